@@ -1,0 +1,28 @@
+// What a command of the program is: a name, a line of help, and a function that declares its options and returns the
+// action to run once they are parsed. One file per command; commands.cpp lists them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <span>
+
+#include "core/result.h"
+
+namespace quire::cli {
+
+using Action = std::function<Status()>;
+
+struct Command {
+  const char* name;
+  const char* summary;
+  Action (*add)(CLI::App& app);  // the returned action owns the option values
+};
+
+std::span<const Command> commands();
+
+// Parses the command line and runs the command. Returns the exit code: 0, 2 (request or file), 3 (capacity), 70 (bug).
+int run_program(int argc, char** argv);
+
+Action add_version(CLI::App& app);
+
+}  // namespace quire::cli

@@ -1,0 +1,48 @@
+#include <cstdio>
+
+#include "cli/command.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"version", "Print the version and what this CPU offers", add_version},
+};
+
+int exit_code(Fault fault) {
+  switch (fault) {
+    case Fault::kRequest:
+    case Fault::kModelFile: return 2;
+    case Fault::kCapacity: return 3;
+    case Fault::kBug: return 70;
+  }
+  return 70;
+}
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+
+int run_program(int argc, char** argv) {
+  CLI::App app{"Quire serves large language models from one GGUF file: fast, and the same text every time.", "quire"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("quire ") + QUIRE_VERSION);
+  app.failure_message([](const CLI::App*, const CLI::Error& e) { return std::string("quire: ") + e.what() + "\n"; });
+  Action chosen;
+  for (const Command& c : commands()) {
+    CLI::App* sub = app.add_subcommand(c.name, c.summary);
+    Action action = c.add(*sub);
+    sub->callback([&chosen, action] { chosen = action; });
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  const Status status = chosen();
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "quire: %s\n", status.error().message.c_str());
+  return exit_code(status.error().fault);
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,61 @@
+#include "core/cpu.h"
+
+#include <cpuid.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace quire {
+namespace {
+
+constexpr int kArchReqXcompPerm = 0x1023;  // asm/prctl.h
+constexpr int kXfeatureXtiledata = 18;
+
+CpuFeatures detect() {
+  CpuFeatures f;
+  // The compiler's check covers the operating system's side (saved ymm and zmm state) too.
+  f.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  f.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512vbmi") &&
+             __builtin_cpu_supports("avx512vnni");
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
+  const bool amx_tile = d & (1u << 24), amx_bf16 = d & (1u << 22);
+  f.avx512_fp16 = f.avx512 && (d & (1u << 23));
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) f.avx512_bf16 = f.avx512 && (a & (1u << 5));
+  if (f.avx512_bf16 && f.avx512_fp16 && amx_tile && amx_bf16)
+    f.amx_bf16 = syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtiledata) == 0;
+  return f;
+}
+
+}  // namespace
+
+const CpuFeatures& cpu_features() {
+  static const CpuFeatures f = detect();
+  return f;
+}
+
+std::string describe(const CpuFeatures& f) {
+  std::string s;
+  const auto add = [&](bool on, const char* name) {
+    if (!on) return;
+    if (!s.empty()) s += ' ';
+    s += name;
+  };
+  add(f.avx2, "avx2");
+  add(f.avx512, "avx512");
+  add(f.avx512_bf16, "avx512_bf16");
+  add(f.avx512_fp16, "avx512_fp16");
+  add(f.amx_bf16, "amx_bf16");
+  if (s.empty()) s = "none";
+  return s;
+}
+
+int available_cpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+  return 1;
+}
+
+}  // namespace quire
