@@ -1,5 +1,5 @@
-// What a command of the program is: a name, a line of help, and a function that declares its options and returns the
-// action to run once they are parsed. One file per command; commands.cpp lists them.
+// What a command of the program is: a name, a line of help, and a function that declares its options and
+// returns the action to run once they are parsed. One file per command; commands.cpp lists them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,7 +20,8 @@ struct Command {
 
 std::span<const Command> commands();
 
-// Parses the command line and runs the command. Returns the exit code: 0, 2 (request or file), 3 (capacity), 70 (bug).
+// Parses the command line and runs the command. Returns the exit code: 0, 2 (request or file), 3 (capacity),
+// 70 (bug).
 int run_program(int argc, char** argv);
 
 Action add_version(CLI::App& app);

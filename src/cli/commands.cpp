@@ -12,22 +12,29 @@ constexpr Command kCommands[] = {
 int exit_code(Fault fault) {
   switch (fault) {
     case Fault::kRequest:
-    case Fault::kModelFile: return 2;
-    case Fault::kCapacity: return 3;
-    case Fault::kBug: return 70;
+    case Fault::kModelFile:
+      return 2;
+    case Fault::kCapacity:
+      return 3;
+    case Fault::kBug:
+      return 70;
   }
   return 70;
 }
 
 }  // namespace
 
-std::span<const Command> commands() { return kCommands; }
+std::span<const Command> commands() {
+  return kCommands;
+}
 
 int run_program(int argc, char** argv) {
-  CLI::App app{"Quire serves large language models from one GGUF file: fast, and the same text every time.", "quire"};
+  CLI::App app{"Quire serves large language models from one GGUF file: fast, and the same text every time.",
+               "quire"};
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("quire ") + QUIRE_VERSION);
-  app.failure_message([](const CLI::App*, const CLI::Error& e) { return std::string("quire: ") + e.what() + "\n"; });
+  app.failure_message(
+      [](const CLI::App*, const CLI::Error& e) { return std::string("quire: ") + e.what() + "\n"; });
   Action chosen;
   for (const Command& c : commands()) {
     CLI::App* sub = app.add_subcommand(c.name, c.summary);

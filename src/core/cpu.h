@@ -10,7 +10,7 @@ struct CpuFeatures {
   bool avx512 = false;       // F, BW, DQ, VL (x86-64-v4) with VBMI
   bool avx512_bf16 = false;  // vdpbf16ps
   bool avx512_fp16 = false;
-  bool amx_bf16 = false;     // AMX tiles with bf16 products, and the kernel's permission to use them
+  bool amx_bf16 = false;  // AMX tiles with bf16 products, and the kernel's permission to use them
 };
 
 // Read once; asks Linux for the AMX tile state on the first call (the permission is per process).

@@ -7,7 +7,8 @@
 
 namespace quire {
 
-// bfloat16: the upper half of a float32. A distinct type, so that it is not mistaken for an integer or a half.
+// bfloat16: the upper half of a float32. A distinct type, so that it is not mistaken for an integer or a
+// half.
 struct bf16 {
   uint16_t bits = 0;
   bool operator==(const bf16&) const = default;
@@ -17,8 +18,12 @@ struct half {
   bool operator==(const half&) const = default;
 };
 
-inline float to_float(float x) { return x; }
-inline float to_float(bf16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+inline float to_float(float x) {
+  return x;
+}
+inline float to_float(bf16 x) {
+  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
+}
 
 inline bf16 to_bf16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
@@ -38,7 +43,8 @@ inline half to_half(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x), sign = (u >> 16) & 0x8000u, mag = u & 0x7fffffffu;
   if (mag > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
   if (mag >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};  // rounds above 65504: infinity
-  if (mag < 0x38800000u) {  // subnormal or zero: adding 0.5 makes the FPU round at the half's last bit (2^-24)
+  if (mag <
+      0x38800000u) {  // subnormal or zero: adding 0.5 makes the FPU round at the half's last bit (2^-24)
     const float r = std::bit_cast<float>(mag) + 0.5f;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(r) - 0x3f000000u))};
   }
@@ -49,10 +55,16 @@ inline half to_half(float x) {
 template <class T>
 T from_float(float x);
 template <>
-inline float from_float<float>(float x) { return x; }
+inline float from_float<float>(float x) {
+  return x;
+}
 template <>
-inline bf16 from_float<bf16>(float x) { return to_bf16(x); }
+inline bf16 from_float<bf16>(float x) {
+  return to_bf16(x);
+}
 template <>
-inline half from_float<half>(float x) { return to_half(x); }
+inline half from_float<half>(float x) {
+  return to_half(x);
+}
 
 }  // namespace quire

@@ -45,8 +45,9 @@ Error capacity_error(fmt::format_string<Args...> f, Args&&... args) {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : v_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
-  Result(Error error) : v_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : v_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(Error error)
+      : v_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return v_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -96,23 +97,22 @@ using Status = Result<void>;
 #define QUIRE_CONCAT(a, b) QUIRE_CONCAT_INNER(a, b)
 
 // QUIRE_TRY(auto x, f());  -- returns f()'s error from the enclosing function, or moves its value into x.
-#define QUIRE_TRY(decl, expr)                                                         \
-  auto QUIRE_CONCAT(quire_try_, __LINE__) = (expr);                                   \
-  if (!QUIRE_CONCAT(quire_try_, __LINE__).ok())                                       \
-    return QUIRE_CONCAT(quire_try_, __LINE__).take_error();                           \
+#define QUIRE_TRY(decl, expr)                                                                           \
+  auto QUIRE_CONCAT(quire_try_, __LINE__) = (expr);                                                     \
+  if (!QUIRE_CONCAT(quire_try_, __LINE__).ok()) return QUIRE_CONCAT(quire_try_, __LINE__).take_error(); \
   decl = std::move(QUIRE_CONCAT(quire_try_, __LINE__)).value()
 
 // QUIRE_CHECKED(f());  -- the same for a Status.
-#define QUIRE_CHECKED(expr)                                                           \
-  do {                                                                                \
-    auto quire_status_ = (expr);                                                      \
-    if (!quire_status_.ok()) return quire_status_.take_error();                       \
+#define QUIRE_CHECKED(expr)                                     \
+  do {                                                          \
+    auto quire_status_ = (expr);                                \
+    if (!quire_status_.ok()) return quire_status_.take_error(); \
   } while (false)
 
 // An invariant of ours. The message is a fmt format string with arguments.
-#define QUIRE_CHECK(cond, ...)                                                        \
-  do {                                                                                \
-    if (!(cond)) [[unlikely]]                                                         \
+#define QUIRE_CHECK(cond, ...)                                                                    \
+  do {                                                                                            \
+    if (!(cond)) [[unlikely]]                                                                     \
       ::quire::fatal(__FILE__, __LINE__, "check failed: " #cond ": " + fmt::format(__VA_ARGS__)); \
   } while (false)
 

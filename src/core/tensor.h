@@ -23,8 +23,9 @@ inline constexpr DType dtype_of<bf16> = DType::kBF16;
 template <>
 inline constexpr DType dtype_of<int32_t> = DType::kI32;
 
-// A view of up to 4 dimensions, outermost first. Strides in elements; the innermost stride is always 1. The element
-// type is a run-time value because activations are bf16 for the fast kernels and f32 for the reference.
+// A view of up to 4 dimensions, outermost first. Strides in elements; the innermost stride is always 1. The
+// element type is a run-time value because activations are bf16 for the fast kernels and f32 for the
+// reference.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -46,7 +47,9 @@ struct Tensor {
     return static_cast<T*>(data) + i * stride[0];
   }
   template <class T>
-  T* as() const { return row<T>(0); }
+  T* as() const {
+    return row<T>(0);
+  }
   std::byte* bytes_at(int64_t elem) const { return static_cast<std::byte*>(data) + dtype_bytes(dtype, elem); }
 
   // Rows [begin, begin + count) of the outermost dimension.

@@ -1,0 +1,66 @@
+// Causal attention over a paged KV cache: preparation of q, k, v and the attention itself.
+#pragma once
+
+#include "ops/op.h"
+
+namespace quire {
+
+// The KV cache of one layer: k, v [n_blocks, Hkv, 16 * d], bf16 (CPU) or f32 (reference). Within a block and
+// head the layout is the one matrix units want to read:
+//   key   of token t, element c: [c / 2][t][c % 2]   a pair of elements, for all 16 tokens, is one 64-byte
+//   row (bf16) value of token t, element c: [t / 2][c][t % 2]   a pair of tokens, for all d elements
+// so that Q K^T and P V both contract over adjacent pairs. d is even.
+struct KvLayer {
+  Tensor k, v;
+};
+constexpr int64_t key_offset(int64_t t, int64_t c) {
+  return (c / 2) * (kBlockTokens * 2) + t * 2 + c % 2;
+}
+constexpr int64_t value_offset(int64_t t, int64_t c, int64_t d) {
+  return (t / 2) * (d * 2) + c * 2 + t % 2;
+}
+
+struct Rope {
+  enum class Style { kInterleaved, kHalves };  // pairs (2j, 2j+1), or (j, j + n_rot/2)
+  Style style = Style::kHalves;
+  int n_rot = 0;                    // leading elements of a head that rotate; the rest pass through
+  std::span<const float> inv_freq;  // [n_rot / 2] angle per position, scaling already applied
+  float magnitude = 1.0f;           // multiplies cos and sin (YaRN)
+};
+
+// Splits and normalises the projections, rotates q and k, and writes k and v into the cache.
+//   q_proj  [T, H * d], or [T, H * 2d] when gate is given: per head d of query, then d of gate (Qwen3.5)
+//   k_proj, v_proj [T, Hkv * d]
+//   q_norm, k_norm [d] f32, optional: RMSNorm per head before the rotation (the gate is neither normed nor
+//   rotated) q     [T, H, d]   out, activation type gate  [T, H, d]   out, optional kv                k and v
+//   of row r go to its segment's block of that position; other positions are left alone
+// Angle = float(position) * inv_freq in float32, cos and sin correctly rounded to float32 or nearly so.
+struct AttentionPrepareArgs {
+  Tensor q_proj, k_proj, v_proj;
+  Tensor q_norm, k_norm;
+  float eps = 1e-6f;
+  Rope rope;
+  std::span<const Segment> segments;
+  Tensor q, gate;
+  KvLayer kv;
+};
+void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a);
+std::span<const Kernel<AttentionPrepareArgs>> attention_prepare_kernels();
+
+// out[r, h] = softmax(scale * q[r, h] . K) V over positions 0 ... position of r of its sequence, times
+// sigmoid(gate).
+//   q     [T, H, d], gate [T, H, d] optional, out [T, H * d]   activation type
+// Query head h uses KV head h / (H / Hkv). Softmax in float32, keys walked in groups cut at absolute
+// positions in ascending order, so a row's bits do not depend on the chunking, on other rows or on where its
+// blocks lie. Cache entries beyond a row's position may hold anything, NaN included.
+struct PagedAttentionArgs {
+  Tensor q, gate;
+  KvLayer kv;
+  std::span<const Segment> segments;
+  float scale = 1.0f;
+  Tensor out;
+};
+void paged_attention(const OpContext& ctx, const PagedAttentionArgs& a);
+std::span<const Kernel<PagedAttentionArgs>> paged_attention_kernels();
+
+}  // namespace quire

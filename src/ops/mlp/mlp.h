@@ -1,0 +1,23 @@
+// The dense feed-forward block as one region: x += W_down (SiLU(W_gate h) * (W_up h)).
+#pragma once
+
+#include "ops/op.h"
+
+namespace quire {
+
+// h      [T, D]  bf16 or f32   normalised input
+// gate, up  [F, D], down [D, F] any decodable type, each with its own scale
+// gate_bias, up_bias [F], down_bias [D]  f32, optional
+// x      [T, D]  f32   residual stream, added to
+// The product SiLU(g) * u is rounded to the activation type before W_down. Row r of x depends on row r alone.
+struct MlpArgs {
+  Tensor h;
+  Weight gate, up, down;
+  Tensor gate_bias, up_bias, down_bias;
+  Tensor x;
+};
+
+void swiglu_mlp(const OpContext& ctx, const MlpArgs& a);
+std::span<const Kernel<MlpArgs>> mlp_kernels();
+
+}  // namespace quire

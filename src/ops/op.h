@@ -1,0 +1,101 @@
+// What every operator shares: the context it runs in, the ordered table of kernels behind it, and the batch's
+// segments.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/cpu.h"
+#include "core/tensor.h"
+#include "core/thread_pool.h"
+#include "core/workspace.h"
+
+namespace quire {
+
+enum class Device {
+  kReference,  // plain loops in float32/float64, activations float32: the oracle
+  kCpu,        // the fast kernels, activations bf16
+};
+
+// `--kernel op=name`: forces one operator to one kernel, to bisect a difference.
+struct KernelChoice {
+  std::vector<std::pair<std::string, std::string>> forced;  // (operator, kernel)
+  std::string_view find(std::string_view op) const {
+    for (const auto& [o, k] : forced)
+      if (o == op) return k;
+    return {};
+  }
+};
+
+struct OpContext {
+  ThreadPool& pool;
+  Workspace& workspace;
+  Device device = Device::kCpu;
+  const KernelChoice* choice = nullptr;  // may be null
+  CpuFeatures cpu = cpu_features();      // tests switch features off to walk the whole table
+};
+
+// One entry of an operator's table. `fits` looks at shapes, types and the CPU only. The last entry is the
+// reference and fits everything. A kernel never looks at which rows share the batch when it decides how to
+// add.
+template <class Args>
+struct Kernel {
+  std::string_view name;
+  bool (*fits)(const CpuFeatures& cpu, const Args& a);
+  void (*launch)(const OpContext& ctx, const Args& a);
+};
+
+// Picks the forced kernel, the reference on Device::kReference, or the first that fits, and runs it.
+template <class Args>
+void dispatch(std::string_view op, std::span<const Kernel<Args>> table, const OpContext& ctx, const Args& a) {
+  if (ctx.choice != nullptr) {
+    if (const std::string_view name = ctx.choice->find(op); !name.empty()) {
+      for (const Kernel<Args>& k : table)
+        if (k.name == name && k.fits(ctx.cpu, a)) return k.launch(ctx, a);
+    }
+  }
+  if (ctx.device == Device::kReference) return table.back().launch(ctx, a);
+  for (const Kernel<Args>& k : table)
+    if (k.fits(ctx.cpu, a)) return k.launch(ctx, a);
+  QUIRE_CHECK(false, "{}: no kernel fits", op);
+}
+
+// A weight matrix as it lies in the file: `experts` matrices of [rows, cols], rows packed in blocks along
+// cols.
+//   y = scale[e] * W x,  W[r][c] decoded exactly by quant::decode_row; cols is a multiple of the block size.
+struct Weight {
+  DType dtype = DType::kF32;
+  const std::byte* data = nullptr;
+  int64_t rows = 0;  // outputs
+  int64_t cols = 0;  // inputs
+  int64_t experts = 1;
+  const float* scale = nullptr;  // [experts] or null for 1: the per-tensor factor of NVFP4 files
+
+  bool empty() const { return data == nullptr; }
+  int64_t row_bytes() const { return dtype_bytes(dtype, cols); }
+  const std::byte* row(int64_t r, int64_t expert = 0) const {
+    return data + (expert * rows + r) * row_bytes();
+  }
+  float scale_of(int64_t expert = 0) const { return scale == nullptr ? 1.0f : scale[expert]; }
+};
+
+// One sequence's part of a step's batch: rows [row, row + count) are its tokens at positions
+// [position, position + count). Segments do not overlap; rows that no segment mentions are padding.
+struct Segment {
+  int32_t row = 0;
+  int32_t count = 0;
+  int32_t position = 0;
+  int32_t state_slot = -1;  // recurrent state of the sequence (hybrid models)
+  const int32_t* blocks =
+      nullptr;          // block table: block of positions [16 i, 16 i + 16); covers position + count
+  bool decode = false;  // generated tokens: the delta net's recurrent form; else prompt: chunked form
+};
+
+inline constexpr int kBlockTokens = 16;  // tokens per KV block
+inline constexpr int kChunkTokens = 64;  // the grid of prefill chunks and delta-net chunks
+
+}  // namespace quire
