@@ -1,0 +1,41 @@
+// The tables of kernels behind the gated-delta-net operators, in order of preference.
+#include "ops/gated_delta/gated_delta.h"
+
+#include "ops/gated_delta/check.h"
+
+namespace quire {
+namespace {
+
+constexpr Kernel<GdnPrepareArgs> kPrepare[] = {
+    {"reference", [](const CpuFeatures&, const GdnPrepareArgs&) { return true; }, gdn::prepare_reference},
+};
+constexpr Kernel<GatedDeltaArgs> kChunked[] = {
+    {"reference", [](const CpuFeatures&, const GatedDeltaArgs&) { return true; }, gdn::chunked_reference},
+};
+constexpr Kernel<GatedDeltaArgs> kRecurrent[] = {
+    {"reference", [](const CpuFeatures&, const GatedDeltaArgs&) { return true; }, gdn::recurrent_reference},
+};
+
+}  // namespace
+
+std::span<const Kernel<GdnPrepareArgs>> gdn_prepare_kernels() {
+  return kPrepare;
+}
+std::span<const Kernel<GatedDeltaArgs>> gdn_chunked_kernels() {
+  return kChunked;
+}
+std::span<const Kernel<GatedDeltaArgs>> gdn_recurrent_kernels() {
+  return kRecurrent;
+}
+
+void gdn_prepare(const OpContext& ctx, const GdnPrepareArgs& a) {
+  dispatch("gdn_prepare", gdn_prepare_kernels(), ctx, a);
+}
+void gdn_chunked(const OpContext& ctx, const GatedDeltaArgs& a) {
+  dispatch("gdn_chunked", gdn_chunked_kernels(), ctx, a);
+}
+void gdn_recurrent(const OpContext& ctx, const GatedDeltaArgs& a) {
+  dispatch("gdn_recurrent", gdn_recurrent_kernels(), ctx, a);
+}
+
+}  // namespace quire
