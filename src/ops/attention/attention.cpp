@@ -1,0 +1,85 @@
+// Shape checks and the kernel tables of attention_prepare and paged_attention.
+#include "ops/attention/attention.h"
+
+#include "ops/attention/kernels.h"
+
+namespace quire {
+namespace {
+
+using attention::Heads;
+
+void check_cache(const KvLayer& kv, const Heads& n) {
+  Dim blocks{"blocks"}, kv_heads{"Hkv", n.kv_heads};
+  expect_shape("kv.k", kv.k, blocks, kv_heads, kBlockTokens * n.d);
+  expect_shape("kv.v", kv.v, blocks, kv_heads, kBlockTokens * n.d);
+  QUIRE_CHECK(kv.k.dtype == kv.v.dtype && (kv.k.dtype == DType::kBF16 || kv.k.dtype == DType::kF32),
+              "kv: k is {} and v is {}, but both must be bf16 or both f32", dtype_name(kv.k.dtype),
+              dtype_name(kv.v.dtype));
+  QUIRE_CHECK(n.d > 0 && n.d % 2 == 0, "head dimension {} is not even", n.d);
+  QUIRE_CHECK(n.kv_heads > 0 && n.q_heads % n.kv_heads == 0, "{} query heads do not share {} KV heads evenly",
+              n.q_heads, n.kv_heads);
+}
+
+void check_segments(std::span<const Segment> segments, int64_t rows, int64_t n_blocks) {
+  for (const Segment& s : segments) {
+    QUIRE_CHECK(s.row >= 0 && s.count >= 0 && int64_t{s.row} + s.count <= rows && s.position >= 0,
+                "segment: rows {} + {} of {} at position {}", s.row, s.count, rows, s.position);
+    if (s.count == 0) continue;
+    const int64_t used = (int64_t{s.position} + s.count + kBlockTokens - 1) / kBlockTokens;
+    for (int64_t i = 0; i < used; ++i)
+      QUIRE_CHECK(s.blocks[i] >= 0 && s.blocks[i] < n_blocks, "segment: block {} is {} of {}", i, s.blocks[i],
+                  n_blocks);
+  }
+}
+
+template <class Args>
+bool always(const CpuFeatures&, const Args&) {
+  return true;
+}
+
+constexpr Kernel<AttentionPrepareArgs> kPrepareKernels[] = {
+    {"reference", always<AttentionPrepareArgs>, attention::prepare_reference},
+};
+constexpr Kernel<PagedAttentionArgs> kAttentionKernels[] = {
+    {"reference", always<PagedAttentionArgs>, attention::attend_reference},
+};
+
+}  // namespace
+
+std::span<const Kernel<AttentionPrepareArgs>> attention_prepare_kernels() {
+  return kPrepareKernels;
+}
+std::span<const Kernel<PagedAttentionArgs>> paged_attention_kernels() {
+  return kAttentionKernels;
+}
+
+void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
+  Dim rows{"T"}, heads{"H"}, d{"d"};
+  expect_shape("q", a.q, rows, heads, d);
+  const Heads n = attention::heads_of(a);
+  if (!a.gate.empty()) expect_shape("gate", a.gate, rows, heads, d);
+  expect_shape("q_proj", a.q_proj, rows, n.q_heads * n.d * (a.gate.empty() ? 1 : 2));
+  expect_shape("k_proj", a.k_proj, rows, n.kv_heads * n.d);
+  expect_shape("v_proj", a.v_proj, rows, n.kv_heads * n.d);
+  if (!a.q_norm.empty()) expect_shape("q_norm", a.q_norm, d);
+  if (!a.k_norm.empty()) expect_shape("k_norm", a.k_norm, d);
+  QUIRE_CHECK(a.rope.n_rot >= 0 && a.rope.n_rot % 2 == 0 && a.rope.n_rot <= n.d &&
+                  static_cast<int64_t>(a.rope.inv_freq.size()) * 2 >= a.rope.n_rot,
+              "rope: {} of {} elements rotate, {} frequencies", a.rope.n_rot, n.d, a.rope.inv_freq.size());
+  check_cache(a.kv, n);
+  check_segments(a.segments, n.rows, a.kv.k.dim(0));
+  dispatch("attention_prepare", attention_prepare_kernels(), ctx, a);
+}
+
+void paged_attention(const OpContext& ctx, const PagedAttentionArgs& a) {
+  Dim rows{"T"}, heads{"H"}, d{"d"};
+  expect_shape("q", a.q, rows, heads, d);
+  if (!a.gate.empty()) expect_shape("gate", a.gate, rows, heads, d);
+  const Heads n = attention::heads_of(a);
+  expect_shape("out", a.out, rows, n.q_heads * n.d);
+  check_cache(a.kv, n);
+  check_segments(a.segments, n.rows, a.kv.k.dim(0));
+  dispatch("paged_attention", paged_attention_kernels(), ctx, a);
+}
+
+}  // namespace quire

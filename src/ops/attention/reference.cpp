@@ -1,0 +1,155 @@
+// The oracles: plain loops, sums in float64, any mix of float32 and bf16. Parallel over (row, head), so that
+// `--device reference` is usable; every (row, head) is computed alone.
+#include <cmath>
+
+#include "ops/attention/kernels.h"
+
+namespace quire::attention {
+namespace {
+
+// x[0 .. d) = RMSNorm(x) * weight, weight optional.
+void rms_norm(double* x, int64_t d, const Tensor& weight, float eps) {
+  if (weight.empty()) return;
+  double sum = 0.0;
+  for (int64_t i = 0; i < d; ++i) sum += x[i] * x[i];
+  const double inv = 1.0 / std::sqrt(sum / static_cast<double>(d) + static_cast<double>(eps));
+  for (int64_t i = 0; i < d; ++i) x[i] = x[i] * inv * static_cast<double>(load_float(weight, i));
+}
+
+void rotate(double* x, const Rope& rope, int32_t position) {
+  const int half = rope.n_rot / 2;
+  for (int j = 0; j < half; ++j) {
+    const float angle = static_cast<float>(position) * rope.inv_freq[static_cast<size_t>(j)];
+    const double c = std::cos(static_cast<double>(angle)) * static_cast<double>(rope.magnitude);
+    const double s = std::sin(static_cast<double>(angle)) * static_cast<double>(rope.magnitude);
+    const bool halves = rope.style == Rope::Style::kHalves;
+    double& a = x[halves ? j : 2 * j];
+    double& b = x[halves ? j + half : 2 * j + 1];
+    const double rotated_a = a * c - b * s, rotated_b = a * s + b * c;
+    a = rotated_a;
+    b = rotated_b;
+  }
+}
+
+// Calls fn(segment, row, position, head, thread) for every row of every segment and every head.
+template <class Fn>
+void for_each_row_head(const OpContext& ctx, std::span<const Segment> segments, int64_t heads, Fn&& fn) {
+  for (const Segment& s : segments) {
+    ctx.pool.parallel_for(s.count * heads, 1, [&](int64_t begin, int64_t end, int thread) {
+      for (int64_t i = begin; i < end; ++i) {
+        const auto step = static_cast<int32_t>(i / heads);
+        fn(s, s.row + step, s.position + step, i % heads, thread);
+      }
+    });
+  }
+}
+
+template <class Kv>
+double dot_key(const double* q, const Kv* block, int64_t t, int64_t d) {
+  double sum = 0.0;
+  for (int64_t c = 0; c < d; ++c) sum += q[c] * static_cast<double>(to_float(block[key_offset(t, c)]));
+  return sum;
+}
+
+template <class Kv>
+void attend(const OpContext& ctx, const PagedAttentionArgs& a) {
+  const Heads n = heads_of(a);
+  int64_t max_keys = 0;
+  for (const Segment& s : a.segments) max_keys = std::max<int64_t>(max_keys, s.position + s.count);
+
+  Workspace::Scope scope(ctx.workspace);
+  const int64_t per_thread = max_keys + 2 * n.d;
+  double* scratch = scope.take<double>(per_thread * ctx.pool.size());
+
+  for_each_row_head(
+      ctx, a.segments, n.q_heads,
+      [&](const Segment& s, int64_t row, int32_t position, int64_t head, int thread) {
+        double* score = scratch + thread * per_thread;
+        double* q = score + max_keys;
+        double* sum = q + n.d;
+        const int64_t kv_head = head / n.group(), keys = position + 1;
+        const auto block = [&](const Tensor& t, int64_t key) {
+          return static_cast<const Kv*>(t.data) + s.blocks[key / kBlockTokens] * t.stride[0] +
+                 kv_head * t.stride[1];
+        };
+        for (int64_t c = 0; c < n.d; ++c) {
+          q[c] = static_cast<double>(load_float(a.q, row * a.q.stride[0] + head * a.q.stride[1] + c));
+          sum[c] = 0.0;
+        }
+        double max = -INFINITY, total = 0.0;
+        for (int64_t t = 0; t < keys; ++t) {
+          score[t] = dot_key(q, block(a.kv.k, t), t % kBlockTokens, n.d) * static_cast<double>(a.scale);
+          max = std::max(max, score[t]);
+        }
+        for (int64_t t = 0; t < keys; ++t) {
+          const double p = std::exp(score[t] - max);
+          const Kv* v = block(a.kv.v, t);
+          total += p;
+          for (int64_t c = 0; c < n.d; ++c)
+            sum[c] += p * static_cast<double>(to_float(v[value_offset(t % kBlockTokens, c, n.d)]));
+        }
+        for (int64_t c = 0; c < n.d; ++c) {
+          double x = sum[c] / total;
+          if (!a.gate.empty()) {
+            const int64_t at = row * a.gate.stride[0] + head * a.gate.stride[1] + c;
+            x /= 1.0 + std::exp(-static_cast<double>(load_float(a.gate, at)));
+          }
+          store_float(a.out, row * a.out.stride[0] + head * n.d + c, static_cast<float>(x));
+        }
+      });
+}
+
+}  // namespace
+
+void prepare_reference(const OpContext& ctx, const AttentionPrepareArgs& a) {
+  const Heads n = heads_of(a);
+  const bool gated = !a.gate.empty();
+  Workspace::Scope scope(ctx.workspace);
+  double* scratch = scope.take<double>(n.d * ctx.pool.size());
+
+  // Heads are numbered q, then k, then v.
+  for_each_row_head(ctx, a.segments, n.q_heads + 2 * n.kv_heads,
+                    [&](const Segment& s, int64_t row, int32_t position, int64_t head, int thread) {
+                      double* x = scratch + thread * n.d;
+                      const auto load = [&](const Tensor& from, int64_t column) {
+                        for (int64_t c = 0; c < n.d; ++c)
+                          x[c] = static_cast<double>(load_float(from, row * from.stride[0] + column + c));
+                      };
+                      const auto cache_at = [&](const Tensor& t, int64_t kv_head) {
+                        return s.blocks[position / kBlockTokens] * t.stride[0] + kv_head * t.stride[1];
+                      };
+                      const int64_t slot = position % kBlockTokens;
+                      if (head < n.q_heads) {
+                        const int64_t column = head * (gated ? 2 * n.d : n.d);
+                        load(a.q_proj, column);
+                        rms_norm(x, n.d, a.q_norm, a.eps);
+                        rotate(x, a.rope, position);
+                        for (int64_t c = 0; c < n.d; ++c) {
+                          store_float(a.q, row * a.q.stride[0] + head * a.q.stride[1] + c,
+                                      static_cast<float>(x[c]));
+                          if (gated)
+                            store_float(a.gate, row * a.gate.stride[0] + head * a.gate.stride[1] + c,
+                                        load_float(a.q_proj, row * a.q_proj.stride[0] + column + n.d + c));
+                        }
+                      } else if (head < n.q_heads + n.kv_heads) {
+                        const int64_t kv_head = head - n.q_heads, at = cache_at(a.kv.k, kv_head);
+                        load(a.k_proj, kv_head * n.d);
+                        rms_norm(x, n.d, a.k_norm, a.eps);
+                        rotate(x, a.rope, position);
+                        for (int64_t c = 0; c < n.d; ++c)
+                          store_float(a.kv.k, at + key_offset(slot, c), static_cast<float>(x[c]));
+                      } else {
+                        const int64_t kv_head = head - n.q_heads - n.kv_heads, at = cache_at(a.kv.v, kv_head);
+                        load(a.v_proj, kv_head * n.d);
+                        for (int64_t c = 0; c < n.d; ++c)
+                          store_float(a.kv.v, at + value_offset(slot, c, n.d), static_cast<float>(x[c]));
+                      }
+                    });
+}
+
+void attend_reference(const OpContext& ctx, const PagedAttentionArgs& a) {
+  if (a.kv.k.dtype == DType::kBF16) return attend<bf16>(ctx, a);
+  attend<float>(ctx, a);
+}
+
+}  // namespace quire::attention
