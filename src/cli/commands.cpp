@@ -6,6 +6,7 @@ namespace quire::cli {
 namespace {
 
 constexpr Command kCommands[] = {
+    {"test-ops", "Check every kernel of every operator against its reference", add_test_ops},
     {"version", "Print the version and what this CPU offers", add_version},
 };
 

@@ -1,10 +1,28 @@
 // The conformance suite: every kernel of every operator against the reference, over a list of cases. `quire
-// test-ops` runs it and prints `linear 806/806`-style counts. Each operator's test.cpp defines one suite and
-// conformance.cpp lists them.
+// test-ops` runs it and prints `linear amx 806/806`-style counts. Each operator's test.cpp defines one suite,
+// `void linear_conformance(Suite&)`, and suites.cpp lists them. A suite looks like this:
+//
+//   void scale_conformance(Suite& s) {
+//     for (const Case& c : cases()) {
+//       Rng rng = s.rng_for_case(c.name);                    // inputs: the same for every kernel
+//       Buffer x(DType::kBF16, {c.rows, c.cols});
+//       x.fill([&] { return rng.normal(); });
+//       const Expected want = by_hand_in_double(x);          // values, and the bound of each
+//       for (const auto& k : s.kernels(scale_kernels())) {
+//         Buffer y(DType::kBF16, {c.rows, c.cols});          // starts as NaN
+//         const ScaleArgs args{x, y};
+//         if (!s.wants(k.name, c.name) || !k.fits(s.cpu(), args)) continue;
+//         k.launch(s.context(Device::kCpu), args);
+//         s.expect_close(k.name, c.name, worst_excess(y.values(), want.values, want.bounds));
+//         s.expect_guards(k.name, c.name, {&x, &y});
+//         s.expect_row_invariant(k.name, c.name, c.rows, [&](std::span<const int32_t> rows) { ... });
+//       }
+//     }
+//   }
 #pragma once
 
-#include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -16,47 +34,64 @@ namespace quire::conformance {
 
 struct Options {
   uint64_t seed = 1;
-  std::string op;      // only this operator; empty: all
-  std::string kernel;  // only this kernel
-  int threads = 0;     // 0: all CPUs
-  bool verbose = false;
+  std::string op;                                // only this operator; empty: all
+  std::string kernel;                            // only this kernel
+  std::string case_name;                         // only cases whose name contains this
+  int threads = 0;                               // 0: all CPUs
+  std::function<void(const std::string&)> each;  // called with a line for every check, when set
 };
 
-// Random numbers of a case: seeded by (suite seed, case number), so that one case can be repeated alone.
+// Random numbers of a case: seeded by (suite seed, operator, case name), so that one case can be repeated
+// alone.
 class Rng {
  public:
   explicit Rng(uint64_t seed) : gen_(seed) {}
   float uniform(float lo, float hi) { return std::uniform_real_distribution<float>(lo, hi)(gen_); }
-  float normal(float sd = 1.0f) { return std::normal_distribution<float>(0.0f, sd)(gen_); }
+  float normal(float sd = 1.0f) { return sd * normal_(gen_); }
   int integer(int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(gen_); }  // inclusive
+  std::vector<int32_t> permutation(int n);
   std::mt19937_64& engine() { return gen_; }
 
  private:
   std::mt19937_64 gen_;
+  std::normal_distribution<float> normal_;
 };
 
-// Memory for an output or an input between guard words. Outputs start as NaN, so an element that a kernel
-// forgets fails.
+// Memory for an output or an input between guard words, 64-byte aligned. Starts as NaN (integers: the least
+// value), so an element that a kernel forgets fails. Element types: F32, BF16, I32.
 class Buffer {
  public:
   Buffer(DType dtype, std::initializer_list<int64_t> dims);
+  Buffer(const Buffer& other);
+  Buffer& operator=(const Buffer& other);
+  Buffer(Buffer&&) noexcept = default;
+  Buffer& operator=(Buffer&&) noexcept = default;
+
   const Tensor& tensor() const { return tensor_; }
   operator const Tensor&() const { return tensor_; }  // NOLINT(google-explicit-constructor)
-  Buffer& fill(const std::function<float()>& value);  // rounds to the element type
+  Buffer& fill(const std::function<float()>& value);  // in memory order, rounded to the element type
   Buffer& fill_nan();
   bool guards_intact() const;
-  // The same values in another type (rounding); for handing a kernel's bf16 inputs to the f32 reference use
-  // to_f32.
+  // The same values in another type (rounding): .as(kF32) hands a kernel's bf16 inputs to the reference.
   Buffer as(DType dtype) const;
+  // The given rows of the outermost dimension, in this order: for row-invariance checks.
+  Buffer gather(std::span<const int32_t> rows) const;
   std::vector<float> values() const;
-  const std::byte* bytes() const;
-  int64_t size_bytes() const { return bytes_; }
 
  private:
-  std::vector<std::byte> store_;
+  explicit Buffer(const Tensor& like);
+  void allocate();
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
+  std::unique_ptr<std::byte, Free> store_;
   Tensor tensor_;
-  int64_t bytes_ = 0;
 };
+
+// The elements of a view (any strides) in row-major order.
+std::vector<float> values(const Tensor& t);
+// Whether two views of equal shape and type hold the same bits; -1, or the first element that differs.
+int64_t first_difference(const Tensor& a, const Tensor& b);
 
 // |got - want| <= bound element by element; NaN or a missing value fails. The worst ratio of difference to
 // bound, and where; 1 or less passes. `bound` comes from the arithmetic: rounding units times the sum of
@@ -64,47 +99,70 @@ class Buffer {
 struct Excess {
   double ratio = 0.0;
   int64_t at = -1;
-  float got = 0.0f, want = 0.0f;
-  double bound = 0.0;
+  double got = 0.0, want = 0.0, bound = 0.0;
 };
-Excess worst_excess(const std::vector<float>& got, const std::vector<float>& want,
-                    const std::vector<double>& bound);
+Excess worst_excess(std::span<const float> got, std::span<const float> want, std::span<const double> bound);
+Excess worst_excess(std::span<const float> got, std::span<const double> want, std::span<const double> bound);
 
-inline constexpr double kEpsBf16 =
-    0x1p-8;  // relative rounding error of one conversion to bf16 (half an ulp: 2^-9; x2)
-inline constexpr double kEpsF32 = 0x1p-23;
+inline constexpr double kEpsBf16 = 0x1p-8;  // twice the relative error of one rounding to bf16
+inline constexpr double kEpsF32 = 0x1p-23;  // twice that of one rounding to float32
 
 class Suite {
  public:
-  Suite(std::string op, const Options& options);
+  struct Count {
+    std::string kernel;
+    int passed = 0, failed = 0;
+  };
 
+  Suite(std::string op, Options options);
+
+  const std::string& op() const { return op_; }
   const Options& options() const { return options_; }
-  // Contexts to run kernels in; `threads` of 0 means the suite's pool (all CPUs).
-  OpContext context(Device device);
-  Rng rng_for_case(std::string_view kernel, std::string_view name) const;
+  const CpuFeatures& cpu() const { return cpu_features(); }
+  // A context to run kernels in. `threads` of 0 means the number from the options. The workspace is shared.
+  OpContext context(Device device, int threads = 0);
+  Rng rng_for_case(std::string_view case_name) const;
 
-  // Whether the options ask for this kernel.
-  bool wants(std::string_view kernel) const { return options_.kernel.empty() || options_.kernel == kernel; }
+  // The kernels of a table that the options ask for. Kernels that no case reaches still show up, as 0/0.
+  template <class Args>
+  std::vector<Kernel<Args>> kernels(std::span<const Kernel<Args>> table) {
+    std::vector<Kernel<Args>> wanted;
+    for (const Kernel<Args>& k : table)
+      if (wants(k.name)) {
+        count(k.name);
+        wanted.push_back(k);
+      }
+    return wanted;
+  }
+  // Whether the options ask for this kernel, and for this case.
+  bool wants(std::string_view kernel, std::string_view case_name = {}) const;
 
-  // Record one check. The name identifies the case; details are printed when it fails.
+  // Record one check. The name identifies the case; details are kept for a check that fails.
   void expect(std::string_view kernel, std::string_view case_name, bool pass, const std::string& detail);
   void expect_close(std::string_view kernel, std::string_view case_name, const Excess& e);
-  void expect_same_bits(std::string_view kernel, std::string_view case_name, const Buffer& a,
-                        const Buffer& b);
+  void expect_same_bits(std::string_view kernel, std::string_view case_name, const Tensor& got,
+                        const Tensor& want);
   void expect_guards(std::string_view kernel, std::string_view case_name,
                      std::initializer_list<const Buffer*> buffers);
+  // run(rows) computes the output for these rows of the case's batch, in this order. It is called for the
+  // whole batch, for rows alone (all of them, or a sample of 24), and for random batches at sizes around tile
+  // edges; every row must have the bits that it has in the whole batch. One check.
+  void expect_row_invariant(std::string_view kernel, std::string_view case_name, int64_t rows,
+                            const std::function<Buffer(std::span<const int32_t> rows)>& run);
 
-  int passed() const { return passed_; }
-  int failed() const { return failed_; }
-  const std::string& op() const { return op_; }
-  const std::vector<std::string>& failures() const { return failures_; }  // the first 20
+  int passed() const;
+  int failed() const;
+  std::span<const Count> counts() const { return counts_; }
+  const std::vector<std::string>& failures() const { return failures_; }  // the first 20, ready to print
 
  private:
+  Count& count(std::string_view kernel);
+
   std::string op_;
   Options options_;
-  std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<Workspace> workspace_;
-  int passed_ = 0, failed_ = 0;
+  std::map<int, std::unique_ptr<ThreadPool>> pools_;
+  std::unique_ptr<Workspace> workspace_ = std::make_unique<Workspace>();
+  std::vector<Count> counts_;  // in the order of the tables
   std::vector<std::string> failures_;
 };
 
@@ -114,9 +172,11 @@ struct SuiteEntry {
 };
 // All suites, in the order of the architecture document.
 std::span<const SuiteEntry> suites();
+// Runs one of them.
+Suite run_suite(const SuiteEntry& entry, const Options& options);
 
-// Random rows of a weight in any encodable type (through quant's encoders; random blocks where there is no
-// encoder), kept alive by the returned object.
+// Random rows of a weight in any decodable type (through quant's encoders; random blocks with finite scales
+// where there is no encoder), kept alive by the returned object. NVFP4 gets a per-expert scale.
 struct RandomWeight {
   std::vector<std::byte> bytes;
   std::vector<float> scales;

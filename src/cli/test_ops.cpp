@@ -1,0 +1,73 @@
+#include <cstdio>
+
+#include "cli/command.h"
+#include "ops/conformance/conformance.h"
+
+namespace quire::cli {
+namespace {
+
+struct Options : conformance::Options {
+  bool list = false, verbose = false;
+};
+
+std::string known_operators() {
+  std::string names;
+  for (const conformance::SuiteEntry& e : conformance::suites())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", e.op);
+  return names;
+}
+
+Status run(Options o) {
+  if (o.list) {
+    for (const conformance::SuiteEntry& e : conformance::suites()) std::printf("%s\n", e.op);
+    return {};
+  }
+  if (o.verbose) o.each = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
+  int passed = 0, failed = 0;
+  bool known = false;
+  for (const conformance::SuiteEntry& e : conformance::suites()) {
+    if (!o.op.empty() && o.op != e.op) continue;
+    known = true;
+    const conformance::Suite suite = conformance::run_suite(e, o);
+    for (const conformance::Suite::Count& c : suite.counts()) {
+      const int all = c.passed + c.failed;
+      std::printf("%s %s %d/%d%s\n", e.op, c.kernel.c_str(), c.passed, all,
+                  all == 0 ? " (no case fits)" : "");
+    }
+    for (const std::string& f : suite.failures()) std::printf("FAILED %s\n", f.c_str());
+    if (suite.failed() > std::ssize(suite.failures()))
+      std::printf("... and %td more\n", suite.failed() - std::ssize(suite.failures()));
+    std::fflush(stdout);
+    passed += suite.passed();
+    failed += suite.failed();
+  }
+  if (!known) return request_error("no operator '{}' to test; there are {}", o.op, known_operators());
+  if (passed + failed == 0)
+    return request_error("no check matches kernel '{}' and case '{}'; see quire test-ops --verbose", o.kernel,
+                         o.case_name);
+  std::printf("total %d/%d, seed %llu\n", passed, passed + failed, static_cast<unsigned long long>(o.seed));
+  if (failed > 0) return Error{Fault::kBug, fmt::format("{} of {} checks failed", failed, passed + failed)};
+  return {};
+}
+
+}  // namespace
+
+Action add_test_ops(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("--op", o->op, "only this operator (see --list)");
+  app.add_option("--kernel", o->kernel, "only this kernel of it: reference, avx2, avx512, amx, ...");
+  app.add_option("--case", o->case_name, "only cases whose name contains this");
+  app.add_option("--seed", o->seed, "seed of the random inputs")->capture_default_str();
+  app.add_option("--threads", o->threads, "threads to compute with; 0: all CPUs")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_flag("--list", o->list, "print the operators and stop");
+  app.add_flag("--verbose", o->verbose, "print every check");
+  app.footer(
+      "Runs every kernel of every operator over its cases: against the reference within bounds derived from "
+      "the\narithmetic, and bit for bit where rows, chunks or threads must not matter. Prints checks passed "
+      "of checks\nmade for each kernel; a failure says how to repeat it.");
+  return [o]() -> Status { return run(*o); };
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,44 @@
+#include "ops/conformance/conformance.h"
+#include "ops/copy/copy.h"
+
+namespace quire::conformance {
+
+void copy_slots_conformance(Suite& s) {
+  struct Case {
+    const char* name;
+    int64_t slots, width;
+    int copies;
+  };
+  // Widths around the 256 KiB (65536 floats) that one thread copies at a time.
+  constexpr Case kCases[] = {{"none", 4, 16, 0},         {"one", 2, 1, 1},
+                             {"small rows", 64, 33, 31}, {"piece edge", 5, 65536, 2},
+                             {"past it", 5, 65537, 2},   {"large", 4, 200000, 2}};
+  for (const Case& c : kCases) {
+    Rng rng = s.rng_for_case(c.name);
+    Buffer f32(DType::kF32, {c.slots, c.width}), b16(DType::kBF16, {c.slots, 2, c.width});
+    f32.fill([&] { return rng.normal(); });
+    b16.fill([&] { return rng.normal(); });
+    // Distinct slots all round: the first 2n of a permutation, read as pairs.
+    const std::vector<int32_t> p = rng.permutation(static_cast<int>(c.slots));
+    std::vector<std::pair<int32_t, int32_t>> pairs;
+    std::vector<int32_t> source(p.size());
+    for (int32_t i = 0; i < static_cast<int32_t>(p.size()); ++i) source[static_cast<size_t>(i)] = i;
+    for (int i = 0; i < c.copies; ++i) {
+      const int32_t src = p[static_cast<size_t>(2 * i)], dst = p[static_cast<size_t>(2 * i + 1)];
+      pairs.emplace_back(src, dst);
+      source[static_cast<size_t>(dst)] = src;
+    }
+    const Buffer want_f32 = f32.gather(source), want_b16 = b16.gather(source);
+    for (const auto& k : s.kernels(copy_slots_kernels())) {
+      if (!s.wants(k.name, c.name)) continue;
+      Buffer got_f32 = f32, got_b16 = b16;
+      const Tensor pools[] = {got_f32, got_b16};
+      k.launch(s.context(Device::kCpu), {pools, pairs});
+      s.expect_same_bits(k.name, c.name, got_f32, want_f32);
+      s.expect_same_bits(k.name, c.name, got_b16, want_b16);
+      s.expect_guards(k.name, c.name, {&got_f32, &got_b16});
+    }
+  }
+}
+
+}  // namespace quire::conformance

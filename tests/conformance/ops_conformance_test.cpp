@@ -1,0 +1,22 @@
+// Every conformance suite as one test, so that ctest runs what `quire test-ops` runs.
+#include <gtest/gtest.h>
+
+#include "ops/conformance/conformance.h"
+
+namespace quire::conformance {
+namespace {
+
+class OpsConformance : public testing::TestWithParam<SuiteEntry> {};
+
+TEST_P(OpsConformance, Passes) {
+  const Suite suite = run_suite(GetParam(), {});
+  EXPECT_GT(suite.passed(), 0) << "the suite checked nothing";
+  EXPECT_EQ(suite.failed(), 0);
+  for (const std::string& f : suite.failures()) ADD_FAILURE() << f;
+}
+
+INSTANTIATE_TEST_SUITE_P(Suites, OpsConformance, testing::ValuesIn(suites().begin(), suites().end()),
+                         [](const auto& suite) { return std::string(suite.param.op); });
+
+}  // namespace
+}  // namespace quire::conformance
