@@ -1,0 +1,27 @@
+#include "ops/gemm/reference.h"
+
+#include <cmath>
+
+namespace quire::gemm {
+
+double dot_f64(const float* a, const float* b, int64_t n) {
+  constexpr int kLanes = 16;
+  double part[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int j = 0; j < kLanes; ++j) part[j] += static_cast<double>(a[i + j]) * static_cast<double>(b[i + j]);
+  double sum = 0.0;
+  for (; i < n; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  for (double p : part) sum += p;
+  return sum;
+}
+
+float* rows_f32(Workspace::Scope& scope, const Tensor& x) {
+  const int64_t rows = x.dim(0), cols = x.dim(1);
+  float* out = scope.take<float>(rows * cols);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c) out[r * cols + c] = load_float(x, r * x.stride[0] + c);
+  return out;
+}
+
+}  // namespace quire::gemm

@@ -1,0 +1,37 @@
+#include "ops/linear/linear.h"
+
+#include "ops/linear/kernels.h"
+
+namespace quire {
+namespace {
+
+constexpr Kernel<LinearArgs> kKernels[] = {
+    {"reference", [](const CpuFeatures&, const LinearArgs&) { return true; }, linear_detail::reference},
+};
+
+void check(const LinearArgs& a) {
+  Dim tokens{"T"}, cols{"K"};
+  expect_shape("x", a.x, tokens, cols);
+  for (const LinearPart& p : a.parts) {
+    QUIRE_CHECK(!p.w.empty(), "linear: a part has no weight");
+    QUIRE_CHECK(p.w.cols == cols, "linear: w has {} columns, but K = {}", p.w.cols, cols.value);
+    expect_shape("y", p.y, tokens, p.w.rows);
+    if (!p.bias.empty()) expect_shape("bias", p.bias, p.w.rows);
+    QUIRE_CHECK(!p.add_to_y || p.y.dtype == DType::kF32, "linear: a residual y is f32, not {}",
+                dtype_name(p.y.dtype));
+  }
+}
+
+}  // namespace
+
+std::span<const Kernel<LinearArgs>> linear_kernels() {
+  return kKernels;
+}
+
+void linear(const OpContext& ctx, const LinearArgs& a) {
+  check(a);
+  if (a.x.dim(0) == 0) return;
+  dispatch("linear", linear_kernels(), ctx, a);
+}
+
+}  // namespace quire

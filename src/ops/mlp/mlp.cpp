@@ -1,0 +1,38 @@
+#include "ops/mlp/mlp.h"
+
+#include "ops/mlp/kernels.h"
+
+namespace quire {
+namespace {
+
+constexpr Kernel<MlpArgs> kKernels[] = {
+    {"reference", [](const CpuFeatures&, const MlpArgs&) { return true; }, mlp_detail::reference},
+};
+
+void check(const MlpArgs& a) {
+  Dim tokens{"T"}, width{"D"}, inner{"F", a.gate.rows};
+  expect_shape("h", a.h, tokens, width);
+  expect_shape("x", a.x, tokens, width);
+  QUIRE_CHECK(a.x.dtype == DType::kF32, "swiglu_mlp: x is f32, not {}", dtype_name(a.x.dtype));
+  QUIRE_CHECK(a.gate.cols == width && a.up.cols == width && a.up.rows == inner && a.down.cols == inner &&
+                  a.down.rows == width,
+              "swiglu_mlp: gate is [{}, {}], up [{}, {}], down [{}, {}] for D = {}", a.gate.rows, a.gate.cols,
+              a.up.rows, a.up.cols, a.down.rows, a.down.cols, width.value);
+  if (!a.gate_bias.empty()) expect_shape("gate_bias", a.gate_bias, inner);
+  if (!a.up_bias.empty()) expect_shape("up_bias", a.up_bias, inner);
+  if (!a.down_bias.empty()) expect_shape("down_bias", a.down_bias, width);
+}
+
+}  // namespace
+
+std::span<const Kernel<MlpArgs>> mlp_kernels() {
+  return kKernels;
+}
+
+void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
+  check(a);
+  if (a.h.dim(0) == 0) return;
+  dispatch("mlp", mlp_kernels(), ctx, a);
+}
+
+}  // namespace quire

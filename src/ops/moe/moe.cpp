@@ -1,0 +1,70 @@
+#include "ops/moe/moe.h"
+
+#include <cmath>
+
+#include "ops/moe/kernels.h"
+
+namespace quire {
+namespace moe_detail {
+
+void route(const float* logits, int experts, int k, int32_t* chosen, float* weights) {
+  // Insertion into a short sorted list: k is 8 or so, and after the first few experts most candidates lose
+  // their first comparison. A NaN loses every comparison, so the indices stay valid whatever the input.
+  int count = 0;
+  for (int e = 0; e < experts; ++e) {
+    if (count == k && !(logits[e] > logits[chosen[k - 1]])) continue;
+    int at = count < k ? count++ : k - 1;
+    for (; at > 0 && logits[e] > logits[chosen[at - 1]]; --at) chosen[at] = chosen[at - 1];
+    chosen[at] = e;
+  }
+  float sum = 0.0f;
+  for (int r = 0; r < k; ++r) sum += weights[r] = std::exp(logits[chosen[r]] - logits[chosen[0]]);
+  for (int r = 0; r < k; ++r) weights[r] /= sum;
+}
+
+}  // namespace moe_detail
+
+namespace {
+
+constexpr Kernel<MoeArgs> kKernels[] = {
+    {"reference", [](const CpuFeatures&, const MoeArgs&) { return true; }, moe_detail::reference},
+};
+
+void check_experts(std::string_view name, const Weight& gate, const Weight& up, const Weight& down,
+                   int64_t experts, int64_t width) {
+  QUIRE_CHECK(gate.cols == width && up.cols == width && up.rows == gate.rows && down.cols == gate.rows &&
+                  down.rows == width && gate.experts == experts && up.experts == experts &&
+                  down.experts == experts,
+              "moe: {} gate is {} x [{}, {}], up {} x [{}, {}], down {} x [{}, {}] for E = {}, D = {}", name,
+              gate.experts, gate.rows, gate.cols, up.experts, up.rows, up.cols, down.experts, down.rows,
+              down.cols, experts, width);
+}
+
+void check(const MoeArgs& a) {
+  Dim tokens{"T"}, width{"D"};
+  expect_shape("h", a.h, tokens, width);
+  expect_shape("x", a.x, tokens, width);
+  QUIRE_CHECK(a.x.dtype == DType::kF32, "moe: x is f32, not {}", dtype_name(a.x.dtype));
+  QUIRE_CHECK(a.router.cols == width, "moe: the router has {} columns, but D = {}", a.router.cols,
+              width.value);
+  QUIRE_CHECK(a.top_k >= 1 && a.top_k <= a.router.rows && a.router.rows <= 1 << 14,
+              "moe: top {} of {} experts", a.top_k, a.router.rows);
+  check_experts("expert", a.gate, a.up, a.down, a.router.rows, width);
+  if (!a.shared_gate.empty()) check_experts("shared", a.shared_gate, a.shared_up, a.shared_down, 1, width);
+  if (!a.shared_router.empty()) expect_shape("shared_router", a.shared_router, width);
+  if (!a.chosen.empty()) expect_shape("chosen", a.chosen, tokens, a.top_k);
+}
+
+}  // namespace
+
+std::span<const Kernel<MoeArgs>> moe_kernels() {
+  return kKernels;
+}
+
+void moe(const OpContext& ctx, const MoeArgs& a) {
+  check(a);
+  if (a.h.dim(0) == 0) return;
+  dispatch("moe", moe_kernels(), ctx, a);
+}
+
+}  // namespace quire
