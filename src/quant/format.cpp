@@ -1,0 +1,60 @@
+#include "quant/format.h"
+
+#include "quant/families.h"
+
+namespace quire::quant {
+namespace {
+
+struct Codec {
+  DType type;
+  Decoder decode;
+  Encoder encode;  // null: only read
+};
+
+constexpr Codec kCodecs[] = {
+    {DType::kF32, decode_f32, encode_f32},       {DType::kF16, decode_f16, encode_f16},
+    {DType::kBF16, decode_bf16, encode_bf16},    {DType::kQ8_0, decode_q8_0, encode_q8_0},
+    {DType::kQ4_0, decode_q4_0, encode_q4_0},    {DType::kQ4_1, decode_q4_1, nullptr},
+    {DType::kQ5_0, decode_q5_0, nullptr},        {DType::kQ5_1, decode_q5_1, nullptr},
+    {DType::kQ4_K, decode_q4_k, nullptr},        {DType::kQ5_K, decode_q5_k, nullptr},
+    {DType::kQ6_K, decode_q6_k, nullptr},        {DType::kMXFP4, decode_mxfp4, encode_mxfp4},
+    {DType::kNVFP4, decode_nvfp4, encode_nvfp4},
+};
+
+const Codec* find_codec(DType type) {
+  for (const Codec& c : kCodecs)
+    if (c.type == type) return &c;
+  return nullptr;
+}
+
+void check_row(DType type, int64_t elems) {
+  QUIRE_CHECK(elems >= 0 && elems % dtype_info(type).block_elems == 0, "{} elements of {}", elems,
+              dtype_name(type));
+}
+
+}  // namespace
+
+bool can_decode(DType type) {
+  return find_codec(type) != nullptr;
+}
+
+bool can_encode(DType type) {
+  const Codec* c = find_codec(type);
+  return c != nullptr && c->encode != nullptr;
+}
+
+void decode_row(DType type, const std::byte* src, int64_t elems, float* dst) {
+  const Codec* c = find_codec(type);
+  QUIRE_CHECK(c != nullptr, "cannot decode {}", dtype_name(type));
+  check_row(type, elems);
+  c->decode(src, elems, dst);
+}
+
+void encode_row(DType type, const float* src, int64_t elems, std::byte* dst) {
+  const Codec* c = find_codec(type);
+  QUIRE_CHECK(c != nullptr && c->encode != nullptr, "cannot encode {}", dtype_name(type));
+  check_row(type, elems);
+  c->encode(src, elems, dst);
+}
+
+}  // namespace quire::quant
