@@ -3,11 +3,15 @@
 
 namespace quire::conformance {
 
+void add_rms_norm_conformance(Suite& s);
 void copy_slots_conformance(Suite& s);
+void gated_rms_norm_conformance(Suite& s);
 
 namespace {
 
 constexpr SuiteEntry kSuites[] = {
+    {"add_rms_norm", add_rms_norm_conformance},
+    {"gated_rms_norm", gated_rms_norm_conformance},
     {"copy_slots", copy_slots_conformance},
 };
 
