@@ -97,6 +97,7 @@ function(quire_tests)
     target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
     target_compile_definitions(test_${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                                                     QUIRE_PROGRAM="$<TARGET_FILE:quire>")
+    include(${folder}/deps.cmake OPTIONAL)  # what only this test program links
     gtest_discover_tests(test_${name} PROPERTIES LABELS ${name} TIMEOUT 900 DISCOVERY_TIMEOUT 60)
   endforeach()
 endfunction()

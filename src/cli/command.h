@@ -25,6 +25,7 @@ std::span<const Command> commands();
 int run_program(int argc, char** argv);
 
 Action add_test_ops(CLI::App& app);
+Action add_tokenize(CLI::App& app);
 Action add_version(CLI::App& app);
 
 }  // namespace quire::cli

@@ -1,0 +1,128 @@
+// quire tokenize: what a model makes of a text, or which text a list of tokens is.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "gguf/reader.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
+
+namespace quire::cli {
+namespace {
+
+struct TokenizeOptions {
+  std::string model;
+  std::optional<std::string> text;
+  bool json = false, no_bos = false, no_special = false, decode = false;
+};
+
+Result<std::string> read_stdin() {
+  std::string text;
+  char buffer[1 << 16];
+  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
+    text.append(buffer, n);
+    if (text.size() > Tokenizer::kMaxTextBytes) {
+      return request_error("standard input is longer than {} bytes; tokenize it in parts",
+                           Tokenizer::kMaxTextBytes);
+    }
+  }
+  if (std::ferror(stdin)) return request_error("standard input cannot be read");
+  return text;
+}
+
+// Token ids separated by spaces, commas or line breaks; a JSON array or {"tokens": [...]} is fine too.
+Result<std::vector<TokenId>> parse_ids(std::string_view text, const Tokenizer& tokenizer) {
+  std::vector<TokenId> ids;
+  const auto fail = [](std::string_view what) {
+    return request_error("--decode takes token ids such as '1,2,3' or the output of --json; it got {}", what);
+  };
+  if (const std::size_t key = text.find("\"tokens\""); key != std::string_view::npos)
+    text.remove_prefix(key + 8);
+  for (std::size_t i = 0; i < text.size();) {
+    if (std::string_view(" ,:[]{}\t\r\n").find(text[i]) != std::string_view::npos) {
+      ++i;
+      continue;
+    }
+    int64_t id = 0;
+    const std::size_t begin = i;
+    for (; i < text.size() && text[i] >= '0' && text[i] <= '9' && i - begin < 11; ++i)
+      id = 10 * id + (text[i] - '0');
+    if (i == begin)
+      return fail(fmt::format("the byte 0x{:02x} at offset {}", static_cast<uint8_t>(text[i]), i));
+    if (id >= tokenizer.size())
+      return fail(fmt::format("{}, but the vocabulary has {} tokens", id, tokenizer.size()));
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  return ids;
+}
+
+// The text of one token for people: control bytes and halves of characters as escapes.
+std::string readable(std::string_view bytes) {
+  std::string out;
+  while (!bytes.empty()) {
+    const unicode::Decoded d = unicode::decode(bytes);
+    const std::string_view c = bytes.substr(0, d.length);
+    if (c == "\n") {
+      out += "\\n";
+    } else if (d.status != unicode::Utf8::kValid || d.code_point < 0x20 ||
+               (d.code_point >= 0x7F && d.code_point < 0xA0)) {
+      for (const char b : c) out += fmt::format("\\x{:02x}", static_cast<uint8_t>(b));
+    } else {
+      out += c;
+    }
+    bytes.remove_prefix(d.length);
+  }
+  return out;
+}
+
+void print_tokens(std::span<const TokenId> tokens, const Tokenizer& tokenizer, bool json) {
+  if (json) {
+    std::puts(nlohmann::json{{"tokens", tokens}}.dump().c_str());
+    return;
+  }
+  for (const TokenId id : tokens) {
+    fmt::print("{:>7}  '{}'\n", id, readable(tokenizer.token_bytes(id, true)));
+  }
+}
+
+Status tokenize(const TokenizeOptions& o) {
+  QUIRE_TRY(const gguf::File file, gguf::File::open(o.model));
+  QUIRE_TRY(const Tokenizer tokenizer, Tokenizer::load(file).context(o.model));
+  std::string input;
+  if (o.text) {
+    input = *o.text;
+  } else {
+    QUIRE_TRY(input, read_stdin());
+  }
+  if (o.decode) {
+    QUIRE_TRY(const std::vector<TokenId> ids, parse_ids(input, tokenizer));
+    const std::string text = tokenizer.decode(ids, true);
+    if (o.json) {
+      std::puts(nlohmann::json{{"text", text}}.dump().c_str());
+    } else {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+    }
+    return {};
+  }
+  const EncodeOptions options{.add_special = !o.no_special && !o.no_bos, .parse_special = !o.no_special};
+  print_tokens(tokenizer.encode(input, options), tokenizer, o.json);
+  return {};
+}
+
+}  // namespace
+
+Action add_tokenize(CLI::App& app) {
+  auto o = std::make_shared<TokenizeOptions>();
+  app.add_option("-m,--model", o->model, "GGUF file with the vocabulary")->required();
+  app.add_option("-p,--prompt", o->text, "Text to tokenize (default: all of standard input)");
+  app.add_flag("--json", o->json, "Print one object, {\"tokens\": [...]}");
+  app.add_flag("--no-bos", o->no_bos, "Do not add the tokens that the model wants at the beginning and end");
+  app.add_flag("--no-special", o->no_special, "Also take texts such as <|im_start|> literally");
+  app.add_flag("--decode", o->decode, "The other way: read token ids, print their text");
+  return [o] { return tokenize(*o); };
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,27 @@
+#include "tokenizer/detokenizer.h"
+
+#include "tokenizer/unicode.h"
+
+namespace quire {
+
+std::string StreamDetokenizer::push(TokenId token) {
+  held_ += tokenizer_->token_bytes(token, render_special_);
+  // A character has at most 4 bytes, so the one that is cut off can only begin in the last 3.
+  std::size_t keep = std::min<std::size_t>(3, held_.size());
+  while (keep > 0 && unicode::decode(std::string_view(held_).substr(held_.size() - keep)).status !=
+                         unicode::Utf8::kTruncated) {
+    --keep;
+  }
+  const std::size_t ready = held_.size() - keep;
+  std::string text = unicode::replace_invalid(std::string_view(held_).substr(0, ready));
+  held_.erase(0, ready);
+  return text;
+}
+
+std::string StreamDetokenizer::flush() {
+  std::string text = unicode::replace_invalid(held_);
+  held_.clear();
+  return text;
+}
+
+}  // namespace quire

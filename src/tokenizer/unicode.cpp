@@ -1,0 +1,216 @@
+#include "tokenizer/unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "core/result.h"
+
+namespace quire::unicode {
+namespace {
+
+constexpr char32_t kReplacement = 0xFFFD;
+constexpr int kMaxDecomposition = 8;  // the longest canonical decomposition has 4 code points
+
+bool is_white_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+uint8_t category_bits(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+      return kLetter;
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+      return kMark;
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+      return kNumber;
+    default:
+      return 0;
+  }
+}
+
+using Decomposition = std::array<utf8proc_int32_t, kMaxDecomposition>;
+
+// The full canonical decomposition of one code point; returns its length.
+int decompose(char32_t c, Decomposition& out) {
+  int last_boundclass = 0;
+  const auto n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), out.data(), kMaxDecomposition,
+                                         static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE),
+                                         &last_boundclass);
+  QUIRE_CHECK(n >= 1 && n <= kMaxDecomposition, "U+{:04X} decomposes to {} code points", uint32_t{c}, n);
+  return static_cast<int>(n);
+}
+
+int compose(utf8proc_int32_t* code_points, std::size_t n) {
+  return static_cast<int>(
+      utf8proc_normalize_utf32(code_points, static_cast<utf8proc_ssize_t>(n),
+                               static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE)));
+}
+
+int combining_class(char32_t c) {
+  return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
+}
+
+bool is_surrogate(char32_t c) {
+  return c >= 0xD800 && c <= 0xDFFF;
+}
+
+}  // namespace
+
+ClassTable::ClassTable() : storage_(kSize, '\0') {
+  auto* bits = reinterpret_cast<uint8_t*>(storage_.data());
+  bits_ = bits;
+  for (char32_t c = 0; c < kSize; ++c) {
+    if (is_surrogate(c)) continue;
+    bits[c] |= category_bits(c);
+    if (is_white_space(c)) bits[c] |= kSpace;
+    const auto* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
+    if (property->combining_class != 0) bits[c] |= kNfcActive;
+    const bool hangul = c >= 0xAC00 && c <= 0xD7A3;
+    if (!hangul && (property->decomp_type != 0 || property->decomp_seqindex == UINT16_MAX)) continue;
+    Decomposition parts{};
+    const int n = decompose(c, parts);
+    // The second half of a composite may join with what stands before it. (In a composite of three parts the
+    // first two are a composite themselves, so the last part is the second half.)
+    if (n > 1) bits[parts[n - 1]] |= kNfcActive;
+    if (compose(parts.data(), n) != 1 || parts[0] != static_cast<utf8proc_int32_t>(c)) bits[c] |= kNfcActive;
+  }
+}
+
+const ClassTable& ClassTable::get() {
+  static const ClassTable table;
+  return table;
+}
+
+Decoded decode(std::string_view bytes) {
+  const auto byte = [&](std::size_t i) { return static_cast<uint8_t>(bytes[i]); };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return {first, 1, Utf8::kValid};
+  if (first < 0xC2 || first > 0xF4) return {kReplacement, 1, Utf8::kInvalid};
+  const int length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  // Overlong forms, surrogates and values above U+10FFFF all show in the second byte.
+  const uint8_t low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+  const uint8_t high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+  char32_t c = first & (0x7F >> length);
+  for (int i = 1; i < length; ++i) {
+    const auto seen = static_cast<uint8_t>(i);
+    if (static_cast<std::size_t>(i) >= bytes.size()) return {kReplacement, seen, Utf8::kTruncated};
+    const uint8_t b = byte(i);
+    if (b < (i == 1 ? low : 0x80) || b > (i == 1 ? high : 0xBF)) return {kReplacement, seen, Utf8::kInvalid};
+    c = (c << 6) | (b & 0x3F);
+  }
+  return {c, static_cast<uint8_t>(length), Utf8::kValid};
+}
+
+void append_code_points(std::string_view bytes, std::u32string& out) {
+  out.reserve(out.size() + bytes.size());
+  while (!bytes.empty()) {
+    const Decoded d = decode(bytes);
+    out.append(d.status == Utf8::kValid ? 1 : d.length, d.code_point);
+    bytes.remove_prefix(d.length);
+  }
+}
+
+void append_utf8(char32_t c, std::string& out) {
+  if (c < 0x80) {
+    out.push_back(static_cast<char>(c));
+    return;
+  }
+  const std::size_t length = utf8_length(c);
+  constexpr uint8_t kLead[] = {0, 0, 0xC0, 0xE0, 0xF0};
+  out.push_back(static_cast<char>(kLead[length] | (c >> (6 * (length - 1)))));
+  for (std::size_t i = length - 1; i-- > 0;) out.push_back(static_cast<char>(0x80 | ((c >> (6 * i)) & 0x3F)));
+}
+
+bool is_valid_utf8(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const Decoded d = decode(bytes);
+    if (d.status != Utf8::kValid) return false;
+    bytes.remove_prefix(d.length);
+  }
+  return true;
+}
+
+std::string replace_invalid(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const Decoded d = decode(bytes);
+    if (d.status == Utf8::kValid) {
+      out.append(bytes.substr(0, d.length));
+    } else {
+      append_utf8(kReplacement, out);
+    }
+    bytes.remove_prefix(d.length);
+  }
+  return out;
+}
+
+namespace {
+
+// Normalises one segment, text[begin, end), and appends it to `out`. utf8proc's own whole-string function is
+// not used because it sorts marks by swapping neighbours: a megabyte of marks would take it hours.
+void normalise_segment(std::u32string_view segment, std::vector<utf8proc_int32_t>& scratch,
+                       std::u32string& out) {
+  scratch.clear();
+  Decomposition parts{};
+  for (const char32_t c : segment) {
+    const int n = decompose(c, parts);
+    scratch.insert(scratch.end(), parts.begin(), parts.begin() + n);
+  }
+  const auto class_less = [](utf8proc_int32_t a, utf8proc_int32_t b) {
+    return combining_class(static_cast<char32_t>(a)) < combining_class(static_cast<char32_t>(b));
+  };
+  for (auto run = scratch.begin(); run != scratch.end();) {
+    if (combining_class(static_cast<char32_t>(*run)) == 0) {
+      ++run;
+      continue;
+    }
+    const auto run_end = std::find_if(run, scratch.end(), [](utf8proc_int32_t c) {
+      return combining_class(static_cast<char32_t>(c)) == 0;
+    });
+    std::stable_sort(run, run_end, class_less);
+    run = run_end;
+  }
+  const int n = compose(scratch.data(), scratch.size());
+  out.append(scratch.begin(), scratch.begin() + n);
+}
+
+}  // namespace
+
+void nfc(std::u32string& text) {
+  const ClassTable& classes = ClassTable::get();
+  const auto active = [&](char32_t c) { return (classes[c] & kNfcActive) != 0; };
+  const auto first = std::find_if(text.begin(), text.end(), active);
+  if (first == text.end()) return;  // nearly all text
+  std::u32string out;
+  out.reserve(text.size());
+  std::vector<utf8proc_int32_t> scratch;
+  // A segment is an inert code point with the active ones after it: nothing joins across its ends.
+  std::size_t i = 0;
+  while (i < text.size()) {
+    std::size_t end = i + 1;
+    while (end < text.size() && active(text[end])) ++end;
+    if (end == i + 1 && !active(text[i])) {
+      out.push_back(text[i]);
+    } else {
+      normalise_segment(std::u32string_view(text).substr(i, end - i), scratch, out);
+    }
+    i = end;
+  }
+  text = std::move(out);
+}
+
+}  // namespace quire::unicode
