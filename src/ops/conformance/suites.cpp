@@ -5,13 +5,19 @@ namespace quire::conformance {
 
 void add_rms_norm_conformance(Suite& s);
 void copy_slots_conformance(Suite& s);
+void embed_conformance(Suite& s);
 void gated_rms_norm_conformance(Suite& s);
+void gather_rows_conformance(Suite& s);
+void sample_conformance(Suite& s);
 
 namespace {
 
 constexpr SuiteEntry kSuites[] = {
+    {"embed", embed_conformance},
+    {"gather_rows", gather_rows_conformance},
     {"add_rms_norm", add_rms_norm_conformance},
     {"gated_rms_norm", gated_rms_norm_conformance},
+    {"sample", sample_conformance},
     {"copy_slots", copy_slots_conformance},
 };
 

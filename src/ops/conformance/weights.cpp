@@ -2,52 +2,76 @@
 #include <cstring>
 
 #include "ops/conformance/conformance.h"
+#include "quant/format.h"
 
 namespace quire::conformance {
 namespace {
 
-constexpr DType kWeightTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr DType kWeightTypes[] = {
+    DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0, DType::kQ4_0,  DType::kQ4_1,  DType::kQ5_0,
+    DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kMXFP4, DType::kNVFP4,
+};
 
-template <class T>
-void put(std::byte* out, int64_t i, float x) {
-  const T v = from_float<T>(x);
-  std::memcpy(out + i * static_cast<int64_t>(sizeof v), &v, sizeof v);
+void put_half(std::byte* at, float x) {
+  const half h = to_half(x);
+  std::memcpy(at, &h.bits, sizeof h.bits);
 }
-template <class T>
-float get(const std::byte* in, int64_t i) {
-  T v;
-  std::memcpy(&v, in + i * static_cast<int64_t>(sizeof v), sizeof v);
-  return to_float(v);
+
+// A format without an encoder: random bits everywhere but in the block's scales. With d = sd / `spread`, and
+// the offset at `min_ratio` times d that centres the values, the values have about the standard deviation sd:
+// `spread` is that of the integers (times their sub-scales, all uniform over their range).
+struct RandomBlock {
+  DType type;
+  int d_at, min_at;  // bytes from the start of the block; -1: no minimum
+  float spread, min_ratio;
+};
+constexpr RandomBlock kRandomBlocks[] = {
+    {DType::kQ4_1, 0, 2, 4.6f, -7.5f},   {DType::kQ5_0, 0, -1, 9.2f, 0.0f},
+    {DType::kQ5_1, 0, 2, 9.2f, -15.5f},  {DType::kQ4_K, 0, 2, 258.0f, 7.5f},
+    {DType::kQ5_K, 0, 2, 527.0f, 15.5f}, {DType::kQ6_K, 208, -1, 1367.0f, 0.0f},
+};
+
+void fill_blocks(Rng& rng, const RandomBlock& f, float sd, std::vector<std::byte>& bytes) {
+  for (std::byte& b : bytes) b = static_cast<std::byte>(rng.engine()());
+  const auto block = static_cast<size_t>(dtype_info(f.type).block_bytes);
+  for (size_t at = 0; at < bytes.size(); at += block) {
+    const float d = sd / f.spread * rng.uniform(0.7f, 1.3f);
+    put_half(bytes.data() + at + f.d_at, d);
+    if (f.min_at >= 0) put_half(bytes.data() + at + f.min_at, d * f.min_ratio);
+  }
 }
 
 }  // namespace
 
 RandomWeight random_weight(Rng& rng, DType dtype, int64_t rows, int64_t cols, int64_t experts, float sd) {
+  QUIRE_CHECK(cols % dtype_info(dtype).block_elems == 0, "{} columns do not fill blocks of {}", cols,
+              dtype_name(dtype));
   RandomWeight w;
-  const int64_t n = experts * rows * cols;
-  w.bytes.resize(static_cast<size_t>(dtype_bytes(dtype, n)));
-  for (int64_t i = 0; i < n; ++i) {
-    const float x = rng.normal(sd);
-    if (dtype == DType::kF32)
-      put<float>(w.bytes.data(), i, x);
-    else if (dtype == DType::kF16)
-      put<half>(w.bytes.data(), i, x);
-    else if (dtype == DType::kBF16)
-      put<bf16>(w.bytes.data(), i, x);
-    else
-      QUIRE_CHECK(false, "no random weights of type {}", dtype_name(dtype));
+  const int64_t matrix = rows * cols, matrix_bytes = dtype_bytes(dtype, matrix);
+  w.bytes.resize(static_cast<size_t>(experts * matrix_bytes));
+  for (const RandomBlock& f : kRandomBlocks)
+    if (f.type == dtype) fill_blocks(rng, f, sd, w.bytes);
+  if (quant::can_encode(dtype)) {
+    std::vector<float> values(static_cast<size_t>(matrix));
+    for (int64_t e = 0; e < experts; ++e) {
+      for (float& x : values) x = rng.normal(sd);
+      std::byte* to = w.bytes.data() + e * matrix_bytes;
+      if (dtype == DType::kNVFP4) {
+        // Made different on purpose: a kernel that takes another expert's scale must show.
+        w.scales.push_back(*quant::nvfp4_tensor_scale(values.data(), matrix) * rng.uniform(1.0f, 2.0f));
+        quant::encode_nvfp4_scaled(values.data(), matrix, w.scales.back(), to);
+      } else {
+        quant::encode_row(dtype, values.data(), matrix, to);
+      }
+    }
   }
-  w.weight = {dtype, w.bytes.data(), rows, cols, experts, nullptr};
+  w.weight = {dtype, w.bytes.data(), rows, cols, experts, w.scales.empty() ? nullptr : w.scales.data()};
   return w;
 }
 
 std::vector<float> decode_all(const Weight& w) {
-  const int64_t n = w.experts * w.rows * w.cols;
-  std::vector<float> v(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i)
-    v[static_cast<size_t>(i)] = w.dtype == DType::kF32   ? get<float>(w.data, i)
-                                : w.dtype == DType::kF16 ? get<half>(w.data, i)
-                                                         : get<bf16>(w.data, i);
+  std::vector<float> v(static_cast<size_t>(w.experts * w.rows * w.cols));
+  quant::decode_row(w.dtype, w.data, std::ssize(v), v.data());
   return v;
 }
 

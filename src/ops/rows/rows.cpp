@@ -1,0 +1,92 @@
+#include "ops/rows/rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "quant/format.h"
+
+namespace quire {
+namespace {
+
+// A decoded or copied row costs a few microseconds; pieces of this many elements are worth handing to a
+// thread.
+constexpr int64_t kPieceElems = 16384;
+
+int64_t rows_per_piece(int64_t row_elems) {
+  return std::max<int64_t>(1, kPieceElems / std::max<int64_t>(1, row_elems));
+}
+
+void embed_row(const EmbedArgs& a, int64_t r) {
+  float* x = a.x.row<float>(r);
+  quant::decode_row(a.table.dtype, a.table.row(a.tokens[static_cast<size_t>(r)]), a.table.cols, x);
+  if (a.table.scale == nullptr) return;
+  for (int64_t i = 0; i < a.table.cols; ++i) x[i] *= *a.table.scale;
+}
+
+void embed_reference(const OpContext&, const EmbedArgs& a) {
+  for (int64_t r = 0; r < a.x.dim(0); ++r) embed_row(a, r);
+}
+
+void embed_cpu(const OpContext& ctx, const EmbedArgs& a) {
+  ctx.pool.parallel_for(a.x.dim(0), rows_per_piece(a.x.dim(1)), [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) embed_row(a, r);
+  });
+}
+
+void gather_row(const GatherRowsArgs& a, int64_t i) {
+  std::memcpy(a.y.bytes_at(i * a.y.stride[0]), a.x.bytes_at(a.rows[static_cast<size_t>(i)] * a.x.stride[0]),
+              static_cast<size_t>(dtype_bytes(a.x.dtype, a.x.dim(1))));
+}
+
+void gather_reference(const OpContext&, const GatherRowsArgs& a) {
+  for (int64_t i = 0; i < a.y.dim(0); ++i) gather_row(a, i);
+}
+
+void gather_cpu(const OpContext& ctx, const GatherRowsArgs& a) {
+  ctx.pool.parallel_for(a.y.dim(0), rows_per_piece(a.y.dim(1)), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) gather_row(a, i);
+  });
+}
+
+template <class Args>
+bool always(const CpuFeatures&, const Args&) {
+  return true;
+}
+
+constexpr Kernel<EmbedArgs> kEmbedKernels[] = {
+    {"cpu", always<EmbedArgs>, embed_cpu},
+    {"reference", always<EmbedArgs>, embed_reference},
+};
+constexpr Kernel<GatherRowsArgs> kGatherRowsKernels[] = {
+    {"cpu", always<GatherRowsArgs>, gather_cpu},
+    {"reference", always<GatherRowsArgs>, gather_reference},
+};
+
+}  // namespace
+
+std::span<const Kernel<EmbedArgs>> embed_kernels() {
+  return kEmbedKernels;
+}
+std::span<const Kernel<GatherRowsArgs>> gather_rows_kernels() {
+  return kGatherRowsKernels;
+}
+
+void embed(const OpContext& ctx, const EmbedArgs& a) {
+  expect_shape("x", a.x, std::ssize(a.tokens), a.table.cols);
+  QUIRE_CHECK(a.table.experts == 1, "the table is {} matrices", a.table.experts);
+  QUIRE_CHECK(quant::can_decode(a.table.dtype), "a table of {}", dtype_name(a.table.dtype));
+  for (const int32_t t : a.tokens)
+    QUIRE_CHECK(t >= 0 && t < a.table.rows, "token {} of a vocabulary of {}", t, a.table.rows);
+  dispatch("embed", embed_kernels(), ctx, a);
+}
+
+void gather_rows(const OpContext& ctx, const GatherRowsArgs& a) {
+  Dim T{"T"}, D{"D"};
+  expect_shape("x", a.x, T, D);
+  expect_shape("y", a.y, std::ssize(a.rows), D);
+  QUIRE_CHECK(a.x.dtype == a.y.dtype, "x is {}, y is {}", dtype_name(a.x.dtype), dtype_name(a.y.dtype));
+  for (const int32_t r : a.rows) QUIRE_CHECK(r >= 0 && r < T, "row {} of {}", r, T.value);
+  dispatch("gather_rows", gather_rows_kernels(), ctx, a);
+}
+
+}  // namespace quire

@@ -1,0 +1,63 @@
+#include "ops/rows/rows.h"
+
+#include "ops/conformance/conformance.h"
+
+namespace quire::conformance {
+
+// Decoding is exact, so there is no tolerance: the values are those of decode_row, times the scale.
+void embed_conformance(Suite& s) {
+  for (const DType type : weight_types()) {
+    for (const int tokens : {0, 1, 5, 70}) {
+      const std::string name = fmt::format("{} T={}", dtype_name(type), tokens);
+      Rng rng = s.rng_for_case(name);
+      const int vocab = 50;
+      const int64_t width = 512;
+      const RandomWeight table = random_weight(rng, type, vocab, width);
+      const std::vector<float> decoded = decode_all(table.weight);
+      std::vector<int32_t> ids(static_cast<size_t>(tokens));
+      for (int32_t& id : ids) id = rng.integer(0, vocab - 1);
+      if (tokens > 1) ids[1] = vocab - 1;
+      Buffer want(DType::kF32, {tokens, width});
+      for (int64_t i = 0; i < tokens * width; ++i)
+        store_float(want, i,
+                    decoded[static_cast<size_t>(ids[static_cast<size_t>(i / width)] * width + i % width)] *
+                        table.weight.scale_of());
+      for (const auto& k : s.kernels(embed_kernels())) {
+        if (!s.wants(k.name, name)) continue;
+        // A stride wider than the row: what lies between rows must stay as it was.
+        Buffer wide(DType::kF32, {tokens, width + 8});
+        const Buffer before = wide;
+        const Tensor x = wide.tensor().cols(0, width);
+        k.launch(s.context(Device::kCpu), {ids, table.weight, x});
+        s.expect_same_bits(k.name, name, x, want);
+        s.expect_same_bits(k.name, name, wide.tensor().cols(width, 8), before.tensor().cols(width, 8));
+        s.expect_guards(k.name, name, {&wide});
+      }
+    }
+  }
+}
+
+void gather_rows_conformance(Suite& s) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const int width : {1, 17, 1024, 20000}) {
+      for (const int count : {0, 1, 3, 40}) {
+        const std::string name = fmt::format("{} D={} R={}", dtype_name(type), width, count);
+        Rng rng = s.rng_for_case(name);
+        Buffer x(type, {30, width});
+        x.fill([&] { return rng.normal(); });
+        std::vector<int32_t> rows(static_cast<size_t>(count));
+        for (int32_t& r : rows) r = rng.integer(0, 29);
+        const Buffer want = x.gather(rows);
+        for (const auto& k : s.kernels(gather_rows_kernels())) {
+          if (!s.wants(k.name, name)) continue;
+          Buffer y(type, {count, width});
+          k.launch(s.context(Device::kCpu), {x, rows, y});
+          s.expect_same_bits(k.name, name, y, want);
+          s.expect_guards(k.name, name, {&x, &y});
+        }
+      }
+    }
+  }
+}
+
+}  // namespace quire::conformance
