@@ -60,7 +60,7 @@ Result<Value> take_elements(Cursor& in, ValueType type, uint64_t count) {
     QUIRE_TRY(v.payload, in.take_bytes("the value", count * static_cast<uint64_t>(value_type_bytes(type))));
     return v;
   }
-  if (count > in.remaining() / 8)
+  if (count > 1 && count > in.remaining() / 8)
     return file_error("an array of {} strings cannot fit into the {} bytes left in the file", count,
                       in.remaining());
   for (uint64_t i = 0; i < count; ++i) {
