@@ -37,10 +37,33 @@ bool always(const CpuFeatures&, const Args&) {
   return true;
 }
 
+// What every fast kernel asks for: bf16 everywhere and a head that its scratch was made for.
+bool fits_fast(const PagedAttentionArgs& a) {
+  return a.q.dtype == DType::kBF16 && a.out.dtype == DType::kBF16 && a.kv.k.dtype == DType::kBF16 &&
+         (a.gate.empty() || a.gate.dtype == DType::kBF16) && a.q.dim(2) <= attention::kMaxHeadDim &&
+         a.scale > 0.0f;
+}
+bool fits_amx(const CpuFeatures& cpu, const PagedAttentionArgs& a) {
+  return cpu.amx_bf16 && cpu.avx512_bf16 && fits_fast(a) && a.q.dim(2) % 32 == 0;
+}
+bool fits_avx512(const CpuFeatures& cpu, const PagedAttentionArgs& a) {
+  return cpu.avx512_bf16 && fits_fast(a);
+}
+bool fits_avx2(const CpuFeatures& cpu, const PagedAttentionArgs& a) {
+  return cpu.avx2 && fits_fast(a);
+}
+template <void (*kTask)(const attention::RowTask&, const attention::TaskScratch&)>
+void launch(const OpContext& ctx, const PagedAttentionArgs& a) {
+  attention::run_tasks(ctx, a, kTask);
+}
+
 constexpr Kernel<AttentionPrepareArgs> kPrepareKernels[] = {
     {"reference", always<AttentionPrepareArgs>, attention::prepare_reference},
 };
 constexpr Kernel<PagedAttentionArgs> kAttentionKernels[] = {
+    {"amx", fits_amx, launch<attention::attend_amx>},
+    {"avx512", fits_avx512, launch<attention::attend_avx512>},
+    {"avx2", fits_avx2, launch<attention::attend_avx2>},
     {"reference", always<PagedAttentionArgs>, attention::attend_reference},
 };
 

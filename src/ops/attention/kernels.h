@@ -1,4 +1,9 @@
-// Inside attention/: the kernels behind the two tables, and the checks and walks that they share.
+// Inside attention/: the kernels behind the two tables, and the walk that the fast ones share.
+//
+// A fast paged_attention kernel is one function over a RowTask: some consecutive tokens of one segment, for
+// the query heads of one KV head. The walk over keys (walk.h) is compiled once per instruction set; planning
+// and scratch memory are here, compiled for the baseline, and reach the kernel as plain pointers, so that no
+// shared inline function is ever compiled with a wider instruction set than the machine may have.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +25,53 @@ Heads heads_of(const Args& a) {
   return {a.q.dim(0), a.q.dim(1), a.kv.k.dim(1), a.q.dim(2)};
 }
 
-// Largest head that the kernels' scratch is made for; the references take any even d.
+// Largest head that the fast kernels' scratch is made for; the references take any even d.
 inline constexpr int64_t kMaxHeadDim = 512;
+// Keys whose scores are taken together between two updates of a row's running maximum. Groups start at
+// multiples of it, whatever the chunk. 128: scores of 32 rows fill 16 KiB, and the float32 sums are read and
+// written once per 128 keys.
+inline constexpr int64_t kGroupKeys = 128;
+inline constexpr int64_t kMaxTileRows = 32;
 
-void prepare_reference(const OpContext& ctx, const AttentionPrepareArgs& a);
+// Rows of a task: row i is token i / group, query head i % group of this KV head. All pointers are at the
+// task's first token (q, gate, out) or at this KV head of block 0 (k, v). Strides are in elements.
+struct RowTask {
+  const bf16* q = nullptr;
+  const bf16* gate = nullptr;  // may be null
+  bf16* out = nullptr;
+  int64_t q_token = 0, q_head = 0, gate_token = 0, gate_head = 0, out_token = 0;
+  const bf16* k = nullptr;
+  const bf16* v = nullptr;
+  int64_t k_block = 0, v_block = 0;
+  const int32_t* blocks = nullptr;
+  int64_t position = 0;  // of the first token
+  int64_t tokens = 0, group = 0, d = 0;
+  float scale = 1.0f;
+
+  int64_t rows() const { return tokens * group; }
+};
+
+// Per-thread memory of a task, 64-byte aligned. `pitch` is d rounded up to 32 elements.
+struct TaskScratch {
+  int64_t pitch = 0;
+  float* sums = nullptr;     // [rows][pitch]  running sum of p v
+  float* scores = nullptr;   // [kMaxTileRows][kGroupKeys]  scores, then probabilities in place
+  float* max = nullptr;      // [rows]  running maximum, in units of log2
+  float* total = nullptr;    // [rows]  running sum of p
+  float* queries = nullptr;  // [rows][pitch]  f32 or (in the first half) bf16
+  bf16* values = nullptr;    // [kGroupKeys * d]  copies of value blocks
+};
+
+// Splits the call into tasks and runs `task` on each.
+void run_tasks(const OpContext& ctx, const PagedAttentionArgs& a,
+               void (*task)(const RowTask& t, const TaskScratch& s));
+
+void attend_amx(const RowTask& t, const TaskScratch& s);
+void attend_avx512(const RowTask& t, const TaskScratch& s);
+void attend_avx2(const RowTask& t, const TaskScratch& s);
 void attend_reference(const OpContext& ctx, const PagedAttentionArgs& a);
+
+void prepare_avx2(const OpContext& ctx, const AttentionPrepareArgs& a);
+void prepare_reference(const OpContext& ctx, const AttentionPrepareArgs& a);
 
 }  // namespace quire::attention

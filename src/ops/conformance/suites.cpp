@@ -9,6 +9,7 @@ void embed_conformance(Suite& s);
 void gated_rms_norm_conformance(Suite& s);
 void gather_rows_conformance(Suite& s);
 void sample_conformance(Suite& s);
+void paged_attention_conformance(Suite& s);
 
 namespace {
 
@@ -18,6 +19,7 @@ constexpr SuiteEntry kSuites[] = {
     {"add_rms_norm", add_rms_norm_conformance},
     {"gated_rms_norm", gated_rms_norm_conformance},
     {"sample", sample_conformance},
+    {"paged_attention", paged_attention_conformance},
     {"copy_slots", copy_slots_conformance},
 };
 

@@ -1,0 +1,98 @@
+// Planning of the fast paged_attention kernels: which rows make a task, and where its scratch lies.
+#include "ops/attention/kernels.h"
+
+namespace quire::attention {
+namespace {
+
+// Rows of a task. More rows share one copy of a value block (and its way through the caches); fewer give more
+// threads something to do. No row's bits depend on it.
+int64_t rows_per_task(int64_t total_rows, int threads) {
+  int64_t rows = 256;
+  while (rows > kMaxTileRows && total_rows < rows * threads * 4) rows /= 2;
+  return rows;
+}
+
+template <class T>
+T* at_head(const Tensor& t, int64_t row, int64_t head) {
+  return static_cast<T*>(t.data) + row * t.stride[0] + head * t.stride[1];
+}
+
+struct Chunk {
+  const Segment* segment;
+  int32_t first, tokens;
+};
+
+RowTask make_task(const PagedAttentionArgs& a, const Heads& n, const Chunk& c, int64_t kv_head) {
+  const Segment& s = *c.segment;
+  const int64_t row = s.row + c.first, head = kv_head * n.group();
+  RowTask t;
+  t.q = at_head<const bf16>(a.q, row, head);
+  t.q_token = a.q.stride[0];
+  t.q_head = a.q.stride[1];
+  if (!a.gate.empty()) {
+    t.gate = at_head<const bf16>(a.gate, row, head);
+    t.gate_token = a.gate.stride[0];
+    t.gate_head = a.gate.stride[1];
+  }
+  t.out = static_cast<bf16*>(a.out.data) + row * a.out.stride[0] + head * n.d;
+  t.out_token = a.out.stride[0];
+  t.k = at_head<const bf16>(a.kv.k, 0, kv_head);
+  t.v = at_head<const bf16>(a.kv.v, 0, kv_head);
+  t.k_block = a.kv.k.stride[0];
+  t.v_block = a.kv.v.stride[0];
+  t.blocks = s.blocks;
+  t.position = s.position + c.first;
+  t.tokens = c.tokens;
+  t.group = n.group();
+  t.d = n.d;
+  t.scale = a.scale;
+  return t;
+}
+
+}  // namespace
+
+void run_tasks(const OpContext& ctx, const PagedAttentionArgs& a,
+               void (*task)(const RowTask& t, const TaskScratch& s)) {
+  const Heads n = heads_of(a);
+  int64_t tokens = 0;
+  for (const Segment& s : a.segments) tokens += s.count;
+  if (tokens == 0) return;
+  const int64_t step = std::max<int64_t>(1, rows_per_task(tokens * n.q_heads, ctx.pool.size()) / n.group());
+
+  Workspace::Scope scope(ctx.workspace);
+  int64_t n_chunks = 0, widest = 0;
+  for (const Segment& s : a.segments) {
+    n_chunks += (s.count + step - 1) / step;
+    widest = std::max(widest, std::min<int64_t>(s.count, step));
+  }
+  Chunk* chunks = scope.take<Chunk>(n_chunks);
+  int64_t filled = 0;
+  // A segment's last chunk sees the most keys: handing it out first keeps the threads' finish together.
+  for (const Segment& s : a.segments)
+    for (int64_t i = (s.count + step - 1) / step - 1; i >= 0; --i)
+      chunks[filled++] = {&s, static_cast<int32_t>(i * step),
+                          static_cast<int32_t>(std::min(step, s.count - i * step))};
+
+  const int64_t rows = widest * n.group(), pitch = (n.d + 31) / 32 * 32, padded_rows = (rows + 15) / 16 * 16;
+  const int64_t per_thread = 2 * rows * pitch + kMaxTileRows * kGroupKeys + 2 * padded_rows +
+                             kGroupKeys * pitch / 2 +
+                             1024;  // floats; the last term keeps threads' pages apart
+  float* memory = scope.take<float>(per_thread * ctx.pool.size());
+  const auto scratch_of = [&](int thread) {
+    TaskScratch s;
+    s.pitch = pitch;
+    s.sums = memory + thread * per_thread;
+    s.queries = s.sums + rows * pitch;
+    s.scores = s.queries + rows * pitch;
+    s.values = reinterpret_cast<bf16*>(s.scores + kMaxTileRows * kGroupKeys);
+    s.max = s.scores + kMaxTileRows * kGroupKeys + kGroupKeys * pitch / 2;
+    s.total = s.max + padded_rows;
+    return s;
+  };
+  ctx.pool.parallel_for(n_chunks * n.kv_heads, 1, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t i = begin; i < end; ++i)
+      task(make_task(a, n, chunks[i / n.kv_heads], i % n.kv_heads), scratch_of(thread));
+  });
+}
+
+}  // namespace quire::attention

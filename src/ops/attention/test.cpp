@@ -1,0 +1,311 @@
+// Conformance of paged_attention: every kernel against sums in float64 with an error bound per element, and
+// bit for bit against itself: whatever the chunks, the other rows, the threads, the places of the blocks.
+#include <cmath>
+
+#include "ops/attention/attention.h"
+#include "ops/conformance/conformance.h"
+
+namespace quire::conformance {
+namespace {
+
+enum class Data { kNormal, kSaturated, kEqual };
+struct Sequence {
+  int position, count;
+};
+struct Case {
+  std::string name;
+  int d, heads, kv_heads;
+  std::vector<Sequence> sequences;
+  bool gate = false;
+  Data data = Data::kNormal;
+};
+
+// A batch and the cache that it reads. The values depend on the case only; where rows and blocks lie depends
+// on `layout`, and everything between (padding rows, unused blocks, slots past the end) is NaN.
+struct Batch {
+  Case c;
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<Segment> segments;
+  Buffer q, gate, k, v;
+
+  static int64_t count_rows(const Case& c) {
+    int64_t rows = 1;
+    for (const Sequence& s : c.sequences) rows += s.count + 1;
+    return rows;
+  }
+  static int count_blocks(const Case& c) {
+    int blocks = 3;
+    for (const Sequence& s : c.sequences) blocks += (s.position + s.count + kBlockTokens - 1) / kBlockTokens;
+    return blocks;
+  }
+  enum class Layout { kContiguous, kShuffled };
+
+  Batch(Suite& suite, const Case& which, Layout layout)
+      : c(which),
+        q(DType::kBF16, {count_rows(c), c.heads, c.d}),
+        gate(DType::kBF16, {count_rows(c), c.heads, c.d}),
+        k(DType::kBF16, {count_blocks(c), c.kv_heads, kBlockTokens * c.d}),
+        v(DType::kBF16, {count_blocks(c), c.kv_heads, kBlockTokens * c.d}) {
+    Rng rng = suite.rng_for_case(c.name), places = suite.rng_for_case(c.name + " places");
+    std::vector<int32_t> order = places.permutation(count_blocks(c));
+    if (layout == Layout::kContiguous) std::sort(order.begin(), order.end());
+    size_t next_block = 0;
+    int32_t row = 1;
+    for (const Sequence& s : c.sequences) {
+      std::vector<int32_t>& table = tables.emplace_back();
+      for (int t = 0; t < s.position + s.count; t += kBlockTokens) table.push_back(order[next_block++]);
+      segments.push_back({.row = row, .count = s.count, .position = s.position});
+      row += s.count + 1;
+    }
+    for (size_t i = 0; i < segments.size(); ++i) {
+      segments[i].blocks = tables[i].data();
+      fill_sequence(rng, segments[i]);
+    }
+  }
+
+  void fill_sequence(Rng& rng, const Segment& s) {
+    // kSaturated: logits of hundreds, so that one key takes everything and another row's maximum moves often.
+    const float sd = c.data == Data::kSaturated ? 8.0f : 1.0f;
+    const float same = rng.normal();
+    for (int t = 0; t < s.position + s.count; ++t)
+      for (int h = 0; h < c.kv_heads; ++h)
+        for (int e = 0; e < c.d; ++e) {
+          store_float(k, cache_row(s, t, h) + key_offset(t % kBlockTokens, e),
+                      c.data == Data::kEqual ? same : rng.normal(sd));
+          store_float(v, cache_row(s, t, h) + value_offset(t % kBlockTokens, e, c.d), rng.normal());
+        }
+    for (int64_t i = int64_t{s.row} * c.heads * c.d; i < int64_t{s.row + s.count} * c.heads * c.d; ++i) {
+      store_float(q, i, rng.normal(sd));
+      store_float(gate, i, rng.integer(0, 15) == 0 ? rng.uniform(-100.0f, 100.0f) : rng.normal(2.0f));
+    }
+  }
+  int64_t cache_row(const Segment& s, int64_t t, int64_t kv_head) const {
+    return (s.blocks[t / kBlockTokens] * c.kv_heads + kv_head) * kBlockTokens * c.d;
+  }
+
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(c.d)); }
+  PagedAttentionArgs args(std::span<const Segment> of, const Tensor& out) const {
+    return {q, c.gate ? gate.tensor() : Tensor{}, {k, v}, of, scale(), out};
+  }
+  Buffer output() const { return Buffer(DType::kBF16, {q.tensor().dim(0), c.heads * c.d}); }
+};
+
+struct Expected {
+  std::vector<double> values, bounds;
+};
+
+// One query row of one head, in float64. The relative error of a probability comes from its score (d products
+// added in float32, then scaled and shifted) and from rounding it to bf16; the result is a weighted mean.
+void expect_row(const Batch& b, const Segment& s, int step, int head, double* value, double* bound) {
+  const int d = b.c.d, keys = s.position + step + 1, kv_head = head / (b.c.heads / b.c.kv_heads);
+  const int64_t q_at = (int64_t{s.row + step} * b.c.heads + head) * d;
+  std::vector<float> q(static_cast<size_t>(d));
+  for (int e = 0; e < d; ++e) q[static_cast<size_t>(e)] = load_float(b.q, q_at + e);
+  std::vector<double> score(static_cast<size_t>(keys)), error(static_cast<size_t>(keys));
+  double max = -INFINITY;
+  const auto* k = b.k.tensor().as<bf16>();
+  const auto* v = b.v.tensor().as<bf16>();
+  for (int t = 0; t < keys; ++t) {
+    const bf16* key = k + b.cache_row(s, t, kv_head);
+    double sum = 0, magnitude = 0;
+    for (int e = 0; e < d; ++e) {
+      const double x = q[static_cast<size_t>(e)] * to_float(key[key_offset(t % kBlockTokens, e)]);
+      sum += x;
+      magnitude += std::abs(x);
+    }
+    score[static_cast<size_t>(t)] = sum * b.scale();
+    error[static_cast<size_t>(t)] = (d / 2 + 4) * kEpsF32 * magnitude * b.scale();
+    max = std::max(max, sum * b.scale());
+  }
+  double total = 0, weighted_error = 0;
+  std::vector<double> mean(static_cast<size_t>(d)), spread(static_cast<size_t>(d)),
+      sized(static_cast<size_t>(d));
+  for (int t = 0; t < keys; ++t) {
+    const auto i = static_cast<size_t>(t);
+    const double p = std::exp(score[i] - max);
+    // Score; its scaling and distance from the maximum (also when a later group's maximum rescales it); the
+    // exponential itself; rounding to bf16.
+    const double relative =
+        std::expm1(error[i] + (4 * std::abs(score[i] - max) + std::abs(score[i]) + std::abs(max)) * kEpsF32) +
+        (8 + keys / 128) * kEpsF32 + kEpsBf16;
+    total += p;
+    weighted_error += p * relative;
+    const bf16* value_row = v + b.cache_row(s, t, kv_head);
+    for (int e = 0; e < d; ++e) {
+      const double x = to_float(value_row[value_offset(t % kBlockTokens, e, d)]);
+      mean[static_cast<size_t>(e)] += p * x;
+      sized[static_cast<size_t>(e)] += p * std::abs(x);
+      spread[static_cast<size_t>(e)] += p * relative * std::abs(x);
+    }
+  }
+  const double sums = (keys / 2 + 16) * kEpsF32;  // float32 accumulation of p v and of p
+  for (int e = 0; e < d; ++e) {
+    const auto i = static_cast<size_t>(e);
+    double x = mean[i] / total;
+    double err = (spread[i] + sums * sized[i]) / total + std::abs(x) * (weighted_error / total + sums);
+    if (b.c.gate) {
+      const double g = load_float(b.gate, q_at + e), sigmoid = 1.0 / (1.0 + std::exp(-g));
+      x *= sigmoid;
+      err = err * sigmoid + std::abs(x) * (std::abs(g) + 8) * kEpsF32;
+    }
+    value[e] = x;
+    bound[e] = err + std::abs(x) * kEpsBf16 + 0x1p-120;
+  }
+}
+
+// Rows of no segment are expected as they started: NaN, which expect_batch leaves out of the comparison.
+Expected expect_batch(Suite& s, const Batch& b) {
+  const auto size = static_cast<size_t>(b.q.tensor().elems());
+  Expected e{std::vector<double>(size), std::vector<double>(size)};
+  for (const Segment& seg : b.segments)
+    s.context(Device::kCpu)
+        .pool.parallel_for(int64_t{seg.count} * b.c.heads, 4, [&](int64_t begin, int64_t end, int) {
+          for (int64_t i = begin; i < end; ++i) {
+            const auto at =
+                static_cast<size_t>(((seg.row + i / b.c.heads) * b.c.heads + i % b.c.heads) * b.c.d);
+            expect_row(b, seg, static_cast<int>(i / b.c.heads), static_cast<int>(i % b.c.heads),
+                       &e.values[at], &e.bounds[at]);
+          }
+        });
+  return e;
+}
+
+// Padding rows must still be NaN; returns the output with zeros there, so that the rest can be compared.
+Buffer check_padding(Suite& s, std::string_view kernel, const Batch& b, const Buffer& out) {
+  Buffer cleaned = out;
+  std::vector<bool> used(static_cast<size_t>(out.tensor().dim(0)));
+  for (const Segment& seg : b.segments)
+    for (int i = 0; i < seg.count; ++i) used[static_cast<size_t>(seg.row + i)] = true;
+  const int64_t width = out.tensor().dim(1);
+  bool untouched = true;
+  for (size_t r = 0; r < used.size(); ++r)
+    for (int64_t i = 0; !used[r] && i < width; ++i) {
+      const int64_t at = static_cast<int64_t>(r) * width + i;
+      untouched &= std::isnan(load_float(cleaned, at));
+      store_float(cleaned, at, 0.0f);
+    }
+  s.expect(kernel, b.c.name, untouched, "rows of no segment stay untouched");
+  return cleaned;
+}
+
+// The same rows cut into other segments; `cut(position)` says whether one begins there.
+template <class Cut>
+std::vector<Segment> recut(std::span<const Segment> segments, Cut&& cut) {
+  std::vector<Segment> pieces;
+  for (const Segment& s : segments)
+    for (int i = 0; i < s.count; ++i) {
+      if (i == 0 || cut(s.position + i)) {
+        pieces.push_back(s);
+        pieces.back().row += i;
+        pieces.back().position += i;
+        pieces.back().count = 0;
+      }
+      ++pieces.back().count;
+    }
+  return pieces;
+}
+
+void check_invariance(Suite& s, const Kernel<PagedAttentionArgs>& kernel, const Batch& b,
+                      const Buffer& base) {
+  const auto run = [&](const Batch& batch, std::span<const Segment> segments, int threads = 0) {
+    Buffer out = batch.output();
+    kernel.launch(s.context(Device::kCpu, threads), batch.args(segments, out));
+    return out;
+  };
+  const auto expect_same = [&](const char* what, const Buffer& got) {
+    const int64_t at = first_difference(got, base);
+    s.expect(kernel.name, b.c.name, at < 0, fmt::format("{}: bits differ first at element {}", what, at));
+  };
+  Rng rng = s.rng_for_case(b.c.name + " cuts");
+  expect_same("one token at a time", run(b, recut(b.segments, [](int) { return true; })));
+  expect_same("chunks of 64", run(b, recut(b.segments, [](int p) { return p % 64 == 0; })));
+  expect_same("chunks of 128", run(b, recut(b.segments, [](int p) { return p % 128 == 0; })));
+  expect_same("cut anywhere", run(b, recut(b.segments, [&](int) { return rng.integer(0, 20) == 0; })));
+  expect_same("1 thread", run(b, b.segments, 1));
+  expect_same("5 threads", run(b, b.segments, 5));
+  const Batch contiguous(s, b.c, Batch::Layout::kContiguous);
+  expect_same("contiguous blocks", run(contiguous, contiguous.segments));
+
+  // Segments alone, in reverse order, in one output.
+  Buffer alone = b.output();
+  for (size_t i = b.segments.size(); i-- > 0;)
+    kernel.launch(s.context(Device::kCpu), b.args({&b.segments[i], 1}, alone));
+  expect_same("each segment alone", alone);
+
+  // Each segment's first part, with everything that its rows must not see turned to NaN: the rest of the
+  // queries and the rest of the cache.
+  Batch poisoned = b;
+  std::vector<Segment> part = b.segments;
+  for (size_t i = 0; i < part.size(); ++i) {
+    poisoned.tables[i] = b.tables[i];
+    part[i].blocks = poisoned.tables[i].data();
+    part[i].count = (part[i].count + 1) / 2;
+    const int end = b.segments[i].position + b.segments[i].count;
+    for (int t = part[i].position + part[i].count; t < end; ++t) {
+      for (int64_t e = 0; e < b.c.heads * b.c.d; ++e)
+        store_float(poisoned.q, int64_t{part[i].row + t - part[i].position} * b.c.heads * b.c.d + e, NAN);
+      for (int h = 0; h < b.c.kv_heads; ++h)
+        for (int e = 0; e < b.c.d; ++e) {
+          store_float(poisoned.k, b.cache_row(part[i], t, h) + key_offset(t % kBlockTokens, e), NAN);
+          store_float(poisoned.v, b.cache_row(part[i], t, h) + value_offset(t % kBlockTokens, e, b.c.d), NAN);
+        }
+    }
+  }
+  const Buffer got = run(poisoned, part);
+  int64_t differs = -1;
+  for (const Segment& p : part)
+    if (differs < 0 && p.count > 0)
+      differs = first_difference(got.tensor().rows(p.row, p.count), base.tensor().rows(p.row, p.count));
+  s.expect(kernel.name, b.c.name, differs < 0,
+           fmt::format("NaN beyond the end: bits differ first at element {} of a segment", differs));
+}
+
+void run_case(Suite& s, const Case& c) {
+  const Batch b(s, c, Batch::Layout::kShuffled);
+  const Expected want = expect_batch(s, b);
+  for (const auto& k : s.kernels(paged_attention_kernels())) {
+    const bool reference = k.name == "reference";
+    Buffer out = b.output();
+    if (!s.wants(k.name, c.name) || !k.fits(s.cpu(), b.args(b.segments, out))) continue;
+    k.launch(s.context(Device::kCpu), b.args(b.segments, out));
+    const Buffer cleaned = check_padding(s, k.name, b, out);
+    s.expect_close(k.name, c.name, worst_excess(cleaned.values(), want.values, want.bounds));
+    s.expect_guards(k.name, c.name, {&out, &b.q, &b.gate, &b.k, &b.v});
+    if (!reference) check_invariance(s, k, b, out);
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](std::string name, int d, int heads, int kv_heads, std::vector<Sequence> sequences,
+                       bool gate = false, Data data = Data::kNormal) {
+    all.push_back({std::move(name), d, heads, kv_heads, std::move(sequences), gate, data});
+  };
+  for (const int d : {32, 48, 64, 128, 256})
+    for (const int ratio : {1, 2, 4, 6, 8})
+      add(fmt::format("d{} ratio{}", d, ratio), d, 2 * ratio, 2, {{0, 17}, {63, 1}, {64, 33}, {130, 1}},
+          ratio % 4 == 0);
+  for (const int d : {2, 6, 20, 80, 512}) add(fmt::format("odd d{}", d), d, 4, 2, {{0, 37}, {150, 1}}, true);
+  for (const int count : {1, 2, 15, 16, 17, 63, 64, 65, 100, 300})
+    for (const int position : {0, 64, 128})
+      add(fmt::format("chunk{} at{}", count, position), 64, 4, 2, {{position, count}}, position == 64);
+  add("long", 128, 8, 2, {{960, 64}});
+  add("long decode", 256, 8, 1, {{1000, 1}, {511, 1}, {512, 1}, {0, 1}}, true);
+  add("ragged", 128, 6, 1, {{0, 70}, {0, 0}, {127, 1}, {128, 1}, {129, 1}, {64, 64}, {300, 5}, {15, 1}});
+  add("empty", 64, 4, 2, {});
+  add("no rows", 64, 4, 2, {{64, 0}});
+  for (const int d : {48, 64, 256}) {
+    add(fmt::format("saturated d{}", d), d, 4, 2, {{0, 150}, {400, 3}}, false, Data::kSaturated);
+    add(fmt::format("equal logits d{}", d), d, 4, 2, {{0, 150}, {400, 3}}, true, Data::kEqual);
+  }
+  return all;
+}
+
+}  // namespace
+
+void paged_attention_conformance(Suite& s) {
+  for (const Case& c : cases())
+    if (c.name.find(s.options().case_name) != std::string::npos) run_case(s, c);
+}
+
+}  // namespace quire::conformance

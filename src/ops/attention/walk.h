@@ -1,0 +1,61 @@
+// The walk of a fast paged_attention kernel over keys and rows, included by one file per instruction set (all
+// names have internal linkage). Online softmax: per group of kGroupKeys keys and tile of rows
+//
+//   scores:     S = Q K^T                               all keys that any row of the tile sees
+//   softmax:    m' = max(m, scale log2(e) S);  p = 2^(scale log2(e) S - m');  p = 0 for keys past the row
+//               sums *= 2^(m - m');  total = total 2^(m - m') + sum p
+//   accumulate: sums += P V
+//
+// Groups are cut at absolute positions and a row does the same operations in the same order whatever shares
+// its tile: a key past the row contributes p = 0 exactly, and adding 0 changes nothing but the sign of a zero
+// or (matrix units) a denormal, which finish() removes.
+#pragma once
+
+#include "ops/attention/kernels.h"
+
+namespace quire::attention {
+namespace {
+
+constexpr float kLog2e = 1.44269504088896340736f;
+
+constexpr int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+template <class Isa>
+void walk(const RowTask& t, const TaskScratch& s) {
+  Isa isa(t, s);
+  const int64_t rows = t.tokens * t.group, keys_end = t.position + t.tokens;
+  const float scale = t.scale * kLog2e;
+  for (int64_t r = 0; r < rows; ++r) {
+    isa.load_query(r);
+    s.max[r] = -__builtin_inff();
+    s.total[r] = 0.0f;
+  }
+  for (int64_t key = 0; key < keys_end; key += kGroupKeys) {
+    isa.begin_group(key, smaller(kGroupKeys, keys_end - key));
+    for (int64_t row = 0; row < rows; row += Isa::kTileRows) {
+      const int64_t count = smaller(Isa::kTileRows, rows - row);
+      const int64_t seen = smaller(kGroupKeys, t.position + (row + count - 1) / t.group + 1 - key);
+      if (seen <= 0) continue;  // above the diagonal
+      isa.scores(row, count, key, seen);
+      for (int64_t r = row; r < row + count; ++r) {
+        const int64_t own = smaller(seen, t.position + r / t.group + 1 - key);
+        const float keep =
+            Isa::softmax(s.scores + (r - row) * kGroupKeys, own, seen, scale, s.max[r], s.total[r]);
+        if (keep != 1.0f && key > 0) Isa::rescale(s.sums + r * s.pitch, t.d, keep);
+      }
+      isa.accumulate(row, count, seen, key == 0);
+    }
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t token = r / t.group, head = r % t.group;
+    Isa::finish(s.sums + r * s.pitch, 1.0f / s.total[r],
+                t.gate == nullptr ? nullptr : t.gate + token * t.gate_token + head * t.gate_head,
+                t.out + token * t.out_token + head * t.d, t.d);
+  }
+  isa.end();
+}
+
+}  // namespace
+}  // namespace quire::attention
