@@ -10,6 +10,9 @@ void gated_rms_norm_conformance(Suite& s);
 void gather_rows_conformance(Suite& s);
 void sample_conformance(Suite& s);
 void paged_attention_conformance(Suite& s);
+void gdn_chunked_conformance(Suite& s);
+void gdn_prepare_conformance(Suite& s);
+void gdn_recurrent_conformance(Suite& s);
 
 namespace {
 
@@ -20,6 +23,9 @@ constexpr SuiteEntry kSuites[] = {
     {"gated_rms_norm", gated_rms_norm_conformance},
     {"sample", sample_conformance},
     {"paged_attention", paged_attention_conformance},
+    {"gdn_prepare", gdn_prepare_conformance},
+    {"gdn_chunked", gdn_chunked_conformance},
+    {"gdn_recurrent", gdn_recurrent_conformance},
     {"copy_slots", copy_slots_conformance},
 };
 

@@ -1,18 +1,29 @@
 // The tables of kernels behind the gated-delta-net operators, in order of preference.
 #include "ops/gated_delta/gated_delta.h"
 
-#include "ops/gated_delta/check.h"
+#include "ops/gated_delta/launch.h"
 
 namespace quire {
 namespace {
 
 constexpr Kernel<GdnPrepareArgs> kPrepare[] = {
+    {"avx512",
+     [](const CpuFeatures& cpu, const GdnPrepareArgs& a) { return cpu.avx512 && gdn::prepare_fits(a); },
+     gdn::prepare_cpu<gdn::prepare_avx512>},
+    {"avx2", [](const CpuFeatures& cpu, const GdnPrepareArgs& a) { return cpu.avx2 && gdn::prepare_fits(a); },
+     gdn::prepare_cpu<gdn::prepare_avx2>},
     {"reference", [](const CpuFeatures&, const GdnPrepareArgs&) { return true; }, gdn::prepare_reference},
 };
 constexpr Kernel<GatedDeltaArgs> kChunked[] = {
     {"reference", [](const CpuFeatures&, const GatedDeltaArgs&) { return true; }, gdn::chunked_reference},
 };
 constexpr Kernel<GatedDeltaArgs> kRecurrent[] = {
+    {"avx512",
+     [](const CpuFeatures& cpu, const GatedDeltaArgs& a) { return cpu.avx512 && gdn::recurrent_fits(a, 16); },
+     gdn::recurrent_cpu<gdn::recurrent_avx512>},
+    {"avx2",
+     [](const CpuFeatures& cpu, const GatedDeltaArgs& a) { return cpu.avx2 && gdn::recurrent_fits(a, 8); },
+     gdn::recurrent_cpu<gdn::recurrent_avx2>},
     {"reference", [](const CpuFeatures&, const GatedDeltaArgs&) { return true; }, gdn::recurrent_reference},
 };
 

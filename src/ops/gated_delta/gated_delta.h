@@ -10,20 +10,25 @@ namespace quire {
 enum class HeadMap { kTiled, kGrouped };
 
 // Recurrent state of one layer, indexed by slot:
-//   conv  [slots, Kc - 1, C]   f32   last Kc - 1 inputs of the convolution, oldest first; zeros for a fresh
-//   sequence state [slots, Hv, Dv, Dk]  f32   S transposed: a value column is contiguous over the keys
+//   conv   [slots, Kc - 1, C]    f32   last Kc - 1 inputs of the convolution, oldest first
+//   state  [slots, Hv, Dv, Dk]   f32   S transposed: a value column is contiguous over the keys
 struct DeltaState {
   Tensor conv, state;
 };
 
 // Causal depthwise convolution with state, SiLU, split into q, k, v, L2 norm of q and k, decay and beta.
-//   qkv     [T, C]   C = 2 Hk Dk + Hv Dv: [q | k | v] before the convolution, activation type
-//   a, b    [T, Hv]  activation type or f32
-//   conv_weight [C, Kc] f32, tap Kc-1 multiplies the current token;  ssm_a [Hv] f32 (= -exp(A_log)), dt_bias
-//   [Hv] f32 q, k    [T, Hk, Dk]  out: x / sqrt(sum x^2 + 1e-6)     v [T, Hv, Dv] out g       [T, Hv] f32
-//   out: ssm_a * softplus(a + dt_bias), natural log of the decay, <= 0 beta    [T, Hv] f32  out: sigmoid(b)
+//   qkv          [T, C]       C = 2 Hk Dk + Hv Dv: [q | k | v] before the convolution, activation type
+//   a, b         [T, Hv]      activation type or f32
+//   conv_weight  [C, Kc]      f32, tap Kc - 1 multiplies the current token
+//   ssm_a        [Hv]         f32, = -exp(A_log)
+//   dt_bias      [Hv]         f32
+//   q, k         [T, Hk, Dk]  out: x / sqrt(sum x^2 + 1e-6)
+//   v            [T, Hv, Dv]  out
+//   g            [T, Hv]      f32 out: ssm_a * softplus(a + dt_bias), natural log of the decay, <= 0
+//   beta         [T, Hv]      f32 out: sigmoid(b)
 // A segment at position 0 starts from zeros, whatever its slot holds; otherwise from its slot's conv state,
-// which is left at the last Kc - 1 inputs of the segment. token_slots: as in GatedDeltaArgs.
+// which is left at the last Kc - 1 inputs of the segment. token_slots: as in GatedDeltaArgs, for decode
+// segments.
 struct GdnPrepareArgs {
   Tensor qkv, a, b;
   Tensor conv_weight, ssm_a, dt_bias;

@@ -69,11 +69,13 @@ void prepare_heads(const GdnPrepareArgs& a, const PrepareSizes& n, const ConvInp
   }
 }
 
-// The recurrence over one segment and value head, its state in float64 from the first row to the last.
+// The recurrence over one segment and value head: float64 arithmetic on a state that is rounded to float32
+// after every row, so that the bits do not depend on how rows are cut into segments.
 void recurrence(const GatedDeltaArgs& a, const DeltaSizes& n, const Segment& s, int64_t hv) {
   const int64_t hk = n.key_head(a.heads, hv), Dk = n.Dk, Dv = n.Dv;
   const auto stored = [&](int32_t slot) { return a.state.row<float>(slot) + hv * Dv * Dk; };
-  std::vector<double> S(static_cast<size_t>(Dv * Dk), 0.0), q(static_cast<size_t>(Dk)), k(q);
+  std::vector<float> S(static_cast<size_t>(Dv * Dk), 0.0f);
+  std::vector<double> q(static_cast<size_t>(Dk)), k(q);
   if (s.position > 0) std::copy(stored(s.state_slot), stored(s.state_slot) + Dv * Dk, S.begin());
   for (int64_t row = s.row; row < s.row + s.count; ++row) {
     for (int64_t d = 0; d < Dk; ++d) {
@@ -83,17 +85,16 @@ void recurrence(const GatedDeltaArgs& a, const DeltaSizes& n, const Segment& s, 
     const double decay = std::exp(static_cast<double>(load_float(a.g, row * a.g.stride[0] + hv)));
     const double beta = static_cast<double>(load_float(a.beta, row * a.beta.stride[0] + hv));
     for (int64_t j = 0; j < Dv; ++j) {
-      double* column = S.data() + j * Dk;
+      float* column = S.data() + j * Dk;
       double predicted = 0.0, out = 0.0;
-      for (int64_t d = 0; d < Dk; ++d) {
-        column[d] *= decay;
-        predicted += column[d] * k[static_cast<size_t>(d)];
-      }
+      for (int64_t d = 0; d < Dk; ++d)
+        predicted += decay * static_cast<double>(column[d]) * k[static_cast<size_t>(d)];
       const double v = static_cast<double>(load_float(a.v, row * a.v.stride[0] + hv * Dv + j));
       const double change = beta * (v - predicted);
       for (int64_t d = 0; d < Dk; ++d) {
-        column[d] += change * k[static_cast<size_t>(d)];
-        out += column[d] * q[static_cast<size_t>(d)];
+        const double x = decay * static_cast<double>(column[d]) + change * k[static_cast<size_t>(d)];
+        column[d] = static_cast<float>(x);
+        out += x * q[static_cast<size_t>(d)];
       }
       store_float(a.out, row * a.out.stride[0] + hv * Dv + j,
                   static_cast<float>(out / std::sqrt(static_cast<double>(Dk))));
@@ -101,8 +102,7 @@ void recurrence(const GatedDeltaArgs& a, const DeltaSizes& n, const Segment& s, 
     const bool by_token = s.decode && !a.token_slots.empty();
     const bool last = row + 1 == s.row + s.count;
     const int32_t slot = by_token ? a.token_slots[static_cast<size_t>(row)] : last ? s.state_slot : -1;
-    if (slot >= 0)
-      for (int64_t i = 0; i < Dv * Dk; ++i) stored(slot)[i] = static_cast<float>(S[static_cast<size_t>(i)]);
+    if (slot >= 0) std::copy(S.begin(), S.end(), stored(slot));
   }
 }
 
