@@ -5,7 +5,15 @@
 namespace quire {
 namespace {
 
+bool fits_amx(const CpuFeatures& cpu, const LinearArgs& a) {
+  return cpu.amx_bf16 && a.x.dtype == DType::kBF16 &&
+         std::all_of(a.parts.begin(), a.parts.end(),
+                     [](const LinearPart& p) { return gemm::rounds_to_bf16(p.w.dtype); });
+}
+
 constexpr Kernel<LinearArgs> kKernels[] = {
+    {"amx", fits_amx,
+     [](const OpContext& ctx, const LinearArgs& a) { linear_detail::run(gemm::kAmxCore, ctx, a); }},
     {"reference", [](const CpuFeatures&, const LinearArgs&) { return true; }, linear_detail::reference},
 };
 

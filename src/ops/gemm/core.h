@@ -1,0 +1,112 @@
+// The matrix product behind linear, swiglu_mlp and moe, once per instruction set. A core multiplies a panel
+// of 32 weight rows with all tokens of a call; the operators share out panels between threads and say what
+// becomes of the results. Weights stay as they lie in the file and are decoded on the way in.
+//
+// Row invariance: for every core, an output element is a sum over K in one order that depends on K alone. How
+// many tokens there are only decides how often a decoded weight is used.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+
+#include "ops/op.h"
+
+namespace quire::gemm {
+
+inline constexpr int64_t kPanelRows = 32;  // weight rows of one call of project
+inline constexpr int64_t kPairRows = 16;   // gate rows, and up rows, of one call of swiglu
+inline constexpr int64_t kTileTokens = 16;
+
+// Tokens in the form a core wants. `data` is private to the core.
+struct Packed {
+  std::byte* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t tiles() const { return (rows + kTileTokens - 1) / kTileTokens; }
+};
+
+// y[r] = scale * sum + bias (+ y[r]) for the token t of the call, r = row_of[t], or t if there is no map.
+struct Store {
+  void* y = nullptr;
+  DType dtype = DType::kF32;
+  int64_t stride = 0;
+  const float* bias = nullptr;      // [N] or null
+  const int32_t* row_of = nullptr;  // [tokens] or null
+  bool add = false;                 // y is f32 then
+};
+
+struct ProjectJob {
+  const Weight* w = nullptr;
+  int64_t expert = 0;
+  int64_t row = 0;  // the panel: rows [row, row + 32) as far as they exist
+  const Packed* x = nullptr;
+  const Store* out = nullptr;
+};
+
+// mid[t][row + i] = SiLU(gate row + i) * (up row + i) in the packed form, zeros where F ends.
+struct SwigluJob {
+  const Weight* gate = nullptr;
+  const Weight* up = nullptr;
+  int64_t expert = 0;
+  int64_t row = 0;
+  const float* gate_bias = nullptr;  // [F] or null
+  const float* up_bias = nullptr;
+  const Packed* x = nullptr;
+  const Packed* mid = nullptr;
+  bool round_to_bf16 = true;  // mid has the activations' type
+};
+
+struct Core {
+  int64_t (*packed_bytes)(int64_t rows, int64_t cols);
+  // Packs the 16 tokens of one tile: row row_of[t], or t without a map, of x [*, K] bf16 or f32.
+  void (*pack)(const Tensor& x, const int32_t* row_of, int64_t tile, const Packed& to);
+  // Whether x [rows, cols] is its own packed form, so that packing (and a barrier) can be left out.
+  bool (*in_place)(const Tensor& x);
+  int64_t (*scratch_bytes)(int64_t max_cols);  // for one thread
+  void (*project)(const ProjectJob& job, std::byte* scratch);
+  void (*swiglu)(const SwigluJob& job, std::byte* scratch);
+  void (*finish)();  // on every thread at the end of a region: gives tile registers back
+};
+
+extern const Core kAmxCore;
+
+// Weights that the bf16 cores take; the float32 core takes any.
+inline bool rounds_to_bf16(DType t) {
+  return t != DType::kF32 && t != DType::kF16;
+}
+
+// Rows to the padded width of mid: swiglu writes whole blocks of 32 columns.
+inline int64_t swiglu_units(int64_t inner) {
+  return (inner + 31) / 32 * 2;
+}
+inline int64_t panels(int64_t rows) {
+  return (rows + kPanelRows - 1) / kPanelRows;
+}
+
+// How many neighbouring units one thread takes at a time: long enough for the prefetchers, short enough for
+// both threads to finish together.
+inline int64_t grain(int64_t units, int threads, int64_t unit_bytes) {
+  const int64_t by_bytes = (int64_t{128} << 10) / (unit_bytes > 0 ? unit_bytes : 1);
+  const int64_t by_balance = units / (int64_t{8} * threads);
+  const int64_t g = by_bytes < by_balance ? by_bytes : by_balance;
+  return g > 1 ? g : 1;
+}
+
+// Hands out [0, units) in pieces.
+class Counter {
+ public:
+  template <class Fn>
+  void each(int64_t units, int64_t piece, Fn&& fn) {
+    for (;;) {
+      const int64_t b = next_.fetch_add(piece, std::memory_order_relaxed);
+      if (b >= units) return;
+      const int64_t e = b + piece < units ? b + piece : units;
+      for (int64_t u = b; u < e; ++u) fn(u);
+    }
+  }
+
+ private:
+  alignas(64) std::atomic<int64_t> next_{0};
+};
+
+}  // namespace quire::gemm

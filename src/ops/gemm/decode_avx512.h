@@ -1,0 +1,19 @@
+// Weights decoded to bf16 tiles for the AMX and AVX-512 cores.
+#pragma once
+
+#include "ops/op.h"
+
+namespace quire::gemm {
+
+inline constexpr int64_t kDecodeChunk = 256;  // weights of a row decoded at a time: a multiple of every block
+
+// Decodes W[r][begin, begin + count) of `rows` <= 16 neighbouring rows, the first of which starts at `first`.
+// tiles: [ceil(count / 32)][16 rows][32] bf16; columns past count become zero, rows past `rows` are left
+// alone. begin is a multiple of kDecodeChunk, and so is count except at the end of the row.
+using DecodeTiles = void (*)(const std::byte* first, int64_t row_bytes, int rows, int64_t begin,
+                             int64_t count, uint16_t* tiles);
+
+// A decoder for every type of quant::can_decode but F32 and F16, which do not fit bf16.
+DecodeTiles find_decoder(DType type);
+
+}  // namespace quire::gemm

@@ -1,0 +1,58 @@
+// linear over the shapes of the 0.6B and 35B-A3B models, with cold weights: for few tokens the share of the
+// memory's roof counts, for many that of the bf16 peak.
+#include <fmt/format.h>
+
+#include "ops/linear/linear.h"
+#include "ops/probe/bench.h"
+
+namespace quire {
+namespace {
+
+struct Shape {
+  const char* name;
+  int64_t n, k;
+};
+
+void run(benchmark::State& state, const Kernel<LinearArgs>& kernel, DType type, Shape shape, int64_t tokens) {
+  bench::ColdWeights weights(type, shape.n, shape.k);
+  Workspace workspace;
+  const OpContext ctx{bench::pool(), workspace};
+  std::vector<bf16> x(static_cast<size_t>(tokens * shape.k), to_bf16(0.5f));
+  std::vector<float> y(static_cast<size_t>(tokens * shape.n));
+  bench::read_roof();
+  bench::bf16_roof();
+  for (auto _ : state) {
+    const LinearPart part{weights.next(), {}, make_tensor(y.data(), {tokens, shape.n}), false};
+    const LinearArgs args{make_tensor(x.data(), {tokens, shape.k}), {&part, 1}};
+    if (!kernel.fits(ctx.cpu, args)) {
+      state.SkipWithError("does not fit");
+      return;
+    }
+    kernel.launch(ctx, args);
+  }
+  bench::report(state, static_cast<double>(weights.bytes()),
+                2.0 * static_cast<double>(tokens * shape.n * shape.k));
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) {
+  using namespace quire;
+  benchmark::Initialize(&argc, argv);
+  constexpr Shape kShapes[] = {{"0.6B_up", 3072, 1024}, {"0.6B_down", 1024, 3072}, {"35B_qkv", 8192, 2048}};
+  for (const Kernel<LinearArgs>& kernel : linear_kernels()) {
+    if (kernel.name == "reference") continue;
+    for (const DType type :
+         {DType::kBF16, DType::kQ8_0, DType::kNVFP4, DType::kMXFP4, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K})
+      for (const Shape shape : kShapes)
+        for (const int64_t tokens : {1, 4, 16, 64, 512})
+          benchmark::RegisterBenchmark(
+              fmt::format("{}/{}/{}/{}", kernel.name, dtype_name(type), shape.name, tokens).c_str(),
+              [&kernel, type, shape, tokens](benchmark::State& s) { run(s, kernel, type, shape, tokens); })
+              ->UseRealTime()
+              ->MinTime(0.2);
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

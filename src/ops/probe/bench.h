@@ -1,0 +1,87 @@
+// Pieces shared by the operator benchmarks (bench.cpp of each folder): roofs, weights larger than the caches,
+// and counters with shares of the roof.
+#pragma once
+
+#include <benchmark/benchmark.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/float.h"
+#include "ops/op.h"
+#include "ops/probe/probe.h"
+#include "quant/format.h"
+
+namespace quire::bench {
+
+inline ThreadPool& pool() {
+  static ThreadPool p(available_cpus());
+  return p;
+}
+inline double read_roof() {
+  static const double r = measure_read_bandwidth(pool());
+  return r;
+}
+inline double bf16_roof() {
+  static const double r = measure_bf16_peak(pool());
+  return r;
+}
+
+// At least 256 MiB of valid blocks of a type: copies of one small random matrix, so that every call can take
+// weights that no cache holds.
+class ColdWeights {
+ public:
+  ColdWeights(DType type, int64_t rows, int64_t cols, int64_t experts = 1)
+      : type_(type),
+        rows_(rows),
+        cols_(cols),
+        experts_(experts),
+        bytes_(dtype_bytes(type, rows * cols * experts)) {
+    constexpr int64_t kBytes = int64_t{256} << 20, kSample = 1 << 16;
+    copies_ = std::max<int64_t>(1, kBytes / bytes_);
+    const int64_t all = copies_ * bytes_;
+    data_ = static_cast<std::byte*>(
+        mmap(nullptr, static_cast<size_t>(all), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    madvise(data_, static_cast<size_t>(all), MADV_HUGEPAGE);
+    std::vector<std::byte> sample(static_cast<size_t>(dtype_bytes(type, kSample)));
+    if (quant::can_encode(type)) {
+      std::vector<float> values(kSample);
+      uint32_t state = 1;
+      for (float& v : values) {
+        state = state * 1664525u + 1013904223u;
+        v = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+      }
+      quant::encode_row(type, values.data(), kSample, sample.data());
+    }
+    for (int64_t at = 0; at < all; at += static_cast<int64_t>(sample.size()))
+      std::memcpy(data_ + at, sample.data(), std::min(sample.size(), static_cast<size_t>(all - at)));
+  }
+  ~ColdWeights() { munmap(data_, static_cast<size_t>(copies_ * bytes_)); }
+  ColdWeights(const ColdWeights&) = delete;
+  ColdWeights& operator=(const ColdWeights&) = delete;
+
+  Weight next() {
+    turn_ = (turn_ + 1) % copies_;
+    return {type_, data_ + turn_ * bytes_, rows_, cols_, experts_, nullptr};
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  DType type_;
+  int64_t rows_, cols_, experts_, bytes_, copies_ = 0, turn_ = 0;
+  std::byte* data_ = nullptr;
+};
+
+// Counters: what one iteration reads and computes, and the larger of its shares of the two roofs.
+inline void report(benchmark::State& state, double bytes, double operations) {
+  const double n = static_cast<double>(state.iterations());
+  using benchmark::Counter;
+  state.counters["GB/s"] = Counter(n * bytes / 1e9, Counter::kIsRate);
+  state.counters["TFLOP/s"] = Counter(n * operations / 1e12, Counter::kIsRate);
+  state.counters["%read"] = Counter(100 * n * bytes / read_roof(), Counter::kIsRate);
+  state.counters["%bf16"] = Counter(100 * n * operations / bf16_roof(), Counter::kIsRate);
+}
+
+}  // namespace quire::bench
