@@ -57,7 +57,16 @@ void launch(const OpContext& ctx, const PagedAttentionArgs& a) {
   attention::run_tasks(ctx, a, kTask);
 }
 
+bool fits_prepare(const CpuFeatures& cpu, const AttentionPrepareArgs& a) {
+  for (const Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q, &a.kv.k})
+    if (t->dtype != DType::kBF16) return false;
+  return cpu.avx2 && (a.gate.empty() || a.gate.dtype == DType::kBF16) &&
+         (a.q_norm.empty() || a.q_norm.dtype == DType::kF32) &&
+         (a.k_norm.empty() || a.k_norm.dtype == DType::kF32);
+}
+
 constexpr Kernel<AttentionPrepareArgs> kPrepareKernels[] = {
+    {"avx2", fits_prepare, attention::prepare_avx2},
     {"reference", always<AttentionPrepareArgs>, attention::prepare_reference},
 };
 constexpr Kernel<PagedAttentionArgs> kAttentionKernels[] = {

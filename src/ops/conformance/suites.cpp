@@ -4,6 +4,7 @@
 namespace quire::conformance {
 
 void add_rms_norm_conformance(Suite& s);
+void attention_prepare_conformance(Suite& s);
 void copy_slots_conformance(Suite& s);
 void embed_conformance(Suite& s);
 void gated_rms_norm_conformance(Suite& s);
@@ -22,6 +23,7 @@ constexpr SuiteEntry kSuites[] = {
     {"add_rms_norm", add_rms_norm_conformance},
     {"gated_rms_norm", gated_rms_norm_conformance},
     {"sample", sample_conformance},
+    {"attention_prepare", attention_prepare_conformance},
     {"paged_attention", paged_attention_conformance},
     {"gdn_prepare", gdn_prepare_conformance},
     {"gdn_chunked", gdn_chunked_conformance},

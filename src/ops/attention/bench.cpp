@@ -1,0 +1,151 @@
+// Speed of paged_attention and attention_prepare for every kernel of their tables, on all CPUs.
+//   prefill: one sequence from position 0; TFLOP/s of the products below the diagonal (4 d per query and key)
+//   decode:  one row of each of several sequences whose caches together leave the CPU's caches; GB/s of K and
+//   V read:    the same amount of memory, only summed: what decode can hope for
+#include <benchmark/benchmark.h>
+
+#include <numeric>
+#include <random>
+
+#include "ops/attention/attention.h"
+
+namespace quire {
+namespace {
+
+struct Shape {
+  const char* name;
+  int heads, kv_heads, d;
+};
+constexpr Shape kShapes[] = {
+    {"16q8kv_d128", 16, 8, 128}, {"16q2kv_d256", 16, 2, 256}, {"24q4kv_d256", 24, 4, 256}};
+
+// A batch of `sequences` sequences with `count` new tokens after `position`, blocks in random order.
+struct Setup {
+  ThreadPool pool{available_cpus()};
+  Workspace workspace;
+  OpContext context{pool, workspace};
+  std::vector<bf16> k, v, q, out, projections;
+  std::vector<int32_t> table;
+  std::vector<Segment> segments;
+  std::vector<float> inv_freq;
+  PagedAttentionArgs attend;
+  AttentionPrepareArgs prepare;
+
+  Setup(const Shape& s, int64_t sequences, int64_t position, int64_t count) {
+    const int64_t blocks_each = (position + count + kBlockTokens - 1) / kBlockTokens,
+                  blocks = sequences * blocks_each;
+    const int64_t rows = sequences * count;
+    std::mt19937 gen(1);
+    table.resize(static_cast<size_t>(blocks));
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), gen);
+    const auto random = [&](std::vector<bf16>& x, int64_t n) {
+      std::normal_distribution<float> normal;
+      std::vector<bf16> some(4099);  // a prime: repeats, but not in step with rows
+      for (bf16& e : some) e = to_bf16(normal(gen));
+      x.resize(static_cast<size_t>(n));
+      for (size_t i = 0; i < x.size(); ++i) x[i] = some[i % some.size()];
+    };
+    random(k, blocks * s.kv_heads * kBlockTokens * s.d);
+    random(v, blocks * s.kv_heads * kBlockTokens * s.d);
+    random(q, rows * s.heads * s.d);
+    random(projections, rows * (s.heads + 2 * s.kv_heads) * s.d);
+    out.resize(q.size());
+    for (int64_t i = 0; i < sequences; ++i)
+      segments.push_back({.row = static_cast<int32_t>(i * count),
+                          .count = static_cast<int32_t>(count),
+                          .position = static_cast<int32_t>(position),
+                          .blocks = table.data() + i * blocks_each});
+    attend.q = make_tensor(q.data(), {rows, s.heads, s.d});
+    attend.kv = {make_tensor(k.data(), {blocks, s.kv_heads, kBlockTokens * s.d}),
+                 make_tensor(v.data(), {blocks, s.kv_heads, kBlockTokens * s.d})};
+    attend.segments = segments;
+    attend.scale = 1.0f / std::sqrt(static_cast<float>(s.d));
+    attend.out = make_tensor(out.data(), {rows, s.heads * s.d});
+
+    for (int j = 0; j < s.d / 2; ++j)
+      inv_freq.push_back(std::pow(1e6f, -2.0f * static_cast<float>(j) / static_cast<float>(s.d)));
+    const Tensor all = make_tensor(projections.data(), {rows, (s.heads + 2 * s.kv_heads) * s.d});
+    prepare.q_proj = all.cols(0, s.heads * s.d);
+    prepare.k_proj = all.cols(s.heads * s.d, s.kv_heads * s.d);
+    prepare.v_proj = all.cols((s.heads + s.kv_heads) * s.d, s.kv_heads * s.d);
+    prepare.rope = {Rope::Style::kHalves, s.d, inv_freq, 1.0f};
+    prepare.segments = segments;
+    prepare.q = attend.q;
+    prepare.kv = attend.kv;
+  }
+};
+
+void prefill(benchmark::State& state, const Kernel<PagedAttentionArgs>& kernel, const Shape& s,
+             int64_t tokens) {
+  Setup b(s, 1, 0, tokens);
+  for (auto _ : state) kernel.launch(b.context, b.attend);
+  const double pairs = static_cast<double>(tokens) * static_cast<double>(tokens + 1) / 2;
+  state.counters["FLOP/s"] =
+      benchmark::Counter(4.0 * s.d * s.heads * pairs, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void decode(benchmark::State& state, const Kernel<PagedAttentionArgs>& kernel, const Shape& s,
+            int64_t context) {
+  const int64_t bytes_each = context * s.kv_heads * s.d * 4;
+  Setup b(s, (int64_t{400} << 20) / bytes_each, context - 1, 1);
+  for (auto _ : state) kernel.launch(b.context, b.attend);
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(b.segments.size()) * bytes_each);
+}
+
+void prepare(benchmark::State& state, const Kernel<AttentionPrepareArgs>& kernel, const Shape& s,
+             int64_t tokens) {
+  Setup b(s, 1, 0, tokens);
+  for (auto _ : state) kernel.launch(b.context, b.prepare);
+  state.counters["tokens/s"] =
+      benchmark::Counter(static_cast<double>(tokens), benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void read(benchmark::State& state) {
+  ThreadPool pool(available_cpus());
+  std::vector<uint64_t> memory(size_t{400} << 17, 1);
+  const auto n = static_cast<int64_t>(memory.size());
+  for (auto _ : state)
+    pool.parallel_for(n, 1 << 15, [&](int64_t begin, int64_t end, int) {
+      uint64_t sum = 0;
+      for (int64_t i = begin; i < end; ++i) sum += memory[static_cast<size_t>(i)];
+      benchmark::DoNotOptimize(sum);
+    });
+  state.SetBytesProcessed(state.iterations() * n * 8);
+}
+
+void register_all() {
+  benchmark::RegisterBenchmark("read", read)->UseRealTime();
+  for (const auto& kernel : paged_attention_kernels()) {
+    for (const Shape& s : kShapes) {
+      const auto add = [&](const char* what, auto fn, int64_t n) {
+        benchmark::RegisterBenchmark(fmt::format("{}/{}/{}/{}", what, s.name, n, kernel.name).c_str(),
+                                     [=](benchmark::State& state) { fn(state, kernel, s, n); })
+            ->UseRealTime()
+            ->Unit(benchmark::kMicrosecond);
+      };
+      if (kernel.name == "reference") continue;  // seconds a run
+      add("prefill", prefill, 512);
+      add("prefill", prefill, 2048);
+      add("decode", decode, 1024);
+      add("decode", decode, 8192);
+    }
+  }
+  for (const auto& kernel : attention_prepare_kernels())
+    for (const Shape& s : kShapes)
+      for (const int64_t n : {1, 512})
+        benchmark::RegisterBenchmark(fmt::format("prepare/{}/{}/{}", s.name, n, kernel.name).c_str(),
+                                     [=](benchmark::State& state) { prepare(state, kernel, s, n); })
+            ->UseRealTime()
+            ->Unit(benchmark::kMicrosecond);
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) {
+  quire::register_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+}

@@ -1,0 +1,181 @@
+// Conformance of attention_prepare: every kernel against the reference in float32, and bit for bit against
+// itself: other chunks, other threads, other places of the blocks.
+#include <cmath>
+
+#include "ops/attention/attention.h"
+#include "ops/conformance/conformance.h"
+
+namespace quire::conformance {
+namespace {
+
+struct Case {
+  std::string name;
+  int d, heads, kv_heads, n_rot;
+  Rope::Style style = Rope::Style::kHalves;
+  bool gate = false, norm = true;
+  float magnitude = 1.0f;
+  std::vector<std::pair<int, int>> sequences = {{0, 37}, {64, 20}, {1000, 1}, {100001, 1}, {15, 2}};
+};
+
+// Inputs of a case; the projections are columns of one wide matrix, as a fused GEMM leaves them. Blocks of
+// positions before the sequences' rows are not allocated: their table entries all name block 0.
+struct Batch {
+  Case c;
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<Segment> segments;
+  std::vector<float> inv_freq;
+  int64_t rows = 1, blocks = 1;
+  Buffer wide, q_norm, k_norm;
+
+  static int64_t count_rows(const Case& c) {
+    int64_t n = 1;
+    for (const auto& s : c.sequences) n += s.second + 1;
+    return n;
+  }
+  Batch(Suite& suite, const Case& which)
+      : c(which),
+        rows(count_rows(c)),
+        wide(DType::kBF16, {rows, (c.heads * (c.gate ? 2 : 1) + 2 * c.kv_heads) * c.d + 6}),
+        q_norm(DType::kF32, {c.d}),
+        k_norm(DType::kF32, {c.d}) {
+    Rng rng = suite.rng_for_case(c.name);
+    wide.fill([&] { return rng.normal(3.0f); });
+    q_norm.fill([&] { return 1.0f + rng.normal(0.3f); });
+    k_norm.fill([&] { return 1.0f + rng.normal(0.3f); });
+    for (int j = 0; j < c.n_rot / 2; ++j)
+      inv_freq.push_back(std::pow(1e4f, -2.0f * static_cast<float>(j) / static_cast<float>(c.n_rot)));
+    int32_t row = 1;
+    for (const auto& [position, count] : c.sequences) {
+      std::vector<int32_t>& table = tables.emplace_back(static_cast<size_t>((position + count + 15) / 16), 0);
+      for (size_t i = static_cast<size_t>(position / 16); i < table.size(); ++i)
+        table[i] = static_cast<int32_t>(blocks++);
+      segments.push_back({.row = row, .count = count, .position = position});
+      row += count + 1;
+    }
+    std::vector<int32_t> places = rng.permutation(static_cast<int>(blocks));
+    for (size_t i = 0; i < tables.size(); ++i) {
+      for (int32_t& b : tables[i]) b = places[static_cast<size_t>(b)];
+      segments[i].blocks = tables[i].data();
+    }
+  }
+};
+
+struct Outputs {
+  Buffer q, gate, k, v;
+  Outputs(const Batch& b, DType type)
+      : q(type, {b.rows, b.c.heads, b.c.d}),
+        gate(q),
+        k(type, {b.blocks, b.c.kv_heads, kBlockTokens * b.c.d}),
+        v(k) {}
+};
+
+AttentionPrepareArgs arguments(const Batch& b, const Tensor& wide, std::span<const Segment> segments,
+                               const Outputs& o) {
+  const Case& c = b.c;
+  const int64_t q_width = c.heads * c.d * (c.gate ? 2 : 1), kv_width = c.kv_heads * c.d;
+  AttentionPrepareArgs a;
+  a.q_proj = wide.cols(0, q_width);
+  a.k_proj = wide.cols(q_width, kv_width);
+  a.v_proj = wide.cols(q_width + kv_width, kv_width);
+  if (c.norm) a.q_norm = b.q_norm, a.k_norm = b.k_norm;
+  a.rope = {c.style, c.n_rot, b.inv_freq, c.magnitude};
+  a.segments = segments;
+  a.q = o.q;
+  if (c.gate) a.gate = o.gate;
+  a.kv = {o.k, o.v};
+  return a;
+}
+
+// Elements that the reference left at NaN must still be NaN; the others lie within `relative` of the largest
+// magnitude of their head (a rotation mixes two of its elements).
+void compare(Suite& s, std::string_view kernel, const Batch& b, const Buffer& got, const Buffer& want,
+             bool exact) {
+  std::vector<float> g = got.values(), w = want.values();
+  std::vector<double> bound(g.size());
+  bool untouched = true;
+  float largest = 0;
+  for (const float x : w)
+    if (!std::isnan(x)) largest = std::max(largest, std::abs(x));
+  // Squares are added in at least 16 accumulators; then root, two products, and the rotation.
+  const double in_f32 = (b.c.d / 32.0 + 24.0) * kEpsF32 * static_cast<double>(largest);
+  for (size_t i = 0; i < g.size(); ++i) {
+    if (std::isnan(w[i])) {
+      untouched &= std::isnan(g[i]);
+      g[i] = w[i] = 0;
+    }
+    bound[i] = exact ? 0.0 : in_f32 + std::abs(static_cast<double>(w[i])) * kEpsBf16;
+  }
+  s.expect(kernel, b.c.name, untouched, "padding rows and other positions stay untouched");
+  s.expect_close(kernel, b.c.name, worst_excess(g, w, bound));
+}
+
+void run_case(Suite& s, const Case& c) {
+  const Batch b(s, c);
+  Outputs want(b, DType::kF32);
+  const Buffer wide32 = b.wide.as(DType::kF32);
+  attention_prepare_kernels().back().launch(s.context(Device::kReference),
+                                            arguments(b, wide32, b.segments, want));
+  for (const auto& k : s.kernels(attention_prepare_kernels())) {
+    Outputs got(b, DType::kBF16);
+    if (!s.wants(k.name, c.name) || !k.fits(s.cpu(), arguments(b, b.wide, b.segments, got))) continue;
+    k.launch(s.context(Device::kCpu), arguments(b, b.wide, b.segments, got));
+    compare(s, k.name, b, got.q, want.q, false);
+    compare(s, k.name, b, got.k, want.k, false);
+    compare(s, k.name, b, got.v, want.v, true);
+    if (c.gate) compare(s, k.name, b, got.gate, want.gate, true);
+    s.expect_guards(k.name, c.name, {&got.q, &got.gate, &got.k, &got.v, &b.wide});
+    const auto expect_same = [&](std::span<const Segment> segments, int threads) {
+      Outputs again(b, DType::kBF16);
+      k.launch(s.context(Device::kCpu, threads), arguments(b, b.wide, segments, again));
+      s.expect_same_bits(k.name, c.name, again.q, got.q);
+      s.expect_same_bits(k.name, c.name, again.gate, got.gate);
+      s.expect_same_bits(k.name, c.name, again.k, got.k);
+      s.expect_same_bits(k.name, c.name, again.v, got.v);
+    };
+    std::vector<Segment> single;
+    for (const Segment& segment : b.segments)
+      for (int i = 0; i < segment.count; ++i) {
+        single.push_back(segment);
+        single.back().row += i;
+        single.back().position += i;
+        single.back().count = 1;
+      }
+    // Every token its own segment.
+    expect_same(single, 2);
+    expect_same(b.segments, 5);
+  }
+}
+
+}  // namespace
+
+void attention_prepare_conformance(Suite& s) {
+  const auto interleaved = Rope::Style::kInterleaved;
+  for (const Case& c : {
+           Case{.name = "llama",
+          .d = 64,
+          .heads = 8,
+          .kv_heads = 2,
+          .n_rot = 64,
+          .style = interleaved,
+          .norm = false},
+           Case{.name = "qwen2", .d = 128, .heads = 6, .kv_heads = 1, .n_rot = 128, .norm = false},
+           Case{.name = "qwen3", .d = 128, .heads = 4, .kv_heads = 2, .n_rot = 128},
+           Case{.name = "qwen35", .d = 256, .heads = 8, .kv_heads = 1, .n_rot = 64, .gate = true},
+           Case{.name = "yarn", .d = 32, .heads = 4, .kv_heads = 4, .n_rot = 32, .magnitude = 1.3f},
+           Case{.name = "no rotation", .d = 48, .heads = 2, .kv_heads = 2, .n_rot = 0},
+           Case{.name = "odd pairs",
+           .d = 22,
+           .heads = 2,
+           .kv_heads = 1,
+           .n_rot = 10,
+           .style = interleaved,
+           .gate = true},
+           Case{.name = "odd halves", .d = 46, .heads = 3, .kv_heads = 1, .n_rot = 14, .gate = true},
+           Case{.name = "tiny", .d = 2, .heads = 1, .kv_heads = 1, .n_rot = 2},
+           Case{.name = "wide", .d = 512, .heads = 2, .kv_heads = 2, .n_rot = 512},
+           Case{.name = "empty", .d = 64, .heads = 2, .kv_heads = 2, .n_rot = 64, .sequences = {{64, 0}}},
+       })
+    if (c.name.find(s.options().case_name) != std::string::npos) run_case(s, c);
+}
+
+}  // namespace quire::conformance
