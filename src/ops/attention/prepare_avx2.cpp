@@ -118,8 +118,18 @@ void write_keys(const bf16* tokens, bf16* block, int64_t slot, int64_t count, in
       std::memcpy(block + key_offset(slot + t, c), tokens + t * d + c, 2 * sizeof(bf16));
 }
 
-void interleave(const bf16* __restrict even, const bf16* __restrict odd, bf16* __restrict to, int64_t d) {
-  for (int64_t c = 0; c < d; ++c) {
+// By hand: the compiler leaves this loop scalar, and it was a third of the operator's time.
+void interleave(const bf16* even, const bf16* odd, bf16* to, int64_t d) {
+  int64_t c = 0;
+  for (; c + 16 <= d; c += 16) {
+    const __m256i e = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(even + c));
+    const __m256i o = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(odd + c));
+    const __m256i low = _mm256_unpacklo_epi16(e, o), high = _mm256_unpackhi_epi16(e, o);
+    auto* at = reinterpret_cast<__m256i*>(to + 2 * c);
+    _mm256_storeu_si256(at, _mm256_permute2x128_si256(low, high, 0x20));
+    _mm256_storeu_si256(at + 1, _mm256_permute2x128_si256(low, high, 0x31));
+  }
+  for (; c < d; ++c) {
     to[2 * c] = even[c];
     to[2 * c + 1] = odd[c];
   }
