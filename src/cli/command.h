@@ -24,6 +24,7 @@ std::span<const Command> commands();
 // 70 (bug).
 int run_program(int argc, char** argv);
 
+Action add_inspect(CLI::App& app);
 Action add_test_ops(CLI::App& app);
 Action add_tokenize(CLI::App& app);
 Action add_version(CLI::App& app);

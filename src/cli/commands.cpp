@@ -6,6 +6,7 @@ namespace quire::cli {
 namespace {
 
 constexpr Command kCommands[] = {
+    {"inspect", "Print what a model file holds: architecture, metadata, tensors, sizes", add_inspect},
     {"test-ops", "Check every kernel of every operator against its reference", add_test_ops},
     {"tokenize", "Print the tokens of a text, or the text of tokens", add_tokenize},
     {"version", "Print the version and what this CPU offers", add_version},

@@ -1,0 +1,50 @@
+#include "cli/display.h"
+
+#include <fmt/format.h>
+
+#include "tokenizer/unicode.h"
+
+namespace quire::cli {
+namespace {
+
+// 1234567 -> "1.23 M": three digits and the largest unit that leaves at least one before the point.
+std::string scaled(double x, const char* const (&units)[6]) {
+  size_t unit = 0;
+  for (; x >= 999.5 && unit + 1 < std::size(units); ++unit) x /= 1000;
+  if (unit == 0) return fmt::format("{:.0f}{}", x, units[0]);
+  return fmt::format("{:.{}f}{}", x, x >= 99.95 ? 0 : x >= 9.995 ? 1 : 2, units[unit]);
+}
+
+void append_escaped(char32_t c, std::string& out) {
+  if (c == '\n')
+    out += "\\n";
+  else if (c == '\t')
+    out += "\\t";
+  else if (c < 0x20 || (c >= 0x7f && c < 0xa0))
+    out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
+  else
+    unicode::append_utf8(c, out);
+}
+
+}  // namespace
+
+std::string displayable(std::string_view text, size_t max_bytes) {
+  std::string out;
+  while (!text.empty()) {
+    if (max_bytes != 0 && out.size() >= max_bytes) return out + "...";
+    const unicode::Decoded d = unicode::decode(text);
+    append_escaped(d.code_point, out);
+    text.remove_prefix(d.length);
+  }
+  return out;
+}
+
+std::string human_bytes(uint64_t bytes) {
+  return scaled(static_cast<double>(bytes), {" B", " kB", " MB", " GB", " TB", " PB"});
+}
+
+std::string human_count(int64_t count) {
+  return scaled(static_cast<double>(count), {"", " k", " M", " G", " T", " P"});
+}
+
+}  // namespace quire::cli

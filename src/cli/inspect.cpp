@@ -1,0 +1,287 @@
+// quire inspect: what a model file holds. One function per section, each in a form for people and one for
+// programs.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/display.h"
+#include "gguf/reader.h"
+#include "quant/format.h"
+#include "tokenizer/unicode.h"
+
+namespace quire::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct InspectOptions {
+  std::string file;
+  bool json = false, metadata = false, tensors = false, chat_template = false, check = false;
+
+  // Without a choice, everything but the template's text.
+  bool everything() const { return !metadata && !tensors; }
+};
+
+constexpr int64_t kShownElements = 8;  // of an array of metadata
+constexpr size_t kShownBytes = 100;    // of a string of metadata
+
+// ---- What the file is ----
+
+struct Totals {
+  int64_t tensors = 0, parameters = 0, bytes = 0;
+  void add(const gguf::TensorInfo& t) {
+    ++tensors;
+    parameters += t.elems();
+    bytes += t.bytes;
+  }
+  double bits_per_weight() const {
+    return parameters == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
+  }
+};
+
+Totals totals_of(const gguf::File& f) {
+  Totals sum;
+  for (const auto& t : f.tensors()) sum.add(t);
+  return sum;
+}
+
+std::map<std::string_view, Totals> totals_by_type(const gguf::File& f) {
+  std::map<std::string_view, Totals> out;
+  for (const auto& t : f.tensors()) out[dtype_name(t.dtype)].add(t);
+  return out;
+}
+
+// A string of the metadata for showing; absent or of another type, it is empty.
+std::string_view text_of(const gguf::File& f, std::string_view key) {
+  const auto text = f.get_string(key);
+  return text.ok() ? *text : std::string_view();
+}
+
+// Bytes of the files that are neither tensors nor the padding up to the data: alignment between and after
+// tensors.
+uint64_t padding_of(const gguf::File& f) {
+  uint64_t data = 0;
+  for (const auto& s : f.shards()) data += s.bytes - s.data_begin;
+  return data - static_cast<uint64_t>(f.tensor_bytes());
+}
+
+void print_file(const gguf::File& f) {
+  const Totals t = totals_of(f);
+  for (const auto& s : f.shards())
+    fmt::print("{}\n  GGUF version {}, {} ({} bytes), {} tensors\n", displayable(s.path), s.version,
+               human_bytes(s.bytes), s.bytes, s.tensors);
+  fmt::print("  architecture   {}\n", displayable(text_of(f, "general.architecture"), kShownBytes));
+  fmt::print("  name           {}\n", displayable(text_of(f, "general.name"), kShownBytes));
+  fmt::print("  parameters     {} ({}) in {} tensors\n", human_count(t.parameters), t.parameters, t.tensors);
+  fmt::print("  tensor data    {} ({} bytes), {:.2f} bits per weight\n",
+             human_bytes(static_cast<uint64_t>(t.bytes)), t.bytes, t.bits_per_weight());
+  fmt::print("  metadata       {}, padding {}\n",
+             human_bytes(f.mapped_bytes() - static_cast<uint64_t>(t.bytes) - padding_of(f)),
+             human_bytes(padding_of(f)));
+  const std::string_view chat = text_of(f, "tokenizer.chat_template");
+  fmt::print("  chat template  {}\n",
+             chat.empty() ? "none" : fmt::format("{} (--template prints it)", human_bytes(chat.size())));
+}
+
+void add_file(const gguf::File& f, ordered_json& out) {
+  const Totals t = totals_of(f);
+  for (const auto& s : f.shards())
+    out["shards"].push_back({{"path", s.path},
+                             {"version", s.version},
+                             {"bytes", s.bytes},
+                             {"alignment", s.alignment},
+                             {"data_begin", s.data_begin},
+                             {"tensors", s.tensors}});
+  out["bytes"] = f.mapped_bytes();
+  out["architecture"] = text_of(f, "general.architecture");
+  out["name"] = text_of(f, "general.name");
+  out["parameters"] = t.parameters;
+  out["tensor_count"] = t.tensors;
+  out["tensor_bytes"] = t.bytes;
+  out["bits_per_weight"] = t.bits_per_weight();
+}
+
+// ---- Bytes by type ----
+
+void print_types(const gguf::File& f) {
+  const Totals all = totals_of(f);
+  fmt::print("\n{:<8} {:>8} {:>12} {:>10} {:>7} {:>12}\n", "type", "tensors", "parameters", "bytes", "share",
+             "bits/weight");
+  for (const auto& [type, t] : totals_by_type(f))
+    fmt::print("{:<8} {:>8} {:>12} {:>10} {:>6.1f}% {:>12.2f}\n", type, t.tensors, human_count(t.parameters),
+               human_bytes(static_cast<uint64_t>(t.bytes)),
+               all.bytes == 0 ? 0 : 100.0 * static_cast<double>(t.bytes) / static_cast<double>(all.bytes),
+               t.bits_per_weight());
+}
+
+void add_types(const gguf::File& f, ordered_json& out) {
+  out["types"] = ordered_json::array();
+  for (const auto& [type, t] : totals_by_type(f))
+    out["types"].push_back({{"type", type},
+                            {"tensors", t.tensors},
+                            {"parameters", t.parameters},
+                            {"bytes", t.bytes},
+                            {"bits_per_weight", t.bits_per_weight()}});
+}
+
+// ---- Metadata ----
+
+std::string element_text(const gguf::Value& v, int64_t i) {
+  if (v.type == gguf::ValueType::kString) {
+    const std::string text = displayable(v.strings[static_cast<size_t>(i)], kShownBytes);
+    return v.is_array ? "\"" + text + "\"" : text;
+  }
+  if (v.type == gguf::ValueType::kBool) return v.as_int(i) != 0 ? "true" : "false";
+  if (v.type == gguf::ValueType::kFloat32) return fmt::format("{}", static_cast<float>(v.as_double(i)));
+  if (gguf::is_float(v.type)) return fmt::format("{}", v.as_double(i));
+  if (v.type == gguf::ValueType::kUint64) return fmt::format("{}", static_cast<uint64_t>(v.as_int(i)));
+  return fmt::format("{}", v.as_int(i));
+}
+
+std::string value_text(const gguf::Value& v) {
+  if (!v.is_array) return element_text(v, 0);
+  std::string out = "[";
+  for (int64_t i = 0; i < std::min(v.count, kShownElements); ++i)
+    out += (i == 0 ? "" : ", ") + element_text(v, i);
+  return out + (v.count > kShownElements ? fmt::format(", ... {} in all]", v.count) : "]");
+}
+
+ordered_json element_json(const gguf::Value& v, int64_t i) {
+  if (v.type == gguf::ValueType::kString) return v.strings[static_cast<size_t>(i)];
+  if (v.type == gguf::ValueType::kBool) return v.as_int(i) != 0;
+  if (gguf::is_float(v.type)) return v.as_double(i);
+  if (v.type == gguf::ValueType::kUint64) return static_cast<uint64_t>(v.as_int(i));
+  return v.as_int(i);
+}
+
+void print_metadata(const gguf::File& f) {
+  fmt::print("\nmetadata ({} keys)\n", f.entries().size());
+  for (const auto& [key, value] : f.entries())
+    fmt::print("  {:<44} {:<16} {}\n", displayable(key, kShownBytes), value.type_name(), value_text(value));
+}
+
+// Strings are whole; of an array only the first elements are given, beside the count.
+void add_metadata(const gguf::File& f, ordered_json& out) {
+  out["metadata"] = ordered_json::array();
+  for (const auto& [key, value] : f.entries()) {
+    ordered_json e = {{"key", key}, {"type", value.type_name()}};
+    if (value.is_array) {
+      e["count"] = value.count;
+      e["first"] = ordered_json::array();
+      for (int64_t i = 0; i < std::min(value.count, kShownElements); ++i)
+        e["first"].push_back(element_json(value, i));
+    } else {
+      e["value"] = element_json(value, 0);
+    }
+    out["metadata"].push_back(std::move(e));
+  }
+}
+
+// ---- Tensors ----
+
+void print_tensors(const gguf::File& f) {
+  size_t width = 4;
+  for (const auto& t : f.tensors()) width = std::max(width, t.name.size());
+  width = std::min<size_t>(width, 64);
+  fmt::print("\n{:<{}} {:<8} {:>12}  {}\n", "tensor", width, "type", "bytes",
+             "shape (contiguous dimension first)");
+  for (const auto& t : f.tensors())
+    fmt::print("{:<{}} {:<8} {:>12}  {}\n", displayable(t.name), width, dtype_name(t.dtype), t.bytes,
+               gguf::shape_text(t));
+}
+
+void add_tensors(const gguf::File& f, ordered_json& out) {
+  out["tensors"] = ordered_json::array();
+  for (const auto& t : f.tensors()) {
+    ordered_json shape = ordered_json::array();
+    for (int i = 0; i < t.n_dims; ++i) shape.push_back(t.dims[static_cast<size_t>(i)]);
+    out["tensors"].push_back({{"name", t.name},
+                              {"type", dtype_name(t.dtype)},
+                              {"shape", std::move(shape)},
+                              {"bytes", t.bytes},
+                              {"shard", t.shard}});
+  }
+}
+
+// ---- The deep check ----
+
+// Decodes every element. An error names the first tensor with a NaN or an infinity.
+Status check_tensor(const gguf::TensorInfo& t) {
+  std::vector<float> row(static_cast<size_t>(t.dims[0]));
+  for (int64_t r = 0; r < t.rows(); ++r) {
+    quant::decode_row(t.dtype, t.data + r * t.row_bytes(), t.dims[0], row.data());
+    for (size_t i = 0; i < row.size(); ++i)
+      if (!std::isfinite(row[i]))
+        return file_error("tensor {} is {} at row {}, element {}; the file is damaged, copy it again",
+                          gguf::printable(t.name), row[i], r, i);
+  }
+  return {};
+}
+
+Status print_check(const gguf::File& f) {
+  size_t decoded = 0;
+  for (const auto& t : f.tensors()) {
+    if (!quant::can_decode(t.dtype)) continue;
+    QUIRE_CHECKED(check_tensor(t));
+    ++decoded;
+  }
+  fmt::print("checked: {} of {} tensors decoded, all values finite\n", decoded, f.tensors().size());
+  return {};
+}
+
+Status print_template(const gguf::File& f) {
+  QUIRE_TRY(const std::string_view text, f.get_string("tokenizer.chat_template"));
+  // Line breaks stay; what else could steer a terminal is escaped.
+  std::string shown;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    shown += displayable(text.substr(at, end - at));
+    if (end < text.size()) shown += '\n';
+    at = end + 1;
+  }
+  fmt::print("{}\n", shown);
+  return {};
+}
+
+Status inspect(const InspectOptions& o) {
+  QUIRE_TRY(const gguf::File f, gguf::File::open(o.file));
+  if (o.check) return print_check(f);
+  if (o.chat_template && !o.json) return print_template(f);
+  if (o.json) {
+    ordered_json out;
+    add_file(f, out);
+    add_types(f, out);
+    if (o.chat_template) out["chat_template"] = text_of(f, "tokenizer.chat_template");
+    if (o.metadata || o.everything()) add_metadata(f, out);
+    if (o.tensors || o.everything()) add_tensors(f, out);
+    // A file's strings may be no valid UTF-8; JSON must be.
+    fmt::print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    return {};
+  }
+  print_file(f);
+  print_types(f);
+  if (o.metadata || o.everything()) print_metadata(f);
+  if (o.tensors || o.everything()) print_tensors(f);
+  return {};
+}
+
+}  // namespace
+
+Action add_inspect(CLI::App& app) {
+  auto o = std::make_shared<InspectOptions>();
+  app.add_option("file", o->file, "GGUF file (of a split model, the first shard)")->required();
+  app.add_flag("--json", o->json, "Print one JSON object; of arrays the count and the first elements");
+  app.add_flag("--metadata", o->metadata, "Of the lists, only the metadata");
+  app.add_flag("--tensors", o->tensors, "Of the lists, only the tensors");
+  app.add_flag("--template", o->chat_template,
+               "Print the chat template and nothing else (with --json: include it)");
+  app.add_flag("--check", o->check, "Decode every tensor and look for values that are not finite");
+  return [o] { return inspect(*o); };
+}
+
+}  // namespace quire::cli
