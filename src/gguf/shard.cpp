@@ -129,8 +129,10 @@ Status compute_size(TensorInfo& t) {
   if (t.dims[0] % type.block_elems != 0)
     return file_error("its rows have {} elements, not a multiple of the {} block size {}", t.dims[0],
                       type.name, type.block_elems);
-  if (__builtin_mul_overflow(t.elems() / type.block_elems, int64_t{type.block_bytes}, &t.bytes))
+  // Rounded up: a row's bytes must not overflow either, even if there is no row.
+  if (__builtin_mul_overflow(bound / type.block_elems + 1, int64_t{type.block_bytes}, &bound))
     return file_error("its dimensions {} need more than 2^63 bytes", shape_text(t));
+  t.bytes = dtype_bytes(t.dtype, t.elems());
   return {};
 }
 

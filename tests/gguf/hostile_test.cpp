@@ -184,6 +184,8 @@ std::vector<BadFile> tensor_cases() {
        "'hid': its dimensions [0, 1099511627776"},
       {"2^64 bytes", named("wide", {1ull << 62}, kTypeF32),
        "'wide': its dimensions [4611686018427387904] need more than 2^63 bytes"},
+      {"row of 2^64 bytes that does not exist", named("norow", {1ull << 62, 0}, kTypeF32),
+       "'norow': its dimensions [4611686018427387904, 0] need"},
       {"retired type 4", named("r4", {32}, 4), "'r4': element type 4 is retired or unknown"},
       {"retired type 31", named("r31", {32}, 31), "'r31': element type 31 is retired"},
       {"retired type 38", named("r38", {32}, 38), "'r38': element type 38 is retired"},

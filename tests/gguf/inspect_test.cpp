@@ -1,0 +1,119 @@
+// quire inspect, run as a program on a small file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "gguf/writer.h"
+
+namespace quire::gguf {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Outcome {
+  int code;
+  std::string output;  // both streams
+};
+
+Outcome quire(const std::string& arguments) {
+  FILE* pipe = popen((QUIRE_PROGRAM " " + arguments + " 2>&1").c_str(), "r");
+  std::string output;
+  char buffer[4096];
+  while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) output.append(buffer, n);
+  const int status = pclose(pipe);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+}
+
+class Inspect : public testing::Test {
+ protected:
+  Inspect() {
+    std::string pattern = (fs::temp_directory_path() / "quire-inspect-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~Inspect() override { fs::remove_all(folder_); }
+
+  // Two tensors, 64 + 32 parameters; `first` is the first value of the f32 one.
+  std::string write(float first = 1) {
+    Writer w;
+    w.add_string("general.architecture", "llama");
+    w.add_string("general.name", "tiny \x1b[31m model");
+    std::vector<int32_t> numbers(100, 7);
+    w.add_array<int32_t>("numbers", numbers);
+    w.add_string("tokenizer.chat_template", "line one\nline two");
+    const int64_t wide[] = {32, 2}, flat[] = {32};
+    EXPECT_TRUE(w.add_tensor("codes.weight", DType::kQ8_0, wide).ok());
+    EXPECT_TRUE(w.add_tensor("norm.weight", DType::kF32, flat).ok());
+    const std::string file = folder_ / "tiny.gguf";
+    EXPECT_TRUE(w.open(file).ok());
+    std::vector<float> values(32, 1.0f);
+    values[0] = first;
+    EXPECT_TRUE(w.write_tensor(std::vector<std::byte>(68)).ok());
+    EXPECT_TRUE(w.write_tensor(std::as_bytes(std::span(values))).ok());
+    EXPECT_TRUE(w.finish().ok());
+    return file;
+  }
+  fs::path folder_;
+};
+
+TEST_F(Inspect, PrintsEverySection) {
+  const Outcome r = quire("inspect " + write());
+  EXPECT_EQ(r.code, 0);
+  for (const char* part :
+       {"GGUF version 3", "architecture   llama", "tiny \\u001b[31m model", "96 (96) in 2 tensors",
+        "196 B (196 bytes), 16.33 bits per weight", "[7, 7, 7, 7, 7, 7, 7, 7, ... 100 in all]",
+        "line one\\nline two", "codes.weight q8_0               68  [32, 2]"})
+    EXPECT_THAT(r.output, HasSubstr(part));
+  EXPECT_THAT(r.output, Not(HasSubstr("\x1b"))) << "nothing in the file can steer the terminal";
+}
+
+TEST_F(Inspect, ChoosesSections) {
+  const std::string file = write();
+  EXPECT_EQ(quire("inspect --template " + file).output, "line one\nline two\n");
+  EXPECT_THAT(quire("inspect --tensors " + file).output, Not(HasSubstr("numbers")));
+  EXPECT_THAT(quire("inspect --metadata " + file).output, Not(HasSubstr("codes.weight")));
+}
+
+TEST_F(Inspect, PrintsJson) {
+  const Outcome r = quire("inspect --json --template " + write());
+  ASSERT_EQ(r.code, 0);
+  const auto j = nlohmann::json::parse(r.output);
+  EXPECT_EQ(j["architecture"], "llama");
+  EXPECT_EQ(j["parameters"], 96);
+  EXPECT_EQ(j["tensor_bytes"], 196);
+  EXPECT_EQ(j["tensors"][0]["shape"], (nlohmann::json{32, 2}));
+  EXPECT_EQ(j["metadata"][2]["count"], 100);
+  EXPECT_EQ(j["types"].size(), 2u);
+  EXPECT_EQ(j["chat_template"], "line one\nline two");
+}
+
+TEST_F(Inspect, ChecksValues) {
+  const Outcome good = quire("inspect --check " + write());
+  EXPECT_EQ(good.code, 0);
+  EXPECT_EQ(good.output, "checked: 2 of 2 tensors decoded, all values finite\n");
+  const Outcome bad = quire("inspect --check " + write(std::numeric_limits<float>::infinity()));
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_EQ(bad.output,
+            "quire: tensor 'norm.weight' is inf at row 0, element 0; the file is damaged, copy it again\n");
+}
+
+TEST_F(Inspect, BadFilesAreOneLineAndExitCode2) {
+  const Outcome absent = quire("inspect /no/such/file.gguf");
+  EXPECT_EQ(absent.code, 2);
+  EXPECT_EQ(absent.output, "quire: cannot open /no/such/file.gguf: No such file or directory\n");
+  const std::string file = write();
+  fs::resize_file(file, fs::file_size(file) - 1);
+  const Outcome cut = quire("inspect " + file);
+  EXPECT_EQ(cut.code, 2);
+  EXPECT_THAT(cut.output,
+              HasSubstr("tensor 1: 'norm.weight': its 128 bytes at data offset 96 reach past the end"));
+  EXPECT_EQ(std::count(cut.output.begin(), cut.output.end(), '\n'), 1);
+}
+
+}  // namespace
+}  // namespace quire::gguf
