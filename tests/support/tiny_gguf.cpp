@@ -1,0 +1,310 @@
+// The GGUF file of a small model: what a converter makes of the transformers tensors, and the metadata.
+#include <cmath>
+#include <cstring>
+#include <numbers>
+#include <span>
+
+#include "gguf/writer.h"
+#include "support/tiny_models.h"
+
+namespace quire::test {
+namespace {
+
+constexpr uint32_t kContext = 2048;
+constexpr int64_t kConvWidth = 4;
+
+// A tensor as it goes into the file. dims in ne order.
+struct FileTensor {
+  std::string name;
+  DType dtype;
+  std::vector<int64_t> dims;
+  std::vector<float> values;
+};
+
+// ---- Orders ----
+
+// out block i = in block order[i], for the blocks of `size` elements that begin at `begin`.
+void reorder(std::vector<float>& values, size_t begin, size_t size, const std::vector<int64_t>& order) {
+  const std::vector<float> in = values;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto from = in.begin() + static_cast<int64_t>(begin + static_cast<size_t>(order[i]) * size);
+    std::copy(from, from + static_cast<int64_t>(size),
+              values.begin() + static_cast<int64_t>(begin + i * size));
+  }
+}
+
+// llama's rotary pairs are neighbours in GGUF and half a head apart in transformers: row 2j+b comes from row
+// b*d/2+j.
+std::vector<int64_t> interleaved_rows(int64_t heads, int64_t head_dim) {
+  std::vector<int64_t> order;
+  for (int64_t row = 0; row < heads * head_dim; ++row) {
+    const int64_t head = row / head_dim, r = row % head_dim;
+    order.push_back(head * head_dim + (r % 2) * head_dim / 2 + r / 2);
+  }
+  return order;
+}
+
+// transformers keeps the value heads of one key head together; GGUF goes round the key heads: m*nk + j <- j*r
+// + m.
+std::vector<int64_t> tiled_heads(const TinyModel& m) {
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < m.v_heads; ++i)
+    order.push_back(i % m.k_heads * (m.v_heads / m.k_heads) + i / m.k_heads);
+  return order;
+}
+
+void tile_value_heads(const TinyModel& m, std::string_view role, FileTensor& t) {
+  const auto order = tiled_heads(m);
+  const auto state = static_cast<size_t>(m.state), hidden = static_cast<size_t>(m.hidden);
+  const size_t keys = static_cast<size_t>(2 * m.k_heads) * state;  // rows of q and k, which stay
+  if (role == "in_proj_qkv.weight") reorder(t.values, keys * hidden, state * hidden, order);
+  if (role == "conv1d.weight") reorder(t.values, keys * kConvWidth, state * kConvWidth, order);
+  if (role == "in_proj_z.weight") reorder(t.values, 0, state * hidden, order);
+  if (role == "in_proj_a.weight" || role == "in_proj_b.weight") reorder(t.values, 0, hidden, order);
+  if (role == "A_log" || role == "dt_bias") reorder(t.values, 0, 1, order);
+  if (role == "out_proj.weight")  // columns
+    for (size_t row = 0; row < hidden; ++row) reorder(t.values, row * order.size() * state, state, order);
+}
+
+// ---- Names ----
+
+struct Name {
+  std::string_view hf, gguf;
+};
+constexpr Name kGlobalNames[] = {
+    {"model.embed_tokens.weight", "token_embd.weight"},
+    {"model.norm.weight", "output_norm.weight"},
+    {"lm_head.weight", "output.weight"},
+};
+constexpr Name kLayerNames[] = {
+    {"input_layernorm.weight", "attn_norm.weight"},
+    {"post_attention_layernorm.weight", "ffn_norm.weight"},  // "post_attention_norm.weight" in hybrids
+    {"self_attn.q_proj.weight", "attn_q.weight"},
+    {"self_attn.k_proj.weight", "attn_k.weight"},
+    {"self_attn.v_proj.weight", "attn_v.weight"},
+    {"self_attn.o_proj.weight", "attn_output.weight"},
+    {"self_attn.q_proj.bias", "attn_q.bias"},
+    {"self_attn.k_proj.bias", "attn_k.bias"},
+    {"self_attn.v_proj.bias", "attn_v.bias"},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight"},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight"},
+    {"mlp.gate_proj.weight", "ffn_gate.weight"},
+    {"mlp.up_proj.weight", "ffn_up.weight"},
+    {"mlp.down_proj.weight", "ffn_down.weight"},
+    {"mlp.gate.weight", "ffn_gate_inp.weight"},
+    {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight"},  // its second half: "ffn_up_exps.weight"
+    {"mlp.experts.down_proj", "ffn_down_exps.weight"},
+    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight"},
+    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
+    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"},
+    {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
+    {"linear_attn.in_proj_qkv.weight", "attn_qkv.weight"},
+    {"linear_attn.in_proj_z.weight", "attn_gate.weight"},
+    {"linear_attn.in_proj_a.weight", "ssm_alpha.weight"},
+    {"linear_attn.in_proj_b.weight", "ssm_beta.weight"},
+    {"linear_attn.conv1d.weight", "ssm_conv1d.weight"},
+    {"linear_attn.A_log", "ssm_a"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"},
+    {"linear_attn.norm.weight", "ssm_norm.weight"},
+    {"linear_attn.out_proj.weight", "ssm_out.weight"},
+};
+
+std::string_view look_up(std::span<const Name> names, std::string_view hf) {
+  for (const Name& n : names)
+    if (n.hf == hf) return n.gguf;
+  QUIRE_CHECK(false, "no GGUF name for {}", hf);
+}
+
+// ---- Tensors ----
+
+// Appends what becomes of one transformers tensor.
+void convert(const TinyModel& m, const HfTensor& in, std::vector<FileTensor>& out) {
+  constexpr std::string_view kLayers = "model.layers.";
+  std::string_view role = in.name;
+  std::string prefix;
+  if (role.starts_with(kLayers)) {
+    role.remove_prefix(kLayers.size());
+    prefix = fmt::format("blk.{}.", role.substr(0, role.find('.')));
+    role.remove_prefix(role.find('.') + 1);
+  }
+  std::string name =
+      prefix + std::string(look_up(prefix.empty() ? std::span<const Name>(kGlobalNames) : kLayerNames, role));
+  if (m.hybrid() && role == "post_attention_layernorm.weight") name = prefix + "post_attention_norm.weight";
+
+  FileTensor t{name, DType::kBF16, {in.shape.rbegin(), in.shape.rend()}, {}};
+  for (const bf16 x : in.values) t.values.push_back(to_float(x));
+  if (role == "linear_attn.conv1d.weight") t.dims = {kConvWidth, in.shape[0]};
+  if (role == "mlp.shared_expert_gate.weight") t.dims = {m.hidden};
+  if (t.dims.size() == 1 || role == "mlp.gate.weight" || role == "linear_attn.conv1d.weight")
+    t.dtype = DType::kF32;
+
+  constexpr std::string_view kDeltaNet = "linear_attn.";
+  if (role.starts_with(kDeltaNet)) tile_value_heads(m, role.substr(kDeltaNet.size()), t);
+  if (role == "linear_attn.A_log")
+    for (float& x : t.values) x = -std::exp(x);
+  if (m.hybrid() && role.ends_with("norm.weight") && role != "linear_attn.norm.weight")
+    for (float& x : t.values) x += 1;  // transformers stores the difference from 1
+  if (m.architecture == "llama" && (role == "self_attn.q_proj.weight" || role == "self_attn.k_proj.weight"))
+    reorder(t.values, 0, static_cast<size_t>(m.hidden),
+            interleaved_rows(in.shape[0] / m.head_dim, m.head_dim));
+
+  if (role != "mlp.experts.gate_up_proj") {
+    out.push_back(std::move(t));
+    return;
+  }
+  // Per expert: the gate's rows, then those of `up`.
+  FileTensor gate{t.name, t.dtype, {m.hidden, m.expert_width(), m.experts}, {}}, up = gate;
+  up.name = prefix + "ffn_up_exps.weight";
+  const int64_t half = m.hidden * m.expert_width();
+  for (auto it = t.values.begin(); it != t.values.end(); it += 2 * half) {
+    gate.values.insert(gate.values.end(), it, it + half);
+    up.values.insert(up.values.end(), it + half, it + 2 * half);
+  }
+  out.push_back(std::move(gate));
+  out.push_back(std::move(up));
+}
+
+// Divisors of the rotary frequencies for Llama 3's scaling: factor 8, low 1, high 4, original context 64. So
+// short a context that wavelengths of all three kinds (kept, blended, divided) occur.
+FileTensor rope_divisors(const TinyModel& m) {
+  constexpr double kFactor = 8, kLow = 1, kHigh = 4, kOriginal = 64;
+  FileTensor t{"rope_freqs.weight", DType::kF32, {m.head_dim / 2}, {}};
+  for (int64_t j = 0; j < m.head_dim / 2; ++j) {
+    const double exponent = 2.0 * static_cast<double>(j) / static_cast<double>(m.head_dim);
+    const double wavelength = 2 * std::numbers::pi * std::pow(m.rope_theta, exponent);
+    const double a = (kOriginal / wavelength - kLow) / (kHigh - kLow);
+    const double f = a > 1 ? 1 : a < 0 ? kFactor : 1 / ((1 - a) / kFactor + a);
+    t.values.push_back(static_cast<float>(f));
+  }
+  return t;
+}
+
+std::vector<std::byte> encode(const FileTensor& t) {
+  if (t.dtype == DType::kF32) {
+    std::vector<std::byte> bytes(t.values.size() * sizeof(float));
+    std::memcpy(bytes.data(), t.values.data(), bytes.size());
+    return bytes;
+  }
+  std::vector<bf16> rounded;
+  for (const float x : t.values) rounded.push_back(to_bf16(x));
+  std::vector<std::byte> bytes(rounded.size() * sizeof(bf16));
+  std::memcpy(bytes.data(), rounded.data(), bytes.size());
+  return bytes;
+}
+
+// ---- Metadata ----
+
+void add_hyperparameters(const TinyModel& m, gguf::Writer& w) {
+  const auto u32 = [&](std::string_view key, int64_t v) {
+    w.add(fmt::format("{}.{}", m.architecture, key), static_cast<uint32_t>(v));
+  };
+  w.add_string("general.architecture", m.architecture);
+  w.add_string("general.type", "model");
+  w.add_string("general.name", m.name);
+  w.add("general.file_type", uint32_t{32});  // mostly bf16
+  u32("context_length", kContext);
+  u32("embedding_length", m.hidden);
+  u32("block_count", m.layers);
+  u32("feed_forward_length", m.ffn);
+  u32("attention.head_count", m.heads);
+  u32("attention.head_count_kv", m.kv_heads);
+  u32("attention.key_length", m.head_dim);
+  u32("attention.value_length", m.head_dim);
+  w.add(m.architecture + ".attention.layer_norm_rms_epsilon", m.rms_eps);
+  w.add(m.architecture + ".rope.freq_base", m.rope_theta);
+  if (m.architecture == "llama") u32("vocab_size", m.vocab);
+  if (m.architecture == "llama" || m.hybrid()) u32("rope.dimension_count", m.hybrid() ? m.n_rot : m.head_dim);
+  if (m.experts > 0) {
+    u32("expert_count", m.experts);
+    u32("expert_used_count", m.experts_used);
+  }
+  if (m.expert_ffn > 0) u32("expert_feed_forward_length", m.expert_ffn);
+  if (m.shared_ffn > 0) u32("expert_shared_feed_forward_length", m.shared_ffn);
+  if (m.hybrid()) {
+    w.add_array(m.architecture + ".rope.dimension_sections", std::span(m.rope_sections));
+    u32("ssm.conv_kernel", kConvWidth);
+    u32("ssm.state_size", m.state);
+    u32("ssm.group_count", m.k_heads);
+    u32("ssm.time_step_rank", m.v_heads);
+    u32("ssm.inner_size", m.v_heads * m.state);
+    u32("full_attention_interval", m.interval);
+  }
+}
+
+// ---- Tokenizer: 256 byte tokens in GPT-2's order, a few merges, unused ids, special tokens at the end ----
+
+constexpr std::string_view kMerges[] = {
+    "Ġ t",  "h e", "Ġ a", "i n", "Ġt he", "r e", "o n", "e r",  "Ġ s", "a t", "n d", "o u", "i s", "Ġa nd",
+    "in g", "Ġ w", "e n", "Ġ c", "l l",   "Ġ f", "o r", "Ġs t", "å ·", "Ã ©", "Ġ 1", "Ġ (", ") ;", "Ċ Ċ"};
+constexpr std::string_view kLlamaSpecials[] = {"<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"};
+constexpr std::string_view kQwenSpecials[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+constexpr std::string_view kTemplate =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+    "'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+std::string utf8_of_two_bytes(uint32_t code) {  // U+0080 to U+07FF
+  return {static_cast<char>(0xc0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3f))};
+}
+
+// The 256 printable stand-ins of bytes, in the order of GPT-2's ids: the printable bytes first.
+std::vector<std::string> byte_tokens() {
+  std::vector<std::string> tokens;
+  for (uint32_t b = 0x21; b <= 0x7e; ++b) tokens.emplace_back(1, static_cast<char>(b));
+  for (uint32_t b = 0xa1; b <= 0xff; ++b)
+    if (b != 0xad) tokens.push_back(utf8_of_two_bytes(b));
+  for (uint32_t i = 0; tokens.size() < 256; ++i) tokens.push_back(utf8_of_two_bytes(0x100 + i));
+  return tokens;
+}
+
+void add_tokenizer(const TinyModel& m, gguf::Writer& w) {
+  constexpr int32_t kNormal = 1, kControl = 3, kUnused = 5;
+  std::vector<std::string> tokens = byte_tokens();
+  for (const std::string_view merge : kMerges) {
+    const size_t space = merge.find(' ');
+    tokens.push_back(std::string(merge.substr(0, space)) + std::string(merge.substr(space + 1)));
+  }
+  std::vector<int32_t> types(tokens.size(), kNormal);
+  const auto first_special = static_cast<size_t>(m.vocab) - std::size(kQwenSpecials);
+  while (tokens.size() < first_special) {
+    tokens.push_back(fmt::format("[PAD{}]", tokens.size()));
+    types.push_back(kUnused);
+  }
+  for (const std::string_view special : m.architecture == "llama" ? kLlamaSpecials : kQwenSpecials) {
+    tokens.emplace_back(special);
+    types.push_back(kControl);
+  }
+  QUIRE_CHECK(static_cast<int64_t>(tokens.size()) == m.vocab, "{}: {} tokens", m.name, tokens.size());
+
+  const std::vector<std::string_view> views(tokens.begin(), tokens.end());
+  const auto special = [&](size_t i) { return static_cast<uint32_t>(first_special + i); };
+  w.add_string("tokenizer.ggml.model", "gpt2");
+  w.add_string("tokenizer.ggml.pre", m.pre_tokenizer());
+  w.add_strings("tokenizer.ggml.tokens", views);
+  w.add_array("tokenizer.ggml.token_type", std::span<const int32_t>(types));
+  w.add_strings("tokenizer.ggml.merges", kMerges);
+  if (m.architecture == "llama") w.add("tokenizer.ggml.bos_token_id", special(0));
+  w.add("tokenizer.ggml.eos_token_id", special(m.architecture == "llama" ? 1 : 2));
+  w.add("tokenizer.ggml.add_bos_token", m.add_bos());
+  if (m.architecture != "llama") {
+    w.add("tokenizer.ggml.padding_token_id", special(0));
+    w.add_string("tokenizer.chat_template", kTemplate);
+  }
+}
+
+}  // namespace
+
+Status TinyModel::write_gguf(const std::string& path) const {
+  std::vector<FileTensor> tensors;
+  for (const HfTensor& t : hf_tensors()) convert(*this, t, tensors);
+  if (llama3_rope) tensors.push_back(rope_divisors(*this));
+
+  gguf::Writer writer;
+  add_hyperparameters(*this, writer);
+  add_tokenizer(*this, writer);
+  for (const FileTensor& t : tensors) QUIRE_CHECKED(writer.add_tensor(t.name, t.dtype, t.dims));
+  QUIRE_CHECKED(writer.open(path));
+  for (const FileTensor& t : tensors) QUIRE_CHECKED(writer.write_tensor(encode(t)));
+  return writer.finish();
+}
+
+}  // namespace quire::test

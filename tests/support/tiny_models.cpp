@@ -1,0 +1,315 @@
+// The table of models and the generator of their weights. Both stand in tools/make_tiny_goldens.py as well; a
+// difference between the two shows in the weights' hash (tests/tiny).
+#include "support/tiny_models.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <span>
+
+namespace quire::test {
+namespace {
+
+constexpr uint64_t kFnvBasis = 0xcbf29ce484222325u;
+
+uint64_t fnv1a64_bytes(std::span<const uint8_t> bytes, uint64_t h) {
+  for (const uint8_t b : bytes) h = (h ^ b) * 0x100000001b3u;
+  return h;
+}
+
+uint64_t fnv1a64_text(std::string_view text, uint64_t h) {
+  return fnv1a64_bytes({reinterpret_cast<const uint8_t*>(text.data()), text.size()}, h);
+}
+
+// The output function of splitmix64.
+uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// How a tensor's values are spread: centre + spread * u, or, with `gain`, a standard deviation of gain /
+// sqrt(inputs).
+struct Kind {
+  std::string_view suffix;
+  double centre, spread, gain;
+};
+constexpr Kind kKinds[] = {
+    {"linear_attn.norm.weight", 1, 0.25, 0},
+    {"norm.weight", 1, 0.25, 0},  // centre 0 in hybrids: there the model computes (1 + w)
+    {"A_log", -1, 2, 0},
+    {"dt_bias", -1, 1.5, 0},
+    {"v_proj.bias", 0, 0.1, 0},
+    {"proj.bias", 0, 1, 0},
+    {"mlp.gate.weight", 0, 0, 3},
+    {"q_proj.weight", 0, 0, 1.25},
+    {"k_proj.weight", 0, 0, 1.25},
+    {"o_proj.weight", 0, 0, 2},
+    {"linear_attn.out_proj.weight", 0, 0, 1.5},
+    {"experts.down_proj", 0, 0, 2},
+    {"down_proj.weight", 0, 0, 2.5},
+    {"embed_tokens.weight", 0, 0,
+     4},  // 2 when tied: then it is the head as well and sets how peaked the output is
+    {"lm_head.weight", 0, 0, 2.5},
+    {"", 0, 0, 1},
+};
+
+HfTensor make_tensor(const TinyModel& m, std::string name, std::vector<int64_t> shape) {
+  Kind kind = *std::find_if(std::begin(kKinds), std::end(kKinds),
+                            [&](const Kind& k) { return name.ends_with(k.suffix); });
+  if (kind.suffix == "norm.weight" && m.hybrid()) kind.centre = 0;
+  if (kind.suffix == "embed_tokens.weight" && m.tied) kind.gain = 2;
+  if (kind.gain > 0) kind.spread = kind.gain * std::sqrt(3.0 / static_cast<double>(shape.back()));
+
+  int64_t count = 1;
+  for (const int64_t n : shape) count *= n;
+  const uint64_t start = fnv1a64_text(fmt::format("{}/{}", m.seed, name), kFnvBasis);
+  std::vector<bf16> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint64_t bits = mix(start + (i + 1) * 0x9e3779b97f4a7c15u) >> 40;
+    const double u = static_cast<double>(bits) / 8388608.0 - 1.0;
+    values[i] = to_bf16(static_cast<float>(kind.centre + kind.spread * u));
+  }
+  return {std::move(name), std::move(shape), std::move(values)};
+}
+
+using Tensors = std::vector<HfTensor>;
+
+void add_attention(const TinyModel& m, const std::string& layer, Tensors& out) {
+  const std::string p = layer + "self_attn.";
+  const int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
+  out.push_back(
+      make_tensor(m, p + "q_proj.weight", {m.hybrid() ? 2 * q : q, m.hidden}));  // hybrids: with the gate
+  out.push_back(make_tensor(m, p + "k_proj.weight", {kv, m.hidden}));
+  out.push_back(make_tensor(m, p + "v_proj.weight", {kv, m.hidden}));
+  out.push_back(make_tensor(m, p + "o_proj.weight", {m.hidden, q}));
+  if (m.architecture == "qwen2") {
+    out.push_back(make_tensor(m, p + "q_proj.bias", {q}));
+    out.push_back(make_tensor(m, p + "k_proj.bias", {kv}));
+    out.push_back(make_tensor(m, p + "v_proj.bias", {kv}));
+  }
+  if (m.architecture.starts_with("qwen3")) {
+    out.push_back(make_tensor(m, p + "q_norm.weight", {m.head_dim}));
+    out.push_back(make_tensor(m, p + "k_norm.weight", {m.head_dim}));
+  }
+}
+
+void add_delta_net(const TinyModel& m, const std::string& layer, Tensors& out) {
+  const std::string p = layer + "linear_attn.";
+  const int64_t values = m.v_heads * m.state, channels = 2 * m.k_heads * m.state + values;
+  out.push_back(make_tensor(m, p + "in_proj_qkv.weight", {channels, m.hidden}));
+  out.push_back(make_tensor(m, p + "in_proj_z.weight", {values, m.hidden}));
+  out.push_back(make_tensor(m, p + "in_proj_a.weight", {m.v_heads, m.hidden}));
+  out.push_back(make_tensor(m, p + "in_proj_b.weight", {m.v_heads, m.hidden}));
+  out.push_back(make_tensor(m, p + "conv1d.weight", {channels, 1, 4}));
+  out.push_back(make_tensor(m, p + "A_log", {m.v_heads}));
+  out.push_back(make_tensor(m, p + "dt_bias", {m.v_heads}));
+  out.push_back(make_tensor(m, p + "norm.weight", {m.state}));
+  out.push_back(make_tensor(m, p + "out_proj.weight", {m.hidden, values}));
+}
+
+void add_dense_ffn(const TinyModel& m, const std::string& p, int64_t width, Tensors& out) {
+  out.push_back(make_tensor(m, p + "gate_proj.weight", {width, m.hidden}));
+  out.push_back(make_tensor(m, p + "up_proj.weight", {width, m.hidden}));
+  out.push_back(make_tensor(m, p + "down_proj.weight", {m.hidden, width}));
+}
+
+void add_ffn(const TinyModel& m, const std::string& layer, Tensors& out) {
+  const std::string p = layer + "mlp.";
+  if (m.experts == 0) return add_dense_ffn(m, p, m.ffn, out);
+  const int64_t width = m.expert_width();
+  out.push_back(make_tensor(m, p + "gate.weight", {m.experts, m.hidden}));
+  out.push_back(make_tensor(m, p + "experts.gate_up_proj", {m.experts, 2 * width, m.hidden}));
+  out.push_back(make_tensor(m, p + "experts.down_proj", {m.experts, m.hidden, width}));
+  if (m.shared_ffn > 0) {
+    add_dense_ffn(m, p + "shared_expert.", m.shared_ffn, out);
+    out.push_back(make_tensor(m, p + "shared_expert_gate.weight", {1, m.hidden}));
+  }
+}
+
+}  // namespace
+
+std::vector<TinyModel> tiny_models() {
+  // Shapes are odd on purpose: heads * head_dim != hidden, one KV head, FFN widths that are no multiple
+  // of 32.
+  return {
+      {.name = "tiny-llama",
+       .architecture = "llama",
+       .seed = 3,
+       .vocab = 320,
+       .hidden = 64,
+       .layers = 3,
+       .heads = 4,
+       .kv_heads = 1,
+       .head_dim = 32,
+       .ffn = 112,
+       .rms_eps = 1e-5F,
+       .rope_theta = 1e4F},
+      {.name = "tiny-llama3",
+       .architecture = "llama",
+       .seed = 4,
+       .vocab = 320,
+       .hidden = 96,
+       .layers = 3,
+       .heads = 4,
+       .kv_heads = 2,
+       .head_dim = 48,
+       .ffn = 160,
+       .rms_eps = 1e-5F,
+       .rope_theta = 1e4F,
+       .tied = true,
+       .llama3_rope = true},
+      {.name = "tiny-mixtral",
+       .architecture = "llama",
+       .seed = 4,
+       .vocab = 301,
+       .hidden = 64,
+       .layers = 2,
+       .heads = 4,
+       .kv_heads = 2,
+       .head_dim = 32,
+       .ffn = 80,
+       .rms_eps = 1e-5F,
+       .rope_theta = 1e6F,
+       .experts = 6,
+       .experts_used = 2},
+      {.name = "tiny-qwen2",
+       .architecture = "qwen2",
+       .seed = 3,
+       .vocab = 320,
+       .hidden = 96,
+       .layers = 3,
+       .heads = 3,
+       .kv_heads = 1,
+       .head_dim = 32,
+       .ffn = 112,
+       .rms_eps = 1e-6F,
+       .rope_theta = 1e6F,
+       .tied = true},
+      {.name = "tiny-qwen3",
+       .architecture = "qwen3",
+       .seed = 2,
+       .vocab = 333,
+       .hidden = 64,
+       .layers = 3,
+       .heads = 4,
+       .kv_heads = 2,
+       .head_dim = 48,
+       .ffn = 160,
+       .rms_eps = 1e-6F,
+       .rope_theta = 1e6F},
+      {.name = "tiny-qwen3moe",
+       .architecture = "qwen3moe",
+       .seed = 3,
+       .vocab = 320,
+       .hidden = 64,
+       .layers = 3,
+       .heads = 2,
+       .kv_heads = 2,
+       .head_dim = 64,
+       .ffn = 192,
+       .rms_eps = 1e-6F,
+       .rope_theta = 1e6F,
+       .experts = 8,
+       .experts_used = 3,
+       .expert_ffn = 48},
+      {.name = "tiny-qwen35",
+       .architecture = "qwen35",
+       .seed = 3,
+       .vocab = 320,
+       .hidden = 64,
+       .layers = 4,
+       .heads = 2,
+       .kv_heads = 1,
+       .head_dim = 64,
+       .ffn = 112,
+       .rms_eps = 1e-6F,
+       .rope_theta = 1e7F,
+       .tied = true,
+       .interval = 2,
+       .k_heads = 2,
+       .v_heads = 4,
+       .state = 32,
+       .n_rot = 16,
+       .rope_sections = {3, 3, 2, 0}},
+      {.name = "tiny-qwen35moe",
+       .architecture = "qwen35moe",
+       .seed = 1,
+       .vocab = 320,
+       .hidden = 96,
+       .layers = 4,
+       .heads = 4,
+       .kv_heads = 2,
+       .head_dim = 48,
+       .ffn = 192,
+       .rms_eps = 1e-6F,
+       .rope_theta = 1e7F,
+       .experts = 8,
+       .experts_used = 3,
+       .expert_ffn = 48,
+       .shared_ffn = 80,
+       .interval = 4,
+       .k_heads = 2,
+       .v_heads = 6,
+       .state = 64,
+       .n_rot = 24,
+       .rope_sections = {4, 4, 4, 0}},
+  };
+}
+
+std::string TinyModel::pre_tokenizer() const {
+  if (architecture == "llama") return "llama-bpe";
+  return hybrid() ? "qwen35" : "qwen2";
+}
+
+std::string TinyModel::golden_path() const {
+  return fmt::format("{}/tests/data/golden/{}.json", QUIRE_SOURCE_DIR, name);
+}
+
+std::vector<HfTensor> TinyModel::hf_tensors() const {
+  Tensors out;
+  out.push_back(make_tensor(*this, "model.embed_tokens.weight", {vocab, hidden}));
+  out.push_back(make_tensor(*this, "model.norm.weight", {hidden}));
+  if (!tied) out.push_back(make_tensor(*this, "lm_head.weight", {vocab, hidden}));
+  for (int64_t i = 0; i < layers; ++i) {
+    const std::string layer = fmt::format("model.layers.{}.", i);
+    out.push_back(make_tensor(*this, layer + "input_layernorm.weight", {hidden}));
+    out.push_back(make_tensor(*this, layer + "post_attention_layernorm.weight", {hidden}));
+    if (full_attention(i))
+      add_attention(*this, layer, out);
+    else
+      add_delta_net(*this, layer, out);
+    add_ffn(*this, layer, out);
+  }
+  std::sort(out.begin(), out.end(), [](const HfTensor& a, const HfTensor& b) { return a.name < b.name; });
+  return out;
+}
+
+uint64_t fnv1a64(const std::vector<HfTensor>& tensors) {
+  uint64_t h = kFnvBasis;
+  for (const HfTensor& t : tensors) {
+    h = fnv1a64_text(t.name, h);
+    for (const bf16 x : t.values) {
+      const uint8_t bytes[] = {static_cast<uint8_t>(x.bits & 0xffu), static_cast<uint8_t>(x.bits >> 8)};
+      h = fnv1a64_bytes(bytes, h);
+    }
+  }
+  return h;
+}
+
+TinyModelFile::TinyModelFile(const TinyModel& model) {
+  static int serial = 0;  // tests make these from one thread
+  const auto file = fmt::format("quire-{}-{}-{}.gguf", ::getpid(), ++serial, model.name);
+  path_ = (std::filesystem::temp_directory_path() / file).string();
+  const Status written = model.write_gguf(path_);
+  QUIRE_CHECK(written.ok(), "{}: {}", path_, written.error().message);
+}
+
+TinyModelFile::~TinyModelFile() {
+  std::error_code ignored;
+  std::filesystem::remove(path_, ignored);
+}
+
+}  // namespace quire::test

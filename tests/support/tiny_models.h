@@ -1,0 +1,81 @@
+// Small random models of every supported architecture. Nothing of them is stored: the weights follow from a
+// counter- based generator, which tools/make_tiny_goldens.py repeats in Python, so that
+// tests/data/golden/<name>.json holds what the transformers library computes with the very same weights
+// (docs/testing.md).
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/float.h"
+#include "core/result.h"
+
+namespace quire::test {
+
+// A tensor as transformers names and shapes it: row-major, shape[0] slowest.
+struct HfTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<bf16> values;
+};
+
+// One model. Counts that do not apply are 0.
+struct TinyModel {
+  std::string name;          // "tiny-qwen3"
+  std::string architecture;  // as in GGUF: "qwen3"
+  int seed = 0;
+  int64_t vocab = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
+  float rms_eps = 0, rope_theta = 0;
+  bool tied = false;  // no output.weight
+  int64_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0;
+  // Gated delta net: key heads, value heads, state size; layer i is full attention iff (i + 1) % interval ==
+  // 0.
+  int64_t interval = 0, k_heads = 0, v_heads = 0, state = 0, n_rot = 0;
+  std::vector<int32_t> rope_sections = {};
+  bool llama3_rope = false;  // the file has rope_freqs.weight
+
+  bool hybrid() const { return interval > 0; }
+  bool full_attention(int64_t layer) const { return !hybrid() || (layer + 1) % interval == 0; }
+  // Inner width of one expert. Mixtral's experts are as wide as `ffn` says.
+  int64_t expert_width() const { return expert_ffn > 0 ? expert_ffn : ffn; }
+  std::string pre_tokenizer() const;
+  bool add_bos() const { return llama3_rope; }
+
+  // The golden outputs in the source tree.
+  std::string golden_path() const;
+  // All weights, in order of name. `fnv1a64` of them is in the golden file as "weights_fnv1a64", in
+  // hexadecimal.
+  std::vector<HfTensor> hf_tensors() const;
+  // A complete model file: metadata, tokenizer, tensors as a converter would lay them out (bf16 matrices, f32
+  // rest).
+  Status write_gguf(const std::string& path) const;
+};
+
+std::vector<TinyModel> tiny_models();
+
+// Shown by GoogleTest for a parameter of this type.
+inline void PrintTo(const TinyModel& model, std::ostream* out) {
+  *out << model.name;
+}
+
+// FNV-1a over each tensor's name, then its elements as little-endian 16-bit words.
+uint64_t fnv1a64(const std::vector<HfTensor>& tensors);
+
+// The file of a model in the temporary directory, removed with the object. Dies with a message if it cannot
+// be written.
+class TinyModelFile {
+ public:
+  explicit TinyModelFile(const TinyModel& model);
+  TinyModelFile(const TinyModelFile&) = delete;
+  TinyModelFile& operator=(const TinyModelFile&) = delete;
+  ~TinyModelFile();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace quire::test
