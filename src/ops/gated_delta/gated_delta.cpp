@@ -15,6 +15,17 @@ constexpr Kernel<GdnPrepareArgs> kPrepare[] = {
     {"reference", [](const CpuFeatures&, const GdnPrepareArgs&) { return true; }, gdn::prepare_reference},
 };
 constexpr Kernel<GatedDeltaArgs> kChunked[] = {
+    {"amx",
+     [](const CpuFeatures& cpu, const GatedDeltaArgs& a) {
+       return cpu.amx_bf16 && a.q.dtype == DType::kBF16 && gdn::chunked_fits(a, 32);
+     },
+     gdn::chunked_cpu<gdn::chunked_amx, gdn::chunked_scratch_amx>},
+    {"avx512",
+     [](const CpuFeatures& cpu, const GatedDeltaArgs& a) { return cpu.avx512 && gdn::chunked_fits(a, 16); },
+     gdn::chunked_cpu<gdn::chunked_avx512, gdn::chunked_scratch_f32>},
+    {"avx2",
+     [](const CpuFeatures& cpu, const GatedDeltaArgs& a) { return cpu.avx2 && gdn::chunked_fits(a, 8); },
+     gdn::chunked_cpu<gdn::chunked_avx2, gdn::chunked_scratch_f32>},
     {"reference", [](const CpuFeatures&, const GatedDeltaArgs&) { return true; }, gdn::chunked_reference},
 };
 constexpr Kernel<GatedDeltaArgs> kRecurrent[] = {

@@ -2,6 +2,7 @@
 // CPUs instantiate nothing that others share. bf16 is passed as its bits; strides count elements.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace quire {
@@ -52,5 +53,22 @@ struct DeltaWork {
 inline constexpr int64_t kRecurrentColumns = 32;
 void recurrent_avx2(const DeltaWork& w, int64_t begin, int64_t end);
 void recurrent_avx512(const DeltaWork& w, int64_t begin, int64_t end);
+
+// The chunked form. Units: (chosen segment, key head, group of `heads` of the value heads that it serves);
+// `heads` divides Hv / Hk. `scratch`: chunked_scratch_*() bytes, 64-byte aligned, one per thread.
+struct ChunkedWork {
+  DeltaWork delta;
+  int64_t heads;
+  int64_t value_head(int64_t hk, int64_t m) const {
+    return delta.tiled ? m * delta.Hk + hk : hk * (delta.Hv / delta.Hk) + m;
+  }
+};
+int64_t chunked_scratch_f32(int64_t Dk, int64_t Dv, int64_t heads);
+void chunked_avx2(const ChunkedWork& w, int64_t begin, int64_t end, std::byte* scratch);  // Dk, Dv % 8 == 0
+void chunked_avx512(const ChunkedWork& w, int64_t begin, int64_t end,
+                    std::byte* scratch);  // Dk, Dv % 16 == 0
+int64_t chunked_scratch_amx(int64_t Dk, int64_t Dv, int64_t heads);
+void chunked_amx(const ChunkedWork& w, int64_t begin, int64_t end,
+                 std::byte* scratch);  // Dk, Dv % 32 == 0, bf16
 
 }  // namespace quire::gdn

@@ -73,4 +73,17 @@ bool recurrent_fits(const GatedDeltaArgs& a, int64_t width) {
   return a.q.dim(2) <= kMaxHeadDim && a.q.dim(2) % width == 0;
 }
 
+bool chunked_fits(const GatedDeltaArgs& a, int64_t width) {
+  return a.q.dim(2) % width == 0 && a.v.dim(2) % width == 0;
+}
+
+int64_t chunked_scratch_f32(int64_t Dk, int64_t Dv, int64_t heads) {
+  const int64_t floats = kChunkTokens * (3 * Dk + 2 * Dv) + 4 * kChunkTokens * kChunkTokens + heads * Dk * Dv;
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t value_heads_per_unit(int64_t units, int64_t r, int threads) {
+  return units >= int64_t{2} * threads ? r : 1;
+}
+
 }  // namespace quire::gdn

@@ -39,8 +39,30 @@ void recurrent_cpu(const OpContext& ctx, const GatedDeltaArgs& a) {
                         [&](int64_t begin, int64_t end, int) { Units(w, begin, end); });
 }
 
+// A unit that takes all value heads of a key head computes the products of keys and queries once for them;
+// with few units the threads matter more. Either way a head's arithmetic is the same.
+int64_t value_heads_per_unit(int64_t units, int64_t r, int threads);
+
+template <auto Units, auto ScratchBytes>
+void chunked_cpu(const OpContext& ctx, const GatedDeltaArgs& a) {
+  const DeltaSizes n = check(a, false);
+  Workspace::Scope scope(ctx.workspace);
+  int64_t count = 0;
+  ChunkedWork w{};
+  w.delta = delta_work(a, n, false, scope.take<int32_t>(static_cast<int64_t>(a.segments.size())), count);
+  if (count == 0) return;
+  const int64_t r = n.Hv / n.Hk;
+  w.heads = value_heads_per_unit(count * n.Hk, r, ctx.pool.size());
+  const int64_t bytes = (ScratchBytes(n.Dk, n.Dv, w.heads) + 63) / 64 * 64;
+  std::byte* scratch = scope.take<std::byte>(bytes * ctx.pool.size());
+  ctx.pool.parallel_for(count * n.Hk * (r / w.heads), 1, [&](int64_t begin, int64_t end, int thread) {
+    Units(w, begin, end, scratch + bytes * thread);
+  });
+}
+
 // Whether the vector kernels' buffers and loops take these sizes.
 bool prepare_fits(const GdnPrepareArgs& a);
 bool recurrent_fits(const GatedDeltaArgs& a, int64_t width);
+bool chunked_fits(const GatedDeltaArgs& a, int64_t width);
 
 }  // namespace quire::gdn

@@ -15,6 +15,10 @@ struct Vec256 {
   __m256 v;
 
   static Vec256 zero() { return {_mm256_setzero_ps()}; }
+  // first, first + 1, first + 2, ...
+  static Vec256 count_from(float first) {
+    return {_mm256_add_ps(_mm256_set1_ps(first), _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7))};
+  }
   static Vec256 set1(float x) { return {_mm256_set1_ps(x)}; }
   static Vec256 load(const float* p) { return {_mm256_loadu_ps(p)}; }
   // bf16 is passed as its bits.
@@ -116,6 +120,25 @@ inline void sum4(Vec256 a, Vec256 b, Vec256 c, Vec256 d, float* out) {
 inline void load_columns4(const float* p, Vec256* out) {
   const __m256i at = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
   for (int i = 0; i < 4; ++i) out[i].v = _mm256_i32gather_ps(p + i, at, 4);
+}
+
+// Rows to columns, 8 x 8, in place. Moves bits only.
+inline void transpose(Vec256* r) {
+  __m256 a[8], b[8];
+  for (int i = 0; i < 8; i += 2) {
+    a[i] = _mm256_unpacklo_ps(r[i].v, r[i + 1].v);
+    a[i + 1] = _mm256_unpackhi_ps(r[i].v, r[i + 1].v);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    b[i] = _mm256_shuffle_ps(a[i], a[i + 2], _MM_SHUFFLE(1, 0, 1, 0));
+    b[i + 1] = _mm256_shuffle_ps(a[i], a[i + 2], _MM_SHUFFLE(3, 2, 3, 2));
+    b[i + 2] = _mm256_shuffle_ps(a[i + 1], a[i + 3], _MM_SHUFFLE(1, 0, 1, 0));
+    b[i + 3] = _mm256_shuffle_ps(a[i + 1], a[i + 3], _MM_SHUFFLE(3, 2, 3, 2));
+  }
+  for (int c = 0; c < 4; ++c) {
+    r[c].v = _mm256_permute2f128_ps(b[c], b[4 + c], 0x20);
+    r[4 + c].v = _mm256_permute2f128_ps(b[c], b[4 + c], 0x31);
+  }
 }
 
 }  // namespace

@@ -16,6 +16,11 @@ struct Vec512 {
   __m512 v;
 
   static Vec512 zero() { return {_mm512_setzero_ps()}; }
+  // first, first + 1, first + 2, ...
+  static Vec512 count_from(float first) {
+    return {_mm512_add_ps(_mm512_set1_ps(first),
+                          _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))};
+  }
   static Vec512 set1(float x) { return {_mm512_set1_ps(x)}; }
   static Vec512 load(const float* p) { return {_mm512_loadu_ps(p)}; }
   // bf16 is passed as its bits.
@@ -106,6 +111,32 @@ inline void load_columns4(const float* p, Vec512* out) {
     const __m512i at = _mm512_add_epi32(step, _mm512_set1_epi32(i));
     out[i].v =
         _mm512_mask_blend_ps(0xff00, _mm512_permutex2var_ps(a, at, b), _mm512_permutex2var_ps(c, at, d));
+  }
+}
+
+// Rows to columns, 16 x 16, in place. Moves bits only, so a row may hold pairs of bf16 as well.
+inline void transpose(Vec512* r) {
+  __m512 a[16], b[16];
+  for (int i = 0; i < 16; i += 2) {
+    a[i] = _mm512_unpacklo_ps(r[i].v, r[i + 1].v);
+    a[i + 1] = _mm512_unpackhi_ps(r[i].v, r[i + 1].v);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    b[i] = _mm512_shuffle_ps(a[i], a[i + 2], _MM_SHUFFLE(1, 0, 1, 0));
+    b[i + 1] = _mm512_shuffle_ps(a[i], a[i + 2], _MM_SHUFFLE(3, 2, 3, 2));
+    b[i + 2] = _mm512_shuffle_ps(a[i + 1], a[i + 3], _MM_SHUFFLE(1, 0, 1, 0));
+    b[i + 3] = _mm512_shuffle_ps(a[i + 1], a[i + 3], _MM_SHUFFLE(3, 2, 3, 2));
+  }
+  // b[4 m + c]: lane l holds column 4 l + c of rows 4 m .. 4 m + 3. Now gather the lanes.
+  for (int c = 0; c < 4; ++c) {
+    const __m512 lo01 = _mm512_shuffle_f32x4(b[c], b[4 + c], _MM_SHUFFLE(1, 0, 1, 0));
+    const __m512 lo23 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], _MM_SHUFFLE(1, 0, 1, 0));
+    const __m512 hi01 = _mm512_shuffle_f32x4(b[c], b[4 + c], _MM_SHUFFLE(3, 2, 3, 2));
+    const __m512 hi23 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], _MM_SHUFFLE(3, 2, 3, 2));
+    r[c].v = _mm512_shuffle_f32x4(lo01, lo23, _MM_SHUFFLE(2, 0, 2, 0));
+    r[4 + c].v = _mm512_shuffle_f32x4(lo01, lo23, _MM_SHUFFLE(3, 1, 3, 1));
+    r[8 + c].v = _mm512_shuffle_f32x4(hi01, hi23, _MM_SHUFFLE(2, 0, 2, 0));
+    r[12 + c].v = _mm512_shuffle_f32x4(hi01, hi23, _MM_SHUFFLE(3, 1, 3, 1));
   }
 }
 
