@@ -1,0 +1,86 @@
+// One row of V = 248320 logits (Qwen3.5) on one thread. `plain` logits: normal noise and a few likely tokens,
+// as a language model makes them; `flat`: noise alone at a high temperature, where top-p keeps most of the
+// vocabulary.
+#include <benchmark/benchmark.h>
+
+#include <random>
+
+#include "ops/sampling/sampling.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kVocab = 248320;
+
+struct Setup {
+  const char* name;
+  bool flat;
+  SamplingParams params;
+};
+
+std::vector<Setup> setups() {
+  const auto with = [](auto change) {
+    SamplingParams p;
+    p.temperature = 0.7f;
+    change(p);
+    return p;
+  };
+  return {
+      {"greedy", false, {}},
+      {"temperature", false, with([](SamplingParams&) {})},
+      {"top_k 20, top_p 0.8", false, with([](SamplingParams& p) { p.top_k = 20, p.top_p = 0.8f; })},
+      {"top_k 5000", false, with([](SamplingParams& p) { p.top_k = 5000; })},
+      {"top_p 0.95", false, with([](SamplingParams& p) { p.top_p = 0.95f; })},
+      {"min_p 0.05", false, with([](SamplingParams& p) { p.min_p = 0.05f; })},
+      {"typical_p 0.95", false, with([](SamplingParams& p) { p.typical_p = 0.95f; })},
+      {"flat: temperature", true, with([](SamplingParams& p) { p.temperature = 1.5f; })},
+      {"flat: top_p 0.95", true, with([](SamplingParams& p) { p.temperature = 1.5f, p.top_p = 0.95f; })},
+      {"flat: typical_p 0.95", true,
+       with([](SamplingParams& p) { p.temperature = 1.5f, p.typical_p = 0.95f; })},
+      {"greedy, 20 logprobs", false, with([](SamplingParams& p) { p.temperature = 0, p.logprobs = 20; })},
+      {"penalties", false, with([](SamplingParams& p) { p.repetition_penalty = 1.1f; })},
+  };
+}
+
+void run(benchmark::State& state, std::string_view kernel, const Setup& setup) {
+  std::mt19937_64 gen(1);
+  std::normal_distribution<float> noise(0.0f, 2.0f);
+  std::vector<float> logits(kVocab);
+  for (float& x : logits) x = noise(gen);
+  if (!setup.flat)
+    for (int i = 0; i < 40; ++i) logits[gen() % kVocab] = 10.0f + noise(gen) * 2;
+  std::vector<int32_t> history(4096);
+  for (int32_t& id : history) id = static_cast<int32_t>(gen() % kVocab);
+
+  ThreadPool pool(1);
+  Workspace workspace;
+  const OpContext ctx{pool, workspace};
+  SampleRow row{&setup.params, 0, history, history, {}};
+  Sampled out;
+  const SampleArgs args{make_tensor(logits.data(), {1, kVocab}), {&row, 1}, {&out, 1}};
+  for (const Kernel<SampleArgs>& k : sample_kernels()) {
+    if (k.name != kernel) continue;
+    for (auto _ : state) {
+      ++row.position;
+      k.launch(ctx, args);
+      benchmark::DoNotOptimize(out.token);
+    }
+  }
+  state.SetBytesProcessed(state.iterations() * kVocab * static_cast<int64_t>(sizeof(float)));
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) {
+  const std::vector<quire::Setup> setups = quire::setups();
+  for (const auto& k : quire::sample_kernels())
+    for (const quire::Setup& s : setups)
+      benchmark::RegisterBenchmark(
+          fmt::format("{}/{}", k.name, s.name).c_str(),
+          [&, name = k.name](benchmark::State& state) { quire::run(state, name, s); })
+          ->Unit(benchmark::kMicrosecond);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+}
