@@ -17,8 +17,8 @@ struct Scratch {
   float* block_scratch = nullptr;   // [blocks]
   int32_t* counts = nullptr;        // [V] zero between rows
   int32_t* seen = nullptr;          // [V] tokens with a count
-  Candidate* candidates = nullptr;  // [V]
-  Candidate* rearranged = nullptr;  // [V] the same, in any order
+  Candidate* candidates = nullptr;  // [V + 64]
+  Candidate* rearranged = nullptr;  // [V + 64] for selection, in any order
 };
 
 // The tokens still in the draw, in the order of their ids, and the sum of their weights.
@@ -35,6 +35,15 @@ struct Pool {
   void keep_if(Keep keep) {
     size = std::remove_if(at, at + size, [&](const Candidate& c) { return !keep(c); }) - at;
     reweigh();
+  }
+  // Keeps the tokens up to `last` in the order of (key, id).
+  template <class Key>
+  void cut_after(const Candidate& last, Key key) {
+    const auto border = key(last);
+    keep_if([&](const Candidate& c) {
+      const auto k = key(c);
+      return k < border || (k == border && c.id <= last.id);
+    });
   }
 };
 
@@ -106,26 +115,54 @@ Candidate last_of_mass(Candidate* c, int64_t n, double mass, Key key) {
   return c[i];
 }
 
-// Keeps the shortest prefix of the pool, by (key, id), that holds `mass` of weight; returns its last.
+// Keeps the shortest prefix of the pool, by (key, id), that holds `mass` of weight.
 template <class Key>
-Candidate keep_mass(Pool& pool, double mass, const Scratch& s, Key key) {
+void keep_mass(Pool& pool, double mass, const Scratch& s, Key key) {
   std::copy(pool.at, pool.at + pool.size, s.rearranged);
-  const Candidate last = last_of_mass(s.rearranged, pool.size, mass, key);
-  const auto last_key = key(last);
-  pool.keep_if([&](const Candidate& c) {
-    const auto k = key(c);
-    return k < last_key || (k == last_key && c.id <= last.id);
-  });
-  return last;
+  pool.cut_after(last_of_mass(s.rearranged, pool.size, mass, key), key);
 }
 
-void collect(Pool& pool, const Row& r, float low, float high, const Softmax& softmax) {
-  pool.size = gather(r, low, high, pool.at);
-  pool.mass = weigh(pool.at, pool.size, softmax);
+enum class Amount { kWeight, kCount };
+
+// The last token of the shortest prefix of a whole row, in ascending order of (order(token), id), whose
+// weights (or number) reach `target`. A histogram of key8, which must rise with `order`, finds the bin of the
+// border; only the tokens of that bin are looked at one by one.
+template <class Key8, class Order>
+Candidate find_last(const Row& r, const Softmax& softmax, Amount amount, double target, const Scratch& s,
+                    Key8 key8, Order order) {
+  double bins[kBins];
+  add_to_bins(r, bins, key8, [&](const float* x) {
+    return amount == Amount::kCount ? _mm256_set1_ps(1.0f) : exp8(softmax.exponent(x));
+  });
+  double sum = 0;
+  int bin = 0;
+  while (bin < kBins - 1 && sum + bins[bin] < target) sum += bins[bin++];
+  const __m256i border = _mm256_set1_epi32(bin);
+  const int64_t n = gather(r, kMinusInf, r.size, s.rearranged, [&](const float* x) {
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(bin8(key8(x)), border));
+  });
+  // Only impossible tokens there: every possible one is before the border.
+  if (n == 0) return {kMinusInf, 0.0f, std::numeric_limits<int32_t>::max()};
+  weigh(s.rearranged, n, softmax);
+  if (amount == Amount::kCount)
+    for (int64_t i = 0; i < n; ++i) s.rearranged[i].weight = 1.0f;
+  return last_of_mass(s.rearranged, n, target - sum, order);
+}
+
+// The order of top-k and top-p.
+float likeliest_first(const Candidate& c) {
+  return -c.logit;
+}
+Candidate find_last_by_logit(const Row& r, const Softmax& softmax, Amount amount, double target,
+                             const Scratch& s) {
+  const auto key8 = [&](const float* x) { return _mm256_sub_ps(_mm256_setzero_ps(), softmax.exponent(x)); };
+  return find_last(r, softmax, amount, target, s, key8, likeliest_first);
 }
 
 void top_k(Pool& pool, const Row& r, int64_t k, const Softmax& softmax, const Scratch& s) {
-  pool.size = gather(r, at_least_k_reach(r, k, s.block_scratch), r.max, pool.at);
+  float low = at_least_k_reach(r, k, s.block_scratch);
+  if (low == kMinusInf) low = find_last_by_logit(r, softmax, Amount::kCount, static_cast<double>(k), s).logit;
+  pool.size = gather_above(r, low, pool.at);
   if (pool.size > k) {
     std::copy(pool.at, pool.at + pool.size, s.rearranged);
     const auto larger = [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; };
@@ -136,58 +173,56 @@ void top_k(Pool& pool, const Row& r, int64_t k, const Softmax& softmax, const Sc
   pool.mass = weigh(pool.at, pool.size, softmax);
 }
 
-// `complete`: the pool already holds every token that is possible; otherwise it is collected here.
+// `complete`: the pool holds what the filters before have left; otherwise nothing was filtered yet and the
+// pool is to be collected here. So too in top_p and min_p.
 void typical_p(Pool& pool, bool complete, const Row& r, float p, const Softmax& softmax, const Scratch& s) {
   double total = pool.mass, weighted = 0;
   if (complete) {
     for (int64_t i = 0; i < pool.size; ++i)
-      weighted += pool.at[i].weight *
-                  ((static_cast<double>(pool.at[i].logit) - softmax.max) * softmax.inverse_temperature);
+      if (pool.at[i].weight > 0)
+        weighted += static_cast<double>(pool.at[i].weight) * softmax.exponent(pool.at[i].logit);
   } else {
     total = sum_weights(r, softmax);
     weighted = sum_weighted_exponents(r, softmax);
   }
-  // -log p = log(total) - exponent, and the entropy is its mean: only the mean exponent remains.
-  const double centre = weighted / total, t = 1.0 / softmax.inverse_temperature;
-  const auto distance = [&](const Candidate& c) {
-    return std::abs((static_cast<double>(c.logit) - softmax.max) * softmax.inverse_temperature - centre);
+  // -log p = log(total) - exponent, and the entropy is its mean: what remains is the distance of the
+  // exponents from their mean.
+  const auto mean = static_cast<float>(weighted / total);
+  const auto distance = [&](const Candidate& c) { return std::abs(softmax.exponent(c.logit) - mean); };
+  const auto distance8 = [&](const float* x) {
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), _mm256_sub_ps(softmax.exponent(x), _mm256_set1_ps(mean)));
   };
-  if (complete) {
-    keep_mass(pool, p * total, s, distance);
-    return;
-  }
-  for (double reach = 2.0;; reach *= 2.0) {
-    const bool all = reach > 64.0;
-    const double low = softmax.max + (centre - reach) * t, high = softmax.max + (centre + reach) * t;
-    collect(pool, r, all ? kMinusInf : static_cast<float>(low),
-            all ? r.max : static_cast<float>(std::min<double>(high, r.max)), softmax);
-    if (!all && (pool.size == 0 || pool.mass < p * total)) continue;
-    // Distances near `reach` may have been cut off by rounding; then look further.
-    const Pool collected = pool;
-    if (const Candidate last = keep_mass(pool, p * total, s, distance); all || distance(last) < 0.999 * reach)
-      return;
-    pool = collected;
-  }
+  if (complete) return keep_mass(pool, p * total, s, distance);
+  const Candidate last = find_last(r, softmax, Amount::kWeight, p * total, s, distance8, distance);
+  const __m256 reach = _mm256_set1_ps(distance(last));
+  pool.size = gather(r, kMinusInf, r.size, pool.at,
+                     [&](const float* x) { return _mm256_cmp_ps(distance8(x), reach, _CMP_LE_OQ); });
+  pool.mass = weigh(pool.at, pool.size, softmax);
+  pool.cut_after(last, distance);
 }
 
 void top_p(Pool& pool, bool complete, const Row& r, float p, const Softmax& softmax, const Scratch& s) {
-  double total = pool.mass;
-  if (!complete) {
-    total = sum_weights(r, softmax);
-    // e^-5, e^-10, ... of the largest weight: language models mostly need one or two steps.
-    for (float depth = 5.0f;; depth *= 2.0f) {
-      const bool all = depth > 80.0f;
-      collect(pool, r, all ? kMinusInf : r.max - depth / softmax.inverse_temperature, r.max, softmax);
-      if (all || pool.mass >= p * total) break;
-    }
+  if (complete) return keep_mass(pool, p * pool.mass, s, likeliest_first);
+  const double target = p * sum_weights(r, softmax);
+  // Language models mostly need few tokens: those within e^-5 or e^-10 of the likeliest.
+  const int64_t few = r.size / 16;
+  for (const float depth : {5.0f, 10.0f}) {
+    pool.size = gather_above(r, r.max - depth / softmax.inverse_temperature, pool.at, few);
+    if (pool.size > few) break;
+    pool.mass = weigh(pool.at, pool.size, softmax);
+    if (pool.mass >= target) return keep_mass(pool, target, s, likeliest_first);
   }
-  keep_mass(pool, p * total, s, [](const Candidate& c) { return -c.logit; });
+  const Candidate last = find_last_by_logit(r, softmax, Amount::kWeight, target, s);
+  pool.size = gather_above(r, last.logit, pool.at);
+  pool.mass = weigh(pool.at, pool.size, softmax);
+  pool.cut_after(last, likeliest_first);
 }
 
 void min_p(Pool& pool, bool complete, const Row& r, float p, const Softmax& softmax) {
-  // A little more than needed: the weights decide.
-  if (!complete)
-    collect(pool, r, r.max + (std::log(p) - 0.01f) / softmax.inverse_temperature, r.max, softmax);
+  if (!complete) {  // a little more than needed: the weights decide
+    pool.size = gather_above(r, r.max + (std::log(p) - 0.01f) / softmax.inverse_temperature, pool.at);
+    pool.mass = weigh(pool.at, pool.size, softmax);
+  }
   float likeliest = 0;
   for (int64_t i = 0; i < pool.size; ++i) likeliest = std::max(likeliest, pool.at[i].weight);
   pool.keep_if([&](const Candidate& c) { return c.weight >= p * likeliest; });
@@ -220,8 +255,8 @@ int32_t draw_from(const Row& r, const Softmax& softmax, double u, float* block_s
   Pool pool{in_block};
   const int64_t begin = chosen * kBlock, size = std::min(kBlock, r.size - begin);
   const Row block{r.logits + begin, size, r.block_max + chosen};
-  collect(pool, block, kMinusInf, r.max, softmax);
-  pool.reweigh();
+  pool.size = gather_above(block, kMinusInf, pool.at);
+  weigh(pool.at, pool.size, softmax);
   double within = sum;
   int64_t last = 0;
   for (int64_t i = 0; i < pool.size; ++i) {
@@ -265,7 +300,7 @@ Logprobs logprobs(const Row& r, int n, const Scratch& s) {
   const Softmax softmax{r.max, 1.0f};
   Logprobs result{r.max + std::log(sum_weights(r, softmax)), {}};
   if (n == 0) return result;
-  const int64_t found = gather(r, at_least_k_reach(r, n, s.block_scratch), r.max, s.candidates);
+  const int64_t found = gather_above(r, at_least_k_reach(r, n, s.block_scratch), s.candidates);
   const int64_t count = std::min<int64_t>(n, found);
   std::partial_sort(s.candidates, s.candidates + count, s.candidates + found,
                     [](const Candidate& a, const Candidate& b) {
@@ -314,8 +349,8 @@ void sample_cpu(const OpContext& ctx, const SampleArgs& a) {
       std::memset(s.counts, 0, static_cast<size_t>(vocab) * sizeof(int32_t));
     }
     if (lists) {
-      s.candidates = scope.take<Candidate>(vocab);
-      s.rearranged = scope.take<Candidate>(vocab);
+      s.candidates = scope.take<Candidate>(vocab + kBlock);
+      s.rearranged = scope.take<Candidate>(vocab + kBlock);
     }
   }
   // One task per scratch area, not per thread: a few rows on many threads need little memory.

@@ -117,6 +117,7 @@ struct Softmax {
     const __m256 d = _mm256_sub_ps(_mm256_loadu_ps(x), _mm256_set1_ps(max));
     return _mm256_mul_ps(d, _mm256_set1_ps(inverse_temperature));
   }
+  float exponent(float logit) const { return (logit - max) * inverse_temperature; }  // the same bits
   float lowest() const { return max - 88.0f / inverse_temperature; }  // what lies below has weight 0
 };
 
@@ -153,23 +154,55 @@ inline double sum_weighted_exponents(const Row& row, const Softmax& s) {
   return total;
 }
 
-// Tokens with low <= logit <= high and logit > -infinity, in the order of their ids. Weights are left unset.
-inline int64_t gather(const Row& row, float low, float high, Candidate* out) {
-  const __m256 lo = _mm256_set1_ps(std::max(low, std::numeric_limits<float>::lowest()));
-  const __m256 hi = _mm256_set1_ps(high);
+// Tokens for whose logits in(block of 8 logits) has the sign bit set, except those at -infinity, in the order
+// of their ids; blocks whose maximum is below `low` are skipped. Weights are left unset. Stops early with a
+// count above `limit`; `out` has room for limit + 64.
+template <class In>
+int64_t gather(const Row& row, float low, int64_t limit, Candidate* out, In in) {
+  const __m256 finite = _mm256_set1_ps(std::numeric_limits<float>::lowest());
   int64_t n = 0;
   row.for_each_block([&](int64_t b, const float* x) {
-    if (row.block_max[b] < low) return;
+    if (row.block_max[b] < low || n > limit) return;
     for (int i = 0; i < kBlock; i += 8) {
       const __m256 v = _mm256_loadu_ps(x + i);
-      const __m256 in = _mm256_and_ps(_mm256_cmp_ps(v, lo, _CMP_GE_OQ), _mm256_cmp_ps(v, hi, _CMP_LE_OQ));
-      for (unsigned bits = static_cast<unsigned>(_mm256_movemask_ps(in)); bits != 0; bits &= bits - 1) {
+      const __m256 wanted = _mm256_and_ps(in(x + i), _mm256_cmp_ps(v, finite, _CMP_GE_OQ));
+      for (auto bits = static_cast<unsigned>(_mm256_movemask_ps(wanted)); bits != 0; bits &= bits - 1) {
         const int j = i + __builtin_ctz(bits);
         out[n++] = {x[j], 0.0f, static_cast<int32_t>(b * kBlock + j)};
       }
     }
   });
   return n;
+}
+// Tokens with logit >= low.
+inline int64_t gather_above(const Row& row, float low, Candidate* out,
+                            int64_t limit = std::numeric_limits<int64_t>::max()) {
+  const __m256 bound = _mm256_set1_ps(low);
+  return gather(row, low, limit, out,
+                [&](const float* x) { return _mm256_cmp_ps(_mm256_loadu_ps(x), bound, _CMP_GE_OQ); });
+}
+
+// A histogram finds where a sum in the order of some key >= 0 reaches its target without sorting: sixteenths
+// of a nat up to 88, where weights end, and one bin for the rest. Keys fall into bins monotonically, so all
+// bins but one lie wholly before or behind the border.
+inline constexpr int kBins = 88 * 16 + 1;
+inline __m256i bin8(__m256 key) {
+  const __m256 scaled = _mm256_mul_ps(key, _mm256_set1_ps(16.0f));
+  return _mm256_cvttps_epi32(_mm256_min_ps(scaled, _mm256_set1_ps(kBins - 1)));
+}
+// Adds amount8(logits) to the bins of key8(logits).
+template <class Key, class Amount>
+void add_to_bins(const Row& row, double* bins, Key key8, Amount amount8) {
+  std::fill(bins, bins + kBins, 0.0);
+  row.for_each_block([&](int64_t, const float* x) {
+    for (int i = 0; i < kBlock; i += 8) {
+      alignas(32) int32_t bin[8];
+      alignas(32) float amount[8];
+      _mm256_store_si256(reinterpret_cast<__m256i*>(bin), bin8(key8(x + i)));
+      _mm256_store_ps(amount, amount8(x + i));
+      for (int j = 0; j < 8; ++j) bins[bin[j]] += static_cast<double>(amount[j]);
+    }
+  });
 }
 
 // Fills in the weights and returns their sum.
