@@ -108,6 +108,24 @@ function(quire_tests)
   endforeach()
 endfunction()
 
+# Checks of the sources themselves; `ctest -L style`. The formatting check needs clang-format and a git checkout.
+function(quire_style_checks)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  find_package(Python3 COMPONENTS Interpreter REQUIRED)
+  add_test(NAME style.layers COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tools/check_layers.py)
+  add_test(NAME style.layers_test COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tools/check_layers_test.py)
+  set(tests style.layers style.layers_test)
+  find_program(CLANG_FORMAT clang-format)
+  if(CLANG_FORMAT AND EXISTS ${CMAKE_SOURCE_DIR}/.git)
+    add_test(NAME style.format COMMAND ${CMAKE_COMMAND} -E env CLANG_FORMAT=${CLANG_FORMAT}
+                                       ${CMAKE_SOURCE_DIR}/tools/check_format.sh)
+    list(APPEND tests style.format)
+  endif()
+  set_tests_properties(${tests} PROPERTIES LABELS style)
+endfunction()
+
 # Operator benchmarks: src/ops/<op>/bench.cpp -> bench_<op>, against Google Benchmark.
 function(quire_benches)
   if(NOT BUILD_TESTING)

@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "core/log.h"
 
 namespace quire::cli {
 namespace {
@@ -38,9 +39,13 @@ int run_program(int argc, char** argv) {
   app.set_version_flag("--version", std::string("quire ") + QUIRE_VERSION);
   app.failure_message(
       [](const CLI::App*, const CLI::Error& e) { return std::string("quire: ") + e.what() + "\n"; });
+  std::string log_level = "warning";
+  app.add_option("--log-level", log_level, "what to log on standard error: " + log_level_names())
+      ->capture_default_str();
   Action chosen;
   for (const Command& c : commands()) {
     CLI::App* sub = app.add_subcommand(c.name, c.summary);
+    sub->fallthrough();  // the program's own options may follow the command
     Action action = c.add(*sub);
     sub->callback([&chosen, action] { chosen = action; });
   }
@@ -49,7 +54,8 @@ int run_program(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
-  const Status status = chosen();
+  Status status = set_up_logging(log_level);
+  if (status.ok()) status = chosen();
   if (status.ok()) return 0;
   std::fprintf(stderr, "quire: %s\n", status.error().message.c_str());
   return exit_code(status.error().fault);

@@ -1,0 +1,100 @@
+// Conversions of the 16-bit floats, exhaustively where that is possible, against the CPU's own (F16C) and
+// against arithmetic on doubles.
+#include "core/float.h"
+
+#include <gtest/gtest.h>
+#include <immintrin.h>
+
+#include <limits>
+
+namespace quire {
+namespace {
+
+float f32(uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+uint32_t bits(float x) {
+  return std::bit_cast<uint32_t>(x);
+}
+
+TEST(Half, EveryValueDecodesAsTheCpuDoesAndComesBack) {
+  for (uint32_t h = 0; h < 65536; ++h) {
+    const half x{static_cast<uint16_t>(h)};
+    const float f = to_float(x), cpu = _cvtsh_ss(x.bits);
+    if (std::isnan(cpu)) {
+      ASSERT_TRUE(std::isnan(f)) << h;
+      ASSERT_EQ(to_half(f).bits, (h & 0x8000) | 0x7e00) << "NaN is made quiet and keeps its sign";
+      continue;
+    }
+    ASSERT_EQ(bits(f), bits(cpu)) << h;
+    ASSERT_EQ(to_half(f), x) << h;
+  }
+}
+
+TEST(Half, RoundsToNearestEvenAtEveryBorder) {
+  for (uint32_t h = 0; h < 0x7c00; ++h) {
+    const float low = to_float(half{static_cast<uint16_t>(h)});
+    // Above the largest half, the neighbour that rounding has in mind is 65536.
+    const float high = h == 0x7bff ? 65536.0f : to_float(half{static_cast<uint16_t>(h + 1)});
+    const float middle = static_cast<float>((static_cast<double>(low) + high) / 2);  // exact
+    for (const float x : {middle, std::nextafter(middle, low), std::nextafter(middle, high)}) {
+      ASSERT_EQ(to_half(x).bits, _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)) << x;
+      ASSERT_EQ(to_half(-x).bits, _cvtss_sh(-x, _MM_FROUND_TO_NEAREST_INT)) << -x;
+    }
+  }
+}
+
+TEST(Half, Vectors) {
+  const struct {
+    uint16_t half_bits;
+    float value;
+  } vectors[] = {{0x3c00, 1.0f},     {0xc000, -2.0f},           {0x3555, 0.333251953125f},
+                 {0x0001, 0x1p-24f}, {0x03ff, 6.097555161e-5f}, {0x0400, 0x1p-14f},
+                 {0x7bff, 65504.0f}, {0x7c00, INFINITY},        {0xfc00, -INFINITY}};
+  for (const auto& v : vectors) {
+    EXPECT_EQ(to_float(half{v.half_bits}), v.value);
+    EXPECT_EQ(to_half(v.value).bits, v.half_bits);
+  }
+  EXPECT_EQ(to_half(65519.996f).bits, 0x7bff);
+  EXPECT_EQ(to_half(65520.0f).bits, 0x7c00) << "rounds above the largest: infinity";
+  EXPECT_EQ(to_half(std::numeric_limits<float>::max()).bits, 0x7c00);
+  EXPECT_EQ(to_half(0x1p-25f).bits, 0) << "a tie goes to even: zero";
+  EXPECT_EQ(to_half(std::nextafter(0x1p-25f, 1.0f)).bits, 1);
+  EXPECT_EQ(to_half(-0.0f).bits, 0x8000);
+  EXPECT_EQ(to_half(-0x1p-149f).bits, 0x8000);
+}
+
+TEST(Bf16, EveryValueComesBack) {
+  for (uint32_t b = 0; b < 65536; ++b) {
+    const bf16 x{static_cast<uint16_t>(b)};
+    const float f = to_float(x);
+    ASSERT_EQ(bits(f), b << 16);
+    if (std::isnan(f)) {
+      ASSERT_EQ(to_bf16(f).bits, b | 0x40) << "NaN is made quiet";
+      continue;
+    }
+    ASSERT_EQ(to_bf16(f), x) << b;
+  }
+}
+
+TEST(Bf16, RoundsToNearestEvenAtEveryBorder) {
+  for (uint32_t b = 0; b < 0x7f80; ++b) {
+    const uint32_t low = b << 16;
+    ASSERT_EQ(to_bf16(f32(low + 0x7fff)).bits, b);
+    ASSERT_EQ(to_bf16(f32(low + 0x8000)).bits, b + (b & 1)) << "a tie goes to even";
+    ASSERT_EQ(to_bf16(f32(low + 0x8001)).bits, b + 1);
+    ASSERT_EQ(to_bf16(f32(0x80000000u | (low + 0x8001))).bits, 0x8000u | (b + 1));
+  }
+}
+
+TEST(Bf16, Vectors) {
+  const struct {
+    uint32_t f32_bits;
+    uint16_t bf16_bits;
+  } vectors[] = {{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81},
+                 {0x7f7fffff, 0x7f80}, {0x7f800001, 0x7fc0}, {0xff800001, 0xffc0}, {0xff800000, 0xff80}};
+  for (const auto& v : vectors) EXPECT_EQ(to_bf16(f32(v.f32_bits)).bits, v.bf16_bits) << v.f32_bits;
+}
+
+}  // namespace
+}  // namespace quire
