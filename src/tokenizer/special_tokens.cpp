@@ -16,7 +16,7 @@ struct Candidate {
 };
 struct ComesLater {
   bool operator()(const Candidate& a, const Candidate& b) const {
-    return std::tuple(b.length, a.id, a.end) < std::tuple(a.length, b.id, b.end);
+    return std::tuple(a.length, b.id, b.end) < std::tuple(b.length, a.id, a.end);
   }
 };
 

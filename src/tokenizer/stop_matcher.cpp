@@ -7,10 +7,17 @@
 #include "tokenizer/unicode.h"
 
 namespace quire {
+namespace {
 
-constexpr std::size_t kMaxStopBytes = std::size_t{64} << 10;
+constexpr std::size_t kMaxStops = 1024, kMaxStopBytes = std::size_t{64} << 10;
+
+}  // namespace
 
 Result<StopMatcher> StopMatcher::create(std::span<const std::string> stops) {
+  if (stops.size() > kMaxStops) {
+    return request_error("there are {} stop strings; at most {} are allowed", stops.size(), kMaxStops);
+  }
+  StopMatcher matcher;
   std::vector<std::string_view> patterns;
   std::size_t total = 0;
   for (std::size_t i = 0; i < stops.size(); ++i) {
@@ -18,13 +25,14 @@ Result<StopMatcher> StopMatcher::create(std::span<const std::string> stops) {
       return request_error("stop string {} is empty: nothing could be generated before it", i + 1);
     if (!unicode::is_valid_utf8(stops[i])) return request_error("stop string {} is not valid UTF-8", i + 1);
     total += stops[i].size();
+    if (std::find(patterns.begin(), patterns.end(), stops[i]) != patterns.end()) continue;
     patterns.emplace_back(stops[i]);
+    matcher.indices_.push_back(static_cast<int>(i));
   }
   if (total > kMaxStopBytes) {
     return request_error("the stop strings have {} bytes together; at most {} are allowed", total,
                          kMaxStopBytes);
   }
-  StopMatcher matcher;
   matcher.automaton_ = AhoCorasick(patterns);
   return matcher;
 }
@@ -38,7 +46,7 @@ StopMatcher::Output StopMatcher::push(std::string_view text) {
     state_ = automaton_.next(state_, text[i]);
     const int32_t pattern = automaton_.longest_match(state_, held_.size());
     if (pattern == AhoCorasick::kNoPattern) continue;
-    stop_ = pattern;
+    stop_ = indices_[static_cast<std::size_t>(pattern)];
     held_.resize(old + i + 1 - automaton_.pattern_length(pattern));
     return {std::exchange(held_, {}), true};
   }

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/result.h"
 #include "tokenizer/aho_corasick.h"
@@ -15,8 +16,8 @@ namespace quire {
 // is not emitted.
 class StopMatcher {
  public:
-  // At most 64 KiB of stop strings. An empty one, or one that is not valid UTF-8 (it could cut a character in
-  // two), is a request error. No stop strings: everything passes at once.
+  // At most 1024 stop strings of 64 KiB together. An empty one, or one that is not valid UTF-8 (it could cut
+  // a character in two), is a request error. No stop strings: everything passes at once.
   static Result<StopMatcher> create(std::span<const std::string> stops);
 
   struct Output {
@@ -34,6 +35,7 @@ class StopMatcher {
 
  private:
   AhoCorasick automaton_;
+  std::vector<int> indices_;  // of the automaton's patterns among the stop strings, which may repeat
   AhoCorasick::State state_ = AhoCorasick::kStart;
   std::string held_;  // always a beginning of a stop string
   int stop_ = -1;
