@@ -27,12 +27,12 @@ namespace quire {
 
 struct TemplateOptions {
   bool add_generation_prompt = false;
-  std::optional<std::string> bos_token, eos_token;  // absent: undefined in the template
+  std::optional<std::string> bos_token{}, eos_token{};  // absent: undefined in the template
   // Further variables, such as {"enable_thinking", true}: a JSON object, or null for none. They win over the
   // others.
   const nlohmann::ordered_json* extra = nullptr;
   // What strftime_now() prints, as localtime_r fills it. Without it a template that asks for the date fails.
-  std::optional<std::tm> now;
+  std::optional<std::tm> now{};
 };
 
 class ChatTemplate {

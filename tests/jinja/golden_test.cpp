@@ -75,7 +75,7 @@ TEST(TemplateGoldens, RefusalCarriesTheTemplatesMessage) {
   ASSERT_FALSE(text.ok());
   EXPECT_EQ(text.error().fault, Fault::kRequest);
   EXPECT_EQ(text.error().message,
-            "the chat template refuses the conversation (line 14): "
+            "the chat template refuses the conversation (line 15): "
             "Conversation roles must alternate user/assistant/user/assistant/...");
 }
 

@@ -92,8 +92,8 @@ TEST(Jinja, Loops) {
           "013"},
          {"{% for x in [1, [2, [3]]] recursive %}{{ loop.depth }}{{ loop(x) if x is not number else x }}{% "
           "endfor %}",
-          "11122"
-          "133"},
+          "1112"
+          "2233"},
          {"{% set x = 1 %}{% for y in l %}{% set x = y %}{{ x }}{% endfor %}{{ x }}", "3121"},
          {"{% for c in u %}{{ c }}.{% endfor %}", "G.r.ö.ß.e. .😀."},
          {"{% for x in 5 %}{% endfor %}", "ERROR: chat template, line 1: 'int' object is not iterable"}});
@@ -255,7 +255,7 @@ TEST(Jinja, SyntaxErrorsNameTheLine) {
           "ERROR: chat template, line 1: '{% include %}' is not supported: a chat template stands alone"},
          {"{{ 'abc }}", "ERROR: chat template, line 1: the string that starts here has no end"},
          {"{{ 1 + }}", "ERROR: chat template, line 1: expected an expression, found '}}'"},
-         {"{{ (1 }}", "ERROR: chat template, line 1: expected ')', found '}'"},
+         {"{{ (1 }}", "ERROR: chat template, line 1: unexpected '}', expected ')'"},
          {"{{ 1 ] }}", "ERROR: chat template, line 1: unexpected ']'"},
          {"{# x", "ERROR: chat template, line 1: the comment has no end: '#}' is missing"},
          {"{% raw %}", "ERROR: chat template, line 1: the raw block has no end: '{% endraw %}' is missing"},
@@ -283,8 +283,8 @@ TEST(Jinja, HostileTemplatesHitALimit) {
     for (int i = 0; i < 5000; ++i) s += "not ";
     return s;
   }();
-  refused("{{ " + deep, "nested more than");
-  refused("{{ " + std::string(5000, '['), "nested more than");
+  refused("{{ " + deep + "1" + std::string(5000, ')') + " }}", "nested more than");
+  refused("{{ " + std::string(5000, '[') + std::string(5000, ']') + " }}", "nested more than");
   refused("{{ " + many_nots + "1 }}", "nested more than");
   refused("{{ " + std::string(5000, '-') + "1 }}", "nested more than");
   std::string sum = "1", ifs, chain = "x";
@@ -317,7 +317,7 @@ TEST(Jinja, HostileTemplatesHitALimit) {
 TEST(Jinja, CyclesThroughNamespacesAreFreed) {  // LeakSanitizer watches
   check({{"{% set ns = namespace() %}{% set ns.me = ns %}{% macro m() %}{% endmacro %}{% set ns.m = m %}x",
           "x"},
-         {"{% set ns = namespace(l=0) %}{% for i in range(3000) %}{% for j in [ns.l] %}{% set ns.l = loop "
+         {"{% set ns = namespace(l=0) %}{% for i in range(20) %}{% for j in [ns.l] %}{% set ns.l = loop "
           "%}{% endfor %}{% endfor %}x",
           "x"},
          {"{% set ns = namespace(j=joiner()) %}{% for i in range(50) %}{% set ns.j = joiner(ns.j) %}{% "

@@ -61,7 +61,11 @@ class StringBuilder {
     text_.push_back(c);
   }
   void repeat(std::string_view text, std::uint64_t count) {
-    for (std::uint64_t i = 0; i < count && !text.empty(); ++i) add(text);
+    if (text.empty() || count == 0) return;
+    std::uint64_t bytes = 0;
+    grow(__builtin_mul_overflow(count, text.size(), &bytes) ? SIZE_MAX : bytes);
+    for (std::uint64_t i = 0; i < count; ++i) text_.append(text);
+    budget_.step(1 + bytes / 32);
   }
   const std::string& text() const { return text_; }
   std::string take() { return std::move(text_); }

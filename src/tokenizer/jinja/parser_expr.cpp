@@ -278,7 +278,12 @@ ExprPtr Parser::parse_number() {
     if (!value) fail_at(token.line, "'{}' is not a number", token.text);
     return std::make_unique<ConstantExpr>(token.line, Value::number(*value));
   }
-  const auto value = parse_int(token.text, 0);
+  std::optional<std::int64_t> value;
+  try {
+    value = parse_int(token.text, 0);
+  } catch (const TemplateError& e) {
+    fail_at(token.line, "{}", e.message);
+  }
   if (!value) fail_at(token.line, "'{}' is not an integer", token.text);
   return std::make_unique<ConstantExpr>(token.line, Value::integer(*value));
 }
