@@ -1,6 +1,7 @@
 // Sampling without sorting the vocabulary: vector passes over the logits (scan.h) find a short list of
-// candidates, and everything after works on the list. V = 248320 on one core of a 2 GHz server CPU: see
-// bench.cpp.
+// candidates, and everything after works on the list. CPU time of one row of 248320 logits on one 2 GHz core
+// (bench.cpp): greedy 25 us, temperature alone 180 us, top-k 20 with top-p 40 us, top-p 190 us, typical-p 1.1
+// ms; top-p 0.95 of a flat distribution (a list of 100000 tokens) 3.4 ms.
 #include <atomic>
 #include <cmath>
 
