@@ -67,7 +67,7 @@ struct Avx2 {
 
   const RowTask& t;
   const TaskScratch& s;
-  const bf16* values[kGroupKeys / kBlockTokens] = {};  // blocks of the present group
+  const bf16* values[kStagedKeys / kBlockTokens] = {};  // of the staged keys
 
   Avx2(const RowTask& task, const TaskScratch& scratch) : t(task), s(scratch) {}
   void end() {}
@@ -80,7 +80,7 @@ struct Avx2 {
 
   // A value block that the task's last row sees in part is copied, and what lies beyond zeroed: 0 times a NaN
   // in the cache would not be 0.
-  void begin_group(int64_t key, int64_t count) {
+  void stage_values(int64_t key, int64_t count) {
     for (int64_t k = 0; k < count; k += kBlockTokens) {
       const bf16* from = t.v + t.blocks[(key + k) / kBlockTokens] * t.v_block;
       values[k / kBlockTokens] = from;
@@ -127,15 +127,16 @@ struct Avx2 {
     }
   }
 
-  void accumulate(int64_t row, int64_t count, int64_t seen, bool first) {
+  void accumulate(int64_t row, int64_t count, int64_t from, int64_t seen, bool first) {
+    const bf16* const* blocks = values + from / kBlockTokens;
     int64_t r = 0;
-    for (; r + 4 <= count; r += 4) accumulate_of<4>(row + r, r, seen, first);
-    if (count & 2) accumulate_of<2>(row + r, r, seen, first), r += 2;
-    if (count & 1) accumulate_of<1>(row + r, r, seen, first);
+    for (; r + 4 <= count; r += 4) accumulate_of<4>(row + r, r, blocks, seen, first);
+    if (count & 2) accumulate_of<2>(row + r, r, blocks, seen, first), r += 2;
+    if (count & 1) accumulate_of<1>(row + r, r, blocks, seen, first);
   }
 
   template <int kRows>
-  void accumulate_of(int64_t row, int64_t r, int64_t seen, bool first) {
+  void accumulate_of(int64_t row, int64_t r, const bf16* const* blocks, int64_t seen, bool first) {
     for (int64_t c = 0; c < t.d; c += 16) {
       const __m256i lanes0 = first_lanes(t.d - c), lanes1 = first_lanes(t.d - c - 8);
       float* sums = s.sums + row * s.pitch + c;
@@ -145,7 +146,7 @@ struct Avx2 {
         acc[i][1] = first ? _mm256_setzero_ps() : _mm256_load_ps(sums + i * s.pitch + 8);
       }
       for (int64_t j = 0; 2 * j < seen; ++j) {
-        const bf16* block = values[2 * j / kBlockTokens];
+        const bf16* block = blocks[2 * j / kBlockTokens];
         const auto* v = reinterpret_cast<const int*>(block + (j % (kBlockTokens / 2) * t.d + c) * 2);
         const __m256i v0 = _mm256_maskload_epi32(v, lanes0), v1 = _mm256_maskload_epi32(v + 8, lanes1);
         for (int i = 0; i < kRows; ++i) {
@@ -162,27 +163,35 @@ struct Avx2 {
     }
   }
 
-  static float softmax(float* s, int64_t own, int64_t seen, float scale, float& max, float& total) {
+  void softmax(int64_t row, int64_t count, int64_t key, int64_t seen, float scale) {
+    for (int64_t r = row; r < row + count; ++r) {
+      const float keep = softmax_row(s.scores + (r - row) * kGroupKeys, own_keys(t, r, key, seen), seen,
+                                     scale, s.max[r], s.total[r]);
+      if (keep != 1.0f && key > 0) rescale(s.sums + r * s.pitch, t.d, keep);
+    }
+  }
+
+  static float softmax_row(float* p, int64_t own, int64_t seen, float scale, float& max, float& total) {
     const int64_t pieces = (seen + 7) / 8;
     if (own <= 0) {
-      for (int64_t i = 0; i < pieces; ++i) _mm256_store_ps(s + 8 * i, _mm256_setzero_ps());
+      for (int64_t i = 0; i < pieces; ++i) _mm256_store_ps(p + 8 * i, _mm256_setzero_ps());
       return 1.0f;
     }
     const __m256 lowest = _mm256_set1_ps(-__builtin_inff());
     __m256 m = lowest;
     for (int64_t i = 0; 8 * i < own; ++i) {
       const __m256 mine = _mm256_castsi256_ps(first_lanes(own - 8 * i));
-      m = _mm256_max_ps(m, _mm256_blendv_ps(lowest, _mm256_load_ps(s + 8 * i), mine));
+      m = _mm256_max_ps(m, _mm256_blendv_ps(lowest, _mm256_load_ps(p + 8 * i), mine));
     }
     const float group_max = reduce_max(m) * scale, old = max, now = old > group_max ? old : group_max;
     const __m256 c = _mm256_set1_ps(scale), shift = _mm256_set1_ps(now);
     __m256 sum = _mm256_setzero_ps();
     for (int64_t i = 0; i < pieces; ++i) {
       const __m256 mine = _mm256_castsi256_ps(first_lanes(own - 8 * i));
-      const __m256 e = exp2_avx2(_mm256_fmsub_ps(_mm256_load_ps(s + 8 * i), c, shift));
-      const __m256 p = _mm256_and_ps(e, mine);
-      sum = _mm256_add_ps(sum, p);
-      _mm256_store_ps(s + 8 * i, p);
+      const __m256 e = exp2_avx2(_mm256_fmsub_ps(_mm256_load_ps(p + 8 * i), c, shift));
+      const __m256 kept = _mm256_and_ps(e, mine);
+      sum = _mm256_add_ps(sum, kept);
+      _mm256_store_ps(p + 8 * i, kept);
     }
     const float keep = _mm256_cvtss_f32(exp2_avx2(_mm256_set1_ps(old - now)));
     max = now;

@@ -19,7 +19,7 @@ struct Avx512 {
   const RowTask& t;
   const TaskScratch& s;
   bf16* queries;
-  const bf16* values[kGroupKeys / kBlockTokens] = {};  // blocks of the present group
+  const bf16* values[kStagedKeys / kBlockTokens] = {};  // of the staged keys
 
   Avx512(const RowTask& task, const TaskScratch& scratch)
       : t(task), s(scratch), queries(reinterpret_cast<bf16*>(scratch.queries)) {}
@@ -32,7 +32,7 @@ struct Avx512 {
 
   // Value blocks are read where they lie, except one that the task's last row sees in part: 0 times a NaN in
   // the cache would not be 0, so what lies beyond is zeroed in a copy.
-  void begin_group(int64_t key, int64_t count) {
+  void stage_values(int64_t key, int64_t count) {
     for (int64_t k = 0; k < count; k += kBlockTokens) {
       const bf16* from = t.v + t.blocks[(key + k) / kBlockTokens] * t.v_block;
       values[k / kBlockTokens] = from;
@@ -81,16 +81,17 @@ struct Avx512 {
     }
   }
 
-  void accumulate(int64_t row, int64_t count, int64_t seen, bool first) {
+  void accumulate(int64_t row, int64_t count, int64_t from, int64_t seen, bool first) {
+    const bf16* const* blocks = values + from / kBlockTokens;
     int64_t r = 0;
-    for (; r + 8 <= count; r += 8) accumulate_of<8>(row + r, r, seen, first);
-    if (count & 4) accumulate_of<4>(row + r, r, seen, first), r += 4;
-    if (count & 2) accumulate_of<2>(row + r, r, seen, first), r += 2;
-    if (count & 1) accumulate_of<1>(row + r, r, seen, first);
+    for (; r + 8 <= count; r += 8) accumulate_of<8>(row + r, r, blocks, seen, first);
+    if (count & 4) accumulate_of<4>(row + r, r, blocks, seen, first), r += 4;
+    if (count & 2) accumulate_of<2>(row + r, r, blocks, seen, first), r += 2;
+    if (count & 1) accumulate_of<1>(row + r, r, blocks, seen, first);
   }
 
   template <int kRows>
-  void accumulate_of(int64_t row, int64_t r, int64_t seen, bool first) {
+  void accumulate_of(int64_t row, int64_t r, const bf16* const* blocks, int64_t seen, bool first) {
     const auto* p = reinterpret_cast<const bf16*>(s.scores + r * kGroupKeys);
     for (int64_t c = 0; c < t.d; c += 32) {
       const int64_t left = t.d - c;
@@ -107,7 +108,7 @@ struct Avx512 {
       for (int64_t b = 0; b * kBlockTokens < seen; ++b) {
         const int64_t pairs = (smaller(kBlockTokens, seen - b * kBlockTokens) + 1) / 2;
         for (int64_t j = 0; j < pairs; ++j) {
-          const bf16* v = values[b] + (j * t.d + c) * 2;
+          const bf16* v = blocks[b] + (j * t.d + c) * 2;
           const auto v0 = (__m512bh)_mm512_maskz_loadu_epi32(lanes0, v);
           const auto v1 = (__m512bh)_mm512_maskz_loadu_epi32(lanes1, v + 32);
           for (int i = 0; i < kRows; ++i) {
@@ -124,10 +125,9 @@ struct Avx512 {
     }
   }
 
-  static float softmax(float* p, int64_t own, int64_t seen, float scale, float& max, float& total) {
-    return softmax_avx512(p, own, seen, scale, max, total);
+  void softmax(int64_t row, int64_t count, int64_t key, int64_t seen, float scale) {
+    softmax_avx512(t, s, row, count, key, seen, scale);
   }
-  static void rescale(float* sums, int64_t d, float keep) { rescale_avx512(sums, d, keep); }
   static void finish(const float* sums, float inv_total, const bf16* gate, bf16* out, int64_t d) {
     finish_avx512(sums, inv_total, gate, out, d);
   }

@@ -28,9 +28,11 @@ Heads heads_of(const Args& a) {
 // Largest head that the fast kernels' scratch is made for; the references take any even d.
 inline constexpr int64_t kMaxHeadDim = 512;
 // Keys whose scores are taken together between two updates of a row's running maximum. Groups start at
-// multiples of it, whatever the chunk. 128: scores of 32 rows fill 16 KiB, and the float32 sums are read and
-// written once per 128 keys.
+// multiples of it, whatever the chunk.
 inline constexpr int64_t kGroupKeys = 128;
+// Keys whose value blocks are staged together when many rows walk over them (a multiple of kGroupKeys): their
+// copies stay in the second-level cache, and a tile of rows keeps its sums in the first for all of them.
+inline constexpr int64_t kStagedKeys = 512;
 inline constexpr int64_t kMaxTileRows = 32;
 
 // Rows of a task: row i is token i / group, query head i % group of this KV head. All pointers are at the
@@ -56,10 +58,10 @@ struct TaskScratch {
   int64_t pitch = 0;
   float* sums = nullptr;     // [rows][pitch]  running sum of p v
   float* scores = nullptr;   // [kMaxTileRows][kGroupKeys]  scores, then probabilities in place
-  float* max = nullptr;      // [rows]  running maximum, in units of log2
-  float* total = nullptr;    // [rows]  running sum of p
+  float* max = nullptr;      // [rows + 16]  running maximum, in units of log2
+  float* total = nullptr;    // [rows + 16]  running sum of p
   float* queries = nullptr;  // [rows][pitch]  f32 or (in the first half) bf16
-  bf16* values = nullptr;    // [kGroupKeys * d]  copies of value blocks
+  bf16* values = nullptr;    // [kStagedKeys * d]  copies of value blocks
 };
 
 // Splits the call into tasks and runs `task` on each.

@@ -19,12 +19,12 @@ T* at_head(const Tensor& t, int64_t row, int64_t head) {
 
 struct Chunk {
   const Segment* segment;
-  int32_t first, tokens;
+  int32_t first, tokens, kv_head;
 };
 
-RowTask make_task(const PagedAttentionArgs& a, const Heads& n, const Chunk& c, int64_t kv_head) {
+RowTask make_task(const PagedAttentionArgs& a, const Heads& n, const Chunk& c) {
   const Segment& s = *c.segment;
-  const int64_t row = s.row + c.first, head = kv_head * n.group();
+  const int64_t row = s.row + c.first, kv_head = c.kv_head, head = kv_head * n.group();
   RowTask t;
   t.q = at_head<const bf16>(a.q, row, head);
   t.q_token = a.q.stride[0];
@@ -62,20 +62,23 @@ void run_tasks(const OpContext& ctx, const PagedAttentionArgs& a,
   Workspace::Scope scope(ctx.workspace);
   int64_t n_chunks = 0, widest = 0;
   for (const Segment& s : a.segments) {
-    n_chunks += (s.count + step - 1) / step;
+    n_chunks += (s.count + step - 1) / step * n.kv_heads;
     widest = std::max(widest, std::min<int64_t>(s.count, step));
   }
   Chunk* chunks = scope.take<Chunk>(n_chunks);
   int64_t filled = 0;
-  // A segment's last chunk sees the most keys: handing it out first keeps the threads' finish together.
+  // A head's chunks follow each other, because they read the same keys. The last one sees the most of them:
+  // handing it out first keeps the threads' finish together.
   for (const Segment& s : a.segments)
-    for (int64_t i = (s.count + step - 1) / step - 1; i >= 0; --i)
-      chunks[filled++] = {&s, static_cast<int32_t>(i * step),
-                          static_cast<int32_t>(std::min(step, s.count - i * step))};
+    for (int64_t head = 0; head < n.kv_heads; ++head)
+      for (int64_t i = (s.count + step - 1) / step - 1; i >= 0; --i)
+        chunks[filled++] = {&s, static_cast<int32_t>(i * step),
+                            static_cast<int32_t>(std::min(step, s.count - i * step)),
+                            static_cast<int32_t>(head)};
 
-  const int64_t rows = widest * n.group(), pitch = (n.d + 31) / 32 * 32, padded_rows = (rows + 15) / 16 * 16;
+  const int64_t rows = widest * n.group(), pitch = (n.d + 31) / 32 * 32, padded_rows = (rows + 31) / 16 * 16;
   const int64_t per_thread = 2 * rows * pitch + kMaxTileRows * kGroupKeys + 2 * padded_rows +
-                             kGroupKeys * pitch / 2 +
+                             kStagedKeys * pitch / 2 +
                              1024;  // floats; the last term keeps threads' pages apart
   float* memory = scope.take<float>(per_thread * ctx.pool.size());
   const auto scratch_of = [&](int thread) {
@@ -85,13 +88,12 @@ void run_tasks(const OpContext& ctx, const PagedAttentionArgs& a,
     s.queries = s.sums + rows * pitch;
     s.scores = s.queries + rows * pitch;
     s.values = reinterpret_cast<bf16*>(s.scores + kMaxTileRows * kGroupKeys);
-    s.max = s.scores + kMaxTileRows * kGroupKeys + kGroupKeys * pitch / 2;
+    s.max = s.scores + kMaxTileRows * kGroupKeys + kStagedKeys * pitch / 2;
     s.total = s.max + padded_rows;
     return s;
   };
-  ctx.pool.parallel_for(n_chunks * n.kv_heads, 1, [&](int64_t begin, int64_t end, int thread) {
-    for (int64_t i = begin; i < end; ++i)
-      task(make_task(a, n, chunks[i / n.kv_heads], i % n.kv_heads), scratch_of(thread));
+  ctx.pool.parallel_for(n_chunks, 1, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t i = begin; i < end; ++i) task(make_task(a, n, chunks[i]), scratch_of(thread));
   });
 }
 

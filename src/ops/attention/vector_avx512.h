@@ -24,58 +24,112 @@ inline __m512i to_bf16_pair(__m512 low, __m512 high) {
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-// The walk's softmax step of one row: scores s[0, own) become probabilities, stored as bf16 in place (from
-// the start of the row), with zeros up to `seen` rounded up to 32. Returns 2^(m - m').
-inline float softmax_avx512(float* s, int64_t own, int64_t seen, float scale, float& max, float& total) {
-  auto* p = reinterpret_cast<__m512i*>(s);
-  const int64_t pieces = (seen + 31) / 32;
-  if (own <= 0) {
-    for (int64_t i = 0; i < pieces; ++i) _mm512_store_si512(p + i, _mm512_setzero_si512());
-    return 1.0f;
-  }
-  const int64_t full = own / 32, rest = own % 32;
-  const auto tail0 = static_cast<__mmask16>(rest >= 16 ? 0xffff : (1u << rest) - 1);
-  const auto tail1 = static_cast<__mmask16>(rest <= 16 ? 0 : (1u << (rest - 16)) - 1);
-  const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
-  __m512 m0 = lowest, m1 = lowest;
-  for (int64_t i = 0; i < full; ++i) {
-    m0 = _mm512_max_ps(m0, _mm512_load_ps(s + 32 * i));
-    m1 = _mm512_max_ps(m1, _mm512_load_ps(s + 32 * i + 16));
-  }
-  if (rest > 0) {
-    m0 = _mm512_max_ps(m0, _mm512_mask_load_ps(lowest, tail0, s + 32 * full));
-    m1 = _mm512_max_ps(m1, _mm512_mask_load_ps(lowest, tail1, s + 32 * full + 16));
-  }
-  const float group_max = _mm512_reduce_max_ps(_mm512_max_ps(m0, m1)) * scale;
-  const float old = max, now = old > group_max ? old : group_max;
-  const __m512 c = _mm512_set1_ps(scale), m = _mm512_set1_ps(now);
-  __m512 sum0 = _mm512_setzero_ps(), sum1 = _mm512_setzero_ps();
-  for (int64_t i = 0; i < full; ++i) {
-    const __m512 e0 = exp2_avx512(_mm512_fmsub_ps(_mm512_load_ps(s + 32 * i), c, m));
-    const __m512 e1 = exp2_avx512(_mm512_fmsub_ps(_mm512_load_ps(s + 32 * i + 16), c, m));
-    sum0 = _mm512_add_ps(sum0, e0);
-    sum1 = _mm512_add_ps(sum1, e1);
-    _mm512_store_si512(p + i, to_bf16_pair(e0, e1));
-  }
-  if (rest > 0) {
-    const __m512 s0 = _mm512_mask_load_ps(lowest, tail0, s + 32 * full);
-    const __m512 s1 = _mm512_mask_load_ps(lowest, tail1, s + 32 * full + 16);
-    const __m512 e0 = _mm512_maskz_mov_ps(tail0, exp2_avx512(_mm512_fmsub_ps(s0, c, m)));
-    const __m512 e1 = _mm512_maskz_mov_ps(tail1, exp2_avx512(_mm512_fmsub_ps(s1, c, m)));
-    sum0 = _mm512_add_ps(sum0, e0);
-    sum1 = _mm512_add_ps(sum1, e1);
-    _mm512_store_si512(p + full, to_bf16_pair(e0, e1));
-  }
-  for (int64_t i = full + (rest > 0); i < pieces; ++i) _mm512_store_si512(p + i, _mm512_setzero_si512());
-  const float keep = _mm512_cvtss_f32(exp2_avx512(_mm512_set1_ps(old - now)));
-  max = now;
-  total = total * keep + _mm512_reduce_add_ps(_mm512_add_ps(sum0, sum1));
-  return keep;
-}
-
 inline void rescale_avx512(float* sums, int64_t d, float keep) {
   const __m512 k = _mm512_set1_ps(keep);
   for (int64_t c = 0; c < d; c += 16) _mm512_store_ps(sums + c, _mm512_mul_ps(_mm512_load_ps(sums + c), k));
+}
+
+// Lane i of the result combines the 16 lanes of v[i], by the same tree for every i: ((l0 l2)(l1 l3)) of each
+// quarter, then quarters ((q0 q1)(q2 q3)). Sixteen reductions for the shuffles of three.
+template <class Op>
+__m512 reduce_rows(const __m512* v, Op op) {
+  __m512 pairs[8], quads[4];
+  for (int i = 0; i < 8; ++i)
+    pairs[i] = op(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+  for (int i = 0; i < 4; ++i) {
+    const __m512d a = _mm512_castps_pd(pairs[2 * i]), b = _mm512_castps_pd(pairs[2 * i + 1]);
+    quads[i] = op(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  const auto halves = [&](__m512 a, __m512 b) {
+    return op(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  };
+  return halves(halves(quads[0], quads[1]), halves(quads[2], quads[3]));
+}
+
+// Lanes of piece i (16 keys) that a row with `own` keys may look at.
+inline __mmask16 own_lanes(int64_t own, int64_t i) {
+  const int64_t left = own - 16 * i;
+  return static_cast<__mmask16>(left >= 16 ? 0xffff : left <= 0 ? 0 : (1u << left) - 1);
+}
+
+// Maximum of a row's scores, lane by lane.
+template <bool kWhole>
+__m512 max_of_row(const float* s, int64_t own, int64_t pieces) {
+  const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
+  __m512 m0 = lowest, m1 = lowest;
+  for (int64_t i = 0; i < (kWhole ? kGroupKeys / 16 : pieces); i += 2) {
+    const __mmask16 l0 = kWhole ? 0xffff : own_lanes(own, i), l1 = kWhole ? 0xffff : own_lanes(own, i + 1);
+    m0 = _mm512_max_ps(m0, _mm512_mask_load_ps(lowest, l0, s + 16 * i));
+    m1 = _mm512_max_ps(m1, _mm512_mask_load_ps(lowest, l1, s + 16 * i + 16));
+  }
+  return _mm512_max_ps(m0, m1);
+}
+
+// Scores of a row become probabilities, stored as bf16 from the start of the row; returns their sums lane by
+// lane. Lanes past the row become exact zeros.
+template <bool kWhole>
+__m512 exp_of_row(float* s, int64_t own, int64_t pieces, __m512 scale, __m512 max) {
+  __m512 sum0 = _mm512_setzero_ps(), sum1 = _mm512_setzero_ps();
+  for (int64_t i = 0; i < (kWhole ? kGroupKeys / 16 : pieces); i += 2) {
+    __m512 e0 = exp2_avx512(_mm512_fmsub_ps(_mm512_load_ps(s + 16 * i), scale, max));
+    __m512 e1 = exp2_avx512(_mm512_fmsub_ps(_mm512_load_ps(s + 16 * i + 16), scale, max));
+    if (!kWhole) {
+      e0 = _mm512_maskz_mov_ps(own_lanes(own, i), e0);
+      e1 = _mm512_maskz_mov_ps(own_lanes(own, i + 1), e1);
+    }
+    sum0 = _mm512_add_ps(sum0, e0);
+    sum1 = _mm512_add_ps(sum1, e1);
+    _mm512_store_si512(s + 8 * i, to_bf16_pair(e0, e1));
+  }
+  return _mm512_add_ps(sum0, sum1);
+}
+
+// 16 rows (or the last few of a tile) at once: their maxima, factors and sums are one vector each.
+template <bool kWhole>
+void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t count, float* scores,
+                  int64_t key, int64_t seen, float scale) {
+  // Scores are there for whole pieces of 16 keys, probabilities are wanted for pairs of pieces: a row's last
+  // piece may be read without having been written, and is masked.
+  const int64_t pieces = (seen + 31) / 32 * 2;
+  const auto rows = static_cast<__mmask16>((1u << count) - 1);
+  __m512 lanes[16];
+  for (int64_t i = 0; i < 16; ++i)
+    lanes[i] = i < count
+                   ? max_of_row<kWhole>(scores + i * kGroupKeys, own_keys(t, row + i, key, seen), pieces)
+                   : _mm512_setzero_ps();
+  const auto larger = [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); };
+  const __m512 old = _mm512_loadu_ps(s.max + row);
+  const __m512 now = _mm512_max_ps(_mm512_mul_ps(reduce_rows(lanes, larger), _mm512_set1_ps(scale)), old);
+  const __m512 keep = exp2_avx512(_mm512_sub_ps(old, now));
+  alignas(64) float maximum[16];
+  _mm512_store_ps(maximum, now);
+  for (int64_t i = 0; i < count; ++i)
+    lanes[i] = exp_of_row<kWhole>(scores + i * kGroupKeys, own_keys(t, row + i, key, seen), pieces,
+                                  _mm512_set1_ps(scale), _mm512_set1_ps(maximum[i]));
+  const __m512 sums = reduce_rows(lanes, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
+  _mm512_mask_storeu_ps(s.max + row, rows, now);
+  _mm512_mask_storeu_ps(s.total + row, rows, _mm512_fmadd_ps(_mm512_loadu_ps(s.total + row), keep, sums));
+  if (key == 0) return;
+  alignas(64) float factor[16];
+  _mm512_store_ps(factor, keep);
+  unsigned changed = _mm512_mask_cmp_ps_mask(rows, keep, _mm512_set1_ps(1.0f), _CMP_NEQ_UQ);
+  for (; changed != 0; changed &= changed - 1) {
+    const int i = __builtin_ctz(changed);
+    rescale_avx512(s.sums + (row + i) * s.pitch, t.d, factor[i]);
+  }
+}
+
+// The walk's softmax step for a tile of rows.
+inline void softmax_avx512(const RowTask& t, const TaskScratch& s, int64_t row, int64_t count, int64_t key,
+                           int64_t seen, float scale) {
+  for (int64_t r = 0; r < count; r += 16) {
+    const int64_t n = smaller(16, count - r);
+    float* scores = s.scores + r * kGroupKeys;
+    if (own_keys(t, row + r, key, seen) == kGroupKeys)  // the first row sees the fewest
+      softmax_rows<true>(t, s, row + r, n, scores, key, seen, scale);
+    else
+      softmax_rows<false>(t, s, row + r, n, scores, key, seen, scale);
+  }
 }
 
 // out = sums * inv_total * sigmoid(gate), rounded once to bf16.

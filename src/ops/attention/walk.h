@@ -1,6 +1,7 @@
 // The walk of a fast paged_attention kernel over keys and rows, included by one file per instruction set (all
 // names have internal linkage). Online softmax: per group of kGroupKeys keys and tile of rows
 //
+//   stage:      value blocks to where accumulate() wants them
 //   scores:     S = Q K^T                               all keys that any row of the tile sees
 //   softmax:    m' = max(m, scale log2(e) S);  p = 2^(scale log2(e) S - m');  p = 0 for keys past the row
 //               sums *= 2^(m - m');  total = total 2^(m - m') + sum p
@@ -22,6 +23,11 @@ constexpr int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
+// How many of the `seen` keys from `key` on row r may look at: 0 or less when all lie beyond it.
+inline int64_t own_keys(const RowTask& t, int64_t r, int64_t key, int64_t seen) {
+  return smaller(seen, t.position + r / t.group + 1 - key);
+}
+
 template <class Isa>
 void walk(const RowTask& t, const TaskScratch& s) {
   Isa isa(t, s);
@@ -32,20 +38,20 @@ void walk(const RowTask& t, const TaskScratch& s) {
     s.max[r] = -__builtin_inff();
     s.total[r] = 0.0f;
   }
-  for (int64_t key = 0; key < keys_end; key += kGroupKeys) {
-    isa.begin_group(key, smaller(kGroupKeys, keys_end - key));
+  // With one tile of rows nothing is used twice: stage little, and use it while it is near.
+  const int64_t staged = rows > Isa::kTileRows ? kStagedKeys : kGroupKeys;
+  for (int64_t begin = 0; begin < keys_end; begin += staged) {
+    const int64_t end = smaller(begin + staged, keys_end);
+    isa.stage_values(begin, end - begin);
     for (int64_t row = 0; row < rows; row += Isa::kTileRows) {
       const int64_t count = smaller(Isa::kTileRows, rows - row);
-      const int64_t seen = smaller(kGroupKeys, t.position + (row + count - 1) / t.group + 1 - key);
-      if (seen <= 0) continue;  // above the diagonal
-      isa.scores(row, count, key, seen);
-      for (int64_t r = row; r < row + count; ++r) {
-        const int64_t own = smaller(seen, t.position + r / t.group + 1 - key);
-        const float keep =
-            Isa::softmax(s.scores + (r - row) * kGroupKeys, own, seen, scale, s.max[r], s.total[r]);
-        if (keep != 1.0f && key > 0) Isa::rescale(s.sums + r * s.pitch, t.d, keep);
+      const int64_t last = t.position + (row + count - 1) / t.group;  // position of the tile's last row
+      for (int64_t key = begin; key < smaller(end, last + 1); key += kGroupKeys) {
+        const int64_t seen = smaller(kGroupKeys, last + 1 - key);
+        isa.scores(row, count, key, seen);
+        isa.softmax(row, count, key, seen, scale);
+        isa.accumulate(row, count, key - begin, seen, key == 0);
       }
-      isa.accumulate(row, count, seen, key == 0);
     }
   }
   for (int64_t r = 0; r < rows; ++r) {
