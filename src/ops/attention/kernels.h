@@ -28,8 +28,9 @@ Heads heads_of(const Args& a) {
 // Largest head that the fast kernels' scratch is made for; the references take any even d.
 inline constexpr int64_t kMaxHeadDim = 512;
 // Keys whose scores are taken together between two updates of a row's running maximum. Groups start at
-// multiples of it, whatever the chunk.
-inline constexpr int64_t kGroupKeys = 128;
+// multiples of it, whatever the chunk. With 256 instead of 128 the sums are read and written half as often:
+// 10-20% on heads of 256, nothing on heads of 128.
+inline constexpr int64_t kGroupKeys = 256;
 // Keys whose value blocks are staged together when many rows walk over them (a multiple of kGroupKeys): their
 // copies stay in the second-level cache, and a tile of rows keeps its sums in the first for all of them.
 inline constexpr int64_t kStagedKeys = 512;
