@@ -52,7 +52,8 @@ std::span<const Kernel<AttentionPrepareArgs>> attention_prepare_kernels();
 //   q     [T, H, d], gate [T, H, d] optional, out [T, H * d]   activation type
 // Query head h uses KV head h / (H / Hkv). Softmax in float32, keys walked in groups cut at absolute
 // positions in ascending order, so a row's bits do not depend on the chunking, on other rows or on where its
-// blocks lie. Cache entries beyond a row's position may hold anything, NaN included.
+// blocks lie. Cache entries past a segment's last row may hold anything, NaN included; only a NaN or infinity
+// among the values of the segment's own later tokens may reach its earlier rows.
 struct PagedAttentionArgs {
   Tensor q, gate;
   KvLayer kv;
