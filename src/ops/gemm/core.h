@@ -13,8 +13,8 @@
 
 namespace quire::gemm {
 
-inline constexpr int64_t kPanelRows = 32;  // weight rows of one call of project
-inline constexpr int64_t kPairRows = 16;   // gate rows, and up rows, of one call of swiglu
+inline constexpr int64_t kPanelRows = 32;  // weight rows of a panel
+inline constexpr int64_t kPairRows = 16;   // gate rows, and as many up rows, of a unit of swiglu
 inline constexpr int64_t kTileTokens = 16;
 
 // Tokens in the form a core wants. `data` is private to the core.
@@ -33,12 +33,14 @@ struct Store {
   const float* bias = nullptr;      // [N] or null
   const int32_t* row_of = nullptr;  // [tokens] or null
   bool add = false;                 // y is f32 then
+  int64_t first = 0;                // the weight row whose result lies at y[0]
 };
 
 struct ProjectJob {
   const Weight* w = nullptr;
   int64_t expert = 0;
-  int64_t row = 0;  // the panel: rows [row, row + 32) as far as they exist
+  int64_t row = 0;     // rows [row, row + 32 panels) as far as they exist
+  int64_t panels = 1;  // at most kBlockPanels
   const Packed* x = nullptr;
   const Store* out = nullptr;
 };
@@ -49,6 +51,7 @@ struct SwigluJob {
   const Weight* up = nullptr;
   int64_t expert = 0;
   int64_t row = 0;
+  int64_t units = 1;                 // of 16 rows, at most kBlockPanels; those past F are written as zeros
   const float* gate_bias = nullptr;  // [F] or null
   const float* up_bias = nullptr;
   const Packed* x = nullptr;
@@ -62,13 +65,16 @@ struct Core {
   void (*pack)(const Tensor& x, const int32_t* row_of, int64_t tile, const Packed& to);
   // Whether x [rows, cols] is its own packed form, so that packing (and a barrier) can be left out.
   bool (*in_place)(const Tensor& x);
-  int64_t (*scratch_bytes)(int64_t max_cols);  // for one thread
+  // For one thread and jobs of up to `panels` panels (or units) of rows with `cols` columns.
+  int64_t (*scratch_bytes)(int64_t panels, int64_t tokens, int64_t cols);
   void (*project)(const ProjectJob& job, std::byte* scratch);
   void (*swiglu)(const SwigluJob& job, std::byte* scratch);
   void (*finish)();  // on every thread at the end of a region: gives tile registers back
 };
 
-extern const Core kAmxCore;
+extern const Core kAmxCore;     // bf16 tokens
+extern const Core kAvx512Core;  // bf16 tokens
+extern const Core kAvx2Core;    // float32, any weight: also the router's product on every machine
 
 // Weights that the bf16 cores take; the float32 core takes any.
 inline bool rounds_to_bf16(DType t) {
@@ -83,27 +89,23 @@ inline int64_t panels(int64_t rows) {
   return (rows + kPanelRows - 1) / kPanelRows;
 }
 
-// How many neighbouring units one thread takes at a time: long enough for the prefetchers, short enough for
-// both threads to finish together.
-inline int64_t grain(int64_t units, int threads, int64_t unit_bytes) {
-  const int64_t by_bytes = (int64_t{128} << 10) / (unit_bytes > 0 ? unit_bytes : 1);
-  const int64_t by_balance = units / (int64_t{8} * threads);
-  const int64_t g = by_bytes < by_balance ? by_bytes : by_balance;
-  return g > 1 ? g : 1;
+// How many neighbouring panels make a job. Few tokens: enough bytes for the prefetchers. Many: a block that
+// shares each chunk of the tokens. But never so many that threads have nothing to do at the end.
+inline constexpr int64_t kBlockPanels = 8;
+inline int64_t job_panels(int64_t panels, int threads, int64_t panel_bytes, int64_t tokens) {
+  const int64_t by_bytes = (int64_t{128} << 10) / std::max<int64_t>(panel_bytes, 1);
+  const int64_t wanted = tokens > kTileTokens ? kBlockPanels : std::min(by_bytes, kBlockPanels);
+  return std::clamp<int64_t>(panels / (int64_t{6} * threads), 1, std::max<int64_t>(wanted, 1));
 }
 
-// Hands out [0, units) in pieces.
+// Hands out [0, jobs).
 class Counter {
  public:
   template <class Fn>
-  void each(int64_t units, int64_t piece, Fn&& fn) {
-    for (;;) {
-      const int64_t b = next_.fetch_add(piece, std::memory_order_relaxed);
-      if (b >= units) return;
-      const int64_t e = b + piece < units ? b + piece : units;
-      for (int64_t u = b; u < e; ++u) fn(u);
-    }
+  void each(int64_t jobs, Fn&& fn) {
+    for (int64_t j = take(); j < jobs; j = take()) fn(j);
   }
+  int64_t take() { return next_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
   alignas(64) std::atomic<int64_t> next_{0};

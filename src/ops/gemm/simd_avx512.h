@@ -62,7 +62,7 @@ inline __m512 silu16(__m512 g) {
 
 // 16 outputs n, n + 1, ... of token t, those in `mask`.
 inline void store16(const Store& out, int64_t t, int64_t n, __mmask16 mask, __m512 sum, float scale) {
-  const int64_t at = (out.row_of == nullptr ? t : out.row_of[t]) * out.stride + n;
+  const int64_t at = (out.row_of == nullptr ? t : out.row_of[t]) * out.stride + n - out.first;
   __m512 v = _mm512_mul_ps(sum, _mm512_set1_ps(scale));
   if (out.bias != nullptr) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, out.bias + n));
   if (out.dtype == DType::kBF16) {

@@ -8,7 +8,8 @@ namespace {
 struct Part {
   const LinearPart* part = nullptr;
   gemm::Store out;
-  int64_t first_unit = 0;
+  int64_t first_job = 0;
+  int64_t job_panels = 1;
 };
 
 }  // namespace
@@ -21,28 +22,32 @@ void run(const gemm::Core& core, const OpContext& ctx, const LinearArgs& a) {
   if (packing) x.data = scope.take<std::byte>(core.packed_bytes(tokens, cols));
 
   Part* parts = scope.take<Part>(static_cast<int64_t>(a.parts.size()));
-  int64_t units = 0, row_bytes = 0;
+  int64_t jobs = 0;
   for (size_t i = 0; i < a.parts.size(); ++i) {
     const LinearPart& p = a.parts[i];
     const float* bias = p.bias.empty() ? nullptr : p.bias.as<float>();
-    parts[i] = {&p, {p.y.data, p.y.dtype, p.y.stride[0], bias, nullptr, p.add_to_y}, units};
-    units += gemm::panels(p.w.rows);
-    row_bytes = std::max(row_bytes, p.w.row_bytes());
+    const int64_t panels = gemm::panels(p.w.rows);
+    const int64_t size =
+        gemm::job_panels(panels, ctx.pool.size(), p.w.row_bytes() * gemm::kPanelRows, tokens);
+    parts[i] = {&p, {p.y.data, p.y.dtype, p.y.stride[0], bias, nullptr, p.add_to_y}, jobs, size};
+    jobs += (panels + size - 1) / size;
   }
-  const int64_t scratch_bytes = core.scratch_bytes(cols);
+  const int64_t scratch_bytes = core.scratch_bytes(gemm::kBlockPanels, tokens, cols);
   std::byte* scratch = scope.take<std::byte>(scratch_bytes * threads);
-  const int64_t piece = gemm::grain(units, ctx.pool.size(), row_bytes * gemm::kPanelRows);
   gemm::Counter counter;
   ctx.pool.run([&](int thread) {
     if (packing) {
       for (int64_t tile = thread; tile < x.tiles(); tile += threads) core.pack(a.x, nullptr, tile, x);
       ctx.pool.barrier();
     }
-    counter.each(units, piece, [&](int64_t unit) {
+    counter.each(jobs, [&](int64_t job) {
       size_t i = a.parts.size() - 1;
-      while (parts[i].first_unit > unit) --i;
-      const int64_t row = (unit - parts[i].first_unit) * gemm::kPanelRows;
-      core.project({&parts[i].part->w, 0, row, &x, &parts[i].out}, scratch + thread * scratch_bytes);
+      while (parts[i].first_job > job) --i;
+      const Part& p = parts[i];
+      const int64_t panel = (job - p.first_job) * p.job_panels;
+      const int64_t count = std::min(p.job_panels, gemm::panels(p.part->w.rows) - panel);
+      core.project({&p.part->w, 0, panel * gemm::kPanelRows, count, &x, &p.out},
+                   scratch + thread * scratch_bytes);
     });
     core.finish();
   });

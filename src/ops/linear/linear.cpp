@@ -1,21 +1,19 @@
 #include "ops/linear/linear.h"
 
+#include <algorithm>
+
+#include "ops/gemm/table.h"
 #include "ops/linear/kernels.h"
 
 namespace quire {
 namespace {
 
-bool fits_amx(const CpuFeatures& cpu, const LinearArgs& a) {
-  return cpu.amx_bf16 && a.x.dtype == DType::kBF16 &&
-         std::all_of(a.parts.begin(), a.parts.end(),
-                     [](const LinearPart& p) { return gemm::rounds_to_bf16(p.w.dtype); });
+bool fits_bf16(const LinearArgs& a) {
+  return std::all_of(a.parts.begin(), a.parts.end(),
+                     [&](const LinearPart& p) { return gemm::fits_bf16(a.x.dtype, {&p.w}); });
 }
 
-constexpr Kernel<LinearArgs> kKernels[] = {
-    {"amx", fits_amx,
-     [](const OpContext& ctx, const LinearArgs& a) { linear_detail::run(gemm::kAmxCore, ctx, a); }},
-    {"reference", [](const CpuFeatures&, const LinearArgs&) { return true; }, linear_detail::reference},
-};
+constexpr auto& kKernels = gemm::kTable<LinearArgs, linear_detail::run, linear_detail::reference, fits_bf16>;
 
 void check(const LinearArgs& a) {
   Dim tokens{"T"}, cols{"K"};

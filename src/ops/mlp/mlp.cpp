@@ -1,13 +1,16 @@
 #include "ops/mlp/mlp.h"
 
+#include "ops/gemm/table.h"
 #include "ops/mlp/kernels.h"
 
 namespace quire {
 namespace {
 
-constexpr Kernel<MlpArgs> kKernels[] = {
-    {"reference", [](const CpuFeatures&, const MlpArgs&) { return true; }, mlp_detail::reference},
-};
+bool fits_bf16(const MlpArgs& a) {
+  return gemm::fits_bf16(a.h.dtype, {&a.gate, &a.up, &a.down});
+}
+
+constexpr auto& kKernels = gemm::kTable<MlpArgs, mlp_detail::run, mlp_detail::reference, fits_bf16>;
 
 void check(const MlpArgs& a) {
   Dim tokens{"T"}, width{"D"}, inner{"F", a.gate.rows};

@@ -1,6 +1,7 @@
 // The kernels behind moe's table, and the routing they share.
 #pragma once
 
+#include "ops/gemm/core.h"
 #include "ops/moe/moe.h"
 
 namespace quire::moe_detail {
@@ -11,6 +12,7 @@ namespace quire::moe_detail {
 // and the weights are a softmax over the chosen.
 void route(const float* logits, int experts, int k, int32_t* chosen, float* weights);
 
+void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a);
 void reference(const OpContext& ctx, const MoeArgs& a);
 
 }  // namespace quire::moe_detail

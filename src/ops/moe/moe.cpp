@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/gemm/table.h"
 #include "ops/moe/kernels.h"
 
 namespace quire {
@@ -26,9 +27,11 @@ void route(const float* logits, int experts, int k, int32_t* chosen, float* weig
 
 namespace {
 
-constexpr Kernel<MoeArgs> kKernels[] = {
-    {"reference", [](const CpuFeatures&, const MoeArgs&) { return true; }, moe_detail::reference},
-};
+bool fits_bf16(const MoeArgs& a) {
+  return gemm::fits_bf16(a.h.dtype, {&a.gate, &a.up, &a.down, &a.shared_gate, &a.shared_up, &a.shared_down});
+}
+
+constexpr auto& kKernels = gemm::kTable<MoeArgs, moe_detail::run, moe_detail::reference, fits_bf16>;
 
 void check_experts(std::string_view name, const Weight& gate, const Weight& up, const Weight& down,
                    int64_t experts, int64_t width) {

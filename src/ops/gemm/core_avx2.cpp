@@ -1,0 +1,111 @@
+// The AVX2 core: float32 products of 8 columns at a time with weights decoded to float32 exactly. For
+// machines without AVX-512, for F32 and F16 weights, and for float32 tokens.
+#include <immintrin.h>
+
+#include <cmath>
+
+#include "ops/gemm/core.h"
+#include "ops/gemm/lane_core.h"
+#include "quant/format.h"
+
+namespace quire::gemm {
+namespace {
+
+struct FloatLanes {
+  using Elem = float;
+  using Acc = __m256;
+  static constexpr int kLanes = 8;
+  static constexpr DType kType = DType::kF32;
+
+  static Acc zero() { return _mm256_setzero_ps(); }
+  static __m256 load(const Elem* p) { return _mm256_loadu_ps(p); }
+  static Acc madd(Acc acc, __m256 w, __m256 x) { return _mm256_fmadd_ps(w, x, acc); }
+  static float sum(Acc a) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+
+  static void load_row(const Tensor& x, int64_t at, int64_t cols, Elem* to) {
+    for (int64_t i = 0; i < cols; ++i) to[i] = load_float(x, at + i);
+  }
+
+  static LaneRows<Elem> decode(const Weight& w, int64_t expert, int64_t row, int rows, Elem* scratch) {
+    LaneRows<Elem> out;
+    const std::byte* first = w.row(row, expert);
+    const int64_t stride = w.row_bytes(), width = padded(w.cols);
+    for (int r = 0; r < 16; ++r) {
+      const int from = r < rows ? r : 0;
+      if (w.dtype == DType::kF32 && w.cols == width) {  // straight from the file
+        out.first[r] = reinterpret_cast<const float*>(first + from * stride);
+        continue;
+      }
+      out.first[r] = scratch + from * width;
+      if (r >= rows) continue;
+      decode_row(w, first + r * stride, scratch + r * width);
+      std::memset(scratch + r * width + w.cols, 0, static_cast<size_t>(width - w.cols) * sizeof(float));
+    }
+    out.step = kLanes;
+    return out;
+  }
+
+  static void decode_row(const Weight& w, const std::byte* from, float* to) {
+    switch (w.dtype) {
+      case DType::kBF16:
+        return decode_bf16(from, w.cols, to);
+      case DType::kQ8_0:
+        return decode_q8_0(from, w.cols, to);
+      default:
+        return quant::decode_row(w.dtype, from, w.cols, to);
+    }
+  }
+  static void decode_bf16(const std::byte* from, int64_t cols, float* to) {
+    int64_t i = 0;
+    for (; i + 8 <= cols; i += 8) {
+      const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * i));
+      _mm256_storeu_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16)));
+    }
+    for (; i < cols; ++i) {
+      bf16 v;
+      std::memcpy(&v, from + 2 * i, 2);
+      to[i] = to_float(v);
+    }
+  }
+  static void decode_q8_0(const std::byte* from, int64_t cols, float* to) {
+    for (int64_t i = 0; i < cols; i += 32, from += 34) {
+      uint16_t h;
+      std::memcpy(&h, from, 2);
+      const __m256 d = _mm256_set1_ps(_cvtsh_ss(h));
+      for (int j = 0; j < 32; j += 8) {
+        const __m128i q = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + 2 + j));
+        _mm256_storeu_ps(to + i + j, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q))));
+      }
+    }
+  }
+
+  static void store(const Store& out, int64_t t, int64_t n, int64_t count, const float* sums, float scale) {
+    const int64_t at = (out.row_of == nullptr ? t : out.row_of[t]) * out.stride + n - out.first;
+    for (int64_t i = 0; i < count; ++i) {
+      float v = sums[i] * scale;
+      if (out.bias != nullptr) v += out.bias[n + i];
+      if (out.dtype == DType::kBF16) {
+        static_cast<bf16*>(out.y)[at + i] = to_bf16(v);
+      } else {
+        float& y = static_cast<float*>(out.y)[at + i];
+        y = out.add ? y + v : v;
+      }
+    }
+  }
+  static void store_swiglu(const float* gate, const float* up, bool round_to_bf16, Elem* to) {
+    for (int i = 0; i < 16; ++i) {
+      const float p = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+      to[i] = round_to_bf16 ? to_float(to_bf16(p)) : p;
+    }
+  }
+};
+
+}  // namespace
+
+const Core kAvx2Core = kLaneCore<FloatLanes>;
+
+}  // namespace quire::gemm

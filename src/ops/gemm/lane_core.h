@@ -1,0 +1,159 @@
+// The cores without tiles: lanes run along K. A group of 16 weight rows is decoded once; every pair of a
+// weight row and a token has one vector accumulator that walks K in ascending order, and one fixed tree adds
+// its lanes. Blocks of 4 rows by kTokens tokens only decide what is loaded how often.
+//
+// Included by the file of each instruction set, with its Traits; all names have internal linkage.
+#pragma once
+
+#include <cstring>
+
+#include "ops/gemm/core.h"
+
+namespace quire::gemm {
+namespace {
+
+inline int64_t padded(int64_t cols) {
+  return (cols + 31) / 32 * 32;
+}
+
+// 16 weight rows as kLanes-wide vectors: vector s of row r lies at first[r] + s * step.
+template <class Elem>
+struct LaneRows {
+  const Elem* first[16];
+  int64_t step = 0;
+};
+
+template <class Traits>
+struct LaneCore {
+  using Elem = typename Traits::Elem;
+  using Acc = typename Traits::Acc;
+  static constexpr int kTokens = 4;
+
+  static int64_t packed_bytes(int64_t rows, int64_t cols) {
+    return rows * padded(cols) * static_cast<int64_t>(sizeof(Elem));
+  }
+  static const Elem* token(const Packed& x, int64_t t) {
+    return reinterpret_cast<const Elem*>(x.data) + t * padded(x.cols);
+  }
+
+  static void pack(const Tensor& x, const int32_t* row_of, int64_t tile, const Packed& to) {
+    const int64_t end =
+        tile * kTileTokens + kTileTokens < to.rows ? tile * kTileTokens + kTileTokens : to.rows;
+    for (int64_t t = tile * kTileTokens; t < end; ++t) {
+      Elem* row = const_cast<Elem*>(token(to, t));
+      Traits::load_row(x, (row_of == nullptr ? t : row_of[t]) * x.stride[0], to.cols, row);
+      std::memset(row + to.cols, 0, static_cast<size_t>(padded(to.cols) - to.cols) * sizeof(Elem));
+    }
+  }
+  static bool in_place(const Tensor& x) {
+    return x.dtype == Traits::kType && x.shape[1] % 32 == 0 && (x.shape[0] == 1 || x.stride[0] == x.shape[1]);
+  }
+  static int64_t scratch_bytes(int64_t, int64_t, int64_t cols) {
+    return (2 * 16 * padded(cols)) * static_cast<int64_t>(sizeof(Elem)) + 2 * kTokens * 16 * 4;
+  }
+
+  // sums[j][r] = W row r . token j for 16 rows and up to kTokens tokens.
+  template <int kCount>
+  static void multiply(const LaneRows<Elem>& w, const Elem* const* x, int64_t vectors, float (*sums)[16]) {
+    for (int r = 0; r < 16; r += 4) {
+      Acc acc[4][kCount];
+      for (auto& row : acc)
+        for (Acc& a : row) a = Traits::zero();
+      const Elem *w0 = w.first[r], *w1 = w.first[r + 1], *w2 = w.first[r + 2], *w3 = w.first[r + 3];
+      for (int64_t s = 0; s < vectors; ++s) {
+        const int64_t at = s * w.step;
+        for (int j = 0; j < kCount; ++j) {
+          const auto v = Traits::load(x[j] + s * Traits::kLanes);
+          acc[0][j] = Traits::madd(acc[0][j], Traits::load(w0 + at), v);
+          acc[1][j] = Traits::madd(acc[1][j], Traits::load(w1 + at), v);
+          acc[2][j] = Traits::madd(acc[2][j], Traits::load(w2 + at), v);
+          acc[3][j] = Traits::madd(acc[3][j], Traits::load(w3 + at), v);
+        }
+      }
+      for (int i = 0; i < 4; ++i)
+        for (int j = 0; j < kCount; ++j) sums[j][r + i] = Traits::sum(acc[i][j]);
+    }
+  }
+
+  // Rows past the end repeat the first: what they give is not stored.
+  static LaneRows<Elem> rows_of(const Weight& w, int64_t expert, int64_t row, Elem* scratch) {
+    const int64_t left = w.rows - row;
+    return Traits::decode(w, expert, row, static_cast<int>(left < 16 ? left : 16), scratch);
+  }
+
+  // Calls result(first token, count, sums of a, sums of b) for all tokens; b may be null.
+  template <class Result>
+  static void each_token_block(const LaneRows<Elem>* a, const LaneRows<Elem>* b, const Packed& x,
+                               Result&& result) {
+    const int64_t vectors = padded(x.cols) / Traits::kLanes;
+    alignas(64) float sums[2][kTokens][16];
+    for (int64_t t = 0; t < x.rows; t += kTokens) {
+      const int count = static_cast<int>(x.rows - t < kTokens ? x.rows - t : kTokens);
+      const Elem* tokens[kTokens];
+      for (int j = 0; j < kTokens; ++j) tokens[j] = token(x, j < count ? t + j : t);
+      for (int i = 0; i < (b == nullptr ? 1 : 2); ++i) {
+        const LaneRows<Elem>& w = i == 0 ? *a : *b;
+        if (count == 1)
+          multiply<1>(w, tokens, vectors, sums[i]);
+        else if (count == 2)
+          multiply<2>(w, tokens, vectors, sums[i]);
+        else
+          multiply<4>(w, tokens, vectors, sums[i]);
+      }
+      for (int j = 0; j < count; ++j) result(t + j, sums[0][j], sums[1][j]);
+    }
+  }
+
+  static void project(const ProjectJob& job, std::byte* scratch) {
+    const Weight& w = *job.w;
+    const float scale = w.scale == nullptr ? 1.0f : w.scale[job.expert];
+    const int64_t end =
+        job.row + job.panels * kPanelRows < w.rows ? job.row + job.panels * kPanelRows : w.rows;
+    for (int64_t row = job.row; row < end; row += 16) {
+      const LaneRows<Elem> rows = rows_of(w, job.expert, row, reinterpret_cast<Elem*>(scratch));
+      each_token_block(&rows, nullptr, *job.x, [&](int64_t t, const float* sums, const float*) {
+        Traits::store(*job.out, t, row, end - row < 16 ? end - row : 16, sums, scale);
+      });
+    }
+  }
+
+  static void swiglu(const SwigluJob& job, std::byte* scratch) {
+    const float gate_scale = job.gate->scale == nullptr ? 1.0f : job.gate->scale[job.expert];
+    const float up_scale = job.up->scale == nullptr ? 1.0f : job.up->scale[job.expert];
+    for (int64_t u = 0; u < job.units; ++u) {
+      const int64_t row = job.row + u * kPairRows, left = job.gate->rows - row;
+      if (left <= 0) {
+        for (int64_t t = 0; t < job.mid->rows; ++t)
+          std::memset(const_cast<Elem*>(token(*job.mid, t)) + row, 0, 16 * sizeof(Elem));
+        continue;
+      }
+      Elem* const first = reinterpret_cast<Elem*>(scratch);
+      const LaneRows<Elem> gate = rows_of(*job.gate, job.expert, row, first);
+      const LaneRows<Elem> up = rows_of(*job.up, job.expert, row, first + 16 * padded(job.x->cols));
+      each_token_block(&gate, &up, *job.x, [&](int64_t t, const float* g, const float* v) {
+        alignas(64) float gates[16], ups[16];
+        for (int i = 0; i < 16; ++i) {
+          const int64_t n = row + (i < left ? i : 0);
+          gates[i] = g[i] * gate_scale;
+          ups[i] = v[i] * up_scale;
+          if (job.gate_bias != nullptr) gates[i] += job.gate_bias[n];
+          if (job.up_bias != nullptr) ups[i] += job.up_bias[n];
+        }
+        Elem* const to = const_cast<Elem*>(token(*job.mid, t)) + row;
+        Traits::store_swiglu(gates, ups, job.round_to_bf16, to);
+        for (int64_t i = left; i < 16; ++i) to[i] = Elem{};
+      });
+    }
+  }
+
+  static void finish() {}
+};
+
+template <class Traits>
+inline constexpr Core kLaneCore = {LaneCore<Traits>::packed_bytes, LaneCore<Traits>::pack,
+                                   LaneCore<Traits>::in_place,     LaneCore<Traits>::scratch_bytes,
+                                   LaneCore<Traits>::project,      LaneCore<Traits>::swiglu,
+                                   LaneCore<Traits>::finish};
+
+}  // namespace
+}  // namespace quire::gemm

@@ -1,0 +1,32 @@
+// The order of preference among the cores: the same in the tables of linear, swiglu_mlp and moe.
+#pragma once
+
+#include <span>
+
+#include "ops/gemm/core.h"
+
+namespace quire::gemm {
+
+// Whether a kernel on bf16 tokens can serve these.
+inline bool fits_bf16(DType tokens, std::initializer_list<const Weight*> weights) {
+  if (tokens != DType::kBF16) return false;
+  for (const Weight* w : weights)
+    if (!w->empty() && !rounds_to_bf16(w->dtype)) return false;
+  return true;
+}
+
+// The table {amx, avx512, avx2, reference} from kRun(core, ctx, args), kReference(ctx, args) and
+// kFitsBf16(args).
+template <class Args, void (*kRun)(const Core&, const OpContext&, const Args&),
+          void (*kReference)(const OpContext&, const Args&), bool (*kFitsBf16)(const Args&)>
+inline constexpr Kernel<Args> kTable[] = {
+    {"amx", [](const CpuFeatures& cpu, const Args& a) { return cpu.amx_bf16 && kFitsBf16(a); },
+     [](const OpContext& ctx, const Args& a) { kRun(kAmxCore, ctx, a); }},
+    {"avx512", [](const CpuFeatures& cpu, const Args& a) { return cpu.avx512_bf16 && kFitsBf16(a); },
+     [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }},
+    {"avx2", [](const CpuFeatures& cpu, const Args&) { return cpu.avx2; },
+     [](const OpContext& ctx, const Args& a) { kRun(kAvx2Core, ctx, a); }},
+    {"reference", [](const CpuFeatures&, const Args&) { return true; }, kReference},
+};
+
+}  // namespace quire::gemm

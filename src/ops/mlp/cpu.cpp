@@ -1,0 +1,46 @@
+// swiglu_mlp on a CPU, one region of three phases: pack the tokens; gate and up with the product written in
+// packed form; down, added to the residual stream.
+#include "ops/gemm/core.h"
+#include "ops/mlp/kernels.h"
+
+namespace quire::mlp_detail {
+
+void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
+  Workspace::Scope scope(ctx.workspace);
+  const int64_t tokens = a.h.dim(0), width = a.h.dim(1), inner = a.gate.rows, threads = ctx.pool.size();
+  const auto bias = [](const Tensor& b) { return b.empty() ? nullptr : b.as<float>(); };
+  const bool packing = !core.in_place(a.h);
+  gemm::Packed h{static_cast<std::byte*>(a.h.data), tokens, width};
+  if (packing) h.data = scope.take<std::byte>(core.packed_bytes(tokens, width));
+  const gemm::Packed mid{scope.take<std::byte>(core.packed_bytes(tokens, inner)), tokens, inner};
+  const gemm::Store out{a.x.data, DType::kF32, a.x.stride[0], bias(a.down_bias), nullptr, true};
+
+  const int64_t scratch_bytes = core.scratch_bytes(gemm::kBlockPanels, tokens, std::max(width, inner));
+  std::byte* const scratch = scope.take<std::byte>(scratch_bytes * threads);
+  const int64_t units = gemm::swiglu_units(inner), panels = gemm::panels(width);
+  const int64_t unit_job = gemm::job_panels(units, ctx.pool.size(), a.gate.row_bytes() * 32, tokens);
+  const int64_t panel_job = gemm::job_panels(panels, ctx.pool.size(), a.down.row_bytes() * 32, tokens);
+  gemm::Counter up_jobs, down_jobs;
+  ctx.pool.run([&](int thread) {
+    std::byte* const mine = scratch + thread * scratch_bytes;
+    if (packing) {
+      for (int64_t tile = thread; tile < h.tiles(); tile += threads) core.pack(a.h, nullptr, tile, h);
+      ctx.pool.barrier();
+    }
+    up_jobs.each((units + unit_job - 1) / unit_job, [&](int64_t job) {
+      const int64_t first = job * unit_job;
+      core.swiglu({&a.gate, &a.up, 0, first * gemm::kPairRows, std::min(unit_job, units - first),
+                   bias(a.gate_bias), bias(a.up_bias), &h, &mid, a.h.dtype == DType::kBF16},
+                  mine);
+    });
+    ctx.pool.barrier();
+    down_jobs.each((panels + panel_job - 1) / panel_job, [&](int64_t job) {
+      const int64_t first = job * panel_job;
+      core.project({&a.down, 0, first * gemm::kPanelRows, std::min(panel_job, panels - first), &mid, &out},
+                   mine);
+    });
+    core.finish();
+  });
+}
+
+}  // namespace quire::mlp_detail

@@ -1,0 +1,197 @@
+// moe on a CPU. A first region computes the router in float32 and each token's experts. Then tokens are
+// grouped by expert, and a second region packs each group, multiplies gate and up of all chosen experts (jobs
+// of neighbouring rows of one expert, handed out on demand, so that threads are busy at any routing), and at
+// last takes the rows of the output in pieces: for one piece all experts' down projections into a buffer in
+// the cache, which is then combined in the order of each token's ranks.
+#include <algorithm>
+#include <cmath>
+
+#include "ops/gemm/core.h"
+#include "ops/moe/kernels.h"
+
+namespace quire::moe_detail {
+namespace {
+
+// Tokens that go through one expert, or all tokens through the shared one.
+struct Group {
+  const Weight *gate = nullptr, *up = nullptr, *down = nullptr;
+  int64_t expert = 0;
+  const int32_t* token = nullptr;  // null: all in order
+  const int32_t* entry = nullptr;  // the row of the ranked buffer: token * top_k + rank, shared ones behind
+  gemm::Packed x, mid;
+  bool packing = true;
+};
+
+struct Routing {
+  int32_t* chosen;  // [T, k]
+  float* weight;    // [T, k]
+  float* shared;    // [T] weight of the shared expert, or null
+};
+
+Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& scope) {
+  const gemm::Core& core = gemm::kAvx2Core;  // float32 as the contract demands
+  const int64_t tokens = a.h.dim(0), width = a.h.dim(1), experts = a.router.rows, k = a.top_k;
+  const int64_t threads = ctx.pool.size();
+  const bool packing = !core.in_place(a.h);
+  gemm::Packed h{static_cast<std::byte*>(a.h.data), tokens, width};
+  if (packing) h.data = scope.take<std::byte>(core.packed_bytes(tokens, width));
+  float* const logits = scope.take<float>(tokens * experts);
+  Routing r{scope.take<int32_t>(tokens * k), scope.take<float>(tokens * k), nullptr};
+  Weight gate;
+  if (!a.shared_router.empty()) {
+    r.shared = scope.take<float>(tokens);
+    gate = {DType::kF32, static_cast<const std::byte*>(a.shared_router.data), 1, width};
+  }
+  gemm::Store to_logits, to_shared;
+  to_logits.y = logits;
+  to_logits.stride = experts;
+  to_shared.y = r.shared;
+  to_shared.stride = 1;
+
+  const int64_t scratch_bytes = core.scratch_bytes(1, tokens, width);
+  std::byte* const scratch = scope.take<std::byte>(scratch_bytes * threads);
+  const int64_t panels = gemm::panels(experts);
+  gemm::Counter jobs;
+  ctx.pool.run([&](int thread) {
+    std::byte* const mine = scratch + thread * scratch_bytes;
+    if (packing) {
+      for (int64_t tile = thread; tile < h.tiles(); tile += threads) core.pack(a.h, nullptr, tile, h);
+      ctx.pool.barrier();
+    }
+    jobs.each(panels + (gate.empty() ? 0 : 1), [&](int64_t job) {
+      if (job < panels)
+        core.project({&a.router, 0, job * gemm::kPanelRows, 1, &h, &to_logits}, mine);
+      else
+        core.project({&gate, 0, 0, 1, &h, &to_shared}, mine);
+    });
+    ctx.pool.barrier();
+    for (int64_t t = tokens * thread / threads; t < tokens * (thread + 1) / threads; ++t) {
+      route(logits + t * experts, static_cast<int>(experts), a.top_k, r.chosen + t * k, r.weight + t * k);
+      if (r.shared != nullptr) r.shared[t] = 1.0f / (1.0f + std::exp(-r.shared[t]));
+      if (!a.chosen.empty()) std::copy_n(r.chosen + t * k, k, a.chosen.row<int32_t>(t));
+    }
+  });
+  return r;
+}
+
+// The groups of all experts that were chosen, in the order of experts, then that of the shared expert.
+std::span<Group> group_tokens(const MoeArgs& a, const int32_t* chosen, Workspace::Scope& scope) {
+  const int64_t tokens = a.h.dim(0), experts = a.router.rows, k = a.top_k, entries = tokens * k;
+  int32_t* const end = scope.take<int32_t>(experts + 1);  // first the counts, then where each group ends
+  std::fill_n(end, experts + 1, 0);
+  for (int64_t i = 0; i < entries; ++i) ++end[chosen[i] + 1];
+  for (int64_t e = 0; e < experts; ++e) end[e + 1] += end[e];
+  int32_t* const token = scope.take<int32_t>(entries);
+  int32_t* const entry = scope.take<int32_t>(entries + tokens);
+  for (int64_t i = 0; i < entries; ++i) {  // end[e] walks from the group's begin to its end
+    const int32_t at = end[chosen[i]]++;
+    token[at] = static_cast<int32_t>(i / k);
+    entry[at] = static_cast<int32_t>(i);
+  }
+  for (int64_t t = 0; t < tokens; ++t) entry[entries + t] = static_cast<int32_t>(entries + t);
+
+  Group* const groups = scope.take<Group>(std::min(experts, entries) + 1);
+  size_t count = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    const int32_t begin = e == 0 ? 0 : end[e - 1];
+    if (begin == end[e]) continue;
+    groups[count++] = {&a.gate, &a.up, &a.down, e, token + begin, entry + begin, {nullptr, end[e] - begin},
+                       {}};
+  }
+  if (!a.shared_gate.empty())
+    groups[count++] = {&a.shared_gate, &a.shared_up,    &a.shared_down,    0,
+                       nullptr,        entry + entries, {nullptr, tokens}, {}};
+  return {groups, count};
+}
+
+// x[t][n] += the weighted sum over ranks, then the shared expert, for `cols` columns from `begin`.
+void combine(const MoeArgs& a, const Routing& r, const float* ranked, int64_t begin, int64_t cols) {
+  const int64_t tokens = a.h.dim(0), k = a.top_k;
+  for (int64_t t = 0; t < tokens; ++t) {
+    float* const x = a.x.row<float>(t) + begin;
+    const auto add = [&](int64_t row, float weight) {
+      for (int64_t c = 0; c < cols; ++c) x[c] += weight * ranked[row * cols + c];
+    };
+    for (int64_t i = 0; i < k; ++i) add(t * k + i, r.weight[t * k + i]);
+    if (!a.shared_gate.empty()) add(tokens * k + t, r.shared == nullptr ? 1.0f : r.shared[t]);
+  }
+}
+
+}  // namespace
+
+void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
+  Workspace::Scope scope(ctx.workspace);
+  const int64_t tokens = a.h.dim(0), width = a.h.dim(1), threads = ctx.pool.size();
+  const Routing routing = route_tokens(ctx, a, scope);
+  const std::span<Group> groups = group_tokens(a, routing.chosen, scope);
+
+  int64_t tiles = 0, units = 0, most = 0, inner = width;
+  for (Group& g : groups) {
+    const Tensor only = a.h.rows(g.token == nullptr ? 0 : g.token[0], g.x.rows);  // a row, if it is only one
+    g.packing = !((g.x.rows == 1 || g.token == nullptr) && core.in_place(only));
+    g.x = {static_cast<std::byte*>(only.data), g.x.rows, width};
+    if (g.packing) g.x.data = scope.take<std::byte>(core.packed_bytes(g.x.rows, width));
+    g.mid = {nullptr, g.x.rows, g.gate->rows};
+    g.mid.data = scope.take<std::byte>(core.packed_bytes(g.x.rows, g.mid.cols));
+    tiles += g.packing ? g.x.tiles() : 0;
+    units += gemm::swiglu_units(g.mid.cols);
+    most = std::max(most, g.x.rows);
+    inner = std::max(inner, g.mid.cols);
+  }
+  const int64_t unit_job = gemm::job_panels(units, ctx.pool.size(), a.gate.row_bytes() * 32, most);
+  const auto jobs_of = [&](const Group& g) {
+    return (gemm::swiglu_units(g.mid.cols) + unit_job - 1) / unit_job;
+  };
+  int64_t up_jobs = 0;
+  for (const Group& g : groups) up_jobs += jobs_of(g);
+
+  const int64_t panels = gemm::panels(width), rows = tokens * (a.top_k + 1);
+  const int64_t panel_job = tokens > gemm::kTileTokens ? 1 : gemm::job_panels(panels, ctx.pool.size(), 1, 1);
+  const int64_t scratch_bytes = (core.scratch_bytes(gemm::kBlockPanels, most, inner) + 63) / 64 * 64;
+  const int64_t ranked_floats = rows * panel_job * gemm::kPanelRows;
+  std::byte* const scratch = scope.take<std::byte>(scratch_bytes * threads);
+  float* const ranked = scope.take<float>(ranked_floats * threads);
+
+  // Finds the group that piece `i` of all groups' pieces belongs to; i becomes the number within the group.
+  const auto find = [&](int64_t& i, auto&& pieces) -> const Group& {
+    for (const Group& g : groups) {
+      const int64_t n = pieces(g);
+      if (i < n) return g;
+      i -= n;
+    }
+    fatal(__FILE__, __LINE__, "moe: no such piece");
+  };
+  gemm::Counter pack_counter, up_counter, down_counter;
+  ctx.pool.run([&](int thread) {
+    std::byte* const mine = scratch + thread * scratch_bytes;
+    if (tiles > 0) {
+      pack_counter.each(tiles, [&](int64_t i) {
+        const Group& g = find(i, [](const Group& f) { return f.packing ? f.x.tiles() : 0; });
+        core.pack(a.h, g.token, i, g.x);
+      });
+      ctx.pool.barrier();
+    }
+    up_counter.each(up_jobs, [&](int64_t i) {
+      const Group& g = find(i, jobs_of);
+      const int64_t first = i * unit_job, left = gemm::swiglu_units(g.mid.cols) - first;
+      core.swiglu({g.gate, g.up, g.expert, first * gemm::kPairRows, std::min(unit_job, left), nullptr,
+                   nullptr, &g.x, &g.mid, a.h.dtype == DType::kBF16},
+                  mine);
+    });
+    ctx.pool.barrier();
+    down_counter.each((panels + panel_job - 1) / panel_job, [&](int64_t i) {
+      const int64_t first = i * panel_job, count = std::min(panel_job, panels - first);
+      const int64_t begin = first * gemm::kPanelRows;
+      const int64_t cols = std::min(count * gemm::kPanelRows, width - begin);
+      float* const results = ranked + thread * ranked_floats;
+      for (const Group& g : groups) {
+        const gemm::Store out{results, DType::kF32, cols, nullptr, g.entry, false, begin};
+        core.project({g.down, g.expert, begin, count, &g.mid, &out}, mine);
+      }
+      combine(a, routing, results, begin, cols);
+    });
+    core.finish();
+  });
+}
+
+}  // namespace quire::moe_detail
