@@ -14,6 +14,9 @@ void paged_attention_conformance(Suite& s);
 void gdn_chunked_conformance(Suite& s);
 void gdn_prepare_conformance(Suite& s);
 void gdn_recurrent_conformance(Suite& s);
+void linear_conformance(Suite& s);
+void mlp_conformance(Suite& s);
+void moe_conformance(Suite& s);
 
 namespace {
 
@@ -24,6 +27,9 @@ constexpr SuiteEntry kSuites[] = {
     {"gated_rms_norm", gated_rms_norm_conformance},
     {"sample", sample_conformance},
     {"attention_prepare", attention_prepare_conformance},
+    {"linear", linear_conformance},
+    {"swiglu_mlp", mlp_conformance},
+    {"moe", moe_conformance},
     {"paged_attention", paged_attention_conformance},
     {"gdn_prepare", gdn_prepare_conformance},
     {"gdn_chunked", gdn_chunked_conformance},

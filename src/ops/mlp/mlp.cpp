@@ -35,7 +35,7 @@ std::span<const Kernel<MlpArgs>> mlp_kernels() {
 void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
   check(a);
   if (a.h.dim(0) == 0) return;
-  dispatch("mlp", mlp_kernels(), ctx, a);
+  dispatch("swiglu_mlp", mlp_kernels(), ctx, a);
 }
 
 }  // namespace quire

@@ -1,0 +1,56 @@
+#include "ops/gemm/bounds.h"
+
+#include <cmath>
+
+#include "ops/conformance/conformance.h"
+
+namespace quire::conformance {
+
+double weight_eps(std::string_view kernel, DType type) {
+  const bool fits_bf16 = type == DType::kBF16 || type == DType::kMXFP4 || type == DType::kNVFP4;
+  return kernel == "avx2" || kernel == "reference" || fits_bf16 ? 0.0 : kEpsBf16;
+}
+
+double sum_eps(int64_t cols) {
+  return (static_cast<double>(cols) / 16.0 + 16.0) * kEpsF32;
+}
+
+std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t expert,
+                                     const std::vector<Bounded>& x, std::string_view kernel) {
+  const double scale = static_cast<double>(like.scale_of(expert));
+  const double eps = weight_eps(kernel, like.dtype) + sum_eps(like.cols);
+  std::vector<Bounded> y(static_cast<size_t>(like.rows));
+  for (Bounded& out : y) {
+    double sum = 0.0, magnitude = 0.0, carried = 0.0;
+    for (const Bounded& in : x) {
+      const double v = static_cast<double>(*w++);
+      sum += v * in.value;
+      magnitude += std::abs(v) * (std::abs(in.value) + in.error);
+      carried += std::abs(v) * in.error;
+    }
+    out = {scale * sum, std::abs(scale) * (eps * magnitude + carried)};
+  }
+  return y;
+}
+
+std::vector<Bounded> bounded_swiglu(const std::vector<Bounded>& gate, const std::vector<Bounded>& up,
+                                    DType type) {
+  constexpr double kSlope = 1.1;  // the steepest SiLU gets
+  std::vector<Bounded> mid(gate.size());
+  for (size_t i = 0; i < mid.size(); ++i) {
+    const Bounded g = gate[i], u = up[i];
+    const double silu = g.value / (1.0 + std::exp(-g.value)), value = silu * u.value;
+    const double rounding = (type == DType::kBF16 ? kEpsBf16 : 0.0) + 16 * kEpsF32;
+    const double error = kSlope * g.error * (std::abs(u.value) + u.error) + std::abs(silu) * u.error;
+    mid[i] = {value, error + rounding * (std::abs(value) + error)};
+  }
+  return mid;
+}
+
+std::vector<Bounded> exact(const float* x, int64_t n) {
+  std::vector<Bounded> v(static_cast<size_t>(n));
+  for (size_t i = 0; i < v.size(); ++i) v[i].value = static_cast<double>(x[i]);
+  return v;
+}
+
+}  // namespace quire::conformance

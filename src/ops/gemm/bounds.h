@@ -1,0 +1,31 @@
+// Error bounds of matrix products for the conformance suites, derived from the arithmetic.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace quire::conformance {
+
+// The relative error of a weight in a kernel: one rounding to bf16 in the bf16 kernels unless the format
+// fits.
+double weight_eps(std::string_view kernel, DType type);
+// The relative error of a sum over K in float32: a kernel has at least 8 accumulators.
+double sum_eps(int64_t cols);
+
+// A value in float64 and how far a kernel's may be from it.
+struct Bounded {
+  double value = 0.0;
+  double error = 0.0;
+};
+// scale * W x; `w` are the decoded values [rows, cols].
+std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t expert,
+                                     const std::vector<Bounded>& x, std::string_view kernel);
+// SiLU(gate) * up, rounded to `type`.
+std::vector<Bounded> bounded_swiglu(const std::vector<Bounded>& gate, const std::vector<Bounded>& up,
+                                    DType type);
+// The exact values of a row.
+std::vector<Bounded> exact(const float* x, int64_t n);
+
+}  // namespace quire::conformance

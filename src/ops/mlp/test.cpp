@@ -1,0 +1,106 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ops/conformance/conformance.h"
+#include "ops/gemm/bounds.h"
+#include "ops/mlp/mlp.h"
+
+namespace quire::conformance {
+namespace {
+
+struct MlpCase {
+  DType gate, up, down;
+  int64_t tokens, width, inner;
+  DType h = DType::kBF16;
+  bool bias = false;
+  int64_t gap = 0;
+
+  std::string name() const {
+    return fmt::format("{}/{}/{} T={} D={} F={} h={}{}{}", dtype_name(gate), dtype_name(up), dtype_name(down),
+                       tokens, width, inner, dtype_name(h), bias ? " bias" : "", gap > 0 ? " strided" : "");
+  }
+};
+
+void mlp_case(Suite& s, const MlpCase& c) {
+  const std::string name = c.name();
+  if (name.find(s.options().case_name) == std::string::npos) return;
+  Rng rng = s.rng_for_case(name);
+  const float sd = 1.0f / std::sqrt(static_cast<float>(c.width));
+  const RandomWeight gate = random_weight(rng, c.gate, c.inner, c.width, 1, 2 * sd);
+  const RandomWeight up = random_weight(rng, c.up, c.inner, c.width, 1, sd);
+  const RandomWeight down = random_weight(rng, c.down, c.width, c.inner, 1, sd);
+  Buffer gate_bias(DType::kF32, {c.inner}), up_bias(DType::kF32, {c.inner}),
+      down_bias(DType::kF32, {c.width});
+  for (Buffer* b : {&gate_bias, &up_bias, &down_bias}) b->fill([&] { return rng.normal(); });
+  Buffer h(c.h, {c.tokens, c.width + c.gap}), x(DType::kF32, {c.tokens, c.width + c.gap});
+  h.fill([&] { return rng.normal(); });
+  x.fill([&] { return rng.normal(); });
+  const auto args = [&](const Buffer& in, const Buffer& out) {
+    MlpArgs a{in.tensor().cols(0, c.width), gate.weight, up.weight, down.weight, {}, {}, {},
+              out.tensor().cols(0, c.width)};
+    if (c.bias) a.gate_bias = gate_bias, a.up_bias = up_bias, a.down_bias = down_bias;
+    return a;
+  };
+  const auto add_bias = [&](std::vector<Bounded> v, const Buffer& bias) {
+    const std::vector<float> b = bias.values();
+    for (size_t i = 0; c.bias && i < v.size(); ++i) {
+      v[i].value += static_cast<double>(b[i]);
+      v[i].error += 2 * kEpsF32 * std::abs(v[i].value);
+    }
+    return v;
+  };
+  const std::vector<float> h32 = h.values(), x32 = x.values();
+  const std::vector<float> gate32 = decode_all(gate.weight), up32 = decode_all(up.weight),
+                           down32 = decode_all(down.weight);
+  for (const auto& k : s.kernels(mlp_kernels())) {
+    Buffer got = x, one = x;
+    if (!s.wants(k.name, name) || !k.fits(s.cpu(), args(h, got))) continue;
+    std::vector<double> want, bound;
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      const auto in = exact(h32.data() + t * (c.width + c.gap), c.width);
+      const auto mid =
+          bounded_swiglu(add_bias(bounded_product(gate32.data(), gate.weight, 0, in, k.name), gate_bias),
+                         add_bias(bounded_product(up32.data(), up.weight, 0, in, k.name), up_bias), c.h);
+      const auto out = add_bias(bounded_product(down32.data(), down.weight, 0, mid, k.name), down_bias);
+      for (int64_t d = 0; d < c.width; ++d) {
+        const Bounded& v = out[static_cast<size_t>(d)];
+        const double old = static_cast<double>(x32[static_cast<size_t>(t * (c.width + c.gap) + d)]);
+        want.push_back(v.value + old);
+        bound.push_back(v.error + 4 * kEpsF32 * (std::abs(v.value) + std::abs(old)));
+      }
+    }
+    k.launch(s.context(Device::kCpu), args(h, got));
+    s.expect_close(k.name, name, worst_excess(values(got.tensor().cols(0, c.width)), want, bound));
+    s.expect_guards(k.name, name, {&got, &h});
+    k.launch(s.context(Device::kCpu, 1), args(h, one));
+    s.expect_same_bits(k.name, name + " one thread", one, got);
+    if (k.name == "reference" || c.tokens == 0) continue;
+    s.expect_row_invariant(k.name, name, c.tokens, [&](std::span<const int32_t> rows) {
+      Buffer out = x.gather(rows);
+      k.launch(s.context(Device::kCpu), args(h.gather(rows), out));
+      return out;
+    });
+  }
+}
+
+}  // namespace
+
+void mlp_conformance(Suite& s) {
+  for (const int64_t t : {0, 1, 2, 5, 15, 16, 17, 33, 70})
+    mlp_case(s, {DType::kBF16, DType::kBF16, DType::kBF16, t, 48, 80, DType::kBF16, t % 2 == 1,
+                 t % 3 == 2 ? 3 : 0});
+  for (const DType type : weight_types()) {
+    const int64_t block = std::max(dtype_info(type).block_elems, 32);
+    mlp_case(s, {type, type, type, 1, block, 2 * block});
+    mlp_case(s, {type, type, type, 19, 2 * block, block});
+  }
+  for (const int64_t inner :
+       {1, 15, 17, 31, 33, 40})  // blocks of 32 columns of the product that are not full
+    for (const int64_t t : {1, 4, 20})
+      mlp_case(s, {DType::kBF16, DType::kQ8_0, DType::kBF16, t, 64, inner, DType::kBF16, inner % 2 == 0});
+  mlp_case(s, {DType::kNVFP4, DType::kQ4_K, DType::kQ6_K, 18, 256, 256});
+  mlp_case(s, {DType::kNVFP4, DType::kNVFP4, DType::kBF16, 9, 64, 72, DType::kF32, true, 5});
+}
+
+}  // namespace quire::conformance

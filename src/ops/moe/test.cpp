@@ -1,0 +1,195 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ops/conformance/conformance.h"
+#include "ops/gemm/bounds.h"
+#include "ops/moe/moe.h"
+
+namespace quire::conformance {
+namespace {
+
+enum class Router {
+  kRandom,
+  kOneExpert,  // expert 1 (and its neighbours) wins for every token
+  kTies,       // all experts have equal logits
+  kPairs,      // experts 2 i and 2 i + 1 are equal
+};
+
+struct MoeCase {
+  DType type;
+  int64_t tokens, width, inner, experts;
+  int top_k;
+  int64_t shared = 0;  // inner width of the shared expert; 0: none
+  bool shared_router = false;
+  Router router = Router::kRandom;
+  DType h = DType::kBF16;
+
+  std::string name() const {
+    constexpr const char* kRouters[] = {"random", "one_expert", "ties", "pairs"};
+    return fmt::format("{} T={} D={} Fe={} top {} of {} shared={}{} h={} {}", dtype_name(type), tokens, width,
+                       inner, top_k, experts, shared, shared_router ? "+router" : "", dtype_name(h),
+                       kRouters[static_cast<int>(router)]);
+  }
+};
+
+struct MoeData {
+  RandomWeight router, gate, up, down, shared_gate, shared_up, shared_down;
+  Buffer shared_router, h, x;
+
+  MoeData(Rng& rng, const MoeCase& c)
+      : shared_router(DType::kF32, {c.width}),
+        h(c.h, {c.tokens, c.width}),
+        x(DType::kF32, {c.tokens, c.width + 2}) {
+    const float sd = 1.0f / std::sqrt(static_cast<float>(c.width));
+    router = random_weight(rng, DType::kF32, c.experts, c.width, 1, sd);
+    gate = random_weight(rng, c.type, c.inner, c.width, c.experts, 2 * sd);
+    up = random_weight(rng, c.type, c.inner, c.width, c.experts, sd);
+    down = random_weight(rng, c.type, c.width, c.inner, c.experts, sd);
+    if (c.shared > 0) {
+      shared_gate = random_weight(rng, c.type, c.shared, c.width, 1, 2 * sd);
+      shared_up = random_weight(rng, c.type, c.shared, c.width, 1, sd);
+      shared_down = random_weight(rng, c.type, c.width, c.shared, 1, sd);
+    }
+    shared_router.fill([&] { return rng.normal(sd); });
+    h.fill([&] { return rng.normal(); });
+    x.fill([&] { return rng.normal(); });
+    float* r = reinterpret_cast<float*>(router.bytes.data());
+    for (int64_t e = 0; e < c.experts; ++e)
+      for (int64_t d = 0; d < c.width; ++d) {
+        float& v = r[e * c.width + d];
+        if (c.router == Router::kTies) v = r[d];
+        if (c.router == Router::kPairs) v = r[e / 2 * 2 * c.width + d];
+        // The first column of h is 1: a logit that all tokens share.
+        if (c.router == Router::kOneExpert && d == 0)
+          v = -100.0f * static_cast<float>(std::abs(e - 1)) - static_cast<float>(e);
+      }
+    if (c.router == Router::kOneExpert)
+      for (int64_t t = 0; t < c.tokens; ++t) store_float(h.tensor(), t * c.width, 1.0f);
+  }
+
+  MoeArgs args(const MoeCase& c, const Tensor& in, const Buffer& out, const Tensor& chosen) const {
+    MoeArgs a;
+    a.h = in;
+    a.router = router.weight, a.gate = gate.weight, a.up = up.weight, a.down = down.weight;
+    a.top_k = c.top_k;
+    if (c.shared > 0) {
+      a.shared_gate = shared_gate.weight, a.shared_up = shared_up.weight, a.shared_down = shared_down.weight;
+      if (c.shared_router) a.shared_router = shared_router;
+    }
+    a.x = out.tensor().cols(0, c.width);
+    a.chosen = chosen;
+    return a;
+  }
+};
+
+std::vector<Bounded> expert(const RandomWeight& gate, const RandomWeight& up, const RandomWeight& down,
+                            int64_t e, const std::vector<Bounded>& h, DType type, std::string_view kernel) {
+  const auto product = [&](const RandomWeight& w, const std::vector<Bounded>& in) {
+    Weight one = w.weight;
+    one.data = reinterpret_cast<const std::byte*>(one.row(0, e));
+    one.experts = 1;
+    return bounded_product(decode_all(one).data(), w.weight, e, in, kernel);
+  };
+  return product(down, bounded_swiglu(product(gate, h), product(up, h), type));
+}
+
+// What token h should add to the residual, given the experts that were chosen.
+std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vector<Bounded>& h,
+                              std::span<const int32_t> chosen, std::string_view kernel) {
+  const auto logits =
+      bounded_product(reinterpret_cast<const float*>(m.router.bytes.data()), m.router.weight, 0, h, "avx2");
+  double top = -1e300, total = 0.0, kept = 0.0, logit_error = 0.0;
+  for (const Bounded& l : logits) top = std::max(top, l.value), logit_error = std::max(logit_error, l.error);
+  for (const Bounded& l : logits) total += std::exp(l.value - top);
+  for (int32_t e : chosen) kept += std::exp(logits[static_cast<size_t>(e)].value - top) / total;
+  std::vector<Bounded> sum(h.size());
+  const auto add = [&](const std::vector<Bounded>& out, double weight, double relative) {
+    for (size_t d = 0; d < sum.size(); ++d) {
+      sum[d].value += weight * out[d].value;
+      sum[d].error += weight * (out[d].error * (1 + relative) + std::abs(out[d].value) * relative);
+    }
+  };
+  for (int32_t e : chosen) {
+    const double p = std::exp(logits[static_cast<size_t>(e)].value - top) / total;
+    add(expert(m.gate, m.up, m.down, e, h, c.h, kernel), p / std::max(kept, 0x1p-14),
+        2 * logit_error + 32 * kEpsF32);
+  }
+  if (c.shared > 0) {
+    const Weight gate{DType::kF32, static_cast<const std::byte*>(m.shared_router.tensor().data), 1, c.width};
+    const Bounded g = bounded_product(m.shared_router.tensor().as<float>(), gate, 0, h, "avx2")[0];
+    const double weight = c.shared_router ? 1.0 / (1.0 + std::exp(-g.value)) : 1.0;
+    add(expert(m.shared_gate, m.shared_up, m.shared_down, 0, h, c.h, kernel), weight, g.error + 16 * kEpsF32);
+  }
+  return sum;
+}
+
+void moe_case(Suite& s, const MoeCase& c) {
+  const std::string name = c.name();
+  if (name.find(s.options().case_name) == std::string::npos) return;
+  Rng rng = s.rng_for_case(name);
+  const MoeData m(rng, c);
+  Buffer want_chosen(DType::kI32, {c.tokens, c.top_k}), ignored = m.x;
+  if (c.tokens > 0)
+    moe_kernels().back().launch(s.context(Device::kReference),
+                                m.args(c, m.h.as(DType::kF32), ignored, want_chosen));
+  const std::vector<float> h32 = m.h.values(), x32 = m.x.values();
+
+  for (const auto& k : s.kernels(moe_kernels())) {
+    Buffer got = m.x, one = m.x, chosen(DType::kI32, {c.tokens, c.top_k});
+    if (!s.wants(k.name, name) || !k.fits(s.cpu(), m.args(c, m.h, got, chosen))) continue;
+    OpContext ctx = s.context(Device::kCpu);
+    const KernelChoice choice{{{"moe", std::string(k.name)}}};
+    ctx.choice = &choice;
+    moe(ctx, m.args(c, m.h, got, chosen));
+    s.expect_same_bits(k.name, name + " chosen", chosen, want_chosen);
+    std::vector<double> want, bound;
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      const std::span<const int32_t> experts(want_chosen.tensor().row<int32_t>(t),
+                                             static_cast<size_t>(c.top_k));
+      const auto row = want_row(c, m, exact(h32.data() + t * c.width, c.width), experts, k.name);
+      for (int64_t d = 0; d < c.width; ++d) {
+        const Bounded& v = row[static_cast<size_t>(d)];
+        const double old = static_cast<double>(x32[static_cast<size_t>(t * (c.width + 2) + d)]);
+        want.push_back(old + v.value);
+        bound.push_back(v.error + (c.top_k + 4) * kEpsF32 * (std::abs(old) + std::abs(v.value) + v.error));
+      }
+    }
+    s.expect_close(k.name, name, worst_excess(values(got.tensor().cols(0, c.width)), want, bound));
+    s.expect_guards(k.name, name, {&got, &m.h, &chosen});
+    if (c.tokens == 0) continue;
+    k.launch(s.context(Device::kCpu, 1), m.args(c, m.h, one, chosen));
+    s.expect_same_bits(k.name, name + " one thread", one, got);
+    if (k.name == "reference") continue;
+    s.expect_row_invariant(k.name, name, c.tokens, [&](std::span<const int32_t> rows) {
+      Buffer out = m.x.gather(rows);
+      k.launch(s.context(Device::kCpu), m.args(c, m.h.gather(rows), out, {}));
+      return out;
+    });
+  }
+}
+
+}  // namespace
+
+void moe_conformance(Suite& s) {
+  for (const int64_t t : {0, 1, 2, 7, 16, 33, 70}) {
+    moe_case(s, {DType::kBF16, t, 64, 48, 8, 3, 40, t % 2 == 1});
+    moe_case(s, {DType::kNVFP4, t, 128, 64, 16, 4, 64, true});
+  }
+  for (const DType type : weight_types()) {
+    const int64_t block = std::max(dtype_info(type).block_elems, 32);
+    moe_case(s, {type, 1, block, block, 5, 2});
+    moe_case(s, {type, 21, block, block, 5, 2, block, true});
+  }
+  for (const Router router : {Router::kOneExpert, Router::kTies, Router::kPairs})
+    for (const int64_t t : {1, 5, 40}) {
+      moe_case(s, {DType::kBF16, t, 32, 33, 6, 1, 0, false, router});
+      moe_case(s, {DType::kQ8_0, t, 64, 32, 6, 3, 32, false, router});
+    }
+  moe_case(s, {DType::kBF16, 18, 32, 32, 1, 1});              // one expert
+  moe_case(s, {DType::kBF16, 18, 32, 32, 4, 4, 32, true});    // all of them
+  moe_case(s, {DType::kNVFP4, 3, 64, 64, 256, 8, 64, true});  // most experts empty
+  moe_case(s, {DType::kMXFP4, 17, 96, 32, 40, 8, 32, true, Router::kRandom, DType::kF32});
+}
+
+}  // namespace quire::conformance
