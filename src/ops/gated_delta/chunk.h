@@ -51,10 +51,18 @@ void load_decays(const DeltaWork& w, int64_t row, int n, int64_t hv, Decays& d) 
   d.whole = d.entry[kC - 1];
 }
 
+// A float32 matrix in vectors: vector j of row i stands at p + i * row + j * vec. Row-major is {p, columns,
+// width}; panels, one vector wide, keep what a tile holds contiguous.
+struct Matrix {
+  float* p;
+  int64_t row, vec;
+  float* at(int64_t i, int64_t j) const { return p + i * row + j * vec; }
+};
+
 // M and P from K K^T and Q K^T, all [64, 64]. Each row is written up to the next multiple of 32 columns,
 // zeros above the diagonal; beyond that nobody reads.
 template <class V>
-void lower_triangles(const Decays& d, const float* kk, const float* qk, float scale, float* M, float* P) {
+void lower_triangles(const Decays& d, Matrix kk, Matrix qk, float scale, float* M, float* P) {
   for (int i = 0; i < kC; ++i) {
     const V coarse = V::set1(d.coarse[i]), rest = V::set1(d.rest[i]), beta = V::set1(-d.beta[i]);
     const V at = V::set1(static_cast<float>(i)), factor = V::set1(scale);
@@ -67,25 +75,26 @@ void lower_triangles(const Decays& d, const float* kk, const float* qk, float sc
       // Above the diagonal the exponent is positive: cut before it can overflow.
       const V e = simd::exp(min(V::zero(), (coarse - V::load(d.coarse + j)) + (rest - V::load(d.rest + j))));
       const V column = V::count_from(static_cast<float>(j));
-      select_greater(at, column, beta * V::load(kk + i * kC + j) * e, V::zero()).store(M + i * kC + j);
-      select_greater(column, at, V::zero(), factor * V::load(qk + i * kC + j) * e).store(P + i * kC + j);
+      select_greater(at, column, beta * V::load(kk.at(i, j / V::kWidth)) * e, V::zero())
+          .store(M + i * kC + j);
+      select_greater(column, at, V::zero(), factor * V::load(qk.at(i, j / V::kWidth)) * e)
+          .store(P + i * kC + j);
     }
   }
 }
 
 // C [MR, NV vectors] (+)= A [MR, K] B [K, NV vectors], rows of A broadcast.
 template <class V, int MR, int NV, bool Add>
-inline void multiply_block(int64_t K, const float* A, int64_t lda, const float* B, int64_t ldb, float* C,
-                           int64_t ldc) {
+inline void multiply_block(int64_t K, const float* A, int64_t lda, Matrix B, Matrix C) {
   V acc[MR][NV];
 #pragma GCC unroll 8
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 2
-    for (int j = 0; j < NV; ++j) acc[i][j] = Add ? V::load(C + i * ldc + j * V::kWidth) : V::zero();
+    for (int j = 0; j < NV; ++j) acc[i][j] = Add ? V::load(C.at(i, j)) : V::zero();
   for (int64_t k = 0; k < K; ++k) {
     V b[NV];
 #pragma GCC unroll 2
-    for (int j = 0; j < NV; ++j) b[j] = V::load(B + k * ldb + j * V::kWidth);
+    for (int j = 0; j < NV; ++j) b[j] = V::load(B.at(k, j));
 #pragma GCC unroll 8
     for (int i = 0; i < MR; ++i) {
       const V a = V::set1(A[i * lda + k]);
@@ -96,40 +105,39 @@ inline void multiply_block(int64_t K, const float* A, int64_t lda, const float* 
 #pragma GCC unroll 8
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 2
-    for (int j = 0; j < NV; ++j) acc[i][j].store(C + i * ldc + j * V::kWidth);
+    for (int j = 0; j < NV; ++j) acc[i][j].store(C.at(i, j));
 }
 
-// C [m, n] (+)= A [m, K] B [K, n]; m a multiple of 8, n of the vector width.
+// C [m, n vectors] (+)= A [m, K] B [K, n vectors]; m a multiple of 8.
 template <class V, bool Add>
-void multiply(int64_t m, int64_t n, int64_t K, const float* A, int64_t lda, const float* B, int64_t ldb,
-              float* C, int64_t ldc) {
+void multiply(int64_t m, int64_t n, int64_t K, const float* A, int64_t lda, Matrix B, Matrix C) {
   constexpr int kRows = V::kWidth == 16 ? 8 : 4;  // 16 accumulators of 32 registers, 8 of 16
+  const auto from = [](Matrix x, int64_t i, int64_t j) { return Matrix{x.at(i, j), x.row, x.vec}; };
   int64_t j = 0;
-  for (; j + 2 * V::kWidth <= n; j += 2 * V::kWidth)
+  for (; j + 2 <= n; j += 2)
     for (int64_t i = 0; i < m; i += kRows)
-      multiply_block<V, kRows, 2, Add>(K, A + i * lda, lda, B + j, ldb, C + i * ldc + j, ldc);
+      multiply_block<V, kRows, 2, Add>(K, A + i * lda, lda, from(B, 0, j), from(C, i, j));
   if (j < n)
     for (int64_t i = 0; i < m; i += kRows)
-      multiply_block<V, kRows, 1, Add>(K, A + i * lda, lda, B + j, ldb, C + i * ldc + j, ldc);
+      multiply_block<V, kRows, 1, Add>(K, A + i * lda, lda, from(B, 0, j), from(C, i, j));
 }
 
-// R <- (I - M)^(-1) R in float32, R [64, n] with M's diagonal blocks solved in registers. Keys that are
-// nearly parallel make the inverse large; float32 keeps that harmless.
+// R <- (I - M)^(-1) R in float32, R [64, n vectors], with M's diagonal blocks solved in registers. Keys that
+// are nearly parallel make the inverse large; float32 keeps that harmless.
 template <class V>
-void solve(const float* M, float* R, int64_t n) {
+void solve(const float* M, Matrix R, int64_t n) {
   for (int b = 0; b < kC; b += kSolve) {
-    if (b > 0) multiply<V, true>(kSolve, n, b, M + b * kC, kC, R, n, R + b * n, n);
-    for (int64_t j = 0; j < n; j += V::kWidth) {
+    if (b > 0) multiply<V, true>(kSolve, n, b, M + b * kC, kC, R, Matrix{R.at(b, 0), R.row, R.vec});
+    for (int64_t j = 0; j < n; ++j) {
       V r[kSolve];
-      float* at = R + b * n + j;
 #pragma GCC unroll 16
-      for (int i = 0; i < kSolve; ++i) r[i] = V::load(at + i * n);
+      for (int i = 0; i < kSolve; ++i) r[i] = V::load(R.at(b + i, j));
 #pragma GCC unroll 16
       for (int m = 0; m < kSolve; ++m)
 #pragma GCC unroll 16
         for (int i = m + 1; i < kSolve; ++i) r[i] = fma(V::set1(M[(b + i) * kC + b + m]), r[m], r[i]);
 #pragma GCC unroll 16
-      for (int i = 1; i < kSolve; ++i) r[i].store(at + i * n);
+      for (int i = 1; i < kSolve; ++i) r[i].store(R.at(b + i, j));
     }
   }
 }
@@ -148,7 +156,8 @@ void transpose_matrix(const float* from, int64_t rows, int64_t columns, int64_t 
   }
 }
 
-// Walks the chunks of one unit. Form provides: state(m), load_keys(row, n, hk), head(row, n, hv, m, decays).
+// Walks the chunks of one unit. Form provides: load_state(m, stored) (null: zeros), store_state(m, stored),
+// load_keys(row, n, hk) and head(row, n, hv, m, decays).
 template <class V, class Form>
 void chunked_unit(const ChunkedWork& w, Form& form, int64_t unit) {
   const DeltaWork& d = w.delta;
@@ -158,13 +167,7 @@ void chunked_unit(const ChunkedWork& w, Form& form, int64_t unit) {
   const auto stored = [&](int64_t m) {
     return d.state + (s.state_slot * d.Hv + w.value_head(hk, first + m)) * d.Dv * d.Dk;
   };
-  for (int64_t m = 0; m < w.heads; ++m) {
-    float* S = form.state(m);
-    if (s.position > 0)
-      transpose_matrix<V>(stored(m), d.Dv, d.Dk, d.Dk, S, d.Dv);
-    else
-      for (int64_t i = 0; i < d.Dk * d.Dv; i += V::kWidth) V::zero().store(S + i);
-  }
+  for (int64_t m = 0; m < w.heads; ++m) form.load_state(m, s.position > 0 ? stored(m) : nullptr);
   for (int32_t t = 0; t < s.count; t += kC) {
     const int n = s.count - t < kC ? s.count - t : kC;
     form.load_keys(s.row + t, n, hk);
@@ -175,7 +178,7 @@ void chunked_unit(const ChunkedWork& w, Form& form, int64_t unit) {
       form.head(s.row + t, n, hv, m, decays);
     }
   }
-  for (int64_t m = 0; m < w.heads; ++m) transpose_matrix<V>(form.state(m), d.Dk, d.Dv, d.Dv, stored(m), d.Dk);
+  for (int64_t m = 0; m < w.heads; ++m) form.store_state(m, stored(m));
 }
 
 }  // namespace

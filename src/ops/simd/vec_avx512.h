@@ -23,6 +23,7 @@ struct Vec512 {
   }
   static Vec512 set1(float x) { return {_mm512_set1_ps(x)}; }
   static Vec512 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  static void prefetch(const float* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
   // bf16 is passed as its bits.
   static Vec512 load(const uint16_t* p) {
     return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
