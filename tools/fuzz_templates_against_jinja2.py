@@ -49,7 +49,7 @@ FILTERS = [
     "map('default', 'x')|join(',')", "select|list", "select('string')|list", "reject('none')|list", "reject('odd')|list",
     "selectattr('role', 'equalto', 'user')|list", "selectattr('content')|map(attribute='role')|list",
     "rejectattr('role', 'in', ['user', 'tool'])|list|length", "selectattr('n', 'defined')|list", "truncate(8)", "truncate(5, true, '.')",
-    "center(20)", "attr('upper')", "forceescape", "map('string')|join", "select('gt', 1)|list", "string|length", "nosuchfilter",
+    "center(20)", "attr('x')", "forceescape", "map('string')|join", "select('gt', 1)|list", "string|length", "nosuchfilter",
     "list|tojson", "map('tojson')|join", "first|default('none')", "last|upper", "map(attribute=0)|list",
 ]
 TESTS = [
@@ -67,7 +67,7 @@ METHODS = [
     "isupper()", "islower()", "istitle()", "isnumeric()", "zfill(15)", "center(17, '*')", "center(16)", "ljust(15)", "rjust(15, '.')",
     "partition(',')", "rpartition('o')", "swapcase()", "format(1, 2)", "get('b')", "get('zz', 4)", "get('role')", "keys()|list", "keys()", "items()",
     "values()|list", "items()|list", "copy()", "append(1)", "pop()", "update({})", "index(1)", "count(1)", "nosuch()", "casefold()",
-    "expandtabs(4)", "isidentifier()", "isascii()", "isprintable()", "__class__", "split(sep=',', maxsplit=1)",
+    "expandtabs(4)", "isidentifier()", "isascii()", "isprintable()", "split(sep=',', maxsplit=1)",
 ]
 
 

@@ -189,6 +189,15 @@ TEST(Jinja, Filters) {
           "ERROR: chat template, line 1: join takes 2 argument(s), but 3 were given"}});
 }
 
+TEST(Jinja, UnknownNamesInConditionsFailOnlyWhenReached) {
+  check({{"{% if 0 %}{{ 1|nosuch }}{% endif %}{{ 1 if 1 else 2|nosuch }}{{ -0.1|round(method='ceil') }}",
+          "10.0"},
+         {"{{ 2|nosuch if 1 else 1 }}", "ERROR: chat template, line 1: no filter named 'nosuch'"},
+         {"{% if 0 %}{% for x in l %}{{ 1|nosuch }}{% endfor %}{% endif %}",
+          "ERROR: chat template, line 1: no filter named 'nosuch'"},
+         {"{% for x in l %}{% break %}{% else %}none{% endfor %}", "none"}});
+}
+
 TEST(Jinja, ToJson) {
   check({{"{{ d|tojson }} {{ [1, 2.0, none, true, 'é<\"\\n\\x01']|tojson }}",
           "{\"b\": 1, \"A\": 2, \"items\": 5} [1, 2.0, null, true, \"é<\\\"\\n\\u0001\"]"},

@@ -93,7 +93,8 @@ Value filter_round(Interpreter&, const Value& v, Parameters& p) {
   const double unit = std::pow(10.0, static_cast<double>(precision));
   const double scaled = v.as_float() * unit;
   if (!std::isfinite(scaled)) fail("round: the number is too large");
-  return Value::number((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit);
+  // + 0.0: Python goes through an integer here, which has no negative zero.
+  return Value::number(((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) + 0.0) / unit);
 }
 
 Value filter_attr(Interpreter& in, const Value& v, Parameters& p) {

@@ -56,7 +56,7 @@ constexpr Named<TestFn> kTests[] = {
        return less(in.budget(), b, v) || equal(in.budget(), v, b);
      }},
     {"boolean", [](In, V v, P) { return v.is_bool(); }},
-    {"callable", [](In, V v, P) { return is_callable(v); }},
+    {"callable", [](In, V v, P) { return is_callable(v) || v.is_undefined(); }},
     {"defined", [](In, V v, P) { return !v.is_undefined(); }},
     {"divisibleby",
      [](In in, V v, P p) {

@@ -41,7 +41,7 @@ class CharIterator final : public Iterator {
     if (at_ >= text.size()) return false;
     budget.step();
     const std::size_t size = utf8::decode(text, at_).size;
-    out = Value::string(text.substr(at_, size), text_.is_markup());
+    out = Value::string(text.substr(at_, size));
     at_ += size;
     return true;
   }

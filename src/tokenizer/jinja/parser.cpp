@@ -10,6 +10,7 @@ ParsedTemplate parse_template(std::string_view source, const Limits& limits) {
 
 ParsedTemplate Parser::run() {
   result_.body = parse_body({}, "", 0);
+  if (!unknown_.empty()) throw unknown_.front();
   return std::move(result_);
 }
 
@@ -111,6 +112,16 @@ void Parser::end_block(std::string_view end_tag) {
   expect_block_end();
 }
 
+Body Parser::parse_scoped_body(std::string_view end_tag, int opened_line) {
+  const int outer_loops = std::exchange(loop_depth_, 0);
+  const int outer_conditional = std::exchange(conditional_, 0);
+  Body body = parse_body({end_tag}, end_tag.substr(3), opened_line);
+  loop_depth_ = outer_loops;
+  conditional_ = outer_conditional;
+  end_block(end_tag);
+  return body;
+}
+
 std::unique_ptr<Stmt> Parser::parse_if() {
   auto node = std::make_unique<IfStmt>(line());
   ++conditional_;
@@ -157,6 +168,13 @@ std::unique_ptr<Stmt> Parser::parse_for() {
   return node;
 }
 
+ExprPtr Parser::parse_block_filter() {
+  const int outer_conditional = std::exchange(conditional_, 0);
+  ExprPtr filter = parse_filter_chain(nullptr);
+  conditional_ = outer_conditional;
+  return filter;
+}
+
 std::unique_ptr<Stmt> Parser::parse_set() {
   const int at_line = line();
   ++at_;
@@ -171,12 +189,9 @@ std::unique_ptr<Stmt> Parser::parse_set() {
   if (target.is_tuple) fail_here("expected '=', found {}", describe(current()));
   auto node = std::make_unique<BlockStmt>(StmtKind::kSetBlock, at_line);
   node->target = std::move(target);
-  if (skip_operator("|")) node->filter = parse_filter_chain(nullptr);
+  if (skip_operator("|")) node->filter = parse_block_filter();
   expect_block_end();
-  const int outer_loops = std::exchange(loop_depth_, 0);
-  node->body = parse_body({"endset"}, "set", at_line);
-  loop_depth_ = outer_loops;
-  end_block("endset");
+  node->body = parse_scoped_body("endset", at_line);
   return node;
 }
 
@@ -202,14 +217,9 @@ void Parser::parse_signature(MacroStmt& macro) {
 
 void Parser::parse_macro_body(MacroStmt& macro, std::string_view end_tag) {
   expect_block_end();
-  const int outer_loops = std::exchange(loop_depth_, 0);
-  const int outer_conditional = std::exchange(conditional_, 0);
   macros_.push_back(&macro);
-  macro.body = parse_body({end_tag}, end_tag.substr(3), macro.line);
+  macro.body = parse_scoped_body(end_tag, macro.line);
   macros_.pop_back();
-  loop_depth_ = outer_loops;
-  conditional_ = outer_conditional;
-  end_block(end_tag);
 }
 
 std::unique_ptr<Stmt> Parser::parse_macro() {
@@ -236,12 +246,9 @@ std::unique_ptr<Stmt> Parser::parse_call_block() {
 std::unique_ptr<Stmt> Parser::parse_filter_block() {
   auto node = std::make_unique<BlockStmt>(StmtKind::kFilterBlock, line());
   ++at_;
-  node->filter = parse_filter_chain(nullptr);
+  node->filter = parse_block_filter();
   expect_block_end();
-  const int outer_loops = std::exchange(loop_depth_, 0);
-  node->body = parse_body({"endfilter"}, "filter", node->line);
-  loop_depth_ = outer_loops;
-  end_block("endfilter");
+  node->body = parse_scoped_body("endfilter", node->line);
   return node;
 }
 
@@ -249,10 +256,7 @@ std::unique_ptr<Stmt> Parser::parse_generation() {
   auto node = std::make_unique<BlockStmt>(StmtKind::kScoped, line());
   ++at_;
   expect_block_end();
-  const int outer_loops = std::exchange(loop_depth_, 0);
-  node->body = parse_body({"endgeneration"}, "generation", node->line);
-  loop_depth_ = outer_loops;
-  end_block("endgeneration");
+  node->body = parse_scoped_body("endgeneration", node->line);
   return node;
 }
 
@@ -266,7 +270,9 @@ std::unique_ptr<Stmt> Parser::parse_with() {
     node->assignments.emplace_back(std::move(target), parse_expression());
   }
   ++at_;
+  const int outer_conditional = std::exchange(conditional_, 0);
   node->body = parse_body({"endwith"}, "with", node->line);
+  conditional_ = outer_conditional;
   end_block("endwith");
   return node;
 }

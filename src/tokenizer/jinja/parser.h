@@ -81,6 +81,9 @@ class Parser {
   Target parse_target(bool with_attributes, bool allow_tuple, std::string_view stop = {});
   Target parse_single_target(bool with_attributes);
   void end_block(std::string_view end_tag);
+  ExprPtr parse_block_filter();
+  // A body with a scope of its own, in which break, continue and outer conditions do not count.
+  Body parse_scoped_body(std::string_view end_tag, int opened_line);
 
   // expressions (parser_expr.cpp)
   ExprPtr parse_expression(bool with_condition = true);
@@ -120,6 +123,8 @@ class Parser {
   int loop_depth_ = 0;  // break and continue need one
   int conditional_ =
       0;  // inside an if, unknown filters and tests are an error only when reached, as in Jinja
+  // Filters and tests that do not exist. An inline `if` forgives those inside it once it is seen to be one.
+  std::vector<TemplateError> unknown_;
   std::vector<MacroStmt*> macros_;  // being parsed, outermost first
   ParsedTemplate result_;
 };

@@ -67,6 +67,7 @@ ExprPtr Parser::parse_tuple(bool with_condition, bool parenthesized, std::string
 }
 
 ExprPtr Parser::parse_conditional() {
+  const std::size_t unknown_before = unknown_.size();
   ExprPtr value = parse_or();
   while (at_name("if")) {
     auto node = std::make_unique<ConditionalExpr>(line());
@@ -77,6 +78,7 @@ ExprPtr Parser::parse_conditional() {
       node->otherwise = parse_conditional();
     }
     node->then = std::move(value);
+    unknown_.resize(unknown_before);
     set_depth(*node, {node->condition.get(), node->then.get(), node->otherwise.get()});
     value = std::move(node);
   }
@@ -354,7 +356,7 @@ ExprPtr Parser::parse_filter_chain(ExprPtr node) {
     filter->name = take_name();
     while (skip_operator(".")) filter->name += "." + take_name();
     if (conditional_ == 0 && !find_filter(filter->name))
-      fail_at(filter->line, "no filter named '{}'", filter->name);
+      unknown_.push_back({fmt::format("no filter named '{}'", filter->name), filter->line});
     if (at_operator("(")) filter->arguments = parse_arguments();
     filter->value = std::move(node);
     set_depth(*filter, filter->arguments, filter->value.get());
@@ -369,7 +371,8 @@ ExprPtr Parser::parse_test(ExprPtr node) {
   auto test = std::make_unique<FilterExpr>(ExprKind::kTest, at_line);
   test->name = take_name();
   while (skip_operator(".")) test->name += "." + take_name();
-  if (conditional_ == 0 && !find_test(test->name)) fail_at(at_line, "no test named '{}'", test->name);
+  if (conditional_ == 0 && !find_test(test->name))
+    unknown_.push_back({fmt::format("no test named '{}'", test->name), at_line});
   const TokenKind kind = current().kind;
   const bool operand = kind == TokenKind::kString || kind == TokenKind::kInteger ||
                        kind == TokenKind::kFloat || at_operator("[") || at_operator("{") ||
