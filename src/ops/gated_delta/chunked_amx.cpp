@@ -1,8 +1,8 @@
 // The chunked form on AMX tiles: every product takes bf16 factors and adds in float32; decays, the triangular
 // solve and the carried state are float32. A product is a grid of 32 x 32 blocks, four accumulator tiles
 // each. Everything that a tile is loaded from lies tile by tile, 1 KiB each, whatever the matrix: with rows
-// of 256 or 512 bytes a tile's 16 rows share few sets of the L1 cache, and the products ran at half the
-// speed.
+// of 256 or 512 bytes a tile's 16 rows share few sets of the L1 cache, which cost 7% of the whole. At 18% of
+// one core's AMX peak (docs/kernels-cpu-delta.md says where the rest goes).
 //   first factors    [rows / 16][inner / 32] tiles of 16 rows x 32 bf16
 //   second factors   [columns / 16][inner / 32] tiles of 16 interleaved pairs of rows (k, k + 1) x 16 columns
 //   float32 results  [columns / 16] panels of [rows] x 16 columns
@@ -135,8 +135,7 @@ class ChunkedAmx {
   }
 
   // Value columns do not depend on each other: 32 of them go through all steps before the next 32, so that
-  // what lies between two products stays in the L1 cache. With all columns in each step, L2 traffic was half
-  // of the time.
+  // what lies between two products takes 40 KB of scratch instead of 160. As fast as all columns per step.
   void head(int64_t row, int n, int64_t hv, int64_t m, const Decays& d) {
     const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(Dk_));
     lower_triangles<V>(d, panels(kk_), panels(qk_), scale, M_, P_);
