@@ -23,6 +23,9 @@ namespace quire::gemm {
 namespace {
 
 constexpr int64_t kTileBytes = 1024;
+// Short chunks let the products of one overlap the decoding of the next: Q8_0 gains a quarter over 256
+// columns.
+constexpr int64_t kShortChunk = 128;
 constexpr int64_t kStreamSteps = kDecodeChunk / 32;  // tiles of K decoded at a time for few tokens: 2 x 8 KiB
 constexpr int64_t kBlockSteps = 16;                  // and for many: 2 x 16 KiB
 constexpr int64_t kBlockTiles = 32;                  // token tiles that share decoded weights
@@ -114,20 +117,23 @@ struct RowTile {
   const std::byte* first = nullptr;
   int64_t row_bytes = 0;
   int rows = 0;
-  bool direct = false;  // tiles can be loaded from the file's bytes
+  bool direct = false;           // tiles can be loaded from the file's bytes
+  int64_t chunk = kDecodeChunk;  // columns decoded at a time for few tokens
 
   RowTile(const Weight& w, int64_t expert, int64_t row)
       : decode(find_decoder(w.dtype)),
         first(w.row(row, expert)),
         row_bytes(w.row_bytes()),
         rows(static_cast<int>(w.rows - row < 16 ? w.rows - row : 16)),
-        direct(w.dtype == DType::kBF16 && rows == 16) {}
+        direct(w.dtype == DType::kBF16 && rows == 16),
+        chunk(direct || dtype_info(w.dtype).block_elems > kShortChunk ? kDecodeChunk : kShortChunk) {}
 };
 
 int64_t scratch_bytes(int64_t panels, int64_t tokens, int64_t) {
   const int64_t tiles = (tokens + 15) / 16;
   const int64_t c = (tiles < kBlockTiles ? tiles : kBlockTiles) * panels * 2;
-  return (2 * kBlockSteps + (c > 2 ? c : 2)) * kTileBytes;
+  return ((2 * kBlockSteps > 4 * kStreamSteps ? 2 * kBlockSteps : 4 * kStreamSteps) + (c > 2 ? c : 2)) *
+         kTileBytes;
 }
 
 // Where the A tiles of a row tile are found: `stride` bytes from row to row, `step` from tile to tile.
@@ -144,24 +150,35 @@ Tiles tiles_of(const RowTile& r, int64_t begin, int64_t count, bool may_be_direc
   return {scratch, 64, kTileBytes};
 }
 
-// Asks for the bytes of a chunk some way ahead of the one in work: in the same rows or, past their end, in
-// the rows of the next panel. (Asking for the next panel in the order of its addresses instead made BF16 a
-// third slower.)
+// Asks for the weights of later chunks. BF16 tiles: the same rows some way ahead or, past their end, those of
+// the next panel. Block formats, whose rows are short: the next panel in the order of its addresses, a share
+// with each chunk.
 constexpr int64_t kAheadBytes = 1024;
-void prefetch_ahead(const RowTile& r, int64_t begin_byte, int64_t count_bytes, int64_t panel_rows) {
-  int64_t at = begin_byte + kAheadBytes;
-  if (at >= r.row_bytes) at += (panel_rows - 1) * r.row_bytes;
-  for (int i = 0; i < r.rows; ++i) {
-    const char* p = reinterpret_cast<const char*>(r.first + i * r.row_bytes + at);
-    for (int64_t b = 0; b < count_bytes; b += 64) _mm_prefetch(p + b, _MM_HINT_T0);
+void prefetch_ahead(const RowTile& r, int64_t k, int64_t count, int64_t cols, int64_t panel_rows) {
+  const char* const first = reinterpret_cast<const char*>(r.first);
+  if (!r.direct) {
+    const int64_t bytes = 16 * r.row_bytes;
+    const char* const next = first + panel_rows * r.row_bytes;
+    for (int64_t b = bytes * k / cols / 64 * 64; b < bytes * (k + count) / cols; b += 64)
+      _mm_prefetch(next + b, _MM_HINT_T0);
+    return;
   }
+  int64_t at = 2 * k + kAheadBytes;
+  if (at >= r.row_bytes) at += (panel_rows - 1) * r.row_bytes;
+  for (int i = 0; i < 16; ++i)
+    for (int64_t b = 0; b < 2 * count; b += 64) _mm_prefetch(first + i * r.row_bytes + at + b, _MM_HINT_T0);
 }
 
-// C (2 row tiles) += A B over `steps` tiles.
+// C (2 row tiles) += A B over `steps` tiles. With kAhead, B comes from the second-level cache: asking for the
+// tile two steps on takes a product from 24 cycles to 19.
+template <bool kAhead>
 inline void multiply(const Tiles& a0, const Tiles& a1, const std::byte* b, int64_t b_step, int64_t steps) {
   const size_t b_stride = static_cast<size_t>(b_step / 16);
   for (int64_t s = 0; s < steps; ++s) {
     _tile_loadd(6, b + s * b_step, b_stride);
+    if constexpr (kAhead)
+      for (int i = 0; i < 16; ++i)
+        _mm_prefetch(reinterpret_cast<const char*>(b + (s + 2) * b_step + i * 64), _MM_HINT_T0);
     _tile_loadd(4, a0.at + s * a0.step, static_cast<size_t>(a0.stride));
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(4, a1.at + s * a1.step, static_cast<size_t>(a1.stride));
@@ -169,23 +186,33 @@ inline void multiply(const Tiles& a0, const Tiles& a1, const std::byte* b, int64
   }
 }
 
-// Up to 16 tokens: the weights stream by once. result(token tile, C of the first row tile, C of the second),
-// rows of 16 floats.
+// Up to 16 tokens: the weights stream by once. The next chunk is decoded before the current one is
+// multiplied, so that products and decoding overlap and tile loads do not wait for stores. result(token tile,
+// C of the first row tile, C of the second), rows of 16 floats.
 template <class Result>
 void stream_panel(const RowTile& r0, const RowTile& r1, int64_t panel_rows, const Packed& x,
                   std::byte* scratch, Result&& result) {
-  const int64_t b_step = 64 * width_of(x.rows);
+  const int64_t b_step = 64 * width_of(x.rows), chunk = r0.chunk > r1.chunk ? r0.chunk : r1.chunk;
   std::byte* const decoded = scratch + 2 * kTileBytes;
+  struct Chunk {
+    Tiles a0, a1;
+  };
+  const auto decode = [&](int64_t k) {
+    const int64_t count = x.cols - k < chunk ? x.cols - k : chunk;
+    prefetch_ahead(r0, k, count, x.cols, panel_rows);
+    prefetch_ahead(r1, k, count, x.cols, panel_rows);
+    std::byte* const to = decoded + k / chunk % 2 * 2 * kStreamSteps * kTileBytes;
+    return Chunk{tiles_of(r0, k, count, true, to),
+                 tiles_of(r1, k, count, true, to + kStreamSteps * kTileBytes)};
+  };
   _tile_zero(0);
   _tile_zero(1);
-  for (int64_t k = 0; k < x.cols; k += kDecodeChunk) {
-    const int64_t count = x.cols - k < kDecodeChunk ? x.cols - k : kDecodeChunk;
-    const int64_t begin_byte = r0.row_bytes * k / x.cols, bytes = r0.row_bytes * count / x.cols;
-    prefetch_ahead(r0, begin_byte, bytes, panel_rows);
-    prefetch_ahead(r1, begin_byte, bytes, panel_rows);
-    const Tiles a0 = tiles_of(r0, k, count, true, decoded);
-    const Tiles a1 = tiles_of(r1, k, count, true, decoded + kStreamSteps * kTileBytes);
-    multiply(a0, a1, x.data + k / 32 * b_step, b_step, steps_of(count));
+  Chunk now = decode(0);
+  for (int64_t k = 0; k < x.cols; k += chunk) {
+    const Chunk next = k + chunk < x.cols ? decode(k + chunk) : now;
+    const int64_t count = x.cols - k < chunk ? x.cols - k : chunk;
+    multiply<false>(now.a0, now.a1, x.data + k / 32 * b_step, b_step, steps_of(count));
+    now = next;
   }
   float* const c = reinterpret_cast<float*>(scratch);
   _tile_stored(0, c, 64);
@@ -216,7 +243,8 @@ void block_panels(int64_t count, RowTiles&& row_tiles, const Packed& x, std::byt
             _tile_loadd(0, c, 64);
             _tile_loadd(1, c + 256, 64);
           }
-          multiply(a0, a1, x.data + (first + t) * tile_stride(x) + k / 32 * kStep, kStep, steps_of(cols));
+          multiply<true>(a0, a1, x.data + (first + t) * tile_stride(x) + k / 32 * kStep, kStep,
+                         steps_of(cols));
           _tile_stored(0, c, 64);
           _tile_stored(1, c + 256, 64);
         }

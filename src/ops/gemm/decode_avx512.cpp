@@ -7,8 +7,6 @@
 
 #include <cstring>
 
-#include "quant/format.h"
-
 namespace quire::gemm {
 namespace {
 
@@ -92,11 +90,28 @@ void decode_nvfp4(const std::byte* first, int64_t row_bytes, int rows, int64_t b
   }
 }
 
-// 16 bytes of codes: weights 0..15 in the low nibbles, 16..31 in the high ones. Bit 4 of an index is left
-// over from the other nibble, so the table holds the 16 values twice.
-__m512i split_halves(const std::byte* codes, __m256i table) {
+// 16 bytes of codes: weights 0..15 in the low nibbles, 16..31 in the high ones. Bits above the nibble are
+// left over.
+__m512i split_halves(const std::byte* codes) {
   const __m256i c = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
-  return _mm512_permutexvar_epi16(both(c, _mm256_srli_epi16(c, 4)), _mm512_broadcast_i64x4(table));
+  return both(c, _mm256_srli_epi16(c, 4));
+}
+// Tables of 16 lie in a register twice, so that bit 4 of an index, left over from the other nibble, does not
+// matter.
+__m512i twice(__m256i table) {
+  return _mm512_broadcast_i64x4(table);
+}
+__m512 counting(float from) {
+  return _mm512_add_ps(_mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+                       _mm512_set1_ps(from));
+}
+// slope * code + offset for the codes of `codes`, rounded to bf16.
+__m512i table16(__m512 codes, __m512 slope, __m512 offset) {
+  return twice((__m256i)_mm512_cvtneps_pbh(_mm512_fmadd_ps(codes, slope, offset)));
+}
+__m512i table32(__m512 low, __m512 high, __m512 slope, __m512 offset) {
+  return (__m512i)_mm512_cvtne2ps_pbh(_mm512_fmadd_ps(high, slope, offset),
+                                      _mm512_fmadd_ps(low, slope, offset));
 }
 
 void decode_mxfp4(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
@@ -105,7 +120,8 @@ void decode_mxfp4(const std::byte* first, int64_t row_bytes, int rows, int64_t b
     const std::byte* block = first + r * row_bytes + begin / 32 * 17;
     uint16_t* to = tiles + r * 32;
     for (int64_t k = 0; k < count; k += 32, block += 17, to += kTileElems)
-      _mm512_store_si512(to, split_halves(block + 1, table_row(kMxfp4, *bytes(block))));
+      _mm512_store_si512(
+          to, _mm512_permutexvar_epi16(split_halves(block + 1), twice(table_row(kMxfp4, *bytes(block)))));
   }
 }
 
@@ -116,15 +132,131 @@ __m512 broadcast_half(const std::byte* at) {
   return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<short>(h)));
 }
 
-void decode_q4_0(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
-                 uint16_t* tiles) {
-  const __m512 codes = _mm512_set_ps(7, 6, 5, 4, 3, 2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8);
+// Q4_0 and Q4_1: a half d, for Q4_1 a half m, 16 bytes of codes.
+template <bool kOffset>
+void decode_q4(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
+               uint16_t* tiles) {
+  constexpr int64_t kBlock = kOffset ? 20 : 18;
+  const __m512 codes = counting(kOffset ? 0.0f : -8.0f);
   for (int r = 0; r < rows; ++r) {
-    const std::byte* block = first + r * row_bytes + begin / 32 * 18;
+    const std::byte* block = first + r * row_bytes + begin / 32 * kBlock;
     uint16_t* to = tiles + r * 32;
-    for (int64_t k = 0; k < count; k += 32, block += 18, to += kTileElems) {
-      const __m256bh values = _mm512_cvtneps_pbh(_mm512_mul_ps(codes, broadcast_half(block)));
-      _mm512_store_si512(to, split_halves(block + 2, (__m256i)values));
+    for (int64_t k = 0; k < count; k += 32, block += kBlock, to += kTileElems) {
+      const __m512 offset = kOffset ? broadcast_half(block + 2) : _mm512_setzero_ps();
+      const __m512i table = table16(codes, broadcast_half(block), offset);
+      _mm512_store_si512(to, _mm512_permutexvar_epi16(split_halves(block + kBlock - 16), table));
+    }
+  }
+}
+
+// Q5_0 and Q5_1: the same with 32 bits, one more for each code, before the bytes of codes.
+template <bool kOffset>
+void decode_q5(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
+               uint16_t* tiles) {
+  constexpr int64_t kBlock = kOffset ? 24 : 22;
+  const __m512 low = counting(kOffset ? 0.0f : -16.0f), high = counting(kOffset ? 16.0f : 0.0f);
+  const __m512i nibble = _mm512_set1_epi16(15), fifth = _mm512_set1_epi16(16);
+  for (int r = 0; r < rows; ++r) {
+    const std::byte* block = first + r * row_bytes + begin / 32 * kBlock;
+    uint16_t* to = tiles + r * 32;
+    for (int64_t k = 0; k < count; k += 32, block += kBlock, to += kTileElems) {
+      const __m512 offset = kOffset ? broadcast_half(block + 2) : _mm512_setzero_ps();
+      const __m512i table = table32(low, high, broadcast_half(block), offset);
+      uint32_t bits;
+      std::memcpy(&bits, block + kBlock - 20, 4);
+      const __m512i c = _mm512_and_si512(split_halves(block + kBlock - 16), nibble);
+      _mm512_store_si512(to, _mm512_permutexvar_epi16(_mm512_mask_add_epi16(c, bits, c, fifth), table));
+    }
+  }
+}
+
+// Q4_K and Q5_K: 256 weights in 8 sub-blocks with scales and minima of 6 bits, packed in 12 bytes.
+struct SubScales {
+  alignas(32) float slope[8];   // d * scale
+  alignas(32) float offset[8];  // -dmin * minimum
+};
+void load_sub_scales(const std::byte* block, SubScales& s) {
+  uint32_t u[3];
+  std::memcpy(u, block + 4, 12);
+  const uint32_t six = 0x3f3f3f3f, four = 0x0f0f0f0f, top = 0x30303030;
+  const uint64_t scales = (u[0] & six) | static_cast<uint64_t>((u[2] & four) | (u[0] >> 2 & top)) << 32;
+  const uint64_t minima = (u[1] & six) | static_cast<uint64_t>((u[2] >> 4 & four) | (u[1] >> 2 & top)) << 32;
+  const auto widen = [](uint64_t v) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(v))));
+  };
+  const __m256 d = _mm512_castps512_ps256(broadcast_half(block));
+  const __m256 dmin = _mm512_castps512_ps256(broadcast_half(block + 2));
+  _mm256_store_ps(s.slope, _mm256_mul_ps(d, widen(scales)));
+  _mm256_store_ps(s.offset, _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(dmin, widen(minima))));
+}
+__m512i words_of(const std::byte* at) {
+  return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+}
+
+template <bool kFifthBit>
+void decode_q45_k(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
+                  uint16_t* tiles) {
+  constexpr int64_t kBlock = kFifthBit ? 176 : 144, kCodes = kFifthBit ? 48 : 16;
+  const __m512 low = counting(0), high = counting(16);
+  const __m512i fifth = _mm512_set1_epi16(16);
+  SubScales s;
+  for (int r = 0; r < rows; ++r) {
+    const std::byte* block = first + r * row_bytes + begin / 256 * kBlock;
+    uint16_t* to = tiles + r * 32;
+    for (int64_t k = 0; k < count; k += 256, block += kBlock) {
+      load_sub_scales(block, s);
+      // Bit j of a byte is the fifth bit of sub-block j; shifted left by 4, it walks down to bit 4.
+      __m512i bits = kFifthBit ? _mm512_slli_epi16(words_of(block + 16), 4) : _mm512_setzero_si512();
+      for (int j = 0; j < 8; ++j, to += kTileElems) {
+        __m512i c = words_of(block + kCodes + j / 2 * 32);
+        if (j % 2 == 1) c = _mm512_srli_epi16(c, 4);
+        const __m512 slope = _mm512_set1_ps(s.slope[j]), offset = _mm512_set1_ps(s.offset[j]);
+        if constexpr (kFifthBit) {
+          c = _mm512_ternarylogic_epi64(fifth, bits, c, 0xCA);  // fifth ? bits : c
+          bits = _mm512_srli_epi16(bits, 1);
+          _mm512_store_si512(to, _mm512_permutexvar_epi16(c, table32(low, high, slope, offset)));
+        } else {
+          _mm512_store_si512(to, _mm512_permutexvar_epi16(c, table16(low, slope, offset)));
+        }
+      }
+    }
+  }
+}
+
+// Q6_K: 256 weights of 6 bits: 128 bytes with the low four of each, 64 with the upper two, 16 signed scales,
+// d.
+void decode_q6_k(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
+                 uint16_t* tiles) {
+  constexpr int64_t kBlock = 210;
+  const __m256i nibble = _mm256_set1_epi8(15), upper = _mm256_set1_epi8(48), middle = _mm256_set1_epi8(32);
+  alignas(64) float scales[16];
+  const auto load = [](const std::byte* at) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+  };
+  const auto widen = [](__m128i q, float scale) {
+    return _mm512_mul_ps(_mm512_set1_ps(scale), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)));
+  };
+  for (int r = 0; r < rows; ++r) {
+    const std::byte* block = first + r * row_bytes + begin / 256 * kBlock;
+    uint16_t* to = tiles + r * 32;
+    for (int64_t k = 0; k < count; k += 256, block += kBlock) {
+      const __m128i sc = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192));
+      _mm512_store_ps(
+          scales, _mm512_mul_ps(broadcast_half(block + 208), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sc))));
+      for (int h = 0; h < 2; ++h)
+        for (int g = 0; g < 4; ++g, to += kTileElems) {
+          __m256i lo = load(block + 64 * h + 32 * (g & 1));
+          if (g >= 2) lo = _mm256_srli_epi16(lo, 4);
+          // The two bits of group g end up in bits 4 and 5.
+          const __m256i qh = load(block + 128 + 32 * h);
+          const __m256i hi = g < 2 ? _mm256_slli_epi16(qh, 4 - 2 * g) : _mm256_srli_epi16(qh, 2 * g - 4);
+          const __m256i q = _mm256_sub_epi8(
+              _mm256_or_si256(_mm256_and_si256(lo, nibble), _mm256_and_si256(hi, upper)), middle);
+          const float* s = scales + 8 * h + 2 * g;
+          const __m512bh two = _mm512_cvtne2ps_pbh(widen(_mm256_extracti128_si256(q, 1), s[1]),
+                                                   widen(_mm256_castsi256_si128(q), s[0]));
+          _mm512_store_si512(to, (__m512i)two);
+        }
     }
   }
 }
@@ -159,23 +291,6 @@ void decode_bf16(const std::byte* first, int64_t row_bytes, int rows, int64_t be
   }
 }
 
-// Any other format: the reference decoder, then one rounding.
-template <DType kType>
-void decode_any(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
-                uint16_t* tiles) {
-  alignas(64) float values[kDecodeChunk];
-  for (int r = 0; r < rows; ++r) {
-    for (int64_t k = 0; k < count; k += kDecodeChunk) {
-      const int64_t n = count - k < kDecodeChunk ? count - k : kDecodeChunk;
-      quant::decode_row(kType, first + r * row_bytes + dtype_bytes(kType, begin + k), n, values);
-      for (int64_t i = 0; i < n; i += 32) {
-        const __m512bh two = _mm512_cvtne2ps_pbh(_mm512_load_ps(values + i + 16), _mm512_load_ps(values + i));
-        _mm512_store_si512(tiles + (k + i) / 32 * kTileElems + r * 32, (__m512i)two);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 DecodeTiles find_decoder(DType type) {
@@ -189,19 +304,19 @@ DecodeTiles find_decoder(DType type) {
     case DType::kQ8_0:
       return decode_q8_0;
     case DType::kQ4_0:
-      return decode_q4_0;
+      return decode_q4<false>;
     case DType::kQ4_1:
-      return decode_any<DType::kQ4_1>;
+      return decode_q4<true>;
     case DType::kQ5_0:
-      return decode_any<DType::kQ5_0>;
+      return decode_q5<false>;
     case DType::kQ5_1:
-      return decode_any<DType::kQ5_1>;
+      return decode_q5<true>;
     case DType::kQ4_K:
-      return decode_any<DType::kQ4_K>;
+      return decode_q45_k<false>;
     case DType::kQ5_K:
-      return decode_any<DType::kQ5_K>;
+      return decode_q45_k<true>;
     case DType::kQ6_K:
-      return decode_any<DType::kQ6_K>;
+      return decode_q6_k;
     default:
       return nullptr;
   }
