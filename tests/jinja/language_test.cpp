@@ -244,8 +244,9 @@ TEST(Jinja, StringMethods) {
 }
 
 TEST(Jinja, Globals) {
-  check({{"{{ range(2, 8, 3)|list }}{{ range(3)|length }}{{ range(5, 0, -2)|list }}{{ dict(a=1) }}",
-          "[2, 5]3[5, 3, 1]{'a': 1}"},
+  check({{"{{ range(2, 8, 3)|list }}{{ range(3)|length }}{{ range(5, 0, -2)|list }}{{ dict(a=1) }}{{ "
+          "range(3, 0, -1)[::2] }}",
+          "[2, 5]3[5, 3, 1]{'a': 1}range(3, 0, -2)"},
          {"{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current }}{% set j = "
           "joiner('|') %}{{ j() }}{{ j() }}",
           "abab|"},

@@ -133,7 +133,7 @@ std::optional<std::int64_t> slice_bound(const Value& v) {
 }
 
 struct SliceRange {
-  std::int64_t start, step, count;
+  std::int64_t start, stop, step, count;
 };
 
 // The elements that [start:stop:step] takes from `size` elements, by Python's rules.
@@ -150,7 +150,7 @@ SliceRange resolve(const Value& start, const Value& stop, const Value& step, std
   };
   const std::int64_t from = clamp(start, stride < 0 ? high : low);
   const std::int64_t to = clamp(stop, stride < 0 ? low : high);
-  return {from, stride, Range(from, to, stride).count};
+  return {from, to, stride, Range(from, to, stride).count};
 }
 
 Value slice_string(Budget& budget, const Value& v, const Value& start, const Value& stop, const Value& step) {
@@ -195,7 +195,7 @@ Value slice(Budget& budget, const Value& v, const Value& start, const Value& sto
     const SliceRange r = resolve(start, stop, step, range.count);
     const __int128 from = static_cast<__int128>(range.start) + static_cast<__int128>(r.start) * range.step;
     const __int128 stride = static_cast<__int128>(range.step) * r.step;
-    const __int128 to = from + stride * r.count;
+    const __int128 to = static_cast<__int128>(range.start) + static_cast<__int128>(r.stop) * range.step;
     for (const __int128 x : {from, stride, to}) {
       if (x < INT64_MIN || x > INT64_MAX) fail("the slice of this range does not fit 64 bits");
     }
