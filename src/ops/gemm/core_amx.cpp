@@ -8,9 +8,9 @@
 // from memory. Above, a block of panels shares each chunk of the tokens, which stays in the second-level
 // cache, and a panel's chunk of decoded weights meets all token tiles from the first-level cache.
 //
-// Two C tiles and one register each for A and B: with a busy neighbour on the other hyperthread the tile
-// registers are not renamed any more, and the usual two by two tiles take 80 cycles per product against 37
-// here; alone it is 18 against 19 (Sapphire Rapids).
+// Two C tiles and one register each for A and B. The usual two by two tiles are as fast on a quiet machine
+// (28 cycles a product in this loop, 18 being the peak), but on a host whose other hyperthreads are busy they
+// fall to 97, this shape to 45 (Sapphire Rapids; docs/kernels-cpu.md).
 #include <immintrin.h>
 
 #include <utility>
@@ -27,7 +27,7 @@ constexpr int64_t kTileBytes = 1024;
 // columns.
 constexpr int64_t kShortChunk = 128;
 constexpr int64_t kStreamSteps = kDecodeChunk / 32;  // tiles of K decoded at a time for few tokens: 2 x 8 KiB
-constexpr int64_t kBlockSteps = 16;                  // and for many: 2 x 16 KiB
+constexpr int64_t kBlockSteps = 8;                   // and for many
 constexpr int64_t kBlockTiles = 32;                  // token tiles that share decoded weights
 
 int64_t steps_of(int64_t cols) {
@@ -150,35 +150,24 @@ Tiles tiles_of(const RowTile& r, int64_t begin, int64_t count, bool may_be_direc
   return {scratch, 64, kTileBytes};
 }
 
-// Asks for the weights of later chunks. BF16 tiles: the same rows some way ahead or, past their end, those of
-// the next panel. Block formats, whose rows are short: the next panel in the order of its addresses, a share
-// with each chunk.
+// Asks for the weights of a chunk some way ahead: in the same rows or, past their end, in those of the next
+// panel.
 constexpr int64_t kAheadBytes = 1024;
 void prefetch_ahead(const RowTile& r, int64_t k, int64_t count, int64_t cols, int64_t panel_rows) {
-  const char* const first = reinterpret_cast<const char*>(r.first);
-  if (!r.direct) {
-    const int64_t bytes = 16 * r.row_bytes;
-    const char* const next = first + panel_rows * r.row_bytes;
-    for (int64_t b = bytes * k / cols / 64 * 64; b < bytes * (k + count) / cols; b += 64)
-      _mm_prefetch(next + b, _MM_HINT_T0);
-    return;
-  }
-  int64_t at = 2 * k + kAheadBytes;
+  const int64_t bytes = r.row_bytes * count / cols;
+  int64_t at = r.row_bytes * k / cols + kAheadBytes;
   if (at >= r.row_bytes) at += (panel_rows - 1) * r.row_bytes;
-  for (int i = 0; i < 16; ++i)
-    for (int64_t b = 0; b < 2 * count; b += 64) _mm_prefetch(first + i * r.row_bytes + at + b, _MM_HINT_T0);
+  for (int i = 0; i < r.rows; ++i) {
+    const char* const p = reinterpret_cast<const char*>(r.first + i * r.row_bytes + at);
+    for (int64_t b = 0; b < bytes; b += 64) _mm_prefetch(p + b, _MM_HINT_T0);
+  }
 }
 
-// C (2 row tiles) += A B over `steps` tiles. With kAhead, B comes from the second-level cache: asking for the
-// tile two steps on takes a product from 24 cycles to 19.
-template <bool kAhead>
+// C (2 row tiles) += A B over `steps` tiles. (Asking for B ahead of time costs more than it gains.)
 inline void multiply(const Tiles& a0, const Tiles& a1, const std::byte* b, int64_t b_step, int64_t steps) {
   const size_t b_stride = static_cast<size_t>(b_step / 16);
   for (int64_t s = 0; s < steps; ++s) {
     _tile_loadd(6, b + s * b_step, b_stride);
-    if constexpr (kAhead)
-      for (int i = 0; i < 16; ++i)
-        _mm_prefetch(reinterpret_cast<const char*>(b + (s + 2) * b_step + i * 64), _MM_HINT_T0);
     _tile_loadd(4, a0.at + s * a0.step, static_cast<size_t>(a0.stride));
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(4, a1.at + s * a1.step, static_cast<size_t>(a1.stride));
@@ -211,7 +200,7 @@ void stream_panel(const RowTile& r0, const RowTile& r1, int64_t panel_rows, cons
   for (int64_t k = 0; k < x.cols; k += chunk) {
     const Chunk next = k + chunk < x.cols ? decode(k + chunk) : now;
     const int64_t count = x.cols - k < chunk ? x.cols - k : chunk;
-    multiply<false>(now.a0, now.a1, x.data + k / 32 * b_step, b_step, steps_of(count));
+    multiply(now.a0, now.a1, x.data + k / 32 * b_step, b_step, steps_of(count));
     now = next;
   }
   float* const c = reinterpret_cast<float*>(scratch);
@@ -243,8 +232,7 @@ void block_panels(int64_t count, RowTiles&& row_tiles, const Packed& x, std::byt
             _tile_loadd(0, c, 64);
             _tile_loadd(1, c + 256, 64);
           }
-          multiply<true>(a0, a1, x.data + (first + t) * tile_stride(x) + k / 32 * kStep, kStep,
-                         steps_of(cols));
+          multiply(a0, a1, x.data + (first + t) * tile_stride(x) + k / 32 * kStep, kStep, steps_of(cols));
           _tile_stored(0, c, 64);
           _tile_stored(1, c + 256, 64);
         }
