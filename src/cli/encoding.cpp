@@ -1,0 +1,76 @@
+#include "cli/encoding.h"
+
+#include <array>
+
+#include "quant/format.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr std::array<DType, 7> kEncodable = {DType::kF32,  DType::kF16,   DType::kBF16, DType::kQ8_0,
+                                             DType::kQ4_0, DType::kMXFP4, DType::kNVFP4};
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace
+
+TensorRole tensor_role(std::string_view name, int n_dims) {
+  if (n_dims < 2 || n_dims > 3 || !name.ends_with(".weight")) return TensorRole::kKept;
+  if (contains(name, "norm") || contains(name, "ffn_gate_inp") || contains(name, "ssm_conv1d"))
+    return TensorRole::kKept;
+  if (name == "token_embd.weight" || name == "output.weight" || contains(name, "nextn.embed_tokens") ||
+      contains(name, "nextn.shared_head_head"))
+    return TensorRole::kHead;
+  return contains(name, ".ffn_") ? TensorRole::kFfn : TensorRole::kProjection;
+}
+
+Result<DType> parse_encodable(std::string_view name) {
+  const auto info = find_dtype(name);
+  if (info && quant::can_encode(info->type)) return info->type;
+  std::string list;
+  for (const DType t : kEncodable) list += fmt::format("{}{}", list.empty() ? "" : ", ", dtype_name(t));
+  return request_error("cannot write type '{}': choose one of {}", name, list);
+}
+
+uint32_t file_type_code(DType mostly) {
+  switch (mostly) {
+    case DType::kF32:
+      return 0;
+    case DType::kF16:
+      return 1;
+    case DType::kQ4_0:
+      return 2;
+    case DType::kQ4_1:
+      return 3;
+    case DType::kQ8_0:
+      return 7;
+    case DType::kQ5_0:
+      return 8;
+    case DType::kQ5_1:
+      return 9;
+    case DType::kQ4_K:
+      return 15;
+    case DType::kQ5_K:
+      return 17;
+    case DType::kQ6_K:
+      return 18;
+    case DType::kBF16:
+      return 32;
+    case DType::kMXFP4:
+      return 38;
+    case DType::kNVFP4:
+      return 39;
+    default:
+      return 1024;  // guessed: readers must look at the tensors
+  }
+}
+
+std::string_view tensor_stem(std::string_view name) {
+  constexpr std::string_view kSuffix = ".weight";
+  if (name.ends_with(kSuffix)) name.remove_suffix(kSuffix.size());
+  return name;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,31 @@
+// Writing models of a chosen type, shared by `quantize` and `synth`: the names of types, which tensors are
+// matrices to encode, and the codes of general.file_type.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/dtype.h"
+#include "core/result.h"
+
+namespace quire::cli {
+
+// What a tensor is for, as far as its type is concerned.
+enum class TensorRole {
+  kKept,        // vectors, norms, routers, convolution taps: small, and precision counts
+  kHead,        // token embedding and output head
+  kFfn,         // feed-forward and expert matrices: most of a model
+  kProjection,  // every other matrix
+};
+TensorRole tensor_role(std::string_view name, int n_dims);
+
+// "q8_0" -> its type; an error that lists what can be written if there is no encoder for it.
+Result<DType> parse_encodable(std::string_view name);
+
+// The informative code "mostly <type>" of general.file_type.
+uint32_t file_type_code(DType mostly);
+
+// "blk.0.ffn_up.weight" -> "blk.0.ffn_up"
+std::string_view tensor_stem(std::string_view name);
+
+}  // namespace quire::cli
