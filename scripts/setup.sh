@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that building and testing Quire needs: those that are missing, and no others.
+#   scripts/setup.sh          compiler, libraries, test and formatting tools
+#   scripts/setup.sh --fuzz   also clang and its sanitizer runtime, for the preset `fuzz`
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build ccache pkg-config
+  nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libutf8proc-dev # the program
+  libgtest-dev libgmock-dev libbenchmark-dev libpcre2-dev                  # its tests and benchmarks
+  clang-format python3                                                     # checks of the sources
+)
+for argument in "$@"; do
+  case "$argument" in
+    --fuzz) packages+=(clang libclang-rt-14-dev) ;;
+    *)
+      echo "setup: unknown argument '$argument'; there is only --fuzz" >&2
+      exit 2
+      ;;
+  esac
+done
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+  echo "setup: this is no Debian system (no apt-get). Install what these Debian 12 packages hold, then build:" >&2
+  echo "  ${packages[*]}" >&2
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) || status=absent
+  [ "$status" = installed ] || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "setup: packages are missing and this is neither root nor a system with sudo. As root, run:" >&2
+    echo "  apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" 2>&1 </dev/null; }
+install_missing() { apt install -y --no-install-recommends "${missing[@]}"; }
+
+# Fresh package lists are fetched only when installing with those at hand fails: none yet, or too old.
+echo "setup: installing ${missing[*]}"
+if ! output=$(install_missing); then
+  echo "setup: updating the package lists"
+  if ! output=$(apt update && install_missing); then
+    echo "$output" >&2
+    echo "setup: apt-get failed (its output is above); the packages needed are: ${missing[*]}" >&2
+    exit 1
+  fi
+fi
