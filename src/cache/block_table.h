@@ -1,0 +1,52 @@
+// The blocks of one sequence, in the order of its positions.
+#pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "cache/block_pool.h"
+#include "ops/op.h"
+
+namespace quire {
+
+// A copy that must happen before the block is written: (source, destination).
+using BlockCopy = std::pair<int32_t, int32_t>;
+
+// Positions [16 i, 16 i + 16) lie in block i of the table. Tables of forked sequences share blocks; a shared
+// block is copied before its first write. Owns its references: the destructor would need the pool, so clear()
+// must be called (checked).
+class BlockTable {
+ public:
+  BlockTable() = default;
+  ~BlockTable() { QUIRE_CHECK(blocks_.empty(), "a block table of {} blocks was dropped", blocks_.size()); }
+  BlockTable(BlockTable&&) noexcept = default;
+  BlockTable& operator=(BlockTable&& o) noexcept {
+    std::swap(blocks_, o.blocks_);
+    return *this;
+  }
+
+  const int32_t* data() const { return blocks_.data(); }
+  std::span<const int32_t> blocks() const { return blocks_; }
+  // Positions that the table covers.
+  int64_t capacity() const { return static_cast<int64_t>(blocks_.size()) * kBlockTokens; }
+
+  // Blocks that reserve() would take from the pool, copies of shared blocks included.
+  int32_t blocks_needed(const BlockPool& pool, int64_t begin, int64_t end) const;
+
+  // Makes positions [begin, end) writable: adds blocks up to `end` and replaces shared blocks in the range by
+  // copies, which are appended to `copies`. False, and no change, when the pool has too few blocks.
+  bool reserve(BlockPool& pool, int64_t begin, int64_t end, std::vector<BlockCopy>& copies);
+
+  // A table with the same blocks; each side copies before it writes.
+  BlockTable fork(BlockPool& pool) const;
+
+  // Gives back the blocks beyond `positions` (rounded up to whole blocks).
+  void truncate(BlockPool& pool, int64_t positions);
+  void clear(BlockPool& pool) { truncate(pool, 0); }
+
+ private:
+  std::vector<int32_t> blocks_;
+};
+
+}  // namespace quire

@@ -1,0 +1,215 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+#include "cache/block_pool.h"
+#include "cache/block_table.h"
+#include "cache/storage.h"
+
+namespace quire {
+namespace {
+
+TEST(BlockPool, HandsOutEveryBlockOnceThenNothing) {
+  BlockPool pool(5);
+  std::set<int32_t> got;
+  for (int i = 0; i < 5; ++i) got.insert(pool.allocate().v);
+  EXPECT_EQ(got, (std::set<int32_t>{0, 1, 2, 3, 4}));
+  EXPECT_FALSE(pool.allocate().valid());
+  EXPECT_TRUE(pool.check().ok());
+}
+
+TEST(BlockPool, FreeBlocksKeepTheirContentUntilReused) {
+  BlockPool pool(2);
+  const BlockId a = pool.allocate();
+  const uint32_t generation = pool.generation(a);
+  pool.release(a);
+  EXPECT_TRUE(pool.revive(a, generation)) << "nothing has overwritten it";
+  pool.release(a);
+  pool.allocate();
+  pool.allocate();  // one of the two is `a`
+  EXPECT_FALSE(pool.revive(a, generation));
+}
+
+TEST(BlockPool, FreeGoesBeforeCachedAndOldestFirst) {
+  BlockPool pool(4);
+  BlockId b[4];
+  for (BlockId& x : b) x = pool.allocate();
+  pool.set_cached(b[0], true);
+  for (int i : {0, 3, 1, 2}) pool.release(b[i]);
+  EXPECT_EQ(pool.cached_count(), 1);
+  EXPECT_EQ(pool.free_count(), 3);
+  EXPECT_EQ(pool.allocate(), b[3]);
+  EXPECT_EQ(pool.allocate(), b[1]);
+  EXPECT_EQ(pool.allocate(), b[2]);
+  EXPECT_EQ(pool.allocate(), b[0]) << "the cached block is taken last";
+  EXPECT_TRUE(pool.check().ok());
+}
+
+TEST(BlockPoolDeathTest, MisuseIsCaught) {
+  BlockPool pool(2);
+  const BlockId a = pool.allocate();
+  pool.release(a);
+  EXPECT_DEATH(pool.release(a), "is not in use");
+  EXPECT_DEATH(pool.retain(a), "is not in use");
+  EXPECT_DEATH(pool.release(BlockId{7}), "block 7 of 2");
+}
+
+TEST(StatePool, SlotsHaveOneOwner) {
+  StatePool pool(2);
+  const StateSlot a = pool.allocate(), b = pool.allocate();
+  EXPECT_NE(a, b);
+  EXPECT_FALSE(pool.allocate().valid());
+  pool.release(a);
+  EXPECT_EQ(pool.allocate(), a);
+  EXPECT_TRUE(pool.check().ok());
+  pool.release(b);
+  EXPECT_DEATH(pool.release(b), "is not in use");
+}
+
+TEST(BlockTable, CopiesASharedBlockBeforeItsFirstWrite) {
+  BlockPool pool(8);
+  std::vector<BlockCopy> copies;
+  BlockTable a;
+  ASSERT_TRUE(a.reserve(pool, 0, 40, copies));  // 3 blocks
+  BlockTable b = a.fork(pool);
+  EXPECT_EQ(pool.used_count(), 3);
+  EXPECT_EQ(b.blocks_needed(pool, 40, 41), 1) << "the last block is shared: a copy";
+  ASSERT_TRUE(b.reserve(pool, 40, 41, copies));
+  ASSERT_EQ(copies.size(), 1u);
+  EXPECT_EQ(copies[0], (BlockCopy{a.blocks()[2], b.blocks()[2]}));
+  EXPECT_EQ(a.blocks()[1], b.blocks()[1]);
+  copies.clear();
+  ASSERT_TRUE(a.reserve(pool, 40, 49, copies));  // now its own again: no copy, one more block
+  EXPECT_TRUE(copies.empty());
+  EXPECT_EQ(pool.used_count(), 5);
+  a.clear(pool);
+  b.clear(pool);
+  EXPECT_EQ(pool.available(), 8);
+}
+
+TEST(BlockTable, FailsWithoutChangeWhenThePoolIsShort) {
+  BlockPool pool(2);
+  std::vector<BlockCopy> copies;
+  BlockTable a;
+  EXPECT_FALSE(a.reserve(pool, 0, 33, copies));
+  EXPECT_EQ(pool.available(), 2);
+  EXPECT_EQ(a.capacity(), 0);
+}
+
+// 10^5 random operations on many tables, against a model that knows what each position's block must contain.
+TEST(BlockTable, RandomOperationsKeepTheBooksAndTheContent) {
+  constexpr uint64_t kSeed = 20260801;
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  std::mt19937_64 rng(kSeed);
+  const auto pick = [&](int n) { return static_cast<int>(rng() % static_cast<uint64_t>(n)); };
+  struct Seq {
+    BlockTable table;
+    std::vector<int> tokens;  // what was written at each position
+  };
+  BlockPool pool(120);
+  std::vector<std::vector<int>> memory(120, std::vector<int>(kBlockTokens, -1));
+  std::vector<Seq> seqs(24);
+  std::map<int32_t, std::pair<uint32_t, std::vector<int>>> remembered;  // freed blocks and their content
+  int writes = 0, refused = 0, forks = 0, revived = 0;
+  for (int step = 0; step < 100000; ++step) {
+    Seq& s = seqs[static_cast<size_t>(pick(24))];
+    switch (std::max(0, pick(16) - 11)) {  // mostly appends: the pool must run out
+      case 0:
+      case 1: {  // append, as a step of decode or a chunk of prefill
+        const int64_t begin = static_cast<int64_t>(s.tokens.size()),
+                      end = begin + 1 + pick(pick(4) == 0 ? 64 : 2);
+        std::vector<BlockCopy> copies;
+        if (!s.table.reserve(pool, begin, end, copies)) {
+          ++refused;
+          break;
+        }
+        for (auto [src, dst] : copies) memory[static_cast<size_t>(dst)] = memory[static_cast<size_t>(src)];
+        for (int64_t p = begin; p < end; ++p) {
+          s.tokens.push_back(step);
+          memory[static_cast<size_t>(s.table.blocks()[static_cast<size_t>(p / 16)])]
+                [static_cast<size_t>(p % 16)] = step;
+        }
+        ++writes;
+        break;
+      }
+      case 2: {  // finish; half of the time remember a block's content
+        if (s.table.capacity() > 0 && pick(2) == 0 && pool.references(BlockId{s.table.blocks()[0]}) == 1) {
+          const BlockId b{s.table.blocks()[0]};
+          remembered[b.v] = {pool.generation(b), memory[static_cast<size_t>(b.v)]};
+          pool.set_cached(b, pick(2) == 0);
+        }
+        s.table.clear(pool);
+        s.tokens.clear();
+        break;
+      }
+      case 3: {  // fork another sequence
+        const Seq& from = seqs[static_cast<size_t>(pick(24))];
+        if (&from == &s) break;
+        s.table.clear(pool);
+        s.table = from.table.fork(pool);
+        s.tokens = from.tokens;
+        ++forks;
+        break;
+      }
+      default: {  // roll back some positions
+        const int64_t keep = static_cast<int64_t>(s.tokens.size()) - pick(20);
+        if (keep < 0) break;
+        s.table.truncate(pool, keep);
+        s.tokens.resize(static_cast<size_t>(keep));
+      }
+    }
+    if (step % 97 == 0) {
+      ASSERT_TRUE(pool.check().ok()) << pool.check().error().message << " at step " << step;
+      for (const Seq& q : seqs)
+        for (size_t p = 0; p < q.tokens.size(); ++p)
+          ASSERT_EQ(memory[static_cast<size_t>(q.table.blocks()[p / 16])][p % 16], q.tokens[p])
+              << "step " << step;
+      if (!remembered.empty()) {
+        auto it = remembered.begin();
+        const BlockId b{it->first};
+        if (pool.references(b) == 0 && pool.revive(b, it->second.first)) {
+          ASSERT_EQ(memory[static_cast<size_t>(b.v)], it->second.second) << "step " << step;
+          pool.release(b);
+          ++revived;
+        }
+        remembered.erase(it);
+      }
+    }
+  }
+  for (Seq& q : seqs) q.table.clear(pool);
+  ASSERT_TRUE(pool.check().ok());
+  EXPECT_EQ(pool.available(), 120);
+  EXPECT_GT(writes, 10000);
+  EXPECT_GT(refused, 100) << "the pool never ran out: the test is too easy";
+  EXPECT_GT(forks, 1000);
+  EXPECT_GT(revived, 5);
+}
+
+TEST(CacheStorage, ReservesWithoutTouching) {
+  CacheShape s{.attention_layers = 2,
+               .kv_heads = 2,
+               .head_dim = 64,
+               .delta_layers = 3,
+               .conv_taps = 3,
+               .conv_channels = 256,
+               .value_heads = 4,
+               .value_dim = 32,
+               .key_dim = 32,
+               .kv_dtype = DType::kBF16};
+  EXPECT_EQ(s.block_bytes(), 2 * 2 * 2 * 16 * 64 * 2);
+  EXPECT_EQ(s.state_bytes(), 3 * 4 * (3 * 256 + 4 * 32 * 32));
+  auto c = CacheStorage::create(s, 100000, 10);
+  ASSERT_TRUE(c.ok());
+  EXPECT_GE(c->reserved_bytes(), 100000 * s.block_bytes());
+  EXPECT_EQ(c->resident_bytes(), 0);
+  c->kv(1).v.row<bf16>(99999)[0] = to_bf16(1.0f);
+  EXPECT_GT(c->resident_bytes(), 0);
+  EXPECT_EQ(c->block_pools().size(), 4u);
+  EXPECT_EQ(c->state_pools().size(), 6u);
+  EXPECT_EQ(c->state(2).state.dim(0), 10);
+}
+
+}  // namespace
+}  // namespace quire
