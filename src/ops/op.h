@@ -64,9 +64,9 @@ void dispatch(std::string_view op, std::span<const Kernel<Args>> table, const Op
   QUIRE_CHECK(false, "{}: no kernel fits", op);
 }
 
-// A weight matrix as it lies in the file: `experts` matrices of [rows, cols], rows packed in blocks along
-// cols.
+// A weight matrix as it lies in the file: `experts` matrices of [rows, cols], rows packed in blocks along cols.
 //   y = scale[e] * W x,  W[r][c] decoded exactly by quant::decode_row; cols is a multiple of the block size.
+// Always address rows through row(): a matrix may be part of a fused tensor (Q, K and V in one, gate and up in one).
 struct Weight {
   DType dtype = DType::kF32;
   const std::byte* data = nullptr;
@@ -74,13 +74,22 @@ struct Weight {
   int64_t cols = 0;  // inputs
   int64_t experts = 1;
   const float* scale = nullptr;  // [experts] or null for 1: the per-tensor factor of NVFP4 files
+  int64_t expert_stride = 0;     // rows from one expert to the next; 0 means `rows`
 
   bool empty() const { return data == nullptr; }
   int64_t row_bytes() const { return dtype_bytes(dtype, cols); }
   const std::byte* row(int64_t r, int64_t expert = 0) const {
-    return data + (expert * rows + r) * row_bytes();
+    return data + (expert * (expert_stride == 0 ? rows : expert_stride) + r) * row_bytes();
   }
   float scale_of(int64_t expert = 0) const { return scale == nullptr ? 1.0f : scale[expert]; }
+  // Rows [begin, begin + count) of every expert.
+  Weight row_slice(int64_t begin, int64_t count) const {
+    Weight w = *this;
+    w.data = row(begin);
+    w.expert_stride = expert_stride == 0 ? rows : expert_stride;
+    w.rows = count;
+    return w;
+  }
 };
 
 // One sequence's part of a step's batch: rows [row, row + count) are its tokens at positions

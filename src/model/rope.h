@@ -1,0 +1,19 @@
+// Rotary frequencies with their scaling applied.
+#pragma once
+
+#include <vector>
+
+#include "model/config.h"
+
+namespace quire {
+
+struct RopeTable {
+  std::vector<float> inv_freq;  // [n_rot / 2]
+  float magnitude = 1.0f;
+};
+
+// theta_j = base^(-2j/n_rot) / divisors[j], then linear or YaRN scaling ("YaRN", arXiv:2309.00071).
+// `divisors` is the file's rope_freqs (Llama 3) or empty.
+RopeTable make_rope_table(const RopeConfig& c, std::span<const float> divisors);
+
+}  // namespace quire

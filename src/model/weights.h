@@ -1,0 +1,76 @@
+// From tensors of a file to weights of a layer: names, shapes and types are checked here, once; the operators
+// only assert.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "core/tensor.h"
+#include "gguf/reader.h"
+#include "model/config.h"
+#include "ops/op.h"
+
+namespace quire {
+
+// Finds tensors by name. Matrices stay where they are mapped; small vectors that are not float32 in the file
+// are converted into memory of the loader's arena, which must live as long as the weights.
+class WeightLoader {
+ public:
+  struct Arena {
+    std::deque<std::vector<float>> vectors;
+    int64_t bytes = 0;
+  };
+  WeightLoader(const gguf::File& file, Arena& arena) : file_(file), arena_(arena) {}
+
+  // `experts` stacked matrices of [rows, cols] (experts 1: a plain matrix), with the factor of "<stem>.scale"
+  // if present.
+  Result<Weight> matrix(const std::string& stem, int64_t rows, int64_t cols, int64_t experts = 1);
+  Result<Weight> optional_matrix(const std::string& stem, int64_t rows, int64_t cols, int64_t experts = 1);
+  // A float32 vector of n elements; an empty Tensor when optional and missing.
+  Result<Tensor> vector(const std::string& name, int64_t n);
+  Result<Tensor> optional_vector(const std::string& name, int64_t n);
+  // A float32 matrix [rows, cols] (convolution taps).
+  Result<Tensor> table(const std::string& name, int64_t rows, int64_t cols);
+
+  // Tensors of the file that nobody asked for.
+  std::vector<std::string> unused() const;
+
+ private:
+  Result<Tensor> floats(const std::string& name, std::initializer_list<int64_t> dims);
+  Result<const float*> scale_of(const std::string& stem, int64_t experts);
+
+  const gguf::File& file_;
+  Arena& arena_;
+  std::unordered_set<std::string> used_;
+};
+
+// A full-attention block's mixer. q holds 2 H d rows (query and gate per head) in hybrid models.
+struct AttentionWeights {
+  Weight q, k, v, out;
+  Tensor q_bias, k_bias, v_bias, out_bias;
+  Tensor q_norm, k_norm;
+};
+
+// A gated-delta-net block's mixer.
+struct DeltaWeights {
+  Weight qkv, z, alpha, beta, out;
+  Tensor conv, a, dt_bias, norm;
+};
+
+// The feed-forward part: dense or experts.
+struct FfnWeights {
+  Weight gate, up, down;
+  Tensor gate_bias, up_bias, down_bias;
+  Weight router;  // empty: dense
+  Weight shared_gate, shared_up, shared_down;
+  Tensor shared_router;
+};
+
+// `prefix` is "blk.N.".
+Result<AttentionWeights> load_attention(WeightLoader& w, const ModelConfig& c, const std::string& prefix);
+Result<DeltaWeights> load_delta(WeightLoader& w, const ModelConfig& c, const std::string& prefix);
+Result<FfnWeights> load_ffn(WeightLoader& w, const ModelConfig& c, const std::string& prefix);
+
+}  // namespace quire
