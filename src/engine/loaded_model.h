@@ -1,0 +1,28 @@
+// A model file made ready: mapping, weights, tokenizer and chat template together.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gguf/reader.h"
+#include "model/model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace quire {
+
+// Immutable after loading; shared by engines and threads. The members depend on each other in this order.
+struct LoadedModel {
+  gguf::File file;
+  std::unique_ptr<Model> model;
+  std::optional<Tokenizer> tokenizer;  // absent when the file holds none: requests then speak tokens only
+  double load_seconds = 0.0;
+
+  explicit LoadedModel(gguf::File f) : file(std::move(f)) {}
+};
+
+// Maps the file, checks every tensor and builds the tokenizer. Weights are used where they are mapped:
+// nothing is copied.
+Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path);
+
+}  // namespace quire

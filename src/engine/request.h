@@ -1,0 +1,45 @@
+// What a caller asks of the engine and what it hears back.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/id.h"
+#include "core/result.h"
+#include "ops/sampling/sampling.h"
+
+namespace quire {
+
+struct Request {
+  std::vector<TokenId> prompt;  // at least one token, each in the vocabulary
+  int64_t max_tokens = 256;     // to generate, at least 1
+  SamplingParams sampling;
+  std::vector<std::string> stop;     // texts that end the generation; never part of the output
+  std::vector<TokenId> stop_tokens;  // tokens that end it, besides the model's end-of-generation tokens
+  bool ignore_eos = false;           // end-of-generation tokens are ordinary tokens
+  bool render_special = false;       // control tokens appear in the text
+};
+
+enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
+std::string_view finish_reason_name(FinishReason r);  // "stop", "length", "cancelled", "error"
+
+// One generated token, or the end of a request. The texts of all events of a request, put together, are its
+// output.
+struct TokenEvent {
+  RequestId request;
+  TokenId token = -1;    // -1 when the event carries only text or the end
+  std::string text;      // whole characters; may be empty while a character or a stop text is incomplete
+  float logprob = 0.0f;  // when asked for
+  std::vector<TokenLogprob> top;
+  FinishReason finish = FinishReason::kNone;
+  std::optional<Error> error;  // with kError
+};
+
+// Called on the thread that runs Engine::step(). Must not call back into the engine except submit() and
+// cancel().
+using Listener = std::function<void(const TokenEvent&)>;
+
+}  // namespace quire

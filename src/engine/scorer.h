@@ -1,0 +1,49 @@
+// Logits of a given text: for perplexity and for comparing models.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "engine/loaded_model.h"
+
+namespace quire {
+
+struct ScorerOptions {
+  Device device = Device::kCpu;
+  int threads = 0;       // 0: all CPUs
+  int64_t window = 512;  // longest sequence
+  KernelChoice kernels;
+};
+
+// Runs one sequence at a time from an empty state. Positions are prefilled in chunks of 64-token multiples,
+// so that the logits of a large vocabulary fit in memory; the chunking does not change them.
+class Scorer {
+ public:
+  static Result<std::unique_ptr<Scorer>> create(std::shared_ptr<const LoadedModel> model,
+                                                ScorerOptions options);
+
+  // Calls `each(position, logits)` for every position in ascending order; logits [V] predict the token after
+  // it.
+  using Each = std::function<void(int64_t position, std::span<const float> logits)>;
+  Status run(std::span<const TokenId> tokens, const Each& each);
+
+  // Sum of -log p(token i | tokens before it) for i = 1 ... n-1, natural logarithm, in float64.
+  Result<double> negative_log_likelihood(std::span<const TokenId> tokens);
+
+  int64_t workspace_bytes() const { return static_cast<int64_t>(workspace_.high_water()); }
+
+ private:
+  Scorer(std::shared_ptr<const LoadedModel> model, ScorerOptions options, CacheStorage storage);
+
+  std::shared_ptr<const LoadedModel> model_;
+  ScorerOptions options_;
+  ThreadPool pool_;
+  Workspace workspace_;
+  CacheStorage storage_;
+  std::vector<int32_t> blocks_;
+};
+
+// log softmax(logits)[token], in float64.
+double log_probability(std::span<const float> logits, TokenId token);
+
+}  // namespace quire
