@@ -27,6 +27,8 @@ int run_program(int argc, char** argv);
 Action add_inspect(CLI::App& app);
 Action add_quantize(CLI::App& app);
 Action add_synth(CLI::App& app);
+Action add_perplexity(CLI::App& app);
+Action add_run(CLI::App& app);
 Action add_test_ops(CLI::App& app);
 Action add_tokenize(CLI::App& app);
 Action add_version(CLI::App& app);

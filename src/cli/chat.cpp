@@ -1,0 +1,70 @@
+// The conversation at the terminal: quire run -m FILE without a prompt.
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/run.h"
+
+namespace quire::cli {
+namespace {
+
+volatile std::sig_atomic_t g_interrupted = 0;
+
+void on_interrupt(int) {
+  if (g_interrupted != 0) std::_Exit(130);
+  g_interrupted = 1;
+}
+
+}  // namespace
+
+void catch_interrupts() {
+  std::signal(SIGINT, on_interrupt);
+}
+
+bool interrupted() {
+  const bool was = g_interrupted != 0;
+  g_interrupted = 0;
+  return was;
+}
+
+Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedModel>& model,
+                        EngineOptions options) {
+  QUIRE_TRY(const std::unique_ptr<Engine> engine, Engine::create(model, std::move(options)));
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  if (!o.system.empty()) messages.push_back({{"role", "system"}, {"content", o.system}});
+  const nlohmann::ordered_json first = messages;
+  std::fprintf(stderr, "%s. /clear starts anew, /exit or Ctrl-D ends, Ctrl-C stops an answer.\n",
+               model->model->config().name.empty() ? "Chat" : model->model->config().name.c_str());
+  catch_interrupts();
+  std::string line;
+  for (;;) {
+    std::fprintf(stderr, "> ");
+    if (!std::getline(std::cin, line)) break;
+    if (line == "/exit" || line == "/quit") break;
+    if (line == "/clear") {
+      messages = first;
+      continue;
+    }
+    if (line.empty()) continue;
+    messages.push_back({{"role", "user"}, {"content", line}});
+    QUIRE_TRY(std::vector<TokenId> tokens, encode_chat(*model, messages, o.think));
+    QUIRE_TRY(Request request, o.request(std::move(tokens)));
+    const Output out = generate(*engine, std::move(request), [](const TokenEvent& e) {
+      std::fwrite(e.text.data(), 1, e.text.size(), stdout);
+      std::fflush(stdout);
+    });
+    std::printf("\n");
+    if (out.error) {
+      // A conversation that outgrew the context ends here; anything else the next message may avoid.
+      std::fprintf(stderr, "quire: %s\n", out.error->message.c_str());
+      messages.erase(messages.size() - 1);
+      continue;
+    }
+    messages.push_back({{"role", "assistant"}, {"content", out.text}});
+    print_status_line(out, *engine);
+  }
+  return {};
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,119 @@
+#include "cli/options.h"
+
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "ops/registry.h"
+
+namespace quire::cli {
+
+void ModelOptions::add(CLI::App& app) {
+  app.add_option("-m,--model", model, "GGUF file (the first one of a split model)")
+      ->required()
+      ->type_name("FILE");
+  app.add_option("--device", device, "Where to compute: cpu, or reference (plain float32 loops, slow)")
+      ->capture_default_str();
+  app.add_option("-t,--threads", threads, "Threads; 0: all CPUs. The output does not depend on it")
+      ->capture_default_str();
+  app.add_option("--kernel", kernels, "Force one operator to one kernel, to bisect a difference (repeatable)")
+      ->type_name("OP=NAME");
+}
+
+Result<Device> ModelOptions::parsed_device() const {
+  if (device == "cpu") return Device::kCpu;
+  if (device == "reference") return Device::kReference;
+  return request_error("--device {}: must be cpu or reference", device);
+}
+
+Result<KernelChoice> ModelOptions::parsed_kernels() const {
+  KernelChoice choice;
+  for (const std::string& k : kernels) {
+    const size_t eq = k.find('=');
+    if (eq == std::string::npos) return request_error("--kernel {}: write it as operator=kernel", k);
+    const std::string op = k.substr(0, eq), name = k.substr(eq + 1);
+    QUIRE_CHECKED(check_kernel_name(op, name));
+    choice.forced.emplace_back(op, name);
+  }
+  return choice;
+}
+
+void SamplingOptions::add(CLI::App& app) {
+  app.add_option("--temperature,--temp", params.temperature, "0: always the likeliest token")
+      ->capture_default_str();
+  app.add_option("--top-k", params.top_k, "Keep the k likeliest tokens; 0: all")->capture_default_str();
+  app.add_option("--top-p", params.top_p, "Keep the likeliest tokens that reach this probability")
+      ->capture_default_str();
+  app.add_option("--min-p", params.min_p,
+                 "Keep tokens of at least this share of the likeliest one's probability")
+      ->capture_default_str();
+  app.add_option("--typical-p", params.typical_p, "Locally typical sampling; 1: off")->capture_default_str();
+  app.add_option("--repetition-penalty", params.repetition_penalty, "On tokens of prompt and output; 1: off")
+      ->capture_default_str();
+  app.add_option("--presence-penalty", params.presence_penalty, "On tokens of the output")
+      ->capture_default_str();
+  app.add_option("--frequency-penalty", params.frequency_penalty, "On tokens of the output, per occurrence")
+      ->capture_default_str();
+  app.add_option("--logit-bias", bias, "Added to a token's logit (repeatable)")->type_name("TOKEN=VALUE");
+  app.add_option("-s,--seed", params.seed, "Same seed, same text")->capture_default_str();
+  app.add_option("--logprobs", params.logprobs,
+                 "Report log-probabilities of the token and of the N likeliest ones")
+      ->type_name("N");
+}
+
+Result<SamplingParams> SamplingOptions::parsed() const {
+  SamplingParams p = params;
+  for (const std::string& b : bias) {
+    int32_t token = 0;
+    float value = 0.0f;
+    const char* const end = b.data() + b.size();
+    const auto [eq, token_error] = std::from_chars(b.data(), end, token);
+    if (token_error != std::errc{} || eq == end || *eq != '=')
+      return request_error("--logit-bias {}: write it as token=value", b);
+    const auto [rest, value_error] = std::from_chars(eq + 1, end, value);
+    if (value_error != std::errc{} || rest != end)
+      return request_error("--logit-bias {}: the value is not a number", b);
+    p.logit_bias[token] = value;
+  }
+  return p;
+}
+
+Result<std::string> read_text(const std::string& path) {
+  constexpr size_t kMax = size_t{1} << 30;
+  struct Close {
+    void operator()(std::FILE* f) const {
+      if (f != stdin) std::fclose(f);
+    }
+  };
+  const std::unique_ptr<std::FILE, Close> file(path == "-" ? stdin : std::fopen(path.c_str(), "rb"));
+  const std::string name = path == "-" ? "standard input" : path;
+  if (!file) return request_error("{}: {}", name, std::strerror(errno));
+  std::string text;
+  char buffer[65536];
+  while (const size_t n = std::fread(buffer, 1, sizeof buffer, file.get())) {
+    text.append(buffer, n);
+    if (text.size() > kMax) return request_error("{}: more than 1 GiB of text", name);
+  }
+  if (std::ferror(file.get()) != 0) return request_error("{}: {}", name, std::strerror(errno));
+  return text;
+}
+
+Result<std::vector<TokenId>> parse_tokens(std::string_view text) {
+  std::vector<TokenId> tokens;
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  while (p != end) {
+    TokenId t = 0;
+    const auto [next, error] = std::from_chars(p, end, t);
+    if (error != std::errc{} || (next != end && (*next != ',' || next + 1 == end)))
+      return request_error("--tokens: expected numbers separated by commas, at character {}",
+                           p - text.data() + 1);
+    tokens.push_back(t);
+    p = next == end ? end : next + 1;
+  }
+  if (tokens.empty()) return request_error("--tokens: no token given");
+  return tokens;
+}
+
+}  // namespace quire::cli

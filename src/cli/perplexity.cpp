@@ -1,0 +1,88 @@
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "core/progress.h"
+#include "engine/scorer.h"
+
+namespace quire::cli {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  std::string file;
+  int64_t window = 512;
+  int64_t max_windows = 0;
+  bool json = false;
+};
+
+// Consecutive windows that do not overlap, the incomplete last one dropped; each from an empty state, tokens
+// 1 ... n-1 scored given the earlier ones of the same window.
+Status run(const Options& o) {
+  QUIRE_TRY(const Device device, o.model.parsed_device());
+  QUIRE_TRY(const KernelChoice kernels, o.model.parsed_kernels());
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model));
+  if (!model->tokenizer)
+    return request_error("{}: perplexity needs a tokenizer, and this file has none", o.model.model);
+  QUIRE_TRY(const std::string text, read_text(o.file));
+  const std::vector<TokenId> tokens =
+      model->tokenizer->encode(text, {.add_special = false, .parse_special = false});
+  const auto available = static_cast<int64_t>(tokens.size()) / std::max<int64_t>(o.window, 1);
+  if (o.window < 2 || available == 0)
+    return request_error("{}: {} tokens make no window of {} (a window has at least 2)", o.file,
+                         tokens.size(), o.window);
+  const int64_t windows = o.max_windows > 0 ? std::min(o.max_windows, available) : available;
+  QUIRE_TRY(
+      const std::unique_ptr<Scorer> scorer,
+      Scorer::create(model,
+                     {.device = device, .threads = o.model.threads, .window = o.window, .kernels = kernels}));
+  double nll = 0.0;
+  std::vector<double> each;
+  {
+    Progress progress("scoring", windows, Progress::Unit::kItems);
+    for (int64_t w = 0; w < windows; ++w) {
+      const auto begin = static_cast<size_t>(w * o.window);
+      QUIRE_TRY(const double x, scorer->negative_log_likelihood(
+                                    std::span(tokens).subspan(begin, static_cast<size_t>(o.window))));
+      each.push_back(x);
+      nll += x;
+      progress.add(1);
+    }
+  }
+  const int64_t scored = windows * (o.window - 1);
+  const double mean = nll / static_cast<double>(scored), ppl = std::exp(mean);
+  if (o.json) {
+    const nlohmann::ordered_json j = {{"tokens_in_file", tokens.size()},
+                                      {"window", o.window},
+                                      {"windows", windows},
+                                      {"scored", scored},
+                                      {"nll", nll},
+                                      {"mean_nll", mean},
+                                      {"ppl", ppl},
+                                      {"window_nll", each}};
+    std::printf("%s\n", j.dump(1).c_str());
+  } else {
+    std::printf("perplexity %.6f over %lld windows of %lld tokens (mean negative log-likelihood %.6f)\n", ppl,
+                static_cast<long long>(windows), static_cast<long long>(o.window), mean);
+  }
+  return {};
+}
+
+}  // namespace
+
+Action add_perplexity(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  o->model.add(app);
+  app.add_option("-f,--file", o->file, "Text to score; - for standard input")->required()->type_name("FILE");
+  app.add_option("--window", o->window, "Tokens per window; each starts from an empty state")
+      ->capture_default_str();
+  app.add_option("--windows", o->max_windows, "Score only the first N windows; 0: all")
+      ->capture_default_str();
+  app.add_flag("--json", o->json, "Print one JSON object");
+  return [o] { return run(*o); };
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,213 @@
+// quire run: one prompt, or a conversation at the terminal.
+#include "cli/run.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/layer_dump.h"
+#include "cli/options.h"
+#include "tokenizer/chat_template.h"
+
+namespace quire::cli {
+
+void RunOptions::add(CLI::App& app) {
+  model.add(app);
+  sampling.add(app);
+  app.add_option("-p,--prompt", prompt, "Text to continue; with --chat, the user's message");
+  app.add_option("-f,--file", file, "Read the prompt from a file; - for standard input")->type_name("FILE");
+  app.add_option("--tokens", tokens, "Token ids to continue, instead of a text")->type_name("1,2,3");
+  app.add_flag("--chat", chat, "Apply the model's chat template (default at the terminal without a prompt)");
+  app.add_option("--system", system, "System message; implies --chat");
+  app.add_flag("--think", think, "Let the template open a thinking section, if it has one");
+  app.add_option("-n,--max-tokens", max_tokens, "Tokens to generate at most")->capture_default_str();
+  app.add_option("-c,--context", context,
+                 "Longest sequence, prompt and answer; 0: what the model was trained for")
+      ->capture_default_str();
+  app.add_option("--batch-tokens", batch_tokens, "Prompt tokens per step. The output does not depend on it")
+      ->capture_default_str();
+  app.add_option("--stop", stop, "Text that ends the generation (repeatable)");
+  app.add_flag("--ignore-eos", ignore_eos, "Do not stop at end-of-generation tokens");
+  app.add_flag("--special", special, "Print control tokens as their text");
+  app.add_flag("--json", json, "Print one JSON object instead of streaming text");
+  app.add_option("--dump-layers", dump_layers,
+                 "Write every step's intermediates as .npy files into this folder")
+      ->type_name("DIR");
+}
+
+Result<EngineOptions> RunOptions::engine_options() const {
+  EngineOptions e;
+  QUIRE_TRY(e.device, model.parsed_device());
+  QUIRE_TRY(e.kernels, model.parsed_kernels());
+  e.threads = model.threads;
+  e.context = context;
+  e.max_sequences = 1;
+  e.max_batch_tokens = batch_tokens;
+  if (!dump_layers.empty()) {
+    QUIRE_TRY(e.probe, make_layer_dump(dump_layers));
+  }
+  return e;
+}
+
+Result<Request> RunOptions::request(std::vector<TokenId> prompt_tokens) const {
+  Request r;
+  r.prompt = std::move(prompt_tokens);
+  r.max_tokens = max_tokens;
+  QUIRE_TRY(r.sampling, sampling.parsed());
+  r.stop = stop;
+  r.ignore_eos = ignore_eos;
+  r.render_special = special;
+  return r;
+}
+
+Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const nlohmann::ordered_json& messages,
+                                         bool think) {
+  if (!model.tokenizer || model.tokenizer->chat_template().empty())
+    return request_error("this model file has no chat template; give a plain prompt without --chat");
+  QUIRE_TRY(const ChatTemplate chat, ChatTemplate::parse(model.tokenizer->chat_template()));
+  const Tokenizer& t = *model.tokenizer;
+  const nlohmann::ordered_json extra = {{"enable_thinking", think}};
+  TemplateOptions o;
+  o.add_generation_prompt = true;
+  if (t.bos()) o.bos_token = t.token_text(*t.bos());
+  if (t.eos()) o.eos_token = t.token_text(*t.eos());
+  o.extra = &extra;
+  const std::time_t now = std::time(nullptr);
+  localtime_r(&now, &o.now.emplace());
+  QUIRE_TRY(const std::string text, chat.render(messages, nullptr, o));
+  return t.encode(text, {.add_special = true, .parse_special = true});
+}
+
+Output generate(Engine& engine, Request request, const std::function<void(const TokenEvent&)>& each) {
+  using Clock = std::chrono::steady_clock;
+  Output out;
+  out.prompt = request.prompt;
+  const auto start = Clock::now();
+  const auto since = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const auto listener = [&](const TokenEvent& e) {
+    if (e.token >= 0) {
+      if (out.events.empty()) out.first_token_seconds = since();
+      out.events.push_back(e);
+    }
+    out.text += e.text;
+    out.finish = e.finish;
+    if (e.error) out.error = e.error;
+    each(e);
+  };
+  Result<RequestId> id = engine.submit(std::move(request), listener);
+  if (!id.ok()) {
+    out.finish = FinishReason::kError;
+    out.error = id.take_error();
+    return out;
+  }
+  while (engine.busy()) {
+    if (interrupted()) engine.cancel(*id);
+    engine.step();
+  }
+  out.seconds = since();
+  return out;
+}
+
+namespace {
+
+nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool logprobs) {
+  nlohmann::ordered_json j;
+  j["prompt_tokens"] = out.prompt.size();
+  j["prompt_token_ids"] = out.prompt;
+  std::vector<TokenId> tokens;
+  for (const TokenEvent& e : out.events) tokens.push_back(e.token);
+  j["tokens"] = tokens;
+  j["text"] = out.text;
+  j["finish_reason"] = finish_reason_name(out.finish);
+  if (logprobs) {
+    auto& list = j["logprobs"] = nlohmann::ordered_json::array();
+    for (const TokenEvent& e : out.events) {
+      nlohmann::ordered_json top = nlohmann::ordered_json::array();
+      for (const TokenLogprob& t : e.top) top.push_back({{"token", t.token}, {"logprob", t.logprob}});
+      list.push_back({{"token", e.token}, {"logprob", e.logprob}, {"top", top}});
+    }
+  }
+  const MemoryUse m = engine.memory();
+  j["timings"] = {{"load_seconds", engine.model().load_seconds},
+                  {"first_token_seconds", out.first_token_seconds},
+                  {"prompt_tokens_per_second", out.prompt_rate()},
+                  {"generation_seconds", out.seconds - out.first_token_seconds},
+                  {"generated_tokens_per_second", out.generation_rate()}};
+  j["memory"] = {{"mapped", m.mapped},
+                 {"converted", m.converted},
+                 {"cache", m.kv_and_state},
+                 {"workspace", m.workspace}};
+  return j;
+}
+
+Result<std::vector<TokenId>> prompt_tokens(const RunOptions& o, const LoadedModel& model) {
+  const int sources = !o.prompt.empty() + !o.file.empty() + !o.tokens.empty();
+  if (sources > 1) return request_error("give one of --prompt, --file and --tokens");
+  if (!o.tokens.empty()) return parse_tokens(o.tokens);
+  std::string text = o.prompt;
+  if (o.prompt.empty()) {
+    QUIRE_TRY(text, read_text(o.file.empty() ? "-" : o.file));
+  }
+  if (!model.tokenizer)
+    return request_error("{}: this file has no tokenizer; give the prompt as --tokens", o.model.model);
+  if (o.chat || !o.system.empty()) {
+    nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+    if (!o.system.empty()) messages.push_back({{"role", "system"}, {"content", o.system}});
+    messages.push_back({{"role", "user"}, {"content", text}});
+    return encode_chat(model, messages, o.think);
+  }
+  return model.tokenizer->encode(text, {.add_special = true, .parse_special = true});
+}
+
+Status run(const RunOptions& o) {
+  QUIRE_TRY(EngineOptions options, o.engine_options());
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model));
+  const bool converse = o.prompt.empty() && o.file.empty() && o.tokens.empty() && !o.json && isatty(0) != 0;
+  if (converse) return chat_at_terminal(o, model, std::move(options));
+  QUIRE_TRY(std::vector<TokenId> tokens, prompt_tokens(o, *model));
+  QUIRE_TRY(Request request, o.request(std::move(tokens)));
+  const bool logprobs = request.sampling.logprobs >= 0;
+  QUIRE_TRY(const std::unique_ptr<Engine> engine, Engine::create(model, std::move(options)));
+  catch_interrupts();
+  const Output out = generate(*engine, std::move(request), [&](const TokenEvent& e) {
+    if (o.json) return;
+    std::fwrite(e.text.data(), 1, e.text.size(), stdout);
+    std::fflush(stdout);
+  });
+  if (out.error) return *out.error;
+  if (o.json) {
+    // Invalid UTF-8 cannot occur: the detokeniser emits whole characters only.
+    std::printf("%s\n", as_json(out, *engine, logprobs).dump().c_str());
+  } else {
+    std::printf("\n");
+    print_status_line(out, *engine);
+  }
+  return {};
+}
+
+}  // namespace
+
+void print_status_line(const Output& out, const Engine& engine) {
+  const MemoryUse m = engine.memory();
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  std::fprintf(
+      stderr,
+      "[%s | load %.2f s | prompt %zu tokens, %.0f tokens/s | generated %zu tokens, %.1f tokens/s | memory "
+      "%.0f MiB mapped from the file + %.0f MiB (cache %.0f, workspace %.0f, converted %.1f)]\n",
+      std::string(finish_reason_name(out.finish)).c_str(), engine.model().load_seconds, out.prompt.size(),
+      out.prompt_rate(), out.events.size(), out.generation_rate(), mib(m.mapped),
+      mib(m.kv_and_state + m.workspace + m.converted), mib(m.kv_and_state), mib(m.workspace),
+      mib(m.converted));
+}
+
+Action add_run(CLI::App& app) {
+  auto o = std::make_shared<RunOptions>();
+  o->add(app);
+  app.footer("Without a prompt: a conversation at the terminal, or the prompt from standard input.");
+  return [o] { return run(*o); };
+}
+
+}  // namespace quire::cli

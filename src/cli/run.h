@@ -1,0 +1,61 @@
+// Shared by the two forms of `quire run`: a single prompt and the conversation at the terminal.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "cli/options.h"
+#include "engine/engine.h"
+
+namespace quire::cli {
+
+struct RunOptions {
+  ModelOptions model;
+  SamplingOptions sampling;
+  std::string prompt, file, tokens, system, dump_layers;
+  std::vector<std::string> stop;
+  bool chat = false, think = false, ignore_eos = false, special = false, json = false;
+  int64_t max_tokens = 512, context = 0;
+  int32_t batch_tokens = 512;
+
+  void add(CLI::App& app);
+  Result<EngineOptions> engine_options() const;
+  Result<Request> request(std::vector<TokenId> prompt_tokens) const;
+};
+
+// What one request produced.
+struct Output {
+  std::vector<TokenId> prompt;
+  std::vector<TokenEvent> events;  // one per token
+  std::string text;
+  FinishReason finish = FinishReason::kNone;
+  std::optional<Error> error;
+  double first_token_seconds = 0.0, seconds = 0.0;
+
+  double prompt_rate() const {
+    return first_token_seconds > 0.0 ? static_cast<double>(prompt.size()) / first_token_seconds : 0.0;
+  }
+  // After the first token, which the prompt's steps produced.
+  double generation_rate() const {
+    const double s = seconds - first_token_seconds;
+    return events.size() > 1 && s > 0.0 ? static_cast<double>(events.size() - 1) / s : 0.0;
+  }
+};
+
+// Runs one request to its end; Ctrl-C (after catch_interrupts) cancels it.
+Output generate(Engine& engine, Request request, const std::function<void(const TokenEvent&)>& each);
+
+// Messages through the model's chat template to tokens.
+Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const nlohmann::ordered_json& messages,
+                                         bool think);
+
+Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedModel>& model,
+                        EngineOptions options);
+
+void print_status_line(const Output& out, const Engine& engine);
+
+// From here on SIGINT only sets a flag; interrupted() reads and clears it. A second SIGINT before that ends
+// the program.
+void catch_interrupts();
+bool interrupted();
+
+}  // namespace quire::cli
