@@ -24,6 +24,7 @@ std::span<const Command> commands();
 // 70 (bug).
 int run_program(int argc, char** argv);
 
+Action add_bench(CLI::App& app);
 Action add_inspect(CLI::App& app);
 Action add_quantize(CLI::App& app);
 Action add_synth(CLI::App& app);

@@ -12,6 +12,7 @@ constexpr Command kCommands[] = {
     {"quantize", "Re-encode the matrices of a model in another type", add_quantize},
     {"synth", "Write a model of real shapes and random weights, to measure speed with", add_synth},
     {"perplexity", "Measure how well a model predicts a text", add_perplexity},
+    {"bench", "Measure a model's speed beside the machine's limits", add_bench},
     {"test-ops", "Check every kernel of every operator against its reference", add_test_ops},
     {"tokenize", "Print the tokens of a text, or the text of tokens", add_tokenize},
     {"version", "Print the version and what this CPU offers", add_version},

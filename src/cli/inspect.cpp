@@ -11,6 +11,8 @@
 #include "cli/command.h"
 #include "cli/display.h"
 #include "gguf/reader.h"
+#include "model/config.h"
+#include "model/memory.h"
 #include "quant/format.h"
 
 namespace quire::cli {
@@ -21,6 +23,7 @@ using nlohmann::ordered_json;
 struct InspectOptions {
   std::string file;
   bool json = false, metadata = false, tensors = false, chat_template = false, check = false;
+  int64_t context = 4096, sequences = 1;
 
   // Without a choice, everything but the template's text.
   bool everything() const { return !metadata && !tensors; }
@@ -126,6 +129,43 @@ void add_types(const gguf::File& f, ordered_json& out) {
                             {"parameters", t.parameters},
                             {"bytes", t.bytes},
                             {"bits_per_weight", t.bits_per_weight()}});
+}
+
+// ---- Memory ----
+
+constexpr int64_t kBatchTokens = 512;  // rows of a step, as the engine's default
+
+// Of architectures that can be run; others have no such section.
+Result<MemoryEstimate> memory_of(const gguf::File& f, const InspectOptions& o) {
+  QUIRE_TRY(const ModelConfig config, read_config(f));
+  return estimate_memory(f, config, o.context, o.sequences, kBatchTokens);
+}
+
+void print_memory(const gguf::File& f, const InspectOptions& o) {
+  const auto m = memory_of(f, o);
+  fmt::print("\nmemory to run {} of {} tokens{}\n",
+             o.sequences == 1 ? "one sequence" : fmt::format("{} sequences", o.sequences), o.context,
+             o.sequences == 1 ? "" : " each");
+  if (!m.ok()) {
+    fmt::print("  unknown        {}\n", displayable(m.error().message));
+    return;
+  }
+  const auto line = [](const char* what, int64_t bytes, const char* note) {
+    fmt::print("  {:<14} {:>9}  {}\n", what, human_bytes(static_cast<uint64_t>(bytes)), note);
+  };
+  line("weights", m->weights, "mapped, shared between processes");
+  line("KV cache", m->kv, "grows with the tokens really there");
+  line("states", m->states, "of the delta-net layers");
+  line("activations", m->activations, "about, of one step");
+  line("total", m->total(), "");
+}
+
+void add_memory(const gguf::File& f, const InspectOptions& o, ordered_json& out) {
+  const auto m = memory_of(f, o);
+  if (!m.ok()) return;
+  out["memory"] = {{"context", o.context}, {"sequences", o.sequences}, {"weights", m->weights},
+                   {"kv", m->kv},          {"states", m->states},      {"activations", m->activations},
+                   {"total", m->total()}};
 }
 
 // ---- Metadata ----
@@ -249,6 +289,8 @@ Status print_template(const gguf::File& f) {
 }
 
 Status inspect(const InspectOptions& o) {
+  if (o.context < 1 || o.sequences < 1)
+    return request_error("--context {} and --sequences {} must be at least 1", o.context, o.sequences);
   QUIRE_TRY(const gguf::File f, gguf::File::open(o.file));
   if (o.check) return print_check(f);
   if (o.chat_template && !o.json) return print_template(f);
@@ -256,6 +298,7 @@ Status inspect(const InspectOptions& o) {
     ordered_json out;
     add_file(f, out);
     add_types(f, out);
+    add_memory(f, o, out);
     if (o.chat_template) out["chat_template"] = text_of(f, "tokenizer.chat_template");
     if (o.metadata || o.everything()) add_metadata(f, out);
     if (o.tensors || o.everything()) add_tensors(f, out);
@@ -265,6 +308,7 @@ Status inspect(const InspectOptions& o) {
   }
   print_file(f);
   print_types(f);
+  print_memory(f, o);
   if (o.metadata || o.everything()) print_metadata(f);
   if (o.tensors || o.everything()) print_tensors(f);
   return {};
@@ -280,6 +324,10 @@ Action add_inspect(CLI::App& app) {
   app.add_flag("--tensors", o->tensors, "Of the lists, only the tensors");
   app.add_flag("--template", o->chat_template,
                "Print the chat template and nothing else (with --json: include it)");
+  app.add_option("--context", o->context, "Tokens of a sequence, for the estimate of memory")
+      ->capture_default_str();
+  app.add_option("--sequences", o->sequences, "Sequences at once, for the estimate of memory")
+      ->capture_default_str();
   app.add_flag("--check", o->check, "Decode every tensor and look for values that are not finite");
   return [o] { return inspect(*o); };
 }

@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include "model/memory.h"
 #include "ops/linear/linear.h"
 #include "ops/mlp/mlp.h"
 #include "ops/moe/moe.h"
@@ -14,20 +15,7 @@ Result<std::unique_ptr<Model>> Model::load(const gguf::File& file) {
 }
 
 CacheShape Model::cache_shape(Device device) const {
-  CacheShape s;
-  s.attention_layers = config_.attention_layers();
-  s.kv_heads = config_.kv_heads;
-  s.head_dim = config_.head_dim;
-  s.kv_dtype = activation_type(device);
-  if (config_.hybrid) {
-    s.delta_layers = config_.delta_layers();
-    s.conv_taps = config_.delta.conv_kernel - 1;
-    s.conv_channels = config_.delta.conv_channels();
-    s.value_heads = config_.delta.value_heads;
-    s.value_dim = config_.delta.value_dim;
-    s.key_dim = config_.delta.key_dim;
-  }
-  return s;
+  return quire::cache_shape(config_, activation_type(device));
 }
 
 Status Model::load_common(WeightLoader& w) {

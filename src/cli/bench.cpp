@@ -1,0 +1,277 @@
+// quire bench: how fast a model runs, and how much of the machine's measured limits that is.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "cli/command.h"
+#include "cli/display.h"
+#include "core/progress.h"
+#include "engine/engine.h"
+#include "model/cost.h"
+#include "ops/probe/probe.h"
+
+namespace quire::cli {
+namespace {
+
+struct BenchOptions {
+  std::string model, device = "cpu", format = "md";
+  int64_t prompt = 512, generate = 32;
+  int repetitions = 3, threads = 0;
+  int32_t batch_tokens = 512;
+  std::vector<int32_t> batch = {1};
+};
+
+constexpr int64_t kShortPrompt = 16;  // before a measured generation
+constexpr int32_t kMaxBatch = 1024;
+
+// One repetition of one test, beside the machine's limit around it.
+struct Measurement {
+  double seconds = 0;
+  double limit = 0;  // bytes or operations per second
+};
+
+// A test and its repetitions.
+struct Test {
+  std::string name;
+  int32_t sequences = 1;
+  double tokens = 0;  // computed by one repetition
+  double amount = 0;  // bytes or operations of one repetition
+  bool memory_bound = false;
+  std::vector<Measurement> runs;
+
+  template <class Of>
+  double median(Of&& of) const {
+    std::vector<double> values;
+    for (const Measurement& m : runs) values.push_back(of(m));
+    std::sort(values.begin(), values.end());
+    const size_t n = values.size();
+    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+  }
+  double rate() const {
+    return median([&](const Measurement& m) { return tokens / m.seconds; });
+  }
+  double achieved() const {
+    return median([&](const Measurement& m) { return amount / m.seconds; });
+  }
+  double limit() const {
+    return median([](const Measurement& m) { return m.limit; });
+  }
+  double share() const {
+    return median([&](const Measurement& m) { return amount / m.seconds / m.limit; });
+  }
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+class Bench {
+ public:
+  Bench(const BenchOptions& o, std::unique_ptr<Engine> engine)
+      : o_(o),
+        engine_(std::move(engine)),
+        cost_(model_cost(engine_->model().file, config(),
+                         engine_->model().model->cache_shape(engine_->options().device).kv_dtype)) {}
+
+  Result<std::vector<Test>> run() {
+    if (o_.prompt > 0)
+      tests_.push_back({.name = fmt::format("prompt {}", o_.prompt),
+                        .tokens = static_cast<double>(o_.prompt),
+                        .amount = cost_.prompt_flops(o_.prompt)});
+    if (o_.generate > 0)
+      for (const int32_t n : o_.batch) tests_.push_back(generation(n));
+    // A first round warms the caches up and is not counted. Tests take turns, so that a slow minute of the
+    // machine falls on all of them.
+    Progress progress("measuring", static_cast<int64_t>(tests_.size()) * (o_.repetitions + 1));
+    for (int round = 0; round <= o_.repetitions; ++round)
+      for (Test& t : tests_) {
+        QUIRE_TRY(const Measurement m, measure(t));
+        if (round > 0) t.runs.push_back(m);
+        progress.add(1);
+      }
+    return tests_;
+  }
+
+ private:
+  const ModelConfig& config() const { return engine_->model().model->config(); }
+
+  Test generation(int32_t sequences) const {
+    const auto steps = static_cast<double>(o_.generate);
+    const double context = static_cast<double>(kShortPrompt) + (steps + 1) / 2;  // on average
+    return {.name = fmt::format("generate {}", o_.generate),
+            .sequences = sequences,
+            .tokens = steps * sequences,
+            .amount = steps * cost_.decode_bytes(sequences, context),
+            .memory_bound = true};
+  }
+
+  // The limit is the mean of what the probe finds before and after.
+  Result<Measurement> measure(const Test& t) {
+    ThreadPool& pool = engine_->op_context().pool;
+    const auto probe = [&] {
+      return t.memory_bound ? measure_read_bandwidth(pool) : measure_bf16_peak(pool);
+    };
+    Measurement m;
+    const double before = probe();
+    QUIRE_TRY(m.seconds, t.memory_bound ? time_generation(t.sequences) : time_prompt());
+    m.limit = (before + probe()) / 2;
+    return m;
+  }
+
+  Request request(int64_t prompt, int64_t generate) {
+    Request r;
+    std::uniform_int_distribution<TokenId> any(0, static_cast<TokenId>(config().vocab - 1));
+    for (int64_t i = 0; i < prompt; ++i) r.prompt.push_back(any(random_));
+    r.max_tokens = generate;
+    r.ignore_eos = true;
+    return r;
+  }
+
+  // From submitting a prompt to its first token.
+  Result<double> time_prompt() {
+    const auto start = std::chrono::steady_clock::now();
+    QUIRE_CHECKED(submit(request(o_.prompt, 1)));
+    QUIRE_CHECKED(step_until([&] { return !engine_->busy(); }));
+    return seconds_since(start);
+  }
+
+  // The steps after every sequence has its first token.
+  Result<double> time_generation(int32_t sequences) {
+    tokens_ = 0;
+    for (int32_t i = 0; i < sequences; ++i) QUIRE_CHECKED(submit(request(kShortPrompt, o_.generate + 1)));
+    QUIRE_CHECKED(step_until([&] { return tokens_ >= sequences; }));
+    if (tokens_ != sequences)
+      return request_error("{} sequences do not start in one step; raise --batch-tokens to {}", sequences,
+                           sequences * kShortPrompt);
+    const auto start = std::chrono::steady_clock::now();
+    QUIRE_CHECKED(step_until([&] { return !engine_->busy(); }));
+    return seconds_since(start);
+  }
+
+  Status submit(Request r) {
+    const auto listener = [this](const TokenEvent& e) {
+      tokens_ += e.token >= 0;
+      if (e.error) error_ = e.error;
+    };
+    QUIRE_TRY([[maybe_unused]] const RequestId id, engine_->submit(std::move(r), listener));
+    return {};
+  }
+
+  template <class Done>
+  Status step_until(Done&& done) {
+    while (!done()) {
+      QUIRE_CHECK(engine_->step(), "the engine has requests but nothing to do");
+      if (error_) return *error_;
+    }
+    return {};
+  }
+
+  const BenchOptions& o_;
+  std::unique_ptr<Engine> engine_;
+  ModelCost cost_;
+  std::mt19937 random_{1};
+  std::vector<Test> tests_;
+  int64_t tokens_ = 0;  // heard since the last reset
+  std::optional<Error> error_;
+};
+
+void print_table(const std::vector<Test>& tests) {
+  fmt::print("| {:<14} | {:>9} | {:>9} | {:>22} | {:>22} | {:>8} |\n", "test", "sequences", "tokens/s",
+             "achieved", "measured limit", "of limit");
+  fmt::print("|{:-<16}|{:->10}:|{:->10}:|{:->23}:|{:->23}:|{:->9}:|\n", "", "", "", "", "", "");
+  for (const Test& t : tests) {
+    const double unit = t.memory_bound ? 1e9 : 1e12;
+    const char* name = t.memory_bound ? "GB/s read" : "TFLOP/s bf16";
+    fmt::print("| {:<14} | {:>9} | {:>9.1f} | {:>22} | {:>22} | {:>7.1f}% |\n", t.name, t.sequences, t.rate(),
+               fmt::format("{:.2f} {}", t.achieved() / unit, name),
+               fmt::format("{:.2f} {}", t.limit() / unit, name), 100 * t.share());
+  }
+}
+
+void print_json(const std::string& model, int threads, const std::vector<Test>& tests) {
+  nlohmann::ordered_json out = {{"version", QUIRE_VERSION}, {"model", model}, {"threads", threads}};
+  out["tests"] = nlohmann::ordered_json::array();
+  for (const Test& t : tests) {
+    nlohmann::ordered_json seconds = nlohmann::ordered_json::array();
+    for (const Measurement& m : t.runs) seconds.push_back(m.seconds);
+    out["tests"].push_back({{"name", t.name},
+                            {"sequences", t.sequences},
+                            {"tokens_per_second", t.rate()},
+                            {"bound", t.memory_bound ? "memory" : "compute"},
+                            {"achieved_per_second", t.achieved()},
+                            {"limit_per_second", t.limit()},
+                            {"share", t.share()},
+                            {"seconds", std::move(seconds)}});
+  }
+  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+Status check_options(const BenchOptions& o) {
+  if (o.prompt < 0 || o.prompt > 1 << 20) return request_error("-p {}: must be 0 to {}", o.prompt, 1 << 20);
+  if (o.generate < 0 || o.generate > 1 << 16)
+    return request_error("-n {}: must be 0 to {}", o.generate, 1 << 16);
+  if (o.prompt == 0 && o.generate == 0) return request_error("-p 0 -n 0 leaves nothing to measure");
+  if (o.repetitions < 1 || o.repetitions > 1000)
+    return request_error("-r {}: must be 1 to 1000", o.repetitions);
+  for (const int32_t n : o.batch)
+    if (n < 1 || n > kMaxBatch) return request_error("--batch {}: must be 1 to {}", n, kMaxBatch);
+  if (o.device != "cpu" && o.device != "reference")
+    return request_error("--device {}: choose cpu or reference", o.device);
+  if (o.format != "md" && o.format != "json") return request_error("-o {}: choose md or json", o.format);
+  return {};
+}
+
+Status bench(const BenchOptions& o) {
+  QUIRE_CHECKED(check_options(o));
+  QUIRE_TRY(const auto model, load_model(o.model));
+  EngineOptions e;
+  e.device = o.device == "cpu" ? Device::kCpu : Device::kReference;
+  e.threads = o.threads;
+  e.max_sequences = *std::max_element(o.batch.begin(), o.batch.end());
+  const int64_t generation = kShortPrompt + o.generate + 2;
+  e.context = std::max(o.prompt + 2, generation);
+  e.kv_tokens = std::max(e.context, e.max_sequences * (generation + kBlockTokens)) + kBlockTokens;
+  e.max_batch_tokens = o.batch_tokens;
+  QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(model, e));
+  const int threads = engine->options().threads;
+  if (o.format == "md") {
+    fmt::print("{}: {}, {} threads, median of {}\n\n", displayable(o.model),
+               human_bytes(model->file.mapped_bytes()), threads, o.repetitions);
+    std::fflush(stdout);
+  }
+  QUIRE_TRY(const std::vector<Test> tests, Bench(o, std::move(engine)).run());
+  if (o.format == "md") {
+    print_table(tests);
+  } else {
+    print_json(o.model, threads, tests);
+  }
+  return {};
+}
+
+}  // namespace
+
+Action add_bench(CLI::App& app) {
+  auto o = std::make_shared<BenchOptions>();
+  app.add_option("-m,--model", o->model, "GGUF file")->required();
+  app.add_option("-p,--prompt", o->prompt, "Tokens of the measured prompt; 0: do not measure one")
+      ->capture_default_str();
+  app.add_option("-n,--generate", o->generate, "Tokens to generate for each sequence; 0: none")
+      ->capture_default_str();
+  app.add_option("-r,--repetitions", o->repetitions, "Repetitions, after one that is not counted")
+      ->capture_default_str();
+  app.add_option("--batch", o->batch, "Sequences that generate at once; several numbers, several tests")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--batch-tokens", o->batch_tokens, "Rows of a step: the largest piece of a prompt")
+      ->capture_default_str();
+  app.add_option("--threads", o->threads, "Threads (default: all CPUs)");
+  app.add_option("--device", o->device, "cpu, or reference: plain loops")->capture_default_str();
+  app.add_option("-o,--output", o->format, "md: a table; json")->capture_default_str();
+  return [o] { return bench(*o); };
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,26 @@
+// Memory that running a model takes, from its shape alone.
+#pragma once
+
+#include "cache/storage.h"
+#include "gguf/reader.h"
+#include "model/config.h"
+
+namespace quire {
+
+// The caches of a model whose keys and values are kept in `kv_dtype`.
+CacheShape cache_shape(const ModelConfig& c, DType kv_dtype);
+
+struct MemoryEstimate {
+  int64_t weights = 0;      // mapped: page cache, shared between processes
+  int64_t kv = 0;           // keys and values of all sequences
+  int64_t states = 0;       // recurrent states of all sequences
+  int64_t activations = 0;  // of one step, logits included, kernels' scratch not
+  int64_t total() const { return weights + kv + states + activations; }
+};
+
+// `sequences` sequences of `context` positions each, all full, in steps of at most `batch_tokens` rows, on
+// the CPU. An error if that does not fit in 64 bits.
+Result<MemoryEstimate> estimate_memory(const gguf::File& file, const ModelConfig& c, int64_t context,
+                                       int64_t sequences, int64_t batch_tokens);
+
+}  // namespace quire

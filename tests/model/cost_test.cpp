@@ -1,0 +1,86 @@
+// The accounting behind `quire bench` and `quire inspect`, against numbers worked out by hand.
+#include "model/cost.h"
+
+#include <gtest/gtest.h>
+
+#include "gguf/writer.h"
+#include "model/memory.h"
+#include "support/tiny_models.h"
+
+namespace quire {
+namespace {
+
+using test::TinyModel;
+
+struct Loaded {
+  test::TinyModelFile on_disk;
+  gguf::File file;
+  ModelConfig config;
+
+  explicit Loaded(const TinyModel& m) : on_disk(m), file(gguf::File::open(on_disk.path()).value()) {
+    config = read_config(file).value();
+  }
+};
+
+const TinyModel& model(std::string_view architecture) {
+  static const std::vector<TinyModel> all = test::tiny_models();
+  for (const TinyModel& m : all)
+    if (m.architecture == architecture) return m;
+  QUIRE_CHECK(false, "no small model of {}", architecture);
+}
+
+TEST(Cost, DenseTransformer) {
+  const TinyModel& m = model("qwen3");
+  const Loaded l(m);
+  const ModelCost cost = model_cost(l.file, l.config);
+  const int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
+  const int64_t layer = m.hidden * (2 * q + 2 * kv) + 3 * m.hidden * m.ffn;
+  const int64_t head = m.hidden * m.vocab;
+  EXPECT_EQ(cost.always_params, m.layers * layer);
+  EXPECT_EQ(cost.head_params, head);
+  EXPECT_EQ(cost.always_bytes, 2 * (m.layers * layer + head)) << "bf16; a head of its own or the embedding";
+  EXPECT_EQ(cost.embedding_row_bytes, 2 * m.hidden);
+  EXPECT_EQ(cost.expert_bytes, 0);
+  EXPECT_EQ(cost.state_bytes, 0);
+  EXPECT_EQ(cost.kv_token_bytes, m.layers * 2 * 2 * kv);
+  EXPECT_EQ(cost.decode_bytes(3, 10),
+            cost.always_bytes + 3 * (cost.embedding_row_bytes + 10 * cost.kv_token_bytes));
+  // Two tokens: one sees one key, the other two.
+  EXPECT_EQ(cost.prompt_flops(2), 2 * (2.0 * m.layers * layer + head) + 4.0 * m.layers * q * 3);
+}
+
+TEST(Cost, HybridOfExperts) {
+  const TinyModel& m = model("qwen35moe");
+  const Loaded l(m);
+  const ModelCost cost = model_cost(l.file, l.config);
+  EXPECT_EQ(cost.expert_params, m.layers * m.experts * 3 * m.hidden * m.expert_width());
+  EXPECT_DOUBLE_EQ(cost.routed_share, static_cast<double>(m.experts_used) / static_cast<double>(m.experts));
+  int64_t attention = 0;
+  for (int64_t i = 0; i < m.layers; ++i) attention += m.full_attention(i);
+  EXPECT_EQ(cost.kv_token_bytes, attention * 2 * 2 * m.kv_heads * m.head_dim);
+  const int64_t channels = (2 * m.k_heads + m.v_heads) * m.state, taps = 3;
+  EXPECT_EQ(cost.state_bytes, (m.layers - attention) * 4 * (taps * channels + m.v_heads * m.state * m.state));
+  const double one = cost.decode_bytes(1, 0);
+  EXPECT_DOUBLE_EQ(one, cost.always_bytes + cost.embedding_row_bytes + 2 * cost.state_bytes +
+                            cost.routed_share * cost.expert_bytes);
+  EXPECT_LT(cost.decode_bytes(1000, 0) - 1000 * (cost.embedding_row_bytes + 2 * cost.state_bytes),
+            cost.always_bytes + cost.expert_bytes + 1)
+      << "no expert is read twice";
+}
+
+TEST(Memory, FollowsContextAndSequences) {
+  const TinyModel& m = model("qwen35");
+  const Loaded l(m);
+  const MemoryEstimate one = estimate_memory(l.file, l.config, 16, 1, 64).value();
+  const MemoryEstimate many = estimate_memory(l.file, l.config, 17, 3, 64).value();
+  EXPECT_EQ(one.weights, static_cast<int64_t>(l.file.mapped_bytes()));
+  EXPECT_EQ(many.kv, 6 * one.kv) << "17 positions take two blocks";
+  EXPECT_EQ(many.states, 3 * one.states);
+  EXPECT_EQ(many.activations - one.activations, 2 * 4 * m.vocab) << "logits";
+  EXPECT_EQ(one.total(), one.weights + one.kv + one.states + one.activations);
+  EXPECT_FALSE(estimate_memory(l.file, l.config, INT64_MAX, 1, 64).ok());
+  EXPECT_FALSE(estimate_memory(l.file, l.config, 0, 1, 64).ok());
+}
+
+}  // namespace
+}  // namespace quire
