@@ -64,9 +64,11 @@ void dispatch(std::string_view op, std::span<const Kernel<Args>> table, const Op
   QUIRE_CHECK(false, "{}: no kernel fits", op);
 }
 
-// A weight matrix as it lies in the file: `experts` matrices of [rows, cols], rows packed in blocks along cols.
+// A weight matrix as it lies in the file: `experts` matrices of [rows, cols], rows packed in blocks along
+// cols.
 //   y = scale[e] * W x,  W[r][c] decoded exactly by quant::decode_row; cols is a multiple of the block size.
-// Always address rows through row(): a matrix may be part of a fused tensor (Q, K and V in one, gate and up in one).
+// Always address rows through row(): a matrix may be part of a fused tensor (Q, K and V in one, gate and up
+// in one).
 struct Weight {
   DType dtype = DType::kF32;
   const std::byte* data = nullptr;
