@@ -4,15 +4,19 @@
 // 32 columns in ascending order, whatever the number of tokens. C goes through memory between chunks of K,
 // exactly.
 //
-// Up to 16 tokens a panel is decoded in chunks that stay in the first-level cache while the weights stream
-// from memory. Above, a block of panels shares each chunk of the tokens, which stays in the second-level
-// cache, and a panel's chunk of decoded weights meets all token tiles from the first-level cache.
+// Up to 16 tokens the rows of a panel are decoded one after the other, so that weights are read in the order
+// of their addresses: the prefetcher of the second-level cache follows that (and only that), and one core
+// reads three times as fast as with chunks of all rows in turn. Products of one panel and decoding of the
+// next are interleaved. Above 16 tokens, a block of panels shares each chunk of the tokens, which stays in
+// the second-level cache, and a panel's chunk of decoded weights meets all token tiles from the first-level
+// cache.
 //
 // Two C tiles and one register each for A and B. The usual two by two tiles are as fast on a quiet machine
 // (28 cycles a product in this loop, 18 being the peak), but on a host whose other hyperthreads are busy they
 // fall to 97, this shape to 45 (Sapphire Rapids; docs/kernels-cpu.md).
 #include <immintrin.h>
 
+#include <tuple>
 #include <utility>
 
 #include "ops/gemm/core.h"
@@ -23,12 +27,11 @@ namespace quire::gemm {
 namespace {
 
 constexpr int64_t kTileBytes = 1024;
-// Blocks of a row decoded at a time for few tokens, if they are short. Two and eight are both a quarter
-// slower than four, for blocks of 32 (Q8_0, MXFP4) as for 64 (NVFP4).
-constexpr int64_t kChunkBlocks = 4;
-constexpr int64_t kStreamSteps = kDecodeChunk / 32;  // tiles of K decoded at a time for few tokens: 2 x 8 KiB
-constexpr int64_t kBlockSteps = 8;                   // and for many
-constexpr int64_t kBlockTiles = 32;                  // token tiles that share decoded weights
+constexpr int64_t kStreamCols = 2048;  // columns of a row decoded at a time for few tokens
+constexpr int64_t kAheadBytes = 3072;  // what is asked for lies this far ahead, in whole rows
+constexpr int64_t kStreamPad = 64;     // keeps the decoded rows of a panel out of each other's cache sets
+constexpr int64_t kBlockSteps = 8;     // tiles of K decoded at a time for many tokens
+constexpr int64_t kBlockTiles = 32;    // token tiles that share decoded weights
 
 int64_t steps_of(int64_t cols) {
   return (cols + 31) / 32;
@@ -117,26 +120,33 @@ struct RowTile {
   const std::byte* first = nullptr;
   int64_t row_bytes = 0;
   int rows = 0;
-  bool direct = false;           // tiles can be loaded from the file's bytes
-  int64_t chunk = kDecodeChunk;  // columns decoded at a time for few tokens
+  bool direct = false;  // tiles can be loaded from the file's bytes
 
+  RowTile() = default;
   RowTile(const Weight& w, int64_t expert, int64_t row)
       : decode(find_decoder(w.dtype)),
         first(w.row(row, expert)),
         row_bytes(w.row_bytes()),
         rows(static_cast<int>(w.rows - row < 16 ? w.rows - row : 16)),
-        direct(w.dtype == DType::kBF16 && rows == 16),
-        chunk(kDecodeChunk) {
-    const int64_t short_chunk = kChunkBlocks * dtype_info(w.dtype).block_elems;
-    if (!direct && short_chunk >= 128 && short_chunk < chunk) chunk = short_chunk;
-  }
+        direct(w.dtype == DType::kBF16 && rows == 16) {}
 };
 
-int64_t scratch_bytes(int64_t panels, int64_t tokens, int64_t) {
+// Decoded rows of a panel for few tokens, bytes from row to row and all of it.
+int64_t stream_stride(int64_t cols) {
+  return (cols < kStreamCols ? steps_of(cols) * 64 : kStreamCols * 2) + kStreamPad;
+}
+int64_t stream_bytes(int64_t cols) {
+  return kPanelRows * stream_stride(cols);
+}
+
+int64_t scratch_bytes(int64_t panels, int64_t tokens, int64_t cols) {
+  // For experts `tokens` is the most that one may get: the others may have few.
+  const int64_t stream = 2 * kTileBytes + 2 * stream_bytes(cols);
+  if (tokens <= kTileTokens) return stream;
   const int64_t tiles = (tokens + 15) / 16;
   const int64_t c = (tiles < kBlockTiles ? tiles : kBlockTiles) * panels * 2;
-  return ((2 * kBlockSteps > 4 * kStreamSteps ? 2 * kBlockSteps : 4 * kStreamSteps) + (c > 2 ? c : 2)) *
-         kTileBytes;
+  const int64_t block = (2 * kBlockSteps + c) * kTileBytes;
+  return block > stream ? block : stream;
 }
 
 // Where the A tiles of a row tile are found: `stride` bytes from row to row, `step` from tile to tile.
@@ -146,24 +156,14 @@ struct Tiles {
   int64_t step;
 };
 
-// Columns [begin, begin + count) of a row tile as tiles.
-Tiles tiles_of(const RowTile& r, int64_t begin, int64_t count, bool may_be_direct, std::byte* scratch) {
-  if (r.direct && may_be_direct && count % 32 == 0) return {r.first + begin * 2, r.row_bytes, 64};
-  r.decode(r.first, r.row_bytes, r.rows, begin, count, reinterpret_cast<uint16_t*>(scratch));
+// Columns [begin, begin + count) of a row tile, decoded to tiles.
+Tiles decoded_tiles(const RowTile& r, int64_t begin, int64_t count, std::byte* scratch) {
+  r.decode(r.first, r.row_bytes, r.rows, begin, count, reinterpret_cast<uint16_t*>(scratch), {});
   return {scratch, 64, kTileBytes};
 }
 
-// Asks for the weights of a chunk some way ahead: in the same rows or, past their end, in those of the next
-// panel.
-constexpr int64_t kAheadBytes = 1024;
-void prefetch_ahead(const RowTile& r, int64_t k, int64_t count, int64_t cols, int64_t panel_rows) {
-  const int64_t bytes = r.row_bytes * count / cols;
-  int64_t at = r.row_bytes * k / cols + kAheadBytes;
-  if (at >= r.row_bytes) at += (panel_rows - 1) * r.row_bytes;
-  for (int i = 0; i < r.rows; ++i) {
-    const char* const p = reinterpret_cast<const char*>(r.first + i * r.row_bytes + at);
-    for (int64_t b = 0; b < bytes; b += 64) _mm_prefetch(p + b, _MM_HINT_T0);
-  }
+Tiles at_step(const Tiles& t, int64_t s) {
+  return {t.at + s * t.step, t.stride, t.step};
 }
 
 // C (2 row tiles) += A B over `steps` tiles. (Asking for B ahead of time costs more than it gains.)
@@ -178,38 +178,81 @@ inline void multiply(const Tiles& a0, const Tiles& a1, const std::byte* b, int64
   }
 }
 
-// Up to 16 tokens: the weights stream by once. The next chunk is decoded before the current one is
-// multiplied, so that products and decoding overlap and tile loads do not wait for stores. result(token tile,
-// C of the first row tile, C of the second), rows of 16 floats.
-template <class Result>
-void stream_panel(const RowTile& r0, const RowTile& r1, int64_t panel_rows, const Packed& x,
-                  std::byte* scratch, Result&& result) {
-  const int64_t b_step = 64 * width_of(x.rows), chunk = r0.chunk > r1.chunk ? r0.chunk : r1.chunk;
-  std::byte* const decoded = scratch + 2 * kTileBytes;
-  struct Chunk {
-    Tiles a0, a1;
+// A piece of a panel for few tokens: columns [k, k + count) of its two row tiles.
+struct Piece {
+  RowTile r0, r1;
+  int64_t panel = 0, k = 0, count = 0;
+  std::byte* decoded = nullptr;  // 32 rows, `stride` bytes apart
+  int64_t stride = 0;
+
+  bool direct() const { return r0.direct && r1.direct && count % 32 == 0; }
+  Tiles tiles(const RowTile& r, int half) const {
+    if (direct()) return {r.first + k * 2, r.row_bytes, 64};
+    return {decoded + half * 16 * stride, stride, 64};
+  }
+  // Decodes one of the 32 rows, if it exists, and asks for one some way ahead: two streams, which cross pages
+  // where the hardware's prefetcher stops, hide more of the page walks than one.
+  void decode_row(int64_t i, int64_t cols, int64_t panel_rows) const {
+    const RowTile& r = i % 2 == 0 ? r0 : r1;
+    const int64_t half = i % 2, row = i / 2;
+    if (row >= r.rows) return;
+    const std::byte* const piece = r.first + r.row_bytes * k / cols;
+    const int64_t bytes = r.row_bytes * count / cols;
+    const int64_t later = row + 1 + kAheadBytes / bytes;
+    const std::byte* const ahead = piece + (later < 16 ? later : later - 16 + panel_rows) * r.row_bytes;
+    for (int64_t b = 0; b < bytes; b += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(ahead + b), _MM_HINT_T0);
+    r.decode(r.first + row * r.row_bytes, r.row_bytes, 1, k, count,
+             reinterpret_cast<uint16_t*>(decoded + (half * 16 + row) * stride), {0, 32});
+  }
+};
+
+// Up to 16 tokens: the weights stream by once, the pieces of all panels one after the other. Row by row the
+// next piece is decoded between the products of the current one, so that tile loads do not wait for stores
+// and the memory never rests. `panel_rows` is the distance of a row tile's rows from panel to panel.
+// row_tiles(panel) gives a panel's row tiles; result(panel, token tile, C of the first, C of the second).
+template <class RowTiles, class Result>
+void stream_panels(int64_t panels, int64_t panel_rows, RowTiles&& row_tiles, const Packed& x,
+                   std::byte* scratch, Result&& result) {
+  const int64_t b_step = 64 * width_of(x.rows);
+  const int64_t pieces = (x.cols + kStreamCols - 1) / kStreamCols, all = panels * pieces;
+  float* const c = reinterpret_cast<float*>(scratch);
+  const auto piece = [&](int64_t i) {
+    Piece p;
+    p.panel = i / pieces;
+    std::tie(p.r0, p.r1) = row_tiles(p.panel);
+    p.k = i % pieces * kStreamCols;
+    p.count = x.cols - p.k < kStreamCols ? x.cols - p.k : kStreamCols;
+    p.stride = stream_stride(x.cols);
+    p.decoded = scratch + 2 * kTileBytes + i % 2 * stream_bytes(x.cols);
+    return p;
   };
-  const auto decode = [&](int64_t k) {
-    const int64_t count = x.cols - k < chunk ? x.cols - k : chunk;
-    prefetch_ahead(r0, k, count, x.cols, panel_rows);
-    prefetch_ahead(r1, k, count, x.cols, panel_rows);
-    std::byte* const to = decoded + k / chunk % 2 * 2 * kStreamSteps * kTileBytes;
-    return Chunk{tiles_of(r0, k, count, true, to),
-                 tiles_of(r1, k, count, true, to + kStreamSteps * kTileBytes)};
-  };
-  _tile_zero(0);
-  _tile_zero(1);
-  Chunk now = decode(0);
-  for (int64_t k = 0; k < x.cols; k += chunk) {
-    const Chunk next = k + chunk < x.cols ? decode(k + chunk) : now;
-    const int64_t count = x.cols - k < chunk ? x.cols - k : chunk;
-    multiply(now.a0, now.a1, x.data + k / 32 * b_step, b_step, steps_of(count));
+  Piece now = piece(0);
+  if (!now.direct())
+    for (int64_t r = 0; r < kPanelRows; ++r) now.decode_row(r, x.cols, panel_rows);
+  for (int64_t i = 0; i < all; ++i) {
+    const bool more = i + 1 < all;
+    const Piece next = more ? piece(i + 1) : now;
+    const bool decode = more && !next.direct();
+    if (now.k == 0) {
+      _tile_zero(0);
+      _tile_zero(1);
+    }
+    const Tiles a0 = now.tiles(now.r0, 0), a1 = now.tiles(now.r1, 1);
+    const int64_t steps = steps_of(now.count);
+    int64_t row = 0;
+    for (int64_t s = 0; s < steps; ++s) {
+      for (; decode && row * steps < s * kPanelRows; ++row) next.decode_row(row, x.cols, panel_rows);
+      multiply(at_step(a0, s), at_step(a1, s), x.data + (now.k / 32 + s) * b_step, b_step, 1);
+    }
+    for (; decode && row < kPanelRows; ++row) next.decode_row(row, x.cols, panel_rows);
+    if (now.k + now.count == x.cols) {
+      _tile_stored(0, c, 64);
+      _tile_stored(1, c + 256, 64);
+      result(now.panel, int64_t{0}, c, c + 256);
+    }
     now = next;
   }
-  float* const c = reinterpret_cast<float*>(scratch);
-  _tile_stored(0, c, 64);
-  _tile_stored(1, c + 256, 64);
-  result(int64_t{0}, c, c + 256);
 }
 
 // The panels of a block: `first` and `second` give the row tiles of panel p.
@@ -224,8 +267,8 @@ void block_panels(int64_t count, RowTiles&& row_tiles, const Packed& x, std::byt
       const int64_t left = x.cols - k, cols = left < kBlockSteps * 32 ? left : kBlockSteps * 32;
       for (int64_t p = 0; p < count; ++p) {
         const auto [r0, r1] = row_tiles(p);
-        const Tiles a0 = tiles_of(r0, k, cols, false, decoded);
-        const Tiles a1 = tiles_of(r1, k, cols, false, decoded + kBlockSteps * kTileBytes);
+        const Tiles a0 = decoded_tiles(r0, k, cols, decoded);
+        const Tiles a1 = decoded_tiles(r1, k, cols, decoded + kBlockSteps * kTileBytes);
         for (int64_t t = 0; t < tiles; ++t) {
           float* const c = c_tiles + (p * tiles + t) * 512;
           if (k == 0) {
@@ -287,11 +330,7 @@ void project(const ProjectJob& job, std::byte* scratch) {
     if (left > 16) store_tile(c1, tile, row + 16, left - 16, *job.x, scale, *job.out);
   };
   if (job.x->tiles() > 1) return block_panels(job.panels, row_tiles, *job.x, scratch, result);
-  for (int64_t p = 0; p < job.panels; ++p) {
-    const auto [r0, r1] = row_tiles(p);
-    stream_panel(r0, r1, kPanelRows, *job.x, scratch,
-                 [&](int64_t tile, const float* c0, const float* c1) { result(p, tile, c0, c1); });
-  }
+  stream_panels(job.panels, kPanelRows, row_tiles, *job.x, scratch, result);
 }
 
 // Rows of gate and up in pairs are already the pairs of the packed form.
@@ -332,12 +371,8 @@ void swiglu(const SwigluJob& job, std::byte* scratch) {
   };
   if (job.x->tiles() > 1) {
     block_panels(count, row_tiles, *job.x, scratch, result);
-  } else {
-    for (int64_t p = 0; p < count; ++p) {
-      const auto [g, u] = row_tiles(p);
-      stream_panel(g, u, kPairRows, *job.x, scratch,
-                   [&](int64_t tile, const float* c0, const float* c1) { result(p, tile, c0, c1); });
-    }
+  } else if (count > 0) {
+    stream_panels(count, kPairRows, row_tiles, *job.x, scratch, result);
   }
   for (int64_t p = count; p < job.units; ++p)
     for (int64_t tile = 0; tile < job.mid->tiles(); ++tile)

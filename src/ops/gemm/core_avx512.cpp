@@ -45,7 +45,7 @@ struct Bf16Lanes {
     const DecodeTiles decode_tiles = find_decoder(w.dtype);
     for (int64_t k = 0; k < w.cols; k += kDecodeChunk) {
       const int64_t count = w.cols - k < kDecodeChunk ? w.cols - k : kDecodeChunk;
-      decode_tiles(first, w.row_bytes(), rows, k, count, scratch + k * 16);
+      decode_tiles(first, w.row_bytes(), rows, k, count, scratch + k * 16, {});
     }
     for (int r = 0; r < 16; ++r) out.first[r] = scratch + (r < rows ? r : 0) * 32;
     out.step = 512;

@@ -10,8 +10,6 @@
 namespace quire::gemm {
 namespace {
 
-constexpr int64_t kTileElems = 16 * 32;
-
 // The upper half of a float's bits: exact for values of at most 8 significant bits.
 constexpr uint16_t high_half(float x) {
   return static_cast<uint16_t>(__builtin_bit_cast(uint32_t, x) >> 16);
@@ -62,7 +60,7 @@ __m512i both(__m256i low, __m256i high) {
 
 // NVFP4: 64 weights in 36 bytes: 4 scales, then 8 bytes of codes for each 16 weights (low nibbles first).
 void decode_nvfp4(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
-                  uint16_t* tiles) {
+                  uint16_t* out, DecodeLayout layout) {
   // 16 bytes of codes become 32 words whose low nibble is the code of weight 0..31; bit 4 then chooses
   // between the tables of the two scales.
   const __m512i spread =
@@ -81,11 +79,11 @@ void decode_nvfp4(const std::byte* first, int64_t row_bytes, int rows, int64_t b
   };
   for (int r = 0; r < rows; ++r) {
     const std::byte* block = first + r * row_bytes + begin / 64 * 36;
-    uint16_t* to = tiles + r * 32;
-    for (int64_t k = 0; k < count; k += 64, block += 36, to += 2 * kTileElems) {
+    uint16_t* to = out + r * layout.row;
+    for (int64_t k = 0; k < count; k += 64, block += 36, to += 2 * layout.step) {
       const uint8_t* s = bytes(block);
       decode32(block + 4, s[0], s[1], to);
-      decode32(block + 20, s[2], s[3], to + kTileElems);
+      decode32(block + 20, s[2], s[3], to + layout.step);
     }
   }
 }
@@ -115,11 +113,11 @@ __m512i table32(__m512 low, __m512 high, __m512 slope, __m512 offset) {
 }
 
 void decode_mxfp4(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
-                  uint16_t* tiles) {
+                  uint16_t* out, DecodeLayout layout) {
   for (int r = 0; r < rows; ++r) {
     const std::byte* block = first + r * row_bytes + begin / 32 * 17;
-    uint16_t* to = tiles + r * 32;
-    for (int64_t k = 0; k < count; k += 32, block += 17, to += kTileElems)
+    uint16_t* to = out + r * layout.row;
+    for (int64_t k = 0; k < count; k += 32, block += 17, to += layout.step)
       _mm512_store_si512(
           to, _mm512_permutexvar_epi16(split_halves(block + 1), twice(table_row(kMxfp4, *bytes(block)))));
   }
@@ -135,13 +133,13 @@ __m512 broadcast_half(const std::byte* at) {
 // Q4_0 and Q4_1: a half d, for Q4_1 a half m, 16 bytes of codes.
 template <bool kOffset>
 void decode_q4(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
-               uint16_t* tiles) {
+               uint16_t* out, DecodeLayout layout) {
   constexpr int64_t kBlock = kOffset ? 20 : 18;
   const __m512 codes = counting(kOffset ? 0.0f : -8.0f);
   for (int r = 0; r < rows; ++r) {
     const std::byte* block = first + r * row_bytes + begin / 32 * kBlock;
-    uint16_t* to = tiles + r * 32;
-    for (int64_t k = 0; k < count; k += 32, block += kBlock, to += kTileElems) {
+    uint16_t* to = out + r * layout.row;
+    for (int64_t k = 0; k < count; k += 32, block += kBlock, to += layout.step) {
       const __m512 offset = kOffset ? broadcast_half(block + 2) : _mm512_setzero_ps();
       const __m512i table = table16(codes, broadcast_half(block), offset);
       _mm512_store_si512(to, _mm512_permutexvar_epi16(split_halves(block + kBlock - 16), table));
@@ -152,14 +150,14 @@ void decode_q4(const std::byte* first, int64_t row_bytes, int rows, int64_t begi
 // Q5_0 and Q5_1: the same with 32 bits, one more for each code, before the bytes of codes.
 template <bool kOffset>
 void decode_q5(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
-               uint16_t* tiles) {
+               uint16_t* out, DecodeLayout layout) {
   constexpr int64_t kBlock = kOffset ? 24 : 22;
   const __m512 low = counting(kOffset ? 0.0f : -16.0f), high = counting(kOffset ? 16.0f : 0.0f);
   const __m512i nibble = _mm512_set1_epi16(15), fifth = _mm512_set1_epi16(16);
   for (int r = 0; r < rows; ++r) {
     const std::byte* block = first + r * row_bytes + begin / 32 * kBlock;
-    uint16_t* to = tiles + r * 32;
-    for (int64_t k = 0; k < count; k += 32, block += kBlock, to += kTileElems) {
+    uint16_t* to = out + r * layout.row;
+    for (int64_t k = 0; k < count; k += 32, block += kBlock, to += layout.step) {
       const __m512 offset = kOffset ? broadcast_half(block + 2) : _mm512_setzero_ps();
       const __m512i table = table32(low, high, broadcast_half(block), offset);
       uint32_t bits;
@@ -195,19 +193,19 @@ __m512i words_of(const std::byte* at) {
 
 template <bool kFifthBit>
 void decode_q45_k(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
-                  uint16_t* tiles) {
+                  uint16_t* out, DecodeLayout layout) {
   constexpr int64_t kBlock = kFifthBit ? 176 : 144, kCodes = kFifthBit ? 48 : 16;
   const __m512 low = counting(0), high = counting(16);
   const __m512i fifth = _mm512_set1_epi16(16);
   SubScales s;
   for (int r = 0; r < rows; ++r) {
     const std::byte* block = first + r * row_bytes + begin / 256 * kBlock;
-    uint16_t* to = tiles + r * 32;
+    uint16_t* to = out + r * layout.row;
     for (int64_t k = 0; k < count; k += 256, block += kBlock) {
       load_sub_scales(block, s);
       // Bit j of a byte is the fifth bit of sub-block j; shifted left by 4, it walks down to bit 4.
       __m512i bits = kFifthBit ? _mm512_slli_epi16(words_of(block + 16), 4) : _mm512_setzero_si512();
-      for (int j = 0; j < 8; ++j, to += kTileElems) {
+      for (int j = 0; j < 8; ++j, to += layout.step) {
         __m512i c = words_of(block + kCodes + j / 2 * 32);
         if (j % 2 == 1) c = _mm512_srli_epi16(c, 4);
         const __m512 slope = _mm512_set1_ps(s.slope[j]), offset = _mm512_set1_ps(s.offset[j]);
@@ -226,7 +224,7 @@ void decode_q45_k(const std::byte* first, int64_t row_bytes, int rows, int64_t b
 // Q6_K: 256 weights of 6 bits: 128 bytes with the low four of each, 64 with the upper two, 16 signed scales,
 // d.
 void decode_q6_k(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
-                 uint16_t* tiles) {
+                 uint16_t* out, DecodeLayout layout) {
   constexpr int64_t kBlock = 210;
   const __m256i nibble = _mm256_set1_epi8(15), upper = _mm256_set1_epi8(48), middle = _mm256_set1_epi8(32);
   alignas(64) float scales[16];
@@ -238,13 +236,13 @@ void decode_q6_k(const std::byte* first, int64_t row_bytes, int rows, int64_t be
   };
   for (int r = 0; r < rows; ++r) {
     const std::byte* block = first + r * row_bytes + begin / 256 * kBlock;
-    uint16_t* to = tiles + r * 32;
+    uint16_t* to = out + r * layout.row;
     for (int64_t k = 0; k < count; k += 256, block += kBlock) {
       const __m128i sc = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192));
       _mm512_store_ps(
           scales, _mm512_mul_ps(broadcast_half(block + 208), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sc))));
       for (int h = 0; h < 2; ++h)
-        for (int g = 0; g < 4; ++g, to += kTileElems) {
+        for (int g = 0; g < 4; ++g, to += layout.step) {
           __m256i lo = load(block + 64 * h + 32 * (g & 1));
           if (g >= 2) lo = _mm256_srli_epi16(lo, 4);
           // The two bits of group g end up in bits 4 and 5.
@@ -263,15 +261,15 @@ void decode_q6_k(const std::byte* first, int64_t row_bytes, int rows, int64_t be
 
 // Q8_0: 32 weights in 34 bytes: a half and 32 signed bytes. The scales of a chunk are converted together.
 void decode_q8_0(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
-                 uint16_t* tiles) {
+                 uint16_t* out, DecodeLayout layout) {
   const auto widen = [](const std::byte* at, __m512 scale) {
     const __m128i q = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
     return _mm512_mul_ps(scale, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)));
   };
   for (int r = 0; r < rows; ++r) {
     const std::byte* block = first + r * row_bytes + begin / 32 * 34;
-    uint16_t* to = tiles + r * 32;
-    for (int64_t k = 0; k < count; k += 32, block += 34, to += kTileElems) {
+    uint16_t* to = out + r * layout.row;
+    for (int64_t k = 0; k < count; k += 32, block += 34, to += layout.step) {
       const __m512 scale = broadcast_half(block);
       const __m512bh values = _mm512_cvtne2ps_pbh(widen(block + 18, scale), widen(block + 2, scale));
       _mm512_store_si512(to, (__m512i)values);
@@ -280,12 +278,12 @@ void decode_q8_0(const std::byte* first, int64_t row_bytes, int rows, int64_t be
 }
 
 void decode_bf16(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
-                 uint16_t* tiles) {
+                 uint16_t* out, DecodeLayout layout) {
   const int64_t full = count / 32, rest = count % 32;
   for (int r = 0; r < rows; ++r) {
     const std::byte* from = first + r * row_bytes + begin * 2;
-    uint16_t* to = tiles + r * 32;
-    for (int64_t s = 0; s < full; ++s, from += 64, to += kTileElems)
+    uint16_t* to = out + r * layout.row;
+    for (int64_t s = 0; s < full; ++s, from += 64, to += layout.step)
       _mm512_store_si512(to, _mm512_loadu_si512(from));
     if (rest > 0) _mm512_store_si512(to, _mm512_maskz_loadu_epi16((1u << rest) - 1u, from));
   }
