@@ -35,8 +35,12 @@ StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits) {
     budget -= count;
     return true;
   };
+  // A prompt that finds less than 64 rows beside the decodes waits for some of them to end. Nobody is
+  // admitted meanwhile: short prompts that fit could keep it waiting forever.
+  bool held_back = false;
   for (const ScheduledSequence& s : now.running)
-    if (s.computed < s.prompt && budget > 0) prefill(s);
+    if (s.computed < s.prompt && !prefill(s)) held_back = true;
+  if (held_back) return plan;
 
   auto places = static_cast<int64_t>(limits.max_sequences) - static_cast<int64_t>(now.running.size());
   int64_t slots = now.free_slots;

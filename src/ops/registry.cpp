@@ -35,7 +35,7 @@ std::vector<Entry> entries() {
       entry("add_rms_norm", add_rms_norm_kernels()),
       entry("gated_rms_norm", gated_rms_norm_kernels()),
       entry("linear", linear_kernels()),
-      entry("mlp", mlp_kernels()),
+      entry("swiglu_mlp", mlp_kernels()),
       entry("moe", moe_kernels()),
       entry("attention_prepare", attention_prepare_kernels()),
       entry("paged_attention", paged_attention_kernels()),
