@@ -6,6 +6,7 @@ The weights are not stored: they follow from the tensor's name and the element's
 tests/support/tiny_models.cpp makes the same ones for the GGUF files. `weights_fnv1a64` in each golden file is the
 hash of all of them, which tests/tiny compares. Needs torch, transformers and tokenizers; docs/testing.md says which.
 """
+import copy
 import json
 import math
 import os
@@ -287,10 +288,14 @@ def cached_agrees(model, p):
 
 @torch.no_grad()
 def bf16_noise(model, ids):
-    """How far logits move when transformers computes in bf16: the scale at which a gap means something."""
+    """How far logits move when transformers computes in bf16: the scale at which a gap means something. In a copy, and with
+    the float32 frequencies of RoPE put back: those are what from_pretrained keeps, and a model converted there and back would
+    have lost them."""
     a = torch.log_softmax(logits_of(model, ids)[0], -1)
-    b = torch.log_softmax(logits_of(model.to(torch.bfloat16), ids)[0], -1)
-    model.float()
+    rounded = copy.deepcopy(model).to(torch.bfloat16)
+    for name, buffer in model.named_buffers():
+        rounded.get_buffer(name).data = buffer.data
+    b = torch.log_softmax(logits_of(rounded, ids)[0], -1)
     kl = (a.exp() * (a - b)).sum(-1)
     return dict(mean_kl=round(float(kl.mean()), 6), max_kl=round(float(kl.max()), 6), mean_abs_top1=round(float((a - b).gather(1, a.argmax(-1, keepdim=True)).abs().mean()), 4))
 

@@ -1,0 +1,354 @@
+// The engine's interface: what it refuses and in which words, how requests end, cancelling, threads, and the
+// books of the caches under load.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <random>
+#include <thread>
+
+#include "support/golden.h"
+#include "support/tiny_models.h"
+
+namespace quire::test {
+namespace {
+
+// What a listener heard.
+struct Heard {
+  std::vector<TokenId> tokens;
+  std::vector<TokenEvent> events;
+  std::string text;
+  FinishReason finish = FinishReason::kNone;
+  int ends = 0;
+
+  Listener listener() {
+    return [this](const TokenEvent& e) {
+      EXPECT_EQ(ends, 0) << "nothing comes after the end";
+      if (e.token >= 0) tokens.push_back(e.token);
+      events.push_back(e);
+      text += e.text;
+      finish = e.finish;
+      ends += e.finish != FinishReason::kNone;
+    };
+  }
+};
+
+ModelPtr tiny(const std::string& name) {
+  for (const TinyModel& m : tiny_models())
+    if (m.name == name) return load_or_die(TinyModelFile(m).path());
+  fatal(__FILE__, __LINE__, name);
+}
+
+class EngineTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { model_ = new ModelPtr(tiny("tiny-qwen35moe")); }
+  static void TearDownTestSuite() { delete model_; }
+
+  static std::unique_ptr<Engine> make(EngineOptions options = {}) {
+    if (options.context == 0) options.context = 512;
+    if (options.threads == 0) options.threads = 2;
+    return std::move(Engine::create(*model_, std::move(options))).value();
+  }
+  static Request request(std::vector<TokenId> prompt = {40, 41, 42}, int64_t max_tokens = 24) {
+    Request r;
+    r.prompt = std::move(prompt);
+    r.max_tokens = max_tokens;
+    r.ignore_eos = true;
+    return r;
+  }
+  static Heard run(Request r) {
+    const auto engine = make();
+    Heard heard;
+    const Result<RequestId> id = engine->submit(std::move(r), heard.listener());
+    EXPECT_TRUE(id.ok()) << (id.ok() ? "" : id.error().message);
+    while (engine->busy()) engine->step();
+    EXPECT_TRUE(engine->check().ok());
+    EXPECT_EQ(heard.ends, 1);
+    return heard;
+  }
+  static std::string refused(const Request& r) {
+    const auto engine = make();
+    const Result<RequestId> id = engine->submit(r, nullptr);
+    if (id.ok()) return "(accepted)";
+    EXPECT_EQ(id.error().fault, Fault::kRequest);
+    EXPECT_FALSE(engine->busy()) << "nothing of it was kept";
+    return id.error().message;
+  }
+
+  static ModelPtr* model_;
+};
+ModelPtr* EngineTest::model_ = nullptr;
+
+TEST_F(EngineTest, RefusesWithExactMessages) {
+  const struct {
+    void (*change)(Request&);
+    const char* message;
+  } cases[] = {
+      {[](Request& r) { r.prompt.clear(); }, "the prompt is empty: there is nothing to continue"},
+      {[](Request& r) { r.prompt[1] = 320; }, "prompt token 1 is 320: the vocabulary has 320 tokens"},
+      {[](Request& r) { r.prompt[2] = -1; }, "prompt token 2 is -1: the vocabulary has 320 tokens"},
+      {[](Request& r) { r.max_tokens = 0; }, "max_tokens is 0: must be at least 1"},
+      {[](Request& r) { r.prompt.assign(512, 5); },
+       "the prompt has 512 tokens, but the context holds 512 including the answer"},
+      {[](Request& r) {
+         r.stop_tokens = {7, 320};
+       },
+       "stop token 320: the vocabulary has 320 tokens"},
+      {[](Request& r) {
+         r.stop = {"a", ""};
+       },
+       "stop string 2 is empty: nothing could be generated before it"},
+      {[](Request& r) { r.stop = {"\xff"}; }, "stop string 1 is not valid UTF-8"},
+      {[](Request& r) { r.sampling.temperature = -1; },
+       "temperature is -1, but must be 0 (greedy) or positive and finite"},
+      {[](Request& r) { r.sampling.temperature = NAN; },
+       "temperature is nan, but must be 0 (greedy) or positive and finite"},
+      {[](Request& r) { r.sampling.top_k = -1; }, "top_k is -1, but must be 0 (off) or positive"},
+      {[](Request& r) { r.sampling.top_p = 1.5f; }, "top_p is 1.5, but must be between 0 and 1"},
+      {[](Request& r) { r.sampling.min_p = -0.5f; }, "min_p is -0.5, but must be between 0 and 1"},
+      {[](Request& r) { r.sampling.typical_p = 2; }, "typical_p is 2, but must be between 0 and 1"},
+      {[](Request& r) { r.sampling.repetition_penalty = 0; },
+       "repetition_penalty is 0, but must be between 0.01 and 100"},
+      {[](Request& r) { r.sampling.presence_penalty = 3; },
+       "presence_penalty is 3, but must be between -2 and 2"},
+      {[](Request& r) { r.sampling.frequency_penalty = -3; },
+       "frequency_penalty is -3, but must be between -2 and 2"},
+      {[](Request& r) { r.sampling.logit_bias[320] = 1; },
+       "logit_bias names token 320, but the vocabulary has ids 0 to 319"},
+      {[](Request& r) { r.sampling.logit_bias[3] = 101; },
+       "logit_bias of token 3 is 101, but must be between -100 and 100"},
+      {[](Request& r) { r.sampling.logprobs = 321; },
+       "logprobs is 321, but must be between 0 and the vocabulary's size of 320 (or -1 for none)"},
+  };
+  for (const auto& c : cases) {
+    Request r = request();
+    c.change(r);
+    EXPECT_EQ(refused(r), c.message);
+  }
+}
+
+TEST_F(EngineTest, RefusesImpossibleOptions) {
+  const auto message = [](const EngineOptions& o) {
+    const auto e = Engine::create(*model_, o);
+    return e.ok() ? "(accepted)" : e.error().message;
+  };
+  EXPECT_EQ(message({.threads = -1}), "-1 threads: must be between 1 and 1024");
+  EXPECT_EQ(message({.context = 4096}), "a context of 4096 tokens: the model was trained for 1 to 2048");
+  EXPECT_EQ(message({.max_sequences = 0}), "0 sequences: must be between 1 and 4096");
+  EXPECT_EQ(message({.max_batch_tokens = 63}), "63 batch tokens: must be between 64 and 65536");
+  EXPECT_EQ(message({.context = 512, .kv_tokens = 256}),
+            "a KV pool of 256 tokens cannot hold one sequence of 512");
+}
+
+TEST_F(EngineTest, EndsByLength) {
+  EXPECT_EQ(run(request({40}, 1)).tokens.size(), 1u);
+  const Heard heard = run(request({40, 41}, 24));
+  EXPECT_EQ(heard.tokens.size(), 24u);
+  EXPECT_EQ(heard.finish, FinishReason::kLength);
+  EXPECT_EQ(heard.text, (*model_)->tokenizer->decode(heard.tokens));
+  // The context is the limit when it is nearer: 512 tokens with the prompt.
+  EXPECT_EQ(run(request(std::vector<TokenId>(500, 60), 1000)).tokens.size(), 12u);
+}
+
+TEST_F(EngineTest, EndsAtAStopTokenWithoutItsText) {
+  const Heard whole = run(request());
+  Request r = request();
+  r.stop_tokens = {whole.tokens[5]};
+  const size_t at = static_cast<size_t>(std::find(whole.tokens.begin(), whole.tokens.end(), whole.tokens[5]) -
+                                        whole.tokens.begin());
+  const Heard heard = run(r);
+  EXPECT_EQ(heard.finish, FinishReason::kStop);
+  ASSERT_EQ(heard.tokens.size(), at + 1);
+  EXPECT_EQ(heard.text, (*model_)->tokenizer->decode(std::span(whole.tokens).first(at)));
+}
+
+TEST_F(EngineTest, EndOfGenerationTokensCanBeIgnored) {
+  Request r = request();
+  const TokenId eos = (*model_)->tokenizer->eog_tokens().front();
+  r.sampling.logit_bias[eos] = 100;
+  EXPECT_EQ(run(r).tokens, std::vector<TokenId>(24, eos)) << "an ordinary token";
+  r.ignore_eos = false;
+  const Heard heard = run(r);
+  EXPECT_EQ(heard.tokens, std::vector<TokenId>{eos});
+  EXPECT_EQ(heard.text, "");
+  EXPECT_EQ(heard.finish, FinishReason::kStop);
+}
+
+TEST_F(EngineTest, StopTextMayLieAcrossTokens) {
+  // The tokens of this text are single bytes: each pair of characters lies across two of them.
+  const Heard whole = run(request({40, 41, 42}, 24));
+  int across = 0;
+  for (size_t begin = 0; begin + 2 <= whole.text.size(); ++begin) {
+    const std::string stop = whole.text.substr(begin, 2);
+    if (std::any_of(stop.begin(), stop.end(), [](char c) { return (c & 0x80) != 0; })) continue;
+    Request r = request({40, 41, 42}, 24);
+    r.stop = {"never", stop};
+    const Heard heard = run(r);
+    EXPECT_EQ(heard.text, whole.text.substr(0, whole.text.find(stop))) << stop;
+    EXPECT_EQ(heard.finish, FinishReason::kStop);
+    EXPECT_LT(heard.tokens.size(), whole.tokens.size());
+    ++across;
+  }
+  EXPECT_GE(across, 5) << whole.text;
+}
+
+TEST_F(EngineTest, TextHeldBackForAStopTextIsEmittedAtTheEnd) {
+  const Heard whole = run(request());
+  Request r = request();
+  r.stop = {"\uFFFDnever"};
+  ASSERT_TRUE(whole.text.ends_with("\uFFFD"));
+  const Heard heard = run(r);
+  EXPECT_EQ(heard.text, whole.text);
+  EXPECT_EQ(heard.finish, FinishReason::kLength);
+}
+
+TEST_F(EngineTest, LogprobsAreThoseOfTheDistribution) {
+  Request r = request();
+  r.sampling.temperature = 1;
+  r.sampling.seed = 3;
+  r.sampling.logprobs = 320;
+  const Heard heard = run(r);
+  ASSERT_EQ(heard.events.size(), 24u);
+  for (const TokenEvent& e : heard.events) {
+    double sum = 0;
+    bool found = false;
+    ASSERT_EQ(e.top.size(), 320u);
+    for (size_t i = 0; i < e.top.size(); ++i) {
+      sum += std::exp(e.top[i].logprob);
+      if (i > 0) {
+        EXPECT_GE(e.top[i - 1].logprob, e.top[i].logprob);
+      }
+      if (e.top[i].token != e.token) continue;
+      found = true;
+      EXPECT_EQ(e.top[i].logprob, e.logprob);
+    }
+    EXPECT_TRUE(found);
+    EXPECT_NEAR(sum, 1, 1e-4);
+  }
+}
+
+TEST_F(EngineTest, CancelsWaitingAndRunningRequests) {
+  const auto engine = make({.max_sequences = 1});
+  Heard first, second, third;
+  const RequestId a = engine->submit(request({40}, 100), first.listener()).value();
+  const RequestId b = engine->submit(request({41}, 100), second.listener()).value();
+  engine->submit(request({42}, 5), third.listener()).value();
+  for (int i = 0; i < 4; ++i) engine->step();
+  EXPECT_EQ(first.tokens.size(), 4u);
+  EXPECT_TRUE(second.events.empty()) << "waits for a place";
+  engine->cancel(b);
+  engine->cancel(b);
+  engine->step();
+  EXPECT_EQ(second.finish, FinishReason::kCancelled);
+  EXPECT_EQ(first.ends, 0);
+  engine->cancel(a);
+  while (engine->busy()) engine->step();
+  EXPECT_EQ(first.finish, FinishReason::kCancelled);
+  EXPECT_EQ(first.tokens.size(), 5u);
+  EXPECT_EQ(third.finish, FinishReason::kLength);
+  engine->cancel(a);  // has ended: nothing happens
+  engine->cancel(RequestId{12345});
+  EXPECT_FALSE(engine->step());
+  EXPECT_TRUE(engine->check().ok());
+}
+
+TEST_F(EngineTest, CancelsBeforeTheFirstStep) {
+  const auto engine = make();
+  Heard heard;
+  engine->cancel(engine->submit(request(), heard.listener()).value());
+  EXPECT_TRUE(engine->busy());
+  engine->step();
+  EXPECT_FALSE(engine->busy());
+  EXPECT_EQ(heard.finish, FinishReason::kCancelled);
+  EXPECT_TRUE(heard.tokens.empty());
+}
+
+TEST_F(EngineTest, KeepsItsBooksUnderRandomLoad) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 rng(seed);
+    const auto number = [&](int64_t lo, int64_t hi) {
+      return std::uniform_int_distribution<int64_t>(lo, hi)(rng);
+    };
+    const auto engine = make({.max_sequences = 5,
+                              .max_batch_tokens = seed == 1 ? 64 : 256,
+                              .kv_tokens = 640,
+                              .shuffle_blocks = seed});
+    std::deque<Heard> heard;
+    std::vector<RequestId> ids;
+    while (heard.size() < 60 || engine->busy()) {
+      if (heard.size() < 60 && number(0, 2) == 0) {
+        Request r =
+            request(std::vector<TokenId>(static_cast<size_t>(number(1, number(0, 4) == 0 ? 400 : 40)), 50),
+                    number(1, 30));
+        ids.push_back(engine->submit(std::move(r), heard.emplace_back().listener()).value());
+      }
+      if (!ids.empty() && number(0, 9) == 0)
+        engine->cancel(
+            ids[static_cast<size_t>(number(std::max<int64_t>(0, std::ssize(ids) - 6), std::ssize(ids) - 1))]);
+      engine->step();
+      const Status books = engine->check();
+      ASSERT_TRUE(books.ok()) << books.error().message;
+    }
+    int cancelled = 0;
+    for (const Heard& h : heard) {
+      EXPECT_EQ(h.ends, 1);
+      cancelled += h.finish == FinishReason::kCancelled;
+    }
+    EXPECT_GT(cancelled, 2);
+    EXPECT_LT(cancelled, 58);
+  }
+}
+
+TEST_F(EngineTest, TakesRequestsFromOtherThreads) {
+  const auto engine = make({.max_sequences = 4});
+  constexpr int kThreads = 3, kEach = 12;
+  std::atomic<int> ended{0}, cancelled{0};
+  std::vector<std::thread> clients;
+  for (int t = 0; t < kThreads; ++t)
+    clients.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        const RequestId id = engine
+                                 ->submit(request({40 + t, 60 + i}, 5 + i),
+                                          [&](const TokenEvent& e) {
+                                            if (e.finish == FinishReason::kNone) return;
+                                            cancelled += e.finish == FinishReason::kCancelled;
+                                            ++ended;
+                                          })
+                                 .value();
+        if (i % 4 == 3) engine->cancel(id);
+      }
+    });
+  while (ended < kThreads * kEach)
+    if (!engine->step()) std::this_thread::yield();
+  for (std::thread& c : clients) c.join();
+  EXPECT_FALSE(engine->busy());
+  EXPECT_LE(cancelled, kThreads * kEach / 4);
+  EXPECT_TRUE(engine->check().ok());
+}
+
+TEST_F(EngineTest, AListenerMaySubmitAndCancel) {
+  const auto engine = make();
+  Heard next, other;
+  const RequestId victim = engine->submit(request({77}, 400), other.listener()).value();
+  int tokens = 0;
+  engine
+      ->submit(request({40}, 6),
+               [&](const TokenEvent& e) {
+                 tokens += e.token >= 0;
+                 if (e.finish == FinishReason::kNone) return;
+                 engine->cancel(victim);
+                 EXPECT_TRUE(engine->submit(request({41}, 3), next.listener()).ok());
+               })
+      .value();
+  while (engine->busy()) engine->step();
+  EXPECT_EQ(tokens, 6);
+  EXPECT_EQ(next.tokens.size(), 3u);
+  EXPECT_EQ(other.finish, FinishReason::kCancelled);
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,185 @@
+// The promise of the program: what a request gets depends on the request alone. 64 tokens of every golden
+// prompt must be the same, token by token, in every setting of the engine and beside any other requests.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+#include "support/golden.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int64_t kContext = 1088;  // the longest golden prompt has 922 tokens
+
+struct Fingerprint {
+  std::vector<TokenId> tokens;
+  std::string text;
+  bool operator==(const Fingerprint&) const = default;
+};
+
+void PrintTo(const Fingerprint& f, std::ostream* out) {
+  for (const TokenId t : f.tokens) *out << t << ' ';
+  *out << '"' << f.text << '"';
+}
+
+struct Job {
+  Request request;
+  int64_t arrives = 0;       // before this step
+  int64_t cancelled_at = 0;  // before this step; 0: never
+};
+
+// Runs the jobs to their ends, checking the books of the caches now and then.
+std::vector<Fingerprint> run_jobs(const ModelPtr& model, EngineOptions options,
+                                  const std::vector<Job>& jobs) {
+  options.context = kContext;
+  Result<std::unique_ptr<Engine>> created = Engine::create(model, options);
+  QUIRE_CHECK(created.ok(), "{}", created.error().message);
+  Engine& engine = **created;
+  std::vector<Fingerprint> out(jobs.size());
+  std::vector<std::optional<RequestId>> ids(jobs.size());
+  for (int64_t step = 0;; ++step) {
+    bool pending = false;
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      pending |= jobs[i].arrives > step;
+      if (jobs[i].arrives == step) {
+        const Result<RequestId> id = engine.submit(jobs[i].request, [&out, i](const TokenEvent& e) {
+          if (e.token >= 0) out[i].tokens.push_back(e.token);
+          out[i].text += e.text;
+        });
+        QUIRE_CHECK(id.ok(), "{}", id.error().message);
+        ids[i] = *id;
+      }
+      if (ids[i] && jobs[i].cancelled_at > 0 && jobs[i].cancelled_at == step) engine.cancel(*ids[i]);
+    }
+    if (!engine.busy() && !pending) break;
+    engine.step();
+    if (step % 16 == 0) {
+      EXPECT_TRUE(engine.check().ok());
+    }
+  }
+  return out;
+}
+
+Request greedy(std::vector<TokenId> prompt) {
+  Request r;
+  r.prompt = std::move(prompt);
+  r.max_tokens = 64;
+  r.ignore_eos = true;
+  return r;
+}
+
+Request sampled(std::vector<TokenId> prompt, uint64_t seed) {
+  Request r = greedy(std::move(prompt));
+  r.sampling.temperature = 0.8f;
+  r.sampling.top_p = 0.95f;
+  r.sampling.top_k = 60;
+  r.sampling.repetition_penalty = 1.05f;
+  r.sampling.seed = seed;
+  return r;
+}
+
+class FingerprintTest : public testing::TestWithParam<const char*> {
+ protected:
+  FingerprintTest()
+      : model_(load_or_die(QUIRE_SOURCE_DIR "/models/" + std::string(GetParam()) + "-q8_0.gguf")) {
+    const std::string path = golden_folder() + GetParam();
+    golden_ = load_golden(path + ".json", path + "-ppl.json");
+  }
+
+  // Every prompt by itself, in an engine that has seen nothing else.
+  std::vector<Fingerprint> alone(const EngineOptions& options, size_t prompts) const {
+    std::vector<Fingerprint> out;
+    for (size_t i = 0; i < prompts; ++i)
+      out.push_back(run_jobs(model_, options, {{greedy(golden_.prompts[i].ids)}}).front());
+    return out;
+  }
+
+  // 16 requests: the golden prompts, arriving over 40 steps, and five others with a will of their own: drawn,
+  // penalised, stopped by max_tokens, and one cancelled on the way.
+  std::vector<Job> crowd() const {
+    std::vector<Job> jobs;
+    for (size_t i = 0; i < golden_.prompts.size(); ++i)
+      jobs.push_back({greedy(golden_.prompts[i].ids), static_cast<int64_t>(i * 7 % 40)});
+    for (size_t i = 0; i < 5; ++i) {
+      std::vector<TokenId> prompt = golden_.prompts[golden_.prompts.size() - 1 - i].ids;
+      prompt.resize(prompt.size() * (i + 1) / 5 + 1, prompt.front());
+      Job other{sampled(std::move(prompt), i), static_cast<int64_t>(i * 9)};
+      other.request.max_tokens = static_cast<int64_t>(10 + 30 * i);
+      if (i == 3) other.cancelled_at = other.arrives + 13;
+      jobs.push_back(std::move(other));
+    }
+    return jobs;
+  }
+
+  void expect_same(const std::vector<Fingerprint>& want, const std::vector<Fingerprint>& got) const {
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(want[i], got[i]) << golden_.prompts[i].name;
+  }
+
+  ModelPtr model_;
+  Golden golden_;
+};
+
+TEST_P(FingerprintTest, IsTheSameInEverySetting) {
+  const std::vector<Fingerprint> want =
+      alone({.threads = 2, .max_batch_tokens = 1024}, golden_.prompts.size());
+  ASSERT_EQ(want.front().tokens.size(), 64u);
+  EXPECT_NE(want[0], want[1]);
+  const std::vector<std::pair<std::string, EngineOptions>> settings = {
+      {"16 requests", {.threads = 2, .max_sequences = 16}},
+      {"chunks of 64, one thread", {.threads = 1, .max_batch_tokens = 64}},
+      {"chunks of 128, three threads", {.threads = 3, .max_batch_tokens = 128}},
+      {"whole prompts, shuffled blocks", {.threads = 2, .max_batch_tokens = 2048, .shuffle_blocks = 7}},
+      {"blocks of one sequence: the others wait", {.threads = 2, .kv_tokens = kContext}},
+      {"three places", {.threads = 2, .max_sequences = 3, .shuffle_blocks = 8}},
+  };
+  for (const auto& [name, options] : settings) {
+    SCOPED_TRACE(name);
+    expect_same(want, run_jobs(model_, options, crowd()));
+  }
+}
+
+TEST_P(FingerprintTest, DoesNotDependOnChunksOrThreadsAlone) {
+  const size_t last = golden_.prompts.size() - 1;  // 922 tokens
+  const Job job{greedy(golden_.prompts[last].ids)};
+  const auto want = run_jobs(model_, {.threads = 1, .max_batch_tokens = 1024}, {job});
+  for (const auto& [chunk, threads] : {std::pair{64, 1}, {64, 3}, {128, 2}, {512, 3}, {1024, 2}})
+    EXPECT_EQ(want, run_jobs(model_, {.threads = threads, .max_batch_tokens = chunk}, {job}))
+        << "chunks of " << chunk << ", " << threads << " threads";
+}
+
+// The same for the kernels of older CPUs.
+TEST_P(FingerprintTest, HoldsForEveryFamilyOfKernels) {
+  for (const char* family : {"avx512", "avx2"}) {
+    SCOPED_TRACE(family);
+    EngineOptions options{.threads = 2};
+    for (const char* op : {"linear", "swiglu_mlp", "moe", "paged_attention", "gdn_prepare", "gdn_chunked",
+                           "gdn_recurrent", "add_rms_norm", "gated_rms_norm"})
+      options.kernels.forced.emplace_back(op, family);
+    expect_same(alone(options, golden_.prompts.size()), run_jobs(model_, options, crowd()));
+  }
+}
+
+TEST_P(FingerprintTest, SeededSamplingRepeats) {
+  std::vector<Job> jobs = crowd();
+  std::map<std::vector<TokenId>, int> different;
+  std::vector<size_t> places;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    places.push_back(jobs.size());
+    jobs.push_back({sampled(golden_.prompts[1].ids, seed), static_cast<int64_t>(11 * seed)});
+  }
+  const std::vector<Fingerprint> together = run_jobs(model_, {.threads = 2}, jobs);
+  for (const size_t i : places) {
+    const Fingerprint alone = run_jobs(model_, {.threads = 1}, {{jobs[i].request}}).front();
+    EXPECT_EQ(alone, together[i]);
+    EXPECT_EQ(alone.tokens.size(), 64u);
+    ++different[alone.tokens];
+  }
+  EXPECT_EQ(different.size(), 4u) << "different seeds, different texts";
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, FingerprintTest, testing::Values("demo-dense", "demo-moe"),
+                         [](const auto& model) { return std::string(model.param).substr(5); });
+
+}  // namespace
+}  // namespace quire::test
