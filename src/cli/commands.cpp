@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/command.h"
+#include "cli/display.h"
 #include "core/log.h"
 
 namespace quire::cli {
@@ -31,6 +33,34 @@ int exit_code(Fault fault) {
   return 70;
 }
 
+std::string command_names() {
+  std::string names;
+  for (const Command& c : kCommands) names += fmt::format("{}{}", names.empty() ? "" : ", ", c.name);
+  return names;
+}
+
+// The first argument that is no option must name a command: CLI11 would only say that one is required.
+Status check_command_name(std::span<char*> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view a = arguments[i];
+    if (a == "--log-level") {
+      ++i;  // its value
+      continue;
+    }
+    if (a.starts_with("-")) continue;
+    if (std::any_of(std::begin(kCommands), std::end(kCommands),
+                    [&](const Command& c) { return a == c.name; }))
+      return {};
+    return request_error("there is no command '{}'; there are {}", displayable(a, 100), command_names());
+  }
+  return {};
+}
+
+int report(const Error& e) {
+  std::fprintf(stderr, "quire: %s\n", e.message.c_str());
+  return exit_code(e.fault);
+}
+
 }  // namespace
 
 std::span<const Command> commands() {
@@ -40,7 +70,7 @@ std::span<const Command> commands() {
 int run_program(int argc, char** argv) {
   CLI::App app{"Quire serves large language models from one GGUF file: fast, and the same text every time.",
                "quire"};
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   app.set_version_flag("--version", std::string("quire ") + QUIRE_VERSION);
   app.failure_message(
       [](const CLI::App*, const CLI::Error& e) { return std::string("quire: ") + e.what() + "\n"; });
@@ -54,16 +84,17 @@ int run_program(int argc, char** argv) {
     Action action = c.add(*sub);
     sub->callback([&chosen, action] { chosen = action; });
   }
+  if (const Status s = check_command_name({argv + 1, static_cast<size_t>(std::max(argc, 1) - 1)}); !s.ok())
+    return report(s.error());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
+  if (!chosen) return report(request_error("give a command: {}", command_names()));
   Status status = set_up_logging(log_level);
   if (status.ok()) status = chosen();
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "quire: %s\n", status.error().message.c_str());
-  return exit_code(status.error().fault);
+  return status.ok() ? 0 : report(status.error());
 }
 
 }  // namespace quire::cli

@@ -1,0 +1,204 @@
+// What the program says to bad files, options and prompts: exactly one line on standard error that begins
+// with "quire: " and names what is wrong, nothing on standard output, exit code 2.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "gguf/reader.h"
+#include "gguf/writer.h"
+#include "support/golden.h"
+#include "support/tiny_models.h"
+
+namespace quire::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+class BadInput : public testing::Test {
+ protected:
+  BadInput() {
+    std::string pattern = (fs::temp_directory_path() / "quire-bad-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    for (const TinyModel& m : tiny_models())
+      if (m.name == "tiny-qwen3") {
+        EXPECT_TRUE(m.write_gguf(path("good.gguf")).ok());
+      }
+  }
+  ~BadInput() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return folder_ / name; }
+  std::string write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path(name), std::ios::binary) << bytes;
+    return path(name);
+  }
+
+  // Standard input is empty and no terminal.
+  Outcome quire(const std::string& arguments) const {
+    const std::string command =
+        QUIRE_PROGRAM " " + arguments + " </dev/null >" + path("out") + " 2>" + path("err");
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_whole_file(path("out")),
+            read_whole_file(path("err"))};
+  }
+  std::string run(const std::string& model, const std::string& more = "-p hello") const {
+    return "run -m " + model + " -n 4 " + more;
+  }
+  void expect_refused(const std::string& arguments, const std::string& reason) const {
+    SCOPED_TRACE(arguments);
+    const Outcome o = quire(arguments);
+    EXPECT_EQ(o.code, 2);
+    EXPECT_EQ(o.out, "");
+    EXPECT_TRUE(o.err.starts_with("quire: ")) << o.err;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+    EXPECT_THAT(o.err, HasSubstr(reason));
+  }
+
+  // The good model again, with some changes.
+  struct Changes {
+    std::string architecture, drop, reshape;
+  };
+  std::string rewrite(const std::string& name, const Changes& c) const {
+    const gguf::File in = std::move(gguf::File::open(path("good.gguf"))).value();
+    gguf::Writer w;
+    for (size_t i = 0; i < in.entries().size(); ++i) {
+      const auto& e = in.entries()[i];
+      if (e.key == c.drop) continue;
+      if (e.key == "general.architecture" && !c.architecture.empty())
+        w.add_string(e.key, c.architecture);
+      else
+        w.add_value(e.key, e.value);
+    }
+    std::vector<const gguf::TensorInfo*> kept;
+    for (const gguf::TensorInfo& t : in.tensors()) {
+      if (t.name == c.drop) continue;
+      std::vector<int64_t> dims(t.dims.begin(), t.dims.begin() + t.n_dims);
+      if (t.name == c.reshape) std::swap(dims.at(0), dims.at(1));
+      EXPECT_TRUE(w.add_tensor(t.name, t.dtype, dims).ok());
+      kept.push_back(&t);
+    }
+    EXPECT_TRUE(w.open(path(name)).ok());
+    for (const gguf::TensorInfo* t : kept)
+      EXPECT_TRUE(w.write_tensor({t->data, static_cast<size_t>(t->bytes)}).ok());
+    EXPECT_TRUE(w.finish().ok());
+    return path(name);
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(BadInput, Files) {
+  const std::string good = read_whole_file(path("good.gguf"));
+  expect_refused(run(path("none.gguf")), "none.gguf: No such file or directory");
+  expect_refused(run(write("empty.gguf", "")), "empty.gguf");
+  expect_refused(run(write("text.gguf", std::string(500, 'x'))), "text.gguf");
+  expect_refused(run(write("header.gguf", good.substr(0, 3000))), "header.gguf");
+  expect_refused(run(write("short.gguf", good.substr(0, good.size() - 64))), "short.gguf");
+  expect_refused(run(folder_), "is not a regular file");
+  expect_refused("inspect " + path("none.gguf"), "No such file or directory");
+  expect_refused("perplexity -m " + path("good.gguf") + " -f " + path("none.txt"),
+                 "No such file or directory");
+  expect_refused("perplexity -m " + path("good.gguf") + " -f /dev/null", "0 tokens make no window");
+}
+
+TEST_F(BadInput, Models) {
+  ASSERT_EQ(quire(run(rewrite("same.gguf", {}))).code, 0) << "rewriting itself does no harm";
+  expect_refused(run(rewrite("arch.gguf", {.architecture = "mamba9"})),
+                 "architecture 'mamba9' is not supported");
+  expect_refused(run(rewrite("missing.gguf", {.drop = "blk.1.ffn_down.weight"})), "blk.1.ffn_down.weight");
+  expect_refused(run(rewrite("shape.gguf", {.reshape = "blk.0.attn_k.weight"})),
+                 "blk.0.attn_k.weight: shape");
+}
+
+TEST_F(BadInput, CommandsAndOptions) {
+  const std::string good = path("good.gguf");
+  expect_refused("nope", "there is no command 'nope'; there are run,");
+  expect_refused("--log-level error nope", "there is no command 'nope'");
+  expect_refused("", "give a command: run,");
+  expect_refused("--bogus", "--bogus");
+  expect_refused("run", "--model is required");
+  expect_refused(run(good, "--bogus"), "--bogus");
+  expect_refused(run(good, "-p hi --max-tokens abc"), "--max-tokens");
+  expect_refused(run(good, "-p hi --device cuda"), "--device cuda: must be cpu or reference");
+  expect_refused(run(good, "-p hi --kernel linear"), "--kernel linear: write it as operator=kernel");
+  expect_refused(run(good, "-p hi --kernel nope=avx2"), "there is no operator nope (there are: embed,");
+  expect_refused(run(good, "-p hi --kernel linear=nope"), "operator linear has no kernel nope (it has: ");
+  expect_refused(run(good, "-p hi --temperature -1"), "temperature is -1");
+  expect_refused(run(good, "-p hi --logit-bias x=1"), "--logit-bias x=1: write it as token=value");
+  expect_refused("--log-level loud " + run(good), "no log level 'loud'");
+}
+
+TEST_F(BadInput, Prompts) {
+  const std::string good = path("good.gguf");
+  expect_refused(run(good, ""), "the prompt is empty");
+  expect_refused(run(good, "-f " + folder_.string()), "Is a directory");
+  expect_refused(run(good, "-f " + path("none.txt")), "No such file or directory");
+  expect_refused(run(good, "-p a --tokens 1"), "give one of --prompt, --file and --tokens");
+  expect_refused(run(good, "--tokens 1,,2"),
+                 "--tokens: expected numbers separated by commas, at character 3");
+  expect_refused(run(good, "--tokens 1,2,"), "--tokens: expected numbers separated by commas");
+  expect_refused(run(good, "--tokens 99999999999"), "--tokens: expected numbers");
+  expect_refused(run(good, "--tokens 5,99999"), "prompt token 1 is 99999: the vocabulary has ");
+  expect_refused(run(good, "-p 0123456789 -c 8"), "but the context holds 8 including the answer");
+  expect_refused(run(good, "-f " + write("long.txt", std::string(5000, '\xc3'))),
+                 "but the context holds 2048 including the answer");
+  expect_refused(run(rewrite("plain.gguf", {.drop = "tokenizer.chat_template"}), "--chat -p hi"),
+                 "this model file has no chat template");
+}
+
+// A byte that belongs to no character counts as U+FFFD: no reason to refuse anything.
+TEST_F(BadInput, InvalidUtf8IsReplaced) {
+  const auto ids = [&](const std::string& text) {
+    const Outcome o = quire(run(path("good.gguf"), "--json -f " + write("prompt.txt", text)));
+    EXPECT_EQ(o.code, 0) << o.err;
+    return nlohmann::json::parse(o.out).at("prompt_token_ids").get<std::vector<int>>();
+  };
+  EXPECT_EQ(ids("ab\xff"
+                "cd"),
+            ids("ab\uFFFD"
+                "cd"));
+}
+
+TEST_F(BadInput, JsonIsOneObject) {
+  const std::string arguments = run(path("good.gguf"), "-p 'The wheel' --json --ignore-eos");
+  Outcome o = quire(arguments + " --logprobs 3");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.err, "");
+  const nlohmann::json j = nlohmann::json::parse(o.out);
+  EXPECT_EQ(j.at("prompt_tokens"), j.at("prompt_token_ids").size());
+  EXPECT_EQ(j.at("tokens").size(), 4u);
+  EXPECT_TRUE(j.at("text").is_string());
+  EXPECT_EQ(j.at("finish_reason"), "length");
+  ASSERT_EQ(j.at("logprobs").size(), 4u);
+  EXPECT_EQ(j["logprobs"][0].at("top").size(), 3u);
+  EXPECT_EQ(j["logprobs"][0]["top"][0].at("token"), j["tokens"][0]);
+  EXPECT_EQ(j["logprobs"][0]["top"][0].at("logprob"), j["logprobs"][0].at("logprob"));
+  EXPECT_GE(j.at("timings").at("generated_tokens_per_second"), 0);
+  o = quire(arguments);
+  EXPECT_FALSE(nlohmann::json::parse(o.out).contains("logprobs")) << "only when asked for";
+}
+
+TEST_F(BadInput, EveryCommandHasHelp) {
+  for (const cli::Command& c : cli::commands()) {
+    const Outcome o = quire(std::string(c.name) + " --help");
+    EXPECT_EQ(o.code, 0) << c.name;
+    EXPECT_THAT(o.out, HasSubstr(c.summary));
+    EXPECT_EQ(o.err, "");
+  }
+  EXPECT_EQ(quire("--help").code, 0);
+  EXPECT_EQ(quire("--version").code, 0);
+}
+
+}  // namespace
+}  // namespace quire::test
