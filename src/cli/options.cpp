@@ -17,7 +17,8 @@ void ModelOptions::add(CLI::App& app) {
       ->capture_default_str();
   app.add_option("-t,--threads", threads, "Threads; 0: all CPUs. The output does not depend on it")
       ->capture_default_str();
-  app.add_option("--kernel", kernels, "Force one operator to one kernel, to bisect a difference (repeatable)")
+  app.add_option("--kernel", kernels,
+                 "Force one operator to one kernel where that fits, to bisect a difference (repeatable)")
       ->type_name("OP=NAME");
 }
 

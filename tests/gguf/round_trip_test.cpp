@@ -189,7 +189,7 @@ TEST(WorkedExample, IsReadAsVersion3And2AndWithoutTheLastPadding) {
       auto bytes = worked_example();
       ASSERT_EQ(bytes.size(), 320u);
       bytes[4] = std::byte{version};
-      bytes.resize(bytes.size() - cut);
+      bytes.erase(bytes.end() - static_cast<std::ptrdiff_t>(cut), bytes.end());
       const auto f = File::parse(bytes);
       ASSERT_TRUE(f.ok()) << f.error().message;
       EXPECT_EQ(f->shards()[0].version, version);
