@@ -44,10 +44,12 @@ class Workspace {
     size_t size = 0;
     size_t begin = 0;  // arena offset of its first byte
   };
+  Piece& piece_for(size_t bytes);
   void* take(size_t bytes);
   void release(size_t used);
 
-  std::vector<Piece> pieces_;
+  std::vector<Piece> pieces_;  // those after the current one stay for the next scope that needs as much
+  size_t current_ = 0;
   size_t used_ = 0;
   size_t high_water_ = 0;
 };

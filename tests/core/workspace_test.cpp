@@ -38,6 +38,26 @@ TEST(Workspace, ScopesNestAndGiveBack) {
   EXPECT_EQ(a[9], 42);
 }
 
+// What an operator needs beyond its caller's piece is there for the next operator, too.
+TEST(Workspace, KeepsLaterPiecesBetweenNestedScopes) {
+  Workspace w;
+  Workspace::Scope outer(w);
+  outer.take<char>(1 << 20);
+  const auto inner = [&](int64_t bytes) {
+    Workspace::Scope scope(w);
+    scope.take<char>(1000);
+    return scope.take<char>(bytes);
+  };
+  char* const large = inner(6 << 20);
+  std::memset(large, 1, 6 << 20);
+  EXPECT_EQ(inner(6 << 20), large);
+  EXPECT_NE(inner(100), large) << "little has room in the first piece";
+  EXPECT_EQ(inner(5 << 20), large);
+  std::memset(inner(9 << 20), 2, 9 << 20);  // a larger one takes its place
+  char* const larger = inner(9 << 20);
+  EXPECT_EQ(inner(6 << 20), larger);
+}
+
 TEST(Workspace, RemembersItsHighWaterMarkAndSettlesInOnePiece) {
   Workspace w;
   const auto step = [&] {
