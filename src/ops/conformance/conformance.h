@@ -105,6 +105,7 @@ Excess worst_excess(std::span<const float> got, std::span<const float> want, std
 Excess worst_excess(std::span<const float> got, std::span<const double> want, std::span<const double> bound);
 
 inline constexpr double kEpsBf16 = 0x1p-8;  // the relative error of one rounding to bf16
+inline constexpr double kEpsF16 = 0x1p-11;  // the same to half precision, while the result is normal
 inline constexpr double kEpsF32 = 0x1p-23;  // twice that of one rounding to float32
 
 class Suite {

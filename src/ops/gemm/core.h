@@ -36,6 +36,13 @@ struct Store {
   int64_t first = 0;                // the weight row whose result lies at y[0]
 };
 
+// The weights of a thread's next job, two times 16 rows: what it may ask memory for while it works on this
+// one.
+struct Ahead {
+  const std::byte* rows[2] = {nullptr, nullptr};  // null: nothing
+  int64_t row_bytes = 0;
+};
+
 struct ProjectJob {
   const Weight* w = nullptr;
   int64_t expert = 0;
@@ -43,6 +50,7 @@ struct ProjectJob {
   int64_t panels = 1;  // at most kBlockPanels
   const Packed* x = nullptr;
   const Store* out = nullptr;
+  Ahead ahead = {};
 };
 
 // mid[t][row + i] = SiLU(gate row + i) * (up row + i) in the packed form, zeros where F ends.
@@ -57,7 +65,16 @@ struct SwigluJob {
   const Packed* x = nullptr;
   const Packed* mid = nullptr;
   bool round_to_bf16 = true;  // mid has the activations' type
+  Ahead ahead = {};
 };
+
+inline Ahead ahead_of(const Weight& w, int64_t expert, int64_t row) {
+  const std::byte* const first = w.row(row, expert);
+  return {{first, first + 16 * w.row_bytes()}, w.row_bytes()};
+}
+inline Ahead ahead_of(const Weight& gate, const Weight& up, int64_t expert, int64_t row) {
+  return {{gate.row(row, expert), up.row(row, expert)}, gate.row_bytes()};
+}
 
 struct Core {
   int64_t (*packed_bytes)(int64_t rows, int64_t cols);
@@ -93,17 +110,22 @@ inline int64_t panels(int64_t rows) {
 // shares each chunk of the tokens. But never so many that threads have nothing to do at the end.
 inline constexpr int64_t kBlockPanels = 8;
 inline int64_t job_panels(int64_t panels, int threads, int64_t panel_bytes, int64_t tokens) {
-  const int64_t by_bytes = (int64_t{128} << 10) / std::max<int64_t>(panel_bytes, 1);
+  const int64_t by_bytes = (int64_t{256} << 10) / std::max<int64_t>(panel_bytes, 1);
   const int64_t wanted = tokens > kTileTokens ? kBlockPanels : std::min(by_bytes, kBlockPanels);
   return std::clamp<int64_t>(panels / (int64_t{6} * threads), 1, std::max<int64_t>(wanted, 1));
 }
 
-// Hands out [0, jobs).
+// Hands out [0, jobs): fn(job, the one that this thread gets next, or -1). A thread takes one job ahead, so
+// that its weights can be on their way.
 class Counter {
  public:
   template <class Fn>
   void each(int64_t jobs, Fn&& fn) {
-    for (int64_t j = take(); j < jobs; j = take()) fn(j);
+    for (int64_t j = take(); j < jobs;) {
+      const int64_t next = take();
+      fn(j, next < jobs ? next : -1);
+      j = next;
+    }
   }
   int64_t take() { return next_.fetch_add(1, std::memory_order_relaxed); }
 

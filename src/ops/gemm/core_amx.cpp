@@ -4,38 +4,23 @@
 // 32 columns in ascending order, whatever the number of tokens. C goes through memory between chunks of K,
 // exactly.
 //
-// Up to 16 tokens the rows of a panel are decoded one after the other, so that weights are read in the order
-// of their addresses: the prefetcher of the second-level cache follows that (and only that), and one core
-// reads three times as fast as with chunks of all rows in turn. Products of one panel and decoding of the
-// next are interleaved. Above 16 tokens, a block of panels shares each chunk of the tokens, which stays in
-// the second-level cache, and a panel's chunk of decoded weights meets all token tiles from the first-level
-// cache.
-//
-// Two C tiles and one register each for A and B. The usual two by two tiles are as fast on a quiet machine
-// (28 cycles a product in this loop, 18 being the peak), but on a host whose other hyperthreads are busy they
-// fall to 97, this shape to 45 (Sapphire Rapids; docs/kernels-cpu.md).
+// Up to 16 tokens take the path of stream_amx.h. Above, a block of panels shares each chunk of the tokens,
+// which stays in the second-level cache, and a panel's chunk of decoded weights meets all token tiles from
+// the first-level cache, two by two tiles at a time.
 #include <immintrin.h>
 
-#include <tuple>
-#include <utility>
+#include <cstring>
 
 #include "ops/gemm/core.h"
-#include "ops/gemm/decode_avx512.h"
 #include "ops/gemm/simd_avx512.h"
+#include "ops/gemm/stream_amx.h"
 
 namespace quire::gemm {
 namespace {
 
-constexpr int64_t kTileBytes = 1024;
-constexpr int64_t kStreamCols = 2048;  // columns of a row decoded at a time for few tokens
-constexpr int64_t kAheadBytes = 3072;  // what is asked for lies this far ahead, in whole rows
-constexpr int64_t kStreamPad = 64;     // keeps the decoded rows of a panel out of each other's cache sets
-constexpr int64_t kBlockSteps = 8;     // tiles of K decoded at a time for many tokens
-constexpr int64_t kBlockTiles = 32;    // token tiles that share decoded weights
+constexpr int64_t kBlockSteps = 8;   // tiles of K decoded at a time for many tokens
+constexpr int64_t kBlockTiles = 32;  // token tiles that share decoded weights
 
-int64_t steps_of(int64_t cols) {
-  return (cols + 31) / 32;
-}
 // Columns of a B tile: few tokens get narrow tiles, so that one token is its own packed form and fewer bytes
 // pass through the caches.
 int width_of(int64_t rows) {
@@ -114,173 +99,106 @@ bool in_place(const Tensor& x) {
 
 // ---- Panels
 
-// 16 rows of a weight, or what is left of them.
-struct RowTile {
-  DecodeTiles decode = nullptr;
-  const std::byte* first = nullptr;
-  int64_t row_bytes = 0;
-  int rows = 0;
-  bool direct = false;  // tiles can be loaded from the file's bytes
-
-  RowTile() = default;
-  RowTile(const Weight& w, int64_t expert, int64_t row)
-      : decode(find_decoder(w.dtype)),
-        first(w.row(row, expert)),
-        row_bytes(w.row_bytes()),
-        rows(static_cast<int>(w.rows - row < 16 ? w.rows - row : 16)),
-        direct(w.dtype == DType::kBF16 && rows == 16) {}
-};
-
-// Decoded rows of a panel for few tokens, bytes from row to row and all of it.
-int64_t stream_stride(int64_t cols) {
-  return (cols < kStreamCols ? steps_of(cols) * 64 : kStreamCols * 2) + kStreamPad;
-}
-int64_t stream_bytes(int64_t cols) {
-  return kPanelRows * stream_stride(cols);
-}
-
-int64_t scratch_bytes(int64_t panels, int64_t tokens, int64_t cols) {
+int64_t scratch_bytes(int64_t panels, int64_t tokens, int64_t) {
   // For experts `tokens` is the most that one may get: the others may have few.
-  const int64_t stream = 2 * kTileBytes + 2 * stream_bytes(cols);
-  if (tokens <= kTileTokens) return stream;
+  if (tokens <= kTileTokens) return kStreamScratch;
   const int64_t tiles = (tokens + 15) / 16;
   const int64_t c = (tiles < kBlockTiles ? tiles : kBlockTiles) * panels * 2;
   const int64_t block = (2 * kBlockSteps + c) * kTileBytes;
-  return block > stream ? block : stream;
+  return block > kStreamScratch ? block : kStreamScratch;
 }
-
-// Where the A tiles of a row tile are found: `stride` bytes from row to row, `step` from tile to tile.
-struct Tiles {
-  const std::byte* at;
-  int64_t stride;
-  int64_t step;
-};
 
 // Columns [begin, begin + count) of a row tile, decoded to tiles.
 Tiles decoded_tiles(const RowTile& r, int64_t begin, int64_t count, std::byte* scratch) {
-  r.decode(r.first, r.row_bytes, r.rows, begin, count, reinterpret_cast<uint16_t*>(scratch), {});
+  decoder_of(r.type)(r.first, r.row_bytes, r.rows, begin, count, reinterpret_cast<uint16_t*>(scratch), {});
   return {scratch, 64, kTileBytes};
 }
 
-Tiles at_step(const Tiles& t, int64_t s) {
-  return {t.at + s * t.step, t.stride, t.step};
-}
-
-// C (2 row tiles) += A B over `steps` tiles. (Asking for B ahead of time costs more than it gains.)
-inline void multiply(const Tiles& a0, const Tiles& a1, const std::byte* b, int64_t b_step, int64_t steps) {
-  const size_t b_stride = static_cast<size_t>(b_step / 16);
-  for (int64_t s = 0; s < steps; ++s) {
-    _tile_loadd(6, b + s * b_step, b_stride);
-    _tile_loadd(4, a0.at + s * a0.step, static_cast<size_t>(a0.stride));
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(4, a1.at + s * a1.step, static_cast<size_t>(a1.stride));
-    _tile_dpbf16ps(1, 4, 6);
-  }
-}
-
-// A piece of a panel for few tokens: columns [k, k + count) of its two row tiles.
-struct Piece {
-  RowTile r0, r1;
-  int64_t panel = 0, k = 0, count = 0;
-  std::byte* decoded = nullptr;  // 32 rows, `stride` bytes apart
-  int64_t stride = 0;
-
-  bool direct() const { return r0.direct && r1.direct && count % 32 == 0; }
-  Tiles tiles(const RowTile& r, int half) const {
-    if (direct()) return {r.first + k * 2, r.row_bytes, 64};
-    return {decoded + half * 16 * stride, stride, 64};
-  }
-  // Decodes one of the 32 rows, if it exists, and asks for one some way ahead: two streams, which cross pages
-  // where the hardware's prefetcher stops, hide more of the page walks than one.
-  void decode_row(int64_t i, int64_t cols, int64_t panel_rows) const {
-    const RowTile& r = i % 2 == 0 ? r0 : r1;
-    const int64_t half = i % 2, row = i / 2;
-    if (row >= r.rows) return;
-    const std::byte* const piece = r.first + r.row_bytes * k / cols;
-    const int64_t bytes = r.row_bytes * count / cols;
-    const int64_t later = row + 1 + kAheadBytes / bytes;
-    const std::byte* const ahead = piece + (later < 16 ? later : later - 16 + panel_rows) * r.row_bytes;
-    for (int64_t b = 0; b < bytes; b += 64)
-      _mm_prefetch(reinterpret_cast<const char*>(ahead + b), _MM_HINT_T0);
-    r.decode(r.first + row * r.row_bytes, r.row_bytes, 1, k, count,
-             reinterpret_cast<uint16_t*>(decoded + (half * 16 + row) * stride), {0, 32});
+// Two rows of the chunk that is decoded next, asked for a cache line of each at a time: many at once would
+// keep the tile loads waiting.
+struct Wanted {
+  const std::byte* at[2] = {nullptr, nullptr};
+  void ask(int64_t line) const {
+    for (const std::byte* row : at)
+      if (row != nullptr) _mm_prefetch(reinterpret_cast<const char*>(row + line * 64), _MM_HINT_T1);
   }
 };
+// Rows 2 i and 2 i + 1 of the 32 of a panel, from column k on.
+Wanted wanted_rows(const Panel& panel, int64_t i, int64_t k, int64_t cols) {
+  const RowTile& r = panel[i / 8];
+  const std::byte* const first = r.first + i % 8 * 2 * r.row_bytes + r.row_bytes * k / cols;
+  return {{first, first + r.row_bytes}};
+}
 
-// Up to 16 tokens: the weights stream by once, the pieces of all panels one after the other. Row by row the
-// next piece is decoded between the products of the current one, so that tile loads do not wait for stores
-// and the memory never rests. `panel_rows` is the distance of a row tile's rows from panel to panel.
-// row_tiles(panel) gives a panel's row tiles; result(panel, token tile, C of the first, C of the second).
-template <class RowTiles, class Result>
-void stream_panels(int64_t panels, int64_t panel_rows, RowTiles&& row_tiles, const Packed& x,
-                   std::byte* scratch, Result&& result) {
-  const int64_t b_step = 64 * width_of(x.rows);
-  const int64_t pieces = (x.cols + kStreamCols - 1) / kStreamCols, all = panels * pieces;
-  float* const c = reinterpret_cast<float*>(scratch);
-  const auto piece = [&](int64_t i) {
-    Piece p;
-    p.panel = i / pieces;
-    std::tie(p.r0, p.r1) = row_tiles(p.panel);
-    p.k = i % pieces * kStreamCols;
-    p.count = x.cols - p.k < kStreamCols ? x.cols - p.k : kStreamCols;
-    p.stride = stream_stride(x.cols);
-    p.decoded = scratch + 2 * kTileBytes + i % 2 * stream_bytes(x.cols);
-    return p;
-  };
-  Piece now = piece(0);
-  if (!now.direct())
-    for (int64_t r = 0; r < kPanelRows; ++r) now.decode_row(r, x.cols, panel_rows);
-  for (int64_t i = 0; i < all; ++i) {
-    const bool more = i + 1 < all;
-    const Piece next = more ? piece(i + 1) : now;
-    const bool decode = more && !next.direct();
-    if (now.k == 0) {
-      _tile_zero(0);
-      _tile_zero(1);
-    }
-    const Tiles a0 = now.tiles(now.r0, 0), a1 = now.tiles(now.r1, 1);
-    const int64_t steps = steps_of(now.count);
-    int64_t row = 0;
-    for (int64_t s = 0; s < steps; ++s) {
-      for (; decode && row * steps < s * kPanelRows; ++row) next.decode_row(row, x.cols, panel_rows);
-      multiply(at_step(a0, s), at_step(a1, s), x.data + (now.k / 32 + s) * b_step, b_step, 1);
-    }
-    for (; decode && row < kPanelRows; ++row) next.decode_row(row, x.cols, panel_rows);
-    if (now.k + now.count == x.cols) {
-      _tile_stored(0, c, 64);
-      _tile_stored(1, c + 256, 64);
-      result(now.panel, int64_t{0}, c, c + 256);
-    }
-    now = next;
+// C (2 row tiles by 1 or 2 token tiles) += A B over `steps` tiles; token tiles are b_next bytes apart. C is
+// tiles 0 and 1 for the first token tile, 2 and 3 for the second.
+template <bool kTwo>
+void multiply(const Tiles& a0, const Tiles& a1, const std::byte* b, int64_t b_next, int64_t steps,
+              const Wanted& wanted) {
+  for (int64_t s = 0; s < steps; ++s) {
+    _tile_loadd(6, b + s * kTileBytes, 64);
+    if (kTwo) _tile_loadd(7, b + b_next + s * kTileBytes, 64);
+    _tile_loadd(4, a0.at + s * kTileBytes, 64);
+    _tile_loadd(5, a1.at + s * kTileBytes, 64);
+    wanted.ask(s);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 5, 6);
+    if (kTwo) _tile_dpbf16ps(2, 4, 7);
+    if (kTwo) _tile_dpbf16ps(3, 5, 7);
   }
 }
 
-// The panels of a block: `first` and `second` give the row tiles of panel p.
-template <class RowTiles, class Result>
-void block_panels(int64_t count, RowTiles&& row_tiles, const Packed& x, std::byte* scratch, Result&& result) {
-  constexpr int64_t kStep = 64 * kTileTokens;
+// The same with C in memory, 512 floats for each token tile. `fresh`: C starts at zero.
+template <bool kTwo>
+void multiply_into(float* c, bool fresh, const Tiles& a0, const Tiles& a1, const std::byte* b, int64_t b_next,
+                   int64_t steps, const Wanted& wanted) {
+  if (fresh) {
+    _tile_zero(0);
+    _tile_zero(1);
+    if (kTwo) _tile_zero(2);
+    if (kTwo) _tile_zero(3);
+  } else {
+    _tile_loadd(0, c, 64);
+    _tile_loadd(1, c + 256, 64);
+    if (kTwo) _tile_loadd(2, c + 512, 64);
+    if (kTwo) _tile_loadd(3, c + 768, 64);
+  }
+  multiply<kTwo>(a0, a1, b, b_next, steps, wanted);
+  _tile_stored(0, c, 64);
+  _tile_stored(1, c + 256, 64);
+  if (kTwo) _tile_stored(2, c + 512, 64);
+  if (kTwo) _tile_stored(3, c + 768, 64);
+}
+
+// More than 16 tokens: panel_of(p) for the panels of a block; result(p, token tile, C of the first row tile,
+// C of the second). While a chunk of a panel is multiplied, the chunk that is decoded next is asked for:
+// decoding waits for memory otherwise.
+template <class PanelOf, class Result>
+void block_panels(int64_t count, PanelOf&& panel_of, const Packed& x, std::byte* scratch, Result&& result) {
+  constexpr int64_t kChunk = kBlockSteps * 32;
   std::byte* const decoded = scratch;
   float* const c_tiles = reinterpret_cast<float*>(scratch + 2 * kBlockSteps * kTileBytes);
   for (int64_t first = 0; first < x.tiles(); first += kBlockTiles) {
     const int64_t tiles = x.tiles() - first < kBlockTiles ? x.tiles() - first : kBlockTiles;
-    for (int64_t k = 0; k < x.cols; k += kBlockSteps * 32) {
-      const int64_t left = x.cols - k, cols = left < kBlockSteps * 32 ? left : kBlockSteps * 32;
+    for (int64_t k = 0; k < x.cols; k += kChunk) {
+      const int64_t cols = x.cols - k < kChunk ? x.cols - k : kChunk;
+      const std::byte* const b = x.data + first * tile_stride(x) + k / 32 * kTileBytes;
       for (int64_t p = 0; p < count; ++p) {
-        const auto [r0, r1] = row_tiles(p);
-        const Tiles a0 = decoded_tiles(r0, k, cols, decoded);
-        const Tiles a1 = decoded_tiles(r1, k, cols, decoded + kBlockSteps * kTileBytes);
-        for (int64_t t = 0; t < tiles; ++t) {
+        const Panel now = panel_of(p);
+        const Tiles a0 = decoded_tiles(now[0], k, cols, decoded);
+        const Tiles a1 = decoded_tiles(now[1], k, cols, decoded + kBlockSteps * kTileBytes);
+        const bool last = p + 1 == count;
+        const Panel next = panel_of(last ? 0 : p + 1);
+        const int64_t next_k = last ? k + kChunk : k;
+        for (int64_t t = 0; t < tiles; t += 2) {
+          Wanted wanted;
+          if (next_k < x.cols && t / 2 < 16) wanted = wanted_rows(next, t / 2, next_k, x.cols);
           float* const c = c_tiles + (p * tiles + t) * 512;
-          if (k == 0) {
-            _tile_zero(0);
-            _tile_zero(1);
-          } else {
-            _tile_loadd(0, c, 64);
-            _tile_loadd(1, c + 256, 64);
-          }
-          multiply(a0, a1, x.data + (first + t) * tile_stride(x) + k / 32 * kStep, kStep, steps_of(cols));
-          _tile_stored(0, c, 64);
-          _tile_stored(1, c + 256, 64);
+          const std::byte* const bt = b + t * tile_stride(x);
+          if (t + 1 < tiles)
+            multiply_into<true>(c, k == 0, a0, a1, bt, tile_stride(x), steps_of(cols), wanted);
+          else
+            multiply_into<false>(c, k == 0, a0, a1, bt, 0, steps_of(cols), wanted);
         }
       }
     }
@@ -293,22 +211,30 @@ void block_panels(int64_t count, RowTiles&& row_tiles, const Packed& x, std::byt
   }
 }
 
-// ---- What becomes of C
+// ---- What becomes of C: rows are weights (row n of the output), columns are tokens, as many as a B tile
+// has.
 
-// c: rows are weights (row n of the output), columns are tokens.
+// Whether results go by token: 16 rows of one token are then one vector, a gathered column of C.
+bool by_token(const Packed& x) {
+  return x.rows <= 4;
+}
+__m512 column(const float* c, int64_t t, int width) {
+  const __m512i rows = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  if (width == 1) return _mm512_load_ps(c);
+  return _mm512_i32gather_ps(_mm512_mullo_epi32(rows, _mm512_set1_epi32(width)), c + t, 4);
+}
+
 void store_tile(const float* c, int64_t tile, int64_t n, int64_t rows, const Packed& x, float scale,
                 const Store& out) {
   const __mmask16 mask = first_lanes(rows);
   const int64_t first = tile * kTileTokens, left = x.rows - first;
-  if (left <= 4) {  // gathering a few columns is cheaper than transposing all
-    const __m512i column = _mm512_mullo_epi32(
-        _mm512_set1_epi32(16), _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
-    for (int64_t t = 0; t < left; ++t)
-      store16(out, first + t, n, mask, _mm512_i32gather_ps(column, c + t, 4), scale);
+  const int width = width_of(x.rows);
+  if (by_token(x)) {
+    for (int64_t t = 0; t < left; ++t) store16(out, first + t, n, mask, column(c, t, width), scale);
     return;
   }
   __m512i v[16];
-  for (int i = 0; i < 16; ++i) v[i] = _mm512_load_si512(c + i * 16);
+  for (int i = 0; i < 16; ++i) v[i] = _mm512_loadu_si512(c + i * width);
   transpose16(v);
   const int64_t tokens = left < kTileTokens ? left : kTileTokens;
   for (int64_t t = 0; t < tokens; ++t) store16(out, first + t, n, mask, _mm512_castsi512_ps(v[t]), scale);
@@ -318,41 +244,65 @@ void project(const ProjectJob& job, std::byte* scratch) {
   const Weight& w = *job.w;
   const float scale = w.scale == nullptr ? 1.0f : w.scale[job.expert];
   configure(width_of(job.x->rows));
-  const auto row_tiles = [&](int64_t p) {
+  const auto panel_of = [&](int64_t p) {
     const int64_t row = job.row + p * kPanelRows;
     const RowTile r(w, job.expert, row);
     // Without a second tile the first is taken twice: that does no harm.
-    return std::pair(r, row + 16 < w.rows ? RowTile(w, job.expert, row + 16) : r);
+    return Panel{r, row + 16 < w.rows ? RowTile(w, job.expert, row + 16) : r};
   };
   const auto result = [&](int64_t p, int64_t tile, const float* c0, const float* c1) {
     const int64_t row = job.row + p * kPanelRows, left = w.rows - row;
     store_tile(c0, tile, row, left, *job.x, scale, *job.out);
     if (left > 16) store_tile(c1, tile, row + 16, left - 16, *job.x, scale, *job.out);
   };
-  if (job.x->tiles() > 1) return block_panels(job.panels, row_tiles, *job.x, scratch, result);
-  stream_panels(job.panels, kPanelRows, row_tiles, *job.x, scratch, result);
+  if (job.x->tiles() > 1) return block_panels(job.panels, panel_of, *job.x, scratch, result);
+  const auto stored = [&](int64_t p, const float* c0, const float* c1) { result(p, 0, c0, c1); };
+  stream_panels({job.panels, job.x->data, job.x->cols, width_of(job.x->rows), job.ahead, scratch}, panel_of,
+                stored);
 }
 
-// Rows of gate and up in pairs are already the pairs of the packed form.
+// SiLU(gate) * up of 16 rows as bf16 in the packed form of mid, where rows in pairs are already pairs of K.
 void store_swiglu(const SwigluJob& job, int64_t row, int64_t tile, const float* gate, const float* up) {
   const Packed& mid = *job.mid;
   const int width = width_of(mid.rows);
   const int64_t left = job.gate->rows - row;
   std::byte* const to = mid.data + tile * tile_stride(mid) + row / 32 * 64 * width + row % 32 / 2 * 4 * width;
-  const float gate_scale = job.gate->scale == nullptr ? 1.0f : job.gate->scale[job.expert];
-  const float up_scale = job.up->scale == nullptr ? 1.0f : job.up->scale[job.expert];
-  const auto value = [&](const float* c, int64_t i, float scale, const float* bias) {
-    const __m512 v = _mm512_mul_ps(_mm512_load_ps(c + i * 16), _mm512_set1_ps(scale));
-    return bias == nullptr ? v : _mm512_add_ps(v, _mm512_set1_ps(bias[row + i]));
+  const __m512 gate_scale = _mm512_set1_ps(job.gate->scale == nullptr ? 1.0f : job.gate->scale[job.expert]);
+  const __m512 up_scale = _mm512_set1_ps(job.up->scale == nullptr ? 1.0f : job.up->scale[job.expert]);
+  const auto product = [&](__m512 g, __m512 u, __m512 gate_bias, __m512 up_bias) {
+    g = _mm512_mul_ps(g, gate_scale);
+    u = _mm512_mul_ps(u, up_scale);
+    if (job.gate_bias != nullptr) g = _mm512_add_ps(g, gate_bias);
+    if (job.up_bias != nullptr) u = _mm512_add_ps(u, up_bias);
+    return (__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(silu16(g), u));
   };
-  const auto product = [&](int64_t i) {  // of row i for 16 tokens, as bf16 in the low halves
+  if (by_token(mid)) {
+    const __mmask16 mask = first_lanes(left);
+    const auto bias = [&](const float* b) {
+      return b == nullptr || left <= 0 ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, b + row);
+    };
+    const __m512 gate_bias = bias(job.gate_bias), up_bias = bias(job.up_bias);
+    for (int64_t t = 0; t < mid.rows; ++t) {
+      __m256i v = _mm256_setzero_si256();
+      if (left > 0)
+        v = _mm256_maskz_mov_epi16(mask,
+                                   product(column(gate, t, width), column(up, t, width), gate_bias, up_bias));
+      alignas(32) uint32_t pairs[8];
+      _mm256_store_si256(reinterpret_cast<__m256i*>(pairs), v);
+      for (int p = 0; p < 8; ++p) std::memcpy(to + (p * width + t) * 4, pairs + p, 4);
+    }
+    for (int64_t t = mid.rows; t < width; ++t)
+      for (int p = 0; p < 8; ++p) std::memset(to + (p * width + t) * 4, 0, 4);
+    return;
+  }
+  const auto row_product = [&](int64_t i) {  // of row i for 16 tokens, as bf16 in the low halves
     if (i >= left) return _mm512_setzero_si512();
-    const __m512 p =
-        _mm512_mul_ps(silu16(value(gate, i, gate_scale, job.gate_bias)), value(up, i, up_scale, job.up_bias));
-    return _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(p));
+    const auto bias = [&](const float* b) { return _mm512_set1_ps(b == nullptr ? 0.0f : b[row + i]); };
+    return _mm512_cvtepu16_epi32(product(_mm512_loadu_ps(gate + i * width), _mm512_loadu_ps(up + i * width),
+                                         bias(job.gate_bias), bias(job.up_bias)));
   };
   for (int64_t i = 0; i < 16; i += 2) {
-    const __m512i pair = _mm512_or_si512(product(i), _mm512_slli_epi32(product(i + 1), 16));
+    const __m512i pair = _mm512_or_si512(row_product(i), _mm512_slli_epi32(row_product(i + 1), 16));
     _mm512_mask_storeu_epi32(to + i / 2 * 4 * width, first_lanes(width), pair);
   }
 }
@@ -362,17 +312,19 @@ void swiglu(const SwigluJob& job, std::byte* scratch) {
   // The last block of 32 columns may be half empty; its rows past F become zeros.
   const int64_t real = job.gate->rows - job.row;
   const int64_t count = job.units < (real + 15) / 16 ? job.units : (real + 15) / 16;
-  const auto row_tiles = [&](int64_t p) {
+  const auto panel_of = [&](int64_t p) {
     const int64_t row = job.row + p * kPairRows;
-    return std::pair(RowTile(*job.gate, job.expert, row), RowTile(*job.up, job.expert, row));
+    return Panel{RowTile(*job.gate, job.expert, row), RowTile(*job.up, job.expert, row)};
   };
   const auto result = [&](int64_t p, int64_t tile, const float* c0, const float* c1) {
     store_swiglu(job, job.row + p * kPairRows, tile, c0, c1);
   };
   if (job.x->tiles() > 1) {
-    block_panels(count, row_tiles, *job.x, scratch, result);
+    block_panels(count, panel_of, *job.x, scratch, result);
   } else if (count > 0) {
-    stream_panels(count, kPairRows, row_tiles, *job.x, scratch, result);
+    const auto stored = [&](int64_t p, const float* c0, const float* c1) { result(p, 0, c0, c1); };
+    stream_panels({count, job.x->data, job.x->cols, width_of(job.x->rows), job.ahead, scratch}, panel_of,
+                  stored);
   }
   for (int64_t p = count; p < job.units; ++p)
     for (int64_t tile = 0; tile < job.mid->tiles(); ++tile)

@@ -10,6 +10,8 @@ struct Part {
   gemm::Store out;
   int64_t first_job = 0;
   int64_t job_panels = 1;
+
+  int64_t panel(int64_t job) const { return (job - first_job) * job_panels; }
 };
 
 }  // namespace
@@ -40,14 +42,21 @@ void run(const gemm::Core& core, const OpContext& ctx, const LinearArgs& a) {
       for (int64_t tile = thread; tile < x.tiles(); tile += threads) core.pack(a.x, nullptr, tile, x);
       ctx.pool.barrier();
     }
-    counter.each(jobs, [&](int64_t job) {
+    const auto find = [&](int64_t job) -> const Part& {
       size_t i = a.parts.size() - 1;
       while (parts[i].first_job > job) --i;
-      const Part& p = parts[i];
-      const int64_t panel = (job - p.first_job) * p.job_panels;
+      return parts[i];
+    };
+    counter.each(jobs, [&](int64_t job, int64_t next) {
+      const Part& p = find(job);
+      const int64_t panel = p.panel(job);
       const int64_t count = std::min(p.job_panels, gemm::panels(p.part->w.rows) - panel);
-      core.project({&p.part->w, 0, panel * gemm::kPanelRows, count, &x, &p.out},
-                   scratch + thread * scratch_bytes);
+      gemm::ProjectJob j{&p.part->w, 0, panel * gemm::kPanelRows, count, &x, &p.out};
+      if (next >= 0) {
+        const Part& n = find(next);
+        j.ahead = gemm::ahead_of(n.part->w, 0, n.panel(next) * gemm::kPanelRows);
+      }
+      core.project(j, scratch + thread * scratch_bytes);
     });
     core.finish();
   });

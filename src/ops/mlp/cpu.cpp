@@ -27,17 +27,28 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
       for (int64_t tile = thread; tile < h.tiles(); tile += threads) core.pack(a.h, nullptr, tile, h);
       ctx.pool.barrier();
     }
-    up_jobs.each((units + unit_job - 1) / unit_job, [&](int64_t job) {
+    up_jobs.each((units + unit_job - 1) / unit_job, [&](int64_t job, int64_t next) {
       const int64_t first = job * unit_job;
-      core.swiglu({&a.gate, &a.up, 0, first * gemm::kPairRows, std::min(unit_job, units - first),
-                   bias(a.gate_bias), bias(a.up_bias), &h, &mid, a.h.dtype == DType::kBF16},
-                  mine);
+      gemm::SwigluJob j{&a.gate,
+                        &a.up,
+                        0,
+                        first * gemm::kPairRows,
+                        std::min(unit_job, units - first),
+                        bias(a.gate_bias),
+                        bias(a.up_bias),
+                        &h,
+                        &mid,
+                        a.h.dtype == DType::kBF16};
+      if (next >= 0) j.ahead = gemm::ahead_of(a.gate, a.up, 0, next * unit_job * gemm::kPairRows);
+      core.swiglu(j, mine);
     });
     ctx.pool.barrier();
-    down_jobs.each((panels + panel_job - 1) / panel_job, [&](int64_t job) {
+    down_jobs.each((panels + panel_job - 1) / panel_job, [&](int64_t job, int64_t next) {
       const int64_t first = job * panel_job;
-      core.project({&a.down, 0, first * gemm::kPanelRows, std::min(panel_job, panels - first), &mid, &out},
-                   mine);
+      gemm::ProjectJob j{&a.down, 0,   first * gemm::kPanelRows, std::min(panel_job, panels - first),
+                         &mid,    &out};
+      if (next >= 0) j.ahead = gemm::ahead_of(a.down, 0, next * panel_job * gemm::kPanelRows);
+      core.project(j, mine);
     });
     core.finish();
   });

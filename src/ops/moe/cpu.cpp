@@ -58,7 +58,7 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
       for (int64_t tile = thread; tile < h.tiles(); tile += threads) core.pack(a.h, nullptr, tile, h);
       ctx.pool.barrier();
     }
-    jobs.each(panels + (gate.empty() ? 0 : 1), [&](int64_t job) {
+    jobs.each(panels + (gate.empty() ? 0 : 1), [&](int64_t job, int64_t) {
       if (job < panels)
         core.project({&a.router, 0, job * gemm::kPanelRows, 1, &h, &to_logits}, mine);
       else
@@ -165,28 +165,37 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
   ctx.pool.run([&](int thread) {
     std::byte* const mine = scratch + thread * scratch_bytes;
     if (tiles > 0) {
-      pack_counter.each(tiles, [&](int64_t i) {
+      pack_counter.each(tiles, [&](int64_t i, int64_t) {
         const Group& g = find(i, [](const Group& f) { return f.packing ? f.x.tiles() : 0; });
         core.pack(a.h, g.token, i, g.x);
       });
       ctx.pool.barrier();
     }
-    up_counter.each(up_jobs, [&](int64_t i) {
+    up_counter.each(up_jobs, [&](int64_t i, int64_t next) {
       const Group& g = find(i, jobs_of);
       const int64_t first = i * unit_job, left = gemm::swiglu_units(g.mid.cols) - first;
-      core.swiglu({g.gate, g.up, g.expert, first * gemm::kPairRows, std::min(unit_job, left), nullptr,
-                   nullptr, &g.x, &g.mid, a.h.dtype == DType::kBF16},
-                  mine);
+      gemm::SwigluJob j{g.gate,  g.up, g.expert, first * gemm::kPairRows,  std::min(unit_job, left), nullptr,
+                        nullptr, &g.x, &g.mid,   a.h.dtype == DType::kBF16};
+      if (next >= 0) {
+        const Group& n = find(next, jobs_of);
+        j.ahead = gemm::ahead_of(*n.gate, *n.up, n.expert, next * unit_job * gemm::kPairRows);
+      }
+      core.swiglu(j, mine);
     });
     ctx.pool.barrier();
-    down_counter.each((panels + panel_job - 1) / panel_job, [&](int64_t i) {
+    down_counter.each((panels + panel_job - 1) / panel_job, [&](int64_t i, int64_t next) {
       const int64_t first = i * panel_job, count = std::min(panel_job, panels - first);
       const int64_t begin = first * gemm::kPanelRows;
       const int64_t cols = std::min(count * gemm::kPanelRows, width - begin);
       float* const results = ranked + thread * ranked_floats;
       for (const Group& g : groups) {
         const gemm::Store out{results, DType::kF32, cols, nullptr, g.entry, false, begin};
-        core.project({g.down, g.expert, begin, count, &g.mid, &out}, mine);
+        gemm::ProjectJob j{g.down, g.expert, begin, count, &g.mid, &out};
+        const bool last = &g == &groups.back();
+        const Group& n = last ? groups.front() : (&g)[1];
+        const int64_t row = last ? next * panel_job * gemm::kPanelRows : begin;
+        if (!last || next >= 0) j.ahead = gemm::ahead_of(*n.down, n.expert, row);
+        core.project(j, mine);
       }
       combine(a, routing, results, begin, cols);
     });
