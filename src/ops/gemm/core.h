@@ -106,13 +106,15 @@ inline int64_t panels(int64_t rows) {
   return (rows + kPanelRows - 1) / kPanelRows;
 }
 
-// How many neighbouring panels make a job. Few tokens: enough bytes for the prefetchers. Many: a block that
-// shares each chunk of the tokens. But never so many that threads have nothing to do at the end.
+// How many neighbouring panels make a job. Few tokens: enough bytes for memory to keep pace, in enough jobs
+// to keep all threads busy to the end. Many: a block that shares each chunk of the tokens, as large as can
+// be, since every block reads all tokens again.
 inline constexpr int64_t kBlockPanels = 8;
 inline int64_t job_panels(int64_t panels, int threads, int64_t panel_bytes, int64_t tokens) {
+  const bool many = tokens > kTileTokens;
   const int64_t by_bytes = (int64_t{256} << 10) / std::max<int64_t>(panel_bytes, 1);
-  const int64_t wanted = tokens > kTileTokens ? kBlockPanels : std::min(by_bytes, kBlockPanels);
-  return std::clamp<int64_t>(panels / (int64_t{6} * threads), 1, std::max<int64_t>(wanted, 1));
+  const int64_t most = std::clamp<int64_t>(many ? kBlockPanels : by_bytes, 1, kBlockPanels);
+  return std::clamp<int64_t>(panels / (int64_t{many ? 2 : 6} * threads), 1, most);
 }
 
 // Hands out [0, jobs): fn(job, the one that this thread gets next, or -1). A thread takes one job ahead, so

@@ -114,33 +114,15 @@ Tiles decoded_tiles(const RowTile& r, int64_t begin, int64_t count, std::byte* s
   return {scratch, 64, kTileBytes};
 }
 
-// Two rows of the chunk that is decoded next, asked for a cache line of each at a time: many at once would
-// keep the tile loads waiting.
-struct Wanted {
-  const std::byte* at[2] = {nullptr, nullptr};
-  void ask(int64_t line) const {
-    for (const std::byte* row : at)
-      if (row != nullptr) _mm_prefetch(reinterpret_cast<const char*>(row + line * 64), _MM_HINT_T1);
-  }
-};
-// Rows 2 i and 2 i + 1 of the 32 of a panel, from column k on.
-Wanted wanted_rows(const Panel& panel, int64_t i, int64_t k, int64_t cols) {
-  const RowTile& r = panel[i / 8];
-  const std::byte* const first = r.first + i % 8 * 2 * r.row_bytes + r.row_bytes * k / cols;
-  return {{first, first + r.row_bytes}};
-}
-
 // C (2 row tiles by 1 or 2 token tiles) += A B over `steps` tiles; token tiles are b_next bytes apart. C is
 // tiles 0 and 1 for the first token tile, 2 and 3 for the second.
 template <bool kTwo>
-void multiply(const Tiles& a0, const Tiles& a1, const std::byte* b, int64_t b_next, int64_t steps,
-              const Wanted& wanted) {
+void multiply(const Tiles& a0, const Tiles& a1, const std::byte* b, int64_t b_next, int64_t steps) {
   for (int64_t s = 0; s < steps; ++s) {
     _tile_loadd(6, b + s * kTileBytes, 64);
     if (kTwo) _tile_loadd(7, b + b_next + s * kTileBytes, 64);
     _tile_loadd(4, a0.at + s * kTileBytes, 64);
     _tile_loadd(5, a1.at + s * kTileBytes, 64);
-    wanted.ask(s);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 5, 6);
     if (kTwo) _tile_dpbf16ps(2, 4, 7);
@@ -151,7 +133,7 @@ void multiply(const Tiles& a0, const Tiles& a1, const std::byte* b, int64_t b_ne
 // The same with C in memory, 512 floats for each token tile. `fresh`: C starts at zero.
 template <bool kTwo>
 void multiply_into(float* c, bool fresh, const Tiles& a0, const Tiles& a1, const std::byte* b, int64_t b_next,
-                   int64_t steps, const Wanted& wanted) {
+                   int64_t steps) {
   if (fresh) {
     _tile_zero(0);
     _tile_zero(1);
@@ -163,7 +145,7 @@ void multiply_into(float* c, bool fresh, const Tiles& a0, const Tiles& a1, const
     if (kTwo) _tile_loadd(2, c + 512, 64);
     if (kTwo) _tile_loadd(3, c + 768, 64);
   }
-  multiply<kTwo>(a0, a1, b, b_next, steps, wanted);
+  multiply<kTwo>(a0, a1, b, b_next, steps);
   _tile_stored(0, c, 64);
   _tile_stored(1, c + 256, 64);
   if (kTwo) _tile_stored(2, c + 512, 64);
@@ -171,8 +153,7 @@ void multiply_into(float* c, bool fresh, const Tiles& a0, const Tiles& a1, const
 }
 
 // More than 16 tokens: panel_of(p) for the panels of a block; result(p, token tile, C of the first row tile,
-// C of the second). While a chunk of a panel is multiplied, the chunk that is decoded next is asked for:
-// decoding waits for memory otherwise.
+// C of the second).
 template <class PanelOf, class Result>
 void block_panels(int64_t count, PanelOf&& panel_of, const Packed& x, std::byte* scratch, Result&& result) {
   constexpr int64_t kChunk = kBlockSteps * 32;
@@ -187,18 +168,13 @@ void block_panels(int64_t count, PanelOf&& panel_of, const Packed& x, std::byte*
         const Panel now = panel_of(p);
         const Tiles a0 = decoded_tiles(now[0], k, cols, decoded);
         const Tiles a1 = decoded_tiles(now[1], k, cols, decoded + kBlockSteps * kTileBytes);
-        const bool last = p + 1 == count;
-        const Panel next = panel_of(last ? 0 : p + 1);
-        const int64_t next_k = last ? k + kChunk : k;
         for (int64_t t = 0; t < tiles; t += 2) {
-          Wanted wanted;
-          if (next_k < x.cols && t / 2 < 16) wanted = wanted_rows(next, t / 2, next_k, x.cols);
           float* const c = c_tiles + (p * tiles + t) * 512;
           const std::byte* const bt = b + t * tile_stride(x);
           if (t + 1 < tiles)
-            multiply_into<true>(c, k == 0, a0, a1, bt, tile_stride(x), steps_of(cols), wanted);
+            multiply_into<true>(c, k == 0, a0, a1, bt, tile_stride(x), steps_of(cols));
           else
-            multiply_into<false>(c, k == 0, a0, a1, bt, 0, steps_of(cols), wanted);
+            multiply_into<false>(c, k == 0, a0, a1, bt, 0, steps_of(cols));
         }
       }
     }
