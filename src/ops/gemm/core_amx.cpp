@@ -202,18 +202,17 @@ __m512 column(const float* c, int64_t t, int width) {
 
 void store_tile(const float* c, int64_t tile, int64_t n, int64_t rows, const Packed& x, float scale,
                 const Store& out) {
-  const __mmask16 mask = first_lanes(rows);
   const int64_t first = tile * kTileTokens, left = x.rows - first;
-  const int width = width_of(x.rows);
-  if (by_token(x)) {
-    for (int64_t t = 0; t < left; ++t) store16(out, first + t, n, mask, column(c, t, width), scale);
-    return;
-  }
-  __m512i v[16];
-  for (int i = 0; i < 16; ++i) v[i] = _mm512_loadu_si512(c + i * width);
-  transpose16(v);
   const int64_t tokens = left < kTileTokens ? left : kTileTokens;
-  for (int64_t t = 0; t < tokens; ++t) store16(out, first + t, n, mask, _mm512_castsi512_ps(v[t]), scale);
+  const int width = width_of(x.rows);
+  __m512i v[16];
+  if (by_token(x)) {
+    for (int64_t t = 0; t < tokens; ++t) v[t] = _mm512_castps_si512(column(c, t, width));
+  } else {
+    for (int i = 0; i < 16; ++i) v[i] = _mm512_loadu_si512(c + i * width);
+    transpose16(v);
+  }
+  store_rows(out, first, tokens, n, first_lanes(rows), v, scale);
 }
 
 void project(const ProjectJob& job, std::byte* scratch) {

@@ -53,7 +53,8 @@ struct Bf16Lanes {
   }
 
   static void store(const Store& out, int64_t t, int64_t n, int64_t count, const float* sums, float scale) {
-    store16(out, t, n, first_lanes(count), _mm512_load_ps(sums), scale);
+    const __m512i v = _mm512_load_si512(sums);
+    store_rows(out, t, 1, n, first_lanes(count), &v, scale);
   }
   static void store_swiglu(const float* gate, const float* up, bool, Elem* to) {
     const __m512 p = _mm512_mul_ps(silu16(_mm512_load_ps(gate)), _mm512_load_ps(up));

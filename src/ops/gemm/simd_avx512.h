@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/gemm/core.h"
 
@@ -60,22 +61,39 @@ inline __m512 silu16(__m512 g) {
   return _mm512_div_ps(g, _mm512_add_ps(one, exp16(_mm512_sub_ps(_mm512_setzero_ps(), g))));
 }
 
-// 16 outputs n, n + 1, ... of token t, those in `mask`.
-inline void store16(const Store& out, int64_t t, int64_t n, __mmask16 mask, __m512 sum, float scale) {
-  const int64_t at = (out.row_of == nullptr ? t : out.row_of[t]) * out.stride + n - out.first;
-  __m512 v = _mm512_mul_ps(sum, _mm512_set1_ps(scale));
-  if (out.bias != nullptr) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, out.bias + n));
-  if (out.dtype == DType::kBF16) {
-    _mm256_mask_storeu_epi16(static_cast<uint16_t*>(out.y) + at, mask, (__m256i)_mm512_cvtneps_pbh(v));
-    return;
-  }
-  float* y = static_cast<float*>(out.y) + at;
-  if (out.add) v = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, y), v);
-  _mm512_mask_storeu_ps(y, mask, v);
-}
-
 inline __mmask16 first_lanes(int64_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffff : (1u << (count > 0 ? count : 0)) - 1u);
+}
+
+// Outputs n, n + 1, ... n + 15, those in `mask`, of `tokens` tokens from t on: sums[i] holds those of token t
+// + i.
+template <bool kBf16, bool kAdd>
+void store_rows(const Store& out, int64_t t, int64_t tokens, int64_t n, __mmask16 mask, const __m512i* sums,
+                float scale) {
+  using Elem = std::conditional_t<kBf16, uint16_t, float>;
+  Elem* const y = static_cast<Elem*>(out.y) + n - out.first;
+  const int64_t stride = out.stride;
+  const int32_t* const row_of = out.row_of == nullptr ? nullptr : out.row_of + t;
+  const bool biased = out.bias != nullptr;
+  const __m512 bias = biased ? _mm512_maskz_loadu_ps(mask, out.bias + n) : _mm512_setzero_ps();
+  const __m512 scales = _mm512_set1_ps(scale);
+  for (int64_t i = 0; i < tokens; ++i) {
+    Elem* const to = y + (row_of == nullptr ? t + i : row_of[i]) * stride;
+    __m512 v = _mm512_mul_ps(_mm512_castsi512_ps(sums[i]), scales);
+    if (biased) v = _mm512_add_ps(v, bias);
+    if constexpr (kBf16) {
+      _mm256_mask_storeu_epi16(to, mask, (__m256i)_mm512_cvtneps_pbh(v));
+    } else {
+      if (kAdd) v = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to), v);
+      _mm512_mask_storeu_ps(to, mask, v);
+    }
+  }
+}
+inline void store_rows(const Store& out, int64_t t, int64_t tokens, int64_t n, __mmask16 mask,
+                       const __m512i* sums, float scale) {
+  if (out.dtype == DType::kBF16) return store_rows<true, false>(out, t, tokens, n, mask, sums, scale);
+  if (out.add) return store_rows<false, true>(out, t, tokens, n, mask, sums, scale);
+  store_rows<false, false>(out, t, tokens, n, mask, sums, scale);
 }
 
 }  // namespace
