@@ -1,9 +1,17 @@
 // Every conformance suite as one test, so that ctest runs what `quire test-ops` runs.
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "ops/conformance/conformance.h"
 
 namespace quire::conformance {
+
+// Without it a test's listed name holds the entry's bytes, which differ from run to run.
+void PrintTo(const SuiteEntry& e, std::ostream* out) {
+  *out << e.op;
+}
+
 namespace {
 
 class OpsConformance : public testing::TestWithParam<SuiteEntry> {};

@@ -1,0 +1,88 @@
+// The norms over rows of the 0.6B model's width and of the 35B model's delta-net heads. A row is read and
+// written once, so the bytes are the floor; few rows stay in the cache and pass it.
+#include "ops/norm/norm.h"
+
+#include <fmt/format.h>
+
+#include "ops/probe/bench.h"
+
+namespace quire {
+namespace {
+
+template <class T>
+std::vector<T> filled(int64_t count, T value) {
+  return std::vector<T>(static_cast<size_t>(count), value);
+}
+
+// Launches kernel on the same arguments until the time is up.
+template <class Args>
+void repeat(benchmark::State& state, const Kernel<Args>& kernel, const Args& args, double bytes,
+            double operations) {
+  Workspace workspace;
+  const OpContext ctx{bench::pool(), workspace};
+  bench::read_roof();
+  bench::bf16_roof();
+  for (auto _ : state) {
+    if (!kernel.fits(ctx.cpu, args)) {
+      state.SkipWithError("does not fit");
+      return;
+    }
+    kernel.launch(ctx, args);
+  }
+  bench::report(state, bytes, operations);
+}
+
+void run_add(benchmark::State& state, const Kernel<AddRmsNormArgs>& kernel, int64_t tokens) {
+  constexpr int64_t kWidth = 1024;
+  auto x = filled<float>(tokens * kWidth, 0.5f);
+  auto add = filled<bf16>(tokens * kWidth, to_bf16(0.0f));  // x stays what it is
+  auto weight = filled<float>(kWidth, 1.0f);
+  auto h = filled<bf16>(tokens * kWidth, bf16{});
+  AddRmsNormArgs args;
+  args.x = make_tensor(x.data(), {tokens, kWidth});
+  args.add = make_tensor(add.data(), {tokens, kWidth});
+  args.weight = make_tensor(weight.data(), {kWidth});
+  args.h = make_tensor(h.data(), {tokens, kWidth});
+  const auto elements = static_cast<double>(tokens * kWidth);
+  repeat(state, kernel, args, elements * (4 + 4 + 2 + 2), elements * 5);  // x read and written, add, h
+}
+
+void run_gated(benchmark::State& state, const Kernel<GatedRmsNormArgs>& kernel, int64_t tokens) {
+  constexpr int64_t kHeads = 32, kHead = 128;
+  const int64_t count = tokens * kHeads * kHead;
+  auto o = filled<bf16>(count, to_bf16(0.5f)), z = o, y = o;
+  auto weight = filled<float>(kHead, 1.0f);
+  GatedRmsNormArgs args;
+  args.o = make_tensor(o.data(), {tokens, kHeads, kHead});
+  args.z = make_tensor(z.data(), {tokens, kHeads * kHead});
+  args.weight = make_tensor(weight.data(), {kHead});
+  args.y = make_tensor(y.data(), {tokens, kHeads * kHead});
+  const auto elements = static_cast<double>(count);
+  repeat(state, kernel, args, elements * (2 + 2 + 2),
+         elements * 20);  // o, z, y; SiLU's exp is about 12 operations
+}
+
+template <class Args>
+void add_benchmarks(const char* op, std::span<const Kernel<Args>> kernels,
+                    void (*run)(benchmark::State&, const Kernel<Args>&, int64_t)) {
+  for (const Kernel<Args>& kernel : kernels) {
+    if (kernel.name == "reference") continue;
+    for (const int64_t tokens : {1, 16, 512, 8192})
+      benchmark::RegisterBenchmark(fmt::format("{}/{}/{}", op, kernel.name, tokens).c_str(),
+                                   [&kernel, run, tokens](benchmark::State& s) { run(s, kernel, tokens); })
+          ->UseRealTime()
+          ->MinTime(0.2);
+  }
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) {
+  using namespace quire;
+  benchmark::Initialize(&argc, argv);
+  add_benchmarks("add_rms_norm", add_rms_norm_kernels(), run_add);
+  add_benchmarks("gated_rms_norm", gated_rms_norm_kernels(), run_gated);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
