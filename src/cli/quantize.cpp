@@ -124,10 +124,11 @@ class Encoder {
     return for_rows(job, [&](int64_t r, const std::vector<float>& row) {
       const auto n = static_cast<int64_t>(row.size());
       if (job.type == DType::kNVFP4) {
-        quant::encode_nvfp4_scaled(row.data(), n, scales_[static_cast<size_t>(r / job.in->dims[1])],
-                                   out + r * bytes);
+        quant::encode_row(job.type, row.data(), n,
+                          {.tensor_scale = scales_[static_cast<size_t>(r / job.in->dims[1])]},
+                          out + r * bytes);
       } else {
-        quant::encode_row(job.type, row.data(), n, out + r * bytes);
+        quant::encode_row(job.type, row.data(), n, quant::EncodeOptions{}, out + r * bytes);
       }
     });
   }

@@ -76,11 +76,9 @@ std::vector<std::byte> make_pattern(DType type, float deviation, std::mt19937_64
   for (size_t at = 0; at < out.size(); at += step) {
     for (float& x : row) x = uniform(random);
     const auto n = static_cast<int64_t>(row.size());
-    if (type == DType::kNVFP4) {
-      quant::encode_nvfp4_scaled(row.data(), n, 2 * deviation / (6 * 448), out.data() + at);
-    } else {
-      quant::encode_row(type, row.data(), n, out.data() + at);
-    }
+    const float tensor_scale = type == DType::kNVFP4 ? 2 * deviation / (6 * 448) : 1;
+    quant::encode_row(type, row.data(), n, {.search = quant::Search::kNearest, .tensor_scale = tensor_scale},
+                      out.data() + at);
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/float.h"
+#include "quant/format.h"
 
 namespace quire::quant {
 
@@ -32,34 +33,40 @@ inline uint32_t load_u32(const std::byte* at) {
 }
 
 using Decoder = void (*)(const std::byte* src, int64_t elems, float* dst);
-using Encoder = void (*)(const float* src, int64_t elems, std::byte* dst);
+using Encoder = void (*)(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
 
 // floats.cpp
 void decode_f32(const std::byte* src, int64_t elems, float* dst);
 void decode_f16(const std::byte* src, int64_t elems, float* dst);
 void decode_bf16(const std::byte* src, int64_t elems, float* dst);
-void encode_f32(const float* src, int64_t elems, std::byte* dst);
-void encode_f16(const float* src, int64_t elems, std::byte* dst);
-void encode_bf16(const float* src, int64_t elems, std::byte* dst);
+void encode_f32(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
+void encode_f16(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
+void encode_bf16(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
 
-// blocks32.cpp
+// blocks32.cpp, encode_blocks32.cpp
 void decode_q8_0(const std::byte* src, int64_t elems, float* dst);
 void decode_q4_0(const std::byte* src, int64_t elems, float* dst);
 void decode_q4_1(const std::byte* src, int64_t elems, float* dst);
 void decode_q5_0(const std::byte* src, int64_t elems, float* dst);
 void decode_q5_1(const std::byte* src, int64_t elems, float* dst);
-void encode_q8_0(const float* src, int64_t elems, std::byte* dst);
-void encode_q4_0(const float* src, int64_t elems, std::byte* dst);
+void encode_q8_0(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
+void encode_q4_0(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
+void encode_q4_1(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
+void encode_q5_0(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
+void encode_q5_1(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
 
-// kquants.cpp
+// kquants.cpp, encode_kquants.cpp
 void decode_q4_k(const std::byte* src, int64_t elems, float* dst);
 void decode_q5_k(const std::byte* src, int64_t elems, float* dst);
 void decode_q6_k(const std::byte* src, int64_t elems, float* dst);
+void encode_q4_k(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
+void encode_q5_k(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
+void encode_q6_k(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
 
-// fp4.cpp
+// fp4.cpp, encode_fp4.cpp
 void decode_mxfp4(const std::byte* src, int64_t elems, float* dst);
 void decode_nvfp4(const std::byte* src, int64_t elems, float* dst);
-void encode_mxfp4(const float* src, int64_t elems, std::byte* dst);
-void encode_nvfp4(const float* src, int64_t elems, std::byte* dst);
+void encode_mxfp4(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
+void encode_nvfp4(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
 
 }  // namespace quire::quant

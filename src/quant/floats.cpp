@@ -18,15 +18,15 @@ void decode_bf16(const std::byte* src, int64_t elems, float* dst) {
   }
 }
 
-void encode_f32(const float* src, int64_t elems, std::byte* dst) {
+void encode_f32(const float* src, int64_t elems, const EncodeOptions&, std::byte* dst) {
   std::memcpy(dst, src, static_cast<size_t>(elems) * sizeof(float));
 }
 
-void encode_f16(const float* src, int64_t elems, std::byte* dst) {
+void encode_f16(const float* src, int64_t elems, const EncodeOptions&, std::byte* dst) {
   for (int64_t i = 0; i < elems; ++i) store_half(dst + 2 * i, src[i]);
 }
 
-void encode_bf16(const float* src, int64_t elems, std::byte* dst) {
+void encode_bf16(const float* src, int64_t elems, const EncodeOptions&, std::byte* dst) {
   for (int64_t i = 0; i < elems; ++i) {
     const bf16 x = to_bf16(src[i]);
     std::memcpy(dst + 2 * i, &x.bits, sizeof x.bits);

@@ -2,6 +2,7 @@
 //   q4_k  half d, half dmin, u8 scales[12], u8 qs[128]               8 sub-blocks of 32:   d sc q - dmin mn
 //   q5_k  half d, half dmin, u8 scales[12], u8 qh[32], u8 qs[128]    the same with 5-bit q
 //   q6_k  u8 ql[128], u8 qh[64], int8 scales[16], half d             16 sub-blocks of 16:  d sc (q - 32)
+// Encoders: encode_kquants.cpp.
 #include "quant/families.h"
 
 namespace quire::quant {

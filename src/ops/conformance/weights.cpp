@@ -1,4 +1,5 @@
 // Random weights for the suites.
+#include <algorithm>
 #include <cstring>
 
 #include "ops/conformance/conformance.h"
@@ -17,7 +18,8 @@ void put_half(std::byte* at, float x) {
   std::memcpy(at, &h.bits, sizeof h.bits);
 }
 
-// A format without an encoder: random bits everywhere but in the block's scales. With d = sd / `spread`, and
+// A format of which any bits are values: random bits everywhere but in the block's scales reach codes that an
+// encoder would seldom choose. With d = sd / `spread`, and
 // the offset at `min_ratio` times d that centres the values, the values have about the standard deviation sd:
 // `spread` is that of the integers (times their sub-scales, all uniform over their range).
 struct RandomBlock {
@@ -49,9 +51,11 @@ RandomWeight random_weight(Rng& rng, DType dtype, int64_t rows, int64_t cols, in
   RandomWeight w;
   const int64_t matrix = rows * cols, matrix_bytes = dtype_bytes(dtype, matrix);
   w.bytes.resize(static_cast<size_t>(experts * matrix_bytes));
-  for (const RandomBlock& f : kRandomBlocks)
-    if (f.type == dtype) fill_blocks(rng, f, sd, w.bytes);
-  if (quant::can_encode(dtype)) {
+  const auto* random_block = std::find_if(std::begin(kRandomBlocks), std::end(kRandomBlocks),
+                                          [&](const RandomBlock& f) { return f.type == dtype; });
+  if (random_block != std::end(kRandomBlocks)) {
+    fill_blocks(rng, *random_block, sd, w.bytes);
+  } else {
     std::vector<float> values(static_cast<size_t>(matrix));
     for (int64_t e = 0; e < experts; ++e) {
       for (float& x : values) x = rng.normal(sd);
@@ -59,7 +63,8 @@ RandomWeight random_weight(Rng& rng, DType dtype, int64_t rows, int64_t cols, in
       if (dtype == DType::kNVFP4) {
         // Made different on purpose: a kernel that takes another expert's scale must show.
         w.scales.push_back(*quant::nvfp4_tensor_scale(values.data(), matrix) * rng.uniform(1.0f, 2.0f));
-        quant::encode_nvfp4_scaled(values.data(), matrix, w.scales.back(), to);
+        quant::encode_row(dtype, values.data(), matrix,
+                          {.search = quant::Search::kNearest, .tensor_scale = w.scales.back()}, to);
       } else {
         quant::encode_row(dtype, values.data(), matrix, to);
       }
