@@ -25,6 +25,7 @@ std::span<const Command> commands();
 int run_program(int argc, char** argv);
 
 Action add_bench(CLI::App& app);
+Action add_convert(CLI::App& app);
 Action add_inspect(CLI::App& app);
 Action add_quantize(CLI::App& app);
 Action add_synth(CLI::App& app);

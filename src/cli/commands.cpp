@@ -11,6 +11,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"run", "Generate text from a prompt, or chat", add_run},
     {"inspect", "Print what a model file holds: architecture, metadata, tensors, sizes", add_inspect},
+    {"convert", "Turn a Hugging Face model folder into a GGUF file", add_convert},
     {"quantize", "Re-encode the matrices of a model in another type", add_quantize},
     {"synth", "Write a model of real shapes and random weights, to measure speed with", add_synth},
     {"perplexity", "Measure how well a model predicts a text", add_perplexity},

@@ -1,0 +1,127 @@
+// quire convert: a Hugging Face model folder to GGUF.
+#include "convert/convert.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/display.h"
+#include "core/cpu.h"
+
+namespace quire::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kShownNames = 5;
+
+struct Options {
+  std::string folder, output, type = "auto", split, name;
+  int threads = 0;
+  bool json = false;
+};
+
+// "4G" -> 4000000000; decimal units, as model hubs count.
+Result<uint64_t> parse_size(std::string_view text) {
+  uint64_t value = 0, unit = 1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
+  if (suffix.ends_with('B')) suffix.remove_suffix(1);
+  if (suffix == "K")
+    unit = 1000;
+  else if (suffix == "M")
+    unit = 1000'000;
+  else if (suffix == "G")
+    unit = 1000'000'000;
+  else if (!suffix.empty())
+    value = 0;
+  if (error != std::errc() || value == 0 || __builtin_mul_overflow(value, unit, &value))
+    return request_error("'{}' is not a size; write a number of bytes, or one with K, M or G",
+                         displayable(text, 40));
+  return value;
+}
+
+Result<convert::ConvertOptions> checked(const Options& o) {
+  convert::ConvertOptions c{.folder = o.folder, .output = o.output, .name = o.name};
+  if (o.threads < 0 || o.threads > 1024) return request_error("--threads {}: must be 1 to 1024", o.threads);
+  c.threads = o.threads == 0 ? available_cpus() : o.threads;
+  if (o.type == "bf16")
+    c.type = DType::kBF16;
+  else if (o.type == "f16")
+    c.type = DType::kF16;
+  else if (o.type == "f32")
+    c.type = DType::kF32;
+  else if (o.type != "auto")
+    return request_error("--outtype '{}': choose auto, bf16, f16 or f32", displayable(o.type, 40));
+  if (!o.split.empty()) {
+    QUIRE_TRY(c.split_max_bytes, parse_size(o.split).context("--split-max-size"));
+  }
+  return c;
+}
+
+ordered_json to_json(const convert::ConvertSummary& s) {
+  ordered_json out = {{"architecture", s.architecture}, {"class", s.class_name}, {"name", s.name}};
+  out["files"] = s.files;
+  out["bytes"] = s.file_bytes;
+  out["tensors"] = s.tensors;
+  out["source_bytes"] = s.source_bytes;
+  out["source_tensors"] = s.source_tensors;
+  out["types"] = ordered_json::array();
+  for (const auto& t : s.types)
+    out["types"].push_back({{"type", dtype_name(t.type)}, {"tensors", t.tensors}, {"bytes", t.bytes}});
+  out["notes"] = s.notes;
+  out["unused"] = s.unused;
+  return out;
+}
+
+void print(const convert::ConvertSummary& s) {
+  fmt::print("{} ({} in the folder), named {}\n", s.architecture, s.class_name, displayable(s.name, 80));
+  for (const auto& t : s.types)
+    fmt::print("  {:<8} {:>5} tensors  {:>9}\n", dtype_name(t.type), t.tensors,
+               human_bytes(static_cast<uint64_t>(t.bytes)));
+  for (const std::string& note : s.notes) fmt::print("note: {}\n", displayable(note, 300));
+  if (!s.unused.empty()) {
+    std::string names;
+    for (size_t i = 0; i < std::min(kShownNames, s.unused.size()); ++i)
+      names += fmt::format("{}{}", i == 0 ? "" : ", ", displayable(s.unused[i], 80));
+    fmt::print("note: {} tensors of the folder are not understood and left out: {}{}\n", s.unused.size(),
+               names, s.unused.size() > kShownNames ? ", ..." : "");
+  }
+  fmt::print("{} from {} tensors ({}) to {} in {} ({})\n", s.files.front(), s.source_tensors,
+             human_bytes(s.source_bytes), s.tensors,
+             s.files.size() == 1 ? "one file" : fmt::format("{} files", s.files.size()),
+             human_bytes(s.file_bytes));
+}
+
+Status run_convert(const Options& o) {
+  QUIRE_TRY(const convert::ConvertOptions options, checked(o));
+  QUIRE_TRY(const convert::ConvertSummary summary, convert::convert(options));
+  if (o.json)
+    fmt::print("{}\n", to_json(summary).dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  else
+    print(summary);
+  return {};
+}
+
+}  // namespace
+
+Action add_convert(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("folder", o->folder, "Folder with config.json, tokenizer.json and the .safetensors files")
+      ->required();
+  app.add_option("output", o->output, "GGUF file to write; appears only when it is complete")->required();
+  app.add_option("--outtype", o->type,
+                 "Type of the matrices: auto (as they are; FP8 becomes bf16), bf16, f16 or f32")
+      ->capture_default_str();
+  app.add_option("--split-max-size", o->split,
+                 "Write several files, each with at most so many bytes of tensors: 4G, 500M");
+  app.add_option("--name", o->name, "The model's name in the file (default: the folder's)");
+  app.add_option("--threads", o->threads, "Threads (default: all CPUs)");
+  app.add_flag("--json", o->json, "Print the summary as one JSON object");
+  return [o] { return run_convert(*o); };
+}
+
+}  // namespace quire::cli

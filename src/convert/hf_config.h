@@ -1,0 +1,58 @@
+// What config.json says of a model, checked and in the terms of the GGUF metadata.
+// Source: the configuration classes of the transformers library (names and defaults).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convert/json.h"
+
+namespace quire::convert {
+
+struct RopeScaling {
+  enum class Kind { kNone, kLinear, kYarn, kLlama3 };
+  Kind kind = Kind::kNone;
+  double factor = 1;
+  int64_t original_context = 0;            // yarn and llama3
+  double attn_factor = 1;                  // yarn: on top of the 0.1 ln(factor) + 1 that readers compute
+  double low_factor = 1, high_factor = 4;  // llama3
+};
+
+// Counts that do not apply are 0.
+struct HfConfig {
+  std::string class_name;    // "Qwen3ForCausalLM"
+  std::string architecture;  // as in GGUF: "qwen3"
+  int64_t vocab = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, context = 0;
+  double rms_eps = 0, rope_theta = 10000;
+  RopeScaling rope;
+  int64_t n_rot = 0;                   // rotated dimensions of a head
+  std::vector<int32_t> rope_sections;  // hybrids: four
+  bool tied = false;
+  int64_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0;
+  // Gated delta net. recurrent[i]: block i is one.
+  int64_t conv_kernel = 0, key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+  std::vector<bool> recurrent;
+  int64_t interval = 0;    // recurrent[i] == ((i + 1) % interval != 0) for all i; 0: no such number
+  int64_t mtp_layers = 0;  // set to 0 by the plan if the checkpoint has none of their tensors
+  std::optional<int64_t> bos, eos, pad;
+  std::vector<std::string> notes;  // what was read and is not kept
+
+  bool hybrid() const { return key_heads > 0; }
+  bool moe() const { return experts > 0; }
+  int64_t blocks() const { return layers + mtp_layers; }
+  int64_t conv_channels() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
+};
+
+// The first token id of a number or a list of numbers.
+std::optional<int64_t> first_id(const nlohmann::json* ids);
+
+// `root` is the whole config.json. Errors name the key. What a reader of GGUF would compute differently
+// (another activation, another kind of RoPE scaling, dense layers among the experts) is refused.
+Result<HfConfig> read_hf_config(const nlohmann::json& root);
+
+// "LlamaForCausalLM, MixtralForCausalLM, ..."
+std::string supported_classes();
+
+}  // namespace quire::convert

@@ -1,0 +1,298 @@
+#include "convert/matrix.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/float.h"
+#include "gguf/metadata.h"
+#include "quant/fp4.h"
+
+namespace quire::convert {
+namespace {
+
+using gguf::printable;
+
+template <class T>
+T load(const std::byte* p) {
+  T x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+
+bool is_float(Element e) {
+  return e == Element::kBF16 || e == Element::kF16 || e == Element::kF32 || e == Element::kF64;
+}
+bool is_fp8(Element e) {
+  return e == Element::kF8E4M3 || e == Element::kF8E5M2;
+}
+
+double decode_e4m3(uint8_t code) {
+  if ((code & 0x7f) == 0x7f) return std::numeric_limits<double>::quiet_NaN();
+  const double magnitude = quant::decode_ue4m3(code);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+// One element of a plain or FP8 type.
+double decode(Element e, const std::byte* p) {
+  switch (e) {
+    case Element::kBF16:
+      return to_float(load<bf16>(p));
+    case Element::kF16:
+      return to_float(load<half>(p));
+    case Element::kF32:
+      return load<float>(p);
+    case Element::kF64:
+      return load<double>(p);
+    case Element::kF8E4M3:
+      return decode_e4m3(load<uint8_t>(p));
+    case Element::kF8E5M2:  // the upper half of a half
+      return to_float(half{static_cast<uint16_t>(load<uint8_t>(p) << 8)});
+    default:
+      QUIRE_CHECK(false, "element {} has no values", element_name(e));
+  }
+}
+
+uint8_t code_at(const std::byte* codes, int64_t i) {
+  const auto pair = load<uint8_t>(codes + i / 2);
+  return i % 2 == 0 ? pair & 15 : pair >> 4;
+}
+
+void decode_fp4_row(const Matrix& m, int64_t r, double* out) {
+  const int64_t group = m.coding == Coding::kNvfp4 ? 16 : 32;
+  const std::byte* codes = m.data + r * m.row_bytes();
+  const std::byte* scales = m.scales + r * (m.cols / group);
+  for (int64_t c = 0; c < m.cols; ++c) {
+    const auto s = load<uint8_t>(scales + c / group);
+    const double scale = m.coding == Coding::kNvfp4 ? double{quant::decode_ue4m3(s)} * m.tensor_scale
+                                                    : std::ldexp(1.0, s - 127);
+    out[c] = quant::decode_e2m1(code_at(codes, c)) * scale;
+  }
+}
+
+// Wrappers put the text model one level deeper.
+std::string canonical_name(std::string_view name) {
+  constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
+      {"model.language_model.", "model."},
+      {"language_model.model.", "model."},
+      {"language_model.lm_head.", "lm_head."},
+      {"model.mtp.", "mtp."},
+  };
+  for (const auto& [from, to] : kPrefixes)
+    if (name.starts_with(from)) return std::string(to).append(name.substr(from.size()));
+  return std::string(name);
+}
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace
+
+int64_t Matrix::row_bytes() const {
+  return coding == Coding::kNvfp4 || coding == Coding::kMxfp4 ? cols / 2 : cols * element_bytes(element);
+}
+
+Matrix Matrix::slice(int64_t begin, int64_t count) const {
+  Matrix m = *this;
+  m.rows = count;
+  m.data += begin * row_bytes();
+  m.first_row += begin;
+  if (coding == Coding::kNvfp4) m.scales += begin * (cols / 16);
+  if (coding == Coding::kMxfp4) m.scales += begin * (cols / 32);
+  return m;
+}
+
+void decode_row(const Matrix& m, int64_t r, double* out) {
+  if (m.coding == Coding::kNvfp4 || m.coding == Coding::kMxfp4) return decode_fp4_row(m, r, out);
+  const std::byte* row = m.data + r * m.row_bytes();
+  const int step = element_bytes(m.element);
+  for (int64_t c = 0; c < m.cols; ++c) out[c] = decode(m.element, row + c * step);
+  if (m.coding == Coding::kPlain) return;
+  const std::byte* scales =
+      m.scales + (m.first_row + r) / m.block_rows * m.scale_cols * element_bytes(m.scale_element);
+  for (int64_t c = 0; c < m.cols; ++c)
+    out[c] *= decode(m.scale_element, scales + c / m.block_cols * element_bytes(m.scale_element));
+}
+
+Source::Source(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+  for (const SourceTensor& t : checkpoint.tensors()) by_name_.emplace_back(canonical_name(t.name), &t);
+  std::sort(by_name_.begin(), by_name_.end());
+}
+
+Status Source::check() const {
+  for (size_t i = 1; i < by_name_.size(); ++i)
+    if (by_name_[i].first == by_name_[i - 1].first)
+      return file_error("tensors {} and {} would be the same one", printable(by_name_[i - 1].second->name),
+                        printable(by_name_[i].second->name));
+  return {};
+}
+
+const SourceTensor* Source::find(std::string_view canonical) const {
+  const auto at =
+      std::lower_bound(by_name_.begin(), by_name_.end(), canonical,
+                       [](const auto& entry, std::string_view name) { return entry.first < name; });
+  return at == by_name_.end() || at->first != canonical ? nullptr : at->second;
+}
+
+const SourceTensor* Source::use(std::string_view canonical) {
+  const SourceTensor* t = find(canonical);
+  if (t != nullptr) used_.insert(t);
+  return t;
+}
+
+bool Source::has_any(std::string_view prefix) const {
+  return std::any_of(by_name_.begin(), by_name_.end(),
+                     [&](const auto& e) { return e.first.starts_with(prefix); });
+}
+
+std::vector<std::string> Source::unused() const {
+  std::vector<std::string> names;
+  for (const auto& [name, t] : by_name_)
+    if (!used_.contains(t)) names.push_back(t->name);
+  return names;
+}
+
+Error Source::where(const SourceTensor& t, Error e) const {
+  return std::move(e).context(fmt::format("{}: tensor {}", checkpoint_.file_of(t), printable(t.name)));
+}
+
+Result<Matrix> Source::plain(const SourceTensor& t, int64_t rows, int64_t cols) {
+  if (!is_float(t.element) && !is_fp8(t.element))
+    return where(t, file_error("type {} holds no weights that can be read here", element_name(t.element)));
+  // [E, 2I, H] is E * 2I rows of H; a vector may be one row or one column.
+  if (t.elems() != rows * cols || (t.shape.size() > 1 && cols > 1 && t.shape.back() != cols))
+    return where(
+        t, file_error("shape {} does not fit config.json, which needs [{}, {}]", shape_text(t), rows, cols));
+  Matrix m;
+  m.name = t.name;
+  m.coding = is_fp8(t.element) ? Coding::kFp8 : Coding::kPlain;
+  m.element = t.element;
+  m.rows = rows;
+  m.cols = cols;
+  m.data = t.data.data();
+  return m;
+}
+
+// `separator` is "." for "<stem>.weight" and "_" for packed experts: "experts.gate_up_proj_scale_inv".
+Status Source::add_fp8_scales(std::string_view stem, std::string_view separator, const SourceTensor& t,
+                              Matrix& m) {
+  const std::string base = separator == "." ? fmt::format("{}.weight", stem) : std::string(stem);
+  const SourceTensor* s = use(base + "_scale_inv");
+  if (s == nullptr) s = use(base + "_scale");
+  if (s == nullptr)
+    return where(t, file_error("has FP8 codes, but no {}_scale_inv and no {}_scale", base, base));
+  use(fmt::format("{}.input_scale", stem));  // static activations are not used
+  if (!is_float(s->element))
+    return where(*s, file_error("scales of type {} cannot be read", element_name(s->element)));
+  m.scales = s->data.data();
+  m.scale_element = s->element;
+  m.block_cols = m.cols;
+  if (s->elems() == 1) {
+    m.block_rows = m.rows;
+    return {};
+  }
+  if (s->elems() == m.rows && (s->shape.size() == 1 || s->shape.back() == 1)) return {};  // one for each row
+  // A grid of blocks; DeepSeek and Qwen have 128 x 128. Packed experts: one grid for each, stacked.
+  constexpr int64_t kBlock = 128;
+  const int64_t grids = t.shape.size() == 3 ? t.shape[0] : 1, rows = m.rows / std::max<int64_t>(grids, 1);
+  m.block_rows = m.block_cols = kBlock;
+  m.scale_cols = ceil_div(m.cols, kBlock);
+  if (grids > 1 && rows % kBlock != 0)
+    return where(
+        t, file_error("experts of {} rows are no multiple of the {} rows that share a scale", rows, kBlock));
+  if (s->shape.size() < 2 || s->shape.back() != m.scale_cols ||
+      s->elems() != grids * ceil_div(rows, kBlock) * m.scale_cols)
+    return where(*s, file_error("shape {} does not scale {} matrices of [{}, {}] in blocks of {}",
+                                shape_text(*s), grids, rows, m.cols, kBlock));
+  return {};
+}
+
+Result<float> Source::scalar(std::string_view name) {
+  const SourceTensor* t = use(name);
+  QUIRE_CHECK(t != nullptr, "{}", name);
+  if (!is_float(t->element) || t->elems() != 1)
+    return where(*t, file_error("{} of type {} is not one number", shape_text(*t), element_name(t->element)));
+  const auto x = static_cast<float>(decode(t->element, t->data.data()));
+  if (!(x > 0) || !std::isfinite(x)) return where(*t, file_error("scale {} is not positive", x));
+  return x;
+}
+
+Result<Matrix> Source::fp4(std::string_view stem, const SourceTensor& codes, int64_t rows, int64_t cols) {
+  const auto named = [&](std::string_view suffix) { return fmt::format("{}.{}", stem, suffix); };
+  const SourceTensor* s = use(named("weight_scale"));
+  if (s == nullptr)
+    return where(codes, file_error("has 4-bit codes, but there is no {}", named("weight_scale")));
+  Matrix m;
+  m.name = codes.name;
+  m.rows = rows;
+  m.cols = cols;
+  m.data = codes.data.data();
+  m.scales = s->data.data();
+  const bool nv = s->element == Element::kF8E4M3;
+  if (!nv && s->element != Element::kU8 && s->element != Element::kF8E8M0)
+    return where(*s, file_error("scales of type {} are neither NVFP4's (F8_E4M3) nor MXFP4's (U8, F8_E8M0)",
+                                element_name(s->element)));
+  m.coding = nv ? Coding::kNvfp4 : Coding::kMxfp4;
+  const int64_t group = nv ? 16 : 32;
+  if (cols % group != 0 || codes.element != Element::kU8 ||
+      codes.shape != std::vector<int64_t>{rows, cols / 2} ||
+      s->shape != std::vector<int64_t>{rows, cols / group})
+    return where(
+        codes, file_error("{} codes of type {} and {} scales do not make the [{}, {}] that config.json needs",
+                          shape_text(codes), element_name(codes.element), shape_text(*s), rows, cols));
+  for (const std::byte b : s->data) {
+    const auto x = static_cast<uint8_t>(b);
+    if (nv ? (x > 0x7e && x != 0x80) : x == 0xff)
+      return where(*s, file_error("scale code {:#04x} is negative or not a number", x));
+  }
+  if (!nv) return m;
+  // ModelOpt multiplies by its tensor scales, compressed-tensors divides.
+  if (has(named("weight_scale_2"))) {
+    QUIRE_TRY(m.tensor_scale, scalar(named("weight_scale_2")));
+    if (has(named("input_scale"))) {
+      QUIRE_TRY(m.input_scale, scalar(named("input_scale")));
+    }
+  } else if (has(named("weight_global_scale"))) {
+    QUIRE_TRY(const float global, scalar(named("weight_global_scale")));
+    m.tensor_scale = 1.0F / global;
+    if (has(named("input_global_scale"))) {
+      QUIRE_TRY(const float input, scalar(named("input_global_scale")));
+      m.input_scale = 1.0F / input;
+    }
+  } else {
+    return where(codes, file_error("has NVFP4 codes, but neither {} nor {}", named("weight_scale_2"),
+                                   named("weight_global_scale")));
+  }
+  return m;
+}
+
+bool Source::has_linear(std::string_view stem) const {
+  return has(fmt::format("{}.weight", stem)) || has(fmt::format("{}.weight_packed", stem));
+}
+
+Result<Matrix> Source::linear(std::string_view stem, int64_t rows, int64_t cols) {
+  if (const SourceTensor* packed = use(fmt::format("{}.weight_packed", stem))) {
+    use(fmt::format("{}.weight_shape", stem));
+    return fp4(stem, *packed, rows, cols);
+  }
+  const std::string name = fmt::format("{}.weight", stem);
+  const SourceTensor* t = use(name);
+  if (t == nullptr) return file_error("tensor {} is missing; the model needs it", name);
+  if (t->element == Element::kU8) return fp4(stem, *t, rows, cols);
+  QUIRE_TRY(Matrix m, plain(*t, rows, cols));
+  if (m.coding == Coding::kFp8) QUIRE_CHECKED(add_fp8_scales(stem, ".", *t, m));
+  return m;
+}
+
+Result<Matrix> Source::tensor(std::string_view name, int64_t rows, int64_t cols) {
+  const SourceTensor* t = use(name);
+  if (t == nullptr) return file_error("tensor {} is missing; the model needs it", name);
+  QUIRE_TRY(Matrix m, plain(*t, rows, cols));
+  if (m.coding == Coding::kFp8) QUIRE_CHECKED(add_fp8_scales(name, "_", *t, m));
+  return m;
+}
+
+}  // namespace quire::convert

@@ -1,0 +1,96 @@
+// A matrix of a checkpoint as it is stored: plain numbers, or codes with scales in one of several layouts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "convert/safetensors.h"
+#include "core/result.h"
+
+namespace quire::convert {
+
+enum class Coding {
+  kPlain,  // BF16, F16, F32, F64
+  kFp8,    // F8_E4M3 or F8_E5M2, times a scale of the tensor, of the row, or of a block of rows and columns
+  kNvfp4,  // E2M1 in pairs, an E4M3 scale per 16 columns, a float32 scale of the tensor
+  kMxfp4,  // E2M1 in pairs, a power of two per 32 columns
+};
+
+// A view into a checkpoint. Row r has `cols` elements; its bytes begin at data + r * row_bytes().
+struct Matrix {
+  std::string name;  // of its tensor, for messages
+  Coding coding = Coding::kPlain;
+  Element element = Element::kF32;  // kPlain and kFp8
+  int64_t rows = 0, cols = 0;
+  const std::byte* data = nullptr;
+
+  // kFp8: scale (r, c) is element (first_row + r) / block_rows * scale_cols + c / block_cols of `scales`.
+  // kNvfp4, kMxfp4: one byte per 16 or 32 columns, row after row.
+  const std::byte* scales = nullptr;
+  Element scale_element = Element::kF32;
+  int64_t scale_cols = 1, block_rows = 1, block_cols = 1, first_row = 0;
+  float tensor_scale = 1;            // kNvfp4
+  std::optional<float> input_scale;  // kNvfp4: calibrated for static activations; kept, not used
+
+  int64_t row_bytes() const;
+  Matrix slice(int64_t begin, int64_t count) const;  // rows [begin, begin + count)
+};
+
+// Row r in float64, in which every product of a code with its scales is exact (at most 6 + 24 significant
+// bits).
+void decode_row(const Matrix& m, int64_t r, double* out);
+
+// Finds matrices of a checkpoint by their canonical names ("model.layers.0...", whatever wrapper the
+// checkpoint has around the text model), and remembers which tensors were asked for.
+class Source {
+ public:
+  explicit Source(const Checkpoint& checkpoint);
+
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  // Two tensors of one canonical name are an error.
+  Status check() const;
+
+  bool has(std::string_view name) const { return find(name) != nullptr; }
+  bool has_any(std::string_view prefix) const;  // a tensor whose canonical name begins so
+
+  // The linear map "<stem>.weight" in any coding, of exactly this shape; for kPlain, leading and inner
+  // dimensions of the stored shape are merged into `rows`.
+  Result<Matrix> linear(std::string_view stem, int64_t rows, int64_t cols);
+  bool has_linear(std::string_view stem) const;
+  // A plain or FP8 tensor by its full name ("model.layers.0.mlp.experts.down_proj", "...A_log").
+  Result<Matrix> tensor(std::string_view name, int64_t rows, int64_t cols);
+
+  // Takes every tensor for which `wanted(canonical name)` holds off the list of unused ones; returns how
+  // many.
+  template <class Wanted>
+  int64_t drop(Wanted&& wanted) {
+    int64_t n = 0;
+    for (const auto& [name, t] : by_name_)
+      if (!used_.contains(t) && wanted(std::string_view(name))) {
+        used_.insert(t);
+        ++n;
+      }
+    return n;
+  }
+  // Names, as in the files, of tensors that nobody asked for.
+  std::vector<std::string> unused() const;
+
+ private:
+  const SourceTensor* find(std::string_view canonical) const;
+  const SourceTensor* use(std::string_view canonical);
+  Error where(const SourceTensor& t, Error e) const;
+  Result<Matrix> plain(const SourceTensor& t, int64_t rows, int64_t cols);
+  Status add_fp8_scales(std::string_view stem, std::string_view separator, const SourceTensor& t, Matrix& m);
+  Result<Matrix> fp4(std::string_view stem, const SourceTensor& codes, int64_t rows, int64_t cols);
+  Result<float> scalar(std::string_view name);
+
+  const Checkpoint& checkpoint_;
+  std::vector<std::pair<std::string, const SourceTensor*>> by_name_;  // canonical, sorted
+  std::unordered_set<const SourceTensor*> used_;
+};
+
+}  // namespace quire::convert

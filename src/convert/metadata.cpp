@@ -1,0 +1,191 @@
+#include "convert/metadata.h"
+
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+
+namespace quire::convert {
+namespace {
+
+using nlohmann::json;
+
+uint32_t file_type(DType mostly) {
+  switch (mostly) {
+    case DType::kF32:
+      return 0;
+    case DType::kF16:
+      return 1;
+    case DType::kMXFP4:
+      return 38;
+    case DType::kNVFP4:
+      return 39;
+    default:
+      return 32;  // bf16
+  }
+}
+
+class Keys {
+ public:
+  Keys(gguf::Writer& w, const std::string& architecture) : w_(w), architecture_(architecture) {}
+
+  void u32(std::string_view key, int64_t x) { w_.add(full(key), static_cast<uint32_t>(x)); }
+  void u32_if_any(std::string_view key, int64_t x) {
+    if (x > 0) u32(key, x);
+  }
+  void f32(std::string_view key, double x) { w_.add(full(key), static_cast<float>(x)); }
+  void text(std::string_view key, std::string_view x) { w_.add_string(full(key), x); }
+  std::string full(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
+
+ private:
+  gguf::Writer& w_;
+  std::string architecture_;
+};
+
+void write_rope(const HfConfig& c, Keys& k, gguf::Writer& w) {
+  k.f32("rope.freq_base", c.rope_theta);
+  if (c.architecture == "llama" || c.n_rot != c.head_dim || c.hybrid())
+    k.u32("rope.dimension_count", c.n_rot);
+  if (c.hybrid()) w.add_array(k.full("rope.dimension_sections"), std::span<const int32_t>(c.rope_sections));
+  const bool yarn = c.rope.kind == RopeScaling::Kind::kYarn;
+  if (!yarn && c.rope.kind != RopeScaling::Kind::kLinear) return;  // llama3 is a tensor of divisors
+  k.text("rope.scaling.type", yarn ? "yarn" : "linear");
+  k.f32("rope.scaling.factor", c.rope.factor);
+  if (!yarn) return;
+  k.u32("rope.scaling.original_context_length", c.rope.original_context);
+  if (c.rope.attn_factor != 1) k.f32("rope.scaling.attn_factor", c.rope.attn_factor);
+}
+
+void write_hyperparameters(const HfConfig& c, gguf::Writer& w) {
+  Keys k(w, c.architecture);
+  k.u32("block_count", c.blocks());
+  k.u32("context_length", c.context);
+  k.u32("embedding_length", c.hidden);
+  k.u32_if_any("feed_forward_length", c.ffn);
+  k.u32("attention.head_count", c.heads);
+  k.u32("attention.head_count_kv", c.kv_heads);
+  k.u32("attention.key_length", c.head_dim);
+  k.u32("attention.value_length", c.head_dim);
+  k.f32("attention.layer_norm_rms_epsilon", c.rms_eps);
+  write_rope(c, k, w);
+  if (c.architecture == "llama") k.u32("vocab_size", c.vocab);
+  k.u32_if_any("expert_count", c.experts);
+  k.u32_if_any("expert_used_count", c.experts_used);
+  if (c.architecture != "llama") k.u32_if_any("expert_feed_forward_length", c.expert_ffn);
+  k.u32_if_any("expert_shared_feed_forward_length", c.shared_ffn);
+  if (!c.hybrid()) return;
+  k.u32_if_any("nextn_predict_layers", c.mtp_layers);
+  k.u32("ssm.conv_kernel", c.conv_kernel);
+  k.u32("ssm.state_size", c.key_dim);
+  k.u32("ssm.group_count", c.key_heads);
+  k.u32("ssm.time_step_rank", c.value_heads);
+  k.u32("ssm.inner_size", c.value_heads * c.value_dim);
+  if (c.interval > 0) {
+    k.u32("full_attention_interval", c.interval);
+    return;
+  }
+  std::vector<int32_t> map(c.recurrent.begin(), c.recurrent.end());
+  map.resize(static_cast<size_t>(c.blocks()), 0);
+  w.add_array(k.full("attention.recurrent_layers"), std::span<const int32_t>(map));
+}
+
+void write_tokenizer(const HfTokenizer& t, gguf::Writer& w) {
+  w.add_string("tokenizer.ggml.model", "gpt2");
+  w.add_string("tokenizer.ggml.pre", t.pre);
+  const std::vector<std::string_view> tokens(t.tokens.begin(), t.tokens.end()),
+      merges(t.merges.begin(), t.merges.end());
+  w.add_strings("tokenizer.ggml.tokens", tokens);
+  w.add_array("tokenizer.ggml.token_type", std::span<const int32_t>(t.types));
+  w.add_strings("tokenizer.ggml.merges", merges);
+  const auto id = [&](std::string_view key, std::optional<int64_t> x) {
+    if (x) w.add(fmt::format("tokenizer.ggml.{}_token_id", key), static_cast<uint32_t>(*x));
+  };
+  id("bos", t.bos);
+  id("eos", t.eos);
+  id("eot", t.eot);
+  id("eom", t.eom);
+  id("unknown", t.unknown);
+  id("padding", t.pad);
+  w.add("tokenizer.ggml.add_bos_token", t.add_bos);
+  if (t.add_eos) w.add("tokenizer.ggml.add_eos_token", *t.add_eos);
+  if (!t.chat_template.empty()) w.add_string("tokenizer.chat_template", t.chat_template);
+  if (t.chat_templates.empty()) return;
+  std::vector<std::string_view> names;
+  for (const auto& [name, source] : t.chat_templates) {
+    names.push_back(name);
+    w.add_string(fmt::format("tokenizer.chat_template.{}", name), source);
+  }
+  w.add_strings("tokenizer.chat_templates", names);
+}
+
+// What the makers recommend, unless they say not to sample.
+void write_sampling(const json& generation, gguf::Writer& w) {
+  if (const json* sample = find_member(generation, "do_sample"); sample != nullptr && *sample == json(false))
+    return;
+  const auto f32 = [&](std::string_view hf, std::string_view key) {
+    const json* v = find_member(generation, hf);
+    if (v == nullptr || !v->is_number()) return;
+    const auto x = static_cast<float>(v->get<double>());
+    if (std::isfinite(x)) w.add(fmt::format("general.sampling.{}", key), x);
+  };
+  f32("temperature", "temp");
+  f32("top_p", "top_p");
+  f32("min_p", "min_p");
+  f32("repetition_penalty", "penalty_repeat");
+  const json* top_k = find_member(generation, "top_k");
+  if (top_k != nullptr && top_k->is_number_unsigned() && top_k->get<uint64_t>() <= INT32_MAX)
+    w.add("general.sampling.top_k", top_k->get<int32_t>());
+}
+
+// Two significant digits: "950K", "13M", "1.2B".
+std::string rounded_count(double n) {
+  constexpr std::pair<double, char> kUnits[] = {{1e12, 'T'}, {1e9, 'B'}, {1e6, 'M'}, {0, 'K'}};
+  for (const auto& [unit, letter] : kUnits) {
+    const double x = n / (unit == 0 ? 1e3 : unit);
+    if (unit == 0 || x >= 0.9995)
+      return x < 9.95 ? fmt::format("{:.1f}{}", x, letter) : fmt::format("{:.0f}{}", x, letter);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string model_name(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::absolute(folder, error).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "demo-moe/"
+  std::string name = path.filename();
+  bool begins = true;
+  for (char& c : name) {
+    if (c == '-' || c == '_') c = ' ';
+    if (begins) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    begins = c == ' ';
+  }
+  return name;
+}
+
+std::string size_label(const Plan& plan, const HfConfig& c) {
+  double shared = 0, experts = 0;
+  for (const OutTensor& t : plan.tensors) {
+    if (t.name.ends_with("scale")) continue;
+    double elems = 1;
+    for (const int64_t d : t.dims) elems *= static_cast<double>(d);
+    (t.name.find("_exps.") != t.name.npos ? experts : shared) += elems;
+  }
+  if (!c.moe()) return rounded_count(shared);
+  return fmt::format("{}x{}", c.experts, rounded_count(shared + experts / static_cast<double>(c.experts)));
+}
+
+void write_metadata(const HfConfig& config, const HfTokenizer& tokenizer, const json& generation,
+                    const Plan& plan, const std::string& name, gguf::Writer& w) {
+  w.add_string("general.architecture", config.architecture);
+  w.add_string("general.type", "model");
+  w.add_string("general.name", name);
+  w.add_string("general.size_label", size_label(plan, config));
+  w.add("general.file_type", file_type(plan.mostly));
+  w.add("general.quantization_version", uint32_t{2});
+  write_sampling(generation, w);
+  write_hyperparameters(config, w);
+  write_tokenizer(tokenizer, w);
+}
+
+}  // namespace quire::convert

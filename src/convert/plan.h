@@ -1,0 +1,50 @@
+// Which GGUF tensors become of which tensors of a checkpoint. The list is made from the configuration, not
+// from what the checkpoint happens to hold: so what is missing, of another shape, or left over is known
+// before anything is written.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convert/hf_config.h"
+#include "convert/matrix.h"
+#include "core/dtype.h"
+
+namespace quire::convert {
+
+enum class ValueChange : uint8_t {
+  kNone,
+  kAddOne,  // norms that the model applies as 1 + w
+  kNegExp,  // A_log -> -exp(A_log)
+};
+
+// A tensor to write: `parts` one behind the other (experts), each with its rows and columns put in order; or
+// `values`.
+struct OutTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> dims;  // in ne order
+  std::vector<Matrix> parts;
+  std::vector<int64_t> row_order;     // row i of a part is its row row_order[i]; empty: as they are
+  std::vector<int64_t> column_order;  // the same for blocks of `column_block` columns
+  int64_t column_block = 1;
+  ValueChange change = ValueChange::kNone;
+  std::vector<float> values;  // F32, where there are no parts
+
+  int64_t bytes() const;
+};
+
+struct Plan {
+  std::vector<OutTensor> tensors;
+  std::vector<std::string> notes;   // what was decoded, left out or not understood, a line each
+  std::vector<std::string> unused;  // tensors of the checkpoint that no GGUF tensor is made from
+  DType mostly = DType::kBF16;      // the type of most bytes of matrices
+};
+
+// `type`: that of all matrices; without it, plain matrices keep their type, NVFP4 and MXFP4 their codes, and
+// FP8 becomes BF16. May set config.mtp_layers to 0. Names and transforms: docs/convert.md.
+Result<Plan> make_plan(Source& source, HfConfig& config, std::optional<DType> type);
+
+}  // namespace quire::convert

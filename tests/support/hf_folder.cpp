@@ -1,0 +1,144 @@
+#include "support/hf_folder.h"
+
+#include <cstring>
+#include <fstream>
+
+#include "gguf/reader.h"
+
+namespace quire::test {
+
+using nlohmann::json;
+
+std::vector<SafeTensor> safe_tensors(const TinyModel& m) {
+  std::vector<SafeTensor> tensors;
+  for (const HfTensor& t : m.hf_tensors()) tensors.push_back(safe_tensor(t.name, "BF16", t.shape, t.values));
+  return tensors;
+}
+
+std::string safetensors_file(std::string_view header, std::string_view data) {
+  const uint64_t size = header.size();
+  std::string file(sizeof size, '\0');
+  std::memcpy(file.data(), &size, sizeof size);
+  return file.append(header).append(data);
+}
+
+std::string safetensors_file(const std::vector<SafeTensor>& tensors) {
+  json header = {{"__metadata__", {{"format", "pt"}}}};
+  std::string data;
+  for (const SafeTensor& t : tensors) {
+    const size_t begin = data.size();
+    data += t.bytes;
+    header[t.name] = {{"dtype", t.dtype}, {"shape", t.shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return safetensors_file(text, data);
+}
+
+json hf_config(const TinyModel& m) {
+  const bool mixtral = m.architecture == "llama" && m.experts > 0;
+  const std::string class_name = mixtral                        ? "Mixtral"
+                                 : m.architecture == "llama"    ? "Llama"
+                                 : m.architecture == "qwen2"    ? "Qwen2"
+                                 : m.architecture == "qwen3"    ? "Qwen3"
+                                 : m.architecture == "qwen3moe" ? "Qwen3Moe"
+                                 : m.architecture == "qwen35"   ? "Qwen3_5"
+                                                                : "Qwen3_5Moe";
+  json c = {{"architectures", {class_name + "ForCausalLM"}},
+            {"vocab_size", m.vocab},
+            {"hidden_size", m.hidden},
+            {"num_hidden_layers", m.layers},
+            {"num_attention_heads", m.heads},
+            {"num_key_value_heads", m.kv_heads},
+            {"head_dim", m.head_dim},
+            {"intermediate_size", m.ffn},
+            {"max_position_embeddings", 2048},
+            {"rms_norm_eps", m.rms_eps},
+            {"rope_theta", m.rope_theta},
+            {"hidden_act", "silu"},
+            {"tie_word_embeddings", m.tied}};
+  if (m.experts > 0) {
+    c[mixtral ? "num_local_experts" : "num_experts"] = m.experts;
+    c["num_experts_per_tok"] = m.experts_used;
+    if (!mixtral) c["moe_intermediate_size"] = m.expert_ffn;
+    if (!mixtral) c["norm_topk_prob"] = true;
+  }
+  if (m.shared_ffn > 0) c["shared_expert_intermediate_size"] = m.shared_ffn;
+  if (m.llama3_rope)
+    c["rope_scaling"] = {{"rope_type", "llama3"},
+                         {"factor", 8.0},
+                         {"low_freq_factor", 1.0},
+                         {"high_freq_factor", 4.0},
+                         {"original_max_position_embeddings", 64}};
+  if (!m.hybrid()) return c;
+  c.erase("rope_theta");
+  c["rope_parameters"] = {
+      {"rope_theta", m.rope_theta},
+      {"rope_type", "default"},
+      {"partial_rotary_factor", static_cast<double>(m.n_rot) / static_cast<double>(m.head_dim)},
+      {"mrope_section", {m.rope_sections[0], m.rope_sections[1], m.rope_sections[2]}}};
+  c["linear_num_key_heads"] = m.k_heads;
+  c["linear_num_value_heads"] = m.v_heads;
+  c["linear_key_head_dim"] = m.state;
+  c["linear_value_head_dim"] = m.state;
+  c["linear_conv_kernel_dim"] = 4;
+  c["full_attention_interval"] = m.interval;
+  return c;
+}
+
+json hf_tokenizer(const TinyModel& m) {
+  constexpr std::string_view kWords[] = {R"(\p{L}+)", R"([\p{L}\p{M}]+)"};
+  const bool marks = m.hybrid();
+  const std::string regex = fmt::format(
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?{}|\p{{N}}{}| ?[^\s\p{{L}}{}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+      kWords[marks], m.architecture == "llama" ? "{1,3}" : "", marks ? R"(\p{M})" : "");
+  json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}};
+  json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  json out = {{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split, bytes}}}},
+              {"model", {{"type", "BPE"}, {"ignore_merges", m.architecture == "llama"}}},
+              {"added_tokens", json::array()}};
+  if (m.architecture != "llama") out["normalizer"] = {{"type", "NFC"}};
+
+  const TinyModelFile made(m);
+  const gguf::File file = std::move(gguf::File::open(made.path())).value();
+  const auto tokens = file.get_strings("tokenizer.ggml.tokens").value();
+  const auto types = file.get_i32_array("tokenizer.ggml.token_type").value();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (types[i] == 1) out["model"]["vocab"][std::string(tokens[i])] = i;
+    if (types[i] == 3) out["added_tokens"].push_back({{"id", i}, {"content", tokens[i]}, {"special", true}});
+  }
+  const auto merges = file.get_strings("tokenizer.ggml.merges").value();
+  for (const std::string_view merge : merges)
+    out["model"]["merges"].push_back({merge.substr(0, merge.find(' ')), merge.substr(merge.find(' ') + 1)});
+  return out;
+}
+
+HfFolder::HfFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "quire-hf-XXXXXX").string();
+  folder_ = mkdtemp(pattern.data());
+}
+
+HfFolder::HfFolder(const TinyModel& m) : HfFolder() {
+  write_json("config.json", hf_config(m));
+  write_json("tokenizer.json", hf_tokenizer(m));
+  const bool llama = m.architecture == "llama";
+  json tokens = {{"eos_token", llama ? "<|end_of_text|>" : "<|im_end|>"}, {"add_bos_token", m.add_bos()}};
+  if (llama)
+    tokens["bos_token"] = {{"content", "<|begin_of_text|>"}};
+  else
+    tokens["pad_token"] = "<|endoftext|>";
+  write_json("tokenizer_config.json", tokens);
+  write("model.safetensors", safetensors_file(safe_tensors(m)));
+}
+
+HfFolder::~HfFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+void HfFolder::write(const std::string& name, std::string_view bytes) const {
+  std::ofstream(folder_ / name, std::ios::binary) << bytes;
+}
+
+}  // namespace quire::test
