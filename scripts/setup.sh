@@ -6,9 +6,9 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache pkg-config
-  nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libutf8proc-dev # the program
-  libgtest-dev libgmock-dev libbenchmark-dev libpcre2-dev                  # its tests and benchmarks
-  clang-format python3                                                     # checks of the sources
+  nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libutf8proc-dev libpcre2-dev # the program
+  libgtest-dev libgmock-dev libbenchmark-dev                                            # its tests and benchmarks
+  clang-format python3                                                                  # checks of the sources
 )
 for argument in "$@"; do
   case "$argument" in

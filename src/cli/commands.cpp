@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 
 #include "cli/command.h"
@@ -69,6 +70,8 @@ std::span<const Command> commands() {
 }
 
 int run_program(int argc, char** argv) {
+  std::signal(SIGXFSZ,
+              SIG_IGN);  // a file that may not grow is an error of write(), reported like a full disk
   CLI::App app{"Quire serves large language models from one GGUF file: fast, and the same text every time.",
                "quire"};
   app.require_subcommand(0, 1);

@@ -1,252 +1,173 @@
-// quire quantize: re-encodes the matrices of a model, one tensor at a time.
+// quire quantize: re-encodes the matrices of a model, one tensor at a time. The work is in quantize/: which
+// type each tensor gets (mix), what becomes of it (plan), the bytes (encoder), and the summary (report).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cmath>
-#include <cstring>
-#include <map>
+#include <chrono>
+#include <filesystem>
 #include <memory>
-#include <unordered_set>
 
 #include "cli/command.h"
 #include "cli/display.h"
 #include "cli/encoding.h"
+#include "cli/interrupt.h"
+#include "cli/quantize/encoder.h"
+#include "cli/quantize/mix.h"
+#include "cli/quantize/plan.h"
+#include "cli/quantize/report.h"
 #include "core/cpu.h"
 #include "core/progress.h"
-#include "core/thread_pool.h"
 #include "gguf/reader.h"
 #include "gguf/writer.h"
-#include "quant/format.h"
 
 namespace quire::cli {
 namespace {
 
 struct QuantizeOptions {
-  std::string input, output, type, head_type;
+  std::string input, output, type, head_type, importance;
+  std::vector<std::string> overrides;
   int threads = 0;
+  bool rtn = false, json = false;
+
+  std::string_view search_name() const { return rtn ? "nearest" : "best"; }
 };
 
-// The new type of each tensor.
-struct Types {
-  std::optional<DType> projection, ffn, head;  // nothing: as in the input
-
-  DType of(const gguf::TensorInfo& t) const {
-    std::optional<DType> wanted;
-    switch (tensor_role(t.name, t.n_dims)) {
-      case TensorRole::kKept:
-        break;
-      case TensorRole::kHead:
-        wanted = head;
-        break;
-      case TensorRole::kFfn:
-        wanted = ffn;
-        break;
-      case TensorRole::kProjection:
-        wanted = projection;
-        break;
-    }
-    if (!wanted || t.bytes == 0 || t.dims[0] % dtype_info(*wanted).block_elems != 0) return t.dtype;
-    return *wanted;
-  }
-};
-
-// NVFP4 keeps to the feed-forward matrices, where most of the bytes are: four bits cost too much elsewhere.
-Result<Types> choose_types(const QuantizeOptions& o) {
-  Types types;
-  QUIRE_TRY(const DType main, parse_encodable(o.type));
-  types.ffn = main;
-  if (main != DType::kNVFP4) types.projection = types.head = main;
-  if (!o.head_type.empty()) {
-    QUIRE_TRY(types.head, parse_encodable(o.head_type));
-    if (types.head == DType::kNVFP4)
-      return request_error("--head-type nvfp4 is not supported: choose q8_0, or a 16-bit type");
-  }
-  return types;
-}
-
-// One tensor of the input and what becomes of it.
-struct Job {
-  const gguf::TensorInfo* in = nullptr;
-  DType type = DType::kF32;
-  std::vector<float> factors;  // of the input's "<stem>.scale", to be multiplied in; empty: none
-
-  bool encoded() const { return type != in->dtype; }
-  int64_t matrices() const { return in->dims[2] * in->dims[3]; }
-  int64_t out_bytes() const { return encoded() ? dtype_bytes(type, in->elems()) : in->bytes; }
-  std::string scale_name() const { return fmt::format("{}.scale", tensor_stem(in->name)); }
-};
-
-Result<std::vector<float>> read_factors(const gguf::File& f, const Job& job) {
-  const gguf::TensorInfo* scale = f.find_tensor(job.scale_name());
-  if (scale == nullptr) return std::vector<float>{};
-  if (scale->dtype != DType::kF32 || (scale->elems() != 1 && scale->elems() != job.matrices()))
-    return file_error("tensor {}: {} of type {} does not scale {} matrices", gguf::printable(scale->name),
-                      gguf::shape_text(*scale), dtype_name(scale->dtype), job.matrices());
-  std::vector<float> factors(static_cast<size_t>(job.matrices()));
-  for (size_t i = 0; i < factors.size(); ++i)
-    std::memcpy(&factors[i], scale->data + (scale->elems() == 1 ? 0 : i * sizeof(float)), sizeof(float));
-  return factors;
-}
-
-Result<std::vector<Job>> plan(const gguf::File& f, const Types& types) {
+struct Source {
+  gguf::File file;
+  std::optional<quant::Importance> importance;
+  Mix mix;
   std::vector<Job> jobs;
-  std::unordered_set<std::string> absorbed;  // scales that the new encoding takes in
-  for (const gguf::TensorInfo& t : f.tensors()) {
-    Job job{&t, types.of(t), {}};
-    if (job.encoded()) {
-      if (!quant::can_decode(t.dtype))
-        return file_error("tensor {}: type {} cannot be decoded yet; start from a bf16 or f16 file",
-                          gguf::printable(t.name), dtype_name(t.dtype));
-      QUIRE_TRY(job.factors, read_factors(f, job));
-      absorbed.insert(job.scale_name());
-      absorbed.insert(fmt::format("{}.input_scale", tensor_stem(t.name)));
-    }
-    jobs.push_back(std::move(job));
-  }
-  std::erase_if(jobs, [&](const Job& j) { return absorbed.contains(std::string(j.in->name)); });
-  return jobs;
-}
-
-// Encodes tensors on all threads. Buffers live on from one tensor to the next.
-class Encoder {
- public:
-  explicit Encoder(int threads) : pool_(threads), rows_(static_cast<size_t>(threads)) {}
-
-  // Fills out() and, for NVFP4, scales(). An error if a value is NaN or infinite.
-  Status run(const Job& job) {
-    out_.resize(static_cast<size_t>(job.out_bytes()));
-    scales_.clear();
-    if (job.type == DType::kNVFP4) QUIRE_CHECKED(find_scales(job));
-    std::byte* out = out_.data();
-    const int64_t bytes = dtype_bytes(job.type, job.in->dims[0]);
-    return for_rows(job, [&](int64_t r, const std::vector<float>& row) {
-      const auto n = static_cast<int64_t>(row.size());
-      if (job.type == DType::kNVFP4) {
-        quant::encode_row(job.type, row.data(), n,
-                          {.tensor_scale = scales_[static_cast<size_t>(r / job.in->dims[1])]},
-                          out + r * bytes);
-      } else {
-        quant::encode_row(job.type, row.data(), n, quant::EncodeOptions{}, out + r * bytes);
-      }
-    });
-  }
-  std::span<const std::byte> out() const { return out_; }
-  std::span<const float> scales() const { return scales_; }
-
- private:
-  // Calls each(row index, decoded row) for all rows, on all threads.
-  template <class Each>
-  Status for_rows(const Job& job, Each&& each) {
-    const gguf::TensorInfo& t = *job.in;
-    std::atomic<int64_t> bad{-1};
-    pool_.parallel_for(t.rows(), 16, [&](int64_t begin, int64_t end, int thread) {
-      std::vector<float>& row = rows_[static_cast<size_t>(thread)];
-      row.resize(static_cast<size_t>(t.dims[0]));
-      for (int64_t r = begin; r < end; ++r) {
-        quant::decode_row(t.dtype, t.data + r * t.row_bytes(), t.dims[0], row.data());
-        if (!job.factors.empty()) {
-          const float factor = job.factors[static_cast<size_t>(r / t.dims[1])];
-          for (float& x : row) x *= factor;
-        }
-        if (!std::all_of(row.begin(), row.end(), [](float x) { return std::isfinite(x); })) {
-          bad.store(r, std::memory_order_relaxed);
-          return;
-        }
-        each(r, row);
-      }
-    });
-    if (bad.load() < 0) return {};
-    return file_error("tensor {}: row {} has values that are not finite; the file is damaged, copy it again",
-                      gguf::printable(t.name), bad.load());
-  }
-
-  // The tensor scale of NVFP4 for each matrix: that of its rows' largest magnitudes.
-  Status find_scales(const Job& job) {
-    std::vector<float> largest(static_cast<size_t>(job.in->rows()));
-    QUIRE_CHECKED(for_rows(job, [&](int64_t r, const std::vector<float>& row) {
-      float most = 0;
-      for (const float x : row) most = std::max(most, std::fabs(x));
-      largest[static_cast<size_t>(r)] = most;
-    }));
-    const int64_t rows = job.in->dims[1];
-    for (int64_t m = 0; m < job.matrices(); ++m) {
-      QUIRE_TRY(const float scale, quant::nvfp4_tensor_scale(largest.data() + m * rows, rows));
-      scales_.push_back(scale);
-    }
-    return {};
-  }
-
-  ThreadPool pool_;
-  std::vector<std::vector<float>> rows_;  // one per thread
-  std::vector<std::byte> out_;
-  std::vector<float> scales_;
 };
 
-void copy_metadata(const gguf::File& f, DType mostly, gguf::Writer& w) {
+Status check_output(const QuantizeOptions& o, const gguf::File& in) {
+  std::error_code ignored;
+  for (const auto& shard : in.shards())
+    if (std::filesystem::equivalent(shard.path, o.output, ignored))
+      return request_error("{} is the input itself; give another name for the output", o.output);
+  if (std::filesystem::is_directory(o.output, ignored))
+    return request_error("{} is a folder; give the name of a file to write", o.output);
+  return {};
+}
+
+Result<Mix> choose_mix(const QuantizeOptions& o, const gguf::File& f) {
+  QUIRE_TRY(const DType type, parse_encodable(o.type));
+  Mix mix = default_mix(type, is_hybrid(f));
+  if (o.head_type.empty()) return mix;
+  QUIRE_TRY(mix.head, parse_encodable(o.head_type));
+  if (mix.head == DType::kNVFP4)
+    return request_error("--head-type nvfp4 is not supported, an embedding has no scale: choose q8_0");
+  return mix;
+}
+
+Result<Source> prepare(const QuantizeOptions& o) {
+  QUIRE_CHECKED(parse_encodable(o.type));
+  QUIRE_TRY(const std::vector<Override> overrides, parse_overrides(o.overrides));
+  QUIRE_TRY(gguf::File f, gguf::File::open(o.input));
+  QUIRE_CHECKED(check_output(o, f));
+  Source s{std::move(f), {}, {}, {}};
+  if (!o.importance.empty()) {
+    QUIRE_TRY(s.importance, quant::Importance::open(o.importance));
+  }
+  QUIRE_TRY(s.mix, choose_mix(o, s.file));
+  QUIRE_TRY(const std::vector<Choice> choices, choose_types(s.file, s.mix, overrides));
+  auto jobs = plan(s.file, choices, s.importance ? &*s.importance : nullptr);
+  if (!jobs.ok()) return jobs.take_error().context(o.input);
+  s.jobs = std::move(jobs).value();
+  return s;
+}
+
+// All of the input's metadata but what describes its encoding; then that of the new one.
+Status write_metadata(const QuantizeOptions& o, const Source& s, gguf::Writer& w) {
   constexpr std::array<std::string_view, 6> kReplaced = {
       "general.alignment",  // the writer's own
       "general.file_type", "general.quantization_version", "split.no", "split.count", "split.tensors.count"};
-  for (const auto& [key, value] : f.entries())
-    if (std::find(kReplaced.begin(), kReplaced.end(), key) == kReplaced.end()) w.add_value(key, value);
-  w.add("general.file_type", file_type_code(mostly));
+  for (const auto& [key, value] : s.file.entries())
+    if (std::find(kReplaced.begin(), kReplaced.end(), key) == kReplaced.end() &&
+        !key.starts_with("quire.quantize.") && !key.starts_with("quantize.imatrix."))
+      w.add_value(key, value);
+  QUIRE_TRY(const DType type, parse_encodable(o.type));
+  w.add("general.file_type", file_type_code(type));
   w.add("general.quantization_version", uint32_t{2});
-}
-
-Status declare(const Job& job, gguf::Writer& w) {
-  const gguf::TensorInfo& t = *job.in;
-  const size_t n_dims = t.n_dims == 0 ? 1 : static_cast<size_t>(t.n_dims);
-  QUIRE_CHECKED(w.add_tensor(t.name, job.type, std::span(t.dims).first(n_dims)));
-  if (!job.encoded() || job.type != DType::kNVFP4) return {};
-  const int64_t matrices[] = {job.matrices()};
-  return w.add_tensor(job.scale_name(), DType::kF32, matrices);
-}
-
-void print_summary(const gguf::File& f, const std::vector<Job>& jobs, uint64_t file_bytes) {
-  struct Sum {
-    int64_t tensors = 0, before = 0, after = 0;
-  };
-  std::map<std::string, Sum> sums;
-  for (const Job& j : jobs) {
-    const std::string_view from = dtype_name(j.in->dtype), to = dtype_name(j.type);
-    Sum& s = sums[j.encoded() ? fmt::format("{} -> {}", from, to) : fmt::format("{} kept", from)];
-    ++s.tensors;
-    s.before += j.in->bytes;
-    s.after += j.out_bytes();
+  w.add_string("quire.quantize.mix", s.mix.text());
+  w.add_string("quire.quantize.search", o.search_name());
+  if (!o.overrides.empty()) {
+    const std::vector<std::string_view> texts(o.overrides.begin(), o.overrides.end());
+    w.add_strings("quire.quantize.overrides", texts);
   }
-  for (const auto& [what, s] : sums)
-    fmt::print("{:<16} {:>5} tensors  {:>9} -> {}\n", what, s.tensors,
-               human_bytes(static_cast<uint64_t>(s.before)), human_bytes(static_cast<uint64_t>(s.after)));
-  fmt::print("{:<16} {:>5} tensors  {:>9} -> {}\n", "file", jobs.size(), human_bytes(f.mapped_bytes()),
-             human_bytes(file_bytes));
+  if (!s.importance) return {};
+  // The names that other programs look for.
+  std::string datasets;
+  for (const std::string& d : s.importance->origin().datasets) datasets += (datasets.empty() ? "" : ", ") + d;
+  w.add_string("quantize.imatrix.file", std::filesystem::path(o.importance).filename().string());
+  w.add_string("quantize.imatrix.dataset", datasets);
+  w.add("quantize.imatrix.entries_count", static_cast<uint32_t>(s.importance->entries().size()));
+  w.add("quantize.imatrix.chunks_count", s.importance->origin().chunk_count);
+  return {};
+}
+
+Status write_tensors(const QuantizeOptions& o, const Source& s, TensorEncoder& encoder,
+                     QuantizeReport& report, gguf::Writer& w) {
+  Progress progress("quantizing", s.file.tensor_bytes(), Progress::Unit::kBytes);
+  const auto done = [&](int64_t bytes) {
+    progress.add(bytes);
+    return Interrupt::signal() == 0;
+  };
+  for (const Job& job : s.jobs) {
+    if (!job.encoded()) {
+      QUIRE_CHECKED(w.write_tensor({job.in->data, static_cast<size_t>(job.in->bytes)}));
+      report.add(job, nullptr);
+      if (!done(job.in->bytes)) return request_error("interrupted");
+      continue;
+    }
+    QUIRE_CHECKED(encoder.run(job, done).context(o.input));
+    QUIRE_CHECKED(w.write_tensor(encoder.out()));
+    if (job.has_scale()) QUIRE_CHECKED(w.write_tensor(std::as_bytes(encoder.scales())));
+    report.add(job, &encoder.stats());
+  }
+  return w.finish();
 }
 
 Status quantize(const QuantizeOptions& o) {
   if (o.threads < 0 || o.threads > 1024) return request_error("--threads {}: must be 1 to 1024", o.threads);
-  QUIRE_TRY(const Types types, choose_types(o));
-  QUIRE_TRY(const gguf::File f, gguf::File::open(o.input));
-  QUIRE_TRY(const std::vector<Job> jobs, plan(f, types).context(o.input));
-
+  const auto start = std::chrono::steady_clock::now();
+  QUIRE_TRY(const Source s, prepare(o));
   gguf::Writer w;
-  copy_metadata(f, *types.ffn, w);
-  for (const Job& job : jobs) QUIRE_CHECKED(declare(job, w).context(o.input));
+  QUIRE_CHECKED(write_metadata(o, s, w));
+  for (const Job& job : s.jobs) QUIRE_CHECKED(declare(job, w).context(o.input));
   QUIRE_CHECKED(w.open(o.output));
-  Encoder encoder(o.threads == 0 ? available_cpus() : o.threads);
-  Progress progress("quantizing", f.tensor_bytes(), Progress::Unit::kBytes);
-  for (const Job& job : jobs) {
-    if (!job.encoded()) {
-      QUIRE_CHECKED(w.write_tensor({job.in->data, static_cast<size_t>(job.in->bytes)}));
-    } else {
-      QUIRE_CHECKED(encoder.run(job).context(o.input));
-      QUIRE_CHECKED(w.write_tensor(encoder.out()));
-      if (job.type == DType::kNVFP4) QUIRE_CHECKED(w.write_tensor(std::as_bytes(encoder.scales())));
-    }
-    progress.add(job.in->bytes);
-  }
-  QUIRE_CHECKED(w.finish());
-  print_summary(f, jobs, w.file_bytes());
+  TensorEncoder encoder(o.threads == 0 ? available_cpus() : o.threads,
+                        o.rtn ? quant::Search::kNearest : quant::Search::kBest,
+                        s.importance ? &*s.importance : nullptr);
+  QuantizeReport report;
+  QUIRE_CHECKED(write_tensors(o, s, encoder, report, w));
+  const QuantizeReport::Whole whole{
+      .input = o.input,
+      .output = o.output,
+      .type = o.type,
+      .mix = s.mix.text(),
+      .search = std::string(o.search_name()),
+      .importance = o.importance,
+      .bytes_before = s.file.mapped_bytes(),
+      .bytes_after = w.file_bytes(),
+      .buffer_bytes = encoder.buffer_bytes(),
+      .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+  o.json ? report.print_json(whole) : report.print(whole);
   return {};
+}
+
+// A signal ends the work between two pieces of it; the writer then removes what it has written.
+Status quantize_or_clean_up(const QuantizeOptions& o) {
+  int signal = 0;
+  Status status;
+  {
+    const Interrupt interrupt;
+    status = quantize(o);
+    signal = Interrupt::signal();
+  }
+  if (status.ok() || signal == 0) return status;
+  fmt::print(stderr, "quire: interrupted; {} was not written\n", o.output);
+  die_of(signal);
 }
 
 }  // namespace
@@ -255,15 +176,29 @@ Action add_quantize(CLI::App& app) {
   auto o = std::make_shared<QuantizeOptions>();
   app.add_option("input", o->input, "GGUF file (of a split model, the first shard)")->required();
   app.add_option("output", o->output, "File to write; appears only when it is complete")->required();
-  app.add_option("--type", o->type,
-                 "Type of the matrices: q8_0, q4_0, mxfp4, bf16, f16, f32, or nvfp4 (feed-forward and expert "
-                 "matrices only)")
-      ->required();
   app.add_option(
-      "--head-type", o->head_type,
-      "Type of the token embedding and the output head (default: as --type; with nvfp4, as they are)");
-  app.add_option("--threads", o->threads, "Threads (default: all CPUs)");
-  return [o] { return quantize(*o); };
+         "--type", o->type,
+         "Type of most matrices: nvfp4, mxfp4, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, bf16, f16 "
+         "or f32. Some tensors get another one: see the mixes below")
+      ->required();
+  app.add_option("--head-type", o->head_type, "Another type for the token embedding and the output head");
+  app.add_option(
+         "--tensor", o->overrides,
+         "Type of the matrices whose name a regular expression (PCRE) matches anywhere; `keep` for as in "
+         "the input. Repeatable: of several that match, the last decides")
+      ->type_name("REGEX=TYPE")
+      ->allow_extra_args(false);
+  app.add_option("--imatrix", o->importance,
+                 "Importance file (of `quire imatrix`): errors in columns with large inputs weigh more")
+      ->type_name("FILE");
+  app.add_flag(
+      "--rtn", o->rtn,
+      "Round to nearest: scales by the plain rule of each format, without search or importance; quick, "
+      "and what the search is measured against");
+  app.add_flag("--json", o->json, "Print the summary as one JSON object");
+  app.add_option("--threads", o->threads, "Threads (default: all CPUs). The output does not depend on it");
+  app.footer(mixes_help());
+  return [o] { return quantize_or_clean_up(*o); };
 }
 
 }  // namespace quire::cli

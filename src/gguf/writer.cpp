@@ -186,8 +186,8 @@ Status Writer::write_bytes(const void* data, uint64_t size) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const Error error =
-          capacity_error("cannot write {} ({} bytes of {} written): {}; free space and try again", path_,
-                         written_, file_bytes(), std::strerror(errno));
+          request_error("cannot write {} ({} bytes of {} written): {}; free space and try again", path_,
+                        written_, file_bytes(), std::strerror(errno));
       discard();
       return error;
     }
@@ -218,7 +218,7 @@ Status Writer::finish() {
   QUIRE_CHECK(fd_ >= 0, "finish() without a successful open()");
   QUIRE_CHECK(next_tensor_ == tensors_.size(), "{} of {} tensors written", next_tensor_, tensors_.size());
   if (fsync(fd_) != 0 || rename(temporary_.c_str(), path_.c_str()) != 0) {
-    const Error error = capacity_error("cannot write {}: {}", path_, std::strerror(errno));
+    const Error error = request_error("cannot write {}: {}", path_, std::strerror(errno));
     discard();
     return error;
   }

@@ -1,16 +1,25 @@
 // quire quantize and quire synth, run as programs on small models.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
 
 #include "gguf/reader.h"
 #include "gguf/writer.h"
 #include "quant/format.h"
+#include "quant/importance.h"
+#include "support/golden.h"
 #include "support/tiny_models.h"
 #include "tokenizer/tokenizer.h"
 
@@ -77,6 +86,29 @@ class Quantize : public Files {
       if (m.architecture != "qwen35moe") continue;
       EXPECT_TRUE(m.write_gguf(path("in.gguf")).ok());
     }
+  }
+  // A few tensors of a hybrid with experts, rows of `cols`.
+  void write_small(const std::string& name, int64_t cols, int64_t rows = 8) const {
+    gguf::Writer w;
+    w.add_string("general.architecture", "qwen35moe");
+    const int64_t flat[] = {cols, rows}, stacked[] = {cols, rows, 3}, router[] = {cols, 3}, norm[] = {cols};
+    const std::vector<std::pair<std::string, std::span<const int64_t>>> tensors = {
+        {"token_embd.weight", flat},          {"blk.0.attn_norm.weight", norm},
+        {"blk.0.attn_qkv.weight", flat},      {"blk.0.attn_gate.weight", flat},
+        {"blk.0.ssm_out.weight", flat},       {"blk.0.ffn_gate_inp.weight", router},
+        {"blk.0.ffn_up_exps.weight", stacked}};
+    for (const auto& [tensor, dims] : tensors) ASSERT_TRUE(w.add_tensor(tensor, DType::kF32, dims).ok());
+    ASSERT_TRUE(w.open(path(name)).ok());
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal(0, 0.02f);
+    for (const auto& [tensor, dims] : tensors) {
+      int64_t elems = 1;
+      for (const int64_t d : dims) elems *= d;
+      std::vector<float> values(static_cast<size_t>(elems));
+      for (float& x : values) x = normal(random);
+      ASSERT_TRUE(w.write_tensor(std::as_bytes(std::span(values))).ok());
+    }
+    ASSERT_TRUE(w.finish().ok());
   }
   gguf::File open(const std::string& name) const { return gguf::File::open(path(name)).value(); }
 };
@@ -148,12 +180,204 @@ TEST_F(Quantize, Nvfp4ScalesEachExpertAndGoesBack) {
 }
 
 TEST_F(Quantize, RefusesWithOneLine) {
-  const Outcome type = quire("quantize " + path("in.gguf") + " " + path("out.gguf") + " --type q2_k");
-  EXPECT_EQ(type.code, 2);
-  EXPECT_THAT(type.output, HasSubstr("cannot write type 'q2_k': choose one of f32"));
-  const Outcome absent = quire("quantize " + path("none.gguf") + " " + path("out.gguf") + " --type q8_0");
-  EXPECT_EQ(absent.code, 2);
-  EXPECT_FALSE(fs::exists(path("out.gguf")));
+  const std::string in = path("in.gguf"), out = path("out.gguf"), q8 = " --type q8_0";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {in + " " + out + " --type q2_k", "cannot write type 'q2_k': choose one of f32"},
+      {path("none.gguf") + " " + out + q8, "none.gguf: No such file or directory"},
+      {folder_.string() + " " + out + q8, "is not a regular file"},
+      {in + " " + folder_.string() + q8, "is a folder"},
+      {in + " " + path("no/such/folder/out.gguf") + q8, "No such file or directory"},
+      {in + " " + in + q8, "is the input itself"},
+      {in + " " + path("./in.gguf") + q8, "is the input itself"},
+      {in + " " + out + q8 + " --threads -1", "--threads -1: must be 1 to 1024"},
+      {in + " " + out + q8 + " --head-type nvfp4", "--head-type nvfp4 is not supported"},
+      {in + " " + out + q8 + " --tensor ffn_up", "--tensor ffn_up: give REGEX=TYPE"},
+      {in + " " + out + q8 + " --tensor =q8_0", "--tensor =q8_0: give REGEX=TYPE"},
+      {in + " " + out + q8 + " --tensor ffn_up=q9", "cannot write type 'q9'"},
+      {in + " " + out + q8 + " --tensor '(ffn=q8_0'",
+       "pattern '(ffn' is no regular expression: missing closing"},
+      {in + " " + out + q8 + " --tensor nothing_like_it=q4_0", "matches no matrix"},
+      {in + " " + out + q8 + " --tensor attn_norm=q4_0", "matches no matrix"},
+      {in + " " + out + q8 + " --tensor ssm_conv1d=q4_0", "no multiple of q4_0's block of 32"},
+      {in + " " + out + q8 + " --tensor '((([a-z_.0-9]+)+)+)+[!#]=q4_0'", "limit exceeded"},
+      {in + " " + out + q8 + " --imatrix " + path("none.imatrix"), "none.imatrix: No such file or directory"},
+      {in + " " + out + q8 + " --imatrix " + in, "in.gguf"},
+  };
+  for (const auto& [arguments, reason] : cases) {
+    SCOPED_TRACE(arguments);
+    const Outcome o = quire("quantize " + arguments);
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.output, testing::StartsWith("quire: "));
+    EXPECT_THAT(o.output, HasSubstr(reason));
+    EXPECT_EQ(std::count(o.output.begin(), o.output.end(), '\n'), 1) << o.output;
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "only the input is left";
+  }
+}
+
+TEST_F(Quantize, MixOverridesAndFallbacks) {
+  write_small("small.gguf", 96);  // no multiple of 256, nor of 64
+  const Outcome o = quire("quantize " + path("small.gguf") + " " + path("out.gguf") +
+                          " --type q4_k --tensor attn_qkv=q4_0 --tensor 'attn_(qkv|gate)=keep' --tensor "
+                          "ssm_out=bf16 --json");
+  ASSERT_EQ(o.code, 0) << o.output;
+  const gguf::File f = open("out.gguf");
+  const auto type = [&](const std::string& name) { return dtype_name(f.find_tensor(name)->dtype); };
+  EXPECT_EQ(type("token_embd.weight"), "q8_0") << "instead of q6_k";
+  EXPECT_EQ(type("blk.0.ffn_up_exps.weight"), "q5_0") << "instead of q4_k";
+  EXPECT_EQ(type("blk.0.attn_qkv.weight"), "f32") << "the last override that matches decides";
+  EXPECT_EQ(type("blk.0.attn_gate.weight"), "f32") << "hybrids keep their projections";
+  EXPECT_EQ(type("blk.0.ssm_out.weight"), "bf16");
+  EXPECT_EQ(type("blk.0.ffn_gate_inp.weight"), "f32");
+  EXPECT_EQ(f.get_u32("general.file_type").value(), 15u);
+  EXPECT_EQ(f.get_u32("general.quantization_version").value(), 2u);
+  EXPECT_THAT(std::string(f.get_string("quire.quantize.mix").value()),
+              HasSubstr("feed-forward and experts q4_k; projections as they were; embedding and head q6_k"));
+  EXPECT_EQ(f.get_string("quire.quantize.search").value(), "best");
+  EXPECT_EQ(f.get_strings("quire.quantize.overrides").value().size(), 3u);
+
+  const auto j = nlohmann::json::parse(o.output);
+  EXPECT_EQ(j["file"]["bytes_after"], fs::file_size(path("out.gguf")));
+  ASSERT_EQ(j["fallbacks"].size(), 2u);
+  EXPECT_EQ(j["fallbacks"][0]["wanted"], "q6_k");
+  EXPECT_EQ(j["fallbacks"][0]["type"], "q8_0");
+  EXPECT_EQ(j["fallbacks"][0]["columns"], 96);
+  bool seen = false;
+  for (const auto& c : j["classes"]) {
+    if (c["class"] != "experts") continue;
+    seen = true;
+    const double error =
+        relative_error(values_of(open("small.gguf"), "blk.0.ffn_up_exps"), values_of(f, "blk.0.ffn_up_exps"));
+    EXPECT_NEAR(c["relative_rms_error"].get<double>(), error, 1e-6);
+    EXPECT_EQ(c["tensors"], 1);
+    EXPECT_DOUBLE_EQ(c["bits_per_weight"].get<double>(), 5.5);
+  }
+  EXPECT_TRUE(seen);
+  // A second run writes the second's mix, not both.
+  ASSERT_EQ(quire("quantize " + path("out.gguf") + " " + path("again.gguf") + " --type q8_0 --rtn").code, 0);
+  EXPECT_EQ(open("again.gguf").get_string("quire.quantize.search").value(), "nearest");
+  EXPECT_FALSE(open("again.gguf").find("quire.quantize.overrides"));
+}
+
+TEST_F(Quantize, TheBytesDoNotDependOnThreads) {
+  write_small("small.gguf", 256);
+  for (const std::string type : {"nvfp4", "q4_k", "mxfp4", "q6_k"}) {
+    for (const std::string threads : {"1", "2", "5"})
+      ASSERT_EQ(quire("quantize " + path("small.gguf") + " " + path(threads) + " --type " + type +
+                      " --threads " + threads)
+                    .code,
+                0);
+    EXPECT_EQ(test::read_whole_file(path("1")), test::read_whole_file(path("2"))) << type;
+    EXPECT_EQ(test::read_whole_file(path("1")), test::read_whole_file(path("5"))) << type;
+  }
+}
+
+TEST_F(Quantize, SearchAndImportanceLowerTheError) {
+  write_small("small.gguf", 256);
+  // Experts 0 and 1 have inputs of very different sizes; nothing reached expert 2.
+  quant::ImportanceTotals totals;
+  std::vector<double> sum2(256 * 3);
+  for (size_t i = 0; i < 512; ++i) sum2[i] = i % 16 == 0 ? 500 : 1 + static_cast<double>(i % 7);
+  const double counts[] = {10, 20, 0};
+  ASSERT_TRUE(totals.add("blk.0.ffn_up_exps.weight", 256, sum2, counts).ok());
+  ASSERT_TRUE(totals.add_text("a text", 3, 512).ok());
+  ASSERT_TRUE(totals.write(path("imatrix.gguf")).ok());
+  const auto weighted_error = [&](const std::string& options) {
+    const Outcome o = quire("quantize " + path("small.gguf") + " " + path("out.gguf") +
+                            " --type nvfp4 --json --imatrix " + path("imatrix.gguf") + options);
+    EXPECT_EQ(o.code, 0) << o.output;
+    const auto j = nlohmann::json::parse(o.output);
+    EXPECT_EQ(j["importance"]["tensors"], 1);
+    EXPECT_EQ(j["importance"]["missing"].size(), 1u) << "token_embd";
+    EXPECT_EQ(j["importance"]["unreached"][0]["experts"], 1);
+    for (const auto& c : j["classes"])
+      if (c["class"] == "experts") return c["weighted_relative_rms_error"].get<double>();
+    return 1.0;
+  };
+  const double plain = weighted_error(" --rtn"), searched = weighted_error("");
+  EXPECT_LT(searched, 0.8 * plain);
+  EXPECT_EQ(open("out.gguf").get_string("quantize.imatrix.dataset").value(), "a text");
+  EXPECT_EQ(open("out.gguf").get_u32("quantize.imatrix.chunks_count").value(), 3u);
+  const Outcome text = quire("quantize " + path("small.gguf") + " " + path("out.gguf") +
+                             " --type nvfp4 --imatrix " + path("imatrix.gguf"));
+  EXPECT_THAT(text.output, HasSubstr("no importance, columns count alike: 'token_embd.weight'"));
+  EXPECT_THAT(text.output, HasSubstr("no token reached 1 experts"));
+
+  quant::ImportanceTotals other;  // of a model with other shapes
+  ASSERT_TRUE(
+      other.add("blk.0.ffn_up_exps.weight", 128, std::vector<double>(128), std::vector<double>{0}).ok());
+  ASSERT_TRUE(other.write(path("other.gguf")).ok());
+  EXPECT_EQ(quire("quantize " + path("small.gguf") + " " + path("out.gguf") + " --type nvfp4 --imatrix " +
+                  path("other.gguf"))
+                .code,
+            2);
+}
+
+// NVFP4 with its scales is accepted everywhere a matrix is multiplied, and runs.
+TEST_F(Quantize, Nvfp4ProjectionsAndHeadsRun) {
+  std::vector<std::string> models;
+  for (const auto& entry : fs::directory_iterator(QUIRE_SOURCE_DIR "/models"))
+    if (entry.path().extension() == ".gguf") models.push_back(entry.path().string());
+  int scaled = 0;
+  for (const test::TinyModel& m : test::tiny_models()) {
+    ASSERT_TRUE(m.write_gguf(path(m.name + ".gguf")).ok());
+    models.push_back(path(m.name + ".gguf"));
+  }
+  for (const std::string& model : models) {
+    SCOPED_TRACE(model);
+    // Rows of 96 cannot be nvfp4: such projections take q8_0.
+    const bool fits = model.find("demo") != model.npos;
+    const Outcome o =
+        quire("quantize " + model + " " + path("out.gguf") + " --rtn --type nvfp4" +
+              (fits ? " --tensor 'attn_(q|k|v|qkv|gate|output)\\.|ssm_(out|alpha|beta)'=nvfp4" : ""));
+    ASSERT_EQ(o.code, 0) << o.output;
+    const gguf::File f = open("out.gguf");
+    for (const gguf::TensorInfo& t : f.tensors())
+      scaled += t.name.ends_with(".scale") && t.name.find("ffn") == t.name.npos;
+    const Outcome run = quire("run -m " + path("out.gguf") + " --tokens 1,2,3 -n 4 --ignore-eos --json");
+    EXPECT_EQ(run.code, 0) << run.output;
+    if (fits) {
+      EXPECT_EQ(
+          quire("quantize " + model + " " + path("no.gguf") + " --type q8_0 --tensor token_embd=nvfp4").code,
+          2);
+    }
+  }
+  EXPECT_GT(scaled, 20);
+}
+
+// Whatever ends the work early, the output's name holds nothing, and no temporary file is left.
+TEST_F(Quantize, AFullDiskIsOneLineAndLeavesNothing) {
+  const std::string command = "ulimit -f 20; " QUIRE_PROGRAM " quantize " + path("in.gguf") + " " +
+                              path("out.gguf") + " --type f32 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string output;
+  char buffer[4096];
+  while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) output.append(buffer, n);
+  EXPECT_EQ(WEXITSTATUS(pclose(pipe)), 2);
+  EXPECT_THAT(output, HasSubstr("quire: cannot write " + path("out.gguf")));
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "only the input is left";
+}
+
+TEST_F(Quantize, SignalsLeaveNothing) {
+  write_small("large.gguf", 4096, 4096);  // seconds of work
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const std::string in = path("large.gguf"), out = path("out.gguf");
+      freopen("/dev/null", "w", stderr);
+      execl(QUIRE_PROGRAM, QUIRE_PROGRAM, "quantize", in.c_str(), out.c_str(), "--type", "q4_k", nullptr);
+      _exit(99);
+    }
+    // The temporary file shows that work has begun.
+    const auto files = [&] { return std::distance(fs::directory_iterator(folder_), {}); };
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (files() < 3 && std::chrono::steady_clock::now() < deadline) sched_yield();
+    kill(child, signal);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    EXPECT_EQ(files(), 2) << "the two inputs";
+  }
 }
 
 class Synth : public Files, public testing::WithParamInterface<const char*> {};

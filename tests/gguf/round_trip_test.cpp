@@ -315,7 +315,7 @@ TEST_F(RoundTrip, AFullDiskIsAClearErrorAndLeavesNothing) {
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, old_handler);
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.error().fault, Fault::kCapacity);
+  EXPECT_EQ(status.error().fault, Fault::kRequest);
   EXPECT_THAT(status.error().message, HasSubstr("cannot write " + path("m.gguf")));
   EXPECT_THAT(status.error().message, HasSubstr("File too large"));
   EXPECT_EQ(files(), 1u) << "only the old file is left";

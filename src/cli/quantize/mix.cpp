@@ -1,0 +1,190 @@
+#include "cli/quantize/mix.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/display.h"
+
+namespace quire::cli {
+namespace {
+
+// Types in place of others for rows that their blocks do not divide, each a little larger. Nothing: none is
+// left.
+std::optional<DType> fallback(DType type) {
+  switch (type) {
+    case DType::kQ4_K:
+      return DType::kQ5_0;
+    case DType::kQ5_K:
+      return DType::kQ5_1;
+    case DType::kQ6_K:
+    case DType::kNVFP4:
+      return DType::kQ8_0;
+    default:
+      return {};
+  }
+}
+
+bool fits(DType type, const gguf::TensorInfo& t) {
+  return t.dims[0] % dtype_info(type).block_elems == 0;
+}
+
+// A token embedding is read by row, not multiplied: other programs know no scale for it.
+bool is_embedding(std::string_view name) {
+  return name == "token_embd.weight" || name.find("nextn.embed_tokens") != name.npos;
+}
+
+std::string type_text(const std::optional<DType>& type) {
+  return type ? std::string(dtype_name(*type)) : "as they were";
+}
+
+Choice choose(const gguf::TensorInfo& t, std::optional<DType> wanted) {
+  if (!wanted || t.bytes == 0) return {t.dtype, {}};
+  std::optional<DType> type = wanted;
+  while (type && !fits(*type, t)) type = fallback(*type);
+  Choice c{type.value_or(t.dtype), {}};
+  if (c.type != *wanted) c.wanted = wanted;
+  return c;
+}
+
+Status check_override(const gguf::TensorInfo& t, const Override& o) {
+  if (!o.type) return {};
+  if (!fits(*o.type, t))
+    return request_error(
+        "--tensor {}: rows of {} have {} elements, no multiple of {}'s block of {}; "
+        "choose another type for it",
+        displayable(o.text, 100), gguf::printable(t.name), t.dims[0], dtype_name(*o.type),
+        dtype_info(*o.type).block_elems);
+  if (*o.type == DType::kNVFP4 && is_embedding(t.name))
+    return request_error("--tensor {}: {} cannot be nvfp4, an embedding has no scale; choose q8_0",
+                         displayable(o.text, 100), gguf::printable(t.name));
+  return {};
+}
+
+// Vectors and what is no weight keep their type whatever a pattern says.
+bool can_be_overridden(const gguf::TensorInfo& t) {
+  return t.n_dims >= 2 && t.n_dims <= 3 && t.name.ends_with(".weight") && t.bytes > 0;
+}
+
+}  // namespace
+
+std::optional<DType> Mix::of(const gguf::TensorInfo& t) const {
+  switch (tensor_role(t.name, t.n_dims)) {
+    case TensorRole::kKept:
+      return {};
+    case TensorRole::kHead:
+      return head;
+    case TensorRole::kFfn:
+      return ffn;
+    case TensorRole::kProjection:
+      return value && t.name.find("attn_v.") != t.name.npos ? value : projection;
+  }
+  return {};
+}
+
+std::string Mix::text() const {
+  std::string out =
+      fmt::format("feed-forward and experts {}; projections {}", type_text(ffn), type_text(projection));
+  if (value) out += fmt::format(" (attn_v {})", type_text(value));
+  return out + fmt::format("; embedding and head {}; norms, routers, convolutions, vectors as they were",
+                           type_text(head));
+}
+
+Mix default_mix(DType type, bool hybrid) {
+  Mix m{type, type, type, {}};
+  switch (type) {
+    case DType::kQ4_K:
+      m.head = DType::kQ6_K;
+      if (!hybrid) m.value = DType::kQ6_K;
+      break;
+    case DType::kQ5_K:
+      m.head = DType::kQ6_K;
+      if (!hybrid) m.value = DType::kQ6_K;
+      if (hybrid) m.projection = DType::kQ8_0;
+      return m;
+    case DType::kQ5_0:
+    case DType::kQ5_1:
+      m.head = DType::kQ8_0;
+      if (hybrid) m.projection = DType::kQ8_0;
+      return m;
+    case DType::kQ4_0:
+    case DType::kQ4_1:
+    case DType::kMXFP4:
+    case DType::kNVFP4:
+      m.head = DType::kQ8_0;
+      break;
+    default:
+      return m;
+  }
+  if (hybrid) m.projection.reset();
+  return m;
+}
+
+bool is_hybrid(const gguf::File& f) {
+  if (const auto architecture = f.get_string("general.architecture");
+      architecture.ok() && architecture->starts_with("qwen35"))
+    return true;
+  return std::any_of(f.tensors().begin(), f.tensors().end(),
+                     [](const gguf::TensorInfo& t) { return t.name.find(".ssm_") != t.name.npos; });
+}
+
+std::string mixes_help() {
+  return R"(Mixes of --type (also written into the file, as quire.quantize.mix):
+  type                     feed-forward  projections      projections      embedding
+                           and experts   (transformers)   (hybrids)        and head
+  f32 f16 bf16 q8_0 q6_k   type          type             type             type
+  q5_k                     q5_k          q5_k, attn_v q6_k  q8_0           q6_k
+  q5_0 q5_1                type          type             q8_0             q8_0
+  q4_k                     q4_k          q4_k, attn_v q6_k  as they were   q6_k
+  q4_0 q4_1 mxfp4 nvfp4    type          type             as they were     q8_0
+Hybrids are models with delta-net layers; their projections at 4 bits cost about 6% of perplexity.
+Norms, routers, convolutions and vectors always stay as they are.
+Rows that a type's blocks do not divide take another: q4_k q5_0, q5_k q5_1, q6_k and nvfp4 q8_0; rows that 32
+does not divide stay as they are. The summary names them.)";
+}
+
+Result<std::vector<Override>> parse_overrides(const std::vector<std::string>& given) {
+  std::vector<Override> out;
+  for (const std::string& text : given) {
+    const size_t equals = text.rfind('=');
+    if (equals == text.npos || equals == 0)
+      return request_error("--tensor {}: give REGEX=TYPE, for example ffn_down=q6_k", displayable(text, 100));
+    auto pattern = Pattern::compile(std::string_view(text).substr(0, equals));
+    if (!pattern.ok()) return pattern.take_error().context("--tensor");
+    Override o{std::move(pattern).value(), {}, text};
+    if (const std::string type = text.substr(equals + 1); type != "keep") {
+      auto parsed = parse_encodable(type);
+      if (!parsed.ok())
+        return request_error("--tensor {}: {}, or keep", displayable(text, 100), parsed.error().message);
+      o.type = *parsed;
+    }
+    out.push_back(std::move(o));
+  }
+  return out;
+}
+
+Result<std::vector<Choice>> choose_types(const gguf::File& f, const Mix& mix,
+                                         const std::vector<Override>& overrides) {
+  std::vector<Choice> out;
+  std::vector<bool> used(overrides.size());
+  for (const gguf::TensorInfo& t : f.tensors()) {
+    Choice c = choose(t, mix.of(t));
+    if (can_be_overridden(t)) {
+      for (size_t i = 0; i < overrides.size(); ++i) {  // the last one that matches decides
+        QUIRE_TRY(const bool found, overrides[i].pattern.found_in(t.name));
+        if (!found) continue;
+        used[i] = true;
+        QUIRE_CHECKED(check_override(t, overrides[i]));
+        c = {overrides[i].type.value_or(t.dtype), {}};
+      }
+    }
+    out.push_back(c);
+  }
+  for (size_t i = 0; i < overrides.size(); ++i)
+    if (!used[i])
+      return request_error("--tensor {} matches no matrix; `quire inspect FILE --tensors` lists the names",
+                           displayable(overrides[i].text, 100));
+  return out;
+}
+
+}  // namespace quire::cli
