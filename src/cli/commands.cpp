@@ -14,6 +14,7 @@ constexpr Command kCommands[] = {
     {"inspect", "Print what a model file holds: architecture, metadata, tensors, sizes", add_inspect},
     {"convert", "Turn a Hugging Face model folder into a GGUF file", add_convert},
     {"quantize", "Re-encode the matrices of a model in another type", add_quantize},
+    {"imatrix", "Measure which inputs of each matrix matter, for quantize", add_imatrix},
     {"synth", "Write a model of real shapes and random weights, to measure speed with", add_synth},
     {"perplexity", "Measure how well a model predicts a text", add_perplexity},
     {"bench", "Measure a model's speed beside the machine's limits", add_bench},

@@ -48,8 +48,11 @@ Status Scorer::run(std::span<const TokenId> tokens, const Each& each) {
   if (n > options_.window) return request_error("{} tokens do not fit a window of {}", n, options_.window);
   for (TokenId t : tokens)
     if (t < 0 || t >= vocab) return request_error("token {}: the vocabulary has {} tokens", t, vocab);
-  const OpContext ctx{
-      .pool = pool_, .workspace = workspace_, .device = options_.device, .choice = &options_.kernels};
+  const OpContext ctx{.pool = pool_,
+                      .workspace = workspace_,
+                      .device = options_.device,
+                      .choice = &options_.kernels,
+                      .observer = options_.observer};
   const int64_t chunk = chunk_rows(vocab);
   std::vector<int32_t> rows(static_cast<size_t>(chunk));
   std::iota(rows.begin(), rows.end(), 0);

@@ -13,6 +13,7 @@ struct ScorerOptions {
   int threads = 0;       // 0: all CPUs
   int64_t window = 512;  // longest sequence
   KernelChoice kernels;
+  InputObserver* observer = nullptr;  // not null: is shown what weights are multiplied by
 };
 
 // Runs one sequence at a time from an empty state. Positions are prefilled in chunks of 64-token multiples,

@@ -31,12 +31,15 @@ struct KernelChoice {
   }
 };
 
+class InputObserver;  // ops/observer.h
+
 struct OpContext {
   ThreadPool& pool;
   Workspace& workspace;
   Device device = Device::kCpu;
   const KernelChoice* choice = nullptr;  // may be null
   CpuFeatures cpu = cpu_features();      // tests switch features off to walk the whole table
+  InputObserver* observer = nullptr;     // not null: is shown what weights are multiplied by
 };
 
 // One entry of an operator's table. `fits` looks at shapes, types and the CPU only. The last entry is the
@@ -90,6 +93,15 @@ struct Weight {
     w.data = row(begin);
     w.expert_stride = expert_stride == 0 ? rows : expert_stride;
     w.rows = count;
+    return w;
+  }
+  // One expert as a plain matrix.
+  Weight expert_slice(int64_t expert) const {
+    Weight w = *this;
+    w.data = row(0, expert);
+    w.experts = 1;
+    w.scale = scale == nullptr ? nullptr : scale + expert;
+    w.expert_stride = 0;
     return w;
   }
 };

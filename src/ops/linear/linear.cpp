@@ -4,6 +4,7 @@
 
 #include "ops/gemm/table.h"
 #include "ops/linear/kernels.h"
+#include "ops/observer.h"
 
 namespace quire {
 namespace {
@@ -37,6 +38,11 @@ std::span<const Kernel<LinearArgs>> linear_kernels() {
 void linear(const OpContext& ctx, const LinearArgs& a) {
   check(a);
   if (a.x.dim(0) == 0) return;
+  if (ctx.observer != nullptr) {
+    std::vector<const Weight*> weights;
+    for (const LinearPart& p : a.parts) weights.push_back(&p.w);
+    ctx.observer->inputs(ctx, weights, 0, a.x);
+  }
   dispatch("linear", linear_kernels(), ctx, a);
 }
 

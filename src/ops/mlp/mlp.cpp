@@ -2,6 +2,7 @@
 
 #include "ops/gemm/table.h"
 #include "ops/mlp/kernels.h"
+#include "ops/observer.h"
 
 namespace quire {
 namespace {
@@ -35,6 +36,10 @@ std::span<const Kernel<MlpArgs>> mlp_kernels() {
 void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
   check(a);
   if (a.h.dim(0) == 0) return;
+  if (ctx.observer != nullptr)
+    observe_mlp(
+        ctx, {.gate = &a.gate, .up = &a.up, .down = &a.down, .gate_bias = a.gate_bias, .up_bias = a.up_bias},
+        a.h);
   dispatch("swiglu_mlp", mlp_kernels(), ctx, a);
 }
 

@@ -15,4 +15,7 @@ void route(const float* logits, int experts, int k, int32_t* chosen, float* weig
 void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a);
 void reference(const OpContext& ctx, const MoeArgs& a);
 
+// Shows ctx.observer the inputs of all matrices; a.chosen holds the choice already made.
+void observe(const OpContext& ctx, const MoeArgs& a);
+
 }  // namespace quire::moe_detail

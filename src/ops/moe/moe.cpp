@@ -66,8 +66,15 @@ std::span<const Kernel<MoeArgs>> moe_kernels() {
 
 void moe(const OpContext& ctx, const MoeArgs& a) {
   check(a);
-  if (a.h.dim(0) == 0) return;
-  dispatch("moe", moe_kernels(), ctx, a);
+  const int64_t tokens = a.h.dim(0);
+  if (tokens == 0) return;
+  if (ctx.observer == nullptr) return dispatch("moe", moe_kernels(), ctx, a);
+  Workspace::Scope scope(ctx.workspace);
+  MoeArgs seen = a;
+  if (seen.chosen.empty())
+    seen.chosen = make_tensor(scope.take<int32_t>(tokens * a.top_k), {tokens, int64_t{a.top_k}});
+  dispatch("moe", moe_kernels(), ctx, seen);
+  moe_detail::observe(ctx, seen);
 }
 
 }  // namespace quire

@@ -1,0 +1,160 @@
+// quire imatrix, run as a program on small models.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "quant/importance.h"
+#include "support/golden.h"
+#include "support/tiny_models.h"
+
+namespace quire::test {
+namespace {
+
+namespace fs = std::filesystem;
+using quant::Importance;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+class Imatrix : public testing::Test {
+ protected:
+  Imatrix() {
+    std::string pattern = (fs::temp_directory_path() / "quire-imatrix-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    for (const TinyModel& m : tiny_models())
+      if (m.architecture == "qwen35moe" || m.name == "tiny-qwen3") {
+        EXPECT_TRUE(m.write_gguf(path(m.architecture + ".gguf")).ok());
+      }
+    std::string text;
+    for (int i = 0; i < 60; ++i) text += "The wheel number " + std::to_string(i * 37) + " turns.\n";
+    write("text.txt", text);
+  }
+  ~Imatrix() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return folder_ / name; }
+  void write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path(name), std::ios::binary) << bytes;
+  }
+  // Standard input is empty and no terminal.
+  Outcome quire(const std::string& arguments) const {
+    const std::string command =
+        QUIRE_PROGRAM " imatrix " + arguments + " </dev/null >" + path("out") + " 2>" + path("err");
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_whole_file(path("out")),
+            read_whole_file(path("err"))};
+  }
+  std::string run(const std::string& output, const std::string& more = "",
+                  const std::string& model = "qwen35moe.gguf") const {
+    return "-m " + path(model) + " -f " + path("text.txt") + " -o " + path(output) + " --window 64 " + more;
+  }
+  void expect_refused(const std::string& arguments, const std::string& reason) const {
+    SCOPED_TRACE(arguments);
+    const Outcome o = quire(arguments);
+    EXPECT_EQ(o.code, 2);
+    EXPECT_EQ(o.out, "");
+    EXPECT_TRUE(o.err.starts_with("quire: ")) << o.err;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+    EXPECT_THAT(o.err, HasSubstr(reason));
+    for (const auto& f : fs::directory_iterator(folder_))
+      EXPECT_FALSE(f.path().filename().string().starts_with("refused")) << f.path();
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Imatrix, WritesOneFileWhateverTheThreads) {
+  const Outcome one = quire(run("one", "-t 1")), two = quire(run("two", "-t 2"));
+  ASSERT_EQ(one.code, 0) << one.err;
+  ASSERT_EQ(two.code, 0) << two.err;
+  EXPECT_EQ(one.err, "");
+  EXPECT_THAT(one.out, HasSubstr("perplexity"));
+  EXPECT_THAT(one.out, HasSubstr("experts reached"));
+  EXPECT_EQ(read_whole_file(path("one")), read_whole_file(path("two")));
+  const auto f = Importance::open(path("one"));
+  ASSERT_TRUE(f.ok()) << f.error().message;
+  EXPECT_GT(f->entries().size(), 20u);
+  EXPECT_THAT(f->origin().datasets, ElementsAre("text.txt"));
+  EXPECT_EQ(f->origin().chunk_size, 64u);
+  EXPECT_GT(f->origin().chunk_count, 3u);
+  EXPECT_EQ(f->entries()[0].counts[0], 64.0f * static_cast<float>(f->origin().chunk_count));
+}
+
+TEST_F(Imatrix, JsonAndReferenceDevice) {
+  const Outcome o = quire(run("out.imatrix", "--chunks 2 --device reference --json"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.err, "");
+  const nlohmann::json j = nlohmann::json::parse(o.out);
+  EXPECT_EQ(j.at("windows"), 2);
+  EXPECT_EQ(j.at("run").at("tokens"), 128);
+  EXPECT_GT(j.at("run").at("ppl"), 1.0);
+  EXPECT_EQ(j.at("bytes"), fs::file_size(path("out.imatrix")));
+  EXPECT_EQ(j.at("tensors"), Importance::open(path("out.imatrix"))->entries().size());
+  const auto unseen = j.at("run").at("unseen_matrices").get<std::vector<std::string>>();
+  EXPECT_THAT(unseen, testing::Contains("token_embd.weight")) << "a table, and not tied";
+  EXPECT_GT(j.at("experts"), 0);
+  int64_t listed = 0;
+  for (const auto& [block, experts] : j.at("unreached").items())
+    listed += static_cast<int64_t>(experts.size());
+  EXPECT_EQ(j.at("experts_unreached"), listed);
+}
+
+TEST_F(Imatrix, FilesAddUp) {
+  ASSERT_EQ(quire(run("a", "--chunks 1")).code, 0);
+  ASSERT_EQ(quire(run("all", "--chunks 3")).code, 0);
+  ASSERT_EQ(quire("--merge " + path("a") + " " + path("all") + " -o " + path("merged")).code, 0);
+  ASSERT_EQ(quire(run("again", "--chunks 3 --merge " + path("a"))).code, 0);
+  const Importance a = Importance::open(path("a")).value(), all = Importance::open(path("all")).value(),
+                   merged = Importance::open(path("merged")).value(),
+                   again = Importance::open(path("again")).value();
+  for (const Importance* f : {&merged, &again}) {
+    EXPECT_EQ(f->origin().chunk_count, 4u);
+    ASSERT_EQ(f->entries().size(), all.entries().size());
+    for (size_t i = 0; i < all.entries().size(); ++i) {
+      const auto &x = a.entries()[i], &y = all.entries()[i], &z = f->entries()[i];
+      ASSERT_EQ(y.tensor, z.tensor);
+      for (size_t k = 0; k < z.counts.size(); ++k) EXPECT_EQ(z.counts[k], x.counts[k] + y.counts[k]);
+      for (size_t k = 0; k < z.sum2.size(); ++k)
+        EXPECT_NEAR(z.sum2[k], x.sum2[k] + y.sum2[k], 1e-6f * z.sum2[k]);
+    }
+  }
+}
+
+TEST_F(Imatrix, RefusesWithOneLine) {
+  write("short.txt", "Once");
+  write("empty.txt", "");
+  const std::string model = "-m " + path("qwen3.gguf"), text = " -f " + path("text.txt"),
+                    out = " -o " + path("refused");
+  expect_refused(model + " -f " + path("short.txt") + out, "make no window of 512");
+  expect_refused(model + " -f " + path("empty.txt") + out, "0 tokens make no window of 512");
+  expect_refused(model + text + out + " --window 1", "a window has at least 2");
+  expect_refused(model + text + out + " --window -5", "a window has at least 2");
+  expect_refused(model + text + out + " --chunks -1", "--chunks -1");
+  expect_refused(model + text + out + " --window 64 -t -1", "-1");
+  expect_refused(model + " -f " + path("none.txt") + out, "none.txt");
+  expect_refused("-m " + path("none.gguf") + text + out, "none.gguf");
+  expect_refused("-m " + path("text.txt") + text + out, "not a GGUF file");
+  expect_refused(model + out, "give a model (-m) and a text (-f) together");
+  expect_refused(text + out, "give a model (-m) and a text (-f) together");
+  expect_refused("-o " + path("refused"), "or files to --merge");
+  expect_refused(model + text, "--output is required");
+  expect_refused(model + text + " -o " + path("absent/refused"), "there is no directory");
+  expect_refused(model + text + " -o " + folder_.string(), "it is a directory");
+  expect_refused(model + text + out + " --device gpu", "--device gpu");
+  expect_refused(model + text + out + " --merge " + path("text.txt"), "not a GGUF file");
+  expect_refused(model + text + out + " --merge " + path("qwen3.gguf"), "not an importance file");
+  ASSERT_EQ(quire(run("other", "--chunks 1")).code, 0);
+  expect_refused(run("refused", "--merge " + path("other"), "qwen3.gguf"), "made with another model");
+}
+
+}  // namespace
+}  // namespace quire::test
