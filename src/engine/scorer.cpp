@@ -28,6 +28,8 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel
     return request_error("a window of {} tokens: must be between 2 and the model's context of {}",
                          options.window, c.context_length);
   if (options.threads == 0) options.threads = available_cpus();
+  if (options.threads < 1 || options.threads > 1024)
+    return request_error("{} threads: must be between 1 and 1024", options.threads);
   const auto blocks = static_cast<int32_t>((options.window + kBlockTokens - 1) / kBlockTokens);
   QUIRE_TRY(CacheStorage storage, CacheStorage::create(model->model->cache_shape(options.device), blocks, 1));
   return std::unique_ptr<Scorer>(new Scorer(std::move(model), std::move(options), std::move(storage)));

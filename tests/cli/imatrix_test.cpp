@@ -139,7 +139,7 @@ TEST_F(Imatrix, RefusesWithOneLine) {
   expect_refused(model + text + out + " --window 1", "a window has at least 2");
   expect_refused(model + text + out + " --window -5", "a window has at least 2");
   expect_refused(model + text + out + " --chunks -1", "--chunks -1");
-  expect_refused(model + text + out + " --window 64 -t -1", "-1");
+  expect_refused(model + text + out + " --window 64 -t -1", "-1 threads: must be between 1 and 1024");
   expect_refused(model + " -f " + path("none.txt") + out, "none.txt");
   expect_refused("-m " + path("none.gguf") + text + out, "none.gguf");
   expect_refused("-m " + path("text.txt") + text + out, "not a GGUF file");
