@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/display.h"
 #include "cli/encoding.h"
+#include "cli/interrupt.h"
 #include "cli/options.h"
 #include "core/progress.h"
 #include "engine/importance_collector.h"
@@ -211,6 +212,7 @@ Status collect(const Options& o) {
   if (model != nullptr) {
     QUIRE_TRY(run, run_text(o, model, totals));
   }
+  const Interrupt held;  // a signal waits until the file is there, instead of leaving half of it behind
   QUIRE_CHECKED(totals.write(o.output));
   const Experts experts = find_unreached(totals);
   if (o.json) {

@@ -129,6 +129,18 @@ TEST_F(Imatrix, FilesAddUp) {
   }
 }
 
+// The names in the file are those that quantize looks for: it encodes otherwise.
+TEST_F(Imatrix, GuidesQuantize) {
+  ASSERT_EQ(quire(run("m.imatrix")).code, 0);
+  const auto quantize = [&](const std::string& more) {
+    const std::string command = QUIRE_PROGRAM " quantize " + path("qwen35moe.gguf") + " " + path("q.gguf") +
+                                " --type q4_0 --json " + more + " >" + path("out") + " 2>" + path("err");
+    EXPECT_EQ(std::system(command.c_str()), 0) << read_whole_file(path("err"));
+    return read_whole_file(path("q.gguf"));
+  };
+  EXPECT_NE(quantize(""), quantize("--imatrix " + path("m.imatrix")));
+}
+
 TEST_F(Imatrix, RefusesWithOneLine) {
   write("short.txt", "Once");
   write("empty.txt", "");

@@ -1,7 +1,8 @@
 // Any bytes as a GGUF file: parsed as one file and as two shards, every value read through every getter,
-// every tensor looked up, the first row of each decodable one decoded.
+// every tensor looked up, the first row of each decodable one decoded; and read as an importance file.
 //   build/fuzz/fuzz_gguf -max_total_time=600 -rss_limit_mb=2048 tests/fuzz/corpus/gguf
 // The seeds are the worked example of the format and files written by tests/fuzz/make_gguf_corpus.py.
+#include <cfloat>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 
 #include "gguf/reader.h"
 #include "quant/format.h"
+#include "quant/importance.h"
 
 namespace quire {
 namespace {
@@ -71,6 +73,15 @@ void walk_tensors(const gguf::File& f, std::span<const std::span<const std::byte
   }
 }
 
+void walk_importance(const quant::Importance& f) {
+  for (const quant::Importance::Entry& e : f.entries())
+    for (int64_t m = 0; m < e.matrices; ++m) {
+      const std::span<const float> means = f.find(e.tensor, m, e.columns);
+      require(means.empty() == (e.counts[static_cast<size_t>(m)] == 0), "means where tokens came by");
+      for (const float x : means) require(x >= 0 && x <= FLT_MAX, "a mean of squares");
+    }
+}
+
 void parse(std::span<const std::span<const std::byte>> parts) {
   const auto f = gguf::File::parse(parts);
   touch(f);
@@ -85,6 +96,9 @@ void parse(std::span<const std::span<const std::byte>> parts) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
   quire::parse(std::span(&bytes, 1));
+  const auto importance = quire::quant::Importance::parse(bytes);
+  quire::touch(importance);
+  if (importance.ok()) quire::walk_importance(*importance);
   // A split model: the input cut where its second file begins, if it has one (shards must start on 8-byte
   // boundaries).
   for (size_t at = 8; at + 4 <= size; at += 8) {

@@ -58,6 +58,8 @@ FILES = {
     "example": model([("general.architecture", STRING, "llama"), ("general.alignment", U32, 32), ("x.arr", I32, [1, -2, 3])],
                      [("a", [2, 3], 0, ramp[:24]), ("b", [32], 8, ramp[:34])]),
     "aligned_64": model([("general.alignment", U32, 64)], [("a", [4, 2, 2], 0, ramp[:64]), ("none", [0, 7], 0, b"")], alignment=64),
+    "importance": model([("general.type", STRING, "imatrix"), ("imatrix.datasets", STRING, ["a.txt"]), ("imatrix.chunk_count", U32, 3)],
+                        [("w.in_sum2", [2, 2], 0, struct.pack("<4f", 1, 2, 0, 0)), ("w.counts", [1, 2], 0, struct.pack("<2f", 3, 0))]),
     "split": shard + bytes(-len(shard) % 8) + model(split(1, 2, 2), [("b", [32], 8, ramp[:34])]),
 } | {f"block_{kind}": model([], [("t", [elems], kind, ramp[:size])]) for kind, elems, size in BLOCKS}
 
