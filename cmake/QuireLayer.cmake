@@ -39,7 +39,7 @@ if(QUIRE_FUZZ)
 endif()
 
 set(QUIRE_ISA_BASE -march=x86-64-v3)
-set(QUIRE_ISA_AVX512 -march=x86-64-v4 -mavx512bf16 -mavx512vbmi -mavx512vnni -mprefer-vector-width=512)
+set(QUIRE_ISA_AVX512 -march=x86-64-v4 -mavx512bf16 -mavx512vbmi -mavx512vbmi2 -mavx512vnni -mprefer-vector-width=512)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND QUIRE_ISA_AVX512 -Wno-maybe-uninitialized -Wno-uninitialized)  # GCC 12 reports its own intrinsics (PR105593)
 endif()

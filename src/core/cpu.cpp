@@ -18,7 +18,7 @@ CpuFeatures detect() {
   f.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512vbmi") &&
-             __builtin_cpu_supports("avx512vnni");
+             __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vnni");
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
   const bool amx_tile = d & (1u << 24), amx_bf16 = d & (1u << 22);

@@ -1,10 +1,12 @@
 // The few-token path of the AMX core: what one thread does with a stream of panels while their weights come
 // in from memory. Everything has internal linkage.
 //
-// A panel goes by in chunks of 256 columns. While one chunk, already decoded, is multiplied, the next is
-// decoded into the other of two buffers in the first-level cache, and the panel after that is asked for from
-// memory. The five tile instructions of a step stand apart from each other between rows that are decoded: in
-// one group they would fill the reorder buffer with waiting, which costs 50 cycles a step, apart they cost 5
+// A panel goes by in chunks of 128 columns (256 where blocks are that long). While one chunk, already
+// decoded, is multiplied, the next is decoded into the other of two buffers, and the panel after that is
+// asked for from memory. The buffers are small so that they stay in the first-level cache beside the tables
+// and the weights: with 256 columns, 4-bit formats take a fifth to a half longer. The five tile
+// instructions of a step stand apart from each other between rows that are decoded: in one group they would
+// fill the reorder buffer with waiting, which costs 50 cycles a step, apart they cost 5
 // (docs/kernels-cpu.md).
 //
 // Memory: rows of a panel are decoded a few blocks at a time in turn, an order that the prefetcher of the
@@ -24,9 +26,12 @@ namespace quire::gemm {
 namespace {
 
 constexpr int64_t kTileBytes = 1024;
-constexpr int64_t kChunkSteps = kDecodeChunk / 32;
-constexpr int64_t kStreamRow = kDecodeChunk * 2 + 64;  // from row to row: out of each other's cache sets
-constexpr int64_t kStreamBuffer = kPanelRows * kStreamRow;
+
+// Bytes from row to row of a decoded chunk: out of each other's cache sets.
+constexpr int64_t stream_row(int64_t chunk) {
+  return chunk * 2 + 64;
+}
+constexpr int64_t kStreamBuffer = kPanelRows * stream_row(kDecodeChunk);
 constexpr int64_t kStreamScratch = 2 * kTileBytes + 2 * kStreamBuffer;  // C and two chunks
 
 inline int64_t steps_of(int64_t cols) {
@@ -71,43 +76,55 @@ struct StreamTurn {
   int rows[2] = {};
   int64_t count = 0;
   std::byte* decoded = nullptr;
+  int64_t chunk = 0;  // columns of a whole one
   // Asked for: `ahead_lines` cache lines from each of these.
   const std::byte* ahead[4] = {};
   int64_t ahead_lines = 0;
 
   bool full() const {  // nothing ends within this turn
-    return steps == kChunkSteps && count == kDecodeChunk && rows[0] == 16 && rows[1] == 16;
+    return steps == chunk / 32 && count == chunk && rows[0] == 16 && rows[1] == 16;
   }
 };
+
+// Columns of a chunk: a multiple of the block and of 32. BF16 is decoded at the ends of a weight only.
+template <class Format>
+constexpr int64_t kChunkOf = Format::kColumns == 1 || Format::kColumns > 128 ? kDecodeChunk : 128;
+
+inline int64_t chunk_of(DType type) {
+  return with_format<int64_t>(type, [](auto format) { return kChunkOf<decltype(format)>; });
+}
 
 // Tiles: C in 0 and 1, A in 4 and 5, B in 6.
 template <class Format, bool kFull>
 void take_turn(const StreamTurn& t) {
+  constexpr int64_t kChunk = kChunkOf<Format>, kSteps = kChunk / 32, kRows = kPanelRows / kSteps;
   const Format format;
   const size_t b_stride = static_cast<size_t>(t.b_step / 16), a0_stride = static_cast<size_t>(t.a[0].stride),
                a1_stride = static_cast<size_t>(t.a[1].stride);
   const std::byte *a0 = t.a[0].at, *a1 = t.a[1].at, *b = t.b, *first = t.first[0];
   std::byte* to = t.decoded;
-  const auto decode = [&](int64_t row) {
-    if (!kFull && (t.count == 0 || row % 16 >= t.rows[row / 16])) return;
-    format.row(first + row % 16 * t.row_bytes, kFull ? kDecodeChunk : t.count,
-               reinterpret_cast<uint16_t*>(to + row * kStreamRow), 32);
+  const auto decode = [&](int64_t begin) {  // a quarter of a step's rows
+    for (int64_t row = begin; row < begin + kRows / 4; ++row) {
+      if (!kFull && (t.count == 0 || row % 16 >= t.rows[row / 16])) continue;
+      format.row(first + row % 16 * t.row_bytes, kFull ? kChunk : t.count,
+                 reinterpret_cast<uint16_t*>(to + row * stream_row(kChunk)), 32);
+    }
   };
   int64_t line = 0;
-  for (int64_t s = 0; s < kChunkSteps; ++s) {
+  for (int64_t s = 0; s < kSteps; ++s) {
     const bool product = kFull || s < t.steps;
-    const int64_t row = 4 * s;
-    if (s == kChunkSteps / 2) first = t.first[1];
+    const int64_t row = kRows * s;
+    if (s == kSteps / 2) first = t.first[1];
     if (product) _tile_loadd(6, b, b_stride);
     decode(row);
     if (product) _tile_loadd(4, a0, a0_stride);
-    decode(row + 1);
+    decode(row + kRows / 4);
     if (product) _tile_dpbf16ps(0, 4, 6);
-    decode(row + 2);
+    decode(row + kRows / 2);
     if (product) _tile_loadd(5, a1, a1_stride);
-    decode(row + 3);
+    decode(row + kRows / 4 * 3);
     if (product) _tile_dpbf16ps(1, 5, 6);
-    for (const int64_t end = t.ahead_lines * (s + 1) / kChunkSteps; line < end; ++line)
+    for (const int64_t end = t.ahead_lines * (s + 1) / kSteps; line < end; ++line)
       for (const std::byte* stream : t.ahead)
         _mm_prefetch(reinterpret_cast<const char*>(stream + line * 64), _MM_HINT_T1);
     b += t.b_step;
@@ -141,9 +158,13 @@ struct StreamJob {
 // The order of turns: chunk after chunk of all panels.
 class Stream {
  public:
-  explicit Stream(const StreamJob& job)
+  Stream(const StreamJob& job, const Panel& first)
       : job_(job),
-        chunks_((job.cols + kDecodeChunk - 1) / kDecodeChunk),
+        // Of two types the one with the longer chunks, which suit the other as well.
+        type_(chunk_of(first[0].type) < chunk_of(first[1].type) ? first[1].type : first[0].type),
+        chunk_(chunk_of(type_)),
+        row_(stream_row(chunk_)),
+        chunks_((job.cols + chunk_ - 1) / chunk_),
         decoded_(job.scratch + 2 * kTileBytes),
         other_(decoded_ + kStreamBuffer) {}
 
@@ -151,7 +172,7 @@ class Stream {
   void run(PanelOf&& panel_of, Result&& result) {
     float* const c = reinterpret_cast<float*>(job_.scratch);
     Panel now = panel_of(0);
-    const TakeTurn take_turn = turn_of(now[0].type);
+    const TakeTurn take_turn = turn_of(type_);
     StreamTurn first;
     plan_decode(now, 0, first);
     if (first.count > 0) take_turn(first);
@@ -184,22 +205,22 @@ class Stream {
  private:
   static bool direct(const Panel& p) { return p[0].direct && p[1].direct; }
   int64_t columns(int64_t chunk) const {
-    const int64_t left = job_.cols - chunk * kDecodeChunk;
-    return left < kDecodeChunk ? left : kDecodeChunk;
+    const int64_t left = job_.cols - chunk * chunk_;
+    return left < chunk_ ? left : chunk_;
   }
 
   void plan_decode(const Panel& p, int64_t chunk, StreamTurn& turn) {
     if (direct(p)) return;
-    const int64_t k = chunk * kDecodeChunk;
+    const int64_t k = chunk * chunk_;
     if (p[0].type != p[1].type) {  // a turn decodes one format only
       for (int i = 0; i < 2; ++i)
         decoder_of(p[i].type)(p[i].first, p[i].row_bytes, p[i].rows, k, columns(chunk),
-                              reinterpret_cast<uint16_t*>(other_ + i * 16 * kStreamRow),
-                              {kStreamRow / 2, 32});
+                              reinterpret_cast<uint16_t*>(other_ + i * 16 * row_), {row_ / 2, 32});
       return;
     }
     turn.count = columns(chunk);
     turn.decoded = other_;
+    turn.chunk = chunk_;
     turn.row_bytes = p[0].row_bytes;
     for (int i = 0; i < 2; ++i) {
       turn.first[i] = p[i].first + p[i].row_bytes * k / job_.cols;
@@ -214,16 +235,19 @@ class Stream {
     for (int i = 0; i < 4; ++i) turn.ahead[i] = a.rows[i / 2] + i % 2 * 8 * a.row_bytes + begin * 64;
   }
   void plan_product(const Panel& p, int64_t chunk, StreamTurn& turn) const {
-    const int64_t k = chunk * kDecodeChunk;
+    const int64_t k = chunk * chunk_;
     for (int i = 0; i < 2; ++i)
       turn.a[i] = direct(p) ? Tiles{p[i].first + k * 2, p[i].row_bytes, 64}
-                            : Tiles{decoded_ + i * 16 * kStreamRow, kStreamRow, 64};
+                            : Tiles{decoded_ + i * 16 * row_, row_, 64};
     turn.b_step = 64 * job_.width;
     turn.b = job_.b + k / 32 * turn.b_step;
     turn.steps = steps_of(columns(chunk));
   }
 
   const StreamJob& job_;
+  const DType type_;      // whose turns are taken
+  const int64_t chunk_;   // columns
+  const int64_t row_;     // bytes of a decoded row, with padding
   const int64_t chunks_;  // of a panel
   std::byte* decoded_;    // what is multiplied
   std::byte* other_;      // what is decoded
@@ -233,7 +257,7 @@ class Stream {
 // floats.
 template <class PanelOf, class Result>
 void stream_panels(const StreamJob& job, PanelOf&& panel_of, Result&& result) {
-  Stream(job).run(panel_of, result);
+  Stream(job, panel_of(0)).run(panel_of, result);
 }
 
 }  // namespace
