@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "ops/conformance/conformance.h"
 #include "ops/gemm/bounds.h"
@@ -137,10 +139,88 @@ std::vector<LinearCase> linear_cases() {
   return cases;
 }
 
+// Where the halves of a block lie that scale it.
+std::vector<int64_t> scale_halves(DType type) {
+  switch (type) {
+    case DType::kQ8_0:
+    case DType::kQ4_0:
+    case DType::kQ5_0:
+      return {0};
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    case DType::kQ6_K:
+      return {208};
+    default:
+      return {};
+  }
+}
+
+// Random bits, with block scales at and around the edges of what decoders treat differently: zero, subnormal
+// halves, the largest.
+std::vector<std::byte> extreme_blocks(Rng& rng, DType type, int64_t elems) {
+  constexpr uint16_t kEdges[] = {0x0000, 0x0001, 0x0003, 0x0004, 0x0005, 0x03ff, 0x0400,
+                                 0x0401, 0x1000, 0x2c00, 0x3bff, 0x3c00, 0x3c01, 0x3fff,
+                                 0x4000, 0x4001, 0x47ff, 0x4800, 0x7bff};
+  std::vector<std::byte> bytes(static_cast<size_t>(dtype_bytes(type, elems)));
+  for (std::byte& b : bytes) b = static_cast<std::byte>(rng.engine()());
+  const DTypeInfo& info = dtype_info(type);
+  const std::vector<int64_t> halves = scale_halves(type);
+  uint64_t turn = 0;
+  for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(info.block_bytes)) {
+    if (type == DType::kMXFP4 && static_cast<uint8_t>(bytes[at]) > 250) bytes[at] = std::byte{250};  // finite
+    for (const int64_t half_at : halves) {
+      const auto edge =
+          static_cast<uint16_t>(kEdges[turn % std::size(kEdges)] | (turn / std::size(kEdges) % 2) << 15);
+      std::memcpy(bytes.data() + at + half_at, &edge, sizeof edge);
+      turn += halves.size() == 1 ? 1 : 1 + rng.engine()() % 7;  // two halves: many combinations
+    }
+  }
+  return bytes;
+}
+
+// Tokens with a single one read the decoded weights back, each to its own precision.
+void decoding_case(Suite& s, DType type) {
+  const std::string name = fmt::format("{} decoded, extreme scales", dtype_name(type));
+  if (name.find(s.options().case_name) == std::string::npos) return;
+  Rng rng = s.rng_for_case(name);
+  constexpr int64_t kRows = 80, kCols = 512;
+  const std::vector<std::byte> bytes = extreme_blocks(rng, type, kRows * kCols);
+  const Weight w{type, bytes.data(), kRows, kCols, 1, nullptr};
+  const std::vector<float> decoded = decode_all(w);
+  Buffer x(DType::kBF16, {kCols, kCols}), y(DType::kF32, {kCols, kRows});
+  int64_t at = 0;
+  x.fill([&] { return at++ % (kCols + 1) == 0 ? 1.0f : 0.0f; });
+  for (const auto& k : s.kernels(linear_kernels())) {
+    const LinearPart part{w, {}, y, false};
+    const LinearArgs args{x, {&part, 1}};
+    if (!s.wants(k.name, name) || !k.fits(s.cpu(), args)) continue;
+    std::vector<double> want, bound;
+    for (int64_t c = 0; c < kCols; ++c)
+      for (int64_t r = 0; r < kRows; ++r) {
+        // A minimum may cancel most of a product: what was rounded is as large as others of its sub-block.
+        const float* const around = decoded.data() + r * kCols + c / 32 * 32;
+        const double largest = std::abs(static_cast<double>(*std::max_element(
+            around, around + 32, [](float a, float b) { return std::abs(a) < std::abs(b); })));
+        const auto value = static_cast<double>(decoded[static_cast<size_t>(r * kCols + c)]);
+        want.push_back(value);
+        bound.push_back(weight_eps(k.name, type) * std::abs(value) +
+                        (scale_halves(type).size() == 2 ? 8 * kEpsF32 * largest : 0.0) + 1e-37);
+      }
+    y.fill_nan();
+    k.launch(s.context(Device::kCpu), args);
+    s.expect_close(k.name, name, worst_excess(y.values(), want, bound));
+  }
+}
+
 }  // namespace
 
 void linear_conformance(Suite& s) {
   for (const LinearCase& c : linear_cases()) linear_case(s, c);
+  for (const DType type : weight_types())
+    if (dtype_info(type).block_elems > 1) decoding_case(s, type);
 }
 
 }  // namespace quire::conformance
