@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -64,6 +66,20 @@ int report(const Error& e) {
   return exit_code(e.fault);
 }
 
+// Model files are mapped, so a disk that fails, or a file cut short while it is in use, is a signal and not
+// an error of read(). Temporary files stay: nothing but this line is safe here.
+void on_unreadable_page(int) {
+  constexpr std::string_view kLine =
+      "quire: a file in use was cut short or cannot be read any more; check the disk, copy the file again\n";
+  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, kLine.data(), kLine.size());
+  _exit(2);
+}
+
+void set_up_signals() {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write(), like a full disk
+  std::signal(SIGBUS, on_unreadable_page);
+}
+
 }  // namespace
 
 std::span<const Command> commands() {
@@ -71,8 +87,7 @@ std::span<const Command> commands() {
 }
 
 int run_program(int argc, char** argv) {
-  std::signal(SIGXFSZ,
-              SIG_IGN);  // a file that may not grow is an error of write(), reported like a full disk
+  set_up_signals();
   CLI::App app{"Quire serves large language models from one GGUF file: fast, and the same text every time.",
                "quire"};
   app.require_subcommand(0, 1);

@@ -358,26 +358,53 @@ TEST_F(Quantize, AFullDiskIsOneLineAndLeavesNothing) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "only the input is left";
 }
 
-TEST_F(Quantize, SignalsLeaveNothing) {
-  write_small("large.gguf", 4096, 4096);  // seconds of work
-  for (const int signal : {SIGINT, SIGTERM}) {
-    const pid_t child = fork();
-    if (child == 0) {
+// The program at work on path("large.gguf"), long enough to be disturbed.
+class LongWork : public Quantize {
+ protected:
+  LongWork() { write_small("large.gguf", 4096, 1024); }
+
+  // Returns once the temporary file shows that work has begun.
+  void start() {
+    child_ = fork();
+    if (child_ == 0) {
       const std::string in = path("large.gguf"), out = path("out.gguf");
-      freopen("/dev/null", "w", stderr);
+      if (std::freopen(path("err").c_str(), "w", stderr) == nullptr) _exit(98);
       execl(QUIRE_PROGRAM, QUIRE_PROGRAM, "quantize", in.c_str(), out.c_str(), "--type", "q4_k", nullptr);
       _exit(99);
     }
-    // The temporary file shows that work has begun.
-    const auto files = [&] { return std::distance(fs::directory_iterator(folder_), {}); };
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (files() < 3 && std::chrono::steady_clock::now() < deadline) sched_yield();
-    kill(child, signal);
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
-    EXPECT_EQ(files(), 2) << "the two inputs";
+    while (files() < 4 && std::chrono::steady_clock::now() < deadline) sched_yield();
   }
+  int wait() const {
+    int status = 0;
+    EXPECT_EQ(waitpid(child_, &status, 0), child_);
+    return status;
+  }
+  int64_t files() const { return std::distance(fs::directory_iterator(folder_), {}); }
+  pid_t child_ = 0;
+};
+
+TEST_F(LongWork, SignalsLeaveNothing) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    start();
+    kill(child_, signal);
+    const int status = wait();
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    EXPECT_EQ(test::read_whole_file(path("err")),
+              "quire: interrupted; " + path("out.gguf") + " was not written\n");
+    EXPECT_EQ(files(), 3) << "the two inputs and what was printed";
+  }
+}
+
+TEST_F(LongWork, AnInputCutShortIsOneLine) {
+  start();
+  fs::resize_file(path("large.gguf"), 4096);
+  const int status = wait();
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2) << status;
+  EXPECT_THAT(
+      test::read_whole_file(path("err")),
+      testing::AllOf(testing::StartsWith("quire: a file in use was cut short"), testing::EndsWith("\n")));
+  EXPECT_FALSE(fs::exists(path("out.gguf")));
 }
 
 class Synth : public Files, public testing::WithParamInterface<const char*> {};

@@ -9,7 +9,7 @@ namespace quire::cli {
 namespace {
 
 // Rows are reported, and interruptions noticed, after about so many elements.
-constexpr int64_t kStripElems = int64_t{1} << 22;
+constexpr int64_t kStripElems = int64_t{1} << 20;
 constexpr int64_t kGrain = 16;  // rows that a thread takes at once
 // Factors of NVFP4's tensor scale are compared on at most so many rows of each matrix.
 constexpr int64_t kSampleRows = 16;
@@ -21,7 +21,7 @@ std::vector<float> search_weights(std::span<const float> mean_squares) {
                       static_cast<double>(mean_squares.size());
   if (!(mean > 0)) return {};
   std::vector<float> out;
-  for (const float m : mean_squares) out.push_back(static_cast<float>(m / mean + 1e-3));
+  for (const float m : mean_squares) out.push_back(static_cast<float>(m / mean + 0.1));
   return out;
 }
 
