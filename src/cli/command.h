@@ -27,6 +27,8 @@ int run_program(int argc, char** argv);
 Action add_bench(CLI::App& app);
 Action add_convert(CLI::App& app);
 Action add_imatrix(CLI::App& app);
+Action add_compare(CLI::App& app);
+Action add_eval(CLI::App& app);
 Action add_inspect(CLI::App& app);
 Action add_quantize(CLI::App& app);
 Action add_synth(CLI::App& app);

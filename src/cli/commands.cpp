@@ -19,6 +19,8 @@ constexpr Command kCommands[] = {
     {"imatrix", "Measure which inputs of each matrix matter, for quantize", add_imatrix},
     {"synth", "Write a model of real shapes and random weights, to measure speed with", add_synth},
     {"perplexity", "Measure how well a model predicts a text", add_perplexity},
+    {"compare", "Measure how far a model's predictions are from a reference model's", add_compare},
+    {"eval", "Count the tasks of a file that a model answers exactly", add_eval},
     {"bench", "Measure a model's speed beside the machine's limits", add_bench},
     {"test-ops", "Check every kernel of every operator against its reference", add_test_ops},
     {"tokenize", "Print the tokens of a text, or the text of tokens", add_tokenize},

@@ -13,6 +13,10 @@ void ModelOptions::add(CLI::App& app) {
   app.add_option("-m,--model", model, "GGUF file (the first one of a split model)")
       ->required()
       ->type_name("FILE");
+  add_compute(app);
+}
+
+void ModelOptions::add_compute(CLI::App& app) {
   app.add_option("--device", device, "Where to compute: cpu, or reference (plain float32 loops, slow)")
       ->capture_default_str();
   app.add_option("-t,--threads", threads, "Threads; 0: all CPUs. The output does not depend on it")

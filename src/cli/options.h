@@ -17,6 +17,7 @@ struct ModelOptions {
   std::vector<std::string> kernels;
 
   void add(CLI::App& app);
+  void add_compute(CLI::App& app);  // all but -m, for commands that take their models another way
   Result<Device> parsed_device() const;
   // "op=name" pairs; an unknown operator or kernel is an error that lists what there is.
   Result<KernelChoice> parsed_kernels() const;

@@ -39,15 +39,19 @@ Scorer::Scorer(std::shared_ptr<const LoadedModel> model, ScorerOptions options, 
     : model_(std::move(model)),
       options_(std::move(options)),
       pool_(options_.threads),
-      storage_(std::move(storage)) {
+      storage_(std::move(storage)),
+      chunk_(std::min(chunk_rows(model_->model->config().vocab), options_.window)) {
   blocks_.resize(static_cast<size_t>((options_.window + kBlockTokens - 1) / kBlockTokens));
   std::iota(blocks_.begin(), blocks_.end(), 0);
 }
 
-Status Scorer::run(std::span<const TokenId> tokens, const Each& each) {
-  const auto n = static_cast<int64_t>(tokens.size());
+Result<std::span<const float>> Scorer::extend(std::span<const TokenId> tokens) {
+  const auto count = static_cast<int64_t>(tokens.size());
   const int64_t vocab = model_->model->config().vocab;
-  if (n > options_.window) return request_error("{} tokens do not fit a window of {}", n, options_.window);
+  QUIRE_CHECK(count > 0 && count <= chunk_ && position_ % chunk_ == 0, "{} tokens after {}, chunks of {}",
+              count, position_, chunk_);
+  if (position_ + count > options_.window)
+    return request_error("{} tokens do not fit a window of {}", position_ + count, options_.window);
   for (TokenId t : tokens)
     if (t < 0 || t >= vocab) return request_error("token {}: the vocabulary has {} tokens", t, vocab);
   const OpContext ctx{.pool = pool_,
@@ -55,25 +59,32 @@ Status Scorer::run(std::span<const TokenId> tokens, const Each& each) {
                       .device = options_.device,
                       .choice = &options_.kernels,
                       .observer = options_.observer};
-  const int64_t chunk = chunk_rows(vocab);
-  std::vector<int32_t> rows(static_cast<size_t>(chunk));
+  std::vector<int32_t> rows(tokens.size());
   std::iota(rows.begin(), rows.end(), 0);
-  for (int64_t begin = 0; begin < n; begin += chunk) {
-    const int64_t count = std::min(chunk, n - begin);
-    Workspace::Scope scope(workspace_);
-    const Tensor logits = make_tensor(scope.take<float>(count * vocab), {count, vocab});
-    const Segment segment{.row = 0,
-                          .count = static_cast<int32_t>(count),
-                          .position = static_cast<int32_t>(begin),
-                          .state_slot = 0,
-                          .blocks = blocks_.data()};
-    model_->model->forward(ctx,
-                           {.tokens = tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
-                            .segments = {&segment, 1},
-                            .logit_rows = std::span(rows).first(static_cast<size_t>(count)),
-                            .probe = nullptr},
-                           storage_, logits);
-    for (int64_t i = 0; i < count; ++i) each(begin + i, {logits.row<float>(i), static_cast<size_t>(vocab)});
+  logits_.resize(static_cast<size_t>(count * vocab));
+  const Segment segment{.row = 0,
+                        .count = static_cast<int32_t>(count),
+                        .position = static_cast<int32_t>(position_),
+                        .state_slot = 0,
+                        .blocks = blocks_.data()};
+  model_->model->forward(ctx,
+                         {.tokens = tokens, .segments = {&segment, 1}, .logit_rows = rows, .probe = nullptr},
+                         storage_, make_tensor(logits_.data(), {count, vocab}));
+  position_ += count;
+  return std::span<const float>(logits_);
+}
+
+Status Scorer::run(std::span<const TokenId> tokens, const Each& each) {
+  const auto n = static_cast<int64_t>(tokens.size());
+  const auto vocab = static_cast<size_t>(model_->model->config().vocab);
+  if (n > options_.window) return request_error("{} tokens do not fit a window of {}", n, options_.window);
+  restart();
+  for (int64_t begin = 0; begin < n; begin += chunk_) {
+    const int64_t count = std::min(chunk_, n - begin);
+    QUIRE_TRY(const std::span<const float> logits,
+              extend(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count))));
+    for (int64_t i = 0; i < count; ++i)
+      each(begin + i, logits.subspan(static_cast<size_t>(i) * vocab, vocab));
   }
   return {};
 }

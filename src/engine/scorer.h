@@ -17,7 +17,8 @@ struct ScorerOptions {
 };
 
 // Runs one sequence at a time from an empty state. Positions are prefilled in chunks of 64-token multiples,
-// so that the logits of a large vocabulary fit in memory; the chunking does not change them.
+// so that the logits of a large vocabulary fit in memory; the chunking does not change them. Not for several
+// threads at once.
 class Scorer {
  public:
   static Result<std::unique_ptr<Scorer>> create(std::shared_ptr<const LoadedModel> model,
@@ -28,10 +29,18 @@ class Scorer {
   using Each = std::function<void(int64_t position, std::span<const float> logits)>;
   Status run(std::span<const TokenId> tokens, const Each& each);
 
+  // The same, one chunk after another, for callers that hold two models against each other: restart(), then
+  // extend() with chunk_tokens() tokens at a time, the last call with what is left. Returns their logits
+  // [tokens, V], valid until the next call.
+  int64_t chunk_tokens() const { return chunk_; }
+  void restart() { position_ = 0; }
+  Result<std::span<const float>> extend(std::span<const TokenId> tokens);
+
   // Sum of -log p(token i | tokens before it) for i = 1 ... n-1, natural logarithm, in float64.
   Result<double> negative_log_likelihood(std::span<const TokenId> tokens);
 
   int64_t workspace_bytes() const { return static_cast<int64_t>(workspace_.high_water()); }
+  const LoadedModel& model() const { return *model_; }
 
  private:
   Scorer(std::shared_ptr<const LoadedModel> model, ScorerOptions options, CacheStorage storage);
@@ -42,6 +51,9 @@ class Scorer {
   Workspace workspace_;
   CacheStorage storage_;
   std::vector<int32_t> blocks_;
+  int64_t chunk_;         // most tokens of one forward pass
+  int64_t position_ = 0;  // tokens of the sequence so far
+  std::vector<float> logits_;
 };
 
 // log softmax(logits)[token], in float64.
