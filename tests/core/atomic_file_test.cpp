@@ -1,0 +1,75 @@
+#include "core/atomic_file.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace quire {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AtomicFileTest : public testing::Test {
+ protected:
+  AtomicFileTest() {
+    std::string pattern = (fs::temp_directory_path() / "quire-atomic-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~AtomicFileTest() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name) const { return folder_ / name; }
+  static std::string read(const std::string& path) {
+    std::ostringstream out;
+    out << std::ifstream(path, std::ios::binary).rdbuf();
+    return out.str();
+  }
+  fs::path folder_;
+};
+
+TEST_F(AtomicFileTest, AppearsWhenItIsComplete) {
+  ASSERT_TRUE(write_file(path("a"), "old").ok());
+  AtomicFile f = std::move(AtomicFile::create(path("a"), 6)).value();
+  ASSERT_TRUE(f.write("new").ok());
+  EXPECT_EQ(read(path("a")), "old");
+  AtomicFile moved = std::move(f);
+  ASSERT_TRUE(moved.write("est").ok());
+  ASSERT_TRUE(moved.commit().ok());
+  EXPECT_EQ(read(path("a")), "newest");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(AtomicFileTest, ForgottenWithoutCommit) {
+  {
+    AtomicFile f = std::move(AtomicFile::create(path("a"))).value();
+    ASSERT_TRUE(f.write("half").ok());
+  }
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(AtomicFileTest, WhatCannotBeCreated) {
+  const Status no_folder = write_file(path("none/a"), "x");
+  ASSERT_FALSE(no_folder.ok());
+  EXPECT_EQ(no_folder.error().fault, Fault::kRequest);
+  EXPECT_EQ(no_folder.error().message, "cannot create " + path("none/a") + ": No such file or directory");
+  const Status folder = write_file(folder_, "x");
+  ASSERT_FALSE(folder.ok());
+  EXPECT_EQ(folder.error().message, "cannot write " + folder_.string() + ": Is a directory");
+}
+
+TEST_F(AtomicFileTest, AFullDisk) {
+  const Status full = write_file("/dev/full", "x");
+  ASSERT_FALSE(full.ok());
+  EXPECT_EQ(full.error().fault, Fault::kCapacity);
+  EXPECT_EQ(full.error().message,
+            "cannot write /dev/full (0 bytes written): No space left on device; free space and try again");
+  EXPECT_TRUE(fs::is_character_file("/dev/full")) << "a device is never replaced";
+  const auto huge = AtomicFile::create(path("a"), uint64_t{1} << 62);
+  ASSERT_FALSE(huge.ok());
+  EXPECT_EQ(huge.error().fault, Fault::kCapacity);
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+}  // namespace
+}  // namespace quire
