@@ -2,8 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <time.h>
 
-#include <chrono>
 #include <functional>
 #include <random>
 #include <thread>
@@ -221,8 +221,14 @@ TEST(Tokenizer, DecodeGivesTheNormalisedTextBack) {
   }
 }
 
-// One megabyte of whatever could be slow (less where the code is shared). Anything quadratic would take
-// minutes.
+double thread_seconds() {  // of the processor, so that a busy machine does not count
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// One megabyte of whatever could be slow (less where the code is shared). It takes tenths of a second, under
+// sanitizers a few; anything quadratic would take minutes.
 TEST(Tokenizer, AMegabyteOfAnythingTakesNoTime) {
   const auto repeat = [](std::string_view unit) {
     std::string s;
@@ -266,10 +272,9 @@ TEST(Tokenizer, AMegabyteOfAnythingTakesNoTime) {
     const Tokenizer t = b.build();
     const std::size_t size = std::string_view(pre) == "qwen35" ? 1'000'000 : 150'000;
     for (const std::string& text : texts) {
-      const auto begin = std::chrono::steady_clock::now();
+      const double begin = thread_seconds();
       const Ids ids = t.encode(std::string_view(text).substr(text.size() - size), kTrusted);
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-      EXPECT_LT(took.count(), 3.0) << pre << " " << normalised(text.substr(0, 12), false);
+      EXPECT_LT(thread_seconds() - begin, 10.0) << pre << " " << normalised(text.substr(0, 12), false);
       EXPECT_FALSE(ids.empty());
     }
   }
