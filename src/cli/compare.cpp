@@ -9,6 +9,7 @@
 #include "cli/compare_report.h"
 #include "cli/display.h"
 #include "cli/divergence_plot.h"
+#include "cli/interrupt.h"
 #include "cli/options.h"
 #include "core/cpu.h"
 #include "core/progress.h"
@@ -117,6 +118,11 @@ Result<Text> cut_text(const CompareOptions& o, const std::string& text, const To
   return t;
 }
 
+// Never shown: the process ends of the signal.
+Status interrupted() {
+  return request_error("interrupted");
+}
+
 class Comparer {
  public:
   Comparer(const CompareOptions& o, const Text& text, Reference reference, std::unique_ptr<Scorer> model)
@@ -134,6 +140,7 @@ class Comparer {
   Status run(LogitsWriter* writer) {
     Progress progress("comparing", text_.windows);
     for (int64_t w = 0; w < text_.windows; ++w) {
+      if (Interrupt::signal() != 0) return interrupted();
       QUIRE_CHECKED(run_window(w, writer));
       progress.add(1);
     }
@@ -237,6 +244,7 @@ Status save_only(const CompareOptions& o) {
   QUIRE_TRY(LogitsWriter writer, create_writer(o, text, *model->tokenizer));
   Progress progress("scoring", text.windows);
   for (int64_t w = 0; w < text.windows; ++w) {
+    if (Interrupt::signal() != 0) return interrupted();
     Status failed;
     QUIRE_CHECKED(scorer->run(text.of_window(w).first(static_cast<size_t>(text.window - 1)),
                               [&](int64_t, std::span<const float> logits) {
@@ -327,10 +335,26 @@ Status compare_with_file(const CompareOptions& o) {
   return report(o, comparer.result(header.model), *model->tokenizer);
 }
 
-Status compare(const CompareOptions& o) {
-  QUIRE_CHECKED(o.check());
+Status compare_any(const CompareOptions& o) {
   if (!o.logits.empty()) return compare_with_file(o);
   return o.saving_only() ? save_only(o) : compare_models(o);
+}
+
+// A signal must not leave gigabytes of unfinished logits behind: it waits for the end of a window, and by the
+// time it is obeyed the file is gone.
+Status compare(const CompareOptions& o) {
+  QUIRE_CHECKED(o.check());
+  if (o.save_logits.empty()) return compare_any(o);
+  Status status;
+  int signal = 0;
+  {
+    const Interrupt interrupt;
+    status = compare_any(o);
+    signal = Interrupt::signal();
+  }
+  if (status.ok() || signal == 0) return status;
+  std::fprintf(stderr, "quire: interrupted; %s was not written\n", o.save_logits.c_str());
+  die_of(signal);
 }
 
 }  // namespace

@@ -32,8 +32,8 @@ Result<AtomicFile> AtomicFile::create(std::string path, uint64_t bytes) {
   std::error_code unknown;
   const std::filesystem::space_info space = std::filesystem::space(folder_of(name), unknown);
   if (!unknown && bytes > space.available)
-    return capacity_error("{} needs {} bytes, but its file system has {} left; free space or choose another",
-                          name, bytes, space.available);
+    return request_error("{} needs {} bytes, but its file system has {} left; free space or choose another",
+                         name, bytes, space.available);
   // In the same folder, so that the rename stays within one file system. O_EXCL: never somebody else's file.
   for (int attempt = 0; attempt < 100 && file.fd_ < 0; ++attempt) {
     file.temporary_ = fmt::format("{}.partial-{}-{}", name, getpid(), attempt);
@@ -61,8 +61,8 @@ void AtomicFile::discard() {
 }
 
 Error AtomicFile::failed() {
-  Error error = capacity_error("cannot write {} ({} bytes written): {}; free space and try again", path_,
-                               written_, std::strerror(errno));
+  Error error = request_error("cannot write {} ({} bytes written): {}; free space and try again", path_,
+                              written_, std::strerror(errno));
   discard();
   return error;
 }

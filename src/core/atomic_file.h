@@ -11,8 +11,8 @@
 namespace quire {
 
 // The bytes go to a temporary file beside `path`, which commit() syncs and renames; without commit() it is
-// removed. A path that exists and is no regular file (/dev/stdout, a pipe) is written in place. Errors: a
-// path that cannot be created is the caller's (Fault::kRequest), a disk that fills up is Fault::kCapacity.
+// removed. A path that exists and is no regular file (/dev/stdout, a pipe) is written in place. What cannot
+// be created or written, a full disk too, is Fault::kRequest.
 class AtomicFile {
  public:
   // `bytes`, if known: refused at once when the file system has less room.

@@ -1,8 +1,12 @@
 // quire compare, run as a program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
-#include <cmath>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli/compare_report.h"
@@ -157,8 +161,29 @@ TEST_F(Compare, WhatIsRefused) {
 
 TEST_F(Compare, AFullDisk) {
   const Outcome o = quire("compare " + a_ + with_text("--save-logits /dev/full"));
-  EXPECT_EQ(o.code, 3);
+  EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, HasSubstr("quire: cannot write /dev/full"));
+}
+
+// Interrupted, it leaves nothing of the file it was writing.
+TEST_F(Compare, ASignalLeavesNothing) {
+  const std::string model = QUIRE_SOURCE_DIR "/models/demo-moe-q8_0.gguf", text = golden_folder() + "ppl.txt";
+  const auto files = [&] { return std::distance(fs::directory_iterator(folder_), {}); };
+  const auto before = files();
+  const pid_t child = fork();
+  if (child == 0) {
+    if (std::freopen("/dev/null", "w", stderr) == nullptr) _exit(98);
+    execl(QUIRE_PROGRAM, QUIRE_PROGRAM, "compare", model.c_str(), "-f", text.c_str(), "--save-logits",
+          path("logits").c_str(), nullptr);
+    _exit(99);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (files() == before && std::chrono::steady_clock::now() < deadline) sched_yield();
+  kill(child, SIGINT);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
+  EXPECT_EQ(files(), before);
 }
 
 // Real weights, quantised further: close, but not the same.

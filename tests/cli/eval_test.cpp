@@ -196,7 +196,7 @@ TEST_F(Eval, WhatIsRefused) {
   expect_refused(eval + tasks() + " --max-tasks -1", "--max-tasks -1");
   expect_refused(eval + tasks() + " --max-tasks 1 --output " + path("none/x"), "cannot create");
   const Outcome full = quire(eval + tasks() + " --max-tasks 1 --output /dev/full");
-  EXPECT_EQ(full.code, 3);
+  EXPECT_EQ(full.code, 2);
   EXPECT_THAT(full.err, HasSubstr("cannot write /dev/full"));
 }
 

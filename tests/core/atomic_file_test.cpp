@@ -61,13 +61,13 @@ TEST_F(AtomicFileTest, WhatCannotBeCreated) {
 TEST_F(AtomicFileTest, AFullDisk) {
   const Status full = write_file("/dev/full", "x");
   ASSERT_FALSE(full.ok());
-  EXPECT_EQ(full.error().fault, Fault::kCapacity);
+  EXPECT_EQ(full.error().fault, Fault::kRequest);
   EXPECT_EQ(full.error().message,
             "cannot write /dev/full (0 bytes written): No space left on device; free space and try again");
   EXPECT_TRUE(fs::is_character_file("/dev/full")) << "a device is never replaced";
   const auto huge = AtomicFile::create(path("a"), uint64_t{1} << 62);
   ASSERT_FALSE(huge.ok());
-  EXPECT_EQ(huge.error().fault, Fault::kCapacity);
+  EXPECT_EQ(huge.error().fault, Fault::kRequest);
   EXPECT_TRUE(fs::is_empty(folder_));
 }
 

@@ -135,7 +135,7 @@ TEST_F(LogitsFile, ImpossibleSizes) {
   const LogitsHeader large{.vocab = 250000, .window = 1 << 20, .windows = 1 << 20};
   const auto full = LogitsWriter::create(path("x"), large);
   ASSERT_FALSE(full.ok());
-  EXPECT_EQ(full.error().fault, Fault::kCapacity) << "no disk of today holds that";
+  EXPECT_NE(full.error().message.find("but its file system has"), std::string::npos) << "no disk of today";
   EXPECT_TRUE(fs::is_empty(folder_));
 }
 

@@ -50,17 +50,6 @@ class ProgramTest : public testing::Test {
     EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
     EXPECT_NE(o.err.find(reason), std::string::npos) << o.err;
   }
-  bool nothing_but(const std::vector<std::string>& names) const {
-    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
-      const std::string name = entry.path().filename();
-      if (std::find(names.begin(), names.end(), name) == names.end()) {
-        ADD_FAILURE() << name << " was left behind";
-        return false;
-      }
-    }
-    return true;
-  }
-
   std::filesystem::path folder_;
 };
 
