@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/display.h"
+#include "cli/interrupt.h"
 #include "core/cpu.h"
 
 namespace quire::cli {
@@ -97,13 +98,28 @@ void print(const convert::ConvertSummary& s) {
 }
 
 Status run_convert(const Options& o) {
-  QUIRE_TRY(const convert::ConvertOptions options, checked(o));
+  QUIRE_TRY(convert::ConvertOptions options, checked(o));
+  options.stop = [] { return Interrupt::signal() != 0; };
   QUIRE_TRY(const convert::ConvertSummary summary, convert::convert(options));
   if (o.json)
     fmt::print("{}\n", to_json(summary).dump(2, ' ', false, ordered_json::error_handler_t::replace));
   else
     print(summary);
   return {};
+}
+
+// A signal ends the work between two tensors; the writers then remove what they have written.
+Status convert_or_clean_up(const Options& o) {
+  int signal = 0;
+  Status status;
+  {
+    const Interrupt interrupt;
+    status = run_convert(o);
+    signal = Interrupt::signal();
+  }
+  if (status.ok() || signal == 0) return status;
+  fmt::print(stderr, "quire: interrupted; {} was not written\n", o.output);
+  die_of(signal);
 }
 
 }  // namespace
@@ -121,7 +137,7 @@ Action add_convert(CLI::App& app) {
   app.add_option("--name", o->name, "The model's name in the file (default: the folder's)");
   app.add_option("--threads", o->threads, "Threads (default: all CPUs)");
   app.add_flag("--json", o->json, "Print the summary as one JSON object");
-  return [o] { return run_convert(*o); };
+  return [o] { return convert_or_clean_up(*o); };
 }
 
 }  // namespace quire::cli

@@ -142,12 +142,13 @@ class Output {
   std::vector<std::string> paths_;
 };
 
-Status write_tensors(const Plan& plan, int threads, Output& out) {
+Status write_tensors(const Plan& plan, const ConvertOptions& o, Output& out) {
   int64_t total = 0;
   for (const OutTensor& t : plan.tensors) total += t.bytes();
-  Producer producer(threads);
+  Producer producer(o.threads);
   Progress progress("converting", total, Progress::Unit::kBytes);
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
+    if (o.stop && o.stop()) return request_error("interrupted; nothing was written");
     QUIRE_TRY(const std::span<const std::byte> bytes, producer.run(plan.tensors[i]));
     QUIRE_CHECKED(out.write(i, bytes));
     progress.add(plan.tensors[i].bytes());
@@ -197,7 +198,7 @@ Result<ConvertSummary> convert(const ConvertOptions& o) {
   Output out(o, plan);
   write_metadata(config, tokenizer, files.generation_config, plan, name, out.first());
   QUIRE_CHECKED(out.open());
-  QUIRE_CHECKED(write_tensors(plan, o.threads, out).context(o.folder));
+  QUIRE_CHECKED(write_tensors(plan, o, out).context(o.folder));
   ConvertSummary s = summarise(config, tokenizer, checkpoint, plan);
   s.name = name;
   s.files = out.paths();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct ConvertOptions {
   uint64_t split_max_bytes = 0;  // of tensor data in a file; 0: one file
   std::string name;              // general.name; empty: the folder's
   int threads = 1;
+  std::function<bool()> stop;  // asked between tensors; true ends the conversion with an error and no output
 };
 
 struct ConvertSummary {

@@ -108,7 +108,7 @@ Status read_sections(const json* list, HfConfig& c) {
   c.rope_sections.assign(4, 0);
   for (size_t i = 0; i < list->size(); ++i) {
     const json& x = (*list)[i];
-    if (!x.is_number_unsigned() || x.get<uint64_t>() > kMaxHeadDim)
+    if (!x.is_number_integer() || x.get<int64_t>() < 0 || x.get<int64_t>() > kMaxHeadDim)
       return file_error("mrope_section: entry {} is not a small whole number", i);
     c.rope_sections[i] = x.get<int32_t>();
   }

@@ -167,9 +167,7 @@ std::string size_label(const Plan& plan, const HfConfig& c) {
   double shared = 0, experts = 0;
   for (const OutTensor& t : plan.tensors) {
     if (t.name.ends_with("scale")) continue;
-    double elems = 1;
-    for (const int64_t d : t.dims) elems *= static_cast<double>(d);
-    (t.name.find("_exps.") != t.name.npos ? experts : shared) += elems;
+    (t.name.find("_exps.") != t.name.npos ? experts : shared) += static_cast<double>(t.elems());
   }
   if (!c.moe()) return rounded_count(shared);
   return fmt::format("{}x{}", c.experts, rounded_count(shared + experts / static_cast<double>(c.experts)));

@@ -366,13 +366,14 @@ class Planner {
     plan_.unused = source_.unused();
   }
 
+  // Of the blocks' matrices, whatever the embedding is.
   void find_main_type() {
-    std::map<DType, int64_t> bytes;
+    std::map<DType, int64_t> elems;
     for (const OutTensor& t : plan_.tensors)
-      if (t.dims.size() > 1) bytes[t.dtype] += t.bytes();
-    const auto most = std::max_element(bytes.begin(), bytes.end(),
+      if (t.dims.size() > 1 && t.name.starts_with("blk.")) elems[t.dtype] += t.elems();
+    const auto most = std::max_element(elems.begin(), elems.end(),
                                        [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (most != bytes.end()) plan_.mostly = most->first;
+    if (most != elems.end()) plan_.mostly = most->first;
   }
 
   Source& source_;
@@ -385,10 +386,10 @@ class Planner {
 
 }  // namespace
 
-int64_t OutTensor::bytes() const {
-  int64_t elems = 1;
-  for (const int64_t d : dims) elems *= d;
-  return dtype_bytes(dtype, elems);
+int64_t OutTensor::elems() const {
+  int64_t n = 1;
+  for (const int64_t d : dims) n *= d;
+  return n;
 }
 
 Result<Plan> make_plan(Source& source, HfConfig& config, std::optional<DType> type) {

@@ -33,14 +33,15 @@ struct OutTensor {
   ValueChange change = ValueChange::kNone;
   std::vector<float> values;  // F32, where there are no parts
 
-  int64_t bytes() const;
+  int64_t elems() const;
+  int64_t bytes() const { return dtype_bytes(dtype, elems()); }
 };
 
 struct Plan {
   std::vector<OutTensor> tensors;
   std::vector<std::string> notes;   // what was decoded, left out or not understood, a line each
   std::vector<std::string> unused;  // tensors of the checkpoint that no GGUF tensor is made from
-  DType mostly = DType::kBF16;      // the type of most bytes of matrices
+  DType mostly = DType::kBF16;      // the type of most weights
 };
 
 // `type`: that of all matrices; without it, plain matrices keep their type, NVFP4 and MXFP4 their codes, and

@@ -129,6 +129,70 @@ TEST(Conversion, SplitsAndMergesAgain) {
   EXPECT_EQ(many.mapped_bytes(), s.file_bytes);
 }
 
+// A prediction block made of the tensors of layer 1: it must come out as that layer does, and load.
+TEST(Conversion, KeepsTheMtpBlock) {
+  const TinyModel m = tiny_models()[6];
+  ASSERT_EQ(m.name, "tiny-qwen35");
+  ASSERT_TRUE(m.full_attention(1));
+  const HfFolder folder(m);
+  std::vector<SafeTensor> tensors = safe_tensors(m);
+  const std::string layer = "model.layers.1.";
+  for (size_t i = 0, n = tensors.size(); i < n; ++i)
+    if (tensors[i].name.starts_with(layer)) {
+      tensors.push_back(tensors[i]);
+      tensors.back().name = "mtp.layers.0." + tensors[i].name.substr(layer.size());
+    }
+  const auto add = [&](const char* name, std::vector<int64_t> shape, float value) {
+    const int64_t n = shape[0] * (shape.size() > 1 ? shape[1] : 1);
+    tensors.push_back(
+        safe_tensor(name, "BF16", shape, std::vector<bf16>(static_cast<size_t>(n), to_bf16(value))));
+  };
+  add("mtp.fc.weight", {m.hidden, 2 * m.hidden}, 0.25F);
+  add("mtp.pre_fc_norm_embedding.weight", {m.hidden}, 0.5F);
+  add("mtp.pre_fc_norm_hidden.weight", {m.hidden}, -0.5F);
+  add("mtp.norm.weight", {m.hidden}, 2);
+  folder.write("model.safetensors", safetensors_file(tensors));
+  nlohmann::json config = hf_config(m);
+  config["mtp_num_hidden_layers"] = 1;
+  folder.write_json("config.json", config);
+  const auto s = convert_or_die({.folder = folder.path(), .output = folder.path("m.gguf")});
+  EXPECT_THAT(s.notes, IsEmpty());
+  EXPECT_THAT(s.unused, IsEmpty());
+  const gguf::File f = open(folder.path("m.gguf"));
+  EXPECT_EQ(f.get_u32("qwen35.block_count").value(), 5u);
+  EXPECT_EQ(f.get_u32("qwen35.nextn_predict_layers").value(), 1u);
+  int compared = 0;
+  for (const gguf::TensorInfo& t : f.tensors()) {
+    if (!t.name.starts_with("blk.1.")) continue;
+    const gguf::TensorInfo* copy = f.find_tensor("blk.4." + std::string(t.name.substr(6)));
+    ASSERT_NE(copy, nullptr) << t.name;
+    EXPECT_EQ(std::memcmp(t.data, copy->data, static_cast<size_t>(t.bytes)), 0) << t.name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 11);
+  const auto first = [&](const char* name) {
+    float x = 0;
+    std::memcpy(&x, f.find_tensor(name)->data, sizeof x);
+    return x;
+  };
+  EXPECT_EQ(first("blk.4.nextn.enorm.weight"), 1.5F);
+  EXPECT_EQ(first("blk.4.nextn.hnorm.weight"), 0.5F);
+  EXPECT_EQ(first("blk.4.nextn.shared_head_norm.weight"), 3.0F);
+  EXPECT_NE(load_or_die(folder.path("m.gguf")), nullptr);
+}
+
+TEST(Conversion, StopsWithoutOutput) {
+  const HfFolder folder(tiny_models()[4]), out;
+  int asked = 0;
+  const auto s = convert::convert(
+      {.folder = folder.path(), .output = out.path("m.gguf"), .split_max_bytes = 100'000, .stop = [&] {
+         return ++asked == 9;
+       }});
+  ASSERT_FALSE(s.ok());
+  EXPECT_EQ(s.error().message, folder.path() + ": interrupted; nothing was written");
+  EXPECT_TRUE(fs::is_empty(out.path()));
+}
+
 TEST(Conversion, ReadsShardsByTheirIndex) {
   const TinyModel m = tiny_models()[4];
   const HfFolder folder(m);
