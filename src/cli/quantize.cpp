@@ -25,7 +25,7 @@ namespace quire::cli {
 namespace {
 
 struct QuantizeOptions {
-  std::string input, output, type, head_type, importance;
+  std::string input, output, type, head_type, projection_type, importance;
   std::vector<std::string> overrides;
   int threads = 0;
   bool rtn = false, json = false;
@@ -53,6 +53,13 @@ Status check_output(const QuantizeOptions& o, const gguf::File& in) {
 Result<Mix> choose_mix(const QuantizeOptions& o, const gguf::File& f) {
   QUIRE_TRY(const DType type, parse_encodable(o.type));
   Mix mix = default_mix(type, is_hybrid(f));
+  if (o.projection_type == "keep") {
+    mix.projection.reset();
+    mix.value.reset();
+  } else if (!o.projection_type.empty()) {
+    QUIRE_TRY(mix.projection, parse_encodable(o.projection_type));
+    mix.value.reset();
+  }
   if (o.head_type.empty()) return mix;
   QUIRE_TRY(mix.head, parse_encodable(o.head_type));
   if (mix.head == DType::kNVFP4)

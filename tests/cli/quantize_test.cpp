@@ -252,6 +252,14 @@ TEST_F(Quantize, MixOverridesAndFallbacks) {
     EXPECT_DOUBLE_EQ(c["bits_per_weight"].get<double>(), 5.5);
   }
   EXPECT_TRUE(seen);
+  ASSERT_EQ(quire("quantize " + path("small.gguf") + " " + path("projected.gguf") +
+                  " --type mxfp4 --projection-type q8_0 --head-type f16")
+                .code,
+            0);
+  const gguf::File projected = open("projected.gguf");
+  EXPECT_EQ(dtype_name(projected.find_tensor("blk.0.attn_gate.weight")->dtype), "q8_0");
+  EXPECT_EQ(dtype_name(projected.find_tensor("token_embd.weight")->dtype), "f16");
+  EXPECT_EQ(dtype_name(projected.find_tensor("blk.0.ffn_up_exps.weight")->dtype), "mxfp4");
   // A second run writes the second's mix, not both.
   ASSERT_EQ(quire("quantize " + path("out.gguf") + " " + path("again.gguf") + " --type q8_0 --rtn").code, 0);
   EXPECT_EQ(open("again.gguf").get_string("quire.quantize.search").value(), "nearest");
