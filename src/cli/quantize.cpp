@@ -189,6 +189,8 @@ Action add_quantize(CLI::App& app) {
          "or f32. Some tensors get another one: see the mixes below")
       ->required();
   app.add_option("--head-type", o->head_type, "Another type for the token embedding and the output head");
+  app.add_option("--projection-type", o->projection_type,
+                 "Another type for the projections of attention and delta net; `keep` for as in the input");
   app.add_option(
          "--tensor", o->overrides,
          "Type of the matrices whose name a regular expression (PCRE) matches anywhere; `keep` for as in "
