@@ -1,6 +1,7 @@
 #include "convert/matrix.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -52,6 +53,24 @@ double decode(Element e, const std::byte* p) {
       return to_float(half{static_cast<uint16_t>(load<uint8_t>(p) << 8)});
     default:
       QUIRE_CHECK(false, "element {} has no values", element_name(e));
+  }
+}
+
+// out[c] = the n elements of a row; one loop for each type, so that the compiler can unroll it.
+void decode_elements(Element e, const std::byte* p, int64_t n, double* out) {
+  if (e == Element::kBF16) {
+    for (int64_t c = 0; c < n; ++c) out[c] = to_float(load<bf16>(p + 2 * c));
+  } else if (e == Element::kF8E4M3) {
+    static const std::array<double, 256> kValues = [] {
+      std::array<double, 256> values{};
+      for (size_t code = 0; code < values.size(); ++code)
+        values[code] = decode_e4m3(static_cast<uint8_t>(code));
+      return values;
+    }();
+    for (int64_t c = 0; c < n; ++c) out[c] = kValues[load<uint8_t>(p + c)];
+  } else {
+    const int step = element_bytes(e);
+    for (int64_t c = 0; c < n; ++c) out[c] = decode(e, p + c * step);
   }
 }
 
@@ -107,14 +126,15 @@ Matrix Matrix::slice(int64_t begin, int64_t count) const {
 
 void decode_row(const Matrix& m, int64_t r, double* out) {
   if (m.coding == Coding::kNvfp4 || m.coding == Coding::kMxfp4) return decode_fp4_row(m, r, out);
-  const std::byte* row = m.data + r * m.row_bytes();
-  const int step = element_bytes(m.element);
-  for (int64_t c = 0; c < m.cols; ++c) out[c] = decode(m.element, row + c * step);
+  decode_elements(m.element, m.data + r * m.row_bytes(), m.cols, out);
   if (m.coding == Coding::kPlain) return;
-  const std::byte* scales =
-      m.scales + (m.first_row + r) / m.block_rows * m.scale_cols * element_bytes(m.scale_element);
-  for (int64_t c = 0; c < m.cols; ++c)
-    out[c] *= decode(m.scale_element, scales + c / m.block_cols * element_bytes(m.scale_element));
+  const int scale_bytes = element_bytes(m.scale_element);
+  const std::byte* scales = m.scales + (m.first_row + r) / m.block_rows * m.scale_cols * scale_bytes;
+  for (int64_t begin = 0; begin < m.cols; begin += m.block_cols) {
+    const double scale = decode(m.scale_element, scales + begin / m.block_cols * scale_bytes);
+    const int64_t end = std::min(begin + m.block_cols, m.cols);
+    for (int64_t c = begin; c < end; ++c) out[c] *= scale;
+  }
 }
 
 Source::Source(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {

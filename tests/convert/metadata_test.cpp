@@ -117,6 +117,9 @@ TEST(ConvertTokens, IdsAndTemplates) {
         {{{"name", "default"}, {"template", "old"}}, {{"name", "tool_use"}, {"template", "tools"}}}},
        {"added_tokens_decoder", {{"300", {{"content", "<extra>"}, {"special", false}}}}}});
   folder.write("chat_template.jinja", "new");
+  std::filesystem::create_directory(folder.path("additional_chat_templates"));
+  folder.write("additional_chat_templates/rag.jinja", "more");
+  folder.write("additional_chat_templates/not-a-key.jinja", "left out");
   json config = hf_config(m);
   config["bos_token_id"] = 330;
   config["eos_token_id"] = 0;  // tokenizer_config.json counts
@@ -134,11 +137,12 @@ TEST(ConvertTokens, IdsAndTemplates) {
   EXPECT_EQ(f.get_u32("tokenizer.ggml.eot_token_id").value(), 5u);
   EXPECT_EQ(f.get_u32("tokenizer.ggml.eom_token_id").value(), 6u);
   EXPECT_EQ(f.get_u32("tokenizer.ggml.padding_token_id").value(), 331u);
-  EXPECT_THAT(s.notes, ElementsAre(HasSubstr("eos_token_id 7 is left out")));
+  EXPECT_THAT(s.notes, ElementsAre(HasSubstr("chat template 'not-a-key' is left out"),
+                                   HasSubstr("eos_token_id 7 is left out")));
   EXPECT_EQ(f.get_bool("tokenizer.ggml.add_bos_token").value(), false);
   EXPECT_EQ(f.get_string("tokenizer.chat_template").value(), "new");
   EXPECT_EQ(f.get_string("tokenizer.chat_template.tool_use").value(), "tools");
-  EXPECT_THAT(f.get_strings("tokenizer.chat_templates").value(), ElementsAre("tool_use"));
+  EXPECT_THAT(f.get_strings("tokenizer.chat_templates").value(), ElementsAre("rag", "tool_use"));
   EXPECT_EQ(f.get_strings("tokenizer.ggml.tokens").value()[300], "<extra>");
   EXPECT_EQ(f.get_i32_array("tokenizer.ggml.token_type").value()[300], 4);
   EXPECT_EQ(f.get_i32_array("tokenizer.ggml.token_type").value()[301], 5);

@@ -356,6 +356,78 @@ TEST(Quantised, RoundsOnce) {
   EXPECT_EQ(convert::round_to_odd(-0.0), -0.0F);
 }
 
+// One linear map of [2, 64] in tensors that do not fit together.
+TEST(Quantised, RefusesScalesThatDoNotFit) {
+  const auto raw = [](const char* name, const char* dtype, std::vector<int64_t> shape, size_t bytes,
+                      char fill = 0x38) {
+    return SafeTensor{name, dtype, std::move(shape), std::string(bytes, fill)};
+  };
+  const auto number = [](const char* name, float x) {
+    return safe_tensor(name, "F32", {1}, std::vector<float>{x});
+  };
+  const SafeTensor codes = raw("l.weight", "U8", {2, 32}, 64),
+                   scales = raw("l.weight_scale", "F8_E4M3", {2, 4}, 8);
+  const SafeTensor fp8 = raw("l.weight", "F8_E4M3", {2, 64}, 128);
+  struct BadScales {
+    std::vector<SafeTensor> tensors;
+    const char* reason;
+  };
+  const std::vector<BadScales> bad = {
+      {{codes}, "has 4-bit codes, but there is no l.weight_scale"},
+      {{codes, scales}, "neither l.weight_scale_2 nor l.weight_global_scale"},
+      {{codes, scales, number("l.weight_scale_2", 0)}, "scale 0 is not positive"},
+      {{codes, scales, number("l.weight_global_scale", NAN)}, "scale nan is not positive"},
+      {{codes, scales, safe_tensor("l.weight_scale_2", "F32", {2}, std::vector<float>{1, 1})},
+       "is not one number"},
+      {{codes, raw("l.weight_scale", "F8_E4M3", {2, 4}, 8, '\x7f')},
+       "scale code 0x7f is negative or not a number"},
+      {{codes, raw("l.weight_scale", "F8_E4M3", {2, 4}, 8, '\x91')},
+       "scale code 0x91 is negative or not a number"},
+      {{codes, raw("l.weight_scale", "F8_E8M0", {2, 2}, 4, '\xff')},
+       "scale code 0xff is negative or not a number"},
+      {{codes, raw("l.weight_scale", "F8_E4M3", {2, 3}, 6)}, "[2, 3] scales do not make the [2, 64]"},
+      {{codes, raw("l.weight_scale", "I8", {2, 4}, 8)}, "neither NVFP4's (F8_E4M3) nor MXFP4's"},
+      {{raw("l.weight", "U8", {2, 16}, 32), scales}, "do not make the [2, 64]"},
+      {{fp8}, "no l.weight_scale_inv and no l.weight_scale"},
+      {{fp8, safe_tensor("l.weight_scale_inv", "F32", {3, 1}, std::vector<float>{1, 1, 1})},
+       "does not scale 1 matrices"},
+      {{fp8, raw("l.weight_scale", "I32", {2, 1}, 8)}, "scales of type I32 cannot be read"},
+      {{raw("l.weight_packed", "I32", {2, 8}, 64), scales}, "do not make the [2, 64]"},
+      {{raw("l.weight", "I32", {2, 64}, 512)}, "type I32 holds no weights"},
+  };
+  for (const BadScales& c : bad) {
+    SCOPED_TRACE(c.reason);
+    const std::string file = safetensors_file(c.tensors);
+    const auto checkpoint = convert::Checkpoint::parse(std::as_bytes(std::span(file)));
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+    convert::Source source(*checkpoint);
+    const auto m = source.linear("l", 2, 64);
+    ASSERT_FALSE(m.ok());
+    EXPECT_THAT(m.error().message, HasSubstr(c.reason));
+  }
+}
+
+TEST(Quantised, RefusesCodesThatAreNotNumbers) {
+  const TinyModel m = tiny_models()[0];
+  std::vector<SafeTensor> tensors;
+  for (SafeTensor& t : safe_tensors(m)) {
+    if (t.name == "model.layers.1.mlp.down_proj.weight") {
+      const size_t n = t.bytes.size() / 2;
+      tensors.push_back({t.name, "F8_E4M3", t.shape, std::string(n - 1, 0x38) + '\x7f'});
+      tensors.push_back(safe_tensor(t.name + "_scale", "F32", {}, std::vector<float>{1}));
+      continue;
+    }
+    tensors.push_back(std::move(t));
+  }
+  const HfFolder folder(m);
+  folder.write("model.safetensors", safetensors_file(tensors));
+  const auto s = convert::convert({.folder = folder.path(), .output = folder.path("m.gguf")});
+  ASSERT_FALSE(s.ok());
+  EXPECT_THAT(s.error().message,
+              HasSubstr("'model.layers.1.mlp.down_proj.weight' holds a value that is not finite"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path("m.gguf")));
+}
+
 // Packed FP8 experts: one grid of block scales for each, the gate and `up` halves of it each with their own
 // rows.
 TEST(Quantised, PackedFp8ExpertsHaveAGridEach) {
