@@ -1,14 +1,8 @@
 #include "gguf/writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "gguf/name_index.h"
@@ -52,17 +46,6 @@ Writer::Writer(uint32_t alignment) : alignment_(alignment) {
   if (alignment != kDefaultAlignment) add("general.alignment", alignment);
 }
 
-Writer::~Writer() {
-  discard();
-}
-
-void Writer::discard() {
-  if (fd_ < 0) return;
-  close(fd_);
-  fd_ = -1;
-  unlink(temporary_.c_str());
-}
-
 void Writer::put(const void* data, size_t size) {
   entries_.append(static_cast<const char*>(data), size);
 }
@@ -71,7 +54,7 @@ void Writer::put_string(std::string_view text) {
 }
 
 void Writer::begin_entry(std::string_view key, ValueType type) {
-  QUIRE_CHECK(fd_ < 0, "metadata {} added after open()", key);
+  QUIRE_CHECK(!file_, "metadata {} added after open()", key);
   keys_.emplace_back(key);
   put_string(key);
   put_number(static_cast<uint32_t>(type));
@@ -110,7 +93,7 @@ void Writer::add_value(std::string_view key, const Value& value) {
 }
 
 Status Writer::add_tensor(std::string_view name, DType dtype, std::span<const int64_t> dims) {
-  QUIRE_CHECK(fd_ < 0, "tensor {} declared after open()", name);
+  QUIRE_CHECK(!file_, "tensor {} declared after open()", name);
   if (name.empty() || name.size() > kMaxTensorName || name.find('\0') != name.npos)
     return request_error("{} cannot be a tensor name: 1 to {} bytes without NUL", printable(name),
                          kMaxTensorName);
@@ -164,38 +147,17 @@ Status Writer::check_names() const {
 }
 
 Status Writer::open(const std::string& path) {
-  QUIRE_CHECK(fd_ < 0 && path_.empty(), "open() called twice");
+  QUIRE_CHECK(!file_ && written_ == 0, "open() called twice");
   QUIRE_CHECKED(check_names());
-  path_ = path;
-  // In the same directory, so that the rename stays within one file system. O_EXCL: never somebody else's
-  // file.
-  for (int attempt = 0; attempt < 100 && fd_ < 0; ++attempt) {
-    temporary_ = fmt::format("{}.partial-{}-{}", path, getpid(), attempt);
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd_ < 0 && errno != EEXIST) break;
-  }
-  if (fd_ < 0) return request_error("cannot create {}: {}", temporary_, std::strerror(errno));
+  QUIRE_TRY(AtomicFile file, AtomicFile::create(path, file_bytes()));
+  file_.emplace(std::move(file));
   const std::string bytes = header();
   return write_bytes(bytes.data(), bytes.size());
 }
 
 Status Writer::write_bytes(const void* data, uint64_t size) {
-  const char* at = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t n = write(fd_, at, std::min<uint64_t>(size, 1 << 30));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const Error error =
-          request_error("cannot write {} ({} bytes of {} written): {}; free space and try again", path_,
-                        written_, file_bytes(), std::strerror(errno));
-      discard();
-      return error;
-    }
-    at += n;
-    size -= static_cast<uint64_t>(n);
-    written_ += static_cast<uint64_t>(n);
-  }
-  return {};
+  written_ += size;
+  return file_->write(data, size);
 }
 
 Status Writer::write_padding() {
@@ -204,7 +166,7 @@ Status Writer::write_padding() {
 }
 
 Status Writer::write_tensor(std::span<const std::byte> bytes) {
-  QUIRE_CHECK(fd_ >= 0, "write_tensor() without a successful open()");
+  QUIRE_CHECK(file_, "write_tensor() without a successful open()");
   QUIRE_CHECK(next_tensor_ < tensors_.size(), "more payloads than tensors");
   const Tensor& t = tensors_[next_tensor_];
   QUIRE_CHECK(bytes.size() == t.bytes, "tensor {} has {} bytes, but {} were given", t.name, t.bytes,
@@ -215,23 +177,9 @@ Status Writer::write_tensor(std::span<const std::byte> bytes) {
 }
 
 Status Writer::finish() {
-  QUIRE_CHECK(fd_ >= 0, "finish() without a successful open()");
+  QUIRE_CHECK(file_, "finish() without a successful open()");
   QUIRE_CHECK(next_tensor_ == tensors_.size(), "{} of {} tensors written", next_tensor_, tensors_.size());
-  if (fsync(fd_) != 0 || rename(temporary_.c_str(), path_.c_str()) != 0) {
-    const Error error = request_error("cannot write {}: {}", path_, std::strerror(errno));
-    discard();
-    return error;
-  }
-  close(std::exchange(fd_, -1));
-  // The new name is durable once the directory is; a file system that cannot sync directories has still
-  // renamed it.
-  const std::filesystem::path parent = std::filesystem::path(path_).parent_path();
-  const int dir = ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (dir >= 0) {
-    (void)fsync(dir);
-    close(dir);
-  }
-  return {};
+  return file_->commit();
 }
 
 }  // namespace quire::gguf

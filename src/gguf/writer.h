@@ -4,11 +4,13 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/atomic_file.h"
 #include "core/dtype.h"
 #include "core/result.h"
 #include "gguf/metadata.h"
@@ -27,9 +29,8 @@ template <Number T>
 constexpr ValueType value_type_of();
 
 // Use: add metadata and declare tensors in any order, then open(), write_tensor() once per tensor in the
-// order of declaration, finish(). The bytes go to a temporary file beside `path`, which finish() syncs and
-// renames: nothing ever appears under the final name unless it is complete. Without finish(), the temporary
-// file is removed. Keys and names that a reader would refuse (empty, too long, twice) are errors of open() or
+// order of declaration, finish(). The file is an AtomicFile: nothing ever appears under the final name unless
+// it is complete. Keys and names that a reader would refuse (empty, too long, twice) are errors of open() or
 // add_tensor().
 class Writer {
  public:
@@ -38,7 +39,6 @@ class Writer {
   explicit Writer(uint32_t alignment = 32);
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
-  ~Writer();
 
   template <Number T>
   void add(std::string_view key, T value) {
@@ -88,7 +88,6 @@ class Writer {
   Status check_names() const;
   Status write_bytes(const void* data, uint64_t size);
   Status write_padding();
-  void discard();
 
   uint64_t alignment_;
   std::vector<std::string> keys_;
@@ -96,9 +95,8 @@ class Writer {
   std::vector<Tensor> tensors_;
   uint64_t data_bytes_ = 0;
 
-  std::string path_, temporary_;
-  int fd_ = -1;
-  uint64_t written_ = 0;  // bytes of the file so far
+  std::optional<AtomicFile> file_;  // between open() and finish()
+  uint64_t written_ = 0;            // bytes of the file so far
   size_t next_tensor_ = 0;
 };
 
