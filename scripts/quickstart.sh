@@ -6,4 +6,4 @@ cd "$(dirname "$0")/.."
 scripts/setup.sh
 cmake --log-level=WARNING --preset release
 cmake --build --preset release --target quire
-build/release/quire run -m models/demo-moe-q8_0.gguf --chat -p "${*:-Tell me a story about a fox who lost a key.}"
+build/release/quire run -m models/demo-moe-nvfp4.gguf --chat -p "${*:-Tell me a story about a fox who lost a key.}"

@@ -167,7 +167,8 @@ TEST_F(Compare, AFullDisk) {
 
 // Interrupted, it leaves nothing of the file it was writing.
 TEST_F(Compare, ASignalLeavesNothing) {
-  const std::string model = QUIRE_SOURCE_DIR "/models/demo-moe-q8_0.gguf", text = golden_folder() + "ppl.txt";
+  const std::string model = QUIRE_SOURCE_DIR "/models/demo-moe-nvfp4.gguf",
+                    text = golden_folder() + "ppl.txt";
   const auto files = [&] { return std::distance(fs::directory_iterator(folder_), {}); };
   const auto before = files();
   const pid_t child = fork();
@@ -188,7 +189,7 @@ TEST_F(Compare, ASignalLeavesNothing) {
 
 // Real weights, quantised further: close, but not the same.
 TEST_F(Compare, DemoModel) {
-  const std::string demo = QUIRE_SOURCE_DIR "/models/demo-dense-q8_0.gguf";
+  const std::string demo = QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf";
   ASSERT_EQ(quire("quantize " + demo + " " + path("q4.gguf") + " --type q4_0").code, 0);
   const json j = compare(demo + " " + path("q4.gguf") + " -f " + golden_folder() + "ppl.txt --max-windows 2");
   EXPECT_EQ(j.at("window"), 512);

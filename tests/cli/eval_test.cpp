@@ -104,7 +104,7 @@ TEST(EvalTasks, ScoresByType) {
 
 class Eval : public ProgramTest {
  protected:
-  static constexpr const char* kDemo = QUIRE_SOURCE_DIR "/models/demo-moe-q8_0.gguf";
+  static constexpr const char* kDemo = QUIRE_SOURCE_DIR "/models/demo-moe-nvfp4.gguf";
 
   // One task a line, in the demo models' own format.
   static std::string line(int id, const std::string& type, const std::string& question,

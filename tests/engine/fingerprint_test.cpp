@@ -82,7 +82,7 @@ Request sampled(std::vector<TokenId> prompt, uint64_t seed) {
 class FingerprintTest : public testing::TestWithParam<const char*> {
  protected:
   FingerprintTest()
-      : model_(load_or_die(QUIRE_SOURCE_DIR "/models/" + std::string(GetParam()) + "-q8_0.gguf")) {
+      : model_(load_or_die(QUIRE_SOURCE_DIR "/models/" + std::string(GetParam()) + "-nvfp4.gguf")) {
     const std::string path = golden_folder() + GetParam();
     golden_ = load_golden(path + ".json", path + "-ppl.json");
   }

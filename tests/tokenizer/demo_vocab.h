@@ -14,7 +14,7 @@ namespace quire::test {
 
 inline std::optional<std::string> find_demo_model() {
   const std::string root = QUIRE_SOURCE_DIR;
-  for (const char* path : {"/models/demo-dense-q8_0.gguf", "/models/demo-moe-q8_0.gguf",
+  for (const char* path : {"/models/demo-dense-nvfp4.gguf", "/models/demo-moe-nvfp4.gguf",
                            "/../shared/models/gguf/demo-dense-bf16.gguf"}) {
     if (std::filesystem::exists(root + path)) return root + path;
   }
