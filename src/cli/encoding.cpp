@@ -35,39 +35,6 @@ Result<DType> parse_encodable(std::string_view name) {
   return request_error("cannot write type '{}': choose one of {}", name, list);
 }
 
-uint32_t file_type_code(DType mostly) {
-  switch (mostly) {
-    case DType::kF32:
-      return 0;
-    case DType::kF16:
-      return 1;
-    case DType::kQ4_0:
-      return 2;
-    case DType::kQ4_1:
-      return 3;
-    case DType::kQ8_0:
-      return 7;
-    case DType::kQ5_0:
-      return 8;
-    case DType::kQ5_1:
-      return 9;
-    case DType::kQ4_K:
-      return 15;
-    case DType::kQ5_K:
-      return 17;
-    case DType::kQ6_K:
-      return 18;
-    case DType::kBF16:
-      return 32;
-    case DType::kMXFP4:
-      return 38;
-    case DType::kNVFP4:
-      return 39;
-    default:
-      return 1024;  // guessed: readers must look at the tensors
-  }
-}
-
 std::string_view tensor_stem(std::string_view name) {
   constexpr std::string_view kSuffix = ".weight";
   if (name.ends_with(kSuffix)) name.remove_suffix(kSuffix.size());

@@ -1,5 +1,5 @@
-// Writing models of a chosen type, shared by `quantize` and `synth`: the names of types, which tensors are
-// matrices to encode, and the codes of general.file_type.
+// Writing models of a chosen type, shared by `quantize` and `synth`: the names of types, and which tensors
+// are matrices to encode.
 #pragma once
 
 #include <string>
@@ -21,9 +21,6 @@ TensorRole tensor_role(std::string_view name, int n_dims);
 
 // "q8_0" -> its type; an error that lists what can be written if there is no encoder for it.
 Result<DType> parse_encodable(std::string_view name);
-
-// The informative code "mostly <type>" of general.file_type.
-uint32_t file_type_code(DType mostly);
 
 // "blk.0.ffn_up.weight" -> "blk.0.ffn_up"
 std::string_view tensor_stem(std::string_view name);

@@ -94,7 +94,7 @@ Status write_metadata(const QuantizeOptions& o, const Source& s, gguf::Writer& w
         !key.starts_with("quire.quantize.") && !key.starts_with("quantize.imatrix."))
       w.add_value(key, value);
   QUIRE_TRY(const DType type, parse_encodable(o.type));
-  w.add("general.file_type", file_type_code(type));
+  w.add("general.file_type", gguf::file_type_code(type));
   w.add("general.quantization_version", uint32_t{2});
   w.add_string("quire.quantize.mix", s.mix.text());
   w.add_string("quire.quantize.search", o.search_name());

@@ -200,7 +200,7 @@ Status synth(const SynthOptions& o) {
   const std::vector<SynthTensor> tensors = synth_tensors(shape);
   gguf::Writer w;
   add_synth_metadata(shape, w);
-  w.add("general.file_type", file_type_code(types.ffn));
+  w.add("general.file_type", gguf::file_type_code(types.ffn));
   w.add("general.quantization_version", uint32_t{2});
   const auto matrices = [](const SynthTensor& t) { return t.dims.size() > 2 ? t.dims[2] : int64_t{1}; };
   for (const SynthTensor& t : tensors) {

@@ -9,21 +9,6 @@ namespace {
 
 using nlohmann::json;
 
-uint32_t file_type(DType mostly) {
-  switch (mostly) {
-    case DType::kF32:
-      return 0;
-    case DType::kF16:
-      return 1;
-    case DType::kMXFP4:
-      return 38;
-    case DType::kNVFP4:
-      return 39;
-    default:
-      return 32;  // bf16
-  }
-}
-
 class Keys {
  public:
   Keys(gguf::Writer& w, const std::string& architecture) : w_(w), architecture_(architecture) {}
@@ -179,7 +164,7 @@ void write_metadata(const HfConfig& config, const HfTokenizer& tokenizer, const 
   w.add_string("general.type", "model");
   w.add_string("general.name", name);
   w.add_string("general.size_label", size_label(plan, config));
-  w.add("general.file_type", file_type(plan.mostly));
+  w.add("general.file_type", gguf::file_type_code(plan.mostly));
   w.add("general.quantization_version", uint32_t{2});
   write_sampling(generation, w);
   write_hyperparameters(config, w);

@@ -100,6 +100,9 @@ class Writer {
   size_t next_tensor_ = 0;
 };
 
+// The informative code "mostly <type>" of general.file_type.
+uint32_t file_type_code(DType mostly);
+
 template <Number T>
 constexpr ValueType value_type_of() {
   if constexpr (std::same_as<T, uint8_t>) return ValueType::kUint8;

@@ -2,7 +2,6 @@
 // with "quire: " and names what is wrong, nothing on standard output, exit code 2.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,7 +11,7 @@
 #include "cli/command.h"
 #include "gguf/reader.h"
 #include "gguf/writer.h"
-#include "support/golden.h"
+#include "support/program.h"
 #include "support/tiny_models.h"
 
 namespace quire::test {
@@ -21,48 +20,17 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-class BadInput : public testing::Test {
+class BadInput : public ProgramTest {
  protected:
   BadInput() {
-    std::string pattern = (fs::temp_directory_path() / "quire-bad-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
     for (const TinyModel& m : tiny_models())
       if (m.name == "tiny-qwen3") {
         EXPECT_TRUE(m.write_gguf(path("good.gguf")).ok());
       }
   }
-  ~BadInput() override { fs::remove_all(folder_); }
 
-  std::string path(const std::string& name) const { return folder_ / name; }
-  std::string write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path(name), std::ios::binary) << bytes;
-    return path(name);
-  }
-
-  // Standard input is empty and no terminal.
-  Outcome quire(const std::string& arguments) const {
-    const std::string command =
-        QUIRE_PROGRAM " " + arguments + " </dev/null >" + path("out") + " 2>" + path("err");
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_whole_file(path("out")),
-            read_whole_file(path("err"))};
-  }
   std::string run(const std::string& model, const std::string& more = "-p hello") const {
     return "run -m " + model + " -n 4 " + more;
-  }
-  void expect_refused(const std::string& arguments, const std::string& reason) const {
-    SCOPED_TRACE(arguments);
-    const Outcome o = quire(arguments);
-    EXPECT_EQ(o.code, 2);
-    EXPECT_EQ(o.out, "");
-    EXPECT_TRUE(o.err.starts_with("quire: ")) << o.err;
-    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
-    EXPECT_THAT(o.err, HasSubstr(reason));
   }
 
   // The good model again, with some changes.
@@ -94,8 +62,6 @@ class BadInput : public testing::Test {
     EXPECT_TRUE(w.finish().ok());
     return path(name);
   }
-
-  fs::path folder_;
 };
 
 TEST_F(BadInput, Files) {

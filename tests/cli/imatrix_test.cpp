@@ -1,36 +1,25 @@
 // quire imatrix, run as a program on small models.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "quant/importance.h"
-#include "support/golden.h"
+#include "support/program.h"
 #include "support/tiny_models.h"
 
 namespace quire::test {
 namespace {
 
-namespace fs = std::filesystem;
 using quant::Importance;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-class Imatrix : public testing::Test {
+class Imatrix : public ProgramTest {
  protected:
   Imatrix() {
-    std::string pattern = (fs::temp_directory_path() / "quire-imatrix-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
     for (const TinyModel& m : tiny_models())
       if (m.architecture == "qwen35moe" || m.name == "tiny-qwen3") {
         EXPECT_TRUE(m.write_gguf(path(m.architecture + ".gguf")).ok());
@@ -39,37 +28,17 @@ class Imatrix : public testing::Test {
     for (int i = 0; i < 60; ++i) text += "The wheel number " + std::to_string(i * 37) + " turns.\n";
     write("text.txt", text);
   }
-  ~Imatrix() override { fs::remove_all(folder_); }
 
-  std::string path(const std::string& name) const { return folder_ / name; }
-  void write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path(name), std::ios::binary) << bytes;
-  }
-  // Standard input is empty and no terminal.
-  Outcome quire(const std::string& arguments) const {
-    const std::string command =
-        QUIRE_PROGRAM " imatrix " + arguments + " </dev/null >" + path("out") + " 2>" + path("err");
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_whole_file(path("out")),
-            read_whole_file(path("err"))};
-  }
   std::string run(const std::string& output, const std::string& more = "",
                   const std::string& model = "qwen35moe.gguf") const {
-    return "-m " + path(model) + " -f " + path("text.txt") + " -o " + path(output) + " --window 64 " + more;
+    return "imatrix -m " + path(model) + " -f " + path("text.txt") + " -o " + path(output) + " --window 64 " +
+           more;
   }
   void expect_refused(const std::string& arguments, const std::string& reason) const {
-    SCOPED_TRACE(arguments);
-    const Outcome o = quire(arguments);
-    EXPECT_EQ(o.code, 2);
-    EXPECT_EQ(o.out, "");
-    EXPECT_TRUE(o.err.starts_with("quire: ")) << o.err;
-    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
-    EXPECT_THAT(o.err, HasSubstr(reason));
-    for (const auto& f : fs::directory_iterator(folder_))
+    ProgramTest::expect_refused(arguments, reason);
+    for (const auto& f : std::filesystem::directory_iterator(folder_))
       EXPECT_FALSE(f.path().filename().string().starts_with("refused")) << f.path();
   }
-
-  fs::path folder_;
 };
 
 TEST_F(Imatrix, WritesOneFileWhateverTheThreads) {
@@ -97,7 +66,7 @@ TEST_F(Imatrix, JsonAndReferenceDevice) {
   EXPECT_EQ(j.at("windows"), 2);
   EXPECT_EQ(j.at("run").at("tokens"), 128);
   EXPECT_GT(j.at("run").at("ppl"), 1.0);
-  EXPECT_EQ(j.at("bytes"), fs::file_size(path("out.imatrix")));
+  EXPECT_EQ(j.at("bytes"), std::filesystem::file_size(path("out.imatrix")));
   EXPECT_EQ(j.at("tensors"), Importance::open(path("out.imatrix"))->entries().size());
   const auto unseen = j.at("run").at("unseen_matrices").get<std::vector<std::string>>();
   EXPECT_THAT(unseen, testing::Contains("token_embd.weight")) << "a table, and not tied";
@@ -111,7 +80,7 @@ TEST_F(Imatrix, JsonAndReferenceDevice) {
 TEST_F(Imatrix, FilesAddUp) {
   ASSERT_EQ(quire(run("a", "--chunks 1")).code, 0);
   ASSERT_EQ(quire(run("all", "--chunks 3")).code, 0);
-  ASSERT_EQ(quire("--merge " + path("a") + " " + path("all") + " -o " + path("merged")).code, 0);
+  ASSERT_EQ(quire("imatrix --merge " + path("a") + " " + path("all") + " -o " + path("merged")).code, 0);
   ASSERT_EQ(quire(run("again", "--chunks 3 --merge " + path("a"))).code, 0);
   const Importance a = Importance::open(path("a")).value(), all = Importance::open(path("all")).value(),
                    merged = Importance::open(path("merged")).value(),
@@ -133,9 +102,9 @@ TEST_F(Imatrix, FilesAddUp) {
 TEST_F(Imatrix, GuidesQuantize) {
   ASSERT_EQ(quire(run("m.imatrix")).code, 0);
   const auto quantize = [&](const std::string& more) {
-    const std::string command = QUIRE_PROGRAM " quantize " + path("qwen35moe.gguf") + " " + path("q.gguf") +
-                                " --type q4_0 --json " + more + " >" + path("out") + " 2>" + path("err");
-    EXPECT_EQ(std::system(command.c_str()), 0) << read_whole_file(path("err"));
+    const Outcome o =
+        quire("quantize " + path("qwen35moe.gguf") + " " + path("q.gguf") + " --type q4_0 --json " + more);
+    EXPECT_EQ(o.code, 0) << o.err;
     return read_whole_file(path("q.gguf"));
   };
   EXPECT_NE(quantize(""), quantize("--imatrix " + path("m.imatrix")));
@@ -144,7 +113,7 @@ TEST_F(Imatrix, GuidesQuantize) {
 TEST_F(Imatrix, RefusesWithOneLine) {
   write("short.txt", "Once");
   write("empty.txt", "");
-  const std::string model = "-m " + path("qwen3.gguf"), text = " -f " + path("text.txt"),
+  const std::string model = "imatrix -m " + path("qwen3.gguf"), text = " -f " + path("text.txt"),
                     out = " -o " + path("refused");
   expect_refused(model + " -f " + path("short.txt") + out, "make no window of 512");
   expect_refused(model + " -f " + path("empty.txt") + out, "0 tokens make no window of 512");
@@ -153,11 +122,11 @@ TEST_F(Imatrix, RefusesWithOneLine) {
   expect_refused(model + text + out + " --chunks -1", "--chunks -1");
   expect_refused(model + text + out + " --window 64 -t -1", "-1 threads: must be between 1 and 1024");
   expect_refused(model + " -f " + path("none.txt") + out, "none.txt");
-  expect_refused("-m " + path("none.gguf") + text + out, "none.gguf");
-  expect_refused("-m " + path("text.txt") + text + out, "not a GGUF file");
+  expect_refused("imatrix -m " + path("none.gguf") + text + out, "none.gguf");
+  expect_refused("imatrix -m " + path("text.txt") + text + out, "not a GGUF file");
   expect_refused(model + out, "give a model (-m) and a text (-f) together");
-  expect_refused(text + out, "give a model (-m) and a text (-f) together");
-  expect_refused("-o " + path("refused"), "or files to --merge");
+  expect_refused("imatrix" + text + out, "give a model (-m) and a text (-f) together");
+  expect_refused("imatrix -o " + path("refused"), "or files to --merge");
   expect_refused(model + text, "--output is required");
   expect_refused(model + text + " -o " + path("absent/refused"), "there is no directory");
   expect_refused(model + text + " -o " + folder_.string(), "it is a directory");
