@@ -345,16 +345,7 @@ Status compare_any(const CompareOptions& o) {
 Status compare(const CompareOptions& o) {
   QUIRE_CHECKED(o.check());
   if (o.save_logits.empty()) return compare_any(o);
-  Status status;
-  int signal = 0;
-  {
-    const Interrupt interrupt;
-    status = compare_any(o);
-    signal = Interrupt::signal();
-  }
-  if (status.ok() || signal == 0) return status;
-  std::fprintf(stderr, "quire: interrupted; %s was not written\n", o.save_logits.c_str());
-  die_of(signal);
+  return run_interruptible(o.save_logits, [&] { return compare_any(o); });
 }
 
 }  // namespace

@@ -108,20 +108,6 @@ Status run_convert(const Options& o) {
   return {};
 }
 
-// A signal ends the work between two tensors; the writers then remove what they have written.
-Status convert_or_clean_up(const Options& o) {
-  int signal = 0;
-  Status status;
-  {
-    const Interrupt interrupt;
-    status = run_convert(o);
-    signal = Interrupt::signal();
-  }
-  if (status.ok() || signal == 0) return status;
-  fmt::print(stderr, "quire: interrupted; {} was not written\n", o.output);
-  die_of(signal);
-}
-
 }  // namespace
 
 Action add_convert(CLI::App& app) {
@@ -137,7 +123,7 @@ Action add_convert(CLI::App& app) {
   app.add_option("--name", o->name, "The model's name in the file (default: the folder's)");
   app.add_option("--threads", o->threads, "Threads (default: all CPUs)");
   app.add_flag("--json", o->json, "Print the summary as one JSON object");
-  return [o] { return convert_or_clean_up(*o); };
+  return [o] { return run_interruptible(o->output, [o] { return run_convert(*o); }); };
 }
 
 }  // namespace quire::cli

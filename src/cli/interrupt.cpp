@@ -1,5 +1,7 @@
 #include "cli/interrupt.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cstdlib>
 
@@ -37,7 +39,16 @@ int Interrupt::signal() {
   return came.load(std::memory_order_relaxed);
 }
 
-void die_of(int signal) {
+Status run_interruptible(const std::string& output, const std::function<Status()>& work) {
+  int signal = 0;
+  Status status;
+  {
+    const Interrupt interrupt;
+    status = work();
+    signal = Interrupt::signal();
+  }
+  if (status.ok() || signal == 0) return status;
+  fmt::print(stderr, "quire: interrupted; {} was not written\n", output);
   std::signal(signal, SIG_DFL);
   std::raise(signal);
   std::_Exit(128 + signal);  // if it is blocked

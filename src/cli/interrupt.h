@@ -3,6 +3,10 @@
 #pragma once
 
 #include <csignal>
+#include <functional>
+#include <string>
+
+#include "core/result.h"
 
 namespace quire::cli {
 
@@ -20,7 +24,9 @@ class Interrupt {
   struct sigaction before_[3];
 };
 
-// Ends the process as `signal` would have, so that a calling shell sees it. Call with no Interrupt alive.
-[[noreturn]] void die_of(int signal);
+// Runs `work`, which writes `output` and gives up with an error soon after Interrupt::signal() is set. It
+// then says that `output` was not written and ends the process as the signal would have, so that a calling
+// shell sees it; what `work` owned, its unfinished files above all, is gone by then.
+Status run_interruptible(const std::string& output, const std::function<Status()>& work);
 
 }  // namespace quire::cli

@@ -163,20 +163,6 @@ Status quantize(const QuantizeOptions& o) {
   return {};
 }
 
-// A signal ends the work between two pieces of it; the writer then removes what it has written.
-Status quantize_or_clean_up(const QuantizeOptions& o) {
-  int signal = 0;
-  Status status;
-  {
-    const Interrupt interrupt;
-    status = quantize(o);
-    signal = Interrupt::signal();
-  }
-  if (status.ok() || signal == 0) return status;
-  fmt::print(stderr, "quire: interrupted; {} was not written\n", o.output);
-  die_of(signal);
-}
-
 }  // namespace
 
 Action add_quantize(CLI::App& app) {
@@ -207,7 +193,7 @@ Action add_quantize(CLI::App& app) {
   app.add_flag("--json", o->json, "Print the summary as one JSON object");
   app.add_option("--threads", o->threads, "Threads (default: all CPUs). The output does not depend on it");
   app.footer(mixes_help());
-  return [o] { return quantize_or_clean_up(*o); };
+  return [o] { return run_interruptible(o->output, [o] { return quantize(*o); }); };
 }
 
 }  // namespace quire::cli

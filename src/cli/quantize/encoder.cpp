@@ -82,8 +82,10 @@ void TensorEncoder::find_weights(const Job& job) {
   for (int64_t m = 0; m < job.matrices(); ++m) {
     const std::span<const float> found = importance_->find(job.in->name, m, job.in->dims[0]);
     if (!found.empty()) weights_[static_cast<size_t>(m)] = search_weights(found);
-    (weights_[static_cast<size_t>(m)].empty() ? ++stats_.unreached
-                                              : static_cast<int64_t>(stats_.weighted = true));
+    if (weights_[static_cast<size_t>(m)].empty())
+      ++stats_.unreached;
+    else
+      stats_.weighted = true;
   }
   if (!stats_.weighted) stats_.unreached = 0;
 }

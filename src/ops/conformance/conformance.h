@@ -176,8 +176,8 @@ std::span<const SuiteEntry> suites();
 // Runs one of them.
 Suite run_suite(const SuiteEntry& entry, const Options& options);
 
-// Random rows of a weight in any decodable type (through quant's encoders; random blocks with finite scales
-// where there is no encoder), kept alive by the returned object. NVFP4 gets a per-expert scale.
+// Random rows of a weight in any decodable type (through quant's encoders; for some types random bits with
+// finite scales, which reach every code), kept alive by the returned object. NVFP4 gets a per-expert scale.
 struct RandomWeight {
   std::vector<std::byte> bytes;
   std::vector<float> scales;

@@ -19,9 +19,9 @@ void put_half(std::byte* at, float x) {
 }
 
 // A format of which any bits are values: random bits everywhere but in the block's scales reach codes that an
-// encoder would seldom choose. With d = sd / `spread`, and
-// the offset at `min_ratio` times d that centres the values, the values have about the standard deviation sd:
-// `spread` is that of the integers (times their sub-scales, all uniform over their range).
+// encoder would seldom choose. With d = sd / `spread`, and the offset at `min_ratio` times d that centres the
+// values, the values have about the standard deviation sd: `spread` is that of the integers (times their
+// sub-scales, all uniform over their range).
 struct RandomBlock {
   DType type;
   int d_at, min_at;  // bytes from the start of the block; -1: no minimum

@@ -5,9 +5,8 @@
 // decoded, is multiplied, the next is decoded into the other of two buffers, and the panel after that is
 // asked for from memory. The buffers are small so that they stay in the first-level cache beside the tables
 // and the weights: with 256 columns, 4-bit formats take a fifth to a half longer. The five tile
-// instructions of a step stand apart from each other between rows that are decoded: in one group they would
-// fill the reorder buffer with waiting, which costs 50 cycles a step, apart they cost 5
-// (docs/kernels-cpu.md).
+// instructions of a step stand apart from each other between rows that are decoded: in one group they
+// fill the reorder buffer with waiting, and a step takes a tenth to a third longer (docs/kernels-cpu.md).
 //
 // Memory: rows of a panel are decoded a few blocks at a time in turn, an order that the prefetcher of the
 // second-level cache does not follow. So a panel is asked for as a whole while the one before it is computed,
