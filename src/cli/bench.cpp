@@ -41,7 +41,8 @@ struct Test {
   double tokens = 0;  // computed by one repetition
   double amount = 0;  // bytes or operations of one repetition
   bool memory_bound = false;
-  std::vector<Measurement> runs;
+  std::shared_ptr<Engine> engine = nullptr;  // for so many sequences
+  std::vector<Measurement> runs = {};
 
   template <class Of>
   double median(Of&& of) const {
@@ -71,24 +72,33 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 class Bench {
  public:
-  Bench(const BenchOptions& o, std::unique_ptr<Engine> engine)
+  Bench(const BenchOptions& o, std::shared_ptr<const LoadedModel> model, Device device)
       : o_(o),
-        engine_(std::move(engine)),
-        cost_(model_cost(engine_->model().file, config(),
-                         engine_->model().model->cache_shape(engine_->options().device).kv_dtype)) {}
+        model_(std::move(model)),
+        device_(device),
+        cost_(model_cost(model_->file, config(), model_->model->cache_shape(device).kv_dtype)) {}
 
-  Result<std::vector<Test>> run() {
+  // Names the tests and makes their engines.
+  Status prepare() {
     if (o_.prompt > 0)
       tests_.push_back({.name = fmt::format("prompt {}", o_.prompt),
                         .tokens = static_cast<double>(o_.prompt),
                         .amount = cost_.prompt_flops(o_.prompt)});
     if (o_.generate > 0)
       for (const int32_t n : o_.batch) tests_.push_back(generation(n));
+    for (Test& t : tests_) {
+      QUIRE_TRY(t.engine, make_engine(t.sequences));
+    }
+    return {};
+  }
+
+  Result<std::vector<Test>> run() {
     // A first round warms the caches up and is not counted. Tests take turns, so that a slow minute of the
     // machine falls on all of them.
     Progress progress("measuring", static_cast<int64_t>(tests_.size()) * (o_.repetitions + 1));
     for (int round = 0; round <= o_.repetitions; ++round)
       for (Test& t : tests_) {
+        engine_ = t.engine.get();
         QUIRE_TRY(const Measurement m, measure(t));
         if (round > 0) t.runs.push_back(m);
         progress.add(1);
@@ -97,7 +107,19 @@ class Bench {
   }
 
  private:
-  const ModelConfig& config() const { return engine_->model().model->config(); }
+  const ModelConfig& config() const { return model_->model->config(); }
+
+  // Each test has an engine for its own number of sequences, as a server with so many places would: how many
+  // there may be decides about kernels.
+  Result<std::shared_ptr<Engine>> make_engine(int32_t sequences) const {
+    const int64_t generation = kShortPrompt + o_.generate + 2;
+    EngineOptions e{.device = device_, .threads = o_.threads, .max_sequences = sequences};
+    e.context = std::max(o_.prompt + 2, generation);
+    e.kv_tokens = std::max(e.context, sequences * (generation + kBlockTokens)) + kBlockTokens;
+    e.max_batch_tokens = o_.batch_tokens;
+    QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(model_, e));
+    return std::shared_ptr<Engine>(std::move(engine));
+  }
 
   Test generation(int32_t sequences) const {
     const auto steps = static_cast<double>(o_.generate);
@@ -171,7 +193,9 @@ class Bench {
   }
 
   const BenchOptions& o_;
-  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<const LoadedModel> model_;
+  Device device_;
+  Engine* engine_ = nullptr;  // of the test under way
   ModelCost cost_;
   std::mt19937 random_{1};
   std::vector<Test> tests_;
@@ -228,22 +252,15 @@ Status check_options(const BenchOptions& o) {
 Status bench(const BenchOptions& o) {
   QUIRE_CHECKED(check_options(o));
   QUIRE_TRY(const auto model, load_model(o.model));
-  EngineOptions e;
-  e.device = o.device == "cpu" ? Device::kCpu : Device::kReference;
-  e.threads = o.threads;
-  e.max_sequences = *std::max_element(o.batch.begin(), o.batch.end());
-  const int64_t generation = kShortPrompt + o.generate + 2;
-  e.context = std::max(o.prompt + 2, generation);
-  e.kv_tokens = std::max(e.context, e.max_sequences * (generation + kBlockTokens)) + kBlockTokens;
-  e.max_batch_tokens = o.batch_tokens;
-  QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(model, e));
-  const int threads = engine->options().threads;
+  const int threads = o.threads == 0 ? available_cpus() : o.threads;
+  Bench bench(o, model, o.device == "cpu" ? Device::kCpu : Device::kReference);
+  QUIRE_CHECKED(bench.prepare());
   if (o.format == "md") {
     fmt::print("{}: {}, {} threads, median of {}\n\n", displayable(o.model),
                human_bytes(model->file.mapped_bytes()), threads, o.repetitions);
     std::fflush(stdout);
   }
-  QUIRE_TRY(const std::vector<Test> tests, Bench(o, std::move(engine)).run());
+  QUIRE_TRY(const std::vector<Test> tests, bench.run());
   if (o.format == "md") {
     print_table(tests);
   } else {
@@ -263,7 +280,8 @@ Action add_bench(CLI::App& app) {
       ->capture_default_str();
   app.add_option("-r,--repetitions", o->repetitions, "Repetitions, after one that is not counted")
       ->capture_default_str();
-  app.add_option("--batch", o->batch, "Sequences that generate at once; several numbers, several tests")
+  app.add_option("--batch", o->batch,
+                 "Sequences that generate at once, in an engine for so many; several numbers, several tests")
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--batch-tokens", o->batch_tokens, "Rows of a step: the largest piece of a prompt")

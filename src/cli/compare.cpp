@@ -29,7 +29,7 @@ struct CompareOptions {
   ModelOptions compute;
   std::string text, svg, save_logits, logits;
   int64_t window = 0, max_windows = 0, top = 10;
-  bool json = false;
+  bool json = false, generated = false;
 
   bool saving_only() const { return logits.empty() && models.size() == 1; }
   Status check() const;
@@ -59,8 +59,8 @@ Result<std::shared_ptr<const LoadedModel>> load_with_tokenizer(const std::string
 }
 
 Result<std::unique_ptr<Scorer>> make_scorer(const CompareOptions& o, std::shared_ptr<const LoadedModel> model,
-                                            int64_t window) {
-  ScorerOptions s{.threads = o.compute.threads, .window = window};
+                                            int64_t window, bool generated) {
+  ScorerOptions s{.threads = o.compute.threads, .window = window, .generated = generated};
   QUIRE_TRY(s.device, o.compute.parsed_device());
   QUIRE_TRY(s.kernels, o.compute.parsed_kernels());
   return Scorer::create(std::move(model), std::move(s));
@@ -240,7 +240,7 @@ Status save_only(const CompareOptions& o) {
   QUIRE_TRY(const std::string bytes, read_text(o.text));
   QUIRE_TRY(const Text text,
             cut_text(o, bytes, *model->tokenizer, o.window == 0 ? kDefaultWindow : o.window));
-  QUIRE_TRY(const std::unique_ptr<Scorer> scorer, make_scorer(o, model, text.window));
+  QUIRE_TRY(const std::unique_ptr<Scorer> scorer, make_scorer(o, model, text.window, false));
   QUIRE_TRY(LogitsWriter writer, create_writer(o, text, *model->tokenizer));
   Progress progress("scoring", text.windows);
   for (int64_t w = 0; w < text.windows; ++w) {
@@ -286,8 +286,8 @@ Status compare_models(const CompareOptions& o) {
   QUIRE_TRY(const Text text_b, cut_text(o, bytes, *b->tokenizer, window));
   if (text.tokens != text_b.tokens)
     return request_error("the models' tokenizers cut {} differently, so they cannot be compared", o.text);
-  QUIRE_TRY(std::unique_ptr<Scorer> scorer_a, make_scorer(o, a, window));
-  QUIRE_TRY(std::unique_ptr<Scorer> scorer_b, make_scorer(o, b, window));
+  QUIRE_TRY(std::unique_ptr<Scorer> scorer_a, make_scorer(o, a, window, false));
+  QUIRE_TRY(std::unique_ptr<Scorer> scorer_b, make_scorer(o, b, window, o.generated));
   std::optional<LogitsWriter> writer;
   if (!o.save_logits.empty()) {
     QUIRE_TRY(LogitsWriter w, create_writer(o, text, *a->tokenizer));
@@ -329,7 +329,7 @@ Status compare_with_file(const CompareOptions& o) {
   QUIRE_TRY(Text text, cut_text(all, bytes, *model->tokenizer, header.window));
   QUIRE_CHECKED(check_saved(o, header, *model, text.tokens));
   text.windows = o.max_windows > 0 ? o.max_windows : header.windows;
-  QUIRE_TRY(std::unique_ptr<Scorer> scorer, make_scorer(o, model, header.window));
+  QUIRE_TRY(std::unique_ptr<Scorer> scorer, make_scorer(o, model, header.window, o.generated));
   Comparer comparer(o, text, Reference(std::move(file)), std::move(scorer));
   QUIRE_CHECKED(comparer.run(nullptr));
   return report(o, comparer.result(header.model), *model->tokenizer);
@@ -370,6 +370,10 @@ Action add_compare(CLI::App& app) {
   app.add_option("--logits", o->logits, "Saved logits instead of the reference model")->type_name("FILE");
   app.add_option("--svg", o->svg, "Plot the divergence by position in the window")->type_name("FILE");
   app.add_option("--top", o->top, "How many of the largest disagreements to show")->capture_default_str();
+  app.add_flag(
+      "--generated", o->generated,
+      "Judge the model as `quire run` computes what it generates: with block formats other kernels than a "
+      "prompt's");
   app.add_flag("--json", o->json, "Print one JSON object");
   o->compute.add_compute(app);
   return [o] { return compare(*o); };

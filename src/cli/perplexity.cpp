@@ -17,6 +17,7 @@ struct Options {
   int64_t window = 512;
   int64_t max_windows = 0;
   bool json = false;
+  bool generated = false;
 };
 
 // Consecutive windows that do not overlap, the incomplete last one dropped; each from an empty state, tokens
@@ -35,10 +36,11 @@ Status run(const Options& o) {
     return request_error("{}: {} tokens make no window of {} (a window has at least 2)", o.file,
                          tokens.size(), o.window);
   const int64_t windows = o.max_windows > 0 ? std::min(o.max_windows, available) : available;
-  QUIRE_TRY(
-      const std::unique_ptr<Scorer> scorer,
-      Scorer::create(model,
-                     {.device = device, .threads = o.model.threads, .window = o.window, .kernels = kernels}));
+  QUIRE_TRY(const std::unique_ptr<Scorer> scorer, Scorer::create(model, {.device = device,
+                                                                         .threads = o.model.threads,
+                                                                         .window = o.window,
+                                                                         .kernels = kernels,
+                                                                         .generated = o.generated}));
   double nll = 0.0;
   std::vector<double> each;
   {
@@ -81,6 +83,10 @@ Action add_perplexity(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--windows", o->max_windows, "Score only the first N windows; 0: all")
       ->capture_default_str();
+  app.add_flag(
+      "--generated", o->generated,
+      "Compute the text as `quire run` computes what it generates: with block formats other kernels than a "
+      "prompt's");
   app.add_flag("--json", o->json, "Print one JSON object");
   return [o] { return run(*o); };
 }

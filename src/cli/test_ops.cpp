@@ -55,7 +55,7 @@ Status run(Options o) {
 Action add_test_ops(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.add_option("--op", o->op, "only this operator (see --list)");
-  app.add_option("--kernel", o->kernel, "only this kernel of it: reference, avx2, avx512, amx, ...");
+  app.add_option("--kernel", o->kernel, "only this kernel of it: reference, avx2, avx512, amx, integer, ...");
   app.add_option("--case", o->case_name, "only cases whose name contains this");
   app.add_option("--seed", o->seed, "seed of the random inputs")->capture_default_str();
   app.add_option("--threads", o->threads, "threads to compute with; 0: all CPUs")

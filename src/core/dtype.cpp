@@ -1,5 +1,7 @@
 #include "core/dtype.h"
 
+#include <array>
+
 #include "core/result.h"
 
 namespace quire {
@@ -57,9 +59,17 @@ std::optional<DTypeInfo> find_dtype(std::string_view name) {
   return std::nullopt;
 }
 
+// Where each id is in the table; a number past its end: nowhere. Kernels ask once for every few rows.
+constexpr auto kPlaces = [] {
+  std::array<uint8_t, 256> places{};
+  places.fill(static_cast<uint8_t>(std::size(kTable)));
+  for (size_t i = 0; i < std::size(kTable); ++i)
+    places[static_cast<size_t>(kTable[i].type)] = static_cast<uint8_t>(i);
+  return places;
+}();
+
 const DTypeInfo& dtype_info(DType t) {
-  for (const DTypeInfo& i : kTable)
-    if (i.type == t) return i;
+  if (const size_t i = kPlaces[static_cast<size_t>(t)]; i < std::size(kTable)) return kTable[i];
   fatal(__FILE__, __LINE__, fmt::format("no such dtype: {}", static_cast<int>(t)));
 }
 

@@ -167,7 +167,11 @@ bool Engine::step() {
   const StepPlan plan = plan_step(snapshot(), {options_.max_batch_tokens, options_.max_sequences});
   if (plan.work.empty()) return false;
   for (SeqId id : plan.admit) admit(id);
-  run(plan);
+  ++stats_.steps;
+  const std::span<const Work> all = plan.work;
+  const size_t apart = options_.max_sequences <= kFewSequences ? plan.decodes : 0;
+  if (apart > 0) run(all.first(apart), true);
+  if (apart < all.size()) run(all.subspan(apart), false);
   std::erase_if(running_, [](const auto& s) { return s->finished; });
   return true;
 }
@@ -184,12 +188,12 @@ struct Batch {
 
 }  // namespace
 
-void Engine::run(const StepPlan& plan) {
+void Engine::run(std::span<const Work> works, bool generated) {
   const auto start = std::chrono::steady_clock::now();
   Batch batch;
   std::vector<BlockCopy> copies;
   std::vector<Sequence*> sampled_sequences;
-  for (const Work& w : plan.work) {
+  for (const Work& w : works) {
     const auto it =
         std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s->id.v == w.seq.v; });
     QUIRE_CHECK(it != running_.end(), "the plan runs sequence {}, which is not running", w.seq.v);
@@ -223,7 +227,8 @@ void Engine::run(const StepPlan& plan) {
                          {.tokens = batch.tokens,
                           .segments = batch.segments,
                           .logit_rows = batch.logit_rows,
-                          .probe = options_.probe ? &options_.probe : nullptr},
+                          .probe = options_.probe ? &options_.probe : nullptr,
+                          .generated = generated},
                          storage_, logits);
   std::vector<SampleRow> sample_rows;
   for (const Sequence* s : sampled_sequences) sample_rows.push_back(s->sample_row());
@@ -232,7 +237,6 @@ void Engine::run(const StepPlan& plan) {
 
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const auto all = static_cast<int64_t>(batch.tokens.size());
-  ++stats_.steps;
   stats_.prompt_tokens += batch.prompt_rows;
   stats_.decode_tokens += all - batch.prompt_rows;
   stats_.prompt_seconds += seconds * static_cast<double>(batch.prompt_rows) / static_cast<double>(all);

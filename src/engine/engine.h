@@ -24,11 +24,16 @@
 
 namespace quire {
 
+// An engine for so few sequences computes generated tokens with the integer kernels, which are faster for one
+// or two tokens and slower for more. So its texts may differ from those of an engine for many, as they may
+// between machines (docs/numerics.md).
+inline constexpr int32_t kFewSequences = 2;
+
 struct EngineOptions {
   Device device = Device::kCpu;
   int threads = 0;                 // 0: all CPUs this process may use
   int64_t context = 0;             // longest sequence, prompt and output; 0: the model's trained context
-  int32_t max_sequences = 16;      // running at once; others wait
+  int32_t max_sequences = 16;      // running at once; others wait. Up to kFewSequences: see there
   int32_t max_batch_tokens = 512;  // rows of a step: the largest prefill chunk
   int64_t kv_tokens = 0;  // size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens
   uint64_t shuffle_blocks = 0;  // not 0: hand out KV blocks in this random order (tests)
@@ -86,7 +91,8 @@ class Engine {
   void take_incoming();
   SchedulerState snapshot() const;
   void admit(SeqId id);
-  void run(const StepPlan& plan);
+  // One forward pass. `generated`: all of it are decodes, for the integer kernels.
+  void run(std::span<const Work> works, bool generated);
   void commit(Sequence& s, const Sampled& sampled);
   void finish(Sequence& s, TokenEvent event);
 

@@ -26,6 +26,7 @@ StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits) {
     committed += s.max_blocks;
     if (s.computed < s.prompt || s.computed >= s.total || budget == 0) continue;
     plan.work.push_back({s.id, s.computed, 1});
+    ++plan.decodes;
     --budget;
   }
   const auto prefill = [&](const ScheduledSequence& s) {

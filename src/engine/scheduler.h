@@ -41,7 +41,8 @@ struct Work {
 
 struct StepPlan {
   std::vector<SeqId> admit;  // move from waiting to running, in this order, before the work
-  std::vector<Work> work;
+  std::vector<Work> work;    // decodes first
+  size_t decodes = 0;        // how many of them
 };
 
 // Policy: every running sequence that has a generated token to compute decodes; then prompts advance in order

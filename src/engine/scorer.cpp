@@ -66,9 +66,14 @@ Result<std::span<const float>> Scorer::extend(std::span<const TokenId> tokens) {
                         .count = static_cast<int32_t>(count),
                         .position = static_cast<int32_t>(position_),
                         .state_slot = 0,
-                        .blocks = blocks_.data()};
+                        .blocks = blocks_.data(),
+                        .decode = options_.generated};
   model_->model->forward(ctx,
-                         {.tokens = tokens, .segments = {&segment, 1}, .logit_rows = rows, .probe = nullptr},
+                         {.tokens = tokens,
+                          .segments = {&segment, 1},
+                          .logit_rows = rows,
+                          .probe = nullptr,
+                          .generated = options_.generated},
                          storage_, make_tensor(logits_.data(), {count, vocab}));
   position_ += count;
   return std::span<const float>(logits_);

@@ -108,7 +108,7 @@ class Hybrid final : public Model {
       probe(in, "attn_out", i, s.x);
       add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.ffn_norm, .eps = config_.eps, .h = s.h});
       probe(in, "ffn_norm", i, s.h);
-      feed_forward(ctx, l.ffn, s.h, s.x);
+      feed_forward(ctx, in, l.ffn, s.h, s.x);
       probe(in, "layer_out", i, s.x);
     }
     head(ctx, in, s.x, logits);
@@ -144,7 +144,7 @@ class Hybrid final : public Model {
     const LinearPart qkv[] = {{.w = w.q, .bias = w.q_bias, .y = s.q_proj},
                               {.w = w.k, .bias = w.k_bias, .y = s.k_proj},
                               {.w = w.v, .bias = w.v_bias, .y = s.v_proj}};
-    linear(ctx, {.x = s.h, .parts = qkv});
+    linear(ctx, {.x = s.h, .parts = qkv, .generated = in.generated});
     attention_prepare(ctx, {.q_proj = s.q_proj,
                             .k_proj = s.k_proj,
                             .v_proj = s.v_proj,
@@ -164,7 +164,7 @@ class Hybrid final : public Model {
                           .out = mix});
     probe(in, "attn_mix", layer, mix);
     const LinearPart out{.w = w.out, .bias = w.out_bias, .y = s.x, .add_to_y = true};
-    linear(ctx, {.x = mix, .parts = {&out, 1}});
+    linear(ctx, {.x = mix, .parts = {&out, 1}, .generated = in.generated});
   }
 
   void delta_net(const OpContext& ctx, const StepInputs& in, const CacheStorage& cache, int layer,
@@ -175,7 +175,7 @@ class Hybrid final : public Model {
     const Tensor mix = s.mix.cols(0, s.z.dim(1));
     const LinearPart projections[] = {
         {.w = w.qkv, .y = s.qkv}, {.w = w.z, .y = s.z}, {.w = w.alpha, .y = s.a}, {.w = w.beta, .y = s.b}};
-    linear(ctx, {.x = s.h, .parts = projections});
+    linear(ctx, {.x = s.h, .parts = projections, .generated = in.generated});
     gdn_prepare(ctx, {.qkv = s.qkv,
                       .a = s.a,
                       .b = s.b,
@@ -206,7 +206,7 @@ class Hybrid final : public Model {
     gated_rms_norm(ctx, {.o = s.o, .z = s.z, .weight = w.norm, .eps = config_.eps, .y = mix});
     probe(in, "attn_mix", layer, mix);
     const LinearPart out{.w = w.out, .y = s.x, .add_to_y = true};
-    linear(ctx, {.x = mix, .parts = {&out, 1}});
+    linear(ctx, {.x = mix, .parts = {&out, 1}, .generated = in.generated});
   }
 
   std::vector<Layer> layers_;

@@ -44,14 +44,15 @@ void Model::head(const OpContext& ctx, const StepInputs& in, const Tensor& x, Te
   gather_rows(ctx, {.x = x, .rows = in.logit_rows, .y = last});
   add_rms_norm(ctx, {.x = last, .add = {}, .weight = output_norm_, .eps = config_.eps, .h = h});
   const LinearPart part{.w = head_, .bias = output_bias_, .y = logits};
-  linear(ctx, {.x = h, .parts = {&part, 1}});
+  linear(ctx, {.x = h, .parts = {&part, 1}, .generated = in.generated});
   if (in.probe != nullptr) {
     (*in.probe)("output_norm", -1, h);
     (*in.probe)("logits", -1, logits);
   }
 }
 
-void Model::feed_forward(const OpContext& ctx, const FfnWeights& f, const Tensor& h, const Tensor& x) const {
+void Model::feed_forward(const OpContext& ctx, const StepInputs& in, const FfnWeights& f, const Tensor& h,
+                         const Tensor& x) const {
   if (f.router.empty()) {
     swiglu_mlp(ctx, {.h = h,
                      .gate = f.gate,
@@ -60,7 +61,8 @@ void Model::feed_forward(const OpContext& ctx, const FfnWeights& f, const Tensor
                      .gate_bias = f.gate_bias,
                      .up_bias = f.up_bias,
                      .down_bias = f.down_bias,
-                     .x = x});
+                     .x = x,
+                     .generated = in.generated});
     return;
   }
   moe(ctx, {.h = h,
@@ -74,7 +76,8 @@ void Model::feed_forward(const OpContext& ctx, const FfnWeights& f, const Tensor
             .shared_down = f.shared_down,
             .shared_router = f.shared_router,
             .x = x,
-            .chosen = {}});
+            .chosen = {},
+            .generated = in.generated});
 }
 
 }  // namespace quire

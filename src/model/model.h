@@ -23,6 +23,9 @@ struct StepInputs {
   std::span<const Segment> segments;
   std::span<const int32_t> logit_rows;  // rows whose next-token logits are wanted, in this order
   const LayerProbe* probe = nullptr;
+  // Every row is a generated token of an engine that runs few sequences: products may take the integer
+  // kernel.
+  bool generated = false;
 };
 
 // The multi-token-prediction block: loaded and checked; the speculative decoder will run it.
@@ -61,7 +64,8 @@ class Model {
   // Final norm and head for the wanted rows of the residual stream x [T, D].
   void head(const OpContext& ctx, const StepInputs& in, const Tensor& x, Tensor logits) const;
   // The feed-forward part of a block, added to x; h is its normalised input.
-  void feed_forward(const OpContext& ctx, const FfnWeights& f, const Tensor& h, const Tensor& x) const;
+  void feed_forward(const OpContext& ctx, const StepInputs& in, const FfnWeights& f, const Tensor& h,
+                    const Tensor& x) const;
   Rope rope() const {
     return {config_.rope.style, config_.rope.n_rot, rope_table_.inv_freq, rope_table_.magnitude};
   }

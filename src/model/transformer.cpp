@@ -75,7 +75,7 @@ class Transformer final : public Model {
       probe("attn_out", i, s.x);
       add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.ffn_norm, .eps = config_.eps, .h = s.h});
       probe("ffn_norm", i, s.h);
-      feed_forward(ctx, l.ffn, s.h, s.x);
+      feed_forward(ctx, in, l.ffn, s.h, s.x);
       probe("layer_out", i, s.x);
     }
     head(ctx, in, s.x, logits);
@@ -89,7 +89,7 @@ class Transformer final : public Model {
     const LinearPart qkv[] = {{.w = w.q, .bias = w.q_bias, .y = s.q_proj},
                               {.w = w.k, .bias = w.k_bias, .y = s.k_proj},
                               {.w = w.v, .bias = w.v_bias, .y = s.v_proj}};
-    linear(ctx, {.x = s.h, .parts = qkv});
+    linear(ctx, {.x = s.h, .parts = qkv, .generated = in.generated});
     attention_prepare(ctx, {.q_proj = s.q_proj,
                             .k_proj = s.k_proj,
                             .v_proj = s.v_proj,
@@ -109,7 +109,7 @@ class Transformer final : public Model {
                           .out = s.mix});
     if (in.probe != nullptr) (*in.probe)("attn_mix", layer, s.mix);
     const LinearPart out{.w = w.out, .bias = w.out_bias, .y = s.x, .add_to_y = true};
-    linear(ctx, {.x = s.mix, .parts = {&out, 1}});
+    linear(ctx, {.x = s.mix, .parts = {&out, 1}, .generated = in.generated});
   }
 
   std::vector<Layer> layers_;

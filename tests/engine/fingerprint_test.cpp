@@ -148,6 +148,22 @@ TEST_P(FingerprintTest, DoesNotDependOnChunksOrThreadsAlone) {
         << "chunks of " << chunk << ", " << threads << " threads";
 }
 
+// Engines for one or two sequences compute generated tokens with other kernels, and agree with each other.
+TEST_P(FingerprintTest, IsTheSameInEveryEngineForFew) {
+  const std::vector<Fingerprint> want = alone({.threads = 1, .max_sequences = 1}, golden_.prompts.size());
+  ASSERT_EQ(want.front().tokens.size(), 64u);
+  const std::vector<std::pair<std::string, EngineOptions>> settings = {
+      {"two at a time", {.threads = 2, .max_sequences = 2}},
+      {"two, chunks of 64, three threads, shuffled blocks",
+       {.threads = 3, .max_sequences = 2, .max_batch_tokens = 64, .shuffle_blocks = 9}},
+      {"one after another", {.threads = 2, .max_sequences = 1, .max_batch_tokens = 128}},
+  };
+  for (const auto& [name, options] : settings) {
+    SCOPED_TRACE(name);
+    expect_same(want, run_jobs(model_, options, crowd()));
+  }
+}
+
 // The same for the kernels of older CPUs.
 TEST_P(FingerprintTest, HoldsForEveryFamilyOfKernels) {
   for (const char* family : {"avx512", "avx2"}) {

@@ -53,6 +53,17 @@ TEST_P(DemoGolden, CpuPerplexity) {
 INSTANTIATE_TEST_SUITE_P(Models, DemoGolden, testing::Values("demo-dense", "demo-moe"),
                          [](const auto& model) { return std::string(model.param).substr(5); });
 
+// The integer kernels of generated tokens, which bf16 weights do not have.
+class DemoGenerated : public testing::TestWithParam<const char*> {};
+TEST_P(DemoGenerated, IsCloseToTheReference) {
+  const std::string name = GetParam();
+  check_generated(load_or_die(QUIRE_SOURCE_DIR "/models/" + name + "-nvfp4.gguf"),
+                  load_golden(golden_folder() + name + ".json", golden_folder() + name + "-ppl.json"),
+                  kDemoMeanKl);
+}
+INSTANTIATE_TEST_SUITE_P(Models, DemoGenerated, testing::Values("demo-dense", "demo-moe"),
+                         [](const auto& model) { return std::string(model.param).substr(5); });
+
 class TinyGolden : public testing::TestWithParam<TinyModel> {
  protected:
   TinyGolden()

@@ -182,6 +182,29 @@ void check_teacher_forced(const ModelPtr& model, const Golden& golden, const Tea
   EXPECT_LT(mean, bounds.mean_kl);
 }
 
+void check_generated(const ModelPtr& model, const Golden& golden, double bound) {
+  const int64_t window = longest(golden);
+  const auto reference = make_scorer(model, Device::kReference, window),
+             prompt = make_scorer(model, Device::kCpu, window);
+  const auto generated = std::move(Scorer::create(model, {.window = window, .generated = true})).value();
+  double as_generated = 0, as_prompt = 0;
+  size_t steps = 0;
+  for (const GoldenPrompt& p : golden.prompts) {
+    const std::vector<TokenId> tokens = p.all();
+    const auto first = static_cast<int64_t>(p.ids.size()) - 1;
+    const auto want = distributions(*reference, tokens, first), other = distributions(*prompt, tokens, first),
+               got = distributions(*generated, tokens, first);
+    for (size_t i = 0; i < want.size(); ++i, ++steps) {
+      as_generated += divergence(want[i], got[i]);
+      as_prompt += divergence(want[i], other[i]);
+    }
+  }
+  as_generated /= static_cast<double>(steps);
+  std::printf("%zu steps: mean KL %.3g as generated tokens, %.3g as a prompt (bound %.3g)\n", steps,
+              as_generated, as_prompt / static_cast<double>(steps), bound);
+  EXPECT_LT(as_generated, bound);
+}
+
 void check_perplexity(const ModelPtr& model, const Golden& golden, Device device, size_t windows,
                       double bound) {
   const GoldenPerplexity& g = golden.perplexity;

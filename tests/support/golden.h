@@ -71,6 +71,9 @@ struct TeacherBounds {
   double lost = 0;
 };
 void check_teacher_forced(const ModelPtr& model, const Golden& golden, const TeacherBounds& bounds);
+// Tokens computed as those that an engine for few sequences generates, against the reference: mean KL below
+// the bound on the golden prompts and continuations.
+void check_generated(const ModelPtr& model, const Golden& golden, double bound);
 // Perplexity over the first `windows` windows (0: all) within the relative bound.
 void check_perplexity(const ModelPtr& model, const Golden& golden, Device device, size_t windows,
                       double bound);

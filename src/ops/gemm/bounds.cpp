@@ -1,6 +1,8 @@
 #include "ops/gemm/bounds.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "ops/conformance/conformance.h"
 
@@ -8,7 +10,9 @@ namespace quire::conformance {
 
 double weight_eps(std::string_view kernel, DType type) {
   const bool fits_bf16 = type == DType::kBF16 || type == DType::kMXFP4 || type == DType::kNVFP4;
-  if (kernel == "avx2" || kernel == "reference" || fits_bf16) return 0.0;
+  if (kernel == "avx2" || kernel == "reference") return 0.0;
+  if (kernel == "integer") return 4 * kEpsF32;  // the product of both scales, and each of them
+  if (fits_bf16) return 0.0;
   if (kernel != "amx") return kEpsBf16;
   // With AMX, products of a code and a scale pass through half precision; for Q6_K the scale itself does too.
   if (type == DType::kQ8_0 || type == DType::kQ4_0 || type == DType::kQ5_0) return kEpsBf16 + kEpsF16;
@@ -19,8 +23,24 @@ double sum_eps(int64_t cols) {
   return (static_cast<double>(cols) / 16.0 + 16.0) * kEpsF32;
 }
 
+namespace {
+
+// The integer kernel rounds a token to 1/1016 of the largest of each 32; one below 2^-116 becomes zero.
+std::vector<Bounded> as_integers(std::vector<Bounded> x) {
+  for (size_t first = 0; first < x.size(); first += 32) {
+    const std::span<Bounded> group = std::span(x).subspan(first, std::min<size_t>(32, x.size() - first));
+    double largest = 0.0;
+    for (const Bounded& v : group) largest = std::max(largest, std::abs(v.value) + v.error);
+    for (Bounded& v : group) v.error += largest * (1.0 / 2032 + 4 * kEpsF32) + 0x1p-116;
+  }
+  return x;
+}
+
+}  // namespace
+
 std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t expert,
-                                     const std::vector<Bounded>& x, std::string_view kernel) {
+                                     const std::vector<Bounded>& tokens, std::string_view kernel) {
+  const std::vector<Bounded> x = kernel == "integer" ? as_integers(tokens) : tokens;
   const double scale = static_cast<double>(like.scale_of(expert));
   const double eps = weight_eps(kernel, like.dtype) + sum_eps(like.cols);
   std::vector<Bounded> y(static_cast<size_t>(like.rows));

@@ -19,9 +19,9 @@ struct Bounded {
   double value = 0.0;
   double error = 0.0;
 };
-// scale * W x; `w` are the decoded values [rows, cols].
+// scale * W x; `w` are the decoded values [rows, cols]. The integer kernel's rounding of the tokens counts.
 std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t expert,
-                                     const std::vector<Bounded>& x, std::string_view kernel);
+                                     const std::vector<Bounded>& tokens, std::string_view kernel);
 // SiLU(gate) * up, rounded to `type`.
 std::vector<Bounded> bounded_swiglu(const std::vector<Bounded>& gate, const std::vector<Bounded>& up,
                                     DType type);

@@ -59,7 +59,7 @@ struct SwigluJob {
   const Weight* up = nullptr;
   int64_t expert = 0;
   int64_t row = 0;
-  int64_t units = 1;                 // of 16 rows, at most kBlockPanels; those past F are written as zeros
+  int64_t units = 2;  // of 16 rows, even, at most kBlockPanels; those past F are written as zeros
   const float* gate_bias = nullptr;  // [F] or null
   const float* up_bias = nullptr;
   const Packed* x = nullptr;
@@ -92,10 +92,18 @@ struct Core {
 extern const Core kAmxCore;     // bf16 tokens
 extern const Core kAvx512Core;  // bf16 tokens
 extern const Core kAvx2Core;    // float32, any weight: also the router's product on every machine
+// bf16 tokens, rounded to integers: other bits than the cores above, and slow for many tokens. Generated
+// tokens only.
+extern const Core kIntegerCore;
 
 // Weights that the bf16 cores take; the float32 core takes any.
 inline bool rounds_to_bf16(DType t) {
   return t != DType::kF32 && t != DType::kF16;
+}
+
+// Weights that the integer core takes.
+inline bool has_integers(DType t) {
+  return dtype_info(t).block_elems > 1;
 }
 
 // Rows to the padded width of mid: swiglu writes whole blocks of 32 columns.
@@ -115,6 +123,11 @@ inline int64_t job_panels(int64_t panels, int threads, int64_t panel_bytes, int6
   const int64_t by_bytes = (int64_t{256} << 10) / std::max<int64_t>(panel_bytes, 1);
   const int64_t most = std::clamp<int64_t>(many ? kBlockPanels : by_bytes, 1, kBlockPanels);
   return std::clamp<int64_t>(panels / (int64_t{many ? 2 : 6} * threads), 1, most);
+}
+
+// The same for units of swiglu: an even number, since a core may give 32 columns of mid something in common.
+inline int64_t job_units(int64_t units, int threads, int64_t unit_bytes, int64_t tokens) {
+  return (job_panels(units, threads, unit_bytes, tokens) + 1) / 2 * 2;
 }
 
 // Hands out [0, jobs): fn(job, the one that this thread gets next, or -1). A thread takes one job ahead, so

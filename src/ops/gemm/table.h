@@ -7,22 +7,29 @@
 
 namespace quire::gemm {
 
-// Whether a kernel on bf16 tokens can serve these.
-inline bool fits_bf16(DType tokens, std::initializer_list<const Weight*> weights) {
+// Whether the tokens are bf16 and every weight is of a type that passes.
+inline bool fits_bf16(DType tokens, std::initializer_list<const Weight*> weights, bool (*passes)(DType)) {
   if (tokens != DType::kBF16) return false;
   for (const Weight* w : weights)
-    if (!w->empty() && !rounds_to_bf16(w->dtype)) return false;
+    if (!w->empty() && !passes(w->dtype)) return false;
   return true;
 }
 
-// The table {amx, avx512, avx2, reference} from kRun(core, ctx, args), kReference(ctx, args) and
-// kFitsBf16(args).
+// The table {integer, amx, avx512, avx2, reference} from kRun(core, ctx, args), kReference(ctx, args) and
+// kFitsBf16(args, passes). The integer kernel takes calls that say `generated`.
 template <class Args, void (*kRun)(const Core&, const OpContext&, const Args&),
-          void (*kReference)(const OpContext&, const Args&), bool (*kFitsBf16)(const Args&)>
+          void (*kReference)(const OpContext&, const Args&), bool (*kFitsBf16)(const Args&, bool (*)(DType))>
 inline constexpr Kernel<Args> kTable[] = {
-    {"amx", [](const CpuFeatures& cpu, const Args& a) { return cpu.amx_bf16 && kFitsBf16(a); },
+    {"integer",
+     [](const CpuFeatures& cpu, const Args& a) {
+       return cpu.avx512_bf16 && a.generated && kFitsBf16(a, has_integers);
+     },
+     [](const OpContext& ctx, const Args& a) { kRun(kIntegerCore, ctx, a); }},
+    {"amx",
+     [](const CpuFeatures& cpu, const Args& a) { return cpu.amx_bf16 && kFitsBf16(a, rounds_to_bf16); },
      [](const OpContext& ctx, const Args& a) { kRun(kAmxCore, ctx, a); }},
-    {"avx512", [](const CpuFeatures& cpu, const Args& a) { return cpu.avx512_bf16 && kFitsBf16(a); },
+    {"avx512",
+     [](const CpuFeatures& cpu, const Args& a) { return cpu.avx512_bf16 && kFitsBf16(a, rounds_to_bf16); },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }},
     {"avx2", [](const CpuFeatures& cpu, const Args&) { return cpu.avx2; },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx2Core, ctx, a); }},

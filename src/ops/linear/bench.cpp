@@ -23,7 +23,7 @@ void run(benchmark::State& state, const Kernel<LinearArgs>& kernel, DType type, 
   bench::bf16_roof();
   for (auto _ : state) {
     const LinearPart part{weights.next(), {}, make_tensor(y.data(), {tokens, shape.n}), false};
-    const LinearArgs args{make_tensor(x.data(), {tokens, shape.k}), {&part, 1}};
+    const LinearArgs args{make_tensor(x.data(), {tokens, shape.k}), {&part, 1}, true};
     if (!kernel.fits(ctx.cpu, args)) {
       state.SkipWithError("does not fit");
       return;

@@ -9,9 +9,9 @@
 namespace quire {
 namespace {
 
-bool fits_bf16(const LinearArgs& a) {
+bool fits_bf16(const LinearArgs& a, bool (*passes)(DType)) {
   return std::all_of(a.parts.begin(), a.parts.end(),
-                     [&](const LinearPart& p) { return gemm::fits_bf16(a.x.dtype, {&p.w}); });
+                     [&](const LinearPart& p) { return gemm::fits_bf16(a.x.dtype, {&p.w}, passes); });
 }
 
 constexpr auto& kKernels = gemm::kTable<LinearArgs, linear_detail::run, linear_detail::reference, fits_bf16>;

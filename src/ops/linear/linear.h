@@ -14,8 +14,9 @@ namespace quire {
 // The sum over K is in float32 (kernels) or float64 (reference). CPU kernels decode weights to bf16 (float32
 // for F32 and F16 weights), so a weight is rounded once to 8 bits of mantissa unless its format is exact in
 // bf16 (BF16, MXFP4, NVFP4); with AMX, Q8_0, Q4_0, Q5_0 and Q6_K pass through the 11 bits of a half before
-// that. The weight's scale multiplies the finished sum, before bias. Row r of y depends on row r of x alone,
-// bit for bit. T = 0 is legal. Bound: for small T the bytes of W (read once); for large T 2·T·N·K operations.
+// that. The integer kernel rounds the tokens instead (`generated`). The weight's scale multiplies the
+// finished sum, before bias. Row r of y depends on row r of x alone, bit for bit. T = 0 is legal. Bound: for
+// small T the bytes of W (read once); for large T 2·T·N·K operations.
 struct LinearPart {
   Weight w;
   Tensor bias;
@@ -25,6 +26,10 @@ struct LinearPart {
 struct LinearArgs {
   Tensor x;
   std::span<const LinearPart> parts;
+  // Rows are generated tokens of an engine that runs few sequences: the integer kernel may take them, which
+  // rounds the tokens instead of the weights (docs/numerics.md). The bits of a row differ with this, and with
+  // nothing else.
+  bool generated = false;
 };
 
 void linear(const OpContext& ctx, const LinearArgs& a);

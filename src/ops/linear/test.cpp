@@ -58,12 +58,12 @@ void linear_case(Suite& s, const LinearCase& c) {
       parts.push_back({w, c.bias ? biases[i].tensor() : Tensor{}, out.tensor().cols(at, w.rows), c.add});
       at += w.rows;
     }
-    k.launch(s.context(device, threads), {in.tensor().cols(0, c.cols), parts});
+    k.launch(s.context(device, threads), {in.tensor().cols(0, c.cols), parts, true});
   };
   const auto fits = [&](const Kernel<LinearArgs>& k) {
     std::vector<LinearPart> parts;
     for (const RandomWeight& w : weights) parts.push_back({w.weight, {}, {}, c.add});
-    return k.fits(s.cpu(), {x, parts});
+    return k.fits(s.cpu(), {x, parts, true});
   };
 
   const std::vector<float> x32 = x.values(), y32 = y.values();
@@ -195,7 +195,7 @@ void decoding_case(Suite& s, DType type) {
   x.fill([&] { return at++ % (kCols + 1) == 0 ? 1.0f : 0.0f; });
   for (const auto& k : s.kernels(linear_kernels())) {
     const LinearPart part{w, {}, y, false};
-    const LinearArgs args{x, {&part, 1}};
+    const LinearArgs args{x, {&part, 1}, true};
     if (!s.wants(k.name, name) || !k.fits(s.cpu(), args)) continue;
     std::vector<double> want, bound;
     for (int64_t c = 0; c < kCols; ++c)

@@ -21,6 +21,7 @@ void run(benchmark::State& state, const Kernel<MlpArgs>& kernel, DType type, int
   for (auto _ : state) {
     MlpArgs args;
     args.h = make_tensor(h.data(), {tokens, kWidth});
+    args.generated = true;
     args.gate = gate.next(), args.up = up.next(), args.down = down.next();
     args.x = make_tensor(x.data(), {tokens, kWidth});
     if (!kernel.fits(ctx.cpu, args)) {

@@ -18,7 +18,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
   const int64_t scratch_bytes = core.scratch_bytes(gemm::kBlockPanels, tokens, std::max(width, inner));
   std::byte* const scratch = scope.take<std::byte>(scratch_bytes * threads);
   const int64_t units = gemm::swiglu_units(inner), panels = gemm::panels(width);
-  const int64_t unit_job = gemm::job_panels(units, ctx.pool.size(), a.gate.row_bytes() * 32, tokens);
+  const int64_t unit_job = gemm::job_units(units, ctx.pool.size(), a.gate.row_bytes() * 32, tokens);
   const int64_t panel_job = gemm::job_panels(panels, ctx.pool.size(), a.down.row_bytes() * 32, tokens);
   gemm::Counter up_jobs, down_jobs;
   ctx.pool.run([&](int thread) {

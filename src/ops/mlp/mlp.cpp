@@ -7,8 +7,8 @@
 namespace quire {
 namespace {
 
-bool fits_bf16(const MlpArgs& a) {
-  return gemm::fits_bf16(a.h.dtype, {&a.gate, &a.up, &a.down});
+bool fits_bf16(const MlpArgs& a, bool (*passes)(DType)) {
+  return gemm::fits_bf16(a.h.dtype, {&a.gate, &a.up, &a.down}, passes);
 }
 
 constexpr auto& kKernels = gemm::kTable<MlpArgs, mlp_detail::run, mlp_detail::reference, fits_bf16>;

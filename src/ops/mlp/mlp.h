@@ -15,6 +15,7 @@ struct MlpArgs {
   Weight gate, up, down;
   Tensor gate_bias, up_bias, down_bias;
   Tensor x;
+  bool generated = false;  // as for linear
 };
 
 void swiglu_mlp(const OpContext& ctx, const MlpArgs& a);

@@ -39,6 +39,7 @@ void mlp_case(Suite& s, const MlpCase& c) {
   const auto args = [&](const Buffer& in, const Buffer& out) {
     MlpArgs a{in.tensor().cols(0, c.width), gate.weight, up.weight, down.weight, {}, {}, {},
               out.tensor().cols(0, c.width)};
+    a.generated = true;
     if (c.bias) a.gate_bias = gate_bias, a.up_bias = up_bias, a.down_bias = down_bias;
     return a;
   };
@@ -99,6 +100,9 @@ void mlp_conformance(Suite& s) {
        {1, 15, 17, 31, 33, 40})  // blocks of 32 columns of the product that are not full
     for (const int64_t t : {1, 4, 20})
       mlp_case(s, {DType::kBF16, DType::kQ8_0, DType::kBF16, t, 64, inner, DType::kBF16, inner % 2 == 0});
+  for (const int64_t inner : {32, 64, 96})  // the integer kernel's steps of 64, not full
+    for (const int64_t t : {1, 2, 5})
+      mlp_case(s, {DType::kQ8_0, DType::kQ5_1, DType::kMXFP4, t, 96, inner, DType::kBF16, t == 2});
   mlp_case(s, {DType::kNVFP4, DType::kQ4_K, DType::kQ6_K, 18, 256, 256});
   mlp_case(s, {DType::kNVFP4, DType::kNVFP4, DType::kBF16, 9, 64, 72, DType::kF32, true, 5});
 }

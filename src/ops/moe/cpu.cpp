@@ -138,7 +138,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
     most = std::max(most, g.x.rows);
     inner = std::max(inner, g.mid.cols);
   }
-  const int64_t unit_job = gemm::job_panels(units, ctx.pool.size(), a.gate.row_bytes() * 32, most);
+  const int64_t unit_job = gemm::job_units(units, ctx.pool.size(), a.gate.row_bytes() * 32, most);
   const auto jobs_of = [&](const Group& g) {
     return (gemm::swiglu_units(g.mid.cols) + unit_job - 1) / unit_job;
   };

@@ -27,8 +27,9 @@ void route(const float* logits, int experts, int k, int32_t* chosen, float* weig
 
 namespace {
 
-bool fits_bf16(const MoeArgs& a) {
-  return gemm::fits_bf16(a.h.dtype, {&a.gate, &a.up, &a.down, &a.shared_gate, &a.shared_up, &a.shared_down});
+bool fits_bf16(const MoeArgs& a, bool (*passes)(DType)) {
+  return gemm::fits_bf16(a.h.dtype, {&a.gate, &a.up, &a.down, &a.shared_gate, &a.shared_up, &a.shared_down},
+                         passes);
 }
 
 constexpr auto& kKernels = gemm::kTable<MoeArgs, moe_detail::run, moe_detail::reference, fits_bf16>;

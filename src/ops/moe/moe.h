@@ -24,6 +24,7 @@ struct MoeArgs {
   Tensor shared_router;
   Tensor x;
   Tensor chosen;  // [T, top_k] i32, optional: receives the chosen experts in rank order (statistics, tests)
+  bool generated = false;  // as for linear
 };
 
 void moe(const OpContext& ctx, const MoeArgs& a);

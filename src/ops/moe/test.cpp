@@ -79,6 +79,7 @@ struct MoeData {
     }
     a.x = out.tensor().cols(0, c.width);
     a.chosen = chosen;
+    a.generated = true;
     return a;
   }
 };
