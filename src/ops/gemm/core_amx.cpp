@@ -18,7 +18,7 @@
 namespace quire::gemm {
 namespace {
 
-constexpr int64_t kBlockSteps = 8;   // tiles of K decoded at a time for many tokens
+constexpr int64_t kBlockSteps = 16;  // tiles of K decoded at a time for many tokens
 constexpr int64_t kBlockTiles = 32;  // token tiles that share decoded weights
 
 // Columns of a B tile: few tokens get narrow tiles, so that one token is its own packed form and fewer bytes
@@ -114,26 +114,15 @@ Tiles decoded_tiles(const RowTile& r, int64_t begin, int64_t count, std::byte* s
   return {scratch, 64, kTileBytes};
 }
 
-// C (2 row tiles by 1 or 2 token tiles) += A B over `steps` tiles; token tiles are b_next bytes apart. C is
-// tiles 0 and 1 for the first token tile, 2 and 3 for the second.
+// C (2 row tiles by 1 or 2 token tiles, 512 floats for each token tile) += A B over `steps` tiles; token
+// tiles are b_next bytes apart. C is tiles 0 and 1 for the first token tile, 2 and 3 for the second. `fresh`:
+// C starts at zero.
+//
+// A stays in the first-level cache, B passes through it once: loads that say so (tileloaddt1) do not push A
+// out. C is worth a prefetch, because the products wait for it (docs/kernels-cpu.md).
 template <bool kTwo>
-void multiply(const Tiles& a0, const Tiles& a1, const std::byte* b, int64_t b_next, int64_t steps) {
-  for (int64_t s = 0; s < steps; ++s) {
-    _tile_loadd(6, b + s * kTileBytes, 64);
-    if (kTwo) _tile_loadd(7, b + b_next + s * kTileBytes, 64);
-    _tile_loadd(4, a0.at + s * kTileBytes, 64);
-    _tile_loadd(5, a1.at + s * kTileBytes, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 5, 6);
-    if (kTwo) _tile_dpbf16ps(2, 4, 7);
-    if (kTwo) _tile_dpbf16ps(3, 5, 7);
-  }
-}
-
-// The same with C in memory, 512 floats for each token tile. `fresh`: C starts at zero.
-template <bool kTwo>
-void multiply_into(float* c, bool fresh, const Tiles& a0, const Tiles& a1, const std::byte* b, int64_t b_next,
-                   int64_t steps) {
+void multiply_into(float* c, const float* next_c, bool fresh, const Tiles& a0, const Tiles& a1,
+                   const std::byte* b, int64_t b_next, int64_t steps) {
   if (fresh) {
     _tile_zero(0);
     _tile_zero(1);
@@ -145,7 +134,19 @@ void multiply_into(float* c, bool fresh, const Tiles& a0, const Tiles& a1, const
     if (kTwo) _tile_loadd(2, c + 512, 64);
     if (kTwo) _tile_loadd(3, c + 768, 64);
   }
-  multiply<kTwo>(a0, a1, b, b_next, steps);
+  constexpr int64_t kFloats = (kTwo ? 1024 : 512) / kBlockSteps;  // of C asked for in a step
+  for (int64_t s = 0; s < steps; ++s) {
+    _tile_stream_loadd(6, b + s * kTileBytes, 64);
+    if (kTwo) _tile_stream_loadd(7, b + b_next + s * kTileBytes, 64);
+    _tile_loadd(4, a0.at + s * kTileBytes, 64);
+    _tile_loadd(5, a1.at + s * kTileBytes, 64);
+    for (int64_t i = 0; i < kFloats; i += 16)
+      _mm_prefetch(reinterpret_cast<const char*>(next_c + s * kFloats + i), _MM_HINT_T0);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 5, 6);
+    if (kTwo) _tile_dpbf16ps(2, 4, 7);
+    if (kTwo) _tile_dpbf16ps(3, 5, 7);
+  }
   _tile_stored(0, c, 64);
   _tile_stored(1, c + 256, 64);
   if (kTwo) _tile_stored(2, c + 512, 64);
@@ -170,11 +171,12 @@ void block_panels(int64_t count, PanelOf&& panel_of, const Packed& x, std::byte*
         const Tiles a1 = decoded_tiles(now[1], k, cols, decoded + kBlockSteps * kTileBytes);
         for (int64_t t = 0; t < tiles; t += 2) {
           float* const c = c_tiles + (p * tiles + t) * 512;
+          const float* const next_c = c + (t + 1 < tiles ? 1024 : 512);  // also from panel to panel
           const std::byte* const bt = b + t * tile_stride(x);
           if (t + 1 < tiles)
-            multiply_into<true>(c, k == 0, a0, a1, bt, tile_stride(x), steps_of(cols));
+            multiply_into<true>(c, next_c, k == 0, a0, a1, bt, tile_stride(x), steps_of(cols));
           else
-            multiply_into<false>(c, k == 0, a0, a1, bt, 0, steps_of(cols));
+            multiply_into<false>(c, next_c, k == 0, a0, a1, bt, 0, steps_of(cols));
         }
       }
     }
