@@ -91,6 +91,19 @@ TEST_F(Compare, PerplexitiesAreThoseOfPerplexity) {
   EXPECT_EQ(j.at("by_position").back().at("last"), 98);
 }
 
+// Generated tokens take the recurrent form, and other kernels for Q8_0: close to a prompt's, but not the
+// same.
+TEST_F(Compare, JudgesTheModelAsItGenerates) {
+  const std::string both = a_ + " " + b_ + with_text();
+  const json as_prompt = compare(both), generated = compare(both + " --generated");
+  EXPECT_EQ(generated.at("nll_reference"), as_prompt.at("nll_reference"));
+  EXPECT_NE(generated.at("nll"), as_prompt.at("nll"));
+  EXPECT_LT(generated.at("mean_kl"), 0.1);
+  const Outcome o = quire("perplexity --generated -m " + b_ + with_text("--json"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(json::parse(o.out).at("nll"), generated.at("nll")) << "the same bits";
+}
+
 TEST_F(Compare, ThreadsChangeNothing) {
   const std::string two = a_ + " " + b_ + with_text("--max-windows 3 --threads ");
   EXPECT_EQ(compare(two + "1"), compare(two + "3"));

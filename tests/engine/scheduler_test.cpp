@@ -187,6 +187,7 @@ class Simulation {
   void carry_out(const StepPlan& plan) {
     int64_t rows = 0;
     bool prompts_begun = false;
+    size_t decodes = 0;
     std::map<int32_t, int> times;
     for (const Work& w : plan.work) {
       const auto s = std::find_if(now_.running.begin(), now_.running.end(),
@@ -199,6 +200,7 @@ class Simulation {
       const bool decode = w.begin >= s->prompt;
       ASSERT_FALSE(decode && prompts_begun) << "decodes first";
       prompts_begun |= !decode;
+      decodes += decode;
       const int64_t end = w.begin + w.count;
       ASSERT_TRUE(!decode || w.count == 1);
       ASSERT_TRUE(decode || end == s->prompt || end % kChunkTokens == 0) << "chunk ends at " << end;
@@ -206,6 +208,7 @@ class Simulation {
       waited_[w.seq.v] = -1;
       if (end == s->total) ++s->total;  // a token was sampled
     }
+    ASSERT_EQ(plan.decodes, decodes);
     ASSERT_LE(rows, limits_.max_batch_tokens);
     for (const ScheduledSequence& s : now_.running)
       ASSERT_TRUE(s.computed < s.prompt || times.contains(s.id.v)) << "every decode runs in every step";
