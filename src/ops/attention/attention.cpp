@@ -57,16 +57,26 @@ void launch(const OpContext& ctx, const PagedAttentionArgs& a) {
   attention::run_tasks(ctx, a, kTask);
 }
 
-bool fits_prepare(const CpuFeatures& cpu, const AttentionPrepareArgs& a) {
+bool fits_prepare_avx2(const CpuFeatures& cpu, const AttentionPrepareArgs& a) {
   for (const Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q, &a.kv.k})
     if (t->dtype != DType::kBF16) return false;
   return cpu.avx2 && (a.gate.empty() || a.gate.dtype == DType::kBF16) &&
          (a.q_norm.empty() || a.q_norm.dtype == DType::kF32) &&
          (a.k_norm.empty() || a.k_norm.dtype == DType::kF32);
 }
+// Heads, and what of them rotates, in whole vectors.
+bool fits_prepare_avx512(const CpuFeatures& cpu, const AttentionPrepareArgs& a) {
+  return cpu.avx512_bf16 && fits_prepare_avx2(cpu, a) && a.q.dim(2) % 32 == 0 && a.rope.n_rot % 32 == 0;
+}
+template <void (*kItem)(const AttentionPrepareArgs&, const attention::PrepareScratch&,
+                        const attention::PrepareItem&)>
+void launch_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
+  attention::run_items(ctx, a, kItem);
+}
 
 constexpr Kernel<AttentionPrepareArgs> kPrepareKernels[] = {
-    {"avx2", fits_prepare, attention::prepare_avx2},
+    {"avx512", fits_prepare_avx512, launch_prepare<attention::prepare_avx512>},
+    {"avx2", fits_prepare_avx2, launch_prepare<attention::prepare_avx2>},
     {"reference", always<AttentionPrepareArgs>, attention::prepare_reference},
 };
 constexpr Kernel<PagedAttentionArgs> kAttentionKernels[] = {

@@ -74,7 +74,29 @@ void attend_avx512(const RowTask& t, const TaskScratch& s);
 void attend_avx2(const RowTask& t, const TaskScratch& s);
 void attend_reference(const OpContext& ctx, const PagedAttentionArgs& a);
 
-void prepare_avx2(const OpContext& ctx, const AttentionPrepareArgs& a);
+// One block's worth of one segment's tokens: the task of a fast attention_prepare kernel. Their cosines and
+// sines are computed once for all heads, and a head's 16 tokens of K or V are a few KiB that stay in the
+// first-level cache while they are put in their interleaved places.
+struct PrepareItem {
+  const Segment* segment = nullptr;
+  int32_t first = 0, count = 0;  // tokens of the segment, all in one block
+};
+
+// Per-thread memory of an item, 64-byte aligned.
+struct PrepareScratch {
+  int64_t pairs = 0;       // n_rot / 2, rounded up to 16
+  float* cos = nullptr;    // [kBlockTokens][pairs]
+  float* sin = nullptr;    // [kBlockTokens][pairs]
+  float* head = nullptr;   // [d]
+  bf16* tokens = nullptr;  // [kBlockTokens][d]  a head of 16 tokens
+};
+
+// Splits the call into items and runs `item` on each.
+void run_items(const OpContext& ctx, const AttentionPrepareArgs& a,
+               void (*item)(const AttentionPrepareArgs& a, const PrepareScratch& s, const PrepareItem& i));
+
+void prepare_avx512(const AttentionPrepareArgs& a, const PrepareScratch& s, const PrepareItem& i);
+void prepare_avx2(const AttentionPrepareArgs& a, const PrepareScratch& s, const PrepareItem& i);
 void prepare_reference(const OpContext& ctx, const AttentionPrepareArgs& a);
 
 }  // namespace quire::attention

@@ -1,0 +1,70 @@
+// The order of work in a fast attention_prepare kernel, included by one file per instruction set (all names
+// have internal linkage). An Isa has
+//   fill_angles(rope, position, cos, sin)
+//   prepare_head(a, s, d, rotation, from, weight, to)   one head of q or k: normalised, rotated, rounded
+//   write_keys(tokens, block, slot, count, d)        tokens [count][d] to the key layout
+//   interleave(even, odd, to, d)                     two tokens' values to their pairs
+//   write_single(row, odd, pair, d)                  one token's values to its halves of the pairs
+#pragma once
+
+#include <cstring>
+
+#include "ops/attention/kernels.h"
+
+namespace quire::attention {
+namespace {
+
+// Cosines and sines of one token, [n_rot / 2] each.
+struct Rotation {
+  float* cos;
+  float* sin;
+};
+
+// `row` is the first token's value head; tokens follow at `pitch` elements.
+template <class Isa>
+void write_values(const bf16* row, int64_t pitch, bf16* block, int64_t slot, int64_t count, int64_t d) {
+  for (int64_t t = slot; t < slot + count; ++t, row += pitch) {
+    bf16* const pair = block + value_offset(t / 2 * 2, 0, d);
+    if (t % 2 == 0 && t + 1 < slot + count) {
+      Isa::interleave(row, row + pitch, pair, d);
+      ++t;
+      row += pitch;
+    } else {
+      Isa::write_single(row, t % 2 != 0, pair, d);
+    }
+  }
+}
+
+template <class Isa>
+void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const PrepareItem& item) {
+  const Heads n = heads_of(a);
+  const int64_t row = item.segment->row + item.first, d = n.d;
+  const int32_t position = item.segment->position + item.first;
+  const int32_t block = item.segment->blocks[position / kBlockTokens];
+  const int64_t slot = position % kBlockTokens, q_width = a.gate.empty() ? d : 2 * d;
+  const auto at = [](const Tensor& t, int64_t i, int64_t column) {
+    return static_cast<bf16*>(t.data) + i * t.stride[0] + column;
+  };
+  const auto rotation = [&](int64_t i) { return Rotation{s.cos + i * s.pairs, s.sin + i * s.pairs}; };
+  for (int64_t i = 0; i < item.count; ++i) {
+    const Rotation r = rotation(i);
+    Isa::fill_angles(a.rope, position + static_cast<int32_t>(i), r.cos, r.sin);
+    for (int64_t h = 0; h < n.q_heads; ++h) {
+      const bf16* from = at(a.q_proj, row + i, h * q_width);
+      Isa::prepare_head(a, s, d, r, from, a.q_norm, at(a.q, row + i, h * a.q.stride[1]));
+      if (!a.gate.empty())
+        std::memcpy(at(a.gate, row + i, h * a.gate.stride[1]), from + d,
+                    static_cast<size_t>(d) * sizeof(bf16));
+    }
+  }
+  for (int64_t h = 0; h < n.kv_heads; ++h) {
+    for (int64_t i = 0; i < item.count; ++i)
+      Isa::prepare_head(a, s, d, rotation(i), at(a.k_proj, row + i, h * d), a.k_norm, s.tokens + i * d);
+    Isa::write_keys(s.tokens, at(a.kv.k, block, h * a.kv.k.stride[1]), slot, item.count, d);
+    write_values<Isa>(at(a.v_proj, row, h * d), a.v_proj.stride[0], at(a.kv.v, block, h * a.kv.v.stride[1]),
+                      slot, item.count, d);
+  }
+}
+
+}  // namespace
+}  // namespace quire::attention
