@@ -4,21 +4,10 @@
 #include <immintrin.h>
 
 #include "ops/attention/walk.h"
+#include "ops/simd/exp2_avx512.h"
 
 namespace quire::attention {
 namespace {
-
-// 2^x, about 1.5 ulp, 2^0 = 1 exactly, 2^-inf = 0. Minimax polynomial of degree 5 on the fraction in [0, 1].
-inline __m512 exp2_avx512(__m512 x) {
-  const __m512 f = _mm512_reduce_ps(x, 0x09);  // x - floor(x)
-  __m512 p = _mm512_set1_ps(0.0018671300495043397f);
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.009017030708491802f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.05579991266131401f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.24016444385051727f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.6931512951850891f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-  return _mm512_scalef_ps(p, x);  // p * 2^floor(x)
-}
 
 inline __m512i to_bf16_pair(__m512 low, __m512 high) {
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
@@ -71,8 +60,8 @@ template <bool kWhole>
 __m512 exp_of_row(float* s, int64_t own, int64_t pieces, __m512 scale, __m512 max) {
   __m512 sum0 = _mm512_setzero_ps(), sum1 = _mm512_setzero_ps();
   for (int64_t i = 0; i < (kWhole ? kGroupKeys / 16 : pieces); i += 2) {
-    __m512 e0 = exp2_avx512(_mm512_fmsub_ps(_mm512_load_ps(s + 16 * i), scale, max));
-    __m512 e1 = exp2_avx512(_mm512_fmsub_ps(_mm512_load_ps(s + 16 * i + 16), scale, max));
+    __m512 e0 = simd::exp2(_mm512_fmsub_ps(_mm512_load_ps(s + 16 * i), scale, max));
+    __m512 e1 = simd::exp2(_mm512_fmsub_ps(_mm512_load_ps(s + 16 * i + 16), scale, max));
     if (!kWhole) {
       e0 = _mm512_maskz_mov_ps(own_lanes(own, i), e0);
       e1 = _mm512_maskz_mov_ps(own_lanes(own, i + 1), e1);
@@ -100,7 +89,7 @@ void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t c
   const auto larger = [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); };
   const __m512 old = _mm512_loadu_ps(s.max + row);
   const __m512 now = _mm512_max_ps(_mm512_mul_ps(reduce_rows(lanes, larger), _mm512_set1_ps(scale)), old);
-  const __m512 keep = exp2_avx512(_mm512_sub_ps(old, now));
+  const __m512 keep = simd::exp2(_mm512_sub_ps(old, now));
   alignas(64) float maximum[16];
   _mm512_store_ps(maximum, now);
   for (int64_t i = 0; i < count; ++i)
@@ -143,7 +132,7 @@ inline void finish_avx512(const float* sums, float inv_total, const bf16* gate, 
     if (gate != nullptr) {
       const __m512i bits = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, gate + c));
       const __m512 g = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
-      const __m512 e = exp2_avx512(_mm512_mul_ps(g, _mm512_set1_ps(-kLog2e)));
+      const __m512 e = simd::exp2(_mm512_mul_ps(g, _mm512_set1_ps(-kLog2e)));
       x = _mm512_div_ps(x, _mm512_add_ps(e, _mm512_set1_ps(1.0f)));
     }
     _mm256_mask_storeu_epi16(out + c, lanes, (__m256i)_mm512_cvtneps_pbh(x));

@@ -4,22 +4,18 @@
 // 32 columns in ascending order, whatever the number of tokens. C goes through memory between chunks of K,
 // exactly.
 //
-// Up to 16 tokens take the path of stream_amx.h. Above, a block of panels shares each chunk of the tokens,
-// which stays in the second-level cache, and a panel's chunk of decoded weights meets all token tiles from
-// the first-level cache, two by two tiles at a time.
+// Up to 16 tokens take the path of stream_amx.h, more that of block_amx.h.
 #include <immintrin.h>
 
 #include <cstring>
 
+#include "ops/gemm/block_amx.h"
 #include "ops/gemm/core.h"
 #include "ops/gemm/simd_avx512.h"
 #include "ops/gemm/stream_amx.h"
 
 namespace quire::gemm {
 namespace {
-
-constexpr int64_t kBlockSteps = 16;  // tiles of K decoded at a time for many tokens
-constexpr int64_t kBlockTiles = 32;  // token tiles that share decoded weights
 
 // Columns of a B tile: few tokens get narrow tiles, so that one token is its own packed form and fewer bytes
 // pass through the caches.
@@ -55,6 +51,7 @@ void configure(int width) {
 }
 
 void finish() {
+  _mm_sfence();  // results written past the caches come before whatever says that they are there
   if (configured_width == 0) return;
   _tile_release();
   configured_width = 0;
@@ -102,91 +99,8 @@ bool in_place(const Tensor& x) {
 int64_t scratch_bytes(int64_t panels, int64_t tokens, int64_t) {
   // For experts `tokens` is the most that one may get: the others may have few.
   if (tokens <= kTileTokens) return kStreamScratch;
-  const int64_t tiles = (tokens + 15) / 16;
-  const int64_t c = (tiles < kBlockTiles ? tiles : kBlockTiles) * panels * 2;
-  const int64_t block = (2 * kBlockSteps + c) * kTileBytes;
+  const int64_t block = block_scratch_bytes(panels, (tokens + 15) / 16);
   return block > kStreamScratch ? block : kStreamScratch;
-}
-
-// Columns [begin, begin + count) of a row tile, decoded to tiles.
-Tiles decoded_tiles(const RowTile& r, int64_t begin, int64_t count, std::byte* scratch) {
-  decoder_of(r.type)(r.first, r.row_bytes, r.rows, begin, count, reinterpret_cast<uint16_t*>(scratch), {});
-  return {scratch, 64, kTileBytes};
-}
-
-// C (2 row tiles by 1 or 2 token tiles, 512 floats for each token tile) += A B over `steps` tiles; token
-// tiles are b_next bytes apart. C is tiles 0 and 1 for the first token tile, 2 and 3 for the second. `fresh`:
-// C starts at zero.
-//
-// A stays in the first-level cache, B passes through it once: loads that say so (tileloaddt1) do not push A
-// out. C is worth a prefetch, because the products wait for it (docs/kernels-cpu.md).
-template <bool kTwo>
-void multiply_into(float* c, const float* next_c, bool fresh, const Tiles& a0, const Tiles& a1,
-                   const std::byte* b, int64_t b_next, int64_t steps) {
-  if (fresh) {
-    _tile_zero(0);
-    _tile_zero(1);
-    if (kTwo) _tile_zero(2);
-    if (kTwo) _tile_zero(3);
-  } else {
-    _tile_loadd(0, c, 64);
-    _tile_loadd(1, c + 256, 64);
-    if (kTwo) _tile_loadd(2, c + 512, 64);
-    if (kTwo) _tile_loadd(3, c + 768, 64);
-  }
-  constexpr int64_t kFloats = (kTwo ? 1024 : 512) / kBlockSteps;  // of C asked for in a step
-  for (int64_t s = 0; s < steps; ++s) {
-    _tile_stream_loadd(6, b + s * kTileBytes, 64);
-    if (kTwo) _tile_stream_loadd(7, b + b_next + s * kTileBytes, 64);
-    _tile_loadd(4, a0.at + s * kTileBytes, 64);
-    _tile_loadd(5, a1.at + s * kTileBytes, 64);
-    for (int64_t i = 0; i < kFloats; i += 16)
-      _mm_prefetch(reinterpret_cast<const char*>(next_c + s * kFloats + i), _MM_HINT_T0);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 5, 6);
-    if (kTwo) _tile_dpbf16ps(2, 4, 7);
-    if (kTwo) _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, c, 64);
-  _tile_stored(1, c + 256, 64);
-  if (kTwo) _tile_stored(2, c + 512, 64);
-  if (kTwo) _tile_stored(3, c + 768, 64);
-}
-
-// More than 16 tokens: panel_of(p) for the panels of a block; result(p, token tile, C of the first row tile,
-// C of the second).
-template <class PanelOf, class Result>
-void block_panels(int64_t count, PanelOf&& panel_of, const Packed& x, std::byte* scratch, Result&& result) {
-  constexpr int64_t kChunk = kBlockSteps * 32;
-  std::byte* const decoded = scratch;
-  float* const c_tiles = reinterpret_cast<float*>(scratch + 2 * kBlockSteps * kTileBytes);
-  for (int64_t first = 0; first < x.tiles(); first += kBlockTiles) {
-    const int64_t tiles = x.tiles() - first < kBlockTiles ? x.tiles() - first : kBlockTiles;
-    for (int64_t k = 0; k < x.cols; k += kChunk) {
-      const int64_t cols = x.cols - k < kChunk ? x.cols - k : kChunk;
-      const std::byte* const b = x.data + first * tile_stride(x) + k / 32 * kTileBytes;
-      for (int64_t p = 0; p < count; ++p) {
-        const Panel now = panel_of(p);
-        const Tiles a0 = decoded_tiles(now[0], k, cols, decoded);
-        const Tiles a1 = decoded_tiles(now[1], k, cols, decoded + kBlockSteps * kTileBytes);
-        for (int64_t t = 0; t < tiles; t += 2) {
-          float* const c = c_tiles + (p * tiles + t) * 512;
-          const float* const next_c = c + (t + 1 < tiles ? 1024 : 512);  // also from panel to panel
-          const std::byte* const bt = b + t * tile_stride(x);
-          if (t + 1 < tiles)
-            multiply_into<true>(c, next_c, k == 0, a0, a1, bt, tile_stride(x), steps_of(cols));
-          else
-            multiply_into<false>(c, next_c, k == 0, a0, a1, bt, 0, steps_of(cols));
-        }
-      }
-    }
-    // Tile after tile, so that neighbouring panels write the same pages of y.
-    for (int64_t t = 0; t < tiles; ++t)
-      for (int64_t p = 0; p < count; ++p) {
-        const float* const c = c_tiles + (p * tiles + t) * 512;
-        result(p, first + t, c, c + 256);
-      }
-  }
 }
 
 // ---- What becomes of C: rows are weights (row n of the output), columns are tokens, as many as a B tile
@@ -217,9 +131,45 @@ void store_tile(const float* c, int64_t tile, int64_t n, int64_t rows, const Pac
   store_rows(out, first, tokens, n, first_lanes(rows), v, scale);
 }
 
+// Outputs of this size are written past the caches. They would push out the tokens, and a line that is
+// written as a whole need not be read first; the next operator finds little of them in its caches either way.
+constexpr int64_t kLargeOutput = int64_t{1} << 20;
+
+// Two row tiles of 16 tokens as bf16: pairs of rows are words, so that one transposition serves both, and a
+// token's 32 results are one line.
+void store_pairs(const float* c, int64_t tile, int64_t n, int64_t rows, const Packed& x, float scale,
+                 const Store& out) {
+  const int64_t first = tile * kTileTokens, left = x.rows - first;
+  const int64_t tokens = left < kTileTokens ? left : kTileTokens;
+  const __m512i together = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23,
+                                            7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512 scales = _mm512_set1_ps(scale);
+  const auto row = [&](int64_t i) {
+    __m512 v = _mm512_mul_ps(_mm512_load_ps(c + i * 16), scales);
+    if (out.bias != nullptr && i < rows) v = _mm512_add_ps(v, _mm512_set1_ps(out.bias[n + i]));
+    return v;
+  };
+  __m512i v[16];
+  for (int64_t i = 0; i < 16; ++i)
+    v[i] = _mm512_permutexvar_epi16(together, (__m512i)_mm512_cvtne2ps_pbh(row(2 * i + 1), row(2 * i)));
+  transpose16(v);
+  const __mmask32 mask = rows >= 32 ? ~0u : (1u << rows) - 1u;
+  uint16_t* const y = static_cast<uint16_t*>(out.y) + n - out.first;
+  const bool past_caches = x.rows * out.stride * 2 >= kLargeOutput;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const int64_t at = out.row_of == nullptr ? first + t : out.row_of[first + t];
+    uint16_t* const to = y + at * out.stride;
+    if (past_caches && mask == ~0u && reinterpret_cast<uintptr_t>(to) % 64 == 0)
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(to), v[t]);
+    else
+      _mm512_mask_storeu_epi16(to, mask, v[t]);
+  }
+}
+
 void project(const ProjectJob& job, std::byte* scratch) {
   const Weight& w = *job.w;
   const float scale = w.scale == nullptr ? 1.0f : w.scale[job.expert];
+  const bool many = job.x->tiles() > 1;
   configure(width_of(job.x->rows));
   const auto panel_of = [&](int64_t p) {
     const int64_t row = job.row + p * kPanelRows;
@@ -229,10 +179,12 @@ void project(const ProjectJob& job, std::byte* scratch) {
   };
   const auto result = [&](int64_t p, int64_t tile, const float* c0, const float* c1) {
     const int64_t row = job.row + p * kPanelRows, left = w.rows - row;
+    if (many && job.out->dtype == DType::kBF16)
+      return store_pairs(c0, tile, row, left, *job.x, scale, *job.out);  // c1 follows c0
     store_tile(c0, tile, row, left, *job.x, scale, *job.out);
     if (left > 16) store_tile(c1, tile, row + 16, left - 16, *job.x, scale, *job.out);
   };
-  if (job.x->tiles() > 1) return block_panels(job.panels, panel_of, *job.x, scratch, result);
+  if (many) return block_panels(job.panels, panel_of, *job.x, job.ahead, scratch, result);
   const auto stored = [&](int64_t p, const float* c0, const float* c1) { result(p, 0, c0, c1); };
   stream_panels({job.panels, job.x->data, job.x->cols, width_of(job.x->rows), job.ahead, scratch}, panel_of,
                 stored);
@@ -297,7 +249,7 @@ void swiglu(const SwigluJob& job, std::byte* scratch) {
     store_swiglu(job, job.row + p * kPairRows, tile, c0, c1);
   };
   if (job.x->tiles() > 1) {
-    block_panels(count, panel_of, *job.x, scratch, result);
+    block_panels(count, panel_of, *job.x, job.ahead, scratch, result);
   } else if (count > 0) {
     const auto stored = [&](int64_t p, const float* c0, const float* c1) { result(p, 0, c0, c1); };
     stream_panels({count, job.x->data, job.x->cols, width_of(job.x->rows), job.ahead, scratch}, panel_of,

@@ -127,9 +127,16 @@ std::vector<LinearCase> linear_cases() {
     const int64_t k = std::max<int64_t>(block, 96) / block * block;
     for (const int64_t t : {0, 1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 33, 64, 100}) add(type, t, 17, k);
     for (const int64_t n : {1, 15, 16, 17, 31, 32, 33, 96, 256, 300}) add(type, 18, n, k);
+    // Panels decoded beside the products of the one before, in chunks of 512 columns, the last not full.
+    for (const int64_t t : {18, 100}) add(type, t, 80, 1280);
+    add(type, 140, 64, 1024);
   }
   add(DType::kBF16, 530, 40, 64);  // more tokens than share one decoded block
   add(DType::kNVFP4, 520, 33, 576);
+  add(DType::kNVFP4, 530, 300, 1024);
+  // Outputs of more than 1 MiB as bf16, whose lines are written past the caches where they are whole.
+  for (const int64_t n : {1000, 1024})
+    cases.push_back({{DType::kBF16}, 530, 32, n, DType::kBF16, DType::kBF16, n == 1000});
   // Query, key and value at once, in different formats; float32 tokens, which only float32 kernels take.
   cases.push_back({{DType::kBF16, DType::kNVFP4, DType::kQ8_0}, 21, 64, 40});
   cases.push_back({{DType::kQ4_K, DType::kQ6_K}, 1, 256, 70, DType::kBF16, DType::kF32, true});

@@ -95,6 +95,9 @@ void mlp_conformance(Suite& s) {
     const int64_t block = std::max(dtype_info(type).block_elems, 32);
     mlp_case(s, {type, type, type, 1, block, 2 * block});
     mlp_case(s, {type, type, type, 19, 2 * block, block});
+    // Panels decoded beside the products of the one before in chunks of 512 columns.
+    mlp_case(s, {type, type, type, 19, 1280, std::max<int64_t>(64, block)});
+    mlp_case(s, {type, type, type, 70, 1280, std::max<int64_t>(64, block)});
   }
   for (const int64_t inner :
        {1, 15, 17, 31, 33, 40})  // blocks of 32 columns of the product that are not full
