@@ -63,9 +63,7 @@ struct Amx {
     lower = l;
   }
 
-  void load_query(int64_t r) {
-    copy_bytes(queries + r * t.d, t.q + (r / t.group) * t.q_token + (r % t.group) * t.q_head, 2 * t.d);
-  }
+  void load_query(int64_t r, const bf16* from) { copy_bytes(queries + r * t.d, from, 2 * t.d); }
 
   // Copies the value blocks of keys [key, key + count): [16 pairs][d][2] per 32 keys. What the task's last
   // row does not see becomes zero, because 0 times a NaN in the cache would not be.
@@ -103,57 +101,42 @@ struct Amx {
       scores_of<false>(queries + row * t.d, key, seen);
   }
 
-  // Sixteen keys at a time into alternating pairs of accumulators, so that the tiles of one block are stored
-  // while the products of the next are under way (stored at once, each block would wait for its last product:
-  // 10.5 ns a product on average instead of 9.5).
+  // 32 keys at a time. Keys and values pass through the first-level cache once for a tile of rows; loads that
+  // say so (tileloaddt1) leave the queries, scores and probabilities there.
   template <bool kTwo>
   void scores_of(const bf16* q, int64_t key, int64_t seen) {
     compiler_barrier();
     const int64_t blocks = (seen + kBlockTokens - 1) / kBlockTokens;
     const int32_t* table = t.blocks + key / kBlockTokens;
     for (int64_t b = 0; b < blocks; b += 2) {
-      const bf16* k = t.k + table[b] * t.k_block;
+      const bool both = b + 1 < blocks;  // otherwise the left block is taken twice: that does no harm
+      const bf16* left = t.k + table[b] * t.k_block;
+      const bf16* right = t.k + table[both ? b + 1 : b] * t.k_block;
       _tile_zero(0);
+      _tile_zero(1);
       if (kTwo) _tile_zero(2);
+      if (kTwo) _tile_zero(3);
       for (int64_t c = 0; c < t.d; c += 32) {
-        _tile_loadd(6, k + c * kBlockTokens, 64);
+        _tile_stream_loadd(6, left + c * kBlockTokens, 64);
         _tile_loadd(4, q + c, t.d * 2);
         _tile_dpbf16ps(0, 4, 6);
-        if (kTwo) _tile_loadd(5, q + 16 * t.d + c, t.d * 2);
-        if (kTwo) _tile_dpbf16ps(2, 5, 6);
-        if (c == 0 && b > 0) store_right<kTwo>(b - 1);
-      }
-      if (b + 1 < blocks) {
-        k = t.k + table[b + 1] * t.k_block;
-        _tile_zero(1);
-        if (kTwo) _tile_zero(3);
-        for (int64_t c = 0; c < t.d; c += 32) {
-          _tile_loadd(7, k + c * kBlockTokens, 64);
-          _tile_loadd(4, q + c, t.d * 2);
-          _tile_dpbf16ps(1, 4, 7);
-          if (kTwo) _tile_loadd(5, q + 16 * t.d + c, t.d * 2);
-          if (kTwo) _tile_dpbf16ps(3, 5, 7);
-          if (c == 0) store_left<kTwo>(b);
+        _tile_stream_loadd(7, right + c * kBlockTokens, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        if (kTwo) {
+          _tile_loadd(5, q + 16 * t.d + c, t.d * 2);
+          _tile_dpbf16ps(2, 5, 6);
+          _tile_dpbf16ps(3, 5, 7);
         }
-      } else {
-        store_left<kTwo>(b);
       }
+      float* const to = s.scores + b * kBlockTokens;
+      constexpr int64_t kPitch = kGroupKeys * 4;
+      _tile_stored(0, to, kPitch);
+      if (kTwo) _tile_stored(2, to + 16 * kGroupKeys, kPitch);
+      if (!both) break;
+      _tile_stored(1, to + kBlockTokens, kPitch);
+      if (kTwo) _tile_stored(3, to + 16 * kGroupKeys + kBlockTokens, kPitch);
     }
-    if (blocks % 2 == 0) store_right<kTwo>(blocks - 1);
     compiler_barrier();
-  }
-
-  template <bool kTwo>
-  void store_left(int64_t block) {
-    float* to = s.scores + block * kBlockTokens;
-    _tile_stored(0, to, kGroupKeys * 4);
-    if (kTwo) _tile_stored(2, to + 16 * kGroupKeys, kGroupKeys * 4);
-  }
-  template <bool kTwo>
-  void store_right(int64_t block) {
-    float* to = s.scores + block * kBlockTokens;
-    _tile_stored(1, to, kGroupKeys * 4);
-    if (kTwo) _tile_stored(3, to + 16 * kGroupKeys, kGroupKeys * 4);
   }
 
   void accumulate(int64_t row, int64_t, int64_t from, int64_t seen, bool first) {
@@ -185,10 +168,10 @@ struct Amx {
         const auto* p = reinterpret_cast<const bf16*>(s.scores) + 32 * i;
         const bf16* v = values + 32 * i * t.d + c * 2;
         constexpr int64_t kPitch = kGroupKeys * 4;
-        _tile_loadd(6, v, t.d * 4);
+        _tile_stream_loadd(6, v, t.d * 4);
         _tile_loadd(4, p, kPitch);
         _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, v + 32, t.d * 4);
+        _tile_stream_loadd(7, v + 32, t.d * 4);
         _tile_dpbf16ps(1, 4, 7);
         if (kTwo) {
           _tile_loadd(5, p + 16 * kGroupKeys * 2, kPitch);

@@ -72,8 +72,7 @@ struct Avx2 {
   Avx2(const RowTask& task, const TaskScratch& scratch) : t(task), s(scratch) {}
   void end() {}
 
-  void load_query(int64_t r) {
-    const bf16* from = t.q + (r / t.group) * t.q_token + (r % t.group) * t.q_head;
+  void load_query(int64_t r, const bf16* from) {
     for (int64_t c = 0; c < t.d; ++c)
       s.queries[r * s.pitch + c] = __builtin_bit_cast(float, static_cast<uint32_t>(from[c].bits) << 16);
   }

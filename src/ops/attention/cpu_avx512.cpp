@@ -25,9 +25,8 @@ struct Avx512 {
       : t(task), s(scratch), queries(reinterpret_cast<bf16*>(scratch.queries)) {}
   void end() {}
 
-  void load_query(int64_t r) {
-    __builtin_memcpy(queries + r * t.d, t.q + (r / t.group) * t.q_token + (r % t.group) * t.q_head,
-                     static_cast<size_t>(2 * t.d));
+  void load_query(int64_t r, const bf16* from) {
+    __builtin_memcpy(queries + r * t.d, from, static_cast<size_t>(2 * t.d));
   }
 
   // Value blocks are read where they lie, except one that the task's last row sees in part: 0 times a NaN in

@@ -81,11 +81,15 @@ void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t c
   // piece may be read without having been written, and is masked.
   const int64_t pieces = (seen + 31) / 32 * 2;
   const auto rows = static_cast<__mmask16>((1u << count) - 1);
+  // own_keys() of every row with one division.
+  int64_t own[16];
+  for (int64_t i = 0, token = row / t.group, head = row % t.group; i < count; ++i) {
+    own[i] = smaller(seen, t.position + token + 1 - key);
+    if (++head == t.group) head = 0, ++token;
+  }
   __m512 lanes[16];
   for (int64_t i = 0; i < 16; ++i)
-    lanes[i] = i < count
-                   ? max_of_row<kWhole>(scores + i * kGroupKeys, own_keys(t, row + i, key, seen), pieces)
-                   : _mm512_setzero_ps();
+    lanes[i] = i < count ? max_of_row<kWhole>(scores + i * kGroupKeys, own[i], pieces) : _mm512_setzero_ps();
   const auto larger = [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); };
   const __m512 old = _mm512_loadu_ps(s.max + row);
   const __m512 now = _mm512_max_ps(_mm512_mul_ps(reduce_rows(lanes, larger), _mm512_set1_ps(scale)), old);
@@ -93,8 +97,8 @@ void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t c
   alignas(64) float maximum[16];
   _mm512_store_ps(maximum, now);
   for (int64_t i = 0; i < count; ++i)
-    lanes[i] = exp_of_row<kWhole>(scores + i * kGroupKeys, own_keys(t, row + i, key, seen), pieces,
-                                  _mm512_set1_ps(scale), _mm512_set1_ps(maximum[i]));
+    lanes[i] = exp_of_row<kWhole>(scores + i * kGroupKeys, own[i], pieces, _mm512_set1_ps(scale),
+                                  _mm512_set1_ps(maximum[i]));
   const __m512 sums = reduce_rows(lanes, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
   _mm512_mask_storeu_ps(s.max + row, rows, now);
   _mm512_mask_storeu_ps(s.total + row, rows, _mm512_fmadd_ps(_mm512_loadu_ps(s.total + row), keep, sums));

@@ -33,11 +33,13 @@ void walk(const RowTask& t, const TaskScratch& s) {
   Isa isa(t, s);
   const int64_t rows = t.tokens * t.group, keys_end = t.position + t.tokens;
   const float scale = t.scale * kLog2e;
-  for (int64_t r = 0; r < rows; ++r) {
-    isa.load_query(r);
-    s.max[r] = -__builtin_inff();
-    s.total[r] = 0.0f;
-  }
+  // Row r is head r % group of token r / group; divisions are slow, so loops count.
+  for (int64_t token = 0, r = 0; token < t.tokens; ++token)
+    for (int64_t head = 0; head < t.group; ++head, ++r) {
+      isa.load_query(r, t.q + token * t.q_token + head * t.q_head);
+      s.max[r] = -__builtin_inff();
+      s.total[r] = 0.0f;
+    }
   // With one tile of rows nothing is used twice: stage little, and use it while it is near.
   const int64_t staged = rows > Isa::kTileRows ? kStagedKeys : kGroupKeys;
   for (int64_t begin = 0; begin < keys_end; begin += staged) {
@@ -54,12 +56,11 @@ void walk(const RowTask& t, const TaskScratch& s) {
       }
     }
   }
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t token = r / t.group, head = r % t.group;
-    Isa::finish(s.sums + r * s.pitch, 1.0f / s.total[r],
-                t.gate == nullptr ? nullptr : t.gate + token * t.gate_token + head * t.gate_head,
-                t.out + token * t.out_token + head * t.d, t.d);
-  }
+  for (int64_t token = 0, r = 0; token < t.tokens; ++token)
+    for (int64_t head = 0; head < t.group; ++head, ++r)
+      Isa::finish(s.sums + r * s.pitch, 1.0f / s.total[r],
+                  t.gate == nullptr ? nullptr : t.gate + token * t.gate_token + head * t.gate_head,
+                  t.out + token * t.out_token + head * t.d, t.d);
   isa.end();
 }
 
