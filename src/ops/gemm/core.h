@@ -115,31 +115,37 @@ inline int64_t panels(int64_t rows) {
 }
 
 // How many neighbouring panels make a job. Few tokens: enough bytes for memory to keep pace, in enough jobs
-// to keep all threads busy to the end. Many: a block that shares each chunk of the tokens, as large as can
-// be, since every block reads all tokens again.
-inline constexpr int64_t kBlockPanels = 8;
-inline int64_t job_panels(int64_t panels, int threads, int64_t panel_bytes, int64_t tokens) {
-  const bool many = tokens > kTileTokens;
-  const int64_t by_bytes = (int64_t{256} << 10) / std::max<int64_t>(panel_bytes, 1);
-  const int64_t most = std::clamp<int64_t>(many ? kBlockPanels : by_bytes, 1, kBlockPanels);
-  return std::clamp<int64_t>(panels / (int64_t{many ? 2 : 6} * threads), 1, most);
+// to keep all threads busy to the end. Many: a block that shares each chunk of the tokens, since every block
+// reads all tokens again; larger where those do not stay near the core anyway, and the same number of jobs
+// for every thread, two at least.
+inline constexpr int64_t kBlockPanels = 16;
+inline int64_t job_panels(int64_t panels, int threads, int64_t panel_bytes, int64_t tokens, int64_t cols) {
+  if (tokens <= kTileTokens) {
+    const int64_t by_bytes = (int64_t{256} << 10) / std::max<int64_t>(panel_bytes, 1);
+    return std::clamp<int64_t>(panels / (int64_t{6} * threads), 1, std::clamp<int64_t>(by_bytes, 1, 8));
+  }
+  constexpr int64_t kNearTokens = int64_t{1} << 20;  // bytes, packed
+  const int64_t most = tokens * cols * 2 > kNearTokens ? kBlockPanels : kBlockPanels / 2;
+  const auto parts = [](int64_t n, int64_t size) { return (n + size - 1) / size; };
+  return parts(panels, threads * std::max<int64_t>(2, parts(panels, threads * most)));
 }
 
 // The same for units of swiglu: an even number, since a core may give 32 columns of mid something in common.
-inline int64_t job_units(int64_t units, int threads, int64_t unit_bytes, int64_t tokens) {
-  return (job_panels(units, threads, unit_bytes, tokens) + 1) / 2 * 2;
+inline int64_t job_units(int64_t units, int threads, int64_t unit_bytes, int64_t tokens, int64_t cols) {
+  return (job_panels(units, threads, unit_bytes, tokens, cols) + 1) / 2 * 2;
 }
 
-// Hands out [0, jobs): fn(job, the one that this thread gets next, or -1). A thread takes one job ahead, so
-// that its weights can be on their way.
+// Hands out [0, jobs): fn(job, the one that this thread gets next, or -1). With `ahead` a thread takes one
+// job ahead, so that its weights can be on their way; without, when jobs are few and long, it takes one when
+// it is free and never knows the next.
 class Counter {
  public:
   template <class Fn>
-  void each(int64_t jobs, Fn&& fn) {
+  void each(int64_t jobs, bool ahead, Fn&& fn) {
     for (int64_t j = take(); j < jobs;) {
-      const int64_t next = take();
+      const int64_t next = ahead ? take() : jobs;
       fn(j, next < jobs ? next : -1);
-      j = next;
+      j = ahead ? next : take();
     }
   }
   int64_t take() { return next_.fetch_add(1, std::memory_order_relaxed); }

@@ -30,7 +30,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const LinearArgs& a) {
     const float* bias = p.bias.empty() ? nullptr : p.bias.as<float>();
     const int64_t panels = gemm::panels(p.w.rows);
     const int64_t size =
-        gemm::job_panels(panels, ctx.pool.size(), p.w.row_bytes() * gemm::kPanelRows, tokens);
+        gemm::job_panels(panels, ctx.pool.size(), p.w.row_bytes() * gemm::kPanelRows, tokens, cols);
     parts[i] = {&p, {p.y.data, p.y.dtype, p.y.stride[0], bias, nullptr, p.add_to_y}, jobs, size};
     jobs += (panels + size - 1) / size;
   }
@@ -47,7 +47,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const LinearArgs& a) {
       while (parts[i].first_job > job) --i;
       return parts[i];
     };
-    counter.each(jobs, [&](int64_t job, int64_t next) {
+    counter.each(jobs, tokens <= gemm::kTileTokens, [&](int64_t job, int64_t next) {
       const Part& p = find(job);
       const int64_t panel = p.panel(job);
       const int64_t count = std::min(p.job_panels, gemm::panels(p.part->w.rows) - panel);

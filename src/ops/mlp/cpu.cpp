@@ -18,8 +18,9 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
   const int64_t scratch_bytes = core.scratch_bytes(gemm::kBlockPanels, tokens, std::max(width, inner));
   std::byte* const scratch = scope.take<std::byte>(scratch_bytes * threads);
   const int64_t units = gemm::swiglu_units(inner), panels = gemm::panels(width);
-  const int64_t unit_job = gemm::job_units(units, ctx.pool.size(), a.gate.row_bytes() * 32, tokens);
-  const int64_t panel_job = gemm::job_panels(panels, ctx.pool.size(), a.down.row_bytes() * 32, tokens);
+  const int64_t unit_job = gemm::job_units(units, ctx.pool.size(), a.gate.row_bytes() * 32, tokens, width);
+  const int64_t panel_job = gemm::job_panels(panels, ctx.pool.size(), a.down.row_bytes() * 32, tokens, inner);
+  const bool ahead = tokens <= gemm::kTileTokens;
   gemm::Counter up_jobs, down_jobs;
   ctx.pool.run([&](int thread) {
     std::byte* const mine = scratch + thread * scratch_bytes;
@@ -27,7 +28,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
       for (int64_t tile = thread; tile < h.tiles(); tile += threads) core.pack(a.h, nullptr, tile, h);
       ctx.pool.barrier();
     }
-    up_jobs.each((units + unit_job - 1) / unit_job, [&](int64_t job, int64_t next) {
+    up_jobs.each((units + unit_job - 1) / unit_job, ahead, [&](int64_t job, int64_t next) {
       const int64_t first = job * unit_job;
       gemm::SwigluJob j{&a.gate,
                         &a.up,
@@ -43,7 +44,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
       core.swiglu(j, mine);
     });
     ctx.pool.barrier();
-    down_jobs.each((panels + panel_job - 1) / panel_job, [&](int64_t job, int64_t next) {
+    down_jobs.each((panels + panel_job - 1) / panel_job, ahead, [&](int64_t job, int64_t next) {
       const int64_t first = job * panel_job;
       gemm::ProjectJob j{&a.down, 0,   first * gemm::kPanelRows, std::min(panel_job, panels - first),
                          &mid,    &out};

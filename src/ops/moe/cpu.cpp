@@ -58,7 +58,7 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
       for (int64_t tile = thread; tile < h.tiles(); tile += threads) core.pack(a.h, nullptr, tile, h);
       ctx.pool.barrier();
     }
-    jobs.each(panels + (gate.empty() ? 0 : 1), [&](int64_t job, int64_t) {
+    jobs.each(panels + (gate.empty() ? 0 : 1), false, [&](int64_t job, int64_t) {
       if (job < panels)
         core.project({&a.router, 0, job * gemm::kPanelRows, 1, &h, &to_logits}, mine);
       else
@@ -138,7 +138,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
     most = std::max(most, g.x.rows);
     inner = std::max(inner, g.mid.cols);
   }
-  const int64_t unit_job = gemm::job_units(units, ctx.pool.size(), a.gate.row_bytes() * 32, most);
+  const int64_t unit_job = gemm::job_units(units, ctx.pool.size(), a.gate.row_bytes() * 32, most, width);
   const auto jobs_of = [&](const Group& g) {
     return (gemm::swiglu_units(g.mid.cols) + unit_job - 1) / unit_job;
   };
@@ -146,7 +146,8 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
   for (const Group& g : groups) up_jobs += jobs_of(g);
 
   const int64_t panels = gemm::panels(width), rows = tokens * (a.top_k + 1);
-  const int64_t panel_job = tokens > gemm::kTileTokens ? 1 : gemm::job_panels(panels, ctx.pool.size(), 1, 1);
+  const int64_t panel_job =
+      tokens > gemm::kTileTokens ? 1 : gemm::job_panels(panels, ctx.pool.size(), 1, 1, inner);
   const int64_t scratch_bytes = (core.scratch_bytes(gemm::kBlockPanels, most, inner) + 63) / 64 * 64;
   const int64_t ranked_floats = rows * panel_job * gemm::kPanelRows;
   std::byte* const scratch = scope.take<std::byte>(scratch_bytes * threads);
@@ -165,13 +166,13 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
   ctx.pool.run([&](int thread) {
     std::byte* const mine = scratch + thread * scratch_bytes;
     if (tiles > 0) {
-      pack_counter.each(tiles, [&](int64_t i, int64_t) {
+      pack_counter.each(tiles, true, [&](int64_t i, int64_t) {
         const Group& g = find(i, [](const Group& f) { return f.packing ? f.x.tiles() : 0; });
         core.pack(a.h, g.token, i, g.x);
       });
       ctx.pool.barrier();
     }
-    up_counter.each(up_jobs, [&](int64_t i, int64_t next) {
+    up_counter.each(up_jobs, true, [&](int64_t i, int64_t next) {
       const Group& g = find(i, jobs_of);
       const int64_t first = i * unit_job, left = gemm::swiglu_units(g.mid.cols) - first;
       gemm::SwigluJob j{g.gate,  g.up, g.expert, first * gemm::kPairRows,  std::min(unit_job, left), nullptr,
@@ -183,7 +184,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
       core.swiglu(j, mine);
     });
     ctx.pool.barrier();
-    down_counter.each((panels + panel_job - 1) / panel_job, [&](int64_t i, int64_t next) {
+    down_counter.each((panels + panel_job - 1) / panel_job, true, [&](int64_t i, int64_t next) {
       const int64_t first = i * panel_job, count = std::min(panel_job, panels - first);
       const int64_t begin = first * gemm::kPanelRows;
       const int64_t cols = std::min(count * gemm::kPanelRows, width - begin);
