@@ -164,13 +164,40 @@ TEST_P(FingerprintTest, IsTheSameInEveryEngineForFew) {
   }
 }
 
+// That generated tokens of engines for few really take the integer kernels, and nothing else does: what comes
+// out of the layers has other bits then.
+TEST_P(FingerprintTest, TakesIntegersForGeneratedTokensOfFewOnly) {
+  if (!cpu_features().avx512_bf16) GTEST_SKIP() << "no integer kernels on this CPU";
+  const auto layers = [&](int sequences, bool forced) {  // x after all layers, of each of three steps
+    std::vector<std::vector<float>> steps;
+    EngineOptions options{.threads = 2, .max_sequences = sequences, .max_batch_tokens = 1024};
+    if (forced)
+      for (const char* op : {"linear", "swiglu_mlp", "moe"})
+        options.kernels.forced.emplace_back(op, cpu_features().amx_bf16 ? "amx" : "avx512");
+    options.probe = [&](std::string_view name, int layer, const Tensor& x) {
+      if (name != "layer_out" || layer + 1 != model_->model->config().layers) return;
+      const float* row = x.as<float>() + (x.dim(0) - 1) * x.stride[0];
+      steps.emplace_back(row, row + x.dim(1));
+    };
+    Request request = greedy(golden_.prompts[0].ids);
+    request.max_tokens = 3;
+    run_jobs(model_, options, {{request}});
+    return steps;
+  };
+  const auto few = layers(1, false), many = layers(16, false), forced = layers(1, true);
+  ASSERT_EQ(few.size(), 3u);
+  EXPECT_EQ(many, forced);
+  EXPECT_EQ(few[0], forced[0]) << "a prompt";
+  EXPECT_NE(few[1], forced[1]) << "a generated token";
+}
+
 // The same for the kernels of older CPUs.
 TEST_P(FingerprintTest, HoldsForEveryFamilyOfKernels) {
   for (const char* family : {"avx512", "avx2"}) {
     SCOPED_TRACE(family);
     EngineOptions options{.threads = 2};
     for (const char* op : {"linear", "swiglu_mlp", "moe", "paged_attention", "gdn_prepare", "gdn_chunked",
-                           "gdn_recurrent", "add_rms_norm", "gated_rms_norm"})
+                           "gdn_recurrent", "add_rms_norm", "gated_rms_norm", "attention_prepare"})
       options.kernels.forced.emplace_back(op, family);
     expect_same(alone(options, golden_.prompts.size()), run_jobs(model_, options, crowd()));
   }
