@@ -16,22 +16,17 @@ struct CosSin {
   __m128 cos, sin;
 };
 CosSin cos_sin(__m256d angle, double magnitude) {
-  const __m256d turns = _mm256_round_pd(_mm256_mul_pd(angle, _mm256_set1_pd(0.63661977236758134308)),
+  const __m256d turns = _mm256_round_pd(_mm256_mul_pd(angle, _mm256_set1_pd(kQuarterTurnsPerUnit)),
                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  // pi / 2 in two pieces.
-  __m256d r = _mm256_fnmadd_pd(turns, _mm256_set1_pd(1.5707963267948966), angle);
-  r = _mm256_fnmadd_pd(turns, _mm256_set1_pd(6.123233995736766e-17), r);
+  __m256d r = _mm256_fnmadd_pd(turns, _mm256_set1_pd(kQuarterTurn), angle);
+  r = _mm256_fnmadd_pd(turns, _mm256_set1_pd(kQuarterTurnRest), r);
   const __m256d r2 = _mm256_mul_pd(r, r);
-  const auto horner = [&](std::initializer_list<double> coefficients) {
+  const auto horner = [&](const auto& coefficients) {
     __m256d p = _mm256_setzero_pd();
     for (const double c : coefficients) p = _mm256_fmadd_pd(p, r2, _mm256_set1_pd(c));
     return p;
   };
-  // Taylor series: (-1)^k / (2k+1)! and (-1)^k / (2k)!, highest first.
-  const __m256d s = _mm256_mul_pd(r, horner({1.0 / 6227020800.0, -1.0 / 39916800.0, 1.0 / 362880.0,
-                                             -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0, 1.0}));
-  const __m256d c = horner({-1.0 / 87178291200.0, 1.0 / 479001600.0, -1.0 / 3628800.0, 1.0 / 40320.0,
-                            -1.0 / 720.0, 1.0 / 24.0, -1.0 / 2.0, 1.0});
+  const __m256d s = _mm256_mul_pd(r, horner(kSine)), c = horner(kCosine);
   const __m256i quadrant = _mm256_cvtepi32_epi64(_mm256_cvtpd_epi32(turns));
   const __m256i one = _mm256_set1_epi64x(1), two = _mm256_set1_epi64x(2);
   const __m256d swap = _mm256_castsi256_pd(_mm256_cmpeq_epi64(_mm256_and_si256(quadrant, one), one));

@@ -21,20 +21,17 @@ struct CosSin {
 
 // cos and sin of eight angles: the polynomials and the reduction of the avx2 kernel, to the same bits.
 CosSin cos_sin(__m512d angle, double magnitude) {
-  const __m512d turns = _mm512_roundscale_pd(_mm512_mul_pd(angle, _mm512_set1_pd(0.63661977236758134308)),
+  const __m512d turns = _mm512_roundscale_pd(_mm512_mul_pd(angle, _mm512_set1_pd(kQuarterTurnsPerUnit)),
                                              _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  // pi / 2 in two pieces.
-  __m512d r = _mm512_fnmadd_pd(turns, _mm512_set1_pd(1.5707963267948966), angle);
-  r = _mm512_fnmadd_pd(turns, _mm512_set1_pd(6.123233995736766e-17), r);
+  __m512d r = _mm512_fnmadd_pd(turns, _mm512_set1_pd(kQuarterTurn), angle);
+  r = _mm512_fnmadd_pd(turns, _mm512_set1_pd(kQuarterTurnRest), r);
   const __m512d r2 = _mm512_mul_pd(r, r);
-  // Taylor series: (-1)^k / (2k+1)! and (-1)^k / (2k)!, highest first.
-  __m512d s = _mm512_set1_pd(1.0 / 6227020800.0), c = _mm512_set1_pd(-1.0 / 87178291200.0);
-  for (const double x : {-1.0 / 39916800.0, 1.0 / 362880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0, 1.0})
-    s = _mm512_fmadd_pd(s, r2, _mm512_set1_pd(x));
-  for (const double x :
-       {1.0 / 479001600.0, -1.0 / 3628800.0, 1.0 / 40320.0, -1.0 / 720.0, 1.0 / 24.0, -1.0 / 2.0, 1.0})
-    c = _mm512_fmadd_pd(c, r2, _mm512_set1_pd(x));
-  s = _mm512_mul_pd(s, r);
+  const auto horner = [&](const auto& coefficients) {
+    __m512d p = _mm512_setzero_pd();
+    for (const double c : coefficients) p = _mm512_fmadd_pd(p, r2, _mm512_set1_pd(c));
+    return p;
+  };
+  const __m512d s = _mm512_mul_pd(r, horner(kSine)), c = horner(kCosine);
   const __m512i quadrant = _mm512_cvtpd_epi64(turns), one = _mm512_set1_epi64(1), two = _mm512_set1_epi64(2);
   const __mmask8 swap = _mm512_test_epi64_mask(quadrant, one);
   const auto sign = [&](__m512i q) {  // bit 1 of the quadrant becomes the sign bit

@@ -127,7 +127,7 @@ inline int64_t job_panels(int64_t panels, int threads, int64_t panel_bytes, int6
   constexpr int64_t kNearTokens = int64_t{1} << 20;  // bytes, packed
   const int64_t most = tokens * cols * 2 > kNearTokens ? kBlockPanels : kBlockPanels / 2;
   const auto parts = [](int64_t n, int64_t size) { return (n + size - 1) / size; };
-  return parts(panels, threads * std::max<int64_t>(2, parts(panels, threads * most)));
+  return std::max<int64_t>(1, parts(panels, threads * std::max<int64_t>(2, parts(panels, threads * most))));
 }
 
 // The same for units of swiglu: an even number, since a core may give 32 columns of mid something in common.

@@ -15,10 +15,12 @@ struct MlpCase {
   DType h = DType::kBF16;
   bool bias = false;
   int64_t gap = 0;
+  float gate_size = 2;  // standard deviation of the gate's outputs
 
   std::string name() const {
-    return fmt::format("{}/{}/{} T={} D={} F={} h={}{}{}", dtype_name(gate), dtype_name(up), dtype_name(down),
-                       tokens, width, inner, dtype_name(h), bias ? " bias" : "", gap > 0 ? " strided" : "");
+    return fmt::format("{}/{}/{} T={} D={} F={} h={}{}{} gate={}", dtype_name(gate), dtype_name(up),
+                       dtype_name(down), tokens, width, inner, dtype_name(h), bias ? " bias" : "",
+                       gap > 0 ? " strided" : "", gate_size);
   }
 };
 
@@ -27,7 +29,7 @@ void mlp_case(Suite& s, const MlpCase& c) {
   if (name.find(s.options().case_name) == std::string::npos) return;
   Rng rng = s.rng_for_case(name);
   const float sd = 1.0f / std::sqrt(static_cast<float>(c.width));
-  const RandomWeight gate = random_weight(rng, c.gate, c.inner, c.width, 1, 2 * sd);
+  const RandomWeight gate = random_weight(rng, c.gate, c.inner, c.width, 1, c.gate_size * sd);
   const RandomWeight up = random_weight(rng, c.up, c.inner, c.width, 1, sd);
   const RandomWeight down = random_weight(rng, c.down, c.width, c.inner, 1, sd);
   Buffer gate_bias(DType::kF32, {c.inner}), up_bias(DType::kF32, {c.inner}),
@@ -106,6 +108,10 @@ void mlp_conformance(Suite& s) {
   for (const int64_t inner : {32, 64, 96})  // the integer kernel's steps of 64, not full
     for (const int64_t t : {1, 2, 5})
       mlp_case(s, {DType::kQ8_0, DType::kQ5_1, DType::kMXFP4, t, 96, inner, DType::kBF16, t == 2});
+  // Gates where SiLU is its argument or next to nothing, and e^-g leaves the range of float32.
+  for (const int64_t t : {1, 20})
+    for (const DType type : {DType::kBF16, DType::kQ8_0})
+      mlp_case(s, {type, type, type, t, 96, 64, DType::kBF16, false, 0, 100.0f});
   mlp_case(s, {DType::kNVFP4, DType::kQ4_K, DType::kQ6_K, 18, 256, 256});
   mlp_case(s, {DType::kNVFP4, DType::kNVFP4, DType::kBF16, 9, 64, 72, DType::kF32, true, 5});
 }
