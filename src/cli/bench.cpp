@@ -23,6 +23,7 @@ struct BenchOptions {
   int repetitions = 3, threads = 0;
   int32_t batch_tokens = 512;
   std::vector<int32_t> batch = {1};
+  bool repack = true;
 };
 
 constexpr int64_t kShortPrompt = 16;  // before a measured generation
@@ -117,6 +118,7 @@ class Bench {
     e.context = std::max(o_.prompt + 2, generation);
     e.kv_tokens = std::max(e.context, sequences * (generation + kBlockTokens)) + kBlockTokens;
     e.max_batch_tokens = o_.batch_tokens;
+    e.repack = o_.repack;
     QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(model_, e));
     return std::shared_ptr<Engine>(std::move(engine));
   }
@@ -286,6 +288,7 @@ Action add_bench(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--batch-tokens", o->batch_tokens, "Rows of a step: the largest piece of a prompt")
       ->capture_default_str();
+  app.add_flag("!--no-repack", o->repack, "Generate from the weights as the file has them");
   app.add_option("--threads", o->threads, "Threads (default: all CPUs)");
   app.add_option("--device", o->device, "cpu, or reference: plain loops")->capture_default_str();
   app.add_option("-o,--output", o->format, "md: a table; json")->capture_default_str();

@@ -10,6 +10,7 @@
 
 #include "cli/command.h"
 #include "cli/display.h"
+#include "engine/engine.h"
 #include "gguf/reader.h"
 #include "model/config.h"
 #include "model/memory.h"
@@ -138,7 +139,11 @@ constexpr int64_t kBatchTokens = 512;  // rows of a step, as the engine's defaul
 // Of architectures that can be run; others have no such section.
 Result<MemoryEstimate> memory_of(const gguf::File& f, const InspectOptions& o) {
   QUIRE_TRY(const ModelConfig config, read_config(f));
-  return estimate_memory(f, config, o.context, o.sequences, kBatchTokens);
+  QUIRE_TRY(MemoryEstimate m, estimate_memory(f, config, o.context, o.sequences, kBatchTokens));
+  if (o.sequences <= kFewSequences && repacking_helps())
+    if (const auto model = Model::load(f); model.ok())
+      m.repacked = RepackedWeights::bytes_for((*model)->matrices());
+  return m;
 }
 
 void print_memory(const gguf::File& f, const InspectOptions& o) {
@@ -154,6 +159,8 @@ void print_memory(const gguf::File& f, const InspectOptions& o) {
     fmt::print("  {:<14} {:>9}  {}\n", what, human_bytes(static_cast<uint64_t>(bytes)), note);
   };
   line("weights", m->weights, "mapped, shared between processes");
+  if (m->repacked > 0)
+    line("repacked", m->repacked, "copies of weights for one or two sequences; --no-repack");
   line("KV cache", m->kv, "grows with the tokens really there");
   line("states", m->states, "of the delta-net layers");
   line("activations", m->activations, "about, of one step");
@@ -163,8 +170,13 @@ void print_memory(const gguf::File& f, const InspectOptions& o) {
 void add_memory(const gguf::File& f, const InspectOptions& o, ordered_json& out) {
   const auto m = memory_of(f, o);
   if (!m.ok()) return;
-  out["memory"] = {{"context", o.context}, {"sequences", o.sequences}, {"weights", m->weights},
-                   {"kv", m->kv},          {"states", m->states},      {"activations", m->activations},
+  out["memory"] = {{"context", o.context},
+                   {"sequences", o.sequences},
+                   {"weights", m->weights},
+                   {"repacked", m->repacked},
+                   {"kv", m->kv},
+                   {"states", m->states},
+                   {"activations", m->activations},
                    {"total", m->total()}};
 }
 

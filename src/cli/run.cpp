@@ -30,6 +30,8 @@ void RunOptions::add(CLI::App& app) {
   app.add_option("--batch-tokens", batch_tokens, "Prompt tokens per step. The output does not depend on it")
       ->capture_default_str();
   app.add_option("--stop", stop, "Text that ends the generation (repeatable)");
+  app.add_flag("!--no-repack", repack,
+               "Save memory: generate from the weights as the file has them, slower. The output is the same");
   app.add_flag("--ignore-eos", ignore_eos, "Do not stop at end-of-generation tokens");
   app.add_flag("--special", special, "Print control tokens as their text");
   app.add_flag("--json", json, "Print one JSON object instead of streaming text");
@@ -46,6 +48,7 @@ Result<EngineOptions> RunOptions::engine_options() const {
   e.context = context;
   e.max_sequences = 1;
   e.max_batch_tokens = batch_tokens;
+  e.repack = repack;
   if (!dump_layers.empty()) {
     QUIRE_TRY(e.probe, make_layer_dump(dump_layers));
   }
@@ -131,13 +134,14 @@ nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool log
     }
   }
   const MemoryUse m = engine.memory();
-  j["timings"] = {{"load_seconds", engine.model().load_seconds},
+  j["timings"] = {{"load_seconds", engine.load_seconds()},
                   {"first_token_seconds", out.first_token_seconds},
                   {"prompt_tokens_per_second", out.prompt_rate()},
                   {"generation_seconds", out.seconds - out.first_token_seconds},
                   {"generated_tokens_per_second", out.generation_rate()}};
   j["memory"] = {{"mapped", m.mapped},
                  {"converted", m.converted},
+                 {"repacked", m.repacked},
                  {"cache", m.kv_and_state},
                  {"workspace", m.workspace}};
   return j;
@@ -196,11 +200,13 @@ void print_status_line(const Output& out, const Engine& engine) {
   std::fprintf(
       stderr,
       "[%s | load %.2f s | prompt %zu tokens, %.0f tokens/s | generated %zu tokens, %.1f tokens/s | memory "
-      "%.0f MiB mapped from the file + %.0f MiB (cache %.0f, workspace %.0f, converted %.1f)]\n",
-      std::string(finish_reason_name(out.finish)).c_str(), engine.model().load_seconds, out.prompt.size(),
+      "%.0f MiB mapped from the file + %.0f MiB (repacked weights %.0f, cache %.0f, workspace %.0f, "
+      "converted "
+      "%.1f)]\n",
+      std::string(finish_reason_name(out.finish)).c_str(), engine.load_seconds(), out.prompt.size(),
       out.prompt_rate(), out.events.size(), out.generation_rate(), mib(m.mapped),
-      mib(m.kv_and_state + m.workspace + m.converted), mib(m.kv_and_state), mib(m.workspace),
-      mib(m.converted));
+      mib(m.repacked + m.kv_and_state + m.workspace + m.converted), mib(m.repacked), mib(m.kv_and_state),
+      mib(m.workspace), mib(m.converted));
 }
 
 Action add_run(CLI::App& app) {

@@ -14,6 +14,7 @@ struct RunOptions {
   std::string prompt, file, tokens, system, dump_layers;
   std::vector<std::string> stop;
   bool chat = false, think = false, ignore_eos = false, special = false, json = false;
+  bool repack = true;
   int64_t max_tokens = 512, context = 0;
   int32_t batch_tokens = 512;
 

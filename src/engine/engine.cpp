@@ -54,12 +54,22 @@ std::string_view finish_reason_name(FinishReason r) {
 
 Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel> model,
                                                EngineOptions options) {
+  const auto start = std::chrono::steady_clock::now();
   QUIRE_TRY(options, resolve(std::move(options), model->model->config()));
   const int32_t blocks = blocks_for(options.kv_tokens), slots = options.max_sequences;
   QUIRE_TRY(CacheStorage storage,
             CacheStorage::create(model->model->cache_shape(options.device), blocks, slots));
-  return std::unique_ptr<Engine>(
+  std::unique_ptr<Engine> engine(
       new Engine(std::move(model), std::move(options), std::move(storage), blocks, slots));
+  QUIRE_CHECKED(engine->repack());
+  engine->create_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return engine;
+}
+
+Status Engine::repack() {
+  if (!options_.repack || !for_few() || options_.device != Device::kCpu || !repacking_helps()) return {};
+  QUIRE_TRY(repacked_, model_->repacked(pool_));
+  return {};
 }
 
 Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, CacheStorage storage,
@@ -169,7 +179,7 @@ bool Engine::step() {
   for (SeqId id : plan.admit) admit(id);
   ++stats_.steps;
   const std::span<const Work> all = plan.work;
-  const size_t apart = options_.max_sequences <= kFewSequences ? plan.decodes : 0;
+  const size_t apart = for_few() ? plan.decodes : 0;
   if (apart > 0) run(all.first(apart), true);
   if (apart < all.size()) run(all.subspan(apart), false);
   std::erase_if(running_, [](const auto& s) { return s->finished; });
@@ -270,12 +280,17 @@ void Engine::finish(Sequence& s, TokenEvent event) {
 }
 
 OpContext Engine::op_context() {
-  return {.pool = pool_, .workspace = workspace_, .device = options_.device, .choice = &options_.kernels};
+  return {.pool = pool_,
+          .workspace = workspace_,
+          .device = options_.device,
+          .choice = &options_.kernels,
+          .repacked = repacked_.get()};
 }
 
 MemoryUse Engine::memory() const {
   return {.mapped = static_cast<int64_t>(model_->file.mapped_bytes()),
           .converted = model_->model->owned_bytes(),
+          .repacked = repacked_ ? repacked_->bytes() : 0,
           .kv_and_state = storage_.resident_bytes(),
           .workspace = static_cast<int64_t>(workspace_.high_water())};
 }

@@ -18,6 +18,7 @@
 #include "cache/block_pool.h"
 #include "cache/block_table.h"
 #include "cache/storage.h"
+#include "core/cpu.h"
 #include "engine/loaded_model.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
@@ -29,6 +30,11 @@ namespace quire {
 // between machines (docs/numerics.md).
 inline constexpr int32_t kFewSequences = 2;
 
+// Whether this CPU has kernels that read repacked weights.
+inline bool repacking_helps() {
+  return cpu_features().avx512_bf16;
+}
+
 struct EngineOptions {
   Device device = Device::kCpu;
   int threads = 0;                 // 0: all CPUs this process may use
@@ -36,6 +42,8 @@ struct EngineOptions {
   int32_t max_sequences = 16;      // running at once; others wait. Up to kFewSequences: see there
   int32_t max_batch_tokens = 512;  // rows of a step: the largest prefill chunk
   int64_t kv_tokens = 0;  // size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens
+  bool repack =
+      true;  // up to kFewSequences: copy weights for generating faster, if memory allows; same texts
   uint64_t shuffle_blocks = 0;  // not 0: hand out KV blocks in this random order (tests)
   KernelChoice kernels;
   LayerProbe probe;  // not empty: sees every step's intermediates
@@ -49,6 +57,7 @@ struct StepStats {
 struct MemoryUse {
   int64_t mapped = 0;        // weights, in the page cache, shared with other processes
   int64_t converted = 0;     // small vectors converted to float32
+  int64_t repacked = 0;      // copies of weights, shared between engines of a model
   int64_t kv_and_state = 0;  // resident pages of the caches
   int64_t workspace = 0;     // activations and kernels' scratch
 };
@@ -75,6 +84,8 @@ class Engine {
   const EngineOptions& options() const { return options_; }
   int64_t context() const { return options_.context; }
   const StepStats& stats() const { return stats_; }
+  // Loading the model, and what the engine added to be ready.
+  double load_seconds() const { return model_->load_seconds + create_seconds_; }
   MemoryUse memory() const;
   OpContext op_context();
 
@@ -87,6 +98,9 @@ class Engine {
   Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, CacheStorage storage,
          int32_t blocks, int32_t slots);
 
+  // Whether generated tokens take the integer kernels.
+  bool for_few() const { return options_.max_sequences <= kFewSequences; }
+  Status repack();
   Status validate(const Request& r) const;
   void take_incoming();
   SchedulerState snapshot() const;
@@ -99,6 +113,8 @@ class Engine {
   std::shared_ptr<const LoadedModel> model_;
   EngineOptions options_;
   ThreadPool pool_;
+  std::shared_ptr<const RepackedWeights> repacked_;  // may be null
+  double create_seconds_ = 0.0;
   Workspace workspace_;
   CacheStorage storage_;
   BlockPool blocks_;

@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "core/memory.h"
+
 namespace quire {
 
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path) {
@@ -19,6 +21,19 @@ Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path) {
   }
   m->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return std::shared_ptr<const LoadedModel>(std::move(m));
+}
+
+Result<std::shared_ptr<const RepackedWeights>> LoadedModel::repacked(ThreadPool& pool) const {
+  const std::lock_guard lock(repacked_mutex_);
+  if (auto made = repacked_.lock()) return made;
+  const std::vector<Weight> weights = model->matrices();
+  const int64_t copies = RepackedWeights::bytes_for(weights), available = available_memory();
+  if (copies + static_cast<int64_t>(file.mapped_bytes()) > available)
+    return std::shared_ptr<const RepackedWeights>();
+  QUIRE_TRY(std::unique_ptr<RepackedWeights> made, RepackedWeights::create(weights, pool));
+  std::shared_ptr<const RepackedWeights> shared = std::move(made);
+  repacked_ = shared;
+  return shared;
 }
 
 }  // namespace quire

@@ -2,16 +2,19 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
 #include "gguf/reader.h"
 #include "model/model.h"
+#include "ops/gemm/repack.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quire {
 
-// Immutable after loading; shared by engines and threads. The members depend on each other in this order.
+// Immutable after loading, but for what it keeps for engines; shared by engines and threads. The members
+// depend on each other in this order.
 struct LoadedModel {
   gguf::File file;
   std::unique_ptr<Model> model;
@@ -19,6 +22,14 @@ struct LoadedModel {
   double load_seconds = 0.0;
 
   explicit LoadedModel(gguf::File f) : file(std::move(f)) {}
+
+  // Copies of the weights for generating faster (ops/gemm/repack.h), if memory holds them beside the file;
+  // else null. Made for the first engine that asks, and kept as long as an engine has them.
+  Result<std::shared_ptr<const RepackedWeights>> repacked(ThreadPool& pool) const;
+
+ private:
+  mutable std::mutex repacked_mutex_;
+  mutable std::weak_ptr<const RepackedWeights> repacked_;
 };
 
 // Maps the file, checks every tensor and builds the tokenizer. Weights are used where they are mapped:

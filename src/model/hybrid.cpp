@@ -88,6 +88,19 @@ class Hybrid final : public Model {
     return {};
   }
 
+  std::vector<Weight> matrices() const override {
+    std::vector<Weight> all;
+    for (const Layer& l : layers_) {
+      if (l.recurrent)
+        add_matrices(l.delta, all);
+      else
+        add_matrices(l.attn, all);
+      add_matrices(l.ffn, all);
+    }
+    all.push_back(head_);
+    return all;
+  }
+
   void forward(const OpContext& ctx, const StepInputs& in, const CacheStorage& cache,
                Tensor logits) const override {
     Workspace::Scope scope(ctx.workspace);

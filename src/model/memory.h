@@ -12,10 +12,11 @@ CacheShape cache_shape(const ModelConfig& c, DType kv_dtype);
 
 struct MemoryEstimate {
   int64_t weights = 0;      // mapped: page cache, shared between processes
+  int64_t repacked = 0;     // copies of weights, in engines for few sequences; the caller fills this in
   int64_t kv = 0;           // keys and values of all sequences
   int64_t states = 0;       // recurrent states of all sequences
   int64_t activations = 0;  // of one step, logits included, kernels' scratch not
-  int64_t total() const { return weights + kv + states + activations; }
+  int64_t total() const { return weights + repacked + kv + states + activations; }
 };
 
 // `sequences` sequences of `context` positions each, all full, in steps of at most `batch_tokens` rows, on

@@ -51,6 +51,8 @@ class Model {
   CacheShape cache_shape(Device device) const;
   // Weights converted out of the mapping (norms and other vectors that the file keeps in 16 bits).
   int64_t owned_bytes() const { return arena_.bytes; }
+  // What forward multiplies by, in the order of use.
+  virtual std::vector<Weight> matrices() const = 0;
 
   // Runs the segments through all layers, updates the caches, and writes logits [logit_rows, V] f32.
   virtual void forward(const OpContext& ctx, const StepInputs& in, const CacheStorage& cache,

@@ -176,4 +176,16 @@ Result<FfnWeights> load_ffn(WeightLoader& w, const ModelConfig& c, const std::st
   return f;
 }
 
+void add_matrices(const AttentionWeights& w, std::vector<Weight>& to) {
+  to.insert(to.end(), {w.q, w.k, w.v, w.out});
+}
+
+void add_matrices(const DeltaWeights& w, std::vector<Weight>& to) {
+  to.insert(to.end(), {w.qkv, w.z, w.alpha, w.beta, w.out});
+}
+
+void add_matrices(const FfnWeights& w, std::vector<Weight>& to) {
+  to.insert(to.end(), {w.router, w.gate, w.up, w.down, w.shared_gate, w.shared_up, w.shared_down});
+}
+
 }  // namespace quire

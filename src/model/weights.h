@@ -68,6 +68,11 @@ struct FfnWeights {
   Tensor shared_router;
 };
 
+// Appends a block's matrices, in the order of use; empty ones too.
+void add_matrices(const AttentionWeights& w, std::vector<Weight>& to);
+void add_matrices(const DeltaWeights& w, std::vector<Weight>& to);
+void add_matrices(const FfnWeights& w, std::vector<Weight>& to);
+
 // `prefix` is "blk.N.".
 Result<AttentionWeights> load_attention(WeightLoader& w, const ModelConfig& c, const std::string& prefix);
 Result<DeltaWeights> load_delta(WeightLoader& w, const ModelConfig& c, const std::string& prefix);

@@ -31,15 +31,17 @@ struct KernelChoice {
   }
 };
 
-class InputObserver;  // ops/observer.h
+class InputObserver;    // ops/observer.h
+class RepackedWeights;  // ops/gemm/repack.h
 
 struct OpContext {
   ThreadPool& pool;
   Workspace& workspace;
   Device device = Device::kCpu;
-  const KernelChoice* choice = nullptr;  // may be null
-  CpuFeatures cpu = cpu_features();      // tests switch features off to walk the whole table
-  InputObserver* observer = nullptr;     // not null: is shown what weights are multiplied by
+  const KernelChoice* choice = nullptr;       // may be null
+  CpuFeatures cpu = cpu_features();           // tests switch features off to walk the whole table
+  InputObserver* observer = nullptr;          // not null: is shown what weights are multiplied by
+  const RepackedWeights* repacked = nullptr;  // may be null: copies for the integer core
 };
 
 // One entry of an operator's table. `fits` looks at shapes, types and the CPU only. The last entry is the
@@ -78,8 +80,9 @@ struct Weight {
   int64_t rows = 0;  // outputs
   int64_t cols = 0;  // inputs
   int64_t experts = 1;
-  const float* scale = nullptr;  // [experts] or null for 1: the per-tensor factor of NVFP4 files
-  int64_t expert_stride = 0;     // rows from one expert to the next; 0 means `rows`
+  const float* scale = nullptr;         // [experts] or null for 1: the per-tensor factor of NVFP4 files
+  int64_t expert_stride = 0;            // rows from one expert to the next; 0 means `rows`
+  const std::byte* repacked = nullptr;  // not null: its copy in the integer core's order (gemm/repack.h)
 
   bool empty() const { return data == nullptr; }
   int64_t row_bytes() const { return dtype_bytes(dtype, cols); }
@@ -93,6 +96,7 @@ struct Weight {
     w.data = row(begin);
     w.expert_stride = expert_stride == 0 ? rows : expert_stride;
     w.rows = count;
+    w.repacked = nullptr;
     return w;
   }
   // One expert as a plain matrix.
@@ -102,6 +106,7 @@ struct Weight {
     w.experts = 1;
     w.scale = scale == nullptr ? nullptr : scale + expert;
     w.expert_stride = 0;
+    w.repacked = nullptr;
     return w;
   }
 };

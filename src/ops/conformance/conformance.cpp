@@ -7,6 +7,8 @@
 #include <limits>
 #include <numeric>
 
+#include "ops/gemm/repack.h"
+
 namespace quire::conformance {
 namespace {
 
@@ -200,15 +202,25 @@ Suite::Suite(std::string op, Options options) : op_(std::move(op)), options_(std
   if (options_.threads <= 0) options_.threads = available_cpus();
 }
 
-OpContext Suite::context(Device device, int threads) {
+ThreadPool& Suite::pool(int threads) {
   const int n = threads > 0 ? threads : options_.threads;
   std::unique_ptr<ThreadPool>& pool = pools_[n];
   if (!pool) pool = std::make_unique<ThreadPool>(n);
+  return *pool;
+}
+
+std::unique_ptr<RepackedWeights> Suite::repack(std::span<const Weight> weights) {
+  auto copies = RepackedWeights::create(weights, pool(0));
+  QUIRE_CHECK(copies.ok(), "{}", copies.error().message);
+  return std::move(copies).value();
+}
+
+OpContext Suite::context(Device device, int threads) {
   // A kernel that reads scratch memory before it writes there finds NaN, not what the last case left.
   constexpr int64_t kPoisoned = 256 << 10, kPiece = 16 << 10;
   Workspace::Scope scope(*workspace_);
   for (int64_t at = 0; at < kPoisoned; at += kPiece) std::memset(scope.take<std::byte>(kPiece), 0xff, kPiece);
-  return OpContext{*pool, *workspace_, device};
+  return OpContext{pool(threads), *workspace_, device};
 }
 
 Rng Suite::rng_for_case(std::string_view case_name) const {

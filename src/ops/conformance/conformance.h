@@ -123,6 +123,8 @@ class Suite {
   // A context to run kernels in. `threads` of 0 means the number from the options. The workspace is shared.
   OpContext context(Device device, int threads = 0);
   Rng rng_for_case(std::string_view case_name) const;
+  // Copies of weights for OpContext::repacked.
+  std::unique_ptr<RepackedWeights> repack(std::span<const Weight> weights);
 
   // The kernels of a table that the options ask for. Kernels that no case reaches still show up, as 0/0.
   template <class Args>
@@ -158,6 +160,7 @@ class Suite {
 
  private:
   Count& count(std::string_view kernel);
+  ThreadPool& pool(int threads);
 
   std::string op_;
   Options options_;

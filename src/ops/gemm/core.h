@@ -41,6 +41,9 @@ struct Store {
 struct Ahead {
   const std::byte* rows[2] = {nullptr, nullptr};  // null: nothing
   int64_t row_bytes = 0;
+  // Of repacked weights: how many groups of 16 rows there are, and the bytes from one of them to the one
+  // after the next.
+  int64_t groups = 0, group_stride = 0;
 };
 
 struct ProjectJob {
@@ -68,13 +71,9 @@ struct SwigluJob {
   Ahead ahead = {};
 };
 
-inline Ahead ahead_of(const Weight& w, int64_t expert, int64_t row) {
-  const std::byte* const first = w.row(row, expert);
-  return {{first, first + 16 * w.row_bytes()}, w.row_bytes()};
-}
-inline Ahead ahead_of(const Weight& gate, const Weight& up, int64_t expert, int64_t row) {
-  return {{gate.row(row, expert), up.row(row, expert)}, gate.row_bytes()};
-}
+// A job of `panels` panels from `row` on, or of `units` of swiglu.
+Ahead ahead_of(const Weight& w, int64_t expert, int64_t row, int64_t panels);
+Ahead ahead_of(const Weight& gate, const Weight& up, int64_t expert, int64_t row, int64_t units);
 
 struct Core {
   int64_t (*packed_bytes)(int64_t rows, int64_t cols);
@@ -87,7 +86,11 @@ struct Core {
   void (*project)(const ProjectJob& job, std::byte* scratch);
   void (*swiglu)(const SwigluJob& job, std::byte* scratch);
   void (*finish)();  // on every thread at the end of a region: gives tile registers back
+  bool reads_repacked = false;
 };
+
+// w as this core reads it: with its copy where there is one that serves.
+Weight as_read(const Core& core, const OpContext& ctx, const Weight& w);
 
 extern const Core kAmxCore;     // bf16 tokens
 extern const Core kAvx512Core;  // bf16 tokens

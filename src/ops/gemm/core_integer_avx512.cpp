@@ -4,12 +4,17 @@
 // within a group of 16 columns; the group's sum is then multiplied by both scales in float32. No weight is
 // rounded. A token is rounded once, by at most 1/2032 of the largest of its 32 neighbours.
 //
-// Per element: groups 0..3 of a step have an accumulator each, walked in ascending steps; (0 + 2) + (1 + 3)
-// at the end. Tokens do not meet.
-#include <array>
+// Rows are read where the file has them, or from repacked copies (repack.h), which is faster and gives the
+// same bits.
+//
+// Per element: what has a factor of its own within a step, two blocks of 32 columns or four groups of 16, has
+// an accumulator of its own, walked in ascending steps; 0 + 1, or (0 + 2) + (1 + 3), at the end. With
+// K-quants sums of a unit of 256 columns are first multiplied by the unit's d. Tokens do not meet.
+#include <algorithm>
 
 #include "ops/gemm/core.h"
 #include "ops/gemm/integer_avx512.h"
+#include "ops/gemm/repacked_avx512.h"
 #include "ops/gemm/simd_avx512.h"
 
 namespace quire::gemm {
@@ -61,13 +66,25 @@ struct RowGroup {
   const std::byte* first = nullptr;
   int64_t stride = 0;  // bytes from row to row
   int64_t cols = 0;
-  int rows = 0;  // up to 16
-};
+  int64_t rows = 0;                     // from here on
+  const std::byte* repacked = nullptr;  // or null
+  int64_t repacked_bytes = 0;
 
-RowGroup rows_from(const Weight& w, int64_t expert, int64_t row) {
-  return {w.dtype, w.row(row, expert), w.row_bytes(), w.cols,
-          static_cast<int>(w.rows - row < 16 ? w.rows - row : 16)};
-}
+  RowGroup() = default;
+  RowGroup(const Weight& w, int64_t expert, int64_t row)
+      : type(w.dtype), first(w.row(row, expert)), stride(w.row_bytes()), cols(w.cols), rows(w.rows - row) {
+    if (w.repacked == nullptr) return;
+    repacked_bytes = repacked_group_bytes(w.dtype, w.cols);
+    repacked = repacked_group(w, expert, row, repacked_bytes);
+  }
+  RowGroup after(int64_t groups) const {
+    RowGroup g = *this;
+    g.first += groups * 16 * stride;
+    g.rows -= groups * 16;
+    if (repacked != nullptr) g.repacked += groups * repacked_bytes;
+    return g;
+  }
+};
 
 // Asks memory for 16 rows in four ascending streams, a little at a time: the order in which rows are decoded
 // is one that no prefetcher follows.
@@ -168,24 +185,31 @@ inline __attribute__((always_inline)) void add_unit(const Gathered& gathered, co
   constexpr int kSteps = Format::kSteps;
   const auto columns = [&](int t, int s) { return TokenColumns<Format>(x[t][s]); };
   __m512i bias[kTokens][kSteps];
-  __m512 scales[kTokens][kSteps], values[kTokens][kSteps];  // values: sums of the token's values
+  __m512 scales[kTokens][kSteps], minus_values[kTokens][kSteps];  // sums of the token's values
   for (int t = 0; t < kTokens; ++t)
     for (int s = 0; s < kSteps; ++s) {
-      const __m512i eight =
-          _mm512_castsi256_si512(_mm256_load_si256(reinterpret_cast<const __m256i*>(x[t][s].sum)));
-      const __m128i two = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(x[t][s].scale));
-      const __m512i sums = _mm512_add_epi32(_mm512_permutexvar_epi32(Format::low_sums(), eight),
-                                            _mm512_permutexvar_epi32(Format::high_sums(), eight));
-      scales[t][s] =
-          _mm512_castsi512_ps(_mm512_permutexvar_epi32(Lanes::scale_lanes(), _mm512_castsi128_si512(two)));
+      const auto in_lanes = [](__m512i lanes, const auto& of) {
+        return _mm512_permutexvar_epi32(
+            lanes, _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(&of))));
+      };
+      scales[t][s] = _mm512_castsi512_ps(in_lanes(Lanes::scale_lanes(), x[t][s].scale));
       if constexpr (Format::kBias != 0)
-        bias[t][s] = _mm512_mullo_epi32(sums, _mm512_set1_epi32(Format::kBias));
-      if constexpr (Format::kOffsets) values[t][s] = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scales[t][s]);
+        bias[t][s] =
+            _mm512_mullo_epi32(Format::kBlocks ? in_lanes(Lanes::scale_lanes(), x[t][s].minus_twice_block)
+                                               : in_lanes(Lanes::groups(), x[t][s].minus_twice),
+                               _mm512_set1_epi32(Format::kBias / 2));
+      if constexpr (Format::kOffsets)
+        minus_values[t][s] = _mm512_castsi512_ps(in_lanes(Lanes::scale_lanes(), x[t][s].minus_value));
     }
 #pragma GCC unroll 4
   for (int q = 0; q < 4; ++q) {
     const FourRows p{first + 4 * q * stride, stride};
     const typename Format::Rows rows = Format::rows(gathered, q, p);
+    __m512 of_unit[kTokens], offsets[kTokens];
+    for (int t = 0; t < kTokens; ++t) {
+      of_unit[t] = Format::kSuper ? _mm512_setzero_ps() : acc[t][q];
+      offsets[t] = _mm512_setzero_ps();
+    }
 #pragma GCC unroll 4
     for (int s = 0; s < kSteps; ++s) {
       const TokenColumns<Format> of_step[2] = {columns(0, s), columns(kTokens - 1, s)};
@@ -193,11 +217,22 @@ inline __attribute__((always_inline)) void add_unit(const Gathered& gathered, co
       multiply_rows<Format, kTokens, Format::Lanes::kTwo ? 2 : 4>(p, s, of_step, sums);
       const __m512 factors = Format::factors(rows, s);
       for (int t = 0; t < kTokens; ++t) {
-        if constexpr (Format::kBias != 0) sums[t] = _mm512_sub_epi32(sums[t], bias[t][s]);
-        acc[t][q] =
-            _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t]), _mm512_mul_ps(factors, scales[t][s]), acc[t][q]);
-        if constexpr (Format::kOffsets)
-          acc[t][q] = _mm512_fmadd_ps(Format::offsets(rows, s), values[t][s], acc[t][q]);
+        if constexpr (Format::kBlocks) sums[t] = Lanes::of_blocks(sums[t]);
+        if constexpr (Format::kBias != 0) sums[t] = _mm512_add_epi32(sums[t], bias[t][s]);
+        of_unit[t] =
+            _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t]), _mm512_mul_ps(factors, scales[t][s]), of_unit[t]);
+        if constexpr (Format::kOffsets && Format::kSuper)
+          offsets[t] = _mm512_fmadd_ps(Format::offsets(rows, s), minus_values[t][s], offsets[t]);
+        else if constexpr (Format::kOffsets)
+          of_unit[t] = _mm512_fnmadd_ps(Format::offsets(rows, s), minus_values[t][s], of_unit[t]);
+      }
+    }
+    for (int t = 0; t < kTokens; ++t) {
+      if constexpr (Format::kSuper) {
+        acc[t][q] = _mm512_fmadd_ps(rows.d, of_unit[t], acc[t][q]);
+        if constexpr (Format::kOffsets) acc[t][q] = _mm512_fmadd_ps(rows.dmin, offsets[t], acc[t][q]);
+      } else {
+        acc[t][q] = of_unit[t];
       }
     }
   }
@@ -243,8 +278,9 @@ void multiply(const RowGroup& w, const TokenStep* const* tokens, const std::byte
       add_unit<Format, kTokens>(gathered[0], unit[0], Format::kUnitBytes, x, acc);
     }
   }
-  for (int t = 0; t < kTokens; ++t)
-    sums[t] = _mm512_mul_ps(row_sums<typename Format::Lanes>(acc[t]), _mm512_set1_ps(Format::kUnit));
+  // Sums of blocks stand twice, in the places of two groups.
+  const __m512 unit = _mm512_set1_ps(Format::kBlocks ? Format::kUnit / 2 : Format::kUnit);
+  for (int t = 0; t < kTokens; ++t) sums[t] = _mm512_mul_ps(row_sums<typename Format::Lanes>(acc[t]), unit);
 }
 
 using Multiply = void (*)(const RowGroup&, const TokenStep* const*, const std::byte*, __m512*);
@@ -280,54 +316,126 @@ const Multiplies& multiplies_of(DType type) {
   }
 }
 
+using MultiplyLanes = void (*)(const std::byte*, int64_t, const TokenStep* const*, Streams*, __m512*);
+using LanesMultiplies = MultiplyLanes[kMostTokens];
+
+template <class Format>
+constexpr LanesMultiplies kLanesMultiplies = {multiply_lanes<Format, 1>, multiply_lanes<Format, 2>};
+
+const LanesMultiplies& lanes_multiplies_of(DType type) {
+  switch (type) {
+    case DType::kNVFP4:
+      return kLanesMultiplies<LanesNvfp4>;
+    case DType::kMXFP4:
+      return kLanesMultiplies<LanesMxfp4>;
+    case DType::kQ8_0:
+      return kLanesMultiplies<LanesQ8_0>;
+    case DType::kQ4_0:
+      return kLanesMultiplies<LanesLegacy<false, false, DType::kQ4_0>>;
+    case DType::kQ4_1:
+      return kLanesMultiplies<LanesLegacy<false, true, DType::kQ4_1>>;
+    case DType::kQ5_0:
+      return kLanesMultiplies<LanesLegacy<true, false, DType::kQ5_0>>;
+    case DType::kQ5_1:
+      return kLanesMultiplies<LanesLegacy<true, true, DType::kQ5_1>>;
+    case DType::kQ4_K:
+      return kLanesMultiplies<LanesQ45K<false, DType::kQ4_K>>;
+    case DType::kQ5_K:
+      return kLanesMultiplies<LanesQ45K<true, DType::kQ5_K>>;
+    case DType::kQ6_K:
+      return kLanesMultiplies<LanesQ6K>;
+    default:
+      fatal(__FILE__, __LINE__, "the integer core has no such format");
+  }
+}
+
+// What memory is asked for while a group is multiplied: 16 rows as they lie in the file, or a part of streams
+// of repacked groups.
+struct Asked {
+  const std::byte* rows = nullptr;
+  Streams* streams = nullptr;
+};
+
 // The sums of a group's rows by 1 or 2 tokens.
-void multiply_group(const RowGroup& w, const TokenStep* const* tokens, int64_t count, const std::byte* ahead,
+void multiply_group(const RowGroup& w, const TokenStep* const* tokens, int64_t count, const Asked& asked,
                     __m512* sums) {
+  if (w.repacked != nullptr)
+    return lanes_multiplies_of(w.type)[count - 1](w.repacked, steps_of(w.cols), tokens, asked.streams, sums);
   const Multiply multiply = multiplies_of(w.type)[count - 1];
-  if (w.rows == 16) return multiply(w, tokens, ahead, sums);
+  if (w.rows >= 16) return multiply(w, tokens, asked.rows, sums);
   for (int r = 0; r < w.rows; ++r) {  // the end of a matrix: 16 times the same row, which is none too many
+    RowGroup same = w;
+    same.first += r * w.stride;
+    same.stride = 0;
     __m512 row[kMostTokens];
-    multiply({w.type, w.first + r * w.stride, 0, w.cols, 16}, tokens, nullptr, row);
+    multiply(same, tokens, nullptr, row);
     for (int64_t t = 0; t < count; ++t)
       sums[t] = _mm512_mask_mov_ps(sums[t], static_cast<__mmask16>(1u << r), row[t]);
   }
 }
 
-// The same of several groups by tokens [t, t + count) of x. Meanwhile memory is asked for what lies at
-// ahead[i].
-template <size_t kGroups>
-void multiply_groups(const std::array<RowGroup, kGroups>& groups,
-                     const std::array<const std::byte*, kGroups>& ahead, const Packed& x, int64_t t,
-                     int64_t count, __m512 (&sums)[kGroups][kMostTokens]) {
-  const TokenStep* const tokens[kMostTokens] = {token(x, t), token(x, t + count - 1)};
-  for (size_t i = 0; i < kGroups; ++i) multiply_group(groups[i], tokens, count, ahead[i], sums[i]);
-}
+// The groups of a job in the order in which they are multiplied, those of up to two matrices in turns, and
+// what comes after them.
+class Groups {
+ public:
+  Groups(std::initializer_list<RowGroup> first, int64_t count, const Ahead& next)
+      : matrices_(static_cast<int64_t>(first.size())), count_(count), next_(next) {
+    std::copy(first.begin(), first.end(), first_);
+  }
 
-// What lies two groups on, within the job or at the start of the next.
-constexpr int64_t kDistance = 2;
-const std::byte* behind(const Ahead& next, int64_t past) {
-  return past < kDistance ? next.rows[past] : nullptr;
-}
+  // Group i by tokens [t, t + tokens) of x. All groups in ascending order, each with all tokens in ascending
+  // order.
+  void multiply(int64_t i, const Packed& x, int64_t t, int64_t tokens, __m512* sums) {
+    const TokenStep* const of_tokens[kMostTokens] = {token(x, t), token(x, t + tokens - 1)};
+    multiply_group(at(i), of_tokens, tokens, t == 0 ? asked(i) : Asked{}, sums);
+  }
+
+ private:
+  RowGroup at(int64_t i) const { return matrices_ == 1 ? first_[0].after(i) : first_[i % 2].after(i / 2); }
+  // Rows as they lie are asked for two groups ahead, repacked groups by fours.
+  Asked asked(int64_t i) {
+    if (first_[0].repacked == nullptr) {
+      constexpr int64_t kDistance = 2;
+      const int64_t later = i + kDistance;
+      return {later < count_ ? at(later).first : next_.rows[later - count_], nullptr};
+    }
+    if (i % Streams::kCount == 0) ask_after(i);
+    return {nullptr, &streams_};
+  }
+  // While the four groups from i on are multiplied, the next four are asked for.
+  void ask_after(int64_t i) {
+    const int64_t now = std::min<int64_t>(Streams::kCount, count_ - i);
+    const std::byte* groups[Streams::kCount];
+    int64_t n = 0;
+    if (i + now < count_)
+      for (; n < Streams::kCount && i + now + n < count_; ++n) groups[n] = at(i + now + n).repacked;
+    else
+      for (; n < Streams::kCount && n < next_.groups; ++n)
+        groups[n] = next_.rows[n % 2] + n / 2 * next_.group_stride;
+    streams_ = Streams(groups, n, first_[0].repacked_bytes, now);
+  }
+
+  const int64_t matrices_, count_;
+  const Ahead& next_;
+  RowGroup first_[2];
+  Streams streams_;
+};
 
 void project(const ProjectJob& job, std::byte*) {
   const Weight& w = *job.w;
   const int64_t left = w.rows - job.row,
                 rows = left < job.panels * kPanelRows ? left : job.panels * kPanelRows;
-  const int64_t groups = (rows + 15) / 16;
-  const auto group = [&](int64_t i) { return rows_from(w, job.expert, job.row + i * 16); };
-  for (int64_t i = 0; i < groups; ++i) {
-    const int64_t later = i + kDistance;
-    const std::byte* const ahead = later < groups ? group(later).first : behind(job.ahead, later - groups);
+  Groups groups({RowGroup(w, job.expert, job.row)}, (rows + 15) / 16, job.ahead);
+  for (int64_t i = 0; i * 16 < rows; ++i)
     for (int64_t t = 0; t < job.x->rows; t += kMostTokens) {
       const int64_t tokens = job.x->rows - t < kMostTokens ? job.x->rows - t : kMostTokens;
-      __m512 sums[1][kMostTokens];
-      multiply_groups<1>({group(i)}, {t == 0 ? ahead : nullptr}, *job.x, t, tokens, sums);
+      __m512 sums[kMostTokens];
+      groups.multiply(i, *job.x, t, tokens, sums);
       __m512i v[kMostTokens];
-      for (int64_t j = 0; j < tokens; ++j) v[j] = _mm512_castps_si512(sums[0][j]);
+      for (int64_t j = 0; j < tokens; ++j) v[j] = _mm512_castps_si512(sums[j]);
       store_rows(*job.out, t, tokens, job.row + i * 16, first_lanes(rows - i * 16), v,
                  w.scale_of(job.expert));
     }
-  }
 }
 
 // 16 values of SiLU(gate) * up from row on, as bf16 would have them, zeros past F.
@@ -345,26 +453,20 @@ __m512 swiglu16(const SwigluJob& job, int64_t row, __m512 gate, __m512 up) {
 
 void swiglu(const SwigluJob& job, std::byte*) {
   const Packed& mid = *job.mid;
-  const std::array<const std::byte*, 2> next = {job.ahead.rows[0], job.ahead.rows[1]};
-  const auto rows_of = [&](int64_t row) {
-    return std::array{rows_from(*job.gate, job.expert, row), rows_from(*job.up, job.expert, row)};
-  };
-  const auto ahead_of = [&](int64_t row) {
-    return std::array{job.gate->row(row, job.expert), job.up->row(row, job.expert)};
-  };
   const int64_t end = job.row + job.units * kPairRows, real = job.gate->rows < end ? job.gate->rows : end;
+  Groups groups({RowGroup(*job.gate, job.expert, job.row), RowGroup(*job.up, job.expert, job.row)},
+                (real - job.row + 15) / 16 * 2, job.ahead);
   // Two units at a time: 32 columns of mid have a scale in common.
   for (int64_t row = job.row; row < end; row += 2 * kPairRows)
     for (int64_t t = 0; t < mid.rows; t += kMostTokens) {
       const int64_t tokens = mid.rows - t < kMostTokens ? mid.rows - t : kMostTokens;
       __m512 product[kMostTokens][2] = {};
       for (int i = 0; i < 2 && row + 16 * i < real; ++i) {
-        const int64_t at = row + 16 * i;
-        const auto ahead = at + 16 < real ? ahead_of(at + 16) : next;
-        __m512 sums[2][kMostTokens];
-        multiply_groups<2>(rows_of(at), t == 0 ? ahead : std::array<const std::byte*, 2>{}, *job.x, t, tokens,
-                           sums);
-        for (int64_t j = 0; j < tokens; ++j) product[j][i] = swiglu16(job, at, sums[0][j], sums[1][j]);
+        const int64_t at = row + 16 * i, group = (at - job.row) / 16 * 2;
+        __m512 gate[kMostTokens], up[kMostTokens];
+        groups.multiply(group, *job.x, t, tokens, gate);
+        groups.multiply(group + 1, *job.x, t, tokens, up);
+        for (int64_t j = 0; j < tokens; ++j) product[j][i] = swiglu16(job, at, gate[j], up[j]);
       }
       for (int64_t j = 0; j < tokens; ++j)
         quantise(product[j], token(mid, t + j)[row / kStepColumns], static_cast<int>(row / 32 % 2));
@@ -376,6 +478,6 @@ void swiglu(const SwigluJob& job, std::byte*) {
 
 }  // namespace
 
-const Core kIntegerCore = {packed_bytes, pack, in_place, scratch_bytes, project, swiglu, finish};
+const Core kIntegerCore = {packed_bytes, pack, in_place, scratch_bytes, project, swiglu, finish, true};
 
 }  // namespace quire::gemm

@@ -25,7 +25,9 @@ constexpr int64_t kStepColumns = 64;
 struct alignas(64) TokenStep {
   int8_t high[64];
   int8_t low[64];
-  int32_t sum[8];  // of the integers of 8 columns
+  int32_t minus_twice[4];        // -2 times the sum of the integers of 16 columns
+  int32_t minus_twice_block[2];  // of 32
+  float minus_value[2];          // minus the sum of the values of 32
   float scale[2];
 };
 
@@ -41,21 +43,26 @@ inline void quantise(const __m512 (&v)[2], TokenStep& to, int half) {
   const float m = __builtin_bit_cast(float, largest);
   const bool finite = largest < 0x7f800000, kept = finite && m >= kSmallest;
   const __m512 reciprocal = _mm512_set1_ps(static_cast<float>(kLargest) / (kept ? m : 1.0f));
+  int32_t all = 0;
   for (int i = 0; i < 2; ++i) {
     const __m512i q = _mm512_maskz_cvtps_epi32(kept ? 0xffff : 0, _mm512_mul_ps(v[i], reciprocal));
     const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(4)), 3);
     const __m512i low = _mm512_sub_epi32(q, _mm512_slli_epi32(high, 3));
     _mm_store_si128(reinterpret_cast<__m128i*>(to.high + 32 * half + 16 * i), _mm512_cvtepi32_epi8(high));
     _mm_store_si128(reinterpret_cast<__m128i*>(to.low + 32 * half + 16 * i), _mm512_cvtepi32_epi8(low));
-    to.sum[4 * half + 2 * i] = _mm512_mask_reduce_add_epi32(0x00ff, q);
-    to.sum[4 * half + 2 * i + 1] = _mm512_mask_reduce_add_epi32(0xff00, q);
+    const int32_t sum = _mm512_reduce_add_epi32(q);
+    to.minus_twice[2 * half + i] = -2 * sum;
+    all += sum;
   }
-  to.scale[half] = !finite ? __builtin_nanf("") : kept ? m / static_cast<float>(kLargest) : 0.0f;
+  const float scale = !finite ? __builtin_nanf("") : kept ? m / static_cast<float>(kLargest) : 0.0f;
+  to.scale[half] = scale;
+  to.minus_twice_block[half] = -2 * all;
+  to.minus_value[half] = -static_cast<float>(all) * scale;
 }
 
 // ---- Formats. `codes` are unsigned bytes, kBias more than the integers they stand for; weight = kUnit *
-// factor * integer (+ offset). A unit is kSteps steps long and kUnitBytes in the file; FourRows are four
-// rows' units.
+// factor * integer (+ offset), or with kSuper kUnit * d * factor * integer (- dmin * offset). A unit is
+// kSteps steps long and kUnitBytes in the file; FourRows are four rows' units.
 
 struct FourRows {
   const std::byte* first;
@@ -106,10 +113,10 @@ inline __m512i low_nibble(__m512i x) {
   return _mm512_and_si512(x, _mm512_set1_epi8(15));
 }
 
-// 2 E2M1 + 12 by the low 4 of 6 bits.
+// 2 E2M1 + 16 by the low 4 of 6 bits.
 constexpr Bytes kE2m1Codes([](int i) {
   constexpr int kTwice[8] = {0, 1, 2, 3, 4, 6, 8, 12};
-  return 12 + (i & 8 ? -kTwice[i & 7] : kTwice[i & 7]);
+  return 16 + (i & 8 ? -kTwice[i & 7] : kTwice[i & 7]);
 });
 
 // What lies apart in the file, of the same unit of 16 rows, side by side: [row / 4][block][row % 4] for
@@ -142,10 +149,13 @@ inline __m512 eight_halves(const std::byte* gathered, __m512i lanes) {
 
 struct OneRow {
   static constexpr bool kTwo = false;
-  // Where a lane finds its own of a step's two scales, and the two of its eight sums that make up its group.
+  // Where a lane finds its own of a step's two scales, and of its groups.
   static __m512i scale_lanes() { return _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0); }
-  static __m512i low_sums() { return _mm512_set_epi32(6, 6, 6, 6, 4, 4, 4, 4, 2, 2, 2, 2, 0, 0, 0, 0); }
-  static __m512i high_sums() { return _mm512_set_epi32(7, 7, 7, 7, 5, 5, 5, 5, 3, 3, 3, 3, 1, 1, 1, 1); }
+  static __m512i groups() { return _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0); }
+  // The sum of a block of 32 columns where those of its two groups are.
+  static __m512i of_blocks(__m512i sums) {
+    return _mm512_add_epi32(sums, _mm512_shuffle_i32x4(sums, sums, 0xb1));
+  }
   // The groups of four rows become their sums: (0 + 2) + (1 + 3).
   static __m128 add_groups(__m512 acc) {
     const __m256 pair = _mm256_add_ps(_mm512_castps512_ps256(acc), _mm512_extractf32x8_ps(acc, 1));
@@ -155,6 +165,10 @@ struct OneRow {
 struct TwoRows {
   static constexpr bool kTwo = true;
   static __m512i scale_lanes() { return _mm512_set_epi32(1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0); }
+  static __m512i groups() { return _mm512_set_epi32(3, 2, 3, 2, 1, 0, 1, 0, 3, 2, 3, 2, 1, 0, 1, 0); }
+  static __m512i of_blocks(__m512i sums) {
+    return _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, static_cast<_MM_PERM_ENUM>(0xb1)));
+  }
   static __m128 add_groups(__m512 acc) {
     const __m512 pair =
         _mm512_add_ps(acc, _mm512_shuffle_f32x4(acc, acc, 0xb1));  // rows 0, 2 below, 1, 3 above
@@ -171,9 +185,11 @@ struct TwoCodes {
 struct Plain : OneRow {
   using Lanes = OneRow;
   static constexpr int64_t kSteps = 1;
+  static constexpr bool kBlocks = true;  // whether the groups of 32 columns have a factor in common
   static constexpr int kBias = 0;
   static constexpr bool kWide = false;      // whether 8 times a code needs more than a byte
   static constexpr bool kOffsets = false;   // whether a weight is a product plus an offset
+  static constexpr bool kSuper = false;     // whether a unit has d (and dmin) beside its factors
   static constexpr bool kHalfUnits = true;  // a row may end after 32 columns of a unit
   static constexpr float kUnit = 1.0f;
   static void gather(const std::byte*, int64_t, Gathered&) {}
@@ -184,22 +200,19 @@ struct Nibbles32 : Plain {
   using Lanes = TwoRows;
   static __m512i low_columns() { return _mm512_set_epi64(5, 4, 1, 0, 5, 4, 1, 0); }
   static __m512i high_columns() { return _mm512_set_epi64(7, 6, 3, 2, 7, 6, 3, 2); }
-  static __m512i low_sums() { return _mm512_set_epi32(5, 4, 5, 4, 1, 0, 1, 0, 5, 4, 5, 4, 1, 0, 1, 0); }
-  static __m512i high_sums() { return _mm512_set_epi32(7, 6, 7, 6, 3, 2, 3, 2, 7, 6, 7, 6, 3, 2, 3, 2); }
 };
 
 struct IntegerNvfp4 : Plain {
   using Lanes = TwoRows;
+  static constexpr bool kBlocks = false;
   static constexpr int64_t kUnitBytes = 36;
-  static constexpr int kBias = 12;
+  static constexpr int kBias = 16;
   static constexpr bool kHalfUnits = false;
   static constexpr float kUnit = 0x1p7f;  // codes are twice the value, factors 2^-8 of it
   using Rows = __m512;
 
   static __m512i low_columns() { return _mm512_set_epi64(6, 4, 2, 0, 6, 4, 2, 0); }
   static __m512i high_columns() { return _mm512_set_epi64(7, 5, 3, 1, 7, 5, 3, 1); }
-  static __m512i low_sums() { return _mm512_set_epi32(6, 4, 6, 4, 2, 0, 2, 0, 6, 4, 6, 4, 2, 0, 2, 0); }
-  static __m512i high_sums() { return _mm512_set_epi32(7, 5, 7, 5, 3, 1, 3, 1, 7, 5, 7, 5, 3, 1, 3, 1); }
   static void gather(const std::byte* rows, int64_t stride, Gathered& to) {
     for (int r = 0; r < 16; ++r) std::memcpy(to.first + 4 * r, rows + r * stride, 4);
   }
@@ -223,7 +236,7 @@ struct IntegerNvfp4 : Plain {
 
 struct IntegerMxfp4 : Nibbles32 {
   static constexpr int64_t kUnitBytes = 34;
-  static constexpr int kBias = 12;
+  static constexpr int kBias = 16;
   static constexpr float kUnit = 0.5f;
   using Rows = __m512;
 
@@ -233,7 +246,9 @@ struct IntegerMxfp4 : Nibbles32 {
   static Rows rows(const Gathered& g, int q, FourRows) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(g.first + 8 * q));
     const __m128i in_lanes = _mm_setr_epi8(0, 0, 2, 2, 4, 4, 6, 6, 1, 1, 3, 3, 5, 5, 7, 7);
-    const __m512i e = _mm512_cvtepu8_epi32(_mm_shuffle_epi8(bytes, in_lanes));
+    return of_exponents(_mm512_cvtepu8_epi32(_mm_shuffle_epi8(bytes, in_lanes)));
+  }
+  static __m512 of_exponents(__m512i e) {
     const __m512i tiny = _mm512_set1_epi32(0x00400000), nan = _mm512_set1_epi32(0x7fc00000);
     __m512i f = _mm512_slli_epi32(e, 23);
     f = _mm512_mask_mov_epi32(f, _mm512_testn_epi32_mask(e, e), tiny);
@@ -309,6 +324,7 @@ struct IntegerLegacy : Nibbles32 {
 
 struct KQuant : Plain {
   static constexpr int64_t kSteps = 4;
+  static constexpr bool kSuper = true;
   static constexpr bool kHalfUnits = false;
 };
 
@@ -335,7 +351,7 @@ struct IntegerQ45K : KQuant {
   static constexpr bool kOffsets = true;
   struct Rows {
     __m512i sixes;  // scales of sub-blocks 0-3, 4-7, minima 0-3, 4-7: [4][4 rows][4] bytes
-    __m512 d, minus_dmin;
+    __m512 d, dmin;
   };
 
   static Rows rows(const Gathered&, int, FourRows p) {
@@ -358,8 +374,7 @@ struct IntegerQ45K : KQuant {
     const __m128i halves = _mm_shuffle_epi8(
         _mm512_castsi512_si128(y), _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     const __m512 both = _mm512_castps256_ps512(_mm256_cvtph_ps(halves));
-    const __m512 d = _mm512_shuffle_f32x4(both, both, 0x00), dmin = _mm512_shuffle_f32x4(both, both, 0x55);
-    return {sixes, d, _mm512_sub_ps(_mm512_setzero_ps(), dmin)};
+    return {sixes, _mm512_shuffle_f32x4(both, both, 0x00), _mm512_shuffle_f32x4(both, both, 0x55)};
   }
   static __m512i codes(const std::byte* p, int s) {
     const __m512i c = low_nibble(low_then_high(p + kUnitBytes - 128 + 32 * s));
@@ -370,10 +385,8 @@ struct IntegerQ45K : KQuant {
   static __m512 of_sixes(const Rows& r, const Bytes& which) {
     return _mm512_cvtepi32_ps(_mm512_maskz_permutexvar_epi8(kFirstOfFour, load_table(which.of), r.sixes));
   }
-  static __m512 factors(const Rows& r, int s) { return _mm512_mul_ps(r.d, of_sixes(r, kScaleLanes[s])); }
-  static __m512 offsets(const Rows& r, int s) {
-    return _mm512_mul_ps(r.minus_dmin, of_sixes(r, kMinimumLanes[s]));
-  }
+  static __m512 factors(const Rows& r, int s) { return of_sixes(r, kScaleLanes[s]); }
+  static __m512 offsets(const Rows& r, int s) { return of_sixes(r, kMinimumLanes[s]); }
 };
 
 // Scale g of step s of row r to the top byte of lane 4 g + r.
@@ -383,6 +396,7 @@ constexpr Bytes signed_lanes(int s) {
 constexpr Bytes kSignedLanes[4] = {signed_lanes(0), signed_lanes(1), signed_lanes(2), signed_lanes(3)};
 
 struct IntegerQ6K : KQuant {
+  static constexpr bool kBlocks = false;
   static constexpr int64_t kUnitBytes = 210;
   static constexpr int kBias = 32;
   static constexpr bool kWide = true;
@@ -410,7 +424,7 @@ struct IntegerQ6K : KQuant {
   static __m512 factors(const Rows& r, int s) {
     const __m512i top =
         _mm512_maskz_permutexvar_epi8(kFirstOfFour << 3, load_table(kSignedLanes[s].of), r.scales);
-    return _mm512_mul_ps(r.d, _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24)));
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
   }
 };
 

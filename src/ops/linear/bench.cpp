@@ -2,6 +2,7 @@
 // memory's roof counts, for many that of the bf16 peak.
 #include <fmt/format.h>
 
+#include "ops/gemm/repack.h"
 #include "ops/linear/linear.h"
 #include "ops/probe/bench.h"
 
@@ -13,10 +14,13 @@ struct Shape {
   int64_t n, k;
 };
 
-void run(benchmark::State& state, const Kernel<LinearArgs>& kernel, DType type, Shape shape, int64_t tokens) {
+void run(benchmark::State& state, const Kernel<LinearArgs>& kernel, bool repack, DType type, Shape shape,
+         int64_t tokens) {
   bench::ColdWeights weights(type, shape.n, shape.k);
   Workspace workspace;
-  const OpContext ctx{bench::pool(), workspace};
+  std::unique_ptr<RepackedWeights> repacked;
+  if (repack) repacked = RepackedWeights::create(weights.all(), bench::pool()).value();
+  const OpContext ctx{.pool = bench::pool(), .workspace = workspace, .repacked = repacked.get()};
   std::vector<bf16> x(static_cast<size_t>(tokens * shape.k), to_bf16(0.5f));
   std::vector<float> y(static_cast<size_t>(tokens * shape.n));
   bench::read_roof();
@@ -41,17 +45,23 @@ int main(int argc, char** argv) {
   using namespace quire;
   benchmark::Initialize(&argc, argv);
   constexpr Shape kShapes[] = {{"0.6B_up", 3072, 1024}, {"0.6B_down", 1024, 3072}, {"35B_qkv", 8192, 2048}};
-  for (const Kernel<LinearArgs>& kernel : linear_kernels()) {
-    if (kernel.name == "reference") continue;
+  const auto add = [&](std::string_view name, const Kernel<LinearArgs>& kernel, bool repack) {
     for (const DType type :
          {DType::kBF16, DType::kQ8_0, DType::kNVFP4, DType::kMXFP4, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K})
       for (const Shape shape : kShapes)
-        for (const int64_t tokens : {1, 4, 16, 64, 512})
+        for (const int64_t tokens : {1, 2, 4, 16, 64, 512})
           benchmark::RegisterBenchmark(
-              fmt::format("{}/{}/{}/{}", kernel.name, dtype_name(type), shape.name, tokens).c_str(),
-              [&kernel, type, shape, tokens](benchmark::State& s) { run(s, kernel, type, shape, tokens); })
+              fmt::format("{}/{}/{}/{}", name, dtype_name(type), shape.name, tokens).c_str(),
+              [&kernel, repack, type, shape, tokens](benchmark::State& s) {
+                run(s, kernel, repack, type, shape, tokens);
+              })
               ->UseRealTime()
               ->MinTime(0.2);
+  };
+  for (const Kernel<LinearArgs>& kernel : linear_kernels()) {
+    if (kernel.name == "reference") continue;
+    if (kernel.name == "integer") add("repacked", kernel, true);
+    add(kernel.name, kernel, false);
   }
   benchmark::RunSpecifiedBenchmarks();
   return 0;

@@ -6,7 +6,7 @@ namespace quire::linear_detail {
 namespace {
 
 struct Part {
-  const LinearPart* part = nullptr;
+  Weight w;
   gemm::Store out;
   int64_t first_job = 0;
   int64_t job_panels = 1;
@@ -28,10 +28,11 @@ void run(const gemm::Core& core, const OpContext& ctx, const LinearArgs& a) {
   for (size_t i = 0; i < a.parts.size(); ++i) {
     const LinearPart& p = a.parts[i];
     const float* bias = p.bias.empty() ? nullptr : p.bias.as<float>();
-    const int64_t panels = gemm::panels(p.w.rows);
+    const Weight w = gemm::as_read(core, ctx, p.w);
+    const int64_t panels = gemm::panels(w.rows);
     const int64_t size =
-        gemm::job_panels(panels, ctx.pool.size(), p.w.row_bytes() * gemm::kPanelRows, tokens, cols);
-    parts[i] = {&p, {p.y.data, p.y.dtype, p.y.stride[0], bias, nullptr, p.add_to_y}, jobs, size};
+        gemm::job_panels(panels, ctx.pool.size(), w.row_bytes() * gemm::kPanelRows, tokens, cols);
+    parts[i] = {w, {p.y.data, p.y.dtype, p.y.stride[0], bias, nullptr, p.add_to_y}, jobs, size};
     jobs += (panels + size - 1) / size;
   }
   const int64_t scratch_bytes = core.scratch_bytes(gemm::kBlockPanels, tokens, cols);
@@ -50,11 +51,11 @@ void run(const gemm::Core& core, const OpContext& ctx, const LinearArgs& a) {
     counter.each(jobs, tokens <= gemm::kTileTokens, [&](int64_t job, int64_t next) {
       const Part& p = find(job);
       const int64_t panel = p.panel(job);
-      const int64_t count = std::min(p.job_panels, gemm::panels(p.part->w.rows) - panel);
-      gemm::ProjectJob j{&p.part->w, 0, panel * gemm::kPanelRows, count, &x, &p.out};
+      const int64_t count = std::min(p.job_panels, gemm::panels(p.w.rows) - panel);
+      gemm::ProjectJob j{&p.w, 0, panel * gemm::kPanelRows, count, &x, &p.out};
       if (next >= 0) {
         const Part& n = find(next);
-        j.ahead = gemm::ahead_of(n.part->w, 0, n.panel(next) * gemm::kPanelRows);
+        j.ahead = gemm::ahead_of(n.w, 0, n.panel(next) * gemm::kPanelRows, n.job_panels);
       }
       core.project(j, scratch + thread * scratch_bytes);
     });

@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "ops/conformance/conformance.h"
 #include "ops/gemm/bounds.h"
+#include "ops/gemm/repack.h"
 #include "ops/linear/linear.h"
 
 namespace quire::conformance {
@@ -30,6 +33,24 @@ struct LinearCase {
   }
 };
 
+// Runs with copies of weights whose own bytes are destroyed meanwhile.
+void run_repacked(Suite& s, std::span<RandomWeight> weights,
+                  const std::function<void(const OpContext&)>& run) {
+  std::vector<Weight> views;
+  for (const RandomWeight& w : weights) views.push_back(w.weight);
+  const auto copies = s.repack(views);
+  std::vector<std::vector<std::byte>> saved;
+  for (RandomWeight& w : weights) {
+    saved.push_back(w.bytes);
+    std::fill(w.bytes.begin(), w.bytes.end(), std::byte{0x5a});
+  }
+  OpContext ctx = s.context(Device::kCpu);
+  ctx.repacked = copies.get();
+  run(ctx);
+  for (size_t i = 0; i < saved.size(); ++i)  // in place: the views point there
+    std::copy(saved[i].begin(), saved[i].end(), weights[i].bytes.begin());
+}
+
 void linear_case(Suite& s, const LinearCase& c) {
   const std::string name = c.name();
   if (name.find(s.options().case_name) == std::string::npos) return;
@@ -49,7 +70,7 @@ void linear_case(Suite& s, const LinearCase& c) {
   if (c.add) y.fill([&] { return rng.normal(); });
 
   // The parts are neighbours in the rows of one wide y; the gap behind them must stay as it is.
-  const auto run = [&](const Kernel<LinearArgs>& k, Device device, int threads, const Buffer& in,
+  const auto run = [&](const Kernel<LinearArgs>& k, const OpContext& ctx, const Buffer& in,
                        const Buffer& out) {
     std::vector<LinearPart> parts;
     int64_t at = 0;
@@ -58,7 +79,7 @@ void linear_case(Suite& s, const LinearCase& c) {
       parts.push_back({w, c.bias ? biases[i].tensor() : Tensor{}, out.tensor().cols(at, w.rows), c.add});
       at += w.rows;
     }
-    k.launch(s.context(device, threads), {in.tensor().cols(0, c.cols), parts, true});
+    k.launch(ctx, {in.tensor().cols(0, c.cols), parts, true});
   };
   const auto fits = [&](const Kernel<LinearArgs>& k) {
     std::vector<LinearPart> parts;
@@ -87,18 +108,23 @@ void linear_case(Suite& s, const LinearCase& c) {
         at += static_cast<size_t>(w.rows);
       }
     Buffer got = y, one = y;
-    run(k, Device::kCpu, 0, x, got);
+    run(k, s.context(Device::kCpu), x, got);
     s.expect_close(k.name, name, worst_excess(values(got.tensor().cols(0, width - c.gap)), want, bound));
     s.expect_guards(k.name, name, {&got, &x});
     if (c.gap > 0)
       s.expect_same_bits(k.name, name + " gap", got.tensor().cols(width - c.gap, c.gap),
                          y.tensor().cols(width - c.gap, c.gap));
-    run(k, Device::kCpu, 1, x, one);
+    run(k, s.context(Device::kCpu, 1), x, one);
     s.expect_same_bits(k.name, name + " one thread", one, got);
+    if (k.name == "integer") {
+      Buffer repacked = y;
+      run_repacked(s, weights, [&](const OpContext& ctx) { run(k, ctx, x, repacked); });
+      s.expect_same_bits(k.name, name + " repacked", repacked, got);
+    }
     if (k.name == "reference" || c.tokens == 0) continue;
     s.expect_row_invariant(k.name, name, c.tokens, [&](std::span<const int32_t> rows) {
       Buffer out = y.gather(rows);
-      run(k, Device::kCpu, 0, x.gather(rows), out);
+      run(k, s.context(Device::kCpu), x.gather(rows), out);
       return out;
     });
   }
@@ -219,6 +245,13 @@ void decoding_case(Suite& s, DType type) {
     y.fill_nan();
     k.launch(s.context(Device::kCpu), args);
     s.expect_close(k.name, name, worst_excess(y.values(), want, bound));
+    if (k.name != "integer") continue;
+    OpContext ctx = s.context(Device::kCpu);
+    const auto copies = s.repack({&w, 1});
+    ctx.repacked = copies.get();
+    Buffer repacked(DType::kF32, {kCols, kRows});
+    k.launch(ctx, {x, std::array{LinearPart{w, {}, repacked, false}}, true});
+    s.expect_same_bits(k.name, name + " repacked", repacked, y);
   }
 }
 

@@ -9,6 +9,8 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
   Workspace::Scope scope(ctx.workspace);
   const int64_t tokens = a.h.dim(0), width = a.h.dim(1), inner = a.gate.rows, threads = ctx.pool.size();
   const auto bias = [](const Tensor& b) { return b.empty() ? nullptr : b.as<float>(); };
+  const Weight gate = gemm::as_read(core, ctx, a.gate), up = gemm::as_read(core, ctx, a.up),
+               down = gemm::as_read(core, ctx, a.down);
   const bool packing = !core.in_place(a.h);
   gemm::Packed h{static_cast<std::byte*>(a.h.data), tokens, width};
   if (packing) h.data = scope.take<std::byte>(core.packed_bytes(tokens, width));
@@ -30,8 +32,8 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
     }
     up_jobs.each((units + unit_job - 1) / unit_job, ahead, [&](int64_t job, int64_t next) {
       const int64_t first = job * unit_job;
-      gemm::SwigluJob j{&a.gate,
-                        &a.up,
+      gemm::SwigluJob j{&gate,
+                        &up,
                         0,
                         first * gemm::kPairRows,
                         std::min(unit_job, units - first),
@@ -40,15 +42,14 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
                         &h,
                         &mid,
                         a.h.dtype == DType::kBF16};
-      if (next >= 0) j.ahead = gemm::ahead_of(a.gate, a.up, 0, next * unit_job * gemm::kPairRows);
+      if (next >= 0) j.ahead = gemm::ahead_of(gate, up, 0, next * unit_job * gemm::kPairRows, unit_job);
       core.swiglu(j, mine);
     });
     ctx.pool.barrier();
     down_jobs.each((panels + panel_job - 1) / panel_job, ahead, [&](int64_t job, int64_t next) {
       const int64_t first = job * panel_job;
-      gemm::ProjectJob j{&a.down, 0,   first * gemm::kPanelRows, std::min(panel_job, panels - first),
-                         &mid,    &out};
-      if (next >= 0) j.ahead = gemm::ahead_of(a.down, 0, next * panel_job * gemm::kPanelRows);
+      gemm::ProjectJob j{&down, 0, first * gemm::kPanelRows, std::min(panel_job, panels - first), &mid, &out};
+      if (next >= 0) j.ahead = gemm::ahead_of(down, 0, next * panel_job * gemm::kPanelRows, panel_job);
       core.project(j, mine);
     });
     core.finish();

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 
 #include "ops/conformance/conformance.h"
 #include "ops/gemm/bounds.h"
+#include "ops/gemm/repack.h"
 #include "ops/mlp/mlp.h"
 
 namespace quire::conformance {
@@ -78,6 +80,14 @@ void mlp_case(Suite& s, const MlpCase& c) {
     s.expect_guards(k.name, name, {&got, &h});
     k.launch(s.context(Device::kCpu, 1), args(h, one));
     s.expect_same_bits(k.name, name + " one thread", one, got);
+    if (k.name == "integer") {
+      const auto copies = s.repack(std::array{gate.weight, up.weight, down.weight});
+      OpContext ctx = s.context(Device::kCpu);
+      ctx.repacked = copies.get();
+      Buffer repacked = x;
+      k.launch(ctx, args(h, repacked));
+      s.expect_same_bits(k.name, name + " repacked", repacked, got);
+    }
     if (k.name == "reference" || c.tokens == 0) continue;
     s.expect_row_invariant(k.name, name, c.tokens, [&](std::span<const int32_t> rows) {
       Buffer out = x.gather(rows);

@@ -74,8 +74,21 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
   return r;
 }
 
+// The weights as the core reads them.
+struct Experts {
+  Experts(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a)
+      : gate(gemm::as_read(core, ctx, a.gate)),
+        up(gemm::as_read(core, ctx, a.up)),
+        down(gemm::as_read(core, ctx, a.down)),
+        shared_gate(gemm::as_read(core, ctx, a.shared_gate)),
+        shared_up(gemm::as_read(core, ctx, a.shared_up)),
+        shared_down(gemm::as_read(core, ctx, a.shared_down)) {}
+  Weight gate, up, down, shared_gate, shared_up, shared_down;
+};
+
 // The groups of all experts that were chosen, in the order of experts, then that of the shared expert.
-std::span<Group> group_tokens(const MoeArgs& a, const int32_t* chosen, Workspace::Scope& scope) {
+std::span<Group> group_tokens(const MoeArgs& a, const Experts& w, const int32_t* chosen,
+                              Workspace::Scope& scope) {
   const int64_t tokens = a.h.dim(0), experts = a.router.rows, k = a.top_k, entries = tokens * k;
   int32_t* const end = scope.take<int32_t>(experts + 1);  // first the counts, then where each group ends
   std::fill_n(end, experts + 1, 0);
@@ -95,11 +108,11 @@ std::span<Group> group_tokens(const MoeArgs& a, const int32_t* chosen, Workspace
   for (int64_t e = 0; e < experts; ++e) {
     const int32_t begin = e == 0 ? 0 : end[e - 1];
     if (begin == end[e]) continue;
-    groups[count++] = {&a.gate, &a.up, &a.down, e, token + begin, entry + begin, {nullptr, end[e] - begin},
+    groups[count++] = {&w.gate, &w.up, &w.down, e, token + begin, entry + begin, {nullptr, end[e] - begin},
                        {}};
   }
   if (!a.shared_gate.empty())
-    groups[count++] = {&a.shared_gate, &a.shared_up,    &a.shared_down,    0,
+    groups[count++] = {&w.shared_gate, &w.shared_up,    &w.shared_down,    0,
                        nullptr,        entry + entries, {nullptr, tokens}, {}};
   return {groups, count};
 }
@@ -123,7 +136,8 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
   Workspace::Scope scope(ctx.workspace);
   const int64_t tokens = a.h.dim(0), width = a.h.dim(1), threads = ctx.pool.size();
   const Routing routing = route_tokens(ctx, a, scope);
-  const std::span<Group> groups = group_tokens(a, routing.chosen, scope);
+  const Experts weights(core, ctx, a);
+  const std::span<Group> groups = group_tokens(a, weights, routing.chosen, scope);
 
   int64_t tiles = 0, units = 0, most = 0, inner = width;
   for (Group& g : groups) {
@@ -179,7 +193,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
                         nullptr, &g.x, &g.mid,   a.h.dtype == DType::kBF16};
       if (next >= 0) {
         const Group& n = find(next, jobs_of);
-        j.ahead = gemm::ahead_of(*n.gate, *n.up, n.expert, next * unit_job * gemm::kPairRows);
+        j.ahead = gemm::ahead_of(*n.gate, *n.up, n.expert, next * unit_job * gemm::kPairRows, unit_job);
       }
       core.swiglu(j, mine);
     });
@@ -195,7 +209,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
         const bool last = &g == &groups.back();
         const Group& n = last ? groups.front() : (&g)[1];
         const int64_t row = last ? next * panel_job * gemm::kPanelRows : begin;
-        if (!last || next >= 0) j.ahead = gemm::ahead_of(*n.down, n.expert, row);
+        if (!last || next >= 0) j.ahead = gemm::ahead_of(*n.down, n.expert, row, panel_job);
         core.project(j, mine);
       }
       combine(a, routing, results, begin, cols);

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 
 #include "ops/conformance/conformance.h"
 #include "ops/gemm/bounds.h"
+#include "ops/gemm/repack.h"
 #include "ops/moe/moe.h"
 
 namespace quire::conformance {
@@ -161,6 +163,14 @@ void moe_case(Suite& s, const MoeCase& c) {
     if (c.tokens == 0) continue;
     k.launch(s.context(Device::kCpu, 1), m.args(c, m.h, one, chosen));
     s.expect_same_bits(k.name, name + " one thread", one, got);
+    if (k.name == "integer") {
+      const auto copies = s.repack(std::array{m.gate.weight, m.up.weight, m.down.weight, m.shared_gate.weight,
+                                              m.shared_up.weight, m.shared_down.weight});
+      ctx.repacked = copies.get();
+      Buffer repacked = m.x;
+      k.launch(ctx, m.args(c, m.h, repacked, chosen));
+      s.expect_same_bits(k.name, name + " repacked", repacked, got);
+    }
     if (k.name == "reference") continue;
     s.expect_row_invariant(k.name, name, c.tokens, [&](std::span<const int32_t> rows) {
       Buffer out = m.x.gather(rows);

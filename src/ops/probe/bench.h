@@ -64,11 +64,18 @@ class ColdWeights {
 
   Weight next() {
     turn_ = (turn_ + 1) % copies_;
-    return {type_, data_ + turn_ * bytes_, rows_, cols_, experts_, nullptr};
+    return at(turn_);
+  }
+  std::vector<Weight> all() const {
+    std::vector<Weight> all;
+    for (int64_t i = 0; i < copies_; ++i) all.push_back(at(i));
+    return all;
   }
   int64_t bytes() const { return bytes_; }
 
  private:
+  Weight at(int64_t i) const { return {type_, data_ + i * bytes_, rows_, cols_, experts_, nullptr}; }
+
   DType type_;
   int64_t rows_, cols_, experts_, bytes_, copies_ = 0, turn_ = 0;
   std::byte* data_ = nullptr;

@@ -1,0 +1,367 @@
+// What the integer core reads of repacked weights (repack.h): a lane is a row. The same integers, factors and
+// order of adding as in integer_avx512.h, so the same bits; but sums need no adding up across lanes, codes
+// and scales no collecting. Needs AVX-512 with VBMI and VNNI; everything has internal linkage.
+//
+// A format reads a unit, an array of vectors of words. Of step s, group g, it gives
+//   codes(unit, s, g, j)  four unsigned codes of each row, which meet the token's word token_word(g, j);
+//   factor, offset        of every row; `Head` is what is read once for a unit.
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ops/gemm/integer_avx512.h"
+#include "ops/gemm/repack.h"
+
+namespace quire::gemm {
+namespace {
+
+inline int32_t word_at(const int8_t* p) {
+  return load_as<int32_t>(reinterpret_cast<const std::byte*>(p));
+}
+inline __m512i load_words(const std::byte* unit, int word) {
+  return _mm512_load_si512(unit + word * 64);
+}
+// Words' low halves, then their high halves.
+inline __m512i split_halves(__m512i words) {
+  static constexpr Bytes kOrder([](int i) { return i % 2 == 0 ? i / 2 % 16 * 2 + i / 32 : 0; });
+  return _mm512_permutexvar_epi16(load_table(kOrder.of), words);
+}
+inline __m512 low_floats(__m512i halves) {
+  return _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+}
+inline __m512 high_floats(__m512i halves) {
+  return _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+}
+inline __m512i nibble(__m512i x, bool high) {
+  return low_nibble(high ? _mm512_srli_epi16(x, 4) : x);
+}
+// Byte i of every word, as a float.
+inline __m512 byte_as_float(__m512i words, int i) {
+  if (i > 0) words = _mm512_srli_epi32(words, static_cast<unsigned>(8 * i));
+  if (i < 3) words = _mm512_and_si512(words, _mm512_set1_epi32(255));
+  return _mm512_cvtepi32_ps(words);
+}
+
+struct PlainLanes {
+  // Whether the codes of a group are 16 times what they should be: high nibbles where they lie.
+  static constexpr bool times_16(int) { return false; }
+  static constexpr int token_word(int g, int j) { return 4 * g + j; }
+};
+
+// Byte g of every word to the upper byte of a half.
+constexpr Bytes tops(int g) {
+  return Bytes([=](int i) { return i / 2 % 16 * 4 + g; });
+}
+constexpr Bytes kTops[4] = {tops(0), tops(1), tops(2), tops(3)};
+
+struct LanesNvfp4 : PlainLanes {
+  using Integer = IntegerNvfp4;
+  static constexpr DType kType = DType::kNVFP4;
+  struct Head {
+    explicit Head(const std::byte* unit) {
+      const __m512i most = _mm512_set1_epi8(0x7f);
+      const __m512i u = _mm512_and_si512(load_words(unit, 0), most);
+      scales = _mm512_maskz_mov_epi8(_mm512_cmpneq_epi8_mask(u, most), u);  // 0x7f stands for zero
+    }
+    __m512i scales;
+  };
+  static __m512i codes(const std::byte* unit, int, int g, int j) {
+    const __m512i x = load_words(unit, 1 + 2 * g + j % 2);
+    return _mm512_permutexvar_epi8(j < 2 ? x : _mm512_srli_epi16(x, 4), load_table(kE2m1Codes.of));
+  }
+  static __m512 factor(const Head& h, int, int g) {
+    // As in IntegerNvfp4::rows.
+    const __m512i top = _mm512_maskz_permutexvar_epi8(0xaaaaaaaaaaaaaaaau, load_table(kTops[g].of), h.scales);
+    return low_floats(_mm512_srli_epi16(top, 1));
+  }
+};
+
+// Two blocks of 32 a step, whose first 16 columns are the low nibbles.
+struct NibbleLanes : PlainLanes {
+  static constexpr int token_word(int g, int j) { return 8 * (g / 2) + 2 * (g % 2) + j / 2 * 4 + j % 2; }
+  // The word among a block's four that holds codes(g, j), low nibbles for j < 2.
+  static constexpr int word(int g, int j) { return 2 * (g % 2) + j % 2; }
+};
+
+struct LanesMxfp4 : NibbleLanes {
+  using Integer = IntegerMxfp4;
+  static constexpr DType kType = DType::kMXFP4;
+  struct Head {
+    explicit Head(const std::byte* unit) : exponents(load_words(unit, 0)) {}
+    __m512i exponents;
+  };
+  static __m512i codes(const std::byte* unit, int s, int g, int j) {
+    const __m512i x = load_words(unit, 1 + 4 * (2 * s + g / 2) + word(g, j));
+    return _mm512_permutexvar_epi8(j < 2 ? x : _mm512_srli_epi16(x, 4), load_table(kE2m1Codes.of));
+  }
+  static __m512 factor(const Head& h, int s, int g) {
+    const __m512i e = _mm512_and_si512(
+        _mm512_srli_epi32(h.exponents, static_cast<unsigned>(8 * (2 * s + g / 2))), _mm512_set1_epi32(255));
+    return IntegerMxfp4::of_exponents(e);
+  }
+};
+
+struct LanesQ8_0 : PlainLanes {
+  using Integer = IntegerQ8_0;
+  static constexpr DType kType = DType::kQ8_0;
+  struct Head {
+    explicit Head(const std::byte* unit) : d(split_halves(load_words(unit, 0))) {}
+    __m512i d;
+  };
+  static __m512i codes(const std::byte* unit, int, int g, int j) { return load_words(unit, 1 + 4 * g + j); }
+  static __m512 factor(const Head& h, int, int g) { return g < 2 ? low_floats(h.d) : high_floats(h.d); }
+};
+
+// Bit 4 w + b of the lower half of every word (w + 4: of the upper) to bit 4 of its byte b.
+constexpr Bytes fifth_bits_of(int w) {
+  return Bytes([=](int i) { return (i % 8 / 4 * 32 + 4 * w + i % 4 - 4) & 63; });
+}
+constexpr Bytes kFifthBitsOf[8] = {fifth_bits_of(0), fifth_bits_of(1), fifth_bits_of(2), fifth_bits_of(3),
+                                   fifth_bits_of(4), fifth_bits_of(5), fifth_bits_of(6), fifth_bits_of(7)};
+
+template <bool kFifthBit, bool kMinimum, DType kOfType>
+struct LanesLegacy : NibbleLanes {
+  using Integer = IntegerLegacy<kFifthBit, kMinimum>;
+  static constexpr DType kType = kOfType;
+  static constexpr int kBits = kMinimum ? 2 : 1, kCodes = kBits + (kFifthBit ? 2 : 0);  // where they begin
+  struct Head {
+    explicit Head(const std::byte* unit)
+        : d(split_halves(load_words(unit, 0))), m(kMinimum ? split_halves(load_words(unit, 1)) : d) {}
+    __m512i d, m;
+  };
+  static __m512i codes(const std::byte* unit, int, int g, int j) {
+    const int block = g / 2, w = word(g, j);
+    const __m512i c = nibble(load_words(unit, kCodes + 4 * block + w), j >= 2);
+    if constexpr (!kFifthBit) return c;
+    const __m512i fifth = _mm512_multishift_epi64_epi8(load_table(kFifthBitsOf[j / 2 * 4 + w].of),
+                                                       load_words(unit, kBits + block));
+    return _mm512_ternarylogic_epi32(c, fifth, _mm512_set1_epi8(16), 0xf8);
+  }
+  static __m512 factor(const Head& h, int, int g) { return g < 2 ? low_floats(h.d) : high_floats(h.d); }
+  static __m512 offset(const Head& h, int, int g) { return g < 2 ? low_floats(h.m) : high_floats(h.m); }
+};
+
+template <bool kFifthBit, DType kOfType>
+struct LanesQ45K : PlainLanes {
+  using Integer = IntegerQ45K<kFifthBit>;
+  static constexpr DType kType = kOfType;
+  static constexpr int kCodes = kFifthBit ? 12 : 4;
+  static constexpr bool times_16(int g) { return !kFifthBit && g >= 2; }
+  struct Head {
+    explicit Head(const std::byte* unit) {
+      const __m512i halves = split_halves(load_words(unit, 0));
+      d = low_floats(halves);
+      dmin = high_floats(halves);
+      const __m512i u0 = load_words(unit, 1), u1 = load_words(unit, 2), u2 = load_words(unit, 3);
+      const __m512i six = _mm512_set1_epi8(0x3f), four = _mm512_set1_epi8(0x0f), top = _mm512_set1_epi8(0x30);
+      scales[0] = _mm512_and_si512(u0, six);
+      minima[0] = _mm512_and_si512(u1, six);
+      scales[1] = _mm512_ternarylogic_epi32(_mm512_and_si512(u2, four), _mm512_srli_epi32(u0, 2), top, 0xf8);
+      minima[1] = _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_srli_epi32(u2, 4), four),
+                                            _mm512_srli_epi32(u1, 2), top, 0xf8);
+    }
+    __m512 d, dmin;
+    __m512i scales[2], minima[2];  // bytes of sub-blocks 0 to 3 and 4 to 7
+  };
+  static __m512i codes(const std::byte* unit, int s, int g, int j) {
+    const int word = g % 2 * 4 + j;
+    const __m512i x = load_words(unit, kCodes + 8 * s + word);
+    if (times_16(g)) return _mm512_and_si512(x, _mm512_set1_epi8(static_cast<char>(0xf0)));
+    const __m512i c = nibble(x, g >= 2);
+    if constexpr (!kFifthBit) return c;
+    const int bit = 2 * s + g / 2;  // of the column's byte, to bit 4
+    const __m512i bits = load_words(unit, 4 + word);
+    const __m512i moved = bit < 4 ? _mm512_slli_epi16(bits, static_cast<unsigned>(4 - bit))
+                                  : _mm512_srli_epi16(bits, static_cast<unsigned>(bit - 4));
+    return _mm512_ternarylogic_epi32(c, moved, _mm512_set1_epi8(16), 0xf8);
+  }
+  static __m512 factor(const Head& h, int s, int g) {
+    return byte_as_float(h.scales[s / 2], 2 * s % 4 + g / 2);
+  }
+  static __m512 offset(const Head& h, int s, int g) {
+    return byte_as_float(h.minima[s / 2], 2 * s % 4 + g / 2);
+  }
+};
+
+struct LanesQ6K : PlainLanes {
+  using Integer = IntegerQ6K;
+  static constexpr DType kType = DType::kQ6_K;
+  struct Head {
+    explicit Head(const std::byte* unit) : d(low_floats(split_halves(load_words(unit, 52)))) {
+      for (int s = 0; s < 4; ++s) scales[s] = load_words(unit, 48 + s);
+    }
+    __m512 d;
+    __m512i scales[4];  // of a step's groups, signed bytes
+  };
+  static __m512i codes(const std::byte* unit, int s, int g, int j) {
+    const int word = 4 * g + j, bit = s % 2 * 4 + g / 2 * 2;  // the top two of six, to bits 4 and 5
+    const __m512i c = nibble(load_words(unit, s / 2 * 16 + word), s % 2 == 1);
+    const __m512i bits = load_words(unit, 32 + s / 2 * 8 + word % 8);
+    const __m512i moved = bit < 4 ? _mm512_slli_epi16(bits, static_cast<unsigned>(4 - bit))
+                                  : _mm512_srli_epi16(bits, static_cast<unsigned>(bit - 4));
+    return _mm512_ternarylogic_epi32(c, moved, _mm512_set1_epi8(0x30), 0xf8);
+  }
+  static __m512 factor(const Head& h, int s, int g) {
+    const __m512i top = _mm512_slli_epi32(h.scales[s], static_cast<unsigned>(24 - 8 * g));
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
+  }
+};
+
+// Asks memory for up to four groups to come, in four ascending streams, a little at a time. The streams lie
+// far apart: memory answers up to twice as fast as for one stream, or for several within one group
+// (docs/kernels-cpu.md).
+class Streams {
+ public:
+  static constexpr int kCount = 4;
+
+  Streams() = default;
+  // `count` groups, asked for while `now` others are multiplied.
+  Streams(const std::byte* const* groups, int64_t count, int64_t group_bytes, int64_t now) {
+    if (count == 0) return;
+    const int pieces = count == 1 ? 4 : count == 2 ? 2 : 1;  // of a group, a stream each
+    const int64_t lines = group_bytes / 64 / pieces;
+    for (int i = 0; i < kCount; ++i) {
+      const int64_t group = std::min<int64_t>(i / pieces, count - 1);
+      at_[i] = reinterpret_cast<const char*>(groups[group]) + i % pieces * lines * 64;
+    }
+    left_ = lines;
+    lines_of_group_ = lines / now + 1;
+  }
+  // A share, in one of a group's `units` turns.
+  void ask(int64_t share) {
+    const int64_t lines = std::min(left_, share);
+    left_ -= lines;
+    for (int64_t i = 0; i < lines; ++i)
+      for (const char*& at : at_) {
+        _mm_prefetch(at, _MM_HINT_T1);
+        at += 64;
+      }
+  }
+  int64_t share(int64_t units) const { return lines_of_group_ / units + 1; }
+
+ private:
+  const char* at_[kCount] = {};
+  int64_t left_ = 0, lines_of_group_ = 0;  // lines of a stream
+};
+
+// Minus a bias times a sum, divided by 8.
+template <int kBias>
+__m512i start(int32_t minus_twice) {
+  if constexpr (kBias == 0) return _mm512_setzero_si512();
+  const __m512i v = _mm512_set1_epi32(minus_twice);
+  if constexpr (kBias == 8) return _mm512_srai_epi32(v, 1);
+  static_assert(kBias == 0 || kBias == 8 || kBias == 16 || kBias == 32 || kBias == 128);
+  return kBias == 16 ? v : _mm512_slli_epi32(v, kBias == 32 ? 1 : 3);
+}
+
+// A step's sums have accumulators of their own where they have factors of their own.
+template <class Integer>
+constexpr int kParts = Integer::kBlocks ? 2 : 4;
+
+// acc[t][i] += part i of step s of a unit times token t; with kSuper without the unit's d, and offsets[t][i]
+// += what its dmin is to be multiplied by.
+template <class Format, int kTokens, int kOf>
+inline __attribute__((always_inline)) void add_step(const std::byte* unit, const typename Format::Head& head,
+                                                    int s, const TokenStep* const (&x)[kTokens],
+                                                    __m512 (&acc)[kTokens][kOf],
+                                                    __m512 (&offsets)[kTokens][kOf]) {
+  using Integer = typename Format::Integer;
+  constexpr int kGroups = 4 / kOf;  // of a part
+#pragma GCC unroll 4
+  for (int i = 0; i < kOf; ++i) {
+    const int first = kGroups * i, block = 2 * i / kOf;
+    __m512i high[kTokens], low[kTokens];
+    for (int t = 0; t < kTokens; ++t) {
+      // 8 high + low begins at what the codes' bias makes too much.
+      high[t] =
+          start<Integer::kBias>(Integer::kBlocks ? x[t][s].minus_twice_block[i] : x[t][s].minus_twice[i]);
+      low[t] = _mm512_setzero_si512();
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 4 * kGroups; ++j) {
+      const __m512i codes = Format::codes(unit, s, first + j / 4, j % 4);
+      const int at = 4 * Format::token_word(first + j / 4, j % 4);
+      for (int t = 0; t < kTokens; ++t) {
+        high[t] = _mm512_dpbusd_epi32(high[t], codes, _mm512_set1_epi32(word_at(x[t][s].high + at)));
+        low[t] = _mm512_dpbusd_epi32(low[t], codes, _mm512_set1_epi32(word_at(x[t][s].low + at)));
+      }
+    }
+    const __m512 factor = Format::factor(head, s, first);
+    for (int t = 0; t < kTokens; ++t) {
+      const __m512i both = _mm512_add_epi32(_mm512_slli_epi32(high[t], 3), low[t]);
+      const __m512i sum = Format::times_16(first) ? _mm512_srai_epi32(both, 4) : both;
+      acc[t][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
+                                  _mm512_mul_ps(factor, _mm512_set1_ps(x[t][s].scale[block])), acc[t][i]);
+      if constexpr (Integer::kOffsets) {
+        const __m512 offset = Format::offset(head, s, first),
+                     value = _mm512_set1_ps(x[t][s].minus_value[block]);
+        if constexpr (Integer::kSuper)
+          offsets[t][i] = _mm512_fmadd_ps(offset, value, offsets[t][i]);
+        else
+          acc[t][i] = _mm512_fnmadd_ps(offset, value, acc[t][i]);
+      }
+    }
+  }
+}
+
+template <int kTokens, int kOf>
+inline void clear(__m512 (&v)[kTokens][kOf]) {
+  for (auto& of_token : v)
+    for (__m512& x : of_token) x = _mm512_setzero_ps();
+}
+
+// acc += a unit, as far as there are `steps`.
+template <class Format, int kTokens, int kOf>
+inline __attribute__((always_inline)) void add_lanes(const std::byte* unit, int64_t steps,
+                                                     const TokenStep* const (&x)[kTokens],
+                                                     __m512 (&acc)[kTokens][kOf]) {
+  using Integer = typename Format::Integer;
+  constexpr int kSteps = repack_layout(Format::kType).columns / kStepColumns;
+  const typename Format::Head head(unit);
+  __m512 of_unit[kTokens][kOf], offsets[kTokens][kOf];
+  clear(of_unit);
+  clear(offsets);
+#pragma GCC unroll 4
+  for (int s = 0; s < kSteps; ++s)
+    if (kSteps != 2 || s < steps)
+      add_step<Format>(unit, head, s, x, Integer::kSuper ? of_unit : acc, offsets);
+  if constexpr (Integer::kSuper)
+    for (int t = 0; t < kTokens; ++t)
+      for (int i = 0; i < kOf; ++i) {
+        acc[t][i] = _mm512_fmadd_ps(head.d, of_unit[t][i], acc[t][i]);
+        if constexpr (Integer::kOffsets) acc[t][i] = _mm512_fmadd_ps(head.dmin, offsets[t][i], acc[t][i]);
+      }
+}
+
+// sums[t] = a group of 16 rows times token t, over `steps` steps of K.
+template <class Format, int kTokens>
+void multiply_lanes(const std::byte* group, int64_t steps, const TokenStep* const* tokens, Streams* streams,
+                    __m512* sums) {
+  using Integer = typename Format::Integer;
+  constexpr RepackLayout kLayout = repack_layout(Format::kType);
+  constexpr int kSteps = kLayout.columns / kStepColumns;
+  Streams ask = streams == nullptr ? Streams{} : *streams;
+  const int64_t share = ask.share((steps + kSteps - 1) / kSteps);
+  const TokenStep* x[kTokens];
+  for (int t = 0; t < kTokens; ++t) x[t] = tokens[t];
+  __m512 acc[kTokens][kParts<Integer>];
+  clear(acc);
+  for (; steps > 0; steps -= kSteps, group += kLayout.words() * 64) {
+    add_lanes<Format>(group, steps, x, acc);
+    ask.ask(share);
+    for (const TokenStep*& of_token : x) of_token += kSteps;
+  }
+  if (streams != nullptr) *streams = ask;
+  for (int t = 0; t < kTokens; ++t) {
+    __m512 sum = _mm512_add_ps(acc[t][0], acc[t][1]);
+    if constexpr (!Integer::kBlocks)
+      sum = _mm512_add_ps(_mm512_add_ps(acc[t][0], acc[t][2]), _mm512_add_ps(acc[t][1], acc[t][3]));
+    sums[t] = _mm512_mul_ps(sum, _mm512_set1_ps(Integer::kUnit));
+  }
+}
+
+}  // namespace
+}  // namespace quire::gemm
