@@ -201,8 +201,7 @@ void print_status_line(const Output& out, const Engine& engine) {
       stderr,
       "[%s | load %.2f s | prompt %zu tokens, %.0f tokens/s | generated %zu tokens, %.1f tokens/s | memory "
       "%.0f MiB mapped from the file + %.0f MiB (repacked weights %.0f, cache %.0f, workspace %.0f, "
-      "converted "
-      "%.1f)]\n",
+      "converted %.1f)]\n",
       std::string(finish_reason_name(out.finish)).c_str(), engine.load_seconds(), out.prompt.size(),
       out.prompt_rate(), out.events.size(), out.generation_rate(), mib(m.mapped),
       mib(m.repacked + m.kv_and_state + m.workspace + m.converted), mib(m.repacked), mib(m.kv_and_state),

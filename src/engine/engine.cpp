@@ -61,15 +61,14 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
             CacheStorage::create(model->model->cache_shape(options.device), blocks, slots));
   std::unique_ptr<Engine> engine(
       new Engine(std::move(model), std::move(options), std::move(storage), blocks, slots));
-  QUIRE_CHECKED(engine->repack());
+  engine->repack();
   engine->create_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return engine;
 }
 
-Status Engine::repack() {
-  if (!options_.repack || !for_few() || options_.device != Device::kCpu || !repacking_helps()) return {};
-  QUIRE_TRY(repacked_, model_->repacked(pool_));
-  return {};
+void Engine::repack() {
+  if (options_.repack && for_few() && options_.device == Device::kCpu && repacking_helps())
+    repacked_ = model_->repacked(pool_);
 }
 
 Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, CacheStorage storage,

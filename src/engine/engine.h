@@ -42,8 +42,8 @@ struct EngineOptions {
   int32_t max_sequences = 16;      // running at once; others wait. Up to kFewSequences: see there
   int32_t max_batch_tokens = 512;  // rows of a step: the largest prefill chunk
   int64_t kv_tokens = 0;  // size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens
-  bool repack =
-      true;  // up to kFewSequences: copy weights for generating faster, if memory allows; same texts
+  // For up to kFewSequences: copy weights to generate faster, if memory allows. The texts are the same.
+  bool repack = true;
   uint64_t shuffle_blocks = 0;  // not 0: hand out KV blocks in this random order (tests)
   KernelChoice kernels;
   LayerProbe probe;  // not empty: sees every step's intermediates
@@ -100,7 +100,7 @@ class Engine {
 
   // Whether generated tokens take the integer kernels.
   bool for_few() const { return options_.max_sequences <= kFewSequences; }
-  Status repack();
+  void repack();
   Status validate(const Request& r) const;
   void take_incoming();
   SchedulerState snapshot() const;

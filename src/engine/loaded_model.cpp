@@ -23,15 +23,15 @@ Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path) {
   return std::shared_ptr<const LoadedModel>(std::move(m));
 }
 
-Result<std::shared_ptr<const RepackedWeights>> LoadedModel::repacked(ThreadPool& pool) const {
+std::shared_ptr<const RepackedWeights> LoadedModel::repacked(ThreadPool& pool) const {
   const std::lock_guard lock(repacked_mutex_);
   if (auto made = repacked_.lock()) return made;
   const std::vector<Weight> weights = model->matrices();
   const int64_t copies = RepackedWeights::bytes_for(weights), available = available_memory();
-  if (copies + static_cast<int64_t>(file.mapped_bytes()) > available)
-    return std::shared_ptr<const RepackedWeights>();
-  QUIRE_TRY(std::unique_ptr<RepackedWeights> made, RepackedWeights::create(weights, pool));
-  std::shared_ptr<const RepackedWeights> shared = std::move(made);
+  if (copies + static_cast<int64_t>(file.mapped_bytes()) > available) return nullptr;
+  Result<std::unique_ptr<RepackedWeights>> made = RepackedWeights::create(weights, pool);
+  if (!made.ok()) return nullptr;  // no memory after all: as above, the text is the same without
+  std::shared_ptr<const RepackedWeights> shared = std::move(made).value();
   repacked_ = shared;
   return shared;
 }

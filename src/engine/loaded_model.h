@@ -25,7 +25,7 @@ struct LoadedModel {
 
   // Copies of the weights for generating faster (ops/gemm/repack.h), if memory holds them beside the file;
   // else null. Made for the first engine that asks, and kept as long as an engine has them.
-  Result<std::shared_ptr<const RepackedWeights>> repacked(ThreadPool& pool) const;
+  std::shared_ptr<const RepackedWeights> repacked(ThreadPool& pool) const;
 
  private:
   mutable std::mutex repacked_mutex_;

@@ -79,9 +79,9 @@ Result<std::unique_ptr<RepackedWeights>> RepackedWeights::create(std::span<const
   if (bytes == 0) return all;
   void* const map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED)
-    return capacity_error("cannot reserve {} MiB for repacked weights ({}); use --no-repack", bytes >> 20,
+    return capacity_error("cannot reserve {} MiB for repacked weights ({})", bytes >> 20,
                           std::strerror(errno));
-  madvise(map, bytes, MADV_HUGEPAGE);  // a tenth of the page faults' time, and fewer misses later
+  madvise(map, bytes, MADV_HUGEPAGE);
   all->memory_ = {static_cast<std::byte*>(map), Unmap{bytes}};
   std::byte* to = all->memory_.get();
   for (Weight w : chosen(weights)) {
