@@ -44,6 +44,24 @@ void write_values(const bf16* row, int64_t pitch, bf16* block, int64_t slot, int
   }
 }
 
+// Elements to ask memory for, a share at every turn.
+template <bool kWrite>
+class Asked {
+ public:
+  Asked(const void* begin, int64_t elems, int64_t turns)
+      : at_(static_cast<const char*>(begin)),
+        end_(at_ + elems * 2),
+        share_((elems * 2 / turns + 63) / 64 * 64) {}
+  void turn() {
+    for (const char* const to = std::min(at_ + share_, end_); at_ < to; at_ += 64)
+      __builtin_prefetch(at_, kWrite ? 1 : 0);
+  }
+
+ private:
+  const char *at_, *end_;
+  int64_t share_;
+};
+
 template <class Isa>
 void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const PrepareItem& item) {
   const Heads n = heads_of(a);
@@ -55,12 +73,30 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
     return static_cast<bf16*>(t.data) + i * t.stride[0] + column;
   };
   const auto rotation = [&](int64_t i) { return Rotation{s.cos + i * s.pairs, s.sin + i * s.pairs}; };
+  // While queries are prepared, memory is asked for what keys and values will be read from and, if all of the
+  // block is written, for the block; a token's next queries come 2 KiB ahead. Prefetchers of the hardware
+  // stop at every page, and heads of keys lie at strides that they do not follow.
+  constexpr int64_t kAhead = 1024;
+  const int64_t block_elems = n.kv_heads * kBlockTokens * d, turns = item.count * n.q_heads;
+  Asked<true> keys(at(a.kv.k, block, 0), block_elems, turns),
+      values(at(a.kv.v, block, 0), block_elems, turns);
   for (int64_t i = 0; i < item.count; ++i) {
     const Rotation r = rotation(i);
+    Asked<false> k_row(at(a.k_proj, row + i, 0), n.kv_heads * d, n.q_heads),
+        v_row(at(a.v_proj, row + i, 0), n.kv_heads * d, n.q_heads);
     Isa::fill_angles(a.rope, position + static_cast<int32_t>(i), r.cos, r.sin);
     for (int64_t h = 0; h < n.q_heads; ++h) {
-      const bf16* from = at(a.q_proj, row + i, h * q_width);
-      Isa::prepare_head(a, s, d, r, from, a.q_norm, at(a.q, row + i, h * a.q.stride[1]));
+      k_row.turn();
+      v_row.turn();
+      if (item.count == kBlockTokens) {
+        keys.turn();
+        values.turn();
+      }
+      const bf16* const from = at(a.q_proj, row + i, h * q_width);
+      bf16* const to = at(a.q, row + i, h * a.q.stride[1]);
+      for (int64_t c = 0; c < q_width; c += 32) __builtin_prefetch(from + kAhead + c);
+      for (int64_t c = 0; c < d; c += 32) __builtin_prefetch(to + kAhead + c, 1);
+      Isa::prepare_head(a, s, d, r, from, a.q_norm, to);
       if (!a.gate.empty())
         std::memcpy(at(a.gate, row + i, h * a.gate.stride[1]), from + d,
                     static_cast<size_t>(d) * sizeof(bf16));

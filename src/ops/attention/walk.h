@@ -7,6 +7,9 @@
 //               sums *= 2^(m - m');  total = total 2^(m - m') + sum p
 //   accumulate: sums += P V
 //
+// and, once for a row, load_query before and finish after all groups. softmax calls beside(r) once for every
+// row.
+//
 // Groups are cut at absolute positions and a row does the same operations in the same order whatever shares
 // its tile: a key past the row contributes p = 0 exactly, and adding 0 changes nothing but the sign of a zero
 // or (matrix units) a denormal, which finish() removes.
@@ -28,18 +31,56 @@ inline int64_t own_keys(const RowTask& t, int64_t r, int64_t key, int64_t seen) 
   return smaller(seen, t.position + r / t.group + 1 - key);
 }
 
+// What walk() does once for each row of a task, a tile of rows at a time. Row r is head r % group of token
+// r / group.
+template <class Isa>
+struct TileRows {
+  const RowTask& t;
+  const TaskScratch& s;
+
+  void begin(Isa& isa, int64_t row, int64_t count) const {
+    each(row, count, [&](int64_t r, int64_t token, int64_t head) {
+      isa.load_query(r, query(token, head));
+      s.max[r] = -__builtin_inff();
+      s.total[r] = 0.0f;
+    });
+  }
+  void finish(int64_t row, int64_t count) const {
+    each(row, count, [&](int64_t r, int64_t token, int64_t head) {
+      Isa::finish(s.sums + r * s.pitch, 1.0f / s.total[r],
+                  t.gate == nullptr ? nullptr : t.gate + token * t.gate_token + head * t.gate_head,
+                  out(token, head), t.d);
+    });
+  }
+  // A row's query and output lie a token's stride from the next one's, where no prefetcher follows.
+  void ask_for_query(int64_t r) const { ask<0>(query(r / t.group, r % t.group)); }
+  void ask_for_output(int64_t r) const { ask<1>(out(r / t.group, r % t.group)); }
+
+ private:
+  const bf16* query(int64_t token, int64_t head) const { return t.q + token * t.q_token + head * t.q_head; }
+  bf16* out(int64_t token, int64_t head) const { return t.out + token * t.out_token + head * t.d; }
+  // fn(row, token, head), without a division for every row.
+  template <class Fn>
+  void each(int64_t row, int64_t count, Fn&& fn) const {
+    for (int64_t r = row, token = row / t.group, head = row % t.group; r < row + count; ++r) {
+      fn(r, token, head);
+      if (++head == t.group) head = 0, ++token;
+    }
+  }
+  // For GCC 12 a function that only prefetches has no effect, and calls of it are left out: hence the asm.
+  template <int kWrite>
+  void ask(const bf16* head) const {
+    for (int64_t c = 0; c < t.d; c += 32) __builtin_prefetch(head + c, kWrite);
+    asm volatile("");
+  }
+};
+
 template <class Isa>
 void walk(const RowTask& t, const TaskScratch& s) {
   Isa isa(t, s);
+  const TileRows<Isa> tile{t, s};
   const int64_t rows = t.tokens * t.group, keys_end = t.position + t.tokens;
   const float scale = t.scale * kLog2e;
-  // Row r is head r % group of token r / group; divisions are slow, so loops count.
-  for (int64_t token = 0, r = 0; token < t.tokens; ++token)
-    for (int64_t head = 0; head < t.group; ++head, ++r) {
-      isa.load_query(r, t.q + token * t.q_token + head * t.q_head);
-      s.max[r] = -__builtin_inff();
-      s.total[r] = 0.0f;
-    }
   // With one tile of rows nothing is used twice: stage little, and use it while it is near.
   const int64_t staged = rows > Isa::kTileRows ? kStagedKeys : kGroupKeys;
   for (int64_t begin = 0; begin < keys_end; begin += staged) {
@@ -48,19 +89,21 @@ void walk(const RowTask& t, const TaskScratch& s) {
     for (int64_t row = 0; row < rows; row += Isa::kTileRows) {
       const int64_t count = smaller(Isa::kTileRows, rows - row);
       const int64_t last = t.position + (row + count - 1) / t.group;  // position of the tile's last row
+      if (begin == 0) tile.begin(isa, row, count);
       for (int64_t key = begin; key < smaller(end, last + 1); key += kGroupKeys) {
         const int64_t seen = smaller(kGroupKeys, last + 1 - key);
+        const bool first = key == 0, final = last < key + kGroupKeys;
         isa.scores(row, count, key, seen);
-        isa.softmax(row, count, key, seen, scale);
-        isa.accumulate(row, count, key - begin, seen, key == 0);
+        // While a row's probabilities are computed there is time to ask memory for what comes next.
+        isa.softmax(row, count, key, seen, scale, [&](int64_t r) {
+          if (first && r + Isa::kTileRows < rows) tile.ask_for_query(r + Isa::kTileRows);
+          if (final) tile.ask_for_output(r);
+        });
+        isa.accumulate(row, count, key - begin, seen, first);
+        if (final) tile.finish(row, count);
       }
     }
   }
-  for (int64_t token = 0, r = 0; token < t.tokens; ++token)
-    for (int64_t head = 0; head < t.group; ++head, ++r)
-      Isa::finish(s.sums + r * s.pitch, 1.0f / s.total[r],
-                  t.gate == nullptr ? nullptr : t.gate + token * t.gate_token + head * t.gate_head,
-                  t.out + token * t.out_token + head * t.d, t.d);
   isa.end();
 }
 
