@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "ops/attention/kernels.h"
+#include "ops/simd/ask.h"
 
 namespace quire::attention {
 namespace {
@@ -54,7 +55,7 @@ class Asked {
         share_((elems * 2 / turns + 63) / 64 * 64) {}
   void turn() {
     for (const char* const to = std::min(at_ + share_, end_); at_ < to; at_ += 64)
-      __builtin_prefetch(at_, kWrite ? 1 : 0);
+      kWrite ? simd::ask_to_write(at_) : simd::ask_to_read(at_);
   }
 
  private:
@@ -94,8 +95,8 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
       }
       const bf16* const from = at(a.q_proj, row + i, h * q_width);
       bf16* const to = at(a.q, row + i, h * a.q.stride[1]);
-      for (int64_t c = 0; c < q_width; c += 32) __builtin_prefetch(from + kAhead + c);
-      for (int64_t c = 0; c < d; c += 32) __builtin_prefetch(to + kAhead + c, 1);
+      for (int64_t c = 0; c < q_width; c += 32) simd::ask_to_read(from + kAhead + c);
+      for (int64_t c = 0; c < d; c += 32) simd::ask_to_write(to + kAhead + c);
       Isa::prepare_head(a, s, d, r, from, a.q_norm, to);
       if (!a.gate.empty())
         std::memcpy(at(a.gate, row + i, h * a.gate.stride[1]), from + d,

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "ops/attention/kernels.h"
+#include "ops/simd/ask.h"
 
 namespace quire::attention {
 namespace {
@@ -53,10 +54,15 @@ struct TileRows {
     });
   }
   // A row's query and output lie a token's stride from the next one's, where no prefetcher follows.
-  void ask_for_query(int64_t r) const { ask<0>(query(r / t.group, r % t.group)); }
-  void ask_for_output(int64_t r) const { ask<1>(out(r / t.group, r % t.group)); }
+  void ask_for_query(int64_t r) const {
+    for (int64_t c = 0; c < t.d; c += kLine) simd::ask_to_read(query(r / t.group, r % t.group) + c);
+  }
+  void ask_for_output(int64_t r) const {
+    for (int64_t c = 0; c < t.d; c += kLine) simd::ask_to_write(out(r / t.group, r % t.group) + c);
+  }
 
  private:
+  static constexpr int64_t kLine = 32;  // elements
   const bf16* query(int64_t token, int64_t head) const { return t.q + token * t.q_token + head * t.q_head; }
   bf16* out(int64_t token, int64_t head) const { return t.out + token * t.out_token + head * t.d; }
   // fn(row, token, head), without a division for every row.
@@ -66,12 +72,6 @@ struct TileRows {
       fn(r, token, head);
       if (++head == t.group) head = 0, ++token;
     }
-  }
-  // For GCC 12 a function that only prefetches has no effect, and calls of it are left out: hence the asm.
-  template <int kWrite>
-  void ask(const bf16* head) const {
-    for (int64_t c = 0; c < t.d; c += 32) __builtin_prefetch(head + c, kWrite);
-    asm volatile("");
   }
 };
 

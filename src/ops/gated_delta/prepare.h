@@ -6,6 +6,7 @@
 
 #include "ops/gated_delta/kernels.h"
 #include "ops/op.h"
+#include "ops/simd/ask.h"
 
 namespace quire::gdn {
 namespace {
@@ -44,14 +45,15 @@ void load_taps(const float* weight, int64_t Kc, int64_t D, HeadScratch& m) {
 }
 
 // Convolution and SiLU of `count` tokens of the window, to m.y. The tail's lanes beyond D compute on whatever
-// the buffers hold there and are never stored outside.
-template <class V, int Taps>
-inline void convolve(HeadScratch& m, int64_t Kc, int64_t D, int count) {
+// the buffers hold there and are never stored outside. Meanwhile ask(t, d) is called for every vector.
+template <class V, int Taps, class Ask>
+inline void convolve(HeadScratch& m, int64_t Kc, int64_t D, int count, Ask&& ask) {
   const int64_t taps = Taps > 0 ? Taps : Kc;
   for (int64_t d = 0; d < D; d += V::kWidth) {
     V w[Taps > 0 ? Taps : kMaxTaps];
     for (int64_t i = 0; i < taps; ++i) w[i] = V::load(m.taps + i * HeadScratch::kStride + d);
     for (int t = 0; t < count; ++t) {
+      ask(t, d);
       V x = w[0] * V::load(m.input(t) + d);
       for (int64_t i = 1; i < taps; ++i) x = fma(w[i], V::load(m.input(t + i) + d), x);
       simd::silu(x).store(m.y + t * HeadScratch::kStride + d);
@@ -87,14 +89,22 @@ void prepare_head(const PrepareWork& w, const Segment& s, int64_t channel, int64
     else
       for (int64_t d = 0; d < D; d += V::kWidth) V::zero().store(m.input(i) + d);
   }
+  const auto input = [&](int64_t t) {
+    return static_cast<const T*>(w.qkv) + (s.row + t) * w.qkv_stride + channel;
+  };
   const bool by_token = s.decode && w.token_slots != nullptr;
   for (int32_t t0 = 0; t0 < s.count; t0 += kBlock) {
     const int count = s.count - t0 < kBlock ? s.count - t0 : kBlock;
     for (int t = 0; t < count; ++t) {
-      const T* x = static_cast<const T*>(w.qkv) + (s.row + t0 + t) * w.qkv_stride + channel;
+      const T* x = input(t0 + t);
       for (int64_t d = 0; d < D; d += V::kWidth) load<V>(x + d, D - d).store(m.input(past + t) + d);
     }
-    w.Kc == 4 ? convolve<V, 4>(m, w.Kc, D, count) : convolve<V, 0>(m, w.Kc, D, count);
+    // A head's rows lie all channels apart, a page or more.
+    const auto ask = [&](int t, int64_t d) {
+      if (t0 + kBlock + t < s.count) simd::ask_to_read(input(t0 + kBlock + t) + d);
+      simd::ask_to_write(out + (s.row + t0 + t) * out_stride + d);
+    };
+    w.Kc == 4 ? convolve<V, 4>(m, w.Kc, D, count, ask) : convolve<V, 0>(m, w.Kc, D, count, ask);
     for (int t = 0; t < count; ++t) {
       const float* y = m.y + t * HeadScratch::kStride;
       const V scale = V::set1(l2_norm ? l2_scale<V>(y, D) : 1.0f);
