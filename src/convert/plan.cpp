@@ -10,8 +10,6 @@
 namespace quire::convert {
 namespace {
 
-using gguf::printable;
-
 // llama's rotary pairs are neighbours in GGUF and half a head apart in the checkpoint: row 2j + b of a head
 // comes from row b * d/2 + j.
 std::vector<int64_t> interleaved_rows(int64_t heads, int64_t head_dim) {

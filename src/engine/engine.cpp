@@ -240,6 +240,7 @@ void Engine::run(std::span<const Work> works, bool generated) {
                           .generated = generated},
                          storage_, logits);
   std::vector<SampleRow> sample_rows;
+  sample_rows.reserve(sampled_sequences.size());
   for (const Sequence* s : sampled_sequences) sample_rows.push_back(s->sample_row());
   std::vector<Sampled> sampled(sample_rows.size());
   sample(ctx, {.logits = logits, .rows = sample_rows, .out = sampled});
@@ -269,7 +270,7 @@ void Engine::commit(Sequence& s, const Sampled& sampled) {
   }
 }
 
-void Engine::finish(Sequence& s, TokenEvent event) {
+void Engine::finish(Sequence& s, const TokenEvent& event) {
   s.finished = true;
   s.table.clear(blocks_);
   if (s.slot.valid()) slots_.release(s.slot);

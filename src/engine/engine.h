@@ -108,7 +108,7 @@ class Engine {
   // One forward pass. `generated`: all of it are decodes, for the integer kernels.
   void run(std::span<const Work> works, bool generated);
   void commit(Sequence& s, const Sampled& sampled);
-  void finish(Sequence& s, TokenEvent event);
+  void finish(Sequence& s, const TokenEvent& event);
 
   std::shared_ptr<const LoadedModel> model_;
   EngineOptions options_;

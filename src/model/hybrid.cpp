@@ -79,11 +79,11 @@ class Hybrid final : public Model {
         QUIRE_TRY(l.attn, load_attention(w, config_, p));
       }
       QUIRE_TRY(l.ffn, load_ffn(w, config_, p));
-      layers_.push_back(std::move(l));
+      layers_.push_back(l);
     }
     for (int i = 0; i < config_.mtp_layers; ++i) {
       QUIRE_TRY(MtpWeights m, load_mtp(w, fmt::format("blk.{}.", config_.layers + i)));
-      mtp_.push_back(std::move(m));
+      mtp_.push_back(m);
     }
     return {};
   }

@@ -51,7 +51,7 @@ class Transformer final : public Model {
       QUIRE_TRY(l.attn, load_attention(w, config_, p));
       QUIRE_TRY(l.ffn_norm, w.vector(p + "ffn_norm.weight", config_.d_model));
       QUIRE_TRY(l.ffn, load_ffn(w, config_, p));
-      layers_.push_back(std::move(l));
+      layers_.push_back(l);
     }
     return {};
   }

@@ -83,6 +83,7 @@ void linear_case(Suite& s, const LinearCase& c) {
   };
   const auto fits = [&](const Kernel<LinearArgs>& k) {
     std::vector<LinearPart> parts;
+    parts.reserve(weights.size());
     for (const RandomWeight& w : weights) parts.push_back({w.weight, {}, {}, c.add});
     return k.fits(s.cpu(), {x, parts, true});
   };

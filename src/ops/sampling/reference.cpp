@@ -89,6 +89,7 @@ std::vector<TokenProbability> reference_distribution(std::span<const float> raw,
   }
   std::sort(tokens.begin(), tokens.end(), [](const Token& a, const Token& b) { return a.id < b.id; });
   std::vector<TokenProbability> distribution;
+  distribution.reserve(tokens.size());
   for (const Token& t : tokens) distribution.push_back({t.id, t.p});
   return distribution;
 }
