@@ -259,12 +259,12 @@ void Engine::commit(Sequence& s, const Sampled& sampled) {
     TokenEvent e{.request = s.id, .finish = FinishReason::kError};
     e.error =
         Error{Fault::kModelFile, "the model's logits are not numbers: its file is damaged or not supported"};
-    finish(s, std::move(e));
+    finish(s, e);
     return;
   }
   TokenEvent e = s.accept(sampled);
   if (e.finish != FinishReason::kNone) {
-    finish(s, std::move(e));
+    finish(s, e);
   } else if (s.listener) {
     s.listener(e);
   }
