@@ -6,6 +6,8 @@
 //   * While a panel's chunk is multiplied, the next panel's is decoded into the other of two buffers, a piece
 //     between the tile instructions of every step or every few. Set between pairs of token tiles, decoding
 //     would not overlap with anything: products wait for nothing there but C.
+//   * C of the pair of token tiles before is stored, and this pair's loaded, between its first products. All
+//     four tiles at once would fill the machine's queues with stores that wait for the last products.
 //   * The rows that are decoded next are asked for from memory, a little at every step.
 //   * So is C of the next pair, because products wait for its tiles.
 #pragma once
@@ -40,10 +42,11 @@ inline void compiler_barrier() {
   asm volatile("" ::: "memory");
 }
 
-// C (2 x 2 tiles: that of the first token tile for both row tiles, then that of the second; without kTwo one
-// token tile) += A B over some steps.
+// C (2 x 2 tiles: that of the first token tile for both row tiles, then that of the second) += A B over some
+// steps.
 struct Product {
   float* c = nullptr;
+  float* before = nullptr;        // C that is still in the tiles; null: none
   const float* next_c = nullptr;  // what will be wanted next
   bool fresh = false;             // C starts at zero
   const std::byte* a = nullptr;   // a decoded chunk
@@ -66,80 +69,163 @@ struct PanelChunk {
   Rows from(int64_t row) const { return {first[row / 16] + row % 16 * row_bytes, row_bytes}; }
 };
 
+// The tile instructions name their registers, so that these are one function for each.
+template <int kTile>
+inline void zero_c() {
+  if constexpr (kTile == 0) _tile_zero(0);
+  if constexpr (kTile == 1) _tile_zero(1);
+  if constexpr (kTile == 2) _tile_zero(2);
+  if constexpr (kTile == 3) _tile_zero(3);
+}
+template <int kTile>
+inline void load_c(const float* c) {
+  if constexpr (kTile == 0) _tile_loadd(0, c, 64);
+  if constexpr (kTile == 1) _tile_loadd(1, c + 256, 64);
+  if constexpr (kTile == 2) _tile_loadd(2, c + 512, 64);
+  if constexpr (kTile == 3) _tile_loadd(3, c + 768, 64);
+}
+template <int kTile>
+inline void store_c(float* c) {
+  if constexpr (kTile == 0) _tile_stored(0, c, 64);
+  if constexpr (kTile == 1) _tile_stored(1, c + 256, 64);
+  if constexpr (kTile == 2) _tile_stored(2, c + 512, 64);
+  if constexpr (kTile == 3) _tile_stored(3, c + 768, 64);
+}
+inline void store_all_c(float* c) {
+  if (c == nullptr) return;
+  store_c<0>(c);
+  store_c<1>(c);
+  store_c<2>(c);
+  store_c<3>(c);
+  compiler_barrier();
+}
+
+// Puts away a tile of the C before, if there is one, and gets this one's.
+template <int kTile>
+inline __attribute__((always_inline)) void exchange_c(const Product& t) {
+  if (t.before != nullptr) store_c<kTile>(t.before);
+  if (t.fresh)
+    zero_c<kTile>();
+  else
+    load_c<kTile>(t.c);
+}
+
 // Tiles: C in 0 ... 3, A in 4 and 5, B in 6 and 7. A stays in the first-level cache, B passes through it
-// once: loads that say so (tileloaddt1) do not push A out. beside(s) comes between the products of step s.
-template <bool kTwo, class Beside>
-inline void multiply(const Product& t, int64_t steps, Beside&& beside) {
-  constexpr int64_t kCPart = (kTwo ? kCFloats : kCFloats / 2) / kBlockSteps;
-  float* const c = t.c;
+// once: loads that say so (tileloaddt1) do not push A out. beside(s) comes between the products of step s. C
+// stays in the tiles.
+template <class Beside>
+inline __attribute__((always_inline)) void multiply(const Product& t, int64_t steps, Beside&& beside) {
+  constexpr int64_t kCPart = kCFloats / kBlockSteps, kRowTile = 16 * kBlockRow;
   const std::byte *a = t.a, *b = t.b;
   const int64_t b_next = t.b_next;
   const float* next_c = t.next_c;
   compiler_barrier();
-  if (t.fresh) {
-    _tile_zero(0);
-    _tile_zero(1);
-    if (kTwo) _tile_zero(2);
-    if (kTwo) _tile_zero(3);
-  } else {
-    _tile_loadd(0, c, 64);
-    _tile_loadd(1, c + 256, 64);
-    if (kTwo) _tile_loadd(2, c + 512, 64);
-    if (kTwo) _tile_loadd(3, c + 768, 64);
-  }
-  for (int64_t s = 0; s < steps; ++s, a += 64, b += kTileBytes, next_c += kCPart) {
+  _tile_stream_loadd(6, b, 64);
+  _tile_loadd(4, a, kBlockRow);
+  exchange_c<0>(t);
+  _tile_dpbf16ps(0, 4, 6);
+  _tile_loadd(5, a + kRowTile, kBlockRow);
+  exchange_c<1>(t);
+  _tile_dpbf16ps(1, 5, 6);
+  _tile_stream_loadd(7, b + b_next, 64);
+  exchange_c<2>(t);
+  beside(0);
+  _tile_dpbf16ps(2, 4, 7);
+  exchange_c<3>(t);
+  _tile_dpbf16ps(3, 5, 7);
+  for (int64_t i = 0; i < kCPart; i += 16)
+    _mm_prefetch(reinterpret_cast<const char*>(next_c + i), _MM_HINT_T0);
+  for (int64_t s = 1; s < steps; ++s) {
+    a += 64;
+    b += kTileBytes;
+    next_c += kCPart;
     _tile_stream_loadd(6, b, 64);
-    if (kTwo) _tile_stream_loadd(7, b + b_next, 64);
+    _tile_stream_loadd(7, b + b_next, 64);
     _tile_loadd(4, a, kBlockRow);
-    _tile_loadd(5, a + 16 * kBlockRow, kBlockRow);
+    _tile_loadd(5, a + kRowTile, kBlockRow);
     for (int64_t i = 0; i < kCPart; i += 16)
       _mm_prefetch(reinterpret_cast<const char*>(next_c + i), _MM_HINT_T0);
     _tile_dpbf16ps(0, 4, 6);
     beside(s);
     _tile_dpbf16ps(1, 5, 6);
-    if (kTwo) _tile_dpbf16ps(2, 4, 7);
-    if (kTwo) _tile_dpbf16ps(3, 5, 7);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, c, 64);
-  _tile_stored(1, c + 256, 64);
-  if (kTwo) _tile_stored(2, c + 512, 64);
-  if (kTwo) _tile_stored(3, c + 768, 64);
   compiler_barrier();
 }
 
-// What goes on beside the products of a whole chunk: 2 `pairs` rows are decoded to `decoded`, and two rows
-// are asked for.
-struct BesideJob {
-  Rows decode, ask;
-  std::byte* decoded = nullptr;
+// The same for the last of an odd number of token tiles, whose C is put away.
+inline void multiply_one(const Product& t, int64_t steps) {
+  store_all_c(t.before);
+  const std::byte *a = t.a, *b = t.b;
+  if (t.fresh) {
+    zero_c<0>();
+    zero_c<1>();
+  } else {
+    load_c<0>(t.c);
+    load_c<1>(t.c);
+  }
+  for (int64_t s = 0; s < steps; ++s, a += 64, b += kTileBytes) {
+    _tile_stream_loadd(6, b, 64);
+    _tile_loadd(4, a, kBlockRow);
+    _tile_loadd(5, a + 16 * kBlockRow, kBlockRow);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 5, 6);
+  }
+  store_c<0>(t.c);
+  store_c<1>(t.c);
+  compiler_barrier();
+}
+
+// A chunk of K for pairs of token tiles, with the decoding of the next one beside. Every pair takes a turn
+// that decodes 2 `pairs` rows, and asks for as many of those that come a turn later.
+struct ChunkJob {
+  Product first;          // of the first pair
+  int64_t b_step = 0;     // bytes from pair to pair
+  PanelChunk decode;      // the next chunk
+  Rows ask;               // what is wanted after it
   int64_t ask_lines = 0;  // of a row's chunk, at most kBlockSteps
-  int64_t pairs = 1;      // of rows
+  std::byte* decoded = nullptr;
+  int64_t pairs = 1;  // of rows, a power of two
+
+  int64_t turns() const { return kPanelRows / (2 * pairs); }
 };
 
 // Every step decodes `pairs` times 64 weights, or every few steps a block of more. Kept simple: branches and
-// address arithmetic between tile instructions cost as much as decoding.
+// address arithmetic between tile instructions cost as much as decoding, and so does a call for every pair.
 template <class Format, bool kOnePair>
-void multiply_and_decode(const Product& t, const BesideJob& job) {
+void multiply_and_decode(const ChunkJob& job) {
   constexpr int64_t kPiece = Format::kColumns > 64 ? Format::kColumns : 64, kPerRow = kBlockColumns / kPiece,
                     kPieceBytes = kPiece / Format::kColumns * Format::kBytes;
   const Format format;
-  const Rows decode = job.decode, ask = job.ask;
-  std::byte* const decoded = job.decoded;
-  const int64_t pairs = kOnePair ? 1 : job.pairs, ask_lines = job.ask_lines;
-  multiply<true>(t, kBlockSteps, [&](int64_t s) {
-    if (s < ask_lines) {
-      _mm_prefetch(reinterpret_cast<const char*>(ask.first + s * 64), _MM_HINT_T1);
-      _mm_prefetch(reinterpret_cast<const char*>(ask.first + ask.row_bytes + s * 64), _MM_HINT_T1);
-    }
-    for (int64_t i = s * pairs * 64 / kPiece; i < (s + 1) * pairs * 64 / kPiece; ++i) {
-      const int64_t row = i / kPerRow, column = i % kPerRow;
-      format.row(decode.first + row * decode.row_bytes + column * kPieceBytes, kPiece,
-                 reinterpret_cast<uint16_t*>(decoded + row * kBlockRow + column * kPiece * 2), 32);
-    }
-  });
+  const int64_t pairs = kOnePair ? 1 : job.pairs, ask_lines = job.ask_lines, turns = job.turns();
+  Product t = job.first;
+  std::byte* decoded = job.decoded;
+  for (int64_t turn = 0; turn < turns; ++turn) {
+    const Rows decode = job.decode.from(turn * 2 * pairs);
+    // With more than two rows a turn, decoding is the longer part and memory keeps up.
+    const Rows ask = turn + 1 < turns ? job.decode.from((turn + 1) * 2 * pairs) : job.ask;
+    multiply(
+        t, kBlockSteps, [&](int64_t s) __attribute__((always_inline)) {
+          if (s < ask_lines) {
+            _mm_prefetch(reinterpret_cast<const char*>(ask.first + s * 64), _MM_HINT_T1);
+            _mm_prefetch(reinterpret_cast<const char*>(ask.first + ask.row_bytes + s * 64), _MM_HINT_T1);
+          }
+          for (int64_t i = s * pairs * 64 / kPiece; i < (s + 1) * pairs * 64 / kPiece; ++i) {
+            const int64_t row = i / kPerRow, column = i % kPerRow;
+            format.row(decode.first + row * decode.row_bytes + column * kPieceBytes, kPiece,
+                       reinterpret_cast<uint16_t*>(decoded + row * kBlockRow + column * kPiece * 2), 32);
+          }
+        });
+    decoded += 2 * pairs * kBlockRow;
+    t.before = t.c;
+    t.c += kCFloats;
+    t.next_c += kCFloats;
+    t.b += job.b_step;
+  }
 }
 
-using MultiplyAndDecode = void (*)(const Product&, const BesideJob&);
+using MultiplyAndDecode = void (*)(const ChunkJob&);
 
 inline MultiplyAndDecode multiply_and_decode_of(DType type, bool one_pair) {
   return with_format<MultiplyAndDecode>(type, [one_pair](auto format) -> MultiplyAndDecode {
@@ -169,6 +255,8 @@ class Block {
       tiles_ = x_.tiles() - first_ < kBlockTiles ? x_.tiles() - first_ : kBlockTiles;
       decode({0, 0}, decoded_);
       for (Place now{0, 0}; now.k < x_.cols; now = following(now)) multiply_chunk(now);
+      store_all_c(in_tiles_);
+      in_tiles_ = nullptr;
       // Tile after tile, so that neighbouring panels write the same lines and pages of y.
       for (int64_t t = 0; t < tiles_; ++t)
         for (int64_t p = 0; p < panels_; ++p) {
@@ -209,6 +297,7 @@ class Block {
   Product product(Place now, int64_t pair) const {
     Product t;
     t.c = c_of(now.panel, pair);
+    t.before = in_tiles_;
     t.next_c = t.c + kCFloats;  // also from panel to panel
     t.fresh = now.k == 0;
     t.a = decoded_;
@@ -229,24 +318,28 @@ class Block {
     if (beside) {
       // An even number of rows for each pair, all of one row tile (so there are two pairs at least); the last
       // pairs may be left without.
-      BesideJob job;
+      ChunkJob job;
       while (job.pairs * whole < kPanelRows / 2) job.pairs *= 2;
-      const int64_t rows = 2 * job.pairs, turns = kPanelRows / rows;
-      const MultiplyAndDecode multiply_and_decode = multiply_and_decode_of(panel[0].type, job.pairs == 1);
+      job.first = product(now, 0);
+      job.b_step = 2 * tile_bytes_;
+      job.decode = chunk_of(next);
+      job.ask = chunk_of(following(next)).from(0);
       job.ask_lines = std::min<int64_t>(panel[0].row_bytes * kBlockColumns / x_.cols / 64 + 1, kBlockSteps);
-      const PanelChunk chunk = chunk_of(next), later = chunk_of(following(next));
-      for (; pair < turns; ++pair) {
-        job.decode = chunk.from(pair * rows);
-        // A turn ahead. With more than two rows a turn, decoding is the longer part and memory keeps up.
-        job.ask = pair + 1 < turns ? chunk.from((pair + 1) * rows) : later.from(0);
-        job.decoded = other_ + pair * rows * kBlockRow;
-        multiply_and_decode(product(now, pair), job);
-      }
+      job.decoded = other_;
+      multiply_and_decode_of(panel[0].type, job.pairs == 1)(job);
+      pair = job.turns();
+      in_tiles_ = c_of(now.panel, pair - 1);
     }
     const auto nothing = [](int64_t) {};
     const int64_t steps = steps_of(columns(now));
-    for (; pair < whole; ++pair) multiply<true>(product(now, pair), steps, nothing);
-    if (pair < pairs()) multiply<false>(product(now, pair), steps, nothing);
+    for (; pair < whole; ++pair) {
+      multiply(product(now, pair), steps, nothing);
+      in_tiles_ = c_of(now.panel, pair);
+    }
+    if (pair < pairs()) {
+      multiply_one(product(now, pair), steps);
+      in_tiles_ = nullptr;
+    }
     if (more && !beside) decode(next, other_);
     std::swap(decoded_, other_);
   }
@@ -259,6 +352,7 @@ class Block {
   std::byte* decoded_;        // what is multiplied
   std::byte* other_;          // what is decoded
   float* const c_;
+  float* in_tiles_ = nullptr;      // the C that has not been put away yet
   int64_t first_ = 0, tiles_ = 0;  // the token tiles of this round
 };
 
