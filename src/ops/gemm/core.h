@@ -41,8 +41,8 @@ struct Store {
 struct Ahead {
   const std::byte* rows[2] = {nullptr, nullptr};  // null: nothing
   int64_t row_bytes = 0;
-  // Of repacked weights: how many groups of 16 rows there are, and the bytes from one of them to the one
-  // after the next.
+  // How many groups of 16 rows there are, repacked or as they lie, and the bytes from one of them to the one
+  // after the next. The first two are at `rows`.
   int64_t groups = 0, group_stride = 0;
 };
 

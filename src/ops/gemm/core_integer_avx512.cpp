@@ -374,13 +374,16 @@ void multiply_group(const RowGroup& w, const TokenStep* const* tokens, int64_t c
   }
 }
 
-// The groups of a job in the order in which they are multiplied, those of up to two matrices in turns, and
-// what comes after them.
+// The groups of a job, those of up to two matrices in turns, and what comes after them.
 class Groups {
  public:
   Groups(std::initializer_list<RowGroup> first, int64_t count, const Ahead& next)
       : matrices_(static_cast<int64_t>(first.size())), count_(count), next_(next) {
     std::copy(first.begin(), first.end(), first_);
+    if (matrices_ == 1)
+      repacked_ = {{first_[0].repacked}, count, first_[0].repacked_bytes, next};
+    else
+      repacked_ = {{first_[0].repacked, first_[1].repacked}, count, first_[0].repacked_bytes, next};
   }
 
   // Group i by tokens [t, t + tokens) of x. All groups in ascending order, each with all tokens in ascending
@@ -394,31 +397,16 @@ class Groups {
   RowGroup at(int64_t i) const { return matrices_ == 1 ? first_[0].after(i) : first_[i % 2].after(i / 2); }
   // Rows as they lie are asked for two groups ahead, repacked groups by fours.
   Asked asked(int64_t i) {
-    if (first_[0].repacked == nullptr) {
-      constexpr int64_t kDistance = 2;
-      const int64_t later = i + kDistance;
-      return {later < count_ ? at(later).first : next_.rows[later - count_], nullptr};
-    }
-    if (i % Streams::kCount == 0) ask_after(i);
-    return {nullptr, &streams_};
-  }
-  // While the four groups from i on are multiplied, the next four are asked for.
-  void ask_after(int64_t i) {
-    const int64_t now = std::min<int64_t>(Streams::kCount, count_ - i);
-    const std::byte* groups[Streams::kCount];
-    int64_t n = 0;
-    if (i + now < count_)
-      for (; n < Streams::kCount && i + now + n < count_; ++n) groups[n] = at(i + now + n).repacked;
-    else
-      for (; n < Streams::kCount && n < next_.groups; ++n)
-        groups[n] = next_.rows[n % 2] + n / 2 * next_.group_stride;
-    streams_ = Streams(groups, n, first_[0].repacked_bytes, now);
+    if (first_[0].repacked != nullptr) return {nullptr, repacked_.asked(i)};
+    constexpr int64_t kDistance = 2;
+    const int64_t later = i + kDistance;
+    return {later < count_ ? at(later).first : next_.rows[later - count_], nullptr};
   }
 
   const int64_t matrices_, count_;
   const Ahead& next_;
   RowGroup first_[2];
-  Streams streams_;
+  GroupOrder repacked_;
 };
 
 void project(const ProjectJob& job, std::byte*) {

@@ -2,12 +2,15 @@
 // weight row and a token has one vector accumulator that walks K in ascending order, and one fixed tree adds
 // its lanes. Blocks of 4 rows by kTokens tokens only decide what is loaded how often.
 //
+// Few tokens: while a group is multiplied, memory is asked for those that come next.
+//
 // Included by the file of each instruction set, with its Traits; all names have internal linkage.
 #pragma once
 
 #include <cstring>
 
 #include "ops/gemm/core.h"
+#include "ops/gemm/streams.h"
 
 namespace quire::gemm {
 namespace {
@@ -52,9 +55,12 @@ struct LaneCore {
     return (2 * 16 * padded(cols)) * static_cast<int64_t>(sizeof(Elem)) + 2 * kTokens * 16 * 4;
   }
 
-  // sums[j][r] = W row r . token j for 16 rows and up to kTokens tokens.
-  template <int kCount>
-  static void multiply(const LaneRows<Elem>& w, const Elem* const* x, int64_t vectors, float (*sums)[16]) {
+  // sums[j][r] = W row r . token j for 16 rows and up to kTokens tokens; with kAsk asks for a group's share.
+  template <int kCount, bool kAsk>
+  static void multiply(const LaneRows<Elem>& w, const Elem* const* x, int64_t vectors, Streams* streams,
+                       float (*sums)[16]) {
+    Streams ask = kAsk ? *streams : Streams{};
+    const int64_t share = kAsk ? ask.share(4 * vectors) : 0;
     for (int r = 0; r < 16; r += 4) {
       Acc acc[4][kCount];
       for (auto& row : acc)
@@ -69,10 +75,20 @@ struct LaneCore {
           acc[2][j] = Traits::madd(acc[2][j], Traits::load(w2 + at), v);
           acc[3][j] = Traits::madd(acc[3][j], Traits::load(w3 + at), v);
         }
+        if (kAsk) ask.ask(share);
       }
       for (int i = 0; i < 4; ++i)
         for (int j = 0; j < kCount; ++j) sums[j][r + i] = Traits::sum(acc[i][j]);
     }
+    if (kAsk) *streams = ask;
+  }
+  static void multiply(const LaneRows<Elem>& w, const Elem* const* x, int count, int64_t vectors,
+                       Streams* streams, float (*sums)[16]) {
+    if (count == 1 && streams != nullptr) return multiply<1, true>(w, x, vectors, streams, sums);
+    if (count == 2 && streams != nullptr) return multiply<2, true>(w, x, vectors, streams, sums);
+    if (count == 1) return multiply<1, false>(w, x, vectors, nullptr, sums);
+    if (count == 2) return multiply<2, false>(w, x, vectors, nullptr, sums);
+    multiply<4, false>(w, x, vectors, nullptr, sums);
   }
 
   // Rows past the end repeat the first: what they give is not stored.
@@ -81,10 +97,11 @@ struct LaneCore {
     return Traits::decode(w, expert, row, static_cast<int>(left < 16 ? left : 16), scratch);
   }
 
-  // Calls result(first token, count, sums of a, sums of b) for all tokens; b may be null.
+  // Calls result(token, sums of a, sums of b) for all tokens; b may be null. a is group `group` of the job, b
+  // the next.
   template <class Result>
   static void each_token_block(const LaneRows<Elem>* a, const LaneRows<Elem>* b, const Packed& x,
-                               Result&& result) {
+                               GroupOrder& order, int64_t group, Result&& result) {
     const int64_t vectors = padded(x.cols) / Traits::kLanes;
     alignas(64) float sums[2][kTokens][16];
     for (int64_t t = 0; t < x.rows; t += kTokens) {
@@ -92,13 +109,8 @@ struct LaneCore {
       const Elem* tokens[kTokens];
       for (int j = 0; j < kTokens; ++j) tokens[j] = token(x, j < count ? t + j : t);
       for (int i = 0; i < (b == nullptr ? 1 : 2); ++i) {
-        const LaneRows<Elem>& w = i == 0 ? *a : *b;
-        if (count == 1)
-          multiply<1>(w, tokens, vectors, sums[i]);
-        else if (count == 2)
-          multiply<2>(w, tokens, vectors, sums[i]);
-        else
-          multiply<4>(w, tokens, vectors, sums[i]);
+        Streams* const streams = t == 0 ? order.asked(group + i) : nullptr;
+        multiply(i == 0 ? *a : *b, tokens, count, vectors, streams, sums[i]);
       }
       for (int j = 0; j < count; ++j) result(t + j, sums[0][j], sums[1][j]);
     }
@@ -109,17 +121,22 @@ struct LaneCore {
     const float scale = w.scale == nullptr ? 1.0f : w.scale[job.expert];
     const int64_t end =
         job.row + job.panels * kPanelRows < w.rows ? job.row + job.panels * kPanelRows : w.rows;
+    GroupOrder order({w.row(job.row, job.expert)}, (end - job.row + 15) / 16, 16 * w.row_bytes(), job.ahead);
     for (int64_t row = job.row; row < end; row += 16) {
       const LaneRows<Elem> rows = rows_of(w, job.expert, row, reinterpret_cast<Elem*>(scratch));
-      each_token_block(&rows, nullptr, *job.x, [&](int64_t t, const float* sums, const float*) {
-        Traits::store(*job.out, t, row, end - row < 16 ? end - row : 16, sums, scale);
-      });
+      each_token_block(&rows, nullptr, *job.x, order, (row - job.row) / 16,
+                       [&](int64_t t, const float* sums, const float*) {
+                         Traits::store(*job.out, t, row, end - row < 16 ? end - row : 16, sums, scale);
+                       });
     }
   }
 
   static void swiglu(const SwigluJob& job, std::byte* scratch) {
     const float gate_scale = job.gate->scale == nullptr ? 1.0f : job.gate->scale[job.expert];
     const float up_scale = job.up->scale == nullptr ? 1.0f : job.up->scale[job.expert];
+    const int64_t groups = std::min(job.units, (job.gate->rows - job.row + 15) / 16) * 2;
+    GroupOrder order({job.gate->row(job.row, job.expert), job.up->row(job.row, job.expert)}, groups,
+                     16 * job.gate->row_bytes(), job.ahead);
     for (int64_t u = 0; u < job.units; ++u) {
       const int64_t row = job.row + u * kPairRows, left = job.gate->rows - row;
       if (left <= 0) {
@@ -130,7 +147,7 @@ struct LaneCore {
       Elem* const first = reinterpret_cast<Elem*>(scratch);
       const LaneRows<Elem> gate = rows_of(*job.gate, job.expert, row, first);
       const LaneRows<Elem> up = rows_of(*job.up, job.expert, row, first + 16 * padded(job.x->cols));
-      each_token_block(&gate, &up, *job.x, [&](int64_t t, const float* g, const float* v) {
+      each_token_block(&gate, &up, *job.x, order, 2 * u, [&](int64_t t, const float* g, const float* v) {
         alignas(64) float gates[16], ups[16];
         for (int i = 0; i < 16; ++i) {
           const int64_t n = row + (i < left ? i : 0);

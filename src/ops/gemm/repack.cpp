@@ -40,7 +40,11 @@ int64_t gemm::repacked_group_bytes(DType type, int64_t cols) {
 gemm::Ahead gemm::ahead_of(const Weight& w, int64_t expert, int64_t row, int64_t panels) {
   if (w.repacked == nullptr) {
     const std::byte* const first = w.row(row, expert);
-    return {{first, first + kGroupRows * w.row_bytes()}, w.row_bytes()};
+    const int64_t bytes = kGroupRows * w.row_bytes();
+    return {{first, first + bytes},
+            w.row_bytes(),
+            std::min(2 * panels, groups_of(w) - row / kGroupRows),
+            2 * bytes};
   }
   const int64_t bytes = repacked_group_bytes(w.dtype, w.cols);
   const std::byte* const first = repacked_group(w, expert, row, bytes);
@@ -49,7 +53,10 @@ gemm::Ahead gemm::ahead_of(const Weight& w, int64_t expert, int64_t row, int64_t
 
 gemm::Ahead gemm::ahead_of(const Weight& gate, const Weight& up, int64_t expert, int64_t row, int64_t units) {
   if (gate.repacked == nullptr || up.repacked == nullptr)
-    return {{gate.row(row, expert), up.row(row, expert)}, gate.row_bytes()};
+    return {{gate.row(row, expert), up.row(row, expert)},
+            gate.row_bytes(),
+            2 * std::min(units, groups_of(gate) - row / kGroupRows),
+            kGroupRows * gate.row_bytes()};
   const int64_t bytes = repacked_group_bytes(gate.dtype, gate.cols);
   return {{repacked_group(gate, expert, row, bytes),
            repacked_group(up, expert, row, repacked_group_bytes(up.dtype, up.cols))},

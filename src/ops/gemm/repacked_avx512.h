@@ -14,6 +14,7 @@
 
 #include "ops/gemm/integer_avx512.h"
 #include "ops/gemm/repack.h"
+#include "ops/gemm/streams.h"
 
 namespace quire::gemm {
 namespace {
@@ -212,43 +213,6 @@ struct LanesQ6K : PlainLanes {
     const __m512i top = _mm512_slli_epi32(h.scales[s], static_cast<unsigned>(24 - 8 * g));
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
   }
-};
-
-// Asks memory for up to four groups to come, in four ascending streams, a little at a time. The streams lie
-// far apart: memory answers up to twice as fast as for one stream, or for several within one group
-// (docs/kernels-cpu.md).
-class Streams {
- public:
-  static constexpr int kCount = 4;
-
-  Streams() = default;
-  // `count` groups, asked for while `now` others are multiplied.
-  Streams(const std::byte* const* groups, int64_t count, int64_t group_bytes, int64_t now) {
-    if (count == 0) return;
-    const int pieces = count == 1 ? 4 : count == 2 ? 2 : 1;  // of a group, a stream each
-    const int64_t lines = group_bytes / 64 / pieces;
-    for (int i = 0; i < kCount; ++i) {
-      const int64_t group = std::min<int64_t>(i / pieces, count - 1);
-      at_[i] = reinterpret_cast<const char*>(groups[group]) + i % pieces * lines * 64;
-    }
-    left_ = lines;
-    lines_of_group_ = lines / now + 1;
-  }
-  // A share, in one of a group's `units` turns.
-  void ask(int64_t share) {
-    const int64_t lines = std::min(left_, share);
-    left_ -= lines;
-    for (int64_t i = 0; i < lines; ++i)
-      for (const char*& at : at_) {
-        _mm_prefetch(at, _MM_HINT_T1);
-        at += 64;
-      }
-  }
-  int64_t share(int64_t units) const { return lines_of_group_ / units + 1; }
-
- private:
-  const char* at_[kCount] = {};
-  int64_t left_ = 0, lines_of_group_ = 0;  // lines of a stream
 };
 
 // Minus a bias times a sum, divided by 8.

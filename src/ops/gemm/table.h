@@ -15,8 +15,9 @@ inline bool fits_bf16(DType tokens, std::initializer_list<const Weight*> weights
   return true;
 }
 
-// The table {integer, amx, avx512, avx2, reference} from kRun(core, ctx, args), kReference(ctx, args) and
-// kFitsBf16(args, passes). The integer kernel takes calls that say `generated`.
+// The table {integer, vector, amx, avx512, avx2, reference} from kRun(core, ctx, args), kReference(ctx, args)
+// and kFitsBf16(args, passes). The first two take calls that say `generated`: tiles are slow where one token
+// meets a weight, the more so while another guest of the machine uses them.
 template <class Args, void (*kRun)(const Core&, const OpContext&, const Args&),
           void (*kReference)(const OpContext&, const Args&), bool (*kFitsBf16)(const Args&, bool (*)(DType))>
 inline constexpr Kernel<Args> kTable[] = {
@@ -25,6 +26,11 @@ inline constexpr Kernel<Args> kTable[] = {
        return cpu.avx512_bf16 && a.generated && kFitsBf16(a, has_integers);
      },
      [](const OpContext& ctx, const Args& a) { kRun(kIntegerCore, ctx, a); }},
+    {"vector",
+     [](const CpuFeatures& cpu, const Args& a) {
+       return cpu.avx512_bf16 && a.generated && kFitsBf16(a, [](DType t) { return t == DType::kBF16; });
+     },
+     [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }},
     {"amx",
      [](const CpuFeatures& cpu, const Args& a) { return cpu.amx_bf16 && kFitsBf16(a, rounds_to_bf16); },
      [](const OpContext& ctx, const Args& a) { kRun(kAmxCore, ctx, a); }},
