@@ -2,6 +2,7 @@
 // prompt must be the same, token by token, in every setting of the engine and beside any other requests.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <map>
 
@@ -82,10 +83,14 @@ Request sampled(std::vector<TokenId> prompt, uint64_t seed) {
 class FingerprintTest : public testing::TestWithParam<const char*> {
  protected:
   FingerprintTest()
-      : model_(load_or_die(QUIRE_SOURCE_DIR "/models/" + std::string(GetParam()) + "-nvfp4.gguf")) {
+      : FingerprintTest(QUIRE_SOURCE_DIR "/models/" + std::string(GetParam()) + "-nvfp4.gguf") {}
+  explicit FingerprintTest(const std::string& file) {
+    if (std::filesystem::exists(file)) model_ = load_or_die(file);
     const std::string path = golden_folder() + GetParam();
     golden_ = load_golden(path + ".json", path + "-ppl.json");
   }
+
+  void SetUp() override { ASSERT_NE(model_, nullptr) << "no model " << GetParam(); }
 
   // Every prompt by itself, in an engine that has seen nothing else.
   std::vector<Fingerprint> alone(const EngineOptions& options, size_t prompts) const {
@@ -110,6 +115,32 @@ class FingerprintTest : public testing::TestWithParam<const char*> {
       jobs.push_back(std::move(other));
     }
     return jobs;
+  }
+
+  // x after all layers, of a prompt and two generated tokens.
+  std::vector<std::vector<float>> layers(int sequences, const char* forced) const {
+    std::vector<std::vector<float>> steps;
+    EngineOptions options{.threads = 2, .max_sequences = sequences, .max_batch_tokens = 1024};
+    if (forced != nullptr)
+      for (const char* op : {"linear", "swiglu_mlp", "moe"}) options.kernels.forced.emplace_back(op, forced);
+    options.probe = [&](std::string_view name, int layer, const Tensor& x) {
+      if (name != "layer_out" || layer + 1 != model_->model->config().layers) return;
+      const float* row = x.as<float>() + (x.dim(0) - 1) * x.stride[0];
+      steps.emplace_back(row, row + x.dim(1));
+    };
+    Request request = greedy(golden_.prompts[0].ids);
+    request.max_tokens = 3;
+    run_jobs(model_, options, {{request}});
+    return steps;
+  }
+  // That generated tokens of engines for few, and nothing else, take other kernels than `usual`: what comes
+  // out of the layers has other bits then.
+  void expect_others_for_generated_tokens_of_few(const char* usual) const {
+    const auto few = layers(1, nullptr), many = layers(16, nullptr), forced = layers(1, usual);
+    ASSERT_EQ(few.size(), 3u);
+    EXPECT_EQ(many, forced);
+    EXPECT_EQ(few[0], forced[0]) << "a prompt";
+    EXPECT_NE(few[1], forced[1]) << "a generated token";
   }
 
   void expect_same(const std::vector<Fingerprint>& want, const std::vector<Fingerprint>& got) const {
@@ -165,31 +196,31 @@ TEST_P(FingerprintTest, IsTheSameInEveryEngineForFew) {
   }
 }
 
-// That generated tokens of engines for few really take the integer kernels, and nothing else does: what comes
-// out of the layers has other bits then.
 TEST_P(FingerprintTest, TakesIntegersForGeneratedTokensOfFewOnly) {
   if (!cpu_features().avx512_bf16) GTEST_SKIP() << "no integer kernels on this CPU";
-  const auto layers = [&](int sequences, bool forced) {  // x after all layers, of each of three steps
-    std::vector<std::vector<float>> steps;
-    EngineOptions options{.threads = 2, .max_sequences = sequences, .max_batch_tokens = 1024};
-    if (forced)
-      for (const char* op : {"linear", "swiglu_mlp", "moe"})
-        options.kernels.forced.emplace_back(op, cpu_features().amx_bf16 ? "amx" : "avx512");
-    options.probe = [&](std::string_view name, int layer, const Tensor& x) {
-      if (name != "layer_out" || layer + 1 != model_->model->config().layers) return;
-      const float* row = x.as<float>() + (x.dim(0) - 1) * x.stride[0];
-      steps.emplace_back(row, row + x.dim(1));
-    };
-    Request request = greedy(golden_.prompts[0].ids);
-    request.max_tokens = 3;
-    run_jobs(model_, options, {{request}});
-    return steps;
-  };
-  const auto few = layers(1, false), many = layers(16, false), forced = layers(1, true);
-  ASSERT_EQ(few.size(), 3u);
-  EXPECT_EQ(many, forced);
-  EXPECT_EQ(few[0], forced[0]) << "a prompt";
-  EXPECT_NE(few[1], forced[1]) << "a generated token";
+  expect_others_for_generated_tokens_of_few(cpu_features().amx_bf16 ? "amx" : "avx512");
+}
+
+// The models in BF16, which are not in the repository.
+class Bf16FingerprintTest : public FingerprintTest {
+ protected:
+  Bf16FingerprintTest()
+      : FingerprintTest(QUIRE_SOURCE_DIR "/../shared/models/gguf/" + std::string(GetParam()) + "-bf16.gguf") {
+  }
+  void SetUp() override {
+    if (model_ == nullptr) GTEST_SKIP() << "no bf16 model " << GetParam();
+  }
+};
+
+TEST_P(Bf16FingerprintTest, TakesVectorsForGeneratedTokensOfFewOnly) {
+  if (!cpu_features().amx_bf16) GTEST_SKIP() << "no tiles on this CPU, so vectors for everything";
+  expect_others_for_generated_tokens_of_few("amx");
+}
+
+TEST_P(Bf16FingerprintTest, IsTheSameInEveryEngineForFew) {
+  const std::vector<Fingerprint> want = alone({.threads = 1, .max_sequences = 1}, 4);
+  ASSERT_EQ(want.front().tokens.size(), 64u);
+  expect_same(want, run_jobs(model_, {.threads = 2, .max_sequences = 2, .shuffle_blocks = 9}, crowd()));
 }
 
 // The same for the kernels of older CPUs.
@@ -222,8 +253,11 @@ TEST_P(FingerprintTest, SeededSamplingRepeats) {
   EXPECT_EQ(different.size(), 4u) << "different seeds, different texts";
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, FingerprintTest, testing::Values("demo-dense", "demo-moe"),
-                         [](const auto& model) { return std::string(model.param).substr(5); });
+std::string short_name(const testing::TestParamInfo<const char*>& model) {
+  return std::string(model.param).substr(5);
+}
+INSTANTIATE_TEST_SUITE_P(Models, FingerprintTest, testing::Values("demo-dense", "demo-moe"), short_name);
+INSTANTIATE_TEST_SUITE_P(Models, Bf16FingerprintTest, testing::Values("demo-dense", "demo-moe"), short_name);
 
 }  // namespace
 }  // namespace quire::test
