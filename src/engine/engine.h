@@ -25,9 +25,9 @@
 
 namespace quire {
 
-// An engine for so few sequences computes generated tokens with the integer kernels, which are faster for one
-// or two tokens and slower for more. So its texts may differ from those of an engine for many, as they may
-// between machines (docs/numerics.md).
+// An engine for so few sequences computes generated tokens with kernels of their own (integers, or vectors
+// for BF16 weights), which are faster for one or two tokens and slower for more. So its texts may differ from
+// those of an engine for many, as they may between machines (docs/numerics.md).
 inline constexpr int32_t kFewSequences = 2;
 
 // Whether this CPU has kernels that read repacked weights.
@@ -98,14 +98,14 @@ class Engine {
   Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, CacheStorage storage,
          int32_t blocks, int32_t slots);
 
-  // Whether generated tokens take the integer kernels.
+  // Whether generated tokens take kernels of their own.
   bool for_few() const { return options_.max_sequences <= kFewSequences; }
   void repack();
   Status validate(const Request& r) const;
   void take_incoming();
   SchedulerState snapshot() const;
   void admit(SeqId id);
-  // One forward pass. `generated`: all of it are decodes, for the integer kernels.
+  // One forward pass. `generated`: all of it are decodes, for kernels of their own.
   void run(std::span<const Work> works, bool generated);
   void commit(Sequence& s, const Sampled& sampled);
   void finish(Sequence& s, const TokenEvent& event);

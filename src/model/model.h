@@ -24,7 +24,7 @@ struct StepInputs {
   std::span<const int32_t> logit_rows;  // rows whose next-token logits are wanted, in this order
   const LayerProbe* probe = nullptr;
   // Every row is a generated token of an engine that runs few sequences: products may take the integer
-  // kernel.
+  // or the vector kernel.
   bool generated = false;
 };
 

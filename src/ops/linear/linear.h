@@ -27,8 +27,8 @@ struct LinearArgs {
   Tensor x;
   std::span<const LinearPart> parts;
   // Rows are generated tokens of an engine that runs few sequences: the integer kernel may take them, which
-  // rounds the tokens instead of the weights (docs/numerics.md). The bits of a row differ with this, and with
-  // nothing else.
+  // rounds the tokens instead of the weights, or the vector kernel, with BF16 weights (docs/numerics.md). The
+  // bits of a row differ with this, and with nothing else.
   bool generated = false;
 };
 
