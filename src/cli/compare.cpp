@@ -13,8 +13,8 @@
 #include "cli/options.h"
 #include "core/cpu.h"
 #include "core/progress.h"
-#include "engine/logits_file.h"
-#include "engine/scorer.h"
+#include "eval/logits_file.h"
+#include "eval/scorer.h"
 
 namespace quire::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/divergence.h"
+#include "eval/divergence.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quire::cli {

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "engine/divergence.h"
+#include "eval/divergence.h"
 
 namespace quire::cli {
 

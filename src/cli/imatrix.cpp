@@ -16,8 +16,8 @@
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "core/progress.h"
-#include "engine/importance_collector.h"
-#include "engine/scorer.h"
+#include "eval/importance_collector.h"
+#include "eval/scorer.h"
 
 namespace quire::cli {
 namespace {

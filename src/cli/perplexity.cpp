@@ -6,7 +6,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "core/progress.h"
-#include "engine/scorer.h"
+#include "eval/scorer.h"
 
 namespace quire::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
-#include "tokenizer/jinja/interpreter.h"
-#include "tokenizer/jinja/json.h"
+#include "jinja/interpreter.h"
+#include "jinja/json.h"
 
 namespace quire {
 

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "core/result.h"
-#include "tokenizer/jinja/limits.h"
+#include "jinja/limits.h"
 
 namespace quire {
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
-#include "engine/scorer.h"
+#include "eval/scorer.h"
 #include "ops/observer.h"
 
 namespace quire {

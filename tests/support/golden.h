@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/scorer.h"
+#include "eval/scorer.h"
 
 namespace quire::test {
 

@@ -1,0 +1,106 @@
+#include "eval/scorer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace quire {
+namespace {
+
+// Rows of a chunk: about 64 MiB of logits, on the 64-token grid.
+int64_t chunk_rows(int64_t vocab) {
+  return std::clamp<int64_t>((int64_t{1} << 24) / vocab / kChunkTokens * kChunkTokens, kChunkTokens, 512);
+}
+
+}  // namespace
+
+double log_probability(std::span<const float> logits, TokenId token) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0.0;
+  for (float l : logits) sum += std::exp(static_cast<double>(l) - top);
+  return static_cast<double>(logits[static_cast<size_t>(token)]) - top - std::log(sum);
+}
+
+Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel> model,
+                                               ScorerOptions options) {
+  const ModelConfig& c = model->model->config();
+  if (options.window < 2 || options.window > c.context_length)
+    return request_error("a window of {} tokens: must be between 2 and the model's context of {}",
+                         options.window, c.context_length);
+  if (options.threads == 0) options.threads = available_cpus();
+  if (options.threads < 1 || options.threads > 1024)
+    return request_error("{} threads: must be between 1 and 1024", options.threads);
+  const auto blocks = static_cast<int32_t>((options.window + kBlockTokens - 1) / kBlockTokens);
+  QUIRE_TRY(CacheStorage storage, CacheStorage::create(model->model->cache_shape(options.device), blocks, 1));
+  return std::unique_ptr<Scorer>(new Scorer(std::move(model), std::move(options), std::move(storage)));
+}
+
+Scorer::Scorer(std::shared_ptr<const LoadedModel> model, ScorerOptions options, CacheStorage storage)
+    : model_(std::move(model)),
+      options_(std::move(options)),
+      pool_(options_.threads),
+      storage_(std::move(storage)),
+      chunk_(std::min(chunk_rows(model_->model->config().vocab), options_.window)) {
+  blocks_.resize(static_cast<size_t>((options_.window + kBlockTokens - 1) / kBlockTokens));
+  std::iota(blocks_.begin(), blocks_.end(), 0);
+}
+
+Result<std::span<const float>> Scorer::extend(std::span<const TokenId> tokens) {
+  const auto count = static_cast<int64_t>(tokens.size());
+  const int64_t vocab = model_->model->config().vocab;
+  QUIRE_CHECK(count > 0 && count <= chunk_ && position_ % chunk_ == 0, "{} tokens after {}, chunks of {}",
+              count, position_, chunk_);
+  if (position_ + count > options_.window)
+    return request_error("{} tokens do not fit a window of {}", position_ + count, options_.window);
+  for (TokenId t : tokens)
+    if (t < 0 || t >= vocab) return request_error("token {}: the vocabulary has {} tokens", t, vocab);
+  const OpContext ctx{.pool = pool_,
+                      .workspace = workspace_,
+                      .device = options_.device,
+                      .choice = &options_.kernels,
+                      .observer = options_.observer};
+  std::vector<int32_t> rows(tokens.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  logits_.resize(static_cast<size_t>(count * vocab));
+  const Segment segment{.row = 0,
+                        .count = static_cast<int32_t>(count),
+                        .position = static_cast<int32_t>(position_),
+                        .state_slot = 0,
+                        .blocks = blocks_.data(),
+                        .decode = options_.generated};
+  model_->model->forward(ctx,
+                         {.tokens = tokens,
+                          .segments = {&segment, 1},
+                          .logit_rows = rows,
+                          .probe = nullptr,
+                          .generated = options_.generated},
+                         storage_, make_tensor(logits_.data(), {count, vocab}));
+  position_ += count;
+  return std::span<const float>(logits_);
+}
+
+Status Scorer::run(std::span<const TokenId> tokens, const Each& each) {
+  const auto n = static_cast<int64_t>(tokens.size());
+  const auto vocab = static_cast<size_t>(model_->model->config().vocab);
+  if (n > options_.window) return request_error("{} tokens do not fit a window of {}", n, options_.window);
+  restart();
+  for (int64_t begin = 0; begin < n; begin += chunk_) {
+    const int64_t count = std::min(chunk_, n - begin);
+    QUIRE_TRY(const std::span<const float> logits,
+              extend(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count))));
+    for (int64_t i = 0; i < count; ++i)
+      each(begin + i, logits.subspan(static_cast<size_t>(i) * vocab, vocab));
+  }
+  return {};
+}
+
+Result<double> Scorer::negative_log_likelihood(std::span<const TokenId> tokens) {
+  double sum = 0.0;
+  QUIRE_CHECKED(run(tokens, [&](int64_t position, std::span<const float> logits) {
+    if (position + 1 < static_cast<int64_t>(tokens.size()))
+      sum -= log_probability(logits, tokens[static_cast<size_t>(position) + 1]);
+  }));
+  return sum;
+}
+
+}  // namespace quire
