@@ -17,11 +17,18 @@ if(CCACHE)
 endif()
 
 add_library(quire_flags INTERFACE)
-target_compile_options(quire_flags INTERFACE -Wall -Wextra -Wshadow -Wpointer-arith -Werror
-                                             -Wno-missing-field-initializers -ffp-contract=off
-                                             -fno-math-errno)
+set(QUIRE_CXX_FLAGS -Wall -Wextra -Wshadow -Wpointer-arith -Werror -Wno-missing-field-initializers
+                    -ffp-contract=off -fno-math-errno)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(quire_flags INTERFACE -Wno-restrict -Wno-stringop-overflow)  # false in GCC 12 (PR105329, fmt)
+  list(APPEND QUIRE_CXX_FLAGS -Wno-restrict -Wno-stringop-overflow)  # false in GCC 12 (PR105329, fmt)
+endif()
+target_compile_options(quire_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:${QUIRE_CXX_FLAGS}>")
+if(QUIRE_CUDA)
+  # Kernels use intrinsics for what must not be contracted; --fmad stays on.
+  target_compile_options(quire_flags INTERFACE
+    "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;--expt-relaxed-constexpr;-Xcompiler=-Wall;-Xcompiler=-Wextra;-Xcompiler=-march=x86-64-v3>")
+  target_compile_definitions(quire_flags INTERFACE QUIRE_CUDA=1)
+  target_link_libraries(quire_flags INTERFACE CUDA::cudart_static)
 endif()
 target_include_directories(quire_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_definitions(quire_flags INTERFACE QUIRE_VERSION="${PROJECT_VERSION}" SPDLOG_FMT_EXTERNAL)
@@ -64,6 +71,7 @@ function(quire_layer name)
   if(QUIRE_CUDA)
     file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cu)
   endif()
+  list(FILTER cuda_sources EXCLUDE REGEX "/bench\\.cu$")
   add_library(quire_${name} STATIC ${sources} ${cuda_sources})
   quire_set_isa(${sources})
   target_link_libraries(quire_${name} PUBLIC quire_flags ${ARG_DEPS})
@@ -79,7 +87,9 @@ function(quire_program)
   target_link_libraries(quire_cli PUBLIC quire_eval quire_convert CLI11::CLI11 PRIVATE ${PCRE2_LINK_LIBRARIES})
   add_executable(quire ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)
   target_link_libraries(quire PRIVATE quire_cli)
-  if(QUIRE_STATIC)
+  if(QUIRE_STATIC AND QUIRE_CUDA)
+    target_link_options(quire PRIVATE -static-libstdc++ -static-libgcc)  # the driver is opened at run time: glibc stays shared
+  elseif(QUIRE_STATIC)
     target_link_options(quire PRIVATE -static)
   endif()
   set_target_properties(quire PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
@@ -114,6 +124,23 @@ function(quire_tests)
     include(${folder}/deps.cmake OPTIONAL)  # what only this test program links
     gtest_discover_tests(test_${name} PROPERTIES LABELS ${name} TIMEOUT 900 DISCOVERY_TIMEOUT 60)
   endforeach()
+endfunction()
+
+# The one program that needs a GPU: tests/cuda/*_test.cu and every src/ops/*/cuda/bench.cu -> cuda_checks. Not part of
+# ctest: the machine that builds has no GPU. `cuda_checks` runs the tests, `cuda_checks --bench` the benchmarks.
+function(quire_cuda_checks)
+  if(NOT QUIRE_CUDA OR NOT BUILD_TESTING)
+    return()
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/*.cu ${CMAKE_SOURCE_DIR}/src/ops/*/cuda/bench.cu)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(cuda_checks ${sources})
+  target_link_libraries(cuda_checks PRIVATE test_support GTest::gtest)
+  target_include_directories(cuda_checks PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  set_target_properties(cuda_checks PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  target_link_options(cuda_checks PRIVATE -static-libstdc++ -static-libgcc)
 endfunction()
 
 # Checks of the sources themselves; `ctest -L style`. The formatting check needs clang-format and a git checkout.

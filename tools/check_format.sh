@@ -9,5 +9,5 @@ if ! command -v "$format" >/dev/null; then
 fi
 git rev-parse --git-dir >/dev/null  # a checkout that git refuses to read would otherwise pass as having no sources
 # A process per 16 files keeps every core busy.
-git ls-files -z 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tests/*.h' 'tests/*.cpp' |
+git ls-files -z 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tests/*.h' 'tests/*.cpp' 'tests/*.cu' |
   xargs -0 -r -n 16 -P "$(nproc)" "$format" --dry-run -Werror
