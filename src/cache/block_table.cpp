@@ -22,6 +22,7 @@ int32_t BlockTable::blocks_needed(const BlockPool& pool, int64_t begin, int64_t 
 bool BlockTable::reserve(BlockPool& pool, int64_t begin, int64_t end, std::vector<BlockCopy>& copies) {
   if (begin >= end) return true;
   if (blocks_needed(pool, begin, end) > pool.available()) return false;
+  pool_ = &pool;
   const auto have = static_cast<int64_t>(blocks_.size());
   for (int64_t i = begin / kBlockTokens; i < std::min(have, blocks_for(end)); ++i) {
     int32_t& b = blocks_[static_cast<size_t>(i)];
@@ -38,6 +39,7 @@ bool BlockTable::reserve(BlockPool& pool, int64_t begin, int64_t end, std::vecto
 BlockTable BlockTable::fork(BlockPool& pool) const {
   BlockTable t;
   t.blocks_ = blocks_;
+  t.pool_ = &pool;
   for (int32_t b : t.blocks_) pool.retain(BlockId{b});
   return t;
 }

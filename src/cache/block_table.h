@@ -13,18 +13,24 @@ namespace quire {
 // A copy that must happen before the block is written: (source, destination).
 using BlockCopy = std::pair<int32_t, int32_t>;
 
-// Positions [16 i, 16 i + 16) lie in block i of the table. Tables of forked sequences share blocks; a shared
-// block is copied before its first write. Owns its references: the destructor would need the pool, so clear()
-// must be called (checked).
+// Positions [16 i, 16 i + 16) lie in block i of the table. Tables of forked sequences share blocks; a shared block is
+// copied before its first write. Owns its references: what it still holds at its end goes back to the pool, which must
+// outlive it.
 class BlockTable {
  public:
   BlockTable() = default;
-  ~BlockTable() { QUIRE_CHECK(blocks_.empty(), "a block table of {} blocks was dropped", blocks_.size()); }
-  BlockTable(BlockTable&&) noexcept = default;
+  ~BlockTable() {
+    if (pool_ != nullptr) clear(*pool_);
+  }
+  BlockTable(BlockTable&& o) noexcept { *this = std::move(o); }
   BlockTable& operator=(BlockTable&& o) noexcept {
     std::swap(blocks_, o.blocks_);
+    std::swap(pool_, o.pool_);
     return *this;
   }
+
+  // Makes room for so many blocks, so that reserve() allocates nothing.
+  void reserve_memory(int32_t blocks) { blocks_.reserve(static_cast<size_t>(blocks)); }
 
   const int32_t* data() const { return blocks_.data(); }
   std::span<const int32_t> blocks() const { return blocks_; }
@@ -47,6 +53,7 @@ class BlockTable {
 
  private:
   std::vector<int32_t> blocks_;
+  BlockPool* pool_ = nullptr;  // whose references it holds
 };
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -11,88 +12,136 @@ namespace quire {
 namespace {
 
 constexpr int64_t kPage = 4096;
+constexpr int64_t kAlign = 64;  // of every member of a block or slot
 
-int64_t padded(int64_t bytes) {
-  return (bytes + kPage - 1) / kPage * kPage;
-}
+// Adds up sizes of factors from files; nothing once a sum or product is beyond 64 bits (with room for rounding up).
+class Bytes {
+ public:
+  void add(DType dtype, std::initializer_list<int64_t> dims) {
+    int64_t elems = 1;
+    for (const int64_t d : dims) ok_ = ok_ && d >= 0 && !__builtin_mul_overflow(elems, d, &elems);
+    ok_ = ok_ && elems < INT64_MAX / 16;
+    if (ok_) add_bytes(dtype_bytes(dtype, elems), 1);
+  }
+  void add_bytes(int64_t bytes, int64_t times) {
+    ok_ = ok_ && bytes <= INT64_MAX - kPage;
+    if (!ok_) return;
+    bytes = (bytes + kAlign - 1) / kAlign * kAlign;
+    ok_ = !__builtin_mul_overflow(bytes, times, &bytes) && !__builtin_add_overflow(sum_, bytes, &sum_) &&
+          sum_ <= INT64_MAX - kPage;
+  }
+  std::optional<int64_t> sum() const { return ok_ ? std::optional(sum_) : std::nullopt; }
 
-// Hands out consecutive tensors; with a null base it only counts.
+ private:
+  int64_t sum_ = 0;
+  bool ok_ = true;
+};
+
+// Hands out views over `rows` rows of `row_bytes` each: of every row, the next elements.
 class Carver {
  public:
-  explicit Carver(std::byte* base) : base_(base) {}
+  Carver(std::byte* base, int64_t rows, int64_t row_bytes)
+      : base_(base), rows_(rows), row_bytes_(row_bytes) {}
   Tensor take(DType dtype, std::initializer_list<int64_t> dims) {
-    Tensor t = make_tensor(base_ == nullptr ? nullptr : base_ + used_, dtype, dims);
-    used_ += padded(dtype_bytes(dtype, t.elems()));
+    Tensor t;
+    t.data = base_ + used_;
+    t.dtype = dtype;
+    t.rank = static_cast<int>(dims.size()) + 1;
+    t.shape[0] = rows_;
+    std::copy(dims.begin(), dims.end(), t.shape.begin() + 1);
+    int64_t elems = 1;
+    for (int i = t.rank - 1; i > 0; --i) {
+      t.stride[static_cast<size_t>(i)] = elems;
+      elems *= t.dim(i);
+    }
+    t.stride[0] = row_bytes_ / dtype_bytes(dtype, 1);
+    used_ += (dtype_bytes(dtype, elems) + kAlign - 1) / kAlign * kAlign;
     return t;
   }
-  int64_t used() const { return used_; }
 
  private:
   std::byte* base_;
-  int64_t used_ = 0;
+  int64_t rows_, row_bytes_, used_ = 0;
 };
 
-void lay_out(const CacheShape& s, int64_t blocks, int64_t slots, Carver& mem, std::vector<KvLayer>& kv,
-             std::vector<DeltaState>& states) {
-  for (int i = 0; i < s.attention_layers; ++i) {
-    const int64_t elems = int64_t{kBlockTokens} * s.head_dim;
-    KvLayer l;
-    l.k = mem.take(s.kv_dtype, {blocks, s.kv_heads, elems});
-    l.v = mem.take(s.kv_dtype, {blocks, s.kv_heads, elems});
-    kv.push_back(l);
-  }
-  for (int i = 0; i < s.delta_layers; ++i) {
-    DeltaState d;
-    d.conv = mem.take(DType::kF32, {slots, s.conv_taps, s.conv_channels});
-    d.state = mem.take(DType::kF32, {slots, s.value_heads, s.value_dim, s.key_dim});
-    states.push_back(d);
-  }
+Tensor all_of(std::byte* base, int64_t rows, int64_t row_bytes) {
+  return make_tensor(base, DType::kF32, {rows, row_bytes / 4});
 }
 
 }  // namespace
 
-int64_t CacheShape::block_bytes() const {
-  return 2 * attention_layers * dtype_bytes(kv_dtype, int64_t{kv_heads} * kBlockTokens * head_dim);
+std::optional<int64_t> CacheShape::block_bytes() const {
+  Bytes layer, all;
+  for (int i = 0; i < 2; ++i) layer.add(kv_dtype, {kv_heads, kBlockTokens, head_dim});
+  if (!layer.sum()) return std::nullopt;
+  all.add_bytes(*layer.sum(), attention_layers);
+  return all.sum();
 }
 
-int64_t CacheShape::state_bytes() const {
-  return delta_layers * 4 * (conv_taps * conv_channels + int64_t{value_heads} * value_dim * key_dim);
+std::optional<int64_t> CacheShape::state_bytes() const {
+  Bytes layer, all;
+  layer.add(DType::kF32, {value_heads, value_dim, key_dim});
+  layer.add(DType::kF32, {window(), value_heads, value_dim});
+  layer.add(DType::kF32, {window(), value_heads});
+  layer.add(kv_dtype, {window(), key_heads, key_dim});
+  layer.add(kv_dtype, {ring(), conv_channels});
+  if (!layer.sum()) return std::nullopt;
+  all.add_bytes(*layer.sum(), delta_layers);
+  return all.sum();
+}
+
+std::optional<int64_t> CacheViews::bytes(const CacheShape& shape, int32_t blocks, int32_t slots) {
+  const std::optional<int64_t> block = shape.block_bytes(), slot = shape.state_bytes();
+  if (!block || !slot) return std::nullopt;
+  Bytes total;
+  total.add_bytes(*block, blocks);
+  total.add_bytes(*slot, slots);
+  return total.sum();
+}
+
+CacheViews::CacheViews(const CacheShape& shape, std::byte* base, int32_t blocks, int32_t slots)
+    : shape_(shape) {
+  const int64_t block = *shape.block_bytes(), slot = *shape.state_bytes();
+  std::byte* const states = base + block * blocks;
+  Carver kv(base, blocks, block), state(states, slots, slot);
+  const int64_t head = int64_t{kBlockTokens} * shape.head_dim;
+  for (int i = 0; i < shape.attention_layers; ++i) {
+    KvLayer& l = kv_.emplace_back();
+    l.k = kv.take(shape.kv_dtype, {shape.kv_heads, head});
+    l.v = kv.take(shape.kv_dtype, {shape.kv_heads, head});
+  }
+  for (int i = 0; i < shape.delta_layers; ++i) {
+    DeltaState& d = states_.emplace_back();
+    d.state = state.take(DType::kF32, {shape.value_heads, shape.value_dim, shape.key_dim});
+    d.window_u = state.take(DType::kF32, {shape.window(), shape.value_heads, shape.value_dim});
+    d.window_g = state.take(DType::kF32, {shape.window(), shape.value_heads});
+    d.window_k = state.take(shape.kv_dtype, {shape.window(), shape.key_heads, shape.key_dim});
+    d.conv = state.take(shape.kv_dtype, {shape.ring(), shape.conv_channels});
+  }
+  blocks_ = all_of(base, blocks, block);
+  slots_ = all_of(states, slots, slot);
 }
 
 Result<CacheStorage> CacheStorage::create(const CacheShape& shape, int32_t blocks, int32_t slots) {
-  CacheStorage c;
-  c.shape_ = shape;
-  Carver count(nullptr);
-  lay_out(shape, blocks, slots, count, c.kv_, c.states_);
-  c.kv_.clear();
-  c.states_.clear();
-  c.bytes_ = padded(count.used() + 1);
-  void* p = mmap(nullptr, static_cast<size_t>(c.bytes_), PROT_READ | PROT_WRITE,
+  const std::optional<int64_t> total = bytes(shape, blocks, slots);
+  if (!total)
+    return capacity_error(
+        "{} KV blocks and {} recurrent states of this model are more bytes than can be counted", blocks,
+        slots);
+  const int64_t pages = (*total / kPage + 1) * kPage;
+  void* p = mmap(nullptr, static_cast<size_t>(pages), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
     return capacity_error(
         "cannot reserve {} MiB for the KV cache and recurrent states ({}); use a smaller --context",
-        c.bytes_ >> 20, std::strerror(errno));
-  c.base_ = static_cast<std::byte*>(p);
-  Carver mem(c.base_);
-  lay_out(shape, blocks, slots, mem, c.kv_, c.states_);
-  for (const KvLayer& l : c.kv_) c.block_pools_.insert(c.block_pools_.end(), {l.k, l.v});
-  for (const DeltaState& d : c.states_) c.state_pools_.insert(c.state_pools_.end(), {d.conv, d.state});
-  return c;
-}
-
-CacheStorage::CacheStorage(CacheStorage&& o) noexcept {
-  *this = std::move(o);
+        pages >> 20, std::strerror(errno));
+  return CacheStorage(shape, static_cast<std::byte*>(p), pages, blocks, slots);
 }
 
 CacheStorage& CacheStorage::operator=(CacheStorage&& o) noexcept {
-  std::swap(shape_, o.shape_);
+  CacheViews::operator=(static_cast<const CacheViews&>(o));
   std::swap(base_, o.base_);
   std::swap(bytes_, o.bytes_);
-  std::swap(kv_, o.kv_);
-  std::swap(states_, o.states_);
-  std::swap(block_pools_, o.block_pools_);
-  std::swap(state_pools_, o.state_pools_);
   return *this;
 }
 

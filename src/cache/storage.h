@@ -1,6 +1,13 @@
-// The memory of the caches: KV blocks of the attention layers and state slots of the delta-net layers.
+// The memory of the caches: KV blocks of the attention layers and state slots of the delta-net layers. All
+// layers of a block, and of a slot, lie together, so that copying or swapping one is one contiguous copy:
+//   blocks  [blocks][attention layer][k | v][kv_heads][16 head_dim]
+//   slots   [slots][delta layer][state | window_u | window_g | window_k | conv]
+// Layers see strided views.
 #pragma once
 
+#include <bit>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "ops/attention/attention.h"
@@ -16,40 +23,63 @@ struct CacheShape {
   int32_t delta_layers = 0;
   int32_t conv_taps = 0;      // Kc - 1 inputs kept
   int64_t conv_channels = 0;  // C
-  int32_t value_heads = 0, value_dim = 0, key_dim = 0;
-  DType kv_dtype = DType::kBF16;
+  int32_t value_heads = 0, value_dim = 0, key_heads = 0, key_dim = 0;
+  int32_t drafts = 0;             // tentative rows that a sequence may have in a step
+  DType kv_dtype = DType::kBF16;  // of keys and values; the activations' type
 
-  int64_t block_bytes() const;  // one block over all attention layers, keys and values
-  int64_t state_bytes() const;  // one slot over all delta-net layers
+  int32_t window() const { return kWindowTokens + drafts; }
+  int32_t ring() const {
+    return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(conv_taps + drafts)));
+  }
+
+  // One block over all attention layers, keys and values; one slot over all delta-net layers. Nothing if that is no
+  // number of bytes (sizes come from files).
+  std::optional<int64_t> block_bytes() const;
+  std::optional<int64_t> state_bytes() const;
 };
 
-// Reserves address space for everything at once and touches none of it: the kernel hands out pages as blocks
-// are first written, so memory follows use, not the configured maximum.
-class CacheStorage {
+// Where the caches of `blocks` blocks and `slots` slots lie in some memory.
+class CacheViews {
  public:
-  static Result<CacheStorage> create(const CacheShape& shape, int32_t blocks, int32_t slots);
-  CacheStorage(CacheStorage&& o) noexcept;
-  CacheStorage& operator=(CacheStorage&& o) noexcept;
-  ~CacheStorage();
+  CacheViews() = default;
+  // base: bytes() of them, aligned to 64.
+  CacheViews(const CacheShape& shape, std::byte* base, int32_t blocks, int32_t slots);
+  // Nothing if that is no number of bytes.
+  static std::optional<int64_t> bytes(const CacheShape& shape, int32_t blocks, int32_t slots);
 
   const CacheShape& shape() const { return shape_; }
   const KvLayer& kv(int attention_layer) const { return kv_[static_cast<size_t>(attention_layer)]; }
   const DeltaState& state(int delta_layer) const { return states_[static_cast<size_t>(delta_layer)]; }
-  // Every pool with blocks (or slots) outermost: for copy_slots.
-  std::span<const Tensor> block_pools() const { return block_pools_; }
-  std::span<const Tensor> state_pools() const { return state_pools_; }
-  int64_t reserved_bytes() const { return bytes_; }
+  // Blocks [blocks, elements] and slots [slots, elements], a row for all layers: for copy_slots.
+  const Tensor& blocks() const { return blocks_; }
+  const Tensor& slots() const { return slots_; }
+
+ private:
+  CacheShape shape_;
+  std::vector<KvLayer> kv_;
+  std::vector<DeltaState> states_;
+  Tensor blocks_, slots_;
+};
+
+// A CPU's: reserves address space for everything at once and touches none of it. The kernel hands out pages as blocks are
+// first written, so memory follows use, not the configured maximum.
+class CacheStorage : public CacheViews {
+ public:
+  static Result<CacheStorage> create(const CacheShape& shape, int32_t blocks, int32_t slots);
+  CacheStorage(CacheStorage&& o) noexcept { *this = std::move(o); }
+  CacheStorage& operator=(CacheStorage&& o) noexcept;
+  ~CacheStorage();
+
+  // What is reserved; whole pages.
+  std::span<std::byte> memory() const { return {base_, static_cast<size_t>(bytes_)}; }
   // Pages that are backed by memory now.
   int64_t resident_bytes() const;
 
  private:
-  CacheStorage() = default;
-  CacheShape shape_;
+  CacheStorage(const CacheShape& shape, std::byte* base, int64_t bytes, int32_t blocks, int32_t slots)
+      : CacheViews(shape, base, blocks, slots), base_(base), bytes_(bytes) {}
   std::byte* base_ = nullptr;
   int64_t bytes_ = 0;
-  std::vector<KvLayer> kv_;
-  std::vector<DeltaState> states_;
-  std::vector<Tensor> block_pools_, state_pools_;
 };
 
 }  // namespace quire

@@ -67,8 +67,10 @@ struct Test {
   }
 };
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
 }
 
 class Bench {
@@ -77,6 +79,7 @@ class Bench {
       : o_(o),
         model_(std::move(model)),
         device_(device),
+        probing_(o.threads > 0 ? o.threads : available_cpus()),
         cost_(model_cost(model_->file, config(), model_->model->cache_shape(device).kv_dtype)) {}
 
   // Names the tests and makes their engines.
@@ -135,9 +138,8 @@ class Bench {
 
   // The limit is the mean of what the probe finds before and after.
   Result<Measurement> measure(const Test& t) {
-    ThreadPool& pool = engine_->op_context().pool;
     const auto probe = [&] {
-      return t.memory_bound ? measure_read_bandwidth(pool) : measure_bf16_peak(pool);
+      return t.memory_bound ? measure_read_bandwidth(probing_) : measure_bf16_peak(probing_);
     };
     Measurement m;
     const double before = probe();
@@ -157,51 +159,52 @@ class Bench {
 
   // From submitting a prompt to its first token.
   Result<double> time_prompt() {
-    const auto start = std::chrono::steady_clock::now();
-    QUIRE_CHECKED(submit(request(o_.prompt, 1)));
-    QUIRE_CHECKED(step_until([&] { return !engine_->busy(); }));
-    return seconds_since(start);
+    const auto start = Clock::now();
+    QUIRE_CHECKED(submit(request(o_.prompt, 1), 1));
+    QUIRE_CHECKED(run_to_the_end());
+    return seconds_between(start, last_);
   }
 
-  // The steps after every sequence has its first token.
+  // The steps after every sequence has its first token, as listeners hear of them.
   Result<double> time_generation(int32_t sequences) {
-    tokens_ = 0;
-    for (int32_t i = 0; i < sequences; ++i) QUIRE_CHECKED(submit(request(kShortPrompt, o_.generate + 1)));
-    QUIRE_CHECKED(step_until([&] { return tokens_ >= sequences; }));
-    if (tokens_ != sequences)
+    if (sequences * kShortPrompt > o_.batch_tokens)
       return request_error("{} sequences do not start in one step; raise --batch-tokens to {}", sequences,
                            sequences * kShortPrompt);
-    const auto start = std::chrono::steady_clock::now();
-    QUIRE_CHECKED(step_until([&] { return !engine_->busy(); }));
-    return seconds_since(start);
+    // All of them are there before the first step, which takes all prompts.
+    for (int32_t i = 0; i < sequences; ++i)
+      QUIRE_CHECKED(submit(request(kShortPrompt, o_.generate + 1), sequences));
+    QUIRE_CHECKED(run_to_the_end());
+    return seconds_between(first_, last_);
   }
 
-  Status submit(Request r) {
-    const auto listener = [this](const TokenEvent& e) {
-      tokens_ += e.token >= 0;
+  // `sequences`: the measurement begins when so many tokens have come.
+  Status submit(Request r, int32_t sequences) {
+    tokens_ = 0;
+    const auto listener = [this, sequences](const TokenEvent& e) {
+      last_ = Clock::now();
+      if (e.token >= 0 && ++tokens_ == sequences) first_ = last_;
       if (e.error) error_ = e.error;
     };
     QUIRE_TRY([[maybe_unused]] const RequestId id, engine_->submit(std::move(r), listener));
     return {};
   }
 
-  template <class Done>
-  Status step_until(Done&& done) {
-    while (!done()) {
-      QUIRE_CHECK(engine_->step(), "the engine has requests but nothing to do");
-      if (error_) return *error_;
-    }
+  Status run_to_the_end() {
+    while (engine_->busy()) engine_->step();
+    if (error_) return *error_;
     return {};
   }
 
   const BenchOptions& o_;
   std::shared_ptr<const LoadedModel> model_;
   Device device_;
+  ThreadPool probing_;
   Engine* engine_ = nullptr;  // of the test under way
   ModelCost cost_;
   std::mt19937 random_{1};
   std::vector<Test> tests_;
-  int64_t tokens_ = 0;  // heard since the last reset
+  int64_t tokens_ = 0;              // heard since the last reset
+  Clock::time_point first_, last_;  // when all sequences had their first token, and the last event
   std::optional<Error> error_;
 };
 
@@ -245,8 +248,8 @@ Status check_options(const BenchOptions& o) {
     return request_error("-r {}: must be 1 to 1000", o.repetitions);
   for (const int32_t n : o.batch)
     if (n < 1 || n > kMaxBatch) return request_error("--batch {}: must be 1 to {}", n, kMaxBatch);
-  if (o.device != "cpu" && o.device != "reference")
-    return request_error("--device {}: choose cpu or reference", o.device);
+  if (o.device != "cpu" && o.device != "reference" && o.device != "cuda")
+    return request_error("--device {}: choose cpu, cuda or reference", o.device);
   if (o.format != "md" && o.format != "json") return request_error("-o {}: choose md or json", o.format);
   return {};
 }
@@ -255,7 +258,10 @@ Status bench(const BenchOptions& o) {
   QUIRE_CHECKED(check_options(o));
   QUIRE_TRY(const auto model, load_model(o.model));
   const int threads = o.threads == 0 ? available_cpus() : o.threads;
-  Bench bench(o, model, o.device == "cpu" ? Device::kCpu : Device::kReference);
+  Bench bench(o, model,
+              o.device == "cuda"  ? Device::kCuda
+              : o.device == "cpu" ? Device::kCpu
+                                  : Device::kReference);
   QUIRE_CHECKED(bench.prepare());
   if (o.format == "md") {
     fmt::print("{}: {}, {} threads, median of {}\n\n", displayable(o.model),
@@ -290,7 +296,7 @@ Action add_bench(CLI::App& app) {
       ->capture_default_str();
   app.add_flag("!--no-repack", o->repack, "Generate from the weights as the file has them");
   app.add_option("--threads", o->threads, "Threads (default: all CPUs)");
-  app.add_option("--device", o->device, "cpu, or reference: plain loops")->capture_default_str();
+  app.add_option("--device", o->device, "cpu, cuda, or reference: plain loops")->capture_default_str();
   app.add_option("-o,--output", o->format, "md: a table; json")->capture_default_str();
   return [o] { return bench(*o); };
 }

@@ -48,8 +48,16 @@ Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedM
     }
     if (line.empty()) continue;
     messages.push_back({{"role", "user"}, {"content", line}});
-    QUIRE_TRY(std::vector<TokenId> tokens, encode_chat(*model, messages, o.think));
-    QUIRE_TRY(Request request, o.request(std::move(tokens)));
+    Result<std::vector<TokenId>> tokens = encode_chat(*model, messages, o.think);
+    if (!tokens.ok()) {
+      // A message that the template refuses; another one may pass.
+      if (tokens.error().fault != Fault::kRequest && tokens.error().fault != Fault::kModelFile)
+        return tokens.take_error();
+      std::fprintf(stderr, "quire: %s\n", tokens.error().message.c_str());
+      messages.erase(messages.size() - 1);
+      continue;
+    }
+    QUIRE_TRY(Request request, o.request(std::move(*tokens)));
     const Output out = generate(*engine, std::move(request), [](const TokenEvent& e) {
       std::fwrite(e.text.data(), 1, e.text.size(), stdout);
       std::fflush(stdout);

@@ -31,11 +31,14 @@ Action add_compare(CLI::App& app);
 Action add_eval(CLI::App& app);
 Action add_inspect(CLI::App& app);
 Action add_quantize(CLI::App& app);
+Action add_serve(CLI::App& app);
+Action add_bench_serve(CLI::App& app);
 Action add_synth(CLI::App& app);
 Action add_perplexity(CLI::App& app);
 Action add_run(CLI::App& app);
 Action add_test_ops(CLI::App& app);
 Action add_tokenize(CLI::App& app);
+Action add_devices(CLI::App& app);
 Action add_version(CLI::App& app);
 
 }  // namespace quire::cli

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/display.h"
+#include "core/cpu.h"
 #include "core/log.h"
 
 namespace quire::cli {
@@ -24,6 +25,7 @@ constexpr Command kCommands[] = {
     {"bench", "Measure a model's speed beside the machine's limits", add_bench},
     {"test-ops", "Check every kernel of every operator against its reference", add_test_ops},
     {"tokenize", "Print the tokens of a text, or the text of tokens", add_tokenize},
+    {"devices", "List the GPUs that can be used, with their memory and its measured speed", add_devices},
     {"version", "Print the version and what this CPU offers", add_version},
 };
 
@@ -50,7 +52,7 @@ std::string command_names() {
 Status check_command_name(std::span<char*> arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view a = arguments[i];
-    if (a == "--log-level") {
+    if (a == "--log-level" || a == "--cpu") {
       ++i;  // its value
       continue;
     }
@@ -61,6 +63,16 @@ Status check_command_name(std::span<char*> arguments) {
     return request_error("there is no command '{}'; there are {}", displayable(a, 100), command_names());
   }
   return {};
+}
+
+// llama.cpp's short options of two letters: CLI11 would read -np 4 as -n with the value p.
+void spell_out(std::span<char*> arguments) {
+  static char parallel[] = "--parallel";
+  const bool serves = std::any_of(arguments.begin(), arguments.end(),
+                                  [](const char* a) { return std::string_view(a) == "serve"; });
+  if (!serves) return;
+  for (char*& a : arguments)
+    if (std::string_view(a) == "-np") a = parallel;
 }
 
 int report(const Error& e) {
@@ -99,6 +111,9 @@ int run_program(int argc, char** argv) {
   std::string log_level = "warning";
   app.add_option("--log-level", log_level, "what to log on standard error: " + log_level_names())
       ->capture_default_str();
+  std::string cpu;
+  app.add_option("--cpu", cpu, "use no more of this CPU than avx2, avx512, avx512_bf16 or amx")
+      ->type_name("LEVEL");
   Action chosen;
   for (const Command& c : commands()) {
     CLI::App* sub = app.add_subcommand(c.name, c.summary);
@@ -106,8 +121,9 @@ int run_program(int argc, char** argv) {
     Action action = c.add(*sub);
     sub->callback([&chosen, action] { chosen = action; });
   }
-  if (const Status s = check_command_name({argv + 1, static_cast<size_t>(std::max(argc, 1) - 1)}); !s.ok())
-    return report(s.error());
+  const std::span<char*> arguments(argv + 1, static_cast<size_t>(std::max(argc, 1) - 1));
+  if (const Status s = check_command_name(arguments); !s.ok()) return report(s.error());
+  spell_out(arguments);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -115,6 +131,7 @@ int run_program(int argc, char** argv) {
   }
   if (!chosen) return report(request_error("give a command: {}", command_names()));
   Status status = set_up_logging(log_level);
+  if (status.ok() && !cpu.empty()) status = limit_cpu(cpu);
   if (status.ok()) status = chosen();
   return status.ok() ? 0 : report(status.error());
 }

@@ -90,6 +90,9 @@ class Reference {
     if (position == 0) scorer_->restart();
     return scorer_->extend(tokens);
   }
+  std::span<const ForcedCount> forced_kernels() const {
+    return scorer_ ? scorer_->forced_kernels() : std::span<const ForcedCount>{};
+  }
 
  private:
   std::unique_ptr<Scorer> scorer_;
@@ -144,6 +147,8 @@ class Comparer {
       QUIRE_CHECKED(run_window(w, writer));
       progress.add(1);
     }
+    report_forced(reference_.forced_kernels());
+    report_forced(model_->forced_kernels());
     return {};
   }
   Comparison result(std::string reference_name) const {
@@ -253,6 +258,7 @@ Status save_only(const CompareOptions& o) {
     QUIRE_CHECKED(std::move(failed));
     progress.add(1);
   }
+  report_forced(scorer->forced_kernels());
   return writer.finish();
 }
 

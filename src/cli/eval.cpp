@@ -199,6 +199,7 @@ Status eval(const EvalOptions& o) {
   options.kv_tokens = options.context * o.batch;
   QUIRE_TRY(const std::unique_ptr<Engine> engine, Engine::create(model, std::move(options)));
   QUIRE_TRY(std::vector<EvalAnswer> answers, answer_all(*engine, std::move(requests)));
+  report_forced(engine->forced_kernels());
   const Evaluation e = evaluated(std::move(tasks), std::move(answers));
   if (!o.output.empty()) QUIRE_CHECKED(write_file(o.output, answers_jsonl(e)));
   const std::string out = o.json ? dumped(evaluation_json(o, e), 1) + "\n" : evaluation_table(o, e);

@@ -117,6 +117,7 @@ Result<Run> run_text(const Options& o, std::shared_ptr<const LoadedModel> model,
     run.nll += nll;
     progress.add(o.window);
   }
+  report_forced(scorer->forced_kernels());
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string name = o.file == "-" ? "stdin" : std::filesystem::path(o.file).filename().string();
   QUIRE_CHECKED(totals.add_text(name, static_cast<uint32_t>(run.windows), static_cast<uint32_t>(o.window)));

@@ -17,19 +17,53 @@ void ModelOptions::add(CLI::App& app) {
 }
 
 void ModelOptions::add_compute(CLI::App& app) {
-  app.add_option("--device", device, "Where to compute: cpu, or reference (plain float32 loops, slow)")
+  app.add_option("--device", device,
+                 "Where to compute: cpu, cuda (an NVIDIA GPU), or reference (plain float32 loops, slow)")
       ->capture_default_str();
   app.add_option("-t,--threads", threads, "Threads; 0: all CPUs. The output does not depend on it")
       ->capture_default_str();
-  app.add_option("--kernel", kernels,
-                 "Force one operator to one kernel where that fits, to bisect a difference (repeatable)")
+  app.add_option(
+         "--kernel", kernels,
+         "Force one operator to one kernel, to bisect a difference (repeatable). What it does not take "
+         "runs as usual, and is counted at the end")
       ->type_name("OP=NAME");
 }
 
 Result<Device> ModelOptions::parsed_device() const {
   if (device == "cpu") return Device::kCpu;
   if (device == "reference") return Device::kReference;
-  return request_error("--device {}: must be cpu or reference", device);
+  if (device == "cuda") return Device::kCuda;
+  return request_error("--device {}: must be cpu, cuda or reference", device);
+}
+
+void ComputeOptions::add(CLI::App& app) {
+  app.add_option("--gpu-memory-utilization", gpu_memory,
+                 "Share of the GPU's memory that may be in use; what weights and scratch leave of it holds "
+                 "the KV cache")
+      ->capture_default_str();
+  app.add_option("--arithmetic", arithmetic,
+                 "Kernels of generated tokens on a CPU: latency (integers), throughput, or auto: the first "
+                 "for up to two "
+                 "sequences. The output depends on it in the last bits")
+      ->capture_default_str();
+  app.add_option("--depth", depth,
+                 "Steps under way at a time, 1 or 2; 0: 2 on a GPU. The output does not depend on it")
+      ->capture_default_str();
+  app.add_flag("!--no-graphs", graphs, "Launch every kernel by itself on a GPU. The output is the same");
+}
+
+Status ComputeOptions::apply(EngineOptions& to) const {
+  to.gpu_memory_utilization = gpu_memory;
+  to.depth = depth;
+  to.graphs = graphs;
+  if (arithmetic == "latency") {
+    to.arithmetic = Arithmetic::kLatency;
+  } else if (arithmetic == "throughput") {
+    to.arithmetic = Arithmetic::kThroughput;
+  } else if (arithmetic != "auto") {
+    return request_error("--arithmetic {}: must be auto, latency or throughput", arithmetic);
+  }
+  return {};
 }
 
 Result<KernelChoice> ModelOptions::parsed_kernels() const {
@@ -38,10 +72,16 @@ Result<KernelChoice> ModelOptions::parsed_kernels() const {
     const size_t eq = k.find('=');
     if (eq == std::string::npos) return request_error("--kernel {}: write it as operator=kernel", k);
     const std::string op = k.substr(0, eq), name = k.substr(eq + 1);
-    QUIRE_CHECKED(check_kernel_name(op, name));
     choice.forced.emplace_back(op, name);
   }
+  QUIRE_CHECKED(check_forced(choice, cpu_features()));
   return choice;
+}
+
+void report_forced(std::span<const ForcedCount> counts) {
+  for (const ForcedCount& c : counts)
+    std::fprintf(stderr, "[%s=%s: ran %lld of %lld calls]\n", c.op.c_str(), c.kernel.c_str(),
+                 static_cast<long long>(c.ran), static_cast<long long>(c.ran + c.replaced));
 }
 
 void SamplingOptions::add(CLI::App& app) {

@@ -9,6 +9,17 @@
 
 namespace quire::cli {
 
+// --gpu-memory-utilization, --arithmetic, --depth, --no-graphs: what else is up to an engine.
+struct ComputeOptions {
+  double gpu_memory = 0.9;
+  std::string arithmetic = "auto";
+  int depth = 0;
+  bool graphs = true;
+
+  void add(CLI::App& app);
+  Status apply(EngineOptions& to) const;
+};
+
 // -m, --device, --threads, --kernel: which model runs where.
 struct ModelOptions {
   std::string model;
@@ -19,9 +30,12 @@ struct ModelOptions {
   void add(CLI::App& app);
   void add_compute(CLI::App& app);  // all but -m, for commands that take their models another way
   Result<Device> parsed_device() const;
-  // "op=name" pairs; an unknown operator or kernel is an error that lists what there is.
+  // "op=name" pairs; an unknown operator or kernel, or one that this CPU cannot run, is an error.
   Result<KernelChoice> parsed_kernels() const;
 };
+
+// A line on standard error for every forced kernel: how many of its operator's calls it ran.
+void report_forced(std::span<const ForcedCount> counts);
 
 // --temperature, --top-k, ...: how tokens are chosen.
 struct SamplingOptions {

@@ -54,6 +54,7 @@ Status run(const Options& o) {
       progress.add(1);
     }
   }
+  report_forced(scorer->forced_kernels());
   const int64_t scored = windows * (o.window - 1);
   const double mean = nll / static_cast<double>(scored), ppl = std::exp(mean);
   if (o.json) {

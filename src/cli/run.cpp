@@ -16,6 +16,7 @@ namespace quire::cli {
 
 void RunOptions::add(CLI::App& app) {
   model.add(app);
+  compute.add(app);
   sampling.add(app);
   app.add_option("-p,--prompt", prompt, "Text to continue; with --chat, the user's message");
   app.add_option("-f,--file", file, "Read the prompt from a file; - for standard input")->type_name("FILE");
@@ -44,6 +45,7 @@ Result<EngineOptions> RunOptions::engine_options() const {
   EngineOptions e;
   QUIRE_TRY(e.device, model.parsed_device());
   QUIRE_TRY(e.kernels, model.parsed_kernels());
+  QUIRE_CHECKED(compute.apply(e));
   e.threads = model.threads;
   e.context = context;
   e.max_sequences = 1;
@@ -125,6 +127,7 @@ nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool log
   j["tokens"] = tokens;
   j["text"] = out.text;
   j["finish_reason"] = finish_reason_name(out.finish);
+  j["fingerprint"] = engine.fingerprint();
   if (logprobs) {
     auto& list = j["logprobs"] = nlohmann::ordered_json::array();
     for (const TokenEvent& e : out.events) {
@@ -134,6 +137,11 @@ nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool log
     }
   }
   const MemoryUse m = engine.memory();
+  if (!engine.options().kernels.forced.empty()) {
+    auto& forced = j["forced_kernels"] = nlohmann::ordered_json::array();
+    for (const ForcedCount& c : engine.forced_kernels())
+      forced.push_back({{"operator", c.op}, {"kernel", c.kernel}, {"ran", c.ran}, {"replaced", c.replaced}});
+  }
   j["timings"] = {{"load_seconds", engine.load_seconds()},
                   {"first_token_seconds", out.first_token_seconds},
                   {"prompt_tokens_per_second", out.prompt_rate()},
@@ -206,6 +214,7 @@ void print_status_line(const Output& out, const Engine& engine) {
       out.prompt_rate(), out.events.size(), out.generation_rate(), mib(m.mapped),
       mib(m.repacked + m.kv_and_state + m.workspace + m.converted), mib(m.repacked), mib(m.kv_and_state),
       mib(m.workspace), mib(m.converted));
+  report_forced(engine.forced_kernels());
 }
 
 Action add_run(CLI::App& app) {

@@ -10,6 +10,7 @@ namespace quire::cli {
 
 struct RunOptions {
   ModelOptions model;
+  ComputeOptions compute;
   SamplingOptions sampling;
   std::string prompt, file, tokens, system, dump_layers;
   std::vector<std::string> stop;

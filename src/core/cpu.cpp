@@ -29,11 +29,65 @@ CpuFeatures detect() {
   return f;
 }
 
+constexpr CpuLevel kLevels[] = {CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Bf16, CpuLevel::kAmx};
+
+CpuFeatures& shown_features() {
+  static CpuFeatures f = detect();
+  return f;
+}
+
+CpuFeatures without_what_is_above(CpuLevel level, CpuFeatures f) {
+  if (level < CpuLevel::kAvx512) f.avx512 = false;
+  if (level < CpuLevel::kAvx512Bf16) f.avx512_bf16 = false;
+  if (level < CpuLevel::kAmx) f.avx512_fp16 = f.amx_bf16 = false;
+  return f;
+}
+
 }  // namespace
 
+std::string_view cpu_level_name(CpuLevel level) {
+  switch (level) {
+    case CpuLevel::kAvx2:
+      return "avx2";
+    case CpuLevel::kAvx512:
+      return "avx512";
+    case CpuLevel::kAvx512Bf16:
+      return "avx512_bf16";
+    case CpuLevel::kAmx:
+      return "amx";
+  }
+  return "unknown";
+}
+
+bool reaches(const CpuFeatures& f, CpuLevel level) {
+  switch (level) {
+    case CpuLevel::kAvx2:
+      return f.avx2;
+    case CpuLevel::kAvx512:
+      return f.avx512;
+    case CpuLevel::kAvx512Bf16:
+      return f.avx512_bf16;
+    case CpuLevel::kAmx:
+      return f.amx_bf16;
+  }
+  return false;
+}
+
 const CpuFeatures& cpu_features() {
-  static const CpuFeatures f = detect();
-  return f;
+  return shown_features();
+}
+
+Status limit_cpu(std::string_view level) {
+  std::string there;
+  for (const CpuLevel l : kLevels) {
+    if (!reaches(cpu_features(), l)) continue;
+    if (cpu_level_name(l) == level) {
+      shown_features() = without_what_is_above(l, cpu_features());
+      return {};
+    }
+    there += fmt::format("{}{}", there.empty() ? "" : ", ", cpu_level_name(l));
+  }
+  return request_error("this CPU cannot run as '{}'; it can as {}", level, there);
 }
 
 std::string describe(const CpuFeatures& f) {

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+
+#include "core/result.h"
 
 namespace quire {
 
@@ -13,8 +16,20 @@ struct CpuFeatures {
   bool amx_bf16 = false;  // AMX tiles with bf16 products, and the kernel's permission to use them
 };
 
+// What kernels are written for, each with all before it.
+enum class CpuLevel { kAvx2, kAvx512, kAvx512Bf16, kAmx };
+
+std::string_view cpu_level_name(CpuLevel level);  // avx2, avx512, avx512_bf16, amx
+bool reaches(const CpuFeatures& f, CpuLevel level);
+
 // Read once; asks Linux for the AMX tile state on the first call (the permission is per process).
 const CpuFeatures& cpu_features();
+
+// `--cpu`: from here on cpu_features() leaves out what lies above the level of this name, so that one machine
+// runs the kernels of older ones. For the start of a program: not beside other threads, nor with engines
+// there already. An unknown name, or a level that this CPU does not reach, is a request error that lists
+// those it does.
+Status limit_cpu(std::string_view level);
 
 // "avx2 avx512 avx512_bf16 amx_bf16"
 std::string describe(const CpuFeatures& f);

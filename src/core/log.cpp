@@ -36,4 +36,8 @@ Status set_up_logging(std::string_view level) {
   return request_error("no log level '{}'; there are {}", level, log_level_names());
 }
 
+void log_warning(std::string_view message) {
+  spdlog::warn("{}", message);
+}
+
 }  // namespace quire

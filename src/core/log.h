@@ -1,5 +1,5 @@
-// Logging: spdlog to standard error, so that standard output carries results only. Library code calls
-// spdlog::info and friends; the program sets the level once.
+// Logging to standard error, so that standard output carries results only. The program sets the level once.
+// spdlog stays behind this header.
 #pragma once
 
 #include <string>
@@ -15,5 +15,8 @@ std::string log_level_names();
 // Standard error, "[12:34:56.789] [warning] ..." coloured on a terminal. Default level of the program:
 // warning. An unknown name is a request error that lists the known ones.
 Status set_up_logging(std::string_view level);
+
+// Any thread.
+void log_warning(std::string_view message);
 
 }  // namespace quire

@@ -23,10 +23,16 @@ class ThreadPool {
 
   int size() const { return size_; }
 
+  // While set, run() and parallel_for() call nothing: what operators do besides, taking scratch memory above all, can be
+  // measured without computing.
+  void set_dry(bool dry) { dry_ = dry; }
+  bool dry() const { return dry_; }
+
   // Calls fn(thread) on every thread, 0 being the caller, and returns when all have finished. Not reentrant;
   // one caller at a time.
   template <class Fn>
   void run(Fn&& fn) {
+    if (dry_) return;
     using F = std::remove_reference_t<Fn>;
     run_erased([](void* f, int thread) { (*static_cast<F*>(f))(thread); },
                const_cast<void*>(static_cast<const void*>(&fn)));
@@ -39,7 +45,7 @@ class ThreadPool {
   // a piece depends on timing; what it computes must not.
   template <class Fn>
   void parallel_for(int64_t n, int64_t grain, Fn&& fn) {
-    if (n <= 0) return;
+    if (n <= 0 || dry_) return;
     if (size_ == 1 || n <= grain) {
       for (int64_t b = 0; b < n; b += grain) fn(b, b + grain < n ? b + grain : n, 0);
       return;
@@ -60,6 +66,7 @@ class ThreadPool {
   void worker(int thread);
 
   int size_;
+  bool dry_ = false;
   Erased fn_ = nullptr;
   void* arg_ = nullptr;
   alignas(64) std::atomic<uint32_t> epoch_{0};    // bumped to start a region

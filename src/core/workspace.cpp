@@ -3,63 +3,63 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
+#include <cerrno>
+#include <cstring>
 
 namespace quire {
 namespace {
 
-constexpr size_t kHuge = size_t{2} << 20;
+constexpr int64_t kHuge = int64_t{2} << 20;
 
-size_t round_up(size_t n, size_t to) {
+int64_t round_up(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
 }
 
 }  // namespace
 
-void Workspace::Free::operator()(std::byte* p) const {
-  std::free(p);
+Workspace::Workspace() {
+  for (int64_t bytes = int64_t{64} << 30; bytes >= kHuge; bytes /= 2)
+    if (reserve(bytes)) return;
+  QUIRE_CHECK(false, "no {} MiB of addresses for scratch memory are left", kHuge >> 20);
 }
 
-// The piece that the next `bytes` come from: the current one, or the next, which no scope uses yet.
-Workspace::Piece& Workspace::piece_for(size_t bytes) {
-  const auto fits = [&](const Piece& p) { return used_ + bytes <= p.begin + p.size; };
-  if (current_ < pieces_.size() && fits(pieces_[current_])) return pieces_[current_];
-  if (!pieces_.empty()) ++current_;
-  if (current_ < pieces_.size()) {
-    Piece& p = pieces_[current_];
-    p.begin = used_;
-    if (fits(p)) return p;
-    pieces_.resize(current_);  // too small ones make place for a larger one
-  }
-  Piece p;
-  p.begin = used_;
-  p.size = round_up(std::max(bytes, pieces_.empty() ? kHuge : pieces_.back().size), kHuge);
-  p.data.reset(static_cast<std::byte*>(std::aligned_alloc(kHuge, p.size)));
-  if (!p.data) throw std::bad_alloc();
-  madvise(p.data.get(), p.size, MADV_HUGEPAGE);  // advice only: scratch is walked at full speed
-  pieces_.push_back(std::move(p));
-  return pieces_.back();
+Result<Workspace> Workspace::create(int64_t bytes) {
+  Workspace w{Nothing{}};
+  if (!w.reserve(round_up(std::max<int64_t>(bytes, 1), kHuge)))
+    return capacity_error("cannot reserve {} MiB of scratch memory ({}); use fewer --batch-tokens",
+                          (bytes + (1 << 20) - 1) >> 20, std::strerror(errno));
+  return w;
 }
 
-void* Workspace::take(size_t bytes) {
-  bytes = round_up(std::max<size_t>(bytes, 1), 64);
-  Piece& p = piece_for(bytes);
-  std::byte* at = p.data.get() + (used_ - p.begin);
+Workspace Workspace::over(std::span<std::byte> memory) {
+  Workspace w{Nothing{}};
+  w.base_ = memory.data();
+  w.size_ = std::ssize(memory);
+  w.owned_ = false;
+  return w;
+}
+
+Workspace::~Workspace() {
+  if (base_ != nullptr && owned_) munmap(base_, static_cast<size_t>(size_));
+}
+
+bool Workspace::reserve(int64_t bytes) {
+  void* const p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return false;
+  madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // advice only: scratch is walked at full speed
+  base_ = static_cast<std::byte*>(p);
+  size_ = bytes;
+  return true;
+}
+
+std::byte* Workspace::take(int64_t bytes) {
+  bytes = round_up(std::max<int64_t>(bytes, 1), 64);
+  QUIRE_CHECK(bytes <= size_ - used_, "{} bytes of scratch memory: {} of {} are in use", bytes, used_, size_);
+  std::byte* const at = base_ + used_;
   used_ += bytes;
   high_water_ = std::max(high_water_, used_);
   return at;
-}
-
-void Workspace::release(size_t used) {
-  used_ = used;
-  while (current_ > 0 && pieces_[current_].begin >= used) --current_;
-  if (used > 0 || pieces_.size() <= 1) return;
-  // Several pieces were needed: next time one of the full size.
-  const size_t all = high_water_;
-  pieces_.clear();
-  Scope grow(*this);
-  grow.take<std::byte>(static_cast<int64_t>(all));
 }
 
 }  // namespace quire

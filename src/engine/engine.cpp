@@ -3,35 +3,16 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/sequence.h"
-#include "ops/copy/copy.h"
+#include "ops/registry.h"
 
 namespace quire {
 namespace {
 
-int32_t blocks_for(int64_t tokens) {
-  return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
-}
+// Raised when a change of ours changes bits: part of every fingerprint.
+constexpr int kNumericsVersion = 1;
 
-// Fills in what depends on the model, and checks the rest.
-Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c) {
-  if (o.threads == 0) o.threads = available_cpus();
-  if (o.threads < 1 || o.threads > 1024)
-    return request_error("{} threads: must be between 1 and 1024", o.threads);
-  if (o.context == 0) o.context = c.context_length;
-  if (o.context < 1 || o.context > c.context_length)
-    return request_error("a context of {} tokens: the model was trained for 1 to {}", o.context,
-                         c.context_length);
-  if (o.max_sequences < 1 || o.max_sequences > 4096)
-    return request_error("{} sequences: must be between 1 and 4096", o.max_sequences);
-  if (o.max_batch_tokens < kChunkTokens || o.max_batch_tokens > 65536)
-    return request_error("{} batch tokens: must be between {} and 65536", o.max_batch_tokens, kChunkTokens);
-  constexpr int64_t kDefaultPool = 65536;
-  if (o.kv_tokens == 0)
-    o.kv_tokens = std::max(o.context, std::min(o.max_sequences * o.context, kDefaultPool));
-  if (o.kv_tokens < o.context || o.kv_tokens > (int64_t{1} << 34))
-    return request_error("a KV pool of {} tokens cannot hold one sequence of {}", o.kv_tokens, o.context);
-  return o;
+bool contains(std::span<const RequestId> ids, RequestId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
 }  // namespace
@@ -53,35 +34,41 @@ std::string_view finish_reason_name(FinishReason r) {
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel> model,
-                                               EngineOptions options) {
+                                               EngineOptions options, const BackendFactory& backend) {
   const auto start = std::chrono::steady_clock::now();
+  QUIRE_CHECKED(check_forced(options.kernels, cpu_features()));
   QUIRE_TRY(options, resolve(std::move(options), model->model->config()));
-  const int32_t blocks = blocks_for(options.kv_tokens), slots = options.max_sequences;
-  QUIRE_TRY(CacheStorage storage,
-            CacheStorage::create(model->model->cache_shape(options.device), blocks, slots));
-  std::unique_ptr<Engine> engine(
-      new Engine(std::move(model), std::move(options), std::move(storage), blocks, slots));
-  engine->repack();
+  QUIRE_TRY(std::unique_ptr<Backend> made, backend(model, options));
+  std::unique_ptr<Engine> engine(new Engine(std::move(model), std::move(options), std::move(made)));
   engine->create_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return engine;
 }
 
-void Engine::repack() {
-  if (options_.repack && for_few() && options_.device == Device::kCpu && repacking_helps())
-    repacked_ = model_->repacked(pool_);
-}
-
-Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, CacheStorage storage,
-               int32_t blocks, int32_t slots)
+Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
+               std::unique_ptr<Backend> backend)
     : model_(std::move(model)),
       options_(std::move(options)),
-      pool_(options_.threads),
-      storage_(std::move(storage)),
-      blocks_(blocks, options_.shuffle_blocks),
-      slots_(slots) {}
+      delivery_([this](RequestId id, bool by_text) { on_end(id, by_text); }),
+      backend_(std::move(backend)),
+      runner_(*backend_, options_, model_->model->config()) {
+  fingerprint_ =
+      fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
+                  options_.for_latency() ? "latency" : "throughput", model_->identity());
+  const auto sequences = static_cast<size_t>(options_.max_sequences);
+  snapshot_.running.reserve(sequences);
+  snapshot_.waiting.reserve(sequences);
+  plan_.admit.reserve(sequences);
+  plan_.work.reserve(2 * sequences);
+}
 
 Engine::~Engine() {
-  for (auto& s : running_) s->table.clear(blocks_);
+  take_incoming();
+  while (!runner_.idle()) retire();
+  for (const auto& s : runner_.running())
+    if (!s->finished) finish(*s, {.finish = FinishReason::kCancelled});
+  runner_.release_finished();
+  for (auto& s : waiting_) finish(*s, {.finish = FinishReason::kCancelled});
+  delivery_.drain();
 }
 
 Status Engine::validate(const Request& r) const {
@@ -99,7 +86,14 @@ Status Engine::validate(const Request& r) const {
     if (t < 0 || t >= vocab) return request_error("stop token {}: the vocabulary has {} tokens", t, vocab);
   if (!r.stop.empty() && !model_->tokenizer)
     return request_error("stop texts need a tokenizer, and this model file has none");
-  return r.sampling.validate(vocab);
+  QUIRE_CHECKED(r.sampling.validate(vocab));
+  const StepCapacity& c = backend_->layout().capacity();
+  return SampleLimits{.vocab = vocab,
+                      .places = c.places,
+                      .histories = c.places,
+                      .max_top = c.max_top,
+                      .max_bias = options_.max_logit_bias}
+      .check(r.sampling);
 }
 
 Result<RequestId> Engine::submit(Request request, Listener listener) {
@@ -107,206 +101,221 @@ Result<RequestId> Engine::submit(Request request, Listener listener) {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   request.max_tokens = std::min(request.max_tokens, options_.context - prompt);
   QUIRE_TRY(StopMatcher stop, StopMatcher::create(request.stop));
-  auto s = std::make_unique<Sequence>(std::move(request), std::move(listener), *model_, std::move(stop));
-  s->max_blocks = blocks_for(prompt + s->request.max_tokens);
-  const std::lock_guard lock(inbox_mutex_);
-  s->id = RequestId{next_id_};
-  next_id_ = next_id_ == INT32_MAX ? 0 : next_id_ + 1;
-  unfinished_.fetch_add(1, std::memory_order_release);
-  const RequestId id = s->id;
-  inbox_.push_back(std::move(s));
+  auto s = std::make_unique<Sequence>();
+  s->tokens.reserve(static_cast<size_t>(prompt + request.max_tokens));
+  s->tokens = request.prompt;
+  s->max_blocks = static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
+  s->table.reserve_memory(s->max_blocks);
+  RequestId id;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    if (queued_ >= options_.max_waiting)
+      return capacity_error("{} requests wait already, which is as many as may; try again later", queued_);
+    ++queued_;
+    s->id = id = RequestId{next_id_};
+    next_id_ = next_id_ == INT32_MAX ? 0 : next_id_ + 1;
+    s->stream = std::make_shared<Delivery::Stream>(
+        id, request, std::move(listener), model_->tokenizer ? &*model_->tokenizer : nullptr, std::move(stop));
+    s->request = std::move(request);
+    unfinished_.fetch_add(1, std::memory_order_release);
+    inbox_.push_back(std::move(s));
+  }
+  arrived_.notify_all();
   return id;
 }
 
 void Engine::cancel(RequestId id) {
   const std::lock_guard lock(inbox_mutex_);
   cancels_.push_back(id);
+  arrived_.notify_all();
+}
+
+// On the delivering thread.
+void Engine::on_end(RequestId id, bool by_text) {
+  const std::lock_guard lock(inbox_mutex_);
+  if (by_text) ended_by_text_.push_back(id);
+  unfinished_.fetch_sub(1, std::memory_order_release);
+  arrived_.notify_all();
 }
 
 void Engine::take_incoming() {
-  std::vector<std::unique_ptr<Sequence>> arrived;
-  std::vector<RequestId> cancels;
+  arriving_.clear();
+  cancelling_.clear();
+  texts_.clear();
   {
     const std::lock_guard lock(inbox_mutex_);
-    arrived.swap(inbox_);
-    cancels.swap(cancels_);
+    arriving_.swap(inbox_);
+    cancelling_.swap(cancels_);
+    texts_.swap(ended_by_text_);
   }
-  for (auto& s : arrived) waiting_.push_back(std::move(s));
-  if (cancels.empty()) return;
-  const auto cancelled = [&](const std::unique_ptr<Sequence>& s) {
-    if (std::find(cancels.begin(), cancels.end(), s->id) == cancels.end()) return false;
-    finish(*s, {.request = s->id, .finish = FinishReason::kCancelled});
-    return true;
-  };
-  std::erase_if(running_, cancelled);
-  std::erase_if(waiting_, cancelled);
+  for (auto& s : arriving_) waiting_.push_back(std::move(s));
+  if (!texts_.empty())
+    for (const auto& s : runner_.running())
+      if (!s->finished && contains(texts_, s->id)) runner_.finish(*s);
+  if (!cancelling_.empty()) {
+    for (const auto& s : runner_.running())
+      if (!s->finished && contains(cancelling_, s->id)) finish(*s, {.finish = FinishReason::kCancelled});
+    const auto cancelled = std::erase_if(waiting_, [&](const std::unique_ptr<Sequence>& s) {
+      if (!contains(cancelling_, s->id)) return false;
+      finish(*s, {.finish = FinishReason::kCancelled});
+      return true;
+    });
+    const std::lock_guard lock(inbox_mutex_);
+    queued_ -= static_cast<int64_t>(cancelled);
+  }
+  runner_.release_finished();
 }
 
-SchedulerState Engine::snapshot() const {
-  SchedulerState now;
-  const auto describe_sequence = [](const Sequence& s) {
-    return ScheduledSequence{.id = SeqId{s.id.v},
-                             .prompt = s.prompt_tokens(),
-                             .total = static_cast<int64_t>(s.tokens.size()),
-                             .computed = s.computed,
-                             .max_blocks = s.max_blocks};
-  };
-  for (const auto& s : running_) now.running.push_back(describe_sequence(*s));
-  for (const auto& s : waiting_) now.waiting.push_back(describe_sequence(*s));
-  now.total_blocks = blocks_.total();
-  now.free_slots = slots_.free_count();
-  now.needs_slots = model_->model->config().hybrid;
-  return now;
+void Engine::take_snapshot() {
+  snapshot_.running.clear();
+  snapshot_.waiting.clear();
+  for (const auto& s : runner_.running()) {
+    ScheduledSequence& of = snapshot_.running.emplace_back();
+    of = {.id = SeqId{s->place},
+          .prompt = s->prompt_tokens(),
+          .total = s->to_compute(),
+          .computed = s->planned,
+          .max_blocks = s->max_blocks};
+    // Finished: holds its memory until the last step that mentions it has ended.
+    if (s->finished) of.prompt = of.total = of.computed;
+  }
+  // Waiting ones get numbers beyond those of all places.
+  const int32_t most = std::min(runner_.free_places(), static_cast<int32_t>(waiting_.size()));
+  for (int32_t i = 0; i < most; ++i) {
+    const Sequence& s = *waiting_[static_cast<size_t>(i)];
+    snapshot_.waiting.push_back({.id = SeqId{options_.max_sequences + i},
+                                 .prompt = s.prompt_tokens(),
+                                 .total = s.prompt_tokens(),
+                                 .computed = 0,
+                                 .max_blocks = s.max_blocks});
+  }
+  snapshot_.total_blocks = runner_.blocks().total();
+  snapshot_.free_slots = runner_.slots().free_count();
+  snapshot_.needs_slots = model_->model->config().hybrid;
 }
 
-void Engine::admit(SeqId id) {
-  const auto it =
-      std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& s) { return s->id.v == id.v; });
-  QUIRE_CHECK(it != waiting_.end(), "sequence {} is not waiting", id.v);
-  if (model_->model->config().hybrid) {
-    (*it)->slot = slots_.allocate();
-    QUIRE_CHECK((*it)->slot.valid(), "the plan admits sequence {} without a state slot", id.v);
+void Engine::plan_and_submit() {
+  take_snapshot();
+  plan_step(snapshot_, {options_.max_batch_tokens, options_.max_sequences}, plan_);
+  if (plan_.work.empty()) return;
+  if (!plan_.admit.empty()) {
+    for (size_t i = 0; i < plan_.admit.size(); ++i) {
+      const SeqId number = plan_.admit[i];
+      QUIRE_CHECK(number.v == options_.max_sequences + static_cast<int32_t>(i),
+                  "the plan admits out of order");
+      Sequence& s = *waiting_.front();
+      runner_.admit(std::move(waiting_.front()));
+      waiting_.pop_front();
+      for (Work& w : plan_.work)
+        if (w.seq == number) w.seq = SeqId{s.place};
+    }
+    const std::lock_guard lock(inbox_mutex_);
+    queued_ -= static_cast<int64_t>(plan_.admit.size());
   }
-  running_.push_back(std::move(*it));
-  waiting_.erase(it);
+  runner_.submit(plan_);
 }
 
 bool Engine::step() {
   take_incoming();
-  const StepPlan plan = plan_step(snapshot(), {options_.max_batch_tokens, options_.max_sequences});
-  if (plan.work.empty()) return false;
-  for (SeqId id : plan.admit) admit(id);
-  ++stats_.steps;
-  const std::span<const Work> all = plan.work;
-  const size_t apart = for_few() ? plan.decodes : 0;
-  if (apart > 0) run(all.first(apart), true);
-  if (apart < all.size()) run(all.subspan(apart), false);
-  std::erase_if(running_, [](const auto& s) { return s->finished; });
-  return true;
-}
-
-namespace {
-
-// The arrays of one step.
-struct Batch {
-  std::vector<int32_t> tokens;
-  std::vector<Segment> segments;
-  std::vector<int32_t> logit_rows;
-  int64_t prompt_rows = 0;
-};
-
-}  // namespace
-
-void Engine::run(std::span<const Work> works, bool generated) {
-  const auto start = std::chrono::steady_clock::now();
-  Batch batch;
-  std::vector<BlockCopy> copies;
-  std::vector<Sequence*> sampled_sequences;
-  for (const Work& w : works) {
-    const auto it =
-        std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s->id.v == w.seq.v; });
-    QUIRE_CHECK(it != running_.end(), "the plan runs sequence {}, which is not running", w.seq.v);
-    Sequence& s = **it;
-    const bool reserved = s.table.reserve(blocks_, w.begin, w.begin + w.count, copies);
-    QUIRE_CHECK(reserved, "no block for sequence {}: {} of {} in use", w.seq.v, blocks_.used_count(),
-                blocks_.total());
-    const bool decode = w.begin >= s.prompt_tokens();
-    batch.segments.push_back({.row = static_cast<int32_t>(batch.tokens.size()),
-                              .count = w.count,
-                              .position = static_cast<int32_t>(w.begin),
-                              .state_slot = s.slot.v,
-                              .blocks = s.table.data(),
-                              .decode = decode});
-    batch.tokens.insert(batch.tokens.end(), s.tokens.begin() + w.begin, s.tokens.begin() + w.begin + w.count);
-    if (!decode) batch.prompt_rows += w.count;
-    s.computed = w.begin + w.count;
-    if (s.computed == static_cast<int64_t>(s.tokens.size())) {
-      batch.logit_rows.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
-      sampled_sequences.push_back(&s);
-    }
+  if (lost_) fail_all(*lost_);
+  const bool was_idle = runner_.idle();
+  if (!runner_.full()) plan_and_submit();
+  if (!runner_.idle()) {
+    // Ahead by `depth` steps, or by as many as there are.
+    if (runner_.full() || plan_.work.empty()) retire();
+    return true;
   }
-  const OpContext ctx = op_context();
-  copy_slots(ctx, {.pools = storage_.block_pools(), .pairs = copies});
-
-  Workspace::Scope scope(workspace_);
-  const auto rows = static_cast<int64_t>(batch.logit_rows.size());
-  const int64_t vocab = model_->model->config().vocab;
-  const Tensor logits = make_tensor(scope.take<float>(rows * vocab), {rows, vocab});
-  model_->model->forward(ctx,
-                         {.tokens = batch.tokens,
-                          .segments = batch.segments,
-                          .logit_rows = batch.logit_rows,
-                          .probe = options_.probe ? &options_.probe : nullptr,
-                          .generated = generated},
-                         storage_, logits);
-  std::vector<SampleRow> sample_rows;
-  sample_rows.reserve(sampled_sequences.size());
-  for (const Sequence* s : sampled_sequences) sample_rows.push_back(s->sample_row());
-  std::vector<Sampled> sampled(sample_rows.size());
-  sample(ctx, {.logits = logits, .rows = sample_rows, .out = sampled});
-
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const auto all = static_cast<int64_t>(batch.tokens.size());
-  stats_.prompt_tokens += batch.prompt_rows;
-  stats_.decode_tokens += all - batch.prompt_rows;
-  stats_.prompt_seconds += seconds * static_cast<double>(batch.prompt_rows) / static_cast<double>(all);
-  stats_.decode_seconds += seconds * static_cast<double>(all - batch.prompt_rows) / static_cast<double>(all);
-  for (size_t i = 0; i < sampled.size(); ++i) commit(*sampled_sequences[i], sampled[i]);
+  if (!was_idle) return true;
+  // Nothing to compute: listeners may have to hear of ends, or be about to send more.
+  std::unique_lock lock(inbox_mutex_);
+  if (unfinished_.load(std::memory_order_acquire) > 0)
+    arrived_.wait_for(lock, std::chrono::milliseconds(2), [&] {
+      return unfinished_.load(std::memory_order_acquire) == 0 || !inbox_.empty() || !cancels_.empty() ||
+             !ended_by_text_.empty();
+    });
+  return false;
 }
 
-void Engine::commit(Sequence& s, const Sampled& sampled) {
+void Engine::retire() {
+  const Result<const Runner::Retired*> done = runner_.retire();
+  if (!done.ok()) {
+    lost_ = done.error();
+    return fail_all(*lost_);
+  }
+  const Runner::Retired& r = **done;
+  const auto prompt = static_cast<double>(r.prompt_rows),
+             all = static_cast<double>(r.prompt_rows + r.decode_rows);
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    ++stats_.steps;
+    stats_.prompt_tokens += r.prompt_rows;
+    stats_.decode_tokens += r.decode_rows;
+    stats_.prompt_seconds += r.seconds * prompt / all;
+    stats_.decode_seconds += r.seconds * (all - prompt) / all;
+  }
+  for (const Runner::Row& row : r.rows) commit(*row.sequence, row.sampled);
+  runner_.release_finished();
+}
+
+void Engine::commit(Sequence& s, Sampled sampled) {
   if (sampled.token < 0) {
-    TokenEvent e{.request = s.id, .finish = FinishReason::kError};
+    TokenEvent e{.finish = FinishReason::kError};
     e.error =
         Error{Fault::kModelFile, "the model's logits are not numbers: its file is damaged or not supported"};
-    finish(s, e);
-    return;
+    return finish(s, std::move(e));
   }
-  TokenEvent e = s.accept(sampled);
-  if (e.finish != FinishReason::kNone) {
-    finish(s, e);
-  } else if (s.listener) {
-    s.listener(e);
+  s.tokens.push_back(sampled.token);
+  TokenEvent e{.token = sampled.token, .logprob = sampled.logprob, .top = std::move(sampled.top)};
+  const std::vector<TokenId>& stops = s.request.stop_tokens;
+  const bool ends = std::find(stops.begin(), stops.end(), sampled.token) != stops.end() ||
+                    (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(sampled.token));
+  if (ends) {
+    e.finish = FinishReason::kStop;
+  } else if (s.outputs() >= s.request.max_tokens) {
+    e.finish = FinishReason::kLength;
   }
+  if (e.finish != FinishReason::kNone) return finish(s, std::move(e));
+  delivery_.push(s.stream, std::move(e));
 }
 
-void Engine::finish(Sequence& s, const TokenEvent& event) {
-  s.finished = true;
-  s.table.clear(blocks_);
-  if (s.slot.valid()) slots_.release(s.slot);
-  s.slot = {};
-  if (s.listener) s.listener(event);
-  unfinished_.fetch_sub(1, std::memory_order_release);
+void Engine::finish(Sequence& s, TokenEvent event) {
+  runner_.finish(s);
+  delivery_.push(s.stream, std::move(event));
 }
 
-OpContext Engine::op_context() {
-  return {.pool = pool_,
-          .workspace = workspace_,
-          .device = options_.device,
-          .choice = &options_.kernels,
-          .repacked = repacked_.get()};
+void Engine::fail_all(const Error& error) {
+  const auto fail = [&](Sequence& s) {
+    if (s.finished) return;
+    TokenEvent e{.finish = FinishReason::kError};
+    e.error = error;
+    finish(s, std::move(e));
+  };
+  while (!runner_.idle()) {
+    const auto ignored = runner_.retire();  // fails as well; what it mentions returns
+    (void)ignored;
+  }
+  for (const auto& s : runner_.running()) fail(*s);
+  for (auto& s : waiting_) fail(*s);
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    queued_ -= static_cast<int64_t>(waiting_.size());
+  }
+  waiting_.clear();
+  runner_.release_finished();
+}
+
+StepStats Engine::stats() const {
+  const std::lock_guard lock(inbox_mutex_);
+  return stats_;
 }
 
 MemoryUse Engine::memory() const {
+  const BackendMemory m = backend_->memory();
   return {.mapped = static_cast<int64_t>(model_->file.mapped_bytes()),
           .converted = model_->model->owned_bytes(),
-          .repacked = repacked_ ? repacked_->bytes() : 0,
-          .kv_and_state = storage_.resident_bytes(),
-          .workspace = static_cast<int64_t>(workspace_.high_water())};
-}
-
-Status Engine::check() const {
-  QUIRE_CHECKED(blocks_.check());
-  QUIRE_CHECKED(slots_.check());
-  int64_t held = 0, slots = 0;
-  for (const auto& s : running_) {
-    held += static_cast<int64_t>(s->table.blocks().size());
-    slots += s->slot.valid();
-  }
-  if (held != blocks_.used_count() || slots != slots_.used_count())
-    return Error{Fault::kBug, fmt::format("sequences hold {} blocks and {} slots, the pools say {} and {}",
-                                          held, slots, blocks_.used_count(), slots_.used_count())};
-  return {};
+          .repacked = m.repacked,
+          .kv_and_state = m.kv_and_state,
+          .workspace = m.workspace};
 }
 
 }  // namespace quire

@@ -1,10 +1,35 @@
 #include "engine/loaded_model.h"
 
+#include <algorithm>
 #include <chrono>
 
+#include "core/hash.h"
 #include "core/memory.h"
 
 namespace quire {
+namespace {
+
+// The tensors' names, types and shapes and a little of their bytes (few pages of a cold file are read), and what of the
+// metadata steers the computation beyond them.
+uint64_t identity_of(const gguf::File& file, const ModelConfig& c) {
+  uint64_t h = fnv1a(kFnvStart, c.architecture);
+  for (const int64_t n :
+       {int64_t{c.layers}, c.context_length, int64_t{c.heads}, int64_t{c.kv_heads}, int64_t{c.head_dim},
+        int64_t{c.top_k}, int64_t{c.rope.n_rot}, c.rope.original_context, static_cast<int64_t>(c.rope.style),
+        static_cast<int64_t>(c.rope.scaling)})
+    h = fnv1a_number(h, n);
+  for (const float x : {c.eps, c.rope.freq_base, c.rope.factor, c.rope.attn_factor})
+    h = fnv1a(h, &x, sizeof x);
+  for (const gguf::TensorInfo& t : file.tensors()) {
+    h = fnv1a_number(fnv1a(h, t.name), static_cast<int64_t>(t.dtype));
+    for (const int64_t d : t.dims) h = fnv1a_number(h, d);
+    const auto bytes = static_cast<size_t>(t.rows() * t.row_bytes()), some = std::min<size_t>(bytes, 64);
+    h = fnv1a(fnv1a(h, t.data, some), t.data + bytes - some, some);
+  }
+  return h;
+}
+
+}  // namespace
 
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path) {
   const auto start = std::chrono::steady_clock::now();
@@ -19,6 +44,7 @@ Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path) {
       return file_error("{}: the tokenizer has {} tokens, but token_embd.weight has {} rows", path,
                         m->tokenizer->size(), m->model->config().vocab);
   }
+  m->identity_ = identity_of(m->file, m->model->config());
   m->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return std::shared_ptr<const LoadedModel>(std::move(m));
 }

@@ -23,11 +23,17 @@ struct LoadedModel {
 
   explicit LoadedModel(gguf::File f) : file(std::move(f)) {}
 
+  // Which model it is: a hash of the metadata, of every tensor's name, type and shape, and of samples of its bytes. Two
+  // files that compute the same have the same, whatever they are called.
+  uint64_t identity() const { return identity_; }
+
   // Copies of the weights for generating faster (ops/gemm/repack.h), if memory holds them beside the file;
   // else null. Made for the first engine that asks, and kept as long as an engine has them.
   std::shared_ptr<const RepackedWeights> repacked(ThreadPool& pool) const;
 
  private:
+  friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path);
+  uint64_t identity_ = 0;
   mutable std::mutex repacked_mutex_;
   mutable std::weak_ptr<const RepackedWeights> repacked_;
 };

@@ -20,11 +20,21 @@ int32_t next_chunk(const ScheduledSequence& s, int64_t budget) {
 
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits) {
   StepPlan plan;
+  plan_step(now, limits, plan);
+  return plan;
+}
+
+void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan) {
+  QUIRE_CHECK(limits.max_batch_tokens >= std::max(kChunkTokens, limits.max_sequences),
+              "a budget of {} rows for {} sequences", limits.max_batch_tokens, limits.max_sequences);
+  plan.admit.clear();
+  plan.work.clear();
+  plan.decodes = 0;
   int64_t budget = limits.max_batch_tokens;
   int64_t committed = 0;
   for (const ScheduledSequence& s : now.running) {
     committed += s.max_blocks;
-    if (s.computed < s.prompt || s.computed >= s.total || budget == 0) continue;
+    if (s.computed < s.prompt || s.computed >= s.total) continue;
     plan.work.push_back({s.id, s.computed, 1});
     ++plan.decodes;
     --budget;
@@ -41,7 +51,7 @@ StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits) {
   bool held_back = false;
   for (const ScheduledSequence& s : now.running)
     if (s.computed < s.prompt && !prefill(s)) held_back = true;
-  if (held_back) return plan;
+  if (held_back) return;
 
   auto places = static_cast<int64_t>(limits.max_sequences) - static_cast<int64_t>(now.running.size());
   int64_t slots = now.free_slots;
@@ -53,7 +63,6 @@ StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits) {
     --places;
     --slots;
   }
-  return plan;
 }
 
 }  // namespace quire

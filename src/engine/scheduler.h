@@ -10,8 +10,10 @@
 namespace quire {
 
 struct SchedulerLimits {
-  int32_t max_batch_tokens = 512;  // rows of a step; at least 64, so that a prompt always advances
-  int32_t max_sequences = 16;      // running at once
+  int32_t max_batch_tokens =
+      0;                      // rows of a step; at least 64, so that a prompt always advances, and at least
+                              // max_sequences, so that every sequence that decodes does so in every step
+  int32_t max_sequences = 0;  // running at once
 };
 
 // What the scheduler knows of a sequence.
@@ -24,8 +26,9 @@ struct ScheduledSequence {
 };
 
 struct SchedulerState {
-  std::vector<ScheduledSequence> running;  // in order of admission
-  std::vector<ScheduledSequence> waiting;  // in order of arrival
+  std::vector<ScheduledSequence>
+      running;  // in order of admission; with nothing left to compute while they hold memory
+  std::vector<ScheduledSequence> waiting;  // in order of arrival; no more than could be admitted
   int32_t total_blocks = 0;
   int32_t free_slots = 0;    // recurrent state slots
   bool needs_slots = false;  // whether the model has recurrent layers
@@ -51,5 +54,7 @@ struct StepPlan {
 // their whole possible length exist beside those of the running ones. So a running sequence never runs out of
 // blocks, and none is preempted; physical blocks are still taken only as tokens are written.
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits);
+// The same into a plan that is used again, whose memory is kept.
+void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan);
 
 }  // namespace quire

@@ -1,40 +1,40 @@
-// A request in progress. Internal to the engine.
+// A request in progress, as the engine's own thread sees it. Internal to the engine.
 #pragma once
 
-#include <optional>
+#include <memory>
+#include <span>
 
-#include "engine/engine.h"
-#include "tokenizer/detokenizer.h"
-#include "tokenizer/stop_matcher.h"
+#include "cache/block_table.h"
+#include "engine/delivery.h"
+#include "engine/request.h"
 
 namespace quire {
 
-struct Engine::Sequence {
-  Sequence(Request r, Listener l, const LoadedModel& model, StopMatcher stop);
-
-  int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
-  std::span<const TokenId> output() const { return std::span(tokens).subspan(request.prompt.size()); }
-  SampleRow sample_row() const;
-  // Appends a sampled token and says what the listener should hear; `finish` is set if the request ends with
-  // it.
-  TokenEvent accept(const Sampled& sampled);
-
-  Request request;
-  Listener listener;
+// What is planned runs ahead of what is committed by the steps under way: a step may be planned before the token that the
+// one before it samples is known.
+struct Sequence {
   RequestId id;
-  std::vector<TokenId> tokens;  // prompt, then output
-  int64_t computed = 0;         // positions in the caches
-  int32_t max_blocks = 0;
+  Request request;
+  std::shared_ptr<Delivery::Stream> stream;
+  std::vector<TokenId> tokens;  // prompt, then the output that is committed
+  int64_t planned = 0;          // positions that steps under way or past have computed
+  int32_t pending = 0;          // tokens that steps under way sample
+  int32_t in_flight = 0;        // steps under way that mention it
+  int32_t max_blocks = 0;       // KV blocks it may come to need
+  int32_t place = -1;           // among those that run
+  int32_t anchor = 0;           // Segment::anchor of its next step
+  bool noted = false;           // penalties: its history has been begun
+  bool finished =
+      false;  // nothing more of it is planned; its memory returns with the last step that mentions it
   BlockTable table;
   StateSlot slot;
-  bool finished = false;
 
- private:
-  bool ends_generation(TokenId t) const;
-
-  const Tokenizer* tokenizer_ = nullptr;
-  std::optional<StreamDetokenizer> detokenizer_;
-  StopMatcher stop_;
+  int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
+  int64_t outputs() const { return static_cast<int64_t>(tokens.size()) - prompt_tokens(); }
+  // Tokens that there are to compute: all but the last that may be generated, which nothing follows.
+  int64_t to_compute() const {
+    return std::min(static_cast<int64_t>(tokens.size()) + pending, prompt_tokens() + request.max_tokens - 1);
+  }
 };
 
 }  // namespace quire

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/hash.h"
+
 namespace quire {
 namespace {
 
@@ -24,13 +26,6 @@ struct Fixed {
   uint32_t name_bytes;
 } __attribute__((packed));
 static_assert(sizeof(Fixed) == 52);
-
-uint64_t fnv1a(uint64_t h, const void* data, size_t bytes) {
-  const auto* p = static_cast<const unsigned char*>(data);
-  for (size_t i = 0; i < bytes; ++i) h = (h ^ p[i]) * 0x100000001b3;
-  return h;
-}
-constexpr uint64_t kFnvStart = 0xcbf29ce484222325;
 
 std::string_view stored_name(const LogitsHeader& h) {
   return std::string_view(h.model).substr(0, kMaxName);
@@ -51,10 +46,8 @@ std::optional<int64_t> LogitsHeader::file_bytes() const {
 uint64_t vocabulary_hash(const Tokenizer& tokenizer) {
   uint64_t h = kFnvStart;
   for (TokenId t = 0; t < tokenizer.size(); ++t) {
-    const std::string_view text = tokenizer.token_text(t);
-    const uint64_t length = text.size();
     const auto type = static_cast<int32_t>(tokenizer.vocab().type(t));
-    h = fnv1a(fnv1a(fnv1a(h, &length, sizeof length), text.data(), text.size()), &type, sizeof type);
+    h = fnv1a(fnv1a(h, tokenizer.token_text(t)), &type, sizeof type);
   }
   return h;
 }

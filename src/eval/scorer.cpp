@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "ops/registry.h"
+
 namespace quire {
 namespace {
 
@@ -23,10 +25,13 @@ double log_probability(std::span<const float> logits, TokenId token) {
 
 Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel> model,
                                                ScorerOptions options) {
+  QUIRE_CHECKED(check_forced(options.kernels, cpu_features()));
   const ModelConfig& c = model->model->config();
   if (options.window < 2 || options.window > c.context_length)
     return request_error("a window of {} tokens: must be between 2 and the model's context of {}",
                          options.window, c.context_length);
+  if (options.device == Device::kCuda)
+    return request_error("--device cuda: texts are scored on the CPU, with --device cpu or reference");
   if (options.threads == 0) options.threads = available_cpus();
   if (options.threads < 1 || options.threads > 1024)
     return request_error("{} threads: must be between 1 and 1024", options.threads);
@@ -38,11 +43,31 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel
 Scorer::Scorer(std::shared_ptr<const LoadedModel> model, ScorerOptions options, CacheStorage storage)
     : model_(std::move(model)),
       options_(std::move(options)),
+      forced_(options_.kernels),
       pool_(options_.threads),
       storage_(std::move(storage)),
-      chunk_(std::min(chunk_rows(model_->model->config().vocab), options_.window)) {
-  blocks_.resize(static_cast<size_t>((options_.window + kBlockTokens - 1) / kBlockTokens));
-  std::iota(blocks_.begin(), blocks_.end(), 0);
+      chunk_(std::min(chunk_rows(model_->model->config().vocab), options_.window)),
+      layout_({.rows = static_cast<int32_t>(chunk_),
+               .segments = 1,
+               .table_width = static_cast<int32_t>((options_.window + kBlockTokens - 1) / kBlockTokens),
+               .logit_rows = static_cast<int32_t>(chunk_)}),
+      step_memory_(static_cast<size_t>(layout_.bytes())) {
+  // What never changes: every row wants its logits, and holds the token that is written there.
+  const StepLayout::Arrays a = layout_.arrays(step_memory_.data());
+  std::iota(a.tables, a.tables + layout_.capacity().table_width, 0);
+  std::iota(a.logit_rows, a.logit_rows + chunk_, 0);
+  std::fill_n(a.sources, chunk_, -1);
+}
+
+StepBatch Scorer::step(int64_t count) {
+  const auto rows = static_cast<int32_t>(count), position = static_cast<int32_t>(position_);
+  Segment& s = *layout_.arrays(step_memory_.data()).segments;
+  s = {.count = rows, .position = position, .state_slot = 0, .anchor = static_cast<int32_t>(anchor_)};
+  StepShape shape{.rows = rows, .segments = 1, .logit_rows = rows};
+  shape.table_width = layout_.capacity().table_width;
+  shape.longest = position + rows;
+  if (options_.generated) shape.decode_rows = shape.decode_logit_rows = rows, shape.decodes = 1;
+  return layout_.batch(step_memory_.data(), shape, nullptr);
 }
 
 Result<std::span<const float>> Scorer::extend(std::span<const TokenId> tokens) {
@@ -58,23 +83,14 @@ Result<std::span<const float>> Scorer::extend(std::span<const TokenId> tokens) {
                       .workspace = workspace_,
                       .device = options_.device,
                       .choice = &options_.kernels,
+                      .forced = &forced_,
                       .observer = options_.observer};
-  std::vector<int32_t> rows(tokens.size());
-  std::iota(rows.begin(), rows.end(), 0);
   logits_.resize(static_cast<size_t>(count * vocab));
-  const Segment segment{.row = 0,
-                        .count = static_cast<int32_t>(count),
-                        .position = static_cast<int32_t>(position_),
-                        .state_slot = 0,
-                        .blocks = blocks_.data(),
-                        .decode = options_.generated};
-  model_->model->forward(ctx,
-                         {.tokens = tokens,
-                          .segments = {&segment, 1},
-                          .logit_rows = rows,
-                          .probe = nullptr,
-                          .generated = options_.generated},
-                         storage_, make_tensor(logits_.data(), {count, vocab}));
+  std::copy(tokens.begin(), tokens.end(), layout_.arrays(step_memory_.data()).tokens);
+  model_->model->forward(ctx, step(count), storage_, {.latency = options_.generated},
+                         make_tensor(logits_.data(), {count, vocab}));
+  const Segment& s = *layout_.arrays(step_memory_.data()).segments;
+  anchor_ = options_.generated ? anchor_after_decode(s) : anchor_after_prompt(s);
   position_ += count;
   return std::span<const float>(logits_);
 }

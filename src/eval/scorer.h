@@ -35,25 +35,32 @@ class Scorer {
   // extend() with chunk_tokens() tokens at a time, the last call with what is left. Returns their logits
   // [tokens, V], valid until the next call.
   int64_t chunk_tokens() const { return chunk_; }
-  void restart() { position_ = 0; }
+  void restart() { position_ = anchor_ = 0; }
   Result<std::span<const float>> extend(std::span<const TokenId> tokens);
 
   // Sum of -log p(token i | tokens before it) for i = 1 ... n-1, natural logarithm, in float64.
   Result<double> negative_log_likelihood(std::span<const TokenId> tokens);
 
-  int64_t workspace_bytes() const { return static_cast<int64_t>(workspace_.high_water()); }
+  int64_t workspace_bytes() const { return workspace_.high_water(); }
   const LoadedModel& model() const { return *model_; }
+  // What became of ScorerOptions::kernels so far.
+  std::span<const ForcedCount> forced_kernels() const { return forced_.all(); }
 
  private:
   Scorer(std::shared_ptr<const LoadedModel> model, ScorerOptions options, CacheStorage storage);
+  // The one sequence's next `count` tokens, as a step.
+  StepBatch step(int64_t count);
 
   std::shared_ptr<const LoadedModel> model_;
   ScorerOptions options_;
+  ForcedCounts forced_;
   ThreadPool pool_;
   Workspace workspace_;
   CacheStorage storage_;
-  std::vector<int32_t> blocks_;
-  int64_t chunk_;         // most tokens of one forward pass
+  int64_t chunk_;  // most tokens of one forward pass
+  StepLayout layout_;
+  std::vector<std::byte> step_memory_;
+  int64_t anchor_ = 0;    // position after which the recurrent state stands
   int64_t position_ = 0;  // tokens of the sequence so far
   std::vector<float> logits_;
 };

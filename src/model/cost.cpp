@@ -29,7 +29,7 @@ double ModelCost::decode_bytes(int sequences, double context) const {
   const double n = sequences;
   const double touched = 1 - std::pow(1 - routed_share, n);
   return always_bytes + touched * expert_bytes + n * (embedding_row_bytes + context * kv_token_bytes) +
-         n * 2 * state_bytes;
+         n * (state_bytes * (1 + 1.0 / kWindowTokens) + window_bytes * (kWindowTokens / 2));
 }
 
 double ModelCost::prompt_flops(int64_t tokens) const {
@@ -58,8 +58,13 @@ ModelCost model_cost(const gguf::File& file, const ModelConfig& c, DType kv_dtyp
   }
   if (c.experts > 0) cost.routed_share = static_cast<double>(c.top_k) / c.experts;
   const CacheShape cache = cache_shape(c, kv_dtype);
-  cost.kv_token_bytes = static_cast<double>(cache.block_bytes()) / kBlockTokens;
-  cost.state_bytes = static_cast<double>(cache.state_bytes());
+  cost.kv_token_bytes = static_cast<double>(cache.block_bytes().value_or(0)) / kBlockTokens;
+  const double delta_layers = cache.delta_layers,
+               values = static_cast<double>(cache.value_heads) * cache.value_dim;
+  cost.state_bytes = delta_layers * 4 * values * cache.key_dim;
+  cost.window_bytes =
+      delta_layers * (4 * values + 4 * cache.value_heads +
+                      static_cast<double>(dtype_bytes(kv_dtype, int64_t{cache.key_heads} * cache.key_dim)));
   cost.attention_flops = 4.0 * c.attention_layers() * c.heads * c.head_dim;
   cost.delta_flops = 7.0 * cache.delta_layers * cache.value_heads * cache.value_dim * cache.key_dim;
   return cost;

@@ -3,6 +3,7 @@
 // Networks" (arXiv:2412.06464), the Qwen3-Next and Qwen3.5 model definitions.
 #include "model/activations.h"
 #include "model/model.h"
+#include "ops/gated_delta/gated_delta.h"
 #include "ops/linear/linear.h"
 #include "ops/norm/norm.h"
 #include "ops/rows/rows.h"
@@ -20,16 +21,15 @@ struct Layer {
 };
 
 struct Activations {
-  Tensor x;                       // [T, D] f32 residual stream
-  Tensor h;                       // [T, D] normalised input of a sub-block
-  Tensor mix;                     // [T, H d] or [T, Hv Dv] mixer output
-  Tensor q_proj, k_proj, v_proj;  // attention projections; q_proj holds query and gate per head
-  Tensor q, gate;                 // [T, H, d]
-  Tensor qkv, z;                  // delta-net projections: [T, C], [T, Hv Dv]
-  Tensor a, b;                    // [T, Hv] f32
-  Tensor dq, dk, dv;              // [T, Hk, Dk], [T, Hk, Dk], [T, Hv, Dv]
-  Tensor g, beta;                 // [T, Hv] f32
-  Tensor o;                       // [T, Hv, Dv] delta-net output before the gated norm
+  Tensor x;    // [T, D] f32 residual stream
+  Tensor h;    // [T, D] normalised input of a sub-block
+  Tensor mix;  // [T, Hv Dv] delta-net output, normalised; shares memory with attention.mix
+  AttentionActivations attention;
+  Tensor qkv, z;      // delta-net projections: [T, C], [T, Hv Dv]
+  Tensor a, b;        // [T, Hv] f32
+  Tensor dq, dk, dv;  // [T, Hk, Dk], [T, Hk, Dk], [T, Hv, Dv]
+  Tensor g, beta;     // [T, Hv] f32
+  Tensor o;           // [T, Hv, Dv] delta-net output before the gated norm
 };
 
 Activations lay_out(const ModelConfig& c, ActivationMemory mem) {
@@ -39,12 +39,14 @@ Activations lay_out(const ModelConfig& c, ActivationMemory mem) {
   Activations s;
   s.x = mem.f32(c.d_model);
   s.h = mem.act(c.d_model);
-  s.mix = mem.act(std::max(hd, inner));
-  s.q_proj = mem.act(2 * hd);
-  s.k_proj = mem.act(kd);
-  s.v_proj = mem.act(kd);
-  s.q = mem.act(c.heads, c.head_dim);
-  s.gate = mem.act(c.heads, c.head_dim);
+  const Tensor mix = mem.act(std::max(hd, inner));
+  s.mix = mix.cols(0, inner);
+  s.attention = {.q_proj = mem.act(2 * hd),
+                 .k_proj = mem.act(kd),
+                 .v_proj = mem.act(kd),
+                 .q = mem.act(c.heads, c.head_dim),
+                 .gate = mem.act(c.heads, c.head_dim),
+                 .mix = mix.cols(0, hd)};
   s.qkv = mem.act(n.conv_channels());
   s.z = mem.act(inner);
   s.a = mem.f32(n.value_heads);
@@ -88,50 +90,48 @@ class Hybrid final : public Model {
     return {};
   }
 
-  std::vector<Weight> matrices() const override {
-    std::vector<Weight> all;
-    for (const Layer& l : layers_) {
+  void visit_layers(WeightVisitor& v) override {
+    for (Layer& l : layers_) {
+      v.vector(l.attn_norm);
       if (l.recurrent)
-        add_matrices(l.delta, all);
+        quire::visit(l.delta, v);
       else
-        add_matrices(l.attn, all);
-      add_matrices(l.ffn, all);
+        quire::visit(l.attn, v);
+      v.vector(l.ffn_norm);
+      quire::visit(l.ffn, v);
     }
-    all.push_back(head_);
-    return all;
   }
 
-  void forward(const OpContext& ctx, const StepInputs& in, const CacheStorage& cache,
-               Tensor logits) const override {
+  void forward(const OpContext& ctx, const StepBatch& step, const CacheViews& cache,
+               const ForwardOptions& options, const Tensor& logits) const override {
     Workspace::Scope scope(ctx.workspace);
-    const auto rows = static_cast<int64_t>(in.tokens.size());
-    const Activations s = lay_out(config_, {scope, activation_type(ctx.device), rows});
-
-    embed(ctx, {.tokens = in.tokens, .table = embedding_, .x = s.x});
-    probe(in, "embed", -1, s.x);
+    const Pass pass{ctx, step, cache, options};
+    const Activations s = lay_out(config_, {scope, activation_type(ctx.device), step.rows()});
+    embed(ctx, {.tokens = step.tokens,
+                .sources = step.sources,
+                .sampled = step.sampled,
+                .table = embedding_,
+                .x = s.x});
+    pass.probe("embed", -1, s.x);
     for (int i = 0; i < config_.layers; ++i) {
       const Layer& l = layers_[static_cast<size_t>(i)];
       add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.attn_norm, .eps = config_.eps, .h = s.h});
-      probe(in, "attn_norm", i, s.h);
+      pass.probe("attn_norm", i, s.h);
       if (l.recurrent) {
-        delta_net(ctx, in, cache, i, s);
+        delta_net(pass, i, l.delta, cache.state(l.cache_index), s);
       } else {
-        attention(ctx, in, cache, i, s);
+        attention(pass, i, l.attn, cache.kv(l.cache_index), s.h, s.attention, s.x);
       }
-      probe(in, "attn_out", i, s.x);
+      pass.probe("attn_out", i, s.x);
       add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.ffn_norm, .eps = config_.eps, .h = s.h});
-      probe(in, "ffn_norm", i, s.h);
-      feed_forward(ctx, in, l.ffn, s.h, s.x);
-      probe(in, "layer_out", i, s.x);
+      pass.probe("ffn_norm", i, s.h);
+      feed_forward(pass, l.ffn, s.h, s.x);
+      pass.probe("layer_out", i, s.x);
     }
-    head(ctx, in, s.x, logits);
+    head(pass, s.x, logits);
   }
 
  private:
-  static void probe(const StepInputs& in, std::string_view name, int layer, const Tensor& t) {
-    if (in.probe != nullptr) (*in.probe)(name, layer, t);
-  }
-
   Result<MtpWeights> load_mtp(WeightLoader& w, const std::string& p) const {
     MtpWeights m;
     const int64_t d = config_.d_model;
@@ -148,78 +148,40 @@ class Hybrid final : public Model {
     return m;
   }
 
-  void attention(const OpContext& ctx, const StepInputs& in, const CacheStorage& cache, int layer,
+  // The delta-net part of block `layer`, added to the residual stream.
+  void delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state,
                  const Activations& s) const {
-    const Layer& l = layers_[static_cast<size_t>(layer)];
-    const AttentionWeights& w = l.attn;
-    const KvLayer& kv = cache.kv(l.cache_index);
-    const Tensor mix = s.mix.cols(0, int64_t{config_.heads} * config_.head_dim);
-    const LinearPart qkv[] = {{.w = w.q, .bias = w.q_bias, .y = s.q_proj},
-                              {.w = w.k, .bias = w.k_bias, .y = s.k_proj},
-                              {.w = w.v, .bias = w.v_bias, .y = s.v_proj}};
-    linear(ctx, {.x = s.h, .parts = qkv, .generated = in.generated});
-    attention_prepare(ctx, {.q_proj = s.q_proj,
-                            .k_proj = s.k_proj,
-                            .v_proj = s.v_proj,
-                            .q_norm = w.q_norm,
-                            .k_norm = w.k_norm,
-                            .eps = config_.eps,
-                            .rope = rope(),
-                            .segments = in.segments,
-                            .q = s.q,
-                            .gate = s.gate,
-                            .kv = kv});
-    paged_attention(ctx, {.q = s.q,
-                          .gate = s.gate,
-                          .kv = kv,
-                          .segments = in.segments,
-                          .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                          .out = mix});
-    probe(in, "attn_mix", layer, mix);
-    const LinearPart out{.w = w.out, .bias = w.out_bias, .y = s.x, .add_to_y = true};
-    linear(ctx, {.x = mix, .parts = {&out, 1}, .generated = in.generated});
-  }
-
-  void delta_net(const OpContext& ctx, const StepInputs& in, const CacheStorage& cache, int layer,
-                 const Activations& s) const {
-    const Layer& l = layers_[static_cast<size_t>(layer)];
-    const DeltaWeights& w = l.delta;
-    const DeltaState& state = cache.state(l.cache_index);
-    const Tensor mix = s.mix.cols(0, s.z.dim(1));
-    const LinearPart projections[] = {
-        {.w = w.qkv, .y = s.qkv}, {.w = w.z, .y = s.z}, {.w = w.alpha, .y = s.a}, {.w = w.beta, .y = s.b}};
-    linear(ctx, {.x = s.h, .parts = projections, .generated = in.generated});
-    gdn_prepare(ctx, {.qkv = s.qkv,
-                      .a = s.a,
-                      .b = s.b,
-                      .conv_weight = w.conv,
-                      .ssm_a = w.a,
-                      .dt_bias = w.dt_bias,
-                      .cache = state,
-                      .segments = in.segments,
-                      .token_slots = {},
-                      .q = s.dq,
-                      .k = s.dk,
-                      .v = s.dv,
-                      .g = s.g,
-                      .beta = s.beta});
-    const GatedDeltaArgs rule{.q = s.dq,
-                              .k = s.dk,
-                              .v = s.dv,
-                              .g = s.g,
-                              .beta = s.beta,
-                              .heads = HeadMap::kTiled,
-                              .state = state.state,
-                              .segments = in.segments,
-                              .token_slots = {},
-                              .out = s.o};
-    gdn_chunked(ctx, rule);
-    gdn_recurrent(ctx, rule);
-    probe(in, "delta_out", layer, s.o);
-    gated_rms_norm(ctx, {.o = s.o, .z = s.z, .weight = w.norm, .eps = config_.eps, .y = mix});
-    probe(in, "attn_mix", layer, mix);
-    const LinearPart out{.w = w.out, .y = s.x, .add_to_y = true};
-    linear(ctx, {.x = mix, .parts = {&out, 1}, .generated = in.generated});
+    const OpContext& ctx = pass.ctx;
+    linear(ctx, {.x = s.h,
+                 .parts = {{.w = w.qkv, .y = s.qkv},
+                           {.w = w.z, .y = s.z},
+                           {.w = w.alpha, .y = s.a},
+                           {.w = w.beta, .y = s.b}},
+                 .latency_rows = pass.latency_rows()});
+    gated_delta_net(ctx, {.qkv = s.qkv,
+                          .z = s.z,
+                          .a = s.a,
+                          .b = s.b,
+                          .conv_weight = w.conv,
+                          .ssm_a = w.a,
+                          .dt_bias = w.dt_bias,
+                          .norm_weight = w.norm,
+                          .eps = config_.eps,
+                          .heads = HeadMap::kTiled,
+                          .cache = state,
+                          .segments = pass.step.segments,
+                          .q = s.dq,
+                          .k = s.dk,
+                          .v = s.dv,
+                          .g = s.g,
+                          .beta = s.beta,
+                          .o = s.o,
+                          .y = s.mix});
+    pass.probe("delta_out", layer, s.o);
+    pass.probe("attn_mix", layer, s.mix);
+    linear(ctx, {.x = s.mix,
+                 .parts = {{.w = w.out, .y = s.x, .add_to_y = true}},
+                 .latency_rows = pass.latency_rows()});
   }
 
   std::vector<Layer> layers_;

@@ -35,6 +35,7 @@ CacheShape cache_shape(const ModelConfig& c, DType kv_dtype) {
     s.conv_channels = c.delta.conv_channels();
     s.value_heads = c.delta.value_heads;
     s.value_dim = c.delta.value_dim;
+    s.key_heads = c.delta.key_heads;
     s.key_dim = c.delta.key_dim;
   }
   return s;
@@ -50,10 +51,11 @@ Result<MemoryEstimate> estimate_memory(const gguf::File& file, const ModelConfig
   m.weights = static_cast<int64_t>(file.mapped_bytes());
   const int64_t blocks = context / kBlockTokens + (context % kBlockTokens != 0);
   int64_t steps = 0, logits = 0, sum = m.weights;
+  const std::optional<int64_t> block = cache.block_bytes(), state = cache.state_bytes();
   const bool overflow =
-      __builtin_mul_overflow(blocks, cache.block_bytes(), &m.kv) ||
+      !block || !state || __builtin_mul_overflow(blocks, *block, &m.kv) ||
       __builtin_mul_overflow(m.kv, sequences, &m.kv) ||
-      __builtin_mul_overflow(cache.state_bytes(), sequences, &m.states) ||
+      __builtin_mul_overflow(*state, sequences, &m.states) ||
       __builtin_mul_overflow(activation_row_bytes(c), batch_tokens, &steps) ||
       __builtin_mul_overflow(4 * c.vocab, sequences, &logits) ||
       __builtin_add_overflow(steps, logits, &m.activations) || __builtin_add_overflow(sum, m.kv, &sum) ||

@@ -1,5 +1,7 @@
 #include "model/model.h"
 
+#include <cmath>
+
 #include "model/memory.h"
 #include "ops/linear/linear.h"
 #include "ops/mlp/mlp.h"
@@ -30,54 +32,103 @@ Status Model::load_common(WeightLoader& w) {
   for (float f : d)
     if (!(f > 0.0f)) return file_error("tensor rope_freqs.weight: divisor {} is not positive", f);
   rope_table_ = make_rope_table(config_.rope, d);
+  inv_freq_ = rope_table_.tensor();
   return {};
 }
 
-void Model::head(const OpContext& ctx, const StepInputs& in, const Tensor& x, Tensor logits) const {
-  const auto rows = static_cast<int64_t>(in.logit_rows.size());
+void Model::visit(WeightVisitor& v) {
+  v.table(embedding_);
+  v.vector(inv_freq_);
+  visit_layers(v);
+  v.vector(output_norm_);
+  v.matrix(head_);
+  v.vector(output_bias_);
+}
+
+std::vector<Weight> Model::matrices() const {
+  struct Collect final : WeightVisitor {
+    std::vector<Weight> all;
+    void matrix(Weight& w) override { all.push_back(w); }
+    void table(Weight&) override {}
+    void vector(Tensor&) override {}
+  } collect;
+  const_cast<Model*>(this)->visit(collect);  // which changes nothing
+  return std::move(collect.all);
+}
+
+void Model::head(const Pass& pass, const Tensor& x, const Tensor& logits) const {
+  const OpContext& ctx = pass.ctx;
+  const int64_t rows = pass.step.shape.logit_rows, d = config_.d_model;
   if (rows == 0) return;
   Workspace::Scope ws(ctx.workspace);
-  const int64_t d = config_.d_model;
   const Tensor last = make_tensor(ws.take<float>(rows * d), {rows, d});
   const DType act = activation_type(ctx.device);
   const Tensor h = make_tensor(ws.take<std::byte>(dtype_bytes(act, rows * d)), act, {rows, d});
-  gather_rows(ctx, {.x = x, .rows = in.logit_rows, .y = last});
+  gather_rows(ctx, {.x = x, .rows = pass.step.logit_rows, .y = last});
   add_rms_norm(ctx, {.x = last, .add = {}, .weight = output_norm_, .eps = config_.eps, .h = h});
-  const LinearPart part{.w = head_, .bias = output_bias_, .y = logits};
-  linear(ctx, {.x = h, .parts = {&part, 1}, .generated = in.generated});
-  if (in.probe != nullptr) {
-    (*in.probe)("output_norm", -1, h);
-    (*in.probe)("logits", -1, logits);
-  }
+  linear(ctx, {.x = h,
+               .parts = {{.w = head_, .bias = output_bias_, .y = logits}},
+               .latency_rows = pass.options.latency ? pass.step.shape.decode_logit_rows : 0});
+  pass.probe("output_norm", -1, h);
+  pass.probe("logits", -1, logits);
 }
 
-void Model::feed_forward(const OpContext& ctx, const StepInputs& in, const FfnWeights& f, const Tensor& h,
-                         const Tensor& x) const {
+void Model::attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv,
+                      const Tensor& h, const AttentionActivations& a, const Tensor& x) const {
+  linear(pass.ctx, {.x = h,
+                    .parts = {{.w = w.q, .bias = w.q_bias, .y = a.q_proj},
+                              {.w = w.k, .bias = w.k_bias, .y = a.k_proj},
+                              {.w = w.v, .bias = w.v_bias, .y = a.v_proj}},
+                    .latency_rows = pass.latency_rows()});
+  attention_prepare(pass.ctx, {.q_proj = a.q_proj,
+                               .k_proj = a.k_proj,
+                               .v_proj = a.v_proj,
+                               .q_norm = w.q_norm,
+                               .k_norm = w.k_norm,
+                               .eps = config_.eps,
+                               .rope = rope(),
+                               .segments = pass.step.segments,
+                               .q = a.q,
+                               .gate = a.gate,
+                               .kv = kv});
+  paged_attention(pass.ctx, {.q = a.q,
+                             .gate = a.gate,
+                             .kv = kv,
+                             .segments = pass.step.segments,
+                             .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
+                             .out = a.mix});
+  pass.probe("attn_mix", layer, a.mix);
+  linear(pass.ctx, {.x = a.mix,
+                    .parts = {{.w = w.out, .bias = w.out_bias, .y = x, .add_to_y = true}},
+                    .latency_rows = pass.latency_rows()});
+}
+
+void Model::feed_forward(const Pass& pass, const FfnWeights& f, const Tensor& h, const Tensor& x) const {
   if (f.router.empty()) {
-    swiglu_mlp(ctx, {.h = h,
-                     .gate = f.gate,
-                     .up = f.up,
-                     .down = f.down,
-                     .gate_bias = f.gate_bias,
-                     .up_bias = f.up_bias,
-                     .down_bias = f.down_bias,
-                     .x = x,
-                     .generated = in.generated});
+    swiglu_mlp(pass.ctx, {.h = h,
+                          .gate = f.gate,
+                          .up = f.up,
+                          .down = f.down,
+                          .gate_bias = f.gate_bias,
+                          .up_bias = f.up_bias,
+                          .down_bias = f.down_bias,
+                          .x = x,
+                          .latency_rows = pass.latency_rows()});
     return;
   }
-  moe(ctx, {.h = h,
-            .router = f.router,
-            .gate = f.gate,
-            .up = f.up,
-            .down = f.down,
-            .top_k = config_.top_k,
-            .shared_gate = f.shared_gate,
-            .shared_up = f.shared_up,
-            .shared_down = f.shared_down,
-            .shared_router = f.shared_router,
-            .x = x,
-            .chosen = {},
-            .generated = in.generated});
+  moe(pass.ctx, {.h = h,
+                 .router = f.router,
+                 .gate = f.gate,
+                 .up = f.up,
+                 .down = f.down,
+                 .top_k = config_.top_k,
+                 .shared_gate = f.shared_gate,
+                 .shared_up = f.shared_up,
+                 .shared_down = f.shared_down,
+                 .shared_router = f.shared_router,
+                 .x = x,
+                 .chosen = {},
+                 .latency_rows = pass.latency_rows()});
 }
 
 }  // namespace quire

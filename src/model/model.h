@@ -9,6 +9,7 @@
 #include "cache/storage.h"
 #include "model/config.h"
 #include "model/rope.h"
+#include "model/step.h"
 #include "model/weights.h"
 
 namespace quire {
@@ -17,15 +18,32 @@ namespace quire {
 // blocks.
 using LayerProbe = std::function<void(std::string_view name, int layer, const Tensor& value)>;
 
-// One step's batch. Rows [segment.row, row + count) hold that sequence's tokens.
-struct StepInputs {
-  std::span<const int32_t> tokens;  // [T], each a valid id
-  std::span<const Segment> segments;
-  std::span<const int32_t> logit_rows;  // rows whose next-token logits are wanted, in this order
+// What a forward pass takes besides the step.
+struct ForwardOptions {
+  // Rows of generated tokens are computed in the arithmetic for latency (docs/numerics.md).
+  bool latency = false;
   const LayerProbe* probe = nullptr;
-  // Every row is a generated token of an engine that runs few sequences: products may take the integer
-  // or the vector kernel.
-  bool generated = false;
+};
+
+// What all blocks of one pass share.
+struct Pass {
+  const OpContext& ctx;
+  const StepBatch& step;
+  const CacheViews& cache;
+  const ForwardOptions& options;
+
+  int64_t latency_rows() const { return options.latency ? step.shape.decode_rows : 0; }
+  void probe(std::string_view name, int layer, const Tensor& value) const {
+    if (options.probe != nullptr) (*options.probe)(name, layer, value);
+  }
+};
+
+// The intermediates of an attention block; gate is empty where there is none.
+struct AttentionActivations {
+  Tensor q_proj, k_proj,
+      v_proj;      // [T, H d] (hybrid models: [T, 2 H d], query and gate per head), [T, Hkv d] twice
+  Tensor q, gate;  // [T, H, d]
+  Tensor mix;      // [T, H d]
 };
 
 // The multi-token-prediction block: loaded and checked; the speculative decoder will run it.
@@ -51,30 +69,35 @@ class Model {
   CacheShape cache_shape(Device device) const;
   // Weights converted out of the mapping (norms and other vectors that the file keeps in 16 bits).
   int64_t owned_bytes() const { return arena_.bytes; }
+  // Shows everything that forward reads, to place it.
+  void visit(WeightVisitor& v);
   // What forward multiplies by, in the order of use.
-  virtual std::vector<Weight> matrices() const = 0;
+  std::vector<Weight> matrices() const;
 
-  // Runs the segments through all layers, updates the caches, and writes logits [logit_rows, V] f32.
-  virtual void forward(const OpContext& ctx, const StepInputs& in, const CacheStorage& cache,
-                       Tensor logits) const = 0;
+  // Runs a step's segments through all layers, updates the caches, and writes logits [logit_rows, V] f32.
+  virtual void forward(const OpContext& ctx, const StepBatch& step, const CacheViews& cache,
+                       const ForwardOptions& options, const Tensor& logits) const = 0;
 
  protected:
   explicit Model(ModelConfig config) : config_(std::move(config)) {}
 
+  virtual void visit_layers(WeightVisitor& v) = 0;
+
   // What every architecture has outside its blocks.
   Status load_common(WeightLoader& w);
   // Final norm and head for the wanted rows of the residual stream x [T, D].
-  void head(const OpContext& ctx, const StepInputs& in, const Tensor& x, Tensor logits) const;
+  void head(const Pass& pass, const Tensor& x, const Tensor& logits) const;
+  // The attention part of block `layer`, added to x; h is its normalised input.
+  void attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Tensor& h,
+                 const AttentionActivations& a, const Tensor& x) const;
   // The feed-forward part of a block, added to x; h is its normalised input.
-  void feed_forward(const OpContext& ctx, const StepInputs& in, const FfnWeights& f, const Tensor& h,
-                    const Tensor& x) const;
-  Rope rope() const {
-    return {config_.rope.style, config_.rope.n_rot, rope_table_.inv_freq, rope_table_.magnitude};
-  }
+  void feed_forward(const Pass& pass, const FfnWeights& f, const Tensor& h, const Tensor& x) const;
+  Rope rope() const { return {config_.rope.style, config_.rope.n_rot, inv_freq_, rope_table_.magnitude}; }
 
   ModelConfig config_;
   WeightLoader::Arena arena_;
   RopeTable rope_table_;
+  Tensor inv_freq_;  // of the table, where the backend has it
   Weight embedding_, head_;
   Tensor output_norm_, output_bias_;
 };

@@ -176,16 +176,23 @@ Result<FfnWeights> load_ffn(WeightLoader& w, const ModelConfig& c, const std::st
   return f;
 }
 
-void add_matrices(const AttentionWeights& w, std::vector<Weight>& to) {
-  to.insert(to.end(), {w.q, w.k, w.v, w.out});
+void visit(AttentionWeights& w, WeightVisitor& v) {
+  for (Weight* m : {&w.q, &w.k, &w.v, &w.out}) v.matrix(*m);
+  for (Tensor* t : {&w.q_bias, &w.k_bias, &w.v_bias, &w.out_bias, &w.q_norm, &w.k_norm}) v.vector(*t);
 }
 
-void add_matrices(const DeltaWeights& w, std::vector<Weight>& to) {
-  to.insert(to.end(), {w.qkv, w.z, w.alpha, w.beta, w.out});
+void visit(DeltaWeights& w, WeightVisitor& v) {
+  for (Weight* m : {&w.qkv, &w.z, &w.alpha, &w.beta, &w.out}) v.matrix(*m);
+  for (Tensor* t : {&w.conv, &w.a, &w.dt_bias, &w.norm}) v.vector(*t);
 }
 
-void add_matrices(const FfnWeights& w, std::vector<Weight>& to) {
-  to.insert(to.end(), {w.router, w.gate, w.up, w.down, w.shared_gate, w.shared_up, w.shared_down});
+void visit(FfnWeights& w, WeightVisitor& v) {
+  v.matrix(w.router);
+  v.gate_up(w.gate, w.up);
+  v.matrix(w.down);
+  v.gate_up(w.shared_gate, w.shared_up);
+  v.matrix(w.shared_down);
+  for (Tensor* t : {&w.gate_bias, &w.up_bias, &w.down_bias, &w.shared_router}) v.vector(*t);
 }
 
 }  // namespace quire

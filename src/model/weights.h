@@ -68,10 +68,22 @@ struct FfnWeights {
   Tensor shared_router;
 };
 
-// Appends a block's matrices, in the order of use; empty ones too.
-void add_matrices(const AttentionWeights& w, std::vector<Weight>& to);
-void add_matrices(const DeltaWeights& w, std::vector<Weight>& to);
-void add_matrices(const FfnWeights& w, std::vector<Weight>& to);
+// Is shown everything of a model that operators read, in the order of use, to put it where a backend wants it: each may
+// be changed in place. Empty ones are shown too.
+class WeightVisitor {
+ public:
+  virtual ~WeightVisitor() = default;
+  virtual void matrix(Weight& w) = 0;               // to multiply by; `scale` belongs to it
+  virtual void gate_up(Weight& gate, Weight& up) {  // two that SwiGLU puts together; of equal shapes
+    matrix(gate);
+    matrix(up);
+  }
+  virtual void table(Weight& w) = 0;   // whose rows are looked up
+  virtual void vector(Tensor& t) = 0;  // norms, biases, convolution taps, frequencies: float32
+};
+void visit(AttentionWeights& w, WeightVisitor& v);
+void visit(DeltaWeights& w, WeightVisitor& v);
+void visit(FfnWeights& w, WeightVisitor& v);
 
 // `prefix` is "blk.N.".
 Result<AttentionWeights> load_attention(WeightLoader& w, const ModelConfig& c, const std::string& prefix);

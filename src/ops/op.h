@@ -1,66 +1,64 @@
-// What every operator shares: the context it runs in, the ordered table of kernels behind it, and the batch's
-// segments.
+// What every operator shares: the context it runs in and the ordered table of kernels behind it.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "core/cpu.h"
 #include "core/tensor.h"
 #include "core/thread_pool.h"
 #include "core/workspace.h"
+#include "ops/forced.h"
+#include "ops/segments.h"
 
 namespace quire {
 
 enum class Device {
   kReference,  // plain loops in float32/float64, activations float32: the oracle
   kCpu,        // the fast kernels, activations bf16
+  kCuda,       // an NVIDIA GPU: everything that operators read and write lies in its memory, activations bf16
 };
 
-// `--kernel op=name`: forces one operator to one kernel, to bisect a difference.
-struct KernelChoice {
-  std::vector<std::pair<std::string, std::string>> forced;  // (operator, kernel)
-  std::string_view find(std::string_view op) const {
-    for (const auto& [o, k] : forced)
-      if (o == op) return k;
-    return {};
-  }
-};
-
-class InputObserver;    // ops/observer.h
-class RepackedWeights;  // ops/gemm/repack.h
+class InputObserver;  // ops/observer.h
+namespace cuda {
+struct Context;  // ops/cuda/context.h
+}
 
 struct OpContext {
   ThreadPool& pool;
   Workspace& workspace;
   Device device = Device::kCpu;
-  const KernelChoice* choice = nullptr;       // may be null
-  CpuFeatures cpu = cpu_features();           // tests switch features off to walk the whole table
-  InputObserver* observer = nullptr;          // not null: is shown what weights are multiplied by
-  const RepackedWeights* repacked = nullptr;  // may be null: copies for the integer core
+  const KernelChoice* choice = nullptr;  // may be null
+  ForcedCounts* forced = nullptr;        // may be null: is told what became of the choice
+  CpuFeatures cpu = cpu_features();      // tests switch features off to walk the whole table
+  InputObserver* observer = nullptr;     // not null: is shown what weights are multiplied by
+  cuda::Context* cuda = nullptr;         // Device::kCuda: where operators enqueue
 };
 
 // One entry of an operator's table. `fits` looks at shapes, types and the CPU only. The last entry is the
 // reference and fits everything. A kernel never looks at which rows share the batch when it decides how to
-// add.
+// add. `needs` is what a CPU must have for `fits` to hold for any arguments: conformance fails for a kernel
+// that this CPU reaches and no case does.
 template <class Args>
 struct Kernel {
   std::string_view name;
   bool (*fits)(const CpuFeatures& cpu, const Args& a);
   void (*launch)(const OpContext& ctx, const Args& a);
+  CpuLevel needs = CpuLevel::kAvx2;
 };
 
-// Picks the forced kernel, the reference on Device::kReference, or the first that fits, and runs it.
+// Picks the forced kernel if it fits, the reference on Device::kReference, or the first that fits, and runs it.
 template <class Args>
 void dispatch(std::string_view op, std::span<const Kernel<Args>> table, const OpContext& ctx, const Args& a) {
   if (ctx.choice != nullptr) {
     if (const std::string_view name = ctx.choice->find(op); !name.empty()) {
       for (const Kernel<Args>& k : table)
-        if (k.name == name && k.fits(ctx.cpu, a)) return k.launch(ctx, a);
+        if (k.name == name && k.fits(ctx.cpu, a)) {
+          if (ctx.forced != nullptr) ctx.forced->ran(op);
+          return k.launch(ctx, a);
+        }
+      if (ctx.forced != nullptr) ctx.forced->replaced(op);
     }
   }
   if (ctx.device == Device::kReference) return table.back().launch(ctx, a);
@@ -110,20 +108,5 @@ struct Weight {
     return w;
   }
 };
-
-// One sequence's part of a step's batch: rows [row, row + count) are its tokens at positions
-// [position, position + count). Segments do not overlap; rows that no segment mentions are padding.
-struct Segment {
-  int32_t row = 0;
-  int32_t count = 0;
-  int32_t position = 0;
-  int32_t state_slot = -1;  // recurrent state of the sequence (hybrid models)
-  const int32_t* blocks =
-      nullptr;          // block table: block of positions [16 i, 16 i + 16); covers position + count
-  bool decode = false;  // generated tokens: the delta net's recurrent form; else prompt: chunked form
-};
-
-inline constexpr int kBlockTokens = 16;  // tokens per KV block
-inline constexpr int kChunkTokens = 64;  // the grid of prefill chunks and delta-net chunks
 
 }  // namespace quire

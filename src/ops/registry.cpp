@@ -11,6 +11,7 @@
 #include "ops/moe/moe.h"
 #include "ops/norm/norm.h"
 #include "ops/rows/rows.h"
+#include "ops/sampling/history.h"
 #include "ops/sampling/sampling.h"
 
 namespace quire {
@@ -18,13 +19,13 @@ namespace {
 
 struct Entry {
   std::string_view op;
-  std::vector<std::string_view> kernels;
+  std::vector<KernelInfo> kernels;
 };
 
 template <class Args>
 Entry entry(std::string_view op, std::span<const Kernel<Args>> table) {
   Entry e{op, {}};
-  for (const Kernel<Args>& k : table) e.kernels.push_back(k.name);
+  for (const Kernel<Args>& k : table) e.kernels.push_back({k.name, k.needs});
   return e;
 }
 
@@ -43,22 +44,43 @@ std::vector<Entry> entries() {
       entry("gdn_chunked", gdn_chunked_kernels()),
       entry("gdn_recurrent", gdn_recurrent_kernels()),
       entry("copy_slots", copy_slots_kernels()),
+      entry("note_tokens", note_tokens_kernels()),
       entry("sample", sample_kernels()),
   };
 }
 
+Status check_forced(std::string_view op, std::string_view kernel, const CpuFeatures& cpu) {
+  std::vector<std::string_view> names;
+  const std::vector<KernelInfo> kernels = kernels_of(op);
+  if (kernels.empty()) {
+    for (const Entry& e : entries()) names.push_back(e.op);
+    return request_error("there is no operator {} (there are: {})", op, fmt::join(names, ", "));
+  }
+  for (const KernelInfo& k : kernels) {
+    names.push_back(k.name);
+    if (k.name != kernel) continue;
+    if (reaches(cpu, k.needs)) return {};
+    return request_error("{}={} needs a CPU with {}; this one has {}", op, kernel, cpu_level_name(k.needs),
+                         describe(cpu));
+  }
+  return request_error("operator {} has no kernel {} (it has: {})", op, kernel, fmt::join(names, ", "));
+}
+
 }  // namespace
 
-Status check_kernel_name(std::string_view op, std::string_view kernel) {
-  std::vector<std::string_view> ops;
-  for (const Entry& e : entries()) {
-    ops.push_back(e.op);
-    if (e.op != op) continue;
-    for (const std::string_view k : e.kernels)
-      if (k == kernel) return {};
-    return request_error("operator {} has no kernel {} (it has: {})", op, kernel, fmt::join(e.kernels, ", "));
+std::vector<KernelInfo> kernels_of(std::string_view op) {
+  for (Entry& e : entries())
+    if (e.op == op) return std::move(e.kernels);
+  return {};
+}
+
+Status check_forced(const KernelChoice& choice, const CpuFeatures& cpu) {
+  for (const auto& [op, kernel] : choice.forced) {
+    QUIRE_CHECKED(check_forced(op, kernel, cpu));
+    if (choice.find(op) != kernel)
+      return request_error("operator {} is forced to {} and to {}: give one", op, choice.find(op), kernel);
   }
-  return request_error("there is no operator {} (there are: {})", op, fmt::join(ops, ", "));
+  return {};
 }
 
 }  // namespace quire

@@ -23,6 +23,17 @@ struct Segment {
       0;  // of the rows, the last ones that may yet be rejected (drafts): never folded into S0
 };
 
+// Segment::anchor of the sequence's next segment: host and kernels follow the same rule. Not for segments without rows.
+//   decode: S0 is written at multiples of kWindowTokens, and never includes a row that may be rejected
+//   prompt: S0 is written after the last row
+constexpr int32_t anchor_after_decode(const Segment& s) {
+  const int32_t settled = (s.position + s.count - s.tentative) / kWindowTokens * kWindowTokens;
+  return settled > s.anchor ? settled : s.anchor;
+}
+constexpr int32_t anchor_after_prompt(const Segment& s) {
+  return s.position + s.count;
+}
+
 // The segments of a step and their block tables. Decode segments come first, and their rows before all others.
 //   segment i: decode if i < decodes, else a prompt chunk
 //   the KV block of positions [16 j, 16 j + 16) of segment i is tables[i * pitch + j]; entries beyond its last
@@ -33,6 +44,27 @@ struct SegmentArray {
   int32_t decodes = 0;
   const int32_t* tables = nullptr;
   int32_t pitch = 0;
+  // What the host knows, for sizing grids: bounds of what the arrays hold.
+  int32_t decode_rows = 0;  // rows of all decode segments
+  int32_t prompt_rows = 0;  // rows of all prompt segments
+  int64_t decode_keys = 0;  // positions of all decode segments after the step, added up
+
+  // The two kinds apart. Tables stay with their segments.
+  SegmentArray decoding() const {
+    return {data, decodes, decodes, tables, pitch, decode_rows, 0, decode_keys};
+  }
+  SegmentArray prompts() const {
+    return {data + decodes, count - decodes, 0, tables + decodes * int64_t{pitch}, pitch, 0, prompt_rows};
+  }
+  // On the host, for memory that it can read.
+  const Segment* begin() const { return data; }
+  const Segment* end() const { return data + count; }
+  const int32_t* table(const Segment& s) const { return tables + (&s - data) * int64_t{pitch}; }
 };
+
+// Whether the values of a step's segments make sense, once, on the host, where they are laid out: rows of `rows`, in
+// order and apart, blocks of `blocks`, slots of `slots` (0: none are needed), prompts on the grid of 64. What does not is a
+// mistake of ours, and fatal.
+void check_segments(const SegmentArray& segments, int64_t rows, int64_t blocks, int64_t slots);
 
 }  // namespace quire

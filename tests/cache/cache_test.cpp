@@ -196,19 +196,37 @@ TEST(CacheStorage, ReservesWithoutTouching) {
                .conv_channels = 256,
                .value_heads = 4,
                .value_dim = 32,
+               .key_heads = 2,
                .key_dim = 32,
                .kv_dtype = DType::kBF16};
   EXPECT_EQ(s.block_bytes(), 2 * 2 * 2 * 16 * 64 * 2);
-  EXPECT_EQ(s.state_bytes(), 3 * 4 * (3 * 256 + 4 * 32 * 32));
+  EXPECT_EQ(s.state_bytes(), 3 * (4 * (4 * 32 * 32 + 16 * (4 * 32 + 4)) + 2 * (16 * 2 * 32 + 4 * 256)));
   auto c = CacheStorage::create(s, 100000, 10);
   ASSERT_TRUE(c.ok());
-  EXPECT_GE(c->reserved_bytes(), 100000 * s.block_bytes());
+  EXPECT_GE(static_cast<int64_t>(c->memory().size()), 100000 * *s.block_bytes());
   EXPECT_EQ(c->resident_bytes(), 0);
   c->kv(1).v.row<bf16>(99999)[0] = to_bf16(1.0f);
   EXPECT_GT(c->resident_bytes(), 0);
-  EXPECT_EQ(c->block_pools().size(), 4u);
-  EXPECT_EQ(c->state_pools().size(), 6u);
   EXPECT_EQ(c->state(2).state.dim(0), 10);
+  // A block, and a slot, is one piece for all layers.
+  EXPECT_EQ(c->blocks().dim(0), 100000);
+  EXPECT_EQ(c->blocks().dim(1) * 4, *s.block_bytes());
+  EXPECT_EQ(static_cast<std::byte*>(c->kv(1).v.data) - static_cast<std::byte*>(c->kv(0).k.data),
+            3 * *s.block_bytes() / 4);
+  EXPECT_EQ(c->kv(0).k.stride[0] * 2, *s.block_bytes());
+  EXPECT_EQ(c->slots().dim(1) * 4, *s.state_bytes());
+  EXPECT_EQ(c->state(1).conv.stride[0] * 2, *s.state_bytes());
+}
+
+TEST(CacheStorage, RefusesSizesThatCannotBeCounted) {
+  CacheShape s{.attention_layers = 1 << 30, .kv_heads = 1 << 30, .head_dim = 1 << 30};
+  EXPECT_FALSE(s.block_bytes().has_value());
+  const auto c = CacheStorage::create(s, 100000, 10);
+  ASSERT_FALSE(c.ok());
+  EXPECT_EQ(c.error().fault, Fault::kCapacity);
+  s = {.attention_layers = 64, .kv_heads = 64, .head_dim = 1 << 20};  // one block can be counted, all cannot
+  EXPECT_TRUE(s.block_bytes().has_value());
+  EXPECT_FALSE(CacheStorage::create(s, 1 << 30, 10).ok());
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST_F(BadInput, CommandsAndOptions) {
   expect_refused("run", "--model is required");
   expect_refused(run(good, "--bogus"), "--bogus");
   expect_refused(run(good, "-p hi --max-tokens abc"), "--max-tokens");
-  expect_refused(run(good, "-p hi --device cuda"), "--device cuda: must be cpu or reference");
+  expect_refused(run(good, "-p hi --device tpu"), "--device tpu: must be cpu, cuda or reference");
   expect_refused(run(good, "-p hi --kernel linear"), "--kernel linear: write it as operator=kernel");
   expect_refused(run(good, "-p hi --kernel nope=avx2"), "there is no operator nope (there are: embed,");
   expect_refused(run(good, "-p hi --kernel linear=nope"), "operator linear has no kernel nope (it has: ");

@@ -200,6 +200,82 @@ TEST(Suite, FiltersKernelsAndCases) {
   EXPECT_FALSE(suite.wants("amx", "q8_0 T=16 N=5"));
 }
 
+// Three kernels, as a table lists them: one for even numbers, one for a CPU that there is not, one for all.
+struct CountArgs {
+  int n = 0;
+};
+bool even(const CpuFeatures&, const CountArgs& a) {
+  return a.n % 2 == 0;
+}
+bool never(const CpuFeatures&, const CountArgs&) {
+  return false;
+}
+bool always(const CpuFeatures&, const CountArgs&) {
+  return true;
+}
+constexpr Kernel<CountArgs> kCountKernels[] = {
+    {"wide", never, nullptr, static_cast<CpuLevel>(99)}, {"even", even, nullptr}, {"any", always, nullptr}};
+
+void count_conformance(Suite& suite, std::initializer_list<int> numbers,
+                       std::vector<std::string>* ran = nullptr) {
+  for (const int n : numbers) {
+    const std::string name = fmt::format("n={}", n);
+    if (!suite.wants_case(name)) continue;
+    for (const auto& k : suite.kernels(std::span<const Kernel<CountArgs>>(kCountKernels))) {
+      if (!suite.wants(k.name, name) || !k.fits(suite.cpu(), {n})) continue;
+      suite.expect(k.name, name + ", part", true, "");
+      suite.expect(k.name, name + ", another", true, "");
+      if (ran != nullptr) ran->push_back(fmt::format("{} {}", k.name, name));
+    }
+  }
+}
+
+TEST(Suite, FailsForAKernelThatNoCaseReaches) {
+  Suite reached("count", {});
+  count_conformance(reached, {1, 2});
+  reached.expect_all_reached();
+  EXPECT_EQ(reached.failed(), 0);
+  ASSERT_EQ(reached.counts().size(), 3u);
+  EXPECT_EQ(reached.counts()[0].kernel, "wide");
+  EXPECT_THAT(reached.counts()[0].skipped, testing::HasSubstr("needs a CPU with"));
+  EXPECT_EQ(reached.counts()[1].skipped, "");
+
+  Suite missed("count", {});
+  count_conformance(missed, {1, 3});
+  missed.expect_all_reached();
+  EXPECT_EQ(missed.failed(), 1);
+  EXPECT_THAT(missed.failures(), testing::ElementsAre(testing::HasSubstr("no case reaches it")));
+
+  Options one;
+  one.case_name = "n=3";
+  Suite asked("count", one);
+  count_conformance(asked, {1, 2, 3});
+  asked.expect_all_reached();
+  EXPECT_EQ(asked.failed(), 0) << "who asks for a case gets that case";
+}
+
+TEST(Suite, RunsOneCaseOfEachKernelIfAsked) {
+  Options options;
+  options.one_case = true;
+  Suite suite("count", options);
+  std::vector<std::string> ran;
+  count_conformance(suite, {1, 3, 4, 6}, &ran);
+  EXPECT_THAT(ran, testing::ElementsAre("any n=1", "even n=4"));
+  EXPECT_TRUE(suite.wants("even", "n=4"));
+  EXPECT_FALSE(suite.wants("even", "n=6"));
+  EXPECT_FALSE(suite.wants_case("n=6")) << "not even its inputs";
+  suite.expect_all_reached();
+  EXPECT_EQ(suite.passed(), 4);
+  EXPECT_EQ(suite.failed(), 0);
+}
+
+TEST(Suite, KernelsOfTheRegistryMustBeReached) {
+  Options options;
+  options.kernel = "reference";
+  const Suite suite = run_suite({"linear", [](Suite&) {}}, options);
+  EXPECT_EQ(suite.failed(), 1) << "a suite that forgets its table";
+}
+
 TEST(Suite, InputsDependOnSeedOperatorAndCaseOnly) {
   const auto first = [](uint64_t seed, const char* op, const char* name) {
     Options o;

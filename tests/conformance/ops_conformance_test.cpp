@@ -21,6 +21,20 @@ TEST_P(OpsConformance, Passes) {
   EXPECT_GT(suite.passed(), 0) << "the suite checked nothing";
   EXPECT_EQ(suite.failed(), 0);
   for (const std::string& f : suite.failures()) ADD_FAILURE() << f;
+  for (const Suite::Count& c : suite.counts())
+    if (!c.skipped.empty())
+      std::printf("%s %s skipped: %s\n", GetParam().op, c.kernel.c_str(), c.skipped.c_str());
+}
+
+// For sanitizers, which take too long for all cases.
+TEST_P(OpsConformance, PassesOneCaseOnThreeThreads) {
+  Options options;
+  options.one_case = true;
+  options.threads = 3;
+  const Suite suite = run_suite(GetParam(), options);
+  EXPECT_GT(suite.passed(), 0);
+  EXPECT_EQ(suite.failed(), 0);
+  for (const std::string& f : suite.failures()) ADD_FAILURE() << f;
 }
 
 INSTANTIATE_TEST_SUITE_P(Suites, OpsConformance, testing::ValuesIn(suites().begin(), suites().end()),

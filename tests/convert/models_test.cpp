@@ -111,7 +111,7 @@ TEST(Conversion, GeneratesTheSame) {
   const HfFolder folder(m);
   convert_or_die({.folder = folder.path(), .output = folder.path("m.gguf")});
   const Golden golden = load_golden(m.golden_path());
-  check_greedy(load_or_die(folder.path("m.gguf")), golden, Device::kReference);
+  check_greedy(load_or_die(folder.path("m.gguf")), golden);
 }
 
 TEST(Conversion, SplitsAndMergesAgain) {

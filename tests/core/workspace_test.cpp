@@ -38,42 +38,29 @@ TEST(Workspace, ScopesNestAndGiveBack) {
   EXPECT_EQ(a[9], 42);
 }
 
-// What an operator needs beyond its caller's piece is there for the next operator, too.
-TEST(Workspace, KeepsLaterPiecesBetweenNestedScopes) {
+TEST(Workspace, RemembersItsHighWaterMark) {
   Workspace w;
-  Workspace::Scope outer(w);
-  outer.take<char>(1 << 20);
-  const auto inner = [&](int64_t bytes) {
+  for (int i = 0; i < 2; ++i) {
     Workspace::Scope scope(w);
-    scope.take<char>(1000);
-    return scope.take<char>(bytes);
-  };
-  char* const large = inner(6 << 20);
-  std::memset(large, 1, 6 << 20);
-  EXPECT_EQ(inner(6 << 20), large);
-  EXPECT_NE(inner(100), large) << "little has room in the first piece";
-  EXPECT_EQ(inner(5 << 20), large);
-  std::memset(inner(9 << 20), 2, 9 << 20);  // a larger one takes its place
-  char* const larger = inner(9 << 20);
-  EXPECT_EQ(inner(6 << 20), larger);
+    std::memset(scope.take<char>(3 << 20), 1, 3 << 20);
+    std::memset(scope.take<char>(5 << 20), 2, 5 << 20);
+  }
+  EXPECT_EQ(w.high_water(), int64_t{8} << 20);
+  Workspace moved = std::move(w);
+  EXPECT_EQ(moved.high_water(), int64_t{8} << 20);
 }
 
-TEST(Workspace, RemembersItsHighWaterMarkAndSettlesInOnePiece) {
-  Workspace w;
-  const auto step = [&] {
-    Workspace::Scope scope(w);
-    char* a = scope.take<char>(3 << 20);
-    char* b = scope.take<char>(5 << 20);
-    std::memset(a, 1, 3 << 20);
-    std::memset(b, 2, 5 << 20);
-    return std::pair(a, b);
-  };
-  step();
-  EXPECT_EQ(w.high_water(), size_t{8} << 20);
-  const auto second = step();
-  EXPECT_EQ(second.second - second.first, 3 << 20) << "one piece that holds everything";
-  EXPECT_EQ(step(), second) << "nothing is allocated any more";
-  EXPECT_EQ(w.high_water(), size_t{8} << 20);
+TEST(Workspace, HoldsWhatItWasMadeForAndNoMore) {
+  Result<Workspace> w = Workspace::create((5 << 20) + 100);
+  ASSERT_TRUE(w.ok());
+  {
+    Workspace::Scope scope(*w);
+    std::memset(scope.take<char>((5 << 20) + 100), 1, (5 << 20) + 100);
+    EXPECT_DEATH(scope.take<char>(1 << 20), "1048576 bytes of scratch memory: 5243008 of 6291456 are in use");
+  }
+  const Result<Workspace> impossible = Workspace::create(int64_t{1} << 60);
+  ASSERT_FALSE(impossible.ok());
+  EXPECT_EQ(impossible.error().fault, Fault::kCapacity);
 }
 
 }  // namespace

@@ -139,6 +139,10 @@ TEST_F(EngineTest, RefusesImpossibleOptions) {
   EXPECT_EQ(message({.context = 4096}), "a context of 4096 tokens: the model was trained for 1 to 2048");
   EXPECT_EQ(message({.max_sequences = 0}), "0 sequences: must be between 1 and 4096");
   EXPECT_EQ(message({.max_batch_tokens = 63}), "63 batch tokens: must be between 64 and 65536");
+  EXPECT_EQ(message({.max_sequences = 100, .max_batch_tokens = 99}),
+            "99 batch tokens: must be between 100 and 65536, a row for each sequence that may run");
+  EXPECT_EQ(message({.max_waiting = 0}), "a queue of 0 requests: must be at least 1");
+  EXPECT_EQ(message({.depth = 3}), "a depth of 3 steps: must be 1 or 2");
   EXPECT_EQ(message({.context = 512, .kv_tokens = 256}),
             "a KV pool of 256 tokens cannot hold one sequence of 512");
 }
@@ -237,11 +241,13 @@ TEST_F(EngineTest, CancelsWaitingAndRunningRequests) {
   const RequestId b = engine->submit(request({41}, 100), second.listener()).value();
   engine->submit(request({42}, 5), third.listener()).value();
   for (int i = 0; i < 4; ++i) engine->step();
+  engine->drain_events();
   EXPECT_EQ(first.tokens.size(), 4u);
   EXPECT_TRUE(second.events.empty()) << "waits for a place";
   engine->cancel(b);
   engine->cancel(b);
   engine->step();
+  engine->drain_events();
   EXPECT_EQ(second.finish, FinishReason::kCancelled);
   EXPECT_EQ(first.ends, 0);
   engine->cancel(a);
@@ -260,8 +266,7 @@ TEST_F(EngineTest, CancelsBeforeTheFirstStep) {
   Heard heard;
   engine->cancel(engine->submit(request(), heard.listener()).value());
   EXPECT_TRUE(engine->busy());
-  engine->step();
-  EXPECT_FALSE(engine->busy());
+  while (engine->busy()) engine->step();
   EXPECT_EQ(heard.finish, FinishReason::kCancelled);
   EXPECT_TRUE(heard.tokens.empty());
 }
@@ -276,8 +281,10 @@ TEST_F(EngineTest, KeepsItsBooksUnderRandomLoad) {
     const auto engine = make({.max_sequences = 5,
                               .max_batch_tokens = seed == 1 ? 64 : 256,
                               .kv_tokens = 640,
+                              .depth = seed == 3 ? 2 : 1,
                               .shuffle_blocks = seed});
-    std::deque<Heard> heard;
+    std::deque<Heard>
+        heard;  // listeners hear on a thread of their own, and a deque's elements stay where they are
     std::vector<RequestId> ids;
     while (heard.size() < 60 || engine->busy()) {
       if (heard.size() < 60 && number(0, 2) == 0) {
@@ -301,6 +308,57 @@ TEST_F(EngineTest, KeepsItsBooksUnderRandomLoad) {
     EXPECT_GT(cancelled, 2);
     EXPECT_LT(cancelled, 58);
   }
+}
+
+TEST_F(EngineTest, EndsWhatIsLeftWhenItIsDestroyed) {
+  Heard running, waiting, fresh;
+  {
+    const auto engine = make({.max_sequences = 1});
+    engine->submit(request({40}, 100), running.listener()).value();
+    engine->submit(request({41}, 100), waiting.listener()).value();
+    for (int i = 0; i < 3; ++i) engine->step();
+    engine->submit(request({42}, 100), fresh.listener()).value();
+  }
+  for (const Heard* h : {&running, &waiting, &fresh}) {
+    EXPECT_EQ(h->ends, 1);
+    EXPECT_EQ(h->finish, FinishReason::kCancelled);
+  }
+  EXPECT_EQ(running.tokens.size(), 3u);
+}
+
+TEST_F(EngineTest, RefusesMoreRequestsThanMayWait) {
+  const auto engine = make({.max_sequences = 1, .max_waiting = 2});
+  std::deque<Heard> heard(4);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(engine->submit(request({40}, 4), heard[static_cast<size_t>(i)].listener()).ok());
+  const Result<RequestId> refused = engine->submit(request({40}, 4), nullptr);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().fault, Fault::kCapacity);
+  EXPECT_EQ(refused.error().message, "2 requests wait already, which is as many as may; try again later");
+  engine->step();  // the first one has a place now
+  EXPECT_TRUE(engine->submit(request({40}, 4), heard[2].listener()).ok());
+  engine->cancel(engine->submit(request({40}, 4), nullptr).ok() ? RequestId{99} : RequestId{1});
+  while (engine->busy()) engine->step();
+  EXPECT_EQ(heard[0].finish, FinishReason::kLength);
+  EXPECT_EQ(heard[2].finish, FinishReason::kLength);
+  EXPECT_TRUE(engine->submit(request({40}, 4), heard[3].listener()).ok())
+      << "ended and cancelled ones wait no more";
+  while (engine->busy()) engine->step();
+  EXPECT_EQ(heard[3].ends, 1);
+}
+
+TEST_F(EngineTest, SaysWhatItsBitsDependOn) {
+  const auto two = make({.max_sequences = 2}), sixteen = make();
+  EXPECT_NE(two->fingerprint(), sixteen->fingerprint()) << "another arithmetic";
+  EXPECT_EQ(make({.max_sequences = 2, .arithmetic = Arithmetic::kThroughput})->fingerprint(),
+            sixteen->fingerprint());
+  EXPECT_EQ(make({.threads = 1, .max_sequences = 7, .max_batch_tokens = 64, .depth = 2})->fingerprint(),
+            sixteen->fingerprint());
+  EXPECT_NE(make({.device = Device::kReference})->fingerprint(), sixteen->fingerprint());
+  EXPECT_NE(make({.kernels = {.forced = {{"linear", "reference"}}}})->fingerprint(), sixteen->fingerprint());
+  const ModelPtr other = tiny("tiny-qwen35");
+  EXPECT_NE(std::move(Engine::create(other, {.context = 512})).value()->fingerprint(),
+            sixteen->fingerprint());
 }
 
 TEST_F(EngineTest, TakesRequestsFromOtherThreads) {

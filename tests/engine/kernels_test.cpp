@@ -36,53 +36,118 @@ TEST(Kernels, RegistryAndDispatchUseTheSameNames) {
   EXPECT_GT(dispatched.size(), 10u);
   EXPECT_EQ(dispatched, registered);
   for (const conformance::SuiteEntry& s : conformance::suites())
-    EXPECT_TRUE(check_kernel_name(s.op, "reference").ok()) << s.op;
+    EXPECT_EQ(kernels_of(s.op).back().name, "reference") << s.op;
 }
 
-// Log-probabilities of a few greedy tokens: prompt and decode steps.
-std::vector<float> logprobs(const ModelPtr& model, const KernelChoice& kernels) {
+struct Answer {
+  std::vector<float> logprobs;  // of a few greedy tokens: prompt and decode steps
+  std::vector<ForcedCount> forced;
+};
+
+void expect_no_engine(const ModelPtr& model, const KernelChoice& kernels, const std::string& why) {
+  const auto engine = Engine::create(model, {.context = 256, .kernels = kernels});
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.error().fault, Fault::kRequest);
+  EXPECT_NE(engine.error().message.find(why), std::string::npos) << engine.error().message;
+}
+
+Answer run(const ModelPtr& model, const KernelChoice& kernels, Device device = Device::kCpu) {
   const auto engine =
-      std::move(Engine::create(model, {.threads = 2, .context = 256, .kernels = kernels})).value();
+      std::move(Engine::create(model, {.device = device, .threads = 2, .context = 256, .kernels = kernels}))
+          .value();
   Request r;
   for (TokenId t = 0; t < 100; ++t) r.prompt.push_back(t * 7 % 300);
   r.max_tokens = 24;
   r.ignore_eos = true;
   r.sampling.logprobs = 20;
-  std::vector<float> out;
+  r.sampling.repetition_penalty = 1.1f;  // so that tokens are noted; logprobs are those of the raw logits
+  Answer out;
   EXPECT_TRUE(engine
                   ->submit(r,
                            [&](const TokenEvent& e) {
-                             for (const TokenLogprob& t : e.top) out.push_back(t.logprob);
+                             for (const TokenLogprob& t : e.top) out.logprobs.push_back(t.logprob);
                            })
                   .ok());
   while (engine->busy()) engine->step();
+  out.forced = engine->forced_kernels();
   return out;
 }
 
-// Kernels of one operator add in different orders, so that forcing another one than the first shows in the
-// bits, and in the bits only.
+// Forces one operator to each of its kernels. Which calls the forced kernel took is counted where kernels are
+// launched. Bits alone could not tell: an operator's bf16 outputs may be the same from kernels whose sums
+// differ in float32.
+void force_each_kernel(const ModelPtr& model, const std::string& op, const Answer& usual,
+                       std::set<std::string>& called, std::set<std::string>& changed) {
+  const Answer reference = run(model, {.forced = {{op, "reference"}}});
+  const int64_t calls = reference.forced.front().ran;
+  EXPECT_EQ(reference.forced.front().replaced, 0);
+  if (calls == 0) return;  // an operator that this model has no use for
+  called.insert(op);
+  if (reference.logprobs != usual.logprobs) changed.insert(op);
+  for (const KernelInfo& kernel : kernels_of(op)) {
+    SCOPED_TRACE(kernel.name);
+    const KernelChoice choice{.forced = {{op, std::string(kernel.name)}}};
+    if (!reaches(cpu_features(), kernel.needs)) {
+      expect_no_engine(model, choice, "needs a CPU with " + std::string(cpu_level_name(kernel.needs)));
+      continue;
+    }
+    const Answer forced = run(model, choice);
+    ASSERT_EQ(forced.logprobs.size(), usual.logprobs.size());
+    EXPECT_NEAR(forced.logprobs.front(), usual.logprobs.front(), 0.5);
+    const ForcedCount& count = forced.forced.front();
+    EXPECT_EQ(count.op, op);
+    EXPECT_EQ(count.kernel, kernel.name);
+    EXPECT_EQ(count.ran + count.replaced, calls);
+    if (kernel.needs == CpuLevel::kAvx2) {
+      EXPECT_EQ(count.replaced, 0) << "what every CPU has takes all calls of a model";
+    }
+  }
+}
+
 TEST(Kernels, AForcedKernelRuns) {
-  std::set<std::string> seen;
+  std::set<std::string> called, changed;
   for (const TinyModel& m : tiny_models()) {
     if (!m.hybrid()) continue;
     SCOPED_TRACE(m.name);
     const TinyModelFile file(m);
     const ModelPtr model = load_or_die(file.path());
-    const std::vector<float> usual = logprobs(model, {});
+    const Answer usual = run(model, {});
+    EXPECT_TRUE(usual.forced.empty());
     for (const conformance::SuiteEntry& s : conformance::suites()) {
-      const std::string op = s.op;
-      for (const char* kernel : {"amx", "avx512", "avx2", "cpu", "reference"}) {
-        if (!check_kernel_name(op, kernel).ok()) continue;
-        SCOPED_TRACE(op + "=" + kernel);
-        const std::vector<float> forced = logprobs(model, {.forced = {{op, kernel}}});
-        ASSERT_EQ(forced.size(), usual.size());
-        EXPECT_NEAR(forced.front(), usual.front(), 0.5);
-        if (kernel == std::string("reference") && forced != usual) seen.insert(op);
-      }
+      SCOPED_TRACE(s.op);
+      force_each_kernel(model, s.op, usual, called, changed);
     }
   }
-  for (const char* op : {"linear", "swiglu_mlp", "moe", "paged_attention", "gdn_chunked", "gdn_recurrent"})
-    EXPECT_TRUE(seen.contains(op)) << op << ": forcing its reference changed nothing";
+  for (const conformance::SuiteEntry& s : conformance::suites())
+    EXPECT_TRUE(called.contains(s.op)) << s.op << " is never called";
+  // Products add hundreds of terms, which shows on every CPU.
+  EXPECT_TRUE(changed.contains("linear")) << "forcing the reference of linear changed nothing";
+}
+
+TEST(Kernels, WhatAForcedKernelDoesNotTakeIsCounted) {
+  const TinyModelFile file(tiny_models().back());
+  const ModelPtr model = load_or_die(file.path());
+  // On the reference device everything is float32, and the fast kernels of attention take bf16.
+  const KernelChoice choice{.forced = {{"paged_attention", "avx2"}, {"linear", "avx2"}}};
+  const Answer forced = run(model, choice, Device::kReference);
+  ASSERT_EQ(forced.forced.size(), 2u);
+  EXPECT_EQ(forced.forced[0].ran, 0);
+  EXPECT_GT(forced.forced[0].replaced, 0);
+  EXPECT_GT(forced.forced[1].ran, 0);
+  EXPECT_EQ(forced.forced[1].replaced, 0);
+}
+
+TEST(Kernels, WhatCannotBeForcedIsRefused) {
+  const TinyModelFile file(tiny_models().front());
+  const ModelPtr model = load_or_die(file.path());
+  expect_no_engine(model, {.forced = {{"lniear", "avx2"}}},
+                   "there is no operator lniear (there are: embed, ");
+  expect_no_engine(model, {.forced = {{"linear", "fast"}}}, "operator linear has no kernel fast (it has: ");
+  expect_no_engine(model, {.forced = {{"linear", "avx2"}, {"linear", "reference"}}},
+                   "operator linear is forced to avx2 and to reference");
+  const Result<std::unique_ptr<Scorer>> scorer =
+      Scorer::create(model, {.window = 64, .kernels = {.forced = {{"linear", "fast"}}}});
+  EXPECT_FALSE(scorer.ok());
 }
 
 }  // namespace

@@ -40,8 +40,8 @@ TEST_P(RepackedModel, HasACopyOfEveryBlockMatrixThatIsMultiplied) {
   ASSERT_TRUE(scorer.ok());
   const std::vector<TokenId> tokens(40, 1);
   ASSERT_TRUE((*scorer)->extend(tokens).ok());
-  const auto few = engine({.max_sequences = 2});
-  const RepackedWeights* const copies = few->op_context().repacked;
+  ThreadPool pool(1);
+  const auto copies = model_->repacked(pool);
   ASSERT_NE(copies, nullptr);
   int blocks = 0;
   for (const Weight& w : recorder.seen) {
@@ -59,7 +59,9 @@ TEST_P(RepackedModel, IsSharedByEnginesForFewOnly) {
   {
     const auto one = engine({.max_sequences = 1}), two = engine({.max_sequences = 2});
     EXPECT_EQ(one->memory().repacked, bytes);
-    EXPECT_EQ(one->op_context().repacked, two->op_context().repacked);
+    EXPECT_EQ(two->memory().repacked, bytes);
+    ThreadPool pool(1);
+    EXPECT_EQ(model_->repacked(pool).use_count(), 3) << "the copies of both engines are the same";
   }
   const auto again = engine({.max_sequences = 1});
   EXPECT_EQ(again->memory().repacked, bytes);
@@ -68,7 +70,6 @@ TEST_P(RepackedModel, IsSharedByEnginesForFewOnly) {
         EngineOptions{.device = Device::kReference, .max_sequences = 1}}) {
     const auto without = engine(options);
     EXPECT_EQ(without->memory().repacked, 0);
-    EXPECT_EQ(without->op_context().repacked, nullptr);
   }
 }
 

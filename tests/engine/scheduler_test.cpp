@@ -57,7 +57,7 @@ TEST_P(PlanStep, PlansExactlyThis) {
 INSTANTIATE_TEST_SUITE_P(
     Literals, PlanStep,
     testing::Values(
-        Literal{"nothing", state({}, {}), {}, {}, {}},
+        Literal{"nothing", state({}, {}), {512, 16}, {}, {}},
         Literal{
             "a prompt that fits goes whole", state({}, {fresh(1, 100)}), {512, 16}, {1}, {work(1, 0, 100)}},
         Literal{

@@ -72,14 +72,14 @@ TEST_P(Prepare, MatchesComplexRotation) {
   Cache cache(4, kv_heads, d);
   const std::vector<int32_t> blocks = {3, 1};
   // Rows 1 ... 3 are positions 15 ... 17; rows 0 and 4 are padding.
-  const Segment segment{.row = 1, .count = 3, .position = 15, .blocks = blocks.data()};
+  const Segment segment{.row = 1, .count = 3, .position = 15};
   AttentionPrepareArgs a;
   a.q_proj = make_tensor(q_proj.data(), {rows, q_cols});
   a.k_proj = make_tensor(k_proj.data(), {rows, kv_heads * d});
   a.v_proj = make_tensor(v_proj.data(), {rows, kv_heads * d});
   if (p.normed) a.q_norm = a.k_norm = make_tensor(norm.data(), {d});
-  a.rope = {p.style, p.n_rot, freq, p.magnitude};
-  a.segments = {&segment, 1};
+  a.rope = {p.style, p.n_rot, make_tensor(freq.data(), {p.n_rot / 2}), p.magnitude};
+  a.segments = {&segment, 1, 0, blocks.data(), 2};
   a.q = make_tensor(q.data(), {rows, heads, d});
   if (p.gated) a.gate = make_tensor(gate.data(), {rows, heads, d});
   a.kv = cache.layer;
@@ -163,14 +163,14 @@ TEST(PagedAttention, MatchesContiguousAttention) {
         cache.value(blocks.data(), t, h, c) = v[at];
       }
   // Rows 0 and 8 are padding. Rows 1-4 and 5-7 belong to two "sequences" over the same blocks.
-  const Segment segments[] = {{.row = 1, .count = 4, .position = 0, .blocks = blocks.data()},
-                              {.row = 5, .count = 3, .position = 34, .blocks = blocks.data()}};
+  const Segment segments[] = {{.row = 1, .count = 4, .position = 0}, {.row = 5, .count = 3, .position = 34}};
+  const std::vector<int32_t> tables = {4, 0, 2, 4, 0, 2};
   std::vector<float> out(static_cast<size_t>(rows * heads * d), kNan);
   PagedAttentionArgs a;
   a.q = make_tensor(q.data(), {rows, heads, d});
   a.gate = make_tensor(gate.data(), {rows, heads, d});
   a.kv = cache.layer;
-  a.segments = segments;
+  a.segments = {segments, 2, 0, tables.data(), 3};
   a.scale = 0.3f;
   a.out = make_tensor(out.data(), {rows, heads * d});
   paged_attention(f.context, a);
@@ -213,21 +213,6 @@ TEST(PagedAttention, AnEmptyBatchDoesNothing) {
   a.kv = cache.layer;
   paged_attention(f.context, a);
   EXPECT_EQ(unused, 0.0f);
-}
-
-TEST(PagedAttentionDeath, NamesTheBadBlock) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  Fixture f;
-  Cache cache(2, 1, 32);
-  std::vector<float> q(32), out(32);
-  const int32_t blocks[] = {2};
-  const Segment segment{.row = 0, .count = 1, .position = 0, .blocks = blocks};
-  PagedAttentionArgs a;
-  a.q = make_tensor(q.data(), {1, 1, 32});
-  a.out = make_tensor(out.data(), {1, 32});
-  a.kv = cache.layer;
-  a.segments = {&segment, 1};
-  EXPECT_DEATH(paged_attention(f.context, a), "block 0 is 2 of 2");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-#include "ops/sampling/philox.h"
+#include "sampling/support.h"
 
 namespace quire {
 namespace {
@@ -18,19 +18,26 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
+// What one row looks back on, and what it may not be.
 struct History {
   std::vector<int32_t> prompt, output, suppressed;
 };
 
-class Sampling : public testing::TestWithParam<Kernel<SampleArgs>> {
+class Sampling : public testing_sampling::SamplingFixture {
  protected:
-  Sampled sample_one(std::vector<float> logits, const SamplingParams& p, const History& h = {},
+  Sampled sample_one(const std::vector<float>& logits, const SamplingParams& p, const History& h = {},
                      int64_t position = 0) {
-    const SampleRow row{&p, position, h.prompt, h.output, h.suppressed};
-    Sampled out;
-    const auto n = static_cast<int64_t>(logits.size());
-    GetParam().launch({pool_, workspace_}, {make_tensor(logits.data(), {1, n}), {&row, 1}, {&out, 1}});
-    return out;
+    const auto vocab = std::ssize(logits);
+    const int32_t tracked = p.has_penalties() ? 1 : 0;
+    testing_sampling::StepArrays step({vocab, 1, tracked, 8, 8}, 1);
+    step.suppressed = h.suppressed;
+    const testing_sampling::HistoryMemory history(tracked, vocab, tracked * vocab);
+    if (tracked != 0) set(history.view(), 0, {h.prompt, h.output});
+    EXPECT_TRUE(step.list.add(p, {.position = position, .place = 0, .history = tracked - 1}).ok());
+    const SampleArgs args = step.args(logits, history.view());
+    launch(args);
+    EXPECT_EQ(step.sampled[0], step.tokens[0]);
+    return read_sampled(args.out, 0);
   }
   int32_t token(const std::vector<float>& logits, const SamplingParams& p, const History& h = {}) {
     return sample_one(logits, p, h).token;
@@ -58,9 +65,6 @@ class Sampling : public testing::TestWithParam<Kernel<SampleArgs>> {
       if (count[static_cast<size_t>(i)] > 0) s.insert(i);
     return s;
   }
-
-  ThreadPool pool_{1};
-  Workspace workspace_;
 };
 
 SamplingParams hot(float temperature = 1.0f) {
@@ -231,13 +235,13 @@ TEST_P(Sampling, PenaltiesDoNotCarryOverToOtherRows) {
   SamplingParams p;
   p.presence_penalty = 2.0f;
   std::vector<float> logits{3, 2, 1, 3, 2, 1, 3, 2, 1};
-  const std::vector<int32_t> zero{0}, one{1};
-  const SampleRow rows[] = {{&p, 0, {}, zero, {}}, {&p, 0, {}, {}, {}}, {&p, 0, {}, one, {}}};
-  Sampled out[3];
-  GetParam().launch({pool_, workspace_}, {make_tensor(logits.data(), {3, 3}), rows, out});
-  EXPECT_EQ(out[0].token, 1);
-  EXPECT_EQ(out[1].token, 0);
-  EXPECT_EQ(out[2].token, 0);
+  const testing_sampling::HistoryMemory history(3, 3, 3);
+  set(history.view(), 2, {{}, {0}});
+  set(history.view(), 0, {{}, {1}});
+  testing_sampling::StepArrays step({3, 3, 3, 0, 0}, 3);
+  for (int32_t r = 0; r < 3; ++r) ASSERT_TRUE(step.list.add(p, {.place = r, .history = 2 - r}).ok());
+  launch(step.args(logits, history.view()));
+  EXPECT_THAT(step.tokens, testing::ElementsAre(1, 0, 0));
 }
 
 TEST_P(Sampling, TopKKeepsAllThatEqualTheKth) {
@@ -403,15 +407,31 @@ TEST_P(Sampling, LogprobsKeepTheirPrecisionOverALargeVocabulary) {
 }
 
 TEST_P(Sampling, LeavesTheLogitsAloneAndTakesNoRows) {
-  std::vector<float> logits{1, 2, 3, 4};
-  const std::vector<float> before = logits;
+  const std::vector<float> logits{1, 2, 3, 4}, before = logits;
   SamplingParams p = hot();
   p.logit_bias = {{1, 3.0f}};
-  const SampleRow row{&p, 0, {}, {}, {}};
-  Sampled out;
-  GetParam().launch({pool_, workspace_}, {make_tensor(logits.data(), {1, 4}), {&row, 1}, {&out, 1}});
+  sample_one(logits, p);
   EXPECT_EQ(logits, before);
-  GetParam().launch({pool_, workspace_}, {make_tensor(logits.data(), {0, 4}), {}, {}});
+  const testing_sampling::StepArrays nothing({4, 0, 0, 0, 0}, 0);
+  launch(nothing.args({}));
+}
+
+TEST_P(Sampling, ABiasOfMinusInfinityForbidsATokenToOneRow) {
+  SamplingParams p;
+  p.logit_bias = {{2, -kInf}, {1, 1.0f}};
+  EXPECT_EQ(token({1, 2, 50}, p), 1);
+  p.logit_bias = {{0, -kInf}, {1, -kInf}, {2, -kInf}};
+  EXPECT_EQ(token({1, 2, 50}, p), -1) << "nothing is left";
+}
+
+TEST_P(Sampling, ReportsNoMoreLikeliestTokensThanThereIsRoomFor) {
+  const std::vector<float> logits{1, 4, 3, 2};
+  testing_sampling::StepArrays step({4, 0, 0, 2, 0}, 1);
+  ASSERT_TRUE(step.list.add({.logprobs = 2}, {}).ok());
+  step.row[0].logprobs = 4;  // more than the list would have let through
+  launch(step.args(logits));
+  EXPECT_EQ(step.top_count[0], 2);
+  EXPECT_THAT(step.top_ids, testing::ElementsAre(1, 2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Sampling,

@@ -56,12 +56,32 @@ std::string read_whole_file(const std::string& path);
 using ModelPtr = std::shared_ptr<const LoadedModel>;
 ModelPtr load_or_die(const std::string& path);
 
+// A model and its golden outputs, and what Device::kReference makes of them: minutes of work, done once for all
+// tests of a process that hold the same object.
+class GoldenModel {
+ public:
+  GoldenModel(ModelPtr model, Golden golden) : model_(std::move(model)), golden_(std::move(golden)) {}
+
+  const ModelPtr& model() const { return model_; }
+  const Golden& golden() const { return golden_; }
+  // log softmax of the reference's logits after every token of this prompt and its continuation that golden
+  // outputs speak of; empty after the others.
+  const std::vector<std::vector<double>>& reference(size_t prompt);
+
+ private:
+  ModelPtr model_;
+  Golden golden_;
+  std::vector<std::vector<std::vector<double>>> reference_;  // of each prompt; empty until asked for
+};
+
 // The text of each prompt encodes to its ids.
 void check_encoding(const ModelPtr& model, const Golden& golden);
-// All prompts together in one engine: the greedy continuations token by token.
-void check_greedy(const ModelPtr& model, const Golden& golden, Device device);
-// The recorded log-probabilities within `bound`.
-void check_top(const ModelPtr& model, const Golden& golden, Device device, double bound);
+// All prompts of at most `longest` tokens together in one engine on Device::kReference: the greedy continuations
+// token by token.
+void check_greedy(const ModelPtr& model, const Golden& golden, size_t longest = SIZE_MAX);
+// The reference, given the recorded tokens: each of the continuation is the likeliest, and the recorded
+// log-probabilities are its own within `bound`.
+void check_reference(GoldenModel& m, double bound);
 // Teacher-forced on the CPU: of the steps with a gap above `clear_gap`, at most the share `lost` has another
 // token on top than the recorded one; the mean of KL(reference || cpu) over all steps but that share with the
 // largest stays below `mean_kl`.
@@ -70,12 +90,16 @@ struct TeacherBounds {
   double clear_gap = 0.05;
   double lost = 0;
 };
-void check_teacher_forced(const ModelPtr& model, const Golden& golden, const TeacherBounds& bounds);
+void check_teacher_forced(GoldenModel& m, const TeacherBounds& bounds);
 // Tokens computed as those that an engine for few sequences generates, against the reference: mean KL below
-// the bound on the golden prompts and continuations.
-void check_generated(const ModelPtr& model, const Golden& golden, double bound);
-// Perplexity over the first `windows` windows (0: all) within the relative bound.
+// the bound on the golden prompts of at most `longest` tokens and their continuations.
+void check_generated(GoldenModel& m, size_t longest, double bound);
+// Perplexity over so many windows (0: all), spread over the text: relative errors of each window, where errors
+// of two cannot make up for each other, and of all together.
+struct PerplexityBounds {
+  double window, all;
+};
 void check_perplexity(const ModelPtr& model, const Golden& golden, Device device, size_t windows,
-                      double bound);
+                      const PerplexityBounds& bounds);
 
 }  // namespace quire::test

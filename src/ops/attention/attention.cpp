@@ -2,6 +2,7 @@
 #include "ops/attention/attention.h"
 
 #include "ops/attention/kernels.h"
+#include "ops/cuda/ops.h"
 
 namespace quire {
 namespace {
@@ -18,18 +19,6 @@ void check_cache(const KvLayer& kv, const Heads& n) {
   QUIRE_CHECK(n.d > 0 && n.d % 2 == 0, "head dimension {} is not even", n.d);
   QUIRE_CHECK(n.kv_heads > 0 && n.q_heads % n.kv_heads == 0, "{} query heads do not share {} KV heads evenly",
               n.q_heads, n.kv_heads);
-}
-
-void check_segments(std::span<const Segment> segments, int64_t rows, int64_t n_blocks) {
-  for (const Segment& s : segments) {
-    QUIRE_CHECK(s.row >= 0 && s.count >= 0 && int64_t{s.row} + s.count <= rows && s.position >= 0,
-                "segment: rows {} + {} of {} at position {}", s.row, s.count, rows, s.position);
-    if (s.count == 0) continue;
-    const int64_t used = (int64_t{s.position} + s.count + kBlockTokens - 1) / kBlockTokens;
-    for (int64_t i = 0; i < used; ++i)
-      QUIRE_CHECK(s.blocks[i] >= 0 && s.blocks[i] < n_blocks, "segment: block {} is {} of {}", i, s.blocks[i],
-                  n_blocks);
-  }
 }
 
 template <class Args>
@@ -75,13 +64,13 @@ void launch_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
 }
 
 constexpr Kernel<AttentionPrepareArgs> kPrepareKernels[] = {
-    {"avx512", fits_prepare_avx512, launch_prepare<attention::prepare_avx512>},
+    {"avx512", fits_prepare_avx512, launch_prepare<attention::prepare_avx512>, CpuLevel::kAvx512Bf16},
     {"avx2", fits_prepare_avx2, launch_prepare<attention::prepare_avx2>},
     {"reference", always<AttentionPrepareArgs>, attention::prepare_reference},
 };
 constexpr Kernel<PagedAttentionArgs> kAttentionKernels[] = {
-    {"amx", fits_amx, launch<attention::attend_amx>},
-    {"avx512", fits_avx512, launch<attention::attend_avx512>},
+    {"amx", fits_amx, launch<attention::attend_amx>, CpuLevel::kAmx},
+    {"avx512", fits_avx512, launch<attention::attend_avx512>, CpuLevel::kAvx512Bf16},
     {"avx2", fits_avx2, launch<attention::attend_avx2>},
     {"reference", always<PagedAttentionArgs>, attention::attend_reference},
 };
@@ -106,10 +95,10 @@ void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
   if (!a.q_norm.empty()) expect_shape("q_norm", a.q_norm, d);
   if (!a.k_norm.empty()) expect_shape("k_norm", a.k_norm, d);
   QUIRE_CHECK(a.rope.n_rot >= 0 && a.rope.n_rot % 2 == 0 && a.rope.n_rot <= n.d &&
-                  static_cast<int64_t>(a.rope.inv_freq.size()) * 2 >= a.rope.n_rot,
-              "rope: {} of {} elements rotate, {} frequencies", a.rope.n_rot, n.d, a.rope.inv_freq.size());
+                  (a.rope.n_rot == 0 || a.rope.inv_freq.dim(0) * 2 >= a.rope.n_rot),
+              "rope: {} of {} elements rotate, {} frequencies", a.rope.n_rot, n.d, a.rope.inv_freq.dim(0));
   check_cache(a.kv, n);
-  check_segments(a.segments, n.rows, a.kv.k.dim(0));
+  if (ctx.device == Device::kCuda) return cuda::attention_prepare(ctx, a);
   dispatch("attention_prepare", attention_prepare_kernels(), ctx, a);
 }
 
@@ -120,7 +109,7 @@ void paged_attention(const OpContext& ctx, const PagedAttentionArgs& a) {
   const Heads n = attention::heads_of(a);
   expect_shape("out", a.out, rows, n.q_heads * n.d);
   check_cache(a.kv, n);
-  check_segments(a.segments, n.rows, a.kv.k.dim(0));
+  if (ctx.device == Device::kCuda) return cuda::paged_attention(ctx, a);
   dispatch("paged_attention", paged_attention_kernels(), ctx, a);
 }
 

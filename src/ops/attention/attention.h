@@ -23,9 +23,9 @@ constexpr int64_t value_offset(int64_t t, int64_t c, int64_t d) {
 struct Rope {
   enum class Style { kInterleaved, kHalves };  // pairs (2j, 2j+1), or (j, j + n_rot/2)
   Style style = Style::kHalves;
-  int n_rot = 0;                    // leading elements of a head that rotate; the rest pass through
-  std::span<const float> inv_freq;  // [n_rot / 2] angle per position, scaling already applied
-  float magnitude = 1.0f;           // multiplies cos and sin (YaRN)
+  int n_rot = 0;           // leading elements of a head that rotate; the rest pass through
+  Tensor inv_freq;         // [n_rot / 2] f32: angle per position, scaling already applied
+  float magnitude = 1.0f;  // multiplies cos and sin (YaRN)
 };
 
 // Splits and normalises the projections, rotates q and k, and writes k and v into the cache.
@@ -40,7 +40,7 @@ struct AttentionPrepareArgs {
   Tensor q_norm, k_norm;
   float eps = 1e-6f;
   Rope rope;
-  std::span<const Segment> segments;
+  SegmentArray segments;
   Tensor q, gate;
   KvLayer kv;
 };
@@ -57,7 +57,7 @@ std::span<const Kernel<AttentionPrepareArgs>> attention_prepare_kernels();
 struct PagedAttentionArgs {
   Tensor q, gate;
   KvLayer kv;
-  std::span<const Segment> segments;
+  SegmentArray segments;
   float scale = 1.0f;
   Tensor out;
 };

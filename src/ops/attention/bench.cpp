@@ -8,6 +8,7 @@
 #include <random>
 
 #include "ops/attention/attention.h"
+#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -54,12 +55,13 @@ struct Setup {
     for (int64_t i = 0; i < sequences; ++i)
       segments.push_back({.row = static_cast<int32_t>(i * count),
                           .count = static_cast<int32_t>(count),
-                          .position = static_cast<int32_t>(position),
-                          .blocks = table.data() + i * blocks_each});
+                          .position = static_cast<int32_t>(position)});
+    const SegmentArray array{segments.data(), static_cast<int32_t>(sequences), 0, table.data(),
+                             static_cast<int32_t>(blocks_each)};
     attend.q = make_tensor(q.data(), {rows, s.heads, s.d});
     attend.kv = {make_tensor(k.data(), {blocks, s.kv_heads, kBlockTokens * s.d}),
                  make_tensor(v.data(), {blocks, s.kv_heads, kBlockTokens * s.d})};
-    attend.segments = segments;
+    attend.segments = array;
     attend.scale = 1.0f / std::sqrt(static_cast<float>(s.d));
     attend.out = make_tensor(out.data(), {rows, s.heads * s.d});
 
@@ -69,8 +71,8 @@ struct Setup {
     prepare.q_proj = all.cols(0, s.heads * s.d);
     prepare.k_proj = all.cols(s.heads * s.d, s.kv_heads * s.d);
     prepare.v_proj = all.cols((s.heads + s.kv_heads) * s.d, s.kv_heads * s.d);
-    prepare.rope = {Rope::Style::kHalves, s.d, inv_freq, 1.0f};
-    prepare.segments = segments;
+    prepare.rope = {Rope::Style::kHalves, s.d, make_tensor(inv_freq.data(), {s.d / 2}), 1.0f};
+    prepare.segments = array;
     prepare.q = attend.q;
     prepare.kv = attend.kv;
   }
@@ -144,6 +146,7 @@ void register_all() {
 }  // namespace quire
 
 int main(int argc, char** argv) {
+  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
   quire::register_all();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

@@ -75,7 +75,7 @@ struct Avx2 {
     for (int j = 0; j < half; j += 4) {
       alignas(16) float angle[4] = {};
       for (int i = 0; i < 4 && j + i < half; ++i)
-        angle[i] = static_cast<float>(position) * rope.inv_freq[static_cast<size_t>(j + i)];
+        angle[i] = static_cast<float>(position) * static_cast<const float*>(rope.inv_freq.data)[j + i];
       const CosSin cs = cos_sin(_mm256_cvtps_pd(_mm_load_ps(angle)), static_cast<double>(rope.magnitude));
       _mm_store_ps(cos + j, cs.cos);
       _mm_store_ps(sin + j, cs.sin);

@@ -96,7 +96,8 @@ struct Avx512 {
   static void fill_angles(const Rope& rope, int32_t position, float* cos, float* sin) {
     const __m256 p = _mm256_set1_ps(static_cast<float>(position));
     for (int j = 0; j < rope.n_rot / 2; j += 8) {
-      const __m256 angle = _mm256_mul_ps(p, _mm256_loadu_ps(rope.inv_freq.data() + j));
+      const __m256 angle =
+          _mm256_mul_ps(p, _mm256_loadu_ps(static_cast<const float*>(rope.inv_freq.data) + j));
       const CosSin cs = cos_sin(_mm512_cvtps_pd(angle), static_cast<double>(rope.magnitude));
       _mm256_store_ps(cos + j, cs.cos);
       _mm256_store_ps(sin + j, cs.sin);

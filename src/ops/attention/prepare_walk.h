@@ -68,7 +68,7 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
   const Heads n = heads_of(a);
   const int64_t row = item.segment->row + item.first, d = n.d;
   const int32_t position = item.segment->position + item.first;
-  const int32_t block = item.segment->blocks[position / kBlockTokens];
+  const int32_t block = a.segments.table(*item.segment)[position / kBlockTokens];
   const int64_t slot = position % kBlockTokens, q_width = a.gate.empty() ? d : 2 * d;
   const auto at = [](const Tensor& t, int64_t i, int64_t column) {
     return static_cast<bf16*>(t.data) + i * t.stride[0] + column;

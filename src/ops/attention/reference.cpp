@@ -19,7 +19,7 @@ void rms_norm(double* x, int64_t d, const Tensor& weight, float eps) {
 void rotate(double* x, const Rope& rope, int32_t position) {
   const int half = rope.n_rot / 2;
   for (int j = 0; j < half; ++j) {
-    const float angle = static_cast<float>(position) * rope.inv_freq[static_cast<size_t>(j)];
+    const float angle = static_cast<float>(position) * rope.inv_freq.as<float>()[j];
     const double c = std::cos(static_cast<double>(angle)) * static_cast<double>(rope.magnitude);
     const double s = std::sin(static_cast<double>(angle)) * static_cast<double>(rope.magnitude);
     const bool halves = rope.style == Rope::Style::kHalves;
@@ -33,7 +33,7 @@ void rotate(double* x, const Rope& rope, int32_t position) {
 
 // Calls fn(segment, row, position, head, thread) for every row of every segment and every head.
 template <class Fn>
-void for_each_row_head(const OpContext& ctx, std::span<const Segment> segments, int64_t heads, Fn&& fn) {
+void for_each_row_head(const OpContext& ctx, const SegmentArray& segments, int64_t heads, Fn&& fn) {
   for (const Segment& s : segments) {
     ctx.pool.parallel_for(s.count * heads, 1, [&](int64_t begin, int64_t end, int thread) {
       for (int64_t i = begin; i < end; ++i) {
@@ -69,7 +69,7 @@ void attend(const OpContext& ctx, const PagedAttentionArgs& a) {
         double* sum = q + n.d;
         const int64_t kv_head = head / n.group(), keys = position + 1;
         const auto block = [&](const Tensor& t, int64_t key) {
-          return static_cast<const Kv*>(t.data) + s.blocks[key / kBlockTokens] * t.stride[0] +
+          return static_cast<const Kv*>(t.data) + a.segments.table(s)[key / kBlockTokens] * t.stride[0] +
                  kv_head * t.stride[1];
         };
         for (int64_t c = 0; c < n.d; ++c) {
@@ -108,43 +108,43 @@ void prepare_reference(const OpContext& ctx, const AttentionPrepareArgs& a) {
   double* scratch = scope.take<double>(n.d * ctx.pool.size());
 
   // Heads are numbered q, then k, then v.
-  for_each_row_head(ctx, a.segments, n.q_heads + 2 * n.kv_heads,
-                    [&](const Segment& s, int64_t row, int32_t position, int64_t head, int thread) {
-                      double* x = scratch + thread * n.d;
-                      const auto load = [&](const Tensor& from, int64_t column) {
-                        for (int64_t c = 0; c < n.d; ++c)
-                          x[c] = static_cast<double>(load_float(from, row * from.stride[0] + column + c));
-                      };
-                      const auto cache_at = [&](const Tensor& t, int64_t kv_head) {
-                        return s.blocks[position / kBlockTokens] * t.stride[0] + kv_head * t.stride[1];
-                      };
-                      const int64_t slot = position % kBlockTokens;
-                      if (head < n.q_heads) {
-                        const int64_t column = head * (gated ? 2 * n.d : n.d);
-                        load(a.q_proj, column);
-                        rms_norm(x, n.d, a.q_norm, a.eps);
-                        rotate(x, a.rope, position);
-                        for (int64_t c = 0; c < n.d; ++c) {
-                          store_float(a.q, row * a.q.stride[0] + head * a.q.stride[1] + c,
-                                      static_cast<float>(x[c]));
-                          if (gated)
-                            store_float(a.gate, row * a.gate.stride[0] + head * a.gate.stride[1] + c,
-                                        load_float(a.q_proj, row * a.q_proj.stride[0] + column + n.d + c));
-                        }
-                      } else if (head < n.q_heads + n.kv_heads) {
-                        const int64_t kv_head = head - n.q_heads, at = cache_at(a.kv.k, kv_head);
-                        load(a.k_proj, kv_head * n.d);
-                        rms_norm(x, n.d, a.k_norm, a.eps);
-                        rotate(x, a.rope, position);
-                        for (int64_t c = 0; c < n.d; ++c)
-                          store_float(a.kv.k, at + key_offset(slot, c), static_cast<float>(x[c]));
-                      } else {
-                        const int64_t kv_head = head - n.q_heads - n.kv_heads, at = cache_at(a.kv.v, kv_head);
-                        load(a.v_proj, kv_head * n.d);
-                        for (int64_t c = 0; c < n.d; ++c)
-                          store_float(a.kv.v, at + value_offset(slot, c, n.d), static_cast<float>(x[c]));
-                      }
-                    });
+  for_each_row_head(
+      ctx, a.segments, n.q_heads + 2 * n.kv_heads,
+      [&](const Segment& s, int64_t row, int32_t position, int64_t head, int thread) {
+        double* x = scratch + thread * n.d;
+        const auto load = [&](const Tensor& from, int64_t column) {
+          for (int64_t c = 0; c < n.d; ++c)
+            x[c] = static_cast<double>(load_float(from, row * from.stride[0] + column + c));
+        };
+        const auto cache_at = [&](const Tensor& t, int64_t kv_head) {
+          return a.segments.table(s)[position / kBlockTokens] * t.stride[0] + kv_head * t.stride[1];
+        };
+        const int64_t slot = position % kBlockTokens;
+        if (head < n.q_heads) {
+          const int64_t column = head * (gated ? 2 * n.d : n.d);
+          load(a.q_proj, column);
+          rms_norm(x, n.d, a.q_norm, a.eps);
+          rotate(x, a.rope, position);
+          for (int64_t c = 0; c < n.d; ++c) {
+            store_float(a.q, row * a.q.stride[0] + head * a.q.stride[1] + c, static_cast<float>(x[c]));
+            if (gated)
+              store_float(a.gate, row * a.gate.stride[0] + head * a.gate.stride[1] + c,
+                          load_float(a.q_proj, row * a.q_proj.stride[0] + column + n.d + c));
+          }
+        } else if (head < n.q_heads + n.kv_heads) {
+          const int64_t kv_head = head - n.q_heads, at = cache_at(a.kv.k, kv_head);
+          load(a.k_proj, kv_head * n.d);
+          rms_norm(x, n.d, a.k_norm, a.eps);
+          rotate(x, a.rope, position);
+          for (int64_t c = 0; c < n.d; ++c)
+            store_float(a.kv.k, at + key_offset(slot, c), static_cast<float>(x[c]));
+        } else {
+          const int64_t kv_head = head - n.q_heads - n.kv_heads, at = cache_at(a.kv.v, kv_head);
+          load(a.v_proj, kv_head * n.d);
+          for (int64_t c = 0; c < n.d; ++c)
+            store_float(a.kv.v, at + value_offset(slot, c, n.d), static_cast<float>(x[c]));
+        }
+      });
 }
 
 void attend_reference(const OpContext& ctx, const PagedAttentionArgs& a) {

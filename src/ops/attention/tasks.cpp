@@ -40,7 +40,7 @@ RowTask make_task(const PagedAttentionArgs& a, const Heads& n, const Chunk& c) {
   t.v = at_head<const bf16>(a.kv.v, 0, kv_head);
   t.k_block = a.kv.k.stride[0];
   t.v_block = a.kv.v.stride[0];
-  t.blocks = s.blocks;
+  t.blocks = a.segments.table(s);
   t.position = s.position + c.first;
   t.tokens = c.tokens;
   t.group = n.group();

@@ -24,8 +24,7 @@ struct Case {
 // on `layout`, and everything between (padding rows, unused blocks, slots past the end) is NaN.
 struct Batch {
   Case c;
-  std::vector<std::vector<int32_t>> tables;
-  std::vector<Segment> segments;
+  SegmentList segments;
   Buffer q, gate, k, v;
 
   static int64_t count_rows(const Case& c) {
@@ -52,39 +51,38 @@ struct Batch {
     size_t next_block = 0;
     int32_t row = 1;
     for (const Sequence& s : c.sequences) {
-      std::vector<int32_t>& table = tables.emplace_back();
+      std::vector<int32_t> table;
       for (int t = 0; t < s.position + s.count; t += kBlockTokens) table.push_back(order[next_block++]);
-      segments.push_back({.row = row, .count = s.count, .position = s.position});
+      segments.add({.row = row, .count = s.count, .position = s.position}, table);
       row += s.count + 1;
     }
-    for (size_t i = 0; i < segments.size(); ++i) {
-      segments[i].blocks = tables[i].data();
-      fill_sequence(rng, segments[i]);
-    }
+    for (size_t i = 0; i < segments.size(); ++i) fill_sequence(rng, i);
   }
 
-  void fill_sequence(Rng& rng, const Segment& s) {
+  void fill_sequence(Rng& rng, size_t sequence) {
+    const Segment& s = segments[sequence];
+    const std::span<const int32_t> blocks = segments.blocks(sequence);
     // kSaturated: logits of hundreds, so that one key takes everything and another row's maximum moves often.
     const float sd = c.data == Data::kSaturated ? 8.0f : 1.0f;
     const float same = rng.normal();
     for (int t = 0; t < s.position + s.count; ++t)
       for (int h = 0; h < c.kv_heads; ++h)
         for (int e = 0; e < c.d; ++e) {
-          store_float(k, cache_row(s, t, h) + key_offset(t % kBlockTokens, e),
+          store_float(k, cache_row(blocks, t, h) + key_offset(t % kBlockTokens, e),
                       c.data == Data::kEqual ? same : rng.normal(sd));
-          store_float(v, cache_row(s, t, h) + value_offset(t % kBlockTokens, e, c.d), rng.normal());
+          store_float(v, cache_row(blocks, t, h) + value_offset(t % kBlockTokens, e, c.d), rng.normal());
         }
     for (int64_t i = int64_t{s.row} * c.heads * c.d; i < int64_t{s.row + s.count} * c.heads * c.d; ++i) {
       store_float(q, i, rng.normal(sd));
       store_float(gate, i, rng.integer(0, 15) == 0 ? rng.uniform(-100.0f, 100.0f) : rng.normal(2.0f));
     }
   }
-  int64_t cache_row(const Segment& s, int64_t t, int64_t kv_head) const {
-    return (s.blocks[t / kBlockTokens] * c.kv_heads + kv_head) * kBlockTokens * c.d;
+  int64_t cache_row(std::span<const int32_t> blocks, int64_t t, int64_t kv_head) const {
+    return (blocks[static_cast<size_t>(t / kBlockTokens)] * c.kv_heads + kv_head) * kBlockTokens * c.d;
   }
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(c.d)); }
-  PagedAttentionArgs args(std::span<const Segment> of, const Tensor& out) const {
+  PagedAttentionArgs args(const SegmentArray& of, const Tensor& out) const {
     return {q, c.gate ? gate.tensor() : Tensor{}, {k, v}, of, scale(), out};
   }
   Buffer output() const { return Buffer(DType::kBF16, {q.tensor().dim(0), c.heads * c.d}); }
@@ -96,7 +94,9 @@ struct Expected {
 
 // One query row of one head, in float64. The relative error of a probability comes from its score (d products
 // added in float32, then scaled and shifted) and from rounding it to bf16; the result is a weighted mean.
-void expect_row(const Batch& b, const Segment& s, int step, int head, double* value, double* bound) {
+void expect_row(const Batch& b, size_t sequence, int step, int head, double* value, double* bound) {
+  const Segment& s = b.segments[sequence];
+  const std::span<const int32_t> blocks = b.segments.blocks(sequence);
   const int d = b.c.d, keys = s.position + step + 1, kv_head = head / (b.c.heads / b.c.kv_heads);
   const int64_t q_at = (int64_t{s.row + step} * b.c.heads + head) * d;
   std::vector<float> q(static_cast<size_t>(d));
@@ -106,7 +106,7 @@ void expect_row(const Batch& b, const Segment& s, int step, int head, double* va
   const auto* k = b.k.tensor().as<bf16>();
   const auto* v = b.v.tensor().as<bf16>();
   for (int t = 0; t < keys; ++t) {
-    const bf16* key = k + b.cache_row(s, t, kv_head);
+    const bf16* key = k + b.cache_row(blocks, t, kv_head);
     double sum = 0, magnitude = 0;
     for (int e = 0; e < d; ++e) {
       const double x = q[static_cast<size_t>(e)] * to_float(key[key_offset(t % kBlockTokens, e)]);
@@ -130,7 +130,7 @@ void expect_row(const Batch& b, const Segment& s, int step, int head, double* va
         (8 + keys / 128) * kEpsF32 + kEpsBf16;
     total += p;
     weighted_error += p * relative;
-    const bf16* value_row = v + b.cache_row(s, t, kv_head);
+    const bf16* value_row = v + b.cache_row(blocks, t, kv_head);
     for (int e = 0; e < d; ++e) {
       const double x = to_float(value_row[value_offset(t % kBlockTokens, e, d)]);
       mean[static_cast<size_t>(e)] += p * x;
@@ -157,16 +157,18 @@ void expect_row(const Batch& b, const Segment& s, int step, int head, double* va
 Expected expect_batch(Suite& s, const Batch& b) {
   const auto size = static_cast<size_t>(b.q.tensor().elems());
   Expected e{std::vector<double>(size), std::vector<double>(size)};
-  for (const Segment& seg : b.segments)
+  for (size_t j = 0; j < b.segments.size(); ++j) {
+    const Segment& seg = b.segments[j];
     s.context(Device::kCpu)
         .pool.parallel_for(int64_t{seg.count} * b.c.heads, 4, [&](int64_t begin, int64_t end, int) {
           for (int64_t i = begin; i < end; ++i) {
             const auto at =
                 static_cast<size_t>(((seg.row + i / b.c.heads) * b.c.heads + i % b.c.heads) * b.c.d);
-            expect_row(b, seg, static_cast<int>(i / b.c.heads), static_cast<int>(i % b.c.heads),
-                       &e.values[at], &e.bounds[at]);
+            expect_row(b, j, static_cast<int>(i / b.c.heads), static_cast<int>(i % b.c.heads), &e.values[at],
+                       &e.bounds[at]);
           }
         });
+  }
   return e;
 }
 
@@ -174,7 +176,7 @@ Expected expect_batch(Suite& s, const Batch& b) {
 Buffer check_padding(Suite& s, std::string_view kernel, const Batch& b, const Buffer& out) {
   Buffer cleaned = out;
   std::vector<bool> used(static_cast<size_t>(out.tensor().dim(0)));
-  for (const Segment& seg : b.segments)
+  for (const Segment& seg : SegmentArray(b.segments))
     for (int i = 0; i < seg.count; ++i) used[static_cast<size_t>(seg.row + i)] = true;
   const int64_t width = out.tensor().dim(1);
   bool untouched = true;
@@ -190,24 +192,20 @@ Buffer check_padding(Suite& s, std::string_view kernel, const Batch& b, const Bu
 
 // The same rows cut into other segments; `cut(position)` says whether one begins there.
 template <class Cut>
-std::vector<Segment> recut(std::span<const Segment> segments, Cut&& cut) {
-  std::vector<Segment> pieces;
-  for (const Segment& s : segments)
-    for (int i = 0; i < s.count; ++i) {
-      if (i == 0 || cut(s.position + i)) {
-        pieces.push_back(s);
-        pieces.back().row += i;
-        pieces.back().position += i;
-        pieces.back().count = 0;
-      }
-      ++pieces.back().count;
+SegmentList recut(const SegmentList& segments, Cut&& cut) {
+  SegmentList pieces;
+  for (size_t j = 0; j < segments.size(); ++j)
+    for (int i = 0; i < segments[j].count; ++i) {
+      if (i == 0 || cut(segments[j].position + i))
+        pieces.add({.row = segments[j].row + i, .position = segments[j].position + i}, segments.blocks(j));
+      ++pieces[pieces.size() - 1].count;
     }
   return pieces;
 }
 
 void check_invariance(Suite& s, const Kernel<PagedAttentionArgs>& kernel, const Batch& b,
                       const Buffer& base) {
-  const auto run = [&](const Batch& batch, std::span<const Segment> segments, int threads = 0) {
+  const auto run = [&](const Batch& batch, const SegmentArray& segments, int threads = 0) {
     Buffer out = batch.output();
     kernel.launch(s.context(Device::kCpu, threads), batch.args(segments, out));
     return out;
@@ -228,17 +226,18 @@ void check_invariance(Suite& s, const Kernel<PagedAttentionArgs>& kernel, const 
 
   // Segments alone, in reverse order, in one output.
   Buffer alone = b.output();
-  for (size_t i = b.segments.size(); i-- > 0;)
-    kernel.launch(s.context(Device::kCpu), b.args({&b.segments[i], 1}, alone));
+  for (size_t i = b.segments.size(); i-- > 0;) {
+    SegmentList one;
+    one.add(b.segments[i], b.segments.blocks(i));
+    kernel.launch(s.context(Device::kCpu), b.args(one, alone));
+  }
   expect_same("each segment alone", alone);
 
   // Each segment's first part, with everything that its rows must not see turned to NaN: the rest of the
   // queries and the rest of the cache.
   Batch poisoned = b;
-  std::vector<Segment> part = b.segments;
+  SegmentList part = b.segments;
   for (size_t i = 0; i < part.size(); ++i) {
-    poisoned.tables[i] = b.tables[i];
-    part[i].blocks = poisoned.tables[i].data();
     part[i].count = (part[i].count + 1) / 2;
     const int end = b.segments[i].position + b.segments[i].count;
     for (int t = part[i].position + part[i].count; t < end; ++t) {
@@ -246,14 +245,15 @@ void check_invariance(Suite& s, const Kernel<PagedAttentionArgs>& kernel, const 
         store_float(poisoned.q, int64_t{part[i].row + t - part[i].position} * b.c.heads * b.c.d + e, NAN);
       for (int h = 0; h < b.c.kv_heads; ++h)
         for (int e = 0; e < b.c.d; ++e) {
-          store_float(poisoned.k, b.cache_row(part[i], t, h) + key_offset(t % kBlockTokens, e), NAN);
-          store_float(poisoned.v, b.cache_row(part[i], t, h) + value_offset(t % kBlockTokens, e, b.c.d), NAN);
+          store_float(poisoned.k, b.cache_row(part.blocks(i), t, h) + key_offset(t % kBlockTokens, e), NAN);
+          store_float(poisoned.v,
+                      b.cache_row(part.blocks(i), t, h) + value_offset(t % kBlockTokens, e, b.c.d), NAN);
         }
     }
   }
   const Buffer got = run(poisoned, part);
   int64_t differs = -1;
-  for (const Segment& p : part)
+  for (const Segment& p : SegmentArray(part))
     if (differs < 0 && p.count > 0)
       differs = first_difference(got.tensor().rows(p.row, p.count), base.tensor().rows(p.row, p.count));
   s.expect(kernel.name, b.c.name, differs < 0,
@@ -305,7 +305,7 @@ std::vector<Case> cases() {
 
 void paged_attention_conformance(Suite& s) {
   for (const Case& c : cases())
-    if (c.name.find(s.options().case_name) != std::string::npos) run_case(s, c);
+    if (s.wants_case(c.name)) run_case(s, c);
 }
 
 }  // namespace quire::conformance

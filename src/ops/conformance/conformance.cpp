@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ops/gemm/repack.h"
+#include "ops/registry.h"
 
 namespace quire::conformance {
 namespace {
@@ -227,15 +228,47 @@ Rng Suite::rng_for_case(std::string_view case_name) const {
   return Rng(hash_text(hash_text(options_.seed * 0x9e3779b97f4a7c15u, op_), case_name));
 }
 
-bool Suite::wants(std::string_view kernel, std::string_view case_name) const {
+bool Suite::wants(std::string_view kernel, std::string_view case_name) {
   if (!options_.kernel.empty() && options_.kernel != kernel) return false;
-  return case_name.empty() || case_name.find(options_.case_name) != std::string_view::npos;
+  if (case_name.empty()) return true;
+  if (options_.one_case) {
+    const Count* c = find(kernel);
+    if (c != nullptr && !c->first_case.empty() && c->first_case != case_name) return false;
+  }
+  if (case_name.find(options_.case_name) == std::string_view::npos) return false;
+  asked_ = case_name;
+  return true;
+}
+
+bool Suite::wants_case(std::string_view case_name) const {
+  if (case_name.find(options_.case_name) == std::string_view::npos) return false;
+  const auto waits = [](const Count& c) { return c.skipped.empty() && c.first_case.empty(); };
+  return !options_.one_case || counts_.empty() || std::any_of(counts_.begin(), counts_.end(), waits);
+}
+
+bool Suite::can_run(std::string_view kernel, CpuLevel needs) {
+  Count& c = count(kernel);
+  if (!reaches(cpu(), needs)) c.skipped = fmt::format("needs a CPU with {}", cpu_level_name(needs));
+  return c.skipped.empty();
+}
+
+void Suite::expect_all_reached() {
+  if (!options_.case_name.empty()) return;
+  for (const Count& c : counts_)
+    if (c.skipped.empty() && c.passed + c.failed == 0)
+      expect(c.kernel, "all", false, "this CPU can run the kernel, but no case reaches it");
+}
+
+const Suite::Count* Suite::find(std::string_view kernel) const {
+  for (const Count& c : counts_)
+    if (c.kernel == kernel) return &c;
+  return nullptr;
 }
 
 Suite::Count& Suite::count(std::string_view kernel) {
   for (Count& c : counts_)
     if (c.kernel == kernel) return c;
-  return counts_.emplace_back(Count{std::string(kernel), 0, 0});
+  return counts_.emplace_back(Count{std::string(kernel)});
 }
 
 void Suite::expect(std::string_view kernel, std::string_view case_name, bool pass,
@@ -243,6 +276,7 @@ void Suite::expect(std::string_view kernel, std::string_view case_name, bool pas
   if (options_.each)
     options_.each(fmt::format("{} {} {} {}: {}", pass ? "pass" : "FAIL", op_, kernel, case_name, detail));
   Count& c = count(kernel);
+  if (c.first_case.empty()) c.first_case = asked_.empty() ? case_name : asked_;
   if (pass) {
     ++c.passed;
     return;
@@ -327,6 +361,9 @@ int Suite::failed() const {
 Suite run_suite(const SuiteEntry& entry, const Options& options) {
   Suite suite(entry.op, options);
   entry.run(suite);
+  for (const KernelInfo& k : kernels_of(entry.op))
+    if (suite.wants(k.name)) suite.can_run(k.name, k.needs);
+  suite.expect_all_reached();
   return suite;
 }
 

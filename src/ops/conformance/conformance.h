@@ -8,6 +8,7 @@
 //       Buffer x(DType::kBF16, {c.rows, c.cols});
 //       x.fill([&] { return rng.normal(); });
 //       const Expected want = by_hand_in_double(x);          // values, and the bound of each
+//       if (!s.wants_case(c.name)) continue;
 //       for (const auto& k : s.kernels(scale_kernels())) {
 //         Buffer y(DType::kBF16, {c.rows, c.cols});          // starts as NaN
 //         const ScaleArgs args{x, y};
@@ -30,6 +31,10 @@
 
 #include "ops/op.h"
 
+namespace quire {
+class RepackedWeights;  // ops/gemm/repack.h
+}
+
 namespace quire::conformance {
 
 struct Options {
@@ -37,6 +42,7 @@ struct Options {
   std::string op;                                // only this operator; empty: all
   std::string kernel;                            // only this kernel
   std::string case_name;                         // only cases whose name contains this
+  bool one_case = false;                         // of each kernel the first case that it fits, no more
   int threads = 0;                               // 0: all CPUs
   std::function<void(const std::string&)> each;  // called with a line for every check, when set
 };
@@ -108,11 +114,37 @@ inline constexpr double kEpsBf16 = 0x1p-8;  // the relative error of one roundin
 inline constexpr double kEpsF16 = 0x1p-11;  // the same to half precision, while the result is normal
 inline constexpr double kEpsF32 = 0x1p-23;  // twice that of one rounding to float32
 
+// Segments and their block tables, as a step holds them. Decode segments are added first.
+class SegmentList {
+ public:
+  SegmentList() = default;
+  SegmentList(std::initializer_list<Segment> decoding, std::initializer_list<Segment> prompts);
+  void add_decode(const Segment& s, std::span<const int32_t> blocks = {});
+  void add(const Segment& s, std::span<const int32_t> blocks = {});
+
+  size_t size() const { return segments_.size(); }
+  const Segment& operator[](size_t i) const { return segments_[i]; }
+  Segment& operator[](size_t i) { return segments_[i]; }
+  std::span<const int32_t> blocks(size_t i) const {
+    return {tables_.data() + i * static_cast<size_t>(pitch_), static_cast<size_t>(pitch_)};
+  }
+  operator SegmentArray() const {  // NOLINT(google-explicit-constructor)
+    return {segments_.data(), static_cast<int32_t>(segments_.size()), decodes_, tables_.data(), pitch_};
+  }
+
+ private:
+  std::vector<Segment> segments_;
+  std::vector<int32_t> tables_;
+  int32_t decodes_ = 0, pitch_ = 0;
+};
+
 class Suite {
  public:
   struct Count {
     std::string kernel;
     int passed = 0, failed = 0;
+    std::string skipped;     // why this CPU cannot run it; empty if it can
+    std::string first_case;  // the first in which anything was checked
   };
 
   Suite(std::string op, Options options);
@@ -123,22 +155,25 @@ class Suite {
   // A context to run kernels in. `threads` of 0 means the number from the options. The workspace is shared.
   OpContext context(Device device, int threads = 0);
   Rng rng_for_case(std::string_view case_name) const;
-  // Copies of weights for OpContext::repacked.
+  // Copies of weights for Weight::repacked.
   std::unique_ptr<RepackedWeights> repack(std::span<const Weight> weights);
 
-  // The kernels of a table that the options ask for. Kernels that no case reaches still show up, as 0/0.
+  // The kernels of a table that the options ask for and this CPU can run.
   template <class Args>
   std::vector<Kernel<Args>> kernels(std::span<const Kernel<Args>> table) {
     std::vector<Kernel<Args>> wanted;
     for (const Kernel<Args>& k : table)
-      if (wants(k.name)) {
-        count(k.name);
-        wanted.push_back(k);
-      }
+      if (wants(k.name) && can_run(k.name, k.needs)) wanted.push_back(k);
     return wanted;
   }
-  // Whether the options ask for this kernel, and for this case.
-  bool wants(std::string_view kernel, std::string_view case_name = {}) const;
+  // Whether the options ask for this kernel, and for this case of it.
+  bool wants(std::string_view kernel, std::string_view case_name = {});
+  // Whether they may ask for this case of any kernel: before its inputs and expected values are computed.
+  bool wants_case(std::string_view case_name) const;
+  // Enters a kernel among the counts; false, and the reason kept, if this CPU lacks what it needs.
+  bool can_run(std::string_view kernel, CpuLevel needs);
+  // A kernel that this CPU can run and no case reached has failed, unless the options ask for certain cases.
+  void expect_all_reached();
 
   // Record one check. The name identifies the case; details are kept for a check that fails.
   void expect(std::string_view kernel, std::string_view case_name, bool pass, const std::string& detail);
@@ -160,6 +195,7 @@ class Suite {
 
  private:
   Count& count(std::string_view kernel);
+  const Count* find(std::string_view kernel) const;
   ThreadPool& pool(int threads);
 
   std::string op_;
@@ -167,6 +203,7 @@ class Suite {
   std::map<int, std::unique_ptr<ThreadPool>> pools_;
   std::unique_ptr<Workspace> workspace_ = std::make_unique<Workspace>();
   std::vector<Count> counts_;  // in the order of the tables
+  std::string asked_;          // the case that wants() last allowed; its checks may have longer names
   std::vector<std::string> failures_;
 };
 
@@ -176,7 +213,7 @@ struct SuiteEntry {
 };
 // All suites, in the order of the architecture document.
 std::span<const SuiteEntry> suites();
-// Runs one of them.
+// Runs one of them, and demands that it reach every kernel of the operator that this CPU can run.
 Suite run_suite(const SuiteEntry& entry, const Options& options);
 
 // Random rows of a weight in any decodable type (through quant's encoders; for some types random bits with

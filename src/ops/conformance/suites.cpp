@@ -10,6 +10,7 @@ void embed_conformance(Suite& s);
 void gated_rms_norm_conformance(Suite& s);
 void gather_rows_conformance(Suite& s);
 void sample_conformance(Suite& s);
+void note_tokens_conformance(Suite& s);
 void paged_attention_conformance(Suite& s);
 void gdn_chunked_conformance(Suite& s);
 void gdn_prepare_conformance(Suite& s);
@@ -25,6 +26,7 @@ constexpr SuiteEntry kSuites[] = {
     {"gather_rows", gather_rows_conformance},
     {"add_rms_norm", add_rms_norm_conformance},
     {"gated_rms_norm", gated_rms_norm_conformance},
+    {"note_tokens", note_tokens_conformance},
     {"sample", sample_conformance},
     {"attention_prepare", attention_prepare_conformance},
     {"linear", linear_conformance},

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/cuda/ops.h"
+
 namespace quire {
 namespace {
 
@@ -24,25 +26,23 @@ Rows rows_of(const Tensor& pool) {
 }
 
 void reference(const OpContext&, const CopySlotsArgs& a) {
-  for (const Tensor& pool : a.pools) {
-    const Rows rows = rows_of(pool);
-    for (const auto& [src, dst] : a.pairs)
-      std::memcpy(rows.at(dst), rows.at(src), static_cast<size_t>(rows.bytes));
+  const Rows rows = rows_of(a.pool);
+  for (int64_t i = 0; i < a.pairs.dim(0); ++i) {
+    const int32_t* const pair = a.pairs.row<int32_t>(i);
+    std::memcpy(rows.at(pair[1]), rows.at(pair[0]), static_cast<size_t>(rows.bytes));
   }
 }
 
 void cpu(const OpContext& ctx, const CopySlotsArgs& a) {
-  for (const Tensor& pool : a.pools) {
-    const Rows rows = rows_of(pool);
-    const int64_t pieces = (rows.bytes + kPieceBytes - 1) / kPieceBytes;
-    ctx.pool.parallel_for(pieces * std::ssize(a.pairs), 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) {
-        const auto& [src, dst] = a.pairs[static_cast<size_t>(i / pieces)];
-        const int64_t from = i % pieces * kPieceBytes, to = std::min(from + kPieceBytes, rows.bytes);
-        std::memcpy(rows.at(dst) + from, rows.at(src) + from, static_cast<size_t>(to - from));
-      }
-    });
-  }
+  const Rows rows = rows_of(a.pool);
+  const int64_t pieces = (rows.bytes + kPieceBytes - 1) / kPieceBytes;
+  ctx.pool.parallel_for(pieces * a.pairs.dim(0), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int32_t* const pair = a.pairs.row<int32_t>(i / pieces);
+      const int64_t from = i % pieces * kPieceBytes, to = std::min(from + kPieceBytes, rows.bytes);
+      std::memcpy(rows.at(pair[1]) + from, rows.at(pair[0]) + from, static_cast<size_t>(to - from));
+    }
+  });
 }
 
 constexpr Kernel<CopySlotsArgs> kKernels[] = {
@@ -57,12 +57,10 @@ std::span<const Kernel<CopySlotsArgs>> copy_slots_kernels() {
 }
 
 void copy_slots(const OpContext& ctx, const CopySlotsArgs& a) {
-  for (const Tensor& pool : a.pools) {
-    QUIRE_CHECK(pool.rank >= 2, "a pool has rank {}, but slots and elements are required", pool.rank);
-    for (const auto& [src, dst] : a.pairs)
-      QUIRE_CHECK(src >= 0 && dst >= 0 && src < pool.dim(0) && dst < pool.dim(0) && src != dst,
-                  "copy of slot {} to {} in a pool of {}", src, dst, pool.dim(0));
-  }
+  Dim pairs{"pairs"};
+  expect_shape("pairs", a.pairs, pairs, 2);
+  QUIRE_CHECK(a.pool.rank >= 2, "the pool has rank {}, but slots and elements are required", a.pool.rank);
+  if (ctx.device == Device::kCuda) return cuda::copy_slots(ctx, a);
   dispatch("copy_slots", copy_slots_kernels(), ctx, a);
 }
 

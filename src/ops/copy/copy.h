@@ -5,12 +5,12 @@
 
 namespace quire {
 
-// pool[dst] = pool[src] along the outermost dimension, for every pair and every pool. Destinations are
-// distinct and no row is both a source and a destination.
-// pools [slots, ...] of any type; a row is contiguous, the row stride may exceed it. Bound: memory.
+// pool[dst] = pool[src] along the outermost dimension, for every pair.
+//   pool  [slots, ...]  any type; a row is contiguous, the row stride may exceed it
+//   pairs [n, 2] i32    (src, dst); destinations are distinct and no row is both a source and a destination
+// Bound: memory.
 struct CopySlotsArgs {
-  std::span<const Tensor> pools;
-  std::span<const std::pair<int32_t, int32_t>> pairs;  // (src, dst)
+  Tensor pool, pairs;
 };
 void copy_slots(const OpContext& ctx, const CopySlotsArgs& a);
 std::span<const Kernel<CopySlotsArgs>> copy_slots_kernels();

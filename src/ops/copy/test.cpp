@@ -20,20 +20,21 @@ void copy_slots_conformance(Suite& s) {
     b16.fill([&] { return rng.normal(); });
     // Distinct slots all round: the first 2n of a permutation, read as pairs.
     const std::vector<int32_t> p = rng.permutation(static_cast<int>(c.slots));
-    std::vector<std::pair<int32_t, int32_t>> pairs;
+    std::vector<int32_t> pairs;
     std::vector<int32_t> source(p.size());
     for (int32_t i = 0; i < static_cast<int32_t>(p.size()); ++i) source[static_cast<size_t>(i)] = i;
     for (int i = 0; i < c.copies; ++i) {
       const int32_t src = p[static_cast<size_t>(2 * i)], dst = p[static_cast<size_t>(2 * i + 1)];
-      pairs.emplace_back(src, dst);
+      pairs.insert(pairs.end(), {src, dst});
       source[static_cast<size_t>(dst)] = src;
     }
     const Buffer want_f32 = f32.gather(source), want_b16 = b16.gather(source);
     for (const auto& k : s.kernels(copy_slots_kernels())) {
       if (!s.wants(k.name, c.name)) continue;
       Buffer got_f32 = f32, got_b16 = b16;
-      const Tensor pools[] = {got_f32, got_b16};
-      k.launch(s.context(Device::kCpu), {pools, pairs});
+      const Tensor list = make_tensor(pairs.data(), {c.copies, 2});
+      k.launch(s.context(Device::kCpu), {got_f32, list});
+      k.launch(s.context(Device::kCpu), {got_b16, list});
       s.expect_same_bits(k.name, c.name, got_f32, want_f32);
       s.expect_same_bits(k.name, c.name, got_b16, want_b16);
       s.expect_guards(k.name, c.name, {&got_f32, &got_b16});

@@ -7,6 +7,7 @@
 
 #include "core/cpu.h"
 #include "ops/gated_delta/gated_delta.h"
+#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -14,8 +15,10 @@ namespace {
 struct Problem {
   int64_t rows, slots, Hk, Hv, D;
   std::vector<bf16> q, k, v, out;
-  std::vector<float> g, beta, state;
+  std::vector<float> g, beta, state, window_u, window_g;
+  std::vector<bf16> window_k;
   std::vector<Segment> segments;
+  int32_t decodes;
 
   Problem(int64_t segment_count, int32_t tokens, bool decode, int64_t Hk_, int64_t Hv_, int64_t D_)
       : rows(segment_count * tokens), slots(segment_count), Hk(Hk_), Hv(Hv_), D(D_) {
@@ -32,8 +35,13 @@ struct Problem {
     g.assign(static_cast<size_t>(rows * Hv), -0.05f);
     beta.assign(static_cast<size_t>(rows * Hv), 0.5f);
     state.assign(static_cast<size_t>(slots * Hv * D * D), 0.01f);
+    fill(window_k, slots * kWindowTokens * Hk * D);
+    window_u.assign(static_cast<size_t>(slots * kWindowTokens * Hv * D), 0.01f);
+    window_g.assign(static_cast<size_t>(slots * kWindowTokens * Hv), -0.05f);
+    // Sequences stand in all phases of the window.
     for (int32_t i = 0; i < segment_count; ++i)
-      segments.push_back({i * tokens, tokens, 64, i, nullptr, decode});
+      segments.push_back({i * tokens, tokens, decode ? 64 + i % kWindowTokens : 64, i, 64});
+    decodes = decode ? static_cast<int32_t>(segment_count) : 0;
   }
   GatedDeltaArgs args() {
     return {make_tensor(q.data(), {rows, Hk, D}),
@@ -42,10 +50,25 @@ struct Problem {
             make_tensor(g.data(), {rows, Hv}),
             make_tensor(beta.data(), {rows, Hv}),
             HeadMap::kTiled,
-            make_tensor(state.data(), {slots, Hv, D, D}),
-            segments,
-            {},
+            {.state = make_tensor(state.data(), {slots, Hv, D, D}),
+             .window_k = make_tensor(window_k.data(), {slots, kWindowTokens, Hk, D}),
+             .window_u = make_tensor(window_u.data(), {slots, kWindowTokens, Hv, D}),
+             .window_g = make_tensor(window_g.data(), {slots, kWindowTokens, Hv})},
+            {segments.data(), static_cast<int32_t>(segments.size()), decodes, nullptr, 0},
             make_tensor(out.data(), {rows, Hv, D})};
+  }
+  // The next token of every sequence.
+  void advance() {
+    for (Segment& s : segments) {
+      s.anchor = anchor_after_decode(s);
+      s.position += s.count;
+    }
+  }
+  // What a step of the recurrent form reads and writes on average, per segment of one row.
+  static double step_bytes(int64_t Hk, int64_t Hv, int64_t D) {
+    const double state = static_cast<double>(4 * Hv * D * D), folds = state / kWindowTokens;
+    const double token = static_cast<double>(2 * Hk * D + 4 * Hv * D + 4 * Hv);
+    return state + folds + token * (0.5 * (kWindowTokens - 1) + 1);
   }
 };
 
@@ -69,8 +92,12 @@ void recurrent(benchmark::State& st, const Kernel<GatedDeltaArgs>& k, int64_t se
   Workspace workspace;
   Problem p(sequences, rows, true, 16, 32, 128);
   const OpContext ctx{pool, workspace};
-  for (auto _ : st) k.launch(ctx, p.args());
-  st.SetBytesProcessed(st.iterations() * static_cast<int64_t>(p.state.size()) * 8);
+  for (auto _ : st) {
+    k.launch(ctx, p.args());
+    p.advance();
+  }
+  st.SetBytesProcessed(static_cast<int64_t>(static_cast<double>(st.iterations() * sequences) *
+                                            Problem::step_bytes(p.Hk, p.Hv, p.D)));
 }
 
 void chunked(benchmark::State& st, const Kernel<GatedDeltaArgs>& k, int64_t Hv, int32_t tokens, int threads) {
@@ -98,7 +125,7 @@ void add_all() {
           [=](benchmark::State& st) { probe(st, sequences * kStateBytes, threads); });
     for (const auto& k : gdn_recurrent_kernels()) {
       if (k.name == "reference") continue;
-      for (const int64_t sequences : {1, 64}) {
+      for (const int64_t sequences : {1, 16, 64}) {
         Problem p(1, 1, true, 16, 32, 128);
         if (!k.fits(cpu, p.args())) continue;
         add(fmt::format("recurrent/{}/sequences:{}/threads:{}", k.name, sequences, threads),
@@ -121,6 +148,7 @@ void add_all() {
 }  // namespace quire
 
 int main(int argc, char** argv) {
+  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
   quire::add_all();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

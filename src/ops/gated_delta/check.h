@@ -6,16 +6,17 @@
 namespace quire::gdn {
 
 struct PrepareSizes {
-  int64_t T, C, Kc, Hk, Dk, Hv, Dv, slots;
+  int64_t T, C, Kc, R, Hk, Dk, Hv, Dv, slots;
 };
 PrepareSizes check(const GdnPrepareArgs& a);
 
 struct DeltaSizes {
-  int64_t T, Hk, Dk, Hv, Dv, slots;
+  int64_t T, Hk, Dk, Hv, Dv, slots, W;  // W: of decode calls only
   // The key head of value head h.
   int64_t key_head(HeadMap map, int64_t h) const { return map == HeadMap::kTiled ? h % Hk : h / (Hv / Hk); }
 };
-// `decode`: the kind of segments that the operator handles; only those are checked for position and slot.
+// `decode`: the kind of segments that the operator handles; only those are checked, and the window only for
+// decode segments.
 DeltaSizes check(const GatedDeltaArgs& a, bool decode);
 
 // The kernels behind the tables; reference.cpp.

@@ -162,10 +162,11 @@ template <class V, class Form>
 void chunked_unit(const ChunkedWork& w, Form& form, int64_t unit) {
   const DeltaWork& d = w.delta;
   const int64_t groups = d.Hv / d.Hk / w.heads;
-  const Segment& s = d.segments[d.chosen[unit / (d.Hk * groups)]];
+  const Segment& s = d.segments[unit / (d.Hk * groups)];
+  if (s.count == 0) return;
   const int64_t hk = unit / groups % d.Hk, first = unit % groups * w.heads;
   const auto stored = [&](int64_t m) {
-    return d.state + (s.state_slot * d.Hv + w.value_head(hk, first + m)) * d.Dv * d.Dk;
+    return d.state + s.state_slot * d.state_slot_stride + w.value_head(hk, first + m) * d.Dv * d.Dk;
   };
   for (int64_t m = 0; m < w.heads; ++m) form.load_state(m, s.position > 0 ? stored(m) : nullptr);
   for (int32_t t = 0; t < s.count; t += kC) {

@@ -9,7 +9,7 @@ namespace {
 constexpr Kernel<GdnPrepareArgs> kPrepare[] = {
     {"avx512",
      [](const CpuFeatures& cpu, const GdnPrepareArgs& a) { return cpu.avx512 && gdn::prepare_fits(a); },
-     gdn::prepare_cpu<gdn::prepare_avx512>},
+     gdn::prepare_cpu<gdn::prepare_avx512>, CpuLevel::kAvx512},
     {"avx2", [](const CpuFeatures& cpu, const GdnPrepareArgs& a) { return cpu.avx2 && gdn::prepare_fits(a); },
      gdn::prepare_cpu<gdn::prepare_avx2>},
     {"reference", [](const CpuFeatures&, const GdnPrepareArgs&) { return true; }, gdn::prepare_reference},
@@ -19,10 +19,10 @@ constexpr Kernel<GatedDeltaArgs> kChunked[] = {
      [](const CpuFeatures& cpu, const GatedDeltaArgs& a) {
        return cpu.amx_bf16 && a.q.dtype == DType::kBF16 && gdn::chunked_fits(a, 32);
      },
-     gdn::chunked_cpu<gdn::chunked_amx, gdn::chunked_scratch_amx>},
+     gdn::chunked_cpu<gdn::chunked_amx, gdn::chunked_scratch_amx>, CpuLevel::kAmx},
     {"avx512",
      [](const CpuFeatures& cpu, const GatedDeltaArgs& a) { return cpu.avx512 && gdn::chunked_fits(a, 16); },
-     gdn::chunked_cpu<gdn::chunked_avx512, gdn::chunked_scratch_f32>},
+     gdn::chunked_cpu<gdn::chunked_avx512, gdn::chunked_scratch_f32>, CpuLevel::kAvx512},
     {"avx2",
      [](const CpuFeatures& cpu, const GatedDeltaArgs& a) { return cpu.avx2 && gdn::chunked_fits(a, 8); },
      gdn::chunked_cpu<gdn::chunked_avx2, gdn::chunked_scratch_f32>},
@@ -31,7 +31,7 @@ constexpr Kernel<GatedDeltaArgs> kChunked[] = {
 constexpr Kernel<GatedDeltaArgs> kRecurrent[] = {
     {"avx512",
      [](const CpuFeatures& cpu, const GatedDeltaArgs& a) { return cpu.avx512 && gdn::recurrent_fits(a, 16); },
-     gdn::recurrent_cpu<gdn::recurrent_avx512>},
+     gdn::recurrent_cpu<gdn::recurrent_avx512>, CpuLevel::kAvx512},
     {"avx2",
      [](const CpuFeatures& cpu, const GatedDeltaArgs& a) { return cpu.avx2 && gdn::recurrent_fits(a, 8); },
      gdn::recurrent_cpu<gdn::recurrent_avx2>},

@@ -11,8 +11,8 @@ namespace quire::gdn {
 void prepare_avx2(const PrepareWork& w, int64_t begin, int64_t end) {
   prepare_units<simd::Vec256>(w, begin, end);
 }
-void recurrent_avx2(const DeltaWork& w, int64_t begin, int64_t end) {
-  recurrent_units<simd::Vec256>(w, begin, end);
+void recurrent_avx2(const RecurrentWork& w, int64_t begin, int64_t end, float* scratch) {
+  recurrent_units<simd::Vec256>(w, begin, end, scratch);
 }
 
 }  // namespace quire::gdn

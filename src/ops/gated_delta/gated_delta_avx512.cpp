@@ -11,8 +11,8 @@ namespace quire::gdn {
 void prepare_avx512(const PrepareWork& w, int64_t begin, int64_t end) {
   prepare_units<simd::Vec512>(w, begin, end);
 }
-void recurrent_avx512(const DeltaWork& w, int64_t begin, int64_t end) {
-  recurrent_units<simd::Vec512>(w, begin, end);
+void recurrent_avx512(const RecurrentWork& w, int64_t begin, int64_t end, float* scratch) {
+  recurrent_units<simd::Vec512>(w, begin, end, scratch);
 }
 
 }  // namespace quire::gdn

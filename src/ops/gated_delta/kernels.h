@@ -17,16 +17,16 @@ inline constexpr int64_t kMaxTaps = 8;
 
 struct PrepareWork {
   const Segment* segments;
-  const int32_t* token_slots;  // null: none
-  bool bf16;                   // activations: qkv, q, k, v
+  bool bf16;  // activations: qkv, q, k, v
   const void *qkv, *a, *b;
   bool a_bf16, b_bf16;
   const float *conv_weight, *ssm_a, *dt_bias;
-  float* conv;  // [slots, Kc - 1, C]
+  void* conv;  // [slots, R, C], slots conv_slot_stride elements apart
   void *q, *k, *v;
   float *g, *beta;
   int64_t qkv_stride, a_stride, b_stride, q_stride, k_stride, v_stride, g_stride, beta_stride;
-  int64_t C, Kc, Hk, Dk, Hv, Dv;
+  int64_t conv_slot_stride;
+  int64_t C, Kc, R, Hk, Dk, Hv, Dv;
   // Units of a segment: a head of q, k or v each, and one for g and beta.
   int64_t units() const { return 2 * Hk + Hv + 1; }
 };
@@ -35,26 +35,34 @@ void prepare_avx2(const PrepareWork& w, int64_t begin, int64_t end);
 void prepare_avx512(const PrepareWork& w, int64_t begin, int64_t end);
 
 struct DeltaWork {
-  const Segment* segments;
-  const int32_t* chosen;       // indices of the segments that the operator handles
-  const int32_t* token_slots;  // null: none
+  const Segment* segments;  // those that the operator handles
   bool bf16;
   bool tiled;  // HeadMap::kTiled
   const void *q, *k, *v;
   const float *g, *beta;
   float* state;  // [slots, Hv, Dv, Dk]
   void* out;
+  void* window_k;              // [slots, W, Hk, Dk]; the windows are the recurrent form's
+  float *window_u, *window_g;  // [slots, W, Hv, Dv], [slots, W, Hv]
   int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, out_stride;
+  // From one slot to the next.
+  int64_t state_slot_stride, window_k_slot_stride, window_u_slot_stride, window_g_slot_stride;
   int64_t Hk, Dk, Hv, Dv;
   int64_t key_head(int64_t hv) const { return tiled ? hv % Hk : hv / (Hv / Hk); }
 };
 
-// The recurrent form. Units: (chosen segment, value head, block of kRecurrentColumns value columns).
-inline constexpr int64_t kRecurrentColumns = 32;
-void recurrent_avx2(const DeltaWork& w, int64_t begin, int64_t end);
-void recurrent_avx512(const DeltaWork& w, int64_t begin, int64_t end);
+// The recurrent form. Units: (segment, value head, block of `columns` value columns). Writes S0 and window_u
+// of its columns; append_window() does the rest once all units are done, because they read the keys and
+// decays that it moves. `scratch`: room for `columns` * Dk floats, 64-byte aligned, one per thread; used by
+// segments with tentative rows only.
+struct RecurrentWork {
+  DeltaWork delta;
+  int64_t columns;
+};
+void recurrent_avx2(const RecurrentWork& w, int64_t begin, int64_t end, float* scratch);
+void recurrent_avx512(const RecurrentWork& w, int64_t begin, int64_t end, float* scratch);
 
-// The chunked form. Units: (chosen segment, key head, group of `heads` of the value heads that it serves);
+// The chunked form. Units: (segment, key head, group of `heads` of the value heads that it serves);
 // `heads` divides Hv / Hk. `scratch`: chunked_scratch_*() bytes, 64-byte aligned, one per thread.
 struct ChunkedWork {
   DeltaWork delta;

@@ -81,18 +81,17 @@ void prepare_head(const PrepareWork& w, const Segment& s, int64_t channel, int64
                   int64_t out_stride, bool l2_norm) {
   HeadScratch m;
   const int64_t past = w.Kc - 1;
-  const auto conv = [&](int32_t slot, int64_t i) { return w.conv + (slot * past + i) * w.C + channel; };
+  T* ring = static_cast<T*>(w.conv) + s.state_slot * w.conv_slot_stride + channel;
+  const auto kept = [&](int64_t position) { return ring + (position & (w.R - 1)) * w.C; };
   load_taps<V>(w.conv_weight + channel * w.Kc, w.Kc, D, m);
   for (int64_t i = 0; i < past; ++i) {
-    if (s.position > 0)
-      copy_row<V>(conv(s.state_slot, i), m.input(i), D);
-    else
-      for (int64_t d = 0; d < D; d += V::kWidth) V::zero().store(m.input(i) + d);
+    const int64_t position = s.position - past + i;
+    for (int64_t d = 0; d < D; d += V::kWidth)
+      (position >= 0 ? load<V>(kept(position) + d, D - d) : V::zero()).store(m.input(i) + d);
   }
   const auto input = [&](int64_t t) {
     return static_cast<const T*>(w.qkv) + (s.row + t) * w.qkv_stride + channel;
   };
-  const bool by_token = s.decode && w.token_slots != nullptr;
   for (int32_t t0 = 0; t0 < s.count; t0 += kBlock) {
     const int count = s.count - t0 < kBlock ? s.count - t0 : kBlock;
     for (int t = 0; t < count; ++t) {
@@ -110,14 +109,13 @@ void prepare_head(const PrepareWork& w, const Segment& s, int64_t channel, int64
       const V scale = V::set1(l2_norm ? l2_scale<V>(y, D) : 1.0f);
       T* to = out + (s.row + t0 + t) * out_stride;
       for (int64_t d = 0; d < D; d += V::kWidth) store(load<V>(y + d, D - d) * scale, to + d, D - d);
-      if (!by_token) continue;
-      if (const int32_t slot = w.token_slots[s.row + t0 + t]; slot >= 0)
-        for (int64_t i = 0; i < past; ++i) copy_row<V>(m.input(t + 1 + i), conv(slot, i), D);
     }
     for (int64_t i = 0; i < past; ++i) copy_row<V>(m.input(count + i), m.input(i), D);
   }
-  if (!by_token)
-    for (int64_t i = 0; i < past; ++i) copy_row<V>(m.input(i), conv(s.state_slot, i), D);
+  for (int64_t t = s.count > w.R ? s.count - w.R : 0; t < s.count; ++t) {
+    T* to = kept(s.position + t);
+    for (int64_t d = 0; d < D; d += V::kWidth) store(load<V>(input(t) + d, D - d), to + d, D - d);
+  }
 }
 
 template <class V>

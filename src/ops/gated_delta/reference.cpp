@@ -1,9 +1,11 @@
 // The oracle of the gated-delta-net operators: plain loops in float64, one token after the other. The chunked
 // operator's reference is the recurrence too, so that the chunked algebra is tested against something else.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "ops/gated_delta/check.h"
+#include "ops/gated_delta/launch.h"
 
 namespace quire::gdn {
 namespace {
@@ -17,28 +19,31 @@ double softplus(double x) {
   return x > 20.0 ? x : std::log1p(std::exp(x));
 }
 
-// The inputs of one segment's convolution, with the Kc - 1 inputs that precede it.
+// The inputs of one segment's convolution: its rows, and before them what its slot's ring holds.
 class ConvInputs {
  public:
   ConvInputs(const GdnPrepareArgs& a, const PrepareSizes& n, const Segment& s) : a_(a), n_(n), s_(s) {
-    history_.assign(static_cast<size_t>((n.Kc - 1) * n.C), 0.0f);
-    if (s.position == 0) return;
-    const float* conv = a.cache.conv.row<float>(s.state_slot);
-    std::copy(conv, conv + history_.size(), history_.begin());
+    for (int64_t t = 1 - n.Kc; t < 0; ++t)
+      for (int64_t c = 0; c < n.C; ++c)
+        history_.push_back(s.position + t < 0 ? 0.0f : load_float(a.cache.conv, kept(s.position + t, c)));
   }
   // Input of token t of the segment; t >= -(Kc - 1).
   float at(int64_t t, int64_t channel) const {
     if (t < 0) return history_[static_cast<size_t>((n_.Kc - 1 + t) * n_.C + channel)];
     return load_float(a_.qkv, (s_.row + t) * a_.qkv.stride[0] + channel);
   }
-  // Leaves the Kc - 1 inputs up to token t in a slot.
-  void keep(int64_t t, int32_t slot) const {
-    float* conv = a_.cache.conv.row<float>(slot);
-    for (int64_t i = 0; i < n_.Kc - 1; ++i)
-      for (int64_t c = 0; c < n_.C; ++c) conv[i * n_.C + c] = at(t - (n_.Kc - 2) + i, c);
+  // Leaves the inputs of the last R tokens in the ring.
+  void keep() const {
+    for (int64_t t = std::max<int64_t>(0, s_.count - n_.R); t < s_.count; ++t)
+      for (int64_t c = 0; c < n_.C; ++c) store_float(a_.cache.conv, kept(s_.position + t, c), at(t, c));
   }
 
  private:
+  // The element of the ring that belongs to a position.
+  int64_t kept(int64_t position, int64_t channel) const {
+    return s_.state_slot * a_.cache.conv.stride[0] + position % n_.R * n_.C + channel;
+  }
+
   const GdnPrepareArgs& a_;
   const PrepareSizes& n_;
   const Segment& s_;
@@ -69,51 +74,106 @@ void prepare_heads(const GdnPrepareArgs& a, const PrepareSizes& n, const ConvInp
   }
 }
 
-// The recurrence over one segment and value head: float64 arithmetic on a state that is rounded to float32
-// after every row, so that the bits do not depend on how rows are cut into segments.
-void recurrence(const GatedDeltaArgs& a, const DeltaSizes& n, const Segment& s, int64_t hv) {
+// A value head's state S, transposed as it is stored: float64, rounded to float32 where it is written.
+class HeadState {
+ public:
+  HeadState(const GatedDeltaArgs& a, const DeltaSizes& n, const Segment& s, int64_t hv)
+      : Dk_(n.Dk),
+        Dv_(n.Dv),
+        stored_(a.cache.state.row<float>(s.state_slot) + hv * n.Dv * n.Dk),
+        S_(static_cast<size_t>(n.Dv * n.Dk)) {}
+
+  void load() { std::copy(stored_, stored_ + S_.size(), S_.begin()); }
+  void store() const {
+    std::transform(S_.begin(), S_.end(), stored_, [](double x) { return static_cast<float>(x); });
+  }
+  void round() {
+    for (double& x : S_) x = static_cast<double>(static_cast<float>(x));
+  }
+  void decay(double g) {
+    for (double& x : S_) x *= std::exp(g);
+  }
+  double dot(int64_t column, const std::vector<double>& x) const {
+    double sum = 0.0;
+    for (int64_t d = 0; d < Dk_; ++d)
+      sum += S_[static_cast<size_t>(column * Dk_ + d)] * x[static_cast<size_t>(d)];
+    return sum;
+  }
+  void add(int64_t column, double u, const std::vector<double>& k) {
+    for (int64_t d = 0; d < Dk_; ++d)
+      S_[static_cast<size_t>(column * Dk_ + d)] += u * k[static_cast<size_t>(d)];
+  }
+
+ private:
+  int64_t Dk_, Dv_;
+  float* stored_;
+  std::vector<double> S_;
+};
+
+// D elements from `at` on, in float64.
+std::vector<double> head_of(const Tensor& t, int64_t at, int64_t D) {
+  std::vector<double> x(static_cast<size_t>(D));
+  for (int64_t d = 0; d < D; ++d) x[static_cast<size_t>(d)] = static_cast<double>(load_float(t, at + d));
+  return x;
+}
+
+// One row of the recurrence, one value head. `u` receives what the row adds to S: it is rounded to float32,
+// and so is what is added.
+void run_row(const GatedDeltaArgs& a, const DeltaSizes& n, int64_t hv, int64_t row, HeadState& S, float* u) {
   const int64_t hk = n.key_head(a.heads, hv), Dk = n.Dk, Dv = n.Dv;
-  const auto stored = [&](int32_t slot) { return a.state.row<float>(slot) + hv * Dv * Dk; };
-  std::vector<float> S(static_cast<size_t>(Dv * Dk), 0.0f);
-  std::vector<double> q(static_cast<size_t>(Dk)), k(q);
-  if (s.position > 0) std::copy(stored(s.state_slot), stored(s.state_slot) + Dv * Dk, S.begin());
-  for (int64_t row = s.row; row < s.row + s.count; ++row) {
-    for (int64_t d = 0; d < Dk; ++d) {
-      q[static_cast<size_t>(d)] = static_cast<double>(load_float(a.q, row * a.q.stride[0] + hk * Dk + d));
-      k[static_cast<size_t>(d)] = static_cast<double>(load_float(a.k, row * a.k.stride[0] + hk * Dk + d));
-    }
-    const double decay = std::exp(static_cast<double>(load_float(a.g, row * a.g.stride[0] + hv)));
-    const double beta = static_cast<double>(load_float(a.beta, row * a.beta.stride[0] + hv));
-    for (int64_t j = 0; j < Dv; ++j) {
-      float* column = S.data() + j * Dk;
-      double predicted = 0.0, out = 0.0;
-      for (int64_t d = 0; d < Dk; ++d)
-        predicted += decay * static_cast<double>(column[d]) * k[static_cast<size_t>(d)];
-      const double v = static_cast<double>(load_float(a.v, row * a.v.stride[0] + hv * Dv + j));
-      const double change = beta * (v - predicted);
-      for (int64_t d = 0; d < Dk; ++d) {
-        const double x = decay * static_cast<double>(column[d]) + change * k[static_cast<size_t>(d)];
-        column[d] = static_cast<float>(x);
-        out += x * q[static_cast<size_t>(d)];
-      }
-      store_float(a.out, row * a.out.stride[0] + hv * Dv + j,
-                  static_cast<float>(out / std::sqrt(static_cast<double>(Dk))));
-    }
-    const bool by_token = s.decode && !a.token_slots.empty();
-    const bool last = row + 1 == s.row + s.count;
-    const int32_t slot = by_token ? a.token_slots[static_cast<size_t>(row)] : last ? s.state_slot : -1;
-    if (slot >= 0) std::copy(S.begin(), S.end(), stored(slot));
+  const std::vector<double> q = head_of(a.q, row * a.q.stride[0] + hk * Dk, Dk);
+  const std::vector<double> k = head_of(a.k, row * a.k.stride[0] + hk * Dk, Dk);
+  const double beta = static_cast<double>(load_float(a.beta, row * a.beta.stride[0] + hv));
+  S.decay(static_cast<double>(load_float(a.g, row * a.g.stride[0] + hv)));
+  for (int64_t j = 0; j < Dv; ++j) {
+    const double v = static_cast<double>(load_float(a.v, row * a.v.stride[0] + hv * Dv + j));
+    u[j] = static_cast<float>(beta * (v - S.dot(j, k)));
+    S.add(j, static_cast<double>(u[j]), k);
+    store_float(a.out, row * a.out.stride[0] + hv * Dv + j,
+                static_cast<float>(S.dot(j, q) / std::sqrt(static_cast<double>(Dk))));
   }
 }
 
-void all_recurrences(const OpContext& ctx, const GatedDeltaArgs& a, bool decode) {
-  const DeltaSizes n = check(a, decode);
-  for (const Segment& s : a.segments) {
-    if (s.decode != decode || s.count == 0) continue;
-    ctx.pool.parallel_for(n.Hv, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t hv = begin; hv < end; ++hv) recurrence(a, n, s, hv);
-    });
+void chunked_head(const GatedDeltaArgs& a, const DeltaSizes& n, const Segment& s, int64_t hv) {
+  HeadState S(a, n, s, hv);
+  std::vector<float> u(static_cast<size_t>(n.Dv));
+  if (s.position > 0) S.load();
+  for (int64_t row = s.row; row < s.row + s.count; ++row) {
+    run_row(a, n, hv, row, S, u.data());
+    S.round();  // so that the bits do not depend on how rows are cut into segments
   }
+  S.store();
+}
+
+// Runs through all tokens since the anchor, first those of the window. The keys and decays of the window are
+// left to append_window().
+void recurrent_head(const GatedDeltaArgs& a, const DeltaSizes& n, const Segment& s, int64_t hv) {
+  const int64_t hk = n.key_head(a.heads, hv), end = s.position + s.count, settled = anchor_after_decode(s);
+  const auto window = [&](const Tensor& t, int64_t token, int64_t head, int64_t width) {
+    return s.state_slot * t.stride[0] + token * t.stride[1] + head * width;
+  };
+  HeadState S(a, n, s, hv);
+  if (s.anchor > 0) S.load();
+  std::vector<float> u(static_cast<size_t>((end - s.anchor) * n.Dv));
+  for (int64_t t = s.anchor; t < end; ++t) {
+    float* ut = u.data() + (t - s.anchor) * n.Dv;
+    if (t < s.position) {
+      const int64_t i = t - s.anchor;
+      const float* old = a.cache.window_u.as<float>() + window(a.cache.window_u, i, hv, n.Dv);
+      std::copy(old, old + n.Dv, ut);
+      S.decay(static_cast<double>(a.cache.window_g.as<float>()[window(a.cache.window_g, i, hv, 1)]));
+      const std::vector<double> k = head_of(a.cache.window_k, window(a.cache.window_k, i, hk, n.Dk), n.Dk);
+      for (int64_t j = 0; j < n.Dv; ++j) S.add(j, static_cast<double>(ut[j]), k);
+    } else {
+      run_row(a, n, hv, s.row + (t - s.position), S, ut);
+    }
+    if ((t + 1) % kWindowTokens != 0) continue;
+    S.round();
+    if (t + 1 <= settled) S.store();
+  }
+  for (int64_t t = settled; t < end; ++t)
+    std::copy_n(u.data() + (t - s.anchor) * n.Dv, n.Dv,
+                a.cache.window_u.as<float>() + window(a.cache.window_u, t - settled, hv, n.Dv));
 }
 
 }  // namespace
@@ -139,21 +199,29 @@ void prepare_reference(const OpContext& ctx, const GdnPrepareArgs& a) {
         }
       }
     });
-    if (!s.decode || a.token_slots.empty()) {
-      in.keep(s.count - 1, s.state_slot);
-      continue;
-    }
-    for (int64_t t = 0; t < s.count; ++t)
-      if (const int32_t slot = a.token_slots[static_cast<size_t>(s.row + t)]; slot >= 0) in.keep(t, slot);
+    in.keep();
   }
 }
 
 void chunked_reference(const OpContext& ctx, const GatedDeltaArgs& a) {
-  all_recurrences(ctx, a, false);
+  const DeltaSizes n = check(a, false);
+  for (const Segment& s : a.segments.prompts()) {
+    if (s.count == 0) continue;
+    ctx.pool.parallel_for(n.Hv, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t hv = begin; hv < end; ++hv) chunked_head(a, n, s, hv);
+    });
+  }
 }
 
 void recurrent_reference(const OpContext& ctx, const GatedDeltaArgs& a) {
-  all_recurrences(ctx, a, true);
+  const DeltaSizes n = check(a, true);
+  for (const Segment& s : a.segments.decoding()) {
+    if (s.count == 0) continue;
+    ctx.pool.parallel_for(n.Hv, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t hv = begin; hv < end; ++hv) recurrent_head(a, n, s, hv);
+    });
+    append_window(delta_work(a, n, a.segments.decoding()), s);
+  }
 }
 
 }  // namespace quire::gdn

@@ -90,7 +90,7 @@ struct Core {
 };
 
 // w as this core reads it: with its copy where there is one that serves.
-Weight as_read(const Core& core, const OpContext& ctx, const Weight& w);
+Weight as_read(const Core& core, Weight w);
 
 extern const Core kAmxCore;     // bf16 tokens
 extern const Core kAvx512Core;  // bf16 tokens

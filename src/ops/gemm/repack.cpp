@@ -65,8 +65,9 @@ gemm::Ahead gemm::ahead_of(const Weight& gate, const Weight& up, int64_t expert,
           bytes};
 }
 
-Weight gemm::as_read(const Core& core, const OpContext& ctx, const Weight& w) {
-  return core.reads_repacked && ctx.repacked != nullptr ? ctx.repacked->find(w) : w;
+Weight gemm::as_read(const Core& core, Weight w) {
+  if (!core.reads_repacked) w.repacked = nullptr;
+  return w;
 }
 
 void RepackedWeights::Unmap::operator()(std::byte* p) const {

@@ -16,30 +16,40 @@ inline bool fits_bf16(DType tokens, std::initializer_list<const Weight*> weights
 }
 
 // The table {integer, vector, amx, avx512, avx2, reference} from kRun(core, ctx, args), kReference(ctx, args)
-// and kFitsBf16(args, passes). The first two take calls that say `generated`: tiles are slow where one token
-// meets a weight, the more so while another guest of the machine uses them.
+// and kFitsBf16(args, passes). The first two take calls for latency: tiles are slow where one token meets a
+// weight, the more so while another guest of the machine uses them.
 template <class Args, void (*kRun)(const Core&, const OpContext&, const Args&),
           void (*kReference)(const OpContext&, const Args&), bool (*kFitsBf16)(const Args&, bool (*)(DType))>
 inline constexpr Kernel<Args> kTable[] = {
     {"integer",
      [](const CpuFeatures& cpu, const Args& a) {
-       return cpu.avx512_bf16 && a.generated && kFitsBf16(a, has_integers);
+       return cpu.avx512_bf16 && a.for_latency() && kFitsBf16(a, has_integers);
      },
-     [](const OpContext& ctx, const Args& a) { kRun(kIntegerCore, ctx, a); }},
+     [](const OpContext& ctx, const Args& a) { kRun(kIntegerCore, ctx, a); }, CpuLevel::kAvx512Bf16},
     {"vector",
      [](const CpuFeatures& cpu, const Args& a) {
-       return cpu.avx512_bf16 && a.generated && kFitsBf16(a, [](DType t) { return t == DType::kBF16; });
+       return cpu.avx512_bf16 && a.for_latency() && kFitsBf16(a, [](DType t) { return t == DType::kBF16; });
      },
-     [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }},
+     [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
     {"amx",
      [](const CpuFeatures& cpu, const Args& a) { return cpu.amx_bf16 && kFitsBf16(a, rounds_to_bf16); },
-     [](const OpContext& ctx, const Args& a) { kRun(kAmxCore, ctx, a); }},
+     [](const OpContext& ctx, const Args& a) { kRun(kAmxCore, ctx, a); }, CpuLevel::kAmx},
     {"avx512",
      [](const CpuFeatures& cpu, const Args& a) { return cpu.avx512_bf16 && kFitsBf16(a, rounds_to_bf16); },
-     [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }},
+     [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
     {"avx2", [](const CpuFeatures& cpu, const Args&) { return cpu.avx2; },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx2Core, ctx, a); }},
     {"reference", [](const CpuFeatures&, const Args&) { return true; }, kReference},
 };
+
+// Calls run(args) for the rows that are computed for latency and for the others, apart where there are both.
+template <class Args, class Run>
+void split_rows(const Args& a, int64_t tokens, Run&& run) {
+  QUIRE_CHECK(a.latency_rows >= 0 && a.latency_rows <= tokens, "{} rows for latency of {}", a.latency_rows,
+              tokens);
+  if (a.latency_rows == 0 || a.latency_rows == tokens) return run(a);
+  run(a.rows(0, a.latency_rows));
+  run(a.rows(a.latency_rows, tokens - a.latency_rows));
+}
 
 }  // namespace quire::gemm

@@ -5,6 +5,7 @@
 #include "ops/gemm/repack.h"
 #include "ops/linear/linear.h"
 #include "ops/probe/bench.h"
+#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -20,14 +21,16 @@ void run(benchmark::State& state, const Kernel<LinearArgs>& kernel, bool repack,
   Workspace workspace;
   std::unique_ptr<RepackedWeights> repacked;
   if (repack) repacked = RepackedWeights::create(weights.all(), bench::pool()).value();
-  const OpContext ctx{.pool = bench::pool(), .workspace = workspace, .repacked = repacked.get()};
+  const OpContext ctx{.pool = bench::pool(), .workspace = workspace};
   std::vector<bf16> x(static_cast<size_t>(tokens * shape.k), to_bf16(0.5f));
   std::vector<float> y(static_cast<size_t>(tokens * shape.n));
   bench::read_roof();
   bench::bf16_roof();
   for (auto _ : state) {
-    const LinearPart part{weights.next(), {}, make_tensor(y.data(), {tokens, shape.n}), false};
-    const LinearArgs args{make_tensor(x.data(), {tokens, shape.k}), {&part, 1}, true};
+    Weight w = weights.next();
+    if (repacked != nullptr) w = repacked->find(w);
+    const LinearPart part{w, {}, make_tensor(y.data(), {tokens, shape.n}), false};
+    const LinearArgs args{make_tensor(x.data(), {tokens, shape.k}), {part}, tokens};
     if (!kernel.fits(ctx.cpu, args)) {
       state.SkipWithError("does not fit");
       return;
@@ -42,6 +45,7 @@ void run(benchmark::State& state, const Kernel<LinearArgs>& kernel, bool repack,
 }  // namespace quire
 
 int main(int argc, char** argv) {
+  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
   using namespace quire;
   benchmark::Initialize(&argc, argv);
   constexpr Shape kShapes[] = {{"0.6B_up", 3072, 1024}, {"0.6B_down", 1024, 3072}, {"35B_qkv", 8192, 2048}};

@@ -28,7 +28,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const LinearArgs& a) {
   for (size_t i = 0; i < a.parts.size(); ++i) {
     const LinearPart& p = a.parts[i];
     const float* bias = p.bias.empty() ? nullptr : p.bias.as<float>();
-    const Weight w = gemm::as_read(core, ctx, p.w);
+    const Weight w = gemm::as_read(core, p.w);
     const int64_t panels = gemm::panels(w.rows);
     const int64_t size =
         gemm::job_panels(panels, ctx.pool.size(), w.row_bytes() * gemm::kPanelRows, tokens, cols);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/ops.h"
 #include "ops/gemm/table.h"
 #include "ops/linear/kernels.h"
 #include "ops/observer.h"
@@ -43,7 +44,17 @@ void linear(const OpContext& ctx, const LinearArgs& a) {
     for (const LinearPart& p : a.parts) weights.push_back(&p.w);
     ctx.observer->inputs(ctx, weights, 0, a.x);
   }
-  dispatch("linear", linear_kernels(), ctx, a);
+  if (ctx.device == Device::kCuda) return cuda::linear(ctx, a);
+  gemm::split_rows(a, a.x.dim(0),
+                   [&](const LinearArgs& part) { dispatch("linear", linear_kernels(), ctx, part); });
+}
+
+LinearArgs LinearArgs::rows(int64_t begin, int64_t count) const {
+  LinearArgs a = *this;
+  a.x = x.rows(begin, count);
+  for (LinearPart& p : a.parts) p.y = p.y.rows(begin, count);
+  a.latency_rows = std::clamp<int64_t>(latency_rows - begin, 0, count);
+  return a;
 }
 
 }  // namespace quire

@@ -44,16 +44,16 @@ void run_repacked(Suite& s, std::span<RandomWeight> weights,
     saved.push_back(w.bytes);
     std::fill(w.bytes.begin(), w.bytes.end(), std::byte{0x5a});
   }
-  OpContext ctx = s.context(Device::kCpu);
-  ctx.repacked = copies.get();
-  run(ctx);
+  for (RandomWeight& w : weights) w.weight = copies->find(w.weight);
+  run(s.context(Device::kCpu));
+  for (RandomWeight& w : weights) w.weight.repacked = nullptr;
   for (size_t i = 0; i < saved.size(); ++i)  // in place: the views point there
     std::copy(saved[i].begin(), saved[i].end(), weights[i].bytes.begin());
 }
 
 void linear_case(Suite& s, const LinearCase& c) {
   const std::string name = c.name();
-  if (name.find(s.options().case_name) == std::string::npos) return;
+  if (!s.wants_case(name)) return;
   Rng rng = s.rng_for_case(name);
   std::vector<RandomWeight> weights;
   std::vector<Buffer> biases;
@@ -79,13 +79,13 @@ void linear_case(Suite& s, const LinearCase& c) {
       parts.push_back({w, c.bias ? biases[i].tensor() : Tensor{}, out.tensor().cols(at, w.rows), c.add});
       at += w.rows;
     }
-    k.launch(ctx, {in.tensor().cols(0, c.cols), parts, true});
+    k.launch(ctx, {in.tensor().cols(0, c.cols), std::span<const LinearPart>(parts), c.tokens});
   };
   const auto fits = [&](const Kernel<LinearArgs>& k) {
     std::vector<LinearPart> parts;
     parts.reserve(weights.size());
     for (const RandomWeight& w : weights) parts.push_back({w.weight, {}, {}, c.add});
-    return k.fits(s.cpu(), {x, parts, true});
+    return k.fits(s.cpu(), {x, std::span<const LinearPart>(parts), c.tokens});
   };
 
   const std::vector<float> x32 = x.values(), y32 = y.values();
@@ -218,7 +218,7 @@ std::vector<std::byte> extreme_blocks(Rng& rng, DType type, int64_t elems) {
 // Tokens with a single one read the decoded weights back, each to its own precision.
 void decoding_case(Suite& s, DType type) {
   const std::string name = fmt::format("{} decoded, extreme scales", dtype_name(type));
-  if (name.find(s.options().case_name) == std::string::npos) return;
+  if (!s.wants_case(name)) return;
   Rng rng = s.rng_for_case(name);
   constexpr int64_t kRows = 80, kCols = 512;
   const std::vector<std::byte> bytes = extreme_blocks(rng, type, kRows * kCols);
@@ -229,7 +229,7 @@ void decoding_case(Suite& s, DType type) {
   x.fill([&] { return at++ % (kCols + 1) == 0 ? 1.0f : 0.0f; });
   for (const auto& k : s.kernels(linear_kernels())) {
     const LinearPart part{w, {}, y, false};
-    const LinearArgs args{x, {&part, 1}, true};
+    const LinearArgs args{x, {part}, kCols};
     if (!s.wants(k.name, name) || !k.fits(s.cpu(), args)) continue;
     std::vector<double> want, bound;
     for (int64_t c = 0; c < kCols; ++c)
@@ -247,11 +247,9 @@ void decoding_case(Suite& s, DType type) {
     k.launch(s.context(Device::kCpu), args);
     s.expect_close(k.name, name, worst_excess(y.values(), want, bound));
     if (k.name != "integer") continue;
-    OpContext ctx = s.context(Device::kCpu);
     const auto copies = s.repack({&w, 1});
-    ctx.repacked = copies.get();
     Buffer repacked(DType::kF32, {kCols, kRows});
-    k.launch(ctx, {x, std::array{LinearPart{w, {}, repacked, false}}, true});
+    k.launch(s.context(Device::kCpu), {x, {{copies->find(w), {}, repacked, false}}, kCols});
     s.expect_same_bits(k.name, name + " repacked", repacked, y);
   }
 }

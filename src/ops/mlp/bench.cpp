@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "ops/probe/bench.h"
+#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -21,7 +22,7 @@ void run(benchmark::State& state, const Kernel<MlpArgs>& kernel, DType type, int
   for (auto _ : state) {
     MlpArgs args;
     args.h = make_tensor(h.data(), {tokens, kWidth});
-    args.generated = true;
+    args.latency_rows = args.h.dim(0);
     args.gate = gate.next(), args.up = up.next(), args.down = down.next();
     args.x = make_tensor(x.data(), {tokens, kWidth});
     if (!kernel.fits(ctx.cpu, args)) {
@@ -38,6 +39,7 @@ void run(benchmark::State& state, const Kernel<MlpArgs>& kernel, DType type, int
 }  // namespace quire
 
 int main(int argc, char** argv) {
+  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
   using namespace quire;
   benchmark::Initialize(&argc, argv);
   for (const Kernel<MlpArgs>& kernel : mlp_kernels()) {

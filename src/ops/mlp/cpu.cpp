@@ -9,8 +9,8 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
   Workspace::Scope scope(ctx.workspace);
   const int64_t tokens = a.h.dim(0), width = a.h.dim(1), inner = a.gate.rows, threads = ctx.pool.size();
   const auto bias = [](const Tensor& b) { return b.empty() ? nullptr : b.as<float>(); };
-  const Weight gate = gemm::as_read(core, ctx, a.gate), up = gemm::as_read(core, ctx, a.up),
-               down = gemm::as_read(core, ctx, a.down);
+  const Weight gate = gemm::as_read(core, a.gate), up = gemm::as_read(core, a.up),
+               down = gemm::as_read(core, a.down);
   const bool packing = !core.in_place(a.h);
   gemm::Packed h{static_cast<std::byte*>(a.h.data), tokens, width};
   if (packing) h.data = scope.take<std::byte>(core.packed_bytes(tokens, width));

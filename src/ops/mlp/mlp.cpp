@@ -1,5 +1,8 @@
 #include "ops/mlp/mlp.h"
 
+#include <algorithm>
+
+#include "ops/cuda/ops.h"
 #include "ops/gemm/table.h"
 #include "ops/mlp/kernels.h"
 #include "ops/observer.h"
@@ -40,7 +43,17 @@ void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
     observe_mlp(
         ctx, {.gate = &a.gate, .up = &a.up, .down = &a.down, .gate_bias = a.gate_bias, .up_bias = a.up_bias},
         a.h);
-  dispatch("swiglu_mlp", mlp_kernels(), ctx, a);
+  if (ctx.device == Device::kCuda) return cuda::swiglu_mlp(ctx, a);
+  gemm::split_rows(a, a.h.dim(0),
+                   [&](const MlpArgs& part) { dispatch("swiglu_mlp", mlp_kernels(), ctx, part); });
+}
+
+MlpArgs MlpArgs::rows(int64_t begin, int64_t count) const {
+  MlpArgs a = *this;
+  a.h = h.rows(begin, count);
+  a.x = x.rows(begin, count);
+  a.latency_rows = std::clamp<int64_t>(latency_rows - begin, 0, count);
+  return a;
 }
 
 }  // namespace quire

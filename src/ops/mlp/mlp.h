@@ -15,7 +15,10 @@ struct MlpArgs {
   Weight gate, up, down;
   Tensor gate_bias, up_bias, down_bias;
   Tensor x;
-  bool generated = false;  // as for linear
+  int64_t latency_rows = 0;  // as for linear
+
+  bool for_latency() const { return latency_rows > 0; }
+  MlpArgs rows(int64_t begin, int64_t count) const;
 };
 
 void swiglu_mlp(const OpContext& ctx, const MlpArgs& a);

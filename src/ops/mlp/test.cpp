@@ -28,7 +28,7 @@ struct MlpCase {
 
 void mlp_case(Suite& s, const MlpCase& c) {
   const std::string name = c.name();
-  if (name.find(s.options().case_name) == std::string::npos) return;
+  if (!s.wants_case(name)) return;
   Rng rng = s.rng_for_case(name);
   const float sd = 1.0f / std::sqrt(static_cast<float>(c.width));
   const RandomWeight gate = random_weight(rng, c.gate, c.inner, c.width, 1, c.gate_size * sd);
@@ -43,7 +43,7 @@ void mlp_case(Suite& s, const MlpCase& c) {
   const auto args = [&](const Buffer& in, const Buffer& out) {
     MlpArgs a{in.tensor().cols(0, c.width), gate.weight, up.weight, down.weight, {}, {}, {},
               out.tensor().cols(0, c.width)};
-    a.generated = true;
+    a.latency_rows = a.h.dim(0);
     if (c.bias) a.gate_bias = gate_bias, a.up_bias = up_bias, a.down_bias = down_bias;
     return a;
   };
@@ -82,10 +82,10 @@ void mlp_case(Suite& s, const MlpCase& c) {
     s.expect_same_bits(k.name, name + " one thread", one, got);
     if (k.name == "integer") {
       const auto copies = s.repack(std::array{gate.weight, up.weight, down.weight});
-      OpContext ctx = s.context(Device::kCpu);
-      ctx.repacked = copies.get();
       Buffer repacked = x;
-      k.launch(ctx, args(h, repacked));
+      MlpArgs a = args(h, repacked);
+      for (Weight* w : {&a.gate, &a.up, &a.down}) *w = copies->find(*w);
+      k.launch(s.context(Device::kCpu), a);
       s.expect_same_bits(k.name, name + " repacked", repacked, got);
     }
     if (k.name == "reference" || c.tokens == 0) continue;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ops/probe/bench.h"
+#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -65,6 +66,7 @@ void run(benchmark::State& state, const Kernel<MoeArgs>& kernel, DType type, int
 }  // namespace quire
 
 int main(int argc, char** argv) {
+  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
   using namespace quire;
   benchmark::Initialize(&argc, argv);
   for (const Kernel<MoeArgs>& kernel : moe_kernels()) {

@@ -76,13 +76,13 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
 
 // The weights as the core reads them.
 struct Experts {
-  Experts(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a)
-      : gate(gemm::as_read(core, ctx, a.gate)),
-        up(gemm::as_read(core, ctx, a.up)),
-        down(gemm::as_read(core, ctx, a.down)),
-        shared_gate(gemm::as_read(core, ctx, a.shared_gate)),
-        shared_up(gemm::as_read(core, ctx, a.shared_up)),
-        shared_down(gemm::as_read(core, ctx, a.shared_down)) {}
+  Experts(const gemm::Core& core, const MoeArgs& a)
+      : gate(gemm::as_read(core, a.gate)),
+        up(gemm::as_read(core, a.up)),
+        down(gemm::as_read(core, a.down)),
+        shared_gate(gemm::as_read(core, a.shared_gate)),
+        shared_up(gemm::as_read(core, a.shared_up)),
+        shared_down(gemm::as_read(core, a.shared_down)) {}
   Weight gate, up, down, shared_gate, shared_up, shared_down;
 };
 
@@ -130,23 +130,64 @@ void combine(const MoeArgs& a, const Routing& r, const float* ranked, int64_t be
   }
 }
 
+// Memory for the packed tokens of all groups, and for what is between their two products: as much as any routing may
+// need, so that it depends on shapes alone. A tile belongs to one group.
+class PackedRoom {
+ public:
+  PackedRoom(const gemm::Core& core, const MoeArgs& a, Workspace::Scope& scope)
+      : core_(core),
+        width_(a.h.dim(1)),
+        inner_(a.gate.rows),
+        x_(scope.take<std::byte>(tiles(a) * tile(width_))),
+        mid_(scope.take<std::byte>(tiles(a) * tile(inner_))) {
+    if (a.shared_gate.empty()) return;
+    shared_x_ = scope.take<std::byte>(core.packed_bytes(a.h.dim(0), width_));
+    shared_mid_ = scope.take<std::byte>(core.packed_bytes(a.h.dim(0), a.shared_gate.rows));
+  }
+  std::byte* take_x(int64_t rows, bool shared) { return shared ? shared_x_ : take(x_, rows, width_); }
+  std::byte* take_mid(int64_t rows, bool shared) { return shared ? shared_mid_ : take(mid_, rows, inner_); }
+
+ private:
+  static int64_t tiles_of(int64_t rows) { return (rows + gemm::kTileTokens - 1) / gemm::kTileTokens; }
+  static int64_t tiles(const MoeArgs& a) {
+    const int64_t entries = a.h.dim(0) * a.top_k;
+    return tiles_of(entries) + std::min(entries, a.router.rows);
+  }
+  int64_t tile(int64_t cols) const { return (core_.packed_bytes(gemm::kTileTokens, cols) + 63) / 64 * 64; }
+  std::byte* take(std::byte*& from, int64_t rows, int64_t cols) {
+    std::byte* const at = from;
+    QUIRE_CHECK(core_.packed_bytes(rows, cols) <= tiles_of(rows) * tile(cols),
+                "moe: {} rows pack into {} bytes", rows, core_.packed_bytes(rows, cols));
+    from += tiles_of(rows) * tile(cols);
+    return at;
+  }
+
+  const gemm::Core& core_;
+  int64_t width_, inner_;
+  std::byte *x_, *mid_, *shared_x_ = nullptr, *shared_mid_ = nullptr;
+};
+
 }  // namespace
 
 void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
   Workspace::Scope scope(ctx.workspace);
   const int64_t tokens = a.h.dim(0), width = a.h.dim(1), threads = ctx.pool.size();
   const Routing routing = route_tokens(ctx, a, scope);
-  const Experts weights(core, ctx, a);
+  if (ctx.pool.dry())  // nothing was computed; any choice will do, because the scratch does not depend on it
+    for (int64_t i = 0; i < tokens * a.top_k; ++i)
+      routing.chosen[i] = static_cast<int32_t>(i % a.router.rows);
+  const Experts weights(core, a);
   const std::span<Group> groups = group_tokens(a, weights, routing.chosen, scope);
 
   int64_t tiles = 0, units = 0, most = 0, inner = width;
+  PackedRoom room(core, a, scope);
   for (Group& g : groups) {
     const Tensor only = a.h.rows(g.token == nullptr ? 0 : g.token[0], g.x.rows);  // a row, if it is only one
     g.packing = !((g.x.rows == 1 || g.token == nullptr) && core.in_place(only));
     g.x = {static_cast<std::byte*>(only.data), g.x.rows, width};
-    if (g.packing) g.x.data = scope.take<std::byte>(core.packed_bytes(g.x.rows, width));
+    if (g.packing) g.x.data = room.take_x(g.x.rows, g.token == nullptr);
     g.mid = {nullptr, g.x.rows, g.gate->rows};
-    g.mid.data = scope.take<std::byte>(core.packed_bytes(g.x.rows, g.mid.cols));
+    g.mid.data = room.take_mid(g.x.rows, g.token == nullptr);
     tiles += g.packing ? g.x.tiles() : 0;
     units += gemm::swiglu_units(g.mid.cols);
     most = std::max(most, g.x.rows);
@@ -162,7 +203,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
   const int64_t panels = gemm::panels(width), rows = tokens * (a.top_k + 1);
   const int64_t panel_job =
       tokens > gemm::kTileTokens ? 1 : gemm::job_panels(panels, ctx.pool.size(), 1, 1, inner);
-  const int64_t scratch_bytes = (core.scratch_bytes(gemm::kBlockPanels, most, inner) + 63) / 64 * 64;
+  const int64_t scratch_bytes = (core.scratch_bytes(gemm::kBlockPanels, tokens, inner) + 63) / 64 * 64;
   const int64_t ranked_floats = rows * panel_job * gemm::kPanelRows;
   std::byte* const scratch = scope.take<std::byte>(scratch_bytes * threads);
   float* const ranked = scope.take<float>(ranked_floats * threads);

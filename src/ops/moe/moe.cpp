@@ -1,7 +1,9 @@
 #include "ops/moe/moe.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "ops/cuda/ops.h"
 #include "ops/gemm/table.h"
 #include "ops/moe/kernels.h"
 
@@ -69,13 +71,24 @@ void moe(const OpContext& ctx, const MoeArgs& a) {
   check(a);
   const int64_t tokens = a.h.dim(0);
   if (tokens == 0) return;
-  if (ctx.observer == nullptr) return dispatch("moe", moe_kernels(), ctx, a);
+  if (ctx.device == Device::kCuda) return cuda::moe(ctx, a);
+  const auto run = [&](const MoeArgs& part) { dispatch("moe", moe_kernels(), ctx, part); };
+  if (ctx.observer == nullptr) return gemm::split_rows(a, tokens, run);
   Workspace::Scope scope(ctx.workspace);
   MoeArgs seen = a;
   if (seen.chosen.empty())
     seen.chosen = make_tensor(scope.take<int32_t>(tokens * a.top_k), {tokens, int64_t{a.top_k}});
-  dispatch("moe", moe_kernels(), ctx, seen);
+  gemm::split_rows(seen, tokens, run);
   moe_detail::observe(ctx, seen);
+}
+
+MoeArgs MoeArgs::rows(int64_t begin, int64_t count) const {
+  MoeArgs a = *this;
+  a.h = h.rows(begin, count);
+  a.x = x.rows(begin, count);
+  if (!chosen.empty()) a.chosen = chosen.rows(begin, count);
+  a.latency_rows = std::clamp<int64_t>(latency_rows - begin, 0, count);
+  return a;
 }
 
 }  // namespace quire

@@ -9,13 +9,14 @@ namespace quire {
 
 // h        [T, D]  bf16 or f32   normalised input
 // router   [E, D]  any type (F32 in files); p = softmax(router h) over all E in float32
-// gate, up [E x [Fe, D]], down [E x [D, Fe]]   w_e = p_e / max(sum over the top k, 2^-14); ties go to the
-// lower index shared_gate, shared_up [Fs, D], shared_down [D, Fs]   optional (empty): out +=
-// sigmoid(shared_router . h) * mlp(h) shared_router [D] f32, optional: without it the shared expert has
-// weight 1 x        [T, D]  f32   residual stream, added to: the top-k experts in the order of their rank,
-// then the shared one SiLU(g) * u is rounded to the activation type before the down projection. Row r of x
-// depends on row r alone, whatever other tokens chose. Empty experts cost nothing; one expert may get every
-// token.
+// gate, up [E x [Fe, D]], down [E x [D, Fe]]
+//                  w_e = p_e / max(sum over the top k, 2^-14); ties go to the lower index
+// shared_gate, shared_up [Fs, D], shared_down [D, Fs]
+//                  optional (empty): out += sigmoid(shared_router . h) * mlp(h)
+// shared_router [D] f32, optional: without it the shared expert has weight 1
+// x        [T, D]  f32   residual stream, added to: the top-k experts in the order of their rank, then the shared one
+// SiLU(g) * u is rounded to the activation type before the down projection. Row r of x depends on row r alone, whatever
+// other tokens chose. Empty experts cost nothing; one expert may get every token.
 struct MoeArgs {
   Tensor h;
   Weight router, gate, up, down;
@@ -24,7 +25,10 @@ struct MoeArgs {
   Tensor shared_router;
   Tensor x;
   Tensor chosen;  // [T, top_k] i32, optional: receives the chosen experts in rank order (statistics, tests)
-  bool generated = false;  // as for linear
+  int64_t latency_rows = 0;  // as for linear
+
+  bool for_latency() const { return latency_rows > 0; }
+  MoeArgs rows(int64_t begin, int64_t count) const;
 };
 
 void moe(const OpContext& ctx, const MoeArgs& a);

@@ -81,7 +81,7 @@ struct MoeData {
     }
     a.x = out.tensor().cols(0, c.width);
     a.chosen = chosen;
-    a.generated = true;
+    a.latency_rows = a.h.dim(0);
     return a;
   }
 };
@@ -129,7 +129,7 @@ std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vec
 
 void moe_case(Suite& s, const MoeCase& c) {
   const std::string name = c.name();
-  if (name.find(s.options().case_name) == std::string::npos) return;
+  if (!s.wants_case(name)) return;
   Rng rng = s.rng_for_case(name);
   const MoeData m(rng, c);
   Buffer want_chosen(DType::kI32, {c.tokens, c.top_k}), ignored = m.x;
@@ -166,9 +166,11 @@ void moe_case(Suite& s, const MoeCase& c) {
     if (k.name == "integer") {
       const auto copies = s.repack(std::array{m.gate.weight, m.up.weight, m.down.weight, m.shared_gate.weight,
                                               m.shared_up.weight, m.shared_down.weight});
-      ctx.repacked = copies.get();
       Buffer repacked = m.x;
-      k.launch(ctx, m.args(c, m.h, repacked, chosen));
+      MoeArgs a = m.args(c, m.h, repacked, chosen);
+      for (Weight* w : {&a.gate, &a.up, &a.down, &a.shared_gate, &a.shared_up, &a.shared_down})
+        *w = copies->find(*w);
+      k.launch(ctx, a);
       s.expect_same_bits(k.name, name + " repacked", repacked, got);
     }
     if (k.name == "reference") continue;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "ops/probe/bench.h"
+#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -79,6 +80,7 @@ void add_benchmarks(const char* op, std::span<const Kernel<Args>> kernels,
 }  // namespace quire
 
 int main(int argc, char** argv) {
+  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
   using namespace quire;
   benchmark::Initialize(&argc, argv);
   add_benchmarks("add_rms_norm", add_rms_norm_kernels(), run_add);

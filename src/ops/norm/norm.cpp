@@ -1,6 +1,7 @@
 // The tables of kernels behind the norms, in order of preference.
 #include "ops/norm/norm.h"
 
+#include "ops/cuda/ops.h"
 #include "ops/norm/check.h"
 #include "ops/norm/kernels.h"
 
@@ -46,7 +47,7 @@ void gated_rms_norm_cpu(const OpContext& ctx, const GatedRmsNormArgs& a) {
 
 constexpr Kernel<AddRmsNormArgs> kAddRmsNorm[] = {
     {"avx512", [](const CpuFeatures& cpu, const AddRmsNormArgs&) { return cpu.avx512; },
-     add_rms_norm_cpu<norm::add_rms_norm_avx512>},
+     add_rms_norm_cpu<norm::add_rms_norm_avx512>, CpuLevel::kAvx512},
     {"avx2", [](const CpuFeatures& cpu, const AddRmsNormArgs&) { return cpu.avx2; },
      add_rms_norm_cpu<norm::add_rms_norm_avx2>},
     {"reference", [](const CpuFeatures&, const AddRmsNormArgs&) { return true; },
@@ -54,7 +55,7 @@ constexpr Kernel<AddRmsNormArgs> kAddRmsNorm[] = {
 };
 constexpr Kernel<GatedRmsNormArgs> kGatedRmsNorm[] = {
     {"avx512", [](const CpuFeatures& cpu, const GatedRmsNormArgs&) { return cpu.avx512; },
-     gated_rms_norm_cpu<norm::gated_rms_norm_avx512>},
+     gated_rms_norm_cpu<norm::gated_rms_norm_avx512>, CpuLevel::kAvx512},
     {"avx2", [](const CpuFeatures& cpu, const GatedRmsNormArgs&) { return cpu.avx2; },
      gated_rms_norm_cpu<norm::gated_rms_norm_avx2>},
     {"reference", [](const CpuFeatures&, const GatedRmsNormArgs&) { return true; },
@@ -71,9 +72,11 @@ std::span<const Kernel<GatedRmsNormArgs>> gated_rms_norm_kernels() {
 }
 
 void add_rms_norm(const OpContext& ctx, const AddRmsNormArgs& a) {
+  if (ctx.device == Device::kCuda) return cuda::add_rms_norm(ctx, a);
   dispatch("add_rms_norm", add_rms_norm_kernels(), ctx, a);
 }
 void gated_rms_norm(const OpContext& ctx, const GatedRmsNormArgs& a) {
+  if (ctx.device == Device::kCuda) return cuda::gated_rms_norm(ctx, a);
   dispatch("gated_rms_norm", gated_rms_norm_kernels(), ctx, a);
 }
 

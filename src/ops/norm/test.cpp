@@ -24,6 +24,7 @@ Tensor left_columns(const Buffer& wide, int64_t D) {
 
 void add_rms_norm_case(Suite& s, const std::string& name, int64_t T, int64_t D, DType add_type, bool with_add,
                        DType h_type, float magnitude) {
+  if (!s.wants_case(name)) return;
   Rng rng = s.rng_for_case(name);
   Buffer x(DType::kF32, {T, D + 3}), add(add_type, {T, D}), weight(DType::kF32, {D});
   x.fill([&] { return rng.normal(magnitude); });
@@ -67,6 +68,7 @@ void add_rms_norm_case(Suite& s, const std::string& name, int64_t T, int64_t D, 
 
 void gated_rms_norm_case(Suite& s, const std::string& name, int64_t T, int64_t Hv, int64_t Dv, DType type,
                          bool in_place) {
+  if (!s.wants_case(name)) return;
   Rng rng = s.rng_for_case(name);
   Buffer o(type, {T, Hv, Dv}), z(type, {T, Hv * Dv}), weight(DType::kF32, {Dv});
   o.fill([&] { return rng.normal(); });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/cuda/ops.h"
 #include "quant/format.h"
 
 namespace quire {
@@ -16,9 +17,16 @@ int64_t rows_per_piece(int64_t row_elems) {
   return std::max<int64_t>(1, kPieceElems / std::max<int64_t>(1, row_elems));
 }
 
+int32_t token_of(const EmbedArgs& a, int64_t r) {
+  const int32_t source = a.sources.empty() ? -1 : a.sources.as<int32_t>()[r];
+  const int32_t token = source < 0 ? a.tokens.as<int32_t>()[r] : std::max(0, a.sampled.as<int32_t>()[source]);
+  QUIRE_CHECK(token >= 0 && token < a.table.rows, "token {} of a vocabulary of {}", token, a.table.rows);
+  return token;
+}
+
 void embed_row(const EmbedArgs& a, int64_t r) {
   float* x = a.x.row<float>(r);
-  quant::decode_row(a.table.dtype, a.table.row(a.tokens[static_cast<size_t>(r)]), a.table.cols, x);
+  quant::decode_row(a.table.dtype, a.table.row(token_of(a, r)), a.table.cols, x);
   if (a.table.scale == nullptr) return;
   for (int64_t i = 0; i < a.table.cols; ++i) x[i] *= *a.table.scale;
 }
@@ -34,7 +42,7 @@ void embed_cpu(const OpContext& ctx, const EmbedArgs& a) {
 }
 
 void gather_row(const GatherRowsArgs& a, int64_t i) {
-  std::memcpy(a.y.bytes_at(i * a.y.stride[0]), a.x.bytes_at(a.rows[static_cast<size_t>(i)] * a.x.stride[0]),
+  std::memcpy(a.y.bytes_at(i * a.y.stride[0]), a.x.bytes_at(a.rows.as<int32_t>()[i] * a.x.stride[0]),
               static_cast<size_t>(dtype_bytes(a.x.dtype, a.x.dim(1))));
 }
 
@@ -72,20 +80,26 @@ std::span<const Kernel<GatherRowsArgs>> gather_rows_kernels() {
 }
 
 void embed(const OpContext& ctx, const EmbedArgs& a) {
-  expect_shape("x", a.x, std::ssize(a.tokens), a.table.cols);
+  Dim T{"T"}, places{"places"};
+  expect_shape("tokens", a.tokens, T);
+  expect_shape("x", a.x, T, a.table.cols);
+  if (!a.sources.empty()) {
+    expect_shape("sources", a.sources, T);
+    expect_shape("sampled", a.sampled, places);
+  }
   QUIRE_CHECK(a.table.experts == 1, "the table is {} matrices", a.table.experts);
   QUIRE_CHECK(quant::can_decode(a.table.dtype), "a table of {}", dtype_name(a.table.dtype));
-  for (const int32_t t : a.tokens)
-    QUIRE_CHECK(t >= 0 && t < a.table.rows, "token {} of a vocabulary of {}", t, a.table.rows);
+  if (ctx.device == Device::kCuda) return cuda::embed(ctx, a);
   dispatch("embed", embed_kernels(), ctx, a);
 }
 
 void gather_rows(const OpContext& ctx, const GatherRowsArgs& a) {
-  Dim T{"T"}, D{"D"};
+  Dim T{"T"}, D{"D"}, R{"R"};
   expect_shape("x", a.x, T, D);
-  expect_shape("y", a.y, std::ssize(a.rows), D);
+  expect_shape("rows", a.rows, R);
+  expect_shape("y", a.y, R, D);
   QUIRE_CHECK(a.x.dtype == a.y.dtype, "x is {}, y is {}", dtype_name(a.x.dtype), dtype_name(a.y.dtype));
-  for (const int32_t r : a.rows) QUIRE_CHECK(r >= 0 && r < T, "row {} of {}", r, T.value);
+  if (ctx.device == Device::kCuda) return cuda::gather_rows(ctx, a);
   dispatch("gather_rows", gather_rows_kernels(), ctx, a);
 }
 

@@ -5,21 +5,24 @@
 
 namespace quire {
 
-// x[r] = scale * table[tokens[r]].  tokens [T] (each in [0, V));  table [V, D] any decodable type;  x [T, D]
-// f32.
+// x[r] = scale * table[token of row r].
+//   tokens  [T] i32     each in [0, V), but for rows with a source
+//   sources [T] i32     optional: of row r, the place whose token of the step before it is, or -1: tokens[r]
+//   sampled [places] i32  with sources: what the step before sampled; a negative token (that sequence has ended with an
+//                       error, or at a limit that the host learns of later) is taken for token 0, and its row for padding
+//   table   [V, D]      any decodable type
+//   x       [T, D] f32
 struct EmbedArgs {
-  std::span<const int32_t> tokens;
+  Tensor tokens, sources, sampled;
   Weight table;
   Tensor x;
 };
 void embed(const OpContext& ctx, const EmbedArgs& a);
 std::span<const Kernel<EmbedArgs>> embed_kernels();
 
-// y[i] = x[rows[i]].  x [T, D], y [R, D] of the same type (f32 or bf16).
+// y[i] = x[rows[i]].  x [T, D], rows [R] i32, y [R, D] of the same type as x (f32 or bf16).
 struct GatherRowsArgs {
-  Tensor x;
-  std::span<const int32_t> rows;
-  Tensor y;
+  Tensor x, rows, y;
 };
 void gather_rows(const OpContext& ctx, const GatherRowsArgs& a);
 std::span<const Kernel<GatherRowsArgs>> gather_rows_kernels();

@@ -14,9 +14,22 @@ void embed_conformance(Suite& s) {
       const int64_t width = 512;
       const RandomWeight table = random_weight(rng, type, vocab, width);
       const std::vector<float> decoded = decode_all(table.weight);
-      std::vector<int32_t> ids(static_cast<size_t>(tokens));
+      std::vector<int32_t> ids(static_cast<size_t>(tokens)), sources(ids.size(), -1), sampled(9), given;
       for (int32_t& id : ids) id = rng.integer(0, vocab - 1);
       if (tokens > 1) ids[1] = vocab - 1;
+      // The same tokens, some of them by way of what was sampled in the step before; where a row has a source, the token
+      // beside it is none.
+      for (int32_t& id : sampled) id = rng.integer(0, vocab - 1);
+      sampled[3] = -1;  // a sequence that ended with an error: its row is padding
+      given = ids;
+      for (size_t i = 2; i < ids.size(); i += 3) {
+        sources[i] = rng.integer(0, 8);
+        ids[i] = std::max(0, sampled[static_cast<size_t>(sources[i])]);
+        given[i] = -7;
+      }
+      const auto array = [](std::vector<int32_t>& v) {
+        return make_tensor(v.data(), {static_cast<int64_t>(v.size())});
+      };
       Buffer want(DType::kF32, {tokens, width});
       for (int64_t i = 0; i < tokens * width; ++i)
         store_float(want, i,
@@ -28,10 +41,12 @@ void embed_conformance(Suite& s) {
         Buffer wide(DType::kF32, {tokens, width + 8});
         const Buffer before = wide;
         const Tensor x = wide.tensor().cols(0, width);
-        k.launch(s.context(Device::kCpu), {ids, table.weight, x});
+        k.launch(s.context(Device::kCpu), {array(given), array(sources), array(sampled), table.weight, x});
         s.expect_same_bits(k.name, name, x, want);
         s.expect_same_bits(k.name, name, wide.tensor().cols(width, 8), before.tensor().cols(width, 8));
         s.expect_guards(k.name, name, {&wide});
+        k.launch(s.context(Device::kCpu), {array(ids), {}, {}, table.weight, x});
+        s.expect_same_bits(k.name, name + " without sources", x, want);
       }
     }
   }
@@ -51,7 +66,7 @@ void gather_rows_conformance(Suite& s) {
         for (const auto& k : s.kernels(gather_rows_kernels())) {
           if (!s.wants(k.name, name)) continue;
           Buffer y(type, {count, width});
-          k.launch(s.context(Device::kCpu), {x, rows, y});
+          k.launch(s.context(Device::kCpu), {x, make_tensor(rows.data(), {count}), y});
           s.expect_same_bits(k.name, name, y, want);
           s.expect_guards(k.name, name, {&x, &y});
         }

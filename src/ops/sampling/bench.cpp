@@ -5,7 +5,9 @@
 
 #include <random>
 
-#include "ops/sampling/sampling.h"
+#include "ops/probe/bench_flags.h"
+#include "ops/sampling/history.h"
+#include "ops/sampling/rows.h"
 
 namespace quire {
 namespace {
@@ -16,6 +18,7 @@ struct Setup {
   const char* name;
   bool flat;
   SamplingParams params;
+  int seen = 0;  // tokens of the sequence so far, drawn from 4096 different ones
 };
 
 std::vector<Setup> setups() {
@@ -38,7 +41,9 @@ std::vector<Setup> setups() {
       {"flat: typical_p 0.95", true,
        with([](SamplingParams& p) { p.temperature = 1.5f, p.typical_p = 0.95f; })},
       {"greedy, 20 logprobs", false, with([](SamplingParams& p) { p.temperature = 0, p.logprobs = 20; })},
-      {"penalties", false, with([](SamplingParams& p) { p.repetition_penalty = 1.1f; })},
+      {"penalties, 1000 tokens", false, with([](SamplingParams& p) { p.repetition_penalty = 1.1f; }), 1000},
+      {"penalties, 100000 tokens", false, with([](SamplingParams& p) { p.repetition_penalty = 1.1f; }),
+       100000},
   };
 }
 
@@ -49,21 +54,38 @@ void run(benchmark::State& state, std::string_view kernel, const Setup& setup) {
   for (float& x : logits) x = noise(gen);
   if (!setup.flat)
     for (int i = 0; i < 40; ++i) logits[gen() % kVocab] = 10.0f + noise(gen) * 2;
-  std::vector<int32_t> history(4096);
-  for (int32_t& id : history) id = static_cast<int32_t>(gen() % kVocab);
+  std::vector<int32_t> seen(static_cast<size_t>(setup.seen));
+  for (int32_t& id : seen) id = static_cast<int32_t>(gen() % 4096 * 60);
 
   ThreadPool pool(1);
   Workspace workspace;
   const OpContext ctx{pool, workspace};
-  SampleRow row{&setup.params, 0, history, history, {}};
-  Sampled out;
-  const SampleArgs args{make_tensor(logits.data(), {1, kVocab}), {&row, 1}, {&out, 1}};
+  std::vector<int32_t> history(static_cast<size_t>(token_history_bytes(1, kVocab, kVocab)) / sizeof(int32_t));
+  const TokenHistory h = lay_out_token_history(history.data(), 1, kVocab, kVocab);
+  const NoteRange range{.history = 0, .count = setup.seen, .prompt = setup.seen / 2};
+  note_tokens(ctx, {seen.data(), setup.seen, &range, 1, h});
+
+  constexpr int kTop = 20;
+  SampleRow row;
+  SampleRowList list({kVocab, 0, 1, kTop, 0}, {{&row, 1}, {}, {}});
+  const Status added = list.add(setup.params, {.history = setup.seen > 0 ? 0 : -1, .tentative = true});
+  QUIRE_CHECK(added.ok(), "{}", added.error().message);
+  int32_t token = 0, top_count = 0, top_ids[kTop];
+  float logprob = 0, top_logprobs[kTop];
+  const SampleArgs args{.logits = make_tensor(logits.data(), {1, kVocab}),
+                        .rows = &row,
+                        .history = h,
+                        .out = {.tokens = make_tensor(&token, {1}),
+                                .logprobs = make_tensor(&logprob, {1}),
+                                .top_ids = make_tensor(top_ids, {1, kTop}),
+                                .top_logprobs = make_tensor(top_logprobs, {1, kTop}),
+                                .top_count = make_tensor(&top_count, {1})}};
   for (const Kernel<SampleArgs>& k : sample_kernels()) {
     if (k.name != kernel) continue;
     for (auto _ : state) {
       ++row.position;
       k.launch(ctx, args);
-      benchmark::DoNotOptimize(out.token);
+      benchmark::DoNotOptimize(token);
     }
   }
   state.SetBytesProcessed(state.iterations() * kVocab * static_cast<int64_t>(sizeof(float)));
@@ -73,6 +95,7 @@ void run(benchmark::State& state, std::string_view kernel, const Setup& setup) {
 }  // namespace quire
 
 int main(int argc, char** argv) {
+  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
   const std::vector<quire::Setup> setups = quire::setups();
   for (const auto& k : quire::sample_kernels())
     for (const quire::Setup& s : setups)

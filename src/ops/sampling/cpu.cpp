@@ -13,13 +13,11 @@ namespace {
 
 // Scratch memory of one task. Pointers that no row of the call needs are null.
 struct Scratch {
-  float* logits = nullptr;          // [V] a modified copy of a row
-  float* block_max = nullptr;       // [blocks]
-  float* block_scratch = nullptr;   // [blocks]
-  int32_t* counts = nullptr;        // [V] zero between rows
-  int32_t* seen = nullptr;          // [V] tokens with a count
-  Candidate* candidates = nullptr;  // [V + 64]
-  Candidate* rearranged = nullptr;  // [V + 64] for selection, in any order
+  float* block_max;       // [blocks]
+  float* block_scratch;   // [blocks]
+  float* logits;          // [V] a modified copy of a row
+  Candidate* candidates;  // [V + 64]
+  Candidate* rearranged;  // [V + 64] for selection, in any order
 };
 
 // The tokens still in the draw, in the order of their ids, and the sum of their weights.
@@ -48,35 +46,27 @@ struct Pool {
   }
 };
 
-bool modifies_logits(const SampleRow& row) {
-  return !row.params->logit_bias.empty() || !row.suppressed.empty() || has_penalties(*row.params);
+bool modifies_logits(const SampleArgs& a, const SampleRow& row) {
+  return row.bias_count > 0 || a.suppressed_count > 0 || has_penalties(row);
 }
-bool filters(const SamplingParams& p, int64_t vocab) {
+bool filters(const SampleRow& p, int64_t vocab) {
   return (p.top_k > 0 && p.top_k < vocab) || p.typical_p < 1.0f || p.top_p < 1.0f || p.min_p > 0.0f;
 }
 
-void apply_penalties(float* logits, const SampleRow& row, const Scratch& s) {
-  int64_t n = 0;
-  constexpr int32_t kInPrompt = 1 << 30;  // above any count of the output
-  for (const int32_t id : row.prompt) {
-    if (s.counts[id] == 0) s.seen[n++] = id;
-    s.counts[id] = kInPrompt;
-  }
-  for (const int32_t id : row.output)
-    if (s.counts[id]++ == 0) s.seen[n++] = id;
-  for (int64_t i = 0; i < n; ++i) {
-    const int32_t id = s.seen[i];
-    logits[id] = penalised(logits[id], true, s.counts[id] & (kInPrompt - 1), *row.params);
-    s.counts[id] = 0;
-  }
+void apply_penalties(float* logits, const TokenHistory& h, const SampleRow& row) {
+  const int32_t* const counts = h.counts + int64_t{row.history} * h.vocab;
+  const int32_t* const seen = h.seen + int64_t{row.history} * h.capacity;
+  for (int32_t i = 0; i < h.seen_count[row.history]; ++i)
+    logits[seen[i]] = penalised(logits[seen[i]], counts[seen[i]], row);
 }
 
 // Bias, suppression and penalties, on a copy. False if that leaves nothing possible.
-bool modify(Row& r, const SampleRow& row, const Scratch& s) {
+bool modify(Row& r, const SampleArgs& a, const SampleRow& row, const Scratch& s) {
   std::memcpy(s.logits, r.logits, static_cast<size_t>(r.size) * sizeof(float));
-  for (const auto& [id, bias] : row.params->logit_bias) s.logits[id] += bias;
-  for (const int32_t id : row.suppressed) s.logits[id] = kMinusInf;
-  if (has_penalties(*row.params)) apply_penalties(s.logits, row, s);
+  for (int32_t i = row.bias_begin; i < row.bias_begin + row.bias_count; ++i)
+    s.logits[a.bias_ids[i]] += a.bias_values[i];
+  for (int32_t i = 0; i < a.suppressed_count; ++i) s.logits[a.suppressed[i]] = kMinusInf;
+  if (has_penalties(row)) apply_penalties(s.logits, a.history, row);
   r.logits = s.logits;
   return scan(r) && r.max > kMinusInf;
 }
@@ -268,11 +258,10 @@ int32_t draw_from(const Row& r, const Softmax& softmax, double u, float* block_s
   return static_cast<int32_t>(begin) + pool.at[last].id;
 }
 
-int32_t choose(const Row& r, const SampleRow& row, const Scratch& s) {
-  const SamplingParams& p = *row.params;
+int32_t choose(const Row& r, const SampleRow& p, const Scratch& s) {
   if (p.temperature < kGreedyBelow) return first_max(r);
   const Softmax softmax{r.max, 1.0f / p.temperature};
-  const double u = sample_uniform(p.seed, row.position);
+  const double u = sample_uniform(p.seed, p.position);
   if (!filters(p, r.size)) return draw_from(r, softmax, u, s.block_scratch);
   Pool pool{s.candidates};
   bool complete = false;  // the pool holds what the filters so far have left
@@ -292,75 +281,98 @@ int32_t choose(const Row& r, const SampleRow& row, const Scratch& s) {
   return draw_from(pool, u);
 }
 
-// Log softmax of the raw logits.
-struct Logprobs {
-  double log_total;
-  std::vector<TokenLogprob> top;
-};
-Logprobs logprobs(const Row& r, int n, const Scratch& s) {
+// Writes the likeliest tokens of row `at`, and returns the logarithm of what softmax divides by: of the raw
+// logits.
+double report_likeliest(const SampleArgs& a, int64_t at, const Row& r, const Scratch& s) {
   const Softmax softmax{r.max, 1.0f};
-  Logprobs result{r.max + std::log(sum_weights(r, softmax)), {}};
-  if (n == 0) return result;
+  const double log_total = r.max + std::log(sum_weights(r, softmax));
+  const int64_t n = std::min<int64_t>(a.rows[at].logprobs, a.out.top_ids.dim(1));
+  if (n == 0) return log_total;
   const int64_t found = gather_above(r, at_least_k_reach(r, n, s.block_scratch), s.candidates);
-  const int64_t count = std::min<int64_t>(n, found);
+  const int64_t count = std::min(n, found);
   std::partial_sort(s.candidates, s.candidates + count, s.candidates + found,
-                    [](const Candidate& a, const Candidate& b) {
-                      return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+                    [](const Candidate& x, const Candidate& y) {
+                      return x.logit != y.logit ? x.logit > y.logit : x.id < y.id;
                     });
-  for (int64_t i = 0; i < count; ++i)
-    result.top.push_back({s.candidates[i].id, static_cast<float>(s.candidates[i].logit - result.log_total)});
-  return result;
+  for (int64_t i = 0; i < count; ++i) {
+    a.out.top_ids.row<int32_t>(at)[i] = s.candidates[i].id;
+    a.out.top_logprobs.row<float>(at)[i] = static_cast<float>(s.candidates[i].logit - log_total);
+  }
+  a.out.top_count.as<int32_t>()[at] = static_cast<int32_t>(count);
+  return log_total;
 }
 
-Sampled sample_row(const float* logits, int64_t vocab, const SampleRow& row, const Scratch& s) {
-  Row r{logits, vocab, s.block_max};
-  if (!scan(r) || r.max == kMinusInf) return {};
-  Logprobs reported{};
-  if (row.params->logprobs >= 0) reported = logprobs(r, row.params->logprobs, s);
-  if (modifies_logits(row) && !modify(r, row, s)) return {};
-  Sampled out;
-  out.token = choose(r, row, s);
-  if (row.params->logprobs >= 0) {
-    out.logprob = static_cast<float>(logits[out.token] - reported.log_total);
-    out.top = std::move(reported.top);
+// The token of row `at`, -1 if there is none; writes the logarithms of probabilities that the row asks for.
+int32_t sample_row(const SampleArgs& a, int64_t at, const Scratch& s) {
+  const SampleRow& row = a.rows[at];
+  const float* const logits = a.logits.row<float>(at);
+  float& logprob = a.out.logprobs.as<float>()[at];
+  int32_t& top_count = a.out.top_count.as<int32_t>()[at];
+  logprob = 0.0f;
+  top_count = 0;
+  if ((row.flags & kSampleIdle) != 0) return -1;
+  Row r{logits, a.logits.dim(1), s.block_max};
+  if (!scan(r) || r.max == kMinusInf) return -1;
+  const double log_total = row.logprobs >= 0 ? report_likeliest(a, at, r, s) : 0.0;
+  if (modifies_logits(a, row) && !modify(r, a, row, s)) {
+    top_count = 0;
+    return -1;
   }
-  return out;
+  const int32_t token = choose(r, row, s);
+  if (row.logprobs >= 0) logprob = static_cast<float>(logits[token] - log_total);
+  return token;
+}
+
+// What the rows of a call need, for each of `count` tasks.
+Scratch* take_scratch(Workspace::Scope& scope, const SampleArgs& a, int64_t count) {
+  const int64_t rows = a.logits.dim(0), vocab = a.logits.dim(1);
+  bool copies = false, lists = false;
+  for (int64_t r = 0; r < rows; ++r) {
+    if ((a.rows[r].flags & kSampleIdle) != 0) continue;
+    copies |= modifies_logits(a, a.rows[r]);
+    lists |= a.rows[r].logprobs > 0 || filters(a.rows[r], vocab);
+  }
+  auto* const scratch = scope.take<Scratch>(count);
+  for (int64_t i = 0; i < count; ++i)
+    scratch[i] = {.block_max = scope.take<float>(block_count(vocab)),
+                  .block_scratch = scope.take<float>(block_count(vocab)),
+                  .logits = copies ? scope.take<float>(vocab) : nullptr,
+                  .candidates = lists ? scope.take<Candidate>(vocab + kBlock) : nullptr,
+                  .rearranged = lists ? scope.take<Candidate>(vocab + kBlock) : nullptr};
+  return scratch;
 }
 
 }  // namespace
 
 void sample_cpu(const OpContext& ctx, const SampleArgs& a) {
-  const int64_t rows = a.logits.dim(0), vocab = a.logits.dim(1);
-  bool copies = false, penalties = false, lists = false;
-  for (const SampleRow& row : a.rows) {
-    copies |= modifies_logits(row);
-    penalties |= has_penalties(*row.params);
-    lists |= row.params->logprobs > 0 || filters(*row.params, vocab);
-  }
-  Workspace::Scope scope(ctx.workspace);
-  std::vector<Scratch> scratch(
-      static_cast<size_t>(std::min<int64_t>(ctx.pool.size(), std::max<int64_t>(rows, 1))));
-  for (Scratch& s : scratch) {
-    s.block_max = scope.take<float>(block_count(vocab));
-    s.block_scratch = scope.take<float>(block_count(vocab));
-    if (copies) s.logits = scope.take<float>(vocab);
-    if (penalties) {
-      s.counts = scope.take<int32_t>(vocab);
-      s.seen = scope.take<int32_t>(vocab);
-      std::memset(s.counts, 0, static_cast<size_t>(vocab) * sizeof(int32_t));
-    }
-    if (lists) {
-      s.candidates = scope.take<Candidate>(vocab + kBlock);
-      s.rearranged = scope.take<Candidate>(vocab + kBlock);
-    }
-  }
+  const int64_t rows = a.logits.dim(0);
+  if (rows == 0) return;
   // One task per scratch area, not per thread: a few rows on many threads need little memory.
+  const int64_t tasks = std::min<int64_t>(ctx.pool.size(), rows);
+  Workspace::Scope scope(ctx.workspace);
+  const Scratch* const scratch = take_scratch(scope, a, tasks);
   std::atomic<int64_t> next{0};
-  ctx.pool.parallel_for(std::ssize(scratch), 1, [&](int64_t slot, int64_t, int) {
-    for (int64_t r = next++; r < rows; r = next++)
-      a.out[static_cast<size_t>(r)] = sample_row(
-          a.logits.row<float>(r), vocab, a.rows[static_cast<size_t>(r)], scratch[static_cast<size_t>(slot)]);
+  ctx.pool.parallel_for(tasks, 1, [&](int64_t task, int64_t, int) {
+    for (int64_t r = next++; r < rows; r = next++) {
+      const int32_t token = sample_row(a, r, scratch[task]);
+      a.out.tokens.as<int32_t>()[r] = token;
+      if ((a.rows[r].flags & kSampleIdle) == 0) settle(a, a.rows[r], token);
+    }
   });
 }
 
 }  // namespace quire::sampling
+
+namespace quire {
+
+int64_t sample_workspace_bytes(int64_t rows, int64_t vocab, int threads) {
+  using namespace sampling;
+  const auto taken = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };  // Workspace's alignment
+  const auto f32 = static_cast<int64_t>(sizeof(float)), candidate = static_cast<int64_t>(sizeof(Candidate));
+  const int64_t tasks = std::min<int64_t>(threads, rows);
+  return taken(tasks * static_cast<int64_t>(sizeof(Scratch))) +
+         tasks * (2 * taken(block_count(vocab) * f32) + taken(vocab * f32) +
+                  2 * taken((vocab + kBlock) * candidate));
+}
+
+}  // namespace quire

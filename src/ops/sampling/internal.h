@@ -7,15 +7,43 @@ namespace quire::sampling {
 
 inline constexpr float kGreedyBelow = 1e-5f;  // temperatures below this mean greedy
 
-// Logits with bias, suppression and penalties applied, in float32: all kernels compute it the same way, so
-// that ties are the same ties.
-inline float penalised(float logit, bool seen, int output_count, const SamplingParams& p) {
-  if (seen) logit = logit > 0 ? logit / p.repetition_penalty : logit * p.repetition_penalty;
-  if (output_count > 0) logit -= p.frequency_penalty * static_cast<float>(output_count) + p.presence_penalty;
+// The logit of a token that a history has seen, `count` being what TokenHistory::counts says of it. In
+// float32: all kernels compute it the same way (without fusing the multiplication and the addition), so that
+// ties are the same ties.
+constexpr float penalised(float logit, int32_t count, const SampleRow& row) {
+  const int32_t in_output = count & (kInPrompt - 1);
+  logit = logit > 0 ? logit / row.repetition_penalty : logit * row.repetition_penalty;
+  if (in_output > 0) logit -= row.frequency_penalty * static_cast<float>(in_output) + row.presence_penalty;
   return logit;
 }
-inline bool has_penalties(const SamplingParams& p) {
-  return p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f;
+
+// Adds a token to a history; see TokenHistory for what happens at its capacity.
+inline void note(const TokenHistory& h, int32_t history, int32_t token, bool prompt) {
+  if (token < 0 || token >= h.vocab) return;
+  int32_t& count = h.counts[int64_t{history} * h.vocab + token];
+  if (count == 0) {
+    int32_t& seen = h.seen_count[history];
+    if (seen >= h.capacity) return;
+    h.seen[int64_t{history} * h.capacity + seen++] = token;
+  }
+  if (prompt)
+    count |= kInPrompt;
+  else
+    ++count;
+}
+
+inline void empty(const TokenHistory& h, int32_t history) {
+  int32_t* const counts = h.counts + int64_t{history} * h.vocab;
+  const int32_t* const seen = h.seen + int64_t{history} * h.capacity;
+  for (int32_t i = 0; i < h.seen_count[history]; ++i) counts[seen[i]] = 0;
+  h.seen_count[history] = 0;
+}
+
+// What sampling row r leaves behind besides its own outputs: for the next step.
+inline void settle(const SampleArgs& a, const SampleRow& row, int32_t token) {
+  if ((row.flags & kSampleTentative) != 0) return;
+  if (row.place >= 0) a.out.sampled.as<int32_t>()[row.place] = token;
+  if (row.history >= 0) note(a.history, row.history, token, false);
 }
 
 // What the reference draws from: the tokens that the filters leave, in the order of their ids, with their
@@ -24,7 +52,7 @@ struct TokenProbability {
   int32_t id;
   double p;
 };
-std::vector<TokenProbability> reference_distribution(std::span<const float> logits, const SampleRow& row);
+std::vector<TokenProbability> reference_distribution(const SampleArgs& a, int64_t r);
 
 void sample_reference(const OpContext& ctx, const SampleArgs& a);
 void sample_cpu(const OpContext& ctx, const SampleArgs& a);

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <unordered_map>
 
 #include "ops/sampling/internal.h"
 
@@ -37,26 +36,25 @@ void keep_mass(std::vector<Token>& tokens, double mass, Key key) {
   normalise(tokens);
 }
 
-std::vector<float> modified_logits(std::span<const float> raw, const SampleRow& row) {
-  const SamplingParams& p = *row.params;
-  std::vector<float> logits(raw.begin(), raw.end());
-  for (const auto& [id, bias] : p.logit_bias) logits[static_cast<size_t>(id)] += bias;
-  for (const int32_t id : row.suppressed) logits[static_cast<size_t>(id)] = kMinusInf;
-  std::unordered_map<int32_t, int> output_count;  // 0: in the prompt only
-  for (const int32_t id : row.prompt) output_count[id];
-  for (const int32_t id : row.output) ++output_count[id];
-  for (const auto& [id, count] : output_count) {
-    float& logit = logits[static_cast<size_t>(id)];
-    logit = penalised(logit, true, count, p);
-  }
+std::vector<float> modified_logits(const SampleArgs& a, int64_t r) {
+  const SampleRow& row = a.rows[r];
+  const float* const raw = a.logits.row<float>(r);
+  std::vector<float> logits(raw, raw + a.logits.dim(1));
+  for (int32_t i = row.bias_begin; i < row.bias_begin + row.bias_count; ++i)
+    logits[static_cast<size_t>(a.bias_ids[i])] += a.bias_values[i];
+  for (int32_t i = 0; i < a.suppressed_count; ++i) logits[static_cast<size_t>(a.suppressed[i])] = kMinusInf;
+  if (!has_penalties(row)) return logits;
+  const int32_t* const counts = a.history.counts + int64_t{row.history} * a.history.vocab;
+  for (size_t id = 0; id < logits.size(); ++id)
+    if (counts[id] != 0) logits[id] = penalised(logits[id], counts[id], row);
   return logits;
 }
 
 }  // namespace
 
-std::vector<TokenProbability> reference_distribution(std::span<const float> raw, const SampleRow& row) {
-  const SamplingParams& p = *row.params;
-  const std::vector<float> logits = modified_logits(raw, row);
+std::vector<TokenProbability> reference_distribution(const SampleArgs& a, int64_t r) {
+  const SampleRow& p = a.rows[r];
+  const std::vector<float> logits = modified_logits(a, r);
   const auto best = std::max_element(logits.begin(), logits.end());  // the first of equals
   if (!std::isfinite(*best)) return {};
   if (p.temperature < kGreedyBelow) return {{static_cast<int32_t>(best - logits.begin()), 1.0}};
@@ -87,7 +85,7 @@ std::vector<TokenProbability> reference_distribution(std::span<const float> raw,
     std::erase_if(tokens, [&](const Token& t) { return t.p < p.min_p * likeliest; });
     normalise(tokens);
   }
-  std::sort(tokens.begin(), tokens.end(), [](const Token& a, const Token& b) { return a.id < b.id; });
+  std::sort(tokens.begin(), tokens.end(), [](const Token& x, const Token& y) { return x.id < y.id; });
   std::vector<TokenProbability> distribution;
   distribution.reserve(tokens.size());
   for (const Token& t : tokens) distribution.push_back({t.id, t.p});
@@ -98,40 +96,53 @@ namespace {
 
 int32_t draw(const std::vector<TokenProbability>& distribution, const SampleRow& row) {
   if (distribution.empty()) return -1;
-  const double u = sample_uniform(row.params->seed, row.position);
+  const double u = sample_uniform(row.seed, row.position);
   double sum = 0;
   for (const TokenProbability& t : distribution)
     if (sum += t.p; u < sum) return t.id;
   return distribution.back().id;  // the probabilities add up to a little less than 1
 }
 
-void report_logprobs(std::span<const float> raw, int n, Sampled& out) {
+// Log softmax of the raw logits.
+void report_logprobs(const SampleArgs& a, int64_t r, int32_t token) {
+  const std::span<const float> raw(a.logits.row<float>(r), static_cast<size_t>(a.logits.dim(1)));
   const double max = *std::max_element(raw.begin(), raw.end());
   double sum = 0;
   for (const float x : raw) sum += std::exp(x - max);
   const auto logprob = [&](float x) { return static_cast<float>(x - max - std::log(sum)); };
-  out.logprob = logprob(raw[static_cast<size_t>(out.token)]);
+  a.out.logprobs.as<float>()[r] = logprob(raw[static_cast<size_t>(token)]);
+  std::vector<int32_t> possible;
   for (size_t i = 0; i < raw.size(); ++i)
-    if (raw[i] != kMinusInf) out.top.push_back({static_cast<int32_t>(i), raw[i]});
-  std::stable_sort(out.top.begin(), out.top.end(),
-                   [](const TokenLogprob& a, const TokenLogprob& b) { return a.logprob > b.logprob; });
-  out.top.resize(std::min(out.top.size(), static_cast<size_t>(n)));
-  for (TokenLogprob& t : out.top) t.logprob = logprob(t.logprob);
+    if (raw[i] != kMinusInf) possible.push_back(static_cast<int32_t>(i));
+  const auto logit = [&](int32_t id) { return raw[static_cast<size_t>(id)]; };
+  std::stable_sort(possible.begin(), possible.end(),
+                   [&](int32_t x, int32_t y) { return logit(x) > logit(y); });
+  const int64_t n = std::min({std::ssize(possible), int64_t{a.rows[r].logprobs}, a.out.top_ids.dim(1)});
+  for (int64_t i = 0; i < n; ++i) {
+    a.out.top_ids.row<int32_t>(r)[i] = possible[static_cast<size_t>(i)];
+    a.out.top_logprobs.row<float>(r)[i] = logprob(logit(possible[static_cast<size_t>(i)]));
+  }
+  a.out.top_count.as<int32_t>()[r] = static_cast<int32_t>(n);
+}
+
+bool damaged(const SampleArgs& a, int64_t r) {
+  const float* const raw = a.logits.row<float>(r);
+  return std::any_of(raw, raw + a.logits.dim(1),
+                     [](float x) { return !(x <= std::numeric_limits<float>::max()); });
 }
 
 }  // namespace
 
 void sample_reference(const OpContext&, const SampleArgs& a) {
   for (int64_t r = 0; r < a.logits.dim(0); ++r) {
-    const std::span<const float> raw(a.logits.row<float>(r), static_cast<size_t>(a.logits.dim(1)));
-    const SampleRow& row = a.rows[static_cast<size_t>(r)];
-    Sampled& out = a.out[static_cast<size_t>(r)];
-    out = {};
-    if (std::any_of(raw.begin(), raw.end(),
-                    [](float x) { return !(x <= std::numeric_limits<float>::max()); }))
-      continue;
-    out.token = draw(reference_distribution(raw, row), row);
-    if (out.token >= 0 && row.params->logprobs >= 0) report_logprobs(raw, row.params->logprobs, out);
+    const SampleRow& row = a.rows[r];
+    const bool idle = (row.flags & kSampleIdle) != 0;
+    const int32_t token = idle || damaged(a, r) ? -1 : draw(reference_distribution(a, r), row);
+    a.out.tokens.as<int32_t>()[r] = token;
+    a.out.logprobs.as<float>()[r] = 0.0f;
+    a.out.top_count.as<int32_t>()[r] = 0;
+    if (token >= 0 && row.logprobs >= 0) report_logprobs(a, r, token);
+    if (!idle) settle(a, row, token);
   }
 }
 

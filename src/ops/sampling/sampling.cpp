@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "ops/cuda/ops.h"
 #include "ops/sampling/internal.h"
-#include "ops/sampling/philox.h"
 
 namespace quire {
 namespace {
@@ -22,10 +22,6 @@ constexpr Kernel<SampleArgs> kKernels[] = {
     {"cpu", always, sampling::sample_cpu},
     {"reference", always, sampling::sample_reference},
 };
-
-void check_ids(const char* what, std::span<const int32_t> ids, int64_t vocab) {
-  for (const int32_t id : ids) QUIRE_CHECK(id >= 0 && id < vocab, "{}: id {} of {}", what, id, vocab);
-}
 
 }  // namespace
 
@@ -57,27 +53,36 @@ std::span<const Kernel<SampleArgs>> sample_kernels() {
   return kKernels;
 }
 
+// Shapes only. What the rows say was checked where the step was built (rows.h): here they may lie in memory
+// that the host cannot read.
 void sample(const OpContext& ctx, const SampleArgs& a) {
-  Dim R{"R"}, V{"V"};
+  Dim R{"R"}, V{"V"}, top{"max_top"}, places{"places"};
   expect_shape("logits", a.logits, R, V);
-  QUIRE_CHECK(std::ssize(a.rows) == R && std::ssize(a.out) == R, "{} rows of logits, {} rows, {} outputs",
-              R.value, a.rows.size(), a.out.size());
-  for (const SampleRow& row : a.rows) {
-    QUIRE_CHECK(row.params != nullptr, "a row without parameters");
-    check_ids("suppressed", row.suppressed, V);
-    for (const auto& bias : row.params->logit_bias) check_ids("logit_bias", {&bias.first, 1}, V);
-    if (!sampling::has_penalties(*row.params)) continue;
-    check_ids("prompt", row.prompt, V);
-    check_ids("output", row.output, V);
-  }
+  expect_shape("tokens", a.out.tokens, R);
+  expect_shape("logprobs", a.out.logprobs, R);
+  expect_shape("top_ids", a.out.top_ids, R, top);
+  expect_shape("top_logprobs", a.out.top_logprobs, R, top);
+  expect_shape("top_count", a.out.top_count, R);
+  if (!a.out.sampled.empty()) expect_shape("sampled", a.out.sampled, places);
+  if (R == 0) return;
+  QUIRE_CHECK(V >= 1 && V <= INT32_MAX, "a vocabulary of {} tokens", V.value);
+  QUIRE_CHECK(a.rows != nullptr, "{} rows of logits, but no parameters", R.value);
+  QUIRE_CHECK(a.suppressed_count == 0 || a.suppressed != nullptr, "{} suppressed ids at null",
+              a.suppressed_count);
+  QUIRE_CHECK(a.history.rows == 0 || a.history.vocab == V, "histories of {} tokens, logits of {}",
+              a.history.vocab, V.value);
+  if (ctx.device == Device::kCuda) return cuda::sample(ctx, a);
   dispatch("sample", sample_kernels(), ctx, a);
 }
 
-double sample_uniform(uint64_t seed, int64_t position) {
-  const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
-  const auto p = static_cast<uint64_t>(position);
-  const PhiloxCounter r = philox4x32({low(p), low(p >> 32), 0, 0}, {low(seed), low(seed >> 32)});
-  return static_cast<double>((uint64_t{r[0]} << 32 | r[1]) >> 11) * 0x1p-53;
+Sampled read_sampled(const SampleOutputs& out, int64_t r) {
+  Sampled s{out.tokens.as<int32_t>()[r], out.logprobs.as<float>()[r], {}};
+  const int32_t* const ids = out.top_ids.row<int32_t>(r);
+  const float* const logprobs = out.top_logprobs.row<float>(r);
+  const int32_t count = out.top_count.as<int32_t>()[r];
+  s.top.reserve(static_cast<size_t>(count));
+  for (int32_t i = 0; i < count; ++i) s.top.push_back({ids[i], logprobs[i]});
+  return s;
 }
 
 }  // namespace quire

@@ -6,18 +6,19 @@
 #include <vector>
 
 #include "ops/op.h"
+#include "ops/sampling/philox.h"
+#include "ops/sampling/sample_row.h"
 
 namespace quire {
 
-// Neutral values switch a step off; the default is greedy. The steps, in this order:
+// What a request says. Neutral values switch a step off; the default is greedy. The steps, in this order:
 //   logit bias           added to the logit
 //   suppressed           the logit becomes -infinity
 //   repetition penalty   of tokens in prompt or output: positive logits are divided, others multiplied by it
 //   frequency, presence  subtracted for tokens of the output (not the prompt): frequency times its count,
 //                        presence once (the OpenAI API's and vLLM's meaning)
 //   temperature          logits are divided by it; below 1e-5 the token is the largest logit and what follows
-//   is
-//                        skipped
+//                        is skipped
 // and then filters of the softmax, each of which sees the renormalised distribution that the one before left:
 //   top-k      the k largest logits, and all that equal the k-th
 //   typical-p  least | -log p - entropy | first (locally typical sampling, arXiv:2202.00666), until their
@@ -40,48 +41,70 @@ struct SamplingParams {
 
   // Nothing wrong, or which value is out of range and what is allowed (Fault::kRequest). Allowed: temperature
   // >= 0, top_k >= 0, top_p, min_p and typical_p in [0, 1], repetition in [0.01, 100], presence and frequency
-  // in
-  // [-2, 2], biases in [-100, 100] of ids in the vocabulary, logprobs in [-1, vocab_size].
+  // in [-2, 2], biases in [-100, 100] of ids in the vocabulary, logprobs in [-1, vocab_size].
   Status validate(int64_t vocab_size) const;
+  bool has_penalties() const {
+    return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
+  }
 };
 
+// Where the results of a call go.
+//   tokens        [R] i32          -1: none was possible, or the row is idle
+//   logprobs      [R] f32          of the token under the unmodified distribution (log softmax of the raw
+//                                  logits); 0 unless the row asks for it
+//   top_ids       [R, max_top] i32 the likeliest tokens of that distribution, likeliest first, lower ids
+//                                  first among equals
+//   top_logprobs  [R, max_top] f32 their log-probabilities
+//   top_count     [R] i32          how many they are: fewer than asked for if the others have probability 0,
+//                                  and never more than max_top, which may be 0. Entries beyond stay as they
+//                                  are
+//   sampled       [places] i32     the token of the row whose `place` it is, which the next step's rows read:
+//                                  -1 there must be a token without effect. Other places keep theirs. May be
+//                                  an empty tensor if no row has a place
+struct SampleOutputs {
+  Tensor tokens, logprobs, top_ids, top_logprobs, top_count, sampled;
+};
+
+// logits [R, V] f32, left unchanged; rows[i] describes row i. Rows run in parallel.
+//   rows         [R] SampleRow
+//   bias_ids     i32 in [0, V), distinct within a row: what rows' bias_begin and bias_count refer to, and
+//   bias_values  f32. A bias of -infinity forbids a token to one row
+//   suppressed   [suppressed_count] i32 in [0, V): tokens that no row may have (they may repeat)
+//   history      the tokens that penalties count. A row that is not tentative notes its token there, so that
+//                the next step's penalties see it before the host does. Without rows if no row has a history
+// Places, and histories, of rows that are neither idle nor tentative belong to no other row of the call.
+// A row whose logits hold a NaN or +infinity, or none of whose tokens is possible (all -infinity, or
+// suppressed), reports token -1, also in `sampled`, and notes nothing: the caller ends that request with an
+// error. Sums of probabilities are in float64 over float32 terms, in an order that depends on the row alone.
+// Scratch is taken from the workspace as the rows need it; sample_workspace_bytes says how much at most.
+// Bound: one read of the logits for greedy, one more with an exponential per logit for the rest.
+struct SampleArgs {
+  Tensor logits;
+  const SampleRow* rows = nullptr;
+  const int32_t* bias_ids = nullptr;
+  const float* bias_values = nullptr;
+  const int32_t* suppressed = nullptr;
+  int32_t suppressed_count = 0;
+  TokenHistory history;
+  SampleOutputs out;
+};
+static_assert(std::is_trivially_copyable_v<SampleArgs>);
+void sample(const OpContext& ctx, const SampleArgs& a);
+std::span<const Kernel<SampleArgs>> sample_kernels();
+// Bytes of workspace that no call of `sample` with so many rows exceeds on a CPU, whatever the rows ask for.
+int64_t sample_workspace_bytes(int64_t rows, int64_t vocab, int threads);
+
+// A row of the results on the host.
 struct TokenLogprob {
   int32_t token = -1;
   float logprob = 0.0f;
 };
-
-struct SampleRow {
-  const SamplingParams* params = nullptr;
-  int64_t position = 0;             // of the token being sampled: the counter of the random generator
-  std::span<const int32_t> prompt;  // token history, for the penalties
-  std::span<const int32_t> output;
-  std::span<const int32_t> suppressed;  // ids never to be sampled
-};
-
 struct Sampled {
   int32_t token = -1;
-  float logprob = 0.0f;  // of the token under the unmodified distribution (log softmax of the raw logits); 0
-                         // unless params->logprobs >= 0
-  std::vector<TokenLogprob> top;  // the most likely tokens of that distribution, likeliest first, lower ids
-                                  // first among equals; fewer than asked for if the others have probability 0
+  float logprob = 0.0f;
+  std::vector<TokenLogprob> top;
 };
-
-// logits [R, V] f32, left unchanged; rows[i] and out[i] belong to row i. Rows run in parallel.
-// A row whose logits hold a NaN or +infinity, or none of whose tokens is possible (all -infinity, or
-// suppressed), reports token -1: the caller ends that request with an error. Ids in histories, biases and
-// suppressed are in [0, V). Sums of probabilities are in float64 over float32 terms, in an order that depends
-// on the row alone. Bound: one read of the logits for greedy, one more with an exponential per logit for the
-// rest.
-struct SampleArgs {
-  Tensor logits;
-  std::span<const SampleRow> rows;
-  std::span<Sampled> out;
-};
-void sample(const OpContext& ctx, const SampleArgs& a);
-std::span<const Kernel<SampleArgs>> sample_kernels();
-
-// Uniform in [0, 1), 53 bits, from a counter-based generator (Philox4x32-10, key: seed, counter: position):
-// no state, so it does not depend on what else is sampled.
-double sample_uniform(uint64_t seed, int64_t position);
+// Reads row r of outputs that lie in the host's memory.
+Sampled read_sampled(const SampleOutputs& out, int64_t r);
 
 }  // namespace quire

@@ -1,8 +1,9 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/conformance/conformance.h"
+#include "ops/sampling/check.h"
 #include "ops/sampling/internal.h"
+#include "ops/sampling/rows.h"
 
 namespace quire::conformance {
 namespace {
@@ -47,36 +48,102 @@ std::vector<int32_t> random_ids(Rng& rng, int count, int vocab) {
   return ids;
 }
 
-// A batch of requests that differ in everything.
+constexpr int kMaxTop = 20;
+constexpr int32_t kUnset = -7;  // of places that no row of a call settles
+
+// A batch of requests that differ in everything, at shuffled places and histories; some rows are idle or
+// tentative.
 struct Batch {
   Buffer logits;
-  std::vector<SamplingParams> params;
-  std::vector<std::vector<int32_t>> prompt, output, suppressed;
+  int32_t places;  // and histories: some belong to no row
   std::vector<SampleRow> rows;
+  std::vector<SeenTokens> seen;  // of every history
+  HistoryBuffers history;
+  std::vector<int32_t> bias_ids, suppressed;
+  std::vector<float> bias_values;
 
-  Batch(Rng& rng, const LogitCase& kind, int n, int vocab) : logits(DType::kF32, {n, vocab}) {
+  Batch(Rng& rng, const LogitCase& kind, int n, int vocab)
+      : logits(DType::kF32, {n, vocab}), places(n + n / 2 + 1), history(places, vocab, std::min(vocab, 81)) {
     logits.fill([&] { return kind.draw(rng); });
-    for (int r = 0; r < n; ++r) {
-      params.push_back(random_params(rng, vocab));
-      prompt.push_back(random_ids(rng, rng.integer(0, 40), vocab));
-      output.push_back(random_ids(rng, rng.integer(0, 40), vocab));
-      suppressed.push_back(random_ids(rng, rng.integer(0, 2), vocab));
+    for (int32_t h = 0; h < places; ++h) {
+      seen.push_back(
+          {random_ids(rng, rng.integer(0, 40), vocab), random_ids(rng, rng.integer(0, 40), vocab)});
+      history.set(h, seen.back(), rng);
     }
-    for (size_t r = 0; r < params.size(); ++r)
-      rows.push_back({&params[r], rng.integer(0, 1 << 20), prompt[r], output[r], suppressed[r]});
+    const std::vector<int32_t> place = rng.permutation(places), tracked = rng.permutation(places);
+    if (rng.integer(0, 1) == 0) suppressed = random_ids(rng, rng.integer(0, 3), vocab);
+    for (size_t r = 0; r < static_cast<size_t>(n); ++r) add_row(rng, vocab, place[r], tracked[r]);
   }
+  void add_row(Rng& rng, int vocab, int32_t place, int32_t tracked) {
+    SamplingParams p = random_params(rng, vocab);
+    for (const int32_t id : random_ids(rng, rng.integer(0, 2), vocab)) p.logit_bias[id] = -kInf;
+    const SampleTarget target{.position = rng.integer(0, 1 << 20),
+                              .place = rng.integer(0, 9) == 0 ? -1 : place,
+                              .history = p.has_penalties() || rng.integer(0, 2) == 0 ? tracked : -1,
+                              .tentative = rng.integer(0, 9) == 0};
+    SampleRow row;
+    std::vector<int32_t> ids(p.logit_bias.size());
+    std::vector<float> values(p.logit_bias.size());
+    SampleRowList list({vocab, places, places, vocab, 10}, {{&row, 1}, ids, values});
+    const Status added = list.add(p, target);
+    QUIRE_CHECK(added.ok(), "{}", added.error().message);
+    row.bias_begin = static_cast<int32_t>(bias_ids.size());
+    bias_ids.insert(bias_ids.end(), ids.begin(), ids.end());
+    bias_values.insert(bias_values.end(), values.begin(), values.end());
+    if (rng.integer(0, 9) == 0) row.flags |= kSampleIdle;
+    rows.push_back(row);
+  }
+  bool idle(size_t r) const { return (rows[r].flags & kSampleIdle) != 0; }
+  bool settles(size_t r) const { return (rows[r].flags & (kSampleIdle | kSampleTentative)) == 0; }
 };
+
+// One call over some rows of a batch: its outputs and its own copy of the histories.
+struct Call {
+  const Batch& batch;
+  std::vector<SampleRow> rows;
+  Buffer logits, tokens, logprobs, top_ids, top_logprobs, top_count, sampled;
+  HistoryBuffers history;
+
+  Call(const Batch& b, std::span<const int32_t> which)
+      : batch(b),
+        logits(b.logits.gather(which)),
+        tokens(DType::kI32, {std::ssize(which)}),
+        logprobs(DType::kF32, {std::ssize(which)}),
+        top_ids(DType::kI32, {std::ssize(which), kMaxTop}),
+        top_logprobs(DType::kF32, {std::ssize(which), kMaxTop}),
+        top_count(DType::kI32, {std::ssize(which)}),
+        sampled(DType::kI32, {b.places}),
+        history(b.history) {
+    for (const int32_t r : which) rows.push_back(b.rows[static_cast<size_t>(r)]);
+    std::fill_n(sampled.tensor().as<int32_t>(), b.places, kUnset);
+  }
+  SampleArgs args() const {
+    return {.logits = logits,
+            .rows = rows.data(),
+            .bias_ids = batch.bias_ids.data(),
+            .bias_values = batch.bias_values.data(),
+            .suppressed = batch.suppressed.data(),
+            .suppressed_count = static_cast<int32_t>(batch.suppressed.size()),
+            .history = history.view(),
+            .out = {tokens, logprobs, top_ids, top_logprobs, top_count, sampled}};
+  }
+  int32_t token(size_t r) const { return tokens.tensor().as<int32_t>()[r]; }
+};
+
+std::vector<int32_t> all_rows(const Batch& b) {
+  std::vector<int32_t> rows(b.rows.size());
+  for (size_t r = 0; r < rows.size(); ++r) rows[r] = static_cast<int32_t>(r);
+  return rows;
+}
 
 // The kernel sums float32 weights, the reference float64 ones: where the random number falls within 1e-5 of
 // the border between two tokens, either may be drawn.
-std::string wrong_token(const Batch& b, size_t r, int32_t token) {
-  const SampleRow& row = b.rows[r];
-  const auto vocab = static_cast<size_t>(b.logits.tensor().dim(1));
-  const auto distribution =
-      sampling::reference_distribution({b.logits.tensor().row<float>(static_cast<int64_t>(r)), vocab}, row);
+std::string wrong_token(const Batch& b, const Call& before, size_t r, int32_t token) {
+  if (b.idle(r)) return token == -1 ? "" : fmt::format("row {}: token {} though it is idle", r, token);
+  const auto distribution = sampling::reference_distribution(before.args(), static_cast<int64_t>(r));
   if (distribution.empty()) return token == -1 ? "" : fmt::format("row {}: {} drawn from nothing", r, token);
   if (distribution.size() == 1 && distribution[0].id == token) return "";
-  const double u = sample_uniform(row.params->seed, row.position);
+  const double u = sample_uniform(b.rows[r].seed, b.rows[r].position);
   double sum = 0;
   for (const auto& t : distribution) {
     if (t.id == token && u > sum - 1e-5 && u < sum + t.p + 1e-5) return "";
@@ -100,40 +167,100 @@ std::string wrong_logprobs(const Sampled& got, const Sampled& want) {
   return "";
 }
 
+// What a call leaves for the next step, given its tokens: every place and history, those of no row included.
+std::string wrong_settled(const Batch& b, const Call& call) {
+  std::vector<int32_t> sampled(static_cast<size_t>(b.places), kUnset);
+  std::vector<SeenTokens> seen = b.seen;
+  for (size_t r = 0; r < b.rows.size(); ++r) {
+    if (!b.settles(r)) continue;
+    if (b.rows[r].place >= 0) sampled[static_cast<size_t>(b.rows[r].place)] = call.token(r);
+    if (b.rows[r].history >= 0 && call.token(r) >= 0)
+      seen[static_cast<size_t>(b.rows[r].history)].output.push_back(call.token(r));
+  }
+  for (int32_t p = 0; p < b.places; ++p) {
+    const int32_t got = call.sampled.tensor().as<int32_t>()[p];
+    if (got != sampled[static_cast<size_t>(p)])
+      return fmt::format("place {} holds {}, not {}", p, got, sampled[static_cast<size_t>(p)]);
+    const std::string wrong = wrong_history(call.history.view(), p, seen[static_cast<size_t>(p)]);
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+// Everything that a call wrote for its rows, as numbers.
+Buffer flat(const Call& call) {
+  const auto n = std::ssize(call.rows);
+  Buffer b(DType::kF32, {n, 5 + 2 * kMaxTop});
+  b.fill([] { return 0.0f; });
+  for (int64_t r = 0; r < n; ++r) {
+    const Sampled s = read_sampled(call.args().out, r);
+    const SampleRow& row = call.rows[static_cast<size_t>(r)];
+    float* at = b.tensor().row<float>(r);
+    *at++ = static_cast<float>(s.token);
+    *at++ = s.logprob;
+    *at++ = static_cast<float>(s.top.size());
+    *at++ = row.place < 0 ? 0.0f : static_cast<float>(call.sampled.tensor().as<int32_t>()[row.place]);
+    *at++ = row.history < 0 ? 0.0f : static_cast<float>(call.history.view().seen_count[row.history]);
+    for (const TokenLogprob& t : s.top) *at++ = static_cast<float>(t.token), *at++ = t.logprob;
+  }
+  return b;
+}
+
 void check_batch(Suite& s, const std::string& name, const Batch& b) {
-  const auto n = static_cast<int32_t>(b.rows.size());
-  std::vector<Sampled> want(b.rows.size());
+  const std::vector<int32_t> all = all_rows(b);
+  const Call before(b, all), want(b, all);
   bool have_want = false;
   for (const auto& k : s.kernels(sample_kernels())) {
     if (!s.wants(k.name, name)) continue;
-    if (!have_want) sampling::sample_reference(s.context(Device::kReference), {b.logits, b.rows, want});
+    if (!have_want) sampling::sample_reference(s.context(Device::kReference), want.args());
     have_want = true;
-    std::vector<Sampled> got(b.rows.size());
-    k.launch(s.context(Device::kCpu), {b.logits, b.rows, got});
+    const Call got(b, all);
+    k.launch(s.context(Device::kCpu), got.args());
     std::string wrong;
-    for (size_t r = 0; r < got.size() && wrong.empty(); ++r) {
-      wrong = wrong_token(b, r, got[r].token);
-      if (wrong.empty()) wrong = wrong_logprobs(got[r], want[r]);
+    for (size_t r = 0; r < all.size() && wrong.empty(); ++r) {
+      const auto row = static_cast<int64_t>(r);
+      wrong = wrong_token(b, before, r, got.token(r));
+      if (wrong.empty() && (got.token(r) < 0) == (want.token(r) < 0))
+        wrong = wrong_logprobs(read_sampled(got.args().out, row), read_sampled(want.args().out, row));
     }
+    if (wrong.empty()) wrong = wrong_settled(b, got);
     s.expect(k.name, name, wrong.empty(), wrong.empty() ? "tokens and log-probabilities agree" : wrong);
+    s.expect_same_bits(k.name, name, got.logits, b.logits);
+    s.expect_guards(k.name, name,
+                    {&got.tokens, &got.logprobs, &got.top_ids, &got.top_logprobs, &got.top_count,
+                     &got.sampled, &got.history.counts, &got.history.seen, &got.history.seen_count});
     if (k.name == "reference" && b.logits.tensor().dim(1) > 1000) continue;  // it sorts the vocabulary: slow
-    s.expect_row_invariant(k.name, name, n, [&](std::span<const int32_t> rows) {
-      const Buffer logits = b.logits.gather(rows);
-      std::vector<SampleRow> row;
-      for (const int32_t r : rows) row.push_back(b.rows[static_cast<size_t>(r)]);
-      std::vector<Sampled> out(rows.size());
-      k.launch(s.context(Device::kCpu, 1 + static_cast<int>(rows.size()) % 4), {logits, row, out});
-      Buffer flat(DType::kF32, {std::ssize(rows), 23});
-      flat.fill([] { return 0.0f; });
-      for (int64_t r = 0; r < std::ssize(rows); ++r) {
-        const Sampled& o = out[static_cast<size_t>(r)];
-        float* at = flat.tensor().row<float>(r);
-        *at++ = static_cast<float>(o.token);
-        *at++ = o.logprob;
-        for (const TokenLogprob& t : o.top) *at++ = t.logprob + static_cast<float>(t.token);
-      }
-      return flat;
-    });
+    s.expect_row_invariant(
+        k.name, name, static_cast<int32_t>(all.size()), [&](std::span<const int32_t> rows) {
+          const Call call(b, rows);
+          k.launch(s.context(Device::kCpu, 1 + static_cast<int>(rows.size()) % 4), call.args());
+          return flat(call);
+        });
+  }
+}
+
+// Damaged rows report -1 and leave their neighbours alone.
+void check_damaged(Suite& s) {
+  Rng rng = s.rng_for_case("damaged");
+  Batch b(rng, kLogits[0], 40, 100);
+  const float bad[] = {std::numeric_limits<float>::quiet_NaN(), kInf, -kInf};
+  for (int r = 0; r < 40; r += 2) {
+    float* row = b.logits.tensor().row<float>(r);
+    if (r % 3 == 2)
+      std::fill(row, row + 100, -kInf);
+    else
+      row[rng.integer(0, 99)] = bad[r % 3];
+  }
+  for (const auto& k : s.kernels(sample_kernels())) {
+    if (!s.wants(k.name, "damaged")) continue;
+    const Call got(b, all_rows(b));
+    k.launch(s.context(Device::kCpu), got.args());
+    int wrong = -1;
+    for (size_t r = 0; r < 40; ++r)
+      if ((got.token(r) == -1) != (r % 2 == 0 || b.idle(r))) wrong = static_cast<int>(r);
+    s.expect(k.name, "damaged", wrong < 0, fmt::format("last wrong row: {}", wrong));
+    const std::string settled = wrong_settled(b, got);
+    s.expect(k.name, "damaged", settled.empty(), settled);
   }
 }
 
@@ -147,26 +274,7 @@ void sample_conformance(Suite& s) {
       check_batch(s, name, Batch(rng, kind, vocab > 1000 ? 12 : 40, vocab));
     }
   }
-  // Damaged rows report -1 and leave their neighbours alone.
-  Rng rng = s.rng_for_case("damaged");
-  Batch b(rng, kLogits[0], 40, 100);
-  const float bad[] = {std::numeric_limits<float>::quiet_NaN(), kInf, -kInf};
-  for (int r = 0; r < 40; r += 2) {
-    float* row = b.logits.tensor().row<float>(r);
-    if (r % 3 == 2)
-      std::fill(row, row + 100, -kInf);
-    else
-      row[rng.integer(0, 99)] = bad[r % 3];
-  }
-  for (const auto& k : s.kernels(sample_kernels())) {
-    if (!s.wants(k.name, "damaged")) continue;
-    std::vector<Sampled> got(40);
-    k.launch(s.context(Device::kCpu), {b.logits, b.rows, got});
-    int wrong = -1;
-    for (int r = 0; r < 40; ++r)
-      if ((got[static_cast<size_t>(r)].token == -1) != (r % 2 == 0)) wrong = r;
-    s.expect(k.name, "damaged", wrong < 0, fmt::format("last wrong row: {}", wrong));
-  }
+  check_damaged(s);
 }
 
 }  // namespace quire::conformance

@@ -1,0 +1,63 @@
+// Where steps are computed. Virtual at the granularity of a step: within one, operators find their kernels themselves.
+// What a backend allocates (caches, scratch, arrays of steps, results) is its own; the host sees staging memory and
+// results, and nothing else.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/loaded_model.h"
+#include "engine/options.h"
+#include "model/step.h"
+
+namespace quire {
+
+// Steps that may be under way: one is computed while the next one waits behind it.
+inline constexpr int kMostDepth = 2;
+
+// What came back of a step: host memory, valid until its buffer is submitted again.
+struct StepResults {
+  SampleOutputs out;     // of the step's logit rows
+  double seconds = 0.0;  // that the backend computed
+};
+
+struct BackendMemory {
+  int64_t repacked = 0;      // copies of weights
+  int64_t kv_and_state = 0;  // of the caches, as far as it is backed by memory
+  int64_t workspace = 0;     // activations and kernels' scratch
+};
+
+// One thread calls everything but memory() and wait(); wait() may be another's.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const StepLayout& layout() const = 0;
+  virtual int32_t blocks() const = 0;  // KV blocks
+  virtual int32_t slots() const = 0;   // recurrent states; 0 if the model has none
+
+  // Host memory in which the host lays out a step. Buffers are 0 ... kMostDepth - 1; one may be written while no step
+  // that was submitted from it is under way.
+  virtual std::byte* staging(int buffer) = 0;
+  // Enqueues the step that lies in a buffer: the block copies, the tokens to be noted, the pass, and the sampling. Steps
+  // are computed one after the other, in this order. The values are checked here (a mistake is fatal).
+  virtual void submit(int buffer, const StepShape& shape) = 0;
+  // Waits for the step of a buffer. An error means that the device is lost, and every further step with it.
+  virtual Result<StepResults> wait(int buffer) = 0;
+
+  virtual BackendMemory memory() const = 0;
+  // What the bits of its results depend on: "cpu avx2", with what was forced.
+  virtual std::string numerics() const = 0;
+  // What became of EngineOptions::kernels so far. While no step is under way.
+  virtual std::vector<ForcedCount> forced() const = 0;
+};
+
+using BackendFactory = std::function<Result<std::unique_ptr<Backend>>(
+    const std::shared_ptr<const LoadedModel>&, const EngineOptions&)>;
+
+// The backend of options.device.
+Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,
+                                              const EngineOptions& options);
+
+}  // namespace quire

@@ -1,0 +1,293 @@
+#include "engine/cpu_backend.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "core/memory.h"
+#include "engine/cuda_backend.h"
+#include "ops/copy/copy.h"
+#include "ops/sampling/history.h"
+
+namespace quire {
+namespace {
+
+// Gives weights their copies in the integer core's order.
+class UseCopies final : public WeightVisitor {
+ public:
+  explicit UseCopies(const RepackedWeights& copies) : copies_(copies) {}
+  void matrix(Weight& w) override { w = copies_.find(w); }
+  void table(Weight&) override {}
+  void vector(Tensor&) override {}
+
+ private:
+  const RepackedWeights& copies_;
+};
+
+double mib(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
+
+}  // namespace
+
+Result<CpuBackend::Pages> CpuBackend::Pages::create(int64_t bytes, std::string_view what) {
+  Pages p;
+  const auto size = static_cast<size_t>((std::max<int64_t>(bytes, 1) + 4095) / 4096 * 4096);
+  void* const at =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED)
+    return capacity_error("cannot reserve {:.0f} MiB for {} ({}); use fewer sequences", mib(bytes), what,
+                          std::strerror(errno));
+  p.bytes_ = {static_cast<std::byte*>(at), size};
+  return p;
+}
+
+CpuBackend::Pages::~Pages() {
+  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
+}
+
+Result<CacheStorage> CpuBackend::create_caches(const Model& model, const EngineOptions& options) {
+  return CacheStorage::create(model.cache_shape(options.device), options.kv_blocks(),
+                              model.config().hybrid ? options.max_sequences : 0);
+}
+
+Result<std::unique_ptr<CpuBackend>> CpuBackend::create(const std::shared_ptr<const LoadedModel>& model,
+                                                       const EngineOptions& options) {
+  QUIRE_TRY(CacheStorage storage, create_caches(*model->model, options));
+  std::unique_ptr<CpuBackend> b(new CpuBackend(model, options, std::move(storage)));
+  QUIRE_CHECKED(b->allocate());
+  b->start();
+  return b;
+}
+
+CpuBackend::CpuBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options,
+                       CacheStorage storage)
+    : model_(std::move(model)),
+      options_(options),
+      forced_(options.kernels),
+      pool_(options.threads),
+      storage_(std::move(storage)),
+      layout_(options.step_capacity(model_->model->config().vocab)),
+      result_layout_(layout_.capacity()) {}
+
+Status CpuBackend::allocate() {
+  const StepCapacity& c = layout_.capacity();
+  const int64_t vocab = model_->model->config().vocab, seen = std::min(vocab, options_.context);
+  for (Buffer& b : buffers_) {
+    QUIRE_TRY(b.staging, Pages::create(layout_.bytes(), "the arrays of a step"));
+    QUIRE_TRY(b.results, Pages::create(result_layout_.bytes(), "the results of a step"));
+  }
+  QUIRE_TRY(step_, Pages::create(layout_.bytes(), "the arrays of a step"));
+  QUIRE_TRY(results_, Pages::create(result_layout_.bytes(), "the results of a step"));
+  QUIRE_TRY(sampled_, Pages::create(c.places * int64_t{4}, "sampled tokens"));
+  QUIRE_TRY(history_, Pages::create(token_history_bytes(c.places, vocab, seen), "the history of penalties"));
+  token_history_ = lay_out_token_history(history_.data(), c.places, vocab, seen);
+  repack();
+  return measure();
+}
+
+void CpuBackend::repack() {
+  if (!options_.repack || !options_.for_latency() || options_.device != Device::kCpu || !repacking_helps())
+    return;
+  repacked_ = model_->repacked(pool_);
+  if (repacked_ == nullptr) return;
+  Result<std::unique_ptr<Model>> placed = Model::load(model_->file);
+  QUIRE_CHECK(placed.ok(), "a file that was loaded before cannot be loaded again: {}",
+              placed.error().message);
+  placed_ = std::move(placed).value();
+  UseCopies use(*repacked_);
+  placed_->visit(use);
+}
+
+// A dry run of the largest steps finds out how much scratch memory they take.
+Status CpuBackend::measure() {
+  const StepCapacity& c = layout_.capacity();
+  Workspace all;
+  pool_.set_dry(true);
+  // A whole prompt; and all sequences decoding beside one.
+  for (const int32_t decodes : {0, c.segments}) {
+    StepShape s{.rows = c.rows,
+                .decode_rows = decodes,
+                .segments = std::min(decodes + 1, c.segments),
+                .decodes = decodes,
+                .logit_rows = c.logit_rows,
+                .decode_logit_rows = decodes};
+    s.table_width = c.table_width;
+    s.longest = static_cast<int32_t>(options_.context);
+    const StepLayout::Arrays a = layout_.arrays(step_.data());
+    const auto context = static_cast<int32_t>(options_.context), prompt = std::min(c.rows - decodes, context);
+    for (int32_t i = 0; i < s.segments; ++i) {
+      const bool decode = i < decodes;
+      const int32_t position = decode ? context - 1 : (context - prompt) / kChunkTokens * kChunkTokens;
+      a.segments[i] = {
+          .row = i, .count = decode ? 1 : prompt, .position = position, .state_slot = 0, .anchor = position};
+    }
+    for (int32_t i = 0; i < s.logit_rows; ++i)
+      a.sample_rows[i] = {.temperature = 1.0f,
+                          .top_p = 0.5f,
+                          .typical_p = 0.5f,
+                          .repetition_penalty = 2.0f,
+                          .top_k = 10,
+                          .logprobs = 1,
+                          .place = i,
+                          .history = i};
+    compute(layout_.batch(step_.data(), s, reinterpret_cast<int32_t*>(sampled_.data())), all,
+            results_.data());
+  }
+  pool_.set_dry(false);
+  std::memset(
+      step_.data(), 0,
+      static_cast<size_t>(layout_.used_bytes({.segments = c.segments, .table_width = c.table_width})));
+  // Lists of the work that threads share out take a little more when rows are many sequences' than when they are one's.
+  constexpr int64_t kLists = int64_t{1} << 20;
+  const int64_t needed = all.high_water() + kLists, available = available_memory();
+  if (needed > available)
+    return capacity_error(
+        "steps of {} tokens for {} sequences take {:.0f} MiB of scratch memory, and {:.0f} MiB are "
+        "available; use fewer "
+        "--batch-tokens or sequences",
+        c.rows, c.segments, mib(needed), mib(available));
+  QUIRE_TRY(workspace_, Workspace::create(needed));
+  return {};
+}
+
+void CpuBackend::start() {
+  leave();
+  thread_ = std::thread([this] { work(); });
+}
+
+void CpuBackend::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+CpuBackend::~CpuBackend() {
+  stop();
+}
+
+std::vector<std::span<std::byte>> CpuBackend::regions() const {
+  return {storage_.memory(), workspace_->memory(), step_.span(),
+          results_.span(),   sampled_.span(),      history_.span()};
+}
+
+OpContext CpuBackend::context(Workspace& workspace) {
+  return {.pool = pool_,
+          .workspace = workspace,
+          .device = options_.device,
+          .choice = &options_.kernels,
+          .forced = pool_.dry() ? nullptr : &forced_};
+}
+
+void CpuBackend::submit(int buffer, const StepShape& shape) {
+  Buffer& b = buffers_[buffer];
+  check_segments(layout_.batch(b.staging.data(), shape, nullptr).segments, shape.rows, blocks(), slots());
+  const std::lock_guard lock(mutex_);
+  QUIRE_CHECK(b.stage != Stage::kSubmitted && queued_ < kMostDepth, "step buffer {} is under way", buffer);
+  b.shape = shape;
+  b.stage = Stage::kSubmitted;
+  queue_[queued_++] = buffer;
+  changed_.notify_all();
+}
+
+Result<StepResults> CpuBackend::wait(int buffer) {
+  Buffer& b = buffers_[buffer];
+  std::unique_lock lock(mutex_);
+  QUIRE_CHECK(b.stage != Stage::kIdle, "step buffer {} was never submitted", buffer);
+  changed_.wait(lock, [&] { return b.stage == Stage::kDone; });
+  b.stage = Stage::kIdle;
+  return b.done;
+}
+
+void CpuBackend::work() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stopping_ || queued_ > 0; });
+    if (stopping_) return;
+    Buffer& b = buffers_[queue_[0]];
+    lock.unlock();
+    run(b);
+    lock.lock();
+    std::copy(queue_ + 1, queue_ + queued_, queue_);
+    --queued_;
+    b.stage = Stage::kDone;
+    changed_.notify_all();
+  }
+}
+
+void CpuBackend::run(Buffer& b) {
+  enter();
+  const auto begin = std::chrono::steady_clock::now();
+  std::memcpy(step_.data(), b.staging.data(), static_cast<size_t>(layout_.used_bytes(b.shape)));
+  const StepBatch batch = layout_.batch(step_.data(), b.shape, reinterpret_cast<int32_t*>(sampled_.data()));
+  compute(batch, *workspace_, results_.data());
+  bool tops = false;
+  for (int32_t i = 0; i < b.shape.logit_rows; ++i) tops |= batch.sample_rows[i].logprobs > 0;
+  std::memcpy(b.results.data(), results_.data(), static_cast<size_t>(result_layout_.used_bytes(tops)));
+  b.done.out = result_layout_.outputs(b.results.data(), b.shape.logit_rows);
+  b.done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  leave();
+}
+
+void CpuBackend::compute(const StepBatch& batch, Workspace& workspace, std::byte* results) {
+  const OpContext ctx = context(workspace);
+  const Model& model = placed_ != nullptr ? *placed_ : *model_->model;
+  const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab;
+  copy_slots(ctx, {.pool = storage_.blocks(), .pairs = batch.block_copies});
+  note_tokens(ctx, {.tokens = batch.tokens.as<int32_t>(),
+                    .token_count = batch.shape.rows,
+                    .ranges = batch.notes,
+                    .range_count = batch.shape.notes,
+                    .history = token_history_});
+  Workspace::Scope scope(workspace);
+  const Tensor logits = make_tensor(scope.take<float>(rows * vocab), {rows, vocab});
+  model.forward(ctx, batch, storage_,
+                {.latency = options_.for_latency(),
+                 .probe = options_.probe && !pool_.dry() ? &options_.probe : nullptr},
+                logits);
+  if (rows == 0) return;
+  std::span<const int32_t> suppressed;
+  if (model_->tokenizer) suppressed = model_->tokenizer->suppress_tokens();
+  SampleArgs args{.logits = logits,
+                  .rows = batch.sample_rows,
+                  .bias_ids = batch.bias_ids,
+                  .bias_values = batch.bias_values,
+                  .suppressed = suppressed.data(),
+                  .suppressed_count = static_cast<int32_t>(suppressed.size()),
+                  .history = token_history_,
+                  .out = result_layout_.outputs(results, rows)};
+  args.out.sampled = batch.sampled;
+  sample(ctx, args);
+}
+
+BackendMemory CpuBackend::memory() const {
+  return {.repacked = repacked_ ? repacked_->bytes() : 0,
+          .kv_and_state = storage_.resident_bytes(),
+          .workspace = static_cast<int64_t>(workspace_->memory().size())};
+}
+
+std::vector<ForcedCount> CpuBackend::forced() const {
+  return {forced_.all().begin(), forced_.all().end()};
+}
+
+std::string CpuBackend::numerics() const {
+  std::string s =
+      options_.device == Device::kReference ? "reference" : fmt::format("cpu {}", describe(cpu_features()));
+  for (const auto& [op, kernel] : options_.kernels.forced) s += fmt::format(" {}={}", op, kernel);
+  return s;
+}
+
+Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,
+                                              const EngineOptions& options) {
+  if (options.device == Device::kCuda) return make_cuda_backend(model, options);
+  QUIRE_TRY(std::unique_ptr<CpuBackend> cpu, CpuBackend::create(model, options));
+  return std::unique_ptr<Backend>(std::move(cpu));
+}
+
+}  // namespace quire

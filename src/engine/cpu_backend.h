@@ -1,0 +1,101 @@
+// Steps on the CPU: the fast kernels or the references. A thread of its own computes them, so that the next one is
+// planned meanwhile.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "cache/storage.h"
+#include "engine/backend.h"
+#include "ops/gemm/repack.h"
+
+namespace quire {
+
+class CpuBackend : public Backend {
+ public:
+  // `options` as resolve() gives them. What does not fit into memory is said here, with numbers: afterwards nothing grows.
+  static Result<std::unique_ptr<CpuBackend>> create(const std::shared_ptr<const LoadedModel>& model,
+                                                    const EngineOptions& options);
+  ~CpuBackend() override;
+
+  const StepLayout& layout() const override { return layout_; }
+  int32_t blocks() const override { return static_cast<int32_t>(storage_.blocks().dim(0)); }
+  int32_t slots() const override { return static_cast<int32_t>(storage_.slots().dim(0)); }
+  std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
+  void submit(int buffer, const StepShape& shape) override;
+  Result<StepResults> wait(int buffer) override;
+  BackendMemory memory() const override;
+  std::string numerics() const override;
+  std::vector<ForcedCount> forced() const override;
+
+ protected:
+  // Memory of zeros that is backed as it is touched.
+  class Pages {
+   public:
+    Pages() = default;
+    static Result<Pages> create(int64_t bytes, std::string_view what);
+    Pages(Pages&& o) noexcept : bytes_(std::exchange(o.bytes_, {})) {}
+    Pages& operator=(Pages&& o) noexcept {
+      std::swap(bytes_, o.bytes_);
+      return *this;
+    }
+    ~Pages();
+    std::byte* data() const { return bytes_.data(); }
+    std::span<std::byte> span() const { return bytes_; }
+
+   private:
+    std::span<std::byte> bytes_;
+  };
+
+  CpuBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options, CacheStorage storage);
+  static Result<CacheStorage> create_caches(const Model& model, const EngineOptions& options);
+  Status allocate();
+  void start();
+  // Around everything that touches the backend's own memory; for tests that take it away in between.
+  virtual void enter() {}
+  virtual void leave() {}
+  // That memory: caches, scratch, arrays of the step, results, histories.
+  std::vector<std::span<std::byte>> regions() const;
+  void stop();
+
+ private:
+  enum class Stage { kIdle, kSubmitted, kDone };
+  struct Buffer {
+    Pages staging, results;  // the host's
+    StepShape shape;
+    StepResults done;
+    Stage stage = Stage::kIdle;
+  };
+  void repack();
+  Status measure();
+  OpContext context(Workspace& workspace);
+  void work();
+  void run(Buffer& buffer);
+  void compute(const StepBatch& batch, Workspace& workspace, std::byte* results);
+
+  std::shared_ptr<const LoadedModel> model_;
+  EngineOptions options_;
+  ForcedCounts forced_;
+  ThreadPool pool_;
+  std::shared_ptr<const RepackedWeights> repacked_;  // may be null
+  std::unique_ptr<Model> placed_;  // the model with those copies; null: the loaded one serves
+  CacheStorage storage_;
+  StepLayout layout_;
+  ResultLayout result_layout_;
+  Pages step_, results_, sampled_, history_;
+  std::optional<Workspace> workspace_;
+  TokenHistory token_history_;
+  Buffer buffers_[kMostDepth];
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int queue_[kMostDepth] = {};
+  int queued_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace quire

@@ -1,0 +1,24 @@
+// Steps on an NVIDIA GPU. No CUDA headers here: cuda_backend.cu, or cuda_backend_none.cpp where there is no CUDA.
+#pragma once
+
+#include "engine/backend.h"
+
+namespace quire {
+
+// The backend of Device::kCuda on the first GPU. Weights are copied and packed here, and everything is allocated: what does
+// not fit is said with numbers. Without a GPU, a driver, or CUDA in this program: Fault::kRequest, saying so.
+Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>& model,
+                                                   const EngineOptions& options);
+
+// A GPU as `quire devices` lists it.
+struct GpuInfo {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0;
+  int64_t memory = 0, free = 0;  // bytes
+  double copy_bandwidth = 0.0;   // measured, bytes read and written a second; 0: not measured
+};
+// Those that this process sees, measured; an error says why there is none.
+Result<std::vector<GpuInfo>> list_gpus();
+
+}  // namespace quire

@@ -1,0 +1,93 @@
+#include "engine/delivery.h"
+
+#include <algorithm>
+
+namespace quire {
+
+Delivery::Stream::Stream(RequestId id, const Request& r, Listener listener, const Tokenizer* tokenizer,
+                         StopMatcher stop)
+    : id_(id),
+      listener_(std::move(listener)),
+      stop_(std::move(stop)),
+      silent_(r.stop_tokens),
+      tokenizer_(tokenizer),
+      ignore_eos_(r.ignore_eos) {
+  if (tokenizer_ != nullptr) detokenizer_.emplace(*tokenizer_, r.render_special);
+}
+
+// Fills in the text, and ends the request at a stop text.
+TokenEvent Delivery::Stream::event(TokenEvent e) {
+  e.request = id_;
+  if (!detokenizer_ || e.finish == FinishReason::kCancelled || e.finish == FinishReason::kError) return e;
+  const bool silent = e.token >= 0 && (std::find(silent_.begin(), silent_.end(), e.token) != silent_.end() ||
+                                       (!ignore_eos_ && tokenizer_->is_eog(e.token)));
+  if (e.token >= 0 && !silent) e.text = stop_.push(detokenizer_->push(e.token)).text;
+  if (stop_.stopped()) {
+    e.finish = FinishReason::kStop;
+  } else if (e.finish != FinishReason::kNone) {
+    // An incomplete character becomes U+FFFD; a stop text may still be completed by it.
+    e.text += stop_.push(detokenizer_->flush()).text;
+    e.text += stop_.flush();
+  }
+  return e;
+}
+
+Delivery::Delivery(Ended ended) : ended_(std::move(ended)) {
+  queue_.reserve(kMostQueued);
+  items_.reserve(kMostQueued);
+  thread_ = std::thread([this] { work(); });
+}
+
+Delivery::~Delivery() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Delivery::push(std::shared_ptr<Stream> stream, TokenEvent e) {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return queue_.size() < kMostQueued; });
+    queue_.push_back({std::move(stream), std::move(e)});
+  }
+  changed_.notify_all();
+}
+
+void Delivery::drain() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return queue_.empty() && !delivering_; });
+}
+
+void Delivery::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    items_.swap(queue_);
+    delivering_ = true;
+    lock.unlock();
+    changed_.notify_all();  // there is room again
+    for (Item& item : items_) deliver(item);
+    items_.clear();
+    lock.lock();
+    delivering_ = false;
+    changed_.notify_all();
+  }
+}
+
+void Delivery::deliver(Item& item) {
+  Stream& s = *item.stream;
+  if (s.ended_) return;
+  const FinishReason before = item.event.finish;
+  const TokenEvent e = s.event(std::move(item.event));
+  s.ended_ = e.finish != FinishReason::kNone;
+  if (s.listener_) s.listener_(e);
+  if (!s.ended_) return;
+  s.listener_ = nullptr;  // lets go of what it holds
+  ended_(s.id_, before == FinishReason::kNone);
+}
+
+}  // namespace quire

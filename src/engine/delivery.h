@@ -1,0 +1,73 @@
+// From tokens to what listeners hear, on a thread of its own: detokenising, stop texts and the listeners take time that
+// no step should wait for. Internal to the engine.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "engine/loaded_model.h"
+#include "engine/request.h"
+#include "tokenizer/detokenizer.h"
+#include "tokenizer/stop_matcher.h"
+
+namespace quire {
+
+class Delivery {
+ public:
+  // A request's way out. Its events are delivered in order; after the end nothing comes.
+  class Stream {
+   public:
+    Stream(RequestId id, const Request& r, Listener listener, const Tokenizer* tokenizer, StopMatcher stop);
+
+   private:
+    friend class Delivery;
+    TokenEvent event(TokenEvent e);
+
+    RequestId id_;
+    Listener listener_;
+    std::optional<StreamDetokenizer> detokenizer_;
+    StopMatcher stop_;
+    std::vector<TokenId> silent_;  // tokens that end the text and are no part of it
+    const Tokenizer* tokenizer_;
+    bool ignore_eos_;
+    bool ended_ = false;
+  };
+
+  // `ended` is called (on the delivering thread) when a stream has ended: `by_text` if a stop text ended it, which the
+  // engine learns here.
+  using Ended = std::function<void(RequestId id, bool by_text)>;
+  explicit Delivery(Ended ended);
+  // Delivers what was pushed before, then ends its thread.
+  ~Delivery();
+
+  // e: a token, or the end, or both; its text is filled in here. Waits while kMostQueued events have yet to be delivered, so
+  // that listeners that are slower than the steps hold these up and not the memory. One thread; never from a listener.
+  void push(std::shared_ptr<Stream> stream, TokenEvent e);
+  // Waits until everything that was pushed before has been heard. Not on the delivering thread.
+  void drain();
+
+ private:
+  struct Item {
+    std::shared_ptr<Stream> stream;
+    TokenEvent event;
+  };
+  static constexpr size_t kMostQueued = 8192;
+  void work();
+  void deliver(Item& item);
+
+  Ended ended_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Item> queue_, items_;  // what waits; what is being delivered
+  bool delivering_ = false, stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace quire

@@ -1,0 +1,24 @@
+// Stands in for cuda_backend.cu where the program is compiled without CUDA.
+#include "engine/cuda_backend.h"
+
+namespace quire {
+namespace {
+
+Error no_cuda() {
+  return request_error(
+      "this program is compiled without CUDA (the preset `cuda` needs nvcc 13); use --device cpu, which is "
+      "the default");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>&,
+                                                   const EngineOptions&) {
+  return no_cuda();
+}
+
+Result<std::vector<GpuInfo>> list_gpus() {
+  return no_cuda();
+}
+
+}  // namespace quire

@@ -1,0 +1,52 @@
+#include "engine/options.h"
+
+#include <algorithm>
+
+namespace quire {
+
+StepCapacity EngineOptions::step_capacity(int64_t vocab) const {
+  const auto blocks = [](int64_t tokens) {
+    return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
+  };
+  return {.rows = max_batch_tokens,
+          .segments = max_sequences,
+          .table_width = blocks(context),
+          .logit_rows = max_sequences,
+          .block_copies = max_sequences,
+          .places = max_sequences,
+          .biases = max_sequences * max_logit_bias,
+          .max_top = static_cast<int32_t>(std::min<int64_t>(vocab, max_logprobs))};
+}
+
+Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c) {
+  if (o.threads == 0) o.threads = available_cpus();
+  if (o.threads < 1 || o.threads > 1024)
+    return request_error("{} threads: must be between 1 and 1024", o.threads);
+  if (o.context == 0) o.context = c.context_length;
+  if (o.context < 1 || o.context > c.context_length)
+    return request_error("a context of {} tokens: the model was trained for 1 to {}", o.context,
+                         c.context_length);
+  if (o.max_sequences < 1 || o.max_sequences > 4096)
+    return request_error("{} sequences: must be between 1 and 4096", o.max_sequences);
+  if (o.max_waiting < 1) return request_error("a queue of {} requests: must be at least 1", o.max_waiting);
+  const int32_t least = std::max(kChunkTokens, o.max_sequences);
+  if (o.max_batch_tokens < least || o.max_batch_tokens > 65536)
+    return request_error("{} batch tokens: must be between {} and 65536{}", o.max_batch_tokens, least,
+                         least > kChunkTokens ? ", a row for each sequence that may run" : "");
+  if (o.depth == 0) o.depth = o.device == Device::kCuda ? 2 : 1;
+  if (o.depth < 1 || o.depth > 2) return request_error("a depth of {} steps: must be 1 or 2", o.depth);
+  if (!(o.gpu_memory_utilization > 0.0 && o.gpu_memory_utilization <= 1.0))
+    return request_error("{} of a GPU's memory: must be above 0 and at most 1", o.gpu_memory_utilization);
+  if (o.max_logprobs < 0 || o.max_logprobs > 65536)
+    return request_error("{} logprobs: must be between 0 and 65536", o.max_logprobs);
+  if (o.max_logit_bias < 0 || o.max_logit_bias > 65536)
+    return request_error("{} logit biases: must be between 0 and 65536", o.max_logit_bias);
+  constexpr int64_t kDefaultPool = 65536;
+  if (o.kv_tokens == 0)
+    o.kv_tokens = std::max(o.context, std::min(o.max_sequences * o.context, kDefaultPool));
+  if (o.kv_tokens < o.context || o.kv_tokens > (int64_t{1} << 34))
+    return request_error("a KV pool of {} tokens cannot hold one sequence of {}", o.kv_tokens, o.context);
+  return o;
+}
+
+}  // namespace quire

@@ -1,0 +1,62 @@
+// How an engine is set up. Every default is declared here, once.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cpu.h"
+#include "model/model.h"
+
+namespace quire {
+
+// Kernels for generated tokens. The two round differently, so an engine's texts depend on the choice, as they may between
+// machines (docs/numerics.md); the engine's fingerprint says which it was.
+enum class Arithmetic {
+  kAuto,     // kLatency for up to kFewSequences, else kThroughput
+  kLatency,  // integers (or vectors, for BF16 weights): faster for one or two tokens at a time, slower for more
+  kThroughput,  // the kernels that prompts take
+};
+inline constexpr int32_t kFewSequences = 2;
+
+inline constexpr int32_t kDefaultSequences = 16;
+inline constexpr int32_t kDefaultBatchTokens = 512;
+
+// Whether this CPU has kernels that read repacked weights.
+inline bool repacking_helps() {
+  return cpu_features().avx512_bf16;
+}
+
+struct EngineOptions {
+  Device device = Device::kCpu;
+  int threads = 0;      // 0: all CPUs this process may use
+  int64_t context = 0;  // longest sequence, prompt and output; 0: the model's trained context
+  int32_t max_sequences = kDefaultSequences;  // running at once; others wait
+  int32_t max_waiting = 16384;                // requests beyond the running ones; submit() refuses more
+  // Rows of a step: the largest prefill chunk. At least max_sequences, so that every sequence advances in each step.
+  int32_t max_batch_tokens = kDefaultBatchTokens;
+  int64_t kv_tokens = 0;  // size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens
+  Arithmetic arithmetic = Arithmetic::kAuto;
+  // For latency: copy weights to generate faster, if memory allows. The texts are the same.
+  bool repack = true;
+  double gpu_memory_utilization = 0.9;  // the share of a GPU's memory that may be in use, others' included
+  bool graphs =
+      true;  // on a GPU: steps of generated tokens are captured once and replayed. The texts are the same
+  int depth = 0;  // steps under way at a time, 1 or 2; 0: 2 on a GPU, else 1. The texts are the same
+  int32_t max_logprobs = 1024;    // likeliest tokens that a request may ask for
+  int32_t max_logit_bias = 1024;  // biases of one request
+  uint64_t shuffle_blocks = 0;    // not 0: hand out KV blocks in this random order (tests)
+  KernelChoice kernels;
+  LayerProbe probe;  // not empty: sees every step's intermediates, on the thread that computes
+
+  bool for_latency() const {
+    return arithmetic == Arithmetic::kLatency ||
+           (arithmetic == Arithmetic::kAuto && max_sequences <= kFewSequences);
+  }
+  int32_t kv_blocks() const { return static_cast<int32_t>((kv_tokens + kBlockTokens - 1) / kBlockTokens); }
+  // What a step may hold of a model with this vocabulary. For options that Engine::create has resolved.
+  StepCapacity step_capacity(int64_t vocab) const;
+};
+
+// Fills in what depends on the model, and checks the rest.
+Result<EngineOptions> resolve(EngineOptions options, const ModelConfig& model);
+
+}  // namespace quire

@@ -1,0 +1,77 @@
+#include "model/step.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kAlign = 256;
+
+int64_t after(int64_t offset, int64_t bytes) {
+  return (offset + bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+}  // namespace
+
+StepLayout::StepLayout(const StepCapacity& c) : capacity_(c) {
+  constexpr int64_t kInt = sizeof(int32_t);
+  sources_ = after(0, c.rows * kInt);
+  segments_ = after(sources_, c.rows * kInt);
+  logit_rows_ = after(segments_, c.segments * static_cast<int64_t>(sizeof(Segment)));
+  block_copies_ = after(logit_rows_, c.logit_rows * kInt);
+  notes_ = after(block_copies_, c.block_copies * 2 * kInt);
+  sample_rows_ = after(notes_, c.segments * static_cast<int64_t>(sizeof(NoteRange)));
+  tables_ = after(sample_rows_, c.logit_rows * static_cast<int64_t>(sizeof(SampleRow)));
+  bias_ids_ = after(tables_, int64_t{c.segments} * c.table_width * kInt);
+  bias_values_ = after(bias_ids_, c.biases * kInt);
+  bytes_ = after(bias_values_, c.biases * kInt);
+}
+
+StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
+  const auto at = [&]<class T>(T*, int64_t offset) { return reinterpret_cast<T*>(base + offset); };
+  int32_t* const ints = nullptr;
+  return {.tokens = at(ints, 0),
+          .sources = at(ints, sources_),
+          .segments = at(static_cast<Segment*>(nullptr), segments_),
+          .tables = at(ints, tables_),
+          .logit_rows = at(ints, logit_rows_),
+          .block_copies = at(ints, block_copies_),
+          .notes = at(static_cast<NoteRange*>(nullptr), notes_),
+          .sample_rows = at(static_cast<SampleRow*>(nullptr), sample_rows_),
+          .bias_ids = at(ints, bias_ids_),
+          .bias_values = at(static_cast<float*>(nullptr), bias_values_)};
+}
+
+StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sampled) const {
+  const Arrays a = arrays(base);
+  return {.shape = shape,
+          .tokens = make_tensor(a.tokens, {shape.rows}),
+          .sources = make_tensor(a.sources, {shape.rows}),
+          .sampled = make_tensor(sampled, {capacity_.places}),
+          .segments = {a.segments, shape.segments, shape.decodes, a.tables, shape.table_width,
+                       shape.decode_rows, shape.rows - shape.decode_rows, shape.decode_keys},
+          .logit_rows = make_tensor(a.logit_rows, {shape.logit_rows}),
+          .block_copies = make_tensor(a.block_copies, {shape.block_copies, 2}),
+          .notes = a.notes,
+          .sample_rows = a.sample_rows,
+          .bias_ids = a.bias_ids,
+          .bias_values = a.bias_values};
+}
+
+ResultLayout::ResultLayout(const StepCapacity& c) : max_top_(c.max_top) {
+  const int64_t row = int64_t{c.logit_rows} * 4, tops = row * c.max_top;
+  logprobs_ = after(0, row);
+  top_count_ = after(logprobs_, row);
+  top_ids_ = after(top_count_, row);
+  top_logprobs_ = after(top_ids_, tops);
+  bytes_ = after(top_logprobs_, tops);
+}
+
+SampleOutputs ResultLayout::outputs(std::byte* base, int64_t rows) const {
+  return {.tokens = make_tensor(base, DType::kI32, {rows}),
+          .logprobs = make_tensor(base + logprobs_, DType::kF32, {rows}),
+          .top_ids = make_tensor(base + top_ids_, DType::kI32, {rows, max_top_}),
+          .top_logprobs = make_tensor(base + top_logprobs_, DType::kF32, {rows, max_top_}),
+          .top_count = make_tensor(base + top_count_, DType::kI32, {rows}),
+          .sampled = {}};
+}
+
+}  // namespace quire

@@ -1,0 +1,116 @@
+// A step is data: everything that one forward pass and its sampling read besides weights and caches, as arrays of plain
+// values in the memory of the backend that runs it. The host fills one block of memory of its own with the same layout
+// (StepLayout), and one copy brings it over.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/tensor.h"
+#include "ops/sampling/sampling.h"
+#include "ops/segments.h"
+
+namespace quire {
+
+// How much a step may hold: fixed when an engine is made.
+struct StepCapacity {
+  int32_t rows = 0;         // tokens
+  int32_t segments = 0;     // sequences
+  int32_t table_width = 0;  // blocks of the longest sequence
+  int32_t logit_rows = 0;
+  int32_t block_copies = 0;
+  int32_t places = 0;   // sequences that run at once
+  int32_t biases = 0;   // logit biases of all rows together
+  int32_t max_top = 0;  // likeliest tokens that are reported of a row
+
+  bool operator==(const StepCapacity&) const = default;
+};
+
+// What of it a step uses: known to the host, so that grids are sized and captured steps are found by it. Rows that no
+// segment mentions and segments without rows are padding.
+struct StepShape {
+  int32_t rows = 0;
+  int32_t decode_rows = 0;  // rows of generated tokens (and drafts): the first ones
+  int32_t segments = 0;
+  int32_t decodes = 0;  // segments of generated tokens: the first ones
+  int32_t logit_rows = 0;
+  int32_t decode_logit_rows = 0;  // of them, those of decode segments: the first ones
+  int32_t block_copies = 0;
+  int32_t notes = 0;  // ranges of tokens that are noted for penalties
+  int32_t biases = 0;
+  int32_t table_width = 0;  // blocks of the longest sequence, rounded up: the pitch of the block tables
+  int32_t longest = 0;      // positions of the longest sequence after the step
+  int64_t decode_keys = 0;  // positions of all decode segments after the step, added up
+
+  bool operator==(const StepShape&) const = default;
+};
+
+// The arrays of a step, in one memory.
+struct StepBatch {
+  StepShape shape;
+  Tensor tokens;  // [rows] i32, each in the vocabulary
+  Tensor
+      sources;  // [rows] i32: place whose token, sampled in the step before, the row holds; -1: tokens[row]
+  Tensor sampled;  // [places] i32: what each place sampled last, written by `sample`
+  SegmentArray segments;
+  Tensor logit_rows;                 // [logit_rows] i32: rows whose next-token logits are wanted
+  Tensor block_copies;               // [block_copies, 2] i32 (from, to): KV blocks copied before the pass
+  const NoteRange* notes = nullptr;  // [notes], over `tokens`
+  const SampleRow* sample_rows = nullptr;  // [logit_rows]
+  const int32_t* bias_ids = nullptr;       // [biases]
+  const float* bias_values = nullptr;      // [biases]
+
+  int64_t rows() const { return shape.rows; }
+};
+
+// Where each array lies in a block of memory: in the host's and in the backend's at the same offsets.
+class StepLayout {
+ public:
+  StepLayout() = default;
+  explicit StepLayout(const StepCapacity& capacity);
+
+  const StepCapacity& capacity() const { return capacity_; }
+  int64_t bytes() const { return bytes_; }
+
+  struct Arrays {  // for the host to fill
+    int32_t* tokens = nullptr;
+    int32_t* sources = nullptr;
+    Segment* segments = nullptr;
+    int32_t* tables = nullptr;  // [segments][shape.table_width]
+    int32_t* logit_rows = nullptr;
+    int32_t* block_copies = nullptr;
+    NoteRange* notes = nullptr;
+    SampleRow* sample_rows = nullptr;
+    int32_t* bias_ids = nullptr;
+    float* bias_values = nullptr;
+  };
+  Arrays arrays(std::byte* base) const;
+  // Views of the arrays at `base`, as far as `shape` uses them. `sampled` is the backend's own.
+  StepBatch batch(std::byte* base, const StepShape& shape, int32_t* sampled) const;
+  // How many of the bytes a step of this shape uses: block tables and biases, which can be large and seldom are, come last.
+  int64_t used_bytes(const StepShape& shape) const {
+    return shape.biases > 0 ? bytes_ : tables_ + int64_t{shape.segments} * shape.table_width * 4;
+  }
+
+ private:
+  StepCapacity capacity_;
+  int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, block_copies_ = 0, notes_ = 0,
+          sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, bytes_ = 0;
+};
+
+// What comes back from a step, likewise: one block of memory.
+class ResultLayout {
+ public:
+  ResultLayout() = default;
+  explicit ResultLayout(const StepCapacity& capacity);
+  int64_t bytes() const { return bytes_; }
+  // For `rows` logit rows, without `sampled`, which stays with the backend.
+  SampleOutputs outputs(std::byte* base, int64_t rows) const;
+  // How many of the bytes hold anything if at most `most` likeliest tokens were asked for.
+  int64_t used_bytes(bool tops) const { return tops ? bytes_ : top_ids_; }
+
+ private:
+  int64_t max_top_ = 0, logprobs_ = 0, top_count_ = 0, top_ids_ = 0, top_logprobs_ = 0, bytes_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,91 @@
+#include "ops/sampling/history.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/cuda/ops.h"
+#include "ops/sampling/internal.h"
+
+namespace quire {
+namespace {
+
+int64_t rounded(int64_t elems) {
+  return (elems * static_cast<int64_t>(sizeof(int32_t)) + 63) / 64 * 64;
+}
+
+void note_range(const NoteTokensArgs& a, const NoteRange& range) {
+  for (int32_t i = 0; i < range.count; ++i)
+    sampling::note(a.history, range.history, a.tokens[range.begin + i], i < range.prompt);
+}
+
+// Empties a history over the whole vocabulary: right whatever its list says.
+void reference(const OpContext&, const NoteTokensArgs& a) {
+  for (int32_t r = 0; r < a.range_count; ++r) {
+    const NoteRange& range = a.ranges[r];
+    if (range.history < 0) continue;
+    if (range.reset != 0) {
+      std::memset(a.history.counts + int64_t{range.history} * a.history.vocab, 0,
+                  static_cast<size_t>(a.history.vocab) * sizeof(int32_t));
+      a.history.seen_count[range.history] = 0;
+    }
+    note_range(a, range);
+  }
+}
+
+void cpu(const OpContext& ctx, const NoteTokensArgs& a) {
+  ctx.pool.parallel_for(a.range_count, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const NoteRange& range = a.ranges[r];
+      if (range.history < 0) continue;
+      if (range.reset != 0) sampling::empty(a.history, range.history);
+      note_range(a, range);
+    }
+  });
+}
+
+bool always(const CpuFeatures&, const NoteTokensArgs&) {
+  return true;
+}
+
+constexpr Kernel<NoteTokensArgs> kKernels[] = {
+    {"cpu", always, cpu},
+    {"reference", always, reference},
+};
+
+}  // namespace
+
+int64_t token_history_bytes(int64_t rows, int64_t vocab, int64_t capacity) {
+  return rounded(rows * vocab) + rounded(rows * capacity) + rounded(rows);
+}
+
+TokenHistory lay_out_token_history(void* memory, int64_t rows, int64_t vocab, int64_t capacity) {
+  QUIRE_CHECK(rows >= 0 && vocab >= 0 && capacity >= 0 && rows <= INT32_MAX && vocab <= INT32_MAX &&
+                  capacity <= INT32_MAX,
+              "{} histories of {} tokens, {} distinct", rows, vocab, capacity);
+  TokenHistory h;
+  auto* at = static_cast<std::byte*>(memory);
+  h.counts = reinterpret_cast<int32_t*>(at);
+  h.seen = reinterpret_cast<int32_t*>(at += rounded(rows * vocab));
+  h.seen_count = reinterpret_cast<int32_t*>(at + rounded(rows * capacity));
+  h.rows = static_cast<int32_t>(rows);
+  h.vocab = static_cast<int32_t>(vocab);
+  h.capacity = static_cast<int32_t>(capacity);
+  return h;
+}
+
+std::span<const Kernel<NoteTokensArgs>> note_tokens_kernels() {
+  return kKernels;
+}
+
+// What the ranges say was checked where the step was built: here they may lie in memory that the host cannot
+// read.
+void note_tokens(const OpContext& ctx, const NoteTokensArgs& a) {
+  if (a.range_count == 0) return;
+  QUIRE_CHECK(a.range_count > 0 && a.ranges != nullptr, "{} ranges", a.range_count);
+  QUIRE_CHECK(a.token_count >= 0 && (a.token_count == 0 || a.tokens != nullptr), "{} tokens", a.token_count);
+  QUIRE_CHECK(a.history.rows > 0 && a.history.counts != nullptr, "ranges of tokens, but no history");
+  if (ctx.device == Device::kCuda) return cuda::note_tokens(ctx, a);
+  dispatch("note_tokens", note_tokens_kernels(), ctx, a);
+}
+
+}  // namespace quire

@@ -1,0 +1,82 @@
+// What a step says about each row that is sampled, and about the tokens that penalties look back on: plain
+// data in the memory of the device that reads it, so that it can be uploaded as it is and read by captured
+// graphs. No includes beyond the standard integers: CUDA sources read this file too.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace quire {
+
+// Bits of SampleRow::flags.
+//   kSampleIdle       padding: nothing of the row is read, and only its own outputs are written (token -1)
+//   kSampleTentative  a draft's row, which may yet be rejected: it reads its history but is not noted in it,
+//                     and leaves `sampled` alone. Whoever accepts the token does both. The history that it
+//                     reads lacks the drafts before it
+inline constexpr uint32_t kSampleIdle = 1, kSampleTentative = 2;
+
+// How one row is sampled. What the numbers mean, and their ranges: SamplingParams (sampling.h), whose neutral
+// values are the defaults here.
+struct SampleRow {
+  uint64_t seed = 0;
+  int64_t position = 0;  // of the token being sampled: the counter of the random generator
+  float temperature = 0.0f;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float typical_p = 1.0f;
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  int32_t top_k = 0;
+  int32_t logprobs = -1;  // -1: none; n: the token's, and those of the n likeliest
+  int32_t place = -1;     // the sequence's: sampled[place] becomes the token. -1: nowhere
+  // The row of TokenHistory that penalties read and that the token is noted in. -1: the sequence is not
+  // tracked, and has no penalties. An index of its own, so that there may be fewer histories than places:
+  // each takes memory for the whole vocabulary.
+  int32_t history = -1;
+  int32_t bias_begin = 0;  // [bias_begin, bias_begin + bias_count) of the step's biases: distinct ids
+  int32_t bias_count = 0;
+  uint32_t flags = 0;
+};
+static_assert(std::is_trivially_copyable_v<SampleRow> && std::is_standard_layout_v<SampleRow> &&
+              sizeof(SampleRow) == 72);
+
+constexpr bool has_penalties(const SampleRow& r) {
+  return r.history >= 0 &&
+         (r.repetition_penalty != 1.0f || r.presence_penalty != 0.0f || r.frequency_penalty != 0.0f);
+}
+
+// Which tokens sequences have seen, one row each, so that penalties touch the distinct tokens and nothing
+// else. The memory begins as zeros, and is written by note_tokens and sample alone.
+//   counts      [rows, vocab]     0: not seen. Else how often the token is in the output, plus kInPrompt if
+//                                 it is in the prompt
+//   seen        [rows, capacity]  the distinct tokens, those whose count is not 0, in any order: results do
+//                                 not depend on it, so that a GPU may append with atomics
+//   seen_count  [rows]            how many they are
+// A history is emptied by undoing its list, in time that depends on the list and not on the vocabulary. A
+// capacity of min(vocab, longest sequence) is always enough; beyond it a token that is new is not noted.
+struct TokenHistory {
+  int32_t* counts = nullptr;
+  int32_t* seen = nullptr;
+  int32_t* seen_count = nullptr;
+  int32_t rows = 0;
+  int32_t vocab = 0;
+  int32_t capacity = 0;
+};
+static_assert(std::is_trivially_copyable_v<TokenHistory> && std::is_standard_layout_v<TokenHistory>);
+
+inline constexpr int32_t kInPrompt = 1 << 30;  // above any count of the output
+
+// Tokens [begin, begin + count) of the call's array, to be added to a history: the first `prompt` of them as
+// the prompt's, the others as output. A range may be a segment's rows, or a whole sequence that is resumed.
+struct NoteRange {
+  int32_t history = -1;  // -1: padding, the range is skipped
+  int32_t begin = 0;
+  int32_t count = 0;
+  int32_t prompt = 0;
+  int32_t reset = 0;  // not 0: the history is emptied first
+};
+static_assert(std::is_trivially_copyable_v<NoteRange> && std::is_standard_layout_v<NoteRange> &&
+              sizeof(NoteRange) == 20);
+
+}  // namespace quire

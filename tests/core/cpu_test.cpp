@@ -1,0 +1,48 @@
+// Levels of a CPU, and hiding what lies above one.
+#include "core/cpu.h"
+
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+constexpr CpuLevel kLevels[] = {CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Bf16, CpuLevel::kAmx};
+
+// In a process of its own: limits cannot be taken back.
+void expect_limited_to(CpuLevel level) {
+  const Status limited = limit_cpu(cpu_level_name(level));
+  bool right = limited.ok();
+  for (const CpuLevel l : kLevels) right = right && reaches(cpu_features(), l) == (l <= level);
+  right = right && (level >= CpuLevel::kAmx || !cpu_features().avx512_fp16);
+  std::fprintf(stderr, "%s", describe(cpu_features()).c_str());
+  std::exit(right ? 0 : 1);
+}
+
+TEST(CpuDeathTest, ALimitHidesWhatLiesAboveIt) {
+  for (const CpuLevel level : kLevels) {
+    if (!reaches(cpu_features(), level)) continue;
+    EXPECT_EXIT(expect_limited_to(level), testing::ExitedWithCode(0), "avx2") << cpu_level_name(level);
+  }
+}
+
+TEST(Cpu, ALevelThatIsNotThereIsRefused) {
+  const Status unknown = limit_cpu("sse9");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_NE(unknown.error().message.find("cannot run as 'sse9'; it can as avx2"), std::string::npos)
+      << unknown.error().message;
+  for (const CpuLevel level : kLevels) {
+    if (reaches(cpu_features(), level)) continue;
+    EXPECT_FALSE(limit_cpu(cpu_level_name(level)).ok()) << cpu_level_name(level);
+  }
+}
+
+TEST(Cpu, EveryLevelHasAllBeforeIt) {
+  bool below = true;
+  for (const CpuLevel level : kLevels) {
+    EXPECT_TRUE(below || !reaches(cpu_features(), level)) << cpu_level_name(level);
+    below = reaches(cpu_features(), level);
+  }
+}
+
+}  // namespace
+}  // namespace quire

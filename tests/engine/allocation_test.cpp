@@ -1,0 +1,83 @@
+// While an engine serves, planning, building, computing and committing steps allocate nothing.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <random>
+
+#include "engine/engine.h"
+#include "support/golden.h"
+#include "support/tiny_models.h"
+
+namespace {
+std::atomic<bool> counting{false};
+std::atomic<int64_t> allocations{0};
+// The thread that delivers: texts and listeners may take memory.
+thread_local bool exempt = false;
+}  // namespace
+
+// This program counts what it allocates. (Not inlined: GCC 12 then warns of a new that does not match its delete.)
+[[gnu::noinline]] void* operator new(size_t size) {
+  if (counting.load(std::memory_order_relaxed) && !exempt)
+    allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(size)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept {
+  std::free(p);
+}
+
+namespace quire::test {
+namespace {
+
+void serve_without_allocating(const ModelPtr& model, int depth) {
+  const auto engine = std::move(Engine::create(model, {.threads = 2,
+                                                       .context = 400,
+                                                       .max_sequences = 6,
+                                                       .max_batch_tokens = 128,
+                                                       .kv_tokens = 1600,
+                                                       .depth = depth}))
+                          .value();
+  std::mt19937_64 rng(5);
+  const auto number = [&](int64_t lo, int64_t hi) {
+    return std::uniform_int_distribution<int64_t>(lo, hi)(rng);
+  };
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 400; ++i) {
+    Request r;
+    r.prompt.assign(static_cast<size_t>(number(1, i % 6 == 0 ? 300 : 30)),
+                    static_cast<TokenId>(number(30, 300)));
+    r.max_tokens = number(1, 40);
+    r.ignore_eos = true;
+    r.sampling.seed = static_cast<uint64_t>(i);
+    if (i % 2 == 0) r.sampling.temperature = 1.0f, r.sampling.top_p = 0.9f;
+    if (i % 3 == 0) r.sampling.repetition_penalty = 1.2f;
+    if (i % 5 == 0) r.sampling.logit_bias[40] = 3.0f;
+    ids.push_back(engine->submit(std::move(r), [](const TokenEvent&) { exempt = true; }).value());
+  }
+  for (int i = 0; i < 200; ++i) engine->step();  // lists grow to their sizes
+  const int64_t before = engine->stats().steps;
+  allocations = 0;
+  counting = true;
+  for (int i = 0; i < 1100; ++i) engine->step();
+  counting = false;
+  EXPECT_GE(engine->stats().steps - before, 1000);
+  EXPECT_EQ(allocations.load(), 0) << "in " << engine->stats().steps - before << " steps";
+  for (const RequestId id : ids) engine->cancel(id);
+}
+
+TEST(Allocations, AThousandMixedStepsMakeNone) {
+  for (const TinyModel& m : tiny_models()) {
+    if (m.name != "tiny-qwen35moe") continue;
+    const ModelPtr model = load_or_die(TinyModelFile(m).path());
+    serve_without_allocating(model, 1);
+    serve_without_allocating(model, 2);
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
