@@ -1,0 +1,401 @@
+#include "engine/cuda_backend.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <optional>
+
+#include "core/cuda/memory.h"
+#include "engine/cuda_weights.h"
+#include "ops/copy/copy.h"
+#include "ops/cuda/context.h"
+#include "ops/sampling/history.h"
+
+namespace quire {
+namespace {
+
+using cuda::Memory;
+
+double gib(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
+Status check_device() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess || count == 0)
+    return request_error("no NVIDIA GPU can be used ({}); use --device cpu, which is the default",
+                         code == cudaSuccess ? "there is none" : cudaGetErrorString(code));
+  cudaDeviceProp p{};
+  QUIRE_CHECKED(cuda::check(cudaGetDeviceProperties(&p, 0), "looking at the GPU"));
+  if (p.major != 9)
+    return request_error("{} has compute capability {}.{}, and this program is compiled for 9.0 (Hopper)",
+                         p.name, p.major, p.minor);
+  return cuda::check(cudaSetDevice(0), "choosing the GPU");
+}
+
+// What the kernels are written for.
+Status check_model(const ModelConfig& c) {
+  if (c.head_dim != 64 && c.head_dim != 128 && c.head_dim != 256)
+    return request_error("attention heads of {}: on a GPU there are kernels for 64, 128 and 256", c.head_dim);
+  if (c.hybrid && (c.delta.key_dim != 128 || c.delta.value_dim != 128 || c.delta.conv_kernel != 4))
+    return request_error(
+        "delta-net heads of {} and {} with {} taps: on a GPU there are kernels for 128 and 4 taps",
+        c.delta.key_dim, c.delta.value_dim, c.delta.conv_kernel);
+  if (c.d_model % 8 != 0 || c.d_ff % 8 != 0 || c.d_ff_expert % 8 != 0 || c.d_ff_shared % 8 != 0)
+    return request_error("on a GPU widths must be multiples of 8: d_model is {}, d_ff {}, {} and {}",
+                         c.d_model, c.d_ff, c.d_ff_expert, c.d_ff_shared);
+  return {};
+}
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options)
+      : model_(std::move(model)),
+        options_(options),
+        pool_(1),
+        layout_(options.step_capacity(model_->model->config().vocab)),
+        result_layout_(layout_.capacity()) {}
+  ~CudaBackend() override;
+  Status create();
+
+  const StepLayout& layout() const override { return layout_; }
+  int32_t blocks() const override { return blocks_; }
+  int32_t slots() const override { return slots_; }
+  std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
+  void submit(int buffer, const StepShape& shape) override;
+  Result<StepResults> wait(int buffer) override;
+  BackendMemory memory() const override;
+  std::string numerics() const override { return "cuda sm_90"; }
+  std::vector<ForcedCount> forced() const override { return {}; }
+
+ private:
+  struct Buffer {
+    Memory staging, results;  // pinned
+    cudaEvent_t begin = nullptr, end = nullptr;
+    StepShape shape;
+    Status status;
+  };
+  Status create_buffers();
+  Status create_fixed();
+  Status create_caches();
+  int64_t measure();
+  void enqueue(Buffer& b);
+  bool replayable(const StepShape& s) const;
+  StepShape pad(Buffer& b) const;
+  void replay(const StepShape& padded);
+  void compute(const StepBatch& batch, Workspace& workspace);
+  StepBatch batch(const StepShape& shape) const {
+    return layout_.batch(step_.data(), shape, reinterpret_cast<int32_t*>(sampled_.data()));
+  }
+
+  std::shared_ptr<const LoadedModel> model_;
+  EngineOptions options_;
+  ThreadPool pool_;  // operators expect one
+  std::unique_ptr<CudaWeights> weights_;
+  StepLayout layout_;
+  ResultLayout result_layout_;
+  cuda::Context context_;
+  Memory step_, results_, sampled_, history_, suppressed_, scratch_, caches_;
+  std::optional<Workspace> workspace_;
+  TokenHistory token_history_;
+  CacheViews views_;
+  int32_t blocks_ = 0, slots_ = 0, suppressed_count_ = 0;
+  Buffer buffers_[kMostDepth];
+  std::map<std::pair<int32_t, int32_t>, cudaGraphExec_t> graphs_;  // by rows and width of the block tables
+};
+
+CudaBackend::~CudaBackend() {
+  if (context_.stream != nullptr) cudaStreamSynchronize(context_.stream);
+  for (const auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);
+  for (Buffer& b : buffers_) {
+    if (b.begin != nullptr) cudaEventDestroy(b.begin);
+    if (b.end != nullptr) cudaEventDestroy(b.end);
+  }
+  if (context_.stream != nullptr) cudaStreamDestroy(context_.stream);
+}
+
+Status CudaBackend::create() {
+  QUIRE_CHECKED(check_device());
+  QUIRE_CHECKED(check_model(model_->model->config()));
+  if (!options_.kernels.forced.empty())
+    return request_error("--kernel chooses among kernels of the CPU only");
+  if (options_.probe)
+    return request_error("intermediates can be dumped with --device cpu and reference only");
+  QUIRE_CHECKED(
+      cuda::check(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking), "creating a stream"));
+  QUIRE_TRY(weights_, CudaWeights::load(model_->file));
+  QUIRE_CHECKED(create_buffers());
+  QUIRE_CHECKED(create_fixed());
+  return create_caches();
+}
+
+Status CudaBackend::create_buffers() {
+  for (Buffer& b : buffers_) {
+    QUIRE_TRY(b.staging, Memory::create(Memory::Where::kPinned, layout_.bytes(), "the arrays of a step"));
+    QUIRE_TRY(b.results,
+              Memory::create(Memory::Where::kPinned, result_layout_.bytes(), "the results of a step"));
+    QUIRE_CHECKED(cuda::check(cudaEventCreate(&b.begin), "creating an event"));
+    QUIRE_CHECKED(cuda::check(cudaEventCreate(&b.end), "creating an event"));
+  }
+  return {};
+}
+
+// Everything but the caches.
+Status CudaBackend::create_fixed() {
+  const StepCapacity& c = layout_.capacity();
+  const int64_t vocab = model_->model->config().vocab, seen = std::min(vocab, options_.context);
+  const auto device = [](int64_t bytes, std::string_view what) {
+    return Memory::create(Memory::Where::kDevice, bytes, what);
+  };
+  QUIRE_TRY(step_, device(layout_.bytes(), "the arrays of a step"));
+  QUIRE_TRY(results_, device(result_layout_.bytes(), "the results of a step"));
+  QUIRE_TRY(sampled_, device(c.places * int64_t{4}, "sampled tokens"));
+  QUIRE_TRY(history_, device(token_history_bytes(c.places, vocab, seen), "the history of penalties"));
+  token_history_ = lay_out_token_history(history_.data(), c.places, vocab, seen);
+  for (const Memory* m : {&step_, &sampled_, &history_})
+    QUIRE_CHECKED(cuda::check(cudaMemset(m->data(), 0, static_cast<size_t>(m->bytes())), "clearing memory"));
+  std::span<const TokenId> suppressed;
+  if (model_->tokenizer) suppressed = model_->tokenizer->suppress_tokens();
+  suppressed_count_ = static_cast<int32_t>(suppressed.size());
+  QUIRE_TRY(suppressed_, device(static_cast<int64_t>(suppressed.size_bytes()), "suppressed tokens"));
+  if (suppressed_count_ > 0)
+    QUIRE_CHECKED(cuda::check(
+        cudaMemcpy(suppressed_.data(), suppressed.data(), suppressed.size_bytes(), cudaMemcpyHostToDevice),
+        "suppressed tokens"));
+  QUIRE_TRY(scratch_, device(measure(), "activations and scratch"));
+  workspace_ = Workspace::over(scratch_.span());
+  return {};
+}
+
+// KV blocks and state slots from what the others leave of the cap.
+Status CudaBackend::create_caches() {
+  const CacheShape shape = model_->model->cache_shape(Device::kCuda);
+  const std::optional<int64_t> block = shape.block_bytes(), slot = shape.state_bytes();
+  size_t free = 0, total = 0;
+  QUIRE_CHECKED(cuda::check(cudaMemGetInfo(&free, &total), "asking for free GPU memory"));
+  slots_ = model_->model->config().hybrid ? options_.max_sequences : 0;
+  const auto used = static_cast<int64_t>(total - free);
+  const auto cap = static_cast<int64_t>(static_cast<double>(total) * options_.gpu_memory_utilization);
+  const int64_t left = cap - used - (slot ? *slot * slots_ : 0),
+                one = (options_.context + kBlockTokens - 1) / kBlockTokens;
+  if (!block || !slot || left < *block * one)
+    return capacity_error(
+        "{} do not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use with weights "
+        "({:.1f} GiB) and "
+        "scratch memory ({:.1f} GiB), and one sequence of {} tokens needs {:.2f} GiB beside {} recurrent "
+        "states of {:.3f} "
+        "GiB; use a shorter --context, fewer sequences, or a higher --gpu-memory-utilization",
+        model_->model->config().name.empty() ? "the model and its caches" : model_->model->config().name,
+        gib(static_cast<int64_t>(total)), options_.gpu_memory_utilization * 100, gib(used),
+        gib(weights_->bytes()), gib(scratch_.bytes()), options_.context, block ? gib(*block * one) : 0.0,
+        slots_, slot ? gib(*slot) : 0.0);
+  blocks_ =
+      static_cast<int32_t>(std::min<int64_t>(options_.kv_blocks(), *block == 0 ? INT32_MAX : left / *block));
+  const int64_t bytes = *CacheViews::bytes(shape, blocks_, slots_);
+  QUIRE_TRY(caches_, Memory::create(Memory::Where::kDevice, bytes, "KV blocks and recurrent states"));
+  QUIRE_CHECKED(
+      cuda::check(cudaMemset(caches_.data(), 0, static_cast<size_t>(bytes)), "clearing the caches"));
+  views_ = CacheViews(shape, caches_.data(), blocks_, slots_);
+  return {};
+}
+
+// Scratch memory of the largest steps: operators take it from a range of the host's addresses, which nobody touches.
+int64_t CudaBackend::measure() {
+  const StepCapacity& c = layout_.capacity();
+  Workspace all;
+  views_ = CacheViews(model_->model->cache_shape(Device::kCuda), nullptr, 1, 1);
+  context_.dry = true;
+  for (const int32_t decodes : {0, c.segments}) {
+    StepShape s{.rows = c.rows,
+                .decode_rows = decodes,
+                .segments = std::max(1, std::min(decodes + 1, c.segments)),
+                .decodes = decodes,
+                .logit_rows = c.logit_rows,
+                .decode_logit_rows = decodes};
+    s.table_width = c.table_width;
+    s.decode_keys = int64_t{decodes} * options_.context;
+    compute(batch(s), all);
+  }
+  context_.dry = false;
+  return all.high_water() + (int64_t{1} << 20);
+}
+
+void CudaBackend::submit(int buffer, const StepShape& shape) {
+  Buffer& b = buffers_[buffer];
+  check_segments(layout_.batch(b.staging.data(), shape, nullptr).segments, shape.rows, blocks_, slots_);
+  b.shape = shape;
+  enqueue(b);
+  b.status = std::exchange(context_.status, Status{});
+}
+
+void CudaBackend::enqueue(Buffer& b) {
+  const cudaStream_t stream = context_.stream;
+  const auto keep = [&](cudaError_t code, std::string_view what) { context_.keep(cuda::check(code, what)); };
+  const StepShape padded = replayable(b.shape) ? pad(b) : b.shape;
+  keep(cudaEventRecord(b.begin, stream), "recording an event");
+  keep(cudaMemcpyAsync(step_.data(), b.staging.data(), static_cast<size_t>(layout_.used_bytes(padded)),
+                       cudaMemcpyHostToDevice, stream),
+       "copying a step to the GPU");
+  if (replayable(b.shape)) {
+    replay(padded);
+  } else {
+    compute(batch(b.shape), *workspace_);
+  }
+  const StepBatch host = layout_.batch(b.staging.data(), b.shape, nullptr);
+  bool tops = false;
+  for (int32_t i = 0; i < b.shape.logit_rows; ++i) tops |= host.sample_rows[i].logprobs > 0;
+  keep(cudaMemcpyAsync(b.results.data(), results_.data(),
+                       static_cast<size_t>(result_layout_.used_bytes(tops)), cudaMemcpyDeviceToHost, stream),
+       "copying results from the GPU");
+  keep(cudaEventRecord(b.end, stream), "recording an event");
+}
+
+// Steps of generated tokens alone, one for each sequence, all of them sampled: their launches depend on few numbers.
+bool CudaBackend::replayable(const StepShape& s) const {
+  return options_.graphs && s.rows > 0 && s.rows == s.decodes && s.segments == s.decodes &&
+         s.logit_rows == s.rows && s.block_copies == 0 && s.notes == 0;
+}
+
+// Rounds the rows of a step up with padding, so that few graphs serve all: by an eighth at most, from 16 rows on.
+StepShape CudaBackend::pad(Buffer& b) const {
+  StepShape s = b.shape;
+  int32_t rows = 1;
+  while (rows < s.rows)
+    rows +=
+        rows < 4 ? rows : std::max(4, static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(rows))) / 8);
+  rows = std::min({rows, layout_.capacity().rows, layout_.capacity().segments});
+  const StepLayout::Arrays a = layout_.arrays(b.staging.data());
+  for (int32_t i = s.rows; i < rows; ++i) {
+    a.tokens[i] = 0;
+    a.sources[i] = a.logit_rows[i] = -1;
+    a.segments[i] = {};
+    a.sample_rows[i] = {.flags = kSampleIdle};
+  }
+  s.rows = s.decode_rows = s.segments = s.decodes = s.logit_rows = s.decode_logit_rows = rows;
+  s.decode_keys = int64_t{rows} * s.table_width * kBlockTokens;
+  return s;
+}
+
+// Captures the launches of such a step the first time that its shape comes.
+void CudaBackend::replay(const StepShape& padded) {
+  const cudaStream_t stream = context_.stream;
+  const auto keep = [&](cudaError_t code, std::string_view what) {
+    context_.keep(cuda::check(code, what));
+    return code == cudaSuccess;
+  };
+  cudaGraphExec_t& graph = graphs_[{padded.rows, padded.table_width}];
+  if (graph == nullptr) {
+    cudaGraph_t captured = nullptr;
+    if (!keep(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a step")) return;
+    compute(batch(padded), *workspace_);
+    if (!keep(cudaStreamEndCapture(stream, &captured), "capturing a step")) return;
+    keep(cudaGraphInstantiate(&graph, captured, 0), "making a graph of a step");
+    cudaGraphDestroy(captured);
+    if (graph == nullptr) return;
+  }
+  keep(cudaGraphLaunch(graph, stream), "replaying a step");
+}
+
+void CudaBackend::compute(const StepBatch& batch, Workspace& workspace) {
+  const OpContext ctx{.pool = pool_, .workspace = workspace, .device = Device::kCuda, .cuda = &context_};
+  const Model& model = weights_->model();
+  const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab;
+  copy_slots(ctx, {.pool = views_.blocks(), .pairs = batch.block_copies});
+  note_tokens(ctx, {.tokens = batch.tokens.as<int32_t>(),
+                    .token_count = batch.shape.rows,
+                    .ranges = batch.notes,
+                    .range_count = batch.shape.notes,
+                    .history = token_history_});
+  Workspace::Scope scope(workspace);
+  const Tensor logits = make_tensor(scope.take<float>(rows * vocab), {rows, vocab});
+  model.forward(ctx, batch, views_, {}, logits);
+  if (rows == 0) return;
+  SampleArgs args{.logits = logits,
+                  .rows = batch.sample_rows,
+                  .bias_ids = batch.bias_ids,
+                  .bias_values = batch.bias_values,
+                  .suppressed = reinterpret_cast<const int32_t*>(suppressed_.data()),
+                  .suppressed_count = suppressed_count_,
+                  .history = token_history_,
+                  .out = result_layout_.outputs(results_.data(), rows)};
+  args.out.sampled = batch.sampled;
+  sample(ctx, args);
+}
+
+Result<StepResults> CudaBackend::wait(int buffer) {
+  Buffer& b = buffers_[buffer];
+  if (!b.status.ok()) return b.status.error();
+  QUIRE_CHECKED(cuda::check(cudaEventSynchronize(b.end), "the GPU computing a step"));
+  float ms = 0;
+  QUIRE_CHECKED(cuda::check(cudaEventElapsedTime(&ms, b.begin, b.end), "timing a step"));
+  StepResults done;
+  done.out = result_layout_.outputs(b.results.data(), b.shape.logit_rows);
+  done.seconds = static_cast<double>(ms) * 1e-3;
+  return done;
+}
+
+BackendMemory CudaBackend::memory() const {
+  return {.repacked = weights_->bytes(), .kv_and_state = caches_.bytes(), .workspace = scratch_.bytes()};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>& model,
+                                                   const EngineOptions& options) {
+  auto b = std::make_unique<CudaBackend>(model, options);
+  QUIRE_CHECKED(b->create());
+  return std::unique_ptr<Backend>(std::move(b));
+}
+
+namespace {
+
+// Bytes read and written a second by copies within the current device: the best of a few.
+Result<double> copy_bandwidth() {
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  QUIRE_TRY(const Memory from, Memory::create(Memory::Where::kDevice, kBytes, "measuring copies"));
+  QUIRE_TRY(const Memory to, Memory::create(Memory::Where::kDevice, kBytes, "measuring copies"));
+  cudaEvent_t begin = nullptr, end = nullptr;
+  QUIRE_CHECKED(cuda::check(cudaEventCreate(&begin), "creating an event"));
+  QUIRE_CHECKED(cuda::check(cudaEventCreate(&end), "creating an event"));
+  float best = 0;
+  Status status;
+  for (int i = 0; i < 8 && status.ok(); ++i) {
+    float ms = 0;
+    for (const cudaError_t code :
+         {cudaEventRecord(begin), cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice),
+          cudaEventRecord(end), cudaEventSynchronize(end), cudaEventElapsedTime(&ms, begin, end)})
+      if (Status s = cuda::check(code, "measuring copies"); !s.ok()) status = std::move(s);
+    if (ms > 0) best = std::max(best, 2.0f * kBytes / (ms * 1e-3f));
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  if (!status.ok()) return status.error();
+  return static_cast<double>(best);
+}
+
+}  // namespace
+
+Result<std::vector<GpuInfo>> list_gpus() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess) return request_error("no NVIDIA GPU can be used ({})", cudaGetErrorString(code));
+  std::vector<GpuInfo> all;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp p{};
+    QUIRE_CHECKED(cuda::check(cudaGetDeviceProperties(&p, i), "looking at a GPU"));
+    QUIRE_CHECKED(cuda::check(cudaSetDevice(i), "choosing a GPU"));
+    size_t free = 0, total = 0;
+    QUIRE_CHECKED(cuda::check(cudaMemGetInfo(&free, &total), "asking for free GPU memory"));
+    all.push_back({.name = p.name,
+                   .major = p.major,
+                   .minor = p.minor,
+                   .multiprocessors = p.multiProcessorCount,
+                   .memory = static_cast<int64_t>(total),
+                   .free = static_cast<int64_t>(free)});
+    QUIRE_TRY(all.back().copy_bandwidth, copy_bandwidth());
+  }
+  return all;
+}
+
+}  // namespace quire

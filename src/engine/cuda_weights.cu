@@ -1,0 +1,226 @@
+#include "engine/cuda_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/cuda/memory.h"
+#include "ops/cuda/weights.h"
+#include "ops/gemm/cuda/pack.h"
+#include "ops/rows/cuda/rows.h"
+#include "quant/format.h"
+
+namespace quire {
+namespace {
+
+using cuda::Memory;
+
+// Bytes of the file on their way to the device: pinned pieces, and where they land until they are packed.
+class Ring {
+ public:
+  static constexpr int64_t kPiece = int64_t{32} << 20;
+  static constexpr int kPieces = 3;
+
+  Status create() {
+    QUIRE_CHECKED(
+        cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"));
+    for (Piece& p : pieces_) {
+      QUIRE_TRY(p.host, Memory::create(Memory::Where::kPinned, kPiece, "loading weights"));
+      QUIRE_TRY(p.device, Memory::create(Memory::Where::kDevice, kPiece, "loading weights"));
+      QUIRE_CHECKED(
+          cuda::check(cudaEventCreateWithFlags(&p.done, cudaEventDisableTiming), "creating an event"));
+    }
+    return {};
+  }
+  ~Ring() {
+    if (stream_ == nullptr) return;
+    cudaStreamSynchronize(stream_);
+    for (Piece& p : pieces_)
+      if (p.done != nullptr) cudaEventDestroy(p.done);
+    cudaStreamDestroy(stream_);
+  }
+
+  // A piece that nothing uses any more: `fill(host)` writes `bytes`, which are then on the device when `use(device)`
+  // enqueues on stream().
+  template <class Fill, class Use>
+  Status send(int64_t bytes, Fill&& fill, Use&& use) {
+    Piece& p = pieces_[next_];
+    next_ = (next_ + 1) % kPieces;
+    QUIRE_CHECKED(cuda::check(cudaEventSynchronize(p.done), "loading weights"));
+    fill(p.host.data());
+    QUIRE_CHECKED(cuda::check(cudaMemcpyAsync(p.device.data(), p.host.data(), static_cast<size_t>(bytes),
+                                              cudaMemcpyHostToDevice, stream_),
+                              "copying weights to the GPU"));
+    QUIRE_CHECKED(use(p.device.data()));
+    return cuda::check(cudaEventRecord(p.done, stream_), "loading weights");
+  }
+  cudaStream_t stream() const { return stream_; }
+  Status finish() { return cuda::check(cudaStreamSynchronize(stream_), "loading weights"); }
+
+ private:
+  struct Piece {
+    Memory host, device;
+    cudaEvent_t done = nullptr;
+  };
+  Piece pieces_[kPieces];
+  size_t next_ = 0;
+  cudaStream_t stream_ = nullptr;
+};
+
+class Placer final : public WeightVisitor {
+ public:
+  Placer(Ring& ring, std::vector<Memory>& memory) : ring_(ring), memory_(memory) {}
+  const Status& status() const { return status_; }
+  int64_t bytes() const { return bytes_; }
+
+  void matrix(Weight& w) override {
+    if (w.empty() || !status_.ok()) return;
+    keep(pack(w, nullptr));
+  }
+  void gate_up(Weight& gate, Weight& up) override {
+    if (gate.empty() || !status_.ok()) return;
+    if (gate.dtype != up.dtype || gate.rows != up.rows || gate.cols != up.cols || gate.experts != up.experts)
+      return keep(
+          file_error("a gate matrix of {} [{}, {}] and an up matrix of {} [{}, {}]: a GPU needs them alike",
+                     dtype_name(gate.dtype), gate.rows, gate.cols, dtype_name(up.dtype), up.rows, up.cols));
+    keep(pack(gate, &up));
+  }
+  void table(Weight& w) override {
+    if (status_.ok()) keep(copy_table(w));
+  }
+  void vector(Tensor& t) override {
+    if (t.empty() || !status_.ok()) return;
+    keep(upload(t.data, t.elems() * 4, "a vector", [&](std::byte* at) { t.data = at; }));
+  }
+
+ private:
+  void keep(Status s) {
+    if (status_.ok() && !s.ok()) status_ = std::move(s);
+  }
+  Result<std::byte*> allocate(int64_t bytes, std::string_view what) {
+    QUIRE_TRY(Memory m, Memory::create(Memory::Where::kDevice, bytes, what));
+    bytes_ += bytes;
+    memory_.push_back(std::move(m));
+    return memory_.back().data();
+  }
+  template <class Set>
+  Status upload(const void* host, int64_t bytes, std::string_view what, Set&& set) {
+    QUIRE_TRY(std::byte* const at, allocate(bytes, what));
+    QUIRE_CHECKED(
+        cuda::check(cudaMemcpy(at, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), what));
+    set(at);
+    return {};
+  }
+  Status scales(Weight& w) {
+    if (w.scale == nullptr) return {};
+    return upload(w.scale, w.experts * 4, "weights' factors",
+                  [&](std::byte* at) { w.scale = reinterpret_cast<const float*>(at); });
+  }
+
+  Status pack(Weight& w, Weight* up) {
+    gemm::PackedWeight to = up == nullptr ? cuda::packed(w) : cuda::packed_pair(w);
+    QUIRE_TRY(std::byte* const at, allocate(to.bytes(), "weights"));
+    // Whole tiles of rows of one expert at a time, as many as a piece holds (half of it for each of two).
+    const int64_t row = w.row_bytes(), room = up == nullptr ? Ring::kPiece : Ring::kPiece / 2;
+    const int64_t tile = up == nullptr ? 16 : 8, most = room / row / tile * tile;
+    if (most == 0) return file_error("rows of {} bytes are more than weights are loaded in", row);
+    for (int64_t e = 0; e < w.experts; ++e)
+      for (int64_t first = 0; first < w.rows; first += most) {
+        const int64_t rows = std::min(most, w.rows - first), bytes = rows * row;
+        QUIRE_CHECKED(ring_.send(
+            up == nullptr ? bytes : room + bytes,
+            [&](std::byte* host) {
+              std::memcpy(host, w.row(first, e), static_cast<size_t>(bytes));
+              if (up != nullptr) std::memcpy(host + room, up->row(first, e), static_cast<size_t>(bytes));
+            },
+            [&](std::byte* device) {
+              return gemm::launch_pack(ring_.stream(), {.dtype = w.dtype,
+                                                        .source = device,
+                                                        .source2 = up == nullptr ? nullptr : device + room,
+                                                        .rows = static_cast<int32_t>(rows),
+                                                        .cols = static_cast<int32_t>(w.cols),
+                                                        .packed = at,
+                                                        .destination = to,
+                                                        .first_row_tile = static_cast<int32_t>(first / tile),
+                                                        .first_expert = static_cast<int32_t>(e)});
+            }));
+      }
+    for (Weight* m : {&w, up}) {
+      if (m == nullptr) continue;
+      m->data = at;
+      m->expert_stride = 0;
+      QUIRE_CHECKED(scales(*m));
+    }
+    return {};
+  }
+
+  // Rows as the file has them where the GPU decodes them, else in half precision.
+  Status copy_table(Weight& w) {
+    const bool as_it_is = cuda::embed_takes(w.dtype, static_cast<int>(w.cols));
+    const DType type = as_it_is ? w.dtype : DType::kF16;
+    const int64_t row = dtype_bytes(type, w.cols), most = Ring::kPiece / row;
+    QUIRE_TRY(std::byte* const at, allocate(w.rows * row, "the embedding"));
+    std::vector<float> decoded(static_cast<size_t>(w.cols));
+    for (int64_t first = 0; first < w.rows; first += most) {
+      const int64_t rows = std::min(most, w.rows - first);
+      QUIRE_CHECKED(ring_.send(
+          rows * row,
+          [&](std::byte* host) {
+            if (as_it_is) {
+              std::memcpy(host, w.row(first), static_cast<size_t>(rows * row));
+              return;
+            }
+            for (int64_t r = 0; r < rows; ++r) {
+              quant::decode_row(w.dtype, w.row(first + r), w.cols, decoded.data());
+              auto* const to = reinterpret_cast<half*>(host + r * row);
+              for (int64_t c = 0; c < w.cols; ++c) to[c] = to_half(decoded[static_cast<size_t>(c)]);
+            }
+          },
+          [&](std::byte* device) {
+            return cuda::check(cudaMemcpyAsync(at + first * row, device, static_cast<size_t>(rows * row),
+                                               cudaMemcpyDeviceToDevice, ring_.stream()),
+                               "placing the embedding");
+          }));
+    }
+    w.dtype = type;
+    w.data = at;
+    return {};
+  }
+
+  Ring& ring_;
+  std::vector<Memory>& memory_;
+  int64_t bytes_ = 0;
+  Status status_;
+};
+
+class Loaded final : public CudaWeights {
+ public:
+  const Model& model() const override { return *model_; }
+  int64_t bytes() const override { return bytes_; }
+
+  Status load(const gguf::File& file) {
+    QUIRE_TRY(model_, Model::load(file));
+    Ring ring;
+    QUIRE_CHECKED(ring.create());
+    Placer placer(ring, memory_);
+    model_->visit(placer);
+    if (!placer.status().ok()) return placer.status();
+    bytes_ = placer.bytes();
+    return ring.finish();
+  }
+
+ private:
+  std::vector<Memory> memory_;
+  std::unique_ptr<Model> model_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CudaWeights>> CudaWeights::load(const gguf::File& file) {
+  auto loaded = std::make_unique<Loaded>();
+  QUIRE_CHECKED(loaded->load(file));
+  return std::unique_ptr<CudaWeights>(std::move(loaded));
+}
+
+}  // namespace quire

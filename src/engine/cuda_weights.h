@@ -1,0 +1,21 @@
+// Bringing a model's weights to the GPU. Internal to cuda_backend.cu; CUDA headers stay out.
+#pragma once
+
+#include <memory>
+
+#include "model/model.h"
+
+namespace quire {
+
+// A model whose weights lie on the current GPU: matrices packed into tiles, two at a time where SwiGLU puts them together,
+// tables as they are in the file, vectors in float32.
+class CudaWeights {
+ public:
+  // Copies tensor by tensor from the mapping through pinned memory, and packs on the device.
+  static Result<std::unique_ptr<CudaWeights>> load(const gguf::File& file);
+  virtual ~CudaWeights() = default;
+  virtual const Model& model() const = 0;
+  virtual int64_t bytes() const = 0;  // of the device's memory
+};
+
+}  // namespace quire

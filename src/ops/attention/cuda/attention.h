@@ -1,0 +1,95 @@
+// Attention on CUDA: preparation of q, k, v; attention of generated tokens; attention of prompt chunks. The operators'
+// meaning is that of ops/attention/attention.h; the arguments are plain device pointers and host-known bounds.
+// Every launch only enqueues on the stream: no allocation, no synchronisation, capturable in a graph.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "core/result.h"
+#include "ops/attention/cuda/layout.h"
+
+namespace quire::cuda {
+
+// Head sizes that the kernels take.
+constexpr bool attention_takes_head_size(int d) {
+  return d == 64 || d == 128 || d == 256;
+}
+
+// Rows [row, row + count) of each segment, in activation type bf16:
+//   q_proj  [T, H * d], or [T, H * 2 d] when gated: per head d of query, then d of gate (Qwen3.5)
+//   k_proj, v_proj [T, Hkv * d]
+//   q_norm, k_norm [d] f32 or null: RMSNorm per head, before the rotation
+//   q       [T, H, d] out
+//   gate    [T, H, d] out, or null: attention can read the gate where it is, in q_proj (AttentionParams)
+//   kv      k and v of a row go to its segment's block of that position; nothing else is written
+// T = `rows`. Rows without a segment are skipped. Angle = float(position) * inv_freq in float32, sine and cosine
+// within 2 ulp. A row's sum of squares is a fixed tree. Moves (2 to 3) * H * d + 4 * Hkv * d elements a row: memory
+// bound.
+struct AttentionPrepareParams {
+  const bf16* q_proj = nullptr;
+  const bf16* k_proj = nullptr;
+  const bf16* v_proj = nullptr;
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0;  // elements from a row to the next; multiples of 8
+  bool gated = false;
+  const float* q_norm = nullptr;
+  const float* k_norm = nullptr;
+  float eps = 1e-6f;
+  int n_rot = 0;                    // leading elements of a head that rotate: even, at most d
+  bool halves = true;               // pairs (j, j + n_rot / 2), or (2j, 2j + 1)
+  const float* inv_freq = nullptr;  // [n_rot / 2] angle per position
+  float magnitude = 1.0f;           // multiplies sine and cosine
+  SegmentArray segments;            // device memory
+  int rows = 0;
+  int q_heads = 0, kv_heads = 0, head_size = 0;
+  bf16* q = nullptr;
+  bf16* gate = nullptr;
+  KvCache kv;
+};
+Status launch_attention_prepare(cudaStream_t stream, const AttentionPrepareParams& p);
+
+// out[r, h] = softmax(scale * q[r, h] . K) V over positions 0 ... position of r of its sequence, times sigmoid(gate).
+//   q    [T, H, d], rows q_stride apart
+//   gate null, or the element (r, h, c) at gate[r * gate_stride + h * gate_head_stride + c]
+//   out  [T, H * d], rows out_stride apart
+// Strides in elements, multiples of 8. Query head h uses KV head h / (H / Hkv). scale > 0. Cache entries past a
+// segment's last row may hold anything, NaN included; only a NaN or infinity among the values of the segment's own
+// later rows may reach its earlier rows.
+//
+// decode_attention serves segments [0, decodes), prompt_attention segments [decodes, count). A row's bits depend on
+// the row, its position, and which of the two computed it; not on other rows or segments, nor on the grid.
+struct AttentionParams {
+  const bf16* q = nullptr;
+  const bf16* gate = nullptr;
+  bf16* out = nullptr;
+  int64_t q_stride = 0, gate_stride = 0, gate_head_stride = 0, out_stride = 0;
+  KvCache kv;
+  SegmentArray segments;  // device memory
+  int q_heads = 0, kv_heads = 0, head_size = 0;
+  float scale = 1.0f;
+};
+
+// What the host knows of the decode segments of a step (or of all steps that a captured graph will serve).
+struct DecodeBounds {
+  int rows = 1;           // the most rows of one segment: 1 + drafts
+  int64_t max_parts = 0;  // at least the sum of decode_parts(position + count) over the segments
+};
+inline constexpr int kPartKeys = 256;  // keys that one partial result covers
+constexpr int64_t decode_parts(int64_t keys) {
+  return (keys + kPartKeys - 1) / kPartKeys;
+}
+
+// Generated tokens. Keys are cut in parts of 256 at absolute positions; parts are computed in parallel, by a grid that
+// walks the list of all parts, and added by a second kernel in an order that depends on the parts' numbers. Products by
+// mma.sync (sm_80 and later) with float32 sums, probabilities in bf16. Within a part four warps take its blocks of 16 keys
+// in turn and are added in order. Bound: one read of the K and V of every sequence.
+// workspace: decode_attention_workspace_bytes, 256-byte aligned, contents irrelevant. At most 4096 decode segments.
+int64_t decode_attention_workspace_bytes(const AttentionParams& p, const DecodeBounds& bounds);
+Status launch_decode_attention(cudaStream_t stream, const AttentionParams& p, const DecodeBounds& bounds,
+                               void* workspace);
+
+// Prompt chunks: keys are walked in tiles of 64 at absolute positions, ascending, with an online softmax in float32;
+// wgmma (sm_90a), probabilities in bf16. 128 rows of (token, query head of one KV head) share a tile. `rows` is at least
+// the number of rows of all prompt segments together. At most 4096 prompt segments. No workspace.
+Status launch_prompt_attention(cudaStream_t stream, const AttentionParams& p, int rows);
+
+}  // namespace quire::cuda

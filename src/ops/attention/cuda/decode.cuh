@@ -1,0 +1,45 @@
+// What the two kernels of decode attention share: the shape of a block's work, and where partial results lie.
+#pragma once
+
+#include "ops/attention/cuda/attention.h"
+#include "ops/attention/cuda/ptx.cuh"
+#include "ops/attention/cuda/work.cuh"
+
+namespace quire::cuda::decode {
+
+inline constexpr int kWarps = 4;  // of a block
+inline constexpr float kLog2e = 1.4426950408889634f;
+
+// kTiles: how many tiles of eight query rows are computed together from one read of the keys.
+template <int D, int kTiles>
+struct Shape {
+  static constexpr int kStages = D == 256 ? 3 : 4;
+  static constexpr int kBlockBytes = kBlockTokens * D * 2;  // K or V of a block and head
+  static constexpr int kStageBytes = 2 * kBlockBytes;
+  static constexpr int kRows = 8 * kTiles;
+  static constexpr int kSums = kRows * D;
+  static constexpr int kRingBytes = kWarps * kStages * kStageBytes;
+  static constexpr int kQueriesAt = kRingBytes, kStatsAt = kQueriesAt + kRows * D * 2;
+  static constexpr int kFirstAt = kStatsAt + kWarps * kRows * 8;
+  static constexpr int shared_bytes(int segments) {
+    return kFirstAt + (segments + 1) * static_cast<int>(sizeof(int32_t));
+  }
+  static_assert(kSums * 4 <= kStageBytes, "a warp leaves its sums in a stage");
+};
+
+// What a launch computes. Partial results of part p, KV head h and row tile t, item i = (p * kv_heads + h) * row_tiles + t:
+//   sums [i][kTiles][D][8 rows]   values weighted by 2^(score - max)
+//   stats [i][kTiles][8 rows]     (max, sum of weights), scores in units of log2; max = -infinity: no key for that row
+struct Job {
+  AttentionParams a;
+  int row_tiles;      // groups of kRows rows of a segment and KV head
+  int64_t max_items;  // room in the workspace
+  float* sums;
+  float2* stats;
+};
+
+__device__ inline int parts_of(const Segment& s) {
+  return s.count > 0 ? (s.position + s.count + kPartKeys - 1) / kPartKeys : 0;
+}
+
+}  // namespace quire::cuda::decode

@@ -1,0 +1,369 @@
+// Attention of prompt chunks on Hopper. A block computes 128 rows (token, query head) of one segment and KV head: two
+// warpgroups multiply 64 rows each, a warp of a third brings tiles of 64 keys and values by bulk copies into a ring.
+//   S [64 x 64] = Q K^T     wgmma, both from shared memory
+//   O [64 x d] += P V       wgmma, P from registers
+// The scores of the next tile are computed beside the values of this one, and their softmax while those still run.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "core/cuda/check.h"
+#include "ops/attention/cuda/attention.h"
+#include "ops/attention/cuda/barrier.cuh"
+#include "ops/attention/cuda/wgmma.cuh"
+#include "ops/attention/cuda/work.cuh"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kTileRows = 128, kTileKeys = 64, kConsumers = 2;
+constexpr int kThreads = 128 * (kConsumers + 1);
+constexpr int kTileBlocks = kTileKeys / kBlockTokens;
+constexpr int kSlabBytes = kTileKeys * 128;       // a slab of 64 columns of a tile of keys or values
+constexpr int kQuerySlabBytes = kTileRows * 128;  // of the queries
+constexpr float kLog2e = 1.4426950408889634f;
+
+template <int D>
+struct Shape {
+  static constexpr int kStages = D == 256 ? 2 : 4;
+  static constexpr int kQueryBytes = kTileRows * D * 2, kTileBytes = kTileKeys * D * 2;
+  static constexpr int kKeysAt = kQueryBytes, kValuesAt = kKeysAt + kStages * kTileBytes;
+  static constexpr int kBarriersAt = kValuesAt + kStages * kTileBytes;
+  static constexpr int kFirstAt = kBarriersAt + 4 * kStages * 8;
+  static constexpr int shared_bytes(int segments) {
+    return 1024 + kFirstAt + (segments + 1) * static_cast<int>(sizeof(int32_t));
+  }
+};
+
+// What the block computes.
+struct Tile {
+  Segment segment;
+  const int32_t* table;
+  int kv_head, first_row,
+      rows;  // rows of the segment and KV head: (token, head); this block's begin at first_row
+  int group, end, key_tiles;  // the segment's end position; how many tiles of keys its last row needs
+};
+
+__device__ int tiles_of(const Segment& s, int group) {
+  return (s.count * group + kTileRows - 1) / kTileRows;
+}
+
+__device__ Tile find_tile(const AttentionParams& a, const int32_t* first, int work) {
+  const int group = a.q_heads / a.kv_heads, prompts = a.segments.count - a.segments.decodes;
+  const int tile = work / a.kv_heads, s = segment_of(first, prompts, tile), index = a.segments.decodes + s;
+  Tile t;
+  t.segment = a.segments.data[index];
+  t.table = a.segments.tables + static_cast<int64_t>(index) * a.segments.pitch;
+  t.kv_head = work % a.kv_heads;
+  t.group = group;
+  t.first_row = (tile - first[s]) * kTileRows;
+  t.rows = t.segment.count * group;
+  t.end = t.segment.position + t.segment.count;
+  const int last = min(t.first_row + kTileRows, t.rows) - 1;
+  t.key_tiles = (t.segment.position + last / group) / kTileKeys + 1;
+  return t;
+}
+
+// Addresses in shared memory, and the barriers of the ring.
+template <int D>
+struct Ring {
+  using S = Shape<D>;
+  uint32_t base;
+  __device__ uint32_t keys(int j) const { return base + S::kKeysAt + j % S::kStages * S::kTileBytes; }
+  __device__ uint32_t values(int j) const { return base + S::kValuesAt + j % S::kStages * S::kTileBytes; }
+  __device__ uint32_t barrier(int kind, int j) const {
+    return base + S::kBarriersAt + (kind * S::kStages + j % S::kStages) * 8;
+  }
+  __device__ uint32_t keys_full(int j) const { return barrier(0, j); }
+  __device__ uint32_t keys_empty(int j) const { return barrier(1, j); }
+  __device__ uint32_t values_full(int j) const { return barrier(2, j); }
+  __device__ uint32_t values_empty(int j) const { return barrier(3, j); }
+  __device__ static uint32_t parity(int j) { return static_cast<uint32_t>(j / S::kStages % 2); }
+  __device__ void init() const {
+    for (int j = 0; j < S::kStages; ++j) {
+      barrier_init(keys_full(j), 1);
+      barrier_init(values_full(j), 1);
+      barrier_init(keys_empty(j), kConsumers * 4);
+      barrier_init(values_empty(j), kConsumers * 4);
+    }
+    barrier_init_done();
+  }
+};
+
+// Brings tile j of keys or values, by a whole warp: pieces of one slab of one block. Tokens past the segment's end
+// become zeros, because 0 * NaN would not be 0.
+template <int D>
+__device__ void fetch(const Tile& t, const bf16* cache, int64_t block_stride, int j, uint32_t to,
+                      uint32_t full) {
+  constexpr int kPieces = D / kSlabColumns * kTileBlocks;
+  const int lane = threadIdx.x % 32, slab = lane / kTileBlocks, block = lane % kTileBlocks;
+  const int valid =
+      lane < kPieces ? min(max(t.end - j * kTileKeys - block * kBlockTokens, 0), kBlockTokens) : 0;
+  const uint32_t piece = to + slab * kSlabBytes + block * kBlockTokens * 128;
+  const int tokens = min(t.end - j * kTileKeys, kTileKeys);
+  if (tokens < kTileKeys) {
+    if (lane < kPieces) {
+      for (uint32_t at = piece + valid * 128; at < piece + kBlockTokens * 128; at += 16)
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
+    }
+    fence_async_proxy();
+    __syncwarp();
+  }
+  if (lane == 0) barrier_arrive_expecting(full, tokens * D * 2);
+  __syncwarp();
+  if (valid > 0) {
+    const int64_t from = t.table[j * kTileBlocks + block] * block_stride +
+                         static_cast<int64_t>(t.kv_head) * kBlockTokens * D + slab * kSlabElems;
+    copy_bulk(piece, cache + from, valid * 128, full);
+  }
+}
+
+template <int D>
+__device__ void produce(const AttentionParams& a, const Tile& t, const Ring<D>& ring) {
+  constexpr int kStages = Shape<D>::kStages;
+  for (int j = 0; j < t.key_tiles; ++j) {
+    if (j >= kStages) barrier_wait(ring.keys_empty(j), ring.parity(j - kStages));
+    fetch<D>(t, a.kv.k, a.kv.block_stride, j, ring.keys(j), ring.keys_full(j));
+    if (j >= kStages) barrier_wait(ring.values_empty(j), ring.parity(j - kStages));
+    fetch<D>(t, a.kv.v, a.kv.block_stride, j, ring.values(j), ring.values_full(j));
+  }
+}
+
+// A warpgroup's 64 rows.
+template <int D>
+class Rows {
+ public:
+  __device__ __forceinline__ Rows(const AttentionParams& params, const Tile& tile, const Ring<D>& r,
+                                  int warpgroup)
+      : a(params), t(tile), ring(r), wg(warpgroup), lane(threadIdx.x % 32), unit(params.scale * kLog2e) {
+    const int mine = wg * 64 + threadIdx.x % 128 / 32 * 16 + lane / 4;
+    for (int i = 0; i < 2; ++i) {
+      row[i] = t.first_row + mine + 8 * i;
+      position[i] = t.segment.position + min(row[i], t.rows - 1) / t.group;
+      max[i] = -INFINITY;
+      total[i] = 0;
+    }
+    masked_from = (t.segment.position + min(t.first_row + wg * 64, t.rows - 1) / t.group + 1) / kTileKeys;
+  }
+
+  __device__ __forceinline__ void run() {
+    load_queries();
+#pragma unroll
+    for (float& x : out) x = 0.0f;
+    float alpha[2];
+    issue_scores(0);
+    warpgroup_wait<0>();
+    pin(score);
+    release(ring.keys_empty(0));
+    softmax(0, alpha);
+    pack();
+    for (int j = 0; j + 1 < t.key_tiles; ++j) {
+      issue_scores(j + 1);
+      issue_values(j);
+      warpgroup_wait<1>();
+      pin(score);
+      release(ring.keys_empty(j + 1));
+      softmax(j + 1, alpha);
+      warpgroup_wait<0>();
+      pin(out);
+      release(ring.values_empty(j));
+#pragma unroll
+      for (int i = 0; i < D / 2; ++i) out[i] *= alpha[i % 4 / 2];
+      pack();
+    }
+    issue_values(t.key_tiles - 1);
+    warpgroup_wait<0>();
+    pin(out);
+    store();
+  }
+
+ private:
+  __device__ __forceinline__ void load_queries() {
+    constexpr int kChunks = D / 8, kMine = 64 * kChunks / 128;  // of 16 bytes
+    uint4 x[kMine];
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      const int at = i * 128 + static_cast<int>(threadIdx.x % 128);
+      const int packed = t.first_row + wg * 64 + at / kChunks;
+      x[i] = make_uint4(0, 0, 0, 0);
+      if (packed >= t.rows) continue;
+      const int64_t token = t.segment.row + packed / t.group;
+      const int head = t.kv_head * t.group + packed % t.group;
+      x[i] = *reinterpret_cast<const uint4*>(a.q + token * a.q_stride + static_cast<int64_t>(head) * D +
+                                             at % kChunks * 8);
+    }
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      const int at = i * 128 + static_cast<int>(threadIdx.x % 128), r = wg * 64 + at / kChunks,
+                c = at % kChunks;
+      const uint32_t to = ring.base + c / 8 * kQuerySlabBytes + r * 128 + ((c % 8) ^ (r % 8)) * 16;
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[i].x), "r"(x[i].y),
+                   "r"(x[i].z), "r"(x[i].w)
+                   : "memory");
+    }
+    fence_async_proxy();
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + wg) : "memory");
+  }
+
+  __device__ __forceinline__ void issue_scores(int j) {
+    barrier_wait(ring.keys_full(j), ring.parity(j));
+    const uint64_t q = matrix_descriptor(ring.base + wg * 64 * 128, 0),
+                   k = matrix_descriptor(ring.keys(j), 0);
+    pin(score);
+    warpgroup_fence();
+#pragma unroll
+    for (int i = 0; i < D / 16; ++i) {
+      const uint32_t column = i % 4 * 32;
+      warpgroup_mma_n64(score, q + ((i / 4 * kQuerySlabBytes + column) >> 4),
+                        k + ((i / 4 * kSlabBytes + column) >> 4), i > 0);
+    }
+    warpgroup_commit();
+  }
+
+  __device__ __forceinline__ void issue_values(int j) {
+    barrier_wait(ring.values_full(j), ring.parity(j));
+    const uint64_t v = matrix_descriptor(ring.values(j), kSlabBytes);
+    pin(out);
+    warpgroup_fence();
+#pragma unroll
+    for (int i = 0; i < kTileBlocks; ++i)
+      warpgroup_mma_rows(out, probability[i], v + (i * kBlockTokens * 128 >> 4));
+    warpgroup_commit();
+  }
+
+  __device__ __forceinline__ void release(uint32_t barrier) {
+    if (lane == 0) barrier_arrive(barrier);
+  }
+
+  // Scores of tile j to weights 2^(score - max); alpha: what earlier weights are to be multiplied by.
+  __device__ __forceinline__ void softmax(int j, float (&alpha)[2]) {
+    if (j >= masked_from) {
+      const int key = j * kTileKeys + 2 * (lane % 4);
+#pragma unroll
+      for (int i = 0; i < 32; ++i)
+        if (key + i / 4 * 8 + i % 2 > position[i % 4 / 2]) score[i] = -INFINITY;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float m = max[r];
+#pragma unroll
+      for (int i = 0; i < 32; i += 4) m = fmaxf(m, fmaxf(score[i + 2 * r], score[i + 2 * r + 1]));
+      m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
+      m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+      alpha[r] = exp2_approx(__fmul_rn(__fsub_rn(max[r], m), unit));
+      const float base = __fmul_rn(m, unit);
+      max[r] = m;
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < 32; i += 4) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float& s = score[i + 2 * r + c];
+          s = exp2_approx(fmaf(s, unit, -base));
+          sum += s;
+        }
+      }
+      total[r] = fmaf(total[r], alpha[r], sum);
+    }
+  }
+
+  __device__ __forceinline__ void pack() {
+#pragma unroll
+    for (int i = 0; i < kTileBlocks; ++i) {
+#pragma unroll
+      for (int x = 0; x < 4; ++x)
+        probability[i][x] = pack_bf16(score[8 * i + 2 * x], score[8 * i + 2 * x + 1]);
+    }
+  }
+
+  __device__ __forceinline__ void store() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float sum = total[r];
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+      if (row[r] >= t.rows) continue;
+      const int64_t token = t.segment.row + row[r] / t.group;
+      const int head = t.kv_head * t.group + row[r] % t.group, column = 2 * (lane % 4);
+      bf16* to = a.out + token * a.out_stride + static_cast<int64_t>(head) * D + column;
+      const float inv = __fdividef(1.0f, sum);
+      if (a.gate != nullptr) gate_row(r, a.gate + token * a.gate_stride + head * a.gate_head_stride + column);
+#pragma unroll
+      for (int i = 0; i < D / 8; ++i)
+        *reinterpret_cast<uint32_t*>(to + 8 * i) =
+            pack_bf16(out[4 * i + 2 * r] * inv, out[4 * i + 2 * r + 1] * inv);
+    }
+  }
+
+  // All of a row's gates are asked for before the first is used: one latency instead of D / 8.
+  __device__ __forceinline__ void gate_row(int r, const bf16* gate) {
+    uint32_t g[D / 8];
+#pragma unroll
+    for (int i = 0; i < D / 8; ++i) g[i] = *reinterpret_cast<const uint32_t*>(gate + 8 * i);
+#pragma unroll
+    for (int i = 0; i < D / 8; ++i) {
+      out[4 * i + 2 * r] *= sigmoid(low_bf16(g[i]));
+      out[4 * i + 2 * r + 1] *= sigmoid(high_bf16(g[i]));
+    }
+  }
+
+  const AttentionParams& a;
+  const Tile& t;
+  const Ring<D>& ring;
+  const int wg, lane;
+  const float unit;
+  int row[2], position[2], masked_from;
+  float max[2], total[2], score[32], out[D / 2];
+  uint32_t probability[kTileBlocks][4];
+};
+
+template <int D>
+__global__ void __launch_bounds__(kThreads, 1) prompt_kernel(const __grid_constant__ AttentionParams a) {
+  extern __shared__ char raw[];
+  Ring<D> ring{(shared_address(raw) + 1023) / 1024 * 1024};
+  auto* first = reinterpret_cast<int32_t*>(raw + (ring.base - shared_address(raw)) + Shape<D>::kFirstAt);
+  const int group = a.q_heads / a.kv_heads, prompts = a.segments.count - a.segments.decodes;
+  if (threadIdx.x == 0) ring.init();
+  list_work(a.segments.data + a.segments.decodes, prompts, first,
+            [group](const Segment& s) { return tiles_of(s, group); });
+  // Tiles with the most keys first, so that the last to finish are short.
+  const int work = first[prompts] * a.kv_heads - 1 - static_cast<int>(blockIdx.x);
+  if (work < 0) return;
+  const Tile t = find_tile(a, first, work);
+  const int warpgroup = threadIdx.x / 128;
+  if (warpgroup == kConsumers) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (threadIdx.x % 128 < 32) produce<D>(a, t, ring);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    Rows<D>(a, t, ring, warpgroup).run();
+  }
+}
+
+template <int D>
+Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
+  const int prompts = p.segments.count - p.segments.decodes, shared = Shape<D>::shared_bytes(prompts);
+  const int64_t tiles = static_cast<int64_t>(rows) * (p.q_heads / p.kv_heads) / kTileRows + prompts;
+  QUIRE_CHECKED(
+      check(cudaFuncSetAttribute(prompt_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+            "prompt_attention: shared memory"));
+  prompt_kernel<D>
+      <<<static_cast<unsigned>(tiles * p.kv_heads), kThreads, static_cast<size_t>(shared), stream>>>(p);
+  return check_launch("prompt_attention");
+}
+
+}  // namespace
+
+Status launch_prompt_attention(cudaStream_t stream, const AttentionParams& p, int rows) {
+  const int prompts = p.segments.count - p.segments.decodes;
+  if (!attention_takes_head_size(p.head_size) || p.kv_heads <= 0 || p.q_heads % p.kv_heads != 0 ||
+      prompts > kMaxSegments || !(p.scale > 0) || p.q_stride % 8 != 0 || p.out_stride % 8 != 0)
+    return Error{Fault::kBug, fmt::format("prompt_attention: {} and {} heads of {}, {} segments, scale {}",
+                                          p.q_heads, p.kv_heads, p.head_size, prompts, p.scale)};
+  if (prompts <= 0 || rows <= 0) return {};
+  if (p.head_size == 64) return launch<64>(stream, p, rows);
+  if (p.head_size == 128) return launch<128>(stream, p, rows);
+  return launch<256>(stream, p, rows);
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,186 @@
+// attention_prepare: a block of 8 warps takes one row, a warp one head at a time.
+#include <cuda_runtime.h>
+
+#include "core/cuda/check.h"
+#include "ops/attention/cuda/attention.h"
+#include "ops/attention/cuda/ptx.cuh"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+
+// What a lane holds of a head, D / 32 adjacent elements: as they lie in memory, ...
+template <int kPerLane>
+struct Raw {
+  uint32_t pairs[kPerLane / 2];
+
+  __device__ void load(const bf16* from, int lane) {
+    const auto* at = reinterpret_cast<const uint32_t*>(from) + lane * (kPerLane / 2);
+    if constexpr (kPerLane == 8) {
+      *reinterpret_cast<uint4*>(pairs) = *reinterpret_cast<const uint4*>(at);
+    } else if constexpr (kPerLane == 4) {
+      *reinterpret_cast<uint2*>(pairs) = *reinterpret_cast<const uint2*>(at);
+    } else {
+      pairs[0] = *at;
+    }
+  }
+};
+// ... and as floats.
+template <int kPerLane>
+struct Part {
+  float x[kPerLane];
+
+  __device__ void load(const Raw<kPerLane>& raw) {
+#pragma unroll
+    for (int i = 0; i < kPerLane / 2; ++i) {
+      x[2 * i] = low_bf16(raw.pairs[i]);
+      x[2 * i + 1] = high_bf16(raw.pairs[i]);
+    }
+  }
+  __device__ void store(bf16* to) const {
+    uint32_t raw[kPerLane / 2];
+#pragma unroll
+    for (int i = 0; i < kPerLane / 2; ++i) raw[i] = pack_bf16(x[2 * i], x[2 * i + 1]);
+    if constexpr (kPerLane == 8) {
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<uint4*>(raw);
+    } else if constexpr (kPerLane == 4) {
+      *reinterpret_cast<uint2*>(to) = *reinterpret_cast<uint2*>(raw);
+    } else {
+      *reinterpret_cast<uint32_t*>(to) = raw[0];
+    }
+  }
+};
+
+// Which segment a row belongs to, or -1; by a whole warp.
+__device__ int find_segment(const SegmentArray& s, int row) {
+  for (int base = 0; base < s.count; base += 32) {
+    const int i = base + static_cast<int>(threadIdx.x % 32);
+    bool mine = false;
+    if (i < s.count) {
+      const Segment segment = s.data[i];
+      mine = row >= segment.row && row < segment.row + segment.count;
+    }
+    const unsigned found = __ballot_sync(~0u, mine);
+    if (found != 0) return base + __ffs(static_cast<int>(found)) - 1;
+  }
+  return -1;
+}
+
+template <int D>
+__device__ void rms_norm(Part<D / 32>& p, const float* weight, float eps, int lane) {
+  float sum = 0;
+#pragma unroll
+  for (const float v : p.x) sum = fmaf(v, v, sum);
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  const float inv = 1.0f / sqrtf(sum / static_cast<float>(D) + eps);
+#pragma unroll
+  for (int i = 0; i < D / 32; ++i) p.x[i] = p.x[i] * inv * weight[lane * (D / 32) + i];
+}
+
+// Rotates the leading n_rot elements; the head passes through `head`, the warp's [D] of shared memory, because
+// partners lie in other lanes.
+template <int D>
+__device__ void rotate(Part<D / 32>& p, const AttentionPrepareParams& a, const float2* turn, float* head,
+                       int lane) {
+  constexpr int kPerLane = D / 32;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) head[lane * kPerLane + i] = p.x[i];
+  __syncwarp();
+  const int half = a.n_rot / 2;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int c = lane * kPerLane + i;
+    if (c >= a.n_rot) continue;
+    const bool second = a.halves ? c >= half : c % 2 == 1;
+    const int partner = a.halves ? (second ? c - half : c + half) : c ^ 1;
+    const float2 t = turn[a.halves ? (second ? c - half : c) : c / 2];  // cosine, sine
+    const float other = head[partner];
+    p.x[i] = second ? fmaf(other, t.y, p.x[i] * t.x) : fmaf(-other, t.y, p.x[i] * t.x);
+  }
+  __syncwarp();
+}
+
+// Heads are numbered q, then gates (if they are to be copied), then k, then v.
+struct Source {
+  const bf16* from;
+  int head;
+  enum Kind { kQuery, kGate, kKey, kValue } kind;
+};
+template <int D>
+__device__ Source source_of(const AttentionPrepareParams& a, int64_t row, int h) {
+  const int gates = a.gated && a.gate != nullptr ? a.q_heads : 0, pitch = a.gated ? 2 * D : D;
+  if (h < a.q_heads) return {a.q_proj + row * a.q_stride + h * pitch, h, Source::kQuery};
+  h -= a.q_heads;
+  if (h < gates) return {a.q_proj + row * a.q_stride + h * pitch + D, h, Source::kGate};
+  h -= gates;
+  if (h < a.kv_heads) return {a.k_proj + row * a.k_stride + h * D, h, Source::kKey};
+  h -= a.kv_heads;
+  return {a.v_proj + row * a.v_stride + h * D, h, Source::kValue};
+}
+
+template <int D>
+__global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ AttentionPrepareParams a) {
+  constexpr int kPerLane = D / 32;
+  __shared__ float2 turn[D / 2];
+  __shared__ float shared_heads[kWarps][D];
+  const int row = static_cast<int>(blockIdx.x), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int heads = a.q_heads * (a.gated && a.gate != nullptr ? 2 : 1) + 2 * a.kv_heads;
+  // Asked for before anything is waited for; later heads while the one before is computed.
+  Raw<kPerLane> raw;
+  if (warp < heads) raw.load(source_of<D>(a, row, warp).from, lane);
+  const int index = find_segment(a.segments, row);
+  if (index < 0) return;  // the same for all warps
+  const Segment segment = a.segments.data[index];
+  const int position = segment.position + row - segment.row;
+  for (int j = threadIdx.x; j < a.n_rot / 2; j += blockDim.x) {
+    float s, c;
+    sincosf(static_cast<float>(position) * a.inv_freq[j], &s, &c);
+    turn[j] = {c * a.magnitude, s * a.magnitude};
+  }
+  __syncthreads();
+
+  const int slot = position % kBlockTokens, first = lane * kPerLane;
+  const int64_t block =
+      a.segments.tables[static_cast<int64_t>(index) * a.segments.pitch + position / kBlockTokens] *
+      a.kv.block_stride;
+  for (int h = warp; h < heads; h += kWarps) {
+    const Source source = source_of<D>(a, row, h);
+    Part<kPerLane> p;
+    p.load(raw);
+    if (h + kWarps < heads) raw.load(source_of<D>(a, row, h + kWarps).from, lane);
+    if (source.kind == Source::kQuery || source.kind == Source::kKey) {
+      const float* norm = source.kind == Source::kQuery ? a.q_norm : a.k_norm;
+      if (norm != nullptr) rms_norm<D>(p, norm, a.eps, lane);
+      rotate<D>(p, a, turn, shared_heads[warp], lane);
+    }
+    const int64_t in_row = (static_cast<int64_t>(row) * a.q_heads + source.head) * D + first;
+    const int64_t in_cache = block + source.head * kBlockTokens * D + kv_offset(slot, first);
+    p.store(source.kind == Source::kQuery  ? a.q + in_row
+            : source.kind == Source::kGate ? a.gate + in_row
+            : source.kind == Source::kKey  ? a.kv.k + in_cache
+                                           : a.kv.v + in_cache);
+  }
+}
+
+}  // namespace
+
+Status launch_attention_prepare(cudaStream_t stream, const AttentionPrepareParams& p) {
+  if (!attention_takes_head_size(p.head_size) || p.n_rot < 0 || p.n_rot > p.head_size || p.n_rot % 2 != 0 ||
+      p.q_stride % 8 != 0 || p.k_stride % 8 != 0 || p.v_stride % 8 != 0)
+    return Error{Fault::kBug, fmt::format("attention_prepare: heads of {}, {} rotating, strides {}, {}, {}",
+                                          p.head_size, p.n_rot, p.q_stride, p.k_stride, p.v_stride)};
+  if (p.rows <= 0 || p.segments.count <= 0) return {};
+  const auto rows = static_cast<unsigned>(p.rows);
+  if (p.head_size == 64) {
+    prepare<64><<<rows, kWarps * 32, 0, stream>>>(p);
+  } else if (p.head_size == 128) {
+    prepare<128><<<rows, kWarps * 32, 0, stream>>>(p);
+  } else {
+    prepare<256><<<rows, kWarps * 32, 0, stream>>>(p);
+  }
+  return check_launch("attention_prepare");
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,193 @@
+// A launch as kernels see it, and what its kernels share: which unit of work is which, and what becomes of a sum.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "ops/gemm/cuda/gemm.h"
+
+namespace quire::gemm {
+
+struct KernelPart {
+  const uint8_t* weight;
+  const float *scale, *scale2, *bias, *bias2;
+  void* y;
+  int64_t y_stride;
+  int64_t expert_bytes;
+  int32_t row_tiles, rows;
+  Out out;
+};
+
+struct Problem {
+  KernelPart part[kMaxParts];
+  const __nv_bfloat16* x;
+  int64_t x_stride;
+  const int32_t *offsets, *x_rows, *y_rows;
+  int32_t part_count, experts, rows;
+  int32_t most_rows;  // of one expert
+  int32_t cols, col_tiles, segment_tiles, segments;
+  int32_t all_row_tiles;  // of all parts
+  bool paired;
+};
+
+__device__ inline void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Without a memory clobber: what is written is read after wait_for_copies or a barrier only.
+__device__ inline void copy_async_16(uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(valid ? 16 : 0));
+}
+__device__ inline void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kPending>
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kPending) : "memory");
+}
+
+// ---- Blocks of rows. Each expert's rows are cut into blocks of at most `block` rows; blocks are numbered through.
+
+struct RowBlock {
+  int32_t expert, begin, count;  // sorted positions [begin, begin + count)
+};
+
+// Which expert each block belongs to, in shared memory; grouped launches only.
+struct BlockTable {
+  int32_t* begin;     // [experts + 1]: the offsets
+  int32_t* first;     // [experts + 1]: blocks of the experts before
+  uint16_t* experts;  // [bound]
+  int32_t bound;
+};
+inline __host__ __device__ int32_t block_bound(int32_t rows, int32_t experts, int32_t block) {
+  return rows < experts + rows / block ? rows : experts + rows / block;
+}
+inline int32_t block_table_bytes(const Problem& p, int32_t block) {
+  return p.offsets == nullptr ? 0
+                              : (p.experts + 1) * 8 + (block_bound(p.rows, p.experts, block) * 2 + 3) / 4 * 4;
+}
+__device__ inline BlockTable block_table(const Problem& p, int32_t block, uint8_t* at) {
+  auto* begin = reinterpret_cast<int32_t*>(at);
+  return {begin, begin + p.experts + 1, reinterpret_cast<uint16_t*>(begin + 2 * (p.experts + 1)),
+          block_bound(p.rows, p.experts, block)};
+}
+
+// By all threads of the block; synchronises.
+__device__ inline void fill_block_table(const Problem& p, int block, const BlockTable& table) {
+  for (int e = static_cast<int>(threadIdx.x); e <= p.experts; e += static_cast<int>(blockDim.x))
+    table.begin[e] = p.offsets[e];
+  __syncthreads();
+  if (threadIdx.x < 32) {  // each lane some experts that follow each other
+    const int each = (p.experts + 31) / 32, from = min(static_cast<int>(threadIdx.x) * each, p.experts);
+    const int to = min(from + each, p.experts);
+    const auto blocks = [&](int e) { return (table.begin[e + 1] - table.begin[e] + block - 1) / block; };
+    int32_t own = 0;
+    for (int e = from; e < to; ++e) own += blocks(e);
+    int32_t sum = own;
+    for (int d = 1; d < 32; d *= 2) {
+      const int32_t other = __shfl_up_sync(0xffffffffu, sum, d);
+      if (static_cast<int>(threadIdx.x) >= d) sum += other;
+    }
+    int32_t at = sum - own;
+    for (int e = from; e < to; ++e) {
+      table.first[e] = at;
+      for (const int32_t end = at + blocks(e); at < end; ++at)
+        if (at < table.bound) table.experts[at] = static_cast<uint16_t>(e);
+    }
+    if (threadIdx.x == 31) table.first[p.experts] = sum;
+  }
+  __syncthreads();
+}
+__device__ inline int32_t count_blocks(const Problem& p, int block, const BlockTable& table) {
+  return p.offsets == nullptr ? (p.rows + block - 1) / block : min(table.first[p.experts], table.bound);
+}
+
+// The rows of an expert are shared out evenly, in multiples of 16, over as few blocks as they need.
+__device__ inline RowBlock find_block(const Problem& p, int block, const BlockTable& table, int32_t index) {
+  if (p.offsets == nullptr) return {0, index * block, min(block, p.rows - index * block)};
+  const int32_t e = table.experts[index], begin = table.begin[e], all = table.begin[e + 1] - begin;
+  if (block < 16) {
+    const int32_t at = (index - table.first[e]) * block;
+    return {e, begin + at, min(block, all - at)};
+  }
+  const int32_t blocks = table.first[e + 1] - table.first[e];
+  const int32_t each = min(block, ((all + blocks - 1) / blocks + 15) / 16 * 16);
+  const int32_t at = (index - table.first[e]) * each;
+  return {e, begin + at, max(0, min(each, all - at))};
+}
+
+__device__ inline int32_t x_row(const Problem& p, int32_t position) {
+  return p.x_rows == nullptr ? position : p.x_rows[position];
+}
+__device__ inline int32_t y_row(const Problem& p, int32_t position) {
+  return p.y_rows == nullptr ? position : p.y_rows[position];
+}
+
+// ---- What becomes of a sum. Roundings are spelled out: kernels must agree to the bit.
+
+// g / (1 + e^-g) * u
+__device__ inline float swiglu(float g, float u) {
+  const float sigmoid = __frcp_rn(__fadd_rn(1.0f, __expf(-g)));
+  return __fmul_rn(__fmul_rn(g, sigmoid), u);
+}
+
+// The two rows that a lane holds of a 16-row tile: g = lane / 4 and g + 8.
+struct LaneRows {
+  float scale, scale8, bias, bias8;
+  int32_t n, n8;  // outputs; both the same if paired
+  bool valid, valid8;
+
+  __device__ float value(float sum) const { return __fadd_rn(__fmul_rn(sum, scale), bias); }
+  __device__ float value8(float sum) const { return __fadd_rn(__fmul_rn(sum, scale8), bias8); }
+};
+
+__device__ inline LaneRows lane_rows(const Problem& p, const KernelPart& part, int32_t expert,
+                                     int32_t row_tile, int lane, float unit) {
+  LaneRows r;
+  const float s = part.scale == nullptr ? 1.0f : part.scale[expert];
+  r.scale = __fmul_rn(unit, s);
+  r.scale8 = r.scale;
+  r.n = row_tile * (p.paired ? 8 : 16) + lane / 4;
+  r.n8 = p.paired ? r.n : r.n + 8;
+  r.valid = r.n < part.rows;
+  r.valid8 = r.n8 < part.rows;
+  r.bias = r.valid && part.bias != nullptr ? part.bias[r.n] : 0.0f;
+  if (p.paired) {
+    r.scale8 = __fmul_rn(unit, part.scale2 == nullptr ? 1.0f : part.scale2[expert]);
+    r.bias8 = r.valid && part.bias2 != nullptr ? part.bias2[r.n] : 0.0f;
+  } else {
+    r.bias8 = r.valid8 && part.bias != nullptr ? part.bias[r.n8] : 0.0f;
+  }
+  return r;
+}
+
+// One column of results (one row of y) of a lane: the sums of its rows g and g + 8.
+__device__ inline void store_pair(const Problem& p, const KernelPart& part, const LaneRows& r, int32_t row,
+                                  float sum, float sum8) {
+  const int64_t at = row * part.y_stride;
+  if (p.paired) {
+    if (r.valid)
+      static_cast<__nv_bfloat16*>(part.y)[at + r.n] =
+          __float2bfloat16_rn(swiglu(r.value(sum), r.value8(sum8)));
+    return;
+  }
+  const float v = r.value(sum), v8 = r.value8(sum8);
+  if (part.out == Out::kBf16) {
+    auto* y = static_cast<__nv_bfloat16*>(part.y) + at;
+    if (r.valid) y[r.n] = __float2bfloat16_rn(v);
+    if (r.valid8) y[r.n8] = __float2bfloat16_rn(v8);
+  } else {
+    auto* y = static_cast<float*>(part.y) + at;
+    const bool add = part.out == Out::kAddF32;
+    if (r.valid) y[r.n] = add ? __fadd_rn(y[r.n], v) : v;
+    if (r.valid8) y[r.n8] = add ? __fadd_rn(y[r.n8], v8) : v8;
+  }
+}
+
+}  // namespace quire::gemm

@@ -1,0 +1,5 @@
+#include "ops/gemm/cuda/stream_launch.cuh"
+
+namespace quire::gemm {
+template Status launch_stream<TileFormat::kMxfp4>(cudaStream_t, const Problem&, const LaunchChoice&);
+}  // namespace quire::gemm

@@ -1,0 +1,345 @@
+// Many rows of tokens: persistent blocks multiply tiles of 128 rows of a weight by up to 256 rows of x with wgmma. One
+// warpgroup copies (weights as they are packed, tokens row by row in the 128-byte swizzle, from wherever routing says they
+// lie), two multiply 64 rows each: weights are the A operand, decoded in registers while the tensor cores work on the
+// fragment before; tokens are B.
+//
+// Weights come by the bulk engine, tokens by cp.async: one way to copy serves dense and gathered rows alike, and no descriptors
+// are made on the host.
+#pragma once
+
+#include "ops/gemm/cuda/decode.cuh"
+#include "ops/gemm/cuda/problem.cuh"
+#include "ops/gemm/cuda/tile_epilogue.cuh"
+#include "ops/gemm/cuda/wgmma.cuh"
+
+namespace quire::gemm {
+
+struct TilePlan {
+  int32_t block;       // rows of x in a tile, at most
+  int32_t row_blocks;  // of 128 rows, of all parts
+  int32_t stages;
+  int32_t weight_bytes, stage_bytes;
+  int32_t staging_at, index_at, table_at, barriers_at;
+  int32_t shared_bytes;
+};
+
+inline constexpr int kConsumers = 2;                  // warpgroups
+inline constexpr int kTileRowTiles = 4 * kConsumers;  // row tiles of a tile
+inline constexpr int kTileThreads = 128 * (1 + kConsumers);
+
+struct Tile {
+  const KernelPart* part;
+  const uint8_t* weight;  // its first tile, column tile 0
+  int32_t row_tile, row_tiles;
+  RowBlock rows;
+};
+
+__device__ inline int32_t count_tiles(const Problem& p, const TilePlan& plan, const BlockTable& table) {
+  return count_blocks(p, plan.block, table) * plan.row_blocks;
+}
+
+// Grouped: an expert's rows of weights in turn, so that its tokens stay in the L2. Dense: eight blocks of tokens by all rows
+// of the weight, then the next eight: tiles that run at the same time form a square.
+__device__ inline Tile find_tile(const Problem& p, const TilePlan& plan, const BlockTable& table,
+                                 int32_t index) {
+  int32_t row_block, block;
+  if (p.offsets != nullptr) {
+    row_block = index % plan.row_blocks;
+    block = index / plan.row_blocks;
+  } else {
+    const int32_t blocks = (p.rows + plan.block - 1) / plan.block;
+    const int32_t group = index / (8 * plan.row_blocks), width = min(8, blocks - 8 * group);
+    const int32_t within = index - 8 * group * plan.row_blocks;
+    row_block = within / width;
+    block = 8 * group + within % width;
+  }
+  int i = 0;
+  for (; i + 1 < p.part_count; ++i) {
+    const int32_t own = (p.part[i].row_tiles + kTileRowTiles - 1) / kTileRowTiles;
+    if (row_block < own) break;
+    row_block -= own;
+  }
+  Tile t;
+  t.rows = find_block(p, plan.block, table, block);
+  t.part = &p.part[i];
+  t.row_tile = row_block * kTileRowTiles;
+  t.row_tiles = min(kTileRowTiles, t.part->row_tiles - t.row_tile);
+  t.weight = t.part->weight + t.rows.expert * t.part->expert_bytes;
+  return t;
+}
+
+struct Stage {
+  int32_t slot = 0;
+  uint32_t phase = 0;
+  __device__ void next(int stages) {
+    if (++slot == stages) slot = 0, phase ^= 1u;
+  }
+};
+
+struct TileShared {
+  uint32_t ring, barriers;  // barriers: full[stages], empty[stages]
+  int32_t stages;
+  __device__ uint32_t full(int slot) const { return barriers + 8 * slot; }
+  __device__ uint32_t empty(int slot) const { return barriers + 8 * (stages + slot); }
+};
+
+// Columns of the products that a tile of `count` rows of x takes. Each is code of its own, so formats for which
+// prompts need not be fastest have two, and where segments need registers there are fewer.
+template <TileFormat F, bool kSegments>
+struct Widths {
+  static constexpr bool kFine = F == TileFormat::kBf16 || F == TileFormat::kNvfp4 || F == TileFormat::kMxfp4;
+  static constexpr int kMost = !kFine ? 128 : kSegments ? 192 : 256;
+  static constexpr bool has(int n) {
+    if (!kFine) return n == 32 || n == 128;
+    return n == 32 || n == 64 || n == 128 || n == 192 || (!kSegments && (n == 96 || n == 160 || n == 256));
+  }
+  __host__ __device__ static constexpr int of(int count) {
+    int n = (count + 31) / 32 * 32;
+    while (n < kMost && !has(n)) n += 32;
+    return n < 32 ? 32 : n;
+  }
+};
+
+// ---- The copying warpgroup
+
+template <class D, bool kSegments>
+class TileProducer {
+ public:
+  __device__ TileProducer(const Problem& p, const TilePlan& plan, uint8_t* shared, const TileShared& s)
+      : p_(p), plan_(plan), shared_(shared), s_(s), thread_(threadIdx.x % 128) {}
+
+  __device__ void run() {
+    const BlockTable table = block_table(p_, plan_.block, shared_ + plan_.table_at);
+    const int32_t tiles = count_tiles(p_, plan_, table);
+    for (auto i = static_cast<int32_t>(blockIdx.x); i < tiles; i += static_cast<int32_t>(gridDim.x)) {
+      const Tile t = find_tile(p_, plan_, table, i);
+      const int tokens = Widths<D::kFormat, kSegments>::of(t.rows.count);
+      list_rows(t, tokens);
+      for (int32_t c = 0; c < p_.col_tiles; ++c) {
+        barrier_wait(s_.empty(at_.slot), at_.phase ^ 1u);
+        const uint32_t to = s_.ring + at_.slot * plan_.stage_bytes;
+        if (thread_ < 32) copy_weights(t, c, to);
+        copy_tokens(tokens, c, to + plan_.weight_bytes);
+        barrier_arrive_after_copies(s_.full(at_.slot));
+        at_.next(plan_.stages);
+      }
+    }
+    wait_for_copies<0>();
+  }
+
+ private:
+  // A thread copies one piece of 16 bytes of rows f, f + 16, ..., where f = thread / 8: the same swizzle for all. Where its
+  // rows lie, in units of 16 bytes, stands in 16 words from 16 f on. Rows past the tile's are copies of the first of x: their
+  // sums are not used.
+  __device__ void list_rows(const Tile& t, int tokens) {
+    auto* list = reinterpret_cast<uint32_t*>(shared_ + plan_.index_at);
+    const auto stride = static_cast<uint32_t>(p_.x_stride / 8);
+    asm volatile("bar.sync 1, 128;" : : : "memory");
+    for (int i = thread_; i < tokens; i += 128)
+      list[i % 16 * 16 + i / 16] =
+          i < t.rows.count ? static_cast<uint32_t>(x_row(p_, t.rows.begin + i)) * stride : 0u;
+    asm volatile("bar.sync 1, 128;" : : : "memory");
+  }
+
+  // By one warp: a lane for each row tile.
+  __device__ void copy_weights(const Tile& t, int32_t col_tile, uint32_t to) const {
+    const uint32_t barrier = s_.full(at_.slot);
+    if (thread_ == 0) barrier_expect(barrier, t.row_tiles * D::kTileBytes);
+    __syncwarp();
+    if (thread_ < t.row_tiles)
+      copy_bulk(
+          to + thread_ * D::kTileBytes,
+          t.weight + (static_cast<int64_t>(t.row_tile + thread_) * p_.col_tiles + col_tile) * D::kTileBytes,
+          D::kTileBytes, barrier);
+  }
+
+  __device__ void copy_tokens(int tokens, int32_t col_tile, uint32_t to) const {
+    const int piece = thread_ % 8, first = thread_ / 8;
+    const auto* list = reinterpret_cast<const uint2*>(shared_ + plan_.index_at + first * 64);
+    const int32_t col = col_tile * kTileCols + piece * 8;
+    const uint8_t* x = reinterpret_cast<const uint8_t*>(col < p_.cols ? p_.x + col : p_.x);
+    to += first * 128 + (piece ^ (first & 7)) * 16;
+    const auto copy = [&](bool valid) {
+#pragma unroll 4
+      for (int i = 0; i < tokens / 32; ++i, to += 2 * 16 * 128) {
+        const uint2 at = list[i];
+        copy_async_16(to, x + at.x * int64_t{16}, valid);
+        copy_async_16(to + 16 * 128, x + at.y * int64_t{16}, valid);
+      }
+    };
+    if ((col_tile + 1) * kTileCols <= p_.cols) return copy(true);
+    copy(col < p_.cols);
+  }
+
+  const Problem& p_;
+  const TilePlan& plan_;
+  uint8_t* shared_;
+  TileShared s_;
+  int thread_;
+  Stage at_;
+};
+
+// ---- A multiplying warpgroup
+
+template <class D, int I>
+__device__ __forceinline__ void decode_step(const typename D::Regs& regs, uint32_t (&a)[2][4]) {
+  D::template fragment<I / D::kPlanes, I % D::kPlanes>(regs, a[I % 2]);
+}
+
+template <class D, bool kSegments>
+class TileConsumer {
+ public:
+  __device__ TileConsumer(const Problem& p, const TilePlan& plan, uint8_t* shared, const TileShared& s)
+      : p_(p), plan_(plan), shared_(shared), s_(s), lane_(threadIdx.x % 32) {
+    group_ = threadIdx.x / 128 - 1;
+    row_tile_ = threadIdx.x / 32 - 4;  // of the tile's
+  }
+
+  __device__ __forceinline__ void run() {
+    const BlockTable table = block_table(p_, plan_.block, shared_ + plan_.table_at);
+    const int32_t tiles = count_tiles(p_, plan_, table);
+    for (auto i = static_cast<int32_t>(blockIdx.x); i < tiles; i += static_cast<int32_t>(gridDim.x)) {
+      const Tile t = find_tile(p_, plan_, table, i);
+      run_width<32>(Widths<D::kFormat, kSegments>::of(t.rows.count), t);
+    }
+  }
+
+ private:
+  static constexpr int kSteps = 4 * D::kPlanes;  // fragments of a column tile; even
+
+  template <int N>
+  __device__ __forceinline__ void run_width(int width, const Tile& t) {
+    if constexpr (Widths<D::kFormat, kSegments>::has(N)) {
+      if (width == N) return multiply<N>(t);
+    }
+    if constexpr (N < Widths<D::kFormat, kSegments>::kMost) run_width<N + 32>(width, t);
+  }
+
+  __device__ uint32_t weights(int slot) const {
+    return s_.ring + slot * plan_.stage_bytes + row_tile_ * D::kTileBytes;
+  }
+  // The copies were ordinary ones: this side makes them visible to wgmma, because a fence on the other side would wait
+  // for all copies that are still under way.
+  __device__ void wait_until_full(const Stage& stage) const {
+    barrier_wait(s_.full(stage.slot), stage.phase);
+    fence_for_wgmma();
+  }
+  __device__ void release(int slot) const {
+    __syncwarp();
+    if (lane_ == 0) barrier_arrive(s_.empty(slot));
+  }
+
+  // Fragment I of the column tile in at_, and the decoding of the next one, possibly of the next tile.
+  template <int N, int I>
+  __device__ __forceinline__ void steps(float (&sum)[N / 2], typename D::Regs& regs, uint32_t (&a)[2][4],
+                                        uint64_t tokens, bool first, bool last) {
+    wgmma_fence();
+    Wgmma<N>::multiply(sum, a[I % 2], tokens + I / D::kPlanes * 2);
+    wgmma_commit();
+    wgmma_wait<1>();
+    if constexpr (I == 0) {
+      if (!first) release(at_.slot == 0 ? plan_.stages - 1 : at_.slot - 1);
+    }
+    if constexpr (I + 1 < kSteps) {
+      decode_step<D, I + 1>(regs, a);
+      if constexpr (I + 2 == kSteps) {
+        if (!last) {
+          Stage next = at_;
+          next.next(plan_.stages);
+          wait_until_full(next);
+          regs = D::load(weights(next.slot), lane_);
+        }
+      }
+      steps<N, I + 1>(sum, regs, a, tokens, first, last);
+    } else if (!last) {
+      decode_step<D, 0>(regs, a);
+    }
+  }
+
+  template <int N>
+  __device__ __forceinline__ void multiply(const Tile& t) {
+    float sum[N / 2];
+#pragma unroll
+    for (float& v : sum) v = 0;
+    uint32_t a[2][4];
+    wait_until_full(at_);
+    typename D::Regs regs = D::load(weights(at_.slot), lane_);
+    decode_step<D, 0>(regs, a);
+    pin(sum);
+    float total[kSegments ? N / 2 : 1];
+#pragma unroll
+    for (float& v : total) v = 0;
+    for (int32_t left = p_.col_tiles; left > 0;) {
+      for (int32_t c = min(p_.segment_tiles, left); c > 0; --c, --left) {
+        const uint64_t tokens = token_descriptor(s_.ring + at_.slot * plan_.stage_bytes + plan_.weight_bytes);
+        steps<N, 0>(sum, regs, a, tokens, left == p_.col_tiles, left == 1);
+        at_.next(plan_.stages);
+      }
+      wgmma_wait<0>();
+      pin(sum);
+      if constexpr (kSegments) {
+        // The first sum is added to zero, which changes the sign of a zero at most, and the bias undoes that.
+#pragma unroll
+        for (int i = 0; i < N / 2; ++i) {
+          total[i] = __fadd_rn(total[i], sum[i]);
+          sum[i] = 0;
+        }
+        pin(sum);
+      }
+    }
+    if constexpr (kSegments) {
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) sum[i] = total[i];
+    }
+    release(at_.slot == 0 ? plan_.stages - 1 : at_.slot - 1);
+    const TileOutput out{p_,
+                         *t.part,
+                         t.rows,
+                         t.row_tile + row_tile_,
+                         t.row_tile + 4 * group_,
+                         lane_,
+                         shared_ + plan_.staging_at + group_ * kStagingBytes,
+                         group_};
+    out.store<N>(sum, D::kUnit);
+  }
+
+  const Problem& p_;
+  const TilePlan& plan_;
+  uint8_t* shared_;
+  TileShared s_;
+  int lane_, group_, row_tile_;
+  Stage at_;
+};
+
+template <class D, bool kSegments>
+__global__ void __launch_bounds__(kTileThreads, 1)
+    tile_kernel(const __grid_constant__ Problem p, const __grid_constant__ TilePlan plan) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const TileShared s{shared_address(shared), shared_address(shared) + plan.barriers_at, plan.stages};
+  let_next_kernel_start();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < plan.stages; ++i) {
+      barrier_init(s.full(i), 128 + 1);          // threads of the copying warpgroup, and the weights' copies
+      barrier_init(s.empty(i), 4 * kConsumers);  // warps of the others
+    }
+    fence_for_wgmma();
+  }
+  wait_for_previous_kernel();
+  if (p.offsets != nullptr)
+    fill_block_table(p, plan.block, block_table(p, plan.block, shared + plan.table_at));
+  else
+    __syncthreads();
+  if (threadIdx.x < 128) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    TileProducer<D, kSegments>(p, plan, shared, s).run();
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    TileConsumer<D, kSegments>(p, plan, shared, s).run();
+  }
+#else
+  __trap();
+#endif
+}
+
+}  // namespace quire::gemm

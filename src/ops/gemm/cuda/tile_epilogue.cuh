@@ -1,0 +1,166 @@
+// How a warpgroup's 64 x N sums become rows of y: through shared memory, which exchanges rows and columns, so that
+// a row's 64 (or, paired, 32) neighbouring outputs are written together.
+#pragma once
+
+#include "ops/gemm/cuda/decode.cuh"
+#include "ops/gemm/cuda/problem.cuh"
+
+namespace quire::gemm {
+
+inline constexpr int kStagingBytes = 2 * 4096;  // of a warpgroup: two buffers, used in turn
+
+__device__ inline void store_matrices_transposed(uint32_t at, uint32_t r0, uint32_t r1, uint32_t r2,
+                                                 uint32_t r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(at), "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+               : "memory");
+}
+__device__ inline uint32_t pack_bf16(float lo, float hi) {
+  const __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
+  return *reinterpret_cast<const uint32_t*>(&v);
+}
+
+struct TileOutput {
+  const Problem& p;
+  const KernelPart& part;
+  const RowBlock& rows;
+  int32_t row_tile;        // this warp's
+  int32_t first_row_tile;  // of its warpgroup
+  int lane;
+  uint8_t* staging;
+  int group;  // warpgroup: its named barrier
+
+  // sum: as Wgmma<N> leaves it.
+  template <int N>
+  __device__ __forceinline__ void store(const float (&sum)[N / 2], float unit) const {
+    const LaneRows r = lane_rows(p, part, rows.expert, row_tile, lane, unit);
+    if (p.paired) return store_paired<N>(sum, r);
+    if (part.out == Out::kBf16) return store_bf16<N>(sum, r);
+    store_f32<N>(sum, r);
+  }
+
+ private:
+  __device__ int thread() const { return threadIdx.x % 128; }
+  // Orders the writes to a buffer before the reads from it. Two buffers in turn: whoever passes has read the one before.
+  __device__ void meet() const { asm volatile("bar.sync %0, 128;" : : "r"(2 + group) : "memory"); }
+  __device__ uint8_t* buffer(int turn) const { return staging + (turn & 1) * (kStagingBytes / 2); }
+  // Output of the warpgroup's first row.
+  __device__ int32_t first_output() const { return first_row_tile * (p.paired ? 8 : 16); }
+
+  // Eight outputs from n on, of the row `token` of this block.
+  __device__ void write_bf16(int token, int32_t n, const uint4& v) const {
+    if (token >= rows.count || n >= part.rows) return;
+    __nv_bfloat16* y = static_cast<__nv_bfloat16*>(part.y) + y_row(p, rows.begin + token) * part.y_stride + n;
+    if (n + 8 <= part.rows && (reinterpret_cast<uintptr_t>(y) & 15u) == 0) {
+      *reinterpret_cast<uint4*>(y) = v;
+      return;
+    }
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      if (n + i < part.rows)
+        y[i] = __ushort_as_bfloat16(static_cast<unsigned short>(words[i / 2] >> (16 * (i % 2))));
+  }
+
+  // 32 rows of x at a time: [row] 128 bytes of 64 outputs, pieces of 16 bytes exchanged by the row's number.
+  template <int N>
+  __device__ __forceinline__ void store_bf16(const float (&sum)[N / 2], const LaneRows& r) const {
+#pragma unroll
+    for (int turn = 0; turn < N / 32; ++turn) {
+      uint8_t* to = buffer(turn);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t v[4];
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const int i = 4 * (4 * turn + 2 * half + k);
+          v[2 * k] = pack_bf16(r.value(sum[i]), r.value(sum[i + 1]));
+          v[2 * k + 1] = pack_bf16(r.value8(sum[i + 2]), r.value8(sum[i + 3]));
+        }
+        const int token = 16 * half + lane / 16 * 8 + lane % 8;
+        const int piece = 2 * (threadIdx.x / 32 % 4) + lane / 8 % 2;
+        store_matrices_transposed(shared_address(to + token * 128 + (piece ^ (token & 7)) * 16), v[0], v[1],
+                                  v[2], v[3]);
+      }
+      meet();
+#pragma unroll
+      for (int i = thread(); i < 32 * 8; i += 128) {
+        const int token = i / 8, piece = i % 8;
+        write_bf16(32 * turn + token, first_output() + piece * 8,
+                   *reinterpret_cast<const uint4*>(to + token * 128 + (piece ^ (token & 7)) * 16));
+      }
+    }
+  }
+
+  // The same with 32 outputs, 64 bytes, a row.
+  template <int N>
+  __device__ __forceinline__ void store_paired(const float (&sum)[N / 2], const LaneRows& r) const {
+#pragma unroll
+    for (int turn = 0; turn < N / 32; ++turn) {
+      uint8_t* to = buffer(turn);
+      uint32_t v[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int i = 4 * (4 * turn + k);
+        v[k] = pack_bf16(swiglu(r.value(sum[i]), r.value8(sum[i + 2])),
+                         swiglu(r.value(sum[i + 1]), r.value8(sum[i + 3])));
+      }
+      const int mine = lane, own = threadIdx.x / 32 % 4;
+      store_matrices_transposed(shared_address(to + mine * 64 + (own ^ (mine / 2 & 3)) * 16), v[0], v[1],
+                                v[2], v[3]);
+      meet();
+      const int token = thread() / 4, piece = thread() % 4;
+      write_bf16(32 * turn + token, first_output() + piece * 8,
+                 *reinterpret_cast<const uint4*>(to + token * 64 + (piece ^ (token / 2 & 3)) * 16));
+    }
+  }
+
+  // 16 rows of x at a time: [row] 64 floats, pieces of 32 bytes exchanged by the row's number.
+  template <int N>
+  __device__ __forceinline__ void store_f32(const float (&sum)[N / 2], const LaneRows& r) const {
+    const int n = threadIdx.x / 32 % 4 * 16 + lane / 4;
+#pragma unroll
+    for (int turn = 0; turn < N / 16; ++turn) {
+      auto* to = reinterpret_cast<float*>(buffer(turn));
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const int i = 4 * (2 * turn + k);
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int token = 8 * k + lane % 4 * 2 + c, swizzle = lane % 4 * 8;  // token / 2 % 4
+          to[token * 64 + (n ^ swizzle)] = r.value(sum[i + c]);
+          to[token * 64 + ((n + 8) ^ swizzle)] = r.value8(sum[i + 2 + c]);
+        }
+      }
+      meet();
+#pragma unroll
+      for (int i = thread(); i < 16 * 16; i += 128) {
+        const int token = i / 16, piece = i % 16;
+        write_f32(16 * turn + token, first_output() + piece * 4,
+                  *reinterpret_cast<const float4*>(to + token * 64 + ((piece * 4) ^ (token / 2 % 4 * 8))));
+      }
+    }
+  }
+
+  __device__ void write_f32(int token, int32_t n, float4 v) const {
+    if (token >= rows.count || n >= part.rows) return;
+    float* y = static_cast<float*>(part.y) + y_row(p, rows.begin + token) * part.y_stride + n;
+    const bool add = part.out == Out::kAddF32;
+    if (n + 4 <= part.rows && (reinterpret_cast<uintptr_t>(y) & 15u) == 0) {
+      if (add) {
+        const float4 old = *reinterpret_cast<const float4*>(y);
+        v = make_float4(__fadd_rn(old.x, v.x), __fadd_rn(old.y, v.y), __fadd_rn(old.z, v.z),
+                        __fadd_rn(old.w, v.w));
+      }
+      *reinterpret_cast<float4*>(y) = v;
+      return;
+    }
+    const float values[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (n + i < part.rows) y[i] = add ? __fadd_rn(y[i], values[i]) : values[i];
+  }
+};
+
+}  // namespace quire::gemm

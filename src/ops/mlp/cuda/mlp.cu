@@ -1,0 +1,52 @@
+#include "ops/mlp/cuda/mlp.h"
+
+namespace quire::mlp_cuda {
+namespace {
+
+// Rows of the product are aligned to 16 bytes whatever F is.
+int64_t inner_stride(int64_t inner) {
+  return (inner + 7) / 8 * 8;
+}
+
+}  // namespace
+
+int64_t mlp_workspace_bytes(int64_t rows, int64_t inner) {
+  return rows * inner_stride(inner) * 2;
+}
+
+Status launch_mlp(cudaStream_t stream, const MlpParams& p) {
+  if (!p.gate_up.paired || p.down.paired || p.down.cols != p.gate_up.rows || p.down.rows != p.gate_up.cols)
+    return Error{Fault::kBug, "swiglu_mlp: the shapes of gate, up and down do not fit each other"};
+  auto* mid = reinterpret_cast<__nv_bfloat16*>(p.workspace);
+  gemm::GemmPart up;
+  up.weight = p.gate_up;
+  up.scale = p.gate_scale;
+  up.scale2 = p.up_scale;
+  up.bias = p.gate_bias;
+  up.bias2 = p.up_bias;
+  up.y = mid;
+  up.y_stride = inner_stride(p.gate_up.rows);
+  gemm::GemmParams g;
+  g.parts = &up;
+  g.part_count = 1;
+  g.x = p.h;
+  g.x_stride = p.h_stride;
+  g.rows = p.rows;
+  g.path = p.path;
+  g.overlap = p.overlap;
+  QUIRE_CHECKED(launch_gemm(stream, g).context("swiglu_mlp: gate and up"));
+
+  gemm::GemmPart down;
+  down.weight = p.down;
+  down.scale = p.down_scale;
+  down.bias = p.down_bias;
+  down.y = p.x;
+  down.y_stride = p.x_stride;
+  down.out = gemm::Out::kAddF32;
+  g.parts = &down;
+  g.x = mid;
+  g.x_stride = up.y_stride;
+  return launch_gemm(stream, g).context("swiglu_mlp: down");
+}
+
+}  // namespace quire::mlp_cuda

@@ -1,0 +1,170 @@
+#include "ops/moe/cuda/moe.h"
+
+#include "ops/moe/cuda/routing.h"
+
+namespace quire::moe_cuda {
+namespace {
+
+// Up to here the router's segments are apart (GemmParams::split): its few rows of weights would occupy as few blocks.
+constexpr int32_t kSplitRows = 32;
+
+// Scratch, carved twice: to count it, and to use it.
+struct Scratch {
+  float *logits, *weights;
+  uint16_t* choice;
+  int32_t *offsets, *tokens, *slots;
+  __nv_bfloat16 *mid, *shared_mid, *results;
+  int64_t bytes = 0;
+
+  Scratch(const MoeParams& p, std::byte* base) {
+    const auto take = [&]<class T>(T*& to, int64_t count) {
+      to = reinterpret_cast<T*>(base + bytes);
+      bytes += (count * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
+    };
+    const int64_t rows = p.rows, results_per_row = p.top_k + (p.has_shared() ? 1 : 0);
+    const int64_t sorted = rows * (p.top_k + (p.shared_stacked() ? 1 : 0));
+    take(logits, rows * p.experts * (rows <= kSplitRows ? p.router.segments() : 1));
+    take(weights, rows * results_per_row);
+    take(choice, (rows * p.top_k + 7) / 8 * 8);
+    take(offsets, p.experts + 2);
+    take(tokens, sorted);
+    take(slots, sorted);
+    take(mid, sorted * p.gate_up.rows);
+    take(shared_mid, p.shared_gate_up.empty() ? 0 : rows * p.shared_gate_up.rows);
+    take(results, rows * results_per_row * p.down.rows);
+  }
+};
+
+Status check(const MoeParams& p) {
+  const auto misfit = [](std::string_view what) { return Error{Fault::kBug, fmt::format("moe: {}", what)}; };
+  const int32_t width = p.gate_up.cols, inner = p.gate_up.rows;
+  if (p.experts < 1 || p.experts > kMaxExperts || p.top_k < 1 || p.top_k > kMaxTopK || p.top_k > p.experts)
+    return misfit("experts or top_k out of range");
+  if (p.router.rows != p.experts || p.router.cols != width) return misfit("the router's shape");
+  if (!p.gate_up.paired || p.down.cols != inner || p.down.rows != width ||
+      p.down.experts != p.gate_up.experts)
+    return misfit("the shapes of gate, up and down do not fit each other");
+  if (p.gate_up.experts != p.experts && !p.shared_stacked()) return misfit("the number of stacked experts");
+  if (width % 8 != 0 || inner % 8 != 0 || p.x_stride % 4 != 0) return misfit("widths must be multiples of 8");
+  if (p.shared_gate_up.empty()) return {};
+  if (p.shared_stacked()) return misfit("two shared experts");
+  if (!p.shared_gate_up.paired || p.shared_gate_up.cols != width || p.shared_gate_up.rows % 8 != 0 ||
+      p.shared_down.cols != p.shared_gate_up.rows || p.shared_down.rows != width)
+    return misfit("the shared expert's shapes");
+  return {};
+}
+
+gemm::GemmParams product(const MoeParams& p, const gemm::GemmPart& part, const __nv_bfloat16* x,
+                         int64_t x_stride, int32_t rows) {
+  gemm::GemmParams g;
+  g.parts = &part;
+  g.part_count = 1;
+  g.x = x;
+  g.x_stride = x_stride;
+  g.rows = rows;
+  g.path = p.path;
+  g.overlap = p.overlap;
+  return g;
+}
+
+Status launch_router(cudaStream_t stream, const MoeParams& p, const Scratch& s) {
+  gemm::GemmPart part;
+  part.weight = p.router;
+  part.y = s.logits;
+  part.y_stride = p.experts;
+  part.out = gemm::Out::kF32;
+  gemm::GemmParams g = product(p, part, p.h, p.h_stride, p.rows);
+  g.split = p.rows <= kSplitRows;
+  return launch_gemm(stream, g).context("moe: router");
+}
+
+Status launch_choice(cudaStream_t stream, const MoeParams& p, const Scratch& s) {
+  Routing r{};
+  r.logits = s.logits;
+  r.parts = p.rows <= kSplitRows ? p.router.segments() : 1;
+  r.scale = p.router_scale;
+  r.rows = p.rows;
+  r.experts = p.experts;
+  r.top_k = p.top_k;
+  r.results = p.top_k + (p.has_shared() ? 1 : 0);
+  r.shared_sorted = p.shared_stacked();
+  r.h = p.h;
+  r.h_stride = p.h_stride;
+  r.width = p.gate_up.cols;
+  r.shared_router = p.shared_router;
+  r.choice = s.choice;
+  r.chosen = p.chosen;
+  r.weights = s.weights;
+  r.offsets = s.offsets;
+  r.tokens = s.tokens;
+  r.slots = s.slots;
+  return launch_routing(stream, r, p.overlap);
+}
+
+Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s) {
+  const int32_t sorted = p.rows * (p.top_k + (p.shared_stacked() ? 1 : 0));
+  gemm::GemmPart part;
+  part.weight = p.gate_up;
+  part.scale = p.gate_scale;
+  part.scale2 = p.up_scale;
+  part.y = s.mid;
+  part.y_stride = p.gate_up.rows;
+  gemm::GemmParams g = product(p, part, p.h, p.h_stride, sorted);
+  g.grouped = {s.offsets, s.tokens, nullptr, p.rows};
+  QUIRE_CHECKED(launch_gemm(stream, g).context("moe: gate and up"));
+
+  gemm::GemmPart down;
+  down.weight = p.down;
+  down.scale = p.down_scale;
+  down.y = s.results;
+  down.y_stride = p.down.rows;
+  g = product(p, down, s.mid, p.gate_up.rows, sorted);
+  g.grouped = {s.offsets, nullptr, s.slots, p.rows};
+  return launch_gemm(stream, g).context("moe: down");
+}
+
+// A shared expert that could not be stacked: its results lie behind the experts' of each token.
+Status launch_shared(cudaStream_t stream, const MoeParams& p, const Scratch& s) {
+  gemm::GemmPart part;
+  part.weight = p.shared_gate_up;
+  part.scale = p.shared_gate_scale;
+  part.scale2 = p.shared_up_scale;
+  part.y = s.shared_mid;
+  part.y_stride = p.shared_gate_up.rows;
+  QUIRE_CHECKED(
+      launch_gemm(stream, product(p, part, p.h, p.h_stride, p.rows)).context("moe: shared gate and up"));
+  gemm::GemmPart down;
+  down.weight = p.shared_down;
+  down.scale = p.shared_down_scale;
+  down.y = s.results + static_cast<int64_t>(p.top_k) * p.down.rows;
+  down.y_stride = static_cast<int64_t>(p.top_k + 1) * p.down.rows;
+  return launch_gemm(stream, product(p, down, s.shared_mid, p.shared_gate_up.rows, p.rows))
+      .context("moe: shared down");
+}
+
+}  // namespace
+
+int64_t moe_workspace_bytes(const MoeParams& p) {
+  return Scratch(p, nullptr).bytes;
+}
+
+Status launch_moe(cudaStream_t stream, const MoeParams& p) {
+  if (p.rows == 0) return {};
+  QUIRE_CHECKED(check(p));
+  const Scratch s(p, p.workspace);
+  QUIRE_CHECKED(launch_router(stream, p, s));
+  QUIRE_CHECKED(launch_choice(stream, p, s));
+  QUIRE_CHECKED(launch_experts(stream, p, s));
+  if (!p.shared_gate_up.empty()) QUIRE_CHECKED(launch_shared(stream, p, s));
+  Combine c{};
+  c.results = s.results;
+  c.weights = s.weights;
+  c.x = p.x;
+  c.x_stride = p.x_stride;
+  c.rows = p.rows;
+  c.count = p.top_k + (p.has_shared() ? 1 : 0);
+  c.width = p.down.rows;
+  return launch_combine(stream, c, p.overlap);
+}
+
+}  // namespace quire::moe_cuda

@@ -1,0 +1,51 @@
+// moe on a GPU. The contract is that of ops/moe/moe.h; nothing is read back by the host, whatever the router chooses.
+#pragma once
+
+#include "ops/gemm/cuda/gemm.h"
+
+namespace quire::moe_cuda {
+
+inline constexpr int kMaxExperts = 1024, kMaxTopK = 32;
+
+// Kernels, each one launch: router; top-k with softmax and counting sort (one kernel up to 8 rows, else two); gate-up with
+// SwiGLU; down; combine. The shared expert is one more expert of the stacked weights, chosen by every token, where it has the
+// experts' format and inner size (gate_up.experts == experts + 1), else two products of its own.
+//
+// Each (token, expert) result is rounded to bf16 before it is weighted and added in float32: x, then the top-k experts in
+// the order of their rank, then the shared one.
+struct MoeParams {
+  const __nv_bfloat16* h = nullptr;  // [rows, D] device, rows aligned to 16 bytes, h_stride a multiple of 8
+  int64_t h_stride = 0;
+  int32_t rows = 0;
+  int32_t experts = 0, top_k = 0;
+
+  gemm::PackedWeight router;            // [E, D]
+  const float* router_scale = nullptr;  // device [1] or null for 1
+  gemm::PackedWeight gate_up;           // paired, E or E + 1 experts of [Fe, D]
+  gemm::PackedWeight down;              // as many experts of [D, Fe]
+  const float *gate_scale = nullptr, *up_scale = nullptr,
+              *down_scale = nullptr;  // device [experts], null for 1
+
+  gemm::PackedWeight shared_gate_up, shared_down;  // empty: none, or stacked with the others
+  const float *shared_gate_scale = nullptr, *shared_up_scale = nullptr, *shared_down_scale = nullptr;
+  const float* shared_router =
+      nullptr;  // device [D], aligned to 16 bytes, or null: the shared expert's weight is 1
+
+  float* x = nullptr;  // [rows, D] device: residual stream, added to; rows aligned to 16 bytes
+  int64_t x_stride = 0;
+  int32_t* chosen = nullptr;  // device [rows, top_k] or null: receives the chosen experts in rank order
+
+  std::byte* workspace = nullptr;  // moe_workspace_bytes, aligned to 256 bytes
+  gemm::Path path = gemm::Path::kAuto;
+  bool overlap = false;  // programmatic dependent launch (gemm/cuda/gemm.h)
+
+  bool shared_stacked() const { return gate_up.experts == experts + 1; }
+  bool has_shared() const { return shared_stacked() || !shared_gate_up.empty(); }
+};
+
+// Of the shapes alone: pointers are not looked at but for whether a weight is empty.
+int64_t moe_workspace_bytes(const MoeParams& p);
+// Enqueues. Fault::kBug for shapes that do not fit: E up to 1024, top_k up to 32 and E, D and Fe multiples of 8.
+Status launch_moe(cudaStream_t stream, const MoeParams& p);
+
+}  // namespace quire::moe_cuda

@@ -1,0 +1,162 @@
+#include "ops/rows/cuda/rows.h"
+
+#include <cuda_fp16.h>
+
+#include "core/cuda/check.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+// E2M1: sign, two bits of exponent, one of mantissa.
+__device__ __forceinline__ float decode_e2m1(uint32_t code) {
+  const uint32_t magnitude = code & 7;
+  const float x = magnitude < 2 ? static_cast<float>(magnitude) * 0.5f
+                                : __uint_as_float((magnitude >> 1) + 126 << 23 | (magnitude & 1) << 22);
+  return (code & 8) != 0 ? -x : x;
+}
+// UE4M3; bit 7 is ignored and 0x7f is 0, as on the CPU.
+__device__ __forceinline__ float decode_ue4m3(uint32_t code) {
+  const uint32_t magnitude = code & 0x7f;
+  if (magnitude == 0x7f) return 0.0f;
+  if (magnitude < 8) return static_cast<float>(magnitude) * 0x1p-9f;
+  return __uint_as_float((magnitude << 20) + (120u << 23));
+}
+
+__device__ __forceinline__ float bf16_bits(uint32_t bits) {
+  return __uint_as_float(bits << 16);
+}
+__device__ __forceinline__ float half_bits(uint32_t bits) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+}
+
+__device__ __forceinline__ void store4(float* to, float a, float b, float c, float d, float scale) {
+  *reinterpret_cast<float4*>(to) = make_float4(a * scale, b * scale, c * scale, d * scale);
+}
+
+// Four elements at i.
+template <DType kType>
+__device__ __forceinline__ void decode4(const char* row, int i, float* x, float scale) {
+  if constexpr (kType == DType::kF32) {
+    const auto v = *reinterpret_cast<const float4*>(row + i * 4);
+    store4(x + i, v.x, v.y, v.z, v.w, scale);
+  } else if constexpr (kType == DType::kQ8_0) {
+    const char* block = row + i / 32 * 34;  // f16 d, i8 q[32]: 2-byte aligned
+    const float d = half_bits(*reinterpret_cast<const uint16_t*>(block));
+    const auto* q = reinterpret_cast<const uint16_t*>(block + 2 + i % 32);
+    const auto low = [](uint16_t pair) { return static_cast<float>(static_cast<int8_t>(pair & 255)); };
+    const auto high = [](uint16_t pair) { return static_cast<float>(static_cast<int8_t>(pair >> 8)); };
+    store4(x + i, d * low(q[0]), d * high(q[0]), d * low(q[1]), d * high(q[1]), scale);
+  } else {
+    const auto v = *reinterpret_cast<const uint2*>(row + i * 2);
+    if constexpr (kType == DType::kBF16) {
+      store4(x + i, bf16_bits(v.x & 0xffff), bf16_bits(v.x >> 16), bf16_bits(v.y & 0xffff),
+             bf16_bits(v.y >> 16), scale);
+    } else {
+      store4(x + i, half_bits(v.x & 0xffff), half_bits(v.x >> 16), half_bits(v.y & 0xffff),
+             half_bits(v.y >> 16), scale);
+    }
+  }
+}
+
+// Word w of the codes of an NVFP4 row: eight elements, four of either half of a sub-block of 16.
+__device__ __forceinline__ void decode_nvfp4(const char* row, int w, float* x, float scale) {
+  const char* block = row + w / 8 * 36;  // u8 d[4], u8 qs[32]
+  const int sub = w % 8 / 2, first = w / 8 * 64 + sub * 16 + w % 2 * 4;
+  const float d = decode_ue4m3(static_cast<uint8_t>(block[sub]));
+  const uint32_t codes = *reinterpret_cast<const uint32_t*>(block + 4 + w % 8 * 4);
+  const auto value = [&](int shift) { return decode_e2m1(codes >> shift & 15) * d; };
+  store4(x + first, value(0), value(8), value(16), value(24), scale);
+  store4(x + first + 8, value(4), value(12), value(20), value(28), scale);
+}
+
+template <DType kType>
+__global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedParams p, int64_t row_bytes) {
+  const int64_t r = blockIdx.x;
+  const int32_t source = p.sources == nullptr ? -1 : p.sources[r];
+  int32_t token = source < 0 ? p.tokens[r] : max(0, p.sampled[source]);
+  if (token < 0 || token >= p.vocab) token = 0;
+  const char* row = static_cast<const char*>(p.table) + token * row_bytes;
+  float* x = p.x + r * p.width;
+  if constexpr (kType == DType::kNVFP4) {
+    for (int w = threadIdx.x; w < p.width / 8; w += kThreads) decode_nvfp4(row, w, x, p.scale);
+  } else {
+    for (int i = threadIdx.x * 4; i < p.width; i += kThreads * 4) decode4<kType>(row, i, x, p.scale);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ GatherRowsParams p) {
+  const int64_t i = blockIdx.x;
+  const int32_t row = p.rows[i];
+  if (row < 0 || row >= p.x_rows) return;
+  const auto* from = reinterpret_cast<const T*>(static_cast<const char*>(p.x) + row * p.x_stride);
+  auto* to = reinterpret_cast<T*>(static_cast<char*>(p.y) + i * p.y_stride);
+  const int64_t n = p.row_bytes / static_cast<int64_t>(sizeof(T));
+  for (int64_t c = threadIdx.x; c < n; c += kThreads) to[c] = from[c];
+}
+
+bool aligned(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
+}  // namespace
+
+bool embed_takes(DType dtype, int width) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kBF16:
+    case DType::kF16:
+      return width > 0 && width % 8 == 0;
+    case DType::kQ8_0:
+      return width > 0 && width % 32 == 0;
+    case DType::kNVFP4:
+      return width > 0 && width % 64 == 0;
+    default:
+      return false;
+  }
+}
+
+Status launch_embed(cudaStream_t stream, const EmbedParams& p) {
+  if (!embed_takes(p.dtype, p.width) || p.vocab <= 0 || !aligned(p.table) || !aligned(p.x))
+    return Error{Fault::kBug, fmt::format("embed: {} of {} columns, {} rows", static_cast<int>(p.dtype),
+                                          p.width, p.vocab)};
+  if (p.rows <= 0) return {};
+  const auto rows = static_cast<unsigned>(p.rows);
+  const int64_t bytes = dtype_bytes(p.dtype, p.width);
+  switch (p.dtype) {
+    case DType::kF32:
+      embed<DType::kF32><<<rows, kThreads, 0, stream>>>(p, bytes);
+      break;
+    case DType::kBF16:
+      embed<DType::kBF16><<<rows, kThreads, 0, stream>>>(p, bytes);
+      break;
+    case DType::kF16:
+      embed<DType::kF16><<<rows, kThreads, 0, stream>>>(p, bytes);
+      break;
+    case DType::kQ8_0:
+      embed<DType::kQ8_0><<<rows, kThreads, 0, stream>>>(p, bytes);
+      break;
+    default:
+      embed<DType::kNVFP4><<<rows, kThreads, 0, stream>>>(p, bytes);
+      break;
+  }
+  return check_launch("embed");
+}
+
+Status launch_gather_rows(cudaStream_t stream, const GatherRowsParams& p) {
+  if (p.row_bytes < 0 || p.row_bytes % 2 != 0 || p.x_stride % 2 != 0 || p.y_stride % 2 != 0)
+    return Error{Fault::kBug, fmt::format("gather_rows: rows of {} bytes, {} and {} apart", p.row_bytes,
+                                          p.x_stride, p.y_stride)};
+  if (p.count <= 0 || p.row_bytes == 0) return {};
+  const auto count = static_cast<unsigned>(p.count);
+  if (aligned(p.x) && aligned(p.y) && p.row_bytes % 16 == 0 && p.x_stride % 16 == 0 && p.y_stride % 16 == 0) {
+    gather_rows<uint4><<<count, kThreads, 0, stream>>>(p);
+  } else {
+    gather_rows<uint16_t><<<count, kThreads, 0, stream>>>(p);
+  }
+  return check_launch("gather_rows");
+}
+
+}  // namespace quire::cuda

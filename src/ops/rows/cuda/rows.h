@@ -1,0 +1,44 @@
+// Token embedding and the gathering of rows on CUDA (ops/rows/rows.h): device pointers and host-known bounds. Launches only
+// enqueue and can be captured.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "core/dtype.h"
+#include "core/result.h"
+
+namespace quire::cuda {
+
+// x[r] = scale * table[token of row r], bit for bit what the CPU computes.
+//   tokens  [rows] i32      each in [0, vocab), but for rows with a source
+//   sources [rows] i32      or null: of row r, the place whose token of the step before it is, or -1: tokens[r]
+//   sampled [places] i32    with sources; a negative token is taken for token 0
+//   table   [vocab, width]  in the file's layout, 16-byte aligned: F32, BF16, F16, Q8_0 or NVFP4 (embed_takes); the width
+//                           a multiple of 64 for NVFP4, of 32 for Q8_0, of 8 for the others
+//   x       [rows, width] f32, 16-byte aligned
+// A token beyond the vocabulary (a bug of the caller's) reads row 0 instead of memory that is not the table's.
+struct EmbedParams {
+  const int32_t* tokens = nullptr;
+  const int32_t* sources = nullptr;
+  const int32_t* sampled = nullptr;
+  DType dtype = DType::kBF16;
+  const void* table = nullptr;
+  float scale = 1.0f;  // the per-tensor factor of NVFP4 files
+  int rows = 0, vocab = 0, width = 0;
+  float* x = nullptr;
+};
+bool embed_takes(DType dtype, int width);
+Status launch_embed(cudaStream_t stream, const EmbedParams& p);
+
+// y[i] = x[rows[i]]: rows of row_bytes (a multiple of 2), strides in bytes. Rows are faster if everything is a multiple of
+// 16. An index outside [0, x_rows) leaves y[i] as it was: padding.
+struct GatherRowsParams {
+  const void* x = nullptr;
+  const int32_t* rows = nullptr;
+  void* y = nullptr;
+  int count = 0, x_rows = 0;
+  int64_t row_bytes = 0, x_stride = 0, y_stride = 0;
+};
+Status launch_gather_rows(cudaStream_t stream, const GatherRowsParams& p);
+
+}  // namespace quire::cuda

@@ -1,0 +1,255 @@
+// From the blocks' summaries to a token: one block of threads a row. Every filter, and the draw itself (in the order of
+// ids), asks for the end of a prefix (pool.cuh).
+#include <cuda_runtime.h>
+
+#include "core/cuda/check.h"
+#include "ops/sampling/cuda/pool.cuh"
+#include "ops/sampling/cuda/select.cuh"
+#include "ops/sampling/philox.h"
+
+namespace quire::cuda {
+namespace {
+
+class Selector : PoolWalker {
+ public:
+  __device__ Selector(const SampleParams& params, const BlockStats& all, int row_index)
+      : PoolWalker(params, row_index), stats(all), at(static_cast<int64_t>(row_index) * blocks) {}
+
+  // -1 if nothing is possible.
+  __device__ int32_t choose() {
+    if (!load_maxima(stats.max + at)) return -1;
+    if (row.temperature < kGreedyBelow) return first_max();
+    const bool top_k = row.top_k > 0 && row.top_k < p.vocab;
+    if (!top_k && row.typical_p >= 1.0f && row.top_p >= 1.0f && row.min_p <= 0.0f) return draw_unfiltered();
+    Pool pool;
+    bool complete = false;  // the pool is what an earlier filter left, not yet the whole row
+    if (top_k) {
+      keep_top_k(pool, row.top_k);
+      complete = true;
+    }
+    if (row.typical_p < 1.0f) {
+      keep_typical(pool);
+      complete = true;
+    }
+    if (row.top_p < 1.0f) {
+      keep_top_p(pool, complete);
+      complete = true;
+    }
+    if (row.min_p > 0.0f) keep_min_p(pool, complete);
+    return draw(pool);
+  }
+
+  // Log-probabilities under the logits as given: the token's and the likeliest.
+  __device__ void report(int32_t token) {
+    load_maxima(stats.raw_max + at);
+    double sum = 0;
+    for (int b = threadIdx.x; b < blocks; b += kSelectThreads)
+      sum += static_cast<double>(stats.raw_sum[at + b]) *
+             exp(static_cast<double>(shared().block_max[b]) - static_cast<double>(softmax.max));
+    const double log_total = static_cast<double>(softmax.max) + log(block_total(sum));
+    if (threadIdx.x == 0) p.logprobs[r] = static_cast<float>(static_cast<double>(logits[token]) - log_total);
+    const int n = min(row.logprobs, p.max_top);
+    if (n == 0) {
+      if (threadIdx.x == 0) p.top_count[r] = 0;
+      return;
+    }
+    Pool pool;
+    pool.raw = true;
+    pool.low = kth_block_maximum(n);
+    gather(pool);
+    const Border last = border(pool, Key::kLogitDown, Sum::kCount, static_cast<Amount>(n));
+    keep_prefix(pool, last);
+    pool.listed = false;
+    gather(pool);  // n at most, so they fit
+    // A token's place is the number of better ones.
+    for (int i = threadIdx.x; i < shared().size; i += kSelectThreads) {
+      int place = 0;
+      for (int j = 0; j < shared().size; ++j)
+        place += shared().logit[j] > shared().logit[i] ||
+                 (shared().logit[j] == shared().logit[i] && shared().id[j] < shared().id[i]);
+      const int64_t to = static_cast<int64_t>(r) * p.max_top + place;
+      p.top_ids[to] = shared().id[i];
+      p.top_logprobs[to] = static_cast<float>(static_cast<double>(shared().logit[i]) - log_total);
+    }
+    if (threadIdx.x == 0) p.top_count[r] = shared().size;
+  }
+
+ private:
+  __device__ int32_t first_max() {
+    __syncthreads();
+    if (threadIdx.x == 0) shared().best = kLastId;
+    __syncthreads();
+    for (int b = warp; b < blocks; b += kSelectWarps) {
+      if (shared().block_max[b] != softmax.max) continue;
+      for_each_of(b, false, softmax.max, [&](float, int32_t id) { atomicMin(&shared().best, id); });
+      break;  // later blocks of this warp have higher ids
+    }
+    __syncthreads();
+    return shared().best;
+  }
+
+  // Likeliest first, up to a border.
+  __device__ void keep_prefix(Pool& pool, const Border& last) {
+    if (last.key == kLastKey) return;
+    pool.top = true;
+    pool.cut = from_ordered(~last.key);
+    pool.cut_id = last.id;
+    pool.low = fmaxf(pool.low, pool.cut);
+  }
+
+  __device__ void keep_top_k(Pool& pool, int k) {
+    pool.low = kth_block_maximum(k);
+    gather(pool);
+    const Border last = border(pool, Key::kLogitDown, Sum::kCount, static_cast<Amount>(k));
+    if (last.key != kLastKey) pool.low = from_ordered(~last.key);  // and all that equal it
+    gather(pool);
+  }
+
+  // -log p = log(total) - exponent, and the entropy is its mean: what remains is the distance of exponents from theirs.
+  __device__ void keep_typical(Pool& pool) {
+    const auto weighted = static_cast<double>(total_of(pool, Sum::kSurprise));
+    const auto total = static_cast<double>(mass(pool));
+    softmax.mean = static_cast<float>(-weighted / total);
+    const auto target = static_cast<Amount>(ceil(static_cast<double>(row.typical_p) * total));
+    const Border last = border(pool, Key::kDistance, Sum::kWeight, target);
+    if (last.key != kLastKey) {
+      pool.typical = true;
+      pool.reach = __uint_as_float(last.key);
+      pool.reach_id = last.id;
+    }
+    gather(pool);
+  }
+
+  __device__ void keep_top_p(Pool& pool, bool complete) {
+    const double total =
+        complete ? static_cast<double>(mass(pool)) : total_weight() * static_cast<double>(kOne);
+    const auto target = static_cast<Amount>(ceil(static_cast<double>(row.top_p) * total));
+    if (!complete) {
+      // Language models mostly need few tokens: those within e^-5 or e^-10 of the likeliest.
+      for (float depth = 5.0f; depth <= 10.0f; depth += 5.0f) {
+        pool.low = softmax.max - depth * row.temperature;
+        gather(pool);
+        if (!pool.listed || mass(pool) >= target) break;
+        pool.listed = false;
+      }
+      if (!pool.listed) pool.low = -FLT_MAX;
+    }
+    keep_prefix(pool, border(pool, Key::kLogitDown, Sum::kWeight, target));
+    gather(pool);
+  }
+
+  __device__ void keep_min_p(Pool& pool, bool complete) {
+    float likeliest = 1.0f;
+    if (complete) {
+      float most = -INFINITY;
+      for_each(pool, [&](float x, int32_t) { most = fmaxf(most, x); });
+      likeliest = softmax.weight(block_greatest(most));
+    } else {  // a little more than needed: the weights decide
+      pool.low = fmaxf(softmax.max + (logf(row.min_p) - 0.01f) * row.temperature, -FLT_MAX);
+    }
+    pool.least_weight = row.min_p * likeliest;
+    gather(pool);
+  }
+
+  __device__ int32_t draw(const Pool& pool) {
+    const Amount total = mass(pool);
+    const Amount target = first_above(total);
+    const int32_t id = border(pool, Key::kId, Sum::kWeight, target).id;
+    return id == kLastId ? first_max() : id;  // only if all weights are below 2^-45
+  }
+  // The first sum that lies above the row's random share of a total.
+  __device__ Amount first_above(Amount total) const {
+    const auto below =
+        static_cast<Amount>(sample_uniform(row.seed, row.position) * static_cast<double>(total));
+    return below < total ? below + 1 : total;
+  }
+
+  // The sum of a block's weights, from the scan.
+  __device__ double block_weight(int b) const {
+    return static_cast<double>(stats.sum[at + b]) *
+           static_cast<double>(softmax.weight(shared().block_max[b]));
+  }
+  __device__ double total_weight() {
+    double sum = 0;
+    for (int b = threadIdx.x; b < blocks; b += kSelectThreads) sum += block_weight(b);
+    return block_total(sum);
+  }
+
+  // Without filters: the block by its sum, then the token within it.
+  __device__ int32_t draw_unfiltered() {
+    shared().histogram.clear();
+    Amount mine = 0;
+    for (int b = threadIdx.x; b < blocks; b += kSelectThreads) {
+      const auto x = static_cast<Amount>(block_weight(b) * static_cast<double>(kOne));
+      shared().histogram.set(b, x);
+      mine += x;
+    }
+    search_histogram(first_above(block_total(mine)));
+    const int b = static_cast<int>(shared().histogram.bin);
+    const Amount target = shared().histogram.left;
+    shared().histogram.clear();
+    Amount part = 0;
+    if (warp == 0) {
+      for_each_of(b, false, -FLT_MAX, [&](float x, int32_t id) {
+        const Amount own = Softmax::whole(softmax.weight(x));
+        shared().histogram.set(id % kBlockLogits, own);
+        part += own;
+      });
+    }
+    // One by one the block's tokens may add up to a little less than its sum: then it is the last possible one.
+    const Amount within = block_total(part);
+    if (within == 0) return first_max();
+    search_histogram(target < within ? target : within);
+    return b * kBlockLogits + static_cast<int32_t>(shared().histogram.bin);
+  }
+
+  const BlockStats& stats;
+  const int64_t at;  // of the row's first block
+};
+
+__global__ void __launch_bounds__(kSelectThreads, 1)
+    select(const __grid_constant__ SampleParams p, const __grid_constant__ BlockStats stats) {
+  const int r = static_cast<int>(blockIdx.x);
+  const SampleRow row = p.row[r];
+  cudaGridDependencySynchronize();
+  int32_t token = -1;
+  if ((row.flags & kSampleIdle) == 0) {
+    Selector selector(p, stats, r);
+    token = selector.choose();
+    if (token >= 0 && row.logprobs >= 0) selector.report(token);
+  }
+  if (threadIdx.x != 0) return;
+  p.tokens[r] = token;
+  if (token < 0 || row.logprobs < 0) {
+    p.logprobs[r] = 0.0f;
+    p.top_count[r] = 0;
+  }
+  if ((row.flags & (kSampleIdle | kSampleTentative)) != 0) return;
+  if (row.place >= 0) p.sampled[row.place] = token;
+  if (row.history >= 0) {
+    int32_t filled = p.history.seen_count[row.history];
+    note(p.history, row.history, token, false, filled);
+    p.history.seen_count[row.history] = filled;
+  }
+}
+
+}  // namespace
+
+Status launch_select(cudaStream_t stream, const SampleParams& p, const BlockStats& stats) {
+  QUIRE_CHECKED(
+      check(cudaFuncSetAttribute(select, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(PoolScratch)),
+            "sample: shared memory"));
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(p.rows));
+  config.blockDim = dim3(kSelectThreads);
+  config.dynamicSmemBytes = sizeof(PoolScratch);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return check(cudaLaunchKernelEx(&config, select, p, stats), "sample: select");
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,172 @@
+// Preparation of q, k and v on the GPU against float64 on the host.
+#include <cmath>
+
+#include "cuda/attention_cases.h"
+
+namespace quire::cuda_test {
+namespace {
+
+struct Variant {
+  Shape shape;
+  bool norms, halves, writes_gate;
+  int n_rot;
+  float magnitude;
+};
+constexpr Variant kVariants[] = {
+    {{16, 2, 256, true}, true, true, true, 64, 1.0f},    {{24, 4, 256, true}, true, true, false, 64, 1.0f},
+    {{8, 8, 128, false}, true, true, false, 128, 1.2f},  {{4, 2, 64, false}, false, false, false, 64, 1.0f},
+    {{6, 2, 128, false}, false, false, false, 32, 0.8f}, {{2, 1, 64, true}, true, true, true, 0, 1.0f}};
+
+// What a head should become, and how far off it may be: one rounding to bf16, and sine and cosine within 2 ulp.
+struct Expected {
+  std::vector<double> value, bound;
+};
+Expected expected_head(const bf16* x, const Variant& v, const float* norm, float eps, bool rotate,
+                       int position, const std::vector<float>& inv_freq) {
+  const int d = v.shape.d, half = v.n_rot / 2;
+  Expected e{std::vector<double>(static_cast<size_t>(d)), std::vector<double>(static_cast<size_t>(d))};
+  double sum = 0;
+  for (int c = 0; c < d; ++c) {
+    e.value[static_cast<size_t>(c)] = static_cast<double>(to_float(x[c]));
+    sum += e.value[static_cast<size_t>(c)] * e.value[static_cast<size_t>(c)];
+  }
+  if (norm != nullptr)
+    for (int c = 0; c < d; ++c)
+      e.value[static_cast<size_t>(c)] *=
+          static_cast<double>(norm[c]) / std::sqrt(sum / d + static_cast<double>(eps));
+  std::vector<double> size(e.value);
+  for (double& s : size) s = std::abs(s);
+  for (int j = 0; rotate && j < half; ++j) {
+    const double angle = static_cast<double>(static_cast<float>(position) * inv_freq[static_cast<size_t>(j)]);
+    const double c = std::cos(angle) * static_cast<double>(v.magnitude),
+                 s = std::sin(angle) * static_cast<double>(v.magnitude);
+    const auto ia = static_cast<size_t>(v.halves ? j : 2 * j),
+               ib = static_cast<size_t>(v.halves ? j + half : 2 * j + 1);
+    const double a = e.value[ia], b = e.value[ib];
+    e.value[ia] = a * c - b * s;
+    e.value[ib] = a * s + b * c;
+    size[ia] = size[ib] = (std::abs(a) + std::abs(b)) * static_cast<double>(v.magnitude);
+  }
+  for (size_t c = 0; c < size.size(); ++c)
+    e.bound[c] = 0x1p-8 * 1.001 * std::abs(e.value[c]) + 1e-6 * size[c] + 1e-30;
+  return e;
+}
+
+void expect_close(const Expected& e, const std::vector<bf16>& all, size_t at, const std::string& what) {
+  for (size_t c = 0; c < e.value.size(); ++c) {
+    const double got = static_cast<double>(to_float(all[at + c]));
+    ASSERT_TRUE(std::abs(got - e.value[c]) <= e.bound[c])
+        << what << " column " << c << ": " << got << " for " << e.value[c];
+  }
+}
+
+TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
+  for (const Variant& v : kVariants) {
+    const Shape& s = v.shape;
+    std::mt19937 rng(11);
+    const std::vector<Segment> segments = {{.row = 0, .count = 1, .position = 1048575},
+                                           {.row = 1, .count = 3, .position = 14},
+                                           {.row = 4, .count = 0, .position = 9},
+                                           {.row = 6, .count = 50, .position = 64},
+                                           {.row = 56, .count = 1, .position = 200003}};
+    const int rows = 60, pitch = 65600, blocks = 40;
+    const int q_width = s.q_heads * s.d * (s.gated ? 2 : 1), kv_width = s.kv_heads * s.d;
+    const auto q_proj = random_bf16(static_cast<size_t>(rows * q_width), rng, 3.0f);
+    const auto k_proj = random_bf16(static_cast<size_t>(rows * kv_width), rng, 3.0f);
+    const auto v_proj = random_bf16(static_cast<size_t>(rows * kv_width), rng);
+    std::vector<float> q_norm(static_cast<size_t>(s.d)), k_norm(q_norm),
+        inv_freq(static_cast<size_t>(v.n_rot / 2 + 1));
+    for (float& x : q_norm) x = std::uniform_real_distribution<float>(0.5f, 2.0f)(rng);
+    for (float& x : k_norm) x = std::uniform_real_distribution<float>(0.5f, 2.0f)(rng);
+    for (size_t j = 0; j < inv_freq.size(); ++j)
+      inv_freq[j] =
+          std::pow(10000.0f, -2.0f * static_cast<float>(j) / static_cast<float>(std::max(v.n_rot, 1)));
+
+    std::vector<int32_t> order(blocks);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), rng);
+    std::vector<int32_t> tables(segments.size() * static_cast<size_t>(pitch), 0x7ffffff0);
+    size_t next = 0;
+    for (size_t i = 0; i < segments.size(); ++i)
+      for (int t = segments[i].position / 16; t <= (segments[i].position + segments[i].count - 1) / 16; ++t)
+        if (segments[i].count > 0)
+          tables[i * static_cast<size_t>(pitch) + static_cast<size_t>(t)] = order[next++];
+
+    const int64_t head = kBlockTokens * s.d, stride = kLayers * 2 * s.kv_heads * head;
+    DeviceBuffer<bf16> d_q_proj(q_proj), d_k_proj(k_proj), d_v_proj(v_proj);
+    DeviceBuffer<bf16> d_q(static_cast<size_t>(rows * s.q_heads * s.d)), d_gate(d_q.size());
+    DeviceBuffer<bf16> d_cache(static_cast<size_t>(blocks * stride));
+    DeviceBuffer<float> d_q_norm(q_norm), d_k_norm(k_norm), d_inv_freq(inv_freq);
+    DeviceBuffer<int32_t> d_tables(tables);
+    DeviceBuffer<Segment> d_segments(segments);
+    cuda::AttentionPrepareParams p;
+    p.q_proj = d_q_proj.data();
+    p.k_proj = d_k_proj.data();
+    p.v_proj = d_v_proj.data();
+    p.q_stride = q_width;
+    p.k_stride = p.v_stride = kv_width;
+    p.gated = s.gated;
+    if (v.norms) {
+      p.q_norm = d_q_norm.data();
+      p.k_norm = d_k_norm.data();
+    }
+    p.n_rot = v.n_rot;
+    p.halves = v.halves;
+    p.inv_freq = d_inv_freq.data();
+    p.magnitude = v.magnitude;
+    p.segments = {d_segments.data(), static_cast<int32_t>(segments.size()), 2, d_tables.data(), pitch};
+    p.rows = rows;
+    p.q_heads = s.q_heads;
+    p.kv_heads = s.kv_heads;
+    p.head_size = s.d;
+    p.q = d_q.data();
+    p.gate = v.writes_gate ? d_gate.data() : nullptr;
+    p.kv = {d_cache.data() + 2 * s.kv_heads * head, d_cache.data() + 3 * s.kv_heads * head, stride};
+    const Status launched = cuda::launch_attention_prepare(nullptr, p);
+    ASSERT_TRUE(launched.ok()) << launched.error().message;
+    CUDA_OK(cudaDeviceSynchronize());
+
+    const auto q = d_q.download(), gate = d_gate.download(), cache = d_cache.download();
+    std::vector<bf16> left = cache;  // what nothing should have written
+    for (size_t i = 0; i < segments.size(); ++i) {
+      for (int t = 0; t < segments[i].count; ++t) {
+        const int row = segments[i].row + t, position = segments[i].position + t;
+        const std::string where = "row " + std::to_string(row);
+        for (int h = 0; h < s.q_heads; ++h) {
+          const bf16* x = &q_proj[static_cast<size_t>(row * q_width + h * s.d * (s.gated ? 2 : 1))];
+          const auto at = static_cast<size_t>((row * s.q_heads + h) * s.d);
+          expect_close(
+              expected_head(x, v, v.norms ? q_norm.data() : nullptr, p.eps, true, position, inv_freq), q, at,
+              where + " query " + std::to_string(h));
+          for (int c = 0; v.writes_gate && c < s.d; ++c)
+            ASSERT_EQ(gate[at + static_cast<size_t>(c)].bits, x[s.d + c].bits);
+        }
+        const int block = tables[i * static_cast<size_t>(pitch) + static_cast<size_t>(position / 16)];
+        for (int h = 0; h < s.kv_heads; ++h) {
+          for (int which = 0; which < 2; ++which) {
+            const auto from = static_cast<size_t>(row * kv_width + h * s.d);
+            const auto e = which == 0
+                               ? expected_head(&k_proj[from], v, v.norms ? k_norm.data() : nullptr, p.eps,
+                                               true, position, inv_freq)
+                               : expected_head(&v_proj[from], v, nullptr, p.eps, false, position, inv_freq);
+            std::vector<bf16> stored(static_cast<size_t>(s.d));
+            for (int c = 0; c < s.d; ++c) {
+              const auto at = static_cast<size_t>(block * stride + (2 + which) * s.kv_heads * head +
+                                                  h * head + cuda::kv_offset(position % 16, c));
+              stored[static_cast<size_t>(c)] = cache[at];
+              left[at] = kNan;
+            }
+            expect_close(e, stored, 0, where + (which == 0 ? " key " : " value ") + std::to_string(h));
+          }
+        }
+      }
+    }
+    EXPECT_TRUE(std::all_of(left.begin(), left.end(), [](bf16 x) { return x == kNan; }));
+    for (const int row : {4, 5, 57, 59})  // of no segment
+      EXPECT_EQ(q[static_cast<size_t>(row * s.q_heads * s.d)].bits, 0xffff);
+    EXPECT_TRUE(d_q.guards_intact() && d_cache.guards_intact() && d_gate.guards_intact());
+  }
+}
+
+}  // namespace
+}  // namespace quire::cuda_test

@@ -1,0 +1,227 @@
+// Products of packed weights at the shapes of the models that Quire is measured with: bytes, FLOPs, microseconds, and shares
+// of this run's copy bandwidth. Weights are random bits made on the device; enough copies of them are used in turn that
+// none is found in the L2. Each figure is the median of graph replays, divided by the launches in a graph.
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <memory>
+#include <set>
+
+#include "cuda/support.h"
+#include "ops/gemm/cuda/gemm.h"
+#include "ops/moe/cuda/moe.h"
+
+namespace quire::cuda_test {
+namespace {
+
+using gemm::GemmPart;
+using gemm::Out;
+using gemm::PackedWeight;
+using gemm::TileFormat;
+
+__device__ uint32_t mix(uint64_t x) {
+  x = (x ^ (x >> 31)) * 0x7fb5d329728ea185ull;
+  x = (x ^ (x >> 27)) * 0x81dadef4bc2dd44dull;
+  return static_cast<uint32_t>(x >> 32);
+}
+
+// Plausible tiles: bf16 of magnitudes around 2^-5, codes of every value, scales around 2^-5.
+__global__ void fill_kernel(uint16_t* to, int64_t count, int tile_bytes, bool fp4, uint64_t seed) {
+  for (int64_t i = blockIdx.x * 256LL + threadIdx.x; i < count; i += gridDim.x * 256LL) {
+    const uint32_t r = mix(static_cast<uint64_t>(i) + seed);
+    const bool scale = fp4 && i * 2 % tile_bytes >= 512;
+    to[i] = static_cast<uint16_t>(scale ? 0x2020 | (r & 0x0707)
+                                  : fp4 ? r
+                                        : (r & 0x80ff) | 0x3c00 | (r >> 8 & 0x0100));
+  }
+}
+
+struct Weights {
+  PackedWeight shape;
+  std::vector<std::unique_ptr<DeviceBuffer<std::byte>>> copies;
+
+  Weights(TileFormat format, int32_t rows, int32_t cols, bool paired = false, int32_t experts = 1,
+          int64_t at_least = 200 << 20) {
+    shape.format = format;
+    shape.paired = paired;
+    shape.rows = rows;
+    shape.cols = cols;
+    shape.experts = experts;
+    const bool fp4 = format == TileFormat::kNvfp4;
+    do {
+      auto memory = std::make_unique<DeviceBuffer<std::byte>>(static_cast<size_t>(shape.bytes()));
+      fill_kernel<<<2048, 256>>>(reinterpret_cast<uint16_t*>(memory->data()), shape.bytes() / 2,
+                                 gemm::tile_bytes(format), fp4, copies.size() * 977 + 1);
+      must(cudaGetLastError(), "fill");
+      copies.push_back(std::move(memory));
+    } while (static_cast<int64_t>(copies.size()) * shape.bytes() < at_least);
+  }
+  PackedWeight copy(size_t i) const {
+    PackedWeight w = shape;
+    w.data = copies[i % copies.size()]->data();
+    return w;
+  }
+};
+
+DeviceBuffer<uint16_t> random_rows(int64_t count, uint64_t seed) {
+  DeviceBuffer<uint16_t> b(static_cast<size_t>(count));
+  fill_kernel<<<2048, 256>>>(b.data(), count, 1, false, seed);
+  must(cudaGetLastError(), "fill");
+  return b;
+}
+const __nv_bfloat16* as_bf16(const DeviceBuffer<uint16_t>& b) {
+  return reinterpret_cast<const __nv_bfloat16*>(b.data());
+}
+
+// Bytes read and written by a second of a large copy.
+double copy_bandwidth() {
+  static const double measured = [] {
+    const size_t bytes = size_t{1} << 30;
+    const DeviceBuffer<std::byte> from(bytes), to(bytes);
+    const float ms = median_ms(
+        [&] { must(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice), "copy"); });
+    std::printf("copy bandwidth %.2f TB/s\n", 2.0 * static_cast<double>(bytes) / ms * 1e-9);
+    return 2.0 * static_cast<double>(bytes) / ms * 1e3;
+  }();
+  return measured;
+}
+
+// Microseconds of one of `launches` calls, recorded in a graph.
+template <class F>
+double graph_us(int launches, F&& launch) {
+  cudaStream_t stream;
+  must(cudaStreamCreate(&stream), "stream");
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  for (int i = 0; i < launches; ++i) launch(stream, i);
+  must(cudaStreamEndCapture(stream, &graph), "capture");
+  must(cudaGraphInstantiate(&exec, graph, 0), "graph");
+  must(cudaDeviceSynchronize(), "before timing");
+  const float ms = median_ms([&] { must(cudaGraphLaunch(exec, nullptr), "replay"); }, 9);
+  cudaGraphExecDestroy(exec);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+  return static_cast<double>(ms) * 1e3 / launches;
+}
+
+void report(const char* what, int64_t rows, double bytes, double flops, double us) {
+  std::printf("%-44s %6lld rows %8.1f MB %9.2f GFLOP %9.2f us %6.2f TB/s %4.0f%% %7.1f TFLOP/s\n", what,
+              static_cast<long long>(rows), bytes * 1e-6, flops * 1e-9, us, bytes / us * 1e-6,
+              100 * bytes / us * 1e6 / copy_bandwidth(), flops / us * 1e-6);
+  std::fflush(stdout);
+}
+
+void bench_linear(const char* what, TileFormat format, int32_t n, int32_t k, bool paired, Out out,
+                  std::initializer_list<int32_t> row_counts) {
+  const Weights weights(format, n, k, paired);
+  const int32_t most = std::max(row_counts);
+  const auto x = random_rows(static_cast<int64_t>(most) * k, 5);
+  DeviceBuffer<float> y(static_cast<size_t>(most) * n);
+  must(cudaMemset(y.data(), 0, y.bytes()), "clear");
+  for (const int32_t rows : row_counts) {
+    const int launches = rows >= 1024 ? 4 : n > 100000 ? 4 : 24;
+    const double us = graph_us(launches, [&](cudaStream_t stream, int i) {
+      GemmPart part;
+      part.weight = weights.copy(static_cast<size_t>(i));
+      part.y = y.data();
+      part.y_stride = n;
+      part.out = out;
+      gemm::GemmParams p;
+      p.parts = &part;
+      p.part_count = 1;
+      p.x = as_bf16(x);
+      p.x_stride = k;
+      p.rows = rows;
+      p.overlap = true;
+      const Status s = launch_gemm(stream, p);
+      QUIRE_CHECK(s.ok(), "{}", s.error().message);
+    });
+    const double y_bytes = static_cast<double>(rows) * n * (out == Out::kBf16 ? 2 : out == Out::kF32 ? 4 : 8);
+    report(what, rows, static_cast<double>(weights.shape.bytes()) + 2.0 * rows * k + y_bytes,
+           2.0 * rows * n * k * (paired ? 2 : 1), us);
+  }
+}
+
+TEST(GemmLinearBench, Bf16) {
+  bench_linear("bf16 12352 x 2048 -> bf16", TileFormat::kBf16, 12352, 2048, false, Out::kBf16,
+               {1, 2, 4, 8, 16, 32, 64, 128, 512, 2048, 8192});
+  bench_linear("bf16 2048 x 4096 -> += f32", TileFormat::kBf16, 2048, 4096, false, Out::kAddF32,
+               {1, 8, 16, 32, 64, 128, 512, 2048, 8192});
+  bench_linear("bf16 9216 x 2048 -> bf16", TileFormat::kBf16, 9216, 2048, false, Out::kBf16,
+               {1, 8, 16, 32, 64, 128, 2048, 8192});
+  bench_linear("bf16 248320 x 2048 -> f32", TileFormat::kBf16, 248320, 2048, false, Out::kF32,
+               {1, 8, 32, 128});
+}
+
+TEST(GemmLinearBench, Nvfp4) {
+  bench_linear("nvfp4 12352 x 2048 -> bf16", TileFormat::kNvfp4, 12352, 2048, false, Out::kBf16,
+               {1, 8, 16, 32, 64, 128, 2048, 8192});
+  bench_linear("nvfp4 2048 x 4096 -> += f32", TileFormat::kNvfp4, 2048, 4096, false, Out::kAddF32,
+               {1, 8, 16, 32, 64, 128, 2048, 8192});
+  bench_linear("nvfp4 gate+up 17408 x 5120 -> SwiGLU bf16", TileFormat::kNvfp4, 17408, 5120, true, Out::kBf16,
+               {1, 8, 32, 128, 2048, 8192});
+  bench_linear("nvfp4 5120 x 17408 -> += f32", TileFormat::kNvfp4, 5120, 17408, false, Out::kAddF32,
+               {1, 8, 32, 128, 2048, 8192});
+}
+
+class GemmMoeBench : public testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(Rows, GemmMoeBench,
+                         testing::Values(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192,
+                                         16384));
+
+TEST_P(GemmMoeBench, Nvfp4) {
+  constexpr int32_t kExperts = 256, kTopK = 8, kWidth = 2048, kInner = 512;
+  const Weights router(TileFormat::kBf16x3, kExperts, kWidth),
+      gate_up(TileFormat::kNvfp4, kInner, kWidth, true, kExperts + 1),
+      down(TileFormat::kNvfp4, kWidth, kInner, false, kExperts + 1);
+  const int32_t rows = GetParam();
+  for (const gemm::Path path : {gemm::Path::kAuto, gemm::Path::kStream, gemm::Path::kTile}) {
+    if (path != gemm::Path::kAuto && (rows < 16 || rows > 256)) continue;
+    const int sets = rows <= 64 ? 24 : rows <= 1024 ? 6 : 2;
+    const auto h = random_rows(static_cast<int64_t>(rows) * sets * kWidth, 9);
+    DeviceBuffer<float> x(static_cast<size_t>(rows) * kWidth);
+    must(cudaMemset(x.data(), 0, x.bytes()), "clear");
+    DeviceBuffer<int32_t> chosen(static_cast<size_t>(rows) * kTopK * sets);
+    moe_cuda::MoeParams p;
+    p.h_stride = p.x_stride = kWidth;
+    p.rows = rows;
+    p.experts = kExperts;
+    p.top_k = kTopK;
+    p.router = router.copy(0);
+    p.gate_up = gate_up.copy(0);
+    p.down = down.copy(0);
+    p.x = x.data();
+    p.overlap = true;
+    p.path = path;
+    DeviceBuffer<std::byte> workspace(static_cast<size_t>(moe_workspace_bytes(p)));
+    p.workspace = workspace.data();
+    const double us = graph_us(sets, [&](cudaStream_t stream, int i) {
+      moe_cuda::MoeParams mine = p;
+      mine.h = as_bf16(h) + static_cast<int64_t>(i) * rows * kWidth;
+      mine.chosen = chosen.data() + static_cast<int64_t>(i) * rows * kTopK;
+      const Status s = launch_moe(stream, mine);
+      QUIRE_CHECK(s.ok(), "{}", s.error().message);
+    });
+    // Experts that some token chose, on average over the sets, and the shared one.
+    const auto all = chosen.download();
+    double active = 1;
+    for (int i = 0; i < sets; ++i) {
+      const auto begin = all.begin() + static_cast<int64_t>(i) * rows * kTopK;
+      active +=
+          static_cast<double>(std::set<int32_t>(begin, begin + static_cast<int64_t>(rows) * kTopK).size()) /
+          sets;
+    }
+    const double expert = static_cast<double>(gate_up.shape.expert_bytes() + down.shape.expert_bytes());
+    const double results = static_cast<double>(rows) * (kTopK + 1);
+    const double bytes = active * expert + static_cast<double>(router.shape.bytes()) + rows * kWidth * 10.0 +
+                         results * (4.0 * kInner + 4.0 * kWidth);
+    report(path == gemm::Path::kAuto     ? "moe nvfp4 256 of 512, top 8, shared"
+           : path == gemm::Path::kStream ? "  the same by streams"
+                                         : "  the same by tiles",
+           rows, bytes, results * 6 * kWidth * kInner, us);
+  }
+}
+
+}  // namespace
+}  // namespace quire::cuda_test
