@@ -14,6 +14,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"run", "Generate text from a prompt, or chat", add_run},
+    {"serve", "Answer many users over HTTP, as the OpenAI API does", add_serve},
     {"inspect", "Print what a model file holds: architecture, metadata, tensors, sizes", add_inspect},
     {"convert", "Turn a Hugging Face model folder into a GGUF file", add_convert},
     {"quantize", "Re-encode the matrices of a model in another type", add_quantize},
@@ -23,6 +24,7 @@ constexpr Command kCommands[] = {
     {"compare", "Measure how far a model's predictions are from a reference model's", add_compare},
     {"eval", "Count the tasks of a file that a model answers exactly", add_eval},
     {"bench", "Measure a model's speed beside the machine's limits", add_bench},
+    {"bench-serve", "Measure a server of the OpenAI API with many clients", add_bench_serve},
     {"test-ops", "Check every kernel of every operator against its reference", add_test_ops},
     {"tokenize", "Print the tokens of a text, or the text of tokens", add_tokenize},
     {"devices", "List the GPUs that can be used, with their memory and its measured speed", add_devices},

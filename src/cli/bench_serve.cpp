@@ -1,0 +1,238 @@
+// quire bench-serve: how fast a server is for many users, any server of the OpenAI API.
+#include <cstdio>
+#include <fstream>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "core/progress.h"
+#include "server/client/http_client.h"
+#include "server/client/load_report.h"
+
+namespace quire::cli {
+namespace {
+
+using server::Json;
+using server::LoadSummary;
+
+struct BenchServeOptions {
+  std::string url, model, key_file, prompt_tokens = "256", output_tokens = "128", trace, json, check;
+  std::vector<int> clients = {1, 8, 32};
+  std::vector<double> rates;
+  size_t requests = 0;
+  double timeout = 600;
+  bool chat = false, respect_eos = false, texts = false;
+  server::WorkloadOptions workload;
+  server::LoadOptions load;
+
+  void add(CLI::App& app);
+};
+
+void BenchServeOptions::add(CLI::App& app) {
+  app.add_option("-u,--url", url, "The server: http://host:port")->required();
+  app.add_option("--model", model, "Name of the model there (default: the first it lists)");
+  app.add_option("--api-key-file", key_file, "File whose first line is the key")->type_name("FILE");
+  app.add_flag("--chat", chat, "Use /v1/chat/completions instead of /v1/completions");
+  app.add_option("--clients", clients, "Closed loops with so many requests at any time, one after the other")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--rate", rates, "Instead of --clients: Poisson arrivals of so many requests a second")
+      ->delimiter(',');
+  app.add_option("--requests", requests, "Requests for each of these; 0: four a client, at least 16, or 64")
+      ->capture_default_str();
+  app.add_option("--prompt-tokens", prompt_tokens,
+                 "N, uniform:LOW:HIGH, normal:MEAN:DEVIATION or exponential:MEAN; about a word a token")
+      ->capture_default_str();
+  app.add_option("--output-tokens", output_tokens, "The same for answers")->capture_default_str();
+  app.add_option("--trace", trace, "JSON lines with prompt or prompt_tokens, output_tokens, at (seconds)")
+      ->type_name("FILE");
+  app.add_option("--shared-prefix", workload.shared_prefix,
+                 "Tokens of the prompt that requests have in common")
+      ->capture_default_str();
+  app.add_option("--prefixes", workload.prefixes, "How many different ones there are")->capture_default_str();
+  app.add_option("--temperature", load.temperature, "Of every request")->capture_default_str();
+  app.add_option("-s,--seed", workload.seed, "Of prompts, lengths, arrivals and sampling")
+      ->capture_default_str();
+  app.add_flag("--respect-eos", respect_eos, "Let answers end before their length (ignore_eos is not sent)");
+  app.add_option("--timeout", timeout, "Seconds for one request")->capture_default_str();
+  app.add_option("--json", json,
+                 "Write all results into this file; - for standard output instead of the table")
+      ->type_name("FILE");
+  app.add_flag("--texts", texts, "Put the texts into the JSON, for --check");
+  app.add_option("--check", check,
+                 "Compare the texts with those of another server's URL or of a run's JSON file")
+      ->type_name("URL|FILE");
+}
+
+struct Level {
+  LoadSummary summary;
+  std::vector<std::string> texts;
+};
+
+Result<std::string> first_model(const server::Url& url, const std::string& authorization) {
+  QUIRE_TRY(const std::string body, server::fetch(url, "GET", "/v1/models", "", authorization));
+  const Json j = Json::parse(body, nullptr, false);
+  if (j.is_object() && j.contains("data") && j["data"].is_array() && !j["data"].empty() &&
+      j["data"][0].is_object() && j["data"][0].contains("id") && j["data"][0]["id"].is_string())
+    return j["data"][0]["id"].get<std::string>();
+  return request_error("{}/v1/models lists no model; name one with --model", url.text());
+}
+
+// Everything but the server: what is sent.
+Result<std::vector<server::WorkItem>> items_for(const BenchServeOptions& o, int clients) {
+  if (!o.trace.empty()) {
+    QUIRE_TRY(const std::string text, read_text(o.trace));
+    return server::parse_trace(text, o.workload);
+  }
+  const size_t automatic = clients > 0 ? std::max<size_t>(16, 4 * static_cast<size_t>(clients)) : 64;
+  return server::make_workload(o.workload, o.requests > 0 ? o.requests : automatic);
+}
+
+Result<Level> run_level(const BenchServeOptions& o, const server::LoadOptions& load) {
+  QUIRE_TRY(const std::vector<server::WorkItem> items, items_for(o, load.rate > 0 ? 0 : load.clients));
+  const std::string name = load.rate > 0
+                               ? fmt::format("{} requests/s", load.rate)
+                               : fmt::format("{} client{}", load.clients, load.clients == 1 ? "" : "s");
+  Progress progress(name, static_cast<int64_t>(items.size()));
+  QUIRE_TRY(const std::vector<server::Sample> samples,
+            server::run_load(load, items, [&] { progress.add(1); }));
+  Level level{.summary = server::summarize(name, samples), .texts = {}};
+  for (const server::Sample& s : samples) level.texts.push_back(s.text);
+  return level;
+}
+
+Result<std::vector<Level>> run_levels(const BenchServeOptions& o, const server::Url& url,
+                                      const std::string& authorization) {
+  server::LoadOptions load = o.load;
+  load.url = url;
+  load.authorization = authorization;
+  load.model = o.model;
+  if (load.model.empty()) {
+    QUIRE_TRY(load.model, first_model(url, authorization));
+  }
+  std::vector<Level> levels;
+  for (const double rate : o.rates) {
+    load.rate = rate;
+    QUIRE_TRY(Level l, run_level(o, load));
+    levels.push_back(std::move(l));
+  }
+  if (!levels.empty()) return levels;
+  for (const int n : o.clients) {
+    load.clients = n;
+    QUIRE_TRY(Level l, run_level(o, load));
+    levels.push_back(std::move(l));
+  }
+  return levels;
+}
+
+// The texts of another run, level by level.
+Result<std::vector<std::vector<std::string>>> texts_to_check(const BenchServeOptions& o,
+                                                             const std::string& authorization) {
+  std::vector<std::vector<std::string>> texts;
+  if (o.check.starts_with("http")) {
+    QUIRE_TRY(const server::Url other, server::Url::parse(o.check));
+    BenchServeOptions there = o;
+    there.model.clear();
+    QUIRE_TRY(std::vector<Level> levels, run_levels(there, other, authorization));
+    for (Level& l : levels) texts.push_back(std::move(l.texts));
+    return texts;
+  }
+  QUIRE_TRY(const std::string file, read_text(o.check));
+  const Json j = Json::parse(file, nullptr, false);
+  if (!j.is_object() || !j.contains("levels") || !j["levels"].is_array())
+    return request_error("--check {}: not written by bench-serve --json", o.check);
+  for (const Json& level : j["levels"]) {
+    if (!level.is_object() || !level.contains("texts") || !level["texts"].is_array())
+      return request_error("--check {}: holds no texts; write it with --texts", o.check);
+    std::vector<std::string>& list = texts.emplace_back();
+    for (const Json& t : level["texts"]) {
+      if (!t.is_string()) return request_error("--check {}: a text that is no string", o.check);
+      list.push_back(t);
+    }
+  }
+  return texts;
+}
+
+// One line a level; an error if a text differs.
+Status check_levels(const BenchServeOptions& o, const std::vector<Level>& levels,
+                    const std::string& authorization) {
+  QUIRE_TRY(const auto others, texts_to_check(o, authorization));
+  if (others.size() != levels.size())
+    return request_error("--check {}: {} loads there, {} here", o.check, others.size(), levels.size());
+  bool all = true;
+  for (size_t i = 0; i < levels.size(); ++i) {
+    const server::Agreement a = server::compare_texts(levels[i].texts, others[i]);
+    std::fprintf(stderr, "%s: %zu of %zu texts are the same%s%s\n", levels[i].summary.load.c_str(), a.equal,
+                 a.compared, a.first_difference.empty() ? "" : "; ", a.first_difference.c_str());
+    all = all && a.equal == a.compared && levels[i].texts.size() == others[i].size();
+  }
+  if (!all) return request_error("the texts differ from those of {}", o.check);
+  return {};
+}
+
+Status write_json(const BenchServeOptions& o, const std::vector<Level>& levels) {
+  Json j = {{"url", o.url},
+            {"prompt_tokens", o.prompt_tokens},
+            {"output_tokens", o.output_tokens},
+            {"shared_prefix", o.workload.shared_prefix},
+            {"seed", o.workload.seed},
+            {"levels", Json::array()}};
+  for (const Level& l : levels) {
+    Json entry = server::load_json(l.summary);
+    if (o.texts) entry["texts"] = l.texts;
+    j["levels"].push_back(std::move(entry));
+  }
+  const std::string text = j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (o.json == "-") {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return {};
+  }
+  std::ofstream out(o.json, std::ios::binary);
+  if (!(out << text) || !out.flush()) return request_error("{}: cannot be written", o.json);
+  return {};
+}
+
+Status bench_serve(BenchServeOptions o) {
+  QUIRE_TRY(const server::Url url, server::Url::parse(o.url));
+  QUIRE_TRY(o.workload.prompt_tokens, server::LengthSpec::parse(o.prompt_tokens));
+  QUIRE_TRY(o.workload.output_tokens, server::LengthSpec::parse(o.output_tokens));
+  for (const int n : o.clients)
+    if (n < 1 || n > 10000) return request_error("--clients {}: must be between 1 and 10000", n);
+  for (const double r : o.rates)
+    if (!(r > 0 && r <= 1e5)) return request_error("--rate {}: must be above 0 and at most 100000", r);
+  if (!(o.timeout > 0 && o.timeout <= 1e6)) return request_error("--timeout: must be above 0");
+  o.load.chat = o.chat;
+  o.load.ignore_eos = !o.respect_eos;
+  o.load.seed = o.workload.seed;
+  o.load.timeout = std::chrono::milliseconds(static_cast<int64_t>(o.timeout * 1000));
+  std::string authorization;
+  if (!o.key_file.empty()) {
+    QUIRE_TRY(std::string key, read_text(o.key_file));
+    key = key.substr(0, key.find_first_of("\r\n"));
+    authorization = "Bearer " + key;
+  }
+  QUIRE_TRY(const std::vector<Level> levels, run_levels(o, url, authorization));
+  std::vector<LoadSummary> summaries;
+  size_t errors = 0;
+  for (const Level& l : levels) {
+    summaries.push_back(l.summary);
+    errors += l.summary.errors;
+    if (l.summary.errors > 0)
+      std::fprintf(stderr, "%s: %zu errors; the first: %s\n", l.summary.load.c_str(), l.summary.errors,
+                   l.summary.first_error.c_str());
+  }
+  if (o.json != "-") std::printf("%s", server::load_table(summaries).c_str());
+  if (!o.json.empty()) QUIRE_CHECKED(write_json(o, levels));
+  if (!o.check.empty()) QUIRE_CHECKED(check_levels(o, levels, authorization));
+  if (errors > 0) return request_error("{} requests failed", errors);
+  return {};
+}
+
+}  // namespace
+
+Action add_bench_serve(CLI::App& app) {
+  auto o = std::make_shared<BenchServeOptions>();
+  o->add(app);
+  return [o] { return bench_serve(*o); };
+}
+
+}  // namespace quire::cli

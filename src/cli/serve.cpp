@@ -1,0 +1,174 @@
+// quire serve: a model over HTTP, for clients of the OpenAI API.
+#include "server/serve.h"
+
+#include "cli/command.h"
+#include "cli/options.h"
+
+namespace quire::cli {
+namespace {
+
+// The command line as typed; seconds and sizes become ServeOptions at the end.
+struct ServeFlags {
+  ModelOptions model;
+  ComputeOptions compute;
+  server::ServeOptions o;
+  double request_timeout = 600, drain_timeout = 30, header_timeout = 10, body_timeout = 60, idle_timeout = 75,
+         write_timeout = 60, keep_alive = 15;
+  std::string reasoning = "auto";
+  bool no_access_log = false;
+
+  void add(CLI::App& app);
+  Result<server::ServeOptions> parsed() const;
+
+ private:
+  void add_model(CLI::App& app);
+  void add_http(CLI::App& app);
+  void add_limits(CLI::App& app);
+};
+
+void ServeFlags::add_model(CLI::App& app) {
+  model.add(app);
+  compute.add(app);
+  EngineOptions& e = o.engine;
+  app.add_option("-a,--served-model-name,--alias", o.names,
+                 "What clients call the model; several names may be given (default: the file's name)")
+      ->type_name("NAME");
+  app.add_option("-c,--max-model-len,--ctx-size", e.context,
+                 "Longest sequence, prompt and answer; 0: what the model was trained for")
+      ->capture_default_str();
+  app.add_option("--max-num-seqs,--parallel", e.max_sequences, "Answers computed at once; -np is the same")
+      ->capture_default_str();
+  app.add_option("-b,--max-num-batched-tokens,--batch-size", e.max_batch_tokens,
+                 "Tokens per step. No text depends on it")
+      ->capture_default_str();
+  app.add_option("--kv-tokens", e.kv_tokens, "Size of the KV cache in tokens; 0: chosen from the two above")
+      ->capture_default_str();
+  app.add_flag("!--no-repack", e.repack, "With one or two sequences: save memory, generate slower");
+  app.add_option("--chat-template,--chat-template-file", o.chat_template_file,
+                 "Jinja file to use instead of the model's own chat template")
+      ->type_name("FILE");
+  app.add_option("--reasoning-format", reasoning,
+                 "auto: <think>...</think> goes into reasoning_content; none: it stays in the text")
+      ->capture_default_str();
+}
+
+void ServeFlags::add_http(CLI::App& app) {
+  server::HttpServerOptions& h = o.http;
+  app.add_option("--host", h.host, "Numeric address to listen at; 0.0.0.0 or :: for all")
+      ->capture_default_str();
+  app.add_option("--port", h.port, "0: any free one")->capture_default_str();
+  app.add_option("--http-threads,--threads-http", h.threads, "Threads for HTTP, tokenizing and JSON")
+      ->capture_default_str();
+  app.add_option("--api-key-file", o.key_file, "File with one key a line; every route but /health needs one")
+      ->type_name("FILE");
+  app.add_option("--ssl-certfile,--ssl-cert-file", h.certificate_file, "PEM file: serve HTTPS")
+      ->type_name("FILE");
+  app.add_option("--ssl-keyfile,--ssl-key-file", h.key_file, "PEM file of the certificate's key")
+      ->type_name("FILE");
+  app.add_option("--access-log", o.access_log, "One JSON line a request into this file; - for standard error")
+      ->capture_default_str();
+  app.add_flag("--no-access-log,--disable-uvicorn-access-log", no_access_log, "Write no access log");
+  app.add_option("--notify-socket", o.notify_socket,
+                 "Tell systemd when requests can be served (NOTIFY_SOCKET)")
+      ->type_name("PATH");
+}
+
+void ServeFlags::add_limits(CLI::App& app) {
+  server::HttpServerOptions& h = o.http;
+  server::RequestLimits& l = o.limits;
+  app.add_option("--max-queue", o.max_queue, "Answers that may wait; beyond it 429")->capture_default_str();
+  app.add_option("--max-connections", h.max_connections, "Further ones are closed at once")
+      ->capture_default_str();
+  app.add_option("--max-body-bytes", h.session.limits.max_body_bytes, "Of a request; beyond it 413")
+      ->capture_default_str();
+  app.add_option("--max-header-bytes", h.session.limits.max_header_bytes, "Of a request; beyond it 431")
+      ->capture_default_str();
+  app.add_option("--max-n", l.max_n, "Answers to one prompt")->capture_default_str();
+  app.add_option("--max-prompts", l.max_prompts, "Prompts of one request")->capture_default_str();
+  app.add_option("--max-stops", l.max_stops, "Stop texts of one request")->capture_default_str();
+  app.add_option("--max-logprobs", l.max_logprobs, "Alternatives of one token")->capture_default_str();
+  app.add_option("--request-timeout", request_timeout, "Seconds one answer may take; 0: any")
+      ->capture_default_str();
+  app.add_option("--drain-timeout", drain_timeout, "Seconds to finish what was accepted after SIGTERM")
+      ->capture_default_str();
+  app.add_option("--header-timeout", header_timeout, "Seconds for a request's headers to arrive")
+      ->capture_default_str();
+  app.add_option("--body-timeout", body_timeout, "Seconds for its body to arrive")->capture_default_str();
+  app.add_option("--idle-timeout,--timeout-keep-alive", idle_timeout,
+                 "Seconds between requests of a connection")
+      ->capture_default_str();
+  app.add_option("--write-timeout", write_timeout, "Seconds for a client to read what was sent")
+      ->capture_default_str();
+  app.add_option("--keep-alive-interval", keep_alive, "Seconds between comments in a silent stream")
+      ->capture_default_str();
+}
+
+void ServeFlags::add(CLI::App& app) {
+  add_model(app);
+  add_http(app);
+  add_limits(app);
+  app.footer(
+      "Routes: /v1/chat/completions /v1/completions /v1/models /tokenize /detokenize /health /metrics "
+      "/version "
+      "/props. See docs/server.md.");
+}
+
+Result<server::ServeOptions> ServeFlags::parsed() const {
+  server::ServeOptions s = o;
+  s.model = model.model;
+  QUIRE_TRY(s.engine.device, model.parsed_device());
+  QUIRE_CHECKED(compute.apply(s.engine));
+  QUIRE_TRY(s.engine.kernels, model.parsed_kernels());
+  s.engine.threads = model.threads;
+  if (no_access_log) s.access_log = "off";
+  if (reasoning != "auto" && reasoning != "none")
+    return request_error("--reasoning-format {}: must be auto or none", reasoning);
+  s.split_reasoning = reasoning == "auto";
+  struct Time {
+    const char* name;
+    double seconds;
+    std::chrono::milliseconds& to;
+    bool may_be_zero;
+  };
+  server::SessionOptions& h = s.http.session;
+  for (const Time& t : {Time{"--request-timeout", request_timeout, s.request_timeout, true},
+                        Time{"--drain-timeout", drain_timeout, s.drain_timeout, true},
+                        Time{"--header-timeout", header_timeout, h.header_timeout, false},
+                        Time{"--body-timeout", body_timeout, h.body_timeout, false},
+                        Time{"--idle-timeout", idle_timeout, h.idle_timeout, false},
+                        Time{"--write-timeout", write_timeout, h.write_timeout, false},
+                        Time{"--keep-alive-interval", keep_alive, h.keep_alive, false}}) {
+    if (!(t.seconds >= 0 && t.seconds <= 1e6) || (t.seconds < 0.001 && !t.may_be_zero))
+      return request_error("{} {}: must be a number of seconds, at most a million", t.name, t.seconds);
+    t.to = std::chrono::milliseconds(static_cast<int64_t>(t.seconds * 1000));
+  }
+  const server::HttpLimits& limits = h.limits;
+  if (limits.max_header_bytes < 1024 || limits.max_header_bytes > (size_t{1} << 20))
+    return request_error("--max-header-bytes {}: must be between 1024 and {}", limits.max_header_bytes,
+                         1 << 20);
+  if (limits.max_body_bytes < 1024 || limits.max_body_bytes > (size_t{1} << 30))
+    return request_error("--max-body-bytes {}: must be between 1024 and {}", limits.max_body_bytes, 1 << 30);
+  if (s.http.threads < 1 || s.http.threads > 256)
+    return request_error("--http-threads {}: must be between 1 and 256", s.http.threads);
+  for (const auto& [name, value] : {std::pair{"--max-n", s.limits.max_n},
+                                    {"--max-prompts", s.limits.max_prompts},
+                                    {"--max-stops", s.limits.max_stops}})
+    if (value < 1 || value > 1024) return request_error("{} {}: must be between 1 and 1024", name, value);
+  if (s.limits.max_logprobs < 0 || s.limits.max_logprobs > 1000)
+    return request_error("--max-logprobs {}: must be between 0 and 1000", s.limits.max_logprobs);
+  if (s.http.max_connections < 1) return request_error("--max-connections: must be at least 1");
+  return s;
+}
+
+}  // namespace
+
+Action add_serve(CLI::App& app) {
+  auto flags = std::make_shared<ServeFlags>();
+  flags->add(app);
+  return [flags]() -> Status {
+    QUIRE_TRY(const server::ServeOptions o, flags->parsed());
+    return server::serve(o);
+  };
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,152 @@
+// The routes that generate nothing: state, metrics, models, tokens.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "server/api.h"
+#include "tokenizer/unicode.h"
+
+namespace quire::server {
+
+ApiStatus Api::health(const Call& call) {
+  switch (state()) {
+    case State::kLoading:
+      return ApiError{
+          .status = 503, .message = "the model is being loaded", .code = "loading", .retry_after = 2};
+    case State::kDraining:
+      return ApiError{.status = 503, .message = "the server is shutting down", .code = "shutting_down"};
+    case State::kReady:
+      break;
+  }
+  answer(call, {{"status", "ok"}});
+  return {};
+}
+
+namespace {
+
+// What Prometheus's own client libraries tell of a process, under their names.
+void measure_process(Registry& r) {
+  long pages = 0;
+  if (std::FILE* f = std::fopen("/proc/self/statm", "re")) {
+    if (std::fscanf(f, "%*d %ld", &pages) != 1) pages = 0;
+    std::fclose(f);
+  }
+  r.gauge("process_resident_memory_bytes", "Resident memory, the mapped model included.")
+      .set(static_cast<double>(pages) * static_cast<double>(sysconf(_SC_PAGESIZE)));
+  struct rusage usage {};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return;
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  Counter& cpu = r.counter("process_cpu_seconds_total", "CPU time of user and system.");
+  const double now = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  if (now > cpu.value()) cpu.add(now - cpu.value());
+}
+
+}  // namespace
+
+ApiStatus Api::metrics(const Call& call) {
+  measure_process(registry_);
+  call.responder->send(
+      HttpResponse{.body = registry_.text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"});
+  return {};
+}
+
+ApiStatus Api::version(const Call& call) {
+  answer(call, {{"version", QUIRE_VERSION}});
+  return {};
+}
+
+namespace {
+
+Json model_json(const ModelContext& m, const std::string& name) {
+  return {{"id", name},          {"object", "model"}, {"created", m.created()},
+          {"owned_by", "quire"}, {"root", m.name()},  {"max_model_len", m.context()}};
+}
+
+}  // namespace
+
+ApiStatus Api::models(const Call& call) {
+  Json data = Json::array();
+  for (const std::string& name : call.loaded.model->names())
+    data.push_back(model_json(*call.loaded.model, name));
+  answer(call, {{"object", "list"}, {"data", std::move(data)}});
+  return {};
+}
+
+ApiStatus Api::model(const Call& call) {
+  const std::string name =
+      percent_decoded(std::string_view(call.request.path).substr(sizeof "/v1/models/" - 1));
+  QUIRE_CHECKED(call.loaded.model->check_name(name));
+  answer(call, model_json(*call.loaded.model, name));
+  return {};
+}
+
+ApiStatus Api::props(const Call& call) {
+  const ModelContext& m = *call.loaded.model;
+  const Tokenizer& t = m.tokenizer();
+  const auto text_of = [&](const std::optional<TokenId>& id) {
+    return id ? Json(unicode::replace_invalid(t.token_text(*id))) : Json();
+  };
+  const RequestLimits& l = m.limits();
+  const ModelConfig& c = m.loaded().model->config();
+  answer(call, {{"model_alias", m.name()},
+                {"model_path", m.path()},
+                {"architecture", c.architecture},
+                {"total_slots", options_.max_sequences},
+                {"n_ctx", m.context()},
+                {"n_ctx_train", c.context_length},
+                {"n_vocab", l.vocab},
+                {"chat_template", m.chat_template()},
+                {"bos_token", text_of(t.bos())},
+                {"eos_token", text_of(t.eos())},
+                {"modalities", {{"vision", false}, {"audio", false}}},
+                {"limits",
+                 {{"n", l.max_n},
+                  {"prompts", l.max_prompts},
+                  {"stop", l.max_stops},
+                  {"logprobs", l.max_logprobs},
+                  {"logit_bias", l.max_logit_bias}}},
+                {"system_fingerprint", m.fingerprint()},
+                {"build_info", "quire " QUIRE_VERSION}});
+  return {};
+}
+
+ApiStatus Api::tokenize(const Call& call) {
+  QUIRE_TRY(const Json document, body(call.request));
+  QUIRE_TRY(const TokenizeRequest r, parse_tokenize_request(document));
+  const ModelContext& m = *call.loaded.model;
+  QUIRE_CHECKED(m.check_name(r.model));
+  EncodedPrompt p;
+  if (const auto* conversation = std::get_if<Conversation>(&r.input)) {
+    QUIRE_TRY(p, m.encode(*conversation));
+  } else {
+    QUIRE_TRY(p, m.encode(Prompt(std::get<std::string>(r.input)), r.add_special));
+  }
+  Json out = {{"count", p.tokens.size()}, {"max_model_len", m.context()}, {"tokens", p.tokens}};
+  if (r.token_texts) {
+    Json& texts = out["token_strs"] = Json::array();
+    for (const TokenId t : p.tokens)
+      texts.push_back(unicode::replace_invalid(m.tokenizer().token_bytes(t, true)));
+  }
+  answer(call, out);
+  return {};
+}
+
+ApiStatus Api::detokenize(const Call& call) {
+  QUIRE_TRY(const Json document, body(call.request));
+  QUIRE_TRY(const DetokenizeRequest r, parse_detokenize_request(document, call.loaded.model->limits()));
+  QUIRE_CHECKED(call.loaded.model->check_name(r.model));
+  const std::string text = call.loaded.model->tokenizer().decode(r.tokens, true);
+  answer(call, {{"prompt", text}, {"content", text}});  // vLLM's name and llama.cpp's
+  return {};
+}
+
+ApiStatus Api::embeddings(const Call&) {
+  return bad_field(
+      "", "unsupported_endpoint",
+      "/v1/embeddings is not supported by this server yet: the engine does not hand out hidden states");
+}
+
+}  // namespace quire::server

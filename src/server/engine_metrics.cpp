@@ -1,0 +1,86 @@
+#include "server/engine_metrics.h"
+
+namespace quire::server {
+namespace {
+
+const std::vector<double> kFirstToken = {0.001, 0.005, 0.01, 0.02,  0.04,  0.06,  0.08, 0.1,
+                                         0.25,  0.5,   0.75, 1.0,   2.5,   5.0,   7.5,  10.0,
+                                         20.0,  40.0,  80.0, 160.0, 640.0, 2560.0};
+const std::vector<double> kPerToken = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3,  0.4, 0.5,
+                                       0.75, 1.0,   2.5,  5.0,   7.5, 10.0, 20.0, 40.0, 80.0};
+const std::vector<double> kLatency = {0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
+                                      30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
+const std::vector<double> kIteration = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+const std::vector<double> kAnswers = {1, 2, 5, 10, 20};
+
+Labels with(Labels labels, std::string key, std::string value) {
+  labels.emplace_back(std::move(key), std::move(value));
+  return labels;
+}
+
+Counter& success(Registry& r, const Labels& labels, const char* reason) {
+  return r.counter("vllm:request_success_total", "Requests that ended, by how.",
+                   with(labels, "finished_reason", reason));
+}
+
+}  // namespace
+
+EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t max_model_len)
+    : labels{{"model_name", model_name}, {"engine", "0"}},
+      running(r.gauge("vllm:num_requests_running", "Requests that the engine works on.", labels)),
+      waiting(r.gauge("vllm:num_requests_waiting", "Requests that wait for a place.", labels)),
+      kv_usage(r.gauge("vllm:kv_cache_usage_perc",
+                       "Share of the KV cache that running requests use; 1 is all.", labels)),
+      prompt_tokens(r.counter("vllm:prompt_tokens_total", "Tokens of prompts computed.", labels)),
+      generation_tokens(r.counter("vllm:generation_tokens_total", "Tokens generated.", labels)),
+      preemptions(
+          r.counter("vllm:num_preemptions_total", "Requests put off after they had started.", labels)),
+      stopped(success(r, labels, "stop")),
+      reached_length(success(r, labels, "length")),
+      aborted(success(r, labels, "abort")),
+      failed(success(r, labels, "error")),
+      request_prompt_tokens(r.histogram("vllm:request_prompt_tokens", "Tokens of a request's prompt.",
+                                        buckets_1_2_5(max_model_len), labels)),
+      request_generation_tokens(r.histogram("vllm:request_generation_tokens",
+                                            "Tokens generated for a request.", buckets_1_2_5(max_model_len),
+                                            labels)),
+      iteration_tokens(r.histogram("vllm:iteration_tokens_total", "Tokens of one step.", kIteration, labels)),
+      params_n(r.histogram("vllm:request_params_n", "Answers asked for to one prompt.", kAnswers, labels)),
+      params_max_tokens(r.histogram("vllm:request_params_max_tokens",
+                                    "The most tokens a request may generate.", buckets_1_2_5(max_model_len),
+                                    labels)),
+      first_token(r.histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.",
+                              kFirstToken, labels)),
+      inter_token(r.histogram("vllm:inter_token_latency_seconds", "From one token of a request to its next.",
+                              kPerToken, labels)),
+      time_per_output_token(r.histogram("vllm:request_time_per_output_token_seconds",
+                                        "Mean time from token to token, per request.", kPerToken, labels)),
+      latency(r.histogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", kLatency, labels)),
+      queue_time(
+          r.histogram("vllm:request_queue_time_seconds", "From arrival to the engine.", kLatency, labels)),
+      inference_time(r.histogram("vllm:request_inference_time_seconds", "From the engine to the end.",
+                                 kLatency, labels)),
+      prefill_time(r.histogram("vllm:request_prefill_time_seconds", "From the engine to the first token.",
+                               kLatency, labels)),
+      decode_time(r.histogram("vllm:request_decode_time_seconds", "From the first token to the end.",
+                              kLatency, labels)),
+      steps(r.counter("quire:engine_steps_total", "Steps of the engine.", labels)),
+      rejected(r.counter("quire:requests_rejected_total", "Requests refused because the queue was full.",
+                         labels)) {}
+
+Counter& EngineMetrics::finished(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return stopped;
+    case FinishReason::kLength:
+      return reached_length;
+    case FinishReason::kCancelled:
+      return aborted;
+    case FinishReason::kNone:
+    case FinishReason::kError:
+      break;
+  }
+  return failed;
+}
+
+}  // namespace quire::server

@@ -1,0 +1,30 @@
+// What is measured of an engine's work. Names, types and buckets are vLLM's where they mean the same (its
+// vllm/v1/metrics/loggers.py), so that dashboards made for it work; docs/server.md has the table.
+#pragma once
+
+#include <string>
+
+#include "engine/request.h"
+#include "server/metrics.h"
+
+namespace quire::server {
+
+struct EngineMetrics {
+  // `max_model_len`: the longest sequence, which bounds the buckets of token counts.
+  EngineMetrics(Registry& registry, const std::string& model_name, int64_t max_model_len);
+
+  // How many requests ended in this way: "stop", "length", "abort" or "error".
+  Counter& finished(FinishReason reason);
+
+  Labels labels;
+  Gauge &running, &waiting, &kv_usage;
+  Counter &prompt_tokens, &generation_tokens, &preemptions;
+  Counter &stopped, &reached_length, &aborted, &failed;
+  Histogram &request_prompt_tokens, &request_generation_tokens, &iteration_tokens, &params_n,
+      &params_max_tokens;
+  Histogram &first_token, &inter_token, &time_per_output_token;
+  Histogram &latency, &queue_time, &inference_time, &prefill_time, &decode_time;
+  Counter &steps, &rejected;
+};
+
+}  // namespace quire::server

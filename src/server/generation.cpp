@@ -1,0 +1,213 @@
+#include "server/generation.h"
+
+#include <ctime>
+#include <random>
+
+namespace quire::server {
+namespace {
+
+// Seeded by the system, once a thread. Ids and seeds need to differ, not to be secret.
+std::mt19937_64& generator() {
+  thread_local std::mt19937_64 g = [] {
+    std::random_device device;
+    std::seed_seq seed{device(), device(), device(), device()};
+    return std::mt19937_64(seed);
+  }();
+  return g;
+}
+
+}  // namespace
+
+std::string random_hex() {
+  return fmt::format("{:016x}{:08x}", generator()(), static_cast<uint32_t>(generator()()));
+}
+uint64_t random_seed() {
+  return generator()();
+}
+
+Generation::Generation(GenerationPlan plan, std::shared_ptr<Responder> responder)
+    : plan_(std::move(plan)),
+      responder_(std::move(responder)),
+      id_(std::string(plan_.format->id_prefix()) + random_hex()),
+      created_(std::time(nullptr)),
+      start_(std::chrono::steady_clock::now()) {}
+
+void Generation::start(std::vector<Job> jobs) {
+  answers_.resize(jobs.size());
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    answers_[i].part.index = static_cast<int>(i);
+    answers_[i].splitter = ReasoningSplitter(plan_.inside_reasoning);
+  }
+  running_ = jobs.size();
+  responder_->record().prompt_tokens = plan_.prompt_tokens;
+  auto ids = plan_.service->submit(
+      std::move(jobs), [self = shared_from_this()](size_t i, const TokenEvent& e) { self->on_event(i, e); });
+  if (!ids.ok()) {
+    over_ = true;
+    return responder_->send(ids.error());
+  }
+  jobs_ = std::move(*ids);
+  responder_->on_disconnect([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->over_) return;
+    self->responder_->record().finish = "disconnected";
+    self->over_ = true;
+    self->cancel_jobs();
+  });
+  if (plan_.timeout.count() > 0)
+    responder_->on_deadline(plan_.timeout, [weak = weak_from_this()] {
+      if (const auto self = weak.lock())
+        self->fail({503, "the request took longer than this server allows", "", "deadline_exceeded"});
+    });
+  if (plan_.stream) responder_->start_stream();
+}
+
+void Generation::on_event(size_t index, const TokenEvent& event) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = arrivals_.empty();
+    arrivals_.push_back({index, event});
+  }
+  // One visit to the executor takes all that has come by then.
+  if (first) responder_->post([self = shared_from_this()] { self->take_arrivals(); });
+}
+
+void Generation::take_arrivals() {
+  std::vector<Arrival> arrived;
+  {
+    const std::lock_guard lock(mutex_);
+    arrived.swap(arrivals_);
+  }
+  std::string events;
+  for (const Arrival& a : arrived) {
+    if (over_) return;
+    Answer& answer = answers_.at(a.index);
+    take(answer, a.event);
+    if (over_) return;
+    if (plan_.stream) send_piece(answer, events);
+  }
+  if (!events.empty()) responder_->write(std::move(events));
+  if (running_ == 0) complete();
+}
+
+void Generation::take(Answer& answer, const TokenEvent& event) {
+  if (event.finish == FinishReason::kError)
+    return fail(event.error ? to_api_error(*event.error) : ApiError{500, "the engine failed", "", ""});
+  if (event.finish == FinishReason::kCancelled)  // not by us: then nobody would be listening
+    return fail({503, "the server is shutting down", "", "shutting_down"});
+  if (event.token >= 0) {
+    double& first = responder_->record().first_token_seconds;
+    if (first < 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    ++answer.generated;
+  }
+  report_token(answer, event);
+  append_text(answer, event);
+  if (event.finish == FinishReason::kNone) return;
+  answer.part.finish = finish_reason_name(event.finish);
+  if (answer.part.index == 0) responder_->record().finish = answer.part.finish;
+  --running_;
+}
+
+void Generation::append_text(Answer& answer, const TokenEvent& event) {
+  answer.text_bytes += event.text.size();
+  if (!plan_.split_reasoning) {
+    answer.part.content += event.text;
+    return;
+  }
+  const auto add = [&](const ReasoningSplitter::Output& out) {
+    answer.part.content += out.content;
+    answer.part.reasoning += out.reasoning;
+  };
+  add(answer.splitter.push(event.text));
+  if (event.finish != FinishReason::kNone) add(answer.splitter.flush());
+}
+
+// Tokens that end a generation are no part of the text, and are not reported.
+void Generation::report_token(Answer& answer, const TokenEvent& event) {
+  if (!plan_.logprobs || event.token < 0) return;
+  const bool ends = event.finish == FinishReason::kStop && plan_.model->tokenizer().is_eog(event.token);
+  if (ends) return;
+  if (answer.part.tokens.empty()) answer.part.text_offset = answer.text_bytes;
+  answer.part.tokens.push_back({event.token, event.logprob, event.top});
+}
+
+void Generation::open_answer(Answer& answer, std::string& events) {
+  Json opening = plan_.format->opening(answer.part.index);
+  if (!opening.is_null()) events += event(Json::array({std::move(opening)}));
+}
+
+void Generation::send_piece(Answer& answer, std::string& events) {
+  if (!std::exchange(answer.opened, true)) open_answer(answer, events);
+  AnswerPart& part = answer.part;
+  const std::string finish = std::exchange(part.finish, {});
+  if (!part.content.empty() || !part.reasoning.empty() || !part.tokens.empty())
+    events += event(Json::array({plan_.format->piece(part)}));
+  part = {.index = part.index};
+  if (finish.empty()) return;
+  part.finish = finish;
+  events += event(Json::array({plan_.format->piece(part)}));
+}
+
+Json Generation::envelope(std::string_view object) const {
+  return {{"id", id_},
+          {"object", std::string(object)},
+          {"created", created_},
+          {"model", plan_.model_name},
+          {"system_fingerprint", plan_.model->fingerprint()}};
+}
+
+std::string Generation::event(Json choices, bool last) const {
+  Json body = envelope(plan_.format->chunk_object());
+  body["choices"] = std::move(choices);
+  if (last || plan_.continuous_usage)
+    body["usage"] = usage().json();
+  else if (plan_.include_usage)
+    body["usage"] = nullptr;
+  return "data: " + dump(body) + "\n\n";
+}
+
+Usage Generation::usage() const {
+  Usage u{.prompt_tokens = plan_.prompt_tokens};
+  for (const Answer& a : answers_) u.generated_tokens += a.generated;
+  return u;
+}
+
+void Generation::fill_record() {
+  RequestRecord& r = responder_->record();
+  r.generated_tokens = usage().generated_tokens;
+}
+
+void Generation::complete() {
+  over_ = true;
+  fill_record();
+  if (plan_.stream) {
+    std::string events;
+    if (plan_.include_usage) events += event(Json::array(), true);
+    responder_->write(events + "data: [DONE]\n\n");
+    return responder_->finish_stream();
+  }
+  Json body = envelope(plan_.format->object());
+  Json& choices = body["choices"] = Json::array();
+  for (const Answer& a : answers_) choices.push_back(plan_.format->whole(a.part));
+  body["usage"] = usage().json();
+  responder_->send(HttpResponse{.body = dump(body)});
+}
+
+void Generation::fail(ApiError error) {
+  if (over_) return;
+  over_ = true;
+  fill_record();
+  responder_->record().finish = error.code.empty() ? "error" : error.code;
+  cancel_jobs();
+  if (!plan_.stream) return responder_->send(error);
+  responder_->write("data: " + error.body() + "\n\ndata: [DONE]\n\n");
+  responder_->finish_stream();
+}
+
+void Generation::cancel_jobs() {
+  fill_record();
+  plan_.service->cancel(jobs_);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,86 @@
+// One request's answers, from the jobs it becomes to the last byte it is told: a whole JSON object, or a stream.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/answer_format.h"
+#include "server/model_context.h"
+#include "server/protocol/reasoning.h"
+#include "server/responder.h"
+#include "server/service.h"
+
+namespace quire::server {
+
+struct GenerationPlan {
+  std::shared_ptr<const ModelContext> model;
+  std::shared_ptr<Service> service;
+  std::unique_ptr<AnswerFormat> format;
+  std::string model_name;  // as the client called it
+  bool stream = false, include_usage = false, continuous_usage = false;
+  bool logprobs = false;
+  bool split_reasoning = false;
+  bool inside_reasoning = false;      // the prompt ends within an open <think>
+  int64_t prompt_tokens = 0;          // of all prompts, each counted once
+  std::chrono::milliseconds timeout;  // for the whole answer
+};
+
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  Generation(GenerationPlan plan, std::shared_ptr<Responder> responder);
+
+  // Submits the jobs, one an answer, and answers. On the connection's executor.
+  void start(std::vector<Job> jobs);
+
+ private:
+  struct Answer {
+    AnswerPart part;  // unsent text of a stream; everything of a whole answer
+    ReasoningSplitter splitter;
+    int64_t generated = 0;
+    size_t text_bytes = 0;  // of the answer so far
+    bool opened = false;    // its stream has begun
+  };
+  struct Arrival {
+    size_t index;
+    TokenEvent event;
+  };
+
+  void on_event(size_t index, const TokenEvent& event);  // the service's thread
+  void take_arrivals();
+  void take(Answer& answer, const TokenEvent& event);
+  void append_text(Answer& answer, const TokenEvent& event);
+  void report_token(Answer& answer, const TokenEvent& event);
+  void send_piece(Answer& answer, std::string& events);
+  void open_answer(Answer& answer, std::string& events);
+  void complete();
+  // Ends the request with an error; what still runs of it is cancelled.
+  void fail(ApiError error);
+  void cancel_jobs();
+  Json envelope(std::string_view object) const;
+  std::string event(Json choices, bool last = false) const;
+  Usage usage() const;
+  void fill_record();
+
+  GenerationPlan plan_;
+  std::shared_ptr<Responder> responder_;
+  std::string id_;
+  int64_t created_;
+  std::chrono::steady_clock::time_point start_;
+  std::vector<JobId> jobs_;
+  std::vector<Answer> answers_;
+  size_t running_ = 0;
+  bool over_ = false;  // answered, failed, or nobody listens any more
+
+  std::mutex mutex_;
+  std::vector<Arrival> arrivals_;  // events that the executor has not seen yet
+};
+
+// 24 hexadecimal digits that no other request has.
+std::string random_hex();
+uint64_t random_seed();
+
+}  // namespace quire::server

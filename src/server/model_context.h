@@ -1,0 +1,67 @@
+// A loaded model as the protocol sees it: names, limits, and prompts made of text and conversations.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/loaded_model.h"
+#include "server/protocol/chat_request.h"
+#include "tokenizer/chat_template.h"
+
+namespace quire::server {
+
+// A prompt ready for the engine.
+struct EncodedPrompt {
+  std::vector<TokenId> tokens;
+  std::string text;               // what was tokenized; empty for prompts given as tokens
+  bool inside_reasoning = false;  // it ends within an open <think>
+};
+
+class ModelContext {
+ public:
+  struct Options {
+    std::vector<std::string> names;  // what clients may call the model; the first one is shown
+    std::string path;                // of the file
+    std::string chat_template;       // instead of the file's own, if not empty
+    RequestLimits limits;            // vocab and context are filled in
+    int64_t context = 0;
+    std::string fingerprint;  // what answers carry as system_fingerprint
+  };
+  // Errors: no tokenizer in the file, a chat template that is none.
+  static Result<std::shared_ptr<const ModelContext>> create(std::shared_ptr<const LoadedModel> loaded,
+                                                            Options options);
+
+  const std::string& name() const { return options_.names.front(); }
+  const std::vector<std::string>& names() const { return options_.names; }
+  const std::string& path() const { return options_.path; }
+  const std::string& fingerprint() const { return options_.fingerprint; }
+  const RequestLimits& limits() const { return options_.limits; }
+  int64_t context() const { return options_.context; }
+  int64_t created() const { return created_; }  // seconds since 1970
+  const std::string& chat_template() const { return template_source_; }
+  const Tokenizer& tokenizer() const { return *loaded_->tokenizer; }
+  const LoadedModel& loaded() const { return *loaded_; }
+
+  // 404 unless the request names this model, or none.
+  ApiStatus check_name(const std::string& asked) const;
+  ApiResult<EncodedPrompt> encode(const Conversation& conversation) const;
+  ApiResult<EncodedPrompt> encode(const Prompt& prompt, bool add_special) const;
+  // A number of tokens to generate after such a prompt, or 400 context_length_exceeded.
+  ApiResult<int64_t> room_for(size_t prompt_tokens, std::optional<int64_t> max_tokens) const;
+
+ private:
+  ModelContext(std::shared_ptr<const LoadedModel> loaded, Options options);
+  ApiResult<std::vector<TokenId>> encode_text(const std::string& text, bool add_special) const;
+  ApiError too_long(std::string_view prompt_tokens) const;
+
+  std::shared_ptr<const LoadedModel> loaded_;
+  Options options_;
+  std::string template_source_;
+  std::optional<ChatTemplate> chat_;
+  size_t max_text_bytes_ = 0;  // a longer text has more tokens than the context, whatever it says
+  int64_t created_ = 0;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,186 @@
+#include "server/protocol/fields.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gguf/metadata.h"
+#include "tokenizer/unicode.h"
+
+namespace quire::server {
+namespace {
+
+constexpr size_t kMaxShownKey = 64;
+
+// A number without a fraction that fits int64: 5 and 5.0, as JavaScript clients may write either.
+std::optional<int64_t> as_integer(const Json& v) {
+  if (v.is_number_unsigned()) {
+    const auto x = v.get<uint64_t>();
+    if (x > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
+    return static_cast<int64_t>(x);
+  }
+  if (v.is_number_integer()) return v.get<int64_t>();
+  if (!v.is_number_float()) return std::nullopt;
+  const auto x = v.get<double>();
+  constexpr double kLimit = 9007199254740992.0;  // 2^53: beyond it not every integer is a float64
+  if (!(std::abs(x) <= kLimit) || x != std::floor(x)) return std::nullopt;
+  return static_cast<int64_t>(x);
+}
+
+}  // namespace
+
+const Json* Fields::take(std::string_view name) {
+  known_.push_back(name);
+  const auto at = object_.find(name);
+  return at == object_.end() || at->is_null() ? nullptr : &*at;
+}
+
+const Json* Fields::take_object(std::string_view name) {
+  const Json* v = take(name);
+  if (v == nullptr || v->is_object()) return v;
+  wrong_type(name, "an object", *v);
+  return nullptr;
+}
+
+void Fields::fail(ApiError error) {
+  if (!error_) error_ = std::move(error);
+}
+
+void Fields::wrong_type(std::string_view name, std::string_view expected, const Json& found) {
+  const std::string full = qualified(name);
+  fail(bad_field(full, "invalid_type", "'{}' must be {}, not {}", full, expected, json_kind(found)));
+}
+
+void Fields::boolean(std::string_view name, bool& out) {
+  const Json* v = take(name);
+  if (v == nullptr || failed()) return;
+  if (!v->is_boolean()) return wrong_type(name, "true or false", *v);
+  out = v->get<bool>();
+}
+
+std::optional<int64_t> Fields::integral(std::string_view name, int64_t low, int64_t high) {
+  const Json* v = take(name);
+  if (v == nullptr || failed()) return std::nullopt;
+  if (!v->is_number()) {
+    wrong_type(name, "an integer", *v);
+    return std::nullopt;
+  }
+  const std::optional<int64_t> x = as_integer(*v);
+  const std::string full = qualified(name);
+  if (!x) {
+    fail(bad_field(full, "invalid_type", "'{}' is {}: must be an integer", full, dump(*v)));
+    return std::nullopt;
+  }
+  if (*x < low || *x > high) {
+    if (high == std::numeric_limits<int64_t>::max() || high == std::numeric_limits<int32_t>::max())
+      fail(bad_field(full, "invalid_value", "'{}' is {}: must be at least {}", full, *x, low));
+    else
+      fail(bad_field(full, "invalid_value", "'{}' is {}: must be between {} and {}", full, *x, low, high));
+    return std::nullopt;
+  }
+  return x;
+}
+
+void Fields::integer(std::string_view name, int64_t& out, int64_t low, int64_t high) {
+  if (const auto x = integral(name, low, high)) out = *x;
+}
+
+void Fields::integer(std::string_view name, int& out, int low, int high) {
+  if (const auto x = integral(name, low, high)) out = static_cast<int>(*x);
+}
+
+void Fields::integer(std::string_view name, std::optional<int64_t>& out, int64_t low, int64_t high) {
+  if (const auto x = integral(name, low, high)) out = x;
+}
+
+void Fields::number(std::string_view name, float& out, float low, float high) {
+  const Json* v = take(name);
+  if (v == nullptr || failed()) return;
+  if (!v->is_number()) return wrong_type(name, "a number", *v);
+  const auto x = v->get<double>();
+  if (!(x >= low && x <= high)) {
+    const std::string full = qualified(name);
+    return fail(
+        bad_field(full, "invalid_value", "'{}' is {}: must be between {} and {}", full, dump(*v), low, high));
+  }
+  out = static_cast<float>(x);
+}
+
+void Fields::text(std::string_view name, std::string& out, size_t max_bytes) {
+  const Json* v = take(name);
+  if (v == nullptr || failed()) return;
+  if (!v->is_string()) return wrong_type(name, "a string", *v);
+  const auto& s = v->get_ref<const std::string&>();
+  if (s.size() > max_bytes) {
+    const std::string full = qualified(name);
+    return fail(bad_field(full, "invalid_value", "'{}' has {} bytes; at most {} are allowed", full, s.size(),
+                          max_bytes));
+  }
+  out = s;
+}
+
+void Fields::texts(std::string_view name, std::vector<std::string>& out, size_t max_count, size_t max_bytes) {
+  const Json* v = take(name);
+  if (v == nullptr || failed()) return;
+  const std::string full = qualified(name);
+  const auto add = [&](const Json& item) {
+    if (!item.is_string())
+      return wrong_type(name, "a string or an array of strings", item.is_array() ? item : *v);
+    const auto& s = item.get_ref<const std::string&>();
+    if (s.empty()) return fail(bad_field(full, "invalid_value", "'{}' holds an empty string", full));
+    if (s.size() > max_bytes)
+      return fail(bad_field(full, "invalid_value", "'{}' holds a string of {} bytes; at most {} are allowed",
+                            full, s.size(), max_bytes));
+    out.push_back(s);
+  };
+  if (!v->is_array()) return add(*v);
+  if (v->size() > max_count)
+    return fail(bad_field(full, "invalid_value", "'{}' has {} entries; at most {} are allowed", full,
+                          v->size(), max_count));
+  for (const Json& item : *v) {
+    if (!item.is_string()) {
+      return fail(bad_field(full, "invalid_type", "'{}' must hold strings, not {}", full, json_kind(item)));
+    }
+    add(item);
+  }
+}
+
+void Fields::tokens(std::string_view name, std::vector<TokenId>& out, size_t max_count, int64_t vocab) {
+  const Json* v = take(name);
+  if (v == nullptr || failed()) return;
+  if (!v->is_array()) return wrong_type(name, "an array of token ids", *v);
+  const std::string full = qualified(name);
+  if (v->size() > max_count)
+    return fail(bad_field(full, "invalid_value", "'{}' has {} entries; at most {} are allowed", full,
+                          v->size(), max_count));
+  for (const Json& item : *v) {
+    const std::optional<int64_t> x = item.is_number() ? as_integer(item) : std::nullopt;
+    if (!x)
+      return fail(bad_field(full, "invalid_type", "'{}' must hold token ids, not {}", full, json_kind(item)));
+    if (*x < 0 || *x >= vocab)
+      return fail(bad_field(full, "invalid_value", "'{}' holds {}; the vocabulary has the ids 0 to {}", full,
+                            *x, vocab - 1));
+    out.push_back(static_cast<TokenId>(*x));
+  }
+}
+
+void Fields::refuse(std::string_view name, std::string_view why, std::initializer_list<Json> neutral) {
+  const Json* v = take(name);
+  if (v == nullptr || failed()) return;
+  if (std::find(neutral.begin(), neutral.end(), *v) != neutral.end()) return;
+  const std::string full = qualified(name);
+  fail(bad_field(full, "unsupported_parameter", "'{}' is not supported: {}", full, why));
+}
+
+ApiStatus Fields::finish() {
+  if (error_) return *error_;
+  for (const auto& [key, value] : object_.items()) {
+    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    const std::string full =
+        qualified(key.size() <= kMaxShownKey ? key : key.substr(0, kMaxShownKey) + "...");
+    return bad_field(unicode::replace_invalid(full), "unknown_parameter", "unknown parameter {}",
+                     gguf::printable(full));
+  }
+  return {};
+}
+
+}  // namespace quire::server

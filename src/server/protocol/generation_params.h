@@ -1,0 +1,44 @@
+// What chat and completion requests have in common: how to sample, when to stop, how to answer.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/sampling/sampling.h"
+#include "server/protocol/fields.h"
+
+namespace quire::server {
+
+// What a request may ask for. Set by the operator, but for the vocabulary.
+struct RequestLimits {
+  int max_n = 16;        // answers to one prompt
+  int max_prompts = 64;  // prompts of one completion request
+  int max_stops = 16;    // stop texts, and as many stop tokens
+  int max_stop_bytes = 1024;
+  int max_logprobs = 20;
+  int max_logit_bias = 1024;
+  int64_t vocab = 0;    // tokens are 0 to vocab - 1
+  int64_t context = 0;  // longest sequence, prompt and answer
+};
+
+struct GenerationParams {
+  std::string model;  // empty: not said
+  bool stream = false;
+  bool include_usage = false;     // a last chunk with the usage
+  bool continuous_usage = false;  // the usage so far in every chunk
+  int n = 1;
+  std::optional<int64_t> max_tokens;  // absent: what the context has room for
+  SamplingParams sampling;            // seed: see below; logprobs: -1 or the number of alternatives
+  std::optional<uint64_t> seed;       // absent: another one for every request
+  std::vector<std::string> stop;
+  std::vector<TokenId> stop_tokens;
+  bool ignore_eos = false;
+  bool skip_special_tokens = true;
+  int priority = 0;  // lower ones are served first, as in vLLM
+};
+
+// Reads these fields; errors are kept in `f`.
+void read_generation_params(Fields& f, const RequestLimits& limits, GenerationParams& p);
+
+}  // namespace quire::server

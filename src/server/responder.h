@@ -1,0 +1,55 @@
+// How a handler answers one request: at once, or as a stream of server-sent events. Handlers know this interface, not
+// sockets, so that tests can listen in.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "server/protocol/http.h"
+
+namespace quire::server {
+
+// What the access log says of a request besides its outcome. Filled in by whoever knows.
+struct RequestRecord {
+  std::string id;     // of this request, in the header X-Request-Id
+  std::string trace;  // W3C trace context (traceparent) of the client, or empty
+  std::string route;  // "/v1/chat/completions", or "other"
+  std::string model;
+  std::string finish;  // "stop", "length", ...; of several answers the first one's
+  int key = 0;         // number of the API key in its file; 0: none was needed
+  int64_t prompt_tokens = -1, generated_tokens = -1;  // -1: no such thing
+  double first_token_seconds = -1.0;
+};
+
+// One request's way back. Exactly one of send() and start_stream() is called, once. All functions but post() and
+// record() only on the connection's executor: in the handler itself, and in work given to post().
+class Responder {
+ public:
+  virtual ~Responder() = default;
+
+  virtual void send(HttpResponse response) = 0;
+  void send(const ApiError& error) { send(to_response(error)); }
+
+  // 200 and the head of an event stream; events may follow any time later. While none do, comments keep the
+  // connection alive.
+  virtual void start_stream() = 0;
+  virtual void write(std::string events) = 0;
+  virtual void finish_stream() = 0;
+
+  // Called at most once, if the client goes away before the answer is complete. Nothing can be sent any more.
+  virtual void on_disconnect(std::function<void()> then) = 0;
+  // Called once if the answer is not complete by then.
+  virtual void on_deadline(std::chrono::milliseconds after, std::function<void()> then) = 0;
+
+  // Any thread: runs the work on the connection's executor, in order.
+  virtual void post(std::function<void()> work) = 0;
+
+  RequestRecord& record() { return record_; }
+
+ private:
+  RequestRecord record_;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,169 @@
+#include "server/serve.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "core/cpu.h"
+#include "server/engine_service.h"
+#include "server/notify.h"
+
+namespace quire::server {
+namespace {
+
+Result<std::string> read_template(const std::string& path) {
+  constexpr size_t kMax = size_t{1} << 20;  // jinja::Limits::max_source_bytes
+  if (path.empty()) return std::string();
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) return request_error("--chat-template {}: cannot be read", path);
+  if (text.view().size() > kMax) return request_error("--chat-template {}: more than {} bytes", path, kMax);
+  return std::move(text).str();
+}
+
+// Signals and the end of loading, for the main thread to wait for.
+class Events {
+ public:
+  void signal() {
+    const std::lock_guard lock(mutex_);
+    ++signals_;
+    changed_.notify_all();
+  }
+  void loaded(Status status) {
+    const std::lock_guard lock(mutex_);
+    load_status_ = std::move(status);
+    changed_.notify_all();
+  }
+  // Until the model is loaded or a signal has come; the load's outcome, if there is one.
+  std::optional<Status> wait_for_load() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return signals_ > 0 || load_status_; });
+    return std::exchange(load_status_, std::nullopt);
+  }
+  void wait_for_signal() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return signals_ > 0; });
+  }
+  bool signalled_again() {
+    const std::lock_guard lock(mutex_);
+    return signals_ > 1;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int signals_ = 0;
+  std::optional<Status> load_status_;
+};
+
+// Turns SIGTERM and SIGINT into events while it lives.
+class SignalWatch {
+ public:
+  explicit SignalWatch(Events& events) : events_(events), set_(io_, SIGTERM, SIGINT) {
+    wait();
+    thread_ = std::thread([this] { io_.run(); });
+  }
+  ~SignalWatch() {
+    io_.stop();
+    thread_.join();
+  }
+
+ private:
+  void wait() {
+    set_.async_wait([this](const boost::system::error_code& ec, int) {
+      if (ec) return;
+      events_.signal();
+      wait();
+    });
+  }
+  Events& events_;
+  asio::io_context io_;
+  asio::signal_set set_;
+  std::thread thread_;
+};
+
+// Everything that follows from a loaded model.
+Status load(const ServeOptions& o, std::string chat_template, Api& api, Registry& registry) {
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> loaded, load_model(o.model));
+  QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(loaded, o.engine));
+  ModelContext::Options m{.names = o.names,
+                          .path = o.model,
+                          .chat_template = std::move(chat_template),
+                          .limits = o.limits,
+                          .context = engine->context(),
+                          .fingerprint = engine->fingerprint()};
+  if (m.names.empty()) m.names.push_back(std::filesystem::path(o.model).stem().string());
+  QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));
+  auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engine->context());
+  api.serve(context, std::make_shared<EngineService>(std::move(engine), EngineService::Options{o.max_queue},
+                                                     std::move(metrics)));
+  return {};
+}
+
+void tell_systemd(const ServeOptions& o, std::string_view state) {
+  if (const Status s = notify(o.notify_socket, state); !s.ok()) spdlog::warn("{}", s.error().message);
+}
+
+// Accepted requests are answered, new ones refused, until nothing is left, the time is up, or a signal insists.
+void drain(const ServeOptions& o, Api& api, HttpServer& http, Events& events) {
+  std::fprintf(stderr, "quire: finishing what was accepted (at most %.0f s)\n",
+               std::chrono::duration<double>(o.drain_timeout).count());
+  api.drain();
+  http.drain();
+  const auto end = std::chrono::steady_clock::now() + o.drain_timeout;
+  while (!http.wait_until_idle(std::chrono::milliseconds(50)))
+    if (std::chrono::steady_clock::now() >= end || events.signalled_again()) break;
+  api.forget();  // what is left is told that it ends here
+  http.wait_until_idle(std::chrono::seconds(2));
+}
+
+}  // namespace
+
+Status serve(const ServeOptions& o) {
+  KeyRing keys;
+  if (!o.key_file.empty()) {
+    QUIRE_TRY(keys, KeyRing::load(o.key_file).context("--api-key-file"));
+  }
+  QUIRE_TRY(AccessLog log, AccessLog::open(o.access_log));
+  QUIRE_TRY(std::string chat_template, read_template(o.chat_template_file));
+  Registry registry;
+  JsonLimits json;
+  json.max_bytes = o.http.session.limits.max_body_bytes;
+  Api api({.keys = std::move(keys),
+           .json = json,
+           .request_timeout = o.request_timeout,
+           .split_reasoning = o.split_reasoning,
+           .max_sequences = static_cast<size_t>(o.engine.max_sequences)},
+          registry);
+  QUIRE_TRY(const std::unique_ptr<HttpServer> http, HttpServer::create(o.http, api, registry, log));
+  Events events;
+  const SignalWatch watch(events);
+  http->start();  // /health tells that the model is being loaded
+  std::thread loader([&] { events.loaded(load(o, std::move(chat_template), api, registry)); });
+  std::optional<Status> loaded = events.wait_for_load();
+  if (!loaded) {
+    std::fprintf(stderr, "quire: stopped while the model was being loaded\n");
+    std::_Exit(0);  // the loader cannot be interrupted, and nothing was accepted
+  }
+  loader.join();
+  if (!loaded->ok()) return loaded->take_error();
+  std::fprintf(stderr, "quire: serving %s at http%s://%s:%d\n", o.model.c_str(),
+               o.http.certificate_file.empty() ? "" : "s", o.http.host.c_str(), http->port());
+  tell_systemd(o, "READY=1");
+  events.wait_for_signal();
+  tell_systemd(o, "STOPPING=1");
+  drain(o, api, *http, events);
+  http->stop();
+  return {};
+}
+
+}  // namespace quire::server

@@ -1,0 +1,34 @@
+// `quire serve` without its command line: loads a model, answers HTTP, ends on a signal.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/http_server.h"
+#include "server/protocol/generation_params.h"
+
+namespace quire::server {
+
+struct ServeOptions {
+  std::string model;               // GGUF file
+  std::vector<std::string> names;  // what clients call it; empty: the file's name
+  std::string chat_template_file;  // instead of the model's own
+  std::string key_file;            // API keys
+  std::string access_log = "-";
+  std::string notify_socket;  // of systemd
+  EngineOptions engine;
+  RequestLimits limits;
+  HttpServerOptions http;
+  size_t max_queue = 256;
+  bool split_reasoning = true;
+  std::chrono::milliseconds request_timeout{600'000};
+  std::chrono::milliseconds drain_timeout{30'000};
+};
+
+// Runs until SIGTERM or SIGINT, then finishes what was accepted within drain_timeout; a second signal ends it at once.
+// Errors: what keeps it from starting.
+Status serve(const ServeOptions& options);
+
+}  // namespace quire::server

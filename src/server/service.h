@@ -1,0 +1,40 @@
+// What the HTTP side needs of an engine, and nothing else. EngineService (engine_service.h) is the real one; tests fake
+// it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/protocol/api_error.h"
+
+namespace quire::server {
+
+using JobId = int64_t;
+
+// One answer to compute.
+struct Job {
+  Request request;
+  int priority = 0;  // lower ones start first; equal ones in order of arrival
+};
+
+// Hears the events of a group of jobs; `index` counts within the group. Each job's last event has a finish reason, and
+// comes exactly once, whatever happens. Called on the service's thread: must be quick, and may call submit() and cancel().
+using EventSink = std::function<void(size_t index, const TokenEvent& event)>;
+
+class Service {
+ public:
+  virtual ~Service() = default;
+
+  // Any thread. Takes all of the jobs or none. Errors: 400 what of a request is impossible, 429 the queue is full, 503
+  // the service is stopping.
+  virtual ApiResult<std::vector<JobId>> submit(std::vector<Job> jobs, EventSink sink) = 0;
+  // Any thread. Jobs that have not ended end soon with FinishReason::kCancelled.
+  virtual void cancel(std::span<const JobId> jobs) = 0;
+  // Not from a sink. Jobs that have not ended end with kCancelled before this returns; submit() fails from now on.
+  virtual void stop() = 0;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,94 @@
+// Any text as the body of each route: parsed within its limits, and what is accepted keeps the limits. Also as a trace,
+// a URL and a length of bench-serve.
+//   build/fuzz/fuzz_chat_request -max_total_time=600 -rss_limit_mb=2048 tests/fuzz/corpus/chat_request
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "server/client/url.h"
+#include "server/client/workload.h"
+#include "server/protocol/chat_request.h"
+
+namespace quire::server {
+namespace {
+
+void require(bool ok, const char* what) {
+  if (ok) return;
+  std::fprintf(stderr, "violated: %s\n", what);
+  std::abort();
+}
+
+template <class T>
+bool accepted(const ApiResult<T>& r) {
+  if (r.ok()) return true;
+  require(r.error().status == 400 || r.error().status == 413, "a bad body is the client's fault");
+  require(!r.error().message.empty() && r.error().message.size() < 4096,
+          "an error has a message of bounded size");
+  require(Json::accept(r.error().body()), "an error's body is JSON");
+  return false;
+}
+
+RequestLimits limits() {
+  RequestLimits l;
+  l.vocab = 1000;
+  l.context = 256;
+  return l;
+}
+
+void check_params(const GenerationParams& p, const RequestLimits& l) {
+  require(p.n >= 1 && p.n <= l.max_n, "n is limited");
+  require(!p.max_tokens || *p.max_tokens >= 1, "max_tokens is positive");
+  require(std::isfinite(p.sampling.temperature) && p.sampling.temperature >= 0, "temperature is a number");
+  require(p.sampling.top_p >= 0 && p.sampling.top_p <= 1, "top_p is a probability");
+  require(p.sampling.logprobs >= -1 && p.sampling.logprobs <= l.max_logprobs, "logprobs are limited");
+  require(p.stop.size() <= static_cast<size_t>(l.max_stops), "stops are limited");
+  for (const auto& [token, bias] : p.sampling.logit_bias)
+    require(token >= 0 && token < l.vocab && std::abs(bias) <= 100, "biases are limited");
+}
+
+void check_conversation(const Conversation& c) {
+  require(c.messages.is_array() && !c.messages.empty(), "messages are there");
+  for (const Json& m : c.messages) {
+    require(m.at("role").is_string(), "a role is a string");
+    require(!m.contains("content") || m["content"].is_string() || m["content"].is_null(),
+            "a content is a string");
+  }
+}
+
+void read_bodies(const Json& body) {
+  const RequestLimits l = limits();
+  if (const auto r = parse_chat_request(body, l); accepted(r)) {
+    check_params(r->params, l);
+    check_conversation(r->conversation);
+  }
+  if (const auto r = parse_completion_request(body, l); accepted(r)) {
+    check_params(r->params, l);
+    require(!r->prompts.empty() && r->prompts.size() <= static_cast<size_t>(l.max_prompts),
+            "prompts are limited");
+    for (const Prompt& p : r->prompts)
+      if (const auto* tokens = std::get_if<1>(&p))
+        for (const TokenId t : *tokens) require(t >= 0 && t < l.vocab, "tokens are in the vocabulary");
+  }
+  accepted(parse_tokenize_request(body));
+  accepted(parse_detokenize_request(body, l));
+}
+
+}  // namespace
+}  // namespace quire::server
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace quire::server;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const JsonLimits limits{.max_bytes = 65536, .max_depth = 16, .max_values = 10000};
+  const auto body = parse_json_object(text, limits);
+  if (accepted(body)) {
+    require(Json::accept(text), "what is read is JSON");
+    read_bodies(*body);
+    require(Json::parse(dump(*body)) == *body, "what is written reads back the same");
+  }
+  (void)Url::parse(text.substr(0, 300));
+  (void)LengthSpec::parse(text.substr(0, 100));
+  if (size < 2000) (void)parse_trace(text, {.prompt_tokens = {.a = 3}, .output_tokens = {.a = 3}});
+  return 0;
+}

@@ -1,0 +1,148 @@
+// What bench-serve makes of lengths, traces, events and times; and telling systemd.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "server/client/event_reader.h"
+#include "server/client/load_report.h"
+#include "server/client/url.h"
+#include "server/notify.h"
+
+namespace quire::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(BenchUrl, IsTakenApart) {
+  const auto u = Url::parse("http://host:8000/base/v1/");
+  ASSERT_TRUE(u.ok());
+  EXPECT_EQ(u->host, "host");
+  EXPECT_EQ(u->port, "8000");
+  EXPECT_EQ(u->base, "/base");
+  EXPECT_EQ(Url::parse("http://[::1]:80")->host, "::1");
+  EXPECT_EQ(Url::parse("http://h")->port, "80");
+  for (const char* bad :
+       {"", "host:80", "https://h", "http://", "http://h:x", "http://h:123456", "http://[::1", "http://h h"})
+    EXPECT_FALSE(Url::parse(bad).ok()) << bad;
+}
+
+TEST(BenchLengths, AreDrawnAsTheySay) {
+  std::mt19937_64 random(1);
+  const auto mean = [&](const char* text) {
+    const auto spec = LengthSpec::parse(text);
+    EXPECT_TRUE(spec.ok()) << text;
+    double sum = 0;
+    for (int i = 0; i < 20000; ++i) sum += static_cast<double>(spec->draw(random));
+    return sum / 20000;
+  };
+  EXPECT_EQ(mean("128"), 128);
+  EXPECT_NEAR(mean("uniform:10:20"), 15, 0.1);
+  EXPECT_NEAR(mean("normal:100:10"), 100, 0.5);
+  EXPECT_NEAR(mean("exponential:50"), 50, 2);
+  EXPECT_EQ(mean("0"), 1);
+  for (const char* bad : {"", "x", "-1", "uniform:5", "uniform:9:5", "normal:5", "128x", "1e99"})
+    EXPECT_FALSE(LengthSpec::parse(bad).ok()) << bad;
+}
+
+TEST(BenchWorkload, SharesPrefixesAndNothingElse) {
+  const WorkloadOptions o{
+      .prompt_tokens = {.a = 50}, .output_tokens = {.a = 7}, .shared_prefix = 30, .prefixes = 2};
+  const auto items = make_workload(o, 4), again = make_workload(o, 4);
+  const auto first_words = [](const std::string& s, int n) {
+    size_t at = 0;
+    for (int i = 0; i < n; ++i) at = s.find(' ', at) + 1;
+    return s.substr(0, at);
+  };
+  EXPECT_EQ(first_words(items[0].prompt, 30), first_words(items[2].prompt, 30));
+  EXPECT_NE(first_words(items[0].prompt, 30), first_words(items[1].prompt, 30));
+  EXPECT_NE(items[0].prompt, items[2].prompt);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(items[i].prompt, again[i].prompt);
+    EXPECT_EQ(std::count(items[i].prompt.begin(), items[i].prompt.end(), ' '), 49);
+    EXPECT_EQ(items[i].max_tokens, 7);
+  }
+}
+
+TEST(BenchTrace, IsReadLineByLine) {
+  const auto t =
+      parse_trace("{\"prompt\": \"a\", \"at\": 1.5}\n\n{\"prompt_tokens\": 3, \"output_tokens\": 9}\n", {});
+  ASSERT_TRUE(t.ok()) << t.error().message;
+  EXPECT_EQ(t->at(0).prompt, "a");
+  EXPECT_FLOAT_EQ(static_cast<float>(t->at(0).at), 1.5f);
+  EXPECT_EQ(t->at(1).max_tokens, 9);
+  EXPECT_LT(t->at(1).at, 0);
+  EXPECT_THAT(parse_trace("{\"prompt\": \"a\"}\n{\"x\": 1}", {}).error().message,
+              HasSubstr("trace, line 2: unknown"));
+  EXPECT_FALSE(parse_trace("\n", {}).ok());
+}
+
+TEST(BenchEvents, AreTheSameInAnyPieces) {
+  const std::string text =
+      ": hello\n\ndata: {\"a\": 1}\r\n\r\nevent: x\ndata: b\ndata:c\n\ndata: [DONE]\n\ndata: cut";
+  for (size_t step = 1; step <= text.size(); ++step) {
+    EventReader r;
+    std::vector<std::string> all;
+    for (size_t at = 0; at < text.size(); at += step)
+      for (std::string& e : r.feed(text.substr(at, step))) all.push_back(std::move(e));
+    EXPECT_THAT(all, ElementsAre("{\"a\": 1}", "b\nc", "[DONE]")) << step;
+  }
+}
+
+TEST(BenchReport, AddsUpWhatCame) {
+  Sample a{.status = 200,
+           .sent = 1,
+           .first = 1.5,
+           .last = 3.5,
+           .end = 4,
+           .gaps = {0.5, 1.5},
+           .prompt_tokens = 10,
+           .tokens = 3,
+           .text = "abc",
+           .finish = "stop"};
+  Sample b = a, bad{.status = 429, .error = "full", .sent = 0, .end = 0.1};
+  b.sent = 0;
+  const LoadSummary s = summarize("2 clients", {a, b, bad});
+  EXPECT_EQ(s.requests, 3u);
+  EXPECT_EQ(s.errors, 1u);
+  EXPECT_EQ(s.first_error, "full");
+  EXPECT_DOUBLE_EQ(s.seconds, 4);
+  EXPECT_DOUBLE_EQ(s.decode_rate(), 1.5);
+  EXPECT_DOUBLE_EQ(s.prompt_rate(), 5);
+  EXPECT_DOUBLE_EQ(s.ttft.p50, 1.0);
+  EXPECT_DOUBLE_EQ(s.itl.mean, 1.0);
+  EXPECT_DOUBLE_EQ(s.sequence_rate.p50, 1.0);
+  EXPECT_THAT(load_table({s}), HasSubstr("| 2 clients | 3 | 1 | 1.5 | 5.0 | 1.0 |"));
+  const Spread q = Spread::of({4, 1, 3, 2});
+  EXPECT_DOUBLE_EQ(q.p50, 2.5);
+  EXPECT_DOUBLE_EQ(q.p90, 3.7);
+  const Agreement agreement = compare_texts({"same", "abc"}, {"same", "abd"});
+  EXPECT_EQ(agreement.equal, 1u);
+  EXPECT_EQ(agreement.first_difference, "request 2 differs from byte 2 on: 'c' and 'd'");
+}
+
+TEST(Notify, ReachesTheSocket) {
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("quire-notify-" + std::to_string(getpid()));
+  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_TRUE(notify(path, "READY=1").ok());
+  char text[64];
+  EXPECT_EQ(std::string(text, static_cast<size_t>(recv(fd, text, sizeof text, 0))), "READY=1");
+  close(fd);
+  std::filesystem::remove(path);
+  EXPECT_FALSE(notify(path, "READY=1").ok());
+  EXPECT_FALSE(notify("relative", "READY=1").ok());
+  EXPECT_TRUE(notify("", "READY=1").ok());
+}
+
+}  // namespace
+}  // namespace quire::server

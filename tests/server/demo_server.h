@@ -1,0 +1,88 @@
+// A server with the demo model of experts, in this process. One is shared by the tests that need nothing special.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "server/api.h"
+#include "server/engine_service.h"
+#include "server/http_server.h"
+#include "server/serve.h"
+#include "support/golden.h"
+
+namespace quire::test {
+
+inline std::string demo_model_path() {
+  return QUIRE_SOURCE_DIR "/models/demo-moe-nvfp4.gguf";
+}
+
+class DemoServer {
+ public:
+  struct Options {
+    server::ApiOptions api;
+    server::HttpServerOptions http;
+    int32_t max_sequences = 8;
+    int64_t context = 2048;
+    size_t max_queue = 64;
+    bool load = true;  // or stay in the state of loading
+  };
+  explicit DemoServer(Options options) : options_(std::move(options)) {
+    options_.http.port = 0;
+    api_ = std::make_unique<server::Api>(options_.api, registry_);
+    auto http = server::HttpServer::create(options_.http, *api_, registry_, log_);
+    if (!http.ok()) {
+      ADD_FAILURE() << http.error().message;
+      std::abort();
+    }
+    http_ = std::move(http).value();
+    http_->start();
+    if (options_.load) load();
+  }
+  ~DemoServer() {
+    api_->forget();
+    http_->stop();
+  }
+
+  void load() {
+    static const ModelPtr model = load_or_die(demo_model_path());
+    EngineOptions e;
+    e.context = options_.context;
+    e.max_sequences = options_.max_sequences;
+    e.threads = 1;  // a team of threads waits for each other, which is slow on a busy machine
+    auto engine = std::move(Engine::create(model, e)).value();
+    server::ModelContext::Options m{.names = {"demo", "also-demo"},
+                                    .path = demo_model_path(),
+                                    .context = options_.context,
+                                    .fingerprint = engine->fingerprint()};
+    auto context = std::move(server::ModelContext::create(model, std::move(m))).value();
+    auto metrics = std::make_shared<server::EngineMetrics>(registry_, "demo", options_.context);
+    api_->serve(context, std::make_shared<server::EngineService>(
+                             std::move(engine), server::EngineService::Options{options_.max_queue}, metrics));
+  }
+
+  uint16_t port() const { return http_->port(); }
+  server::Api& api() { return *api_; }
+  server::HttpServer& http() { return *http_; }
+  server::Registry& registry() { return registry_; }
+  // The value of a metric, by its whole line up to the value; -1 if it is not there.
+  double metric(const std::string& series) const {
+    const std::string text = "\n" + registry_.text();
+    const size_t at = text.find("\n" + series + " ");
+    return at == std::string::npos ? -1.0 : std::stod(text.substr(at + series.size() + 2));
+  }
+
+ private:
+  Options options_;
+  server::Registry registry_;
+  server::AccessLog log_;
+  std::unique_ptr<server::Api> api_;
+  std::unique_ptr<server::HttpServer> http_;
+};
+
+// The shared one: no keys, no TLS, timeouts as by default.
+inline DemoServer& demo_server() {
+  static DemoServer server(DemoServer::Options{});
+  return server;
+}
+
+}  // namespace quire::test

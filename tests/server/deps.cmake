@@ -1,0 +1,2 @@
+target_link_libraries(test_server PRIVATE quire_server)
+add_dependencies(test_server quire)

@@ -1,0 +1,312 @@
+// What keeps the server up: slow and silent clients, limits, the queue, keys, TLS, and ending without losing an answer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include "server/client.h"
+#include "server/demo_server.h"
+#include "support/program.h"
+
+namespace quire::test {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+Json completion(int tokens, bool streamed = false) {
+  return {{"prompt", "Once upon a time"},
+          {"max_tokens", tokens},
+          {"temperature", 0},
+          {"ignore_eos", true},
+          {"stream", streamed}};
+}
+
+TEST(Operations, SlowClientsAreLetGo) {
+  DemoServer::Options o;
+  o.load = false;
+  o.http.session.header_timeout = o.http.session.body_timeout = milliseconds(300);
+  o.http.session.idle_timeout = milliseconds(600);
+  DemoServer s(o);
+  Client headers(s.port()), body(s.port()), silent(s.port());
+  headers.send("GET /health HTTP/1.1\r\nHo");
+  body.send("POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n{");
+  // Byte by byte does not extend the time.
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 20 && std::chrono::steady_clock::now() - start < milliseconds(250); ++i) {
+    headers.send("s");
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  const Reply h = headers.receive(5), b = body.receive(5);
+  EXPECT_EQ(h.status, 408);
+  EXPECT_EQ(h.error(), "the request line and headers took too long to arrive");
+  EXPECT_EQ(h.header("Connection"), "close");
+  EXPECT_EQ(b.status, 408);
+  EXPECT_EQ(b.error(), "the body took too long to arrive");
+  EXPECT_TRUE(silent.closes(5));
+  EXPECT_EQ(silent.received(), "");
+}
+
+TEST(Operations, HalfClosedConnectionsAreAnswered) {
+  DemoServer& s = demo_server();
+  Client whole(s.port()), cut(s.port()), early(s.port());
+  whole.send(get("/health"));
+  whole.end_of_input();
+  EXPECT_EQ(whole.receive(5).status, 200);
+  EXPECT_TRUE(whole.closes(5));
+  cut.send("POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n{");
+  cut.end_of_input();
+  EXPECT_EQ(cut.receive(5).error(), "malformed HTTP request: the connection ended within it");
+  // A generation whose client has stopped sending counts as given up: a closed connection looks the same.
+  early.send(post("/v1/completions", completion(1500)));
+  early.end_of_input();
+  EXPECT_EQ(early.receive(20).status, 0);
+}
+
+TEST(Operations, BodiesInAllSizesAndPieces) {
+  DemoServer::Options o;
+  o.http.session.limits.max_body_bytes = 2000;
+  DemoServer s(o);
+  const auto padded = [](size_t size) {
+    std::string b = R"({"prompt": "a"})";
+    return b + std::string(size - b.size(), ' ');
+  };
+  EXPECT_EQ(ask(s.port(), post("/tokenize", std::string_view(padded(2000)))).status, 200);
+  EXPECT_EQ(ask(s.port(), post("/tokenize", std::string_view(padded(2001)))).status, 413);
+  Client chunked(s.port());
+  chunked.send("POST /tokenize HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+  for (int i = 0; i < 3; ++i) chunked.send("3e8\r\n" + std::string(1000, ' ') + "\r\n");
+  EXPECT_EQ(chunked.receive(5).status, 413);
+  Client asking(s.port());
+  asking.send("POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Length: 15\r\nExpect: 100-continue\r\n\r\n");
+  asking.receive_until([](const std::string& r) { return r.find("\r\n\r\n") != std::string::npos; }, 5);
+  EXPECT_TRUE(asking.received().starts_with("HTTP/1.1 100 Continue\r\n\r\n"));
+  asking.send(padded(15));
+  EXPECT_EQ(asking.receive(5).status, 200);
+}
+
+TEST(Operations, AFullQueueSays429) {
+  DemoServer::Options o;
+  o.max_sequences = 1;
+  o.max_queue = 2;
+  DemoServer s(o);
+  std::vector<std::unique_ptr<Client>> busy;
+  for (int i = 0; i < 3; ++i) {
+    busy.push_back(std::make_unique<Client>(s.port()));
+    busy.back()->send(post("/v1/completions", completion(1900, true)));
+    busy.back()->receive(60, true);
+  }
+  const Reply r = ask(s.port(), post("/v1/completions", completion(1)));
+  EXPECT_EQ(r.status, 429);
+  EXPECT_THAT(r.error(), HasSubstr("the queue is full"));
+  EXPECT_GE(std::stoi("0" + r.header("Retry-After")), 1);
+  EXPECT_EQ(r.json()["error"]["type"], "rate_limit_error");
+  Json many = completion(1);
+  many["n"] = 4;
+  EXPECT_EQ(ask(s.port(), post("/v1/completions", many)).status, 400);  // can never fit
+  busy.clear();
+  Reply after;
+  for (int i = 0; i < 200; ++i) {
+    after = ask(s.port(), post("/v1/completions", completion(1)));
+    if (after.status == 200) break;
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  EXPECT_EQ(after.status, 200);
+}
+
+TEST(Operations, PrioritiesGoFirst) {
+  DemoServer::Options o;
+  o.max_sequences = 1;
+  DemoServer s(o);
+  Client running(s.port());
+  running.send(post("/v1/completions", completion(60, true)));
+  running.receive_until([](const std::string& r) { return r.find("data: ") != std::string::npos; }, 60);
+  std::vector<std::future<std::chrono::steady_clock::time_point>> ends;
+  for (const int priority : {5, -5}) {
+    Json body = completion(20);
+    body["priority"] = priority;
+    ends.push_back(std::async(std::launch::async, [&s, body] {
+      EXPECT_EQ(ask(s.port(), post("/v1/completions", body)).status, 200);
+      return std::chrono::steady_clock::now();
+    }));
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  const auto late = ends[0].get(), urgent = ends[1].get();
+  EXPECT_LT(urgent, late);
+}
+
+TEST(Operations, KeysGuardEveryRouteButHealth) {
+  DemoServer::Options o;
+  o.api.keys = std::move(server::KeyRing::parse("correct-key\nother-key-2\n")).value();
+  DemoServer s(o);
+  EXPECT_EQ(ask(s.port(), get("/health")).status, 200);
+  for (const char* path : {"/metrics", "/version", "/props", "/v1/models", "/v1/models/demo", "/nothing"}) {
+    const Reply none = ask(s.port(), get(path));
+    EXPECT_EQ(none.status, 401) << path;
+    EXPECT_EQ(none.header("WWW-Authenticate"), "Bearer");
+    EXPECT_EQ(none.json()["error"]["code"], "invalid_api_key");
+    EXPECT_EQ(ask(s.port(), get(path, "Authorization: Bearer wrong-key\r\n")).status, 401) << path;
+    EXPECT_NE(ask(s.port(), get(path, "Authorization: Bearer correct-key\r\n")).status, 401) << path;
+  }
+  EXPECT_EQ(ask(s.port(), post("/v1/completions", completion(1))).status, 401);
+  EXPECT_EQ(
+      ask(s.port(), post("/v1/completions", completion(1), "Authorization: bearer other-key-2\r\n")).status,
+      200);
+}
+
+TEST(Operations, LoadingAndDrainingSay503) {
+  DemoServer::Options o;
+  o.load = false;
+  DemoServer s(o);
+  EXPECT_EQ(ask(s.port(), get("/health")).status, 503);
+  EXPECT_EQ(ask(s.port(), get("/health")).json()["error"]["code"], "loading");
+  EXPECT_EQ(ask(s.port(), post("/v1/completions", completion(1))).status, 503);
+  EXPECT_EQ(ask(s.port(), get("/version")).status, 200);
+  s.load();
+  EXPECT_EQ(ask(s.port(), get("/health")).status, 200);
+  Client accepted(s.port()), stuck(s.port()), streamed(s.port());
+  accepted.send(post("/v1/completions", completion(30)));
+  stuck.send(post("/v1/completions", completion(1900)));
+  streamed.send(post("/v1/completions", completion(1900, true)));
+  streamed.receive_until([](const std::string& r) { return r.find("data: ") != std::string::npos; }, 60);
+  s.api().drain();
+  s.http().drain();
+  EXPECT_EQ(ask(s.port(), get("/health")).json()["error"]["code"], "shutting_down");
+  EXPECT_EQ(ask(s.port(), post("/v1/completions", completion(1))).status, 503);
+  const Reply done = accepted.receive(60);
+  EXPECT_EQ(done.status, 200);
+  EXPECT_EQ(done.header("Connection"), "close");
+  s.api().forget();  // the time is up
+  EXPECT_EQ(stuck.receive(10).json()["error"]["code"], "shutting_down");
+  streamed.receive_until([](const std::string& r) { return r.find("[DONE]") != std::string::npos; }, 10);
+  EXPECT_THAT(streamed.received(), HasSubstr("\"code\":\"shutting_down\""));
+  EXPECT_TRUE(s.http().wait_until_idle(milliseconds(5000)));
+}
+
+TEST(Operations, AnswersThatTakeTooLongEnd) {
+  DemoServer::Options o;
+  o.api.request_timeout = milliseconds(200);
+  DemoServer s(o);
+  const Reply r = ask(s.port(), post("/v1/completions", completion(1900)));
+  EXPECT_EQ(r.status, 503);
+  EXPECT_EQ(r.json()["error"]["code"], "deadline_exceeded");
+}
+
+TEST(Operations, SilentStreamsAreKeptAlive) {
+  DemoServer::Options o;
+  o.max_sequences = 1;
+  o.http.session.keep_alive = milliseconds(50);
+  DemoServer s(o);
+  Client busy(s.port()), waiting(s.port());
+  busy.send(post("/v1/completions", completion(1900, true)));
+  busy.receive(60, true);
+  waiting.send(post("/v1/completions", completion(2, true)));
+  waiting.receive_until([](const std::string& r) { return r.find(": keep-alive\n\n") != std::string::npos; },
+                        20);
+  EXPECT_THAT(waiting.received(), HasSubstr(": keep-alive\n\n"));
+}
+
+TEST(Operations, ManyIdleStreamsAndConnections) {
+  DemoServer& s = demo_server();
+  std::vector<std::unique_ptr<Client>> idle;
+  for (int i = 0; i < 300; ++i) {
+    idle.push_back(std::make_unique<Client>(s.port()));
+    ASSERT_TRUE(idle.back()->connected());
+    if (i % 2 == 0) idle.back()->send("GET /hea");
+  }
+  EXPECT_EQ(ask(s.port(), post("/v1/completions", completion(3))).status, 200);
+  idle.clear();
+  for (int i = 0; i < 300 && s.http().connections() > 0; ++i) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_EQ(s.http().connections(), 0);
+}
+
+// The program itself, from start to signal.
+class ServeProgram : public ProgramTest {
+ protected:
+  ~ServeProgram() override {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+  }
+  // Starts it and waits until it says where it serves.
+  void start(const std::string& options) {
+    const std::string command = "exec " QUIRE_PROGRAM " serve -m " + demo_model_path() + " --port 0 " +
+                                options + " </dev/null >" + path("out") + " 2>" + path("err");
+    pid_ = fork();
+    if (pid_ == 0) {
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      _exit(127);
+    }
+    for (int i = 0; i < 3000 && port_ == 0; ++i) {
+      std::this_thread::sleep_for(milliseconds(10));
+      const std::string said = read_whole_file(path("err"));
+      const size_t at = said.find("://127.0.0.1:");
+      if (at != std::string::npos && said.find('\n', at) != std::string::npos)
+        port_ = static_cast<uint16_t>(std::stoi(said.substr(at + 13)));
+    }
+    ASSERT_NE(port_, 0) << read_whole_file(path("err"));
+  }
+  int wait() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  pid_t pid_ = 0;
+  uint16_t port_ = 0;
+};
+
+TEST_F(ServeProgram, FinishesWhatItAcceptedOnSigterm) {
+  write("keys", "a-key-for-this-test\n");
+  start("-np 4 -c 512 --api-key-file " + path("keys") + " --access-log " + path("log") +
+        " --drain-timeout 120 -a one two");
+  const std::string key = "Authorization: Bearer a-key-for-this-test\r\n";
+  EXPECT_EQ(ask(port_, get("/v1/models")).status, 401);
+  EXPECT_EQ(ask(port_, get("/v1/models", key)).json()["data"][1]["id"], "two");
+  EXPECT_EQ(ask(port_, get("/props", key)).json()["total_slots"], 4);
+  Client c(port_);
+  c.send(post("/v1/completions", completion(150), key));
+  std::this_thread::sleep_for(milliseconds(100));
+  kill(pid_, SIGTERM);
+  const Reply r = c.receive(120);
+  EXPECT_EQ(r.status, 200);
+  EXPECT_EQ(r.json()["usage"]["completion_tokens"], 150);
+  EXPECT_EQ(wait(), 0);
+  std::ifstream log(path("log"));
+  std::vector<Json> lines;
+  for (std::string line; std::getline(log, line);) lines.push_back(Json::parse(line));
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0]["status"], 401);
+  EXPECT_EQ(lines[3]["completion_tokens"], 150);
+  EXPECT_EQ(lines[3]["key"], 1);
+  EXPECT_EQ(lines[3]["finish"], "length");
+}
+
+TEST_F(ServeProgram, GivesUpAfterTheDrainTimeout) {
+  start("--no-access-log --drain-timeout 0.3");
+  Client c(port_);
+  c.send(post("/v1/completions", completion(480)));
+  std::this_thread::sleep_for(milliseconds(50));
+  kill(pid_, SIGTERM);
+  const Reply r = c.receive(30);
+  EXPECT_TRUE(r.status == 503 || r.status == 200) << r.status;
+  EXPECT_EQ(wait(), 0);
+}
+
+TEST_F(ServeProgram, RefusesBadOptions) {
+  const std::string serve = "serve -m " + demo_model_path() + " --port 0 ";
+  expect_refused(serve + "--frobnicate", "--frobnicate");
+  expect_refused(serve + "--host example.org", "must be a numeric address");
+  expect_refused(serve + "--api-key-file " + path("none"), "No such file");
+  expect_refused(serve + "--ssl-certfile x", "both --ssl-certfile and --ssl-keyfile");
+  expect_refused(serve + "--header-timeout -1", "--header-timeout");
+  expect_refused(serve + "--reasoning-format maybe", "must be auto or none");
+  expect_refused("serve -m " + path("none.gguf") + " --port 0", "none.gguf");
+}
+
+}  // namespace
+}  // namespace quire::test

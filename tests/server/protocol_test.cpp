@@ -1,0 +1,276 @@
+// What the server makes of bytes, without sockets and without a model: JSON, fields, HTTP, reasoning, keys, metrics.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/auth.h"
+#include "server/metrics.h"
+#include "server/protocol/chat_request.h"
+#include "server/protocol/http.h"
+#include "server/protocol/reasoning.h"
+
+namespace quire::server {
+namespace {
+
+using testing::HasSubstr;
+
+RequestLimits limits() {
+  RequestLimits l;
+  l.vocab = 100;
+  l.context = 64;
+  return l;
+}
+
+std::string json_complaint(std::string_view text, const JsonLimits& l = {}) {
+  const ApiResult<Json> r = parse_json_object(text, l);
+  return r.ok() ? "" : r.error().message;
+}
+
+TEST(Json, LimitsWhatItReads) {
+  EXPECT_EQ(json_complaint(R"({"a": [1, 2.5, "x", null, true]})"), "");
+  EXPECT_THAT(json_complaint(R"({"a": 1, "a": 2})"), HasSubstr("key 'a' occurs twice"));
+  EXPECT_THAT(json_complaint(R"({"a": })"), HasSubstr("syntax error at byte 7"));
+  EXPECT_THAT(json_complaint("{\"a\": \"\xff\"}"), HasSubstr("syntax error"));
+  EXPECT_THAT(json_complaint(R"({"a": 1e999})"), HasSubstr("a number out of range"));
+  EXPECT_THAT(json_complaint("[1]"), HasSubstr("must be a JSON object, not an array"));
+  EXPECT_THAT(json_complaint(""), HasSubstr("the body is empty"));
+  EXPECT_THAT(json_complaint(R"({"a": 1} x)"), HasSubstr("syntax error"));
+  const std::string deep = R"({"a": )" + std::string(70, '[') + std::string(70, ']') + "}";
+  EXPECT_THAT(json_complaint(deep), HasSubstr("nested more than 64 levels"));
+  JsonLimits few;
+  few.max_values = 4;
+  EXPECT_EQ(json_complaint(R"({"a": [1, 2]})", few), "");
+  EXPECT_THAT(json_complaint(R"({"a": [1, 2, 3]})", few), HasSubstr("more than 4 values"));
+  few.max_bytes = 10;
+  EXPECT_EQ(parse_json(R"({"a": [1, 2, 3]})", few).error().status, 413);
+}
+
+TEST(Json, FindsDuplicatesAmongManyKeys) {
+  std::string text = "{";
+  for (int i = 0; i < 5000; ++i) text += fmt::format("\"k{}\": {}, ", i, i);
+  EXPECT_EQ(json_complaint(text + R"("last": 0})"), "");
+  EXPECT_THAT(json_complaint(text + R"("k4321": 0})"), HasSubstr("key 'k4321' occurs twice"));
+}
+
+ApiError chat_error(const char* text) {
+  const auto r = parse_chat_request(Json::parse(text), limits());
+  return r.ok() ? ApiError{200, "accepted", "", ""} : r.error();
+}
+
+TEST(ChatRequest, ReadsEveryField) {
+  const auto r = parse_chat_request(Json::parse(R"({
+    "model": "m", "messages": [{"role": "developer", "content": "a"},
+      {"role": "user", "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]},
+      {"role": "assistant", "content": null, "tool_calls": []}],
+    "stream": true, "stream_options": {"include_usage": true}, "n": 3, "max_tokens": 5,
+    "max_completion_tokens": 7, "temperature": 0.5, "top_p": 0.9, "top_k": -1, "min_p": 0.1, "typical_p": 0.8,
+    "repetition_penalty": 1.1, "presence_penalty": 1, "frequency_penalty": -1, "seed": -5,
+    "logit_bias": {"3": -100, "4": 1.5}, "logprobs": true, "top_logprobs": 2, "stop": "end",
+    "stop_token_ids": [1, 2], "ignore_eos": true, "skip_special_tokens": false, "priority": -3,
+    "chat_template_kwargs": {"enable_thinking": true}, "user": "u", "tools": [], "response_format": {"type": "text"}
+  })"),
+                                    limits());
+  ASSERT_TRUE(r.ok()) << r.error().message;
+  const GenerationParams& p = r->params;
+  EXPECT_EQ(p.model, "m");
+  EXPECT_TRUE(p.stream && p.include_usage && p.ignore_eos);
+  EXPECT_FALSE(p.skip_special_tokens);
+  EXPECT_EQ(p.n, 3);
+  EXPECT_EQ(p.max_tokens, 7);  // the newer name wins
+  EXPECT_EQ(p.priority, -3);
+  EXPECT_FLOAT_EQ(p.sampling.temperature, 0.5f);
+  EXPECT_EQ(p.sampling.top_k, 0);
+  EXPECT_EQ(p.sampling.logprobs, 2);
+  EXPECT_EQ(p.seed, static_cast<uint64_t>(-5));
+  EXPECT_EQ(p.sampling.logit_bias.at(3), -100.0f);
+  EXPECT_EQ(p.stop, std::vector<std::string>{"end"});
+  EXPECT_EQ(p.stop_tokens, (std::vector<TokenId>{1, 2}));
+  const Json& m = r->conversation.messages;
+  EXPECT_EQ(m[0]["role"], "system");
+  EXPECT_EQ(m[1]["content"], "b\nc");
+  EXPECT_TRUE(m[2]["content"].is_null());
+  EXPECT_EQ(r->conversation.template_variables["enable_thinking"], true);
+}
+
+TEST(ChatRequest, NamesWhatIsWrong) {
+  const auto expect = [](const char* body, const char* param, const char* code, const char* message) {
+    const ApiError e = chat_error(body);
+    EXPECT_EQ(e.status, 400) << body;
+    EXPECT_EQ(e.param, param) << body;
+    EXPECT_EQ(e.code, code) << body;
+    EXPECT_THAT(e.message, HasSubstr(message)) << body;
+  };
+  expect(R"({})", "messages", "missing_parameter", "'messages' is missing");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "temperature": "hot"})", "temperature",
+         "invalid_type", "'temperature' must be a number, not a string");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "top_p": 1.5})", "top_p", "invalid_value",
+         "'top_p' is 1.5: must be between 0 and 1");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})", "tools",
+         "unsupported_parameter", "'tools' is not supported");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "frobnicate": 1})", "frobnicate",
+         "unknown_parameter", "unknown parameter 'frobnicate'");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "stream": true, "stream_options": {"x": 1}})",
+         "stream_options.x", "unknown_parameter", "unknown parameter 'stream_options.x'");
+  expect(R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
+         "messages[0].content[0].type", "unsupported_parameter", "reads text only");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 2})", "top_logprobs",
+         "invalid_value", "needs 'logprobs'");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "logit_bias": {"100": 1}})", "logit_bias",
+         "invalid_value", "no token id");
+}
+
+TEST(CompletionRequest, TakesAllFormsOfPrompts) {
+  const auto parse = [](const char* text) { return parse_completion_request(Json::parse(text), limits()); };
+  EXPECT_EQ(std::get<std::string>(parse(R"({"prompt": "a"})")->prompts.at(0)), "a");
+  EXPECT_EQ(parse(R"({"prompt": ["a", "b"]})")->prompts.size(), 2u);
+  EXPECT_EQ(std::get<1>(parse(R"({"prompt": [1, 2, 3]})")->prompts.at(0)), (std::vector<TokenId>{1, 2, 3}));
+  EXPECT_EQ(std::get<1>(parse(R"({"prompt": [[1], [2, 3]]})")->prompts.at(1)), (std::vector<TokenId>{2, 3}));
+  EXPECT_FALSE(parse(R"({"prompt": []})").ok());
+  EXPECT_FALSE(parse(R"({"prompt": [100]})").ok());
+  EXPECT_FALSE(parse(R"({"prompt": [1, "a"]})").ok());
+  EXPECT_FALSE(parse(R"({"prompt": [1.5]})").ok());
+  EXPECT_EQ(parse(R"({"prompt": "a", "logprobs": 0})")->params.sampling.logprobs, 0);
+  EXPECT_THAT(parse(R"({"prompt": "a", "logprobs": 1, "echo": true})").error().message, HasSubstr("'echo'"));
+}
+
+// However a request is cut into pieces, it is read the same.
+TEST(Http, ReadsRequestsInAnyPieces) {
+  const std::string text =
+      "POST /v1/x?a=b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nX-Y: z\r\n\r\n"
+      "4;ext=1\r\nabcd\r\n3\r\nefg\r\n0\r\nTrailer: t\r\n\r\nGET /";
+  for (size_t step = 1; step < text.size(); ++step) {
+    HttpParser parser({});
+    std::string input;
+    size_t given = 0;
+    while (!parser.done()) {
+      ASSERT_LT(given, text.size()) << step;
+      input += text.substr(given, step);
+      given += std::min(step, text.size() - given);
+      for (size_t used = 1; used > 0 && !parser.done();) {
+        auto r = parser.feed(input);
+        ASSERT_TRUE(r.ok()) << r.error().message;
+        used = *r;
+        input.erase(0, used);
+      }
+    }
+    const HttpRequest r = parser.take();
+    EXPECT_EQ(r.method, "POST");
+    EXPECT_EQ(r.path, "/v1/x");
+    EXPECT_EQ(r.query, "a=b");
+    EXPECT_EQ(r.header("x-y"), "z");
+    EXPECT_EQ(r.body, "abcdefg");
+    EXPECT_EQ(input + text.substr(given), "GET /");
+  }
+}
+
+int http_status(const std::string& text, HttpLimits l = {}) {
+  HttpParser parser(l);
+  const auto r = parser.feed(text);
+  return r.ok() ? (parser.done() ? 200 : 0) : r.error().status;
+}
+
+TEST(Http, RefusesWhatIsMalformed) {
+  EXPECT_EQ(http_status("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), 200);
+  EXPECT_EQ(http_status("GET / HTTP/1.0\r\n\r\n"), 200);
+  EXPECT_EQ(http_status("GET / HTTP/1.1\r\n\r\n"), 400);                        // no Host
+  EXPECT_EQ(http_status("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"), 400);  // two of them
+  EXPECT_EQ(http_status("GET / HTTP/2.0\r\nHost: h\r\n\r\n"), 400);
+  EXPECT_EQ(http_status("GET  / HTTP/1.1\r\nHost: h\r\n\r\n"), 400);
+  EXPECT_EQ(http_status("GET / HTTP/1.1\r\nHost h\r\n\r\n"), 400);
+  EXPECT_EQ(http_status("\x16\x03\x01\x02\r\n\r\n"), 400);
+  EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: x\r\n\r\n"), 400);
+  EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n"), 400);
+  EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
+            400);
+  EXPECT_EQ(
+      http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"),
+      400);
+  EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n"), 400);
+  EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), 400);
+  EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n\r\n"),
+            415);
+  EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n", {.max_body_bytes = 10}),
+            413);
+  EXPECT_EQ(http_status("GET / HTTP/1.1\r\nHost: h\r\nA: " + std::string(2000, 'a') + "\r\n\r\n",
+                        {.max_header_bytes = 1024}),
+            431);
+}
+
+TEST(Http, WritesResponses) {
+  EXPECT_EQ(
+      response_head({.status = 404, .body = "x", .headers = {{"A", "b"}}}, 1, false, false),
+      "HTTP/1.1 404 Not Found\r\nServer: quire\r\nContent-Type: application/json\r\nContent-Length: 1\r\n"
+      "Connection: close\r\nA: b\r\n\r\n");
+  EXPECT_EQ(chunk("0123456789abcdef"), "10\r\n0123456789abcdef\r\n");
+  EXPECT_EQ(chunk(""), "0\r\n\r\n");
+  EXPECT_EQ(percent_decoded("a%2Fb%zz%4"), "a/b%zz%4");
+  EXPECT_EQ(
+      (ApiError{401, "no", "", ""}.body()),
+      R"({"error":{"message":"no","type":"authentication_error","param":null,"code":"invalid_api_key"}})");
+}
+
+// Cut anywhere, the parts are the same.
+void expect_split(std::string_view text, bool inside, const char* reasoning, const char* content) {
+  for (size_t step = 1; step <= text.size(); ++step) {
+    ReasoningSplitter s(inside);
+    std::string r, c;
+    const auto add = [&](const ReasoningSplitter::Output& o) {
+      r += o.reasoning;
+      c += o.content;
+    };
+    for (size_t at = 0; at < text.size(); at += step) add(s.push(text.substr(at, step)));
+    add(s.flush());
+    EXPECT_EQ(r, reasoning) << text << " in steps of " << step;
+    EXPECT_EQ(c, content) << text << " in steps of " << step;
+  }
+}
+
+TEST(Reasoning, IsToldFromTheAnswer) {
+  expect_split("plain text", false, "", "plain text");
+  expect_split("<think>\nwhy\n\nso\n</think>\n\nanswer\n", false, "why\n\nso", "answer\n");
+  expect_split("why\n</think>\n\nanswer", true, "why", "answer");
+  expect_split("never ends\n", true, "never ends", "");
+  expect_split("a <think>b</think>", false, "", "a <think>b</think>");
+  expect_split("  <thin", false, "", "  <thin");
+  expect_split("x</thin</think>y", true, "x</thin", "y");
+  expect_split("</think>\n", true, "", "");
+  EXPECT_TRUE(ends_in_reasoning("<|im_start|>assistant\n<think>\n"));
+  EXPECT_FALSE(ends_in_reasoning("<think>\n\n</think>\n\n"));
+  EXPECT_FALSE(ends_in_reasoning("nothing"));
+}
+
+TEST(KeyRing, FindsKeysAndNeverShowsThem) {
+  const auto ring = KeyRing::parse("# comment\n\nfirst-key-1\n  second-key-2 \r\n");
+  ASSERT_TRUE(ring.ok());
+  EXPECT_EQ(ring->size(), 2u);
+  EXPECT_EQ(ring->find("Bearer first-key-1"), 1);
+  EXPECT_EQ(ring->find("bearer second-key-2"), 2);
+  EXPECT_EQ(ring->find("Bearer first-key-"), 0);
+  EXPECT_EQ(ring->find("Bearer first-key-12"), 0);
+  EXPECT_EQ(ring->find("first-key-1"), 0);
+  EXPECT_EQ(ring->find("Bearer "), 0);
+  EXPECT_EQ(ring->find(""), 0);
+  EXPECT_FALSE(KeyRing::parse("# nothing\n").ok());
+  const auto bad = KeyRing::parse("good-key-1\nbad key with spaces\n");
+  ASSERT_FALSE(bad.ok());
+  EXPECT_THAT(bad.error().message, HasSubstr("line 2"));
+  EXPECT_THAT(bad.error().message, testing::Not(HasSubstr("bad key")));
+}
+
+TEST(Metrics, AreWrittenAsPrometheusReadsThem) {
+  Registry r;
+  r.counter("c_total", "Help.", {{"a", "x\"y"}}).add(2);
+  r.counter("c_total", "Help.", {{"a", "x\"y"}}).add();
+  r.gauge("g", "A gauge.").set(0.25);
+  Histogram& h = r.histogram("h", "Hist.", {1, 2.5}, {{"m", "n"}});
+  for (const double x : {0.5, 1.0, 2.0, 100.0}) h.observe(x);
+  EXPECT_EQ(r.text(),
+            "# HELP c_total Help.\n# TYPE c_total counter\nc_total{a=\"x\\\"y\"} 3\n"
+            "# HELP g A gauge.\n# TYPE g gauge\ng 0.25\n"
+            "# HELP h Hist.\n# TYPE h histogram\n"
+            "h_bucket{m=\"n\",le=\"1\"} 2\nh_bucket{m=\"n\",le=\"2.5\"} 3\nh_bucket{m=\"n\",le=\"+Inf\"} 4\n"
+            "h_sum{m=\"n\"} 103.5\nh_count{m=\"n\"} 4\n");
+  EXPECT_EQ(buckets_1_2_5(30), (std::vector<double>{1, 2, 5, 10, 20}));
+}
+
+}  // namespace
+}  // namespace quire::server
