@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "core/memory.h"
+#include "engine/compute_step.h"
 #include "engine/cuda_backend.h"
-#include "ops/copy/copy.h"
 #include "ops/sampling/history.h"
 
 namespace quire {
@@ -236,34 +236,15 @@ void CpuBackend::run(Buffer& b) {
 }
 
 void CpuBackend::compute(const StepBatch& batch, Workspace& workspace, std::byte* results) {
-  const OpContext ctx = context(workspace);
-  const Model& model = placed_ != nullptr ? *placed_ : *model_->model;
-  const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab;
-  copy_slots(ctx, {.pool = storage_.blocks(), .pairs = batch.block_copies});
-  note_tokens(ctx, {.tokens = batch.tokens.as<int32_t>(),
-                    .token_count = batch.shape.rows,
-                    .ranges = batch.notes,
-                    .range_count = batch.shape.notes,
-                    .history = token_history_});
-  Workspace::Scope scope(workspace);
-  const Tensor logits = make_tensor(scope.take<float>(rows * vocab), {rows, vocab});
-  model.forward(ctx, batch, storage_,
-                {.latency = options_.for_latency(),
-                 .probe = options_.probe && !pool_.dry() ? &options_.probe : nullptr},
-                logits);
-  if (rows == 0) return;
   std::span<const int32_t> suppressed;
   if (model_->tokenizer) suppressed = model_->tokenizer->suppress_tokens();
-  SampleArgs args{.logits = logits,
-                  .rows = batch.sample_rows,
-                  .bias_ids = batch.bias_ids,
-                  .bias_values = batch.bias_values,
-                  .suppressed = suppressed.data(),
-                  .suppressed_count = static_cast<int32_t>(suppressed.size()),
-                  .history = token_history_,
-                  .out = result_layout_.outputs(results, rows)};
-  args.out.sampled = batch.sampled;
-  sample(ctx, args);
+  compute_step(context(workspace), placed_ != nullptr ? *placed_ : *model_->model, batch,
+               {.latency = options_.for_latency(),
+                .probe = options_.probe && !pool_.dry() ? &options_.probe : nullptr},
+               {.cache = storage_,
+                .history = token_history_,
+                .suppressed = suppressed,
+                .out = result_layout_.outputs(results, batch.shape.logit_rows)});
 }
 
 BackendMemory CpuBackend::memory() const {

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "core/cuda/memory.h"
+#include "engine/compute_step.h"
 #include "engine/cuda_weights.h"
-#include "ops/copy/copy.h"
 #include "ops/cuda/context.h"
 #include "ops/sampling/history.h"
 
@@ -299,28 +299,12 @@ void CudaBackend::replay(const StepShape& padded) {
 
 void CudaBackend::compute(const StepBatch& batch, Workspace& workspace) {
   const OpContext ctx{.pool = pool_, .workspace = workspace, .device = Device::kCuda, .cuda = &context_};
-  const Model& model = weights_->model();
-  const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab;
-  copy_slots(ctx, {.pool = views_.blocks(), .pairs = batch.block_copies});
-  note_tokens(ctx, {.tokens = batch.tokens.as<int32_t>(),
-                    .token_count = batch.shape.rows,
-                    .ranges = batch.notes,
-                    .range_count = batch.shape.notes,
-                    .history = token_history_});
-  Workspace::Scope scope(workspace);
-  const Tensor logits = make_tensor(scope.take<float>(rows * vocab), {rows, vocab});
-  model.forward(ctx, batch, views_, {}, logits);
-  if (rows == 0) return;
-  SampleArgs args{.logits = logits,
-                  .rows = batch.sample_rows,
-                  .bias_ids = batch.bias_ids,
-                  .bias_values = batch.bias_values,
-                  .suppressed = reinterpret_cast<const int32_t*>(suppressed_.data()),
-                  .suppressed_count = suppressed_count_,
-                  .history = token_history_,
-                  .out = result_layout_.outputs(results_.data(), rows)};
-  args.out.sampled = batch.sampled;
-  sample(ctx, args);
+  compute_step(ctx, weights_->model(), batch, {},
+               {.cache = views_,
+                .history = token_history_,
+                .suppressed = {reinterpret_cast<const int32_t*>(suppressed_.data()),
+                               static_cast<size_t>(suppressed_count_)},
+                .out = result_layout_.outputs(results_.data(), batch.shape.logit_rows)});
 }
 
 Result<StepResults> CudaBackend::wait(int buffer) {

@@ -1,0 +1,24 @@
+// What a step is, on every device: block copies, tokens to be noted, the pass, the sampling.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "model/model.h"
+#include "model/step.h"
+#include "ops/sampling/sampling.h"
+
+namespace quire {
+
+// A backend's own memory that every step reads and writes.
+struct StepMemory {
+  const CacheViews& cache;
+  TokenHistory history;                 // what penalties look back on
+  std::span<const int32_t> suppressed;  // tokens that no row may have
+  SampleOutputs out;                    // of the step's logit rows; `sampled` is the batch's
+};
+
+void compute_step(const OpContext& ctx, const Model& model, const StepBatch& batch,
+                  const ForwardOptions& options, const StepMemory& memory);
+
+}  // namespace quire
