@@ -92,7 +92,7 @@ class CudaBackend final : public Backend {
   std::shared_ptr<const LoadedModel> model_;
   EngineOptions options_;
   ThreadPool pool_;  // operators expect one
-  std::unique_ptr<CudaWeights> weights_;
+  std::shared_ptr<const CudaWeights> weights_;
   StepLayout layout_;
   ResultLayout result_layout_;
   cuda::Context context_;
@@ -124,7 +124,7 @@ Status CudaBackend::create() {
     return request_error("intermediates can be dumped with --device cpu and reference only");
   QUIRE_CHECKED(
       cuda::check(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking), "creating a stream"));
-  QUIRE_TRY(weights_, CudaWeights::load(model_->file));
+  QUIRE_TRY(weights_, model_->on_gpu());
   QUIRE_CHECKED(create_buffers());
   QUIRE_CHECKED(create_fixed());
   return create_caches();

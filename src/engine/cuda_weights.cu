@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/cuda/memory.h"
+#include "engine/loaded_model.h"
 #include "ops/cuda/weights.h"
 #include "ops/gemm/cuda/pack.h"
 #include "ops/rows/cuda/rows.h"
@@ -18,15 +19,15 @@ using cuda::Memory;
 // Bytes of the file on their way to the device: pinned pieces, and where they land until they are packed.
 class Ring {
  public:
-  static constexpr int64_t kPiece = int64_t{32} << 20;
+  static constexpr int64_t kPiece = int64_t{32} << 20;  // of rows; a little more is allocated, for alignment
   static constexpr int kPieces = 3;
 
   Status create() {
     QUIRE_CHECKED(
         cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"));
     for (Piece& p : pieces_) {
-      QUIRE_TRY(p.host, Memory::create(Memory::Where::kPinned, kPiece, "loading weights"));
-      QUIRE_TRY(p.device, Memory::create(Memory::Where::kDevice, kPiece, "loading weights"));
+      QUIRE_TRY(p.host, Memory::create(Memory::Where::kPinned, kPiece + 256, "loading weights"));
+      QUIRE_TRY(p.device, Memory::create(Memory::Where::kDevice, kPiece + 256, "loading weights"));
       QUIRE_CHECKED(
           cuda::check(cudaEventCreateWithFlags(&p.done, cudaEventDisableTiming), "creating an event"));
     }
@@ -120,25 +121,33 @@ class Placer final : public WeightVisitor {
   Status pack(Weight& w, Weight* up) {
     gemm::PackedWeight to = up == nullptr ? cuda::packed(w) : cuda::packed_pair(w);
     QUIRE_TRY(std::byte* const at, allocate(to.bytes(), "weights"));
-    // Whole tiles of rows of one expert at a time, as many as a piece holds (half of it for each of two).
-    const int64_t row = w.row_bytes(), room = up == nullptr ? Ring::kPiece : Ring::kPiece / 2;
-    const int64_t tile = up == nullptr ? 16 : 8, most = room / row / tile * tile;
-    if (most == 0) return file_error("rows of {} bytes are more than weights are loaded in", row);
-    for (int64_t e = 0; e < w.experts; ++e)
-      for (int64_t first = 0; first < w.rows; first += most) {
-        const int64_t rows = std::min(most, w.rows - first), bytes = rows * row;
+    // Whole experts, or whole tiles of rows of one of them: as much as a piece holds, up's rows behind gate's.
+    const int64_t row = w.row_bytes(), room = Ring::kPiece / (up == nullptr ? 1 : 2);
+    const int64_t tile = up == nullptr ? 16 : 8;
+    const int64_t rows_at_once = std::min(w.rows, room / row / tile * tile);
+    if (rows_at_once == 0) return file_error("rows of {} bytes are more than weights are loaded in", row);
+    const int64_t experts_at_once = rows_at_once < w.rows ? 1 : std::min(w.experts, room / (w.rows * row));
+    for (int64_t e = 0; e < w.experts; e += experts_at_once)
+      for (int64_t first = 0; first < w.rows; first += rows_at_once) {
+        const int64_t rows = std::min(rows_at_once, w.rows - first),
+                      experts = std::min(experts_at_once, w.experts - e), bytes = rows * row;
+        const int64_t second = (experts * bytes + 255) / 256 * 256;
         QUIRE_CHECKED(ring_.send(
-            up == nullptr ? bytes : room + bytes,
+            up == nullptr ? experts * bytes : second + experts * bytes,
             [&](std::byte* host) {
-              std::memcpy(host, w.row(first, e), static_cast<size_t>(bytes));
-              if (up != nullptr) std::memcpy(host + room, up->row(first, e), static_cast<size_t>(bytes));
+              for (int64_t i = 0; i < experts; ++i) {
+                std::memcpy(host + i * bytes, w.row(first, e + i), static_cast<size_t>(bytes));
+                if (up != nullptr)
+                  std::memcpy(host + second + i * bytes, up->row(first, e + i), static_cast<size_t>(bytes));
+              }
             },
             [&](std::byte* device) {
               return gemm::launch_pack(ring_.stream(), {.dtype = w.dtype,
                                                         .source = device,
-                                                        .source2 = up == nullptr ? nullptr : device + room,
+                                                        .source2 = up == nullptr ? nullptr : device + second,
                                                         .rows = static_cast<int32_t>(rows),
                                                         .cols = static_cast<int32_t>(w.cols),
+                                                        .experts = static_cast<int32_t>(experts),
                                                         .packed = at,
                                                         .destination = to,
                                                         .first_row_tile = static_cast<int32_t>(first / tile),
@@ -217,10 +226,13 @@ class Loaded final : public CudaWeights {
 
 }  // namespace
 
-Result<std::unique_ptr<CudaWeights>> CudaWeights::load(const gguf::File& file) {
-  auto loaded = std::make_unique<Loaded>();
+Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu() const {
+  const std::lock_guard lock(copies_mutex_);
+  if (auto made = on_gpu_.lock()) return made;
+  auto loaded = std::make_shared<Loaded>();
   QUIRE_CHECKED(loaded->load(file));
-  return std::unique_ptr<CudaWeights>(std::move(loaded));
+  on_gpu_ = loaded;
+  return std::shared_ptr<const CudaWeights>(std::move(loaded));
 }
 
 }  // namespace quire

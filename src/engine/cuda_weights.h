@@ -8,11 +8,10 @@
 namespace quire {
 
 // A model whose weights lie on the current GPU: matrices packed into tiles, two at a time where SwiGLU puts them together,
-// tables as they are in the file, vectors in float32.
+// tables as they are in the file, vectors in float32. Copied tensor by tensor from the mapping through pinned memory, and
+// packed on the device.
 class CudaWeights {
  public:
-  // Copies tensor by tensor from the mapping through pinned memory, and packs on the device.
-  static Result<std::unique_ptr<CudaWeights>> load(const gguf::File& file);
   virtual ~CudaWeights() = default;
   virtual const Model& model() const = 0;
   virtual int64_t bytes() const = 0;  // of the device's memory

@@ -50,7 +50,7 @@ Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path) {
 }
 
 std::shared_ptr<const RepackedWeights> LoadedModel::repacked(ThreadPool& pool) const {
-  const std::lock_guard lock(repacked_mutex_);
+  const std::lock_guard lock(copies_mutex_);
   if (auto made = repacked_.lock()) return made;
   const std::vector<Weight> weights = model->matrices();
   const int64_t copies = RepackedWeights::bytes_for(weights), available = available_memory();

@@ -13,6 +13,8 @@
 
 namespace quire {
 
+class CudaWeights;  // engine/cuda_weights.h
+
 // Immutable after loading, but for what it keeps for engines; shared by engines and threads. The members
 // depend on each other in this order.
 struct LoadedModel {
@@ -30,12 +32,15 @@ struct LoadedModel {
   // Copies of the weights for generating faster (ops/gemm/repack.h), if memory holds them beside the file;
   // else null. Made for the first engine that asks, and kept as long as an engine has them.
   std::shared_ptr<const RepackedWeights> repacked(ThreadPool& pool) const;
+  // The weights on the current GPU; likewise. In programs with CUDA only.
+  Result<std::shared_ptr<const CudaWeights>> on_gpu() const;
 
  private:
   friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path);
   uint64_t identity_ = 0;
-  mutable std::mutex repacked_mutex_;
+  mutable std::mutex copies_mutex_;
   mutable std::weak_ptr<const RepackedWeights> repacked_;
+  mutable std::weak_ptr<const CudaWeights> on_gpu_;
 };
 
 // Maps the file, checks every tensor and builds the tokenizer. Weights are used where they are mapped:
