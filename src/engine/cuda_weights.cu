@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "core/cuda/memory.h"
@@ -76,15 +77,23 @@ class Placer final : public WeightVisitor {
 
   void matrix(Weight& w) override {
     if (w.empty() || !status_.ok()) return;
-    keep(pack(w, nullptr));
+    keep(place(w, nullptr, nullptr, nullptr));
   }
   void gate_up(Weight& gate, Weight& up) override {
     if (gate.empty() || !status_.ok()) return;
-    if (gate.dtype != up.dtype || gate.rows != up.rows || gate.cols != up.cols || gate.experts != up.experts)
-      return keep(
-          file_error("a gate matrix of {} [{}, {}] and an up matrix of {} [{}, {}]: a GPU needs them alike",
-                     dtype_name(gate.dtype), gate.rows, gate.cols, dtype_name(up.dtype), up.rows, up.cols));
-    keep(pack(gate, &up));
+    keep(place(gate, &up, nullptr, nullptr));
+  }
+  // A shared expert of the others' shapes and types lies behind them, as one more: its rows then share their launches.
+  void experts(Weight& gate, Weight& up, Weight& down, Weight& shared_gate, Weight& shared_up,
+               Weight& shared_down) override {
+    const auto alike = [](const Weight& a, const Weight& b) {
+      return a.dtype == b.dtype && a.rows == b.rows && a.cols == b.cols && b.experts == 1;
+    };
+    if (gate.experts == 1 || shared_gate.empty() || !alike(gate, shared_gate) || !alike(up, shared_up) ||
+        !alike(down, shared_down))
+      return WeightVisitor::experts(gate, up, down, shared_gate, shared_up, shared_down);
+    if (status_.ok()) keep(place(gate, &up, &shared_gate, &shared_up));
+    if (status_.ok()) keep(place(down, nullptr, &shared_down, nullptr));
   }
   void table(Weight& w) override {
     if (status_.ok()) keep(copy_table(w));
@@ -112,15 +121,43 @@ class Placer final : public WeightVisitor {
     set(at);
     return {};
   }
-  Status scales(Weight& w) {
-    if (w.scale == nullptr) return {};
-    return upload(w.scale, w.experts * 4, "weights' factors",
-                  [&](std::byte* at) { w.scale = reinterpret_cast<const float*>(at); });
+  // Their factors, one after the other if one of them has any.
+  Status scales(Weight& w, Weight* behind) {
+    if (w.scale == nullptr && (behind == nullptr || behind->scale == nullptr)) return {};
+    std::vector<float> all(static_cast<size_t>(w.experts) + (behind == nullptr ? 0 : 1), 1.0f);
+    if (w.scale != nullptr) std::copy_n(w.scale, w.experts, all.begin());
+    if (behind != nullptr && behind->scale != nullptr) all.back() = *behind->scale;
+    return upload(all.data(), std::ssize(all) * 4, "weights' factors", [&](std::byte* at) {
+      w.scale = reinterpret_cast<const float*>(at);
+      if (behind != nullptr) behind->scale = w.scale + w.experts;
+    });
   }
 
-  Status pack(Weight& w, Weight* up) {
+  // A matrix, or a pair, into memory of its own, with another of the same shape behind it if there is one.
+  Status place(Weight& w, Weight* up, Weight* behind, Weight* behind_up) {
+    if (up != nullptr &&
+        (w.dtype != up->dtype || w.rows != up->rows || w.cols != up->cols || w.experts != up->experts))
+      return file_error(
+          "a gate matrix of {} [{}, {}] and an up matrix of {} [{}, {}]: a GPU needs them alike",
+          dtype_name(w.dtype), w.rows, w.cols, dtype_name(up->dtype), up->rows, up->cols);
     gemm::PackedWeight to = up == nullptr ? cuda::packed(w) : cuda::packed_pair(w);
+    if (behind != nullptr) ++to.experts;
     QUIRE_TRY(std::byte* const at, allocate(to.bytes(), "weights"));
+    QUIRE_CHECKED(pack(w, up, at, to, 0));
+    if (behind != nullptr) QUIRE_CHECKED(pack(*behind, behind_up, at, to, w.experts));
+    for (auto [first, second] : {std::pair{&w, behind}, std::pair{up, behind_up}}) {
+      if (first == nullptr) continue;
+      first->data = at;
+      first->expert_stride = 0;
+      if (second != nullptr) second->data = at + w.experts * to.expert_bytes();
+      QUIRE_CHECKED(scales(*first, second));
+    }
+    return {};
+  }
+
+  // The experts of w as experts first_expert, ... of what is packed at `at`.
+  Status pack(const Weight& w, const Weight* up, std::byte* at, const gemm::PackedWeight& to,
+              int64_t first_expert) {
     // Whole experts, or whole tiles of rows of one of them: as much as a piece holds, up's rows behind gate's.
     const int64_t row = w.row_bytes(), room = Ring::kPiece / (up == nullptr ? 1 : 2);
     const int64_t tile = up == nullptr ? 16 : 8;
@@ -142,24 +179,19 @@ class Placer final : public WeightVisitor {
               }
             },
             [&](std::byte* device) {
-              return gemm::launch_pack(ring_.stream(), {.dtype = w.dtype,
-                                                        .source = device,
-                                                        .source2 = up == nullptr ? nullptr : device + second,
-                                                        .rows = static_cast<int32_t>(rows),
-                                                        .cols = static_cast<int32_t>(w.cols),
-                                                        .experts = static_cast<int32_t>(experts),
-                                                        .packed = at,
-                                                        .destination = to,
-                                                        .first_row_tile = static_cast<int32_t>(first / tile),
-                                                        .first_expert = static_cast<int32_t>(e)});
+              return gemm::launch_pack(ring_.stream(),
+                                       {.dtype = w.dtype,
+                                        .source = device,
+                                        .source2 = up == nullptr ? nullptr : device + second,
+                                        .rows = static_cast<int32_t>(rows),
+                                        .cols = static_cast<int32_t>(w.cols),
+                                        .experts = static_cast<int32_t>(experts),
+                                        .packed = at,
+                                        .destination = to,
+                                        .first_row_tile = static_cast<int32_t>(first / tile),
+                                        .first_expert = static_cast<int32_t>(first_expert + e)});
             }));
       }
-    for (Weight* m : {&w, up}) {
-      if (m == nullptr) continue;
-      m->data = at;
-      m->expert_stride = 0;
-      QUIRE_CHECKED(scales(*m));
-    }
     return {};
   }
 

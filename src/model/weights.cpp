@@ -188,10 +188,7 @@ void visit(DeltaWeights& w, WeightVisitor& v) {
 
 void visit(FfnWeights& w, WeightVisitor& v) {
   v.matrix(w.router);
-  v.gate_up(w.gate, w.up);
-  v.matrix(w.down);
-  v.gate_up(w.shared_gate, w.shared_up);
-  v.matrix(w.shared_down);
+  v.experts(w.gate, w.up, w.down, w.shared_gate, w.shared_up, w.shared_down);
   for (Tensor* t : {&w.gate_bias, &w.up_bias, &w.down_bias, &w.shared_router}) v.vector(*t);
 }
 

@@ -78,6 +78,14 @@ class WeightVisitor {
     matrix(gate);
     matrix(up);
   }
+  // A block of experts; the shared ones may be empty.
+  virtual void experts(Weight& gate, Weight& up, Weight& down, Weight& shared_gate, Weight& shared_up,
+                       Weight& shared_down) {
+    gate_up(gate, up);
+    matrix(down);
+    gate_up(shared_gate, shared_up);
+    matrix(shared_down);
+  }
   virtual void table(Weight& w) = 0;   // whose rows are looked up
   virtual void vector(Tensor& t) = 0;  // norms, biases, convolution taps, frequencies: float32
 };

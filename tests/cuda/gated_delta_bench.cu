@@ -125,7 +125,7 @@ class Slots {
 
 // Sequences at evenly spread phases of the window: each step 1 of 16 writes its state.
 void bench_decode(const Weights& w, const Slots& slots, int sequences, int rows, bool fused, const char* fla,
-                  bool early = false, int phases = 16) {
+                  int phases = 16) {
   constexpr int kSlots = 256;
   const int launches = std::max(1, kSlots / sequences);
   std::vector<Segment> segments;
@@ -152,15 +152,13 @@ void bench_decode(const Weights& w, const Slots& slots, int sequences, int rows,
   p.z = z.data(), p.z_stride = kHv * kD;
   p.norm_weight = fused ? w.norm.data() : nullptr;
   p.y = y.data(), p.y_stride = kHv * kD;
-  p.early = early;
   const double us = graph_us(launches, [&](cudaStream_t stream, int i) {
     p.segments = {d_segments.data() + static_cast<int64_t>(i) * sequences, sequences, sequences};
     const Status s = cuda::launch_gdn_decode(stream, p);
     QUIRE_CHECK(s.ok(), "{}", s.error().message);
   });
-  report(fmt::format("gdn_decode {} x {} rows{}{}", sequences, rows, fused ? ", with norm" : "",
-                     early ? ", early" : ""),
-         us, bytes / launches, 0.0, fla);
+  report(fmt::format("gdn_decode {} x {} rows{}", sequences, rows, fused ? ", with norm" : ""), us,
+         bytes / launches, 0.0, fla);
 }
 
 TEST(GdnBench, Decode) {
@@ -175,11 +173,10 @@ TEST(GdnBench, Decode) {
        {Case{1, ""}, Case{2, ""}, Case{4, ""}, Case{8, "(FLA, without conv and norm: 21 us)"}, Case{16, ""},
         Case{32, "(FLA: 62 us)"}, Case{64, ""}, Case{128, "(FLA: 224 us)"}, Case{256, "(FLA: 441 us)"}}) {
     bench_decode(w, slots, c.sequences, 1, true, c.fla);
-    if (c.sequences <= 64) bench_decode(w, slots, c.sequences, 1, true, c.fla, true);
     if (c.sequences >= 32) bench_decode(w, slots, c.sequences, 1, false, c.fla);
   }
   for (const int sequences : {1, 32, 128}) bench_decode(w, slots, sequences, 4, true, "");
-  bench_decode(w, slots, 32, 1, true, "(no state is written)", false, 15);
+  bench_decode(w, slots, 32, 1, true, "(no state is written)", 15);
 }
 
 TEST(GdnBench, Prepare) {

@@ -119,6 +119,13 @@ void bench_linear(const char* what, TileFormat format, int32_t n, int32_t k, boo
   const auto x = random_rows(static_cast<int64_t>(most) * k, 5);
   DeviceBuffer<float> y(static_cast<size_t>(most) * n);
   must(cudaMemset(y.data(), 0, y.bytes()), "clear");
+  GemmPart shape;
+  shape.weight = weights.shape;
+  gemm::GemmParams widest;
+  widest.parts = &shape;
+  widest.part_count = 1;
+  widest.rows = most;
+  const DeviceBuffer<float> sums(static_cast<size_t>(split_floats(widest)));
   for (const int32_t rows : row_counts) {
     const int launches = rows >= 1024 ? 4 : n > 100000 ? 4 : 24;
     const double us = graph_us(launches, [&](cudaStream_t stream, int i) {
@@ -133,7 +140,7 @@ void bench_linear(const char* what, TileFormat format, int32_t n, int32_t k, boo
       p.x = as_bf16(x);
       p.x_stride = k;
       p.rows = rows;
-      p.overlap = true;
+      p.sums = sums.data();
       const Status s = launch_gemm(stream, p);
       QUIRE_CHECK(s.ok(), "{}", s.error().message);
     });
@@ -192,7 +199,6 @@ TEST_P(GemmMoeBench, Nvfp4) {
     p.gate_up = gate_up.copy(0);
     p.down = down.copy(0);
     p.x = x.data();
-    p.overlap = true;
     p.path = path;
     DeviceBuffer<std::byte> workspace(static_cast<size_t>(moe_workspace_bytes(p)));
     p.workspace = workspace.data();

@@ -30,9 +30,11 @@ std::vector<float> multiply(const DeviceWeight& w, const DeviceBuffer<bf16>& x, 
   p.rows = rows;
   p.path = path;
   p.tile_rows = tile_rows;
+  DeviceBuffer<float> sums(static_cast<size_t>(split_floats(p)));
+  p.sums = sums.data();
   must_succeed(launch_gemm(nullptr, p));
   must(cudaDeviceSynchronize(), "multiplying");
-  EXPECT_TRUE(y.guards_intact());
+  EXPECT_TRUE(y.guards_intact() && sums.guards_intact());
   return y.download();
 }
 
@@ -64,10 +66,12 @@ TEST(GemmLinear, ErrorsAgainstFloat64) {
       for (const int32_t rows : {1, 3, 8, 9, 33, 70, 300}) {
         const auto x = random_bf16(rng, static_cast<size_t>(rows) * s.cols);
         const DeviceBuffer<bf16> dx(x);
-        for (const Path path : {Path::kStream, Path::kTile})
+        for (const Path path : {Path::kStream, Path::kTile, Path::kSplit}) {
+          if (path == Path::kSplit && w.weight.segments() < 2) continue;
           EXPECT_LE(worst_error(m, x, multiply(w, dx, 0, rows, path), rows), 1.0)
               << dtype_name(type) << " " << s.rows << " x " << s.cols << ", " << rows << " rows, path "
               << static_cast<int>(path);
+        }
       }
     }
 }
@@ -120,7 +124,10 @@ TEST(GemmLinear, ARowsBitsDependOnThatRowAlone) {
         expect_same(kMost - rows, rows, Path::kAuto, 0);
       }
       for (const int32_t rows : {1, 2, 31, 33, 64, 97, 128, 150, 192, 256, 300})
-        for (const int32_t tile : {32, 64, 128, 192, 256}) expect_same(kMost - rows, rows, Path::kTile, tile);
+        for (const int32_t tile : {32, 64, 128, 192, 256}) {
+          expect_same(kMost - rows, rows, Path::kTile, tile);
+          if (w.weight.segments() > 1) expect_same(kMost - rows, rows, Path::kSplit, tile);
+        }
     }
 }
 
@@ -167,7 +174,7 @@ TEST(GemmLinear, PartsAndEpilogues) {
   const std::vector<float> scale = {0.37f};
   const DeviceBuffer<float> dscale(scale);
   for (const int32_t rows : {1, 5, 40, 260})
-    for (const Path path : {Path::kStream, Path::kTile, Path::kAuto}) {
+    for (const Path path : {Path::kStream, Path::kTile, Path::kSplit, Path::kAuto}) {
       const auto x = random_bf16(rng, static_cast<size_t>(rows) * (kCols + 8));
       const DeviceBuffer<bf16> dx(x);
       const auto bias = random_floats(rng, 96), old = random_floats(rng, static_cast<size_t>(rows) * 60);
@@ -185,8 +192,11 @@ TEST(GemmLinear, PartsAndEpilogues) {
       p.parts = parts;
       p.part_count = 3;
       p.path = path;
+      DeviceBuffer<float> workspace(static_cast<size_t>(linear_workspace_bytes(p)) / sizeof(float));
+      p.workspace = workspace.data();
       must_succeed(launch_linear(nullptr, p));
       must(cudaDeviceSynchronize(), "linear");
+      EXPECT_TRUE(workspace.guards_intact());
       EXPECT_TRUE(yq.guards_intact() && yk.guards_intact() && yv.guards_intact());
       const auto gq = yq.download();
       const auto gk = yk.download(), gv = yv.download();
@@ -258,7 +268,6 @@ struct Mlp {
                          Path path) const {
     const DeviceBuffer<bf16> dh(h);
     DeviceBuffer<float> dx(x);
-    DeviceBuffer<std::byte> workspace(static_cast<size_t>(mlp_cuda::mlp_workspace_bytes(rows, gate.rows)));
     mlp_cuda::MlpParams p;
     p.h = device_bf16(dh);
     p.h_stride = gate.cols;
@@ -270,6 +279,7 @@ struct Mlp {
     p.down_scale = scales.data() + 2;
     p.x = dx.data();
     p.x_stride = gate.cols;
+    DeviceBuffer<std::byte> workspace(static_cast<size_t>(mlp_workspace_bytes(p)));
     p.workspace = workspace.data();
     p.path = path;
     must_succeed(launch_mlp(nullptr, p));
@@ -312,6 +322,7 @@ TEST(GemmMlp, AgainstFloat64AndRowByRow) {
         EXPECT_TRUE(same_bits(mlp.run(one, old, 1, Path::kStream), there))
             << dtype_name(type) << " row " << t;
       }
+      EXPECT_TRUE(same_bits(mlp.run(h, x, kMost, Path::kSplit), many)) << dtype_name(type);
     }
 }
 

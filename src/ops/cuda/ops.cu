@@ -127,7 +127,6 @@ void gated_rms_norm(const OpContext& ctx, const GatedRmsNormArgs& a) {
 }
 
 void linear(const OpContext& ctx, const LinearArgs& a) {
-  if (ctx.cuda->dry) return;
   gemm::GemmPart parts[LinearParts::kMost];
   for (size_t i = 0; i < a.parts.size(); ++i) {
     const LinearPart& p = a.parts[i];
@@ -138,33 +137,41 @@ void linear(const OpContext& ctx, const LinearArgs& a) {
                 .y_stride = p.y.stride[0],
                 .out = out_of(p)};
   }
-  ctx.cuda->keep(linear_cuda::launch_linear(ctx.cuda->stream, {.x = data<Bf16>(a.x),
-                                                               .x_stride = a.x.stride[0],
-                                                               .rows = narrow(a.x.dim(0)),
-                                                               .parts = parts,
-                                                               .part_count = narrow(std::ssize(a.parts))}));
+  linear_cuda::LinearParams p{.x = data<Bf16>(a.x),
+                              .x_stride = a.x.stride[0],
+                              .rows = narrow(a.x.dim(0)),
+                              .parts = parts,
+                              .part_count = narrow(std::ssize(a.parts))};
+  Workspace::Scope scope(ctx.workspace);
+  p.workspace =
+      scope.take<float>(linear_cuda::linear_workspace_bytes(p) / static_cast<int64_t>(sizeof(float)));
+  if (!ctx.cuda->dry) ctx.cuda->keep(linear_cuda::launch_linear(ctx.cuda->stream, p));
 }
 
 void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
-  const int64_t rows = a.h.dim(0);
-  Workspace::Scope scope(ctx.workspace);
-  std::byte* const scratch = scope.take<std::byte>(mlp_cuda::mlp_workspace_bytes(rows, a.gate.rows));
-  if (ctx.cuda->dry) return;
   const auto bias = [](const Tensor& t) { return t.empty() ? nullptr : floats(t); };
-  ctx.cuda->keep(mlp_cuda::launch_mlp(ctx.cuda->stream, {.h = data<Bf16>(a.h),
-                                                         .h_stride = a.h.stride[0],
-                                                         .rows = narrow(rows),
-                                                         .gate_up = packed_pair(a.gate),
-                                                         .down = packed(a.down),
-                                                         .gate_scale = a.gate.scale,
-                                                         .up_scale = a.up.scale,
-                                                         .down_scale = a.down.scale,
-                                                         .gate_bias = bias(a.gate_bias),
-                                                         .up_bias = bias(a.up_bias),
-                                                         .down_bias = bias(a.down_bias),
-                                                         .x = data<float>(a.x),
-                                                         .x_stride = a.x.stride[0],
-                                                         .workspace = scratch}));
+  mlp_cuda::MlpParams p{.h = data<Bf16>(a.h),
+                        .h_stride = a.h.stride[0],
+                        .rows = narrow(a.h.dim(0)),
+                        .gate_up = packed_pair(a.gate),
+                        .down = packed(a.down),
+                        .gate_scale = a.gate.scale,
+                        .up_scale = a.up.scale,
+                        .down_scale = a.down.scale,
+                        .gate_bias = bias(a.gate_bias),
+                        .up_bias = bias(a.up_bias),
+                        .down_bias = bias(a.down_bias),
+                        .x = data<float>(a.x),
+                        .x_stride = a.x.stride[0]};
+  Workspace::Scope scope(ctx.workspace);
+  p.workspace = scope.take<std::byte>(mlp_cuda::mlp_workspace_bytes(p));
+  if (!ctx.cuda->dry) ctx.cuda->keep(mlp_cuda::launch_mlp(ctx.cuda->stream, p));
+}
+
+// Whether the shared expert was placed as one more of the others.
+static bool lies_behind(const Weight& w, const gemm::PackedWeight& packed, const Weight& shared) {
+  return !shared.empty() && shared.data == w.data + packed.expert_bytes() * packed.experts &&
+         shared.dtype == w.dtype && shared.rows == w.rows && shared.cols == w.cols;
 }
 
 void moe(const OpContext& ctx, const MoeArgs& a) {
@@ -183,7 +190,11 @@ void moe(const OpContext& ctx, const MoeArgs& a) {
                         .x = data<float>(a.x),
                         .x_stride = a.x.stride[0],
                         .chosen = a.chosen.empty() ? nullptr : data<int32_t>(a.chosen)};
-  if (!a.shared_gate.empty()) {
+  if (lies_behind(a.gate, p.gate_up, a.shared_gate) && lies_behind(a.down, p.down, a.shared_down)) {
+    ++p.gate_up.experts;
+    ++p.down.experts;
+    p.shared_router = a.shared_router.empty() ? nullptr : floats(a.shared_router);
+  } else if (!a.shared_gate.empty()) {
     p.shared_gate_up = packed_pair(a.shared_gate);
     p.shared_down = packed(a.shared_down);
     p.shared_gate_scale = a.shared_gate.scale;

@@ -1,6 +1,7 @@
 // The second kernel of decode attention: adds the parts of every row.
 #pragma once
 
+#include "core/cuda/dependent_launch.cuh"
 #include "ops/attention/cuda/decode.cuh"
 
 namespace quire::cuda::decode {
@@ -13,6 +14,7 @@ inline constexpr int kAhead = 4;  // parts that a thread asks for before their w
 
 template <int D, int kTiles>
 __global__ void __launch_bounds__(kAddThreads, 2) add_parts(const __grid_constant__ Job job) {
+  let_next_kernel_start();
   extern __shared__ int32_t first[];
   __shared__ float weights[kChunkParts][8], totals[kAddThreads / 32][8];
   __shared__ float4 sums[kGroups][kColumns * 2];
@@ -22,7 +24,7 @@ __global__ void __launch_bounds__(kAddThreads, 2) add_parts(const __grid_constan
   const int column = static_cast<int>(blockIdx.x) % (D / kColumns) * kColumns;
   const int group = a.q_heads / a.kv_heads;
   const Segment segment = a.segments.data[s];
-  if (tile * 8 >= segment.count * group) return;
+  if (tile * 8 >= segment.count * group) return wait_for_previous_kernels();
   list_work(a.segments.data, s, first,
             [](const Segment& x) { return parts_of(x); });  // the parts before the segment's
   const int parts = parts_of(segment);
@@ -30,7 +32,7 @@ __global__ void __launch_bounds__(kAddThreads, 2) add_parts(const __grid_constan
     const int64_t item = ((static_cast<int64_t>(first[s]) + part) * a.kv_heads + kv_head) * job.row_tiles;
     return (item + tile / kTiles) * kTiles + tile % kTiles;
   };
-  // Everything that can be asked for early is: the block is a chain of latencies and little else.
+  // Everything that can be asked for early is (what came before the parts has ended): the block is a chain of latencies and little else.
   static_assert(kAddThreads == 8 * kColumns, "a thread finishes one element");
   const int row = threadIdx.x / kColumns, c = threadIdx.x % kColumns, packed = tile * 8 + row;
   const bool real = packed < segment.count * group;
@@ -39,9 +41,7 @@ __global__ void __launch_bounds__(kAddThreads, 2) add_parts(const __grid_constan
   float gate = 0;
   if (real && a.gate != nullptr)
     gate = low_bf16(a.gate[r * a.gate_stride + head * a.gate_head_stride + column + c].bits);
-#if __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();
-#endif
+  wait_for_previous_kernels();
   const int mine = threadIdx.x / (kColumns * 2), at = threadIdx.x % (kColumns * 2), rows = at % 2 * 4;
   const auto sums_of = [&](int part) {
     return reinterpret_cast<const float4*>(job.sums)[place(part) * (D * 2) + column * 2 + at];

@@ -10,7 +10,8 @@
 
 #include <algorithm>
 
-#include "core/cuda/check.h"
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/launch.h"
 #include "ops/attention/cuda/add_parts.cuh"
 
 namespace quire::cuda {
@@ -354,9 +355,9 @@ template <int D, int kTiles>
 __global__ void __launch_bounds__(kWarps * 32) decode_parts_kernel(const __grid_constant__ Job job) {
   extern __shared__ __align__(1024) char shared[];
   __shared__ int places[kWarps];
-#if __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();  // the second kernel may be brought in; it waits for this one's end
-#endif
+  // In this order: the kernel that adds the parts reads gates before it waits.
+  wait_for_previous_kernels();
+  let_next_kernel_start();
   list_work(job.a.segments.data, job.a.segments.decodes,
             reinterpret_cast<int32_t*>(shared + Shape<D, kTiles>::kFirstAt),
             [](const Segment& s) { return parts_of(s); });
@@ -390,30 +391,21 @@ Status launch(cudaStream_t stream, const AttentionParams& p, const DecodeBounds&
   QUIRE_CHECKED(check(cudaGetDevice(&device), "decode_attention: device"));
   QUIRE_CHECKED(check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
                       "decode_attention: multiprocessors"));
-  QUIRE_CHECKED(check(cudaFuncSetAttribute(decode_parts_kernel<D, kTiles>,
-                                           cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-                      "decode_attention: shared memory"));
+  QUIRE_CHECKED(allow_shared_memory(reinterpret_cast<const void*>(decode_parts_kernel<D, kTiles>),
+                                    "decode_attention", shared));
   QUIRE_CHECKED(check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, decode_parts_kernel<D, kTiles>,
                                                                     kWarps * 32, static_cast<size_t>(shared)),
                       "decode_attention: occupancy"));
   const auto grid = static_cast<unsigned>(std::max<int64_t>(
       1, std::min<int64_t>(plan.items, static_cast<int64_t>(processors) * std::max(resident, 1))));
-  decode_parts_kernel<D, kTiles><<<grid, kWarps * 32, static_cast<size_t>(shared), stream>>>(job);
-  QUIRE_CHECKED(check_launch("decode_attention"));
-
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim =
-      dim3(static_cast<unsigned>(p.kv_heads * (D / kColumns)), static_cast<unsigned>(plan.row_tiles * kTiles),
-           static_cast<unsigned>(p.segments.decodes));
-  config.blockDim = dim3(kAddThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(p.segments.decodes + 1) * sizeof(int32_t);
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  return check(cudaLaunchKernelEx(&config, add_parts<D, kTiles>, job), "decode_attention: adding parts");
+  QUIRE_CHECKED(quire::cuda::launch(stream, "decode_attention", decode_parts_kernel<D, kTiles>, dim3(grid),
+                                    kWarps * 32, shared, job));
+  const dim3 adding(static_cast<unsigned>(p.kv_heads * (D / kColumns)),
+                    static_cast<unsigned>(plan.row_tiles * kTiles),
+                    static_cast<unsigned>(p.segments.decodes));
+  return quire::cuda::launch(stream, "decode_attention: adding parts", add_parts<D, kTiles>, adding,
+                             kAddThreads,
+                             (int64_t{p.segments.decodes} + 1) * static_cast<int64_t>(sizeof(int32_t)), job);
 }
 
 }  // namespace

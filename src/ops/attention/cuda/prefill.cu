@@ -7,7 +7,8 @@
 
 #include <algorithm>
 
-#include "core/cuda/check.h"
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/launch.h"
 #include "ops/attention/cuda/attention.h"
 #include "ops/attention/cuda/barrier.cuh"
 #include "ops/attention/cuda/wgmma.cuh"
@@ -323,6 +324,7 @@ __global__ void __launch_bounds__(kThreads, 1) prompt_kernel(const __grid_consta
   Ring<D> ring{(shared_address(raw) + 1023) / 1024 * 1024};
   auto* first = reinterpret_cast<int32_t*>(raw + (ring.base - shared_address(raw)) + Shape<D>::kFirstAt);
   const int group = a.q_heads / a.kv_heads, prompts = a.segments.count - a.segments.decodes;
+  begin_kernel();
   if (threadIdx.x == 0) ring.init();
   list_work(a.segments.data + a.segments.decodes, prompts, first,
             [group](const Segment& s) { return tiles_of(s, group); });
@@ -344,12 +346,8 @@ template <int D>
 Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
   const int prompts = p.segments.count - p.segments.decodes, shared = Shape<D>::shared_bytes(prompts);
   const int64_t tiles = static_cast<int64_t>(rows) * (p.q_heads / p.kv_heads) / kTileRows + prompts;
-  QUIRE_CHECKED(
-      check(cudaFuncSetAttribute(prompt_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-            "prompt_attention: shared memory"));
-  prompt_kernel<D>
-      <<<static_cast<unsigned>(tiles * p.kv_heads), kThreads, static_cast<size_t>(shared), stream>>>(p);
-  return check_launch("prompt_attention");
+  return quire::cuda::launch(stream, "prompt_attention", prompt_kernel<D>,
+                             dim3(static_cast<unsigned>(tiles * p.kv_heads)), kThreads, shared, p);
 }
 
 }  // namespace

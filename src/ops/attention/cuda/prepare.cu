@@ -1,7 +1,8 @@
 // attention_prepare: a block of 8 warps takes one row, a warp one head at a time.
 #include <cuda_runtime.h>
 
-#include "core/cuda/check.h"
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/launch.h"
 #include "ops/attention/cuda/attention.h"
 #include "ops/attention/cuda/ptx.cuh"
 
@@ -122,6 +123,7 @@ __device__ Source source_of(const AttentionPrepareParams& a, int64_t row, int h)
 
 template <int D>
 __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ AttentionPrepareParams a) {
+  begin_kernel();
   constexpr int kPerLane = D / 32;
   __shared__ float2 turn[D / 2];
   __shared__ float shared_heads[kWarps][D];
@@ -172,15 +174,11 @@ Status launch_attention_prepare(cudaStream_t stream, const AttentionPrepareParam
     return Error{Fault::kBug, fmt::format("attention_prepare: heads of {}, {} rotating, strides {}, {}, {}",
                                           p.head_size, p.n_rot, p.q_stride, p.k_stride, p.v_stride)};
   if (p.rows <= 0 || p.segments.count <= 0) return {};
-  const auto rows = static_cast<unsigned>(p.rows);
-  if (p.head_size == 64) {
-    prepare<64><<<rows, kWarps * 32, 0, stream>>>(p);
-  } else if (p.head_size == 128) {
-    prepare<128><<<rows, kWarps * 32, 0, stream>>>(p);
-  } else {
-    prepare<256><<<rows, kWarps * 32, 0, stream>>>(p);
-  }
-  return check_launch("attention_prepare");
+  return launch(stream, "attention_prepare",
+                p.head_size == 64    ? prepare<64>
+                : p.head_size == 128 ? prepare<128>
+                                     : prepare<256>,
+                dim3(static_cast<unsigned>(p.rows)), kWarps * 32, 0, p);
 }
 
 }  // namespace quire::cuda

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "core/cuda/check.h"
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/launch.h"
 
 namespace quire::cuda {
 namespace {
@@ -11,6 +12,8 @@ namespace {
 constexpr int kThreads = 256, kPerThread = 4, kPieceBytes = kThreads * kPerThread * 16;
 
 __global__ void __launch_bounds__(kThreads) copy_slots(const __grid_constant__ CopySlotsParams p) {
+  // The next kernel is not let in early: kernels read states before they wait, as of a step that has ended.
+  wait_for_previous_kernels();
   const int32_t from = p.pairs[2 * blockIdx.y], to = p.pairs[2 * blockIdx.y + 1];
   if (from < 0 || to < 0) return;
   const auto* source =
@@ -48,8 +51,7 @@ Status launch_copy_slots(cudaStream_t stream, const CopySlotsParams& p) {
     part.count = std::min(p.count - done, kMostPairs);
     const dim3 grid(static_cast<unsigned>((p.slot_bytes + kPieceBytes - 1) / kPieceBytes),
                     static_cast<unsigned>(part.count));
-    copy_slots<<<grid, kThreads, 0, stream>>>(part);
-    QUIRE_CHECKED(check_launch("copy_slots"));
+    QUIRE_CHECKED(launch(stream, "copy_slots", copy_slots, grid, kThreads, 0, part));
   }
   return {};
 }

@@ -1,7 +1,7 @@
 // The part of the chunked form that does not depend on the state, for all chunks at once: one block of 4
 // warps per chunk and key head makes K K^T and Q K^T on tensor cores, and for each of its value heads P and
 // the inverse in float32.
-#include "core/cuda/check.h"
+#include "core/cuda/launch.h"
 #include "ops/gated_delta/cuda/chunk.cuh"
 #include "ops/gated_delta/cuda/device.cuh"
 #include "ops/gated_delta/cuda/mma.cuh"
@@ -245,6 +245,7 @@ struct Chunk {
 
 __global__ void __launch_bounds__(kThreads, 4) products_kernel(const __grid_constant__ GdnChunkedParams p) {
   extern __shared__ float4 memory[];
+  begin_kernel();
   const SegmentTile tile = find_tile(p.segments, static_cast<int>(blockIdx.x), kChunk);
   if (tile.index < 0) return;
   if (tile.segment.position % kChunk != 0) __trap();
@@ -266,12 +267,9 @@ __global__ void __launch_bounds__(kThreads, 4) products_kernel(const __grid_cons
 }  // namespace
 
 Status launch_chunk_products(cudaStream_t stream, const GdnChunkedParams& p, int64_t chunks) {
-  QUIRE_CHECKED(check(cudaFuncSetAttribute(products_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           static_cast<int>(sizeof(Shared))),
-                      "gdn_chunked: shared memory"));
-  products_kernel<<<dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(p.shape.Hk)), kThreads,
-                    sizeof(Shared), stream>>>(p);
-  return check_launch("gdn_chunked: products");
+  return launch(stream, "gdn_chunked: products", products_kernel,
+                dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(p.shape.Hk)), kThreads,
+                sizeof(Shared), p);
 }
 
 }  // namespace quire::cuda

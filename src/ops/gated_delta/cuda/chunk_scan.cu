@@ -7,7 +7,7 @@
 // columns: one carries the state (K S, the triangular system, the update), the other makes the outputs (Q S,
 // P R), fed through shared memory with the state and R as the first one has them in registers; it also copies
 // the chunk after next. (With two warps for that alone the others waited for them.)
-#include "core/cuda/check.h"
+#include "core/cuda/launch.h"
 #include "ops/gated_delta/cuda/chunk.cuh"
 #include "ops/gated_delta/cuda/device.cuh"
 #include "ops/gated_delta/cuda/mma.cuh"
@@ -298,6 +298,7 @@ template <int kSlab>
 __global__ void __launch_bounds__(Walk<kSlab>::kThreads, 1)
     scan_kernel(const __grid_constant__ GdnChunkedParams p) {
   extern __shared__ float4 memory[];
+  begin_kernel();
   const int index = p.segments.decodes + static_cast<int>(blockIdx.z), head = static_cast<int>(blockIdx.y);
   const Segment seg = p.segments.data[index];
   if (seg.count <= 0) return;
@@ -322,13 +323,10 @@ template <int kSlab>
 Status launch(cudaStream_t stream, const GdnChunkedParams& p) {
   constexpr size_t kShared = sizeof(Shared<kSlab>);
   static_assert(kShared <= 227 * 1024);
-  QUIRE_CHECKED(check(cudaFuncSetAttribute(scan_kernel<kSlab>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           static_cast<int>(kShared)),
-                      "gdn_chunked: shared memory"));
   const dim3 grid(kD / kSlab, static_cast<unsigned>(p.shape.Hv),
                   static_cast<unsigned>(p.segments.count - p.segments.decodes));
-  scan_kernel<kSlab><<<grid, Walk<kSlab>::kThreads, kShared, stream>>>(p);
-  return check_launch("gdn_chunked: scan");
+  return quire::cuda::launch(stream, "gdn_chunked: scan", scan_kernel<kSlab>, grid, Walk<kSlab>::kThreads,
+                             kShared, p);
 }
 
 }  // namespace

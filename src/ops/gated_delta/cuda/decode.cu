@@ -11,7 +11,7 @@
 // the next pair in flight, 59% and 71%; a cluster of four blocks per head, half of that.
 #include <algorithm>
 
-#include "core/cuda/check.h"
+#include "core/cuda/launch.h"
 #include "ops/gated_delta/cuda/decode.h"
 #include "ops/gated_delta/cuda/device.cuh"
 
@@ -402,6 +402,7 @@ __device__ void check_segment(const Segment& seg, const DeltaSlots& slots) {
 }
 
 __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_constant__ GdnDecodeParams p) {
+  let_next_kernel_start();
   extern __shared__ float4 memory[];
   Shared& sh = *reinterpret_cast<Shared*>(memory);
   const int window_bytes = p.slots.window * kD * 6, units = p.segments.decodes * p.shape.Hv;
@@ -437,6 +438,7 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_consta
     }
     signal_prepared(group);
   }
+  wait_for_previous_kernels();  // also where all segments are padding
 }
 
 }  // namespace
@@ -456,20 +458,9 @@ Status launch_gdn_decode(cudaStream_t stream, const GdnDecodeParams& p) {
   QUIRE_CHECKED(check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
                       "gdn_decode: device"));
   const size_t shared = sizeof(Shared) + kGroups * static_cast<size_t>(p.slots.window) * kD * 6;
-  QUIRE_CHECKED(check(cudaFuncSetAttribute(decode_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           static_cast<int>(shared)),
-                      "gdn_decode: shared memory"));
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(units, processors)));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = shared;
-  config.stream = stream;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  config.numAttrs = p.early ? 1 : 0;
-  return check(cudaLaunchKernelEx(&config, decode_kernel, p), "gdn_decode");
+  return launch(stream, "gdn_decode", decode_kernel,
+                dim3(static_cast<unsigned>(std::min<int64_t>(units, processors))), kThreads,
+                static_cast<int64_t>(shared), p);
 }
 
 }  // namespace quire::cuda

@@ -39,13 +39,11 @@ struct GdnDecodeParams {
   float eps = 1e-6f;
   __nv_bfloat16* y = nullptr;
   int64_t y_stride = 0;
-  // Programmatic dependent launch: the kernel may be launched while the one before it on the stream ends, and
-  // then reads its segments at once, all else when that one has ended. So whatever wrote the segments must
-  // have ended when the kernel before this one began.
-  bool early = false;
 };
 
-// Enqueues one kernel; capturable. Fault::kBug for shapes and layouts that the contract excludes.
+// Enqueues one kernel; capturable. Reads slots and segments before the kernels before it have ended: what writes them in the
+// same stream must be followed by a copy or by a kernel that lets nothing start early (copy_slots). Fault::kBug for shapes and
+// layouts that the contract excludes.
 Status launch_gdn_decode(cudaStream_t stream, const GdnDecodeParams& params);
 
 }  // namespace quire::cuda

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/cuda/dependent_launch.cuh"
 #include "ops/gated_delta/cuda/slots.h"
 
 namespace quire::cuda {
@@ -95,13 +96,6 @@ __device__ __forceinline__ void copy_async_4(void* shared, const void* global) {
 __device__ __forceinline__ void copy_async_8(void* shared, const void* global) {
   const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(global) : "memory");
-}
-// Waits for the kernels before this one, where it was launched without waiting for them; otherwise does
-// nothing.
-__device__ __forceinline__ void wait_for_previous_kernels() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 }
 __device__ __forceinline__ void copy_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");

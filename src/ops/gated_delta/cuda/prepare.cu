@@ -1,6 +1,6 @@
 // A warp makes 16 rows of two neighbouring heads: 16 lanes of 8 channels each. Inputs are read once, 8 rows
 // ahead of their use, and the last three stay in registers.
-#include "core/cuda/check.h"
+#include "core/cuda/launch.h"
 #include "ops/gated_delta/cuda/device.cuh"
 #include "ops/gated_delta/cuda/prepare.h"
 
@@ -129,6 +129,7 @@ __device__ void gates(const GdnPrepareParams& p, const SegmentTile& tile) {
 
 // Blocks x: groups of 8 heads, the last one the gates; y: tiles.
 __global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant__ GdnPrepareParams p) {
+  begin_kernel();
   const SegmentTile tile = find_tile(p.segments, static_cast<int>(blockIdx.y), kRows);
   if (tile.index < 0) return;
   if (blockIdx.x == gridDim.x - 1) return gates(p, tile);
@@ -156,8 +157,7 @@ Status launch_gdn_prepare(cudaStream_t stream, const GdnPrepareParams& p) {
   const int heads = 2 * p.shape.Hk + p.shape.Hv, per_block = kThreads / 16;
   const dim3 grid(static_cast<unsigned>((heads + per_block - 1) / per_block + 1),
                   static_cast<unsigned>(tiles));
-  prepare_kernel<<<grid, kThreads, 0, stream>>>(p);
-  return check_launch("gdn_prepare");
+  return launch(stream, "gdn_prepare", prepare_kernel, grid, kThreads, 0, p);
 }
 
 }  // namespace quire::cuda

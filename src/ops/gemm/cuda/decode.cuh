@@ -43,17 +43,25 @@ __device__ inline uint32_t word(const uint4& v) {
   return J == 0 ? v.x : J == 1 ? v.y : J == 2 ? v.z : v.w;
 }
 
-// (lo, hi) rounded to bf16. Volatile, like everything that ends a fragment: where a plain move of the compiler's would
-// define an operand of wgmma, ptxas makes the products wait for each other.
+// (lo, hi) rounded to bf16. kOrdered: volatile, as whatever ends a fragment for wgmma must be: where a plain move of the
+// compiler's would define an operand, ptxas makes the products wait for each other. mma.sync is better off without.
+template <bool kOrdered>
 __device__ inline uint32_t to_bf16x2(float lo, float hi) {
   uint32_t r;
-  asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  if constexpr (kOrdered)
+    asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
   return r;
 }
 // a * b of two pairs. Adding -0 changes nothing, the sign of a zero included.
+template <bool kOrdered>
 __device__ inline uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
   uint32_t r;
-  asm volatile("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));
+  if constexpr (kOrdered)
+    asm volatile("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));
+  else
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));
   return r;
 }
 __device__ inline float half_bits_to_float(uint32_t bits) {
@@ -74,12 +82,12 @@ struct PlainDecoder {
   static constexpr TileFormat kFormat = F;
   static constexpr int kTileBytes = tile_bytes(F);
   static constexpr int kPlanes = kPlaneCount;  // of a step: fragments whose sum is the weight
-  static constexpr float kUnit = 1.0f;
+  static constexpr float kUnit = tile_unit(kFormat);
   struct Regs {
     uint32_t at;
   };
   __device__ static Regs load(uint32_t tile, int lane) { return {tile + lane * 16}; }
-  template <int J, int P>
+  template <bool kOrdered, int J, int P>
   __device__ static void fragment(const Regs& r, uint32_t (&a)[4]) {
     const uint4 v = load_shared_128(r.at + P * 2048 + J * 512);
     a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
@@ -96,13 +104,14 @@ struct Decoder<TileFormat::kBf16x3> : PlainDecoder<TileFormat::kBf16x3, 3> {};
 //   a[0]: s 15, m 8-6     a[1]: s 12, m 5-3     a[2]: s 9, m 2-0     a[3]: s 11, m 14 13 10
 // A shift and a mask put a code's sign and magnitude where a bf16 has sign, low exponent and first mantissa bits: that is
 // the code's value times 2^-126, subnormal codes included. The scale, times 2^119, makes up for all but 2^-7 = 1 / kUnit.
+template <bool kOrdered>
 __device__ inline void e2m1_fragment(uint32_t w, uint32_t scale_g, uint32_t scale_g8, uint32_t (&a)[4]) {
   constexpr uint32_t kCode = 0x81c081c0u;
   const uint32_t last = ((w >> 6) & 0x01800180u) | ((w >> 4) & 0x00400040u) | ((w << 4) & 0x80008000u);
-  a[0] = mul_bf16x2(w & kCode, scale_g);
-  a[1] = mul_bf16x2((w << 3) & kCode, scale_g8);
-  a[2] = mul_bf16x2((w << 6) & kCode, scale_g);
-  a[3] = mul_bf16x2(last, scale_g8);
+  a[0] = mul_bf16x2<kOrdered>(w & kCode, scale_g);
+  a[1] = mul_bf16x2<kOrdered>((w << 3) & kCode, scale_g8);
+  a[2] = mul_bf16x2<kOrdered>((w << 6) & kCode, scale_g);
+  a[3] = mul_bf16x2<kOrdered>(last, scale_g8);
 }
 
 // [32 lanes] 16 bytes: a word for each step. Then [8 g] two words: scales of row g, of row g+8, a byte for each step:
@@ -112,7 +121,7 @@ template <>
 struct Decoder<TileFormat::kNvfp4> {
   static constexpr TileFormat kFormat = TileFormat::kNvfp4;
   static constexpr int kTileBytes = tile_bytes(kFormat), kPlanes = 1;
-  static constexpr float kUnit = 128.0f;
+  static constexpr float kUnit = tile_unit(kFormat);
   static constexpr uint32_t kBase = (127 + 119 - 9) << 7;
   struct Regs {
     uint4 codes;
@@ -125,9 +134,9 @@ struct Decoder<TileFormat::kNvfp4> {
   __device__ static uint32_t scale(uint32_t bytes) {
     return __byte_perm(bytes, 0, 0x4040 + 0x0101 * J) * 16u + kBase * 0x10001u;
   }
-  template <int J, int P>
+  template <bool kOrdered, int J, int P>
   __device__ static void fragment(const Regs& r, uint32_t (&a)[4]) {
-    e2m1_fragment(word<J>(r.codes), scale<J>(r.scales.x), scale<J>(r.scales.y), a);
+    e2m1_fragment<kOrdered>(word<J>(r.codes), scale<J>(r.scales.x), scale<J>(r.scales.y), a);
   }
 };
 
@@ -137,7 +146,7 @@ template <>
 struct Decoder<TileFormat::kMxfp4> {
   static constexpr TileFormat kFormat = TileFormat::kMxfp4;
   static constexpr int kTileBytes = tile_bytes(kFormat), kPlanes = 1;
-  static constexpr float kUnit = 128.0f;
+  static constexpr float kUnit = tile_unit(kFormat);
   struct Regs {
     uint4 codes;
     uint32_t scales;
@@ -145,11 +154,11 @@ struct Decoder<TileFormat::kMxfp4> {
   __device__ static Regs load(uint32_t tile, int lane) {
     return {load_shared_128(tile + lane * 16), load_shared_32(tile + 512 + lane / 4 * 4)};
   }
-  template <int J, int P>
+  template <bool kOrdered, int J, int P>
   __device__ static void fragment(const Regs& r, uint32_t (&a)[4]) {
     constexpr uint32_t kPick = 0x4040 + 0x0101 * (J / 2);
-    e2m1_fragment(word<J>(r.codes), __byte_perm(r.scales, 0, kPick) << 7,
-                  __byte_perm(r.scales, 0, kPick + 0x0202) << 7, a);
+    e2m1_fragment<kOrdered>(word<J>(r.codes), __byte_perm(r.scales, 0, kPick) << 7,
+                            __byte_perm(r.scales, 0, kPick + 0x0202) << 7, a);
   }
 };
 
@@ -159,7 +168,7 @@ template <>
 struct Decoder<TileFormat::kQ8_0> {
   static constexpr TileFormat kFormat = TileFormat::kQ8_0;
   static constexpr int kTileBytes = tile_bytes(kFormat), kPlanes = 1;
-  static constexpr float kUnit = 1.0f;
+  static constexpr float kUnit = tile_unit(kFormat);
   struct Regs {
     uint32_t at;
     uint2 scales;
@@ -167,20 +176,21 @@ struct Decoder<TileFormat::kQ8_0> {
   __device__ static Regs load(uint32_t tile, int lane) {
     return {tile + lane * 16, load_shared_64(tile + 1024 + lane / 4 * 8)};
   }
+  template <bool kOrdered>
   __device__ static uint32_t pair(uint32_t codes, int first, float d) {
     const float lo = __uint_as_float(__byte_perm(codes, 0x4b000000u, 0x7440 + first)) - 8388736.0f;
     const float hi = __uint_as_float(__byte_perm(codes, 0x4b000000u, 0x7441 + first)) - 8388736.0f;
-    return to_bf16x2(__fmul_rn(lo, d), __fmul_rn(hi, d));
+    return to_bf16x2<kOrdered>(__fmul_rn(lo, d), __fmul_rn(hi, d));
   }
-  template <int J, int P>
+  template <bool kOrdered, int J, int P>
   __device__ static void fragment(const Regs& r, uint32_t (&a)[4]) {
     const uint2 codes = load_shared_64(r.at + J / 2 * 512 + J % 2 * 8);
     const float d = half_bits_to_float(J < 2 ? r.scales.x & 0xffffu : r.scales.x >> 16);
     const float d8 = half_bits_to_float(J < 2 ? r.scales.y & 0xffffu : r.scales.y >> 16);
-    a[0] = pair(codes.x, 0, d);
-    a[1] = pair(codes.x, 2, d8);
-    a[2] = pair(codes.y, 0, d);
-    a[3] = pair(codes.y, 2, d8);
+    a[0] = pair<kOrdered>(codes.x, 0, d);
+    a[1] = pair<kOrdered>(codes.x, 2, d8);
+    a[2] = pair<kOrdered>(codes.y, 0, d);
+    a[3] = pair<kOrdered>(codes.y, 2, d8);
   }
 };
 
@@ -190,7 +200,7 @@ template <>
 struct Decoder<TileFormat::kQ4_K> {
   static constexpr TileFormat kFormat = TileFormat::kQ4_K;
   static constexpr int kTileBytes = tile_bytes(kFormat), kPlanes = 1;
-  static constexpr float kUnit = 1.0f;
+  static constexpr float kUnit = tile_unit(kFormat);
   struct Regs {
     uint4 codes, scales;
   };
@@ -198,11 +208,12 @@ struct Decoder<TileFormat::kQ4_K> {
     return {load_shared_128(tile + lane * 16), load_shared_128(tile + 512 + lane / 4 * 16)};
   }
   // d sc q and dmin mn are exact, so this rounds once, as decode_row does.
+  template <bool kOrdered>
   __device__ static uint32_t pair(uint32_t codes, int shift, float scale, float min) {
     const float lo = small_integer((codes >> shift) & 15u), hi = small_integer((codes >> (shift + 4)) & 15u);
-    return to_bf16x2(__fmaf_rn(lo, scale, -min), __fmaf_rn(hi, scale, -min));
+    return to_bf16x2<kOrdered>(__fmaf_rn(lo, scale, -min), __fmaf_rn(hi, scale, -min));
   }
-  template <int J, int P>
+  template <bool kOrdered, int J, int P>
   __device__ static void fragment(const Regs& r, uint32_t (&a)[4]) {
     constexpr int kAt = J / 2 * 16;
     const uint32_t w = word<J>(r.codes);
@@ -212,10 +223,10 @@ struct Decoder<TileFormat::kQ4_K> {
     const float m = __fmul_rn(dmin, small_integer((r.scales.z >> (kAt + 8)) & 255u));
     const float s8 = __fmul_rn(d8, small_integer((r.scales.w >> kAt) & 255u));
     const float m8 = __fmul_rn(dmin8, small_integer((r.scales.w >> (kAt + 8)) & 255u));
-    a[0] = pair(w, 0, s, m);
-    a[1] = pair(w, 8, s8, m8);
-    a[2] = pair(w, 16, s, m);
-    a[3] = pair(w, 24, s8, m8);
+    a[0] = pair<kOrdered>(w, 0, s, m);
+    a[1] = pair<kOrdered>(w, 8, s8, m8);
+    a[2] = pair<kOrdered>(w, 16, s, m);
+    a[3] = pair<kOrdered>(w, 24, s8, m8);
   }
 };
 
@@ -225,7 +236,7 @@ template <>
 struct Decoder<TileFormat::kQ6_K> {
   static constexpr TileFormat kFormat = TileFormat::kQ6_K;
   static constexpr int kTileBytes = tile_bytes(kFormat), kPlanes = 1;
-  static constexpr float kUnit = 1.0f;
+  static constexpr float kUnit = tile_unit(kFormat);
   struct Regs {
     uint4 low;
     uint2 high;
@@ -235,13 +246,14 @@ struct Decoder<TileFormat::kQ6_K> {
     return {load_shared_128(tile + lane * 16), load_shared_64(tile + 512 + lane * 8),
             load_shared_128(tile + 768 + lane / 4 * 16)};
   }
+  template <bool kOrdered>
   __device__ static uint32_t pair(uint32_t low, uint32_t high, int index, float scale) {
     const uint32_t lo = ((low >> (4 * index)) & 15u) | ((high >> (2 * index)) & 3u) << 4;
     const uint32_t hi = ((low >> (4 * index + 4)) & 15u) | ((high >> (2 * index + 2)) & 3u) << 4;
-    return to_bf16x2(__fmul_rn(small_integer(lo) - 32.0f, scale),
-                     __fmul_rn(small_integer(hi) - 32.0f, scale));
+    return to_bf16x2<kOrdered>(__fmul_rn(small_integer(lo) - 32.0f, scale),
+                               __fmul_rn(small_integer(hi) - 32.0f, scale));
   }
-  template <int J, int P>
+  template <bool kOrdered, int J, int P>
   __device__ static void fragment(const Regs& r, uint32_t (&a)[4]) {
     const uint32_t low = word<J>(r.low);
     const uint32_t high = ((J < 2 ? r.high.x : r.high.y) >> (J % 2 * 16)) & 0xffffu;
@@ -249,10 +261,10 @@ struct Decoder<TileFormat::kQ6_K> {
                               static_cast<float>(static_cast<int8_t>(r.scales.x >> (8 * J))));
     const float s8 = __fmul_rn(half_bits_to_float(r.scales.z >> 16),
                                static_cast<float>(static_cast<int8_t>(r.scales.y >> (8 * J))));
-    a[0] = pair(low, high, 0, s);
-    a[1] = pair(low, high, 2, s8);
-    a[2] = pair(low, high, 4, s);
-    a[3] = pair(low, high, 6, s8);
+    a[0] = pair<kOrdered>(low, high, 0, s);
+    a[1] = pair<kOrdered>(low, high, 2, s8);
+    a[2] = pair<kOrdered>(low, high, 4, s);
+    a[3] = pair<kOrdered>(low, high, 6, s8);
   }
 };
 

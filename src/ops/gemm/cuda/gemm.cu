@@ -32,8 +32,6 @@ Result<Problem> describe(const GemmParams& p) {
   const PackedWeight& w = p.parts[0].weight;
   if (w.cols <= 0 || w.cols % 8 != 0 || p.x_stride % 8 != 0 || reinterpret_cast<uintptr_t>(p.x) % 16 != 0)
     return misfit("rows of x must be aligned to 16 bytes and a multiple of them");
-  if (p.x_stride < 0 || static_cast<int64_t>(p.rows) * (p.x_stride / 8) > UINT32_MAX)
-    return misfit("x is too large");
   if (w.segment_columns() % kTileCols != 0) return misfit("a segment is whole tiles");
   Problem k{};
   for (int i = 0; i < p.part_count; ++i) {
@@ -73,49 +71,132 @@ Result<Problem> describe(const GemmParams& p) {
   return k;
 }
 
-// Rows of x in a tile, so that the last wave of tiles wastes least: a tile costs its columns and about 48 more, for
-// decoding and for what a tile does once.
-int32_t choose_tile_rows(const Problem& p, int multiprocessors) {
-  if (p.offsets != nullptr) {
-    // An expert gets rows / experts on average: small tiles while memory decides, then large ones, which
-    // find_block cuts evenly.
-    const int64_t mean = p.rows / p.experts;
-    return mean < 24 ? 32 : mean < 48 ? 64 : mean < 96 ? 128 : 256;
-  }
-  int64_t row_blocks = 0, best_cost = INT64_MAX;
+struct TileChoice {
+  int32_t rows;  // of x in a tile
+  int64_t cost;  // in columns' time: about 4 ns on an H100
+};
+
+// Dense tiles of which the last wave wastes least: each column tile of a tile costs its rows and about 48 more, for weights,
+// for decoding and for what a tile does once. `splits`: 1, or the segments, each in tiles of its own.
+TileChoice choose_dense_tiles(const Problem& p, int multiprocessors, int32_t splits) {
+  int64_t row_blocks = 0;
   for (int i = 0; i < p.part_count; ++i) row_blocks += (p.part[i].row_tiles + 7) / 8;
-  int32_t best = 32;
+  TileChoice best{32, INT64_MAX};
   for (const int32_t rows : {32, 64, 128, 192, 256}) {
-    if (p.segments > 1 && rows > 192) break;
-    const int64_t tiles = row_blocks * ((p.rows + rows - 1) / rows);
-    const int64_t cost = (tiles + multiprocessors - 1) / multiprocessors * (rows + 48);
-    if (cost < best_cost) best_cost = cost, best = rows;
+    if (p.segments > 1 && splits == 1 && rows > 192) break;  // totals need registers too
+    const int64_t tiles = row_blocks * ((p.rows + rows - 1) / rows) * splits;
+    const int64_t cost = (tiles + multiprocessors - 1) / multiprocessors * (rows + 48) *
+                         (splits > 1 ? p.segment_tiles : p.col_tiles);
+    if (cost < best.cost) best = {rows, cost};
   }
   return best;
 }
 
+int32_t choose_tile_rows(const Problem& p, int multiprocessors, int32_t splits) {
+  if (p.offsets == nullptr) return choose_dense_tiles(p, multiprocessors, splits).rows;
+  // An expert gets rows / experts on average: small tiles while memory decides, then large ones, which
+  // find_block cuts evenly.
+  const int64_t mean = p.rows / p.experts;
+  return mean < 24 ? 32 : mean < 48 ? 64 : mean < 96 ? 128 : 256;
+}
+
+bool tiles_exist(const cuda::DeviceLimits& device) {
+  return device.major == 9;
+}
+
 // Few rows go to the stream kernel: it keeps every multiprocessor reading. With more rows its tokens cost more of the
 // L2's bandwidth than tiles, which read them once for 128 rows of a weight.
-bool prefers_stream(const Problem& p) {
-  if (p.offsets != nullptr) return p.rows < 10 * p.experts;  // of an expert, on average
-  if (p.rows <= 8) return true;
-  return p.rows <= 32 && p.all_row_tiles < 8 * 64;
+bool prefers_tiles(const GemmParams& p, const cuda::DeviceLimits& device) {
+  if (p.split || p.path == Path::kStream) return false;
+  if (p.path != Path::kAuto) return true;
+  if (!tiles_exist(device)) return false;
+  if (p.grouped.offsets != nullptr)
+    return p.rows >= 10 * p.parts[0].weight.experts;  // of an expert, on average
+  int64_t row_tiles = 0;
+  for (int i = 0; i < p.part_count; ++i) row_tiles += p.parts[i].weight.row_tiles();
+  return p.rows > (row_tiles < 8 * 64 ? 32 : 8);
+}
+
+// ---- Products of few row tiles over many columns: their segments as tiles of their own
+
+constexpr int64_t kMostSplitRows = 512, kMostSplitFloats = int64_t{16} << 20;
+
+struct SplitRoom {
+  int64_t floats_per_row = 0;  // of x
+  int32_t most_rows = 0;       // that may be split; 0: none
+};
+SplitRoom split_room(const GemmParams& p) {
+  const PackedWeight& w = p.parts[0].weight;
+  if (p.grouped.offsets != nullptr || w.paired || w.segments() < 2) return {};
+  SplitRoom room;
+  int64_t row_blocks = 0;
+  for (int i = 0; i < p.part_count; ++i) {
+    const PackedWeight& part = p.parts[i].weight;
+    row_blocks += (part.row_tiles() + 7) / 8;
+    room.floats_per_row += static_cast<int64_t>(part.segments()) * part.rows;
+  }
+  if (row_blocks > 64) return {};  // half of a large GPU's multiprocessors
+  room.most_rows = static_cast<int32_t>(std::min(kMostSplitRows, kMostSplitFloats / room.floats_per_row));
+  return room;
+}
+// Adding up costs a launch, and the sums' way to memory and back.
+bool prefers_split(const Problem& p, const GemmParams& params, int multiprocessors) {
+  const SplitRoom room = split_room(params);
+  if (params.sums == nullptr || p.rows <= 8 || p.rows > room.most_rows) return false;
+  const int64_t adding = 400 + room.floats_per_row * p.rows / 1000;
+  return choose_dense_tiles(p, multiprocessors, p.segments).cost + adding <
+         choose_dense_tiles(p, multiprocessors, 1).cost;
+}
+
+Status launch_split(cudaStream_t stream, const Problem& k, const GemmParams& p, LaunchChoice choice,
+                    Status (*launch_tiles)(cudaStream_t, const Problem&, const LaunchChoice&), float unit) {
+  if (p.sums == nullptr || k.rows > split_room(p).most_rows) return misfit("no room for sums of segments");
+  Problem apart = k;
+  const float* sums[kMaxParts];
+  float* next = p.sums;
+  for (int i = 0; i < k.part_count; ++i) {
+    KernelPart& part = apart.part[i];
+    sums[i] = next;
+    part.y = next;
+    part.y_stride = part.rows;
+    part.out = Out::kF32;
+    part.scale = part.bias = nullptr;
+    next += static_cast<int64_t>(k.segments) * k.rows * part.rows;
+  }
+  choice.split = true;
+  QUIRE_CHECKED(launch_tiles(stream, apart, choice));
+  return launch_add_segments(stream, k, sums, unit);
 }
 
 template <TileFormat F>
 Status launch(cudaStream_t stream, const Problem& k, const GemmParams& p, LaunchChoice choice) {
-  const bool tiles_exist = choice.device.major == 9;
-  if (p.path == Path::kTile && !tiles_exist) return misfit("the tile kernel is for sm_90");
-  if (p.split || p.path == Path::kStream || !tiles_exist || (p.path == Path::kAuto && prefers_stream(k))) {
+  const int multiprocessors = choice.device.multiprocessors;
+  const bool split = p.path == Path::kSplit || (p.path == Path::kAuto && tiles_exist(choice.device) &&
+                                                prefers_split(k, p, multiprocessors));
+  if (!split && !prefers_tiles(p, choice.device)) {
     const int64_t rows = k.offsets == nullptr ? k.rows : k.rows / k.experts;
     choice.block_rows = rows <= 8 ? 8 : 32;
     return launch_stream<F>(stream, k, choice);
   }
-  choice.block_rows = p.tile_rows != 0 ? p.tile_rows : choose_tile_rows(k, choice.device.multiprocessors);
+  if (!tiles_exist(choice.device)) return misfit("the tile kernel is for sm_90");
+  if (p.grouped.x_rows != nullptr) return misfit("rows for tiles lie together");
+  choice.block_rows =
+      p.tile_rows != 0 ? p.tile_rows : choose_tile_rows(k, multiprocessors, split ? k.segments : 1);
+  if (split) return launch_split(stream, k, p, choice, launch_tile<F>, tile_unit(F));
   return launch_tile<F>(stream, k, choice);
 }
 
 }  // namespace
+
+Result<bool> takes_tiles(const GemmParams& p) {
+  QUIRE_TRY(const cuda::DeviceLimits device, cuda::device_limits());
+  return prefers_tiles(p, device);
+}
+
+int64_t split_floats(const GemmParams& p) {
+  const SplitRoom room = split_room(p);
+  return room.floats_per_row * std::min(room.most_rows, p.rows);
+}
 
 Status launch_gemm(cudaStream_t stream, const GemmParams& p) {
   if (p.rows < 0) return misfit("negative rows");
@@ -124,7 +205,6 @@ Status launch_gemm(cudaStream_t stream, const GemmParams& p) {
   LaunchChoice choice;
   QUIRE_TRY(choice.device, cuda::device_limits());
   choice.split = p.split;
-  choice.overlap = p.overlap;
   switch (p.parts[0].weight.format) {
     case TileFormat::kBf16:
       return launch<TileFormat::kBf16>(stream, k, p, choice);

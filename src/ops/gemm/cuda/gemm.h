@@ -42,7 +42,7 @@ struct GemmPart {
 // are not touched. Each row of y at most once.
 struct GroupedRows {
   const int32_t* offsets = nullptr;  // [experts + 1]; null: a dense product, all rows for expert 0
-  const int32_t* x_rows = nullptr;   // null: i
+  const int32_t* x_rows = nullptr;   // null: i, as tiles need it
   const int32_t* y_rows = nullptr;   // null: i
   int32_t most = 0;                  // host: no expert has more rows; 0 if unknown
 };
@@ -51,14 +51,14 @@ enum class Path : uint8_t {
   kAuto,
   kStream,  // mma.sync, a warp for 16 rows: few rows of tokens; any GPU from sm_80 on
   kTile,    // wgmma: sm_90
+  kSplit,   // the same with tiles of one segment each, whose sums another kernel adds: weights with few rows
 };
 
 struct GemmParams {
   const GemmPart* parts = nullptr;   // host; all of the same format, columns, segment and pairedness
   int32_t part_count = 0;            // at most kMaxParts; exactly 1 if grouped
   const __nv_bfloat16* x = nullptr;  // device [*, K], rows aligned to 16 bytes
-  // Elements from row to row, a multiple of 8. Tiles count 16-byte pieces in 32 bits: x ends before 64 GB.
-  int64_t x_stride = 0;
+  int64_t x_stride = 0;              // elements from row to row, a multiple of 8
   int32_t rows = 0;  // dense: rows of x and y. Grouped: bound on offsets[experts], for choosing tiles only
   GroupedRows grouped;
   Path path = Path::kAuto;
@@ -67,8 +67,15 @@ struct GemmParams {
   // (routers), whose reader adds them, in ascending order, to the bits that it would find otherwise. Dense, one part, no
   // scale or bias, Out::kF32; always the stream kernel.
   bool split = false;
-  bool overlap = false;  // launched for programmatic dependent launch: starts while the kernel before it ends
+  // Device: room for split_floats(), aligned to 256 bytes, or null: then kAuto never splits.
+  float* sums = nullptr;
 };
+
+// Whether launch_gemm would take tiles: then rows of x that belong together must lie together (GroupedRows::x_rows null).
+Result<bool> takes_tiles(const GemmParams& p);
+
+// What `sums` must have room for, in floats: never less for more rows. 0 where splitting does not help.
+int64_t split_floats(const GemmParams& p);
 
 // Enqueues; allocates nothing, waits for nothing. K must be a multiple of 8. Fault::kBug for shapes that do not fit.
 Status launch_gemm(cudaStream_t stream, const GemmParams& p);

@@ -341,11 +341,11 @@ __global__ void __launch_bounds__(32) unpack_kernel(const UnpackParams p) {
       }
     };
     uint32_t a[4];
-#define QUIRE_UNPACK_STEP(J)                                                           \
-  D::template fragment<J, 0>(regs, a), put(J, 0, a);                                   \
-  if constexpr (D::kPlanes > 1)                                                        \
-    D::template fragment<J, D::kPlanes - 1 - (D::kPlanes > 2)>(regs, a), put(J, 1, a); \
-  if constexpr (D::kPlanes > 2) D::template fragment<J, D::kPlanes - 1>(regs, a), put(J, 2, a);
+#define QUIRE_UNPACK_STEP(J)                                                                 \
+  D::template fragment<true, J, 0>(regs, a), put(J, 0, a);                                   \
+  if constexpr (D::kPlanes > 1)                                                              \
+    D::template fragment<true, J, D::kPlanes - 1 - (D::kPlanes > 2)>(regs, a), put(J, 1, a); \
+  if constexpr (D::kPlanes > 2) D::template fragment<true, J, D::kPlanes - 1>(regs, a), put(J, 2, a);
     QUIRE_UNPACK_STEP(0)
     QUIRE_UNPACK_STEP(1)
     QUIRE_UNPACK_STEP(2)

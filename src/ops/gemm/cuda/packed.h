@@ -53,6 +53,11 @@ constexpr int tile_bytes(TileFormat f) {
   return 0;
 }
 
+// What a decoder's numbers are to be multiplied by.
+constexpr float tile_unit(TileFormat f) {
+  return f == TileFormat::kMxfp4 || f == TileFormat::kNvfp4 ? 128.0f : 1.0f;
+}
+
 // The format that a file's type is packed to.
 constexpr TileFormat tile_format(DType t) {
   switch (t) {

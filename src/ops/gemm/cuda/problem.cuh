@@ -3,6 +3,7 @@
 
 #include <cuda_bf16.h>
 
+#include "core/cuda/dependent_launch.cuh"
 #include "ops/gemm/cuda/gemm.h"
 
 namespace quire::gemm {
@@ -29,28 +30,8 @@ struct Problem {
   bool paired;
 };
 
-__device__ inline void wait_for_previous_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ inline void let_next_kernel_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-// Without a memory clobber: what is written is read after wait_for_copies or a barrier only.
-__device__ inline void copy_async_16(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(valid ? 16 : 0));
-}
-__device__ inline void commit_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-template <int kPending>
-__device__ inline void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" : : "n"(kPending) : "memory");
-}
+using cuda::let_next_kernel_start;
+using cuda::wait_for_previous_kernels;
 
 // ---- Blocks of rows. Each expert's rows are cut into blocks of at most `block` rows; blocks are numbered through.
 
@@ -64,45 +45,52 @@ struct BlockTable {
   int32_t* first;     // [experts + 1]: blocks of the experts before
   uint16_t* experts;  // [bound]
   int32_t bound;
+  int32_t* sums;  // [32]: while it is filled
 };
 inline __host__ __device__ int32_t block_bound(int32_t rows, int32_t experts, int32_t block) {
   return rows < experts + rows / block ? rows : experts + rows / block;
 }
 inline int32_t block_table_bytes(const Problem& p, int32_t block) {
-  return p.offsets == nullptr ? 0
-                              : (p.experts + 1) * 8 + (block_bound(p.rows, p.experts, block) * 2 + 3) / 4 * 4;
+  return p.offsets == nullptr
+             ? 0
+             : (p.experts + 1) * 8 + 128 + (block_bound(p.rows, p.experts, block) * 2 + 3) / 4 * 4;
 }
 __device__ inline BlockTable block_table(const Problem& p, int32_t block, uint8_t* at) {
   auto* begin = reinterpret_cast<int32_t*>(at);
-  return {begin, begin + p.experts + 1, reinterpret_cast<uint16_t*>(begin + 2 * (p.experts + 1)),
-          block_bound(p.rows, p.experts, block)};
+  int32_t* sums = begin + 2 * (p.experts + 1);
+  return {begin, begin + p.experts + 1, reinterpret_cast<uint16_t*>(sums + 32),
+          block_bound(p.rows, p.experts, block), sums};
 }
 
-// By all threads of the block; synchronises.
+// By all threads of the block, a multiple of 32; synchronises. A thread for each expert, or for every so many.
 __device__ inline void fill_block_table(const Problem& p, int block, const BlockTable& table) {
-  for (int e = static_cast<int>(threadIdx.x); e <= p.experts; e += static_cast<int>(blockDim.x))
-    table.begin[e] = p.offsets[e];
-  __syncthreads();
-  if (threadIdx.x < 32) {  // each lane some experts that follow each other
-    const int each = (p.experts + 31) / 32, from = min(static_cast<int>(threadIdx.x) * each, p.experts);
-    const int to = min(from + each, p.experts);
-    const auto blocks = [&](int e) { return (table.begin[e + 1] - table.begin[e] + block - 1) / block; };
-    int32_t own = 0;
-    for (int e = from; e < to; ++e) own += blocks(e);
+  int32_t* sums = table.sums;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  int32_t before = 0;  // blocks of the experts of earlier rounds
+  for (int base = 0; base < p.experts; base += static_cast<int>(blockDim.x)) {
+    const int e = base + static_cast<int>(threadIdx.x);
+    const bool mine = e < p.experts;
+    const int32_t begin = mine ? p.offsets[e] : 0,
+                  own = mine ? (p.offsets[e + 1] - begin + block - 1) / block : 0;
     int32_t sum = own;
     for (int d = 1; d < 32; d *= 2) {
       const int32_t other = __shfl_up_sync(0xffffffffu, sum, d);
-      if (static_cast<int>(threadIdx.x) >= d) sum += other;
+      if (lane >= d) sum += other;
     }
-    int32_t at = sum - own;
-    for (int e = from; e < to; ++e) {
+    if (lane == 31) sums[warp] = sum;
+    __syncthreads();
+    int32_t at = before + sum - own;
+    for (int w = 0; w < warp; ++w) at += sums[w];
+    for (int w = 0; w < warps; ++w) before += sums[w];
+    if (mine) {
+      table.begin[e] = begin;
       table.first[e] = at;
-      for (const int32_t end = at + blocks(e); at < end; ++at)
+      for (const int32_t end = at + own; at < end; ++at)
         if (at < table.bound) table.experts[at] = static_cast<uint16_t>(e);
     }
-    if (threadIdx.x == 31) table.first[p.experts] = sum;
+    if (threadIdx.x == 0) table.first[p.experts] = before, table.begin[p.experts] = p.offsets[p.experts];
+    __syncthreads();
   }
-  __syncthreads();
 }
 __device__ inline int32_t count_blocks(const Problem& p, int block, const BlockTable& table) {
   return p.offsets == nullptr ? (p.rows + block - 1) / block : min(table.first[p.experts], table.bound);

@@ -2,10 +2,14 @@
 // mma.m16n8k16 with the tokens as its eight columns. Warps wait for nobody but their own copies.
 //
 // A unit of work is a row tile (16 rows of a weight, all of K) times a block of at most 8 kGroups rows of x. If K has several
-// segments, up to eight warps share a unit, each with its own segments, and one of them adds them up in order; or
-// (`split`, for weights with so few rows that this would leave most multiprocessors idle) each segment is a unit.
+// segments, up to eight warps (a team) share a unit, each with its own segments, and one of them adds them up in order; or
+// (`split`, for weights with so few rows that this would leave most multiprocessors idle) each segment is a unit. Units are
+// numbered through, block of rows by block of rows, and every thread block takes equally many that follow each other, its
+// teams one each at a time. A block's rows of x lie in shared memory, whole, and the next block's are fetched meanwhile;
+// where they do not fit they come through the rings, with the weights.
 #pragma once
 
+#include "ops/gemm/cuda/copy.cuh"
 #include "ops/gemm/cuda/decode.cuh"
 #include "ops/gemm/cuda/problem.cuh"
 
@@ -15,22 +19,27 @@ struct StreamPlan {
   int32_t warps;        // of a block
   int32_t team;         // warps that share a unit: a power of two that divides `warps`
   int32_t chunk_tiles;  // column tiles of a stage: a power of two that divides the segment
-  int32_t x_rows;       // rows of x that a stage has room for
-  bool resident;        // dense, one block of rows: all of x is in shared memory, not in the rings
-  bool split;           // a unit is one segment, and its sums are what is stored
+  int32_t x_rows;       // rows of x that a buffer, or a stage, has room for
+  int32_t
+      x_pitch;  // bytes from one to the next: 16 more than a multiple of 128, so that ldmatrix meets no bank twice
+  int32_t x_buffers;  // of whole rows: 2, 1 if there is one block of rows, 0: through the rings
+  bool split;         // a unit is one segment, and its sums are what is stored
   int32_t stage_bytes;
-  int32_t sums_at, table_at, x_at;  // in shared memory, behind the rings
+  int32_t x_at, sums_at, table_at, barriers_at;  // in shared memory, behind the rings
   int32_t shared_bytes;
 };
 
 inline constexpr int kStages = 4;
+// Barriers: of each buffer of x, full and free; then of each warp's ring.
+inline int stream_barrier_bytes(int warps) {
+  return 8 * (4 + warps * kStages);
+}
 // Small tiles leave the multiplying as the bottleneck: more warps hide its latencies.
 template <class D>
 inline constexpr int kStreamThreads = D::kTileBytes < 1024 ? 512 : 256;
 
 __device__ inline void mma_16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -43,35 +52,33 @@ __device__ inline void load_matrices(uint32_t (&r)[4], uint32_t at) {
                : "memory");
 }
 
-// A unit of a launch: which tile of which weight, and which rows.
-struct Unit {
-  const KernelPart* part;
-  const uint8_t* weight;  // its first tile
-  int32_t row_tile;
-  RowBlock rows;
+// The units [first, end) of a thread block; a team takes one, then that which follows so many as there are teams.
+struct Range {
+  int32_t per_rows;  // units of a block of rows
+  int32_t first, end;
+
+  __device__ Range(int32_t row_blocks, int32_t units) : per_rows(units) {
+    const int64_t all = static_cast<int64_t>(row_blocks) * units;
+    first = static_cast<int32_t>(all * blockIdx.x / gridDim.x);
+    end = static_cast<int32_t>(all * (blockIdx.x + 1) / gridDim.x);
+  }
+  __device__ int32_t row_block(int32_t unit) const { return unit / per_rows; }
 };
 
-__device__ inline Unit find_unit(const Problem& p, int block, const BlockTable& table, int32_t index) {
-  int32_t tile = index % p.all_row_tiles;
-  Unit u;
-  u.rows = find_block(p, block, table, index / p.all_row_tiles);
-  int i = 0;
-  for (; i + 1 < p.part_count && tile >= p.part[i].row_tiles; ++i) tile -= p.part[i].row_tiles;
-  u.part = &p.part[i];
-  u.row_tile = tile;
-  u.weight = u.part->weight + u.rows.expert * u.part->expert_bytes;
-  return u;
-}
+// What a unit is: which tile of which weight, and which rows.
+struct Unit {
+  const KernelPart* part;
+  int32_t row_tile;
+  RowBlock rows;
+  int32_t segment;  // the first of the warp's
+};
 
-// The chunks of a warp, in the order in which it multiplies them: of its units, their segments first, first + team, ...
+// Where a warp is in its copying.
 struct Walk {
-  int32_t unit;
+  int32_t unit;                // from the end of the range on: nothing is left
   int32_t segment, tile, end;  // column tiles [tile, end) of the segment are left
-
-  __device__ void begin_segment(const Problem& p) {
-    tile = segment * p.segment_tiles;
-    end = min(tile + p.segment_tiles, p.col_tiles);
-  }
+  const uint8_t* weight;       // the unit's first tile
+  RowBlock rows;
 };
 
 template <class D, int kGroups>
@@ -79,172 +86,193 @@ class StreamWarp {
  public:
   static constexpr int kBlock = 8 * kGroups;
 
-  __device__ StreamWarp(const Problem& problem, const StreamPlan& plan, uint8_t* shared)
-      : p_(problem), plan_(plan), lane_(threadIdx.x % 32) {
-    const int warp = threadIdx.x / 32;
-    member_ = warp % plan.team;
-    team_ = warp / plan.team;
-    ring_ = shared_address(shared) + warp * kStages * plan.stage_bytes;
+  __device__ StreamWarp(const Problem& problem, const StreamPlan& plan, uint8_t* shared, const Range& range,
+                        const BlockTable& table)
+      : p_(problem),
+        plan_(plan),
+        range_(range),
+        table_(table),
+        lane_(threadIdx.x % 32),
+        warp_(threadIdx.x / 32) {
+    member_ = warp_ % plan.team;
+    team_ = warp_ / plan.team;
+    ring_ = shared_address(shared) + warp_ * kStages * plan.stage_bytes;
+    x_ = shared_address(shared) + plan.x_at;
     sums_ = reinterpret_cast<float*>(shared + plan.sums_at) +
             static_cast<int64_t>(team_) * 2 * p_.segments * (16 * kBlock);
-    table_ = block_table(p_, kBlock, shared + plan.table_at);
-    x_ = shared_address(shared) + plan.x_at;
-    units_ = count_blocks(p_, kBlock, table_) * p_.all_row_tiles * (plan.split ? p_.segments : 1);
-    step_ = static_cast<int32_t>(gridDim.x) * (plan.warps / plan.team);
-    load_ = start();
+    barriers_ = shared_address(shared) + plan.barriers_at;
+    load_.unit = range_.first + team_;
+    settle();
+  }
+
+  __device__ void init_barriers() const {
+    for (int s = lane_; s < kStages; s += 32) barrier_init(full(s), kCopyArrivals);
+    if (warp_ == 0 && lane_ < 2) {
+      barrier_init(x_full(lane_), kCopyArrivals);
+      barrier_init(x_free(lane_), plan_.warps);
+    }
+  }
+
+  // What may come before the kernel before this one has ended: weights, of a dense product.
+  __device__ void prefetch() {
+    const Walk begin = load_;
+    for (int s = 0; s < kStages - 1 && load_.unit < range_.end; ++s) {
+      copy_weights(s);
+      advance();
+    }
+    prefetched_ = true;
+    load_ = begin;
   }
 
   __device__ void run() {
-    bool filled = prefill();
-    Walk at = start();
-    int stage = 0, turn = 0;
-    while (at.unit < units_) {
-      const Unit u = unit(at.unit);
-      for (at.segment = first_segment(at.unit); at.segment < p_.segments; at.segment += segment_step()) {
-        at.begin_segment(p_);
+    if (plan_.x_buffers > 0 && warp_ == 0 && range_.first < range_.end)
+      fetch_rows(range_.row_block(range_.first), 0);
+    for (int s = 0; s < kStages - 1; ++s) fill(s, prefetched_);
+    // All warps go through all blocks of rows of the range, also those that they have no unit of.
+    int32_t turn = 0, unit_turn = 0;
+    const auto go_to_rows = [&](int32_t of_range) {
+      for (; turn < of_range; enter_rows(++turn)) leave_rows(turn);
+    };
+    if (range_.first < range_.end) enter_rows(0);
+    int stage = 0;
+    uint32_t phase = 0;
+    for (int32_t number = range_.first + team_; number < range_.end; number += teams()) {
+      go_to_rows(range_.row_block(number) - range_.row_block(range_.first));
+      const Unit u = unit(number);
+      const uint32_t x = x_ + (turn & 1) * plan_.x_rows * plan_.x_pitch;
+      for (int32_t segment = u.segment; segment < p_.segments; segment += segment_step()) {
         for (int i = 0; i < kGroups; ++i)
           for (float& v : sum_[i]) v = 0;
-        for (; at.tile < at.end; at.tile += plan_.chunk_tiles) {
-          wait_for_copies<kStages - 2>();
+        const int32_t end = min((segment + 1) * p_.segment_tiles, p_.col_tiles);
+        for (int32_t tile = segment * p_.segment_tiles; tile < end; tile += plan_.chunk_tiles) {
+          barrier_wait(full(stage), phase);
           __syncwarp();
           // The stage that was multiplied before this one is free: all lanes have passed the barrier above.
-          if (!filled) fill(stage == 0 ? kStages - 1 : stage - 1);
-          filled = false;
+          fill(stage == 0 ? kStages - 1 : stage - 1, false);
           const uint32_t weights = ring_ + stage * plan_.stage_bytes;
-          multiply(weights,
-                   plan_.resident ? x_ + at.tile * plan_.x_rows * 128
-                                  : weights + plan_.chunk_tiles * D::kTileBytes,
-                   min(plan_.chunk_tiles, at.end - at.tile));
-          stage = stage == kStages - 1 ? 0 : stage + 1;
+          const uint32_t own = weights + plan_.chunk_tiles * D::kTileBytes;
+          const int tiles = min(plan_.chunk_tiles, end - tile);
+          if (plan_.x_buffers == 0) clear_tail(own, tile, tiles);
+          multiply(weights, plan_.x_buffers > 0 ? x + tile * 128 : own, tiles);
+          if (++stage == kStages) stage = 0, phase ^= 1u;
         }
-        if (p_.segments > 1 && !plan_.split) put_sums(turn, at.segment);
+        if (p_.segments > 1 && !plan_.split) put_sums(unit_turn, segment);
       }
-      finish(u, turn, first_segment(at.unit));
-      ++turn;
-      at.unit += step_;
+      finish(u, unit_turn++);
     }
-    wait_for_copies<0>();
+    if (range_.first < range_.end)
+      go_to_rows(range_.row_block(range_.end - 1) - range_.row_block(range_.first));
   }
 
  private:
-  __device__ Walk start() const {
-    Walk w;
-    w.unit = static_cast<int32_t>(blockIdx.x + gridDim.x * team_);
-    w.segment = first_segment(w.unit);
-    w.begin_segment(p_);
-    return w;
+  __device__ uint32_t x_full(int buffer) const { return barriers_ + 8 * buffer; }
+  __device__ uint32_t x_free(int buffer) const { return barriers_ + 16 + 8 * buffer; }
+  __device__ uint32_t full(int stage) const { return barriers_ + 32 + 8 * (warp_ * kStages + stage); }
+
+  __device__ int32_t teams() const { return plan_.warps / plan_.team; }
+  __device__ Unit unit(int32_t number) const {
+    int32_t index = number % range_.per_rows;
+    Unit u;
+    u.segment = plan_.split ? index % p_.segments : member_;
+    if (plan_.split) index /= p_.segments;
+    u.rows = find_block(p_, kBlock, table_, range_.row_block(number));
+    int i = 0;
+    for (; i + 1 < p_.part_count && index >= p_.part[i].row_tiles; ++i) index -= p_.part[i].row_tiles;
+    u.part = &p_.part[i];
+    u.row_tile = index;
+    return u;
   }
-  __device__ Unit unit(int32_t index) const {
-    return find_unit(p_, kBlock, table_, plan_.split ? index / p_.segments : index);
-  }
-  // Of the segments of a unit, those of this warp: first_segment, first_segment + segment_step, ...
-  __device__ int32_t first_segment(int32_t index) const {
-    return plan_.split ? index % p_.segments : member_;
-  }
+  // Of the segments of a unit, those of this warp: the first, first + segment_step, ...
   __device__ int32_t segment_step() const { return plan_.split ? p_.segments : plan_.team; }
 
-  // Where the next chunk's copies come from; false if there is none.
-  __device__ bool next_chunk() {
-    if (load_.unit >= units_) return false;
-    if (load_.unit != loaded_unit_) {
-      const Unit u = unit(load_.unit);
-      load_weight_ = u.weight + static_cast<int64_t>(u.row_tile) * p_.col_tiles * D::kTileBytes;
-      load_rows_ = u.rows.count;
-      load_begin_ = u.rows.begin;
-      rows_known_ = false;
-      loaded_unit_ = load_.unit;
+  // ---- Rows of x, by one warp for all
+
+  __device__ void fetch_rows(int32_t row_block, int buffer) const {
+    const RowBlock rows = find_block(p_, kBlock, table_, row_block);
+    const uint32_t to = x_ + buffer * plan_.x_rows * plan_.x_pitch;
+    expect_copies(x_full(buffer), lane_, rows.count * p_.cols * 2);
+    for (int i = 0; i < rows.count; i += 32) {
+      const int32_t own = i + lane_ < rows.count ? x_row(p_, rows.begin + i + lane_) : -1;
+      copy_rows(to + i * plan_.x_pitch, plan_.x_pitch, p_.x + own * p_.x_stride, own >= 0, p_.cols * 2,
+                x_full(buffer), lane_, min(32, rows.count - i));
     }
-    return true;
+    end_copies(x_full(buffer));
+  }
+  // The next block's are fetched when no warp needs those of the one before this one.
+  __device__ void enter_rows(int32_t turn) const {
+    if (plan_.x_buffers == 0) return;
+    const int32_t next = range_.row_block(range_.first) + turn + 1;
+    if (warp_ == 0 && plan_.x_buffers == 2 && next * range_.per_rows < range_.end) {
+      if (turn > 0) barrier_wait(x_free((turn + 1) & 1), ((turn - 1) >> 1) & 1);
+      __syncwarp();
+      fetch_rows(next, (turn + 1) & 1);
+    }
+    barrier_wait(x_full(turn & 1), (turn >> 1) & 1);
+  }
+  __device__ void leave_rows(int32_t turn) const {
+    if (plan_.x_buffers < 2) return;
+    __syncwarp();
+    if (lane_ == 0) barrier_arrive(x_free(turn & 1));
+  }
+
+  // ---- This warp's ring
+
+  // At the unit's first segment.
+  __device__ void settle() {
+    if (load_.unit >= range_.end) return;
+    const Unit u = unit(load_.unit);
+    load_.weight = u.part->weight + u.rows.expert * u.part->expert_bytes +
+                   static_cast<int64_t>(u.row_tile) * p_.col_tiles * D::kTileBytes;
+    load_.rows = u.rows;
+    begin_segment(u.segment);
+  }
+  __device__ void begin_segment(int32_t segment) {
+    load_.segment = segment;
+    load_.tile = segment * p_.segment_tiles;
+    load_.end = min(load_.tile + p_.segment_tiles, p_.col_tiles);
   }
   __device__ void advance() {
     load_.tile += plan_.chunk_tiles;
     if (load_.tile < load_.end) return;
-    load_.segment += segment_step();
-    if (load_.segment >= p_.segments) {
-      load_.unit += step_;
-      load_.segment = first_segment(load_.unit);
-    }
-    load_.begin_segment(p_);
+    if (load_.segment + segment_step() < p_.segments) return begin_segment(load_.segment + segment_step());
+    load_.unit += teams();
+    settle();
   }
 
-  __device__ void copy_weights(uint32_t to) const {
+  __device__ int32_t x_bytes() const {  // of a row of the chunk
+    return min(plan_.chunk_tiles * 128, (p_.cols - load_.tile * kTileCols) * 2);
+  }
+  // Also says how much the stage waits for.
+  __device__ void copy_weights(int stage) const {
     const int bytes = min(plan_.chunk_tiles, load_.end - load_.tile) * D::kTileBytes;
-    const uint8_t* from = load_weight_ + static_cast<int64_t>(load_.tile) * D::kTileBytes;
-    for (int i = lane_ * 16; i < bytes; i += 512) copy_async_16(to + i, from + i, true);
+    expect_copies(full(stage), lane_, bytes + (plan_.x_buffers > 0 ? 0 : load_.rows.count * x_bytes()));
+    copy_run(ring_ + stage * plan_.stage_bytes,
+             load_.weight + static_cast<int64_t>(load_.tile) * D::kTileBytes, bytes, full(stage), lane_);
   }
-  // [tile][row] 128 bytes, the eight pieces of a row exchanged by its number: ldmatrix then meets no bank twice.
-  __device__ void copy_tokens(uint32_t to) {
-    if (!rows_known_) {
-      token_ = x_row(p_, load_begin_ + min(lane_, load_rows_ - 1));
-      rows_known_ = true;
+  __device__ void fill(int stage, bool has_weights) {
+    if (load_.unit >= range_.end) return;
+    if (!has_weights) copy_weights(stage);
+    if (plan_.x_buffers == 0) {
+      const uint32_t to = ring_ + stage * plan_.stage_bytes + plan_.chunk_tiles * D::kTileBytes;
+      const int32_t row = lane_ < load_.rows.count ? x_row(p_, load_.rows.begin + lane_) : -1;
+      copy_rows(to, plan_.x_pitch, p_.x + row * p_.x_stride + load_.tile * kTileCols, row >= 0, x_bytes(),
+                full(stage), lane_, load_.rows.count);
     }
-    // A row's pieces by up to 32 lanes, as many rows at once as there are lanes for.
-    const int pieces = min(plan_.chunk_tiles * 8, 32), rows_at_once = 32 / pieces;
-    const int piece = lane_ & (pieces - 1), own = lane_ / pieces;
-    for (int first = 0; first < load_rows_; first += rows_at_once) {
-      const int row = first + own;
-      const __nv_bfloat16* from = p_.x + __shfl_sync(0xffffffffu, token_, min(row, 31)) * p_.x_stride;
-      for (int i = piece; i < plan_.chunk_tiles * 8; i += 32) {
-        const int32_t col = load_.tile * kTileCols + i * 8;
-        const bool inside = col < p_.cols;
-        if (row < load_rows_)
-          copy_async_16(to + ((i >> 3) * plan_.x_rows + row) * 128 + (((i & 7) ^ (row & 7)) << 4),
-                        from + (inside ? col : 0), inside);
-      }
-    }
+    end_copies(full(stage));
+    advance();
   }
-  __device__ void fill(int stage) {
-    if (next_chunk()) {
-      const uint32_t to = ring_ + stage * plan_.stage_bytes;
-      copy_weights(to);
-      if (!plan_.resident) copy_tokens(to + plan_.chunk_tiles * D::kTileBytes);
-      advance();
-    }
-    commit_copies();
+  // Columns past the last have weights of zero; what lies in their place must be finite.
+  __device__ void clear_tail(uint32_t tokens, int32_t tile, int tiles) const {
+    const int32_t bytes = tiles * 128, valid = (p_.cols - tile * kTileCols) * 2;
+    if (valid >= bytes) return;
+    for (int32_t row = 0; row < plan_.x_rows; ++row)
+      for (int32_t at = valid + lane_ * 4; at < bytes; at += 128)
+        asm volatile("st.shared.u32 [%0], %1;" : : "r"(tokens + row * plan_.x_pitch + at), "r"(0) : "memory");
+    order_before_copies();
+    __syncwarp();
   }
-  // Asks for the first stages; true if that includes the last one. Weights do not depend on the kernel before this
-  // one, so they may come before it ends. Routing does.
-  __device__ bool prefill() {
-    if (p_.offsets != nullptr) {
-      for (int s = 0; s < kStages - 1; ++s) fill(s);
-      return false;
-    }
-    const Walk begin = load_;
-    for (int s = 0; s < kStages - 1 && next_chunk(); ++s) {
-      copy_weights(ring_ + s * plan_.stage_bytes);
-      advance();
-    }
-    if (plan_.resident) {
-      wait_for_previous_kernel();
-      copy_all_tokens();
-      for (int s = 0; s < kStages - 1; ++s) commit_copies();
-      fill(kStages - 1);
-      wait_for_copies<1>();
-      __syncthreads();
-      return true;
-    }
-    load_ = begin;
-    wait_for_previous_kernel();
-    for (int s = 0; s < kStages - 1; ++s) {
-      if (next_chunk()) {
-        copy_tokens(ring_ + s * plan_.stage_bytes + plan_.chunk_tiles * D::kTileBytes);
-        advance();
-      }
-      commit_copies();
-    }
-    return false;
-  }
-  // By all warps together, laid out as in a ring.
-  __device__ void copy_all_tokens() const {
-    for (int row = 0; row < p_.rows; ++row) {
-      const __nv_bfloat16* from = p_.x + row * p_.x_stride;
-      for (int i = threadIdx.x; i < p_.col_tiles * 8; i += plan_.warps * 32) {
-        const bool valid = i * 8 < p_.cols;
-        copy_async_16(x_ + (i / 8 * plan_.x_rows + row) * 128 + ((i % 8) ^ (row & 7)) * 16,
-                      valid ? from + i * 8 : from, valid);
-      }
-    }
-  }
+
+  // ---- Products
 
   // What a warp multiplies of a column tile.
   struct Operands {
@@ -257,14 +285,14 @@ class StreamWarp {
     for (int i = 0; i < kGroups; ++i) {
       // Rows that there is no room for are those of another: their results are not used.
       const int row = min(8 * i + lane_ % 8, plan_.x_rows - 1);
-      load_matrices(o.tokens[i][0], tokens + row * 128 + ((lane_ / 8) ^ (row & 7)) * 16);
-      load_matrices(o.tokens[i][1], tokens + row * 128 + ((4 + lane_ / 8) ^ (row & 7)) * 16);
+      load_matrices(o.tokens[i][0], tokens + row * plan_.x_pitch + lane_ / 8 * 16);
+      load_matrices(o.tokens[i][1], tokens + row * plan_.x_pitch + (4 + lane_ / 8) * 16);
     }
   }
   template <int J, int P>
   __device__ void step(const Operands& o) {
     uint32_t a[4];
-    D::template fragment<J, P>(o.weights, a);
+    D::template fragment<false, J, P>(o.weights, a);
 #pragma unroll
     for (int i = 0; i < kGroups; ++i)
       mma_16816(sum_[i], a, o.tokens[i][J / 2][J % 2 * 2], o.tokens[i][J / 2][J % 2 * 2 + 1]);
@@ -278,11 +306,10 @@ class StreamWarp {
   }
   // A column tile is loaded while the one before it is multiplied.
   __device__ void multiply(uint32_t weights, uint32_t tokens, int tiles) {
-    const uint32_t x_step = plan_.x_rows * 128;
     if constexpr (kGroups > 1) {  // no registers for that
       for (int t = 0; t < tiles; ++t) {
         Operands o;
-        load(o, weights + t * D::kTileBytes, tokens + t * x_step);
+        load(o, weights + t * D::kTileBytes, tokens + t * 128);
         multiply(o);
       }
       return;
@@ -290,10 +317,10 @@ class StreamWarp {
     Operands o[2];
     load(o[0], weights, tokens);
     for (int t = 0;;) {
-      if (t + 1 < tiles) load(o[1], weights + (t + 1) * D::kTileBytes, tokens + (t + 1) * x_step);
+      if (t + 1 < tiles) load(o[1], weights + (t + 1) * D::kTileBytes, tokens + (t + 1) * 128);
       multiply(o[0]);
       if (++t == tiles) return;
-      if (t + 1 < tiles) load(o[0], weights + (t + 1) * D::kTileBytes, tokens + (t + 1) * x_step);
+      if (t + 1 < tiles) load(o[0], weights + (t + 1) * D::kTileBytes, tokens + (t + 1) * 128);
       multiply(o[1]);
       if (++t == tiles) return;
     }
@@ -310,7 +337,7 @@ class StreamWarp {
           make_float4(sum_[i][0], sum_[i][1], sum_[i][2], sum_[i][3]);
   }
 
-  __device__ void finish(const Unit& u, int turn, int32_t segment) {
+  __device__ void finish(const Unit& u, int turn) {
     if (p_.segments > 1 && !plan_.split) {
       asm volatile("bar.sync %0, %1;" : : "r"(team_ + 1), "r"(plan_.team * 32) : "memory");
       if (turn % plan_.team != member_) return;
@@ -332,24 +359,20 @@ class StreamWarp {
         const int token = 8 * i + lane_ % 4 * 2 + c;
         if (token >= u.rows.count) continue;
         const int32_t row =
-            plan_.split ? segment * p_.rows + u.rows.begin + token : y_row(p_, u.rows.begin + token);
+            plan_.split ? u.segment * p_.rows + u.rows.begin + token : y_row(p_, u.rows.begin + token);
         store_pair(p_, *u.part, r, row, sum_[i][c], sum_[i][2 + c]);
       }
   }
 
   const Problem& p_;
   const StreamPlan& plan_;
-  int lane_, member_, team_;
-  uint32_t ring_;
+  const Range& range_;
+  const BlockTable& table_;
+  int lane_, warp_, member_, team_;
+  uint32_t ring_, x_, barriers_;
   float* sums_;
-  BlockTable table_;
-  uint32_t x_;
-  int32_t units_, step_;
-  Walk load_;
-  int32_t loaded_unit_ = -1;
-  const uint8_t* load_weight_ = nullptr;
-  int32_t load_rows_ = 0, load_begin_ = 0, token_ = 0;
-  bool rows_known_ = false;
+  Walk load_{};
+  bool prefetched_ = false;
   float sum_[kGroups][4];
 };
 
@@ -357,12 +380,28 @@ template <class D, int kGroups>
 __global__ void __launch_bounds__(kStreamThreads<D>, 1)
     stream_kernel(const __grid_constant__ Problem p, const __grid_constant__ StreamPlan plan) {
   extern __shared__ __align__(1024) uint8_t shared[];
+  constexpr int kBlock = 8 * kGroups;
   let_next_kernel_start();
+  const BlockTable table = block_table(p, kBlock, shared + plan.table_at);
   if (p.offsets != nullptr) {
-    wait_for_previous_kernel();
-    fill_block_table(p, 8 * kGroups, block_table(p, 8 * kGroups, shared + plan.table_at));
+    wait_for_previous_kernels();
+    fill_block_table(p, kBlock, table);
   }
-  StreamWarp<D, kGroups>(p, plan, shared).run();
+  const Range range(count_blocks(p, kBlock, table), p.all_row_tiles * (plan.split ? p.segments : 1));
+  StreamWarp<D, kGroups> warp(p, plan, shared, range, table);
+  warp.init_barriers();
+  // Columns past the last are never copied and stay zero.
+  if (plan.x_buffers > 0 && p.cols % kTileCols != 0)
+    for (int i = static_cast<int>(threadIdx.x) * 4; i < plan.x_buffers * plan.x_rows * plan.x_pitch;
+         i += static_cast<int>(blockDim.x) * 4)
+      *reinterpret_cast<uint32_t*>(shared + plan.x_at + i) = 0;
+  order_before_copies();
+  __syncthreads();
+  if (p.offsets == nullptr) {
+    warp.prefetch();
+    wait_for_previous_kernels();
+  }
+  warp.run();
 }
 
 }  // namespace quire::gemm

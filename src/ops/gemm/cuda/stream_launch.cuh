@@ -8,8 +8,15 @@
 
 namespace quire::gemm {
 
-// x stays in shared memory if this leaves the rings enough.
-inline constexpr int kMostResident = 132 << 10;
+// Whole rows of x stay in shared memory if this leaves the rings enough.
+inline constexpr int kMostResident = 134 << 10;
+
+inline int64_t stream_row_blocks(const Problem& p, int block) {
+  return p.offsets != nullptr ? block_bound(p.rows, p.experts, block) : (p.rows + block - 1) / block;
+}
+inline int64_t stream_units(const Problem& p, const LaunchChoice& choice) {
+  return stream_row_blocks(p, choice.block_rows) * p.all_row_tiles * (choice.split ? p.segments : 1);
+}
 
 // Rings take what shared memory is left; three quarters of the weights' bytes of a ring are
 // in flight, which must cover bandwidth times latency: about 32 KB on each multiprocessor.
@@ -20,26 +27,39 @@ inline Result<StreamPlan> plan_stream(const Problem& p, const LaunchChoice& choi
   plan.x_rows = std::min(choice.block_rows, std::max(p.most_rows, 1));
   const int segments = choice.split ? 1 : p.segments;  // that a unit has
   const int table_bytes = block_table_bytes(p, choice.block_rows);
-  const int x_bytes = p.col_tiles * plan.x_rows * 128;
+  const int64_t each =
+      (stream_units(p, choice) + choice.device.multiprocessors - 1) / choice.device.multiprocessors;
+  const auto pitch = [](int tiles) { return tiles * 128 + 16; };
+  const int buffers = stream_row_blocks(p, choice.block_rows) > 1 ? 2 : 1;
+  const int64_t x_bytes = int64_t{buffers} * plan.x_rows * pitch(p.col_tiles);
   for (const bool resident : {true, false}) {
-    if (resident && (p.offsets != nullptr || p.rows > choice.block_rows || x_bytes > kMostResident)) continue;
-    const int tile = tile_bytes + (resident ? 0 : plan.x_rows * 128);
+    if (resident && (x_bytes > kMostResident || choice.split))
+      continue;  // a segment needs its own columns only
     for (plan.warps = most_warps; plan.warps >= 1; plan.warps /= 2) {
       plan.team = 1;
       while (plan.team < plan.warps && plan.team * 2 <= segments) plan.team *= 2;
+      // Fewer warps have longer stages: no more than find work.
+      if (plan.warps > 4 && plan.warps > plan.team && plan.warps / 2 >= each * plan.team) continue;
       const int sum_bytes =
           segments == 1 ? 0 : plan.warps / plan.team * 2 * segments * 16 * choice.block_rows * 4;
-      const int rings = choice.device.shared_bytes - table_bytes - sum_bytes - (resident ? x_bytes : 0) - 16;
-      const auto fits = [&](int tiles) { return plan.warps * kStages * tiles * tile <= rings; };
+      const int barriers = stream_barrier_bytes(plan.warps);
+      const int64_t rings =
+          choice.device.shared_bytes - table_bytes - sum_bytes - barriers - (resident ? x_bytes : 0) - 64;
+      const auto stage = [&](int tiles) {
+        return (tiles * tile_bytes + (resident ? 0 : plan.x_rows * pitch(tiles)) + 15) / 16 * 16;
+      };
+      const auto fits = [&](int tiles) { return int64_t{plan.warps} * kStages * stage(tiles) <= rings; };
       if (!fits(1)) continue;
       plan.chunk_tiles = 8;
       while (plan.chunk_tiles > 1 && (!fits(plan.chunk_tiles) || p.segment_tiles % plan.chunk_tiles != 0))
         plan.chunk_tiles /= 2;
-      plan.resident = resident;
-      plan.stage_bytes = plan.chunk_tiles * tile;
+      plan.x_buffers = resident ? buffers : 0;
+      plan.x_pitch = pitch(resident ? p.col_tiles : plan.chunk_tiles);
+      plan.stage_bytes = stage(plan.chunk_tiles);
       plan.x_at = plan.warps * kStages * plan.stage_bytes;
-      plan.sums_at = plan.x_at + (resident ? x_bytes : 0);
-      plan.table_at = plan.sums_at + sum_bytes;
+      plan.sums_at = plan.x_at + static_cast<int>(resident ? x_bytes : 0);
+      plan.barriers_at = plan.sums_at + sum_bytes;
+      plan.table_at = plan.barriers_at + barriers;
       plan.shared_bytes = plan.table_at + table_bytes;
       return plan;
     }
@@ -53,14 +73,11 @@ template <class D, int kGroups>
 Status launch_stream_groups(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
   QUIRE_TRY(const StreamPlan plan, plan_stream(p, choice, D::kTileBytes, kStreamThreads<D> / 32));
   // Grouped: how many blocks of rows there are is known on the device only.
-  const int64_t blocks = p.offsets != nullptr ? block_bound(p.rows, p.experts, 8 * kGroups)
-                                              : (p.rows + 8 * kGroups - 1) / (8 * kGroups);
-  const int64_t units = blocks * p.all_row_tiles * (plan.split ? p.segments : 1);
+  const int64_t units = stream_units(p, choice);
   if (units >= INT32_MAX) return Error{Fault::kBug, "a product of more than 2^31 units"};
-  const auto grid =
-      static_cast<int>(std::min<int64_t>(choice.device.multiprocessors, std::max<int64_t>(units, 1)));
-  return launch_kernel(stream, stream_kernel<D, kGroups>, grid, plan.warps * 32, plan.shared_bytes,
-                       choice.overlap, p, plan);
+  const auto grid = std::min<int64_t>(choice.device.multiprocessors, std::max<int64_t>(units, 1));
+  return cuda::launch(stream, "a product", stream_kernel<D, kGroups>, dim3(static_cast<unsigned>(grid)),
+                      plan.warps * 32, plan.shared_bytes, p, plan);
 }
 
 template <TileFormat F>

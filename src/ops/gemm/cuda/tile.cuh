@@ -1,12 +1,10 @@
-// Many rows of tokens: persistent blocks multiply tiles of 128 rows of a weight by up to 256 rows of x with wgmma. One
-// warpgroup copies (weights as they are packed, tokens row by row in the 128-byte swizzle, from wherever routing says they
-// lie), two multiply 64 rows each: weights are the A operand, decoded in registers while the tensor cores work on the
-// fragment before; tokens are B.
-//
-// Weights come by the bulk engine, tokens by cp.async: one way to copy serves dense and gathered rows alike, and no descriptors
-// are made on the host.
+// Many rows of tokens: persistent blocks multiply tiles of 128 rows of a weight by up to 256 rows of x with wgmma. One warp
+// copies (weights as they are packed by the bulk engine, tokens by the tensor copy engine in the 128-byte swizzle), two
+// warpgroups multiply 64 rows each: weights are the A operand, decoded in registers while the tensor cores work on the fragment
+// before; tokens are B. Rows of x that belong together lie together: experts' rows are gathered before.
 #pragma once
 
+#include "ops/gemm/cuda/copy.cuh"
 #include "ops/gemm/cuda/decode.cuh"
 #include "ops/gemm/cuda/problem.cuh"
 #include "ops/gemm/cuda/tile_epilogue.cuh"
@@ -15,11 +13,13 @@
 namespace quire::gemm {
 
 struct TilePlan {
-  int32_t block;       // rows of x in a tile, at most
+  int32_t block;  // rows of x in a tile, at most
+  int32_t
+      splits;  // 1, or the segments: each is a tile of its own, and its sums are what is stored, in rows of their own
   int32_t row_blocks;  // of 128 rows, of all parts
   int32_t stages;
   int32_t weight_bytes, stage_bytes;
-  int32_t staging_at, index_at, table_at, barriers_at;
+  int32_t staging_at, table_at, barriers_at;
   int32_t shared_bytes;
 };
 
@@ -31,11 +31,13 @@ struct Tile {
   const KernelPart* part;
   const uint8_t* weight;  // its first tile, column tile 0
   int32_t row_tile, row_tiles;
+  int32_t begin, end;  // column tiles
+  int32_t first_row;   // of y
   RowBlock rows;
 };
 
 __device__ inline int32_t count_tiles(const Problem& p, const TilePlan& plan, const BlockTable& table) {
-  return count_blocks(p, plan.block, table) * plan.row_blocks;
+  return count_blocks(p, plan.block, table) * plan.row_blocks * plan.splits;
 }
 
 // Grouped: an expert's rows of weights in turn, so that its tokens stay in the L2. Dense: eight blocks of tokens by all rows
@@ -43,6 +45,8 @@ __device__ inline int32_t count_tiles(const Problem& p, const TilePlan& plan, co
 __device__ inline Tile find_tile(const Problem& p, const TilePlan& plan, const BlockTable& table,
                                  int32_t index) {
   int32_t row_block, block;
+  const int32_t split = index % plan.splits;
+  index /= plan.splits;
   if (p.offsets != nullptr) {
     row_block = index % plan.row_blocks;
     block = index / plan.row_blocks;
@@ -65,6 +69,9 @@ __device__ inline Tile find_tile(const Problem& p, const TilePlan& plan, const B
   t.row_tile = row_block * kTileRowTiles;
   t.row_tiles = min(kTileRowTiles, t.part->row_tiles - t.row_tile);
   t.weight = t.part->weight + t.rows.expert * t.part->expert_bytes;
+  t.begin = split * p.segment_tiles;
+  t.end = plan.splits > 1 ? min(t.begin + p.segment_tiles, p.col_tiles) : p.col_tiles;
+  t.first_row = split * p.rows;
   return t;
 }
 
@@ -84,13 +91,13 @@ struct TileShared {
 };
 
 // Columns of the products that a tile of `count` rows of x takes. Each is code of its own, so formats for which
-// prompts need not be fastest have two, and where segments need registers there are fewer.
+// prompts need not be fastest have few, and where segments need registers there are fewer.
 template <TileFormat F, bool kSegments>
 struct Widths {
   static constexpr bool kFine = F == TileFormat::kBf16 || F == TileFormat::kNvfp4 || F == TileFormat::kMxfp4;
   static constexpr int kMost = !kFine ? 128 : kSegments ? 192 : 256;
   static constexpr bool has(int n) {
-    if (!kFine) return n == 32 || n == 128;
+    if (!kFine) return n == 32 || n == 64 || n == 128;
     return n == 32 || n == 64 || n == 128 || n == 192 || (!kSegments && (n == 96 || n == 160 || n == 256));
   }
   __host__ __device__ static constexpr int of(int count) {
@@ -100,82 +107,53 @@ struct Widths {
   }
 };
 
-// ---- The copying warpgroup
+// ---- The copying warp
+
+inline constexpr int kBoxRows = 32, kBoxBytes = kBoxRows * 128;  // of the tensor map
 
 template <class D, bool kSegments>
 class TileProducer {
  public:
-  __device__ TileProducer(const Problem& p, const TilePlan& plan, uint8_t* shared, const TileShared& s)
-      : p_(p), plan_(plan), shared_(shared), s_(s), thread_(threadIdx.x % 128) {}
+  __device__ TileProducer(const Problem& p, const TilePlan& plan, const CUtensorMap& x, uint8_t* shared,
+                          const TileShared& s)
+      : p_(p), plan_(plan), x_(x), shared_(shared), s_(s), lane_(threadIdx.x) {}
 
   __device__ void run() {
     const BlockTable table = block_table(p_, plan_.block, shared_ + plan_.table_at);
     const int32_t tiles = count_tiles(p_, plan_, table);
     for (auto i = static_cast<int32_t>(blockIdx.x); i < tiles; i += static_cast<int32_t>(gridDim.x)) {
       const Tile t = find_tile(p_, plan_, table, i);
-      const int tokens = Widths<D::kFormat, kSegments>::of(t.rows.count);
-      list_rows(t, tokens);
-      for (int32_t c = 0; c < p_.col_tiles; ++c) {
+      const int boxes = Widths<D::kFormat, kSegments>::of(t.rows.count) / kBoxRows;
+      for (int32_t c = t.begin; c < t.end; ++c) {
         barrier_wait(s_.empty(at_.slot), at_.phase ^ 1u);
-        const uint32_t to = s_.ring + at_.slot * plan_.stage_bytes;
-        if (thread_ < 32) copy_weights(t, c, to);
-        copy_tokens(tokens, c, to + plan_.weight_bytes);
-        barrier_arrive_after_copies(s_.full(at_.slot));
+        copy(t, c, boxes, s_.ring + at_.slot * plan_.stage_bytes, s_.full(at_.slot));
         at_.next(plan_.stages);
       }
     }
-    wait_for_copies<0>();
   }
 
  private:
-  // A thread copies one piece of 16 bytes of rows f, f + 16, ..., where f = thread / 8: the same swizzle for all. Where its
-  // rows lie, in units of 16 bytes, stands in 16 words from 16 f on. Rows past the tile's are copies of the first of x: their
-  // sums are not used.
-  __device__ void list_rows(const Tile& t, int tokens) {
-    auto* list = reinterpret_cast<uint32_t*>(shared_ + plan_.index_at);
-    const auto stride = static_cast<uint32_t>(p_.x_stride / 8);
-    asm volatile("bar.sync 1, 128;" : : : "memory");
-    for (int i = thread_; i < tokens; i += 128)
-      list[i % 16 * 16 + i / 16] =
-          i < t.rows.count ? static_cast<uint32_t>(x_row(p_, t.rows.begin + i)) * stride : 0u;
-    asm volatile("bar.sync 1, 128;" : : : "memory");
-  }
-
-  // By one warp: a lane for each row tile.
-  __device__ void copy_weights(const Tile& t, int32_t col_tile, uint32_t to) const {
-    const uint32_t barrier = s_.full(at_.slot);
-    if (thread_ == 0) barrier_expect(barrier, t.row_tiles * D::kTileBytes);
+  // A lane for each row tile of the weight, then one for each box of tokens.
+  __device__ void copy(const Tile& t, int32_t col_tile, int boxes, uint32_t to, uint32_t barrier) const {
+    if (lane_ == 0) barrier_expect(barrier, t.row_tiles * D::kTileBytes + boxes * kBoxBytes);
     __syncwarp();
-    if (thread_ < t.row_tiles)
+    const int box = lane_ - kTileRowTiles;
+    if (lane_ < t.row_tiles)
       copy_bulk(
-          to + thread_ * D::kTileBytes,
-          t.weight + (static_cast<int64_t>(t.row_tile + thread_) * p_.col_tiles + col_tile) * D::kTileBytes,
+          to + lane_ * D::kTileBytes,
+          t.weight + (static_cast<int64_t>(t.row_tile + lane_) * p_.col_tiles + col_tile) * D::kTileBytes,
           D::kTileBytes, barrier);
-  }
-
-  __device__ void copy_tokens(int tokens, int32_t col_tile, uint32_t to) const {
-    const int piece = thread_ % 8, first = thread_ / 8;
-    const auto* list = reinterpret_cast<const uint2*>(shared_ + plan_.index_at + first * 64);
-    const int32_t col = col_tile * kTileCols + piece * 8;
-    const uint8_t* x = reinterpret_cast<const uint8_t*>(col < p_.cols ? p_.x + col : p_.x);
-    to += first * 128 + (piece ^ (first & 7)) * 16;
-    const auto copy = [&](bool valid) {
-#pragma unroll 4
-      for (int i = 0; i < tokens / 32; ++i, to += 2 * 16 * 128) {
-        const uint2 at = list[i];
-        copy_async_16(to, x + at.x * int64_t{16}, valid);
-        copy_async_16(to + 16 * 128, x + at.y * int64_t{16}, valid);
-      }
-    };
-    if ((col_tile + 1) * kTileCols <= p_.cols) return copy(true);
-    copy(col < p_.cols);
+    else if (box >= 0 && box < boxes)
+      copy_box(to + plan_.weight_bytes + box * kBoxBytes, &x_, col_tile * kTileCols,
+               t.rows.begin + box * kBoxRows, barrier);
   }
 
   const Problem& p_;
   const TilePlan& plan_;
+  const CUtensorMap& x_;
   uint8_t* shared_;
   TileShared s_;
-  int thread_;
+  int lane_;
   Stage at_;
 };
 
@@ -183,7 +161,7 @@ class TileProducer {
 
 template <class D, int I>
 __device__ __forceinline__ void decode_step(const typename D::Regs& regs, uint32_t (&a)[2][4]) {
-  D::template fragment<I / D::kPlanes, I % D::kPlanes>(regs, a[I % 2]);
+  D::template fragment<true, I / D::kPlanes, I % D::kPlanes>(regs, a[I % 2]);
 }
 
 template <class D, bool kSegments>
@@ -218,11 +196,8 @@ class TileConsumer {
   __device__ uint32_t weights(int slot) const {
     return s_.ring + slot * plan_.stage_bytes + row_tile_ * D::kTileBytes;
   }
-  // The copies were ordinary ones: this side makes them visible to wgmma, because a fence on the other side would wait
-  // for all copies that are still under way.
   __device__ void wait_until_full(const Stage& stage) const {
     barrier_wait(s_.full(stage.slot), stage.phase);
-    fence_for_wgmma();
   }
   __device__ void release(int slot) const {
     __syncwarp();
@@ -269,10 +244,10 @@ class TileConsumer {
     float total[kSegments ? N / 2 : 1];
 #pragma unroll
     for (float& v : total) v = 0;
-    for (int32_t left = p_.col_tiles; left > 0;) {
+    for (int32_t left = t.end - t.begin; left > 0;) {
       for (int32_t c = min(p_.segment_tiles, left); c > 0; --c, --left) {
         const uint64_t tokens = token_descriptor(s_.ring + at_.slot * plan_.stage_bytes + plan_.weight_bytes);
-        steps<N, 0>(sum, regs, a, tokens, left == p_.col_tiles, left == 1);
+        steps<N, 0>(sum, regs, a, tokens, left == t.end - t.begin, left == 1);
         at_.next(plan_.stages);
       }
       wgmma_wait<0>();
@@ -295,12 +270,13 @@ class TileConsumer {
     const TileOutput out{p_,
                          *t.part,
                          t.rows,
+                         t.first_row,
                          t.row_tile + row_tile_,
                          t.row_tile + 4 * group_,
                          lane_,
                          shared_ + plan_.staging_at + group_ * kStagingBytes,
                          group_};
-    out.store<N>(sum, D::kUnit);
+    out.store<N>(sum, plan_.splits > 1 ? 1.0f : D::kUnit);
   }
 
   const Problem& p_;
@@ -313,26 +289,27 @@ class TileConsumer {
 
 template <class D, bool kSegments>
 __global__ void __launch_bounds__(kTileThreads, 1)
-    tile_kernel(const __grid_constant__ Problem p, const __grid_constant__ TilePlan plan) {
+    tile_kernel(const __grid_constant__ Problem p, const __grid_constant__ TilePlan plan,
+                const __grid_constant__ CUtensorMap x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t shared[];
   const TileShared s{shared_address(shared), shared_address(shared) + plan.barriers_at, plan.stages};
   let_next_kernel_start();
   if (threadIdx.x == 0) {
     for (int i = 0; i < plan.stages; ++i) {
-      barrier_init(s.full(i), 128 + 1);          // threads of the copying warpgroup, and the weights' copies
+      barrier_init(s.full(i), 1);                // the copying warp
       barrier_init(s.empty(i), 4 * kConsumers);  // warps of the others
     }
-    fence_for_wgmma();
+    order_before_copies();
   }
-  wait_for_previous_kernel();
+  wait_for_previous_kernels();
   if (p.offsets != nullptr)
     fill_block_table(p, plan.block, block_table(p, plan.block, shared + plan.table_at));
   else
     __syncthreads();
   if (threadIdx.x < 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    TileProducer<D, kSegments>(p, plan, shared, s).run();
+    if (threadIdx.x < 32) TileProducer<D, kSegments>(p, plan, x, shared, s).run();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     TileConsumer<D, kSegments>(p, plan, shared, s).run();

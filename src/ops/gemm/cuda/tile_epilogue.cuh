@@ -25,6 +25,7 @@ struct TileOutput {
   const Problem& p;
   const KernelPart& part;
   const RowBlock& rows;
+  int32_t first_row;       // of y
   int32_t row_tile;        // this warp's
   int32_t first_row_tile;  // of its warpgroup
   int lane;
@@ -51,7 +52,8 @@ struct TileOutput {
   // Eight outputs from n on, of the row `token` of this block.
   __device__ void write_bf16(int token, int32_t n, const uint4& v) const {
     if (token >= rows.count || n >= part.rows) return;
-    __nv_bfloat16* y = static_cast<__nv_bfloat16*>(part.y) + y_row(p, rows.begin + token) * part.y_stride + n;
+    __nv_bfloat16* y =
+        static_cast<__nv_bfloat16*>(part.y) + (first_row + y_row(p, rows.begin + token)) * part.y_stride + n;
     if (n + 8 <= part.rows && (reinterpret_cast<uintptr_t>(y) & 15u) == 0) {
       *reinterpret_cast<uint4*>(y) = v;
       return;
@@ -145,7 +147,7 @@ struct TileOutput {
 
   __device__ void write_f32(int token, int32_t n, float4 v) const {
     if (token >= rows.count || n >= part.rows) return;
-    float* y = static_cast<float*>(part.y) + y_row(p, rows.begin + token) * part.y_stride + n;
+    float* y = static_cast<float*>(part.y) + (first_row + y_row(p, rows.begin + token)) * part.y_stride + n;
     const bool add = part.out == Out::kAddF32;
     if (n + 4 <= part.rows && (reinterpret_cast<uintptr_t>(y) & 15u) == 0) {
       if (add) {

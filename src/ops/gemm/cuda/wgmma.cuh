@@ -1,50 +1,9 @@
-// wgmma.m64nNk16 with A in registers and B in shared memory, and the barriers around it. sm_90a.
+// wgmma.m64nNk16 with A in registers and B in shared memory. sm_90a.
 #pragma once
 
 #include <cstdint>
 
 namespace quire::gemm {
-
-// ---- mbarriers
-
-__device__ inline void barrier_init(uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ inline void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(barrier) : "memory");
-}
-// Arrives when all copies that this thread has asked for are done.
-__device__ inline void barrier_arrive_after_copies(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" : : "r"(barrier) : "memory");
-}
-// Arrives, and lets the phase wait for as many bytes of bulk copies.
-__device__ inline void barrier_expect(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-               :
-               : "r"(barrier), "r"(bytes)
-               : "memory");
-}
-__device__ inline void copy_bulk(uint32_t to, const void* from, int bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               :
-               : "r"(to), "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-// Waits until the phase of this parity has completed.
-__device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
-  uint32_t done = 0;
-  while (done == 0)
-    asm volatile(
-        "{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-}
-
-// What threads wrote to shared memory, and this one knows of, becomes visible to wgmma.
-__device__ inline void fence_for_wgmma() {
-  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
-}
 
 __device__ inline void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" : : : "memory");

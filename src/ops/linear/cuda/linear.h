@@ -7,7 +7,8 @@ namespace quire::linear_cuda {
 
 // x  [rows, K]  bf16, device, rows aligned to 16 bytes, x_stride a multiple of 8
 // parts: GemmPart says where each goes (bf16, float32, or added to float32) and its scale and bias; not paired. Parts of one
-//   format and segment length share a launch; others follow in the order given. No two parts write the same y.
+//   format share a launch, and K is cut by the rows of all of them; others follow in the order given. No two parts write
+//   the same y.
 // Weights must be bf16-exact or are rounded once (gemm/cuda/decode.cuh). Row r of y depends on row r of x alone, bit for bit.
 struct LinearParams {
   const __nv_bfloat16* x = nullptr;
@@ -15,11 +16,13 @@ struct LinearParams {
   int32_t rows = 0;
   const gemm::GemmPart* parts = nullptr;  // host
   int32_t part_count = 0;
+  float* workspace = nullptr;  // device, linear_workspace_bytes(), aligned to 256 bytes
   gemm::Path path = gemm::Path::kAuto;
-  bool overlap = false;  // programmatic dependent launch (gemm/cuda/gemm.h)
 };
 
-// Enqueues; no workspace.
+// Sums of segments, where a product's segments are multiplied apart; never less for more rows.
+int64_t linear_workspace_bytes(const LinearParams& p);
+// Enqueues.
 Status launch_linear(cudaStream_t stream, const LinearParams& p);
 
 }  // namespace quire::linear_cuda

@@ -8,10 +8,35 @@ int64_t inner_stride(int64_t inner) {
   return (inner + 7) / 8 * 8;
 }
 
+int64_t mid_bytes(const MlpParams& p) {
+  return (p.rows * inner_stride(p.gate_up.rows) * 2 + 255) / 256 * 256;
+}
+
+gemm::GemmPart down_part(const MlpParams& p) {
+  gemm::GemmPart down;
+  down.weight = p.down;
+  down.scale = p.down_scale;
+  down.bias = p.down_bias;
+  down.y = p.x;
+  down.y_stride = p.x_stride;
+  down.out = gemm::Out::kAddF32;
+  return down;
+}
+
+gemm::GemmParams product(const MlpParams& p, const gemm::GemmPart& part) {
+  gemm::GemmParams g;
+  g.parts = &part;
+  g.part_count = 1;
+  g.rows = p.rows;
+  g.path = p.path;
+  return g;
+}
+
 }  // namespace
 
-int64_t mlp_workspace_bytes(int64_t rows, int64_t inner) {
-  return rows * inner_stride(inner) * 2;
+int64_t mlp_workspace_bytes(const MlpParams& p) {
+  const gemm::GemmPart down = down_part(p);
+  return mid_bytes(p) + split_floats(product(p, down)) * static_cast<int64_t>(sizeof(float));
 }
 
 Status launch_mlp(cudaStream_t stream, const MlpParams& p) {
@@ -26,26 +51,17 @@ Status launch_mlp(cudaStream_t stream, const MlpParams& p) {
   up.bias2 = p.up_bias;
   up.y = mid;
   up.y_stride = inner_stride(p.gate_up.rows);
-  gemm::GemmParams g;
-  g.parts = &up;
-  g.part_count = 1;
+  gemm::GemmParams g = product(p, up);
+  if (g.path == gemm::Path::kSplit) g.path = gemm::Path::kTile;  // the second product's matter
   g.x = p.h;
   g.x_stride = p.h_stride;
-  g.rows = p.rows;
-  g.path = p.path;
-  g.overlap = p.overlap;
   QUIRE_CHECKED(launch_gemm(stream, g).context("swiglu_mlp: gate and up"));
 
-  gemm::GemmPart down;
-  down.weight = p.down;
-  down.scale = p.down_scale;
-  down.bias = p.down_bias;
-  down.y = p.x;
-  down.y_stride = p.x_stride;
-  down.out = gemm::Out::kAddF32;
-  g.parts = &down;
+  const gemm::GemmPart down = down_part(p);
+  g = product(p, down);
   g.x = mid;
   g.x_stride = up.y_stride;
+  g.sums = reinterpret_cast<float*>(p.workspace + mid_bytes(p));
   return launch_gemm(stream, g).context("swiglu_mlp: down");
 }
 

@@ -8,7 +8,7 @@ namespace quire::mlp_cuda {
 // h  [rows, D]  bf16, device, rows aligned to 16 bytes, h_stride a multiple of 8
 // gate_up   paired weight [F, D], down  [D, F]; each with its scale; biases float32 or null
 // x  [rows, D]  float32, device: residual stream, added to
-// workspace  mlp_workspace_bytes, aligned to 256 bytes: SiLU(g) * u in bf16
+// workspace  mlp_workspace_bytes, aligned to 256 bytes: SiLU(g) * u in bf16, and sums of segments of the second product
 struct MlpParams {
   const __nv_bfloat16* h = nullptr;
   int64_t h_stride = 0;
@@ -20,10 +20,10 @@ struct MlpParams {
   int64_t x_stride = 0;
   std::byte* workspace = nullptr;
   gemm::Path path = gemm::Path::kAuto;
-  bool overlap = false;  // programmatic dependent launch (gemm/cuda/gemm.h)
 };
 
-int64_t mlp_workspace_bytes(int64_t rows, int64_t inner);
+// Looks at the weights' shapes and the rows; never less for more rows.
+int64_t mlp_workspace_bytes(const MlpParams& p);
 // Enqueues two kernels. Fault::kBug for shapes that do not fit.
 Status launch_mlp(cudaStream_t stream, const MlpParams& p);
 

@@ -45,7 +45,8 @@ Status check(const MoeParams& p) {
       p.down.experts != p.gate_up.experts)
     return misfit("the shapes of gate, up and down do not fit each other");
   if (p.gate_up.experts != p.experts && !p.shared_stacked()) return misfit("the number of stacked experts");
-  if (width % 8 != 0 || inner % 8 != 0 || p.x_stride % 4 != 0) return misfit("widths must be multiples of 8");
+  if (width % 8 != 0 || inner % 8 != 0 || p.x_stride % 4 != 0 || p.h_stride % 8 != 0)
+    return misfit("widths must be multiples of 8");
   if (p.shared_gate_up.empty()) return {};
   if (p.shared_stacked()) return misfit("two shared experts");
   if (!p.shared_gate_up.paired || p.shared_gate_up.cols != width || p.shared_gate_up.rows % 8 != 0 ||
@@ -63,7 +64,6 @@ gemm::GemmParams product(const MoeParams& p, const gemm::GemmPart& part, const _
   g.x_stride = x_stride;
   g.rows = rows;
   g.path = p.path;
-  g.overlap = p.overlap;
   return g;
 }
 
@@ -98,7 +98,7 @@ Status launch_choice(cudaStream_t stream, const MoeParams& p, const Scratch& s) 
   r.offsets = s.offsets;
   r.tokens = s.tokens;
   r.slots = s.slots;
-  return launch_routing(stream, r, p.overlap);
+  return launch_routing(stream, r);
 }
 
 Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s) {
@@ -111,6 +111,16 @@ Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s)
   part.y_stride = p.gate_up.rows;
   gemm::GemmParams g = product(p, part, p.h, p.h_stride, sorted);
   g.grouped = {s.offsets, s.tokens, nullptr, p.rows};
+  QUIRE_TRY(const bool tiles, takes_tiles(g));
+  if (tiles) {
+    // Where the results will be: nobody needs the rows then.
+    const int32_t* count = s.offsets + p.experts + (p.shared_stacked() ? 1 : 0);
+    QUIRE_CHECKED(
+        launch_gather(stream, {p.h, p.h_stride, s.tokens, count, sorted, p.gate_up.cols, s.results}));
+    g.x = s.results;
+    g.x_stride = p.gate_up.cols;
+    g.grouped.x_rows = nullptr;
+  }
   QUIRE_CHECKED(launch_gemm(stream, g).context("moe: gate and up"));
 
   gemm::GemmPart down;
@@ -164,7 +174,7 @@ Status launch_moe(cudaStream_t stream, const MoeParams& p) {
   c.rows = p.rows;
   c.count = p.top_k + (p.has_shared() ? 1 : 0);
   c.width = p.down.rows;
-  return launch_combine(stream, c, p.overlap);
+  return launch_combine(stream, c);
 }
 
 }  // namespace quire::moe_cuda

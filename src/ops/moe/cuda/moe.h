@@ -37,7 +37,6 @@ struct MoeParams {
 
   std::byte* workspace = nullptr;  // moe_workspace_bytes, aligned to 256 bytes
   gemm::Path path = gemm::Path::kAuto;
-  bool overlap = false;  // programmatic dependent launch (gemm/cuda/gemm.h)
 
   bool shared_stacked() const { return gate_up.experts == experts + 1; }
   bool has_shared() const { return shared_stacked() || !shared_gate_up.empty(); }

@@ -6,8 +6,8 @@
 
 #include "ops/moe/cuda/moe.h"
 
-#include "ops/gemm/cuda/launch.h"
-#include "ops/gemm/cuda/problem.cuh"
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/launch.h"
 
 namespace quire::moe_cuda {
 namespace {
@@ -26,7 +26,7 @@ __device__ float warp_sum(float v) {
 __device__ float shared_gate(const Routing& r, int32_t token, int lane) {
   if (r.shared_router == nullptr) return 1.0f;
   float sum = 0;
-#pragma unroll 4
+#pragma unroll 8
   for (int32_t c = lane * 8; c < r.width; c += 256) {
     const uint4 bits = *reinterpret_cast<const uint4*>(r.h + token * r.h_stride + c);
     const float4 w0 = *reinterpret_cast<const float4*>(r.shared_router + c);
@@ -59,7 +59,7 @@ template <int kPerLane>
 __device__ void route(const Routing& r, int32_t token, int lane, uint16_t* choice) {
   float logit[kPerLane] = {};
   const float scale = r.scale == nullptr ? 1.0f : r.scale[0];
-#pragma unroll 4
+#pragma unroll 8
   for (int32_t part = 0; part < r.parts; ++part) {
     const float* from = r.logits + (static_cast<int64_t>(part) * r.rows + token) * r.experts + lane;
 #pragma unroll
@@ -103,8 +103,7 @@ __device__ void weigh_shared(const Routing& r, int32_t token, int lane) {
 
 template <int kPerLane>
 __global__ void __launch_bounds__(128) route_kernel(const Routing r) {
-  gemm::let_next_kernel_start();
-  gemm::wait_for_previous_kernel();
+  cuda::begin_kernel();
   const int32_t token = static_cast<int32_t>(blockIdx.x) * 4 + threadIdx.x / 32;
   if (token >= r.rows) return;
   route<kPerLane>(r, token, threadIdx.x % 32, r.choice + static_cast<int64_t>(token) * r.top_k);
@@ -129,8 +128,7 @@ __device__ void place_shared(const Routing& r, int first, int step) {
 template <int kPerLane>
 __global__ void __launch_bounds__(kSmallThreads) route_small_kernel(const Routing r) {
   __shared__ uint16_t choice[kSmallRows * kMaxTopK];
-  gemm::let_next_kernel_start();
-  gemm::wait_for_previous_kernel();
+  cuda::begin_kernel();
   const int lane = threadIdx.x % 32;
   for (int32_t i = threadIdx.x / 32; i < 2 * r.rows; i += kSmallThreads / 32) {
     if (i < r.rows)
@@ -181,8 +179,7 @@ __device__ int32_t block_prefix(int32_t own, int32_t* sums, int32_t* total) {
 // its own are. 16384 tokens of 8 choices are 256 KB in the L2.
 __global__ void __launch_bounds__(kSortThreads) sort_kernel(const Routing r) {
   __shared__ int32_t sums[33];
-  gemm::let_next_kernel_start();
-  gemm::wait_for_previous_kernel();
+  cuda::begin_kernel();
   const auto e = static_cast<int32_t>(blockIdx.x);
   if (e == r.experts) return place_shared(r, threadIdx.x, kSortThreads);
   const int32_t count = r.rows * r.top_k;
@@ -222,9 +219,19 @@ __global__ void __launch_bounds__(kSortThreads) sort_kernel(const Routing r) {
   }
 }
 
+// A warp for each row.
+__global__ void __launch_bounds__(256) gather_kernel(const Gather g) {
+  cuda::begin_kernel();
+  const int32_t i = static_cast<int32_t>(blockIdx.x) * 8 + threadIdx.x / 32;
+  if (i >= *g.count) return;
+  const auto* from = reinterpret_cast<const uint4*>(g.h + g.rows[i] * g.h_stride);
+  auto* to = reinterpret_cast<uint4*>(g.to + static_cast<int64_t>(i) * g.width);
+#pragma unroll 8
+  for (int c = threadIdx.x % 32; c < g.width / 8; c += 32) to[c] = from[c];
+}
+
 __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const Combine c) {
-  gemm::let_next_kernel_start();
-  gemm::wait_for_previous_kernel();
+  cuda::begin_kernel();
   const int64_t t = blockIdx.x / c.blocks;
   const __nv_bfloat16* results = c.results + t * c.count * c.width;
   for (int32_t d = (blockIdx.x % c.blocks * kCombineThreads + threadIdx.x) * 8; d < c.width;
@@ -250,25 +257,32 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const Combine 
 }
 
 template <int kPerLane>
-Status launch_route(cudaStream_t stream, const Routing& r, bool overlap) {
+Status launch_route(cudaStream_t stream, const Routing& r) {
   if (r.rows <= kSmallRows)
-    return gemm::launch_kernel(stream, route_small_kernel<kPerLane>, 1, kSmallThreads, 0, overlap, r);
-  QUIRE_CHECKED(gemm::launch_kernel(stream, route_kernel<kPerLane>, (r.rows + 3) / 4, 128, 0, overlap, r));
-  return gemm::launch_kernel(stream, sort_kernel, r.experts + (r.shared_sorted ? 1 : 0), kSortThreads, 0,
-                             overlap, r);
+    return cuda::launch(stream, "moe: routing", route_small_kernel<kPerLane>, dim3(1), kSmallThreads, 0, r);
+  QUIRE_CHECKED(cuda::launch(stream, "moe: routing", route_kernel<kPerLane>,
+                             dim3(static_cast<unsigned>(r.rows + 3) / 4), 128, 0, r));
+  return cuda::launch(stream, "moe: sorting", sort_kernel,
+                      dim3(static_cast<unsigned>(r.experts + (r.shared_sorted ? 1 : 0))), kSortThreads, 0, r);
 }
 
 }  // namespace
 
-Status launch_routing(cudaStream_t stream, const Routing& r, bool overlap) {
-  if (r.experts <= 256) return launch_route<8>(stream, r, overlap);
-  return launch_route<32>(stream, r, overlap);
+Status launch_routing(cudaStream_t stream, const Routing& r) {
+  if (r.experts <= 256) return launch_route<8>(stream, r);
+  return launch_route<32>(stream, r);
 }
 
-Status launch_combine(cudaStream_t stream, const Combine& c, bool overlap) {
+Status launch_gather(cudaStream_t stream, const Gather& g) {
+  return cuda::launch(stream, "moe: gathering rows", gather_kernel,
+                      dim3(static_cast<unsigned>((g.most + 7) / 8)), 256, 0, g);
+}
+
+Status launch_combine(cudaStream_t stream, const Combine& c) {
   Combine mine = c;
   mine.blocks = c.rows < 128 ? std::max(c.width / (8 * kCombineThreads), 1) : 1;
-  return gemm::launch_kernel(stream, combine_kernel, c.rows * mine.blocks, kCombineThreads, 0, overlap, mine);
+  return cuda::launch(stream, "moe: combine", combine_kernel,
+                      dim3(static_cast<unsigned>(c.rows * mine.blocks)), kCombineThreads, 0, mine);
 }
 
 }  // namespace quire::moe_cuda

@@ -30,7 +30,18 @@ struct Routing {
   int32_t* slots;    // and token * results + rank
 };
 
-Status launch_routing(cudaStream_t stream, const Routing& r, bool overlap);
+Status launch_routing(cudaStream_t stream, const Routing& r);
+
+// to[i] = h[rows[i]], rows of `width` elements, for i < *count, which is at most `most`.
+struct Gather {
+  const __nv_bfloat16* h;
+  int64_t h_stride;
+  const int32_t* rows;
+  const int32_t* count;
+  int32_t most, width;
+  __nv_bfloat16* to;
+};
+Status launch_gather(cudaStream_t stream, const Gather& g);
 
 // x[t] += sum over r of weights[t, r] * results[t * count + r], in float32 in ascending r.
 struct Combine {
@@ -41,6 +52,6 @@ struct Combine {
   int32_t rows, count, width;
   int32_t blocks = 1;  // that share a token; launch_combine chooses
 };
-Status launch_combine(cudaStream_t stream, const Combine& c, bool overlap);
+Status launch_combine(cudaStream_t stream, const Combine& c);
 
 }  // namespace quire::moe_cuda

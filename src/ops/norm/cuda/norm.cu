@@ -1,6 +1,7 @@
 #include "ops/norm/cuda/norm.h"
 
-#include "core/cuda/check.h"
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/launch.h"
 #include "ops/gated_delta/cuda/device.cuh"
 
 namespace quire::cuda {
@@ -70,6 +71,7 @@ __device__ __forceinline__ void store(__nv_bfloat16* p, const Vec<N>& v) {
 // One block per row, which stays in registers: kEach vectors of N per thread.
 template <class Add, class H, int N, int kEach>
 __global__ void __launch_bounds__(1024) add_rms_norm_kernel(const __grid_constant__ AddRmsNormParams p) {
+  begin_kernel();
   const int64_t row = blockIdx.x;
   float* x = p.x + row * p.x_stride;
   const Add* add = p.add == nullptr ? nullptr : static_cast<const Add*>(p.add) + row * p.add_stride;
@@ -110,18 +112,16 @@ __global__ void __launch_bounds__(1024) add_rms_norm_kernel(const __grid_constan
 template <class Add, class H, int N>
 Status launch_rows(cudaStream_t stream, const AddRmsNormParams& p) {
   const int64_t vectors = (p.D + N - 1) / N;
-  const auto rows = static_cast<unsigned>(p.rows);
+  const auto rows = dim3(static_cast<unsigned>(p.rows));
   // Threads and vectors per thread follow from D alone.
   const auto threads = [&](int each) {
-    return static_cast<unsigned>(((vectors + each - 1) / each + 31) / 32 * 32);
+    return static_cast<int>(((vectors + each - 1) / each + 31) / 32 * 32);
   };
-  if (vectors <= 512)
-    add_rms_norm_kernel<Add, H, N, 1><<<rows, threads(1), 0, stream>>>(p);
-  else if (vectors <= 2048)
-    add_rms_norm_kernel<Add, H, N, 4><<<rows, threads(4), 0, stream>>>(p);
-  else
-    add_rms_norm_kernel<Add, H, N, 8><<<rows, threads(8), 0, stream>>>(p);
-  return check_launch("add_rms_norm");
+  constexpr std::string_view kWhat = "add_rms_norm";
+  if (vectors <= 512) return launch(stream, kWhat, add_rms_norm_kernel<Add, H, N, 1>, rows, threads(1), 0, p);
+  if (vectors <= 2048)
+    return launch(stream, kWhat, add_rms_norm_kernel<Add, H, N, 4>, rows, threads(4), 0, p);
+  return launch(stream, kWhat, add_rms_norm_kernel<Add, H, N, 8>, rows, threads(8), 0, p);
 }
 
 template <class Add, class H>
@@ -132,6 +132,7 @@ Status launch_typed(cudaStream_t stream, const AddRmsNormParams& p) {
 // 16 lanes per head, 8 elements each.
 template <class T>
 __global__ void __launch_bounds__(256) gated_rms_norm_kernel(const __grid_constant__ GatedRmsNormParams p) {
+  begin_kernel();
   const int64_t unit = (static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x) / 16, units = p.rows * p.Hv;
   const int64_t at = min(unit, units - 1);  // lanes without a head stay, for their neighbours' sums
   const int64_t row = at / p.Hv, column = at % p.Hv * 128 + threadIdx.x % 16 * 8;
@@ -171,11 +172,9 @@ Status launch_gated_rms_norm(cudaStream_t stream, const GatedRmsNormParams& p) {
                                           p.o_stride, p.z_stride, p.y_stride)};
   const int64_t blocks = (p.rows * p.Hv * 16 + 255) / 256;
   if (blocks > 0x7fffffff) return Error{Fault::kBug, fmt::format("gated_rms_norm: {} rows", p.rows)};
-  if (p.bf16)
-    gated_rms_norm_kernel<__nv_bfloat16><<<static_cast<unsigned>(blocks), 256, 0, stream>>>(p);
-  else
-    gated_rms_norm_kernel<float><<<static_cast<unsigned>(blocks), 256, 0, stream>>>(p);
-  return check_launch("gated_rms_norm");
+  return launch(stream, "gated_rms_norm",
+                p.bf16 ? gated_rms_norm_kernel<__nv_bfloat16> : gated_rms_norm_kernel<float>,
+                dim3(static_cast<unsigned>(blocks)), 256, 0, p);
 }
 
 }  // namespace quire::cuda

@@ -2,7 +2,8 @@
 
 #include <cuda_fp16.h>
 
-#include "core/cuda/check.h"
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/launch.h"
 
 namespace quire::cuda {
 namespace {
@@ -73,6 +74,7 @@ __device__ __forceinline__ void decode_nvfp4(const char* row, int w, float* x, f
 
 template <DType kType>
 __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedParams p, int64_t row_bytes) {
+  begin_kernel();
   const int64_t r = blockIdx.x;
   const int32_t source = p.sources == nullptr ? -1 : p.sources[r];
   int32_t token = source < 0 ? p.tokens[r] : max(0, p.sampled[source]);
@@ -88,6 +90,7 @@ __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedP
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ GatherRowsParams p) {
+  begin_kernel();
   const int64_t i = blockIdx.x;
   const int32_t row = p.rows[i];
   if (row < 0 || row >= p.x_rows) return;
@@ -123,26 +126,22 @@ Status launch_embed(cudaStream_t stream, const EmbedParams& p) {
     return Error{Fault::kBug, fmt::format("embed: {} of {} columns, {} rows", static_cast<int>(p.dtype),
                                           p.width, p.vocab)};
   if (p.rows <= 0) return {};
-  const auto rows = static_cast<unsigned>(p.rows);
-  const int64_t bytes = dtype_bytes(p.dtype, p.width);
+  const auto run = [&](auto* kernel) {
+    return launch(stream, "embed", kernel, dim3(static_cast<unsigned>(p.rows)), kThreads, 0, p,
+                  dtype_bytes(p.dtype, p.width));
+  };
   switch (p.dtype) {
     case DType::kF32:
-      embed<DType::kF32><<<rows, kThreads, 0, stream>>>(p, bytes);
-      break;
+      return run(embed<DType::kF32>);
     case DType::kBF16:
-      embed<DType::kBF16><<<rows, kThreads, 0, stream>>>(p, bytes);
-      break;
+      return run(embed<DType::kBF16>);
     case DType::kF16:
-      embed<DType::kF16><<<rows, kThreads, 0, stream>>>(p, bytes);
-      break;
+      return run(embed<DType::kF16>);
     case DType::kQ8_0:
-      embed<DType::kQ8_0><<<rows, kThreads, 0, stream>>>(p, bytes);
-      break;
+      return run(embed<DType::kQ8_0>);
     default:
-      embed<DType::kNVFP4><<<rows, kThreads, 0, stream>>>(p, bytes);
-      break;
+      return run(embed<DType::kNVFP4>);
   }
-  return check_launch("embed");
 }
 
 Status launch_gather_rows(cudaStream_t stream, const GatherRowsParams& p) {
@@ -150,13 +149,10 @@ Status launch_gather_rows(cudaStream_t stream, const GatherRowsParams& p) {
     return Error{Fault::kBug, fmt::format("gather_rows: rows of {} bytes, {} and {} apart", p.row_bytes,
                                           p.x_stride, p.y_stride)};
   if (p.count <= 0 || p.row_bytes == 0) return {};
-  const auto count = static_cast<unsigned>(p.count);
-  if (aligned(p.x) && aligned(p.y) && p.row_bytes % 16 == 0 && p.x_stride % 16 == 0 && p.y_stride % 16 == 0) {
-    gather_rows<uint4><<<count, kThreads, 0, stream>>>(p);
-  } else {
-    gather_rows<uint16_t><<<count, kThreads, 0, stream>>>(p);
-  }
-  return check_launch("gather_rows");
+  const bool vectors =
+      aligned(p.x) && aligned(p.y) && p.row_bytes % 16 == 0 && p.x_stride % 16 == 0 && p.y_stride % 16 == 0;
+  return launch(stream, "gather_rows", vectors ? gather_rows<uint4> : gather_rows<uint16_t>,
+                dim3(static_cast<unsigned>(p.count)), kThreads, 0, p);
 }
 
 }  // namespace quire::cuda

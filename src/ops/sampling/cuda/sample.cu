@@ -1,7 +1,8 @@
 // The scan over all logits, and the launches.
 #include <cuda_runtime.h>
 
-#include "core/cuda/check.h"
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/launch.h"
 #include "ops/sampling/cuda/blocks.cuh"
 #include "ops/sampling/cuda/select.cuh"
 
@@ -46,7 +47,7 @@ __device__ __forceinline__ void summarise(const float (&x)[kLogitsPerLane], bool
 
 __global__ void __launch_bounds__(kScanWarps * 32)
     scan(const __grid_constant__ SampleParams p, BlockStats stats, int blocks) {
-  cudaTriggerProgrammaticLaunchCompletion();
+  begin_kernel();
   const int r = static_cast<int>(blockIdx.y), lane = threadIdx.x % 32;
   const int first = static_cast<int>(blockIdx.x) * kScanBlocks + static_cast<int>(threadIdx.x) / 32;
   const SampleRow row = p.row[r];
@@ -81,6 +82,7 @@ __global__ void __launch_bounds__(kScanWarps * 32)
 // A block a range. The list's order means nothing, so threads take tokens in any order; but which tokens find room in a
 // list that may fill up does depend on it, so then one thread takes them in turn.
 __global__ void __launch_bounds__(256) note_ranges(const __grid_constant__ NoteTokensParams p) {
+  begin_kernel();
   const NoteRange range = p.ranges[blockIdx.x];
   if (range.history < 0) return;
   const TokenHistory& h = p.history;
@@ -132,15 +134,13 @@ Status launch_sample(cudaStream_t stream, const SampleParams& p, void* workspace
   const BlockStats stats{memory, memory + n, memory + 2 * n, memory + 3 * n};
   const dim3 grid(static_cast<unsigned>((blocks + kScanBlocks - 1) / kScanBlocks),
                   static_cast<unsigned>(p.rows));
-  scan<<<grid, kScanWarps * 32, 0, stream>>>(p, stats, blocks);
-  QUIRE_CHECKED(check_launch("sample: scan"));
+  QUIRE_CHECKED(launch(stream, "sample: scan", scan, grid, kScanWarps * 32, 0, p, stats, blocks));
   return launch_select(stream, p, stats);
 }
 
 Status launch_note_tokens(cudaStream_t stream, const NoteTokensParams& p) {
   if (p.range_count <= 0) return {};
-  note_ranges<<<static_cast<unsigned>(p.range_count), 256, 0, stream>>>(p);
-  return check_launch("note_tokens");
+  return launch(stream, "note_tokens", note_ranges, dim3(static_cast<unsigned>(p.range_count)), 256, 0, p);
 }
 
 }  // namespace quire::cuda

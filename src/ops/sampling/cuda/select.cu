@@ -2,7 +2,8 @@
 // ids), asks for the end of a prefix (pool.cuh).
 #include <cuda_runtime.h>
 
-#include "core/cuda/check.h"
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/launch.h"
 #include "ops/sampling/cuda/pool.cuh"
 #include "ops/sampling/cuda/select.cuh"
 #include "ops/sampling/philox.h"
@@ -209,9 +210,9 @@ class Selector : PoolWalker {
 
 __global__ void __launch_bounds__(kSelectThreads, 1)
     select(const __grid_constant__ SampleParams p, const __grid_constant__ BlockStats stats) {
+  begin_kernel();
   const int r = static_cast<int>(blockIdx.x);
   const SampleRow row = p.row[r];
-  cudaGridDependencySynchronize();
   int32_t token = -1;
   if ((row.flags & kSampleIdle) == 0) {
     Selector selector(p, stats, r);
@@ -236,20 +237,8 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
 }  // namespace
 
 Status launch_select(cudaStream_t stream, const SampleParams& p, const BlockStats& stats) {
-  QUIRE_CHECKED(
-      check(cudaFuncSetAttribute(select, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(PoolScratch)),
-            "sample: shared memory"));
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(p.rows));
-  config.blockDim = dim3(kSelectThreads);
-  config.dynamicSmemBytes = sizeof(PoolScratch);
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  return check(cudaLaunchKernelEx(&config, select, p, stats), "sample: select");
+  return launch(stream, "sample: select", select, dim3(static_cast<unsigned>(p.rows)), kSelectThreads,
+                sizeof(PoolScratch), p, stats);
 }
 
 }  // namespace quire::cuda
