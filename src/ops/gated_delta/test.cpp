@@ -12,11 +12,11 @@ class Chunked {
 
   void check() {
     const Expected want = oracle(c_, in_, false);
-    for (const auto& k : s_.kernels(gdn_chunked_kernels())) {
+    for (const auto& k : s_.kernels(kGdnChunkedOp.kernels)) {
       Buffer out(c_.type, {in_.rows, c_.Hv, c_.Dv});
       SlotCache cache = in_.cache;
       const Buffer untouched = out;
-      if (!s_.wants(k.name, c_.name) || !k.fits(s_.cpu(), arguments(c_, in_, in_.segments, cache, out)))
+      if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), arguments(c_, in_, in_.segments, cache, out)))
         continue;
       kernel_ = &k;
       run(in_.segments, cache, out);

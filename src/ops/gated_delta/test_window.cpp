@@ -15,11 +15,11 @@ class Recurrent {
 
   void check() {
     const Expected want = oracle(c_, in_, true);
-    for (const auto& k : s_.kernels(gdn_recurrent_kernels())) {
+    for (const auto& k : s_.kernels(kGdnRecurrentOp.kernels)) {
       Buffer out(c_.type, {in_.rows, c_.Hv, c_.Dv});
       SlotCache cache = in_.cache;
       const Buffer untouched = out;
-      if (!s_.wants(k.name, c_.name) || !k.fits(s_.cpu(), arguments(c_, in_, in_.segments, cache, out)))
+      if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), arguments(c_, in_, in_.segments, cache, out)))
         continue;
       kernel_ = &k;
       run(in_.segments, cache, out);
@@ -200,9 +200,9 @@ class Rollback {
     Case source = c_;
     source.pieces = {{2 * kTokens, position_, true, anchor_}};
     const Inputs in = make_inputs(source, rng_);
-    for (const auto& k : s_.kernels(gdn_recurrent_kernels())) {
+    for (const auto& k : s_.kernels(kGdnRecurrentOp.kernels)) {
       Buffer out(c_.type, {in.rows, c_.Hv, c_.Dv});
-      if (!s_.wants(k.name, c_.name) || !k.fits(s_.cpu(), arguments(c_, in, in.segments, in.cache, out)))
+      if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), arguments(c_, in, in.segments, in.cache, out)))
         continue;
       const Segment& all = in.segments[0];
       SlotCache plain = in.cache, drafted = in.cache;

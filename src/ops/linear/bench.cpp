@@ -18,27 +18,16 @@ struct Shape {
 void run(benchmark::State& state, const Kernel<LinearArgs>& kernel, bool repack, DType type, Shape shape,
          int64_t tokens) {
   bench::ColdWeights weights(type, shape.n, shape.k);
-  Workspace workspace;
   std::unique_ptr<RepackedWeights> repacked;
   if (repack) repacked = RepackedWeights::create(weights.all(), bench::pool()).value();
-  const OpContext ctx{.pool = bench::pool(), .workspace = workspace};
   std::vector<bf16> x(static_cast<size_t>(tokens * shape.k), to_bf16(0.5f));
   std::vector<float> y(static_cast<size_t>(tokens * shape.n));
-  bench::read_roof();
-  bench::bf16_roof();
-  for (auto _ : state) {
+  bench::run(state, kLinearOp, kernel, [&] {
     Weight w = weights.next();
     if (repacked != nullptr) w = repacked->find(w);
     const LinearPart part{w, {}, make_tensor(y.data(), {tokens, shape.n}), false};
-    const LinearArgs args{make_tensor(x.data(), {tokens, shape.k}), {part}, tokens};
-    if (!kernel.fits(ctx.cpu, args)) {
-      state.SkipWithError("does not fit");
-      return;
-    }
-    kernel.launch(ctx, args);
-  }
-  bench::report(state, static_cast<double>(weights.bytes()),
-                2.0 * static_cast<double>(tokens * shape.n * shape.k));
+    return LinearArgs{make_tensor(x.data(), {tokens, shape.k}), {part}, tokens};
+  });
 }
 
 }  // namespace
@@ -62,7 +51,7 @@ int main(int argc, char** argv) {
               ->UseRealTime()
               ->MinTime(0.2);
   };
-  for (const Kernel<LinearArgs>& kernel : linear_kernels()) {
+  for (const Kernel<LinearArgs>& kernel : kLinearOp.kernels) {
     if (kernel.name == "reference") continue;
     if (kernel.name == "integer") add("repacked", kernel, true);
     add(kernel.name, kernel, false);

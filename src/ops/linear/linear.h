@@ -67,6 +67,6 @@ struct LinearArgs {
 };
 
 void linear(const OpContext& ctx, const LinearArgs& a);
-std::span<const Kernel<LinearArgs>> linear_kernels();
+extern const Operator<LinearArgs> kLinearOp;
 
 }  // namespace quire

@@ -22,6 +22,6 @@ struct MlpArgs {
 };
 
 void swiglu_mlp(const OpContext& ctx, const MlpArgs& a);
-std::span<const Kernel<MlpArgs>> mlp_kernels();
+extern const Operator<MlpArgs> kMlpOp;
 
 }  // namespace quire

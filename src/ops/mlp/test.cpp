@@ -58,9 +58,9 @@ void mlp_case(Suite& s, const MlpCase& c) {
   const std::vector<float> h32 = h.values(), x32 = x.values();
   const std::vector<float> gate32 = decode_all(gate.weight), up32 = decode_all(up.weight),
                            down32 = decode_all(down.weight);
-  for (const auto& k : s.kernels(mlp_kernels())) {
+  for (const auto& k : s.kernels(kMlpOp.kernels)) {
     Buffer got = x, one = x;
-    if (!s.wants(k.name, name) || !k.fits(s.cpu(), args(h, got))) continue;
+    if (!s.wants(k.name, name) || !k.fits(s.machine(), args(h, got))) continue;
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t) {
       const auto in = exact(h32.data() + t * (c.width + c.gap), c.width);

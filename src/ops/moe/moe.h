@@ -17,6 +17,7 @@ namespace quire {
 // x        [T, D]  f32   residual stream, added to: the top-k experts in the order of their rank, then the shared one
 // SiLU(g) * u is rounded to the activation type before the down projection. Row r of x depends on row r alone, whatever
 // other tokens chose. Empty experts cost nothing; one expert may get every token.
+// Traffic: as many experts as tokens would choose on average if each chose any k of them.
 struct MoeArgs {
   Tensor h;
   Weight router, gate, up, down;
@@ -32,6 +33,6 @@ struct MoeArgs {
 };
 
 void moe(const OpContext& ctx, const MoeArgs& a);
-std::span<const Kernel<MoeArgs>> moe_kernels();
+extern const Operator<MoeArgs> kMoeOp;
 
 }  // namespace quire

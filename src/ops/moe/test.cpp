@@ -134,13 +134,13 @@ void moe_case(Suite& s, const MoeCase& c) {
   const MoeData m(rng, c);
   Buffer want_chosen(DType::kI32, {c.tokens, c.top_k}), ignored = m.x;
   if (c.tokens > 0)
-    moe_kernels().back().launch(s.context(Device::kReference),
-                                m.args(c, m.h.as(DType::kF32), ignored, want_chosen));
+    kMoeOp.reference().launch(s.context(Device::kReference),
+                              m.args(c, m.h.as(DType::kF32), ignored, want_chosen));
   const std::vector<float> h32 = m.h.values(), x32 = m.x.values();
 
-  for (const auto& k : s.kernels(moe_kernels())) {
+  for (const auto& k : s.kernels(kMoeOp.kernels)) {
     Buffer got = m.x, one = m.x, chosen(DType::kI32, {c.tokens, c.top_k});
-    if (!s.wants(k.name, name) || !k.fits(s.cpu(), m.args(c, m.h, got, chosen))) continue;
+    if (!s.wants(k.name, name) || !k.fits(s.machine(), m.args(c, m.h, got, chosen))) continue;
     OpContext ctx = s.context(Device::kCpu);
     const KernelChoice choice{{{"moe", std::string(k.name)}}};
     ctx.choice = &choice;

@@ -81,14 +81,36 @@ class ColdWeights {
   std::byte* data_ = nullptr;
 };
 
-// Counters: what one iteration reads and computes, and the larger of its shares of the two roofs.
-inline void report(benchmark::State& state, double bytes, double operations) {
-  const double n = static_cast<double>(state.iterations());
+// Counters: the rates at which iterations of so much traffic move and compute.
+inline void report_rates(benchmark::State& state, const Traffic& each) {
+  const auto n = static_cast<double>(state.iterations());
   using benchmark::Counter;
-  state.counters["GB/s"] = Counter(n * bytes / 1e9, Counter::kIsRate);
-  state.counters["TFLOP/s"] = Counter(n * operations / 1e12, Counter::kIsRate);
-  state.counters["%read"] = Counter(100 * n * bytes / read_roof(), Counter::kIsRate);
-  state.counters["%bf16"] = Counter(100 * n * operations / bf16_roof(), Counter::kIsRate);
+  state.counters["GB/s"] = Counter(n * static_cast<double>(each.bytes) / 1e9, Counter::kIsRate);
+  state.counters["TFLOP/s"] = Counter(n * static_cast<double>(each.flops) / 1e12, Counter::kIsRate);
+}
+
+// The same, and their shares of what all threads of pool() reach.
+inline void report(benchmark::State& state, const Traffic& each) {
+  report_rates(state, each);
+  const auto n = static_cast<double>(state.iterations());
+  using benchmark::Counter;
+  state.counters["%read"] =
+      Counter(100 * n * static_cast<double>(each.bytes) / read_roof(), Counter::kIsRate);
+  state.counters["%bf16"] =
+      Counter(100 * n * static_cast<double>(each.flops) / bf16_roof(), Counter::kIsRate);
+}
+
+// Launches kernel until the time is up, on args() of each turn, and reports its operator's traffic. What args() does
+// counts, so it should be little.
+template <class Args, class Make>
+void run(benchmark::State& state, const Operator<Args>& op, const Kernel<Args>& kernel, Make&& args) {
+  Workspace workspace;
+  const OpContext ctx{pool(), workspace};
+  read_roof();
+  bf16_roof();
+  if (!kernel.fits(ctx.machine, args())) return state.SkipWithError("does not fit");
+  for (auto _ : state) kernel.launch(ctx, args());
+  report(state, op.traffic(args()));
 }
 
 }  // namespace quire::bench

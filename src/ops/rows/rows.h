@@ -18,13 +18,13 @@ struct EmbedArgs {
   Tensor x;
 };
 void embed(const OpContext& ctx, const EmbedArgs& a);
-std::span<const Kernel<EmbedArgs>> embed_kernels();
+extern const Operator<EmbedArgs> kEmbedOp;
 
 // y[i] = x[rows[i]].  x [T, D], rows [R] i32, y [R, D] of the same type as x (f32 or bf16).
 struct GatherRowsArgs {
   Tensor x, rows, y;
 };
 void gather_rows(const OpContext& ctx, const GatherRowsArgs& a);
-std::span<const Kernel<GatherRowsArgs>> gather_rows_kernels();
+extern const Operator<GatherRowsArgs> kGatherRowsOp;
 
 }  // namespace quire

@@ -35,7 +35,7 @@ void embed_conformance(Suite& s) {
         store_float(want, i,
                     decoded[static_cast<size_t>(ids[static_cast<size_t>(i / width)] * width + i % width)] *
                         table.weight.scale_of());
-      for (const auto& k : s.kernels(embed_kernels())) {
+      for (const auto& k : s.kernels(kEmbedOp.kernels)) {
         if (!s.wants(k.name, name)) continue;
         // A stride wider than the row: what lies between rows must stay as it was.
         Buffer wide(DType::kF32, {tokens, width + 8});
@@ -63,7 +63,7 @@ void gather_rows_conformance(Suite& s) {
         std::vector<int32_t> rows(static_cast<size_t>(count));
         for (int32_t& r : rows) r = rng.integer(0, 29);
         const Buffer want = x.gather(rows);
-        for (const auto& k : s.kernels(gather_rows_kernels())) {
+        for (const auto& k : s.kernels(kGatherRowsOp.kernels)) {
           if (!s.wants(k.name, name)) continue;
           Buffer y(type, {count, width});
           k.launch(s.context(Device::kCpu), {x, make_tensor(rows.data(), {count}), y});

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "ops/probe/bench.h"
 #include "ops/probe/bench_flags.h"
 #include "ops/sampling/history.h"
 #include "ops/sampling/rows.h"
@@ -80,7 +81,7 @@ void run(benchmark::State& state, std::string_view kernel, const Setup& setup) {
                                 .top_ids = make_tensor(top_ids, {1, kTop}),
                                 .top_logprobs = make_tensor(top_logprobs, {1, kTop}),
                                 .top_count = make_tensor(&top_count, {1})}};
-  for (const Kernel<SampleArgs>& k : sample_kernels()) {
+  for (const Kernel<SampleArgs>& k : kSampleOp.kernels) {
     if (k.name != kernel) continue;
     for (auto _ : state) {
       ++row.position;
@@ -88,7 +89,7 @@ void run(benchmark::State& state, std::string_view kernel, const Setup& setup) {
       benchmark::DoNotOptimize(token);
     }
   }
-  state.SetBytesProcessed(state.iterations() * kVocab * static_cast<int64_t>(sizeof(float)));
+  bench::report_rates(state, kSampleOp.traffic(args));
 }
 
 }  // namespace
@@ -97,7 +98,7 @@ void run(benchmark::State& state, std::string_view kernel, const Setup& setup) {
 int main(int argc, char** argv) {
   if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
   const std::vector<quire::Setup> setups = quire::setups();
-  for (const auto& k : quire::sample_kernels())
+  for (const auto& k : quire::kSampleOp.kernels)
     for (const quire::Setup& s : setups)
       benchmark::RegisterBenchmark(
           fmt::format("{}/{}", k.name, s.name).c_str(),
