@@ -43,8 +43,10 @@ TEST(Traffic, MlpCountsThreeMatricesAndTheResidual) {
   a.gate = a.up = weight(DType::kBF16, 48, 32);
   a.down = weight(DType::kBF16, 32, 48);
   a.x = tensor(DType::kF32, {2, 32});
-  expect(kMlpOp.traffic(a), 3 * 48 * 32 * 2 + 2 * 32 * (2 + 8),
-         2 * (2 * 3 * 48 * 32 + 48 * 16));  // SiLU is 15, its product with up one
+  const int64_t flops = 2 * (2 * 3 * 48 * 32 + 48 * 16);  // SiLU is 15, its product with up one
+  expect(kMlpOp.traffic(a), 3 * 48 * 32 * 2 + 2 * 32 * (2 + 8), flops);
+  a.add_to_x = false;
+  expect(kMlpOp.traffic(a), 3 * 48 * 32 * 2 + 2 * 32 * (2 + 4), flops);
 }
 
 TEST(Traffic, MoeTakesTheExpertsThatTokensChooseOnAverage) {
@@ -64,6 +66,8 @@ TEST(Traffic, RowsAndNorms) {
   EmbedArgs embed{.tokens = tensor(DType::kI32, {5}), .table = weight(DType::kBF16, 100, 64)};
   embed.x = tensor(DType::kF32, {5, 64});
   expect(kEmbedOp.traffic(embed), 5 * 4 + 5 * 128 + 5 * 256, 0);  // five rows of the table, not all
+  expect(kReducePartialsOp.traffic({tensor(DType::kF32, {3, 5, 8}), tensor(DType::kF32, {5, 8})}),
+         (3 + 2) * 5 * 8 * 4, 3 * 5 * 8);
   expect(kAddRmsNormOp.traffic({.x = tensor(DType::kF32, {5, 8}),
                                 .add = tensor(DType::kBF16, {5, 8}),
                                 .weight = tensor(DType::kF32, {8}),

@@ -17,6 +17,9 @@ void embed(const OpContext&, const EmbedArgs&) {
 void gather_rows(const OpContext&, const GatherRowsArgs&) {
   none(__func__);
 }
+void reduce_partials(const OpContext&, const ReducePartialsArgs&) {
+  none(__func__);
+}
 void add_rms_norm(const OpContext&, const AddRmsNormArgs&) {
   none(__func__);
 }

@@ -95,6 +95,19 @@ void gather_rows(const OpContext& ctx, const GatherRowsArgs& a) {
                                                        .y_stride = a.y.stride[0] * row}));
 }
 
+void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {
+  if (ctx.cuda->dry) return;
+  ctx.cuda->keep(launch_reduce_partials(ctx.cuda->stream, {.partials = floats(a.partials),
+                                                           .count = narrow(a.partials.dim(0)),
+                                                           .partial_stride = a.partials.stride[0],
+                                                           .row_stride = a.partials.stride[1],
+                                                           .x = data<float>(a.x),
+                                                           .x_stride = a.x.stride[0],
+                                                           .rows = narrow(a.x.dim(0)),
+                                                           .width = narrow(a.x.dim(1)),
+                                                           .add_to_x = a.add_to_x}));
+}
+
 void add_rms_norm(const OpContext& ctx, const AddRmsNormArgs& a) {
   if (ctx.cuda->dry) return;
   AddRmsNormParams p{.rows = a.x.dim(0),
@@ -164,6 +177,7 @@ void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
                                                          .down_bias = bias(a.down_bias),
                                                          .x = data<float>(a.x),
                                                          .x_stride = a.x.stride[0],
+                                                         .add_to_x = a.add_to_x,
                                                          .workspace = scratch}));
 }
 
@@ -182,6 +196,7 @@ void moe(const OpContext& ctx, const MoeArgs& a) {
                         .down_scale = a.down.scale,
                         .x = data<float>(a.x),
                         .x_stride = a.x.stride[0],
+                        .add_to_x = a.add_to_x,
                         .chosen = a.chosen.empty() ? nullptr : data<int32_t>(a.chosen)};
   if (!a.shared_gate.empty()) {
     p.shared_gate_up = packed_pair(a.shared_gate);

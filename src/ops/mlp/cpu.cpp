@@ -1,5 +1,5 @@
 // swiglu_mlp on a CPU, one region of three phases: pack the tokens; gate and up with the product written in
-// packed form; down, added to the residual stream.
+// packed form; down, added to the residual stream or not.
 #include "ops/gemm/core.h"
 #include "ops/mlp/kernels.h"
 
@@ -15,7 +15,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
   gemm::Packed h{static_cast<std::byte*>(a.h.data), tokens, width};
   if (packing) h.data = scope.take<std::byte>(core.packed_bytes(tokens, width));
   const gemm::Packed mid{scope.take<std::byte>(core.packed_bytes(tokens, inner)), tokens, inner};
-  const gemm::Store out{a.x.data, DType::kF32, a.x.stride[0], bias(a.down_bias), nullptr, true};
+  const gemm::Store out{a.x.data, DType::kF32, a.x.stride[0], bias(a.down_bias), nullptr, a.add_to_x};
 
   const int64_t scratch_bytes = core.scratch_bytes(gemm::kBlockPanels, tokens, std::max(width, inner));
   std::byte* const scratch = scope.take<std::byte>(scratch_bytes * threads);

@@ -32,7 +32,8 @@ void check(const MlpArgs& a) {
 
 Traffic traffic_of(const MlpArgs& a) {
   const int64_t biases = a.gate_bias.bytes() + a.up_bias.bytes() + a.down_bias.bytes();
-  return {.bytes = a.gate.bytes() + a.up.bytes() + a.down.bytes() + biases + a.h.bytes() + 2 * a.x.bytes(),
+  return {.bytes = a.gate.bytes() + a.up.bytes() + a.down.bytes() + biases + a.h.bytes() +
+                   a.x.bytes() * (a.add_to_x ? 2 : 1),
           .flops = a.h.dim(0) * (2 * (a.gate.params() + a.up.params() + a.down.params()) +
                                  a.gate.rows * (kSiluFlops + 1))};
 }

@@ -117,11 +117,12 @@ std::span<Group> group_tokens(const MoeArgs& a, const Experts& w, const int32_t*
   return {groups, count};
 }
 
-// x[t][n] += the weighted sum over ranks, then the shared expert, for `cols` columns from `begin`.
+// x[t][n] (or 0) += the weighted sum over ranks, then the shared expert, for `cols` columns from `begin`.
 void combine(const MoeArgs& a, const Routing& r, const float* ranked, int64_t begin, int64_t cols) {
   const int64_t tokens = a.h.dim(0), k = a.top_k;
   for (int64_t t = 0; t < tokens; ++t) {
     float* const x = a.x.row<float>(t) + begin;
+    if (!a.add_to_x) std::fill_n(x, cols, 0.0f);
     const auto add = [&](int64_t row, float weight) {
       for (int64_t c = 0; c < cols; ++c) x[c] += weight * ranked[row * cols + c];
     };

@@ -75,7 +75,8 @@ Traffic traffic_of(const MoeArgs& a) {
   const int64_t inner = a.top_k * a.gate.rows + a.shared_gate.rows;
   const int64_t results = a.top_k + (a.shared_gate.empty() ? 0 : 1);  // of a token, each weighted and added
   return {.bytes = a.router.bytes() + std::llround(touched_share(a) * static_cast<double>(experts)) + shared +
-                   a.shared_router.bytes() + a.h.bytes() + 2 * a.x.bytes() + a.chosen.bytes(),
+                   a.shared_router.bytes() + a.h.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1) +
+                   a.chosen.bytes(),
           .flops = a.h.dim(0) * (2 * (a.router.params() + a.top_k * expert_params + shared_params) +
                                  inner * (kSiluFlops + 1) + 2 * results * a.h.dim(1))};
 }

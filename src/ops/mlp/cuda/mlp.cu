@@ -42,7 +42,7 @@ Status launch_mlp(cudaStream_t stream, const MlpParams& p) {
   down.bias = p.down_bias;
   down.y = p.x;
   down.y_stride = p.x_stride;
-  down.out = gemm::Out::kAddF32;
+  down.out = p.add_to_x ? gemm::Out::kAddF32 : gemm::Out::kF32;
   g.parts = &down;
   g.x = mid;
   g.x_stride = up.y_stride;
