@@ -13,6 +13,7 @@
 #include "ops/gemm/core.h"
 #include "ops/gemm/simd_avx512.h"
 #include "ops/gemm/stream_amx.h"
+#include "ops/simd/tiles_amx.h"
 
 namespace quire::gemm {
 namespace {
@@ -28,25 +29,13 @@ int64_t tile_stride(const Packed& x) {  // bytes of one tile of 16 tokens over a
 
 // ---- Tile configuration: tiles 0..3 are C, 4 and 5 are A, 6 and 7 are B.
 
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t bytes_per_row[16] = {};
-  uint8_t rows[16] = {};
-};
-
 thread_local int configured_width = 0;
 
 void configure(int width) {
   if (configured_width == width) return;
-  TileConfig c;
-  for (int t = 0; t < 8; ++t) {
-    c.rows[t] = 16;
-    c.bytes_per_row[t] = static_cast<uint16_t>(t == 4 || t == 5 ? 64 : 4 * width);
-  }
-  asm volatile("" : : "m"(c) : "memory");  // GCC 12 does not see that the next line reads all of c
-  _tile_loadconfig(&c);
+  simd::TileConfig c;
+  for (int t = 0; t < 8; ++t) c.set(t, 16, t == 4 || t == 5 ? 64 : 4 * width);
+  c.load();
   configured_width = width;
 }
 
