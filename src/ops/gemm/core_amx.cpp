@@ -106,7 +106,7 @@ __m512 column(const float* c, int64_t t, int width) {
 }
 
 void store_tile(const float* c, int64_t tile, int64_t n, int64_t rows, const Packed& x, float scale,
-                const Store& out) {
+                const Epilogue& out) {
   const int64_t first = tile * kTileTokens, left = x.rows - first;
   const int64_t tokens = left < kTileTokens ? left : kTileTokens;
   const int width = width_of(x.rows);
@@ -127,7 +127,7 @@ constexpr int64_t kLargeOutput = int64_t{1} << 20;
 // Two row tiles of 16 tokens as bf16: pairs of rows are words, so that one transposition serves both, and a
 // token's 32 results are one line.
 void store_pairs(const float* c, int64_t tile, int64_t n, int64_t rows, const Packed& x, float scale,
-                 const Store& out) {
+                 const Epilogue& out) {
   const int64_t first = tile * kTileTokens, left = x.rows - first;
   const int64_t tokens = left < kTileTokens ? left : kTileTokens;
   const __m512i together = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23,
@@ -173,10 +173,10 @@ void project(const ProjectJob& job, std::byte* scratch) {
     store_tile(c0, tile, row, left, *job.x, scale, *job.out);
     if (left > 16) store_tile(c1, tile, row + 16, left - 16, *job.x, scale, *job.out);
   };
-  if (many) return block_panels(job.panels, panel_of, *job.x, job.ahead, scratch, result);
+  if (many) return block_panels(job.panels, panel_of, *job.x, job.prefetch, scratch, result);
   const auto stored = [&](int64_t p, const float* c0, const float* c1) { result(p, 0, c0, c1); };
-  stream_panels({job.panels, job.x->data, job.x->cols, width_of(job.x->rows), job.ahead, scratch}, panel_of,
-                stored);
+  stream_panels({job.panels, job.x->data, job.x->cols, width_of(job.x->rows), job.prefetch, scratch},
+                panel_of, stored);
 }
 
 // SiLU(gate) * up of 16 rows as bf16 in the packed form of mid, where rows in pairs are already pairs of K.
@@ -238,10 +238,10 @@ void swiglu(const SwigluJob& job, std::byte* scratch) {
     store_swiglu(job, job.row + p * kPairRows, tile, c0, c1);
   };
   if (job.x->tiles() > 1) {
-    block_panels(count, panel_of, *job.x, job.ahead, scratch, result);
+    block_panels(count, panel_of, *job.x, job.prefetch, scratch, result);
   } else if (count > 0) {
     const auto stored = [&](int64_t p, const float* c0, const float* c1) { result(p, 0, c0, c1); };
-    stream_panels({count, job.x->data, job.x->cols, width_of(job.x->rows), job.ahead, scratch}, panel_of,
+    stream_panels({count, job.x->data, job.x->cols, width_of(job.x->rows), job.prefetch, scratch}, panel_of,
                   stored);
   }
   for (int64_t p = count; p < job.units; ++p)

@@ -9,7 +9,7 @@ namespace quire::cuda::decode {
 // and are added in ascending order. A thread holds four rows of a column.
 inline constexpr int kGroups = 4, kColumns = 64, kAddThreads = kGroups * kColumns * 2;
 inline constexpr int kChunkParts = kAddThreads / 8;
-inline constexpr int kAhead = 4;  // parts that a thread asks for before their weights are known
+inline constexpr int kAhead = 4;  // parts that a thread loads before their weights are known
 
 template <int D, int kTiles>
 __global__ void __launch_bounds__(kAddThreads, 2) add_parts(const __grid_constant__ Job job) {
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kAddThreads, 2) add_parts(const __grid_constan
     const int64_t item = ((static_cast<int64_t>(first[s]) + part) * a.kv_heads + kv_head) * job.row_tiles;
     return (item + tile / kTiles) * kTiles + tile % kTiles;
   };
-  // Everything that can be asked for early is: the block is a chain of latencies and little else.
+  // Everything that can be loaded early is: the block is a chain of latencies and little else.
   static_assert(kAddThreads == 8 * kColumns, "a thread finishes one element");
   const int row = threadIdx.x / kColumns, c = threadIdx.x % kColumns, packed = tile * 8 + row;
   const bool real = packed < segment.count * group;

@@ -202,7 +202,7 @@ class StreamWarp {
     }
     commit_copies();
   }
-  // Asks for the first stages; true if that includes the last one. Weights do not depend on the kernel before this
+  // Fetches the first stages; true if that includes the last one. Weights do not depend on the kernel before this
   // one, so they may come before it ends. Routing does.
   __device__ bool prefill() {
     if (p_.offsets != nullptr) {
