@@ -9,7 +9,6 @@
 
 #include "ops/attention/attention.h"
 #include "ops/probe/bench.h"
-#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -121,39 +120,25 @@ void read(benchmark::State& state) {
   bench::report_rates(state, {.bytes = n * 8});
 }
 
-void register_all() {
-  benchmark::RegisterBenchmark("read", read)->UseRealTime();
-  for (const auto& kernel : kPagedAttentionOp.kernels) {
-    for (const Shape& s : kShapes) {
-      const auto add = [&](const char* what, auto fn, int64_t n) {
-        benchmark::RegisterBenchmark(fmt::format("{}/{}/{}/{}", what, s.name, n, kernel.name).c_str(),
-                                     [=](benchmark::State& state) { fn(state, kernel, s, n); })
-            ->UseRealTime()
-            ->Unit(benchmark::kMicrosecond);
-      };
-      if (kernel.name == "reference") continue;  // seconds a run
-      add("prefill", prefill, 512);
-      add("prefill", prefill, 2048);
-      add("decode", decode, 1024);
-      add("decode", decode, 8192);
-    }
-  }
-  for (const auto& kernel : kAttentionPrepareOp.kernels)
+void add_all() {
+  bench::add("read", read);
+  const auto add = [](const char* what, auto fn, const auto& kernel, std::initializer_list<int64_t> sizes) {
     for (const Shape& s : kShapes)
-      for (const int64_t n : {1, 512})
-        benchmark::RegisterBenchmark(fmt::format("prepare/{}/{}/{}", s.name, n, kernel.name).c_str(),
-                                     [=](benchmark::State& state) { prepare(state, kernel, s, n); })
-            ->UseRealTime()
-            ->Unit(benchmark::kMicrosecond);
+      for (const int64_t n : sizes)
+        bench::add(fmt::format("{}/{}/{}/{}", what, s.name, n, kernel.name), [=](benchmark::State& state) {
+          fn(state, kernel, s, n);
+        })->Unit(benchmark::kMicrosecond);
+  };
+  for (const auto& kernel : bench::kernels(kPagedAttentionOp)) {
+    add("prefill", prefill, kernel, {512, 2048});
+    add("decode", decode, kernel, {1024, 8192});
+  }
+  for (const auto& kernel : bench::kernels(kAttentionPrepareOp)) add("prepare", prepare, kernel, {1, 512});
 }
 
 }  // namespace
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
-  quire::register_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
+  return quire::bench::main(argc, argv, quire::add_all);
 }

@@ -7,7 +7,6 @@
 
 #include "ops/gated_delta/gated_delta.h"
 #include "ops/probe/bench.h"
-#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -107,9 +106,8 @@ void chunked(benchmark::State& st, const Kernel<GatedDeltaArgs>& k, int64_t Hv, 
 }
 
 void add_all() {
-  const Machine machine;
   const auto add = [](const std::string& name, auto fn) {
-    benchmark::RegisterBenchmark(name.c_str(), fn)->UseRealTime()->Unit(benchmark::kMicrosecond);
+    bench::add(name, fn)->Unit(benchmark::kMicrosecond);
   };
   std::vector<int> teams{1};
   if (available_cpus() > 1) teams.push_back(available_cpus());
@@ -118,24 +116,14 @@ void add_all() {
     for (const int64_t sequences : {1, 64})
       add(fmt::format("probe/read_write/{}_MiB/threads:{}", (sequences * kStateBytes) >> 20, threads),
           [=](benchmark::State& st) { probe(st, sequences * kStateBytes, threads); });
-    for (const auto& k : kGdnRecurrentOp.kernels) {
-      if (k.name == "reference") continue;
-      for (const int64_t sequences : {1, 16, 64}) {
-        Problem p(1, 1, true, 16, 32, 128);
-        if (!k.fits(machine, p.args())) continue;
+    for (const auto& k : bench::kernels(kGdnRecurrentOp))
+      for (const int64_t sequences : {1, 16, 64})
         add(fmt::format("recurrent/{}/sequences:{}/threads:{}", k.name, sequences, threads),
             [=](benchmark::State& st) { recurrent(st, k, sequences, 1, threads); });
-      }
-    }
-    for (const auto& k : kGdnChunkedOp.kernels) {
-      if (k.name == "reference") continue;
-      for (const int64_t Hv : {16, 32}) {
-        Problem p(1, 1, false, 16, Hv, 128);
-        if (!k.fits(machine, p.args())) continue;
+    for (const auto& k : bench::kernels(kGdnChunkedOp))
+      for (const int64_t Hv : {16, 32})
         add(fmt::format("chunked/{}/heads:{}/tokens:512/threads:{}", k.name, Hv, threads),
             [=](benchmark::State& st) { chunked(st, k, Hv, 512, threads); });
-      }
-    }
   }
 }
 
@@ -143,10 +131,5 @@ void add_all() {
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
-  quire::add_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return quire::bench::main(argc, argv, quire::add_all);
 }

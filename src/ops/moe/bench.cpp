@@ -6,7 +6,6 @@
 #include <random>
 
 #include "ops/probe/bench.h"
-#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -42,23 +41,17 @@ void run(benchmark::State& state, const Kernel<MoeArgs>& kernel, DType type, int
   });
 }
 
+void add_all() {
+  for (const Kernel<MoeArgs>& kernel : bench::kernels(kMoeOp))
+    for (const DType type : {DType::kNVFP4, DType::kQ4_K, DType::kQ8_0})
+      for (const int64_t tokens : {1, 4, 16, 64, 512})
+        bench::add(fmt::format("{}/{}/35B_A3B/{}", kernel.name, dtype_name(type), tokens),
+                   [=](benchmark::State& s) { run(s, kernel, type, tokens); });
+}
+
 }  // namespace
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
-  using namespace quire;
-  benchmark::Initialize(&argc, argv);
-  for (const Kernel<MoeArgs>& kernel : kMoeOp.kernels) {
-    if (kernel.name == "reference") continue;
-    for (const DType type : {DType::kNVFP4, DType::kQ4_K, DType::kQ8_0})
-      for (const int64_t tokens : {1, 4, 16, 64, 512})
-        benchmark::RegisterBenchmark(
-            fmt::format("{}/{}/35B_A3B/{}", kernel.name, dtype_name(type), tokens).c_str(),
-            [&kernel, type, tokens](benchmark::State& s) { run(s, kernel, type, tokens); })
-            ->UseRealTime()
-            ->MinTime(0.2);
-  }
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return quire::bench::main(argc, argv, quire::add_all);
 }

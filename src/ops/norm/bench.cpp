@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "ops/probe/bench.h"
-#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -43,26 +42,21 @@ void run_gated(benchmark::State& state, const Kernel<GatedRmsNormArgs>& kernel, 
 }
 
 template <class Args>
-void add_benchmarks(const Operator<Args>& op, void (*run)(benchmark::State&, const Kernel<Args>&, int64_t)) {
-  for (const Kernel<Args>& kernel : op.kernels) {
-    if (kernel.name == "reference") continue;
+void add(const Operator<Args>& op, void (*run)(benchmark::State&, const Kernel<Args>&, int64_t)) {
+  for (const Kernel<Args>& kernel : bench::kernels(op))
     for (const int64_t tokens : {1, 16, 512, 8192})
-      benchmark::RegisterBenchmark(fmt::format("{}/{}/{}", op.name, kernel.name, tokens).c_str(),
-                                   [&kernel, run, tokens](benchmark::State& s) { run(s, kernel, tokens); })
-          ->UseRealTime()
-          ->MinTime(0.2);
-  }
+      bench::add(fmt::format("{}/{}/{}", op.name, kernel.name, tokens),
+                 [=](benchmark::State& s) { run(s, kernel, tokens); });
+}
+
+void add_all() {
+  add(kAddRmsNormOp, run_add);
+  add(kGatedRmsNormOp, run_gated);
 }
 
 }  // namespace
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
-  using namespace quire;
-  benchmark::Initialize(&argc, argv);
-  add_benchmarks(kAddRmsNormOp, run_add);
-  add_benchmarks(kGatedRmsNormOp, run_gated);
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return quire::bench::main(argc, argv, quire::add_all);
 }

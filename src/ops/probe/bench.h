@@ -1,5 +1,5 @@
 // Pieces shared by the operator benchmarks (bench.cpp of each folder): roofs, weights larger than the caches,
-// and counters with shares of the roof.
+// counters with shares of the roof, and main().
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -7,10 +7,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/float.h"
 #include "ops/op.h"
+#include "ops/probe/bench_flags.h"
 #include "ops/probe/probe.h"
 #include "quant/format.h"
 
@@ -111,6 +114,30 @@ void run(benchmark::State& state, const Operator<Args>& op, const Kernel<Args>& 
   if (!kernel.fits(ctx.machine, args())) return state.SkipWithError("does not fit");
   for (auto _ : state) kernel.launch(ctx, args());
   report(state, op.traffic(args()));
+}
+
+// The operator's kernels that this CPU runs, but for the reference.
+template <class Args>
+std::vector<Kernel<Args>> kernels(const Operator<Args>& op) {
+  std::vector<Kernel<Args>> list;
+  for (const Kernel<Args>& k : op.kernels.first(op.kernels.size() - 1))
+    if (reaches(cpu_features(), k.needs)) list.push_back(k);
+  return list;
+}
+
+template <class Fn>
+benchmark::internal::Benchmark* add(const std::string& name, Fn&& fn) {
+  return benchmark::RegisterBenchmark(name.c_str(), std::forward<Fn>(fn))->UseRealTime()->MinTime(0.2);
+}
+
+// main() of a benchmark: add_all() registers what the CPU, or the level of it that --cpu leaves, can run.
+inline int main(int argc, char** argv, void (*add_all)()) {
+  if (!take_cpu_flag(argc, argv)) return 2;
+  add_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
 }
 
 }  // namespace quire::bench

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "ops/probe/bench.h"
-#include "ops/probe/bench_flags.h"
 #include "ops/rows/rows.h"
 
 namespace quire {
@@ -18,23 +17,17 @@ void run(benchmark::State& state, const Kernel<ReducePartialsArgs>& kernel, int6
   bench::run(state, kReducePartialsOp, kernel, [&] { return args; });
 }
 
+void add_all() {
+  for (const Kernel<ReducePartialsArgs>& kernel : bench::kernels(kReducePartialsOp))
+    for (const int64_t count : {2, 8})
+      for (const int64_t tokens : {1, 16, 512, 8192})
+        bench::add(fmt::format("{}/{}/{}/{}", kReducePartialsOp.name, kernel.name, count, tokens),
+                   [=](benchmark::State& s) { run(s, kernel, count, tokens); });
+}
+
 }  // namespace
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
-  using namespace quire;
-  benchmark::Initialize(&argc, argv);
-  for (const Kernel<ReducePartialsArgs>& kernel : kReducePartialsOp.kernels) {
-    if (kernel.name == "reference") continue;
-    for (const int64_t count : {2, 8})
-      for (const int64_t tokens : {1, 16, 512, 8192})
-        benchmark::RegisterBenchmark(
-            fmt::format("{}/{}/{}/{}", kReducePartialsOp.name, kernel.name, count, tokens).c_str(),
-            [&kernel, count, tokens](benchmark::State& s) { run(s, kernel, count, tokens); })
-            ->UseRealTime()
-            ->MinTime(0.2);
-  }
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return quire::bench::main(argc, argv, quire::add_all);
 }
