@@ -25,7 +25,8 @@ struct Packed {
   int64_t tiles() const { return (rows + kTileTokens - 1) / kTileTokens; }
 };
 
-// What becomes of a sum: y[r] = scale * sum + bias (+ y[r]) for the token t of the call, r = row_of[t], or t if there is no map.
+// What becomes of a sum: y[r] = scale * sum + bias (+ y[r]) for the token t of the call, r = row_of[t], or t if
+// there is no map.
 struct Epilogue {
   void* y = nullptr;
   DType dtype = DType::kF32;
@@ -137,9 +138,9 @@ inline int64_t job_units(int64_t units, int threads, int64_t unit_bytes, int64_t
   return (job_panels(units, threads, unit_bytes, tokens, cols) + 1) / 2 * 2;
 }
 
-// The queue of a region's jobs, which are tiles of its output. Hands out [0, jobs): fn(job, the one that this thread gets next, or -1). With `ahead` a thread takes one
-// job ahead, so that its weights can be on their way; without, when jobs are few and long, it takes one when
-// it is free and never knows the next.
+// The queue of a region's jobs, which are tiles of its output. Hands out [0, jobs): fn(job, the one that this thread gets
+// next, or -1). With `ahead` a thread takes one job ahead, so that its weights can be on their way; without, when jobs
+// are few and long, it takes one when it is free and never knows the next.
 class TileQueue {
  public:
   template <class Fn>

@@ -1,4 +1,5 @@
-// Moving rows: token embedding, the gathering of the rows that need logits, and the sum of what several devices computed.
+// Moving rows: token embedding, the gathering of the rows that need logits, and the sum of what several devices
+// computed.
 #pragma once
 
 #include "ops/op.h"

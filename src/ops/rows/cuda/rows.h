@@ -1,5 +1,5 @@
-// Token embedding, the gathering of rows and the sum of partial results on CUDA (ops/rows/rows.h): device pointers and host-known bounds. Launches only
-// enqueue and can be captured.
+// Token embedding, the gathering of rows and the sum of partial results on CUDA (ops/rows/rows.h): device pointers and
+// host-known bounds. Launches only enqueue and can be captured.
 #pragma once
 
 #include <cuda_runtime_api.h>
