@@ -1,5 +1,4 @@
 // The conversation at the terminal: quire run -m FILE without a prompt.
-#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -7,26 +6,6 @@
 #include "cli/run.h"
 
 namespace quire::cli {
-namespace {
-
-volatile std::sig_atomic_t g_interrupted = 0;
-
-void on_interrupt(int) {
-  if (g_interrupted != 0) std::_Exit(130);
-  g_interrupted = 1;
-}
-
-}  // namespace
-
-void catch_interrupts() {
-  std::signal(SIGINT, on_interrupt);
-}
-
-bool interrupted() {
-  const bool was = g_interrupted != 0;
-  g_interrupted = 0;
-  return was;
-}
 
 Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedModel>& model,
                         EngineOptions options) {
@@ -36,7 +15,7 @@ Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedM
   const nlohmann::ordered_json first = messages;
   std::fprintf(stderr, "%s. /clear starts anew, /exit or Ctrl-D ends, Ctrl-C stops an answer.\n",
                model->model->config().name.empty() ? "Chat" : model->model->config().name.c_str());
-  catch_interrupts();
+  const CancelKey cancel_key;
   std::string line;
   for (;;) {
     std::fprintf(stderr, "> ");

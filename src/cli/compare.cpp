@@ -143,7 +143,7 @@ class Comparer {
   Status run(LogitsWriter* writer) {
     Progress progress("comparing", text_.windows);
     for (int64_t w = 0; w < text_.windows; ++w) {
-      if (Interrupt::signal() != 0) return interrupted();
+      if (Interrupt::last() != 0) return interrupted();
       QUIRE_CHECKED(run_window(w, writer));
       progress.add(1);
     }
@@ -249,7 +249,7 @@ Status save_only(const CompareOptions& o) {
   QUIRE_TRY(LogitsWriter writer, create_writer(o, text, *model->tokenizer));
   Progress progress("scoring", text.windows);
   for (int64_t w = 0; w < text.windows; ++w) {
-    if (Interrupt::signal() != 0) return interrupted();
+    if (Interrupt::last() != 0) return interrupted();
     Status failed;
     QUIRE_CHECKED(scorer->run(text.of_window(w).first(static_cast<size_t>(text.window - 1)),
                               [&](int64_t, std::span<const float> logits) {

@@ -99,7 +99,7 @@ void print(const convert::ConvertSummary& s) {
 
 Status run_convert(const Options& o) {
   QUIRE_TRY(convert::ConvertOptions options, checked(o));
-  options.stop = [] { return Interrupt::signal() != 0; };
+  options.stop = [] { return Interrupt::last() != 0; };
   QUIRE_TRY(const convert::ConvertSummary summary, convert::convert(options));
   if (o.json)
     fmt::print("{}\n", to_json(summary).dump(2, ' ', false, ordered_json::error_handler_t::replace));

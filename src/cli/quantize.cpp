@@ -118,7 +118,7 @@ Status write_tensors(const QuantizeOptions& o, const Source& s, TensorEncoder& e
   Progress progress("quantizing", s.file.tensor_bytes(), Progress::Unit::kBytes);
   const auto done = [&](int64_t bytes) {
     progress.add(bytes);
-    return Interrupt::signal() == 0;
+    return Interrupt::last() == 0;
   };
   for (const Job& job : s.jobs) {
     if (!job.encoded()) {

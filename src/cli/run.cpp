@@ -109,7 +109,7 @@ Output generate(Engine& engine, Request request, const std::function<void(const 
     return out;
   }
   while (engine.busy()) {
-    if (interrupted()) engine.cancel(*id);
+    if (CancelKey::take() != 0) engine.cancel(*id);
     engine.step();
   }
   out.seconds = since();
@@ -183,7 +183,7 @@ Status run(const RunOptions& o) {
   QUIRE_TRY(Request request, o.request(std::move(tokens)));
   const bool logprobs = request.sampling.logprobs >= 0;
   QUIRE_TRY(const std::unique_ptr<Engine> engine, Engine::create(model, std::move(options)));
-  catch_interrupts();
+  const CancelKey cancel_key;
   const Output out = generate(*engine, std::move(request), [&](const TokenEvent& e) {
     if (o.json) return;
     std::fwrite(e.text.data(), 1, e.text.size(), stdout);

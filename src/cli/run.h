@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "cli/options.h"
+#include "core/signals.h"
 #include "engine/engine.h"
 
 namespace quire::cli {
@@ -43,7 +44,14 @@ struct Output {
   }
 };
 
-// Runs one request to its end; Ctrl-C (after catch_interrupts) cancels it.
+// While it lives, Ctrl-C cancels the request that is being generated, and a second one before that is done ends the
+// program.
+class CancelKey : public SignalNotes {
+ public:
+  CancelKey() : SignalNotes({SIGINT}, Second::kEnds) {}
+};
+
+// Runs one request to its end, or until CancelKey cancels it.
 Output generate(Engine& engine, Request request, const std::function<void(const TokenEvent&)>& each);
 
 // Messages through the model's chat template to tokens.
@@ -54,10 +62,5 @@ Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedM
                         EngineOptions options);
 
 void print_status_line(const Output& out, const Engine& engine);
-
-// From here on SIGINT only sets a flag; interrupted() reads and clears it. A second SIGINT before that ends
-// the program.
-void catch_interrupts();
-bool interrupted();
 
 }  // namespace quire::cli

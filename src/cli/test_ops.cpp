@@ -2,6 +2,7 @@
 
 #include "cli/command.h"
 #include "ops/conformance/conformance.h"
+#include "ops/registry.h"
 
 namespace quire::cli {
 namespace {
@@ -10,31 +11,25 @@ struct Options : conformance::Options {
   bool list = false, verbose = false;
 };
 
-std::string known_operators() {
-  std::string names;
-  for (const conformance::SuiteEntry& e : conformance::suites())
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", e.op);
-  return names;
-}
-
 Status run(Options o) {
   if (o.list) {
-    for (const conformance::SuiteEntry& e : conformance::suites()) std::printf("%s\n", e.op);
+    for (const OperatorInfo& op : operators()) std::printf("%s\n", std::string(op.name).c_str());
     return {};
   }
   if (o.verbose) o.each = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
   std::printf("cpu: %s\n", describe(cpu_features()).c_str());
   int passed = 0, failed = 0;
   bool known = false;
-  for (const conformance::SuiteEntry& e : conformance::suites()) {
-    if (!o.op.empty() && o.op != e.op) continue;
+  for (const OperatorInfo& op : operators()) {
+    if (!o.op.empty() && o.op != op.name) continue;
     known = true;
-    const conformance::Suite suite = conformance::run_suite(e, o);
+    const conformance::Suite suite = conformance::run_suite(op, o);
     for (const conformance::Suite::Count& c : suite.counts()) {
       if (c.skipped.empty())
-        std::printf("%s %s %d/%d\n", e.op, c.kernel.c_str(), c.passed, c.passed + c.failed);
+        std::printf("%s %s %d/%d\n", std::string(op.name).c_str(), c.kernel.c_str(), c.passed,
+                    c.passed + c.failed);
       else
-        std::printf("%s %s skipped: %s\n", e.op, c.kernel.c_str(), c.skipped.c_str());
+        std::printf("%s %s skipped: %s\n", std::string(op.name).c_str(), c.kernel.c_str(), c.skipped.c_str());
     }
     for (const std::string& f : suite.failures()) std::printf("FAILED %s\n", f.c_str());
     if (suite.failed() > std::ssize(suite.failures()))
@@ -43,7 +38,7 @@ Status run(Options o) {
     passed += suite.passed();
     failed += suite.failed();
   }
-  if (!known) return request_error("no operator '{}' to test; there are {}", o.op, known_operators());
+  if (!known) return request_error("no operator '{}' to test; there are {}", o.op, operator_names());
   if (passed + failed == 0)
     return request_error(
         "nothing was checked: no kernel that this CPU can run matches kernel '{}' and case '{}'", o.kernel,

@@ -28,7 +28,4 @@ Result<std::string> read_text_file(const std::string& path);
 // The member, or null if it is absent or null or `object` is no object.
 const nlohmann::json* find_member(const nlohmann::json& object, std::string_view key);
 
-// "syntax error at byte 17 near '}'", from what the parser tells its handler.
-std::string syntax_complaint(size_t position, std::string_view last_token);
-
 }  // namespace quire::convert

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "convert/json.h"
+#include "core/json_builder.h"
 #include "gguf/metadata.h"
 
 namespace quire::convert {
@@ -108,7 +109,8 @@ class HeaderReader : public nlohmann::json_sax<json> {
   bool number_float(double, const std::string&) override { return fail_type(); }
   bool binary(json::binary_t&) override { return fail_type(); }
   bool parse_error(size_t position, const std::string& last_token, const json::exception&) override {
-    return fail(fmt::format("the header is not valid JSON: {}", syntax_complaint(position, last_token)));
+    return fail(
+        fmt::format("the header is not valid JSON: {}", syntax_complaint(position, last_token, printable)));
   }
 
  private:

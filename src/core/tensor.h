@@ -40,6 +40,7 @@ struct Tensor {
     for (int i = 0; i < rank; ++i) n *= dim(i);
     return n;
   }
+  int64_t bytes() const { return empty() ? 0 : dtype_bytes(dtype, elems()); }
   // Pointer to row i of the outermost dimension. T must match dtype.
   template <class T>
   T* row(int64_t i) const {

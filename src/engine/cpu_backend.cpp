@@ -180,7 +180,7 @@ std::vector<std::span<std::byte>> CpuBackend::regions() const {
 OpContext CpuBackend::context(Workspace& workspace) {
   return {.pool = pool_,
           .workspace = workspace,
-          .device = options_.device,
+          .machine = {options_.device},
           .choice = &options_.kernels,
           .forced = pool_.dry() ? nullptr : &forced_};
 }

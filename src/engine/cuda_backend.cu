@@ -298,7 +298,7 @@ void CudaBackend::replay(const StepShape& padded) {
 }
 
 void CudaBackend::compute(const StepBatch& batch, Workspace& workspace) {
-  const OpContext ctx{.pool = pool_, .workspace = workspace, .device = Device::kCuda, .cuda = &context_};
+  const OpContext ctx{.pool = pool_, .workspace = workspace, .machine = {Device::kCuda}, .cuda = &context_};
   compute_step(ctx, weights_->model(), batch, {},
                {.cache = views_,
                 .history = token_history_,

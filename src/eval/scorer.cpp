@@ -81,7 +81,7 @@ Result<std::span<const float>> Scorer::extend(std::span<const TokenId> tokens) {
     if (t < 0 || t >= vocab) return request_error("token {}: the vocabulary has {} tokens", t, vocab);
   const OpContext ctx{.pool = pool_,
                       .workspace = workspace_,
-                      .device = options_.device,
+                      .machine = {options_.device},
                       .choice = &options_.kernels,
                       .forced = &forced_,
                       .observer = options_.observer};

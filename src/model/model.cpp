@@ -62,7 +62,7 @@ void Model::head(const Pass& pass, const Tensor& x, const Tensor& logits) const 
   if (rows == 0) return;
   Workspace::Scope ws(ctx.workspace);
   const Tensor last = make_tensor(ws.take<float>(rows * d), {rows, d});
-  const DType act = activation_type(ctx.device);
+  const DType act = activation_type(ctx.machine.device);
   const Tensor h = make_tensor(ws.take<std::byte>(dtype_bytes(act, rows * d)), act, {rows, d});
   gather_rows(ctx, {.x = x, .rows = pass.step.logit_rows, .y = last});
   add_rms_norm(ctx, {.x = last, .add = {}, .weight = output_norm_, .eps = config_.eps, .h = h});

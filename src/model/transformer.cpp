@@ -66,7 +66,7 @@ class Transformer final : public Model {
                const ForwardOptions& options, const Tensor& logits) const override {
     Workspace::Scope scope(ctx.workspace);
     const Pass pass{ctx, step, cache, options};
-    const Activations s = lay_out(config_, {scope, activation_type(ctx.device), step.rows()});
+    const Activations s = lay_out(config_, {scope, activation_type(ctx.machine.device), step.rows()});
     embed(ctx, {.tokens = step.tokens,
                 .sources = step.sources,
                 .sampled = step.sampled,

@@ -1,4 +1,4 @@
-// What every operator shares: the context it runs in and the ordered table of kernels behind it.
+// What every operator shares: the context it runs in, its name, and the ordered table of kernels behind it.
 #pragma once
 
 #include <cstdint>
@@ -25,46 +25,85 @@ namespace cuda {
 struct Context;  // ops/cuda/context.h
 }
 
+// What a kernel may be chosen by, besides shapes and types.
+struct Machine {
+  Device device = Device::kCpu;
+  CpuFeatures cpu = cpu_features();  // tests switch features off to walk the whole table
+};
+
 struct OpContext {
   ThreadPool& pool;
   Workspace& workspace;
-  Device device = Device::kCpu;
+  Machine machine;
   const KernelChoice* choice = nullptr;  // may be null
   ForcedCounts* forced = nullptr;        // may be null: is told what became of the choice
-  CpuFeatures cpu = cpu_features();      // tests switch features off to walk the whole table
   InputObserver* observer = nullptr;     // not null: is shown what weights are multiplied by
   cuda::Context* cuda = nullptr;         // Device::kCuda: where operators enqueue
+
+  bool on_gpu() const { return machine.device == Device::kCuda; }
 };
 
-// One entry of an operator's table. `fits` looks at shapes, types and the CPU only. The last entry is the
+// One entry of an operator's table. `fits` looks at shapes, types and the machine only. The last entry is the
 // reference and fits everything. A kernel never looks at which rows share the batch when it decides how to
 // add. `needs` is what a CPU must have for `fits` to hold for any arguments: conformance fails for a kernel
 // that this CPU reaches and no case does.
 template <class Args>
 struct Kernel {
   std::string_view name;
-  bool (*fits)(const CpuFeatures& cpu, const Args& a);
+  bool (*fits)(const Machine& m, const Args& a);
   void (*launch)(const OpContext& ctx, const Args& a);
   CpuLevel needs = CpuLevel::kAvx2;
 };
 
+template <class Args>
+bool fits_always(const Machine&, const Args&) {
+  return true;
+}
+
+// What a call moves and computes if everything that the contract names is read once and written once. What lies
+// between two phases of an operator does not count, nor do scratch memory and lists of segments.
+struct Traffic {
+  int64_t bytes = 0;
+  int64_t flops = 0;  // multiplications and additions; an exponential is kExpFlops of them
+
+  Traffic& operator+=(const Traffic& t) {
+    bytes += t.bytes, flops += t.flops;
+    return *this;
+  }
+};
+inline constexpr int64_t kExpFlops = 12;
+inline constexpr int64_t kSiluFlops = kExpFlops + 3;
+
+// An operator: one object for each, named k...Op beside its contract, and one line in ops/registry.cpp. It is the only
+// place that holds the operator's name.
+template <class Args>
+struct Operator {
+  std::string_view name;
+  std::span<const Kernel<Args>> kernels;  // in order of preference
+  // From shapes and from what the host knows of segments; looks at no element, so arguments may lie on a device. Where
+  // elements decide (experts that are chosen, lengths of prompts), the contract says what is taken for them.
+  Traffic (*traffic)(const Args& a);
+
+  const Kernel<Args>& reference() const { return kernels.back(); }
+};
+
 // Picks the forced kernel if it fits, the reference on Device::kReference, or the first that fits, and runs it.
 template <class Args>
-void dispatch(std::string_view op, std::span<const Kernel<Args>> table, const OpContext& ctx, const Args& a) {
+void dispatch(const Operator<Args>& op, const OpContext& ctx, const Args& a) {
   if (ctx.choice != nullptr) {
-    if (const std::string_view name = ctx.choice->find(op); !name.empty()) {
-      for (const Kernel<Args>& k : table)
-        if (k.name == name && k.fits(ctx.cpu, a)) {
-          if (ctx.forced != nullptr) ctx.forced->ran(op);
+    if (const std::string_view name = ctx.choice->find(op.name); !name.empty()) {
+      for (const Kernel<Args>& k : op.kernels)
+        if (k.name == name && k.fits(ctx.machine, a)) {
+          if (ctx.forced != nullptr) ctx.forced->ran(op.name);
           return k.launch(ctx, a);
         }
-      if (ctx.forced != nullptr) ctx.forced->replaced(op);
+      if (ctx.forced != nullptr) ctx.forced->replaced(op.name);
     }
   }
-  if (ctx.device == Device::kReference) return table.back().launch(ctx, a);
-  for (const Kernel<Args>& k : table)
-    if (k.fits(ctx.cpu, a)) return k.launch(ctx, a);
-  QUIRE_CHECK(false, "{}: no kernel fits", op);
+  if (ctx.machine.device == Device::kReference) return op.reference().launch(ctx, a);
+  for (const Kernel<Args>& k : op.kernels)
+    if (k.fits(ctx.machine, a)) return k.launch(ctx, a);
+  QUIRE_CHECK(false, "{}: no kernel fits", op.name);
 }
 
 // A weight matrix as it lies in the file: `experts` matrices of [rows, cols], rows packed in blocks along
@@ -84,6 +123,8 @@ struct Weight {
 
   bool empty() const { return data == nullptr; }
   int64_t row_bytes() const { return dtype_bytes(dtype, cols); }
+  int64_t bytes() const { return empty() ? 0 : experts * rows * row_bytes(); }
+  int64_t params() const { return empty() ? 0 : experts * rows * cols; }
   const std::byte* row(int64_t r, int64_t expert = 0) const {
     return data + (expert * (expert_stride == 0 ? rows : expert_stride) + r) * row_bytes();
   }

@@ -1,7 +1,7 @@
+// The table of all operators. A new one adds two lines here: its suite (the operator's test.cpp), and itself.
 #include "ops/registry.h"
 
 #include <string>
-#include <vector>
 
 #include "ops/attention/attention.h"
 #include "ops/copy/copy.h"
@@ -15,47 +15,61 @@
 #include "ops/sampling/sampling.h"
 
 namespace quire {
+namespace conformance {
+
+void embed_conformance(Suite& s);
+void gather_rows_conformance(Suite& s);
+void reduce_partials_conformance(Suite& s);
+void add_rms_norm_conformance(Suite& s);
+void gated_rms_norm_conformance(Suite& s);
+void linear_conformance(Suite& s);
+void mlp_conformance(Suite& s);
+void moe_conformance(Suite& s);
+void attention_prepare_conformance(Suite& s);
+void paged_attention_conformance(Suite& s);
+void gdn_prepare_conformance(Suite& s);
+void gdn_chunked_conformance(Suite& s);
+void gdn_recurrent_conformance(Suite& s);
+void note_tokens_conformance(Suite& s);
+void sample_conformance(Suite& s);
+void copy_slots_conformance(Suite& s);
+
+}  // namespace conformance
+
 namespace {
 
-struct Entry {
-  std::string_view op;
-  std::vector<KernelInfo> kernels;
-};
-
 template <class Args>
-Entry entry(std::string_view op, std::span<const Kernel<Args>> table) {
-  Entry e{op, {}};
-  for (const Kernel<Args>& k : table) e.kernels.push_back({k.name, k.needs});
-  return e;
+OperatorInfo entry(const Operator<Args>& op, void (*conformance)(conformance::Suite&)) {
+  OperatorInfo info{op.name, {}, conformance};
+  for (const Kernel<Args>& k : op.kernels) info.kernels.push_back({k.name, k.needs});
+  return info;
 }
 
-std::vector<Entry> entries() {
+std::vector<OperatorInfo> table() {
   return {
-      entry("embed", embed_kernels()),
-      entry("gather_rows", gather_rows_kernels()),
-      entry("add_rms_norm", add_rms_norm_kernels()),
-      entry("gated_rms_norm", gated_rms_norm_kernels()),
-      entry("linear", linear_kernels()),
-      entry("swiglu_mlp", mlp_kernels()),
-      entry("moe", moe_kernels()),
-      entry("attention_prepare", attention_prepare_kernels()),
-      entry("paged_attention", paged_attention_kernels()),
-      entry("gdn_prepare", gdn_prepare_kernels()),
-      entry("gdn_chunked", gdn_chunked_kernels()),
-      entry("gdn_recurrent", gdn_recurrent_kernels()),
-      entry("copy_slots", copy_slots_kernels()),
-      entry("note_tokens", note_tokens_kernels()),
-      entry("sample", sample_kernels()),
+      entry(kEmbedOp, conformance::embed_conformance),
+      entry(kGatherRowsOp, conformance::gather_rows_conformance),
+      entry(kReducePartialsOp, conformance::reduce_partials_conformance),
+      entry(kAddRmsNormOp, conformance::add_rms_norm_conformance),
+      entry(kGatedRmsNormOp, conformance::gated_rms_norm_conformance),
+      entry(kLinearOp, conformance::linear_conformance),
+      entry(kMlpOp, conformance::mlp_conformance),
+      entry(kMoeOp, conformance::moe_conformance),
+      entry(kAttentionPrepareOp, conformance::attention_prepare_conformance),
+      entry(kPagedAttentionOp, conformance::paged_attention_conformance),
+      entry(kGdnPrepareOp, conformance::gdn_prepare_conformance),
+      entry(kGdnChunkedOp, conformance::gdn_chunked_conformance),
+      entry(kGdnRecurrentOp, conformance::gdn_recurrent_conformance),
+      entry(kNoteTokensOp, conformance::note_tokens_conformance),
+      entry(kSampleOp, conformance::sample_conformance),
+      entry(kCopySlotsOp, conformance::copy_slots_conformance),
   };
 }
 
 Status check_forced(std::string_view op, std::string_view kernel, const CpuFeatures& cpu) {
+  const std::span<const KernelInfo> kernels = kernels_of(op);
+  if (kernels.empty()) return request_error("there is no operator {} (there are: {})", op, operator_names());
   std::vector<std::string_view> names;
-  const std::vector<KernelInfo> kernels = kernels_of(op);
-  if (kernels.empty()) {
-    for (const Entry& e : entries()) names.push_back(e.op);
-    return request_error("there is no operator {} (there are: {})", op, fmt::join(names, ", "));
-  }
   for (const KernelInfo& k : kernels) {
     names.push_back(k.name);
     if (k.name != kernel) continue;
@@ -68,9 +82,20 @@ Status check_forced(std::string_view op, std::string_view kernel, const CpuFeatu
 
 }  // namespace
 
-std::vector<KernelInfo> kernels_of(std::string_view op) {
-  for (Entry& e : entries())
-    if (e.op == op) return std::move(e.kernels);
+std::span<const OperatorInfo> operators() {
+  static const std::vector<OperatorInfo> all = table();
+  return all;
+}
+
+std::string operator_names() {
+  std::vector<std::string_view> names;
+  for (const OperatorInfo& op : operators()) names.push_back(op.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::span<const KernelInfo> kernels_of(std::string_view op) {
+  for (const OperatorInfo& info : operators())
+    if (info.name == op) return info.kernels;
   return {};
 }
 

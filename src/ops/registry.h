@@ -1,4 +1,4 @@
-// The operators and their kernels by name, for options that choose one and for reports.
+// Every operator by name, for options that choose a kernel, for tests and for reports.
 #pragma once
 
 #include <span>
@@ -8,14 +8,29 @@
 #include "ops/op.h"
 
 namespace quire {
+namespace conformance {
+class Suite;
+}
 
 struct KernelInfo {
   std::string_view name;
   CpuLevel needs = CpuLevel::kAvx2;
 };
 
-// In order of preference; empty for an unknown operator.
-std::vector<KernelInfo> kernels_of(std::string_view op);
+// What Operator<Args> says, whatever its arguments are.
+struct OperatorInfo {
+  std::string_view name;
+  std::vector<KernelInfo> kernels;  // in order of preference, the reference last
+  void (*conformance)(conformance::Suite&);
+};
+
+// In the order of docs/architecture.md.
+std::span<const OperatorInfo> operators();
+// "embed, gather_rows, ...", for messages.
+std::string operator_names();
+
+// Empty for an unknown operator.
+std::span<const KernelInfo> kernels_of(std::string_view op);
 
 // A request error where a name is unknown (it lists what there is), an operator is forced twice, or the CPU
 // lacks what a kernel needs. Whether a kernel takes the shapes and types of a call shows only then:

@@ -3,10 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
-#include <condition_variable>
-#include <csignal>
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +11,7 @@
 #include <thread>
 
 #include "core/cpu.h"
+#include "core/signals.h"
 #include "server/engine_service.h"
 #include "server/notify.h"
 
@@ -29,67 +27,6 @@ Result<std::string> read_template(const std::string& path) {
   if (text.view().size() > kMax) return request_error("--chat-template {}: more than {} bytes", path, kMax);
   return std::move(text).str();
 }
-
-// Signals and the end of loading, for the main thread to wait for.
-class Events {
- public:
-  void signal() {
-    const std::lock_guard lock(mutex_);
-    ++signals_;
-    changed_.notify_all();
-  }
-  void loaded(Status status) {
-    const std::lock_guard lock(mutex_);
-    load_status_ = std::move(status);
-    changed_.notify_all();
-  }
-  // Until the model is loaded or a signal has come; the load's outcome, if there is one.
-  std::optional<Status> wait_for_load() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return signals_ > 0 || load_status_; });
-    return std::exchange(load_status_, std::nullopt);
-  }
-  void wait_for_signal() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return signals_ > 0; });
-  }
-  bool signalled_again() {
-    const std::lock_guard lock(mutex_);
-    return signals_ > 1;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int signals_ = 0;
-  std::optional<Status> load_status_;
-};
-
-// Turns SIGTERM and SIGINT into events while it lives.
-class SignalWatch {
- public:
-  explicit SignalWatch(Events& events) : events_(events), set_(io_, SIGTERM, SIGINT) {
-    wait();
-    thread_ = std::thread([this] { io_.run(); });
-  }
-  ~SignalWatch() {
-    io_.stop();
-    thread_.join();
-  }
-
- private:
-  void wait() {
-    set_.async_wait([this](const boost::system::error_code& ec, int) {
-      if (ec) return;
-      events_.signal();
-      wait();
-    });
-  }
-  Events& events_;
-  asio::io_context io_;
-  asio::signal_set set_;
-  std::thread thread_;
-};
 
 // Everything that follows from a loaded model.
 Status load(const ServeOptions& o, std::string chat_template, Api& api, Registry& registry) {
@@ -114,14 +51,14 @@ void tell_systemd(const ServeOptions& o, std::string_view state) {
 }
 
 // Accepted requests are answered, new ones refused, until nothing is left, the time is up, or a signal insists.
-void drain(const ServeOptions& o, Api& api, HttpServer& http, Events& events) {
+void drain(const ServeOptions& o, Api& api, HttpServer& http) {
   std::fprintf(stderr, "quire: finishing what was accepted (at most %.0f s)\n",
                std::chrono::duration<double>(o.drain_timeout).count());
   api.drain();
   http.drain();
   const auto end = std::chrono::steady_clock::now() + o.drain_timeout;
   while (!http.wait_until_idle(std::chrono::milliseconds(50)))
-    if (std::chrono::steady_clock::now() >= end || events.signalled_again()) break;
+    if (std::chrono::steady_clock::now() >= end || SignalNotes::count() > 1) break;
   api.forget();  // what is left is told that it ends here
   http.wait_until_idle(std::chrono::seconds(2));
 }
@@ -145,23 +82,28 @@ Status serve(const ServeOptions& o) {
            .max_sequences = static_cast<size_t>(o.engine.max_sequences)},
           registry);
   QUIRE_TRY(const std::unique_ptr<HttpServer> http, HttpServer::create(o.http, api, registry, log));
-  Events events;
-  const SignalWatch watch(events);
+  const SignalNotes signals({SIGTERM, SIGINT});
   http->start();  // /health tells that the model is being loaded
-  std::thread loader([&] { events.loaded(load(o, std::move(chat_template), api, registry)); });
-  std::optional<Status> loaded = events.wait_for_load();
-  if (!loaded) {
+  Status loaded;
+  std::atomic<bool> is_loaded{false};
+  std::thread loader([&] {
+    loaded = load(o, std::move(chat_template), api, registry);
+    is_loaded = true;
+    signals.wake();
+  });
+  while (!is_loaded && SignalNotes::count() == 0) signals.wait();
+  if (!is_loaded) {
     std::fprintf(stderr, "quire: stopped while the model was being loaded\n");
     std::_Exit(0);  // the loader cannot be interrupted, and nothing was accepted
   }
   loader.join();
-  if (!loaded->ok()) return loaded->take_error();
+  if (!loaded.ok()) return loaded;
   std::fprintf(stderr, "quire: serving %s at http%s://%s:%d\n", o.model.c_str(),
                o.http.certificate_file.empty() ? "" : "s", o.http.host.c_str(), http->port());
   tell_systemd(o, "READY=1");
-  events.wait_for_signal();
+  while (SignalNotes::count() == 0) signals.wait();
   tell_systemd(o, "STOPPING=1");
-  drain(o, api, *http, events);
+  drain(o, api, *http);
   http->stop();
   return {};
 }

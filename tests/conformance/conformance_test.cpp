@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/registry.h"
+
 namespace quire::conformance {
 namespace {
 
@@ -204,17 +206,15 @@ TEST(Suite, FiltersKernelsAndCases) {
 struct CountArgs {
   int n = 0;
 };
-bool even(const CpuFeatures&, const CountArgs& a) {
+bool even(const Machine&, const CountArgs& a) {
   return a.n % 2 == 0;
 }
-bool never(const CpuFeatures&, const CountArgs&) {
+bool never(const Machine&, const CountArgs&) {
   return false;
 }
-bool always(const CpuFeatures&, const CountArgs&) {
-  return true;
-}
-constexpr Kernel<CountArgs> kCountKernels[] = {
-    {"wide", never, nullptr, static_cast<CpuLevel>(99)}, {"even", even, nullptr}, {"any", always, nullptr}};
+constexpr Kernel<CountArgs> kCountKernels[] = {{"wide", never, nullptr, static_cast<CpuLevel>(99)},
+                                               {"even", even, nullptr},
+                                               {"any", fits_always<CountArgs>, nullptr}};
 
 void count_conformance(Suite& suite, std::initializer_list<int> numbers,
                        std::vector<std::string>* ran = nullptr) {
@@ -222,7 +222,7 @@ void count_conformance(Suite& suite, std::initializer_list<int> numbers,
     const std::string name = fmt::format("n={}", n);
     if (!suite.wants_case(name)) continue;
     for (const auto& k : suite.kernels(std::span<const Kernel<CountArgs>>(kCountKernels))) {
-      if (!suite.wants(k.name, name) || !k.fits(suite.cpu(), {n})) continue;
+      if (!suite.wants(k.name, name) || !k.fits(suite.machine(), {n})) continue;
       suite.expect(k.name, name + ", part", true, "");
       suite.expect(k.name, name + ", another", true, "");
       if (ran != nullptr) ran->push_back(fmt::format("{} {}", k.name, name));
@@ -272,7 +272,7 @@ TEST(Suite, RunsOneCaseOfEachKernelIfAsked) {
 TEST(Suite, KernelsOfTheRegistryMustBeReached) {
   Options options;
   options.kernel = "reference";
-  const Suite suite = run_suite({"linear", [](Suite&) {}}, options);
+  const Suite suite = run_suite({"linear", {{"reference"}}, [](Suite&) {}}, options);
   EXPECT_EQ(suite.failed(), 1) << "a suite that forgets its table";
 }
 
@@ -304,9 +304,9 @@ TEST(RandomWeight, DecodesToTheSpreadAskedFor) {
   }
 }
 
-TEST(Suites, NamesAreDistinct) {
+TEST(Operators, NamesAreDistinct) {
   std::vector<std::string> names;
-  for (const SuiteEntry& e : suites()) names.emplace_back(e.op);
+  for (const OperatorInfo& op : operators()) names.emplace_back(op.name);
   std::sort(names.begin(), names.end());
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
 }

@@ -4,17 +4,19 @@
 #include <ostream>
 
 #include "ops/conformance/conformance.h"
+#include "ops/registry.h"
 
-namespace quire::conformance {
+namespace quire {
 
 // Without it a test's listed name holds the entry's bytes, which differ from run to run.
-void PrintTo(const SuiteEntry& e, std::ostream* out) {
-  *out << e.op;
+void PrintTo(const OperatorInfo& op, std::ostream* out) {
+  *out << op.name;
 }
 
+namespace conformance {
 namespace {
 
-class OpsConformance : public testing::TestWithParam<SuiteEntry> {};
+class OpsConformance : public testing::TestWithParam<OperatorInfo> {};
 
 TEST_P(OpsConformance, Passes) {
   const Suite suite = run_suite(GetParam(), {});
@@ -23,7 +25,8 @@ TEST_P(OpsConformance, Passes) {
   for (const std::string& f : suite.failures()) ADD_FAILURE() << f;
   for (const Suite::Count& c : suite.counts())
     if (!c.skipped.empty())
-      std::printf("%s %s skipped: %s\n", GetParam().op, c.kernel.c_str(), c.skipped.c_str());
+      std::printf("%s %s skipped: %s\n", std::string(GetParam().name).c_str(), c.kernel.c_str(),
+                  c.skipped.c_str());
 }
 
 // For sanitizers, which take too long for all cases.
@@ -37,8 +40,9 @@ TEST_P(OpsConformance, PassesOneCaseOnThreeThreads) {
   for (const std::string& f : suite.failures()) ADD_FAILURE() << f;
 }
 
-INSTANTIATE_TEST_SUITE_P(Suites, OpsConformance, testing::ValuesIn(suites().begin(), suites().end()),
-                         [](const auto& suite) { return std::string(suite.param.op); });
+INSTANTIATE_TEST_SUITE_P(Suites, OpsConformance, testing::ValuesIn(operators().begin(), operators().end()),
+                         [](const auto& op) { return std::string(op.param.name); });
 
 }  // namespace
-}  // namespace quire::conformance
+}  // namespace conformance
+}  // namespace quire

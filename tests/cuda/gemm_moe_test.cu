@@ -72,7 +72,8 @@ struct Moe {
     std::vector<float> x;
     std::vector<int32_t> chosen;
   };
-  Result run(const std::vector<bf16>& h, const std::vector<float>& x, int32_t rows, Path path) const {
+  Result run(const std::vector<bf16>& h, const std::vector<float>& x, int32_t rows, Path path,
+             bool add = true) const {
     const DeviceBuffer<bf16> dh(h);
     DeviceBuffer<float> dx(x);
     DeviceBuffer<int32_t> chosen(static_cast<size_t>(rows) * shape.top_k);
@@ -99,6 +100,7 @@ struct Moe {
     if (shape.shared != Shared::kNone) p.shared_router = d_shared_router->data();
     p.x = dx.data();
     p.x_stride = shape.width;
+    p.add_to_x = add;
     p.chosen = chosen.data();
     p.path = path;
     DeviceBuffer<std::byte> workspace(static_cast<size_t>(moe_workspace_bytes(p)));
@@ -185,6 +187,19 @@ TEST(GemmMoe, AgainstFloat64) {
       }
     }
   }
+}
+
+// A partial result, for a sum over devices.
+TEST(GemmMoe, WhatIsOverwrittenIsWhatWouldBeAddedToZero) {
+  std::mt19937_64 rng(26);
+  constexpr int32_t kRows = 9;
+  const Moe moe(rng, kShapes[0], 0.2f);
+  const auto h = random_bf16(rng, static_cast<size_t>(kRows) * kShapes[0].width);
+  const std::vector<float> zeros(static_cast<size_t>(kRows) * kShapes[0].width, 0.0f);
+  const std::vector<float> nan(zeros.size(), NAN);
+  const auto want = moe.run(h, zeros, kRows, Path::kAuto);
+  const auto got = moe.run(h, nan, kRows, Path::kAuto, false);
+  EXPECT_TRUE(same_bits(got.x, want.x));
 }
 
 TEST(GemmMoe, ATokensBitsDependOnThatTokenAlone) {

@@ -1,4 +1,6 @@
 // Embedding, gathering of rows and copies of slots on the GPU: bit for bit what the host does.
+#include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "cuda/support.h"
@@ -97,6 +99,47 @@ TEST(CudaRows, GatherMovesRowsAndSkipsPadding) {
     }
     EXPECT_TRUE(d_y.guards_intact());
   }
+}
+
+TEST(CudaRows, PartialsAreAddedAsTheHostDoes) {
+  std::mt19937 rng(4);
+  std::normal_distribution<float> normal;
+  for (const int count : {1, 2, 8})
+    for (const int width : {1, 6, 512, 2048})
+      for (const bool add : {true, false}) {
+        constexpr int kRows = 5;
+        const int gap = width % 4 == 0 ? 4 : 3, row = width + gap, partial = (kRows + 1) * row;
+        std::vector<float> partials(static_cast<size_t>(count * partial)),
+            x(static_cast<size_t>(kRows * row), NAN);
+        for (float& v : partials) v = normal(rng);
+        if (add)
+          for (float& v : x) v = normal(rng);
+        DeviceBuffer<float> d_partials(partials), d_x(x);
+        const cuda::ReducePartialsParams p{.partials = d_partials.data(),
+                                           .count = count,
+                                           .partial_stride = partial,
+                                           .row_stride = row,
+                                           .x = d_x.data(),
+                                           .x_stride = row,
+                                           .rows = kRows,
+                                           .width = width,
+                                           .add_to_x = add};
+        const Status launched = cuda::launch_reduce_partials(nullptr, p);
+        ASSERT_TRUE(launched.ok()) << launched.error().message;
+        CUDA_OK(cudaDeviceSynchronize());
+        for (int t = 0; t < kRows; ++t)
+          for (int d = 0; d < width; ++d) {
+            const auto at = [&](int i) { return partials[static_cast<size_t>(i * partial + t * row + d)]; };
+            float sum = at(0);
+            for (int i = 1; i < count; ++i) sum += at(i);
+            float& want = x[static_cast<size_t>(t * row + d)];
+            want = add ? want + sum : sum;
+          }
+        const std::vector<float> got = d_x.download();
+        EXPECT_EQ(std::memcmp(got.data(), x.data(), x.size() * sizeof(float)), 0)
+            << count << " partials of " << width << " columns";
+        EXPECT_TRUE(d_x.guards_intact());
+      }
 }
 
 TEST(CudaCopy, SlotsMoveWithinThePoolAndToTheHostAndBack) {

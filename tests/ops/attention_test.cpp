@@ -15,7 +15,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 struct Fixture {
   ThreadPool pool{2};
   Workspace workspace;
-  OpContext context{pool, workspace, Device::kReference};
+  OpContext context{pool, workspace, {Device::kReference}};
 };
 
 // A paged cache in float32 whose untouched elements are NaN.

@@ -13,14 +13,11 @@ struct NoteArgs {
   int n = 0;
   std::string* note = nullptr;
 };
-bool even(const CpuFeatures&, const NoteArgs& a) {
+bool even(const Machine&, const NoteArgs& a) {
   return a.n % 2 == 0;
 }
-bool needs_avx512(const CpuFeatures& cpu, const NoteArgs&) {
-  return cpu.avx512;
-}
-bool always(const CpuFeatures&, const NoteArgs&) {
-  return true;
+bool needs_avx512(const Machine& m, const NoteArgs&) {
+  return m.cpu.avx512;
 }
 template <char kName>
 void note(const OpContext&, const NoteArgs& a) {
@@ -29,9 +26,10 @@ void note(const OpContext&, const NoteArgs& a) {
 constexpr Kernel<NoteArgs> kTable[] = {
     {"wide", needs_avx512, note<'w'>, CpuLevel::kAvx512},
     {"even", even, note<'e'>},
-    {"any", always, note<'a'>},
-    {"reference", always, note<'r'>},
+    {"any", fits_always<NoteArgs>, note<'a'>},
+    {"reference", fits_always<NoteArgs>, note<'r'>},
 };
+constexpr Operator<NoteArgs> kNoteOp{"note", kTable, nullptr};
 
 class Dispatch : public testing::Test {
  protected:
@@ -40,18 +38,13 @@ class Dispatch : public testing::Test {
     KernelChoice choice;
     if (forced) choice.forced.emplace_back("note", *forced);
     counts_.emplace(choice);
-    CpuFeatures cpu;
-    cpu.avx2 = true;
-    cpu.avx512 = avx512;
     const OpContext ctx{.pool = pool_,
                         .workspace = workspace_,
-                        .device = device,
+                        .machine = {device, {.avx2 = true, .avx512 = avx512}},
                         .choice = &choice,
-                        .forced = &*counts_,
-                        .cpu = cpu};
+                        .forced = &*counts_};
     std::string notes;
-    for (const int n : {0, 1, 2, 3})
-      dispatch("note", std::span<const Kernel<NoteArgs>>(kTable), ctx, NoteArgs{n, &notes});
+    for (const int n : {0, 1, 2, 3}) dispatch(kNoteOp, ctx, NoteArgs{n, &notes});
     return notes;
   }
   ThreadPool pool_{1};

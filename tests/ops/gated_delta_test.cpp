@@ -43,7 +43,7 @@ struct OneHead {
                            views(),
                            {&s, 1, decode ? 1 : 0, nullptr, 0},
                            make_tensor(out.data(), {T, 1, 1})};
-    (decode ? gdn_recurrent : gdn_chunked)({pool, workspace, Device::kReference}, a);
+    (decode ? gdn_recurrent : gdn_chunked)({pool, workspace, {Device::kReference}}, a);
     for (float& x : out) x *= std::sqrt(2.0f);
     return out;
   }

@@ -82,7 +82,7 @@ class Observer : public testing::TestWithParam<Device> {
   }
   static DType type() { return GetParam() == Device::kReference ? DType::kF32 : DType::kBF16; }
   OpContext context(InputObserver* observer) {
-    return {.pool = pool_, .workspace = workspace_, .device = GetParam(), .observer = observer};
+    return {.pool = pool_, .workspace = workspace_, .machine = {GetParam()}, .observer = observer};
   }
   Rows h_rows() const {
     Rows rows;

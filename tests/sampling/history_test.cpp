@@ -272,7 +272,7 @@ TEST_P(TokenHistories, PenaltiesCostTheDistinctTokensOnly) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, TokenHistories,
-                         testing::ValuesIn(sample_kernels().begin(), sample_kernels().end()),
+                         testing::ValuesIn(kSampleOp.kernels.begin(), kSampleOp.kernels.end()),
                          [](const auto& k) { return std::string(k.param.name); });
 
 TEST(TokenHistory, LiesInOnePieceOfMemoryWithoutOverlap) {

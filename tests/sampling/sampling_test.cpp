@@ -435,7 +435,7 @@ TEST_P(Sampling, ReportsNoMoreLikeliestTokensThanThereIsRoomFor) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Sampling,
-                         testing::ValuesIn(sample_kernels().begin(), sample_kernels().end()),
+                         testing::ValuesIn(kSampleOp.kernels.begin(), kSampleOp.kernels.end()),
                          [](const auto& k) { return std::string(k.param.name); });
 
 struct BadParams {

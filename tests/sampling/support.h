@@ -100,7 +100,7 @@ class SamplingFixture : public testing::TestWithParam<Kernel<SampleArgs>> {
  protected:
   void note(const TokenHistory& history, const std::vector<int32_t>& tokens,
             const std::vector<NoteRange>& ranges) {
-    kernel_named(GetParam().name, note_tokens_kernels())
+    kernel_named(GetParam().name, kNoteTokensOp.kernels)
         .launch(context(), {.tokens = tokens.data(),
                             .token_count = std::ssize(tokens),
                             .ranges = ranges.data(),

@@ -21,41 +21,36 @@ void check_cache(const KvLayer& kv, const Heads& n) {
               n.q_heads, n.kv_heads);
 }
 
-template <class Args>
-bool always(const CpuFeatures&, const Args&) {
-  return true;
-}
-
 // What every fast kernel asks for: bf16 everywhere and a head that its scratch was made for.
 bool fits_fast(const PagedAttentionArgs& a) {
   return a.q.dtype == DType::kBF16 && a.out.dtype == DType::kBF16 && a.kv.k.dtype == DType::kBF16 &&
          (a.gate.empty() || a.gate.dtype == DType::kBF16) && a.q.dim(2) <= attention::kMaxHeadDim &&
          a.scale > 0.0f;
 }
-bool fits_amx(const CpuFeatures& cpu, const PagedAttentionArgs& a) {
-  return cpu.amx_bf16 && cpu.avx512_bf16 && fits_fast(a) && a.q.dim(2) % 32 == 0;
+bool fits_amx(const Machine& m, const PagedAttentionArgs& a) {
+  return m.cpu.amx_bf16 && m.cpu.avx512_bf16 && fits_fast(a) && a.q.dim(2) % 32 == 0;
 }
-bool fits_avx512(const CpuFeatures& cpu, const PagedAttentionArgs& a) {
-  return cpu.avx512_bf16 && fits_fast(a);
+bool fits_avx512(const Machine& m, const PagedAttentionArgs& a) {
+  return m.cpu.avx512_bf16 && fits_fast(a);
 }
-bool fits_avx2(const CpuFeatures& cpu, const PagedAttentionArgs& a) {
-  return cpu.avx2 && fits_fast(a);
+bool fits_avx2(const Machine& m, const PagedAttentionArgs& a) {
+  return m.cpu.avx2 && fits_fast(a);
 }
 template <void (*kTask)(const attention::RowTask&, const attention::TaskScratch&)>
 void launch(const OpContext& ctx, const PagedAttentionArgs& a) {
   attention::run_tasks(ctx, a, kTask);
 }
 
-bool fits_prepare_avx2(const CpuFeatures& cpu, const AttentionPrepareArgs& a) {
+bool fits_prepare_avx2(const Machine& m, const AttentionPrepareArgs& a) {
   for (const Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q, &a.kv.k})
     if (t->dtype != DType::kBF16) return false;
-  return cpu.avx2 && (a.gate.empty() || a.gate.dtype == DType::kBF16) &&
+  return m.cpu.avx2 && (a.gate.empty() || a.gate.dtype == DType::kBF16) &&
          (a.q_norm.empty() || a.q_norm.dtype == DType::kF32) &&
          (a.k_norm.empty() || a.k_norm.dtype == DType::kF32);
 }
 // Heads, and what of them rotates, in whole vectors.
-bool fits_prepare_avx512(const CpuFeatures& cpu, const AttentionPrepareArgs& a) {
-  return cpu.avx512_bf16 && fits_prepare_avx2(cpu, a) && a.q.dim(2) % 32 == 0 && a.rope.n_rot % 32 == 0;
+bool fits_prepare_avx512(const Machine& m, const AttentionPrepareArgs& a) {
+  return m.cpu.avx512_bf16 && fits_prepare_avx2(m, a) && a.q.dim(2) % 32 == 0 && a.rope.n_rot % 32 == 0;
 }
 template <void (*kItem)(const AttentionPrepareArgs&, const attention::PrepareScratch&,
                         const attention::PrepareItem&)>
@@ -66,23 +61,43 @@ void launch_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
 constexpr Kernel<AttentionPrepareArgs> kPrepareKernels[] = {
     {"avx512", fits_prepare_avx512, launch_prepare<attention::prepare_avx512>, CpuLevel::kAvx512Bf16},
     {"avx2", fits_prepare_avx2, launch_prepare<attention::prepare_avx2>},
-    {"reference", always<AttentionPrepareArgs>, attention::prepare_reference},
+    {"reference", fits_always<AttentionPrepareArgs>, attention::prepare_reference},
 };
 constexpr Kernel<PagedAttentionArgs> kAttentionKernels[] = {
     {"amx", fits_amx, launch<attention::attend_amx>, CpuLevel::kAmx},
     {"avx512", fits_avx512, launch<attention::attend_avx512>, CpuLevel::kAvx512Bf16},
     {"avx2", fits_avx2, launch<attention::attend_avx2>},
-    {"reference", always<PagedAttentionArgs>, attention::attend_reference},
+    {"reference", fits_always<PagedAttentionArgs>, attention::attend_reference},
 };
+
+// Angles are computed once for a row and shared by its heads: too few to count.
+Traffic traffic_of(const AttentionPrepareArgs& a) {
+  const int64_t rows = a.q.dim(0), kv_heads = a.kv.k.dim(1), d = a.q.dim(2);
+  const int64_t normed = (a.q_norm.empty() ? 0 : a.q.elems()) + (a.k_norm.empty() ? 0 : rows * kv_heads * d);
+  const int64_t rotated = rows * (a.q.dim(1) + kv_heads) * a.rope.n_rot;
+  return {.bytes = a.q_proj.bytes() + a.k_proj.bytes() + a.v_proj.bytes() + a.q_norm.bytes() +
+                   a.k_norm.bytes() + a.q.bytes() + a.gate.bytes() +
+                   dtype_bytes(a.kv.k.dtype, 2 * rows * kv_heads * d),
+          .flops = 4 * normed + 3 * rotated};
+}
+
+Traffic traffic_of(const PagedAttentionArgs& a) {
+  const SegmentArray& s = a.segments;
+  const int64_t heads = a.q.dim(1), kv_heads = a.kv.k.dim(1), d = a.q.dim(2), prompt = s.prompt_rows;
+  const int64_t decode_pairs = s.decodes == 0 ? 0 : s.decode_keys * s.decode_rows / s.decodes;
+  const int64_t pairs = decode_pairs + prompt * (prompt + 1) / 2;
+  const int64_t gated = a.gate.empty() ? 0 : a.q.elems();
+  return {.bytes = a.q.bytes() + a.gate.bytes() + a.out.bytes() +
+                   dtype_bytes(a.kv.k.dtype, 2 * (s.decode_keys + prompt) * kv_heads * d),
+          .flops = pairs * heads * (4 * d + kExpFlops) + gated * kSiluFlops};
+}
 
 }  // namespace
 
-std::span<const Kernel<AttentionPrepareArgs>> attention_prepare_kernels() {
-  return kPrepareKernels;
-}
-std::span<const Kernel<PagedAttentionArgs>> paged_attention_kernels() {
-  return kAttentionKernels;
-}
+constinit const Operator<AttentionPrepareArgs> kAttentionPrepareOp{"attention_prepare", kPrepareKernels,
+                                                                   traffic_of};
+constinit const Operator<PagedAttentionArgs> kPagedAttentionOp{"paged_attention", kAttentionKernels,
+                                                               traffic_of};
 
 void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
   Dim rows{"T"}, heads{"H"}, d{"d"};
@@ -98,8 +113,8 @@ void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
                   (a.rope.n_rot == 0 || a.rope.inv_freq.dim(0) * 2 >= a.rope.n_rot),
               "rope: {} of {} elements rotate, {} frequencies", a.rope.n_rot, n.d, a.rope.inv_freq.dim(0));
   check_cache(a.kv, n);
-  if (ctx.device == Device::kCuda) return cuda::attention_prepare(ctx, a);
-  dispatch("attention_prepare", attention_prepare_kernels(), ctx, a);
+  if (ctx.on_gpu()) return cuda::attention_prepare(ctx, a);
+  dispatch(kAttentionPrepareOp, ctx, a);
 }
 
 void paged_attention(const OpContext& ctx, const PagedAttentionArgs& a) {
@@ -109,8 +124,8 @@ void paged_attention(const OpContext& ctx, const PagedAttentionArgs& a) {
   const Heads n = attention::heads_of(a);
   expect_shape("out", a.out, rows, n.q_heads * n.d);
   check_cache(a.kv, n);
-  if (ctx.device == Device::kCuda) return cuda::paged_attention(ctx, a);
-  dispatch("paged_attention", paged_attention_kernels(), ctx, a);
+  if (ctx.on_gpu()) return cuda::paged_attention(ctx, a);
+  dispatch(kPagedAttentionOp, ctx, a);
 }
 
 }  // namespace quire

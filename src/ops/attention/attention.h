@@ -45,7 +45,7 @@ struct AttentionPrepareArgs {
   KvLayer kv;
 };
 void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a);
-std::span<const Kernel<AttentionPrepareArgs>> attention_prepare_kernels();
+extern const Operator<AttentionPrepareArgs> kAttentionPrepareOp;
 
 // out[r, h] = softmax(scale * q[r, h] . K) V over positions 0 ... position of r of its sequence, times
 // sigmoid(gate).
@@ -54,6 +54,8 @@ std::span<const Kernel<AttentionPrepareArgs>> attention_prepare_kernels();
 // positions in ascending order, so a row's bits do not depend on the chunking, on other rows or on where its
 // blocks lie. Cache entries past a segment's last row may hold anything, NaN included; only a NaN or infinity
 // among the values of the segment's own later tokens may reach its earlier rows.
+// Traffic: decode rows share their segments' decode_keys evenly; where prompts stand is not known to the host, so all
+// prompt rows count as one prompt that begins at position 0.
 struct PagedAttentionArgs {
   Tensor q, gate;
   KvLayer kv;
@@ -62,6 +64,6 @@ struct PagedAttentionArgs {
   Tensor out;
 };
 void paged_attention(const OpContext& ctx, const PagedAttentionArgs& a);
-std::span<const Kernel<PagedAttentionArgs>> paged_attention_kernels();
+extern const Operator<PagedAttentionArgs> kPagedAttentionOp;
 
 }  // namespace quire

@@ -1,14 +1,14 @@
 // Speed of paged_attention and attention_prepare for every kernel of their tables, on all CPUs.
-//   prefill: one sequence from position 0; TFLOP/s of the products below the diagonal (4 d per query and key)
-//   decode:  one row of each of several sequences whose caches together leave the CPU's caches; GB/s of K and
-//   V read:    the same amount of memory, only summed: what decode can hope for
+//   prefill: one sequence from position 0, below the diagonal only
+//   decode:  one row of each of several sequences whose caches together leave the CPU's caches
+//   read:    the same amount of memory, only summed: what decode can hope for
 #include <benchmark/benchmark.h>
 
 #include <numeric>
 #include <random>
 
 #include "ops/attention/attention.h"
-#include "ops/probe/bench_flags.h"
+#include "ops/probe/bench.h"
 
 namespace quire {
 namespace {
@@ -20,7 +20,7 @@ struct Shape {
 constexpr Shape kShapes[] = {
     {"16q8kv_d128", 16, 8, 128}, {"16q2kv_d256", 16, 2, 256}, {"24q4kv_d256", 24, 4, 256}};
 
-// A batch of `sequences` sequences with `count` new tokens after `position`, blocks in random order.
+// A batch of `sequences` sequences with `count` new tokens after `position`, blocks in random order. Prompts begin at 0.
 struct Setup {
   ThreadPool pool{available_cpus()};
   Workspace workspace;
@@ -56,8 +56,15 @@ struct Setup {
       segments.push_back({.row = static_cast<int32_t>(i * count),
                           .count = static_cast<int32_t>(count),
                           .position = static_cast<int32_t>(position)});
-    const SegmentArray array{segments.data(), static_cast<int32_t>(sequences), 0, table.data(),
-                             static_cast<int32_t>(blocks_each)};
+    const bool decodes = position > 0;
+    const SegmentArray array{segments.data(),
+                             static_cast<int32_t>(sequences),
+                             decodes ? static_cast<int32_t>(sequences) : 0,
+                             table.data(),
+                             static_cast<int32_t>(blocks_each),
+                             decodes ? static_cast<int32_t>(rows) : 0,
+                             decodes ? 0 : static_cast<int32_t>(rows),
+                             decodes ? sequences * (position + count) : 0};
     attend.q = make_tensor(q.data(), {rows, s.heads, s.d});
     attend.kv = {make_tensor(k.data(), {blocks, s.kv_heads, kBlockTokens * s.d}),
                  make_tensor(v.data(), {blocks, s.kv_heads, kBlockTokens * s.d})};
@@ -82,9 +89,7 @@ void prefill(benchmark::State& state, const Kernel<PagedAttentionArgs>& kernel, 
              int64_t tokens) {
   Setup b(s, 1, 0, tokens);
   for (auto _ : state) kernel.launch(b.context, b.attend);
-  const double pairs = static_cast<double>(tokens) * static_cast<double>(tokens + 1) / 2;
-  state.counters["FLOP/s"] =
-      benchmark::Counter(4.0 * s.d * s.heads * pairs, benchmark::Counter::kIsIterationInvariantRate);
+  bench::report_rates(state, kPagedAttentionOp.traffic(b.attend));
 }
 
 void decode(benchmark::State& state, const Kernel<PagedAttentionArgs>& kernel, const Shape& s,
@@ -92,15 +97,14 @@ void decode(benchmark::State& state, const Kernel<PagedAttentionArgs>& kernel, c
   const int64_t bytes_each = context * s.kv_heads * s.d * 4;
   Setup b(s, (int64_t{400} << 20) / bytes_each, context - 1, 1);
   for (auto _ : state) kernel.launch(b.context, b.attend);
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(b.segments.size()) * bytes_each);
+  bench::report_rates(state, kPagedAttentionOp.traffic(b.attend));
 }
 
 void prepare(benchmark::State& state, const Kernel<AttentionPrepareArgs>& kernel, const Shape& s,
              int64_t tokens) {
   Setup b(s, 1, 0, tokens);
   for (auto _ : state) kernel.launch(b.context, b.prepare);
-  state.counters["tokens/s"] =
-      benchmark::Counter(static_cast<double>(tokens), benchmark::Counter::kIsIterationInvariantRate);
+  bench::report_rates(state, kAttentionPrepareOp.traffic(b.prepare));
 }
 
 void read(benchmark::State& state) {
@@ -113,42 +117,28 @@ void read(benchmark::State& state) {
       for (int64_t i = begin; i < end; ++i) sum += memory[static_cast<size_t>(i)];
       benchmark::DoNotOptimize(sum);
     });
-  state.SetBytesProcessed(state.iterations() * n * 8);
+  bench::report_rates(state, {.bytes = n * 8});
 }
 
-void register_all() {
-  benchmark::RegisterBenchmark("read", read)->UseRealTime();
-  for (const auto& kernel : paged_attention_kernels()) {
-    for (const Shape& s : kShapes) {
-      const auto add = [&](const char* what, auto fn, int64_t n) {
-        benchmark::RegisterBenchmark(fmt::format("{}/{}/{}/{}", what, s.name, n, kernel.name).c_str(),
-                                     [=](benchmark::State& state) { fn(state, kernel, s, n); })
-            ->UseRealTime()
-            ->Unit(benchmark::kMicrosecond);
-      };
-      if (kernel.name == "reference") continue;  // seconds a run
-      add("prefill", prefill, 512);
-      add("prefill", prefill, 2048);
-      add("decode", decode, 1024);
-      add("decode", decode, 8192);
-    }
-  }
-  for (const auto& kernel : attention_prepare_kernels())
+void add_all() {
+  bench::add("read", read);
+  const auto add = [](const char* what, auto fn, const auto& kernel, std::initializer_list<int64_t> sizes) {
     for (const Shape& s : kShapes)
-      for (const int64_t n : {1, 512})
-        benchmark::RegisterBenchmark(fmt::format("prepare/{}/{}/{}", s.name, n, kernel.name).c_str(),
-                                     [=](benchmark::State& state) { prepare(state, kernel, s, n); })
-            ->UseRealTime()
-            ->Unit(benchmark::kMicrosecond);
+      for (const int64_t n : sizes)
+        bench::add(fmt::format("{}/{}/{}/{}", what, s.name, n, kernel.name), [=](benchmark::State& state) {
+          fn(state, kernel, s, n);
+        })->Unit(benchmark::kMicrosecond);
+  };
+  for (const auto& kernel : bench::kernels(kPagedAttentionOp)) {
+    add("prefill", prefill, kernel, {512, 2048});
+    add("decode", decode, kernel, {1024, 8192});
+  }
+  for (const auto& kernel : bench::kernels(kAttentionPrepareOp)) add("prepare", prepare, kernel, {1, 512});
 }
 
 }  // namespace
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
-  quire::register_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
+  return quire::bench::main(argc, argv, quire::add_all);
 }

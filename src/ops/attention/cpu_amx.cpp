@@ -8,28 +8,17 @@
 #include <immintrin.h>
 
 #include "ops/attention/vector_avx512.h"
+#include "ops/simd/tiles_amx.h"
 
 namespace quire::attention {
 namespace {
 
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t column_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
 // Tiles: 0 1 / 2 3 accumulate (upper / lower 16 rows) x (left / right 16 columns); 4, 5 are the A tiles of
 // the upper and lower rows, 6, 7 the B tiles of the left and right columns.
 void configure_tiles(int64_t upper, int64_t lower) {
-  TileConfig c;
-  for (int i = 0; i < 8; ++i) {
-    const int64_t rows = i >= 6 ? 16 : (i == 0 || i == 1 || i == 4) ? upper : lower;
-    c.rows[i] = static_cast<uint8_t>(rows);
-    c.column_bytes[i] = rows > 0 ? 64 : 0;
-  }
-  // GCC 12 does not see that the instruction reads all of `c`.
-  asm volatile("" ::"m"(c) : "memory");
-  _tile_loadconfig(&c);
+  simd::TileConfig c;
+  for (int i = 0; i < 8; ++i) c.set(i, i >= 6 ? 16 : (i == 0 || i == 1 || i == 4) ? upper : lower, 64);
+  c.load();
 }
 
 void copy_bytes(void* to, const void* from, int64_t bytes) {

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "ops/attention/kernels.h"
-#include "ops/simd/ask.h"
+#include "ops/simd/prefetch.h"
 
 namespace quire::attention {
 namespace {
@@ -45,17 +45,17 @@ void write_values(const bf16* row, int64_t pitch, bf16* block, int64_t slot, int
   }
 }
 
-// Elements to ask memory for, a share at every turn.
+// Elements to prefetch, a share at every turn.
 template <bool kWrite>
-class Asked {
+class Prefetcher {
  public:
-  Asked(const void* begin, int64_t elems, int64_t turns)
+  Prefetcher(const void* begin, int64_t elems, int64_t turns)
       : at_(static_cast<const char*>(begin)),
         end_(at_ + elems * 2),
         share_((elems * 2 / turns + 63) / 64 * 64) {}
   void turn() {
     for (const char* const to = std::min(at_ + share_, end_); at_ < to; at_ += 64)
-      kWrite ? simd::ask_to_write(at_) : simd::ask_to_read(at_);
+      kWrite ? simd::prefetch_write(at_) : simd::prefetch_read(at_);
   }
 
  private:
@@ -74,16 +74,16 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
     return static_cast<bf16*>(t.data) + i * t.stride[0] + column;
   };
   const auto rotation = [&](int64_t i) { return Rotation{s.cos + i * s.pairs, s.sin + i * s.pairs}; };
-  // While queries are prepared, memory is asked for what keys and values will be read from and, if all of the
-  // block is written, for the block; a token's next queries come 2 KiB ahead. Prefetchers of the hardware
+  // While queries are prepared, what keys and values will be read from is prefetched and, if all of the block is
+  // written, the block; a token's next queries come 2 KiB ahead. Prefetchers of the hardware
   // stop at every page, and heads of keys lie at strides that they do not follow.
   constexpr int64_t kAhead = 1024;
   const int64_t block_elems = n.kv_heads * kBlockTokens * d, turns = item.count * n.q_heads;
-  Asked<true> keys(at(a.kv.k, block, 0), block_elems, turns),
+  Prefetcher<true> keys(at(a.kv.k, block, 0), block_elems, turns),
       values(at(a.kv.v, block, 0), block_elems, turns);
   for (int64_t i = 0; i < item.count; ++i) {
     const Rotation r = rotation(i);
-    Asked<false> k_row(at(a.k_proj, row + i, 0), n.kv_heads * d, n.q_heads),
+    Prefetcher<false> k_row(at(a.k_proj, row + i, 0), n.kv_heads * d, n.q_heads),
         v_row(at(a.v_proj, row + i, 0), n.kv_heads * d, n.q_heads);
     Isa::fill_angles(a.rope, position + static_cast<int32_t>(i), r.cos, r.sin);
     for (int64_t h = 0; h < n.q_heads; ++h) {
@@ -95,8 +95,8 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
       }
       const bf16* const from = at(a.q_proj, row + i, h * q_width);
       bf16* const to = at(a.q, row + i, h * a.q.stride[1]);
-      for (int64_t c = 0; c < q_width; c += 32) simd::ask_to_read(from + kAhead + c);
-      for (int64_t c = 0; c < d; c += 32) simd::ask_to_write(to + kAhead + c);
+      for (int64_t c = 0; c < q_width; c += 32) simd::prefetch_read(from + kAhead + c);
+      for (int64_t c = 0; c < d; c += 32) simd::prefetch_write(to + kAhead + c);
       Isa::prepare_head(a, s, d, r, from, a.q_norm, to);
       if (!a.gate.empty())
         std::memcpy(at(a.gate, row + i, h * a.gate.stride[1]), from + d,

@@ -263,10 +263,10 @@ void check_invariance(Suite& s, const Kernel<PagedAttentionArgs>& kernel, const 
 void run_case(Suite& s, const Case& c) {
   const Batch b(s, c, Batch::Layout::kShuffled);
   const Expected want = expect_batch(s, b);
-  for (const auto& k : s.kernels(paged_attention_kernels())) {
+  for (const auto& k : s.kernels(kPagedAttentionOp.kernels)) {
     const bool reference = k.name == "reference";
     Buffer out = b.output();
-    if (!s.wants(k.name, c.name) || !k.fits(s.cpu(), b.args(b.segments, out))) continue;
+    if (!s.wants(k.name, c.name) || !k.fits(s.machine(), b.args(b.segments, out))) continue;
     k.launch(s.context(Device::kCpu), b.args(b.segments, out));
     const Buffer cleaned = check_padding(s, k.name, b, out);
     s.expect_close(k.name, c.name, worst_excess(cleaned.values(), want.values, want.bounds));

@@ -110,11 +110,11 @@ void run_case(Suite& s, const Case& c) {
   const Batch b(s, c);
   Outputs want(b, DType::kF32);
   const Buffer wide32 = b.wide.as(DType::kF32);
-  attention_prepare_kernels().back().launch(s.context(Device::kReference),
-                                            arguments(b, wide32, b.segments, want));
-  for (const auto& k : s.kernels(attention_prepare_kernels())) {
+  kAttentionPrepareOp.reference().launch(s.context(Device::kReference),
+                                         arguments(b, wide32, b.segments, want));
+  for (const auto& k : s.kernels(kAttentionPrepareOp.kernels)) {
     Outputs got(b, DType::kBF16);
-    if (!s.wants(k.name, c.name) || !k.fits(s.cpu(), arguments(b, b.wide, b.segments, got))) continue;
+    if (!s.wants(k.name, c.name) || !k.fits(s.machine(), arguments(b, b.wide, b.segments, got))) continue;
     k.launch(s.context(Device::kCpu), arguments(b, b.wide, b.segments, got));
     compare(s, k.name, b, got.q, want.q, false);
     compare(s, k.name, b, got.k, want.k, false);

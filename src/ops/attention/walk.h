@@ -16,7 +16,7 @@
 #pragma once
 
 #include "ops/attention/kernels.h"
-#include "ops/simd/ask.h"
+#include "ops/simd/prefetch.h"
 
 namespace quire::attention {
 namespace {
@@ -54,11 +54,11 @@ struct TileRows {
     });
   }
   // A row's query and output lie a token's stride from the next one's, where no prefetcher follows.
-  void ask_for_query(int64_t r) const {
-    for (int64_t c = 0; c < t.d; c += kLine) simd::ask_to_read(query(r / t.group, r % t.group) + c);
+  void prefetch_query(int64_t r) const {
+    for (int64_t c = 0; c < t.d; c += kLine) simd::prefetch_read(query(r / t.group, r % t.group) + c);
   }
-  void ask_for_output(int64_t r) const {
-    for (int64_t c = 0; c < t.d; c += kLine) simd::ask_to_write(out(r / t.group, r % t.group) + c);
+  void prefetch_output(int64_t r) const {
+    for (int64_t c = 0; c < t.d; c += kLine) simd::prefetch_write(out(r / t.group, r % t.group) + c);
   }
 
  private:
@@ -94,10 +94,10 @@ void walk(const RowTask& t, const TaskScratch& s) {
         const int64_t seen = smaller(kGroupKeys, last + 1 - key);
         const bool first = key == 0, final = last < key + kGroupKeys;
         isa.scores(row, count, key, seen);
-        // While a row's probabilities are computed there is time to ask memory for what comes next.
+        // While a row's probabilities are computed there is time to prefetch what comes next.
         isa.softmax(row, count, key, seen, scale, [&](int64_t r) {
-          if (first && r + Isa::kTileRows < rows) tile.ask_for_query(r + Isa::kTileRows);
-          if (final) tile.ask_for_output(r);
+          if (first && r + Isa::kTileRows < rows) tile.prefetch_query(r + Isa::kTileRows);
+          if (final) tile.prefetch_output(r);
         });
         isa.accumulate(row, count, key - begin, seen, first);
         if (final) tile.finish(row, count);

@@ -221,7 +221,7 @@ OpContext Suite::context(Device device, int threads) {
   constexpr int64_t kPoisoned = 256 << 10, kPiece = 16 << 10;
   Workspace::Scope scope(*workspace_);
   for (int64_t at = 0; at < kPoisoned; at += kPiece) std::memset(scope.take<std::byte>(kPiece), 0xff, kPiece);
-  return OpContext{pool(threads), *workspace_, device};
+  return {pool(threads), *workspace_, {device}};
 }
 
 Rng Suite::rng_for_case(std::string_view case_name) const {
@@ -248,7 +248,7 @@ bool Suite::wants_case(std::string_view case_name) const {
 
 bool Suite::can_run(std::string_view kernel, CpuLevel needs) {
   Count& c = count(kernel);
-  if (!reaches(cpu(), needs)) c.skipped = fmt::format("needs a CPU with {}", cpu_level_name(needs));
+  if (!reaches(machine().cpu, needs)) c.skipped = fmt::format("needs a CPU with {}", cpu_level_name(needs));
   return c.skipped.empty();
 }
 
@@ -358,10 +358,10 @@ int Suite::failed() const {
                          [](int n, const Count& c) { return n + c.failed; });
 }
 
-Suite run_suite(const SuiteEntry& entry, const Options& options) {
-  Suite suite(entry.op, options);
-  entry.run(suite);
-  for (const KernelInfo& k : kernels_of(entry.op))
+Suite run_suite(const OperatorInfo& op, const Options& options) {
+  Suite suite(std::string(op.name), options);
+  op.conformance(suite);
+  for (const KernelInfo& k : op.kernels)
     if (suite.wants(k.name)) suite.can_run(k.name, k.needs);
   suite.expect_all_reached();
   return suite;

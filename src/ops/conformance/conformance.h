@@ -1,6 +1,6 @@
 // The conformance suite: every kernel of every operator against the reference, over a list of cases. `quire
 // test-ops` runs it and prints `linear amx 806/806`-style counts. Each operator's test.cpp defines one suite,
-// `void linear_conformance(Suite&)`, and suites.cpp lists them. A suite looks like this:
+// `void linear_conformance(Suite&)`, and the table of operators (ops/registry.cpp) names it. A suite looks like this:
 //
 //   void scale_conformance(Suite& s) {
 //     for (const Case& c : cases()) {
@@ -9,10 +9,10 @@
 //       x.fill([&] { return rng.normal(); });
 //       const Expected want = by_hand_in_double(x);          // values, and the bound of each
 //       if (!s.wants_case(c.name)) continue;
-//       for (const auto& k : s.kernels(scale_kernels())) {
+//       for (const auto& k : s.kernels(kScaleOp.kernels)) {
 //         Buffer y(DType::kBF16, {c.rows, c.cols});          // starts as NaN
 //         const ScaleArgs args{x, y};
-//         if (!s.wants(k.name, c.name) || !k.fits(s.cpu(), args)) continue;
+//         if (!s.wants(k.name, c.name) || !k.fits(s.machine(), args)) continue;
 //         k.launch(s.context(Device::kCpu), args);
 //         s.expect_close(k.name, c.name, worst_excess(y.values(), want.values, want.bounds));
 //         s.expect_guards(k.name, c.name, {&x, &y});
@@ -33,7 +33,8 @@
 
 namespace quire {
 class RepackedWeights;  // ops/gemm/repack.h
-}
+struct OperatorInfo;    // ops/registry.h
+}  // namespace quire
 
 namespace quire::conformance {
 
@@ -151,7 +152,7 @@ class Suite {
 
   const std::string& op() const { return op_; }
   const Options& options() const { return options_; }
-  const CpuFeatures& cpu() const { return cpu_features(); }
+  Machine machine() const { return {}; }
   // A context to run kernels in. `threads` of 0 means the number from the options. The workspace is shared.
   OpContext context(Device device, int threads = 0);
   Rng rng_for_case(std::string_view case_name) const;
@@ -207,14 +208,8 @@ class Suite {
   std::vector<std::string> failures_;
 };
 
-struct SuiteEntry {
-  const char* op;
-  void (*run)(Suite&);
-};
-// All suites, in the order of the architecture document.
-std::span<const SuiteEntry> suites();
-// Runs one of them, and demands that it reach every kernel of the operator that this CPU can run.
-Suite run_suite(const SuiteEntry& entry, const Options& options);
+// Runs an operator's suite, and demands that it reach every kernel that this CPU can run.
+Suite run_suite(const OperatorInfo& op, const Options& options);
 
 // Random rows of a weight in any decodable type (through quant's encoders; for some types random bits with
 // finite scales, which reach every code), kept alive by the returned object. NVFP4 gets a per-expert scale.

@@ -46,22 +46,24 @@ void cpu(const OpContext& ctx, const CopySlotsArgs& a) {
 }
 
 constexpr Kernel<CopySlotsArgs> kKernels[] = {
-    {"cpu", [](const CpuFeatures&, const CopySlotsArgs&) { return true; }, cpu},
-    {"reference", [](const CpuFeatures&, const CopySlotsArgs&) { return true; }, reference},
+    {"cpu", fits_always<CopySlotsArgs>, cpu},
+    {"reference", fits_always<CopySlotsArgs>, reference},
 };
+
+Traffic traffic_of(const CopySlotsArgs& a) {
+  return {.bytes = 2 * a.pairs.dim(0) * rows_of(a.pool).bytes + a.pairs.bytes()};
+}
 
 }  // namespace
 
-std::span<const Kernel<CopySlotsArgs>> copy_slots_kernels() {
-  return kKernels;
-}
+constinit const Operator<CopySlotsArgs> kCopySlotsOp{"copy_slots", kKernels, traffic_of};
 
 void copy_slots(const OpContext& ctx, const CopySlotsArgs& a) {
   Dim pairs{"pairs"};
   expect_shape("pairs", a.pairs, pairs, 2);
   QUIRE_CHECK(a.pool.rank >= 2, "the pool has rank {}, but slots and elements are required", a.pool.rank);
-  if (ctx.device == Device::kCuda) return cuda::copy_slots(ctx, a);
-  dispatch("copy_slots", copy_slots_kernels(), ctx, a);
+  if (ctx.on_gpu()) return cuda::copy_slots(ctx, a);
+  dispatch(kCopySlotsOp, ctx, a);
 }
 
 }  // namespace quire

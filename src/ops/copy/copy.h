@@ -13,6 +13,6 @@ struct CopySlotsArgs {
   Tensor pool, pairs;
 };
 void copy_slots(const OpContext& ctx, const CopySlotsArgs& a);
-std::span<const Kernel<CopySlotsArgs>> copy_slots_kernels();
+extern const Operator<CopySlotsArgs> kCopySlotsOp;
 
 }  // namespace quire

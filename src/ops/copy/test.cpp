@@ -29,7 +29,7 @@ void copy_slots_conformance(Suite& s) {
       source[static_cast<size_t>(dst)] = src;
     }
     const Buffer want_f32 = f32.gather(source), want_b16 = b16.gather(source);
-    for (const auto& k : s.kernels(copy_slots_kernels())) {
+    for (const auto& k : s.kernels(kCopySlotsOp.kernels)) {
       if (!s.wants(k.name, c.name)) continue;
       Buffer got_f32 = f32, got_b16 = b16;
       const Tensor list = make_tensor(pairs.data(), {c.copies, 2});

@@ -12,43 +12,46 @@ namespace {
 }  // namespace
 
 void embed(const OpContext&, const EmbedArgs&) {
-  none("embed");
+  none(__func__);
 }
 void gather_rows(const OpContext&, const GatherRowsArgs&) {
-  none("gather_rows");
+  none(__func__);
+}
+void reduce_partials(const OpContext&, const ReducePartialsArgs&) {
+  none(__func__);
 }
 void add_rms_norm(const OpContext&, const AddRmsNormArgs&) {
-  none("add_rms_norm");
+  none(__func__);
 }
 void gated_rms_norm(const OpContext&, const GatedRmsNormArgs&) {
-  none("gated_rms_norm");
+  none(__func__);
 }
 void linear(const OpContext&, const LinearArgs&) {
-  none("linear");
+  none(__func__);
 }
 void swiglu_mlp(const OpContext&, const MlpArgs&) {
-  none("swiglu_mlp");
+  none(__func__);
 }
 void moe(const OpContext&, const MoeArgs&) {
-  none("moe");
+  none(__func__);
 }
 void attention_prepare(const OpContext&, const AttentionPrepareArgs&) {
-  none("attention_prepare");
+  none(__func__);
 }
 void paged_attention(const OpContext&, const PagedAttentionArgs&) {
-  none("paged_attention");
+  none(__func__);
 }
 void gated_delta_net(const OpContext&, const GatedDeltaNetArgs&) {
-  none("gated_delta_net");
+  none(__func__);
 }
 void copy_slots(const OpContext&, const CopySlotsArgs&) {
-  none("copy_slots");
+  none(__func__);
 }
 void sample(const OpContext&, const SampleArgs&) {
-  none("sample");
+  none(__func__);
 }
 void note_tokens(const OpContext&, const NoteTokensArgs&) {
-  none("note_tokens");
+  none(__func__);
 }
 
 }  // namespace quire::cuda

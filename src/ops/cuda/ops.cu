@@ -95,6 +95,19 @@ void gather_rows(const OpContext& ctx, const GatherRowsArgs& a) {
                                                        .y_stride = a.y.stride[0] * row}));
 }
 
+void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {
+  if (ctx.cuda->dry) return;
+  ctx.cuda->keep(launch_reduce_partials(ctx.cuda->stream, {.partials = floats(a.partials),
+                                                           .count = narrow(a.partials.dim(0)),
+                                                           .partial_stride = a.partials.stride[0],
+                                                           .row_stride = a.partials.stride[1],
+                                                           .x = data<float>(a.x),
+                                                           .x_stride = a.x.stride[0],
+                                                           .rows = narrow(a.x.dim(0)),
+                                                           .width = narrow(a.x.dim(1)),
+                                                           .add_to_x = a.add_to_x}));
+}
+
 void add_rms_norm(const OpContext& ctx, const AddRmsNormArgs& a) {
   if (ctx.cuda->dry) return;
   AddRmsNormParams p{.rows = a.x.dim(0),
@@ -162,7 +175,8 @@ void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
                         .up_bias = bias(a.up_bias),
                         .down_bias = bias(a.down_bias),
                         .x = data<float>(a.x),
-                        .x_stride = a.x.stride[0]};
+                        .x_stride = a.x.stride[0],
+                        .add_to_x = a.add_to_x};
   Workspace::Scope scope(ctx.workspace);
   p.workspace = scope.take<std::byte>(mlp_cuda::mlp_workspace_bytes(p));
   if (!ctx.cuda->dry) ctx.cuda->keep(mlp_cuda::launch_mlp(ctx.cuda->stream, p));
@@ -189,6 +203,7 @@ void moe(const OpContext& ctx, const MoeArgs& a) {
                         .down_scale = a.down.scale,
                         .x = data<float>(a.x),
                         .x_stride = a.x.stride[0],
+                        .add_to_x = a.add_to_x,
                         .chosen = a.chosen.empty() ? nullptr : data<int32_t>(a.chosen)};
   if (lies_behind(a.gate, p.gate_up, a.shared_gate) && lies_behind(a.down, p.down, a.shared_down)) {
     ++p.gate_up.experts;

@@ -7,6 +7,7 @@ namespace quire {
 struct OpContext;
 struct EmbedArgs;
 struct GatherRowsArgs;
+struct ReducePartialsArgs;
 struct AddRmsNormArgs;
 struct GatedRmsNormArgs;
 struct LinearArgs;
@@ -24,6 +25,7 @@ namespace quire::cuda {
 
 void embed(const OpContext& ctx, const EmbedArgs& a);
 void gather_rows(const OpContext& ctx, const GatherRowsArgs& a);
+void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a);
 void add_rms_norm(const OpContext& ctx, const AddRmsNormArgs& a);
 void gated_rms_norm(const OpContext& ctx, const GatedRmsNormArgs& a);
 void linear(const OpContext& ctx, const LinearArgs& a);

@@ -5,9 +5,8 @@
 
 #include <random>
 
-#include "core/cpu.h"
 #include "ops/gated_delta/gated_delta.h"
-#include "ops/probe/bench_flags.h"
+#include "ops/probe/bench.h"
 
 namespace quire {
 namespace {
@@ -54,7 +53,11 @@ struct Problem {
              .window_k = make_tensor(window_k.data(), {slots, kWindowTokens, Hk, D}),
              .window_u = make_tensor(window_u.data(), {slots, kWindowTokens, Hv, D}),
              .window_g = make_tensor(window_g.data(), {slots, kWindowTokens, Hv})},
-            {segments.data(), static_cast<int32_t>(segments.size()), decodes, nullptr, 0},
+            {.data = segments.data(),
+             .count = static_cast<int32_t>(segments.size()),
+             .decodes = decodes,
+             .decode_rows = decodes > 0 ? static_cast<int32_t>(rows) : 0,
+             .prompt_rows = decodes > 0 ? 0 : static_cast<int32_t>(rows)},
             make_tensor(out.data(), {rows, Hv, D})};
   }
   // The next token of every sequence.
@@ -63,12 +66,6 @@ struct Problem {
       s.anchor = anchor_after_decode(s);
       s.position += s.count;
     }
-  }
-  // What a step of the recurrent form reads and writes on average, per segment of one row.
-  static double step_bytes(int64_t Hk, int64_t Hv, int64_t D) {
-    const double state = static_cast<double>(4 * Hv * D * D), folds = state / kWindowTokens;
-    const double token = static_cast<double>(2 * Hk * D + 4 * Hv * D + 4 * Hv);
-    return state + folds + token * (0.5 * (kWindowTokens - 1) + 1);
   }
 };
 
@@ -83,7 +80,7 @@ void probe(benchmark::State& st, int64_t bytes, int threads) {
     });
     benchmark::ClobberMemory();
   }
-  st.SetBytesProcessed(st.iterations() * bytes * 2);
+  bench::report_rates(st, {.bytes = bytes * 2});
 }
 
 void recurrent(benchmark::State& st, const Kernel<GatedDeltaArgs>& k, int64_t sequences, int32_t rows,
@@ -96,8 +93,7 @@ void recurrent(benchmark::State& st, const Kernel<GatedDeltaArgs>& k, int64_t se
     k.launch(ctx, p.args());
     p.advance();
   }
-  st.SetBytesProcessed(static_cast<int64_t>(static_cast<double>(st.iterations() * sequences) *
-                                            Problem::step_bytes(p.Hk, p.Hv, p.D)));
+  bench::report_rates(st, kGdnRecurrentOp.traffic(p.args()));
 }
 
 void chunked(benchmark::State& st, const Kernel<GatedDeltaArgs>& k, int64_t Hv, int32_t tokens, int threads) {
@@ -106,15 +102,12 @@ void chunked(benchmark::State& st, const Kernel<GatedDeltaArgs>& k, int64_t Hv, 
   Problem p(1, tokens, false, 16, Hv, 128);
   const OpContext ctx{pool, workspace};
   for (auto _ : st) k.launch(ctx, p.args());
-  const double flops = 182720.0 * static_cast<double>(tokens * Hv);
-  st.counters["FLOPS"] =
-      benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+  bench::report_rates(st, kGdnChunkedOp.traffic(p.args()));
 }
 
 void add_all() {
-  const CpuFeatures& cpu = cpu_features();
   const auto add = [](const std::string& name, auto fn) {
-    benchmark::RegisterBenchmark(name.c_str(), fn)->UseRealTime()->Unit(benchmark::kMicrosecond);
+    bench::add(name, fn)->Unit(benchmark::kMicrosecond);
   };
   std::vector<int> teams{1};
   if (available_cpus() > 1) teams.push_back(available_cpus());
@@ -123,24 +116,14 @@ void add_all() {
     for (const int64_t sequences : {1, 64})
       add(fmt::format("probe/read_write/{}_MiB/threads:{}", (sequences * kStateBytes) >> 20, threads),
           [=](benchmark::State& st) { probe(st, sequences * kStateBytes, threads); });
-    for (const auto& k : gdn_recurrent_kernels()) {
-      if (k.name == "reference") continue;
-      for (const int64_t sequences : {1, 16, 64}) {
-        Problem p(1, 1, true, 16, 32, 128);
-        if (!k.fits(cpu, p.args())) continue;
+    for (const auto& k : bench::kernels(kGdnRecurrentOp))
+      for (const int64_t sequences : {1, 16, 64})
         add(fmt::format("recurrent/{}/sequences:{}/threads:{}", k.name, sequences, threads),
             [=](benchmark::State& st) { recurrent(st, k, sequences, 1, threads); });
-      }
-    }
-    for (const auto& k : gdn_chunked_kernels()) {
-      if (k.name == "reference") continue;
-      for (const int64_t Hv : {16, 32}) {
-        Problem p(1, 1, false, 16, Hv, 128);
-        if (!k.fits(cpu, p.args())) continue;
+    for (const auto& k : bench::kernels(kGdnChunkedOp))
+      for (const int64_t Hv : {16, 32})
         add(fmt::format("chunked/{}/heads:{}/tokens:512/threads:{}", k.name, Hv, threads),
             [=](benchmark::State& st) { chunked(st, k, Hv, 512, threads); });
-      }
-    }
   }
 }
 
@@ -148,10 +131,5 @@ void add_all() {
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
-  quire::add_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return quire::bench::main(argc, argv, quire::add_all);
 }

@@ -13,6 +13,7 @@
 #include "ops/simd/math.h"
 // clang-format on
 #include "ops/gated_delta/chunk.h"
+#include "ops/simd/tiles_amx.h"
 
 namespace quire::gdn {
 namespace {
@@ -21,12 +22,6 @@ using V = simd::Vec512;
 
 constexpr int64_t kTile = 1024;  // bytes
 constexpr int kColumns = 32;     // value columns taken through a chunk at once
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
 
 // GCC's tile loads do not say that they read memory: keep stores on their side.
 inline void memory_barrier() {
@@ -282,8 +277,9 @@ int64_t chunked_scratch_amx(int64_t Dk, int64_t Dv, int64_t heads) {
 }
 
 void chunked_amx(const ChunkedWork& w, int64_t begin, int64_t end, std::byte* scratch) {
-  const TileConfig config;
-  _tile_loadconfig(&config);
+  simd::TileConfig config;
+  for (int t = 0; t < 8; ++t) config.set(t, 16, 64);
+  config.load();
   ChunkedAmx form(w, scratch);
   for (int64_t unit = begin; unit < end; ++unit) chunked_unit<V>(w, form, unit);
   _tile_release();

@@ -7,57 +7,88 @@ namespace quire {
 namespace {
 
 constexpr Kernel<GdnPrepareArgs> kPrepare[] = {
-    {"avx512",
-     [](const CpuFeatures& cpu, const GdnPrepareArgs& a) { return cpu.avx512 && gdn::prepare_fits(a); },
+    {"avx512", [](const Machine& m, const GdnPrepareArgs& a) { return m.cpu.avx512 && gdn::prepare_fits(a); },
      gdn::prepare_cpu<gdn::prepare_avx512>, CpuLevel::kAvx512},
-    {"avx2", [](const CpuFeatures& cpu, const GdnPrepareArgs& a) { return cpu.avx2 && gdn::prepare_fits(a); },
+    {"avx2", [](const Machine& m, const GdnPrepareArgs& a) { return m.cpu.avx2 && gdn::prepare_fits(a); },
      gdn::prepare_cpu<gdn::prepare_avx2>},
-    {"reference", [](const CpuFeatures&, const GdnPrepareArgs&) { return true; }, gdn::prepare_reference},
+    {"reference", fits_always<GdnPrepareArgs>, gdn::prepare_reference},
 };
 constexpr Kernel<GatedDeltaArgs> kChunked[] = {
     {"amx",
-     [](const CpuFeatures& cpu, const GatedDeltaArgs& a) {
-       return cpu.amx_bf16 && a.q.dtype == DType::kBF16 && gdn::chunked_fits(a, 32);
+     [](const Machine& m, const GatedDeltaArgs& a) {
+       return m.cpu.amx_bf16 && a.q.dtype == DType::kBF16 && gdn::chunked_fits(a, 32);
      },
      gdn::chunked_cpu<gdn::chunked_amx, gdn::chunked_scratch_amx>, CpuLevel::kAmx},
     {"avx512",
-     [](const CpuFeatures& cpu, const GatedDeltaArgs& a) { return cpu.avx512 && gdn::chunked_fits(a, 16); },
+     [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx512 && gdn::chunked_fits(a, 16); },
      gdn::chunked_cpu<gdn::chunked_avx512, gdn::chunked_scratch_f32>, CpuLevel::kAvx512},
-    {"avx2",
-     [](const CpuFeatures& cpu, const GatedDeltaArgs& a) { return cpu.avx2 && gdn::chunked_fits(a, 8); },
+    {"avx2", [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx2 && gdn::chunked_fits(a, 8); },
      gdn::chunked_cpu<gdn::chunked_avx2, gdn::chunked_scratch_f32>},
-    {"reference", [](const CpuFeatures&, const GatedDeltaArgs&) { return true; }, gdn::chunked_reference},
+    {"reference", fits_always<GatedDeltaArgs>, gdn::chunked_reference},
 };
 constexpr Kernel<GatedDeltaArgs> kRecurrent[] = {
     {"avx512",
-     [](const CpuFeatures& cpu, const GatedDeltaArgs& a) { return cpu.avx512 && gdn::recurrent_fits(a, 16); },
+     [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx512 && gdn::recurrent_fits(a, 16); },
      gdn::recurrent_cpu<gdn::recurrent_avx512>, CpuLevel::kAvx512},
     {"avx2",
-     [](const CpuFeatures& cpu, const GatedDeltaArgs& a) { return cpu.avx2 && gdn::recurrent_fits(a, 8); },
+     [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx2 && gdn::recurrent_fits(a, 8); },
      gdn::recurrent_cpu<gdn::recurrent_avx2>},
-    {"reference", [](const CpuFeatures&, const GatedDeltaArgs&) { return true; }, gdn::recurrent_reference},
+    {"reference", fits_always<GatedDeltaArgs>, gdn::recurrent_reference},
 };
+
+constexpr int64_t kF32 = sizeof(float);
+
+Traffic traffic_of(const GdnPrepareArgs& a) {
+  const int64_t rows = a.qkv.dim(0), channels = a.qkv.dim(1), taps = a.conv_weight.dim(1);
+  const SegmentArray& s = a.segments;
+  const int64_t ring_rows =
+      s.count * (taps - 1) + s.decode_rows + (s.count - s.decodes) * a.cache.conv.dim(1);
+  const int64_t normed = a.q.elems() + a.k.elems();
+  return {.bytes = a.qkv.bytes() + a.a.bytes() + a.b.bytes() + a.conv_weight.bytes() + a.ssm_a.bytes() +
+                   a.dt_bias.bytes() + dtype_bytes(a.cache.conv.dtype, ring_rows * channels) + a.q.bytes() +
+                   a.k.bytes() + a.v.bytes() + a.g.bytes() + a.beta.bytes(),
+          .flops = rows * channels * (2 * taps + kSiluFlops) + 3 * normed +
+                   (a.g.elems() + a.beta.elems()) * (kExpFlops + 3)};
+}
+
+// What a row of one kind of segment brings and takes: q, k, v, g, beta, out.
+int64_t row_bytes(const GatedDeltaArgs& a) {
+  const int64_t keys = a.q.dim(1) * a.q.dim(2), values = a.v.dim(1) * a.v.dim(2);
+  return dtype_bytes(a.q.dtype, 2 * keys + 2 * values) + 2 * a.v.dim(1) * kF32;
+}
+
+Traffic chunked_traffic(const GatedDeltaArgs& a) {
+  const int64_t dk = a.q.dim(2), heads = a.v.dim(1), dv = a.v.dim(2), rows = a.segments.prompt_rows;
+  const int64_t segments = a.segments.count - a.segments.decodes;
+  return {.bytes = rows * row_bytes(a) + segments * 2 * heads * dv * dk * kF32,
+          .flops = rows * heads * (2 * kChunkTokens * (3 * dk + 2 * dv) + 6 * dk * dv)};
+}
+
+// On average over a window's phases: it holds half of kTwiceMeanWindow tokens, and every kWindowTokens-th row writes S0.
+Traffic recurrent_traffic(const GatedDeltaArgs& a) {
+  constexpr int64_t kTwiceMeanWindow = kWindowTokens - 1;
+  const int64_t dk = a.q.dim(2), heads = a.v.dim(1), dv = a.v.dim(2), rows = a.segments.decode_rows;
+  const int64_t state = heads * dv * dk * kF32, segments = a.segments.decodes;
+  const int64_t token = dtype_bytes(a.q.dtype, a.q.dim(1) * dk) + heads * (dv + 1) * kF32;
+  return {.bytes = rows * (row_bytes(a) + token + state / kWindowTokens) +
+                   segments * (state + kTwiceMeanWindow * token / 2),
+          .flops = rows * heads * (6 * dk * dv + 2 * kTwiceMeanWindow * (dk + dv))};
+}
 
 }  // namespace
 
-std::span<const Kernel<GdnPrepareArgs>> gdn_prepare_kernels() {
-  return kPrepare;
-}
-std::span<const Kernel<GatedDeltaArgs>> gdn_chunked_kernels() {
-  return kChunked;
-}
-std::span<const Kernel<GatedDeltaArgs>> gdn_recurrent_kernels() {
-  return kRecurrent;
-}
+constinit const Operator<GdnPrepareArgs> kGdnPrepareOp{"gdn_prepare", kPrepare, traffic_of};
+constinit const Operator<GatedDeltaArgs> kGdnChunkedOp{"gdn_chunked", kChunked, chunked_traffic};
+constinit const Operator<GatedDeltaArgs> kGdnRecurrentOp{"gdn_recurrent", kRecurrent, recurrent_traffic};
 
 void gdn_prepare(const OpContext& ctx, const GdnPrepareArgs& a) {
-  dispatch("gdn_prepare", gdn_prepare_kernels(), ctx, a);
+  dispatch(kGdnPrepareOp, ctx, a);
 }
 void gdn_chunked(const OpContext& ctx, const GatedDeltaArgs& a) {
-  dispatch("gdn_chunked", gdn_chunked_kernels(), ctx, a);
+  dispatch(kGdnChunkedOp, ctx, a);
 }
 void gdn_recurrent(const OpContext& ctx, const GatedDeltaArgs& a) {
-  dispatch("gdn_recurrent", gdn_recurrent_kernels(), ctx, a);
+  dispatch(kGdnRecurrentOp, ctx, a);
 }
 
 }  // namespace quire

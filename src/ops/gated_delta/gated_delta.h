@@ -47,7 +47,7 @@ struct GdnPrepareArgs {
   Tensor q, k, v, g, beta;
 };
 void gdn_prepare(const OpContext& ctx, const GdnPrepareArgs& a);
-std::span<const Kernel<GdnPrepareArgs>> gdn_prepare_kernels();
+extern const Operator<GdnPrepareArgs> kGdnPrepareOp;
 
 // For each row of each segment, per value head:
 //     S <- e^g S;    u = beta (v - S k);    S <- S + u k^T;    out = Dk^(-1/2) S q
@@ -70,6 +70,7 @@ std::span<const Kernel<GdnPrepareArgs>> gdn_prepare_kernels();
 // Each skips the other's segments, so both are called on every batch.
 // Bound: recurrent 4 Hv Dv Dk bytes of S0 per segment, and as many again every kWindowTokens tokens, about
 // 8 (2 Hk Dk + 4 Hv Dv) of the window; chunked 2·64·(3 Dk + 2 Dv) + 6 Dk Dv operations per row, head.
+// Traffic: rows as the host's bounds of the segments say; windows are taken in the middle of their phases.
 struct GatedDeltaArgs {
   Tensor q, k, v, g, beta;
   HeadMap heads = HeadMap::kTiled;
@@ -79,8 +80,8 @@ struct GatedDeltaArgs {
 };
 void gdn_chunked(const OpContext& ctx, const GatedDeltaArgs& a);
 void gdn_recurrent(const OpContext& ctx, const GatedDeltaArgs& a);
-std::span<const Kernel<GatedDeltaArgs>> gdn_chunked_kernels();
-std::span<const Kernel<GatedDeltaArgs>> gdn_recurrent_kernels();
+extern const Operator<GatedDeltaArgs> kGdnChunkedOp;
+extern const Operator<GatedDeltaArgs> kGdnRecurrentOp;
 
 // The whole of a layer between its projections: gdn_prepare, gdn_chunked, gdn_recurrent and gated_rms_norm. A
 // GPU fuses them for generated tokens.

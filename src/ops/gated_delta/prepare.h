@@ -6,7 +6,7 @@
 
 #include "ops/gated_delta/kernels.h"
 #include "ops/op.h"
-#include "ops/simd/ask.h"
+#include "ops/simd/prefetch.h"
 
 namespace quire::gdn {
 namespace {
@@ -45,15 +45,15 @@ void load_taps(const float* weight, int64_t Kc, int64_t D, HeadScratch& m) {
 }
 
 // Convolution and SiLU of `count` tokens of the window, to m.y. The tail's lanes beyond D compute on whatever
-// the buffers hold there and are never stored outside. Meanwhile ask(t, d) is called for every vector.
-template <class V, int Taps, class Ask>
-inline void convolve(HeadScratch& m, int64_t Kc, int64_t D, int count, Ask&& ask) {
+// the buffers hold there and are never stored outside. Meanwhile prefetch(t, d) is called for every vector.
+template <class V, int Taps, class Prefetch>
+inline void convolve(HeadScratch& m, int64_t Kc, int64_t D, int count, Prefetch&& prefetch) {
   const int64_t taps = Taps > 0 ? Taps : Kc;
   for (int64_t d = 0; d < D; d += V::kWidth) {
     V w[Taps > 0 ? Taps : kMaxTaps];
     for (int64_t i = 0; i < taps; ++i) w[i] = V::load(m.taps + i * HeadScratch::kStride + d);
     for (int t = 0; t < count; ++t) {
-      ask(t, d);
+      prefetch(t, d);
       V x = w[0] * V::load(m.input(t) + d);
       for (int64_t i = 1; i < taps; ++i) x = fma(w[i], V::load(m.input(t + i) + d), x);
       simd::silu(x).store(m.y + t * HeadScratch::kStride + d);
@@ -99,11 +99,11 @@ void prepare_head(const PrepareWork& w, const Segment& s, int64_t channel, int64
       for (int64_t d = 0; d < D; d += V::kWidth) load<V>(x + d, D - d).store(m.input(past + t) + d);
     }
     // A head's rows lie all channels apart, a page or more.
-    const auto ask = [&](int t, int64_t d) {
-      if (t0 + kBlock + t < s.count) simd::ask_to_read(input(t0 + kBlock + t) + d);
-      simd::ask_to_write(out + (s.row + t0 + t) * out_stride + d);
+    const auto prefetch = [&](int t, int64_t d) {
+      if (t0 + kBlock + t < s.count) simd::prefetch_read(input(t0 + kBlock + t) + d);
+      simd::prefetch_write(out + (s.row + t0 + t) * out_stride + d);
     };
-    w.Kc == 4 ? convolve<V, 4>(m, w.Kc, D, count, ask) : convolve<V, 0>(m, w.Kc, D, count, ask);
+    w.Kc == 4 ? convolve<V, 4>(m, w.Kc, D, count, prefetch) : convolve<V, 0>(m, w.Kc, D, count, prefetch);
     for (int t = 0; t < count; ++t) {
       const float* y = m.y + t * HeadScratch::kStride;
       const V scale = V::set1(l2_norm ? l2_scale<V>(y, D) : 1.0f);

@@ -118,7 +118,7 @@ inline void read_columns(const float* k, const float* q, int64_t Dk, const float
   V a[4] = {V::zero(), V::zero(), V::zero(), V::zero()}, b[4] = {V::zero(), V::zero(), V::zero(), V::zero()};
   for (int64_t d = 0; d < Dk; d += V::kWidth) {
     const V kd = V::load(k + d), qd = V::load(q + d);
-    // Line after line, whatever the columns' order: asked for column by column, memory gives half as much.
+    // Line after line, whatever the columns' order: prefetched column by column, memory gives half as much.
     for (int64_t i = 0; i < N * V::kWidth; i += kLine) V::prefetch(S0 + kPrefetch + d * N + i);
 #pragma GCC unroll 4
     for (int j = 0; j < N; ++j) {

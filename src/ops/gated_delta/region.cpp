@@ -5,7 +5,7 @@
 namespace quire {
 
 void gated_delta_net(const OpContext& ctx, const GatedDeltaNetArgs& a) {
-  if (ctx.device == Device::kCuda) return cuda::gated_delta_net(ctx, a);
+  if (ctx.on_gpu()) return cuda::gated_delta_net(ctx, a);
   gdn_prepare(ctx, {.qkv = a.qkv,
                     .a = a.a,
                     .b = a.b,

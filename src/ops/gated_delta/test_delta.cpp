@@ -338,4 +338,53 @@ std::vector<Case> common_cases(const std::vector<Piece>& pieces) {
   return list;
 }
 
+FormCase::FormCase(Suite& s, const Case& c, const Operator<GatedDeltaArgs>& op, bool decode)
+    : s_(s), c_(c), op_(op), decode_(decode), rng_(s.rng_for_case(c.name)), in_(make_inputs(c, rng_)) {}
+
+void FormCase::run(const SegmentArray& segments, const SlotCache& cache, const Buffer& out, int threads) {
+  kernel_->launch(s_.context(Device::kCpu, threads), arguments(c_, in_, segments, cache, out));
+}
+
+void FormCase::check() {
+  const Expected want = oracle(c_, in_, decode_);
+  for (const auto& k : s_.kernels(op_.kernels)) {
+    const Buffer untouched = new_out(), out = untouched;
+    const SlotCache cache = in_.cache;
+    if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), arguments(c_, in_, in_.segments, cache, out)))
+      continue;
+    kernel_ = &k;
+    run(in_.segments, cache, out);
+    expect_values(s_, k.name, c_.name, out, untouched, want.out, want.out_error,
+                  c_.type == DType::kBF16 ? kEpsBf16 : kEpsF32, unit());
+    expect_values(s_, k.name, c_.name + ", state", cache.views().state, in_.cache.views().state, want.state,
+                  want.state_error, kEpsF32, unit());
+    s_.expect(k.name, c_.name, cache.gaps_intact(), "memory between the parts of a slot is left alone");
+    s_.expect_guards(k.name, c_.name, {&out, &cache.memory(), &in_.q, &in_.k, &in_.v, &in_.g, &in_.beta});
+
+    const Buffer out1 = new_out();
+    const SlotCache cache1 = in_.cache;
+    run(in_.segments, cache1, out1, 1);
+    s_.expect_same_bits(k.name, c_.name + ", one thread", out1, out);
+    for (const Segment& seg : segments())
+      expect_same_slot("one thread", seg, seg, cache1, seg.state_slot, cache, seg.state_slot);
+
+    check_alone(out, cache);
+    check_more(want, out, cache);
+  }
+}
+
+void FormCase::check_alone(const Buffer& out, const SlotCache& cache) {
+  for (const Segment& seg : segments()) {
+    Segment other = seg;
+    other.state_slot = static_cast<int32_t>((seg.state_slot + 1) % in_.slots);
+    const Buffer out1 = new_out();
+    SlotCache cache1 = in_.cache;
+    in_.cache.copy_slot(seg.state_slot, cache1, other.state_slot);
+    run(decode_ ? SegmentList({other}, {}) : SegmentList({}, {other}), cache1, out1);
+    s_.expect_same_bits(kernel(), fmt::format("{}, segment at row {} alone", c_.name, seg.row),
+                        out1.tensor().rows(seg.row, seg.count), out.tensor().rows(seg.row, seg.count));
+    expect_same_slot("alone", other, seg, cache1, other.state_slot, cache, seg.state_slot);
+  }
+}
+
 }  // namespace quire::conformance::delta

@@ -97,4 +97,44 @@ void expect_values(Suite& s, std::string_view kernel, const std::string& name, c
                    const Tensor& untouched, const std::vector<double>& want, const std::vector<double>& error,
                    double relative, double unit);
 
+// What is checked of either form: every kernel of `op` against the oracle, on one thread, and each segment by itself in
+// another slot. A form adds what it promises beyond that.
+class FormCase {
+ public:
+  FormCase(Suite& s, const Case& c, const Operator<GatedDeltaArgs>& op, bool decode);
+  virtual ~FormCase() = default;
+  FormCase(const FormCase&) = delete;
+  FormCase& operator=(const FormCase&) = delete;
+  void check();
+
+ protected:
+  // After the kernel under test has run all segments.
+  virtual void check_more(const Expected& want, const Buffer& out, const SlotCache& cache) = 0;
+  // What slot_a of a holds after `seg` is what slot_b of b holds after `other`; the segments end alike.
+  virtual void expect_same_slot(const std::string& what, const Segment& seg, const Segment& other,
+                                const SlotCache& a, int64_t slot_a, const SlotCache& b, int64_t slot_b) = 0;
+  // The error of one step, in the kernel under test.
+  virtual double unit() const { return unit_f32(c_); }
+
+  std::string_view kernel() const { return kernel_->name; }
+  SegmentArray segments() const { return in_.kind(decode_); }
+  Buffer new_out() const { return Buffer(c_.type, {in_.rows, c_.Hv, c_.Dv}); }
+  // `threads` of 0: as the options say.
+  void run(const SegmentArray& segments, const SlotCache& cache, const Buffer& out, int threads = 0);
+
+  Suite& s_;
+  const Case& c_;
+
+ private:
+  void check_alone(const Buffer& out, const SlotCache& cache);
+
+  const Operator<GatedDeltaArgs>& op_;
+  const bool decode_;
+  Rng rng_;
+  const Kernel<GatedDeltaArgs>* kernel_ = nullptr;
+
+ protected:
+  const Inputs in_;
+};
+
 }  // namespace quire::conformance::delta

@@ -68,9 +68,9 @@ class Prepare {
   void check() {
     Outputs want = run_reference();
     const Bounds bounds = derive_bounds(want);
-    for (const auto& k : s_.kernels(gdn_prepare_kernels())) {
+    for (const auto& k : s_.kernels(kGdnPrepareOp.kernels)) {
       Outputs got = outputs(conv_);
-      if (!s_.wants(k.name, c_.name) || !k.fits(s_.cpu(), args(segments_, got))) continue;
+      if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), args(segments_, got))) continue;
       kernel_ = &k;
       k.launch(s_.context(Device::kCpu), args(segments_, got));
       expect_rows(c_.name + ", q", got.q, want.q, bounds.q);
@@ -118,7 +118,7 @@ class Prepare {
     const Buffer qkv32 = qkv_.as(DType::kF32), a32 = a_.as(DType::kF32);
     r.qkv = qkv32;
     r.a = a32;
-    gdn_prepare_kernels().back().launch(s_.context(Device::kReference), r);
+    kGdnPrepareOp.reference().launch(s_.context(Device::kReference), r);
     return want;
   }
 

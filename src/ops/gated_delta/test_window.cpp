@@ -8,45 +8,15 @@ namespace {
 
 using namespace delta;
 
-class Recurrent {
+class Recurrent : public FormCase {
  public:
-  Recurrent(Suite& s, const Case& c)
-      : s_(s), c_(c), rng_(s.rng_for_case(c.name)), in_(make_inputs(c, rng_)) {}
-
-  void check() {
-    const Expected want = oracle(c_, in_, true);
-    for (const auto& k : s_.kernels(gdn_recurrent_kernels())) {
-      Buffer out(c_.type, {in_.rows, c_.Hv, c_.Dv});
-      SlotCache cache = in_.cache;
-      const Buffer untouched = out;
-      if (!s_.wants(k.name, c_.name) || !k.fits(s_.cpu(), arguments(c_, in_, in_.segments, cache, out)))
-        continue;
-      kernel_ = &k;
-      run(in_.segments, cache, out);
-      const double unit = unit_f32(c_);
-      expect_values(s_, k.name, c_.name, out, untouched, want.out, want.out_error,
-                    c_.type == DType::kBF16 ? kEpsBf16 : kEpsF32, unit);
-      expect_values(s_, k.name, c_.name + ", state", cache.views().state, in_.cache.views().state, want.state,
-                    want.state_error, kEpsF32, unit);
-      expect_window(cache, want, unit);
-      expect_others_untouched(cache);
-      s_.expect_guards(k.name, c_.name, {&out, &cache.memory(), &in_.q, &in_.k, &in_.v, &in_.g, &in_.beta});
-
-      Buffer out1(c_.type, {in_.rows, c_.Hv, c_.Dv});
-      SlotCache cache1 = in_.cache;
-      kernel_->launch(s_.context(Device::kCpu, 1), arguments(c_, in_, in_.segments, cache1, out1));
-      s_.expect_same_bits(k.name, c_.name + ", one thread", out1, out);
-      for (const Segment& seg : in_.kind(true))
-        expect_same_slot("one thread", seg, seg, cache1, seg.state_slot, cache, seg.state_slot);
-
-      alone(out, cache);
-      for (const int32_t step : {1, 3, 16}) in_pieces(step, out, cache);
-    }
-  }
+  Recurrent(Suite& s, const Case& c) : FormCase(s, c, kGdnRecurrentOp, true) {}
 
  private:
-  void run(const SegmentArray& segments, SlotCache& cache, Buffer& out) {
-    kernel_->launch(s_.context(Device::kCpu), arguments(c_, in_, segments, cache, out));
+  void check_more(const Expected& want, const Buffer& out, const SlotCache& cache) override {
+    expect_window(cache, want);
+    expect_others_untouched(cache);
+    for (const int32_t step : {1, 3, 16}) in_pieces(step, out, cache);
   }
 
   // The part of a slot that has a meaning after `seg`.
@@ -56,11 +26,11 @@ class Recurrent {
     return t;
   }
 
-  void expect_window(const SlotCache& cache, const Expected& want, double unit) {
+  void expect_window(const SlotCache& cache, const Expected& want) {
     const DeltaState got = cache.views(), old = in_.cache.views();
     std::vector<float> u;
     std::vector<double> u_want, u_bound;
-    for (const Segment& seg : in_.kind(true)) {
+    for (const Segment& seg : segments()) {
       if (seg.count == 0) continue;
       const int32_t anchor = anchor_after_decode(seg);
       const std::vector<float> part = values(window_of(got.window_u, seg.state_slot, seg));
@@ -69,7 +39,7 @@ class Recurrent {
         u.push_back(x);
         u_want.push_back(want.u[at]);
         u_bound.push_back(kEpsF32 * std::abs(want.u[at]) * (want.u_error[at] > 0 ? 1 : 0) +
-                          unit * want.u_error[at]);
+                          unit() * want.u_error[at]);
         ++at;
       }
       const std::string name = fmt::format("{}, window at row {}", c_.name, seg.row);
@@ -91,63 +61,45 @@ class Recurrent {
           return one;
         };
         const bool is_old = t < seg.position;
-        s_.expect_same_bits(kernel_->name, name + ", keys", token(got.window_k, t - anchor),
+        s_.expect_same_bits(kernel(), name + ", keys", token(got.window_k, t - anchor),
                             is_old ? token(old.window_k, t - seg.anchor) : of_row(in_.k));
-        s_.expect_same_bits(kernel_->name, name + ", decays", token(got.window_g, t - anchor),
+        s_.expect_same_bits(kernel(), name + ", decays", token(got.window_g, t - anchor),
                             is_old ? token(old.window_g, t - seg.anchor) : of_row(in_.g));
       }
     }
-    s_.expect_close(kernel_->name, c_.name + ", window", worst_excess(u, u_want, u_bound));
+    s_.expect_close(kernel(), c_.name + ", window", worst_excess(u, u_want, u_bound));
   }
 
   void expect_others_untouched(const SlotCache& cache) {
-    s_.expect(kernel_->name, c_.name, cache.gaps_intact(),
-              "memory between the parts of a slot is left alone");
     std::vector<bool> own(static_cast<size_t>(in_.slots));
-    for (const Segment& seg : in_.kind(true))
+    for (const Segment& seg : segments())
       if (seg.count > 0) own[static_cast<size_t>(seg.state_slot)] = true;
     for (int64_t slot = 0; slot < in_.slots; ++slot)
       if (!own[static_cast<size_t>(slot)])
-        s_.expect_same_bits(kernel_->name, c_.name + ", another's slot",
-                            cache.memory().tensor().rows(slot, 1), in_.cache.memory().tensor().rows(slot, 1));
+        s_.expect_same_bits(kernel(), c_.name + ", another's slot", cache.memory().tensor().rows(slot, 1),
+                            in_.cache.memory().tensor().rows(slot, 1));
   }
 
-  // What two slots hold after segments that end alike.
   void expect_same_slot(const std::string& what, const Segment& seg, const Segment& other, const SlotCache& a,
-                        int64_t slot_a, const SlotCache& b, int64_t slot_b) {
+                        int64_t slot_a, const SlotCache& b, int64_t slot_b) override {
     if (seg.count == 0 || anchor_after_decode(seg) != anchor_after_decode(other)) return;
     const std::string name = fmt::format("{}, {}, row {}", c_.name, what, other.row);
     const DeltaState x = a.views(), y = b.views();
-    s_.expect_same_bits(kernel_->name, name + ", state", x.state.rows(slot_a, 1), y.state.rows(slot_b, 1));
+    s_.expect_same_bits(kernel(), name + ", state", x.state.rows(slot_a, 1), y.state.rows(slot_b, 1));
     const auto same = [&](const char* part, const Tensor& p, const Tensor& q) {
-      s_.expect_same_bits(kernel_->name, name + part, window_of(p, slot_a, seg), window_of(q, slot_b, other));
+      s_.expect_same_bits(kernel(), name + part, window_of(p, slot_a, seg), window_of(q, slot_b, other));
     };
     same(", window_k", x.window_k, y.window_k);
     same(", window_u", x.window_u, y.window_u);
     same(", window_g", x.window_g, y.window_g);
   }
 
-  // Each segment by itself, in another slot.
-  void alone(const Buffer& out, const SlotCache& cache) {
-    for (const Segment& seg : in_.kind(true)) {
-      Segment other = seg;
-      other.state_slot = static_cast<int32_t>((seg.state_slot + 1) % in_.slots);
-      Buffer out1(c_.type, {in_.rows, c_.Hv, c_.Dv});
-      SlotCache cache1 = in_.cache;
-      in_.cache.copy_slot(seg.state_slot, cache1, other.state_slot);
-      run(SegmentList({other}, {}), cache1, out1);
-      s_.expect_same_bits(kernel_->name, fmt::format("{}, segment at row {} alone", c_.name, seg.row),
-                          out1.tensor().rows(seg.row, seg.count), out.tensor().rows(seg.row, seg.count));
-      expect_same_slot("alone", other, seg, cache1, other.state_slot, cache, seg.state_slot);
-    }
-  }
-
   // `step` rows of every segment at a time. A tentative row counts as accepted once the next piece follows
   // it.
   void in_pieces(int32_t step, const Buffer& out, const SlotCache& cache) {
-    Buffer out1(c_.type, {in_.rows, c_.Hv, c_.Dv});
-    SlotCache cache1 = in_.cache;
-    const SegmentArray all = in_.kind(true);
+    const Buffer out1 = new_out();
+    const SlotCache cache1 = in_.cache;
+    const SegmentArray all = segments();
     std::vector<Segment> last(all.begin(), all.end());
     for (Segment& seg : last) seg.count = seg.tentative = 0;
     for (bool more = true; more;) {
@@ -173,19 +125,13 @@ class Recurrent {
           done(last[i], all.data[i], cache1, cache);
     }
     const std::string name = fmt::format("{} at a time", step);
-    s_.expect_same_bits(kernel_->name, c_.name + ", " + name, out1, out);
+    s_.expect_same_bits(kernel(), c_.name + ", " + name, out1, out);
     for (size_t i = 0; i < last.size(); ++i)
       if (last[i].count > 0) done(last[i], all.data[i], cache1, cache);
   }
   void done(const Segment& piece, const Segment& seg, const SlotCache& a, const SlotCache& b) {
     expect_same_slot("in pieces", piece, seg, a, piece.state_slot, b, seg.state_slot);
   }
-
-  Suite& s_;
-  const Case& c_;
-  Rng rng_;
-  Inputs in_;
-  const Kernel<GatedDeltaArgs>* kernel_ = nullptr;
 };
 
 // A sequence of kTokens generated tokens, once plainly and once with drafts of which some are accepted: the
@@ -200,9 +146,9 @@ class Rollback {
     Case source = c_;
     source.pieces = {{2 * kTokens, position_, true, anchor_}};
     const Inputs in = make_inputs(source, rng_);
-    for (const auto& k : s_.kernels(gdn_recurrent_kernels())) {
+    for (const auto& k : s_.kernels(kGdnRecurrentOp.kernels)) {
       Buffer out(c_.type, {in.rows, c_.Hv, c_.Dv});
-      if (!s_.wants(k.name, c_.name) || !k.fits(s_.cpu(), arguments(c_, in, in.segments, in.cache, out)))
+      if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), arguments(c_, in, in.segments, in.cache, out)))
         continue;
       const Segment& all = in.segments[0];
       SlotCache plain = in.cache, drafted = in.cache;

@@ -8,7 +8,7 @@
 //     would not overlap with anything: products wait for nothing there but C.
 //   * C of the pair of token tiles before is stored, and this pair's loaded, between its first products. All
 //     four tiles at once would fill the machine's queues with stores that wait for the last products.
-//   * The rows that are decoded next are asked for from memory, a little at every step.
+//   * The rows that are decoded next are prefetched, a little at every step.
 //   * So is C of the next pair, because products wait for its tiles.
 #pragma once
 
@@ -178,13 +178,13 @@ inline void multiply_one(const Product& t, int64_t steps) {
 }
 
 // A chunk of K for pairs of token tiles, with the decoding of the next one beside. Every pair takes a turn
-// that decodes 2 `pairs` rows, and asks for two of those that come a turn later.
+// that decodes 2 `pairs` rows, and prefetches two of those that come a turn later.
 struct ChunkJob {
-  Product first;          // of the first pair
-  int64_t b_step = 0;     // bytes from pair to pair
-  PanelChunk decode;      // the next chunk
-  Rows ask;               // what is wanted after it
-  int64_t ask_lines = 0;  // of a row's chunk, at most kBlockSteps
+  Product first;               // of the first pair
+  int64_t b_step = 0;          // bytes from pair to pair
+  PanelChunk decode;           // the next chunk
+  Rows after;                  // what is wanted after it
+  int64_t prefetch_lines = 0;  // of a row's chunk, at most kBlockSteps
   std::byte* decoded = nullptr;
   int64_t pairs = 1;  // of rows, a power of two
 
@@ -198,18 +198,18 @@ void multiply_and_decode(const ChunkJob& job) {
   constexpr int64_t kPiece = Format::kColumns > 64 ? Format::kColumns : 64, kPerRow = kBlockColumns / kPiece,
                     kPieceBytes = kPiece / Format::kColumns * Format::kBytes;
   const Format format;
-  const int64_t pairs = kOnePair ? 1 : job.pairs, ask_lines = job.ask_lines, turns = job.turns();
+  const int64_t pairs = kOnePair ? 1 : job.pairs, lines = job.prefetch_lines, turns = job.turns();
   Product t = job.first;
   std::byte* decoded = job.decoded;
   for (int64_t turn = 0; turn < turns; ++turn) {
     const Rows decode = job.decode.from(turn * 2 * pairs);
     // With more than two rows a turn, decoding is the longer part and memory keeps up.
-    const Rows ask = turn + 1 < turns ? job.decode.from((turn + 1) * 2 * pairs) : job.ask;
+    const Rows later = turn + 1 < turns ? job.decode.from((turn + 1) * 2 * pairs) : job.after;
     multiply(
         t, kBlockSteps, [&](int64_t s) __attribute__((always_inline)) {
-          if (s < ask_lines) {
-            _mm_prefetch(reinterpret_cast<const char*>(ask.first + s * 64), _MM_HINT_T1);
-            _mm_prefetch(reinterpret_cast<const char*>(ask.first + ask.row_bytes + s * 64), _MM_HINT_T1);
+          if (s < lines) {
+            _mm_prefetch(reinterpret_cast<const char*>(later.first + s * 64), _MM_HINT_T1);
+            _mm_prefetch(reinterpret_cast<const char*>(later.first + later.row_bytes + s * 64), _MM_HINT_T1);
           }
           for (int64_t i = s * pairs * 64 / kPiece; i < (s + 1) * pairs * 64 / kPiece; ++i) {
             const int64_t row = i / kPerRow, column = i % kPerRow;
@@ -238,7 +238,7 @@ inline MultiplyAndDecode multiply_and_decode_of(DType type, bool one_pair) {
 template <class PanelOf>
 class Block {
  public:
-  Block(int64_t panels, PanelOf& panel_of, const Packed& x, const Ahead& after, std::byte* scratch)
+  Block(int64_t panels, PanelOf& panel_of, const Packed& x, const Prefetch& after, std::byte* scratch)
       : panels_(panels),
         panel_of_(panel_of),
         x_(x),
@@ -284,7 +284,7 @@ class Block {
                                 reinterpret_cast<uint16_t*>(to + i * 16 * kBlockRow), {kBlockRow / 2, 32});
   }
   // Past the block's last chunk: what this thread takes next, or, if that is nothing, anything that can be
-  // asked for.
+  // prefetched.
   PanelChunk chunk_of(Place at) const {
     if (at.k >= x_.cols && after_.rows[0] != nullptr)
       return {{after_.rows[0], after_.rows[1]}, after_.row_bytes};
@@ -323,8 +323,9 @@ class Block {
       job.first = product(now, 0);
       job.b_step = 2 * tile_bytes_;
       job.decode = chunk_of(next);
-      job.ask = chunk_of(following(next)).from(0);
-      job.ask_lines = std::min<int64_t>(panel[0].row_bytes * kBlockColumns / x_.cols / 64 + 1, kBlockSteps);
+      job.after = chunk_of(following(next)).from(0);
+      job.prefetch_lines =
+          std::min<int64_t>(panel[0].row_bytes * kBlockColumns / x_.cols / 64 + 1, kBlockSteps);
       job.decoded = other_;
       multiply_and_decode_of(panel[0].type, job.pairs == 1)(job);
       pair = job.turns();
@@ -347,7 +348,7 @@ class Block {
   const int64_t panels_;
   PanelOf& panel_of_;
   const Packed& x_;
-  const Ahead& after_;
+  const Prefetch& after_;
   const int64_t tile_bytes_;  // of one token tile over all of K
   std::byte* decoded_;        // what is multiplied
   std::byte* other_;          // what is decoded
@@ -357,8 +358,8 @@ class Block {
 };
 
 template <class PanelOf, class Result>
-void block_panels(int64_t panels, PanelOf&& panel_of, const Packed& x, const Ahead& after, std::byte* scratch,
-                  Result&& result) {
+void block_panels(int64_t panels, PanelOf&& panel_of, const Packed& x, const Prefetch& after,
+                  std::byte* scratch, Result&& result) {
   Block<std::remove_reference_t<PanelOf>>(panels, panel_of, x, after, scratch).run(result);
 }
 

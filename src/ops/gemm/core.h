@@ -25,8 +25,9 @@ struct Packed {
   int64_t tiles() const { return (rows + kTileTokens - 1) / kTileTokens; }
 };
 
-// y[r] = scale * sum + bias (+ y[r]) for the token t of the call, r = row_of[t], or t if there is no map.
-struct Store {
+// What becomes of a sum: y[r] = scale * sum + bias (+ y[r]) for the token t of the call, r = row_of[t], or t if
+// there is no map.
+struct Epilogue {
   void* y = nullptr;
   DType dtype = DType::kF32;
   int64_t stride = 0;
@@ -36,9 +37,8 @@ struct Store {
   int64_t first = 0;                // the weight row whose result lies at y[0]
 };
 
-// The weights of a thread's next job, two times 16 rows: what it may ask memory for while it works on this
-// one.
-struct Ahead {
+// The weights of a thread's next job, two times 16 rows: what it may prefetch while it works on this one.
+struct Prefetch {
   const std::byte* rows[2] = {nullptr, nullptr};  // null: nothing
   int64_t row_bytes = 0;
   // How many groups of 16 rows there are, repacked or as they lie, and the bytes from one of them to the one
@@ -52,8 +52,8 @@ struct ProjectJob {
   int64_t row = 0;     // rows [row, row + 32 panels) as far as they exist
   int64_t panels = 1;  // at most kBlockPanels
   const Packed* x = nullptr;
-  const Store* out = nullptr;
-  Ahead ahead = {};
+  const Epilogue* out = nullptr;
+  Prefetch prefetch = {};
 };
 
 // mid[t][row + i] = SiLU(gate row + i) * (up row + i) in the packed form, zeros where F ends.
@@ -68,12 +68,12 @@ struct SwigluJob {
   const Packed* x = nullptr;
   const Packed* mid = nullptr;
   bool round_to_bf16 = true;  // mid has the activations' type
-  Ahead ahead = {};
+  Prefetch prefetch = {};
 };
 
 // A job of `panels` panels from `row` on, or of `units` of swiglu.
-Ahead ahead_of(const Weight& w, int64_t expert, int64_t row, int64_t panels);
-Ahead ahead_of(const Weight& gate, const Weight& up, int64_t expert, int64_t row, int64_t units);
+Prefetch prefetch_of(const Weight& w, int64_t expert, int64_t row, int64_t panels);
+Prefetch prefetch_of(const Weight& gate, const Weight& up, int64_t expert, int64_t row, int64_t units);
 
 struct Core {
   int64_t (*packed_bytes)(int64_t rows, int64_t cols);
@@ -138,10 +138,10 @@ inline int64_t job_units(int64_t units, int threads, int64_t unit_bytes, int64_t
   return (job_panels(units, threads, unit_bytes, tokens, cols) + 1) / 2 * 2;
 }
 
-// Hands out [0, jobs): fn(job, the one that this thread gets next, or -1). With `ahead` a thread takes one
-// job ahead, so that its weights can be on their way; without, when jobs are few and long, it takes one when
-// it is free and never knows the next.
-class Counter {
+// The queue of a region's jobs, which are tiles of its output. Hands out [0, jobs): fn(job, the one that this thread gets
+// next, or -1). With `ahead` a thread takes one job ahead, so that its weights can be on their way; without, when jobs
+// are few and long, it takes one when it is free and never knows the next.
+class TileQueue {
  public:
   template <class Fn>
   void each(int64_t jobs, bool ahead, Fn&& fn) {

@@ -13,6 +13,7 @@
 #include "ops/gemm/core.h"
 #include "ops/gemm/simd_avx512.h"
 #include "ops/gemm/stream_amx.h"
+#include "ops/simd/tiles_amx.h"
 
 namespace quire::gemm {
 namespace {
@@ -28,25 +29,13 @@ int64_t tile_stride(const Packed& x) {  // bytes of one tile of 16 tokens over a
 
 // ---- Tile configuration: tiles 0..3 are C, 4 and 5 are A, 6 and 7 are B.
 
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t bytes_per_row[16] = {};
-  uint8_t rows[16] = {};
-};
-
 thread_local int configured_width = 0;
 
 void configure(int width) {
   if (configured_width == width) return;
-  TileConfig c;
-  for (int t = 0; t < 8; ++t) {
-    c.rows[t] = 16;
-    c.bytes_per_row[t] = static_cast<uint16_t>(t == 4 || t == 5 ? 64 : 4 * width);
-  }
-  asm volatile("" : : "m"(c) : "memory");  // GCC 12 does not see that the next line reads all of c
-  _tile_loadconfig(&c);
+  simd::TileConfig c;
+  for (int t = 0; t < 8; ++t) c.set(t, 16, t == 4 || t == 5 ? 64 : 4 * width);
+  c.load();
   configured_width = width;
 }
 
@@ -117,7 +106,7 @@ __m512 column(const float* c, int64_t t, int width) {
 }
 
 void store_tile(const float* c, int64_t tile, int64_t n, int64_t rows, const Packed& x, float scale,
-                const Store& out) {
+                const Epilogue& out) {
   const int64_t first = tile * kTileTokens, left = x.rows - first;
   const int64_t tokens = left < kTileTokens ? left : kTileTokens;
   const int width = width_of(x.rows);
@@ -138,7 +127,7 @@ constexpr int64_t kLargeOutput = int64_t{1} << 20;
 // Two row tiles of 16 tokens as bf16: pairs of rows are words, so that one transposition serves both, and a
 // token's 32 results are one line.
 void store_pairs(const float* c, int64_t tile, int64_t n, int64_t rows, const Packed& x, float scale,
-                 const Store& out) {
+                 const Epilogue& out) {
   const int64_t first = tile * kTileTokens, left = x.rows - first;
   const int64_t tokens = left < kTileTokens ? left : kTileTokens;
   const __m512i together = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23,
@@ -184,10 +173,10 @@ void project(const ProjectJob& job, std::byte* scratch) {
     store_tile(c0, tile, row, left, *job.x, scale, *job.out);
     if (left > 16) store_tile(c1, tile, row + 16, left - 16, *job.x, scale, *job.out);
   };
-  if (many) return block_panels(job.panels, panel_of, *job.x, job.ahead, scratch, result);
+  if (many) return block_panels(job.panels, panel_of, *job.x, job.prefetch, scratch, result);
   const auto stored = [&](int64_t p, const float* c0, const float* c1) { result(p, 0, c0, c1); };
-  stream_panels({job.panels, job.x->data, job.x->cols, width_of(job.x->rows), job.ahead, scratch}, panel_of,
-                stored);
+  stream_panels({job.panels, job.x->data, job.x->cols, width_of(job.x->rows), job.prefetch, scratch},
+                panel_of, stored);
 }
 
 // SiLU(gate) * up of 16 rows as bf16 in the packed form of mid, where rows in pairs are already pairs of K.
@@ -249,10 +238,10 @@ void swiglu(const SwigluJob& job, std::byte* scratch) {
     store_swiglu(job, job.row + p * kPairRows, tile, c0, c1);
   };
   if (job.x->tiles() > 1) {
-    block_panels(count, panel_of, *job.x, job.ahead, scratch, result);
+    block_panels(count, panel_of, *job.x, job.prefetch, scratch, result);
   } else if (count > 0) {
     const auto stored = [&](int64_t p, const float* c0, const float* c1) { result(p, 0, c0, c1); };
-    stream_panels({count, job.x->data, job.x->cols, width_of(job.x->rows), job.ahead, scratch}, panel_of,
+    stream_panels({count, job.x->data, job.x->cols, width_of(job.x->rows), job.prefetch, scratch}, panel_of,
                   stored);
   }
   for (int64_t p = count; p < job.units; ++p)

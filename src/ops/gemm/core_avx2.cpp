@@ -83,7 +83,8 @@ struct FloatLanes {
     }
   }
 
-  static void store(const Store& out, int64_t t, int64_t n, int64_t count, const float* sums, float scale) {
+  static void store(const Epilogue& out, int64_t t, int64_t n, int64_t count, const float* sums,
+                    float scale) {
     const int64_t at = (out.row_of == nullptr ? t : out.row_of[t]) * out.stride + n - out.first;
     for (int64_t i = 0; i < count; ++i) {
       float v = sums[i] * scale;

@@ -86,11 +86,11 @@ struct RowGroup {
   }
 };
 
-// Asks memory for 16 rows in four ascending streams, a little at a time: the order in which rows are decoded
+// Prefetches 16 rows in four ascending streams, a little at a time: the order in which rows are decoded
 // is one that no prefetcher follows.
-class Request {
+class RowPrefetch {
  public:
-  Request(const std::byte* first, int64_t row_bytes, int64_t turns)
+  RowPrefetch(const std::byte* first, int64_t row_bytes, int64_t turns)
       : at_(reinterpret_cast<const char*>(first)),
         stream_(4 * row_bytes),
         left_(first == nullptr || turns == 0 ? 0 : 4 * row_bytes / 64 + 1),
@@ -259,14 +259,14 @@ void multiply(const RowGroup& w, const TokenStep* const* tokens, const std::byte
   __m512 acc[kTokens][4];
   for (auto& of_token : acc)
     for (__m512& a : of_token) a = _mm512_setzero_ps();
-  Request request(ahead, w.stride, units);
+  RowPrefetch prefetch(ahead, w.stride, units);
   Gathered gathered[4];
   for (int64_t u = 0; u < 2 && u < units; ++u)
     Format::gather(first + u * Format::kUnitBytes, w.stride, gathered[u]);
   for (int64_t u = 0; u < units; ++u) {
     if (u + 2 < units) Format::gather(first + 2 * Format::kUnitBytes, w.stride, gathered[(u + 2) % 4]);
     add_unit<Format, kTokens>(gathered[u % 4], first, w.stride, x, acc);
-    request.turn();
+    prefetch.turn();
     first += Format::kUnitBytes;
     for (const TokenStep*& steps : x) steps += Format::kSteps;
   }
@@ -316,7 +316,7 @@ const Multiplies& multiplies_of(DType type) {
   }
 }
 
-using MultiplyLanes = void (*)(const std::byte*, int64_t, const TokenStep* const*, Streams*, __m512*);
+using MultiplyLanes = void (*)(const std::byte*, int64_t, const TokenStep* const*, PrefetchStreams*, __m512*);
 using LanesMultiplies = MultiplyLanes[kMostTokens];
 
 template <class Format>
@@ -349,20 +349,21 @@ const LanesMultiplies& lanes_multiplies_of(DType type) {
   }
 }
 
-// What memory is asked for while a group is multiplied: 16 rows as they lie in the file, or a part of streams
-// of repacked groups.
-struct Asked {
+// What is prefetched while a group is multiplied: 16 rows as they lie in the file, or a part of streams of
+// repacked groups.
+struct GroupPrefetch {
   const std::byte* rows = nullptr;
-  Streams* streams = nullptr;
+  PrefetchStreams* streams = nullptr;
 };
 
 // The sums of a group's rows by 1 or 2 tokens.
-void multiply_group(const RowGroup& w, const TokenStep* const* tokens, int64_t count, const Asked& asked,
-                    __m512* sums) {
+void multiply_group(const RowGroup& w, const TokenStep* const* tokens, int64_t count,
+                    const GroupPrefetch& prefetch, __m512* sums) {
   if (w.repacked != nullptr)
-    return lanes_multiplies_of(w.type)[count - 1](w.repacked, steps_of(w.cols), tokens, asked.streams, sums);
+    return lanes_multiplies_of(w.type)[count - 1](w.repacked, steps_of(w.cols), tokens, prefetch.streams,
+                                                  sums);
   const Multiply multiply = multiplies_of(w.type)[count - 1];
-  if (w.rows >= 16) return multiply(w, tokens, asked.rows, sums);
+  if (w.rows >= 16) return multiply(w, tokens, prefetch.rows, sums);
   for (int r = 0; r < w.rows; ++r) {  // the end of a matrix: 16 times the same row, which is none too many
     RowGroup same = w;
     same.first += r * w.stride;
@@ -377,7 +378,7 @@ void multiply_group(const RowGroup& w, const TokenStep* const* tokens, int64_t c
 // The groups of a job, those of up to two matrices in turns, and what comes after them.
 class Groups {
  public:
-  Groups(std::initializer_list<RowGroup> first, int64_t count, const Ahead& next)
+  Groups(std::initializer_list<RowGroup> first, int64_t count, const Prefetch& next)
       : matrices_(static_cast<int64_t>(first.size())), count_(count), next_(next) {
     std::copy(first.begin(), first.end(), first_);
     if (matrices_ == 1)
@@ -390,21 +391,21 @@ class Groups {
   // order.
   void multiply(int64_t i, const Packed& x, int64_t t, int64_t tokens, __m512* sums) {
     const TokenStep* const of_tokens[kMostTokens] = {token(x, t), token(x, t + tokens - 1)};
-    multiply_group(at(i), of_tokens, tokens, t == 0 ? asked(i) : Asked{}, sums);
+    multiply_group(at(i), of_tokens, tokens, t == 0 ? prefetch_beside(i) : GroupPrefetch{}, sums);
   }
 
  private:
   RowGroup at(int64_t i) const { return matrices_ == 1 ? first_[0].after(i) : first_[i % 2].after(i / 2); }
-  // Rows as they lie are asked for two groups ahead, repacked groups by fours.
-  Asked asked(int64_t i) {
-    if (first_[0].repacked != nullptr) return {nullptr, repacked_.asked(i)};
+  // Rows as they lie are prefetched two groups ahead, repacked groups by fours.
+  GroupPrefetch prefetch_beside(int64_t i) {
+    if (first_[0].repacked != nullptr) return {nullptr, repacked_.prefetch_beside(i)};
     constexpr int64_t kDistance = 2;
     const int64_t later = i + kDistance;
     return {later < count_ ? at(later).first : next_.rows[later - count_], nullptr};
   }
 
   const int64_t matrices_, count_;
-  const Ahead& next_;
+  const Prefetch& next_;
   RowGroup first_[2];
   GroupOrder repacked_;
 };
@@ -413,7 +414,7 @@ void project(const ProjectJob& job, std::byte*) {
   const Weight& w = *job.w;
   const int64_t left = w.rows - job.row,
                 rows = left < job.panels * kPanelRows ? left : job.panels * kPanelRows;
-  Groups groups({RowGroup(w, job.expert, job.row)}, (rows + 15) / 16, job.ahead);
+  Groups groups({RowGroup(w, job.expert, job.row)}, (rows + 15) / 16, job.prefetch);
   for (int64_t i = 0; i * 16 < rows; ++i)
     for (int64_t t = 0; t < job.x->rows; t += kMostTokens) {
       const int64_t tokens = job.x->rows - t < kMostTokens ? job.x->rows - t : kMostTokens;
@@ -443,7 +444,7 @@ void swiglu(const SwigluJob& job, std::byte*) {
   const Packed& mid = *job.mid;
   const int64_t end = job.row + job.units * kPairRows, real = job.gate->rows < end ? job.gate->rows : end;
   Groups groups({RowGroup(*job.gate, job.expert, job.row), RowGroup(*job.up, job.expert, job.row)},
-                (real - job.row + 15) / 16 * 2, job.ahead);
+                (real - job.row + 15) / 16 * 2, job.prefetch);
   // Two units at a time: 32 columns of mid have a scale in common.
   for (int64_t row = job.row; row < end; row += 2 * kPairRows)
     for (int64_t t = 0; t < mid.rows; t += kMostTokens) {

@@ -2,7 +2,7 @@
 // weight row and a token has one vector accumulator that walks K in ascending order, and one fixed tree adds
 // its lanes. Blocks of 4 rows by kTokens tokens only decide what is loaded how often.
 //
-// Few tokens: while a group is multiplied, memory is asked for those that come next.
+// Few tokens: while a group is multiplied, those that come next are prefetched.
 //
 // Included by the file of each instruction set, with its Traits; all names have internal linkage.
 #pragma once
@@ -55,12 +55,12 @@ struct LaneCore {
     return (2 * 16 * padded(cols)) * static_cast<int64_t>(sizeof(Elem)) + 2 * kTokens * 16 * 4;
   }
 
-  // sums[j][r] = W row r . token j for 16 rows and up to kTokens tokens; with kAsk asks for a group's share.
-  template <int kCount, bool kAsk>
-  static void multiply(const LaneRows<Elem>& w, const Elem* const* x, int64_t vectors, Streams* streams,
-                       float (*sums)[16]) {
-    Streams ask = kAsk ? *streams : Streams{};
-    const int64_t share = kAsk ? ask.share(4 * vectors) : 0;
+  // sums[j][r] = W row r . token j for 16 rows and up to kTokens tokens; with kPrefetch prefetches a group's share.
+  template <int kCount, bool kPrefetch>
+  static void multiply(const LaneRows<Elem>& w, const Elem* const* x, int64_t vectors,
+                       PrefetchStreams* streams, float (*sums)[16]) {
+    PrefetchStreams prefetch = kPrefetch ? *streams : PrefetchStreams{};
+    const int64_t share = kPrefetch ? prefetch.share(4 * vectors) : 0;
     for (int r = 0; r < 16; r += 4) {
       Acc acc[4][kCount];
       for (auto& row : acc)
@@ -75,15 +75,15 @@ struct LaneCore {
           acc[2][j] = Traits::madd(acc[2][j], Traits::load(w2 + at), v);
           acc[3][j] = Traits::madd(acc[3][j], Traits::load(w3 + at), v);
         }
-        if (kAsk) ask.ask(share);
+        if (kPrefetch) prefetch.issue(share);
       }
       for (int i = 0; i < 4; ++i)
         for (int j = 0; j < kCount; ++j) sums[j][r + i] = Traits::sum(acc[i][j]);
     }
-    if (kAsk) *streams = ask;
+    if (kPrefetch) *streams = prefetch;
   }
   static void multiply(const LaneRows<Elem>& w, const Elem* const* x, int count, int64_t vectors,
-                       Streams* streams, float (*sums)[16]) {
+                       PrefetchStreams* streams, float (*sums)[16]) {
     if (count == 1 && streams != nullptr) return multiply<1, true>(w, x, vectors, streams, sums);
     if (count == 2 && streams != nullptr) return multiply<2, true>(w, x, vectors, streams, sums);
     if (count == 1) return multiply<1, false>(w, x, vectors, nullptr, sums);
@@ -109,7 +109,7 @@ struct LaneCore {
       const Elem* tokens[kTokens];
       for (int j = 0; j < kTokens; ++j) tokens[j] = token(x, j < count ? t + j : t);
       for (int i = 0; i < (b == nullptr ? 1 : 2); ++i) {
-        Streams* const streams = t == 0 ? order.asked(group + i) : nullptr;
+        PrefetchStreams* const streams = t == 0 ? order.prefetch_beside(group + i) : nullptr;
         multiply(i == 0 ? *a : *b, tokens, count, vectors, streams, sums[i]);
       }
       for (int j = 0; j < count; ++j) result(t + j, sums[0][j], sums[1][j]);
@@ -121,7 +121,8 @@ struct LaneCore {
     const float scale = w.scale == nullptr ? 1.0f : w.scale[job.expert];
     const int64_t end =
         job.row + job.panels * kPanelRows < w.rows ? job.row + job.panels * kPanelRows : w.rows;
-    GroupOrder order({w.row(job.row, job.expert)}, (end - job.row + 15) / 16, 16 * w.row_bytes(), job.ahead);
+    GroupOrder order({w.row(job.row, job.expert)}, (end - job.row + 15) / 16, 16 * w.row_bytes(),
+                     job.prefetch);
     for (int64_t row = job.row; row < end; row += 16) {
       const LaneRows<Elem> rows = rows_of(w, job.expert, row, reinterpret_cast<Elem*>(scratch));
       each_token_block(&rows, nullptr, *job.x, order, (row - job.row) / 16,
@@ -136,7 +137,7 @@ struct LaneCore {
     const float up_scale = job.up->scale == nullptr ? 1.0f : job.up->scale[job.expert];
     const int64_t groups = std::min(job.units, (job.gate->rows - job.row + 15) / 16) * 2;
     GroupOrder order({job.gate->row(job.row, job.expert), job.up->row(job.row, job.expert)}, groups,
-                     16 * job.gate->row_bytes(), job.ahead);
+                     16 * job.gate->row_bytes(), job.prefetch);
     for (int64_t u = 0; u < job.units; ++u) {
       const int64_t row = job.row + u * kPairRows, left = job.gate->rows - row;
       if (left <= 0) {

@@ -37,7 +37,7 @@ int64_t gemm::repacked_group_bytes(DType type, int64_t cols) {
   return (cols + layout.columns - 1) / layout.columns * layout.words() * kGroupRows * 4;
 }
 
-gemm::Ahead gemm::ahead_of(const Weight& w, int64_t expert, int64_t row, int64_t panels) {
+gemm::Prefetch gemm::prefetch_of(const Weight& w, int64_t expert, int64_t row, int64_t panels) {
   if (w.repacked == nullptr) {
     const std::byte* const first = w.row(row, expert);
     const int64_t bytes = kGroupRows * w.row_bytes();
@@ -51,7 +51,8 @@ gemm::Ahead gemm::ahead_of(const Weight& w, int64_t expert, int64_t row, int64_t
   return {{first, first + bytes}, 0, std::min(2 * panels, groups_of(w) - row / kGroupRows), 2 * bytes};
 }
 
-gemm::Ahead gemm::ahead_of(const Weight& gate, const Weight& up, int64_t expert, int64_t row, int64_t units) {
+gemm::Prefetch gemm::prefetch_of(const Weight& gate, const Weight& up, int64_t expert, int64_t row,
+                                 int64_t units) {
   if (gate.repacked == nullptr || up.repacked == nullptr)
     return {{gate.row(row, expert), up.row(row, expert)},
             gate.row_bytes(),

@@ -306,23 +306,23 @@ inline __attribute__((always_inline)) void add_lanes(const std::byte* unit, int6
 
 // sums[t] = a group of 16 rows times token t, over `steps` steps of K.
 template <class Format, int kTokens>
-void multiply_lanes(const std::byte* group, int64_t steps, const TokenStep* const* tokens, Streams* streams,
-                    __m512* sums) {
+void multiply_lanes(const std::byte* group, int64_t steps, const TokenStep* const* tokens,
+                    PrefetchStreams* streams, __m512* sums) {
   using Integer = typename Format::Integer;
   constexpr RepackLayout kLayout = repack_layout(Format::kType);
   constexpr int kSteps = kLayout.columns / kStepColumns;
-  Streams ask = streams == nullptr ? Streams{} : *streams;
-  const int64_t share = ask.share((steps + kSteps - 1) / kSteps);
+  PrefetchStreams prefetch = streams == nullptr ? PrefetchStreams{} : *streams;
+  const int64_t share = prefetch.share((steps + kSteps - 1) / kSteps);
   const TokenStep* x[kTokens];
   for (int t = 0; t < kTokens; ++t) x[t] = tokens[t];
   __m512 acc[kTokens][kParts<Integer>];
   clear(acc);
   for (; steps > 0; steps -= kSteps, group += kLayout.words() * 64) {
     add_lanes<Format>(group, steps, x, acc);
-    ask.ask(share);
+    prefetch.issue(share);
     for (const TokenStep*& of_token : x) of_token += kSteps;
   }
-  if (streams != nullptr) *streams = ask;
+  if (streams != nullptr) *streams = prefetch;
   for (int t = 0; t < kTokens; ++t) {
     __m512 sum = _mm512_add_ps(acc[t][0], acc[t][1]);
     if constexpr (!Integer::kBlocks)

@@ -3,14 +3,14 @@
 //
 // A panel goes by in chunks of 128 columns (256 where blocks are that long). While one chunk, already
 // decoded, is multiplied, the next is decoded into the other of two buffers, and the panel after that is
-// asked for from memory. The buffers are small so that they stay in the first-level cache beside the tables
+// prefetched. The buffers are small so that they stay in the first-level cache beside the tables
 // and the weights: with 256 columns, 4-bit formats take a fifth to a half longer. The five tile
 // instructions of a step stand apart from each other between rows that are decoded: in one group they
 // fill the reorder buffer with waiting, and a step takes a tenth to a third longer (docs/kernels-cpu.md).
 //
 // Memory: rows of a panel are decoded a few blocks at a time in turn, an order that the prefetcher of the
-// second-level cache does not follow. So a panel is asked for as a whole while the one before it is computed,
-// by prefetches in four streams of ascending addresses. That follows what a plain read reaches (over 90%).
+// second-level cache does not follow. So a panel is prefetched as a whole while the one before it is computed,
+// in four streams of ascending addresses. That follows what a plain read reaches (over 90%).
 #pragma once
 
 #include <immintrin.h>
@@ -76,9 +76,9 @@ struct StreamTurn {
   int64_t count = 0;
   std::byte* decoded = nullptr;
   int64_t chunk = 0;  // columns of a whole one
-  // Asked for: `ahead_lines` cache lines from each of these.
-  const std::byte* ahead[4] = {};
-  int64_t ahead_lines = 0;
+  // Prefetched: `prefetch_lines` cache lines from each of these.
+  const std::byte* prefetch[4] = {};
+  int64_t prefetch_lines = 0;
 
   bool full() const {  // nothing ends within this turn
     return steps == chunk / 32 && count == chunk && rows[0] == 16 && rows[1] == 16;
@@ -123,8 +123,8 @@ void take_turn(const StreamTurn& t) {
     if (product) _tile_loadd(5, a1, a1_stride);
     decode(row + kRows / 4 * 3);
     if (product) _tile_dpbf16ps(1, 5, 6);
-    for (const int64_t end = t.ahead_lines * (s + 1) / kSteps; line < end; ++line)
-      for (const std::byte* stream : t.ahead)
+    for (const int64_t end = t.prefetch_lines * (s + 1) / kSteps; line < end; ++line)
+      for (const std::byte* stream : t.prefetch)
         _mm_prefetch(reinterpret_cast<const char*>(stream + line * 64), _MM_HINT_T1);
     b += t.b_step;
     a0 += t.a[0].step;
@@ -150,7 +150,7 @@ struct StreamJob {
   const std::byte* b = nullptr;  // the packed tokens
   int64_t cols = 0;              // K
   int width = 1;                 // of a B tile, in tokens
-  Ahead after;                   // what this thread takes next
+  Prefetch after;                // what this thread takes next
   std::byte* scratch = nullptr;  // kStreamScratch
 };
 
@@ -179,7 +179,8 @@ class Stream {
     for (int64_t p = 0; p < job_.panels; ++p) {
       const bool more = p + 1 < job_.panels;
       const Panel next = more ? panel_of(p + 1) : now;
-      const Ahead ahead = more ? Ahead{{next[0].first, next[1].first}, next[0].row_bytes} : job_.after;
+      const Prefetch prefetch =
+          more ? Prefetch{{next[0].first, next[1].first}, next[0].row_bytes} : job_.after;
       _tile_zero(0);
       _tile_zero(1);
       for (int64_t i = 0; i < chunks_; ++i) {
@@ -188,7 +189,7 @@ class Stream {
           plan_decode(now, i + 1, turn);
         else if (more)
           plan_decode(next, 0, turn);
-        plan_ahead(ahead, i, turn);
+        plan_prefetch(prefetch, i, turn);
         plan_product(now, i, turn);
         take_turn(turn);
         std::swap(decoded_, other_);
@@ -227,11 +228,11 @@ class Stream {
     }
   }
   // In the turn of chunk i the i-th part of what lies ahead: four runs of eight rows, side by side.
-  void plan_ahead(const Ahead& a, int64_t chunk, StreamTurn& turn) const {
+  void plan_prefetch(const Prefetch& a, int64_t chunk, StreamTurn& turn) const {
     if (a.rows[0] == nullptr) return;
     const int64_t lines = (8 * a.row_bytes + 63) / 64, begin = lines * chunk / chunks_;
-    turn.ahead_lines = lines * (chunk + 1) / chunks_ - begin;
-    for (int i = 0; i < 4; ++i) turn.ahead[i] = a.rows[i / 2] + i % 2 * 8 * a.row_bytes + begin * 64;
+    turn.prefetch_lines = lines * (chunk + 1) / chunks_ - begin;
+    for (int i = 0; i < 4; ++i) turn.prefetch[i] = a.rows[i / 2] + i % 2 * 8 * a.row_bytes + begin * 64;
   }
   void plan_product(const Panel& p, int64_t chunk, StreamTurn& turn) const {
     const int64_t k = chunk * chunk_;

@@ -1,5 +1,5 @@
-// What the cores for few tokens ask memory for while they multiply: weights come in groups of 16 rows, each
-// one run of memory.
+// What the cores for few tokens prefetch while they multiply: weights come in groups of 16 rows, each one run of
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,13 @@ namespace {
 
 // Up to four groups to come, in four ascending streams, a little at a time. The streams lie far apart: memory
 // answers up to twice as fast as for one stream, or for several within one group (docs/kernels-cpu.md).
-class Streams {
+class PrefetchStreams {
  public:
   static constexpr int kCount = 4;
 
-  Streams() = default;
-  // `count` groups, asked for while `now` others are multiplied.
-  Streams(const std::byte* const* groups, int64_t count, int64_t group_bytes, int64_t now) {
+  PrefetchStreams() = default;
+  // `count` groups, prefetched while `now` others are multiplied.
+  PrefetchStreams(const std::byte* const* groups, int64_t count, int64_t group_bytes, int64_t now) {
     if (count == 0) return;
     const int pieces = count == 1 ? 4 : count == 2 ? 2 : 1;  // of a group, a stream each
     const int64_t lines = group_bytes / 64 / pieces;
@@ -32,7 +32,7 @@ class Streams {
     lines_of_group_ = (lines + now - 1) / now;
   }
   // A share, in one of a group's `turns` turns.
-  void ask(int64_t share) {
+  void issue(int64_t share) {
     const int64_t lines = std::min(left_, share);
     left_ -= lines;
     for (int64_t i = 0; i < lines; ++i)
@@ -54,7 +54,7 @@ class GroupOrder {
  public:
   GroupOrder() = default;
   GroupOrder(std::initializer_list<const std::byte*> first, int64_t count, int64_t group_bytes,
-             const Ahead& next)
+             const Prefetch& next)
       : matrices_(static_cast<int64_t>(first.size())),
         count_(count),
         group_bytes_(group_bytes),
@@ -63,30 +63,30 @@ class GroupOrder {
   }
   const std::byte* at(int64_t i) const { return first_[i % matrices_] + i / matrices_ * group_bytes_; }
 
-  // What is to be asked for while group i is multiplied. All groups in ascending order: while four are
-  // multiplied, the next four are asked for.
-  Streams* asked(int64_t i) {
-    if (i % Streams::kCount == 0) streams_ = after(i);
+  // What is prefetched while group i is multiplied. All groups in ascending order: while four are multiplied, the
+  // next four are prefetched.
+  PrefetchStreams* prefetch_beside(int64_t i) {
+    if (i % PrefetchStreams::kCount == 0) streams_ = after(i);
     return &streams_;
   }
 
  private:
-  Streams after(int64_t i) const {
-    const int64_t now = std::min<int64_t>(Streams::kCount, count_ - i);
-    const std::byte* groups[Streams::kCount];
+  PrefetchStreams after(int64_t i) const {
+    const int64_t now = std::min<int64_t>(PrefetchStreams::kCount, count_ - i);
+    const std::byte* groups[PrefetchStreams::kCount];
     int64_t n = 0;
     if (i + now < count_)
-      for (; n < Streams::kCount && i + now + n < count_; ++n) groups[n] = at(i + now + n);
+      for (; n < PrefetchStreams::kCount && i + now + n < count_; ++n) groups[n] = at(i + now + n);
     else
-      for (; n < Streams::kCount && n < next_->groups; ++n)
+      for (; n < PrefetchStreams::kCount && n < next_->groups; ++n)
         groups[n] = next_->rows[n % 2] + n / 2 * next_->group_stride;
     return {groups, n, group_bytes_, now};
   }
 
   int64_t matrices_ = 1, count_ = 0, group_bytes_ = 0;
-  const Ahead* next_ = nullptr;
+  const Prefetch* next_ = nullptr;
   const std::byte* first_[2] = {};
-  Streams streams_;
+  PrefetchStreams streams_;
 };
 
 }  // namespace

@@ -22,24 +22,23 @@ template <class Args, void (*kRun)(const Core&, const OpContext&, const Args&),
           void (*kReference)(const OpContext&, const Args&), bool (*kFitsBf16)(const Args&, bool (*)(DType))>
 inline constexpr Kernel<Args> kTable[] = {
     {"integer",
-     [](const CpuFeatures& cpu, const Args& a) {
-       return cpu.avx512_bf16 && a.for_latency() && kFitsBf16(a, has_integers);
+     [](const Machine& m, const Args& a) {
+       return m.cpu.avx512_bf16 && a.for_latency() && kFitsBf16(a, has_integers);
      },
      [](const OpContext& ctx, const Args& a) { kRun(kIntegerCore, ctx, a); }, CpuLevel::kAvx512Bf16},
     {"vector",
-     [](const CpuFeatures& cpu, const Args& a) {
-       return cpu.avx512_bf16 && a.for_latency() && kFitsBf16(a, [](DType t) { return t == DType::kBF16; });
+     [](const Machine& m, const Args& a) {
+       return m.cpu.avx512_bf16 && a.for_latency() && kFitsBf16(a, [](DType t) { return t == DType::kBF16; });
      },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
-    {"amx",
-     [](const CpuFeatures& cpu, const Args& a) { return cpu.amx_bf16 && kFitsBf16(a, rounds_to_bf16); },
+    {"amx", [](const Machine& m, const Args& a) { return m.cpu.amx_bf16 && kFitsBf16(a, rounds_to_bf16); },
      [](const OpContext& ctx, const Args& a) { kRun(kAmxCore, ctx, a); }, CpuLevel::kAmx},
     {"avx512",
-     [](const CpuFeatures& cpu, const Args& a) { return cpu.avx512_bf16 && kFitsBf16(a, rounds_to_bf16); },
+     [](const Machine& m, const Args& a) { return m.cpu.avx512_bf16 && kFitsBf16(a, rounds_to_bf16); },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
-    {"avx2", [](const CpuFeatures& cpu, const Args&) { return cpu.avx2; },
+    {"avx2", [](const Machine& m, const Args&) { return m.cpu.avx2; },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx2Core, ctx, a); }},
-    {"reference", [](const CpuFeatures&, const Args&) { return true; }, kReference},
+    {"reference", fits_always<Args>, kReference},
 };
 
 // Calls run(args) for the rows that are computed for latency and for the others, apart where there are both.

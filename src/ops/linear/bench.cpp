@@ -5,7 +5,6 @@
 #include "ops/gemm/repack.h"
 #include "ops/linear/linear.h"
 #include "ops/probe/bench.h"
-#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -18,55 +17,37 @@ struct Shape {
 void run(benchmark::State& state, const Kernel<LinearArgs>& kernel, bool repack, DType type, Shape shape,
          int64_t tokens) {
   bench::ColdWeights weights(type, shape.n, shape.k);
-  Workspace workspace;
   std::unique_ptr<RepackedWeights> repacked;
   if (repack) repacked = RepackedWeights::create(weights.all(), bench::pool()).value();
-  const OpContext ctx{.pool = bench::pool(), .workspace = workspace};
   std::vector<bf16> x(static_cast<size_t>(tokens * shape.k), to_bf16(0.5f));
   std::vector<float> y(static_cast<size_t>(tokens * shape.n));
-  bench::read_roof();
-  bench::bf16_roof();
-  for (auto _ : state) {
+  bench::run(state, kLinearOp, kernel, [&] {
     Weight w = weights.next();
     if (repacked != nullptr) w = repacked->find(w);
     const LinearPart part{w, {}, make_tensor(y.data(), {tokens, shape.n}), false};
-    const LinearArgs args{make_tensor(x.data(), {tokens, shape.k}), {part}, tokens};
-    if (!kernel.fits(ctx.cpu, args)) {
-      state.SkipWithError("does not fit");
-      return;
-    }
-    kernel.launch(ctx, args);
-  }
-  bench::report(state, static_cast<double>(weights.bytes()),
-                2.0 * static_cast<double>(tokens * shape.n * shape.k));
+    return LinearArgs{make_tensor(x.data(), {tokens, shape.k}), {part}, tokens};
+  });
 }
 
-}  // namespace
-}  // namespace quire
-
-int main(int argc, char** argv) {
-  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
-  using namespace quire;
-  benchmark::Initialize(&argc, argv);
+void add_all() {
   constexpr Shape kShapes[] = {{"0.6B_up", 3072, 1024}, {"0.6B_down", 1024, 3072}, {"35B_qkv", 8192, 2048}};
   const auto add = [&](std::string_view name, const Kernel<LinearArgs>& kernel, bool repack) {
     for (const DType type :
          {DType::kBF16, DType::kQ8_0, DType::kNVFP4, DType::kMXFP4, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K})
       for (const Shape shape : kShapes)
         for (const int64_t tokens : {1, 2, 4, 16, 64, 512})
-          benchmark::RegisterBenchmark(
-              fmt::format("{}/{}/{}/{}", name, dtype_name(type), shape.name, tokens).c_str(),
-              [&kernel, repack, type, shape, tokens](benchmark::State& s) {
-                run(s, kernel, repack, type, shape, tokens);
-              })
-              ->UseRealTime()
-              ->MinTime(0.2);
+          bench::add(fmt::format("{}/{}/{}/{}", name, dtype_name(type), shape.name, tokens),
+                     [=](benchmark::State& s) { run(s, kernel, repack, type, shape, tokens); });
   };
-  for (const Kernel<LinearArgs>& kernel : linear_kernels()) {
-    if (kernel.name == "reference") continue;
+  for (const Kernel<LinearArgs>& kernel : bench::kernels(kLinearOp)) {
     if (kernel.name == "integer") add("repacked", kernel, true);
     add(kernel.name, kernel, false);
   }
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) {
+  return quire::bench::main(argc, argv, quire::add_all);
 }

@@ -1,4 +1,4 @@
-// linear on a CPU: the tokens are packed once, then threads take panels of all parts from one counter.
+// linear on a CPU: the tokens are packed once, then threads take panels of all parts from one queue.
 #include "ops/gemm/core.h"
 #include "ops/linear/kernels.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 struct Part {
   Weight w;
-  gemm::Store out;
+  gemm::Epilogue out;
   int64_t first_job = 0;
   int64_t job_panels = 1;
 
@@ -37,7 +37,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const LinearArgs& a) {
   }
   const int64_t scratch_bytes = core.scratch_bytes(gemm::kBlockPanels, tokens, cols);
   std::byte* scratch = scope.take<std::byte>(scratch_bytes * threads);
-  gemm::Counter counter;
+  gemm::TileQueue queue;
   ctx.pool.run([&](int thread) {
     if (packing) {
       for (int64_t tile = thread; tile < x.tiles(); tile += threads) core.pack(a.x, nullptr, tile, x);
@@ -48,14 +48,14 @@ void run(const gemm::Core& core, const OpContext& ctx, const LinearArgs& a) {
       while (parts[i].first_job > job) --i;
       return parts[i];
     };
-    counter.each(jobs, tokens <= gemm::kTileTokens, [&](int64_t job, int64_t next) {
+    queue.each(jobs, tokens <= gemm::kTileTokens, [&](int64_t job, int64_t next) {
       const Part& p = find(job);
       const int64_t panel = p.panel(job);
       const int64_t count = std::min(p.job_panels, gemm::panels(p.w.rows) - panel);
       gemm::ProjectJob j{&p.w, 0, panel * gemm::kPanelRows, count, &x, &p.out};
       if (next >= 0) {
         const Part& n = find(next);
-        j.ahead = gemm::ahead_of(n.w, 0, n.panel(next) * gemm::kPanelRows, n.job_panels);
+        j.prefetch = gemm::prefetch_of(n.w, 0, n.panel(next) * gemm::kPanelRows, n.job_panels);
       }
       core.project(j, scratch + thread * scratch_bytes);
     });

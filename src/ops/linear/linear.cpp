@@ -30,11 +30,17 @@ void check(const LinearArgs& a) {
   }
 }
 
+Traffic traffic_of(const LinearArgs& a) {
+  Traffic t{.bytes = a.x.bytes()};
+  for (const LinearPart& p : a.parts)
+    t += {.bytes = p.w.bytes() + p.bias.bytes() + p.y.bytes() * (p.add_to_y ? 2 : 1),
+          .flops = 2 * a.x.dim(0) * p.w.params()};
+  return t;
+}
+
 }  // namespace
 
-std::span<const Kernel<LinearArgs>> linear_kernels() {
-  return kKernels;
-}
+constinit const Operator<LinearArgs> kLinearOp{"linear", kKernels, traffic_of};
 
 void linear(const OpContext& ctx, const LinearArgs& a) {
   check(a);
@@ -44,9 +50,8 @@ void linear(const OpContext& ctx, const LinearArgs& a) {
     for (const LinearPart& p : a.parts) weights.push_back(&p.w);
     ctx.observer->inputs(ctx, weights, 0, a.x);
   }
-  if (ctx.device == Device::kCuda) return cuda::linear(ctx, a);
-  gemm::split_rows(a, a.x.dim(0),
-                   [&](const LinearArgs& part) { dispatch("linear", linear_kernels(), ctx, part); });
+  if (ctx.on_gpu()) return cuda::linear(ctx, a);
+  gemm::split_rows(a, a.x.dim(0), [&](const LinearArgs& part) { dispatch(kLinearOp, ctx, part); });
 }
 
 LinearArgs LinearArgs::rows(int64_t begin, int64_t count) const {

@@ -14,7 +14,8 @@ namespace quire {
 //   w    [N, K]  any decodable type; K as in x
 //   bias [N]     f32, optional (empty tensor)
 //   y    [T, N]  bf16 or f32; must not alias x
-//   add_to_y     y += result instead of y = result (the residual epilogue; y is then f32)
+//   add_to_y     y += result instead of y = result (the residual epilogue; y is then f32). A device that holds some
+//                columns of W writes its partial result into a f32 y without adding; reduce_partials adds them up
 // The sum over K is in float32 (kernels) or float64 (reference). CPU kernels decode weights to bf16 (float32 for F32 and
 // F16 weights), so a weight is rounded once to 8 bits of mantissa unless its format is exact in bf16 (BF16, MXFP4,
 // NVFP4); with AMX, Q8_0, Q4_0, Q5_0 and Q6_K pass through the 11 bits of a half before that. The integer kernel rounds
@@ -67,6 +68,6 @@ struct LinearArgs {
 };
 
 void linear(const OpContext& ctx, const LinearArgs& a);
-std::span<const Kernel<LinearArgs>> linear_kernels();
+extern const Operator<LinearArgs> kLinearOp;
 
 }  // namespace quire

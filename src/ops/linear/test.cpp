@@ -85,11 +85,11 @@ void linear_case(Suite& s, const LinearCase& c) {
     std::vector<LinearPart> parts;
     parts.reserve(weights.size());
     for (const RandomWeight& w : weights) parts.push_back({w.weight, {}, {}, c.add});
-    return k.fits(s.cpu(), {x, std::span<const LinearPart>(parts), c.tokens});
+    return k.fits(s.machine(), {x, std::span<const LinearPart>(parts), c.tokens});
   };
 
   const std::vector<float> x32 = x.values(), y32 = y.values();
-  for (const auto& k : s.kernels(linear_kernels())) {
+  for (const auto& k : s.kernels(kLinearOp.kernels)) {
     if (!s.wants(k.name, name) || !fits(k)) continue;
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t)
@@ -227,10 +227,10 @@ void decoding_case(Suite& s, DType type) {
   Buffer x(DType::kBF16, {kCols, kCols}), y(DType::kF32, {kCols, kRows});
   int64_t at = 0;
   x.fill([&] { return at++ % (kCols + 1) == 0 ? 1.0f : 0.0f; });
-  for (const auto& k : s.kernels(linear_kernels())) {
+  for (const auto& k : s.kernels(kLinearOp.kernels)) {
     const LinearPart part{w, {}, y, false};
     const LinearArgs args{x, {part}, kCols};
-    if (!s.wants(k.name, name) || !k.fits(s.cpu(), args)) continue;
+    if (!s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;
     std::vector<double> want, bound;
     for (int64_t c = 0; c < kCols; ++c)
       for (int64_t r = 0; r < kRows; ++r) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "ops/probe/bench.h"
-#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -13,45 +12,29 @@ constexpr int64_t kWidth = 1024, kInner = 3072;
 
 void run(benchmark::State& state, const Kernel<MlpArgs>& kernel, DType type, int64_t tokens) {
   bench::ColdWeights gate(type, kInner, kWidth), up(type, kInner, kWidth), down(type, kWidth, kInner);
-  Workspace workspace;
-  const OpContext ctx{bench::pool(), workspace};
   std::vector<bf16> h(static_cast<size_t>(tokens * kWidth), to_bf16(0.5f));
   std::vector<float> x(static_cast<size_t>(tokens * kWidth));
-  bench::read_roof();
-  bench::bf16_roof();
-  for (auto _ : state) {
+  bench::run(state, kMlpOp, kernel, [&] {
     MlpArgs args;
     args.h = make_tensor(h.data(), {tokens, kWidth});
     args.latency_rows = args.h.dim(0);
     args.gate = gate.next(), args.up = up.next(), args.down = down.next();
     args.x = make_tensor(x.data(), {tokens, kWidth});
-    if (!kernel.fits(ctx.cpu, args)) {
-      state.SkipWithError("does not fit");
-      return;
-    }
-    kernel.launch(ctx, args);
-  }
-  bench::report(state, 3.0 * static_cast<double>(gate.bytes()),
-                6.0 * static_cast<double>(tokens * kWidth * kInner));
+    return args;
+  });
+}
+
+void add_all() {
+  for (const Kernel<MlpArgs>& kernel : bench::kernels(kMlpOp))
+    for (const DType type : {DType::kBF16, DType::kQ8_0, DType::kNVFP4, DType::kQ4_K})
+      for (const int64_t tokens : {1, 4, 16, 64, 512})
+        bench::add(fmt::format("{}/{}/0.6B/{}", kernel.name, dtype_name(type), tokens),
+                   [=](benchmark::State& s) { run(s, kernel, type, tokens); });
 }
 
 }  // namespace
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
-  using namespace quire;
-  benchmark::Initialize(&argc, argv);
-  for (const Kernel<MlpArgs>& kernel : mlp_kernels()) {
-    if (kernel.name == "reference") continue;
-    for (const DType type : {DType::kBF16, DType::kQ8_0, DType::kNVFP4, DType::kQ4_K})
-      for (const int64_t tokens : {1, 4, 16, 64, 512})
-        benchmark::RegisterBenchmark(
-            fmt::format("{}/{}/0.6B/{}", kernel.name, dtype_name(type), tokens).c_str(),
-            [&kernel, type, tokens](benchmark::State& s) { run(s, kernel, type, tokens); })
-            ->UseRealTime()
-            ->MinTime(0.2);
-  }
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return quire::bench::main(argc, argv, quire::add_all);
 }

@@ -1,5 +1,5 @@
 // swiglu_mlp on a CPU, one region of three phases: pack the tokens; gate and up with the product written in
-// packed form; down, added to the residual stream.
+// packed form; down, added to the residual stream or not.
 #include "ops/gemm/core.h"
 #include "ops/mlp/kernels.h"
 
@@ -15,7 +15,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
   gemm::Packed h{static_cast<std::byte*>(a.h.data), tokens, width};
   if (packing) h.data = scope.take<std::byte>(core.packed_bytes(tokens, width));
   const gemm::Packed mid{scope.take<std::byte>(core.packed_bytes(tokens, inner)), tokens, inner};
-  const gemm::Store out{a.x.data, DType::kF32, a.x.stride[0], bias(a.down_bias), nullptr, true};
+  const gemm::Epilogue out{a.x.data, DType::kF32, a.x.stride[0], bias(a.down_bias), nullptr, a.add_to_x};
 
   const int64_t scratch_bytes = core.scratch_bytes(gemm::kBlockPanels, tokens, std::max(width, inner));
   std::byte* const scratch = scope.take<std::byte>(scratch_bytes * threads);
@@ -23,7 +23,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
   const int64_t unit_job = gemm::job_units(units, ctx.pool.size(), a.gate.row_bytes() * 32, tokens, width);
   const int64_t panel_job = gemm::job_panels(panels, ctx.pool.size(), a.down.row_bytes() * 32, tokens, inner);
   const bool ahead = tokens <= gemm::kTileTokens;
-  gemm::Counter up_jobs, down_jobs;
+  gemm::TileQueue up_jobs, down_jobs;
   ctx.pool.run([&](int thread) {
     std::byte* const mine = scratch + thread * scratch_bytes;
     if (packing) {
@@ -42,14 +42,14 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
                         &h,
                         &mid,
                         a.h.dtype == DType::kBF16};
-      if (next >= 0) j.ahead = gemm::ahead_of(gate, up, 0, next * unit_job * gemm::kPairRows, unit_job);
+      if (next >= 0) j.prefetch = gemm::prefetch_of(gate, up, 0, next * unit_job * gemm::kPairRows, unit_job);
       core.swiglu(j, mine);
     });
     ctx.pool.barrier();
     down_jobs.each((panels + panel_job - 1) / panel_job, ahead, [&](int64_t job, int64_t next) {
       const int64_t first = job * panel_job;
       gemm::ProjectJob j{&down, 0, first * gemm::kPanelRows, std::min(panel_job, panels - first), &mid, &out};
-      if (next >= 0) j.ahead = gemm::ahead_of(down, 0, next * panel_job * gemm::kPanelRows, panel_job);
+      if (next >= 0) j.prefetch = gemm::prefetch_of(down, 0, next * panel_job * gemm::kPanelRows, panel_job);
       core.project(j, mine);
     });
     core.finish();

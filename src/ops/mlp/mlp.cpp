@@ -30,11 +30,17 @@ void check(const MlpArgs& a) {
   if (!a.down_bias.empty()) expect_shape("down_bias", a.down_bias, width);
 }
 
+Traffic traffic_of(const MlpArgs& a) {
+  const int64_t biases = a.gate_bias.bytes() + a.up_bias.bytes() + a.down_bias.bytes();
+  return {.bytes = a.gate.bytes() + a.up.bytes() + a.down.bytes() + biases + a.h.bytes() +
+                   a.x.bytes() * (a.add_to_x ? 2 : 1),
+          .flops = a.h.dim(0) * (2 * (a.gate.params() + a.up.params() + a.down.params()) +
+                                 a.gate.rows * (kSiluFlops + 1))};
+}
+
 }  // namespace
 
-std::span<const Kernel<MlpArgs>> mlp_kernels() {
-  return kKernels;
-}
+constinit const Operator<MlpArgs> kMlpOp{"swiglu_mlp", kKernels, traffic_of};
 
 void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
   check(a);
@@ -43,9 +49,8 @@ void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
     observe_mlp(
         ctx, {.gate = &a.gate, .up = &a.up, .down = &a.down, .gate_bias = a.gate_bias, .up_bias = a.up_bias},
         a.h);
-  if (ctx.device == Device::kCuda) return cuda::swiglu_mlp(ctx, a);
-  gemm::split_rows(a, a.h.dim(0),
-                   [&](const MlpArgs& part) { dispatch("swiglu_mlp", mlp_kernels(), ctx, part); });
+  if (ctx.on_gpu()) return cuda::swiglu_mlp(ctx, a);
+  gemm::split_rows(a, a.h.dim(0), [&](const MlpArgs& part) { dispatch(kMlpOp, ctx, part); });
 }
 
 MlpArgs MlpArgs::rows(int64_t begin, int64_t count) const {

@@ -8,13 +8,16 @@ namespace quire {
 // h      [T, D]  bf16 or f32   normalised input
 // gate, up  [F, D], down [D, F] any decodable type, each with its own scale
 // gate_bias, up_bias [F], down_bias [D]  f32, optional
-// x      [T, D]  f32   residual stream, added to
+// x      [T, D]  f32   residual stream, added to; or, if not add_to_x, what is overwritten with the result: a device that
+//                      holds some rows of gate and up, and those columns of down, writes its partial result so, and one
+//                      of them has the down_bias (reduce_partials)
 // The product SiLU(g) * u is rounded to the activation type before W_down. Row r of x depends on row r alone.
 struct MlpArgs {
   Tensor h;
   Weight gate, up, down;
   Tensor gate_bias, up_bias, down_bias;
   Tensor x;
+  bool add_to_x = true;
   int64_t latency_rows = 0;  // as for linear
 
   bool for_latency() const { return latency_rows > 0; }
@@ -22,6 +25,6 @@ struct MlpArgs {
 };
 
 void swiglu_mlp(const OpContext& ctx, const MlpArgs& a);
-std::span<const Kernel<MlpArgs>> mlp_kernels();
+extern const Operator<MlpArgs> kMlpOp;
 
 }  // namespace quire

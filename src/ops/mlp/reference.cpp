@@ -30,7 +30,8 @@ void reference(const OpContext& ctx, const MlpArgs& a) {
   for (int64_t t = 0; t < tokens; ++t) rows[t] = mid + t * inner;
   gemm::reference_gemm(ctx, a.down, 0, rows, tokens, [&](int64_t t, int64_t n, double v) {
     float& x = a.x.row<float>(t)[n];
-    x = static_cast<float>(static_cast<double>(x) + v + bias(a.down_bias, n));
+    const double old = a.add_to_x ? static_cast<double>(x) : 0.0;
+    x = static_cast<float>(old + v + bias(a.down_bias, n));
   });
 }
 

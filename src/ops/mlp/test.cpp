@@ -18,11 +18,12 @@ struct MlpCase {
   bool bias = false;
   int64_t gap = 0;
   float gate_size = 2;  // standard deviation of the gate's outputs
+  bool add = true;
 
   std::string name() const {
-    return fmt::format("{}/{}/{} T={} D={} F={} h={}{}{} gate={}", dtype_name(gate), dtype_name(up),
+    return fmt::format("{}/{}/{} T={} D={} F={} h={}{}{} gate={}{}", dtype_name(gate), dtype_name(up),
                        dtype_name(down), tokens, width, inner, dtype_name(h), bias ? " bias" : "",
-                       gap > 0 ? " strided" : "", gate_size);
+                       gap > 0 ? " strided" : "", gate_size, add ? "" : " overwritten");
   }
 };
 
@@ -39,11 +40,12 @@ void mlp_case(Suite& s, const MlpCase& c) {
   for (Buffer* b : {&gate_bias, &up_bias, &down_bias}) b->fill([&] { return rng.normal(); });
   Buffer h(c.h, {c.tokens, c.width + c.gap}), x(DType::kF32, {c.tokens, c.width + c.gap});
   h.fill([&] { return rng.normal(); });
-  x.fill([&] { return rng.normal(); });
+  if (c.add) x.fill([&] { return rng.normal(); });
   const auto args = [&](const Buffer& in, const Buffer& out) {
     MlpArgs a{in.tensor().cols(0, c.width), gate.weight, up.weight, down.weight, {}, {}, {},
               out.tensor().cols(0, c.width)};
     a.latency_rows = a.h.dim(0);
+    a.add_to_x = c.add;
     if (c.bias) a.gate_bias = gate_bias, a.up_bias = up_bias, a.down_bias = down_bias;
     return a;
   };
@@ -58,9 +60,9 @@ void mlp_case(Suite& s, const MlpCase& c) {
   const std::vector<float> h32 = h.values(), x32 = x.values();
   const std::vector<float> gate32 = decode_all(gate.weight), up32 = decode_all(up.weight),
                            down32 = decode_all(down.weight);
-  for (const auto& k : s.kernels(mlp_kernels())) {
+  for (const auto& k : s.kernels(kMlpOp.kernels)) {
     Buffer got = x, one = x;
-    if (!s.wants(k.name, name) || !k.fits(s.cpu(), args(h, got))) continue;
+    if (!s.wants(k.name, name) || !k.fits(s.machine(), args(h, got))) continue;
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t) {
       const auto in = exact(h32.data() + t * (c.width + c.gap), c.width);
@@ -70,7 +72,8 @@ void mlp_case(Suite& s, const MlpCase& c) {
       const auto out = add_bias(bounded_product(down32.data(), down.weight, 0, mid, k.name), down_bias);
       for (int64_t d = 0; d < c.width; ++d) {
         const Bounded& v = out[static_cast<size_t>(d)];
-        const double old = static_cast<double>(x32[static_cast<size_t>(t * (c.width + c.gap) + d)]);
+        const double old =
+            c.add ? static_cast<double>(x32[static_cast<size_t>(t * (c.width + c.gap) + d)]) : 0.0;
         want.push_back(v.value + old);
         bound.push_back(v.error + 4 * kEpsF32 * (std::abs(v.value) + std::abs(old)));
       }
@@ -122,6 +125,9 @@ void mlp_conformance(Suite& s) {
   for (const int64_t t : {1, 20})
     for (const DType type : {DType::kBF16, DType::kQ8_0})
       mlp_case(s, {type, type, type, t, 96, 64, DType::kBF16, false, 0, 100.0f});
+  for (const int64_t t : {1, 18})
+    for (const DType type : {DType::kBF16, DType::kNVFP4})
+      mlp_case(s, {type, type, type, t, 128, 64, DType::kBF16, t == 1, 3, 2, false});
   mlp_case(s, {DType::kNVFP4, DType::kQ4_K, DType::kQ6_K, 18, 256, 256});
   mlp_case(s, {DType::kNVFP4, DType::kNVFP4, DType::kBF16, 9, 64, 72, DType::kF32, true, 5});
 }

@@ -1,5 +1,4 @@
-// moe with the experts of the 35B-A3B model (256, of which 8 and a shared one), with cold weights. Bytes are
-// those of the experts that are chosen: 8 for one token, about 256 (1 - (1 - 1/32)^T) for T.
+// moe with the experts of the 35B-A3B model (256, of which 8 and a shared one), with cold weights.
 #include "ops/moe/moe.h"
 
 #include <fmt/format.h>
@@ -7,7 +6,6 @@
 #include <random>
 
 #include "ops/probe/bench.h"
-#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -28,14 +26,8 @@ void run(benchmark::State& state, const Kernel<MoeArgs>& kernel, DType type, int
   std::vector<bf16> h(static_cast<size_t>(8 * tokens * kWidth));
   for (bf16& v : h) v = to_bf16(normal(random));
   std::vector<float> x(static_cast<size_t>(tokens * kWidth));
-  std::vector<int32_t> chosen(static_cast<size_t>(tokens * kTop));
-  Workspace workspace;
-  const OpContext ctx{bench::pool(), workspace};
-  bench::read_roof();
-  bench::bf16_roof();
-  double experts = 0.0;
   int64_t turn = 0;
-  for (auto _ : state) {
+  bench::run(state, kMoeOp, kernel, [&] {
     MoeArgs args;  // other tokens every time, and so other experts
     args.h = make_tensor(h.data() + turn++ % 8 * tokens * kWidth, {tokens, kWidth});
     args.router = {DType::kF32, reinterpret_cast<const std::byte*>(router.data()), kExperts, kWidth};
@@ -45,40 +37,21 @@ void run(benchmark::State& state, const Kernel<MoeArgs>& kernel, DType type, int
     args.shared_down = shared_down.next();
     args.shared_router = make_tensor(shared_router.data(), {kWidth});
     args.x = make_tensor(x.data(), {tokens, kWidth});
-    args.chosen = make_tensor(chosen.data(), {tokens, kTop});
-    if (!kernel.fits(ctx.cpu, args)) {
-      state.SkipWithError("does not fit");
-      return;
-    }
-    kernel.launch(ctx, args);
-    state.PauseTiming();
-    std::vector<int32_t> distinct = chosen;
-    std::sort(distinct.begin(), distinct.end());
-    experts += static_cast<double>(std::unique(distinct.begin(), distinct.end()) - distinct.begin());
-    state.ResumeTiming();
-  }
-  const double matrix = static_cast<double>(shared_gate.bytes());
-  bench::report(state, 3 * matrix * (1 + experts / static_cast<double>(state.iterations())),
-                6.0 * static_cast<double>(tokens * (kTop + 1) * kWidth * kInner));
+    return args;
+  });
+}
+
+void add_all() {
+  for (const Kernel<MoeArgs>& kernel : bench::kernels(kMoeOp))
+    for (const DType type : {DType::kNVFP4, DType::kQ4_K, DType::kQ8_0})
+      for (const int64_t tokens : {1, 4, 16, 64, 512})
+        bench::add(fmt::format("{}/{}/35B_A3B/{}", kernel.name, dtype_name(type), tokens),
+                   [=](benchmark::State& s) { run(s, kernel, type, tokens); });
 }
 
 }  // namespace
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
-  using namespace quire;
-  benchmark::Initialize(&argc, argv);
-  for (const Kernel<MoeArgs>& kernel : moe_kernels()) {
-    if (kernel.name == "reference") continue;
-    for (const DType type : {DType::kNVFP4, DType::kQ4_K, DType::kQ8_0})
-      for (const int64_t tokens : {1, 4, 16, 64, 512})
-        benchmark::RegisterBenchmark(
-            fmt::format("{}/{}/35B_A3B/{}", kernel.name, dtype_name(type), tokens).c_str(),
-            [&kernel, type, tokens](benchmark::State& s) { run(s, kernel, type, tokens); })
-            ->UseRealTime()
-            ->MinTime(0.2);
-  }
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return quire::bench::main(argc, argv, quire::add_all);
 }

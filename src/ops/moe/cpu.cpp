@@ -42,7 +42,7 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
     r.shared = scope.take<float>(tokens);
     gate = {DType::kF32, static_cast<const std::byte*>(a.shared_router.data), 1, width};
   }
-  gemm::Store to_logits, to_shared;
+  gemm::Epilogue to_logits, to_shared;
   to_logits.y = logits;
   to_logits.stride = experts;
   to_shared.y = r.shared;
@@ -51,7 +51,7 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
   const int64_t scratch_bytes = core.scratch_bytes(1, tokens, width);
   std::byte* const scratch = scope.take<std::byte>(scratch_bytes * threads);
   const int64_t panels = gemm::panels(experts);
-  gemm::Counter jobs;
+  gemm::TileQueue jobs;
   ctx.pool.run([&](int thread) {
     std::byte* const mine = scratch + thread * scratch_bytes;
     if (packing) {
@@ -117,11 +117,12 @@ std::span<Group> group_tokens(const MoeArgs& a, const Experts& w, const int32_t*
   return {groups, count};
 }
 
-// x[t][n] += the weighted sum over ranks, then the shared expert, for `cols` columns from `begin`.
+// x[t][n] (or 0) += the weighted sum over ranks, then the shared expert, for `cols` columns from `begin`.
 void combine(const MoeArgs& a, const Routing& r, const float* ranked, int64_t begin, int64_t cols) {
   const int64_t tokens = a.h.dim(0), k = a.top_k;
   for (int64_t t = 0; t < tokens; ++t) {
     float* const x = a.x.row<float>(t) + begin;
+    if (!a.add_to_x) std::fill_n(x, cols, 0.0f);
     const auto add = [&](int64_t row, float weight) {
       for (int64_t c = 0; c < cols; ++c) x[c] += weight * ranked[row * cols + c];
     };
@@ -217,40 +218,40 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
     }
     fatal(__FILE__, __LINE__, "moe: no such piece");
   };
-  gemm::Counter pack_counter, up_counter, down_counter;
+  gemm::TileQueue pack_queue, up_queue, down_queue;
   ctx.pool.run([&](int thread) {
     std::byte* const mine = scratch + thread * scratch_bytes;
     if (tiles > 0) {
-      pack_counter.each(tiles, true, [&](int64_t i, int64_t) {
+      pack_queue.each(tiles, true, [&](int64_t i, int64_t) {
         const Group& g = find(i, [](const Group& f) { return f.packing ? f.x.tiles() : 0; });
         core.pack(a.h, g.token, i, g.x);
       });
       ctx.pool.barrier();
     }
-    up_counter.each(up_jobs, true, [&](int64_t i, int64_t next) {
+    up_queue.each(up_jobs, true, [&](int64_t i, int64_t next) {
       const Group& g = find(i, jobs_of);
       const int64_t first = i * unit_job, left = gemm::swiglu_units(g.mid.cols) - first;
       gemm::SwigluJob j{g.gate,  g.up, g.expert, first * gemm::kPairRows,  std::min(unit_job, left), nullptr,
                         nullptr, &g.x, &g.mid,   a.h.dtype == DType::kBF16};
       if (next >= 0) {
         const Group& n = find(next, jobs_of);
-        j.ahead = gemm::ahead_of(*n.gate, *n.up, n.expert, next * unit_job * gemm::kPairRows, unit_job);
+        j.prefetch = gemm::prefetch_of(*n.gate, *n.up, n.expert, next * unit_job * gemm::kPairRows, unit_job);
       }
       core.swiglu(j, mine);
     });
     ctx.pool.barrier();
-    down_counter.each((panels + panel_job - 1) / panel_job, true, [&](int64_t i, int64_t next) {
+    down_queue.each((panels + panel_job - 1) / panel_job, true, [&](int64_t i, int64_t next) {
       const int64_t first = i * panel_job, count = std::min(panel_job, panels - first);
       const int64_t begin = first * gemm::kPanelRows;
       const int64_t cols = std::min(count * gemm::kPanelRows, width - begin);
       float* const results = ranked + thread * ranked_floats;
       for (const Group& g : groups) {
-        const gemm::Store out{results, DType::kF32, cols, nullptr, g.entry, false, begin};
+        const gemm::Epilogue out{results, DType::kF32, cols, nullptr, g.entry, false, begin};
         gemm::ProjectJob j{g.down, g.expert, begin, count, &g.mid, &out};
         const bool last = &g == &groups.back();
         const Group& n = last ? groups.front() : (&g)[1];
         const int64_t row = last ? next * panel_job * gemm::kPanelRows : begin;
-        if (!last || next >= 0) j.ahead = gemm::ahead_of(*n.down, n.expert, row, panel_job);
+        if (!last || next >= 0) j.prefetch = gemm::prefetch_of(*n.down, n.expert, row, panel_job);
         core.project(j, mine);
       }
       combine(a, routing, results, begin, cols);

@@ -61,18 +61,36 @@ void check(const MoeArgs& a) {
   if (!a.chosen.empty()) expect_shape("chosen", a.chosen, tokens, a.top_k);
 }
 
+// The share of experts that so many tokens choose, if they choose independently and any expert as likely as another.
+double touched_share(const MoeArgs& a) {
+  const double share = static_cast<double>(a.top_k) / static_cast<double>(a.router.rows);
+  return 1.0 - std::pow(1.0 - share, static_cast<double>(a.h.dim(0)));
+}
+
+Traffic traffic_of(const MoeArgs& a) {
+  const int64_t experts = a.gate.bytes() + a.up.bytes() + a.down.bytes();
+  const int64_t shared = a.shared_gate.bytes() + a.shared_up.bytes() + a.shared_down.bytes();
+  const int64_t expert_params = (a.gate.params() + a.up.params() + a.down.params()) / a.router.rows;
+  const int64_t shared_params = a.shared_gate.params() + a.shared_up.params() + a.shared_down.params();
+  const int64_t inner = a.top_k * a.gate.rows + a.shared_gate.rows;
+  const int64_t results = a.top_k + (a.shared_gate.empty() ? 0 : 1);  // of a token, each weighted and added
+  return {.bytes = a.router.bytes() + std::llround(touched_share(a) * static_cast<double>(experts)) + shared +
+                   a.shared_router.bytes() + a.h.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1) +
+                   a.chosen.bytes(),
+          .flops = a.h.dim(0) * (2 * (a.router.params() + a.top_k * expert_params + shared_params) +
+                                 inner * (kSiluFlops + 1) + 2 * results * a.h.dim(1))};
+}
+
 }  // namespace
 
-std::span<const Kernel<MoeArgs>> moe_kernels() {
-  return kKernels;
-}
+constinit const Operator<MoeArgs> kMoeOp{"moe", kKernels, traffic_of};
 
 void moe(const OpContext& ctx, const MoeArgs& a) {
   check(a);
   const int64_t tokens = a.h.dim(0);
   if (tokens == 0) return;
-  if (ctx.device == Device::kCuda) return cuda::moe(ctx, a);
-  const auto run = [&](const MoeArgs& part) { dispatch("moe", moe_kernels(), ctx, part); };
+  if (ctx.on_gpu()) return cuda::moe(ctx, a);
+  const auto run = [&](const MoeArgs& part) { dispatch(kMoeOp, ctx, part); };
   if (ctx.observer == nullptr) return gemm::split_rows(a, tokens, run);
   Workspace::Scope scope(ctx.workspace);
   MoeArgs seen = a;

@@ -14,9 +14,13 @@ namespace quire {
 // shared_gate, shared_up [Fs, D], shared_down [D, Fs]
 //                  optional (empty): out += sigmoid(shared_router . h) * mlp(h)
 // shared_router [D] f32, optional: without it the shared expert has weight 1
-// x        [T, D]  f32   residual stream, added to: the top-k experts in the order of their rank, then the shared one
+// x        [T, D]  f32   residual stream, added to: the top-k experts in the order of their rank, then the shared one. If
+//                        not add_to_x, they are added to 0 and overwrite x: a device that holds some rows of every
+//                        expert's gate and up, and those columns of down, writes its partial result so, from the whole
+//                        router (reduce_partials)
 // SiLU(g) * u is rounded to the activation type before the down projection. Row r of x depends on row r alone, whatever
 // other tokens chose. Empty experts cost nothing; one expert may get every token.
+// Traffic: as many experts as tokens would choose on average if each chose any k of them.
 struct MoeArgs {
   Tensor h;
   Weight router, gate, up, down;
@@ -24,6 +28,7 @@ struct MoeArgs {
   Weight shared_gate, shared_up, shared_down;
   Tensor shared_router;
   Tensor x;
+  bool add_to_x = true;
   Tensor chosen;  // [T, top_k] i32, optional: receives the chosen experts in rank order (statistics, tests)
   int64_t latency_rows = 0;  // as for linear
 
@@ -32,6 +37,6 @@ struct MoeArgs {
 };
 
 void moe(const OpContext& ctx, const MoeArgs& a);
-std::span<const Kernel<MoeArgs>> moe_kernels();
+extern const Operator<MoeArgs> kMoeOp;
 
 }  // namespace quire

@@ -103,7 +103,7 @@ void reference(const OpContext& ctx, const MoeArgs& a) {
       gate = 1.0 / (1.0 + std::exp(-gemm::dot_f64(a.shared_router.as<float>(), h + t * width, width)));
     float* x = a.x.row<float>(t);
     for (int64_t d = 0; d < width; ++d) {
-      double sum = static_cast<double>(x[d]);
+      double sum = a.add_to_x ? static_cast<double>(x[d]) : 0.0;
       for (int r = 0; r < a.top_k; ++r)
         sum += chosen[static_cast<size_t>(t)][static_cast<size_t>(r)].weight *
                ranked[static_cast<size_t>((t * a.top_k + r) * width + d)];

@@ -26,12 +26,13 @@ struct MoeCase {
   bool shared_router = false;
   Router router = Router::kRandom;
   DType h = DType::kBF16;
+  bool add = true;
 
   std::string name() const {
     constexpr const char* kRouters[] = {"random", "one_expert", "ties", "pairs"};
-    return fmt::format("{} T={} D={} Fe={} top {} of {} shared={}{} h={} {}", dtype_name(type), tokens, width,
-                       inner, top_k, experts, shared, shared_router ? "+router" : "", dtype_name(h),
-                       kRouters[static_cast<int>(router)]);
+    return fmt::format("{} T={} D={} Fe={} top {} of {} shared={}{} h={} {}{}", dtype_name(type), tokens,
+                       width, inner, top_k, experts, shared, shared_router ? "+router" : "", dtype_name(h),
+                       kRouters[static_cast<int>(router)], add ? "" : " overwritten");
   }
 };
 
@@ -55,7 +56,7 @@ struct MoeData {
     }
     shared_router.fill([&] { return rng.normal(sd); });
     h.fill([&] { return rng.normal(); });
-    x.fill([&] { return rng.normal(); });
+    if (c.add) x.fill([&] { return rng.normal(); });
     float* r = reinterpret_cast<float*>(router.bytes.data());
     for (int64_t e = 0; e < c.experts; ++e)
       for (int64_t d = 0; d < c.width; ++d) {
@@ -80,6 +81,7 @@ struct MoeData {
       if (c.shared_router) a.shared_router = shared_router;
     }
     a.x = out.tensor().cols(0, c.width);
+    a.add_to_x = c.add;
     a.chosen = chosen;
     a.latency_rows = a.h.dim(0);
     return a;
@@ -134,13 +136,13 @@ void moe_case(Suite& s, const MoeCase& c) {
   const MoeData m(rng, c);
   Buffer want_chosen(DType::kI32, {c.tokens, c.top_k}), ignored = m.x;
   if (c.tokens > 0)
-    moe_kernels().back().launch(s.context(Device::kReference),
-                                m.args(c, m.h.as(DType::kF32), ignored, want_chosen));
+    kMoeOp.reference().launch(s.context(Device::kReference),
+                              m.args(c, m.h.as(DType::kF32), ignored, want_chosen));
   const std::vector<float> h32 = m.h.values(), x32 = m.x.values();
 
-  for (const auto& k : s.kernels(moe_kernels())) {
+  for (const auto& k : s.kernels(kMoeOp.kernels)) {
     Buffer got = m.x, one = m.x, chosen(DType::kI32, {c.tokens, c.top_k});
-    if (!s.wants(k.name, name) || !k.fits(s.cpu(), m.args(c, m.h, got, chosen))) continue;
+    if (!s.wants(k.name, name) || !k.fits(s.machine(), m.args(c, m.h, got, chosen))) continue;
     OpContext ctx = s.context(Device::kCpu);
     const KernelChoice choice{{{"moe", std::string(k.name)}}};
     ctx.choice = &choice;
@@ -153,7 +155,7 @@ void moe_case(Suite& s, const MoeCase& c) {
       const auto row = want_row(c, m, exact(h32.data() + t * c.width, c.width), experts, k.name);
       for (int64_t d = 0; d < c.width; ++d) {
         const Bounded& v = row[static_cast<size_t>(d)];
-        const double old = static_cast<double>(x32[static_cast<size_t>(t * (c.width + 2) + d)]);
+        const double old = c.add ? static_cast<double>(x32[static_cast<size_t>(t * (c.width + 2) + d)]) : 0.0;
         want.push_back(old + v.value);
         bound.push_back(v.error + (c.top_k + 4) * kEpsF32 * (std::abs(old) + std::abs(v.value) + v.error));
       }
@@ -199,6 +201,8 @@ void moe_conformance(Suite& s) {
       moe_case(s, {DType::kBF16, t, 32, 33, 6, 1, 0, false, router});
       moe_case(s, {DType::kQ8_0, t, 64, 32, 6, 3, 32, false, router});
     }
+  for (const int64_t t : {1, 21})
+    moe_case(s, {DType::kNVFP4, t, 64, 64, 8, 2, 64, true, Router::kRandom, DType::kBF16, false});
   moe_case(s, {DType::kBF16, 18, 32, 32, 1, 1});              // one expert
   moe_case(s, {DType::kBF16, 18, 32, 32, 4, 4, 32, true});    // all of them
   moe_case(s, {DType::kNVFP4, 3, 64, 64, 256, 8, 64, true});  // most experts empty

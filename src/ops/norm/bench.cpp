@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "ops/probe/bench.h"
-#include "ops/probe/bench_flags.h"
 
 namespace quire {
 namespace {
@@ -13,24 +12,6 @@ namespace {
 template <class T>
 std::vector<T> filled(int64_t count, T value) {
   return std::vector<T>(static_cast<size_t>(count), value);
-}
-
-// Launches kernel on the same arguments until the time is up.
-template <class Args>
-void repeat(benchmark::State& state, const Kernel<Args>& kernel, const Args& args, double bytes,
-            double operations) {
-  Workspace workspace;
-  const OpContext ctx{bench::pool(), workspace};
-  bench::read_roof();
-  bench::bf16_roof();
-  for (auto _ : state) {
-    if (!kernel.fits(ctx.cpu, args)) {
-      state.SkipWithError("does not fit");
-      return;
-    }
-    kernel.launch(ctx, args);
-  }
-  bench::report(state, bytes, operations);
 }
 
 void run_add(benchmark::State& state, const Kernel<AddRmsNormArgs>& kernel, int64_t tokens) {
@@ -44,8 +25,7 @@ void run_add(benchmark::State& state, const Kernel<AddRmsNormArgs>& kernel, int6
   args.add = make_tensor(add.data(), {tokens, kWidth});
   args.weight = make_tensor(weight.data(), {kWidth});
   args.h = make_tensor(h.data(), {tokens, kWidth});
-  const auto elements = static_cast<double>(tokens * kWidth);
-  repeat(state, kernel, args, elements * (4 + 4 + 2 + 2), elements * 5);  // x read and written, add, h
+  bench::run(state, kAddRmsNormOp, kernel, [&] { return args; });
 }
 
 void run_gated(benchmark::State& state, const Kernel<GatedRmsNormArgs>& kernel, int64_t tokens) {
@@ -58,33 +38,25 @@ void run_gated(benchmark::State& state, const Kernel<GatedRmsNormArgs>& kernel, 
   args.z = make_tensor(z.data(), {tokens, kHeads * kHead});
   args.weight = make_tensor(weight.data(), {kHead});
   args.y = make_tensor(y.data(), {tokens, kHeads * kHead});
-  const auto elements = static_cast<double>(count);
-  repeat(state, kernel, args, elements * (2 + 2 + 2),
-         elements * 20);  // o, z, y; SiLU's exp is about 12 operations
+  bench::run(state, kGatedRmsNormOp, kernel, [&] { return args; });
 }
 
 template <class Args>
-void add_benchmarks(const char* op, std::span<const Kernel<Args>> kernels,
-                    void (*run)(benchmark::State&, const Kernel<Args>&, int64_t)) {
-  for (const Kernel<Args>& kernel : kernels) {
-    if (kernel.name == "reference") continue;
+void add(const Operator<Args>& op, void (*run)(benchmark::State&, const Kernel<Args>&, int64_t)) {
+  for (const Kernel<Args>& kernel : bench::kernels(op))
     for (const int64_t tokens : {1, 16, 512, 8192})
-      benchmark::RegisterBenchmark(fmt::format("{}/{}/{}", op, kernel.name, tokens).c_str(),
-                                   [&kernel, run, tokens](benchmark::State& s) { run(s, kernel, tokens); })
-          ->UseRealTime()
-          ->MinTime(0.2);
-  }
+      bench::add(fmt::format("{}/{}/{}", op.name, kernel.name, tokens),
+                 [=](benchmark::State& s) { run(s, kernel, tokens); });
+}
+
+void add_all() {
+  add(kAddRmsNormOp, run_add);
+  add(kGatedRmsNormOp, run_gated);
 }
 
 }  // namespace
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
-  using namespace quire;
-  benchmark::Initialize(&argc, argv);
-  add_benchmarks("add_rms_norm", add_rms_norm_kernels(), run_add);
-  add_benchmarks("gated_rms_norm", gated_rms_norm_kernels(), run_gated);
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return quire::bench::main(argc, argv, quire::add_all);
 }

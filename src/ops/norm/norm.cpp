@@ -46,38 +46,43 @@ void gated_rms_norm_cpu(const OpContext& ctx, const GatedRmsNormArgs& a) {
 }
 
 constexpr Kernel<AddRmsNormArgs> kAddRmsNorm[] = {
-    {"avx512", [](const CpuFeatures& cpu, const AddRmsNormArgs&) { return cpu.avx512; },
+    {"avx512", [](const Machine& m, const AddRmsNormArgs&) { return m.cpu.avx512; },
      add_rms_norm_cpu<norm::add_rms_norm_avx512>, CpuLevel::kAvx512},
-    {"avx2", [](const CpuFeatures& cpu, const AddRmsNormArgs&) { return cpu.avx2; },
+    {"avx2", [](const Machine& m, const AddRmsNormArgs&) { return m.cpu.avx2; },
      add_rms_norm_cpu<norm::add_rms_norm_avx2>},
-    {"reference", [](const CpuFeatures&, const AddRmsNormArgs&) { return true; },
-     norm::add_rms_norm_reference},
+    {"reference", fits_always<AddRmsNormArgs>, norm::add_rms_norm_reference},
 };
 constexpr Kernel<GatedRmsNormArgs> kGatedRmsNorm[] = {
-    {"avx512", [](const CpuFeatures& cpu, const GatedRmsNormArgs&) { return cpu.avx512; },
+    {"avx512", [](const Machine& m, const GatedRmsNormArgs&) { return m.cpu.avx512; },
      gated_rms_norm_cpu<norm::gated_rms_norm_avx512>, CpuLevel::kAvx512},
-    {"avx2", [](const CpuFeatures& cpu, const GatedRmsNormArgs&) { return cpu.avx2; },
+    {"avx2", [](const Machine& m, const GatedRmsNormArgs&) { return m.cpu.avx2; },
      gated_rms_norm_cpu<norm::gated_rms_norm_avx2>},
-    {"reference", [](const CpuFeatures&, const GatedRmsNormArgs&) { return true; },
-     norm::gated_rms_norm_reference},
+    {"reference", fits_always<GatedRmsNormArgs>, norm::gated_rms_norm_reference},
 };
+
+Traffic traffic_of(const AddRmsNormArgs& a) {
+  const bool adds = !a.add.empty();
+  return {.bytes = a.x.bytes() * (adds ? 2 : 1) + a.add.bytes() + a.weight.bytes() + a.h.bytes(),
+          .flops = a.x.elems() * (adds ? 5 : 4)};
+}
+
+Traffic traffic_of(const GatedRmsNormArgs& a) {
+  return {.bytes = a.o.bytes() + a.z.bytes() + a.weight.bytes() + a.y.bytes(),
+          .flops = a.o.elems() * (5 + kSiluFlops)};
+}
 
 }  // namespace
 
-std::span<const Kernel<AddRmsNormArgs>> add_rms_norm_kernels() {
-  return kAddRmsNorm;
-}
-std::span<const Kernel<GatedRmsNormArgs>> gated_rms_norm_kernels() {
-  return kGatedRmsNorm;
-}
+constinit const Operator<AddRmsNormArgs> kAddRmsNormOp{"add_rms_norm", kAddRmsNorm, traffic_of};
+constinit const Operator<GatedRmsNormArgs> kGatedRmsNormOp{"gated_rms_norm", kGatedRmsNorm, traffic_of};
 
 void add_rms_norm(const OpContext& ctx, const AddRmsNormArgs& a) {
-  if (ctx.device == Device::kCuda) return cuda::add_rms_norm(ctx, a);
-  dispatch("add_rms_norm", add_rms_norm_kernels(), ctx, a);
+  if (ctx.on_gpu()) return cuda::add_rms_norm(ctx, a);
+  dispatch(kAddRmsNormOp, ctx, a);
 }
 void gated_rms_norm(const OpContext& ctx, const GatedRmsNormArgs& a) {
-  if (ctx.device == Device::kCuda) return cuda::gated_rms_norm(ctx, a);
-  dispatch("gated_rms_norm", gated_rms_norm_kernels(), ctx, a);
+  if (ctx.on_gpu()) return cuda::gated_rms_norm(ctx, a);
+  dispatch(kGatedRmsNormOp, ctx, a);
 }
 
 }  // namespace quire

@@ -15,7 +15,7 @@ struct AddRmsNormArgs {
   Tensor h;
 };
 void add_rms_norm(const OpContext& ctx, const AddRmsNormArgs& a);
-std::span<const Kernel<AddRmsNormArgs>> add_rms_norm_kernels();
+extern const Operator<AddRmsNormArgs> kAddRmsNormOp;
 
 // y = weight * o / sqrt(mean(o^2) + eps) * SiLU(z), per head of Dv.
 //   o [T, Hv, Dv], z [T, Hv * Dv], y [T, Hv * Dv] activation type (y may alias o);  weight [Dv] f32, shared
@@ -26,6 +26,6 @@ struct GatedRmsNormArgs {
   Tensor y;
 };
 void gated_rms_norm(const OpContext& ctx, const GatedRmsNormArgs& a);
-std::span<const Kernel<GatedRmsNormArgs>> gated_rms_norm_kernels();
+extern const Operator<GatedRmsNormArgs> kGatedRmsNormOp;
 
 }  // namespace quire

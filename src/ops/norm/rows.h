@@ -4,26 +4,14 @@
 #pragma once
 
 #include "ops/norm/kernels.h"
+#include "ops/simd/pieces.h"
 
 namespace quire::norm {
 namespace {
 
-// Calls fn(i, n) for pieces of a row: n == kWidth for whole vectors, fewer for the tail.
-template <class V, class Fn>
-inline void for_vectors(int64_t D, Fn&& fn) {
-  int64_t i = 0;
-  for (; i + V::kWidth <= D; i += V::kWidth) fn(i, V::kWidth);
-  if (i < D) fn(i, static_cast<int>(D - i));
-}
-
-template <class V, class T>
-inline V load(const T* p, int n) {
-  return n == V::kWidth ? V::load(p) : V::load(p, n);
-}
-template <class V, class T>
-inline void store(V v, T* p, int n) {
-  n == V::kWidth ? v.store(p) : v.store(p, n);
-}
+using simd::for_vectors;
+using simd::load;
+using simd::store;
 
 // 1 / sqrt(mean of squares + eps) of a row whose vectors value(i, n) yields (zeros beyond the tail).
 template <class V, class Fn>

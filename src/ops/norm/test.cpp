@@ -37,7 +37,7 @@ void add_rms_norm_case(Suite& s, const std::string& name, int64_t T, int64_t D, 
   }
 
   Buffer want_x = x, want_h(DType::kF32, {T, D});
-  add_rms_norm_kernels().back().launch(
+  kAddRmsNormOp.reference().launch(
       s.context(Device::kReference),
       {left_columns(want_x, D), with_add ? add.tensor() : Tensor{}, weight, 1e-6f, want_h});
   const std::vector<float> want = want_h.values();
@@ -45,7 +45,7 @@ void add_rms_norm_case(Suite& s, const std::string& name, int64_t T, int64_t D, 
   for (size_t i = 0; i < want.size(); ++i)
     bound[i] = std::abs(static_cast<double>(want[i])) * (output_eps(h_type) + rms_eps(D)) + 1e-38;
 
-  for (const auto& k : s.kernels(add_rms_norm_kernels())) {
+  for (const auto& k : s.kernels(kAddRmsNormOp.kernels)) {
     const auto run = [&](const Buffer& rows_x, const Buffer& rows_add, const Buffer& h) {
       k.launch(s.context(Device::kCpu),
                {left_columns(rows_x, D), with_add ? rows_add.tensor() : Tensor{}, weight, 1e-6f, h});
@@ -53,7 +53,7 @@ void add_rms_norm_case(Suite& s, const std::string& name, int64_t T, int64_t D, 
     Buffer got_x = x, got_h(h_type, {T, D});
     const AddRmsNormArgs args{left_columns(got_x, D), with_add ? add.tensor() : Tensor{}, weight, 1e-6f,
                               got_h};
-    if (!s.wants(k.name, name) || !k.fits(s.cpu(), args)) continue;
+    if (!s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;
     run(got_x, add, got_h);
     s.expect_close(k.name, name, worst_excess(got_h.values(), want, bound));
     s.expect_same_bits(k.name, name, got_x, want_x);  // one float32 addition: nothing to choose
@@ -78,13 +78,13 @@ void gated_rms_norm_case(Suite& s, const std::string& name, int64_t T, int64_t H
 
   Buffer want_y(DType::kF32, {T, Hv * Dv});
   const Buffer o32 = o.as(DType::kF32), z32 = z.as(DType::kF32);
-  gated_rms_norm_kernels().back().launch(s.context(Device::kReference), {o32, z32, weight, 1e-6f, want_y});
+  kGatedRmsNormOp.reference().launch(s.context(Device::kReference), {o32, z32, weight, 1e-6f, want_y});
   const std::vector<float> want = want_y.values();
   std::vector<double> bound(want.size());
   for (size_t i = 0; i < want.size(); ++i)
     bound[i] = std::abs(static_cast<double>(want[i])) * (output_eps(type) + rms_eps(Dv)) + 1e-30;
 
-  for (const auto& k : s.kernels(gated_rms_norm_kernels())) {
+  for (const auto& k : s.kernels(kGatedRmsNormOp.kernels)) {
     const auto run = [&](Buffer& rows_o, const Buffer& rows_z, Buffer& y) {
       const int64_t n = rows_o.tensor().dim(0);
       const Tensor out = in_place ? rows_o.tensor().reshaped({n, Hv * Dv}) : y.tensor();
@@ -92,7 +92,7 @@ void gated_rms_norm_case(Suite& s, const std::string& name, int64_t T, int64_t H
       if (in_place) y = rows_o;
     };
     Buffer got_o = o, y(type, {T, Hv * Dv});
-    if (!s.wants(k.name, name) || !k.fits(s.cpu(), {got_o, z, weight, 1e-6f, y})) continue;
+    if (!s.wants(k.name, name) || !k.fits(s.machine(), {got_o, z, weight, 1e-6f, y})) continue;
     run(got_o, z, y);
     s.expect_close(k.name, name, worst_excess(y.values(), want, bound));
     s.expect_guards(k.name, name, {&got_o, &z, &y, &weight});

@@ -1,5 +1,5 @@
 // Pieces shared by the operator benchmarks (bench.cpp of each folder): roofs, weights larger than the caches,
-// and counters with shares of the roof.
+// counters with shares of the roof, and main().
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -7,10 +7,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/float.h"
 #include "ops/op.h"
+#include "ops/probe/bench_flags.h"
 #include "ops/probe/probe.h"
 #include "quant/format.h"
 
@@ -81,14 +84,60 @@ class ColdWeights {
   std::byte* data_ = nullptr;
 };
 
-// Counters: what one iteration reads and computes, and the larger of its shares of the two roofs.
-inline void report(benchmark::State& state, double bytes, double operations) {
-  const double n = static_cast<double>(state.iterations());
+// Counters: the rates at which iterations of so much traffic move and compute.
+inline void report_rates(benchmark::State& state, const Traffic& each) {
+  const auto n = static_cast<double>(state.iterations());
   using benchmark::Counter;
-  state.counters["GB/s"] = Counter(n * bytes / 1e9, Counter::kIsRate);
-  state.counters["TFLOP/s"] = Counter(n * operations / 1e12, Counter::kIsRate);
-  state.counters["%read"] = Counter(100 * n * bytes / read_roof(), Counter::kIsRate);
-  state.counters["%bf16"] = Counter(100 * n * operations / bf16_roof(), Counter::kIsRate);
+  state.counters["GB/s"] = Counter(n * static_cast<double>(each.bytes) / 1e9, Counter::kIsRate);
+  state.counters["TFLOP/s"] = Counter(n * static_cast<double>(each.flops) / 1e12, Counter::kIsRate);
+}
+
+// The same, and their shares of what all threads of pool() reach.
+inline void report(benchmark::State& state, const Traffic& each) {
+  report_rates(state, each);
+  const auto n = static_cast<double>(state.iterations());
+  using benchmark::Counter;
+  state.counters["%read"] =
+      Counter(100 * n * static_cast<double>(each.bytes) / read_roof(), Counter::kIsRate);
+  state.counters["%bf16"] =
+      Counter(100 * n * static_cast<double>(each.flops) / bf16_roof(), Counter::kIsRate);
+}
+
+// Launches kernel until the time is up, on args() of each turn, and reports its operator's traffic. What args() does
+// counts, so it should be little.
+template <class Args, class Make>
+void run(benchmark::State& state, const Operator<Args>& op, const Kernel<Args>& kernel, Make&& args) {
+  Workspace workspace;
+  const OpContext ctx{pool(), workspace};
+  read_roof();
+  bf16_roof();
+  if (!kernel.fits(ctx.machine, args())) return state.SkipWithError("does not fit");
+  for (auto _ : state) kernel.launch(ctx, args());
+  report(state, op.traffic(args()));
+}
+
+// The operator's kernels that this CPU runs, but for the reference.
+template <class Args>
+std::vector<Kernel<Args>> kernels(const Operator<Args>& op) {
+  std::vector<Kernel<Args>> list;
+  for (const Kernel<Args>& k : op.kernels.first(op.kernels.size() - 1))
+    if (reaches(cpu_features(), k.needs)) list.push_back(k);
+  return list;
+}
+
+template <class Fn>
+benchmark::internal::Benchmark* add(const std::string& name, Fn&& fn) {
+  return benchmark::RegisterBenchmark(name.c_str(), std::forward<Fn>(fn))->UseRealTime()->MinTime(0.2);
+}
+
+// main() of a benchmark: add_all() registers what the CPU, or the level of it that --cpu leaves, can run.
+inline int main(int argc, char** argv, void (*add_all)()) {
+  if (!take_cpu_flag(argc, argv)) return 2;
+  add_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
 }
 
 }  // namespace quire::bench

@@ -6,7 +6,7 @@
 
 namespace quire::probe {
 
-// Reads `streams` segments of `segment` bytes that lie one behind the other, side by side, asking for the
+// Reads `streams` segments of `segment` bytes that lie one behind the other, side by side, prefetching the
 // line `ahead` bytes further on (0: never). Returns a value that depends on the data.
 uint64_t read_streams_avx512(const std::byte* data, int64_t segment, int streams, int64_t ahead);
 uint64_t read_streams_avx2(const std::byte* data, int64_t segment, int streams, int64_t ahead);

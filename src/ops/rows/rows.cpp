@@ -56,28 +56,29 @@ void gather_cpu(const OpContext& ctx, const GatherRowsArgs& a) {
   });
 }
 
-template <class Args>
-bool always(const CpuFeatures&, const Args&) {
-  return true;
-}
-
 constexpr Kernel<EmbedArgs> kEmbedKernels[] = {
-    {"cpu", always<EmbedArgs>, embed_cpu},
-    {"reference", always<EmbedArgs>, embed_reference},
+    {"cpu", fits_always<EmbedArgs>, embed_cpu},
+    {"reference", fits_always<EmbedArgs>, embed_reference},
 };
 constexpr Kernel<GatherRowsArgs> kGatherRowsKernels[] = {
-    {"cpu", always<GatherRowsArgs>, gather_cpu},
-    {"reference", always<GatherRowsArgs>, gather_reference},
+    {"cpu", fits_always<GatherRowsArgs>, gather_cpu},
+    {"reference", fits_always<GatherRowsArgs>, gather_reference},
 };
+
+Traffic traffic_of(const EmbedArgs& a) {
+  const int64_t rows = a.x.dim(0);
+  return {.bytes = rows * a.table.row_bytes() + a.tokens.bytes() + a.sources.bytes() + a.x.bytes(),
+          .flops = a.table.scale == nullptr ? 0 : a.x.elems()};
+}
+
+Traffic traffic_of(const GatherRowsArgs& a) {
+  return {.bytes = 2 * a.y.bytes() + a.rows.bytes()};
+}
 
 }  // namespace
 
-std::span<const Kernel<EmbedArgs>> embed_kernels() {
-  return kEmbedKernels;
-}
-std::span<const Kernel<GatherRowsArgs>> gather_rows_kernels() {
-  return kGatherRowsKernels;
-}
+constinit const Operator<EmbedArgs> kEmbedOp{"embed", kEmbedKernels, traffic_of};
+constinit const Operator<GatherRowsArgs> kGatherRowsOp{"gather_rows", kGatherRowsKernels, traffic_of};
 
 void embed(const OpContext& ctx, const EmbedArgs& a) {
   Dim T{"T"}, places{"places"};
@@ -89,8 +90,8 @@ void embed(const OpContext& ctx, const EmbedArgs& a) {
   }
   QUIRE_CHECK(a.table.experts == 1, "the table is {} matrices", a.table.experts);
   QUIRE_CHECK(quant::can_decode(a.table.dtype), "a table of {}", dtype_name(a.table.dtype));
-  if (ctx.device == Device::kCuda) return cuda::embed(ctx, a);
-  dispatch("embed", embed_kernels(), ctx, a);
+  if (ctx.on_gpu()) return cuda::embed(ctx, a);
+  dispatch(kEmbedOp, ctx, a);
 }
 
 void gather_rows(const OpContext& ctx, const GatherRowsArgs& a) {
@@ -99,8 +100,8 @@ void gather_rows(const OpContext& ctx, const GatherRowsArgs& a) {
   expect_shape("rows", a.rows, R);
   expect_shape("y", a.y, R, D);
   QUIRE_CHECK(a.x.dtype == a.y.dtype, "x is {}, y is {}", dtype_name(a.x.dtype), dtype_name(a.y.dtype));
-  if (ctx.device == Device::kCuda) return cuda::gather_rows(ctx, a);
-  dispatch("gather_rows", gather_rows_kernels(), ctx, a);
+  if (ctx.on_gpu()) return cuda::gather_rows(ctx, a);
+  dispatch(kGatherRowsOp, ctx, a);
 }
 
 }  // namespace quire

@@ -1,4 +1,5 @@
-// Moving rows: token embedding and the gathering of the rows that need logits.
+// Moving rows: token embedding, the gathering of the rows that need logits, and the sum of what several devices
+// computed.
 #pragma once
 
 #include "ops/op.h"
@@ -18,13 +19,27 @@ struct EmbedArgs {
   Tensor x;
 };
 void embed(const OpContext& ctx, const EmbedArgs& a);
-std::span<const Kernel<EmbedArgs>> embed_kernels();
+extern const Operator<EmbedArgs> kEmbedOp;
 
 // y[i] = x[rows[i]].  x [T, D], rows [R] i32, y [R, D] of the same type as x (f32 or bf16).
 struct GatherRowsArgs {
   Tensor x, rows, y;
 };
 void gather_rows(const OpContext& ctx, const GatherRowsArgs& a);
-std::span<const Kernel<GatherRowsArgs>> gather_rows_kernels();
+extern const Operator<GatherRowsArgs> kGatherRowsOp;
+
+// x[t] = sum, or x[t] += sum, of partials[0][t], partials[1][t], ...: added in this order, each once, in float32, and
+// x last. So the bits are the same on every device. What several devices computed of a product that is split along K is
+// put together by this: linear, swiglu_mlp and moe write a partial result where they are told not to add.
+//   partials [P, T, D] f32  1 <= P <= 8
+//   x        [T, D] f32     does not alias partials
+// T = 0 is legal. Bound: memory.
+struct ReducePartialsArgs {
+  static constexpr int64_t kMost = 8;
+  Tensor partials, x;
+  bool add_to_x = true;
+};
+void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a);
+extern const Operator<ReducePartialsArgs> kReducePartialsOp;
 
 }  // namespace quire

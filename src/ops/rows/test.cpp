@@ -1,5 +1,7 @@
 #include "ops/rows/rows.h"
 
+#include <fmt/format.h>
+
 #include "ops/conformance/conformance.h"
 
 namespace quire::conformance {
@@ -35,7 +37,7 @@ void embed_conformance(Suite& s) {
         store_float(want, i,
                     decoded[static_cast<size_t>(ids[static_cast<size_t>(i / width)] * width + i % width)] *
                         table.weight.scale_of());
-      for (const auto& k : s.kernels(embed_kernels())) {
+      for (const auto& k : s.kernels(kEmbedOp.kernels)) {
         if (!s.wants(k.name, name)) continue;
         // A stride wider than the row: what lies between rows must stay as it was.
         Buffer wide(DType::kF32, {tokens, width + 8});
@@ -63,7 +65,7 @@ void gather_rows_conformance(Suite& s) {
         std::vector<int32_t> rows(static_cast<size_t>(count));
         for (int32_t& r : rows) r = rng.integer(0, 29);
         const Buffer want = x.gather(rows);
-        for (const auto& k : s.kernels(gather_rows_kernels())) {
+        for (const auto& k : s.kernels(kGatherRowsOp.kernels)) {
           if (!s.wants(k.name, name)) continue;
           Buffer y(type, {count, width});
           k.launch(s.context(Device::kCpu), {x, make_tensor(rows.data(), {count}), y});
@@ -73,6 +75,43 @@ void gather_rows_conformance(Suite& s) {
       }
     }
   }
+}
+
+// The additions are few and their order is given, so every kernel has the same bits as a plain loop.
+void reduce_partials_conformance(Suite& s) {
+  for (const int64_t count : {1, 2, 3, 8})
+    for (const int64_t tokens : {0, 1, 5, 40})
+      for (const int64_t width : {1, 7, 16, 300, 2048})
+        for (const bool add : {true, false}) {
+          const std::string name =
+              fmt::format("P={} T={} D={}{}", count, tokens, width, add ? "" : " overwritten");
+          if (!s.wants_case(name)) continue;
+          Rng rng = s.rng_for_case(name);
+          // Strides wider than rows: what lies between must stay as it was.
+          Buffer partials(DType::kF32, {count, tokens + 1, width + 3}), x(DType::kF32, {tokens, width + 5});
+          partials.fill([&] { return rng.normal(); });
+          if (add) x.fill([&] { return rng.normal(); });
+          Buffer want = x;
+          for (int64_t i = 0; i < tokens * width; ++i) {
+            const int64_t t = i / width, d = i % width, to = t * (width + 5) + d;
+            const auto at = [&](int64_t p) {
+              return load_float(partials, (p * (tokens + 1) + t) * (width + 3) + d);
+            };
+            float sum = at(0);
+            for (int64_t p = 1; p < count; ++p) sum += at(p);
+            store_float(want, to, add ? load_float(want, to) + sum : sum);
+          }
+          Tensor rows = partials.tensor().cols(0, width);
+          rows.shape[1] = tokens;
+          for (const auto& k : s.kernels(kReducePartialsOp.kernels)) {
+            Buffer got = x;
+            const ReducePartialsArgs args{rows, got.tensor().cols(0, width), add};
+            if (!s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;
+            k.launch(s.context(Device::kCpu), args);
+            s.expect_same_bits(k.name, name, got, want);
+            s.expect_guards(k.name, name, {&got, &partials});
+          }
+        }
 }
 
 }  // namespace quire::conformance

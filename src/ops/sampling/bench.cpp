@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "ops/probe/bench_flags.h"
+#include "ops/probe/bench.h"
 #include "ops/sampling/history.h"
 #include "ops/sampling/rows.h"
 
@@ -47,7 +47,7 @@ std::vector<Setup> setups() {
   };
 }
 
-void run(benchmark::State& state, std::string_view kernel, const Setup& setup) {
+void run(benchmark::State& state, const Kernel<SampleArgs>& kernel, const Setup& setup) {
   std::mt19937_64 gen(1);
   std::normal_distribution<float> noise(0.0f, 2.0f);
   std::vector<float> logits(kVocab);
@@ -80,30 +80,25 @@ void run(benchmark::State& state, std::string_view kernel, const Setup& setup) {
                                 .top_ids = make_tensor(top_ids, {1, kTop}),
                                 .top_logprobs = make_tensor(top_logprobs, {1, kTop}),
                                 .top_count = make_tensor(&top_count, {1})}};
-  for (const Kernel<SampleArgs>& k : sample_kernels()) {
-    if (k.name != kernel) continue;
-    for (auto _ : state) {
-      ++row.position;
-      k.launch(ctx, args);
-      benchmark::DoNotOptimize(token);
-    }
+  for (auto _ : state) {
+    ++row.position;
+    kernel.launch(ctx, args);
+    benchmark::DoNotOptimize(token);
   }
-  state.SetBytesProcessed(state.iterations() * kVocab * static_cast<int64_t>(sizeof(float)));
+  bench::report_rates(state, kSampleOp.traffic(args));
+}
+
+void add_all() {
+  for (const Kernel<SampleArgs>& kernel : bench::kernels(kSampleOp))
+    for (const Setup& s : setups())
+      bench::add(fmt::format("{}/{}", kernel.name, s.name), [=](benchmark::State& state) {
+        run(state, kernel, s);
+      })->Unit(benchmark::kMicrosecond);
 }
 
 }  // namespace
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (!quire::bench::take_cpu_flag(argc, argv)) return 2;
-  const std::vector<quire::Setup> setups = quire::setups();
-  for (const auto& k : quire::sample_kernels())
-    for (const quire::Setup& s : setups)
-      benchmark::RegisterBenchmark(
-          fmt::format("{}/{}", k.name, s.name).c_str(),
-          [&, name = k.name](benchmark::State& state) { quire::run(state, name, s); })
-          ->Unit(benchmark::kMicrosecond);
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
+  return quire::bench::main(argc, argv, quire::add_all);
 }

@@ -43,14 +43,15 @@ void cpu(const OpContext& ctx, const NoteTokensArgs& a) {
   });
 }
 
-bool always(const CpuFeatures&, const NoteTokensArgs&) {
-  return true;
-}
-
 constexpr Kernel<NoteTokensArgs> kKernels[] = {
-    {"cpu", always, cpu},
-    {"reference", always, reference},
+    {"cpu", fits_always<NoteTokensArgs>, cpu},
+    {"reference", fits_always<NoteTokensArgs>, reference},
 };
+
+// Each token, and its count read and written.
+Traffic traffic_of(const NoteTokensArgs& a) {
+  return {.bytes = a.token_count * 3 * static_cast<int64_t>(sizeof(int32_t))};
+}
 
 }  // namespace
 
@@ -73,9 +74,7 @@ TokenHistory lay_out_token_history(void* memory, int64_t rows, int64_t vocab, in
   return h;
 }
 
-std::span<const Kernel<NoteTokensArgs>> note_tokens_kernels() {
-  return kKernels;
-}
+constinit const Operator<NoteTokensArgs> kNoteTokensOp{"note_tokens", kKernels, traffic_of};
 
 // What the ranges say was checked where the step was built: here they may lie in memory that the host cannot
 // read.
@@ -84,8 +83,8 @@ void note_tokens(const OpContext& ctx, const NoteTokensArgs& a) {
   QUIRE_CHECK(a.range_count > 0 && a.ranges != nullptr, "{} ranges", a.range_count);
   QUIRE_CHECK(a.token_count >= 0 && (a.token_count == 0 || a.tokens != nullptr), "{} tokens", a.token_count);
   QUIRE_CHECK(a.history.rows > 0 && a.history.counts != nullptr, "ranges of tokens, but no history");
-  if (ctx.device == Device::kCuda) return cuda::note_tokens(ctx, a);
-  dispatch("note_tokens", note_tokens_kernels(), ctx, a);
+  if (ctx.on_gpu()) return cuda::note_tokens(ctx, a);
+  dispatch(kNoteTokensOp, ctx, a);
 }
 
 }  // namespace quire

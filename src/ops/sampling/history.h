@@ -26,6 +26,6 @@ struct NoteTokensArgs {
 };
 static_assert(std::is_trivially_copyable_v<NoteTokensArgs>);
 void note_tokens(const OpContext& ctx, const NoteTokensArgs& a);
-std::span<const Kernel<NoteTokensArgs>> note_tokens_kernels();
+extern const Operator<NoteTokensArgs> kNoteTokensOp;
 
 }  // namespace quire

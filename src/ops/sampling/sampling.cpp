@@ -14,14 +14,14 @@ Status check_range(const char* name, float value, float lo, float hi) {
   return request_error("{} is {}, but must be between {} and {}", name, value, lo, hi);
 }
 
-bool always(const CpuFeatures&, const SampleArgs&) {
-  return true;
-}
-
 constexpr Kernel<SampleArgs> kKernels[] = {
-    {"cpu", always, sampling::sample_cpu},
-    {"reference", always, sampling::sample_reference},
+    {"cpu", fits_always<SampleArgs>, sampling::sample_cpu},
+    {"reference", fits_always<SampleArgs>, sampling::sample_reference},
 };
+
+Traffic traffic_of(const SampleArgs& a) {
+  return {.bytes = a.logits.bytes()};
+}
 
 }  // namespace
 
@@ -49,9 +49,7 @@ Status SamplingParams::validate(int64_t vocab_size) const {
   return {};
 }
 
-std::span<const Kernel<SampleArgs>> sample_kernels() {
-  return kKernels;
-}
+constinit const Operator<SampleArgs> kSampleOp{"sample", kKernels, traffic_of};
 
 // Shapes only. What the rows say was checked where the step was built (rows.h): here they may lie in memory
 // that the host cannot read.
@@ -71,8 +69,8 @@ void sample(const OpContext& ctx, const SampleArgs& a) {
               a.suppressed_count);
   QUIRE_CHECK(a.history.rows == 0 || a.history.vocab == V, "histories of {} tokens, logits of {}",
               a.history.vocab, V.value);
-  if (ctx.device == Device::kCuda) return cuda::sample(ctx, a);
-  dispatch("sample", sample_kernels(), ctx, a);
+  if (ctx.on_gpu()) return cuda::sample(ctx, a);
+  dispatch(kSampleOp, ctx, a);
 }
 
 Sampled read_sampled(const SampleOutputs& out, int64_t r) {

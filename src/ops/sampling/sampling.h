@@ -78,6 +78,7 @@ struct SampleOutputs {
 // error. Sums of probabilities are in float64 over float32 terms, in an order that depends on the row alone.
 // Scratch is taken from the workspace as the rows need it; sample_workspace_bytes says how much at most.
 // Bound: one read of the logits for greedy, one more with an exponential per logit for the rest.
+// Traffic: as if all rows were greedy.
 struct SampleArgs {
   Tensor logits;
   const SampleRow* rows = nullptr;
@@ -90,7 +91,7 @@ struct SampleArgs {
 };
 static_assert(std::is_trivially_copyable_v<SampleArgs>);
 void sample(const OpContext& ctx, const SampleArgs& a);
-std::span<const Kernel<SampleArgs>> sample_kernels();
+extern const Operator<SampleArgs> kSampleOp;
 // Bytes of workspace that no call of `sample` with so many rows exceeds on a CPU, whatever the rows ask for.
 int64_t sample_workspace_bytes(int64_t rows, int64_t vocab, int threads);
 

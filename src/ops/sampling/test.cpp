@@ -210,7 +210,7 @@ void check_batch(Suite& s, const std::string& name, const Batch& b) {
   const std::vector<int32_t> all = all_rows(b);
   const Call before(b, all), want(b, all);
   bool have_want = false;
-  for (const auto& k : s.kernels(sample_kernels())) {
+  for (const auto& k : s.kernels(kSampleOp.kernels)) {
     if (!s.wants(k.name, name)) continue;
     if (!have_want) sampling::sample_reference(s.context(Device::kReference), want.args());
     have_want = true;
@@ -251,7 +251,7 @@ void check_damaged(Suite& s) {
     else
       row[rng.integer(0, 99)] = bad[r % 3];
   }
-  for (const auto& k : s.kernels(sample_kernels())) {
+  for (const auto& k : s.kernels(kSampleOp.kernels)) {
     if (!s.wants(k.name, "damaged")) continue;
     const Call got(b, all_rows(b));
     k.launch(s.context(Device::kCpu), got.args());

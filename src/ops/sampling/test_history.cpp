@@ -66,7 +66,7 @@ void note_tokens_conformance(Suite& s) {
   for (const Case& c : kCases) {
     Rng rng = s.rng_for_case(c.name);
     const Story story = random_story(rng, c.histories, c.vocab, c.longest, c.calls);
-    for (const auto& k : s.kernels(note_tokens_kernels())) {
+    for (const auto& k : s.kernels(kNoteTokensOp.kernels)) {
       if (!s.wants(k.name, c.name)) continue;
       const HistoryBuffers history(c.histories, c.vocab, c.vocab);
       int threads = 1;

@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(kAddThreads, 2) add_parts(const __grid_constan
     const int64_t item = ((static_cast<int64_t>(first[s]) + part) * a.kv_heads + kv_head) * job.row_tiles;
     return (item + tile / kTiles) * kTiles + tile % kTiles;
   };
-  // Everything that can be asked for early is (what came before the parts has ended): the block is a chain of latencies and little else.
+  // Everything that can be loaded early is (what came before the parts has ended): the block is a chain of latencies and
+  // little else.
   static_assert(kAddThreads == 8 * kColumns, "a thread finishes one element");
   const int row = threadIdx.x / kColumns, c = threadIdx.x % kColumns, packed = tile * 8 + row;
   const bool real = packed < segment.count * group;

@@ -106,7 +106,7 @@ class Warp {
   }
 
  private:
-  // Asks for this warp's next block of keys and values, if there is one; tokens past the sequence become zeros.
+  // Fetches this warp's next block of keys and values, if there is one; tokens past the sequence become zeros.
   // A group of copies is committed in any case, so that waiting can count.
   __device__ __forceinline__ void fetch_next() {
     while (ahead.index < items && ahead.block * kBlockTokens >= ahead.item.keys) {
@@ -119,7 +119,7 @@ class Warp {
       const int valid = ahead.item.keys - ahead.block * kBlockTokens;  // tokens; may exceed the block
       const int64_t from = ahead.item.table[key / kBlockTokens] * job.a.kv.block_stride +
                            static_cast<int64_t>(ahead.item.kv_head) * kBlockTokens * D;
-      const uint32_t to = stages + (asked % S::kStages) * S::kStageBytes;
+      const uint32_t to = stages + (fetched % S::kStages) * S::kStageBytes;
       const bf16* k = job.a.kv.k + from;
       const bf16* v = job.a.kv.v + from;
       if (valid >= kBlockTokens) {
@@ -138,7 +138,7 @@ class Warp {
         }
       }
       ahead.block += kWarps;
-      ++asked;
+      ++fetched;
     }
     commit_copies();
   }
@@ -277,7 +277,7 @@ class Warp {
   // Adds the four warps' results in their order and writes the part's. A warp leaves its own in the stage that it
   // would fill next; the caller's barrier comes before it does.
   __device__ __forceinline__ void finish(int64_t index) {
-    char* mine = ring + (warp * S::kStages + static_cast<int>(asked % S::kStages)) * S::kStageBytes;
+    char* mine = ring + (warp * S::kStages + static_cast<int>(fetched % S::kStages)) * S::kStageBytes;
     if (lane == 0) places[warp] = static_cast<int>(mine - ring);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
@@ -344,7 +344,7 @@ class Warp {
   const int warp, lane;
   int64_t items;
   Cursor ahead;
-  uint32_t asked = 0, taken = 0;
+  uint32_t fetched = 0, taken = 0;
   uint32_t key_offset[4], value_offset[4], query_at[2];
   uint4 query[kQueryChunks];
   int position[kTiles][2];

@@ -296,7 +296,7 @@ class Rows {
     }
   }
 
-  // All of a row's gates are asked for before the first is used: one latency instead of D / 8.
+  // All of a row's gates are loaded before the first is used: one latency instead of D / 8.
   __device__ __forceinline__ void gate_row(int r, const bf16* gate) {
     uint32_t g[D / 8];
 #pragma unroll

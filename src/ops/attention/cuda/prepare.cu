@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ A
   __shared__ float shared_heads[kWarps][D];
   const int row = static_cast<int>(blockIdx.x), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int heads = a.q_heads * (a.gated && a.gate != nullptr ? 2 : 1) + 2 * a.kv_heads;
-  // Asked for before anything is waited for; later heads while the one before is computed.
+  // Loaded before anything is waited for; later heads while the one before is computed.
   Raw<kPerLane> raw;
   if (warp < heads) raw.load(source_of<D>(a, row, warp).from, lane);
   const int index = find_segment(a.segments, row);

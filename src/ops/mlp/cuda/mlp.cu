@@ -19,7 +19,7 @@ gemm::GemmPart down_part(const MlpParams& p) {
   down.bias = p.down_bias;
   down.y = p.x;
   down.y_stride = p.x_stride;
-  down.out = gemm::Out::kAddF32;
+  down.out = p.add_to_x ? gemm::Out::kAddF32 : gemm::Out::kF32;
   return down;
 }
 

@@ -7,7 +7,7 @@ namespace quire::mlp_cuda {
 
 // h  [rows, D]  bf16, device, rows aligned to 16 bytes, h_stride a multiple of 8
 // gate_up   paired weight [F, D], down  [D, F]; each with its scale; biases float32 or null
-// x  [rows, D]  float32, device: residual stream, added to
+// x  [rows, D]  float32, device: residual stream, added to, or overwritten if not add_to_x
 // workspace  mlp_workspace_bytes, aligned to 256 bytes: SiLU(g) * u in bf16, and sums of segments of the second product
 struct MlpParams {
   const __nv_bfloat16* h = nullptr;
@@ -18,6 +18,7 @@ struct MlpParams {
   const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
   float* x = nullptr;
   int64_t x_stride = 0;
+  bool add_to_x = true;
   std::byte* workspace = nullptr;
   gemm::Path path = gemm::Path::kAuto;
 };

@@ -171,6 +171,7 @@ Status launch_moe(cudaStream_t stream, const MoeParams& p) {
   c.weights = s.weights;
   c.x = p.x;
   c.x_stride = p.x_stride;
+  c.add_to_x = p.add_to_x;
   c.rows = p.rows;
   c.count = p.top_k + (p.has_shared() ? 1 : 0);
   c.width = p.down.rows;

@@ -33,6 +33,7 @@ struct MoeParams {
 
   float* x = nullptr;  // [rows, D] device: residual stream, added to; rows aligned to 16 bytes
   int64_t x_stride = 0;
+  bool add_to_x = true;       // or overwritten, as if it were 0
   int32_t* chosen = nullptr;  // device [rows, top_k] or null: receives the chosen experts in rank order
 
   std::byte* workspace = nullptr;  // moe_workspace_bytes, aligned to 256 bytes

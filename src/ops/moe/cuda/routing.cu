@@ -237,9 +237,11 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const Combine 
   for (int32_t d = (blockIdx.x % c.blocks * kCombineThreads + threadIdx.x) * 8; d < c.width;
        d += c.blocks * kCombineThreads * 8) {
     float* x = c.x + t * c.x_stride + d;
-    float sum[8];
-    *reinterpret_cast<float4*>(sum) = *reinterpret_cast<const float4*>(x);
-    *reinterpret_cast<float4*>(sum + 4) = *reinterpret_cast<const float4*>(x + 4);
+    float sum[8] = {};
+    if (c.add_to_x) {
+      *reinterpret_cast<float4*>(sum) = *reinterpret_cast<const float4*>(x);
+      *reinterpret_cast<float4*>(sum + 4) = *reinterpret_cast<const float4*>(x + 4);
+    }
 #pragma unroll 4
     for (int32_t k = 0; k < c.count; ++k) {
       const float w = c.weights[t * c.count + k];

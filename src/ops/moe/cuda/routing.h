@@ -43,13 +43,14 @@ struct Gather {
 };
 Status launch_gather(cudaStream_t stream, const Gather& g);
 
-// x[t] += sum over r of weights[t, r] * results[t * count + r], in float32 in ascending r.
+// x[t] (or 0) += sum over r of weights[t, r] * results[t * count + r], in float32 in ascending r.
 struct Combine {
   const __nv_bfloat16* results;  // [rows * count, width]
   const float* weights;          // [rows, count]
   float* x;
   int64_t x_stride;
   int32_t rows, count, width;
+  bool add_to_x = true;
   int32_t blocks = 1;  // that share a token; launch_combine chooses
 };
 Status launch_combine(cudaStream_t stream, const Combine& c);

@@ -100,6 +100,28 @@ __global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ 
   for (int64_t c = threadIdx.x; c < n; c += kThreads) to[c] = from[c];
 }
 
+__device__ __forceinline__ float add(float a, float b) {
+  return __fadd_rn(a, b);
+}
+__device__ __forceinline__ float4 add(float4 a, float4 b) {
+  return make_float4(add(a.x, b.x), add(a.y, b.y), add(a.z, b.z), add(a.w, b.w));
+}
+
+// T: float or float4. One block for kThreads vectors of a row.
+template <class T>
+__global__ void __launch_bounds__(kThreads) reduce_partials(const __grid_constant__ ReducePartialsParams p) {
+  begin_kernel();
+  constexpr int kElems = sizeof(T) / sizeof(float);
+  const int64_t t = blockIdx.x;
+  const int d = static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * kElems;
+  if (d >= p.width) return;
+  const float* first = p.partials + t * p.row_stride + d;
+  T* const x = reinterpret_cast<T*>(p.x + t * p.x_stride + d);
+  T sum = *reinterpret_cast<const T*>(first);
+  for (int i = 1; i < p.count; ++i) sum = add(sum, *reinterpret_cast<const T*>(first + i * p.partial_stride));
+  *x = p.add_to_x ? add(*x, sum) : sum;
+}
+
 bool aligned(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
@@ -153,6 +175,18 @@ Status launch_gather_rows(cudaStream_t stream, const GatherRowsParams& p) {
       aligned(p.x) && aligned(p.y) && p.row_bytes % 16 == 0 && p.x_stride % 16 == 0 && p.y_stride % 16 == 0;
   return launch(stream, "gather_rows", vectors ? gather_rows<uint4> : gather_rows<uint16_t>,
                 dim3(static_cast<unsigned>(p.count)), kThreads, 0, p);
+}
+
+Status launch_reduce_partials(cudaStream_t stream, const ReducePartialsParams& p) {
+  if (p.count < 1 || p.width < 0)
+    return Error{Fault::kBug, fmt::format("reduce_partials: {} of {} columns", p.count, p.width)};
+  if (p.rows <= 0 || p.width == 0) return {};
+  const bool fours = aligned(p.partials) && aligned(p.x) && p.width % 4 == 0 && p.partial_stride % 4 == 0 &&
+                     p.row_stride % 4 == 0 && p.x_stride % 4 == 0;
+  const int vectors = fours ? p.width / 4 : p.width;
+  const dim3 grid(static_cast<unsigned>(p.rows), static_cast<unsigned>((vectors + kThreads - 1) / kThreads));
+  return launch(stream, "reduce_partials", fours ? reduce_partials<float4> : reduce_partials<float>, grid,
+                kThreads, 0, p);
 }
 
 }  // namespace quire::cuda

@@ -1,5 +1,5 @@
-// Token embedding and the gathering of rows on CUDA (ops/rows/rows.h): device pointers and host-known bounds. Launches only
-// enqueue and can be captured.
+// Token embedding, the gathering of rows and the sum of partial results on CUDA (ops/rows/rows.h): device pointers and
+// host-known bounds. Launches only enqueue and can be captured.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -40,5 +40,18 @@ struct GatherRowsParams {
   int64_t row_bytes = 0, x_stride = 0, y_stride = 0;
 };
 Status launch_gather_rows(cudaStream_t stream, const GatherRowsParams& p);
+
+// x[t] = or += the sum of partials[p][t] over ascending p, in the order of ReducePartialsArgs: the CPU's bits. Strides in
+// elements. Faster if everything is a multiple of 4 elements.
+struct ReducePartialsParams {
+  const float* partials = nullptr;
+  int count = 0;  // 1 to 8
+  int64_t partial_stride = 0, row_stride = 0;
+  float* x = nullptr;
+  int64_t x_stride = 0;
+  int rows = 0, width = 0;
+  bool add_to_x = true;
+};
+Status launch_reduce_partials(cudaStream_t stream, const ReducePartialsParams& p);
 
 }  // namespace quire::cuda

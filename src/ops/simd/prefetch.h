@@ -1,4 +1,4 @@
-// Asking memory for a line that will be read or written soon, for kernels that walk at strides which the
+// Prefetching of a line that will be read or written soon, for kernels that walk at strides which the
 // hardware's prefetchers do not follow. GCC 12 takes a function that only prefetches for one without effect
 // and leaves its calls out; the empty asm says otherwise.
 #pragma once
@@ -6,11 +6,11 @@
 namespace quire::simd {
 namespace {
 
-inline void ask_to_read(const void* line) {
+inline void prefetch_read(const void* line) {
   __builtin_prefetch(line, 0);
   asm volatile("");
 }
-inline void ask_to_write(const void* line) {
+inline void prefetch_write(const void* line) {
   __builtin_prefetch(line, 1);
   asm volatile("");
 }

@@ -1,0 +1,72 @@
+// reduce_partials: its checks, its reference, and its table of kernels.
+#include "ops/rows/reduce.h"
+
+#include <algorithm>
+
+#include "ops/cuda/ops.h"
+#include "ops/rows/rows.h"
+
+namespace quire {
+namespace {
+
+// A few microseconds of work.
+constexpr int64_t kPieceElems = 16384;
+
+// In float32 like the kernels, since the order of additions is the contract.
+void reference(const OpContext&, const ReducePartialsArgs& a) {
+  for (int64_t t = 0; t < a.x.dim(0); ++t)
+    for (int64_t d = 0; d < a.x.dim(1); ++d) {
+      const auto partial = [&](int64_t p) { return a.partials.row<float>(p)[t * a.partials.stride[1] + d]; };
+      float sum = partial(0);
+      for (int64_t p = 1; p < a.partials.dim(0); ++p) sum += partial(p);
+      float& x = a.x.row<float>(t)[d];
+      x = a.add_to_x ? x + sum : sum;
+    }
+}
+
+template <auto Rows>
+void cpu(const OpContext& ctx, const ReducePartialsArgs& a) {
+  const rows::PartialRows r{.partials = a.partials.as<float>(),
+                            .count = a.partials.dim(0),
+                            .partial_stride = a.partials.stride[0],
+                            .row_stride = a.partials.stride[1],
+                            .x = a.x.as<float>(),
+                            .x_stride = a.x.stride[0],
+                            .width = a.x.dim(1),
+                            .add_to_x = a.add_to_x};
+  const int64_t row_elems = std::max<int64_t>(1, r.count * r.width);
+  ctx.pool.parallel_for(a.x.dim(0), std::max<int64_t>(1, kPieceElems / row_elems),
+                        [&](int64_t begin, int64_t end, int) { Rows(r, begin, end); });
+}
+
+constexpr Kernel<ReducePartialsArgs> kKernels[] = {
+    {"avx512", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx512; },
+     cpu<rows::reduce_avx512>, CpuLevel::kAvx512},
+    {"avx2", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx2; }, cpu<rows::reduce_avx2>},
+    {"reference", fits_always<ReducePartialsArgs>, reference},
+};
+
+Traffic traffic_of(const ReducePartialsArgs& a) {
+  return {.bytes = a.partials.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1),
+          .flops = a.x.elems() * (a.partials.dim(0) - (a.add_to_x ? 0 : 1))};
+}
+
+}  // namespace
+
+constinit const Operator<ReducePartialsArgs> kReducePartialsOp{"reduce_partials", kKernels, traffic_of};
+
+void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {
+  Dim P{"P"}, T{"T"}, D{"D"};
+  expect_shape("partials", a.partials, P, T, D);
+  expect_shape("x", a.x, T, D);
+  QUIRE_CHECK(P >= 1 && P <= ReducePartialsArgs::kMost, "{} partial results, 1 to {} are possible", P.value,
+              ReducePartialsArgs::kMost);
+  QUIRE_CHECK(a.partials.dtype == DType::kF32 && a.x.dtype == DType::kF32,
+              "partials are {} and x is {}, but both are f32", dtype_name(a.partials.dtype),
+              dtype_name(a.x.dtype));
+  if (T == 0) return;
+  if (ctx.on_gpu()) return cuda::reduce_partials(ctx, a);
+  dispatch(kReducePartialsOp, ctx, a);
+}
+
+}  // namespace quire
