@@ -177,6 +177,7 @@ void Engine::take_incoming() {
     queued_ -= static_cast<int64_t>(cancelled);
   }
   runner_.release_finished();
+  publish_counts();
 }
 
 void Engine::take_snapshot() {
