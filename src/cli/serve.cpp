@@ -17,7 +17,10 @@ struct ServeFlags {
   std::string reasoning = "auto";
   bool no_access_log = false;
 
-  ServeFlags() { o.engine.prefix_cache = true; }
+  ServeFlags() {
+    o.engine.prefix_cache = true;
+    o.engine.volatile_tail = 8;  // templates end a prompt with a header that the next turn may not repeat
+  }
   void add(CLI::App& app);
   Result<server::ServeOptions> parsed() const;
 

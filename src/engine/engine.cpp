@@ -213,8 +213,8 @@ void Engine::look_at_waiting() {
   if (runner_.free_places() == 0) return;
   const auto most = std::min(std::ssize(waiting_), std::ptrdiff_t{runner_.free_places()} + kLookAhead);
   const bool recurrent = model_->model->config().hybrid;
-  int64_t past =
-      0;  // found tokens that penalties have to be told of: a step has room for those of one context
+  // Found tokens that penalties have to be told of: a step has room for those of one context.
+  int64_t past = 0;
   for (std::ptrdiff_t i = 0; i < most; ++i) {
     Sequence& s = *waiting_[static_cast<size_t>(i)];
     runner_.find_prefix(s);
@@ -271,6 +271,7 @@ void Engine::admit_planned() {
   const std::lock_guard lock(inbox_mutex_);
   queued_ -= static_cast<int64_t>(plan_.admit.size());
 }
+
 bool Engine::step() {
   take_incoming();
   if (lost_) fail_all(*lost_);
