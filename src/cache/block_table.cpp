@@ -36,6 +36,12 @@ bool BlockTable::reserve(BlockPool& pool, int64_t begin, int64_t end, std::vecto
   return true;
 }
 
+void BlockTable::append_shared(BlockPool& pool, BlockId block, uint32_t generation) {
+  QUIRE_CHECK(pool.revive(block, generation), "block {} was written again", block.v);
+  pool_ = &pool;
+  blocks_.push_back(block.v);
+}
+
 BlockTable BlockTable::fork(BlockPool& pool) const {
   BlockTable t;
   t.blocks_ = blocks_;

@@ -44,6 +44,9 @@ class BlockTable {
   // copies, which are appended to `copies`. False, and no change, when the pool has too few blocks.
   bool reserve(BlockPool& pool, int64_t begin, int64_t end, std::vector<BlockCopy>& copies);
 
+  // Appends a block whose content is kept under `generation`, with a reference of its own.
+  void append_shared(BlockPool& pool, BlockId block, uint32_t generation);
+
   // A table with the same blocks; each side copies before it writes.
   BlockTable fork(BlockPool& pool) const;
 

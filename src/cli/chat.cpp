@@ -9,6 +9,7 @@ namespace quire::cli {
 
 Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedModel>& model,
                         EngineOptions options) {
+  options.prefix_cache = true;  // each turn goes on from the one before
   QUIRE_TRY(const std::unique_ptr<Engine> engine, Engine::create(model, std::move(options)));
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   if (!o.system.empty()) messages.push_back({{"role", "system"}, {"content", o.system}});

@@ -13,10 +13,14 @@ struct ServeFlags {
   ComputeOptions compute;
   server::ServeOptions o;
   double request_timeout = 600, drain_timeout = 30, header_timeout = 10, body_timeout = 60, idle_timeout = 75,
-         write_timeout = 60, keep_alive = 15;
+         write_timeout = 60, keep_alive = 15, swap_space = 4;
   std::string reasoning = "auto";
   bool no_access_log = false;
 
+  ServeFlags() {
+    o.engine.prefix_cache = true;
+    o.engine.volatile_tail = 8;  // templates end a prompt with a header that the next turn may not repeat
+  }
   void add(CLI::App& app);
   Result<server::ServeOptions> parsed() const;
 
@@ -42,6 +46,20 @@ void ServeFlags::add_model(CLI::App& app) {
                  "Tokens per step. No text depends on it")
       ->capture_default_str();
   app.add_option("--kv-tokens", e.kv_tokens, "Size of the KV cache in tokens; 0: chosen from the two above")
+      ->capture_default_str();
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", e.prefix_cache,
+               "Prompts that begin as earlier ones did are not computed again. No text depends on it")
+      ->capture_default_str();
+  app.add_option("--swap-space", swap_space,
+                 "GiB of host memory for KV blocks of answers that make room for older ones; 0: answers "
+                 "pause instead")
+      ->capture_default_str();
+  app.add_option(
+         "--prefix-cache-states", e.state_checkpoints,
+         "Recurrent states that the prefix cache keeps (models that have them); -1: four for each answer")
+      ->capture_default_str();
+  app.add_option("--prefix-cache-tail", e.volatile_tail,
+                 "Tokens at a prompt's end that differ from turn to turn: the state is saved before them")
       ->capture_default_str();
   app.add_flag("!--no-repack", e.repack, "With one or two sequences: save memory, generate slower");
   app.add_option("--chat-template,--chat-template-file", o.chat_template_file,
@@ -120,6 +138,10 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   QUIRE_CHECKED(compute.apply(s.engine));
   QUIRE_TRY(s.engine.kernels, model.parsed_kernels());
   s.engine.threads = model.threads;
+  constexpr double kGib = 1 << 30;
+  if (!(swap_space >= 0 && swap_space <= 65536))
+    return request_error("--swap-space {}: must be between 0 and 65536 GiB", swap_space);
+  s.engine.swap_bytes = static_cast<int64_t>(swap_space * kGib);
   if (no_access_log) s.access_log = "off";
   if (reasoning != "auto" && reasoning != "none")
     return request_error("--reasoning-format {}: must be auto or none", reasoning);

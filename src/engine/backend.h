@@ -24,7 +24,7 @@ struct StepResults {
 
 struct BackendMemory {
   int64_t repacked = 0;      // copies of weights
-  int64_t kv_and_state = 0;  // of the caches, as far as it is backed by memory
+  int64_t kv_and_state = 0;  // of the caches, as far as it is backed by memory; the host's part included
   int64_t workspace = 0;     // activations and kernels' scratch
 };
 
@@ -34,13 +34,15 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual const StepLayout& layout() const = 0;
-  virtual int32_t blocks() const = 0;  // KV blocks
-  virtual int32_t slots() const = 0;   // recurrent states; 0 if the model has none
+  virtual int32_t blocks() const = 0;       // KV blocks
+  virtual int32_t slots() const = 0;        // recurrent states; 0 if the model has none
+  virtual int32_t host_blocks() const = 0;  // KV blocks that fit the host's memory, to be swapped out to
 
   // Host memory in which the host lays out a step. Buffers are 0 ... kMostDepth - 1; one may be written while no step
   // that was submitted from it is under way.
   virtual std::byte* staging(int buffer) = 0;
-  // Enqueues the step that lies in a buffer: the block copies, the tokens to be noted, the pass, and the sampling. Steps
+  // Enqueues the step that lies in a buffer: blocks to the host and back, copies, the tokens to be noted, the pass, and the
+  // sampling, in this order; a step without rows ends before the pass. Steps
   // are computed one after the other, in this order. The values are checked here (a mistake is fatal).
   virtual void submit(int buffer, const StepShape& shape) = 0;
   // Waits for the step of a buffer. An error means that the device is lost, and every further step with it.
@@ -55,6 +57,9 @@ class Backend {
 
 using BackendFactory = std::function<Result<std::unique_ptr<Backend>>(
     const std::shared_ptr<const LoadedModel>&, const EngineOptions&)>;
+
+// How many blocks of so many bytes options.swap_bytes holds.
+int32_t host_blocks_of(const EngineOptions& options, int64_t block_bytes);
 
 // The backend of options.device.
 Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,

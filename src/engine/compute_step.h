@@ -1,4 +1,4 @@
-// What a step is, on every device: block copies, tokens to be noted, the pass, the sampling.
+// What a step is, on every device: copies of blocks and states, tokens to be noted, the pass, the sampling.
 #pragma once
 
 #include <cstdint>
@@ -20,5 +20,12 @@ struct StepMemory {
 
 void compute_step(const OpContext& ctx, const Model& model, const StepBatch& batch,
                   const ForwardOptions& options, const StepMemory& memory);
+
+// Whether a step's copies and swaps name what exists, once, on the host, where they are laid out. What does not is a
+// mistake of ours, and fatal.
+struct CopyLimits {
+  int64_t blocks = 0, slots = 0, host_blocks = 0;
+};
+void check_copies(const StepLayout::Arrays& a, const StepShape& shape, const CopyLimits& limits);
 
 }  // namespace quire

@@ -51,7 +51,7 @@ CpuBackend::Pages::~Pages() {
 
 Result<CacheStorage> CpuBackend::create_caches(const Model& model, const EngineOptions& options) {
   return CacheStorage::create(model.cache_shape(options.device), options.kv_blocks(),
-                              model.config().hybrid ? options.max_sequences : 0);
+                              options.state_slots(model.config()));
 }
 
 Result<std::unique_ptr<CpuBackend>> CpuBackend::create(const std::shared_ptr<const LoadedModel>& model,
@@ -85,6 +85,9 @@ Status CpuBackend::allocate() {
   QUIRE_TRY(sampled_, Pages::create(c.places * int64_t{4}, "sampled tokens"));
   QUIRE_TRY(history_, Pages::create(token_history_bytes(c.places, vocab, seen), "the history of penalties"));
   token_history_ = lay_out_token_history(history_.data(), c.places, vocab, seen);
+  host_blocks_ = host_blocks_of(options_, *storage_.shape().block_bytes());
+  QUIRE_TRY(host_,
+            Pages::create(host_blocks_ * *storage_.shape().block_bytes(), "blocks that are swapped out"));
   repack();
   return measure();
 }
@@ -173,8 +176,8 @@ CpuBackend::~CpuBackend() {
 }
 
 std::vector<std::span<std::byte>> CpuBackend::regions() const {
-  return {storage_.memory(), workspace_->memory(), step_.span(),
-          results_.span(),   sampled_.span(),      history_.span()};
+  return {storage_.memory(), workspace_->memory(), step_.span(), results_.span(),
+          sampled_.span(),   history_.span(),      host_.span()};
 }
 
 OpContext CpuBackend::context(Workspace& workspace) {
@@ -188,6 +191,7 @@ OpContext CpuBackend::context(Workspace& workspace) {
 void CpuBackend::submit(int buffer, const StepShape& shape) {
   Buffer& b = buffers_[buffer];
   check_segments(layout_.batch(b.staging.data(), shape, nullptr).segments, shape.rows, blocks(), slots());
+  check_copies(layout_.arrays(b.staging.data()), shape, {blocks(), slots(), host_blocks_});
   const std::lock_guard lock(mutex_);
   QUIRE_CHECK(b.stage != Stage::kSubmitted && queued_ < kMostDepth, "step buffer {} is under way", buffer);
   b.shape = shape;
@@ -225,6 +229,7 @@ void CpuBackend::run(Buffer& b) {
   enter();
   const auto begin = std::chrono::steady_clock::now();
   std::memcpy(step_.data(), b.staging.data(), static_cast<size_t>(layout_.used_bytes(b.shape)));
+  swap(layout_.arrays(b.staging.data()), b.shape);
   const StepBatch batch = layout_.batch(step_.data(), b.shape, reinterpret_cast<int32_t*>(sampled_.data()));
   compute(batch, *workspace_, results_.data());
   bool tops = false;
@@ -233,6 +238,16 @@ void CpuBackend::run(Buffer& b) {
   b.done.out = result_layout_.outputs(b.results.data(), b.shape.logit_rows);
   b.done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   leave();
+}
+
+void CpuBackend::swap(const StepLayout::Arrays& a, const StepShape& shape) {
+  const int64_t bytes = *storage_.shape().block_bytes();
+  const auto block = [&](int32_t i) { return storage_.memory().data() + i * bytes; };
+  const auto host = [&](int32_t i) { return host_.data() + i * bytes; };
+  for (int32_t i = 0; i < shape.swap_outs; ++i)
+    std::memcpy(host(a.swap_outs[2 * i + 1]), block(a.swap_outs[2 * i]), static_cast<size_t>(bytes));
+  for (int32_t i = 0; i < shape.swap_ins; ++i)
+    std::memcpy(block(a.swap_ins[2 * i + 1]), host(a.swap_ins[2 * i]), static_cast<size_t>(bytes));
 }
 
 void CpuBackend::compute(const StepBatch& batch, Workspace& workspace, std::byte* results) {
@@ -262,6 +277,11 @@ std::string CpuBackend::numerics() const {
       options_.device == Device::kReference ? "reference" : fmt::format("cpu {}", describe(cpu_features()));
   for (const auto& [op, kernel] : options_.kernels.forced) s += fmt::format(" {}={}", op, kernel);
   return s;
+}
+
+int32_t host_blocks_of(const EngineOptions& options, int64_t block_bytes) {
+  if (block_bytes <= 0) return 0;
+  return static_cast<int32_t>(std::min<int64_t>(options.swap_bytes / block_bytes, INT32_MAX));
 }
 
 Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,

@@ -62,6 +62,7 @@ class CudaBackend final : public Backend {
   const StepLayout& layout() const override { return layout_; }
   int32_t blocks() const override { return blocks_; }
   int32_t slots() const override { return slots_; }
+  int32_t host_blocks() const override { return host_blocks_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
   Result<StepResults> wait(int buffer) override;
@@ -81,6 +82,7 @@ class CudaBackend final : public Backend {
   Status create_caches();
   int64_t measure();
   void enqueue(Buffer& b);
+  void swap(const StepLayout::Arrays& a, const StepShape& shape);
   bool replayable(const StepShape& s) const;
   StepShape pad(Buffer& b) const;
   void replay(const StepShape& padded);
@@ -97,10 +99,11 @@ class CudaBackend final : public Backend {
   ResultLayout result_layout_;
   cuda::Context context_;
   Memory step_, results_, sampled_, history_, suppressed_, scratch_, caches_;
+  Memory host_;  // pinned: blocks that were swapped out
   std::optional<Workspace> workspace_;
   TokenHistory token_history_;
   CacheViews views_;
-  int32_t blocks_ = 0, slots_ = 0, suppressed_count_ = 0;
+  int32_t blocks_ = 0, slots_ = 0, host_blocks_ = 0, suppressed_count_ = 0;
   Buffer buffers_[kMostDepth];
   std::map<std::pair<int32_t, int32_t>, cudaGraphExec_t> graphs_;  // by rows and width of the block tables
 };
@@ -174,9 +177,13 @@ Status CudaBackend::create_caches() {
   const std::optional<int64_t> block = shape.block_bytes(), slot = shape.state_bytes();
   size_t free = 0, total = 0;
   QUIRE_CHECKED(cuda::check(cudaMemGetInfo(&free, &total), "asking for free GPU memory"));
-  slots_ = model_->model->config().hybrid ? options_.max_sequences : 0;
+  slots_ = options_.state_slots(model_->model->config());
   const auto used = static_cast<int64_t>(total - free);
   const auto cap = static_cast<int64_t>(static_cast<double>(total) * options_.gpu_memory_utilization);
+  // States that are only kept for the prefix cache take at most a quarter of what the caches have.
+  if (const int32_t own = std::min(slots_, options_.max_sequences); slot && *slot > 0)
+    slots_ = own + static_cast<int32_t>(
+                       std::clamp<int64_t>((cap - used - *slot * own) / 4 / *slot, 0, slots_ - own));
   const int64_t left = cap - used - (slot ? *slot * slots_ : 0),
                 one = (options_.context + kBlockTokens - 1) / kBlockTokens;
   if (!block || !slot || left < *block * one)
@@ -197,6 +204,9 @@ Status CudaBackend::create_caches() {
   QUIRE_CHECKED(
       cuda::check(cudaMemset(caches_.data(), 0, static_cast<size_t>(bytes)), "clearing the caches"));
   views_ = CacheViews(shape, caches_.data(), blocks_, slots_);
+  host_blocks_ = host_blocks_of(options_, *block);
+  QUIRE_TRY(host_,
+            Memory::create(Memory::Where::kPinned, host_blocks_ * *block, "blocks that are swapped out"));
   return {};
 }
 
@@ -224,6 +234,7 @@ int64_t CudaBackend::measure() {
 void CudaBackend::submit(int buffer, const StepShape& shape) {
   Buffer& b = buffers_[buffer];
   check_segments(layout_.batch(b.staging.data(), shape, nullptr).segments, shape.rows, blocks_, slots_);
+  check_copies(layout_.arrays(b.staging.data()), shape, {blocks_, slots_, host_blocks_});
   b.shape = shape;
   enqueue(b);
   b.status = std::exchange(context_.status, Status{});
@@ -237,6 +248,7 @@ void CudaBackend::enqueue(Buffer& b) {
   keep(cudaMemcpyAsync(step_.data(), b.staging.data(), static_cast<size_t>(layout_.used_bytes(padded)),
                        cudaMemcpyHostToDevice, stream),
        "copying a step to the GPU");
+  swap(layout_.arrays(b.staging.data()), b.shape);
   if (replayable(b.shape)) {
     replay(padded);
   } else {
@@ -254,7 +266,23 @@ void CudaBackend::enqueue(Buffer& b) {
 // Steps of generated tokens alone, one for each sequence, all of them sampled: their launches depend on few numbers.
 bool CudaBackend::replayable(const StepShape& s) const {
   return options_.graphs && s.rows > 0 && s.rows == s.decodes && s.segments == s.decodes &&
-         s.logit_rows == s.rows && s.block_copies == 0 && s.notes == 0;
+         s.logit_rows == s.rows && s.block_copies == 0 && s.slot_copies == 0 && s.notes == 0 &&
+         s.past_notes == 0;
+}
+
+// Blocks to the host and back, in the order of the stream: before the step's launches, and outside of captured ones.
+void CudaBackend::swap(const StepLayout::Arrays& a, const StepShape& shape) {
+  const int64_t bytes = *views_.shape().block_bytes();
+  const auto copy = [&](std::byte* to, const std::byte* from, cudaMemcpyKind kind) {
+    context_.keep(cuda::check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, context_.stream),
+                              "swapping a block"));
+  };
+  for (int32_t i = 0; i < shape.swap_outs; ++i)
+    copy(host_.data() + a.swap_outs[2 * i + 1] * bytes, caches_.data() + a.swap_outs[2 * i] * bytes,
+         cudaMemcpyDeviceToHost);
+  for (int32_t i = 0; i < shape.swap_ins; ++i)
+    copy(caches_.data() + a.swap_ins[2 * i + 1] * bytes, host_.data() + a.swap_ins[2 * i] * bytes,
+         cudaMemcpyHostToDevice);
 }
 
 // Rounds the rows of a step up with padding, so that few graphs serve all: by an eighth at most, from 16 rows on.

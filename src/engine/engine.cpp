@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/sharing.h"
 #include "ops/registry.h"
 
 namespace quire {
@@ -10,6 +11,9 @@ namespace {
 
 // Raised when a change of ours changes bits: part of every fingerprint.
 constexpr int kNumericsVersion = 1;
+
+// Waiting requests that are looked at beside those that there are places for: prefix hits among them go first.
+constexpr int32_t kLookAhead = 32;
 
 bool contains(std::span<const RequestId> ids, RequestId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
@@ -56,9 +60,8 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
                   options_.for_latency() ? "latency" : "throughput", model_->identity());
   const auto sequences = static_cast<size_t>(options_.max_sequences);
   snapshot_.running.reserve(sequences);
-  snapshot_.waiting.reserve(sequences);
-  plan_.admit.reserve(sequences);
-  plan_.work.reserve(2 * sequences);
+  snapshot_.waiting.reserve(sequences + kLookAhead);
+  plan_.reserve(sequences + kLookAhead);
 }
 
 Engine::~Engine() {
@@ -106,6 +109,11 @@ Result<RequestId> Engine::submit(Request request, Listener listener) {
   s->tokens = request.prompt;
   s->max_blocks = static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
   s->table.reserve_memory(s->max_blocks);
+  if (runner_.host_blocks().total() > 0) s->host.reserve(static_cast<size_t>(s->max_blocks));
+  if (runner_.prefix_cache() != nullptr) {
+    s->hashes = hash_prefixes(prefix_hash_, request.cache_salt, request.prompt);
+    s->checkpoints = Checkpoints(prompt, options_.volatile_tail, request.cache_positions);
+  }
   RequestId id;
   {
     const std::lock_guard lock(inbox_mutex_);
@@ -148,7 +156,12 @@ void Engine::take_incoming() {
     cancelling_.swap(cancels_);
     texts_.swap(ended_by_text_);
   }
-  for (auto& s : arriving_) waiting_.push_back(std::move(s));
+  for (auto& s : arriving_) {
+    s->arrived = planned_steps_;
+    const auto at = std::upper_bound(waiting_.begin(), waiting_.end(), s->request.priority,
+                                     [](int32_t p, const auto& w) { return p < w->request.priority; });
+    waiting_.insert(at, std::move(s));
+  }
   if (!texts_.empty())
     for (const auto& s : runner_.running())
       if (!s->finished && contains(texts_, s->id)) runner_.finish(*s);
@@ -164,6 +177,7 @@ void Engine::take_incoming() {
     queued_ -= static_cast<int64_t>(cancelled);
   }
   runner_.release_finished();
+  publish_counts();
 }
 
 void Engine::take_snapshot() {
@@ -175,44 +189,87 @@ void Engine::take_snapshot() {
           .prompt = s->prompt_tokens(),
           .total = s->to_compute(),
           .computed = s->planned,
-          .max_blocks = s->max_blocks};
-    // Finished: holds its memory until the last step that mentions it has ended.
-    if (s->finished) of.prompt = of.total = of.computed;
-  }
-  // Waiting ones get numbers beyond those of all places.
-  const int32_t most = std::min(runner_.free_places(), static_cast<int32_t>(waiting_.size()));
-  for (int32_t i = 0; i < most; ++i) {
-    const Sequence& s = *waiting_[static_cast<size_t>(i)];
-    snapshot_.waiting.push_back({.id = SeqId{options_.max_sequences + i},
-                                 .prompt = s.prompt_tokens(),
-                                 .total = s.prompt_tokens(),
-                                 .computed = 0,
-                                 .max_blocks = s.max_blocks});
+          .max_blocks = s->max_blocks,
+          .held = s->blocks_held(),
+          .swapped = static_cast<int32_t>(s->host.size()),
+          .cut = runner_.next_cut(*s),
+          .finished = s->finished};
   }
   snapshot_.total_blocks = runner_.blocks().total();
-  snapshot_.free_slots = runner_.slots().free_count();
+  snapshot_.available_blocks = runner_.blocks().available();
+  snapshot_.host_blocks = runner_.host_blocks().total();
+  snapshot_.free_host_blocks = runner_.host_blocks().available();
+  snapshot_.free_slots = runner_.free_slots();
   snapshot_.needs_slots = model_->model->config().hybrid;
+  // What swapping out would gain matters only if this step could run short.
+  const int64_t most = 2 * std::ssize(snapshot_.running) + options_.max_batch_tokens / kBlockTokens + 1;
+  if (snapshot_.host_blocks > 0 && snapshot_.available_blocks < most)
+    for (size_t i = 0; i < snapshot_.running.size(); ++i)
+      snapshot_.running[i].sole = runner_.sole_blocks(*runner_.running()[i]);
+  look_at_waiting();
+}
+
+void Engine::look_at_waiting() {
+  if (runner_.free_places() == 0) return;
+  const auto most = std::min(std::ssize(waiting_), std::ptrdiff_t{runner_.free_places()} + kLookAhead);
+  const bool recurrent = model_->model->config().hybrid;
+  // Found tokens that penalties have to be told of: a step has room for those of one context.
+  int64_t past = 0;
+  for (std::ptrdiff_t i = 0; i < most; ++i) {
+    Sequence& s = *waiting_[static_cast<size_t>(i)];
+    runner_.find_prefix(s);
+    // Waiting ones get numbers beyond those of all places.
+    ScheduledSequence& of = snapshot_.waiting.emplace_back();
+    of = {.id = SeqId{options_.max_sequences + static_cast<int32_t>(i)},
+          .prompt = s.prompt_tokens(),
+          .total = s.prompt_tokens(),
+          .computed = s.match.usable,
+          .max_blocks = s.max_blocks,
+          .held = static_cast<int32_t>(s.match.usable / kBlockTokens),
+          .unused = s.match.unused,
+          .priority = s.request.priority,
+          .age = planned_steps_ - s.arrived};
+    if (runner_.prefix_cache() == nullptr) continue;
+    for (const auto& r : runner_.running()) of.deferred = of.deferred || must_wait(s, *r, recurrent);
+    for (std::ptrdiff_t j = 0; j < i && !of.deferred; ++j)
+      of.deferred = must_wait(s, *waiting_[static_cast<size_t>(j)], recurrent);
+    if (s.request.sampling.has_penalties() && (past += s.match.usable) > options_.context) of.deferred = true;
+  }
+  // Where sequences are asked to save their states is known only now.
+  for (std::ptrdiff_t i = 0; i < most; ++i)
+    snapshot_.waiting[static_cast<size_t>(i)].cut = runner_.first_cut(*waiting_[static_cast<size_t>(i)]);
+  for (size_t i = 0; i < snapshot_.running.size(); ++i)
+    snapshot_.running[i].cut = runner_.next_cut(*runner_.running()[i]);
 }
 
 void Engine::plan_and_submit() {
   take_snapshot();
-  plan_step(snapshot_, {options_.max_batch_tokens, options_.max_sequences}, plan_);
-  if (plan_.work.empty()) return;
-  if (!plan_.admit.empty()) {
-    for (size_t i = 0; i < plan_.admit.size(); ++i) {
-      const SeqId number = plan_.admit[i];
-      QUIRE_CHECK(number.v == options_.max_sequences + static_cast<int32_t>(i),
-                  "the plan admits out of order");
-      Sequence& s = *waiting_.front();
-      runner_.admit(std::move(waiting_.front()));
-      waiting_.pop_front();
-      for (Work& w : plan_.work)
-        if (w.seq == number) w.seq = SeqId{s.place};
-    }
-    const std::lock_guard lock(inbox_mutex_);
-    queued_ -= static_cast<int64_t>(plan_.admit.size());
-  }
+  plan_step(snapshot_,
+            {.max_batch_tokens = options_.max_batch_tokens,
+             .max_sequences = options_.max_sequences,
+             .max_swaps = backend_->layout().capacity().swaps,
+             .patience = options_.patience_steps},
+            plan_);
+  if (plan_.empty()) return;
+  ++planned_steps_;
+  admit_planned();
   runner_.submit(plan_);
+}
+
+void Engine::admit_planned() {
+  if (plan_.admit.empty()) return;
+  const auto index = [&](SeqId number) { return static_cast<size_t>(number.v - options_.max_sequences); };
+  for (const SeqId number : plan_.admit) {
+    std::unique_ptr<Sequence>& waiting = waiting_[index(number)];
+    const Sequence& s = *waiting;
+    runner_.admit(std::move(waiting));
+    for (Work& w : plan_.work)
+      if (w.seq == number) w.seq = SeqId{s.place};
+  }
+  std::erase(waiting_, nullptr);
+  publish_counts();
+  const std::lock_guard lock(inbox_mutex_);
+  queued_ -= static_cast<int64_t>(plan_.admit.size());
 }
 
 bool Engine::step() {
@@ -222,7 +279,7 @@ bool Engine::step() {
   if (!runner_.full()) plan_and_submit();
   if (!runner_.idle()) {
     // Ahead by `depth` steps, or by as many as there are.
-    if (runner_.full() || plan_.work.empty()) retire();
+    if (runner_.full() || plan_.empty()) retire();
     return true;
   }
   if (!was_idle) return true;
@@ -250,11 +307,30 @@ void Engine::retire() {
     ++stats_.steps;
     stats_.prompt_tokens += r.prompt_rows;
     stats_.decode_tokens += r.decode_rows;
-    stats_.prompt_seconds += r.seconds * prompt / all;
-    stats_.decode_seconds += r.seconds * (all - prompt) / all;
+    if (all > 0) {  // or copies alone
+      stats_.prompt_seconds += r.seconds * prompt / all;
+      stats_.decode_seconds += r.seconds * (all - prompt) / all;
+    }
   }
   for (const Runner::Row& row : r.rows) commit(*row.sequence, row.sampled);
   runner_.release_finished();
+  publish_counts();
+}
+
+// What other threads ask for.
+void Engine::publish_counts() {
+  const Runner::Counts& c = runner_.counts();
+  const std::lock_guard lock(inbox_mutex_);
+  stats_.prefix_queries = c.queries;
+  stats_.prefix_hits = c.hits;
+  stats_.prefix_misses = c.misses;
+  stats_.preemptions = c.preemptions;
+  stats_.blocks_swapped_out = c.swapped_out;
+  stats_.blocks_swapped_in = c.swapped_in;
+  stats_.blocks_used = runner_.blocks().used_count();
+  stats_.blocks_cached = runner_.blocks().cached_count();
+  stats_.blocks_total = runner_.blocks().total();
+  stats_.states_saved = runner_.prefix_cache() != nullptr ? runner_.prefix_cache()->states_held() : 0;
 }
 
 void Engine::commit(Sequence& s, Sampled sampled) {
@@ -265,7 +341,10 @@ void Engine::commit(Sequence& s, Sampled sampled) {
     return finish(s, std::move(e));
   }
   s.tokens.push_back(sampled.token);
-  TokenEvent e{.token = sampled.token, .logprob = sampled.logprob, .top = std::move(sampled.top)};
+  TokenEvent e{.token = sampled.token,
+               .logprob = sampled.logprob,
+               .top = std::move(sampled.top),
+               .cached_tokens = s.cached};
   const std::vector<TokenId>& stops = s.request.stop_tokens;
   const bool ends = std::find(stops.begin(), stops.end(), sampled.token) != stops.end() ||
                     (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(sampled.token));

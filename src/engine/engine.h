@@ -28,6 +28,12 @@ namespace quire {
 struct StepStats {
   int64_t steps = 0, prompt_tokens = 0, decode_tokens = 0;
   double prompt_seconds = 0.0, decode_seconds = 0.0;  // a mixed step's time is shared by rows
+  // Of the prompts that were admitted: tokens, those of them that the prefix cache had, and why it had no more.
+  int64_t prefix_queries = 0, prefix_hits = 0;
+  std::array<int64_t, kPrefixMisses> prefix_misses{};
+  int64_t preemptions = 0, blocks_swapped_out = 0, blocks_swapped_in = 0;
+  int64_t blocks_used = 0, blocks_cached = 0, blocks_total = 0;  // of the KV cache, now
+  int64_t states_saved = 0;                                      // recurrent states in the prefix cache, now
 };
 
 struct MemoryUse {
@@ -84,6 +90,9 @@ class Engine {
   Status validate(const Request& r) const;
   void take_incoming();
   void take_snapshot();
+  void look_at_waiting();
+  void admit_planned();
+  void publish_counts();
   void plan_and_submit();
   // Commits the oldest step under way.
   void retire();
@@ -113,6 +122,8 @@ class Engine {
   std::deque<std::unique_ptr<Sequence>> waiting_;
   SchedulerState snapshot_;
   StepPlan plan_;
+  KeyedHash prefix_hash_ = KeyedHash::random();
+  int64_t planned_steps_ = 0;
   std::vector<std::unique_ptr<Sequence>> arriving_;
   std::vector<RequestId> cancelling_, texts_;
   std::optional<Error> lost_;  // the device's end

@@ -13,6 +13,9 @@ StepCapacity EngineOptions::step_capacity(int64_t vocab) const {
           .table_width = blocks(context),
           .logit_rows = max_sequences,
           .block_copies = max_sequences,
+          .slot_copies = prefix_cache ? 2 * max_sequences : 0,
+          .swaps = swap_bytes > 0 ? blocks(context) + max_sequences + blocks(max_batch_tokens) : 0,
+          .past = prefix_cache ? static_cast<int32_t>(context) : 0,
           .places = max_sequences,
           .biases = max_sequences * max_logit_bias,
           .max_top = static_cast<int32_t>(std::min<int64_t>(vocab, max_logprobs))};
@@ -41,6 +44,12 @@ Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c) {
     return request_error("{} logprobs: must be between 0 and 65536", o.max_logprobs);
   if (o.max_logit_bias < 0 || o.max_logit_bias > 65536)
     return request_error("{} logit biases: must be between 0 and 65536", o.max_logit_bias);
+  if (o.swap_bytes < 0) return request_error("{} bytes of swap space: must not be negative", o.swap_bytes);
+  if (o.state_checkpoints < 0) o.state_checkpoints = 4 * o.max_sequences;
+  if (o.state_checkpoints > 65536)
+    return request_error("{} saved states: must be at most 65536", o.state_checkpoints);
+  if (o.volatile_tail < 0) return request_error("a volatile tail of {} tokens", o.volatile_tail);
+  if (o.patience_steps < 0) return request_error("a patience of {} steps", o.patience_steps);
   constexpr int64_t kDefaultPool = 65536;
   if (o.kv_tokens == 0)
     o.kv_tokens = std::max(o.context, std::min(o.max_sequences * o.context, kDefaultPool));

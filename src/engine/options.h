@@ -43,7 +43,18 @@ struct EngineOptions {
   int depth = 0;  // steps under way at a time, 1 or 2; 0: 2 on a GPU, else 1. The texts are the same
   int32_t max_logprobs = 1024;    // likeliest tokens that a request may ask for
   int32_t max_logit_bias = 1024;  // biases of one request
-  uint64_t shuffle_blocks = 0;    // not 0: hand out KV blocks in this random order (tests)
+  // Memory of the host for the KV blocks of sequences that make room for older ones; 0: none, and sequences wait instead.
+  int64_t swap_bytes = 0;
+  // Prompts that begin as earlier ones did are not computed again (docs/architecture.md). The texts are the same.
+  bool prefix_cache = false;
+  // Recurrent states that the prefix cache keeps, each of them a place where a later prompt can go on; -1: four for each
+  // sequence. 0: prompts of models with recurrent layers are always computed whole.
+  int32_t state_checkpoints = -1;
+  // So many tokens at a prompt's end change from turn to turn: the state is saved before them.
+  int32_t volatile_tail = 0;
+  // After so many steps a waiting request is no longer passed by those that the prefix cache helps.
+  int32_t patience_steps = 256;
+  uint64_t shuffle_blocks = 0;  // not 0: hand out KV blocks in this random order (tests)
   KernelChoice kernels;
   LayerProbe probe;  // not empty: sees every step's intermediates, on the thread that computes
 
@@ -52,6 +63,10 @@ struct EngineOptions {
            (arithmetic == Arithmetic::kAuto && max_sequences <= kFewSequences);
   }
   int32_t kv_blocks() const { return static_cast<int32_t>((kv_tokens + kBlockTokens - 1) / kBlockTokens); }
+  // Slots for recurrent states: the sequences', then those of the prefix cache. 0 for a model without.
+  int32_t state_slots(const ModelConfig& model) const {
+    return model.hybrid ? max_sequences + (prefix_cache ? state_checkpoints : 0) : 0;
+  }
   // What a step may hold of a model with this vocabulary. For options that Engine::create has resolved.
   StepCapacity step_capacity(int64_t vocab) const;
 };

@@ -21,6 +21,10 @@ struct Request {
   std::vector<TokenId> stop_tokens;  // tokens that end it, besides the model's end-of-generation tokens
   bool ignore_eos = false;           // end-of-generation tokens are ordinary tokens
   bool render_special = false;       // control tokens appear in the text
+  int32_t priority = 0;              // lower ones start first; equal ones in order of arrival
+  std::string cache_salt;            // prompts share what was computed only with those of the same salt
+  std::vector<int64_t>
+      cache_positions;  // of the prompt, before which its state should be saved (models that have one)
 };
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
@@ -34,6 +38,7 @@ struct TokenEvent {
   std::string text;      // whole characters; may be empty while a character or a stop text is incomplete
   float logprob = 0.0f;  // when asked for
   std::vector<TokenLogprob> top;
+  int64_t cached_tokens = 0;  // of the prompt, that were found in the prefix cache
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error;  // with kError
 };

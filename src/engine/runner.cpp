@@ -10,12 +10,17 @@ Runner::Runner(Backend& backend, const EngineOptions& options, const ModelConfig
       depth_(options.depth),
       recurrent_(model.hybrid),
       blocks_(backend.blocks(), options.shuffle_blocks),
+      host_blocks_(backend.host_blocks()),
       slots_(backend.slots()) {
+  // A model with recurrent layers can go on only from saved states.
+  const int32_t states = recurrent_ ? backend.slots() - options.max_sequences : -1;
+  if (options.prefix_cache && states != 0) cache_ = std::make_unique<PrefixCache>(blocks_, slots_, states);
   const StepCapacity& c = backend.layout().capacity();
   at_place_.resize(static_cast<size_t>(c.places));
   for (int32_t p = c.places - 1; p >= 0; --p) free_places_.push_back(p);
   running_.reserve(at_place_.size());
   copies_.reserve(static_cast<size_t>(c.block_copies));
+  slot_copies_.reserve(static_cast<size_t>(c.slot_copies));
   const SampleLimits limits{.vocab = model.vocab,
                             .places = c.places,
                             .histories = c.places,
@@ -28,6 +33,7 @@ Runner::Runner(Backend& backend, const EngineOptions& options, const ModelConfig
                                                         {a.bias_ids, biases},
                                                         {a.bias_values, biases}});
     notes_.emplace_back(c.places, std::span(a.notes, static_cast<size_t>(c.segments)));
+    past_notes_.emplace_back(c.places, std::span(a.past_notes, static_cast<size_t>(c.segments)));
     flight_[i].mentions.reserve(static_cast<size_t>(c.segments));
   }
   retired_.rows.reserve(static_cast<size_t>(c.logit_rows));
@@ -41,8 +47,54 @@ void Runner::admit(std::unique_ptr<Sequence> s) {
     s->slot = slots_.allocate();
     QUIRE_CHECK(s->slot.valid(), "sequence {} is admitted without a state slot", s->id.v);
   }
+  if (cache_) {
+    counts_.queries += s->prompt_tokens();
+    ++counts_.misses[static_cast<size_t>(cache_->explain(s->prompt(), s->match).reason)];
+    if (s->match.usable > 0) {
+      const StateSlot state = cache_->take(s->match, s->table);
+      if (recurrent_) slot_copies_.emplace_back(state.v, s->slot.v);
+      s->cached = s->computed = s->published = s->planned = s->match.usable;
+      s->anchor = static_cast<int32_t>(s->cached);
+      counts_.hits += s->cached;
+    }
+    // Where it leaves a known path others will leave it too.
+    if (s->match.blocks > s->match.usable) s->checkpoints.add(s->match.blocks);
+  }
   at_place_[static_cast<size_t>(s->place)] = s.get();
   running_.push_back(std::move(s));
+}
+
+void Runner::find_prefix(Sequence& s) {
+  if (cache_) cache_->find(s.prompt(), s.match);
+}
+
+int64_t Runner::next_cut(const Sequence& s) const {
+  return s.planned < s.prompt_tokens() ? cut_after(s, s.planned) : 0;
+}
+
+int64_t Runner::first_cut(const Sequence& s) const {
+  const int64_t at = cut_after(s, s.match.usable), leaves = s.match.blocks;
+  const bool there = cache_ && recurrent_ && leaves > s.match.usable && (at == 0 || leaves < at);
+  return there ? leaves : at;
+}
+
+int64_t Runner::cut_after(const Sequence& s, int64_t position) const {
+  if (!cache_ || !recurrent_) return 0;
+  int64_t at = s.checkpoints.next(position);
+  while (at > 0 && cache_->has_state(s.prompt(), at)) at = s.checkpoints.next(at);
+  return at;
+}
+
+int32_t Runner::sole_blocks(const Sequence& s) const {
+  int32_t n = 0;
+  for (auto b = s.table.blocks().rbegin(); b != s.table.blocks().rend(); ++b, ++n)
+    if (blocks_.references(BlockId{*b}) > 1) break;
+  return n;
+}
+
+// Makes free blocks of what the cache can spare.
+void Runner::make_room(int32_t blocks) {
+  if (cache_ && blocks > blocks_.free_count()) cache_->make_room(blocks);
 }
 
 void Runner::submit(const StepPlan& plan) {
@@ -52,10 +104,11 @@ void Runner::submit(const StepPlan& plan) {
   flight.buffer = buffer;
   flight.mentions.clear();
   flight.prompt_rows = flight.decode_rows = 0;
-  copies_.clear();
   samples_[static_cast<size_t>(buffer)].clear();
   noting_ = &notes_[static_cast<size_t>(buffer)];
   noting_->clear();
+  noting_past_ = &past_notes_[static_cast<size_t>(buffer)];
+  noting_past_->clear();
 
   StepShape shape;
   for (const Work& w : plan.work)
@@ -64,17 +117,70 @@ void Runner::submit(const StepPlan& plan) {
   shape.table_width = std::min(static_cast<int32_t>(std::max(16u, std::bit_ceil(blocks))),
                                backend_.layout().capacity().table_width);
   const StepLayout::Arrays to = backend_.layout().arrays(backend_.staging(buffer));
+  for (const Preemption& p : plan.preempt)
+    swap_out(*at_place_[static_cast<size_t>(p.seq.v)], p.blocks, shape, to);
+  for (const SeqId id : plan.resume) swap_in(*at_place_[static_cast<size_t>(id.v)], shape, to);
   for (size_t i = 0; i < plan.work.size(); ++i)
     add(plan.work[i], i < plan.decodes, shape, to, flight, samples_[static_cast<size_t>(buffer)]);
-  shape.block_copies = static_cast<int32_t>(copies_.size());
-  for (size_t i = 0; i < copies_.size(); ++i) {
-    to.block_copies[2 * i] = copies_[i].first;
-    to.block_copies[2 * i + 1] = copies_[i].second;
-  }
+  write_copies(shape, to);
+  copies_.clear();
+  slot_copies_.clear();
+  if (cache_) cache_->end_step();
   shape.notes = noting_->count();
+  shape.past_notes = noting_past_->count();
   shape.biases = samples_[static_cast<size_t>(buffer)].biases();
   ++flights_;
   backend_.submit(buffer, shape);
+}
+
+void Runner::write_copies(StepShape& shape, const StepLayout::Arrays& to) const {
+  shape.block_copies = static_cast<int32_t>(copies_.size());
+  for (size_t i = 0; i < copies_.size(); ++i)
+    to.block_copies[2 * i] = copies_[i].first, to.block_copies[2 * i + 1] = copies_[i].second;
+  shape.slot_copies = static_cast<int32_t>(slot_copies_.size());
+  for (size_t i = 0; i < slot_copies_.size(); ++i)
+    to.slot_copies[2 * i] = slot_copies_[i].first, to.slot_copies[2 * i + 1] = slot_copies_[i].second;
+}
+
+// The sequence's place stays its own, and so do its state slot, its history and its last token: there are as many of each
+// as there are places, and only blocks are scarce.
+void Runner::swap_out(Sequence& s, int32_t blocks, StepShape& shape, const StepLayout::Arrays& to) {
+  counts_.preemptions += !s.swapped_out();
+  counts_.swapped_out += blocks;
+  for (; blocks > 0; --blocks) {
+    const BlockId host = host_blocks_.allocate();
+    QUIRE_CHECK(host.valid() && !s.table.blocks().empty(),
+                "sequence {}: no block to swap out, or none to take it", s.id.v);
+    int32_t* const pair = to.swap_outs + 2 * shape.swap_outs++;
+    pair[0] = s.table.blocks().back();
+    pair[1] = host.v;
+    s.host.push_back(host.v);
+    s.table.truncate(blocks_, s.table.capacity() - kBlockTokens);
+  }
+}
+
+void Runner::swap_in(Sequence& s, StepShape& shape, const StepLayout::Arrays& to) {
+  counts_.swapped_in += static_cast<int64_t>(s.host.size());
+  make_room(static_cast<int32_t>(s.host.size()));
+  for (; !s.host.empty(); s.host.pop_back()) {
+    const int64_t end = s.table.capacity();
+    QUIRE_CHECK(s.table.reserve(blocks_, end, end + kBlockTokens, copies_),
+                "no block for sequence {} to come back", s.id.v);
+    int32_t* const pair = to.swap_ins + 2 * shape.swap_ins++;
+    pair[0] = s.host.back();
+    pair[1] = s.table.blocks().back();
+    host_blocks_.release(BlockId{s.host.back()});
+  }
+}
+
+// The step begins with the state that the chunk before left in the sequence's slot: it is copied before it changes.
+void Runner::save_state(Sequence& s, Flight::Mention& mention) {
+  const int64_t at = std::exchange(s.unsaved, 0);
+  if (cache_->has_state(s.prompt(), at)) return;
+  mention.saved = cache_->allocate_state();
+  if (!mention.saved.valid()) return;
+  mention.saved_at = s.saving = at;
+  slot_copies_.emplace_back(s.slot.v, mention.saved.v);
 }
 
 // The rows of one sequence.
@@ -84,6 +190,7 @@ void Runner::add(const Work& w, bool decode, StepShape& shape, const StepLayout:
   const int64_t end = w.begin + w.count;
   QUIRE_CHECK(w.begin == s.planned && !s.finished, "sequence {} is planned from {}, not {}", s.id.v, w.begin,
               s.planned);
+  make_room(s.table.blocks_needed(blocks_, w.begin, end));
   const bool reserved = s.table.reserve(blocks_, w.begin, end, copies_);
   QUIRE_CHECK(reserved, "no block for sequence {}: {} of {} in use", s.id.v, blocks_.used_count(),
               blocks_.total());
@@ -103,14 +210,17 @@ void Runner::add(const Work& w, bool decode, StepShape& shape, const StepLayout:
     to.tokens[row + i] = known ? s.tokens[static_cast<size_t>(position)] : 0;
     to.sources[row + i] = known ? -1 : s.place;
   }
-  if (!decode && s.request.sampling.has_penalties()) note(s, row, w);
+  if (!decode && s.request.sampling.has_penalties()) note(s, row, w, shape, to);
   shape.rows += w.count;
   (decode ? flight.decode_rows : flight.prompt_rows) += w.count;
   if (decode) shape.decode_rows += w.count, ++shape.decodes, shape.decode_keys += end;
   s.anchor = decode ? anchor_after_decode(placed) : anchor_after_prompt(placed);
   s.planned = end;
   ++s.in_flight;
-  flight.mentions.push_back({&s, -1});
+  Flight::Mention& mention = flight.mentions.emplace_back(&s, -1);
+  if (!decode) mention.prompt_end = end;
+  if (s.unsaved > 0) save_state(s, mention);
+  if (!decode && cache_ && recurrent_ && s.checkpoints.contains(end)) s.unsaved = end;
   if (end >= s.prompt_tokens()) add_sample(s, row + w.count - 1, decode, shape, to, flight, samples);
 }
 
@@ -129,7 +239,17 @@ void Runner::add_sample(Sequence& s, int32_t row, bool decode, StepShape& shape,
 }
 
 // A prompt's tokens go into the history that penalties look back on, chunk by chunk.
-void Runner::note(Sequence& s, int32_t row, const Work& w) {
+void Runner::note(Sequence& s, int32_t row, const Work& w, StepShape& shape, const StepLayout::Arrays& to) {
+  if (!s.noted && s.cached > 0) {  // what the cache had of it comes first
+    const auto count = static_cast<int32_t>(s.cached);
+    const Status past = noting_past_->add(
+        {.history = s.place, .begin = shape.past_tokens, .count = count, .prompt = count, .reset = 1},
+        backend_.layout().capacity().past);
+    QUIRE_CHECK(past.ok(), "sequence {}: {}", s.id.v, past.error().message);
+    std::copy_n(s.tokens.data(), count, to.past_tokens + shape.past_tokens);
+    shape.past_tokens += count;
+    s.noted = true;
+  }
   const Status noted = noting_->add(
       {.history = s.place, .begin = row, .count = w.count, .prompt = w.count, .reset = s.noted ? 0 : 1},
       row + w.count);
@@ -146,8 +266,9 @@ Result<const Runner::Retired*> Runner::retire() {
   retired_.rows.clear();
   retired_.prompt_rows = flight.prompt_rows;
   retired_.decode_rows = flight.decode_rows;
-  for (const Flight::Mention& m : flight.mentions) {
+  for (Flight::Mention& m : flight.mentions) {
     --m.sequence->in_flight;
+    publish(m, done.ok());
     if (m.logit_row < 0) continue;
     --m.sequence->pending;
     if (done.ok() && !m.sequence->finished)
@@ -156,6 +277,24 @@ Result<const Runner::Retired*> Runner::retire() {
   if (!done.ok()) return done.take_error();
   retired_.seconds = done->seconds;
   return &retired_;
+}
+
+// What the step computed of a prompt can be found from now on.
+void Runner::publish(Flight::Mention& m, bool done) {
+  if (!cache_) return;
+  Sequence& s = *m.sequence;
+  if (done) s.computed = std::max(s.computed, m.prompt_end);
+  const int64_t whole = s.computed / kChunkTokens * kChunkTokens;
+  if (whole > s.published && !s.swapped_out()) {
+    cache_->publish(s.prompt(), whole, s.table);
+    s.published = whole;
+  }
+  if (!m.saved.valid()) return;
+  if (s.saving == m.saved_at) s.saving = 0;
+  if (done)
+    cache_->publish_state(s.prompt(), m.saved_at, m.saved);
+  else
+    cache_->drop_state(m.saved);
 }
 
 void Runner::finish(Sequence& s) {
@@ -172,6 +311,8 @@ void Runner::release_finished() {
 
 void Runner::give_back(Sequence& s) {
   s.table.clear(blocks_);
+  for (const int32_t b : s.host) host_blocks_.release(BlockId{b});
+  s.host.clear();
   if (s.slot.valid()) slots_.release(s.slot);
   at_place_[static_cast<size_t>(s.place)] = nullptr;
   free_places_.push_back(s.place);
@@ -180,18 +321,23 @@ void Runner::give_back(Sequence& s) {
 Status Runner::check() const {
   QUIRE_CHECKED(blocks_.check());
   QUIRE_CHECKED(slots_.check());
-  int64_t held = 0, slots = 0;
+  QUIRE_CHECKED(host_blocks_.check());
+  if (cache_) QUIRE_CHECKED(cache_->check());
+  int64_t held = 0, references = 0, slots = cache_ ? cache_->states_held() : 0, host = 0;
   for (const auto& s : running_) {
     held += static_cast<int64_t>(s->table.blocks().size());
+    host += static_cast<int64_t>(s->host.size());
     slots += s->slot.valid();
   }
-  if (held != blocks_.used_count() || slots != slots_.used_count() ||
+  for (int32_t b = 0; b < blocks_.total(); ++b) references += blocks_.references(BlockId{b});
+  if (held != references || slots != slots_.used_count() || host != host_blocks_.used_count() ||
       running_.size() + free_places_.size() != at_place_.size())
-    return Error{Fault::kBug,
-                 fmt::format("{} sequences hold {} blocks and {} slots, the pools say {} and {}; {} places "
-                             "of {} are free",
-                             running_.size(), held, slots, blocks_.used_count(), slots_.used_count(),
-                             free_places_.size(), at_place_.size())};
+    return Error{
+        Fault::kBug,
+        fmt::format("{} sequences and the cache hold {} blocks, {} of the host, and {} slots, the pools say "
+                    "{}, {} and {}; {} places of {} are free",
+                    running_.size(), held, host, slots, references, host_blocks_.used_count(),
+                    slots_.used_count(), free_places_.size(), at_place_.size())};
   return {};
 }
 

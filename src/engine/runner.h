@@ -2,11 +2,13 @@
 // way. Internal to the engine.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "cache/block_pool.h"
+#include "cache/prefix_cache.h"
 #include "engine/backend.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -19,8 +21,15 @@ class Runner {
   // Sequences are those that run, found by their place.
   Runner(Backend& backend, const EngineOptions& options, const ModelConfig& model);
 
-  // Gives a sequence a place and, if the model has recurrent layers, a state slot: the plan says that they exist.
+  // Gives a sequence a place, what the cache has of its prompt and, if the model has recurrent layers, a state slot: the
+  // plan says that they exist, and is submitted next.
   void admit(std::unique_ptr<Sequence> s);
+  // What the cache has of a waiting sequence's prompt, into its `match`.
+  void find_prefix(Sequence& s);
+  // Where the sequence's next chunk should end so that its state can be saved; 0: anywhere.
+  int64_t next_cut(const Sequence& s) const;
+  // The same of one that waits.
+  int64_t first_cut(const Sequence& s) const;
   // Submits a plan's work. At most `depth` steps are under way.
   void submit(const StepPlan& plan);
   bool idle() const { return flights_ == 0; }
@@ -46,7 +55,21 @@ class Runner {
   const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }  // in order of admission
   int32_t free_places() const { return static_cast<int32_t>(free_places_.size()); }
   const BlockPool& blocks() const { return blocks_; }
+  const BlockPool& host_blocks() const { return host_blocks_; }
+  // Null: prompts are always computed whole.
+  const PrefixCache* prefix_cache() const { return cache_.get(); }
   const StatePool& slots() const { return slots_; }
+  // State slots that sequences may still take.
+  int32_t free_slots() const { return recurrent_ ? free_places() : 0; }
+  // How many of a sequence's last blocks on the device nobody else uses.
+  int32_t sole_blocks(const Sequence& s) const;
+
+  struct Counts {
+    int64_t queries = 0, hits = 0;  // tokens of admitted prompts; of them, those that were found
+    std::array<int64_t, kPrefixMisses> misses{};
+    int64_t preemptions = 0, swapped_out = 0, swapped_in = 0;  // sequences; blocks
+  };
+  const Counts& counts() const { return counts_; }
   // Pools consistent, every block and slot accounted for.
   Status check() const;
 
@@ -54,8 +77,12 @@ class Runner {
   // A step under way.
   struct Flight {
     struct Mention {
+      Mention(Sequence* s, int32_t row) : sequence(s), logit_row(row) {}
       Sequence* sequence;
-      int32_t logit_row;  // or -1
+      int32_t logit_row;       // or -1
+      int64_t prompt_end = 0;  // after a chunk of prompt
+      StateSlot saved;         // that the step copied the state after `saved_at` tokens to
+      int64_t saved_at = 0;
     };
     int buffer = 0;
     std::vector<Mention> mentions;
@@ -65,23 +92,33 @@ class Runner {
            SampleRowList& samples);
   void add_sample(Sequence& s, int32_t row, bool decode, StepShape& shape, const StepLayout::Arrays& to,
                   Flight& flight, SampleRowList& samples);
-  void note(Sequence& s, int32_t row, const Work& w);
+  void note(Sequence& s, int32_t row, const Work& w, StepShape& shape, const StepLayout::Arrays& to);
+  void swap_out(Sequence& s, int32_t blocks, StepShape& shape, const StepLayout::Arrays& to);
+  void swap_in(Sequence& s, StepShape& shape, const StepLayout::Arrays& to);
+  void save_state(Sequence& s, Flight::Mention& mention);
+  void write_copies(StepShape& shape, const StepLayout::Arrays& to) const;
+  void make_room(int32_t blocks);
+  int64_t cut_after(const Sequence& s, int64_t position) const;
+  void publish(Flight::Mention& m, bool done);
   void give_back(Sequence& s);
 
   Backend& backend_;
   int depth_;
   bool recurrent_;
   BlockPool blocks_;
+  BlockPool host_blocks_;
   StatePool slots_;
+  std::unique_ptr<PrefixCache> cache_;
+  Counts counts_;
   std::vector<std::unique_ptr<Sequence>> running_;
   std::vector<Sequence*> at_place_;
   std::vector<int32_t> free_places_;
-  std::vector<BlockCopy> copies_;
+  std::vector<BlockCopy> copies_, slot_copies_;
   std::vector<SampleRowList> samples_;  // one for each buffer
-  std::vector<NoteRangeList> notes_;
+  std::vector<NoteRangeList> notes_, past_notes_;
   Flight flight_[kMostDepth];
   int oldest_ = 0, flights_ = 0;
-  NoteRangeList* noting_ = nullptr;
+  NoteRangeList *noting_ = nullptr, *noting_past_ = nullptr;
   Retired retired_;
 };
 

@@ -7,16 +7,220 @@
 namespace quire {
 namespace {
 
-// The next chunk of a prompt within `budget` rows: to the prompt's end if that fits, else to the last
+int32_t blocks_for(int64_t tokens) {
+  return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
+}
+
+// The next chunk of a prompt within `budget` rows: to the prompt's end or the next cut if that fits, else to the last
 // 64-token boundary that does. 0 when not even one boundary can be reached.
 int32_t next_chunk(const ScheduledSequence& s, int64_t budget) {
-  const int64_t left = s.prompt - s.computed;
+  const int64_t target = s.cut > s.computed ? std::min(s.cut, s.prompt) : s.prompt,
+                left = target - s.computed;
   if (left <= budget) return static_cast<int32_t>(left);
   const int64_t end = (s.computed + budget) / kChunkTokens * kChunkTokens;
   return static_cast<int32_t>(std::max<int64_t>(0, end - s.computed));
 }
 
+bool decodes(const ScheduledSequence& s) {
+  return !s.finished && s.computed >= s.prompt && s.computed < s.total;
+}
+
 }  // namespace
+
+void StepPlan::reserve(size_t sequences) {
+  admit.reserve(sequences);
+  preempt.reserve(sequences);
+  resume.reserve(sequences);
+  work.reserve(2 * sequences);
+  holdings_.reserve(sequences);
+  order_.reserve(4 * sequences);
+}
+
+void StepPlan::clear() {
+  admit.clear();
+  preempt.clear();
+  resume.clear();
+  work.clear();
+  decodes = 0;
+}
+
+class Planner {
+ public:
+  Planner(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan)
+      : now_(now),
+        limits_(limits),
+        plan_(plan),
+        available_(now.available_blocks),
+        free_host_(now.free_host_blocks),
+        outs_left_(limits.max_swaps),
+        ins_left_(limits.max_swaps),
+        budget_(limits.max_batch_tokens) {}
+
+  void run() {
+    plan_.clear();
+    plan_.holdings_.clear();
+    int64_t behind = 0;  // blocks of sequences younger than the one that is looked at
+    for (const ScheduledSequence& s : now_.running) {
+      plan_.holdings_.push_back({s.held, s.swapped, s.sole, 0});
+      behind += s.held;
+      budget_ -= decodes(s);
+    }
+    for (size_t i = 0; i < now_.running.size(); ++i) {
+      const ScheduledSequence& s = now_.running[i];
+      behind -= s.held;
+      if (s.finished) continue;
+      if (plan_.holdings_[i].swapped == 0 || resume(i)) advance(i);
+      room_ = std::min(room_, room_behind(s, behind));
+      ++active_;
+    }
+    write_work();
+    if (!held_back_) admit();
+  }
+
+ private:
+  // What younger sequences may come to hold so that this one could still run to its end.
+  int64_t room_behind(const ScheduledSequence& s, int64_t behind) const {
+    return int64_t{now_.total_blocks} + now_.host_blocks - s.max_blocks - behind;
+  }
+
+  bool resume(size_t i) {
+    StepPlan::Holding& h = plan_.holdings_[i];
+    // One more block for each that runs, or it would be out again at once. The oldest needs no such care.
+    const bool fits = available_ >= h.swapped + active_ && ins_left_ >= h.swapped;
+    if (!plan_.preempt.empty() || waits_for_host_ || !fits) {
+      waits_for_host_ = held_back_ = true;
+      return false;
+    }
+    plan_.resume.push_back(now_.running[i].id);
+    available_ -= h.swapped;
+    ins_left_ -= h.swapped;
+    h.swapped = 0;
+    h.sole = 0;
+    return true;
+  }
+
+  void advance(size_t i) {
+    const ScheduledSequence& s = now_.running[i];
+    StepPlan::Holding& h = plan_.holdings_[i];
+    if (s.computed >= s.prompt) {
+      if (s.computed >= s.total) return;
+      if (grant(i, s.computed + 1)) h.rows = 1;
+      return;
+    }
+    // A prompt that finds less than 64 rows beside the decodes waits for some of them to end. Nobody is admitted
+    // meanwhile: short prompts that fit could keep it waiting forever.
+    const int32_t count = next_chunk(s, budget_);
+    if (count == 0) held_back_ = true;
+    if (count == 0 || !grant(i, s.computed + count)) return;
+    h.rows = count;
+    budget_ -= count;
+  }
+
+  // Blocks for a running sequence's tokens up to `end`.
+  bool grant(size_t i, int64_t end) {
+    StepPlan::Holding& h = plan_.holdings_[i];
+    const int32_t more = std::max(0, blocks_for(end) - h.held);
+    if (more > 0 && room_ < more) return pause();
+    while (available_ < more)
+      if (!swap_out_after(i)) return pause();
+    available_ -= more;
+    room_ -= more;
+    h.held += more;
+    return true;
+  }
+
+  bool pause() {
+    held_back_ = true;
+    return false;
+  }
+
+  // One block of the youngest sequence after i goes to the host. What it shares with others gains nothing, but leaves it
+  // with less to bring back in the end: sequences give up their blocks whole and one after the other, so that the older
+  // of two that are out never waits for the younger one's.
+  bool swap_out_after(size_t i) {
+    if (free_host_ == 0 || outs_left_ == 0 || !plan_.resume.empty()) return false;
+    for (size_t v = now_.running.size() - 1; v > i; --v) {
+      StepPlan::Holding& h = plan_.holdings_[v];
+      if (now_.running[v].finished || h.swapped == h.held) continue;
+      const SeqId id = now_.running[v].id;
+      if (plan_.preempt.empty() || plan_.preempt.back().seq != id) plan_.preempt.push_back({id, 0});
+      ++plan_.preempt.back().blocks;
+      ++h.swapped;
+      --free_host_;
+      --outs_left_;
+      if (h.sole > 0) --h.sole, ++available_;
+      held_back_ = true;
+      return true;
+    }
+    return false;
+  }
+
+  void write_work() {
+    for (const bool decode : {true, false}) {
+      for (size_t i = 0; i < now_.running.size(); ++i) {
+        const ScheduledSequence& s = now_.running[i];
+        if (plan_.holdings_[i].rows > 0 && decodes(s) == decode)
+          plan_.work.push_back({s.id, s.computed, plan_.holdings_[i].rows});
+      }
+      if (decode) plan_.decodes = plan_.work.size();
+    }
+  }
+
+  // By priority, then who waited long in order of arrival, then hits, then the others.
+  void order_waiting() {
+    plan_.order_.clear();
+    for (size_t i = 0; i < now_.waiting.size(); ++i) plan_.order_.push_back(static_cast<int32_t>(i));
+    const auto rank = [&](const ScheduledSequence& s) {
+      return s.age > limits_.patience ? 0 : s.computed > 0 ? 1 : 2;
+    };
+    std::sort(plan_.order_.begin(), plan_.order_.end(), [&](int32_t a, int32_t b) {
+      const ScheduledSequence &x = now_.waiting[static_cast<size_t>(a)],
+                              &y = now_.waiting[static_cast<size_t>(b)];
+      if (x.priority != y.priority) return x.priority < y.priority;
+      const int rx = rank(x), ry = rank(y);
+      return rx != ry ? rx < ry : a < b;
+    });
+  }
+
+  void admit() {
+    auto places = static_cast<int64_t>(limits_.max_sequences) - static_cast<int64_t>(now_.running.size());
+    int64_t slots = now_.free_slots;
+    int64_t promised = 0;  // what the running ones' prompts will still take
+    for (size_t i = 0; i < now_.running.size(); ++i)
+      if (const ScheduledSequence& s = now_.running[i]; !s.finished)
+        promised += std::max(0, blocks_for(s.prompt) - plan_.holdings_[i].held);
+    order_waiting();
+    for (const int32_t i : plan_.order_) {
+      const ScheduledSequence& s = now_.waiting[static_cast<size_t>(i)];
+      if (s.deferred) continue;
+      const int32_t whole = blocks_for(s.prompt);
+      if (places == 0 || (now_.needs_slots && slots == 0)) break;
+      // Beside a block for each that runs: admitted sequences should not be out again at once.
+      if (available_ - promised - active_ < s.unused + whole - s.held || room_ - promised < whole) break;
+      const int32_t count = next_chunk(s, budget_);
+      if (count == 0) break;
+      const int32_t has = blocks_for(s.computed + count);
+      plan_.admit.push_back(s.id);
+      plan_.work.push_back({s.id, s.computed, count});
+      budget_ -= count;
+      available_ -= s.unused + has - s.held;
+      promised += whole - has;
+      ++active_;
+      room_ = std::min(room_ - has, room_behind(s, 0));
+      --places;
+      --slots;
+    }
+  }
+
+  const SchedulerState& now_;
+  const SchedulerLimits& limits_;
+  StepPlan& plan_;
+  int32_t available_, free_host_, outs_left_, ins_left_;
+  int64_t budget_;
+  int64_t room_ = INT64_MAX / 2;  // what the sequence that is looked at, and younger ones, may still take
+  int32_t active_ = 0;
+  bool held_back_ = false, waits_for_host_ = false;
+};
 
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits) {
   StepPlan plan;
@@ -27,42 +231,7 @@ StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits) {
 void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan) {
   QUIRE_CHECK(limits.max_batch_tokens >= std::max(kChunkTokens, limits.max_sequences),
               "a budget of {} rows for {} sequences", limits.max_batch_tokens, limits.max_sequences);
-  plan.admit.clear();
-  plan.work.clear();
-  plan.decodes = 0;
-  int64_t budget = limits.max_batch_tokens;
-  int64_t committed = 0;
-  for (const ScheduledSequence& s : now.running) {
-    committed += s.max_blocks;
-    if (s.computed < s.prompt || s.computed >= s.total) continue;
-    plan.work.push_back({s.id, s.computed, 1});
-    ++plan.decodes;
-    --budget;
-  }
-  const auto prefill = [&](const ScheduledSequence& s) {
-    const int32_t count = next_chunk(s, budget);
-    if (count == 0) return false;
-    plan.work.push_back({s.id, s.computed, count});
-    budget -= count;
-    return true;
-  };
-  // A prompt that finds less than 64 rows beside the decodes waits for some of them to end. Nobody is
-  // admitted meanwhile: short prompts that fit could keep it waiting forever.
-  bool held_back = false;
-  for (const ScheduledSequence& s : now.running)
-    if (s.computed < s.prompt && !prefill(s)) held_back = true;
-  if (held_back) return;
-
-  auto places = static_cast<int64_t>(limits.max_sequences) - static_cast<int64_t>(now.running.size());
-  int64_t slots = now.free_slots;
-  for (const ScheduledSequence& s : now.waiting) {
-    if (places == 0 || (now.needs_slots && slots == 0) || committed + s.max_blocks > now.total_blocks) break;
-    if (!prefill(s)) break;
-    plan.admit.push_back(s.id);
-    committed += s.max_blocks;
-    --places;
-    --slots;
-  }
+  Planner(now, limits, plan).run();
 }
 
 }  // namespace quire

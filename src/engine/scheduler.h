@@ -13,7 +13,10 @@ struct SchedulerLimits {
   int32_t max_batch_tokens =
       0;                      // rows of a step; at least 64, so that a prompt always advances, and at least
                               // max_sequences, so that every sequence that decodes does so in every step
-  int32_t max_sequences = 0;  // running at once
+  int32_t max_sequences = 0;  // running at once, those that are swapped out included
+  int32_t max_swaps = 0;      // blocks that one step moves to the host, and back
+  int64_t patience =
+      INT64_MAX;  // steps after which a waiting request is passed no more by those that hit the cache
 };
 
 // What the scheduler knows of a sequence.
@@ -21,15 +24,29 @@ struct ScheduledSequence {
   SeqId id;
   int64_t prompt = 0;      // tokens of the prompt
   int64_t total = 0;       // prompt + generated so far
-  int64_t computed = 0;    // positions that are in the caches
+  int64_t computed = 0;    // positions that are in the caches; of a waiting one: that it would find there
   int32_t max_blocks = 0;  // KV blocks it may come to need: prompt + max_tokens
+  int32_t held = 0;        // KV blocks for what is computed, wherever they are
+  int32_t swapped =
+      0;  // of them, the last ones, which the host has: until they are back nothing of it is computed
+  int32_t sole = 0;       // of those that the host has not, the last ones that nobody else uses
+  int64_t cut = 0;        // a chunk of the prompt ends here at the latest (its state is saved); 0: anywhere
+  bool finished = false;  // holds its memory until the last step that mentions it has ended
+
+  // Of a waiting one.
+  int32_t unused = 0;    // of `held`, those that no running sequence uses: taking them leaves fewer to others
+  int32_t priority = 0;  // lower ones first
+  int64_t age = 0;       // steps that it has waited
+  bool deferred = false;  // somebody is computing what it needs: it waits for the result
 };
 
 struct SchedulerState {
+  std::vector<ScheduledSequence> running;  // in order of admission
   std::vector<ScheduledSequence>
-      running;  // in order of admission; with nothing left to compute while they hold memory
-  std::vector<ScheduledSequence> waiting;  // in order of arrival; no more than could be admitted
+      waiting;  // by priority, then in order of arrival; no more than may be looked at
   int32_t total_blocks = 0;
+  int32_t available_blocks = 0;  // neither used by a sequence nor beyond reach
+  int32_t host_blocks = 0, free_host_blocks = 0;
   int32_t free_slots = 0;    // recurrent state slots
   bool needs_slots = false;  // whether the model has recurrent layers
 };
@@ -42,17 +59,47 @@ struct Work {
   bool operator==(const Work&) const = default;
 };
 
-struct StepPlan {
-  std::vector<SeqId> admit;  // move from waiting to running, in this order, before the work
-  std::vector<Work> work;    // decodes first
-  size_t decodes = 0;        // how many of them
+// The last `blocks` of the blocks that a sequence has on the device go to the host.
+struct Preemption {
+  SeqId seq;
+  int32_t blocks = 0;
+  bool operator==(const Preemption&) const = default;
 };
 
-// Policy: every running sequence that has a generated token to compute decodes; then prompts advance in order
-// of admission, in chunks that end on 64-token boundaries (or at the prompt's end), while the token budget
-// lasts; then waiting requests are admitted in order of arrival while a place, a state slot and the blocks of
-// their whole possible length exist beside those of the running ones. So a running sequence never runs out of
-// blocks, and none is preempted; physical blocks are still taken only as tokens are written.
+struct StepPlan {
+  std::vector<SeqId> admit;         // move from waiting to running, in this order, before the work
+  std::vector<Preemption> preempt;  // before everything else
+  std::vector<SeqId> resume;        // all of their blocks come back, after that and before the work
+  std::vector<Work> work;           // decodes first
+  size_t decodes = 0;               // how many of them
+
+  bool empty() const { return work.empty() && preempt.empty() && resume.empty(); }
+  void reserve(size_t sequences);
+  void clear();
+
+ private:
+  friend class Planner;
+  struct Holding {
+    int32_t held = 0, swapped = 0, sole = 0;
+    int32_t rows = 0;
+  };
+  std::vector<Holding> holdings_;  // scratch: of the running ones, as they become
+  std::vector<int32_t> order_;     // of the waiting ones
+};
+
+// Policy:
+// 1. Running sequences advance in order of admission: a generated token each, and prompts in chunks that end on 64-token
+//    boundaries (or at the prompt's end) while the token budget lasts; decodes count first.
+// 2. Blocks are taken as tokens are written. When none is left, those of the youngest sequence go to the host, last ones
+//    first and no more than needed; while a block of it is there it does not run. If the host is full as well, younger
+//    sequences pause.
+// 3. A younger sequence gets a block only if all older ones, one after the other, could still run to their end with what
+//    the younger ones then have on device and host together. So the oldest never pauses, and everybody ends.
+// 4. Sequences that were swapped out resume, the oldest first, once their blocks fit beside one more for each that runs.
+// 5. Only when nobody is swapped out, pauses or was held back are waiting requests admitted: by priority, those that the
+//    cache helps before the others but for those that waited longer than `patience`, then in order of arrival; while
+//    there is a place, a state slot, and room *now* for the whole prompt beside the rest of the running ones' prompts. One
+//    that is deferred lets others pass.
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits);
 // The same into a plan that is used again, whose memory is kept.
 void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan);

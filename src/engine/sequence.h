@@ -5,6 +5,8 @@
 #include <span>
 
 #include "cache/block_table.h"
+#include "cache/prefix_cache.h"
+#include "engine/checkpoints.h"
 #include "engine/delivery.h"
 #include "engine/request.h"
 
@@ -27,9 +29,26 @@ struct Sequence {
   bool finished =
       false;  // nothing more of it is planned; its memory returns with the last step that mentions it
   BlockTable table;
+  std::vector<int32_t>
+      host;  // blocks of the host that its last ones were swapped out to, the very last one first
   StateSlot slot;
 
+  // Prefixes.
+  PrefixHashes hashes;
+  PrefixCache::Match match;  // while it waits: what the cache has of it
+  Checkpoints checkpoints;
+  int64_t cached = 0;     // tokens that it found
+  int64_t computed = 0;   // of the prompt, that steps past have computed
+  int64_t published = 0;  // of them, that others can find
+  int64_t unsaved =
+      0;  // not 0: its slot holds the state after so many tokens, to be saved before its next chunk
+  int64_t saving = 0;   // not 0: a step under way saves the state after so many tokens
+  int64_t arrived = 0;  // number of the step before which it came
+
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
+  PrefixCache::Prompt prompt() const { return {request.prompt, hashes}; }
+  int32_t blocks_held() const { return static_cast<int32_t>(table.blocks().size() + host.size()); }
+  bool swapped_out() const { return !host.empty(); }
   int64_t outputs() const { return static_cast<int64_t>(tokens.size()) - prompt_tokens(); }
   // Tokens that there are to compute: all but the last that may be generated, which nothing follows.
   int64_t to_compute() const {

@@ -17,12 +17,17 @@ StepLayout::StepLayout(const StepCapacity& c) : capacity_(c) {
   segments_ = after(sources_, c.rows * kInt);
   logit_rows_ = after(segments_, c.segments * static_cast<int64_t>(sizeof(Segment)));
   block_copies_ = after(logit_rows_, c.logit_rows * kInt);
-  notes_ = after(block_copies_, c.block_copies * 2 * kInt);
-  sample_rows_ = after(notes_, c.segments * static_cast<int64_t>(sizeof(NoteRange)));
+  slot_copies_ = after(block_copies_, c.block_copies * 2 * kInt);
+  notes_ = after(slot_copies_, c.slot_copies * 2 * kInt);
+  past_notes_ = after(notes_, c.segments * static_cast<int64_t>(sizeof(NoteRange)));
+  sample_rows_ = after(past_notes_, c.segments * static_cast<int64_t>(sizeof(NoteRange)));
   tables_ = after(sample_rows_, c.logit_rows * static_cast<int64_t>(sizeof(SampleRow)));
   bias_ids_ = after(tables_, int64_t{c.segments} * c.table_width * kInt);
   bias_values_ = after(bias_ids_, c.biases * kInt);
-  bytes_ = after(bias_values_, c.biases * kInt);
+  past_tokens_ = after(bias_values_, c.biases * kInt);
+  swap_outs_ = after(past_tokens_, c.past * kInt);
+  swap_ins_ = after(swap_outs_, c.swaps * 2 * kInt);
+  bytes_ = after(swap_ins_, c.swaps * 2 * kInt);
 }
 
 StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
@@ -34,10 +39,15 @@ StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
           .tables = at(ints, tables_),
           .logit_rows = at(ints, logit_rows_),
           .block_copies = at(ints, block_copies_),
+          .slot_copies = at(ints, slot_copies_),
           .notes = at(static_cast<NoteRange*>(nullptr), notes_),
+          .past_notes = at(static_cast<NoteRange*>(nullptr), past_notes_),
           .sample_rows = at(static_cast<SampleRow*>(nullptr), sample_rows_),
           .bias_ids = at(ints, bias_ids_),
-          .bias_values = at(static_cast<float*>(nullptr), bias_values_)};
+          .bias_values = at(static_cast<float*>(nullptr), bias_values_),
+          .past_tokens = at(ints, past_tokens_),
+          .swap_outs = at(ints, swap_outs_),
+          .swap_ins = at(ints, swap_ins_)};
 }
 
 StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sampled) const {
@@ -50,7 +60,10 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
                        shape.decode_rows, shape.rows - shape.decode_rows, shape.decode_keys},
           .logit_rows = make_tensor(a.logit_rows, {shape.logit_rows}),
           .block_copies = make_tensor(a.block_copies, {shape.block_copies, 2}),
+          .slot_copies = make_tensor(a.slot_copies, {shape.slot_copies, 2}),
           .notes = a.notes,
+          .past_notes = a.past_notes,
+          .past_tokens = a.past_tokens,
           .sample_rows = a.sample_rows,
           .bias_ids = a.bias_ids,
           .bias_values = a.bias_values};

@@ -19,6 +19,9 @@ struct StepCapacity {
   int32_t table_width = 0;  // blocks of the longest sequence
   int32_t logit_rows = 0;
   int32_t block_copies = 0;
+  int32_t slot_copies = 0;
+  int32_t swaps = 0;    // blocks that move to the host, and so many that come back
+  int32_t past = 0;     // tokens that were computed before and are noted for penalties
   int32_t places = 0;   // sequences that run at once
   int32_t biases = 0;   // logit biases of all rows together
   int32_t max_top = 0;  // likeliest tokens that are reported of a row
@@ -36,7 +39,10 @@ struct StepShape {
   int32_t logit_rows = 0;
   int32_t decode_logit_rows = 0;  // of them, those of decode segments: the first ones
   int32_t block_copies = 0;
-  int32_t notes = 0;  // ranges of tokens that are noted for penalties
+  int32_t slot_copies = 0;
+  int32_t swap_outs = 0, swap_ins = 0;
+  int32_t notes = 0;                        // ranges of tokens that are noted for penalties
+  int32_t past_notes = 0, past_tokens = 0;  // the same of tokens that this step does not compute
   int32_t biases = 0;
   int32_t table_width = 0;  // blocks of the longest sequence, rounded up: the pitch of the block tables
   int32_t longest = 0;      // positions of the longest sequence after the step
@@ -53,9 +59,14 @@ struct StepBatch {
       sources;  // [rows] i32: place whose token, sampled in the step before, the row holds; -1: tokens[row]
   Tensor sampled;  // [places] i32: what each place sampled last, written by `sample`
   SegmentArray segments;
-  Tensor logit_rows;                 // [logit_rows] i32: rows whose next-token logits are wanted
-  Tensor block_copies;               // [block_copies, 2] i32 (from, to): KV blocks copied before the pass
+  Tensor logit_rows;  // [logit_rows] i32: rows whose next-token logits are wanted
+  // Pairs (from, to), copied before everything else of the step. No entry is both read and written, none is written
+  // twice; a pair with a negative number is padding.
+  Tensor block_copies;               // [block_copies, 2] i32: KV blocks
+  Tensor slot_copies;                // [slot_copies, 2] i32: recurrent states, to save and to restore them
   const NoteRange* notes = nullptr;  // [notes], over `tokens`
+  const NoteRange* past_notes = nullptr;   // [past_notes], over `past_tokens`; noted before `notes`
+  const int32_t* past_tokens = nullptr;    // [past_tokens]: of prompts that were found in the cache
   const SampleRow* sample_rows = nullptr;  // [logit_rows]
   const int32_t* bias_ids = nullptr;       // [biases]
   const float* bias_values = nullptr;      // [biases]
@@ -79,23 +90,33 @@ class StepLayout {
     int32_t* tables = nullptr;  // [segments][shape.table_width]
     int32_t* logit_rows = nullptr;
     int32_t* block_copies = nullptr;
+    int32_t* slot_copies = nullptr;
     NoteRange* notes = nullptr;
+    NoteRange* past_notes = nullptr;
     SampleRow* sample_rows = nullptr;
     int32_t* bias_ids = nullptr;
     float* bias_values = nullptr;
+    int32_t* past_tokens = nullptr;
+    // Pairs (block, block of the host) that leave, and (block of the host, block) that come back. Carried out in this
+    // order before anything else of the step, and read where the host wrote them.
+    int32_t* swap_outs = nullptr;
+    int32_t* swap_ins = nullptr;
   };
   Arrays arrays(std::byte* base) const;
   // Views of the arrays at `base`, as far as `shape` uses them. `sampled` is the backend's own.
   StepBatch batch(std::byte* base, const StepShape& shape, int32_t* sampled) const;
-  // How many of the bytes a step of this shape uses: block tables and biases, which can be large and seldom are, come last.
+  // How many of the bytes a backend needs of a step of this shape: block tables, biases and past tokens, which can be
+  // large and seldom are, come last.
   int64_t used_bytes(const StepShape& shape) const {
-    return shape.biases > 0 ? bytes_ : tables_ + int64_t{shape.segments} * shape.table_width * 4;
+    if (shape.past_tokens > 0) return past_tokens_ + int64_t{shape.past_tokens} * 4;
+    return shape.biases > 0 ? past_tokens_ : tables_ + int64_t{shape.segments} * shape.table_width * 4;
   }
 
  private:
   StepCapacity capacity_;
-  int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, block_copies_ = 0, notes_ = 0,
-          sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, bytes_ = 0;
+  int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, block_copies_ = 0, slot_copies_ = 0,
+          notes_ = 0, past_notes_ = 0, sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, past_tokens_ = 0,
+          swap_outs_ = 0, swap_ins_ = 0, bytes_ = 0;
 };
 
 // What comes back from a step, likewise: one block of memory.

@@ -43,6 +43,7 @@ void AccessLog::write(const Line& line) {
   if (r.key > 0) j["key"] = r.key;
   if (!r.model.empty()) j["model"] = r.model;
   if (r.prompt_tokens >= 0) j["prompt_tokens"] = r.prompt_tokens;
+  if (r.cached_tokens >= 0) j["cached_tokens"] = r.cached_tokens;
   if (r.generated_tokens >= 0) j["completion_tokens"] = r.generated_tokens;
   if (r.first_token_seconds >= 0) j["first_token_seconds"] = r.first_token_seconds;
   if (!r.finish.empty()) j["finish"] = r.finish;

@@ -127,7 +127,7 @@ Json Usage::json() const {
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", generated_tokens},
           {"total_tokens", prompt_tokens + generated_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", 0}}}};
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
 }
 
 std::unique_ptr<AnswerFormat> chat_format(const Tokenizer& tokenizer, bool logprobs) {

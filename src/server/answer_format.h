@@ -12,7 +12,7 @@
 namespace quire::server {
 
 struct Usage {
-  int64_t prompt_tokens = 0, generated_tokens = 0;
+  int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   Json json() const;
 };
 

@@ -23,6 +23,21 @@ Counter& success(Registry& r, const Labels& labels, const char* reason) {
                    with(labels, "finished_reason", reason));
 }
 
+std::array<Counter*, kPrefixMisses> miss_counters(Registry& r, const Labels& labels) {
+  std::array<Counter*, kPrefixMisses> all{};
+  for (int i = 1; i < kPrefixMisses; ++i)
+    all[static_cast<size_t>(i)] = &r.counter(
+        "quire:prefix_cache_misses_total", "Prompts that were not found whole, by why no more was found.",
+        with(labels, "reason", std::string(prefix_miss_name(static_cast<PrefixMiss>(i)))));
+  return all;
+}
+
+Counter& swapped(Registry& r, const Labels& labels, const char* direction) {
+  return r.counter("quire:swapped_blocks_total",
+                   "KV blocks that moved to the host's memory (out) and back (in).",
+                   with(labels, "direction", direction));
+}
+
 }  // namespace
 
 EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t max_model_len)
@@ -35,6 +50,16 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
       generation_tokens(r.counter("vllm:generation_tokens_total", "Tokens generated.", labels)),
       preemptions(
           r.counter("vllm:num_preemptions_total", "Requests put off after they had started.", labels)),
+      prefix_queries(r.counter("vllm:prefix_cache_queries_total",
+                               "Tokens of prompts looked up in the prefix cache.", labels)),
+      prefix_hits(r.counter("vllm:prefix_cache_hits_total", "Of them, tokens that were found.", labels)),
+      prefix_misses(miss_counters(r, labels)),
+      swapped_out(swapped(r, labels, "out")),
+      swapped_in(swapped(r, labels, "in")),
+      cached_blocks(r.gauge("quire:prefix_cache_idle_blocks",
+                            "KV blocks that are kept to be found and in no use.", labels)),
+      saved_states(
+          r.gauge("quire:prefix_cache_states", "Recurrent states that are kept to be found.", labels)),
       stopped(success(r, labels, "stop")),
       reached_length(success(r, labels, "length")),
       aborted(success(r, labels, "abort")),

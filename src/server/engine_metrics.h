@@ -2,8 +2,10 @@
 // vllm/v1/metrics/loggers.py), so that dashboards made for it work; docs/server.md has the table.
 #pragma once
 
+#include <array>
 #include <string>
 
+#include "cache/prefix_cache.h"
 #include "engine/request.h"
 #include "server/metrics.h"
 
@@ -19,6 +21,11 @@ struct EngineMetrics {
   Labels labels;
   Gauge &running, &waiting, &kv_usage;
   Counter &prompt_tokens, &generation_tokens, &preemptions;
+  Counter &prefix_queries, &prefix_hits;
+  std::array<Counter*, kPrefixMisses>
+      prefix_misses;  // by why no more was found; null where nothing was missed
+  Counter &swapped_out, &swapped_in;
+  Gauge &cached_blocks, &saved_states;
   Counter &stopped, &reached_length, &aborted, &failed;
   Histogram &request_prompt_tokens, &request_generation_tokens, &iteration_tokens, &params_n,
       &params_max_tokens;

@@ -236,27 +236,40 @@ void EngineService::measure_end(const Entry& e, FinishReason reason) {
 
 void EngineService::measure_step() {
   const StepStats s = engine_->stats();
-  const int64_t tokens = s.prompt_tokens + s.decode_tokens;
-  if (s.steps > seen_steps_) {
-    metrics_->steps.add(static_cast<double>(s.steps - seen_steps_));
-    metrics_->iteration_tokens.observe(static_cast<double>(tokens - seen_tokens_));
-  }
-  seen_steps_ = s.steps;
-  seen_tokens_ = tokens;
   const std::lock_guard lock(mutex_);
+  if (s.steps > seen_.steps) {
+    metrics_->steps.add(static_cast<double>(s.steps - seen_.steps));
+    metrics_->iteration_tokens.observe(
+        static_cast<double>(s.prompt_tokens + s.decode_tokens - seen_.prompt_tokens - seen_.decode_tokens));
+  }
+  count_prefixes(s);
+  seen_ = s;
   publish_load();
 }
 
+void EngineService::count_prefixes(const StepStats& s) {
+  const auto add = [](Counter& to, int64_t now, int64_t before) {
+    if (now > before) to.add(static_cast<double>(now - before));
+  };
+  add(metrics_->preemptions, s.preemptions, seen_.preemptions);
+  add(metrics_->prefix_queries, s.prefix_queries, seen_.prefix_queries);
+  add(metrics_->prefix_hits, s.prefix_hits, seen_.prefix_hits);
+  for (size_t i = 0; i < s.prefix_misses.size(); ++i)
+    if (Counter* const miss = metrics_->prefix_misses[i]; miss != nullptr)
+      add(*miss, s.prefix_misses[i], seen_.prefix_misses[i]);
+  add(metrics_->swapped_out, s.blocks_swapped_out, seen_.blocks_swapped_out);
+  add(metrics_->swapped_in, s.blocks_swapped_in, seen_.blocks_swapped_in);
+  metrics_->cached_blocks.set(static_cast<double>(s.blocks_cached));
+  metrics_->saved_states.set(static_cast<double>(s.states_saved));
+}
+
 void EngineService::publish_load() {
-  int64_t held = 0;
-  for (const auto& [id, entry] : running_) {
-    const int64_t length = entry->prompt_tokens + entry->generated.load();
-    held += (length + kBlockTokens - 1) / kBlockTokens * kBlockTokens;
-  }
   metrics_->running.set(static_cast<double>(running_.size()));
   metrics_->waiting.set(static_cast<double>(waiting_.size()));
+  // With the last answer all blocks return, though perhaps with the next step only.
+  const bool idle = running_.empty() || seen_.blocks_total == 0;
   metrics_->kv_usage.set(
-      std::min(1.0, static_cast<double>(held) / static_cast<double>(engine_->options().kv_tokens)));
+      idle ? 0.0 : static_cast<double>(seen_.blocks_used) / static_cast<double>(seen_.blocks_total));
 }
 
 }  // namespace quire::server

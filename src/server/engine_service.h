@@ -55,6 +55,7 @@ class EngineService : public Service {
   void measure_end(const Entry& entry, FinishReason reason);
   void measure_step();
   void publish_load();  // with the mutex held
+  void count_prefixes(const StepStats& s);
   void end(const EntryPtr& entry, FinishReason reason, std::optional<Error> error = std::nullopt);
   int retry_after_seconds() const;
 
@@ -72,7 +73,7 @@ class EngineService : public Service {
   std::vector<JobId> cancels_;
   double mean_seconds_ = 0.0;  // of requests from start to end, recent ones counting more
 
-  int64_t seen_steps_ = 0, seen_tokens_ = 0;  // the thread's
+  StepStats seen_;  // as of the last step; guarded like the queues
   std::thread thread_;
 };
 

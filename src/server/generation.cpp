@@ -100,6 +100,7 @@ void Generation::take(Answer& answer, const TokenEvent& event) {
     double& first = responder_->record().first_token_seconds;
     if (first < 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     ++answer.generated;
+    answer.cached = event.cached_tokens;
   }
   report_token(answer, event);
   append_text(answer, event);
@@ -170,12 +171,16 @@ std::string Generation::event(Json choices, bool last) const {
 Usage Generation::usage() const {
   Usage u{.prompt_tokens = plan_.prompt_tokens};
   for (const Answer& a : answers_) u.generated_tokens += a.generated;
+  // A prompt counts once, as its first answer found it: the others find what that one computed.
+  for (size_t i = 0; i < answers_.size(); i += plan_.answers_each) u.cached_tokens += answers_[i].cached;
   return u;
 }
 
 void Generation::fill_record() {
   RequestRecord& r = responder_->record();
-  r.generated_tokens = usage().generated_tokens;
+  const Usage u = usage();
+  r.cached_tokens = u.cached_tokens;
+  r.generated_tokens = u.generated_tokens;
 }
 
 void Generation::complete() {

@@ -26,6 +26,7 @@ struct GenerationPlan {
   bool split_reasoning = false;
   bool inside_reasoning = false;      // the prompt ends within an open <think>
   int64_t prompt_tokens = 0;          // of all prompts, each counted once
+  size_t answers_each = 1;            // to a prompt; those to one stand together
   std::chrono::milliseconds timeout;  // for the whole answer
 };
 
@@ -41,6 +42,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     AnswerPart part;  // unsent text of a stream; everything of a whole answer
     ReasoningSplitter splitter;
     int64_t generated = 0;
+    int64_t cached = 0;     // tokens of its prompt that were found in the prefix cache
     size_t text_bytes = 0;  // of the answer so far
     bool opened = false;    // its stream has begun
   };

@@ -19,7 +19,7 @@ struct RequestRecord {
   std::string model;
   std::string finish;  // "stop", "length", ...; of several answers the first one's
   int key = 0;         // number of the API key in its file; 0: none was needed
-  int64_t prompt_tokens = -1, generated_tokens = -1;  // -1: no such thing
+  int64_t prompt_tokens = -1, cached_tokens = -1, generated_tokens = -1;  // -1: no such thing
   double first_token_seconds = -1.0;
 };
 

@@ -34,14 +34,16 @@ thread_local bool exempt = false;
 namespace quire::test {
 namespace {
 
-void serve_without_allocating(const ModelPtr& model, int depth) {
-  const auto engine = std::move(Engine::create(model, {.threads = 2,
-                                                       .context = 400,
-                                                       .max_sequences = 6,
-                                                       .max_batch_tokens = 128,
-                                                       .kv_tokens = 1600,
-                                                       .depth = depth}))
-                          .value();
+void serve_without_allocating(const ModelPtr& model, int depth, bool share_and_swap) {
+  EngineOptions o{.threads = 2,
+                  .context = 400,
+                  .max_sequences = 6,
+                  .max_batch_tokens = 128,
+                  .kv_tokens = share_and_swap ? 400 : 1600,
+                  .depth = depth};
+  o.prefix_cache = share_and_swap;
+  o.swap_bytes = share_and_swap ? int64_t{1} << 20 : 0;
+  const auto engine = std::move(Engine::create(model, o)).value();
   std::mt19937_64 rng(5);
   const auto number = [&](int64_t lo, int64_t hi) {
     return std::uniform_int_distribution<int64_t>(lo, hi)(rng);
@@ -49,8 +51,9 @@ void serve_without_allocating(const ModelPtr& model, int depth) {
   std::vector<RequestId> ids;
   for (int i = 0; i < 400; ++i) {
     Request r;
+    // Few different tokens: prompts begin alike.
     r.prompt.assign(static_cast<size_t>(number(1, i % 6 == 0 ? 300 : 30)),
-                    static_cast<TokenId>(number(30, 300)));
+                    static_cast<TokenId>(number(30, share_and_swap ? 33 : 300)));
     r.max_tokens = number(1, 40);
     r.ignore_eos = true;
     r.sampling.seed = static_cast<uint64_t>(i);
@@ -67,6 +70,8 @@ void serve_without_allocating(const ModelPtr& model, int depth) {
   counting = false;
   EXPECT_GE(engine->stats().steps - before, 1000);
   EXPECT_EQ(allocations.load(), 0) << "in " << engine->stats().steps - before << " steps";
+  EXPECT_EQ(engine->stats().prefix_hits > 0, share_and_swap);
+  EXPECT_EQ(engine->stats().preemptions > 0, share_and_swap);
   for (const RequestId id : ids) engine->cancel(id);
 }
 
@@ -74,8 +79,10 @@ TEST(Allocations, AThousandMixedStepsMakeNone) {
   for (const TinyModel& m : tiny_models()) {
     if (m.name != "tiny-qwen35moe") continue;
     const ModelPtr model = load_or_die(TinyModelFile(m).path());
-    serve_without_allocating(model, 1);
-    serve_without_allocating(model, 2);
+    for (const bool share_and_swap : {false, true}) {
+      serve_without_allocating(model, 1, share_and_swap);
+      serve_without_allocating(model, 2, share_and_swap);
+    }
   }
 }
 

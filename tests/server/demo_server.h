@@ -48,6 +48,8 @@ class DemoServer {
     EngineOptions e;
     e.context = options_.context;
     e.max_sequences = options_.max_sequences;
+    e.prefix_cache = true;
+    e.swap_bytes = int64_t{64} << 20;
     e.threads = 1;  // a team of threads waits for each other, which is slow on a busy machine
     auto engine = std::move(Engine::create(model, e)).value();
     server::ModelContext::Options m{.names = {"demo", "also-demo"},

@@ -157,6 +157,24 @@ TEST(Operations, KeysGuardEveryRouteButHealth) {
       200);
 }
 
+TEST(Operations, WhatOneKeyComputedAnotherDoesNotFind) {
+  DemoServer::Options o;
+  o.api.keys = std::move(server::KeyRing::parse("correct-key\nother-key-2\n")).value();
+  DemoServer s(o);
+  Json body = completion(1);
+  body["prompt"] = std::vector<int>(200, 60);
+  const auto cached = [&](const std::string& key) {
+    const Reply r = ask(s.port(), post("/v1/completions", body, "Authorization: Bearer " + key + "\r\n"));
+    EXPECT_EQ(r.status, 200) << r.body;
+    return r.json()["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached("correct-key"), 0);
+  EXPECT_EQ(cached("correct-key"), 192);
+  EXPECT_EQ(cached("other-key-2"), 0);
+  body["cache_salt"] = "more";
+  EXPECT_EQ(cached("correct-key"), 0);
+}
+
 TEST(Operations, LoadingAndDrainingSay503) {
   DemoServer::Options o;
   o.load = false;
@@ -280,7 +298,8 @@ TEST_F(ServeProgram, FinishesWhatItAcceptedOnSigterm) {
   std::vector<Json> lines;
   for (std::string line; std::getline(log, line);) lines.push_back(Json::parse(line));
   ASSERT_EQ(lines.size(), 4u);
-  EXPECT_EQ(lines[0]["status"], 401);
+  // Two connections may log in another order than they were answered in.
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(), [](const Json& l) { return l["status"] == 401; }), 1);
   EXPECT_EQ(lines[3]["completion_tokens"], 150);
   EXPECT_EQ(lines[3]["key"], 1);
   EXPECT_EQ(lines[3]["finish"], "length");

@@ -250,6 +250,38 @@ TEST(Server, GivesTheSameTextsUnderLoad) {
   for (size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i].get(), alone[i]) << i;
 }
 
+TEST(Server, TellsHowMuchOfAPromptWasFound) {
+  DemoServer& s = demo_server();
+  Json prompt = Json::array();
+  for (int i = 0; i < 200; ++i) prompt.push_back(40 + i * 7 % 150);
+  const auto cached = [](const Json& answer) {
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  const std::string labels = R"({model_name="demo",engine="0"})";
+  const double queries = s.metric("vllm:prefix_cache_queries_total" + labels),
+               hits = s.metric("vllm:prefix_cache_hits_total" + labels);
+  const Json first = complete(prompt, {{"max_tokens", 8}});
+  EXPECT_EQ(cached(first), 0);
+  const Json again = complete(prompt, {{"max_tokens", 8}});
+  EXPECT_EQ(cached(again), 192);
+  EXPECT_EQ(again["choices"][0]["text"], first["choices"][0]["text"]);
+  EXPECT_EQ(cached(complete(prompt, {{"max_tokens", 2}, {"n", 3}})), 192) << "the prompt counts once";
+  const Json salted = complete(prompt, {{"max_tokens", 8}, {"cache_salt", "mine"}});
+  EXPECT_EQ(cached(salted), 0);
+  EXPECT_EQ(salted["choices"][0]["text"], first["choices"][0]["text"]);
+  const auto chunks =
+      stream("/v1/completions",
+             completion_body(prompt, {{"max_tokens", 2}, {"stream_options", {{"include_usage", true}}}}));
+  EXPECT_EQ(cached(chunks.back()), 192);
+  EXPECT_EQ(ask(s.port(), post("/v1/completions", completion_body("Hi", {{"cache_salt", 5}}))).status, 400);
+  for (int i = 0; i < 200 && s.metric("vllm:num_requests_running" + labels) != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(s.metric("vllm:prefix_cache_queries_total" + labels), queries + 7 * 200);
+  EXPECT_EQ(s.metric("vllm:prefix_cache_hits_total" + labels), hits + 5 * 192);
+  EXPECT_GE(s.metric(R"(quire:prefix_cache_misses_total{model_name="demo",engine="0",reason="salt"})"), 1);
+  EXPECT_GE(s.metric("quire:prefix_cache_states" + labels), 2);
+}
+
 TEST(Server, CountsInVllmsWords) {
   DemoServer& s = demo_server();
   complete("Once upon a time", {{"max_tokens", 5}});
@@ -263,7 +295,9 @@ TEST(Server, CountsInVllmsWords) {
         "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
         "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds",
         "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds",
-        "vllm:iteration_tokens_total", "http_requests_total", "process_resident_memory_bytes"})
+        "vllm:iteration_tokens_total", "vllm:num_preemptions_total", "vllm:prefix_cache_queries_total",
+        "vllm:prefix_cache_hits_total", "quire:prefix_cache_misses_total", "http_requests_total",
+        "process_resident_memory_bytes"})
     EXPECT_THAT(r.body, HasSubstr(std::string("# TYPE ") + name + " ")) << name;
   EXPECT_EQ(s.metric(R"(vllm:num_requests_running{model_name="demo",engine="0"})"), 0);
   EXPECT_GE(s.metric(R"(vllm:generation_tokens_total{model_name="demo",engine="0"})"), 5);

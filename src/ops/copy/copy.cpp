@@ -29,6 +29,7 @@ void reference(const OpContext&, const CopySlotsArgs& a) {
   const Rows rows = rows_of(a.pool);
   for (int64_t i = 0; i < a.pairs.dim(0); ++i) {
     const int32_t* const pair = a.pairs.row<int32_t>(i);
+    if (pair[0] < 0 || pair[1] < 0) continue;
     std::memcpy(rows.at(pair[1]), rows.at(pair[0]), static_cast<size_t>(rows.bytes));
   }
 }
@@ -39,6 +40,7 @@ void cpu(const OpContext& ctx, const CopySlotsArgs& a) {
   ctx.pool.parallel_for(pieces * a.pairs.dim(0), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const int32_t* const pair = a.pairs.row<int32_t>(i / pieces);
+      if (pair[0] < 0 || pair[1] < 0) continue;
       const int64_t from = i % pieces * kPieceBytes, to = std::min(from + kPieceBytes, rows.bytes);
       std::memcpy(rows.at(pair[1]) + from, rows.at(pair[0]) + from, static_cast<size_t>(to - from));
     }

@@ -28,11 +28,14 @@ void copy_slots_conformance(Suite& s) {
       pairs.insert(pairs.end(), {src, dst});
       source[static_cast<size_t>(dst)] = src;
     }
+    const int count = c.copies + 2;
+    pairs.insert(pairs.begin(), {-1, p[0]});  // padding
+    pairs.insert(pairs.end(), {p[0], -1});
     const Buffer want_f32 = f32.gather(source), want_b16 = b16.gather(source);
     for (const auto& k : s.kernels(kCopySlotsOp.kernels)) {
       if (!s.wants(k.name, c.name)) continue;
       Buffer got_f32 = f32, got_b16 = b16;
-      const Tensor list = make_tensor(pairs.data(), {c.copies, 2});
+      const Tensor list = make_tensor(pairs.data(), {count, 2});
       k.launch(s.context(Device::kCpu), {got_f32, list});
       k.launch(s.context(Device::kCpu), {got_b16, list});
       s.expect_same_bits(k.name, c.name, got_f32, want_f32);

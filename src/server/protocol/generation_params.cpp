@@ -7,6 +7,7 @@ namespace quire::server {
 namespace {
 
 constexpr int64_t kMin64 = std::numeric_limits<int64_t>::min(), kMax64 = std::numeric_limits<int64_t>::max();
+constexpr size_t kMaxSalt = 1024;
 constexpr int kMax32 = std::numeric_limits<int32_t>::max();
 
 void read_sampling(Fields& f, const RequestLimits& limits, GenerationParams& p) {
@@ -83,7 +84,6 @@ void refuse_the_rest(Fields& f) {
     f.refuse(name, "this sampler does not exist here", {0, 0.0});
   f.ignore("user");          // OpenAI: who the end user is
   f.ignore("cache_prompt");  // llama.cpp: no text depends on it
-  f.ignore("cache_salt");    // nothing is shared between requests, so nothing can be told apart
 }
 
 }  // namespace
@@ -101,6 +101,7 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
   f.tokens("stop_token_ids", p.stop_tokens, static_cast<size_t>(limits.max_stops), limits.vocab);
   f.boolean("ignore_eos", p.ignore_eos);
   f.boolean("skip_special_tokens", p.skip_special_tokens);
+  f.text("cache_salt", p.cache_salt, kMaxSalt);
   f.integer("priority", p.priority, -1'000'000, 1'000'000);
   refuse_the_rest(f);
 }

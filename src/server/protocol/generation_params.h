@@ -35,7 +35,8 @@ struct GenerationParams {
   std::vector<TokenId> stop_tokens;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  int priority = 0;  // lower ones are served first, as in vLLM
+  int priority = 0;        // lower ones are served first, as in vLLM
+  std::string cache_salt;  // prompts share what was computed only with those of the same salt
 };
 
 // Reads these fields; errors are kept in `f`.

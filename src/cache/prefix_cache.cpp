@@ -1,0 +1,296 @@
+#include "cache/prefix_cache.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace quire {
+namespace {
+
+std::span<const TokenId> chunk_of(std::span<const TokenId> tokens, int64_t chunk) {
+  return tokens.subspan(static_cast<size_t>(chunk) * kChunkTokens, kChunkTokens);
+}
+
+}  // namespace
+
+std::string_view prefix_miss_name(PrefixMiss m) {
+  constexpr std::string_view kNames[kPrefixMisses] = {"none",    "below_block",   "new", "diverged",
+                                                      "evicted", "no_checkpoint", "salt"};
+  return kNames[static_cast<size_t>(m)];
+}
+
+PrefixCache::PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states)
+    : blocks_(blocks), slots_(slots), max_states_(states) {
+  const auto most = static_cast<size_t>(blocks.total() / kChunkBlocks);
+  nodes_.resize(most + 1);
+  for (size_t i = most; i > 0; --i) {
+    nodes_[i].next_in_bucket = free_node_;
+    free_node_ = static_cast<int32_t>(i);
+  }
+  buckets_.assign(std::bit_ceil(2 * most + 2), -1);
+  ghosts_.resize(buckets_.size());
+  salted_.resize(1024);
+  owner_.assign(static_cast<size_t>(blocks.total()), -1);
+  path_.reserve(most);
+}
+
+int32_t PrefixCache::find_hash(const Hash128& h) const {
+  int32_t i = buckets_[bucket(h)];
+  while (i >= 0 && !(at(i).hash == h)) i = at(i).next_in_bucket;
+  return i;
+}
+
+int32_t PrefixCache::child(const Prompt& p, int32_t parent, int64_t chunk) const {
+  const int32_t i = find_hash(p.hashes.at[static_cast<size_t>(chunk)]);
+  // A hash says where to look, and the tokens whether it is there: those of the chunks before were compared on the way.
+  if (i < 0 || at(i).parent != parent || !std::ranges::equal(at(i).tokens, chunk_of(p.tokens, chunk)))
+    return -1;
+  return i;
+}
+
+int32_t PrefixCache::walk(const Prompt& p, int64_t end) const {
+  int32_t n = kRoot;
+  for (int64_t chunk = 0; n >= 0 && chunk < end / kChunkTokens; ++chunk) n = child(p, n, chunk);
+  return n;
+}
+
+int32_t PrefixCache::unused_blocks(const Node& n) const {
+  int32_t unused = 0;
+  for (const BlockId b : n.blocks) unused += blocks_.references(b) == 0;
+  return unused;
+}
+
+void PrefixCache::find(const Prompt& p, Match& m) {
+  if (m.last < 0 || m.removals != removals_) m = {.last = kRoot, .removals = removals_};
+  const int64_t most = longest_prefix(static_cast<int64_t>(p.tokens.size())) / kChunkTokens;
+  for (int64_t chunk = at(m.last).depth; chunk < most; ++chunk) {
+    const int32_t next = child(p, m.last, chunk);
+    if (next < 0) break;
+    m.last = next;
+  }
+  m.blocks = int64_t{at(m.last).depth} * kChunkTokens;
+  m.node = m.last;
+  while (recurrent() && m.node != kRoot && !at(m.node).state.valid()) m.node = at(m.node).parent;
+  m.usable = int64_t{at(m.node).depth} * kChunkTokens;
+  m.unused = 0;
+  for (int32_t i = m.node; i != kRoot; i = at(i).parent) m.unused += unused_blocks(at(i));
+}
+
+PrefixCache::Miss PrefixCache::explain(const Prompt& p, const Match& m) const {
+  const int64_t most = longest_prefix(static_cast<int64_t>(p.tokens.size()));
+  if (most == 0) return {PrefixMiss::kBelowBlock, -1};
+  if (m.usable < m.blocks) return {PrefixMiss::kNoCheckpoint, -1};
+  if (m.blocks == most) return {};
+  const Hash128& next = p.hashes.at[static_cast<size_t>(m.blocks / kChunkTokens)];
+  if (ghosts_[ghost(next)] == next) return {PrefixMiss::kEvicted, -1};
+  const Hash128& plain = p.hashes.unsalted;
+  if (m.last == kRoot && salted_[plain.low % salted_.size()] == plain) return {PrefixMiss::kSalt, -1};
+  // How far the nearest of the other ways goes along. The root may have very many.
+  int64_t along = -1;
+  int left = 256;
+  const auto wanted = chunk_of(p.tokens, m.blocks / kChunkTokens);
+  for (int32_t i = at(m.last).first_child; i >= 0 && left > 0; i = at(i).next_sibling, --left)
+    along = std::max<int64_t>(along, std::ranges::mismatch(at(i).tokens, wanted).in1 - at(i).tokens.begin());
+  if (along < 0 || (m.last == kRoot && along == 0)) return {PrefixMiss::kNew, -1};
+  return {PrefixMiss::kDiverged, m.blocks + along};
+}
+
+StateSlot PrefixCache::take(const Match& m, BlockTable& table) {
+  path_.clear();
+  for (int32_t i = m.node; i != kRoot; i = at(i).parent) path_.push_back(i);
+  for (auto i = path_.rbegin(); i != path_.rend(); ++i)
+    for (int b = 0; b < kChunkBlocks; ++b)
+      table.append_shared(blocks_, at(*i).blocks[b], at(*i).generations[b]);
+  touch_path(m.node);
+  if (!recurrent()) return {};
+  at(m.node).taken = step_;
+  return at(m.node).state;
+}
+
+void PrefixCache::publish(const Prompt& p, int64_t end, const BlockTable& table) {
+  int32_t n = kRoot;
+  for (int64_t chunk = 0; chunk < end / kChunkTokens; ++chunk) {
+    int32_t next = child(p, n, chunk);
+    if (next < 0) next = add(p, n, chunk, table);
+    if (next < 0) break;
+    n = next;
+  }
+  touch_path(n);
+}
+
+int32_t PrefixCache::add(const Prompt& p, int32_t parent, int64_t chunk, const BlockTable& table) {
+  const Hash128& h = p.hashes.at[static_cast<size_t>(chunk)];
+  const auto first = static_cast<size_t>(chunk) * kChunkBlocks;
+  if (free_node_ < 0 || find_hash(h) >= 0 || table.blocks().size() < first + kChunkBlocks) return -1;
+  for (size_t b = first; b < first + kChunkBlocks; ++b)
+    if (owner_[static_cast<size_t>(table.blocks()[b])] >= 0) return -1;
+  const int32_t i = free_node_;
+  Node& n = at(i);
+  free_node_ = n.next_in_bucket;
+  n = Node{};
+  n.hash = h;
+  std::ranges::copy(chunk_of(p.tokens, chunk), n.tokens.begin());
+  for (int b = 0; b < kChunkBlocks; ++b) {
+    const BlockId block{table.blocks()[first + static_cast<size_t>(b)]};
+    n.blocks[b] = block;
+    n.generations[b] = blocks_.generation(block);
+    owner_[static_cast<size_t>(block.v)] = i;
+    blocks_.set_cached(block, true);
+  }
+  n.used = true;
+  n.parent = parent;
+  n.depth = at(parent).depth + 1;
+  n.next_sibling = at(parent).first_child;
+  if (n.next_sibling >= 0) at(n.next_sibling).prev_sibling = i;
+  at(parent).first_child = i;
+  n.next_in_bucket = std::exchange(buckets_[bucket(h)], i);
+  n.older = newest_;
+  (newest_ < 0 ? oldest_ : at(newest_).newer) = i;
+  newest_ = i;
+  ++used_nodes_;
+  if (parent == kRoot) salted_[p.hashes.unsalted.low % salted_.size()] = p.hashes.unsalted;
+  return i;
+}
+
+void PrefixCache::unlink_use(int32_t i) {
+  Node& n = at(i);
+  (n.older < 0 ? oldest_ : at(n.older).newer) = n.newer;
+  (n.newer < 0 ? newest_ : at(n.newer).older) = n.older;
+  n.older = n.newer = -1;
+}
+
+// From the node up, so that an ancestor is newer than what hangs below it: the oldest node is always a leaf.
+void PrefixCache::touch_path(int32_t node) {
+  for (int32_t i = node; i != kRoot; i = at(i).parent) {
+    unlink_use(i);
+    at(i).older = newest_;
+    (newest_ < 0 ? oldest_ : at(newest_).newer) = i;
+    newest_ = i;
+  }
+}
+
+bool PrefixCache::has_state(const Prompt& p, int64_t end) const {
+  const int32_t i = find_hash(p.hashes.at[static_cast<size_t>(end / kChunkTokens - 1)]);
+  return i >= 0 && at(i).state.valid();
+}
+
+void PrefixCache::set_state(int32_t i, StateSlot slot) {
+  const int change = slot.valid() - at(i).state.valid();
+  at(i).state = slot;
+  for (int32_t n = i; change != 0 && n >= 0; n = at(n).parent) at(n).states_below += change;
+}
+
+StateSlot PrefixCache::allocate_state() {
+  if (states_held_ < max_states_)
+    if (const StateSlot slot = slots_.allocate(); slot.valid()) {
+      ++states_held_;
+      return slot;
+    }
+  for (int32_t i = oldest_; i >= 0; i = at(i).newer) {
+    const StateSlot slot = at(i).state;
+    if (!slot.valid() || at(i).taken == step_) continue;
+    set_state(i, {});
+    ++state_evictions_;
+    return slot;
+  }
+  return {};
+}
+
+void PrefixCache::publish_state(const Prompt& p, int64_t end, StateSlot slot) {
+  const int32_t i = walk(p, end);
+  if (i <= kRoot || at(i).state.valid()) return drop_state(slot);
+  set_state(i, slot);
+}
+
+void PrefixCache::drop_state(StateSlot slot) {
+  slots_.release(slot);
+  --states_held_;
+}
+
+void PrefixCache::remove_leaf(int32_t i) {
+  Node& n = at(i);
+  if (n.state.valid()) {
+    drop_state(n.state);
+    set_state(i, {});
+  }
+  for (const BlockId b : n.blocks) {
+    owner_[static_cast<size_t>(b.v)] = -1;
+    blocks_.set_cached(b, false);
+  }
+  (n.prev_sibling < 0 ? at(n.parent).first_child : at(n.prev_sibling).next_sibling) = n.next_sibling;
+  if (n.next_sibling >= 0) at(n.next_sibling).prev_sibling = n.prev_sibling;
+  int32_t* link = &buckets_[bucket(n.hash)];
+  while (*link != i) link = &at(*link).next_in_bucket;
+  *link = n.next_in_bucket;
+  unlink_use(i);
+  ghosts_[ghost(n.hash)] = n.hash;
+  n.used = false;
+  n.next_in_bucket = std::exchange(free_node_, i);
+  --used_nodes_;
+  ++evictions_;
+}
+
+void PrefixCache::remove(int32_t top) {
+  ++removals_;
+  for (int32_t i = top;;) {
+    while (at(i).first_child >= 0) i = at(i).first_child;
+    const int32_t parent = at(i).parent;
+    remove_leaf(i);
+    if (i == top) return;
+    i = parent;
+  }
+}
+
+void PrefixCache::make_room(int32_t wanted) {
+  // First what nobody can go on from because no state is left in it or below; then whatever was not used for longest.
+  for (const bool stateless : {true, false}) {
+    if (stateless && !recurrent()) continue;
+    for (int32_t i = oldest_; i >= 0 && blocks_.free_count() < wanted;) {
+      const int32_t next = at(i).newer;  // what goes with node i is older
+      if ((!stateless || at(i).states_below == 0) && unused_blocks(at(i)) > 0) remove(i);
+      i = next;
+    }
+  }
+}
+
+Status PrefixCache::check_node(int32_t i) const {
+  const Node& n = at(i);
+  const auto wrong = [&](std::string_view what) {
+    return Error{Fault::kBug, fmt::format("node {} of the prefix cache {}", i, what)};
+  };
+  if (!n.used || n.parent < 0 || (n.parent != kRoot && !at(n.parent).used))
+    return wrong("hangs from nothing");
+  if (n.depth != at(n.parent).depth + 1) return wrong("has a wrong depth");
+  if (find_hash(n.hash) != i) return wrong("is not found by its hash");
+  int32_t below = n.state.valid();
+  for (int32_t c = n.first_child; c >= 0; c = at(c).next_sibling) {
+    if (at(c).parent != i) return wrong("has another's child");
+    below += at(c).states_below;
+  }
+  if (below != n.states_below) return wrong("miscounts the states below it");
+  for (int b = 0; b < kChunkBlocks; ++b) {
+    if (owner_[static_cast<size_t>(n.blocks[b].v)] != i) return wrong("has another's block");
+    if (blocks_.generation(n.blocks[b]) != n.generations[b])
+      return wrong("has a block that was written again");
+  }
+  return {};
+}
+
+Status PrefixCache::check() const {
+  int32_t nodes = 0, states = 0, last = -1;
+  for (int32_t i = oldest_; i >= 0; last = i, i = at(i).newer, ++nodes) {
+    QUIRE_CHECKED(check_node(i));
+    if (at(i).older != last) return Error{Fault::kBug, fmt::format("node {} has a broken link of use", i)};
+    states += at(i).state.valid();
+  }
+  int32_t owned = 0;
+  for (const int32_t o : owner_) owned += o >= 0;
+  if (nodes != used_nodes_ || last != newest_ || owned != nodes * kChunkBlocks || states > states_held_ ||
+      at(kRoot).states_below != states)
+    return Error{
+        Fault::kBug,
+        fmt::format("the prefix cache has {} nodes with {} blocks and {} states, and counts {}, {} and {}",
+                    nodes, owned, states, used_nodes_, nodes * kChunkBlocks, states_held_)};
+  return {};
+}
+
+}  // namespace quire

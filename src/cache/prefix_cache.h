@@ -1,0 +1,140 @@
+// Prefixes of prompts that were computed, to be found by later ones: KV blocks, and recurrent states where a model has
+// them. What lies in them is the same bits that computing again would give.
+//
+// A tree with a node for each 64 tokens: their four blocks and, if somebody saved it, the recurrent state after them. A
+// prompt that goes on from a prefix needs all blocks below it and the state at exactly its end. Nodes whose blocks a
+// sequence uses stay; others are the pool's cached blocks, and make room from the least recently used leaf on.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "cache/block_pool.h"
+#include "cache/block_table.h"
+#include "cache/prefix_hash.h"
+
+namespace quire {
+
+// Why a prompt found less than it could have.
+enum class PrefixMiss {
+  kNone,          // all of it that may come from a cache
+  kBelowBlock,    // shorter than a chunk and a token: nothing can be found
+  kNew,           // nobody computed the rest, and nobody went another way there
+  kDiverged,      // others went another way from here on
+  kEvicted,       // it was there and made room
+  kNoCheckpoint,  // blocks are there, the recurrent state is not
+  kSalt,          // it is there under another salt
+};
+inline constexpr int kPrefixMisses = 7;
+std::string_view prefix_miss_name(PrefixMiss m);  // "none", "below_block", "new", "diverged", ...
+
+class PrefixCache {
+ public:
+  // `states`: how many slots of the pool it may hold; -1 if the model has no recurrent layers.
+  PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states);
+
+  // A prompt and its hashes.
+  struct Prompt {
+    std::span<const TokenId> tokens;
+    const PrefixHashes& hashes;
+  };
+  struct Match {
+    int64_t usable = 0;  // tokens after which a sequence can go on
+    int64_t blocks = 0;  // tokens whose blocks are there: as many or more
+    int32_t unused =
+        0;  // of the usable blocks, those that no sequence uses: taking them leaves fewer to others
+    int32_t node = -1, last = -1;  // where the two end
+    uint64_t removals = 0;         // of the cache when `last` was found: until the next one it stands
+  };
+  // The longest prefix that can be used. `match` is what the same prompt found before, or empty.
+  void find(const Prompt& p, Match& match);
+  // Why that is not all, and the first token of the prompt that no cached prefix has (-1: none).
+  struct Miss {
+    PrefixMiss reason = PrefixMiss::kNone;
+    int64_t diverged_at = -1;
+  };
+  Miss explain(const Prompt& p, const Match& match) const;
+  // Gives a table, which is empty, the blocks of a match that was found since anything else was called. Returns the slot
+  // that holds its state, to be copied with the step that is built now; invalid if there is none.
+  StateSlot take(const Match& match, BlockTable& table);
+
+  // Makes the prompt's whole chunks up to `end` findable, as far as the table holds them. They have been computed.
+  void publish(const Prompt& p, int64_t end, const BlockTable& table);
+
+  // Whether the state after `end` tokens of a prompt is there.
+  bool has_state(const Prompt& p, int64_t end) const;
+  // A slot to save a state to: a free one, or that of the least recently used prefix; invalid if there is none.
+  StateSlot allocate_state();
+  // The slot holds the state after `end` tokens of the prompt. It goes back if that cannot be found.
+  void publish_state(const Prompt& p, int64_t end, StateSlot slot);
+  void drop_state(StateSlot slot);
+
+  // A step has been built: what it takes may make room again.
+  void end_step() { ++step_; }
+  // Turns cached blocks into free ones until `wanted` are; all of them if need be.
+  void make_room(int32_t wanted);
+
+  struct Stats {
+    int64_t nodes = 0, states = 0;  // now
+    int64_t evictions = 0;          // of nodes so far
+    int64_t state_evictions = 0;
+  };
+  Stats stats() const { return {used_nodes_, states_held_, evictions_, state_evictions_}; }
+  int32_t states_held() const { return states_held_; }
+  bool recurrent() const { return max_states_ >= 0; }
+  int32_t max_states() const { return max_states_; }
+
+  // Every node reachable, its blocks as they were, lists and counts in order. An error describes the first contradiction.
+  Status check() const;
+
+ private:
+  struct Node {
+    Hash128 hash;
+    std::array<TokenId, kChunkTokens> tokens{};
+    std::array<BlockId, kChunkBlocks> blocks{};
+    std::array<uint32_t, kChunkBlocks> generations{};
+    int32_t parent = -1, first_child = -1, next_sibling = -1, prev_sibling = -1;
+    int32_t depth = 0;               // in chunks; the root has 0
+    int32_t next_in_bucket = -1;     // also: next of the free nodes
+    int32_t older = -1, newer = -1;  // in the order of use: an ancestor is newer than what hangs below it
+    int32_t states_below = 0;        // in the node itself and below
+    StateSlot state;
+    uint64_t taken = 0;  // the step that reads its state
+    bool used = false;
+  };
+  static constexpr int32_t kRoot = 0;
+
+  Node& at(int32_t i) { return nodes_[static_cast<size_t>(i)]; }
+  const Node& at(int32_t i) const { return nodes_[static_cast<size_t>(i)]; }
+  size_t bucket(const Hash128& h) const { return h.low & (buckets_.size() - 1); }
+  size_t ghost(const Hash128& h) const { return h.high & (ghosts_.size() - 1); }
+  int32_t find_hash(const Hash128& h) const;
+  // The node of chunk `chunk` of the prompt below `parent`, or -1: the hash and every token are compared.
+  int32_t child(const Prompt& p, int32_t parent, int64_t chunk) const;
+  // The node after all `end` tokens, or -1.
+  int32_t walk(const Prompt& p, int64_t end) const;
+  int32_t add(const Prompt& p, int32_t parent, int64_t chunk, const BlockTable& table);
+  void touch_path(int32_t node);
+  void unlink_use(int32_t i);
+  void remove(int32_t i);  // with everything below it
+  void remove_leaf(int32_t i);
+  void set_state(int32_t i, StateSlot slot);
+  int32_t unused_blocks(const Node& n) const;
+  Status check_node(int32_t i) const;
+
+  BlockPool& blocks_;
+  StatePool& slots_;
+  int32_t max_states_;
+  int32_t states_held_ = 0, used_nodes_ = 0;
+  std::vector<Node> nodes_;       // the root first
+  std::vector<int32_t> buckets_;  // of hashes
+  std::vector<int32_t> owner_;    // of each block: its node, or -1
+  std::vector<Hash128> ghosts_;   // what was removed lately, wherever its hash falls
+  std::vector<Hash128> salted_;   // first chunks that were published, without their salts, likewise
+  std::vector<int32_t> path_;
+  int32_t free_node_ = -1, oldest_ = -1, newest_ = -1;
+  uint64_t removals_ = 1, step_ = 1;
+  int64_t evictions_ = 0, state_evictions_ = 0;
+};
+
+}  // namespace quire

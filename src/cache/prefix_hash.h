@@ -1,0 +1,34 @@
+// What names a prefix: a hash of everything up to a 64-token boundary, of the one before it and of a salt.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/id.h"
+#include "core/keyed_hash.h"
+#include "ops/segments.h"
+
+namespace quire {
+
+// The KV blocks between two boundaries.
+inline constexpr int kChunkBlocks = kChunkTokens / kBlockTokens;
+
+// The hashes of a prompt: entry i stands for the salt and tokens [0, 64 (i + 1)).
+struct PrefixHashes {
+  std::vector<Hash128> at;
+  Hash128 unsalted;  // of tokens [0, 64) without the salt: whether another salt has the same prompt
+
+  // The longest boundary up to which two prompts have the same hashes, and so in all likelihood the same tokens and salt.
+  int64_t common(const PrefixHashes& o) const;
+};
+
+// Of all whole chunks of a prompt.
+PrefixHashes hash_prefixes(const KeyedHash& hash, std::string_view salt, std::span<const TokenId> prompt);
+
+// The longest prefix of a prompt that may come from a cache: at least one token must run to give logits.
+constexpr int64_t longest_prefix(int64_t prompt_tokens) {
+  return prompt_tokens < 1 ? 0 : (prompt_tokens - 1) / kChunkTokens * kChunkTokens;
+}
+
+}  // namespace quire

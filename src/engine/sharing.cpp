@@ -1,0 +1,24 @@
+#include "engine/sharing.h"
+
+#include <algorithm>
+
+namespace quire {
+
+bool must_wait(const Sequence& waiting, Sequence& earlier, bool recurrent) {
+  if (earlier.finished || earlier.swapped_out()) return false;
+  const int64_t usable = waiting.match.usable;
+  // As far as both may come from a cache or lie in it whole.
+  const int64_t common =
+      std::min(waiting.hashes.common(earlier.hashes), longest_prefix(waiting.prompt_tokens()));
+  if (common <= usable) return false;
+  if (!recurrent) return earlier.published < common;
+  const int64_t part = std::min(common, longest_prefix(earlier.prompt_tokens()));
+  // Of an earlier one that is not admitted yet, `planned` is 0, and it will begin after what it finds itself.
+  const int64_t from = std::max(earlier.planned, earlier.place < 0 ? earlier.match.usable : 0);
+  if (part > from && part > usable) earlier.checkpoints.add(part);
+  const int64_t next = earlier.checkpoints.next(std::max(from, usable));
+  const auto helps = [&](int64_t at) { return at > usable && at <= common; };
+  return helps(next) || helps(earlier.unsaved) || helps(earlier.saving);
+}
+
+}  // namespace quire

@@ -1,0 +1,313 @@
+// The tree of prefixes: what is found and why not, who makes room for whom, and books that balance.
+#include "cache/prefix_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+
+namespace quire {
+namespace {
+
+const KeyedHash kHash(11, 22);
+
+// A prompt with its hashes, which a test may replace.
+struct Text {
+  std::vector<TokenId> tokens;
+  PrefixHashes hashes;
+
+  explicit Text(std::vector<TokenId> t, std::string_view salt = "") : tokens(std::move(t)) {
+    hashes = hash_prefixes(kHash, salt, tokens);
+  }
+  PrefixCache::Prompt prompt() const { return {tokens, hashes}; }
+};
+
+// `count` tokens; `variant` tells texts apart from token `from` on.
+std::vector<TokenId> tokens(int64_t count, TokenId variant = 0, int64_t from = 0) {
+  std::vector<TokenId> t(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i)
+    t[static_cast<size_t>(i)] = static_cast<TokenId>(i % 97 + (i >= from ? 1000 * variant : 0));
+  return t;
+}
+
+// A cache and its pools, and what an engine does with them.
+struct Rig {
+  BlockPool blocks;
+  StatePool slots;
+  PrefixCache cache;
+
+  explicit Rig(int32_t total = 64, int32_t states = -1)
+      : blocks(total), slots(std::max(0, states) + 4), cache(blocks, slots, states) {}
+
+  PrefixCache::Match find(const Text& t) {
+    PrefixCache::Match m;
+    cache.find(t.prompt(), m);
+    return m;
+  }
+  PrefixMiss why(const Text& t) { return cache.explain(t.prompt(), find(t)).reason; }
+  // A sequence that finds what it can and computes the rest of its prompt.
+  BlockTable compute(const Text& t, std::vector<int64_t> saved = {}) {
+    BlockTable table;
+    const PrefixCache::Match m = find(t);
+    if (m.usable > 0) cache.take(m, table);
+    const auto end = static_cast<int64_t>(t.tokens.size());
+    const int32_t needed = table.blocks_needed(blocks, m.usable, end);
+    if (needed > blocks.free_count()) cache.make_room(needed);
+    std::vector<BlockCopy> copies;
+    EXPECT_TRUE(table.reserve(blocks, m.usable, end, copies));
+    cache.publish(t.prompt(), end, table);
+    for (const int64_t at : saved)
+      if (const StateSlot s = cache.allocate_state(); s.valid()) cache.publish_state(t.prompt(), at, s);
+    cache.end_step();
+    expect_books();
+    return table;
+  }
+  void expect_books() {
+    for (const Status& s : {blocks.check(), slots.check(), cache.check()})
+      EXPECT_TRUE(s.ok()) << (s.ok() ? "" : s.error().message);
+    EXPECT_EQ(slots.used_count(), cache.states_held());
+  }
+};
+
+TEST(PrefixCache, FindsWhatWasComputedByWholeChunks) {
+  Rig rig;
+  const Text t(tokens(200));
+  EXPECT_EQ(rig.find(t).usable, 0);
+  rig.compute(t);
+  EXPECT_EQ(rig.blocks.cached_count(), 12) << "three chunks; the rest is free again";
+  EXPECT_EQ(rig.find(t).usable, 192);
+  EXPECT_EQ(rig.find(t).unused, 12);
+  EXPECT_EQ(rig.find(Text(tokens(192))).usable, 128) << "a token must be left to run";
+  EXPECT_EQ(rig.find(Text(tokens(193))).usable, 192);
+  EXPECT_EQ(rig.find(Text(tokens(1000))).usable, 192);
+  EXPECT_EQ(rig.find(Text(tokens(64))).usable, 0);
+}
+
+TEST(PrefixCache, SharesTheVeryBlocks) {
+  Rig rig;
+  const Text t(tokens(200));
+  const BlockTable first = rig.compute(t);
+  const BlockTable second = rig.compute(Text(tokens(150)));
+  EXPECT_EQ(rig.find(t).unused, 0);
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(first.blocks()[i], second.blocks()[i]);
+  EXPECT_NE(first.blocks()[8], second.blocks()[8]) << "the rest of its last chunk is its own";
+  EXPECT_EQ(rig.blocks.used_count(), 13 + 2);
+}
+
+TEST(PrefixCache, OneTokenMakesADifference) {
+  Rig rig;
+  rig.compute(Text(tokens(300)));
+  for (const int64_t at : {0, 1, 63, 64, 100, 127, 128, 255, 256}) {
+    std::vector<TokenId> other = tokens(300);
+    ++other[static_cast<size_t>(at)];
+    const Text t(other);
+    EXPECT_EQ(rig.find(t).usable, at / 64 * 64) << at;
+    const PrefixCache::Miss miss = rig.cache.explain(t.prompt(), rig.find(t));
+    if (at == 0) {
+      EXPECT_EQ(miss.reason, PrefixMiss::kNew);
+    } else if (at < 256) {
+      EXPECT_EQ(miss.reason, PrefixMiss::kDiverged) << at;
+      EXPECT_EQ(miss.diverged_at, at);
+    } else {
+      EXPECT_EQ(miss.reason, PrefixMiss::kNone) << "all whole chunks are there";
+    }
+  }
+}
+
+TEST(PrefixCache, SaltsDoNotMeet) {
+  Rig rig;
+  rig.compute(Text(tokens(200), "alice"));
+  EXPECT_EQ(rig.find(Text(tokens(200), "bob")).usable, 0);
+  EXPECT_EQ(rig.why(Text(tokens(200), "bob")), PrefixMiss::kSalt);
+  EXPECT_EQ(rig.find(Text(tokens(200), "alice")).usable, 192);
+  EXPECT_EQ(rig.why(Text(tokens(200, 3), "bob")), PrefixMiss::kNew);
+}
+
+TEST(PrefixCache, SaysWhyNotMoreWasFound) {
+  Rig rig(16, 4);
+  EXPECT_EQ(rig.why(Text(tokens(64))), PrefixMiss::kBelowBlock);
+  EXPECT_EQ(rig.why(Text(tokens(65))), PrefixMiss::kNew);
+  rig.compute(Text(tokens(200)));
+  EXPECT_EQ(rig.why(Text(tokens(200))), PrefixMiss::kNoCheckpoint);
+  rig.compute(Text(tokens(200)), {192});
+  EXPECT_EQ(rig.why(Text(tokens(200))), PrefixMiss::kNone);
+  rig.cache.make_room(16);
+  EXPECT_EQ(rig.why(Text(tokens(200))), PrefixMiss::kEvicted);
+  for (int i = 0; i < kPrefixMisses; ++i) EXPECT_FALSE(prefix_miss_name(static_cast<PrefixMiss>(i)).empty());
+}
+
+// Whoever could make two prompts hash alike would still be served his own only.
+TEST(PrefixCache, EqualHashesOfDifferentTokensAreTold) {
+  Rig rig(64, 8);
+  const Text honest(tokens(200));
+  rig.compute(honest, {128, 192});
+  Text hostile(tokens(200, 5, 70));  // another text from token 70 on, with the honest one's hashes
+  hostile.hashes = honest.hashes;
+  EXPECT_EQ(rig.find(hostile).blocks, 64);
+  EXPECT_EQ(rig.find(hostile).usable, 0);
+  rig.compute(hostile, {64, 128, 192});  // its states are not attached to the honest one's nodes
+  EXPECT_EQ(rig.cache.states_held(), 3);
+  EXPECT_EQ(rig.find(honest).usable, 192);
+  EXPECT_EQ(rig.find(hostile).usable, 64);
+  Text first(tokens(200, 7));  // different from the start
+  first.hashes = honest.hashes;
+  EXPECT_EQ(rig.find(first).blocks, 0);
+  rig.compute(first, {64});
+  EXPECT_EQ(rig.find(honest).usable, 192);
+  // All hashes of all chunks the same.
+  Text same(tokens(300, 9));
+  for (Hash128& h : same.hashes.at) h = honest.hashes.at[0];
+  rig.compute(same, {64, 128});
+  EXPECT_EQ(rig.find(same).usable, 0);
+}
+
+TEST(PrefixCache, RecurrentModelsGoOnOnlyFromSavedStates) {
+  Rig rig(64, 2);
+  const Text t(tokens(400));
+  rig.compute(t, {128});
+  EXPECT_EQ(rig.find(t).usable, 128);
+  EXPECT_EQ(rig.find(t).blocks, 384);
+  EXPECT_TRUE(rig.cache.has_state(t.prompt(), 128));
+  EXPECT_FALSE(rig.cache.has_state(t.prompt(), 192));
+  BlockTable table;
+  const StateSlot taken = rig.cache.take(rig.find(t), table);
+  EXPECT_TRUE(taken.valid());
+  // Two slots: the second state is free, a third one takes the place of the older, but not of one just being read.
+  const StateSlot second = rig.cache.allocate_state();
+  EXPECT_NE(second, taken);
+  EXPECT_FALSE(rig.cache.allocate_state().valid());
+  rig.cache.publish_state(t.prompt(), 384, second);
+  rig.cache.end_step();
+  const StateSlot third = rig.cache.allocate_state();
+  EXPECT_EQ(third, second) << "not used since: the path to 128 was";
+  rig.cache.publish_state(t.prompt(), 320, third);
+  EXPECT_EQ(rig.find(t).usable, 320);
+  const StateSlot again = rig.cache.allocate_state();
+  rig.cache.publish_state(t.prompt(), 128, again);
+  table.clear(rig.blocks);
+  rig.expect_books();
+}
+
+TEST(PrefixCache, AStateForAPrefixThatIsGoneGoesBack) {
+  Rig rig(64, 2);
+  const Text t(tokens(200));
+  const StateSlot s = rig.cache.allocate_state();
+  rig.cache.publish_state(t.prompt(), 128, s);
+  EXPECT_EQ(rig.cache.states_held(), 0);
+  rig.expect_books();
+}
+
+TEST(PrefixCache, LeavesMakeRoomFirstAndTheLeastRecentlyUsed) {
+  Rig rig(25);
+  rig.compute(Text(tokens(128, 1)));
+  rig.compute(Text(tokens(128, 2)));
+  rig.compute(Text(tokens(128, 3)));
+  rig.compute(Text(tokens(129, 1)));  // used again
+  EXPECT_EQ(rig.blocks.free_count(), 1);
+  rig.cache.make_room(4);
+  EXPECT_EQ(rig.find(Text(tokens(200, 2))).usable, 64) << "its second chunk went";
+  rig.cache.make_room(8);
+  EXPECT_EQ(rig.find(Text(tokens(200, 2))).usable, 0);
+  EXPECT_EQ(rig.find(Text(tokens(200, 3))).usable, 128);
+  rig.cache.make_room(16);
+  EXPECT_EQ(rig.find(Text(tokens(200, 3))).usable, 0);
+  EXPECT_EQ(rig.find(Text(tokens(200, 1))).usable, 128);
+  rig.expect_books();
+}
+
+TEST(PrefixCache, ChunksWithoutAnyStateAboveMakeRoomBeforeAll) {
+  Rig rig(32, 8);
+  rig.compute(Text(tokens(256, 1)), {128});
+  rig.compute(Text(tokens(256, 2)), {256});
+  rig.cache.make_room(8);  // the last two chunks of the first text, which nobody can go on from
+  EXPECT_EQ(rig.find(Text(tokens(300, 1))).blocks, 128);
+  EXPECT_EQ(rig.find(Text(tokens(300, 2))).blocks, 256);
+  rig.cache.make_room(12);
+  EXPECT_EQ(rig.find(Text(tokens(300, 1))).usable, 0) << "the state went with its chunk";
+  EXPECT_EQ(rig.cache.states_held(), 1);
+  rig.expect_books();
+}
+
+TEST(PrefixCache, WhatIsInUseStays) {
+  Rig rig(20);
+  const BlockTable used = rig.compute(Text(tokens(128, 1)));
+  rig.compute(Text(tokens(128, 2)));
+  rig.cache.make_room(20);
+  EXPECT_EQ(rig.blocks.free_count(), 12);
+  EXPECT_EQ(rig.find(Text(tokens(200, 1))).usable, 128);
+  rig.expect_books();
+}
+
+// Many texts that share beginnings, in a pool too small for them, against a model that knows what each block holds.
+TEST(PrefixCache, RandomUseKeepsTheBooksAndTheContent) {
+  for (const int32_t states : {-1, 6}) {
+    constexpr uint64_t kSeed = 20261122;
+    SCOPED_TRACE(testing::Message() << "seed " << kSeed << ", " << states << " states");
+    std::mt19937_64 rng(kSeed);
+    const auto pick = [&](int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint64_t>(n)); };
+    Rig rig(160, states);
+    struct Running {
+      Text text;
+      BlockTable table;
+    };
+    std::deque<Running> running;
+    std::vector<std::vector<TokenId>> content(160);
+    std::map<int32_t, std::vector<TokenId>> state_content;  // of a slot: the prefix that it stands for
+    int hits = 0, evicted = 0;
+    for (int step = 0; step < 4000; ++step) {
+      Text t(tokens(1 + pick(400), static_cast<TokenId>(pick(4)), 64 * pick(5) + pick(3)),
+             pick(5) == 0 ? "s" : "");
+      const PrefixCache::Match m = rig.find(t);
+      const auto end = static_cast<int64_t>(t.tokens.size());
+      const int64_t needed = (end + 15) / 16 - m.usable / 16;
+      if (needed + m.unused <= rig.blocks.available()) {
+        Running r{t, {}};
+        if (m.usable > 0) {
+          const StateSlot from = rig.cache.take(m, r.table);
+          ++hits;
+          for (int64_t i = 0; i < m.usable; ++i)
+            ASSERT_EQ(content[static_cast<size_t>(r.table.blocks()[static_cast<size_t>(i / 16)])]
+                             [static_cast<size_t>(i % 16)],
+                      t.tokens[static_cast<size_t>(i)]);
+          if (states > 0) {
+            ASSERT_TRUE(from.valid());
+            ASSERT_TRUE(std::equal(t.tokens.begin(), t.tokens.begin() + m.usable,
+                                   state_content[from.v].begin(), state_content[from.v].end()));
+          }
+        }
+        rig.cache.make_room(static_cast<int32_t>(needed));
+        std::vector<BlockCopy> copies;
+        ASSERT_TRUE(r.table.reserve(rig.blocks, m.usable, end, copies));
+        ASSERT_TRUE(copies.empty());
+        for (int64_t i = m.usable; i < end; ++i) {
+          auto& block = content[static_cast<size_t>(r.table.blocks()[static_cast<size_t>(i / 16)])];
+          if (i % 16 == 0) block.clear();
+          block.push_back(t.tokens[static_cast<size_t>(i)]);
+        }
+        rig.cache.publish(t.prompt(), end, r.table);
+        const int64_t at = end > 64 ? 64 * (1 + pick(longest_prefix(end) / 64)) : 0;
+        if (states > 0 && at > 0 && !rig.cache.has_state(t.prompt(), at))
+          if (const StateSlot s = rig.cache.allocate_state(); s.valid()) {
+            state_content[s.v].assign(t.tokens.begin(), t.tokens.begin() + at);
+            rig.cache.publish_state(t.prompt(), at, s);
+          }
+        running.push_back(std::move(r));
+      }
+      rig.cache.end_step();
+      while (running.size() > 5 || (!running.empty() && pick(3) == 0))
+        running.erase(running.begin() + pick(std::ssize(running)));
+      if (step % 50 == 0) rig.expect_books();
+      evicted = static_cast<int>(rig.cache.stats().evictions);
+    }
+    running.clear();
+    rig.expect_books();
+    EXPECT_GT(hits, 500);
+    EXPECT_GT(evicted, 500);
+    EXPECT_EQ(rig.blocks.used_count(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace quire

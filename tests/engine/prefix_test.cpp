@@ -1,0 +1,389 @@
+// Prefix caching and swapping are exact: whatever is found, saved, cancelled, swapped out and brought back, and however few
+// blocks there are, a text is the one that the request gets alone.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <random>
+
+#include "engine/engine.h"
+#include "support/golden.h"
+#include "support/protected_backend.h"
+#include "support/tiny_models.h"
+
+namespace quire::test {
+namespace {
+
+struct Heard {
+  std::vector<TokenId> tokens;
+  std::string text;
+  FinishReason finish = FinishReason::kNone;
+  int64_t cached = 0;
+  int ends = 0;
+
+  Listener listener() {
+    return [this](const TokenEvent& e) {
+      if (e.token >= 0) tokens.push_back(e.token), cached = e.cached_tokens;
+      text += e.text;
+      finish = e.finish;
+      ends += e.finish != FinishReason::kNone;
+    };
+  }
+};
+
+ModelPtr tiny(const std::string& name) {
+  for (const TinyModel& m : tiny_models())
+    if (m.name == name) return load_or_die(TinyModelFile(m).path());
+  fatal(__FILE__, __LINE__, name);
+}
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : rng_(seed) {}
+  int64_t number(int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(rng_); }
+  bool once_in(int64_t n) { return number(1, n) == 1; }
+
+ private:
+  std::mt19937_64 rng_;
+};
+
+std::vector<TokenId> random_tokens(Random& r, int64_t count) {
+  std::vector<TokenId> t(static_cast<size_t>(count));
+  for (TokenId& x : t) x = static_cast<TokenId>(r.number(30, 300));
+  return t;
+}
+
+struct Script {
+  std::vector<Request> requests;
+  std::vector<int64_t> arrives, cancelled;  // before this step; -1: never
+};
+
+// Prompts that share beginnings with each other and go their own ways anywhere.
+Script make_script(uint64_t seed, int count, int64_t longest, int64_t output, int64_t families_count = 4) {
+  Random r(seed);
+  std::vector<std::vector<TokenId>> families;
+  for (int64_t i = 0; i < families_count; ++i) families.push_back(random_tokens(r, longest));
+  Script s;
+  int64_t step = 0;
+  for (int i = 0; i < count; ++i) {
+    Request q;
+    std::vector<TokenId>& family = families[static_cast<size_t>(r.number(0, families_count - 1))];
+    const int64_t shared = r.once_in(5) ? 0 : r.number(1, longest);
+    q.prompt.assign(family.begin(), family.begin() + shared);
+    const std::vector<TokenId> own = random_tokens(r, r.number(1, r.once_in(3) ? 64 : 12));
+    q.prompt.insert(q.prompt.end(), own.begin(), own.end());
+    if (r.once_in(6))
+      family = q.prompt, family.resize(static_cast<size_t>(longest), 77);  // others go on from here
+    q.max_tokens = r.number(1, output > 100 || r.once_in(3) ? output : 20);
+    q.ignore_eos = !r.once_in(3);
+    q.priority = static_cast<int32_t>(r.number(0, 1));
+    q.sampling.seed = static_cast<uint64_t>(i);
+    if (r.once_in(2)) q.sampling.temperature = 1.0f;
+    if (r.once_in(4)) q.sampling.repetition_penalty = 1.3f;
+    if (r.once_in(5)) q.sampling.frequency_penalty = 0.5f;
+    if (r.once_in(6)) q.cache_salt = "another";
+    if (r.once_in(6)) q.cache_positions = {r.number(0, longest)};
+    s.requests.push_back(std::move(q));
+    s.arrives.push_back(step += r.number(0, r.once_in(8) ? 20 : 1));
+    s.cancelled.push_back(r.once_in(7) ? step + r.number(0, 30) : -1);
+  }
+  return s;
+}
+
+// What each request gets alone, on an engine that has served nobody.
+std::vector<Heard> alone(const ModelPtr& model, const Script& script, const EngineOptions& like) {
+  std::vector<Heard> all;
+  EngineOptions o = like;
+  o.prefix_cache = false;
+  o.swap_bytes = 0;
+  o.depth = 1;
+  for (const Request& r : script.requests) {
+    const auto engine = std::move(Engine::create(model, o)).value();
+    Heard& h = all.emplace_back();
+    Heard heard;
+    engine->submit(r, heard.listener()).value();
+    while (engine->busy()) engine->step();
+    h = heard;
+  }
+  return all;
+}
+
+std::vector<Heard> play(Engine& engine, const Script& script) {
+  std::deque<Heard> heard(script.requests.size());
+  std::vector<RequestId> ids(script.requests.size());
+  size_t arrived = 0;
+  for (int64_t step = 0; arrived < ids.size() || engine.busy(); ++step) {
+    for (; arrived < ids.size() && script.arrives[arrived] <= step; ++arrived)
+      ids[arrived] = engine.submit(script.requests[arrived], heard[arrived].listener()).value();
+    for (size_t i = 0; i < arrived; ++i)
+      if (script.cancelled[i] == step) engine.cancel(ids[i]);
+    engine.step();
+    if (const Status books = engine.check(); !books.ok()) {
+      ADD_FAILURE() << books.error().message << " in step " << step;
+      break;
+    }
+    if (step > 100000) {
+      ADD_FAILURE() << "never ends";
+      break;
+    }
+  }
+  return {heard.begin(), heard.end()};
+}
+
+void compare(const Script& script, const std::vector<Heard>& want, const std::vector<Heard>& got) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "request " << i << " of " << script.requests[i].prompt.size()
+                                    << " tokens, " << got[i].cached << " found");
+    EXPECT_EQ(got[i].ends, 1);
+    EXPECT_LT(got[i].cached, std::ssize(script.requests[i].prompt));
+    if (got[i].finish != FinishReason::kCancelled) {
+      EXPECT_EQ(got[i].tokens, want[i].tokens);
+      EXPECT_EQ(got[i].text, want[i].text);
+      EXPECT_EQ(got[i].finish, want[i].finish);
+      continue;
+    }
+    EXPECT_GE(script.cancelled[i], 0);
+    ASSERT_LE(got[i].tokens.size(), want[i].tokens.size());
+    EXPECT_TRUE(std::equal(got[i].tokens.begin(), got[i].tokens.end(), want[i].tokens.begin()));
+  }
+}
+
+struct Setting {
+  bool cache;
+  int depth;
+  int64_t kv_tokens;
+  int32_t host_blocks;
+  int32_t states;
+  int32_t batch;
+};
+
+EngineOptions options_of(const ModelPtr& model, const Setting& s, int64_t context) {
+  EngineOptions o{.threads = 1,
+                  .context = context,
+                  .max_sequences = 6,
+                  .max_batch_tokens = s.batch,
+                  .kv_tokens = s.kv_tokens,
+                  .depth = s.depth};
+  o.prefix_cache = s.cache;
+  o.state_checkpoints = s.states;
+  o.swap_bytes = s.host_blocks * *model->model->cache_shape(Device::kCpu).block_bytes();
+  o.patience_steps = 20;
+  o.shuffle_blocks = 7;
+  return o;
+}
+
+struct Totals {
+  int64_t hits = 0, preemptions = 0;
+};
+
+void prove(const ModelPtr& model, const Script& script, int64_t context, std::span<const Setting> settings,
+           Totals& totals) {
+  const std::vector<Heard> want = alone(model, script, options_of(model, settings[0], context));
+  for (const Setting& s : settings) {
+    SCOPED_TRACE(testing::Message() << "cache " << s.cache << ", depth " << s.depth << ", " << s.kv_tokens
+                                    << " tokens, " << s.host_blocks << " blocks of the host, " << s.states
+                                    << " states, " << s.batch << " a step");
+    const auto engine = std::move(Engine::create(model, options_of(model, s, context))).value();
+    compare(script, want, play(*engine, script));
+    const StepStats stats = engine->stats();
+    EXPECT_EQ(stats.prefix_hits > 0, s.cache && (s.states > 0 || !model->model->config().hybrid));
+    EXPECT_TRUE(s.host_blocks > 0 || stats.preemptions == 0);
+    totals.hits += stats.prefix_hits;
+    totals.preemptions += stats.preemptions;
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+constexpr Setting kSettings[] = {
+    {true, 1, 4096, 0, 24, 256},  {true, 2, 4096, 0, 24, 128}, {true, 1, 512, 0, 5, 128},
+    {true, 2, 512, 40, 5, 128},   {true, 1, 512, 200, 24, 64}, {true, 2, 512, 200, 2, 256},
+    {false, 1, 512, 200, 0, 128}, {false, 2, 512, 30, 0, 256}, {true, 2, 512, 8, 3, 192},
+};
+
+TEST(Prefixes, TextsAreThoseOfRequestsAlone) {
+  Totals totals;
+  for (const char* name : {"tiny-qwen35moe", "tiny-llama"}) {
+    const ModelPtr model = tiny(name);
+    // Long prompts, whose saved states make room for each other; and long answers, whose blocks do.
+    const Script scripts[] = {make_script(1, 40, 350, 30), make_script(2, 40, 180, 150)};
+    for (const Script& script : scripts) {
+      SCOPED_TRACE(testing::Message() << name << ", script " << &script - scripts);
+      prove(model, script, 512, kSettings, totals);
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_GT(totals.hits, 10000);
+  EXPECT_GT(totals.preemptions, 20);
+}
+
+// The same with the models that come with the source, whose saved states are large.
+class DemoPrefixes : public testing::TestWithParam<const char*> {};
+
+TEST_P(DemoPrefixes, TextsAreThoseOfRequestsAlone) {
+  const ModelPtr model =
+      load_or_die(fmt::format("{}/models/demo-{}-nvfp4.gguf", QUIRE_SOURCE_DIR, GetParam()));
+  Totals totals;
+  constexpr Setting kFew[] = {{true, 2, 256, 200, 6, 128}, {true, 1, 256, 10, 24, 256}};
+  prove(model, make_script(3, 14, 100, 110, 2), 256, kFew, totals);
+  EXPECT_GT(totals.hits, 0);
+  EXPECT_GT(totals.preemptions, 0);
+}
+INSTANTIATE_TEST_SUITE_P(Models, DemoPrefixes, testing::Values("dense", "moe"),
+                         [](const auto& of) { return std::string(of.param); });
+
+// Saved states, restored ones and swapped blocks are data of steps: nothing but the backend touches its memory.
+TEST(Prefixes, NobodyElseTouchesTheBackendsMemory) {
+  const ModelPtr model = tiny("tiny-qwen35moe");
+  const Script script = make_script(4, 30, 180, 150);
+  for (const int depth : {1, 2}) {
+    const EngineOptions o = options_of(model, {true, depth, 512, 60, 6, 128}, 512);
+    const auto plain = std::move(Engine::create(model, o)).value();
+    const auto guarded = std::move(Engine::create(model, o, make_protected_backend)).value();
+    const std::vector<Heard> one = play(*plain, script), two = play(*guarded, script);
+    for (size_t i = 0; i < one.size(); ++i)
+      if (one[i].finish != FinishReason::kCancelled && two[i].finish != FinishReason::kCancelled) {
+        EXPECT_EQ(one[i].tokens, two[i].tokens);
+      }
+    EXPECT_GT(guarded->stats().preemptions, 0);
+    EXPECT_GT(guarded->stats().prefix_hits, 0);
+  }
+}
+
+class SharedPrefix : public testing::TestWithParam<const char*> {
+ protected:
+  static Request request(std::vector<TokenId> prompt, int64_t max_tokens = 4) {
+    Request r;
+    r.prompt = std::move(prompt);
+    r.max_tokens = max_tokens;
+    r.ignore_eos = true;
+    return r;
+  }
+  std::unique_ptr<Engine> make(EngineOptions o = {}) const {
+    o.threads = 1;
+    o.context = 2048;
+    o.max_sequences = 32;
+    o.kv_tokens = 16384;
+    o.prefix_cache = true;
+    return std::move(Engine::create(tiny(GetParam()), o)).value();
+  }
+  static std::vector<TokenId> extended(std::vector<TokenId> t, const std::vector<TokenId>& by) {
+    t.insert(t.end(), by.begin(), by.end());
+    return t;
+  }
+  static Heard run(Engine& engine, const Request& r) {
+    Heard heard;
+    engine.submit(r, heard.listener()).value();
+    while (engine.busy()) engine.step();
+    EXPECT_TRUE(engine.check().ok());
+    EXPECT_EQ(heard.ends, 1);
+    return heard;
+  }
+  Random random_{42};
+};
+INSTANTIATE_TEST_SUITE_P(Models, SharedPrefix, testing::Values("tiny-qwen35moe", "tiny-llama"),
+                         [](const auto& of) {
+                           return of.param == std::string("tiny-llama") ? "llama" : "hybrid";
+                         });
+
+// 32 clients at once, none of whose 1500 common tokens anybody has computed yet; then 32 more.
+TEST_P(SharedPrefix, IsComputedOnceHoweverManyAskForItAtOnce) {
+  const auto engine = make();
+  const std::vector<TokenId> shared = random_tokens(random_, 1500);
+  int64_t asked = 0;
+  for (int round = 0; round < 2; ++round) {
+    std::deque<Heard> heard(32);
+    for (Heard& h : heard) {
+      const Request r = request(extended(shared, random_tokens(random_, 8)));
+      asked += std::ssize(r.prompt);
+      engine->submit(r, h.listener()).value();
+    }
+    while (engine->busy()) engine->step();
+    for (const Heard& h : heard) EXPECT_EQ(h.ends, 1);
+  }
+  const StepStats s = engine->stats();
+  EXPECT_EQ(s.prefix_queries, asked);
+  EXPECT_EQ(s.prefix_hits, 63 * 1472);
+  EXPECT_EQ(s.prompt_tokens, asked - s.prefix_hits);
+  EXPECT_GT(asked, 25 * s.prompt_tokens);
+}
+
+TEST_P(SharedPrefix, IsComputedByAnotherWhenTheFirstOneIsCancelled) {
+  const auto engine = make({.max_batch_tokens = 128});
+  const std::vector<TokenId> shared = random_tokens(random_, 1500);
+  std::deque<Heard> heard(6);
+  std::vector<RequestId> ids;
+  for (Heard& h : heard)
+    ids.push_back(engine->submit(request(extended(shared, random_tokens(random_, 8))), h.listener()).value());
+  for (size_t i = 0; i < 4; ++i) {
+    for (int step = 0; step < 5; ++step) engine->step();
+    engine->cancel(ids[i]);
+  }
+  while (engine->busy()) engine->step();
+  EXPECT_TRUE(engine->check().ok());
+  EXPECT_EQ(heard[0].finish, FinishReason::kCancelled);
+  for (size_t i = 4; i < 6; ++i) EXPECT_EQ(heard[i].finish, FinishReason::kLength);
+  // With recurrent layers what a cancelled one computed is of use only up to a state that it saved, at the earliest after
+  // 1024 tokens.
+  const bool recurrent = GetParam() == std::string("tiny-qwen35moe");
+  EXPECT_LE(engine->stats().prompt_tokens, 1700 + (recurrent ? 4 * 640 : 0));
+}
+
+TEST_P(SharedPrefix, OneOtherTokenOrAnotherSaltIsAnotherPrefix) {
+  const auto engine = make();
+  const Request r = request(random_tokens(random_, 300), 20);
+  const Heard first = run(*engine, r);
+  EXPECT_EQ(first.cached, 0);
+  const Heard again = run(*engine, r);
+  EXPECT_EQ(again.cached, 256);
+  EXPECT_EQ(again.tokens, first.tokens);
+  Request salted = r;
+  salted.cache_salt = "x";
+  EXPECT_EQ(run(*engine, salted).cached, 0);
+  EXPECT_EQ(run(*engine, salted).cached, 256);
+  Request other = r;
+  ++other.prompt[3];
+  const Heard different = run(*engine, other);
+  EXPECT_EQ(different.cached, 0);
+  EXPECT_NE(different.tokens, first.tokens);
+  EXPECT_EQ(run(*make(), other).tokens, different.tokens);
+  const StepStats s = engine->stats();
+  const auto misses = [&](PrefixMiss m) { return s.prefix_misses[static_cast<size_t>(m)]; };
+  EXPECT_EQ(misses(PrefixMiss::kSalt), 1);
+  EXPECT_EQ(misses(PrefixMiss::kNone), 2);
+  EXPECT_EQ(misses(PrefixMiss::kNew) + misses(PrefixMiss::kDiverged), 2);
+}
+
+// Conversations: each turn is the one before with 64 tokens more. All but the last chunk or so is found.
+TEST_P(SharedPrefix, TurnsOfAConversationGoOnFromEachOther) {
+  const auto engine = make();
+  std::vector<TokenId> prompt = random_tokens(random_, 100);
+  for (int turn = 0; turn < 12; ++turn) {
+    const Heard h = run(*engine, request(prompt));
+    if (turn > 0) {
+      EXPECT_GE(h.cached, std::ssize(prompt) - 64 - 128) << "turn " << turn;
+    }
+    prompt = extended(prompt, random_tokens(random_, 64));
+  }
+}
+
+// A second prompt that leaves a long one late has the place saved, and the third one goes on from there.
+TEST_P(SharedPrefix, PlacesWherePromptsPartAreRemembered) {
+  const auto engine = make();
+  const std::vector<TokenId> base = random_tokens(random_, 900);
+  const auto leaves = [&](int64_t at) {
+    return request(extended({base.begin(), base.begin() + at}, random_tokens(random_, 100)));
+  };
+  run(*engine, request(base));
+  const bool recurrent = GetParam() == std::string("tiny-qwen35moe");
+  EXPECT_EQ(run(*engine, leaves(500)).cached, recurrent ? 0 : 448);
+  EXPECT_EQ(run(*engine, leaves(500)).cached, 448);
+  EXPECT_EQ(run(*engine, leaves(500)).cached, 448);
+  Request asks = request(random_tokens(random_, 600));
+  asks.cache_positions = {333};
+  run(*engine, asks);
+  asks.prompt.resize(340);
+  asks.cache_positions.clear();
+  EXPECT_EQ(run(*engine, asks).cached, 320);
+}
+
+}  // namespace
+}  // namespace quire::test
