@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "cli/batch_workload.h"
 #include "cli/command.h"
 #include "cli/display.h"
 #include "core/progress.h"
@@ -49,9 +50,7 @@ struct Test {
   double median(Of&& of) const {
     std::vector<double> values;
     for (const Measurement& m : runs) values.push_back(of(m));
-    std::sort(values.begin(), values.end());
-    const size_t n = values.size();
-    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+    return cli::median(std::move(values));
   }
   double rate() const {
     return median([&](const Measurement& m) { return tokens / m.seconds; });

@@ -25,6 +25,7 @@ std::span<const Command> commands();
 int run_program(int argc, char** argv);
 
 Action add_bench(CLI::App& app);
+Action add_bench_batch(CLI::App& app);
 Action add_convert(CLI::App& app);
 Action add_imatrix(CLI::App& app);
 Action add_compare(CLI::App& app);

@@ -28,6 +28,7 @@ namespace quire {
 struct StepStats {
   int64_t steps = 0, prompt_tokens = 0, decode_tokens = 0;
   double prompt_seconds = 0.0, decode_seconds = 0.0;  // a mixed step's time is shared by rows
+  double host_seconds = 0.0;  // in step(), without waiting for the backend: planning, submitting, committing
 };
 
 struct MemoryUse {
