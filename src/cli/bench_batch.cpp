@@ -8,6 +8,7 @@
 #include "cli/batch_workload.h"
 #include "cli/command.h"
 #include "cli/display.h"
+#include "cli/model_source.h"
 #include "cli/options.h"
 #include "core/progress.h"
 
@@ -15,6 +16,7 @@ namespace quire::cli {
 namespace {
 
 struct BenchBatchOptions {
+  ModelSource source;
   ModelOptions model;
   ComputeOptions compute;
   int64_t prompt = 128, generate = 128;
@@ -28,6 +30,7 @@ struct BenchBatchOptions {
 };
 
 Status BenchBatchOptions::check() const {
+  QUIRE_CHECKED(source.check());
   if (prompt < 1 || prompt > 1 << 20) return request_error("-npp {}: must be 1 to {}", prompt, 1 << 20);
   if (generate < 1 || generate > 1 << 20) return request_error("-ntg {}: must be 1 to {}", generate, 1 << 20);
   for (const int32_t n : widths)
@@ -94,7 +97,7 @@ Status measure(const BenchBatchOptions& o, Engine& engine, std::vector<Width>& w
 void print_table(const BenchBatchOptions& o, const Engine& engine, const std::vector<Width>& widths) {
   const MemoryUse m = engine.memory();
   fmt::print("{}: prompts of {} tokens, {} generated, steps of up to {} tokens, median of {}\n",
-             displayable(o.model.model), o.prompt, o.generate, engine.options().max_batch_tokens,
+             displayable(o.source.name()), o.prompt, o.generate, engine.options().max_batch_tokens,
              o.repetitions);
   fmt::print("{}; weights {} mapped and {} packed, caches {}, scratch {}\n\n", engine.fingerprint(),
              human_bytes(static_cast<uint64_t>(m.mapped)), human_bytes(static_cast<uint64_t>(m.repacked)),
@@ -115,7 +118,7 @@ void print_table(const BenchBatchOptions& o, const Engine& engine, const std::ve
 void print_json(const BenchBatchOptions& o, const Engine& engine, const std::vector<Width>& widths) {
   const MemoryUse m = engine.memory();
   nlohmann::ordered_json out = {{"version", QUIRE_VERSION},
-                                {"model", o.model.model},
+                                {"model", o.source.name()},
                                 {"device", o.model.device},
                                 {"fingerprint", engine.fingerprint()},
                                 {"prompt_tokens", o.prompt},
@@ -149,7 +152,7 @@ Status bench_batch(const BenchBatchOptions& o) {
   QUIRE_TRY(options.device, o.model.parsed_device());
   QUIRE_TRY(options.kernels, o.model.parsed_kernels());
   QUIRE_CHECKED(o.compute.apply(options));
-  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model));
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, o.source.load(options.device));
   QUIRE_TRY(const std::unique_ptr<Engine> engine,
             Engine::create(model, options_for(shapes, std::move(options), o.batch_tokens)));
   QUIRE_CHECKED(measure(o, *engine, widths));
@@ -166,7 +169,8 @@ Status bench_batch(const BenchBatchOptions& o) {
 
 Action add_bench_batch(CLI::App& app) {
   auto o = std::make_shared<BenchBatchOptions>();
-  o->model.add(app);
+  o->source.add(app);
+  o->model.add_compute(app);
   o->compute.add(app);
   app.add_option("--npp", o->prompt, "Tokens of every prompt (also -npp)")->capture_default_str();
   app.add_option("--ntg", o->generate, "Tokens that every sequence generates after its first (also -ntg)")
