@@ -1,5 +1,6 @@
-// Stands in for cuda_backend.cu where the program is compiled without CUDA.
+// Stands in for the *.cu files where the program is compiled without CUDA.
 #include "engine/cuda_backend.h"
+#include "engine/cuda_logits.h"
 
 namespace quire {
 namespace {
@@ -18,6 +19,11 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const L
 }
 
 Result<std::vector<GpuInfo>> list_gpus() {
+  return no_cuda();
+}
+
+Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>&,
+                                                     const StepLayout&, int32_t) {
   return no_cuda();
 }
 
