@@ -32,6 +32,7 @@ Action add_compare(CLI::App& app);
 Action add_eval(CLI::App& app);
 Action add_inspect(CLI::App& app);
 Action add_quantize(CLI::App& app);
+Action add_profile(CLI::App& app);
 Action add_serve(CLI::App& app);
 Action add_bench_serve(CLI::App& app);
 Action add_synth(CLI::App& app);

@@ -25,6 +25,7 @@ constexpr Command kCommands[] = {
     {"eval", "Count the tasks of a file that a model answers exactly", add_eval},
     {"bench", "Measure a model's speed beside the machine's limits", add_bench},
     {"bench-batch", "Measure prompts and generation of many sequences at once", add_bench_batch},
+    {"profile", "Measure what a GPU's time goes to, kernel by kernel", add_profile},
     {"bench-serve", "Measure a server of the OpenAI API with many clients", add_bench_serve},
     {"test-ops", "Check every kernel of every operator against its reference", add_test_ops},
     {"tokenize", "Print the tokens of a text, or the text of tokens", add_tokenize},
@@ -74,10 +75,10 @@ void spell_out(std::span<char*> arguments) {
     std::string_view command, brief;
     char full[16];
   };
-  static Spelling spellings[] = {{"serve", "-np", "--parallel"},
-                                 {"bench-batch", "-npp", "--npp"},
-                                 {"bench-batch", "-ntg", "--ntg"},
-                                 {"bench-batch", "-npl", "--npl"}};
+  static Spelling spellings[] = {{"serve", "-np", "--parallel"},   {"bench-batch", "-npp", "--npp"},
+                                 {"bench-batch", "-ntg", "--ntg"}, {"bench-batch", "-npl", "--npl"},
+                                 {"profile", "-npp", "--npp"},     {"profile", "-ntg", "--ntg"},
+                                 {"profile", "-npl", "--npl"}};
   const auto given = [&](std::string_view word) {
     return std::any_of(arguments.begin(), arguments.end(), [&](const char* a) { return a == word; });
   };

@@ -1,6 +1,7 @@
 // Stands in for the *.cu files where the program is compiled without CUDA.
 #include "engine/cuda_backend.h"
 #include "engine/cuda_logits.h"
+#include "engine/cuda_profiler.h"
 
 namespace quire {
 namespace {
@@ -19,6 +20,10 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const L
 }
 
 Result<std::vector<GpuInfo>> list_gpus() {
+  return no_cuda();
+}
+
+Result<std::unique_ptr<CudaProfiler>> CudaProfiler::create(const std::string&) {
   return no_cuda();
 }
 
