@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "cli/batch_workload.h"
 #include "cli/command.h"
 #include "cli/display.h"
+#include "cli/model_source.h"
 #include "core/progress.h"
 #include "engine/engine.h"
 #include "model/cost.h"
@@ -18,7 +20,8 @@ namespace quire::cli {
 namespace {
 
 struct BenchOptions {
-  std::string model, device = "cpu", format = "md";
+  ModelSource source;
+  std::string device = "cpu", format = "md";
   int64_t prompt = 512, generate = 32;
   int repetitions = 3, threads = 0;
   int32_t batch_tokens = 512;
@@ -49,9 +52,7 @@ struct Test {
   double median(Of&& of) const {
     std::vector<double> values;
     for (const Measurement& m : runs) values.push_back(of(m));
-    std::sort(values.begin(), values.end());
-    const size_t n = values.size();
-    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+    return cli::median(std::move(values));
   }
   double rate() const {
     return median([&](const Measurement& m) { return tokens / m.seconds; });
@@ -90,6 +91,13 @@ class Bench {
                         .amount = cost_.prompt_flops(o_.prompt)});
     if (o_.generate > 0)
       for (const int32_t n : o_.batch) tests_.push_back(generation(n));
+    // A GPU holds one copy of the weights, and there the number of places decides nothing about kernels.
+    if (device_ == Device::kCuda) {
+      QUIRE_TRY(const std::shared_ptr<Engine> engine,
+                make_engine(*std::max_element(o_.batch.begin(), o_.batch.end())));
+      for (Test& t : tests_) t.engine = engine;
+      return {};
+    }
     for (Test& t : tests_) {
       QUIRE_TRY(t.engine, make_engine(t.sequences));
     }
@@ -256,15 +264,15 @@ Status check_options(const BenchOptions& o) {
 
 Status bench(const BenchOptions& o) {
   QUIRE_CHECKED(check_options(o));
-  QUIRE_TRY(const auto model, load_model(o.model));
   const int threads = o.threads == 0 ? available_cpus() : o.threads;
-  Bench bench(o, model,
-              o.device == "cuda"  ? Device::kCuda
-              : o.device == "cpu" ? Device::kCpu
-                                  : Device::kReference);
+  const Device device = o.device == "cuda"  ? Device::kCuda
+                        : o.device == "cpu" ? Device::kCpu
+                                            : Device::kReference;
+  QUIRE_TRY(const auto model, o.source.load(device));
+  Bench bench(o, model, device);
   QUIRE_CHECKED(bench.prepare());
   if (o.format == "md") {
-    fmt::print("{}: {}, {} threads, median of {}\n\n", displayable(o.model),
+    fmt::print("{}: {}, {} threads, median of {}\n\n", displayable(o.source.name()),
                human_bytes(model->file.mapped_bytes()), threads, o.repetitions);
     std::fflush(stdout);
   }
@@ -272,7 +280,7 @@ Status bench(const BenchOptions& o) {
   if (o.format == "md") {
     print_table(tests);
   } else {
-    print_json(o.model, threads, tests);
+    print_json(o.source.name(), threads, tests);
   }
   return {};
 }
@@ -281,7 +289,7 @@ Status bench(const BenchOptions& o) {
 
 Action add_bench(CLI::App& app) {
   auto o = std::make_shared<BenchOptions>();
-  app.add_option("-m,--model", o->model, "GGUF file")->required();
+  o->source.add(app);
   app.add_option("-p,--prompt", o->prompt, "Tokens of the measured prompt; 0: do not measure one")
       ->capture_default_str();
   app.add_option("-n,--generate", o->generate, "Tokens to generate for each sequence; 0: none")

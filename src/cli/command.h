@@ -25,12 +25,14 @@ std::span<const Command> commands();
 int run_program(int argc, char** argv);
 
 Action add_bench(CLI::App& app);
+Action add_bench_batch(CLI::App& app);
 Action add_convert(CLI::App& app);
 Action add_imatrix(CLI::App& app);
 Action add_compare(CLI::App& app);
 Action add_eval(CLI::App& app);
 Action add_inspect(CLI::App& app);
 Action add_quantize(CLI::App& app);
+Action add_profile(CLI::App& app);
 Action add_serve(CLI::App& app);
 Action add_bench_serve(CLI::App& app);
 Action add_synth(CLI::App& app);

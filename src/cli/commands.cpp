@@ -24,6 +24,8 @@ constexpr Command kCommands[] = {
     {"compare", "Measure how far a model's predictions are from a reference model's", add_compare},
     {"eval", "Count the tasks of a file that a model answers exactly", add_eval},
     {"bench", "Measure a model's speed beside the machine's limits", add_bench},
+    {"bench-batch", "Measure prompts and generation of many sequences at once", add_bench_batch},
+    {"profile", "Measure what a GPU's time goes to, kernel by kernel", add_profile},
     {"bench-serve", "Measure a server of the OpenAI API with many clients", add_bench_serve},
     {"test-ops", "Check every kernel of every operator against its reference", add_test_ops},
     {"tokenize", "Print the tokens of a text, or the text of tokens", add_tokenize},
@@ -67,14 +69,24 @@ Status check_command_name(std::span<char*> arguments) {
   return {};
 }
 
-// llama.cpp's short options of two letters: CLI11 would read -np 4 as -n with the value p.
+// llama.cpp's short options of several letters: CLI11 would read -np 4 as -n with the value p.
 void spell_out(std::span<char*> arguments) {
-  static char parallel[] = "--parallel";
-  const bool serves = std::any_of(arguments.begin(), arguments.end(),
-                                  [](const char* a) { return std::string_view(a) == "serve"; });
-  if (!serves) return;
-  for (char*& a : arguments)
-    if (std::string_view(a) == "-np") a = parallel;
+  struct Spelling {
+    std::string_view command, brief;
+    char full[16];
+  };
+  static Spelling spellings[] = {{"serve", "-np", "--parallel"},   {"bench-batch", "-npp", "--npp"},
+                                 {"bench-batch", "-ntg", "--ntg"}, {"bench-batch", "-npl", "--npl"},
+                                 {"profile", "-npp", "--npp"},     {"profile", "-ntg", "--ntg"},
+                                 {"profile", "-npl", "--npl"}};
+  const auto given = [&](std::string_view word) {
+    return std::any_of(arguments.begin(), arguments.end(), [&](const char* a) { return a == word; });
+  };
+  for (Spelling& s : spellings) {
+    if (!given(s.command)) continue;
+    for (char*& a : arguments)
+      if (a == s.brief) a = s.full;
+  }
 }
 
 int report(const Error& e) {

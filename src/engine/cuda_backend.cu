@@ -119,8 +119,7 @@ CudaBackend::~CudaBackend() {
 }
 
 Status CudaBackend::create() {
-  QUIRE_CHECKED(check_device());
-  QUIRE_CHECKED(check_model(model_->model->config()));
+  QUIRE_CHECKED(choose_gpu(model_->model->config()));
   if (!options_.kernels.forced.empty())
     return request_error("--kernel chooses among kernels of the CPU only");
   if (options_.probe)
@@ -352,6 +351,11 @@ BackendMemory CudaBackend::memory() const {
 }
 
 }  // namespace
+
+Status choose_gpu(const ModelConfig& model) {
+  QUIRE_CHECKED(check_device());
+  return check_model(model);
+}
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>& model,
                                                    const EngineOptions& options) {

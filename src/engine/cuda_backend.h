@@ -5,6 +5,9 @@
 
 namespace quire {
 
+// Makes the first GPU current, if it can run such a model; else an error that says why not.
+Status choose_gpu(const ModelConfig& model);
+
 // The backend of Device::kCuda on the first GPU. Weights are copied and packed here, and everything is allocated: what does
 // not fit is said with numbers. Without a GPU, a driver, or CUDA in this program: Fault::kRequest, saying so.
 Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>& model,

@@ -273,6 +273,8 @@ void Engine::admit_planned() {
 }
 
 bool Engine::step() {
+  const auto begin = std::chrono::steady_clock::now();
+  const double waited = runner_.waited_seconds();
   take_incoming();
   if (lost_) fail_all(*lost_);
   const bool was_idle = runner_.idle();
@@ -280,6 +282,9 @@ bool Engine::step() {
   if (!runner_.idle()) {
     // Ahead by `depth` steps, or by as many as there are.
     if (runner_.full() || plan_.empty()) retire();
+    const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const std::lock_guard lock(inbox_mutex_);
+    stats_.host_seconds += all - (runner_.waited_seconds() - waited);
     return true;
   }
   if (!was_idle) return true;

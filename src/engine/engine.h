@@ -34,6 +34,7 @@ struct StepStats {
   int64_t preemptions = 0, blocks_swapped_out = 0, blocks_swapped_in = 0;
   int64_t blocks_used = 0, blocks_cached = 0, blocks_total = 0;  // of the KV cache, now
   int64_t states_saved = 0;                                      // recurrent states in the prefix cache, now
+  double host_seconds = 0.0;  // in step(), without waiting for the backend: planning, submitting, committing
 };
 
 struct MemoryUse {

@@ -31,20 +31,35 @@ uint64_t identity_of(const gguf::File& file, const ModelConfig& c) {
 
 }  // namespace
 
+// What follows once the file is open and its pages are asked for.
+Status LoadedModel::make_ready(const std::string& name) {
+  QUIRE_TRY(model, Model::load(file).context(name));
+  QUIRE_TRY(const std::string_view kind, file.get_string_or("tokenizer.ggml.model", "none"));
+  if (kind != "none" && kind != "no_vocab") {
+    QUIRE_TRY(tokenizer, Tokenizer::load(file).context(name));
+    if (tokenizer->size() != model->config().vocab)
+      return file_error("{}: the tokenizer has {} tokens, but token_embd.weight has {} rows", name,
+                        tokenizer->size(), model->config().vocab);
+  }
+  identity_ = identity_of(file, model->config());
+  return {};
+}
+
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_TRY(gguf::File file, gguf::File::open(path));
   auto m = std::make_shared<LoadedModel>(std::move(file));
   m->file.prefetch();
-  QUIRE_TRY(m->model, Model::load(m->file).context(path));
-  QUIRE_TRY(const std::string_view kind, m->file.get_string_or("tokenizer.ggml.model", "none"));
-  if (kind != "none" && kind != "no_vocab") {
-    QUIRE_TRY(m->tokenizer, Tokenizer::load(m->file).context(path));
-    if (m->tokenizer->size() != m->model->config().vocab)
-      return file_error("{}: the tokenizer has {} tokens, but token_embd.weight has {} rows", path,
-                        m->tokenizer->size(), m->model->config().vocab);
-  }
-  m->identity_ = identity_of(m->file, m->model->config());
+  QUIRE_CHECKED(m->make_ready(path));
+  m->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return std::shared_ptr<const LoadedModel>(std::move(m));
+}
+
+Result<std::shared_ptr<const LoadedModel>> load_model(gguf::File file, const std::string& name,
+                                                      std::shared_ptr<const void> memory) {
+  const auto start = std::chrono::steady_clock::now();
+  auto m = std::make_shared<LoadedModel>(std::move(file), std::move(memory));
+  QUIRE_CHECKED(m->make_ready(name));
   m->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return std::shared_ptr<const LoadedModel>(std::move(m));
 }

@@ -18,12 +18,14 @@ class CudaWeights;  // engine/cuda_weights.h
 // Immutable after loading, but for what it keeps for engines; shared by engines and threads. The members
 // depend on each other in this order.
 struct LoadedModel {
+  std::shared_ptr<const void> memory;  // that the file was parsed from; null: it has mappings of its own
   gguf::File file;
   std::unique_ptr<Model> model;
   std::optional<Tokenizer> tokenizer;  // absent when the file holds none: requests then speak tokens only
   double load_seconds = 0.0;
 
-  explicit LoadedModel(gguf::File f) : file(std::move(f)) {}
+  explicit LoadedModel(gguf::File f, std::shared_ptr<const void> m = nullptr)
+      : memory(std::move(m)), file(std::move(f)) {}
 
   // Which model it is: a hash of the metadata, of every tensor's name, type and shape, and of samples of its bytes. Two
   // files that compute the same have the same, whatever they are called.
@@ -36,7 +38,10 @@ struct LoadedModel {
   Result<std::shared_ptr<const CudaWeights>> on_gpu() const;
 
  private:
-  friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path);
+  friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string&);
+  friend Result<std::shared_ptr<const LoadedModel>> load_model(gguf::File, const std::string&,
+                                                               std::shared_ptr<const void>);
+  Status make_ready(const std::string& name);
   uint64_t identity_ = 0;
   mutable std::mutex copies_mutex_;
   mutable std::weak_ptr<const RepackedWeights> repacked_;
@@ -46,5 +51,8 @@ struct LoadedModel {
 // Maps the file, checks every tensor and builds the tokenizer. Weights are used where they are mapped:
 // nothing is copied.
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path);
+// The same of a file that is open, or was parsed from `memory`, which lives as long as the model. Errors begin with `name`.
+Result<std::shared_ptr<const LoadedModel>> load_model(gguf::File file, const std::string& name,
+                                                      std::shared_ptr<const void> memory);
 
 }  // namespace quire

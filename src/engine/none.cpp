@@ -1,5 +1,7 @@
-// Stands in for cuda_backend.cu where the program is compiled without CUDA.
+// Stands in for the *.cu files where the program is compiled without CUDA.
 #include "engine/cuda_backend.h"
+#include "engine/cuda_logits.h"
+#include "engine/cuda_profiler.h"
 
 namespace quire {
 namespace {
@@ -18,6 +20,15 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const L
 }
 
 Result<std::vector<GpuInfo>> list_gpus() {
+  return no_cuda();
+}
+
+Result<std::unique_ptr<CudaProfiler>> CudaProfiler::create(const std::string&) {
+  return no_cuda();
+}
+
+Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>&,
+                                                     const StepLayout&, int32_t) {
   return no_cuda();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 
 namespace quire {
 
@@ -260,7 +261,9 @@ void Runner::note(Sequence& s, int32_t row, const Work& w, StepShape& shape, con
 Result<const Runner::Retired*> Runner::retire() {
   QUIRE_CHECK(flights_ > 0, "no step is under way");
   Flight& flight = flight_[oldest_];
+  const auto begin = std::chrono::steady_clock::now();
   Result<StepResults> done = backend_.wait(flight.buffer);
+  waited_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   oldest_ = (oldest_ + 1) % kMostDepth;
   --flights_;
   retired_.rows.clear();

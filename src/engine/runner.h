@@ -47,6 +47,7 @@ class Runner {
   };
   // Waits for the oldest step. Its sequences may then be finished; an error says that the device is lost.
   Result<const Retired*> retire();
+  double waited_seconds() const { return waited_seconds_; }  // for the backend, in retire()
   // Nothing more of the sequence is planned. Its place and memory return when no step under way mentions it.
   void finish(Sequence& s);
   // Gives back what finished sequences held. Pointers to them end here.
@@ -119,6 +120,7 @@ class Runner {
   Flight flight_[kMostDepth];
   int oldest_ = 0, flights_ = 0;
   NoteRangeList *noting_ = nullptr, *noting_past_ = nullptr;
+  double waited_seconds_ = 0.0;
   Retired retired_;
 };
 

@@ -30,14 +30,20 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel
   if (options.window < 2 || options.window > c.context_length)
     return request_error("a window of {} tokens: must be between 2 and the model's context of {}",
                          options.window, c.context_length);
-  if (options.device == Device::kCuda)
-    return request_error("--device cuda: texts are scored on the CPU, with --device cpu or reference");
+  if (options.device == Device::kCuda && options.observer != nullptr)
+    return request_error("what weights are multiplied by is observed on the CPU only: use --device cpu");
+  if (options.device == Device::kCuda && !options.kernels.forced.empty())
+    return request_error("--kernel chooses among kernels of the CPU only");
   if (options.threads == 0) options.threads = available_cpus();
   if (options.threads < 1 || options.threads > 1024)
     return request_error("{} threads: must be between 1 and 1024", options.threads);
   const auto blocks = static_cast<int32_t>((options.window + kBlockTokens - 1) / kBlockTokens);
   QUIRE_TRY(CacheStorage storage, CacheStorage::create(model->model->cache_shape(options.device), blocks, 1));
-  return std::unique_ptr<Scorer>(new Scorer(std::move(model), std::move(options), std::move(storage)));
+  std::unique_ptr<Scorer> scorer(new Scorer(std::move(model), std::move(options), std::move(storage)));
+  if (scorer->options_.device == Device::kCuda) {
+    QUIRE_TRY(scorer->gpu_, make_cuda_logits(scorer->model_, scorer->layout_, blocks));
+  }
+  return scorer;
 }
 
 Scorer::Scorer(std::shared_ptr<const LoadedModel> model, ScorerOptions options, CacheStorage storage)
@@ -59,15 +65,42 @@ Scorer::Scorer(std::shared_ptr<const LoadedModel> model, ScorerOptions options, 
   std::fill_n(a.sources, chunk_, -1);
 }
 
-StepBatch Scorer::step(int64_t count) {
+StepShape Scorer::step(int64_t count) {
   const auto rows = static_cast<int32_t>(count), position = static_cast<int32_t>(position_);
   Segment& s = *layout_.arrays(step_memory_.data()).segments;
   s = {.count = rows, .position = position, .state_slot = 0, .anchor = static_cast<int32_t>(anchor_)};
   StepShape shape{.rows = rows, .segments = 1, .logit_rows = rows};
   shape.table_width = layout_.capacity().table_width;
   shape.longest = position + rows;
-  if (options_.generated) shape.decode_rows = shape.decode_logit_rows = rows, shape.decodes = 1;
-  return layout_.batch(step_memory_.data(), shape, nullptr);
+  if (options_.generated) {
+    shape.decode_rows = shape.decode_logit_rows = rows;
+    shape.decodes = 1;
+    shape.decode_keys = shape.longest;
+  }
+  return shape;
+}
+
+Status Scorer::forward(std::span<const TokenId> tokens, float* logits) {
+  const auto count = static_cast<int64_t>(tokens.size());
+  std::copy(tokens.begin(), tokens.end(), layout_.arrays(step_memory_.data()).tokens);
+  const StepShape shape = step(count);
+  if (gpu_ != nullptr) {
+    QUIRE_CHECKED(gpu_->forward(step_memory_.data(), shape, logits));
+  } else {
+    const OpContext ctx{.pool = pool_,
+                        .workspace = workspace_,
+                        .machine = {options_.device},
+                        .choice = &options_.kernels,
+                        .forced = &forced_,
+                        .observer = options_.observer};
+    model_->model->forward(ctx, layout_.batch(step_memory_.data(), shape, nullptr), storage_,
+                           {.latency = options_.generated},
+                           make_tensor(logits, {count, model_->model->config().vocab}));
+  }
+  const Segment& s = *layout_.arrays(step_memory_.data()).segments;
+  anchor_ = options_.generated ? anchor_after_decode(s) : anchor_after_prompt(s);
+  position_ += count;
+  return {};
 }
 
 Result<std::span<const float>> Scorer::extend(std::span<const TokenId> tokens) {
@@ -79,19 +112,12 @@ Result<std::span<const float>> Scorer::extend(std::span<const TokenId> tokens) {
     return request_error("{} tokens do not fit a window of {}", position_ + count, options_.window);
   for (TokenId t : tokens)
     if (t < 0 || t >= vocab) return request_error("token {}: the vocabulary has {} tokens", t, vocab);
-  const OpContext ctx{.pool = pool_,
-                      .workspace = workspace_,
-                      .machine = {options_.device},
-                      .choice = &options_.kernels,
-                      .forced = &forced_,
-                      .observer = options_.observer};
   logits_.resize(static_cast<size_t>(count * vocab));
-  std::copy(tokens.begin(), tokens.end(), layout_.arrays(step_memory_.data()).tokens);
-  model_->model->forward(ctx, step(count), storage_, {.latency = options_.generated},
-                         make_tensor(logits_.data(), {count, vocab}));
-  const Segment& s = *layout_.arrays(step_memory_.data()).segments;
-  anchor_ = options_.generated ? anchor_after_decode(s) : anchor_after_prompt(s);
-  position_ += count;
+  // A GPU's kernels of generated tokens take few rows of a sequence in a step: the tokens that were generated, one by one.
+  const int64_t most = gpu_ != nullptr && options_.generated ? 1 : count;
+  for (int64_t begin = 0; begin < count; begin += most)
+    QUIRE_CHECKED(forward(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(most)),
+                          logits_.data() + begin * vocab));
   return std::span<const float>(logits_);
 }
 

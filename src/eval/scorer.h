@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "engine/cuda_logits.h"
 #include "engine/loaded_model.h"
 
 namespace quire {
@@ -49,7 +50,9 @@ class Scorer {
  private:
   Scorer(std::shared_ptr<const LoadedModel> model, ScorerOptions options, CacheStorage storage);
   // The one sequence's next `count` tokens, as a step.
-  StepBatch step(int64_t count);
+  StepShape step(int64_t count);
+  // Their logits, and the caches after them.
+  Status forward(std::span<const TokenId> tokens, float* logits);
 
   std::shared_ptr<const LoadedModel> model_;
   ScorerOptions options_;
@@ -63,6 +66,7 @@ class Scorer {
   int64_t anchor_ = 0;    // position after which the recurrent state stands
   int64_t position_ = 0;  // tokens of the sequence so far
   std::vector<float> logits_;
+  std::unique_ptr<CudaLogits> gpu_;  // null: computed here
 };
 
 // log softmax(logits)[token], in float64.

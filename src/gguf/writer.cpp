@@ -146,6 +146,11 @@ Status Writer::check_names() const {
   return {};
 }
 
+Result<std::string> Writer::head() const {
+  QUIRE_CHECKED(check_names());
+  return header();
+}
+
 Status Writer::open(const std::string& path) {
   QUIRE_CHECK(!file_ && written_ == 0, "open() called twice");
   QUIRE_CHECKED(check_names());

@@ -64,6 +64,8 @@ class Writer {
   Status write_tensor(std::span<const std::byte> bytes);
   Status finish();
 
+  // The file up to the first payload, for a file that is laid out in memory. Everything must be declared.
+  Result<std::string> head() const;
   // Size of the finished file, known once everything is declared.
   uint64_t file_bytes() const;
 

@@ -155,7 +155,7 @@ TEST_F(Compare, WhatIsRefused) {
   expect_refused(two + " -f " + path("none.txt"), "No such file or directory");
   expect_refused(two + with_text("--max-windows -1"), "--max-windows -1");
   expect_refused(two + with_text("--top -1"), "--top -1");
-  expect_refused(two + with_text("--device cuda"), "--device cuda");
+  expect_refused(two + with_text("--device cuda"), "use --device cpu");
   expect_refused(two, "--text is required");
   expect_refused(two + " " + a_ + with_text(), "models: ");
   expect_refused("compare " + a_ + with_text("--svg x.svg --save-logits " + file), "nothing to plot");

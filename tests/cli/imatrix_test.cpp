@@ -118,6 +118,7 @@ TEST_F(Imatrix, RefusesWithOneLine) {
   expect_refused(model + " -f " + path("short.txt") + out, "make no window of 512");
   expect_refused(model + " -f " + path("empty.txt") + out, "0 tokens make no window of 512");
   expect_refused(model + text + out + " --window 1", "a window has at least 2");
+  expect_refused(model + text + out + " --device cuda", "observed on the CPU only: use --device cpu");
   expect_refused(model + text + out + " --window -5", "a window has at least 2");
   expect_refused(model + text + out + " --chunks -1", "--chunks -1");
   expect_refused(model + text + out + " --window 64 -t -1", "-1 threads: must be between 1 and 1024");

@@ -1,0 +1,195 @@
+// quire bench-batch: prompts and generation of many sequences at once, for a list of widths.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/batch_workload.h"
+#include "cli/command.h"
+#include "cli/display.h"
+#include "cli/model_source.h"
+#include "cli/options.h"
+#include "core/progress.h"
+
+namespace quire::cli {
+namespace {
+
+struct BenchBatchOptions {
+  ModelSource source;
+  ModelOptions model;
+  ComputeOptions compute;
+  int64_t prompt = 128, generate = 128;
+  std::vector<int32_t> widths = {1, 8, 32, 64, 128, 256};
+  int repetitions = 3;
+  int32_t batch_tokens = 0;
+  uint64_t seed = 1;
+  bool json = false;
+
+  Status check() const;
+};
+
+Status BenchBatchOptions::check() const {
+  QUIRE_CHECKED(source.check());
+  if (prompt < 1 || prompt > 1 << 20) return request_error("-npp {}: must be 1 to {}", prompt, 1 << 20);
+  if (generate < 1 || generate > 1 << 20) return request_error("-ntg {}: must be 1 to {}", generate, 1 << 20);
+  for (const int32_t n : widths)
+    if (n < 1 || n > 4096) return request_error("-npl {}: must be 1 to 4096", n);
+  if (repetitions < 1 || repetitions > 1000)
+    return request_error("--repetitions {}: must be 1 to 1000", repetitions);
+  if (batch_tokens < 0) return request_error("--batch-tokens {}: must not be negative", batch_tokens);
+  return {};
+}
+
+// A width and what its repetitions took.
+struct Width {
+  BatchShape shape;
+  std::vector<BatchRun> runs = {};
+
+  template <class Of>
+  std::vector<double> each(Of&& of) const {
+    std::vector<double> values;
+    for (const BatchRun& r : runs) values.push_back(of(r));
+    return values;
+  }
+};
+
+// What is reported of a width: the median over its repetitions.
+struct Figure {
+  const char *heading, *key;
+  int decimals;
+  double unit;  // of the table, in what `of` gives
+  double (*of)(const BatchShape&, const BatchRun&);
+};
+constexpr Figure kFigures[] = {
+    {"prefill t/s", "prefill_tokens_per_second", 1, 1,
+     [](const BatchShape& s, const BatchRun& r) { return r.prefill_rate(s); }},
+    {"decode t/s", "decode_tokens_per_second", 1, 1,
+     [](const BatchShape& s, const BatchRun& r) { return r.decode_rate(s); }},
+    {"total t/s", "tokens_per_second", 1, 1,
+     [](const BatchShape& s, const BatchRun& r) { return r.total_rate(s); }},
+    {"TTFT ms", "first_token_seconds", 2, 1e-3,
+     [](const BatchShape&, const BatchRun& r) { return r.first_token_seconds; }},
+    {"step ms", "step_seconds", 3, 1e-3,
+     [](const BatchShape&, const BatchRun& r) { return r.step_seconds(); }},
+    {"host us", "step_host_seconds", 1, 1e-6,
+     [](const BatchShape&, const BatchRun& r) { return r.step_host_seconds; }},
+};
+
+std::vector<double> values_of(const Width& w, const Figure& f) {
+  return w.each([&](const BatchRun& r) { return f.of(w.shape, r); });
+}
+
+// A first round is not counted: it touches memory and captures graphs. Widths take turns, so that a slow minute of the
+// machine falls on all of them.
+Status measure(const BenchBatchOptions& o, Engine& engine, std::vector<Width>& widths) {
+  BatchWorkload workload(engine, o.seed);
+  Progress progress("measuring", static_cast<int64_t>(widths.size()) * (o.repetitions + 1));
+  for (int round = 0; round <= o.repetitions; ++round)
+    for (Width& w : widths) {
+      QUIRE_TRY(const BatchRun run, workload.run(w.shape));
+      if (round > 0) w.runs.push_back(run);
+      progress.add(1);
+    }
+  return {};
+}
+
+void print_table(const BenchBatchOptions& o, const Engine& engine, const std::vector<Width>& widths) {
+  const MemoryUse m = engine.memory();
+  fmt::print("{}: prompts of {} tokens, {} generated, steps of up to {} tokens, median of {}\n",
+             displayable(o.source.name()), o.prompt, o.generate, engine.options().max_batch_tokens,
+             o.repetitions);
+  fmt::print("{}; weights {} mapped and {} packed, caches {}, scratch {}\n\n", engine.fingerprint(),
+             human_bytes(static_cast<uint64_t>(m.mapped)), human_bytes(static_cast<uint64_t>(m.repacked)),
+             human_bytes(static_cast<uint64_t>(m.kv_and_state)),
+             human_bytes(static_cast<uint64_t>(m.workspace)));
+  fmt::print("| {:>9} |", "sequences");
+  for (const Figure& f : kFigures) fmt::print(" {:>11} |", f.heading);
+  fmt::print("\n|{:->10}:|", "");
+  for ([[maybe_unused]] const Figure& f : kFigures) fmt::print("{:->12}:|", "");
+  for (const Width& w : widths) {
+    fmt::print("\n| {:>9} |", w.shape.sequences);
+    for (const Figure& f : kFigures)
+      fmt::print(" {:>11.{}f} |", median(values_of(w, f)) / f.unit, f.decimals);
+  }
+  fmt::print("\n");
+}
+
+void print_json(const BenchBatchOptions& o, const Engine& engine, const std::vector<Width>& widths) {
+  const MemoryUse m = engine.memory();
+  nlohmann::ordered_json out = {{"version", QUIRE_VERSION},
+                                {"model", o.source.name()},
+                                {"device", o.model.device},
+                                {"fingerprint", engine.fingerprint()},
+                                {"prompt_tokens", o.prompt},
+                                {"generated_tokens", o.generate},
+                                {"batch_tokens", engine.options().max_batch_tokens},
+                                {"memory",
+                                 {{"mapped", m.mapped},
+                                  {"repacked", m.repacked},
+                                  {"cache", m.kv_and_state},
+                                  {"workspace", m.workspace}}}};
+  auto& list = out["widths"] = nlohmann::ordered_json::array();
+  for (const Width& w : widths) {
+    nlohmann::ordered_json one = {{"sequences", w.shape.sequences}};
+    for (const Figure& f : kFigures) one[f.key] = median(values_of(w, f));
+    auto& runs = one["repetitions"] = nlohmann::ordered_json::object();
+    for (const Figure& f : kFigures) runs[f.key] = values_of(w, f);
+    list.push_back(std::move(one));
+  }
+  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+Status bench_batch(const BenchBatchOptions& o) {
+  QUIRE_CHECKED(o.check());
+  std::vector<Width> widths;
+  std::vector<BatchShape> shapes;
+  for (const int32_t n : o.widths) {
+    shapes.push_back({.sequences = n, .prompt = o.prompt, .generate = o.generate});
+    widths.push_back({.shape = shapes.back()});
+  }
+  EngineOptions options{.threads = o.model.threads};
+  QUIRE_TRY(options.device, o.model.parsed_device());
+  QUIRE_TRY(options.kernels, o.model.parsed_kernels());
+  QUIRE_CHECKED(o.compute.apply(options));
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, o.source.load(options.device));
+  QUIRE_TRY(const std::unique_ptr<Engine> engine,
+            Engine::create(model, options_for(shapes, std::move(options), o.batch_tokens)));
+  QUIRE_CHECKED(measure(o, *engine, widths));
+  if (o.json) {
+    print_json(o, *engine, widths);
+  } else {
+    print_table(o, *engine, widths);
+  }
+  report_forced(engine->forced_kernels());
+  return {};
+}
+
+}  // namespace
+
+Action add_bench_batch(CLI::App& app) {
+  auto o = std::make_shared<BenchBatchOptions>();
+  o->source.add(app);
+  o->model.add_compute(app);
+  o->compute.add(app);
+  app.add_option("--npp", o->prompt, "Tokens of every prompt (also -npp)")->capture_default_str();
+  app.add_option("--ntg", o->generate, "Tokens that every sequence generates after its first (also -ntg)")
+      ->capture_default_str();
+  app.add_option("--npl", o->widths, "Sequences at once; several numbers, several rows (also -npl)")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("-r,--repetitions", o->repetitions, "Repetitions, after one that is not counted")
+      ->capture_default_str();
+  app.add_option("--batch-tokens", o->batch_tokens,
+                 "Rows of a step: the largest piece of prompts; 0: 8192 on a GPU, else 512")
+      ->capture_default_str();
+  app.add_option("--seed", o->seed, "Seed of the random prompts")->capture_default_str();
+  app.add_flag("--json", o->json, "Print one JSON object, with every repetition");
+  app.footer(
+      "All prompts of a width are there before the first step. Prefill lasts until every sequence has its "
+      "first\ntoken, decode from then until the first one ends. One engine, made for the widest, serves all "
+      "widths.");
+  return [o] { return bench_batch(*o); };
+}
+
+}  // namespace quire::cli

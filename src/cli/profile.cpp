@@ -1,0 +1,159 @@
+// quire profile: what a GPU's time goes to while prompts are read and while sequences generate.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/batch_workload.h"
+#include "cli/command.h"
+#include "cli/display.h"
+#include "cli/model_source.h"
+#include "cli/options.h"
+#include "cli/profile_report.h"
+#include "core/atomic_file.h"
+#include "engine/cuda_backend.h"
+
+namespace quire::cli {
+namespace {
+
+struct ProfileOptions {
+  ModelSource source;
+  ModelOptions model{.device = "cuda"};
+  ComputeOptions compute;
+  int64_t prompt = 128, generate = 64;
+  int32_t sequences = 1, batch_tokens = 0;
+  uint64_t seed = 1;
+  std::string trace, cupti;
+  bool json = false;
+
+  Status check() const;
+  BatchShape shape() const { return {.sequences = sequences, .prompt = prompt, .generate = generate}; }
+};
+
+Status ProfileOptions::check() const {
+  QUIRE_CHECKED(source.check());
+  QUIRE_TRY(const Device device, model.parsed_device());
+  if (device != Device::kCuda)
+    return request_error("--device {}: the kernels of a GPU are profiled; `quire bench` measures a CPU",
+                         model.device);
+  if (prompt < 1 || prompt > 1 << 20) return request_error("-npp {}: must be 1 to {}", prompt, 1 << 20);
+  if (generate < 1 || generate > 1 << 14) return request_error("-ntg {}: must be 1 to {}", generate, 1 << 14);
+  if (sequences < 1 || sequences > 4096) return request_error("-npl {}: must be 1 to 4096", sequences);
+  if (batch_tokens < 0) return request_error("--batch-tokens {}: must not be negative", batch_tokens);
+  return {};
+}
+
+// One recorded run, after one that touches memory and captures graphs.
+struct Recording {
+  BatchRun run;
+  std::vector<GpuActivity> activities;
+};
+Result<Recording> record(const ProfileOptions& o, Engine& engine, CudaProfiler& profiler) {
+  BatchWorkload workload(engine, o.seed);
+  QUIRE_TRY([[maybe_unused]] const BatchRun warm, workload.run(o.shape()));
+  QUIRE_CHECKED(profiler.start());
+  Recording r;
+  QUIRE_TRY(r.run, workload.run(o.shape()));
+  QUIRE_TRY(r.activities, profiler.stop());
+  return r;
+}
+
+struct Report {
+  PhaseHeading prompts, decode;
+  PhaseProfile prompt_profile, decode_profile;
+};
+
+Result<Report> make_report(const ProfileOptions& o, const Recording& r, std::span<const Bucket> buckets,
+                           const LoadedModel& model, const GpuInfo& gpu) {
+  const std::optional<ProfiledPhases> phases = find_phases(r.activities, r.run.decode_steps);
+  if (!phases)
+    return Error{Fault::kBug,
+                 fmt::format("{} records of the GPU do not hold a prompt and {} steps of generated tokens",
+                             r.activities.size(), r.run.decode_steps)};
+  Report report{.prompts = {.title = fmt::format("prompts, {} of {} tokens", o.sequences, o.prompt),
+                            .tokens = o.sequences * o.prompt,
+                            .bytes = {},
+                            .bandwidth = gpu.copy_bandwidth},
+                .decode = {.title = fmt::format("generation, {} sequences", o.sequences),
+                           .tokens = o.sequences * r.run.decode_steps,
+                           .bytes = {},
+                           .bandwidth = gpu.copy_bandwidth},
+                .prompt_profile = profile_phase(r.activities, buckets, phases->prompts),
+                .decode_profile = profile_phase(r.activities, buckets, phases->decode)};
+  const ModelCost cost =
+      model_cost(model.file, model.model->config(), model.model->cache_shape(Device::kCuda).kv_dtype);
+  const double context = static_cast<double>(o.prompt) + (static_cast<double>(o.generate) + 1) / 2;
+  for (int i = 0; i < kBuckets; ++i)
+    report.decode.bytes.push_back(
+        bucket_bytes(static_cast<Bucket>(i), model.file, cost, o.sequences, context));
+  return report;
+}
+
+void print_report(const ProfileOptions& o, const Report& r, const Recording& recording, const GpuInfo& gpu) {
+  if (o.json) {
+    const nlohmann::ordered_json out = {{"version", QUIRE_VERSION},
+                                        {"model", o.source.name()},
+                                        {"gpu", gpu.name},
+                                        {"bandwidth", gpu.copy_bandwidth},
+                                        {"sequences", o.sequences},
+                                        {"prompt_tokens", o.prompt},
+                                        {"step_host_seconds", recording.run.step_host_seconds},
+                                        {"prompts", phase_json(r.prompt_profile, r.prompts)},
+                                        {"decode", phase_json(r.decode_profile, r.decode)}};
+    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return;
+  }
+  fmt::print("{} on {}, copies {:.2f} TB/s; recording makes everything a little slower\n\n{}\n{}",
+             displayable(o.source.name()), gpu.name, gpu.copy_bandwidth * 1e-12,
+             phase_table(r.prompt_profile, r.prompts), phase_table(r.decode_profile, r.decode));
+}
+
+Status profile(const ProfileOptions& o) {
+  QUIRE_CHECKED(o.check());
+  // First of all: graphs that are made before it are not recorded kernel by kernel.
+  QUIRE_TRY(const std::unique_ptr<CudaProfiler> profiler, CudaProfiler::create(o.cupti));
+  QUIRE_TRY(const std::vector<GpuInfo> gpus, list_gpus());
+  if (gpus.empty()) return request_error("there is no NVIDIA GPU to profile");
+  EngineOptions options{.device = Device::kCuda, .threads = o.model.threads};
+  QUIRE_CHECKED(o.compute.apply(options));
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, o.source.load(Device::kCuda));
+  const BatchShape shapes[] = {o.shape()};
+  QUIRE_TRY(const std::unique_ptr<Engine> engine,
+            Engine::create(model, options_for(shapes, std::move(options), o.batch_tokens)));
+  QUIRE_TRY(const Recording recording, record(o, *engine, *profiler));
+  const std::vector<Bucket> buckets = sort_into_buckets(recording.activities);
+  if (!o.trace.empty()) QUIRE_CHECKED(write_file(o.trace, chrome_trace(recording.activities, buckets)));
+  QUIRE_TRY(const Report report, make_report(o, recording, buckets, *model, gpus[0]));
+  print_report(o, report, recording, gpus[0]);
+  return {};
+}
+
+}  // namespace
+
+Action add_profile(CLI::App& app) {
+  auto o = std::make_shared<ProfileOptions>();
+  o->source.add(app);
+  o->model.add_compute(app);
+  o->compute.add(app);
+  app.add_option("--npp", o->prompt, "Tokens of every prompt (also -npp)")->capture_default_str();
+  app.add_option("--ntg", o->generate, "Tokens that every sequence generates after its first (also -ntg)")
+      ->capture_default_str();
+  app.add_option("--npl", o->sequences, "Sequences at once (also -npl)")->capture_default_str();
+  app.add_option("--batch-tokens", o->batch_tokens, "Rows of a step: the largest piece of prompts; 0: 8192")
+      ->capture_default_str();
+  app.add_option("--seed", o->seed, "Seed of the random prompts")->capture_default_str();
+  app.add_option("--trace", o->trace, "Write every kernel and step, for chrome://tracing or ui.perfetto.dev")
+      ->type_name("FILE");
+  app.add_option("--cupti", o->cupti, "Path of libcupti.so.13, if it is not where CUDA's toolkit puts it")
+      ->type_name("FILE");
+  app.add_flag("--json", o->json, "Print one JSON object, with every kernel");
+  app.footer(
+      "Runs the workload of bench-batch once to warm up and once recorded. Moments at which several kernels "
+      "run "
+      "count for the\none that started first. The limit is the bandwidth of copies within the GPU, measured "
+      "before; "
+      "bytes are those of matrices,\nof keys and values, and of recurrent states.");
+  return [o] { return profile(*o); };
+}
+
+}  // namespace quire::cli

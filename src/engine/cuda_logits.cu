@@ -1,0 +1,120 @@
+#include "engine/cuda_logits.h"
+
+#include <optional>
+#include <utility>
+
+#include "core/cuda/memory.h"
+#include "engine/cuda_backend.h"
+#include "engine/cuda_weights.h"
+#include "ops/cuda/context.h"
+
+namespace quire {
+namespace {
+
+using cuda::Memory;
+
+class LogitsPass final : public CudaLogits {
+ public:
+  LogitsPass(std::shared_ptr<const LoadedModel> model, const StepLayout& layout)
+      : model_(std::move(model)), layout_(layout), pool_(1) {}
+  ~LogitsPass() override {
+    if (context_.stream == nullptr) return;
+    cudaStreamSynchronize(
+        context_.stream);  // nothing is under way after an error either; there is nobody to tell
+    cudaStreamDestroy(context_.stream);
+  }
+  Status create(int32_t blocks);
+  Status forward(const std::byte* arrays, const StepShape& shape, float* logits) override;
+
+ private:
+  int64_t measure();
+  void enqueue(const StepShape& shape, Workspace& workspace);
+  int64_t vocab() const { return model_->model->config().vocab; }
+
+  std::shared_ptr<const LoadedModel> model_;
+  StepLayout layout_;
+  ThreadPool pool_;  // operators expect one
+  cuda::Context context_;
+  std::shared_ptr<const CudaWeights> weights_;
+  Memory step_, logits_, scratch_, caches_;
+  std::optional<Workspace> workspace_;
+  CacheViews views_;
+};
+
+Status LogitsPass::create(int32_t blocks) {
+  QUIRE_CHECKED(choose_gpu(model_->model->config()));
+  QUIRE_CHECKED(
+      cuda::check(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking), "creating a stream"));
+  QUIRE_TRY(weights_, model_->on_gpu());
+  const auto device = [](int64_t bytes, std::string_view what) {
+    return Memory::create(Memory::Where::kDevice, bytes, what);
+  };
+  QUIRE_TRY(step_, device(layout_.bytes(), "the arrays of a step"));
+  QUIRE_TRY(logits_, device(layout_.capacity().logit_rows * vocab() * 4, "logits"));
+  QUIRE_TRY(scratch_, device(measure(), "activations and scratch"));
+  workspace_ = Workspace::over(scratch_.span());
+  const CacheShape shape = model_->model->cache_shape(Device::kCuda);
+  const std::optional<int64_t> bytes = CacheViews::bytes(shape, blocks, 1);
+  if (!bytes) return capacity_error("{} KV blocks are more than there are addresses for", blocks);
+  QUIRE_TRY(caches_, device(*bytes, "KV blocks and recurrent states"));
+  QUIRE_CHECKED(
+      cuda::check(cudaMemset(caches_.data(), 0, static_cast<size_t>(*bytes)), "clearing the caches"));
+  views_ = CacheViews(shape, caches_.data(), blocks, 1);
+  return {};
+}
+
+// Scratch memory of the largest passes, over a prompt and over generated tokens. Operators take it from a range of the
+// host's addresses, which nobody touches.
+int64_t LogitsPass::measure() {
+  const StepCapacity& c = layout_.capacity();
+  Workspace all;
+  views_ = CacheViews(model_->model->cache_shape(Device::kCuda), nullptr, 1, 1);
+  context_.dry = true;
+  for (const int32_t decodes : {0, 1}) {
+    const int32_t decode_rows = decodes * c.rows;
+    enqueue({.rows = c.rows,
+             .decode_rows = decode_rows,
+             .segments = 1,
+             .decodes = decodes,
+             .logit_rows = c.logit_rows,
+             .decode_logit_rows = decode_rows,
+             .table_width = c.table_width,
+             .decode_keys = int64_t{decodes} * c.table_width * kBlockTokens},
+            all);
+  }
+  context_.dry = false;
+  return all.high_water() + (int64_t{1} << 20);
+}
+
+void LogitsPass::enqueue(const StepShape& shape, Workspace& workspace) {
+  const OpContext ctx{.pool = pool_, .workspace = workspace, .machine = {Device::kCuda}, .cuda = &context_};
+  weights_->model().forward(
+      ctx, layout_.batch(step_.data(), shape, nullptr), views_, {},
+      make_tensor(reinterpret_cast<float*>(logits_.data()), {shape.logit_rows, vocab()}));
+}
+
+Status LogitsPass::forward(const std::byte* arrays, const StepShape& shape, float* logits) {
+  // Whoever judges two models holds two of these; both are on the same GPU.
+  QUIRE_CHECKED(
+      cuda::check(cudaMemcpyAsync(step_.data(), arrays, static_cast<size_t>(layout_.used_bytes(shape)),
+                                  cudaMemcpyHostToDevice, context_.stream),
+                  "copying a step to the GPU"));
+  enqueue(shape, *workspace_);
+  QUIRE_CHECKED(std::exchange(context_.status, Status{}));
+  QUIRE_CHECKED(
+      cuda::check(cudaMemcpyAsync(logits, logits_.data(), static_cast<size_t>(shape.logit_rows * vocab() * 4),
+                                  cudaMemcpyDeviceToHost, context_.stream),
+                  "copying logits from the GPU"));
+  return cuda::check(cudaStreamSynchronize(context_.stream), "the GPU computing a step");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>& model,
+                                                     const StepLayout& layout, int32_t blocks) {
+  auto pass = std::make_unique<LogitsPass>(model, layout);
+  QUIRE_CHECKED(pass->create(blocks));
+  return std::unique_ptr<CudaLogits>(std::move(pass));
+}
+
+}  // namespace quire
