@@ -12,6 +12,7 @@
 #include "cli/display.h"
 #include "cli/model_source.h"
 #include "core/progress.h"
+#include "engine/cuda_backend.h"
 #include "engine/engine.h"
 #include "model/cost.h"
 #include "ops/probe/probe.h"
@@ -35,7 +36,7 @@ constexpr int32_t kMaxBatch = 1024;
 // One repetition of one test, beside the machine's limit around it.
 struct Measurement {
   double seconds = 0;
-  double limit = 0;  // bytes or operations per second
+  double limit = 0;  // bytes or operations per second; 0: not measured
 };
 
 // A test and its repetitions.
@@ -85,6 +86,10 @@ class Bench {
 
   // Names the tests and makes their engines.
   Status prepare() {
+    if (device_ == Device::kCuda) {
+      QUIRE_TRY(const std::vector<GpuInfo> gpus, list_gpus());
+      if (!gpus.empty()) gpu_bandwidth_ = gpus[0].copy_bandwidth;
+    }
     if (o_.prompt > 0)
       tests_.push_back({.name = fmt::format("prompt {}", o_.prompt),
                         .tokens = static_cast<double>(o_.prompt),
@@ -144,9 +149,10 @@ class Bench {
             .memory_bound = true};
   }
 
-  // The limit is the mean of what the probe finds before and after.
+  // A CPU's limit is the mean of what the probe finds before and after; a GPU is nobody else's, and is probed once.
   Result<Measurement> measure(const Test& t) {
     const auto probe = [&] {
+      if (device_ == Device::kCuda) return t.memory_bound ? gpu_bandwidth_ : 0.0;
       return t.memory_bound ? measure_read_bandwidth(probing_) : measure_bf16_peak(probing_);
     };
     Measurement m;
@@ -209,6 +215,7 @@ class Bench {
   ThreadPool probing_;
   Engine* engine_ = nullptr;  // of the test under way
   ModelCost cost_;
+  double gpu_bandwidth_ = 0;  // of copies within it
   std::mt19937 random_{1};
   std::vector<Test> tests_;
   int64_t tokens_ = 0;              // heard since the last reset
@@ -223,9 +230,11 @@ void print_table(const std::vector<Test>& tests) {
   for (const Test& t : tests) {
     const double unit = t.memory_bound ? 1e9 : 1e12;
     const char* name = t.memory_bound ? "GB/s read" : "TFLOP/s bf16";
-    fmt::print("| {:<14} | {:>9} | {:>9.1f} | {:>22} | {:>22} | {:>7.1f}% |\n", t.name, t.sequences, t.rate(),
+    const bool limited = t.limit() > 0;
+    fmt::print("| {:<14} | {:>9} | {:>9.1f} | {:>22} | {:>22} | {:>8} |\n", t.name, t.sequences, t.rate(),
                fmt::format("{:.2f} {}", t.achieved() / unit, name),
-               fmt::format("{:.2f} {}", t.limit() / unit, name), 100 * t.share());
+               limited ? fmt::format("{:.2f} {}", t.limit() / unit, name) : "-",
+               limited ? fmt::format("{:.1f}%", 100 * t.share()) : "-");
   }
 }
 
@@ -235,14 +244,15 @@ void print_json(const std::string& model, int threads, const std::vector<Test>& 
   for (const Test& t : tests) {
     nlohmann::ordered_json seconds = nlohmann::ordered_json::array();
     for (const Measurement& m : t.runs) seconds.push_back(m.seconds);
-    out["tests"].push_back({{"name", t.name},
-                            {"sequences", t.sequences},
-                            {"tokens_per_second", t.rate()},
-                            {"bound", t.memory_bound ? "memory" : "compute"},
-                            {"achieved_per_second", t.achieved()},
-                            {"limit_per_second", t.limit()},
-                            {"share", t.share()},
-                            {"seconds", std::move(seconds)}});
+    out["tests"].push_back(
+        {{"name", t.name},
+         {"sequences", t.sequences},
+         {"tokens_per_second", t.rate()},
+         {"bound", t.memory_bound ? "memory" : "compute"},
+         {"achieved_per_second", t.achieved()},
+         {"limit_per_second", t.limit()},
+         {"share", t.limit() > 0 ? nlohmann::ordered_json(t.share()) : nlohmann::ordered_json()},
+         {"seconds", std::move(seconds)}});
   }
   fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }

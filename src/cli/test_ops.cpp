@@ -9,9 +9,16 @@ namespace {
 
 struct Options : conformance::Options {
   bool list = false, verbose = false;
+  std::string device = "cpu";
 };
 
 Status run(Options o) {
+  // A GPU's kernels take other layouts (packed weights, KV blocks), so they have cases of their own.
+  if (o.device == "cuda")
+    return request_error(
+        "--device cuda: the kernels of a GPU are checked by the program cuda_checks of the preset cuda "
+        "(docs/gpu.md)");
+  if (o.device != "cpu") return request_error("--device {}: must be cpu or cuda", o.device);
   if (o.list) {
     for (const OperatorInfo& op : operators()) std::printf("%s\n", std::string(op.name).c_str());
     return {};
@@ -60,6 +67,7 @@ Action add_test_ops(CLI::App& app) {
   app.add_option("--threads", o->threads, "threads to compute with; 0: all CPUs")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  app.add_option("--device", o->device, "cpu; what checks cuda is said")->capture_default_str();
   app.add_flag("--list", o->list, "print the operators and stop");
   app.add_flag("--verbose", o->verbose, "print every check");
   app.footer(

@@ -1,5 +1,6 @@
 #include "engine/cuda_profiler.h"
 
+#include <cuda_runtime_api.h>
 #include <cupti.h>
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -156,6 +157,10 @@ constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, 
 class Profiler final : public CudaProfiler {
  public:
   Status create(const std::string& path) {
+    int gpus = 0;  // makes no context yet
+    if (const cudaError_t code = cudaGetDeviceCount(&gpus); code != cudaSuccess || gpus == 0)
+      return request_error("no NVIDIA GPU can be used ({})",
+                           code == cudaSuccess ? "there is none" : cudaGetErrorString(code));
     QUIRE_TRY(void* const library, open_library(path));  // stays open: CUPTI has threads in it
     QUIRE_CHECKED(find(library, cupti_.result_string, "cuptiGetResultString"));
     QUIRE_CHECKED(find(library, cupti_.get_version, "cuptiGetVersion"));

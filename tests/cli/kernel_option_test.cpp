@@ -50,6 +50,11 @@ TEST_F(KernelOption, SaysWhatAnotherRanInstead) {
   EXPECT_NE(o.err.find("[paged_attention=avx2: ran 0 of "), std::string::npos) << o.err;
 }
 
+TEST_F(KernelOption, AGpusKernelsAreCheckedElsewhere) {
+  expect_refused("test-ops --device cuda", "checked by the program cuda_checks");
+  expect_refused("test-ops --device tpu", "--device tpu: must be cpu or cuda");
+}
+
 TEST_F(KernelOption, TheCpuCanBeLimited) {
   EXPECT_NE(quire("--cpu avx2 version").out.find("cpu: avx2\n"), std::string::npos);
   const Outcome o = quire("test-ops --cpu avx2 --op linear --case none");
