@@ -25,6 +25,7 @@ struct KernelRule {
 constexpr KernelRule kRules[] = {
     {"stream_kernel", Bucket::kProjections, Role::kProduct},
     {"tile_kernel", Bucket::kProjections, Role::kProduct},
+    {"add_segments", Bucket::kProjections, Role::kProduct},
     {"decode_kernel", Bucket::kDelta, Role::kMixer},
     {"prepare_kernel", Bucket::kDelta, Role::kMixer, true},
     {"products_kernel", Bucket::kDelta, Role::kMixer, true},
@@ -36,11 +37,13 @@ constexpr KernelRule kRules[] = {
     {"route_kernel", Bucket::kRouting, Role::kRoute},
     {"route_small_kernel", Bucket::kRouting, Role::kRoute},
     {"sort_kernel", Bucket::kRouting},
+    {"gather_kernel", Bucket::kExperts},
     {"combine_kernel", Bucket::kExperts, Role::kCombine},
     {"embed", Bucket::kNorms, Role::kBoundary},
     {"add_rms_norm_kernel", Bucket::kNorms, Role::kBoundary},
     {"gather_rows", Bucket::kNorms, Role::kBoundary},
     {"gated_rms_norm_kernel", Bucket::kNorms},  // of the delta net's output
+    {"reduce_partials", Bucket::kNorms},
     {"scan", Bucket::kSampling, Role::kSample},
     {"select", Bucket::kSampling, Role::kSample},
     {"note_ranges", Bucket::kSampling},
