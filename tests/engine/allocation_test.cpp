@@ -18,10 +18,13 @@ thread_local bool exempt = false;
 }  // namespace
 
 // This program counts what it allocates. (Not inlined: GCC 12 then warns of a new that does not match its delete.)
-[[gnu::noinline]] void* operator new(size_t size) {
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
   if (counting.load(std::memory_order_relaxed) && !exempt)
     allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(size)) return p;
+  return std::malloc(size);
+}
+[[gnu::noinline]] void* operator new(size_t size) {
+  if (void* p = operator new(size, std::nothrow)) return p;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void operator delete(void* p) noexcept {

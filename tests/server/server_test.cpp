@@ -79,7 +79,7 @@ TEST(Server, StreamsTheSameText) {
       text += c["choices"][0]["delta"].value("content", "");
     }
   }
-  EXPECT_EQ(text, whole["choices"][0]["message"]["content"]);
+  EXPECT_EQ(whole["choices"][0]["message"]["content"], text);
   EXPECT_EQ(chunks.back()["usage"], whole["usage"]);
   EXPECT_EQ(chunks.at(chunks.size() - 2)["choices"][0]["finish_reason"],
             whole["choices"][0]["finish_reason"]);
@@ -97,8 +97,8 @@ TEST(Server, SplitsReasoningFromTheAnswer) {
     reasoning += c["choices"][0]["delta"].value("reasoning_content", "");
     content += c["choices"][0]["delta"].value("content", "");
   }
-  EXPECT_EQ(reasoning, m["reasoning_content"]);
-  EXPECT_EQ(content, m["content"]);
+  EXPECT_EQ(m["reasoning_content"], reasoning);
+  EXPECT_EQ(m["content"], content);
 }
 
 TEST(Server, CompletesTextsTokensAndLists) {
@@ -132,7 +132,7 @@ TEST(Server, SamplesSeveralAnswersBySeed) {
   std::map<int, std::string> streamed;
   for (const Json& c : stream("/v1/completions", completion_body("Once upon a time", more)))
     for (const Json& choice : c["choices"]) streamed[choice["index"]] += choice["text"].get<std::string>();
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(streamed[i], a["choices"][i]["text"]);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(a["choices"][i]["text"], streamed[i]);
 }
 
 TEST(Server, StopsAcrossTheBordersOfTokens) {
