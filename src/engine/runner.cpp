@@ -92,9 +92,9 @@ int32_t Runner::sole_blocks(const Sequence& s) const {
   return n;
 }
 
-// Makes free blocks of what the cache can spare.
+// Makes free blocks of what the cache can spare, and a few more: looking for them takes a walk through the cache.
 void Runner::make_room(int32_t blocks) {
-  if (cache_ && blocks > blocks_.free_count()) cache_->make_room(blocks);
+  if (cache_ && blocks > blocks_.free_count()) cache_->make_room(blocks + blocks_.total() / 256);
 }
 
 void Runner::submit(const StepPlan& plan) {
