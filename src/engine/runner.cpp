@@ -49,7 +49,8 @@ void Runner::admit(std::unique_ptr<Sequence> s) {
   }
   if (cache_) {
     counts_.queries += s->prompt_tokens();
-    ++counts_.misses[static_cast<size_t>(cache_->explain(s->prompt(), s->match).reason)];
+    s->miss = cache_->explain(s->prompt(), s->match);
+    ++counts_.misses[static_cast<size_t>(s->miss.reason)];
     if (s->match.usable > 0) {
       const StateSlot state = cache_->take(s->match, s->table);
       if (recurrent_) slot_copies_.emplace_back(state.v, s->slot.v);
