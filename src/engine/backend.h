@@ -24,7 +24,7 @@ struct StepResults {
 
 struct BackendMemory {
   int64_t repacked = 0;      // copies of weights
-  int64_t kv_and_state = 0;  // of the caches, as far as it is backed by memory; the host's part included
+  int64_t kv_and_state = 0;  // of the caches, as far as it is backed by memory
   int64_t workspace = 0;     // activations and kernels' scratch
 };
 
@@ -58,7 +58,7 @@ class Backend {
 using BackendFactory = std::function<Result<std::unique_ptr<Backend>>(
     const std::shared_ptr<const LoadedModel>&, const EngineOptions&)>;
 
-// How many blocks of so many bytes options.swap_bytes holds.
+// How many blocks of so many bytes options.swap_bytes holds: no more than all sequences could ever fill.
 int32_t host_blocks_of(const EngineOptions& options, int64_t block_bytes);
 
 // The backend of options.device.

@@ -281,7 +281,9 @@ std::string CpuBackend::numerics() const {
 
 int32_t host_blocks_of(const EngineOptions& options, int64_t block_bytes) {
   if (block_bytes <= 0) return 0;
-  return static_cast<int32_t>(std::min<int64_t>(options.swap_bytes / block_bytes, INT32_MAX));
+  const int64_t longest = (options.context + kBlockTokens - 1) / kBlockTokens;
+  return static_cast<int32_t>(
+      std::min({options.swap_bytes / block_bytes, longest * options.max_sequences, int64_t{INT32_MAX}}));
 }
 
 Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,

@@ -349,7 +349,9 @@ void Engine::commit(Sequence& s, Sampled sampled) {
   TokenEvent e{.token = sampled.token,
                .logprob = sampled.logprob,
                .top = std::move(sampled.top),
-               .cached_tokens = s.cached};
+               .cached_tokens = s.cached,
+               .prefix_miss = s.miss.reason,
+               .diverged_at = s.miss.diverged_at};
   const std::vector<TokenId>& stops = s.request.stop_tokens;
   const bool ends = std::find(stops.begin(), stops.end(), sampled.token) != stops.end() ||
                     (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(sampled.token));

@@ -48,8 +48,10 @@ Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c) {
   if (o.state_checkpoints < 0) o.state_checkpoints = 4 * o.max_sequences;
   if (o.state_checkpoints > 65536)
     return request_error("{} saved states: must be at most 65536", o.state_checkpoints);
-  if (o.volatile_tail < 0) return request_error("a volatile tail of {} tokens", o.volatile_tail);
-  if (o.patience_steps < 0) return request_error("a patience of {} steps", o.patience_steps);
+  if (o.volatile_tail < 0)
+    return request_error("a volatile tail of {} tokens: must not be negative", o.volatile_tail);
+  if (o.patience_steps < 0)
+    return request_error("a patience of {} steps: must not be negative", o.patience_steps);
   constexpr int64_t kDefaultPool = 65536;
   if (o.kv_tokens == 0)
     o.kv_tokens = std::max(o.context, std::min(o.max_sequences * o.context, kDefaultPool));

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/prefix_cache.h"
 #include "core/id.h"
 #include "core/result.h"
 #include "ops/sampling/sampling.h"
@@ -38,7 +39,9 @@ struct TokenEvent {
   std::string text;      // whole characters; may be empty while a character or a stop text is incomplete
   float logprob = 0.0f;  // when asked for
   std::vector<TokenLogprob> top;
-  int64_t cached_tokens = 0;  // of the prompt, that were found in the prefix cache
+  int64_t cached_tokens = 0;                   // of the prompt, that were found in the prefix cache
+  PrefixMiss prefix_miss = PrefixMiss::kNone;  // why no more of it was, and
+  int64_t diverged_at = -1;  // the first token that no cached prompt has, where others went another way
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error;  // with kError
 };

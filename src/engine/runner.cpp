@@ -50,7 +50,8 @@ void Runner::admit(std::unique_ptr<Sequence> s) {
   }
   if (cache_) {
     counts_.queries += s->prompt_tokens();
-    ++counts_.misses[static_cast<size_t>(cache_->explain(s->prompt(), s->match).reason)];
+    s->miss = cache_->explain(s->prompt(), s->match);
+    ++counts_.misses[static_cast<size_t>(s->miss.reason)];
     if (s->match.usable > 0) {
       const StateSlot state = cache_->take(s->match, s->table);
       if (recurrent_) slot_copies_.emplace_back(state.v, s->slot.v);
@@ -93,9 +94,9 @@ int32_t Runner::sole_blocks(const Sequence& s) const {
   return n;
 }
 
-// Makes free blocks of what the cache can spare.
+// Makes free blocks of what the cache can spare, and a few more: looking for them takes a walk through the cache.
 void Runner::make_room(int32_t blocks) {
-  if (cache_ && blocks > blocks_.free_count()) cache_->make_room(blocks);
+  if (cache_ && blocks > blocks_.free_count()) cache_->make_room(blocks + blocks_.total() / 256);
 }
 
 void Runner::submit(const StepPlan& plan) {

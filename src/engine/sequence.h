@@ -37,9 +37,10 @@ struct Sequence {
   PrefixHashes hashes;
   PrefixCache::Match match;  // while it waits: what the cache has of it
   Checkpoints checkpoints;
-  int64_t cached = 0;     // tokens that it found
-  int64_t computed = 0;   // of the prompt, that steps past have computed
-  int64_t published = 0;  // of them, that others can find
+  PrefixCache::Miss miss;  // why it did not find more
+  int64_t cached = 0;      // tokens that it found
+  int64_t computed = 0;    // of the prompt, that steps past have computed
+  int64_t published = 0;   // of them, that others can find
   int64_t unsaved =
       0;  // not 0: its slot holds the state after so many tokens, to be saved before its next chunk
   int64_t saving = 0;   // not 0: a step under way saves the state after so many tokens

@@ -44,6 +44,8 @@ void AccessLog::write(const Line& line) {
   if (!r.model.empty()) j["model"] = r.model;
   if (r.prompt_tokens >= 0) j["prompt_tokens"] = r.prompt_tokens;
   if (r.cached_tokens >= 0) j["cached_tokens"] = r.cached_tokens;
+  if (!r.prefix_miss.empty()) j["prefix_miss"] = r.prefix_miss;
+  if (r.diverged_at >= 0) j["diverged_at"] = r.diverged_at;
   if (r.generated_tokens >= 0) j["completion_tokens"] = r.generated_tokens;
   if (r.first_token_seconds >= 0) j["first_token_seconds"] = r.first_token_seconds;
   if (!r.finish.empty()) j["finish"] = r.finish;

@@ -101,6 +101,10 @@ void Generation::take(Answer& answer, const TokenEvent& event) {
     if (first < 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     ++answer.generated;
     answer.cached = event.cached_tokens;
+    if (answer.generated == 1 && answer.part.index == 0 && event.prefix_miss != PrefixMiss::kNone) {
+      responder_->record().prefix_miss = prefix_miss_name(event.prefix_miss);
+      responder_->record().diverged_at = event.diverged_at;
+    }
   }
   report_token(answer, event);
   append_text(answer, event);

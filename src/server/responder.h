@@ -20,6 +20,8 @@ struct RequestRecord {
   std::string finish;  // "stop", "length", ...; of several answers the first one's
   int key = 0;         // number of the API key in its file; 0: none was needed
   int64_t prompt_tokens = -1, cached_tokens = -1, generated_tokens = -1;  // -1: no such thing
+  std::string prefix_miss;  // why no more of the (first) prompt was found in the prefix cache; empty: all was
+  int64_t diverged_at = -1;  // the token from which on others went another way
   double first_token_seconds = -1.0;
 };
 

@@ -222,7 +222,10 @@ TEST_P(DemoPrefixes, TextsAreThoseOfRequestsAlone) {
   const ModelPtr model =
       load_or_die(fmt::format("{}/models/demo-{}-nvfp4.gguf", QUIRE_SOURCE_DIR, GetParam()));
   Totals totals;
-  constexpr Setting kFew[] = {{true, 2, 256, 200, 6, 128}, {true, 1, 256, 10, 24, 256}};
+  constexpr Setting kFew[] = {{true, 2, 256, 200, 6, 128},
+                              {true, 1, 256, 10, 24, 256},
+                              {false, 2, 256, 200, 0, 128},
+                              {true, 1, 256, 0, 2, 192}};
   prove(model, make_script(3, 14, 100, 110, 2), 256, kFew, totals);
   EXPECT_GT(totals.hits, 0);
   EXPECT_GT(totals.preemptions, 0);

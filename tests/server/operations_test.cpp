@@ -301,6 +301,8 @@ TEST_F(ServeProgram, FinishesWhatItAcceptedOnSigterm) {
   // Two connections may log in another order than they were answered in.
   EXPECT_EQ(std::count_if(lines.begin(), lines.end(), [](const Json& l) { return l["status"] == 401; }), 1);
   EXPECT_EQ(lines[3]["completion_tokens"], 150);
+  EXPECT_EQ(lines[3]["cached_tokens"], 0);
+  EXPECT_EQ(lines[3]["prefix_miss"], "below_block");
   EXPECT_EQ(lines[3]["key"], 1);
   EXPECT_EQ(lines[3]["finish"], "length");
 }
