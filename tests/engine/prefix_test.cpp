@@ -342,12 +342,17 @@ TEST_P(SharedPrefix, OneOtherTokenOrAnotherSaltIsAnotherPrefix) {
   salted.cache_salt = "x";
   EXPECT_EQ(run(*engine, salted).cached, 0);
   EXPECT_EQ(run(*engine, salted).cached, 256);
+  // Not every other token changes what follows: one that does would tell a stale hit.
   Request other = r;
-  ++other.prompt[3];
+  std::vector<TokenId> alone;
+  for (int tries = 0; tries < 20 && (alone.empty() || alone == first.tokens); ++tries) {
+    ++other.prompt[3];
+    alone = run(*make(), other).tokens;
+  }
+  ASSERT_NE(alone, first.tokens);
   const Heard different = run(*engine, other);
   EXPECT_EQ(different.cached, 0);
-  EXPECT_NE(different.tokens, first.tokens);
-  EXPECT_EQ(run(*make(), other).tokens, different.tokens);
+  EXPECT_EQ(different.tokens, alone);
   const StepStats s = engine->stats();
   const auto misses = [&](PrefixMiss m) { return s.prefix_misses[static_cast<size_t>(m)]; };
   EXPECT_EQ(misses(PrefixMiss::kSalt), 1);
