@@ -14,7 +14,7 @@ struct ServeFlags {
   server::ServeOptions o;
   double request_timeout = 600, drain_timeout = 30, header_timeout = 10, body_timeout = 60, idle_timeout = 75,
          write_timeout = 60, keep_alive = 15, swap_space = 4;
-  std::string reasoning = "auto";
+  std::string reasoning = "auto", pooling = "last";
   bool no_access_log = false;
 
   ServeFlags() {
@@ -60,6 +60,9 @@ void ServeFlags::add_model(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--prefix-cache-tail", e.volatile_tail,
                  "Tokens at a prompt's end that differ from turn to turn: the state is saved before them")
+      ->capture_default_str();
+  app.add_option("--pooling", pooling,
+                 "Embeddings: of a text's last token (last), or of all of them together (mean)")
       ->capture_default_str();
   app.add_flag("!--no-repack", e.repack, "With one or two sequences: save memory, generate slower");
   app.add_option("--chat-template,--chat-template-file", o.chat_template_file,
@@ -126,7 +129,8 @@ void ServeFlags::add(CLI::App& app) {
   add_http(app);
   add_limits(app);
   app.footer(
-      "Routes: /v1/chat/completions /v1/completions /v1/models /tokenize /detokenize /health /metrics "
+      "Routes: /v1/chat/completions /v1/completions /v1/embeddings /v1/models /tokenize /detokenize /health "
+      "/metrics "
       "/version "
       "/props. See docs/server.md.");
 }
@@ -146,6 +150,9 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   if (reasoning != "auto" && reasoning != "none")
     return request_error("--reasoning-format {}: must be auto or none", reasoning);
   s.split_reasoning = reasoning == "auto";
+  if (pooling != "last" && pooling != "mean")
+    return request_error("--pooling {}: must be last or mean", pooling);
+  s.engine.pooling = pooling == "mean" ? Pooling::kMean : Pooling::kLast;
   struct Time {
     const char* name;
     double seconds;

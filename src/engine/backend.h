@@ -19,6 +19,7 @@ inline constexpr int kMostDepth = 2;
 // What came back of a step: host memory, valid until its buffer is submitted again.
 struct StepResults {
   SampleOutputs out;     // of the step's logit rows
+  Tensor hidden;         // [hidden_rows, D] f32: of its hidden rows, in their order
   double seconds = 0.0;  // that the backend computed
 };
 

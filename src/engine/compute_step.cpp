@@ -40,7 +40,7 @@ void compute_step(const OpContext& ctx, const Model& model, const StepBatch& bat
   if (batch.shape.rows == 0) return;  // copies alone
   Workspace::Scope scope(ctx.workspace);
   const Tensor logits = make_tensor(scope.take<float>(rows * vocab), {rows, vocab});
-  model.forward(ctx, batch, memory.cache, options, logits);
+  model.forward(ctx, batch, memory.cache, options, {.logits = logits, .hidden = memory.hidden});
   if (rows == 0) return;
   SampleArgs args{.logits = logits,
                   .rows = batch.sample_rows,

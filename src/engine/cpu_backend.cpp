@@ -70,7 +70,7 @@ CpuBackend::CpuBackend(std::shared_ptr<const LoadedModel> model, const EngineOpt
       forced_(options.kernels),
       pool_(options.threads),
       storage_(std::move(storage)),
-      layout_(options.step_capacity(model_->model->config().vocab)),
+      layout_(options.step_capacity(model_->model->config())),
       result_layout_(layout_.capacity()) {}
 
 Status CpuBackend::allocate() {
@@ -117,7 +117,8 @@ Status CpuBackend::measure() {
                 .segments = std::min(decodes + 1, c.segments),
                 .decodes = decodes,
                 .logit_rows = c.logit_rows,
-                .decode_logit_rows = decodes};
+                .decode_logit_rows = decodes,
+                .hidden_rows = c.hidden_rows};
     s.table_width = c.table_width;
     s.longest = static_cast<int32_t>(options_.context);
     const StepLayout::Arrays a = layout_.arrays(step_.data());
@@ -236,6 +237,10 @@ void CpuBackend::run(Buffer& b) {
   for (int32_t i = 0; i < b.shape.logit_rows; ++i) tops |= batch.sample_rows[i].logprobs > 0;
   std::memcpy(b.results.data(), results_.data(), static_cast<size_t>(result_layout_.used_bytes(tops)));
   b.done.out = result_layout_.outputs(b.results.data(), b.shape.logit_rows);
+  b.done.hidden = result_layout_.hidden(b.results.data(), b.shape.hidden_rows);
+  if (b.shape.hidden_rows > 0)
+    std::memcpy(b.done.hidden.data, result_layout_.hidden(results_.data(), 0).data,
+                static_cast<size_t>(b.done.hidden.bytes()));
   b.done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   leave();
 }
@@ -259,7 +264,8 @@ void CpuBackend::compute(const StepBatch& batch, Workspace& workspace, std::byte
                {.cache = storage_,
                 .history = token_history_,
                 .suppressed = suppressed,
-                .out = result_layout_.outputs(results, batch.shape.logit_rows)});
+                .out = result_layout_.outputs(results, batch.shape.logit_rows),
+                .hidden = result_layout_.hidden(results, batch.shape.hidden_rows)});
 }
 
 BackendMemory CpuBackend::memory() const {

@@ -54,7 +54,7 @@ class CudaBackend final : public Backend {
       : model_(std::move(model)),
         options_(options),
         pool_(1),
-        layout_(options.step_capacity(model_->model->config().vocab)),
+        layout_(options.step_capacity(model_->model->config())),
         result_layout_(layout_.capacity()) {}
   ~CudaBackend() override;
   Status create();
@@ -221,7 +221,8 @@ int64_t CudaBackend::measure() {
                 .segments = std::max(1, std::min(decodes + 1, c.segments)),
                 .decodes = decodes,
                 .logit_rows = c.logit_rows,
-                .decode_logit_rows = decodes};
+                .decode_logit_rows = decodes,
+                .hidden_rows = c.hidden_rows};
     s.table_width = c.table_width;
     s.decode_keys = int64_t{decodes} * options_.context;
     compute(batch(s), all);
@@ -259,6 +260,12 @@ void CudaBackend::enqueue(Buffer& b) {
   keep(cudaMemcpyAsync(b.results.data(), results_.data(),
                        static_cast<size_t>(result_layout_.used_bytes(tops)), cudaMemcpyDeviceToHost, stream),
        "copying results from the GPU");
+  if (b.shape.hidden_rows > 0) {
+    const Tensor hidden = result_layout_.hidden(results_.data(), b.shape.hidden_rows);
+    keep(cudaMemcpyAsync(result_layout_.hidden(b.results.data(), 0).data, hidden.data,
+                         static_cast<size_t>(hidden.bytes()), cudaMemcpyDeviceToHost, stream),
+         "copying hidden states from the GPU");
+  }
   keep(cudaEventRecord(b.end, stream), "recording an event");
 }
 
@@ -331,7 +338,8 @@ void CudaBackend::compute(const StepBatch& batch, Workspace& workspace) {
                 .history = token_history_,
                 .suppressed = {reinterpret_cast<const int32_t*>(suppressed_.data()),
                                static_cast<size_t>(suppressed_count_)},
-                .out = result_layout_.outputs(results_.data(), batch.shape.logit_rows)});
+                .out = result_layout_.outputs(results_.data(), batch.shape.logit_rows),
+                .hidden = result_layout_.hidden(results_.data(), batch.shape.hidden_rows)});
 }
 
 Result<StepResults> CudaBackend::wait(int buffer) {
@@ -342,6 +350,7 @@ Result<StepResults> CudaBackend::wait(int buffer) {
   QUIRE_CHECKED(cuda::check(cudaEventElapsedTime(&ms, b.begin, b.end), "timing a step"));
   StepResults done;
   done.out = result_layout_.outputs(b.results.data(), b.shape.logit_rows);
+  done.hidden = result_layout_.hidden(b.results.data(), b.shape.hidden_rows);
   done.seconds = static_cast<double>(ms) * 1e-3;
   return done;
 }

@@ -90,7 +90,7 @@ void LogitsPass::enqueue(const StepShape& shape, Workspace& workspace) {
   const OpContext ctx{.pool = pool_, .workspace = workspace, .machine = {Device::kCuda}, .cuda = &context_};
   weights_->model().forward(
       ctx, layout_.batch(step_.data(), shape, nullptr), views_, {},
-      make_tensor(reinterpret_cast<float*>(logits_.data()), {shape.logit_rows, vocab()}));
+      {.logits = make_tensor(reinterpret_cast<float*>(logits_.data()), {shape.logit_rows, vocab()})});
 }
 
 Status LogitsPass::forward(const std::byte* arrays, const StepShape& shape, float* logits) {

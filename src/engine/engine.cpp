@@ -15,6 +15,14 @@ constexpr int kNumericsVersion = 1;
 // Waiting requests that are looked at beside those that there are places for: prefix hits among them go first.
 constexpr int32_t kLookAhead = 32;
 
+// An embedding's request is a prompt alone, to everybody who asks what it may come to generate.
+void ignore_generation(Request& r) {
+  r.max_tokens = 0;
+  r.sampling = {};
+  r.stop.clear();
+  r.stop_tokens.clear();
+}
+
 bool contains(std::span<const RequestId> ids, RequestId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -81,6 +89,10 @@ Status Engine::validate(const Request& r) const {
   for (size_t i = 0; i < r.prompt.size(); ++i)
     if (r.prompt[i] < 0 || r.prompt[i] >= vocab)
       return request_error("prompt token {} is {}: the vocabulary has {} tokens", i, r.prompt[i], vocab);
+  if (r.embed) {
+    if (prompt <= options_.context) return {};
+    return request_error("the prompt has {} tokens, but the context holds {}", prompt, options_.context);
+  }
   if (r.max_tokens < 1) return request_error("max_tokens is {}: must be at least 1", r.max_tokens);
   if (prompt >= options_.context)
     return request_error("the prompt has {} tokens, but the context holds {} including the answer", prompt,
@@ -101,6 +113,7 @@ Status Engine::validate(const Request& r) const {
 
 Result<RequestId> Engine::submit(Request request, Listener listener) {
   QUIRE_CHECKED(validate(request));
+  if (request.embed) ignore_generation(request);
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   request.max_tokens = std::min(request.max_tokens, options_.context - prompt);
   QUIRE_TRY(StopMatcher stop, StopMatcher::create(request.stop));
@@ -109,6 +122,7 @@ Result<RequestId> Engine::submit(Request request, Listener listener) {
   s->tokens = request.prompt;
   s->max_blocks = static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
   s->table.reserve_memory(s->max_blocks);
+  s->whole = request.embed && options_.pooling == Pooling::kMean;
   if (runner_.host_blocks().total() > 0) s->host.reserve(static_cast<size_t>(s->max_blocks));
   if (runner_.prefix_cache() != nullptr) {
     s->hashes = hash_prefixes(prefix_hash_, request.cache_salt, request.prompt);
@@ -229,7 +243,7 @@ void Engine::look_at_waiting() {
           .unused = s.match.unused,
           .priority = s.request.priority,
           .age = planned_steps_ - s.arrived};
-    if (runner_.prefix_cache() == nullptr) continue;
+    if (runner_.prefix_cache() == nullptr || s.whole) continue;
     for (const auto& r : runner_.running()) of.deferred = of.deferred || must_wait(s, *r, recurrent);
     for (std::ptrdiff_t j = 0; j < i && !of.deferred; ++j)
       of.deferred = must_wait(s, *waiting_[static_cast<size_t>(j)], recurrent);
@@ -318,6 +332,7 @@ void Engine::retire() {
     }
   }
   for (const Runner::Row& row : r.rows) commit(*row.sequence, row.sampled);
+  for (Sequence* const s : r.embedded) commit_embedding(*s);
   runner_.release_finished();
   publish_counts();
 }
@@ -362,6 +377,20 @@ void Engine::commit(Sequence& s, Sampled sampled) {
   }
   if (e.finish != FinishReason::kNone) return finish(s, std::move(e));
   delivery_.push(s.stream, std::move(e));
+}
+
+void Engine::commit_embedding(Sequence& s) {
+  TokenEvent e{.cached_tokens = s.cached,
+               .prefix_miss = s.miss.reason,
+               .diverged_at = s.miss.diverged_at,
+               .finish = FinishReason::kStop};
+  e.embedding = s.pooled.normalised();
+  if (e.embedding.empty()) {
+    e.finish = FinishReason::kError;
+    e.error = Error{Fault::kModelFile,
+                    "the model's hidden states are not numbers: its file is damaged or not supported"};
+  }
+  finish(s, std::move(e));
 }
 
 void Engine::finish(Sequence& s, TokenEvent event) {

@@ -5,7 +5,7 @@
 //   (*engine)->submit(request, [](const TokenEvent& e) { ... });
 //   while ((*engine)->busy()) (*engine)->step();
 //
-// The text a request gets depends on its prompt, parameters and seed only, never on what else runs, on how its prompt is
+// The text (or embedding) a request gets depends on its prompt, parameters and seed only, never on what else runs, on how its prompt is
 // cut into steps, on how far steps are planned ahead or on the number of threads. What it may depend on besides is what
 // fingerprint() says: same fingerprint, same request, same bytes.
 #pragma once
@@ -98,6 +98,7 @@ class Engine {
   // Commits the oldest step under way.
   void retire();
   void commit(Sequence& s, Sampled sampled);
+  void commit_embedding(Sequence& s);
   void finish(Sequence& s, TokenEvent event);
   void fail_all(const Error& error);
   void on_end(RequestId id, bool by_text);

@@ -4,7 +4,7 @@
 
 namespace quire {
 
-StepCapacity EngineOptions::step_capacity(int64_t vocab) const {
+StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
   const auto blocks = [](int64_t tokens) {
     return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
   };
@@ -12,13 +12,15 @@ StepCapacity EngineOptions::step_capacity(int64_t vocab) const {
           .segments = max_sequences,
           .table_width = blocks(context),
           .logit_rows = max_sequences,
+          .hidden_rows = pooling == Pooling::kMean ? max_batch_tokens : max_sequences,
+          .width = static_cast<int32_t>(model.d_model),
           .block_copies = max_sequences,
           .slot_copies = prefix_cache ? 2 * max_sequences : 0,
           .swaps = swap_bytes > 0 ? blocks(context) + max_sequences + blocks(max_batch_tokens) : 0,
           .past = prefix_cache ? static_cast<int32_t>(context) : 0,
           .places = max_sequences,
           .biases = max_sequences * max_logit_bias,
-          .max_top = static_cast<int32_t>(std::min<int64_t>(vocab, max_logprobs))};
+          .max_top = static_cast<int32_t>(std::min<int64_t>(model.vocab, max_logprobs))};
 }
 
 Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c) {

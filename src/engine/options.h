@@ -17,6 +17,12 @@ enum class Arithmetic {
 };
 inline constexpr int32_t kFewSequences = 2;
 
+// What the embedding of a prompt is made of (Request::embed).
+enum class Pooling {
+  kLast,  // the hidden state of its last token
+  kMean,  // the mean of all of its tokens'
+};
+
 inline constexpr int32_t kDefaultSequences = 16;
 inline constexpr int32_t kDefaultBatchTokens = 512;
 
@@ -54,6 +60,8 @@ struct EngineOptions {
   int32_t volatile_tail = 0;
   // After so many steps a waiting request is no longer passed by those that the prefix cache helps.
   int32_t patience_steps = 256;
+  // For kMean, results have room for the hidden states of a whole step; for kLast, for one of each sequence.
+  Pooling pooling = Pooling::kLast;
   uint64_t shuffle_blocks = 0;  // not 0: hand out KV blocks in this random order (tests)
   KernelChoice kernels;
   LayerProbe probe;  // not empty: sees every step's intermediates, on the thread that computes
@@ -67,8 +75,8 @@ struct EngineOptions {
   int32_t state_slots(const ModelConfig& model) const {
     return model.hybrid ? max_sequences + (prefix_cache ? state_checkpoints : 0) : 0;
   }
-  // What a step may hold of a model with this vocabulary. For options that Engine::create has resolved.
-  StepCapacity step_capacity(int64_t vocab) const;
+  // What a step of this model may hold. For options that Engine::create has resolved.
+  StepCapacity step_capacity(const ModelConfig& model) const;
 };
 
 // Fills in what depends on the model, and checks the rest.

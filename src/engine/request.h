@@ -22,8 +22,11 @@ struct Request {
   std::vector<TokenId> stop_tokens;  // tokens that end it, besides the model's end-of-generation tokens
   bool ignore_eos = false;           // end-of-generation tokens are ordinary tokens
   bool render_special = false;       // control tokens appear in the text
-  int32_t priority = 0;              // lower ones start first; equal ones in order of arrival
-  std::string cache_salt;            // prompts share what was computed only with those of the same salt
+  // Nothing is generated: the only event brings the prompt's embedding, or an error. What is said of tokens, sampling and
+  // stopping has no meaning then.
+  bool embed = false;
+  int32_t priority = 0;    // lower ones start first; equal ones in order of arrival
+  std::string cache_salt;  // prompts share what was computed only with those of the same salt
   std::vector<int64_t>
       cache_positions;  // of the prompt, before which its state should be saved (models that have one)
 };
@@ -31,7 +34,7 @@ struct Request {
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
 std::string_view finish_reason_name(FinishReason r);  // "stop", "length", "cancelled", "error"
 
-// One generated token, or the end of a request. The texts of all events of a request, put together, are its
+// One generated token, an embedding, or the end of a request. The texts of all events of a request, put together, are its
 // output.
 struct TokenEvent {
   RequestId request;
@@ -43,7 +46,8 @@ struct TokenEvent {
   PrefixMiss prefix_miss = PrefixMiss::kNone;  // why no more of it was, and
   int64_t diverged_at = -1;  // the first token that no cached prompt has, where others went another way
   FinishReason finish = FinishReason::kNone;
-  std::optional<Error> error;  // with kError
+  std::optional<Error> error;    // with kError
+  std::vector<float> embedding;  // of length 1, as EngineOptions::pooling says; with kStop
 };
 
 // Called on the thread that runs Engine::step(). Must not call back into the engine except submit() and

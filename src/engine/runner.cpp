@@ -10,6 +10,7 @@ Runner::Runner(Backend& backend, const EngineOptions& options, const ModelConfig
     : backend_(backend),
       depth_(options.depth),
       recurrent_(model.hybrid),
+      pooling_(options.pooling),
       blocks_(backend.blocks(), options.shuffle_blocks),
       host_blocks_(backend.host_blocks()),
       slots_(backend.slots()) {
@@ -38,6 +39,7 @@ Runner::Runner(Backend& backend, const EngineOptions& options, const ModelConfig
     flight_[i].mentions.reserve(static_cast<size_t>(c.segments));
   }
   retired_.rows.reserve(static_cast<size_t>(c.logit_rows));
+  retired_.embedded.reserve(static_cast<size_t>(c.segments));
 }
 
 void Runner::admit(std::unique_ptr<Sequence> s) {
@@ -48,7 +50,7 @@ void Runner::admit(std::unique_ptr<Sequence> s) {
     s->slot = slots_.allocate();
     QUIRE_CHECK(s->slot.valid(), "sequence {} is admitted without a state slot", s->id.v);
   }
-  if (cache_) {
+  if (cache_ && !s->whole) {
     counts_.queries += s->prompt_tokens();
     s->miss = cache_->explain(s->prompt(), s->match);
     ++counts_.misses[static_cast<size_t>(s->miss.reason)];
@@ -67,7 +69,7 @@ void Runner::admit(std::unique_ptr<Sequence> s) {
 }
 
 void Runner::find_prefix(Sequence& s) {
-  if (cache_) cache_->find(s.prompt(), s.match);
+  if (cache_ && !s.whole) cache_->find(s.prompt(), s.match);
 }
 
 int64_t Runner::next_cut(const Sequence& s) const {
@@ -223,6 +225,7 @@ void Runner::add(const Work& w, bool decode, StepShape& shape, const StepLayout:
   if (!decode) mention.prompt_end = end;
   if (s.unsaved > 0) save_state(s, mention);
   if (!decode && cache_ && recurrent_ && s.checkpoints.contains(end)) s.unsaved = end;
+  if (s.request.embed) return add_hidden(s, row, w.count, shape, to, mention);
   if (end >= s.prompt_tokens()) add_sample(s, row + w.count - 1, decode, shape, to, flight, samples);
 }
 
@@ -238,6 +241,23 @@ void Runner::add_sample(Sequence& s, int32_t row, bool decode, StepShape& shape,
   to.logit_rows[shape.logit_rows++] = row;
   if (decode) ++shape.decode_logit_rows;
   ++s.pending;
+}
+
+// Which rows of a chunk an embedding is made of.
+void Runner::add_hidden(const Sequence& s, int32_t row, int32_t count, StepShape& shape,
+                        const StepLayout::Arrays& to, Flight::Mention& mention) const {
+  const int32_t ends = mention.prompt_end == s.prompt_tokens() ? 1 : 0;
+  mention.hidden_row = shape.hidden_rows;
+  mention.hidden_count = pooling_ == Pooling::kMean ? count : ends;
+  for (int32_t i = count - mention.hidden_count; i < count; ++i)
+    to.hidden_rows[shape.hidden_rows++] = row + i;
+}
+
+void Runner::pool(const Flight::Mention& m, const Tensor& hidden) {
+  Sequence& s = *m.sequence;
+  for (int32_t i = 0; i < m.hidden_count; ++i)
+    s.pooled.add({hidden.row<float>(m.hidden_row + i), static_cast<size_t>(hidden.dim(1))});
+  if (m.prompt_end == s.prompt_tokens()) retired_.embedded.push_back(&s);
 }
 
 // A prompt's tokens go into the history that penalties look back on, chunk by chunk.
@@ -268,11 +288,13 @@ Result<const Runner::Retired*> Runner::retire() {
   oldest_ = (oldest_ + 1) % kMostDepth;
   --flights_;
   retired_.rows.clear();
+  retired_.embedded.clear();
   retired_.prompt_rows = flight.prompt_rows;
   retired_.decode_rows = flight.decode_rows;
   for (Flight::Mention& m : flight.mentions) {
     --m.sequence->in_flight;
     publish(m, done.ok());
+    if (m.hidden_count > 0 && done.ok() && !m.sequence->finished) pool(m, done->hidden);
     if (m.logit_row < 0) continue;
     --m.sequence->pending;
     if (done.ok() && !m.sequence->finished)

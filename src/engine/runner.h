@@ -41,7 +41,8 @@ class Runner {
     Sampled sampled;
   };
   struct Retired {
-    std::vector<Row> rows;  // valid until the next retire()
+    std::vector<Row> rows;            // valid until the next retire()
+    std::vector<Sequence*> embedded;  // whose last hidden states are pooled; likewise
     int64_t prompt_rows = 0, decode_rows = 0;
     double seconds = 0.0;
   };
@@ -80,9 +81,10 @@ class Runner {
     struct Mention {
       Mention(Sequence* s, int32_t row) : sequence(s), logit_row(row) {}
       Sequence* sequence;
-      int32_t logit_row;       // or -1
-      int64_t prompt_end = 0;  // after a chunk of prompt
-      StateSlot saved;         // that the step copied the state after `saved_at` tokens to
+      int32_t logit_row;                         // or -1
+      int64_t prompt_end = 0;                    // after a chunk of prompt
+      int32_t hidden_row = 0, hidden_count = 0;  // of an embedding: the step's hidden rows that are its own
+      StateSlot saved;                           // that the step copied the state after `saved_at` tokens to
       int64_t saved_at = 0;
     };
     int buffer = 0;
@@ -93,6 +95,9 @@ class Runner {
            SampleRowList& samples);
   void add_sample(Sequence& s, int32_t row, bool decode, StepShape& shape, const StepLayout::Arrays& to,
                   Flight& flight, SampleRowList& samples);
+  void add_hidden(const Sequence& s, int32_t row, int32_t count, StepShape& shape,
+                  const StepLayout::Arrays& to, Flight::Mention& mention) const;
+  void pool(const Flight::Mention& m, const Tensor& hidden);
   void note(Sequence& s, int32_t row, const Work& w, StepShape& shape, const StepLayout::Arrays& to);
   void swap_out(Sequence& s, int32_t blocks, StepShape& shape, const StepLayout::Arrays& to);
   void swap_in(Sequence& s, StepShape& shape, const StepLayout::Arrays& to);
@@ -106,6 +111,7 @@ class Runner {
   Backend& backend_;
   int depth_;
   bool recurrent_;
+  Pooling pooling_;
   BlockPool blocks_;
   BlockPool host_blocks_;
   StatePool slots_;

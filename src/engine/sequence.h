@@ -8,6 +8,7 @@
 #include "cache/prefix_cache.h"
 #include "engine/checkpoints.h"
 #include "engine/delivery.h"
+#include "engine/pooling.h"
 #include "engine/request.h"
 
 namespace quire {
@@ -33,7 +34,10 @@ struct Sequence {
       host;  // blocks of the host that its last ones were swapped out to, the very last one first
   StateSlot slot;
 
+  PooledRows pooled;  // of an embedding, as far as it is computed
+
   // Prefixes.
+  bool whole = false;  // it needs all of its prompt's rows, and takes nothing that the cache has
   PrefixHashes hashes;
   PrefixCache::Match match;  // while it waits: what the cache has of it
   Checkpoints checkpoints;
@@ -53,6 +57,7 @@ struct Sequence {
   int64_t outputs() const { return static_cast<int64_t>(tokens.size()) - prompt_tokens(); }
   // Tokens that there are to compute: all but the last that may be generated, which nothing follows.
   int64_t to_compute() const {
+    if (request.embed) return prompt_tokens();
     return std::min(static_cast<int64_t>(tokens.size()) + pending, prompt_tokens() + request.max_tokens - 1);
   }
 };

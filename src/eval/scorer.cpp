@@ -95,7 +95,7 @@ Status Scorer::forward(std::span<const TokenId> tokens, float* logits) {
                         .observer = options_.observer};
     model_->model->forward(ctx, layout_.batch(step_memory_.data(), shape, nullptr), storage_,
                            {.latency = options_.generated},
-                           make_tensor(logits, {count, model_->model->config().vocab}));
+                           {.logits = make_tensor(logits, {count, model_->model->config().vocab})});
   }
   const Segment& s = *layout_.arrays(step_memory_.data()).segments;
   anchor_ = options_.generated ? anchor_after_decode(s) : anchor_after_prompt(s);

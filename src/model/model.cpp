@@ -56,7 +56,8 @@ std::vector<Weight> Model::matrices() const {
   return std::move(collect.all);
 }
 
-void Model::head(const Pass& pass, const Tensor& x, const Tensor& logits) const {
+void Model::head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const {
+  hidden_states(pass, x, out.hidden);
   const OpContext& ctx = pass.ctx;
   const int64_t rows = pass.step.shape.logit_rows, d = config_.d_model;
   if (rows == 0) return;
@@ -67,10 +68,20 @@ void Model::head(const Pass& pass, const Tensor& x, const Tensor& logits) const 
   gather_rows(ctx, {.x = x, .rows = pass.step.logit_rows, .y = last});
   add_rms_norm(ctx, {.x = last, .add = {}, .weight = output_norm_, .eps = config_.eps, .h = h});
   linear(ctx, {.x = h,
-               .parts = {{.w = head_, .bias = output_bias_, .y = logits}},
+               .parts = {{.w = head_, .bias = output_bias_, .y = out.logits}},
                .latency_rows = pass.options.latency ? pass.step.shape.decode_logit_rows : 0});
   pass.probe("output_norm", -1, h);
-  pass.probe("logits", -1, logits);
+  pass.probe("logits", -1, out.logits);
+}
+
+// In float32, however activations are kept: nothing is multiplied by them.
+void Model::hidden_states(const Pass& pass, const Tensor& x, const Tensor& hidden) const {
+  const int64_t rows = pass.step.shape.hidden_rows, d = config_.d_model;
+  if (rows == 0) return;
+  Workspace::Scope ws(pass.ctx.workspace);
+  const Tensor wanted = make_tensor(ws.take<float>(rows * d), {rows, d});
+  gather_rows(pass.ctx, {.x = x, .rows = pass.step.hidden_rows, .y = wanted});
+  add_rms_norm(pass.ctx, {.x = wanted, .add = {}, .weight = output_norm_, .eps = config_.eps, .h = hidden});
 }
 
 void Model::attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv,

@@ -25,6 +25,12 @@ struct ForwardOptions {
   const LayerProbe* probe = nullptr;
 };
 
+// Where a forward pass leaves what the step asks for: [logit_rows, V] f32, and [hidden_rows, D] f32. Empty where it asks
+// for none.
+struct ForwardOutputs {
+  Tensor logits, hidden;
+};
+
 // What all blocks of one pass share.
 struct Pass {
   const OpContext& ctx;
@@ -74,9 +80,9 @@ class Model {
   // What forward multiplies by, in the order of use.
   std::vector<Weight> matrices() const;
 
-  // Runs a step's segments through all layers, updates the caches, and writes logits [logit_rows, V] f32.
+  // Runs a step's segments through all layers, updates the caches, and writes the outputs.
   virtual void forward(const OpContext& ctx, const StepBatch& step, const CacheViews& cache,
-                       const ForwardOptions& options, const Tensor& logits) const = 0;
+                       const ForwardOptions& options, const ForwardOutputs& out) const = 0;
 
  protected:
   explicit Model(ModelConfig config) : config_(std::move(config)) {}
@@ -85,8 +91,10 @@ class Model {
 
   // What every architecture has outside its blocks.
   Status load_common(WeightLoader& w);
-  // Final norm and head for the wanted rows of the residual stream x [T, D].
-  void head(const Pass& pass, const Tensor& x, const Tensor& logits) const;
+  // Of the residual stream x [T, D]: final norm and head for the rows that want logits, the norm alone for those whose
+  // hidden states are wanted.
+  void head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const;
+  void hidden_states(const Pass& pass, const Tensor& x, const Tensor& hidden) const;
   // The attention part of block `layer`, added to x; h is its normalised input.
   void attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Tensor& h,
                  const AttentionActivations& a, const Tensor& x) const;

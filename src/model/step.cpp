@@ -24,7 +24,8 @@ StepLayout::StepLayout(const StepCapacity& c) : capacity_(c) {
   tables_ = after(sample_rows_, c.logit_rows * static_cast<int64_t>(sizeof(SampleRow)));
   bias_ids_ = after(tables_, int64_t{c.segments} * c.table_width * kInt);
   bias_values_ = after(bias_ids_, c.biases * kInt);
-  past_tokens_ = after(bias_values_, c.biases * kInt);
+  hidden_rows_ = after(bias_values_, c.biases * kInt);
+  past_tokens_ = after(hidden_rows_, c.hidden_rows * kInt);
   swap_outs_ = after(past_tokens_, c.past * kInt);
   swap_ins_ = after(swap_outs_, c.swaps * 2 * kInt);
   bytes_ = after(swap_ins_, c.swaps * 2 * kInt);
@@ -45,6 +46,7 @@ StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
           .sample_rows = at(static_cast<SampleRow*>(nullptr), sample_rows_),
           .bias_ids = at(ints, bias_ids_),
           .bias_values = at(static_cast<float*>(nullptr), bias_values_),
+          .hidden_rows = at(ints, hidden_rows_),
           .past_tokens = at(ints, past_tokens_),
           .swap_outs = at(ints, swap_outs_),
           .swap_ins = at(ints, swap_ins_)};
@@ -59,6 +61,7 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
           .segments = {a.segments, shape.segments, shape.decodes, a.tables, shape.table_width,
                        shape.decode_rows, shape.rows - shape.decode_rows, shape.decode_keys},
           .logit_rows = make_tensor(a.logit_rows, {shape.logit_rows}),
+          .hidden_rows = make_tensor(a.hidden_rows, {shape.hidden_rows}),
           .block_copies = make_tensor(a.block_copies, {shape.block_copies, 2}),
           .slot_copies = make_tensor(a.slot_copies, {shape.slot_copies, 2}),
           .notes = a.notes,
@@ -69,13 +72,14 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
           .bias_values = a.bias_values};
 }
 
-ResultLayout::ResultLayout(const StepCapacity& c) : max_top_(c.max_top) {
+ResultLayout::ResultLayout(const StepCapacity& c) : max_top_(c.max_top), width_(c.width) {
   const int64_t row = int64_t{c.logit_rows} * 4, tops = row * c.max_top;
   logprobs_ = after(0, row);
   top_count_ = after(logprobs_, row);
   top_ids_ = after(top_count_, row);
   top_logprobs_ = after(top_ids_, tops);
-  bytes_ = after(top_logprobs_, tops);
+  hidden_ = after(top_logprobs_, tops);
+  bytes_ = after(hidden_, int64_t{c.hidden_rows} * c.width * 4);
 }
 
 SampleOutputs ResultLayout::outputs(std::byte* base, int64_t rows) const {

@@ -18,6 +18,8 @@ struct StepCapacity {
   int32_t segments = 0;     // sequences
   int32_t table_width = 0;  // blocks of the longest sequence
   int32_t logit_rows = 0;
+  int32_t hidden_rows = 0;  // whose final hidden states come back
+  int32_t width = 0;        // of a hidden state
   int32_t block_copies = 0;
   int32_t slot_copies = 0;
   int32_t swaps = 0;    // blocks that move to the host, and so many that come back
@@ -38,6 +40,7 @@ struct StepShape {
   int32_t decodes = 0;  // segments of generated tokens: the first ones
   int32_t logit_rows = 0;
   int32_t decode_logit_rows = 0;  // of them, those of decode segments: the first ones
+  int32_t hidden_rows = 0;        // rows of prompts whose final hidden states come back
   int32_t block_copies = 0;
   int32_t slot_copies = 0;
   int32_t swap_outs = 0, swap_ins = 0;
@@ -59,7 +62,8 @@ struct StepBatch {
       sources;  // [rows] i32: place whose token, sampled in the step before, the row holds; -1: tokens[row]
   Tensor sampled;  // [places] i32: what each place sampled last, written by `sample`
   SegmentArray segments;
-  Tensor logit_rows;  // [logit_rows] i32: rows whose next-token logits are wanted
+  Tensor logit_rows;   // [logit_rows] i32: rows whose next-token logits are wanted
+  Tensor hidden_rows;  // [hidden_rows] i32: rows whose hidden states after the final norm are wanted
   // Pairs (from, to), copied before everything else of the step. No entry is both read and written, none is written
   // twice; a pair with a negative number is padding.
   Tensor block_copies;               // [block_copies, 2] i32: KV blocks
@@ -96,6 +100,7 @@ class StepLayout {
     SampleRow* sample_rows = nullptr;
     int32_t* bias_ids = nullptr;
     float* bias_values = nullptr;
+    int32_t* hidden_rows = nullptr;
     int32_t* past_tokens = nullptr;
     // Pairs (block, block of the host) that leave, and (block of the host, block) that come back. Carried out in this
     // order before anything else of the step, and read where the host wrote them.
@@ -105,18 +110,19 @@ class StepLayout {
   Arrays arrays(std::byte* base) const;
   // Views of the arrays at `base`, as far as `shape` uses them. `sampled` is the backend's own.
   StepBatch batch(std::byte* base, const StepShape& shape, int32_t* sampled) const;
-  // How many of the bytes a backend needs of a step of this shape: block tables, biases and past tokens, which can be
-  // large and seldom are, come last.
+  // How many of the bytes a backend needs of a step of this shape: block tables, biases, hidden rows and past tokens, which
+  // can be large and seldom are, come last.
   int64_t used_bytes(const StepShape& shape) const {
     if (shape.past_tokens > 0) return past_tokens_ + int64_t{shape.past_tokens} * 4;
-    return shape.biases > 0 ? past_tokens_ : tables_ + int64_t{shape.segments} * shape.table_width * 4;
+    if (shape.hidden_rows > 0) return past_tokens_;
+    return shape.biases > 0 ? hidden_rows_ : tables_ + int64_t{shape.segments} * shape.table_width * 4;
   }
 
  private:
   StepCapacity capacity_;
   int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, block_copies_ = 0, slot_copies_ = 0,
-          notes_ = 0, past_notes_ = 0, sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, past_tokens_ = 0,
-          swap_outs_ = 0, swap_ins_ = 0, bytes_ = 0;
+          notes_ = 0, past_notes_ = 0, sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, hidden_rows_ = 0,
+          past_tokens_ = 0, swap_outs_ = 0, swap_ins_ = 0, bytes_ = 0;
 };
 
 // What comes back from a step, likewise: one block of memory.
@@ -127,11 +133,16 @@ class ResultLayout {
   int64_t bytes() const { return bytes_; }
   // For `rows` logit rows, without `sampled`, which stays with the backend.
   SampleOutputs outputs(std::byte* base, int64_t rows) const;
-  // How many of the bytes hold anything if at most `most` likeliest tokens were asked for.
-  int64_t used_bytes(bool tops) const { return tops ? bytes_ : top_ids_; }
+  // How many of the bytes hold anything of these, by whether likeliest tokens were asked for.
+  int64_t used_bytes(bool tops) const { return tops ? hidden_ : top_ids_; }
+  // Hidden states [rows, width] f32, behind everything else: a step without any leaves them alone.
+  Tensor hidden(std::byte* base, int64_t rows) const {
+    return make_tensor(base + hidden_, DType::kF32, {rows, width_});
+  }
 
  private:
-  int64_t max_top_ = 0, logprobs_ = 0, top_count_ = 0, top_ids_ = 0, top_logprobs_ = 0, bytes_ = 0;
+  int64_t max_top_ = 0, width_ = 0, logprobs_ = 0, top_count_ = 0, top_ids_ = 0, top_logprobs_ = 0,
+          hidden_ = 0, bytes_ = 0;
 };
 
 }  // namespace quire

@@ -63,7 +63,7 @@ class Transformer final : public Model {
   }
 
   void forward(const OpContext& ctx, const StepBatch& step, const CacheViews& cache,
-               const ForwardOptions& options, const Tensor& logits) const override {
+               const ForwardOptions& options, const ForwardOutputs& out) const override {
     Workspace::Scope scope(ctx.workspace);
     const Pass pass{ctx, step, cache, options};
     const Activations s = lay_out(config_, {scope, activation_type(ctx.machine.device), step.rows()});
@@ -84,7 +84,7 @@ class Transformer final : public Model {
       feed_forward(pass, l.ffn, s.h, s.x);
       pass.probe("layer_out", i, s.x);
     }
-    head(pass, s.x, logits);
+    head(pass, s.x, out);
   }
 
  private:

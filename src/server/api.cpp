@@ -17,7 +17,7 @@ const Api::Route Api::kRoutes[] = {
     {"POST", "/detokenize", false, true, false, &Api::detokenize},
     {"POST", "/v1/chat/completions", false, true, true, &Api::chat},
     {"POST", "/v1/completions", false, true, true, &Api::complete},
-    {"POST", "/v1/embeddings", false, true, false, &Api::embeddings},
+    {"POST", "/v1/embeddings", false, true, true, &Api::embeddings},
 };
 
 Api::Api(ApiOptions options, Registry& registry) : options_(std::move(options)), registry_(registry) {}

@@ -63,7 +63,7 @@ class Api {
     const char* path;  // one that ends in '/' stands for everything below it
     bool open;         // needs no key
     bool needs_model;
-    bool generates;  // refused while draining
+    bool generates;  // makes the engine work: refused while draining
     Handler handler;
   };
   static const Route kRoutes[];
@@ -88,6 +88,9 @@ class Api {
   ApiStatus chat(const Call& call);
   ApiStatus complete(const Call& call);
   ApiStatus embeddings(const Call& call);
+
+  // Who shares computed prompts: requests with the same API key and the same cache_salt.
+  static std::string salt_of(const Call& call, const std::string& cache_salt);
 
   struct Prepared;  // jobs, and what is common to both kinds of generation
   void start(const Call& call, Prepared prepared);

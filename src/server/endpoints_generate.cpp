@@ -16,19 +16,14 @@ namespace {
 constexpr int64_t kDefaultMaxTokens = 16;             // of /v1/completions, as the API defines it
 constexpr int64_t kMaxJobTokens = int64_t{16} << 20;  // each job holds its prompt
 
-// Who shares computed prompts: requests with the same API key and the same cache_salt.
-std::string salt_of(const GenerationParams& p, int key) {
-  return fmt::format("{}:{}", key, p.cache_salt);
-}
-
 // The request of one answer; the further answers to a prompt continue with other seeds.
-Job make_job(const GenerationParams& p, int key, std::vector<TokenId> prompt, int64_t max_tokens,
+Job make_job(const GenerationParams& p, std::string salt, std::vector<TokenId> prompt, int64_t max_tokens,
              uint64_t seed) {
   Job job;
   job.priority = p.priority;
   Request& r = job.request;
   r.priority = p.priority;
-  r.cache_salt = salt_of(p, key);
+  r.cache_salt = std::move(salt);
   r.prompt = std::move(prompt);
   r.max_tokens = max_tokens;
   r.sampling = p.sampling;
@@ -56,6 +51,10 @@ GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const 
 
 }  // namespace
 
+std::string Api::salt_of(const Call& call, const std::string& cache_salt) {
+  return fmt::format("{}:{}", call.responder->record().key, cache_salt);
+}
+
 void Api::start(const Call& call, Prepared prepared) {
   prepared.plan.timeout = options_.request_timeout;
   std::make_shared<Generation>(std::move(prepared.plan), call.responder)->start(std::move(prepared.jobs));
@@ -75,9 +74,9 @@ ApiStatus Api::chat(const Call& call) {
   p.plan.inside_reasoning = prompt.inside_reasoning;
   p.plan.prompt_tokens = static_cast<int64_t>(prompt.tokens.size());
   const uint64_t seed = r.params.seed.value_or(random_seed());
-  const int key = call.responder->record().key;
+  const std::string salt = salt_of(call, r.params.cache_salt);
   for (int i = 0; i < r.params.n; ++i)
-    p.jobs.push_back(make_job(r.params, key, prompt.tokens, max_tokens, seed + static_cast<uint64_t>(i)));
+    p.jobs.push_back(make_job(r.params, salt, prompt.tokens, max_tokens, seed + static_cast<uint64_t>(i)));
   start(call, std::move(p));
   return {};
 }
@@ -90,7 +89,7 @@ ApiStatus Api::complete(const Call& call) {
 
   Prepared p{.plan = make_plan(r.params, model, service), .jobs = {}};
   const uint64_t seed = r.params.seed.value_or(random_seed());
-  const int key = call.responder->record().key;
+  const std::string salt = salt_of(call, r.params.cache_salt);
   std::vector<std::string> echoes;
   for (const Prompt& prompt : r.prompts) {
     QUIRE_TRY(EncodedPrompt encoded, model->encode(prompt, r.add_special));
@@ -103,7 +102,7 @@ ApiStatus Api::complete(const Call& call) {
                        kMaxJobTokens);
     if (r.echo && encoded.text.empty()) encoded.text = model->tokenizer().decode(encoded.tokens, true);
     for (int i = 0; i < r.params.n; ++i) {
-      p.jobs.push_back(make_job(r.params, key, encoded.tokens, max_tokens, seed + static_cast<uint64_t>(i)));
+      p.jobs.push_back(make_job(r.params, salt, encoded.tokens, max_tokens, seed + static_cast<uint64_t>(i)));
       if (r.echo) echoes.push_back(encoded.text);
     }
   }

@@ -143,10 +143,4 @@ ApiStatus Api::detokenize(const Call& call) {
   return {};
 }
 
-ApiStatus Api::embeddings(const Call&) {
-  return bad_field(
-      "", "unsupported_endpoint",
-      "/v1/embeddings is not supported by this server yet: the engine does not hand out hidden states");
-}
-
 }  // namespace quire::server

@@ -90,7 +90,8 @@ ApiResult<std::vector<JobId>> EngineService::submit(std::vector<Job> jobs, Event
       entry->request = std::move(jobs[i].request);
       entry->prompt_tokens = static_cast<int64_t>(entry->request.prompt.size());
       entry->arrived = Clock::now();
-      metrics_->params_max_tokens.observe(static_cast<double>(entry->request.max_tokens));
+      if (!entry->request.embed)
+        metrics_->params_max_tokens.observe(static_cast<double>(entry->request.max_tokens));
       ids.push_back(entry->id);
       waiting_.emplace(std::pair(entry->priority, entry->id), std::move(entry));
     }
@@ -198,6 +199,7 @@ void EngineService::on_event(const EntryPtr& entry, const TokenEvent& event) {
     ++entry->generated;
     metrics_->generation_tokens.add();
   }
+  if (!event.embedding.empty()) metrics_->prompt_tokens.add(static_cast<double>(entry->prompt_tokens));
   if (event.finish != FinishReason::kNone) {
     {
       const std::lock_guard lock(mutex_);

@@ -92,10 +92,7 @@ void Generation::take_arrivals() {
 }
 
 void Generation::take(Answer& answer, const TokenEvent& event) {
-  if (event.finish == FinishReason::kError)
-    return fail(event.error ? to_api_error(*event.error) : ApiError{500, "the engine failed", "", ""});
-  if (event.finish == FinishReason::kCancelled)  // not by us: then nobody would be listening
-    return fail({503, "the server is shutting down", "", "shutting_down"});
+  if (std::optional<ApiError> failure = failure_of(event)) return fail(std::move(*failure));
   if (event.token >= 0) {
     double& first = responder_->record().first_token_seconds;
     if (first < 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();

@@ -84,6 +84,14 @@ ApiResult<EncodedPrompt> ModelContext::encode(const Prompt& prompt, bool add_spe
   return p;
 }
 
+ApiStatus ModelContext::check_input(size_t tokens) const {
+  if (tokens == 0) return bad_field("input", "invalid_value", "an input is empty: there is nothing to embed");
+  if (static_cast<int64_t>(tokens) > context())
+    return bad_field("input", "context_length_exceeded",
+                     "this model's context holds {} tokens, but an input has {}", context(), tokens);
+  return {};
+}
+
 ApiResult<int64_t> ModelContext::room_for(size_t prompt_tokens, std::optional<int64_t> max_tokens) const {
   if (prompt_tokens == 0)
     return bad_field("prompt", "invalid_value", "the prompt is empty: there is nothing to continue");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Job {
 // Hears the events of a group of jobs; `index` counts within the group. Each job's last event has a finish reason, and
 // comes exactly once, whatever happens. Called on the service's thread: must be quick, and may call submit() and cancel().
 using EventSink = std::function<void(size_t index, const TokenEvent& event)>;
+
+// What a client is told of an event that ends a job without an answer; nothing of other events.
+std::optional<ApiError> failure_of(const TokenEvent& event);
 
 class Service {
  public:

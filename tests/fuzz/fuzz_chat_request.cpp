@@ -9,6 +9,7 @@
 #include "server/client/url.h"
 #include "server/client/workload.h"
 #include "server/protocol/chat_request.h"
+#include "server/protocol/embedding_request.h"
 
 namespace quire::server {
 namespace {
@@ -56,6 +57,13 @@ void check_conversation(const Conversation& c) {
   }
 }
 
+void check_prompts(const std::vector<Prompt>& prompts, const RequestLimits& l) {
+  require(!prompts.empty() && prompts.size() <= static_cast<size_t>(l.max_prompts), "prompts are limited");
+  for (const Prompt& p : prompts)
+    if (const auto* tokens = std::get_if<1>(&p))
+      for (const TokenId t : *tokens) require(t >= 0 && t < l.vocab, "tokens are in the vocabulary");
+}
+
 void read_bodies(const Json& body) {
   const RequestLimits l = limits();
   if (const auto r = parse_chat_request(body, l); accepted(r)) {
@@ -64,11 +72,11 @@ void read_bodies(const Json& body) {
   }
   if (const auto r = parse_completion_request(body, l); accepted(r)) {
     check_params(r->params, l);
-    require(!r->prompts.empty() && r->prompts.size() <= static_cast<size_t>(l.max_prompts),
-            "prompts are limited");
-    for (const Prompt& p : r->prompts)
-      if (const auto* tokens = std::get_if<1>(&p))
-        for (const TokenId t : *tokens) require(t >= 0 && t < l.vocab, "tokens are in the vocabulary");
+    check_prompts(r->prompts, l);
+  }
+  if (const auto r = parse_embedding_request(body, l); accepted(r)) {
+    check_prompts(r->inputs, l);
+    require(!r->dimensions || *r->dimensions > 0, "a vector has dimensions");
   }
   accepted(parse_tokenize_request(body));
   accepted(parse_detokenize_request(body, l));

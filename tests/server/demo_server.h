@@ -24,6 +24,7 @@ class DemoServer {
     int32_t max_sequences = 8;
     int64_t context = 2048;
     size_t max_queue = 64;
+    Pooling pooling = Pooling::kLast;
     bool load = true;  // or stay in the state of loading
   };
   explicit DemoServer(Options options) : options_(std::move(options)) {
@@ -49,6 +50,7 @@ class DemoServer {
     e.context = options_.context;
     e.max_sequences = options_.max_sequences;
     e.prefix_cache = true;
+    e.pooling = options_.pooling;
     e.swap_bytes = int64_t{64} << 20;
     e.threads = 1;  // a team of threads waits for each other, which is slow on a busy machine
     auto engine = std::move(Engine::create(model, e)).value();

@@ -107,6 +107,14 @@ class OpenAiClient(unittest.TestCase):
             self.assertEqual(r.choices[0].text, text[:text.index(stop)])
             self.assertEqual(r.choices[0].finish_reason, "stop")
 
+    def test_embeddings(self):
+        r = self.client.embeddings.create(model="demo", input=["The cat", "A dog"])  # the client asks for base64
+        plain = self.client.embeddings.create(model="demo", input="A dog", encoding_format="float")
+        self.assertEqual([d.index for d in r.data], [0, 1])
+        self.assertEqual(r.data[1].embedding, plain.data[0].embedding)
+        self.assertAlmostEqual(sum(x * x for x in r.data[0].embedding), 1, places=5)
+        self.assertEqual(r.usage.total_tokens, r.usage.prompt_tokens)
+
     def test_errors(self):
         with self.assertRaises(openai.AuthenticationError):
             make_client(api_key="wrong-key-here").models.list()
@@ -121,8 +129,8 @@ class OpenAiClient(unittest.TestCase):
                 model="demo", messages=STORY, tools=[{"type": "function", "function": {"name": "f"}}])
         self.assertEqual(e.exception.code, "unsupported_parameter")
         with self.assertRaises(openai.BadRequestError) as e:
-            self.client.embeddings.create(model="demo", input="text")
-        self.assertEqual(e.exception.code, "unsupported_endpoint")
+            self.client.embeddings.create(model="demo", input="text", dimensions=7)
+        self.assertEqual(e.exception.param, "dimensions")
         with self.assertRaises(openai.BadRequestError) as e:
             self.client.completions.create(model="demo", prompt="cat " * 3000)
         self.assertEqual(e.exception.code, "context_length_exceeded")

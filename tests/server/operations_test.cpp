@@ -326,6 +326,7 @@ TEST_F(ServeProgram, RefusesBadOptions) {
   expect_refused(serve + "--ssl-certfile x", "both --ssl-certfile and --ssl-keyfile");
   expect_refused(serve + "--header-timeout -1", "--header-timeout");
   expect_refused(serve + "--reasoning-format maybe", "must be auto or none");
+  expect_refused(serve + "--pooling cls", "--pooling cls: must be last or mean");
   expect_refused("serve -m " + path("none.gguf") + " --port 0", "none.gguf");
 }
 

@@ -186,7 +186,6 @@ TEST(Server, ListsModelsAndTokens) {
   EXPECT_EQ(t["token_strs"].size(), t["tokens"].size());
   EXPECT_EQ(asked("/detokenize", {{"tokens", t["tokens"]}})["prompt"], "Once upon");
   EXPECT_GT(asked("/tokenize", {{"messages", {{{"role", "user"}, {"content", "x"}}}}})["count"], 4);
-  EXPECT_THAT(ask(port, post("/v1/embeddings", Json{{"input", "x"}})).error(), HasSubstr("not supported"));
 }
 
 TEST(Server, KeepsConnectionsAndPipelines) {

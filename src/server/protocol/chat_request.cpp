@@ -104,47 +104,6 @@ void refuse_chat_fields(Fields& f) {
   f.ignore("prompt_cache_key");
 }
 
-ApiResult<Prompt> token_prompt(const Json& ids, const RequestLimits& limits) {
-  std::vector<TokenId> tokens;
-  // No more are read than the context holds and one, which is told in better words later.
-  const Json body = {{"prompt", ids}};
-  Fields f(body);
-  f.tokens("prompt", tokens, static_cast<size_t>(limits.context) + 1, limits.vocab);
-  QUIRE_CHECKED(f.finish());
-  return Prompt(std::move(tokens));
-}
-
-ApiResult<std::vector<Prompt>> parse_prompts(const Json& v, const RequestLimits& limits) {
-  std::vector<Prompt> prompts;
-  if (v.is_string()) {
-    prompts.emplace_back(v.get<std::string>());
-    return prompts;
-  }
-  if (!v.is_array())
-    return bad_field("prompt", "invalid_type", "'prompt' must be a string or an array, not {}", json_kind(v));
-  if (v.empty()) return bad_field("prompt", "invalid_value", "'prompt' is an empty array");
-  if (v.front().is_number()) {
-    QUIRE_TRY(Prompt p, token_prompt(v, limits));
-    prompts.push_back(std::move(p));
-    return prompts;
-  }
-  if (v.size() > static_cast<size_t>(limits.max_prompts))
-    return bad_field("prompt", "invalid_value", "'prompt' has {} prompts; at most {} are allowed", v.size(),
-                     limits.max_prompts);
-  for (const Json& item : v) {
-    if (item.is_string()) {
-      prompts.emplace_back(item.get<std::string>());
-    } else if (item.is_array()) {
-      QUIRE_TRY(Prompt p, token_prompt(item, limits));
-      prompts.push_back(std::move(p));
-    } else {
-      return bad_field("prompt", "invalid_type", "'prompt' must hold strings or arrays of token ids, not {}",
-                       json_kind(item));
-    }
-  }
-  return prompts;
-}
-
 }  // namespace
 
 ApiResult<ChatRequest> parse_chat_request(const Json& body, const RequestLimits& limits) {
@@ -170,7 +129,7 @@ ApiResult<CompletionRequest> parse_completion_request(const Json& body, const Re
   Fields f(body);
   const Json* prompt = f.take("prompt");
   if (prompt == nullptr) return bad_field("prompt", "missing_parameter", "'prompt' is missing");
-  QUIRE_TRY(r.prompts, parse_prompts(*prompt, limits));
+  QUIRE_TRY(r.prompts, parse_prompts("prompt", *prompt, limits));
   read_generation_params(f, limits, r.params);
   f.integer("logprobs", r.params.sampling.logprobs, 0, limits.max_logprobs);
   f.boolean("echo", r.echo);

@@ -5,7 +5,7 @@
 #include <variant>
 #include <vector>
 
-#include "server/protocol/generation_params.h"
+#include "server/protocol/prompts.h"
 
 namespace quire::server {
 
@@ -24,9 +24,6 @@ struct ChatRequest {
   Conversation conversation;
 };
 ApiResult<ChatRequest> parse_chat_request(const Json& body, const RequestLimits& limits);
-
-// Text still to be tokenized, or tokens.
-using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
 struct CompletionRequest {
   GenerationParams params;

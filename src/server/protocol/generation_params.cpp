@@ -7,7 +7,6 @@ namespace quire::server {
 namespace {
 
 constexpr int64_t kMin64 = std::numeric_limits<int64_t>::min(), kMax64 = std::numeric_limits<int64_t>::max();
-constexpr size_t kMaxSalt = 1024;
 constexpr int kMax32 = std::numeric_limits<int32_t>::max();
 
 void read_sampling(Fields& f, const RequestLimits& limits, GenerationParams& p) {
@@ -101,7 +100,7 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
   f.tokens("stop_token_ids", p.stop_tokens, static_cast<size_t>(limits.max_stops), limits.vocab);
   f.boolean("ignore_eos", p.ignore_eos);
   f.boolean("skip_special_tokens", p.skip_special_tokens);
-  f.text("cache_salt", p.cache_salt, kMaxSalt);
+  f.text("cache_salt", p.cache_salt, kMaxCacheSalt);
   f.integer("priority", p.priority, -1'000'000, 1'000'000);
   refuse_the_rest(f);
 }

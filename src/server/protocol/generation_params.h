@@ -22,6 +22,8 @@ struct RequestLimits {
   int64_t context = 0;  // longest sequence, prompt and answer
 };
 
+inline constexpr size_t kMaxCacheSalt = 1024;  // bytes
+
 struct GenerationParams {
   std::string model;  // empty: not said
   bool stream = false;

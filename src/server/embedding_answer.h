@@ -1,0 +1,47 @@
+// One request's embeddings, from the jobs it becomes to the object it is told.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/protocol/json.h"
+#include "server/responder.h"
+#include "server/service.h"
+
+namespace quire::server {
+
+struct EmbeddingPlan {
+  std::shared_ptr<Service> service;
+  std::string model_name;  // as the client called it
+  bool base64 = false;
+  int64_t prompt_tokens = 0;             // of all inputs
+  std::chrono::milliseconds timeout{0};  // for the whole answer; 0: no limit
+};
+
+class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
+ public:
+  EmbeddingAnswer(EmbeddingPlan plan, std::shared_ptr<Responder> responder)
+      : plan_(std::move(plan)), responder_(std::move(responder)) {}
+
+  // Submits the jobs, one an input, and answers when all have ended. On the connection's executor.
+  void start(std::vector<Job> jobs);
+
+ private:
+  void watch();
+  void take(size_t index, const TokenEvent& event);
+  void complete();
+  // Ends the request with an error; what still runs of it is cancelled.
+  void fail(const ApiError& error);
+
+  EmbeddingPlan plan_;
+  std::shared_ptr<Responder> responder_;
+  std::vector<JobId> jobs_;
+  std::vector<std::vector<float>> vectors_;
+  size_t running_ = 0;
+  int64_t cached_ = 0;
+  bool over_ = false;  // answered, failed, or nobody listens any more
+};
+
+}  // namespace quire::server

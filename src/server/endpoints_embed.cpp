@@ -1,0 +1,37 @@
+// /v1/embeddings: from a body to jobs.
+#include "server/api.h"
+#include "server/embedding_answer.h"
+#include "server/protocol/embedding_request.h"
+
+namespace quire::server {
+
+ApiStatus Api::embeddings(const Call& call) {
+  const auto& [model, service] = call.loaded;
+  QUIRE_TRY(const Json document, body(call.request));
+  QUIRE_TRY(const EmbeddingRequest r, parse_embedding_request(document, model->limits()));
+  QUIRE_CHECKED(model->check_name(r.model));
+  const int64_t width = model->loaded().model->config().d_model;
+  if (r.dimensions.value_or(width) != width)
+    return bad_field("dimensions", "invalid_value",
+                     "'dimensions' is {}: this model's embeddings have {}, and are not shortened",
+                     *r.dimensions, width);
+  EmbeddingPlan plan{.service = service,
+                     .model_name = r.model.empty() ? model->name() : r.model,
+                     .base64 = r.base64,
+                     .timeout = options_.request_timeout};
+  std::vector<Job> jobs;
+  for (const Prompt& input : r.inputs) {
+    QUIRE_TRY(EncodedPrompt encoded, model->encode(input, r.add_special));
+    QUIRE_CHECKED(model->check_input(encoded.tokens.size()));
+    plan.prompt_tokens += static_cast<int64_t>(encoded.tokens.size());
+    Job& job = jobs.emplace_back();
+    job.priority = job.request.priority = r.priority;
+    job.request.embed = true;
+    job.request.cache_salt = salt_of(call, r.cache_salt);
+    job.request.prompt = std::move(encoded.tokens);
+  }
+  std::make_shared<EmbeddingAnswer>(std::move(plan), call.responder)->start(std::move(jobs));
+  return {};
+}
+
+}  // namespace quire::server

@@ -1,0 +1,50 @@
+#include "server/protocol/prompts.h"
+
+namespace quire::server {
+namespace {
+
+ApiResult<Prompt> token_prompt(std::string_view name, const Json& ids, const RequestLimits& limits) {
+  std::vector<TokenId> tokens;
+  // No more are read than the context holds and one, which is told in better words later.
+  const Json body = {{std::string(name), ids}};
+  Fields f(body);
+  f.tokens(name, tokens, static_cast<size_t>(limits.context) + 1, limits.vocab);
+  QUIRE_CHECKED(f.finish());
+  return Prompt(std::move(tokens));
+}
+
+}  // namespace
+
+ApiResult<std::vector<Prompt>> parse_prompts(std::string_view name, const Json& v,
+                                             const RequestLimits& limits) {
+  std::vector<Prompt> prompts;
+  if (v.is_string()) {
+    prompts.emplace_back(v.get<std::string>());
+    return prompts;
+  }
+  if (!v.is_array())
+    return bad_field(name, "invalid_type", "'{}' must be a string or an array, not {}", name, json_kind(v));
+  if (v.empty()) return bad_field(name, "invalid_value", "'{}' is an empty array", name);
+  if (v.front().is_number()) {
+    QUIRE_TRY(Prompt p, token_prompt(name, v, limits));
+    prompts.push_back(std::move(p));
+    return prompts;
+  }
+  if (v.size() > static_cast<size_t>(limits.max_prompts))
+    return bad_field(name, "invalid_value", "'{}' has {} prompts; at most {} are allowed", name, v.size(),
+                     limits.max_prompts);
+  for (const Json& item : v) {
+    if (item.is_string()) {
+      prompts.emplace_back(item.get<std::string>());
+    } else if (item.is_array()) {
+      QUIRE_TRY(Prompt p, token_prompt(name, item, limits));
+      prompts.push_back(std::move(p));
+    } else {
+      return bad_field(name, "invalid_type", "'{}' must hold strings or arrays of token ids, not {}", name,
+                       json_kind(item));
+    }
+  }
+  return prompts;
+}
+
+}  // namespace quire::server

@@ -1,0 +1,20 @@
+// A field that holds a text, token ids, or a list of either.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "server/protocol/generation_params.h"
+
+namespace quire::server {
+
+// Text still to be tokenized, or tokens.
+using Prompt = std::variant<std::string, std::vector<TokenId>>;
+
+// At least one, and at most limits.max_prompts. `name` is the field's, for messages.
+ApiResult<std::vector<Prompt>> parse_prompts(std::string_view name, const Json& v,
+                                             const RequestLimits& limits);
+
+}  // namespace quire::server

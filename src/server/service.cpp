@@ -1,0 +1,13 @@
+#include "server/service.h"
+
+namespace quire::server {
+
+std::optional<ApiError> failure_of(const TokenEvent& event) {
+  if (event.finish == FinishReason::kError)
+    return event.error ? to_api_error(*event.error) : ApiError{500, "the engine failed", "", ""};
+  if (event.finish == FinishReason::kCancelled)  // not by us: then nobody would be listening
+    return ApiError{503, "the server is shutting down", "", "shutting_down"};
+  return std::nullopt;
+}
+
+}  // namespace quire::server
