@@ -80,7 +80,8 @@ EngineOptions options_for(std::span<const BatchShape> shapes, EngineOptions opti
     const int64_t blocks = (s.context() + kBlockTokens - 1) / kBlockTokens;
     options.max_sequences = std::max(options.max_sequences, s.sequences);
     options.context = std::max(options.context, s.context());
-    options.kv_tokens = std::max(options.kv_tokens, s.sequences * blocks * kBlockTokens);
+    // A block more for each: who is admitted has one to spare beside all that run.
+    options.kv_tokens = std::max(options.kv_tokens, s.sequences * (blocks + 1) * kBlockTokens);
   }
   constexpr int32_t kGpuBatchTokens = 8192;  // experts reach most of their speed there (docs/benchmarks.md)
   const int32_t suits = options.device == Device::kCuda ? kGpuBatchTokens : kDefaultBatchTokens;
