@@ -69,7 +69,7 @@ TEST(BatchWorkload, OptionsAreForTheWidestAndLongest) {
   const EngineOptions o = cli::options_for(shapes, {}, 0);
   EXPECT_EQ(o.max_sequences, 40);
   EXPECT_EQ(o.context, 121);
-  EXPECT_EQ(o.kv_tokens, 40 * 16);  // three of 128 tokens take less
+  EXPECT_EQ(o.kv_tokens, 40 * 2 * 16);  // with a block to spare for each; three of 128 tokens take less
   EXPECT_EQ(o.max_batch_tokens, kDefaultBatchTokens);
   EXPECT_EQ(cli::options_for(shapes, {.device = Device::kCuda}, 0).max_batch_tokens, 8192);
   EXPECT_EQ(cli::options_for(shapes, {}, 100).max_batch_tokens, 100);
