@@ -270,8 +270,8 @@ class Warp {
         for (int j = 0; j < 4; ++j) out[t][i][j] *= alpha[j % 2];
       }
     }
-    probability[0] = transpose8x8(pack_bf16(s[0], s[1]));
-    probability[1] = transpose8x8(pack_bf16(s[2], s[3]));
+    probability[0] = transpose_matrix(pack_bf16(s[0], s[1]));
+    probability[1] = transpose_matrix(pack_bf16(s[2], s[3]));
   }
 
   // Adds the four warps' results in their order and writes the part's. A warp leaves its own in the stage that it

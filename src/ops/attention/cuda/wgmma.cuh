@@ -20,23 +20,6 @@ __device__ __forceinline__ uint64_t matrix_descriptor(uint32_t address, uint32_t
          kGroupBytes | kSwizzle128;
 }
 
-__device__ __forceinline__ void warpgroup_fence() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void warpgroup_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-template <int kPending>
-__device__ __forceinline__ void warpgroup_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
-}
-// The compiler must not move reads or writes of accumulators across this.
-template <int kCount>
-__device__ __forceinline__ void pin(float (&c)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(c[i])::"memory");
-}
-
 // a and b in shared memory, both contracted over columns; c is overwritten if not `add`.
 __device__ __forceinline__ void warpgroup_mma_n64(float (&c)[32], uint64_t a, uint64_t b, int add) {
   // clang-format off

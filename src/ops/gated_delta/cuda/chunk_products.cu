@@ -2,9 +2,9 @@
 // warps per chunk and key head makes K K^T and Q K^T on tensor cores, and for each of its value heads P and
 // the inverse in float32.
 #include "core/cuda/launch.h"
+#include "core/cuda/tensor_core.cuh"
 #include "ops/gated_delta/cuda/chunk.cuh"
 #include "ops/gated_delta/cuda/device.cuh"
-#include "ops/gated_delta/cuda/mma.cuh"
 
 namespace quire::cuda {
 namespace {

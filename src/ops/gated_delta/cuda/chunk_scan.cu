@@ -8,9 +8,9 @@
 // P R), fed through shared memory with the state and R as the first one has them in registers; it also copies
 // the chunk after next. (With two warps for that alone the others waited for them.)
 #include "core/cuda/launch.h"
+#include "core/cuda/tensor_core.cuh"
 #include "ops/gated_delta/cuda/chunk.cuh"
 #include "ops/gated_delta/cuda/device.cuh"
-#include "ops/gated_delta/cuda/mma.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -142,7 +142,8 @@ struct Walk {
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
       uint32_t v[4];  // token tiles 2s, 2s + 1, each for value columns 0-7 and 8-15
-      load_transposed(v, shared_address(&in.v[s * 16 + columns_first][warp * 16 + columns_first_column]));
+      load_matrices_transposed(
+          v, shared_address(&in.v[s * 16 + columns_first][warp * 16 + columns_first_column]));
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
         const int t = s * 16 + tile * 8 + lane % 4 * 2;
@@ -179,7 +180,7 @@ struct Walk {
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
         uint32_t b[4];
-        load_transposed(b, shared_address(&in.k[s * 16 + rows_first][n * 16 + rows_first_column]));
+        load_matrices_transposed(b, shared_address(&in.k[s * 16 + rows_first][n * 16 + rows_first_column]));
         mma_bf16(state[2 * n], a, b[0], b[1]);
         mma_bf16(state[2 * n + 1], a, b[2], b[3]);
       }

@@ -12,13 +12,13 @@
 
 #include <cstdint>
 
+#include "core/cuda/tensor_core.cuh"
 #include "ops/gemm/cuda/packed.h"
 
 namespace quire::gemm {
 
-__device__ inline uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
+using cuda::shared_address;
+
 __device__ inline uint32_t load_shared_32(uint32_t at) {
   uint32_t x;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at));

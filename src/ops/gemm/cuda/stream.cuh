@@ -38,20 +38,6 @@ inline int stream_barrier_bytes(int warps) {
 template <class D>
 inline constexpr int kStreamThreads = D::kTileBytes < 1024 ? 512 : 256;
 
-__device__ inline void mma_16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ inline void load_matrices(uint32_t (&r)[4], uint32_t at) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(at)
-               : "memory");
-}
-
 // The units [first, end) of a thread block; a team takes one, then that which follows so many as there are teams.
 struct Range {
   int32_t per_rows;  // units of a block of rows
@@ -285,8 +271,8 @@ class StreamWarp {
     for (int i = 0; i < kGroups; ++i) {
       // Rows that there is no room for are those of another: their results are not used.
       const int row = min(8 * i + lane_ % 8, plan_.x_rows - 1);
-      load_matrices(o.tokens[i][0], tokens + row * plan_.x_pitch + lane_ / 8 * 16);
-      load_matrices(o.tokens[i][1], tokens + row * plan_.x_pitch + (4 + lane_ / 8) * 16);
+      cuda::load_matrices(o.tokens[i][0], tokens + row * plan_.x_pitch + lane_ / 8 * 16);
+      cuda::load_matrices(o.tokens[i][1], tokens + row * plan_.x_pitch + (4 + lane_ / 8) * 16);
     }
   }
   template <int J, int P>
@@ -295,7 +281,7 @@ class StreamWarp {
     D::template fragment<false, J, P>(o.weights, a);
 #pragma unroll
     for (int i = 0; i < kGroups; ++i)
-      mma_16816(sum_[i], a, o.tokens[i][J / 2][J % 2 * 2], o.tokens[i][J / 2][J % 2 * 2 + 1]);
+      cuda::mma_bf16(sum_[i], a, o.tokens[i][J / 2][J % 2 * 2], o.tokens[i][J / 2][J % 2 * 2 + 1]);
     if constexpr (P + 1 < D::kPlanes) step<J, P + 1>(o);
   }
   __device__ void multiply(const Operands& o) {

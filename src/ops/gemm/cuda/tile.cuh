@@ -208,10 +208,10 @@ class TileConsumer {
   template <int N, int I>
   __device__ __forceinline__ void steps(float (&sum)[N / 2], typename D::Regs& regs, uint32_t (&a)[2][4],
                                         uint64_t tokens, bool first, bool last) {
-    wgmma_fence();
+    cuda::warpgroup_fence();
     Wgmma<N>::multiply(sum, a[I % 2], tokens + I / D::kPlanes * 2);
-    wgmma_commit();
-    wgmma_wait<1>();
+    cuda::warpgroup_commit();
+    cuda::warpgroup_wait<1>();
     if constexpr (I == 0) {
       if (!first) release(at_.slot == 0 ? plan_.stages - 1 : at_.slot - 1);
     }
@@ -240,7 +240,7 @@ class TileConsumer {
     wait_until_full(at_);
     typename D::Regs regs = D::load(weights(at_.slot), lane_);
     decode_step<D, 0>(regs, a);
-    pin(sum);
+    cuda::pin(sum);
     float total[kSegments ? N / 2 : 1];
 #pragma unroll
     for (float& v : total) v = 0;
@@ -250,8 +250,8 @@ class TileConsumer {
         steps<N, 0>(sum, regs, a, tokens, left == t.end - t.begin, left == 1);
         at_.next(plan_.stages);
       }
-      wgmma_wait<0>();
-      pin(sum);
+      cuda::warpgroup_wait<0>();
+      cuda::pin(sum);
       if constexpr (kSegments) {
         // The first sum is added to zero, which changes the sign of a zero at most, and the bias undoes that.
 #pragma unroll
@@ -259,7 +259,7 @@ class TileConsumer {
           total[i] = __fadd_rn(total[i], sum[i]);
           sum[i] = 0;
         }
-        pin(sum);
+        cuda::pin(sum);
       }
     }
     if constexpr (kSegments) {

@@ -5,23 +5,6 @@
 
 namespace quire::gemm {
 
-__device__ inline void wgmma_fence() {
-  asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
-}
-__device__ inline void wgmma_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
-}
-template <int kPending>
-__device__ inline void wgmma_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
-}
-// Keeps the compiler from moving reads and writes of accumulators across.
-template <int N>
-__device__ inline void pin(float (&d)[N]) {
-#pragma unroll
-  for (float& v : d) asm volatile("" : "+f"(v) : : "memory");
-}
-
 // B as it lies in shared memory: rows of 64 columns (128 bytes), the eight 16-byte pieces of a row exchanged by the
 // row's number modulo 8 (the 128-byte swizzle), groups of eight rows 1024 bytes apart; `at` aligned to 1024 bytes. Adding
 // 2 to the descriptor moves on by 16 columns.
