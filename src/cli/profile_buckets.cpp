@@ -24,6 +24,7 @@ struct KernelRule {
 // Every __global__ function of src/ops/*/cuda.
 constexpr KernelRule kRules[] = {
     {"stream_kernel", Bucket::kProjections, Role::kProduct},
+    {"sweep_kernel", Bucket::kProjections, Role::kProduct},
     {"tile_kernel", Bucket::kProjections, Role::kProduct},
     {"add_segments", Bucket::kProjections, Role::kProduct},
     {"decode_kernel", Bucket::kDelta, Role::kMixer},

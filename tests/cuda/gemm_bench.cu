@@ -106,48 +106,62 @@ double graph_us(int launches, F&& launch) {
 }
 
 void report(const char* what, int64_t rows, double bytes, double flops, double us) {
-  std::printf("%-44s %6lld rows %8.1f MB %9.2f GFLOP %9.2f us %6.2f TB/s %4.0f%% %7.1f TFLOP/s\n", what,
+  std::printf("%-56s %6lld rows %8.1f MB %9.2f GFLOP %9.2f us %6.2f TB/s %4.0f%% %7.1f TFLOP/s\n", what,
               static_cast<long long>(rows), bytes * 1e-6, flops * 1e-9, us, bytes / us * 1e-6,
               100 * bytes / us * 1e6 / copy_bandwidth(), flops / us * 1e-6);
   std::fflush(stdout);
 }
 
-void bench_linear(const char* what, TileFormat format, int32_t n, int32_t k, bool paired, Out out,
+// What may take a product of so many rows; kAuto is one of them.
+std::vector<std::pair<gemm::Path, const char*>> paths(int32_t rows, bool can_split) {
+  std::vector<std::pair<gemm::Path, const char*>> all = {{gemm::Path::kAuto, ""}};
+  if (rows > 128) return all;
+  if (rows <= 32)
+    all.insert(all.end(), {{gemm::Path::kStream, " (streams)"}, {gemm::Path::kSweep, " (sweep)"}});
+  all.emplace_back(gemm::Path::kTile, " (tiles)");
+  if (can_split) all.emplace_back(gemm::Path::kSplit, " (split tiles)");
+  return all;
+}
+
+void bench_linear(const std::string& what, TileFormat format, int32_t n, int32_t k, bool paired, Out out,
                   std::initializer_list<int32_t> row_counts) {
   const Weights weights(format, n, k, paired);
   const int32_t most = std::max(row_counts);
   const auto x = random_rows(static_cast<int64_t>(most) * k, 5);
   DeviceBuffer<float> y(static_cast<size_t>(most) * n);
   must(cudaMemset(y.data(), 0, y.bytes()), "clear");
-  GemmPart shape;
-  shape.weight = weights.shape;
-  gemm::GemmParams widest;
-  widest.parts = &shape;
-  widest.part_count = 1;
-  widest.rows = most;
-  const DeviceBuffer<float> sums(static_cast<size_t>(split_floats(widest)));
-  for (const int32_t rows : row_counts) {
-    const int launches = rows >= 1024 ? 4 : n > 100000 ? 4 : 24;
-    const double us = graph_us(launches, [&](cudaStream_t stream, int i) {
-      GemmPart part;
-      part.weight = weights.copy(static_cast<size_t>(i));
-      part.y = y.data();
-      part.y_stride = n;
-      part.out = out;
-      gemm::GemmParams p;
-      p.parts = &part;
-      p.part_count = 1;
-      p.x = as_bf16(x);
-      p.x_stride = k;
+  GemmPart part;
+  part.weight = weights.shape;
+  part.y = y.data();
+  part.y_stride = n;
+  part.out = out;
+  gemm::GemmParams p;
+  p.parts = &part;
+  p.part_count = 1;
+  p.x = as_bf16(x);
+  p.x_stride = k;
+  p.rows = most;
+  const DeviceBuffer<float> sums(static_cast<size_t>(split_floats(p)));
+  p.sums = sums.data();
+  for (const int32_t rows : row_counts)
+    for (const auto& [path, name] : paths(rows, split_floats(p) > 0)) {
       p.rows = rows;
-      p.sums = sums.data();
-      const Status s = launch_gemm(stream, p);
-      QUIRE_CHECK(s.ok(), "{}", s.error().message);
-    });
-    const double y_bytes = static_cast<double>(rows) * n * (out == Out::kBf16 ? 2 : out == Out::kF32 ? 4 : 8);
-    report(what, rows, static_cast<double>(weights.shape.bytes()) + 2.0 * rows * k + y_bytes,
-           2.0 * rows * n * k * (paired ? 2 : 1), us);
-  }
+      p.path = path;
+      if (!launch_gemm(nullptr, p).ok()) continue;  // no room for that many sums
+      const double us =
+          graph_us(rows >= 1024 || n > 100000 ? 4 : 24, [&, &name = name](cudaStream_t stream, int i) {
+            part.weight = weights.copy(static_cast<size_t>(i));
+            const Status s = launch_gemm(stream, p);
+            QUIRE_CHECK(s.ok(), "{}{}: {}", what, name, s.error().message);
+          });
+      const double y_bytes = static_cast<double>(rows) * n *
+                             (out == Out::kBf16  ? 2
+                              : out == Out::kF32 ? 4
+                                                 : 8);
+      report((what + name).c_str(), rows,
+             static_cast<double>(weights.shape.bytes()) + 2.0 * rows * k + y_bytes,
+             2.0 * rows * n * k * (paired ? 2 : 1), us);
+    }
 }
 
 TEST(GemmLinearBench, Bf16) {
@@ -155,6 +169,10 @@ TEST(GemmLinearBench, Bf16) {
                {1, 2, 4, 8, 16, 32, 64, 128, 512, 2048, 8192});
   bench_linear("bf16 2048 x 4096 -> += f32", TileFormat::kBf16, 2048, 4096, false, Out::kAddF32,
                {1, 8, 16, 32, 64, 128, 512, 2048, 8192});
+  bench_linear("bf16 16384 x 5120 -> bf16", TileFormat::kBf16, 16384, 5120, false, Out::kBf16,
+               {1, 8, 16, 32, 64, 128, 2048});
+  bench_linear("bf16 5120 x 6144 -> += f32", TileFormat::kBf16, 5120, 6144, false, Out::kAddF32,
+               {1, 8, 16, 32, 64, 128, 2048});
   bench_linear("bf16 9216 x 2048 -> bf16", TileFormat::kBf16, 9216, 2048, false, Out::kBf16,
                {1, 8, 16, 32, 64, 128, 2048, 8192});
   bench_linear("bf16 248320 x 2048 -> f32", TileFormat::kBf16, 248320, 2048, false, Out::kF32,
@@ -167,9 +185,9 @@ TEST(GemmLinearBench, Nvfp4) {
   bench_linear("nvfp4 2048 x 4096 -> += f32", TileFormat::kNvfp4, 2048, 4096, false, Out::kAddF32,
                {1, 8, 16, 32, 64, 128, 2048, 8192});
   bench_linear("nvfp4 gate+up 17408 x 5120 -> SwiGLU bf16", TileFormat::kNvfp4, 17408, 5120, true, Out::kBf16,
-               {1, 8, 32, 128, 2048, 8192});
+               {1, 8, 16, 32, 64, 128, 2048, 8192});
   bench_linear("nvfp4 5120 x 17408 -> += f32", TileFormat::kNvfp4, 5120, 17408, false, Out::kAddF32,
-               {1, 8, 32, 128, 2048, 8192});
+               {1, 8, 16, 32, 64, 128, 2048, 8192});
 }
 
 class GemmMoeBench : public testing::TestWithParam<int32_t> {};

@@ -13,6 +13,8 @@ using gemm::Path;
 constexpr DType kFormats[] = {DType::kBF16, DType::kNVFP4, DType::kQ8_0, DType::kMXFP4,
                               DType::kQ4_K, DType::kQ6_K,  DType::kF32,  DType::kF16};
 
+constexpr int32_t kMostSwept = 32;
+
 // One product to float32: rows x weight.rows, rows of y `stride` apart.
 std::vector<float> multiply(const DeviceWeight& w, const DeviceBuffer<bf16>& x, int32_t first, int32_t rows,
                             Path path, int32_t tile_rows = 0) {
@@ -66,8 +68,9 @@ TEST(GemmLinear, ErrorsAgainstFloat64) {
       for (const int32_t rows : {1, 3, 8, 9, 33, 70, 300}) {
         const auto x = random_bf16(rng, static_cast<size_t>(rows) * s.cols);
         const DeviceBuffer<bf16> dx(x);
-        for (const Path path : {Path::kStream, Path::kTile, Path::kSplit}) {
+        for (const Path path : {Path::kStream, Path::kSweep, Path::kTile, Path::kSplit}) {
           if (path == Path::kSplit && w.weight.segments() < 2) continue;
+          if (path == Path::kSweep && rows > kMostSwept) continue;
           EXPECT_LE(worst_error(m, x, multiply(w, dx, 0, rows, path), rows), 1.0)
               << dtype_name(type) << " " << s.rows << " x " << s.cols << ", " << rows << " rows, path "
               << static_cast<int>(path);
@@ -89,9 +92,10 @@ TEST(GemmLinear, ColumnsThatEndWithinATile) {
     for (const int32_t rows : {1, 20, 130}) {
       const auto x = random_bf16(rng, static_cast<size_t>(rows) * cols);
       const DeviceBuffer<bf16> dx(x);
-      for (const Path path : {Path::kStream, Path::kTile})
-        EXPECT_LE(worst_error(m, x, multiply(w, dx, 0, rows, path), rows), 1.0)
-            << dtype_name(type) << " " << cols;
+      for (const Path path : {Path::kStream, Path::kSweep, Path::kTile})
+        if (path != Path::kSweep || rows <= kMostSwept)
+          EXPECT_LE(worst_error(m, x, multiply(w, dx, 0, rows, path), rows), 1.0)
+              << dtype_name(type) << " " << cols;
     }
   }
 }
@@ -122,12 +126,32 @@ TEST(GemmLinear, ARowsBitsDependOnThatRowAlone) {
       for (const int32_t rows : {2, 7, 8, 9, 16, 17, 31, 32, 33, 64, 100, 128, 300}) {
         expect_same(kMost - rows, rows, Path::kStream, 0);
         expect_same(kMost - rows, rows, Path::kAuto, 0);
+        if (rows <= kMostSwept) expect_same(kMost - rows, rows, Path::kSweep, 0);
       }
       for (const int32_t rows : {1, 2, 31, 33, 64, 97, 128, 150, 192, 256, 300})
         for (const int32_t tile : {32, 64, 128, 192, 256}) {
           expect_same(kMost - rows, rows, Path::kTile, tile);
           if (w.weight.segments() > 1) expect_same(kMost - rows, rows, Path::kSplit, tile);
         }
+    }
+}
+
+// So many rows that each block of threads has several groups of row tiles, and warps hand on their sums.
+TEST(GemmLinear, SweepsOverManyRowTilesGiveTheBitsOfStreams) {
+  std::mt19937_64 rng(16);
+  for (const DType type : {DType::kBF16, DType::kNVFP4, DType::kQ8_0, DType::kQ6_K, DType::kF32})
+    for (const Shape s : {Shape{70000, 768, 256}, Shape{40000, 1280, 512}, Shape{36000, 2560, 2048}}) {
+      HostMatrix m(rng, type, 1000, s.cols);
+      const std::vector<std::byte> once = m.bytes;
+      for (m.rows = 1000; m.rows < s.rows; m.rows += 1000)
+        m.bytes.insert(m.bytes.end(), once.begin(), once.end());
+      const DeviceWeight w(m, nullptr, s.segment);
+      const auto x = random_bf16(rng, static_cast<size_t>(kMostSwept) * s.cols);
+      const DeviceBuffer<bf16> dx(x);
+      for (const int32_t rows : {1, 8, 9, 32})
+        EXPECT_TRUE(
+            same_bits(multiply(w, dx, 0, rows, Path::kSweep), multiply(w, dx, 0, rows, Path::kStream)))
+            << dtype_name(type) << " " << s.rows << " x " << s.cols << ", " << rows << " rows";
     }
 }
 

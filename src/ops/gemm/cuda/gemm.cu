@@ -104,10 +104,21 @@ bool tiles_exist(const cuda::DeviceLimits& device) {
   return device.major == 9;
 }
 
+// Streams keep whole rows of x in shared memory, and divide row tiles among warps: with many columns neither goes well. Tiles of
+// bf16 take more than eight rows as fast; other formats are bound by decoding there, and split tiles by their sums' traffic.
+bool prefers_sweep(const Problem& k, const GemmParams& p, const cuda::DeviceLimits& device) {
+  if (p.path == Path::kSweep) return true;
+  if (p.path != Path::kAuto || p.split || k.offsets != nullptr) return false;
+  const bool many_row_tiles = k.all_row_tiles >= 16 * device.multiprocessors;
+  if (k.col_tiles <= (many_row_tiles ? 32 : 64)) return false;
+  const bool bf16 = p.parts[0].weight.format == TileFormat::kBf16;
+  return k.rows <= (!tiles_exist(device) ? 32 : many_row_tiles ? (bf16 ? 8 : 32) : 16);
+}
+
 // Few rows go to the stream kernel: it keeps every multiprocessor reading. With more rows its tokens cost more of the
 // L2's bandwidth than tiles, which read them once for 128 rows of a weight.
 bool prefers_tiles(const GemmParams& p, const cuda::DeviceLimits& device) {
-  if (p.split || p.path == Path::kStream) return false;
+  if (p.split || p.path == Path::kStream || p.path == Path::kSweep) return false;
   if (p.path != Path::kAuto) return true;
   if (!tiles_exist(device)) return false;
   if (p.grouped.offsets != nullptr)
@@ -171,13 +182,17 @@ Status launch_split(cudaStream_t stream, const Problem& k, const GemmParams& p, 
 template <TileFormat F>
 Status launch(cudaStream_t stream, const Problem& k, const GemmParams& p, LaunchChoice choice) {
   const int multiprocessors = choice.device.multiprocessors;
+  const int64_t rows = k.offsets == nullptr ? k.rows : k.rows / k.experts;
+  choice.block_rows = rows <= 8 ? 8 : 32;
+  if (prefers_sweep(k, p, choice.device)) {
+    choice.forced = p.path == Path::kSweep;
+    QUIRE_TRY(const bool launched, launch_sweep<F>(stream, k, choice));
+    if (launched) return {};
+    if (choice.forced) return misfit("no product for a sweep");
+  }
   const bool split = p.path == Path::kSplit || (p.path == Path::kAuto && tiles_exist(choice.device) &&
                                                 prefers_split(k, p, multiprocessors));
-  if (!split && !prefers_tiles(p, choice.device)) {
-    const int64_t rows = k.offsets == nullptr ? k.rows : k.rows / k.experts;
-    choice.block_rows = rows <= 8 ? 8 : 32;
-    return launch_stream<F>(stream, k, choice);
-  }
+  if (!split && !prefers_tiles(p, choice.device)) return launch_stream<F>(stream, k, choice);
   if (!tiles_exist(choice.device)) return misfit("the tile kernel is for sm_90");
   if (p.grouped.x_rows != nullptr) return misfit("rows for tiles lie together");
   choice.block_rows =

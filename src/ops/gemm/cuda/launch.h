@@ -1,4 +1,4 @@
-// The two kernels behind launch_gemm, one file for each format so that they compile side by side.
+// The kernels behind launch_gemm, one file for each format so that they compile side by side.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,12 +13,16 @@ struct Problem;
 
 struct LaunchChoice {
   cuda::DeviceLimits device;
-  int32_t block_rows = 8;  // rows of x in a unit of work (stream: 8 or 32) or a tile
+  int32_t block_rows = 8;  // rows of x in a unit of work (stream and sweep: 8 or 32) or a tile
   bool split = false;      // segments are work of their own, and their sums are stored apart
+  bool forced = false;     // sweep: also where it would be slow
 };
 
 template <TileFormat F>
 Status launch_stream(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
+// False, and nothing launched, where the problem is none for a sweep.
+template <TileFormat F>
+Result<bool> launch_sweep(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
 template <TileFormat F>
 Status launch_tile(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
 

@@ -10,8 +10,8 @@
 #pragma once
 
 #include "ops/gemm/cuda/copy.cuh"
-#include "ops/gemm/cuda/decode.cuh"
 #include "ops/gemm/cuda/problem.cuh"
+#include "ops/gemm/cuda/warp_products.cuh"
 
 namespace quire::gemm {
 
@@ -79,7 +79,8 @@ class StreamWarp {
         range_(range),
         table_(table),
         lane_(threadIdx.x % 32),
-        warp_(threadIdx.x / 32) {
+        warp_(threadIdx.x / 32),
+        products_(lane_, plan.x_rows, plan.x_pitch) {
     member_ = warp_ % plan.team;
     team_ = warp_ / plan.team;
     ring_ = shared_address(shared) + warp_ * kStages * plan.stage_bytes;
@@ -127,8 +128,7 @@ class StreamWarp {
       const Unit u = unit(number);
       const uint32_t x = x_ + (turn & 1) * plan_.x_rows * plan_.x_pitch;
       for (int32_t segment = u.segment; segment < p_.segments; segment += segment_step()) {
-        for (int i = 0; i < kGroups; ++i)
-          for (float& v : sum_[i]) v = 0;
+        products_.clear();
         const int32_t end = min((segment + 1) * p_.segment_tiles, p_.col_tiles);
         for (int32_t tile = segment * p_.segment_tiles; tile < end; tile += plan_.chunk_tiles) {
           barrier_wait(full(stage), phase);
@@ -139,10 +139,10 @@ class StreamWarp {
           const uint32_t own = weights + plan_.chunk_tiles * D::kTileBytes;
           const int tiles = min(plan_.chunk_tiles, end - tile);
           if (plan_.x_buffers == 0) clear_tail(own, tile, tiles);
-          multiply(weights, plan_.x_buffers > 0 ? x + tile * 128 : own, tiles);
+          products_.multiply(weights, plan_.x_buffers > 0 ? x + tile * 128 : own, tiles);
           if (++stage == kStages) stage = 0, phase ^= 1u;
         }
-        if (p_.segments > 1 && !plan_.split) put_sums(unit_turn, segment);
+        if (p_.segments > 1 && !plan_.split) products_.put(sums(unit_turn, segment));
       }
       finish(u, unit_turn++);
     }
@@ -258,84 +258,17 @@ class StreamWarp {
     __syncwarp();
   }
 
-  // ---- Products
-
-  // What a warp multiplies of a column tile.
-  struct Operands {
-    typename D::Regs weights;
-    uint32_t tokens[kGroups][2][4];
-  };
-  __device__ void load(Operands& o, uint32_t weights, uint32_t tokens) const {
-    o.weights = D::load(weights, lane_);
-#pragma unroll
-    for (int i = 0; i < kGroups; ++i) {
-      // Rows that there is no room for are those of another: their results are not used.
-      const int row = min(8 * i + lane_ % 8, plan_.x_rows - 1);
-      cuda::load_matrices(o.tokens[i][0], tokens + row * plan_.x_pitch + lane_ / 8 * 16);
-      cuda::load_matrices(o.tokens[i][1], tokens + row * plan_.x_pitch + (4 + lane_ / 8) * 16);
-    }
-  }
-  template <int J, int P>
-  __device__ void step(const Operands& o) {
-    uint32_t a[4];
-    D::template fragment<false, J, P>(o.weights, a);
-#pragma unroll
-    for (int i = 0; i < kGroups; ++i)
-      cuda::mma_bf16(sum_[i], a, o.tokens[i][J / 2][J % 2 * 2], o.tokens[i][J / 2][J % 2 * 2 + 1]);
-    if constexpr (P + 1 < D::kPlanes) step<J, P + 1>(o);
-  }
-  __device__ void multiply(const Operands& o) {
-    step<0, 0>(o);
-    step<1, 0>(o);
-    step<2, 0>(o);
-    step<3, 0>(o);
-  }
-  // A column tile is loaded while the one before it is multiplied.
-  __device__ void multiply(uint32_t weights, uint32_t tokens, int tiles) {
-    if constexpr (kGroups > 1) {  // no registers for that
-      for (int t = 0; t < tiles; ++t) {
-        Operands o;
-        load(o, weights + t * D::kTileBytes, tokens + t * 128);
-        multiply(o);
-      }
-      return;
-    }
-    Operands o[2];
-    load(o[0], weights, tokens);
-    for (int t = 0;;) {
-      if (t + 1 < tiles) load(o[1], weights + (t + 1) * D::kTileBytes, tokens + (t + 1) * 128);
-      multiply(o[0]);
-      if (++t == tiles) return;
-      if (t + 1 < tiles) load(o[0], weights + (t + 1) * D::kTileBytes, tokens + (t + 1) * 128);
-      multiply(o[1]);
-      if (++t == tiles) return;
-    }
-  }
-
   // Sums of a unit's segments, two units deep: while one member adds up a unit the others are at the next.
   __device__ float* sums(int turn, int segment) const {
-    return sums_ + (static_cast<int64_t>(turn & 1) * p_.segments + segment) * (16 * kBlock) + lane_ * 4;
-  }
-  __device__ void put_sums(int turn, int segment) {
-#pragma unroll
-    for (int i = 0; i < kGroups; ++i)
-      *reinterpret_cast<float4*>(sums(turn, segment) + i * 128) =
-          make_float4(sum_[i][0], sum_[i][1], sum_[i][2], sum_[i][3]);
+    return sums_ + (static_cast<int64_t>(turn & 1) * p_.segments + segment) * (16 * kBlock);
   }
 
   __device__ void finish(const Unit& u, int turn) {
     if (p_.segments > 1 && !plan_.split) {
       asm volatile("bar.sync %0, %1;" : : "r"(team_ + 1), "r"(plan_.team * 32) : "memory");
       if (turn % plan_.team != member_) return;
-#pragma unroll
-      for (int i = 0; i < kGroups; ++i)
-        for (int s = 0; s < p_.segments; ++s) {
-          const float4 v = *reinterpret_cast<const float4*>(sums(turn, s) + i * 128);
-          sum_[i][0] = s == 0 ? v.x : __fadd_rn(sum_[i][0], v.x);
-          sum_[i][1] = s == 0 ? v.y : __fadd_rn(sum_[i][1], v.y);
-          sum_[i][2] = s == 0 ? v.z : __fadd_rn(sum_[i][2], v.z);
-          sum_[i][3] = s == 0 ? v.w : __fadd_rn(sum_[i][3], v.w);
-        }
+      products_.get(sums(turn, 0));
+      for (int s = 1; s < p_.segments; ++s) products_.add(sums(turn, s));
     }
     const LaneRows r = lane_rows(p_, *u.part, u.rows.expert, u.row_tile, lane_, D::kUnit);
 #pragma unroll
@@ -346,7 +279,7 @@ class StreamWarp {
         if (token >= u.rows.count) continue;
         const int32_t row =
             plan_.split ? u.segment * p_.rows + u.rows.begin + token : y_row(p_, u.rows.begin + token);
-        store_pair(p_, *u.part, r, row, sum_[i][c], sum_[i][2 + c]);
+        store_pair(p_, *u.part, r, row, products_.sum[i][c], products_.sum[i][2 + c]);
       }
   }
 
@@ -359,7 +292,7 @@ class StreamWarp {
   float* sums_;
   Walk load_{};
   bool prefetched_ = false;
-  float sum_[kGroups][4];
+  WarpProducts<D, kGroups> products_;
 };
 
 template <class D, int kGroups>
