@@ -131,7 +131,7 @@ void bench_linear(const std::string& what, TileFormat format, int32_t n, int32_t
   DeviceBuffer<float> y(static_cast<size_t>(most) * n);
   must(cudaMemset(y.data(), 0, y.bytes()), "clear");
   GemmPart part;
-  part.weight = weights.shape;
+  part.weight = weights.copy(0);
   part.y = y.data();
   part.y_stride = n;
   part.out = out;

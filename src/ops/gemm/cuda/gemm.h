@@ -50,9 +50,9 @@ struct GroupedRows {
 enum class Path : uint8_t {
   kAuto,
   kStream,  // mma.sync, a warp for 16 rows: few rows of tokens; any GPU from sm_80 on
-  kSweep,  // the same, all warps along the columns together: up to 32 rows, dense weights with many row tiles or columns
-  kTile,   // wgmma: sm_90
-  kSplit,  // the same with tiles of one segment each, whose sums another kernel adds: weights with few rows
+  kSweep,   // also mma.sync: up to 32 rows, dense weights with many columns
+  kTile,    // wgmma: sm_90
+  kSplit,   // the same with tiles of one segment each, whose sums another kernel adds: weights with few rows
 };
 
 struct GemmParams {
