@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# What threads share, and what owns memory, under ThreadSanitizer and under AddressSanitizer with UBSan:
-#   scripts/sanitize.sh [tsan|asan]      default: both
-# A quarter of an hour each on two cores, most of it building; too long for .ci/run, which runs what reads files under ASan.
+# What reads files, owns memory or is shared by threads, under sanitizers:
+#   scripts/sanitize.sh asan      AddressSanitizer with UBSan: parsers, caches, operators, the engine
+#   scripts/sanitize.sh tsan      ThreadSanitizer: the pool, every kernel once, the engine with two steps under way, templates
+#   scripts/sanitize.sh server    the server under both; .ci/run leaves it out for the time that Boost takes to compile
+# Without an argument all three.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,30 +12,32 @@ build() {
   cmake --build --preset "$1" --target "${@:2}"
 }
 
-# The pool, the engine with steps under way, every kernel once with three threads, templates, the server.
+asan() {
+  build asan quire test_{core,gguf,tokenizer,convert,jinja,cache,ops,conformance,engine}
+  ctest --test-dir build/asan --output-on-failure -j2 -R '^(core|gguf|tokenizer|convert|jinja|cache|ops)$'
+  build/asan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'
+  build/asan/test_engine --gtest_brief=1
+}
+
 tsan() {
-  build tsan quire test_core test_engine test_conformance test_jinja test_server
+  build tsan test_{core,engine,conformance,jinja}
   build/tsan/test_core --gtest_brief=1 --gtest_filter='ThreadPool*:Signal*'
   build/tsan/test_jinja --gtest_brief=1
   build/tsan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'
   build/tsan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Depth*'
-  build/tsan/test_server --gtest_brief=1
 }
 
-asan() {
-  build asan quire test_ops test_cache test_conformance test_engine test_server
-  build/asan/test_ops --gtest_brief=1
-  build/asan/test_cache --gtest_brief=1
-  build/asan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'
-  build/asan/test_engine --gtest_brief=1
-  build/asan/test_server --gtest_brief=1
-}
-
-for job in "${@:-tsan asan}"; do
-  for name in $job; do
-    case $name in
-      tsan | asan) "$name" ;;
-      *) echo "usage: scripts/sanitize.sh [tsan|asan]" >&2 && exit 2 ;;
-    esac
+server() {
+  for preset in asan tsan; do
+    build "$preset" quire test_server
+    "build/$preset/test_server" --gtest_brief=1
   done
+}
+
+[ $# -gt 0 ] || set -- asan tsan server
+for job in "$@"; do
+  case $job in
+    asan | tsan | server) "$job" ;;
+    *) echo "usage: scripts/sanitize.sh [asan] [tsan] [server]" >&2 && exit 2 ;;
+  esac
 done

@@ -1,0 +1,139 @@
+// The promise of the program on a GPU: what a request gets depends on the request alone. Prompts generated alone, one after the
+// other, and again in engines of every kind, mixed with each other.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+
+#include "engine/engine.h"
+#include "support/tiny_models.h"
+
+namespace quire::cuda_test {
+namespace {
+
+using Model = std::shared_ptr<const LoadedModel>;
+
+struct Heard {
+  std::vector<TokenId> tokens;
+  std::string text;
+  int ends = 0;
+};
+
+// Prompts from one token to several chunks, greedy and drawn, some that begin like the one before.
+std::vector<Request> make_requests(int64_t vocab) {
+  std::mt19937_64 random(23);
+  std::uniform_int_distribution<TokenId> any(0, static_cast<TokenId>(vocab - 1));
+  std::vector<Request> all;
+  for (const int64_t length : {1, 2, 15, 16, 17, 63, 64, 65, 100, 128, 129, 200, 257, 400, 511, 700}) {
+    Request r;
+    if (all.size() % 3 == 2) r.prompt = all.back().prompt;
+    while (std::ssize(r.prompt) < length) r.prompt.push_back(any(random));
+    r.max_tokens = 20 + length % 29;  // several windows of the recurrent states
+    r.ignore_eos = true;
+    if (all.size() % 2 == 1) {
+      r.sampling.temperature = 0.9f;
+      r.sampling.top_k = 50;
+      r.sampling.top_p = 0.95f;
+      r.sampling.repetition_penalty = 1.05f;
+      r.sampling.seed = static_cast<uint64_t>(length);
+    }
+    all.push_back(std::move(r));
+  }
+  return all;
+}
+
+// `copies` of each request arrive `step` steps after each other.
+std::vector<Heard> run(const Model& model, EngineOptions options, std::span<const Request> requests,
+                       int copies, int step) {
+  options.device = Device::kCuda;
+  options.context = 800;
+  options.gpu_memory_utilization = 0.5;
+  auto created = Engine::create(model, options);
+  QUIRE_CHECK(created.ok(), "{}", created.error().message);
+  Engine& engine = **created;
+  const size_t count = requests.size() * static_cast<size_t>(copies);
+  std::vector<Heard> heard(count);
+  size_t arrived = 0;
+  for (int64_t now = 0; arrived < count || engine.busy(); ++now) {
+    for (; arrived < count && static_cast<int64_t>(arrived) * step <= now; ++arrived) {
+      const auto id =
+          engine.submit(requests[arrived % requests.size()], [&h = heard[arrived]](const TokenEvent& e) {
+            if (e.token >= 0) h.tokens.push_back(e.token);
+            h.text += e.text;
+            h.ends += e.finish == FinishReason::kLength;
+          });
+      QUIRE_CHECK(id.ok(), "{}", id.error().message);
+    }
+    engine.step();
+  }
+  const Status books = engine.check();
+  EXPECT_TRUE(books.ok()) << books.error().message;
+  return heard;
+}
+
+void expect_texts_of_their_own(const Model& model) {
+  const std::vector<Request> requests = make_requests(model->model->config().vocab);
+  std::vector<Heard> alone;
+  for (const Request& r : requests) {
+    alone.push_back(
+        run(model, {.max_sequences = 1, .max_batch_tokens = 1024, .depth = 1}, {&r, 1}, 1, 0).front());
+    EXPECT_EQ(std::ssize(alone.back().tokens), r.max_tokens);
+  }
+  struct Setting {
+    const char* name;
+    EngineOptions options;
+    int copies, step;
+  };
+  const Setting settings[] = {
+      {"8, chunks of 64", {.max_sequences = 8, .max_batch_tokens = 64}, 1, 3},
+      {"8, no graphs, one step at a time",
+       {.max_sequences = 8, .max_batch_tokens = 512, .graphs = false, .depth = 1},
+       1,
+       0},
+      {"32, shuffled blocks", {.max_sequences = 32, .max_batch_tokens = 512, .shuffle_blocks = 5}, 3, 1},
+      {"128 at once", {.max_sequences = 128, .max_batch_tokens = 2048}, 8, 0},
+      {"128, one after the other", {.max_sequences = 128, .max_batch_tokens = 2048}, 8, 1},
+      {"few blocks, swapped",
+       {.max_sequences = 16, .max_batch_tokens = 256, .kv_tokens = 2400, .swap_bytes = 1 << 28},
+       2,
+       1},
+      {"cached prefixes",
+       {.max_sequences = 8, .max_batch_tokens = 256, .prefix_cache = true, .state_checkpoints = 16},
+       3,
+       9},
+  };
+  for (const Setting& s : settings) {
+    const std::vector<Heard> crowd = run(model, s.options, requests, s.copies, s.step);
+    for (size_t i = 0; i < crowd.size(); ++i) {
+      const Heard& want = alone[i % alone.size()];
+      EXPECT_EQ(crowd[i].ends, 1) << s.name << ", request " << i;
+      EXPECT_EQ(crowd[i].tokens, want.tokens) << s.name << ", request " << i;
+      EXPECT_EQ(crowd[i].text, want.text) << s.name << ", request " << i;
+    }
+  }
+}
+
+TEST(EngineOnGpu, ARequestsTextIsItsOwn) {
+  for (test::TinyModel m : test::tiny_models()) {
+    if (m.name != "tiny-qwen35moe") continue;
+    m.head_dim = 64, m.state = 128;  // shapes that the GPU's kernels take
+    const test::TinyModelFile file(m);
+    auto model = load_model(file.path());
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    expect_texts_of_their_own(*model);
+  }
+}
+
+// Run from the repository's root.
+class DemoOnGpu : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, DemoOnGpu, testing::Values("dense", "moe"));
+TEST_P(DemoOnGpu, ARequestsTextIsItsOwn) {
+  const std::string file = "models/demo-" + std::string(GetParam()) + "-nvfp4.gguf";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << "there is no " << file << " here";
+  auto model = load_model(file);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  expect_texts_of_their_own(*model);
+}
+
+}  // namespace
+}  // namespace quire::cuda_test
