@@ -188,6 +188,22 @@ TEST(GemmLinear, SegmentsApartAddUpToTheSameBits) {
   }
 }
 
+// The sums of a unit's segments lie in shared memory, which then has no room for 32 rows of tokens.
+TEST(GemmLinear, ManySegmentsFitSharedMemory) {
+  std::mt19937_64 rng(18);
+  constexpr int32_t kCols = gemm::kMaxSegments * 64, kRows = 20;
+  for (const DType type : {DType::kNVFP4, DType::kF32}) {
+    const HostMatrix m(rng, type, 40, kCols);
+    const DeviceWeight w(m, nullptr, 64);
+    ASSERT_EQ(w.weight.segments(), gemm::kMaxSegments);
+    const auto x = random_bf16(rng, static_cast<size_t>(kRows) * kCols);
+    const DeviceBuffer<bf16> dx(x);
+    const auto streams = multiply(w, dx, 0, kRows, Path::kStream);
+    EXPECT_LE(worst_error(m, x, streams, kRows), 1.0) << dtype_name(type);
+    EXPECT_TRUE(same_bits(streams, multiply(w, dx, 0, kRows, Path::kTile))) << dtype_name(type);
+  }
+}
+
 // Several matrices over one input: types, output types, scales, biases and strides of their own, and the residual.
 TEST(GemmLinear, PartsAndEpilogues) {
   std::mt19937_64 rng(15);
