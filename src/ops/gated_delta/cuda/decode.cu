@@ -6,7 +6,9 @@
 //   window into their half of shared memory, convolve, norm and gate, and form the window's inner products;
 //   8 warps apply a prepared pair to S0, which they keep in registers: 16 value columns a warp, 4 keys a lane.
 //
-// So two S0 are in flight or in use at any time. Tried before, without specialised warps: two blocks per
+// So two S0 are in flight or in use at any time. Where a block cannot have that much shared memory (before sm_90, and on
+// smaller cards since) the main warps ask for a pair's S0 themselves, into registers, before they wait for its
+// preparation. Tried before, without specialised warps: two blocks per
 // multiprocessor, a pair each, reach 66% of the bandwidth at 32 sequences and 79% at 128; the same with S0 of
 // the next pair in flight, 59% and 71%; a cluster of four blocks per head, half of that.
 #include <algorithm>
@@ -26,10 +28,12 @@ constexpr int kColumns = kD / kMainWarps;  // value columns of a main warp
 constexpr int kPending = kWindowTokens;    // tokens since the last fold, the row's own included: at most 16
 constexpr int kRows = kDeltaMaxDecodeRows;
 
+// S0 in shared memory, in the order in which the main threads read it.
+using StagedState = float4[kColumns][kMain];
+
 // What a group of preparing warps leaves for the main warps. Followed, for both groups, by the windows: u
-// [window, kD] f32, then k [window, kD] bf16, by position - anchor.
-struct Prepared {
-  float4 state[kColumns][kMain];  // S0, in the order in which the main threads read it
+// [window, kD] f32, then k [window, kD] bf16, by position - anchor; and, if they are staged, by a state for each.
+struct alignas(16) Prepared {
   float q[kRows][kD], k[kRows][kD], v[kRows][kD];
   uint2 z[kRows][32];
   float to_u[kRows][kPending], to_o[kRows][kPending];  // e^(G_t - G_j) (k_j . k_t), e^(G_t - G_j) (k_j . q_t)
@@ -42,7 +46,7 @@ struct Shared {
   float o[2][kRows][kD];  // by parity of the pair
   float norm[kD];
 };
-static_assert(sizeof(Shared) % 16 == 0 && sizeof(Prepared) % 16 == 0);
+static_assert(sizeof(Shared) % 16 == 0);
 
 // Barriers of the block by number: 1, 2: a group's pair is prepared; 3, 4: its place is free; 5: main warps;
 // 6, 7: the group.
@@ -79,12 +83,29 @@ __device__ __forceinline__ int folded_before(const Segment& seg, int t) {
   return max(seg.anchor, t / kWindowTokens * kWindowTokens);
 }
 
+constexpr int window_bytes(int window) {
+  return window * kD * 6;
+}
+constexpr int64_t shared_bytes(bool staged, int window) {
+  return static_cast<int64_t>(sizeof(Shared)) +
+         kGroups * (window_bytes(window) + (staged ? static_cast<int64_t>(sizeof(StagedState)) : 0));
+}
+static_assert(shared_bytes(false, kDeltaMaxWindow) <= 99 << 10, "every GPU has that");
+
+// The columns of a main thread in a slot's state, of head `head`: kColumns times 4 keys, kD apart.
+__device__ __forceinline__ float* own_state(const GdnDecodeParams& p, const Segment& seg, int head,
+                                            int thread) {
+  return of_slot(p.slots.state, seg.state_slot) + head * (kD * kD) + thread / 32 * (kColumns * kD) +
+         thread % 32 * 4;
+}
+
 // The work of a group of warps on one pair.
 struct Preparing {
   const GdnDecodeParams& p;
   const Segment seg;
   const int head;
   Prepared& sh;
+  StagedState* const state;  // null: not staged
   float* const u;
   __nv_bfloat16* const keys;
   const int group;
@@ -94,14 +115,13 @@ struct Preparing {
 
   // The S0 of a sequence without folded tokens is zero, whatever its slot holds: it is not read.
   __device__ void stage_state() const {
-    if (seg.anchor <= 0) return;
-    const float* from = of_slot(p.slots.state, seg.state_slot) + head * (kD * kD);
+    if (state == nullptr || seg.anchor <= 0) return;
 #pragma unroll
     for (int half = 0; half < kMain / kGroup; ++half) {
       const int reader = half * kGroup + thread;
-      const float* own = from + reader / 32 * (kColumns * kD) + lane * 4;
+      const float* own = own_state(p, seg, head, reader);
 #pragma unroll
-      for (int i = 0; i < kColumns; ++i) copy_async(&sh.state[i][reader], own + i * kD);
+      for (int i = 0; i < kColumns; ++i) copy_async(&(*state)[i][reader], own + i * kD);
     }
   }
   __device__ void stage_window() const {
@@ -352,7 +372,7 @@ struct Applying {
       }
     }
     if (to > commit) return;
-    float* slot = of_slot(p.slots.state, seg.state_slot) + (head * kD + warp * kColumns) * kD + lane * 4;
+    float* slot = own_state(p, seg, head, static_cast<int>(threadIdx.x));
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) *reinterpret_cast<float4*>(slot + i * kD) = s[i];
   }
@@ -370,11 +390,8 @@ struct Applying {
         pack_bf16(y.x, y.y), pack_bf16(y.z, y.w)};
   }
 
-  __device__ void run() const {
-    float4 s[kColumns];  // S0, or what it was folded to; keys 4 lane .. 4 lane + 3
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i)
-      s[i] = seg.anchor > 0 ? sh.state[i][threadIdx.x] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  // s: S0, or what it was folded to; keys 4 lane .. 4 lane + 3.
+  __device__ void run(float4 (&s)[kColumns]) const {
     int folded = seg.anchor;
     const auto fold_until = [&](int t) {
       while (folded / kWindowTokens < t / kWindowTokens) {
@@ -401,28 +418,51 @@ __device__ void check_segment(const Segment& seg, const DeltaSlots& slots) {
   if (!fits) __trap();
 }
 
+// The S0 of a sequence without folded tokens is zero, whatever its slot holds.
+__device__ __forceinline__ void load_state(float4 (&s)[kColumns], const float* from, int pitch, bool folded) {
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i)
+    s[i] = folded ? *reinterpret_cast<const float4*>(from + i * pitch) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
+template <bool kStaged>
 __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_constant__ GdnDecodeParams p) {
   let_next_kernel_start();
   extern __shared__ float4 memory[];
   Shared& sh = *reinterpret_cast<Shared*>(memory);
-  const int window_bytes = p.slots.window * kD * 6, units = p.segments.decodes * p.shape.Hv;
+  const int units = p.segments.decodes * p.shape.Hv;
+  char* const behind = reinterpret_cast<char*>(memory) + sizeof(Shared);
   const auto window_u = [&](int group) {
-    return reinterpret_cast<float*>(reinterpret_cast<char*>(memory) + sizeof(Shared) + group * window_bytes);
+    return reinterpret_cast<float*>(behind + group * window_bytes(p.slots.window));
   };
   const auto window_k = [&](int group) {
     return reinterpret_cast<__nv_bfloat16*>(window_u(group) + p.slots.window * kD);
   };
+  const auto state = [&](int group) {
+    return kStaged ? reinterpret_cast<StagedState*>(window_u(kGroups)) + group : nullptr;
+  };
   const int stride = static_cast<int>(gridDim.x);
   if (threadIdx.x < kMain) {
     if (p.norm_weight != nullptr && threadIdx.x < kD) sh.norm[threadIdx.x] = p.norm_weight[threadIdx.x];
+    if constexpr (!kStaged) wait_for_previous_kernels();
     int group = 0;
     for (int unit = static_cast<int>(blockIdx.x); unit < units; unit += stride, group ^= 1) {
       Prepared& prepared = sh.prepared[group];
+      const int head = unit % p.shape.Hv;
+      float4 s[kColumns];
+      if constexpr (!kStaged) {
+        const Segment seg = p.segments.data[unit / p.shape.Hv];
+        load_state(s, own_state(p, seg, head, static_cast<int>(threadIdx.x)), kD,
+                   seg.count > 0 && seg.anchor > 0);
+      }
       wait_prepared(group);
-      if (prepared.segment.count > 0)
-        Applying{p,           prepared.segment, unit % p.shape.Hv, prepared, window_u(group), window_k(group),
-                 sh.o[group], sh.norm}
-            .run();
+      const Segment seg = prepared.segment;
+      if (seg.count > 0) {
+        if constexpr (kStaged)
+          load_state(s, reinterpret_cast<const float*>(&(*state(group))[0][threadIdx.x]), kMain * 4,
+                     seg.anchor > 0);
+        Applying{p, seg, head, prepared, window_u(group), window_k(group), sh.o[group], sh.norm}.run(s);
+      }
       if (unit + 2 * stride < units) signal_free(group);
     }
     return;
@@ -434,7 +474,10 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_consta
     if (static_cast<int>(threadIdx.x) == kMain + group * kGroup) sh.prepared[group].segment = seg;
     if (seg.count > 0) {
       check_segment(seg, p.slots);
-      Preparing{p, seg, unit % p.shape.Hv, sh.prepared[group], window_u(group), window_k(group), group}.run();
+      Preparing{
+          p,    seg, unit % p.shape.Hv, sh.prepared[group], state(group), window_u(group), window_k(group),
+          group}
+          .run();
     }
     signal_prepared(group);
   }
@@ -453,14 +496,11 @@ Status launch_gdn_decode(cudaStream_t stream, const GdnDecodeParams& p) {
   const int64_t units = int64_t{p.segments.decodes} * p.shape.Hv;
   if (units > 0x7fffffff)
     return Error{Fault::kBug, fmt::format("gdn_decode: {} segments", p.segments.decodes)};
-  int device = 0, processors = 0;
-  QUIRE_CHECKED(check(cudaGetDevice(&device), "gdn_decode: device"));
-  QUIRE_CHECKED(check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-                      "gdn_decode: device"));
-  const size_t shared = sizeof(Shared) + kGroups * static_cast<size_t>(p.slots.window) * kD * 6;
-  return launch(stream, "gdn_decode", decode_kernel,
-                dim3(static_cast<unsigned>(std::min<int64_t>(units, processors))), kThreads,
-                static_cast<int64_t>(shared), p);
+  QUIRE_TRY(const DeviceLimits device, device_limits());
+  const bool staged = shared_bytes(true, p.slots.window) <= device.shared_bytes;
+  return launch(stream, "gdn_decode", staged ? decode_kernel<true> : decode_kernel<false>,
+                dim3(static_cast<unsigned>(std::min<int64_t>(units, device.multiprocessors))), kThreads,
+                shared_bytes(staged, p.slots.window), p);
 }
 
 }  // namespace quire::cuda
