@@ -92,10 +92,11 @@ TEST(GemmLinear, ColumnsThatEndWithinATile) {
     for (const int32_t rows : {1, 20, 130}) {
       const auto x = random_bf16(rng, static_cast<size_t>(rows) * cols);
       const DeviceBuffer<bf16> dx(x);
-      for (const Path path : {Path::kStream, Path::kSweep, Path::kTile})
+      for (const auto& [path, tile_rows] :
+           {std::pair{Path::kStream, 0}, {Path::kSweep, 0}, {Path::kTile, 0}, {Path::kTile, 256}})
         if (path != Path::kSweep || rows <= kMostSwept)
-          EXPECT_LE(worst_error(m, x, multiply(w, dx, 0, rows, path), rows), 1.0)
-              << dtype_name(type) << " " << cols;
+          EXPECT_LE(worst_error(m, x, multiply(w, dx, 0, rows, path, tile_rows), rows), 1.0)
+              << dtype_name(type) << " " << cols << ", tiles of " << tile_rows;
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include "ops/gemm/cuda/launch.h"
 #include "ops/gemm/cuda/problem.cuh"
+#include "ops/gemm/cuda/tile_mma.cuh"
 
 namespace quire::gemm {
 namespace {
@@ -71,6 +72,18 @@ Result<Problem> describe(const GemmParams& p) {
   return k;
 }
 
+// What choosing depends on: multiprocessors, and how many rows of x a tile can have, with totals of several segments in
+// registers and without.
+struct TileLimits {
+  int multiprocessors;
+  int32_t with_totals, without;
+};
+template <TileFormat F>
+TileLimits tile_limits(const cuda::DeviceLimits& device) {
+  if (device.wgmma) return {device.multiprocessors, 192, 256};
+  return {device.multiprocessors, 128, kHasWideTiles<Decoder<F>> ? 256 : 128};
+}
+
 struct TileChoice {
   int32_t rows;  // of x in a tile
   int64_t cost;  // in columns' time: about 4 ns on an H100
@@ -78,23 +91,22 @@ struct TileChoice {
 
 // Dense tiles of which the last wave wastes least: each column tile of a tile costs its rows and about 48 more, for weights,
 // for decoding and for what a tile does once. `splits`: 1, or the segments, each in tiles of its own.
-TileChoice choose_dense_tiles(const Problem& p, const cuda::DeviceLimits& device, int32_t splits) {
+TileChoice choose_dense_tiles(const Problem& p, const TileLimits& limits, int32_t splits) {
   int64_t row_blocks = 0;
   for (int i = 0; i < p.part_count; ++i) row_blocks += (p.part[i].row_tiles + 7) / 8;
   TileChoice best{32, INT64_MAX};
   for (const int32_t rows : {32, 64, 128, 192, 256}) {
-    if (rows > (!device.wgmma ? 128 : p.segments > 1 && splits == 1 ? 192 : 256))
-      break;  // as registers allow
+    if (rows > (p.segments > 1 && splits == 1 ? limits.with_totals : limits.without)) break;
     const int64_t tiles = row_blocks * ((p.rows + rows - 1) / rows) * splits;
-    const int64_t cost = (tiles + device.multiprocessors - 1) / device.multiprocessors * (rows + 48) *
+    const int64_t cost = (tiles + limits.multiprocessors - 1) / limits.multiprocessors * (rows + 48) *
                          (splits > 1 ? p.segment_tiles : p.col_tiles);
     if (cost < best.cost) best = {rows, cost};
   }
   return best;
 }
 
-int32_t choose_tile_rows(const Problem& p, const cuda::DeviceLimits& device, int32_t splits) {
-  if (p.offsets == nullptr) return choose_dense_tiles(p, device, splits).rows;
+int32_t choose_tile_rows(const Problem& p, const TileLimits& limits, int32_t splits) {
+  if (p.offsets == nullptr) return choose_dense_tiles(p, limits, splits).rows;
   // An expert gets rows / experts on average: small tiles while memory decides, then large ones, which
   // find_block cuts evenly.
   const int64_t mean = p.rows / p.experts;
@@ -147,11 +159,11 @@ SplitRoom split_room(const GemmParams& p) {
   return room;
 }
 // Adding up costs a launch, and the sums' way to memory and back.
-bool prefers_split(const Problem& p, const GemmParams& params, const cuda::DeviceLimits& device) {
+bool prefers_split(const Problem& p, const GemmParams& params, const TileLimits& limits) {
   const SplitRoom room = split_room(params);
   if (params.sums == nullptr || p.rows <= 8 || p.rows > room.most_rows) return false;
   const int64_t adding = 400 + room.floats_per_row * p.rows / 1000;
-  return choose_dense_tiles(p, device, p.segments).cost + adding < choose_dense_tiles(p, device, 1).cost;
+  return choose_dense_tiles(p, limits, p.segments).cost + adding < choose_dense_tiles(p, limits, 1).cost;
 }
 
 Status launch_split(cudaStream_t stream, const Problem& k, const GemmParams& p, LaunchChoice choice,
@@ -184,11 +196,11 @@ Status launch(cudaStream_t stream, const Problem& k, const GemmParams& p, Launch
     if (launched) return {};
     if (choice.forced) return misfit("no product for a sweep");
   }
-  const bool split = p.path == Path::kSplit || (p.path == Path::kAuto && prefers_split(k, p, choice.device));
+  const TileLimits limits = tile_limits<F>(choice.device);
+  const bool split = p.path == Path::kSplit || (p.path == Path::kAuto && prefers_split(k, p, limits));
   if (!split && !prefers_tiles(p)) return launch_stream<F>(stream, k, choice);
   if (p.grouped.x_rows != nullptr) return misfit("rows for tiles lie together");
-  choice.block_rows =
-      p.tile_rows != 0 ? p.tile_rows : choose_tile_rows(k, choice.device, split ? k.segments : 1);
+  choice.block_rows = p.tile_rows != 0 ? p.tile_rows : choose_tile_rows(k, limits, split ? k.segments : 1);
   if (split) return launch_split(stream, k, p, choice, launch_tile<F>, tile_unit(F));
   return launch_tile<F>(stream, k, choice);
 }

@@ -52,14 +52,14 @@ Status launch_wgmma_tiles(cudaStream_t stream, const Problem& p, const LaunchCho
                       plan.shared_bytes, p, plan, x);
 }
 
-template <class D, bool kSegments>
-Status launch_mma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
-  using M = MmaTile<D>;
+template <class D, TileKind kKind>
+Status launch_mma_kind(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
+  using M = MmaTile<D, kKind>;
   const TileGrid grid = tile_grid<M::kRowTiles>(p, choice, M::kMost);
   const int shared = M::kTableAt + block_table_bytes(p, grid.block);
   if (shared > choice.device.shared_bytes) return tiles_do_not_fit(p, grid.block);
   QUIRE_TRY(const int64_t tiles, tile_bound(p, grid));
-  const auto kernel = tile_mma_kernel<D, kSegments>;
+  const auto kernel = tile_mma_kernel<D, kKind>;
   QUIRE_CHECKED(cuda::allow_shared_memory(reinterpret_cast<const void*>(kernel), "a product", shared));
   int resident = 0;
   QUIRE_CHECKED(cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kMmaThreads,
@@ -68,6 +68,18 @@ Status launch_mma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoic
   const int64_t room = int64_t{choice.device.multiprocessors} * std::max(resident, 1);
   return cuda::launch(stream, "a product", kernel, dim3(static_cast<unsigned>(std::min(room, tiles))),
                       kMmaThreads, shared, p, grid);
+}
+
+template <class D, bool kSegments>
+Status launch_mma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
+  if constexpr (kHasNarrowTiles<D>) {
+    if (choice.block_rows <= 32) return launch_mma_kind<D, TileKind::kNarrow>(stream, p, choice);
+  }
+  if constexpr (kHasWideTiles<D> && !kSegments) {
+    if (choice.block_rows > 128 && p.offsets == nullptr)
+      return launch_mma_kind<D, TileKind::kWide>(stream, p, choice);
+  }
+  return launch_mma_kind < D, kSegments ? TileKind::kSegments : TileKind::kPlain > (stream, p, choice);
 }
 
 template <TileFormat F, bool kSegments>

@@ -16,31 +16,51 @@ namespace quire::gemm {
 
 inline constexpr int kMmaThreads = 256;
 
-// What a tile is, for each format: chosen so that two stages and more leave room for the table of experts in the 99 KiB of shared
-// memory that blocks of the smallest GPUs can have, and that two blocks fit a multiprocessor of the larger ones.
+// With 32 rows of x, eight warps want as many row tiles.
 template <class D>
+inline constexpr bool kHasNarrowTiles = D::kPlanes == 1;
+// Where decoding costs as much as multiplying, it is worth sharing among more rows. (Of bf16, wide tiles are no faster.)
+template <class D>
+inline constexpr bool kHasWideTiles = D::kFormat == TileFormat::kNvfp4 || D::kFormat == TileFormat::kMxfp4;
+
+enum class TileKind : uint8_t {
+  kPlain,
+  kSegments,  // sums and totals of segments in registers
+  kNarrow,    // at most 32 rows of x, of any number of segments: more stages
+  kWide,      // twice as many rows of x, whose sums take the registers of a second block: one segment
+};
+
+// What a tile is, for each format. Two stages and more leave room for the table of experts in the 99 KiB of shared memory that
+// blocks of the smallest GPUs can have, and two blocks fit a multiprocessor of the larger ones.
+template <class D, TileKind kKind>
 struct MmaTile {
+  static constexpr bool kNarrow = kKind == TileKind::kNarrow, kWide = kKind == TileKind::kWide;
+  static constexpr bool kTotals = kKind == TileKind::kSegments || kNarrow;
   static constexpr int kRowTiles = D::kPlanes == 1 ? 8 : 4;
-  static constexpr int kMost = D::kPlanes == 3 ? 64 : 128;  // rows of x
+  static constexpr int kMost = kNarrow ? 32 : kWide ? 256 : D::kPlanes == 3 ? 64 : 128;  // rows of x
   static constexpr int kWeightBytes = (kRowTiles * D::kTileBytes + 127) / 128 * 128;
   static constexpr int kStageBytes = kWeightBytes + kMost * 128;
-  static constexpr int kStagingAt = (64 << 10) / kStageBytes * kStageBytes;
-  static constexpr int kStages = kStagingAt / kStageBytes;
+  static constexpr int kFitting = kWide ? 2 : (64 << 10) / kStageBytes, kStages = kFitting < 4 ? kFitting : 4;
+  static constexpr int kStagingAt = kStages * kStageBytes;
   static constexpr int kTableAt = kStagingAt + 2 * kStagingBytes;
   static_assert(kStages >= 2);
 
   // Rows of x that are multiplied for a tile of `count`: each number is code of its own.
   static constexpr bool has(int n) {
-    return n <= kMost && (n == 64 || n == 128 || (n == 32 && kRowTiles == 8));
+    if (kNarrow) return n == 32;
+    if (kWide) return n == 128 || n == 256;
+    return n <= kMost && (n == 64 || n == 128 || (n == 32 && kHasNarrowTiles<D>));
   }
   __host__ __device__ static constexpr int of(int count) {
-    return count <= 32 && has(32) ? 32 : count <= 64 || kMost == 64 ? 64 : 128;
+    int n = 32;
+    while (n < kMost && (n < count || !has(n))) n *= 2;
+    return n;
   }
 };
 
-template <class D, bool kSegments>
+template <class D, TileKind kKind>
 class MmaMultiplier {
-  using M = MmaTile<D>;
+  using M = MmaTile<D, kKind>;
 
  public:
   __device__ MmaMultiplier(const Problem& p, const TileGrid& grid, uint8_t* shared)
@@ -63,9 +83,14 @@ class MmaMultiplier {
       if constexpr (M::has(32)) {
         if (width == 32) multiply<32>(t);
       }
-      if (width == 64) multiply<64>(t);
+      if constexpr (M::has(64)) {
+        if (width == 64) multiply<64>(t);
+      }
       if constexpr (M::has(128)) {
         if (width == 128) multiply<128>(t);
+      }
+      if constexpr (M::has(256)) {
+        if (width == 256) multiply<256>(t);
       }
     }
   }
@@ -185,13 +210,13 @@ class MmaMultiplier {
   __device__ __forceinline__ void multiply(const Tile& t) {
     Share<N> s;
     constexpr int kSums = Share<N>::kTokens / 2;
-    float total[Share<N>::kRowTiles][kSegments ? kSums : 1];
+    float total[Share<N>::kRowTiles][M::kTotals ? kSums : 1];
 #pragma unroll
     for (int r = 0; r < Share<N>::kRowTiles; ++r) {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) {
         s.sum[r][i] = 0;
-        if constexpr (kSegments) total[r][i] = 0;
+        if constexpr (M::kTotals) total[r][i] = 0;
       }
     }
     for (int32_t left = t.end - t.begin; left > 0;) {
@@ -202,7 +227,7 @@ class MmaMultiplier {
         multiply_stage<N>(s, ring_ + slot_ * M::kStageBytes);
         if (++slot_ == M::kStages) slot_ = 0;
       }
-      if constexpr (kSegments) {
+      if constexpr (M::kTotals) {
         // The first sum is added to zero, which changes the sign of a zero at most, and the bias undoes that.
 #pragma unroll
         for (int r = 0; r < Share<N>::kRowTiles; ++r) {
@@ -250,9 +275,12 @@ class MmaMultiplier {
   int load_slot_ = 0, slot_ = 0;
 };
 
-// Totals of segments need registers: then one block a multiprocessor.
-template <class D, bool kSegments>
-__global__ void __launch_bounds__(kMmaThreads, kSegments ? 1 : 2)
+// One block a multiprocessor where sums take most of the registers.
+template <TileKind kKind>
+inline constexpr int kMmaBlocks = kKind == TileKind::kPlain || kKind == TileKind::kNarrow ? 2 : 1;
+
+template <class D, TileKind kKind>
+__global__ void __launch_bounds__(kMmaThreads, kMmaBlocks<kKind>)
     tile_mma_kernel(const __grid_constant__ Problem p, const __grid_constant__ TileGrid grid) {
   if constexpr (cuda::kForWgmma) {
     __trap();  // never launched: launch_tile
@@ -260,8 +288,8 @@ __global__ void __launch_bounds__(kMmaThreads, kSegments ? 1 : 2)
     extern __shared__ __align__(1024) uint8_t shared[];
     cuda::begin_kernel();
     if (p.offsets != nullptr)
-      fill_block_table(p, grid.block, block_table(p, grid.block, shared + MmaTile<D>::kTableAt));
-    MmaMultiplier<D, kSegments>(p, grid, shared).run();
+      fill_block_table(p, grid.block, block_table(p, grid.block, shared + MmaTile<D, kKind>::kTableAt));
+    MmaMultiplier<D, kKind>(p, grid, shared).run();
   }
 }
 
