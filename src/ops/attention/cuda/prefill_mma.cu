@@ -21,7 +21,6 @@ constexpr int kWarps = kTileRows / 16, kThreads = 32 * kWarps;
 template <int D>
 struct MmaShape {
   static constexpr int kKeys = D == 256 ? 32 : 64;  // of a tile
-  static constexpr bool kHoldsQueries = D <= 128;   // in registers
   static constexpr int kTileBytes = kKeys * D * 2;
   static constexpr int kKeysAt = kTileRows * D * 2, kValuesAt = kKeysAt + kTileBytes;
   static constexpr int kBytes = kValuesAt + kTileBytes;
@@ -36,6 +35,7 @@ class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
   using S = MmaShape<D>;
   using Base = TwoRows<D, S::kKeys>;
   using Base::a, Base::t, Base::lane, Base::score, Base::out, Base::probability, Base::kSteps;
+  static constexpr bool kHoldsQueries = D <= 128;  // in registers
 
  public:
   __device__ __forceinline__ WarpRows(const AttentionParams& params, const Tile& tile, uint32_t shared)
@@ -55,7 +55,7 @@ class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
     for (int j = 0; j < t.key_tiles; ++j) {
       wait_copies<0>();
       __syncthreads();  // keys are there for all warps, and all have left the values before
-      if constexpr (S::kHoldsQueries) {
+      if constexpr (kHoldsQueries) {
         if (j == 0) {
 #pragma unroll
           for (int i = 0; i < D / 16; ++i) load_query(query[i], i);
@@ -66,8 +66,11 @@ class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
       float alpha[2];
       Base::softmax(j, alpha);
       Base::pack();
+      // Multiplying by exactly 1 changes nothing: skipped while no row's maximum moves.
+      if (__any_sync(~0u, alpha[0] != 1.0f || alpha[1] != 1.0f)) {
 #pragma unroll
-      for (int i = 0; i < D / 2; ++i) out[i] *= alpha[i % 4 / 2];
+        for (int i = 0; i < D / 2; ++i) out[i] *= alpha[i % 4 / 2];
+      }
       wait_copies<0>();
       __syncthreads();  // values are there, and all have left the keys
       if (j + 1 < t.key_tiles) {
@@ -131,12 +134,12 @@ class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
 #pragma unroll
     for (int step = 0; step < D / 16; ++step) {
       uint32_t own[4];
-      if constexpr (!S::kHoldsQueries) load_query(own, step);
+      if constexpr (!kHoldsQueries) load_query(own, step);
 #pragma unroll
       for (int n = 0; n < kSteps; ++n) {
         uint32_t k[4];
         load_matrices(k, (keys_at ^ (step % 4 * 32)) + step / 4 * (S::kKeys * 128) + n * 2048);
-        const auto& q = S::kHoldsQueries ? query[S::kHoldsQueries ? step : 0] : own;
+        const auto& q = kHoldsQueries ? query[kHoldsQueries ? step : 0] : own;
         mma_bf16(four(score, 2 * n), q, k[0], k[1]);
         mma_bf16(four(score, 2 * n + 1), q, k[2], k[3]);
       }
@@ -163,7 +166,7 @@ class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
   uint32_t query_at, keys_at, values_at;
   int valid = 0;
   int64_t from_block = 0;
-  uint32_t query[S::kHoldsQueries ? D / 16 : 1][4];
+  uint32_t query[kHoldsQueries ? D / 16 : 1][4];
 };
 
 template <int D>
