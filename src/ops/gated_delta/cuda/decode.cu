@@ -2,15 +2,15 @@
 // needs besides reading S0 is a long chain of dependent small steps, which takes longer than the read; so
 // warps are specialised:
 //
-//   two groups of 4 warps take turns in preparing a pair: they start the asynchronous copies of S0 and of the
-//   window into their half of shared memory, convolve, norm and gate, and form the window's inner products;
-//   8 warps apply a prepared pair to S0, which they keep in registers: 16 value columns a warp, 4 keys a lane.
+//   two groups of 4 warps take turns in preparing a pair: they start the asynchronous copies of the window into
+//   their half of shared memory, convolve, norm and gate, and form the window's inner products;
+//   8 warps ask for a pair's S0, wait until it is prepared, and apply it to S0, which they keep in registers:
+//   16 value columns a warp, 4 keys a lane.
 //
-// So two S0 are in flight or in use at any time. Where a block cannot have that much shared memory (before sm_90, and on
-// smaller cards since) the main warps ask for a pair's S0 themselves, into registers, before they wait for its
-// preparation. Tried before, without specialised warps: two blocks per
-// multiprocessor, a pair each, reach 66% of the bandwidth at 32 sequences and 79% at 128; the same with S0 of
-// the next pair in flight, 59% and 71%; a cluster of four blocks per head, half of that.
+// Tried before, without specialised warps: two blocks per multiprocessor, a pair each, reach 66% of the bandwidth
+// at 32 sequences and 79% at 128; the same with S0 of the next pair in flight, 59% and 71%; a cluster of four
+// blocks per head, half of that. S0 by way of shared memory, with the next one in flight, is no faster than
+// registers alone, and takes 128 KiB.
 #include <algorithm>
 
 #include "core/cuda/launch.h"
@@ -28,18 +28,14 @@ constexpr int kColumns = kD / kMainWarps;  // value columns of a main warp
 constexpr int kPending = kWindowTokens;    // tokens since the last fold, the row's own included: at most 16
 constexpr int kRows = kDeltaMaxDecodeRows;
 
-// S0 in shared memory, in the order in which the main threads read it.
-using StagedState = float4[kColumns][kMain];
-
 // What a group of preparing warps leaves for the main warps. Followed, for both groups, by the windows: u
-// [window, kD] f32, then k [window, kD] bf16, by position - anchor; and, if they are staged, by a state for each.
+// [window, kD] f32, then k [window, kD] bf16, by position - anchor.
 struct alignas(16) Prepared {
   float q[kRows][kD], k[kRows][kD], v[kRows][kD];
   uint2 z[kRows][32];
   float to_u[kRows][kPending], to_o[kRows][kPending];  // e^(G_t - G_j) (k_j . k_t), e^(G_t - G_j) (k_j . q_t)
   float beta[kRows], decay[kRows];                     // decay: e^(G_t), what is left of S0
   float g[kDeltaMaxWindow];                            // log decay of each token of the window
-  Segment segment;
 };
 struct Shared {
   Prepared prepared[kGroups];
@@ -86,17 +82,15 @@ __device__ __forceinline__ int folded_before(const Segment& seg, int t) {
 constexpr int window_bytes(int window) {
   return window * kD * 6;
 }
-constexpr int64_t shared_bytes(bool staged, int window) {
-  return static_cast<int64_t>(sizeof(Shared)) +
-         kGroups * (window_bytes(window) + (staged ? static_cast<int64_t>(sizeof(StagedState)) : 0));
+constexpr int64_t shared_bytes(int window) {
+  return static_cast<int64_t>(sizeof(Shared)) + kGroups * window_bytes(window);
 }
-static_assert(shared_bytes(false, kDeltaMaxWindow) <= 99 << 10, "every GPU has that");
+static_assert(shared_bytes(kDeltaMaxWindow) <= 99 << 10, "every GPU has that");
 
-// The columns of a main thread in a slot's state, of head `head`: kColumns times 4 keys, kD apart.
-__device__ __forceinline__ float* own_state(const GdnDecodeParams& p, const Segment& seg, int head,
-                                            int thread) {
-  return of_slot(p.slots.state, seg.state_slot) + head * (kD * kD) + thread / 32 * (kColumns * kD) +
-         thread % 32 * 4;
+// What a main thread has of the state of a slot and head: kColumns times 4 keys, kD apart.
+__device__ __forceinline__ float* own_state(const GdnDecodeParams& p, const Segment& seg, int head) {
+  return of_slot(p.slots.state, seg.state_slot) + head * (kD * kD) +
+         static_cast<int>(threadIdx.x) / 32 * (kColumns * kD) + static_cast<int>(threadIdx.x) % 32 * 4;
 }
 
 // The work of a group of warps on one pair.
@@ -105,7 +99,6 @@ struct Preparing {
   const Segment seg;
   const int head;
   Prepared& sh;
-  StagedState* const state;  // null: not staged
   float* const u;
   __nv_bfloat16* const keys;
   const int group;
@@ -113,17 +106,6 @@ struct Preparing {
   const int key_head = key_head_of(p.shape, head);
   const bool owner = owns_key_head(p.shape, head);  // writes what belongs to the key head
 
-  // The S0 of a sequence without folded tokens is zero, whatever its slot holds: it is not read.
-  __device__ void stage_state() const {
-    if (state == nullptr || seg.anchor <= 0) return;
-#pragma unroll
-    for (int half = 0; half < kMain / kGroup; ++half) {
-      const int reader = half * kGroup + thread;
-      const float* own = own_state(p, seg, head, reader);
-#pragma unroll
-      for (int i = 0; i < kColumns; ++i) copy_async(&(*state)[i][reader], own + i * kD);
-    }
-  }
   __device__ void stage_window() const {
     constexpr int kPiecesK = kD * 2 / 16;
     static_assert(kD * 4 / 16 == 32 && kPiecesK == 16);
@@ -267,17 +249,14 @@ struct Preparing {
     stage_window();
     stage_gates();
     copy_commit();
-    stage_state();  // last: what is on the way to a result must not queue behind 64 KB
-    copy_commit();
     if (has_row) gates(lane, a, b, ssm_a, dt_bias);
     if (has_task) finish_task(warp, in);
 #pragma unroll 1
     for (int task = warp + kGroupWarps; task < tasks; task += kGroupWarps) finish_task(task, load_task(task));
-    copy_wait<1>();
+    copy_wait<0>();
     barrier_sync<kGroup>(6 + group);
 #pragma unroll 1
     for (int row = 0; row < seg.count; ++row) weigh_window(row);
-    copy_wait<0>();
     // Arriving alone would order the writes too, but the race checker does not follow single lanes' writes
     // across it.
     barrier_sync<kGroup>(6 + group);
@@ -372,7 +351,7 @@ struct Applying {
       }
     }
     if (to > commit) return;
-    float* slot = own_state(p, seg, head, static_cast<int>(threadIdx.x));
+    float* slot = own_state(p, seg, head);
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) *reinterpret_cast<float4*>(slot + i * kD) = s[i];
   }
@@ -418,14 +397,6 @@ __device__ void check_segment(const Segment& seg, const DeltaSlots& slots) {
   if (!fits) __trap();
 }
 
-// The S0 of a sequence without folded tokens is zero, whatever its slot holds.
-__device__ __forceinline__ void load_state(float4 (&s)[kColumns], const float* from, int pitch, bool folded) {
-#pragma unroll
-  for (int i = 0; i < kColumns; ++i)
-    s[i] = folded ? *reinterpret_cast<const float4*>(from + i * pitch) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-
-template <bool kStaged>
 __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_constant__ GdnDecodeParams p) {
   let_next_kernel_start();
   extern __shared__ float4 memory[];
@@ -438,31 +409,25 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_consta
   const auto window_k = [&](int group) {
     return reinterpret_cast<__nv_bfloat16*>(window_u(group) + p.slots.window * kD);
   };
-  const auto state = [&](int group) {
-    return kStaged ? reinterpret_cast<StagedState*>(window_u(kGroups)) + group : nullptr;
-  };
   const int stride = static_cast<int>(gridDim.x);
   if (threadIdx.x < kMain) {
     if (p.norm_weight != nullptr && threadIdx.x < kD) sh.norm[threadIdx.x] = p.norm_weight[threadIdx.x];
-    if constexpr (!kStaged) wait_for_previous_kernels();
+    wait_for_previous_kernels();
     int group = 0;
     for (int unit = static_cast<int>(blockIdx.x); unit < units; unit += stride, group ^= 1) {
       Prepared& prepared = sh.prepared[group];
+      const Segment seg = p.segments.data[unit / p.shape.Hv];
       const int head = unit % p.shape.Hv;
+      // The S0 of a sequence without folded tokens is zero, whatever its slot holds: it is not read.
+      const bool folded = seg.count > 0 && seg.anchor > 0;
+      const float* from = own_state(p, seg, head);
       float4 s[kColumns];
-      if constexpr (!kStaged) {
-        const Segment seg = p.segments.data[unit / p.shape.Hv];
-        load_state(s, own_state(p, seg, head, static_cast<int>(threadIdx.x)), kD,
-                   seg.count > 0 && seg.anchor > 0);
-      }
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i)
+        s[i] = folded ? *reinterpret_cast<const float4*>(from + i * kD) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
       wait_prepared(group);
-      const Segment seg = prepared.segment;
-      if (seg.count > 0) {
-        if constexpr (kStaged)
-          load_state(s, reinterpret_cast<const float*>(&(*state(group))[0][threadIdx.x]), kMain * 4,
-                     seg.anchor > 0);
+      if (seg.count > 0)
         Applying{p, seg, head, prepared, window_u(group), window_k(group), sh.o[group], sh.norm}.run(s);
-      }
       if (unit + 2 * stride < units) signal_free(group);
     }
     return;
@@ -471,13 +436,9 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_consta
   for (int unit = static_cast<int>(blockIdx.x) + group * stride; unit < units; unit += 2 * stride) {
     const Segment seg = p.segments.data[unit / p.shape.Hv];
     if (unit >= 2 * stride) wait_free(group);
-    if (static_cast<int>(threadIdx.x) == kMain + group * kGroup) sh.prepared[group].segment = seg;
     if (seg.count > 0) {
       check_segment(seg, p.slots);
-      Preparing{
-          p,    seg, unit % p.shape.Hv, sh.prepared[group], state(group), window_u(group), window_k(group),
-          group}
-          .run();
+      Preparing{p, seg, unit % p.shape.Hv, sh.prepared[group], window_u(group), window_k(group), group}.run();
     }
     signal_prepared(group);
   }
@@ -497,10 +458,9 @@ Status launch_gdn_decode(cudaStream_t stream, const GdnDecodeParams& p) {
   if (units > 0x7fffffff)
     return Error{Fault::kBug, fmt::format("gdn_decode: {} segments", p.segments.decodes)};
   QUIRE_TRY(const DeviceLimits device, device_limits());
-  const bool staged = shared_bytes(true, p.slots.window) <= device.shared_bytes;
-  return launch(stream, "gdn_decode", staged ? decode_kernel<true> : decode_kernel<false>,
+  return launch(stream, "gdn_decode", decode_kernel,
                 dim3(static_cast<unsigned>(std::min<int64_t>(units, device.multiprocessors))), kThreads,
-                shared_bytes(staged, p.slots.window), p);
+                shared_bytes(p.slots.window), p);
 }
 
 }  // namespace quire::cuda
