@@ -120,6 +120,11 @@ __device__ inline void end_copies(uint32_t barrier) {
   if constexpr (!cuda::kForSm90) barrier_arrive_after_copies(barrier);
 }
 
+// Before a warp ends whose copies others wait for.
+__device__ inline void finish_copies() {
+  if constexpr (!cuda::kForSm90) asm volatile("cp.async.wait_all;" : : : "memory");
+}
+
 // What this thread wrote to shared memory, barriers included, comes before the bulk engine's and wgmma's accesses.
 __device__ inline void order_before_copies() {
   if constexpr (cuda::kForSm90) asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
