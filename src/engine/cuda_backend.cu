@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "core/cuda/device.h"
 #include "core/cuda/memory.h"
 #include "engine/compute_step.h"
 #include "engine/cuda_weights.h"
@@ -26,12 +27,9 @@ Status check_device() {
   if (code != cudaSuccess || count == 0)
     return request_error("no NVIDIA GPU can be used ({}); use --device cpu, which is the default",
                          code == cudaSuccess ? "there is none" : cudaGetErrorString(code));
-  cudaDeviceProp p{};
-  QUIRE_CHECKED(cuda::check(cudaGetDeviceProperties(&p, 0), "looking at the GPU"));
-  if (p.major != 9)
-    return request_error("{} has compute capability {}.{}, and this program is compiled for 9.0 (Hopper)",
-                         p.name, p.major, p.minor);
-  return cuda::check(cudaSetDevice(0), "choosing the GPU");
+  QUIRE_CHECKED(cuda::check(cudaSetDevice(0), "choosing the GPU"));
+  const auto limits = cuda::device_limits();
+  return limits.ok() ? Status() : limits.error();
 }
 
 // What the kernels are written for.
@@ -67,7 +65,10 @@ class CudaBackend final : public Backend {
   void submit(int buffer, const StepShape& shape) override;
   Result<StepResults> wait(int buffer) override;
   BackendMemory memory() const override;
-  std::string numerics() const override { return "cuda sm_90"; }
+  // Tensor cores of another generation may add in another order.
+  std::string numerics() const override {
+    return fmt::format("cuda sm_{}{}{}", limits_.major, limits_.minor, limits_.wgmma ? "" : " mma.sync");
+  }
   std::vector<ForcedCount> forced() const override { return {}; }
 
  private:
@@ -93,6 +94,7 @@ class CudaBackend final : public Backend {
 
   std::shared_ptr<const LoadedModel> model_;
   EngineOptions options_;
+  cuda::DeviceLimits limits_;
   ThreadPool pool_;  // operators expect one
   std::shared_ptr<const CudaWeights> weights_;
   StepLayout layout_;
@@ -120,6 +122,7 @@ CudaBackend::~CudaBackend() {
 
 Status CudaBackend::create() {
   QUIRE_CHECKED(choose_gpu(model_->model->config()));
+  QUIRE_TRY(limits_, cuda::device_limits());
   if (!options_.kernels.forced.empty())
     return request_error("--kernel chooses among kernels of the CPU only");
   if (options_.probe)
@@ -418,6 +421,12 @@ Result<std::vector<GpuInfo>> list_gpus() {
                    .multiprocessors = p.multiProcessorCount,
                    .memory = static_cast<int64_t>(total),
                    .free = static_cast<int64_t>(free)});
+    const auto limits = cuda::device_limits();
+    if (!limits.ok()) {
+      all.back().unusable = limits.error().message;
+      continue;
+    }
+    all.back().kernels = limits->wgmma ? "wgmma" : "mma.sync";
     QUIRE_TRY(all.back().copy_bandwidth, copy_bandwidth());
   }
   return all;

@@ -19,6 +19,8 @@ struct GpuInfo {
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   int64_t memory = 0, free = 0;  // bytes
+  std::string kernels;           // what many rows are multiplied with: "wgmma" or "mma.sync"
+  std::string unusable;          // why this program cannot use it, or empty
   double copy_bandwidth = 0.0;   // measured, bytes read and written a second; 0: not measured
 };
 // Those that this process sees, measured; an error says why there is none.

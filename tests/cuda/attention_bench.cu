@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <numeric>
 
+#include "core/cuda/device.h"
+#include "core/cuda/target.cuh"
 #include "cuda/support.h"
 #include "ops/attention/cuda/attention.h"
 #include "ops/attention/cuda/wgmma.cuh"
@@ -27,7 +29,8 @@ DeviceBuffer<bf16> random_device(int64_t n, uint32_t seed) {
   return b;
 }
 
-__global__ void __launch_bounds__(256) multiply(float* out, int steps) {
+// What tensor cores can do, by the instruction that prompts use: 64 x 256 x 16 for each warpgroup and step.
+__device__ void multiply_wgmma(float* out, int steps) {
   extern __shared__ char raw[];
   const uint32_t base = (cuda::shared_address(raw) + 1023) / 1024 * 1024;
   for (uint32_t i = threadIdx.x; i < 40960 / 4; i += 256)
@@ -50,6 +53,34 @@ __global__ void __launch_bounds__(256) multiply(float* out, int steps) {
   for (const float x : c) sum += x;
   out[blockIdx.x * 256 + threadIdx.x] = sum;
 }
+// The same number of operations: 16 x 8 x 16 a time, 16 sums a warp.
+__device__ void multiply_mma(float* out, int steps) {
+  float c[16][4] = {};
+  const uint32_t a[4] = {0x3f803f81u + threadIdx.x, 0x3e803f82u, 0xbf803f83u, 0x3f00bf84u};
+  for (int i = 0; i < steps; ++i) {
+#pragma unroll
+    for (int j = 0; j < 128; ++j) cuda::mma_bf16(c[j % 16], a, 0x3f803e80u + j, 0x3f803e80u);
+  }
+  float sum = 0;
+  for (const auto& four : c)
+    for (const float x : four) sum += x;
+  out[blockIdx.x * 256 + threadIdx.x] = sum;
+}
+__global__ void __launch_bounds__(256) multiply(float* out, int steps) {
+  if constexpr (cuda::kForWgmma)
+    multiply_wgmma(out, steps);
+  else
+    multiply_mma(out, steps);
+}
+
+const cuda::DeviceLimits& device() {
+  static const cuda::DeviceLimits limits = [] {
+    const auto found = cuda::device_limits();
+    QUIRE_CHECK(found.ok(), "{}", found.error().message);
+    return *found;
+  }();
+  return limits;
+}
 
 struct Limits {
   double copy = 0, product = 0;  // bytes and FLOPs per second
@@ -62,11 +93,13 @@ const Limits& limits() {
       must(cudaMemcpyAsync(b.data(), a.data(), a.bytes(), cudaMemcpyDeviceToDevice), "copy");
     };
     r.copy = 2.0 * static_cast<double>(a.bytes()) / (static_cast<double>(median_ms(copy)) * 1e-3);
-    DeviceBuffer<float> out(132 * 256);
+    const int blocks = device().multiprocessors;
+    DeviceBuffer<float> out(static_cast<size_t>(blocks) * 256);
     constexpr int kSteps = 8192;
     must(cudaFuncSetAttribute(multiply, cudaFuncAttributeMaxDynamicSharedMemorySize, 49152), "shared memory");
-    const auto product = [&] { multiply<<<132, 256, 49152>>>(out.data(), kSteps); };
-    r.product = 132.0 * 2 * kSteps * 4 * 2 * 64 * 256 * 16 / (static_cast<double>(median_ms(product)) * 1e-3);
+    const auto product = [&] { multiply<<<static_cast<unsigned>(blocks), 256, 49152>>>(out.data(), kSteps); };
+    r.product =
+        1.0 * blocks * 2 * kSteps * 4 * 2 * 64 * 256 * 16 / (static_cast<double>(median_ms(product)) * 1e-3);
     std::printf("this run: copies %.2f TB/s, products of bf16 %.0f TFLOP/s\n", r.copy * 1e-12,
                 r.product * 1e-12);
     return r;

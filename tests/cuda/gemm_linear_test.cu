@@ -92,10 +92,11 @@ TEST(GemmLinear, ColumnsThatEndWithinATile) {
     for (const int32_t rows : {1, 20, 130}) {
       const auto x = random_bf16(rng, static_cast<size_t>(rows) * cols);
       const DeviceBuffer<bf16> dx(x);
-      for (const Path path : {Path::kStream, Path::kSweep, Path::kTile})
+      for (const auto& [path, tile_rows] :
+           {std::pair{Path::kStream, 0}, {Path::kSweep, 0}, {Path::kTile, 0}, {Path::kTile, 256}})
         if (path != Path::kSweep || rows <= kMostSwept)
-          EXPECT_LE(worst_error(m, x, multiply(w, dx, 0, rows, path), rows), 1.0)
-              << dtype_name(type) << " " << cols;
+          EXPECT_LE(worst_error(m, x, multiply(w, dx, 0, rows, path, tile_rows), rows), 1.0)
+              << dtype_name(type) << " " << cols << ", tiles of " << tile_rows;
     }
   }
 }
@@ -185,6 +186,22 @@ TEST(GemmLinear, SegmentsApartAddUpToTheSameBits) {
     for (int32_t s = 0; s < segments; ++s)
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += parts[s * sum.size() + i];
     EXPECT_TRUE(same_bits(sum, whole)) << rows;
+  }
+}
+
+// The sums of a unit's segments lie in shared memory, which then has no room for 32 rows of tokens.
+TEST(GemmLinear, ManySegmentsFitSharedMemory) {
+  std::mt19937_64 rng(18);
+  constexpr int32_t kCols = gemm::kMaxSegments * 64, kRows = 20;
+  for (const DType type : {DType::kNVFP4, DType::kF32}) {
+    const HostMatrix m(rng, type, 40, kCols);
+    const DeviceWeight w(m, nullptr, 64);
+    ASSERT_EQ(w.weight.segments(), gemm::kMaxSegments);
+    const auto x = random_bf16(rng, static_cast<size_t>(kRows) * kCols);
+    const DeviceBuffer<bf16> dx(x);
+    const auto streams = multiply(w, dx, 0, kRows, Path::kStream);
+    EXPECT_LE(worst_error(m, x, streams, kRows), 1.0) << dtype_name(type);
+    EXPECT_TRUE(same_bits(streams, multiply(w, dx, 0, kRows, Path::kTile))) << dtype_name(type);
   }
 }
 

@@ -1,19 +1,17 @@
-// A kernel's side of core/cuda/launch.h.
+// A kernel's side of core/cuda/launch.h. Before sm_90 kernels start one after the other, and there is nothing to say.
 #pragma once
+
+#include "core/cuda/target.cuh"
 
 namespace quire::cuda {
 
 // Until all kernels before this one have ended and what they wrote can be seen.
 __device__ __forceinline__ void wait_for_previous_kernels() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+  if constexpr (kForSm90) asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 // The next kernel may be brought in beside this one; it waits for this one's end by itself.
 __device__ __forceinline__ void let_next_kernel_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+  if constexpr (kForSm90) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 // Both, for kernels that have nothing to do before.
 __device__ __forceinline__ void begin_kernel() {

@@ -1,28 +1,29 @@
-// What launches need to know of the current device.
+// What launches need to know of the current device, and of the code that runs on it.
 #pragma once
 
 #include "core/cuda/check.h"
 
 namespace quire::cuda {
 
+inline constexpr int kOldestMajor = 8;  // compute capability 8.0: mma.sync of bf16, cp.async
+
 struct DeviceLimits {
   int multiprocessors = 0;
-  int shared_bytes = 0;  // of one block, after cudaFuncSetAttribute
-  int major = 0;         // compute capability
+  int shared_bytes = 0;      // of one block, after cudaFuncSetAttribute
+  int major = 0, minor = 0;  // compute capability
+  // A program holds code for several architectures, and PTX that a driver compiles for newer ones: which of them it chose
+  // decides what kernels can do, not the device. core/cuda/target.cuh says the same to device code.
+  bool dependent_launch =
+      false;           // code for sm_90 and newer: kernels can wait for those before them by themselves
+  bool wgmma = false;  // code for sm_90a
 };
 
-// Of the current device. The runtime keeps these attributes on the host: no synchronisation.
-inline Result<DeviceLimits> device_limits() {
-  int device = 0;
-  DeviceLimits d;
-  QUIRE_CHECKED(check(cudaGetDevice(&device), "cudaGetDevice"));
-  const auto read = [&](int* to, cudaDeviceAttr what) {
-    return check(cudaDeviceGetAttribute(to, what, device), "reading the limits of the device");
-  };
-  QUIRE_CHECKED(read(&d.multiprocessors, cudaDevAttrMultiProcessorCount));
-  QUIRE_CHECKED(read(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin));
-  QUIRE_CHECKED(read(&d.major, cudaDevAttrComputeCapabilityMajor));
-  return d;
-}
+// Of the current device, looked up once. Errors: a device older than 8.0, or none of whose code is in this program, is
+// Fault::kRequest; one that does not answer is Fault::kBug. Safe to call from several threads and while a stream is captured.
+Result<DeviceLimits> device_limits();
+
+// For tests: device_limits().shared_bytes is at most this from now on, as on a smaller card, and what asks for more is
+// refused (core/cuda/launch.h); 0: what the device has.
+void cap_shared_memory(int bytes);
 
 }  // namespace quire::cuda

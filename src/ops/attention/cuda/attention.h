@@ -87,9 +87,10 @@ int64_t decode_attention_workspace_bytes(const AttentionParams& p, const DecodeB
 Status launch_decode_attention(cudaStream_t stream, const AttentionParams& p, const DecodeBounds& bounds,
                                void* workspace);
 
-// Prompt chunks: keys are walked in tiles of 64 at absolute positions, ascending, with an online softmax in float32;
-// wgmma (sm_90a), probabilities in bf16. 128 rows of (token, query head of one KV head) share a tile. `rows` is at least
-// the number of rows of all prompt segments together. At most 4096 prompt segments. No workspace.
+// Prompt chunks: keys are walked in tiles of 64 at absolute positions (32 with heads of 256 and no wgmma), ascending, with an
+// online softmax in float32; wgmma where the code is for sm_90a, else mma.sync; probabilities in bf16. 128 rows of (token,
+// query head of one KV head) share a tile. `rows` is at least the number of rows of all prompt segments together. At most
+// 4096 prompt segments. No workspace.
 Status launch_prompt_attention(cudaStream_t stream, const AttentionParams& p, int rows);
 
 }  // namespace quire::cuda

@@ -46,9 +46,9 @@ struct Cursor {
   Item item;
 };
 
-template <int D, int kTiles>
+template <int D, int kTiles, int kStages>
 class Warp {
-  using S = Shape<D, kTiles>;
+  using S = Shape<D, kTiles, kStages>;
 
  public:
   __device__ __forceinline__ Warp(const Job& j, char* shared, int* p)
@@ -351,7 +351,7 @@ class Warp {
   float max[kTiles][2], total[kTiles][2], out[kTiles][D / 16][4];
 };
 
-template <int D, int kTiles>
+template <int D, int kTiles, int kStages>
 __global__ void __launch_bounds__(kWarps * 32) decode_parts_kernel(const __grid_constant__ Job job) {
   extern __shared__ __align__(1024) char shared[];
   __shared__ int places[kWarps];
@@ -359,9 +359,9 @@ __global__ void __launch_bounds__(kWarps * 32) decode_parts_kernel(const __grid_
   wait_for_previous_kernels();
   let_next_kernel_start();
   list_work(job.a.segments.data, job.a.segments.decodes,
-            reinterpret_cast<int32_t*>(shared + Shape<D, kTiles>::kFirstAt),
+            reinterpret_cast<int32_t*>(shared + Shape<D, kTiles, kStages>::kFirstAt),
             [](const Segment& s) { return parts_of(s); });
-  Warp<D, kTiles>(job, shared, places).run();
+  Warp<D, kTiles, kStages>(job, shared, places).run();
 }
 
 struct Plan {
@@ -379,27 +379,35 @@ int64_t stats_bytes(const Plan& plan) {
   return (plan.items * plan.tiles * 8 * static_cast<int64_t>(sizeof(float2)) + 255) / 256 * 256;
 }
 
+// As many stages as help and fit.
+template <int D, int kTiles, int kStages = D == 256 ? 3 : 4>
+Status launch_parts(cudaStream_t stream, const Job& job) {
+  QUIRE_TRY(const DeviceLimits device, device_limits());
+  const int shared = Shape<D, kTiles, kStages>::shared_bytes(job.a.segments.decodes);
+  constexpr int kLeast = D == 256 ? 1 : D == 128 ? 2 : 4;
+  static_assert(Shape<D, kTiles, kLeast>::shared_bytes(kMaxSegments) <= 98 << 10, "every GPU has that");
+  if constexpr (kStages > kLeast) {
+    if (shared > device.shared_bytes)
+      return launch_parts < D, kTiles, D == 256 ? kStages - 1 : kLeast > (stream, job);
+  }
+  const auto kernel = decode_parts_kernel<D, kTiles, kStages>;
+  QUIRE_CHECKED(allow_shared_memory(reinterpret_cast<const void*>(kernel), "decode_attention", shared));
+  int resident = 0;
+  QUIRE_CHECKED(check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kWarps * 32,
+                                                                    static_cast<size_t>(shared)),
+                      "decode_attention: occupancy"));
+  const auto grid = static_cast<unsigned>(std::max<int64_t>(
+      1, std::min<int64_t>(job.max_items, int64_t{device.multiprocessors} * std::max(resident, 1))));
+  return quire::cuda::launch(stream, "decode_attention", kernel, dim3(grid), kWarps * 32, shared, job);
+}
+
 template <int D, int kTiles>
 Status launch(cudaStream_t stream, const AttentionParams& p, const DecodeBounds& bounds, void* workspace) {
-  using S = Shape<D, kTiles>;
   const Plan plan = cuda::plan(p, bounds);
   auto* stats = static_cast<float2*>(workspace);
   auto* sums = reinterpret_cast<float*>(static_cast<char*>(workspace) + stats_bytes(plan));
   const Job job{p, plan.row_tiles, plan.items, sums, stats};
-  const int shared = S::shared_bytes(p.segments.decodes);
-  int device = 0, processors = 0, resident = 0;
-  QUIRE_CHECKED(check(cudaGetDevice(&device), "decode_attention: device"));
-  QUIRE_CHECKED(check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-                      "decode_attention: multiprocessors"));
-  QUIRE_CHECKED(allow_shared_memory(reinterpret_cast<const void*>(decode_parts_kernel<D, kTiles>),
-                                    "decode_attention", shared));
-  QUIRE_CHECKED(check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, decode_parts_kernel<D, kTiles>,
-                                                                    kWarps * 32, static_cast<size_t>(shared)),
-                      "decode_attention: occupancy"));
-  const auto grid = static_cast<unsigned>(std::max<int64_t>(
-      1, std::min<int64_t>(plan.items, static_cast<int64_t>(processors) * std::max(resident, 1))));
-  QUIRE_CHECKED(quire::cuda::launch(stream, "decode_attention", decode_parts_kernel<D, kTiles>, dim3(grid),
-                                    kWarps * 32, shared, job));
+  QUIRE_CHECKED((launch_parts<D, kTiles>(stream, job)));
   const dim3 adding(static_cast<unsigned>(p.kv_heads * (D / kColumns)),
                     static_cast<unsigned>(plan.row_tiles * kTiles),
                     static_cast<unsigned>(p.segments.decodes));

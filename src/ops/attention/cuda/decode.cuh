@@ -10,10 +10,11 @@ namespace quire::cuda::decode {
 inline constexpr int kWarps = 4;  // of a block
 inline constexpr float kLog2e = 1.4426950408889634f;
 
-// kTiles: how many tiles of eight query rows are computed together from one read of the keys.
-template <int D, int kTiles>
+// kTiles: how many tiles of eight query rows are computed together from one read of the keys. kStages: blocks of keys that a
+// warp has or has asked for.
+template <int D, int kTiles, int kStageCount>
 struct Shape {
-  static constexpr int kStages = D == 256 ? 3 : 4;
+  static constexpr int kStages = kStageCount;
   static constexpr int kBlockBytes = kBlockTokens * D * 2;  // K or V of a block and head
   static constexpr int kStageBytes = 2 * kBlockBytes;
   static constexpr int kRows = 8 * kTiles;

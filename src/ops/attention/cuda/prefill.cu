@@ -1,4 +1,4 @@
-// Attention of prompt chunks on Hopper. A block computes 128 rows (token, query head) of one segment and KV head: two
+// Attention of prompt chunks, and its kernel for Hopper (sm_90a). A block computes 128 rows (token, query head) of one segment and KV head: two
 // warpgroups multiply 64 rows each, a warp of a third brings tiles of 64 keys and values by bulk copies into a ring.
 //   S [64 x 64] = Q K^T     wgmma, both from shared memory
 //   O [64 x d] += P V       wgmma, P from registers
@@ -9,20 +9,24 @@
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/launch.h"
+#include "core/cuda/target.cuh"
 #include "ops/attention/cuda/attention.h"
 #include "ops/attention/cuda/barrier.cuh"
+#include "ops/attention/cuda/prefill.cuh"
 #include "ops/attention/cuda/wgmma.cuh"
-#include "ops/attention/cuda/work.cuh"
 
 namespace quire::cuda {
 namespace {
 
-constexpr int kTileRows = 128, kTileKeys = 64, kConsumers = 2;
+using namespace prefill;
+
+constexpr int kTileKeys = 64, kConsumers = 2;
 constexpr int kThreads = 128 * (kConsumers + 1);
-constexpr int kTileBlocks = kTileKeys / kBlockTokens;
-constexpr int kSlabBytes = kTileKeys * 128;       // a slab of 64 columns of a tile of keys or values
-constexpr int kQuerySlabBytes = kTileRows * 128;  // of the queries
-constexpr float kLog2e = 1.4426950408889634f;
+// Unused where the kernel has no body.
+[[maybe_unused]] constexpr int kTileBlocks = kTileKeys / kBlockTokens;
+[[maybe_unused]] constexpr int kSlabBytes =
+    kTileKeys * 128;  // a slab of 64 columns of a tile of keys or values
+[[maybe_unused]] constexpr int kQuerySlabBytes = kTileRows * 128;  // of the queries
 
 template <int D>
 struct Shape {
@@ -35,35 +39,6 @@ struct Shape {
     return 1024 + kFirstAt + (segments + 1) * static_cast<int>(sizeof(int32_t));
   }
 };
-
-// What the block computes.
-struct Tile {
-  Segment segment;
-  const int32_t* table;
-  int kv_head, first_row,
-      rows;  // rows of the segment and KV head: (token, head); this block's begin at first_row
-  int group, end, key_tiles;  // the segment's end position; how many tiles of keys its last row needs
-};
-
-__device__ int tiles_of(const Segment& s, int group) {
-  return (s.count * group + kTileRows - 1) / kTileRows;
-}
-
-__device__ Tile find_tile(const AttentionParams& a, const int32_t* first, int work) {
-  const int group = a.q_heads / a.kv_heads, prompts = a.segments.count - a.segments.decodes;
-  const int tile = work / a.kv_heads, s = segment_of(first, prompts, tile), index = a.segments.decodes + s;
-  Tile t;
-  t.segment = a.segments.data[index];
-  t.table = a.segments.tables + static_cast<int64_t>(index) * a.segments.pitch;
-  t.kv_head = work % a.kv_heads;
-  t.group = group;
-  t.first_row = (tile - first[s]) * kTileRows;
-  t.rows = t.segment.count * group;
-  t.end = t.segment.position + t.segment.count;
-  const int last = min(t.first_row + kTileRows, t.rows) - 1;
-  t.key_tiles = (t.segment.position + last / group) / kTileKeys + 1;
-  return t;
-}
 
 // Addresses in shared memory, and the barriers of the ring.
 template <int D>
@@ -132,20 +107,15 @@ __device__ void produce(const AttentionParams& a, const Tile& t, const Ring<D>& 
 
 // A warpgroup's 64 rows.
 template <int D>
-class Rows {
+class Rows : TwoRows<D, kTileKeys> {
+  using Base = TwoRows<D, kTileKeys>;
+  using Base::a, Base::t, Base::lane, Base::score, Base::out, Base::probability, Base::softmax, Base::pack,
+      Base::store;
+
  public:
   __device__ __forceinline__ Rows(const AttentionParams& params, const Tile& tile, const Ring<D>& r,
                                   int warpgroup)
-      : a(params), t(tile), ring(r), wg(warpgroup), lane(threadIdx.x % 32), unit(params.scale * kLog2e) {
-    const int mine = wg * 64 + threadIdx.x % 128 / 32 * 16 + lane / 4;
-    for (int i = 0; i < 2; ++i) {
-      row[i] = t.first_row + mine + 8 * i;
-      position[i] = t.segment.position + min(row[i], t.rows - 1) / t.group;
-      max[i] = -INFINITY;
-      total[i] = 0;
-    }
-    masked_from = (t.segment.position + min(t.first_row + wg * 64, t.rows - 1) / t.group + 1) / kTileKeys;
-  }
+      : Base(params, tile, warpgroup * 64), ring(r), wg(warpgroup) {}
 
   __device__ __forceinline__ void run() {
     load_queries();
@@ -236,121 +206,48 @@ class Rows {
     if (lane == 0) barrier_arrive(barrier);
   }
 
-  // Scores of tile j to weights 2^(score - max); alpha: what earlier weights are to be multiplied by.
-  __device__ __forceinline__ void softmax(int j, float (&alpha)[2]) {
-    if (j >= masked_from) {
-      const int key = j * kTileKeys + 2 * (lane % 4);
-#pragma unroll
-      for (int i = 0; i < 32; ++i)
-        if (key + i / 4 * 8 + i % 2 > position[i % 4 / 2]) score[i] = -INFINITY;
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float m = max[r];
-#pragma unroll
-      for (int i = 0; i < 32; i += 4) m = fmaxf(m, fmaxf(score[i + 2 * r], score[i + 2 * r + 1]));
-      m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
-      m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-      alpha[r] = exp2_approx(__fmul_rn(__fsub_rn(max[r], m), unit));
-      const float base = __fmul_rn(m, unit);
-      max[r] = m;
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < 32; i += 4) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          float& s = score[i + 2 * r + c];
-          s = exp2_approx(fmaf(s, unit, -base));
-          sum += s;
-        }
-      }
-      total[r] = fmaf(total[r], alpha[r], sum);
-    }
-  }
-
-  __device__ __forceinline__ void pack() {
-#pragma unroll
-    for (int i = 0; i < kTileBlocks; ++i) {
-#pragma unroll
-      for (int x = 0; x < 4; ++x)
-        probability[i][x] = pack_bf16(score[8 * i + 2 * x], score[8 * i + 2 * x + 1]);
-    }
-  }
-
-  __device__ __forceinline__ void store() {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float sum = total[r];
-      sum += __shfl_xor_sync(~0u, sum, 1);
-      sum += __shfl_xor_sync(~0u, sum, 2);
-      if (row[r] >= t.rows) continue;
-      const int64_t token = t.segment.row + row[r] / t.group;
-      const int head = t.kv_head * t.group + row[r] % t.group, column = 2 * (lane % 4);
-      bf16* to = a.out + token * a.out_stride + static_cast<int64_t>(head) * D + column;
-      const float inv = __fdividef(1.0f, sum);
-      if (a.gate != nullptr) gate_row(r, a.gate + token * a.gate_stride + head * a.gate_head_stride + column);
-#pragma unroll
-      for (int i = 0; i < D / 8; ++i)
-        *reinterpret_cast<uint32_t*>(to + 8 * i) =
-            pack_bf16(out[4 * i + 2 * r] * inv, out[4 * i + 2 * r + 1] * inv);
-    }
-  }
-
-  // All of a row's gates are loaded before the first is used: one latency instead of D / 8.
-  __device__ __forceinline__ void gate_row(int r, const bf16* gate) {
-    uint32_t g[D / 8];
-#pragma unroll
-    for (int i = 0; i < D / 8; ++i) g[i] = *reinterpret_cast<const uint32_t*>(gate + 8 * i);
-#pragma unroll
-    for (int i = 0; i < D / 8; ++i) {
-      out[4 * i + 2 * r] *= sigmoid(low_bf16(g[i]));
-      out[4 * i + 2 * r + 1] *= sigmoid(high_bf16(g[i]));
-    }
-  }
-
-  const AttentionParams& a;
-  const Tile& t;
   const Ring<D>& ring;
-  const int wg, lane;
-  const float unit;
-  int row[2], position[2], masked_from;
-  float max[2], total[2], score[32], out[D / 2];
-  uint32_t probability[kTileBlocks][4];
+  const int wg;
 };
 
 template <int D>
 __global__ void __launch_bounds__(kThreads, 1) prompt_kernel(const __grid_constant__ AttentionParams a) {
-  extern __shared__ char raw[];
-  Ring<D> ring{(shared_address(raw) + 1023) / 1024 * 1024};
-  auto* first = reinterpret_cast<int32_t*>(raw + (ring.base - shared_address(raw)) + Shape<D>::kFirstAt);
-  const int group = a.q_heads / a.kv_heads, prompts = a.segments.count - a.segments.decodes;
-  begin_kernel();
-  if (threadIdx.x == 0) ring.init();
-  list_work(a.segments.data + a.segments.decodes, prompts, first,
-            [group](const Segment& s) { return tiles_of(s, group); });
-  // Tiles with the most keys first, so that the last to finish are short.
-  const int work = first[prompts] * a.kv_heads - 1 - static_cast<int>(blockIdx.x);
-  if (work < 0) return;
-  const Tile t = find_tile(a, first, work);
-  const int warpgroup = threadIdx.x / 128;
-  if (warpgroup == kConsumers) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (threadIdx.x % 128 < 32) produce<D>(a, t, ring);
+  if constexpr (!kForWgmma) {
+    __trap();  // never launched: launch_prompt_attention
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-    Rows<D>(a, t, ring, warpgroup).run();
+    extern __shared__ char raw[];
+    Ring<D> ring{(shared_address(raw) + 1023) / 1024 * 1024};
+    auto* first = reinterpret_cast<int32_t*>(raw + (ring.base - shared_address(raw)) + Shape<D>::kFirstAt);
+    begin_kernel();
+    if (threadIdx.x == 0) ring.init();
+    const int work = find_work(a, first);
+    if (work < 0) return;
+    const Tile t = find_tile<kTileKeys>(a, first, work);
+    const int warpgroup = threadIdx.x / 128;
+    if (warpgroup == kConsumers) {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+      if (threadIdx.x % 128 < 32) produce<D>(a, t, ring);
+    } else {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+      Rows<D>(a, t, ring, warpgroup).run();
+    }
   }
 }
 
 template <int D>
 Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
-  const int prompts = p.segments.count - p.segments.decodes, shared = Shape<D>::shared_bytes(prompts);
-  const int64_t tiles = static_cast<int64_t>(rows) * (p.q_heads / p.kv_heads) / kTileRows + prompts;
+  const int shared = Shape<D>::shared_bytes(p.segments.count - p.segments.decodes);
   return quire::cuda::launch(stream, "prompt_attention", prompt_kernel<D>,
-                             dim3(static_cast<unsigned>(tiles * p.kv_heads)), kThreads, shared, p);
+                             dim3(static_cast<unsigned>(most_tiles(p, rows))), kThreads, shared, p);
 }
 
 }  // namespace
+
+Status prefill::launch_wgmma(cudaStream_t stream, const AttentionParams& p, int rows) {
+  if (p.head_size == 64) return launch<64>(stream, p, rows);
+  if (p.head_size == 128) return launch<128>(stream, p, rows);
+  return launch<256>(stream, p, rows);
+}
 
 Status launch_prompt_attention(cudaStream_t stream, const AttentionParams& p, int rows) {
   const int prompts = p.segments.count - p.segments.decodes;
@@ -359,9 +256,8 @@ Status launch_prompt_attention(cudaStream_t stream, const AttentionParams& p, in
     return Error{Fault::kBug, fmt::format("prompt_attention: {} and {} heads of {}, {} segments, scale {}",
                                           p.q_heads, p.kv_heads, p.head_size, prompts, p.scale)};
   if (prompts <= 0 || rows <= 0) return {};
-  if (p.head_size == 64) return launch<64>(stream, p, rows);
-  if (p.head_size == 128) return launch<128>(stream, p, rows);
-  return launch<256>(stream, p, rows);
+  QUIRE_TRY(const DeviceLimits device, device_limits());
+  return device.wgmma ? launch_wgmma(stream, p, rows) : launch_mma(stream, p, rows);
 }
 
 }  // namespace quire::cuda

@@ -6,7 +6,8 @@
 // without leaving the warp's registers. The state of a warp is 64 registers per lane. Two warps share 16
 // columns: one carries the state (K S, the triangular system, the update), the other makes the outputs (Q S,
 // P R), fed through shared memory with the state and R as the first one has them in registers; it also copies
-// the chunk after next. (With two warps for that alone the others waited for them.)
+// the chunk after next, or as many ahead as shared memory has room for. (With two warps for that alone the
+// others waited for them.)
 #include "core/cuda/launch.h"
 #include "core/cuda/tensor_core.cuh"
 #include "ops/gated_delta/cuda/chunk.cuh"
@@ -16,7 +17,6 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kD = kDeltaHead;
-constexpr int kStages = 3;
 constexpr int kRowPitch = kD + 8, kMatrixPitch = kChunk + 8;  // bf16: rows of 8 in different banks
 constexpr float kScale = 0.08838834764831845f;                // Dk^(-1/2)
 
@@ -28,7 +28,8 @@ struct Stage {
   float factors[3][kChunk];  // as ChunkData
 };
 
-template <int kSlab>
+// kStages: chunks that are there or on their way.
+template <int kSlab, int kStages>
 struct Shared {
   static constexpr int kWarps = kSlab / 16;
   Stage<kSlab> stages[kStages];
@@ -36,14 +37,14 @@ struct Shared {
   uint4 change[kWarps][kChunk / 16][32];  // R as A operands
 };
 
-template <int kSlab>
+template <int kSlab, int kStages>
 struct Walk {
   static constexpr int kWarps = kSlab / 16, kThreads = 2 * kWarps * 32, kCopyThreads = kWarps * 32;
   const GdnChunkedParams& p;
   const Segment seg;
   const int head, key_head, slab;
   const ChunkData* const data;  // of the segment's first chunk and this head; chunks are Hv apart
-  Shared<kSlab>& sh;
+  Shared<kSlab, kStages>& sh;
   const int chunks = (seg.count + kChunk - 1) / kChunk;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   // Where a lane's row of four 8 x 8 matrices begins: [2 of 8 rows][2 of 8 columns], rows or columns first.
@@ -200,6 +201,7 @@ struct Walk {
     publish_state(state, warp, 0);
 #pragma unroll 1
     for (int c = 0; c < chunks; ++c) {
+      if constexpr (kStages == 1) next_chunk();
       next_chunk();
       const Stage<kSlab>& in = sh.stages[c % kStages];
       float sum[8][4] = {};
@@ -250,14 +252,22 @@ struct Walk {
   }
 
   __device__ void outputs(int warp) const {
+    constexpr int kAhead = kStages - 1;
     const int thread = warp * 32 + lane;
-    copy_chunk(0, thread);
-    copy_chunk(1, thread);
+    if constexpr (kAhead > 0) copy_chunk(0, thread);
+    if constexpr (kAhead > 1) copy_chunk(1, thread);
 #pragma unroll 1
     for (int c = 0; c < chunks; ++c) {
-      copy_wait<1>();
-      next_chunk();
-      copy_chunk(c + 2, thread);  // over chunk c - 1, which everybody has left
+      if constexpr (kAhead > 0) {
+        copy_wait<kAhead - 1>();
+        next_chunk();
+        copy_chunk(c + kAhead, thread);  // over chunk c - 1, which everybody has left
+      } else {
+        next_chunk();  // everybody has left the chunk before
+        copy_chunk(c, thread);
+        copy_wait<0>();
+        next_chunk();
+      }
       const Stage<kSlab>& in = sh.stages[c % kStages];
       float sum[8][4] = {};
 #pragma unroll
@@ -295,8 +305,8 @@ __device__ int chunks_before(const SegmentArray& all, int index) {
   return sum;
 }
 
-template <int kSlab>
-__global__ void __launch_bounds__(Walk<kSlab>::kThreads, 1)
+template <int kSlab, int kStages>
+__global__ void __launch_bounds__(Walk<kSlab, kStages>::kThreads, 1)
     scan_kernel(const __grid_constant__ GdnChunkedParams p) {
   extern __shared__ float4 memory[];
   begin_kernel();
@@ -305,14 +315,14 @@ __global__ void __launch_bounds__(Walk<kSlab>::kThreads, 1)
   if (seg.count <= 0) return;
   const ChunkData* data = static_cast<const ChunkData*>(p.workspace) +
                           static_cast<int64_t>(chunks_before(p.segments, index)) * p.shape.Hv;
-  const Walk<kSlab> walk{p,
-                         seg,
-                         head,
-                         key_head_of(p.shape, head),
-                         static_cast<int>(blockIdx.x),
-                         data + head,
-                         *reinterpret_cast<Shared<kSlab>*>(memory)};
-  constexpr int kWarps = Walk<kSlab>::kWarps;
+  const Walk<kSlab, kStages> walk{p,
+                                  seg,
+                                  head,
+                                  key_head_of(p.shape, head),
+                                  static_cast<int>(blockIdx.x),
+                                  data + head,
+                                  *reinterpret_cast<Shared<kSlab, kStages>*>(memory)};
+  constexpr int kWarps = Walk<kSlab, kStages>::kWarps;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   if (warp < kWarps)
     walk.carry(warp);
@@ -320,27 +330,28 @@ __global__ void __launch_bounds__(Walk<kSlab>::kThreads, 1)
     walk.outputs(warp - kWarps);
 }
 
-template <int kSlab>
+template <int kSlab, int kStages>
 Status launch(cudaStream_t stream, const GdnChunkedParams& p) {
-  constexpr size_t kShared = sizeof(Shared<kSlab>);
-  static_assert(kShared <= 227 * 1024);
   const dim3 grid(kD / kSlab, static_cast<unsigned>(p.shape.Hv),
                   static_cast<unsigned>(p.segments.count - p.segments.decodes));
-  return quire::cuda::launch(stream, "gdn_chunked: scan", scan_kernel<kSlab>, grid, Walk<kSlab>::kThreads,
-                             kShared, p);
+  return quire::cuda::launch(stream, "gdn_chunked: scan", scan_kernel<kSlab, kStages>, grid,
+                             Walk<kSlab, kStages>::kThreads, sizeof(Shared<kSlab, kStages>), p);
 }
 
 }  // namespace
 
 Status launch_chunk_scan(cudaStream_t stream, const GdnChunkedParams& p) {
-  // Narrow slabs take 0.6 of the time of wide ones where every block has a multiprocessor to itself.
-  int device = 0, processors = 0;
-  QUIRE_CHECKED(check(cudaGetDevice(&device), "gdn_chunked: device"));
-  QUIRE_CHECKED(check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-                      "gdn_chunked: device"));
+  // Narrow slabs take 0.6 of the time of wide ones where every block has a multiprocessor to itself. Before sm_90 and on smaller
+  // cards there is no room for others, and less or nothing is copied ahead.
+  QUIRE_TRY(const DeviceLimits device, device_limits());
   const int64_t narrow_blocks = int64_t{p.segments.count - p.segments.decodes} * p.shape.Hv * (kD / 32);
-  const bool narrow = p.slab == 32 || (p.slab == 0 && narrow_blocks <= processors);
-  return narrow ? launch<32>(stream, p) : launch<64>(stream, p);
+  const bool narrow = p.slab == 32 || (p.slab == 0 && narrow_blocks <= device.multiprocessors);
+  const auto fits = [&](size_t bytes) { return static_cast<int64_t>(bytes) <= device.shared_bytes; };
+  static_assert(sizeof(Shared<32, 1>) <= 99 << 10, "every GPU has that");
+  if (!narrow && fits(sizeof(Shared<64, 3>))) return launch<64, 3>(stream, p);
+  if (fits(sizeof(Shared<32, 3>))) return launch<32, 3>(stream, p);
+  if (fits(sizeof(Shared<32, 2>))) return launch<32, 2>(stream, p);
+  return launch<32, 1>(stream, p);
 }
 
 }  // namespace quire::cuda

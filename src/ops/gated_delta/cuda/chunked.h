@@ -26,7 +26,8 @@ struct GdnChunkedParams {
   const __nv_bfloat16 *q = nullptr, *k = nullptr, *v = nullptr;
   const float *g = nullptr, *beta = nullptr;
   __nv_bfloat16* out = nullptr;
-  int32_t slab = 0;  // value columns of a block of the scan: 64, 32, or 0: chosen. The bits are the same.
+  int32_t slab =
+      0;  // value columns of a block of the scan: 64 if there is room, 32, or 0: chosen. The bits are the same.
   void* workspace = nullptr;  // gdn_chunked_workspace_bytes, aligned to 16
 };
 

@@ -2,13 +2,15 @@
 // needs besides reading S0 is a long chain of dependent small steps, which takes longer than the read; so
 // warps are specialised:
 //
-//   two groups of 4 warps take turns in preparing a pair: they start the asynchronous copies of S0 and of the
-//   window into their half of shared memory, convolve, norm and gate, and form the window's inner products;
-//   8 warps apply a prepared pair to S0, which they keep in registers: 16 value columns a warp, 4 keys a lane.
+//   two groups of 4 warps take turns in preparing a pair: they start the asynchronous copies of the window into
+//   their half of shared memory, convolve, norm and gate, and form the window's inner products;
+//   8 warps ask for a pair's S0, wait until it is prepared, and apply it to S0, which they keep in registers:
+//   16 value columns a warp, 4 keys a lane.
 //
-// So two S0 are in flight or in use at any time. Tried before, without specialised warps: two blocks per
-// multiprocessor, a pair each, reach 66% of the bandwidth at 32 sequences and 79% at 128; the same with S0 of
-// the next pair in flight, 59% and 71%; a cluster of four blocks per head, half of that.
+// Tried before, without specialised warps: two blocks per multiprocessor, a pair each, reach 66% of the bandwidth
+// at 32 sequences and 79% at 128; the same with S0 of the next pair in flight, 59% and 71%; a cluster of four
+// blocks per head, half of that. S0 by way of shared memory, with the next one in flight, is no faster than
+// registers alone, and takes 128 KiB.
 #include <algorithm>
 
 #include "core/cuda/launch.h"
@@ -28,21 +30,19 @@ constexpr int kRows = kDeltaMaxDecodeRows;
 
 // What a group of preparing warps leaves for the main warps. Followed, for both groups, by the windows: u
 // [window, kD] f32, then k [window, kD] bf16, by position - anchor.
-struct Prepared {
-  float4 state[kColumns][kMain];  // S0, in the order in which the main threads read it
+struct alignas(16) Prepared {
   float q[kRows][kD], k[kRows][kD], v[kRows][kD];
   uint2 z[kRows][32];
   float to_u[kRows][kPending], to_o[kRows][kPending];  // e^(G_t - G_j) (k_j . k_t), e^(G_t - G_j) (k_j . q_t)
   float beta[kRows], decay[kRows];                     // decay: e^(G_t), what is left of S0
   float g[kDeltaMaxWindow];                            // log decay of each token of the window
-  Segment segment;
 };
 struct Shared {
   Prepared prepared[kGroups];
   float o[2][kRows][kD];  // by parity of the pair
   float norm[kD];
 };
-static_assert(sizeof(Shared) % 16 == 0 && sizeof(Prepared) % 16 == 0);
+static_assert(sizeof(Shared) % 16 == 0);
 
 // Barriers of the block by number: 1, 2: a group's pair is prepared; 3, 4: its place is free; 5: main warps;
 // 6, 7: the group.
@@ -79,6 +79,20 @@ __device__ __forceinline__ int folded_before(const Segment& seg, int t) {
   return max(seg.anchor, t / kWindowTokens * kWindowTokens);
 }
 
+constexpr int window_bytes(int window) {
+  return window * kD * 6;
+}
+constexpr int64_t shared_bytes(int window) {
+  return static_cast<int64_t>(sizeof(Shared)) + kGroups * window_bytes(window);
+}
+static_assert(shared_bytes(kDeltaMaxWindow) <= 99 << 10, "every GPU has that");
+
+// What a main thread has of the state of a slot and head: kColumns times 4 keys, kD apart.
+__device__ __forceinline__ float* own_state(const GdnDecodeParams& p, const Segment& seg, int head) {
+  return of_slot(p.slots.state, seg.state_slot) + head * (kD * kD) +
+         static_cast<int>(threadIdx.x) / 32 * (kColumns * kD) + static_cast<int>(threadIdx.x) % 32 * 4;
+}
+
 // The work of a group of warps on one pair.
 struct Preparing {
   const GdnDecodeParams& p;
@@ -92,18 +106,6 @@ struct Preparing {
   const int key_head = key_head_of(p.shape, head);
   const bool owner = owns_key_head(p.shape, head);  // writes what belongs to the key head
 
-  // The S0 of a sequence without folded tokens is zero, whatever its slot holds: it is not read.
-  __device__ void stage_state() const {
-    if (seg.anchor <= 0) return;
-    const float* from = of_slot(p.slots.state, seg.state_slot) + head * (kD * kD);
-#pragma unroll
-    for (int half = 0; half < kMain / kGroup; ++half) {
-      const int reader = half * kGroup + thread;
-      const float* own = from + reader / 32 * (kColumns * kD) + lane * 4;
-#pragma unroll
-      for (int i = 0; i < kColumns; ++i) copy_async(&sh.state[i][reader], own + i * kD);
-    }
-  }
   __device__ void stage_window() const {
     constexpr int kPiecesK = kD * 2 / 16;
     static_assert(kD * 4 / 16 == 32 && kPiecesK == 16);
@@ -247,17 +249,14 @@ struct Preparing {
     stage_window();
     stage_gates();
     copy_commit();
-    stage_state();  // last: what is on the way to a result must not queue behind 64 KB
-    copy_commit();
     if (has_row) gates(lane, a, b, ssm_a, dt_bias);
     if (has_task) finish_task(warp, in);
 #pragma unroll 1
     for (int task = warp + kGroupWarps; task < tasks; task += kGroupWarps) finish_task(task, load_task(task));
-    copy_wait<1>();
+    copy_wait<0>();
     barrier_sync<kGroup>(6 + group);
 #pragma unroll 1
     for (int row = 0; row < seg.count; ++row) weigh_window(row);
-    copy_wait<0>();
     // Arriving alone would order the writes too, but the race checker does not follow single lanes' writes
     // across it.
     barrier_sync<kGroup>(6 + group);
@@ -352,7 +351,7 @@ struct Applying {
       }
     }
     if (to > commit) return;
-    float* slot = of_slot(p.slots.state, seg.state_slot) + (head * kD + warp * kColumns) * kD + lane * 4;
+    float* slot = own_state(p, seg, head);
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) *reinterpret_cast<float4*>(slot + i * kD) = s[i];
   }
@@ -370,11 +369,8 @@ struct Applying {
         pack_bf16(y.x, y.y), pack_bf16(y.z, y.w)};
   }
 
-  __device__ void run() const {
-    float4 s[kColumns];  // S0, or what it was folded to; keys 4 lane .. 4 lane + 3
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i)
-      s[i] = seg.anchor > 0 ? sh.state[i][threadIdx.x] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  // s: S0, or what it was folded to; keys 4 lane .. 4 lane + 3.
+  __device__ void run(float4 (&s)[kColumns]) const {
     int folded = seg.anchor;
     const auto fold_until = [&](int t) {
       while (folded / kWindowTokens < t / kWindowTokens) {
@@ -405,9 +401,10 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_consta
   let_next_kernel_start();
   extern __shared__ float4 memory[];
   Shared& sh = *reinterpret_cast<Shared*>(memory);
-  const int window_bytes = p.slots.window * kD * 6, units = p.segments.decodes * p.shape.Hv;
+  const int units = p.segments.decodes * p.shape.Hv;
+  char* const behind = reinterpret_cast<char*>(memory) + sizeof(Shared);
   const auto window_u = [&](int group) {
-    return reinterpret_cast<float*>(reinterpret_cast<char*>(memory) + sizeof(Shared) + group * window_bytes);
+    return reinterpret_cast<float*>(behind + group * window_bytes(p.slots.window));
   };
   const auto window_k = [&](int group) {
     return reinterpret_cast<__nv_bfloat16*>(window_u(group) + p.slots.window * kD);
@@ -415,14 +412,22 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_consta
   const int stride = static_cast<int>(gridDim.x);
   if (threadIdx.x < kMain) {
     if (p.norm_weight != nullptr && threadIdx.x < kD) sh.norm[threadIdx.x] = p.norm_weight[threadIdx.x];
+    wait_for_previous_kernels();
     int group = 0;
     for (int unit = static_cast<int>(blockIdx.x); unit < units; unit += stride, group ^= 1) {
       Prepared& prepared = sh.prepared[group];
+      const Segment seg = p.segments.data[unit / p.shape.Hv];
+      const int head = unit % p.shape.Hv;
+      // The S0 of a sequence without folded tokens is zero, whatever its slot holds: it is not read.
+      const bool folded = seg.count > 0 && seg.anchor > 0;
+      const float* from = own_state(p, seg, head);
+      float4 s[kColumns];
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i)
+        s[i] = folded ? *reinterpret_cast<const float4*>(from + i * kD) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
       wait_prepared(group);
-      if (prepared.segment.count > 0)
-        Applying{p,           prepared.segment, unit % p.shape.Hv, prepared, window_u(group), window_k(group),
-                 sh.o[group], sh.norm}
-            .run();
+      if (seg.count > 0)
+        Applying{p, seg, head, prepared, window_u(group), window_k(group), sh.o[group], sh.norm}.run(s);
       if (unit + 2 * stride < units) signal_free(group);
     }
     return;
@@ -431,7 +436,6 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_consta
   for (int unit = static_cast<int>(blockIdx.x) + group * stride; unit < units; unit += 2 * stride) {
     const Segment seg = p.segments.data[unit / p.shape.Hv];
     if (unit >= 2 * stride) wait_free(group);
-    if (static_cast<int>(threadIdx.x) == kMain + group * kGroup) sh.prepared[group].segment = seg;
     if (seg.count > 0) {
       check_segment(seg, p.slots);
       Preparing{p, seg, unit % p.shape.Hv, sh.prepared[group], window_u(group), window_k(group), group}.run();
@@ -453,14 +457,10 @@ Status launch_gdn_decode(cudaStream_t stream, const GdnDecodeParams& p) {
   const int64_t units = int64_t{p.segments.decodes} * p.shape.Hv;
   if (units > 0x7fffffff)
     return Error{Fault::kBug, fmt::format("gdn_decode: {} segments", p.segments.decodes)};
-  int device = 0, processors = 0;
-  QUIRE_CHECKED(check(cudaGetDevice(&device), "gdn_decode: device"));
-  QUIRE_CHECKED(check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-                      "gdn_decode: device"));
-  const size_t shared = sizeof(Shared) + kGroups * static_cast<size_t>(p.slots.window) * kD * 6;
+  QUIRE_TRY(const DeviceLimits device, device_limits());
   return launch(stream, "gdn_decode", decode_kernel,
-                dim3(static_cast<unsigned>(std::min<int64_t>(units, processors))), kThreads,
-                static_cast<int64_t>(shared), p);
+                dim3(static_cast<unsigned>(std::min<int64_t>(units, device.multiprocessors))), kThreads,
+                shared_bytes(p.slots.window), p);
 }
 
 }  // namespace quire::cuda

@@ -41,7 +41,7 @@ struct GdnDecodeParams {
   int64_t y_stride = 0;
 };
 
-// Enqueues one kernel; capturable. Reads slots and segments before the kernels before it have ended: what writes them in the
+// Enqueues one kernel; capturable. Reads segments before the kernels before it have ended: what writes them in the
 // same stream must be followed by a copy or by a kernel that lets nothing start early (copy_slots). Fault::kBug for shapes and
 // layouts that the contract excludes.
 Status launch_gdn_decode(cudaStream_t stream, const GdnDecodeParams& params);

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "core/cuda/target.cuh"
+
 namespace quire::gemm {
 
 // ---- mbarriers
@@ -27,16 +29,20 @@ __device__ inline void barrier_arrive_after_copies(uint32_t barrier) {
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done = 0;
   while (done == 0)
-    asm volatile(
-#if __CUDA_ARCH__ >= 900
-        "{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
-#else
-        "{\n .reg .pred p;\n mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, "
-        "p;\n}"
-#endif
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
+    if constexpr (cuda::kForSm90)
+      asm volatile(
+          "{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, "
+          "p;\n}"
+          : "=r"(done)
+          : "r"(barrier), "r"(parity)
+          : "memory");
+    else
+      asm volatile(
+          "{\n .reg .pred p;\n mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, "
+          "p;\n}"
+          : "=r"(done)
+          : "r"(barrier), "r"(parity)
+          : "memory");
 }
 
 // From sm_90 on. Arrives, and lets the phase wait for as many bytes of bulk copies.
@@ -69,54 +75,59 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t col
 __device__ inline void copy_async_16(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(valid ? 16 : 0));
 }
+// What this thread has asked for since the last time is a group; waits until at most kPending groups are under way.
+__device__ inline void commit_copies() {
+  asm volatile("cp.async.commit_group;" : : : "memory");
+}
+template <int kPending>
+__device__ inline void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kPending) : "memory");
+}
 
 // ---- A warp's copies to one barrier: expect_copies, then any number of copy_run and copy_rows, then end_copies. All lanes
 // call all of them, with the same arguments but where it is said. Pointers and sizes are multiples of 16 bytes.
 
 // Arrivals that a barrier of copies is initialised with.
-#ifdef __CUDA_ARCH__
-inline constexpr int kCopyArrivals = __CUDA_ARCH__ >= 900 ? 1 : 32;
-#else
-inline constexpr int kCopyArrivals = 1;
-#endif
+inline constexpr int kCopyArrivals = cuda::kForSm90 ? 1 : 32;
 
 __device__ inline void expect_copies(uint32_t barrier, int lane, int bytes) {
-#if __CUDA_ARCH__ >= 900
-  if (lane == 0) barrier_expect(barrier, bytes);
-#endif
+  if constexpr (cuda::kForSm90) {
+    if (lane == 0) barrier_expect(barrier, bytes);
+  }
 }
 __device__ inline void copy_run(uint32_t to, const uint8_t* from, int bytes, uint32_t barrier, int lane) {
-#if __CUDA_ARCH__ >= 900
-  if (lane == 0) copy_bulk(to, from, bytes, barrier);
-#else
-  for (int i = lane * 16; i < bytes; i += 512) copy_async_16(to + i, from + i, true);
-#endif
+  if constexpr (cuda::kForSm90) {
+    if (lane == 0) copy_bulk(to, from, bytes, barrier);
+  } else {
+    for (int i = lane * 16; i < bytes; i += 512) copy_async_16(to + i, from + i, true);
+  }
 }
 // Rows of `bytes` each, `pitch` apart in shared memory. `from` and `mine` are the lane's own: where its row lies, and whether
 // it has one (rows are those of the first `count` lanes).
 __device__ inline void copy_rows(uint32_t to, int pitch, const void* from, bool mine, int bytes,
                                  uint32_t barrier, int lane, int count) {
-#if __CUDA_ARCH__ >= 900
-  if (mine) copy_bulk(to + lane * pitch, from, bytes, barrier);
-#else
-  const auto address = reinterpret_cast<uint64_t>(from);
-  for (int row = 0; row < count; ++row) {
-    const auto* own = reinterpret_cast<const uint8_t*>(__shfl_sync(0xffffffffu, address, row));
-    for (int i = lane * 16; i < bytes; i += 512) copy_async_16(to + row * pitch + i, own + i, true);
+  if constexpr (cuda::kForSm90) {
+    if (mine) copy_bulk(to + lane * pitch, from, bytes, barrier);
+  } else {
+    const auto address = reinterpret_cast<uint64_t>(from);
+    for (int row = 0; row < count; ++row) {
+      const auto* own = reinterpret_cast<const uint8_t*>(__shfl_sync(0xffffffffu, address, row));
+      for (int i = lane * 16; i < bytes; i += 512) copy_async_16(to + row * pitch + i, own + i, true);
+    }
   }
-#endif
 }
 __device__ inline void end_copies(uint32_t barrier) {
-#if __CUDA_ARCH__ < 900
-  barrier_arrive_after_copies(barrier);
-#endif
+  if constexpr (!cuda::kForSm90) barrier_arrive_after_copies(barrier);
+}
+
+// Before a warp ends whose copies others wait for.
+__device__ inline void finish_copies() {
+  if constexpr (!cuda::kForSm90) asm volatile("cp.async.wait_all;" : : : "memory");
 }
 
 // What this thread wrote to shared memory, barriers included, comes before the bulk engine's and wgmma's accesses.
 __device__ inline void order_before_copies() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
-#endif
+  if constexpr (cuda::kForSm90) asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 
 }  // namespace quire::gemm

@@ -5,6 +5,7 @@
 
 #include "ops/gemm/cuda/launch.h"
 #include "ops/gemm/cuda/problem.cuh"
+#include "ops/gemm/cuda/tile_mma.cuh"
 
 namespace quire::gemm {
 namespace {
@@ -71,6 +72,18 @@ Result<Problem> describe(const GemmParams& p) {
   return k;
 }
 
+// What choosing depends on: multiprocessors, and how many rows of x a tile can have, with totals of several segments in
+// registers and without.
+struct TileLimits {
+  int multiprocessors;
+  int32_t with_totals, without;
+};
+template <TileFormat F>
+TileLimits tile_limits(const cuda::DeviceLimits& device) {
+  if (device.wgmma) return {device.multiprocessors, 192, 256};
+  return {device.multiprocessors, 128, kHasWideTiles<Decoder<F>> ? 256 : 128};
+}
+
 struct TileChoice {
   int32_t rows;  // of x in a tile
   int64_t cost;  // in columns' time: about 4 ns on an H100
@@ -78,30 +91,26 @@ struct TileChoice {
 
 // Dense tiles of which the last wave wastes least: each column tile of a tile costs its rows and about 48 more, for weights,
 // for decoding and for what a tile does once. `splits`: 1, or the segments, each in tiles of its own.
-TileChoice choose_dense_tiles(const Problem& p, int multiprocessors, int32_t splits) {
+TileChoice choose_dense_tiles(const Problem& p, const TileLimits& limits, int32_t splits) {
   int64_t row_blocks = 0;
   for (int i = 0; i < p.part_count; ++i) row_blocks += (p.part[i].row_tiles + 7) / 8;
   TileChoice best{32, INT64_MAX};
   for (const int32_t rows : {32, 64, 128, 192, 256}) {
-    if (p.segments > 1 && splits == 1 && rows > 192) break;  // totals need registers too
+    if (rows > (p.segments > 1 && splits == 1 ? limits.with_totals : limits.without)) break;
     const int64_t tiles = row_blocks * ((p.rows + rows - 1) / rows) * splits;
-    const int64_t cost = (tiles + multiprocessors - 1) / multiprocessors * (rows + 48) *
+    const int64_t cost = (tiles + limits.multiprocessors - 1) / limits.multiprocessors * (rows + 48) *
                          (splits > 1 ? p.segment_tiles : p.col_tiles);
     if (cost < best.cost) best = {rows, cost};
   }
   return best;
 }
 
-int32_t choose_tile_rows(const Problem& p, int multiprocessors, int32_t splits) {
-  if (p.offsets == nullptr) return choose_dense_tiles(p, multiprocessors, splits).rows;
+int32_t choose_tile_rows(const Problem& p, const TileLimits& limits, int32_t splits) {
+  if (p.offsets == nullptr) return choose_dense_tiles(p, limits, splits).rows;
   // An expert gets rows / experts on average: small tiles while memory decides, then large ones, which
   // find_block cuts evenly.
   const int64_t mean = p.rows / p.experts;
   return mean < 24 ? 32 : mean < 48 ? 64 : mean < 96 ? 128 : 256;
-}
-
-bool tiles_exist(const cuda::DeviceLimits& device) {
-  return device.major == 9;
 }
 
 // Streams keep whole rows of x in shared memory, and divide row tiles among warps: with many columns neither goes well. Tiles of
@@ -112,15 +121,14 @@ bool prefers_sweep(const Problem& k, const GemmParams& p, const cuda::DeviceLimi
   const bool many_row_tiles = k.all_row_tiles >= 16 * device.multiprocessors;
   if (k.col_tiles <= (many_row_tiles ? 32 : 64)) return false;
   const bool bf16 = p.parts[0].weight.format == TileFormat::kBf16;
-  return k.rows <= (!tiles_exist(device) ? 32 : many_row_tiles ? (bf16 ? 8 : 32) : 16);
+  return k.rows <= (many_row_tiles ? (bf16 ? 8 : 32) : 16);
 }
 
 // Few rows go to the stream kernel: it keeps every multiprocessor reading. With more rows its tokens cost more of the
 // L2's bandwidth than tiles, which read them once for 128 rows of a weight.
-bool prefers_tiles(const GemmParams& p, const cuda::DeviceLimits& device) {
+bool prefers_tiles(const GemmParams& p) {
   if (p.split || p.path == Path::kStream || p.path == Path::kSweep) return false;
   if (p.path != Path::kAuto) return true;
-  if (!tiles_exist(device)) return false;
   if (p.grouped.offsets != nullptr)
     return p.rows >= 10 * p.parts[0].weight.experts;  // of an expert, on average
   int64_t row_tiles = 0;
@@ -151,12 +159,11 @@ SplitRoom split_room(const GemmParams& p) {
   return room;
 }
 // Adding up costs a launch, and the sums' way to memory and back.
-bool prefers_split(const Problem& p, const GemmParams& params, int multiprocessors) {
+bool prefers_split(const Problem& p, const GemmParams& params, const TileLimits& limits) {
   const SplitRoom room = split_room(params);
   if (params.sums == nullptr || p.rows <= 8 || p.rows > room.most_rows) return false;
   const int64_t adding = 400 + room.floats_per_row * p.rows / 1000;
-  return choose_dense_tiles(p, multiprocessors, p.segments).cost + adding <
-         choose_dense_tiles(p, multiprocessors, 1).cost;
+  return choose_dense_tiles(p, limits, p.segments).cost + adding < choose_dense_tiles(p, limits, 1).cost;
 }
 
 Status launch_split(cudaStream_t stream, const Problem& k, const GemmParams& p, LaunchChoice choice,
@@ -181,7 +188,6 @@ Status launch_split(cudaStream_t stream, const Problem& k, const GemmParams& p, 
 
 template <TileFormat F>
 Status launch(cudaStream_t stream, const Problem& k, const GemmParams& p, LaunchChoice choice) {
-  const int multiprocessors = choice.device.multiprocessors;
   const int64_t rows = k.offsets == nullptr ? k.rows : k.rows / k.experts;
   choice.block_rows = rows <= 8 ? 8 : 32;
   if (prefers_sweep(k, p, choice.device)) {
@@ -190,22 +196,19 @@ Status launch(cudaStream_t stream, const Problem& k, const GemmParams& p, Launch
     if (launched) return {};
     if (choice.forced) return misfit("no product for a sweep");
   }
-  const bool split = p.path == Path::kSplit || (p.path == Path::kAuto && tiles_exist(choice.device) &&
-                                                prefers_split(k, p, multiprocessors));
-  if (!split && !prefers_tiles(p, choice.device)) return launch_stream<F>(stream, k, choice);
-  if (!tiles_exist(choice.device)) return misfit("the tile kernel is for sm_90");
+  const TileLimits limits = tile_limits<F>(choice.device);
+  const bool split = p.path == Path::kSplit || (p.path == Path::kAuto && prefers_split(k, p, limits));
+  if (!split && !prefers_tiles(p)) return launch_stream<F>(stream, k, choice);
   if (p.grouped.x_rows != nullptr) return misfit("rows for tiles lie together");
-  choice.block_rows =
-      p.tile_rows != 0 ? p.tile_rows : choose_tile_rows(k, multiprocessors, split ? k.segments : 1);
+  choice.block_rows = p.tile_rows != 0 ? p.tile_rows : choose_tile_rows(k, limits, split ? k.segments : 1);
   if (split) return launch_split(stream, k, p, choice, launch_tile<F>, tile_unit(F));
   return launch_tile<F>(stream, k, choice);
 }
 
 }  // namespace
 
-Result<bool> takes_tiles(const GemmParams& p) {
-  QUIRE_TRY(const cuda::DeviceLimits device, cuda::device_limits());
-  return prefers_tiles(p, device);
+bool takes_tiles(const GemmParams& p) {
+  return prefers_tiles(p);
 }
 
 int64_t split_floats(const GemmParams& p) {

@@ -49,9 +49,9 @@ struct GroupedRows {
 
 enum class Path : uint8_t {
   kAuto,
-  kStream,  // mma.sync, a warp for 16 rows: few rows of tokens; any GPU from sm_80 on
+  kStream,  // mma.sync, a warp for 16 rows: few rows of tokens
   kSweep,   // also mma.sync: up to 32 rows, dense weights with many columns
-  kTile,    // wgmma: sm_90
+  kTile,    // wgmma where the code is for sm_90a, else mma.sync
   kSplit,   // the same with tiles of one segment each, whose sums another kernel adds: weights with few rows
 };
 
@@ -73,7 +73,7 @@ struct GemmParams {
 };
 
 // Whether launch_gemm would take tiles: then rows of x that belong together must lie together (GroupedRows::x_rows null).
-Result<bool> takes_tiles(const GemmParams& p);
+bool takes_tiles(const GemmParams& p);
 
 // What `sums` must have room for, in floats: never less for more rows. 0 where splitting does not help.
 int64_t split_floats(const GemmParams& p);

@@ -9,7 +9,9 @@
 namespace quire::gemm {
 
 // Whole rows of x stay in shared memory if this leaves the rings enough.
-inline constexpr int kMostResident = 134 << 10;
+inline int64_t most_resident(const cuda::DeviceLimits& device) {
+  return int64_t{device.shared_bytes} * 59 / 100;
+}
 
 inline int64_t stream_row_blocks(const Problem& p, int block) {
   return p.offsets != nullptr ? block_bound(p.rows, p.experts, block) : (p.rows + block - 1) / block;
@@ -33,7 +35,7 @@ inline Result<StreamPlan> plan_stream(const Problem& p, const LaunchChoice& choi
   const int buffers = stream_row_blocks(p, choice.block_rows) > 1 ? 2 : 1;
   const int64_t x_bytes = int64_t{buffers} * plan.x_rows * pitch(p.col_tiles);
   for (const bool resident : {true, false}) {
-    if (resident && (x_bytes > kMostResident || choice.split))
+    if (resident && (x_bytes > most_resident(choice.device) || choice.split))
       continue;  // a segment needs its own columns only
     for (plan.warps = most_warps; plan.warps >= 1; plan.warps /= 2) {
       plan.team = 1;
@@ -70,8 +72,8 @@ inline Result<StreamPlan> plan_stream(const Problem& p, const LaunchChoice& choi
 }
 
 template <class D, int kGroups>
-Status launch_stream_groups(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
-  QUIRE_TRY(const StreamPlan plan, plan_stream(p, choice, D::kTileBytes, kStreamThreads<D> / 32));
+Status launch_stream_plan(cudaStream_t stream, const Problem& p, const LaunchChoice& choice,
+                          const StreamPlan& plan) {
   // Grouped: how many blocks of rows there are is known on the device only.
   const int64_t units = stream_units(p, choice);
   if (units >= INT32_MAX) return Error{Fault::kBug, "a product of more than 2^31 units"};
@@ -82,8 +84,15 @@ Status launch_stream_groups(cudaStream_t stream, const Problem& p, const LaunchC
 
 template <TileFormat F>
 Status launch_stream(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
-  if (choice.block_rows == 8) return launch_stream_groups<Decoder<F>, 1>(stream, p, choice);
-  return launch_stream_groups<Decoder<F>, 4>(stream, p, choice);
+  using D = Decoder<F>;
+  LaunchChoice fitting = choice;
+  if (choice.block_rows == 32) {
+    const auto plan = plan_stream(p, choice, D::kTileBytes, kStreamThreads<D> / 32);
+    if (plan.ok()) return launch_stream_plan<D, 4>(stream, p, choice, *plan);
+    fitting.block_rows = 8;  // the sums of many segments take less room
+  }
+  QUIRE_TRY(const StreamPlan plan, plan_stream(p, fitting, D::kTileBytes, kStreamThreads<D> / 32));
+  return launch_stream_plan<D, 1>(stream, p, fitting, plan);
 }
 
 }  // namespace quire::gemm

@@ -115,6 +115,7 @@ class SweepWarp {
       if (++piece == plan_.pieces) piece = 0;
       if (++slot == plan_.x_slots) slot = 0, phase ^= 1u;
     }
+    finish_copies();
   }
 
   __device__ void run() {

@@ -8,15 +8,12 @@
 #include "ops/gemm/cuda/decode.cuh"
 #include "ops/gemm/cuda/problem.cuh"
 #include "ops/gemm/cuda/tile_epilogue.cuh"
+#include "ops/gemm/cuda/tile_walk.cuh"
 #include "ops/gemm/cuda/wgmma.cuh"
 
 namespace quire::gemm {
 
-struct TilePlan {
-  int32_t block;  // rows of x in a tile, at most
-  int32_t
-      splits;  // 1, or the segments: each is a tile of its own, and its sums are what is stored, in rows of their own
-  int32_t row_blocks;  // of 128 rows, of all parts
+struct TilePlan : TileGrid {
   int32_t stages;
   int32_t weight_bytes, stage_bytes;
   int32_t staging_at, table_at, barriers_at;
@@ -26,54 +23,6 @@ struct TilePlan {
 inline constexpr int kConsumers = 2;                  // warpgroups
 inline constexpr int kTileRowTiles = 4 * kConsumers;  // row tiles of a tile
 inline constexpr int kTileThreads = 128 * (1 + kConsumers);
-
-struct Tile {
-  const KernelPart* part;
-  const uint8_t* weight;  // its first tile, column tile 0
-  int32_t row_tile, row_tiles;
-  int32_t begin, end;  // column tiles
-  int32_t first_row;   // of y
-  RowBlock rows;
-};
-
-__device__ inline int32_t count_tiles(const Problem& p, const TilePlan& plan, const BlockTable& table) {
-  return count_blocks(p, plan.block, table) * plan.row_blocks * plan.splits;
-}
-
-// Grouped: an expert's rows of weights in turn, so that its tokens stay in the L2. Dense: eight blocks of tokens by all rows
-// of the weight, then the next eight: tiles that run at the same time form a square.
-__device__ inline Tile find_tile(const Problem& p, const TilePlan& plan, const BlockTable& table,
-                                 int32_t index) {
-  int32_t row_block, block;
-  const int32_t split = index % plan.splits;
-  index /= plan.splits;
-  if (p.offsets != nullptr) {
-    row_block = index % plan.row_blocks;
-    block = index / plan.row_blocks;
-  } else {
-    const int32_t blocks = (p.rows + plan.block - 1) / plan.block;
-    const int32_t group = index / (8 * plan.row_blocks), width = min(8, blocks - 8 * group);
-    const int32_t within = index - 8 * group * plan.row_blocks;
-    row_block = within / width;
-    block = 8 * group + within % width;
-  }
-  int i = 0;
-  for (; i + 1 < p.part_count; ++i) {
-    const int32_t own = (p.part[i].row_tiles + kTileRowTiles - 1) / kTileRowTiles;
-    if (row_block < own) break;
-    row_block -= own;
-  }
-  Tile t;
-  t.rows = find_block(p, plan.block, table, block);
-  t.part = &p.part[i];
-  t.row_tile = row_block * kTileRowTiles;
-  t.row_tiles = min(kTileRowTiles, t.part->row_tiles - t.row_tile);
-  t.weight = t.part->weight + t.rows.expert * t.part->expert_bytes;
-  t.begin = split * p.segment_tiles;
-  t.end = plan.splits > 1 ? min(t.begin + p.segment_tiles, p.col_tiles) : p.col_tiles;
-  t.first_row = split * p.rows;
-  return t;
-}
 
 struct Stage {
   int32_t slot = 0;
@@ -122,7 +71,7 @@ class TileProducer {
     const BlockTable table = block_table(p_, plan_.block, shared_ + plan_.table_at);
     const int32_t tiles = count_tiles(p_, plan_, table);
     for (auto i = static_cast<int32_t>(blockIdx.x); i < tiles; i += static_cast<int32_t>(gridDim.x)) {
-      const Tile t = find_tile(p_, plan_, table, i);
+      const Tile t = find_tile<kTileRowTiles>(p_, plan_, table, i);
       const int boxes = Widths<D::kFormat, kSegments>::of(t.rows.count) / kBoxRows;
       for (int32_t c = t.begin; c < t.end; ++c) {
         barrier_wait(s_.empty(at_.slot), at_.phase ^ 1u);
@@ -177,7 +126,7 @@ class TileConsumer {
     const BlockTable table = block_table(p_, plan_.block, shared_ + plan_.table_at);
     const int32_t tiles = count_tiles(p_, plan_, table);
     for (auto i = static_cast<int32_t>(blockIdx.x); i < tiles; i += static_cast<int32_t>(gridDim.x)) {
-      const Tile t = find_tile(p_, plan_, table, i);
+      const Tile t = find_tile<kTileRowTiles>(p_, plan_, table, i);
       run_width<32>(Widths<D::kFormat, kSegments>::of(t.rows.count), t);
     }
   }
@@ -291,32 +240,32 @@ template <class D, bool kSegments>
 __global__ void __launch_bounds__(kTileThreads, 1)
     tile_kernel(const __grid_constant__ Problem p, const __grid_constant__ TilePlan plan,
                 const __grid_constant__ CUtensorMap x) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  extern __shared__ __align__(1024) uint8_t shared[];
-  const TileShared s{shared_address(shared), shared_address(shared) + plan.barriers_at, plan.stages};
-  let_next_kernel_start();
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < plan.stages; ++i) {
-      barrier_init(s.full(i), 1);                // the copying warp
-      barrier_init(s.empty(i), 4 * kConsumers);  // warps of the others
-    }
-    order_before_copies();
-  }
-  wait_for_previous_kernels();
-  if (p.offsets != nullptr)
-    fill_block_table(p, plan.block, block_table(p, plan.block, shared + plan.table_at));
-  else
-    __syncthreads();
-  if (threadIdx.x < 128) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x < 32) TileProducer<D, kSegments>(p, plan, x, shared, s).run();
+  if constexpr (!cuda::kForWgmma) {
+    __trap();  // never launched: launch_tile
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    TileConsumer<D, kSegments>(p, plan, shared, s).run();
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const TileShared s{shared_address(shared), shared_address(shared) + plan.barriers_at, plan.stages};
+    let_next_kernel_start();
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < plan.stages; ++i) {
+        barrier_init(s.full(i), 1);                // the copying warp
+        barrier_init(s.empty(i), 4 * kConsumers);  // warps of the others
+      }
+      order_before_copies();
+    }
+    wait_for_previous_kernels();
+    if (p.offsets != nullptr)
+      fill_block_table(p, plan.block, block_table(p, plan.block, shared + plan.table_at));
+    else
+      __syncthreads();
+    if (threadIdx.x < 128) {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+      if (threadIdx.x < 32) TileProducer<D, kSegments>(p, plan, x, shared, s).run();
+    } else {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+      TileConsumer<D, kSegments>(p, plan, shared, s).run();
+    }
   }
-#else
-  __trap();
-#endif
 }
 
 }  // namespace quire::gemm

@@ -1,4 +1,4 @@
-// How a warpgroup's 64 x N sums become rows of y: through shared memory, which exchanges rows and columns, so that
+// How the 64 x N sums of four warps become rows of y: through shared memory, which exchanges rows and columns, so that
 // a row's 64 (or, paired, 32) neighbouring outputs are written together.
 #pragma once
 
@@ -7,14 +7,25 @@
 
 namespace quire::gemm {
 
-inline constexpr int kStagingBytes = 2 * 4096;  // of a warpgroup: two buffers, used in turn
+inline constexpr int kStagingBytes = 2 * 4096;  // of four warps: two buffers, used in turn
 
+// Four 8 x 8 matrices of 16-bit elements as they lie across a warp; lane l says where column l % 8 of matrix l / 8 goes.
 __device__ inline void store_matrices_transposed(uint32_t at, uint32_t r0, uint32_t r1, uint32_t r2,
                                                  uint32_t r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
-               :
-               : "r"(at), "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-               : "memory");
+  if constexpr (cuda::kForSm90) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(at), "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+                 : "memory");
+  } else {
+    const int lane = threadIdx.x % 32;
+    const uint32_t r[4] = {r0, r1, r2, r3};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t to = __shfl_sync(~0u, at, 8 * i + lane / 4) + lane % 4 * 4;
+      asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(cuda::transpose_matrix(r[i])) : "memory");
+    }
+  }
 }
 __device__ inline uint32_t pack_bf16(float lo, float hi) {
   const __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
@@ -27,12 +38,15 @@ struct TileOutput {
   const RowBlock& rows;
   int32_t first_row;       // of y
   int32_t row_tile;        // this warp's
-  int32_t first_row_tile;  // of its warpgroup
+  int32_t first_row_tile;  // of the four warps
   int lane;
   uint8_t* staging;
-  int group;  // warpgroup: its named barrier
+  int group;  // of four warps: its named barrier
 
-  // sum: as Wgmma<N> leaves it.
+  // Orders the writes to a buffer before the reads from it. Two buffers in turn: whoever passes has read the one before.
+  __device__ void meet() const { asm volatile("bar.sync %0, 128;" : : "r"(2 + group) : "memory"); }
+
+  // sum: as Wgmma<N> leaves it, and mma.m16n8k16 for every eight rows of x.
   template <int N>
   __device__ __forceinline__ void store(const float (&sum)[N / 2], float unit) const {
     const LaneRows r = lane_rows(p, part, rows.expert, row_tile, lane, unit);
@@ -43,10 +57,8 @@ struct TileOutput {
 
  private:
   __device__ int thread() const { return threadIdx.x % 128; }
-  // Orders the writes to a buffer before the reads from it. Two buffers in turn: whoever passes has read the one before.
-  __device__ void meet() const { asm volatile("bar.sync %0, 128;" : : "r"(2 + group) : "memory"); }
   __device__ uint8_t* buffer(int turn) const { return staging + (turn & 1) * (kStagingBytes / 2); }
-  // Output of the warpgroup's first row.
+  // Output of the four warps' first row.
   __device__ int32_t first_output() const { return first_row_tile * (p.paired ? 8 : 16); }
 
   // Eight outputs from n on, of the row `token` of this block.

@@ -1,4 +1,4 @@
-// How a tile kernel is laid out in shared memory, and its launch.
+// How tile kernels are laid out in shared memory, their launches, and which one the device has.
 #pragma once
 
 #include <algorithm>
@@ -6,43 +6,92 @@
 #include "core/cuda/tensor_map.h"
 #include "ops/gemm/cuda/launch.h"
 #include "ops/gemm/cuda/tile.cuh"
+#include "ops/gemm/cuda/tile_mma.cuh"
 
 namespace quire::gemm {
 
+inline Status tiles_do_not_fit(const Problem& p, int32_t block) {
+  return Error{Fault::kBug,
+               fmt::format("tiles for {} rows and {} experts do not fit shared memory", block, p.experts)};
+}
+
+template <int kRowTiles>
+TileGrid tile_grid(const Problem& p, const LaunchChoice& choice, int32_t most_rows) {
+  TileGrid grid{};
+  grid.block = std::min(choice.block_rows, most_rows);
+  grid.splits = choice.split ? p.segments : 1;
+  for (int i = 0; i < p.part_count; ++i) grid.row_blocks += (p.part[i].row_tiles + kRowTiles - 1) / kRowTiles;
+  return grid;
+}
+// Grouped: how many there are is known on the device only.
+inline Result<int64_t> tile_bound(const Problem& p, const TileGrid& grid) {
+  const int64_t blocks = p.offsets != nullptr ? block_bound(p.rows, p.experts, grid.block)
+                                              : (p.rows + grid.block - 1) / grid.block;
+  const int64_t tiles = blocks * grid.row_blocks * grid.splits;
+  if (tiles >= INT32_MAX) return Error{Fault::kBug, "a product of more than 2^31 tiles"};
+  return std::max<int64_t>(tiles, 1);
+}
+
 template <class D, bool kSegments>
-Status launch_tile_kernel(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
-  TilePlan plan{};
-  plan.block = std::min(choice.block_rows, Widths<D::kFormat, kSegments>::kMost);
-  plan.splits = choice.split ? p.segments : 1;
-  for (int i = 0; i < p.part_count; ++i)
-    plan.row_blocks += (p.part[i].row_tiles + kTileRowTiles - 1) / kTileRowTiles;
+Status launch_wgmma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
+  TilePlan plan{tile_grid<kTileRowTiles>(p, choice, Widths<D::kFormat, kSegments>::kMost)};
   plan.weight_bytes = (kTileRowTiles * D::kTileBytes + 1023) / 1024 * 1024;
   plan.stage_bytes = plan.weight_bytes + Widths<D::kFormat, kSegments>::of(plan.block) * 128;
   const int table_bytes = block_table_bytes(p, plan.block);
   const int beside = kConsumers * kStagingBytes + 2 * 8 * 8 + table_bytes;
   plan.stages = std::min((choice.device.shared_bytes - beside) / plan.stage_bytes, 8);
-  if (plan.stages < 2)
-    return Error{Fault::kBug, fmt::format("tiles for {} rows and {} experts do not fit shared memory",
-                                          plan.block, p.experts)};
+  if (plan.stages < 2) return tiles_do_not_fit(p, plan.block);
   plan.staging_at = plan.stages * plan.stage_bytes;
   plan.barriers_at = plan.staging_at + kConsumers * kStagingBytes;
   plan.table_at = plan.barriers_at + 2 * 8 * 8;
   plan.shared_bytes = plan.table_at + table_bytes;
-  const int64_t blocks = p.offsets != nullptr ? block_bound(p.rows, p.experts, plan.block)
-                                              : (p.rows + plan.block - 1) / plan.block;
-  if (blocks * plan.row_blocks * plan.splits >= INT32_MAX)
-    return Error{Fault::kBug, "a product of more than 2^31 tiles"};
-  const auto grid = static_cast<int>(std::min<int64_t>(
-      choice.device.multiprocessors, std::max<int64_t>(blocks * plan.row_blocks * plan.splits, 1)));
+  QUIRE_TRY(const int64_t tiles, tile_bound(p, plan));
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(choice.device.multiprocessors, tiles));
   QUIRE_TRY(const CUtensorMap x, cuda::tensor_map_bf16(p.x, p.rows, p.cols, p.x_stride * 2, kBoxRows));
-  return cuda::launch(stream, "a product", tile_kernel<D, kSegments>, dim3(static_cast<unsigned>(grid)),
-                      kTileThreads, plan.shared_bytes, p, plan, x);
+  return cuda::launch(stream, "a product", tile_kernel<D, kSegments>, dim3(grid), kTileThreads,
+                      plan.shared_bytes, p, plan, x);
+}
+
+template <class D, TileKind kKind>
+Status launch_mma_kind(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
+  using M = MmaTile<D, kKind>;
+  const TileGrid grid = tile_grid<M::kRowTiles>(p, choice, M::kMost);
+  const int shared = M::kTableAt + block_table_bytes(p, grid.block);
+  if (shared > choice.device.shared_bytes) return tiles_do_not_fit(p, grid.block);
+  QUIRE_TRY(const int64_t tiles, tile_bound(p, grid));
+  const auto kernel = tile_mma_kernel<D, kKind>;
+  QUIRE_CHECKED(cuda::allow_shared_memory(reinterpret_cast<const void*>(kernel), "a product", shared));
+  int resident = 0;
+  QUIRE_CHECKED(cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kMmaThreads,
+                                                                          static_cast<size_t>(shared)),
+                            "a product: occupancy"));
+  const int64_t room = int64_t{choice.device.multiprocessors} * std::max(resident, 1);
+  return cuda::launch(stream, "a product", kernel, dim3(static_cast<unsigned>(std::min(room, tiles))),
+                      kMmaThreads, shared, p, grid);
+}
+
+template <class D, bool kSegments>
+Status launch_mma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
+  if constexpr (kHasNarrowTiles<D>) {
+    if (choice.block_rows <= 32) return launch_mma_kind<D, TileKind::kNarrow>(stream, p, choice);
+  }
+  if constexpr (kHasWideTiles<D> && !kSegments) {
+    if (choice.block_rows > 128 && p.offsets == nullptr)
+      return launch_mma_kind<D, TileKind::kWide>(stream, p, choice);
+  }
+  return launch_mma_kind < D, kSegments ? TileKind::kSegments : TileKind::kPlain > (stream, p, choice);
+}
+
+template <TileFormat F, bool kSegments>
+Status launch_device_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
+  if (choice.device.wgmma) return launch_wgmma_tiles<Decoder<F>, kSegments>(stream, p, choice);
+  return launch_mma_tiles<Decoder<F>, kSegments>(stream, p, choice);
 }
 
 template <TileFormat F>
 Status launch_tile(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
-  if (p.segments > 1 && !choice.split) return launch_tile_kernel<Decoder<F>, true>(stream, p, choice);
-  return launch_tile_kernel<Decoder<F>, false>(stream, p, choice);
+  if (p.segments > 1 && !choice.split) return launch_device_tiles<F, true>(stream, p, choice);
+  return launch_device_tiles<F, false>(stream, p, choice);
 }
 
 }  // namespace quire::gemm

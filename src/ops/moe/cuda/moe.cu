@@ -111,8 +111,7 @@ Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s)
   part.y_stride = p.gate_up.rows;
   gemm::GemmParams g = product(p, part, p.h, p.h_stride, sorted);
   g.grouped = {s.offsets, s.tokens, nullptr, p.rows};
-  QUIRE_TRY(const bool tiles, takes_tiles(g));
-  if (tiles) {
+  if (takes_tiles(g)) {
     // Where the results will be: nobody needs the rows then.
     const int32_t* count = s.offsets + p.experts + (p.shared_stacked() ? 1 : 0);
     QUIRE_CHECKED(

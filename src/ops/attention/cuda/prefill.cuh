@@ -1,0 +1,167 @@
+// What the kernels of prompt attention share: which rows a block computes, and a thread's part of an online softmax over tiles of
+// keys.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "ops/attention/cuda/attention.h"
+#include "ops/attention/cuda/ptx.cuh"
+#include "ops/attention/cuda/work.cuh"
+
+namespace quire::cuda::prefill {
+
+inline constexpr int kTileRows = 128;  // (token, query head) of one segment and KV head: those of a block
+inline constexpr float kLog2e = 1.4426950408889634f;
+
+// What the block computes.
+struct Tile {
+  Segment segment;
+  const int32_t* table;
+  int kv_head, first_row,
+      rows;  // rows of the segment and KV head: (token, head); this block's begin at first_row
+  int group, end, key_tiles;  // the segment's end position; how many tiles of keys its last row needs
+};
+
+__device__ inline int tiles_of(const Segment& s, int group) {
+  return (s.count * group + kTileRows - 1) / kTileRows;
+}
+
+template <int kTileKeys>
+__device__ Tile find_tile(const AttentionParams& a, const int32_t* first, int work) {
+  const int group = a.q_heads / a.kv_heads, prompts = a.segments.count - a.segments.decodes;
+  const int tile = work / a.kv_heads, s = segment_of(first, prompts, tile), index = a.segments.decodes + s;
+  Tile t;
+  t.segment = a.segments.data[index];
+  t.table = a.segments.tables + static_cast<int64_t>(index) * a.segments.pitch;
+  t.kv_head = work % a.kv_heads;
+  t.group = group;
+  t.first_row = (tile - first[s]) * kTileRows;
+  t.rows = t.segment.count * group;
+  t.end = t.segment.position + t.segment.count;
+  const int last = min(t.first_row + kTileRows, t.rows) - 1;
+  t.key_tiles = (t.segment.position + last / group) / kTileKeys + 1;
+  return t;
+}
+
+// The work of this block, of a grid with room for that of all segments: -1 if there is none. Fills `first`, which has an
+// entry for each prompt segment and one more. Tiles with the most keys come first, so that the last to finish are short.
+__device__ inline int find_work(const AttentionParams& a, int32_t* first) {
+  const int group = a.q_heads / a.kv_heads, prompts = a.segments.count - a.segments.decodes;
+  list_work(a.segments.data + a.segments.decodes, prompts, first,
+            [group](const Segment& s) { return tiles_of(s, group); });
+  return first[prompts] * a.kv_heads - 1 - static_cast<int>(blockIdx.x);
+}
+
+// Two rows of a thread: of products of 16 rows, rows lane / 4 and lane / 4 + 8 of the warp's 16, eight columns at a time as
+// mma.sync and wgmma leave them: [4 i + 2 r + c] is row r, column 8 i + 2 (lane % 4) + c.
+template <int D, int kTileKeys>
+class TwoRows {
+ public:
+  static constexpr int kSteps = kTileKeys / kBlockTokens;
+
+  // group_row: the first of the rows whose products are made together, within the tile.
+  __device__ __forceinline__ TwoRows(const AttentionParams& params, const Tile& tile, int group_row)
+      : a(params), t(tile), lane(threadIdx.x % 32), unit(params.scale * kLog2e) {
+    const int mine = threadIdx.x / 32 * 16 + lane / 4;
+    for (int i = 0; i < 2; ++i) {
+      row[i] = t.first_row + mine + 8 * i;
+      position[i] = t.segment.position + min(row[i], t.rows - 1) / t.group;
+      max[i] = -INFINITY;
+      total[i] = 0;
+    }
+    masked_from = (t.segment.position + min(t.first_row + group_row, t.rows - 1) / t.group + 1) / kTileKeys;
+  }
+
+ protected:
+  // Scores of tile j to weights 2^(score - max); alpha: what earlier weights are to be multiplied by.
+  __device__ __forceinline__ void softmax(int j, float (&alpha)[2]) {
+    if (j >= masked_from) {
+      const int key = j * kTileKeys + 2 * (lane % 4);
+#pragma unroll
+      for (int i = 0; i < kTileKeys / 2; ++i)
+        if (key + i / 4 * 8 + i % 2 > position[i % 4 / 2]) score[i] = -INFINITY;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float m = max[r];
+#pragma unroll
+      for (int i = 0; i < kTileKeys / 2; i += 4) m = fmaxf(m, fmaxf(score[i + 2 * r], score[i + 2 * r + 1]));
+      m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
+      m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+      alpha[r] = exp2_approx(__fmul_rn(__fsub_rn(max[r], m), unit));
+      const float base = __fmul_rn(m, unit);
+      max[r] = m;
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < kTileKeys / 2; i += 4) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float& s = score[i + 2 * r + c];
+          s = exp2_approx(fmaf(s, unit, -base));
+          sum += s;
+        }
+      }
+      total[r] = fmaf(total[r], alpha[r], sum);
+    }
+  }
+
+  __device__ __forceinline__ void pack() {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+#pragma unroll
+      for (int x = 0; x < 4; ++x)
+        probability[i][x] = pack_bf16(score[8 * i + 2 * x], score[8 * i + 2 * x + 1]);
+    }
+  }
+
+  __device__ __forceinline__ void store() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float sum = total[r];
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+      if (row[r] >= t.rows) continue;
+      const int64_t token = t.segment.row + row[r] / t.group;
+      const int head = t.kv_head * t.group + row[r] % t.group, column = 2 * (lane % 4);
+      bf16* to = a.out + token * a.out_stride + static_cast<int64_t>(head) * D + column;
+      const float inv = __fdividef(1.0f, sum);
+      if (a.gate != nullptr) gate_row(r, a.gate + token * a.gate_stride + head * a.gate_head_stride + column);
+#pragma unroll
+      for (int i = 0; i < D / 8; ++i)
+        *reinterpret_cast<uint32_t*>(to + 8 * i) =
+            pack_bf16(out[4 * i + 2 * r] * inv, out[4 * i + 2 * r + 1] * inv);
+    }
+  }
+
+  // All of a row's gates are loaded before the first is used: one latency instead of D / 8.
+  __device__ __forceinline__ void gate_row(int r, const bf16* gate) {
+    uint32_t g[D / 8];
+#pragma unroll
+    for (int i = 0; i < D / 8; ++i) g[i] = *reinterpret_cast<const uint32_t*>(gate + 8 * i);
+#pragma unroll
+    for (int i = 0; i < D / 8; ++i) {
+      out[4 * i + 2 * r] *= sigmoid(low_bf16(g[i]));
+      out[4 * i + 2 * r + 1] *= sigmoid(high_bf16(g[i]));
+    }
+  }
+
+  const AttentionParams& a;
+  const Tile& t;
+  const int lane;
+  const float unit;
+  int row[2], position[2], masked_from;
+  float max[2], total[2], score[kTileKeys / 2], out[D / 2];
+  uint32_t probability[kSteps][4];
+};
+
+// How many blocks have room for the work of `rows` rows in the prompt segments of p.
+inline int64_t most_tiles(const AttentionParams& p, int rows) {
+  const int prompts = p.segments.count - p.segments.decodes;
+  return (static_cast<int64_t>(rows) * (p.q_heads / p.kv_heads) / kTileRows + prompts) * p.kv_heads;
+}
+
+// launch_prompt_attention where the code is for sm_90a, and elsewhere; arguments are checked.
+Status launch_wgmma(cudaStream_t stream, const AttentionParams& p, int rows);
+Status launch_mma(cudaStream_t stream, const AttentionParams& p, int rows);
+
+}  // namespace quire::cuda::prefill

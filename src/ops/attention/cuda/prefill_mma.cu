@@ -1,0 +1,204 @@
+// Attention of prompt chunks on GPUs without wgmma, from sm_80 on. A block of eight warps computes 128 rows (token, query head)
+// of one segment and KV head, a warp 16 of them; all warps bring tiles of keys and values by cp.async.
+//   S [16 x keys] = Q K^T     mma.sync, operands by ldmatrix; queries stay in registers where heads are small
+//   O [16 x d]   += P V       mma.sync, P from registers, V by ldmatrix.trans
+// There is one tile of keys and one of values: values come while scores are computed, the next keys while values are
+// multiplied. So heads of 256 take 96 KiB of shared memory, and every GPU has that.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/launch.h"
+#include "core/cuda/target.cuh"
+#include "ops/attention/cuda/prefill.cuh"
+
+namespace quire::cuda::prefill {
+namespace {
+
+constexpr int kWarps = kTileRows / 16, kThreads = 32 * kWarps;
+
+template <int D>
+struct MmaShape {
+  static constexpr int kKeys = D == 256 ? 32 : 64;  // of a tile
+  static constexpr int kTileBytes = kKeys * D * 2;
+  static constexpr int kKeysAt = kTileRows * D * 2, kValuesAt = kKeysAt + kTileBytes;
+  static constexpr int kBytes = kValuesAt + kTileBytes;
+  // Before anything else the list of work lies there.
+  static_assert(kBytes >= (kMaxSegments + 1) * static_cast<int>(sizeof(int32_t)) && kBytes <= 96 << 10);
+};
+
+// A warp's 16 rows. Matrices in shared memory are slabs of 64 columns: rows of 128 bytes whose eight pieces are exchanged by the
+// row's number modulo 8, as the cache has them.
+template <int D>
+class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
+  using S = MmaShape<D>;
+  using Base = TwoRows<D, S::kKeys>;
+  using Base::a, Base::t, Base::lane, Base::score, Base::out, Base::probability, Base::kSteps;
+  static constexpr bool kHoldsQueries = D <= 128;  // in registers
+
+ public:
+  __device__ __forceinline__ WarpRows(const AttentionParams& params, const Tile& tile, uint32_t shared)
+      : Base(params, tile, threadIdx.x / 32 * 16), base(shared) {
+    const int q_row = threadIdx.x / 32 * 16 + lane % 16, swizzle = lane % 8;
+    query_at = base + q_row * 128 + ((lane / 16) ^ swizzle) * 16;
+    keys_at = base + S::kKeysAt + (lane / 16 * 8 + lane % 8) * 128 + ((lane / 8 % 2) ^ swizzle) * 16;
+    values_at = base + S::kValuesAt + lane % 16 * 128 + ((lane / 16) ^ swizzle) * 16;
+  }
+
+  __device__ __forceinline__ void run() {
+    load_queries();
+    find_block(0);
+    fetch(a.kv.k, S::kKeysAt, 0);
+#pragma unroll
+    for (float& x : out) x = 0.0f;
+    for (int j = 0; j < t.key_tiles; ++j) {
+      wait_copies<0>();
+      __syncthreads();  // keys are there for all warps, and all have left the values before
+      if constexpr (kHoldsQueries) {
+        if (j == 0) {
+#pragma unroll
+          for (int i = 0; i < D / 16; ++i) load_query(query[i], i);
+        }
+      }
+      fetch(a.kv.v, S::kValuesAt, j);
+      multiply_keys();
+      float alpha[2];
+      Base::softmax(j, alpha);
+      Base::pack();
+      // Multiplying by exactly 1 changes nothing: skipped while no row's maximum moves.
+      if (__any_sync(~0u, alpha[0] != 1.0f || alpha[1] != 1.0f)) {
+#pragma unroll
+        for (int i = 0; i < D / 2; ++i) out[i] *= alpha[i % 4 / 2];
+      }
+      wait_copies<0>();
+      __syncthreads();  // values are there, and all have left the keys
+      if (j + 1 < t.key_tiles) {
+        find_block(j + 1);
+        fetch(a.kv.k, S::kKeysAt, j + 1);
+      }
+      multiply_values();
+    }
+    Base::store();
+  }
+
+ private:
+  // ---- Copies, by all threads; each call of fetch is a group
+
+  __device__ __forceinline__ void load_queries() const {
+    constexpr int kChunks = D / 8;  // of 16 bytes
+#pragma unroll 4
+    for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kChunks; i += kThreads) {
+      const int r = i / kChunks, c = i % kChunks, packed = t.first_row + r;
+      const bool there = packed < t.rows;
+      const int64_t token = t.segment.row + (there ? packed / t.group : 0);
+      const int head = t.kv_head * t.group + packed % t.group;
+      const bf16* from = a.q + token * a.q_stride + static_cast<int64_t>(head) * D + c * 8;
+      copy_async16(base + c / 8 * (kTileRows * 128) + r * 128 + ((c % 8) ^ (r % 8)) * 16, from, there);
+    }
+  }
+
+  // A thread copies from one block of 16 keys of a tile. Which block of the cache that is, and how many of its tokens are.
+  static constexpr int kCopiers = kThreads / kSteps;
+  __device__ __forceinline__ int own_block() const {
+    return static_cast<int>(threadIdx.x) / kCopiers;
+  }
+  __device__ __forceinline__ void find_block(int j) {
+    const int first = j * S::kKeys + own_block() * kBlockTokens;
+    valid = min(t.end - first, kBlockTokens);
+    from_block = 0;
+    if (valid > 0)
+      from_block = t.table[first / kBlockTokens] * a.kv.block_stride +
+                   static_cast<int64_t>(t.kv_head) * kBlockTokens * D;
+  }
+  // Tile j of keys or values: that of find_block. Tokens past the segment's end become zeros, because 0 * NaN would not be 0.
+  __device__ __forceinline__ void fetch(const bf16* cache, int to, int j) const {
+#pragma unroll
+    for (int i = 0; i < kBlockTokens * D / 8 / kCopiers; ++i) {
+      const int chunk = i * kCopiers + static_cast<int>(threadIdx.x) % kCopiers, slab = chunk / 128;
+      const bool there = chunk % 128 / 8 < valid;
+      copy_async16(base + to + (slab * S::kKeys + own_block() * kBlockTokens) * 128 + chunk % 128 * 16,
+                   cache + from_block + (there ? chunk * 8 : 0), there);
+    }
+    commit_copies();
+  }
+
+  // ---- Products. Four steps of 16 columns are a slab; a step further is another 32 bytes of a row, exchanged by xor.
+
+  __device__ __forceinline__ void load_query(uint32_t (&q)[4], int step) const {
+    load_matrices(q, (query_at ^ (step % 4 * 32)) + step / 4 * (kTileRows * 128));
+  }
+  __device__ __forceinline__ void multiply_keys() {
+#pragma unroll
+    for (float& x : score) x = 0.0f;
+#pragma unroll
+    for (int step = 0; step < D / 16; ++step) {
+      uint32_t own[4];
+      if constexpr (!kHoldsQueries) load_query(own, step);
+#pragma unroll
+      for (int n = 0; n < kSteps; ++n) {
+        uint32_t k[4];
+        load_matrices(k, (keys_at ^ (step % 4 * 32)) + step / 4 * (S::kKeys * 128) + n * 2048);
+        const auto& q = kHoldsQueries ? query[kHoldsQueries ? step : 0] : own;
+        mma_bf16(four(score, 2 * n), q, k[0], k[1]);
+        mma_bf16(four(score, 2 * n + 1), q, k[2], k[3]);
+      }
+    }
+  }
+  __device__ __forceinline__ void multiply_values() {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int n = 0; n < D / 16; ++n) {
+        uint32_t v[4];
+        load_matrices_transposed(v, (values_at ^ (n % 4 * 32)) + n / 4 * (S::kKeys * 128) + step * 2048);
+        mma_bf16(four(out, 2 * n), probability[step], v[0], v[1]);
+        mma_bf16(four(out, 2 * n + 1), probability[step], v[2], v[3]);
+      }
+    }
+  }
+  template <int kCount>
+  static __device__ __forceinline__ float (&four(float (&x)[kCount], int i))[4] {
+    return reinterpret_cast<float(&)[4]>(x[4 * i]);
+  }
+
+  const uint32_t base;
+  uint32_t query_at, keys_at, values_at;
+  int valid = 0;
+  int64_t from_block = 0;
+  uint32_t query[kHoldsQueries ? D / 16 : 1][4];
+};
+
+template <int D>
+__global__ void __launch_bounds__(kThreads, D == 64 ? 2 : 1)
+    prompt_mma_kernel(const __grid_constant__ AttentionParams a) {
+  if constexpr (kForWgmma) {
+    __trap();  // never launched: launch_prompt_attention
+  } else {
+    extern __shared__ __align__(1024) char shared[];
+    begin_kernel();
+    auto* first = reinterpret_cast<int32_t*>(shared);
+    const int work = find_work(a, first);
+    if (work < 0) return;
+    const Tile t = find_tile<MmaShape<D>::kKeys>(a, first, work);
+    __syncthreads();  // queries and keys take the list's place
+    WarpRows<D>(a, t, shared_address(shared)).run();
+  }
+}
+
+template <int D>
+Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
+  return quire::cuda::launch(stream, "prompt_attention", prompt_mma_kernel<D>,
+                             dim3(static_cast<unsigned>(most_tiles(p, rows))), kThreads, MmaShape<D>::kBytes,
+                             p);
+}
+
+}  // namespace
+
+Status launch_mma(cudaStream_t stream, const AttentionParams& p, int rows) {
+  if (p.head_size == 64) return launch<64>(stream, p, rows);
+  if (p.head_size == 128) return launch<128>(stream, p, rows);
+  return launch<256>(stream, p, rows);
+}
+
+}  // namespace quire::cuda::prefill
