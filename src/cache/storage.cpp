@@ -72,7 +72,7 @@ Tensor all_of(std::byte* base, int64_t rows, int64_t row_bytes) {
 
 std::optional<int64_t> CacheShape::block_bytes() const {
   Bytes layer, all;
-  for (int i = 0; i < 2; ++i) layer.add(kv_dtype, {kv_heads, kBlockTokens, head_dim});
+  for (int i = 0; i < 2; ++i) layer.add(kv_dtype, {kv_heads, kv_head_elems(kv_dtype, head_dim)});
   if (!layer.sum()) return std::nullopt;
   all.add_bytes(*layer.sum(), attention_layers);
   return all.sum();
@@ -83,8 +83,8 @@ std::optional<int64_t> CacheShape::state_bytes() const {
   layer.add(DType::kF32, {value_heads, value_dim, key_dim});
   layer.add(DType::kF32, {window(), value_heads, value_dim});
   layer.add(DType::kF32, {window(), value_heads});
-  layer.add(kv_dtype, {window(), key_heads, key_dim});
-  layer.add(kv_dtype, {ring(), conv_channels});
+  layer.add(activation_dtype, {window(), key_heads, key_dim});
+  layer.add(activation_dtype, {ring(), conv_channels});
   if (!layer.sum()) return std::nullopt;
   all.add_bytes(*layer.sum(), delta_layers);
   return all.sum();
@@ -104,7 +104,7 @@ CacheViews::CacheViews(const CacheShape& shape, std::byte* base, int32_t blocks,
   const int64_t block = *shape.block_bytes(), slot = *shape.state_bytes();
   std::byte* const states = base + block * blocks;
   Carver kv(base, blocks, block), state(states, slots, slot);
-  const int64_t head = int64_t{kBlockTokens} * shape.head_dim;
+  const int64_t head = kv_head_elems(shape.kv_dtype, shape.head_dim);
   for (int i = 0; i < shape.attention_layers; ++i) {
     KvLayer& l = kv_.emplace_back();
     l.k = kv.take(shape.kv_dtype, {shape.kv_heads, head});
@@ -115,8 +115,8 @@ CacheViews::CacheViews(const CacheShape& shape, std::byte* base, int32_t blocks,
     d.state = state.take(DType::kF32, {shape.value_heads, shape.value_dim, shape.key_dim});
     d.window_u = state.take(DType::kF32, {shape.window(), shape.value_heads, shape.value_dim});
     d.window_g = state.take(DType::kF32, {shape.window(), shape.value_heads});
-    d.window_k = state.take(shape.kv_dtype, {shape.window(), shape.key_heads, shape.key_dim});
-    d.conv = state.take(shape.kv_dtype, {shape.ring(), shape.conv_channels});
+    d.window_k = state.take(shape.activation_dtype, {shape.window(), shape.key_heads, shape.key_dim});
+    d.conv = state.take(shape.activation_dtype, {shape.ring(), shape.conv_channels});
   }
   blocks_ = all_of(base, blocks, block);
   slots_ = all_of(states, slots, slot);

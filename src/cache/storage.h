@@ -1,6 +1,6 @@
 // The memory of the caches: KV blocks of the attention layers and state slots of the delta-net layers. All
 // layers of a block, and of a slot, lie together, so that copying or swapping one is one contiguous copy:
-//   blocks  [blocks][attention layer][k | v][kv_heads][16 head_dim]
+//   blocks  [blocks][attention layer][k | v][kv_heads][kv_head_elems]
 //   slots   [slots][delta layer][state | window_u | window_g | window_k | conv]
 // Layers see strided views.
 #pragma once
@@ -15,6 +15,16 @@
 
 namespace quire {
 
+// What keys and values are kept in, as options name it.
+enum class KvCacheType {
+  kAuto,  // the activations' type: bf16, or float32 on the reference
+  kBf16,
+  kFp8,  // E4M3, each head of a token under a scale of its own (ops/attention/scale.h)
+};
+constexpr DType kv_dtype(KvCacheType t, DType activations) {
+  return t == KvCacheType::kFp8 ? DType::kI8 : t == KvCacheType::kBf16 ? DType::kBF16 : activations;
+}
+
 // What a model's caches look like; 0 layers of a kind is legal.
 struct CacheShape {
   int32_t attention_layers = 0;
@@ -24,8 +34,9 @@ struct CacheShape {
   int32_t conv_taps = 0;      // Kc - 1 inputs kept
   int64_t conv_channels = 0;  // C
   int32_t value_heads = 0, value_dim = 0, key_heads = 0, key_dim = 0;
-  int32_t drafts = 0;             // tentative rows that a sequence may have in a step
-  DType kv_dtype = DType::kBF16;  // of keys and values; the activations' type
+  int32_t drafts = 0;                     // tentative rows that a sequence may have in a step
+  DType kv_dtype = DType::kBF16;          // of keys and values; kI8 is E4M3
+  DType activation_dtype = DType::kBF16;  // of what states keep of tokens
 
   int32_t window() const { return kWindowTokens + drafts; }
   int32_t ring() const {

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/display.h"
 #include "cli/model_source.h"
+#include "cli/options.h"
 #include "core/progress.h"
 #include "engine/cuda_backend.h"
 #include "engine/engine.h"
@@ -22,6 +23,7 @@ namespace {
 
 struct BenchOptions {
   ModelSource source;
+  KvCacheOption kv_cache;
   std::string device = "cpu", format = "md";
   int64_t prompt = 512, generate = 32;
   int repetitions = 3, threads = 0;
@@ -77,12 +79,13 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 
 class Bench {
  public:
-  Bench(const BenchOptions& o, std::shared_ptr<const LoadedModel> model, Device device)
+  Bench(const BenchOptions& o, std::shared_ptr<const LoadedModel> model, Device device, KvCacheType kv)
       : o_(o),
         model_(std::move(model)),
         device_(device),
+        kv_(kv),
         probing_(o.threads > 0 ? o.threads : available_cpus()),
-        cost_(model_cost(model_->file, config(), model_->model->cache_shape(device).kv_dtype)) {}
+        cost_(model_cost(model_->file, config(), model_->model->cache_shape(device, kv))) {}
 
   // Names the tests and makes their engines.
   Status prepare() {
@@ -130,7 +133,7 @@ class Bench {
   // there may be decides about kernels.
   Result<std::shared_ptr<Engine>> make_engine(int32_t sequences) const {
     const int64_t generation = kShortPrompt + o_.generate + 2;
-    EngineOptions e{.device = device_, .threads = o_.threads, .max_sequences = sequences};
+    EngineOptions e{.device = device_, .threads = o_.threads, .max_sequences = sequences, .kv_cache = kv_};
     e.context = std::max(o_.prompt + 2, generation);
     e.kv_tokens = std::max(e.context, sequences * (generation + kBlockTokens)) + kBlockTokens;
     e.max_batch_tokens = o_.batch_tokens;
@@ -212,6 +215,7 @@ class Bench {
   const BenchOptions& o_;
   std::shared_ptr<const LoadedModel> model_;
   Device device_;
+  KvCacheType kv_;
   ThreadPool probing_;
   Engine* engine_ = nullptr;  // of the test under way
   ModelCost cost_;
@@ -278,8 +282,9 @@ Status bench(const BenchOptions& o) {
   const Device device = o.device == "cuda"  ? Device::kCuda
                         : o.device == "cpu" ? Device::kCpu
                                             : Device::kReference;
+  QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
   QUIRE_TRY(const auto model, o.source.load(device));
-  Bench bench(o, model, device);
+  Bench bench(o, model, device, kv);
   QUIRE_CHECKED(bench.prepare());
   if (o.format == "md") {
     fmt::print("{}: {}, {} threads, median of {}\n\n", displayable(o.source.name()),
@@ -315,6 +320,7 @@ Action add_bench(CLI::App& app) {
   app.add_flag("!--no-repack", o->repack, "Generate from the weights as the file has them");
   app.add_option("--threads", o->threads, "Threads (default: all CPUs)");
   app.add_option("--device", o->device, "cpu, cuda, or reference: plain loops")->capture_default_str();
+  o->kv_cache.add(app);
   app.add_option("-o,--output", o->format, "md: a table; json")->capture_default_str();
   return [o] { return bench(*o); };
 }

@@ -27,6 +27,7 @@ constexpr int64_t kPlotBins = 64;
 struct CompareOptions {
   std::vector<std::string> models;
   ModelOptions compute;
+  KvCacheOption kv_cache;
   std::string text, svg, save_logits, logits;
   int64_t window = 0, max_windows = 0, top = 10;
   bool json = false, generated = false;
@@ -45,6 +46,8 @@ Status CompareOptions::check() const {
         "give two models, the reference and the one to judge; or one, with the reference's --logits");
   if (saving_only() && !svg.empty())
     return request_error("--svg: there is nothing to plot with one model and --save-logits");
+  if (saving_only() && kv_cache.type != "auto")
+    return request_error("--kv-cache-dtype is for the model that is judged, and there is only a reference");
   if (window != 0 && window < 2) return request_error("--window {}: a window has at least 2 tokens", window);
   if (max_windows < 0) return request_error("--max-windows {}: must not be negative", max_windows);
   if (top < 0 || top > 10000) return request_error("--top {}: must be 0 to 10000", top);
@@ -58,9 +61,17 @@ Result<std::shared_ptr<const LoadedModel>> load_with_tokenizer(const std::string
   return model;
 }
 
+// What is being judged is the model, with its kernels for generated tokens and its cache; a reference is neither.
+enum class Role { kReference, kJudged };
+
 Result<std::unique_ptr<Scorer>> make_scorer(const CompareOptions& o, std::shared_ptr<const LoadedModel> model,
-                                            int64_t window, bool generated) {
-  ScorerOptions s{.threads = o.compute.threads, .window = window, .generated = generated};
+                                            int64_t window, Role role) {
+  ScorerOptions s{.threads = o.compute.threads, .window = window};
+  QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
+  if (role == Role::kJudged) {
+    s.generated = o.generated;
+    s.kv_cache = kv;
+  }
   QUIRE_TRY(s.device, o.compute.parsed_device());
   QUIRE_TRY(s.kernels, o.compute.parsed_kernels());
   return Scorer::create(std::move(model), std::move(s));
@@ -245,7 +256,7 @@ Status save_only(const CompareOptions& o) {
   QUIRE_TRY(const std::string bytes, read_text(o.text));
   QUIRE_TRY(const Text text,
             cut_text(o, bytes, *model->tokenizer, o.window == 0 ? kDefaultWindow : o.window));
-  QUIRE_TRY(const std::unique_ptr<Scorer> scorer, make_scorer(o, model, text.window, false));
+  QUIRE_TRY(const std::unique_ptr<Scorer> scorer, make_scorer(o, model, text.window, Role::kReference));
   QUIRE_TRY(LogitsWriter writer, create_writer(o, text, *model->tokenizer));
   Progress progress("scoring", text.windows);
   for (int64_t w = 0; w < text.windows; ++w) {
@@ -292,8 +303,8 @@ Status compare_models(const CompareOptions& o) {
   QUIRE_TRY(const Text text_b, cut_text(o, bytes, *b->tokenizer, window));
   if (text.tokens != text_b.tokens)
     return request_error("the models' tokenizers cut {} differently, so they cannot be compared", o.text);
-  QUIRE_TRY(std::unique_ptr<Scorer> scorer_a, make_scorer(o, a, window, false));
-  QUIRE_TRY(std::unique_ptr<Scorer> scorer_b, make_scorer(o, b, window, o.generated));
+  QUIRE_TRY(std::unique_ptr<Scorer> scorer_a, make_scorer(o, a, window, Role::kReference));
+  QUIRE_TRY(std::unique_ptr<Scorer> scorer_b, make_scorer(o, b, window, Role::kJudged));
   std::optional<LogitsWriter> writer;
   if (!o.save_logits.empty()) {
     QUIRE_TRY(LogitsWriter w, create_writer(o, text, *a->tokenizer));
@@ -335,7 +346,7 @@ Status compare_with_file(const CompareOptions& o) {
   QUIRE_TRY(Text text, cut_text(all, bytes, *model->tokenizer, header.window));
   QUIRE_CHECKED(check_saved(o, header, *model, text.tokens));
   text.windows = o.max_windows > 0 ? o.max_windows : header.windows;
-  QUIRE_TRY(std::unique_ptr<Scorer> scorer, make_scorer(o, model, header.window, o.generated));
+  QUIRE_TRY(std::unique_ptr<Scorer> scorer, make_scorer(o, model, header.window, Role::kJudged));
   Comparer comparer(o, text, Reference(std::move(file)), std::move(scorer));
   QUIRE_CHECKED(comparer.run(nullptr));
   return report(o, comparer.result(header.model), *model->tokenizer);
@@ -382,6 +393,7 @@ Action add_compare(CLI::App& app) {
       "prompt's");
   app.add_flag("--json", o->json, "Print one JSON object");
   o->compute.add_compute(app);
+  o->kv_cache.add(app);
   return [o] { return compare(*o); };
 }
 

@@ -23,6 +23,7 @@ constexpr size_t kShownBytes = 160;
 
 struct EvalOptions {
   ModelOptions model;
+  KvCacheOption kv_cache;
   std::string file, output;
   std::vector<std::string> types;
   int64_t max_tasks = 0, failures = 10;
@@ -189,6 +190,7 @@ Status eval(const EvalOptions& o) {
   EngineOptions options{.threads = o.model.threads, .max_sequences = o.batch};
   QUIRE_TRY(options.device, o.model.parsed_device());
   QUIRE_TRY(options.kernels, o.model.parsed_kernels());
+  QUIRE_TRY(options.kv_cache, o.kv_cache.parsed());
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model));
   if (!model->tokenizer)
     return request_error("{}: eval needs a tokenizer, and this file has none", o.model.model);
@@ -212,6 +214,7 @@ Status eval(const EvalOptions& o) {
 Action add_eval(CLI::App& app) {
   auto o = std::make_shared<EvalOptions>();
   o->model.add(app);
+  o->kv_cache.add(app);
   app.add_option("-f,--file", o->file,
                  "Tasks, a JSON object a line: id, type, prompt (with its control tokens), expected; - for "
                  "standard input")

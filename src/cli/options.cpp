@@ -36,11 +36,27 @@ Result<Device> ModelOptions::parsed_device() const {
   return request_error("--device {}: must be cpu, cuda or reference", device);
 }
 
+void KvCacheOption::add(CLI::App& app) {
+  app.add_option(
+         "--kv-cache-dtype", type,
+         "What keys and values are kept in: auto (bf16), bf16, or fp8 (E4M3: half the memory, and on a "
+         "GPU half the reading). The output depends on it")
+      ->capture_default_str();
+}
+
+Result<KvCacheType> KvCacheOption::parsed() const {
+  if (type == "auto") return KvCacheType::kAuto;
+  if (type == "bf16" || type == "bfloat16") return KvCacheType::kBf16;
+  if (type == "fp8" || type == "fp8_e4m3") return KvCacheType::kFp8;
+  return request_error("--kv-cache-dtype {}: must be auto, bf16 or fp8", type);
+}
+
 void ComputeOptions::add(CLI::App& app) {
   app.add_option("--gpu-memory-utilization", gpu_memory,
                  "Share of the GPU's memory that may be in use; what weights and scratch leave of it holds "
                  "the KV cache")
       ->capture_default_str();
+  kv_cache.add(app);
   app.add_option("--arithmetic", arithmetic,
                  "Kernels of generated tokens on a CPU: latency (integers), throughput, or auto: the first "
                  "for up to two "
@@ -53,6 +69,7 @@ void ComputeOptions::add(CLI::App& app) {
 }
 
 Status ComputeOptions::apply(EngineOptions& to) const {
+  QUIRE_TRY(to.kv_cache, kv_cache.parsed());
   to.gpu_memory_utilization = gpu_memory;
   to.depth = depth;
   to.graphs = graphs;

@@ -9,8 +9,17 @@
 
 namespace quire::cli {
 
-// --gpu-memory-utilization, --arithmetic, --depth, --no-graphs: what else is up to an engine.
+// --kv-cache-dtype: what keys and values are kept in.
+struct KvCacheOption {
+  std::string type = "auto";
+
+  void add(CLI::App& app);
+  Result<KvCacheType> parsed() const;
+};
+
+// --gpu-memory-utilization, --kv-cache-dtype, --arithmetic, --depth, --no-graphs: what else is up to an engine.
 struct ComputeOptions {
+  KvCacheOption kv_cache;
   double gpu_memory = 0.9;
   std::string arithmetic = "auto";
   int depth = 0;

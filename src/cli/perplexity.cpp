@@ -13,6 +13,7 @@ namespace {
 
 struct Options {
   ModelOptions model;
+  KvCacheOption kv_cache;
   std::string file;
   int64_t window = 512;
   int64_t max_windows = 0;
@@ -25,6 +26,7 @@ struct Options {
 Status run(const Options& o) {
   QUIRE_TRY(const Device device, o.model.parsed_device());
   QUIRE_TRY(const KernelChoice kernels, o.model.parsed_kernels());
+  QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model));
   if (!model->tokenizer)
     return request_error("{}: perplexity needs a tokenizer, and this file has none", o.model.model);
@@ -40,6 +42,7 @@ Status run(const Options& o) {
                                                                          .threads = o.model.threads,
                                                                          .window = o.window,
                                                                          .kernels = kernels,
+                                                                         .kv_cache = kv,
                                                                          .generated = o.generated}));
   double nll = 0.0;
   std::vector<double> each;
@@ -79,6 +82,7 @@ Status run(const Options& o) {
 Action add_perplexity(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->model.add(app);
+  o->kv_cache.add(app);
   app.add_option("-f,--file", o->file, "Text to score; - for standard input")->required()->type_name("FILE");
   app.add_option("--window", o->window, "Tokens per window; each starts from an empty state")
       ->capture_default_str();

@@ -64,7 +64,7 @@ struct Report {
 };
 
 Result<Report> make_report(const ProfileOptions& o, const Recording& r, std::span<const Bucket> buckets,
-                           const LoadedModel& model, const GpuInfo& gpu) {
+                           const LoadedModel& model, KvCacheType kv, const GpuInfo& gpu) {
   const std::optional<ProfiledPhases> phases = find_phases(r.activities, r.run.decode_steps);
   if (!phases)
     return Error{Fault::kBug,
@@ -81,7 +81,7 @@ Result<Report> make_report(const ProfileOptions& o, const Recording& r, std::spa
                 .prompt_profile = profile_phase(r.activities, buckets, phases->prompts),
                 .decode_profile = profile_phase(r.activities, buckets, phases->decode)};
   const ModelCost cost =
-      model_cost(model.file, model.model->config(), model.model->cache_shape(Device::kCuda).kv_dtype);
+      model_cost(model.file, model.model->config(), model.model->cache_shape(Device::kCuda, kv));
   const double context = static_cast<double>(o.prompt) + (static_cast<double>(o.generate) + 1) / 2;
   for (int i = 0; i < kBuckets; ++i)
     report.decode.bytes.push_back(
@@ -123,7 +123,8 @@ Status profile(const ProfileOptions& o) {
   QUIRE_TRY(const Recording recording, record(o, *engine, *profiler));
   const std::vector<Bucket> buckets = sort_into_buckets(recording.activities);
   if (!o.trace.empty()) QUIRE_CHECKED(write_file(o.trace, chrome_trace(recording.activities, buckets)));
-  QUIRE_TRY(const Report report, make_report(o, recording, buckets, *model, gpus[0]));
+  QUIRE_TRY(const Report report,
+            make_report(o, recording, buckets, *model, engine->options().kv_cache, gpus[0]));
   print_report(o, report, recording, gpus[0]);
   return {};
 }

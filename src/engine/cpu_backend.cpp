@@ -50,7 +50,7 @@ CpuBackend::Pages::~Pages() {
 }
 
 Result<CacheStorage> CpuBackend::create_caches(const Model& model, const EngineOptions& options) {
-  return CacheStorage::create(model.cache_shape(options.device), options.kv_blocks(),
+  return CacheStorage::create(model.cache_shape(options.device, options.kv_cache), options.kv_blocks(),
                               options.state_slots(model.config()));
 }
 

@@ -127,6 +127,8 @@ Status CudaBackend::create() {
     return request_error("--kernel chooses among kernels of the CPU only");
   if (options_.probe)
     return request_error("intermediates can be dumped with --device cpu and reference only");
+  if (options_.kv_cache == KvCacheType::kFp8 && !limits_.wgmma)
+    return request_error("--kv-cache-dtype fp8: on a GPU there are kernels for compute capability 9.0 only");
   QUIRE_CHECKED(
       cuda::check(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking), "creating a stream"));
   QUIRE_TRY(weights_, model_->on_gpu());
@@ -175,7 +177,7 @@ Status CudaBackend::create_fixed() {
 
 // KV blocks and state slots from what the others leave of the cap.
 Status CudaBackend::create_caches() {
-  const CacheShape shape = model_->model->cache_shape(Device::kCuda);
+  const CacheShape shape = model_->model->cache_shape(Device::kCuda, options_.kv_cache);
   const std::optional<int64_t> block = shape.block_bytes(), slot = shape.state_bytes();
   size_t free = 0, total = 0;
   QUIRE_CHECKED(cuda::check(cudaMemGetInfo(&free, &total), "asking for free GPU memory"));
@@ -216,7 +218,7 @@ Status CudaBackend::create_caches() {
 int64_t CudaBackend::measure() {
   const StepCapacity& c = layout_.capacity();
   Workspace all;
-  views_ = CacheViews(model_->model->cache_shape(Device::kCuda), nullptr, 1, 1);
+  views_ = CacheViews(model_->model->cache_shape(Device::kCuda, options_.kv_cache), nullptr, 1, 1);
   context_.dry = true;
   for (const int32_t decodes : {0, c.segments}) {
     StepShape s{.rows = c.rows,

@@ -15,8 +15,11 @@ using cuda::Memory;
 
 class LogitsPass final : public CudaLogits {
  public:
-  LogitsPass(std::shared_ptr<const LoadedModel> model, const StepLayout& layout)
-      : model_(std::move(model)), layout_(layout), pool_(1) {}
+  LogitsPass(std::shared_ptr<const LoadedModel> model, const StepLayout& layout, KvCacheType kv)
+      : model_(std::move(model)),
+        layout_(layout),
+        cache_(model_->model->cache_shape(Device::kCuda, kv)),
+        pool_(1) {}
   ~LogitsPass() override {
     if (context_.stream == nullptr) return;
     cudaStreamSynchronize(
@@ -33,6 +36,7 @@ class LogitsPass final : public CudaLogits {
 
   std::shared_ptr<const LoadedModel> model_;
   StepLayout layout_;
+  CacheShape cache_;
   ThreadPool pool_;  // operators expect one
   cuda::Context context_;
   std::shared_ptr<const CudaWeights> weights_;
@@ -53,13 +57,12 @@ Status LogitsPass::create(int32_t blocks) {
   QUIRE_TRY(logits_, device(layout_.capacity().logit_rows * vocab() * 4, "logits"));
   QUIRE_TRY(scratch_, device(measure(), "activations and scratch"));
   workspace_ = Workspace::over(scratch_.span());
-  const CacheShape shape = model_->model->cache_shape(Device::kCuda);
-  const std::optional<int64_t> bytes = CacheViews::bytes(shape, blocks, 1);
+  const std::optional<int64_t> bytes = CacheViews::bytes(cache_, blocks, 1);
   if (!bytes) return capacity_error("{} KV blocks are more than there are addresses for", blocks);
   QUIRE_TRY(caches_, device(*bytes, "KV blocks and recurrent states"));
   QUIRE_CHECKED(
       cuda::check(cudaMemset(caches_.data(), 0, static_cast<size_t>(*bytes)), "clearing the caches"));
-  views_ = CacheViews(shape, caches_.data(), blocks, 1);
+  views_ = CacheViews(cache_, caches_.data(), blocks, 1);
   return {};
 }
 
@@ -68,7 +71,7 @@ Status LogitsPass::create(int32_t blocks) {
 int64_t LogitsPass::measure() {
   const StepCapacity& c = layout_.capacity();
   Workspace all;
-  views_ = CacheViews(model_->model->cache_shape(Device::kCuda), nullptr, 1, 1);
+  views_ = CacheViews(cache_, nullptr, 1, 1);
   context_.dry = true;
   for (const int32_t decodes : {0, 1}) {
     const int32_t decode_rows = decodes * c.rows;
@@ -111,8 +114,9 @@ Status LogitsPass::forward(const std::byte* arrays, const StepShape& shape, floa
 }  // namespace
 
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>& model,
-                                                     const StepLayout& layout, int32_t blocks) {
-  auto pass = std::make_unique<LogitsPass>(model, layout);
+                                                     const StepLayout& layout, int32_t blocks,
+                                                     KvCacheType kv) {
+  auto pass = std::make_unique<LogitsPass>(model, layout, kv);
   QUIRE_CHECKED(pass->create(blocks));
   return std::unique_ptr<CudaLogits>(std::move(pass));
 }

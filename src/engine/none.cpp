@@ -28,7 +28,7 @@ Result<std::unique_ptr<CudaProfiler>> CudaProfiler::create(const std::string&) {
 }
 
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>&,
-                                                     const StepLayout&, int32_t) {
+                                                     const StepLayout&, int32_t, KvCacheType) {
   return no_cuda();
 }
 

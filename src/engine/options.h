@@ -40,6 +40,8 @@ struct EngineOptions {
   // Rows of a step: the largest prefill chunk. At least max_sequences, so that every sequence advances in each step.
   int32_t max_batch_tokens = kDefaultBatchTokens;
   int64_t kv_tokens = 0;  // size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens
+  // What keys and values are kept in: the texts depend on it (docs/numerics.md).
+  KvCacheType kv_cache = KvCacheType::kAuto;
   Arithmetic arithmetic = Arithmetic::kAuto;
   // For latency: copy weights to generate faster, if memory allows. The texts are the same.
   bool repack = true;

@@ -14,6 +14,7 @@ struct ScorerOptions {
   int threads = 0;       // 0: all CPUs
   int64_t window = 512;  // longest sequence
   KernelChoice kernels;
+  KvCacheType kv_cache = KvCacheType::kAuto;  // what keys and values are kept in
   // Computes every token as an engine for few sequences computes a generated one (kFewSequences in engine.h).
   bool generated = false;
   InputObserver* observer = nullptr;  // not null: is shown what weights are multiplied by

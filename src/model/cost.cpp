@@ -4,8 +4,6 @@
 #include <cmath>
 #include <string_view>
 
-#include "model/memory.h"
-
 namespace quire {
 namespace {
 
@@ -38,7 +36,7 @@ double ModelCost::prompt_flops(int64_t tokens) const {
   return 2 * (n * params + head_params) + attention_flops * n * (n + 1) / 2 + delta_flops * n;
 }
 
-ModelCost model_cost(const gguf::File& file, const ModelConfig& c, DType kv_dtype) {
+ModelCost model_cost(const gguf::File& file, const ModelConfig& c, const CacheShape& cache) {
   ModelCost cost;
   const bool tied = file.find_tensor("output.weight") == nullptr;
   for (const gguf::TensorInfo& t : file.tensors()) {
@@ -57,14 +55,14 @@ ModelCost model_cost(const gguf::File& file, const ModelConfig& c, DType kv_dtyp
     }
   }
   if (c.experts > 0) cost.routed_share = static_cast<double>(c.top_k) / c.experts;
-  const CacheShape cache = cache_shape(c, kv_dtype);
   cost.kv_token_bytes = static_cast<double>(cache.block_bytes().value_or(0)) / kBlockTokens;
   const double delta_layers = cache.delta_layers,
                values = static_cast<double>(cache.value_heads) * cache.value_dim;
   cost.state_bytes = delta_layers * 4 * values * cache.key_dim;
   cost.window_bytes =
-      delta_layers * (4 * values + 4 * cache.value_heads +
-                      static_cast<double>(dtype_bytes(kv_dtype, int64_t{cache.key_heads} * cache.key_dim)));
+      delta_layers *
+      (4 * values + 4 * cache.value_heads +
+       static_cast<double>(dtype_bytes(cache.activation_dtype, int64_t{cache.key_heads} * cache.key_dim)));
   cost.attention_flops = 4.0 * c.attention_layers() * c.heads * c.head_dim;
   cost.delta_flops = 7.0 * cache.delta_layers * cache.value_heads * cache.value_dim * cache.key_dim;
   return cost;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cache/storage.h"
 #include "gguf/reader.h"
 #include "model/config.h"
 
@@ -35,7 +36,7 @@ struct ModelCost {
   double prompt_flops(int64_t tokens) const;
 };
 
-// `kv_dtype`: how keys and values are kept. Multi-token-prediction blocks do not count.
-ModelCost model_cost(const gguf::File& file, const ModelConfig& c, DType kv_dtype = DType::kBF16);
+// `cache`: the model's. Multi-token-prediction blocks do not count.
+ModelCost model_cost(const gguf::File& file, const ModelConfig& c, const CacheShape& cache);
 
 }  // namespace quire

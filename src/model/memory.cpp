@@ -23,12 +23,13 @@ int64_t activation_row_bytes(const ModelConfig& c) {
 
 }  // namespace
 
-CacheShape cache_shape(const ModelConfig& c, DType kv_dtype) {
+CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv) {
   CacheShape s;
   s.attention_layers = c.attention_layers();
   s.kv_heads = c.kv_heads;
   s.head_dim = c.head_dim;
-  s.kv_dtype = kv_dtype;
+  s.kv_dtype = kv_dtype(kv, activations);
+  s.activation_dtype = activations;
   if (c.hybrid) {
     s.delta_layers = c.delta_layers();
     s.conv_taps = c.delta.conv_kernel - 1;

@@ -7,8 +7,8 @@
 
 namespace quire {
 
-// The caches of a model whose keys and values are kept in `kv_dtype`.
-CacheShape cache_shape(const ModelConfig& c, DType kv_dtype);
+// The caches of a model.
+CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv = KvCacheType::kAuto);
 
 struct MemoryEstimate {
   int64_t weights = 0;      // mapped: page cache, shared between processes

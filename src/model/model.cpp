@@ -16,8 +16,8 @@ Result<std::unique_ptr<Model>> Model::load(const gguf::File& file) {
   return config.hybrid ? load_hybrid(std::move(config), file) : load_transformer(std::move(config), file);
 }
 
-CacheShape Model::cache_shape(Device device) const {
-  return quire::cache_shape(config_, activation_type(device));
+CacheShape Model::cache_shape(Device device, KvCacheType kv) const {
+  return quire::cache_shape(config_, activation_type(device), kv);
 }
 
 Status Model::load_common(WeightLoader& w) {

@@ -72,7 +72,7 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   const ModelConfig& config() const { return config_; }
-  CacheShape cache_shape(Device device) const;
+  CacheShape cache_shape(Device device, KvCacheType kv = KvCacheType::kAuto) const;
   // Weights converted out of the mapping (norms and other vectors that the file keeps in 16 bits).
   int64_t owned_bytes() const { return arena_.bytes; }
   // Shows everything that forward reads, to place it.

@@ -218,6 +218,18 @@ TEST(CacheStorage, ReservesWithoutTouching) {
   EXPECT_EQ(c->state(1).conv.stride[0] * 2, *s.state_bytes());
 }
 
+TEST(CacheStorage, AnE4m3BlockIsCodesAndExponents) {
+  const CacheShape s{.attention_layers = 3, .kv_heads = 2, .head_dim = 64, .kv_dtype = DType::kI8};
+  EXPECT_EQ(s.block_bytes(), 3 * 2 * (2 * (16 * 64 + 16) + 32))
+      << "each of keys and values on a line of its own";
+  const auto c = CacheStorage::create(s, 10, 0);
+  ASSERT_TRUE(c.ok());
+  EXPECT_EQ(c->kv(0).k.dim(2), 16 * 64 + 16);
+  EXPECT_EQ(c->kv(2).v.stride[0], *s.block_bytes());
+  EXPECT_EQ(c->kv(2).v.stride[1], 16 * 64 + 16);
+  EXPECT_EQ(c->blocks().dim(1) * 4, *s.block_bytes());
+}
+
 TEST(CacheStorage, RefusesSizesThatCannotBeCounted) {
   CacheShape s{.attention_layers = 1 << 30, .kv_heads = 1 << 30, .head_dim = 1 << 30};
   EXPECT_FALSE(s.block_bytes().has_value());

@@ -1,4 +1,4 @@
-// Conversions of the 16-bit floats, exhaustively where that is possible, against the CPU's own (F16C) and
+// Conversions of the narrower floats, exhaustively where that is possible, against the CPU's own (F16C) and
 // against arithmetic on doubles.
 #include "core/float.h"
 
@@ -94,6 +94,39 @@ TEST(Bf16, Vectors) {
   } vectors[] = {{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81},
                  {0x7f7fffff, 0x7f80}, {0x7f800001, 0x7fc0}, {0xff800001, 0xffc0}, {0xff800000, 0xff80}};
   for (const auto& v : vectors) EXPECT_EQ(to_bf16(f32(v.f32_bits)).bits, v.bf16_bits) << v.f32_bits;
+}
+
+TEST(E4m3, EveryValueComesBack) {
+  for (uint32_t b = 0; b < 256; ++b) {
+    const e4m3 x{static_cast<uint8_t>(b)};
+    const int exponent = static_cast<int>(b >> 3 & 15), mantissa = static_cast<int>(b & 7);
+    const float f = to_float(x);
+    ASSERT_EQ(std::signbit(f), b >= 128) << b;
+    if ((b & 0x7f) == 0x7f) {
+      ASSERT_TRUE(std::isnan(f)) << b;
+    } else {
+      ASSERT_EQ(std::abs(f),
+                exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10));
+    }
+    ASSERT_EQ(to_e4m3(f), x) << b;
+  }
+}
+
+TEST(E4m3, RoundsToNearestEvenAtEveryBorderAndSaturates) {
+  for (uint32_t b = 0; b < 0x7e; ++b) {
+    const float low = to_float(e4m3{static_cast<uint8_t>(b)}),
+                high = to_float(e4m3{static_cast<uint8_t>(b + 1)});
+    const float middle = (low + high) / 2;
+    ASSERT_EQ(to_e4m3(middle).bits, b + (b & 1)) << "a tie goes to even: " << middle;
+    ASSERT_EQ(to_e4m3(std::nextafter(middle, low)).bits, b);
+    ASSERT_EQ(to_e4m3(std::nextafter(middle, high)).bits, b + 1);
+    ASSERT_EQ(to_e4m3(-std::nextafter(middle, high)).bits, 0x80 | (b + 1));
+  }
+  for (const float x : {448.0f, 449.0f, 480.0f, 1e30f, std::numeric_limits<float>::infinity()}) {
+    EXPECT_EQ(to_e4m3(x).bits, 0x7e) << x;
+    EXPECT_EQ(to_e4m3(-x).bits, 0xfe) << x;
+  }
+  EXPECT_EQ(to_e4m3(0x1p-149f).bits, 0);
 }
 
 }  // namespace

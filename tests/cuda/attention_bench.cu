@@ -29,6 +29,26 @@ DeviceBuffer<bf16> random_device(int64_t n, uint32_t seed) {
   return b;
 }
 
+// E4M3 codes of numbers below 1, which are possible scales too.
+__global__ void fill_codes(uint8_t* to, int64_t n) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n;
+       i += int64_t{gridDim.x} * blockDim.x)
+    to[i] = static_cast<uint8_t>(((static_cast<uint32_t>(i) * 2654435761u >> 20) & 0x8f) | 0x30);
+}
+DeviceBuffer<uint8_t> random_cache(cuda::KvFormat f, int64_t bytes) {
+  DeviceBuffer<uint8_t> b(static_cast<size_t>(bytes));
+  if (f == cuda::KvFormat::kBf16)
+    fill<<<1024, 256>>>(reinterpret_cast<uint16_t*>(b.data()), bytes / 2, 7);
+  else
+    fill_codes<<<1024, 256>>>(b.data(), bytes);
+  must(cudaDeviceSynchronize(), "fill");
+  return b;
+}
+const char* name(cuda::KvFormat f) {
+  return f == cuda::KvFormat::kBf16 ? "bf16" : "e4m3";
+}
+constexpr cuda::KvFormat kFormats[] = {cuda::KvFormat::kBf16, cuda::KvFormat::kE4m3};
+
 // What tensor cores can do, by the instruction that prompts use: 64 x 256 x 16 for each warpgroup and step.
 __device__ void multiply_wgmma(float* out, int steps) {
   extern __shared__ char raw[];
@@ -109,10 +129,11 @@ const Limits& limits() {
 
 // `sequences` pieces of `count` tokens that end at position `context`, on shuffled blocks; layer 0 of one.
 struct Batch {
-  Batch(int q_heads, int kv_heads, int d, int sequences, int count, int context, bool decode)
-      : stride(int64_t{2} * kv_heads * kBlockTokens * d),
+  Batch(cuda::KvFormat format, int q_heads, int kv_heads, int d, int sequences, int count, int context,
+        bool decode)
+      : stride(int64_t{2} * kv_heads * cuda::kv_head_bytes(format, d)),
         pitch((context + 15) / 16),
-        cache(random_device(static_cast<int64_t>(sequences) * pitch * stride, 7)),
+        cache(random_cache(format, static_cast<int64_t>(sequences) * pitch * stride)),
         q(random_device(int64_t{sequences} * count * q_heads * d, 8)),
         gate(random_device(int64_t{sequences} * count * q_heads * d, 9)),
         out(static_cast<size_t>(sequences) * static_cast<size_t>(count * q_heads * d)),
@@ -132,16 +153,17 @@ struct Batch {
     p.out = out.data();
     p.q_stride = p.gate_stride = p.out_stride = q_heads * d;
     p.gate_head_stride = d;
-    p.kv = {cache.data(), cache.data() + kv_heads * kBlockTokens * d, stride};
+    p.kv = {cache.data(), cache.data() + stride / 2, stride, format};
     p.segments = {segments.data(), sequences, decode ? sequences : 0, tables.data(), pitch};
     p.q_heads = q_heads;
     p.kv_heads = kv_heads;
     p.head_size = d;
     p.scale = 1.0f / std::sqrt(static_cast<float>(d));
   }
-  int64_t stride;
+  int64_t stride;  // bytes of a block
   int pitch;
-  DeviceBuffer<bf16> cache, q, gate, out;
+  DeviceBuffer<uint8_t> cache;
+  DeviceBuffer<bf16> q, gate, out;
   DeviceBuffer<int32_t> tables;
   DeviceBuffer<Segment> segments;
   cuda::AttentionParams p;
@@ -187,18 +209,21 @@ TEST(CudaAttentionBench, Decode) {
                              {16, 2, 256, 128, 1, 4096}, {16, 2, 256, 128, 1, 512}, {16, 2, 256, 32, 4, 4096},
                              {16, 2, 256, 1, 1, 131072}, {24, 4, 256, 32, 1, 4096}, {32, 8, 128, 32, 1, 4096},
                              {16, 8, 64, 32, 1, 4096}};
-  for (const Case& c : kCases) {
-    Batch b(c.q_heads, c.kv_heads, c.d, c.sequences, c.rows, c.context, true);
+  for (size_t i = 0; i < 2 * std::size(kCases); ++i) {
+    const Case& c = kCases[i / 2];
+    const cuda::KvFormat format = kFormats[i % 2];
+    Batch b(format, c.q_heads, c.kv_heads, c.d, c.sequences, c.rows, c.context, true);
     const cuda::DecodeBounds bounds{c.rows, c.sequences * cuda::decode_parts(c.context)};
     DeviceBuffer<char> workspace(static_cast<size_t>(cuda::decode_attention_workspace_bytes(b.p, bounds)));
     const float us = graph_us([&](cudaStream_t s) {
       const Status launched = cuda::launch_decode_attention(s, b.p, bounds, workspace.data());
       QUIRE_CHECK(launched.ok(), "{}", launched.error().message);
     });
-    const double bytes = 4.0 * c.sequences * c.context * c.kv_heads * c.d;
+    const double bytes = static_cast<double>(b.stride) / kBlockTokens * c.sequences * c.context;
     std::printf(
-        "decode   %2d/%d heads of %3d, %3d x %d rows, context %6d: %7.1f us, %5.2f TB/s, %3.0f%% of copies\n",
-        c.q_heads, c.kv_heads, c.d, c.sequences, c.rows, c.context, static_cast<double>(us),
+        "decode   %s %2d/%d heads of %3d, %3d x %d rows, context %6d: %7.1f us, %5.2f TB/s, %3.0f%% of "
+        "copies\n",
+        name(format), c.q_heads, c.kv_heads, c.d, c.sequences, c.rows, c.context, static_cast<double>(us),
         bytes / static_cast<double>(us) * 1e-6, 100 * bytes / static_cast<double>(us) * 1e6 / limits().copy);
     std::fflush(stdout);
   }
@@ -212,8 +237,10 @@ TEST(CudaAttentionBench, Prompt) {
                              {16, 2, 256, 1, 2048, 2048}, {16, 2, 256, 1, 2048, 32768},
                              {24, 4, 256, 1, 8192, 8192}, {32, 8, 128, 1, 8192, 8192},
                              {16, 8, 64, 1, 8192, 8192}};
-  for (const Case& c : kCases) {
-    Batch b(c.q_heads, c.kv_heads, c.d, c.sequences, c.count, c.context, false);
+  for (size_t i = 0; i < 2 * std::size(kCases); ++i) {
+    const Case& c = kCases[i / 2];
+    const cuda::KvFormat format = kFormats[i % 2];
+    Batch b(format, c.q_heads, c.kv_heads, c.d, c.sequences, c.count, c.context, false);
     const float us = 1e3f * median_ms(
                                 [&] {
                                   const Status launched =
@@ -224,9 +251,9 @@ TEST(CudaAttentionBench, Prompt) {
     const double before = c.context - c.count, keys = before * c.count + 0.5 * c.count * (c.count + 1.0);
     const double flops = 4.0 * keys * c.sequences * c.q_heads * c.d;
     std::printf(
-        "prompt   %2d/%d heads of %3d, %d x %d tokens, context %5d: %8.1f us, %4.0f TFLOP/s, %3.0f%% of "
+        "prompt   %s %2d/%d heads of %3d, %d x %d tokens, context %5d: %8.1f us, %4.0f TFLOP/s, %3.0f%% of "
         "products\n",
-        c.q_heads, c.kv_heads, c.d, c.sequences, c.count, c.context, static_cast<double>(us),
+        name(format), c.q_heads, c.kv_heads, c.d, c.sequences, c.count, c.context, static_cast<double>(us),
         flops / static_cast<double>(us) * 1e-6,
         100 * flops / static_cast<double>(us) * 1e6 / limits().product);
     std::fflush(stdout);
@@ -234,10 +261,13 @@ TEST(CudaAttentionBench, Prompt) {
 }
 
 TEST(CudaAttentionBench, Prepare) {
-  for (const int rows : {1, 32, 128, 2048, 8192}) {
+  constexpr int kRows[] = {1, 32, 128, 2048, 8192};
+  for (size_t i = 0; i < 2 * std::size(kRows); ++i) {
+    const int rows = kRows[i / 2];
+    const cuda::KvFormat format = kFormats[i % 2];
     const bool decode = rows <= 128;
     const int d = 256, heads = 16, kv_heads = 2;
-    Batch b(heads, kv_heads, d, decode ? rows : 1, decode ? 1 : rows, decode ? 512 : rows, decode);
+    Batch b(format, heads, kv_heads, d, decode ? rows : 1, decode ? 1 : rows, decode ? 512 : rows, decode);
     DeviceBuffer<bf16> q_proj = random_device(int64_t{rows} * 2 * heads * d, 3);
     DeviceBuffer<bf16> k_proj = random_device(int64_t{rows} * kv_heads * d, 4),
                        v_proj = random_device(int64_t{rows} * kv_heads * d, 5);
@@ -264,9 +294,11 @@ TEST(CudaAttentionBench, Prepare) {
       const Status launched = cuda::launch_attention_prepare(s, p);
       QUIRE_CHECK(launched.ok(), "{}", launched.error().message);
     });
-    const double bytes = 2.0 * rows * d * (2 * heads + 4 * kv_heads);
-    std::printf("prepare  %2d/%d heads of %3d, %d rows: %7.1f us, %5.2f TB/s, %3.0f%% of copies\n", heads,
-                kv_heads, d, rows, static_cast<double>(us), bytes / static_cast<double>(us) * 1e-6,
+    const double bytes =
+        2.0 * rows * d * (2 * heads + 2 * kv_heads) + static_cast<double>(b.stride) / kBlockTokens * rows;
+    std::printf("prepare  %s %2d/%d heads of %3d, %d rows: %7.1f us, %5.2f TB/s, %3.0f%% of copies\n",
+                name(format), heads, kv_heads, d, rows, static_cast<double>(us),
+                bytes / static_cast<double>(us) * 1e-6,
                 100 * bytes / static_cast<double>(us) * 1e6 / limits().copy);
   }
 }

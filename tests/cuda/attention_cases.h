@@ -4,10 +4,12 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include "cuda/support.h"
 #include "ops/attention/cuda/attention.h"
+#include "ops/attention/scale.h"
 
 namespace quire::cuda_test {
 
@@ -18,10 +20,47 @@ inline std::vector<bf16> random_bf16(size_t n, std::mt19937& rng, float spread =
   return v;
 }
 
+using cuda::KvFormat;
+
 struct Shape {
   int q_heads, kv_heads, d;
   bool gated = true;
+  KvFormat format = KvFormat::kBf16;
+
+  Shape in(KvFormat f) const { return {q_heads, kv_heads, d, gated, f}; }
 };
+
+// The scale of a token's head in an E4M3 cache.
+inline uint32_t head_scale(std::span<const bf16> head) {
+  uint32_t largest = 0;
+  for (const bf16 x : head) largest = std::max(largest, x.bits & 0x7fffu);
+  return attention::choose_scale(largest << 16);
+}
+// To numbers that an E4M3 cache keeps as they are. The largest is exact after one rounding, and the scale settled.
+inline void round_head(std::span<bf16> head) {
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t s = head_scale(head);
+    for (bf16& x : head)
+      x = to_bf16(to_float(to_e4m3(to_float(x) * attention::inverse_scale_of(s))) * attention::scale_of(s));
+  }
+}
+// Into token t of a block's head at `to`.
+inline void store_head(KvFormat f, std::span<const bf16> head, int t, uint8_t* to) {
+  const int d = static_cast<int>(head.size());
+  const uint32_t s = head_scale(head);
+  for (int c = 0; c < d; ++c) {
+    const bf16 x = head[static_cast<size_t>(c)];
+    if (f == KvFormat::kBf16) {
+      std::memcpy(to + 2 * cuda::kv_offset(t, c), &x, sizeof x);
+    } else {
+      const int chunk = cuda::kv_chunk_offset(t, c);
+      for (int i = 0; i < cuda::kChunkColumns; ++i)
+        if (cuda::kv_chunk_column(i) == c % cuda::kChunkColumns)
+          to[chunk + i] = to_e4m3(to_float(x) * attention::inverse_scale_of(s)).bits;
+    }
+  }
+  if (f == KvFormat::kE4m3) to[kBlockTokens * d + t] = static_cast<uint8_t>(s);
+}
 
 // The tokens of one sequence that a step computes: positions [position, position + count).
 struct Piece {
@@ -43,6 +82,21 @@ inline Sequence random_sequence(const Shape& s, int positions, unsigned seed) {
   const auto kv = n * static_cast<size_t>(s.kv_heads * s.d), q = n * static_cast<size_t>(s.q_heads * s.d);
   return {random_bf16(kv, rng), random_bf16(kv, rng), random_bf16(q, rng, 2.0f), random_bf16(q, rng, 2.0f)};
 }
+// Keys and values that an E4M3 cache holds exactly, tokens of very different sizes among them.
+inline Sequence rounded_sequence(const Shape& s, int positions, unsigned seed) {
+  Sequence all = random_sequence(s, positions, seed);
+  std::mt19937 rng(seed + 1);
+  const auto d = static_cast<size_t>(s.d);
+  for (std::vector<bf16>* x : {&all.k, &all.v})
+    for (size_t at = 0; at < x->size(); at += d) {
+      const float size =
+          std::exp2(std::uniform_real_distribution<float>(-14.0f, x == &all.k ? 1.0f : 6.0f)(rng));
+      const std::span<bf16> head(x->data() + at, d);
+      for (bf16& e : head) e = to_bf16(to_float(e) * size);
+      round_head(head);
+    }
+  return all;
+}
 
 // A step on the GPU. Blocks are shuffled; what no token of a piece's past or present owns is NaN; table entries past the
 // end are wild; rows of padding (every fifth) lie between the pieces.
@@ -60,8 +114,9 @@ class Step {
     std::vector<int32_t> order(static_cast<size_t>(blocks));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), rng);
-    const int64_t head = kBlockTokens * s.d, stride = kLayers * 2 * s.kv_heads * head;
-    std::vector<bf16> cache(static_cast<size_t>(std::max(blocks, 1) * stride), kNan);
+    const int64_t head = kv_head_bytes(s.format, s.d), layer = 2 * s.kv_heads * head,
+                  stride = kLayers * layer;
+    std::vector<uint8_t> cache(static_cast<size_t>(std::max(blocks, 1) * stride), 0xff);
     std::vector<int32_t> tables(std::max<size_t>(1, pieces.size() * static_cast<size_t>(pitch)), 0x7ffffff0);
     size_t next = 0;
     int row = 0;
@@ -73,12 +128,11 @@ class Step {
         int32_t& block = tables[i * static_cast<size_t>(pitch) + static_cast<size_t>(t / kBlockTokens)];
         if (t % kBlockTokens == 0) block = order[next++];
         for (int h = 0; h < s.kv_heads; ++h) {
-          for (int c = 0; c < s.d; ++c) {
-            const int64_t at = block * stride + 2 * s.kv_heads * head + h * head + cuda::kv_offset(t % 16, c);
-            const auto source = static_cast<size_t>((t * s.kv_heads + h) * s.d + c);
-            cache[static_cast<size_t>(at)] = from.k[source];
-            cache[static_cast<size_t>(at + s.kv_heads * head)] = from.v[source];
-          }
+          uint8_t* const to = cache.data() + block * stride + layer + h * head;
+          const auto source = static_cast<size_t>((t * s.kv_heads + h) * s.d), d = static_cast<size_t>(s.d);
+          store_head(s.format, std::span(from.k).subspan(source, d), t % kBlockTokens, to);
+          store_head(s.format, std::span(from.v).subspan(source, d), t % kBlockTokens,
+                     to + s.kv_heads * head);
         }
       }
       segments.push_back({.row = row, .count = p.count, .position = p.position});
@@ -113,7 +167,7 @@ class Step {
     params.out = d_out->data();
     params.q_stride = params.gate_stride = params.out_stride = s.q_heads * s.d;
     params.gate_head_stride = s.d;
-    params.kv = {d_cache->data() + 2 * s.kv_heads * head, d_cache->data() + 3 * s.kv_heads * head, stride};
+    params.kv = {d_cache->data() + layer, d_cache->data() + layer + layer / 2, stride, s.format};
     params.segments = {d_segments->data(), static_cast<int32_t>(segments.size()), decodes, d_tables->data(),
                        pitch};
     params.q_heads = s.q_heads;
@@ -134,6 +188,26 @@ class Step {
     EXPECT_TRUE(workspace.guards_intact());
     EXPECT_TRUE(d_out->guards_intact());
     return d_out->download();
+  }
+
+  // Every block by one copy to another place, where the tables then find it.
+  void move_blocks() {
+    const int64_t bytes = params.kv.block_bytes, blocks = static_cast<int64_t>(d_cache->size()) / bytes;
+    DeviceBuffer<uint8_t> moved(d_cache->size());
+    const auto place = [&](int64_t b) { return (b + 3) % blocks; };
+    for (int64_t b = 0; b < blocks; ++b)
+      must(cudaMemcpy(moved.data() + place(b) * bytes, d_cache->data() + b * bytes,
+                      static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice),
+           "a block");
+    std::vector<int32_t> tables = d_tables->download();
+    for (int32_t& b : tables)
+      if (b < blocks) b = static_cast<int32_t>(place(b));
+    d_tables->upload(tables);
+    const auto layer = static_cast<uint8_t*>(params.kv.k) - d_cache->data();
+    const auto values = static_cast<uint8_t*>(params.kv.v) - d_cache->data();
+    d_cache.emplace(std::move(moved));
+    params.kv.k = d_cache->data() + layer;
+    params.kv.v = d_cache->data() + values;
   }
 
   // Row `step` of piece i.
@@ -228,7 +302,8 @@ class Step {
     return excess;
   }
 
-  std::optional<DeviceBuffer<bf16>> d_cache, d_q, d_gate, d_out;
+  std::optional<DeviceBuffer<uint8_t>> d_cache;
+  std::optional<DeviceBuffer<bf16>> d_q, d_gate, d_out;
   std::optional<DeviceBuffer<int32_t>> d_tables;
   std::optional<DeviceBuffer<Segment>> d_segments;
 };

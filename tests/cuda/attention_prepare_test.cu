@@ -12,10 +12,15 @@ struct Variant {
   int n_rot;
   float magnitude;
 };
-constexpr Variant kVariants[] = {
-    {{16, 2, 256, true}, true, true, true, 64, 1.0f},    {{24, 4, 256, true}, true, true, false, 64, 1.0f},
-    {{8, 8, 128, false}, true, true, false, 128, 1.2f},  {{4, 2, 64, false}, false, false, false, 64, 1.0f},
-    {{6, 2, 128, false}, false, false, false, 32, 0.8f}, {{2, 1, 64, true}, true, true, true, 0, 1.0f}};
+constexpr Variant kVariants[] = {{{16, 2, 256, true}, true, true, true, 64, 1.0f},
+                                 {{24, 4, 256, true}, true, true, false, 64, 1.0f},
+                                 {{8, 8, 128, false}, true, true, false, 128, 1.2f},
+                                 {{4, 2, 64, false}, false, false, false, 64, 1.0f},
+                                 {{6, 2, 128, false}, false, false, false, 32, 0.8f},
+                                 {{2, 1, 64, true}, true, true, true, 0, 1.0f},
+                                 {{16, 2, 256, true, KvFormat::kE4m3}, true, true, false, 64, 1.0f},
+                                 {{8, 4, 128, false, KvFormat::kE4m3}, true, true, false, 128, 1.2f},
+                                 {{4, 2, 64, true, KvFormat::kE4m3}, false, false, true, 64, 1.0f}};
 
 // What a head should become, and how far off it may be: one rounding to bf16, and sine and cosine within 2 ulp.
 struct Expected {
@@ -60,6 +65,41 @@ void expect_close(const Expected& e, const std::vector<bf16>& all, size_t at, co
   }
 }
 
+// A token's keys or values in its block's head at `at` of the cache, whose bytes then count as untouched.
+void check_stored(const Expected& e, KvFormat format, int slot, std::vector<uint8_t>& left, size_t at,
+                  const std::string& what) {
+  const int d = static_cast<int>(e.value.size());
+  uint8_t* const head = left.data() + at;
+  if (format == KvFormat::kBf16) {
+    std::vector<bf16> stored(e.value.size());
+    for (int c = 0; c < d; ++c) {
+      std::memcpy(&stored[static_cast<size_t>(c)], head + 2 * cuda::kv_offset(slot, c), sizeof(bf16));
+      std::memset(head + 2 * cuda::kv_offset(slot, c), 0xff, sizeof(bf16));
+    }
+    return expect_close(e, stored, 0, what);
+  }
+  const uint32_t scale_byte = std::exchange(head[kBlockTokens * d + slot], uint8_t{0xff});
+  const double scale = static_cast<double>(attention::scale_of(scale_byte));
+  const double most = static_cast<double>(attention::kMostMagnitude);
+  double largest = 0;
+  for (const double x : e.value) largest = std::max(largest, std::abs(x));
+  if (largest > 1e30) {
+    EXPECT_EQ(scale_byte, attention::kNoNumber) << what;
+  } else {
+    EXPECT_TRUE(std::min(largest, most) <= 448 * scale * 1.001) << what << " scale " << scale_byte;
+    EXPECT_TRUE(largest >= 224 * scale * 0.999 || scale_byte == 0) << what << " scale " << scale_byte;
+  }
+  for (int chunk = 0; chunk < d; chunk += cuda::kChunkColumns)
+    for (int i = 0; i < cuda::kChunkColumns; ++i) {
+      const auto c = static_cast<size_t>(chunk + cuda::kv_chunk_column(i));
+      const uint8_t code = std::exchange(head[cuda::kv_chunk_offset(slot, chunk) + i], uint8_t{0xff});
+      if (scale_byte == attention::kNoNumber) continue;
+      const double want = std::clamp(e.value[c], -most, most), got = to_float(e4m3{code}) * scale;
+      ASSERT_TRUE(std::abs(got - want) <= e.bound[c] + std::abs(want) * 0x1.01p-4 + 0x1.01p-10 * scale)
+          << what << " column " << c << ": " << got << " for " << want;
+    }
+}
+
 TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
   for (const Variant& v : kVariants) {
     const Shape& s = v.shape;
@@ -73,7 +113,15 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
     const int q_width = s.q_heads * s.d * (s.gated ? 2 : 1), kv_width = s.kv_heads * s.d;
     const auto q_proj = random_bf16(static_cast<size_t>(rows * q_width), rng, 3.0f);
     const auto k_proj = random_bf16(static_cast<size_t>(rows * kv_width), rng, 3.0f);
-    const auto v_proj = random_bf16(static_cast<size_t>(rows * kv_width), rng);
+    auto v_proj = random_bf16(static_cast<size_t>(rows * kv_width), rng);
+    // The first head of some rows: nothing, little, much, too much; and of no number.
+    const std::pair<int, float> sizes[] = {{6, 0.0f}, {7, 1e-36f}, {8, 1e-3f}, {9, 1e4f}, {10, 1e6f}};
+    for (const auto& [row, size] : sizes)
+      for (int c = 0; c < s.d; ++c) {
+        bf16& x = v_proj[static_cast<size_t>(row * kv_width + c)];
+        x = to_bf16(to_float(x) * size);
+      }
+    if (s.format == KvFormat::kE4m3) v_proj[static_cast<size_t>(11 * kv_width + 1)] = to_bf16(INFINITY);
     std::vector<float> q_norm(static_cast<size_t>(s.d)), k_norm(q_norm),
         inv_freq(static_cast<size_t>(v.n_rot / 2 + 1));
     for (float& x : q_norm) x = std::uniform_real_distribution<float>(0.5f, 2.0f)(rng);
@@ -92,10 +140,11 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
         if (segments[i].count > 0)
           tables[i * static_cast<size_t>(pitch) + static_cast<size_t>(t)] = order[next++];
 
-    const int64_t head = kBlockTokens * s.d, stride = kLayers * 2 * s.kv_heads * head;
+    const int64_t head = kv_head_bytes(s.format, s.d), layer = 2 * s.kv_heads * head,
+                  stride = kLayers * layer;
     DeviceBuffer<bf16> d_q_proj(q_proj), d_k_proj(k_proj), d_v_proj(v_proj);
     DeviceBuffer<bf16> d_q(static_cast<size_t>(rows * s.q_heads * s.d)), d_gate(d_q.size());
-    DeviceBuffer<bf16> d_cache(static_cast<size_t>(blocks * stride));
+    DeviceBuffer<uint8_t> d_cache(static_cast<size_t>(blocks * stride));
     DeviceBuffer<float> d_q_norm(q_norm), d_k_norm(k_norm), d_inv_freq(inv_freq);
     DeviceBuffer<int32_t> d_tables(tables);
     DeviceBuffer<Segment> d_segments(segments);
@@ -121,13 +170,13 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
     p.head_size = s.d;
     p.q = d_q.data();
     p.gate = v.writes_gate ? d_gate.data() : nullptr;
-    p.kv = {d_cache.data() + 2 * s.kv_heads * head, d_cache.data() + 3 * s.kv_heads * head, stride};
+    p.kv = {d_cache.data() + layer, d_cache.data() + layer + layer / 2, stride, s.format};
     const Status launched = cuda::launch_attention_prepare(nullptr, p);
     ASSERT_TRUE(launched.ok()) << launched.error().message;
     CUDA_OK(cudaDeviceSynchronize());
 
-    const auto q = d_q.download(), gate = d_gate.download(), cache = d_cache.download();
-    std::vector<bf16> left = cache;  // what nothing should have written
+    const auto q = d_q.download(), gate = d_gate.download();
+    std::vector<uint8_t> left = d_cache.download();  // what nothing should have written
     for (size_t i = 0; i < segments.size(); ++i) {
       for (int t = 0; t < segments[i].count; ++t) {
         const int row = segments[i].row + t, position = segments[i].position + t;
@@ -149,19 +198,14 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
                                ? expected_head(&k_proj[from], v, v.norms ? k_norm.data() : nullptr, p.eps,
                                                true, position, inv_freq)
                                : expected_head(&v_proj[from], v, nullptr, p.eps, false, position, inv_freq);
-            std::vector<bf16> stored(static_cast<size_t>(s.d));
-            for (int c = 0; c < s.d; ++c) {
-              const auto at = static_cast<size_t>(block * stride + (2 + which) * s.kv_heads * head +
-                                                  h * head + cuda::kv_offset(position % 16, c));
-              stored[static_cast<size_t>(c)] = cache[at];
-              left[at] = kNan;
-            }
-            expect_close(e, stored, 0, where + (which == 0 ? " key " : " value ") + std::to_string(h));
+            check_stored(e, s.format, position % kBlockTokens, left,
+                         static_cast<size_t>(block * stride + layer + which * layer / 2 + h * head),
+                         where + (which == 0 ? " key " : " value ") + std::to_string(h));
           }
         }
       }
     }
-    EXPECT_TRUE(std::all_of(left.begin(), left.end(), [](bf16 x) { return x == kNan; }));
+    EXPECT_TRUE(std::all_of(left.begin(), left.end(), [](uint8_t x) { return x == 0xff; }));
     for (const int row : {4, 5, 57, 59})  // of no segment
       EXPECT_EQ(q[static_cast<size_t>(row * s.q_heads * s.d)].bits, 0xffff);
     EXPECT_TRUE(d_q.guards_intact() && d_cache.guards_intact() && d_gate.guards_intact());

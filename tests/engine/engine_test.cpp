@@ -359,6 +359,11 @@ TEST_F(EngineTest, SaysWhatItsBitsDependOn) {
   EXPECT_EQ(make({.threads = 1, .max_sequences = 7, .max_batch_tokens = 64, .depth = 2})->fingerprint(),
             sixteen->fingerprint());
   EXPECT_NE(make({.device = Device::kReference})->fingerprint(), sixteen->fingerprint());
+  EXPECT_EQ(make({.kv_cache = KvCacheType::kBf16})->fingerprint(), sixteen->fingerprint());
+  EXPECT_EQ(make({.kv_cache = KvCacheType::kFp8})->fingerprint(), sixteen->fingerprint() + "/kv-fp8");
+  EXPECT_TRUE(make({.device = Device::kReference, .kv_cache = KvCacheType::kBf16})
+                  ->fingerprint()
+                  .ends_with("/kv-bf16"));
   EXPECT_NE(make({.kernels = {.forced = {{"linear", "reference"}}}})->fingerprint(), sixteen->fingerprint());
   const ModelPtr other = tiny("tiny-qwen35");
   EXPECT_NE(std::move(Engine::create(other, {.context = 512})).value()->fingerprint(),

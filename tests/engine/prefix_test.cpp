@@ -154,6 +154,7 @@ struct Setting {
   int32_t host_blocks;
   int32_t states;
   int32_t batch;
+  KvCacheType kv = KvCacheType::kAuto;
 };
 
 EngineOptions options_of(const ModelPtr& model, const Setting& s, int64_t context) {
@@ -165,7 +166,8 @@ EngineOptions options_of(const ModelPtr& model, const Setting& s, int64_t contex
                   .depth = s.depth};
   o.prefix_cache = s.cache;
   o.state_checkpoints = s.states;
-  o.swap_bytes = s.host_blocks * *model->model->cache_shape(Device::kCpu).block_bytes();
+  o.kv_cache = s.kv;
+  o.swap_bytes = s.host_blocks * *model->model->cache_shape(Device::kCpu, s.kv).block_bytes();
   o.patience_steps = 20;
   o.shuffle_blocks = 7;
   return o;
@@ -213,6 +215,22 @@ TEST(Prefixes, TextsAreThoseOfRequestsAlone) {
   }
   EXPECT_GT(totals.hits, 10000);
   EXPECT_GT(totals.preemptions, 20);
+}
+
+TEST(Prefixes, BlocksOfAnotherTypeToo) {
+  Totals totals;
+  constexpr KvCacheType kFp8 = KvCacheType::kFp8;
+  constexpr Setting kNarrow[] = {{true, 1, 4096, 0, 24, 256, kFp8},
+                                 {true, 2, 512, 40, 5, 128, kFp8},
+                                 {true, 1, 512, 200, 24, 64, kFp8},
+                                 {false, 2, 512, 30, 0, 192, kFp8}};
+  for (const char* name : {"tiny-qwen35moe", "tiny-llama"}) {
+    SCOPED_TRACE(name);
+    prove(tiny(name), make_script(5, 30, 180, 150), 512, kNarrow, totals);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(totals.hits, 0);
+  EXPECT_GT(totals.preemptions, 0);
 }
 
 // The same with the models that come with the source, whose saved states are large.

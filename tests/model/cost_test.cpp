@@ -32,7 +32,7 @@ const TinyModel& model(std::string_view architecture) {
 TEST(Cost, DenseTransformer) {
   const TinyModel& m = model("qwen3");
   const Loaded l(m);
-  const ModelCost cost = model_cost(l.file, l.config);
+  const ModelCost cost = model_cost(l.file, l.config, cache_shape(l.config, DType::kBF16));
   const int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
   const int64_t layer = m.hidden * (2 * q + 2 * kv) + 3 * m.hidden * m.ffn;
   const int64_t head = m.hidden * m.vocab;
@@ -52,7 +52,7 @@ TEST(Cost, DenseTransformer) {
 TEST(Cost, HybridOfExperts) {
   const TinyModel& m = model("qwen35moe");
   const Loaded l(m);
-  const ModelCost cost = model_cost(l.file, l.config);
+  const ModelCost cost = model_cost(l.file, l.config, cache_shape(l.config, DType::kBF16));
   EXPECT_EQ(cost.expert_params, m.layers * m.experts * 3 * m.hidden * m.expert_width());
   EXPECT_DOUBLE_EQ(cost.routed_share, static_cast<double>(m.experts_used) / static_cast<double>(m.experts));
   int64_t attention = 0;

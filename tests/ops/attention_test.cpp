@@ -1,6 +1,7 @@
 // The attention references against formulas written the other way round: contiguous keys and values, one
 // token at a time. The kernels are compared with the references by the conformance suite.
 #include "ops/attention/attention.h"
+#include "ops/attention/scale.h"
 
 #include <gtest/gtest.h>
 
@@ -17,6 +18,62 @@ struct Fixture {
   Workspace workspace;
   OpContext context{pool, workspace, {Device::kReference}};
 };
+
+// What makes an E4M3 cache exact for whoever reads it: every code times every scale is a number of bf16.
+TEST(Scales, EveryCodeTimesEveryScaleIsExactInBf16) {
+  for (uint32_t s = 0; s <= attention::kMostScale; ++s) {
+    const float scale = attention::scale_of(s);
+    ASSERT_EQ(scale, std::ldexp(8 + static_cast<float>(s % 8), static_cast<int>(s / 8) - 27)) << s;
+    for (int code = 0; code < 0x7f; ++code) {
+      const float x = to_float(e4m3{static_cast<uint8_t>(code)}) * scale;
+      ASSERT_EQ(to_float(to_bf16(x)), x) << code << " at scale " << s;
+      ASSERT_TRUE(x == 0 || std::isnormal(x));
+    }
+  }
+  EXPECT_TRUE(std::isnan(attention::scale_of(attention::kNoNumber)));
+}
+
+TEST(Scales, TheLargestFitsAndIsRoundedLeast) {
+  std::mt19937 gen(3);
+  std::uniform_real_distribution<float> log2_of(-16.0f, 16.0f);
+  double squares = 0;
+  constexpr int kCount = 100000;
+  for (int i = 0; i < kCount; ++i) {
+    const float x = std::exp2(log2_of(gen));
+    const float scale = attention::scale_of(attention::choose_scale(std::bit_cast<uint32_t>(x)));
+    ASSERT_LE(x, 448 * scale);
+    ASSERT_GT(x, 224 * scale);
+    const float kept =
+        to_float(
+            to_e4m3(x * attention::inverse_scale_of(attention::choose_scale(std::bit_cast<uint32_t>(x))))) *
+        scale;
+    const double error = std::abs(static_cast<double>(kept) / static_cast<double>(x) - 1);
+    ASSERT_LT(error, 0.0268) << x;
+    for (uint32_t s = 0; s <= attention::kMostScale; s += 37) {
+      const float other = attention::scale_of(s);
+      if (x > 448 * other || x <= 224 * other) continue;
+      ASSERT_LE(
+          error,
+          std::abs(static_cast<double>(to_float(to_e4m3(x / other)) * other) / static_cast<double>(x) - 1) +
+              1e-6);
+    }
+    squares += error * error;
+  }
+  EXPECT_LT(std::sqrt(squares / kCount), 0.0095) << "a power of two would have 0.025";
+}
+
+TEST(Scales, OfExtremes) {
+  const auto chosen = [](float x) { return attention::choose_scale(std::bit_cast<uint32_t>(x)); };
+  EXPECT_EQ(chosen(0.0f), 0u);
+  EXPECT_EQ(chosen(1e-38f), 0u);
+  EXPECT_EQ(chosen(0x1p-149f), 0u);
+  EXPECT_EQ(chosen(1e-6f), 0u) << "in lower octaves of the least scale";
+  EXPECT_EQ(chosen(attention::kMostMagnitude), attention::kMostScale);
+  EXPECT_EQ(chosen(100353.0f), attention::kMostScale) << "saturates";
+  EXPECT_EQ(chosen(std::numeric_limits<float>::max()), attention::kMostScale);
+  EXPECT_EQ(chosen(std::numeric_limits<float>::infinity()), attention::kNoNumber);
+  EXPECT_EQ(chosen(kNan), attention::kNoNumber);
+}
 
 // A paged cache in float32 whose untouched elements are NaN.
 struct Cache {

@@ -11,19 +11,20 @@ using attention::Heads;
 
 void check_cache(const KvLayer& kv, const Heads& n) {
   Dim blocks{"blocks"}, kv_heads{"Hkv", n.kv_heads};
-  expect_shape("kv.k", kv.k, blocks, kv_heads, kBlockTokens * n.d);
-  expect_shape("kv.v", kv.v, blocks, kv_heads, kBlockTokens * n.d);
-  QUIRE_CHECK(kv.k.dtype == kv.v.dtype && (kv.k.dtype == DType::kBF16 || kv.k.dtype == DType::kF32),
-              "kv: k is {} and v is {}, but both must be bf16 or both f32", dtype_name(kv.k.dtype),
+  expect_shape("kv.k", kv.k, blocks, kv_heads, kv_head_elems(kv.k.dtype, n.d));
+  expect_shape("kv.v", kv.v, blocks, kv_heads, kv_head_elems(kv.v.dtype, n.d));
+  const DType type = kv.k.dtype;
+  QUIRE_CHECK(type == kv.v.dtype && (type == DType::kBF16 || type == DType::kF32 || type == DType::kI8),
+              "kv: k is {} and v is {}, but both must be bf16, f32 or (E4M3) i8", dtype_name(type),
               dtype_name(kv.v.dtype));
   QUIRE_CHECK(n.d > 0 && n.d % 2 == 0, "head dimension {} is not even", n.d);
   QUIRE_CHECK(n.kv_heads > 0 && n.q_heads % n.kv_heads == 0, "{} query heads do not share {} KV heads evenly",
               n.q_heads, n.kv_heads);
 }
 
-// What every fast kernel asks for: bf16 everywhere and a head that its scratch was made for.
+// What every fast kernel asks for: bf16 everywhere, or E4M3 in the cache, and a head that its scratch was made for.
 bool fits_fast(const PagedAttentionArgs& a) {
-  return a.q.dtype == DType::kBF16 && a.out.dtype == DType::kBF16 && a.kv.k.dtype == DType::kBF16 &&
+  return a.q.dtype == DType::kBF16 && a.out.dtype == DType::kBF16 && a.kv.k.dtype != DType::kF32 &&
          (a.gate.empty() || a.gate.dtype == DType::kBF16) && a.q.dim(2) <= attention::kMaxHeadDim &&
          a.scale > 0.0f;
 }
@@ -42,9 +43,9 @@ void launch(const OpContext& ctx, const PagedAttentionArgs& a) {
 }
 
 bool fits_prepare_avx2(const Machine& m, const AttentionPrepareArgs& a) {
-  for (const Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q, &a.kv.k})
+  for (const Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q})
     if (t->dtype != DType::kBF16) return false;
-  return m.cpu.avx2 && (a.gate.empty() || a.gate.dtype == DType::kBF16) &&
+  return m.cpu.avx2 && a.kv.k.dtype != DType::kF32 && (a.gate.empty() || a.gate.dtype == DType::kBF16) &&
          (a.q_norm.empty() || a.q_norm.dtype == DType::kF32) &&
          (a.k_norm.empty() || a.k_norm.dtype == DType::kF32);
 }
@@ -71,24 +72,29 @@ constexpr Kernel<PagedAttentionArgs> kAttentionKernels[] = {
 };
 
 // Angles are computed once for a row and shared by its heads: too few to count.
+// Of the keys and values of so many tokens.
+int64_t kv_elems(const KvLayer& kv, int64_t tokens, int64_t d) {
+  return 2 * tokens * kv.k.dim(1) * kv_head_elems(kv.k.dtype, d) / kBlockTokens;
+}
+
 Traffic traffic_of(const AttentionPrepareArgs& a) {
   const int64_t rows = a.q.dim(0), kv_heads = a.kv.k.dim(1), d = a.q.dim(2);
   const int64_t normed = (a.q_norm.empty() ? 0 : a.q.elems()) + (a.k_norm.empty() ? 0 : rows * kv_heads * d);
   const int64_t rotated = rows * (a.q.dim(1) + kv_heads) * a.rope.n_rot;
   return {.bytes = a.q_proj.bytes() + a.k_proj.bytes() + a.v_proj.bytes() + a.q_norm.bytes() +
                    a.k_norm.bytes() + a.q.bytes() + a.gate.bytes() +
-                   dtype_bytes(a.kv.k.dtype, 2 * rows * kv_heads * d),
+                   dtype_bytes(a.kv.k.dtype, kv_elems(a.kv, rows, d)),
           .flops = 4 * normed + 3 * rotated};
 }
 
 Traffic traffic_of(const PagedAttentionArgs& a) {
   const SegmentArray& s = a.segments;
-  const int64_t heads = a.q.dim(1), kv_heads = a.kv.k.dim(1), d = a.q.dim(2), prompt = s.prompt_rows;
+  const int64_t heads = a.q.dim(1), d = a.q.dim(2), prompt = s.prompt_rows;
   const int64_t decode_pairs = s.decodes == 0 ? 0 : s.decode_keys * s.decode_rows / s.decodes;
   const int64_t pairs = decode_pairs + prompt * (prompt + 1) / 2;
   const int64_t gated = a.gate.empty() ? 0 : a.q.elems();
   return {.bytes = a.q.bytes() + a.gate.bytes() + a.out.bytes() +
-                   dtype_bytes(a.kv.k.dtype, 2 * (s.decode_keys + prompt) * kv_heads * d),
+                   dtype_bytes(a.kv.k.dtype, kv_elems(a.kv, s.decode_keys + prompt, d)),
           .flops = pairs * heads * (4 * d + kExpFlops) + gated * kSiluFlops};
 }
 

@@ -5,14 +5,18 @@
 
 namespace quire {
 
-// The KV cache of one layer: k, v [n_blocks, Hkv, 16 * d], bf16 (CPU) or f32 (reference). Within a block and
-// head the layout is the one matrix units want to read:
-//   key   of token t, element c: [c / 2][t][c % 2]   a pair of elements, for all 16 tokens, is one 64-byte
-//   row (bf16) value of token t, element c: [t / 2][c][t % 2]   a pair of tokens, for all d elements
-// so that Q K^T and P V both contract over adjacent pairs. d is even.
+// The KV cache of one layer: k, v [n_blocks, Hkv, kv_head_elems], bf16, f32 (on the reference), or E4M3 (as bytes, kI8).
+// Within a block and head the layout is the one matrix units want to read:
+//   key   of token t, element c: [c / 2][t][c % 2]   a pair of elements, for all 16 tokens, is one 64-byte row (bf16)
+//   value of token t, element c: [t / 2][c][t % 2]   a pair of tokens, for all d elements
+// so that Q K^T and P V both contract over adjacent pairs. d is even. (A GPU has its own: cuda/layout.h.)
+// E4M3: after a head's codes follow 16 scales, one for each token (scale.h).
 struct KvLayer {
   Tensor k, v;
 };
+constexpr int64_t kv_head_elems(DType t, int64_t d) {
+  return kBlockTokens * (d + (t == DType::kI8 ? 1 : 0));
+}
 constexpr int64_t key_offset(int64_t t, int64_t c) {
   return (c / 2) * (kBlockTokens * 2) + t * 2 + c % 2;
 }
@@ -33,7 +37,8 @@ struct Rope {
 //   k_proj, v_proj [T, Hkv * d]
 //   q_norm, k_norm [d] f32, optional: RMSNorm per head before the rotation (the gate is neither normed nor
 //   rotated) q     [T, H, d]   out, activation type gate  [T, H, d]   out, optional kv                k and v
-//   of row r go to its segment's block of that position; other positions are left alone
+//   of row r go to its segment's block of that position; other positions are left alone. Into an E4M3 cache they are
+//   rounded under a scale of their own token and head
 // Angle = float(position) * inv_freq in float32, cos and sin correctly rounded to float32 or nearly so.
 struct AttentionPrepareArgs {
   Tensor q_proj, k_proj, v_proj;

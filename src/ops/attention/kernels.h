@@ -36,8 +36,20 @@ inline constexpr int64_t kGroupKeys = 256;
 inline constexpr int64_t kStagedKeys = 512;
 inline constexpr int64_t kMaxTileRows = 32;
 
+// An E4M3 cache as a task sees it: codes and scales of its KV head, and room for kStagedKeys keys and values as bf16,
+// in which widen_blocks leaves those that are read next.
+struct NarrowBlocks {
+  const e4m3* k = nullptr;  // null: the cache is bf16
+  const e4m3* v = nullptr;
+  int64_t k_block = 0, v_block = 0;
+  const int32_t* blocks = nullptr;
+  bf16* wide_k = nullptr;
+  bf16* wide_v = nullptr;
+};
+
 // Rows of a task: row i is token i / group, query head i % group of this KV head. All pointers are at the
-// task's first token (q, gate, out) or at this KV head of block 0 (k, v). Strides are in elements.
+// task's first token (q, gate, out) or at this KV head of block 0 (k, v; of an E4M3 cache, at its copies). Strides are in
+// elements.
 struct RowTask {
   const bf16* q = nullptr;
   const bf16* gate = nullptr;  // may be null
@@ -47,6 +59,7 @@ struct RowTask {
   const bf16* v = nullptr;
   int64_t k_block = 0, v_block = 0;
   const int32_t* blocks = nullptr;
+  NarrowBlocks narrow;
   int64_t position = 0;  // of the first token
   int64_t tokens = 0, group = 0, d = 0;
   float scale = 1.0f;
@@ -64,6 +77,14 @@ struct TaskScratch {
   float* queries = nullptr;  // [rows][pitch]  f32 or (in the first half) bf16
   bf16* values = nullptr;    // [kStagedKeys * d]  copies of value blocks
 };
+
+// Brings keys [begin, end) of an E4M3 cache and their values to where the task reads them, exactly. begin is a multiple of
+// kBlockTokens, and end at most kStagedKeys further.
+void widen_blocks(const RowTask& t, int64_t begin, int64_t end);
+// Rounds `count` tokens' keys or values [count][d], `pitch` elements apart, into the head of an E4M3 block, from token
+// `slot` on; keys: in the order of keys.
+void write_codes(const bf16* tokens, int64_t pitch, int64_t count, int64_t d, bool keys, int64_t slot,
+                 e4m3* head);
 
 // Splits the call into tasks and runs `task` on each.
 void run_tasks(const OpContext& ctx, const PagedAttentionArgs& a,

@@ -78,6 +78,7 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
   // written, the block; a token's next queries come 2 KiB ahead. Prefetchers of the hardware
   // stop at every page, and heads of keys lie at strides that they do not follow.
   constexpr int64_t kAhead = 1024;
+  const bool narrow = a.kv.k.dtype == DType::kI8;
   const int64_t block_elems = n.kv_heads * kBlockTokens * d, turns = item.count * n.q_heads;
   Prefetcher<true> keys(at(a.kv.k, block, 0), block_elems, turns),
       values(at(a.kv.v, block, 0), block_elems, turns);
@@ -89,7 +90,7 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
     for (int64_t h = 0; h < n.q_heads; ++h) {
       k_row.turn();
       v_row.turn();
-      if (item.count == kBlockTokens) {
+      if (item.count == kBlockTokens && !narrow) {
         keys.turn();
         values.turn();
       }
@@ -106,6 +107,14 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
   for (int64_t h = 0; h < n.kv_heads; ++h) {
     for (int64_t i = 0; i < item.count; ++i)
       Isa::prepare_head(a, s, d, rotation(i), at(a.k_proj, row + i, h * d), a.k_norm, s.tokens + i * d);
+    if (narrow) {
+      const auto head = [&](const Tensor& t) {
+        return static_cast<e4m3*>(t.data) + block * t.stride[0] + h * t.stride[1];
+      };
+      write_codes(s.tokens, d, item.count, d, true, slot, head(a.kv.k));
+      write_codes(at(a.v_proj, row, h * d), a.v_proj.stride[0], item.count, d, false, slot, head(a.kv.v));
+      continue;
+    }
     Isa::write_keys(s.tokens, at(a.kv.k, block, h * a.kv.k.stride[1]), slot, item.count, d);
     write_values<Isa>(at(a.v_proj, row, h * d), a.v_proj.stride[0], at(a.kv.v, block, h * a.kv.v.stride[1]),
                       slot, item.count, d);

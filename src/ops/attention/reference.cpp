@@ -1,8 +1,10 @@
-// The oracles: plain loops, sums in float64, any mix of float32 and bf16. Parallel over (row, head), so that
+// The oracles: plain loops, sums in float64, any mix of float32, bf16 and E4M3. Parallel over (row, head), so that
 // `--device reference` is usable; every (row, head) is computed alone.
 #include <cmath>
+#include <type_traits>
 
 #include "ops/attention/kernels.h"
+#include "ops/attention/scale.h"
 
 namespace quire::attention {
 namespace {
@@ -44,11 +46,37 @@ void for_each_row_head(const OpContext& ctx, const SegmentArray& segments, int64
   }
 }
 
+// Element `at` of a head of a block, which belongs to token t.
+template <class Kv>
+double element(const Kv* head, int64_t at, int64_t t, int64_t d) {
+  const double x = static_cast<double>(to_float(head[at]));
+  if constexpr (std::is_same_v<Kv, e4m3>)
+    return x * static_cast<double>(scale_of(head[kBlockTokens * d + t].bits));
+  return x;
+}
+
 template <class Kv>
 double dot_key(const double* q, const Kv* block, int64_t t, int64_t d) {
   double sum = 0.0;
-  for (int64_t c = 0; c < d; ++c) sum += q[c] * static_cast<double>(to_float(block[key_offset(t, c)]));
+  for (int64_t c = 0; c < d; ++c) sum += q[c] * element(block, key_offset(t, c), t, d);
   return sum;
+}
+
+// Writes the d elements of token t; `offset(c)` says where within the head, which begins at element `head`.
+template <class Offset>
+void store_token(const Tensor& cache, int64_t head, int64_t t, const double* x, int64_t d, Offset&& offset) {
+  if (cache.dtype != DType::kI8) {
+    for (int64_t c = 0; c < d; ++c) store_float(cache, head + offset(c), static_cast<float>(x[c]));
+    return;
+  }
+  uint32_t largest = 0;
+  for (int64_t c = 0; c < d; ++c)
+    largest = std::max(largest, std::bit_cast<uint32_t>(static_cast<float>(x[c])) & 0x7fffffffu);
+  const uint32_t scale = choose_scale(largest);
+  auto* codes = static_cast<e4m3*>(cache.data) + head;
+  for (int64_t c = 0; c < d; ++c)
+    codes[offset(c)] = to_e4m3(static_cast<float>(x[c]) * inverse_scale_of(scale));
+  codes[kBlockTokens * d + t].bits = static_cast<uint8_t>(scale);
 }
 
 template <class Kv>
@@ -84,9 +112,9 @@ void attend(const OpContext& ctx, const PagedAttentionArgs& a) {
         for (int64_t t = 0; t < keys; ++t) {
           const double p = std::exp(score[t] - max);
           const Kv* v = block(a.kv.v, t);
+          const int64_t slot = t % kBlockTokens;
           total += p;
-          for (int64_t c = 0; c < n.d; ++c)
-            sum[c] += p * static_cast<double>(to_float(v[value_offset(t % kBlockTokens, c, n.d)]));
+          for (int64_t c = 0; c < n.d; ++c) sum[c] += p * element(v, value_offset(slot, c, n.d), slot, n.d);
         }
         for (int64_t c = 0; c < n.d; ++c) {
           double x = sum[c] / total;
@@ -136,19 +164,18 @@ void prepare_reference(const OpContext& ctx, const AttentionPrepareArgs& a) {
           load(a.k_proj, kv_head * n.d);
           rms_norm(x, n.d, a.k_norm, a.eps);
           rotate(x, a.rope, position);
-          for (int64_t c = 0; c < n.d; ++c)
-            store_float(a.kv.k, at + key_offset(slot, c), static_cast<float>(x[c]));
+          store_token(a.kv.k, at, slot, x, n.d, [&](int64_t c) { return key_offset(slot, c); });
         } else {
           const int64_t kv_head = head - n.q_heads - n.kv_heads, at = cache_at(a.kv.v, kv_head);
           load(a.v_proj, kv_head * n.d);
-          for (int64_t c = 0; c < n.d; ++c)
-            store_float(a.kv.v, at + value_offset(slot, c, n.d), static_cast<float>(x[c]));
+          store_token(a.kv.v, at, slot, x, n.d, [&](int64_t c) { return value_offset(slot, c, n.d); });
         }
       });
 }
 
 void attend_reference(const OpContext& ctx, const PagedAttentionArgs& a) {
   if (a.kv.k.dtype == DType::kBF16) return attend<bf16>(ctx, a);
+  if (a.kv.k.dtype == DType::kI8) return attend<e4m3>(ctx, a);
   attend<float>(ctx, a);
 }
 

@@ -36,11 +36,19 @@ RowTask make_task(const PagedAttentionArgs& a, const Heads& n, const Chunk& c) {
   }
   t.out = static_cast<bf16*>(a.out.data) + row * a.out.stride[0] + head * n.d;
   t.out_token = a.out.stride[0];
-  t.k = at_head<const bf16>(a.kv.k, 0, kv_head);
-  t.v = at_head<const bf16>(a.kv.v, 0, kv_head);
-  t.k_block = a.kv.k.stride[0];
-  t.v_block = a.kv.v.stride[0];
-  t.blocks = a.segments.table(s);
+  if (a.kv.k.dtype == DType::kI8) {
+    t.narrow = {.k = at_head<const e4m3>(a.kv.k, 0, kv_head),
+                .v = at_head<const e4m3>(a.kv.v, 0, kv_head),
+                .k_block = a.kv.k.stride[0],
+                .v_block = a.kv.v.stride[0],
+                .blocks = a.segments.table(s)};
+  } else {
+    t.k = at_head<const bf16>(a.kv.k, 0, kv_head);
+    t.v = at_head<const bf16>(a.kv.v, 0, kv_head);
+    t.k_block = a.kv.k.stride[0];
+    t.v_block = a.kv.v.stride[0];
+    t.blocks = a.segments.table(s);
+  }
   t.position = s.position + c.first;
   t.tokens = c.tokens;
   t.group = n.group();
@@ -48,6 +56,34 @@ RowTask make_task(const PagedAttentionArgs& a, const Heads& n, const Chunk& c) {
   t.scale = a.scale;
   return t;
 }
+
+// An E4M3 call's: bf16 copies of a task's staged keys and values, per thread, and where in them each block of a sequence is,
+// the same for all.
+class WideBlocks {
+ public:
+  WideBlocks(const OpContext& ctx, const PagedAttentionArgs& a, Workspace::Scope& scope)
+      : elems_(kStagedKeys * a.q.dim(2)) {
+    if (a.kv.k.dtype != DType::kI8) return;
+    int32_t blocks = 0;
+    for (const Segment& s : a.segments) blocks = std::max(blocks, (s.position + s.count) / kBlockTokens + 1);
+    int32_t* const places = scope.take<int32_t>(blocks);
+    for (int32_t i = 0; i < blocks; ++i) places[i] = i % static_cast<int32_t>(kStagedKeys / kBlockTokens);
+    places_ = places;
+    memory_ = scope.take<bf16>(2 * elems_ * ctx.pool.size());
+  }
+  void place(RowTask& t, int thread) const {
+    if (t.narrow.k == nullptr) return;
+    t.k = t.narrow.wide_k = memory_ + 2 * elems_ * thread;
+    t.v = t.narrow.wide_v = t.narrow.wide_k + elems_;
+    t.k_block = t.v_block = kBlockTokens * t.d;
+    t.blocks = places_;
+  }
+
+ private:
+  int64_t elems_;
+  const int32_t* places_ = nullptr;
+  bf16* memory_ = nullptr;
+};
 
 }  // namespace
 
@@ -92,8 +128,13 @@ void run_tasks(const OpContext& ctx, const PagedAttentionArgs& a,
     s.total = s.max + padded_rows;
     return s;
   };
+  const WideBlocks wide(ctx, a, scope);
   ctx.pool.parallel_for(n_chunks, 1, [&](int64_t begin, int64_t end, int thread) {
-    for (int64_t i = begin; i < end; ++i) task(make_task(a, n, chunks[i]), scratch_of(thread));
+    for (int64_t i = begin; i < end; ++i) {
+      RowTask t = make_task(a, n, chunks[i]);
+      wide.place(t, thread);
+      task(t, scratch_of(thread));
+    }
   });
 }
 

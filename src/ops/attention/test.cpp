@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/attention/attention.h"
+#include "ops/attention/scale.h"
 #include "ops/conformance/conformance.h"
 
 namespace quire::conformance {
@@ -18,6 +19,7 @@ struct Case {
   std::vector<Sequence> sequences;
   bool gate = false;
   Data data = Data::kNormal;
+  DType kv = DType::kBF16;
 };
 
 // A batch and the cache that it reads. The values depend on the case only; where rows and blocks lie depends
@@ -43,8 +45,8 @@ struct Batch {
       : c(which),
         q(DType::kBF16, {count_rows(c), c.heads, c.d}),
         gate(DType::kBF16, {count_rows(c), c.heads, c.d}),
-        k(DType::kBF16, {count_blocks(c), c.kv_heads, kBlockTokens * c.d}),
-        v(DType::kBF16, {count_blocks(c), c.kv_heads, kBlockTokens * c.d}) {
+        k(c.kv, {count_blocks(c), c.kv_heads, kv_head_elems(c.kv, c.d)}),
+        v(c.kv, {count_blocks(c), c.kv_heads, kv_head_elems(c.kv, c.d)}) {
     Rng rng = suite.rng_for_case(c.name), places = suite.rng_for_case(c.name + " places");
     std::vector<int32_t> order = places.permutation(count_blocks(c));
     if (layout == Layout::kContiguous) std::sort(order.begin(), order.end());
@@ -65,20 +67,59 @@ struct Batch {
     // kSaturated: logits of hundreds, so that one key takes everything and another row's maximum moves often.
     const float sd = c.data == Data::kSaturated ? 8.0f : 1.0f;
     const float same = rng.normal();
+    std::vector<float> key(static_cast<size_t>(c.d)), value(key);
     for (int t = 0; t < s.position + s.count; ++t)
-      for (int h = 0; h < c.kv_heads; ++h)
-        for (int e = 0; e < c.d; ++e) {
-          store_float(k, cache_row(blocks, t, h) + key_offset(t % kBlockTokens, e),
-                      c.data == Data::kEqual ? same : rng.normal(sd));
-          store_float(v, cache_row(blocks, t, h) + value_offset(t % kBlockTokens, e, c.d), rng.normal());
+      for (int h = 0; h < c.kv_heads; ++h) {
+        // Of wide ranges where tokens have scales of their own.
+        const float size = c.kv == DType::kI8 ? std::exp2(rng.uniform(-12.0f, 3.0f)) : 1.0f;
+        for (size_t e = 0; e < key.size(); ++e) {
+          key[e] = c.data == Data::kEqual ? same : rng.normal(sd);
+          value[e] = rng.normal() * size;
         }
+        store(k, blocks, t, h, key);
+        store(v, blocks, t, h, value);
+      }
     for (int64_t i = int64_t{s.row} * c.heads * c.d; i < int64_t{s.row + s.count} * c.heads * c.d; ++i) {
       store_float(q, i, rng.normal(sd));
       store_float(gate, i, rng.integer(0, 15) == 0 ? rng.uniform(-100.0f, 100.0f) : rng.normal(2.0f));
     }
   }
-  int64_t cache_row(std::span<const int32_t> blocks, int64_t t, int64_t kv_head) const {
-    return (blocks[static_cast<size_t>(t / kBlockTokens)] * c.kv_heads + kv_head) * kBlockTokens * c.d;
+  int64_t cache_head(std::span<const int32_t> blocks, int64_t t, int64_t kv_head) const {
+    return (blocks[static_cast<size_t>(t / kBlockTokens)] * c.kv_heads + kv_head) * kv_head_elems(c.kv, c.d);
+  }
+  int64_t offset(const Buffer& of, int64_t t, int64_t e) const {
+    return &of == &k ? key_offset(t % kBlockTokens, e) : value_offset(t % kBlockTokens, e, c.d);
+  }
+  // Keys or values of token t, rounded as the cache keeps them; NaN among them makes an E4M3 head NaN.
+  void store(Buffer& to, std::span<const int32_t> blocks, int64_t t, int64_t kv_head,
+             std::span<const float> x) {
+    const int64_t head = cache_head(blocks, t, kv_head);
+    if (c.kv != DType::kI8) {
+      for (size_t e = 0; e < x.size(); ++e)
+        store_float(to, head + offset(to, t, static_cast<int64_t>(e)), x[e]);
+      return;
+    }
+    auto* const codes = to.tensor().as<uint8_t>() + head;
+    uint32_t largest = 0;
+    for (const float number : x) largest = std::max(largest, std::bit_cast<uint32_t>(number) & 0x7fffffffu);
+    const uint32_t scale = attention::choose_scale(largest);
+    for (size_t e = 0; e < x.size(); ++e)
+      codes[offset(to, t, static_cast<int64_t>(e))] = to_e4m3(x[e] * attention::inverse_scale_of(scale)).bits;
+    codes[kBlockTokens * c.d + t % kBlockTokens] = static_cast<uint8_t>(scale);
+  }
+  // The same as numbers.
+  void load(const Buffer& from, std::span<const int32_t> blocks, int64_t t, int64_t kv_head,
+            std::span<float> x) const {
+    const int64_t head = cache_head(blocks, t, kv_head);
+    for (size_t e = 0; e < x.size(); ++e) {
+      const int64_t at = offset(from, t, static_cast<int64_t>(e));
+      if (c.kv != DType::kI8) {
+        x[e] = load_float(from, head + at);
+        continue;
+      }
+      const auto* const codes = from.tensor().as<uint8_t>() + head;
+      x[e] = to_float(e4m3{codes[at]}) * attention::scale_of(codes[kBlockTokens * c.d + t % kBlockTokens]);
+    }
   }
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(c.d)); }
@@ -103,13 +144,12 @@ void expect_row(const Batch& b, size_t sequence, int step, int head, double* val
   for (int e = 0; e < d; ++e) q[static_cast<size_t>(e)] = load_float(b.q, q_at + e);
   std::vector<double> score(static_cast<size_t>(keys)), error(static_cast<size_t>(keys));
   double max = -INFINITY;
-  const auto* k = b.k.tensor().as<bf16>();
-  const auto* v = b.v.tensor().as<bf16>();
+  std::vector<float> row(static_cast<size_t>(d));
   for (int t = 0; t < keys; ++t) {
-    const bf16* key = k + b.cache_row(blocks, t, kv_head);
+    b.load(b.k, blocks, t, kv_head, row);
     double sum = 0, magnitude = 0;
     for (int e = 0; e < d; ++e) {
-      const double x = q[static_cast<size_t>(e)] * to_float(key[key_offset(t % kBlockTokens, e)]);
+      const double x = q[static_cast<size_t>(e)] * row[static_cast<size_t>(e)];
       sum += x;
       magnitude += std::abs(x);
     }
@@ -130,9 +170,9 @@ void expect_row(const Batch& b, size_t sequence, int step, int head, double* val
         (8 + keys / 128) * kEpsF32 + kEpsBf16;
     total += p;
     weighted_error += p * relative;
-    const bf16* value_row = v + b.cache_row(blocks, t, kv_head);
+    b.load(b.v, blocks, t, kv_head, row);
     for (int e = 0; e < d; ++e) {
-      const double x = to_float(value_row[value_offset(t % kBlockTokens, e, d)]);
+      const double x = row[static_cast<size_t>(e)];
       mean[static_cast<size_t>(e)] += p * x;
       sized[static_cast<size_t>(e)] += p * std::abs(x);
       spread[static_cast<size_t>(e)] += p * relative * std::abs(x);
@@ -236,6 +276,7 @@ void check_invariance(Suite& s, const Kernel<PagedAttentionArgs>& kernel, const 
   // Each segment's first part, with everything that its rows must not see turned to NaN: the rest of the
   // queries and the rest of the cache.
   Batch poisoned = b;
+  const std::vector<float> nothing(static_cast<size_t>(b.c.d), NAN);
   SegmentList part = b.segments;
   for (size_t i = 0; i < part.size(); ++i) {
     part[i].count = (part[i].count + 1) / 2;
@@ -243,12 +284,10 @@ void check_invariance(Suite& s, const Kernel<PagedAttentionArgs>& kernel, const 
     for (int t = part[i].position + part[i].count; t < end; ++t) {
       for (int64_t e = 0; e < b.c.heads * b.c.d; ++e)
         store_float(poisoned.q, int64_t{part[i].row + t - part[i].position} * b.c.heads * b.c.d + e, NAN);
-      for (int h = 0; h < b.c.kv_heads; ++h)
-        for (int e = 0; e < b.c.d; ++e) {
-          store_float(poisoned.k, b.cache_row(part.blocks(i), t, h) + key_offset(t % kBlockTokens, e), NAN);
-          store_float(poisoned.v,
-                      b.cache_row(part.blocks(i), t, h) + value_offset(t % kBlockTokens, e, b.c.d), NAN);
-        }
+      for (int h = 0; h < b.c.kv_heads; ++h) {
+        poisoned.store(poisoned.k, part.blocks(i), t, h, nothing);
+        poisoned.store(poisoned.v, part.blocks(i), t, h, nothing);
+      }
     }
   }
   const Buffer got = run(poisoned, part);
@@ -278,8 +317,8 @@ void run_case(Suite& s, const Case& c) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   const auto add = [&](std::string name, int d, int heads, int kv_heads, std::vector<Sequence> sequences,
-                       bool gate = false, Data data = Data::kNormal) {
-    all.push_back({std::move(name), d, heads, kv_heads, std::move(sequences), gate, data});
+                       bool gate = false, Data data = Data::kNormal, DType kv = DType::kBF16) {
+    all.push_back({std::move(name), d, heads, kv_heads, std::move(sequences), gate, data, kv});
   };
   for (const int d : {32, 48, 64, 128, 256})
     for (const int ratio : {1, 2, 4, 6, 8})
@@ -298,6 +337,16 @@ std::vector<Case> cases() {
     add(fmt::format("saturated d{}", d), d, 4, 2, {{0, 150}, {400, 3}}, false, Data::kSaturated);
     add(fmt::format("equal logits d{}", d), d, 4, 2, {{0, 150}, {400, 3}}, true, Data::kEqual);
   }
+  constexpr DType kE4m3 = DType::kI8;
+  for (const int d : {2, 6, 20, 32, 48, 64, 128, 256, 512})
+    add(fmt::format("e4m3 d{}", d), d, 8, 2, {{0, 37}, {63, 1}, {64, 33}, {130, 1}, {511, 1}, {512, 2}},
+        d % 64 == 0, Data::kNormal, kE4m3);
+  for (const int count : {1, 15, 17, 64, 300})
+    add(fmt::format("e4m3 chunk{}", count), 64, 4, 2, {{64, count}}, true, Data::kNormal, kE4m3);
+  add("e4m3 long", 128, 8, 2, {{960, 64}, {1100, 1}}, false, Data::kNormal, kE4m3);
+  add("e4m3 ragged", 128, 6, 1, {{0, 70}, {0, 0}, {127, 1}, {129, 1}, {300, 5}, {15, 1}}, false,
+      Data::kNormal, kE4m3);
+  add("e4m3 saturated", 64, 4, 2, {{0, 150}, {400, 3}}, false, Data::kSaturated, kE4m3);
   return all;
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/attention/attention.h"
+#include "ops/attention/scale.h"
 #include "ops/conformance/conformance.h"
 
 namespace quire::conformance {
@@ -15,6 +16,8 @@ struct Case {
   bool gate = false, norm = true;
   float magnitude = 1.0f;
   std::vector<std::pair<int, int>> sequences = {{0, 37}, {64, 20}, {1000, 1}, {100001, 1}, {15, 2}};
+  float spread = 3.0f;  // of the projections
+  DType kv = DType::kBF16;
 };
 
 // Inputs of a case; the projections are columns of one wide matrix, as a fused GEMM leaves them. Blocks of
@@ -39,7 +42,7 @@ struct Batch {
         q_norm(DType::kF32, {c.d}),
         k_norm(DType::kF32, {c.d}) {
     Rng rng = suite.rng_for_case(c.name);
-    wide.fill([&] { return rng.normal(3.0f); });
+    wide.fill([&] { return rng.normal(which.spread); });
     q_norm.fill([&] { return 1.0f + rng.normal(0.3f); });
     k_norm.fill([&] { return 1.0f + rng.normal(0.3f); });
     for (int j = 0; j < c.n_rot / 2; ++j)
@@ -59,10 +62,10 @@ struct Batch {
 
 struct Outputs {
   Buffer q, gate, k, v;
-  Outputs(const Batch& b, DType type)
+  Outputs(const Batch& b, DType type, DType kv)
       : q(type, {b.rows, b.c.heads, b.c.d}),
         gate(q),
-        k(type, {b.blocks, b.c.kv_heads, kBlockTokens * b.c.d}),
+        k(kv, {b.blocks, b.c.kv_heads, kv_head_elems(kv, b.c.d)}),
         v(k) {}
 };
 
@@ -106,23 +109,71 @@ void compare(Suite& s, std::string_view kernel, const Batch& b, const Buffer& go
   s.expect_close(kernel, b.c.name, worst_excess(g, w, bound));
 }
 
+// E4M3: codes are within half a step of what they stand for, the scale brings the token's largest element into a code's last
+// octave, and bytes of tokens that the reference left alone are as they were.
+void compare_codes(Suite& s, std::string_view kernel, const Batch& b, const Buffer& got, const Buffer& want,
+                   bool keys) {
+  const int64_t elems = kBlockTokens * b.c.d;
+  const auto* codes = got.tensor().as<uint8_t>();
+  const auto* numbers = want.tensor().as<float>();
+  bool untouched = true, fits = true;
+  std::vector<float> g, w;
+  std::vector<double> bound;
+  for (int64_t head = 0; head < b.blocks * b.c.kv_heads;
+       ++head, codes += elems + kBlockTokens, numbers += elems)
+    for (int t = 0; t < kBlockTokens; ++t) {
+      const uint32_t scale_byte = codes[elems + t];
+      const float scale = attention::scale_of(scale_byte);
+      const auto offset = [&](int64_t c) { return keys ? key_offset(t, c) : value_offset(t, c, b.c.d); };
+      if (std::isnan(numbers[offset(0)])) {
+        for (int64_t c = 0; c < b.c.d; ++c) untouched &= codes[offset(c)] == 0xff;
+        untouched &= scale_byte == 0xff;
+        continue;
+      }
+      const auto number = [&](int64_t c) {
+        return std::clamp(numbers[offset(c)], -attention::kMostMagnitude, attention::kMostMagnitude);
+      };
+      double largest = 0;
+      for (int64_t c = 0; c < b.c.d; ++c) largest = std::max<double>(largest, std::abs(number(c)));
+      for (int64_t c = 0; c < b.c.d; ++c) {
+        const double x = number(c), size = std::abs(x);
+        g.push_back(to_float(e4m3{codes[offset(c)]}) * scale);
+        w.push_back(static_cast<float>(x));
+        // The kernel's own error in bf16, then half a unit of the last of four bits, or of the least code.
+        bound.push_back(size * (kEpsBf16 + 0x1.02p-4) + 0x1p-10 * static_cast<double>(scale) +
+                        (b.c.d / 32.0 + 24.0) * kEpsF32 * largest);
+      }
+      fits &= largest <= 448.0 * static_cast<double>(scale) * (1 + 2 * kEpsBf16) &&
+              (largest >= 224.0 * static_cast<double>(scale) * (1 - 2 * kEpsBf16) || scale_byte == 0);
+    }
+  s.expect(kernel, b.c.name, untouched, "other positions stay untouched");
+  s.expect(kernel, b.c.name, fits, "each token's scale is that of its largest element");
+  s.expect_close(kernel, b.c.name, worst_excess(g, w, bound));
+}
+
 void run_case(Suite& s, const Case& c) {
   const Batch b(s, c);
-  Outputs want(b, DType::kF32);
+  const bool narrow = c.kv == DType::kI8;
+  Outputs want(b, DType::kF32, DType::kF32);
   const Buffer wide32 = b.wide.as(DType::kF32);
   kAttentionPrepareOp.reference().launch(s.context(Device::kReference),
                                          arguments(b, wide32, b.segments, want));
   for (const auto& k : s.kernels(kAttentionPrepareOp.kernels)) {
-    Outputs got(b, DType::kBF16);
+    Outputs got(b, DType::kBF16, c.kv);
     if (!s.wants(k.name, c.name) || !k.fits(s.machine(), arguments(b, b.wide, b.segments, got))) continue;
     k.launch(s.context(Device::kCpu), arguments(b, b.wide, b.segments, got));
     compare(s, k.name, b, got.q, want.q, false);
-    compare(s, k.name, b, got.k, want.k, false);
-    compare(s, k.name, b, got.v, want.v, true);
+    if (narrow) {
+      compare_codes(s, k.name, b, got.k, want.k, true);
+      compare_codes(s, k.name, b, got.v, want.v, false);
+    } else {
+      compare(s, k.name, b, got.k, want.k, false);
+      compare(s, k.name, b, got.v, want.v, true);
+    }
     if (c.gate) compare(s, k.name, b, got.gate, want.gate, true);
     s.expect_guards(k.name, c.name, {&got.q, &got.gate, &got.k, &got.v, &b.wide});
     const auto expect_same = [&](const SegmentArray& segments, int threads) {
-      Outputs again(b, DType::kBF16);
+      Outputs again(b, DType::kBF16, c.kv);
       k.launch(s.context(Device::kCpu, threads), arguments(b, b.wide, segments, again));
       s.expect_same_bits(k.name, c.name, again.q, got.q);
       s.expect_same_bits(k.name, c.name, again.gate, got.gate);
@@ -168,8 +219,22 @@ void attention_prepare_conformance(Suite& s) {
            Case{.name = "tiny", .d = 2, .heads = 1, .kv_heads = 1, .n_rot = 2},
            Case{.name = "wide", .d = 512, .heads = 2, .kv_heads = 2, .n_rot = 512},
            Case{.name = "empty", .d = 64, .heads = 2, .kv_heads = 2, .n_rot = 64, .sequences = {{64, 0}}},
-       })
+           Case{.name = "huge", .d = 64, .heads = 2, .kv_heads = 2, .n_rot = 64, .spread = 3e4f},
+           Case{.name = "small",
+           .d = 64,
+           .heads = 2,
+           .kv_heads = 2,
+           .n_rot = 64,
+           .norm = false,
+           .spread = 1e-3f},
+           Case{.name = "zeros", .d = 64, .heads = 2, .kv_heads = 2, .n_rot = 64, .spread = 0.0f},
+       }) {
     if (s.wants_case(c.name)) run_case(s, c);
+    Case narrow = c;
+    narrow.name += " e4m3";
+    narrow.kv = DType::kI8;
+    if (s.wants_case(narrow.name)) run_case(s, narrow);
+  }
 }
 
 }  // namespace quire::conformance

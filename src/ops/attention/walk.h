@@ -85,6 +85,7 @@ void walk(const RowTask& t, const TaskScratch& s) {
   const int64_t staged = rows > Isa::kTileRows ? kStagedKeys : kGroupKeys;
   for (int64_t begin = 0; begin < keys_end; begin += staged) {
     const int64_t end = smaller(begin + staged, keys_end);
+    if (t.narrow.k != nullptr) widen_blocks(t, begin, end);
     isa.stage_values(begin, end - begin);
     for (int64_t row = 0; row < rows; row += Isa::kTileRows) {
       const int64_t count = smaller(Isa::kTileRows, rows - row);

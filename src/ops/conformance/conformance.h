@@ -65,7 +65,7 @@ class Rng {
 };
 
 // Memory for an output or an input between guard words, 64-byte aligned. Starts as NaN (integers: the least
-// value), so an element that a kernel forgets fails. Element types: F32, BF16, I32.
+// value), so an element that a kernel forgets fails. Element types: F32, BF16, I32, and I8 for bytes, which start as 0xff.
 class Buffer {
  public:
   Buffer(DType dtype, std::initializer_list<int64_t> dims);

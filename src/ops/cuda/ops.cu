@@ -47,7 +47,8 @@ gemm::Out out_of(const LinearPart& p) {
 }
 
 KvCache cache_of(const KvLayer& kv) {
-  return {data<bf16>(kv.k), data<bf16>(kv.v), kv.k.stride[0]};
+  return {kv.k.data, kv.v.data, dtype_bytes(kv.k.dtype, kv.k.stride[0]),
+          kv.k.dtype == DType::kI8 ? KvFormat::kE4m3 : KvFormat::kBf16};
 }
 
 DeltaSlots slots_of(const DeltaState& s) {

@@ -21,7 +21,8 @@ constexpr bool attention_takes_head_size(int d) {
 //   q_norm, k_norm [d] f32 or null: RMSNorm per head, before the rotation
 //   q       [T, H, d] out
 //   gate    [T, H, d] out, or null: attention can read the gate where it is, in q_proj (AttentionParams)
-//   kv      k and v of a row go to its segment's block of that position; nothing else is written
+//   kv      k and v of a row go to its segment's block of that position, into an E4M3 cache with a scale for each head;
+//           nothing else is written
 // T = `rows`. Rows without a segment are skipped. Angle = float(position) * inv_freq in float32, sine and cosine
 // within 2 ulp. A row's sum of squares is a fixed tree. Moves (2 to 3) * H * d + 4 * Hkv * d elements a row: memory
 // bound.
@@ -56,7 +57,8 @@ Status launch_attention_prepare(cudaStream_t stream, const AttentionPrepareParam
 // later rows may reach its earlier rows.
 //
 // decode_attention serves segments [0, decodes), prompt_attention segments [decodes, count). A row's bits depend on
-// the row, its position, and which of the two computed it; not on other rows or segments, nor on the grid.
+// the row, its position, and which of the two computed it; not on other rows or segments, nor on the grid. An E4M3 cache
+// gives the bits of a bf16 one that holds the same numbers.
 struct AttentionParams {
   const bf16* q = nullptr;
   const bf16* gate = nullptr;

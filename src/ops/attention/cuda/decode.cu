@@ -6,6 +6,7 @@
 // A block of four warps computes one part (256 keys of a sequence and KV head) at a time and walks the list of parts
 // with the stride of the grid. A warp takes every fourth block of 16 keys, through a ring of stages of its own that
 // only it reads and writes: no barrier while keys stream, and the ring runs ahead over the borders of parts.
+// E4M3 keys and values become bf16 between their load and the product.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/launch.h"
 #include "ops/attention/cuda/add_parts.cuh"
+#include "ops/attention/cuda/decode_operands.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -46,9 +48,9 @@ struct Cursor {
   Item item;
 };
 
-template <int D, int kTiles, int kStages>
+template <int D, int kTiles, KvFormat kFormat, int kStages>
 class Warp {
-  using S = Shape<D, kTiles, kStages>;
+  using S = Shape<D, kTiles, kFormat, kStages>;
 
  public:
   __device__ __forceinline__ Warp(const Job& j, char* shared, int* p)
@@ -60,15 +62,10 @@ class Warp {
         stages(shared_address(shared) + threadIdx.x / 32 * S::kStages * S::kStageBytes),
         queries(shared_address(shared) + S::kQueriesAt),
         warp(threadIdx.x / 32),
-        lane(threadIdx.x % 32) {
+        lane(threadIdx.x % 32),
+        operands(threadIdx.x % 32) {
     items = static_cast<int64_t>(first[job.a.segments.decodes]) * job.a.kv_heads * job.row_tiles;
     if (items > job.max_items) items = job.max_items;
-    const int row = lane % 16, token = lane / 16 * 8 + lane % 8;
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      key_offset[k] = row * 128 + ((2 * k + lane / 16) ^ (row % 8)) * 16;
-      value_offset[k] = S::kBlockBytes + token * 128 + ((2 * k + lane / 8 % 2) ^ (token % 8)) * 16;
-    }
 #pragma unroll
     for (int k = 0; k < 2; ++k)
       query_at[k] = queries + lane % 8 * D * 2 + ((4 * k + lane / 8) ^ (lane % 8)) * 16;
@@ -90,7 +87,7 @@ class Warp {
         fetch_next();
         wait_copies<S::kStages - 1>();
         __syncwarp();
-        compute(stages + (taken % S::kStages) * S::kStageBytes, item.first_key + block * kBlockTokens);
+        compute(stages + (taken % S::kStages) * S::kStageBytes, item, block * kBlockTokens);
         ++taken;
         __syncwarp();
       }
@@ -117,25 +114,30 @@ class Warp {
     if (ahead.index < items) {
       const int key = ahead.item.first_key + ahead.block * kBlockTokens;
       const int valid = ahead.item.keys - ahead.block * kBlockTokens;  // tokens; may exceed the block
-      const int64_t from = ahead.item.table[key / kBlockTokens] * job.a.kv.block_stride +
-                           static_cast<int64_t>(ahead.item.kv_head) * kBlockTokens * D;
+      const int64_t from = ahead.item.table[key / kBlockTokens] * job.a.kv.block_bytes +
+                           static_cast<int64_t>(ahead.item.kv_head) * S::kBlockBytes;
       const uint32_t to = stages + (fetched % S::kStages) * S::kStageBytes;
-      const bf16* k = job.a.kv.k + from;
-      const bf16* v = job.a.kv.v + from;
+      const char* k = static_cast<const char*>(job.a.kv.k) + from;
+      const char* v = static_cast<const char*>(job.a.kv.v) + from;
       if (valid >= kBlockTokens) {
 #pragma unroll
         for (int i = 0; i < S::kBlockBytes / 512; ++i) {
-          copy_async16(to + lane * 16 + i * 512, k + lane * 8 + i * 256, true);
-          copy_async16(to + lane * 16 + i * 512 + S::kBlockBytes, v + lane * 8 + i * 256, true);
+          copy_async16(to + lane * 16 + i * 512, k + lane * 16 + i * 512, true);
+          copy_async16(to + lane * 16 + i * 512 + S::kBlockBytes, v + lane * 16 + i * 512, true);
         }
       } else {
 #pragma unroll 1
         for (int i = 0; i < S::kBlockBytes / 512; ++i) {
-          const int chunk = i * 32 + lane;  // of 16 bytes; its row of 128 bytes is its token
-          const bool there = chunk / 8 % kBlockTokens < valid;
-          copy_async16(to + chunk * 16, k + chunk * 8, there);
-          copy_async16(to + S::kBlockBytes + chunk * 16, v + chunk * 8, there);
+          const int chunk = i * 32 + lane;  // of 16 bytes; its row is its token
+          const bool there = chunk / S::kRowChunks % kBlockTokens < valid;
+          copy_async16(to + chunk * 16, k + chunk * 16, there);
+          copy_async16(to + S::kBlockBytes + chunk * 16, v + chunk * 16, there);
         }
+      }
+      if constexpr (kFormat == KvFormat::kE4m3) {
+        if (lane < 2)
+          copy_async16(to + lane * S::kBlockBytes + kBlockTokens * D, (lane == 0 ? k : v) + kBlockTokens * D,
+                       true);
       }
       ahead.block += kWarps;
       ++fetched;
@@ -188,23 +190,16 @@ class Warp {
     }
   }
 
-  // One block of 16 keys, the first of which is `key`. Matrices are loaded several at a time, so that their latencies
-  // overlap: a scheduler has one warp only. Of 64 columns (four steps of 16), step k is at the lane's offset k.
-  __device__ __forceinline__ void compute(uint32_t stage, int key) {
+  // One block of 16 keys, the first of which is `offset` of the part. Matrices are loaded several at a time, so that their
+  // latencies overlap: a scheduler has one or two warps only.
+  __device__ __forceinline__ void compute(uint32_t stage, const Item& item, int offset) {
     constexpr int kAhead = kTiles == 1 ? 4 : 2;  // steps of 16 columns
     float score[kTiles][2][4] = {};              // two sums, over even and odd steps: half the latency
-    uint32_t keys_at[4], values_at[4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      keys_at[k] = stage + key_offset[k];
-      values_at[k] = stage + value_offset[k];
-    }
+    const auto block = operands.of_block(stage, item.keys - offset);
 #pragma unroll
     for (int base = 0; base < D / 16; base += kAhead) {
       uint32_t q[kTiles][kAhead / 2][4], keys[kAhead][4];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i)
-        load_matrices(keys[i], keys_at[(base + i) % 4] + (base + i) / 4 * 2048);
+      block.load_keys(keys, base);
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
@@ -222,13 +217,11 @@ class Warp {
     }
     uint32_t probability[kTiles][2];
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) softmax(t, score[t], key, probability[t]);
+    for (int t = 0; t < kTiles; ++t) softmax(t, score[t], item.first_key + offset, probability[t]);
 #pragma unroll
     for (int base = 0; base < D / 16; base += kAhead) {
       uint32_t values[kAhead][4];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i)
-        load_matrices_transposed(values[i], values_at[(base + i) % 4] + (base + i) / 4 * 2048);
+      block.load_values(values, base);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
 #pragma unroll
@@ -274,13 +267,14 @@ class Warp {
     probability[1] = transpose_matrix(pack_bf16(s[2], s[3]));
   }
 
-  // Adds the four warps' results in their order and writes the part's. A warp leaves its own in the stage that it
-  // would fill next; the caller's barrier comes before it does.
+  // Adds the four warps' results in their order and writes the part's, a tile at a time. A warp leaves its own in the stage
+  // that it would fill next; the caller's barrier comes before it does.
   __device__ __forceinline__ void finish(int64_t index) {
     char* mine = ring + (warp * S::kStages + static_cast<int>(fetched % S::kStages)) * S::kStageBytes;
     if (lane == 0) places[warp] = static_cast<int>(mine - ring);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
+      if (t > 0) __syncthreads();
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
 #pragma unroll
@@ -289,14 +283,13 @@ class Warp {
       }
 #pragma unroll
       for (int i = 0; i < D / 16; ++i) {
-        auto* to = reinterpret_cast<float2*>(mine) + ((t * D + 16 * i + lane / 4) * 8 + 2 * (lane % 4)) / 2;
+        auto* to = reinterpret_cast<float2*>(mine) + ((16 * i + lane / 4) * 8 + 2 * (lane % 4)) / 2;
         to[0] = make_float2(out[t][i][0], out[t][i][1]);
         to[8 * 8 / 2] = make_float2(out[t][i][2], out[t][i][3]);
       }
+      __syncthreads();
+      add_warps(t, index);
     }
-    __syncthreads();
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) add_warps(t, index);
   }
 
   // Tile t of the part, four rows of a column at a time.
@@ -324,7 +317,7 @@ class Warp {
       float4 sum = {0, 0, 0, 0};
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
-        const float4 x = *reinterpret_cast<const float4*>(ring + places[w] + (t * D * 2 + at) * 16);
+        const float4 x = *reinterpret_cast<const float4*>(ring + places[w] + at * 16);
         sum.x = fmaf(x.x, factor[w][0], sum.x);
         sum.y = fmaf(x.y, factor[w][1], sum.y);
         sum.z = fmaf(x.z, factor[w][2], sum.z);
@@ -342,26 +335,28 @@ class Warp {
   int* places;  // of the warps' sums within the ring
   const uint32_t stages, queries;
   const int warp, lane;
+  const BlockOperands<D, kFormat> operands;
   int64_t items;
   Cursor ahead;
   uint32_t fetched = 0, taken = 0;
-  uint32_t key_offset[4], value_offset[4], query_at[2];
+  uint32_t query_at[2];
   uint4 query[kQueryChunks];
   int position[kTiles][2];
   float max[kTiles][2], total[kTiles][2], out[kTiles][D / 16][4];
 };
 
-template <int D, int kTiles, int kStages>
-__global__ void __launch_bounds__(kWarps * 32) decode_parts_kernel(const __grid_constant__ Job job) {
+template <int D, int kTiles, KvFormat kFormat, int kStages>
+__global__ void __launch_bounds__(kWarps * 32, Shape<D, kTiles, kFormat, kStages>::kResident)
+    decode_parts_kernel(const __grid_constant__ Job job) {
   extern __shared__ __align__(1024) char shared[];
   __shared__ int places[kWarps];
   // In this order: the kernel that adds the parts reads gates before it waits.
   wait_for_previous_kernels();
   let_next_kernel_start();
   list_work(job.a.segments.data, job.a.segments.decodes,
-            reinterpret_cast<int32_t*>(shared + Shape<D, kTiles, kStages>::kFirstAt),
+            reinterpret_cast<int32_t*>(shared + Shape<D, kTiles, kFormat, kStages>::kFirstAt),
             [](const Segment& s) { return parts_of(s); });
-  Warp<D, kTiles, kStages>(job, shared, places).run();
+  Warp<D, kTiles, kFormat, kStages>(job, shared, places).run();
 }
 
 struct Plan {
@@ -379,18 +374,29 @@ int64_t stats_bytes(const Plan& plan) {
   return (plan.items * plan.tiles * 8 * static_cast<int64_t>(sizeof(float2)) + 255) / 256 * 256;
 }
 
-// As many stages as help and fit.
-template <int D, int kTiles, int kStages = D == 256 ? 3 : 4>
+// Stages that help most where there is shared memory for them, and those that every GPU has room for.
+template <int D, int kTiles, KvFormat kFormat>
+inline constexpr int kMostStages = kFormat == KvFormat::kBf16 ? (D == 256 ? 3 : 4)
+                                                              : (D == 256 && kTiles == 1 ? 2 : 3);
+template <int D, KvFormat kFormat>
+inline constexpr int kLeastStages = D == 256                     ? 1
+                                    : D == 128                   ? 2
+                                    : kFormat == KvFormat::kBf16 ? 4
+                                                                 : 3;
+
+template <int D, int kTiles, KvFormat kFormat, int kStages = kMostStages<D, kTiles, kFormat>>
 Status launch_parts(cudaStream_t stream, const Job& job) {
   QUIRE_TRY(const DeviceLimits device, device_limits());
-  const int shared = Shape<D, kTiles, kStages>::shared_bytes(job.a.segments.decodes);
-  constexpr int kLeast = D == 256 ? 1 : D == 128 ? 2 : 4;
-  static_assert(Shape<D, kTiles, kLeast>::shared_bytes(kMaxSegments) <= 98 << 10, "every GPU has that");
+  using S = Shape<D, kTiles, kFormat, kStages>;
+  const int shared = S::shared_bytes(job.a.segments.decodes);
+  constexpr int kLeast = kLeastStages<D, kFormat>;
+  static_assert(Shape<D, kTiles, kFormat, kLeast>::shared_bytes(kMaxSegments) <= 98 << 10,
+                "every GPU has that");
   if constexpr (kStages > kLeast) {
-    if (shared > device.shared_bytes)
-      return launch_parts < D, kTiles, D == 256 ? kStages - 1 : kLeast > (stream, job);
+    constexpr int kFewer = D == 256 ? kStages - 1 : kLeast;
+    if (shared > device.shared_bytes) return launch_parts<D, kTiles, kFormat, kFewer>(stream, job);
   }
-  const auto kernel = decode_parts_kernel<D, kTiles, kStages>;
+  const auto kernel = decode_parts_kernel<D, kTiles, kFormat, kStages>;
   QUIRE_CHECKED(allow_shared_memory(reinterpret_cast<const void*>(kernel), "decode_attention", shared));
   int resident = 0;
   QUIRE_CHECKED(check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kWarps * 32,
@@ -401,19 +407,28 @@ Status launch_parts(cudaStream_t stream, const Job& job) {
   return quire::cuda::launch(stream, "decode_attention", kernel, dim3(grid), kWarps * 32, shared, job);
 }
 
-template <int D, int kTiles>
+template <int D, int kTiles, KvFormat kFormat>
 Status launch(cudaStream_t stream, const AttentionParams& p, const DecodeBounds& bounds, void* workspace) {
   const Plan plan = cuda::plan(p, bounds);
   auto* stats = static_cast<float2*>(workspace);
   auto* sums = reinterpret_cast<float*>(static_cast<char*>(workspace) + stats_bytes(plan));
   const Job job{p, plan.row_tiles, plan.items, sums, stats};
-  QUIRE_CHECKED((launch_parts<D, kTiles>(stream, job)));
+  QUIRE_CHECKED((launch_parts<D, kTiles, kFormat>(stream, job)));
   const dim3 adding(static_cast<unsigned>(p.kv_heads * (D / kColumns)),
                     static_cast<unsigned>(plan.row_tiles * kTiles),
                     static_cast<unsigned>(p.segments.decodes));
   return quire::cuda::launch(stream, "decode_attention: adding parts", add_parts<D, kTiles>, adding,
                              kAddThreads,
                              (int64_t{p.segments.decodes} + 1) * static_cast<int64_t>(sizeof(int32_t)), job);
+}
+
+template <KvFormat kFormat>
+Status launch(cudaStream_t stream, const AttentionParams& p, const DecodeBounds& bounds, void* workspace) {
+  const bool two = plan(p, bounds).tiles == 2;
+  const auto run = p.head_size == 64    ? (two ? launch<64, 2, kFormat> : launch<64, 1, kFormat>)
+                   : p.head_size == 128 ? (two ? launch<128, 2, kFormat> : launch<128, 1, kFormat>)
+                                        : (two ? launch<256, 2, kFormat> : launch<256, 1, kFormat>);
+  return run(stream, p, bounds, workspace);
 }
 
 }  // namespace
@@ -433,12 +448,8 @@ Status launch_decode_attention(cudaStream_t stream, const AttentionParams& p, co
                  fmt::format("decode_attention: {} and {} heads of {}, {} segments of {} rows, scale {}",
                              p.q_heads, p.kv_heads, p.head_size, p.segments.decodes, bounds.rows, p.scale)};
   if (p.segments.decodes <= 0 || bounds.max_parts <= 0) return {};
-  const bool two = plan(p, bounds).tiles == 2;
-  if (p.head_size == 64)
-    return two ? launch<64, 2>(stream, p, bounds, workspace) : launch<64, 1>(stream, p, bounds, workspace);
-  if (p.head_size == 128)
-    return two ? launch<128, 2>(stream, p, bounds, workspace) : launch<128, 1>(stream, p, bounds, workspace);
-  return two ? launch<256, 2>(stream, p, bounds, workspace) : launch<256, 1>(stream, p, bounds, workspace);
+  return p.kv.format == KvFormat::kE4m3 ? launch<KvFormat::kE4m3>(stream, p, bounds, workspace)
+                                        : launch<KvFormat::kBf16>(stream, p, bounds, workspace);
 }
 
 }  // namespace quire::cuda

@@ -1,5 +1,6 @@
-// Attention of prompt chunks, and its kernel for Hopper (sm_90a). A block computes 128 rows (token, query head) of one segment and KV head: two
-// warpgroups multiply 64 rows each, a warp of a third brings tiles of 64 keys and values by bulk copies into a ring.
+// Attention of prompt chunks, and its kernel for Hopper (sm_90a). A block computes 128 rows (token, query head) of one segment
+// and KV head: two warpgroups multiply 64 rows each, a warp of a third brings tiles of 64 keys and values by bulk copies into
+// a ring; of an E4M3 cache, all of the third bring them through registers, as bf16.
 //   S [64 x 64] = Q K^T     wgmma, both from shared memory
 //   O [64 x d] += P V       wgmma, P from registers
 // The scores of the next tile are computed beside the values of this one, and their softmax while those still run.
@@ -14,6 +15,7 @@
 #include "ops/attention/cuda/barrier.cuh"
 #include "ops/attention/cuda/prefill.cuh"
 #include "ops/attention/cuda/wgmma.cuh"
+#include "ops/attention/cuda/widen.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -55,10 +57,10 @@ struct Ring {
   __device__ uint32_t values_full(int j) const { return barrier(2, j); }
   __device__ uint32_t values_empty(int j) const { return barrier(3, j); }
   __device__ static uint32_t parity(int j) { return static_cast<uint32_t>(j / S::kStages % 2); }
-  __device__ void init() const {
+  __device__ void init(int producers) const {  // warps
     for (int j = 0; j < S::kStages; ++j) {
-      barrier_init(keys_full(j), 1);
-      barrier_init(values_full(j), 1);
+      barrier_init(keys_full(j), producers);
+      barrier_init(values_full(j), producers);
       barrier_init(keys_empty(j), kConsumers * 4);
       barrier_init(values_empty(j), kConsumers * 4);
     }
@@ -97,13 +99,103 @@ __device__ void fetch(const Tile& t, const bf16* cache, int64_t block_stride, in
 template <int D>
 __device__ void produce(const AttentionParams& a, const Tile& t, const Ring<D>& ring) {
   constexpr int kStages = Shape<D>::kStages;
+  const int64_t stride = a.kv.block_bytes / static_cast<int64_t>(sizeof(bf16));
   for (int j = 0; j < t.key_tiles; ++j) {
     if (j >= kStages) barrier_wait(ring.keys_empty(j), ring.parity(j - kStages));
-    fetch<D>(t, a.kv.k, a.kv.block_stride, j, ring.keys(j), ring.keys_full(j));
+    fetch<D>(t, static_cast<const bf16*>(a.kv.k), stride, j, ring.keys(j), ring.keys_full(j));
     if (j >= kStages) barrier_wait(ring.values_empty(j), ring.parity(j - kStages));
-    fetch<D>(t, a.kv.v, a.kv.block_stride, j, ring.values(j), ring.values_full(j));
+    fetch<D>(t, static_cast<const bf16*>(a.kv.v), stride, j, ring.values(j), ring.values_full(j));
   }
 }
+
+// The same of an E4M3 cache, by a warpgroup: a thread holds the 16-byte chunks of a tile that are its own, and asks for
+// those of the next tile as it writes them.
+template <int D>
+class Widening {
+ public:
+  __device__ __forceinline__ Widening(const AttentionParams& params, const Tile& tile, const Ring<D>& r)
+      : a(params), t(tile), ring(r), thread(threadIdx.x % 128), token(thread / 4 % kBlockTokens) {}
+
+  __device__ __forceinline__ void run() {
+    constexpr int kStages = Shape<D>::kStages;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) load(a.kv.k, 0, b);
+    for (int j = 0; j < t.key_tiles; ++j) {
+      if (j >= kStages) barrier_wait(ring.keys_empty(j), ring.parity(j - kStages));
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        store(ring.keys(j), b);
+        load(a.kv.v, j, b);
+      }
+      done(ring.keys_full(j));
+      if (j >= kStages) barrier_wait(ring.values_empty(j), ring.parity(j - kStages));
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        store(ring.values(j), b);
+        if (j + 1 < t.key_tiles) load(a.kv.k, j + 1, b);
+      }
+      done(ring.values_full(j));
+    }
+  }
+
+ private:
+  // A block's head is D chunks: slabs of 16 rows of 4.
+  static constexpr int kPerBlock = D >= 128 ? D / 128 : 1;  // chunks that a thread has of a block
+  static constexpr int kBlocks = kTileBlocks * D / 128 / kPerBlock;
+  __device__ __forceinline__ int block_of(int b) const {
+    return D >= 128 ? b : 2 * b + thread / D;
+  }
+  __device__ __forceinline__ int chunk_of(int i) const {
+    return D >= 128 ? i * 128 + thread : thread % D;
+  }
+
+  // Tokens past the segment's end become zeros.
+  __device__ __forceinline__ void load(const void* cache, int j, int b) {
+    const int block = j * kTileBlocks + block_of(b);
+    const bool there = block * kBlockTokens + token < t.end;
+    const char* from = nullptr;
+    scale[b] = 0;
+    if (there) {
+      from = static_cast<const char*>(cache) + t.table[block] * a.kv.block_bytes +
+             static_cast<int64_t>(t.kv_head) * kv_head_bytes(KvFormat::kE4m3, D);
+      scale[b] = static_cast<uint8_t>(from[kBlockTokens * D + token]);
+    }
+#pragma unroll
+    for (int i = 0; i < kPerBlock; ++i)
+      codes[b][i] = there ? *reinterpret_cast<const uint4*>(from + chunk_of(i) * 16) : make_uint4(0, 0, 0, 0);
+  }
+
+  __device__ __forceinline__ void store(uint32_t tile, int b) const {
+    const uint32_t factor = both_halves(widening_factor(scale[b]));
+    const int column = 2 * ((thread % 4) ^ (token / 2 % 4));  // of 8 elements, in the slab
+    const uint32_t row = tile + (block_of(b) * kBlockTokens + token) * 128;
+#pragma unroll
+    for (int i = 0; i < kPerBlock; ++i) {
+      const uint32_t slab = row + chunk_of(i) / 64 * kSlabBytes;
+      const uint4 x = codes[b][i];
+      write(slab + (column ^ (token % 8)) * 16, widen_even(x.x, factor), widen_even(x.y, factor),
+            widen_even(x.z, factor), widen_even(x.w, factor));
+      write(slab + ((column + 1) ^ (token % 8)) * 16, widen_odd(x.x, factor), widen_odd(x.y, factor),
+            widen_odd(x.z, factor), widen_odd(x.w, factor));
+    }
+  }
+  __device__ __forceinline__ static void write(uint32_t to, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x), "r"(y), "r"(z), "r"(w)
+                 : "memory");
+  }
+  __device__ __forceinline__ static void done(uint32_t full) {
+    fence_async_proxy();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(full);
+  }
+
+  const AttentionParams& a;
+  const Tile& t;
+  const Ring<D>& ring;
+  const int thread, token;  // the token of a block, of all of the thread's chunks
+  uint4 codes[kBlocks][kPerBlock];
+  uint32_t scale[kBlocks];
+};
 
 // A warpgroup's 64 rows.
 template <int D>
@@ -210,25 +302,30 @@ class Rows : TwoRows<D, kTileKeys> {
   const int wg;
 };
 
-template <int D>
+template <int D, KvFormat kFormat>
 __global__ void __launch_bounds__(kThreads, 1) prompt_kernel(const __grid_constant__ AttentionParams a) {
   if constexpr (!kForWgmma) {
     __trap();  // never launched: launch_prompt_attention
   } else {
+    constexpr bool kNarrow = kFormat == KvFormat::kE4m3;
     extern __shared__ char raw[];
     Ring<D> ring{(shared_address(raw) + 1023) / 1024 * 1024};
     auto* first = reinterpret_cast<int32_t*>(raw + (ring.base - shared_address(raw)) + Shape<D>::kFirstAt);
     begin_kernel();
-    if (threadIdx.x == 0) ring.init();
+    if (threadIdx.x == 0) ring.init(kNarrow ? 4 : 1);
     const int work = find_work(a, first);
     if (work < 0) return;
     const Tile t = find_tile<kTileKeys>(a, first, work);
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == kConsumers) {
-      asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-      if (threadIdx.x % 128 < 32) produce<D>(a, t, ring);
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kNarrow ? 72 : 24));
+      if constexpr (kNarrow) {
+        Widening<D>(a, t, ring).run();
+      } else {
+        if (threadIdx.x % 128 < 32) produce<D>(a, t, ring);
+      }
     } else {
-      asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kNarrow ? 216 : 240));
       Rows<D>(a, t, ring, warpgroup).run();
     }
   }
@@ -237,7 +334,9 @@ __global__ void __launch_bounds__(kThreads, 1) prompt_kernel(const __grid_consta
 template <int D>
 Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
   const int shared = Shape<D>::shared_bytes(p.segments.count - p.segments.decodes);
-  return quire::cuda::launch(stream, "prompt_attention", prompt_kernel<D>,
+  const auto kernel =
+      p.kv.format == KvFormat::kE4m3 ? prompt_kernel<D, KvFormat::kE4m3> : prompt_kernel<D, KvFormat::kBf16>;
+  return quire::cuda::launch(stream, "prompt_attention", kernel,
                              dim3(static_cast<unsigned>(most_tiles(p, rows))), kThreads, shared, p);
 }
 
@@ -257,7 +356,10 @@ Status launch_prompt_attention(cudaStream_t stream, const AttentionParams& p, in
                                           p.q_heads, p.kv_heads, p.head_size, prompts, p.scale)};
   if (prompts <= 0 || rows <= 0) return {};
   QUIRE_TRY(const DeviceLimits device, device_limits());
-  return device.wgmma ? launch_wgmma(stream, p, rows) : launch_mma(stream, p, rows);
+  if (device.wgmma) return launch_wgmma(stream, p, rows);
+  if (p.kv.format != KvFormat::kBf16)
+    return Error{Fault::kBug, "prompt_attention: an E4M3 cache where there is no wgmma"};
+  return launch_mma(stream, p, rows);
 }
 
 }  // namespace quire::cuda

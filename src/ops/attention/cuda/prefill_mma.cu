@@ -49,7 +49,7 @@ class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
   __device__ __forceinline__ void run() {
     load_queries();
     find_block(0);
-    fetch(a.kv.k, S::kKeysAt, 0);
+    fetch(static_cast<const bf16*>(a.kv.k), S::kKeysAt, 0);
 #pragma unroll
     for (float& x : out) x = 0.0f;
     for (int j = 0; j < t.key_tiles; ++j) {
@@ -61,7 +61,7 @@ class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
           for (int i = 0; i < D / 16; ++i) load_query(query[i], i);
         }
       }
-      fetch(a.kv.v, S::kValuesAt, j);
+      fetch(static_cast<const bf16*>(a.kv.v), S::kValuesAt, j);
       multiply_keys();
       float alpha[2];
       Base::softmax(j, alpha);
@@ -75,7 +75,7 @@ class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
       __syncthreads();  // values are there, and all have left the keys
       if (j + 1 < t.key_tiles) {
         find_block(j + 1);
-        fetch(a.kv.k, S::kKeysAt, j + 1);
+        fetch(static_cast<const bf16*>(a.kv.k), S::kKeysAt, j + 1);
       }
       multiply_values();
     }
@@ -108,7 +108,7 @@ class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
     valid = min(t.end - first, kBlockTokens);
     from_block = 0;
     if (valid > 0)
-      from_block = t.table[first / kBlockTokens] * a.kv.block_stride +
+      from_block = t.table[first / kBlockTokens] * (a.kv.block_bytes / static_cast<int64_t>(sizeof(bf16))) +
                    static_cast<int64_t>(t.kv_head) * kBlockTokens * D;
   }
   // Tile j of keys or values: that of find_block. Tokens past the segment's end become zeros, because 0 * NaN would not be 0.

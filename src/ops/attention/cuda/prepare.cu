@@ -1,10 +1,12 @@
 // attention_prepare: a block of 8 warps takes one row, a warp one head at a time.
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/launch.h"
 #include "ops/attention/cuda/attention.h"
 #include "ops/attention/cuda/ptx.cuh"
+#include "ops/attention/scale.h"
 
 namespace quire::cuda {
 namespace {
@@ -103,6 +105,35 @@ __device__ void rotate(Part<D / 32>& p, const AttentionPrepareParams& a, const f
   __syncwarp();
 }
 
+// A token's keys or values into an E4M3 cache: `to` is the block's head. In a chunk columns stand in another order, so the
+// head passes through `head` as well.
+template <int D>
+__device__ void store_e4m3(const Part<D / 32>& p, uint8_t* to, int slot, float* head, int lane) {
+  constexpr int kPerLane = D / 32;
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    largest = max(largest, __float_as_uint(p.x[i]) & 0x7fffffffu);
+    head[lane * kPerLane + i] = p.x[i];
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) largest = max(largest, __shfl_xor_sync(~0u, largest, step));
+  __syncwarp();
+  const uint32_t scale = attention::choose_scale(largest);
+  const float inverse = attention::inverse_scale_of(scale);
+  const int first = lane * kPerLane, chunk = first / kChunkColumns * kChunkColumns,
+            byte = first % kChunkColumns;
+  auto* const at = reinterpret_cast<uint16_t*>(to + kv_chunk_offset(slot, chunk) + byte);
+#pragma unroll
+  for (int i = 0; i < kPerLane; i += 2) {
+    const float2 pair = {head[chunk + kv_chunk_column(byte + i)] * inverse,
+                         head[chunk + kv_chunk_column(byte + i + 1)] * inverse};
+    at[i / 2] = __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E4M3);
+  }
+  if (lane == 0) to[kBlockTokens * D + slot] = static_cast<uint8_t>(scale);
+  __syncwarp();
+}
+
 // Heads are numbered q, then gates (if they are to be copied), then k, then v.
 struct Source {
   const bf16* from;
@@ -121,7 +152,7 @@ __device__ Source source_of(const AttentionPrepareParams& a, int64_t row, int h)
   return {a.v_proj + row * a.v_stride + h * D, h, Source::kValue};
 }
 
-template <int D>
+template <int D, KvFormat kFormat>
 __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ AttentionPrepareParams a) {
   begin_kernel();
   constexpr int kPerLane = D / 32;
@@ -146,7 +177,7 @@ __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ A
   const int slot = position % kBlockTokens, first = lane * kPerLane;
   const int64_t block =
       a.segments.tables[static_cast<int64_t>(index) * a.segments.pitch + position / kBlockTokens] *
-      a.kv.block_stride;
+      a.kv.block_bytes;
   for (int h = warp; h < heads; h += kWarps) {
     const Source source = source_of<D>(a, row, h);
     Part<kPerLane> p;
@@ -157,12 +188,18 @@ __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ A
       if (norm != nullptr) rms_norm<D>(p, norm, a.eps, lane);
       rotate<D>(p, a, turn, shared_heads[warp], lane);
     }
-    const int64_t in_row = (static_cast<int64_t>(row) * a.q_heads + source.head) * D + first;
-    const int64_t in_cache = block + source.head * kBlockTokens * D + kv_offset(slot, first);
-    p.store(source.kind == Source::kQuery  ? a.q + in_row
-            : source.kind == Source::kGate ? a.gate + in_row
-            : source.kind == Source::kKey  ? a.kv.k + in_cache
-                                           : a.kv.v + in_cache);
+    if (source.kind == Source::kQuery || source.kind == Source::kGate) {
+      const int64_t in_row = (static_cast<int64_t>(row) * a.q_heads + source.head) * D + first;
+      p.store((source.kind == Source::kQuery ? a.q : a.gate) + in_row);
+      continue;
+    }
+    auto* const to = static_cast<uint8_t*>(source.kind == Source::kKey ? a.kv.k : a.kv.v) + block +
+                     source.head * kv_head_bytes(kFormat, D);
+    if constexpr (kFormat == KvFormat::kE4m3) {
+      store_e4m3<D>(p, to, slot, shared_heads[warp], lane);
+    } else {
+      p.store(reinterpret_cast<bf16*>(to) + kv_offset(slot, first));
+    }
   }
 }
 
@@ -174,10 +211,12 @@ Status launch_attention_prepare(cudaStream_t stream, const AttentionPrepareParam
     return Error{Fault::kBug, fmt::format("attention_prepare: heads of {}, {} rotating, strides {}, {}, {}",
                                           p.head_size, p.n_rot, p.q_stride, p.k_stride, p.v_stride)};
   if (p.rows <= 0 || p.segments.count <= 0) return {};
+  const bool narrow = p.kv.format == KvFormat::kE4m3;
+  constexpr KvFormat kWide = KvFormat::kBf16, kNarrow = KvFormat::kE4m3;
   return launch(stream, "attention_prepare",
-                p.head_size == 64    ? prepare<64>
-                : p.head_size == 128 ? prepare<128>
-                                     : prepare<256>,
+                p.head_size == 64    ? (narrow ? prepare<64, kNarrow> : prepare<64, kWide>)
+                : p.head_size == 128 ? (narrow ? prepare<128, kNarrow> : prepare<128, kWide>)
+                                     : (narrow ? prepare<256, kNarrow> : prepare<256, kWide>),
                 dim3(static_cast<unsigned>(p.rows)), kWarps * 32, 0, p);
 }
 
