@@ -227,8 +227,9 @@ void Engine::look_at_waiting() {
   if (runner_.free_places() == 0) return;
   const auto most = std::min(std::ssize(waiting_), std::ptrdiff_t{runner_.free_places()} + kLookAhead);
   const bool recurrent = model_->model->config().hybrid;
-  // Found tokens that penalties have to be told of: a step has room for those of one context.
-  int64_t past = 0;
+  // Found tokens that penalties have to be told of: a step has room for those of one context. And what comes back from the
+  // host for them: one step moves so much.
+  int64_t past = 0, moves = 0;
   for (std::ptrdiff_t i = 0; i < most; ++i) {
     Sequence& s = *waiting_[static_cast<size_t>(i)];
     runner_.find_prefix(s);
@@ -248,6 +249,7 @@ void Engine::look_at_waiting() {
     for (std::ptrdiff_t j = 0; j < i && !of.deferred; ++j)
       of.deferred = must_wait(s, *waiting_[static_cast<size_t>(j)], recurrent);
     if (s.request.sampling.has_penalties() && (past += s.match.usable) > options_.context) of.deferred = true;
+    if (!of.deferred && (moves += s.match.moves) > runner_.most_moves()) of.deferred = true;
   }
   // Where sequences are asked to save their states is known only now.
   for (std::ptrdiff_t i = 0; i < most; ++i)
@@ -261,7 +263,7 @@ void Engine::plan_and_submit() {
   plan_step(snapshot_,
             {.max_batch_tokens = options_.max_batch_tokens,
              .max_sequences = options_.max_sequences,
-             .max_swaps = backend_->layout().capacity().swaps,
+             .max_swaps = options_.most_swaps(),
              .patience = options_.patience_steps},
             plan_);
   if (plan_.empty()) return;
@@ -351,6 +353,21 @@ void Engine::publish_counts() {
   stats_.blocks_cached = runner_.blocks().cached_count();
   stats_.blocks_total = runner_.blocks().total();
   stats_.states_saved = runner_.prefix_cache() != nullptr ? runner_.prefix_cache()->states_held() : 0;
+  publish_host_tier();
+}
+
+void Engine::publish_host_tier() {
+  const PrefixCache* const cache = runner_.prefix_cache();
+  if (cache == nullptr || cache->host() == nullptr) return;
+  const CacheShape shape = model_->model->cache_shape(options_.device);
+  const int64_t chunk = kChunkBlocks * *shape.block_bytes(), state = *shape.state_bytes();
+  const PrefixCache::Stats s = cache->stats();
+  stats_.host_pages_used = cache->host()->used_count();
+  stats_.host_pages_total = cache->host()->total();
+  stats_.host_states = s.host_states;
+  stats_.host_bytes_stored = s.chunks_stored * chunk + s.states_stored * state;
+  stats_.host_bytes_loaded = s.chunks_loaded * chunk + s.states_loaded * state;
+  stats_.host_tokens_loaded = s.chunks_loaded * kChunkTokens;
 }
 
 void Engine::commit(Sequence& s, Sampled sampled) {

@@ -34,6 +34,10 @@ struct StepStats {
   int64_t preemptions = 0, blocks_swapped_out = 0, blocks_swapped_in = 0;
   int64_t blocks_used = 0, blocks_cached = 0, blocks_total = 0;  // of the KV cache, now
   int64_t states_saved = 0;                                      // recurrent states in the prefix cache, now
+  // The prefix cache's memory on the host: pages now, states among what lies there, bytes that went there and came back so
+  // far, and tokens of prompts whose blocks came back.
+  int64_t host_pages_used = 0, host_pages_total = 0, host_states = 0;
+  int64_t host_bytes_stored = 0, host_bytes_loaded = 0, host_tokens_loaded = 0;
   double host_seconds = 0.0;  // in step(), without waiting for the backend: planning, submitting, committing
 };
 
@@ -94,6 +98,7 @@ class Engine {
   void look_at_waiting();
   void admit_planned();
   void publish_counts();
+  void publish_host_tier();
   void plan_and_submit();
   // Commits the oldest step under way.
   void retire();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/block_pool.h"
+#include "cache/host_tier.h"
 #include "cache/prefix_cache.h"
 #include "engine/backend.h"
 #include "engine/scheduler.h"
@@ -61,6 +62,8 @@ class Runner {
   // Null: prompts are always computed whole.
   const PrefixCache* prefix_cache() const { return cache_.get(); }
   const StatePool& slots() const { return slots_; }
+  // From the host, that one step can make for those whose prefixes are there.
+  int32_t most_moves() const { return host_tier_ ? host_tier_->ins_left() : 0; }
   // State slots that sequences may still take.
   int32_t free_slots() const { return recurrent_ ? free_places() : 0; }
   // How many of a sequence's last blocks on the device nobody else uses.
@@ -102,7 +105,9 @@ class Runner {
   void swap_out(Sequence& s, int32_t blocks, StepShape& shape, const StepLayout::Arrays& to);
   void swap_in(Sequence& s, StepShape& shape, const StepLayout::Arrays& to);
   void save_state(Sequence& s, Flight::Mention& mention);
+  void load_prefixes();
   void write_copies(StepShape& shape, const StepLayout::Arrays& to) const;
+  void write_moves(StepShape& shape, const StepLayout::Arrays& to) const;
   void make_room(int32_t blocks);
   int64_t cut_after(const Sequence& s, int64_t position) const;
   void publish(Flight::Mention& m, bool done);
@@ -115,7 +120,13 @@ class Runner {
   BlockPool blocks_;
   BlockPool host_blocks_;
   StatePool slots_;
+  std::optional<HostTier> host_tier_;
   std::unique_ptr<PrefixCache> cache_;
+  struct Loading {
+    Sequence* sequence;
+    bool state;  // is still to come as well
+  };
+  std::vector<Loading> loading_;  // admitted with prefixes that are on the host in part
   Counts counts_;
   std::vector<std::unique_ptr<Sequence>> running_;
   std::vector<Sequence*> at_place_;

@@ -146,6 +146,8 @@ TEST_F(EngineTest, RefusesImpossibleOptions) {
   EXPECT_EQ(message({.context = 512, .kv_tokens = 256}),
             "a KV pool of 256 tokens cannot hold one sequence of 512");
   EXPECT_EQ(message({.swap_bytes = -1}), "-1 bytes of swap space: must not be negative");
+  EXPECT_EQ(message({.prefix_host_bytes = -1}),
+            "-1 bytes of the host for the prefix cache: must not be negative");
   EXPECT_EQ(message({.state_checkpoints = 65537}), "65537 saved states: must be at most 65536");
   EXPECT_EQ(message({.volatile_tail = -1}), "a volatile tail of -1 tokens: must not be negative");
   EXPECT_EQ(message({.patience_steps = -1}), "a patience of -1 steps: must not be negative");
