@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <set>
 
 #include "cache/prefix_rig.h"
 
@@ -131,6 +132,74 @@ TEST(HostTier, MovesNoMoreThanAStepCan) {
   EXPECT_EQ(rig.host->outs().size(), 8u);
   EXPECT_EQ(rig.find(Text(tokens(300, 1))).usable, 0)
       << "what lies before them was forgotten, and they with it";
+  rig.expect_books();
+}
+
+// Two are admitted whose states are on the host, and the only slot has a third one on the way of the second. That one finds
+// no room on the host, because what the step reads stays.
+TEST(HostTier, WhatAStepReadsStays) {
+  Rig rig(64, 1, 2 * Rig::kStatePages);
+  const Text a(tokens(200, 1)), b(tokens(300, 2));
+  rig.compute(a, {128});
+  rig.compute(b, {256});
+  const StateSlot slot = rig.cache.allocate_state();
+  rig.cache.publish_state(b.prompt(), 128, slot);
+  rig.cache.end_step();
+  ASSERT_EQ(rig.host->free_count(), 0);
+  const PrefixCache::Match first = rig.find(a), second = rig.find(b);
+  ASSERT_EQ(first.moves, Rig::kStatePages);
+  ASSERT_EQ(second.moves, Rig::kStatePages);
+  BlockTable one, two;
+  rig.cache.take(first, one);
+  rig.cache.take(second, two);
+  EXPECT_EQ(rig.cache.load(first, one, StateSlot{3}), slot);
+  EXPECT_FALSE(rig.cache.load(second, two, StateSlot{4}).valid());
+  EXPECT_TRUE(rig.host->outs().empty());
+  std::set<int32_t> pages;
+  for (const HostMove& m : rig.host->ins()) pages.insert(m.page);
+  EXPECT_EQ(pages.size(), static_cast<size_t>(2 * Rig::kStatePages));
+  rig.cache.end_step();
+  rig.expect_books();
+  EXPECT_FALSE(rig.cache.has_state(b.prompt(), 128));
+}
+
+// The last chunk of a prefix may be on the device while those before it are on the host alone. Once the prefix is taken it
+// makes no room for them.
+TEST(HostTier, WhatIsTakenMakesNoRoomForItself) {
+  Rig rig(32, -1, 32);
+  const Text t(tokens(200));
+  rig.compute(Text(tokens(130)));
+  BlockTable other;  // computed beside it; its third chunk is the one that is found
+  std::vector<BlockCopy> copies;
+  ASSERT_TRUE(other.reserve(rig.blocks, 0, 200, copies));
+  rig.cache.publish(t.prompt(), 192, other);
+  rig.cache.make_room(32);
+  rig.cache.end_step();
+  other.clear(rig.blocks);
+  const PrefixCache::Match m = rig.find(t);
+  ASSERT_EQ(m.usable, 192);
+  ASSERT_EQ(m.moves, 8);
+  BlockTable table;
+  rig.cache.take(m, table);
+  rig.cache.make_room(32);
+  EXPECT_EQ(rig.blocks.free_count(), 28);
+  EXPECT_EQ(rig.cache.blocks_to_load(m), 8);
+  rig.cache.load(m, table, {});
+  EXPECT_EQ(table.capacity(), 192);
+  rig.cache.end_step();
+  rig.expect_books();
+}
+
+// A chunk that is on the host and is computed again for another reason is on the device again.
+TEST(HostTier, WhatIsComputedAgainNeedNotComeBack) {
+  Rig rig(32, -1, 32);
+  rig.compute(Text(tokens(200)));
+  rig.cache.make_room(32);
+  rig.cache.end_step();
+  EXPECT_EQ(rig.find(Text(tokens(200))).moves, 12);
+  rig.compute(Text(tokens(192)));  // whose last token has to run, with its chunk
+  EXPECT_EQ(rig.find(Text(tokens(200))).usable, 192);
+  EXPECT_EQ(rig.find(Text(tokens(200))).moves, 0);
   rig.expect_books();
 }
 
