@@ -31,6 +31,7 @@ PrefixCache::PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, Ho
   ghosts_.resize(buckets_.size());
   salted_.resize(1024);
   owner_.assign(static_cast<size_t>(blocks.total()), -1);
+  holder_.assign(static_cast<size_t>(slots.total()), -1);
   path_.reserve(most);
 }
 
@@ -155,9 +156,7 @@ int32_t PrefixCache::add(const Prompt& p, int32_t parent, int64_t chunk, const B
   if (n.next_sibling >= 0) at(n.next_sibling).prev_sibling = i;
   at(parent).first_child = i;
   n.next_in_bucket = std::exchange(buckets_[bucket(h)], i);
-  n.older = newest_;
-  (newest_ < 0 ? oldest_ : at(newest_).newer) = i;
-  newest_ = i;
+  append_use(i);
   ++stats_.nodes;
   if (parent == kRoot) salted_[p.hashes.unsalted.low % salted_.size()] = p.hashes.unsalted;
   return i;
@@ -196,13 +195,18 @@ void PrefixCache::unlink_use(int32_t i) {
   n.older = n.newer = -1;
 }
 
+void PrefixCache::append_use(int32_t i) {
+  at(i).older = newest_;
+  (newest_ < 0 ? oldest_ : at(newest_).newer) = i;
+  newest_ = i;
+  at(i).touched = ++touches_;
+}
+
 // From the node up, so that an ancestor is newer than what hangs below it: the oldest node is always a leaf.
 void PrefixCache::touch_path(int32_t node) {
   for (int32_t i = node; i != kRoot; i = at(i).parent) {
     unlink_use(i);
-    at(i).older = newest_;
-    (newest_ < 0 ? oldest_ : at(newest_).newer) = i;
-    newest_ = i;
+    append_use(i);
   }
 }
 
@@ -215,6 +219,8 @@ bool PrefixCache::has_state(const Prompt& p, int64_t end) const {
 void PrefixCache::set_state(int32_t i, StateSlot slot, int32_t chain) {
   const int before = at(i).has_state();
   stats_.host_states += (chain >= 0) - (at(i).host_state >= 0);
+  if (at(i).state.valid()) holder_[static_cast<size_t>(at(i).state.v)] = -1;
+  if (slot.valid()) holder_[static_cast<size_t>(slot.v)] = i;
   at(i).state = slot;
   at(i).host_state = chain;
   const int change = at(i).has_state() - before;
@@ -227,14 +233,14 @@ StateSlot PrefixCache::allocate_state() {
       ++states_held_;
       return slot;
     }
-  for (int32_t i = oldest_; i >= 0; i = at(i).newer) {
-    const StateSlot slot = at(i).state;
-    if (!slot.valid() || at(i).taken == step_) continue;
-    stats_.state_evictions += !keep_state_on_host(i);
-    set_state(i, {}, at(i).host_state);
-    return slot;
-  }
-  return {};
+  int32_t oldest = -1;
+  for (const int32_t i : holder_)
+    if (i >= 0 && at(i).taken != step_ && (oldest < 0 || at(i).touched < at(oldest).touched)) oldest = i;
+  if (oldest < 0) return {};
+  const StateSlot slot = at(oldest).state;
+  stats_.state_evictions += !keep_state_on_host(oldest);
+  set_state(oldest, {}, at(oldest).host_state);
+  return slot;
 }
 
 void PrefixCache::publish_state(const Prompt& p, int64_t end, StateSlot slot) {
@@ -331,14 +337,17 @@ Status PrefixCache::check() const {
   int32_t nodes = 0, on_device = 0, states = 0, with_state = 0, last = -1;
   for (int32_t i = oldest_; i >= 0; last = i, i = at(i).newer, ++nodes) {
     QUIRE_CHECKED(check_node(i));
-    if (at(i).older != last) return Error{Fault::kBug, fmt::format("node {} has a broken link of use", i)};
+    if (at(i).older != last || (last >= 0 && at(i).touched <= at(last).touched))
+      return Error{Fault::kBug, fmt::format("node {} has a broken link of use", i)};
+    if (at(i).state.valid() && holder_[static_cast<size_t>(at(i).state.v)] != i)
+      return Error{Fault::kBug, fmt::format("node {} has another's state", i)};
     states += at(i).state.valid();
     with_state += at(i).has_state();
     on_device += at(i).on_device();
   }
-  int32_t owned = 0;
-  for (const int32_t o : owner_) owned += o >= 0;
-  if (nodes != stats_.nodes || last != newest_ || owned != on_device * kChunkBlocks ||
+  const auto owned = static_cast<int32_t>(std::ranges::count_if(owner_, [](int32_t o) { return o >= 0; }));
+  const auto held = static_cast<int32_t>(std::ranges::count_if(holder_, [](int32_t o) { return o >= 0; }));
+  if (nodes != stats_.nodes || last != newest_ || held != states || owned != on_device * kChunkBlocks ||
       states > states_held_ || at(kRoot).states_below != with_state)
     return Error{
         Fault::kBug,

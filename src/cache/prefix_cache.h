@@ -121,6 +121,7 @@ class PrefixCache {
     int32_t states_below = 0;        // in the node itself and below, wherever they are
     StateSlot state;
     int32_t host_blocks = -1, host_state = -1;  // chains of the host's pages
+    int64_t touched = 0;                        // when it was used last: rises from older to newer
     uint64_t taken = 0;                         // the step that reads its state
     uint64_t pinned = 0;                        // the step that takes it, or what lies below it
     bool used = false;
@@ -143,6 +144,7 @@ class PrefixCache {
   void load_blocks(int32_t i, BlockTable& table);
   void touch_path(int32_t node);
   void unlink_use(int32_t i);
+  void append_use(int32_t i);
   void remove(int32_t i);  // with everything below it
   void remove_leaf(int32_t i);
   void set_state(int32_t i, StateSlot slot, int32_t chain);
@@ -164,11 +166,13 @@ class PrefixCache {
   std::vector<Node> nodes_;       // the root first
   std::vector<int32_t> buckets_;  // of hashes
   std::vector<int32_t> owner_;    // of each block: its node, or -1
+  std::vector<int32_t> holder_;   // of each state slot, likewise
   std::vector<Hash128> ghosts_;   // what was removed lately, wherever its hash falls
   std::vector<Hash128> salted_;   // first chunks that were published, without their salts, likewise
   std::vector<int32_t> path_;
   int32_t free_node_ = -1, oldest_ = -1, newest_ = -1;
   uint64_t removals_ = 1, step_ = 1;
+  int64_t touches_ = 0;
   Stats stats_;
   std::vector<BlockCopy> copies_;  // none: what is loaded is nobody else's
 };
