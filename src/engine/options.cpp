@@ -82,6 +82,8 @@ Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c) {
     return request_error("a volatile tail of {} tokens: must not be negative", o.volatile_tail);
   if (o.patience_steps < 0)
     return request_error("a patience of {} steps: must not be negative", o.patience_steps);
+  if (o.first_token_threshold < 0)
+    return request_error("a threshold of {} waiting prompts: must not be negative", o.first_token_threshold);
   constexpr int64_t kDefaultPool = 65536;
   if (o.kv_tokens == 0)
     o.kv_tokens = std::max(o.context, std::min(o.max_sequences * o.context, kDefaultPool));

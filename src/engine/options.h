@@ -62,6 +62,9 @@ struct EngineOptions {
   int32_t volatile_tail = 0;
   // After so many steps a waiting request is no longer passed by those that the prefix cache helps.
   int32_t patience_steps = 256;
+  // When so many prompts wait for their first token, steps compute them before generated tokens; 0: never. The texts are
+  // the same.
+  int32_t first_token_threshold = 0;
   // For kMean, results have room for the hidden states of a whole step; for kLast, for one of each sequence.
   Pooling pooling = Pooling::kLast;
   uint64_t shuffle_blocks = 0;  // not 0: hand out KV blocks in this random order (tests)

@@ -122,13 +122,13 @@ void Runner::load_prefixes() {
   loading_.clear();
 }
 
-void Runner::submit(const StepPlan& plan) {
+StepRecord& Runner::submit(const StepPlan& plan, const StepRecord& record) {
   QUIRE_CHECK(flights_ < depth_, "{} steps are under way already", flights_);
   const int buffer = (oldest_ + flights_) % kMostDepth;
   Flight& flight = flight_[buffer];
   flight.buffer = buffer;
   flight.mentions.clear();
-  flight.prompt_rows = flight.decode_rows = 0;
+  flight.record = record;
   samples_[static_cast<size_t>(buffer)].clear();
   noting_ = &notes_[static_cast<size_t>(buffer)];
   noting_->clear();
@@ -148,16 +148,19 @@ void Runner::submit(const StepPlan& plan) {
   for (const SeqId id : plan.resume) swap_in(*at_place_[static_cast<size_t>(id.v)], shape, to);
   for (size_t i = 0; i < plan.work.size(); ++i)
     add(plan.work[i], i < plan.decodes, shape, to, flight, samples_[static_cast<size_t>(buffer)]);
+  for (const SeqId id : plan.passed) ++at_place_[static_cast<size_t>(id.v)]->passed;
   write_copies(shape, to);
   write_moves(shape, to);
   copies_.clear();
   slot_copies_.clear();
+  note_books(shape, flight.record);
   if (cache_) cache_->end_step();
   shape.notes = noting_->count();
   shape.past_notes = noting_past_->count();
   shape.biases = samples_[static_cast<size_t>(buffer)].biases();
   ++flights_;
   backend_.submit(buffer, shape);
+  return flight.record;
 }
 
 void Runner::write_copies(StepShape& shape, const StepLayout::Arrays& to) const {
@@ -167,6 +170,18 @@ void Runner::write_copies(StepShape& shape, const StepLayout::Arrays& to) const 
   shape.slot_copies = static_cast<int32_t>(slot_copies_.size());
   for (size_t i = 0; i < slot_copies_.size(); ++i)
     to.slot_copies[2 * i] = slot_copies_[i].first, to.slot_copies[2 * i + 1] = slot_copies_[i].second;
+}
+
+void Runner::note_books(const StepShape& shape, StepRecord& record) const {
+  record.blocks_free = blocks_.free_count();
+  record.blocks_cached = blocks_.cached_count();
+  record.blocks_used = blocks_.used_count();
+  const auto stored = host_tier_ ? static_cast<int32_t>(host_tier_->outs().size()) : 0;
+  const auto loaded = host_tier_ ? static_cast<int32_t>(host_tier_->ins().size()) : 0;
+  record.swapped_out = shape.swap_outs - stored;
+  record.swapped_in = shape.swap_ins - loaded;
+  record.host_stored = stored;
+  record.host_loaded = loaded;
 }
 
 // What the prefix cache moves, behind what sequences do.
@@ -244,10 +259,11 @@ void Runner::add(const Work& w, bool decode, StepShape& shape, const StepLayout:
   }
   if (!decode && s.request.sampling.has_penalties()) note(s, row, w, shape, to);
   shape.rows += w.count;
-  (decode ? flight.decode_rows : flight.prompt_rows) += w.count;
+  (decode ? flight.record.decode_rows : flight.record.prompt_rows) += w.count;
   if (decode) shape.decode_rows += w.count, ++shape.decodes, shape.decode_keys += end;
   s.anchor = decode ? anchor_after_decode(placed) : anchor_after_prompt(placed);
   s.planned = end;
+  s.passed = 0;
   ++s.in_flight;
   Flight::Mention& mention = flight.mentions.emplace_back(&s, -1);
   if (!decode) mention.prompt_end = end;
@@ -317,8 +333,7 @@ Result<const Runner::Retired*> Runner::retire() {
   --flights_;
   retired_.rows.clear();
   retired_.embedded.clear();
-  retired_.prompt_rows = flight.prompt_rows;
-  retired_.decode_rows = flight.decode_rows;
+  retired_.record = flight.record;
   for (Flight::Mention& m : flight.mentions) {
     --m.sequence->in_flight;
     publish(m, done.ok());
@@ -329,7 +344,7 @@ Result<const Runner::Retired*> Runner::retire() {
       retired_.rows.push_back({m.sequence, read_sampled(done->out, m.logit_row)});
   }
   if (!done.ok()) return done.take_error();
-  retired_.seconds = done->seconds;
+  retired_.record.device_seconds = done->seconds;
   return &retired_;
 }
 

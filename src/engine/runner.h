@@ -13,6 +13,7 @@
 #include "engine/backend.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/step_record.h"
 #include "ops/sampling/rows.h"
 
 namespace quire {
@@ -31,8 +32,9 @@ class Runner {
   int64_t next_cut(const Sequence& s) const;
   // The same of one that waits.
   int64_t first_cut(const Sequence& s) const;
-  // Submits a plan's work. At most `depth` steps are under way.
-  void submit(const StepPlan& plan);
+  // Submits a plan's work. At most `depth` steps are under way. The record, of which the rest is filled in, comes back with
+  // its results.
+  StepRecord& submit(const StepPlan& plan, const StepRecord& record);
   bool idle() const { return flights_ == 0; }
   bool full() const { return flights_ == depth_; }
 
@@ -44,8 +46,7 @@ class Runner {
   struct Retired {
     std::vector<Row> rows;            // valid until the next retire()
     std::vector<Sequence*> embedded;  // whose last hidden states are pooled; likewise
-    int64_t prompt_rows = 0, decode_rows = 0;
-    double seconds = 0.0;
+    StepRecord record;                // of the step, as far as the runner knows it
   };
   // Waits for the oldest step. Its sequences may then be finished; an error says that the device is lost.
   Result<const Retired*> retire();
@@ -92,7 +93,7 @@ class Runner {
     };
     int buffer = 0;
     std::vector<Mention> mentions;
-    int64_t prompt_rows = 0, decode_rows = 0;
+    StepRecord record;
   };
   void add(const Work& w, bool decode, StepShape& shape, const StepLayout::Arrays& to, Flight& flight,
            SampleRowList& samples);
@@ -108,6 +109,7 @@ class Runner {
   void load_prefixes();
   void write_copies(StepShape& shape, const StepLayout::Arrays& to) const;
   void write_moves(StepShape& shape, const StepLayout::Arrays& to) const;
+  void note_books(const StepShape& shape, StepRecord& record) const;
   void make_room(int32_t blocks);
   int64_t cut_after(const Sequence& s, int64_t position) const;
   void publish(Flight::Mention& m, bool done);

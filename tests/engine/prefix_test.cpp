@@ -154,9 +154,9 @@ struct Setting {
   int32_t host_blocks;
   int32_t states;
   int32_t batch;
-  int32_t pages =
-      0;  // of the host for the prefix cache: blocks, and as many more as so many saved states take
-  int32_t host_states = 0;
+  // Of the host for the prefix cache: blocks, and as many more as so many saved states take.
+  int32_t pages = 0, host_states = 0;
+  int32_t first_tokens = 0;  // so many prompts without a first token go first
 };
 
 EngineOptions options_of(const ModelPtr& model, const Setting& s, int64_t context) {
@@ -172,13 +172,41 @@ EngineOptions options_of(const ModelPtr& model, const Setting& s, int64_t contex
   o.swap_bytes = s.host_blocks * *shape.block_bytes();
   o.prefix_host_bytes =
       s.pages * *shape.block_bytes() + s.host_states * (*shape.state_bytes() + *shape.block_bytes());
+  o.first_token_threshold = s.first_tokens;
   o.patience_steps = 20;
   o.shuffle_blocks = 7;
   return o;
 }
 
 struct Totals {
-  int64_t hits = 0, preemptions = 0, stored = 0, loaded = 0;
+  int64_t hits = 0, preemptions = 0, stored = 0, loaded = 0, passed = 0;
+};
+
+// What the records of an engine's steps come to.
+struct Recorded {
+  int64_t steps = 0, decodes = 0, prompts = 0, swapped_out = 0, swapped_in = 0, stored = 0, loaded = 0,
+          passed = 0;
+
+  void add(const StepRecord& r) {
+    EXPECT_EQ(r.step, ++steps);
+    EXPECT_TRUE(r.passed == 0 || r.first_tokens);
+    decodes += r.decode_rows;
+    prompts += r.prompt_rows;
+    swapped_out += r.swapped_out;
+    swapped_in += r.swapped_in;
+    stored += r.host_stored;
+    loaded += r.host_loaded;
+    passed += r.passed;
+  }
+  void expect_sums_of(const StepStats& s) const {
+    EXPECT_EQ(steps, s.steps);
+    EXPECT_EQ(decodes, s.decode_tokens);
+    EXPECT_EQ(prompts, s.prompt_tokens);
+    EXPECT_EQ(swapped_out, s.blocks_swapped_out);
+    EXPECT_EQ(swapped_in, s.blocks_swapped_in);
+    EXPECT_EQ(stored > 0, s.host_bytes_stored > 0);
+    EXPECT_EQ(loaded > 0, s.host_bytes_loaded > 0);
+  }
 };
 
 void prove(const ModelPtr& model, const Script& script, int64_t context, std::span<const Setting> settings,
@@ -188,16 +216,23 @@ void prove(const ModelPtr& model, const Script& script, int64_t context, std::sp
     SCOPED_TRACE(testing::Message() << "cache " << s.cache << ", depth " << s.depth << ", " << s.kv_tokens
                                     << " tokens, " << s.host_blocks << " blocks of the host, " << s.states
                                     << " states, " << s.batch << " a step, " << s.pages << " blocks and "
-                                    << s.host_states << " states of the cache on the host");
+                                    << s.host_states << " states of the cache on the host, " << s.first_tokens
+                                    << " first tokens");
     const auto engine = std::move(Engine::create(model, options_of(model, s, context))).value();
+    Recorded recorded;
+    engine->observe_steps([&](const StepRecord& r) { recorded.add(r); });
     compare(script, want, play(*engine, script));
+    while (engine->step()) continue;  // what is under way
     const StepStats stats = engine->stats();
+    recorded.expect_sums_of(stats);
     EXPECT_EQ(stats.prefix_hits > 0, s.cache && (s.states > 0 || !model->model->config().hybrid));
     EXPECT_TRUE(s.host_blocks > 0 || stats.preemptions == 0);
     totals.hits += stats.prefix_hits;
     totals.preemptions += stats.preemptions;
     totals.stored += stats.host_bytes_stored;
     totals.loaded += stats.host_bytes_loaded;
+    totals.passed += recorded.passed;
+    EXPECT_TRUE(s.first_tokens > 0 || recorded.passed == 0);
     EXPECT_TRUE(s.pages > 0 || stats.host_bytes_stored == 0);
     if (testing::Test::HasFailure()) return;
   }
@@ -221,11 +256,15 @@ constexpr Setting kSettings[] = {
     {true, 2, 1024, 8, 5, 64, 40, 1},
     {true, 1, 512, 40, 5, 128, 8, 0},
     {false, 2, 512, 40, 0, 128, 300, 20},
+    // Prompts first.
+    {true, 1, 4096, 0, 24, 64, 0, 0, 1},
+    {true, 2, 1024, 40, 5, 64, 300, 20, 2},
+    {false, 2, 2048, 0, 0, 128, 0, 0, 1},
 };
 
 TEST(Prefixes, TextsAreThoseOfRequestsAlone) {
-  Totals totals;
   for (const char* name : {"tiny-qwen35moe", "tiny-llama"}) {
+    Totals totals;
     const ModelPtr model = tiny(name);
     // Long prompts, whose saved states make room for each other; and long answers, whose blocks do.
     const Script scripts[] = {make_script(1, 40, 350, 30), make_script(2, 40, 180, 150)};
@@ -234,11 +273,12 @@ TEST(Prefixes, TextsAreThoseOfRequestsAlone) {
       prove(model, script, 512, kSettings, totals);
       if (HasFailure()) return;
     }
+    EXPECT_GT(totals.hits, 10000);
+    EXPECT_GT(totals.preemptions, 20);
+    EXPECT_GT(totals.stored, 0);
+    EXPECT_GT(totals.loaded, 0);
+    EXPECT_GT(totals.passed, 0);
   }
-  EXPECT_GT(totals.hits, 10000);
-  EXPECT_GT(totals.preemptions, 20);
-  EXPECT_GT(totals.stored, 0);
-  EXPECT_GT(totals.loaded, 0);
 }
 
 // The same with the models that come with the source, whose saved states are large.
