@@ -18,9 +18,10 @@ std::string_view prefix_miss_name(PrefixMiss m) {
   return kNames[static_cast<size_t>(m)];
 }
 
-PrefixCache::PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states)
-    : blocks_(blocks), slots_(slots), max_states_(states) {
-  const auto most = static_cast<size_t>(blocks.total() / kChunkBlocks);
+PrefixCache::PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host)
+    : blocks_(blocks), slots_(slots), max_states_(states), host_(host) {
+  const int32_t pages = host != nullptr ? host->total() : 0;
+  const auto most = static_cast<size_t>((blocks.total() + pages) / kChunkBlocks);
   nodes_.resize(most + 1);
   for (size_t i = most; i > 0; --i) {
     nodes_[i].next_in_bucket = free_node_;
@@ -30,6 +31,7 @@ PrefixCache::PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states)
   ghosts_.resize(buckets_.size());
   salted_.resize(1024);
   owner_.assign(static_cast<size_t>(blocks.total()), -1);
+  holder_.assign(static_cast<size_t>(slots.total()), -1);
   path_.reserve(most);
 }
 
@@ -53,8 +55,10 @@ int32_t PrefixCache::walk(const Prompt& p, int64_t end) const {
   return n;
 }
 
+// On the device.
 int32_t PrefixCache::unused_blocks(const Node& n) const {
   int32_t unused = 0;
+  if (!n.on_device()) return 0;
   for (const BlockId b : n.blocks) unused += blocks_.references(b) == 0;
   return unused;
 }
@@ -69,10 +73,15 @@ void PrefixCache::find(const Prompt& p, Match& m) {
   }
   m.blocks = int64_t{at(m.last).depth} * kChunkTokens;
   m.node = m.last;
-  while (recurrent() && m.node != kRoot && !at(m.node).state.valid()) m.node = at(m.node).parent;
+  while (recurrent() && m.node != kRoot && !at(m.node).has_state()) m.node = at(m.node).parent;
   m.usable = int64_t{at(m.node).depth} * kChunkTokens;
+  m.moves = 0;
+  if (recurrent() && m.node != kRoot && !at(m.node).state.valid()) m.moves = host_->state_pages();
   m.unused = 0;
-  for (int32_t i = m.node; i != kRoot; i = at(i).parent) m.unused += unused_blocks(at(i));
+  for (int32_t i = m.node; i != kRoot; i = at(i).parent) {
+    if (!at(i).on_device()) m.moves += kChunkBlocks;
+    m.unused += at(i).on_device() ? unused_blocks(at(i)) : kChunkBlocks;
+  }
 }
 
 PrefixCache::Miss PrefixCache::explain(const Prompt& p, const Match& m) const {
@@ -95,15 +104,28 @@ PrefixCache::Miss PrefixCache::explain(const Prompt& p, const Match& m) const {
 }
 
 StateSlot PrefixCache::take(const Match& m, BlockTable& table) {
-  path_.clear();
-  for (int32_t i = m.node; i != kRoot; i = at(i).parent) path_.push_back(i);
-  for (auto i = path_.rbegin(); i != path_.rend(); ++i)
-    for (int b = 0; b < kChunkBlocks; ++b)
-      table.append_shared(blocks_, at(*i).blocks[b], at(*i).generations[b]);
+  append_path(m.node, table, false);
+  for (int32_t i = m.node; i != kRoot; i = at(i).parent) at(i).pinned = step_;
   touch_path(m.node);
   if (!recurrent()) return {};
   at(m.node).taken = step_;
   return at(m.node).state;
+}
+
+// The blocks of a path to a table that has the first of them; up to the first that is on the host alone, or with it.
+void PrefixCache::append_path(int32_t node, BlockTable& table, bool load) {
+  path_.clear();
+  const auto has = static_cast<int32_t>(table.blocks().size()) / kChunkBlocks;
+  for (int32_t i = node; at(i).depth > has; i = at(i).parent) path_.push_back(i);
+  for (auto i = path_.rbegin(); i != path_.rend(); ++i) {
+    if (!at(*i).on_device()) {
+      if (!load) return;
+      load_blocks(*i, table);
+      continue;
+    }
+    for (int b = 0; b < kChunkBlocks; ++b)
+      table.append_shared(blocks_, at(*i).blocks[b], at(*i).generations[b]);
+  }
 }
 
 void PrefixCache::publish(const Prompt& p, int64_t end, const BlockTable& table) {
@@ -112,6 +134,7 @@ void PrefixCache::publish(const Prompt& p, int64_t end, const BlockTable& table)
     int32_t next = child(p, n, chunk);
     if (next < 0) next = add(p, n, chunk, table);
     if (next < 0) break;
+    if (!at(next).on_device()) own_blocks(next, table, chunk);  // computed again, for want of a state
     n = next;
   }
   touch_path(n);
@@ -119,23 +142,13 @@ void PrefixCache::publish(const Prompt& p, int64_t end, const BlockTable& table)
 
 int32_t PrefixCache::add(const Prompt& p, int32_t parent, int64_t chunk, const BlockTable& table) {
   const Hash128& h = p.hashes.at[static_cast<size_t>(chunk)];
-  const auto first = static_cast<size_t>(chunk) * kChunkBlocks;
-  if (free_node_ < 0 || find_hash(h) >= 0 || table.blocks().size() < first + kChunkBlocks) return -1;
-  for (size_t b = first; b < first + kChunkBlocks; ++b)
-    if (owner_[static_cast<size_t>(table.blocks()[b])] >= 0) return -1;
+  if (free_node_ < 0 || find_hash(h) >= 0) return -1;
   const int32_t i = free_node_;
   Node& n = at(i);
+  if (!own_blocks(i, table, chunk)) return -1;
   free_node_ = n.next_in_bucket;
-  n = Node{};
   n.hash = h;
   std::ranges::copy(chunk_of(p.tokens, chunk), n.tokens.begin());
-  for (int b = 0; b < kChunkBlocks; ++b) {
-    const BlockId block{table.blocks()[first + static_cast<size_t>(b)]};
-    n.blocks[b] = block;
-    n.generations[b] = blocks_.generation(block);
-    owner_[static_cast<size_t>(block.v)] = i;
-    blocks_.set_cached(block, true);
-  }
   n.used = true;
   n.parent = parent;
   n.depth = at(parent).depth + 1;
@@ -143,12 +156,36 @@ int32_t PrefixCache::add(const Prompt& p, int32_t parent, int64_t chunk, const B
   if (n.next_sibling >= 0) at(n.next_sibling).prev_sibling = i;
   at(parent).first_child = i;
   n.next_in_bucket = std::exchange(buckets_[bucket(h)], i);
-  n.older = newest_;
-  (newest_ < 0 ? oldest_ : at(newest_).newer) = i;
-  newest_ = i;
-  ++used_nodes_;
+  append_use(i);
+  ++stats_.nodes;
   if (parent == kRoot) salted_[p.hashes.unsalted.low % salted_.size()] = p.hashes.unsalted;
   return i;
+}
+
+// The table's blocks of a chunk become the node's; not if another node has one of them.
+bool PrefixCache::own_blocks(int32_t i, const BlockTable& table, int64_t chunk) {
+  const auto first = static_cast<size_t>(chunk) * kChunkBlocks;
+  if (table.blocks().size() < first + kChunkBlocks) return false;
+  for (size_t b = first; b < first + kChunkBlocks; ++b)
+    if (owner_[static_cast<size_t>(table.blocks()[b])] >= 0) return false;
+  Node& n = at(i);
+  for (int b = 0; b < kChunkBlocks; ++b) {
+    const BlockId block{table.blocks()[first + static_cast<size_t>(b)]};
+    n.blocks[b] = block;
+    n.generations[b] = blocks_.generation(block);
+    owner_[static_cast<size_t>(block.v)] = i;
+    blocks_.set_cached(block, true);
+  }
+  return true;
+}
+
+void PrefixCache::disown_blocks(Node& n) {
+  if (!n.on_device()) return;
+  for (BlockId& b : n.blocks) {
+    owner_[static_cast<size_t>(b.v)] = -1;
+    blocks_.set_cached(b, false);
+    b = {};
+  }
 }
 
 void PrefixCache::unlink_use(int32_t i) {
@@ -158,24 +195,35 @@ void PrefixCache::unlink_use(int32_t i) {
   n.older = n.newer = -1;
 }
 
+void PrefixCache::append_use(int32_t i) {
+  at(i).older = newest_;
+  (newest_ < 0 ? oldest_ : at(newest_).newer) = i;
+  newest_ = i;
+  at(i).touched = ++touches_;
+}
+
 // From the node up, so that an ancestor is newer than what hangs below it: the oldest node is always a leaf.
 void PrefixCache::touch_path(int32_t node) {
   for (int32_t i = node; i != kRoot; i = at(i).parent) {
     unlink_use(i);
-    at(i).older = newest_;
-    (newest_ < 0 ? oldest_ : at(newest_).newer) = i;
-    newest_ = i;
+    append_use(i);
   }
 }
 
 bool PrefixCache::has_state(const Prompt& p, int64_t end) const {
   const int32_t i = find_hash(p.hashes.at[static_cast<size_t>(end / kChunkTokens - 1)]);
-  return i >= 0 && at(i).state.valid();
+  return i >= 0 && at(i).has_state();
 }
 
-void PrefixCache::set_state(int32_t i, StateSlot slot) {
-  const int change = slot.valid() - at(i).state.valid();
+// Where a node's state is from now on: in a slot, on the host, both or nowhere.
+void PrefixCache::set_state(int32_t i, StateSlot slot, int32_t chain) {
+  const int before = at(i).has_state();
+  stats_.host_states += (chain >= 0) - (at(i).host_state >= 0);
+  if (at(i).state.valid()) holder_[static_cast<size_t>(at(i).state.v)] = -1;
+  if (slot.valid()) holder_[static_cast<size_t>(slot.v)] = i;
   at(i).state = slot;
+  at(i).host_state = chain;
+  const int change = at(i).has_state() - before;
   for (int32_t n = i; change != 0 && n >= 0; n = at(n).parent) at(n).states_below += change;
 }
 
@@ -185,20 +233,20 @@ StateSlot PrefixCache::allocate_state() {
       ++states_held_;
       return slot;
     }
-  for (int32_t i = oldest_; i >= 0; i = at(i).newer) {
-    const StateSlot slot = at(i).state;
-    if (!slot.valid() || at(i).taken == step_) continue;
-    set_state(i, {});
-    ++state_evictions_;
-    return slot;
-  }
-  return {};
+  int32_t oldest = -1;
+  for (const int32_t i : holder_)
+    if (i >= 0 && at(i).taken != step_ && (oldest < 0 || at(i).touched < at(oldest).touched)) oldest = i;
+  if (oldest < 0) return {};
+  const StateSlot slot = at(oldest).state;
+  stats_.state_evictions += !keep_state_on_host(oldest);
+  set_state(oldest, {}, at(oldest).host_state);
+  return slot;
 }
 
 void PrefixCache::publish_state(const Prompt& p, int64_t end, StateSlot slot) {
   const int32_t i = walk(p, end);
   if (i <= kRoot || at(i).state.valid()) return drop_state(slot);
-  set_state(i, slot);
+  set_state(i, slot, at(i).host_state);
 }
 
 void PrefixCache::drop_state(StateSlot slot) {
@@ -208,14 +256,11 @@ void PrefixCache::drop_state(StateSlot slot) {
 
 void PrefixCache::remove_leaf(int32_t i) {
   Node& n = at(i);
-  if (n.state.valid()) {
-    drop_state(n.state);
-    set_state(i, {});
-  }
-  for (const BlockId b : n.blocks) {
-    owner_[static_cast<size_t>(b.v)] = -1;
-    blocks_.set_cached(b, false);
-  }
+  if (n.state.valid()) drop_state(n.state);
+  if (n.host_state >= 0) host_->give_back(n.host_state);
+  if (n.host_blocks >= 0) host_->give_back(n.host_blocks);
+  set_state(i, {}, -1);
+  disown_blocks(n);
   (n.prev_sibling < 0 ? at(n.parent).first_child : at(n.prev_sibling).next_sibling) = n.next_sibling;
   if (n.next_sibling >= 0) at(n.next_sibling).prev_sibling = n.prev_sibling;
   int32_t* link = &buckets_[bucket(n.hash)];
@@ -223,10 +268,10 @@ void PrefixCache::remove_leaf(int32_t i) {
   *link = n.next_in_bucket;
   unlink_use(i);
   ghosts_[ghost(n.hash)] = n.hash;
-  n.used = false;
+  n = Node{};
   n.next_in_bucket = std::exchange(free_node_, i);
-  --used_nodes_;
-  ++evictions_;
+  --stats_.nodes;
+  ++stats_.evictions;
 }
 
 void PrefixCache::remove(int32_t top) {
@@ -241,15 +286,27 @@ void PrefixCache::remove(int32_t top) {
 }
 
 void PrefixCache::make_room(int32_t wanted) {
-  // First what nobody can go on from because no state is left in it or below; then whatever was not used for longest.
+  // First what nobody can go on from because no state is left in it or below; then whatever was not used for longest, which
+  // the host may take.
   for (const bool stateless : {true, false}) {
     if (stateless && !recurrent()) continue;
     for (int32_t i = oldest_; i >= 0 && blocks_.free_count() < wanted;) {
+      const bool goes = (!stateless || at(i).states_below == 0) && unused_blocks(at(i)) > 0 &&
+                        at(i).pinned != step_,
+                 kept = goes && keep_blocks_on_host(i);
       const int32_t next = at(i).newer;  // what goes with node i is older
-      if ((!stateless || at(i).states_below == 0) && unused_blocks(at(i)) > 0) remove(i);
+      if (kept)
+        disown_blocks(at(i));
+      else if (goes)
+        remove(i);
       i = next;
     }
   }
+}
+
+void PrefixCache::end_step() {
+  ++step_;
+  if (host_ != nullptr) host_->end_step();
 }
 
 Status PrefixCache::check_node(int32_t i) const {
@@ -261,13 +318,14 @@ Status PrefixCache::check_node(int32_t i) const {
     return wrong("hangs from nothing");
   if (n.depth != at(n.parent).depth + 1) return wrong("has a wrong depth");
   if (find_hash(n.hash) != i) return wrong("is not found by its hash");
-  int32_t below = n.state.valid();
+  int32_t below = n.has_state();
   for (int32_t c = n.first_child; c >= 0; c = at(c).next_sibling) {
     if (at(c).parent != i) return wrong("has another's child");
     below += at(c).states_below;
   }
   if (below != n.states_below) return wrong("miscounts the states below it");
-  for (int b = 0; b < kChunkBlocks; ++b) {
+  if (!n.on_device() && n.host_blocks < 0) return wrong("has no blocks");
+  for (int b = 0; b < kChunkBlocks && n.on_device(); ++b) {
     if (owner_[static_cast<size_t>(n.blocks[b].v)] != i) return wrong("has another's block");
     if (blocks_.generation(n.blocks[b]) != n.generations[b])
       return wrong("has a block that was written again");
@@ -276,21 +334,26 @@ Status PrefixCache::check_node(int32_t i) const {
 }
 
 Status PrefixCache::check() const {
-  int32_t nodes = 0, states = 0, last = -1;
+  int32_t nodes = 0, on_device = 0, states = 0, with_state = 0, last = -1;
   for (int32_t i = oldest_; i >= 0; last = i, i = at(i).newer, ++nodes) {
     QUIRE_CHECKED(check_node(i));
-    if (at(i).older != last) return Error{Fault::kBug, fmt::format("node {} has a broken link of use", i)};
+    if (at(i).older != last || (last >= 0 && at(i).touched <= at(last).touched))
+      return Error{Fault::kBug, fmt::format("node {} has a broken link of use", i)};
+    if (at(i).state.valid() && holder_[static_cast<size_t>(at(i).state.v)] != i)
+      return Error{Fault::kBug, fmt::format("node {} has another's state", i)};
     states += at(i).state.valid();
+    with_state += at(i).has_state();
+    on_device += at(i).on_device();
   }
-  int32_t owned = 0;
-  for (const int32_t o : owner_) owned += o >= 0;
-  if (nodes != used_nodes_ || last != newest_ || owned != nodes * kChunkBlocks || states > states_held_ ||
-      at(kRoot).states_below != states)
+  const auto owned = static_cast<int32_t>(std::ranges::count_if(owner_, [](int32_t o) { return o >= 0; }));
+  const auto held = static_cast<int32_t>(std::ranges::count_if(holder_, [](int32_t o) { return o >= 0; }));
+  if (nodes != stats_.nodes || last != newest_ || held != states || owned != on_device * kChunkBlocks ||
+      states > states_held_ || at(kRoot).states_below != with_state)
     return Error{
         Fault::kBug,
         fmt::format("the prefix cache has {} nodes with {} blocks and {} states, and counts {}, {} and {}",
-                    nodes, owned, states, used_nodes_, nodes * kChunkBlocks, states_held_)};
-  return {};
+                    nodes, owned, states, stats_.nodes, on_device * kChunkBlocks, states_held_)};
+  return check_host();
 }
 
 }  // namespace quire

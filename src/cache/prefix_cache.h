@@ -4,6 +4,10 @@
 // A tree with a node for each 64 tokens: their four blocks and, if somebody saved it, the recurrent state after them. A
 // prompt that goes on from a prefix needs all blocks below it and the state at exactly its end. Nodes whose blocks a
 // sequence uses stay; others are the pool's cached blocks, and make room from the least recently used leaf on.
+//
+// With a host tier what makes room goes there first, if it is worth it, and is forgotten when the tier has no room for it
+// either. A node's blocks are on the device, on the host, or on both; likewise its state. What has come back keeps its
+// copy on the host while there is room, and leaves the device again for nothing.
 #pragma once
 
 #include <array>
@@ -11,6 +15,7 @@
 
 #include "cache/block_pool.h"
 #include "cache/block_table.h"
+#include "cache/host_tier.h"
 #include "cache/prefix_hash.h"
 
 namespace quire {
@@ -30,8 +35,8 @@ std::string_view prefix_miss_name(PrefixMiss m);  // "none", "below_block", "new
 
 class PrefixCache {
  public:
-  // `states`: how many slots of the pool it may hold; -1 if the model has no recurrent layers.
-  PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states);
+  // `states`: how many slots of the pool it may hold; -1 if the model has no recurrent layers. `host`: null if there is none.
+  PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host = nullptr);
 
   // A prompt and its hashes.
   struct Prompt {
@@ -43,6 +48,7 @@ class PrefixCache {
     int64_t blocks = 0;  // tokens whose blocks are there: as many or more
     int32_t unused =
         0;  // of the usable blocks, those that no sequence uses: taking them leaves fewer to others
+    int32_t moves = 0;             // from the host, that taking it needs
     int32_t node = -1, last = -1;  // where the two end
     uint64_t removals = 0;         // of the cache when `last` was found: until the next one it stands
   };
@@ -54,9 +60,16 @@ class PrefixCache {
     int64_t diverged_at = -1;
   };
   Miss explain(const Prompt& p, const Match& match) const;
-  // Gives a table, which is empty, the blocks of a match that was found since anything else was called. Returns the slot
-  // that holds its state, to be copied with the step that is built now; invalid if there is none.
+  // Gives a table, which is empty, the blocks of a match that was found since anything but take() was called, as far as none
+  // is on the host alone. Returns the slot that holds its state, to be copied with the step that is built now; invalid if
+  // none does. A match with moves needs load() before the step ends; nothing on its way makes room until then.
   StateSlot take(const Match& match, BlockTable& table);
+  // Then gives the table the rest, which comes from the host with the step that is built now: the pool has free blocks for
+  // that. Returns the slot that will hold the state, to be copied likewise; or, if the cache had none to spare, brings it
+  // to `own` and returns an invalid one.
+  StateSlot load(const Match& match, BlockTable& table, StateSlot own);
+  // Blocks that load() will take from the pool.
+  int32_t blocks_to_load(const Match& match) const;
 
   // Makes the prompt's whole chunks up to `end` findable, as far as the table holds them. They have been computed.
   void publish(const Prompt& p, int64_t end, const BlockTable& table);
@@ -70,7 +83,7 @@ class PrefixCache {
   void drop_state(StateSlot slot);
 
   // A step has been built: what it takes may make room again.
-  void end_step() { ++step_; }
+  void end_step();
   // Turns cached blocks into free ones until `wanted` are; all of them if need be.
   void make_room(int32_t wanted);
 
@@ -78,11 +91,19 @@ class PrefixCache {
     int64_t nodes = 0, states = 0;  // now
     int64_t evictions = 0;          // of nodes so far
     int64_t state_evictions = 0;
+    // With the host: chunks and states that went there, and came back.
+    int64_t chunks_stored = 0, states_stored = 0, chunks_loaded = 0, states_loaded = 0;
+    int64_t host_states = 0;  // there now
   };
-  Stats stats() const { return {used_nodes_, states_held_, evictions_, state_evictions_}; }
+  Stats stats() const {
+    Stats s = stats_;
+    s.states = states_held_;
+    return s;
+  }
   int32_t states_held() const { return states_held_; }
   bool recurrent() const { return max_states_ >= 0; }
   int32_t max_states() const { return max_states_; }
+  const HostTier* host() const { return host_; }
 
   // Every node reachable, its blocks as they were, lists and counts in order. An error describes the first contradiction.
   Status check() const;
@@ -91,16 +112,21 @@ class PrefixCache {
   struct Node {
     Hash128 hash;
     std::array<TokenId, kChunkTokens> tokens{};
-    std::array<BlockId, kChunkBlocks> blocks{};
+    std::array<BlockId, kChunkBlocks> blocks{};  // invalid: on the host only
     std::array<uint32_t, kChunkBlocks> generations{};
     int32_t parent = -1, first_child = -1, next_sibling = -1, prev_sibling = -1;
     int32_t depth = 0;               // in chunks; the root has 0
     int32_t next_in_bucket = -1;     // also: next of the free nodes
     int32_t older = -1, newer = -1;  // in the order of use: an ancestor is newer than what hangs below it
-    int32_t states_below = 0;        // in the node itself and below
+    int32_t states_below = 0;        // in the node itself and below, wherever they are
     StateSlot state;
-    uint64_t taken = 0;  // the step that reads its state
+    int32_t host_blocks = -1, host_state = -1;  // chains of the host's pages
+    int64_t touched = 0;                        // when it was used last: rises from older to newer
+    uint64_t taken = 0;                         // the step that reads its state
+    uint64_t pinned = 0;                        // the step that takes it, or what lies below it
     bool used = false;
+    bool on_device() const { return blocks[0].valid(); }
+    bool has_state() const { return state.valid() || host_state >= 0; }
   };
   static constexpr int32_t kRoot = 0;
 
@@ -114,27 +140,41 @@ class PrefixCache {
   // The node after all `end` tokens, or -1.
   int32_t walk(const Prompt& p, int64_t end) const;
   int32_t add(const Prompt& p, int32_t parent, int64_t chunk, const BlockTable& table);
+  void append_path(int32_t node, BlockTable& table, bool load);
+  void load_blocks(int32_t i, BlockTable& table);
   void touch_path(int32_t node);
   void unlink_use(int32_t i);
+  void append_use(int32_t i);
   void remove(int32_t i);  // with everything below it
   void remove_leaf(int32_t i);
-  void set_state(int32_t i, StateSlot slot);
+  void set_state(int32_t i, StateSlot slot, int32_t chain);
   int32_t unused_blocks(const Node& n) const;
+  bool own_blocks(int32_t i, const BlockTable& table, int64_t chunk);
+  void disown_blocks(Node& n);
+  bool keep_blocks_on_host(int32_t i);
+  bool keep_state_on_host(int32_t i);
+  bool make_host_room(int32_t pages, int32_t newer);
+  void forget_on_host(int32_t i, int32_t wanted);
   Status check_node(int32_t i) const;
+  Status check_host() const;
 
   BlockPool& blocks_;
   StatePool& slots_;
   int32_t max_states_;
-  int32_t states_held_ = 0, used_nodes_ = 0;
+  HostTier* host_;
+  int32_t states_held_ = 0;       // slots
   std::vector<Node> nodes_;       // the root first
   std::vector<int32_t> buckets_;  // of hashes
   std::vector<int32_t> owner_;    // of each block: its node, or -1
+  std::vector<int32_t> holder_;   // of each state slot, likewise
   std::vector<Hash128> ghosts_;   // what was removed lately, wherever its hash falls
   std::vector<Hash128> salted_;   // first chunks that were published, without their salts, likewise
   std::vector<int32_t> path_;
   int32_t free_node_ = -1, oldest_ = -1, newest_ = -1;
   uint64_t removals_ = 1, step_ = 1;
-  int64_t evictions_ = 0, state_evictions_ = 0;
+  int64_t touches_ = 0;
+  Stats stats_;
+  std::vector<BlockCopy> copies_;  // none: what is loaded is nobody else's
 };
 
 }  // namespace quire

@@ -13,7 +13,7 @@ struct ServeFlags {
   ComputeOptions compute;
   server::ServeOptions o;
   double request_timeout = 600, drain_timeout = 30, header_timeout = 10, body_timeout = 60, idle_timeout = 75,
-         write_timeout = 60, keep_alive = 15, swap_space = 4;
+         write_timeout = 60, keep_alive = 15, swap_space = 4, host_cache = 0;
   std::string reasoning = "auto", pooling = "last";
   bool no_access_log = false;
 
@@ -55,6 +55,16 @@ void ServeFlags::add_model(CLI::App& app) {
                  "pause instead")
       ->capture_default_str();
   app.add_option(
+         "--kv-offloading-size", host_cache,
+         "GiB of host memory for what the prefix cache has no room for on the device; 0: it is forgotten")
+      ->capture_default_str();
+  app.add_option(
+         "--first-token-first", e.first_token_threshold,
+         "When so many prompts wait for their first token, they go before answers' next tokens; 0: never. "
+         "No text depends on it")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option(
          "--prefix-cache-states", e.state_checkpoints,
          "Recurrent states that the prefix cache keeps (models that have them); -1: four for each answer")
       ->capture_default_str();
@@ -88,6 +98,8 @@ void ServeFlags::add_http(CLI::App& app) {
       ->type_name("FILE");
   app.add_option("--access-log", o.access_log, "One JSON line a request into this file; - for standard error")
       ->capture_default_str();
+  app.add_option("--trace-steps", o.step_trace, "One JSON line a step of the engine into this file")
+      ->type_name("FILE");
   app.add_flag("--no-access-log,--disable-uvicorn-access-log", no_access_log, "Write no access log");
   app.add_option("--notify-socket", o.notify_socket,
                  "Tell systemd when requests can be served (NOTIFY_SOCKET)")
@@ -143,9 +155,12 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   QUIRE_TRY(s.engine.kernels, model.parsed_kernels());
   s.engine.threads = model.threads;
   constexpr double kGib = 1 << 30;
-  if (!(swap_space >= 0 && swap_space <= 65536))
-    return request_error("--swap-space {}: must be between 0 and 65536 GiB", swap_space);
-  s.engine.swap_bytes = static_cast<int64_t>(swap_space * kGib);
+  for (const auto& [name, gib, bytes] : {std::tuple{"--swap-space", swap_space, &s.engine.swap_bytes},
+                                         {"--kv-offloading-size", host_cache, &s.engine.prefix_host_bytes}}) {
+    if (!(gib >= 0 && gib <= 65536))
+      return request_error("{} {}: must be between 0 and 65536 GiB", name, gib);
+    *bytes = static_cast<int64_t>(gib * kGib);
+  }
   if (no_access_log) s.access_log = "off";
   if (reasoning != "auto" && reasoning != "none")
     return request_error("--reasoning-format {}: must be auto or none", reasoning);

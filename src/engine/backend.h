@@ -29,20 +29,27 @@ struct BackendMemory {
   int64_t workspace = 0;     // activations and kernels' scratch
 };
 
+struct HostPages {
+  int32_t swap = 0, cache = 0;
+  int32_t all() const { return swap + cache; }
+};
+
 // One thread calls everything but memory() and wait(); wait() may be another's.
 class Backend {
  public:
   virtual ~Backend() = default;
 
   virtual const StepLayout& layout() const = 0;
-  virtual int32_t blocks() const = 0;       // KV blocks
-  virtual int32_t slots() const = 0;        // recurrent states; 0 if the model has none
-  virtual int32_t host_blocks() const = 0;  // KV blocks that fit the host's memory, to be swapped out to
+  virtual int32_t blocks() const = 0;  // KV blocks
+  virtual int32_t slots() const = 0;   // recurrent states; 0 if the model has none
+  // Pages of the host's memory, each of a KV block's size: those that sequences are swapped out to, then those of the
+  // prefix cache.
+  virtual HostPages host_pages() const = 0;
 
   // Host memory in which the host lays out a step. Buffers are 0 ... kMostDepth - 1; one may be written while no step
   // that was submitted from it is under way.
   virtual std::byte* staging(int buffer) = 0;
-  // Enqueues the step that lies in a buffer: blocks to the host and back, copies, the tokens to be noted, the pass, and the
+  // Enqueues the step that lies in a buffer: moves to the host and back, copies, the tokens to be noted, the pass, and the
   // sampling, in this order; a step without rows ends before the pass. Steps
   // are computed one after the other, in this order. The values are checked here (a mistake is fatal).
   virtual void submit(int buffer, const StepShape& shape) = 0;
@@ -59,8 +66,9 @@ class Backend {
 using BackendFactory = std::function<Result<std::unique_ptr<Backend>>(
     const std::shared_ptr<const LoadedModel>&, const EngineOptions&)>;
 
-// How many blocks of so many bytes options.swap_bytes holds: no more than all sequences could ever fill.
-int32_t host_blocks_of(const EngineOptions& options, int64_t block_bytes);
+// How many pages of so many bytes options.swap_bytes and options.prefix_host_bytes hold: for swapping no more than all
+// sequences could ever fill.
+HostPages host_pages_of(const EngineOptions& options, int64_t block_bytes);
 
 // The backend of options.device.
 Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,

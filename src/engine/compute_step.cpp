@@ -1,5 +1,7 @@
 #include "engine/compute_step.h"
 
+#include <algorithm>
+
 #include "core/workspace.h"
 #include "ops/copy/copy.h"
 #include "ops/sampling/history.h"
@@ -13,13 +15,31 @@ void check_pairs(const char* what, const int32_t* pairs, int32_t count, int64_t 
                 "{} {}: {} of {} to {} of {}", what, i, pairs[2 * i], from, pairs[2 * i + 1], to);
 }
 
+void check_moves(const char* what, const HostMove* moves, int32_t count, const CopyLimits& l) {
+  for (int32_t i = 0; i < count; ++i) {
+    const HostMove& m = moves[i];
+    const bool state = m.piece >= 0;
+    QUIRE_CHECK(m.device >= 0 && m.device < (state ? l.slots : l.blocks) && m.page >= 0 && m.page < l.pages &&
+                    (!state || m.piece * l.block_bytes < l.state_bytes),
+                "{} {}: {} {}, piece {}, page {} of {}", what, i, state ? "state" : "block", m.device,
+                m.piece, m.page, l.pages);
+  }
+}
+
 }  // namespace
+
+MoveBytes bytes_of(const HostMove& m, int64_t block_bytes, int64_t state_bytes) {
+  if (m.piece < 0) return {false, m.device * block_bytes, m.page * block_bytes, block_bytes};
+  const int64_t begin = m.piece * block_bytes;
+  return {true, m.device * state_bytes + begin, m.page * block_bytes,
+          std::min(block_bytes, state_bytes - begin)};
+}
 
 void check_copies(const StepLayout::Arrays& a, const StepShape& shape, const CopyLimits& limits) {
   check_pairs("copy of block", a.block_copies, shape.block_copies, limits.blocks, limits.blocks);
   check_pairs("copy of state", a.slot_copies, shape.slot_copies, limits.slots, limits.slots);
-  check_pairs("block to the host", a.swap_outs, shape.swap_outs, limits.blocks, limits.host_blocks);
-  check_pairs("block from the host", a.swap_ins, shape.swap_ins, limits.host_blocks, limits.blocks);
+  check_moves("move to the host", a.swap_outs, shape.swap_outs, limits);
+  check_moves("move from the host", a.swap_ins, shape.swap_ins, limits);
 }
 
 void compute_step(const OpContext& ctx, const Model& model, const StepBatch& batch,

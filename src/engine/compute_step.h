@@ -25,8 +25,16 @@ void compute_step(const OpContext& ctx, const Model& model, const StepBatch& bat
 // Whether a step's copies and swaps name what exists, once, on the host, where they are laid out. What does not is a
 // mistake of ours, and fatal.
 struct CopyLimits {
-  int64_t blocks = 0, slots = 0, host_blocks = 0;
+  int64_t blocks = 0, slots = 0, pages = 0;  // pages: of the host's memory
+  int64_t block_bytes = 0, state_bytes = 0;
 };
 void check_copies(const StepLayout::Arrays& a, const StepShape& shape, const CopyLimits& limits);
+
+// Where the bytes of one move lie: from the beginning of the blocks, of the slots, and of the host's pages.
+struct MoveBytes {
+  bool state = false;  // device_offset is among the slots
+  int64_t device_offset = 0, host_offset = 0, count = 0;
+};
+MoveBytes bytes_of(const HostMove& m, int64_t block_bytes, int64_t state_bytes);
 
 }  // namespace quire

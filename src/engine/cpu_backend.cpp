@@ -85,9 +85,9 @@ Status CpuBackend::allocate() {
   QUIRE_TRY(sampled_, Pages::create(c.places * int64_t{4}, "sampled tokens"));
   QUIRE_TRY(history_, Pages::create(token_history_bytes(c.places, vocab, seen), "the history of penalties"));
   token_history_ = lay_out_token_history(history_.data(), c.places, vocab, seen);
-  host_blocks_ = host_blocks_of(options_, *storage_.shape().block_bytes());
-  QUIRE_TRY(host_,
-            Pages::create(host_blocks_ * *storage_.shape().block_bytes(), "blocks that are swapped out"));
+  host_pages_ = host_pages_of(options_, *storage_.shape().block_bytes());
+  QUIRE_TRY(host_, Pages::create(host_pages_.all() * *storage_.shape().block_bytes(),
+                                 "what leaves the caches for the host"));
   repack();
   return measure();
 }
@@ -192,7 +192,9 @@ OpContext CpuBackend::context(Workspace& workspace) {
 void CpuBackend::submit(int buffer, const StepShape& shape) {
   Buffer& b = buffers_[buffer];
   check_segments(layout_.batch(b.staging.data(), shape, nullptr).segments, shape.rows, blocks(), slots());
-  check_copies(layout_.arrays(b.staging.data()), shape, {blocks(), slots(), host_blocks_});
+  check_copies(layout_.arrays(b.staging.data()), shape,
+               {blocks(), slots(), host_pages_.all(), *storage_.shape().block_bytes(),
+                *storage_.shape().state_bytes()});
   const std::lock_guard lock(mutex_);
   QUIRE_CHECK(b.stage != Stage::kSubmitted && queued_ < kMostDepth, "step buffer {} is under way", buffer);
   b.shape = shape;
@@ -246,13 +248,17 @@ void CpuBackend::run(Buffer& b) {
 }
 
 void CpuBackend::swap(const StepLayout::Arrays& a, const StepShape& shape) {
-  const int64_t bytes = *storage_.shape().block_bytes();
-  const auto block = [&](int32_t i) { return storage_.memory().data() + i * bytes; };
-  const auto host = [&](int32_t i) { return host_.data() + i * bytes; };
-  for (int32_t i = 0; i < shape.swap_outs; ++i)
-    std::memcpy(host(a.swap_outs[2 * i + 1]), block(a.swap_outs[2 * i]), static_cast<size_t>(bytes));
-  for (int32_t i = 0; i < shape.swap_ins; ++i)
-    std::memcpy(block(a.swap_ins[2 * i + 1]), host(a.swap_ins[2 * i]), static_cast<size_t>(bytes));
+  const int64_t block = *storage_.shape().block_bytes(), state = *storage_.shape().state_bytes();
+  std::byte* const blocks_at = storage_.blocks().bytes_at(0);
+  std::byte* const slots_at = storage_.slots().bytes_at(0);
+  const auto move = [&](const HostMove& m, bool out) {
+    const MoveBytes b = bytes_of(m, block, state);
+    std::byte* const device = (b.state ? slots_at : blocks_at) + b.device_offset;
+    std::byte* const host = host_.data() + b.host_offset;
+    std::memcpy(out ? host : device, out ? device : host, static_cast<size_t>(b.count));
+  };
+  for (int32_t i = 0; i < shape.swap_outs; ++i) move(a.swap_outs[i], true);
+  for (int32_t i = 0; i < shape.swap_ins; ++i) move(a.swap_ins[i], false);
 }
 
 void CpuBackend::compute(const StepBatch& batch, Workspace& workspace, std::byte* results) {
@@ -285,11 +291,13 @@ std::string CpuBackend::numerics() const {
   return s;
 }
 
-int32_t host_blocks_of(const EngineOptions& options, int64_t block_bytes) {
-  if (block_bytes <= 0) return 0;
-  const int64_t longest = (options.context + kBlockTokens - 1) / kBlockTokens;
-  return static_cast<int32_t>(
-      std::min({options.swap_bytes / block_bytes, longest * options.max_sequences, int64_t{INT32_MAX}}));
+HostPages host_pages_of(const EngineOptions& options, int64_t block_bytes) {
+  if (block_bytes <= 0) return {};
+  const int64_t longest = (options.context + kBlockTokens - 1) / kBlockTokens,
+                swap = std::min(
+                    {options.swap_bytes / block_bytes, longest * options.max_sequences, int64_t{INT32_MAX}}),
+                cache = options.prefix_cache ? options.prefix_host_bytes / block_bytes : 0;
+  return {static_cast<int32_t>(swap), static_cast<int32_t>(std::min(cache, INT32_MAX - swap))};
 }
 
 Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,

@@ -24,7 +24,7 @@ class CpuBackend : public Backend {
   const StepLayout& layout() const override { return layout_; }
   int32_t blocks() const override { return static_cast<int32_t>(storage_.blocks().dim(0)); }
   int32_t slots() const override { return static_cast<int32_t>(storage_.slots().dim(0)); }
-  int32_t host_blocks() const override { return host_blocks_; }
+  HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
   Result<StepResults> wait(int buffer) override;
@@ -88,8 +88,8 @@ class CpuBackend : public Backend {
   StepLayout layout_;
   ResultLayout result_layout_;
   Pages step_, results_, sampled_, history_;
-  Pages host_;  // blocks that were swapped out
-  int32_t host_blocks_ = 0;
+  Pages host_;  // what was moved to the host
+  HostPages host_pages_;
   std::optional<Workspace> workspace_;
   TokenHistory token_history_;
   Buffer buffers_[kMostDepth];

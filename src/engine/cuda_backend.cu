@@ -60,7 +60,7 @@ class CudaBackend final : public Backend {
   const StepLayout& layout() const override { return layout_; }
   int32_t blocks() const override { return blocks_; }
   int32_t slots() const override { return slots_; }
-  int32_t host_blocks() const override { return host_blocks_; }
+  HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
   Result<StepResults> wait(int buffer) override;
@@ -101,11 +101,12 @@ class CudaBackend final : public Backend {
   ResultLayout result_layout_;
   cuda::Context context_;
   Memory step_, results_, sampled_, history_, suppressed_, scratch_, caches_;
-  Memory host_;  // pinned: blocks that were swapped out
+  Memory host_;  // pinned: what was moved to the host
   std::optional<Workspace> workspace_;
   TokenHistory token_history_;
   CacheViews views_;
-  int32_t blocks_ = 0, slots_ = 0, host_blocks_ = 0, suppressed_count_ = 0;
+  HostPages host_pages_;
+  int32_t blocks_ = 0, slots_ = 0, suppressed_count_ = 0;
   Buffer buffers_[kMostDepth];
   std::map<std::pair<int32_t, int32_t>, cudaGraphExec_t> graphs_;  // by rows and width of the block tables
 };
@@ -208,9 +209,9 @@ Status CudaBackend::create_caches() {
   QUIRE_CHECKED(
       cuda::check(cudaMemset(caches_.data(), 0, static_cast<size_t>(bytes)), "clearing the caches"));
   views_ = CacheViews(shape, caches_.data(), blocks_, slots_);
-  host_blocks_ = host_blocks_of(options_, *block);
-  QUIRE_TRY(host_,
-            Memory::create(Memory::Where::kPinned, host_blocks_ * *block, "blocks that are swapped out"));
+  host_pages_ = host_pages_of(options_, *block);
+  QUIRE_TRY(host_, Memory::create(Memory::Where::kPinned, host_pages_.all() * *block,
+                                  "what leaves the caches (--swap-space, --kv-offloading-size)"));
   return {};
 }
 
@@ -239,7 +240,9 @@ int64_t CudaBackend::measure() {
 void CudaBackend::submit(int buffer, const StepShape& shape) {
   Buffer& b = buffers_[buffer];
   check_segments(layout_.batch(b.staging.data(), shape, nullptr).segments, shape.rows, blocks_, slots_);
-  check_copies(layout_.arrays(b.staging.data()), shape, {blocks_, slots_, host_blocks_});
+  check_copies(
+      layout_.arrays(b.staging.data()), shape,
+      {blocks_, slots_, host_pages_.all(), *views_.shape().block_bytes(), *views_.shape().state_bytes()});
   b.shape = shape;
   enqueue(b);
   b.status = std::exchange(context_.status, Status{});
@@ -281,19 +284,33 @@ bool CudaBackend::replayable(const StepShape& s) const {
          s.past_notes == 0;
 }
 
-// Blocks to the host and back, in the order of the stream: before the step's launches, and outside of captured ones.
+// Blocks and states to the host and back, in the order of the stream: before the step's launches, and outside of captured
+// ones. What follows piece by piece on both sides is one copy: a state mostly is.
 void CudaBackend::swap(const StepLayout::Arrays& a, const StepShape& shape) {
-  const int64_t bytes = *views_.shape().block_bytes();
-  const auto copy = [&](std::byte* to, const std::byte* from, cudaMemcpyKind kind) {
-    context_.keep(cuda::check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, context_.stream),
-                              "swapping a block"));
+  const int64_t block = *views_.shape().block_bytes(), state = *views_.shape().state_bytes();
+  const auto copy = [&](const MoveBytes& m, cudaMemcpyKind kind) {
+    std::byte* const device = (m.state ? views_.slots() : views_.blocks()).bytes_at(0) + m.device_offset;
+    std::byte* const host = host_.data() + m.host_offset;
+    const bool out = kind == cudaMemcpyDeviceToHost;
+    context_.keep(cuda::check(cudaMemcpyAsync(out ? host : device, out ? device : host,
+                                              static_cast<size_t>(m.count), kind, context_.stream),
+                              "moving what leaves the caches"));
   };
-  for (int32_t i = 0; i < shape.swap_outs; ++i)
-    copy(host_.data() + a.swap_outs[2 * i + 1] * bytes, caches_.data() + a.swap_outs[2 * i] * bytes,
-         cudaMemcpyDeviceToHost);
-  for (int32_t i = 0; i < shape.swap_ins; ++i)
-    copy(caches_.data() + a.swap_ins[2 * i + 1] * bytes, host_.data() + a.swap_ins[2 * i] * bytes,
-         cudaMemcpyHostToDevice);
+  const auto all = [&](const HostMove* moves, int32_t count, cudaMemcpyKind kind) {
+    for (int32_t i = 0; i < count;) {
+      MoveBytes m = bytes_of(moves[i], block, state);
+      for (++i; i < count; ++i) {
+        const MoveBytes next = bytes_of(moves[i], block, state);
+        if (next.state != m.state || next.device_offset != m.device_offset + m.count ||
+            next.host_offset != m.host_offset + m.count)
+          break;
+        m.count += next.count;
+      }
+      copy(m, kind);
+    }
+  };
+  all(a.swap_outs, shape.swap_outs, cudaMemcpyDeviceToHost);
+  all(a.swap_ins, shape.swap_ins, cudaMemcpyHostToDevice);
 }
 
 // Rounds the rows of a step up with padding, so that few graphs serve all: by an eighth at most, from 16 rows on.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/sharing.h"
 #include "ops/registry.h"
 
 namespace quire {
@@ -11,9 +10,6 @@ namespace {
 
 // Raised when a change of ours changes bits: part of every fingerprint.
 constexpr int kNumericsVersion = 1;
-
-// Waiting requests that are looked at beside those that there are places for: prefix hits among them go first.
-constexpr int32_t kLookAhead = 32;
 
 // An embedding's request is a prompt alone, to everybody who asks what it may come to generate.
 void ignore_generation(Request& r) {
@@ -76,6 +72,7 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
 }
 
 Engine::~Engine() {
+  step_observer_ = nullptr;  // what it knows may have ended already
   take_incoming();
   while (!runner_.idle()) retire();
   for (const auto& s : runner_.running())
@@ -197,109 +194,17 @@ void Engine::take_incoming() {
   publish_counts();
 }
 
-void Engine::take_snapshot() {
-  snapshot_.running.clear();
-  snapshot_.waiting.clear();
-  for (const auto& s : runner_.running()) {
-    ScheduledSequence& of = snapshot_.running.emplace_back();
-    of = {.id = SeqId{s->place},
-          .prompt = s->prompt_tokens(),
-          .total = s->to_compute(),
-          .computed = s->planned,
-          .max_blocks = s->max_blocks,
-          .held = s->blocks_held(),
-          .swapped = static_cast<int32_t>(s->host.size()),
-          .cut = runner_.next_cut(*s),
-          .finished = s->finished};
-  }
-  snapshot_.total_blocks = runner_.blocks().total();
-  snapshot_.available_blocks = runner_.blocks().available();
-  snapshot_.host_blocks = runner_.host_blocks().total();
-  snapshot_.free_host_blocks = runner_.host_blocks().available();
-  snapshot_.free_slots = runner_.free_slots();
-  snapshot_.needs_slots = model_->model->config().hybrid;
-  // What swapping out would gain matters only if this step could run short.
-  const int64_t most = 2 * std::ssize(snapshot_.running) + options_.max_batch_tokens / kBlockTokens + 1;
-  if (snapshot_.host_blocks > 0 && snapshot_.available_blocks < most)
-    for (size_t i = 0; i < snapshot_.running.size(); ++i)
-      snapshot_.running[i].sole = runner_.sole_blocks(*runner_.running()[i]);
-  look_at_waiting();
-}
-
-void Engine::look_at_waiting() {
-  if (runner_.free_places() == 0) return;
-  const auto most = std::min(std::ssize(waiting_), std::ptrdiff_t{runner_.free_places()} + kLookAhead);
-  const bool recurrent = model_->model->config().hybrid;
-  // Found tokens that penalties have to be told of: a step has room for those of one context.
-  int64_t past = 0;
-  for (std::ptrdiff_t i = 0; i < most; ++i) {
-    Sequence& s = *waiting_[static_cast<size_t>(i)];
-    runner_.find_prefix(s);
-    // Waiting ones get numbers beyond those of all places.
-    ScheduledSequence& of = snapshot_.waiting.emplace_back();
-    of = {.id = SeqId{options_.max_sequences + static_cast<int32_t>(i)},
-          .prompt = s.prompt_tokens(),
-          .total = s.prompt_tokens(),
-          .computed = s.match.usable,
-          .max_blocks = s.max_blocks,
-          .held = static_cast<int32_t>(s.match.usable / kBlockTokens),
-          .unused = s.match.unused,
-          .priority = s.request.priority,
-          .age = planned_steps_ - s.arrived};
-    if (runner_.prefix_cache() == nullptr || s.whole) continue;
-    for (const auto& r : runner_.running()) of.deferred = of.deferred || must_wait(s, *r, recurrent);
-    for (std::ptrdiff_t j = 0; j < i && !of.deferred; ++j)
-      of.deferred = must_wait(s, *waiting_[static_cast<size_t>(j)], recurrent);
-    if (s.request.sampling.has_penalties() && (past += s.match.usable) > options_.context) of.deferred = true;
-  }
-  // Where sequences are asked to save their states is known only now.
-  for (std::ptrdiff_t i = 0; i < most; ++i)
-    snapshot_.waiting[static_cast<size_t>(i)].cut = runner_.first_cut(*waiting_[static_cast<size_t>(i)]);
-  for (size_t i = 0; i < snapshot_.running.size(); ++i)
-    snapshot_.running[i].cut = runner_.next_cut(*runner_.running()[i]);
-}
-
-void Engine::plan_and_submit() {
-  take_snapshot();
-  plan_step(snapshot_,
-            {.max_batch_tokens = options_.max_batch_tokens,
-             .max_sequences = options_.max_sequences,
-             .max_swaps = backend_->layout().capacity().swaps,
-             .patience = options_.patience_steps},
-            plan_);
-  if (plan_.empty()) return;
-  ++planned_steps_;
-  admit_planned();
-  runner_.submit(plan_);
-}
-
-void Engine::admit_planned() {
-  if (plan_.admit.empty()) return;
-  const auto index = [&](SeqId number) { return static_cast<size_t>(number.v - options_.max_sequences); };
-  for (const SeqId number : plan_.admit) {
-    std::unique_ptr<Sequence>& waiting = waiting_[index(number)];
-    const Sequence& s = *waiting;
-    runner_.admit(std::move(waiting));
-    for (Work& w : plan_.work)
-      if (w.seq == number) w.seq = SeqId{s.place};
-  }
-  std::erase(waiting_, nullptr);
-  publish_counts();
-  const std::lock_guard lock(inbox_mutex_);
-  queued_ -= static_cast<int64_t>(plan_.admit.size());
-}
-
 bool Engine::step() {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   const double waited = runner_.waited_seconds();
   take_incoming();
   if (lost_) fail_all(*lost_);
   const bool was_idle = runner_.idle();
-  if (!runner_.full()) plan_and_submit();
+  if (!runner_.full()) plan_and_submit(begin);
   if (!runner_.idle()) {
     // Ahead by `depth` steps, or by as many as there are.
     if (runner_.full() || plan_.empty()) retire();
-    const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double all = std::chrono::duration<double>(Clock::now() - begin).count();
     const std::lock_guard lock(inbox_mutex_);
     stats_.host_seconds += all - (runner_.waited_seconds() - waited);
     return true;
@@ -316,28 +221,35 @@ bool Engine::step() {
 }
 
 void Engine::retire() {
+  const auto begin = Clock::now();
+  const double waited = runner_.waited_seconds();
   const Result<const Runner::Retired*> done = runner_.retire();
   if (!done.ok()) {
     lost_ = done.error();
     return fail_all(*lost_);
   }
   const Runner::Retired& r = **done;
-  const auto prompt = static_cast<double>(r.prompt_rows),
-             all = static_cast<double>(r.prompt_rows + r.decode_rows);
+  StepRecord record = r.record;
+  const auto prompt = static_cast<double>(record.prompt_rows),
+             all = static_cast<double>(record.prompt_rows + record.decode_rows);
   {
     const std::lock_guard lock(inbox_mutex_);
     ++stats_.steps;
-    stats_.prompt_tokens += r.prompt_rows;
-    stats_.decode_tokens += r.decode_rows;
+    stats_.prompt_tokens += record.prompt_rows;
+    stats_.decode_tokens += record.decode_rows;
     if (all > 0) {  // or copies alone
-      stats_.prompt_seconds += r.seconds * prompt / all;
-      stats_.decode_seconds += r.seconds * (all - prompt) / all;
+      stats_.prompt_seconds += record.device_seconds * prompt / all;
+      stats_.decode_seconds += record.device_seconds * (all - prompt) / all;
     }
   }
   for (const Runner::Row& row : r.rows) commit(*row.sequence, row.sampled);
   for (Sequence* const s : r.embedded) commit_embedding(*s);
   runner_.release_finished();
   publish_counts();
+  if (!step_observer_) return;
+  record.host_seconds +=
+      std::chrono::duration<double>(Clock::now() - begin).count() - (runner_.waited_seconds() - waited);
+  step_observer_(record);
 }
 
 // What other threads ask for.
@@ -354,6 +266,21 @@ void Engine::publish_counts() {
   stats_.blocks_cached = runner_.blocks().cached_count();
   stats_.blocks_total = runner_.blocks().total();
   stats_.states_saved = runner_.prefix_cache() != nullptr ? runner_.prefix_cache()->states_held() : 0;
+  publish_host_tier();
+}
+
+void Engine::publish_host_tier() {
+  const PrefixCache* const cache = runner_.prefix_cache();
+  if (cache == nullptr || cache->host() == nullptr) return;
+  const CacheShape shape = model_->model->cache_shape(options_.device);
+  const int64_t chunk = kChunkBlocks * *shape.block_bytes(), state = *shape.state_bytes();
+  const PrefixCache::Stats s = cache->stats();
+  stats_.host_pages_used = cache->host()->used_count();
+  stats_.host_pages_total = cache->host()->total();
+  stats_.host_states = s.host_states;
+  stats_.host_bytes_stored = s.chunks_stored * chunk + s.states_stored * state;
+  stats_.host_bytes_loaded = s.chunks_loaded * chunk + s.states_loaded * state;
+  stats_.host_tokens_loaded = s.chunks_loaded * kChunkTokens;
 }
 
 void Engine::commit(Sequence& s, Sampled sampled) {

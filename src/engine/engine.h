@@ -11,8 +11,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -34,6 +36,10 @@ struct StepStats {
   int64_t preemptions = 0, blocks_swapped_out = 0, blocks_swapped_in = 0;
   int64_t blocks_used = 0, blocks_cached = 0, blocks_total = 0;  // of the KV cache, now
   int64_t states_saved = 0;                                      // recurrent states in the prefix cache, now
+  // The prefix cache's memory on the host: pages now, states among what lies there, bytes that went there and came back so
+  // far, and tokens of prompts whose blocks came back.
+  int64_t host_pages_used = 0, host_pages_total = 0, host_states = 0;
+  int64_t host_bytes_stored = 0, host_bytes_loaded = 0, host_tokens_loaded = 0;
   double host_seconds = 0.0;  // in step(), without waiting for the backend: planning, submitting, committing
 };
 
@@ -66,6 +72,10 @@ class Engine {
   bool step();
   // Any thread: whether a submitted request has not ended yet, as its listener knows it.
   bool busy() const { return unfinished_.load(std::memory_order_acquire) > 0; }
+  // Hears of every step that has been computed, on the thread that calls step(), which waits for it. Before the first step.
+  void observe_steps(std::function<void(const StepRecord&)> observer) {
+    step_observer_ = std::move(observer);
+  }
   // Waits until listeners have heard everything that steps have committed. Not from a listener.
   void drain_events() { delivery_.drain(); }
 
@@ -86,6 +96,10 @@ class Engine {
   Status check() const { return runner_.check(); }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  // Waiting requests that are looked at beside those that there are places for: prefix hits among them go first.
+  static constexpr int32_t kLookAhead = 32;
+
   Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, std::unique_ptr<Backend> backend);
 
   Status validate(const Request& r) const;
@@ -94,7 +108,10 @@ class Engine {
   void look_at_waiting();
   void admit_planned();
   void publish_counts();
-  void plan_and_submit();
+  void publish_host_tier();
+  void defer(ScheduledSequence& s, Deferral why);
+  void note_admission();
+  void plan_and_submit(Clock::time_point begin);
   // Commits the oldest step under way.
   void retire();
   void commit(Sequence& s, Sampled sampled);
@@ -124,6 +141,8 @@ class Engine {
   std::deque<std::unique_ptr<Sequence>> waiting_;
   SchedulerState snapshot_;
   StepPlan plan_;
+  StepRecord record_;  // of the step that is planned
+  std::function<void(const StepRecord&)> step_observer_;
   KeyedHash prefix_hash_ = KeyedHash::random();
   int64_t planned_steps_ = 0;
   std::vector<std::unique_ptr<Sequence>> arriving_;

@@ -2,12 +2,37 @@
 
 #include <algorithm>
 
+#include "model/memory.h"
+
 namespace quire {
+namespace {
+
+int32_t blocks(int64_t tokens) {
+  return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
+}
+
+}  // namespace
+
+int32_t EngineOptions::most_swaps() const {
+  return swap_bytes > 0 ? blocks(context) + max_sequences + blocks(max_batch_tokens) : 0;
+}
+
+int32_t EngineOptions::state_pages(const ModelConfig& model) const {
+  const CacheShape shape = cache_shape(model, activation_type(device));
+  const std::optional<int64_t> block = shape.block_bytes(), state = shape.state_bytes();
+  if (!block || !state || *block == 0) return 0;
+  return static_cast<int32_t>(std::min((*state + *block - 1) / *block, int64_t{1} << 20));
+}
+
+int32_t EngineOptions::cache_moves(const ModelConfig& model) const {
+  if (!prefix_cache || prefix_host_bytes == 0) return 0;
+  // What a step computes and who comes back takes the place of as much, and a few prompts save and restore a state each.
+  constexpr int32_t kStates = 16;
+  return 2 * (blocks(context) + blocks(max_batch_tokens) + max_sequences) +
+         state_pages(model) * std::min(max_sequences, kStates);
+}
 
 StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
-  const auto blocks = [](int64_t tokens) {
-    return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
-  };
   return {.rows = max_batch_tokens,
           .segments = max_sequences,
           .table_width = blocks(context),
@@ -16,7 +41,7 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
           .width = static_cast<int32_t>(model.d_model),
           .block_copies = max_sequences,
           .slot_copies = prefix_cache ? 2 * max_sequences : 0,
-          .swaps = swap_bytes > 0 ? blocks(context) + max_sequences + blocks(max_batch_tokens) : 0,
+          .swaps = most_swaps() + cache_moves(model),
           .past = prefix_cache ? static_cast<int32_t>(context) : 0,
           .places = max_sequences,
           .biases = max_sequences * max_logit_bias,
@@ -50,10 +75,15 @@ Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c) {
   if (o.state_checkpoints < 0) o.state_checkpoints = 4 * o.max_sequences;
   if (o.state_checkpoints > 65536)
     return request_error("{} saved states: must be at most 65536", o.state_checkpoints);
+  if (o.prefix_host_bytes < 0)
+    return request_error("{} bytes of the host for the prefix cache: must not be negative",
+                         o.prefix_host_bytes);
   if (o.volatile_tail < 0)
     return request_error("a volatile tail of {} tokens: must not be negative", o.volatile_tail);
   if (o.patience_steps < 0)
     return request_error("a patience of {} steps: must not be negative", o.patience_steps);
+  if (o.first_token_threshold < 0)
+    return request_error("a threshold of {} waiting prompts: must not be negative", o.first_token_threshold);
   constexpr int64_t kDefaultPool = 65536;
   if (o.kv_tokens == 0)
     o.kv_tokens = std::max(o.context, std::min(o.max_sequences * o.context, kDefaultPool));

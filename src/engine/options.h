@@ -58,10 +58,15 @@ struct EngineOptions {
   // Recurrent states that the prefix cache keeps, each of them a place where a later prompt can go on; -1: four for each
   // sequence. 0: prompts of models with recurrent layers are always computed whole.
   int32_t state_checkpoints = -1;
+  // Memory of the host for what the prefix cache has no room for on the device; 0: none, and it is forgotten.
+  int64_t prefix_host_bytes = 0;
   // So many tokens at a prompt's end change from turn to turn: the state is saved before them.
   int32_t volatile_tail = 0;
   // After so many steps a waiting request is no longer passed by those that the prefix cache helps.
   int32_t patience_steps = 256;
+  // When so many prompts wait for their first token, steps compute them before generated tokens; 0: never. The texts are
+  // the same.
+  int32_t first_token_threshold = 0;
   // For kMean, results have room for the hidden states of a whole step; for kLast, for one of each sequence.
   Pooling pooling = Pooling::kLast;
   uint64_t shuffle_blocks = 0;  // not 0: hand out KV blocks in this random order (tests)
@@ -77,6 +82,12 @@ struct EngineOptions {
   int32_t state_slots(const ModelConfig& model) const {
     return model.hybrid ? max_sequences + (prefix_cache ? state_checkpoints : 0) : 0;
   }
+  // Blocks of sequences that one step may move to the host, and back.
+  int32_t most_swaps() const;
+  // Of the host's memory for the prefix cache: pages that a recurrent state of this model takes, and moves that one step
+  // may make each way, at least one whole context's; 0: there is no such memory.
+  int32_t state_pages(const ModelConfig& model) const;
+  int32_t cache_moves(const ModelConfig& model) const;
   // What a step of this model may hold. For options that Engine::create has resolved.
   StepCapacity step_capacity(const ModelConfig& model) const;
 };

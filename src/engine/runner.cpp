@@ -12,15 +12,24 @@ Runner::Runner(Backend& backend, const EngineOptions& options, const ModelConfig
       recurrent_(model.hybrid),
       pooling_(options.pooling),
       blocks_(backend.blocks(), options.shuffle_blocks),
-      host_blocks_(backend.host_blocks()),
+      host_blocks_(backend.host_pages().swap),
       slots_(backend.slots()) {
   // A model with recurrent layers can go on only from saved states.
   const int32_t states = recurrent_ ? backend.slots() - options.max_sequences : -1;
-  if (options.prefix_cache && states != 0) cache_ = std::make_unique<PrefixCache>(blocks_, slots_, states);
+  if (options.prefix_cache && states != 0) {
+    const HostPages pages = backend.host_pages();
+    if (pages.cache >= kChunkBlocks)
+      host_tier_.emplace(HostTier::Options{.first = pages.swap,
+                                           .pages = pages.cache,
+                                           .state_pages = recurrent_ ? options.state_pages(model) : 0,
+                                           .moves = options.cache_moves(model)});
+    cache_ = std::make_unique<PrefixCache>(blocks_, slots_, states, host_tier_ ? &*host_tier_ : nullptr);
+  }
   const StepCapacity& c = backend.layout().capacity();
   at_place_.resize(static_cast<size_t>(c.places));
   for (int32_t p = c.places - 1; p >= 0; --p) free_places_.push_back(p);
   running_.reserve(at_place_.size());
+  loading_.reserve(at_place_.size());
   copies_.reserve(static_cast<size_t>(c.block_copies));
   slot_copies_.reserve(static_cast<size_t>(c.slot_copies));
   const SampleLimits limits{.vocab = model.vocab,
@@ -56,7 +65,8 @@ void Runner::admit(std::unique_ptr<Sequence> s) {
     ++counts_.misses[static_cast<size_t>(s->miss.reason)];
     if (s->match.usable > 0) {
       const StateSlot state = cache_->take(s->match, s->table);
-      if (recurrent_) slot_copies_.emplace_back(state.v, s->slot.v);
+      if (state.valid()) slot_copies_.emplace_back(state.v, s->slot.v);
+      if (s->match.moves > 0) loading_.push_back({s.get(), recurrent_ && !state.valid()});
       s->cached = s->computed = s->published = s->planned = s->match.usable;
       s->anchor = static_cast<int32_t>(s->cached);
       counts_.hits += s->cached;
@@ -101,13 +111,24 @@ void Runner::make_room(int32_t blocks) {
   if (cache_ && blocks > blocks_.free_count()) cache_->make_room(blocks + blocks_.total() / 256);
 }
 
-void Runner::submit(const StepPlan& plan) {
+// What the admitted ones found on the host. All of them have their blocks on the device by now, and make room no more.
+void Runner::load_prefixes() {
+  for (const Loading& l : loading_) {
+    Sequence& s = *l.sequence;
+    make_room(cache_->blocks_to_load(s.match));
+    const StateSlot state = cache_->load(s.match, s.table, s.slot);
+    if (l.state && state.valid()) slot_copies_.emplace_back(state.v, s.slot.v);
+  }
+  loading_.clear();
+}
+
+StepRecord& Runner::submit(const StepPlan& plan, const StepRecord& record) {
   QUIRE_CHECK(flights_ < depth_, "{} steps are under way already", flights_);
   const int buffer = (oldest_ + flights_) % kMostDepth;
   Flight& flight = flight_[buffer];
   flight.buffer = buffer;
   flight.mentions.clear();
-  flight.prompt_rows = flight.decode_rows = 0;
+  flight.record = record;
   samples_[static_cast<size_t>(buffer)].clear();
   noting_ = &notes_[static_cast<size_t>(buffer)];
   noting_->clear();
@@ -121,20 +142,25 @@ void Runner::submit(const StepPlan& plan) {
   shape.table_width = std::min(static_cast<int32_t>(std::max(16u, std::bit_ceil(blocks))),
                                backend_.layout().capacity().table_width);
   const StepLayout::Arrays to = backend_.layout().arrays(backend_.staging(buffer));
+  load_prefixes();
   for (const Preemption& p : plan.preempt)
     swap_out(*at_place_[static_cast<size_t>(p.seq.v)], p.blocks, shape, to);
   for (const SeqId id : plan.resume) swap_in(*at_place_[static_cast<size_t>(id.v)], shape, to);
   for (size_t i = 0; i < plan.work.size(); ++i)
     add(plan.work[i], i < plan.decodes, shape, to, flight, samples_[static_cast<size_t>(buffer)]);
+  for (const SeqId id : plan.passed) ++at_place_[static_cast<size_t>(id.v)]->passed;
   write_copies(shape, to);
+  write_moves(shape, to);
   copies_.clear();
   slot_copies_.clear();
+  note_books(shape, flight.record);
   if (cache_) cache_->end_step();
   shape.notes = noting_->count();
   shape.past_notes = noting_past_->count();
   shape.biases = samples_[static_cast<size_t>(buffer)].biases();
   ++flights_;
   backend_.submit(buffer, shape);
+  return flight.record;
 }
 
 void Runner::write_copies(StepShape& shape, const StepLayout::Arrays& to) const {
@@ -146,6 +172,27 @@ void Runner::write_copies(StepShape& shape, const StepLayout::Arrays& to) const 
     to.slot_copies[2 * i] = slot_copies_[i].first, to.slot_copies[2 * i + 1] = slot_copies_[i].second;
 }
 
+void Runner::note_books(const StepShape& shape, StepRecord& record) const {
+  record.blocks_free = blocks_.free_count();
+  record.blocks_cached = blocks_.cached_count();
+  record.blocks_used = blocks_.used_count();
+  const auto stored = host_tier_ ? static_cast<int32_t>(host_tier_->outs().size()) : 0;
+  const auto loaded = host_tier_ ? static_cast<int32_t>(host_tier_->ins().size()) : 0;
+  record.swapped_out = shape.swap_outs - stored;
+  record.swapped_in = shape.swap_ins - loaded;
+  record.host_stored = stored;
+  record.host_loaded = loaded;
+}
+
+// What the prefix cache moves, behind what sequences do.
+void Runner::write_moves(StepShape& shape, const StepLayout::Arrays& to) const {
+  if (!host_tier_) return;
+  std::ranges::copy(host_tier_->outs(), to.swap_outs + shape.swap_outs);
+  shape.swap_outs += static_cast<int32_t>(host_tier_->outs().size());
+  std::ranges::copy(host_tier_->ins(), to.swap_ins + shape.swap_ins);
+  shape.swap_ins += static_cast<int32_t>(host_tier_->ins().size());
+}
+
 // The sequence's place stays its own, and so do its state slot, its history and its last token: there are as many of each
 // as there are places, and only blocks are scarce.
 void Runner::swap_out(Sequence& s, int32_t blocks, StepShape& shape, const StepLayout::Arrays& to) {
@@ -155,9 +202,7 @@ void Runner::swap_out(Sequence& s, int32_t blocks, StepShape& shape, const StepL
     const BlockId host = host_blocks_.allocate();
     QUIRE_CHECK(host.valid() && !s.table.blocks().empty(),
                 "sequence {}: no block to swap out, or none to take it", s.id.v);
-    int32_t* const pair = to.swap_outs + 2 * shape.swap_outs++;
-    pair[0] = s.table.blocks().back();
-    pair[1] = host.v;
+    to.swap_outs[shape.swap_outs++] = {.device = s.table.blocks().back(), .page = host.v};
     s.host.push_back(host.v);
     s.table.truncate(blocks_, s.table.capacity() - kBlockTokens);
   }
@@ -170,9 +215,7 @@ void Runner::swap_in(Sequence& s, StepShape& shape, const StepLayout::Arrays& to
     const int64_t end = s.table.capacity();
     QUIRE_CHECK(s.table.reserve(blocks_, end, end + kBlockTokens, copies_),
                 "no block for sequence {} to come back", s.id.v);
-    int32_t* const pair = to.swap_ins + 2 * shape.swap_ins++;
-    pair[0] = s.host.back();
-    pair[1] = s.table.blocks().back();
+    to.swap_ins[shape.swap_ins++] = {.device = s.table.blocks().back(), .page = s.host.back()};
     host_blocks_.release(BlockId{s.host.back()});
   }
 }
@@ -216,10 +259,11 @@ void Runner::add(const Work& w, bool decode, StepShape& shape, const StepLayout:
   }
   if (!decode && s.request.sampling.has_penalties()) note(s, row, w, shape, to);
   shape.rows += w.count;
-  (decode ? flight.decode_rows : flight.prompt_rows) += w.count;
+  (decode ? flight.record.decode_rows : flight.record.prompt_rows) += w.count;
   if (decode) shape.decode_rows += w.count, ++shape.decodes, shape.decode_keys += end;
   s.anchor = decode ? anchor_after_decode(placed) : anchor_after_prompt(placed);
   s.planned = end;
+  s.passed = 0;
   ++s.in_flight;
   Flight::Mention& mention = flight.mentions.emplace_back(&s, -1);
   if (!decode) mention.prompt_end = end;
@@ -289,8 +333,7 @@ Result<const Runner::Retired*> Runner::retire() {
   --flights_;
   retired_.rows.clear();
   retired_.embedded.clear();
-  retired_.prompt_rows = flight.prompt_rows;
-  retired_.decode_rows = flight.decode_rows;
+  retired_.record = flight.record;
   for (Flight::Mention& m : flight.mentions) {
     --m.sequence->in_flight;
     publish(m, done.ok());
@@ -301,7 +344,7 @@ Result<const Runner::Retired*> Runner::retire() {
       retired_.rows.push_back({m.sequence, read_sampled(done->out, m.logit_row)});
   }
   if (!done.ok()) return done.take_error();
-  retired_.seconds = done->seconds;
+  retired_.record.device_seconds = done->seconds;
   return &retired_;
 }
 

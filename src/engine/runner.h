@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "cache/block_pool.h"
+#include "cache/host_tier.h"
 #include "cache/prefix_cache.h"
 #include "engine/backend.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/step_record.h"
 #include "ops/sampling/rows.h"
 
 namespace quire {
@@ -30,8 +32,9 @@ class Runner {
   int64_t next_cut(const Sequence& s) const;
   // The same of one that waits.
   int64_t first_cut(const Sequence& s) const;
-  // Submits a plan's work. At most `depth` steps are under way.
-  void submit(const StepPlan& plan);
+  // Submits a plan's work. At most `depth` steps are under way. The record, of which the rest is filled in, comes back with
+  // its results.
+  StepRecord& submit(const StepPlan& plan, const StepRecord& record);
   bool idle() const { return flights_ == 0; }
   bool full() const { return flights_ == depth_; }
 
@@ -43,8 +46,7 @@ class Runner {
   struct Retired {
     std::vector<Row> rows;            // valid until the next retire()
     std::vector<Sequence*> embedded;  // whose last hidden states are pooled; likewise
-    int64_t prompt_rows = 0, decode_rows = 0;
-    double seconds = 0.0;
+    StepRecord record;                // of the step, as far as the runner knows it
   };
   // Waits for the oldest step. Its sequences may then be finished; an error says that the device is lost.
   Result<const Retired*> retire();
@@ -61,6 +63,8 @@ class Runner {
   // Null: prompts are always computed whole.
   const PrefixCache* prefix_cache() const { return cache_.get(); }
   const StatePool& slots() const { return slots_; }
+  // From the host, that one step can make for those whose prefixes are there.
+  int32_t most_moves() const { return host_tier_ ? host_tier_->ins_left() : 0; }
   // State slots that sequences may still take.
   int32_t free_slots() const { return recurrent_ ? free_places() : 0; }
   // How many of a sequence's last blocks on the device nobody else uses.
@@ -89,7 +93,7 @@ class Runner {
     };
     int buffer = 0;
     std::vector<Mention> mentions;
-    int64_t prompt_rows = 0, decode_rows = 0;
+    StepRecord record;
   };
   void add(const Work& w, bool decode, StepShape& shape, const StepLayout::Arrays& to, Flight& flight,
            SampleRowList& samples);
@@ -102,7 +106,10 @@ class Runner {
   void swap_out(Sequence& s, int32_t blocks, StepShape& shape, const StepLayout::Arrays& to);
   void swap_in(Sequence& s, StepShape& shape, const StepLayout::Arrays& to);
   void save_state(Sequence& s, Flight::Mention& mention);
+  void load_prefixes();
   void write_copies(StepShape& shape, const StepLayout::Arrays& to) const;
+  void write_moves(StepShape& shape, const StepLayout::Arrays& to) const;
+  void note_books(const StepShape& shape, StepRecord& record) const;
   void make_room(int32_t blocks);
   int64_t cut_after(const Sequence& s, int64_t position) const;
   void publish(Flight::Mention& m, bool done);
@@ -115,7 +122,13 @@ class Runner {
   BlockPool blocks_;
   BlockPool host_blocks_;
   StatePool slots_;
+  std::optional<HostTier> host_tier_;
   std::unique_ptr<PrefixCache> cache_;
+  struct Loading {
+    Sequence* sequence;
+    bool state;  // is still to come as well
+  };
+  std::vector<Loading> loading_;  // admitted with prefixes that are on the host in part
   Counts counts_;
   std::vector<std::unique_ptr<Sequence>> running_;
   std::vector<Sequence*> at_place_;

@@ -34,6 +34,8 @@ void StepPlan::reserve(size_t sequences) {
   work.reserve(2 * sequences);
   holdings_.reserve(sequences);
   order_.reserve(4 * sequences);
+  passed.reserve(sequences);
+  admitted_.reserve(sequences);
 }
 
 void StepPlan::clear() {
@@ -41,7 +43,11 @@ void StepPlan::clear() {
   preempt.clear();
   resume.clear();
   work.clear();
+  passed.clear();
+  admitted_.clear();
   decodes = 0;
+  first_tokens = false;
+  stop = AdmissionStop::kNone;
 }
 
 class Planner {
@@ -59,11 +65,12 @@ class Planner {
   void run() {
     plan_.clear();
     plan_.holdings_.clear();
+    plan_.first_tokens = first_tokens_first();
     int64_t behind = 0;  // blocks of sequences younger than the one that is looked at
     for (const ScheduledSequence& s : now_.running) {
       plan_.holdings_.push_back({s.held, s.swapped, s.sole, 0});
       behind += s.held;
-      budget_ -= decodes(s);
+      budget_ -= decodes(s) && has_row_first(s);
     }
     for (size_t i = 0; i < now_.running.size(); ++i) {
       const ScheduledSequence& s = now_.running[i];
@@ -73,11 +80,50 @@ class Planner {
       room_ = std::min(room_, room_behind(s, behind));
       ++active_;
     }
+    if (!held_back_)
+      admit();
+    else if (!now_.waiting.empty())
+      plan_.stop = AdmissionStop::kRunning;
+    if (plan_.first_tokens) share_rest();
     write_work();
-    if (!held_back_) admit();
   }
 
  private:
+  bool first_tokens_first() const {
+    if (limits_.first_token_threshold <= 0) return false;
+    auto prompts = static_cast<int64_t>(now_.waiting.size());
+    for (const ScheduledSequence& s : now_.running) {
+      if (s.finished) continue;
+      if (s.swapped > 0) return false;
+      prompts += s.computed < s.prompt;
+    }
+    // A chunk of prompt begins and ends within a block, and a generated token may need one.
+    const int64_t most = blocks_for(limits_.max_batch_tokens) + 2 * std::ssize(now_.running);
+    return prompts >= limits_.first_token_threshold && available_ >= most;
+  }
+
+  // Whether a sequence's next token comes before prompts.
+  bool has_row_first(const ScheduledSequence& s) const {
+    if (!plan_.first_tokens || s.passed >= limits_.most_passed) return true;
+    const auto oldest =
+        std::find_if(now_.running.begin(), now_.running.end(), [](const auto& r) { return !r.finished; });
+    return oldest->id == s.id;
+  }
+
+  // The rows that prompts have left go to generated tokens. Blocks were promised to all of them.
+  void share_rest() {
+    for (size_t i = 0; i < now_.running.size(); ++i) {
+      const ScheduledSequence& s = now_.running[i];
+      if (!decodes(s) || plan_.holdings_[i].rows == 0 || has_row_first(s)) continue;
+      if (budget_ > 0) {
+        --budget_;
+        continue;
+      }
+      plan_.holdings_[i].rows = 0;
+      plan_.passed.push_back(s.id);
+    }
+  }
+
   // What younger sequences may come to hold so that this one could still run to its end.
   int64_t room_behind(const ScheduledSequence& s, int64_t behind) const {
     return int64_t{now_.total_blocks} + now_.host_blocks - s.max_blocks - behind;
@@ -164,6 +210,7 @@ class Planner {
       }
       if (decode) plan_.decodes = plan_.work.size();
     }
+    plan_.work.insert(plan_.work.end(), plan_.admitted_.begin(), plan_.admitted_.end());
   }
 
   // By priority, then who waited long in order of arrival, then hits, then the others.
@@ -194,14 +241,15 @@ class Planner {
       const ScheduledSequence& s = now_.waiting[static_cast<size_t>(i)];
       if (s.deferred) continue;
       const int32_t whole = blocks_for(s.prompt);
-      if (places == 0 || (now_.needs_slots && slots == 0)) break;
+      if (places == 0 || (now_.needs_slots && slots == 0)) return stop(AdmissionStop::kPlaces);
       // Beside a block for each that runs: admitted sequences should not be out again at once.
-      if (available_ - promised - active_ < s.unused + whole - s.held || room_ - promised < whole) break;
+      if (available_ - promised - active_ < s.unused + whole - s.held || room_ - promised < whole)
+        return stop(AdmissionStop::kBlocks);
       const int32_t count = next_chunk(s, budget_);
-      if (count == 0) break;
+      if (count == 0) return stop(AdmissionStop::kBudget);
       const int32_t has = blocks_for(s.computed + count);
       plan_.admit.push_back(s.id);
-      plan_.work.push_back({s.id, s.computed, count});
+      plan_.admitted_.push_back({s.id, s.computed, count});
       budget_ -= count;
       available_ -= s.unused + has - s.held;
       promised += whole - has;
@@ -211,6 +259,8 @@ class Planner {
       --slots;
     }
   }
+
+  void stop(AdmissionStop why) { plan_.stop = why; }
 
   const SchedulerState& now_;
   const SchedulerLimits& limits_;

@@ -17,6 +17,9 @@ struct SchedulerLimits {
   int32_t max_swaps = 0;      // blocks that one step moves to the host, and back
   int64_t patience =
       INT64_MAX;  // steps after which a waiting request is passed no more by those that hit the cache
+  int32_t first_token_threshold =
+      0;  // so many prompts that wait for a first token go before generated tokens; 0: none do
+  int32_t most_passed = 0;  // steps in a row that may leave out a sequence's next token for them
 };
 
 // What the scheduler knows of a sequence.
@@ -32,6 +35,7 @@ struct ScheduledSequence {
   int32_t sole = 0;       // of those that the host has not, the last ones that nobody else uses
   int64_t cut = 0;        // a chunk of the prompt ends here at the latest (its state is saved); 0: anywhere
   bool finished = false;  // holds its memory until the last step that mentions it has ended
+  int32_t passed = 0;     // steps in a row that left out its next token for prompts
 
   // Of a waiting one.
   int32_t unused = 0;    // of `held`, those that no running sequence uses: taking them leaves fewer to others
@@ -66,12 +70,24 @@ struct Preemption {
   bool operator==(const Preemption&) const = default;
 };
 
+// Why a step admits no more of those that wait.
+enum class AdmissionStop {
+  kNone,     // nobody waits but those that are deferred
+  kRunning,  // somebody who runs already is swapped out, pauses, or found no rows
+  kPlaces,   // as many run as may
+  kBlocks,   // their prompts do not fit
+  kBudget,   // no rows are left
+};
+
 struct StepPlan {
   std::vector<SeqId> admit;         // move from waiting to running, in this order, before the work
   std::vector<Preemption> preempt;  // before everything else
   std::vector<SeqId> resume;        // all of their blocks come back, after that and before the work
   std::vector<Work> work;           // decodes first
   size_t decodes = 0;               // how many of them
+  std::vector<SeqId> passed;        // whose next token has to wait for prompts
+  bool first_tokens = false;        // prompts went first
+  AdmissionStop stop = AdmissionStop::kNone;
 
   bool empty() const { return work.empty() && preempt.empty() && resume.empty(); }
   void reserve(size_t sequences);
@@ -85,6 +101,7 @@ struct StepPlan {
   };
   std::vector<Holding> holdings_;  // scratch: of the running ones, as they become
   std::vector<int32_t> order_;     // of the waiting ones
+  std::vector<Work> admitted_;     // of those that are admitted
 };
 
 // Policy:
@@ -100,6 +117,10 @@ struct StepPlan {
 //    cache helps before the others but for those that waited longer than `patience`, then in order of arrival; while
 //    there is a place, a state slot, and room *now* for the whole prompt beside the rest of the running ones' prompts. One
 //    that is deferred lets others pass.
+// 6. When as many prompts as `first_token_threshold` wait for their first token, running or not, prompts have the token
+//    budget before decodes, which share what is left in order of admission. But the oldest sequence, and one that was
+//    passed by `most_passed` steps in a row, has its row first, so that 3. holds; and this is done only while nobody is
+//    swapped out and blocks suffice for whatever the step computes, so that nothing of 2. to 4. changes.
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits);
 // The same into a plan that is used again, whose memory is kept.
 void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan);

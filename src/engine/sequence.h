@@ -49,6 +49,7 @@ struct Sequence {
       0;  // not 0: its slot holds the state after so many tokens, to be saved before its next chunk
   int64_t saving = 0;   // not 0: a step under way saves the state after so many tokens
   int64_t arrived = 0;  // number of the step before which it came
+  int32_t passed = 0;   // steps in a row that left out its next token for prompts
 
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
   PrefixCache::Prompt prompt() const { return {request.prompt, hashes}; }

@@ -27,8 +27,8 @@ StepLayout::StepLayout(const StepCapacity& c) : capacity_(c) {
   hidden_rows_ = after(bias_values_, c.biases * kInt);
   past_tokens_ = after(hidden_rows_, c.hidden_rows * kInt);
   swap_outs_ = after(past_tokens_, c.past * kInt);
-  swap_ins_ = after(swap_outs_, c.swaps * 2 * kInt);
-  bytes_ = after(swap_ins_, c.swaps * 2 * kInt);
+  swap_ins_ = after(swap_outs_, c.swaps * static_cast<int64_t>(sizeof(HostMove)));
+  bytes_ = after(swap_ins_, c.swaps * static_cast<int64_t>(sizeof(HostMove)));
 }
 
 StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
@@ -48,8 +48,8 @@ StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
           .bias_values = at(static_cast<float*>(nullptr), bias_values_),
           .hidden_rows = at(ints, hidden_rows_),
           .past_tokens = at(ints, past_tokens_),
-          .swap_outs = at(ints, swap_outs_),
-          .swap_ins = at(ints, swap_ins_)};
+          .swap_outs = at(static_cast<HostMove*>(nullptr), swap_outs_),
+          .swap_ins = at(static_cast<HostMove*>(nullptr), swap_ins_)};
 }
 
 StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sampled) const {

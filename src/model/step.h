@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cache/host_move.h"
 #include "core/tensor.h"
 #include "ops/sampling/sampling.h"
 #include "ops/segments.h"
@@ -22,7 +23,7 @@ struct StepCapacity {
   int32_t width = 0;        // of a hidden state
   int32_t block_copies = 0;
   int32_t slot_copies = 0;
-  int32_t swaps = 0;    // blocks that move to the host, and so many that come back
+  int32_t swaps = 0;    // blocks and pieces of states that move to the host, and so many that come back
   int32_t past = 0;     // tokens that were computed before and are noted for penalties
   int32_t places = 0;   // sequences that run at once
   int32_t biases = 0;   // logit biases of all rows together
@@ -102,10 +103,10 @@ class StepLayout {
     float* bias_values = nullptr;
     int32_t* hidden_rows = nullptr;
     int32_t* past_tokens = nullptr;
-    // Pairs (block, block of the host) that leave, and (block of the host, block) that come back. Carried out in this
-    // order before anything else of the step, and read where the host wrote them.
-    int32_t* swap_outs = nullptr;
-    int32_t* swap_ins = nullptr;
+    // What leaves for the host, and what comes back. Carried out one after the other in this order before anything else of
+    // the step, and read where the host wrote them.
+    HostMove* swap_outs = nullptr;
+    HostMove* swap_ins = nullptr;
   };
   Arrays arrays(std::byte* base) const;
   // Views of the arrays at `base`, as far as `shape` uses them. `sampled` is the backend's own.

@@ -12,6 +12,12 @@ const std::vector<double> kLatency = {0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,
                                       30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
 const std::vector<double> kIteration = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 const std::vector<double> kAnswers = {1, 2, 5, 10, 20};
+const std::vector<double> kStepTokens = {0,   1,   2,   4,    8,    16,   32,   64,
+                                         128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+const std::vector<double> kWaiting = {0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000};
+const std::vector<double> kShare = {0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
+const std::vector<double> kStepTime = {0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025,
+                                       0.005,   0.01,     0.025,   0.05,   0.1,     0.25,   0.5,   1.0};
 
 Labels with(Labels labels, std::string key, std::string value) {
   labels.emplace_back(std::move(key), std::move(value));
@@ -29,6 +35,15 @@ std::array<Counter*, kPrefixMisses> miss_counters(Registry& r, const Labels& lab
     all[static_cast<size_t>(i)] = &r.counter(
         "quire:prefix_cache_misses_total", "Prompts that were not found whole, by why no more was found.",
         with(labels, "reason", std::string(prefix_miss_name(static_cast<PrefixMiss>(i)))));
+  return all;
+}
+
+std::array<Counter*, kDeferrals> deferral_counters(Registry& r, const Labels& labels) {
+  std::array<Counter*, kDeferrals> all{};
+  for (int i = 0; i < kDeferrals; ++i)
+    all[static_cast<size_t>(i)] =
+        &r.counter("quire:step_deferrals_total", "Steps in which requests went on waiting, by why.",
+                   with(labels, "reason", std::string(deferral_name(static_cast<Deferral>(i)))));
   return all;
 }
 
@@ -60,6 +75,16 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
                             "KV blocks that are kept to be found and in no use.", labels)),
       saved_states(
           r.gauge("quire:prefix_cache_states", "Recurrent states that are kept to be found.", labels)),
+      host_usage(r.gauge("vllm:kv_offload_cpu_cache_usage_perc",
+                         "Share of the prefix cache's memory on the host that is in use; 1 is all.", labels)),
+      host_states(
+          r.gauge("quire:prefix_cache_host_states", "Recurrent states that are kept on the host.", labels)),
+      host_stored_bytes(r.counter("vllm:kv_offload_store_bytes_total",
+                                  "Bytes of the prefix cache that moved to the host.", labels)),
+      host_loaded_bytes(r.counter("vllm:kv_offload_load_bytes_total",
+                                  "Bytes of the prefix cache that came back from the host.", labels)),
+      host_hits(r.counter("quire:prefix_cache_host_hits_total",
+                          "Tokens of prompts whose blocks came back from the host.", labels)),
       stopped(success(r, labels, "stop")),
       reached_length(success(r, labels, "length")),
       aborted(success(r, labels, "abort")),
@@ -90,8 +115,40 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
       decode_time(r.histogram("vllm:request_decode_time_seconds", "From the first token to the end.",
                               kLatency, labels)),
       steps(r.counter("quire:engine_steps_total", "Steps of the engine.", labels)),
-      rejected(r.counter("quire:requests_rejected_total", "Requests refused because the queue was full.",
-                         labels)) {}
+      rejected(
+          r.counter("quire:requests_rejected_total", "Requests refused because the queue was full.", labels)),
+      step_decodes(r.histogram("quire:step_decode_rows", "Generated tokens that one step computed.",
+                               kStepTokens, labels)),
+      step_prompt_tokens(r.histogram("quire:step_prompt_tokens", "Tokens of prompts that one step computed.",
+                                     kStepTokens, labels)),
+      step_waiting(
+          r.histogram("quire:step_waiting_requests", "Requests that a step left waiting.", kWaiting, labels)),
+      step_free_blocks(r.histogram("quire:step_free_blocks_perc",
+                                   "Share of the KV cache that no request uses, in one step; 1 is all.",
+                                   kShare, labels)),
+      step_host_time(r.histogram(
+          "quire:step_host_seconds",
+          "Time of the engine's thread for one step: planning, laying out, committing.", kStepTime, labels)),
+      step_device_time(
+          r.histogram("quire:step_device_seconds", "Time to compute one step.", kStepTime, labels)),
+      deferred(deferral_counters(r, labels)),
+      passed(r.counter("quire:step_passed_tokens_total",
+                       "Generated tokens that were put off for prompts without a first token.", labels)) {}
+
+void EngineMetrics::observe(const StepRecord& s) {
+  steps.add();
+  iteration_tokens.observe(s.prompt_rows + s.decode_rows);
+  step_decodes.observe(s.decode_rows);
+  step_prompt_tokens.observe(s.prompt_rows);
+  step_waiting.observe(s.waiting);
+  const double blocks = s.blocks_free + s.blocks_cached + s.blocks_used;
+  step_free_blocks.observe(blocks > 0 ? (s.blocks_free + s.blocks_cached) / blocks : 1.0);
+  step_host_time.observe(s.host_seconds);
+  step_device_time.observe(s.device_seconds);
+  for (size_t i = 0; i < deferred.size(); ++i)
+    if (s.deferred[i] > 0) deferred[i]->add();
+  if (s.passed > 0) passed.add(s.passed);
+}
 
 Counter& EngineMetrics::finished(FinishReason reason) {
   switch (reason) {

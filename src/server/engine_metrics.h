@@ -7,6 +7,7 @@
 
 #include "cache/prefix_cache.h"
 #include "engine/request.h"
+#include "engine/step_record.h"
 #include "server/metrics.h"
 
 namespace quire::server {
@@ -15,6 +16,8 @@ struct EngineMetrics {
   // `max_model_len`: the longest sequence, which bounds the buckets of token counts.
   EngineMetrics(Registry& registry, const std::string& model_name, int64_t max_model_len);
 
+  // What a step did.
+  void observe(const StepRecord& step);
   // How many requests ended in this way: "stop", "length", "abort" or "error".
   Counter& finished(FinishReason reason);
 
@@ -26,12 +29,18 @@ struct EngineMetrics {
       prefix_misses;  // by why no more was found; null where nothing was missed
   Counter &swapped_out, &swapped_in;
   Gauge &cached_blocks, &saved_states;
+  Gauge &host_usage, &host_states;  // of the prefix cache
+  Counter &host_stored_bytes, &host_loaded_bytes, &host_hits;
   Counter &stopped, &reached_length, &aborted, &failed;
   Histogram &request_prompt_tokens, &request_generation_tokens, &iteration_tokens, &params_n,
       &params_max_tokens;
   Histogram &first_token, &inter_token, &time_per_output_token;
   Histogram &latency, &queue_time, &inference_time, &prefill_time, &decode_time;
   Counter &steps, &rejected;
+  Histogram &step_decodes, &step_prompt_tokens, &step_waiting, &step_free_blocks, &step_host_time,
+      &step_device_time;
+  std::array<Counter*, kDeferrals> deferred;  // steps, by why requests went on waiting
+  Counter& passed;
 };
 
 }  // namespace quire::server

@@ -17,10 +17,12 @@ double seconds(std::chrono::steady_clock::duration d) {
 EngineService::EngineService(std::unique_ptr<Engine> engine, Options options,
                              std::shared_ptr<EngineMetrics> metrics)
     : engine_(std::move(engine)),
-      options_(options),
+      options_(std::move(options)),
       metrics_(std::move(metrics)),
-      max_running_(static_cast<size_t>(engine_->options().max_sequences)),
-      thread_([this] { run(); }) {}
+      max_running_(static_cast<size_t>(engine_->options().max_sequences)) {
+  engine_->observe_steps([this](const StepRecord& step) { on_step(step); });
+  thread_ = std::thread([this] { run(); });
+}
 
 EngineService::~EngineService() {
   stop();
@@ -236,14 +238,21 @@ void EngineService::measure_end(const Entry& e, FinishReason reason) {
                                             static_cast<double>(e.generated - 1));
 }
 
+// Within the engine's step().
+void EngineService::on_step(const StepRecord& step) {
+  metrics_->observe(step);
+  if (!options_.trace) return;
+  int64_t queued = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    queued = std::ssize(waiting_);
+  }
+  options_.trace->add(step, queued);
+}
+
 void EngineService::measure_step() {
   const StepStats s = engine_->stats();
   const std::lock_guard lock(mutex_);
-  if (s.steps > seen_.steps) {
-    metrics_->steps.add(static_cast<double>(s.steps - seen_.steps));
-    metrics_->iteration_tokens.observe(
-        static_cast<double>(s.prompt_tokens + s.decode_tokens - seen_.prompt_tokens - seen_.decode_tokens));
-  }
   count_prefixes(s);
   seen_ = s;
   publish_load();
@@ -263,6 +272,13 @@ void EngineService::count_prefixes(const StepStats& s) {
   add(metrics_->swapped_in, s.blocks_swapped_in, seen_.blocks_swapped_in);
   metrics_->cached_blocks.set(static_cast<double>(s.blocks_cached));
   metrics_->saved_states.set(static_cast<double>(s.states_saved));
+  add(metrics_->host_stored_bytes, s.host_bytes_stored, seen_.host_bytes_stored);
+  add(metrics_->host_loaded_bytes, s.host_bytes_loaded, seen_.host_bytes_loaded);
+  add(metrics_->host_hits, s.host_tokens_loaded, seen_.host_tokens_loaded);
+  metrics_->host_states.set(static_cast<double>(s.host_states));
+  if (s.host_pages_total > 0)
+    metrics_->host_usage.set(static_cast<double>(s.host_pages_used) /
+                             static_cast<double>(s.host_pages_total));
 }
 
 void EngineService::publish_load() {

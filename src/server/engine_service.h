@@ -14,13 +14,15 @@
 #include "engine/engine.h"
 #include "server/engine_metrics.h"
 #include "server/service.h"
+#include "server/step_trace.h"
 
 namespace quire::server {
 
 class EngineService : public Service {
  public:
   struct Options {
-    size_t max_queue = 256;  // jobs that wait besides those that run
+    size_t max_queue = 256;            // jobs that wait besides those that run
+    std::shared_ptr<StepTrace> trace;  // may be null
   };
   EngineService(std::unique_ptr<Engine> engine, Options options, std::shared_ptr<EngineMetrics> metrics);
   ~EngineService() override;  // stop()
@@ -53,6 +55,7 @@ class EngineService : public Service {
   bool hand_over(const EntryPtr& entry);
   void on_event(const EntryPtr& entry, const TokenEvent& event);
   void measure_end(const Entry& entry, FinishReason reason);
+  void on_step(const StepRecord& step);
   void measure_step();
   void publish_load();  // with the mutex held
   void count_prefixes(const StepStats& s);

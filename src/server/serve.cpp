@@ -29,7 +29,8 @@ Result<std::string> read_template(const std::string& path) {
 }
 
 // Everything that follows from a loaded model.
-Status load(const ServeOptions& o, std::string chat_template, Api& api, Registry& registry) {
+Status load(const ServeOptions& o, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
+            Registry& registry) {
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> loaded, load_model(o.model));
   QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(loaded, o.engine));
   ModelContext::Options m{.names = o.names,
@@ -41,7 +42,8 @@ Status load(const ServeOptions& o, std::string chat_template, Api& api, Registry
   if (m.names.empty()) m.names.push_back(std::filesystem::path(o.model).stem().string());
   QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));
   auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engine->context());
-  api.serve(context, std::make_shared<EngineService>(std::move(engine), EngineService::Options{o.max_queue},
+  api.serve(context, std::make_shared<EngineService>(std::move(engine),
+                                                     EngineService::Options{o.max_queue, std::move(trace)},
                                                      std::move(metrics)));
   return {};
 }
@@ -71,6 +73,10 @@ Status serve(const ServeOptions& o) {
     QUIRE_TRY(keys, KeyRing::load(o.key_file).context("--api-key-file"));
   }
   QUIRE_TRY(AccessLog log, AccessLog::open(o.access_log));
+  std::shared_ptr<StepTrace> trace;
+  if (!o.step_trace.empty()) {
+    QUIRE_TRY(trace, StepTrace::open(o.step_trace).context("--trace-steps"));
+  }
   QUIRE_TRY(std::string chat_template, read_template(o.chat_template_file));
   Registry registry;
   JsonLimits json;
@@ -87,7 +93,7 @@ Status serve(const ServeOptions& o) {
   Status loaded;
   std::atomic<bool> is_loaded{false};
   std::thread loader([&] {
-    loaded = load(o, std::move(chat_template), api, registry);
+    loaded = load(o, std::move(chat_template), std::move(trace), api, registry);
     is_loaded = true;
     signals.wake();
   });

@@ -17,6 +17,7 @@ struct ServeOptions {
   std::string chat_template_file;  // instead of the model's own
   std::string key_file;            // API keys
   std::string access_log = "-";
+  std::string step_trace;     // a file for a record of every step; empty: none
   std::string notify_socket;  // of systemd
   EngineOptions engine;
   RequestLimits limits;

@@ -320,9 +320,7 @@ void Session::answered() {
 void Session::lose_client(std::string_view why) {
   complete_ = true;  // nothing is sent any more
   if (const auto then = std::exchange(exchange_->disconnected, nullptr)) then();
-  shared_.registry
-      .counter("quire:client_disconnects_total", "Answers whose client went away before their end.")
-      .add();
+  shared_.lost_clients.add();
   log_exchange(why);
   exchange_.reset();
   --shared_.exchanges;

@@ -32,6 +32,7 @@ struct SessionShared {
   Registry& registry;
   AccessLog& log;
   Gauge& open;                                        // connections, for the metrics
+  Counter& lost_clients;                              // who went away before their answer's end
   std::atomic<int64_t> connections{0}, exchanges{0};  // open; being answered
   std::atomic<bool> draining{false};
 };

@@ -1,6 +1,7 @@
 // Attention on the GPU against float64 on the host, and bit for bit against itself in other company.
 #include <optional>
 
+#include "core/cuda/device.h"
 #include "cuda/attention_cases.h"
 
 namespace quire::cuda_test {

@@ -46,7 +46,8 @@ void serve_without_allocating(const ModelPtr& model, int depth, bool share_and_s
       .kv_tokens = share_and_swap ? 400 : 1600,
       .depth = depth};
   o.prefix_cache = share_and_swap;
-  o.swap_bytes = share_and_swap ? int64_t{1} << 20 : 0;
+  o.swap_bytes = o.prefix_host_bytes = share_and_swap ? int64_t{1} << 20 : 0;
+  if (share_and_swap) o.state_checkpoints = 4;
   const auto engine = std::move(Engine::create(model, o)).value();
   std::mt19937_64 rng(5);
   const auto number = [&](int64_t lo, int64_t hi) {
@@ -76,6 +77,7 @@ void serve_without_allocating(const ModelPtr& model, int depth, bool share_and_s
   EXPECT_EQ(allocations.load(), 0) << "in " << engine->stats().steps - before << " steps";
   EXPECT_EQ(engine->stats().prefix_hits > 0, share_and_swap);
   EXPECT_EQ(engine->stats().preemptions > 0, share_and_swap);
+  EXPECT_EQ(engine->stats().host_bytes_loaded > 0, share_and_swap);
   for (const RequestId id : ids) engine->cancel(id);
 }
 

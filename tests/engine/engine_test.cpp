@@ -146,9 +146,42 @@ TEST_F(EngineTest, RefusesImpossibleOptions) {
   EXPECT_EQ(message({.context = 512, .kv_tokens = 256}),
             "a KV pool of 256 tokens cannot hold one sequence of 512");
   EXPECT_EQ(message({.swap_bytes = -1}), "-1 bytes of swap space: must not be negative");
+  EXPECT_EQ(message({.prefix_host_bytes = -1}),
+            "-1 bytes of the host for the prefix cache: must not be negative");
   EXPECT_EQ(message({.state_checkpoints = 65537}), "65537 saved states: must be at most 65536");
   EXPECT_EQ(message({.volatile_tail = -1}), "a volatile tail of -1 tokens: must not be negative");
+  EXPECT_EQ(message({.first_token_threshold = -1}),
+            "a threshold of -1 waiting prompts: must not be negative");
   EXPECT_EQ(message({.patience_steps = -1}), "a patience of -1 steps: must not be negative");
+}
+
+TEST_F(EngineTest, RecordsSayWhoWaitsAndWhy) {
+  const auto engine = make({.max_sequences = 1, .max_batch_tokens = 128, .prefix_cache = true});
+  std::vector<StepRecord> records;
+  engine->observe_steps([&](const StepRecord& r) { records.push_back(r); });
+  std::deque<Heard> heard(3);
+  for (Heard& h : heard) engine->submit(request(std::vector<TokenId>(200, 60), 3), h.listener()).value();
+  while (engine->busy()) engine->step();
+  const auto deferred = [](const StepRecord& r, Deferral why) {
+    return r.deferred[static_cast<size_t>(why)];
+  };
+  ASSERT_GE(records.size(), 2u);
+  EXPECT_EQ(records[0].step, 1);
+  EXPECT_EQ(records[0].prompt_rows, 128);
+  EXPECT_EQ(records[0].running, 1);
+  EXPECT_EQ(records[0].admitted, 1);
+  EXPECT_EQ(records[0].waiting, 2);
+  EXPECT_EQ(deferred(records[0], Deferral::kSharedPrefix), 2) << "they begin as the first one does";
+  EXPECT_EQ(records[0].blocks_used, 8);
+  EXPECT_EQ(records[1].admitted, 0);
+  EXPECT_EQ(deferred(records[1], Deferral::kPlaces), 2);
+  EXPECT_EQ(records.back().waiting, 0);
+  EXPECT_EQ(records.back().decode_rows, 1);
+  for (const StepRecord& r : records) {
+    EXPECT_GT(r.host_seconds, 0.0);
+    EXPECT_GT(r.device_seconds, 0.0);
+    EXPECT_GT(r.time, 1.7e9);
+  }
 }
 
 TEST_F(EngineTest, EndsByLength) {

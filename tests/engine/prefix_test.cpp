@@ -1,5 +1,5 @@
-// Prefix caching and swapping are exact: whatever is found, saved, cancelled, swapped out and brought back, and however few
-// blocks there are, a text is the one that the request gets alone.
+// Prefix caching, its memory on the host and swapping are exact: whatever is found, saved, cancelled, swapped out, spilled
+// and brought back, and however few blocks there are, a text is the one that the request gets alone.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -94,7 +94,7 @@ std::vector<Heard> alone(const ModelPtr& model, const Script& script, const Engi
   std::vector<Heard> all;
   EngineOptions o = like;
   o.prefix_cache = false;
-  o.swap_bytes = 0;
+  o.swap_bytes = o.prefix_host_bytes = 0;
   o.depth = 1;
   for (const Request& r : script.requests) {
     const auto engine = std::move(Engine::create(model, o)).value();
@@ -154,6 +154,9 @@ struct Setting {
   int32_t host_blocks;
   int32_t states;
   int32_t batch;
+  // Of the host for the prefix cache: blocks, and as many more as so many saved states take.
+  int32_t pages = 0, host_states = 0;
+  int32_t first_tokens = 0;  // so many prompts without a first token go first
   KvCacheType kv = KvCacheType::kAuto;
 };
 
@@ -167,14 +170,45 @@ EngineOptions options_of(const ModelPtr& model, const Setting& s, int64_t contex
   o.prefix_cache = s.cache;
   o.state_checkpoints = s.states;
   o.kv_cache = s.kv;
-  o.swap_bytes = s.host_blocks * *model->model->cache_shape(Device::kCpu, s.kv).block_bytes();
+  const CacheShape shape = model->model->cache_shape(Device::kCpu, s.kv);
+  o.swap_bytes = s.host_blocks * *shape.block_bytes();
+  o.prefix_host_bytes =
+      s.pages * *shape.block_bytes() + s.host_states * (*shape.state_bytes() + *shape.block_bytes());
+  o.first_token_threshold = s.first_tokens;
   o.patience_steps = 20;
   o.shuffle_blocks = 7;
   return o;
 }
 
 struct Totals {
-  int64_t hits = 0, preemptions = 0;
+  int64_t hits = 0, preemptions = 0, stored = 0, loaded = 0, passed = 0;
+};
+
+// What the records of an engine's steps come to.
+struct Recorded {
+  int64_t steps = 0, decodes = 0, prompts = 0, swapped_out = 0, swapped_in = 0, stored = 0, loaded = 0,
+          passed = 0;
+
+  void add(const StepRecord& r) {
+    EXPECT_EQ(r.step, ++steps);
+    EXPECT_TRUE(r.passed == 0 || r.first_tokens);
+    decodes += r.decode_rows;
+    prompts += r.prompt_rows;
+    swapped_out += r.swapped_out;
+    swapped_in += r.swapped_in;
+    stored += r.host_stored;
+    loaded += r.host_loaded;
+    passed += r.passed;
+  }
+  void expect_sums_of(const StepStats& s) const {
+    EXPECT_EQ(steps, s.steps);
+    EXPECT_EQ(decodes, s.decode_tokens);
+    EXPECT_EQ(prompts, s.prompt_tokens);
+    EXPECT_EQ(swapped_out, s.blocks_swapped_out);
+    EXPECT_EQ(swapped_in, s.blocks_swapped_in);
+    EXPECT_EQ(stored > 0, s.host_bytes_stored > 0);
+    EXPECT_EQ(loaded > 0, s.host_bytes_loaded > 0);
+  }
 };
 
 void prove(const ModelPtr& model, const Script& script, int64_t context, std::span<const Setting> settings,
@@ -183,27 +217,56 @@ void prove(const ModelPtr& model, const Script& script, int64_t context, std::sp
   for (const Setting& s : settings) {
     SCOPED_TRACE(testing::Message() << "cache " << s.cache << ", depth " << s.depth << ", " << s.kv_tokens
                                     << " tokens, " << s.host_blocks << " blocks of the host, " << s.states
-                                    << " states, " << s.batch << " a step");
+                                    << " states, " << s.batch << " a step, " << s.pages << " blocks and "
+                                    << s.host_states << " states of the cache on the host, " << s.first_tokens
+                                    << " first tokens");
     const auto engine = std::move(Engine::create(model, options_of(model, s, context))).value();
+    Recorded recorded;
+    engine->observe_steps([&](const StepRecord& r) { recorded.add(r); });
     compare(script, want, play(*engine, script));
+    while (engine->step()) continue;  // what is under way
     const StepStats stats = engine->stats();
+    recorded.expect_sums_of(stats);
     EXPECT_EQ(stats.prefix_hits > 0, s.cache && (s.states > 0 || !model->model->config().hybrid));
     EXPECT_TRUE(s.host_blocks > 0 || stats.preemptions == 0);
     totals.hits += stats.prefix_hits;
     totals.preemptions += stats.preemptions;
+    totals.stored += stats.host_bytes_stored;
+    totals.loaded += stats.host_bytes_loaded;
+    totals.passed += recorded.passed;
+    EXPECT_TRUE(s.first_tokens > 0 || recorded.passed == 0);
+    EXPECT_TRUE(s.pages > 0 || stats.host_bytes_stored == 0);
     if (testing::Test::HasFailure()) return;
   }
 }
 
 constexpr Setting kSettings[] = {
-    {true, 1, 4096, 0, 24, 256},  {true, 2, 4096, 0, 24, 128}, {true, 1, 512, 0, 5, 128},
-    {true, 2, 512, 40, 5, 128},   {true, 1, 512, 200, 24, 64}, {true, 2, 512, 200, 2, 256},
-    {false, 1, 512, 200, 0, 128}, {false, 2, 512, 30, 0, 256}, {true, 2, 512, 8, 3, 192},
+    {true, 1, 4096, 0, 24, 256},
+    {true, 2, 4096, 0, 24, 128},
+    {true, 1, 512, 0, 5, 128},
+    {true, 2, 512, 40, 5, 128},
+    {true, 1, 512, 200, 24, 64},
+    {true, 2, 512, 200, 2, 256},
+    {false, 1, 512, 200, 0, 128},
+    {false, 2, 512, 30, 0, 256},
+    {true, 2, 512, 8, 3, 192},
+    // With memory of the host for the cache: for all of it, for a little, and for less than a state.
+    {true, 1, 512, 200, 5, 128, 300, 20},
+    {true, 2, 512, 40, 3, 128, 300, 20},
+    {true, 1, 512, 0, 3, 256, 60, 3},
+    {true, 2, 512, 200, 2, 192, 60, 3},
+    {true, 2, 1024, 8, 5, 64, 40, 1},
+    {true, 1, 512, 40, 5, 128, 8, 0},
+    {false, 2, 512, 40, 0, 128, 300, 20},
+    // Prompts first.
+    {true, 1, 4096, 0, 24, 64, 0, 0, 1},
+    {true, 2, 1024, 40, 5, 64, 300, 20, 2},
+    {false, 2, 2048, 0, 0, 128, 0, 0, 1},
 };
 
 TEST(Prefixes, TextsAreThoseOfRequestsAlone) {
-  Totals totals;
   for (const char* name : {"tiny-qwen35moe", "tiny-llama"}) {
+    Totals totals;
     const ModelPtr model = tiny(name);
     // Long prompts, whose saved states make room for each other; and long answers, whose blocks do.
     const Script scripts[] = {make_script(1, 40, 350, 30), make_script(2, 40, 180, 150)};
@@ -212,18 +275,21 @@ TEST(Prefixes, TextsAreThoseOfRequestsAlone) {
       prove(model, script, 512, kSettings, totals);
       if (HasFailure()) return;
     }
+    EXPECT_GT(totals.hits, 10000);
+    EXPECT_GT(totals.preemptions, 20);
+    EXPECT_GT(totals.stored, 0);
+    EXPECT_GT(totals.loaded, 0);
+    EXPECT_GT(totals.passed, 0);
   }
-  EXPECT_GT(totals.hits, 10000);
-  EXPECT_GT(totals.preemptions, 20);
 }
 
 TEST(Prefixes, BlocksOfAnotherTypeToo) {
   Totals totals;
   constexpr KvCacheType kFp8 = KvCacheType::kFp8;
-  constexpr Setting kNarrow[] = {{true, 1, 4096, 0, 24, 256, kFp8},
-                                 {true, 2, 512, 40, 5, 128, kFp8},
-                                 {true, 1, 512, 200, 24, 64, kFp8},
-                                 {false, 2, 512, 30, 0, 192, kFp8}};
+  constexpr Setting kNarrow[] = {{true, 1, 4096, 0, 24, 256, 0, 0, 0, kFp8},
+                                 {true, 2, 512, 40, 5, 128, 0, 0, 0, kFp8},
+                                 {true, 1, 512, 200, 24, 64, 40, 6, 0, kFp8},
+                                 {false, 2, 512, 30, 0, 192, 0, 0, 0, kFp8}};
   for (const char* name : {"tiny-qwen35moe", "tiny-llama"}) {
     SCOPED_TRACE(name);
     prove(tiny(name), make_script(5, 30, 180, 150), 512, kNarrow, totals);
@@ -240,13 +306,14 @@ TEST_P(DemoPrefixes, TextsAreThoseOfRequestsAlone) {
   const ModelPtr model =
       load_or_die(fmt::format("{}/models/demo-{}-nvfp4.gguf", QUIRE_SOURCE_DIR, GetParam()));
   Totals totals;
-  constexpr Setting kFew[] = {{true, 2, 256, 200, 6, 128},
-                              {true, 1, 256, 10, 24, 256},
-                              {false, 2, 256, 200, 0, 128},
-                              {true, 1, 256, 0, 2, 192}};
+  constexpr Setting kFew[] = {{true, 2, 256, 200, 6, 128},         {true, 1, 256, 10, 24, 256},
+                              {false, 2, 256, 200, 0, 128},        {true, 1, 256, 0, 2, 192},
+                              {true, 1, 256, 10, 2, 128, 200, 20}, {true, 2, 256, 200, 3, 128, 200, 20},
+                              {true, 2, 256, 0, 2, 256, 24, 2}};
   prove(model, make_script(3, 14, 100, 110, 2), 256, kFew, totals);
   EXPECT_GT(totals.hits, 0);
   EXPECT_GT(totals.preemptions, 0);
+  EXPECT_GT(totals.loaded, 0);
 }
 INSTANTIATE_TEST_SUITE_P(Models, DemoPrefixes, testing::Values("dense", "moe"),
                          [](const auto& of) { return std::string(of.param); });
@@ -256,7 +323,7 @@ TEST(Prefixes, NobodyElseTouchesTheBackendsMemory) {
   const ModelPtr model = tiny("tiny-qwen35moe");
   const Script script = make_script(4, 30, 180, 150);
   for (const int depth : {1, 2}) {
-    const EngineOptions o = options_of(model, {true, depth, 512, 60, 6, 128}, 512);
+    const EngineOptions o = options_of(model, {true, depth, 512, 60, 3, 128, 200, 20}, 512);
     const auto plain = std::move(Engine::create(model, o)).value();
     const auto guarded = std::move(Engine::create(model, o, make_protected_backend)).value();
     const std::vector<Heard> one = play(*plain, script), two = play(*guarded, script);
@@ -266,6 +333,7 @@ TEST(Prefixes, NobodyElseTouchesTheBackendsMemory) {
       }
     EXPECT_GT(guarded->stats().preemptions, 0);
     EXPECT_GT(guarded->stats().prefix_hits, 0);
+    EXPECT_GT(guarded->stats().host_bytes_loaded, 0);
   }
 }
 

@@ -67,6 +67,13 @@ SchedulerState state(std::vector<ScheduledSequence> running, std::vector<Schedul
 SchedulerLimits limits(int32_t tokens, int32_t sequences) {
   return {.max_batch_tokens = tokens, .max_sequences = sequences, .max_swaps = 1000, .patience = 100};
 }
+// `prompts` that wait for a first token go before generated tokens, which wait for two steps in a row at most.
+SchedulerLimits first_tokens(int32_t tokens, int32_t sequences, int32_t prompts) {
+  SchedulerLimits l = limits(tokens, sequences);
+  l.first_token_threshold = prompts;
+  l.most_passed = 2;
+  return l;
+}
 Work work(int32_t id, int64_t begin, int32_t count) {
   return {SeqId{id}, begin, count};
 }
@@ -79,6 +86,7 @@ struct Literal {
   std::vector<Work> work;
   std::vector<Preemption> preempt = {};
   std::vector<int32_t> resume = {};
+  std::vector<int32_t> passed = {};
 };
 
 void PrintTo(const Literal& l, std::ostream* out) {
@@ -98,6 +106,7 @@ TEST_P(PlanStep, PlansExactlyThis) {
   EXPECT_EQ(plan.work, GetParam().work);
   EXPECT_EQ(plan.preempt, GetParam().preempt);
   EXPECT_EQ(numbers(plan.resume), GetParam().resume);
+  EXPECT_EQ(numbers(plan.passed), GetParam().passed);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -307,8 +316,90 @@ INSTANTIATE_TEST_SUITE_P(
                 state({seq(1, 5, 5, 5)}, {}),
                 limits(512, 4),
                 {},
-                {}}),
+                {}},
+        Literal{"as many prompts as the threshold go before all generated tokens but the oldest sequence's",
+                state({seq(1, 5, 6, 5), seq(2, 5, 6, 5), seq(3, 300, 300, 64)}, {fresh(4, 63)}),
+                first_tokens(128, 8, 2),
+                {4},
+                {work(1, 5, 1), work(3, 64, 64), work(4, 0, 63)},
+                {},
+                {},
+                {2}},
+        Literal{"one prompt fewer does not",
+                state({seq(1, 5, 6, 5), seq(2, 5, 6, 5), seq(3, 300, 300, 64)}, {fresh(4, 63)}),
+                first_tokens(128, 8, 3),
+                {},
+                {work(1, 5, 1), work(2, 5, 1), work(3, 64, 64)}},
+        Literal{"rows that prompts leave go to generated tokens in order of admission",
+                state({seq(1, 5, 6, 5), seq(2, 5, 6, 5), seq(3, 5, 6, 5), seq(4, 5, 6, 5)}, {fresh(5, 62)}),
+                first_tokens(64, 8, 1),
+                {5},
+                {work(1, 5, 1), work(2, 5, 1), work(5, 0, 62)},
+                {},
+                {},
+                {3, 4}},
+        Literal{"who was passed too often has a row first",
+                state({seq(1, 5, 6, 5), seq(2, 5, 6, 5), with(seq(3, 5, 6, 5), [](auto& s) { s.passed = 2; }),
+                       with(seq(4, 5, 6, 5), [](auto& s) { s.passed = 1; })},
+                      {fresh(5, 62)}),
+                first_tokens(64, 8, 1),
+                {5},
+                {work(1, 5, 1), work(3, 5, 1), work(5, 0, 62)},
+                {},
+                {},
+                {2, 4}},
+        Literal{"prompts that nobody may compute take no rows from anybody",
+                state({seq(1, 5, 6, 5), seq(2, 5, 6, 5)}, {fresh(5, 60), fresh(6, 60)}),
+                first_tokens(64, 2, 1),
+                {},
+                {work(1, 5, 1), work(2, 5, 1)}},
+        Literal{"the oldest that has not finished counts as the oldest",
+                state({with(seq(1, 5, 6, 5), [](auto& s) { s.finished = true; }), seq(2, 5, 6, 5),
+                       seq(3, 5, 6, 5)},
+                      {fresh(5, 63)}),
+                first_tokens(64, 8, 1),
+                {5},
+                {work(2, 5, 1), work(5, 0, 63)},
+                {},
+                {},
+                {3}},
+        Literal{"with few blocks left age decides, as always",
+                state({seq(1, 5, 6, 5), seq(2, 5, 6, 5), seq(3, 128, 128, 64)}, {fresh(4, 63)}, 19),
+                first_tokens(128, 8, 1),
+                {},
+                {work(1, 5, 1), work(2, 5, 1), work(3, 64, 64)}},
+        Literal{"and with just enough it does not",
+                state({seq(1, 5, 6, 5), seq(2, 5, 6, 5), seq(3, 128, 128, 64)}, {fresh(4, 63)}, 20),
+                first_tokens(128, 8, 1),
+                {4},
+                {work(1, 5, 1), work(3, 64, 64), work(4, 0, 63)},
+                {},
+                {},
+                {2}},
+        Literal{"nor while somebody is swapped out",
+                state({seq(1, 5, 6, 5), seq(2, 5, 6, 5), seq(3, 300, 300, 64),
+                       with(seq(4, 40, 41, 40), [](auto& s) { s.swapped = 3, s.sole = 0; })},
+                      {}, 1000, 16, true, 10),
+                first_tokens(129, 8, 1),
+                {},
+                {work(1, 5, 1), work(2, 5, 1), work(4, 40, 1), work(3, 64, 64)},
+                {},
+                {4}}),
     [](const auto& literal) { return std::to_string(literal.index); });
+
+TEST(Scheduler, SaysWhyNobodyMoreIsAdmitted) {
+  const auto why = [](const SchedulerState& now, const SchedulerLimits& l) { return plan_step(now, l).stop; };
+  EXPECT_EQ(why(state({}, {fresh(1, 5)}), limits(64, 4)), AdmissionStop::kNone);
+  EXPECT_EQ(why(state({seq(1, 5, 6, 5)}, {}), limits(64, 4)), AdmissionStop::kNone) << "nobody waits";
+  EXPECT_EQ(why(state({}, {with(fresh(1, 5), [](auto& s) { s.deferred = true; })}), limits(64, 4)),
+            AdmissionStop::kNone);
+  EXPECT_EQ(why(state({seq(1, 5, 6, 5)}, {fresh(2, 5)}), limits(64, 1)), AdmissionStop::kPlaces);
+  EXPECT_EQ(why(state({}, {fresh(2, 5)}, 1000, 0), limits(64, 4)), AdmissionStop::kPlaces);
+  EXPECT_EQ(why(state({seq(1, 5, 6, 5)}, {fresh(2, 130)}, 10), limits(512, 4)), AdmissionStop::kBlocks);
+  EXPECT_EQ(why(state({}, {fresh(1, 64), fresh(2, 5)}), limits(64, 4)), AdmissionStop::kBudget);
+  EXPECT_EQ(why(state({seq(2, 10, 13, 12), seq(1, 500, 500, 64)}, {fresh(3, 5)}), limits(64, 16)),
+            AdmissionStop::kRunning);
+}
 
 // What the engine does with plans, in numbers only.
 class Simulation {
@@ -339,6 +430,7 @@ class Simulation {
   int64_t ended() const { return ended_; }
   int64_t preemptions() const { return preemptions_; }
   int64_t pauses() const { return pauses_; }
+  int64_t passes() const { return passes_; }
 
   // One step: checks the plan, and carries it out.
   void step() {
@@ -456,11 +548,27 @@ class Simulation {
     }
     ASSERT_EQ(plan.decodes, decodes);
     ASSERT_LE(rows, set_.limits.max_batch_tokens);
+    pass(plan, times, rows);
+    if (testing::Test::HasFatalFailure()) return;
     for (const ScheduledSequence& s : now_.running) {
       const bool paused = s.computed >= s.prompt && !times.contains(s.id.v);
       pauses_ += paused && s.swapped == 0;
       ASSERT_FALSE(paused && !lingering_ && s.id == now_.running.front().id)
           << "the oldest runs in every step";
+    }
+  }
+
+  // Nobody's next token waits for nothing, or too often in a row.
+  void pass(const StepPlan& plan, const std::map<int32_t, int>& times, int64_t rows) {
+    ASSERT_TRUE(plan.passed.empty() || (plan.first_tokens && rows == set_.limits.max_batch_tokens));
+    for (ScheduledSequence& s : now_.running)
+      if (times.contains(s.id.v)) s.passed = 0;
+    for (const SeqId id : plan.passed) {
+      ScheduledSequence& s = running(id);
+      ASSERT_FALSE(times.contains(id.v));
+      ASSERT_GE(s.computed, s.prompt);
+      ASSERT_LE(++s.passed, set_.limits.most_passed);
+      ++passes_;
     }
   }
 
@@ -483,7 +591,7 @@ class Simulation {
   std::map<int32_t, int64_t> ends_;
   bool lingering_ = false;  // memory of finished ones was still held
   int32_t next_id_ = 0;
-  int64_t ended_ = 0, preemptions_ = 0, pauses_ = 0;
+  int64_t ended_ = 0, preemptions_ = 0, pauses_ = 0, passes_ = 0;
 };
 
 TEST(Scheduler, KeepsItsPromisesUnderRandomLoad) {
@@ -497,9 +605,13 @@ TEST(Scheduler, KeepsItsPromisesUnderRandomLoad) {
       {limits(4096, 64), 400, 64, 200, false, 900, 900},
       {limits(128, 1), 70, 1, 50, true},
       {limits(256, 32), 90, 32, 90, false, 200, 400},
+      {first_tokens(64, 16, 1), 2000, 16, 500, true},
+      {first_tokens(64, 32, 4), 400, 32, 0, true, 300, 100},
+      {first_tokens(128, 32, 2), 200, 32, 200, false, 200, 400},
+      {first_tokens(100, 8, 1), 120, 8, 1000, true, 500, 900},
   };
   uint64_t seed = 1;
-  int64_t all_steps = 0, preemptions = 0, pauses = 0;
+  int64_t all_steps = 0, preemptions = 0, pauses = 0, passes = 0;
   for (const Simulation::Setting& s : settings) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Simulation sim(seed++, s);
@@ -517,10 +629,13 @@ TEST(Scheduler, KeepsItsPromisesUnderRandomLoad) {
     EXPECT_EQ(sim.ended(), kRequests) << "each once";
     preemptions += sim.preemptions();
     pauses += sim.pauses();
+    EXPECT_EQ(sim.passes() > 0, s.limits.first_token_threshold > 0);
+    passes += sim.passes();
   }
   EXPECT_GT(all_steps, 100000);
   EXPECT_GT(preemptions, 1000);
   EXPECT_GT(pauses, 1000);
+  EXPECT_GT(passes, 1000);
 }
 
 // Decodes leave fewer than 64 rows, and short prompts keep arriving that would fit: the long one gets on.

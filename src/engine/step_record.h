@@ -1,0 +1,41 @@
+// What one step did and what it found: for metrics and traces.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "engine/scheduler.h"
+
+namespace quire {
+
+// Why requests that wait were not admitted by a step.
+enum class Deferral {
+  kSharedPrefix,  // another one computes what they can use
+  kHistory,       // penalties: one step tells only so much of what the cache had
+  kHostMoves,     // one step brings only so much back from the host
+  kRunning,       // the rest, as AdmissionStop says
+  kPlaces,
+  kBlocks,
+  kBudget,
+};
+inline constexpr int kDeferrals = 7;
+std::string_view deferral_name(
+    Deferral d);  // "shared_prefix", "penalty_history", "host_moves", "running", ...
+
+struct StepRecord {
+  int64_t step = 0;   // from 1 on
+  double time = 0.0;  // when it was planned: seconds since 1970
+  int32_t decode_rows = 0, prompt_rows = 0;
+  int32_t running = 0, waiting = 0, admitted = 0;  // requests that the engine has; after admission
+  std::array<int32_t, kDeferrals> deferred{};      // of those that wait, by why; the rest was not looked at
+  bool first_tokens = false;                       // prompts went before generated tokens,
+  int32_t passed = 0;                              // of which so many were left out
+  int32_t blocks_free = 0, blocks_cached = 0, blocks_used = 0;  // of the KV cache, once the step was laid out
+  int32_t swapped_out = 0, swapped_in = 0;                      // blocks of sequences
+  int32_t host_stored = 0, host_loaded = 0;                     // pages of the prefix cache
+  double host_seconds = 0.0;                                    // planning, laying out and committing it
+  double device_seconds = 0.0;                                  // computing it
+};
+
+}  // namespace quire
