@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "cache/prefix_file.h"
+#include "cache/storage.h"
 #include "engine/loaded_model.h"
 #include "engine/options.h"
 #include "model/step.h"
@@ -29,14 +31,14 @@ struct BackendMemory {
   int64_t workspace = 0;     // activations and kernels' scratch
 };
 
-// One thread calls everything but memory() and wait(); wait() may be another's.
-class Backend {
+// One thread calls everything but memory() and wait(); wait() may be another's. What a CacheMemory does is done while no
+// step is under way: blocks and states as files keep them.
+class Backend : public CacheMemory {
  public:
-  virtual ~Backend() = default;
-
   virtual const StepLayout& layout() const = 0;
-  virtual int32_t blocks() const = 0;       // KV blocks
-  virtual int32_t slots() const = 0;        // recurrent states; 0 if the model has none
+  virtual int32_t blocks() const = 0;  // KV blocks
+  virtual int32_t slots() const = 0;   // recurrent states; 0 if the model has none
+  virtual const CacheShape& cache_shape() const = 0;
   virtual int32_t host_blocks() const = 0;  // KV blocks that fit the host's memory, to be swapped out to
 
   // Host memory in which the host lays out a step. Buffers are 0 ... kMostDepth - 1; one may be written while no step

@@ -60,6 +60,7 @@ class Runner {
   const BlockPool& host_blocks() const { return host_blocks_; }
   // Null: prompts are always computed whole.
   const PrefixCache* prefix_cache() const { return cache_.get(); }
+  PrefixCache* prefix_cache() { return cache_.get(); }
   const StatePool& slots() const { return slots_; }
   // State slots that sequences may still take.
   int32_t free_slots() const { return recurrent_ ? free_places() : 0; }
