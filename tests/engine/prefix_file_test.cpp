@@ -42,6 +42,7 @@ EngineOptions usual() {
 
 struct Heard {
   std::vector<TokenId> tokens;
+  std::vector<float> logprobs;  // which show what tokens may hide
   int64_t cached = 0;
   PrefixMiss miss = PrefixMiss::kNone;
 };
@@ -64,12 +65,13 @@ class PrefixFile : public testing::TestWithParam<const char*> {
     r.prompt = prompt;
     r.max_tokens = 12;
     r.ignore_eos = true;
+    r.sampling.logprobs = 0;
     r.cache_salt = salt;
     Heard heard;
     engine
         .submit(r,
                 [&](const TokenEvent& e) {
-                  if (e.token >= 0) heard.tokens.push_back(e.token);
+                  if (e.token >= 0) heard.tokens.push_back(e.token), heard.logprobs.push_back(e.logprob);
                   if (e.token >= 0) heard.cached = e.cached_tokens, heard.miss = e.prefix_miss;
                 })
         .value();
@@ -118,6 +120,7 @@ TEST_P(PrefixFile, WhatIsFoundAfterARestartIsTheSameBits) {
       const Heard h = run(*engine, prompts[i]);
       EXPECT_EQ(h.cached, 320);
       EXPECT_EQ(h.tokens, first[i].tokens);
+      EXPECT_EQ(h.logprobs, first[i].logprobs);
     }
     // And once more, from what was read.
     EXPECT_EQ(engine->save_prefixes(path_, int64_t{1} << 30).value().chunks, kept.chunks);
