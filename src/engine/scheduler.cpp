@@ -114,7 +114,11 @@ class Planner {
   void share_rest() {
     for (size_t i = 0; i < now_.running.size(); ++i) {
       const ScheduledSequence& s = now_.running[i];
-      if (!decodes(s) || plan_.holdings_[i].rows == 0 || has_row_first(s) || budget_-- > 0) continue;
+      if (!decodes(s) || plan_.holdings_[i].rows == 0 || has_row_first(s)) continue;
+      if (budget_ > 0) {
+        --budget_;
+        continue;
+      }
       plan_.holdings_[i].rows = 0;
       plan_.passed.push_back(s.id);
     }
