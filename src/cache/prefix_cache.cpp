@@ -148,6 +148,7 @@ int32_t PrefixCache::add(const Prompt& p, int32_t parent, int64_t chunk, const B
   if (!own_blocks(i, table, chunk)) return -1;
   free_node_ = n.next_in_bucket;
   n.hash = h;
+  n.salt = p.hashes.salt;
   std::ranges::copy(chunk_of(p.tokens, chunk), n.tokens.begin());
   n.used = true;
   n.parent = parent;
@@ -307,6 +308,50 @@ void PrefixCache::make_room(int32_t wanted) {
 void PrefixCache::end_step() {
   ++step_;
   if (host_ != nullptr) host_->end_step();
+}
+
+std::vector<int32_t> PrefixCache::by_use() const {
+  std::vector<int32_t> all;
+  all.reserve(static_cast<size_t>(stats_.nodes));
+  for (int32_t i = newest_; i >= 0; i = at(i).older) all.push_back(i);
+  return all;
+}
+
+PrefixCache::Chunk PrefixCache::chunk(int32_t node) const {
+  const Node& n = at(node);
+  return {.parent = n.parent,
+          .salt = n.salt,
+          .tokens = n.tokens,
+          .blocks = n.blocks,
+          .state = n.state,
+          .state_below = n.states_below > n.state.valid()};
+}
+
+int32_t PrefixCache::restore(const KeyedHash& hash, int32_t parent, const Hash128& salt,
+                             std::span<const TokenId> tokens, bool state) {
+  if (blocks_.free_count() < kChunkBlocks) return -1;
+  PrefixHashes hashes{.salt = salt, .unsalted = chained(hash, {}, tokens)};
+  hashes.at.push_back(chained(hash, parent == kRoot ? salt : at(parent).hash, tokens));
+  BlockTable table;  // gives its blocks back in the end: the pool keeps them for what they hold
+  std::vector<BlockCopy> none;
+  table.reserve(blocks_, 0, kChunkTokens, none);
+  const int32_t i = add({tokens, hashes}, parent, 0, table);
+  if (i < 0) return -1;
+  unlink_use(i);
+  at(i).touched = oldest_ < 0 ? touches_ : at(oldest_).touched - 1;
+  at(i).newer = oldest_;
+  (oldest_ < 0 ? newest_ : at(oldest_).older) = i;
+  oldest_ = i;
+  if (state && states_held_ < max_states_)
+    if (const StateSlot slot = slots_.allocate(); slot.valid()) {
+      ++states_held_;
+      set_state(i, slot, -1);
+    }
+  return i;
+}
+
+void PrefixCache::clear() {
+  while (at(kRoot).first_child >= 0) remove(at(kRoot).first_child);
 }
 
 Status PrefixCache::check_node(int32_t i) const {

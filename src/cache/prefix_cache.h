@@ -87,6 +87,27 @@ class PrefixCache {
   // Turns cached blocks into free ones until `wanted` are; all of them if need be.
   void make_room(int32_t wanted);
 
+  // For a file that keeps prefixes (prefix_file.h): 64 tokens, what they hang from, and where they lie.
+  struct Chunk {
+    int32_t parent = kNoParent;  // a node
+    Hash128 salt;                // what stands for the salt of the prompts that begin so
+    std::span<const TokenId> tokens;
+    std::array<BlockId, kChunkBlocks> blocks{};
+    StateSlot state;           // after them; invalid if none is saved
+    bool state_below = false;  // or after something that hangs below
+  };
+  static constexpr int32_t kNoParent = 0;
+  // All nodes, the most recently used first: what a node hangs from comes before it.
+  std::vector<int32_t> by_use() const;
+  Chunk chunk(int32_t node) const;
+  // Makes a chunk findable that is used less recently than all others, in free blocks, and with `state` in a free slot
+  // as far as there is one; `hash` names the keys. Returns the node, or -1 if there is no room for it (or it is there).
+  // What it stands for has to be written there before anybody looks for it.
+  int32_t restore(const KeyedHash& hash, int32_t parent, const Hash128& salt, std::span<const TokenId> tokens,
+                  bool state);
+  // Forgets everything. No sequence uses any of it.
+  void clear();
+
   struct Stats {
     int64_t nodes = 0, states = 0;  // now
     int64_t evictions = 0;          // of nodes so far
@@ -110,7 +131,7 @@ class PrefixCache {
 
  private:
   struct Node {
-    Hash128 hash;
+    Hash128 hash, salt;
     std::array<TokenId, kChunkTokens> tokens{};
     std::array<BlockId, kChunkBlocks> blocks{};  // invalid: on the host only
     std::array<uint32_t, kChunkBlocks> generations{};
@@ -128,7 +149,7 @@ class PrefixCache {
     bool on_device() const { return blocks[0].valid(); }
     bool has_state() const { return state.valid() || host_state >= 0; }
   };
-  static constexpr int32_t kRoot = 0;
+  static constexpr int32_t kRoot = kNoParent;
 
   Node& at(int32_t i) { return nodes_[static_cast<size_t>(i)]; }
   const Node& at(int32_t i) const { return nodes_[static_cast<size_t>(i)]; }

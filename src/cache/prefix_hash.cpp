@@ -4,7 +4,6 @@
 #include <cstring>
 
 namespace quire {
-namespace {
 
 Hash128 chained(const KeyedHash& hash, const Hash128& before, std::span<const TokenId> chunk) {
   std::byte message[sizeof(Hash128) + kChunkTokens * sizeof(TokenId)];
@@ -12,8 +11,6 @@ Hash128 chained(const KeyedHash& hash, const Hash128& before, std::span<const To
   std::memcpy(message + sizeof before, chunk.data(), chunk.size_bytes());
   return hash(message);
 }
-
-}  // namespace
 
 int64_t PrefixHashes::common(const PrefixHashes& o) const {
   // Each hash depends on those before it: they are equal up to some boundary and differ from there on.
@@ -30,12 +27,16 @@ int64_t PrefixHashes::common(const PrefixHashes& o) const {
 }
 
 PrefixHashes hash_prefixes(const KeyedHash& hash, std::string_view salt, std::span<const TokenId> prompt) {
-  PrefixHashes h;
+  return hash_prefixes(hash, hash(std::as_bytes(std::span(salt))), prompt);
+}
+
+PrefixHashes hash_prefixes(const KeyedHash& hash, const Hash128& salt, std::span<const TokenId> prompt) {
+  PrefixHashes h{.salt = salt};
   const size_t chunks = prompt.size() / kChunkTokens;
   if (chunks == 0) return h;
   h.at.reserve(chunks);
   h.unsalted = chained(hash, {}, prompt.first(kChunkTokens));
-  Hash128 last = hash(std::as_bytes(std::span(salt)));
+  Hash128 last = salt;
   for (size_t i = 0; i < chunks; ++i)
     h.at.push_back(last = chained(hash, last, prompt.subspan(i * kChunkTokens, kChunkTokens)));
   return h;

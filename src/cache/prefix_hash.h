@@ -17,13 +17,19 @@ inline constexpr int kChunkBlocks = kChunkTokens / kBlockTokens;
 // The hashes of a prompt: entry i stands for the salt and tokens [0, 64 (i + 1)).
 struct PrefixHashes {
   std::vector<Hash128> at;
+  Hash128 salt;      // what stands for the salt
   Hash128 unsalted;  // of tokens [0, 64) without the salt: whether another salt has the same prompt
 
   // The longest boundary up to which two prompts have the same hashes, and so in all likelihood the same tokens and salt.
   int64_t common(const PrefixHashes& o) const;
 };
 
-// Of all whole chunks of a prompt.
+// The hash of 64 tokens that follow those which `before` stands for.
+Hash128 chained(const KeyedHash& hash, const Hash128& before, std::span<const TokenId> chunk);
+
+// Of all whole chunks of a prompt. `salt` stands for the salt: its hash, under a key of the caller's choice.
+PrefixHashes hash_prefixes(const KeyedHash& hash, const Hash128& salt, std::span<const TokenId> prompt);
+// With the salt hashed under the same key.
 PrefixHashes hash_prefixes(const KeyedHash& hash, std::string_view salt, std::span<const TokenId> prompt);
 
 // The longest prefix of a prompt that may come from a cache: at least one token must run to give logits.

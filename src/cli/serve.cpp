@@ -7,13 +7,15 @@
 namespace quire::cli {
 namespace {
 
+constexpr char kHeaderLetters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+
 // The command line as typed; seconds and sizes become ServeOptions at the end.
 struct ServeFlags {
   ModelOptions model;
   ComputeOptions compute;
   server::ServeOptions o;
   double request_timeout = 600, drain_timeout = 30, header_timeout = 10, body_timeout = 60, idle_timeout = 75,
-         write_timeout = 60, keep_alive = 15, swap_space = 4, host_cache = 0;
+         write_timeout = 60, keep_alive = 15, swap_space = 4, host_cache = 0, prefix_file_size = 8;
   std::string reasoning = "auto", pooling = "last";
   bool no_access_log = false;
 
@@ -29,6 +31,15 @@ struct ServeFlags {
   void add_http(CLI::App& app);
   void add_limits(CLI::App& app);
 };
+
+// "none" alone stands for no header at all.
+Status read_headers(std::vector<std::string>& names) {
+  if (names.size() == 1 && names[0] == "none") names.clear();
+  for (const std::string& n : names)
+    if (n.empty() || n.size() > 64 || n.find_first_not_of(kHeaderLetters) != std::string::npos)
+      return request_error("--system-headers '{}': a name has 1 to 64 letters, digits, '-' and '_'", n);
+  return {};
+}
 
 void ServeFlags::add_model(CLI::App& app) {
   model.add(app);
@@ -70,6 +81,17 @@ void ServeFlags::add_model(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--prefix-cache-tail", e.volatile_tail,
                  "Tokens at a prompt's end that differ from turn to turn: the state is saved before them")
+      ->capture_default_str();
+  app.add_option("--prefix-cache-file", o.prefix_cache_file,
+                 "Keep the prefix cache in this file while the server is down; written at its end")
+      ->type_name("FILE");
+  app.add_option("--prefix-cache-file-size", prefix_file_size, "GiB that the file may have at most")
+      ->capture_default_str();
+  app.add_option("--system-headers", o.limits.system_headers,
+                 "Lines 'NAME: ...' at the beginning of a system prompt that the model does not see, such as "
+                 "those that clients count with; none: every line is part of the prompt")
+      ->type_name("NAME")
+      ->delimiter(',')
       ->capture_default_str();
   app.add_option("--pooling", pooling,
                  "Embeddings: of a text's last token (last), or of all of them together (mean)")
@@ -161,6 +183,13 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
       return request_error("{} {}: must be between 0 and 65536 GiB", name, gib);
     *bytes = static_cast<int64_t>(gib * kGib);
   }
+  if (!(prefix_file_size > 0 && prefix_file_size <= 65536))
+    return request_error("--prefix-cache-file-size {}: must be above 0 and at most 65536 GiB",
+                         prefix_file_size);
+  s.prefix_cache_file_bytes = static_cast<int64_t>(prefix_file_size * kGib);
+  if (!s.prefix_cache_file.empty() && !s.engine.prefix_cache)
+    return request_error("--prefix-cache-file keeps the prefix cache, which is switched off");
+  QUIRE_CHECKED(read_headers(s.limits.system_headers));
   if (no_access_log) s.access_log = "off";
   if (reasoning != "auto" && reasoning != "none")
     return request_error("--reasoning-format {}: must be auto or none", reasoning);

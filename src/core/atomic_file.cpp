@@ -20,7 +20,7 @@ std::filesystem::path folder_of(const std::string& path) {
 
 }  // namespace
 
-Result<AtomicFile> AtomicFile::create(std::string path, uint64_t bytes) {
+Result<AtomicFile> AtomicFile::create(std::string path, uint64_t bytes, uint32_t mode) {
   struct stat s {};
   AtomicFile file(std::move(path));
   const std::string& name = file.path_;
@@ -37,7 +37,7 @@ Result<AtomicFile> AtomicFile::create(std::string path, uint64_t bytes) {
   // In the same folder, so that the rename stays within one file system. O_EXCL: never somebody else's file.
   for (int attempt = 0; attempt < 100 && file.fd_ < 0; ++attempt) {
     file.temporary_ = fmt::format("{}.partial-{}-{}", name, getpid(), attempt);
-    file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (file.fd_ < 0 && errno != EEXIST) break;
   }
   if (file.fd_ < 0) return request_error("cannot create {}: {}", name, std::strerror(errno));

@@ -15,8 +15,8 @@ namespace quire {
 // be created or written, a full disk too, is Fault::kRequest.
 class AtomicFile {
  public:
-  // `bytes`, if known: refused at once when the file system has less room.
-  static Result<AtomicFile> create(std::string path, uint64_t bytes = 0);
+  // `bytes`, if known: refused at once when the file system has less room. `mode`: who may read and write a new file.
+  static Result<AtomicFile> create(std::string path, uint64_t bytes = 0, uint32_t mode = 0666);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile();

@@ -2,6 +2,7 @@
 // strangers fill. Who does not know the key cannot find two inputs with one hash.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,6 +17,8 @@ struct Hash128 {
 class KeyedHash {
  public:
   KeyedHash(uint64_t key0, uint64_t key1) : key0_(key0), key1_(key1) {}
+  // The two halves of the key: a secret.
+  std::array<uint64_t, 2> key() const { return {key0_, key1_}; }
   // A key that nobody knows.
   static KeyedHash random();
   Hash128 operator()(std::span<const std::byte> message) const;

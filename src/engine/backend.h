@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "cache/prefix_file.h"
+#include "cache/storage.h"
 #include "engine/loaded_model.h"
 #include "engine/options.h"
 #include "model/step.h"
@@ -34,14 +36,14 @@ struct HostPages {
   int32_t all() const { return swap + cache; }
 };
 
-// One thread calls everything but memory() and wait(); wait() may be another's.
-class Backend {
+// One thread calls everything but memory() and wait(); wait() may be another's. What a CacheMemory does is done while no
+// step is under way: blocks and states as files keep them.
+class Backend : public CacheMemory {
  public:
-  virtual ~Backend() = default;
-
   virtual const StepLayout& layout() const = 0;
   virtual int32_t blocks() const = 0;  // KV blocks
   virtual int32_t slots() const = 0;   // recurrent states; 0 if the model has none
+  virtual const CacheShape& cache_shape() const = 0;
   // Pages of the host's memory, each of a KV block's size: those that sequences are swapped out to, then those of the
   // prefix cache.
   virtual HostPages host_pages() const = 0;

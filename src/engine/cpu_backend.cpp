@@ -274,6 +274,38 @@ void CpuBackend::compute(const StepBatch& batch, Workspace& workspace, std::byte
                 .hidden = result_layout_.hidden(results, batch.shape.hidden_rows)});
 }
 
+Status CpuBackend::read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) {
+  enter();
+  const auto bytes = static_cast<size_t>(*storage_.shape().block_bytes());
+  for (size_t i = 0; i < blocks.size(); ++i)
+    std::memcpy(to.data() + i * bytes, storage_.blocks().row<float>(blocks[i].v), bytes);
+  leave();
+  return {};
+}
+
+Status CpuBackend::read_state(StateSlot slot, std::span<std::byte> to) {
+  enter();
+  std::memcpy(to.data(), storage_.slots().row<float>(slot.v), to.size());
+  leave();
+  return {};
+}
+
+Status CpuBackend::write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) {
+  enter();
+  const auto bytes = static_cast<size_t>(*storage_.shape().block_bytes());
+  for (size_t i = 0; i < blocks.size(); ++i)
+    std::memcpy(storage_.blocks().row<float>(blocks[i].v), from.data() + i * bytes, bytes);
+  leave();
+  return {};
+}
+
+Status CpuBackend::write_state(StateSlot slot, std::span<const std::byte> from) {
+  enter();
+  std::memcpy(storage_.slots().row<float>(slot.v), from.data(), from.size());
+  leave();
+  return {};
+}
+
 BackendMemory CpuBackend::memory() const {
   return {.repacked = repacked_ ? repacked_->bytes() : 0,
           .kv_and_state = storage_.resident_bytes(),

@@ -24,10 +24,15 @@ class CpuBackend : public Backend {
   const StepLayout& layout() const override { return layout_; }
   int32_t blocks() const override { return static_cast<int32_t>(storage_.blocks().dim(0)); }
   int32_t slots() const override { return static_cast<int32_t>(storage_.slots().dim(0)); }
+  const CacheShape& cache_shape() const override { return storage_.shape(); }
   HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
   Result<StepResults> wait(int buffer) override;
+  Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) override;
+  Status read_state(StateSlot slot, std::span<std::byte> to) override;
+  Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) override;
+  Status write_state(StateSlot slot, std::span<const std::byte> from) override;
   BackendMemory memory() const override;
   std::string numerics() const override;
   std::vector<ForcedCount> forced() const override;

@@ -60,10 +60,15 @@ class CudaBackend final : public Backend {
   const StepLayout& layout() const override { return layout_; }
   int32_t blocks() const override { return blocks_; }
   int32_t slots() const override { return slots_; }
+  const CacheShape& cache_shape() const override { return views_.shape(); }
   HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
   Result<StepResults> wait(int buffer) override;
+  Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) override;
+  Status read_state(StateSlot slot, std::span<std::byte> to) override;
+  Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) override;
+  Status write_state(StateSlot slot, std::span<const std::byte> from) override;
   BackendMemory memory() const override;
   // Tensor cores of another generation may add in another order.
   std::string numerics() const override {
@@ -82,6 +87,10 @@ class CudaBackend final : public Backend {
   Status create_fixed();
   Status create_caches();
   int64_t measure();
+  // Copies between the host and the caches, on the stream and waited for. The host's side is pageable.
+  Status copy_out(std::span<std::byte> to, std::span<const std::byte* const> from);
+  Status copy_in(std::span<std::byte* const> to, std::span<const std::byte> from);
+  Status bounce_for(size_t bytes);
   void enqueue(Buffer& b);
   void swap(const StepLayout::Arrays& a, const StepShape& shape);
   bool replayable(const StepShape& s) const;
@@ -101,7 +110,8 @@ class CudaBackend final : public Backend {
   ResultLayout result_layout_;
   cuda::Context context_;
   Memory step_, results_, sampled_, history_, suppressed_, scratch_, caches_;
-  Memory host_;  // pinned: what was moved to the host
+  Memory host_;    // pinned: what was moved to the host
+  Memory bounce_;  // pinned: between the caches and a file; made when there is one
   std::optional<Workspace> workspace_;
   TokenHistory token_history_;
   CacheViews views_;
@@ -375,6 +385,61 @@ Result<StepResults> CudaBackend::wait(int buffer) {
   done.hidden = result_layout_.hidden(b.results.data(), b.shape.hidden_rows);
   done.seconds = static_cast<double>(ms) * 1e-3;
   return done;
+}
+
+// Pinned, so that copies run at the speed of the bus.
+Status CudaBackend::bounce_for(size_t bytes) {
+  if (bounce_.bytes() >= static_cast<int64_t>(bytes)) return {};
+  QUIRE_TRY(bounce_, Memory::create(Memory::Where::kPinned, static_cast<int64_t>(bytes),
+                                    "blocks and states on their way to or from a file"));
+  return {};
+}
+
+Status CudaBackend::copy_out(std::span<std::byte> to, std::span<const std::byte* const> from) {
+  if (to.empty()) return {};
+  QUIRE_CHECKED(bounce_for(to.size()));
+  const size_t each = to.size() / from.size();
+  for (size_t i = 0; i < from.size(); ++i)
+    QUIRE_CHECKED(cuda::check(
+        cudaMemcpyAsync(bounce_.data() + i * each, from[i], each, cudaMemcpyDeviceToHost, context_.stream),
+        "reading the caches"));
+  QUIRE_CHECKED(cuda::check(cudaStreamSynchronize(context_.stream), "reading the caches"));
+  std::copy_n(bounce_.data(), to.size(), to.data());
+  return {};
+}
+
+Status CudaBackend::copy_in(std::span<std::byte* const> to, std::span<const std::byte> from) {
+  if (from.empty()) return {};
+  QUIRE_CHECKED(bounce_for(from.size()));
+  std::copy_n(from.data(), from.size(), bounce_.data());
+  const size_t each = from.size() / to.size();
+  for (size_t i = 0; i < to.size(); ++i)
+    QUIRE_CHECKED(cuda::check(
+        cudaMemcpyAsync(to[i], bounce_.data() + i * each, each, cudaMemcpyHostToDevice, context_.stream),
+        "writing the caches"));
+  return cuda::check(cudaStreamSynchronize(context_.stream), "writing the caches");
+}
+
+Status CudaBackend::read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) {
+  std::vector<const std::byte*> from;
+  for (const BlockId b : blocks) from.push_back(caches_.data() + b.v * *views_.shape().block_bytes());
+  return copy_out(to, from);
+}
+
+Status CudaBackend::read_state(StateSlot slot, std::span<std::byte> to) {
+  const auto* const from = reinterpret_cast<const std::byte*>(views_.slots().row<float>(slot.v));
+  return copy_out(to, {&from, 1});
+}
+
+Status CudaBackend::write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) {
+  std::vector<std::byte*> to;
+  for (const BlockId b : blocks) to.push_back(caches_.data() + b.v * *views_.shape().block_bytes());
+  return copy_in(to, from);
+}
+
+Status CudaBackend::write_state(StateSlot slot, std::span<const std::byte> from) {
+  auto* const to = reinterpret_cast<std::byte*>(views_.slots().row<float>(slot.v));
+  return copy_in({&to, 1}, from);
 }
 
 BackendMemory CudaBackend::memory() const {

@@ -125,7 +125,8 @@ Result<RequestId> Engine::submit(Request request, Listener listener) {
   s->whole = request.embed && options_.pooling == Pooling::kMean;
   if (runner_.host_blocks().total() > 0) s->host.reserve(static_cast<size_t>(s->max_blocks));
   if (runner_.prefix_cache() != nullptr) {
-    s->hashes = hash_prefixes(prefix_hash_, request.cache_salt, request.prompt);
+    s->hashes =
+        hash_prefixes(prefix_hash_, salt_hash_(std::as_bytes(std::span(request.cache_salt))), request.prompt);
     s->checkpoints = Checkpoints(prompt, options_.volatile_tail, request.cache_positions);
   }
   RequestId id;
@@ -347,6 +348,30 @@ void Engine::fail_all(const Error& error) {
   }
   waiting_.clear();
   runner_.release_finished();
+}
+
+PrefixFileOwner Engine::prefix_owner() const {
+  const CacheShape& shape = backend_->cache_shape();
+  return {.fingerprint = fingerprint_,
+          .block_bytes = shape.block_bytes().value_or(0),
+          .state_bytes = shape.state_bytes().value_or(0),
+          .vocab = model_->model->config().vocab};
+}
+
+Result<PrefixFileContent> Engine::save_prefixes(const std::string& path, int64_t max_bytes) {
+  while (!runner_.idle()) retire();
+  runner_.release_finished();
+  if (lost_) return *lost_;
+  if (runner_.prefix_cache() == nullptr) return PrefixFileContent{};
+  return write_prefix_file(path, prefix_owner(), salt_hash_, *runner_.prefix_cache(), *backend_, max_bytes);
+}
+
+Result<PrefixFileContent> Engine::load_prefixes(const std::string& path) {
+  if (runner_.prefix_cache() == nullptr) return PrefixFileContent{};
+  Result<PrefixFileContent> content =
+      read_prefix_file(path, prefix_owner(), salt_hash_, prefix_hash_, *runner_.prefix_cache(), *backend_);
+  publish_counts();
+  return content;
 }
 
 StepStats Engine::stats() const {

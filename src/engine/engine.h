@@ -92,6 +92,13 @@ class Engine {
   // What became of EngineOptions::kernels so far. The stepping thread only, while nothing is under way.
   std::vector<ForcedCount> forced_kernels() const { return backend_->forced(); }
 
+  // Keeps what the prefix cache holds in a file of at most `max_bytes` (cache/prefix_file.h). The stepping thread only;
+  // no request is left. Nothing is written where there is nothing to keep.
+  Result<PrefixFileContent> save_prefixes(const std::string& path, int64_t max_bytes);
+  // Begins with what a file keeps. The stepping thread only, before anything is submitted. An error says why the file is
+  // of no use; the cache is empty then.
+  Result<PrefixFileContent> load_prefixes(const std::string& path);
+
   // Books of the caches: pools consistent, every block reference accounted for. For tests; the stepping thread only.
   Status check() const { return runner_.check(); }
 
@@ -103,6 +110,7 @@ class Engine {
   Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, std::unique_ptr<Backend> backend);
 
   Status validate(const Request& r) const;
+  PrefixFileOwner prefix_owner() const;
   void take_incoming();
   void take_snapshot();
   void look_at_waiting();
@@ -143,7 +151,8 @@ class Engine {
   StepPlan plan_;
   StepRecord record_;  // of the step that is planned
   std::function<void(const StepRecord&)> step_observer_;
-  KeyedHash prefix_hash_ = KeyedHash::random();
+  // Keys of a prefix's tokens, new with every engine, and of salts, which a file of prefixes brings along.
+  KeyedHash prefix_hash_ = KeyedHash::random(), salt_hash_ = KeyedHash::random();
   int64_t planned_steps_ = 0;
   std::vector<std::unique_ptr<Sequence>> arriving_;
   std::vector<RequestId> cancelling_, texts_;

@@ -62,6 +62,7 @@ class Runner {
   const BlockPool& host_blocks() const { return host_blocks_; }
   // Null: prompts are always computed whole.
   const PrefixCache* prefix_cache() const { return cache_.get(); }
+  PrefixCache* prefix_cache() { return cache_.get(); }
   const StatePool& slots() const { return slots_; }
   // From the host, that one step can make for those whose prefixes are there.
   int32_t most_moves() const { return host_tier_ ? host_tier_->ins_left() : 0; }

@@ -124,10 +124,12 @@ class CompletionFormat : public AnswerFormat {
 }  // namespace
 
 Json Usage::json() const {
+  Json details = {{"cached_tokens", cached_tokens}};
+  if (!cache.is_null()) details["cache"] = cache;
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", generated_tokens},
           {"total_tokens", prompt_tokens + generated_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
+          {"prompt_tokens_details", std::move(details)}};
 }
 
 std::unique_ptr<AnswerFormat> chat_format(const Tokenizer& tokenizer, bool logprobs) {

@@ -13,6 +13,7 @@ namespace quire::server {
 
 struct Usage {
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  Json cache;  // of each prompt, what was found and why no more; null: nobody asked
   Json json() const;
 };
 

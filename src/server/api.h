@@ -90,7 +90,7 @@ class Api {
   ApiStatus embeddings(const Call& call);
 
   // Who shares computed prompts: requests with the same API key and the same cache_salt.
-  static std::string salt_of(const Call& call, const std::string& cache_salt);
+  std::string salt_of(const Call& call, const std::string& cache_salt) const;
 
   struct Prepared;  // jobs, and what is common to both kinds of generation
   void start(const Call& call, Prepared prepared);

@@ -76,4 +76,11 @@ int KeyRing::find(std::string_view authorization) const {
   return found;
 }
 
+std::string KeyRing::salt(int key) const {
+  std::string text;
+  if (key > 0)
+    for (const uint8_t byte : digests_.at(static_cast<size_t>(key) - 1)) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
 }  // namespace quire::server

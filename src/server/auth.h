@@ -25,6 +25,8 @@ class KeyRing {
   // The number of the key, counted from 1, that the value of an Authorization header presents ("Bearer KEY"); 0: none.
   // The time it takes depends on neither the keys nor how much of one was guessed.
   int find(std::string_view authorization) const;
+  // What tells the prompts of a key from those of others, wherever it stands in its file; empty for 0. Not for showing.
+  std::string salt(int key) const;
 
  private:
   using Digest = std::array<uint8_t, 32>;

@@ -17,14 +17,15 @@ constexpr int64_t kDefaultMaxTokens = 16;             // of /v1/completions, as 
 constexpr int64_t kMaxJobTokens = int64_t{16} << 20;  // each job holds its prompt
 
 // The request of one answer; the further answers to a prompt continue with other seeds.
-Job make_job(const GenerationParams& p, std::string salt, std::vector<TokenId> prompt, int64_t max_tokens,
+Job make_job(const GenerationParams& p, std::string salt, const EncodedPrompt& prompt, int64_t max_tokens,
              uint64_t seed) {
   Job job;
   job.priority = p.priority;
   Request& r = job.request;
   r.priority = p.priority;
   r.cache_salt = std::move(salt);
-  r.prompt = std::move(prompt);
+  r.prompt = prompt.tokens;
+  r.cache_positions = prompt.cache_positions;
   r.max_tokens = max_tokens;
   r.sampling = p.sampling;
   r.sampling.seed = seed;
@@ -46,13 +47,14 @@ GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const 
   plan.continuous_usage = p.continuous_usage;
   plan.logprobs = p.sampling.logprobs >= 0;
   plan.answers_each = static_cast<size_t>(p.n);
+  plan.cache_info = p.return_cache_info;
   return plan;
 }
 
 }  // namespace
 
-std::string Api::salt_of(const Call& call, const std::string& cache_salt) {
-  return fmt::format("{}:{}", call.responder->record().key, cache_salt);
+std::string Api::salt_of(const Call& call, const std::string& cache_salt) const {
+  return fmt::format("{}:{}", options_.keys.salt(call.responder->record().key), cache_salt);
 }
 
 void Api::start(const Call& call, Prepared prepared) {
@@ -73,10 +75,11 @@ ApiStatus Api::chat(const Call& call) {
   p.plan.split_reasoning = options_.split_reasoning;
   p.plan.inside_reasoning = prompt.inside_reasoning;
   p.plan.prompt_tokens = static_cast<int64_t>(prompt.tokens.size());
+  p.plan.cache_positions = {prompt.cache_positions};
   const uint64_t seed = r.params.seed.value_or(random_seed());
   const std::string salt = salt_of(call, r.params.cache_salt);
   for (int i = 0; i < r.params.n; ++i)
-    p.jobs.push_back(make_job(r.params, salt, prompt.tokens, max_tokens, seed + static_cast<uint64_t>(i)));
+    p.jobs.push_back(make_job(r.params, salt, prompt, max_tokens, seed + static_cast<uint64_t>(i)));
   start(call, std::move(p));
   return {};
 }
@@ -93,6 +96,8 @@ ApiStatus Api::complete(const Call& call) {
   std::vector<std::string> echoes;
   for (const Prompt& prompt : r.prompts) {
     QUIRE_TRY(EncodedPrompt encoded, model->encode(prompt, r.add_special));
+    encoded.cache_positions = r.cache_positions;
+    p.plan.cache_positions.push_back(r.cache_positions);
     QUIRE_TRY(int64_t max_tokens, model->room_for(encoded.tokens.size(), r.params.max_tokens));
     if (!r.params.max_tokens) max_tokens = std::min(max_tokens, kDefaultMaxTokens);
     p.plan.prompt_tokens += static_cast<int64_t>(encoded.tokens.size());
@@ -102,7 +107,7 @@ ApiStatus Api::complete(const Call& call) {
                        kMaxJobTokens);
     if (r.echo && encoded.text.empty()) encoded.text = model->tokenizer().decode(encoded.tokens, true);
     for (int i = 0; i < r.params.n; ++i) {
-      p.jobs.push_back(make_job(r.params, salt, encoded.tokens, max_tokens, seed + static_cast<uint64_t>(i)));
+      p.jobs.push_back(make_job(r.params, salt, encoded, max_tokens, seed + static_cast<uint64_t>(i)));
       if (r.echo) echoes.push_back(encoded.text);
     }
   }

@@ -115,8 +115,8 @@ ApiStatus Api::props(const Call& call) {
 
 ApiStatus Api::tokenize(const Call& call) {
   QUIRE_TRY(const Json document, body(call.request));
-  QUIRE_TRY(const TokenizeRequest r, parse_tokenize_request(document));
   const ModelContext& m = *call.loaded.model;
+  QUIRE_TRY(const TokenizeRequest r, parse_tokenize_request(document, m.limits()));
   QUIRE_CHECKED(m.check_name(r.model));
   EncodedPrompt p;
   if (const auto* conversation = std::get_if<Conversation>(&r.input)) {

@@ -113,6 +113,7 @@ void EngineService::cancel(std::span<const JobId> jobs) {
 }
 
 void EngineService::run() {
+  measure_step();  // what a file brought into the prefix cache
   for (;;) {
     std::vector<JobId> cancels;
     {

@@ -98,6 +98,8 @@ void Generation::take(Answer& answer, const TokenEvent& event) {
     if (first < 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     ++answer.generated;
     answer.cached = event.cached_tokens;
+    answer.miss = event.prefix_miss;
+    answer.diverged_at = event.diverged_at;
     if (answer.generated == 1 && answer.part.index == 0 && event.prefix_miss != PrefixMiss::kNone) {
       responder_->record().prefix_miss = prefix_miss_name(event.prefix_miss);
       responder_->record().diverged_at = event.diverged_at;
@@ -174,7 +176,22 @@ Usage Generation::usage() const {
   for (const Answer& a : answers_) u.generated_tokens += a.generated;
   // A prompt counts once, as its first answer found it: the others find what that one computed.
   for (size_t i = 0; i < answers_.size(); i += plan_.answers_each) u.cached_tokens += answers_[i].cached;
+  if (plan_.cache_info) u.cache = cache_info();
   return u;
+}
+
+// Of each prompt, as its first answer found it.
+Json Generation::cache_info() const {
+  Json all = Json::array();
+  for (size_t i = 0; i < answers_.size(); i += plan_.answers_each) {
+    const Answer& a = answers_[i];
+    const bool missed = a.miss != PrefixMiss::kNone;
+    all.push_back({{"cached_tokens", a.cached},
+                   {"miss", missed ? Json(std::string(prefix_miss_name(a.miss))) : Json()},
+                   {"diverged_at", a.diverged_at >= 0 ? Json(a.diverged_at) : Json()},
+                   {"positions", plan_.cache_positions.at(i / plan_.answers_each)}});
+  }
+  return all;
 }
 
 void Generation::fill_record() {

@@ -24,10 +24,12 @@ struct GenerationPlan {
   bool stream = false, include_usage = false, continuous_usage = false;
   bool logprobs = false;
   bool split_reasoning = false;
-  bool inside_reasoning = false;      // the prompt ends within an open <think>
-  int64_t prompt_tokens = 0;          // of all prompts, each counted once
-  size_t answers_each = 1;            // to a prompt; those to one stand together
-  std::chrono::milliseconds timeout;  // for the whole answer
+  bool inside_reasoning = false;                      // the prompt ends within an open <think>
+  int64_t prompt_tokens = 0;                          // of all prompts, each counted once
+  size_t answers_each = 1;                            // to a prompt; those to one stand together
+  bool cache_info = false;                            // the usage tells what of each prompt was found
+  std::vector<std::vector<int64_t>> cache_positions;  // of each prompt: where the request asks for its state
+  std::chrono::milliseconds timeout;                  // for the whole answer
 };
 
 class Generation : public std::enable_shared_from_this<Generation> {
@@ -42,9 +44,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
     AnswerPart part;  // unsent text of a stream; everything of a whole answer
     ReasoningSplitter splitter;
     int64_t generated = 0;
-    int64_t cached = 0;     // tokens of its prompt that were found in the prefix cache
-    size_t text_bytes = 0;  // of the answer so far
-    bool opened = false;    // its stream has begun
+    int64_t cached = 0;                   // tokens of its prompt that were found in the prefix cache
+    PrefixMiss miss = PrefixMiss::kNone;  // why no more was, and
+    int64_t diverged_at = -1;             // the token from which on others went another way
+    size_t text_bytes = 0;                // of the answer so far
+    bool opened = false;                  // its stream has begun
   };
   struct Arrival {
     size_t index;
@@ -65,6 +69,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Json envelope(std::string_view object) const;
   std::string event(Json choices, bool last = false) const;
   Usage usage() const;
+  Json cache_info() const;
   void fill_record();
 
   GenerationPlan plan_;

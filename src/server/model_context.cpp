@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "server/cache_marks.h"
 #include "server/protocol/reasoning.h"
 
 namespace quire::server {
@@ -59,7 +60,8 @@ ApiResult<EncodedPrompt> ModelContext::encode(const Conversation& c) const {
   if (t.eos()) o.eos_token = std::string(t.token_text(*t.eos()));
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &o.now.emplace());
-  const Result<std::string> text = chat_->render(c.messages, Json(), o);
+  const RenderMessages render = [&](const Json& messages) { return chat_->render(messages, Json(), o); };
+  const Result<std::string> text = render(c.messages);
   if (!text.ok()) {
     ApiError e = to_api_error(text.error());
     e.param = "messages";
@@ -70,6 +72,8 @@ ApiResult<EncodedPrompt> ModelContext::encode(const Conversation& c) const {
   QUIRE_TRY(p.tokens, encode_text(*text, true));
   p.text = *text;
   p.inside_reasoning = ends_in_reasoning(p.text);
+  for (const size_t at : find_marks(c, p.text, render))
+    p.cache_positions.push_back(tokens_before(t, p.text, at, p.tokens));
   return p;
 }
 

@@ -15,8 +15,9 @@ namespace quire::server {
 // A prompt ready for the engine.
 struct EncodedPrompt {
   std::vector<TokenId> tokens;
-  std::string text;               // what was tokenized; empty for prompts given as tokens
-  bool inside_reasoning = false;  // it ends within an open <think>
+  std::string text;                      // what was tokenized; empty for prompts given as tokens
+  bool inside_reasoning = false;         // it ends within an open <think>
+  std::vector<int64_t> cache_positions;  // tokens after which its state should be saved
 };
 
 class ModelContext {

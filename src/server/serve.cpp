@@ -1,7 +1,7 @@
 #include "server/serve.h"
 
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -28,11 +28,52 @@ Result<std::string> read_template(const std::string& path) {
   return std::move(text).str();
 }
 
+void tell(const std::string& what) {
+  std::fprintf(stderr, "quire: %s\n", what.c_str());
+}
+
+double mib(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
+
+// A file that will be written at the end can be, as far as that is known now.
+Status check_prefix_file(const std::string& path) {
+  if (path.empty()) return {};
+  std::error_code failed;
+  const std::filesystem::path folder = std::filesystem::absolute(path, failed).parent_path();
+  if (failed || access(folder.c_str(), W_OK | X_OK) != 0)
+    return request_error("--prefix-cache-file {}: files cannot be created in its folder", path);
+  if (std::filesystem::exists(path, failed) && !std::filesystem::is_regular_file(path, failed))
+    return request_error("--prefix-cache-file {}: it is no regular file", path);
+  return {};
+}
+
+// What the file has is taken where it fits; where not, the cache begins empty, as it does the first time.
+void load_prefixes(const ServeOptions& o, Engine& engine) {
+  std::error_code unknown;
+  if (o.prefix_cache_file.empty() || !std::filesystem::exists(o.prefix_cache_file, unknown)) return;
+  const Result<PrefixFileContent> kept = engine.load_prefixes(o.prefix_cache_file);
+  if (!kept.ok()) return spdlog::warn("the prefix cache begins empty: {}", kept.error().message);
+  tell(fmt::format("the prefix cache begins with {} tokens and {} recurrent states of {} ({:.1f} MiB)",
+                   kept->chunks * kChunkTokens, kept->states, o.prefix_cache_file, mib(kept->bytes)));
+}
+
+void save_prefixes(const ServeOptions& o, EngineService& service) {
+  if (o.prefix_cache_file.empty()) return;
+  const Result<PrefixFileContent> kept =
+      service.save_prefixes(o.prefix_cache_file, o.prefix_cache_file_bytes);
+  if (!kept.ok()) return spdlog::warn("the prefix cache is not kept: {}", kept.error().message);
+  if (kept->chunks > 0)
+    tell(fmt::format("the prefix cache is kept: {} tokens and {} recurrent states in {} ({:.1f} MiB)",
+                     kept->chunks * kChunkTokens, kept->states, o.prefix_cache_file, mib(kept->bytes)));
+}
+
 // Everything that follows from a loaded model.
 Status load(const ServeOptions& o, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
-            Registry& registry) {
+            Registry& registry, std::shared_ptr<EngineService>& service) {
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> loaded, load_model(o.model));
   QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(loaded, o.engine));
+  load_prefixes(o, *engine);
   ModelContext::Options m{.names = o.names,
                           .path = o.model,
                           .chat_template = std::move(chat_template),
@@ -42,9 +83,9 @@ Status load(const ServeOptions& o, std::string chat_template, std::shared_ptr<St
   if (m.names.empty()) m.names.push_back(std::filesystem::path(o.model).stem().string());
   QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));
   auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engine->context());
-  api.serve(context, std::make_shared<EngineService>(std::move(engine),
-                                                     EngineService::Options{o.max_queue, std::move(trace)},
-                                                     std::move(metrics)));
+  service = std::make_shared<EngineService>(
+      std::move(engine), EngineService::Options{o.max_queue, std::move(trace)}, std::move(metrics));
+  api.serve(context, service);
   return {};
 }
 
@@ -68,6 +109,7 @@ void drain(const ServeOptions& o, Api& api, HttpServer& http) {
 }  // namespace
 
 Status serve(const ServeOptions& o) {
+  QUIRE_CHECKED(check_prefix_file(o.prefix_cache_file));
   KeyRing keys;
   if (!o.key_file.empty()) {
     QUIRE_TRY(keys, KeyRing::load(o.key_file).context("--api-key-file"));
@@ -91,9 +133,10 @@ Status serve(const ServeOptions& o) {
   const SignalNotes signals({SIGTERM, SIGINT});
   http->start();  // /health tells that the model is being loaded
   Status loaded;
+  std::shared_ptr<EngineService> service;
   std::atomic<bool> is_loaded{false};
   std::thread loader([&] {
-    loaded = load(o, std::move(chat_template), std::move(trace), api, registry);
+    loaded = load(o, std::move(chat_template), std::move(trace), api, registry, service);
     is_loaded = true;
     signals.wake();
   });
@@ -111,6 +154,7 @@ Status serve(const ServeOptions& o) {
   tell_systemd(o, "STOPPING=1");
   drain(o, api, *http);
   http->stop();
+  if (SignalNotes::count() < 2) save_prefixes(o, *service);  // whoever insists does not wait for that either
   return {};
 }
 

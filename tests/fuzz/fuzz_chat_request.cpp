@@ -55,6 +55,10 @@ void check_conversation(const Conversation& c) {
     require(!m.contains("content") || m["content"].is_string() || m["content"].is_null(),
             "a content is a string");
   }
+  require(c.marks.size() <= kMaxCacheMarks, "marks are limited");
+  for (const CacheMark& m : c.marks)
+    require(m.offset <= c.messages.at(m.message).at("content").get_ref<const std::string&>().size(),
+            "a mark is in its content");
 }
 
 void check_prompts(const std::vector<Prompt>& prompts, const RequestLimits& l) {
@@ -73,12 +77,14 @@ void read_bodies(const Json& body) {
   if (const auto r = parse_completion_request(body, l); accepted(r)) {
     check_params(r->params, l);
     check_prompts(r->prompts, l);
+    for (const int64_t at : r->cache_positions)
+      require(at >= 1 && at <= l.context, "a position is in a prompt");
   }
   if (const auto r = parse_embedding_request(body, l); accepted(r)) {
     check_prompts(r->inputs, l);
     require(!r->dimensions || *r->dimensions > 0, "a vector has dimensions");
   }
-  accepted(parse_tokenize_request(body));
+  accepted(parse_tokenize_request(body, l));
   accepted(parse_detokenize_request(body, l));
 }
 

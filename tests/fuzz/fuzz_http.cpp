@@ -1,11 +1,13 @@
 // Any bytes as what a client sends over one connection: requests one after the other, cut into pieces as the first byte
-// says. However they are cut, the same requests come out.
+// says. However they are cut, the same requests come out, and each one's body is read as its route does.
 //   build/fuzz/fuzz_http -max_total_time=600 -rss_limit_mb=2048 tests/fuzz/corpus/http
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
 #include "server/client/event_reader.h"
+#include "server/protocol/chat_request.h"
+#include "server/protocol/embedding_request.h"
 #include "server/protocol/http.h"
 #include "server/protocol/reasoning.h"
 
@@ -16,6 +18,30 @@ void require(bool ok, const char* what) {
   if (ok) return;
   std::fprintf(stderr, "violated: %s\n", what);
   std::abort();
+}
+
+template <class T>
+std::string outcome(const ApiResult<T>& r) {
+  if (r.ok()) return "accepted\n";
+  require(r.error().status == 400 || r.error().status == 413, "a bad body is the client's fault");
+  require(Json::accept(r.error().body()), "an error's body is JSON");
+  return r.error().message + "\n";
+}
+
+// What the route makes of the body.
+std::string read_body(const HttpRequest& q) {
+  if (q.method != "POST") return "";
+  RequestLimits l;
+  l.vocab = 1000;
+  l.context = 256;
+  const auto body = parse_json_object(q.body, {.max_bytes = 4096, .max_depth = 16, .max_values = 1000});
+  if (!body.ok()) return outcome(body);
+  if (q.path == "/v1/chat/completions") return outcome(parse_chat_request(*body, l));
+  if (q.path == "/v1/completions") return outcome(parse_completion_request(*body, l));
+  if (q.path == "/v1/embeddings") return outcome(parse_embedding_request(*body, l));
+  if (q.path == "/tokenize") return outcome(parse_tokenize_request(*body, l));
+  if (q.path == "/detokenize") return outcome(parse_detokenize_request(*body, l));
+  return "";
 }
 
 // All whole requests, up to the first that is wrong.
@@ -42,6 +68,7 @@ std::string read_all(std::string_view bytes, size_t step) {
       seen += q.method + " " + q.path + "?" + q.query + "\n";
       for (const auto& [name, value] : q.headers) seen += name + ":" + value + "\n";
       seen += q.body + "\n";
+      seen += read_body(q);
       percent_decoded(q.path);
       parser = HttpParser(limits);
       used = 1;

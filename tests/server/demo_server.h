@@ -1,6 +1,8 @@
-// A server with the demo model of experts, in this process. One is shared by the tests that need nothing special.
+// A server with a demo model, in this process. One is shared by the tests that need nothing special.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -12,8 +14,15 @@
 
 namespace quire::test {
 
-inline std::string demo_model_path() {
-  return QUIRE_SOURCE_DIR "/models/demo-moe-nvfp4.gguf";
+// "moe" or "dense".
+inline std::string demo_model_path(const std::string& which = "moe") {
+  return fmt::format("{}/models/demo-{}-nvfp4.gguf", QUIRE_SOURCE_DIR, which);
+}
+inline ModelPtr demo_model(const std::string& which) {
+  static std::map<std::string, ModelPtr> models;
+  ModelPtr& m = models[which];
+  if (m == nullptr) m = load_or_die(demo_model_path(which));
+  return m;
 }
 
 class DemoServer {
@@ -25,7 +34,9 @@ class DemoServer {
     int64_t context = 2048;
     size_t max_queue = 64;
     Pooling pooling = Pooling::kLast;
-    bool load = true;  // or stay in the state of loading
+    std::string model = "moe";
+    std::function<void(EngineOptions&)> engine;  // may change what the engine gets
+    bool load = true;                            // or stay in the state of loading
   };
   explicit DemoServer(Options options) : options_(std::move(options)) {
     options_.http.port = 0;
@@ -45,7 +56,7 @@ class DemoServer {
   }
 
   void load() {
-    static const ModelPtr model = load_or_die(demo_model_path());
+    const ModelPtr model = demo_model(options_.model);
     EngineOptions e;
     e.context = options_.context;
     e.max_sequences = options_.max_sequences;
@@ -53,9 +64,10 @@ class DemoServer {
     e.pooling = options_.pooling;
     e.swap_bytes = int64_t{64} << 20;
     e.threads = 1;  // a team of threads waits for each other, which is slow on a busy machine
+    if (options_.engine) options_.engine(e);
     auto engine = std::move(Engine::create(model, e)).value();
     server::ModelContext::Options m{.names = {"demo", "also-demo"},
-                                    .path = demo_model_path(),
+                                    .path = demo_model_path(options_.model),
                                     .context = options_.context,
                                     .fingerprint = engine->fingerprint()};
     auto context = std::move(server::ModelContext::create(model, std::move(m))).value();

@@ -207,6 +207,11 @@ TEST(Malformed, Chats) {
       chat_with(R"("chat_template_kwargs": {"messages": []})",
                 "'chat_template_kwargs' must not hold 'messages'"),
       chat_with(R"("prompt": "a")", "unknown parameter 'prompt'"),
+      messages(
+          R"([{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "x"}}]}])",
+          "'messages[0].content[0].cache_control.type' must be \"ephemeral\""),
+      chat_with(R"("cache_positions": [64])", "unknown parameter 'cache_positions'"),
+      chat_with(R"("return_cache_info": 1)", "'return_cache_info' must be true or false, not a number"),
   });
 }
 

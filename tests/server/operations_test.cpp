@@ -307,6 +307,55 @@ TEST_F(ServeProgram, FinishesWhatItAcceptedOnSigterm) {
   EXPECT_EQ(lines[3]["finish"], "length");
 }
 
+// What was computed before a restart is found after it, by the same key wherever it stands in its file, and by no other.
+TEST_F(ServeProgram, KeepsItsPrefixCache) {
+  const std::string options = "-np 2 -c 1024 --no-access-log --api-key-file " + path("keys") +
+                              " --prefix-cache-file " + path("prefixes");
+  const auto header = [](const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; };
+  Json body = completion(20);
+  body["prompt"] = std::vector<int>(300, 60);
+  const auto answer = [&](const std::string& key) {
+    const Reply r = ask(port_, post("/v1/completions", body, header(key)));
+    EXPECT_EQ(r.status, 200) << r.body;
+    return r.json();
+  };
+  const auto cached = [](const Json& j) {
+    return j["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  const auto stop = [&] {
+    kill(pid_, SIGTERM);
+    EXPECT_EQ(wait(), 0);
+    port_ = 0;
+    return read_whole_file(path("err"));
+  };
+  write("keys", "first-key-1\nsecond-key-2\n");
+  start(options);
+  const Json first = answer("first-key-1");
+  EXPECT_EQ(cached(first), 0);
+  EXPECT_THAT(stop(), HasSubstr("the prefix cache is kept: 256 tokens and 1 recurrent states in "));
+  const std::string file = read_whole_file(path("prefixes"));
+  EXPECT_EQ(file.find("first-key"), std::string::npos);
+
+  write("keys", "second-key-2\nfirst-key-1\n");  // moved
+  start(options);
+  EXPECT_THAT(read_whole_file(path("err")),
+              HasSubstr("the prefix cache begins with 256 tokens and 1 recurrent"));
+  EXPECT_EQ(cached(answer("second-key-2")), 0);
+  const Json again = answer("first-key-1");
+  EXPECT_EQ(cached(again), 256);
+  EXPECT_EQ(again["choices"], first["choices"]);
+  stop();
+
+  // A file that is no use is told in one line, and its place taken.
+  write("prefixes", file.substr(0, file.size() / 2));
+  start(options);
+  EXPECT_THAT(read_whole_file(path("err")),
+              HasSubstr("the prefix cache begins empty: " + path("prefixes") + ": it is damaged: it has "));
+  EXPECT_EQ(cached(answer("first-key-1")), 0);
+  stop();
+  EXPECT_EQ(read_whole_file(path("prefixes")).size(), file.size());
+}
+
 TEST_F(ServeProgram, GivesUpAfterTheDrainTimeout) {
   start("--no-access-log --drain-timeout 0.3");
   Client c(port_);
@@ -326,6 +375,13 @@ TEST_F(ServeProgram, RefusesBadOptions) {
   expect_refused(serve + "--ssl-certfile x", "both --ssl-certfile and --ssl-keyfile");
   expect_refused(serve + "--header-timeout -1", "--header-timeout");
   expect_refused(serve + "--reasoning-format maybe", "must be auto or none");
+  expect_refused(serve + "--prefix-cache-file " + path("none/prefixes"),
+                 "files cannot be created in its folder");
+  expect_refused(serve + "--prefix-cache-file " + path("x") + " --no-enable-prefix-caching",
+                 "is switched off");
+  expect_refused(serve + "--prefix-cache-file " + path(""), "it is no regular file");
+  expect_refused(serve + "--prefix-cache-file x --prefix-cache-file-size 0", "must be above 0");
+  expect_refused(serve + "--system-headers 'a b'", "--system-headers 'a b'");
   expect_refused(serve + "--pooling cls", "--pooling cls: must be last or mean");
   expect_refused("serve -m " + path("none.gguf") + " --port 0", "none.gguf");
 }

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "server/auth.h"
+#include "server/cache_marks.h"
 #include "server/metrics.h"
 #include "server/protocol/chat_request.h"
 #include "server/protocol/http.h"
 #include "server/protocol/reasoning.h"
+#include "tokenizer/chat_template.h"
 
 namespace quire::server {
 namespace {
@@ -118,6 +120,110 @@ TEST(ChatRequest, NamesWhatIsWrong) {
          "invalid_value", "no token id");
 }
 
+Conversation conversation(const Json& messages, const RequestLimits& l = limits()) {
+  auto r = parse_chat_request({{"messages", messages}}, l);
+  EXPECT_TRUE(r.ok()) << (r.ok() ? "" : r.error().message);
+  return r->conversation;
+}
+Json part(const std::string& text, bool marked = false) {
+  Json p = {{"type", "text"}, {"text", text}};
+  if (marked) p["cache_control"] = {{"type", "ephemeral"}, {"ttl", "1h"}};
+  return p;
+}
+
+TEST(ChatRequest, HeadersOfASystemPromptAreLeftOut) {
+  const auto system = [](const Json& content, const RequestLimits& l = limits()) {
+    return conversation({{{"role", "system"}, {"content", content}}}, l).messages[0]["content"];
+  };
+  const std::string header = "x-anthropic-billing-header: cch=1;";
+  EXPECT_EQ(system(header + "\nBe kind."), "Be kind.");
+  EXPECT_EQ(system("X-ANTHROPIC-Billing-Header:\r\nBe kind."), "Be kind.");
+  EXPECT_EQ(system(header + "\n" + header + "\n\nBe kind."), "\nBe kind.");
+  EXPECT_EQ(system(header), "");
+  EXPECT_EQ(system(Json::array({part(header), part(header), part("a"), part("b")})), "a\nb");
+  EXPECT_EQ(system(Json::array({part(header + "\na"), part(header)})), "a\n" + header);
+  EXPECT_EQ(system(Json::array({part(""), part(header)})), "\n" + header) << "it does not come first";
+  for (const std::string& kept :
+       {"Be kind.\n" + header, " " + header, std::string("x-anthropic-billing-header"),
+        std::string("x-anthropic-billing-header2: a"), std::string()})
+    EXPECT_EQ(system(kept), kept);
+  RequestLimits other = limits();
+  other.system_headers = {"date", "x-b"};
+  EXPECT_EQ(system("Date: today\nx-b: 1\nc", other), "c");
+  EXPECT_EQ(system(header, other), header);
+  other.system_headers.clear();
+  EXPECT_EQ(system(header, other), header);
+  // Nowhere else.
+  const Json messages = {{{"role", "user"}, {"content", header}}, {{"role", "system"}, {"content", header}}};
+  EXPECT_EQ(conversation(messages).messages, messages);
+  EXPECT_EQ(conversation({{{"role", "developer"}, {"content", header + "\na"}}}).messages[0]["content"], "a");
+}
+
+TEST(ChatRequest, MarksAreWherePartsEnd) {
+  const Conversation c = conversation(
+      {{{"role", "system"},
+        {"content", Json::array({part("x-anthropic-billing-header: 1", true), part("ab", true), part("c")})}},
+       {{"role", "user"}, {"content", Json::array({part("d"), part("ef", true)})}}});
+  ASSERT_EQ(c.marks.size(), 2u);
+  EXPECT_EQ(c.marks[0].message, 0u);
+  EXPECT_EQ(c.marks[0].offset, 2u);
+  EXPECT_EQ(c.marks[1].message, 1u);
+  EXPECT_EQ(c.marks[1].offset, 4u);
+  const auto expect = [](const Json& p, const char* param, const char* message) {
+    const ApiError e =
+        chat_error(Json{{"messages", {{{"role", "user"}, {"content", Json::array({p})}}}}}.dump().c_str());
+    EXPECT_EQ(e.param, param);
+    EXPECT_THAT(e.message, HasSubstr(message));
+  };
+  Json bad = part("a");
+  bad["cache_control"] = {{"type", "persistent"}};
+  expect(bad, "messages[0].content[0].cache_control.type", "must be \"ephemeral\"");
+  bad["cache_control"] = "ephemeral";
+  expect(bad, "messages[0].content[0].cache_control", "must be an object");
+  bad["cache_control"] = {{"type", "ephemeral"}, {"x", 1}};
+  expect(bad, "messages[0].content[0].cache_control.x", "unknown parameter");
+  const Json many = {{"messages", {{{"role", "user"}, {"content", std::vector<Json>(5, part("a", true))}}}}};
+  EXPECT_THAT(chat_error(many.dump().c_str()).message,
+              HasSubstr("has 5 parts with 'cache_control'; at most 4"));
+}
+
+// What a template makes of contents decides where marks are, or that they are nowhere.
+TEST(CacheMarks, AreFoundWhereTheTemplatePutsThem) {
+  const auto find = [](const char* source, const Json& messages) {
+    const auto chat = std::move(ChatTemplate::parse(source)).value();
+    const Conversation c = conversation(messages);
+    const RenderMessages render = [&](const Json& m) { return chat.render(m, Json(), {}); };
+    const std::string text = render(c.messages).value();
+    std::vector<std::string> before;
+    for (const size_t at : find_marks(c, text, render)) before.push_back(text.substr(0, at));
+    return before;
+  };
+  const Json two = {{{"role", "system"}, {"content", Json::array({part("rules  \n", true), part("more")})}},
+                    {{"role", "user"}, {"content", Json::array({part("why", true)})}}};
+  constexpr char kPlain[] = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}";
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  EXPECT_THAT(find(kPlain, two), ElementsAre("<system>rules", "<system>rules  \n\nmore</><user>why"));
+  EXPECT_THAT(find("{% for m in messages %}<{{ m.content | trim }}>{% endfor %}", two),
+              ElementsAre("<rules", "<rules  \n\nmore><why"));
+  // The other way round.
+  EXPECT_THAT(find("{{ messages[1].content }}{{ messages[0].content }}", two),
+              ElementsAre("why", "whyrules"));
+  // What is written twice has no one place, nor has what is not written; the others have.
+  EXPECT_THAT(find("{{ messages[0].content }}{{ messages[0].content }}{{ messages[1].content }}", two),
+              ElementsAre("rules  \n\nmorerules  \n\nmorewhy"));
+  EXPECT_THAT(find("{{ messages[0].content }}", two), ElementsAre("rules"));
+  // What is changed has none.
+  EXPECT_THAT(find("{% for m in messages %}{{ m.content | upper }}{% endfor %}", two), IsEmpty());
+  EXPECT_THAT(find("{% for m in messages %}{{ m.content | length }}{% endfor %}", two), IsEmpty());
+  EXPECT_THAT(find("{{ messages[0].content[:7] }}", two), IsEmpty());
+  EXPECT_THAT(find("{% if 'mark' in messages[0].content %}{{ raise_exception('no') }}{% endif %}x", two),
+              IsEmpty());
+  EXPECT_THAT(find(kPlain, {{{"role", "user"}, {"content", Json::array({part("  ", true), part("a")})}}}),
+              IsEmpty());
+  EXPECT_THAT(find(kPlain, {{{"role", "user"}, {"content", "a"}}}), IsEmpty());
+}
+
 TEST(CompletionRequest, TakesAllFormsOfPrompts) {
   const auto parse = [](const char* text) { return parse_completion_request(Json::parse(text), limits()); };
   EXPECT_EQ(std::get<std::string>(parse(R"({"prompt": "a"})")->prompts.at(0)), "a");
@@ -130,6 +236,12 @@ TEST(CompletionRequest, TakesAllFormsOfPrompts) {
   EXPECT_FALSE(parse(R"({"prompt": [1.5]})").ok());
   EXPECT_EQ(parse(R"({"prompt": "a", "logprobs": 0})")->params.sampling.logprobs, 0);
   EXPECT_THAT(parse(R"({"prompt": "a", "logprobs": 1, "echo": true})").error().message, HasSubstr("'echo'"));
+  EXPECT_EQ(parse(R"({"prompt": "a", "cache_positions": [5, 64.0]})")->cache_positions,
+            (std::vector<int64_t>{5, 64}));
+  for (const char* bad : {"[0]", "[65]", "[1.5]", "[\"a\"]", "5", "[1,1,1,1,1,1,1,1,1]"})
+    EXPECT_EQ(parse(fmt::format(R"({{"prompt": "a", "cache_positions": {}}})", bad).c_str()).error().param,
+              "cache_positions")
+        << bad;
 }
 
 // However a request is cut into pieces, it is read the same.
@@ -250,6 +362,13 @@ TEST(KeyRing, FindsKeysAndNeverShowsThem) {
   EXPECT_EQ(ring->find("Bearer "), 0);
   EXPECT_EQ(ring->find(""), 0);
   EXPECT_FALSE(KeyRing::parse("# nothing\n").ok());
+  // What tells their prompts apart belongs to the key, not to its place.
+  const auto moved = KeyRing::parse("another-key\nsecond-key-2\nfirst-key-1\n");
+  EXPECT_EQ(ring->salt(1), moved->salt(3));
+  EXPECT_EQ(ring->salt(2), moved->salt(2));
+  EXPECT_NE(ring->salt(1), ring->salt(2));
+  EXPECT_EQ(ring->salt(1).find("first"), std::string::npos);
+  EXPECT_EQ(ring->salt(0), "");
   const auto bad = KeyRing::parse("good-key-1\nbad key with spaces\n");
   ASSERT_FALSE(bad.ok());
   EXPECT_THAT(bad.error().message, HasSubstr("line 2"));

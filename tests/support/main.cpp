@@ -1,21 +1,36 @@
-// Every test program's main: GoogleTest's own flags, and --cpu to run the kernels of an older CPU on this
-// one. A run that finds nothing to test fails.
+// Every test program's main: GoogleTest's own flags, --cpu to run the kernels of an older CPU on this one, and --seeds for
+// those tests that draw at random. A run that finds nothing to test fails.
 #include <gmock/gmock.h>
 
+#include <charconv>
 #include <cstdio>
 #include <string_view>
 
 #include "core/cpu.h"
+#include "seeds.h"
+
+namespace {
+
+quire::Status take_seeds(std::string_view text) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), quire::test::seed_count);
+  if (error == std::errc{} && end == text.data() + text.size() && quire::test::seed_count > 0) return {};
+  return quire::request_error("--seeds '{}': must be a number from 1 on", text);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
-  constexpr std::string_view kCpu = "--cpu=";
+  constexpr std::string_view kCpu = "--cpu=", kSeeds = "--seeds=";
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    const quire::Status known =
-        argument.starts_with(kCpu)
-            ? quire::limit_cpu(argument.substr(kCpu.size()))
-            : quire::request_error("unknown argument '{}'; there are GoogleTest's and --cpu=LEVEL", argument);
+    const quire::Status known = argument.starts_with(kCpu) ? quire::limit_cpu(argument.substr(kCpu.size()))
+                                : argument.starts_with(kSeeds)
+                                    ? take_seeds(argument.substr(kSeeds.size()))
+                                    : quire::request_error(
+                                          "unknown argument '{}'; there are GoogleTest's, --cpu=LEVEL and "
+                                          "--seeds=N",
+                                          argument);
     if (known.ok()) continue;
     std::fprintf(stderr, "%s: %s\n", argv[0], known.error().message.c_str());
     return 2;

@@ -5,19 +5,10 @@
 #include <variant>
 #include <vector>
 
+#include "server/protocol/conversation.h"
 #include "server/protocol/prompts.h"
 
 namespace quire::server {
-
-// A conversation as the chat template sees it.
-struct Conversation {
-  // [{"role", "content", ...}]: contents are strings or null (parts of text are joined by line breaks), the role
-  // "developer" is "system". What else a message holds (name, tool_calls, reasoning_content) reaches the template
-  // as it is.
-  Json messages;
-  Json template_variables;  // chat_template_kwargs: an object, or null
-  bool add_generation_prompt = true;
-};
 
 struct ChatRequest {
   GenerationParams params;
@@ -25,11 +16,14 @@ struct ChatRequest {
 };
 ApiResult<ChatRequest> parse_chat_request(const Json& body, const RequestLimits& limits);
 
+inline constexpr size_t kMaxCachePositions = 8;
+
 struct CompletionRequest {
   GenerationParams params;
-  std::vector<Prompt> prompts;  // at least one
-  bool echo = false;            // the prompt's text stands before each answer
-  bool add_special = true;      // BOS where the model wants it
+  std::vector<Prompt> prompts;           // at least one
+  std::vector<int64_t> cache_positions;  // of each prompt: tokens after which its state should be saved
+  bool echo = false;                     // the prompt's text stands before each answer
+  bool add_special = true;               // BOS where the model wants it
 };
 ApiResult<CompletionRequest> parse_completion_request(const Json& body, const RequestLimits& limits);
 
@@ -39,7 +33,7 @@ struct TokenizeRequest {
   bool add_special = true;
   bool token_texts = false;
 };
-ApiResult<TokenizeRequest> parse_tokenize_request(const Json& body);
+ApiResult<TokenizeRequest> parse_tokenize_request(const Json& body, const RequestLimits& limits);
 
 struct DetokenizeRequest {
   std::string model;

@@ -92,6 +92,26 @@ void Fields::integer(std::string_view name, std::optional<int64_t>& out, int64_t
   if (const auto x = integral(name, low, high)) out = x;
 }
 
+void Fields::integers(std::string_view name, std::vector<int64_t>& out, size_t max_count, int64_t low,
+                      int64_t high) {
+  const Json* v = take(name);
+  if (v == nullptr || failed()) return;
+  if (!v->is_array()) return wrong_type(name, "an array of integers", *v);
+  const std::string full = qualified(name);
+  if (v->size() > max_count)
+    return fail(bad_field(full, "invalid_value", "'{}' has {} entries; at most {} are allowed", full,
+                          v->size(), max_count));
+  for (const Json& item : *v) {
+    const std::optional<int64_t> x = item.is_number() ? as_integer(item) : std::nullopt;
+    if (!x)
+      return fail(bad_field(full, "invalid_type", "'{}' must hold integers, not {}", full, json_kind(item)));
+    if (*x < low || *x > high)
+      return fail(
+          bad_field(full, "invalid_value", "'{}' holds {}: must be between {} and {}", full, *x, low, high));
+    out.push_back(*x);
+  }
+}
+
 void Fields::number(std::string_view name, float& out, float low, float high) {
   const Json* v = take(name);
   if (v == nullptr || failed()) return;

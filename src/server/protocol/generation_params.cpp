@@ -101,6 +101,7 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
   f.boolean("ignore_eos", p.ignore_eos);
   f.boolean("skip_special_tokens", p.skip_special_tokens);
   f.text("cache_salt", p.cache_salt, kMaxCacheSalt);
+  f.boolean("return_cache_info", p.return_cache_info);
   f.integer("priority", p.priority, -1'000'000, 1'000'000);
   refuse_the_rest(f);
 }

@@ -20,6 +20,9 @@ struct RequestLimits {
   int max_logit_bias = 1024;
   int64_t vocab = 0;    // tokens are 0 to vocab - 1
   int64_t context = 0;  // longest sequence, prompt and answer
+  // Lines "NAME: ..." at the beginning of a system prompt that are no part of what the model reads: clients count or
+  // bill with them, and one that changes with every request would make each prompt a new one from its first token on.
+  std::vector<std::string> system_headers = {"x-anthropic-billing-header"};
 };
 
 inline constexpr size_t kMaxCacheSalt = 1024;  // bytes
@@ -37,8 +40,9 @@ struct GenerationParams {
   std::vector<TokenId> stop_tokens;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  int priority = 0;        // lower ones are served first, as in vLLM
-  std::string cache_salt;  // prompts share what was computed only with those of the same salt
+  int priority = 0;                // lower ones are served first, as in vLLM
+  std::string cache_salt;          // prompts share what was computed only with those of the same salt
+  bool return_cache_info = false;  // the usage says what of each prompt was found, and why no more
 };
 
 // Reads these fields; errors are kept in `f`.

@@ -1,0 +1,364 @@
+#include "cache/prefix_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "core/atomic_file.h"
+
+namespace quire {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr char kMagic[8] = {'Q', 'U', 'I', 'R', 'E', 'P', 'F', 'X'};
+constexpr uint32_t kVersion = 1;
+constexpr size_t kMaxFingerprint = 4096;
+constexpr int64_t kNoRecord = -1;  // the parent of what begins a prompt
+constexpr uint32_t kHasState = 1;
+
+struct Head {
+  char magic[8];
+  uint32_t version;
+  uint32_t chunk_tokens, chunk_blocks;
+  uint32_t fingerprint_bytes;
+  int64_t block_bytes, state_bytes;
+  int64_t records, states;
+  uint64_t salt_key[2];
+  uint8_t unused[56];
+};
+static_assert(sizeof(Head) == 128);
+
+struct RecordHead {
+  int64_t number, parent;  // of a record before it
+  uint32_t flags, unused;
+  Hash128 salt;
+  TokenId tokens[kChunkTokens];
+};
+static_assert(sizeof(RecordHead) == 40 + 4 * kChunkTokens);
+
+// Against damage alone, so the key is no secret.
+Hash128 checksum(std::span<const std::byte> bytes) {
+  static const KeyedHash hash(0x7072656669786573, 0x6b65707420686572);
+  return hash(bytes);
+}
+
+template <class T>
+std::span<std::byte> bytes_of(T& x) {
+  return std::as_writable_bytes(std::span(&x, 1));
+}
+
+// How long things are. Sizes come from an engine, counts perhaps from a file.
+struct Sizes {
+  int64_t blocks, state;  // of a record
+  explicit Sizes(const PrefixFileOwner& o) : blocks(kChunkBlocks * o.block_bytes), state(o.state_bytes) {}
+  int64_t plain() const {
+    return static_cast<int64_t>(sizeof(RecordHead)) + blocks + static_cast<int64_t>(sizeof(Hash128));
+  }
+  int64_t record(bool with_state) const { return plain() + (with_state ? state : 0); }
+  static int64_t head(size_t fingerprint) {
+    return static_cast<int64_t>(sizeof(Head) + fingerprint + sizeof(Hash128));
+  }
+  // Nothing if that is no number of bytes.
+  std::optional<int64_t> file(size_t fingerprint, int64_t records, int64_t states) const {
+    int64_t all = 0, more = 0;
+    if (__builtin_mul_overflow(records, plain(), &all) || __builtin_mul_overflow(states, state, &more) ||
+        __builtin_add_overflow(all, more, &all) || __builtin_add_overflow(all, head(fingerprint), &all))
+      return std::nullopt;
+    return all;
+  }
+};
+
+// One record in memory: its head, blocks, state and checksum, as they lie in the file.
+class Record {
+ public:
+  explicit Record(const Sizes& sizes) : sizes_(sizes), bytes_(static_cast<size_t>(sizes.record(true))) {}
+  RecordHead head{};
+  std::span<std::byte> blocks() { return part(sizeof(RecordHead), sizes_.blocks); }
+  std::span<std::byte> state() {
+    return part(sizeof(RecordHead) + static_cast<size_t>(sizes_.blocks), sizes_.state);
+  }
+  // Everything; the checksum last.
+  std::span<std::byte> all(bool with_state) { return part(0, sizes_.record(with_state)); }
+
+  std::span<const std::byte> seal(bool with_state) {
+    const std::span<std::byte> whole = all(with_state), said = whole.first(whole.size() - sizeof(Hash128));
+    std::memcpy(whole.data(), &head, sizeof head);
+    const Hash128 sum = checksum(said);
+    std::memcpy(whole.data() + said.size(), &sum, sizeof sum);
+    return whole;
+  }
+  bool is_whole(bool with_state) {
+    const std::span<std::byte> whole = all(with_state), said = whole.first(whole.size() - sizeof(Hash128));
+    const Hash128 sum = checksum(said);
+    return std::memcmp(whole.data() + said.size(), &sum, sizeof sum) == 0;
+  }
+  void read_head() { std::memcpy(&head, bytes_.data(), sizeof head); }
+
+ private:
+  std::span<std::byte> part(size_t from, int64_t count) {
+    return std::span(bytes_).subspan(from, static_cast<size_t>(count));
+  }
+  Sizes sizes_;
+  std::vector<std::byte> bytes_;
+};
+
+// Which nodes a file of so many bytes gets, in its order.
+std::vector<int32_t> choose(const PrefixCache& cache, const PrefixFileOwner& owner, int64_t max_bytes) {
+  const Sizes sizes(owner);
+  int64_t left = max_bytes - Sizes::head(owner.fingerprint.size());
+  const std::vector<int32_t> by_use = cache.by_use();
+  std::vector<bool> marked(static_cast<size_t>(*std::ranges::max_element(by_use)) + 1);
+  marked[PrefixCache::kNoParent] = true;
+  std::vector<int32_t> chosen;
+  for (const int32_t node : by_use) {
+    const PrefixCache::Chunk c = cache.chunk(node);
+    if (!marked[static_cast<size_t>(c.parent)] || !c.blocks[0].valid()) continue;
+    if (cache.recurrent() && !c.state.valid() && !c.state_below) continue;
+    if ((left -= sizes.record(c.state.valid())) < 0) break;
+    marked[static_cast<size_t>(node)] = true;
+    chosen.push_back(node);
+  }
+  if (!cache.recurrent()) return chosen;
+  // From the end: what leads to no state, because that had no room any more, is left out.
+  marked.assign(marked.size(), false);
+  std::vector<int32_t> useful;
+  for (auto node = chosen.rbegin(); node != chosen.rend(); ++node) {
+    const PrefixCache::Chunk c = cache.chunk(*node);
+    if (!c.state.valid() && !marked[static_cast<size_t>(*node)]) continue;
+    marked[static_cast<size_t>(c.parent)] = true;
+    useful.push_back(*node);
+  }
+  std::ranges::reverse(useful);
+  return useful;
+}
+
+class Writer {
+ public:
+  Writer(const PrefixFileOwner& owner, const PrefixCache& cache, CacheMemory& memory)
+      : owner_(owner), cache_(cache), memory_(memory), sizes_(owner), record_(sizes_) {}
+
+  Result<PrefixFileContent> write(const std::string& path, const KeyedHash& salts,
+                                  std::span<const int32_t> nodes) {
+    PrefixFileContent content{.chunks = std::ssize(nodes),
+                              .skipped = cache_.stats().nodes - std::ssize(nodes)};
+    for (const int32_t n : nodes) content.states += cache_.chunk(n).state.valid();
+    content.bytes = sizes_.file(owner_.fingerprint.size(), content.chunks, content.states).value();
+    QUIRE_TRY(AtomicFile file, AtomicFile::create(path, static_cast<uint64_t>(content.bytes), 0600));
+    QUIRE_CHECKED(write_head(file, salts, content));
+    std::vector<int64_t> number_of;
+    for (int64_t i = 0; i < content.chunks; ++i) {
+      const int32_t node = nodes[static_cast<size_t>(i)];
+      number_of.resize(std::max(number_of.size(), static_cast<size_t>(node) + 1), kNoRecord);
+      number_of[static_cast<size_t>(node)] = i;
+      QUIRE_CHECKED(write_record(file, i, cache_.chunk(node), number_of));
+    }
+    QUIRE_CHECKED(file.commit());
+    return content;
+  }
+
+ private:
+  Status write_head(AtomicFile& file, const KeyedHash& salts, const PrefixFileContent& content) {
+    Head h{.version = kVersion,
+           .chunk_tokens = kChunkTokens,
+           .chunk_blocks = kChunkBlocks,
+           .fingerprint_bytes = static_cast<uint32_t>(owner_.fingerprint.size()),
+           .block_bytes = owner_.block_bytes,
+           .state_bytes = owner_.state_bytes,
+           .records = content.chunks,
+           .states = content.states,
+           .salt_key = {salts.key()[0], salts.key()[1]}};
+    std::memcpy(h.magic, kMagic, sizeof kMagic);
+    std::vector<std::byte> bytes(sizeof h + owner_.fingerprint.size());
+    std::memcpy(bytes.data(), &h, sizeof h);
+    std::memcpy(bytes.data() + sizeof h, owner_.fingerprint.data(), owner_.fingerprint.size());
+    const Hash128 sum = checksum(bytes);
+    QUIRE_CHECKED(file.write(bytes.data(), bytes.size()));
+    return file.write(&sum, sizeof sum);
+  }
+
+  Status write_record(AtomicFile& file, int64_t number, const PrefixCache::Chunk& c,
+                      std::span<const int64_t> number_of) {
+    const bool state = c.state.valid();
+    const bool begins = c.parent == PrefixCache::kNoParent;
+    record_.head = {.number = number,
+                    .parent = begins ? kNoRecord : number_of[static_cast<size_t>(c.parent)],
+                    .flags = state ? kHasState : 0,
+                    .salt = c.salt};
+    std::ranges::copy(c.tokens, record_.head.tokens);
+    QUIRE_CHECKED(memory_.read_blocks(c.blocks, record_.blocks()));
+    if (state) QUIRE_CHECKED(memory_.read_state(c.state, record_.state()));
+    const std::span<const std::byte> whole = record_.seal(state);
+    return file.write(whole.data(), whole.size());
+  }
+
+  const PrefixFileOwner& owner_;
+  const PrefixCache& cache_;
+  CacheMemory& memory_;
+  Sizes sizes_;
+  Record record_;
+};
+
+class Reader {
+ public:
+  Reader(const PrefixFileOwner& owner, PrefixCache& cache, CacheMemory& memory)
+      : owner_(owner), cache_(cache), memory_(memory), sizes_(owner) {}
+  ~Reader() {
+    if (fd_ >= 0) close(fd_);
+  }
+
+  Status open(const std::string& path) {
+    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat s {};
+    if (fd_ < 0 || fstat(fd_, &s) != 0) return request_error("{}", std::strerror(errno));
+    if (!S_ISREG(s.st_mode)) return request_error("it is no regular file");
+    bytes_ = s.st_size;
+    return {};
+  }
+
+  Status read_head() {
+    if (bytes_ < Sizes::head(0))
+      return file_error("it has {} bytes, which is less than the beginning of a prefix cache", bytes_);
+    QUIRE_CHECKED(read(bytes_of(head_)));
+    if (std::memcmp(head_.magic, kMagic, sizeof kMagic) != 0) return file_error("it is no prefix cache");
+    if (head_.version != kVersion)
+      return file_error("it has version {} of the format, and this program reads {}", head_.version,
+                        kVersion);
+    if (head_.fingerprint_bytes > kMaxFingerprint || Sizes::head(head_.fingerprint_bytes) > bytes_)
+      return damaged("its fingerprint is too long");
+    std::vector<std::byte> said(sizeof head_ + head_.fingerprint_bytes);
+    std::memcpy(said.data(), &head_, sizeof head_);
+    Hash128 sum;
+    QUIRE_CHECKED(read(std::span(said).subspan(sizeof head_)));
+    QUIRE_CHECKED(read(bytes_of(sum)));
+    if (!(checksum(said) == sum)) return damaged("the checksum of its beginning is wrong");
+    return check_head({reinterpret_cast<const char*>(said.data()) + sizeof head_, head_.fingerprint_bytes});
+  }
+
+  Result<PrefixFileContent> read_records(const KeyedHash& chunks) {
+    Record record(sizes_);
+    // As many as the file has bytes for: check_head() compared.
+    std::vector<int32_t> node_of(static_cast<size_t>(head_.records), -1);
+    PrefixFileContent content{.bytes = bytes_};
+    for (int64_t i = 0; i < head_.records; ++i) {
+      QUIRE_CHECKED(read_record(record, i));
+      const RecordHead& h = record.head;
+      const bool state = h.flags != 0;
+      const int32_t parent =
+          h.parent == kNoRecord ? PrefixCache::kNoParent : node_of[static_cast<size_t>(h.parent)];
+      // What has no room is less recently used than what has, but its checksum counts.
+      const int32_t node = parent < 0 ? -1 : cache_.restore(chunks, parent, h.salt, h.tokens, state);
+      node_of[static_cast<size_t>(i)] = node;
+      if (node < 0) {
+        ++content.skipped;
+        continue;
+      }
+      const PrefixCache::Chunk made = cache_.chunk(node);
+      QUIRE_CHECKED(memory_.write_blocks(made.blocks, record.blocks()));
+      ++content.chunks;
+      if (!made.state.valid()) continue;
+      QUIRE_CHECKED(memory_.write_state(made.state, record.state()));
+      ++content.states;
+    }
+    if (left_states_ != 0) return damaged("it has fewer states than it says");
+    return content;
+  }
+
+  KeyedHash salts() const { return {head_.salt_key[0], head_.salt_key[1]}; }
+
+ private:
+  template <class... Args>
+  static Error damaged(fmt::format_string<Args...> f, Args&&... args) {
+    return file_error("it is damaged: {}", fmt::format(f, std::forward<Args>(args)...));
+  }
+
+  Status check_head(std::string_view fingerprint) {
+    if (fingerprint != owner_.fingerprint)
+      return file_error("it was written by another engine: another model, device, version or arithmetic");
+    if (head_.chunk_tokens != kChunkTokens || head_.chunk_blocks != kChunkBlocks ||
+        head_.block_bytes != owner_.block_bytes || head_.state_bytes != owner_.state_bytes)
+      return file_error("its blocks and states are laid out in another way than this engine's");
+    if (head_.records < 0 || head_.states < 0 || head_.states > head_.records ||
+        (head_.states > 0 && owner_.state_bytes == 0))
+      return damaged("it says that it has {} chunks and {} states", head_.records, head_.states);
+    const std::optional<int64_t> bytes = sizes_.file(fingerprint.size(), head_.records, head_.states);
+    if (bytes != bytes_)
+      return damaged("it has {} bytes, which are not {} chunks and {} states", bytes_, head_.records,
+                     head_.states);
+    left_states_ = head_.states;
+    return {};
+  }
+
+  Status read_record(Record& record, int64_t number) {
+    const std::span<std::byte> most = record.all(true);
+    QUIRE_CHECKED(read(most.first(sizeof(RecordHead))));
+    record.read_head();
+    const RecordHead& h = record.head;
+    const bool state = h.flags == kHasState;
+    if (h.flags > kHasState || (state && left_states_ == 0) || h.number != number)
+      return damaged("record {} is none", number);
+    QUIRE_CHECKED(read(record.all(state).subspan(sizeof(RecordHead))));
+    if (!record.is_whole(state)) return damaged("the checksum of record {} is wrong", number);
+    left_states_ -= state;
+    if (h.parent < kNoRecord || h.parent >= number)
+      return damaged("record {} continues record {}, which does not come before it", number, h.parent);
+    for (const TokenId t : h.tokens)
+      if (t < 0 || t >= owner_.vocab) return damaged("record {} has token {}", number, t);
+    return {};
+  }
+
+  Status read(std::span<std::byte> to) {
+    while (!to.empty()) {
+      const ssize_t n = ::read(fd_, to.data(), std::min<size_t>(to.size(), size_t{1} << 30));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return request_error("{}", std::strerror(errno));
+      if (n == 0) return damaged("it ends too early");
+      to = to.subspan(static_cast<size_t>(n));
+    }
+    return {};
+  }
+
+  const PrefixFileOwner& owner_;
+  PrefixCache& cache_;
+  CacheMemory& memory_;
+  Sizes sizes_;
+  int fd_ = -1;
+  int64_t bytes_ = 0, left_states_ = 0;
+  Head head_{};
+};
+
+}  // namespace
+
+Result<PrefixFileContent> write_prefix_file(const std::string& path, const PrefixFileOwner& owner,
+                                            const KeyedHash& salts, const PrefixCache& cache,
+                                            CacheMemory& memory, int64_t max_bytes) {
+  QUIRE_CHECK(owner.fingerprint.size() <= kMaxFingerprint, "a fingerprint of {} bytes",
+              owner.fingerprint.size());
+  const std::vector<int32_t> nodes =
+      cache.stats().nodes > 0 ? choose(cache, owner, max_bytes) : std::vector<int32_t>();
+  if (nodes.empty()) return PrefixFileContent{.skipped = cache.stats().nodes};
+  return Writer(owner, cache, memory).write(path, salts, nodes);
+}
+
+Result<PrefixFileContent> read_prefix_file(const std::string& path, const PrefixFileOwner& owner,
+                                           KeyedHash& salts, const KeyedHash& chunks, PrefixCache& cache,
+                                           CacheMemory& memory) {
+  Reader reader(owner, cache, memory);
+  QUIRE_CHECKED(reader.open(path).context(path));
+  QUIRE_CHECKED(reader.read_head().context(path));
+  Result<PrefixFileContent> content = reader.read_records(chunks);
+  if (content.ok())
+    salts = reader.salts();
+  else
+    cache.clear();
+  return std::move(content).context(path);
+}
+
+}  // namespace quire

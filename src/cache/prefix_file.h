@@ -1,0 +1,61 @@
+// A file that keeps a prefix cache while the engine is away: 64-token chunks with their KV blocks and saved recurrent
+// states, the most recently used first, so that what a smaller cache or file has no room for is what was used last.
+//
+// Little-endian. A head of 128 bytes: magic, version, sizes, counts, the key under which salts are hashed, and the length
+// of the engine's fingerprint, which follows; their checksum; then the records, all of one size but for those with a
+// state: number, parent, flags, the salt's hash, 64 tokens, four blocks, perhaps a state, checksum. The file is exactly as
+// long as its head says.
+//
+// It holds prompts (as tokens and as what was computed of them), so only its owner can read it. Neither salts nor API keys
+// are in it, but who has the file can find out whether a guess of one is right. Checksums tell damage, not forgery: the
+// bytes of blocks and states are believed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "cache/prefix_cache.h"
+
+namespace quire {
+
+// Whose blocks and states these are: a file is of use only to an engine for which all of this is the same.
+struct PrefixFileOwner {
+  std::string fingerprint;                   // what the bits depend on, at most 4096 bytes
+  int64_t block_bytes = 0, state_bytes = 0;  // of a KV block, and of a state; 0: there are none
+  int64_t vocab = 0;
+};
+
+// The memory in which blocks and states lie. Contents are bytes in its own layout.
+class CacheMemory {
+ public:
+  virtual ~CacheMemory() = default;
+  // `to` and `from`: block_bytes for each of the blocks, one after the other; state_bytes.
+  virtual Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) = 0;
+  virtual Status read_state(StateSlot slot, std::span<std::byte> to) = 0;
+  virtual Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) = 0;
+  virtual Status write_state(StateSlot slot, std::span<const std::byte> from) = 0;
+};
+
+// What was written or read.
+struct PrefixFileContent {
+  int64_t chunks = 0, states = 0;
+  int64_t bytes = 0;    // of the file
+  int64_t skipped = 0;  // chunks that there was no room for
+};
+
+// Writes what the cache holds, as far as the file has no more than `max_bytes`; it appears when it is complete. With
+// recurrent layers only what leads to a state is worth keeping. `salts` hashed the salts. One record is in memory at a time. Where
+// there is nothing to keep, nothing is written.
+Result<PrefixFileContent> write_prefix_file(const std::string& path, const PrefixFileOwner& owner,
+                                            const KeyedHash& salts, const PrefixCache& cache,
+                                            CacheMemory& memory, int64_t max_bytes);
+
+// Reads such a file into an empty cache, as far as there are free blocks and slots. `salts` becomes the key of the file;
+// `chunks` names what is read. Whatever is wrong with the file leaves the cache empty and `salts` as it was. Errors:
+// Fault::kRequest if there is no such file, Fault::kModelFile if it is damaged or another engine's.
+Result<PrefixFileContent> read_prefix_file(const std::string& path, const PrefixFileOwner& owner,
+                                           KeyedHash& salts, const KeyedHash& chunks, PrefixCache& cache,
+                                           CacheMemory& memory);
+
+}  // namespace quire

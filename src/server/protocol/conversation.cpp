@@ -1,0 +1,151 @@
+#include "server/protocol/conversation.h"
+
+#include <algorithm>
+#include <cctype>
+#include <span>
+
+namespace quire::server {
+namespace {
+
+constexpr size_t kMaxMessages = 16384, kMaxRole = 64;
+
+bool is_header(std::string_view line, std::string_view name) {
+  if (line.size() <= name.size() || line[name.size()] != ':') return false;
+  return std::equal(name.begin(), name.end(), line.begin(), [](char a, char b) {
+    return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+  });
+}
+
+// Takes such lines off the front of a text; whether there was one.
+bool drop_headers(std::string& text, std::span<const std::string> names) {
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    if (std::none_of(names.begin(), names.end(), [&](const std::string& n) { return is_header(line, n); }))
+      break;
+    begin = std::min(end + 1, text.size());
+  }
+  text.erase(0, begin);
+  return begin > 0;
+}
+
+// One part of a content: its text, and whether it ends at a mark.
+struct Part {
+  std::string text;
+  bool marked = false;
+};
+
+ApiResult<Part> read_part(const Json& p, const std::string& name) {
+  if (!p.is_object())
+    return bad_field(name, "invalid_type", "'{}' must be an object, not {}", name, json_kind(p));
+  Fields f(p, name + ".");
+  std::string type;
+  f.text("type", type, kMaxRole);
+  if (f.failed()) return f.finish().take_error();
+  if (type != "text")
+    return bad_field(name + ".type", "unsupported_parameter",
+                     "'{}.type' is not \"text\": this server reads text only", name);
+  const Json* value = f.take("text");
+  if (value == nullptr || !value->is_string())
+    return bad_field(name + ".text", "invalid_type", "'{}.text' must be a string", name);
+  Part part{.text = value->get<std::string>()};
+  if (const Json* control = f.take_object("cache_control")) {
+    Fields inner(*control, name + ".cache_control.");
+    std::string kind;
+    inner.text("type", kind, kMaxRole);
+    inner.ignore("ttl");  // what is kept longest is what was used last
+    QUIRE_CHECKED(inner.finish());
+    if (kind != "ephemeral")
+      return bad_field(name + ".cache_control.type", "invalid_value",
+                       "'{}.cache_control.type' must be \"ephemeral\"", name);
+    part.marked = true;
+  }
+  QUIRE_CHECKED(f.finish());
+  return part;
+}
+
+// The parts of a content as one text. `marks` receives where marked ones end.
+ApiResult<std::string> join_parts(const Json& parts, const std::string& where,
+                                  std::span<const std::string> headers, std::vector<size_t>& marks) {
+  std::string text;
+  bool first = true;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    QUIRE_TRY(Part part, read_part(parts[i], fmt::format("{}[{}]", where, i)));
+    if (first && drop_headers(part.text, headers) && part.text.empty()) continue;
+    if (!first) text += '\n';
+    first = false;
+    text += part.text;
+    if (part.marked) marks.push_back(text.size());
+  }
+  return text;
+}
+
+ApiStatus normalise(Json& message, const std::string& where, std::span<const std::string> headers,
+                    std::vector<size_t>& marks) {
+  if (!message.is_object())
+    return bad_field(where, "invalid_type", "'{}' must be an object, not {}", where, json_kind(message));
+  const auto role = message.find("role");
+  if (role == message.end() || !role->is_string() || role->get_ref<const std::string&>().empty() ||
+      role->get_ref<const std::string&>().size() > kMaxRole)
+    return bad_field(where + ".role", "invalid_type", "'{}.role' must be a string of 1 to {} bytes", where,
+                     kMaxRole);
+  if (*role == "developer") *role = "system";
+  if (*role != "system") headers = {};
+  const auto content = message.find("content");
+  if (content == message.end() || content->is_null()) {
+    // An assistant's turn may consist of calls alone.
+    if (*role == "assistant") return {};
+    return bad_field(where + ".content", "missing_parameter", "'{}.content' is missing", where);
+  }
+  if (content->is_array()) {
+    QUIRE_TRY(std::string text, join_parts(*content, where + ".content", headers, marks));
+    *content = std::move(text);
+  } else if (content->is_string()) {
+    drop_headers(content->get_ref<std::string&>(), headers);
+  } else {
+    return bad_field(where + ".content", "invalid_type",
+                     "'{}.content' must be a string or an array of parts, not {}", where,
+                     json_kind(*content));
+  }
+  return {};
+}
+
+}  // namespace
+
+void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) {
+  const Json* messages = f.take("messages");
+  if (f.failed()) return;
+  if (messages == nullptr) return f.fail(bad_field("messages", "missing_parameter", "'messages' is missing"));
+  if (!messages->is_array())
+    return f.fail(
+        bad_field("messages", "invalid_type", "'messages' must be an array, not {}", json_kind(*messages)));
+  if (messages->empty() || messages->size() > kMaxMessages)
+    return f.fail(bad_field("messages", "invalid_value", "'messages' has {} entries; 1 to {} are allowed",
+                            messages->size(), kMaxMessages));
+  c.messages = *messages;
+  std::vector<size_t> marks;
+  for (size_t i = 0; i < c.messages.size(); ++i) {
+    // What stands before everything else is what would make all of it another prompt.
+    const std::span<const std::string> headers =
+        i == 0 ? std::span(limits.system_headers) : std::span<const std::string>();
+    marks.clear();
+    if (ApiStatus s = normalise(c.messages[i], fmt::format("messages[{}]", i), headers, marks); !s.ok())
+      return f.fail(s.take_error());
+    for (const size_t at : marks) c.marks.push_back({i, at});
+  }
+  if (c.marks.size() > kMaxCacheMarks)
+    return f.fail(bad_field("messages", "invalid_value",
+                            "'messages' has {} parts with 'cache_control'; at most {} are allowed",
+                            c.marks.size(), kMaxCacheMarks));
+  f.boolean("add_generation_prompt", c.add_generation_prompt);
+  if (const Json* extra = f.take_object("chat_template_kwargs")) {
+    for (const char* own : {"messages", "tools", "add_generation_prompt"})
+      if (extra->contains(own))
+        return f.fail(bad_field("chat_template_kwargs", "invalid_value",
+                                "'chat_template_kwargs' must not hold '{}'", own));
+    c.template_variables = *extra;
+  }
+}
+
+}  // namespace quire::server

@@ -1,0 +1,33 @@
+// The messages of a chat, as the chat template sees them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/protocol/fields.h"
+#include "server/protocol/generation_params.h"
+
+namespace quire::server {
+
+inline constexpr size_t kMaxCacheMarks = 4;  // of one request, as in Anthropic's API
+
+// Where a part of a content that has "cache_control" ends: after so many bytes of a message's content.
+struct CacheMark {
+  size_t message = 0, offset = 0;
+};
+
+struct Conversation {
+  // [{"role", "content", ...}]: contents are strings or null (parts of text are joined by line breaks), the role
+  // "developer" is "system". What else a message holds (name, tool_calls, reasoning_content) reaches the template
+  // as it is.
+  Json messages;
+  Json template_variables;  // chat_template_kwargs: an object, or null
+  bool add_generation_prompt = true;
+  std::vector<CacheMark> marks;
+};
+
+// Reads "messages", "add_generation_prompt" and "chat_template_kwargs"; errors are kept in `f`. Header lines at the
+// beginning of a system prompt that limits.system_headers names are left out, as if nobody had written them.
+void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c);
+
+}  // namespace quire::server

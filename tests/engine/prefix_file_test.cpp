@@ -1,0 +1,246 @@
+// A prefix cache that outlives its engine: what is found after a restart gives the same tokens as computing it again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "engine/engine.h"
+#include "support/golden.h"
+#include "support/protected_backend.h"
+#include "support/tiny_models.h"
+
+namespace quire::test {
+namespace {
+
+using testing::HasSubstr;
+
+ModelPtr tiny(const std::string& name) {
+  for (const TinyModel& m : tiny_models())
+    if (m.name == name) return load_or_die(TinyModelFile(m).path());
+  fatal(__FILE__, __LINE__, name);
+}
+
+std::vector<TokenId> random_tokens(uint64_t seed, int64_t count) {
+  std::mt19937_64 random(seed);
+  std::vector<TokenId> t(static_cast<size_t>(count));
+  for (TokenId& x : t) x = std::uniform_int_distribution<TokenId>(30, 300)(random);
+  return t;
+}
+
+EngineOptions usual() {
+  EngineOptions o;
+  o.threads = 1;
+  o.context = 1024;
+  o.max_sequences = 4;
+  o.kv_tokens = 4096;
+  o.prefix_cache = true;
+  return o;
+}
+
+struct Heard {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;  // which show what tokens may hide
+  int64_t cached = 0;
+  PrefixMiss miss = PrefixMiss::kNone;
+};
+
+class PrefixFile : public testing::TestWithParam<const char*> {
+ protected:
+  PrefixFile() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "quire-test-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    path_ = folder_ / "prefixes";
+  }
+  ~PrefixFile() override { std::filesystem::remove_all(folder_); }
+
+  std::unique_ptr<Engine> make(const EngineOptions& o = usual(),
+                               const BackendFactory& backend = make_backend) const {
+    return std::move(Engine::create(model_, o, backend)).value();
+  }
+  static Heard run(Engine& engine, const std::vector<TokenId>& prompt, const std::string& salt = "") {
+    Request r;
+    r.prompt = prompt;
+    r.max_tokens = 12;
+    r.ignore_eos = true;
+    r.sampling.logprobs = 0;
+    r.cache_salt = salt;
+    Heard heard;
+    engine
+        .submit(r,
+                [&](const TokenEvent& e) {
+                  if (e.token >= 0) heard.tokens.push_back(e.token), heard.logprobs.push_back(e.logprob);
+                  if (e.token >= 0) heard.cached = e.cached_tokens, heard.miss = e.prefix_miss;
+                })
+        .value();
+    while (engine.busy()) engine.step();
+    EXPECT_TRUE(engine.check().ok());
+    return heard;
+  }
+  bool recurrent() const { return model_->model->config().hybrid; }
+
+  ModelPtr model_ = tiny(GetParam());
+  std::filesystem::path folder_, path_;
+};
+INSTANTIATE_TEST_SUITE_P(Models, PrefixFile, testing::Values("tiny-qwen35moe", "tiny-llama"),
+                         [](const auto& of) {
+                           return of.param == std::string("tiny-llama") ? "llama" : "hybrid";
+                         });
+
+TEST_P(PrefixFile, WhatIsFoundAfterARestartIsTheSameBits) {
+  std::vector<std::vector<TokenId>> prompts;
+  std::vector<Heard> first;
+  for (uint64_t i = 0; i < 4; ++i) {
+    prompts.push_back(random_tokens(1, 200));
+    const std::vector<TokenId> own = random_tokens(i + 2, 150);
+    prompts.back().insert(prompts.back().end(), own.begin(), own.end());
+  }
+  PrefixFileContent kept;
+  {
+    const auto engine = make();
+    for (const auto& p : prompts) first.push_back(run(*engine, p));
+    kept = engine->save_prefixes(path_, int64_t{1} << 30).value();
+    EXPECT_EQ(kept.chunks, 3 + 4 * 2);
+    EXPECT_EQ(kept.states, recurrent() ? 5 : 0);
+    EXPECT_EQ(kept.bytes, static_cast<int64_t>(std::filesystem::file_size(path_)));
+    EXPECT_EQ(std::filesystem::status(path_).permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  }
+  for (const bool guarded : {false, true}) {
+    const auto engine = guarded ? make(usual(), make_protected_backend) : make();
+    const PrefixFileContent read = engine->load_prefixes(path_).value();
+    EXPECT_EQ(read.chunks, kept.chunks);
+    EXPECT_EQ(read.states, kept.states);
+    EXPECT_EQ(read.skipped, 0);
+    EXPECT_TRUE(engine->check().ok());
+    EXPECT_EQ(engine->stats().blocks_cached, 4 * kept.chunks);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const Heard h = run(*engine, prompts[i]);
+      EXPECT_EQ(h.cached, 320);
+      EXPECT_EQ(h.tokens, first[i].tokens);
+      EXPECT_EQ(h.logprobs, first[i].logprobs);
+    }
+    // And once more, from what was read.
+    EXPECT_EQ(engine->save_prefixes(path_, int64_t{1} << 30).value().chunks, kept.chunks);
+  }
+}
+
+TEST_P(PrefixFile, SaltsAreToldApartAfterARestart) {
+  const std::vector<TokenId> prompt = random_tokens(1, 200);
+  {
+    const auto engine = make();
+    run(*engine, prompt, "alice");
+    engine->save_prefixes(path_, int64_t{1} << 30).value();
+  }
+  EXPECT_EQ(read_whole_file(path_).find("alice"), std::string::npos);
+  const auto engine = make();
+  engine->load_prefixes(path_).value();
+  const Heard stranger = run(*engine, prompt, "bob");
+  EXPECT_EQ(stranger.cached, 0);
+  EXPECT_EQ(stranger.miss, PrefixMiss::kSalt);
+  EXPECT_EQ(run(*engine, prompt).cached, 0);
+  EXPECT_EQ(run(*engine, prompt, "alice").cached, 192);
+}
+
+TEST_P(PrefixFile, KeepsWhatWasUsedLast) {
+  std::vector<std::vector<TokenId>> prompts;
+  const auto engine = make();
+  for (uint64_t i = 0; i < 6; ++i) run(*engine, prompts.emplace_back(random_tokens(i + 1, 200)));
+  run(*engine, prompts[1]);
+  const int64_t all = engine->save_prefixes(path_, int64_t{1} << 30).value().bytes;
+  // A third of the file: the two prompts that were used last.
+  const PrefixFileContent some = engine->save_prefixes(path_, all * 9 / 24).value();
+  EXPECT_EQ(some.chunks, 6);
+  EXPECT_LE(some.bytes, all * 9 / 24);
+  EXPECT_EQ(some.skipped, 12);
+  {
+    const auto next = make();
+    next->load_prefixes(path_).value();
+    for (size_t i = 0; i < 6; ++i) EXPECT_EQ(run(*next, prompts[i]).cached > 0, i == 1 || i == 5) << i;
+  }
+  EXPECT_EQ(engine->save_prefixes(path_, 100).value().chunks, 0) << "and what was there stays";
+  EXPECT_EQ(static_cast<int64_t>(std::filesystem::file_size(path_)), some.bytes);
+  // A smaller pool takes what was used last, too.
+  engine->save_prefixes(path_, int64_t{1} << 30).value();
+  EngineOptions small = usual();
+  small.context = small.kv_tokens = 7 * 64;
+  small.state_checkpoints = 2;
+  const auto next = make(small);
+  const PrefixFileContent read = next->load_prefixes(path_).value();
+  EXPECT_EQ(read.chunks, 7);
+  EXPECT_EQ(read.states, recurrent() ? 2 : 0);
+  EXPECT_EQ(read.skipped, 11);
+  EXPECT_TRUE(next->check().ok());
+  EXPECT_EQ(run(*next, prompts[1]).cached, 192);
+  EXPECT_EQ(run(*next, random_tokens(99, 400)).cached, 0) << "which others can push out";
+}
+
+// What has left the device for the host's memory is not in the file; what is in it is whole.
+TEST_P(PrefixFile, KeepsWhatIsOnTheDevice) {
+  EngineOptions o = usual();
+  o.kv_tokens = o.context;
+  o.state_checkpoints = 2;
+  o.prefix_host_bytes = int64_t{16} << 20;
+  std::vector<Heard> first;
+  const auto prompt = [](uint64_t i) { return random_tokens(i + 1, 300); };
+  {
+    const auto engine = make(o);
+    for (uint64_t i = 0; i < 6; ++i) first.push_back(run(*engine, prompt(i)));
+    EXPECT_GT(engine->stats().host_bytes_stored, 0);
+    const PrefixFileContent kept = engine->save_prefixes(path_, int64_t{1} << 30).value();
+    EXPECT_GT(kept.chunks, 0);
+    EXPECT_GT(kept.skipped, 0);
+  }
+  const auto engine = make(o);
+  EXPECT_GT(engine->load_prefixes(path_).value().chunks, 0);
+  EXPECT_TRUE(engine->check().ok());
+  int64_t found = 0;
+  for (uint64_t i = 6; i-- > 0;) {
+    const Heard again = run(*engine, prompt(i));
+    EXPECT_EQ(again.tokens, first[i].tokens);
+    EXPECT_EQ(again.logprobs, first[i].logprobs);
+    found += again.cached;
+  }
+  EXPECT_GT(found, 0);
+}
+
+TEST_P(PrefixFile, IsOfNoUseToOthers) {
+  {
+    const auto engine = make();
+    EXPECT_EQ(engine->save_prefixes(path_, int64_t{1} << 30).value().chunks, 0);
+    EXPECT_FALSE(std::filesystem::exists(path_)) << "nothing to keep";
+    EXPECT_THAT(engine->load_prefixes(path_).error().message, HasSubstr("No such file"));
+    run(*engine, random_tokens(1, 200));
+    engine->save_prefixes(path_, int64_t{1} << 30).value();
+  }
+  EngineOptions latency = usual();
+  latency.arithmetic = Arithmetic::kLatency;
+  for (const EngineOptions& o : {latency, [] {
+                                   EngineOptions r = usual();
+                                   r.device = Device::kReference;
+                                   return r;
+                                 }()}) {
+    const auto engine = make(o);
+    const auto read = engine->load_prefixes(path_);
+    ASSERT_FALSE(read.ok());
+    EXPECT_EQ(read.error().fault, Fault::kModelFile);
+    EXPECT_THAT(read.error().message, HasSubstr("written by another engine"));
+    EXPECT_EQ(engine->stats().blocks_cached, 0);
+  }
+  // One bit of the last block, or of a state: everything before it is given up again.
+  std::string bytes = read_whole_file(path_);
+  bytes[bytes.size() - 100] = static_cast<char>(bytes[bytes.size() - 100] ^ 1);
+  std::ofstream(path_, std::ios::binary) << bytes;
+  const auto engine = make();
+  EXPECT_THAT(engine->load_prefixes(path_).error().message,
+              HasSubstr("damaged: the checksum of record 2 is wrong"));
+  EXPECT_EQ(engine->stats().blocks_cached, 0);
+  EXPECT_EQ(engine->stats().states_saved, 0);
+  EXPECT_TRUE(engine->check().ok());
+  EXPECT_EQ(run(*engine, random_tokens(1, 200)).cached, 0);
+}
+
+}  // namespace
+}  // namespace quire::test
