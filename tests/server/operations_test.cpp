@@ -254,6 +254,7 @@ class ServeProgram : public ProgramTest {
   void start(const std::string& options) {
     const std::string command = "exec " QUIRE_PROGRAM " serve -m " + demo_model_path() + " --port 0 " +
                                 options + " </dev/null >" + path("out") + " 2>" + path("err");
+    write("err", "");  // what is read there is not what an earlier one said, nor nothing at all
     pid_ = fork();
     if (pid_ == 0) {
       execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);

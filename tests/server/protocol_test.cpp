@@ -274,6 +274,30 @@ TEST(Http, ReadsRequestsInAnyPieces) {
   }
 }
 
+// Whatever stands behind the body, wherever it is cut: it is no header, and none of those that count twice.
+TEST(Http, FieldsBehindTheBodyAreNoHeaders) {
+  const std::string text =
+      "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+      "Authorization: Bearer x\r\nHost: other\r\nConnection: close\r\n\r\n";
+  for (size_t step = 1; step <= text.size(); ++step) {
+    HttpParser parser({});
+    std::string input;
+    for (size_t at = 0; at < text.size(); at += step) {
+      input += text.substr(at, step);
+      const auto used = parser.feed(input);
+      ASSERT_TRUE(used.ok()) << used.error().message;
+      input.erase(0, *used);
+    }
+    ASSERT_TRUE(parser.done()) << step;
+    const HttpRequest r = parser.take();
+    EXPECT_EQ(r.headers.size(), 2u);
+    EXPECT_EQ(r.header("authorization"), "");
+    EXPECT_EQ(r.header("host"), "h");
+    EXPECT_TRUE(r.keep_alive);
+    EXPECT_EQ(r.body, "a");
+  }
+}
+
 int http_status(const std::string& text, HttpLimits l = {}) {
   HttpParser parser(l);
   const auto r = parser.feed(text);

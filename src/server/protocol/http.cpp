@@ -15,11 +15,14 @@ namespace http = boost::beast::http;
 struct HttpParser::Impl {
   http::request_parser<http::string_body> parser;
   HttpLimits limits;
+  // As they stood before the body. Fields that follow a chunked body are dropped: the parser puts them with the headers,
+  // where nobody would know them from those that were checked.
+  Headers headers;
+  bool keep_alive = true;
 };
 
 HttpParser::HttpParser(const HttpLimits& limits) : impl_(std::make_unique<Impl>()) {
   impl_->limits = limits;
-  impl_->parser.eager(true);
   impl_->parser.header_limit(static_cast<uint32_t>(std::min<size_t>(limits.max_header_bytes, UINT32_MAX)));
   impl_->parser.body_limit(limits.max_body_bytes);
 }
@@ -46,18 +49,38 @@ std::string lower(std::string_view text) {
 
 }  // namespace
 
+// Headers first, then what follows them: the parser stops in between.
 ApiResult<size_t> HttpParser::feed(std::string_view bytes) {
+  size_t used = 0;
+  if (!header_done()) {
+    QUIRE_TRY(used, put(bytes));
+    if (!header_done()) return used;
+    QUIRE_CHECKED(check_header());
+    keep_headers();
+    impl_->parser.eager(true);
+  }
+  QUIRE_TRY(const size_t more, put(bytes.substr(used)));
+  return used + more;
+}
+
+ApiResult<size_t> HttpParser::put(std::string_view bytes) {
   auto& parser = impl_->parser;
   if (parser.is_done() || bytes.empty()) return size_t{0};
-  const bool had_header = parser.is_header_done();
   boost::beast::error_code ec;
   const size_t used = parser.put(boost::asio::const_buffer(bytes.data(), bytes.size()), ec);
   if (ec && ec != http::error::need_more) return complaint(ec, impl_->limits);
-  if (!had_header && parser.is_header_done()) QUIRE_CHECKED(check_header());
   // A chunk's head with extensions, or trailers, that never end.
   if (used == 0 && bytes.size() > impl_->limits.max_header_bytes)
     return complaint(http::error::header_limit, impl_->limits);
   return used;
+}
+
+void HttpParser::keep_headers() {
+  const auto& m = impl_->parser.get();
+  const auto text = [](boost::beast::string_view s) { return std::string(s.data(), s.size()); };
+  for (const auto& field : m)
+    impl_->headers.emplace_back(lower(text(field.name_string())), text(field.value()));
+  impl_->keep_alive = m.keep_alive();
 }
 
 ApiStatus HttpParser::check_header() const {
@@ -103,9 +126,9 @@ HttpRequest HttpParser::take() {
   const size_t question = target.find('?');
   r.path = target.substr(0, question);
   if (question != std::string::npos) r.query = target.substr(question + 1);
-  for (const auto& field : m) r.headers.emplace_back(lower(text(field.name_string())), text(field.value()));
+  r.headers = std::move(impl_->headers);
   r.http_1_0 = m.version() == 10;
-  r.keep_alive = m.keep_alive();
+  r.keep_alive = impl_->keep_alive;
   r.body = std::move(m.body());
   return r;
 }

@@ -17,7 +17,7 @@ struct HttpRequest {
   std::string method;  // as sent; methods are case-sensitive
   std::string path;    // without the query; percent escapes as sent
   std::string query;
-  Headers headers;  // names in lower case, in the order they came
+  Headers headers;  // names in lower case, in the order they came; fields behind a chunked body are none
   std::string body;
   bool http_1_0 = false;
   bool keep_alive = true;
@@ -51,7 +51,9 @@ class HttpParser {
   HttpRequest take();
 
  private:
+  ApiResult<size_t> put(std::string_view bytes);
   ApiStatus check_header() const;
+  void keep_headers();
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
