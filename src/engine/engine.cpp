@@ -273,7 +273,7 @@ void Engine::publish_counts() {
 void Engine::publish_host_tier() {
   const PrefixCache* const cache = runner_.prefix_cache();
   if (cache == nullptr || cache->host() == nullptr) return;
-  const CacheShape shape = model_->model->cache_shape(options_.device);
+  const CacheShape shape = model_->model->cache_shape(options_.device, options_.kv_cache);
   const int64_t chunk = kChunkBlocks * *shape.block_bytes(), state = *shape.state_bytes();
   const PrefixCache::Stats s = cache->stats();
   stats_.host_pages_used = cache->host()->used_count();

@@ -18,7 +18,7 @@ int32_t EngineOptions::most_swaps() const {
 }
 
 int32_t EngineOptions::state_pages(const ModelConfig& model) const {
-  const CacheShape shape = cache_shape(model, activation_type(device));
+  const CacheShape shape = cache_shape(model, activation_type(device), kv_cache);
   const std::optional<int64_t> block = shape.block_bytes(), state = shape.state_bytes();
   if (!block || !state || *block == 0) return 0;
   return static_cast<int32_t>(std::min((*state + *block - 1) / *block, int64_t{1} << 20));
