@@ -184,13 +184,13 @@ std::string answers_jsonl(const Evaluation& e) {
 
 Status eval(const EvalOptions& o) {
   QUIRE_CHECKED(o.check());
-  QUIRE_TRY(const std::string text, read_text(o.file));
-  QUIRE_TRY(std::vector<EvalTask> tasks, parse_eval_tasks(text, o.file));
-  QUIRE_TRY(tasks, select_tasks(std::move(tasks), o.types, o.max_tasks));
   EngineOptions options{.threads = o.model.threads, .max_sequences = o.batch};
   QUIRE_TRY(options.device, o.model.parsed_device());
   QUIRE_TRY(options.kernels, o.model.parsed_kernels());
   QUIRE_TRY(options.kv_cache, o.kv_cache.parsed());
+  QUIRE_TRY(const std::string text, read_text(o.file));
+  QUIRE_TRY(std::vector<EvalTask> tasks, parse_eval_tasks(text, o.file));
+  QUIRE_TRY(tasks, select_tasks(std::move(tasks), o.types, o.max_tasks));
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model));
   if (!model->tokenizer)
     return request_error("{}: eval needs a tokenizer, and this file has none", o.model.model);
