@@ -242,7 +242,10 @@ class Net {
     const bool whole = cut == Cut::kAlone || cut == Cut::kBatch;
     if (const int32_t prompt = c_.lives[i].prompt - at.done; prompt > 0)
       return {.life = i, .count = whole ? prompt : std::min(prompt, kChunkTokens)};
-    Piece p{.life = i, .count = whole ? 1 : std::min(left(i, at), rng_.integer(1, 4)), .decode = true};
+    // On a GPU all rows since the anchor have their place in the window.
+    const int32_t room = static_cast<int32_t>(SlotCache::kWindow) - (c_.lives[i].start + at.done - at.anchor);
+    Piece p{.life = i, .count = 1, .decode = true};
+    if (!whole) p.count = std::min({left(i, at), room, rng_.integer(1, 4)});
     if (cut != Cut::kDrafts || p.count == left(i, at)) return p;
     p.tentative = rng_.integer(0, p.count - 1);
     p.wrong = rng_.integer(0, p.tentative);

@@ -99,7 +99,7 @@ void gated_rms_norm_case(Suite& s, const std::string& name, int64_t T, int64_t H
   Buffer want_y(DType::kF32, {T, Hv * Dv});
   const Buffer o32 = o.as(DType::kF32), z32 = z.as(DType::kF32);
   kGatedRmsNormOp.reference().launch(s.context(Device::kReference), {o32, z32, weight, 1e-6f, want_y});
-  const std::vector<float> want = want_y.values();
+  const std::vector<float> want = want_y.values(), gates = z.values();
   std::vector<double> bound(want.size());
   for (size_t i = 0; i < want.size(); ++i)
     bound[i] = std::abs(static_cast<double>(want[i])) * (output_eps(type) + rms_eps(Dv)) + 1e-30;
@@ -114,7 +114,12 @@ void gated_rms_norm_case(Suite& s, const std::string& name, int64_t T, int64_t H
     Buffer got_o = o, y(type, {T, Hv * Dv});
     if (!s.wants(k.name, name) || !k.fits(s.machine(), {got_o, z, weight, 1e-6f, y})) continue;
     run(got_o, z, y);
-    s.expect_close(k.name, name, worst_excess(y.values(), want, bound));
+    // A GPU's e^-z is 2^(z log2 e), whose exponent is rounded.
+    std::vector<double> allowed = bound;
+    for (size_t i = 0; k.on_gpu() && i < allowed.size(); ++i)
+      allowed[i] +=
+          std::abs(static_cast<double>(want[i])) * (std::abs(static_cast<double>(gates[i])) + 4.0) * kEpsF32;
+    s.expect_close(k.name, name, worst_excess(y.values(), want, allowed));
     s.expect_guards(k.name, name, {&got_o, &z, &y, &weight});
     s.expect_row_invariant(k.name, name, T, [&](std::span<const int32_t> rows) {
       Buffer part_o = o.gather(rows), part_y(type, {static_cast<int64_t>(rows.size()), Hv * Dv});
