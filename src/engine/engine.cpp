@@ -131,6 +131,7 @@ Result<RequestId> Engine::submit(Request request, Listener listener) {
   RequestId id;
   {
     const std::lock_guard lock(inbox_mutex_);
+    if (lost_) return *lost_;
     if (queued_ >= options_.max_waiting)
       return capacity_error("{} requests wait already, which is as many as may; try again later", queued_);
     ++queued_;
@@ -290,7 +291,7 @@ bool Engine::step() {
   const auto begin = std::chrono::steady_clock::now();
   const double waited = runner_.waited_seconds();
   take_incoming();
-  if (lost_) fail_all(*lost_);
+  if (const std::optional<Error> error = lost()) fail_all(*error);  // what was submitted just before
   const bool was_idle = runner_.idle();
   if (!runner_.full()) plan_and_submit();
   if (!runner_.idle()) {
@@ -313,10 +314,14 @@ bool Engine::step() {
 }
 
 void Engine::retire() {
-  const Result<const Runner::Retired*> done = runner_.retire();
+  Result<const Runner::Retired*> done = runner_.retire();
   if (!done.ok()) {
-    lost_ = done.error();
-    return fail_all(*lost_);
+    const Error error = done.take_error().context("the device is lost");
+    {
+      const std::lock_guard lock(inbox_mutex_);
+      lost_ = error;
+    }
+    return fail_all(error);
   }
   const Runner::Retired& r = **done;
   const auto prompt = static_cast<double>(r.prompt_rows),
@@ -417,6 +422,11 @@ void Engine::fail_all(const Error& error) {
   }
   waiting_.clear();
   runner_.release_finished();
+}
+
+std::optional<Error> Engine::lost() const {
+  const std::lock_guard lock(inbox_mutex_);
+  return lost_;
 }
 
 StepStats Engine::stats() const {

@@ -28,6 +28,7 @@ class EngineService : public Service {
 
   ApiResult<std::vector<JobId>> submit(std::vector<Job> jobs, EventSink sink) override;
   void cancel(std::span<const JobId> jobs) override;
+  ApiStatus health() const override;
   void stop() override;
 
  private:

@@ -26,6 +26,7 @@ class DemoServer {
     size_t max_queue = 64;
     Pooling pooling = Pooling::kLast;
     bool load = true;  // or stay in the state of loading
+    BackendFactory backend = make_backend;
   };
   explicit DemoServer(Options options) : options_(std::move(options)) {
     options_.http.port = 0;
@@ -53,7 +54,7 @@ class DemoServer {
     e.pooling = options_.pooling;
     e.swap_bytes = int64_t{64} << 20;
     e.threads = 1;  // a team of threads waits for each other, which is slow on a busy machine
-    auto engine = std::move(Engine::create(model, e)).value();
+    auto engine = std::move(Engine::create(model, e, options_.backend)).value();
     server::ModelContext::Options m{.names = {"demo", "also-demo"},
                                     .path = demo_model_path(),
                                     .context = options_.context,
