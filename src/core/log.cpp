@@ -40,4 +40,8 @@ void log_warning(std::string_view message) {
   spdlog::warn("{}", message);
 }
 
+void log_info(std::string_view message) {
+  spdlog::info("{}", message);
+}
+
 }  // namespace quire

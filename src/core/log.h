@@ -18,5 +18,6 @@ Status set_up_logging(std::string_view level);
 
 // Any thread.
 void log_warning(std::string_view message);
+void log_info(std::string_view message);
 
 }  // namespace quire

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <map>
 #include <optional>
 
 #include "core/cuda/device.h"
 #include "core/cuda/memory.h"
+#include "core/log.h"
 #include "engine/compute_step.h"
 #include "engine/cuda_weights.h"
 #include "ops/cuda/context.h"
@@ -132,6 +134,12 @@ CudaBackend::~CudaBackend() {
 }
 
 Status CudaBackend::create() {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point last = Clock::now();
+  const auto seconds = [&last] {
+    const Clock::time_point now = Clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last, now)).count();
+  };
   QUIRE_CHECKED(choose_gpu(model_->model->config()));
   QUIRE_TRY(limits_, cuda::device_limits());
   if (!options_.kernels.forced.empty())
@@ -142,10 +150,17 @@ Status CudaBackend::create() {
     return request_error("--kv-cache-dtype fp8: on a GPU there are kernels for compute capability 9.0 only");
   QUIRE_CHECKED(
       cuda::check(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking), "creating a stream"));
-  QUIRE_TRY(weights_, model_->on_gpu());
+  const double device = seconds();
+  QUIRE_TRY(weights_, model_->on_gpu(options_.threads));
+  const double weights = seconds();
   QUIRE_CHECKED(create_buffers());
   QUIRE_CHECKED(create_fixed());
-  return create_caches();
+  const double fixed = seconds();
+  QUIRE_CHECKED(create_caches());
+  log_info(fmt::format(
+      "cuda: GPU {:.2f} s, weights {:.2f} s ({:.1f} GiB), arrays and scratch {:.2f} s, caches {:.2f} s",
+      device, weights, gib(weights_->bytes()), fixed, seconds()));
+  return {};
 }
 
 Status CudaBackend::create_buffers() {

@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/cpu.h"
 #include "core/cuda/memory.h"
+#include "core/thread_pool.h"
 #include "engine/loaded_model.h"
 #include "ops/cuda/weights.h"
 #include "ops/gemm/cuda/pack.h"
@@ -22,7 +24,9 @@ class Ring {
  public:
   static constexpr int64_t kPiece = int64_t{32} << 20;  // of rows; a little more is allocated, for alignment
   static constexpr int kPieces = 3;
+  static constexpr int kMostThreads = 8;  // that read the file: one takes five times as long
 
+  explicit Ring(int threads) : pool_(std::min(threads > 0 ? threads : available_cpus(), kMostThreads)) {}
   Status create() {
     QUIRE_CHECKED(
         cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"));
@@ -56,6 +60,18 @@ class Ring {
     QUIRE_CHECKED(use(p.device.data()));
     return cuda::check(cudaEventRecord(p.done, stream_), "loading weights");
   }
+  // `count` times `bytes`, `from_stride` bytes apart, one behind the other into a piece.
+  void copy(std::byte* to, const std::byte* from, int64_t bytes, int64_t count = 1, int64_t from_stride = 0) {
+    constexpr int64_t kGrain = int64_t{256} << 10;
+    const int64_t grains = (bytes + kGrain - 1) / kGrain;
+    pool_.parallel_for(count * grains, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = i % grains * kGrain, n = std::min(kGrain, bytes - at);
+        std::memcpy(to + i / grains * bytes + at, from + i / grains * from_stride + at,
+                    static_cast<size_t>(n));
+      }
+    });
+  }
   cudaStream_t stream() const { return stream_; }
   Status finish() { return cuda::check(cudaStreamSynchronize(stream_), "loading weights"); }
 
@@ -64,6 +80,7 @@ class Ring {
     Memory host, device;
     cudaEvent_t done = nullptr;
   };
+  ThreadPool pool_;
   Piece pieces_[kPieces];
   size_t next_ = 0;
   cudaStream_t stream_ = nullptr;
@@ -172,11 +189,11 @@ class Placer final : public WeightVisitor {
         QUIRE_CHECKED(ring_.send(
             up == nullptr ? experts * bytes : second + experts * bytes,
             [&](std::byte* host) {
-              for (int64_t i = 0; i < experts; ++i) {
-                std::memcpy(host + i * bytes, w.row(first, e + i), static_cast<size_t>(bytes));
-                if (up != nullptr)
-                  std::memcpy(host + second + i * bytes, up->row(first, e + i), static_cast<size_t>(bytes));
-              }
+              const auto copy = [&](std::byte* to, const Weight& from) {
+                ring_.copy(to, from.row(first, e), bytes, experts, from.row(0, 1) - from.row(0));
+              };
+              copy(host, w);
+              if (up != nullptr) copy(host + second, *up);
             },
             [&](std::byte* device) {
               return gemm::launch_pack(ring_.stream(),
@@ -208,7 +225,7 @@ class Placer final : public WeightVisitor {
           rows * row,
           [&](std::byte* host) {
             if (as_it_is) {
-              std::memcpy(host, w.row(first), static_cast<size_t>(rows * row));
+              ring_.copy(host, w.row(first), rows * row);
               return;
             }
             for (int64_t r = 0; r < rows; ++r) {
@@ -239,9 +256,9 @@ class Loaded final : public CudaWeights {
   const Model& model() const override { return *model_; }
   int64_t bytes() const override { return bytes_; }
 
-  Status load(const gguf::File& file) {
+  Status load(const gguf::File& file, int threads) {
     QUIRE_TRY(model_, Model::load(file));
-    Ring ring;
+    Ring ring(threads);
     QUIRE_CHECKED(ring.create());
     Placer placer(ring, memory_);
     model_->visit(placer);
@@ -258,11 +275,11 @@ class Loaded final : public CudaWeights {
 
 }  // namespace
 
-Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu() const {
+Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu(int threads) const {
   const std::lock_guard lock(copies_mutex_);
   if (auto made = on_gpu_.lock()) return made;
   auto loaded = std::make_shared<Loaded>();
-  QUIRE_CHECKED(loaded->load(file));
+  QUIRE_CHECKED(loaded->load(file, threads));
   on_gpu_ = loaded;
   return std::shared_ptr<const CudaWeights>(std::move(loaded));
 }

@@ -132,6 +132,7 @@ Result<RequestId> Engine::submit(Request request, Listener listener) {
   RequestId id;
   {
     const std::lock_guard lock(inbox_mutex_);
+    if (lost_) return *lost_;
     if (queued_ >= options_.max_waiting)
       return capacity_error("{} requests wait already, which is as many as may; try again later", queued_);
     ++queued_;
@@ -199,7 +200,7 @@ bool Engine::step() {
   const auto begin = Clock::now();
   const double waited = runner_.waited_seconds();
   take_incoming();
-  if (lost_) fail_all(*lost_);
+  if (const std::optional<Error> error = lost()) fail_all(*error);  // what was submitted just before
   const bool was_idle = runner_.idle();
   if (!runner_.full()) plan_and_submit(begin);
   if (!runner_.idle()) {
@@ -224,10 +225,14 @@ bool Engine::step() {
 void Engine::retire() {
   const auto begin = Clock::now();
   const double waited = runner_.waited_seconds();
-  const Result<const Runner::Retired*> done = runner_.retire();
+  Result<const Runner::Retired*> done = runner_.retire();
   if (!done.ok()) {
-    lost_ = done.error();
-    return fail_all(*lost_);
+    const Error error = done.take_error().context("the device is lost");
+    {
+      const std::lock_guard lock(inbox_mutex_);
+      lost_ = error;
+    }
+    return fail_all(error);
   }
   const Runner::Retired& r = **done;
   StepRecord record = r.record;
@@ -361,7 +366,7 @@ PrefixFileOwner Engine::prefix_owner() const {
 Result<PrefixFileContent> Engine::save_prefixes(const std::string& path, int64_t max_bytes) {
   while (!runner_.idle()) retire();
   runner_.release_finished();
-  if (lost_) return *lost_;
+  if (const std::optional<Error> error = lost()) return *error;
   if (runner_.prefix_cache() == nullptr) return PrefixFileContent{};
   return write_prefix_file(path, prefix_owner(), salt_hash_, *runner_.prefix_cache(), *backend_, max_bytes);
 }
@@ -372,6 +377,11 @@ Result<PrefixFileContent> Engine::load_prefixes(const std::string& path) {
       read_prefix_file(path, prefix_owner(), salt_hash_, prefix_hash_, *runner_.prefix_cache(), *backend_);
   publish_counts();
   return content;
+}
+
+std::optional<Error> Engine::lost() const {
+  const std::lock_guard lock(inbox_mutex_);
+  return lost_;
 }
 
 StepStats Engine::stats() const {

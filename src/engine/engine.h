@@ -61,8 +61,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Any thread. An error says what of the request is impossible, or (Fault::kCapacity) that max_waiting requests wait
-  // already; nothing of it was kept then.
+  // Any thread. An error says what of the request is impossible, (Fault::kCapacity) that max_waiting requests wait
+  // already, or that the device is lost; nothing of it was kept then.
   Result<RequestId> submit(Request request, Listener listener);
   // Any thread. The request ends with FinishReason::kCancelled at the next step, unless it has ended already.
   void cancel(RequestId id);
@@ -76,6 +76,9 @@ class Engine {
   void observe_steps(std::function<void(const StepRecord&)> observer) {
     step_observer_ = std::move(observer);
   }
+  // Any thread: not empty once the device is lost, as the requests that ended with it were told. Nothing is computed any
+  // more then: a new engine may succeed, in a new process.
+  std::optional<Error> lost() const;
   // Waits until listeners have heard everything that steps have committed. Not from a listener.
   void drain_events() { delivery_.drain(); }
 
@@ -139,7 +142,8 @@ class Engine {
   std::vector<std::unique_ptr<Sequence>> inbox_;
   std::vector<RequestId> cancels_, ended_by_text_;
   int32_t next_id_ = 0;
-  int64_t queued_ = 0;  // requests that have no place yet
+  int64_t queued_ = 0;         // requests that have no place yet
+  std::optional<Error> lost_;  // the device's end
   StepStats stats_;
   std::atomic<int64_t> unfinished_{0};
 
@@ -156,7 +160,6 @@ class Engine {
   int64_t planned_steps_ = 0;
   std::vector<std::unique_ptr<Sequence>> arriving_;
   std::vector<RequestId> cancelling_, texts_;
-  std::optional<Error> lost_;  // the device's end
 };
 
 }  // namespace quire

@@ -34,8 +34,8 @@ struct LoadedModel {
   // Copies of the weights for generating faster (ops/gemm/repack.h), if memory holds them beside the file;
   // else null. Made for the first engine that asks, and kept as long as an engine has them.
   std::shared_ptr<const RepackedWeights> repacked(ThreadPool& pool) const;
-  // The weights on the current GPU; likewise. In programs with CUDA only.
-  Result<std::shared_ptr<const CudaWeights>> on_gpu() const;
+  // The weights on the current GPU; likewise. In programs with CUDA only. `threads` read the file; 0: all CPUs.
+  Result<std::shared_ptr<const CudaWeights>> on_gpu(int threads = 0) const;
 
  private:
   friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string&);

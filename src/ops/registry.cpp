@@ -30,6 +30,7 @@ void paged_attention_conformance(Suite& s);
 void gdn_prepare_conformance(Suite& s);
 void gdn_chunked_conformance(Suite& s);
 void gdn_recurrent_conformance(Suite& s);
+void gated_delta_net_conformance(Suite& s);
 void note_tokens_conformance(Suite& s);
 void sample_conformance(Suite& s);
 void copy_slots_conformance(Suite& s);
@@ -39,8 +40,9 @@ void copy_slots_conformance(Suite& s);
 namespace {
 
 template <class Args>
-OperatorInfo entry(const Operator<Args>& op, void (*conformance)(conformance::Suite&)) {
-  OperatorInfo info{op.name, {}, conformance};
+OperatorInfo entry(const Operator<Args>& op, void (*conformance)(conformance::Suite&),
+                   std::string_view part_on_gpu = {}) {
+  OperatorInfo info{op.name, {}, conformance, part_on_gpu};
   for (const Kernel<Args>& k : op.kernels) info.kernels.push_back({k.name, k.needs});
   return info;
 }
@@ -57,9 +59,10 @@ std::vector<OperatorInfo> table() {
       entry(kMoeOp, conformance::moe_conformance),
       entry(kAttentionPrepareOp, conformance::attention_prepare_conformance),
       entry(kPagedAttentionOp, conformance::paged_attention_conformance),
-      entry(kGdnPrepareOp, conformance::gdn_prepare_conformance),
-      entry(kGdnChunkedOp, conformance::gdn_chunked_conformance),
-      entry(kGdnRecurrentOp, conformance::gdn_recurrent_conformance),
+      entry(kGdnPrepareOp, conformance::gdn_prepare_conformance, kGatedDeltaNetOp.name),
+      entry(kGdnChunkedOp, conformance::gdn_chunked_conformance, kGatedDeltaNetOp.name),
+      entry(kGdnRecurrentOp, conformance::gdn_recurrent_conformance, kGatedDeltaNetOp.name),
+      entry(kGatedDeltaNetOp, conformance::gated_delta_net_conformance),
       entry(kNoteTokensOp, conformance::note_tokens_conformance),
       entry(kSampleOp, conformance::sample_conformance),
       entry(kCopySlotsOp, conformance::copy_slots_conformance),

@@ -22,6 +22,7 @@ struct OperatorInfo {
   std::string_view name;
   std::vector<KernelInfo> kernels;  // in order of preference, the reference last
   void (*conformance)(conformance::Suite&);
+  std::string_view part_on_gpu = {};  // the operator whose part it is there; empty: it has kernels of its own
 };
 
 // In the order of docs/architecture.md.

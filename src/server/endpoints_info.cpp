@@ -19,6 +19,7 @@ ApiStatus Api::health(const Call& call) {
     case State::kReady:
       break;
   }
+  if (const std::shared_ptr<Service> service = loaded().service) QUIRE_CHECKED(service->health());
   answer(call, {{"status", "ok"}});
   return {};
 }

@@ -1,5 +1,7 @@
 #include "server/engine_service.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -49,6 +51,12 @@ void EngineService::stop() {
   for (const EntryPtr& entry : left) end(entry, FinishReason::kCancelled);
 }
 
+ApiStatus EngineService::health() const {
+  if (const std::optional<Error> lost = engine_->lost())
+    return ApiError{503, lost->message + "; the server must be started again", "", "device_lost"};
+  return {};
+}
+
 ApiStatus EngineService::check(const Request& r) const {
   QUIRE_CHECKED(r.sampling.validate(engine_->model().model->config().vocab));
   if (const Result<StopMatcher> stop = StopMatcher::create(r.stop); !stop.ok())
@@ -77,6 +85,7 @@ ApiStatus EngineService::check_room(size_t jobs) {
 }
 
 ApiResult<std::vector<JobId>> EngineService::submit(std::vector<Job> jobs, EventSink sink) {
+  QUIRE_CHECKED(health());
   for (const Job& job : jobs) QUIRE_CHECKED(check(job.request));
   const auto shared_sink = std::make_shared<const EventSink>(std::move(sink));
   std::vector<JobId> ids;
@@ -114,7 +123,7 @@ void EngineService::cancel(std::span<const JobId> jobs) {
 
 void EngineService::run() {
   measure_step();  // what a file brought into the prefix cache
-  for (;;) {
+  for (bool sound = true;;) {
     std::vector<JobId> cancels;
     {
       std::unique_lock lock(mutex_);
@@ -126,6 +135,10 @@ void EngineService::run() {
     hand_over();
     const bool worked = engine_->step();
     measure_step();
+    if (sound && engine_->lost()) {
+      sound = false;
+      spdlog::error("{}", health().error().message);
+    }
     if (worked) continue;
     // Nothing to compute just now although requests run: their results are on the way.
     std::unique_lock lock(mutex_);

@@ -30,6 +30,7 @@ class EngineService : public Service {
 
   ApiResult<std::vector<JobId>> submit(std::vector<Job> jobs, EventSink sink) override;
   void cancel(std::span<const JobId> jobs) override;
+  ApiStatus health() const override;
   void stop() override;
   // After stop(): keeps the prefix cache in a file (Engine::save_prefixes).
   Result<PrefixFileContent> save_prefixes(const std::string& path, int64_t max_bytes) {

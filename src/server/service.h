@@ -33,10 +33,12 @@ class Service {
   virtual ~Service() = default;
 
   // Any thread. Takes all of the jobs or none. Errors: 400 what of a request is impossible, 429 the queue is full, 503
-  // the service is stopping.
+  // the service is stopping or has lost its device.
   virtual ApiResult<std::vector<JobId>> submit(std::vector<Job> jobs, EventSink sink) = 0;
   // Any thread. Jobs that have not ended end soon with FinishReason::kCancelled.
   virtual void cancel(std::span<const JobId> jobs) = 0;
+  // Any thread. Nothing wrong, or why this service answers nothing any more: the end of the device (503).
+  virtual ApiStatus health() const = 0;
   // Not from a sink. Jobs that have not ended end with kCancelled before this returns; submit() fails from now on.
   virtual void stop() = 0;
 };

@@ -221,7 +221,8 @@ void count_conformance(Suite& suite, std::initializer_list<int> numbers,
   for (const int n : numbers) {
     const std::string name = fmt::format("n={}", n);
     if (!suite.wants_case(name)) continue;
-    for (const auto& k : suite.kernels(std::span<const Kernel<CountArgs>>(kCountKernels))) {
+    for (const auto& k :
+         suite.kernels(std::span<const Kernel<CountArgs>>(kCountKernels), kPartOnGpu<CountArgs>)) {
       if (!suite.wants(k.name, name) || !k.fits(suite.machine(), {n})) continue;
       suite.expect(k.name, name + ", part", true, "");
       suite.expect(k.name, name + ", another", true, "");

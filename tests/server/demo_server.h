@@ -37,6 +37,7 @@ class DemoServer {
     std::string model = "moe";
     std::function<void(EngineOptions&)> engine;  // may change what the engine gets
     bool load = true;                            // or stay in the state of loading
+    BackendFactory backend = make_backend;
   };
   explicit DemoServer(Options options) : options_(std::move(options)) {
     options_.http.port = 0;
@@ -65,7 +66,7 @@ class DemoServer {
     e.swap_bytes = int64_t{64} << 20;
     e.threads = 1;  // a team of threads waits for each other, which is slow on a busy machine
     if (options_.engine) options_.engine(e);
-    auto engine = std::move(Engine::create(model, e)).value();
+    auto engine = std::move(Engine::create(model, e, options_.backend)).value();
     server::ModelContext::Options m{.names = {"demo", "also-demo"},
                                     .path = demo_model_path(options_.model),
                                     .context = options_.context,

@@ -4,10 +4,24 @@
 
 #include "ops/attention/attention.h"
 #include "ops/attention/scale.h"
-#include "ops/conformance/conformance.h"
+#include "ops/conformance/gpu.h"
 
 namespace quire::conformance {
 namespace {
+
+constexpr OnGpu<PagedAttentionArgs> kOnGpu{
+    [](const PagedAttentionArgs& a) -> std::string_view {
+      const int64_t d = a.q.dim(2);
+      if (a.kv.k.dtype != DType::kBF16) return "KV of other types than bf16";
+      return d == 64 || d == 128 || d == 256 ? "" : "heads of other sizes than 64, 128 and 256";
+    },
+    [](Operands& o, PagedAttentionArgs& a) {
+      o.kv(a.kv.k, a.q.dim(2), false);
+      o.kv(a.kv.v, a.q.dim(2), true);
+      for (Tensor* t : {&a.q, &a.gate, &a.out}) o.tensor(*t);
+      o.segments(a.segments);
+    },
+    paged_attention};
 
 enum class Data { kNormal, kSaturated, kEqual };
 struct Sequence {
@@ -20,6 +34,7 @@ struct Case {
   bool gate = false;
   Data data = Data::kNormal;
   DType kv = DType::kBF16;
+  bool decode = false;  // generated tokens, which a GPU's kernels take otherwise than prompts
 };
 
 // A batch and the cache that it reads. The values depend on the case only; where rows and blocks lie depends
@@ -55,7 +70,8 @@ struct Batch {
     for (const Sequence& s : c.sequences) {
       std::vector<int32_t> table;
       for (int t = 0; t < s.position + s.count; t += kBlockTokens) table.push_back(order[next_block++]);
-      segments.add({.row = row, .count = s.count, .position = s.position}, table);
+      const Segment segment{.row = row, .count = s.count, .position = s.position};
+      c.decode ? segments.add_decode(segment, table) : segments.add(segment, table);
       row += s.count + 1;
     }
     for (size_t i = 0; i < segments.size(); ++i) fill_sequence(rng, i);
@@ -236,14 +252,17 @@ SegmentList recut(const SegmentList& segments, Cut&& cut) {
   SegmentList pieces;
   for (size_t j = 0; j < segments.size(); ++j)
     for (int i = 0; i < segments[j].count; ++i) {
-      if (i == 0 || cut(segments[j].position + i))
-        pieces.add({.row = segments[j].row + i, .position = segments[j].position + i}, segments.blocks(j));
+      if (i == 0 || cut(segments[j].position + i)) {
+        const Segment piece{.row = segments[j].row + i, .position = segments[j].position + i};
+        SegmentArray(segments).decodes > 0 ? pieces.add_decode(piece, segments.blocks(j))
+                                           : pieces.add(piece, segments.blocks(j));
+      }
       ++pieces[pieces.size() - 1].count;
     }
   return pieces;
 }
 
-void check_invariance(Suite& s, const Kernel<PagedAttentionArgs>& kernel, const Batch& b,
+void check_invariance(Suite& s, const Tested<PagedAttentionArgs>& kernel, const Batch& b,
                       const Buffer& base) {
   const auto run = [&](const Batch& batch, const SegmentArray& segments, int threads = 0) {
     Buffer out = batch.output();
@@ -268,7 +287,8 @@ void check_invariance(Suite& s, const Kernel<PagedAttentionArgs>& kernel, const 
   Buffer alone = b.output();
   for (size_t i = b.segments.size(); i-- > 0;) {
     SegmentList one;
-    one.add(b.segments[i], b.segments.blocks(i));
+    b.c.decode ? one.add_decode(b.segments[i], b.segments.blocks(i))
+               : one.add(b.segments[i], b.segments.blocks(i));
     kernel.launch(s.context(Device::kCpu), b.args(one, alone));
   }
   expect_same("each segment alone", alone);
@@ -302,7 +322,7 @@ void check_invariance(Suite& s, const Kernel<PagedAttentionArgs>& kernel, const 
 void run_case(Suite& s, const Case& c) {
   const Batch b(s, c, Batch::Layout::kShuffled);
   const Expected want = expect_batch(s, b);
-  for (const auto& k : s.kernels(kPagedAttentionOp.kernels)) {
+  for (const auto& k : s.kernels(kPagedAttentionOp.kernels, kOnGpu)) {
     const bool reference = k.name == "reference";
     Buffer out = b.output();
     if (!s.wants(k.name, c.name) || !k.fits(s.machine(), b.args(b.segments, out))) continue;
@@ -317,8 +337,9 @@ void run_case(Suite& s, const Case& c) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   const auto add = [&](std::string name, int d, int heads, int kv_heads, std::vector<Sequence> sequences,
-                       bool gate = false, Data data = Data::kNormal, DType kv = DType::kBF16) {
-    all.push_back({std::move(name), d, heads, kv_heads, std::move(sequences), gate, data, kv});
+                       bool gate = false, Data data = Data::kNormal, DType kv = DType::kBF16,
+                       bool decode = false) {
+    all.push_back({std::move(name), d, heads, kv_heads, std::move(sequences), gate, data, kv, decode});
   };
   for (const int d : {32, 48, 64, 128, 256})
     for (const int ratio : {1, 2, 4, 6, 8})
@@ -347,6 +368,16 @@ std::vector<Case> cases() {
   add("e4m3 ragged", 128, 6, 1, {{0, 70}, {0, 0}, {127, 1}, {129, 1}, {300, 5}, {15, 1}}, false,
       Data::kNormal, kE4m3);
   add("e4m3 saturated", 64, 4, 2, {{0, 150}, {400, 3}}, false, Data::kSaturated, kE4m3);
+  for (const int d : {64, 128, 256}) {
+    for (const int ratio : {1, 4, 6, 12})
+      add(fmt::format("generated d{} ratio{}", d, ratio), d, 2 * ratio, 2,
+          {{0, 1}, {15, 1}, {16, 3}, {255, 2}, {0, 0}, {256, 1}, {511, 4}, {700, 1}}, ratio % 4 == 0,
+          Data::kNormal, DType::kBF16, true);
+    add(fmt::format("generated saturated d{}", d), d, 4, 2, {{400, 3}, {30, 1}}, false, Data::kSaturated,
+        true);
+    add(fmt::format("generated equal logits d{}", d), d, 4, 2, {{400, 3}, {30, 1}}, true, Data::kEqual,
+        DType::kBF16, true);
+  }
   return all;
 }
 

@@ -4,10 +4,26 @@
 
 #include "ops/attention/attention.h"
 #include "ops/attention/scale.h"
-#include "ops/conformance/conformance.h"
+#include "ops/conformance/gpu.h"
 
 namespace quire::conformance {
 namespace {
+
+constexpr OnGpu<AttentionPrepareArgs> kOnGpu{
+    [](const AttentionPrepareArgs& a) -> std::string_view {
+      const int64_t d = a.q.dim(2);
+      if (a.kv.k.dtype != DType::kBF16) return "KV of other types than bf16";
+      return d == 64 || d == 128 || d == 256 ? "" : "heads of other sizes than 64, 128 and 256";
+    },
+    [](Operands& o, AttentionPrepareArgs& a) {
+      for (Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q_norm, &a.k_norm, &a.rope.inv_freq, &a.gate})
+        o.tensor(*t);
+      o.kv(a.kv.k, a.q.dim(2), false);
+      o.kv(a.kv.v, a.q.dim(2), true);
+      o.tensor(a.q);
+      o.segments(a.segments);
+    },
+    attention_prepare};
 
 struct Case {
   std::string name;
@@ -38,7 +54,7 @@ struct Batch {
       : c(which),
         inv_freq(DType::kF32, {c.n_rot / 2}),
         rows(count_rows(c)),
-        wide(DType::kBF16, {rows, (c.heads * (c.gate ? 2 : 1) + 2 * c.kv_heads) * c.d + 6}),
+        wide(DType::kBF16, {rows, (c.heads * (c.gate ? 2 : 1) + 2 * c.kv_heads) * c.d + 8}),
         q_norm(DType::kF32, {c.d}),
         k_norm(DType::kF32, {c.d}) {
     Rng rng = suite.rng_for_case(c.name);
@@ -158,7 +174,7 @@ void run_case(Suite& s, const Case& c) {
   const Buffer wide32 = b.wide.as(DType::kF32);
   kAttentionPrepareOp.reference().launch(s.context(Device::kReference),
                                          arguments(b, wide32, b.segments, want));
-  for (const auto& k : s.kernels(kAttentionPrepareOp.kernels)) {
+  for (const auto& k : s.kernels(kAttentionPrepareOp.kernels, kOnGpu)) {
     Outputs got(b, DType::kBF16, c.kv);
     if (!s.wants(k.name, c.name) || !k.fits(s.machine(), arguments(b, b.wide, b.segments, got))) continue;
     k.launch(s.context(Device::kCpu), arguments(b, b.wide, b.segments, got));

@@ -5,15 +5,18 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <numeric>
 
+#include "ops/conformance/gpu.h"
 #include "ops/gemm/repack.h"
 #include "ops/registry.h"
 
 namespace quire::conformance {
 namespace {
 
-constexpr int64_t kGuardBytes = 256;  // on each side; wider than one vector store and one tile row
+constexpr int64_t kGuardBytes = Buffer::kGuardBytes;
 constexpr size_t kMaxFailures = 20;
 
 std::byte guard_byte(int64_t i) {
@@ -29,6 +32,16 @@ int64_t element_bytes(DType t) {
   QUIRE_CHECK(t == DType::kF32 || t == DType::kBF16 || t == DType::kI32 || t == DType::kI8,
               "test buffers hold f32, bf16, i32 or bytes, not {}", dtype_name(t));
   return dtype_info(t).block_bytes;
+}
+
+// Where buffers lie, by their first byte: a view says nothing of the buffer that it shows a part of.
+struct LiveBuffers {
+  std::mutex mutex;
+  std::map<const std::byte*, int64_t> bytes;
+};
+LiveBuffers& live_buffers() {
+  static LiveBuffers live;
+  return live;
 }
 
 float load(const Tensor& t, int64_t elem) {
@@ -76,7 +89,30 @@ std::vector<int32_t> Rng::permutation(int n) {
 }
 
 void Buffer::Free::operator()(std::byte* p) const {
+  {
+    LiveBuffers& live = live_buffers();
+    const std::lock_guard lock(live.mutex);
+    live.bytes.erase(p);
+  }
   std::free(p);
+}
+
+int64_t Buffer::memory_bytes() const {
+  return (tensor_.elems() * element_bytes(tensor_.dtype) + 2 * kGuardBytes + 63) / 64 * 64;
+}
+
+std::span<std::byte> Buffer::memory() const {
+  return {store_.get(), static_cast<size_t>(memory_bytes())};
+}
+
+std::span<std::byte> Buffer::memory_around(const void* address) {
+  LiveBuffers& live = live_buffers();
+  const std::lock_guard lock(live.mutex);
+  auto next = live.bytes.upper_bound(static_cast<const std::byte*>(address));
+  if (next == live.bytes.begin()) return {};
+  const auto& [first, bytes] = *--next;
+  if (static_cast<const std::byte*>(address) >= first + bytes) return {};
+  return {const_cast<std::byte*>(first), static_cast<size_t>(bytes)};
 }
 
 Buffer::Buffer(DType dtype, std::initializer_list<int64_t> dims)
@@ -105,9 +141,16 @@ Buffer& Buffer::operator=(const Buffer& other) {
 
 void Buffer::allocate() {
   const int64_t bytes = tensor_.elems() * element_bytes(tensor_.dtype);
-  const int64_t all = (bytes + 2 * kGuardBytes + 63) / 64 * 64;
+  const int64_t all = memory_bytes();
   store_.reset(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(all))));
   QUIRE_CHECK(store_ != nullptr, "out of memory for a test buffer of {} bytes", all);
+  {
+    LiveBuffers& live = live_buffers();
+    const std::lock_guard lock(live.mutex);
+    live.bytes.emplace(store_.get(), all);
+  }
+  const int64_t used = bytes + 2 * kGuardBytes;
+  std::memset(store_.get() + used, 0, static_cast<size_t>(all - used));
   for (int64_t i = 0; i < kGuardBytes; ++i) {
     store_.get()[i] = guard_byte(i);
     store_.get()[kGuardBytes + bytes + i] = guard_byte(i);
@@ -259,7 +302,20 @@ void Suite::expect_all_reached() {
   if (!options_.case_name.empty()) return;
   for (const Count& c : counts_)
     if (c.skipped.empty() && c.passed + c.failed == 0)
-      expect(c.kernel, "all", false, "this CPU can run the kernel, but no case reaches it");
+      expect(c.kernel, "all", false,
+             options_.gpu != nullptr ? "no case ran on the GPU"
+                                     : "this CPU can run the kernel, but no case reaches it");
+}
+
+void Suite::not_taken(std::string_view limit) {
+  ++count(kOnGpu).not_taken[std::string(limit)];
+}
+
+void Suite::run_on_gpu(const std::function<void(Operands&)>& place,
+                       const std::function<void(const OpContext&)>& run) {
+  Operands operands(*options_.gpu);
+  place(operands);
+  if (Status done = operands.run(run); !done.ok()) expect(kOnGpu, asked_, false, done.error().message);
 }
 
 const Suite::Count* Suite::find(std::string_view kernel) const {
@@ -287,8 +343,9 @@ void Suite::expect(std::string_view kernel, std::string_view case_name, bool pas
   ++c.failed;
   if (failures_.size() < kMaxFailures)
     failures_.push_back(fmt::format(
-        "{} {} {}: {}\n  repeat: quire test-ops --op {} --kernel {} --case '{}' --seed {} --threads {}", op_,
-        kernel, case_name, detail, op_, kernel, case_name, options_.seed, options_.threads));
+        "{} {} {}: {}\n  repeat: quire test-ops --op {}{} --kernel {} --case '{}' --seed {} --threads {}",
+        op_, kernel, case_name, detail, op_, options_.gpu != nullptr ? " --device cuda" : "", kernel,
+        case_name, options_.seed, options_.threads));
 }
 
 void Suite::expect_close(std::string_view kernel, std::string_view case_name, const Excess& e) {
@@ -363,9 +420,17 @@ int Suite::failed() const {
 
 Suite run_suite(const OperatorInfo& op, const Options& options) {
   Suite suite(std::string(op.name), options);
+  if (options.gpu != nullptr && !op.part_on_gpu.empty()) {
+    suite.skip(Suite::kOnGpu, fmt::format("on a GPU it is a part of {}", op.part_on_gpu));
+    return suite;
+  }
   op.conformance(suite);
-  for (const KernelInfo& k : op.kernels)
-    if (suite.wants(k.name)) suite.can_run(k.name, k.needs);
+  if (options.gpu != nullptr) {
+    if (suite.wants(Suite::kOnGpu)) suite.enter(Suite::kOnGpu);
+  } else {
+    for (const KernelInfo& k : op.kernels)
+      if (suite.wants(k.name)) suite.can_run(k.name, k.needs);
+  }
   suite.expect_all_reached();
   return suite;
 }

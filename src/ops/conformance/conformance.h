@@ -20,6 +20,9 @@
 //       }
 //     }
 //   }
+//
+// With a GPU (`quire test-ops --device cuda`) s.kernels(table, kOnGpu) is one kernel, "cuda": the operator itself, which gets
+// its operands there and back for every launch (gpu.h). So a suite has the same cases and checks on both.
 #pragma once
 
 #include <functional>
@@ -38,6 +41,9 @@ struct OperatorInfo;    // ops/registry.h
 
 namespace quire::conformance {
 
+class Gpu;       // gpu.h
+class Operands;  // likewise
+
 struct Options {
   uint64_t seed = 1;
   std::string op;                                // only this operator; empty: all
@@ -46,6 +52,7 @@ struct Options {
   bool one_case = false;                         // of each kernel the first case that it fits, no more
   int threads = 0;                               // 0: all CPUs
   std::function<void(const std::string&)> each;  // called with a line for every check, when set
+  Gpu* gpu = nullptr;                            // not null: its operators are tested, not the CPU's kernels
 };
 
 // Random numbers of a case: seeded by (suite seed, operator, case name), so that one case can be repeated
@@ -68,6 +75,8 @@ class Rng {
 // value), so an element that a kernel forgets fails. Element types: F32, BF16, I32, and I8 for bytes, which start as 0xff.
 class Buffer {
  public:
+  static constexpr int64_t kGuardBytes = 256;  // on each side; wider than one vector store and one tile row
+
   Buffer(DType dtype, std::initializer_list<int64_t> dims);
   Buffer(const Buffer& other);
   Buffer& operator=(const Buffer& other);
@@ -79,6 +88,10 @@ class Buffer {
   Buffer& fill(const std::function<float()>& value);  // in memory order, rounded to the element type
   Buffer& fill_nan();
   bool guards_intact() const;
+  // All of its memory, guards included.
+  std::span<std::byte> memory() const;
+  // That of the buffer that this address lies in; empty if it lies in none.
+  static std::span<std::byte> memory_around(const void* address);
   // The same values in another type (rounding): .as(kF32) hands a kernel's bf16 inputs to the reference.
   Buffer as(DType dtype) const;
   // The given rows of the outermost dimension, in this order: for row-invariance checks.
@@ -88,6 +101,7 @@ class Buffer {
  private:
   explicit Buffer(const Tensor& like);
   void allocate();
+  int64_t memory_bytes() const;
   struct Free {
     void operator()(std::byte* p) const;
   };
@@ -139,13 +153,48 @@ class SegmentList {
   int32_t decodes_ = 0, pitch_ = 0;
 };
 
+// An operator on a GPU: what of its calls lies in memory, what a GPU does not take of them (docs/gpu.md), and its entry.
+template <class Args>
+struct OnGpu {
+  std::string_view (*limit)(const Args& a);  // empty, or which limit the call is beyond
+  void (*place)(Operands& o, Args& a);       // puts every operand on the device
+  void (*run)(const OpContext& ctx, const Args& a);
+};
+
+// Of operators that a GPU has as parts of others only (OperatorInfo::part_on_gpu): their suites are not run there.
+template <class Args>
+inline constexpr OnGpu<Args> kPartOnGpu{};
+
+class Suite;
+
+// What a suite tests: a kernel of the operator's table, or the operator on a GPU.
+template <class Args>
+class Tested {
+ public:
+  explicit Tested(const Kernel<Args>& kernel) : name(kernel.name), kernel_(&kernel) {}
+  Tested(Suite& suite, const OnGpu<Args>& gpu);
+
+  std::string_view name;
+  bool on_gpu() const { return gpu_ != nullptr; }
+  // What a GPU does not take is counted, for the report.
+  bool fits(const Machine& m, const Args& a) const;
+  // ctx is a CPU's: a GPU has its own.
+  void launch(const OpContext& ctx, const Args& a) const;
+
+ private:
+  const Kernel<Args>* kernel_ = nullptr;
+  Suite* suite_ = nullptr;
+  const OnGpu<Args>* gpu_ = nullptr;
+};
+
 class Suite {
  public:
   struct Count {
     std::string kernel;
     int passed = 0, failed = 0;
-    std::string skipped;     // why this CPU cannot run it; empty if it can
-    std::string first_case;  // the first in which anything was checked
+    std::string skipped;                   // why it cannot be run here; empty if it can
+    std::string first_case;                // the first in which anything was checked
+    std::map<std::string, int> not_taken;  // cases beyond a limit of the GPU, by the limit
   };
 
   Suite(std::string op, Options options);
@@ -159,12 +208,16 @@ class Suite {
   // Copies of weights for Weight::repacked.
   std::unique_ptr<RepackedWeights> repack(std::span<const Weight> weights);
 
-  // The kernels of a table that the options ask for and this CPU can run.
+  // The kernels of a table that the options ask for and this CPU can run; with a GPU, the operator on it.
   template <class Args>
-  std::vector<Kernel<Args>> kernels(std::span<const Kernel<Args>> table) {
-    std::vector<Kernel<Args>> wanted;
+  std::vector<Tested<Args>> kernels(std::span<const Kernel<Args>> table, const OnGpu<Args>& gpu) {
+    std::vector<Tested<Args>> wanted;
+    if (options_.gpu != nullptr) {
+      if (wants(kOnGpu)) wanted.emplace_back(*this, gpu);
+      return wanted;
+    }
     for (const Kernel<Args>& k : table)
-      if (wants(k.name) && can_run(k.name, k.needs)) wanted.push_back(k);
+      if (wants(k.name) && can_run(k.name, k.needs)) wanted.emplace_back(k);
     return wanted;
   }
   // Whether the options ask for this kernel, and for this case of it.
@@ -173,8 +226,16 @@ class Suite {
   bool wants_case(std::string_view case_name) const;
   // Enters a kernel among the counts; false, and the reason kept, if this CPU lacks what it needs.
   bool can_run(std::string_view kernel, CpuLevel needs);
-  // A kernel that this CPU can run and no case reached has failed, unless the options ask for certain cases.
+  void enter(std::string_view kernel) { count(kernel); }
+  // Enters a kernel among the counts that cannot be run, and why.
+  void skip(std::string_view kernel, std::string_view why) { count(kernel).skipped = why; }
+  // A kernel that can be run here and no case reached has failed, unless the options ask for certain cases.
   void expect_all_reached();
+
+  // For Tested. A case that the GPU does not take; a call there, of which an error is a check that failed.
+  void not_taken(std::string_view limit);
+  void run_on_gpu(const std::function<void(Operands&)>& place,
+                  const std::function<void(const OpContext&)>& run);
 
   // Record one check. The name identifies the case; details are kept for a check that fails.
   void expect(std::string_view kernel, std::string_view case_name, bool pass, const std::string& detail);
@@ -194,6 +255,8 @@ class Suite {
   std::span<const Count> counts() const { return counts_; }
   const std::vector<std::string>& failures() const { return failures_; }  // the first 20, ready to print
 
+  static constexpr std::string_view kOnGpu = "cuda";  // the name of what runs there
+
  private:
   Count& count(std::string_view kernel);
   const Count* find(std::string_view kernel) const;
@@ -208,7 +271,27 @@ class Suite {
   std::vector<std::string> failures_;
 };
 
-// Runs an operator's suite, and demands that it reach every kernel that this CPU can run.
+template <class Args>
+Tested<Args>::Tested(Suite& suite, const OnGpu<Args>& gpu)
+    : name(Suite::kOnGpu), suite_(&suite), gpu_(&gpu) {}
+
+template <class Args>
+bool Tested<Args>::fits(const Machine& m, const Args& a) const {
+  if (gpu_ == nullptr) return kernel_->fits(m, a);
+  const std::string_view limit = gpu_->limit(a);
+  if (!limit.empty()) suite_->not_taken(limit);
+  return limit.empty();
+}
+
+template <class Args>
+void Tested<Args>::launch(const OpContext& ctx, const Args& a) const {
+  if (gpu_ == nullptr) return kernel_->launch(ctx, a);
+  Args there = a;
+  suite_->run_on_gpu([&](Operands& o) { gpu_->place(o, there); },
+                     [&](const OpContext& on_gpu) { gpu_->run(on_gpu, there); });
+}
+
+// Runs an operator's suite, and demands that it reach every kernel that this CPU can run, or the GPU's.
 Suite run_suite(const OperatorInfo& op, const Options& options);
 
 // Random rows of a weight in any decodable type (through quant's encoders; for some types random bits with

@@ -1,7 +1,21 @@
-#include "ops/conformance/conformance.h"
+#include "ops/conformance/gpu.h"
 #include "ops/copy/copy.h"
 
 namespace quire::conformance {
+namespace {
+
+constexpr OnGpu<CopySlotsArgs> kOnGpu{
+    [](const CopySlotsArgs& a) -> std::string_view {
+      const bool whole = dtype_bytes(a.pool.dtype, a.pool.elems() / a.pool.dim(0)) % 16 == 0;
+      return whole ? "" : "slots that are no multiple of 16 bytes";
+    },
+    [](Operands& o, CopySlotsArgs& a) {
+      o.tensor(a.pool);
+      o.tensor(a.pairs);
+    },
+    copy_slots};
+
+}  // namespace
 
 void copy_slots_conformance(Suite& s) {
   struct Case {
@@ -10,9 +24,10 @@ void copy_slots_conformance(Suite& s) {
     int copies;
   };
   // Widths around the 256 KiB (65536 floats) that one thread copies at a time.
-  constexpr Case kCases[] = {{"none", 4, 16, 0},         {"one", 2, 1, 1},
-                             {"small rows", 64, 33, 31}, {"piece edge", 5, 65536, 2},
-                             {"past it", 5, 65537, 2},   {"large", 4, 200000, 2}};
+  constexpr Case kCases[] = {{"none", 4, 16, 0},          {"one", 2, 1, 1},
+                             {"small rows", 64, 33, 31},  {"small slots", 64, 24, 31},
+                             {"piece edge", 5, 65536, 2}, {"past it", 5, 65537, 2},
+                             {"large", 4, 200000, 2}};
   for (const Case& c : kCases) {
     Rng rng = s.rng_for_case(c.name);
     Buffer f32(DType::kF32, {c.slots, c.width}), b16(DType::kBF16, {c.slots, 2, c.width});
@@ -32,10 +47,10 @@ void copy_slots_conformance(Suite& s) {
     pairs.insert(pairs.begin(), {-1, p[0]});  // padding
     pairs.insert(pairs.end(), {p[0], -1});
     const Buffer want_f32 = f32.gather(source), want_b16 = b16.gather(source);
-    for (const auto& k : s.kernels(kCopySlotsOp.kernels)) {
-      if (!s.wants(k.name, c.name)) continue;
+    for (const auto& k : s.kernels(kCopySlotsOp.kernels, kOnGpu)) {
       Buffer got_f32 = f32, got_b16 = b16;
       const Tensor list = make_tensor(pairs.data(), {count, 2});
+      if (!s.wants(k.name, c.name) || !k.fits(s.machine(), {got_f32, list})) continue;
       k.launch(s.context(Device::kCpu), {got_f32, list});
       k.launch(s.context(Device::kCpu), {got_b16, list});
       s.expect_same_bits(k.name, c.name, got_f32, want_f32);

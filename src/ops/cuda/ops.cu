@@ -69,7 +69,8 @@ GateInput gate_of(const Tensor& t) {
 }  // namespace
 
 void embed(const OpContext& ctx, const EmbedArgs& a) {
-  if (ctx.cuda->dry) return;
+  if (ctx.cuda->dry || a.x.dim(0) == 0) return;
+  if (a.x.stride[0] != a.x.dim(1)) return ctx.cuda->keep(Error{Fault::kBug, "embed: rows of x are apart"});
   const bool sources = !a.sources.empty();
   ctx.cuda->keep(launch_embed(ctx.cuda->stream, {.tokens = data<int32_t>(a.tokens),
                                                  .sources = sources ? data<int32_t>(a.sources) : nullptr,
@@ -339,12 +340,12 @@ void gated_delta_net(const OpContext& ctx, const GatedDeltaNetArgs& a) {
 
 void copy_slots(const OpContext& ctx, const CopySlotsArgs& a) {
   if (ctx.cuda->dry) return;
-  ctx.cuda->keep(
-      launch_copy_slots(ctx.cuda->stream, {.pool = a.pool.data,
-                                           .slot_bytes = dtype_bytes(a.pool.dtype, a.pool.dim(1)),
-                                           .slot_stride = dtype_bytes(a.pool.dtype, a.pool.stride[0]),
-                                           .pairs = data<int32_t>(a.pairs),
-                                           .count = narrow(a.pairs.dim(0))}));
+  ctx.cuda->keep(launch_copy_slots(ctx.cuda->stream,
+                                   {.pool = a.pool.data,
+                                    .slot_bytes = dtype_bytes(a.pool.dtype, a.pool.elems() / a.pool.dim(0)),
+                                    .slot_stride = dtype_bytes(a.pool.dtype, a.pool.stride[0]),
+                                    .pairs = data<int32_t>(a.pairs),
+                                    .count = narrow(a.pairs.dim(0))}));
 }
 
 void sample(const OpContext& ctx, const SampleArgs& a) {

@@ -131,7 +131,7 @@ class FormCase {
   const Operator<GatedDeltaArgs>& op_;
   const bool decode_;
   Rng rng_;
-  const Kernel<GatedDeltaArgs>* kernel_ = nullptr;
+  const Tested<GatedDeltaArgs>* kernel_ = nullptr;
 
  protected:
   const Inputs in_;

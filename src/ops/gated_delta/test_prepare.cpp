@@ -68,7 +68,7 @@ class Prepare {
   void check() {
     Outputs want = run_reference();
     const Bounds bounds = derive_bounds(want);
-    for (const auto& k : s_.kernels(kGdnPrepareOp.kernels)) {
+    for (const auto& k : s_.kernels(kGdnPrepareOp.kernels, kPartOnGpu<GdnPrepareArgs>)) {
       Outputs got = outputs(conv_);
       if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), args(segments_, got))) continue;
       kernel_ = &k;
@@ -267,7 +267,7 @@ class Prepare {
   int64_t C_;
   Buffer qkv_, a_, b_, weight_, ssm_a_, dt_bias_, conv_;
   SegmentList segments_;
-  const Kernel<GdnPrepareArgs>* kernel_ = nullptr;
+  const Tested<GdnPrepareArgs>* kernel_ = nullptr;
 };
 
 }  // namespace

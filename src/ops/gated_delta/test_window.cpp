@@ -146,7 +146,7 @@ class Rollback {
     Case source = c_;
     source.pieces = {{2 * kTokens, position_, true, anchor_}};
     const Inputs in = make_inputs(source, rng_);
-    for (const auto& k : s_.kernels(kGdnRecurrentOp.kernels)) {
+    for (const auto& k : s_.kernels(kGdnRecurrentOp.kernels, kPartOnGpu<GatedDeltaArgs>)) {
       Buffer out(c_.type, {in.rows, c_.Hv, c_.Dv});
       if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), arguments(c_, in, in.segments, in.cache, out)))
         continue;
@@ -164,7 +164,7 @@ class Rollback {
  private:
   static constexpr int32_t kTokens = 70, kDrafts = SlotCache::kDrafts;
 
-  void with_drafts(const Kernel<GatedDeltaArgs>& k, const Inputs& in, SlotCache& cache, const Buffer& want) {
+  void with_drafts(const Tested<GatedDeltaArgs>& k, const Inputs& in, SlotCache& cache, const Buffer& want) {
     const Segment& all = in.segments[0];
     Segment s{all.row, 1, position_, all.state_slot, anchor_};
     Rng rng = s_.rng_for_case(c_.name + " drafts");

@@ -13,14 +13,16 @@ double weight_eps(std::string_view kernel, DType type) {
   if (kernel == "avx2" || kernel == "reference") return 0.0;
   if (kernel == "integer") return 4 * kEpsF32;  // the product of both scales, and each of them
   if (fits_bf16) return 0.0;
+  if (kernel == Suite::kOnGpu) return type == DType::kF16 || type == DType::kF32 ? 0.0 : kEpsBf16;
   if (kernel != "amx") return kEpsBf16;
   // With AMX, products of a code and a scale pass through half precision; for Q6_K the scale itself does too.
   if (type == DType::kQ8_0 || type == DType::kQ4_0 || type == DType::kQ5_0) return kEpsBf16 + kEpsF16;
   return type == DType::kQ6_K ? kEpsBf16 + 2 * kEpsF16 : kEpsBf16;
 }
 
-double sum_eps(int64_t cols) {
-  return (static_cast<double>(cols) / 16.0 + 16.0) * kEpsF32;
+double sum_eps(std::string_view kernel, int64_t cols) {
+  const double a_step = kernel == Suite::kOnGpu ? 2.0 : 1.0;
+  return (a_step * static_cast<double>(cols) / 16.0 + 16.0) * kEpsF32;
 }
 
 namespace {
@@ -42,7 +44,7 @@ std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t
                                      const std::vector<Bounded>& tokens, std::string_view kernel) {
   const std::vector<Bounded> x = kernel == "integer" ? as_integers(tokens) : tokens;
   const double scale = static_cast<double>(like.scale_of(expert));
-  const double eps = weight_eps(kernel, like.dtype) + sum_eps(like.cols);
+  const double eps = weight_eps(kernel, like.dtype) + sum_eps(kernel, like.cols);
   std::vector<Bounded> y(static_cast<size_t>(like.rows));
   for (Bounded& out : y) {
     double sum = 0.0, magnitude = 0.0, carried = 0.0;

@@ -9,10 +9,11 @@
 namespace quire::conformance {
 
 // The relative error of a weight in a kernel: one rounding to bf16 in the bf16 kernels unless the format
-// fits.
+// fits. On a GPU ("cuda") F16 and F32 are exact sums of several bf16.
 double weight_eps(std::string_view kernel, DType type);
-// The relative error of a sum over K in float32: a kernel has at least 8 accumulators.
-double sum_eps(int64_t cols);
+// The relative error of a sum over K in float32: a CPU's kernel has at least 8 accumulators; a tensor core adds 16 products
+// at a time to one, and keeps at least 2^-22 of the largest of these terms.
+double sum_eps(std::string_view kernel, int64_t cols);
 
 // A value in float64 and how far a kernel's may be from it.
 struct Bounded {

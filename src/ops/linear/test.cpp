@@ -6,7 +6,7 @@
 #include <cstring>
 #include <functional>
 
-#include "ops/conformance/conformance.h"
+#include "ops/conformance/gpu.h"
 #include "ops/gemm/bounds.h"
 #include "ops/gemm/repack.h"
 #include "ops/linear/linear.h"
@@ -32,6 +32,22 @@ struct LinearCase {
                        dtype_name(y), bias ? " bias" : "", add ? " add" : "", gap > 0 ? " strided" : "");
   }
 };
+
+constexpr OnGpu<LinearArgs> kOnGpu{[](const LinearArgs& a) -> std::string_view {
+                                     if (a.x.dtype != DType::kBF16) return "x in float32";
+                                     if (a.parts[0].w.cols % 8 != 0)
+                                       return "columns that are no multiple of 8";
+                                     return a.x.stride[0] % 8 == 0 ? "" : "rows of x that are not aligned";
+                                   },
+                                   [](Operands& o, LinearArgs& a) {
+                                     o.tensor(a.x);
+                                     for (LinearPart& p : a.parts) {
+                                       o.matrix(p.w);
+                                       o.tensor(p.bias);
+                                       o.tensor(p.y);
+                                     }
+                                   },
+                                   linear};
 
 // Runs with copies of weights whose own bytes are destroyed meanwhile.
 void run_repacked(Suite& s, std::span<RandomWeight> weights,
@@ -70,7 +86,7 @@ void linear_case(Suite& s, const LinearCase& c) {
   if (c.add) y.fill([&] { return rng.normal(); });
 
   // The parts are neighbours in the rows of one wide y; the gap behind them must stay as it is.
-  const auto run = [&](const Kernel<LinearArgs>& k, const OpContext& ctx, const Buffer& in,
+  const auto run = [&](const Tested<LinearArgs>& k, const OpContext& ctx, const Buffer& in,
                        const Buffer& out) {
     std::vector<LinearPart> parts;
     int64_t at = 0;
@@ -79,9 +95,9 @@ void linear_case(Suite& s, const LinearCase& c) {
       parts.push_back({w, c.bias ? biases[i].tensor() : Tensor{}, out.tensor().cols(at, w.rows), c.add});
       at += w.rows;
     }
-    k.launch(ctx, {in.tensor().cols(0, c.cols), std::span<const LinearPart>(parts), c.tokens});
+    k.launch(ctx, {in.tensor().cols(0, c.cols), std::span<const LinearPart>(parts), in.tensor().dim(0)});
   };
-  const auto fits = [&](const Kernel<LinearArgs>& k) {
+  const auto fits = [&](const Tested<LinearArgs>& k) {
     std::vector<LinearPart> parts;
     parts.reserve(weights.size());
     for (const RandomWeight& w : weights) parts.push_back({w.weight, {}, {}, c.add});
@@ -89,7 +105,7 @@ void linear_case(Suite& s, const LinearCase& c) {
   };
 
   const std::vector<float> x32 = x.values(), y32 = y.values();
-  for (const auto& k : s.kernels(kLinearOp.kernels)) {
+  for (const auto& k : s.kernels(kLinearOp.kernels, kOnGpu)) {
     if (!s.wants(k.name, name) || !fits(k)) continue;
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t)
@@ -140,7 +156,7 @@ std::vector<LinearCase> linear_cases() {
     c.bias = turn % 2 == 1;
     c.add = turn % 3 == 2;
     c.y = !c.add && turn % 4 == 0 ? DType::kBF16 : DType::kF32;
-    c.gap = turn % 5 == 3 ? 3 : 0;
+    c.gap = turn % 10 == 3 ? 3 : turn % 10 == 8 ? 8 : 0;
     ++turn;
     cases.push_back(c);
   };
@@ -193,8 +209,8 @@ std::vector<int64_t> scale_halves(DType type) {
 }
 
 // Random bits, with block scales at and around the edges of what decoders treat differently: zero, subnormal
-// halves, the largest.
-std::vector<std::byte> extreme_blocks(Rng& rng, DType type, int64_t elems) {
+// halves, the largest. Of MXFP4 those up to 2^(most_exponent - 127).
+std::vector<std::byte> extreme_blocks(Rng& rng, DType type, int64_t elems, uint8_t most_exponent) {
   constexpr uint16_t kEdges[] = {0x0000, 0x0001, 0x0003, 0x0004, 0x0005, 0x03ff, 0x0400,
                                  0x0401, 0x1000, 0x2c00, 0x3bff, 0x3c00, 0x3c01, 0x3fff,
                                  0x4000, 0x4001, 0x47ff, 0x4800, 0x7bff};
@@ -204,7 +220,7 @@ std::vector<std::byte> extreme_blocks(Rng& rng, DType type, int64_t elems) {
   const std::vector<int64_t> halves = scale_halves(type);
   uint64_t turn = 0;
   for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(info.block_bytes)) {
-    if (type == DType::kMXFP4 && static_cast<uint8_t>(bytes[at]) > 250) bytes[at] = std::byte{250};  // finite
+    if (type == DType::kMXFP4) bytes[at] = std::min(bytes[at], std::byte{most_exponent});
     for (const int64_t half_at : halves) {
       const auto edge =
           static_cast<uint16_t>(kEdges[turn % std::size(kEdges)] | (turn / std::size(kEdges) % 2) << 15);
@@ -221,13 +237,15 @@ void decoding_case(Suite& s, DType type) {
   if (!s.wants_case(name)) return;
   Rng rng = s.rng_for_case(name);
   constexpr int64_t kRows = 80, kCols = 512;
-  const std::vector<std::byte> bytes = extreme_blocks(rng, type, kRows * kCols);
+  // Finite; a GPU takes scales below 2^9.
+  const std::vector<std::byte> bytes =
+      extreme_blocks(rng, type, kRows * kCols, s.options().gpu != nullptr ? 127 + 8 : 250);
   const Weight w{type, bytes.data(), kRows, kCols, 1, nullptr};
   const std::vector<float> decoded = decode_all(w);
   Buffer x(DType::kBF16, {kCols, kCols}), y(DType::kF32, {kCols, kRows});
   int64_t at = 0;
   x.fill([&] { return at++ % (kCols + 1) == 0 ? 1.0f : 0.0f; });
-  for (const auto& k : s.kernels(kLinearOp.kernels)) {
+  for (const auto& k : s.kernels(kLinearOp.kernels, kOnGpu)) {
     const LinearPart part{w, {}, y, false};
     const LinearArgs args{x, {part}, kCols};
     if (!s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;

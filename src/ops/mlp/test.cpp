@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "ops/conformance/conformance.h"
+#include "ops/conformance/gpu.h"
 #include "ops/gemm/bounds.h"
 #include "ops/gemm/repack.h"
 #include "ops/mlp/mlp.h"
@@ -26,6 +26,21 @@ struct MlpCase {
                        gap > 0 ? " strided" : "", gate_size, add ? "" : " overwritten");
   }
 };
+
+constexpr OnGpu<MlpArgs> kOnGpu{[](const MlpArgs& a) -> std::string_view {
+                                  if (a.h.dtype != DType::kBF16) return "h in float32";
+                                  if (a.gate.dtype != a.up.dtype) return "gate and up of different types";
+                                  if (a.gate.cols % 8 != 0 || a.gate.rows % 8 != 0)
+                                    return "widths that are no multiples of 8";
+                                  return a.h.stride[0] % 8 == 0 ? "" : "rows of h that are not aligned";
+                                },
+                                [](Operands& o, MlpArgs& a) {
+                                  o.gate_up(a.gate, a.up);
+                                  o.matrix(a.down);
+                                  for (Tensor* t : {&a.h, &a.gate_bias, &a.up_bias, &a.down_bias, &a.x})
+                                    o.tensor(*t);
+                                },
+                                swiglu_mlp};
 
 void mlp_case(Suite& s, const MlpCase& c) {
   const std::string name = c.name();
@@ -60,7 +75,7 @@ void mlp_case(Suite& s, const MlpCase& c) {
   const std::vector<float> h32 = h.values(), x32 = x.values();
   const std::vector<float> gate32 = decode_all(gate.weight), up32 = decode_all(up.weight),
                            down32 = decode_all(down.weight);
-  for (const auto& k : s.kernels(kMlpOp.kernels)) {
+  for (const auto& k : s.kernels(kMlpOp.kernels, kOnGpu)) {
     Buffer got = x, one = x;
     if (!s.wants(k.name, name) || !k.fits(s.machine(), args(h, got))) continue;
     std::vector<double> want, bound;
@@ -105,7 +120,9 @@ void mlp_case(Suite& s, const MlpCase& c) {
 void mlp_conformance(Suite& s) {
   for (const int64_t t : {0, 1, 2, 5, 15, 16, 17, 33, 70})
     mlp_case(s, {DType::kBF16, DType::kBF16, DType::kBF16, t, 48, 80, DType::kBF16, t % 2 == 1,
-                 t % 3 == 2 ? 3 : 0});
+                 t % 3 != 2 ? 0
+                 : t == 2   ? 8
+                            : 3});
   for (const DType type : weight_types()) {
     const int64_t block = std::max(dtype_info(type).block_elems, 32);
     mlp_case(s, {type, type, type, 1, block, 2 * block});
@@ -118,6 +135,8 @@ void mlp_conformance(Suite& s) {
        {1, 15, 17, 31, 33, 40})  // blocks of 32 columns of the product that are not full
     for (const int64_t t : {1, 4, 20})
       mlp_case(s, {DType::kBF16, DType::kQ8_0, DType::kBF16, t, 64, inner, DType::kBF16, inner % 2 == 0});
+  for (const int64_t t : {1, 20})
+    mlp_case(s, {DType::kQ8_0, DType::kQ8_0, DType::kNVFP4, t, 96, 64, DType::kBF16, true});
   for (const int64_t inner : {32, 64, 96})  // the integer kernel's steps of 64, not full
     for (const int64_t t : {1, 2, 5})
       mlp_case(s, {DType::kQ8_0, DType::kQ5_1, DType::kMXFP4, t, 96, inner, DType::kBF16, t == 2});
@@ -127,7 +146,7 @@ void mlp_conformance(Suite& s) {
       mlp_case(s, {type, type, type, t, 96, 64, DType::kBF16, false, 0, 100.0f});
   for (const int64_t t : {1, 18})
     for (const DType type : {DType::kBF16, DType::kNVFP4})
-      mlp_case(s, {type, type, type, t, 128, 64, DType::kBF16, t == 1, 3, 2, false});
+      mlp_case(s, {type, type, type, t, 128, 64, DType::kBF16, t == 1, 8, 2, false});
   mlp_case(s, {DType::kNVFP4, DType::kQ4_K, DType::kQ6_K, 18, 256, 256});
   mlp_case(s, {DType::kNVFP4, DType::kNVFP4, DType::kBF16, 9, 64, 72, DType::kF32, true, 5});
 }

@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "ops/conformance/conformance.h"
+#include "ops/conformance/gpu.h"
 #include "ops/gemm/bounds.h"
 #include "ops/gemm/repack.h"
 #include "ops/moe/moe.h"
@@ -36,6 +36,21 @@ struct MoeCase {
   }
 };
 
+constexpr int64_t kGap = 4;  // between rows of x
+
+constexpr OnGpu<MoeArgs> kOnGpu{[](const MoeArgs& a) -> std::string_view {
+                                  if (a.h.dtype != DType::kBF16) return "h in float32";
+                                  const bool whole = a.gate.cols % 8 == 0 && a.gate.rows % 8 == 0 &&
+                                                     a.shared_gate.rows % 8 == 0;
+                                  return whole ? "" : "widths that are no multiples of 8";
+                                },
+                                [](Operands& o, MoeArgs& a) {
+                                  o.matrix(a.router);
+                                  o.experts(a.gate, a.up, a.down, a.shared_gate, a.shared_up, a.shared_down);
+                                  for (Tensor* t : {&a.h, &a.shared_router, &a.x, &a.chosen}) o.tensor(*t);
+                                },
+                                moe};
+
 struct MoeData {
   RandomWeight router, gate, up, down, shared_gate, shared_up, shared_down;
   Buffer shared_router, h, x;
@@ -43,7 +58,7 @@ struct MoeData {
   MoeData(Rng& rng, const MoeCase& c)
       : shared_router(DType::kF32, {c.width}),
         h(c.h, {c.tokens, c.width}),
-        x(DType::kF32, {c.tokens, c.width + 2}) {
+        x(DType::kF32, {c.tokens, c.width + kGap}) {
     const float sd = 1.0f / std::sqrt(static_cast<float>(c.width));
     router = random_weight(rng, DType::kF32, c.experts, c.width, 1, sd);
     gate = random_weight(rng, c.type, c.inner, c.width, c.experts, 2 * sd);
@@ -88,6 +103,7 @@ struct MoeData {
   }
 };
 
+// A GPU rounds an expert's result before it is weighted.
 std::vector<Bounded> expert(const RandomWeight& gate, const RandomWeight& up, const RandomWeight& down,
                             int64_t e, const std::vector<Bounded>& h, DType type, std::string_view kernel) {
   const auto product = [&](const RandomWeight& w, const std::vector<Bounded>& in) {
@@ -96,14 +112,18 @@ std::vector<Bounded> expert(const RandomWeight& gate, const RandomWeight& up, co
     one.experts = 1;
     return bounded_product(decode_all(one).data(), w.weight, e, in, kernel);
   };
-  return product(down, bounded_swiglu(product(gate, h), product(up, h), type));
+  std::vector<Bounded> y = product(down, bounded_swiglu(product(gate, h), product(up, h), type));
+  if (kernel == Suite::kOnGpu)
+    for (Bounded& v : y) v.error += kEpsBf16 * (std::abs(v.value) + v.error);
+  return y;
 }
 
 // What token h should add to the residual, given the experts that were chosen.
 std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vector<Bounded>& h,
                               std::span<const int32_t> chosen, std::string_view kernel) {
+  const std::string_view router = kernel == Suite::kOnGpu ? kernel : "avx2";  // of the router, on every CPU
   const auto logits =
-      bounded_product(reinterpret_cast<const float*>(m.router.bytes.data()), m.router.weight, 0, h, "avx2");
+      bounded_product(reinterpret_cast<const float*>(m.router.bytes.data()), m.router.weight, 0, h, router);
   double top = -1e300, total = 0.0, kept = 0.0, logit_error = 0.0;
   for (const Bounded& l : logits) top = std::max(top, l.value), logit_error = std::max(logit_error, l.error);
   for (const Bounded& l : logits) total += std::exp(l.value - top);
@@ -140,13 +160,16 @@ void moe_case(Suite& s, const MoeCase& c) {
                               m.args(c, m.h.as(DType::kF32), ignored, want_chosen));
   const std::vector<float> h32 = m.h.values(), x32 = m.x.values();
 
-  for (const auto& k : s.kernels(kMoeOp.kernels)) {
+  for (const auto& k : s.kernels(kMoeOp.kernels, kOnGpu)) {
     Buffer got = m.x, one = m.x, chosen(DType::kI32, {c.tokens, c.top_k});
     if (!s.wants(k.name, name) || !k.fits(s.machine(), m.args(c, m.h, got, chosen))) continue;
     OpContext ctx = s.context(Device::kCpu);
     const KernelChoice choice{{{"moe", std::string(k.name)}}};
     ctx.choice = &choice;
-    moe(ctx, m.args(c, m.h, got, chosen));
+    if (k.on_gpu())
+      k.launch(ctx, m.args(c, m.h, got, chosen));
+    else
+      moe(ctx, m.args(c, m.h, got, chosen));
     s.expect_same_bits(k.name, name + " chosen", chosen, want_chosen);
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t) {
@@ -155,7 +178,8 @@ void moe_case(Suite& s, const MoeCase& c) {
       const auto row = want_row(c, m, exact(h32.data() + t * c.width, c.width), experts, k.name);
       for (int64_t d = 0; d < c.width; ++d) {
         const Bounded& v = row[static_cast<size_t>(d)];
-        const double old = c.add ? static_cast<double>(x32[static_cast<size_t>(t * (c.width + 2) + d)]) : 0.0;
+        const double old =
+            c.add ? static_cast<double>(x32[static_cast<size_t>(t * (c.width + kGap) + d)]) : 0.0;
         want.push_back(old + v.value);
         bound.push_back(v.error + (c.top_k + 4) * kEpsF32 * (std::abs(old) + std::abs(v.value) + v.error));
       }

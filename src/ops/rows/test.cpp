@@ -2,9 +2,41 @@
 
 #include <fmt/format.h>
 
-#include "ops/conformance/conformance.h"
+#include "ops/conformance/gpu.h"
 
 namespace quire::conformance {
+namespace {
+
+constexpr OnGpu<EmbedArgs> kEmbedOnGpu{[](const EmbedArgs& a) -> std::string_view {
+                                         return a.x.stride[0] == a.x.dim(1) ? "" : "rows of x that are apart";
+                                       },
+                                       [](Operands& o, EmbedArgs& a) {
+                                         for (Tensor* t : {&a.tokens, &a.sources, &a.sampled, &a.x})
+                                           o.tensor(*t);
+                                         o.table(a.table);
+                                       },
+                                       embed};
+
+constexpr OnGpu<GatherRowsArgs> kGatherRowsOnGpu{[](const GatherRowsArgs&) -> std::string_view { return ""; },
+                                                 [](Operands& o, GatherRowsArgs& a) {
+                                                   for (Tensor* t : {&a.x, &a.rows, &a.y}) o.tensor(*t);
+                                                 },
+                                                 gather_rows};
+
+constexpr OnGpu<ReducePartialsArgs> kReducePartialsOnGpu{
+    [](const ReducePartialsArgs&) -> std::string_view { return ""; },
+    [](Operands& o, ReducePartialsArgs& a) {
+      o.tensor(a.partials);
+      o.tensor(a.x);
+    },
+    reduce_partials};
+
+// Types that a GPU embeds from half precision.
+bool halved_on_gpu(DType t) {
+  return t != DType::kF32 && t != DType::kF16 && t != DType::kBF16 && t != DType::kQ8_0 && t != DType::kNVFP4;
+}
+
+}  // namespace
 
 // Decoding is exact, so there is no tolerance: the values are those of decode_row, times the scale.
 void embed_conformance(Suite& s) {
@@ -37,18 +69,29 @@ void embed_conformance(Suite& s) {
         store_float(want, i,
                     decoded[static_cast<size_t>(ids[static_cast<size_t>(i / width)] * width + i % width)] *
                         table.weight.scale_of());
-      for (const auto& k : s.kernels(kEmbedOp.kernels)) {
+      for (const auto& k : s.kernels(kEmbedOp.kernels, kEmbedOnGpu)) {
         if (!s.wants(k.name, name)) continue;
-        // A stride wider than the row: what lies between rows must stay as it was.
-        Buffer wide(DType::kF32, {tokens, width + 8});
-        const Buffer before = wide;
-        const Tensor x = wide.tensor().cols(0, width);
-        k.launch(s.context(Device::kCpu), {array(given), array(sources), array(sampled), table.weight, x});
-        s.expect_same_bits(k.name, name, x, want);
-        s.expect_same_bits(k.name, name, wide.tensor().cols(width, 8), before.tensor().cols(width, 8));
-        s.expect_guards(k.name, name, {&wide});
-        k.launch(s.context(Device::kCpu), {array(ids), {}, {}, table.weight, x});
-        s.expect_same_bits(k.name, name + " without sources", x, want);
+        if (k.on_gpu() && halved_on_gpu(type))
+          for (int64_t i = 0; i < tokens * width; ++i)
+            store_float(
+                want, i,
+                to_float(to_half(
+                    decoded[static_cast<size_t>(ids[static_cast<size_t>(i / width)] * width + i % width)])) *
+                    table.weight.scale_of());
+        // With a stride wider than the row, what lies between rows must stay as it was.
+        for (const int64_t gap : {8, 0}) {
+          Buffer wide(DType::kF32, {tokens, width + gap});
+          const Buffer before = wide;
+          const Tensor x = wide.tensor().cols(0, width);
+          const EmbedArgs args{array(given), array(sources), array(sampled), table.weight, x};
+          if (!k.fits(s.machine(), args)) continue;
+          k.launch(s.context(Device::kCpu), args);
+          s.expect_same_bits(k.name, name, x, want);
+          s.expect_same_bits(k.name, name, wide.tensor().cols(width, gap), before.tensor().cols(width, gap));
+          s.expect_guards(k.name, name, {&wide});
+          k.launch(s.context(Device::kCpu), {array(ids), {}, {}, table.weight, x});
+          s.expect_same_bits(k.name, name + " without sources", x, want);
+        }
       }
     }
   }
@@ -65,7 +108,7 @@ void gather_rows_conformance(Suite& s) {
         std::vector<int32_t> rows(static_cast<size_t>(count));
         for (int32_t& r : rows) r = rng.integer(0, 29);
         const Buffer want = x.gather(rows);
-        for (const auto& k : s.kernels(kGatherRowsOp.kernels)) {
+        for (const auto& k : s.kernels(kGatherRowsOp.kernels, kGatherRowsOnGpu)) {
           if (!s.wants(k.name, name)) continue;
           Buffer y(type, {count, width});
           k.launch(s.context(Device::kCpu), {x, make_tensor(rows.data(), {count}), y});
@@ -103,7 +146,7 @@ void reduce_partials_conformance(Suite& s) {
           }
           Tensor rows = partials.tensor().cols(0, width);
           rows.shape[1] = tokens;
-          for (const auto& k : s.kernels(kReducePartialsOp.kernels)) {
+          for (const auto& k : s.kernels(kReducePartialsOp.kernels, kReducePartialsOnGpu)) {
             Buffer got = x;
             const ReducePartialsArgs args{rows, got.tensor().cols(0, width), add};
             if (!s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/conformance/gpu.h"
+
 namespace quire::conformance {
 
 std::map<int32_t, int32_t> SeenTokens::counts() const {
@@ -42,6 +44,12 @@ void HistoryBuffers::set(int32_t history, const SeenTokens& tokens, Rng& rng) {
 
 bool HistoryBuffers::guards_intact() const {
   return counts.guards_intact() && seen.guards_intact() && seen_count.guards_intact();
+}
+
+void place_history(Operands& o, TokenHistory& h) {
+  o.array(h.counts, int64_t{h.rows} * h.vocab);
+  o.array(h.seen, int64_t{h.rows} * h.capacity);
+  o.array(h.seen_count, h.rows);
 }
 
 std::string wrong_history(const TokenHistory& h, int32_t history, const SeenTokens& want) {

@@ -27,6 +27,9 @@ struct HistoryBuffers {
   bool guards_intact() const;
 };
 
+// Puts a history on a GPU.
+void place_history(Operands& o, TokenHistory& h);
+
 // Empty if a history says exactly what these tokens make of it, else what is wrong. Its list may be in any
 // order.
 std::string wrong_history(const TokenHistory& h, int32_t history, const SeenTokens& want);

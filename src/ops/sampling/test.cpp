@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/conformance/gpu.h"
 #include "ops/sampling/check.h"
 #include "ops/sampling/internal.h"
 #include "ops/sampling/rows.h"
@@ -9,6 +10,23 @@ namespace quire::conformance {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
+
+constexpr OnGpu<SampleArgs> kOnGpu{
+    [](const SampleArgs&) -> std::string_view { return ""; },
+    [](Operands& o, SampleArgs& a) {
+      int64_t biases = 0;
+      for (int64_t r = 0; r < a.logits.dim(0); ++r)
+        biases = std::max(biases, int64_t{a.rows[r].bias_begin} + a.rows[r].bias_count);
+      o.array(a.rows, a.logits.dim(0));
+      o.array(a.bias_ids, biases);
+      o.array(a.bias_values, biases);
+      o.array(a.suppressed, a.suppressed_count);
+      place_history(o, a.history);
+      for (Tensor* t : {&a.logits, &a.out.tokens, &a.out.logprobs, &a.out.top_ids, &a.out.top_logprobs,
+                        &a.out.top_count, &a.out.sampled})
+        o.tensor(*t);
+    },
+    sample};
 
 struct LogitCase {
   const char* name;
@@ -54,7 +72,8 @@ constexpr int32_t kUnset = -7;  // of places that no row of a call settles
 // A batch of requests that differ in everything, at shuffled places and histories; some rows are idle or
 // tentative.
 struct Batch {
-  Buffer logits;
+  int vocab;
+  Buffer logits;   // rows begin at multiples of 16 bytes, as an engine's do
   int32_t places;  // and histories: some belong to no row
   std::vector<SampleRow> rows;
   std::vector<SeenTokens> seen;  // of every history
@@ -62,8 +81,11 @@ struct Batch {
   std::vector<int32_t> bias_ids, suppressed;
   std::vector<float> bias_values;
 
-  Batch(Rng& rng, const LogitCase& kind, int n, int vocab)
-      : logits(DType::kF32, {n, vocab}), places(n + n / 2 + 1), history(places, vocab, std::min(vocab, 81)) {
+  Batch(Rng& rng, const LogitCase& kind, int n, int tokens)
+      : vocab(tokens),
+        logits(DType::kF32, {n, (vocab + 3) / 4 * 4}),
+        places(n + n / 2 + 1),
+        history(places, vocab, std::min(vocab, 81)) {
     logits.fill([&] { return kind.draw(rng); });
     for (int32_t h = 0; h < places; ++h) {
       seen.push_back(
@@ -72,9 +94,9 @@ struct Batch {
     }
     const std::vector<int32_t> place = rng.permutation(places), tracked = rng.permutation(places);
     if (rng.integer(0, 1) == 0) suppressed = random_ids(rng, rng.integer(0, 3), vocab);
-    for (size_t r = 0; r < static_cast<size_t>(n); ++r) add_row(rng, vocab, place[r], tracked[r]);
+    for (size_t r = 0; r < static_cast<size_t>(n); ++r) add_row(rng, place[r], tracked[r]);
   }
-  void add_row(Rng& rng, int vocab, int32_t place, int32_t tracked) {
+  void add_row(Rng& rng, int32_t place, int32_t tracked) {
     SamplingParams p = random_params(rng, vocab);
     for (const int32_t id : random_ids(rng, rng.integer(0, 2), vocab)) p.logit_bias[id] = -kInf;
     const SampleTarget target{.position = rng.integer(0, 1 << 20),
@@ -118,7 +140,7 @@ struct Call {
     std::fill_n(sampled.tensor().as<int32_t>(), b.places, kUnset);
   }
   SampleArgs args() const {
-    return {.logits = logits,
+    return {.logits = logits.tensor().cols(0, batch.vocab),
             .rows = rows.data(),
             .bias_ids = batch.bias_ids.data(),
             .bias_values = batch.bias_values.data(),
@@ -210,7 +232,7 @@ void check_batch(Suite& s, const std::string& name, const Batch& b) {
   const std::vector<int32_t> all = all_rows(b);
   const Call before(b, all), want(b, all);
   bool have_want = false;
-  for (const auto& k : s.kernels(kSampleOp.kernels)) {
+  for (const auto& k : s.kernels(kSampleOp.kernels, kOnGpu)) {
     if (!s.wants(k.name, name)) continue;
     if (!have_want) sampling::sample_reference(s.context(Device::kReference), want.args());
     have_want = true;
@@ -251,7 +273,7 @@ void check_damaged(Suite& s) {
     else
       row[rng.integer(0, 99)] = bad[r % 3];
   }
-  for (const auto& k : s.kernels(kSampleOp.kernels)) {
+  for (const auto& k : s.kernels(kSampleOp.kernels, kOnGpu)) {
     if (!s.wants(k.name, "damaged")) continue;
     const Call got(b, all_rows(b));
     k.launch(s.context(Device::kCpu), got.args());

@@ -1,7 +1,16 @@
+#include "ops/conformance/gpu.h"
 #include "ops/sampling/check.h"
 
 namespace quire::conformance {
 namespace {
+
+constexpr OnGpu<NoteTokensArgs> kOnGpu{[](const NoteTokensArgs&) -> std::string_view { return ""; },
+                                       [](Operands& o, NoteTokensArgs& a) {
+                                         o.array(a.tokens, a.token_count);
+                                         o.array(a.ranges, a.range_count);
+                                         place_history(o, a.history);
+                                       },
+                                       note_tokens};
 
 // Sequences whose tokens arrive in ranges over several calls, at shuffled histories of which some are used
 // again.
@@ -66,7 +75,7 @@ void note_tokens_conformance(Suite& s) {
   for (const Case& c : kCases) {
     Rng rng = s.rng_for_case(c.name);
     const Story story = random_story(rng, c.histories, c.vocab, c.longest, c.calls);
-    for (const auto& k : s.kernels(kNoteTokensOp.kernels)) {
+    for (const auto& k : s.kernels(kNoteTokensOp.kernels, kOnGpu)) {
       if (!s.wants(k.name, c.name)) continue;
       const HistoryBuffers history(c.histories, c.vocab, c.vocab);
       int threads = 1;

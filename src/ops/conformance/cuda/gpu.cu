@@ -1,0 +1,123 @@
+// The first GPU, for the conformance suites: operators through their entries, as the engine calls them.
+#include "core/cuda/memory.h"
+#include "ops/attention/cuda/layout.h"
+#include "ops/conformance/gpu.h"
+#include "ops/cuda/context.h"
+#include "ops/cuda/weights.h"
+#include "ops/gemm/cuda/pack.h"
+#include "ops/rows/cuda/rows.h"
+
+namespace quire::conformance {
+namespace {
+
+using cuda::Memory;
+
+constexpr int64_t kOperandBytes = int64_t{128} << 20, kMemoryBytes = int64_t{512} << 20, kGuardBytes = 256;
+
+class FirstGpu final : public Gpu {
+ public:
+  ~FirstGpu() override {
+    if (context_.stream != nullptr) cudaStreamDestroy(context_.stream);
+  }
+  Status open();
+
+  std::string name() const override { return name_; }
+  std::span<std::byte> memory() override { return memory_.span(); }
+  std::span<std::byte> staging() override { return staging_.span(); }
+  int64_t packed_bytes(const Weight& w, bool paired) const override {
+    return (paired ? cuda::packed_pair(w) : cuda::packed(w)).bytes();
+  }
+  Status pack(const Weight& w, const Weight* up, std::byte* to, int64_t experts,
+              int64_t first_expert) override;
+  bool takes_table(DType type, int64_t width) const override {
+    return cuda::embed_takes(type, static_cast<int>(width));
+  }
+  int64_t kv_offset(int64_t token, int64_t c, int64_t, bool) const override {
+    return cuda::kv_offset(static_cast<int>(token), static_cast<int>(c));
+  }
+  Status run(int64_t bytes, const std::function<Status()>& pack,
+             const std::function<void(const OpContext&)>& op) override;
+
+ private:
+  Status copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind) {
+    return cuda::check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, context_.stream),
+                       "copying operands");
+  }
+
+  std::string name_;
+  ThreadPool pool_{1};  // operators expect one
+  Memory memory_, staging_, guard_;
+  cuda::Context context_;
+};
+
+Status FirstGpu::open() {
+  int count = 0;
+  if (const cudaError_t code = cudaGetDeviceCount(&count); code != cudaSuccess || count == 0)
+    return request_error("no NVIDIA GPU can be used ({})",
+                         code == cudaSuccess ? "there is none" : cudaGetErrorString(code));
+  cudaDeviceProp p{};
+  QUIRE_CHECKED(cuda::check(cudaGetDeviceProperties(&p, 0), "looking at the GPU"));
+  name_ = fmt::format("{}, compute capability {}.{}", p.name, p.major, p.minor);
+  QUIRE_CHECKED(cuda::check(cudaSetDevice(0), "choosing the GPU"));
+  QUIRE_CHECKED(
+      cuda::check(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking), "creating a stream"));
+  QUIRE_TRY(memory_, Memory::create(Memory::Where::kDevice, kMemoryBytes, "operands and scratch"));
+  QUIRE_TRY(staging_, Memory::create(Memory::Where::kPinned, kOperandBytes, "operands"));
+  QUIRE_TRY(guard_, Memory::create(Memory::Where::kPinned, kGuardBytes, "operands"));
+  return {};
+}
+
+Status FirstGpu::pack(const Weight& w, const Weight* up, std::byte* to, int64_t experts,
+                      int64_t first_expert) {
+  gemm::PackedWeight destination = up == nullptr ? cuda::packed(w) : cuda::packed_pair(w);
+  destination.experts = static_cast<int32_t>(experts);
+  return gemm::launch_pack(context_.stream, {.dtype = w.dtype,
+                                             .source = w.data,
+                                             .source2 = up == nullptr ? nullptr : up->data,
+                                             .rows = static_cast<int32_t>(w.rows),
+                                             .cols = static_cast<int32_t>(w.cols),
+                                             .experts = static_cast<int32_t>(w.experts),
+                                             .packed = to,
+                                             .destination = destination,
+                                             .first_expert = static_cast<int32_t>(first_expert)});
+}
+
+Status FirstGpu::run(int64_t bytes, const std::function<Status()>& pack,
+                     const std::function<void(const OpContext&)>& op) {
+  const auto call = [&](Workspace& workspace) {
+    op({.pool = pool_, .workspace = workspace, .machine = {Device::kCuda}, .cuda = &context_});
+  };
+  const std::span<std::byte> rest = memory_.span().subspan(static_cast<size_t>(bytes));
+  Workspace measured = Workspace::over(rest.first(rest.size() - kGuardBytes));
+  context_.dry = true;
+  call(measured);
+  context_.dry = false;
+  const int64_t scratch = measured.high_water();
+
+  QUIRE_CHECKED(copy(memory_.data(), staging_.data(), bytes, cudaMemcpyHostToDevice));
+  QUIRE_CHECKED(pack());
+  QUIRE_CHECKED(cuda::check(
+      cudaMemsetAsync(rest.data(), 0xff, static_cast<size_t>(scratch + kGuardBytes), context_.stream),
+      "poisoning scratch memory"));
+  Workspace workspace = Workspace::over(rest.first(static_cast<size_t>(scratch)));
+  call(workspace);
+  const Status enqueued = std::exchange(context_.status, Status{});
+  QUIRE_CHECKED(copy(staging_.data(), memory_.data(), bytes, cudaMemcpyDeviceToHost));
+  QUIRE_CHECKED(copy(guard_.data(), rest.data() + scratch, kGuardBytes, cudaMemcpyDeviceToHost));
+  QUIRE_CHECKED(cuda::check(cudaStreamSynchronize(context_.stream), "running the operator"));
+  if (!enqueued.ok()) return enqueued;
+  for (int64_t i = 0; i < kGuardBytes; ++i)
+    if (guard_.data()[i] != std::byte{0xff})
+      return Error{Fault::kBug, fmt::format("wrote behind its {} bytes of scratch memory", scratch)};
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Gpu>> Gpu::create() {
+  auto gpu = std::make_unique<FirstGpu>();
+  QUIRE_CHECKED(gpu->open());
+  return std::unique_ptr<Gpu>(std::move(gpu));
+}
+
+}  // namespace quire::conformance

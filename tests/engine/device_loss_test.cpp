@@ -1,0 +1,164 @@
+// A device that is lost in the middle of a run: every request ends once, with an error, and nobody waits for ever.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <thread>
+
+#include "engine/engine.h"
+#include "support/failing_backend.h"
+#include "support/golden.h"
+#include "support/tiny_models.h"
+
+namespace quire::test {
+namespace {
+
+using testing::HasSubstr;
+
+struct Heard {
+  std::vector<TokenId> tokens;
+  std::optional<Error> error;
+  FinishReason finish = FinishReason::kNone;
+  int ends = 0;
+
+  Listener listener() {
+    return [this](const TokenEvent& e) {
+      if (e.token >= 0) tokens.push_back(e.token);
+      if (e.finish == FinishReason::kNone) return;
+      finish = e.finish;
+      error = e.error;
+      ++ends;
+    };
+  }
+};
+
+ModelPtr tiny(const std::string& name) {
+  for (const TinyModel& m : tiny_models())
+    if (m.name == name) return load_or_die(TinyModelFile(m).path());
+  fatal(__FILE__, __LINE__, name);
+}
+
+class DeviceLoss : public testing::TestWithParam<int> {  // steps under way
+ protected:
+  static void SetUpTestSuite() { model_ = new ModelPtr(tiny("tiny-qwen35moe")); }
+  static void TearDownTestSuite() { delete model_; }
+
+  static std::unique_ptr<Engine> make(int step, int32_t max_sequences = 2) {
+    return std::move(Engine::create(*model_,
+                                    {.threads = 2,
+                                     .context = 256,
+                                     .max_sequences = max_sequences,
+                                     .max_batch_tokens = 64,
+                                     .depth = GetParam(),
+                                     .prefix_cache = true},
+                                    failing_backend({.step = step})))
+        .value();
+  }
+  static Request request(int64_t prompt, int64_t max_tokens = 40) {
+    Request r;
+    for (int64_t i = 0; i < prompt; ++i) r.prompt.push_back(static_cast<TokenId>(40 + i % 90));
+    r.max_tokens = max_tokens;
+    r.ignore_eos = true;
+    return r;
+  }
+  static void expect_ended(const Heard& h) {
+    EXPECT_EQ(h.ends, 1);
+    EXPECT_EQ(h.finish, FinishReason::kError);
+    ASSERT_TRUE(h.error);
+    EXPECT_EQ(h.error->fault, Fault::kBug);
+    EXPECT_THAT(h.error->message, HasSubstr("the device is lost: the GPU computing a step: an illegal"));
+    EXPECT_EQ(h.error->message.find('\n'), std::string::npos);
+  }
+
+  static ModelPtr* model_;
+};
+ModelPtr* DeviceLoss::model_ = nullptr;
+
+// In the first step, within prompts, among generated tokens: those that run, that wait for a place, and all later ones.
+TEST_P(DeviceLoss, EndsEveryRequestOnce) {
+  for (const int step : {0, 1, 2, 3, 7, 20}) {
+    SCOPED_TRACE(step);
+    const auto engine = make(step);
+    std::deque<Heard> heard(6);
+    for (size_t i = 0; i < heard.size(); ++i)
+      ASSERT_TRUE(engine->submit(request(i % 2 == 0 ? 5 : 150), heard[i].listener()).ok());
+    EXPECT_FALSE(engine->lost());
+    int steps = 0;
+    while (engine->busy() && ++steps < 1000) engine->step();
+    EXPECT_LT(steps, 1000) << "the engine never ends";
+    engine->drain_events();
+    for (const Heard& h : heard) expect_ended(h);
+    ASSERT_TRUE(engine->lost());
+    const Status books = engine->check();
+    EXPECT_TRUE(books.ok()) << books.error().message;
+
+    Heard late;
+    const auto refused = engine->submit(request(5), late.listener());
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message, engine->lost()->message);
+    EXPECT_FALSE(engine->step());
+    EXPECT_EQ(late.ends, 0);
+    EXPECT_FALSE(engine->busy());
+  }
+}
+
+// What had ended before has its answer, and what was heard before the loss is what is heard without one.
+TEST_P(DeviceLoss, TakesNothingBack) {
+  Heard whole, first, second;
+  const auto sound = make(1 << 20), lost = make(12);
+  ASSERT_TRUE(sound->submit(request(5), whole.listener()).ok());
+  while (sound->busy()) sound->step();
+  ASSERT_TRUE(lost->submit(request(5, 4), first.listener()).ok());
+  ASSERT_TRUE(lost->submit(request(5), second.listener()).ok());
+  while (lost->busy()) lost->step();
+  EXPECT_EQ(first.finish, FinishReason::kLength);
+  EXPECT_EQ(first.ends, 1);
+  expect_ended(second);
+  ASSERT_GE(second.tokens.size(), 4u);
+  ASSERT_LT(second.tokens.size(), whole.tokens.size());
+  EXPECT_TRUE(std::equal(second.tokens.begin(), second.tokens.end(), whole.tokens.begin()));
+}
+
+// From another thread, until it is refused: whatever was taken ends.
+TEST_P(DeviceLoss, WhoSubmitsMeanwhileIsToldToo) {
+  const auto engine = make(9, 4);
+  std::deque<Heard> heard;
+  std::atomic<bool> refused{false};
+  std::thread submitting([&] {
+    while (!refused) {
+      Heard& h = heard.emplace_back();
+      if (engine->submit(request(3, 30), h.listener()).ok()) {
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      } else if (engine->lost()) {
+        heard.pop_back();
+        refused = true;
+      } else {
+        heard.pop_back();  // the queue is full
+      }
+    }
+  });
+  while (!refused || engine->busy()) engine->step();
+  submitting.join();
+  engine->drain_events();
+  ASSERT_FALSE(heard.empty());
+  for (const Heard& h : heard) EXPECT_EQ(h.ends, 1);
+  expect_ended(heard.back());
+}
+
+// An engine that goes away while its device is lost, with steps under way.
+TEST_P(DeviceLoss, TheEngineCanBeDestroyed) {
+  for (const int step : {0, 3}) {
+    Heard h;
+    {
+      const auto engine = make(step);
+      ASSERT_TRUE(engine->submit(request(150), h.listener()).ok());
+      for (int i = 0; i < step + 1; ++i) engine->step();
+    }
+    EXPECT_EQ(h.ends, 1);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Depth, DeviceLoss, testing::Values(1, 2));
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,48 @@
+#include "support/failing_backend.h"
+
+#include <optional>
+
+namespace quire::test {
+namespace {
+
+class FailingBackend final : public Backend {
+ public:
+  FailingBackend(Loss loss, std::unique_ptr<Backend> real) : loss_(std::move(loss)), real_(std::move(real)) {}
+
+  const StepLayout& layout() const override { return real_->layout(); }
+  int32_t blocks() const override { return real_->blocks(); }
+  int32_t slots() const override { return real_->slots(); }
+  int32_t host_blocks() const override { return real_->host_blocks(); }
+  std::byte* staging(int buffer) override { return real_->staging(buffer); }
+  void submit(int buffer, const StepShape& shape) override {
+    QUIRE_CHECK(!lost_, "a step is submitted to a device that is known to be lost");
+    real_->submit(buffer, shape);
+  }
+  Result<StepResults> wait(int buffer) override {
+    if (waits_++ == loss_.step) lost_ = loss_.error();
+    if (lost_) return *lost_;
+    return real_->wait(buffer);
+  }
+  BackendMemory memory() const override { return real_->memory(); }
+  std::string numerics() const override { return real_->numerics(); }
+  std::vector<ForcedCount> forced() const override { return real_->forced(); }
+
+ private:
+  Loss loss_;
+  std::unique_ptr<Backend> real_;
+  int waits_ = 0;
+  std::optional<Error> lost_;
+};
+
+}  // namespace
+
+BackendFactory failing_backend(Loss loss, BackendFactory make) {
+  return [loss = std::move(loss), make = std::move(make)](
+             const std::shared_ptr<const LoadedModel>& model,
+             const EngineOptions& options) -> Result<std::unique_ptr<Backend>> {
+    QUIRE_TRY(std::unique_ptr<Backend> real, make(model, options));
+    return std::unique_ptr<Backend>(std::make_unique<FailingBackend>(loss, std::move(real)));
+  };
+}
+
+}  // namespace quire::test
