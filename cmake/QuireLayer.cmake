@@ -30,7 +30,9 @@ if(QUIRE_CUDA)
     "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-diag-suppress=2810,20208;--expt-relaxed-constexpr;-Xcompiler=-Wall;-Xcompiler=-Wextra;-Xcompiler=-Wno-missing-field-initializers;-Xcompiler=-march=x86-64-v3>")
   # fmt 9 takes nvcc for a compiler without constexpr functions, and then fails in its own.
   target_compile_definitions(quire_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>")
-  target_link_libraries(quire_flags INTERFACE CUDA::cudart_static)
+  # C++ files include nothing of CUDA: they are compiled with the flags of the other presets, and ccache has them.
+  target_link_libraries(quire_flags INTERFACE $<LINK_ONLY:CUDA::cudart_static>)
+  target_include_directories(quire_flags SYSTEM INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:${CUDAToolkit_INCLUDE_DIRS}>)
 endif()
 target_include_directories(quire_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_definitions(quire_flags INTERFACE QUIRE_VERSION="${PROJECT_VERSION}" SPDLOG_FMT_EXTERNAL)
