@@ -374,7 +374,7 @@ std::vector<Case> cases() {
           {{0, 1}, {15, 1}, {16, 3}, {255, 2}, {0, 0}, {256, 1}, {511, 4}, {700, 1}}, ratio % 4 == 0,
           Data::kNormal, DType::kBF16, true);
     add(fmt::format("generated saturated d{}", d), d, 4, 2, {{400, 3}, {30, 1}}, false, Data::kSaturated,
-        true);
+        DType::kBF16, true);
     add(fmt::format("generated equal logits d{}", d), d, 4, 2, {{400, 3}, {30, 1}}, true, Data::kEqual,
         DType::kBF16, true);
   }
