@@ -99,7 +99,9 @@ def describe(name, gaps, memory, after):
 async def main(o):
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
     server = subprocess.Popen(
-        [o.program, "serve", "-m", o.model, "--port", "0", "-np", str(o.active), "-c", "2048", "--max-queue",
+        [o.program, "serve", "-m", o.model, "--port", "0", "-np", str(o.active), "-c", "2048", "--kv-tokens",
+         str(max(2048, 2 * o.active * (o.tokens + 32))),  # the pool is backed as it is touched: soon all of it is
+         "--max-queue",
          str(2 * o.idle + 100), "--no-access-log", "--drain-timeout", "1"], stderr=subprocess.PIPE, text=True)
     try:
         port = 0
@@ -109,7 +111,7 @@ async def main(o):
                 return "the server does not start"
             if "://127.0.0.1:" in line:
                 port = int(line.rsplit(":", 1)[1])
-        await round_of(port, server.pid, o, 0)  # warms up
+        await round_of(port, server.pid, o, o.idle)  # warms up, and touches all of the KV cache
         worst = 0
         after = []
         for number in range(o.rounds):
