@@ -12,7 +12,8 @@ class FailingBackend final : public Backend {
   const StepLayout& layout() const override { return real_->layout(); }
   int32_t blocks() const override { return real_->blocks(); }
   int32_t slots() const override { return real_->slots(); }
-  int32_t host_blocks() const override { return real_->host_blocks(); }
+  const CacheShape& cache_shape() const override { return real_->cache_shape(); }
+  HostPages host_pages() const override { return real_->host_pages(); }
   std::byte* staging(int buffer) override { return real_->staging(buffer); }
   void submit(int buffer, const StepShape& shape) override {
     QUIRE_CHECK(!lost_, "a step is submitted to a device that is known to be lost");
@@ -22,6 +23,18 @@ class FailingBackend final : public Backend {
     if (waits_++ == loss_.step) lost_ = loss_.error();
     if (lost_) return *lost_;
     return real_->wait(buffer);
+  }
+  Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) override {
+    return lost_ ? Status(*lost_) : real_->read_blocks(blocks, to);
+  }
+  Status read_state(StateSlot slot, std::span<std::byte> to) override {
+    return lost_ ? Status(*lost_) : real_->read_state(slot, to);
+  }
+  Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) override {
+    return lost_ ? Status(*lost_) : real_->write_blocks(blocks, from);
+  }
+  Status write_state(StateSlot slot, std::span<const std::byte> from) override {
+    return lost_ ? Status(*lost_) : real_->write_state(slot, from);
   }
   BackendMemory memory() const override { return real_->memory(); }
   std::string numerics() const override { return real_->numerics(); }
