@@ -48,7 +48,8 @@ TEST(Scales, TheLargestFitsAndIsRoundedLeast) {
             to_e4m3(x * attention::inverse_scale_of(attention::choose_scale(std::bit_cast<uint32_t>(x))))) *
         scale;
     const double error = std::abs(static_cast<double>(kept) / static_cast<double>(x) - 1);
-    ASSERT_LT(error, 0.0268) << x;
+    // Below what the least scale reaches there are fewer than eight to choose from.
+    ASSERT_LT(error, x < 448 * attention::scale_of(0) ? 0x1p-4 : 0.0268) << x;
     for (uint32_t s = 0; s <= attention::kMostScale; s += 37) {
       const float other = attention::scale_of(s);
       if (x > 448 * other || x <= 224 * other) continue;
