@@ -1,4 +1,4 @@
-// Steps on an NVIDIA GPU. No CUDA headers here: cuda_backend.cu, or cuda_backend_none.cpp where there is no CUDA.
+// Steps on an NVIDIA GPU. No CUDA headers here: cuda_backend.cu and cuda_devices.cu, or none.cpp where there is no CUDA.
 #pragma once
 
 #include "engine/backend.h"
