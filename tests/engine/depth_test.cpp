@@ -125,12 +125,12 @@ TEST(Depth, TwoStepsUnderWayGiveTheSameTexts) {
     const ModelPtr model = tiny(name);
     int64_t steps = 0;
     for (const uint64_t seed : {1, 2, 3}) {
-      const Script script = make_script(seed, kThreadSanitizer ? 40 : 570);
+      const Script script = make_script(seed, kSlow ? 40 : 570);
       const auto one = std::move(Engine::create(model, options(1))).value();
       const auto two = std::move(Engine::create(model, options(2))).value();
       compare(script, play(*one, script, steps), play(*two, script, steps));
     }
-    EXPECT_GT(steps, kThreadSanitizer ? 500 : 10000);
+    EXPECT_GT(steps, kSlow ? 500 : 10000);
   }
 }
 
@@ -147,7 +147,7 @@ TEST(Depth, NobodyElseTouchesTheBackendsMemory) {
 }
 
 TEST(DepthDeathTest, TheGuardedMemoryCannotBeRead) {
-  if (kThreadSanitizer || kAddressSanitizer) GTEST_SKIP() << "the sanitizer answers the fault itself";
+  if (kSlow) GTEST_SKIP() << "the sanitizer answers the fault itself";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {

@@ -13,5 +13,6 @@ inline constexpr bool kAddressSanitizer = true;
 #else
 inline constexpr bool kAddressSanitizer = false;
 #endif
+inline constexpr bool kSlow = kThreadSanitizer || kAddressSanitizer;
 
 }  // namespace quire::test
