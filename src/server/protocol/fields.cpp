@@ -92,15 +92,25 @@ void Fields::integer(std::string_view name, std::optional<int64_t>& out, int64_t
   if (const auto x = integral(name, low, high)) out = x;
 }
 
+const Json* Fields::list(std::string_view name, std::string_view expected, size_t max_count) {
+  const Json* v = take(name);
+  if (v == nullptr || failed()) return nullptr;
+  if (!v->is_array()) {
+    wrong_type(name, expected, *v);
+    return nullptr;
+  }
+  if (v->size() <= max_count) return v;
+  const std::string full = qualified(name);
+  fail(bad_field(full, "invalid_value", "'{}' has {} entries; at most {} are allowed", full, v->size(),
+                 max_count));
+  return nullptr;
+}
+
 void Fields::integers(std::string_view name, std::vector<int64_t>& out, size_t max_count, int64_t low,
                       int64_t high) {
-  const Json* v = take(name);
-  if (v == nullptr || failed()) return;
-  if (!v->is_array()) return wrong_type(name, "an array of integers", *v);
+  const Json* v = list(name, "an array of integers", max_count);
+  if (v == nullptr) return;
   const std::string full = qualified(name);
-  if (v->size() > max_count)
-    return fail(bad_field(full, "invalid_value", "'{}' has {} entries; at most {} are allowed", full,
-                          v->size(), max_count));
   for (const Json& item : *v) {
     const std::optional<int64_t> x = item.is_number() ? as_integer(item) : std::nullopt;
     if (!x)
@@ -165,13 +175,9 @@ void Fields::texts(std::string_view name, std::vector<std::string>& out, size_t 
 }
 
 void Fields::tokens(std::string_view name, std::vector<TokenId>& out, size_t max_count, int64_t vocab) {
-  const Json* v = take(name);
-  if (v == nullptr || failed()) return;
-  if (!v->is_array()) return wrong_type(name, "an array of token ids", *v);
+  const Json* v = list(name, "an array of token ids", max_count);
+  if (v == nullptr) return;
   const std::string full = qualified(name);
-  if (v->size() > max_count)
-    return fail(bad_field(full, "invalid_value", "'{}' has {} entries; at most {} are allowed", full,
-                          v->size(), max_count));
   for (const Json& item : *v) {
     const std::optional<int64_t> x = item.is_number() ? as_integer(item) : std::nullopt;
     if (!x)

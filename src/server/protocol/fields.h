@@ -58,6 +58,8 @@ class Fields {
  private:
   static constexpr size_t kMaxText = 4096;
   void wrong_type(std::string_view name, std::string_view expected, const Json& found);
+  // An array of at most `max_count`; null where there is none, or an error was set.
+  const Json* list(std::string_view name, std::string_view expected, size_t max_count);
   // An integral number within the range; an error was set otherwise.
   std::optional<int64_t> integral(std::string_view name, int64_t low, int64_t high);
 
