@@ -246,10 +246,11 @@ int64_t CudaBackend::measure() {
   Workspace all;
   views_ = CacheViews(model_->model->cache_shape(Device::kCuda, options_.kv_cache), nullptr, 1, 1);
   context_.dry = true;
+  // All sequences read prompts, or all generate: what operators take grows with the number of either.
   for (const int32_t decodes : {0, c.segments}) {
     StepShape s{.rows = c.rows,
                 .decode_rows = decodes,
-                .segments = std::max(1, std::min(decodes + 1, c.segments)),
+                .segments = std::max(1, c.segments),
                 .decodes = decodes,
                 .logit_rows = c.logit_rows,
                 .decode_logit_rows = decodes,
