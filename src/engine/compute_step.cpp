@@ -59,7 +59,8 @@ void compute_step(const OpContext& ctx, const Model& model, const StepBatch& bat
                     .history = memory.history});
   if (batch.shape.rows == 0) return;  // copies alone
   Workspace::Scope scope(ctx.workspace);
-  const Tensor logits = make_tensor(scope.take<float>(rows * vocab), {rows, vocab});
+  const int64_t pitch = (vocab + 3) / 4 * 4;  // samplers read four logits at a time, aligned
+  const Tensor logits = make_tensor(scope.take<float>(rows * pitch), {rows, pitch}).cols(0, vocab);
   model.forward(ctx, batch, memory.cache, options, {.logits = logits, .hidden = memory.hidden});
   if (rows == 0) return;
   SampleArgs args{.logits = logits,

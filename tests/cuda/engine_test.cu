@@ -113,15 +113,19 @@ void expect_texts_of_their_own(const Model& model) {
   }
 }
 
-TEST(EngineOnGpu, ARequestsTextIsItsOwn) {
-  for (test::TinyModel m : test::tiny_models()) {
-    if (m.name != "tiny-qwen35moe") continue;
-    m.head_dim = 64, m.state = 128;  // shapes that the GPU's kernels take
-    const test::TinyModelFile file(m);
-    auto model = load_model(file.path());
-    ASSERT_TRUE(model.ok()) << model.error().message;
-    expect_texts_of_their_own(*model);
-  }
+// Every architecture, with shapes that the GPU's kernels take.
+class EngineOnGpu : public testing::TestWithParam<test::TinyModel> {};
+INSTANTIATE_TEST_SUITE_P(Models, EngineOnGpu, testing::ValuesIn(test::tiny_models()), [](const auto& of) {
+  return of.param.architecture + "_" + std::to_string(of.index);
+});
+TEST_P(EngineOnGpu, ARequestsTextIsItsOwn) {
+  test::TinyModel m = GetParam();
+  m.head_dim = 64;
+  if (m.hybrid()) m.state = 128;
+  const test::TinyModelFile file(m);
+  auto model = load_model(file.path());
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  expect_texts_of_their_own(*model);
 }
 
 // Run from the repository's root.

@@ -339,7 +339,8 @@ void gated_delta_net(const OpContext& ctx, const GatedDeltaNetArgs& a) {
 }
 
 void copy_slots(const OpContext& ctx, const CopySlotsArgs& a) {
-  if (ctx.cuda->dry) return;
+  if (ctx.cuda->dry || a.pairs.dim(0) == 0)
+    return;  // a model without recurrent states has a pool without slots
   ctx.cuda->keep(launch_copy_slots(ctx.cuda->stream,
                                    {.pool = a.pool.data,
                                     .slot_bytes = dtype_bytes(a.pool.dtype, a.pool.elems() / a.pool.dim(0)),

@@ -1,5 +1,7 @@
 #include "ops/moe/cuda/moe.h"
 
+#include <algorithm>
+
 #include "ops/moe/cuda/routing.h"
 
 namespace quire::moe_cuda {
@@ -23,7 +25,8 @@ struct Scratch {
     };
     const int64_t rows = p.rows, results_per_row = p.top_k + (p.has_shared() ? 1 : 0);
     const int64_t sorted = rows * (p.top_k + (p.shared_stacked() ? 1 : 0));
-    take(logits, rows * p.experts * (rows <= kSplitRows ? p.router.segments() : 1));
+    // Never less for more rows.
+    take(logits, p.experts * std::max(rows, std::min<int64_t>(rows, kSplitRows) * p.router.segments()));
     take(weights, rows * results_per_row);
     take(choice, (rows * p.top_k + 7) / 8 * 8);
     take(offsets, p.experts + 2);
