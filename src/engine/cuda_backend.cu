@@ -130,7 +130,6 @@ CudaBackend::~CudaBackend() {
     if (b.begin != nullptr) cudaEventDestroy(b.begin);
     if (b.end != nullptr) cudaEventDestroy(b.end);
   }
-  if (context_.stream != nullptr) cudaStreamDestroy(context_.stream);
 }
 
 Status CudaBackend::create() {
@@ -148,8 +147,7 @@ Status CudaBackend::create() {
     return request_error("intermediates can be dumped with --device cpu and reference only");
   if (options_.kv_cache == KvCacheType::kFp8 && !limits_.wgmma)
     return request_error("--kv-cache-dtype fp8: on a GPU there are kernels for compute capability 9.0 only");
-  QUIRE_CHECKED(
-      cuda::check(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking), "creating a stream"));
+  QUIRE_CHECKED(context_.create());
   const double device = seconds();
   QUIRE_TRY(weights_, model_->on_gpu(options_.threads));
   const double weights = seconds();

@@ -20,12 +20,6 @@ class LogitsPass final : public CudaLogits {
         layout_(layout),
         cache_(model_->model->cache_shape(Device::kCuda, kv)),
         pool_(1) {}
-  ~LogitsPass() override {
-    if (context_.stream == nullptr) return;
-    cudaStreamSynchronize(
-        context_.stream);  // nothing is under way after an error either; there is nobody to tell
-    cudaStreamDestroy(context_.stream);
-  }
   Status create(int32_t blocks);
   Status forward(const std::byte* arrays, const StepShape& shape, float* logits) override;
 
@@ -38,17 +32,16 @@ class LogitsPass final : public CudaLogits {
   StepLayout layout_;
   CacheShape cache_;
   ThreadPool pool_;  // operators expect one
-  cuda::Context context_;
   std::shared_ptr<const CudaWeights> weights_;
   Memory step_, logits_, scratch_, caches_;
   std::optional<Workspace> workspace_;
   CacheViews views_;
+  cuda::Context context_;  // the last: what is under way uses the others
 };
 
 Status LogitsPass::create(int32_t blocks) {
   QUIRE_CHECKED(choose_gpu(model_->model->config()));
-  QUIRE_CHECKED(
-      cuda::check(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking), "creating a stream"));
+  QUIRE_CHECKED(context_.create());
   QUIRE_TRY(weights_, model_->on_gpu());
   const auto device = [](int64_t bytes, std::string_view what) {
     return Memory::create(Memory::Where::kDevice, bytes, what);

@@ -18,6 +18,7 @@ struct MoeShape {
   DType type;
   int32_t experts, top_k, width, inner;
   Shared shared;
+  DType down_type = type;
 };
 
 // The experts' matrices and, last, the shared expert's.
@@ -41,10 +42,10 @@ struct Moe {
         router(rng, DType::kF32, s.experts, s.width, 1, router_scale),
         gate(rng, s.type, s.inner, s.width, s.experts),
         up(rng, s.type, s.inner, s.width, s.experts),
-        down(rng, s.type, s.width, s.inner, s.experts),
+        down(rng, s.down_type, s.width, s.inner, s.experts),
         shared_gate(rng, s.type, s.inner, s.width),
         shared_up(rng, s.type, s.inner, s.width),
-        shared_down(rng, s.type, s.width, s.inner),
+        shared_down(rng, s.down_type, s.width, s.inner),
         shared_router(random_floats(rng, static_cast<size_t>(s.width), 0.1f)) {
     // Scales of gate, up, down for every expert and the shared one.
     std::uniform_real_distribution<float> uniform(0.5f, 1.5f);
@@ -103,6 +104,8 @@ struct Moe {
     p.add_to_x = add;
     p.chosen = chosen.data();
     p.path = path;
+    static const DeviceBuffer<cuda::GridBarrier> barrier(std::vector<cuda::GridBarrier>{0});
+    p.barrier = barrier.data();
     DeviceBuffer<std::byte> workspace(static_cast<size_t>(moe_workspace_bytes(p)));
     p.workspace = workspace.data();
     must_succeed(launch_moe(nullptr, p));
@@ -153,6 +156,19 @@ constexpr MoeShape kShapes[] = {
     {DType::kNVFP4, 16, 4, 256, 64, Shared::kStacked}, {DType::kNVFP4, 40, 8, 512, 192, Shared::kNone},
     {DType::kBF16, 8, 2, 256, 72, Shared::kApart},     {DType::kQ8_0, 24, 3, 256, 96, Shared::kStacked},
     {DType::kMXFP4, 300, 6, 128, 32, Shared::kApart},
+};
+// For the kernel of few rows: each of its formats, several row tiles a block, widths that are no whole tiles, many experts,
+// segments.
+constexpr MoeShape kFewShapes[] = {
+    {DType::kNVFP4, 64, 8, 4352, 512, Shared::kStacked},
+    {DType::kNVFP4, 512, 10, 256, 64, Shared::kStacked},
+    {DType::kMXFP4, 300, 6, 128, 32, Shared::kNone},
+    {DType::kBF16, 8, 8, 264, 72, Shared::kStacked},
+    {DType::kBF16, 5, 1, 72, 1032, Shared::kNone},
+    {DType::kQ8_0, 24, 3, 608, 96, Shared::kNone},
+    {DType::kQ4_K, 12, 2, 512, 256, Shared::kStacked, DType::kQ6_K},
+    {DType::kQ4_K, 12, 4, 256, 512, Shared::kNone},
+    {DType::kQ6_K, 12, 2, 256, 256, Shared::kStacked},
 };
 
 std::string name(const MoeShape& s) {
@@ -225,6 +241,21 @@ TEST(GemmMoe, ATokensBitsDependOnThatTokenAlone) {
         EXPECT_TRUE(same_bits(got.x, slice(alone, first, rows, s.width)))
             << name(s) << ", " << rows << " rows, path " << static_cast<int>(path);
       }
+  }
+}
+
+TEST(GemmMoe, FewRowsInOneKernel) {
+  std::mt19937_64 rng(27);
+  for (const MoeShape& s : kFewShapes) {
+    const Moe moe(rng, s, 0.2f);
+    for (const int32_t rows : {1, 2, 3, 5, 8}) {
+      const auto h = random_bf16(rng, static_cast<size_t>(rows) * s.width);
+      const auto x = random_floats(rng, static_cast<size_t>(rows) * s.width);
+      const auto want = moe.run(h, x, rows, Path::kStream), got = moe.run(h, x, rows, Path::kAuto);
+      EXPECT_EQ(got.chosen, want.chosen) << name(s) << ", " << rows << " rows";
+      EXPECT_TRUE(same_bits(got.x, want.x)) << name(s) << ", " << rows << " rows";
+      EXPECT_TRUE(same_bits(moe.run(h, x, rows, Path::kAuto).x, want.x)) << name(s) << " again";
+    }
   }
 }
 

@@ -5,12 +5,29 @@
 
 #include <utility>
 
-#include "core/cuda/check.h"
+#include "core/cuda/grid_barrier.h"
+#include "core/cuda/memory.h"
 
 namespace quire::cuda {
 
 // One for each backend. Scratch memory comes from OpContext::workspace, which then lies on the device.
 struct Context {
+  Context() = default;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  // What is under way ends first, also after an error; there is nobody to tell of another.
+  ~Context() {
+    if (stream == nullptr) return;
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+  }
+  // On the current device.
+  Status create() {
+    QUIRE_CHECKED(check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
+    QUIRE_TRY(barrier_, Memory::create(Memory::Where::kDevice, sizeof(GridBarrier), "a barrier"));
+    return check(cudaMemset(barrier_.data(), 0, sizeof(GridBarrier)), "clearing a barrier");
+  }
+
   cudaStream_t stream = nullptr;
   // Operators take their scratch memory and enqueue nothing: finds out how much a step needs.
   bool dry = false;
@@ -21,6 +38,11 @@ struct Context {
   void keep(Status s) {
     if (status.ok() && !s.ok()) status = std::move(s);
   }
+  // Of the kernels in the stream.
+  GridBarrier* barrier() const { return reinterpret_cast<GridBarrier*>(barrier_.data()); }
+
+ private:
+  Memory barrier_;
 };
 
 }  // namespace quire::cuda

@@ -206,7 +206,8 @@ void moe(const OpContext& ctx, const MoeArgs& a) {
                         .x = data<float>(a.x),
                         .x_stride = a.x.stride[0],
                         .add_to_x = a.add_to_x,
-                        .chosen = a.chosen.empty() ? nullptr : data<int32_t>(a.chosen)};
+                        .chosen = a.chosen.empty() ? nullptr : data<int32_t>(a.chosen),
+                        .barrier = ctx.cuda->barrier()};
   if (lies_behind(a.gate, p.gate_up, a.shared_gate) && lies_behind(a.down, p.down, a.shared_down)) {
     ++p.gate_up.experts;
     ++p.down.experts;

@@ -16,9 +16,6 @@ constexpr int64_t kOperandBytes = int64_t{128} << 20, kMemoryBytes = int64_t{512
 
 class FirstGpu final : public Gpu {
  public:
-  ~FirstGpu() override {
-    if (context_.stream != nullptr) cudaStreamDestroy(context_.stream);
-  }
   Status open();
 
   std::string name() const override { return name_; }
@@ -59,8 +56,7 @@ Status FirstGpu::open() {
   QUIRE_CHECKED(cuda::check(cudaGetDeviceProperties(&p, 0), "looking at the GPU"));
   name_ = fmt::format("{}, compute capability {}.{}", p.name, p.major, p.minor);
   QUIRE_CHECKED(cuda::check(cudaSetDevice(0), "choosing the GPU"));
-  QUIRE_CHECKED(
-      cuda::check(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking), "creating a stream"));
+  QUIRE_CHECKED(context_.create());
   QUIRE_TRY(memory_, Memory::create(Memory::Where::kDevice, kMemoryBytes, "operands and scratch"));
   QUIRE_TRY(staging_, Memory::create(Memory::Where::kPinned, kOperandBytes, "operands"));
   QUIRE_TRY(guard_, Memory::create(Memory::Where::kPinned, kGuardBytes, "operands"));

@@ -80,7 +80,7 @@ class StreamWarp {
         table_(table),
         lane_(threadIdx.x % 32),
         warp_(threadIdx.x / 32),
-        products_(lane_, plan.x_rows, plan.x_pitch) {
+        products_(lane_, {lane_, plan.x_rows, plan.x_pitch}) {
     member_ = warp_ % plan.team;
     team_ = warp_ / plan.team;
     ring_ = shared_address(shared) + warp_ * kStages * plan.stage_bytes;

@@ -68,7 +68,7 @@ class SweepWarp {
         plan_(plan),
         lane_(threadIdx.x % 32),
         warp_(threadIdx.x / 32),
-        products_(lane_, plan.x_rows, plan.x_pitch) {
+        products_(lane_, {lane_, plan.x_rows, plan.x_pitch}) {
     const int64_t all = p_.all_row_tiles;
     first_ = static_cast<int32_t>(all * blockIdx.x / gridDim.x);
     end_ = static_cast<int32_t>(all * (blockIdx.x + 1) / gridDim.x);

@@ -6,14 +6,25 @@
 
 namespace quire::gemm {
 
-template <class D, int kGroups>
+// Where a lane's row of the i-th group of eight rows of x is, in bytes: rows that follow each other, `pitch` apart. Rows past
+// the last are those of another: their results are not used.
+struct RowsInOrder {
+  int lane, rows, pitch;
+  __device__ int operator()(int i) const { return min(8 * i + lane % 8, rows - 1) * pitch; }
+};
+// A row of one group that is known.
+struct OneRow {
+  int at;
+  __device__ int operator()(int) const { return at; }
+};
+
+template <class D, int kGroups, class Rows = RowsInOrder>
 class WarpProducts {
  public:
   static constexpr int kBlock = 8 * kGroups;
 
-  // Rows of x lie `pitch` bytes apart in shared memory, 16 more than a multiple of 128, so that ldmatrix meets no bank twice.
-  __device__ WarpProducts(int lane, int32_t x_rows, int32_t pitch)
-      : lane_(lane), x_rows_(x_rows), pitch_(pitch) {}
+  // Rows of x lie in shared memory, a multiple of 128 and 16 bytes apart, so that ldmatrix meets no bank twice.
+  __device__ WarpProducts(int lane, const Rows& of) : rows(of), lane_(lane) {}
 
   __device__ void clear() {
 #pragma unroll
@@ -71,6 +82,7 @@ class WarpProducts {
 
   // [i]: of rows 8 i + lane % 4 * 2 and the next, the weight's row lane / 4, then row lane / 4 + 8.
   float sum[kGroups][4];
+  Rows rows;
 
  private:
   // Of a column tile.
@@ -82,10 +94,9 @@ class WarpProducts {
     o.weights = D::load(weights, lane_);
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      // Rows that there is no room for are those of another: their results are not used.
-      const int row = min(8 * i + lane_ % 8, x_rows_ - 1);
-      cuda::load_matrices(o.tokens[i][0], tokens + row * pitch_ + lane_ / 8 * 16);
-      cuda::load_matrices(o.tokens[i][1], tokens + row * pitch_ + (4 + lane_ / 8) * 16);
+      const uint32_t row = tokens + rows(i);
+      cuda::load_matrices(o.tokens[i][0], row + lane_ / 8 * 16);
+      cuda::load_matrices(o.tokens[i][1], row + (4 + lane_ / 8) * 16);
     }
   }
   template <int J, int P>
@@ -105,7 +116,6 @@ class WarpProducts {
   }
 
   int lane_;
-  int32_t x_rows_, pitch_;
 };
 
 }  // namespace quire::gemm

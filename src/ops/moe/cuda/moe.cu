@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/moe/cuda/few.h"
 #include "ops/moe/cuda/routing.h"
 
 namespace quire::moe_cuda {
@@ -81,7 +82,7 @@ Status launch_router(cudaStream_t stream, const MoeParams& p, const Scratch& s) 
   return launch_gemm(stream, g).context("moe: router");
 }
 
-Status launch_choice(cudaStream_t stream, const MoeParams& p, const Scratch& s) {
+Routing routing(const MoeParams& p, const Scratch& s) {
   Routing r{};
   r.logits = s.logits;
   r.parts = p.rows <= kSplitRows ? p.router.segments() : 1;
@@ -101,17 +102,54 @@ Status launch_choice(cudaStream_t stream, const MoeParams& p, const Scratch& s) 
   r.offsets = s.offsets;
   r.tokens = s.tokens;
   r.slots = s.slots;
-  return launch_routing(stream, r);
+  return r;
 }
 
-Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s) {
-  const int32_t sorted = p.rows * (p.top_k + (p.shared_stacked() ? 1 : 0));
+gemm::GemmPart gate_up_part(const MoeParams& p, const Scratch& s) {
   gemm::GemmPart part;
   part.weight = p.gate_up;
   part.scale = p.gate_scale;
   part.scale2 = p.up_scale;
   part.y = s.mid;
   part.y_stride = p.gate_up.rows;
+  return part;
+}
+gemm::GemmPart down_part(const MoeParams& p, const Scratch& s) {
+  gemm::GemmPart part;
+  part.weight = p.down;
+  part.scale = p.down_scale;
+  part.y = s.results;
+  part.y_stride = p.down.rows;
+  return part;
+}
+// Rows sorted by expert.
+int32_t sorted_rows(const MoeParams& p) {
+  return p.rows * (p.top_k + (p.shared_stacked() ? 1 : 0));
+}
+
+// Everything after the router in one kernel; false, and nothing launched, if there is none for it.
+Result<bool> launch_few(cudaStream_t stream, const MoeParams& p, const Scratch& s) {
+  if (p.path != gemm::Path::kAuto || p.rows > kFewRows || p.barrier == nullptr || !p.shared_gate_up.empty())
+    return false;
+  const gemm::GemmPart up = gate_up_part(p, s), down = down_part(p, s);
+  gemm::GemmParams g = product(p, up, p.h, p.h_stride, sorted_rows(p));
+  g.grouped.offsets = s.offsets;  // experts; where theirs begin is not looked up there
+  FewRows few{.routing = routing(p, s),
+              .x = p.x,
+              .x_stride = p.x_stride,
+              .add_to_x = p.add_to_x,
+              .barrier = p.barrier};
+  QUIRE_TRY(few.up, describe(g));
+  g.parts = &down;
+  g.x = s.mid;
+  g.x_stride = p.gate_up.rows;
+  QUIRE_TRY(few.down, describe(g));
+  return launch_few_rows(stream, few, p.gate_up.format, p.down.format);
+}
+
+Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s) {
+  const int32_t sorted = sorted_rows(p);
+  const gemm::GemmPart part = gate_up_part(p, s);
   gemm::GemmParams g = product(p, part, p.h, p.h_stride, sorted);
   g.grouped = {s.offsets, s.tokens, nullptr, p.rows};
   if (takes_tiles(g)) {
@@ -125,11 +163,7 @@ Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s)
   }
   QUIRE_CHECKED(launch_gemm(stream, g).context("moe: gate and up"));
 
-  gemm::GemmPart down;
-  down.weight = p.down;
-  down.scale = p.down_scale;
-  down.y = s.results;
-  down.y_stride = p.down.rows;
+  const gemm::GemmPart down = down_part(p, s);
   g = product(p, down, s.mid, p.gate_up.rows, sorted);
   g.grouped = {s.offsets, nullptr, s.slots, p.rows};
   return launch_gemm(stream, g).context("moe: down");
@@ -165,7 +199,9 @@ Status launch_moe(cudaStream_t stream, const MoeParams& p) {
   QUIRE_CHECKED(check(p));
   const Scratch s(p, p.workspace);
   QUIRE_CHECKED(launch_router(stream, p, s));
-  QUIRE_CHECKED(launch_choice(stream, p, s));
+  QUIRE_TRY(const bool done, launch_few(stream, p, s));
+  if (done) return {};
+  QUIRE_CHECKED(launch_routing(stream, routing(p, s)));
   QUIRE_CHECKED(launch_experts(stream, p, s));
   if (!p.shared_gate_up.empty()) QUIRE_CHECKED(launch_shared(stream, p, s));
   Combine c{};

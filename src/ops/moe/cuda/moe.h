@@ -1,6 +1,7 @@
 // moe on a GPU. The contract is that of ops/moe/moe.h; nothing is read back by the host, whatever the router chooses.
 #pragma once
 
+#include "core/cuda/grid_barrier.h"
 #include "ops/gemm/cuda/gemm.h"
 
 namespace quire::moe_cuda {
@@ -8,7 +9,7 @@ namespace quire::moe_cuda {
 inline constexpr int kMaxExperts = 1024, kMaxTopK = 32;
 
 // Kernels, each one launch: router; top-k with softmax and counting sort (one kernel up to 8 rows, else two); gate-up with
-// SwiGLU; down; combine. The shared expert is one more expert of the stacked weights, chosen by every token, where it has the
+// SwiGLU; down; combine. Up to 8 rows all after the router is one kernel (few.h), where there is one for the formats and a barrier. The shared expert is one more expert of the stacked weights, chosen by every token, where it has the
 // experts' format and inner size (gate_up.experts == experts + 1), else two products of its own.
 //
 // Each (token, expert) result is rounded to bf16 before it is weighted and added in float32: x, then the top-k experts in
@@ -36,7 +37,8 @@ struct MoeParams {
   bool add_to_x = true;       // or overwritten, as if it were 0
   int32_t* chosen = nullptr;  // device [rows, top_k] or null: receives the chosen experts in rank order
 
-  std::byte* workspace = nullptr;  // moe_workspace_bytes, aligned to 256 bytes
+  std::byte* workspace = nullptr;        // moe_workspace_bytes, aligned to 256 bytes
+  cuda::GridBarrier* barrier = nullptr;  // of the stream, or null
   gemm::Path path = gemm::Path::kAuto;
 
   bool shared_stacked() const { return gate_up.experts == experts + 1; }

@@ -2,103 +2,24 @@
 #include "ops/moe/cuda/routing.h"
 
 #include <algorithm>
-#include <climits>
-
-#include "ops/moe/cuda/moe.h"
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/launch.h"
+#include "ops/moe/cuda/moe.h"
+#include "ops/moe/cuda/routing.cuh"
 
 namespace quire::moe_cuda {
 namespace {
 
-constexpr unsigned kAll = 0xffffffffu;
 constexpr int kCombineThreads = 128;
 constexpr int kSmallRows = 8;  // routed and sorted by one block
 constexpr int kSortThreads = 1024, kSmallThreads = 512;
 
-__device__ float warp_sum(float v) {
-  for (int d = 16; d > 0; d /= 2) v = __fadd_rn(v, __shfl_xor_sync(kAll, v, d));
-  return v;
+__device__ float* weights_of(const Routing& r, int32_t token) {
+  return r.weights + static_cast<int64_t>(token) * r.results;
 }
-
-// sigmoid(shared_router . h[t]); eight columns of a lane at a time, then a tree over lanes.
-__device__ float shared_gate(const Routing& r, int32_t token, int lane) {
-  if (r.shared_router == nullptr) return 1.0f;
-  float sum = 0;
-#pragma unroll 8
-  for (int32_t c = lane * 8; c < r.width; c += 256) {
-    const uint4 bits = *reinterpret_cast<const uint4*>(r.h + token * r.h_stride + c);
-    const float4 w0 = *reinterpret_cast<const float4*>(r.shared_router + c);
-    const float4 w1 = *reinterpret_cast<const float4*>(r.shared_router + c + 4);
-    const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
-    const float weights[8] = {w0.x, w0.y, w0.z, w0.w, w1.x, w1.y, w1.z, w1.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      sum = __fmaf_rn(__uint_as_float(words[i] << 16), weights[2 * i], sum);
-      sum = __fmaf_rn(__uint_as_float(words[i] & 0xffff0000u), weights[2 * i + 1], sum);
-    }
-  }
-  return __frcp_rn(__fadd_rn(1.0f, expf(-warp_sum(sum))));
-}
-
-// A float as an unsigned integer of the same order; NaN is the smallest of all.
-__device__ uint32_t ordered(float v) {
-  const uint32_t bits = __float_as_uint(v);
-  if (isnan(v)) return 0;
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-__device__ float from_ordered(uint32_t o) {
-  if (o == 0) return -INFINITY;
-  return __uint_as_float((o & 0x80000000u) != 0 ? o & 0x7fffffffu : ~o);
-}
-
-// Routes a token, by one warp: lane l holds the logits of experts l, l + 32, ... The softmax over the chosen alone is the
-// contract's: the sum of the k largest of E probabilities is at least k / E, far above its lower bound.
-template <int kPerLane>
-__device__ void route(const Routing& r, int32_t token, int lane, uint16_t* choice) {
-  float logit[kPerLane] = {};
-  const float scale = r.scale == nullptr ? 1.0f : r.scale[0];
-#pragma unroll 8
-  for (int32_t part = 0; part < r.parts; ++part) {
-    const float* from = r.logits + (static_cast<int64_t>(part) * r.rows + token) * r.experts + lane;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i)
-      if (lane + 32 * i < r.experts) logit[i] = __fadd_rn(logit[i], from[32 * i]);
-  }
-  uint32_t left[kPerLane];
-  uint32_t open = 0;  // bit i: expert lane + 32 i may still be chosen
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    left[i] = ordered(__fmul_rn(logit[i], scale));
-    if (lane + 32 * i < r.experts) open |= 1u << i;
-  }
-  float mine = 0, top = 0, total = 0;  // lane k: e^(its logit - the largest)
-  for (int k = 0; k < r.top_k; ++k) {
-    uint32_t best = 0;
-    int at = INT_MAX;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i)
-      if ((open >> i & 1u) != 0 && (at == INT_MAX || left[i] > best)) best = left[i], at = lane + 32 * i;
-    const uint32_t most = __reduce_max_sync(kAll, best);
-    at = __reduce_min_sync(kAll, best == most ? at : INT_MAX);
-    if (k == 0) top = from_ordered(most);
-    const float p = expf(from_ordered(most) - top);
-    total = __fadd_rn(total, p);
-    if (lane == k) mine = p;
-    if (at % 32 == lane) open &= ~(1u << (at / 32));
-    if (lane == 0) {
-      choice[k] = static_cast<uint16_t>(at);
-      if (r.chosen != nullptr) r.chosen[static_cast<int64_t>(token) * r.top_k + k] = at;
-    }
-  }
-  if (lane < r.top_k) r.weights[static_cast<int64_t>(token) * r.results + lane] = __fdiv_rn(mine, total);
-}
-
-__device__ void weigh_shared(const Routing& r, int32_t token, int lane) {
-  if (r.results == r.top_k) return;
-  const float gate = shared_gate(r, token, lane);
-  if (lane == 0) r.weights[static_cast<int64_t>(token) * r.results + r.top_k] = gate;
+__device__ int32_t* chosen_of(const Routing& r, int32_t token) {
+  return r.chosen == nullptr ? nullptr : r.chosen + static_cast<int64_t>(token) * r.top_k;
 }
 
 template <int kPerLane>
@@ -106,8 +27,9 @@ __global__ void __launch_bounds__(128) route_kernel(const Routing r) {
   cuda::begin_kernel();
   const int32_t token = static_cast<int32_t>(blockIdx.x) * 4 + threadIdx.x / 32;
   if (token >= r.rows) return;
-  route<kPerLane>(r, token, threadIdx.x % 32, r.choice + static_cast<int64_t>(token) * r.top_k);
-  weigh_shared(r, token, threadIdx.x % 32);
+  const int64_t first = static_cast<int64_t>(token) * r.top_k;
+  route<kPerLane>(r, token, threadIdx.x % 32, r.choice + first, weights_of(r, token), chosen_of(r, token));
+  weigh_shared(r, token, threadIdx.x % 32, weights_of(r, token));
 }
 
 __device__ void place(const Routing& r, int32_t position, int32_t index) {
@@ -132,9 +54,9 @@ __global__ void __launch_bounds__(kSmallThreads) route_small_kernel(const Routin
   const int lane = threadIdx.x % 32;
   for (int32_t i = threadIdx.x / 32; i < 2 * r.rows; i += kSmallThreads / 32) {
     if (i < r.rows)
-      route<kPerLane>(r, i, lane, choice + i * r.top_k);
+      route<kPerLane>(r, i, lane, choice + i * r.top_k, weights_of(r, i), chosen_of(r, i));
     else
-      weigh_shared(r, i - r.rows, lane);
+      weigh_shared(r, i - r.rows, lane, weights_of(r, i - r.rows));
   }
   __syncthreads();
   const int32_t count = r.rows * r.top_k;

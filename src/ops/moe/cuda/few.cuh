@@ -1,0 +1,380 @@
+// The kernel of few.h. Every block
+//   1. chooses experts for all rows, which takes no longer than waiting for another block to do it, and sorts them;
+//   2. multiplies its share of the (expert, row tile) pairs of gate and up, and writes SwiGLU of them;
+//   3. waits for the others, while the weights of its row tiles of down arrive;
+//   4. multiplies these for all experts, and adds them to the residual stream in the order of their rank.
+// Weights stream through a ring of each warp, across the phases. Sums are those of the kernels of ops/gemm: bit for bit.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/grid_barrier.cuh"
+#include "core/cuda/launch.h"
+#include "ops/gemm/cuda/copy.cuh"
+#include "ops/gemm/cuda/warp_products.cuh"
+#include "ops/moe/cuda/few.h"
+#include "ops/moe/cuda/routing.cuh"
+
+namespace quire::moe_cuda {
+
+inline constexpr int kFewStages = 4, kFewWarps = 16;
+
+// What every block finds out by itself, in shared memory.
+struct Routes {
+  uint16_t* choice;   // [rows * top_k, and kNoExpert up to a multiple of 8]
+  uint32_t* present;  // [experts / 32]: a bit for each expert that anybody chose
+  float* weights;     // [rows, results]
+  // Experts that were chosen, ascending, the shared one last: group g has positions [begin[g], begin[g + 1]).
+  int32_t *expert, *begin;
+  int32_t *token, *slot;  // by position: whose row it is, and token * results + rank
+  int32_t* groups;
+
+  static constexpr uint16_t kNoExpert = 0xffff;
+
+  __host__ __device__ static int32_t positions(const Routing& r) {
+    return r.rows * (r.top_k + (r.shared_sorted ? 1 : 0));
+  }
+  // Returns how many bytes they take, a multiple of 16.
+  __host__ __device__ int32_t lay_out(const Routing& r, uint8_t* base) {
+    int32_t bytes = 0;
+    const auto take = [&](auto*& to, int32_t count) {
+      to = reinterpret_cast<std::remove_reference_t<decltype(to)>>(base + bytes);
+      bytes += (count * static_cast<int32_t>(sizeof(*to)) + 15) / 16 * 16;
+    };
+    const int32_t all = positions(r);
+    take(choice, (r.rows * r.top_k + 7) / 8 * 8);
+    take(present, kFewExperts / 32);
+    take(weights, r.rows * r.results);
+    take(expert, all);
+    take(begin, all + 1);
+    take(token, all);
+    take(slot, all);
+    take(groups, 1);
+    return bytes;
+  }
+};
+
+// Calls f(i) for each choice of expert e, in the order of tokens; returns how many choices are of experts before it.
+template <class F>
+__device__ int32_t for_each_choice(const Routing& r, const Routes& to, int32_t e, F f) {
+  int32_t before = 0;
+  for (int32_t i = 0; i < r.rows * r.top_k; i += 8) {
+    alignas(16) uint16_t c[8];
+    *reinterpret_cast<uint4*>(c) = *reinterpret_cast<const uint4*>(to.choice + i);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      before += c[k] < e;
+      if (c[k] == e) f(i + k);
+    }
+  }
+  return before;
+}
+
+// By all threads; synchronises.
+__device__ inline void choose(const Routing& r, const Routes& to) {
+  const int lane = threadIdx.x % 32, warps = static_cast<int>(blockDim.x) / 32;
+  for (int32_t i = threadIdx.x / 32; i < 2 * r.rows; i += warps) {
+    const int32_t t = i < r.rows ? i : i - r.rows;
+    float* const weights = to.weights + t * r.results;
+    if (i >= r.rows) {
+      weigh_shared(r, t, lane, weights);
+      continue;
+    }
+    int32_t* const chosen =
+        r.chosen == nullptr || blockIdx.x > 0 ? nullptr : r.chosen + static_cast<int64_t>(t) * r.top_k;
+    if (r.experts <= 256)
+      route<8>(r, t, lane, to.choice + t * r.top_k, weights, chosen);
+    else
+      route<kFewExperts / 32>(r, t, lane, to.choice + t * r.top_k, weights, chosen);
+  }
+  const int32_t count = r.rows * r.top_k;
+  if (threadIdx.x < static_cast<uint32_t>((count + 7) / 8 * 8 - count))
+    to.choice[count + static_cast<int32_t>(threadIdx.x)] = Routes::kNoExpert;
+  __syncthreads();
+}
+
+// By all threads; synchronises.
+__device__ inline void sort(const Routing& r, const Routes& to) {
+  const int lane = threadIdx.x % 32;
+  const auto threads = static_cast<int32_t>(blockDim.x);
+  const auto own = static_cast<int32_t>(threadIdx.x);
+  for (int32_t e = own; e < kFewExperts; e += threads) {
+    bool any = false;
+    if (e < r.experts) for_each_choice(r, to, e, [&](int32_t) { any = true; });
+    const uint32_t bits = __ballot_sync(kAll, any);
+    if (lane == 0) to.present[e / 32] = bits;
+  }
+  __syncthreads();
+  const int32_t count = r.rows * r.top_k;
+  for (int32_t e = own; e < kFewExperts; e += threads) {
+    int32_t group = 0;
+    for (int32_t w = 0; w < e / 32; ++w) group += __popc(to.present[w]);
+    const uint32_t bits = to.present[e / 32];
+    group += __popc(bits & ((1u << lane) - 1));
+    if ((bits >> lane & 1u) != 0) {
+      int32_t at = for_each_choice(r, to, e, [](int32_t) {});
+      to.expert[group] = e;
+      to.begin[group] = at;
+      for_each_choice(r, to, e, [&](int32_t i) {
+        to.token[at] = i / r.top_k;
+        to.slot[at++] = i / r.top_k * r.results + i % r.top_k;
+      });
+    }
+    if (e != kFewExperts - 1) continue;
+    group += static_cast<int32_t>(bits >> lane & 1u);
+    to.begin[group] = count;
+    if (r.shared_sorted) {
+      to.expert[group] = r.experts;
+      to.begin[++group] = count + r.rows;
+    }
+    *to.groups = group;
+  }
+  if (r.shared_sorted && own < r.rows) {  // every token chose the shared expert
+    to.token[count + own] = own;
+    to.slot[count + own] = own * r.results + r.top_k;
+  }
+  __syncthreads();
+}
+
+// Rows of `elems` elements, a multiple of 8, into rows `pitch` apart in shared memory, with zeros up to whole column tiles. By
+// all threads; what they write is to be waited for with wait_copies and synchronised.
+__device__ inline void copy_matrix(uint32_t to, int pitch, const __nv_bfloat16* from, int64_t stride,
+                                   int32_t rows, int32_t elems) {
+  const int32_t pieces = (elems + gemm::kTileCols - 1) / gemm::kTileCols * 8;
+  for (int32_t i = threadIdx.x; i < rows * pieces; i += static_cast<int32_t>(blockDim.x)) {
+    const int32_t row = i / pieces, piece = i % pieces;
+    const bool there = piece * 8 < elems;
+    gemm::copy_async_16(to + row * pitch + piece * 16, from + row * stride + (there ? piece * 8 : 0), there);
+  }
+}
+
+template <class U, class D>
+class FewWarp {
+ public:
+  __device__ FewWarp(const FewRows& few, const Routes& routes, uint8_t* shared)
+      : f_(few),
+        r_(routes),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        warp_(static_cast<int>(threadIdx.x) / 32),
+        ring_(gemm::shared_address(shared) + warp_ * kFewStages * few.plan.stage_bytes),
+        full_(gemm::shared_address(shared) + few.plan.barriers_at + warp_ * kFewStages * 8) {}
+
+  __device__ void init_barriers() const {
+    if (lane_ < kFewStages) gemm::barrier_init(full_ + 8 * lane_, gemm::kCopyArrivals);
+  }
+  // The block's shares of both products, once it is known who chose what. Begins to load.
+  __device__ void begin() {
+    const int32_t groups = *r_.groups, blocks = static_cast<int32_t>(gridDim.x),
+                  block = static_cast<int32_t>(blockIdx.x);
+    const int64_t units = static_cast<int64_t>(groups) * f_.up.all_row_tiles;
+    first_ = static_cast<int32_t>(units * block / blocks);
+    end_ = static_cast<int32_t>(units * (block + 1) / blocks);
+    items_ = groups * max(0, (f_.down.all_row_tiles - block + blocks - 1) / blocks);
+    load_.index = first_ + warp_;
+    settle();
+    for (int s = 0; s < kFewStages - 1; ++s) fill(s);
+  }
+  // rows: where h lies.
+  __device__ void gate_and_up(uint32_t rows) {
+    for (int32_t index = first_ + warp_; index < end_; index += f_.plan.warps) {
+      const int32_t group = index / f_.up.all_row_tiles, begin = r_.begin[group];
+      const int32_t count = r_.begin[group + 1] - begin;
+      const int32_t position = begin + min(lane_ % 8, count - 1);
+      float sum[4];
+      multiply<U>(f_.up, rows, r_.token[position] * f_.plan.h_pitch, sum);
+      const gemm::KernelPart& part = f_.up.part[0];
+      const gemm::LaneRows lane =
+          gemm::lane_rows(f_.up, part, r_.expert[group], index % f_.up.all_row_tiles, lane_, U::kUnit);
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+        if (const int token = lane_ % 4 * 2 + c; token < count)
+          gemm::store_pair(f_.up, part, lane, begin + token, sum[c], sum[2 + c]);
+    }
+  }
+  // results: [row tiles of the block][rows * results of each][16 outputs], in shared memory.
+  __device__ void down(uint32_t rows, __nv_bfloat16* results) {
+    const int32_t groups = *r_.groups, slots = f_.routing.rows * f_.routing.results;
+    for (int32_t index = warp_; index < items_; index += f_.plan.warps) {
+      const int32_t group = index % groups, tile = index / groups, begin = r_.begin[group];
+      const int32_t count = r_.begin[group + 1] - begin;
+      float sum[4];
+      multiply<D>(f_.down, rows, (begin + min(lane_ % 8, count - 1)) * f_.plan.mid_pitch, sum);
+      const gemm::LaneRows lane =
+          gemm::lane_rows(f_.down, f_.down.part[0], r_.expert[group], row_tile(tile), lane_, D::kUnit);
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+        if (const int token = lane_ % 4 * 2 + c; token < count) {
+          __nv_bfloat16* const to = results + (tile * slots + r_.slot[begin + token]) * 16 + lane_ / 4;
+          to[0] = __float2bfloat16_rn(lane.value(sum[c]));
+          to[8] = __float2bfloat16_rn(lane.value8(sum[2 + c]));
+        }
+    }
+  }
+  // Of the residual stream.
+  __device__ static int32_t row_tile(int32_t tile) {
+    return static_cast<int32_t>(blockIdx.x) + tile * static_cast<int32_t>(gridDim.x);
+  }
+
+ private:
+  // Where the warp is in its copying: first its units of `up`, then its items of `down`.
+  struct Walk {
+    bool down = false;
+    int32_t index = 0;  // of the unit or item
+    int32_t tile = 0;   // the next column tile
+    const uint8_t* weight = nullptr;
+  };
+
+  __device__ void settle() {
+    if (!load_.down && load_.index >= end_) load_.down = true, load_.index = warp_;
+    if (load_.down && load_.index >= items_) return;
+    const int32_t groups = *r_.groups;
+    const int32_t group = load_.down ? load_.index % groups : load_.index / f_.up.all_row_tiles;
+    const int32_t tile = load_.down ? row_tile(load_.index / groups) : load_.index % f_.up.all_row_tiles;
+    const gemm::Problem& p = load_.down ? f_.down : f_.up;
+    load_.weight = p.part[0].weight + r_.expert[group] * p.part[0].expert_bytes +
+                   static_cast<int64_t>(tile) * p.col_tiles * tile_bytes();
+    load_.tile = 0;
+  }
+  __device__ int tile_bytes() const {
+    return load_.down ? D::kTileBytes : U::kTileBytes;
+  }
+  __device__ void fill(int stage) {
+    if (load_.down && load_.index >= items_) return;
+    const int32_t all = (load_.down ? f_.down : f_.up).col_tiles;
+    const int bytes = min(f_.plan.chunk_tiles, all - load_.tile) * tile_bytes();
+    const uint32_t barrier = full_ + 8 * stage;
+    gemm::expect_copies(barrier, lane_, bytes);
+    gemm::copy_run(ring_ + stage * f_.plan.stage_bytes,
+                   load_.weight + static_cast<int64_t>(load_.tile) * tile_bytes(), bytes, barrier, lane_);
+    gemm::end_copies(barrier);
+    load_.tile += f_.plan.chunk_tiles;
+    if (load_.tile < all) return;
+    load_.index += f_.plan.warps;
+    settle();
+  }
+
+  // The next tile of rows of p's weight, by the rows of x that lie at `rows` + the lane's `row`.
+  template <class Decoder>
+  __device__ void multiply(const gemm::Problem& p, uint32_t rows, int row, float (&total)[4]) {
+    gemm::WarpProducts<Decoder, 1, gemm::OneRow> products(lane_, {row});
+    for (int32_t segment = 0; segment < p.segments; ++segment) {
+      products.clear();
+      const int32_t end = min((segment + 1) * p.segment_tiles, p.col_tiles);
+      for (int32_t tile = segment * p.segment_tiles; tile < end; tile += f_.plan.chunk_tiles) {
+        gemm::barrier_wait(full_ + 8 * stage_, phase_);
+        __syncwarp();
+        // The stage that was multiplied before this one is free: all lanes have passed the barrier above.
+        fill(stage_ == 0 ? kFewStages - 1 : stage_ - 1);
+        products.multiply(ring_ + stage_ * f_.plan.stage_bytes, rows + tile * 128,
+                          min(f_.plan.chunk_tiles, end - tile));
+        if (++stage_ == kFewStages) stage_ = 0, phase_ ^= 1u;
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        total[i] = segment == 0 ? products.sum[0][i] : __fadd_rn(total[i], products.sum[0][i]);
+    }
+  }
+
+  const FewRows& f_;
+  const Routes& r_;
+  int lane_, warp_;
+  uint32_t ring_, full_;
+  int32_t first_ = 0, end_ = 0, items_ = 0;
+  Walk load_;
+  int stage_ = 0;
+  uint32_t phase_ = 0;
+};
+
+// x += the weighted results, in ascending rank: as combine_kernel does it.
+__device__ inline void combine(const FewRows& f, const Routes& routes, const __nv_bfloat16* results) {
+  const Routing& r = f.routing;
+  const int32_t width = f.down.part[0].rows, each = r.rows * 16;
+  for (int32_t i = threadIdx.x; i < f.plan.row_tiles * each; i += static_cast<int32_t>(blockDim.x)) {
+    const int32_t tile = i / each, t = i % each / 16, n = i % 16;
+    const int32_t column =
+        (static_cast<int32_t>(blockIdx.x) + tile * static_cast<int32_t>(gridDim.x)) * 16 + n;
+    if (column >= width) continue;
+    float* const x = f.x + t * f.x_stride + column;
+    float sum = f.add_to_x ? *x : 0.0f;
+    for (int32_t k = 0; k < r.results; ++k)
+      sum = __fmaf_rn(routes.weights[t * r.results + k],
+                      __bfloat162float(results[(tile * r.rows + t) * r.results * 16 + k * 16 + n]), sum);
+    *x = sum;
+  }
+}
+
+template <class U, class D>
+__global__ void __launch_bounds__(kFewWarps * 32, 1) few_rows_kernel(const __grid_constant__ FewRows f) {
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const Routing& r = f.routing;
+  cuda::let_next_kernel_start();
+  Routes routes;
+  routes.lay_out(r, shared + f.plan.routes_at);
+  FewWarp<U, D> warp(f, routes, shared);
+  warp.init_barriers();
+  gemm::order_before_copies();
+  cuda::wait_for_previous_kernels();
+
+  const uint32_t rows = gemm::shared_address(shared + f.plan.rows_at);
+  copy_matrix(rows, f.plan.h_pitch, r.h, r.h_stride, r.rows, f.up.cols);
+  choose(r, routes);
+  sort(r, routes);
+  warp.begin();
+  gemm::commit_copies();
+  gemm::wait_copies<0>();
+  __syncthreads();
+  warp.gate_and_up(rows);
+
+  cuda::wait_for_grid(f.barrier);
+  copy_matrix(rows, f.plan.mid_pitch, static_cast<const __nv_bfloat16*>(f.up.part[0].y),
+              f.up.part[0].y_stride, Routes::positions(r), f.down.cols);
+  gemm::commit_copies();
+  gemm::wait_copies<0>();
+  __syncthreads();
+  auto* const results = reinterpret_cast<__nv_bfloat16*>(shared + f.plan.results_at);
+  warp.down(rows, results);
+  __syncthreads();
+  combine(f, routes, results);
+}
+
+// As many warps and as long stages as there is room for.
+inline std::optional<FewPlan> plan_few(const FewRows& f, const cuda::DeviceLimits& device, int up_bytes,
+                                       int down_bytes) {
+  const Routing& r = f.routing;
+  FewPlan plan{};
+  plan.h_pitch = f.up.col_tiles * 128 + 16;
+  plan.mid_pitch = f.down.col_tiles * 128 + 16;
+  plan.row_tiles = (f.down.all_row_tiles + device.multiprocessors - 1) / device.multiprocessors;
+  const int64_t rows_bytes =
+      std::max(int64_t{r.rows} * plan.h_pitch, int64_t{Routes::positions(r)} * plan.mid_pitch);
+  const int64_t results_bytes = int64_t{plan.row_tiles} * r.rows * r.results * 32;
+  if (rows_bytes + results_bytes > device.shared_bytes) return {};
+  for (plan.warps = kFewWarps; plan.warps >= 4; plan.warps /= 2)
+    for (plan.chunk_tiles = 4; plan.chunk_tiles >= 2; plan.chunk_tiles /= 2) {
+      plan.stage_bytes = plan.chunk_tiles * std::max(up_bytes, down_bytes);
+      plan.rows_at = plan.warps * kFewStages * plan.stage_bytes;
+      plan.routes_at = plan.rows_at + static_cast<int32_t>(rows_bytes);
+      plan.results_at = plan.routes_at + Routes{}.lay_out(r, nullptr);
+      plan.barriers_at = plan.results_at + static_cast<int32_t>(results_bytes);
+      plan.shared_bytes = plan.barriers_at + plan.warps * kFewStages * 8;
+      if (plan.shared_bytes <= device.shared_bytes) return plan;
+    }
+  return {};
+}
+
+template <gemm::TileFormat Up, gemm::TileFormat Down>
+Result<bool> launch_few(cudaStream_t stream, FewRows& few, const cuda::DeviceLimits& device) {
+  using U = gemm::Decoder<Up>;
+  using D = gemm::Decoder<Down>;
+  const std::optional<FewPlan> plan = plan_few(few, device, U::kTileBytes, D::kTileBytes);
+  if (!plan) return false;
+  few.plan = *plan;
+  QUIRE_CHECKED(cuda::launch(stream, "moe: few rows", few_rows_kernel<U, D>,
+                             dim3(static_cast<unsigned>(device.multiprocessors)), plan->warps * 32,
+                             plan->shared_bytes, few));
+  return true;
+}
+
+}  // namespace quire::moe_cuda
