@@ -23,15 +23,13 @@ inline constexpr int kFewStages = 4, kFewWarps = 16;
 
 // What every block finds out by itself, in shared memory.
 struct Routes {
-  uint16_t* choice;   // [rows * top_k, and kNoExpert up to a multiple of 8]
+  uint16_t* choice;   // [rows * top_k, rounded up to a multiple of 8]
   uint32_t* present;  // [experts / 32]: a bit for each expert that anybody chose
   float* weights;     // [rows, results]
   // Experts that were chosen, ascending, the shared one last: group g has positions [begin[g], begin[g + 1]).
   int32_t *expert, *begin;
   int32_t *token, *slot;  // by position: whose row it is, and token * results + rank
   int32_t* groups;
-
-  static constexpr uint16_t kNoExpert = 0xffff;
 
   __host__ __device__ static int32_t positions(const Routing& r) {
     return r.rows * (r.top_k + (r.shared_sorted ? 1 : 0));
@@ -56,23 +54,7 @@ struct Routes {
   }
 };
 
-// Calls f(i) for each choice of expert e, in the order of tokens; returns how many choices are of experts before it.
-template <class F>
-__device__ int32_t for_each_choice(const Routing& r, const Routes& to, int32_t e, F f) {
-  int32_t before = 0;
-  for (int32_t i = 0; i < r.rows * r.top_k; i += 8) {
-    alignas(16) uint16_t c[8];
-    *reinterpret_cast<uint4*>(c) = *reinterpret_cast<const uint4*>(to.choice + i);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      before += c[k] < e;
-      if (c[k] == e) f(i + k);
-    }
-  }
-  return before;
-}
-
-// By all threads; synchronises.
+// By all threads, after `present` was cleared; synchronises.
 __device__ inline void choose(const Routing& r, const Routes& to) {
   const int lane = threadIdx.x % 32, warps = static_cast<int>(blockDim.x) / 32;
   for (int32_t i = threadIdx.x / 32; i < 2 * r.rows; i += warps) {
@@ -84,52 +66,52 @@ __device__ inline void choose(const Routing& r, const Routes& to) {
     }
     int32_t* const chosen =
         r.chosen == nullptr || blockIdx.x > 0 ? nullptr : r.chosen + static_cast<int64_t>(t) * r.top_k;
-    if (r.experts <= 256)
-      route<8>(r, t, lane, to.choice + t * r.top_k, weights, chosen);
-    else
-      route<kFewExperts / 32>(r, t, lane, to.choice + t * r.top_k, weights, chosen);
+    uint16_t* const choice = to.choice + t * r.top_k;
+    const int own = r.experts <= 256 ? route<8>(r, t, lane, choice, weights, chosen)
+                                     : route<kFewExperts / 32>(r, t, lane, choice, weights, chosen);
+    if (lane < r.top_k) atomicOr(to.present + own / 32, 1u << (own % 32));
   }
-  const int32_t count = r.rows * r.top_k;
-  if (threadIdx.x < static_cast<uint32_t>((count + 7) / 8 * 8 - count))
-    to.choice[count + static_cast<int32_t>(threadIdx.x)] = Routes::kNoExpert;
   __syncthreads();
 }
 
-// By all threads; synchronises.
+// By all threads; synchronises. Eight of them for each choice count those that come before it.
 __device__ inline void sort(const Routing& r, const Routes& to) {
-  const int lane = threadIdx.x % 32;
-  const auto threads = static_cast<int32_t>(blockDim.x);
-  const auto own = static_cast<int32_t>(threadIdx.x);
-  for (int32_t e = own; e < kFewExperts; e += threads) {
-    bool any = false;
-    if (e < r.experts) for_each_choice(r, to, e, [&](int32_t) { any = true; });
-    const uint32_t bits = __ballot_sync(kAll, any);
-    if (lane == 0) to.present[e / 32] = bits;
-  }
-  __syncthreads();
+  const auto own = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
+  const uint32_t eight = 0xffu << (own % 32 / 8 * 8);
   const int32_t count = r.rows * r.top_k;
-  for (int32_t e = own; e < kFewExperts; e += threads) {
-    int32_t group = 0;
+  for (int32_t i = own / 8; i < count; i += threads / 8) {
+    const int32_t e = to.choice[i];
+    int32_t before = 0;  // choices of experts before it; and, times 2^16, of the same expert
+#pragma unroll 1
+    for (int32_t first = own % 8 * 8; first < count; first += 64) {
+      alignas(16) uint16_t c[8];
+      *reinterpret_cast<uint4*>(c) = *reinterpret_cast<const uint4*>(to.choice + first);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        before += c[k] < e && first + k < count;
+        before += c[k] == e && first + k < i ? 1 << 16 : 0;
+      }
+    }
+    for (int d = 4; d > 0; d /= 2) before += __shfl_xor_sync(eight, before, d);
+    if (own % 8 != 0) continue;
+    const int32_t others = before & 0xffff, same = before >> 16;
+    to.token[others + same] = i / r.top_k;
+    to.slot[others + same] = i / r.top_k * r.results + i % r.top_k;
+    if (same != 0) continue;
+    int32_t group = __popc(to.present[e / 32] & ((1u << (e % 32)) - 1));
     for (int32_t w = 0; w < e / 32; ++w) group += __popc(to.present[w]);
-    const uint32_t bits = to.present[e / 32];
-    group += __popc(bits & ((1u << lane) - 1));
-    if ((bits >> lane & 1u) != 0) {
-      int32_t at = for_each_choice(r, to, e, [](int32_t) {});
-      to.expert[group] = e;
-      to.begin[group] = at;
-      for_each_choice(r, to, e, [&](int32_t i) {
-        to.token[at] = i / r.top_k;
-        to.slot[at++] = i / r.top_k * r.results + i % r.top_k;
-      });
-    }
-    if (e != kFewExperts - 1) continue;
-    group += static_cast<int32_t>(bits >> lane & 1u);
-    to.begin[group] = count;
+    to.expert[group] = e;
+    to.begin[group] = others;
+  }
+  if (own == threads - 1) {
+    int32_t groups = 0;
+    for (int32_t w = 0; w < kFewExperts / 32; ++w) groups += __popc(to.present[w]);
+    to.begin[groups] = count;
     if (r.shared_sorted) {
-      to.expert[group] = r.experts;
-      to.begin[++group] = count + r.rows;
+      to.expert[groups] = r.experts;
+      to.begin[++groups] = count + r.rows;
     }
-    *to.groups = group;
+    *to.groups = groups;
   }
   if (r.shared_sorted && own < r.rows) {  // every token chose the shared expert
     to.token[count + own] = own;
@@ -166,27 +148,30 @@ class FewWarp {
   }
   // The block's shares of both products, once it is known who chose what. Begins to load.
   __device__ void begin() {
-    const int32_t groups = *r_.groups, blocks = static_cast<int32_t>(gridDim.x),
-                  block = static_cast<int32_t>(blockIdx.x);
-    const int64_t units = static_cast<int64_t>(groups) * f_.up.all_row_tiles;
-    first_ = static_cast<int32_t>(units * block / blocks);
-    end_ = static_cast<int32_t>(units * (block + 1) / blocks);
-    items_ = groups * max(0, (f_.down.all_row_tiles - block + blocks - 1) / blocks);
-    load_.index = first_ + warp_;
+    groups_ = *r_.groups;
+    const uint32_t blocks = gridDim.x, block = blockIdx.x;
+    const auto units = static_cast<uint32_t>(groups_ * f_.up.all_row_tiles);
+    const uint32_t first = units * block / blocks;
+    up_ = {static_cast<int32_t>(first) + warp_, static_cast<int32_t>(units * (block + 1) / blocks)};
+    const auto tiles = static_cast<uint32_t>(f_.down.all_row_tiles);
+    down_ = {warp_,
+             block < tiles ? static_cast<int32_t>((tiles - block + blocks - 1) / blocks) * groups_ : 0};
+    load_ = up_;
     settle();
+#pragma unroll 1
     for (int s = 0; s < kFewStages - 1; ++s) fill(s);
   }
   // rows: where h lies.
   __device__ void gate_and_up(uint32_t rows) {
-    for (int32_t index = first_ + warp_; index < end_; index += f_.plan.warps) {
-      const int32_t group = index / f_.up.all_row_tiles, begin = r_.begin[group];
+    for (Share i = up_; i.next < i.end; i.next += f_.plan.warps) {
+      const int32_t group = i.next / f_.up.all_row_tiles, begin = r_.begin[group];
       const int32_t count = r_.begin[group + 1] - begin;
       const int32_t position = begin + min(lane_ % 8, count - 1);
+      const gemm::KernelPart& part = f_.up.part[0];
+      const gemm::LaneRows lane = gemm::lane_rows(f_.up, part, r_.expert[group],
+                                                  i.next - group * f_.up.all_row_tiles, lane_, U::kUnit);
       float sum[4];
       multiply<U>(f_.up, rows, r_.token[position] * f_.plan.h_pitch, sum);
-      const gemm::KernelPart& part = f_.up.part[0];
-      const gemm::LaneRows lane =
-          gemm::lane_rows(f_.up, part, r_.expert[group], index % f_.up.all_row_tiles, lane_, U::kUnit);
 #pragma unroll
       for (int c = 0; c < 2; ++c)
         if (const int token = lane_ % 4 * 2 + c; token < count)
@@ -195,14 +180,14 @@ class FewWarp {
   }
   // results: [row tiles of the block][rows * results of each][16 outputs], in shared memory.
   __device__ void down(uint32_t rows, __nv_bfloat16* results) {
-    const int32_t groups = *r_.groups, slots = f_.routing.rows * f_.routing.results;
-    for (int32_t index = warp_; index < items_; index += f_.plan.warps) {
-      const int32_t group = index % groups, tile = index / groups, begin = r_.begin[group];
+    const int32_t slots = f_.routing.rows * f_.routing.results;
+    for (Share i = down_; i.next < i.end; i.next += f_.plan.warps) {
+      const int32_t tile = i.next / groups_, group = i.next - tile * groups_, begin = r_.begin[group];
       const int32_t count = r_.begin[group + 1] - begin;
-      float sum[4];
-      multiply<D>(f_.down, rows, (begin + min(lane_ % 8, count - 1)) * f_.plan.mid_pitch, sum);
       const gemm::LaneRows lane =
           gemm::lane_rows(f_.down, f_.down.part[0], r_.expert[group], row_tile(tile), lane_, D::kUnit);
+      float sum[4];
+      multiply<D>(f_.down, rows, (begin + min(lane_ % 8, count - 1)) * f_.plan.mid_pitch, sum);
 #pragma unroll
       for (int c = 0; c < 2; ++c)
         if (const int token = lane_ % 4 * 2 + c; token < count) {
@@ -218,40 +203,37 @@ class FewWarp {
   }
 
  private:
-  // Where the warp is in its copying: first its units of `up`, then its items of `down`.
-  struct Walk {
-    bool down = false;
-    int32_t index = 0;  // of the unit or item
-    int32_t tile = 0;   // the next column tile
-    const uint8_t* weight = nullptr;
+  // Units of work, of which the warp takes one in so many as there are warps: pairs of a group and a row tile.
+  struct Share {
+    int32_t next, end;
   };
 
+  // Where the warp is in its copying: first its share of `up`, then of `down`.
   __device__ void settle() {
-    if (!load_.down && load_.index >= end_) load_.down = true, load_.index = warp_;
-    if (load_.down && load_.index >= items_) return;
-    const int32_t groups = *r_.groups;
-    const int32_t group = load_.down ? load_.index % groups : load_.index / f_.up.all_row_tiles;
-    const int32_t tile = load_.down ? row_tile(load_.index / groups) : load_.index % f_.up.all_row_tiles;
-    const gemm::Problem& p = load_.down ? f_.down : f_.up;
-    load_.weight = p.part[0].weight + r_.expert[group] * p.part[0].expert_bytes +
-                   static_cast<int64_t>(tile) * p.col_tiles * tile_bytes();
-    load_.tile = 0;
+    if (!loads_down_ && load_.next >= load_.end) loads_down_ = true, load_ = down_;
+    if (load_.next >= load_.end) return;
+    const int32_t each = loads_down_ ? groups_ : f_.up.all_row_tiles, of = load_.next / each,
+                  rest = load_.next - of * each;
+    const int32_t expert = r_.expert[loads_down_ ? rest : of], tile = loads_down_ ? row_tile(of) : rest;
+    const gemm::Problem& p = loads_down_ ? f_.down : f_.up;
+    weight_ = p.part[0].weight + expert * p.part[0].expert_bytes +
+              static_cast<int64_t>(tile) * (p.col_tiles * tile_bytes());
+    left_ = p.col_tiles;
   }
   __device__ int tile_bytes() const {
-    return load_.down ? D::kTileBytes : U::kTileBytes;
+    return loads_down_ ? D::kTileBytes : U::kTileBytes;
   }
   __device__ void fill(int stage) {
-    if (load_.down && load_.index >= items_) return;
-    const int32_t all = (load_.down ? f_.down : f_.up).col_tiles;
-    const int bytes = min(f_.plan.chunk_tiles, all - load_.tile) * tile_bytes();
+    if (load_.next >= load_.end) return;
+    const int bytes = min(f_.plan.chunk_tiles, left_) * tile_bytes();
     const uint32_t barrier = full_ + 8 * stage;
     gemm::expect_copies(barrier, lane_, bytes);
-    gemm::copy_run(ring_ + stage * f_.plan.stage_bytes,
-                   load_.weight + static_cast<int64_t>(load_.tile) * tile_bytes(), bytes, barrier, lane_);
+    gemm::copy_run(ring_ + stage * f_.plan.stage_bytes, weight_, bytes, barrier, lane_);
     gemm::end_copies(barrier);
-    load_.tile += f_.plan.chunk_tiles;
-    if (load_.tile < all) return;
-    load_.index += f_.plan.warps;
+    weight_ += bytes;
+    left_ -= f_.plan.chunk_tiles;
+    if (left_ > 0) return;
+    load_.next += f_.plan.warps;
     settle();
   }
 
@@ -281,23 +263,32 @@ class FewWarp {
   const Routes& r_;
   int lane_, warp_;
   uint32_t ring_, full_;
-  int32_t first_ = 0, end_ = 0, items_ = 0;
-  Walk load_;
+  int32_t groups_ = 0;
+  Share up_{}, down_{}, load_{};
+  bool loads_down_ = false;
+  const uint8_t* weight_ = nullptr;  // what is copied next
+  int32_t left_ = 0;                 // column tiles
   int stage_ = 0;
   uint32_t phase_ = 0;
 };
 
-// x += the weighted results, in ascending rank: as combine_kernel does it.
-__device__ inline void combine(const FewRows& f, const Routes& routes, const __nv_bfloat16* results) {
+// The i-th number that a block adds up, of f.plan.row_tiles * rows * 16: where it goes, or null.
+__device__ inline float* combined(const FewRows& f, int32_t i) {
+  const int32_t each = f.routing.rows * 16, tile = i / each, t = i % each / 16;
+  const int32_t column =
+      (static_cast<int32_t>(blockIdx.x) + tile * static_cast<int32_t>(gridDim.x)) * 16 + i % 16;
+  return tile < f.plan.row_tiles && column < f.down.part[0].rows ? f.x + t * f.x_stride + column : nullptr;
+}
+// x += the weighted results, in ascending rank: as combine_kernel does it. `first`: what the thread's first number is added to.
+__device__ inline void combine(const FewRows& f, const Routes& routes, const __nv_bfloat16* results,
+                               float first) {
   const Routing& r = f.routing;
-  const int32_t width = f.down.part[0].rows, each = r.rows * 16;
-  for (int32_t i = threadIdx.x; i < f.plan.row_tiles * each; i += static_cast<int32_t>(blockDim.x)) {
-    const int32_t tile = i / each, t = i % each / 16, n = i % 16;
-    const int32_t column =
-        (static_cast<int32_t>(blockIdx.x) + tile * static_cast<int32_t>(gridDim.x)) * 16 + n;
-    if (column >= width) continue;
-    float* const x = f.x + t * f.x_stride + column;
-    float sum = f.add_to_x ? *x : 0.0f;
+  const auto own = static_cast<int32_t>(threadIdx.x);
+  for (int32_t i = own; i < f.plan.row_tiles * r.rows * 16; i += static_cast<int32_t>(blockDim.x)) {
+    float* const x = combined(f, i);
+    if (x == nullptr) continue;
+    const int32_t tile = i / (r.rows * 16), t = i / 16 - tile * r.rows, n = i % 16;
+    float sum = i == own ? first : f.add_to_x ? *x : 0.0f;
     for (int32_t k = 0; k < r.results; ++k)
       sum = __fmaf_rn(routes.weights[t * r.results + k],
                       __bfloat162float(results[(tile * r.rows + t) * r.results * 16 + k * 16 + n]), sum);
@@ -314,7 +305,9 @@ __global__ void __launch_bounds__(kFewWarps * 32, 1) few_rows_kernel(const __gri
   routes.lay_out(r, shared + f.plan.routes_at);
   FewWarp<U, D> warp(f, routes, shared);
   warp.init_barriers();
+  if (threadIdx.x < kFewExperts / 32) routes.present[threadIdx.x] = 0;
   gemm::order_before_copies();
+  __syncthreads();
   cuda::wait_for_previous_kernels();
 
   const uint32_t rows = gemm::shared_address(shared + f.plan.rows_at);
@@ -326,6 +319,8 @@ __global__ void __launch_bounds__(kFewWarps * 32, 1) few_rows_kernel(const __gri
   gemm::wait_copies<0>();
   __syncthreads();
   warp.gate_and_up(rows);
+  const float* const x = f.add_to_x ? combined(f, static_cast<int32_t>(threadIdx.x)) : nullptr;
+  const float before = x == nullptr ? 0.0f : *x;
 
   cuda::wait_for_grid(f.barrier);
   copy_matrix(rows, f.plan.mid_pitch, static_cast<const __nv_bfloat16*>(f.up.part[0].y),
@@ -336,23 +331,28 @@ __global__ void __launch_bounds__(kFewWarps * 32, 1) few_rows_kernel(const __gri
   auto* const results = reinterpret_cast<__nv_bfloat16*>(shared + f.plan.results_at);
   warp.down(rows, results);
   __syncthreads();
-  combine(f, routes, results);
+  combine(f, routes, results, before);
 }
 
-// As many warps and as long stages as there is room for.
+// No more warps than find work, and as long stages as there is room for.
 inline std::optional<FewPlan> plan_few(const FewRows& f, const cuda::DeviceLimits& device, int up_bytes,
                                        int down_bytes) {
   const Routing& r = f.routing;
+  const int32_t blocks = device.multiprocessors;
   FewPlan plan{};
   plan.h_pitch = f.up.col_tiles * 128 + 16;
   plan.mid_pitch = f.down.col_tiles * 128 + 16;
-  plan.row_tiles = (f.down.all_row_tiles + device.multiprocessors - 1) / device.multiprocessors;
+  plan.row_tiles = (f.down.all_row_tiles + blocks - 1) / blocks;
   const int64_t rows_bytes =
       std::max(int64_t{r.rows} * plan.h_pitch, int64_t{Routes::positions(r)} * plan.mid_pitch);
   const int64_t results_bytes = int64_t{plan.row_tiles} * r.rows * r.results * 32;
-  if (rows_bytes + results_bytes > device.shared_bytes) return {};
-  for (plan.warps = kFewWarps; plan.warps >= 4; plan.warps /= 2)
-    for (plan.chunk_tiles = 4; plan.chunk_tiles >= 2; plan.chunk_tiles /= 2) {
+  const int64_t most = int64_t{Routes::positions(r)} * std::max(f.up.all_row_tiles, f.down.all_row_tiles);
+  if (rows_bytes + results_bytes > device.shared_bytes || most * (blocks + 1) > UINT32_MAX) return {};
+  const auto work = static_cast<int32_t>((most + blocks - 1) / blocks);
+  for (plan.warps = std::clamp(work, 4, kFewWarps); plan.warps >= 4; plan.warps -= 2)
+    for (plan.chunk_tiles = 8; plan.chunk_tiles >= 2; plan.chunk_tiles /= 2) {
+      if (f.up.segment_tiles % plan.chunk_tiles != 0 || f.down.segment_tiles % plan.chunk_tiles != 0)
+        continue;
       plan.stage_bytes = plan.chunk_tiles * std::max(up_bytes, down_bytes);
       plan.rows_at = plan.warps * kFewStages * plan.stage_bytes;
       plan.routes_at = plan.rows_at + static_cast<int32_t>(rows_bytes);

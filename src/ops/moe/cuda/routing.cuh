@@ -35,23 +35,23 @@ __device__ inline float shared_gate(const Routing& r, int32_t token, int lane) {
   return __frcp_rn(__fadd_rn(1.0f, expf(-warp_sum(sum))));
 }
 
-// A float as an unsigned integer of the same order; NaN is the smallest of all.
+// A float as an unsigned integer of the same order, above 0; NaN is the smallest of all.
 __device__ inline uint32_t ordered(float v) {
   const uint32_t bits = __float_as_uint(v);
-  if (isnan(v)) return 0;
+  if (isnan(v)) return 1;
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 __device__ inline float from_ordered(uint32_t o) {
-  if (o == 0) return -INFINITY;
+  if (o == 1) return -INFINITY;
   return __uint_as_float((o & 0x80000000u) != 0 ? o & 0x7fffffffu : ~o);
 }
 
 // Routes a token, by one warp: lane l holds the logits of experts l, l + 32, ... The softmax over the chosen alone is the
 // contract's: the sum of the k largest of E probabilities is at least k / E, far above its lower bound. `choice`, `weights` and,
-// if not null, `chosen` are the token's own.
+// if not null, `chosen` are the token's own. Returns lane k's choice.
 template <int kPerLane>
-__device__ void route(const Routing& r, int32_t token, int lane, uint16_t* choice, float* weights,
-                      int32_t* chosen) {
+__device__ int route(const Routing& r, int32_t token, int lane, uint16_t* choice, float* weights,
+                     int32_t* chosen) {
   float logit[kPerLane] = {};
   const float scale = r.scale == nullptr ? 1.0f : r.scale[0];
 #pragma unroll 8
@@ -61,33 +61,38 @@ __device__ void route(const Routing& r, int32_t token, int lane, uint16_t* choic
     for (int i = 0; i < kPerLane; ++i)
       if (lane + 32 * i < r.experts) logit[i] = __fadd_rn(logit[i], from[32 * i]);
   }
-  uint32_t left[kPerLane];
-  uint32_t open = 0;  // bit i: expert lane + 32 i may still be chosen
+  uint32_t left[kPerLane];  // 0: chosen already, or no expert
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    left[i] = ordered(__fmul_rn(logit[i], scale));
-    if (lane + 32 * i < r.experts) open |= 1u << i;
-  }
-  float mine = 0, top = 0, total = 0;  // lane k: e^(its logit - the largest)
+  for (int i = 0; i < kPerLane; ++i)
+    left[i] = lane + 32 * i < r.experts ? ordered(__fmul_rn(logit[i], scale)) : 0;
+  uint32_t value = 0;  // lane k: the k-th largest,
+  int own = 0;         // and whose it is
+#pragma unroll 1
   for (int k = 0; k < r.top_k; ++k) {
-    uint32_t best = 0;
-    int at = INT_MAX;
+    uint32_t best = left[0], same = 0;
+#pragma unroll
+    for (int i = 1; i < kPerLane; ++i) best = max(best, left[i]);
+    const uint32_t most = __reduce_max_sync(kAll, best);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) same |= static_cast<uint32_t>(left[i] == most) << i;
+    const int at =
+        __reduce_min_sync(kAll, same != 0 ? lane + 32 * (__ffs(static_cast<int>(same)) - 1) : INT_MAX);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i)
-      if ((open >> i & 1u) != 0 && (at == INT_MAX || left[i] > best)) best = left[i], at = lane + 32 * i;
-    const uint32_t most = __reduce_max_sync(kAll, best);
-    at = __reduce_min_sync(kAll, best == most ? at : INT_MAX);
-    if (k == 0) top = from_ordered(most);
-    const float p = expf(from_ordered(most) - top);
-    total = __fadd_rn(total, p);
-    if (lane == k) mine = p;
-    if (at % 32 == lane) open &= ~(1u << (at / 32));
-    if (lane == 0) {
-      choice[k] = static_cast<uint16_t>(at);
-      if (chosen != nullptr) chosen[k] = at;
-    }
+      if (at == lane + 32 * i) left[i] = 0;
+    if (lane == k) value = most, own = at;
   }
-  if (lane < r.top_k) weights[lane] = __fdiv_rn(mine, total);
+  const float top = from_ordered(__shfl_sync(kAll, value, 0));
+  const float p = lane < r.top_k ? expf(from_ordered(value) - top) : 0.0f;
+  float total = 0;
+#pragma unroll 1
+  for (int k = 0; k < r.top_k; ++k) total = __fadd_rn(total, __shfl_sync(kAll, p, k));
+  if (lane < r.top_k) {
+    choice[lane] = static_cast<uint16_t>(own);
+    if (chosen != nullptr) chosen[lane] = own;
+    weights[lane] = __fdiv_rn(p, total);
+  }
+  return own;
 }
 
 __device__ inline void weigh_shared(const Routing& r, int32_t token, int lane, float* weights) {
