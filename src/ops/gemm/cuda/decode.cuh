@@ -11,6 +11,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/cuda/tensor_core.cuh"
 #include "ops/gemm/cuda/packed.h"
@@ -64,6 +65,38 @@ __device__ inline uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));
   return r;
 }
+// Two bf16, one of which both numbers of a pair are multiplied by.
+struct Low {
+  uint32_t pair;
+};
+struct High {
+  uint32_t pair;
+};
+// The moves become a modifier of the operand.
+#define QUIRE_TIMES_HALF(volatility, half)                                                                \
+  asm volatility("{\n .reg .b16 lo, hi;\n .reg .b32 both;\n mov.b32 {lo, hi}, %2;\n mov.b32 both, {" half \
+                 ", " half "};\n fma.rn.bf16x2 %0, %1, both, %3;\n}"                                      \
+                 : "=r"(r)                                                                                \
+                 : "r"(a), "r"(b.pair), "r"(0x80008000u))
+template <bool kOrdered>
+__device__ inline uint32_t mul_bf16x2(uint32_t a, Low b) {
+  uint32_t r;
+  if constexpr (kOrdered)
+    QUIRE_TIMES_HALF(volatile, "lo");
+  else
+    QUIRE_TIMES_HALF(, "lo");
+  return r;
+}
+template <bool kOrdered>
+__device__ inline uint32_t mul_bf16x2(uint32_t a, High b) {
+  uint32_t r;
+  if constexpr (kOrdered)
+    QUIRE_TIMES_HALF(volatile, "hi");
+  else
+    QUIRE_TIMES_HALF(, "hi");
+  return r;
+}
+#undef QUIRE_TIMES_HALF
 __device__ inline float half_bits_to_float(uint32_t bits) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
 }
@@ -104,8 +137,8 @@ struct Decoder<TileFormat::kBf16x3> : PlainDecoder<TileFormat::kBf16x3, 3> {};
 //   a[0]: s 15, m 8-6     a[1]: s 12, m 5-3     a[2]: s 9, m 2-0     a[3]: s 11, m 14 13 10
 // A shift and a mask put a code's sign and magnitude where a bf16 has sign, low exponent and first mantissa bits: that is
 // the code's value times 2^-126, subnormal codes included. The scale, times 2^119, makes up for all but 2^-7 = 1 / kUnit.
-template <bool kOrdered>
-__device__ inline void e2m1_fragment(uint32_t w, uint32_t scale_g, uint32_t scale_g8, uint32_t (&a)[4]) {
+template <bool kOrdered, class Scale>
+__device__ inline void e2m1_fragment(uint32_t w, Scale scale_g, Scale scale_g8, uint32_t (&a)[4]) {
   constexpr uint32_t kCode = 0x81c081c0u;
   const uint32_t last = ((w >> 6) & 0x01800180u) | ((w >> 4) & 0x00400040u) | ((w << 4) & 0x80008000u);
   a[0] = mul_bf16x2<kOrdered>(w & kCode, scale_g);
@@ -114,15 +147,14 @@ __device__ inline void e2m1_fragment(uint32_t w, uint32_t scale_g, uint32_t scal
   a[3] = mul_bf16x2<kOrdered>(last, scale_g8);
 }
 
-// [32 lanes] 16 bytes: a word for each step. Then [8 g] two words: scales of row g, of row g+8, a byte for each step:
-// 8 (x + 9) + m for the scale (1 + m / 8) 2^x, so that 16 times the byte, plus the exponent of 2^-9 2^119, is a bf16. Where a
-// scale is zero the codes are.
+// [32 lanes] 16 bytes: a word for each step. Then [8 g] two words: scales of row g, of row g+8. A byte 8 (x + 22) + m is the scale
+// (1 + m / 8) 2^x: 16 times the byte, and three bits above, are the bf16 of 2^119 of it. Steps 0 and 2 have theirs where a bf16
+// has it, in the low and the high half; 1 and 3 when the bytes of each half change places. Where a scale is zero the codes are.
 template <>
 struct Decoder<TileFormat::kNvfp4> {
   static constexpr TileFormat kFormat = TileFormat::kNvfp4;
   static constexpr int kTileBytes = tile_bytes(kFormat), kPlanes = 1;
   static constexpr float kUnit = tile_unit(kFormat);
-  static constexpr uint32_t kBase = (127 + 119 - 9) << 7;
   struct Regs {
     uint4 codes;
     uint2 scales;
@@ -130,13 +162,20 @@ struct Decoder<TileFormat::kNvfp4> {
   __device__ static Regs load(uint32_t tile, int lane) {
     return {load_shared_128(tile + lane * 16), load_shared_64(tile + 512 + lane / 4 * 8)};
   }
+  // Of steps J and J ^ 2.
   template <int J>
-  __device__ static uint32_t scale(uint32_t bytes) {
-    return __byte_perm(bytes, 0, 0x4040 + 0x0101 * J) * 16u + kBase * 0x10001u;
+  __device__ static uint32_t scale_pair(uint32_t bytes) {
+    uint32_t pair;  // the bits where a byte is, and 127 + 119 - 22 = 7 * 32 of the exponent: (a & b) | c
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;"
+        : "=r"(pair)
+        : "r"(J % 2 == 0 ? bytes : __byte_perm(bytes, 0, 0x2301)), "r"(0x0ff00ff0u), "r"(0x70007000u));
+    return pair;
   }
   template <bool kOrdered, int J, int P>
   __device__ static void fragment(const Regs& r, uint32_t (&a)[4]) {
-    e2m1_fragment<kOrdered>(word<J>(r.codes), scale<J>(r.scales.x), scale<J>(r.scales.y), a);
+    using Scale = std::conditional_t<(J < 2), Low, High>;
+    e2m1_fragment<kOrdered>(word<J>(r.codes), Scale{scale_pair<J>(r.scales.x)},
+                            Scale{scale_pair<J>(r.scales.y)}, a);
   }
 };
 

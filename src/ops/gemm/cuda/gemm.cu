@@ -27,6 +27,51 @@ Status check_part(const GemmPart& part, const GemmPart& first, const GemmParams&
   return {};
 }
 
+Result<Problem> describe(const GemmParams& p) {
+  if (p.part_count < 1 || p.part_count > kMaxParts) return misfit("too many parts, or none");
+  if (p.grouped.offsets != nullptr && p.part_count != 1) return misfit("experts are one part");
+  const PackedWeight& w = p.parts[0].weight;
+  if (w.cols <= 0 || w.cols % 8 != 0 || p.x_stride % 8 != 0 || reinterpret_cast<uintptr_t>(p.x) % 16 != 0)
+    return misfit("rows of x must be aligned to 16 bytes and a multiple of them");
+  if (w.segment_columns() % kTileCols != 0) return misfit("a segment is whole tiles");
+  Problem k{};
+  for (int i = 0; i < p.part_count; ++i) {
+    const GemmPart& part = p.parts[i];
+    QUIRE_CHECKED(check_part(part, p.parts[0], p));
+    k.part[i] = {reinterpret_cast<const uint8_t*>(part.weight.data),
+                 part.scale,
+                 part.scale2,
+                 part.bias,
+                 part.bias2,
+                 part.y,
+                 part.y_stride,
+                 part.weight.expert_bytes(),
+                 part.weight.row_tiles(),
+                 part.weight.rows,
+                 part.out};
+    k.all_row_tiles += part.weight.row_tiles();
+  }
+  k.x = p.x;
+  k.x_stride = p.x_stride;
+  k.offsets = p.grouped.offsets;
+  k.x_rows = p.grouped.x_rows;
+  k.y_rows = p.grouped.y_rows;
+  k.part_count = p.part_count;
+  k.experts = w.experts;
+  k.rows = p.rows;
+  k.most_rows = p.grouped.most > 0 ? p.grouped.most : p.rows;
+  k.cols = w.cols;
+  k.col_tiles = w.col_tiles();
+  k.segment_tiles = w.segment_columns() / kTileCols;
+  k.segments = (k.col_tiles + k.segment_tiles - 1) / k.segment_tiles;
+  k.paired = w.paired;
+  if (k.segments > kMaxSegments) return misfit("too many segments");
+  if (p.split && (k.offsets != nullptr || p.part_count != 1 || k.paired || p.parts[0].out != Out::kF32 ||
+                  p.parts[0].scale != nullptr || p.parts[0].bias != nullptr))
+    return misfit("segments apart are a matter of one plain weight");
+  return k;
+}
+
 // What choosing depends on: multiprocessors, and how many rows of x a tile can have, with totals of several segments in
 // registers and without.
 struct TileLimits {
@@ -161,51 +206,6 @@ Status launch(cudaStream_t stream, const Problem& k, const GemmParams& p, Launch
 }
 
 }  // namespace
-
-Result<Problem> describe(const GemmParams& p) {
-  if (p.part_count < 1 || p.part_count > kMaxParts) return misfit("too many parts, or none");
-  if (p.grouped.offsets != nullptr && p.part_count != 1) return misfit("experts are one part");
-  const PackedWeight& w = p.parts[0].weight;
-  if (w.cols <= 0 || w.cols % 8 != 0 || p.x_stride % 8 != 0 || reinterpret_cast<uintptr_t>(p.x) % 16 != 0)
-    return misfit("rows of x must be aligned to 16 bytes and a multiple of them");
-  if (w.segment_columns() % kTileCols != 0) return misfit("a segment is whole tiles");
-  Problem k{};
-  for (int i = 0; i < p.part_count; ++i) {
-    const GemmPart& part = p.parts[i];
-    QUIRE_CHECKED(check_part(part, p.parts[0], p));
-    k.part[i] = {reinterpret_cast<const uint8_t*>(part.weight.data),
-                 part.scale,
-                 part.scale2,
-                 part.bias,
-                 part.bias2,
-                 part.y,
-                 part.y_stride,
-                 part.weight.expert_bytes(),
-                 part.weight.row_tiles(),
-                 part.weight.rows,
-                 part.out};
-    k.all_row_tiles += part.weight.row_tiles();
-  }
-  k.x = p.x;
-  k.x_stride = p.x_stride;
-  k.offsets = p.grouped.offsets;
-  k.x_rows = p.grouped.x_rows;
-  k.y_rows = p.grouped.y_rows;
-  k.part_count = p.part_count;
-  k.experts = w.experts;
-  k.rows = p.rows;
-  k.most_rows = p.grouped.most > 0 ? p.grouped.most : p.rows;
-  k.cols = w.cols;
-  k.col_tiles = w.col_tiles();
-  k.segment_tiles = w.segment_columns() / kTileCols;
-  k.segments = (k.col_tiles + k.segment_tiles - 1) / k.segment_tiles;
-  k.paired = w.paired;
-  if (k.segments > kMaxSegments) return misfit("too many segments");
-  if (p.split && (k.offsets != nullptr || p.part_count != 1 || k.paired || p.parts[0].out != Out::kF32 ||
-                  p.parts[0].scale != nullptr || p.parts[0].bias != nullptr))
-    return misfit("segments apart are a matter of one plain weight");
-  return k;
-}
 
 bool takes_tiles(const GemmParams& p) {
   return prefers_tiles(p);

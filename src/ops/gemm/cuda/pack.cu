@@ -150,13 +150,18 @@ __device__ uint32_t place_e2m1(uint32_t code, int reg) {
   }
 }
 
-// 8 (x + 9) + m for the scale (1 + m / 8) 2^x; -1 for zero (and the NaN code, which decodes to zero).
-__device__ int normal_ue4m3(uint32_t code) {
+// 8 (x + 22) + m for the scale (1 + m / 8) 2^x; 0 for zero (and the NaN code, which decodes to zero).
+__device__ uint32_t normal_ue4m3(uint32_t code) {
   code &= 0x7fu;
-  if (code == 0 || code == 0x7f) return -1;
-  if (code >= 8) return static_cast<int>(code) + 16;  // x = (code >> 3) - 7
-  const int top = 31 - __clz(code);                   // m 2^-9, m < 8
-  return 8 * top + static_cast<int>((code << (3 - top)) & 7u);
+  if (code == 0 || code == 0x7f) return 0;
+  if (code >= 8) return code + 8 * 15;                                         // x = (code >> 3) - 7
+  const auto top = static_cast<uint32_t>(31 - __clz(static_cast<int>(code)));  // m 2^-9, m < 8
+  return 8 * (top + 13) + ((code << (3 - top)) & 7u);
+}
+// Where Decoder<kNvfp4> looks for the scale of a step.
+__device__ uint32_t place_ue4m3(uint32_t byte, int step) {
+  const uint32_t half = step % 2 == 0 ? byte << 4 : (byte & 15u) << 12 | byte >> 4;
+  return half << (step / 2 * 16);
 }
 
 __device__ void pack_nvfp4(const TileRows& t, int lane, uint8_t* out) {
@@ -172,15 +177,14 @@ __device__ void pack_nvfp4(const TileRows& t, int lane, uint8_t* out) {
       const int i = element_col(e, lane, 0);
       const uint32_t byte = b[4 + 8 * step + (i & 7)];
       uint32_t code = i < 8 ? byte & 15u : byte >> 4;
-      if (normal_ue4m3(b[step]) < 0) code &= 8u;
+      if (normal_ue4m3(b[step]) == 0) code &= 8u;
       words[step] |= place_e2m1(code, e / 2) << (16 * (e & 1));
     }
   *reinterpret_cast<uint4*>(out + lane * 16) = make_uint4(words[0], words[1], words[2], words[3]);
   if (lane >= 16) return;
   const uint8_t* b = block(lane);
   uint32_t scales = 0;
-  for (int step = 0; b != nullptr && step < 4; ++step)
-    scales |= static_cast<uint32_t>(max(normal_ue4m3(b[step]), 0)) << (8 * step);
+  for (int step = 0; b != nullptr && step < 4; ++step) scales |= place_ue4m3(normal_ue4m3(b[step]), step);
   *reinterpret_cast<uint32_t*>(out + 512 + lane % 8 * 8 + lane / 8 * 4) = scales;
 }
 

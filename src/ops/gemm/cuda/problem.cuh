@@ -30,9 +30,6 @@ struct Problem {
   bool paired;
 };
 
-// What kernels are told of a product. Fault::kBug for shapes that do not fit.
-Result<Problem> describe(const GemmParams& p);
-
 using cuda::let_next_kernel_start;
 using cuda::wait_for_previous_kernels;
 

@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/grid_barrier.cuh"
 #include "core/cuda/launch.h"
 #include "ops/gemm/cuda/copy.cuh"
+#include "ops/gemm/cuda/problem.cuh"
 #include "ops/gemm/cuda/warp_products.cuh"
 #include "ops/moe/cuda/few.h"
 #include "ops/moe/cuda/routing.cuh"
@@ -54,24 +56,31 @@ struct Routes {
   }
 };
 
-// By all threads, after `present` was cleared; synchronises.
-__device__ inline void choose(const Routing& r, const Routes& to) {
-  const int lane = threadIdx.x % 32, warps = static_cast<int>(blockDim.x) / 32;
-  for (int32_t i = threadIdx.x / 32; i < 2 * r.rows; i += warps) {
-    const int32_t t = i < r.rows ? i : i - r.rows;
-    float* const weights = to.weights + t * r.results;
-    if (i >= r.rows) {
-      weigh_shared(r, t, lane, weights);
-      continue;
-    }
+// By all threads, after `present` was cleared; synchronises. `keys`: room for [rows][experts].
+__device__ inline void choose(const Routing& r, const Routes& to, uint32_t* keys) {
+  const int lane = threadIdx.x % 32;
+  const auto own = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
+#pragma unroll 4
+  for (int32_t i = own; i < r.rows * r.experts; i += threads)
+    keys[i] = routing_key(r, i / r.experts, i % r.experts);
+  __syncthreads();
+  for (int32_t t = own / 32; t < r.rows; t += threads / 32) {
+    uint32_t left[kFewExperts / 32];
+#pragma unroll
+    for (int i = 0; i < kFewExperts / 32; ++i)
+      left[i] = i * 32 + lane < r.experts ? keys[t * r.experts + i * 32 + lane] : 0;
     int32_t* const chosen =
         r.chosen == nullptr || blockIdx.x > 0 ? nullptr : r.chosen + static_cast<int64_t>(t) * r.top_k;
-    uint16_t* const choice = to.choice + t * r.top_k;
-    const int own = r.experts <= 256 ? route<8>(r, t, lane, choice, weights, chosen)
-                                     : route<kFewExperts / 32>(r, t, lane, choice, weights, chosen);
-    if (lane < r.top_k) atomicOr(to.present + own / 32, 1u << (own % 32));
+    const int e = choose_experts(r, left, lane, to.choice + t * r.top_k, to.weights + t * r.results, chosen);
+    if (lane < r.top_k) atomicOr(to.present + e / 32, 1u << (e % 32));
   }
   __syncthreads();
+}
+// What nobody waits for before the end, by the warps that have the least to do.
+__device__ inline void weigh_shared(const Routing& r, const Routes& to) {
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  for (int32_t t = warps - 1 - static_cast<int>(threadIdx.x) / 32; t < r.rows; t += warps)
+    weigh_shared(r, t, threadIdx.x % 32, to.weights + t * r.results);
 }
 
 // By all threads; synchronises. Eight of them for each choice count those that come before it.
@@ -150,10 +159,10 @@ class FewWarp {
   __device__ void begin() {
     groups_ = *r_.groups;
     const uint32_t blocks = gridDim.x, block = blockIdx.x;
-    const auto units = static_cast<uint32_t>(groups_ * f_.up.all_row_tiles);
+    const auto units = static_cast<uint32_t>(groups_ * f_.up.row_tiles);
     const uint32_t first = units * block / blocks;
     up_ = {static_cast<int32_t>(first) + warp_, static_cast<int32_t>(units * (block + 1) / blocks)};
-    const auto tiles = static_cast<uint32_t>(f_.down.all_row_tiles);
+    const auto tiles = static_cast<uint32_t>(f_.down.row_tiles);
     down_ = {warp_,
              block < tiles ? static_cast<int32_t>((tiles - block + blocks - 1) / blocks) * groups_ : 0};
     load_ = up_;
@@ -161,40 +170,36 @@ class FewWarp {
 #pragma unroll 1
     for (int s = 0; s < kFewStages - 1; ++s) fill(s);
   }
-  // rows: where h lies.
-  __device__ void gate_and_up(uint32_t rows) {
-    for (Share i = up_; i.next < i.end; i.next += f_.plan.warps) {
-      const int32_t group = i.next / f_.up.all_row_tiles, begin = r_.begin[group];
-      const int32_t count = r_.begin[group + 1] - begin;
-      const int32_t position = begin + min(lane_ % 8, count - 1);
-      const gemm::KernelPart& part = f_.up.part[0];
-      const gemm::LaneRows lane = gemm::lane_rows(f_.up, part, r_.expert[group],
-                                                  i.next - group * f_.up.all_row_tiles, lane_, U::kUnit);
+  // The warp's share of a product, by rows that lie at `rows`: of h, or of what gate_and_up has written. The latter goes to
+  // `results`, [row tiles of the block][rows * results of each][16 outputs], in shared memory.
+  template <class Decoder>
+  __device__ void compute(bool down, uint32_t rows, __nv_bfloat16* results) {
+    const FewWeights& w = down ? f_.down : f_.up;
+    const int32_t each = down ? groups_ : w.row_tiles, slots = f_.routing.rows * f_.routing.results;
+    for (Share i = down ? down_ : up_; i.next < i.end; i.next += f_.plan.warps) {
+      const int32_t of = i.next / each, rest = i.next - of * each;
+      const int32_t group = down ? rest : of, begin = r_.begin[group], count = r_.begin[group + 1] - begin;
+      const int32_t expert = r_.expert[group], position = begin + min(lane_ % 8, count - 1);
+      gemm::LaneRows lane{};
+      lane.scale = __fmul_rn(Decoder::kUnit, w.scale == nullptr ? 1.0f : w.scale[expert]);
+      lane.scale8 =
+          down ? lane.scale : __fmul_rn(Decoder::kUnit, w.scale2 == nullptr ? 1.0f : w.scale2[expert]);
       float sum[4];
-      multiply<U>(f_.up, rows, r_.token[position] * f_.plan.h_pitch, sum);
+      multiply<Decoder>(w, rows, down ? position * f_.plan.mid_pitch : r_.token[position] * f_.plan.h_pitch,
+                        sum);
 #pragma unroll
-      for (int c = 0; c < 2; ++c)
-        if (const int token = lane_ % 4 * 2 + c; token < count)
-          gemm::store_pair(f_.up, part, lane, begin + token, sum[c], sum[2 + c]);
-    }
-  }
-  // results: [row tiles of the block][rows * results of each][16 outputs], in shared memory.
-  __device__ void down(uint32_t rows, __nv_bfloat16* results) {
-    const int32_t slots = f_.routing.rows * f_.routing.results;
-    for (Share i = down_; i.next < i.end; i.next += f_.plan.warps) {
-      const int32_t tile = i.next / groups_, group = i.next - tile * groups_, begin = r_.begin[group];
-      const int32_t count = r_.begin[group + 1] - begin;
-      const gemm::LaneRows lane =
-          gemm::lane_rows(f_.down, f_.down.part[0], r_.expert[group], row_tile(tile), lane_, D::kUnit);
-      float sum[4];
-      multiply<D>(f_.down, rows, (begin + min(lane_ % 8, count - 1)) * f_.plan.mid_pitch, sum);
-#pragma unroll
-      for (int c = 0; c < 2; ++c)
-        if (const int token = lane_ % 4 * 2 + c; token < count) {
-          __nv_bfloat16* const to = results + (tile * slots + r_.slot[begin + token]) * 16 + lane_ / 4;
-          to[0] = __float2bfloat16_rn(lane.value(sum[c]));
-          to[8] = __float2bfloat16_rn(lane.value8(sum[2 + c]));
+      for (int c = 0; c < 2; ++c) {
+        const int token = lane_ % 4 * 2 + c;
+        if (token >= count) continue;
+        const float v = lane.value(sum[c]), v8 = lane.value8(sum[2 + c]);
+        if (down) {
+          __nv_bfloat16* const to = results + (of * slots + r_.slot[begin + token]) * 16 + lane_ / 4;
+          to[0] = __float2bfloat16_rn(v);
+          to[8] = __float2bfloat16_rn(v8);
+        } else if (const int32_t n = rest * 8 + lane_ / 4; n < w.rows) {
+          f_.mid[static_cast<int64_t>(begin + token) * w.rows + n] = __float2bfloat16_rn(gemm::swiglu(v, v8));
         }
+      }
     }
   }
   // Of the residual stream.
@@ -212,13 +217,12 @@ class FewWarp {
   __device__ void settle() {
     if (!loads_down_ && load_.next >= load_.end) loads_down_ = true, load_ = down_;
     if (load_.next >= load_.end) return;
-    const int32_t each = loads_down_ ? groups_ : f_.up.all_row_tiles, of = load_.next / each,
+    const int32_t each = loads_down_ ? groups_ : f_.up.row_tiles, of = load_.next / each,
                   rest = load_.next - of * each;
     const int32_t expert = r_.expert[loads_down_ ? rest : of], tile = loads_down_ ? row_tile(of) : rest;
-    const gemm::Problem& p = loads_down_ ? f_.down : f_.up;
-    weight_ = p.part[0].weight + expert * p.part[0].expert_bytes +
-              static_cast<int64_t>(tile) * (p.col_tiles * tile_bytes());
-    left_ = p.col_tiles;
+    const FewWeights& w = loads_down_ ? f_.down : f_.up;
+    weight_ = w.data + expert * w.expert_bytes + static_cast<int64_t>(tile) * (w.col_tiles * tile_bytes());
+    left_ = w.col_tiles;
   }
   __device__ int tile_bytes() const {
     return loads_down_ ? D::kTileBytes : U::kTileBytes;
@@ -237,9 +241,9 @@ class FewWarp {
     settle();
   }
 
-  // The next tile of rows of p's weight, by the rows of x that lie at `rows` + the lane's `row`.
+  // The next tile of rows of the weight, by the rows of x that lie at `rows` + the lane's `row`.
   template <class Decoder>
-  __device__ void multiply(const gemm::Problem& p, uint32_t rows, int row, float (&total)[4]) {
+  __device__ void multiply(const FewWeights& p, uint32_t rows, int row, float (&total)[4]) {
     gemm::WarpProducts<Decoder, 1, gemm::OneRow> products(lane_, {row});
     for (int32_t segment = 0; segment < p.segments; ++segment) {
       products.clear();
@@ -277,7 +281,7 @@ __device__ inline float* combined(const FewRows& f, int32_t i) {
   const int32_t each = f.routing.rows * 16, tile = i / each, t = i % each / 16;
   const int32_t column =
       (static_cast<int32_t>(blockIdx.x) + tile * static_cast<int32_t>(gridDim.x)) * 16 + i % 16;
-  return tile < f.plan.row_tiles && column < f.down.part[0].rows ? f.x + t * f.x_stride + column : nullptr;
+  return tile < f.plan.row_tiles && column < f.down.rows ? f.x + t * f.x_stride + column : nullptr;
 }
 // x += the weighted results, in ascending rank: as combine_kernel does it. `first`: what the thread's first number is added to.
 __device__ inline void combine(const FewRows& f, const Routes& routes, const __nv_bfloat16* results,
@@ -296,11 +300,20 @@ __device__ inline void combine(const FewRows& f, const Routes& routes, const __n
   }
 }
 
+// Brings a kernel's parameters near, which take as long to come as what they point to.
+template <class T>
+__device__ void touch(const T& params) {
+#pragma unroll
+  for (size_t i = 0; i < sizeof(T) / 4; i += 16)
+    asm volatile("" : : "r"(reinterpret_cast<const uint32_t*>(&params)[i]));
+}
+
 template <class U, class D>
 __global__ void __launch_bounds__(kFewWarps * 32, 1) few_rows_kernel(const __grid_constant__ FewRows f) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const Routing& r = f.routing;
   cuda::let_next_kernel_start();
+  touch(f);
   Routes routes;
   routes.lay_out(r, shared + f.plan.routes_at);
   FewWarp<U, D> warp(f, routes, shared);
@@ -311,25 +324,35 @@ __global__ void __launch_bounds__(kFewWarps * 32, 1) few_rows_kernel(const __gri
   cuda::wait_for_previous_kernels();
 
   const uint32_t rows = gemm::shared_address(shared + f.plan.rows_at);
+  auto* const results = reinterpret_cast<__nv_bfloat16*>(shared + f.plan.results_at);
+  float before = 0;  // what the thread adds to
   copy_matrix(rows, f.plan.h_pitch, r.h, r.h_stride, r.rows, f.up.cols);
-  choose(r, routes);
+  choose(r, routes, reinterpret_cast<uint32_t*>(shared));  // the rings are empty still
+  gemm::order_before_copies();
   sort(r, routes);
   warp.begin();
-  gemm::commit_copies();
-  gemm::wait_copies<0>();
-  __syncthreads();
-  warp.gate_and_up(rows);
-  const float* const x = f.add_to_x ? combined(f, static_cast<int32_t>(threadIdx.x)) : nullptr;
-  const float before = x == nullptr ? 0.0f : *x;
-
-  cuda::wait_for_grid(f.barrier);
-  copy_matrix(rows, f.plan.mid_pitch, static_cast<const __nv_bfloat16*>(f.up.part[0].y),
-              f.up.part[0].y_stride, Routes::positions(r), f.down.cols);
-  gemm::commit_copies();
-  gemm::wait_copies<0>();
-  __syncthreads();
-  auto* const results = reinterpret_cast<__nv_bfloat16*>(shared + f.plan.results_at);
-  warp.down(rows, results);
+  // One loop, not two, so that the second product finds the instructions of the first.
+#pragma unroll 1
+  for (int down = 0; down < 2; ++down) {
+    if (down != 0) {
+      const float* const x = f.add_to_x ? combined(f, static_cast<int32_t>(threadIdx.x)) : nullptr;
+      if (x != nullptr) before = *x;
+      weigh_shared(r, routes);
+      cuda::wait_for_grid(f.barrier);
+      copy_matrix(rows, f.plan.mid_pitch, f.mid, f.up.rows, Routes::positions(r), f.down.cols);
+    }
+    gemm::commit_copies();
+    gemm::wait_copies<0>();
+    __syncthreads();
+    if constexpr (std::is_same_v<U, D>) {
+      warp.template compute<U>(down != 0, rows, results);
+    } else {
+      if (down == 0)
+        warp.template compute<U>(false, rows, results);
+      else
+        warp.template compute<D>(true, rows, results);
+    }
+  }
   __syncthreads();
   combine(f, routes, results, before);
 }
@@ -340,13 +363,16 @@ inline std::optional<FewPlan> plan_few(const FewRows& f, const cuda::DeviceLimit
   const Routing& r = f.routing;
   const int32_t blocks = device.multiprocessors;
   FewPlan plan{};
+  // Rings have room for the keys of experts.
+  static_assert(4 * kFewStages * 2 * gemm::tile_bytes(gemm::TileFormat::kMxfp4) >=
+                kFewRows * kFewExperts * 4);
   plan.h_pitch = f.up.col_tiles * 128 + 16;
   plan.mid_pitch = f.down.col_tiles * 128 + 16;
-  plan.row_tiles = (f.down.all_row_tiles + blocks - 1) / blocks;
+  plan.row_tiles = (f.down.row_tiles + blocks - 1) / blocks;
   const int64_t rows_bytes =
       std::max(int64_t{r.rows} * plan.h_pitch, int64_t{Routes::positions(r)} * plan.mid_pitch);
   const int64_t results_bytes = int64_t{plan.row_tiles} * r.rows * r.results * 32;
-  const int64_t most = int64_t{Routes::positions(r)} * std::max(f.up.all_row_tiles, f.down.all_row_tiles);
+  const int64_t most = int64_t{Routes::positions(r)} * std::max(f.up.row_tiles, f.down.row_tiles);
   if (rows_bytes + results_bytes > device.shared_bytes || most * (blocks + 1) > UINT32_MAX) return {};
   const auto work = static_cast<int32_t>((most + blocks - 1) / blocks);
   for (plan.warps = std::clamp(work, 4, kFewWarps); plan.warps >= 4; plan.warps -= 2)

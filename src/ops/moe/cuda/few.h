@@ -2,9 +2,11 @@
 // kernels, each of which pays for its start, for finding out what the one before it has chosen, and for its uneven end.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include "core/cuda/device.h"
 #include "core/cuda/grid_barrier.h"
-#include "ops/gemm/cuda/problem.cuh"
+#include "ops/gemm/cuda/packed.h"
 #include "ops/moe/cuda/routing.h"
 
 namespace quire::moe_cuda {
@@ -20,10 +22,32 @@ struct FewPlan {
   int32_t rows_at, routes_at, results_at, barriers_at, shared_bytes;
 };
 
+// Weights of experts, as the kernel needs to know them.
+struct FewWeights {
+  const uint8_t* data;
+  const float *scale, *scale2;  // [experts] or null: as of GemmPart
+  int64_t expert_bytes;
+  int32_t rows, row_tiles, cols, col_tiles, segment_tiles, segments;
+
+  FewWeights(const gemm::PackedWeight& w, const float* scale_of, const float* scale2_of)
+      : data(reinterpret_cast<const uint8_t*>(w.data)),
+        scale(scale_of),
+        scale2(scale2_of),
+        expert_bytes(w.expert_bytes()),
+        rows(w.rows),
+        row_tiles(w.row_tiles()),
+        cols(w.cols),
+        col_tiles(w.col_tiles()),
+        segment_tiles(w.segment_columns() / gemm::kTileCols),
+        segments(w.segments()) {}
+};
+
+// Small: what is not at hand when a kernel starts takes long to come.
 struct FewRows {
-  Routing routing;  // weights, offsets, tokens and slots are not used: every block finds them for itself
-  gemm::Problem up, down;  // positions are rows sorted by expert; up writes `mid`, down's y is not used
-  float* x;                // [rows, width]: residual stream
+  Routing routing;      // weights, offsets, tokens and slots are not used: every block finds them for itself
+  FewWeights up, down;  // paired; not paired
+  __nv_bfloat16* mid;   // [rows sorted by expert, up.rows]: SwiGLU
+  float* x;             // [rows, down.rows]: residual stream
   int64_t x_stride;
   bool add_to_x;
   cuda::GridBarrier* barrier;

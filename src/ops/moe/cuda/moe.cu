@@ -131,19 +131,15 @@ int32_t sorted_rows(const MoeParams& p) {
 Result<bool> launch_few(cudaStream_t stream, const MoeParams& p, const Scratch& s) {
   if (p.path != gemm::Path::kAuto || p.rows > kFewRows || p.barrier == nullptr || !p.shared_gate_up.empty())
     return false;
-  const gemm::GemmPart up = gate_up_part(p, s), down = down_part(p, s);
-  gemm::GemmParams g = product(p, up, p.h, p.h_stride, sorted_rows(p));
-  g.grouped.offsets = s.offsets;  // experts; where theirs begin is not looked up there
   FewRows few{.routing = routing(p, s),
+              .up = {p.gate_up, p.gate_scale, p.up_scale},
+              .down = {p.down, p.down_scale, nullptr},
+              .mid = s.mid,
               .x = p.x,
               .x_stride = p.x_stride,
               .add_to_x = p.add_to_x,
-              .barrier = p.barrier};
-  QUIRE_TRY(few.up, describe(g));
-  g.parts = &down;
-  g.x = s.mid;
-  g.x_stride = p.gate_up.rows;
-  QUIRE_TRY(few.down, describe(g));
+              .barrier = p.barrier,
+              .plan = {}};
   return launch_few_rows(stream, few, p.gate_up.format, p.down.format);
 }
 

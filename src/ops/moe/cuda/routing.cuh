@@ -46,25 +46,21 @@ __device__ inline float from_ordered(uint32_t o) {
   return __uint_as_float((o & 0x80000000u) != 0 ? o & 0x7fffffffu : ~o);
 }
 
-// Routes a token, by one warp: lane l holds the logits of experts l, l + 32, ... The softmax over the chosen alone is the
-// contract's: the sum of the k largest of E probabilities is at least k / E, far above its lower bound. `choice`, `weights` and,
-// if not null, `chosen` are the token's own. Returns lane k's choice.
-template <int kPerLane>
-__device__ int route(const Routing& r, int32_t token, int lane, uint16_t* choice, float* weights,
-                     int32_t* chosen) {
-  float logit[kPerLane] = {};
-  const float scale = r.scale == nullptr ? 1.0f : r.scale[0];
+// What experts are chosen by: the logit of expert e as `ordered` has it.
+__device__ inline uint32_t routing_key(const Routing& r, int32_t token, int32_t e) {
+  float logit = 0;
 #pragma unroll 8
-  for (int32_t part = 0; part < r.parts; ++part) {
-    const float* from = r.logits + (static_cast<int64_t>(part) * r.rows + token) * r.experts + lane;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i)
-      if (lane + 32 * i < r.experts) logit[i] = __fadd_rn(logit[i], from[32 * i]);
-  }
-  uint32_t left[kPerLane];  // 0: chosen already, or no expert
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i)
-    left[i] = lane + 32 * i < r.experts ? ordered(__fmul_rn(logit[i], scale)) : 0;
+  for (int32_t part = 0; part < r.parts; ++part)
+    logit = __fadd_rn(logit, r.logits[(static_cast<int64_t>(part) * r.rows + token) * r.experts + e]);
+  return ordered(__fmul_rn(logit, r.scale == nullptr ? 1.0f : r.scale[0]));
+}
+
+// Chooses for a token, by one warp: lane l has the keys of experts l, l + 32, ...; 0 where there is none. The softmax over the
+// chosen alone is the contract's: the sum of the k largest of E probabilities is at least k / E, far above its lower bound.
+// `choice`, `weights` and, if not null, `chosen` are the token's own. Returns lane k's choice.
+template <int kPerLane>
+__device__ int choose_experts(const Routing& r, uint32_t (&left)[kPerLane], int lane, uint16_t* choice,
+                              float* weights, int32_t* chosen) {
   uint32_t value = 0;  // lane k: the k-th largest,
   int own = 0;         // and whose it is
 #pragma unroll 1
@@ -93,6 +89,15 @@ __device__ int route(const Routing& r, int32_t token, int lane, uint16_t* choice
     weights[lane] = __fdiv_rn(p, total);
   }
   return own;
+}
+template <int kPerLane>
+__device__ void route(const Routing& r, int32_t token, int lane, uint16_t* choice, float* weights,
+                      int32_t* chosen) {
+  uint32_t keys[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i)
+    keys[i] = lane + 32 * i < r.experts ? routing_key(r, token, lane + 32 * i) : 0;
+  choose_experts(r, keys, lane, choice, weights, chosen);
 }
 
 __device__ inline void weigh_shared(const Routing& r, int32_t token, int lane, float* weights) {
