@@ -220,6 +220,8 @@ TEST_P(GemmMoeBench, Nvfp4) {
     p.path = path;
     DeviceBuffer<std::byte> workspace(static_cast<size_t>(moe_workspace_bytes(p)));
     p.workspace = workspace.data();
+    static const DeviceBuffer<cuda::GridBarrier> barrier(std::vector<cuda::GridBarrier>{0});
+    p.barrier = barrier.data();
     const double us = graph_us(sets, [&](cudaStream_t stream, int i) {
       moe_cuda::MoeParams mine = p;
       mine.h = as_bf16(h) + static_cast<int64_t>(i) * rows * kWidth;

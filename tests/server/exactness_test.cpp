@@ -185,7 +185,8 @@ class Exactness : public testing::TestWithParam<const char*> {};
 TEST_P(Exactness, ClientsAreToldWhatTheyAreToldAlone) {
   double hits = 0, swapped = 0;
   const std::string labels = R"({model_name="demo",engine="0"})";
-  for (int seed = 1; seed <= seeds_or(1); ++seed) {
+  const Seeds seeds = seeds_or(1);
+  for (int seed = seeds.first; seed <= seeds.last; ++seed) {
     const std::vector<Ask> asks = make_asks(static_cast<uint64_t>(seed));
     const std::vector<std::string> want = alone(GetParam(), asks);
     for (const Setting& setting : kSettings) {
@@ -218,7 +219,7 @@ TEST_P(Exactness, ClientsAreToldWhatTheyAreToldAlone) {
       if (HasFailure()) return;
     }
   }
-  EXPECT_GT(hits, 1000 * seeds_or(1));
+  EXPECT_GT(hits, 1000 * seeds.count());
   EXPECT_GT(swapped, 0);
 }
 INSTANTIATE_TEST_SUITE_P(Models, Exactness, testing::Values("moe", "dense"),

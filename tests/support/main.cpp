@@ -12,9 +12,16 @@
 namespace {
 
 quire::Status take_seeds(std::string_view text) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), quire::test::seed_count);
-  if (error == std::errc{} && end == text.data() + text.size() && quire::test::seed_count > 0) return {};
-  return quire::request_error("--seeds '{}': must be a number from 1 on", text);
+  quire::test::Seeds& seeds = quire::test::seeds_of_flag;
+  const char* const end = text.data() + text.size();
+  auto read = std::from_chars(text.data(), end, seeds.last);
+  if (read.ec == std::errc{} && read.ptr != end && *read.ptr == '-') {
+    seeds.first = seeds.last;
+    read = std::from_chars(read.ptr + 1, end, seeds.last);
+  }
+  if (read.ec == std::errc{} && read.ptr == end && seeds.first > 0 && seeds.count() > 0) return {};
+  return quire::request_error("--seeds '{}': must be a number from 1 on, or two, the first and the last",
+                              text);
 }
 
 }  // namespace
@@ -29,7 +36,7 @@ int main(int argc, char** argv) {
                                     ? take_seeds(argument.substr(kSeeds.size()))
                                     : quire::request_error(
                                           "unknown argument '{}'; there are GoogleTest's, --cpu=LEVEL and "
-                                          "--seeds=N",
+                                          "--seeds=N or A-B",
                                           argument);
     if (known.ok()) continue;
     std::fprintf(stderr, "%s: %s\n", argv[0], known.error().message.c_str());

@@ -1,6 +1,9 @@
-// attention_prepare: a block of 8 warps takes one row, a warp one head at a time.
+// attention_prepare: a block of 8 warps takes one row, a warp one head at a time. Where there are few rows, several blocks share
+// one's heads.
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
+
+#include <algorithm>
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/launch.h"
@@ -159,10 +162,11 @@ __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ A
   __shared__ float2 turn[D / 2];
   __shared__ float shared_heads[kWarps][D];
   const int row = static_cast<int>(blockIdx.x), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int begin = static_cast<int>(blockIdx.y) * kWarps + warp, step = static_cast<int>(gridDim.y) * kWarps;
   const int heads = a.q_heads * (a.gated && a.gate != nullptr ? 2 : 1) + 2 * a.kv_heads;
   // Loaded before anything is waited for; later heads while the one before is computed.
   Raw<kPerLane> raw;
-  if (warp < heads) raw.load(source_of<D>(a, row, warp).from, lane);
+  if (begin < heads) raw.load(source_of<D>(a, row, begin).from, lane);
   const int index = find_segment(a.segments, row);
   if (index < 0) return;  // the same for all warps
   const Segment segment = a.segments.data[index];
@@ -178,11 +182,11 @@ __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ A
   const int64_t block =
       a.segments.tables[static_cast<int64_t>(index) * a.segments.pitch + position / kBlockTokens] *
       a.kv.block_bytes;
-  for (int h = warp; h < heads; h += kWarps) {
+  for (int h = begin; h < heads; h += step) {
     const Source source = source_of<D>(a, row, h);
     Part<kPerLane> p;
     p.load(raw);
-    if (h + kWarps < heads) raw.load(source_of<D>(a, row, h + kWarps).from, lane);
+    if (h + step < heads) raw.load(source_of<D>(a, row, h + step).from, lane);
     if (source.kind == Source::kQuery || source.kind == Source::kKey) {
       const float* norm = source.kind == Source::kQuery ? a.q_norm : a.k_norm;
       if (norm != nullptr) rms_norm<D>(p, norm, a.eps, lane);
@@ -211,13 +215,17 @@ Status launch_attention_prepare(cudaStream_t stream, const AttentionPrepareParam
     return Error{Fault::kBug, fmt::format("attention_prepare: heads of {}, {} rotating, strides {}, {}, {}",
                                           p.head_size, p.n_rot, p.q_stride, p.k_stride, p.v_stride)};
   if (p.rows <= 0 || p.segments.count <= 0) return {};
+  QUIRE_TRY(const DeviceLimits device, device_limits());
+  const int heads = p.q_heads * (p.gated && p.gate != nullptr ? 2 : 1) + 2 * p.kv_heads,
+            most = (heads + kWarps - 1) / kWarps;
+  const int blocks = std::clamp(2 * device.multiprocessors / p.rows, 1, most);  // for a row
   const bool narrow = p.kv.format == KvFormat::kE4m3;
   constexpr KvFormat kWide = KvFormat::kBf16, kNarrow = KvFormat::kE4m3;
   return launch(stream, "attention_prepare",
                 p.head_size == 64    ? (narrow ? prepare<64, kNarrow> : prepare<64, kWide>)
                 : p.head_size == 128 ? (narrow ? prepare<128, kNarrow> : prepare<128, kWide>)
                                      : (narrow ? prepare<256, kNarrow> : prepare<256, kWide>),
-                dim3(static_cast<unsigned>(p.rows)), kWarps * 32, 0, p);
+                dim3(static_cast<unsigned>(p.rows), static_cast<unsigned>(blocks)), kWarps * 32, 0, p);
 }
 
 }  // namespace quire::cuda
