@@ -32,6 +32,8 @@ struct Routes {
   int32_t *expert, *begin;
   int32_t *token, *slot;  // by position: whose row it is, and token * results + rank
   int32_t* groups;
+  // By group, of its expert: of gate, up and down. On their way when sort() ends.
+  float *gate_scale, *up_scale, *down_scale;
 
   __host__ __device__ static int32_t positions(const Routing& r) {
     return r.rows * (r.top_k + (r.shared_sorted ? 1 : 0));
@@ -52,6 +54,9 @@ struct Routes {
     take(token, all);
     take(slot, all);
     take(groups, 1);
+    take(gate_scale, all);
+    take(up_scale, all);
+    take(down_scale, all);
     return bytes;
   }
 };
@@ -60,7 +65,7 @@ struct Routes {
 __device__ inline void choose(const Routing& r, const Routes& to, uint32_t* keys) {
   const int lane = threadIdx.x % 32;
   const auto own = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
-#pragma unroll 4
+#pragma unroll 2
   for (int32_t i = own; i < r.rows * r.experts; i += threads)
     keys[i] = routing_key(r, i / r.experts, i % r.experts);
   __syncthreads();
@@ -83,8 +88,28 @@ __device__ inline void weigh_shared(const Routing& r, const Routes& to) {
     weigh_shared(r, t, threadIdx.x % 32, to.weights + t * r.results);
 }
 
+// To be waited for with the copies of rows.
+__device__ inline void fetch_scale(float* to, const float* scales, int32_t expert) {
+  if (scales == nullptr)
+    *to = 1.0f;
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+                 :
+                 : "r"(gemm::shared_address(to)), "l"(scales + expert)
+                 : "memory");
+}
+__device__ inline void begin_group(const FewRows& f, const Routes& to, int32_t group, int32_t expert,
+                                   int32_t begin) {
+  to.expert[group] = expert;
+  to.begin[group] = begin;
+  fetch_scale(to.gate_scale + group, f.up.scale, expert);
+  fetch_scale(to.up_scale + group, f.up.scale2, expert);
+  fetch_scale(to.down_scale + group, f.down.scale, expert);
+}
+
 // By all threads; synchronises. Eight of them for each choice count those that come before it.
-__device__ inline void sort(const Routing& r, const Routes& to) {
+__device__ inline void sort(const FewRows& f, const Routes& to) {
+  const Routing& r = f.routing;
   const auto own = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   const uint32_t eight = 0xffu << (own % 32 / 8 * 8);
   const int32_t count = r.rows * r.top_k;
@@ -109,17 +134,13 @@ __device__ inline void sort(const Routing& r, const Routes& to) {
     if (same != 0) continue;
     int32_t group = __popc(to.present[e / 32] & ((1u << (e % 32)) - 1));
     for (int32_t w = 0; w < e / 32; ++w) group += __popc(to.present[w]);
-    to.expert[group] = e;
-    to.begin[group] = others;
+    begin_group(f, to, group, e, others);
   }
   if (own == threads - 1) {
     int32_t groups = 0;
     for (int32_t w = 0; w < kFewExperts / 32; ++w) groups += __popc(to.present[w]);
-    to.begin[groups] = count;
-    if (r.shared_sorted) {
-      to.expert[groups] = r.experts;
-      to.begin[++groups] = count + r.rows;
-    }
+    if (r.shared_sorted) begin_group(f, to, groups++, r.experts, count);
+    to.begin[groups] = Routes::positions(r);
     *to.groups = groups;
   }
   if (r.shared_sorted && own < r.rows) {  // every token chose the shared expert
@@ -179,11 +200,10 @@ class FewWarp {
     for (Share i = down ? down_ : up_; i.next < i.end; i.next += f_.plan.warps) {
       const int32_t of = i.next / each, rest = i.next - of * each;
       const int32_t group = down ? rest : of, begin = r_.begin[group], count = r_.begin[group + 1] - begin;
-      const int32_t expert = r_.expert[group], position = begin + min(lane_ % 8, count - 1);
+      const int32_t position = begin + min(lane_ % 8, count - 1);
       gemm::LaneRows lane{};
-      lane.scale = __fmul_rn(Decoder::kUnit, w.scale == nullptr ? 1.0f : w.scale[expert]);
-      lane.scale8 =
-          down ? lane.scale : __fmul_rn(Decoder::kUnit, w.scale2 == nullptr ? 1.0f : w.scale2[expert]);
+      lane.scale = __fmul_rn(Decoder::kUnit, (down ? r_.down_scale : r_.gate_scale)[group]);
+      lane.scale8 = down ? lane.scale : __fmul_rn(Decoder::kUnit, r_.up_scale[group]);
       float sum[4];
       multiply<Decoder>(w, rows, down ? position * f_.plan.mid_pitch : r_.token[position] * f_.plan.h_pitch,
                         sum);
@@ -329,7 +349,7 @@ __global__ void __launch_bounds__(kFewWarps * 32, 1) few_rows_kernel(const __gri
   copy_matrix(rows, f.plan.h_pitch, r.h, r.h_stride, r.rows, f.up.cols);
   choose(r, routes, reinterpret_cast<uint32_t*>(shared));  // the rings are empty still
   gemm::order_before_copies();
-  sort(r, routes);
+  sort(f, routes);
   warp.begin();
   // One loop, not two, so that the second product finds the instructions of the first.
 #pragma unroll 1

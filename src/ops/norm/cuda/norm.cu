@@ -68,10 +68,20 @@ __device__ __forceinline__ void store(__nv_bfloat16* p, const Vec<N>& v) {
   }
 }
 
-// One block per row, which stays in registers: kEach vectors of N per thread.
+// One block per row, which stays in registers: kEach vectors of N per thread. Weights, if there are registers for them, come
+// before what the kernel waits for.
 template <class Add, class H, int N, int kEach>
 __global__ void __launch_bounds__(1024) add_rms_norm_kernel(const __grid_constant__ AddRmsNormParams p) {
-  begin_kernel();
+  constexpr bool kWeightsAhead = kEach <= 4;
+  let_next_kernel_start();
+  Vec<N> weights[kWeightsAhead ? kEach : 1];
+  if constexpr (kWeightsAhead) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      if (const int64_t at = (static_cast<int64_t>(i) * blockDim.x + threadIdx.x) * N; at < p.D)
+        weights[i] = load<N>(p.weight + at);
+  }
+  wait_for_previous_kernels();
   const int64_t row = blockIdx.x;
   float* x = p.x + row * p.x_stride;
   const Add* add = p.add == nullptr ? nullptr : static_cast<const Add*>(p.add) + row * p.add_stride;
@@ -102,7 +112,7 @@ __global__ void __launch_bounds__(1024) add_rms_norm_kernel(const __grid_constan
   for (int i = 0; i < kEach; ++i) {
     const int64_t at = (static_cast<int64_t>(i) * blockDim.x + threadIdx.x) * N;
     if (at >= p.D) break;
-    const Vec<N> w = load<N>(p.weight + at);
+    const Vec<N> w = kWeightsAhead ? weights[i] : load<N>(p.weight + at);
 #pragma unroll
     for (int e = 0; e < N; ++e) v[i].x[e] = v[i].x[e] * scale * w.x[e];
     store<N>(h + at, v[i]);
