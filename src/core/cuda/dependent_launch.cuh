@@ -13,9 +13,18 @@ __device__ __forceinline__ void wait_for_previous_kernels() {
 __device__ __forceinline__ void let_next_kernel_start() {
   if constexpr (kForSm90) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
-// Both, for kernels that have nothing to do before.
-__device__ __forceinline__ void begin_kernel() {
+// Brings a kernel's parameters near, which take as long to come as what they point to: for what is used after the wait.
+template <class Params>
+__device__ __forceinline__ void touch(const Params& params) {
+#pragma unroll
+  for (unsigned i = 0; i < sizeof(Params) / 4; i += 16)  // a word of every 64 bytes
+    asm volatile("" : : "r"(reinterpret_cast<const unsigned*>(&params)[i]));
+}
+// For kernels that have nothing to do before.
+template <class... Params>
+__device__ __forceinline__ void begin_kernel(const Params&... params) {
   let_next_kernel_start();
+  (touch(params), ...);
   wait_for_previous_kernels();
 }
 

@@ -71,9 +71,12 @@ class Warp {
       query_at[k] = queries + lane % 8 * D * 2 + ((4 * k + lane / 8) ^ (lane % 8)) * 16;
   }
 
-  __device__ __forceinline__ void run() {
+  // The block's first item; none if it has no work.
+  __device__ __forceinline__ Item find_first() const {
+    return blockIdx.x < items ? find_item(job, first, blockIdx.x) : Item{};
+  }
+  __device__ __forceinline__ void run(Item item) {
     if (blockIdx.x >= items) return;
-    Item item = find_item(job, first, blockIdx.x);
     ahead = {blockIdx.x, warp, item};
 #pragma unroll
     for (int i = 0; i < S::kStages - 1; ++i) fetch_next();
@@ -350,13 +353,17 @@ __global__ void __launch_bounds__(kWarps * 32, Shape<D, kTiles, kFormat, kStages
     decode_parts_kernel(const __grid_constant__ Job job) {
   extern __shared__ __align__(1024) char shared[];
   __shared__ int places[kWarps];
-  // In this order: the kernel that adds the parts reads gates before it waits.
-  wait_for_previous_kernels();
-  let_next_kernel_start();
+  // Segments and tables are older than the step's kernels.
+  touch(job);
   list_work(job.a.segments.data, job.a.segments.decodes,
             reinterpret_cast<int32_t*>(shared + Shape<D, kTiles, kFormat, kStages>::kFirstAt),
             [](const Segment& s) { return parts_of(s); });
-  Warp<D, kTiles, kFormat, kStages>(job, shared, places).run();
+  Warp<D, kTiles, kFormat, kStages> warp(job, shared, places);
+  const Item item = warp.find_first();
+  // In this order: the kernel that adds the parts reads gates before it waits.
+  wait_for_previous_kernels();
+  let_next_kernel_start();
+  warp.run(item);
 }
 
 struct Plan {

@@ -157,7 +157,7 @@ __device__ Source source_of(const AttentionPrepareParams& a, int64_t row, int h)
 
 template <int D, KvFormat kFormat>
 __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ AttentionPrepareParams a) {
-  begin_kernel();
+  begin_kernel(a);
   constexpr int kPerLane = D / 32;
   __shared__ float2 turn[D / 2];
   __shared__ float shared_heads[kWarps][D];

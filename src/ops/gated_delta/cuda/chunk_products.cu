@@ -245,7 +245,7 @@ struct Chunk {
 
 __global__ void __launch_bounds__(kThreads, 4) products_kernel(const __grid_constant__ GdnChunkedParams p) {
   extern __shared__ float4 memory[];
-  begin_kernel();
+  begin_kernel(p);
   const SegmentTile tile = find_tile(p.segments, static_cast<int>(blockIdx.x), kChunk);
   if (tile.index < 0) return;
   if (tile.segment.position % kChunk != 0) __trap();

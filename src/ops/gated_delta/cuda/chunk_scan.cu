@@ -309,7 +309,7 @@ template <int kSlab, int kStages>
 __global__ void __launch_bounds__(Walk<kSlab, kStages>::kThreads, 1)
     scan_kernel(const __grid_constant__ GdnChunkedParams p) {
   extern __shared__ float4 memory[];
-  begin_kernel();
+  begin_kernel(p);
   const int index = p.segments.decodes + static_cast<int>(blockIdx.z), head = static_cast<int>(blockIdx.y);
   const Segment seg = p.segments.data[index];
   if (seg.count <= 0) return;

@@ -129,7 +129,7 @@ __device__ void gates(const GdnPrepareParams& p, const SegmentTile& tile) {
 
 // Blocks x: groups of 8 heads, the last one the gates; y: tiles.
 __global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant__ GdnPrepareParams p) {
-  begin_kernel();
+  begin_kernel(p);
   const SegmentTile tile = find_tile(p.segments, static_cast<int>(blockIdx.y), kRows);
   if (tile.index < 0) return;
   if (blockIdx.x == gridDim.x - 1) return gates(p, tile);

@@ -320,20 +320,12 @@ __device__ inline void combine(const FewRows& f, const Routes& routes, const __n
   }
 }
 
-// Brings a kernel's parameters near, which take as long to come as what they point to.
-template <class T>
-__device__ void touch(const T& params) {
-#pragma unroll
-  for (size_t i = 0; i < sizeof(T) / 4; i += 16)
-    asm volatile("" : : "r"(reinterpret_cast<const uint32_t*>(&params)[i]));
-}
-
 template <class U, class D>
 __global__ void __launch_bounds__(kFewWarps * 32, 1) few_rows_kernel(const __grid_constant__ FewRows f) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const Routing& r = f.routing;
   cuda::let_next_kernel_start();
-  touch(f);
+  cuda::touch(f);
   Routes routes;
   routes.lay_out(r, shared + f.plan.routes_at);
   FewWarp<U, D> warp(f, routes, shared);

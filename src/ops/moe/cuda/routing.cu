@@ -24,7 +24,7 @@ __device__ int32_t* chosen_of(const Routing& r, int32_t token) {
 
 template <int kPerLane>
 __global__ void __launch_bounds__(128) route_kernel(const Routing r) {
-  cuda::begin_kernel();
+  cuda::begin_kernel(r);
   const int32_t token = static_cast<int32_t>(blockIdx.x) * 4 + threadIdx.x / 32;
   if (token >= r.rows) return;
   const int64_t first = static_cast<int64_t>(token) * r.top_k;
@@ -50,7 +50,7 @@ __device__ void place_shared(const Routing& r, int first, int step) {
 template <int kPerLane>
 __global__ void __launch_bounds__(kSmallThreads) route_small_kernel(const Routing r) {
   __shared__ uint16_t choice[kSmallRows * kMaxTopK];
-  cuda::begin_kernel();
+  cuda::begin_kernel(r);
   const int lane = threadIdx.x % 32;
   for (int32_t i = threadIdx.x / 32; i < 2 * r.rows; i += kSmallThreads / 32) {
     if (i < r.rows)
@@ -101,7 +101,7 @@ __device__ int32_t block_prefix(int32_t own, int32_t* sums, int32_t* total) {
 // its own are. 16384 tokens of 8 choices are 256 KB in the L2.
 __global__ void __launch_bounds__(kSortThreads) sort_kernel(const Routing r) {
   __shared__ int32_t sums[33];
-  cuda::begin_kernel();
+  cuda::begin_kernel(r);
   const auto e = static_cast<int32_t>(blockIdx.x);
   if (e == r.experts) return place_shared(r, threadIdx.x, kSortThreads);
   const int32_t count = r.rows * r.top_k;
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kSortThreads) sort_kernel(const Routing r) {
 
 // A warp for each row.
 __global__ void __launch_bounds__(256) gather_kernel(const Gather g) {
-  cuda::begin_kernel();
+  cuda::begin_kernel(g);
   const int32_t i = static_cast<int32_t>(blockIdx.x) * 8 + threadIdx.x / 32;
   if (i >= *g.count) return;
   const auto* from = reinterpret_cast<const uint4*>(g.h + g.rows[i] * g.h_stride);
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(256) gather_kernel(const Gather g) {
 }
 
 __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const Combine c) {
-  cuda::begin_kernel();
+  cuda::begin_kernel(c);
   const int64_t t = blockIdx.x / c.blocks;
   const __nv_bfloat16* results = c.results + t * c.count * c.width;
   for (int32_t d = (blockIdx.x % c.blocks * kCombineThreads + threadIdx.x) * 8; d < c.width;

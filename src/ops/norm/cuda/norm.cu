@@ -74,6 +74,7 @@ template <class Add, class H, int N, int kEach>
 __global__ void __launch_bounds__(1024) add_rms_norm_kernel(const __grid_constant__ AddRmsNormParams p) {
   constexpr bool kWeightsAhead = kEach <= 4;
   let_next_kernel_start();
+  touch(p);
   Vec<N> weights[kWeightsAhead ? kEach : 1];
   if constexpr (kWeightsAhead) {
 #pragma unroll
@@ -142,7 +143,7 @@ Status launch_typed(cudaStream_t stream, const AddRmsNormParams& p) {
 // 16 lanes per head, 8 elements each.
 template <class T>
 __global__ void __launch_bounds__(256) gated_rms_norm_kernel(const __grid_constant__ GatedRmsNormParams p) {
-  begin_kernel();
+  begin_kernel(p);
   const int64_t unit = (static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x) / 16, units = p.rows * p.Hv;
   const int64_t at = min(unit, units - 1);  // lanes without a head stay, for their neighbours' sums
   const int64_t row = at / p.Hv, column = at % p.Hv * 128 + threadIdx.x % 16 * 8;

@@ -74,7 +74,7 @@ __device__ __forceinline__ void decode_nvfp4(const char* row, int w, float* x, f
 
 template <DType kType>
 __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedParams p, int64_t row_bytes) {
-  begin_kernel();
+  begin_kernel(p);
   const int64_t r = blockIdx.x;
   const int32_t source = p.sources == nullptr ? -1 : p.sources[r];
   int32_t token = source < 0 ? p.tokens[r] : max(0, p.sampled[source]);
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedP
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ GatherRowsParams p) {
-  begin_kernel();
+  begin_kernel(p);
   const int64_t i = blockIdx.x;
   const int32_t row = p.rows[i];
   if (row < 0 || row >= p.x_rows) return;
@@ -110,7 +110,7 @@ __device__ __forceinline__ float4 add(float4 a, float4 b) {
 // T: float or float4. One block for kThreads vectors of a row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) reduce_partials(const __grid_constant__ ReducePartialsParams p) {
-  begin_kernel();
+  begin_kernel(p);
   constexpr int kElems = sizeof(T) / sizeof(float);
   const int64_t t = blockIdx.x;
   const int d = static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * kElems;

@@ -47,7 +47,7 @@ __device__ __forceinline__ void summarise(const float (&x)[kLogitsPerLane], bool
 
 __global__ void __launch_bounds__(kScanWarps * 32)
     scan(const __grid_constant__ SampleParams p, BlockStats stats, int blocks) {
-  begin_kernel();
+  begin_kernel(p);
   const int r = static_cast<int>(blockIdx.y), lane = threadIdx.x % 32;
   const int first = static_cast<int>(blockIdx.x) * kScanBlocks + static_cast<int>(threadIdx.x) / 32;
   const SampleRow row = p.row[r];
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kScanWarps * 32)
 // A block a range. The list's order means nothing, so threads take tokens in any order; but which tokens find room in a
 // list that may fill up does depend on it, so then one thread takes them in turn.
 __global__ void __launch_bounds__(256) note_ranges(const __grid_constant__ NoteTokensParams p) {
-  begin_kernel();
+  begin_kernel(p);
   const NoteRange range = p.ranges[blockIdx.x];
   if (range.history < 0) return;
   const TokenHistory& h = p.history;

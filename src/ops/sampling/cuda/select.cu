@@ -210,7 +210,7 @@ class Selector : PoolWalker {
 
 __global__ void __launch_bounds__(kSelectThreads, 1)
     select(const __grid_constant__ SampleParams p, const __grid_constant__ BlockStats stats) {
-  begin_kernel();
+  begin_kernel(p, stats);
   const int r = static_cast<int>(blockIdx.x);
   const SampleRow row = p.row[r];
   int32_t token = -1;
