@@ -115,10 +115,11 @@ void report(const char* what, int64_t rows, double bytes, double flops, double u
 // What may take a product of so many rows; kAuto is one of them.
 std::vector<std::pair<gemm::Path, const char*>> paths(int32_t rows, bool can_split) {
   std::vector<std::pair<gemm::Path, const char*>> all = {{gemm::Path::kAuto, ""}};
-  if (rows > 128) return all;
+  if (rows > 256) return all;
   if (rows <= 32)
     all.insert(all.end(), {{gemm::Path::kStream, " (streams)"}, {gemm::Path::kSweep, " (sweep)"}});
   all.emplace_back(gemm::Path::kTile, " (tiles)");
+  all.emplace_back(gemm::Path::kDealt, " (tiles dealt out)");
   if (can_split) all.emplace_back(gemm::Path::kSplit, " (split tiles)");
   return all;
 }
@@ -141,10 +142,12 @@ void bench_linear(const std::string& what, TileFormat format, int32_t n, int32_t
   p.x = as_bf16(x);
   p.x_stride = k;
   p.rows = most;
+  const bool can_split = split_floats(p) > 0;
+  p.path = gemm::Path::kDealt;
   const DeviceBuffer<float> sums(static_cast<size_t>(split_floats(p)));
   p.sums = sums.data();
   for (const int32_t rows : row_counts)
-    for (const auto& [path, name] : paths(rows, split_floats(p) > 0)) {
+    for (const auto& [path, name] : paths(rows, can_split)) {
       p.rows = rows;
       p.path = path;
       if (!launch_gemm(nullptr, p).ok()) continue;  // no room for that many sums
@@ -170,9 +173,9 @@ TEST(GemmLinearBench, Bf16) {
   bench_linear("bf16 2048 x 4096 -> += f32", TileFormat::kBf16, 2048, 4096, false, Out::kAddF32,
                {1, 8, 16, 32, 64, 128, 512, 2048, 8192});
   bench_linear("bf16 16384 x 5120 -> bf16", TileFormat::kBf16, 16384, 5120, false, Out::kBf16,
-               {1, 8, 16, 32, 64, 128, 2048});
+               {1, 8, 16, 32, 64, 128, 256, 2048});
   bench_linear("bf16 5120 x 6144 -> += f32", TileFormat::kBf16, 5120, 6144, false, Out::kAddF32,
-               {1, 8, 16, 32, 64, 128, 2048});
+               {1, 8, 16, 32, 64, 128, 256, 2048});
   bench_linear("bf16 9216 x 2048 -> bf16", TileFormat::kBf16, 9216, 2048, false, Out::kBf16,
                {1, 8, 16, 32, 64, 128, 2048, 8192});
   bench_linear("bf16 248320 x 2048 -> f32", TileFormat::kBf16, 248320, 2048, false, Out::kF32,
@@ -185,9 +188,9 @@ TEST(GemmLinearBench, Nvfp4) {
   bench_linear("nvfp4 2048 x 4096 -> += f32", TileFormat::kNvfp4, 2048, 4096, false, Out::kAddF32,
                {1, 8, 16, 32, 64, 128, 2048, 8192});
   bench_linear("nvfp4 gate+up 17408 x 5120 -> SwiGLU bf16", TileFormat::kNvfp4, 17408, 5120, true, Out::kBf16,
-               {1, 8, 16, 32, 64, 128, 2048, 8192});
+               {1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 2048, 8192});
   bench_linear("nvfp4 5120 x 17408 -> += f32", TileFormat::kNvfp4, 5120, 17408, false, Out::kAddF32,
-               {1, 8, 16, 32, 64, 128, 2048, 8192});
+               {1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 2048, 8192});
 }
 
 class GemmMoeBench : public testing::TestWithParam<int32_t> {};

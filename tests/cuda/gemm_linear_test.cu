@@ -68,7 +68,7 @@ TEST(GemmLinear, ErrorsAgainstFloat64) {
       for (const int32_t rows : {1, 3, 8, 9, 33, 70, 300}) {
         const auto x = random_bf16(rng, static_cast<size_t>(rows) * s.cols);
         const DeviceBuffer<bf16> dx(x);
-        for (const Path path : {Path::kStream, Path::kSweep, Path::kTile, Path::kSplit}) {
+        for (const Path path : {Path::kStream, Path::kSweep, Path::kTile, Path::kSplit, Path::kDealt}) {
           if (path == Path::kSplit && w.weight.segments() < 2) continue;
           if (path == Path::kSweep && rows > kMostSwept) continue;
           EXPECT_LE(worst_error(m, x, multiply(w, dx, 0, rows, path), rows), 1.0)
@@ -92,8 +92,11 @@ TEST(GemmLinear, ColumnsThatEndWithinATile) {
     for (const int32_t rows : {1, 20, 130}) {
       const auto x = random_bf16(rng, static_cast<size_t>(rows) * cols);
       const DeviceBuffer<bf16> dx(x);
-      for (const auto& [path, tile_rows] :
-           {std::pair{Path::kStream, 0}, {Path::kSweep, 0}, {Path::kTile, 0}, {Path::kTile, 256}})
+      for (const auto& [path, tile_rows] : {std::pair{Path::kStream, 0},
+                                            {Path::kSweep, 0},
+                                            {Path::kTile, 0},
+                                            {Path::kTile, 256},
+                                            {Path::kDealt, 32}})
         if (path != Path::kSweep || rows <= kMostSwept)
           EXPECT_LE(worst_error(m, x, multiply(w, dx, 0, rows, path, tile_rows), rows), 1.0)
               << dtype_name(type) << " " << cols << ", tiles of " << tile_rows;
@@ -132,6 +135,7 @@ TEST(GemmLinear, ARowsBitsDependOnThatRowAlone) {
       for (const int32_t rows : {1, 2, 31, 33, 64, 97, 128, 150, 192, 256, 300})
         for (const int32_t tile : {32, 64, 128, 192, 256}) {
           expect_same(kMost - rows, rows, Path::kTile, tile);
+          expect_same(kMost - rows, rows, Path::kDealt, tile);
           if (w.weight.segments() > 1) expect_same(kMost - rows, rows, Path::kSplit, tile);
         }
     }
@@ -153,6 +157,31 @@ TEST(GemmLinear, SweepsOverManyRowTilesGiveTheBitsOfStreams) {
         EXPECT_TRUE(
             same_bits(multiply(w, dx, 0, rows, Path::kSweep), multiply(w, dx, 0, rows, Path::kStream)))
             << dtype_name(type) << " " << s.rows << " x " << s.cols << ", " << rows << " rows";
+    }
+}
+
+// All multiprocessors at work: shares that end within tiles and within segments, and blocks that wait for each other's sums.
+TEST(GemmLinear, DealtOutTilesGiveTheBitsOfTilesInTurn) {
+  std::mt19937_64 rng(19);
+  constexpr int32_t kMost = 300;
+  for (const DType type : {DType::kNVFP4, DType::kBF16, DType::kQ8_0})
+    for (const Shape s : {Shape{36000, 2560, 2048}, Shape{20000, 1344, 512}, Shape{19000, 704, 704},
+                          Shape{5000, 5120, 512}}) {
+      HostMatrix m(rng, type, 1000, s.cols);
+      const std::vector<std::byte> once = m.bytes;
+      for (m.rows = 1000; m.rows < s.rows; m.rows += 1000)
+        m.bytes.insert(m.bytes.end(), once.begin(), once.end());
+      const DeviceWeight w(m, nullptr, s.segment);
+      const DeviceBuffer<bf16> dx(random_bf16(rng, static_cast<size_t>(kMost) * s.cols));
+      for (const int32_t rows : {1, 24, 50, 128, 160, kMost}) {
+        const auto in_turn = multiply(w, dx, 0, rows, Path::kTile);
+        for (const int32_t tile : {0, 32, 64, 128})
+          for (const Path path : {Path::kDealt, Path::kSplit, Path::kAuto})
+            if (path != Path::kSplit || s.rows < 8192)  // which is as many as are split
+              EXPECT_TRUE(same_bits(in_turn, multiply(w, dx, 0, rows, path, tile)))
+                  << dtype_name(type) << " " << s.rows << " x " << s.cols << ", " << rows << " rows, path "
+                  << static_cast<int>(path) << " tile " << tile;
+      }
     }
 }
 
@@ -215,7 +244,7 @@ TEST(GemmLinear, PartsAndEpilogues) {
   const std::vector<float> scale = {0.37f};
   const DeviceBuffer<float> dscale(scale);
   for (const int32_t rows : {1, 5, 40, 260})
-    for (const Path path : {Path::kStream, Path::kTile, Path::kSplit, Path::kAuto}) {
+    for (const Path path : {Path::kStream, Path::kTile, Path::kSplit, Path::kDealt, Path::kAuto}) {
       const auto x = random_bf16(rng, static_cast<size_t>(rows) * (kCols + 8));
       const DeviceBuffer<bf16> dx(x);
       const auto bias = random_floats(rng, 96), old = random_floats(rng, static_cast<size_t>(rows) * 60);
@@ -320,9 +349,9 @@ struct Mlp {
     p.down_scale = scales.data() + 2;
     p.x = dx.data();
     p.x_stride = gate.cols;
+    p.path = path;
     DeviceBuffer<std::byte> workspace(static_cast<size_t>(mlp_workspace_bytes(p)));
     p.workspace = workspace.data();
-    p.path = path;
     must_succeed(launch_mlp(nullptr, p));
     must(cudaDeviceSynchronize(), "mlp");
     EXPECT_TRUE(dx.guards_intact() && workspace.guards_intact());
@@ -364,6 +393,7 @@ TEST(GemmMlp, AgainstFloat64AndRowByRow) {
             << dtype_name(type) << " row " << t;
       }
       EXPECT_TRUE(same_bits(mlp.run(h, x, kMost, Path::kSplit), many)) << dtype_name(type);
+      EXPECT_TRUE(same_bits(mlp.run(h, x, kMost, Path::kDealt), many)) << dtype_name(type);
     }
 }
 

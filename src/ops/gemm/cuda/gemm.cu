@@ -5,6 +5,7 @@
 
 #include "ops/gemm/cuda/launch.h"
 #include "ops/gemm/cuda/problem.cuh"
+#include "ops/gemm/cuda/tile.cuh"
 #include "ops/gemm/cuda/tile_mma.cuh"
 
 namespace quire::gemm {
@@ -77,51 +78,72 @@ Result<Problem> describe(const GemmParams& p) {
 struct TileLimits {
   int multiprocessors;
   int32_t with_totals, without;
+  bool deals;  // work can be dealt out evenly
 };
 template <TileFormat F>
 TileLimits tile_limits(const cuda::DeviceLimits& device) {
-  if (device.wgmma) return {device.multiprocessors, 192, 256};
-  return {device.multiprocessors, 128, kHasWideTiles<Decoder<F>> ? 256 : 128};
+  if (device.wgmma) return {device.multiprocessors, Widths<F, true>::kMost, Widths<F, false>::kMost, true};
+  return {device.multiprocessors, 128, kHasWideTiles<Decoder<F>> ? 256 : 128, false};
 }
 
 struct TileChoice {
-  int32_t rows;  // of x in a tile
-  int64_t cost;  // in columns' time: about 4 ns on an H100
+  int32_t rows = 32;  // of x in a tile
+  bool dealt = false;
+  int64_t cost = INT64_MAX;  // in columns' time: about 1.8 ns on an H100
 };
 
-// Dense tiles of which the last wave wastes least: each column tile of a tile costs its rows and about 48 more, for weights,
-// for decoding and for what a tile does once. `splits`: 1, or the segments, each in tiles of its own.
-TileChoice choose_dense_tiles(const Problem& p, const TileLimits& limits, int32_t splits) {
+int64_t count_tiles(const Problem& p, int32_t rows) {
   int64_t row_blocks = 0;
-  for (int i = 0; i < p.part_count; ++i) row_blocks += (p.part[i].row_tiles + 7) / 8;
-  TileChoice best{32, INT64_MAX};
+  for (int i = 0; i < p.part_count; ++i)
+    row_blocks += (p.part[i].row_tiles + kTileRowTiles - 1) / kTileRowTiles;
+  return row_blocks * ((p.rows + rows - 1) / rows);
+}
+
+// Dealing out costs a kernel that clears flags, and the sums' way through the L2; and with many blocks of tokens what runs at
+// the same time shares less.
+constexpr int64_t kColumnCost = 140, kTileCost = 1100, kHandOverCost = 4000, kMostDealtBlocks = 2;
+
+// Dense tiles of which the last wave wastes least: each column tile of a tile costs its rows and about 140 more, for weights and
+// for decoding, and a tile what it does once. `splits`: 1, or the segments, each in tiles of its own. `room`: for sums.
+TileChoice choose_dense_tiles(const Problem& p, const TileLimits& limits, int32_t splits, bool room) {
+  TileChoice best;
+  const int64_t processors = limits.multiprocessors;
   for (const int32_t rows : {32, 64, 128, 192, 256}) {
-    if (rows > (p.segments > 1 && splits == 1 ? limits.with_totals : limits.without)) break;
-    const int64_t tiles = row_blocks * ((p.rows + rows - 1) / rows) * splits;
-    const int64_t cost = (tiles + limits.multiprocessors - 1) / limits.multiprocessors * (rows + 48) *
-                         (splits > 1 ? p.segment_tiles : p.col_tiles);
-    if (cost < best.cost) best = {rows, cost};
+    if (rows > (p.segments > 1 && (splits == 1 || limits.deals) ? limits.with_totals : limits.without)) break;
+    const int64_t tiles = count_tiles(p, rows), each = splits > 1 ? p.segment_tiles : p.col_tiles;
+    const int64_t waves = (tiles * splits + processors - 1) / processors;
+    const int64_t cost = waves * ((rows + kColumnCost) * each + kTileCost);
+    if (cost < best.cost) best = {rows, splits > 1 && limits.deals, cost};
+    if (splits > 1 || !room || !limits.deals || tiles < processors ||
+        (p.rows + rows - 1) / rows > kMostDealtBlocks)
+      continue;
+    const int64_t dealt = (tiles * each + processors - 1) / processors * (rows + kColumnCost) + kHandOverCost;
+    if (dealt < best.cost) best = {rows, true, dealt};
   }
   return best;
 }
 
-int32_t choose_tile_rows(const Problem& p, const TileLimits& limits, int32_t splits) {
-  if (p.offsets == nullptr) return choose_dense_tiles(p, limits, splits).rows;
+TileChoice choose_tiles(const Problem& p, const TileLimits& limits, int32_t splits, bool room) {
+  if (p.offsets == nullptr) return choose_dense_tiles(p, limits, splits, room);
   // An expert gets rows / experts on average: small tiles while memory decides, then large ones, which
   // find_block cuts evenly.
   const int64_t mean = p.rows / p.experts;
-  return mean < 24 ? 32 : mean < 48 ? 64 : mean < 96 ? 128 : 256;
+  return {mean < 24 ? 32 : mean < 48 ? 64 : mean < 96 ? 128 : 256};
 }
 
 // Streams keep whole rows of x in shared memory, and divide row tiles among warps: with many columns neither goes well. Tiles of
-// bf16 take more than eight rows as fast; other formats are bound by decoding there, and split tiles by their sums' traffic.
+// bf16 take more than eight rows as fast, and those of 4-bit floats more than 16 if they can be dealt out evenly; other formats
+// are bound by decoding there, and split tiles by their sums' traffic.
 bool prefers_sweep(const Problem& k, const GemmParams& p, const cuda::DeviceLimits& device) {
   if (p.path == Path::kSweep) return true;
   if (p.path != Path::kAuto || p.split || k.offsets != nullptr) return false;
   const bool many_row_tiles = k.all_row_tiles >= 16 * device.multiprocessors;
   if (k.col_tiles <= (many_row_tiles ? 32 : 64)) return false;
-  const bool bf16 = p.parts[0].weight.format == TileFormat::kBf16;
-  return k.rows <= (many_row_tiles ? (bf16 ? 8 : 32) : 16);
+  const TileFormat format = p.parts[0].weight.format;
+  if (!many_row_tiles) return k.rows <= 16;
+  if (format == TileFormat::kBf16) return k.rows <= 8;
+  const bool four_bit = format == TileFormat::kNvfp4 || format == TileFormat::kMxfp4;
+  return k.rows <= (four_bit && device.wgmma && p.sums != nullptr ? 16 : 32);
 }
 
 // Few rows go to the stream kernel: it keeps every multiprocessor reading. With more rows its tokens cost more of the
@@ -138,7 +160,7 @@ bool prefers_tiles(const GemmParams& p) {
 
 // ---- Products of few row tiles over many columns: their segments as tiles of their own
 
-constexpr int64_t kMostSplitRows = 512, kMostSplitFloats = int64_t{16} << 20;
+constexpr int64_t kMostSplitRows = 512, kMostSplitFloats = int64_t{24} << 20;
 
 struct SplitRoom {
   int64_t floats_per_row = 0;  // of x
@@ -162,8 +184,22 @@ SplitRoom split_room(const GemmParams& p) {
 bool prefers_split(const Problem& p, const GemmParams& params, const TileLimits& limits) {
   const SplitRoom room = split_room(params);
   if (params.sums == nullptr || p.rows <= 8 || p.rows > room.most_rows) return false;
-  const int64_t adding = 400 + room.floats_per_row * p.rows / 1000;
-  return choose_dense_tiles(p, limits, p.segments).cost + adding < choose_dense_tiles(p, limits, 1).cost;
+  const int64_t adding = room.floats_per_row * p.rows / 550;
+  return choose_dense_tiles(p, limits, p.segments, true).cost + adding <
+         choose_dense_tiles(p, limits, 1, true).cost;
+}
+
+// ---- Tiles dealt out evenly
+
+// Rows of x of the widest tile that may be handed over; 0 where that is none.
+int32_t dealt_width(const GemmParams& p, const cuda::DeviceLimits& device) {
+  if (!device.wgmma || p.grouped.offsets != nullptr || p.split) return 0;
+  int64_t row_blocks = 0;
+  for (int i = 0; i < p.part_count; ++i)
+    row_blocks += (p.parts[i].weight.row_tiles() + kTileRowTiles - 1) / kTileRowTiles;
+  const bool forced = p.path == Path::kDealt;
+  if (!forced && row_blocks * ((p.rows + 31) / 32) < device.multiprocessors) return 0;
+  return p.rows > 128 || forced ? 256 : p.rows > 64 ? 128 : 64;
 }
 
 Status launch_split(cudaStream_t stream, const Problem& k, const GemmParams& p, LaunchChoice choice,
@@ -183,7 +219,11 @@ Status launch_split(cudaStream_t stream, const Problem& k, const GemmParams& p, 
   }
   choice.split = true;
   QUIRE_CHECKED(launch_tiles(stream, apart, choice));
-  return launch_add_segments(stream, k, sums, unit);
+  TileGrid grid{choice.block_rows, k.segments, 0, choice.dealt};
+  const int64_t tiles = count_tiles(k, choice.block_rows);
+  grid.row_blocks = static_cast<int32_t>(count_tiles(k, k.rows));
+  const int32_t blocks = choice.dealt ? dealt_blocks(tiles, k.segments, choice.device.multiprocessors) : 0;
+  return launch_add_segments(stream, k, sums, unit, grid, blocks);
 }
 
 template <TileFormat F>
@@ -200,7 +240,15 @@ Status launch(cudaStream_t stream, const Problem& k, const GemmParams& p, Launch
   const bool split = p.path == Path::kSplit || (p.path == Path::kAuto && prefers_split(k, p, limits));
   if (!split && !prefers_tiles(p)) return launch_stream<F>(stream, k, choice);
   if (p.grouped.x_rows != nullptr) return misfit("rows for tiles lie together");
-  choice.block_rows = p.tile_rows != 0 ? p.tile_rows : choose_tile_rows(k, limits, split ? k.segments : 1);
+  const bool room = p.sums != nullptr && (p.path == Path::kAuto || p.path == Path::kDealt);
+  const TileChoice tiles = choose_tiles(k, limits, split ? k.segments : 1, room);
+  choice.dealt = split ? limits.deals : tiles.dealt;
+  choice.block_rows = tiles.rows;
+  if (p.path == Path::kDealt && room && dealt_width(p, choice.device) > 0) choice.dealt = true;
+  if (p.tile_rows != 0)
+    choice.block_rows = std::min(
+        p.tile_rows, k.segments > 1 && (!split || limits.deals) ? limits.with_totals : limits.without);
+  choice.handed = p.sums;
   if (split) return launch_split(stream, k, p, choice, launch_tile<F>, tile_unit(F));
   return launch_tile<F>(stream, k, choice);
 }
@@ -213,7 +261,11 @@ bool takes_tiles(const GemmParams& p) {
 
 int64_t split_floats(const GemmParams& p) {
   const SplitRoom room = split_room(p);
-  return room.floats_per_row * std::min(room.most_rows, p.rows);
+  const int64_t apart = room.floats_per_row * std::min(room.most_rows, p.rows);
+  const Result<cuda::DeviceLimits> device = cuda::device_limits();
+  if (!device.ok()) return apart;  // launch_gemm says so
+  const int32_t width = dealt_width(p, *device);
+  return width == 0 ? apart : std::max(apart, hand_over_floats(device->multiprocessors, width));
 }
 
 Status launch_gemm(cudaStream_t stream, const GemmParams& p) {

@@ -53,6 +53,7 @@ enum class Path : uint8_t {
   kSweep,   // also mma.sync: up to 32 rows, dense weights with many columns
   kTile,    // wgmma where the code is for sm_90a, else mma.sync
   kSplit,   // the same with tiles of one segment each, whose sums another kernel adds: weights with few rows
+  kDealt,   // tiles whose columns are dealt out evenly to all multiprocessors; kTile where there is no wgmma
 };
 
 struct GemmParams {
@@ -68,14 +69,14 @@ struct GemmParams {
   // (routers), whose reader adds them, in ascending order, to the bits that it would find otherwise. Dense, one part, no
   // scale or bias, Out::kF32; always the stream kernel.
   bool split = false;
-  // Device: room for split_floats(), aligned to 256 bytes, or null: then kAuto never splits.
+  // Device: room for split_floats(), aligned to 256 bytes, or null: then kAuto neither splits nor deals out.
   float* sums = nullptr;
 };
 
 // Whether launch_gemm would take tiles: then rows of x that belong together must lie together (GroupedRows::x_rows null).
 bool takes_tiles(const GemmParams& p);
 
-// What `sums` must have room for, in floats: never less for more rows. 0 where splitting does not help.
+// What `sums` must have room for, in floats: never less for more rows. 0 where neither splitting nor dealing out helps.
 int64_t split_floats(const GemmParams& p);
 
 // Enqueues; allocates nothing, waits for nothing. K must be a multiple of 8. Fault::kBug for shapes that do not fit.

@@ -10,13 +10,25 @@
 namespace quire::gemm {
 
 struct Problem;
+struct TileGrid;
 
 struct LaunchChoice {
   cuda::DeviceLimits device;
-  int32_t block_rows = 8;  // rows of x in a unit of work (stream and sweep: 8 or 32) or a tile
-  bool split = false;      // segments are work of their own, and their sums are stored apart
-  bool forced = false;     // sweep: also where it would be slow
+  int32_t block_rows = 8;   // rows of x in a unit of work (stream and sweep: 8 or 32) or a tile
+  bool split = false;       // segments are work of their own, and their sums are stored apart
+  bool forced = false;      // sweep: also where it would be slow
+  bool dealt = false;       // tiles: work is dealt out evenly; only where the device has wgmma
+  float* handed = nullptr;  // dealt, not split: hand_over_floats() of room
 };
+
+// Room for the sums that blocks of threads hand over when tiles of up to `width` rows of x are dealt out evenly, in floats;
+// before it lie flags, of two warpgroups of each block, 256 bytes of them at a time.
+constexpr int32_t hand_over_flags(int32_t multiprocessors) {
+  return (2 * multiprocessors + 63) / 64 * 64;
+}
+constexpr int64_t hand_over_floats(int32_t multiprocessors, int32_t width) {
+  return hand_over_flags(multiprocessors) + int64_t{multiprocessors} * 2 * 128 * width;
+}
 
 template <TileFormat F>
 Status launch_stream(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
@@ -27,7 +39,11 @@ template <TileFormat F>
 Status launch_tile(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
 
 // y = epilogue(sum of the segments' sums, in ascending order): those of part i lie in `sums[i]`, [segments][rows][N].
-// `unit`: what the decoder's numbers are to be multiplied by (decode.cuh).
-Status launch_add_segments(cudaStream_t stream, const Problem& p, const float* const* sums, float unit);
+// `unit`: what the decoder's numbers are to be multiplied by (decode.cuh). `grid`: the tiles, dealt out to `blocks` of
+// threads if grid.dealt, which have then added their first segments up (tile_walk.cuh).
+Status launch_add_segments(cudaStream_t stream, const Problem& p, const float* const* sums, float unit,
+                           const TileGrid& grid, int32_t blocks);
+// Zeros.
+Status launch_clear(cudaStream_t stream, uint32_t* words, int32_t count);
 
 }  // namespace quire::gemm

@@ -1,7 +1,10 @@
-// Many rows of tokens: persistent blocks multiply tiles of 128 rows of a weight by up to 256 rows of x with wgmma. One warp
-// copies (weights as they are packed by the bulk engine, tokens by the tensor copy engine in the 128-byte swizzle), two
+// Many rows of tokens: persistent blocks multiply tiles of 128 rows of a weight by up to 256 rows of x with wgmma. Four warps
+// copy (weights as they are packed by the bulk engine, tokens by the tensor copy engine in the 128-byte swizzle), two
 // warpgroups multiply 64 rows each: weights are the A operand, decoded in registers while the tensor cores work on the fragment
 // before; tokens are B. Rows of x that belong together lie together: experts' rows are gathered before.
+//
+// Where tiles are few waves of all multiprocessors, their columns are dealt out evenly (tile_walk.cuh): a block then stops
+// within its last tile and leaves the sums, the float32 numbers that they are, to the block that goes on with it.
 #pragma once
 
 #include "ops/gemm/cuda/copy.cuh"
@@ -13,9 +16,19 @@
 
 namespace quire::gemm {
 
+// Where sums are handed over from block b of threads to the next: room for b's, and a flag for each of its warpgroups, zero
+// when the kernel starts.
+struct HandOver {
+  uint32_t* flags;  // [blocks][kConsumers]
+  float* sums;      // [blocks][kConsumers][fours] float4: [fours / 128][128 threads], of narrow tiles fewer
+  int32_t fours;
+};
+
 struct TilePlan : TileGrid {
-  int32_t stages;
-  int32_t weight_bytes, stage_bytes;
+  int32_t stages, stage_tiles;
+  int32_t box_rows;                                // of the tensor map
+  int32_t weight_bytes, token_bytes, stage_bytes;  // of a stage; of a column tile of tokens
+  HandOver hand_over;
   int32_t staging_at, table_at, barriers_at;
   int32_t shared_bytes;
 };
@@ -23,13 +36,31 @@ struct TilePlan : TileGrid {
 inline constexpr int kConsumers = 2;                  // warpgroups
 inline constexpr int kTileRowTiles = 4 * kConsumers;  // row tiles of a tile
 inline constexpr int kTileThreads = 128 * (1 + kConsumers);
+inline constexpr int kCopyWarps = 4;
+using Walk = TileWalk<kTileRowTiles>;
 
+// Column tiles of a stage, at most. What asks for copies is bound by their number, so small tiles come two at a time where that
+// leaves stages enough.
+template <class D>
+inline constexpr int kMostStageTiles = D::kTileBytes < 1024 ? 2 : 1;
+
+// A stage of the ring, and a column tile in it.
+template <int kMostTiles>
 struct Stage {
-  int32_t slot = 0;
+  int32_t slot = 0, tile = 0;
   uint32_t phase = 0;
-  __device__ void next(int stages) {
+  __device__ void next_slot(int stages) {
+    tile = 0;
     if (++slot == stages) slot = 0, phase ^= 1u;
   }
+  __device__ void next(int stages, int tiles) {
+    if (kMostTiles == 1 || ++tile == tiles) next_slot(stages);
+  }
+  // The next tile of a product begins with a stage of its own.
+  __device__ void finish(int stages) {
+    if (kMostTiles > 1 && tile != 0) next_slot(stages);
+  }
+  __device__ int32_t slot_before(int stages) const { return slot == 0 ? stages - 1 : slot - 1; }
 };
 
 struct TileShared {
@@ -56,45 +87,55 @@ struct Widths {
   }
 };
 
-// ---- The copying warp
+// ---- The copying warps
 
-inline constexpr int kBoxRows = 32, kBoxBytes = kBoxRows * 128;  // of the tensor map
+// Rows of experts are copied in boxes this small, so that few are copied for nothing.
+inline constexpr int kBoxRows = 32;
 
 template <class D, bool kSegments>
 class TileProducer {
  public:
   __device__ TileProducer(const Problem& p, const TilePlan& plan, const CUtensorMap& x, uint8_t* shared,
                           const TileShared& s)
-      : p_(p), plan_(plan), x_(x), shared_(shared), s_(s), lane_(threadIdx.x) {}
+      : p_(p), plan_(plan), x_(x), shared_(shared), s_(s), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32) {}
 
   __device__ void run() {
     const BlockTable table = block_table(p_, plan_.block, shared_ + plan_.table_at);
-    const int32_t tiles = count_tiles(p_, plan_, table);
-    for (auto i = static_cast<int32_t>(blockIdx.x); i < tiles; i += static_cast<int32_t>(gridDim.x)) {
-      const Tile t = find_tile<kTileRowTiles>(p_, plan_, table, i);
-      const int boxes = Widths<D::kFormat, kSegments>::of(t.rows.count) / kBoxRows;
-      for (int32_t c = t.begin; c < t.end; ++c) {
+    Walk walk(p_, plan_, table);
+    for (Walk::Piece piece; walk.next(piece);) {
+      const Tile t = walk.tile(piece);
+      const int boxes =
+          (Widths<D::kFormat, kSegments>::of(t.rows.count) + plan_.box_rows - 1) / plan_.box_rows;
+      for (int32_t c = t.begin; c < t.end; c += plan_.stage_tiles) {
         barrier_wait(s_.empty(at_.slot), at_.phase ^ 1u);
-        copy(t, c, boxes, s_.ring + at_.slot * plan_.stage_bytes, s_.full(at_.slot));
-        at_.next(plan_.stages);
+        __syncwarp();
+        copy(t, c, min(plan_.stage_tiles, t.end - c), boxes);
+        at_.next_slot(plan_.stages);
       }
     }
   }
 
  private:
-  // A lane for each row tile of the weight, then one for each box of tokens.
-  __device__ void copy(const Tile& t, int32_t col_tile, int boxes, uint32_t to, uint32_t barrier) const {
-    if (lane_ == 0) barrier_expect(barrier, t.row_tiles * D::kTileBytes + boxes * kBoxBytes);
+  static constexpr int kRuns = kTileRowTiles / kCopyWarps;  // of weights, that a warp copies
+
+  // Of the row tiles and of the boxes of tokens each warp takes every fourth, and a lane asks for each.
+  __device__ void copy(const Tile& t, int32_t col_tile, int tiles, int boxes) const {
+    const uint32_t to = s_.ring + at_.slot * plan_.stage_bytes, barrier = s_.full(at_.slot);
+    const int box_bytes = plan_.box_rows * 128, all_boxes = tiles * boxes;
+    const int own_runs = (t.row_tiles + kCopyWarps - 1 - warp_) / kCopyWarps,
+              own_boxes = (all_boxes + kCopyWarps - 1 - warp_) / kCopyWarps;
+    if (lane_ == 0) barrier_expect(barrier, own_runs * tiles * D::kTileBytes + own_boxes * box_bytes);
     __syncwarp();
-    const int box = lane_ - kTileRowTiles;
-    if (lane_ < t.row_tiles)
-      copy_bulk(
-          to + lane_ * D::kTileBytes,
-          t.weight + (static_cast<int64_t>(t.row_tile + lane_) * p_.col_tiles + col_tile) * D::kTileBytes,
-          D::kTileBytes, barrier);
-    else if (box >= 0 && box < boxes)
-      copy_box(to + plan_.weight_bytes + box * kBoxBytes, &x_, col_tile * kTileCols,
-               t.rows.begin + box * kBoxRows, barrier);
+    if (lane_ < own_runs) {
+      const int run = warp_ + kCopyWarps * lane_;
+      copy_bulk(to + run * plan_.stage_tiles * D::kTileBytes,
+                t.weight + (static_cast<int64_t>(t.row_tile + run) * p_.col_tiles + col_tile) * D::kTileBytes,
+                tiles * D::kTileBytes, barrier);
+    } else if (lane_ >= kRuns && lane_ < kRuns + own_boxes) {
+      const int i = warp_ + kCopyWarps * (lane_ - kRuns), tile = i / boxes, box = i - tile * boxes;
+      copy_box(to + plan_.weight_bytes + tile * plan_.token_bytes + box * box_bytes, &x_,
+               (col_tile + tile) * kTileCols, t.rows.begin + box * plan_.box_rows, barrier);
+    }
   }
 
   const Problem& p_;
@@ -102,16 +143,16 @@ class TileProducer {
   const CUtensorMap& x_;
   uint8_t* shared_;
   TileShared s_;
-  int lane_;
-  Stage at_;
+  int lane_, warp_;
+  Stage<kMostStageTiles<D>> at_;
 };
 
 // ---- A multiplying warpgroup
 
-template <class D, int I>
-__device__ __forceinline__ void decode_step(const typename D::Regs& regs, uint32_t (&a)[2][4]) {
-  D::template fragment<true, I / D::kPlanes, I % D::kPlanes>(regs, a[I % 2]);
-}
+// Fragments of a column tile that are multiplied as one group, while those of the next group are decoded. All four leave the
+// fewest waits; wide tiles hide these anyway, and have no registers for it.
+template <class D, int N>
+inline constexpr int kTogether = D::kPlanes == 1 && N <= 128 ? 4 : 1;
 
 template <class D, bool kSegments>
 class TileConsumer {
@@ -124,98 +165,157 @@ class TileConsumer {
 
   __device__ __forceinline__ void run() {
     const BlockTable table = block_table(p_, plan_.block, shared_ + plan_.table_at);
-    const int32_t tiles = count_tiles(p_, plan_, table);
-    for (auto i = static_cast<int32_t>(blockIdx.x); i < tiles; i += static_cast<int32_t>(gridDim.x)) {
-      const Tile t = find_tile<kTileRowTiles>(p_, plan_, table, i);
-      run_width<32>(Widths<D::kFormat, kSegments>::of(t.rows.count), t);
-    }
+    Walk walk(p_, plan_, table);
+    for (Walk::Piece piece; walk.next(piece);)
+      run_width<32>(Widths<D::kFormat, kSegments>::of(walk.tile(piece).rows.count), walk, piece);
   }
 
  private:
   static constexpr int kSteps = 4 * D::kPlanes;  // fragments of a column tile; even
 
   template <int N>
-  __device__ __forceinline__ void run_width(int width, const Tile& t) {
+  __device__ __forceinline__ void run_width(int width, const Walk& walk, const Walk::Piece& piece) {
     if constexpr (Widths<D::kFormat, kSegments>::has(N)) {
-      if (width == N) return multiply<N>(t);
+      if (width == N) return multiply<N>(walk, piece);
     }
-    if constexpr (N < Widths<D::kFormat, kSegments>::kMost) run_width<N + 32>(width, t);
+    if constexpr (N < Widths<D::kFormat, kSegments>::kMost) run_width<N + 32>(width, walk, piece);
   }
 
-  __device__ uint32_t weights(int slot) const {
-    return s_.ring + slot * plan_.stage_bytes + row_tile_ * D::kTileBytes;
+  using Place = Stage<kMostStageTiles<D>>;
+  struct Columns {  // that are left, in column tiles
+    int32_t of_tile, of_segment;
+    bool first;
+  };
+
+  __device__ uint32_t weights(const Place& at) const {
+    return s_.ring + at.slot * plan_.stage_bytes + (row_tile_ * plan_.stage_tiles + at.tile) * D::kTileBytes;
   }
-  __device__ void wait_until_full(const Stage& stage) const {
-    barrier_wait(s_.full(stage.slot), stage.phase);
+  __device__ uint64_t tokens(const Place& at) const {
+    return token_descriptor(s_.ring + at.slot * plan_.stage_bytes + plan_.weight_bytes +
+                            at.tile * plan_.token_bytes);
+  }
+  __device__ void wait_until_full(const Place& at) const {
+    if (at.tile == 0) barrier_wait(s_.full(at.slot), at.phase);
   }
   __device__ void release(int slot) const {
     __syncwarp();
     if (lane_ == 0) barrier_arrive(s_.empty(slot));
   }
 
-  // Fragment I of the column tile in at_, and the decoding of the next one, possibly of the next tile.
-  template <int N, int I>
-  __device__ __forceinline__ void steps(float (&sum)[N / 2], typename D::Regs& regs, uint32_t (&a)[2][4],
-                                        uint64_t tokens, bool first, bool last) {
+  // Operands of two groups: one is multiplied, one decoded.
+  template <int N>
+  using Groups = uint32_t[2][kTogether<D, N>][4];
+
+  // The fragments of group I of a column tile.
+  template <int N, int I, int J = 0>
+  __device__ __forceinline__ void decode(const typename D::Regs& regs,
+                                         uint32_t (&a)[kTogether<D, N>][4]) const {
+    constexpr int kStep = I * kTogether<D, N> + J;
+    D::template fragment<true, kStep / D::kPlanes, kStep % D::kPlanes>(regs, a[J]);
+    if constexpr (J + 1 < kTogether<D, N>) decode<N, I, J + 1>(regs, a);
+  }
+
+  // Group I of the column tile in at_, and the decoding of the next one, possibly of the next tile. It is number I + kTurn of
+  // all groups, modulo 2.
+  template <int N, int kTurn, int I = 0>
+  __device__ __forceinline__ void column_tile(float (&sum)[N / 2], typename D::Regs& regs, Groups<N>& a,
+                                              uint64_t x, bool first, bool last) {
+    constexpr int kEach = kTogether<D, N>, kGroups = kSteps / kEach, kNow = (I + kTurn) % 2;
     cuda::warpgroup_fence();
-    Wgmma<N>::multiply(sum, a[I % 2], tokens + I / D::kPlanes * 2);
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) Wgmma<N>::multiply(sum, a[kNow][j], x + (I * kEach + j) / D::kPlanes * 2);
     cuda::warpgroup_commit();
+    // Early, but where two stages may be all there are: there the one before this one must be given back first.
+    if constexpr (kGroups == 1 && kMostStageTiles<D> != 1) load_next(regs, last);
     cuda::warpgroup_wait<1>();
     if constexpr (I == 0) {
-      if (!first) release(at_.slot == 0 ? plan_.stages - 1 : at_.slot - 1);
+      if (!first && at_.tile == 0) release(at_.slot_before(plan_.stages));
     }
-    if constexpr (I + 1 < kSteps) {
-      decode_step<D, I + 1>(regs, a);
-      if constexpr (I + 2 == kSteps) {
-        if (!last) {
-          Stage next = at_;
-          next.next(plan_.stages);
-          wait_until_full(next);
-          regs = D::load(weights(next.slot), lane_);
-        }
-      }
-      steps<N, I + 1>(sum, regs, a, tokens, first, last);
+    if constexpr (kGroups == 1 && kMostStageTiles<D> == 1) load_next(regs, last);
+    if constexpr (I + 1 < kGroups) {
+      decode<N, I + 1>(regs, a[1 - kNow]);
+      if constexpr (I + 2 == kGroups) load_next(regs, last);
+      column_tile<N, kTurn, I + 1>(sum, regs, a, x, first, last);
     } else if (!last) {
-      decode_step<D, 0>(regs, a);
+      decode<N, 0>(regs, a[1 - kNow]);
     }
+  }
+  __device__ __forceinline__ void load_next(typename D::Regs& regs, bool last) const {
+    if (last) return;
+    Place next = at_;
+    next.next(plan_.stages, plan_.stage_tiles);
+    wait_until_full(next);
+    regs = D::load(weights(next), lane_);
+  }
+
+  // A column tile of t, and the end of its segment. False after the last one.
+  template <int N, int kTurn>
+  __device__ __forceinline__ bool step(float (&sum)[N / 2], float (&total)[kSegments ? N / 2 : 1],
+                                       typename D::Regs& regs, Groups<N>& a, Columns& left) {
+    column_tile<N, kTurn>(sum, regs, a, tokens(at_), left.first, left.of_tile == 1);
+    left.first = false;
+    at_.next(plan_.stages, plan_.stage_tiles);
+    if (--left.of_tile == 0) return false;
+    if constexpr (kSegments) {
+      if (--left.of_segment == 0) {
+        cuda::warpgroup_wait<0>();
+        add<N>(sum, total);
+        left.of_segment = p_.segment_tiles;
+      }
+    }
+    return true;
+  }
+  // The first sum is added to zero, which changes the sign of a zero at most, and the bias undoes that.
+  template <int N>
+  __device__ __forceinline__ void add(float (&sum)[N / 2], float (&total)[N / 2]) const {
+    cuda::pin(sum);
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      total[i] = __fadd_rn(total[i], sum[i]);
+      sum[i] = 0;
+    }
+    cuda::pin(sum);
   }
 
   template <int N>
-  __device__ __forceinline__ void multiply(const Tile& t) {
-    float sum[N / 2];
+  __device__ __forceinline__ void multiply(const Walk& walk, Walk::Piece piece) {
+    float sum[N / 2], total[kSegments ? N / 2 : 1];
 #pragma unroll
     for (float& v : sum) v = 0;
-    uint32_t a[2][4];
-    wait_until_full(at_);
-    typename D::Regs regs = D::load(weights(at_.slot), lane_);
-    decode_step<D, 0>(regs, a);
-    cuda::pin(sum);
-    float total[kSegments ? N / 2 : 1];
 #pragma unroll
     for (float& v : total) v = 0;
-    for (int32_t left = t.end - t.begin; left > 0;) {
-      for (int32_t c = min(p_.segment_tiles, left); c > 0; --c, --left) {
-        const uint64_t tokens = token_descriptor(s_.ring + at_.slot * plan_.stage_bytes + plan_.weight_bytes);
-        steps<N, 0>(sum, regs, a, tokens, left == t.end - t.begin, left == 1);
-        at_.next(plan_.stages);
+    int32_t begin, end;
+    {
+      const Tile t = walk.tile(piece);
+      begin = t.begin;
+      end = t.end;
+    }
+    take_over<N>(plan_.splits == 1 && begin > 0, sum, total);
+    Groups<N> a;
+    wait_until_full(at_);
+    typename D::Regs regs = D::load(weights(at_), lane_);
+    decode<N, 0>(regs, a[0]);
+    cuda::pin(sum);
+    Columns left{end - begin, p_.segment_tiles - begin % p_.segment_tiles, true};
+    if constexpr (kSteps / kTogether<D, N> % 2 == 0) {
+      while (step<N, 0>(sum, total, regs, a, left)) {
       }
-      cuda::warpgroup_wait<0>();
-      cuda::pin(sum);
-      if constexpr (kSegments) {
-        // The first sum is added to zero, which changes the sign of a zero at most, and the bias undoes that.
-#pragma unroll
-        for (int i = 0; i < N / 2; ++i) {
-          total[i] = __fadd_rn(total[i], sum[i]);
-          sum[i] = 0;
-        }
-        cuda::pin(sum);
+    } else {
+      while (step<N, 0>(sum, total, regs, a, left) && step<N, 1>(sum, total, regs, a, left)) {
       }
     }
+    cuda::warpgroup_wait<0>();
+    cuda::pin(sum);
+    at_.finish(plan_.stages);
+    release(at_.slot_before(plan_.stages));
+    // Looked up again: what a tile is takes registers.
+    asm volatile("" : "+r"(piece.tile), "+r"(piece.begin), "+r"(piece.end));
+    const Tile t = walk.tile(piece);
+    if (plan_.splits == 1 && t.end < p_.col_tiles) return hand_over<N>(sum, total, left.of_segment == 1);
     if constexpr (kSegments) {
 #pragma unroll
-      for (int i = 0; i < N / 2; ++i) sum[i] = total[i];
+      for (int i = 0; i < N / 2; ++i) sum[i] = __fadd_rn(total[i], sum[i]);
     }
-    release(at_.slot == 0 ? plan_.stages - 1 : at_.slot - 1);
     const TileOutput out{p_,
                          *t.part,
                          t.rows,
@@ -228,12 +328,73 @@ class TileConsumer {
     out.store<N>(sum, plan_.splits > 1 ? 1.0f : D::kUnit);
   }
 
+  // ---- A tile that two blocks of threads share: `from` is the one that has its first columns.
+
+  __device__ uint32_t* flag(int32_t from) const {
+    return plan_.hand_over.flags + from * kConsumers + group_;
+  }
+  __device__ float4* handed(int32_t from) const {
+    return reinterpret_cast<float4*>(plan_.hand_over.sums) +
+           (static_cast<int64_t>(from) * kConsumers + group_) * plan_.hand_over.fours + threadIdx.x % 128;
+  }
+  template <int N>
+  __device__ __forceinline__ void hand_over(const float (&sum)[N / 2],
+                                            const float (&total)[kSegments ? N / 2 : 1],
+                                            bool complete) const {
+    const auto from = static_cast<int32_t>(blockIdx.x);
+    float4* to = handed(from);
+    if constexpr (kSegments) {  // a segment that is complete belongs to the total
+#pragma unroll
+      for (int i = 0; i < N / 2; i += 4, to += 128) {
+        float v[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) v[k] = complete ? __fadd_rn(total[i + k], sum[i + k]) : total[i + k];
+        __stcg(to, make_float4(v[0], v[1], v[2], v[3]));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 4, to += 128)
+      __stcg(to, kSegments && complete ? float4{} : make_float4(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
+    asm volatile("bar.sync %0, 128;" : : "r"(2 + group_) : "memory");  // TileOutput's: not in use now
+    if (threadIdx.x % 128 == 0)
+      asm volatile("fence.acq_rel.gpu;\n st.release.gpu.global.u32 [%0], 1;" : : "l"(flag(from)) : "memory");
+  }
+  // Does nothing where !shared. Without a branch around what defines sums, for which ptxas would make products wait for each
+  // other.
+  template <int N>
+  __device__ __forceinline__ void take_over(bool shared, float (&sum)[N / 2],
+                                            float (&total)[kSegments ? N / 2 : 1]) const {
+    const int32_t from = max(static_cast<int32_t>(blockIdx.x) - 1, 0);
+    if (shared) {
+      if (lane_ == 0) {
+        uint32_t there;
+        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag(from)) : "memory");
+        while (there == 0);
+      }
+      __syncwarp();
+    }
+    const float4* at = handed(from);
+    if constexpr (kSegments) {
+#pragma unroll
+      for (int i = 0; i < N / 2; i += 4, at += 128) load_if(shared, at, &total[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 4, at += 128) load_if(shared, at, &sum[i]);
+  }
+  __device__ static __forceinline__ void load_if(bool wanted, const float4* at, float* v) {
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ne.u32 p, %5, 0;\n @p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
+        : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
+        : "l"(at), "r"(static_cast<uint32_t>(wanted))
+        : "memory");
+  }
+
   const Problem& p_;
   const TilePlan& plan_;
   uint8_t* shared_;
   TileShared s_;
   int lane_, group_, row_tile_;
-  Stage at_;
+  Place at_;
 };
 
 template <class D, bool kSegments>
@@ -248,7 +409,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     let_next_kernel_start();
     if (threadIdx.x == 0) {
       for (int i = 0; i < plan.stages; ++i) {
-        barrier_init(s.full(i), 1);                // the copying warp
+        barrier_init(s.full(i), kCopyWarps);
         barrier_init(s.empty(i), 4 * kConsumers);  // warps of the others
       }
       order_before_copies();
@@ -260,7 +421,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       __syncthreads();
     if (threadIdx.x < 128) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-      if (threadIdx.x < 32) TileProducer<D, kSegments>(p, plan, x, shared, s).run();
+      TileProducer<D, kSegments>(p, plan, x, shared, s).run();
     } else {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
       TileConsumer<D, kSegments>(p, plan, shared, s).run();

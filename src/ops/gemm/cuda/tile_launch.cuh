@@ -20,6 +20,7 @@ TileGrid tile_grid(const Problem& p, const LaunchChoice& choice, int32_t most_ro
   TileGrid grid{};
   grid.block = std::min(choice.block_rows, most_rows);
   grid.splits = choice.split ? p.segments : 1;
+  grid.dealt = choice.dealt;
   for (int i = 0; i < p.part_count; ++i) grid.row_blocks += (p.part[i].row_tiles + kRowTiles - 1) / kRowTiles;
   return grid;
 }
@@ -35,21 +36,37 @@ inline Result<int64_t> tile_bound(const Problem& p, const TileGrid& grid) {
 template <class D, bool kSegments>
 Status launch_wgmma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
   TilePlan plan{tile_grid<kTileRowTiles>(p, choice, Widths<D::kFormat, kSegments>::kMost)};
-  plan.weight_bytes = (kTileRowTiles * D::kTileBytes + 1023) / 1024 * 1024;
-  plan.stage_bytes = plan.weight_bytes + Widths<D::kFormat, kSegments>::of(plan.block) * 128;
+  const int width = Widths<D::kFormat, kSegments>::of(plan.block);
+  plan.box_rows = p.offsets != nullptr ? kBoxRows : width;
+  plan.token_bytes = width * 128;
   const int table_bytes = block_table_bytes(p, plan.block);
   const int beside = kConsumers * kStagingBytes + 2 * 8 * 8 + table_bytes;
-  plan.stages = std::min((choice.device.shared_bytes - beside) / plan.stage_bytes, 8);
-  if (plan.stages < 2) return tiles_do_not_fit(p, plan.block);
+  constexpr int kFewest = kMostStageTiles<D> == 1 ? 2 : 3;  // TileConsumer::column_tile
+  for (plan.stage_tiles = kMostStageTiles<D>; plan.stage_tiles > 0; --plan.stage_tiles) {
+    plan.weight_bytes = (kTileRowTiles * plan.stage_tiles * D::kTileBytes + 1023) / 1024 * 1024;
+    plan.stage_bytes = plan.weight_bytes + plan.stage_tiles * plan.token_bytes;
+    plan.stages = std::min((choice.device.shared_bytes - beside) / plan.stage_bytes, 8);
+    if (plan.stages >= (plan.stage_tiles > 1 ? 4 : kFewest)) break;
+  }
+  if (plan.stage_tiles == 0) return tiles_do_not_fit(p, plan.block);
   plan.staging_at = plan.stages * plan.stage_bytes;
   plan.barriers_at = plan.staging_at + kConsumers * kStagingBytes;
   plan.table_at = plan.barriers_at + 2 * 8 * 8;
   plan.shared_bytes = plan.table_at + table_bytes;
   QUIRE_TRY(const int64_t tiles, tile_bound(p, plan));
-  const auto grid = static_cast<unsigned>(std::min<int64_t>(choice.device.multiprocessors, tiles));
-  QUIRE_TRY(const CUtensorMap x, cuda::tensor_map_bf16(p.x, p.rows, p.cols, p.x_stride * 2, kBoxRows));
-  return cuda::launch(stream, "a product", tile_kernel<D, kSegments>, dim3(grid), kTileThreads,
-                      plan.shared_bytes, p, plan, x);
+  const int processors = choice.device.multiprocessors;
+  const auto blocks = plan.dealt ? dealt_blocks(tiles / plan.splits, plan.splits, processors)
+                                 : static_cast<int32_t>(std::min<int64_t>(processors, tiles));
+  if (plan.dealt && !choice.split) {
+    plan.hand_over.flags = reinterpret_cast<uint32_t*>(choice.handed);
+    plan.hand_over.sums = choice.handed + hand_over_flags(processors);
+    const int widest = Widths<D::kFormat, kSegments>::of(std::min(plan.block, p.rows));
+    plan.hand_over.fours = (kSegments ? 2 : 1) * widest / 8 * 128;
+    QUIRE_CHECKED(launch_clear(stream, plan.hand_over.flags, hand_over_flags(processors)));
+  }
+  QUIRE_TRY(const CUtensorMap x, cuda::tensor_map_bf16(p.x, p.rows, p.cols, p.x_stride * 2, plan.box_rows));
+  return cuda::launch(stream, "a product", tile_kernel<D, kSegments>, dim3(static_cast<unsigned>(blocks)),
+                      kTileThreads, plan.shared_bytes, p, plan, x);
 }
 
 template <class D, TileKind kKind>
@@ -90,7 +107,8 @@ Status launch_device_tiles(cudaStream_t stream, const Problem& p, const LaunchCh
 
 template <TileFormat F>
 Status launch_tile(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
-  if (p.segments > 1 && !choice.split) return launch_device_tiles<F, true>(stream, p, choice);
+  if (p.segments > 1 && (!choice.split || choice.dealt))
+    return launch_device_tiles<F, true>(stream, p, choice);
   return launch_device_tiles<F, false>(stream, p, choice);
 }
 

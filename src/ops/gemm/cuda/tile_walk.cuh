@@ -1,4 +1,4 @@
-// Which tile of a product is which: what both tile kernels walk over.
+// Which tile of a product is which, and which block of threads takes it: what the tile kernels walk over.
 #pragma once
 
 #include "ops/gemm/cuda/problem.cuh"
@@ -10,6 +10,7 @@ struct TileGrid {
   int32_t
       splits;  // 1, or the segments: each is a tile of its own, and its sums are what is stored, in rows of their own
   int32_t row_blocks;  // of kRowTiles row tiles, of all parts
+  bool dealt;          // dense: blocks of threads take equal shares (DealtTiles) instead of tiles in turn
 };
 
 struct Tile {
@@ -25,14 +26,20 @@ __device__ inline int32_t count_tiles(const Problem& p, const TileGrid& grid, co
   return count_blocks(p, grid.block, table) * grid.row_blocks * grid.splits;
 }
 
-// Grouped: an expert's rows of weights in turn, so that its tokens stay in the L2. Dense: eight blocks of tokens by all rows
-// of the weight, then the next eight: tiles that run at the same time form a square.
+// Of a dense product. Eight blocks of tokens by all rows of the weight, then the next eight: tiles that run at the same time
+// form a square.
+__host__ __device__ inline int32_t tile_number(int32_t rows, const TileGrid& grid, int32_t row_block,
+                                               int32_t block) {
+  const int32_t blocks = (rows + grid.block - 1) / grid.block, left = blocks - block / 8 * 8;
+  return block / 8 * 8 * grid.row_blocks + row_block * (left < 8 ? left : 8) + block % 8;
+}
+
+// A tile with all its columns. Grouped: an expert's rows of weights in turn, so that its tokens stay in the L2. Dense: as
+// tile_number() says.
 template <int kRowTiles>
-__device__ inline Tile find_tile(const Problem& p, const TileGrid& grid, const BlockTable& table,
-                                 int32_t index) {
+__device__ inline Tile find_whole_tile(const Problem& p, const TileGrid& grid, const BlockTable& table,
+                                       int32_t index) {
   int32_t row_block, block;
-  const int32_t split = index % grid.splits;
-  index /= grid.splits;
   if (p.offsets != nullptr) {
     row_block = index % grid.row_blocks;
     block = index / grid.row_blocks;
@@ -55,10 +62,105 @@ __device__ inline Tile find_tile(const Problem& p, const TileGrid& grid, const B
   t.row_tile = row_block * kRowTiles;
   t.row_tiles = min(kRowTiles, t.part->row_tiles - t.row_tile);
   t.weight = t.part->weight + t.rows.expert * t.part->expert_bytes;
-  t.begin = split * p.segment_tiles;
-  t.end = grid.splits > 1 ? min(t.begin + p.segment_tiles, p.col_tiles) : p.col_tiles;
-  t.first_row = split * p.rows;
+  t.begin = 0;
+  t.end = p.col_tiles;
+  t.first_row = 0;
   return t;
 }
+// With splits: a segment of one.
+template <int kRowTiles>
+__device__ inline Tile find_tile(const Problem& p, const TileGrid& grid, const BlockTable& table,
+                                 int32_t index) {
+  const int32_t split = index % grid.splits;
+  Tile t = find_whole_tile<kRowTiles>(p, grid, table, index / grid.splits);
+  if (grid.splits > 1) {
+    t.begin = split * p.segment_tiles;
+    t.end = min(t.begin + p.segment_tiles, p.col_tiles);
+    t.first_row = split * p.rows;
+  }
+  return t;
+}
+
+// ---- Equal shares. All tiles' columns lie behind each other, in units of a column tile (of a segment, with splits), and block
+// of threads b takes units [share_begin(b), share_begin(b + 1)), so a tile may be cut between blocks.
+
+__host__ __device__ inline int64_t share_begin(int64_t units, int32_t blocks, int32_t b) {
+  return units * b / blocks;
+}
+// Blocks of threads for fewer than 2^31 units. Without splits no share is less than a whole tile, so that a tile is cut once at most.
+inline int32_t dealt_blocks(int64_t tiles, int32_t splits, int32_t multiprocessors) {
+  const int64_t most = splits > 1 ? tiles * splits : tiles;
+  if (most >= multiprocessors) return multiprocessors;
+  return static_cast<int32_t>(splits > 1 ? most : tiles * 2 / 3 > 0 ? tiles * 2 / 3 : 1);
+}
+// With splits the first share of a tile adds its segments up by itself: so many. Their sum is stored as segment 0's.
+__device__ inline int32_t added_segments(int64_t tiles, int32_t splits, int32_t blocks, int32_t tile) {
+  const int64_t units = tiles * splits, first = static_cast<int64_t>(tile) * splits;
+  const auto b = static_cast<int32_t>(((first + 1) * blocks - 1) / units);  // which has that unit
+  return static_cast<int32_t>(min(static_cast<int64_t>(splits), share_begin(units, blocks, b + 1) - first));
+}
+
+// What a block of threads multiplies, in order. Shares are walked from their end: without splits the tile that the share ends
+// within comes first, and the next block's walk ends with the rest of it, when the sums so far have long been handed over.
+template <int kRowTiles>
+class TileWalk {
+ public:
+  // Columns of a tile; of a whole one's units, or of one segment.
+  struct Piece {
+    int32_t tile, begin, end;
+  };
+
+  __device__ TileWalk(const Problem& p, const TileGrid& grid, const BlockTable& table)
+      : p_(p), grid_(grid), table_(table) {
+    const int32_t tiles = count_tiles(p, grid, table);
+    if (!grid.dealt) {
+      at_ = static_cast<int32_t>(blockIdx.x);
+      end_ = tiles;
+      return;
+    }
+    const int64_t units = grid.splits > 1 ? tiles : int64_t{tiles} * p.col_tiles;
+    const auto b = static_cast<int32_t>(blockIdx.x), blocks = static_cast<int32_t>(gridDim.x);
+    at_ = static_cast<int32_t>(share_begin(units, blocks, b));
+    end_ = static_cast<int32_t>(share_begin(units, blocks, b + 1));
+  }
+
+  __device__ bool next(Piece& piece) {
+    if (at_ >= end_) return false;
+    const int32_t each = grid_.splits > 1 ? grid_.splits : grid_.dealt ? p_.col_tiles : 1;
+    int32_t from = at_, end = at_ + 1;
+    if (grid_.dealt) {
+      end = end_;
+      const int32_t first = (end - 1) / each * each;
+      from = max(at_, first);
+      if (grid_.splits > 1 && from > first) from = end - 1;
+      end_ = from;
+    } else {
+      at_ += static_cast<int32_t>(gridDim.x);
+    }
+    piece.tile = from / each;
+    piece.begin = from - piece.tile * each;
+    piece.end = end - piece.tile * each;
+    return true;
+  }
+
+  __device__ Tile tile(const Piece& piece) const {
+    Tile t = find_whole_tile<kRowTiles>(p_, grid_, table_, piece.tile);
+    if (grid_.splits > 1) {
+      t.begin = piece.begin * p_.segment_tiles;
+      t.end = min(piece.end * p_.segment_tiles, p_.col_tiles);
+      t.first_row = piece.begin * p_.rows;
+    } else if (grid_.dealt) {
+      t.begin = piece.begin;
+      t.end = piece.end;
+    }
+    return t;
+  }
+
+ private:
+  const Problem& p_;
+  const TileGrid& grid_;
+  const BlockTable table_;
+  int32_t at_, end_;  // tiles, or segments, or units of a share that are left
+};
 
 }  // namespace quire::gemm
