@@ -12,6 +12,7 @@ enum class Role {
   kPlain,
   kRoute,    // begins the experts of a layer, after the router's product
   kCombine,  // ends them
+  kExperts,  // all of them, after the router's product
   kSample,   // reads what the head's product wrote
 };
 
@@ -28,6 +29,7 @@ constexpr KernelRule kRules[] = {
     {"tile_kernel", Bucket::kProjections, Role::kProduct},
     {"tile_mma_kernel", Bucket::kProjections, Role::kProduct},
     {"add_segments", Bucket::kProjections, Role::kProduct},
+    {"clear_words", Bucket::kProjections, Role::kProduct},  // before tiles that hand sums over
     {"decode_kernel", Bucket::kDelta, Role::kMixer},
     {"prepare_kernel", Bucket::kDelta, Role::kMixer, true},
     {"products_kernel", Bucket::kDelta, Role::kMixer, true},
@@ -42,6 +44,7 @@ constexpr KernelRule kRules[] = {
     {"sort_kernel", Bucket::kRouting},
     {"gather_kernel", Bucket::kExperts},
     {"combine_kernel", Bucket::kExperts, Role::kCombine},
+    {"few_rows_kernel", Bucket::kExperts, Role::kExperts},
     {"embed", Bucket::kNorms, Role::kBoundary},
     {"add_rms_norm_kernel", Bucket::kNorms, Role::kBoundary},
     {"gather_rows", Bucket::kNorms, Role::kBoundary},
@@ -90,6 +93,9 @@ class Sorter {
         return;
       case Role::kCombine:
         in_experts_ = false;
+        return;
+      case Role::kExperts:
+        settle(Bucket::kRouting);
         return;
       case Role::kSample:
         settle(Bucket::kHead);

@@ -81,6 +81,9 @@ TEST(ProfileBuckets, ProductsBelongToTheirNeighbours) {
                                              "tile_kernel<D>",
                                              "combine_kernel",       // 9
                                              "add_rms_norm_kernel",  // 12
+                                             "stream_kernel<C>",
+                                             "few_rows_kernel<A, A>",
+                                             "add_rms_norm_kernel",
                                              "tile_kernel<A>",
                                              "tile_kernel<A>",
                                              "prepare",  // 13
@@ -103,6 +106,7 @@ TEST(ProfileBuckets, ProductsBelongToTheirNeighbours) {
                           kRouting, kRouting, kRouting,            //
                           kExperts, kExperts, kExperts,            //
                           kNorms,                                  //
+                          kRouting, kExperts, kNorms,              //
                           kProjections, kProjections, kAttention,  //
                           kAttention, kAttention, kProjections,    //
                           kNorms, kFeedForward, kFeedForward,      //
