@@ -160,7 +160,8 @@ void add_tokenizer(const SynthShape& s, gguf::Writer& w) {
   for (const char* special : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"})
     add(special, TokenType::kControl);
   while (static_cast<int64_t>(texts.size()) < s.vocab)
-    add(fmt::format("[unused {}]", texts.size()), TokenType::kUnused);
+    add(fmt::format("\u0120t{}", texts.size()),
+        TokenType::kNormal);  // a space, and what is no other token's text
 
   w.add_string("tokenizer.ggml.model", "gpt2");
   w.add_string("tokenizer.ggml.pre", s.hybrid() ? "qwen35" : "qwen2");

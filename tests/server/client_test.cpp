@@ -118,6 +118,10 @@ TEST(BenchReport, AddsUpWhatCame) {
   EXPECT_DOUBLE_EQ(s.itl.mean, 1.0);
   EXPECT_DOUBLE_EQ(s.sequence_rate.p50, 1.0);
   EXPECT_THAT(load_table({s}), HasSubstr("| 2 clients | 3 | 1 | 1.5 | 5.0 | 1.0 |"));
+  // Answers without text say nothing of when it came.
+  const LoadSummary silent = summarize("1 client", {{.sent = 0, .end = 1, .tokens = 2}});
+  EXPECT_THAT(load_table({silent}), HasSubstr("| 1 client | 1 | 0 | 2.0 | 0.0 | - | - | - |"));
+  EXPECT_TRUE(load_json(silent)["ttft_seconds"].is_null());
   const Spread q = Spread::of({4, 1, 3, 2});
   EXPECT_DOUBLE_EQ(q.p50, 2.5);
   EXPECT_DOUBLE_EQ(q.p90, 3.7);

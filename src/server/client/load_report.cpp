@@ -11,6 +11,7 @@ namespace quire::server {
 Spread Spread::of(std::vector<double> v) {
   Spread s;
   if (v.empty()) return s;
+  s.count = v.size();
   std::sort(v.begin(), v.end());
   s.mean = std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
   const auto quantile = [&](double q) {
@@ -56,19 +57,22 @@ std::string load_table(const std::vector<LoadSummary>& levels) {
       "| load | requests | errors | decode tokens/s | prompt tokens/s | tokens/s each, p50 | TTFT ms mean / "
       "p50 / p90 / "
       "p99 | ITL ms mean / p50 / p90 / p99 |\n|---|---:|---:|---:|---:|---:|---:|---:|\n";
-  const auto ms = [](const Spread& s) {
+  const auto ms = [](const Spread& s) -> std::string {
+    if (s.count == 0) return "-";
     return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f}", s.mean * 1e3, s.p50 * 1e3, s.p90 * 1e3,
                        s.p99 * 1e3);
   };
-  for (const LoadSummary& l : levels)
-    out +=
-        fmt::format("| {} | {} | {} | {:.1f} | {:.1f} | {:.1f} | {} | {} |\n", l.load, l.requests, l.errors,
-                    l.decode_rate(), l.prompt_rate(), l.sequence_rate.p50, ms(l.ttft), ms(l.itl));
+  for (const LoadSummary& l : levels) {
+    const std::string each = l.sequence_rate.count == 0 ? "-" : fmt::format("{:.1f}", l.sequence_rate.p50);
+    out += fmt::format("| {} | {} | {} | {:.1f} | {:.1f} | {} | {} | {} |\n", l.load, l.requests, l.errors,
+                       l.decode_rate(), l.prompt_rate(), each, ms(l.ttft), ms(l.itl));
+  }
   return out;
 }
 
 Json load_json(const LoadSummary& l) {
   const auto spread = [](const Spread& s) -> Json {
+    if (s.count == 0) return nullptr;
     return {{"mean", s.mean}, {"p50", s.p50}, {"p90", s.p90}, {"p99", s.p99}};
   };
   return {{"load", l.load},

@@ -10,6 +10,7 @@
 namespace quire::server {
 
 struct Spread {
+  size_t count = 0;                            // of values; of none nothing is known
   double mean = 0, p50 = 0, p90 = 0, p99 = 0;  // quantiles are interpolated between neighbours
   static Spread of(std::vector<double> values);
 };
