@@ -5,10 +5,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/streambuf.hpp>
+#include <boost/asio/write.hpp>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "server/client/event_reader.h"
+#include "server/client/http_client.h"
 #include "server/client/load_report.h"
 #include "server/client/url.h"
 #include "server/notify.h"
@@ -92,6 +97,44 @@ TEST(BenchEvents, AreTheSameInAnyPieces) {
       for (std::string& e : r.feed(text.substr(at, step))) all.push_back(std::move(e));
     EXPECT_THAT(all, ElementsAre("{\"a\": 1}", "b\nc", "[DONE]")) << step;
   }
+}
+
+// A server that says that it keeps connections and closes them: nothing that a client may fail for, but once.
+TEST(BenchClient, ConnectsAnewWhereTheServerHasClosed) {
+  namespace asio = boost::asio;
+  using asio::ip::tcp;
+  asio::io_context io;
+  tcp::acceptor acceptor(io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+  constexpr int kAnswered = 3;
+  std::thread server([&] {
+    for (int i = 0; i < kAnswered + 1; ++i) {
+      tcp::socket s(acceptor.get_executor());
+      acceptor.accept(s);
+      asio::streambuf request;
+      asio::read_until(s, request, "\r\n\r\n{}");
+      if (i < kAnswered)
+        asio::write(s, asio::buffer(std::string("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")));
+    }
+  });
+  const auto url = Url::parse(fmt::format("http://127.0.0.1:{}", acceptor.local_endpoint().port()));
+  const auto addresses = resolve(io, *url);
+  ASSERT_TRUE(addresses.ok());
+  HttpClient client(io, *url, *addresses);
+  std::vector<int> statuses;
+  std::string problem;
+  std::function<void()> ask = [&] {
+    client.start({.path = "/", .body = "{}", .on_done = [&](int status, std::string error) {
+                    statuses.push_back(status);
+                    problem = std::move(error);
+                    if (problem.empty()) ask();
+                  }});
+  };
+  ask();
+  io.run();
+  server.join();
+  // The last is closed without an answer on a connection of its own: that is an error.
+  EXPECT_THAT(statuses, ElementsAre(200, 200, 200, 0));
+  EXPECT_FALSE(problem.empty());
 }
 
 TEST(BenchReport, AddsUpWhatCame) {

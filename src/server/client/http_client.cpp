@@ -43,7 +43,12 @@ void HttpClient::start(Call call) {
     error_code ignored;
     socket_.close(ignored);
   });
+  reused_ = connected_;
   if (connected_) return send();
+  connect();
+}
+
+void HttpClient::connect() {
   asio::async_connect(socket_, addresses_, [this](const error_code& ec, const tcp::endpoint&) {
     if (ec) return done("cannot connect: " + ec.message());
     error_code ignored;
@@ -53,10 +58,21 @@ void HttpClient::start(Call call) {
   });
 }
 
+// False where that is no answer to what went wrong: a server may close a connection at any time between two requests, and
+// does before it says anything to the second.
+bool HttpClient::reconnect() {
+  if (!reused_ || timed_out_ || response_->parser.got_some() || !input_.empty()) return false;
+  error_code ignored;
+  socket_.close(ignored);
+  connected_ = reused_ = false;
+  connect();
+  return true;
+}
+
 void HttpClient::send() {
   asio::async_write(socket_, asio::buffer(request_), [this](const error_code& ec, size_t) {
-    if (ec) return done("cannot send: " + ec.message());
-    read();
+    if (!ec) return read();
+    if (!reconnect()) done("cannot send: " + ec.message());
   });
 }
 
@@ -71,7 +87,8 @@ void HttpClient::on_read(const error_code& ec, size_t n) {
     parser.put_eof(parse);
     if (parse) return done("the response was cut short");
   } else if (ec) {
-    return done(ec.message());
+    if (!reconnect()) done(ec.message());
+    return;
   }
   input_.append(buffer_.data(), n);
   for (size_t used = 1; used > 0 && !input_.empty() && !parser.is_done();) {

@@ -31,12 +31,14 @@ class HttpClient {
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
 
-  // One at a time; on_done may start the next. Connects first where there is no connection. The object must live
-  // until on_done.
+  // One at a time; on_done may start the next. Connects first where there is no connection, and anew where the server has
+  // closed that of the request before without an answer to this one. The object must live until on_done.
   void start(Call call);
 
  private:
   struct Response;
+  void connect();
+  bool reconnect();
   void send();
   void read();
   void on_read(const boost::system::error_code& ec, size_t n);
@@ -51,7 +53,7 @@ class HttpClient {
   std::array<char, 65536> buffer_;
   std::unique_ptr<Response> response_;
   size_t told_ = 0;  // bytes of the body
-  bool connected_ = false, timed_out_ = false;
+  bool connected_ = false, reused_ = false, timed_out_ = false;
 };
 
 // Finds the addresses of a server. Errors name it.
