@@ -9,6 +9,7 @@
 #include <random>
 
 #include "ops/op.h"
+#include "support/seeds.h"
 
 namespace quire {
 
@@ -610,11 +611,14 @@ TEST(Scheduler, KeepsItsPromisesUnderRandomLoad) {
       {first_tokens(128, 32, 2), 200, 32, 200, false, 200, 400},
       {first_tokens(100, 8, 1), 120, 8, 1000, true, 500, 900},
   };
-  uint64_t seed = 1;
+  // More than 10^5 steps a seed; by hand 10^6 and more: --seeds=10.
+  const test::Seeds seeds = test::seeds_or(1);
   int64_t all_steps = 0, preemptions = 0, pauses = 0, passes = 0;
-  for (const Simulation::Setting& s : settings) {
+  for (size_t i = 0; i < static_cast<size_t>(seeds.count()) * std::size(settings); ++i) {
+    const Simulation::Setting& s = settings[i % std::size(settings)];
+    const auto seed = static_cast<uint64_t>(seeds.first - 1) * std::size(settings) + i + 1;
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Simulation sim(seed++, s);
+    Simulation sim(seed, s);
     // Requests come faster than they can be served, so that there is always somebody to be passed by.
     constexpr int kRequests = 500;
     int submitted = 0;
@@ -632,10 +636,11 @@ TEST(Scheduler, KeepsItsPromisesUnderRandomLoad) {
     EXPECT_EQ(sim.passes() > 0, s.limits.first_token_threshold > 0);
     passes += sim.passes();
   }
-  EXPECT_GT(all_steps, 100000);
-  EXPECT_GT(preemptions, 1000);
-  EXPECT_GT(pauses, 1000);
-  EXPECT_GT(passes, 1000);
+  RecordProperty("steps", std::to_string(all_steps));
+  EXPECT_GT(all_steps, 100000 * seeds.count());
+  EXPECT_GT(preemptions, 1000 * seeds.count());
+  EXPECT_GT(pauses, 1000 * seeds.count());
+  EXPECT_GT(passes, 1000 * seeds.count());
 }
 
 // Decodes leave fewer than 64 rows, and short prompts keep arriving that would fit: the long one gets on.
