@@ -11,7 +11,6 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "core/cuda/tensor_core.cuh"
 #include "ops/gemm/cuda/packed.h"
@@ -65,38 +64,16 @@ __device__ inline uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));
   return r;
 }
-// Two bf16, one of which both numbers of a pair are multiplied by.
-struct Low {
-  uint32_t pair;
-};
-struct High {
-  uint32_t pair;
-};
-// The moves become a modifier of the operand.
-#define QUIRE_TIMES_HALF(volatility, half)                                                                \
-  asm volatility("{\n .reg .b16 lo, hi;\n .reg .b32 both;\n mov.b32 {lo, hi}, %2;\n mov.b32 both, {" half \
-                 ", " half "};\n fma.rn.bf16x2 %0, %1, both, %3;\n}"                                      \
-                 : "=r"(r)                                                                                \
-                 : "r"(a), "r"(b.pair), "r"(0x80008000u))
-template <bool kOrdered>
-__device__ inline uint32_t mul_bf16x2(uint32_t a, Low b) {
-  uint32_t r;
-  if constexpr (kOrdered)
-    QUIRE_TIMES_HALF(volatile, "lo");
+// One half of a pair, twice. Moves, not a permutation: they become a modifier of the operand that they are.
+template <bool kHigh>
+__device__ inline uint32_t twice(uint32_t pair) {
+  uint32_t both;
+  if constexpr (kHigh)
+    asm("{\n .reg .b16 lo, hi;\n mov.b32 {lo, hi}, %1;\n mov.b32 %0, {hi, hi};\n}" : "=r"(both) : "r"(pair));
   else
-    QUIRE_TIMES_HALF(, "lo");
-  return r;
+    asm("{\n .reg .b16 lo, hi;\n mov.b32 {lo, hi}, %1;\n mov.b32 %0, {lo, lo};\n}" : "=r"(both) : "r"(pair));
+  return both;
 }
-template <bool kOrdered>
-__device__ inline uint32_t mul_bf16x2(uint32_t a, High b) {
-  uint32_t r;
-  if constexpr (kOrdered)
-    QUIRE_TIMES_HALF(volatile, "hi");
-  else
-    QUIRE_TIMES_HALF(, "hi");
-  return r;
-}
-#undef QUIRE_TIMES_HALF
 __device__ inline float half_bits_to_float(uint32_t bits) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
 }
@@ -137,8 +114,8 @@ struct Decoder<TileFormat::kBf16x3> : PlainDecoder<TileFormat::kBf16x3, 3> {};
 //   a[0]: s 15, m 8-6     a[1]: s 12, m 5-3     a[2]: s 9, m 2-0     a[3]: s 11, m 14 13 10
 // A shift and a mask put a code's sign and magnitude where a bf16 has sign, low exponent and first mantissa bits: that is
 // the code's value times 2^-126, subnormal codes included. The scale, times 2^119, makes up for all but 2^-7 = 1 / kUnit.
-template <bool kOrdered, class Scale>
-__device__ inline void e2m1_fragment(uint32_t w, Scale scale_g, Scale scale_g8, uint32_t (&a)[4]) {
+template <bool kOrdered>
+__device__ inline void e2m1_fragment(uint32_t w, uint32_t scale_g, uint32_t scale_g8, uint32_t (&a)[4]) {
   constexpr uint32_t kCode = 0x81c081c0u;
   const uint32_t last = ((w >> 6) & 0x01800180u) | ((w >> 4) & 0x00400040u) | ((w << 4) & 0x80008000u);
   a[0] = mul_bf16x2<kOrdered>(w & kCode, scale_g);
@@ -173,9 +150,8 @@ struct Decoder<TileFormat::kNvfp4> {
   }
   template <bool kOrdered, int J, int P>
   __device__ static void fragment(const Regs& r, uint32_t (&a)[4]) {
-    using Scale = std::conditional_t<(J < 2), Low, High>;
-    e2m1_fragment<kOrdered>(word<J>(r.codes), Scale{scale_pair<J>(r.scales.x)},
-                            Scale{scale_pair<J>(r.scales.y)}, a);
+    e2m1_fragment<kOrdered>(word<J>(r.codes), twice<J / 2 == 1>(scale_pair<J>(r.scales.x)),
+                            twice<J / 2 == 1>(scale_pair<J>(r.scales.y)), a);
   }
 };
 
