@@ -10,6 +10,7 @@
 #include "core/cuda/memory.h"
 #include "core/log.h"
 #include "engine/compute_step.h"
+#include "engine/cuda_moves.h"
 #include "engine/cuda_weights.h"
 #include "ops/cuda/context.h"
 #include "ops/sampling/history.h"
@@ -94,7 +95,7 @@ class CudaBackend final : public Backend {
   Status copy_in(std::span<std::byte* const> to, std::span<const std::byte> from);
   Status bounce_for(size_t bytes);
   void enqueue(Buffer& b);
-  void swap(const StepLayout::Arrays& a, const StepShape& shape);
+  void move(const Buffer& b);
   bool replayable(const StepShape& s) const;
   StepShape pad(Buffer& b) const;
   void replay(const StepShape& padded);
@@ -112,7 +113,6 @@ class CudaBackend final : public Backend {
   ResultLayout result_layout_;
   cuda::Context context_;
   Memory step_, results_, sampled_, history_, suppressed_, scratch_, caches_;
-  Memory host_;    // pinned: what was moved to the host
   Memory bounce_;  // pinned: between the caches and a file; made when there is one
   std::optional<Workspace> workspace_;
   TokenHistory token_history_;
@@ -120,6 +120,9 @@ class CudaBackend final : public Backend {
   HostPages host_pages_;
   int32_t blocks_ = 0, slots_ = 0, suppressed_count_ = 0;
   Buffer buffers_[kMostDepth];
+  const Buffer* last_ = nullptr;  // submitted before: perhaps still under way
+  StepUse use_;                   // of the last one
+  CudaMoves moves_;
   std::map<std::pair<int32_t, int32_t>, cudaGraphExec_t> graphs_;  // by rows and width of the block tables
 };
 
@@ -233,9 +236,7 @@ Status CudaBackend::create_caches() {
       cuda::check(cudaMemset(caches_.data(), 0, static_cast<size_t>(bytes)), "clearing the caches"));
   views_ = CacheViews(shape, caches_.data(), blocks_, slots_);
   host_pages_ = host_pages_of(options_, *block);
-  QUIRE_TRY(host_, Memory::create(Memory::Where::kPinned, host_pages_.all() * *block,
-                                  "what leaves the caches (--swap-space, --kv-offloading-size)"));
-  return {};
+  return moves_.create(host_pages_.all() * *block);
 }
 
 // Scratch memory of the largest steps: operators take it from a range of the host's addresses, which nobody touches.
@@ -270,6 +271,7 @@ void CudaBackend::submit(int buffer, const StepShape& shape) {
   b.shape = shape;
   enqueue(b);
   b.status = std::exchange(context_.status, Status{});
+  last_ = &b;
 }
 
 void CudaBackend::enqueue(Buffer& b) {
@@ -280,7 +282,7 @@ void CudaBackend::enqueue(Buffer& b) {
   keep(cudaMemcpyAsync(step_.data(), b.staging.data(), static_cast<size_t>(layout_.used_bytes(padded)),
                        cudaMemcpyHostToDevice, stream),
        "copying a step to the GPU");
-  swap(layout_.arrays(b.staging.data()), b.shape);
+  move(b);
   if (replayable(b.shape)) {
     replay(padded);
   } else {
@@ -301,40 +303,26 @@ void CudaBackend::enqueue(Buffer& b) {
   keep(cudaEventRecord(b.end, stream), "recording an event");
 }
 
+// Outside of captured launches, and behind those of the step before as far as they must be.
+void CudaBackend::move(const Buffer& b) {
+  if (b.shape.swap_outs == 0 && b.shape.swap_ins == 0) return;
+  use_.clear();
+  const Buffer* const before = last_ == &b ? nullptr : last_;  // a buffer that is used again was waited for
+  if (before != nullptr)
+    use_.note(layout_.batch(before->staging.data(), before->shape, nullptr), blocks_, slots_);
+  const StepLayout::Arrays a = layout_.arrays(b.staging.data());
+  moves_.enqueue(context_, {.outs = {a.swap_outs, static_cast<size_t>(b.shape.swap_outs)},
+                            .ins = {a.swap_ins, static_cast<size_t>(b.shape.swap_ins)},
+                            .cache = views_,
+                            .before = use_,
+                            .before_end = before != nullptr ? before->end : nullptr});
+}
+
 // Steps of generated tokens alone, one for each sequence, all of them sampled: their launches depend on few numbers.
 bool CudaBackend::replayable(const StepShape& s) const {
   return options_.graphs && s.rows > 0 && s.rows == s.decodes && s.segments == s.decodes &&
          s.logit_rows == s.rows && s.block_copies == 0 && s.slot_copies == 0 && s.notes == 0 &&
          s.past_notes == 0;
-}
-
-// Blocks and states to the host and back, in the order of the stream: before the step's launches, and outside of captured
-// ones. What follows piece by piece on both sides is one copy: a state mostly is.
-void CudaBackend::swap(const StepLayout::Arrays& a, const StepShape& shape) {
-  const int64_t block = *views_.shape().block_bytes(), state = *views_.shape().state_bytes();
-  const auto copy = [&](const MoveBytes& m, cudaMemcpyKind kind) {
-    std::byte* const device = (m.state ? views_.slots() : views_.blocks()).bytes_at(0) + m.device_offset;
-    std::byte* const host = host_.data() + m.host_offset;
-    const bool out = kind == cudaMemcpyDeviceToHost;
-    context_.keep(cuda::check(cudaMemcpyAsync(out ? host : device, out ? device : host,
-                                              static_cast<size_t>(m.count), kind, context_.stream),
-                              "moving what leaves the caches"));
-  };
-  const auto all = [&](const HostMove* moves, int32_t count, cudaMemcpyKind kind) {
-    for (int32_t i = 0; i < count;) {
-      MoveBytes m = bytes_of(moves[i], block, state);
-      for (++i; i < count; ++i) {
-        const MoveBytes next = bytes_of(moves[i], block, state);
-        if (next.state != m.state || next.device_offset != m.device_offset + m.count ||
-            next.host_offset != m.host_offset + m.count)
-          break;
-        m.count += next.count;
-      }
-      copy(m, kind);
-    }
-  };
-  all(a.swap_outs, shape.swap_outs, cudaMemcpyDeviceToHost);
-  all(a.swap_ins, shape.swap_ins, cudaMemcpyHostToDevice);
 }
 
 // Rounds the rows of a step up with padding, so that few graphs serve all: by an eighth at most, from 16 rows on.
