@@ -172,7 +172,7 @@ inline std::string post(std::string_view path, const Json& body, std::string_vie
 }
 
 // One request over a connection of its own.
-inline Reply ask(uint16_t port, std::string_view request, double seconds = 120) {
+inline Reply ask(uint16_t port, std::string_view request, double seconds = 580) {
   Client c(port);
   if (!c.connected() || !c.send(request)) return {};
   return c.receive(seconds);
