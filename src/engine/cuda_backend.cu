@@ -366,6 +366,8 @@ void CudaBackend::replay(const StepShape& padded) {
 }
 
 void CudaBackend::compute(const StepBatch& batch, Workspace& workspace) {
+  context_.weights.begin_step(context_.dry);
+  context_.states_at_rest = batch.shape.slot_copies == 0;
   const OpContext ctx{.pool = pool_, .workspace = workspace, .machine = {Device::kCuda}, .cuda = &context_};
   compute_step(ctx, weights_->model(), batch, {},
                {.cache = views_,

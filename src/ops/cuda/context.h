@@ -7,6 +7,7 @@
 
 #include "core/cuda/grid_barrier.h"
 #include "core/cuda/memory.h"
+#include "core/cuda/weight_order.h"
 
 namespace quire::cuda {
 
@@ -31,6 +32,10 @@ struct Context {
   cudaStream_t stream = nullptr;
   // Operators take their scratch memory and enqueue nothing: finds out how much a step needs.
   bool dry = false;
+  // What products read, found out by dry steps.
+  WeightOrder weights;
+  // No kernel of the step under way writes recurrent states but the one that advances them.
+  bool states_at_rest = false;
   // The first thing that went wrong since it was last looked at. Operators after it may enqueue nonsense, whose results
   // nobody reads.
   Status status;

@@ -141,6 +141,23 @@ void gated_rms_norm(const OpContext& ctx, const GatedRmsNormArgs& a) {
                                                           .y_stride = a.y.stride[0]}));
 }
 
+// What a product reads, for the order of weights.
+static WeightOrder::Range range_of(const gemm::PackedWeight& w) {
+  return {static_cast<const std::byte*>(w.data), w.bytes()};
+}
+// The two largest of its parts.
+static WeightOrder::Read parts_read(const gemm::GemmPart* parts, size_t count) {
+  WeightOrder::Read read{};
+  for (size_t i = 0; i < count; ++i) {
+    const WeightOrder::Range range = range_of(parts[i].weight);
+    if (range.bytes > read[0].bytes)
+      read[1] = std::exchange(read[0], range);
+    else if (range.bytes > read[1].bytes)
+      read[1] = range;
+  }
+  return read;
+}
+
 void linear(const OpContext& ctx, const LinearArgs& a) {
   gemm::GemmPart parts[LinearParts::kMost];
   for (size_t i = 0; i < a.parts.size(); ++i) {
@@ -152,6 +169,7 @@ void linear(const OpContext& ctx, const LinearArgs& a) {
                 .y_stride = p.y.stride[0],
                 .out = out_of(p)};
   }
+  ctx.cuda->weights.read(parts_read(parts, a.parts.size()), ctx.cuda->dry);
   linear_cuda::LinearParams p{.x = data<Bf16>(a.x),
                               .x_stride = a.x.stride[0],
                               .rows = narrow(a.x.dim(0)),
@@ -179,6 +197,8 @@ void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
                         .x = data<float>(a.x),
                         .x_stride = a.x.stride[0],
                         .add_to_x = a.add_to_x};
+  for (const gemm::PackedWeight* w : {&p.gate_up, &p.down})
+    ctx.cuda->weights.read({range_of(*w), {}}, ctx.cuda->dry);
   Workspace::Scope scope(ctx.workspace);
   p.workspace = scope.take<std::byte>(mlp_cuda::mlp_workspace_bytes(p));
   if (!ctx.cuda->dry) ctx.cuda->keep(mlp_cuda::launch_mlp(ctx.cuda->stream, p));
@@ -220,6 +240,8 @@ void moe(const OpContext& ctx, const MoeArgs& a) {
     p.shared_down_scale = a.shared_down.scale;
     p.shared_router = a.shared_router.empty() ? nullptr : floats(a.shared_router);
   }
+  ctx.cuda->weights.read({range_of(p.router), {}}, ctx.cuda->dry);
+  p.next = ctx.cuda->weights.next();
   Workspace::Scope scope(ctx.workspace);
   p.workspace = scope.take<std::byte>(moe_cuda::moe_workspace_bytes(p));
   if (!ctx.cuda->dry) ctx.cuda->keep(moe_cuda::launch_moe(ctx.cuda->stream, p));
@@ -290,6 +312,7 @@ void gated_delta_net(const OpContext& ctx, const GatedDeltaNetArgs& a) {
                                               .weights = weights,
                                               .slots = slots,
                                               .segments = s,
+                                              .states_at_rest = ctx.cuda->states_at_rest,
                                               .qkv = data<Bf16>(a.qkv),
                                               .qkv_stride = a.qkv.stride[0],
                                               .a = gate_of(a.a),

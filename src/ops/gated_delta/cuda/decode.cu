@@ -138,20 +138,28 @@ struct Preparing {
     return of_slot(p.slots.conv, seg.state_slot) +
            static_cast<int64_t>(t & (p.slots.ring - 1)) * p.shape.channels() + c;
   }
-  __device__ ConvInput load_task(int task) const {
-    ConvInput in;
+  // What earlier steps left, and the taps.
+  __device__ void load_past(int task, ConvInput& in) const {
     const int t = seg.position + task / 3, c = task_channel(task);
 #pragma unroll
     for (int i = 0; i < kDeltaTaps; ++i) {
       const int at = t - (kDeltaTaps - 1) + i;
-      const __nv_bfloat16* from =
-          at < seg.position ? conv_ring(at, c)
-                            : p.qkv + static_cast<int64_t>(seg.row + at - seg.position) * p.qkv_stride + c;
-      in.x[i] = at < 0 ? make_uint2(0, 0) : *reinterpret_cast<const uint2*>(from);
+      if (at >= seg.position) break;
+      in.x[i] = at < 0 ? make_uint2(0, 0) : *reinterpret_cast<const uint2*>(conv_ring(at, c));
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) in.taps[i] = reinterpret_cast<const float4*>(p.weights.conv)[c + i];
-    return in;
+  }
+  // What this step's projections computed.
+  __device__ void load_rows(int task, ConvInput& in) const {
+    const int t = seg.position + task / 3, c = task_channel(task);
+#pragma unroll
+    for (int i = 0; i < kDeltaTaps; ++i) {
+      const int row = t - (kDeltaTaps - 1) + i - seg.position;
+      if (row < 0) continue;
+      in.x[i] =
+          *reinterpret_cast<const uint2*>(p.qkv + static_cast<int64_t>(seg.row + row) * p.qkv_stride + c);
+    }
   }
   __device__ void finish_task(int task, const ConvInput& in) const {
     const int row = task / 3, part = task % 3, t = seg.position + row;
@@ -240,19 +248,23 @@ struct Preparing {
     ConvInput in;
     const bool has_task = warp < tasks, has_row = warp == kGroupWarps - 1 && lane < seg.count;
     float a = 0.0f, b = 0.0f, ssm_a = 0.0f, dt_bias = 0.0f;
-    wait_for_previous_kernels();
-    if (has_row) {
-      a = gate_input(p.a, seg.row + lane, head), b = gate_input(p.b, seg.row + lane, head);
-      ssm_a = p.weights.ssm_a[head], dt_bias = p.weights.dt_bias[head];
-    }
-    if (has_task) in = load_task(warp);
+    if (!p.states_at_rest) wait_for_previous_kernels();
+    if (has_task) load_past(warp, in);
+    if (has_row) ssm_a = p.weights.ssm_a[head], dt_bias = p.weights.dt_bias[head];
     stage_window();
+    wait_for_previous_kernels();
+    if (has_row) a = gate_input(p.a, seg.row + lane, head), b = gate_input(p.b, seg.row + lane, head);
+    if (has_task) load_rows(warp, in);
     stage_gates();
     copy_commit();
     if (has_row) gates(lane, a, b, ssm_a, dt_bias);
     if (has_task) finish_task(warp, in);
 #pragma unroll 1
-    for (int task = warp + kGroupWarps; task < tasks; task += kGroupWarps) finish_task(task, load_task(task));
+    for (int task = warp + kGroupWarps; task < tasks; task += kGroupWarps) {
+      load_past(task, in);
+      load_rows(task, in);
+      finish_task(task, in);
+    }
     copy_wait<0>();
     barrier_sync<kGroup>(6 + group);
 #pragma unroll 1
@@ -412,7 +424,7 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_consta
   const int stride = static_cast<int>(gridDim.x);
   if (threadIdx.x < kMain) {
     if (p.norm_weight != nullptr && threadIdx.x < kD) sh.norm[threadIdx.x] = p.norm_weight[threadIdx.x];
-    wait_for_previous_kernels();
+    if (!p.states_at_rest) wait_for_previous_kernels();
     int group = 0;
     for (int unit = static_cast<int>(blockIdx.x); unit < units; unit += stride, group ^= 1) {
       Prepared& prepared = sh.prepared[group];
@@ -425,6 +437,7 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_consta
 #pragma unroll
       for (int i = 0; i < kColumns; ++i)
         s[i] = folded ? *reinterpret_cast<const float4*>(from + i * kD) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      wait_for_previous_kernels();
       wait_prepared(group);
       if (seg.count > 0)
         Applying{p, seg, head, prepared, window_u(group), window_k(group), sh.o[group], sh.norm}.run(s);

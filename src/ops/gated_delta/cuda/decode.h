@@ -30,6 +30,8 @@ struct GdnDecodeParams {
   DeltaWeights weights;
   DeltaSlots slots;
   SegmentArray segments;  // data on the device; segments without rows are skipped
+  // No kernel that may still run when this one starts writes the segments' slots: they are read at once.
+  bool states_at_rest = false;
   const __nv_bfloat16* qkv = nullptr;
   int64_t qkv_stride = 0;  // elements between rows, as all strides
   GateInput a, b;

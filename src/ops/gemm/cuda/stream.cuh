@@ -103,7 +103,7 @@ class StreamWarp {
   // What may come before the kernel before this one has ended: weights, of a dense product.
   __device__ void prefetch() {
     const Walk begin = load_;
-    for (int s = 0; s < kStages - 1 && load_.unit < range_.end; ++s) {
+    for (int s = 0; s < kStages && load_.unit < range_.end; ++s) {
       copy_weights(s);
       advance();
     }
@@ -114,7 +114,7 @@ class StreamWarp {
   __device__ void run() {
     if (plan_.x_buffers > 0 && warp_ == 0 && range_.first < range_.end)
       fetch_rows(range_.row_block(range_.first), 0);
-    for (int s = 0; s < kStages - 1; ++s) fill(s, prefetched_);
+    for (int s = 0; s < kStages; ++s) fill(s, prefetched_);
     // All warps go through all blocks of rows of the range, also those that they have no unit of.
     int32_t turn = 0, unit_turn = 0;
     const auto go_to_rows = [&](int32_t of_range) {
@@ -123,6 +123,7 @@ class StreamWarp {
     if (range_.first < range_.end) enter_rows(0);
     int stage = 0;
     uint32_t phase = 0;
+    bool emptied = false;  // a stage was multiplied
     for (int32_t number = range_.first + team_; number < range_.end; number += teams()) {
       go_to_rows(range_.row_block(number) - range_.row_block(range_.first));
       const Unit u = unit(number);
@@ -134,7 +135,8 @@ class StreamWarp {
           barrier_wait(full(stage), phase);
           __syncwarp();
           // The stage that was multiplied before this one is free: all lanes have passed the barrier above.
-          fill(stage == 0 ? kStages - 1 : stage - 1, false);
+          if (emptied) fill(stage == 0 ? kStages - 1 : stage - 1, false);
+          emptied = true;
           const uint32_t weights = ring_ + stage * plan_.stage_bytes;
           const uint32_t own = weights + plan_.chunk_tiles * D::kTileBytes;
           const int tiles = min(plan_.chunk_tiles, end - tile);

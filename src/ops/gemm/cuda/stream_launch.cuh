@@ -37,11 +37,12 @@ inline Result<StreamPlan> plan_stream(const Problem& p, const LaunchChoice& choi
   for (const bool resident : {true, false}) {
     if (resident && (x_bytes > most_resident(choice.device) || choice.split))
       continue;  // a segment needs its own columns only
-    for (plan.warps = most_warps; plan.warps >= 1; plan.warps /= 2) {
-      plan.team = 1;
-      while (plan.team < plan.warps && plan.team * 2 <= segments) plan.team *= 2;
-      // Fewer warps have longer stages: no more than find work.
-      if (plan.warps > 4 && plan.warps > plan.team && plan.warps / 2 >= each * plan.team) continue;
+    int team = 1;
+    while (team < most_warps && team * 2 <= segments) team *= 2;
+    // Fewer warps have longer stages: no more than find work.
+    const auto busy = static_cast<int>(std::clamp<int64_t>(each * team, std::min(4, most_warps), most_warps));
+    for (plan.warps = busy / team * team; plan.warps >= 1; plan.warps /= 2) {
+      for (plan.team = team; plan.warps % plan.team != 0;) plan.team /= 2;
       const int sum_bytes =
           segments == 1 ? 0 : plan.warps / plan.team * 2 * segments * 16 * choice.block_rows * 4;
       const int barriers = stream_barrier_bytes(plan.warps);

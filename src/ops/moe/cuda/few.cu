@@ -2,11 +2,18 @@
 
 namespace quire::moe_cuda {
 
-Result<bool> launch_few_rows(cudaStream_t stream, FewRows& few, gemm::TileFormat up, gemm::TileFormat down) {
+namespace {
+// Of the next product's weights: more would crowd out what is read meanwhile.
+constexpr int64_t kPrefetched = int64_t{16} << 20;
+}  // namespace
+
+Result<bool> launch_few_rows(cudaStream_t stream, FewRows& few, const cuda::WeightOrder::Read& next,
+                             gemm::TileFormat up, gemm::TileFormat down) {
   using gemm::TileFormat;
   const Routing& r = few.routing;
   if (r.rows > kFewRows || r.experts > kFewExperts || few.barrier == nullptr) return false;
   QUIRE_TRY(const cuda::DeviceLimits device, cuda::device_limits());
+  few.next = cuda::share_out(next, device.multiprocessors, kPrefetched);
   if (up == TileFormat::kQ4_K && down == TileFormat::kQ6_K)
     return launch_few<TileFormat::kQ4_K, TileFormat::kQ6_K>(stream, few, device);
   if (up != down) return false;

@@ -13,6 +13,7 @@
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/grid_barrier.cuh"
 #include "core/cuda/launch.h"
+#include "core/cuda/prefetch.cuh"
 #include "ops/gemm/cuda/copy.cuh"
 #include "ops/gemm/cuda/problem.cuh"
 #include "ops/gemm/cuda/warp_products.cuh"
@@ -61,23 +62,31 @@ struct Routes {
   }
 };
 
+// By one warp, for a token with these keys.
+template <int kPerLane>
+__device__ inline void choose_of(const Routing& r, const Routes& to, const uint32_t* keys, int32_t token) {
+  const int lane = threadIdx.x % 32;
+  uint32_t left[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) left[i] = i * 32 + lane < r.experts ? keys[i * 32 + lane] : 0;
+  int32_t* const chosen =
+      r.chosen == nullptr || blockIdx.x > 0 ? nullptr : r.chosen + static_cast<int64_t>(token) * r.top_k;
+  const int e =
+      choose_experts(r, left, lane, to.choice + token * r.top_k, to.weights + token * r.results, chosen);
+  if (lane < r.top_k) atomicOr(to.present + e / 32, 1u << (e % 32));
+}
 // By all threads, after `present` was cleared; synchronises. `keys`: room for [rows][experts].
 __device__ inline void choose(const Routing& r, const Routes& to, uint32_t* keys) {
-  const int lane = threadIdx.x % 32;
   const auto own = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
 #pragma unroll 2
   for (int32_t i = own; i < r.rows * r.experts; i += threads)
     keys[i] = routing_key(r, i / r.experts, i % r.experts);
   __syncthreads();
   for (int32_t t = own / 32; t < r.rows; t += threads / 32) {
-    uint32_t left[kFewExperts / 32];
-#pragma unroll
-    for (int i = 0; i < kFewExperts / 32; ++i)
-      left[i] = i * 32 + lane < r.experts ? keys[t * r.experts + i * 32 + lane] : 0;
-    int32_t* const chosen =
-        r.chosen == nullptr || blockIdx.x > 0 ? nullptr : r.chosen + static_cast<int64_t>(t) * r.top_k;
-    const int e = choose_experts(r, left, lane, to.choice + t * r.top_k, to.weights + t * r.results, chosen);
-    if (lane < r.top_k) atomicOr(to.present + e / 32, 1u << (e % 32));
+    if (r.experts <= kFewExperts / 2)
+      choose_of<kFewExperts / 64>(r, to, keys + t * r.experts, t);
+    else
+      choose_of<kFewExperts / 32>(r, to, keys + t * r.experts, t);
   }
   __syncthreads();
 }
@@ -189,7 +198,7 @@ class FewWarp {
     load_ = up_;
     settle();
 #pragma unroll 1
-    for (int s = 0; s < kFewStages - 1; ++s) fill(s);
+    for (int s = 0; s < kFewStages; ++s) fill(s);
   }
   // The warp's share of a product, by rows that lie at `rows`: of h, or of what gate_and_up has written. The latter goes to
   // `results`, [row tiles of the block][rows * results of each][16 outputs], in shared memory.
@@ -272,7 +281,8 @@ class FewWarp {
         gemm::barrier_wait(full_ + 8 * stage_, phase_);
         __syncwarp();
         // The stage that was multiplied before this one is free: all lanes have passed the barrier above.
-        fill(stage_ == 0 ? kFewStages - 1 : stage_ - 1);
+        if (emptied_) fill(stage_ == 0 ? kFewStages - 1 : stage_ - 1);
+        emptied_ = true;
         products.multiply(ring_ + stage_ * f_.plan.stage_bytes, rows + tile * 128,
                           min(f_.plan.chunk_tiles, end - tile));
         if (++stage_ == kFewStages) stage_ = 0, phase_ ^= 1u;
@@ -294,6 +304,7 @@ class FewWarp {
   int32_t left_ = 0;                 // column tiles
   int stage_ = 0;
   uint32_t phase_ = 0;
+  bool emptied_ = false;  // a stage was multiplied
 };
 
 // The i-th number that a block adds up, of f.plan.row_tiles * rows * 16: where it goes, or null.
@@ -326,6 +337,8 @@ __global__ void __launch_bounds__(kFewWarps * 32, 1) few_rows_kernel(const __gri
   const Routing& r = f.routing;
   cuda::let_next_kernel_start();
   cuda::touch(f);
+  // While the router's product runs, and again while blocks wait for each other, memory has little to do.
+  cuda::prefetch(f.next, 0, 2);
   Routes routes;
   routes.lay_out(r, shared + f.plan.routes_at);
   FewWarp<U, D> warp(f, routes, shared);
@@ -350,6 +363,7 @@ __global__ void __launch_bounds__(kFewWarps * 32, 1) few_rows_kernel(const __gri
       const float* const x = f.add_to_x ? combined(f, static_cast<int32_t>(threadIdx.x)) : nullptr;
       if (x != nullptr) before = *x;
       weigh_shared(r, routes);
+      cuda::prefetch(f.next, 1, 2);
       cuda::wait_for_grid(f.barrier);
       copy_matrix(rows, f.plan.mid_pitch, f.mid, f.up.rows, Routes::positions(r), f.down.cols);
     }

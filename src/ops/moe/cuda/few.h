@@ -6,6 +6,7 @@
 
 #include "core/cuda/device.h"
 #include "core/cuda/grid_barrier.h"
+#include "core/cuda/weight_order.h"
 #include "ops/gemm/cuda/packed.h"
 #include "ops/moe/cuda/routing.h"
 
@@ -51,11 +52,14 @@ struct FewRows {
   int64_t x_stride;
   bool add_to_x;
   cuda::GridBarrier* barrier;
+  cuda::Prefetch next;
   FewPlan plan;
 };
 
 // The formats of `up` and `down`; false, and nothing launched, if there is no kernel for them or no room in shared memory.
-Result<bool> launch_few_rows(cudaStream_t stream, FewRows& few, gemm::TileFormat up, gemm::TileFormat down);
+// `next`: what the kernel fetches into the L2 for the product behind it.
+Result<bool> launch_few_rows(cudaStream_t stream, FewRows& few, const cuda::WeightOrder::Read& next,
+                             gemm::TileFormat up, gemm::TileFormat down);
 
 // One of the kernels behind it, each in a file of its own.
 template <gemm::TileFormat Up, gemm::TileFormat Down>

@@ -139,8 +139,9 @@ Result<bool> launch_few(cudaStream_t stream, const MoeParams& p, const Scratch& 
               .x_stride = p.x_stride,
               .add_to_x = p.add_to_x,
               .barrier = p.barrier,
+              .next = {},
               .plan = {}};
-  return launch_few_rows(stream, few, p.gate_up.format, p.down.format);
+  return launch_few_rows(stream, few, p.next, p.gate_up.format, p.down.format);
 }
 
 Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/cuda/grid_barrier.h"
+#include "core/cuda/weight_order.h"
 #include "ops/gemm/cuda/gemm.h"
 
 namespace quire::moe_cuda {
@@ -39,6 +40,7 @@ struct MoeParams {
 
   std::byte* workspace = nullptr;        // moe_workspace_bytes, aligned to 256 bytes
   cuda::GridBarrier* barrier = nullptr;  // of the stream, or null
+  cuda::WeightOrder::Read next;          // what the stream's next product reads, if that is known
   gemm::Path path = gemm::Path::kAuto;
 
   bool shared_stacked() const { return gate_up.experts == experts + 1; }
