@@ -116,6 +116,16 @@ __device__ inline void begin_group(const FewRows& f, const Routes& to, int32_t g
   fetch_scale(to.down_scale + group, f.down.scale, expert);
 }
 
+// How many experts before this one anybody chose. Not a loop over the words before its own, which would be a chain.
+__device__ inline int32_t present_before(const Routes& of, int32_t expert) {
+  int32_t count = 0;
+#pragma unroll
+  for (int32_t w = 0; w < kFewExperts / 32; ++w) {
+    const int32_t bits = min(max(expert - w * 32, 0), 32);  // of this word
+    count += __popc(of.present[w] & (bits == 32 ? ~0u : (1u << bits) - 1));
+  }
+  return count;
+}
 // By all threads; synchronises. Eight of them for each choice count those that come before it.
 __device__ inline void sort(const FewRows& f, const Routes& to) {
   const Routing& r = f.routing;
@@ -141,13 +151,10 @@ __device__ inline void sort(const FewRows& f, const Routes& to) {
     to.token[others + same] = i / r.top_k;
     to.slot[others + same] = i / r.top_k * r.results + i % r.top_k;
     if (same != 0) continue;
-    int32_t group = __popc(to.present[e / 32] & ((1u << (e % 32)) - 1));
-    for (int32_t w = 0; w < e / 32; ++w) group += __popc(to.present[w]);
-    begin_group(f, to, group, e, others);
+    begin_group(f, to, present_before(to, e), e, others);
   }
   if (own == threads - 1) {
-    int32_t groups = 0;
-    for (int32_t w = 0; w < kFewExperts / 32; ++w) groups += __popc(to.present[w]);
+    int32_t groups = present_before(to, kFewExperts);
     if (r.shared_sorted) begin_group(f, to, groups++, r.experts, count);
     to.begin[groups] = Routes::positions(r);
     *to.groups = groups;

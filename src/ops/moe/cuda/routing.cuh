@@ -81,8 +81,14 @@ __device__ int choose_experts(const Routing& r, uint32_t (&left)[kPerLane], int 
   const float top = from_ordered(__shfl_sync(kAll, value, 0));
   const float p = lane < r.top_k ? expf(from_ordered(value) - top) : 0.0f;
   float total = 0;
-#pragma unroll 1
-  for (int k = 0; k < r.top_k; ++k) total = __fadd_rn(total, __shfl_sync(kAll, p, k));
+  // In the order of ranks; those past the last are zero.
+  for (int first = 0; first < r.top_k; first += 8) {
+    float next[8];
+#pragma unroll
+    for (int k = 0; k < 8; ++k) next[k] = __shfl_sync(kAll, p, first + k);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) total = __fadd_rn(total, next[k]);
+  }
   if (lane < r.top_k) {
     choice[lane] = static_cast<uint16_t>(own);
     if (chosen != nullptr) chosen[lane] = own;
