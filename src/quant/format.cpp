@@ -1,5 +1,6 @@
 #include "quant/format.h"
 
+#include "gguf/metadata.h"
 #include "quant/families.h"
 
 namespace quire::quant {
@@ -38,6 +39,17 @@ void check_row(DType type, int64_t elems) {
 
 bool can_decode(DType type) {
   return find_codec(type) != nullptr;
+}
+
+Status check_decodable(std::string_view tensor, DType type) {
+  if (can_decode(type)) return {};
+  std::string known;
+  for (const Codec& c : kCodecs) known += fmt::format("{}{}", known.empty() ? "" : " ", dtype_name(c.type));
+  return file_error(
+      "tensor {}: type {} cannot be computed with; take the model in one of {}, or make it of the bf16 or "
+      "f16 file "
+      "with `quire quantize`",
+      gguf::printable(tensor), dtype_name(type), known);
 }
 
 bool can_encode(DType type) {
