@@ -17,7 +17,7 @@ Result<DType> parse_type(const std::string& name) {
   return request_error(
       "unknown type '{}': choose one of f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, "
       "q5_k, q6_k, "
-      "mxfp4, nvfp4",
+      "iq4_nl, iq4_xs, mxfp4, nvfp4",
       name);
 }
 
