@@ -120,6 +120,11 @@ void print_types(const gguf::File& f) {
                human_bytes(static_cast<uint64_t>(t.bytes)),
                all.bytes == 0 ? 0 : 100.0 * static_cast<double>(t.bytes) / static_cast<double>(all.bytes),
                t.bits_per_weight());
+  for (const auto& t : f.tensors())
+    if (const Status s = quant::check_decodable(t.name, t.dtype); !s.ok()) {
+      fmt::print("note: {}\n", s.error().message);
+      break;
+    }
 }
 
 void add_types(const gguf::File& f, ordered_json& out) {
@@ -129,7 +134,8 @@ void add_types(const gguf::File& f, ordered_json& out) {
                             {"tensors", t.tensors},
                             {"parameters", t.parameters},
                             {"bytes", t.bytes},
-                            {"bits_per_weight", t.bits_per_weight()}});
+                            {"bits_per_weight", t.bits_per_weight()},
+                            {"computable", quant::can_decode(find_dtype(type)->type)}});
 }
 
 // ---- Memory ----

@@ -171,8 +171,8 @@ Action add_quantize(CLI::App& app) {
   app.add_option("output", o->output, "File to write; appears only when it is complete")->required();
   app.add_option(
          "--type", o->type,
-         "Type of most matrices: nvfp4, mxfp4, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, bf16, f16 "
-         "or f32. Some tensors get another one: see the mixes below")
+         "Type of most matrices: nvfp4, mxfp4, iq4_nl, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, "
+         "q8_0, bf16, f16 or f32. Some tensors get another one: see the mixes below")
       ->required();
   app.add_option("--head-type", o->head_type, "Another type for the token embedding and the output head");
   app.add_option("--projection-type", o->projection_type,

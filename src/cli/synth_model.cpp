@@ -15,8 +15,9 @@ Result<DType> parse_type(const std::string& name) {
   const auto info = find_dtype(name);
   if (info && quant::can_decode(info->type)) return info->type;
   return request_error(
-      "unknown type '{}': choose one of f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k, "
-      "mxfp4, nvfp4",
+      "unknown type '{}': choose one of f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, "
+      "q5_k, q6_k, "
+      "iq4_nl, iq4_xs, mxfp4, nvfp4",
       name);
 }
 

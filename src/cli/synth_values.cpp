@@ -16,8 +16,9 @@ struct BlockScale {
   float min_factor;
 };
 constexpr BlockScale kBlockScales[] = {
-    {DType::kQ4_1, 0, 2, -7.5f}, {DType::kQ5_0, 0, -1, 0},    {DType::kQ5_1, 0, 2, -15.5f},
-    {DType::kQ4_K, 0, 2, 7.5f},  {DType::kQ5_K, 0, 2, 15.5f}, {DType::kQ6_K, 208, -1, 0},
+    {DType::kQ4_1, 0, 2, -7.5f},  {DType::kQ5_0, 0, -1, 0},    {DType::kQ5_1, 0, 2, -15.5f},
+    {DType::kQ4_K, 0, 2, 7.5f},   {DType::kQ5_K, 0, 2, 15.5f}, {DType::kQ6_K, 208, -1, 0},
+    {DType::kQ2_K, 80, 82, 1.5f}, {DType::kQ3_K, 108, -1, 0},  {DType::kIQ4_XS, 0, -1, 0},
 };
 
 // Random bytes are valid blocks but for the scales, which are set so that the values have the wanted spread.

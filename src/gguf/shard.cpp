@@ -141,6 +141,26 @@ struct TensorRecord {
   uint64_t offset = 0;  // from the start of the data section
 };
 
+// Types that programs wrote once and no longer do.
+struct RetiredType {
+  uint32_t id;
+  std::string_view name;
+};
+constexpr RetiredType kRetired[] = {{4, "q4_2"},        {5, "q4_3"},       {31, "q4_0_4_4"},
+                                    {32, "q4_0_4_8"},   {33, "q4_0_8_8"},  {36, "iq4_nl_4_4"},
+                                    {37, "iq4_nl_4_8"}, {38, "iq4_nl_8_8"}};
+
+Error unknown_type(uint32_t id) {
+  for (const RetiredType& t : kRetired)
+    if (t.id == id)
+      return file_error("element type {} ({}) is retired; convert the model again with current tools", id,
+                        t.name);
+  return file_error(
+      "element type {} is unknown: another program's own, or newer than this one; take the model in another "
+      "type",
+      id);
+}
+
 Status take_tensor_rest(Cursor& in, TensorRecord& r) {
   TensorInfo& t = r.info;
   QUIRE_TRY(const uint32_t n_dims, in.take<uint32_t>("the number of dimensions"));
@@ -154,9 +174,7 @@ Status take_tensor_rest(Cursor& in, TensorRecord& r) {
   }
   QUIRE_TRY(const uint32_t type, in.take<uint32_t>("the element type"));
   const auto known = find_dtype(type);
-  if (!known)
-    return file_error("element type {} is retired or unknown; convert the model again with current tools",
-                      type);
+  if (!known) return unknown_type(type);
   t.dtype = known->type;
   QUIRE_TRY(r.offset, in.take<uint64_t>("the data offset"));
   return compute_size(t);

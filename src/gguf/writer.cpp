@@ -203,12 +203,16 @@ uint32_t file_type_code(DType mostly) {
       return 8;
     case DType::kQ5_1:
       return 9;
+    case DType::kQ3_K:
+      return 12;
     case DType::kQ4_K:
       return 15;
     case DType::kQ5_K:
       return 17;
     case DType::kQ6_K:
       return 18;
+    case DType::kIQ4_NL:
+      return 25;
     case DType::kBF16:
       return 32;
     case DType::kMXFP4:

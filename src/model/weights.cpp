@@ -30,9 +30,7 @@ Result<Weight> WeightLoader::matrix(const std::string& stem, int64_t rows, int64
   if (t->dims[0] != cols || t->dims[1] != rows || t->dims[2] != experts || t->dims[3] != 1)
     return file_error("tensor {}: shape {} does not fit the model, which needs {}", name,
                       gguf::shape_text(*t), dims_text(cols, rows, experts));
-  if (!quant::can_decode(t->dtype))
-    return file_error("tensor {}: type {} cannot be computed with yet; convert the file to another type",
-                      name, dtype_name(t->dtype));
+  QUIRE_CHECKED(quant::check_decodable(name, t->dtype));
   QUIRE_TRY(const float* scale, scale_of(stem, experts));
   Weight w;
   w.dtype = t->dtype;
@@ -61,8 +59,7 @@ Result<Tensor> WeightLoader::floats(const std::string& name, std::initializer_li
     return file_error("tensor {}: shape {} does not fit the model, which needs {} elements", name,
                       gguf::shape_text(*t), elems);
   if (t->dtype == DType::kF32) return make_tensor(const_cast<std::byte*>(t->data), DType::kF32, dims);
-  if (!quant::can_decode(t->dtype))
-    return file_error("tensor {}: type {} cannot be converted to float", name, dtype_name(t->dtype));
+  QUIRE_CHECKED(quant::check_decodable(name, t->dtype));
   arena_.vectors.emplace_back(static_cast<size_t>(elems));
   arena_.bytes += elems * 4;
   float* out = arena_.vectors.back().data();

@@ -1,7 +1,8 @@
-// Encoders of the super-block formats in kquants.cpp. The scales of the sub-blocks are themselves rounded, to
-// 6 or 8 bits of the super-block's, so the search has two levels: a fit of every sub-block alone, and then,
-// on the true error of all 256 values, turns of
-//   - for every sub-block, the neighbours of its rounded scale (and minimum), with codes taken anew;
+// Encoders of the super-block formats in kquants.cpp that have scales and minima; encode_scaled.cpp has those
+// with scales alone. The scales of the sub-blocks are themselves rounded, to 6 bits of the super-block's, so
+// the search has two levels: a fit of every sub-block alone, and then, on the true error of all 256 values,
+// turns of
+//   - for every sub-block, the neighbours of its rounded scale and minimum, with codes taken anew;
 //   - the super-block's half scales, by least squares for these codes.
 #include <algorithm>
 #include <array>
@@ -163,90 +164,6 @@ void pack_nibbles(const std::array<int, kSuper>& codes, std::byte* qs) {
       qs[i / 2 + l] = static_cast<std::byte>((codes[i + l] & 15) | (codes[i + 32 + l] & 15) << 4);
 }
 
-// ---- q6_k: x = d sc (q - 32), 16 sub-blocks of 16, sc in -128..127 ----
-
-constexpr int kSubs6 = 16, kSub6 = 16;
-constexpr float kLevels6 = 32;
-
-struct ScaleSuper {
-  HalfScale d;
-  std::array<int, kSubs6> sc{};
-  float error = 0;
-};
-
-ScaleSuper round_scales(const std::array<float, kSubs6>& wanted, float unit) {
-  float largest = 0;
-  for (const float w : wanted)
-    if (std::fabs(w) > std::fabs(largest)) largest = w;
-  ScaleSuper s{half_scale(largest / -128, unit)};
-  const float inverse = inverse_or_zero(s.d.value);
-  for (size_t j = 0; j < kSubs6; ++j) s.sc[j] = round_to(wanted[j] * inverse, -128, 127);
-  return s;
-}
-
-void improve_subs(const Block<kSuper>& b, ScaleSuper& s) {
-  s.error = 0;
-  for (int j = 0; j < kSubs6; ++j) {
-    int& sc = s.sc[static_cast<size_t>(j)];
-    const int from = sc;
-    auto error_with = [&](int scale) {
-      return scale_codes<kSub6>(b.x + j * kSub6, b.w + j * kSub6, s.d.value * static_cast<float>(scale),
-                                kLevels6, nullptr);
-    };
-    float least = error_with(from);
-    for (const int step : {-1, 1, -2, 2}) {
-      const int scale = std::clamp(from + step, -128, 127);
-      const float error = error_with(scale);
-      if (error < least) least = error, sc = scale;
-    }
-    s.error += least;
-  }
-}
-
-void refit_super(const Block<kSuper>& b, ScaleSuper& s) {
-  double aa = 0, xa = 0;
-  for (int j = 0; j < kSubs6; ++j) {
-    float q[kSub6];
-    const float *x = b.x + j * kSub6, *w = b.w + j * kSub6;
-    const auto sc = static_cast<float>(s.sc[static_cast<size_t>(j)]);
-    scale_codes<kSub6>(x, w, s.d.value * sc, kLevels6, q);
-    for (int i = 0; i < kSub6; ++i) {
-      const double a = double{sc} * q[i];
-      aa += w[i] * a * a;
-      xa += w[i] * a * x[i];
-    }
-  }
-  if (aa > 0) s.d = half_scale(static_cast<float>(xa / aa), b.unit);
-}
-
-ScaleSuper best_scales(const Block<kSuper>& b) {
-  std::array<float, kSubs6> wanted;
-  for (int j = 0; j < kSubs6; ++j)
-    wanted[static_cast<size_t>(j)] = fit_scale<kSub6>(b.x + j * kSub6, b.w + j * kSub6, kLevels6);
-  ScaleSuper now = round_scales(wanted, b.unit);
-  improve_subs(b, now);
-  ScaleSuper best = now;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    refit_super(b, now);
-    improve_subs(b, now);
-    if (!(now.error < best.error)) break;
-    best = now;
-  }
-  return best;
-}
-
-// The element of largest magnitude of each sub-block becomes the lowest code.
-ScaleSuper nearest_scales(const Block<kSuper>& b) {
-  std::array<float, kSubs6> wanted;
-  for (int j = 0; j < kSubs6; ++j) {
-    const float* x = b.x + j * kSub6;
-    const float* m =
-        std::max_element(x, x + kSub6, [](float p, float q) { return std::fabs(p) < std::fabs(q); });
-    wanted[static_cast<size_t>(j)] = *m / -kLevels6;
-  }
-  return round_scales(wanted, b.unit);
-}
-
 const float* at(std::span<const float> importance, int64_t i) {
   return importance.empty() ? nullptr : importance.data() + i;
 }
@@ -269,32 +186,6 @@ void encode_q5_k(const float* src, int64_t elems, const EncodeOptions& o, std::b
       dst[16 + l] = static_cast<std::byte>(fifth);
     }
     pack_nibbles(codes, dst + 48);
-  }
-}
-
-void encode_q6_k(const float* src, int64_t elems, const EncodeOptions& o, std::byte* dst) {
-  for (int64_t i = 0; i < elems; i += kSuper, dst += 210) {
-    const Block<kSuper> b(src + i, at(o.importance, i));
-    const ScaleSuper s = o.search == Search::kNearest ? nearest_scales(b) : best_scales(b);
-    float q[kSuper];
-    for (int j = 0; j < kSubs6; ++j) {
-      const int sc = s.sc[static_cast<size_t>(j)];
-      scale_codes<kSub6>(b.x + j * kSub6, b.w + j * kSub6, s.d.value * static_cast<float>(sc), kLevels6,
-                         q + j * kSub6);
-      dst[192 + j] = static_cast<std::byte>(sc);
-    }
-    std::memcpy(dst + 208, &s.d.bits.bits, 2);
-    // Halves of 128 elements, each four groups of 32: see decode_q6_k.
-    for (int h = 0; h < 2; ++h)
-      for (int l = 0; l < 32; ++l) {
-        int code[4];
-        for (int g = 0; g < 4; ++g) code[g] = static_cast<int>(q[128 * h + 32 * g + l]) + 32;
-        std::byte* low = dst + 64 * h + l;
-        low[0] = static_cast<std::byte>((code[0] & 15) | (code[2] & 15) << 4);
-        low[32] = static_cast<std::byte>((code[1] & 15) | (code[3] & 15) << 4);
-        dst[128 + 32 * h + l] =
-            static_cast<std::byte>(code[0] >> 4 | code[1] >> 4 << 2 | code[2] >> 4 << 4 | code[3] >> 4 << 6);
-      }
   }
 }
 

@@ -55,13 +55,21 @@ void encode_q4_1(const float* src, int64_t elems, const EncodeOptions& options, 
 void encode_q5_0(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
 void encode_q5_1(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
 
-// kquants.cpp, encode_kquants.cpp
+// kquants.cpp, encode_kquants.cpp, encode_scaled.cpp
+void decode_q2_k(const std::byte* src, int64_t elems, float* dst);
+void decode_q3_k(const std::byte* src, int64_t elems, float* dst);
 void decode_q4_k(const std::byte* src, int64_t elems, float* dst);
 void decode_q5_k(const std::byte* src, int64_t elems, float* dst);
 void decode_q6_k(const std::byte* src, int64_t elems, float* dst);
+void encode_q3_k(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
 void encode_q4_k(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
 void encode_q5_k(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
 void encode_q6_k(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
+
+// iq4.cpp, encode_iq4.cpp
+void decode_iq4_nl(const std::byte* src, int64_t elems, float* dst);
+void decode_iq4_xs(const std::byte* src, int64_t elems, float* dst);
+void encode_iq4_nl(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
 
 // fp4.cpp, encode_fp4.cpp
 void decode_mxfp4(const std::byte* src, int64_t elems, float* dst);

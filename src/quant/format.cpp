@@ -1,5 +1,6 @@
 #include "quant/format.h"
 
+#include "gguf/metadata.h"
 #include "quant/families.h"
 
 namespace quire::quant {
@@ -8,7 +9,7 @@ namespace {
 struct Codec {
   DType type;
   Decoder decode;
-  Encoder encode;
+  Encoder encode;  // null: read only
 };
 
 constexpr Codec kCodecs[] = {
@@ -18,7 +19,9 @@ constexpr Codec kCodecs[] = {
     {DType::kQ5_0, decode_q5_0, encode_q5_0},    {DType::kQ5_1, decode_q5_1, encode_q5_1},
     {DType::kQ4_K, decode_q4_k, encode_q4_k},    {DType::kQ5_K, decode_q5_k, encode_q5_k},
     {DType::kQ6_K, decode_q6_k, encode_q6_k},    {DType::kMXFP4, decode_mxfp4, encode_mxfp4},
-    {DType::kNVFP4, decode_nvfp4, encode_nvfp4},
+    {DType::kNVFP4, decode_nvfp4, encode_nvfp4}, {DType::kQ2_K, decode_q2_k, nullptr},
+    {DType::kQ3_K, decode_q3_k, encode_q3_k},    {DType::kIQ4_NL, decode_iq4_nl, encode_iq4_nl},
+    {DType::kIQ4_XS, decode_iq4_xs, nullptr},
 };
 
 const Codec* find_codec(DType type) {
@@ -38,8 +41,20 @@ bool can_decode(DType type) {
   return find_codec(type) != nullptr;
 }
 
+Status check_decodable(std::string_view tensor, DType type) {
+  if (can_decode(type)) return {};
+  std::string known;
+  for (const Codec& c : kCodecs) known += fmt::format("{}{}", known.empty() ? "" : " ", dtype_name(c.type));
+  return file_error(
+      "tensor {}: type {} cannot be computed with; take the model in one of {}, or make it of the bf16 or "
+      "f16 file "
+      "with `quire quantize`",
+      gguf::printable(tensor), dtype_name(type), known);
+}
+
 bool can_encode(DType type) {
-  return find_codec(type) != nullptr;
+  const Codec* c = find_codec(type);
+  return c != nullptr && c->encode != nullptr;
 }
 
 void decode_row(DType type, const std::byte* src, int64_t elems, float* dst) {
@@ -51,7 +66,7 @@ void decode_row(DType type, const std::byte* src, int64_t elems, float* dst) {
 
 void encode_row(DType type, const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst) {
   const Codec* c = find_codec(type);
-  QUIRE_CHECK(c != nullptr, "cannot encode {}", dtype_name(type));
+  QUIRE_CHECK(c != nullptr && c->encode != nullptr, "cannot encode {}", dtype_name(type));
   check_row(type, elems);
   QUIRE_CHECK(options.importance.empty() || std::ssize(options.importance) == elems,
               "{} importances of {} elements", options.importance.size(), elems);

@@ -1,8 +1,10 @@
 // Super-blocks of 256 elements with quantised sub-block scales.
+//   q2_k  u8 scales[16], u8 qs[64], half d, half dmin                16 sub-blocks of 16:  d sc q - dmin mn
+//   q3_k  u8 qh[32], u8 qs[64], u8 scales[12], half d                16 sub-blocks of 16:  d (sc - 32) (q - 4)
 //   q4_k  half d, half dmin, u8 scales[12], u8 qs[128]               8 sub-blocks of 32:   d sc q - dmin mn
 //   q5_k  half d, half dmin, u8 scales[12], u8 qh[32], u8 qs[128]    the same with 5-bit q
 //   q6_k  u8 ql[128], u8 qh[64], int8 scales[16], half d             16 sub-blocks of 16:  d sc (q - 32)
-// Encoders: encode_kquants.cpp.
+// Encoders of all but q2_k: encode_kquants.cpp, encode_scaled.cpp.
 #include "quant/families.h"
 
 namespace quire::quant {
@@ -28,7 +30,41 @@ int nibble(const std::byte* qs, int i) {
   return i % 64 < 32 ? byte & 15 : byte >> 4;
 }
 
+// Two bits of each element: a half of 128 elements has 32 bytes, a group of 32 in it two bits of every byte.
+int crumb(const std::byte* qs, int i) {
+  return load_u8(qs + i / 128 * 32 + i % 32) >> (i % 128 / 32 * 2) & 3;
+}
+
+// Q3_K: twelve bytes hold sixteen scales of 6 bits. The nibbles of bytes 0-7 are the lower bits, low nibbles
+// first; the upper two bits of four neighbouring scales are two bits of bytes 8-11.
+int unpack_six(const std::byte* s, int j) {
+  const int low = j < 8 ? load_u8(s + j) & 15 : load_u8(s + j - 8) >> 4;
+  return low | (load_u8(s + 8 + j % 4) >> (j / 4 * 2) & 3) << 4;
+}
+
 }  // namespace
+
+void decode_q2_k(const std::byte* src, int64_t elems, float* dst) {
+  for (int64_t b = 0; b < elems / kSuper; ++b, src += 84, dst += kSuper) {
+    const float d = load_half(src + 80), dmin = load_half(src + 82);
+    for (int i = 0; i < kSuper; ++i) {
+      const int both = load_u8(src + i / 16);  // scale below, minimum above
+      dst[i] = d * static_cast<float>(both & 15) * static_cast<float>(crumb(src + 16, i)) -
+               dmin * static_cast<float>(both >> 4);
+    }
+  }
+}
+
+void decode_q3_k(const std::byte* src, int64_t elems, float* dst) {
+  for (int64_t b = 0; b < elems / kSuper; ++b, src += 110, dst += kSuper) {
+    const float d = load_half(src + 108);
+    for (int i = 0; i < kSuper; ++i) {
+      const int third = load_u8(src + i % 32) >> (i / 32) & 1;
+      const int q = crumb(src + 32, i) | third << 2;
+      dst[i] = d * static_cast<float>(unpack_six(src + 96, i / 16) - 32) * static_cast<float>(q - 4);
+    }
+  }
+}
 
 void decode_q4_k(const std::byte* src, int64_t elems, float* dst) {
   for (int64_t b = 0; b < elems / kSuper; ++b, src += 144, dst += kSuper) {

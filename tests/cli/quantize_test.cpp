@@ -266,9 +266,31 @@ TEST_F(Quantize, MixOverridesAndFallbacks) {
   EXPECT_FALSE(open("again.gguf").find("quire.quantize.overrides"));
 }
 
+TEST_F(Quantize, MixesOfThreeBitsAndOfUnevenFour) {
+  write_small("small.gguf", 256);
+  write_small("narrow.gguf", 96);
+  const auto type = [&](const std::string& input, const std::string& to, const std::string& name) {
+    const Outcome o = quire("quantize " + path(input) + " " + path("out.gguf") + " --type " + to);
+    EXPECT_EQ(o.code, 0) << o.output;
+    return std::string(dtype_name(open("out.gguf").find_tensor(name)->dtype));
+  };
+  EXPECT_EQ(type("small.gguf", "q3_k", "blk.0.ffn_up_exps.weight"), "q3_k");
+  EXPECT_EQ(open("out.gguf").get_u32("general.file_type").value(), 12u);
+  EXPECT_EQ(type("small.gguf", "q3_k", "token_embd.weight"), "q6_k");
+  EXPECT_EQ(type("small.gguf", "q3_k", "blk.0.attn_gate.weight"), "f32") << "hybrids keep their projections";
+  EXPECT_EQ(type("narrow.gguf", "q3_k", "blk.0.ffn_up_exps.weight"), "iq4_nl") << "96 is no multiple of 256";
+  EXPECT_EQ(type("small.gguf", "iq4_nl", "blk.0.ffn_up_exps.weight"), "iq4_nl");
+  EXPECT_EQ(open("out.gguf").get_u32("general.file_type").value(), 25u);
+  EXPECT_EQ(type("small.gguf", "iq4_nl", "token_embd.weight"), "q8_0");
+  for (const std::string read_only : {"q2_k", "iq4_xs"})
+    EXPECT_THAT(
+        quire("quantize " + path("small.gguf") + " " + path("not.gguf") + " --type " + read_only).output,
+        testing::AllOf(HasSubstr("cannot write type '" + read_only + "'"), HasSubstr("q3_k")));
+}
+
 TEST_F(Quantize, TheBytesDoNotDependOnThreads) {
   write_small("small.gguf", 256);
-  for (const std::string type : {"nvfp4", "q4_k", "mxfp4", "q6_k"}) {
+  for (const std::string type : {"nvfp4", "q4_k", "mxfp4", "q6_k", "q3_k", "iq4_nl"}) {
     for (const std::string threads : {"1", "2", "5"})
       ASSERT_EQ(quire("quantize " + path("small.gguf") + " " + path(threads) + " --type " + type +
                       " --threads " + threads)
@@ -437,7 +459,8 @@ TEST_P(Synth, WritesSaneBlocksOfEveryType) {
 }
 INSTANTIATE_TEST_SUITE_P(Types, Synth,
                          testing::Values("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k",
-                                         "q5_k", "q6_k", "mxfp4", "nvfp4"));
+                                         "q5_k", "q6_k", "mxfp4", "nvfp4", "q2_k", "q3_k", "iq4_nl",
+                                         "iq4_xs"));
 
 }  // namespace
 }  // namespace quire

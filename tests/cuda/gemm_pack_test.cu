@@ -25,9 +25,10 @@ void expect_matrix(const HostMatrix& m, int32_t expert, const std::vector<float>
                        << expert;
 }
 
-constexpr DType kAll[] = {DType::kBF16, DType::kNVFP4, DType::kQ8_0, DType::kMXFP4, DType::kQ4_K,
-                          DType::kQ6_K, DType::kF32,   DType::kF16,  DType::kQ4_0,  DType::kQ4_1,
-                          DType::kQ5_0, DType::kQ5_1,  DType::kQ5_K};
+constexpr DType kAll[] = {DType::kBF16,   DType::kNVFP4, DType::kQ8_0, DType::kMXFP4, DType::kQ4_K,
+                          DType::kQ6_K,   DType::kF32,   DType::kF16,  DType::kQ4_0,  DType::kQ4_1,
+                          DType::kQ5_0,   DType::kQ5_1,  DType::kQ5_K, DType::kQ2_K,  DType::kQ3_K,
+                          DType::kIQ4_NL, DType::kIQ4_XS};
 
 TEST(GemmPack, EveryTypeDecodesToTheFilesValues) {
   std::mt19937_64 rng(1);

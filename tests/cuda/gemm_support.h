@@ -48,14 +48,28 @@ struct HostMatrix {
     values.resize(static_cast<size_t>(all * k));
     const auto source =
         random_floats(rng, values.size(), scale != 0.0f ? scale : 1.0f / std::sqrt(static_cast<float>(k)));
+    if (!quant::can_encode(type)) fill_blocks(rng);
     for (int64_t r = 0; r < all; ++r) {
-      quant::encode_row(type, source.data() + r * k, k, bytes.data() + r * row_bytes);
+      if (quant::can_encode(type))
+        quant::encode_row(type, source.data() + r * k, k, bytes.data() + r * row_bytes);
       quant::decode_row(type, bytes.data() + r * row_bytes, k, values.data() + r * k);
     }
     if (type != DType::kF32 && type != DType::kF16)
       for (float& v : values) v = to_float(to_bf16(v));
   }
   const float* row(int64_t expert, int64_t r) const { return values.data() + (expert * rows + r) * cols; }
+
+ private:
+  // Any bytes are blocks of Q2_K and IQ4_XS, which are only read, but for their halves: these are small numbers.
+  void fill_blocks(std::mt19937_64& rng) {
+    const auto block = static_cast<size_t>(dtype_info(dtype).block_bytes);
+    for (std::byte& b : bytes) b = static_cast<std::byte>(rng());
+    for (size_t at = 0; at < bytes.size(); at += block)
+      for (const size_t half_at :
+           dtype == DType::kQ2_K ? std::vector<size_t>{80, 82} : std::vector<size_t>{0})
+        bytes[at + half_at + 1] =
+            static_cast<std::byte>(0x10 + rng() % 16 + (rng() % 2) * 128);  // 2^-11 to 2^-7
+  }
 };
 
 // The packed matrix on the device; gate and up together if `up` is given.

@@ -14,9 +14,9 @@ namespace quire::quant {
 namespace {
 
 constexpr uint32_t kSeed = 20240601;
-constexpr DType kEncodable[] = {DType::kF32,  DType::kF16,   DType::kBF16, DType::kQ8_0, DType::kQ4_0,
-                                DType::kQ4_1, DType::kQ5_0,  DType::kQ5_1, DType::kQ4_K, DType::kQ5_K,
-                                DType::kQ6_K, DType::kMXFP4, DType::kNVFP4};
+constexpr DType kEncodable[] = {DType::kF32,  DType::kF16,   DType::kBF16,  DType::kQ8_0, DType::kQ4_0,
+                                DType::kQ4_1, DType::kQ5_0,  DType::kQ5_1,  DType::kQ4_K, DType::kQ5_K,
+                                DType::kQ6_K, DType::kMXFP4, DType::kNVFP4, DType::kQ3_K, DType::kIQ4_NL};
 
 using Row = std::vector<float>;
 
@@ -87,6 +87,12 @@ double bound(DType type, double x, double m) {
     // One step m/32 at the clamped end, and the scale rounded to 1/128 of the largest.
     case DType::kQ6_K:
       return m / 32 + 0.5 * m / 128 + 2 * half_scale + 32 * 0x1p-18;
+    // The same with steps of m/4, and scales rounded to 1/32.
+    case DType::kQ3_K:
+      return m / 4 + 0.5 * m / 32 + 2 * half_scale + 4 * 0x1p-18;
+    // Values are at most 24 of 127 apart; the far end of the range, 113, is clamped.
+    case DType::kIQ4_NL:
+      return m * 14 / 127 + half_scale + 127 * 0x1p-25;
     // Scale 2^k with m in [4, 8) of it: codes are at most 2 apart (error 1), and 6 stands for up to 8 (error
     // 2).
     case DType::kMXFP4:

@@ -53,6 +53,14 @@ std::vector<float> join(std::vector<std::vector<float>> parts) {
 const std::string kNibbles =
     "f0e1d2c3b4a5968778695a4b3c2d1e0f";  // low nibbles count up, high nibbles count down
 const std::string kScales = "4182c37fc0450abf00111204";
+// 64 bytes of codes in which all four of a byte differ by turns.
+const std::string kMixed =
+    "0b30557a9fc4e90e33587da2c7ec11365b80a5caef14395e83a8cdf2173c6186"
+    "abd0f51a3f6489aed3f81d42678cb1d6fb20456a8fb4d9fe23486d92b7dc0126";
+// The 32 values of IQ4_NL's codes in kNibbles.
+const std::vector<float> kIq4Line = {-127, -104, -83, -65, -49, -35, -22, -10, 1,    13,  25,
+                                     38,   53,   69,  89,  113, 113, 89,  69,  53,   38,  25,
+                                     13,   1,    -10, -22, -35, -49, -65, -83, -104, -127};
 const std::vector<float> kE2m1Values = {0, .5, 1, 1.5, 2, 3, 4, 6, -0.f, -.5, -1, -1.5, -2, -3, -4, -6};
 
 std::vector<DecodeCase> decode_cases() {
@@ -121,6 +129,26 @@ std::vector<DecodeCase> decode_cases() {
         {192, 5.625},
         {224, 13.5625},
         {255, 14}}},
+      // Scales 0 to 15 with minima 15 to 0; d = 0.125, dmin = 0.25.
+      {DType::kQ2_K,
+       "f0e1d2c3b4a5968778695a4b3c2d1e0f" + kMixed + "00300034",
+       {{0, -3.75},   {15, -3.75},  {16, -3.125}, {31, -3.25}, {32, -2.75},   {47, -3},
+        {48, -2.25},  {64, -2.75},  {80, -1.875}, {96, -2.25}, {112, -1.125}, {127, -.25},
+        {128, 1.25},  {144, 1.875}, {160, 1.25},  {175, 0},    {176, 1.75},   {192, 2.25},
+        {208, 4.375}, {224, 3.25},  {240, 5.625}, {254, 0},    {255, 0}}},
+      {DType::kQ3_K,
+       "0560bb1671cc2782dd3893ee49a4ff5ab5106bc6217cd7328de8439ef954af0a" + kMixed +
+           "c8115aa3ec357ec71059a2eb" + "00ac",
+       {{0, 4.5},      {1, -6},     {2, 1.5},      {3, -3},     {15, -3},     {16, 2.8125}, {31, -1.875},
+        {32, 1.25},    {47, -.625}, {48, 2.375},   {64, 0},     {80, -.3125}, {96, -4.5},   {112, 1.3125},
+        {127, -.875},  {128, -.25}, {144, 2.8125}, {160, .625}, {175, .9375}, {176, -1.25}, {192, -2.25},
+        {208, -.8125}, {224, .875}, {240, -5.25},  {254, 0},    {255, 7}}},
+      {DType::kIQ4_NL, "002c" + kNibbles, all(times(kIq4Line, .0625f))},
+      // Scales less 32 of 5, 4, ... in the order of the sub-blocks; d = 0.03125.
+      {DType::kIQ4_XS, "0028a5c31f8e640b" + repeat(kNibbles, 8),
+       all(join({times(kIq4Line, -1 * .03125f), times(kIq4Line, -15 * .03125f), times(kIq4Line, 14 * .03125f),
+                 times(kIq4Line, 8 * .03125f), times(kIq4Line, 20 * .03125f), times(kIq4Line, -26 * .03125f),
+                 times(kIq4Line, -21 * .03125f), times(kIq4Line, 16 * .03125f)}))},
       {DType::kMXFP4, "7e" + kNibbles, all(times(join({kE2m1Values, backwards}), .5f))},
       {DType::kNVFP4, "3840017e" + repeat("8091a2b3c4d5e6f7", 4),
        all(join({kE2m1Values, times(kE2m1Values, 2), times(kE2m1Values, 0x1p-9f), times(kE2m1Values, 448)}))},
@@ -146,7 +174,7 @@ TEST(Vectors, EveryDecoderGivesTheWorkedExampleExactly) {
     EXPECT_EQ(y.back(), 12345.0f) << name;
     ++decodable;
   }
-  EXPECT_EQ(decodable, 13);
+  EXPECT_EQ(decodable, 17);
 }
 
 TEST(Vectors, DecodersTakeSeveralBlocks) {
@@ -162,7 +190,8 @@ TEST(Vectors, DecodersTakeSeveralBlocks) {
 }
 
 TEST(Vectors, OtherTypesCannotBeDecoded) {
-  for (const DType t : {DType::kQ2_K, DType::kQ3_K, DType::kI32, DType::kIQ4_NL, DType::kQ8_K, DType::kF64})
+  for (const DType t :
+       {DType::kIQ2_XXS, DType::kIQ3_S, DType::kTQ2_0, DType::kI32, DType::kQ8_K, DType::kF64})
     EXPECT_FALSE(can_decode(t)) << dtype_name(t);
 }
 

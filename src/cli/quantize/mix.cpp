@@ -13,6 +13,8 @@ namespace {
 // left.
 std::optional<DType> fallback(DType type) {
   switch (type) {
+    case DType::kQ3_K:
+      return DType::kIQ4_NL;
     case DType::kQ4_K:
       return DType::kQ5_0;
     case DType::kQ5_K:
@@ -93,6 +95,9 @@ std::string Mix::text() const {
 Mix default_mix(DType type, bool hybrid) {
   Mix m{type, type, type, {}};
   switch (type) {
+    case DType::kQ3_K:
+      m.projection = DType::kQ4_K;
+      [[fallthrough]];
     case DType::kQ4_K:
       m.head = DType::kQ6_K;
       if (!hybrid) m.value = DType::kQ6_K;
@@ -109,6 +114,7 @@ Mix default_mix(DType type, bool hybrid) {
       return m;
     case DType::kQ4_0:
     case DType::kQ4_1:
+    case DType::kIQ4_NL:
     case DType::kMXFP4:
     case DType::kNVFP4:
       m.head = DType::kQ8_0;
@@ -136,11 +142,13 @@ std::string mixes_help() {
   q5_k                     q5_k          q5_k, attn_v q6_k  q8_0           q6_k
   q5_0 q5_1                type          type             q8_0             q8_0
   q4_k                     q4_k          q4_k, attn_v q6_k  as they were   q6_k
-  q4_0 q4_1 mxfp4 nvfp4    type          type             as they were     q8_0
+  q3_k                     q3_k          q4_k, attn_v q6_k  as they were   q6_k
+  q4_0 q4_1 iq4_nl         type          type             as they were     q8_0
+  mxfp4 nvfp4              type          type             as they were     q8_0
 Hybrids are models with delta-net layers; their projections at 4 bits cost about 6% of perplexity.
 Norms, routers, convolutions and vectors always stay as they are.
-Rows that a type's blocks do not divide take another: q4_k q5_0, q5_k q5_1, q6_k and nvfp4 q8_0; rows that 32
-does not divide stay as they are. The summary names them.)";
+Rows that a type's blocks do not divide take another: q3_k iq4_nl, q4_k q5_0, q5_k q5_1, q6_k and nvfp4 q8_0;
+rows that 32 does not divide stay as they are. The summary names them.)";
 }
 
 Result<std::vector<Override>> parse_overrides(const std::vector<std::string>& given) {

@@ -35,9 +35,7 @@ Result<std::vector<Job>> plan(const gguf::File& f, const std::vector<Choice>& ch
     const gguf::TensorInfo& t = f.tensors()[i];
     Job job{&t, choices[i], {}};
     if (job.encoded()) {
-      if (!quant::can_decode(t.dtype))
-        return file_error("tensor {}: type {} cannot be decoded; start from a bf16 or f16 file",
-                          gguf::printable(t.name), dtype_name(t.dtype));
+      QUIRE_CHECKED(quant::check_decodable(t.name, t.dtype));
       QUIRE_TRY(job.factors, read_factors(f, job));
       absorbed.insert(job.scale_name());
       absorbed.insert(fmt::format("{}.input_scale", tensor_stem(t.name)));

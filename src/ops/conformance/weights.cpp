@@ -9,8 +9,9 @@ namespace quire::conformance {
 namespace {
 
 constexpr DType kWeightTypes[] = {
-    DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0, DType::kQ4_0,  DType::kQ4_1,  DType::kQ5_0,
-    DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kMXFP4, DType::kNVFP4,
+    DType::kF32,   DType::kF16,  DType::kBF16, DType::kQ8_0,   DType::kQ4_0,   DType::kQ4_1,
+    DType::kQ5_0,  DType::kQ5_1, DType::kQ4_K, DType::kQ5_K,   DType::kQ6_K,   DType::kMXFP4,
+    DType::kNVFP4, DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS,
 };
 
 void put_half(std::byte* at, float x) {
@@ -28,9 +29,11 @@ struct RandomBlock {
   float spread, min_ratio;
 };
 constexpr RandomBlock kRandomBlocks[] = {
-    {DType::kQ4_1, 0, 2, 4.6f, -7.5f},   {DType::kQ5_0, 0, -1, 9.2f, 0.0f},
-    {DType::kQ5_1, 0, 2, 9.2f, -15.5f},  {DType::kQ4_K, 0, 2, 258.0f, 7.5f},
-    {DType::kQ5_K, 0, 2, 527.0f, 15.5f}, {DType::kQ6_K, 208, -1, 1367.0f, 0.0f},
+    {DType::kQ4_1, 0, 2, 4.6f, -7.5f},    {DType::kQ5_0, 0, -1, 9.2f, 0.0f},
+    {DType::kQ5_1, 0, 2, 9.2f, -15.5f},   {DType::kQ4_K, 0, 2, 258.0f, 7.5f},
+    {DType::kQ5_K, 0, 2, 527.0f, 15.5f},  {DType::kQ6_K, 208, -1, 1367.0f, 0.0f},
+    {DType::kQ2_K, 80, 82, 13.9f, 1.5f},  {DType::kQ3_K, 108, -1, 43.3f, 0.0f},
+    {DType::kIQ4_NL, 0, -1, 67.4f, 0.0f}, {DType::kIQ4_XS, 0, -1, 1246.0f, 0.0f},
 };
 
 void fill_blocks(Rng& rng, const RandomBlock& f, float sd, std::vector<std::byte>& bytes) {

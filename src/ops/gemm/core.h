@@ -106,7 +106,15 @@ inline bool rounds_to_bf16(DType t) {
 
 // Weights that the integer core takes.
 inline bool has_integers(DType t) {
-  return dtype_info(t).block_elems > 1;
+  switch (t) {
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+      return false;
+    default:
+      return dtype_info(t).block_elems > 1;
+  }
 }
 
 // Rows to the padded width of mid: swiglu writes whole blocks of 32 columns.

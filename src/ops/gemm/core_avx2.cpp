@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/gemm/core.h"
+#include "ops/gemm/decode_avx2.h"
 #include "ops/gemm/lane_core.h"
 #include "quant/format.h"
 
@@ -55,6 +56,14 @@ struct FloatLanes {
         return decode_bf16(from, w.cols, to);
       case DType::kQ8_0:
         return decode_q8_0(from, w.cols, to);
+      case DType::kQ2_K:
+        return decode_q2_k(from, w.cols, to);
+      case DType::kQ3_K:
+        return decode_q3_k(from, w.cols, to);
+      case DType::kIQ4_NL:
+        return decode_iq4_nl(from, w.cols, to);
+      case DType::kIQ4_XS:
+        return decode_iq4_xs(from, w.cols, to);
       default:
         return quant::decode_row(w.dtype, from, w.cols, to);
     }

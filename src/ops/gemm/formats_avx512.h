@@ -17,6 +17,7 @@
 #include "ops/gemm/decode_avx512.h"
 #include "ops/gemm/kquants_avx512.h"
 #include "ops/gemm/lookup_avx512.h"
+#include "ops/gemm/small_avx512.h"
 
 namespace quire::gemm {
 namespace {
@@ -223,6 +224,14 @@ R with_format(DType type, Fn&& fn) {
       return fn(Q45K<true>{});
     case DType::kQ6_K:
       return fn(Q6K{});
+    case DType::kQ2_K:
+      return fn(Q2K{});
+    case DType::kQ3_K:
+      return fn(Q3K{});
+    case DType::kIQ4_NL:
+      return fn(Iq4Nl{});
+    case DType::kIQ4_XS:
+      return fn(Iq4Xs{});
     default:
       return R();
   }

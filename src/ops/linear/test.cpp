@@ -195,12 +195,18 @@ std::vector<int64_t> scale_halves(DType type) {
     case DType::kQ8_0:
     case DType::kQ4_0:
     case DType::kQ5_0:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
       return {0};
     case DType::kQ4_1:
     case DType::kQ5_1:
     case DType::kQ4_K:
     case DType::kQ5_K:
       return {0, 2};
+    case DType::kQ2_K:
+      return {80, 82};
+    case DType::kQ3_K:
+      return {108};
     case DType::kQ6_K:
       return {208};
     default:
@@ -272,12 +278,48 @@ void decoding_case(Suite& s, DType type) {
   }
 }
 
+// Block scales that are infinite or no number, and codes of any bits: such a block spoils its own row and nothing else.
+void hostile_case(Suite& s, DType type) {
+  const std::string name = fmt::format("{} with scales that are not finite", dtype_name(type));
+  if (!s.wants_case(name) || scale_halves(type).empty()) return;
+  Rng rng = s.rng_for_case(name);
+  constexpr int64_t kRows = 40, kCols = 512, kTokens = 18;
+  const int64_t block = dtype_info(type).block_bytes, row_bytes = dtype_bytes(type, kCols);
+  const RandomWeight good = random_weight(rng, type, kRows, kCols, 1, 1.0f);
+  std::vector<std::byte> bad_bytes = good.bytes;
+  const auto spoilt = [](int64_t row) { return row % 3 == 1; };
+  for (int64_t row = 0; row < kRows; ++row) {
+    if (!spoilt(row)) continue;
+    constexpr uint16_t kBad[] = {0x7e00, 0xfe00, 0x7c00, 0xfc00, 0x7c01, 0xffff};
+    const std::vector<int64_t> halves = scale_halves(type);
+    const auto turn = static_cast<size_t>(row / 3);
+    const int64_t at = row * row_bytes + row % (row_bytes / block) * block + halves[turn % halves.size()];
+    std::memcpy(bad_bytes.data() + at, &kBad[turn % std::size(kBad)], 2);
+  }
+  const Weight bad{type, bad_bytes.data(), kRows, kCols, 1, nullptr};
+  Buffer x(DType::kBF16, {kTokens, kCols}), want(DType::kF32, {kTokens, kRows}), got = want;
+  x.fill([&] { return rng.uniform(0.5f, 1.5f); });
+  for (const auto& k : s.kernels(kLinearOp.kernels, kOnGpu)) {
+    const LinearArgs args{x, {LinearPart{bad, {}, got, false}}, kTokens};
+    if (k.on_gpu() || !s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;
+    k.launch(s.context(Device::kCpu), {x, {LinearPart{good.weight, {}, want, false}}, kTokens});
+    k.launch(s.context(Device::kCpu), args);
+    for (int64_t t = 0; t < kTokens; ++t)
+      for (int64_t row = 0; row < kRows; ++row) {
+        float& y = got.tensor().row<float>(t)[row];
+        // A spoilt sum must not look like a number.
+        if (spoilt(row)) y = std::isfinite(y) ? NAN : want.tensor().row<float>(t)[row];
+      }
+    s.expect_same_bits(k.name, name, got, want);
+  }
+}
+
 }  // namespace
 
 void linear_conformance(Suite& s) {
   for (const LinearCase& c : linear_cases()) linear_case(s, c);
   for (const DType type : weight_types())
-    if (dtype_info(type).block_elems > 1) decoding_case(s, type);
+    if (dtype_info(type).block_elems > 1) decoding_case(s, type), hostile_case(s, type);
 }
 
 }  // namespace quire::conformance

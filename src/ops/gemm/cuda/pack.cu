@@ -59,6 +59,25 @@ __device__ uint32_t k_nibble(const uint8_t* qs, int i) {
   return i % 64 < 32 ? byte & 15u : byte >> 4;
 }
 
+// Two bits of a code of Q2_K and Q3_K (quant/kquants.cpp).
+__device__ uint32_t k_crumb(const uint8_t* qs, int i) {
+  return qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3u;
+}
+// The 6-bit scales of Q3_K.
+__device__ int q3_scale(const uint8_t* s, int j) {
+  const uint32_t low = j < 8 ? s[j] & 15u : s[j - 8] >> 4;
+  return static_cast<int>(low | (s[8 + j % 4] >> (j / 4 * 2) & 3u) << 4) - 32;
+}
+// The 6-bit scales of IQ4_XS (quant/iq4.cpp).
+__device__ int iq4_xs_scale(const uint8_t* b, int j) {
+  const uint32_t low = b[4 + j / 2] >> (4 * (j % 2)) & 15u;
+  return static_cast<int>(low | (load_u16(b + 2) >> (2 * j) & 3u) << 4) - 32;
+}
+__device__ float iq4_value(uint32_t code) {
+  constexpr uint64_t kFirst = 0xf6eaddcfbfad9881u, kLast = 0x7159453526190d01u;  // quant/iq4.h, a byte each
+  return static_cast<float>(static_cast<int8_t>((code < 8 ? kFirst : kLast) >> (8 * (code & 7u)) & 0xffu));
+}
+
 // One element, by quant::decode_row's rules and roundings: for types that are packed as bf16.
 __device__ float element(DType type, const uint8_t* row, int64_t c) {
   const int i = static_cast<int>(c % 32);
@@ -95,6 +114,31 @@ __device__ float element(DType type, const uint8_t* row, int64_t c) {
       const float scale = __fmul_rn(load_half(b), static_cast<float>(s.scale));
       const float min = __fmul_rn(load_half(b + 2), static_cast<float>(s.min));
       return __fadd_rn(__fmul_rn(scale, static_cast<float>(q)), -min);
+    }
+    case DType::kQ2_K: {
+      const uint8_t* b = row + c / 256 * 84;
+      const int k = static_cast<int>(c % 256);
+      const uint32_t both = b[k / 16];
+      const float scale = __fmul_rn(load_half(b + 80), static_cast<float>(both & 15u));
+      const float min = __fmul_rn(load_half(b + 82), static_cast<float>(both >> 4));
+      return __fadd_rn(__fmul_rn(scale, static_cast<float>(k_crumb(b + 16, k))), -min);
+    }
+    case DType::kQ3_K: {
+      const uint8_t* b = row + c / 256 * 110;
+      const int k = static_cast<int>(c % 256);
+      const uint32_t q = k_crumb(b + 32, k) | (b[k % 32] >> (k / 32) & 1u) << 2;
+      const float scale = __fmul_rn(load_half(b + 108), static_cast<float>(q3_scale(b + 96, k / 16)));
+      return __fmul_rn(scale, static_cast<float>(static_cast<int>(q) - 4));
+    }
+    case DType::kIQ4_NL: {
+      const uint8_t* b = row + c / 32 * 18;
+      return __fmul_rn(load_half(b), iq4_value(split_nibble(b + 2, i)));
+    }
+    case DType::kIQ4_XS: {
+      const uint8_t* b = row + c / 256 * 136;
+      const int j = static_cast<int>(c % 256) / 32;
+      const float scale = __fmul_rn(load_half(b), static_cast<float>(iq4_xs_scale(b, j)));
+      return __fmul_rn(scale, iq4_value(split_nibble(b + 8 + 16 * j, i)));
     }
     default:
       return __uint_as_float(0x7fc00000u);
