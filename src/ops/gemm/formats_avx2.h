@@ -37,6 +37,12 @@ template <class To>
   to.codes(step, 2 * four, _mm256_slli_epi16(w, 8));
   to.codes(step, 2 * four + 1, _mm256_and_si256(w, _mm256_set1_epi16(static_cast<int16_t>(0xff00))));
 }
+// Bytes that are not negative.
+template <class To>
+[[gnu::always_inline]] inline void put_unsigned(To& to, int step, int four, __m256i w) {
+  to.codes(step, 2 * four, _mm256_and_si256(w, _mm256_set1_epi16(0xff)));
+  to.codes(step, 2 * four + 1, _mm256_srli_epi16(w, 8));
+}
 // Bytes that hold two codes, of four columns each.
 template <class To>
 [[gnu::always_inline]] inline void put_nibbles(To& to, int step, int low, int high, __m256i w) {
@@ -69,9 +75,10 @@ struct DecodeNvfp4 : Format<Shape<4, false, false, 8>, 144> {
     const __m256i table = e2m1_table();
     for (int s = 0; s < steps; ++s, rows = rows.at(36)) {
       to.begin_step(s);
-      const __m256i scales = load_word(rows);
+      __m256 scales[4];
+      read_scales(load_word(rows), scales);
 #pragma GCC unroll 4
-      for (int g = 0; g < 4; ++g) to.factor(s, g, scale_of(_mm256_srli_epi32(scales, 8 * g)));
+      for (int g = 0; g < 4; ++g) to.factor(s, g, scales[g]);
 #pragma GCC unroll 2
       for (int i = 0; i < 2; ++i) {
         const Words w = load_words(rows.at(4 + 16 * i));
@@ -84,12 +91,21 @@ struct DecodeNvfp4 : Format<Shape<4, false, false, 8>, 144> {
       to.end_step(s);
     }
   }
-  // UE4M3 in the lowest byte where a float has its exponent and mantissa, times 2^112, is 2^-8 of itself, subnormals
-  // included; 0x7f stands for zero.
-  static __m256 scale_of(__m256i bytes) {
-    const __m256i most = _mm256_set1_epi32(0x7f), u = _mm256_and_si256(bytes, most);
-    const __m256i kept = _mm256_andnot_si256(_mm256_cmpeq_epi32(u, most), u);
-    return _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(kept, 20)), _mm256_set1_ps(0x1p112f));
+  // Four bytes of each row, UE4M3, as 2^-8 of what they are: that is a half when they are moved to where it has its exponent
+  // and mantissa, subnormals included. 0x7f stands for zero.
+  [[gnu::always_inline]] static void read_scales(__m256i words, __m256 (&of)[4]) {
+    const __m256i most = _mm256_set1_epi8(0x7f), u = _mm256_and_si256(words, most);
+    const __m256i kept = _mm256_andnot_si256(_mm256_cmpeq_epi8(u, most), u);
+    const __m256i by_byte = twice(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    const __m256i by_group = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(kept, by_byte),
+                                                         _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    const auto halves = [](__m128i two) { return _mm256_slli_epi16(_mm256_cvtepu8_epi16(two), 7); };
+    const __m256i low = halves(_mm256_castsi256_si128(by_group)),
+                  high = halves(_mm256_extracti128_si256(by_group, 1));
+    of[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(low));
+    of[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(low, 1));
+    of[2] = _mm256_cvtph_ps(_mm256_castsi256_si128(high));
+    of[3] = _mm256_cvtph_ps(_mm256_extracti128_si256(high, 1));
   }
 };
 
@@ -141,17 +157,6 @@ struct DecodeQ8_0 : Format<Shape<2, false, false, 8>, 272> {
   }
 };
 
-// Bits 0 to 3 of every word to bit 4 of the codes of four columns: columns 0 and 2, or 1 and 3.
-struct FifthBits {
-  explicit FifthBits(__m256i bits) {
-    const __m256i four = _mm256_and_si256(bits, _mm256_set1_epi32(15)), at = _mm256_set1_epi32(0x00100010);
-    const __m256i apart = _mm256_or_si256(_mm256_slli_epi32(four, 4), _mm256_slli_epi32(four, 18));
-    even = _mm256_and_si256(apart, at);
-    odd = _mm256_and_si256(_mm256_srli_epi32(apart, 1), at);
-  }
-  __m256i even, odd;
-};
-
 // Q4_0, Q4_1, Q5_0 and Q5_1: a half d, perhaps a half m, perhaps 32 fifth bits, and 16 bytes of codes whose low nibbles
 // are the first 16 columns.
 template <bool kFifthBit, bool kMinimum>
@@ -180,20 +185,22 @@ struct DecodeLegacy : Format<Shape<2, false, kMinimum>, 8 * (18 + (kMinimum ? 2 
   }
 
  private:
+  // Bit c of `bits` belongs to the code of column c.
   template <class To>
   [[gnu::always_inline]] static void put_fifth(To& to, int s, int first, const Words& w, __m256i bits) {
-    const __m256i mask = _mm256_set1_epi16(15);
+    const __m256i mask = _mm256_set1_epi8(15), fifth = _mm256_set1_epi8(16);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
-      const FifthBits low(_mm256_srli_epi32(bits, 4 * i)), high(_mm256_srli_epi32(bits, 16 + 4 * i));
-      const auto put = [&](int pair, int shift, __m256i fifth) __attribute__((always_inline)) {
-        const __m256i code = _mm256_and_si256(_mm256_srli_epi16(w.of[i], shift), mask);
-        to.codes(s, pair, _mm256_or_si256(code, fifth));
+      const __m256i one_each = _mm256_set1_epi32(i % 2 == 0 ? 0x08040201 : static_cast<int>(0x80402010));
+      const auto with_fifth = [&](__m256i nibbles, int byte) __attribute__((always_inline)) {
+        const int all = 0x01010101 * byte;
+        const __m256i four = twice(_mm_setr_epi32(all, all + 0x04040404, all + 0x08080808, all + 0x0c0c0c0c));
+        const __m256i set = _mm256_and_si256(_mm256_shuffle_epi8(bits, four), one_each);
+        return _mm256_or_si256(_mm256_and_si256(nibbles, mask),
+                               _mm256_and_si256(_mm256_cmpeq_epi8(set, one_each), fifth));
       };
-      put(2 * (first + i), 0, low.even);
-      put(2 * (first + i) + 1, 8, low.odd);
-      put(2 * (first + 4 + i), 4, high.even);
-      put(2 * (first + 4 + i) + 1, 12, high.odd);
+      put_unsigned(to, s, first + i, with_fifth(w.of[i], i / 2));
+      put_unsigned(to, s, first + 4 + i, with_fifth(_mm256_srli_epi16(w.of[i], 4), 2 + i / 2));
     }
   }
 };

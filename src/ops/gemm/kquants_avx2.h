@@ -7,13 +7,14 @@
 namespace quire::gemm {
 namespace {
 
-// Bit `from` of bytes, and those above it, to bit `to` of 16-bit codes: of even bytes (`byte` 0) or of odd ones (1).
-[[gnu::always_inline]] inline __m256i moved(__m256i w, int byte, int from, int to) {
-  const int right = 8 * byte + from - to;
-  return right < 0 ? _mm256_slli_epi16(w, -right) : _mm256_srli_epi16(w, right);
-}
-[[gnu::always_inline]] inline __m256i masked(__m256i v, int mask) {
-  return _mm256_and_si256(v, _mm256_set1_epi16(static_cast<int16_t>(mask)));
+// Bytes of the nibbles from bit `at` of w on, and above them `count` bits of `top` from bit `from` on.
+[[gnu::always_inline]] inline __m256i joined(__m256i w, int at, __m256i top, int from, int count) {
+  const __m256i low = _mm256_and_si256(at == 0 ? w : _mm256_srli_epi16(w, at), _mm256_set1_epi8(15));
+  const __m256i moved = from < 4   ? _mm256_slli_epi16(top, 4 - from)
+                        : from > 4 ? _mm256_srli_epi16(top, from - 4)
+                                   : top;
+  const auto mask = static_cast<char>(((1 << count) - 1) << 4);
+  return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(mask)));
 }
 
 // Eight scales and eight minima of 6 bits in three words (quant/kquants.cpp).
@@ -31,9 +32,9 @@ struct SixBits {
   __m256i scales[2], minima[2];  // bytes of sub-blocks 0 to 3 and 4 to 7
 };
 
-// Q4_K and Q5_K: low nibbles are one sub-block, high ones another, whose codes are 16 times too large.
+// Q4_K and Q5_K: low nibbles are one sub-block, high ones another, whose codes are 16 times too large in Q4_K.
 template <bool kFifthBit>
-struct DecodeQ45K : Format<Shape<2, true, true, 0, 4>, kFifthBit ? 176 : 144> {
+struct DecodeQ45K : Format<Shape<2, true, true, 0, kFifthBit ? 0 : 4>, kFifthBit ? 176 : 144> {
   static constexpr int64_t kCodes = kFifthBit ? 48 : 16;
 
   template <class To>
@@ -66,16 +67,16 @@ struct DecodeQ45K : Format<Shape<2, true, true, 0, 4>, kFifthBit ? 176 : 144> {
  private:
   template <class To>
   [[gnu::always_inline]] static void put(To& to, int s, int four, __m256i w, __m256i fifth) {
-#pragma GCC unroll 2
-    for (int byte = 0; byte < 2; ++byte) {
-      const __m256i both = byte == 0 ? w : _mm256_srli_epi16(w, 8);
-      __m256i low = masked(both, 0x0f), high = masked(both, 0xf0);
-      if constexpr (kFifthBit) {
-        low = _mm256_or_si256(low, masked(moved(fifth, byte, 2 * s, 4), 0x10));
-        high = _mm256_or_si256(high, masked(moved(fifth, byte, 2 * s + 1, 8), 0x100));
-      }
-      to.codes(s, 2 * four + byte, low);
-      to.codes(s, 2 * (four + 8) + byte, high);
+    if constexpr (kFifthBit) {
+      put_unsigned(to, s, four, joined(w, 0, fifth, 2 * s, 1));
+      put_unsigned(to, s, four + 8, joined(w, 4, fifth, 2 * s + 1, 1));
+    } else {
+      const __m256i low = _mm256_set1_epi16(0x0f), high = _mm256_set1_epi16(0xf0),
+                    odd = _mm256_srli_epi16(w, 8);
+      to.codes(s, 2 * four, _mm256_and_si256(w, low));
+      to.codes(s, 2 * four + 1, _mm256_and_si256(odd, low));
+      to.codes(s, 2 * (four + 8), _mm256_and_si256(w, high));
+      to.codes(s, 2 * (four + 8) + 1, _mm256_and_si256(odd, high));
     }
   }
 };
@@ -103,25 +104,17 @@ struct DecodeQ6K : Format<Shape<4, true, false>, 210> {
         for (int k = 0; k < 2; ++k) {  // columns from 32 k on
           const Words w = load_words(rows.at(64 * h + 32 * k + 16 * i));
 #pragma GCC unroll 4
-          for (int j = 0; j < 4; ++j) put(to, h, k, 8 * k + 4 * i + j, w.of[j], top.of[j]);
+          for (int j = 0; j < 4; ++j) {
+            const int four = 8 * k + 4 * i + j;
+            put_unsigned(to, 2 * h, four, joined(w.of[j], 0, top.of[j], 2 * k, 2));
+            put_unsigned(to, 2 * h + 1, four, joined(w.of[j], 4, top.of[j], 4 + 2 * k, 2));
+          }
         }
       }
       to.end_step(2 * h);
       to.end_step(2 * h + 1);
     }
     to.end_unit();
-  }
-
- private:
-  template <class To>
-  [[gnu::always_inline]] static void put(To& to, int h, int k, int four, __m256i w, __m256i top) {
-#pragma GCC unroll 2
-    for (int n = 0; n < 2; ++n)
-#pragma GCC unroll 2
-      for (int byte = 0; byte < 2; ++byte)
-        to.codes(2 * h + n, 2 * four + byte,
-                 _mm256_or_si256(masked(moved(w, byte, 4 * n, 0), 0x0f),
-                                 masked(moved(top, byte, 4 * n + 2 * k, 4), 0x30)));
   }
 };
 
