@@ -12,6 +12,7 @@
 #include "ops/gemm/core.h"
 #include "ops/linear/linear.h"
 #include "quant/fp4.h"
+#include "quant/iq4.h"
 
 namespace quire {
 namespace {
@@ -54,6 +55,8 @@ void read_block32(DType type, const std::byte* p, Row& row) {
     const int nibble = byte_at(p + i % 16) >> (i / 16 * 4) & 15;
     if (type == DType::kMXFP4)
       row.codes.push_back(quant::kE2m1Doubled[nibble]);
+    else if (type == DType::kIQ4_NL)
+      row.codes.push_back(quant::kIq4Values[nibble]);
     else
       row.codes.push_back((nibble | static_cast<int>(bits >> i & 1) << 4) - (minimum ? 0 : fifth ? 16 : 8));
   }
@@ -103,6 +106,51 @@ void read_q6k(const std::byte* p, Row& row) {
   }
 }
 
+// Sixteen sub-blocks of 16, two bits of a code in the bytes at `codes`.
+void read_crumbs(const std::byte* codes, Row& row) {
+  row.parts = 4;
+  row.super = true;
+  for (int i = 0; i < 256; ++i)
+    row.codes.push_back(byte_at(codes + i / 128 * 32 + i % 32) >> (i % 128 / 32 * 2) & 3);
+}
+void read_q2k(const std::byte* p, Row& row) {
+  read_crumbs(p + 16, row);
+  row.offsets = true;
+  row.d.push_back(half_at(p + 80));
+  row.dmin.push_back(half_at(p + 82));
+  for (int j = 0; j < 16; ++j) {
+    row.factor.push_back(static_cast<float>(byte_at(p + j) & 15));
+    row.offset.push_back(static_cast<float>(byte_at(p + j) >> 4));
+  }
+}
+void read_q3k(const std::byte* p, Row& row) {
+  const size_t first = row.codes.size();
+  read_crumbs(p + 32, row);
+  for (size_t i = 0; i < 256; ++i)
+    if ((byte_at(p + i % 32) >> (i / 32) & 1) == 0) row.codes[first + i] -= 4;
+  row.d.push_back(half_at(p + 108));
+  row.dmin.push_back(0.0f);
+  for (int j = 0; j < 16; ++j) {
+    const int low = byte_at(p + 96 + j % 8) >> (j / 8 * 4) & 15,
+              high = byte_at(p + 104 + j % 4) >> (j / 4 * 2) & 3;
+    row.factor.push_back(static_cast<float>((low | high << 4) - 32));
+    row.offset.push_back(0.0f);
+  }
+}
+void read_iq4_xs(const std::byte* p, Row& row) {
+  row.super = true;
+  row.d.push_back(half_at(p));
+  row.dmin.push_back(0.0f);
+  for (int j = 0; j < 8; ++j) {
+    const int low = byte_at(p + 4 + j / 2) >> (j % 2 * 4) & 15,
+              high = byte_at(p + 2 + j / 4) >> (j % 4 * 2) & 3;
+    row.factor.push_back(static_cast<float>((low | high << 4) - 32));
+    row.offset.push_back(0.0f);
+    for (int i = 0; i < 32; ++i)
+      row.codes.push_back(quant::kIq4Values[byte_at(p + 8 + 16 * j + i % 16) >> (i / 16 * 4) & 15]);
+  }
+}
+
 Row read_row(const Weight& w, int64_t r) {
   Row row;
   const std::byte* p = w.row(r);
@@ -114,6 +162,12 @@ Row read_row(const Weight& w, int64_t r) {
       read_q45k(w.dtype == DType::kQ5_K, p, row);
     else if (w.dtype == DType::kQ6_K)
       read_q6k(p, row);
+    else if (w.dtype == DType::kQ2_K)
+      read_q2k(p, row);
+    else if (w.dtype == DType::kQ3_K)
+      read_q3k(p, row);
+    else if (w.dtype == DType::kIQ4_XS)
+      read_iq4_xs(p, row);
     else
       read_block32(w.dtype, p, row);
   }
@@ -177,6 +231,10 @@ std::vector<std::byte> random_blocks(DType type, int64_t elems, std::mt19937& ra
       bytes[at] = static_cast<std::byte>(100 + random() % 40);
     else if (type == DType::kQ6_K)
       put(208);
+    else if (type == DType::kQ3_K)
+      put(108);
+    else if (type == DType::kQ2_K)
+      put(80), put(82);
     else if (type != DType::kNVFP4)
       put(0);
     if (type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ4_K || type == DType::kQ5_K) put(2);
@@ -198,7 +256,8 @@ TEST_P(IntegerCores, GiveTheBitsOfTheArithmeticByHand) {
   std::mt19937 random(11);
   std::normal_distribution<float> normal;
   for (const DType type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ4_K,
-                           DType::kQ5_K, DType::kQ6_K, DType::kMXFP4, DType::kNVFP4}) {
+                           DType::kQ5_K, DType::kQ6_K, DType::kMXFP4, DType::kNVFP4, DType::kQ2_K,
+                           DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS}) {
     for (const auto& [tokens, rows] : {std::pair{1, 48}, {2, 16}, {7, 37}}) {
       const int64_t cols = dtype_info(type).block_elems == 32 && tokens > 1 ? 608 : 768;
       const std::vector<std::byte> bytes = random_blocks(type, rows * cols, random);
@@ -211,6 +270,10 @@ TEST_P(IntegerCores, GiveTheBitsOfTheArithmeticByHand) {
                             {{w, {}, make_tensor(y.data(), {tokens, rows}), false}},
                             tokens};
       const OpContext ctx{pool, workspace};
+      if (kernel->name == "integer" && !gemm::has_integers(type)) {
+        EXPECT_FALSE(kernel->fits(ctx.machine, args)) << dtype_name(type);
+        continue;
+      }
       ASSERT_TRUE(kernel->fits(ctx.machine, args));
       kernel->launch(ctx, args);
       for (int64_t t = 0; t < tokens; ++t) {

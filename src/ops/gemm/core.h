@@ -107,7 +107,12 @@ inline bool rounds_to_bf16(DType t) {
   return t != DType::kF32 && t != DType::kF16;
 }
 
-// Weights that the integer cores take.
+// Weights that the integer cores without AVX-512 take.
+inline bool has_wide_integers(DType t) {
+  return dtype_info(t).block_elems > 1;
+}
+
+// Weights that the integer core for AVX-512 takes.
 inline bool has_integers(DType t) {
   switch (t) {
     case DType::kQ2_K:
@@ -116,7 +121,7 @@ inline bool has_integers(DType t) {
     case DType::kIQ4_XS:
       return false;
     default:
-      return dtype_info(t).block_elems > 1;
+      return has_wide_integers(t);
   }
 }
 

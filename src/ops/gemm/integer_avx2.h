@@ -15,6 +15,7 @@
 #include "ops/gemm/core.h"
 #include "ops/gemm/kquants_avx2.h"
 #include "ops/gemm/simd_avx2.h"
+#include "ops/gemm/small_avx2.h"
 #include "ops/gemm/streams.h"
 #include "ops/gemm/tile_avx2.h"
 
@@ -86,6 +87,14 @@ const FormatKernels& kernels_of(DType type) {
       return kKernelsOf<Dot, DecodeQ45K<true>>;
     case DType::kQ6_K:
       return kKernelsOf<Dot, DecodeQ6K>;
+    case DType::kQ2_K:
+      return kKernelsOf<Dot, DecodeQ2K>;
+    case DType::kQ3_K:
+      return kKernelsOf<Dot, DecodeQ3K>;
+    case DType::kIQ4_NL:
+      return kKernelsOf<Dot, DecodeIq4Nl>;
+    case DType::kIQ4_XS:
+      return kKernelsOf<Dot, DecodeIq4Xs>;
     default:
       fatal(__FILE__, __LINE__, "the integer core has no such format");
   }
