@@ -1,5 +1,5 @@
 # One static library per folder of src/. Files are found by name, and the name says how they are built:
-#   *_avx2.cpp, *_avx512.cpp, *_amx.cpp   kernels, compiled for that instruction set, called behind a CPU check
+#   *_avx2.cpp, *_avxvnni.cpp, *_avx512.cpp, *_amx.cpp   kernels, compiled for that instruction set, called behind a CPU check
 #   test.cpp (under src/ops)              conformance cases, part of the library: `quire test-ops` runs them
 #   bench.cpp (under src/ops)             operator benchmarks, built as programs under bench/
 #   main.cpp, cpu_check.cpp               compiled for plain x86-64, so that an old CPU gets a message, not SIGILL
@@ -50,6 +50,7 @@ if(QUIRE_FUZZ)
 endif()
 
 set(QUIRE_ISA_BASE -march=x86-64-v3)
+set(QUIRE_ISA_AVXVNNI ${QUIRE_ISA_BASE} -mavxvnni)
 set(QUIRE_ISA_AVX512 -march=x86-64-v4 -mavx512bf16 -mavx512vbmi -mavx512vbmi2 -mavx512vnni -mprefer-vector-width=512)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND QUIRE_ISA_AVX512 -Wno-maybe-uninitialized -Wno-uninitialized)  # GCC 12 reports its own intrinsics (PR105593)
@@ -60,6 +61,8 @@ function(quire_set_isa)
   foreach(file ${ARGN})
     if(file MATCHES "_amx\\.cpp$")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${QUIRE_ISA_AMX}")
+    elseif(file MATCHES "_avxvnni\\.cpp$")
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${QUIRE_ISA_AVXVNNI}")
     elseif(file MATCHES "_avx512\\.cpp$")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${QUIRE_ISA_AVX512}")
     elseif(NOT file MATCHES "/(main|cpu_check)\\.cpp$")

@@ -126,7 +126,7 @@ int run_program(int argc, char** argv) {
   app.add_option("--log-level", log_level, "what to log on standard error: " + log_level_names())
       ->capture_default_str();
   std::string cpu;
-  app.add_option("--cpu", cpu, "use no more of this CPU than avx2, avx512, avx512_bf16 or amx")
+  app.add_option("--cpu", cpu, "use no more of this CPU than avx2, avx_vnni, avx512, avx512_bf16 or amx")
       ->type_name("LEVEL");
   Action chosen;
   for (const Command& c : commands()) {

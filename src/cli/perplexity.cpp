@@ -52,6 +52,9 @@ Status run(const Options& o) {
       const auto begin = static_cast<size_t>(w * o.window);
       QUIRE_TRY(const double x, scorer->negative_log_likelihood(
                                     std::span(tokens).subspan(begin, static_cast<size_t>(o.window))));
+      if (!std::isfinite(x))
+        return file_error("{}: the model computes values that are not finite (window {} of {})",
+                          o.model.model, w, o.file);
       each.push_back(x);
       nll += x;
       progress.add(1);

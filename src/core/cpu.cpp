@@ -23,13 +23,17 @@ CpuFeatures detect() {
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
   const bool amx_tile = d & (1u << 24), amx_bf16 = d & (1u << 22);
   f.avx512_fp16 = f.avx512 && (d & (1u << 23));
-  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) f.avx512_bf16 = f.avx512 && (a & (1u << 5));
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) {
+    f.avx_vnni = f.avx2 && (a & (1u << 4));
+    f.avx512_bf16 = f.avx512 && (a & (1u << 5));
+  }
   if (f.avx512_bf16 && f.avx512_fp16 && amx_tile && amx_bf16)
     f.amx_bf16 = syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtiledata) == 0;
   return f;
 }
 
-constexpr CpuLevel kLevels[] = {CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Bf16, CpuLevel::kAmx};
+constexpr CpuLevel kLevels[] = {CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512, CpuLevel::kAvx512Bf16,
+                                CpuLevel::kAmx};
 
 CpuFeatures& shown_features() {
   static CpuFeatures f = detect();
@@ -37,6 +41,7 @@ CpuFeatures& shown_features() {
 }
 
 CpuFeatures without_what_is_above(CpuLevel level, CpuFeatures f) {
+  if (level < CpuLevel::kAvxVnni) f.avx_vnni = false;
   if (level < CpuLevel::kAvx512) f.avx512 = false;
   if (level < CpuLevel::kAvx512Bf16) f.avx512_bf16 = false;
   if (level < CpuLevel::kAmx) f.avx512_fp16 = f.amx_bf16 = false;
@@ -49,6 +54,8 @@ std::string_view cpu_level_name(CpuLevel level) {
   switch (level) {
     case CpuLevel::kAvx2:
       return "avx2";
+    case CpuLevel::kAvxVnni:
+      return "avx_vnni";
     case CpuLevel::kAvx512:
       return "avx512";
     case CpuLevel::kAvx512Bf16:
@@ -63,6 +70,8 @@ bool reaches(const CpuFeatures& f, CpuLevel level) {
   switch (level) {
     case CpuLevel::kAvx2:
       return f.avx2;
+    case CpuLevel::kAvxVnni:
+      return f.avx_vnni;
     case CpuLevel::kAvx512:
       return f.avx512;
     case CpuLevel::kAvx512Bf16:
@@ -98,6 +107,7 @@ std::string describe(const CpuFeatures& f) {
     s += name;
   };
   add(f.avx2, "avx2");
+  add(f.avx_vnni, "avx_vnni");
   add(f.avx512, "avx512");
   add(f.avx512_bf16, "avx512_bf16");
   add(f.avx512_fp16, "avx512_fp16");

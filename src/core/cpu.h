@@ -10,16 +10,17 @@ namespace quire {
 
 struct CpuFeatures {
   bool avx2 = false;         // with FMA and F16C: the baseline
+  bool avx_vnni = false;     // 256-bit integer products without AVX-512: vpdpwssd
   bool avx512 = false;       // F, BW, DQ, VL (x86-64-v4) with VBMI
   bool avx512_bf16 = false;  // vdpbf16ps
   bool avx512_fp16 = false;
   bool amx_bf16 = false;  // AMX tiles with bf16 products, and the kernel's permission to use them
 };
 
-// What kernels are written for, each with all before it.
-enum class CpuLevel { kAvx2, kAvx512, kAvx512Bf16, kAmx };
+// What kernels are written for, each with all before it; but some CPUs with AVX-512 lack AVX-VNNI.
+enum class CpuLevel { kAvx2, kAvxVnni, kAvx512, kAvx512Bf16, kAmx };
 
-std::string_view cpu_level_name(CpuLevel level);  // avx2, avx512, avx512_bf16, amx
+std::string_view cpu_level_name(CpuLevel level);  // avx2, avx_vnni, avx512, avx512_bf16, amx
 bool reaches(const CpuFeatures& f, CpuLevel level);
 
 // Read once; asks Linux for the AMX tile state on the first call (the permission is per process).
@@ -31,7 +32,7 @@ const CpuFeatures& cpu_features();
 // those it does.
 Status limit_cpu(std::string_view level);
 
-// "avx2 avx512 avx512_bf16 amx_bf16"
+// "avx2 avx_vnni avx512 avx512_bf16 amx_bf16"
 std::string describe(const CpuFeatures& f);
 
 // CPUs that this process may run on (its affinity mask), at least 1: the default number of threads.

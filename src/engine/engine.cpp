@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/log.h"
+#include "core/memory.h"
 #include "ops/registry.h"
 
 namespace quire {
@@ -45,7 +47,15 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
                                                EngineOptions options, const BackendFactory& backend) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_CHECKED(check_forced(options.kernels, cpu_features()));
-  QUIRE_TRY(options, resolve(std::move(options), model->model->config()));
+  const ModelConfig& config = model->model->config();
+  const bool by_default = options.context == 0;
+  const int64_t weights = static_cast<int64_t>(model->file.mapped_bytes()), available = available_memory();
+  QUIRE_TRY(options, resolve(std::move(options), config, std::max<int64_t>(available - weights, 0)));
+  if (by_default && options.context < config.context_length)
+    log_warning(fmt::format(
+        "the model was trained for {} tokens, but memory allows {}: that is the context; --context "
+        "takes another",
+        config.context_length, options.context));
   QUIRE_TRY(std::unique_ptr<Backend> made, backend(model, options));
   std::unique_ptr<Engine> engine(new Engine(std::move(model), std::move(options), std::move(made)));
   engine->create_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

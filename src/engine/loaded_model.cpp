@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "core/hash.h"
+#include "core/log.h"
 #include "core/memory.h"
 
 namespace quire {
@@ -29,11 +30,31 @@ uint64_t identity_of(const gguf::File& file, const ModelConfig& c) {
   return h;
 }
 
+// Matrices in NVFP4 whose factor is not in the file count as having 1, as in other programs; of a file whose encoder wrote
+// factors and that has lost some, only the text would tell.
+void say_missing_scales(const gguf::File& file, const std::string& name) {
+  constexpr std::string_view kSuffix = ".weight";
+  std::string first;
+  int64_t missing = 0, all = 0;
+  for (const gguf::TensorInfo& t : file.tensors()) {
+    if (t.dtype != DType::kNVFP4 || !t.name.ends_with(kSuffix) || t.name == "token_embd.weight") continue;
+    ++all;
+    const std::string scale = std::string(t.name.substr(0, t.name.size() - kSuffix.size())) + ".scale";
+    if (file.find_tensor(scale) != nullptr) continue;
+    if (missing++ == 0) first = scale;
+  }
+  if (missing > 0)
+    log_warning(
+        fmt::format("{}: {} of {} matrices in nvfp4 have no scale in the file (the first is {}): 1 is taken",
+                    name, missing, all, gguf::printable(first)));
+}
+
 }  // namespace
 
 // What follows once the file is open and its pages are asked for.
 Status LoadedModel::make_ready(const std::string& name) {
   QUIRE_TRY(model, Model::load(file).context(name));
+  say_missing_scales(file, name);
   QUIRE_TRY(const std::string_view kind, file.get_string_or("tokenizer.ggml.model", "none"));
   if (kind != "none" && kind != "no_vocab") {
     QUIRE_TRY(tokenizer, Tokenizer::load(file).context(name));

@@ -11,6 +11,18 @@ int32_t blocks(int64_t tokens) {
   return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
 }
 
+// The longest sequence whose keys and values, and what the engine keeps for every block of a pool of that size and for
+// every sequence's table, take seven eighths of `memory`; a few thousand tokens at least, whatever there is.
+int64_t longest_default(const EngineOptions& o, const ModelConfig& c, int64_t memory) {
+  constexpr int64_t kLeast = 4096, kOfBlock = 64;
+  const std::optional<int64_t> kv = cache_shape(c, activation_type(o.device), o.kv_cache).block_bytes();
+  if (!kv) return std::min(kLeast, c.context_length);
+  const int64_t tables = int64_t{4} * std::max(o.max_sequences, 1), past = 4 * kBlockTokens;
+  const int64_t of_block = std::min(*kv, INT64_MAX / 2) + kOfBlock + tables + past;
+  const int64_t fitting = memory / 8 * 7 / of_block * kBlockTokens;
+  return std::min(std::max(fitting, kLeast), c.context_length);
+}
+
 }  // namespace
 
 int32_t EngineOptions::most_swaps() const {
@@ -48,11 +60,12 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
           .max_top = static_cast<int32_t>(std::min<int64_t>(model.vocab, max_logprobs))};
 }
 
-Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c) {
+Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c, int64_t memory) {
   if (o.threads == 0) o.threads = available_cpus();
   if (o.threads < 1 || o.threads > 1024)
     return request_error("{} threads: must be between 1 and 1024", o.threads);
-  if (o.context == 0) o.context = c.context_length;
+  if (o.context == 0)
+    o.context = o.device == Device::kCuda ? c.context_length : longest_default(o, c, memory);
   if (o.context < 1 || o.context > c.context_length)
     return request_error("a context of {} tokens: the model was trained for 1 to {}", o.context,
                          c.context_length);

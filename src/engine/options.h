@@ -33,8 +33,9 @@ inline bool repacking_helps() {
 
 struct EngineOptions {
   Device device = Device::kCpu;
-  int threads = 0;      // 0: all CPUs this process may use
-  int64_t context = 0;  // longest sequence, prompt and output; 0: the model's trained context
+  int threads = 0;  // 0: all CPUs this process may use
+  // Longest sequence, prompt and output; 0: the model's trained context, or what memory allows if that is less.
+  int64_t context = 0;
   int32_t max_sequences = kDefaultSequences;  // running at once; others wait
   int32_t max_waiting = 16384;                // requests beyond the running ones; submit() refuses more
   // Rows of a step: the largest prefill chunk. At least max_sequences, so that every sequence advances in each step.
@@ -92,7 +93,8 @@ struct EngineOptions {
   StepCapacity step_capacity(const ModelConfig& model) const;
 };
 
-// Fills in what depends on the model, and checks the rest.
-Result<EngineOptions> resolve(EngineOptions options, const ModelConfig& model);
+// Fills in what depends on the model, and checks the rest. `memory`: bytes of the host for keys, values and book-keeping,
+// which bound the default context of an engine on the CPU. (A GPU's memory is looked at when it is known.)
+Result<EngineOptions> resolve(EngineOptions options, const ModelConfig& model, int64_t memory = INT64_MAX);
 
 }  // namespace quire

@@ -8,10 +8,19 @@
 
 namespace quire::conformance {
 
+namespace {
+
+// The cores that multiply codes with integer tokens.
+bool takes_integers(std::string_view kernel) {
+  return kernel.starts_with("integer");
+}
+
+}  // namespace
+
 double weight_eps(std::string_view kernel, DType type) {
   const bool fits_bf16 = type == DType::kBF16 || type == DType::kMXFP4 || type == DType::kNVFP4;
   if (kernel == "avx2" || kernel == "reference") return 0.0;
-  if (kernel == "integer") return 4 * kEpsF32;  // the product of both scales, and each of them
+  if (takes_integers(kernel)) return 4 * kEpsF32;  // the product of both scales, and each of them
   if (fits_bf16) return 0.0;
   if (kernel == Suite::kOnGpu) return type == DType::kF16 || type == DType::kF32 ? 0.0 : kEpsBf16;
   if (kernel != "amx") return kEpsBf16;
@@ -27,7 +36,7 @@ double sum_eps(std::string_view kernel, int64_t cols) {
 
 namespace {
 
-// The integer kernel rounds a token to 1/1016 of the largest of each 32; one below 2^-116 becomes zero.
+// The integer kernels round a token to 1/1016 of the largest of each 32; one below 2^-116 becomes zero.
 std::vector<Bounded> as_integers(std::vector<Bounded> x) {
   for (size_t first = 0; first < x.size(); first += 32) {
     const std::span<Bounded> group = std::span(x).subspan(first, std::min<size_t>(32, x.size() - first));
@@ -42,7 +51,7 @@ std::vector<Bounded> as_integers(std::vector<Bounded> x) {
 
 std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t expert,
                                      const std::vector<Bounded>& tokens, std::string_view kernel) {
-  const std::vector<Bounded> x = kernel == "integer" ? as_integers(tokens) : tokens;
+  const std::vector<Bounded> x = takes_integers(kernel) ? as_integers(tokens) : tokens;
   const double scale = static_cast<double>(like.scale_of(expert));
   const double eps = weight_eps(kernel, like.dtype) + sum_eps(kernel, like.cols);
   std::vector<Bounded> y(static_cast<size_t>(like.rows));

@@ -98,13 +98,21 @@ extern const Core kAvx2Core;    // float32, any weight: also the router's produc
 // bf16 tokens, rounded to integers: other bits than the cores above, and slow for many tokens. Generated
 // tokens only.
 extern const Core kIntegerCore;
+// The same bits without AVX-512, for prompts as well.
+extern const Core kIntegerAvx2Core;
+extern const Core kIntegerAvxVnniCore;
 
 // Weights that the bf16 cores take; the float32 core takes any.
 inline bool rounds_to_bf16(DType t) {
   return t != DType::kF32 && t != DType::kF16;
 }
 
-// Weights that the integer core takes.
+// Weights that the integer cores without AVX-512 take.
+inline bool has_wide_integers(DType t) {
+  return dtype_info(t).block_elems > 1;
+}
+
+// Weights that the integer core for AVX-512 takes.
 inline bool has_integers(DType t) {
   switch (t) {
     case DType::kQ2_K:
@@ -113,7 +121,7 @@ inline bool has_integers(DType t) {
     case DType::kIQ4_XS:
       return false;
     default:
-      return dtype_info(t).block_elems > 1;
+      return has_wide_integers(t);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "ops/gemm/core.h"
 #include "ops/gemm/decode_avx2.h"
 #include "ops/gemm/lane_core.h"
+#include "ops/gemm/simd_avx2.h"
 #include "quant/format.h"
 
 namespace quire::gemm {
@@ -15,11 +16,14 @@ namespace {
 struct FloatLanes {
   using Elem = float;
   using Acc = __m256;
-  static constexpr int kLanes = 8;
+  // Four rows by three tokens: their accumulators, and what is multiplied, fill 16 registers.
+  static constexpr int kLanes = 8, kTokens = 3;
+  static constexpr bool kWidensBf16 = true;
   static constexpr DType kType = DType::kF32;
 
   static Acc zero() { return _mm256_setzero_ps(); }
   static __m256 load(const Elem* p) { return _mm256_loadu_ps(p); }
+  static __m256 load(const uint16_t* p) { return simd::Vec256::load(p).v; }  // bf16
   static Acc madd(Acc acc, __m256 w, __m256 x) { return _mm256_fmadd_ps(w, x, acc); }
   static float sum(Acc a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -28,6 +32,9 @@ struct FloatLanes {
   }
 
   static void load_row(const Tensor& x, int64_t at, int64_t cols, Elem* to) {
+    if (x.dtype == DType::kBF16)
+      return decode_bf16(reinterpret_cast<const std::byte*>(static_cast<const uint16_t*>(x.data) + at), cols,
+                         to);
     for (int64_t i = 0; i < cols; ++i) to[i] = load_float(x, at + i);
   }
 
@@ -94,19 +101,16 @@ struct FloatLanes {
 
   static void store(const Epilogue& out, int64_t t, int64_t n, int64_t count, const float* sums,
                     float scale) {
-    const int64_t at = (out.row_of == nullptr ? t : out.row_of[t]) * out.stride + n - out.first;
-    for (int64_t i = 0; i < count; ++i) {
-      float v = sums[i] * scale;
-      if (out.bias != nullptr) v += out.bias[n + i];
-      if (out.dtype == DType::kBF16) {
-        static_cast<bf16*>(out.y)[at + i] = to_bf16(v);
-      } else {
-        float& y = static_cast<float*>(out.y)[at + i];
-        y = out.add ? y + v : v;
-      }
-    }
+    store_row16(out, t, n, count, {_mm256_load_ps(sums), _mm256_load_ps(sums + 8)}, scale);
   }
-  static void store_swiglu(const float* gate, const float* up, bool round_to_bf16, Elem* to) {
+  static void store_swiglu(const float* gate, const float* up, const SwigluJob& job, Elem* to) {
+    const bool round_to_bf16 = job.round_to_bf16;
+    if (round_to_bf16 && rounds_to_bf16(job.gate->dtype)) {
+      for (int i = 0; i < 16; i += 8)
+        _mm256_storeu_ps(to + i, swiglu8(_mm256_load_ps(gate + i), _mm256_load_ps(up + i)));
+      return;
+    }
+    // F32 and F16 weights and float32 tokens, which no CPU has other kernels for: libm, as ever.
     for (int i = 0; i < 16; ++i) {
       const float p = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
       to[i] = round_to_bf16 ? to_float(to_bf16(p)) : p;

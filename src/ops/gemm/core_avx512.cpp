@@ -12,7 +12,8 @@ namespace {
 struct Bf16Lanes {
   using Elem = uint16_t;
   using Acc = __m512;
-  static constexpr int kLanes = 32;
+  static constexpr int kLanes = 32, kTokens = 4;
+  static constexpr bool kWidensBf16 = false;
   static constexpr DType kType = DType::kBF16;
 
   static Acc zero() { return _mm512_setzero_ps(); }
@@ -57,7 +58,7 @@ struct Bf16Lanes {
     const __m512i v = _mm512_load_si512(sums);
     store_rows(out, t, 1, n, first_lanes(count), &v, scale);
   }
-  static void store_swiglu(const float* gate, const float* up, bool, Elem* to) {
+  static void store_swiglu(const float* gate, const float* up, const SwigluJob&, Elem* to) {
     const __m512 p = _mm512_mul_ps(silu16(_mm512_load_ps(gate)), _mm512_load_ps(up));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(p));
   }

@@ -1,4 +1,4 @@
-// Decoders of rows to float32 for the AVX2 core, of the formats that have no integer core there. Exactly what
+// Decoders of rows to float32 for the AVX2 core: what float32 tokens meet. Exactly what
 // quant::decode_row gives: products of a scale and a code are exact in float32, so at most one operation
 // rounds. Everything has internal linkage.
 #pragma once

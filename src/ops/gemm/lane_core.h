@@ -30,7 +30,7 @@ template <class Traits>
 struct LaneCore {
   using Elem = typename Traits::Elem;
   using Acc = typename Traits::Acc;
-  static constexpr int kTokens = 4;
+  static constexpr int kTokens = Traits::kTokens;
 
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
     return rows * padded(cols) * static_cast<int64_t>(sizeof(Elem));
@@ -56,8 +56,8 @@ struct LaneCore {
   }
 
   // sums[j][r] = W row r . token j for 16 rows and up to kTokens tokens; with kPrefetch prefetches a group's share.
-  template <int kCount, bool kPrefetch>
-  static void multiply(const LaneRows<Elem>& w, const Elem* const* x, int64_t vectors,
+  template <int kCount, bool kPrefetch, class Row>
+  static void multiply(const LaneRows<Row>& w, const Elem* const* x, int64_t vectors,
                        PrefetchStreams* streams, float (*sums)[16]) {
     PrefetchStreams prefetch = kPrefetch ? *streams : PrefetchStreams{};
     const int64_t share = kPrefetch ? prefetch.share(4 * vectors) : 0;
@@ -65,7 +65,7 @@ struct LaneCore {
       Acc acc[4][kCount];
       for (auto& row : acc)
         for (Acc& a : row) a = Traits::zero();
-      const Elem *w0 = w.first[r], *w1 = w.first[r + 1], *w2 = w.first[r + 2], *w3 = w.first[r + 3];
+      const Row *w0 = w.first[r], *w1 = w.first[r + 1], *w2 = w.first[r + 2], *w3 = w.first[r + 3];
       for (int64_t s = 0; s < vectors; ++s) {
         const int64_t at = s * w.step;
         for (int j = 0; j < kCount; ++j) {
@@ -82,13 +82,31 @@ struct LaneCore {
     }
     if (kPrefetch) *streams = prefetch;
   }
-  static void multiply(const LaneRows<Elem>& w, const Elem* const* x, int count, int64_t vectors,
+  template <class Row>
+  static void multiply(const LaneRows<Row>& w, const Elem* const* x, int count, int64_t vectors,
                        PrefetchStreams* streams, float (*sums)[16]) {
     if (count == 1 && streams != nullptr) return multiply<1, true>(w, x, vectors, streams, sums);
     if (count == 2 && streams != nullptr) return multiply<2, true>(w, x, vectors, streams, sums);
     if (count == 1) return multiply<1, false>(w, x, vectors, nullptr, sums);
     if (count == 2) return multiply<2, false>(w, x, vectors, nullptr, sums);
-    multiply<4, false>(w, x, vectors, nullptr, sums);
+    multiply<kTokens, false>(w, x, vectors, nullptr, sums);
+  }
+
+  // fn(rows) with 16 rows as they are multiplied. Few tokens take BF16 rows where they lie, if the core widens them on
+  // the way: decoding them to memory would cost more than it saves.
+  template <class Fn>
+  static void with_rows(const Weight& w, int64_t expert, int64_t row, int64_t tokens, Elem* scratch,
+                        Fn&& fn) {
+    if constexpr (Traits::kWidensBf16) {
+      if (w.dtype == DType::kBF16 && tokens <= kTokens && w.cols % 32 == 0) {
+        LaneRows<uint16_t> rows;
+        for (int64_t r = 0; r < 16; ++r)
+          rows.first[r] = reinterpret_cast<const uint16_t*>(w.row(row + (r < w.rows - row ? r : 0), expert));
+        rows.step = Traits::kLanes;
+        return fn(rows);
+      }
+    }
+    fn(rows_of(w, expert, row, scratch));
   }
 
   // Rows past the end repeat the first: what they give is not stored.
@@ -99,9 +117,9 @@ struct LaneCore {
 
   // Calls result(token, sums of a, sums of b) for all tokens; b may be null. a is group `group` of the job, b
   // the next.
-  template <class Result>
-  static void each_token_block(const LaneRows<Elem>* a, const LaneRows<Elem>* b, const Packed& x,
-                               GroupOrder& order, int64_t group, Result&& result) {
+  template <class RowsA, class RowsB, class Result>
+  static void each_token_block(const RowsA* a, const RowsB* b, const Packed& x, GroupOrder& order,
+                               int64_t group, Result&& result) {
     const int64_t vectors = padded(x.cols) / Traits::kLanes;
     alignas(64) float sums[2][kTokens][16];
     for (int64_t t = 0; t < x.rows; t += kTokens) {
@@ -110,7 +128,10 @@ struct LaneCore {
       for (int j = 0; j < kTokens; ++j) tokens[j] = token(x, j < count ? t + j : t);
       for (int i = 0; i < (b == nullptr ? 1 : 2); ++i) {
         PrefetchStreams* const streams = t == 0 ? order.prefetch_beside(group + i) : nullptr;
-        multiply(i == 0 ? *a : *b, tokens, count, vectors, streams, sums[i]);
+        if (i == 0)
+          multiply(*a, tokens, count, vectors, streams, sums[i]);
+        else
+          multiply(*b, tokens, count, vectors, streams, sums[i]);
       }
       for (int j = 0; j < count; ++j) result(t + j, sums[0][j], sums[1][j]);
     }
@@ -124,11 +145,13 @@ struct LaneCore {
     GroupOrder order({w.row(job.row, job.expert)}, (end - job.row + 15) / 16, 16 * w.row_bytes(),
                      job.prefetch);
     for (int64_t row = job.row; row < end; row += 16) {
-      const LaneRows<Elem> rows = rows_of(w, job.expert, row, reinterpret_cast<Elem*>(scratch));
-      each_token_block(&rows, nullptr, *job.x, order, (row - job.row) / 16,
-                       [&](int64_t t, const float* sums, const float*) {
-                         Traits::store(*job.out, t, row, end - row < 16 ? end - row : 16, sums, scale);
-                       });
+      with_rows(w, job.expert, row, job.x->rows, reinterpret_cast<Elem*>(scratch), [&](const auto& rows) {
+        constexpr decltype(&rows) kNone = nullptr;
+        each_token_block(&rows, kNone, *job.x, order, (row - job.row) / 16,
+                         [&](int64_t t, const float* sums, const float*) {
+                           Traits::store(*job.out, t, row, end - row < 16 ? end - row : 16, sums, scale);
+                         });
+      });
     }
   }
 
@@ -146,9 +169,7 @@ struct LaneCore {
         continue;
       }
       Elem* const first = reinterpret_cast<Elem*>(scratch);
-      const LaneRows<Elem> gate = rows_of(*job.gate, job.expert, row, first);
-      const LaneRows<Elem> up = rows_of(*job.up, job.expert, row, first + 16 * padded(job.x->cols));
-      each_token_block(&gate, &up, *job.x, order, 2 * u, [&](int64_t t, const float* g, const float* v) {
+      const auto store = [&](int64_t t, const float* g, const float* v) {
         alignas(64) float gates[16], ups[16];
         for (int i = 0; i < 16; ++i) {
           const int64_t n = row + (i < left ? i : 0);
@@ -158,8 +179,12 @@ struct LaneCore {
           if (job.up_bias != nullptr) ups[i] += job.up_bias[n];
         }
         Elem* const to = const_cast<Elem*>(token(*job.mid, t)) + row;
-        Traits::store_swiglu(gates, ups, job.round_to_bf16, to);
+        Traits::store_swiglu(gates, ups, job, to);
         for (int64_t i = left; i < 16; ++i) to[i] = Elem{};
+      };
+      with_rows(*job.gate, job.expert, row, job.x->rows, first, [&](const auto& gate) {
+        with_rows(*job.up, job.expert, row, job.x->rows, first + 16 * padded(job.x->cols),
+                  [&](const auto& up) { each_token_block(&gate, &up, *job.x, order, 2 * u, store); });
       });
     }
   }

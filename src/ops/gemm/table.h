@@ -15,9 +15,10 @@ inline bool fits_bf16(DType tokens, std::initializer_list<const Weight*> weights
   return true;
 }
 
-// The table {integer, vector, amx, avx512, avx2, reference} from kRun(core, ctx, args), kReference(ctx, args)
-// and kFitsBf16(args, passes). The first two take calls for latency: tiles are slow where one token meets a
-// weight, the more so while another guest of the machine uses them.
+// The table {integer, vector, amx, avx512, integer_avxvnni, integer_avx2, avx2, reference} from kRun(core, ctx, args),
+// kReference(ctx, args) and kFitsBf16(args, passes). The first two take calls for latency: tiles are slow where one token
+// meets a weight, the more so while another guest of the machine uses them. Without AVX-512 integers are the fastest for
+// all calls.
 template <class Args, void (*kRun)(const Core&, const OpContext&, const Args&),
           void (*kReference)(const OpContext&, const Args&), bool (*kFitsBf16)(const Args&, bool (*)(DType))>
 inline constexpr Kernel<Args> kTable[] = {
@@ -36,6 +37,12 @@ inline constexpr Kernel<Args> kTable[] = {
     {"avx512",
      [](const Machine& m, const Args& a) { return m.cpu.avx512_bf16 && kFitsBf16(a, rounds_to_bf16); },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
+    {"integer_avxvnni",
+     [](const Machine& m, const Args& a) { return m.cpu.avx_vnni && kFitsBf16(a, has_wide_integers); },
+     [](const OpContext& ctx, const Args& a) { kRun(kIntegerAvxVnniCore, ctx, a); }, CpuLevel::kAvxVnni},
+    {"integer_avx2",
+     [](const Machine& m, const Args& a) { return m.cpu.avx2 && kFitsBf16(a, has_wide_integers); },
+     [](const OpContext& ctx, const Args& a) { kRun(kIntegerAvx2Core, ctx, a); }},
     {"avx2", [](const Machine& m, const Args&) { return m.cpu.avx2; },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx2Core, ctx, a); }},
     {"reference", fits_always<Args>, kReference},

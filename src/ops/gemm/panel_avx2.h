@@ -1,0 +1,190 @@
+// What the integer core for 256-bit vectors (integer_avx2.h) multiplies: tokens as integers of 16 bits, and panels of 16
+// weight rows decoded to codes of 16 bits with their factors. Everything has internal linkage.
+//
+// The integers of a token, the groups in which they are summed, and every float operation on the sums are those of the
+// integer core for AVX-512 (core_integer_avx512.cpp): sums of integers are exact in any order, so products have the same
+// bits on both.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "ops/gemm/streams.h"
+
+namespace quire::gemm {
+namespace {
+
+constexpr int64_t kStepColumns = 64;
+constexpr int kChunkSteps = 4;  // steps that are decoded at a time: the 256 columns of a K-quant's unit
+constexpr int64_t kChunkColumns = kChunkSteps * kStepColumns;
+
+// 64 columns of a token: value = scale[column / 32] * q, largest magnitude 1016. Of every four columns q holds 0, 2, 1
+// and 3: 16-bit halves of a row's 32-bit word hold the codes of columns 0 and 2, or 1 and 3, where they lie.
+struct alignas(64) TokenStep {
+  int16_t q[64];
+  int32_t minus_sum[4];        // minus the sum of the integers of 16 columns
+  int32_t minus_sum_block[2];  // of 32
+  float minus_value[2];        // minus the sum of the values of 32
+  float minus_value_group[4];  // of 16
+  float scale[2];
+};
+
+constexpr float kLargest = 1016.0f;     // what the largest of 32 becomes
+constexpr float kSmallest = 0x1p-116f;  // 32 columns below are zeros: their reciprocal would overflow
+
+inline int32_t sum_of(__m256i v) {
+  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+// The largest magnitude of 32 floats as bits, which are ordered like the numbers, NaN on top.
+inline int32_t largest_magnitude(const __m256 (&v)[4]) {
+  const __m256i sign = _mm256_set1_epi32(0x7fffffff);
+  const auto magnitude = [&](int i) { return _mm256_and_si256(_mm256_castps_si256(v[i]), sign); };
+  const __m256i m = _mm256_max_epi32(_mm256_max_epi32(magnitude(0), magnitude(1)),
+                                     _mm256_max_epi32(magnitude(2), magnitude(3)));
+  __m128i s = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+  s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+// 32 columns of a step, half 0 or 1. If one is not finite, the scale is NaN.
+inline void quantise(const __m256 (&v)[4], TokenStep& to, int half) {
+  const int32_t largest = largest_magnitude(v);
+  const float m = __builtin_bit_cast(float, largest);
+  const bool finite = largest < 0x7f800000, kept = finite && m >= kSmallest;
+  const __m256 reciprocal = _mm256_set1_ps(kLargest / (kept ? m : 1.0f));
+  const float scale = !finite ? __builtin_nanf("") : kept ? m / kLargest : 0.0f;
+  int32_t all = 0;
+  for (int g = 0; g < 2; ++g) {
+    __m256i q[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    if (kept)
+      for (int i = 0; i < 2; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * g + i], reciprocal));
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[0], q[1]), 0xd8);
+    const __m256i ordered = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(packed, 0xd8), 0xd8);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to.q + 32 * half + 16 * g), ordered);
+    const int32_t sum = sum_of(_mm256_add_epi32(q[0], q[1]));
+    to.minus_sum[2 * half + g] = -sum;
+    to.minus_value_group[2 * half + g] = -static_cast<float>(sum) * scale;
+    all += sum;
+  }
+  to.scale[half] = scale;
+  to.minus_sum_block[half] = -all;
+  to.minus_value[half] = -static_cast<float>(all) * scale;
+}
+
+// ---- Reading eight rows
+
+struct EightRows {
+  const std::byte* first;
+  int64_t stride;
+  const std::byte* operator[](int r) const { return first + r * stride; }
+  EightRows at(int64_t bytes) const { return {first + bytes, stride}; }
+};
+
+template <class T>
+T load_as(const std::byte* p) {
+  T v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// 16 bytes of each row as four vectors of words: word i of all rows.
+struct Words {
+  __m256i of[4];
+};
+inline __attribute__((always_inline)) Words load_words(EightRows rows) {
+  __m256i v[4];
+  for (int i = 0; i < 4; ++i)
+    v[i] = _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i]))),
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i + 4])), 1);
+  const __m256i a = _mm256_unpacklo_epi32(v[0], v[1]), b = _mm256_unpackhi_epi32(v[0], v[1]);
+  const __m256i c = _mm256_unpacklo_epi32(v[2], v[3]), d = _mm256_unpackhi_epi32(v[2], v[3]);
+  return {{_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c), _mm256_unpacklo_epi64(b, d),
+           _mm256_unpackhi_epi64(b, d)}};
+}
+// Four bytes of each row.
+inline __m256i load_word(EightRows rows) {
+  const auto word = [&](int r) { return load_as<int32_t>(rows[r]); };
+  return _mm256_setr_epi32(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7));
+}
+// Two bytes of each row, in 16-bit lanes.
+inline __m128i load_shorts(EightRows rows) {
+  const auto value = [&](int r) { return load_as<int16_t>(rows[r]); };
+  return _mm_setr_epi16(value(0), value(1), value(2), value(3), value(4), value(5), value(6), value(7));
+}
+inline __m256 load_halves(EightRows rows) {
+  return _mm256_cvtph_ps(load_shorts(rows));
+}
+// One byte of each row, as 32-bit numbers.
+inline __m256i load_bytes(EightRows rows) {
+  const auto byte = [&](int r) { return std::to_integer<int32_t>(*rows[r]); };
+  return _mm256_setr_epi32(byte(0), byte(1), byte(2), byte(3), byte(4), byte(5), byte(6), byte(7));
+}
+// The lower 16 bits of every word as a half.
+inline __m256 low_halves(__m256i words) {
+  const __m256i low = _mm256_and_si256(words, _mm256_set1_epi32(0xffff));
+  const __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0xd8);
+  return _mm256_cvtph_ps(_mm256_castsi256_si128(both));
+}
+// Byte i of every word, as a float.
+inline __m256 unsigned_byte(__m256i words, int i) {
+  return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(words, 8 * i), _mm256_set1_epi32(255)));
+}
+inline __m256 signed_byte(__m256i words, int i) {
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * i), 24));
+}
+inline __m256i twice(__m128i table) {
+  return _mm256_broadcastsi128_si256(table);
+}
+
+// ---- Where decoders put eight rows
+
+// Up to 256 columns of 16 rows. What has a factor of its own within a step, two blocks of 32 columns or four groups of
+// 16, is a part.
+struct alignas(64) Panel {
+  int16_t codes[kChunkSteps][32][2]
+               [16];  // [step][pair of columns, in the order of TokenStep::q][rows / 8][row][2]
+  float factors[kChunkSteps][4][16];  // [step][part][row]
+  float offsets[kChunkSteps][4][16];
+  float d[16], dmin[16];
+};
+
+// What a decoder gives of eight rows goes to a sink, step by step: begin_step, factors, codes and offsets of parts in any
+// order, end_step. Formats with a d for 256 columns call begin_unit before the first step and end_unit after the last.
+// This one fills half a panel.
+class PanelHalf {
+ public:
+  PanelHalf(Panel& panel, int half, PrefetchStreams& prefetch, int64_t share)
+      : panel_(panel), prefetch_(prefetch), share_(share), half_(half) {}
+  [[gnu::always_inline]] void begin_unit(__m256 d, __m256 dmin) {
+    _mm256_store_ps(panel_.d + 8 * half_, d);
+    _mm256_store_ps(panel_.dmin + 8 * half_, dmin);
+  }
+  [[gnu::always_inline]] void begin_step(int) {}
+  [[gnu::always_inline]] void factor(int step, int part, __m256 v) {
+    _mm256_store_ps(panel_.factors[step][part] + 8 * half_, v);
+  }
+  [[gnu::always_inline]] void offset(int step, int part, __m256 v) {
+    _mm256_store_ps(panel_.offsets[step][part] + 8 * half_, v);
+  }
+  [[gnu::always_inline]] void codes(int step, int pair, __m256i v) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(panel_.codes[step][pair][half_]), v);
+  }
+  [[gnu::always_inline]] void end_step(int) { prefetch_.issue(share_); }
+  [[gnu::always_inline]] void end_unit() {}
+
+ private:
+  Panel& panel_;
+  PrefetchStreams& prefetch_;
+  int64_t share_;  // of what is prefetched, for a step
+  int half_;
+};
+
+}  // namespace
+}  // namespace quire::gemm

@@ -1,0 +1,194 @@
+// Products of panels, or of rows as they are decoded, with tokens: integer sums of parts, then what becomes of them in
+// float32. The order of operations is that of core_integer_avx512.cpp. Everything has internal linkage.
+#pragma once
+
+#include <bit>
+
+#include "ops/gemm/formats_avx2.h"
+
+namespace quire::gemm {
+namespace {
+
+constexpr int kMostTokens = 3;  // of a tile of 16 rows: their sums and accumulators fill the registers
+
+template <class F>
+constexpr int bias_shift() {
+  static_assert((F::kBias & (F::kBias - 1)) == 0);
+  return F::kBias == 0 ? 32 : std::countr_zero(static_cast<unsigned>(F::kBias));
+}
+
+inline __m256i broadcast_two(const int16_t* q) {
+  return _mm256_set1_epi32(load_as<int32_t>(reinterpret_cast<const std::byte*>(q)));
+}
+
+// ---- A panel by a tile of tokens
+
+// sums[t][part] += 16 rows of a panel, `steps` steps, times token t.
+template <class Dot, class Sums, int kTokens>
+void multiply_panel(const Panel& panel, int steps, int shift_of_bias, const TokenStep* const* tokens,
+                    float* const* sums) {
+  const __m128i shift = _mm_cvtsi32_si128(shift_of_bias);
+  const TokenStep* x[kTokens];
+  for (int t = 0; t < kTokens; ++t) x[t] = tokens[t];
+  const auto all = [](auto&& fn) {
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t)
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) fn(t, h);
+  };
+  for (int part = 0; part < Sums::kParts; ++part) {
+    const int block = part / (Sums::kParts / 2);
+    const bool high = block == 1;
+    const auto minus_value = [&](int t, int s) {
+      return _mm256_broadcast_ss(Sums::kParts == 4 ? x[t][s].minus_value_group + part
+                                                   : x[t][s].minus_value + part);
+    };
+    __m256 acc[kTokens][2];
+    all([&](int t, int h) {
+      acc[t][h] = Sums::kSuper ? _mm256_setzero_ps() : _mm256_load_ps(sums[t] + 16 * part + 8 * h);
+    });
+    for (int s = 0; s < steps; ++s) {
+      __m256i z[kTokens][2];
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) {
+        // What the codes' bias makes too much.
+        const int32_t* const sum = Sums::kParts == 4 ? x[t][s].minus_sum : x[t][s].minus_sum_block;
+        z[t][0] = z[t][1] = _mm256_sll_epi32(_mm256_set1_epi32(sum[part]), shift);
+      }
+      const auto* const codes = reinterpret_cast<const __m256i*>(panel.codes[s][Sums::kPairs * part]);
+      const int16_t* q[kTokens];
+      for (int t = 0; t < kTokens; ++t) q[t] = x[t][s].q + 2 * Sums::kPairs * part;
+      const auto add_pair = [&](int pair) __attribute__((always_inline)) {
+        const __m256i w[2] = {_mm256_load_si256(codes + 2 * pair), _mm256_load_si256(codes + 2 * pair + 1)};
+#pragma GCC unroll 4
+        for (int t = 0; t < kTokens; ++t) {
+          const __m256i two = broadcast_two(q[t] + 2 * pair);
+          z[t][0] = Dot::add(z[t][0], w[0], two);
+          z[t][1] = Dot::add(z[t][1], w[1], two);
+        }
+      };
+      for (int pair = 0; pair < Sums::kPairs; pair += 4) {  // by hand: GCC 12 does not unroll it
+        add_pair(pair);
+        add_pair(pair + 1);
+        add_pair(pair + 2);
+        add_pair(pair + 3);
+      }
+      const __m256 factors[2] = {_mm256_load_ps(panel.factors[s][part]),
+                                 _mm256_load_ps(panel.factors[s][part] + 8)};
+      all([&](int t, int h) {
+        const __m256 factor = _mm256_mul_ps(factors[h], _mm256_broadcast_ss(x[t][s].scale + block));
+        const __m256i sum = high ? _mm256_srai_epi32(z[t][h], Sums::shift(Sums::kParts - 1))
+                                 : _mm256_srai_epi32(z[t][h], Sums::shift(0));
+        acc[t][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, acc[t][h]);
+        if constexpr (Sums::kOffsets && !Sums::kSuper)
+          acc[t][h] =
+              _mm256_fnmadd_ps(_mm256_load_ps(panel.offsets[s][part] + 8 * h), minus_value(t, s), acc[t][h]);
+      });
+    }
+    if constexpr (Sums::kSuper) {
+      all([&](int t, int h) {
+        float* const sum = sums[t] + 16 * part + 8 * h;
+        acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.d + 8 * h), acc[t][h], _mm256_load_ps(sum));
+      });
+      if constexpr (Sums::kOffsets) {
+        __m256 offsets[kTokens][2];
+        all([&](int t, int h) { offsets[t][h] = _mm256_setzero_ps(); });
+        for (int s = 0; s < steps; ++s)
+          all([&](int t, int h) {
+            offsets[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.offsets[s][part] + 8 * h), minus_value(t, s),
+                                            offsets[t][h]);
+          });
+        all([&](int t, int h) {
+          acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.dmin + 8 * h), offsets[t][h], acc[t][h]);
+        });
+      }
+    }
+    all([&](int t, int h) { _mm256_store_ps(sums[t] + 16 * part + 8 * h, acc[t][h]); });
+  }
+}
+
+// ---- Eight rows by one token
+
+// A sink of decoders that multiplies what it is given with a token at once: for one token a panel would cost more than it
+// saves. Sums of eight rows, [parts].
+template <class Dot, class F>
+class RowSums {
+ public:
+  using Sums = typename F::Sums;
+  RowSums(PrefetchStreams& prefetch, int64_t share) : prefetch_(prefetch), share_(share) {
+    for (__m256& a : acc) a = _mm256_setzero_ps();
+  }
+  void next_chunk(const TokenStep* x) { x_ = x; }
+
+  [[gnu::always_inline]] void begin_unit(__m256 d, __m256 dmin) {
+    d_ = d, dmin_ = dmin;
+    for (int i = 0; i < Sums::kParts; ++i) of_unit_[i] = offsets_[i] = _mm256_setzero_ps();
+  }
+  [[gnu::always_inline]] void begin_step(int s) {
+    const int32_t* const sum = Sums::kParts == 4 ? x_[s].minus_sum : x_[s].minus_sum_block;
+    for (int i = 0; i < Sums::kParts; ++i)
+      z_[place(s, i)] = F::kBias == 0 ? _mm256_setzero_si256()
+                                      : _mm256_slli_epi32(_mm256_set1_epi32(sum[i]), bias_shift<F>());
+  }
+  [[gnu::always_inline]] void factor(int s, int part, __m256 v) { factors_[place(s, part)] = v; }
+  [[gnu::always_inline]] void offset(int s, int part, __m256 v) { offset_[place(s, part)] = v; }
+  [[gnu::always_inline]] void codes(int s, int pair, __m256i v) {
+    __m256i& z = z_[place(s, pair / Sums::kPairs)];
+    z = Dot::add(z, v, broadcast_two(x_[s].q + 2 * pair));
+  }
+  [[gnu::always_inline]] void end_step(int s) {
+    for (int i = 0; i < Sums::kParts; ++i) {
+      const int at = place(s, i), block = i / (Sums::kParts / 2);
+      const __m256 sum = _mm256_cvtepi32_ps(_mm256_srai_epi32(z_[at], Sums::shift(i)));
+      const __m256 by = _mm256_mul_ps(factors_[at], _mm256_broadcast_ss(x_[s].scale + block));
+      const float* const minus = Sums::kParts == 4 ? x_[s].minus_value_group : x_[s].minus_value;
+      if constexpr (Sums::kSuper) {
+        of_unit_[i] = _mm256_fmadd_ps(sum, by, of_unit_[i]);
+        if constexpr (Sums::kOffsets)
+          offsets_[i] = _mm256_fmadd_ps(offset_[at], _mm256_broadcast_ss(minus + i), offsets_[i]);
+      } else {
+        acc[i] = _mm256_fmadd_ps(sum, by, acc[i]);
+        if constexpr (Sums::kOffsets)
+          acc[i] = _mm256_fnmadd_ps(offset_[at], _mm256_broadcast_ss(minus + i), acc[i]);
+      }
+    }
+    prefetch_.issue(share_);
+  }
+  [[gnu::always_inline]] void end_unit() {
+    for (int i = 0; i < Sums::kParts; ++i) {
+      acc[i] = _mm256_fmadd_ps(d_, of_unit_[i], acc[i]);
+      if constexpr (Sums::kOffsets) acc[i] = _mm256_fmadd_ps(dmin_, offsets_[i], acc[i]);
+    }
+  }
+
+  __m256 acc[Sums::kParts];
+
+ private:
+  static constexpr int kPlaces = F::kStepsAtOnce * Sums::kParts;
+  static constexpr int place(int s, int part) { return s % F::kStepsAtOnce * Sums::kParts + part; }
+
+  PrefetchStreams& prefetch_;
+  int64_t share_;
+  const TokenStep* x_ = nullptr;
+  __m256i z_[kPlaces];
+  __m256 factors_[kPlaces], offset_[kPlaces];
+  __m256 of_unit_[Sums::kParts], offsets_[Sums::kParts];
+  __m256 d_, dmin_;
+};
+
+// sums[part][8 of 16 rows] = eight rows, `steps` whole steps, times a token. `share` is prefetched beside each step.
+template <class Dot, class F>
+void multiply_one(EightRows rows, int64_t steps, const TokenStep* x, PrefetchStreams& streams, int64_t share,
+                  float* sums) {
+  PrefetchStreams prefetch = streams;
+  RowSums<Dot, F> of_rows(prefetch, share);
+  for (; steps > 0; steps -= kChunkSteps, x += kChunkSteps, rows = rows.at(F::kChunkBytes)) {
+    of_rows.next_chunk(x);
+    F::decode(rows, steps < kChunkSteps ? static_cast<int>(steps) : kChunkSteps, of_rows);
+  }
+  streams = prefetch;
+  for (int i = 0; i < F::Sums::kParts; ++i) _mm256_store_ps(sums + 16 * i, of_rows.acc[i]);
+}
+
+}  // namespace
+}  // namespace quire::gemm

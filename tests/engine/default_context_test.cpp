@@ -1,0 +1,60 @@
+// The longest sequence of an engine whose options do not say: what the model was trained for, or what memory allows.
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "model/memory.h"
+
+namespace quire {
+namespace {
+
+class DefaultContext : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto loaded = load_model(std::string(QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf"));
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    config_ = (*loaded)->model->config();
+    config_.context_length = INT32_MAX;  // as a file may say
+  }
+  EngineOptions options(int64_t memory, EngineOptions o = {}) const {
+    o.threads = 1;
+    Result<EngineOptions> resolved = resolve(std::move(o), config_, memory);
+    EXPECT_TRUE(resolved.ok()) << resolved.error().message;
+    return std::move(resolved).value();
+  }
+  int64_t kv_bytes(const EngineOptions& o) const {
+    return *cache_shape(config_, activation_type(o.device), o.kv_cache).block_bytes() * o.kv_blocks();
+  }
+  ModelConfig config_;
+};
+
+TEST_F(DefaultContext, IsWhatMemoryAllows) {
+  for (const int64_t memory : {int64_t{1} << 28, int64_t{1} << 30, int64_t{1} << 33})
+    for (const int32_t sequences : {1, 16, 1024}) {
+      const EngineOptions o =
+          options(memory, {.max_sequences = sequences, .max_batch_tokens = 2048, .prefix_cache = true});
+      const int64_t tables = int64_t{o.kv_blocks()} * 4 * sequences;
+      EXPECT_LE(kv_bytes(o) + tables, memory) << sequences;
+      EXPECT_GT(kv_bytes(o) + tables, memory / 2) << sequences;
+      EXPECT_LE(o.context, o.kv_tokens);
+    }
+}
+
+TEST_F(DefaultContext, IsTheTrainedOneWhereThatFits) {
+  config_.context_length = 8192;
+  EXPECT_EQ(options(int64_t{1} << 33).context, 8192);
+  EXPECT_EQ(options(INT64_MAX).context, 8192);
+}
+
+TEST_F(DefaultContext, HasAFloor) {
+  EXPECT_EQ(options(0).context, 4096);
+  config_.context_length = 100;
+  EXPECT_EQ(options(0).context, 100);
+}
+
+TEST_F(DefaultContext, DoesNotChangeWhatIsAskedFor) {
+  EXPECT_EQ(options(0, {.context = 100000}).context, 100000);
+  EXPECT_EQ(options(0, {.context = 77}).context, 77);
+}
+
+}  // namespace
+}  // namespace quire
