@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cli/display.h"
+#include "core/escape.h"
 
 namespace quire::cli {
 namespace {
@@ -17,7 +18,7 @@ constexpr const char* kP90Colour = "#d2691e";
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : displayable(text, 160)) {
+  for (const char c : escaped(text, 160)) {
     if (c == '&')
       out += "&amp;";
     else if (c == '<')

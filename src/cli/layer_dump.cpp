@@ -1,4 +1,5 @@
 #include "cli/layer_dump.h"
+#include "core/output.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -47,7 +48,7 @@ Result<LayerProbe> make_layer_dump(const std::string& dir) {
     if (name == "embed") ++*step;
     const std::string where = layer < 0 ? "model" : fmt::format("{:03}", layer);
     const std::string path = fmt::format("{}/{:05}-{}-{}.npy", dir, *step, where, name);
-    if (!write_npy(path, t)) std::fprintf(stderr, "quire: cannot write %s\n", path.c_str());
+    if (!write_npy(path, t)) tell("cannot write " + path);
   });
 }
 
