@@ -60,7 +60,11 @@ void on_unreadable_page(int) {
 
 // No memory is needed here: it may just have run out.
 [[noreturn]] void on_terminate() {
-  const int code = std::current_exception() ? report_exception() : kExitBug;
+  int code = kExitBug;
+  if (std::current_exception())
+    code = report_exception();
+  else
+    say("quire: internal error: terminated without an exception\n");
   remove_unfinished_files(nullptr);
   if (code == kExitBug) std::abort();
   _exit(code);

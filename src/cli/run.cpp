@@ -54,6 +54,11 @@ void RunOptions::add(CLI::App& app) {
       ->type_name("DIR");
 }
 
+bool RunOptions::templated(const LoadedModel& m) const {
+  if (!tokens.empty() || raw) return false;
+  return chat || !system.empty() || (m.tokenizer && !m.tokenizer->chat_template().empty());
+}
+
 Status RunOptions::check() const {
   if (max_tokens < 1 && max_tokens != -1)
     return request_error("--max-tokens {}: must be at least 1, or -1 for until the end", max_tokens);
@@ -196,8 +201,7 @@ Result<std::vector<TokenId>> prompt_tokens(const RunOptions& o, const LoadedMode
   }
   if (!model.tokenizer)
     return request_error("{}: this file has no tokenizer; give the prompt as --tokens", o.model.model);
-  const bool has_template = !model.tokenizer->chat_template().empty();
-  if (o.chat || !o.system.empty() || (has_template && !o.raw)) {
+  if (o.templated(model)) {
     if (text.empty()) return request_error("the prompt is empty");
     nlohmann::ordered_json messages = nlohmann::ordered_json::array();
     if (!o.system.empty()) messages.push_back({{"role", "system"}, {"content", o.system}});

@@ -20,6 +20,9 @@ struct RunOptions {
   int64_t max_tokens = 512, context = 0;
   int32_t batch_tokens = 512;
 
+  // Whether the prompt is a message for the model's chat template.
+  bool templated(const LoadedModel& model) const;
+
   void add(CLI::App& app);
   Status check() const;
   Result<EngineOptions> engine_options() const;

@@ -66,7 +66,6 @@ class Faults : public ProgramTest {
             "run --help",
             "--version",
             "version",
-            "devices",
             "run -m " + m() + " -p hello -n 4 --ignore-eos",
             "run -m " + m() + " -p hello -n 4 --json",
             "inspect " + m(),
@@ -193,7 +192,7 @@ constexpr milliseconds kSoon{kSlow ? 10000 : 1500};
 
 // So many tokens take minutes: ending soon is ending early.
 std::vector<std::string> endless_run() {
-  return {"run", "-m", kDemo, "-p", "Once", "-n", "100000", "--ignore-eos", "-c", "200000"};
+  return {"run", "-m", kDemo, "-p", "Once", "-n", "-1", "--ignore-eos", "--device", "reference"};
 }
 
 TEST_F(Faults, RunStopsWhenNobodyReads) {
@@ -227,7 +226,7 @@ TEST_F(Faults, InterruptedCommandsEndWithinASecond) {
   const std::string long_text = write("long.txt", std::string(3000000, 'x'));
   const std::vector<std::vector<std::string>> work = {
       endless_run(),
-      {"run", "-m", kDemo, "-f", long_text, "-c", "4000000", "--batch-tokens", "4096"},
+      {"run", "-m", kDemo, "-f", write("prompt.txt", std::string(1500, 'x')), "--device", "reference"},
       {"perplexity", "-m", kDemo, "-f", long_text, "--window", "2048"},
       {"compare", kDemo, kDemo, "-f", long_text},
       {"imatrix", "-m", kDemo, "-f", long_text, "-o", path("i.gguf")},
