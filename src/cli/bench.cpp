@@ -12,6 +12,8 @@
 #include "cli/display.h"
 #include "cli/model_source.h"
 #include "cli/options.h"
+#include "core/escape.h"
+#include "core/output.h"
 #include "core/progress.h"
 #include "engine/cuda_backend.h"
 #include "engine/engine.h"
@@ -228,17 +230,17 @@ class Bench {
 };
 
 void print_table(const std::vector<Test>& tests) {
-  fmt::print("| {:<14} | {:>9} | {:>9} | {:>22} | {:>22} | {:>8} |\n", "test", "sequences", "tokens/s",
-             "achieved", "measured limit", "of limit");
-  fmt::print("|{:-<16}|{:->10}:|{:->10}:|{:->23}:|{:->23}:|{:->9}:|\n", "", "", "", "", "", "");
+  print_out("| {:<14} | {:>9} | {:>9} | {:>22} | {:>22} | {:>8} |\n", "test", "sequences", "tokens/s",
+            "achieved", "measured limit", "of limit");
+  print_out("|{:-<16}|{:->10}:|{:->10}:|{:->23}:|{:->23}:|{:->9}:|\n", "", "", "", "", "", "");
   for (const Test& t : tests) {
     const double unit = t.memory_bound ? 1e9 : 1e12;
     const char* name = t.memory_bound ? "GB/s read" : "TFLOP/s bf16";
     const bool limited = t.limit() > 0;
-    fmt::print("| {:<14} | {:>9} | {:>9.1f} | {:>22} | {:>22} | {:>8} |\n", t.name, t.sequences, t.rate(),
-               fmt::format("{:.2f} {}", t.achieved() / unit, name),
-               limited ? fmt::format("{:.2f} {}", t.limit() / unit, name) : "-",
-               limited ? fmt::format("{:.1f}%", 100 * t.share()) : "-");
+    print_out("| {:<14} | {:>9} | {:>9.1f} | {:>22} | {:>22} | {:>8} |\n", t.name, t.sequences, t.rate(),
+              fmt::format("{:.2f} {}", t.achieved() / unit, name),
+              limited ? fmt::format("{:.2f} {}", t.limit() / unit, name) : "-",
+              limited ? fmt::format("{:.1f}%", 100 * t.share()) : "-");
   }
 }
 
@@ -258,7 +260,7 @@ void print_json(const std::string& model, int threads, const std::vector<Test>& 
          {"share", t.limit() > 0 ? nlohmann::ordered_json(t.share()) : nlohmann::ordered_json()},
          {"seconds", std::move(seconds)}});
   }
-  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  print_out("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 Status check_options(const BenchOptions& o) {
@@ -287,9 +289,9 @@ Status bench(const BenchOptions& o) {
   Bench bench(o, model, device, kv);
   QUIRE_CHECKED(bench.prepare());
   if (o.format == "md") {
-    fmt::print("{}: {}, {} threads, median of {}\n\n", displayable(o.source.name()),
-               human_bytes(model->file.mapped_bytes()), threads, o.repetitions);
-    std::fflush(stdout);
+    print_out("{}: {}, {} threads, median of {}\n\n", escaped(o.source.name()),
+              human_bytes(model->file.mapped_bytes()), threads, o.repetitions);
+    (void)flush_output();
   }
   QUIRE_TRY(const std::vector<Test> tests, bench.run());
   if (o.format == "md") {
@@ -318,7 +320,7 @@ Action add_bench(CLI::App& app) {
   app.add_option("--batch-tokens", o->batch_tokens, "Rows of a step: the largest piece of a prompt")
       ->capture_default_str();
   app.add_flag("!--no-repack", o->repack, "Generate from the weights as the file has them");
-  app.add_option("--threads", o->threads, "Threads (default: all CPUs)");
+  app.add_option("-t,--threads", o->threads, "Threads (default: all CPUs)");
   app.add_option("--device", o->device, "cpu, cuda, or reference: plain loops")->capture_default_str();
   o->kv_cache.add(app);
   app.add_option("-o,--output", o->format, "md: a table; json")->capture_default_str();

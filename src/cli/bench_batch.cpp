@@ -10,6 +10,8 @@
 #include "cli/display.h"
 #include "cli/model_source.h"
 #include "cli/options.h"
+#include "core/escape.h"
+#include "core/output.h"
 #include "core/progress.h"
 
 namespace quire::cli {
@@ -96,23 +98,21 @@ Status measure(const BenchBatchOptions& o, Engine& engine, std::vector<Width>& w
 
 void print_table(const BenchBatchOptions& o, const Engine& engine, const std::vector<Width>& widths) {
   const MemoryUse m = engine.memory();
-  fmt::print("{}: prompts of {} tokens, {} generated, steps of up to {} tokens, median of {}\n",
-             displayable(o.source.name()), o.prompt, o.generate, engine.options().max_batch_tokens,
-             o.repetitions);
-  fmt::print("{}; weights {} mapped and {} packed, caches {}, scratch {}\n\n", engine.fingerprint(),
-             human_bytes(static_cast<uint64_t>(m.mapped)), human_bytes(static_cast<uint64_t>(m.repacked)),
-             human_bytes(static_cast<uint64_t>(m.kv_and_state)),
-             human_bytes(static_cast<uint64_t>(m.workspace)));
-  fmt::print("| {:>9} |", "sequences");
-  for (const Figure& f : kFigures) fmt::print(" {:>11} |", f.heading);
-  fmt::print("\n|{:->10}:|", "");
-  for ([[maybe_unused]] const Figure& f : kFigures) fmt::print("{:->12}:|", "");
+  print_out("{}: prompts of {} tokens, {} generated, steps of up to {} tokens, median of {}\n",
+            escaped(o.source.name()), o.prompt, o.generate, engine.options().max_batch_tokens, o.repetitions);
+  print_out("{}; weights {} mapped and {} packed, caches {}, scratch {}\n\n", engine.fingerprint(),
+            human_bytes(static_cast<uint64_t>(m.mapped)), human_bytes(static_cast<uint64_t>(m.repacked)),
+            human_bytes(static_cast<uint64_t>(m.kv_and_state)),
+            human_bytes(static_cast<uint64_t>(m.workspace)));
+  print_out("| {:>9} |", "sequences");
+  for (const Figure& f : kFigures) print_out(" {:>11} |", f.heading);
+  print_out("\n|{:->10}:|", "");
+  for ([[maybe_unused]] const Figure& f : kFigures) print_out("{:->12}:|", "");
   for (const Width& w : widths) {
-    fmt::print("\n| {:>9} |", w.shape.sequences);
-    for (const Figure& f : kFigures)
-      fmt::print(" {:>11.{}f} |", median(values_of(w, f)) / f.unit, f.decimals);
+    print_out("\n| {:>9} |", w.shape.sequences);
+    for (const Figure& f : kFigures) print_out(" {:>11.{}f} |", median(values_of(w, f)) / f.unit, f.decimals);
   }
-  fmt::print("\n");
+  print_out("\n");
 }
 
 void print_json(const BenchBatchOptions& o, const Engine& engine, const std::vector<Width>& widths) {
@@ -137,7 +137,7 @@ void print_json(const BenchBatchOptions& o, const Engine& engine, const std::vec
     for (const Figure& f : kFigures) runs[f.key] = values_of(w, f);
     list.push_back(std::move(one));
   }
-  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  print_out("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 Status bench_batch(const BenchBatchOptions& o) {

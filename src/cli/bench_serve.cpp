@@ -4,6 +4,8 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "core/atomic_file.h"
+#include "core/output.h"
 #include "core/progress.h"
 #include "server/client/http_client.h"
 #include "server/client/load_report.h"
@@ -161,8 +163,8 @@ Status check_levels(const BenchServeOptions& o, const std::vector<Level>& levels
   bool all = true;
   for (size_t i = 0; i < levels.size(); ++i) {
     const server::Agreement a = server::compare_texts(levels[i].texts, others[i]);
-    std::fprintf(stderr, "%s: %zu of %zu texts are the same%s%s\n", levels[i].summary.load.c_str(), a.equal,
-                 a.compared, a.first_difference.empty() ? "" : "; ", a.first_difference.c_str());
+    tell_line(fmt::format("{}: {} of {} texts are the same{}{}", levels[i].summary.load, a.equal, a.compared,
+                          a.first_difference.empty() ? "" : "; ", a.first_difference));
     all = all && a.equal == a.compared && levels[i].texts.size() == others[i].size();
   }
   if (!all) return request_error("the texts differ from those of {}", o.check);
@@ -183,15 +185,14 @@ Status write_json(const BenchServeOptions& o, const std::vector<Level>& levels) 
   }
   const std::string text = j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (o.json == "-") {
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    write_out(text);
     return {};
   }
-  std::ofstream out(o.json, std::ios::binary);
-  if (!(out << text) || !out.flush()) return request_error("{}: cannot be written", o.json);
-  return {};
+  return write_file(o.json, text);
 }
 
 Status bench_serve(BenchServeOptions o) {
+  if (!o.json.empty() && o.json != "-") QUIRE_CHECKED(check_output_file(o.json));
   QUIRE_TRY(const server::Url url, server::Url::parse(o.url));
   QUIRE_TRY(o.workload.prompt_tokens, server::LengthSpec::parse(o.prompt_tokens));
   QUIRE_TRY(o.workload.output_tokens, server::LengthSpec::parse(o.output_tokens));
@@ -217,10 +218,10 @@ Status bench_serve(BenchServeOptions o) {
     summaries.push_back(l.summary);
     errors += l.summary.errors;
     if (l.summary.errors > 0)
-      std::fprintf(stderr, "%s: %zu errors; the first: %s\n", l.summary.load.c_str(), l.summary.errors,
-                   l.summary.first_error.c_str());
+      tell_line(fmt::format("{}: {} errors; the first: {}", l.summary.load, l.summary.errors,
+                            l.summary.first_error));
   }
-  if (o.json != "-") std::printf("%s", server::load_table(summaries).c_str());
+  if (o.json != "-") write_out(server::load_table(summaries));
   if (!o.json.empty()) QUIRE_CHECKED(write_json(o, levels));
   if (!o.check.empty()) QUIRE_CHECKED(check_levels(o, levels, authorization));
   if (errors > 0) return request_error("{} requests failed", errors);

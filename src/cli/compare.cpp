@@ -9,9 +9,12 @@
 #include "cli/compare_report.h"
 #include "cli/display.h"
 #include "cli/divergence_plot.h"
-#include "cli/interrupt.h"
 #include "cli/options.h"
+#include "cli/windows.h"
+#include "core/atomic_file.h"
 #include "core/cpu.h"
+#include "core/escape.h"
+#include "core/output.h"
 #include "core/progress.h"
 #include "eval/logits_file.h"
 #include "eval/scorer.h"
@@ -29,7 +32,8 @@ struct CompareOptions {
   ModelOptions compute;
   KvCacheOption kv_cache;
   std::string text, svg, save_logits, logits;
-  int64_t window = 0, max_windows = 0, top = 10;
+  WindowOptions cut{.window = 0};
+  int64_t top = 10;
   bool json = false, generated = false;
 
   bool saving_only() const { return logits.empty() && models.size() == 1; }
@@ -48,8 +52,9 @@ Status CompareOptions::check() const {
     return request_error("--svg: there is nothing to plot with one model and --save-logits");
   if (saving_only() && kv_cache.type != "auto")
     return request_error("--kv-cache-dtype is for the model that is judged, and there is only a reference");
-  if (window != 0 && window < 2) return request_error("--window {}: a window has at least 2 tokens", window);
-  if (max_windows < 0) return request_error("--max-windows {}: must not be negative", max_windows);
+  QUIRE_CHECKED(
+      (WindowOptions{.window = cut.window == 0 ? kDefaultWindow : cut.window, .windows = cut.windows}
+           .check()));
   if (top < 0 || top > 10000) return request_error("--top {}: must be 0 to 10000", top);
   return {};
 }
@@ -85,7 +90,7 @@ Status check_same_vocabulary(const Tokenizer& reference, const Tokenizer& model)
   for (TokenId t = 0; t < model.size(); ++t)
     if (reference.token_text(t) != model.token_text(t))
       return request_error("the models have different vocabularies: token {} is \"{}\" and \"{}\"", t,
-                           displayable(reference.token_text(t), 60), displayable(model.token_text(t), 60));
+                           escaped(reference.token_text(t), 60), escaped(model.token_text(t), 60));
   return {};
 }
 
@@ -124,17 +129,10 @@ struct Text {
 Result<Text> cut_text(const CompareOptions& o, const std::string& text, const Tokenizer& tokenizer,
                       int64_t window) {
   Text t{.tokens = tokenizer.encode(text, {.add_special = false, .parse_special = false}), .window = window};
-  const int64_t available = static_cast<int64_t>(t.tokens.size()) / window;
-  if (available == 0)
-    return request_error("{}: {} tokens make no window of {}", o.text, t.tokens.size(), window);
-  t.windows = o.max_windows > 0 ? std::min(o.max_windows, available) : available;
+  const WindowOptions cut{.window = window, .windows = o.cut.windows};
+  QUIRE_TRY(t.windows, cut.count(o.text, std::ssize(t.tokens)));
   t.tokens.resize(static_cast<size_t>(t.windows * window));
   return t;
-}
-
-// Never shown: the process ends of the signal.
-Status interrupted() {
-  return request_error("interrupted");
 }
 
 class Comparer {
@@ -154,7 +152,6 @@ class Comparer {
   Status run(LogitsWriter* writer) {
     Progress progress("comparing", text_.windows);
     for (int64_t w = 0; w < text_.windows; ++w) {
-      if (Interrupt::last() != 0) return interrupted();
       QUIRE_CHECKED(run_window(w, writer));
       progress.add(1);
     }
@@ -246,8 +243,8 @@ Result<LogitsWriter> create_writer(const CompareOptions& o, const Text& text, co
                             .model = std::filesystem::path(o.models.front()).filename().string()};
   QUIRE_TRY(LogitsWriter writer, LogitsWriter::create(o.save_logits, header));
   // Before the work: this is four bytes for every token of the vocabulary at every position.
-  std::fprintf(stderr, "%s: %s of reference logits to write\n", o.save_logits.c_str(),
-               human_bytes(static_cast<uint64_t>(header.file_bytes().value_or(0))).c_str());
+  tell_line(fmt::format("{}: {} of reference logits to write", o.save_logits,
+                        human_bytes(static_cast<uint64_t>(header.file_bytes().value_or(0)))));
   return writer;
 }
 
@@ -255,12 +252,11 @@ Status save_only(const CompareOptions& o) {
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_with_tokenizer(o.models.front()));
   QUIRE_TRY(const std::string bytes, read_text(o.text));
   QUIRE_TRY(const Text text,
-            cut_text(o, bytes, *model->tokenizer, o.window == 0 ? kDefaultWindow : o.window));
+            cut_text(o, bytes, *model->tokenizer, o.cut.window == 0 ? kDefaultWindow : o.cut.window));
   QUIRE_TRY(const std::unique_ptr<Scorer> scorer, make_scorer(o, model, text.window, Role::kReference));
   QUIRE_TRY(LogitsWriter writer, create_writer(o, text, *model->tokenizer));
   Progress progress("scoring", text.windows);
   for (int64_t w = 0; w < text.windows; ++w) {
-    if (Interrupt::last() != 0) return interrupted();
     Status failed;
     QUIRE_CHECKED(scorer->run(text.of_window(w).first(static_cast<size_t>(text.window - 1)),
                               [&](int64_t, std::span<const float> logits) {
@@ -289,7 +285,7 @@ Status report(const CompareOptions& o, const Comparison& c, const Tokenizer& tok
                        .dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
                    "\n"
              : comparison_table(c, tokenizer);
-  std::fwrite(out.data(), 1, out.size(), stdout);
+  write_out(out);
   return {};
 }
 
@@ -297,7 +293,7 @@ Status compare_models(const CompareOptions& o) {
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> a, load_with_tokenizer(o.models.front()));
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> b, load_with_tokenizer(o.models.back()));
   QUIRE_CHECKED(check_same_vocabulary(*a->tokenizer, *b->tokenizer));
-  const int64_t window = o.window == 0 ? kDefaultWindow : o.window;
+  const int64_t window = o.cut.window == 0 ? kDefaultWindow : o.cut.window;
   QUIRE_TRY(const std::string bytes, read_text(o.text));
   QUIRE_TRY(const Text text, cut_text(o, bytes, *a->tokenizer, window));
   QUIRE_TRY(const Text text_b, cut_text(o, bytes, *b->tokenizer, window));
@@ -319,11 +315,10 @@ Status compare_models(const CompareOptions& o) {
 // What the file was made from must be what the model is given now.
 Status check_saved(const CompareOptions& o, const LogitsHeader& h, const LoadedModel& model,
                    std::span<const TokenId> tokens) {
-  if (o.window != 0 && o.window != h.window)
-    return request_error("{}: was saved with --window {}, not {}", o.logits, h.window, o.window);
-  if (o.max_windows > h.windows)
-    return request_error("{}: holds {} windows, --max-windows asks for {}", o.logits, h.windows,
-                         o.max_windows);
+  if (o.cut.window != 0 && o.cut.window != h.window)
+    return request_error("{}: was saved with --window {}, not {}", o.logits, h.window, o.cut.window);
+  if (o.cut.windows > h.windows)
+    return request_error("{}: holds {} windows, --windows asks for {}", o.logits, h.windows, o.cut.windows);
   if (h.vocab != model.tokenizer->size())
     return request_error("{}: was saved for a vocabulary of {} tokens, {} has {}", o.logits, h.vocab,
                          o.models.back(), model.tokenizer->size());
@@ -341,28 +336,23 @@ Status compare_with_file(const CompareOptions& o) {
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_with_tokenizer(o.models.front()));
   const LogitsHeader header = file.header();
   CompareOptions all = o;
-  all.max_windows = 0;
+  all.cut.windows = 0;
   QUIRE_TRY(const std::string bytes, read_text(o.text));
   QUIRE_TRY(Text text, cut_text(all, bytes, *model->tokenizer, header.window));
   QUIRE_CHECKED(check_saved(o, header, *model, text.tokens));
-  text.windows = o.max_windows > 0 ? o.max_windows : header.windows;
+  text.windows = o.cut.windows > 0 ? o.cut.windows : header.windows;
   QUIRE_TRY(std::unique_ptr<Scorer> scorer, make_scorer(o, model, header.window, Role::kJudged));
   Comparer comparer(o, text, Reference(std::move(file)), std::move(scorer));
   QUIRE_CHECKED(comparer.run(nullptr));
   return report(o, comparer.result(header.model), *model->tokenizer);
 }
 
-Status compare_any(const CompareOptions& o) {
-  if (!o.logits.empty()) return compare_with_file(o);
-  return o.saving_only() ? save_only(o) : compare_models(o);
-}
-
-// A signal must not leave gigabytes of unfinished logits behind: it waits for the end of a window, and by the
-// time it is obeyed the file is gone.
 Status compare(const CompareOptions& o) {
   QUIRE_CHECKED(o.check());
-  if (o.save_logits.empty()) return compare_any(o);
-  return run_interruptible(o.save_logits, [&] { return compare_any(o); });
+  for (const std::string* output : {&o.svg, &o.save_logits})
+    if (!output->empty()) QUIRE_CHECKED(check_output_file(*output));
+  if (!o.logits.empty()) return compare_with_file(o);
+  return o.saving_only() ? save_only(o) : compare_models(o);
 }
 
 }  // namespace
@@ -375,12 +365,11 @@ Action add_compare(CLI::App& app) {
       ->required()
       ->expected(1, 2)
       ->type_name("REFERENCE MODEL");
-  app.add_option("-f,--text", o->text, "Text to compare on; - for standard input")
+  app.add_option("-f,--file,--text", o->text, "Text to compare on; - for standard input")
       ->required()
       ->type_name("FILE");
-  app.add_option("--window", o->window,
-                 "Tokens per window, each from an empty state (default: 512, or that of --logits)");
-  app.add_option("--max-windows", o->max_windows, "Only the first N windows; 0: all")->capture_default_str();
+  o->cut.add(app);
+  app.get_option("--window")->default_str("512, or that of --logits");
   app.add_option("--save-logits", o->save_logits,
                  "Keep the reference's logits: 4 bytes per position and token of the vocabulary")
       ->type_name("FILE");

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/display.h"
+#include "core/escape.h"
 
 namespace quire::cli {
 namespace {
@@ -19,7 +20,7 @@ std::string token_string(const Tokenizer& t, TokenId id) {
 std::string probabilities(const Tokenizer& t, const std::vector<TokenProbability>& tokens) {
   std::string out;
   for (const TokenProbability& p : tokens)
-    out += fmt::format("{}\"{}\" {:.2f}%", out.empty() ? "" : "  ", displayable(token_string(t, p.token), 40),
+    out += fmt::format("{}\"{}\" {:.2f}%", out.empty() ? "" : "  ", escaped(token_string(t, p.token), 40),
                        100.0 * p.probability);
   return out;
 }
@@ -40,8 +41,8 @@ std::string disagreement_text(const Disagreement& d, size_t rank, const Tokenize
   return fmt::format(
       "{:>3}. KL {}  window {}, position {}\n     text       {}{}[{}]\n     reference  {}  (actual "
       "{:.2f}%)\n     model      {}  (actual {:.2f}%)\n",
-      rank, nats(d.divergence.kl), d.window, d.position, d.before_is_cut ? "..." : "", displayable(d.before),
-      displayable(token_string(t, d.token)), probabilities(t, d.reference),
+      rank, nats(d.divergence.kl), d.window, d.position, d.before_is_cut ? "..." : "", escaped(d.before),
+      escaped(token_string(t, d.token)), probabilities(t, d.reference),
       100.0 * std::exp(d.divergence.logprob_reference), probabilities(t, d.model),
       100.0 * std::exp(d.divergence.logprob_model));
 }
@@ -63,8 +64,8 @@ void LargestDisagreements::add(Disagreement d) {
 std::string comparison_table(const Comparison& c, const Tokenizer& tokenizer) {
   const DivergenceSummary& s = c.summary;
   std::string out =
-      fmt::format("reference  {:>12.6f} perplexity  {}\n", s.perplexity_reference, displayable(c.reference));
-  out += fmt::format("model      {:>12.6f} perplexity  {}\n", s.perplexity_model, displayable(c.model));
+      fmt::format("reference  {:>12.6f} perplexity  {}\n", s.perplexity_reference, escaped(c.reference));
+  out += fmt::format("model      {:>12.6f} perplexity  {}\n", s.perplexity_model, escaped(c.model));
   out += fmt::format("ratio      {:>12.6f}             {} windows of {} tokens, {} positions\n\n",
                      s.perplexity_model / s.perplexity_reference, c.windows, c.window, s.positions);
   out += "KL(reference || model), nats\n";

@@ -9,8 +9,9 @@
 
 #include "cli/command.h"
 #include "cli/display.h"
-#include "cli/interrupt.h"
 #include "core/cpu.h"
+#include "core/escape.h"
+#include "core/output.h"
 
 namespace quire::cli {
 namespace {
@@ -41,7 +42,7 @@ Result<uint64_t> parse_size(std::string_view text) {
     value = 0;
   if (error != std::errc() || value == 0 || __builtin_mul_overflow(value, unit, &value))
     return request_error("'{}' is not a size; write a number of bytes, or one with K, M or G",
-                         displayable(text, 40));
+                         escaped(text, 40));
   return value;
 }
 
@@ -49,14 +50,11 @@ Result<convert::ConvertOptions> checked(const Options& o) {
   convert::ConvertOptions c{.folder = o.folder, .output = o.output, .name = o.name};
   if (o.threads < 0 || o.threads > 1024) return request_error("--threads {}: must be 1 to 1024", o.threads);
   c.threads = o.threads == 0 ? available_cpus() : o.threads;
-  if (o.type == "bf16")
-    c.type = DType::kBF16;
-  else if (o.type == "f16")
-    c.type = DType::kF16;
-  else if (o.type == "f32")
-    c.type = DType::kF32;
+  if (const auto type = find_dtype(o.type);
+      type && (type->type == DType::kBF16 || type->type == DType::kF16 || type->type == DType::kF32))
+    c.type = type->type;
   else if (o.type != "auto")
-    return request_error("--outtype '{}': choose auto, bf16, f16 or f32", displayable(o.type, 40));
+    return request_error("--outtype '{}': choose auto, bf16, f16 or f32", escaped(o.type, 40));
   if (!o.split.empty()) {
     QUIRE_TRY(c.split_max_bytes, parse_size(o.split).context("--split-max-size"));
   }
@@ -79,30 +77,29 @@ ordered_json to_json(const convert::ConvertSummary& s) {
 }
 
 void print(const convert::ConvertSummary& s) {
-  fmt::print("{} ({} in the folder), named {}\n", s.architecture, s.class_name, displayable(s.name, 80));
+  print_out("{} ({} in the folder), named {}\n", s.architecture, s.class_name, escaped(s.name, 80));
   for (const auto& t : s.types)
-    fmt::print("  {:<8} {:>5} tensors  {:>9}\n", dtype_name(t.type), t.tensors,
-               human_bytes(static_cast<uint64_t>(t.bytes)));
-  for (const std::string& note : s.notes) fmt::print("note: {}\n", displayable(note, 300));
+    print_out("  {:<8} {:>5} tensors  {:>9}\n", dtype_name(t.type), t.tensors,
+              human_bytes(static_cast<uint64_t>(t.bytes)));
+  for (const std::string& note : s.notes) print_out("note: {}\n", escaped(note, 300));
   if (!s.unused.empty()) {
     std::string names;
     for (size_t i = 0; i < std::min(kShownNames, s.unused.size()); ++i)
-      names += fmt::format("{}{}", i == 0 ? "" : ", ", displayable(s.unused[i], 80));
-    fmt::print("note: {} tensors of the folder are not understood and left out: {}{}\n", s.unused.size(),
-               names, s.unused.size() > kShownNames ? ", ..." : "");
+      names += fmt::format("{}{}", i == 0 ? "" : ", ", escaped(s.unused[i], 80));
+    print_out("note: {} tensors of the folder are not understood and left out: {}{}\n", s.unused.size(),
+              names, s.unused.size() > kShownNames ? ", ..." : "");
   }
-  fmt::print("{} from {} tensors ({}) to {} in {} ({})\n", s.files.front(), s.source_tensors,
-             human_bytes(s.source_bytes), s.tensors,
-             s.files.size() == 1 ? "one file" : fmt::format("{} files", s.files.size()),
-             human_bytes(s.file_bytes));
+  print_out("{} from {} tensors ({}) to {} in {} ({})\n", s.files.front(), s.source_tensors,
+            human_bytes(s.source_bytes), s.tensors,
+            s.files.size() == 1 ? "one file" : fmt::format("{} files", s.files.size()),
+            human_bytes(s.file_bytes));
 }
 
 Status run_convert(const Options& o) {
-  QUIRE_TRY(convert::ConvertOptions options, checked(o));
-  options.stop = [] { return Interrupt::last() != 0; };
+  QUIRE_TRY(const convert::ConvertOptions options, checked(o));
   QUIRE_TRY(const convert::ConvertSummary summary, convert::convert(options));
   if (o.json)
-    fmt::print("{}\n", to_json(summary).dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    print_out("{}\n", to_json(summary).dump(2, ' ', false, ordered_json::error_handler_t::replace));
   else
     print(summary);
   return {};
@@ -121,9 +118,9 @@ Action add_convert(CLI::App& app) {
   app.add_option("--split-max-size", o->split,
                  "Write several files, each with at most so many bytes of tensors: 4G, 500M");
   app.add_option("--name", o->name, "The model's name in the file (default: the folder's)");
-  app.add_option("--threads", o->threads, "Threads (default: all CPUs)");
+  app.add_option("-t,--threads", o->threads, "Threads (default: all CPUs)");
   app.add_flag("--json", o->json, "Print the summary as one JSON object");
-  return [o] { return run_interruptible(o->output, [o] { return run_convert(*o); }); };
+  return [o] { return run_convert(*o); };
 }
 
 }  // namespace quire::cli

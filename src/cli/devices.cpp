@@ -1,7 +1,8 @@
 // quire devices: the GPUs that `--device cuda` could use.
-#include <cstdio>
 
 #include "cli/command.h"
+#include "core/escape.h"
+#include "core/output.h"
 #include "engine/cuda_backend.h"
 
 namespace quire::cli {
@@ -12,14 +13,14 @@ Status devices() {
   const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   int i = 0;
   for (const GpuInfo& g : gpus) {
-    std::printf("cuda:%d  %s, compute capability %d.%d, %d multiprocessors, %.1f GiB (%.1f GiB free), ", i++,
-                g.name.c_str(), g.major, g.minor, g.multiprocessors, gib(g.memory), gib(g.free));
+    print_out("cuda:{}  {}, compute capability {}.{}, {} multiprocessors, {:.1f} GiB ({:.1f} GiB free), ",
+              i++, escaped(g.name), g.major, g.minor, g.multiprocessors, gib(g.memory), gib(g.free));
     if (g.unusable.empty())
-      std::printf("copies %.2f TB/s, products by %s\n", g.copy_bandwidth * 1e-12, g.kernels.c_str());
+      print_out("copies {:.2f} TB/s, products by {}\n", g.copy_bandwidth * 1e-12, g.kernels);
     else
-      std::printf("cannot be used: %s\n", g.unusable.c_str());
+      print_out("cannot be used: {}\n", g.unusable);
   }
-  if (gpus.empty()) std::printf("no GPU\n");
+  if (gpus.empty()) write_out("no GPU\n");
   return {};
 }
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "tokenizer/unicode.h"
+#include <iterator>
 
 namespace quire::cli {
 namespace {
@@ -15,29 +15,7 @@ std::string scaled(double x, const char* const (&units)[6]) {
   return fmt::format("{:.{}f}{}", x, x >= 99.95 ? 0 : x >= 9.995 ? 1 : 2, units[unit]);
 }
 
-void append_escaped(char32_t c, std::string& out) {
-  if (c == '\n')
-    out += "\\n";
-  else if (c == '\t')
-    out += "\\t";
-  else if (c < 0x20 || (c >= 0x7f && c < 0xa0))
-    out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
-  else
-    unicode::append_utf8(c, out);
-}
-
 }  // namespace
-
-std::string displayable(std::string_view text, size_t max_bytes) {
-  std::string out;
-  while (!text.empty()) {
-    if (max_bytes != 0 && out.size() >= max_bytes) return out + "...";
-    const unicode::Decoded d = unicode::decode(text);
-    append_escaped(d.code_point, out);
-    text.remove_prefix(d.length);
-  }
-  return out;
-}
 
 std::string human_bytes(uint64_t bytes) {
   return scaled(static_cast<double>(bytes), {" B", " kB", " MB", " GB", " TB", " PB"});

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cli/display.h"
+#include "core/escape.h"
 
 namespace quire::cli {
 namespace {
@@ -15,9 +16,9 @@ constexpr double kLeft = 92, kRight = 836, kTop = 74, kBottom = 404;  // the plo
 constexpr const char* kMeanColour = "#1f5fa8";
 constexpr const char* kP90Colour = "#d2691e";
 
-std::string escaped(const std::string& text) {
+std::string xml_text(const std::string& text) {
   std::string out;
-  for (const char c : displayable(text, 160)) {
+  for (const char c : escaped(text, 160)) {
     if (c == '&')
       out += "&amp;";
     else if (c == '<')
@@ -156,8 +157,8 @@ std::string divergence_plot(std::span<const PositionBin> bins, const std::string
       "width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\">\n"
       "<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"#fff\"/>\n",
       kWidth, kHeight);
-  out += label(kLeft, 24, "start", 16, escaped(title));
-  out += label(kLeft, 43, "start", 12, escaped(subtitle));
+  out += label(kLeft, 24, "start", 16, xml_text(title));
+  out += label(kLeft, 43, "start", 12, xml_text(subtitle));
   out += legend(kRight - 250, kMeanColour, "mean");
   out += legend(kRight - 170, kP90Colour, "90th percentile");
   out += value_axis(up) + position_axis(across);

@@ -1,6 +1,5 @@
 // quire eval: greedy answers to the tasks of a file, many at a time, counted where they are exactly right.
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 
 #include "cli/command.h"
@@ -8,6 +7,8 @@
 #include "cli/eval_tasks.h"
 #include "cli/options.h"
 #include "core/atomic_file.h"
+#include "core/escape.h"
+#include "core/output.h"
 #include "core/progress.h"
 #include "engine/engine.h"
 
@@ -148,7 +149,7 @@ std::string evaluation_table(const EvalOptions& o, const Evaluation& e) {
   std::string out = fmt::format("{:<20} {:>6} {:>8} {:>9}{}\n", "type", "n", "correct", "accuracy",
                                 json_types ? "  valid JSON" : "");
   const auto row = [&](const EvalScore& s) {
-    out += fmt::format("{:<20} {:>6} {:>8} {:>8.2f}%", displayable(s.type, 40), s.n, s.correct,
+    out += fmt::format("{:<20} {:>6} {:>8} {:>8.2f}%", escaped(s.type, 40), s.n, s.correct,
                        100.0 * s.accuracy());
     out += s.json_type ? fmt::format("  {:>10}\n", s.valid_json) : "\n";
   };
@@ -161,10 +162,10 @@ std::string evaluation_table(const EvalOptions& o, const Evaluation& e) {
         "\nwrong answers{}\n",
         wrong.size() < all_wrong ? fmt::format(" (the first {} of {})", wrong.size(), all_wrong) : "");
   for (const size_t i : wrong)
-    out += fmt::format("  {} {}\n    expected  {}\n    answered  {}{}\n", e.tasks[i].id.dump(),
-                       displayable(e.tasks[i].type, 40), displayable(e.tasks[i].expected, kShownBytes),
-                       displayable(e.answers[i].text, kShownBytes),
-                       e.answers[i].ended ? "" : "  (and did not end)");
+    out +=
+        fmt::format("  {} {}\n    expected  {}\n    answered  {}{}\n", e.tasks[i].id.dump(),
+                    escaped(e.tasks[i].type, 40), escaped(e.tasks[i].expected, kShownBytes),
+                    escaped(e.answers[i].text, kShownBytes), e.answers[i].ended ? "" : "  (and did not end)");
   return out;
 }
 
@@ -184,6 +185,7 @@ std::string answers_jsonl(const Evaluation& e) {
 
 Status eval(const EvalOptions& o) {
   QUIRE_CHECKED(o.check());
+  if (!o.output.empty()) QUIRE_CHECKED(check_output_file(o.output));
   EngineOptions options{.threads = o.model.threads, .max_sequences = o.batch};
   QUIRE_TRY(options.device, o.model.parsed_device());
   QUIRE_TRY(options.kernels, o.model.parsed_kernels());
@@ -205,7 +207,7 @@ Status eval(const EvalOptions& o) {
   const Evaluation e = evaluated(std::move(tasks), std::move(answers));
   if (!o.output.empty()) QUIRE_CHECKED(write_file(o.output, answers_jsonl(e)));
   const std::string out = o.json ? dumped(evaluation_json(o, e), 1) + "\n" : evaluation_table(o, e);
-  std::fwrite(out.data(), 1, out.size(), stdout);
+  write_out(out);
   return {};
 }
 
@@ -224,7 +226,7 @@ Action add_eval(CLI::App& app) {
   app.add_option("--max-tasks", o->max_tasks, "Only the first N of them; 0: all")->capture_default_str();
   app.add_option("--batch", o->batch, "Tasks in work at once. The answers do not depend on it")
       ->capture_default_str();
-  app.add_option("--output", o->output, "Write every answer, a JSON object a line")->type_name("FILE");
+  app.add_option("-o,--output", o->output, "Write every answer, a JSON object a line")->type_name("FILE");
   app.add_option("--failures", o->failures, "How many wrong answers to show")->capture_default_str();
   app.add_flag("--json", o->json, "Print one JSON object");
   app.footer(

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/display.h"
+#include "core/escape.h"
 
 namespace quire::cli {
 namespace {
@@ -68,8 +69,7 @@ Result<std::vector<EvalTask>> select_tasks(std::vector<EvalTask> tasks, const st
   for (const std::string& wanted : types)
     if (std::find(known.begin(), known.end(), wanted) == known.end()) {
       std::string list;
-      for (const std::string& k : known)
-        list += fmt::format("{}{}", list.empty() ? "" : ", ", displayable(k));
+      for (const std::string& k : known) list += fmt::format("{}{}", list.empty() ? "" : ", ", escaped(k));
       return request_error("--types {}: there are no such tasks; there are {}", wanted, list);
     }
   if (!types.empty())

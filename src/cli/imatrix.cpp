@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -13,8 +12,11 @@
 #include "cli/command.h"
 #include "cli/display.h"
 #include "cli/encoding.h"
-#include "cli/interrupt.h"
 #include "cli/options.h"
+#include "cli/windows.h"
+#include "core/atomic_file.h"
+#include "core/escape.h"
+#include "core/output.h"
 #include "core/progress.h"
 #include "eval/importance_collector.h"
 #include "eval/scorer.h"
@@ -28,8 +30,7 @@ struct Options {
   ModelOptions model;
   std::string file, output;
   std::vector<std::string> merge;
-  int64_t window = 512;
-  int64_t chunks = 0;
+  WindowOptions cut;
   bool parse_special = false;
   bool json = false;
 };
@@ -50,15 +51,8 @@ Status check_options(const Options& o) {
     return request_error("give a model (-m) and a text (-f) together, or only files to --merge");
   if (o.model.model.empty() && o.merge.empty())
     return request_error("give a model (-m) and a text (-f), or files to --merge");
-  if (o.chunks < 0) return request_error("--chunks {}: must be 0 (all) or more", o.chunks);
-  // Found out now and not after an hour's work.
-  const std::filesystem::path parent = std::filesystem::path(o.output).parent_path();
-  std::error_code ignored;
-  if (!parent.empty() && !std::filesystem::is_directory(parent, ignored))
-    return request_error("cannot write {}: there is no directory {}", o.output, parent.string());
-  if (std::filesystem::is_directory(o.output, ignored))
-    return request_error("cannot write {}: it is a directory", o.output);
-  return {};
+  QUIRE_CHECKED(o.cut.check());
+  return check_output_file(o.output);  // found out now and not after an hour's work
 }
 
 // That every tensor of the importance file is one of the model, and of its shape.
@@ -92,35 +86,32 @@ Result<Run> run_text(const Options& o, std::shared_ptr<const LoadedModel> model,
   QUIRE_TRY(const std::string text, read_text(o.file));
   const std::vector<TokenId> tokens =
       model->tokenizer->encode(text, {.add_special = false, .parse_special = o.parse_special});
-  const auto available = static_cast<int64_t>(tokens.size()) / std::max<int64_t>(o.window, 1);
-  if (o.window < 2 || available == 0)
-    return request_error("{}: {} tokens make no window of {} (a window has at least 2)", o.file,
-                         tokens.size(), o.window);
   Run run;
   run.tokens_in_file = static_cast<int64_t>(tokens.size());
-  run.windows = o.chunks > 0 ? std::min(o.chunks, available) : available;
+  QUIRE_TRY(run.windows, o.cut.count(o.file, std::ssize(tokens)));
   ImportanceCollector collector(model->file);
   QUIRE_TRY(const std::unique_ptr<Scorer> scorer, Scorer::create(model, {.device = device,
                                                                          .threads = o.model.threads,
-                                                                         .window = o.window,
+                                                                         .window = o.cut.window,
                                                                          .kernels = kernels,
                                                                          .observer = &collector}));
   const auto start = std::chrono::steady_clock::now();
-  Progress progress("collecting", run.windows * o.window, Progress::Unit::kItems);
+  Progress progress("collecting", run.windows * o.cut.window, Progress::Unit::kItems);
   for (int64_t w = 0; w < run.windows; ++w) {
     const auto window =
-        std::span(tokens).subspan(static_cast<size_t>(w * o.window), static_cast<size_t>(o.window));
+        std::span(tokens).subspan(static_cast<size_t>(w * o.cut.window), static_cast<size_t>(o.cut.window));
     QUIRE_TRY(const double nll, scorer->negative_log_likelihood(window));
     if (!std::isfinite(nll))
       return file_error("{}: the model computes values that are not finite (window {} of {})", o.model.model,
                         w, o.file);
     run.nll += nll;
-    progress.add(o.window);
+    progress.add(o.cut.window);
   }
   report_forced(scorer->forced_kernels());
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string name = o.file == "-" ? "stdin" : std::filesystem::path(o.file).filename().string();
-  QUIRE_CHECKED(totals.add_text(name, static_cast<uint32_t>(run.windows), static_cast<uint32_t>(o.window)));
+  QUIRE_CHECKED(
+      totals.add_text(name, static_cast<uint32_t>(run.windows), static_cast<uint32_t>(o.cut.window)));
   QUIRE_CHECKED(collector.add_to(totals));
   for (const gguf::TensorInfo& t : model->file.tensors())
     if (tensor_role(t.name, t.n_dims) != TensorRole::kKept && !totals.tensors().contains(t.name))
@@ -164,12 +155,12 @@ void print_json(const Options& o, const std::optional<Run>& run, const quant::Im
   if (run)
     j["run"] = {{"tokens_in_file", run->tokens_in_file},
                 {"windows", run->windows},
-                {"window", o.window},
-                {"tokens", run->windows * o.window},
-                {"ppl", run->perplexity(o.window)},
+                {"window", o.cut.window},
+                {"tokens", run->windows * o.cut.window},
+                {"ppl", run->perplexity(o.cut.window)},
                 {"seconds", run->seconds},
                 {"unseen_matrices", run->unseen}};
-  std::printf("%s\n", j.dump(1, ' ', false, Json::error_handler_t::replace).c_str());
+  print_out("{}\n", j.dump(1, ' ', false, Json::error_handler_t::replace));
 }
 
 // "3, 17, 18, ... (12 in all)"
@@ -186,19 +177,19 @@ std::string short_list(const std::vector<T>& items) {
 void print_summary(const Options& o, const std::optional<Run>& run, const quant::ImportanceTotals& totals,
                    const Experts& experts) {
   if (run) {
-    const int64_t tokens = run->windows * o.window;
-    fmt::print("{} tokens in {} windows of {}, {:.0f} tokens/s, perplexity {:.4f}\n", tokens, run->windows,
-               o.window, static_cast<double>(tokens) / run->seconds, run->perplexity(o.window));
-    if (!run->unseen.empty()) fmt::print("no product uses {}: without importance\n", short_list(run->unseen));
+    const int64_t tokens = run->windows * o.cut.window;
+    print_out("{} tokens in {} windows of {}, {:.0f} tokens/s, perplexity {:.4f}\n", tokens, run->windows,
+              o.cut.window, static_cast<double>(tokens) / run->seconds, run->perplexity(o.cut.window));
+    if (!run->unseen.empty()) print_out("no product uses {}: without importance\n", short_list(run->unseen));
   }
-  if (experts.all > 0) fmt::print("{} of {} experts reached\n", experts.all - experts.unreached, experts.all);
+  if (experts.all > 0) print_out("{} of {} experts reached\n", experts.all - experts.unreached, experts.all);
   for (const auto& [block, list] : experts.by_block)
-    fmt::print("  {}: no token chose {}\n", displayable(block), short_list(list));
+    print_out("  {}: no token chose {}\n", escaped(block), short_list(list));
   if (!o.merge.empty())
-    fmt::print("{} windows in all, with those of {} {}\n", totals.origin().chunk_count, o.merge.size(),
-               o.merge.size() == 1 ? "file" : "files");
-  fmt::print("{}: importance of {} tensors, {}\n", o.output, totals.tensors().size(),
-             human_bytes(std::filesystem::file_size(o.output)));
+    print_out("{} windows in all, with those of {} {}\n", totals.origin().chunk_count, o.merge.size(),
+              o.merge.size() == 1 ? "file" : "files");
+  print_out("{}: importance of {} tensors, {}\n", o.output, totals.tensors().size(),
+            human_bytes(std::filesystem::file_size(o.output)));
 }
 
 Status collect(const Options& o) {
@@ -213,7 +204,6 @@ Status collect(const Options& o) {
   if (model != nullptr) {
     QUIRE_TRY(run, run_text(o, model, totals));
   }
-  const Interrupt held;  // a signal waits until the file is there, instead of leaving half of it behind
   QUIRE_CHECKED(totals.write(o.output));
   const Experts experts = find_unreached(totals);
   if (o.json) {
@@ -234,9 +224,7 @@ Action add_imatrix(CLI::App& app) {
   app.add_option("-o,--output", o->output, "Importance file to write; appears only when it is complete")
       ->required()
       ->type_name("FILE");
-  app.add_option("--window", o->window, "Tokens per window; each starts from an empty state")
-      ->capture_default_str();
-  app.add_option("--chunks", o->chunks, "Run only the first N windows; 0: all")->capture_default_str();
+  o->cut.add(app);
   app.add_option("--merge", o->merge,
                  "Add the sums of these importance files; without a model and a text, only them")
       ->type_name("FILE");

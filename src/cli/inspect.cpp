@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/display.h"
+#include "core/escape.h"
+#include "core/output.h"
 #include "engine/engine.h"
 #include "gguf/reader.h"
 #include "model/config.h"
@@ -76,19 +77,19 @@ uint64_t padding_of(const gguf::File& f) {
 void print_file(const gguf::File& f) {
   const Totals t = totals_of(f);
   for (const auto& s : f.shards())
-    fmt::print("{}\n  GGUF version {}, {} ({} bytes), {} tensors\n", displayable(s.path), s.version,
-               human_bytes(s.bytes), s.bytes, s.tensors);
-  fmt::print("  architecture   {}\n", displayable(text_of(f, "general.architecture"), kShownBytes));
-  fmt::print("  name           {}\n", displayable(text_of(f, "general.name"), kShownBytes));
-  fmt::print("  parameters     {} ({}) in {} tensors\n", human_count(t.parameters), t.parameters, t.tensors);
-  fmt::print("  tensor data    {} ({} bytes), {:.2f} bits per weight\n",
-             human_bytes(static_cast<uint64_t>(t.bytes)), t.bytes, t.bits_per_weight());
-  fmt::print("  metadata       {}, padding {}\n",
-             human_bytes(f.mapped_bytes() - static_cast<uint64_t>(t.bytes) - padding_of(f)),
-             human_bytes(padding_of(f)));
+    print_out("{}\n  GGUF version {}, {} ({} bytes), {} tensors\n", escaped(s.path), s.version,
+              human_bytes(s.bytes), s.bytes, s.tensors);
+  print_out("  architecture   {}\n", escaped(text_of(f, "general.architecture"), kShownBytes));
+  print_out("  name           {}\n", escaped(text_of(f, "general.name"), kShownBytes));
+  print_out("  parameters     {} ({}) in {} tensors\n", human_count(t.parameters), t.parameters, t.tensors);
+  print_out("  tensor data    {} ({} bytes), {:.2f} bits per weight\n",
+            human_bytes(static_cast<uint64_t>(t.bytes)), t.bytes, t.bits_per_weight());
+  print_out("  metadata       {}, padding {}\n",
+            human_bytes(f.mapped_bytes() - static_cast<uint64_t>(t.bytes) - padding_of(f)),
+            human_bytes(padding_of(f)));
   const std::string_view chat = text_of(f, "tokenizer.chat_template");
-  fmt::print("  chat template  {}\n",
-             chat.empty() ? "none" : fmt::format("{} (--template prints it)", human_bytes(chat.size())));
+  print_out("  chat template  {}\n",
+            chat.empty() ? "none" : fmt::format("{} (--template prints it)", human_bytes(chat.size())));
 }
 
 void add_file(const gguf::File& f, ordered_json& out) {
@@ -113,16 +114,16 @@ void add_file(const gguf::File& f, ordered_json& out) {
 
 void print_types(const gguf::File& f) {
   const Totals all = totals_of(f);
-  fmt::print("\n{:<8} {:>8} {:>12} {:>10} {:>7} {:>12}\n", "type", "tensors", "parameters", "bytes", "share",
-             "bits/weight");
+  print_out("\n{:<8} {:>8} {:>12} {:>10} {:>7} {:>12}\n", "type", "tensors", "parameters", "bytes", "share",
+            "bits/weight");
   for (const auto& [type, t] : totals_by_type(f))
-    fmt::print("{:<8} {:>8} {:>12} {:>10} {:>6.1f}% {:>12.2f}\n", type, t.tensors, human_count(t.parameters),
-               human_bytes(static_cast<uint64_t>(t.bytes)),
-               all.bytes == 0 ? 0 : 100.0 * static_cast<double>(t.bytes) / static_cast<double>(all.bytes),
-               t.bits_per_weight());
+    print_out("{:<8} {:>8} {:>12} {:>10} {:>6.1f}% {:>12.2f}\n", type, t.tensors, human_count(t.parameters),
+              human_bytes(static_cast<uint64_t>(t.bytes)),
+              all.bytes == 0 ? 0 : 100.0 * static_cast<double>(t.bytes) / static_cast<double>(all.bytes),
+              t.bits_per_weight());
   for (const auto& t : f.tensors())
     if (const Status s = quant::check_decodable(t.name, t.dtype); !s.ok()) {
-      fmt::print("note: {}\n", s.error().message);
+      print_out("note: {}\n", s.error().message);
       break;
     }
 }
@@ -154,15 +155,15 @@ Result<MemoryEstimate> memory_of(const gguf::File& f, const InspectOptions& o) {
 
 void print_memory(const gguf::File& f, const InspectOptions& o) {
   const auto m = memory_of(f, o);
-  fmt::print("\nmemory to run {} of {} tokens{}\n",
-             o.sequences == 1 ? "one sequence" : fmt::format("{} sequences", o.sequences), o.context,
-             o.sequences == 1 ? "" : " each");
+  print_out("\nmemory to run {} of {} tokens{}\n",
+            o.sequences == 1 ? "one sequence" : fmt::format("{} sequences", o.sequences), o.context,
+            o.sequences == 1 ? "" : " each");
   if (!m.ok()) {
-    fmt::print("  unknown        {}\n", displayable(m.error().message));
+    print_out("  unknown        {}\n", escaped(m.error().message));
     return;
   }
   const auto line = [](const char* what, int64_t bytes, const char* note) {
-    fmt::print("  {:<14} {:>9}  {}\n", what, human_bytes(static_cast<uint64_t>(bytes)), note);
+    print_out("  {:<14} {:>9}  {}\n", what, human_bytes(static_cast<uint64_t>(bytes)), note);
   };
   line("weights", m->weights, "mapped, shared between processes");
   if (m->repacked > 0)
@@ -190,7 +191,7 @@ void add_memory(const gguf::File& f, const InspectOptions& o, ordered_json& out)
 
 std::string element_text(const gguf::Value& v, int64_t i) {
   if (v.type == gguf::ValueType::kString) {
-    const std::string text = displayable(v.strings[static_cast<size_t>(i)], kShownBytes);
+    const std::string text = escaped(v.strings[static_cast<size_t>(i)], kShownBytes);
     return v.is_array ? "\"" + text + "\"" : text;
   }
   if (v.type == gguf::ValueType::kBool) return v.as_int(i) != 0 ? "true" : "false";
@@ -217,9 +218,9 @@ ordered_json element_json(const gguf::Value& v, int64_t i) {
 }
 
 void print_metadata(const gguf::File& f) {
-  fmt::print("\nmetadata ({} keys)\n", f.entries().size());
+  print_out("\nmetadata ({} keys)\n", f.entries().size());
   for (const auto& [key, value] : f.entries())
-    fmt::print("  {:<44} {:<16} {}\n", displayable(key, kShownBytes), value.type_name(), value_text(value));
+    print_out("  {:<44} {:<16} {}\n", escaped(key, kShownBytes), value.type_name(), value_text(value));
 }
 
 // Strings are whole; of an array only the first elements are given, beside the count.
@@ -245,11 +246,11 @@ void print_tensors(const gguf::File& f) {
   size_t width = 4;
   for (const auto& t : f.tensors()) width = std::max(width, t.name.size());
   width = std::min<size_t>(width, 64);
-  fmt::print("\n{:<{}} {:<8} {:>12}  {}\n", "tensor", width, "type", "bytes",
-             "shape (contiguous dimension first)");
+  print_out("\n{:<{}} {:<8} {:>12}  {}\n", "tensor", width, "type", "bytes",
+            "shape (contiguous dimension first)");
   for (const auto& t : f.tensors())
-    fmt::print("{:<{}} {:<8} {:>12}  {}\n", displayable(t.name), width, dtype_name(t.dtype), t.bytes,
-               gguf::shape_text(t));
+    print_out("{:<{}} {:<8} {:>12}  {}\n", escaped(t.name), width, dtype_name(t.dtype), t.bytes,
+              gguf::shape_text(t));
 }
 
 void add_tensors(const gguf::File& f, ordered_json& out) {
@@ -288,7 +289,7 @@ Status print_check(const gguf::File& f) {
     QUIRE_CHECKED(check_tensor(t));
     ++decoded;
   }
-  fmt::print("checked: {} of {} tensors decoded, all values finite\n", decoded, f.tensors().size());
+  print_out("checked: {} of {} tensors decoded, all values finite\n", decoded, f.tensors().size());
   return {};
 }
 
@@ -298,11 +299,11 @@ Status print_template(const gguf::File& f) {
   std::string shown;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
-    shown += displayable(text.substr(at, end - at));
+    shown += escaped(text.substr(at, end - at), 0);
     if (end < text.size()) shown += '\n';
     at = end + 1;
   }
-  fmt::print("{}\n", shown);
+  print_out("{}\n", shown);
   return {};
 }
 
@@ -321,7 +322,7 @@ Status inspect(const InspectOptions& o) {
     if (o.metadata || o.everything()) add_metadata(f, out);
     if (o.tensors || o.everything()) add_tensors(f, out);
     // A file's strings may be no valid UTF-8; JSON must be.
-    fmt::print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    print_out("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
     return {};
   }
   print_file(f);
@@ -342,7 +343,7 @@ Action add_inspect(CLI::App& app) {
   app.add_flag("--tensors", o->tensors, "Of the lists, only the tensors");
   app.add_flag("--template", o->chat_template,
                "Print the chat template and nothing else (with --json: include it)");
-  app.add_option("--context", o->context, "Tokens of a sequence, for the estimate of memory")
+  app.add_option("-c,--context", o->context, "Tokens of a sequence, for the estimate of memory")
       ->capture_default_str();
   app.add_option("--sequences", o->sequences, "Sequences at once, for the estimate of memory")
       ->capture_default_str();

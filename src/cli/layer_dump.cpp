@@ -1,4 +1,5 @@
 #include "cli/layer_dump.h"
+#include "core/output.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -43,11 +44,14 @@ Result<LayerProbe> make_layer_dump(const std::string& dir) {
   std::filesystem::create_directories(dir, error);
   if (error) return request_error("--dump-layers {}: {}", dir, error.message());
   auto step = std::make_shared<int>(-1);
-  return LayerProbe([dir, step](std::string_view name, int layer, const Tensor& t) {
+  auto failed = std::make_shared<bool>(false);
+  return LayerProbe([dir, step, failed](std::string_view name, int layer, const Tensor& t) {
     if (name == "embed") ++*step;
     const std::string where = layer < 0 ? "model" : fmt::format("{:03}", layer);
     const std::string path = fmt::format("{}/{:05}-{}-{}.npy", dir, *step, where, name);
-    if (!write_npy(path, t)) std::fprintf(stderr, "quire: cannot write %s\n", path.c_str());
+    if (*failed || write_npy(path, t)) return;
+    *failed = true;
+    tell("cannot write " + path + "; no more is dumped");
   });
 }
 

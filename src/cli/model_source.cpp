@@ -32,8 +32,8 @@ std::string ModelSource::name() const {
   std::string s = fmt::format("synthetic {} {}", preset, synth.type);
   if (!synth.ffn_type.empty()) s += fmt::format(", feed-forward {}", synth.ffn_type);
   if (!synth.head_type.empty()) s += fmt::format(", head {}", synth.head_type);
-  if (synth.layers != 0) s += fmt::format(", {} layers", synth.layers);
-  if (synth.vocab != 0) s += fmt::format(", vocabulary of {}", synth.vocab);
+  if (synth.layers) s += fmt::format(", {} layers", *synth.layers);
+  if (synth.vocab) s += fmt::format(", vocabulary of {}", *synth.vocab);
   return s;
 }
 

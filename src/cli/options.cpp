@@ -1,18 +1,18 @@
 #include "cli/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
+#include "core/output.h"
 #include "ops/registry.h"
 
 namespace quire::cli {
 
-void ModelOptions::add(CLI::App& app) {
-  app.add_option("-m,--model", model, "GGUF file (the first one of a split model)")
-      ->required()
-      ->type_name("FILE");
+void ModelOptions::add(CLI::App& app, const char* names) {
+  app.add_option(names, model, "GGUF file (the first one of a split model)")->required()->type_name("FILE");
   add_compute(app);
 }
 
@@ -45,9 +45,10 @@ void KvCacheOption::add(CLI::App& app) {
 }
 
 Result<KvCacheType> KvCacheOption::parsed() const {
-  if (type == "auto") return KvCacheType::kAuto;
-  if (type == "bf16" || type == "bfloat16") return KvCacheType::kBf16;
-  if (type == "fp8" || type == "fp8_e4m3") return KvCacheType::kFp8;
+  const std::string name = CLI::detail::to_lower(type);
+  if (name == "auto") return KvCacheType::kAuto;
+  if (name == "bf16" || name == "bfloat16") return KvCacheType::kBf16;
+  if (name == "fp8" || name == "fp8_e4m3") return KvCacheType::kFp8;
   return request_error("--kv-cache-dtype {}: must be auto, bf16 or fp8", type);
 }
 
@@ -97,22 +98,25 @@ Result<KernelChoice> ModelOptions::parsed_kernels() const {
 
 void report_forced(std::span<const ForcedCount> counts) {
   for (const ForcedCount& c : counts)
-    std::fprintf(stderr, "[%s=%s: ran %lld of %lld calls]\n", c.op.c_str(), c.kernel.c_str(),
-                 static_cast<long long>(c.ran), static_cast<long long>(c.ran + c.replaced));
+    tell_line(fmt::format("[{}={}: ran {} of {} calls]", c.op, c.kernel, c.ran, c.ran + c.replaced));
 }
 
 void SamplingOptions::add(CLI::App& app) {
-  app.add_option("--temperature,--temp", params.temperature, "0: always the likeliest token")
-      ->capture_default_str();
-  app.add_option("--top-k", params.top_k, "Keep the k likeliest tokens; 0: all")->capture_default_str();
-  app.add_option("--top-p", params.top_p, "Keep the likeliest tokens that reach this probability")
-      ->capture_default_str();
-  app.add_option("--min-p", params.min_p,
-                 "Keep tokens of at least this share of the likeliest one's probability")
-      ->capture_default_str();
+  const auto recommended = [&](const char* names, const char* key, float& to, const char* help) {
+    recommended_.push_back({key, app.add_option(names, to, help)->capture_default_str(), &to});
+  };
+  recommended(
+      "--temperature,--temp", "general.sampling.temp", params.temperature,
+      "0: always the likeliest token. This and the next ones: if not given, what the file recommends");
+  top_k_ =
+      app.add_option("--top-k", params.top_k, "Keep the k likeliest tokens; 0: all")->capture_default_str();
+  recommended("--top-p", "general.sampling.top_p", params.top_p,
+              "Keep the likeliest tokens that reach this probability");
+  recommended("--min-p", "general.sampling.min_p", params.min_p,
+              "Keep tokens of at least this share of the likeliest one's probability");
   app.add_option("--typical-p", params.typical_p, "Locally typical sampling; 1: off")->capture_default_str();
-  app.add_option("--repetition-penalty", params.repetition_penalty, "On tokens of prompt and output; 1: off")
-      ->capture_default_str();
+  recommended("--repetition-penalty,--repeat-penalty", "general.sampling.penalty_repeat",
+              params.repetition_penalty, "On tokens of prompt and output; 1: off");
   app.add_option("--presence-penalty", params.presence_penalty, "On tokens of the output")
       ->capture_default_str();
   app.add_option("--frequency-penalty", params.frequency_penalty, "On tokens of the output, per occurrence")
@@ -120,8 +124,19 @@ void SamplingOptions::add(CLI::App& app) {
   app.add_option("--logit-bias", bias, "Added to a token's logit (repeatable)")->type_name("TOKEN=VALUE");
   app.add_option("-s,--seed", params.seed, "Same seed, same text")->capture_default_str();
   app.add_option("--logprobs", params.logprobs,
-                 "Report log-probabilities of the token and of the N likeliest ones")
-      ->type_name("N");
+                 "Report log-probabilities of the token and of so many likeliest ones");
+}
+
+Status SamplingOptions::take_defaults(const gguf::File& file) {
+  for (const Recommended& r : recommended_) {
+    if (r.option->count() > 0) continue;
+    QUIRE_TRY(*r.to, file.get_f32_or(r.key, *r.to));
+  }
+  if (top_k_ != nullptr && top_k_->count() == 0 && file.has("general.sampling.top_k")) {
+    QUIRE_TRY(const int64_t k, file.get_i64("general.sampling.top_k"));
+    params.top_k = static_cast<int32_t>(std::clamp<int64_t>(k, 0, INT32_MAX));
+  }
+  return {};
 }
 
 Result<SamplingParams> SamplingOptions::parsed() const {
@@ -159,6 +174,31 @@ Result<std::string> read_text(const std::string& path) {
   }
   if (std::ferror(file.get()) != 0) return request_error("{}: {}", name, std::strerror(errno));
   return text;
+}
+
+Result<std::vector<TokenId>> parse_token_list(std::string_view text) {
+  constexpr std::string_view kBetween = " ,:[]{}\t\r\n";
+  if (const size_t key = text.find("\"tokens\""); key != text.npos) text.remove_prefix(key + 8);
+  std::vector<TokenId> tokens;
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  while (p != end) {
+    if (kBetween.find(*p) != kBetween.npos) {
+      ++p;
+    } else if (*p == '\'' && !tokens.empty()) {
+      p = std::find(p, end, '\n');  // the token's text, which ends its line
+    } else {
+      TokenId t = 0;
+      const auto [next, error] = std::from_chars(p, end, t);
+      if (error != std::errc{} || t < 0)
+        return request_error("--tokens: expected token ids as `quire tokenize` prints them, at byte {}",
+                             p - text.data() + 1);
+      tokens.push_back(t);
+      p = next;
+    }
+  }
+  if (tokens.empty()) return request_error("--tokens: no token given");
+  return tokens;
 }
 
 Result<std::vector<TokenId>> parse_tokens(std::string_view text) {

@@ -36,7 +36,8 @@ struct ModelOptions {
   int threads = 0;
   std::vector<std::string> kernels;
 
-  void add(CLI::App& app);
+  // `names`: how the model is given.
+  void add(CLI::App& app, const char* names = "-m,--model");
   void add_compute(CLI::App& app);  // all but -m, for commands that take their models another way
   Result<Device> parsed_device() const;
   // "op=name" pairs; an unknown operator or kernel, or one that this CPU cannot run, is an error.
@@ -52,7 +53,18 @@ struct SamplingOptions {
   std::vector<std::string> bias;  // "token=value"
 
   void add(CLI::App& app);
+  // What the command line leaves open is as the file's authors recommend (general.sampling.*), if they do.
+  Status take_defaults(const gguf::File& file);
   Result<SamplingParams> parsed() const;
+
+ private:
+  struct Recommended {
+    const char* key;
+    const CLI::Option* option;
+    float* to;
+  };
+  std::vector<Recommended> recommended_;
+  const CLI::Option* top_k_ = nullptr;
 };
 
 // All bytes of a file, or of standard input for "-". At most 1 GiB.
@@ -60,5 +72,7 @@ Result<std::string> read_text(const std::string& path);
 
 // "1,2,3" to token ids.
 Result<std::vector<TokenId>> parse_tokens(std::string_view text);
+// Token ids as `quire tokenize` prints them: its table, or its JSON; also numbers between spaces, commas or line breaks.
+Result<std::vector<TokenId>> parse_token_list(std::string_view text);
 
 }  // namespace quire::cli

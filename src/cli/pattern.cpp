@@ -4,6 +4,7 @@
 #include <pcre2.h>
 
 #include "cli/display.h"
+#include "core/escape.h"
 
 namespace quire::cli {
 namespace {
@@ -39,7 +40,7 @@ Result<Pattern> Pattern::compile(std::string_view text) {
   p.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), PCRE2_NEVER_BACKSLASH_C,
                               &error, &at, nullptr));
   if (p.code_ == nullptr)
-    return request_error("pattern '{}' is no regular expression: {} at byte {}", displayable(text, 100),
+    return request_error("pattern '{}' is no regular expression: {} at byte {}", escaped(text, 100),
                          reason(error), at);
   return p;
 }
@@ -57,8 +58,8 @@ Result<bool> Pattern::found_in(std::string_view subject) const {
                              match.get(), limits.get());
   if (rc >= 0) return true;
   if (rc == PCRE2_ERROR_NOMATCH) return false;
-  return request_error("pattern '{}' on tensor {}: {}; use a simpler pattern", displayable(text_, 100),
-                       displayable(subject, 100), reason(rc));
+  return request_error("pattern '{}' on tensor {}: {}; use a simpler pattern", escaped(text_, 100),
+                       escaped(subject, 100), reason(rc));
 }
 
 }  // namespace quire::cli

@@ -1,10 +1,11 @@
 #include <cmath>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/windows.h"
+#include "core/output.h"
 #include "core/progress.h"
 #include "eval/scorer.h"
 
@@ -15,8 +16,7 @@ struct Options {
   ModelOptions model;
   KvCacheOption kv_cache;
   std::string file;
-  int64_t window = 512;
-  int64_t max_windows = 0;
+  WindowOptions cut;
   bool json = false;
   bool generated = false;
 };
@@ -24,6 +24,7 @@ struct Options {
 // Consecutive windows that do not overlap, the incomplete last one dropped; each from an empty state, tokens
 // 1 ... n-1 scored given the earlier ones of the same window.
 Status run(const Options& o) {
+  QUIRE_CHECKED(o.cut.check());
   QUIRE_TRY(const Device device, o.model.parsed_device());
   QUIRE_TRY(const KernelChoice kernels, o.model.parsed_kernels());
   QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
@@ -33,14 +34,10 @@ Status run(const Options& o) {
   QUIRE_TRY(const std::string text, read_text(o.file));
   const std::vector<TokenId> tokens =
       model->tokenizer->encode(text, {.add_special = false, .parse_special = false});
-  const auto available = static_cast<int64_t>(tokens.size()) / std::max<int64_t>(o.window, 1);
-  if (o.window < 2 || available == 0)
-    return request_error("{}: {} tokens make no window of {} (a window has at least 2)", o.file,
-                         tokens.size(), o.window);
-  const int64_t windows = o.max_windows > 0 ? std::min(o.max_windows, available) : available;
+  QUIRE_TRY(const int64_t windows, o.cut.count(o.file, std::ssize(tokens)));
   QUIRE_TRY(const std::unique_ptr<Scorer> scorer, Scorer::create(model, {.device = device,
                                                                          .threads = o.model.threads,
-                                                                         .window = o.window,
+                                                                         .window = o.cut.window,
                                                                          .kernels = kernels,
                                                                          .kv_cache = kv,
                                                                          .generated = o.generated}));
@@ -49,9 +46,9 @@ Status run(const Options& o) {
   {
     Progress progress("scoring", windows, Progress::Unit::kItems);
     for (int64_t w = 0; w < windows; ++w) {
-      const auto begin = static_cast<size_t>(w * o.window);
+      const auto begin = static_cast<size_t>(w * o.cut.window);
       QUIRE_TRY(const double x, scorer->negative_log_likelihood(
-                                    std::span(tokens).subspan(begin, static_cast<size_t>(o.window))));
+                                    std::span(tokens).subspan(begin, static_cast<size_t>(o.cut.window))));
       if (!std::isfinite(x))
         return file_error("{}: the model computes values that are not finite (window {} of {})",
                           o.model.model, w, o.file);
@@ -61,21 +58,21 @@ Status run(const Options& o) {
     }
   }
   report_forced(scorer->forced_kernels());
-  const int64_t scored = windows * (o.window - 1);
+  const int64_t scored = windows * (o.cut.window - 1);
   const double mean = nll / static_cast<double>(scored), ppl = std::exp(mean);
   if (o.json) {
     const nlohmann::ordered_json j = {{"tokens_in_file", tokens.size()},
-                                      {"window", o.window},
+                                      {"window", o.cut.window},
                                       {"windows", windows},
                                       {"scored", scored},
                                       {"nll", nll},
                                       {"mean_nll", mean},
                                       {"ppl", ppl},
                                       {"window_nll", each}};
-    std::printf("%s\n", j.dump(1).c_str());
+    print_out("{}\n", j.dump(1));
   } else {
-    std::printf("perplexity %.6f over %lld windows of %lld tokens (mean negative log-likelihood %.6f)\n", ppl,
-                static_cast<long long>(windows), static_cast<long long>(o.window), mean);
+    print_out("perplexity {:.6f} over {} windows of {} tokens (mean negative log-likelihood {:.6f})\n", ppl,
+              windows, o.cut.window, mean);
   }
   return {};
 }
@@ -87,10 +84,7 @@ Action add_perplexity(CLI::App& app) {
   o->model.add(app);
   o->kv_cache.add(app);
   app.add_option("-f,--file", o->file, "Text to score; - for standard input")->required()->type_name("FILE");
-  app.add_option("--window", o->window, "Tokens per window; each starts from an empty state")
-      ->capture_default_str();
-  app.add_option("--windows", o->max_windows, "Score only the first N windows; 0: all")
-      ->capture_default_str();
+  o->cut.add(app);
   app.add_flag(
       "--generated", o->generated,
       "Compute the text as `quire run` computes what it generates: with block formats other kernels than a "

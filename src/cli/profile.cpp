@@ -11,6 +11,8 @@
 #include "cli/options.h"
 #include "cli/profile_report.h"
 #include "core/atomic_file.h"
+#include "core/escape.h"
+#include "core/output.h"
 #include "engine/cuda_backend.h"
 
 namespace quire::cli {
@@ -100,12 +102,12 @@ void print_report(const ProfileOptions& o, const Report& r, const Recording& rec
                                         {"step_host_seconds", recording.run.step_host_seconds},
                                         {"prompts", phase_json(r.prompt_profile, r.prompts)},
                                         {"decode", phase_json(r.decode_profile, r.decode)}};
-    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    print_out("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return;
   }
-  fmt::print("{} on {}, copies {:.2f} TB/s; recording makes everything a little slower\n\n{}\n{}",
-             displayable(o.source.name()), gpu.name, gpu.copy_bandwidth * 1e-12,
-             phase_table(r.prompt_profile, r.prompts), phase_table(r.decode_profile, r.decode));
+  print_out("{} on {}, copies {:.2f} TB/s; recording makes everything a little slower\n\n{}\n{}",
+            escaped(o.source.name()), gpu.name, gpu.copy_bandwidth * 1e-12,
+            phase_table(r.prompt_profile, r.prompts), phase_table(r.decode_profile, r.decode));
 }
 
 Status profile(const ProfileOptions& o) {

@@ -11,7 +11,6 @@
 #include "cli/command.h"
 #include "cli/display.h"
 #include "cli/encoding.h"
-#include "cli/interrupt.h"
 #include "cli/quantize/encoder.h"
 #include "cli/quantize/mix.h"
 #include "cli/quantize/plan.h"
@@ -45,9 +44,7 @@ Status check_output(const QuantizeOptions& o, const gguf::File& in) {
   for (const auto& shard : in.shards())
     if (std::filesystem::equivalent(shard.path, o.output, ignored))
       return request_error("{} is the input itself; give another name for the output", o.output);
-  if (std::filesystem::is_directory(o.output, ignored))
-    return request_error("{} is a folder; give the name of a file to write", o.output);
-  return {};
+  return check_output_file(o.output);
 }
 
 Result<Mix> choose_mix(const QuantizeOptions& o, const gguf::File& f) {
@@ -118,13 +115,13 @@ Status write_tensors(const QuantizeOptions& o, const Source& s, TensorEncoder& e
   Progress progress("quantizing", s.file.tensor_bytes(), Progress::Unit::kBytes);
   const auto done = [&](int64_t bytes) {
     progress.add(bytes);
-    return Interrupt::last() == 0;
+    return true;
   };
   for (const Job& job : s.jobs) {
     if (!job.encoded()) {
       QUIRE_CHECKED(w.write_tensor({job.in->data, static_cast<size_t>(job.in->bytes)}));
       report.add(job, nullptr);
-      if (!done(job.in->bytes)) return request_error("interrupted");
+      progress.add(job.in->bytes);
       continue;
     }
     QUIRE_CHECKED(encoder.run(job, done).context(o.input));
@@ -191,9 +188,9 @@ Action add_quantize(CLI::App& app) {
       "Round to nearest: scales by the plain rule of each format, without search or importance; quick, "
       "and what the search is measured against");
   app.add_flag("--json", o->json, "Print the summary as one JSON object");
-  app.add_option("--threads", o->threads, "Threads (default: all CPUs). The output does not depend on it");
+  app.add_option("-t,--threads", o->threads, "Threads (default: all CPUs). The output does not depend on it");
   app.footer(mixes_help());
-  return [o] { return run_interruptible(o->output, [o] { return quantize(*o); }); };
+  return [o] { return quantize(*o); };
 }
 
 }  // namespace quire::cli

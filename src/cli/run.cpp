@@ -3,28 +3,41 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
-#include <cstdio>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "cli/command.h"
+#include "cli/ending.h"
 #include "cli/layer_dump.h"
 #include "cli/options.h"
+#include "core/output.h"
 #include "tokenizer/chat_template.h"
 
 namespace quire::cli {
 
 void RunOptions::add(CLI::App& app) {
-  model.add(app);
+  model.add(app, "-m,--model,MODEL");
   compute.add(app);
   sampling.add(app);
-  app.add_option("-p,--prompt", prompt, "Text to continue; with --chat, the user's message");
+  app.add_option("-p,--prompt,PROMPT", prompt,
+                 "The user's message; with --raw, or where the model has no chat template, text to continue");
   app.add_option("-f,--file", file, "Read the prompt from a file; - for standard input")->type_name("FILE");
-  app.add_option("--tokens", tokens, "Token ids to continue, instead of a text")->type_name("1,2,3");
-  app.add_flag("--chat", chat, "Apply the model's chat template (default at the terminal without a prompt)");
+  app.add_option(
+         "--tokens", tokens,
+         "Token ids to continue, instead of a text; -: from standard input, as `quire tokenize` prints them")
+      ->type_name("1,2,3");
+  app.add_flag("--chat", chat, "Apply the model's chat template, which is the default where there is one");
+  app.add_flag("--raw", raw, "Do not: continue the prompt as a text");
   app.add_option("--system", system, "System message; implies --chat");
   app.add_flag("--think", think, "Let the template open a thinking section, if it has one");
-  app.add_option("-n,--max-tokens", max_tokens, "Tokens to generate at most")->capture_default_str();
+  app.add_option("-n,--max-tokens", max_tokens,
+                 "Tokens to generate at most; -1: until the answer or the context ends")
+      ->capture_default_str();
   app.add_option("-c,--context", context,
                  "Longest sequence, prompt and answer; 0: what the model was trained for")
       ->capture_default_str();
@@ -39,6 +52,23 @@ void RunOptions::add(CLI::App& app) {
   app.add_option("--dump-layers", dump_layers,
                  "Write every step's intermediates as .npy files into this folder")
       ->type_name("DIR");
+}
+
+bool RunOptions::templated(const LoadedModel& m) const {
+  if (!tokens.empty() || raw) return false;
+  return chat || !system.empty() || (m.tokenizer && !m.tokenizer->chat_template().empty());
+}
+
+Status RunOptions::check() const {
+  if (max_tokens < 1 && max_tokens != -1)
+    return request_error("--max-tokens {}: must be at least 1, or -1 for until the end", max_tokens);
+  if (!prompt.empty() + !file.empty() + !tokens.empty() > 1)
+    return request_error("give one of --prompt, --file and --tokens");
+  if (raw && (chat || !system.empty()))
+    return request_error("--raw leaves the chat template out, --chat and --system need it");
+  if (!tokens.empty() && (chat || !system.empty()))
+    return request_error("--tokens are continued as they are; --chat and --system take a text");
+  return {};
 }
 
 Result<EngineOptions> RunOptions::engine_options() const {
@@ -60,7 +90,7 @@ Result<EngineOptions> RunOptions::engine_options() const {
 Result<Request> RunOptions::request(std::vector<TokenId> prompt_tokens) const {
   Request r;
   r.prompt = std::move(prompt_tokens);
-  r.max_tokens = max_tokens;
+  r.max_tokens = max_tokens == -1 ? std::numeric_limits<int64_t>::max() : max_tokens;
   QUIRE_TRY(r.sampling, sampling.parsed());
   r.stop = stop;
   r.ignore_eos = ignore_eos;
@@ -109,7 +139,11 @@ Output generate(Engine& engine, Request request, const std::function<void(const 
     return out;
   }
   while (engine.busy()) {
-    if (CancelKey::take() != 0) engine.cancel(*id);
+    if (CancelKey::take() != 0) {
+      out.interrupted = true;
+      engine.cancel(*id);
+    }
+    if (output_is_lost()) engine.cancel(*id);  // nobody reads what would come
     engine.step();
   }
   out.seconds = since();
@@ -156,8 +190,10 @@ nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool log
 }
 
 Result<std::vector<TokenId>> prompt_tokens(const RunOptions& o, const LoadedModel& model) {
-  const int sources = !o.prompt.empty() + !o.file.empty() + !o.tokens.empty();
-  if (sources > 1) return request_error("give one of --prompt, --file and --tokens");
+  if (o.tokens == "-") {
+    QUIRE_TRY(const std::string list, read_text("-"));
+    return parse_token_list(list);
+  }
   if (!o.tokens.empty()) return parse_tokens(o.tokens);
   std::string text = o.prompt;
   if (o.prompt.empty()) {
@@ -165,7 +201,8 @@ Result<std::vector<TokenId>> prompt_tokens(const RunOptions& o, const LoadedMode
   }
   if (!model.tokenizer)
     return request_error("{}: this file has no tokenizer; give the prompt as --tokens", o.model.model);
-  if (o.chat || !o.system.empty()) {
+  if (o.templated(model)) {
+    if (text.empty()) return request_error("the prompt is empty");
     nlohmann::ordered_json messages = nlohmann::ordered_json::array();
     if (!o.system.empty()) messages.push_back({{"role", "system"}, {"content", o.system}});
     messages.push_back({{"role", "user"}, {"content", text}});
@@ -174,9 +211,43 @@ Result<std::vector<TokenId>> prompt_tokens(const RunOptions& o, const LoadedMode
   return model.tokenizer->encode(text, {.add_special = true, .parse_special = true});
 }
 
-Status run(const RunOptions& o) {
+// After Ctrl-C the step under way is waited for, but not longer than a person would.
+class Deadline {
+ public:
+  explicit Deadline(const CancelKey& key) : key_(key), thread_([this] { watch(); }) {}
+  ~Deadline() {
+    {
+      const std::lock_guard lock(mutex_);
+      met_ = true;
+    }
+    changed_.notify_all();
+    key_.wake();
+    thread_.join();
+  }
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+
+ private:
+  static constexpr auto kPatience = std::chrono::milliseconds(500);
+
+  void watch() {
+    while (!met_ && CancelKey::count() == 0) key_.wait();
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, kPatience, [this] { return met_.load(); })) end_by_signal(SIGINT);
+  }
+
+  const CancelKey& key_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> met_{false};
+  std::thread thread_;
+};
+
+Status run(RunOptions& o) {
+  QUIRE_CHECKED(o.check());
   QUIRE_TRY(EngineOptions options, o.engine_options());
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model));
+  QUIRE_CHECKED(o.sampling.take_defaults(model->file).context(o.model.model));
   const bool converse = o.prompt.empty() && o.file.empty() && o.tokens.empty() && !o.json && isatty(0) != 0;
   if (converse) return chat_at_terminal(o, model, std::move(options));
   QUIRE_TRY(std::vector<TokenId> tokens, prompt_tokens(o, *model));
@@ -184,19 +255,23 @@ Status run(const RunOptions& o) {
   const bool logprobs = request.sampling.logprobs >= 0;
   QUIRE_TRY(const std::unique_ptr<Engine> engine, Engine::create(model, std::move(options)));
   const CancelKey cancel_key;
+  const Deadline deadline(cancel_key);
   const Output out = generate(*engine, std::move(request), [&](const TokenEvent& e) {
     if (o.json) return;
-    std::fwrite(e.text.data(), 1, e.text.size(), stdout);
-    std::fflush(stdout);
+    write_out(e.text);
+    (void)flush_output();
   });
   if (out.error) return *out.error;
   if (o.json) {
     // Invalid UTF-8 cannot occur: the detokeniser emits whole characters only.
-    std::printf("%s\n", as_json(out, *engine, logprobs).dump().c_str());
+    print_out("{}\n", as_json(out, *engine, logprobs).dump());
   } else {
-    std::printf("\n");
+    write_out("\n");
+    QUIRE_CHECKED(flush_output());
     print_status_line(out, *engine);
   }
+  QUIRE_CHECKED(flush_output());
+  if (out.interrupted) end_by_signal(SIGINT);
   return {};
 }
 
@@ -205,15 +280,16 @@ Status run(const RunOptions& o) {
 void print_status_line(const Output& out, const Engine& engine) {
   const MemoryUse m = engine.memory();
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  std::fprintf(
-      stderr,
-      "[%s | load %.2f s | prompt %zu tokens, %.0f tokens/s | generated %zu tokens, %.1f tokens/s | memory "
-      "%.0f MiB mapped from the file + %.0f MiB (repacked weights %.0f, cache %.0f, workspace %.0f, "
-      "converted %.1f)]\n",
-      std::string(finish_reason_name(out.finish)).c_str(), engine.load_seconds(), out.prompt.size(),
-      out.prompt_rate(), out.events.size(), out.generation_rate(), mib(m.mapped),
-      mib(m.repacked + m.kv_and_state + m.workspace + m.converted), mib(m.repacked), mib(m.kv_and_state),
-      mib(m.workspace), mib(m.converted));
+  tell_line(
+      fmt::format("[{} | load {:.2f} s | prompt {} tokens, {:.0f} tokens/s | generated {} tokens, {:.1f} "
+                  "tokens/s | memory "
+                  "{:.0f} MiB mapped from the file + {:.0f} MiB (repacked weights {:.0f}, cache {:.0f}, "
+                  "workspace {:.0f}, "
+                  "converted {:.1f})]",
+                  finish_reason_name(out.finish), engine.load_seconds(), out.prompt.size(), out.prompt_rate(),
+                  out.events.size(), out.generation_rate(), mib(m.mapped),
+                  mib(m.repacked + m.kv_and_state + m.workspace + m.converted), mib(m.repacked),
+                  mib(m.kv_and_state), mib(m.workspace), mib(m.converted)));
   report_forced(engine.forced_kernels());
 }
 

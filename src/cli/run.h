@@ -15,12 +15,16 @@ struct RunOptions {
   SamplingOptions sampling;
   std::string prompt, file, tokens, system, dump_layers;
   std::vector<std::string> stop;
-  bool chat = false, think = false, ignore_eos = false, special = false, json = false;
+  bool chat = false, raw = false, think = false, ignore_eos = false, special = false, json = false;
   bool repack = true;
   int64_t max_tokens = 512, context = 0;
   int32_t batch_tokens = 512;
 
+  // Whether the prompt is a message for the model's chat template.
+  bool templated(const LoadedModel& model) const;
+
   void add(CLI::App& app);
+  Status check() const;
   Result<EngineOptions> engine_options() const;
   Result<Request> request(std::vector<TokenId> prompt_tokens) const;
 };
@@ -32,6 +36,7 @@ struct Output {
   std::string text;
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error;
+  bool interrupted = false;  // CancelKey cancelled it
   double first_token_seconds = 0.0, seconds = 0.0;
 
   double prompt_rate() const {
@@ -51,7 +56,7 @@ class CancelKey : public SignalNotes {
   CancelKey() : SignalNotes({SIGINT}, Second::kEnds) {}
 };
 
-// Runs one request to its end, or until CancelKey cancels it.
+// Runs one request to its end, or until CancelKey cancels it or nobody reads standard output any more.
 Output generate(Engine& engine, Request request, const std::function<void(const TokenEvent&)>& each);
 
 // Messages through the model's chat template to tokens.

@@ -73,7 +73,6 @@ void ServeFlags::add_model(CLI::App& app) {
          "--first-token-first", e.first_token_threshold,
          "When so many prompts wait for their first token, they go before answers' next tokens; 0: never. "
          "No text depends on it")
-      ->type_name("N")
       ->capture_default_str();
   app.add_option(
          "--prefix-cache-states", e.state_checkpoints,

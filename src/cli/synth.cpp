@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/display.h"
 #include "cli/synth_model.h"
+#include "core/output.h"
 #include "core/progress.h"
 
 namespace quire::cli {
@@ -31,8 +32,8 @@ Status synth(const Options& o) {
   QUIRE_CHECKED(model.fill(write));
   QUIRE_CHECKED(w.finish());
   const SynthShape& shape = model.shape();
-  fmt::print("{}: {} ({}), {} layers, {}\n", o.output, shape.name, shape.summary, shape.layers,
-             human_bytes(w.file_bytes()));
+  print_out("{}: {} ({}), {} layers, {}\n", o.output, shape.name, shape.summary, shape.layers,
+            human_bytes(w.file_bytes()));
   return {};
 }
 

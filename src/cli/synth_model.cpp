@@ -27,8 +27,8 @@ Result<SynthShape> choose_shape(const SynthOptions& o) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", preset.name);
     if (preset.name != o.preset) continue;
     SynthShape s = preset;
-    if (o.layers != 0) s.layers = o.layers;
-    if (o.vocab != 0) s.vocab = o.vocab;
+    s.layers = o.layers.value_or(s.layers);
+    s.vocab = o.vocab.value_or(s.vocab);
     if (s.layers < 1 || s.layers > 512) return request_error("--layers {}: must be 1 to 512", s.layers);
     if (s.vocab < kMinSynthVocab || s.vocab > 1 << 20)
       return request_error("--vocab {}: must be {} to {}", s.vocab, kMinSynthVocab, 1 << 20);

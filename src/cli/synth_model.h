@@ -11,7 +11,7 @@ namespace quire::cli {
 
 struct SynthOptions {
   std::string preset = "0.6b", type = "bf16", ffn_type, head_type;
-  int64_t layers = 0, vocab = 0;
+  std::optional<int64_t> layers, vocab;  // the model's own if not given
   uint64_t seed = 1;
 
   // --type, --ffn-type, --head-type, --layers, --vocab.

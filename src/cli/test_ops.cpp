@@ -1,6 +1,6 @@
-#include <cstdio>
 
 #include "cli/command.h"
+#include "core/output.h"
 #include "ops/conformance/gpu.h"
 #include "ops/registry.h"
 
@@ -16,24 +16,23 @@ void print(std::string_view op, const conformance::Suite& suite) {
   for (const conformance::Suite::Count& c : suite.counts()) {
     const std::string name = fmt::format("{} {}", op, c.kernel);
     if (!c.skipped.empty()) {
-      std::printf("%s skipped: %s\n", name.c_str(), c.skipped.c_str());
+      print_out("{} skipped: {}\n", name, c.skipped);
       continue;
     }
-    std::printf("%s %d/%d\n", name.c_str(), c.passed, c.passed + c.failed);
-    for (const auto& [limit, cases] : c.not_taken)
-      std::printf("%s skipped %d cases: %s\n", name.c_str(), cases, limit.c_str());
+    print_out("{} {}/{}\n", name, c.passed, c.passed + c.failed);
+    for (const auto& [limit, cases] : c.not_taken) print_out("{} skipped {} cases: {}\n", name, cases, limit);
   }
-  for (const std::string& f : suite.failures()) std::printf("FAILED %s\n", f.c_str());
+  for (const std::string& f : suite.failures()) print_out("FAILED {}\n", f);
   if (suite.failed() > std::ssize(suite.failures()))
-    std::printf("... and %td more\n", suite.failed() - std::ssize(suite.failures()));
-  std::fflush(stdout);
+    print_out("... and {} more\n", suite.failed() - std::ssize(suite.failures()));
+  (void)flush_output();
 }
 
 Status run(Options o) {
   if (o.device != "cpu" && o.device != "cuda")
     return request_error("--device {}: must be cpu or cuda", o.device);
   if (o.list) {
-    for (const OperatorInfo& op : operators()) std::printf("%s\n", std::string(op.name).c_str());
+    for (const OperatorInfo& op : operators()) print_out("{}\n", op.name);
     return {};
   }
   std::unique_ptr<conformance::Gpu> gpu;
@@ -41,8 +40,8 @@ Status run(Options o) {
     QUIRE_TRY(gpu, conformance::Gpu::create().context("--device cuda"));
     o.gpu = gpu.get();
   }
-  if (o.verbose) o.each = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
-  std::printf("%s: %s\n", o.device.c_str(), (gpu ? gpu->name() : describe(cpu_features())).c_str());
+  if (o.verbose) o.each = [](const std::string& line) { print_out("{}\n", line); };
+  print_out("{}: {}\n", o.device, gpu ? gpu->name() : describe(cpu_features()));
   int passed = 0, failed = 0;
   bool known = false;
   for (const OperatorInfo& op : operators()) {
@@ -57,7 +56,7 @@ Status run(Options o) {
   if (passed + failed == 0)
     return request_error("nothing was checked: no kernel that {} can run matches kernel '{}' and case '{}'",
                          gpu ? "this GPU" : "this CPU", o.kernel, o.case_name);
-  std::printf("total %d/%d, seed %llu\n", passed, passed + failed, static_cast<unsigned long long>(o.seed));
+  print_out("total {}/{}, seed {}\n", passed, passed + failed, o.seed);
   if (failed > 0) return Error{Fault::kBug, fmt::format("{} of {} checks failed", failed, passed + failed)};
   return {};
 }
@@ -72,7 +71,7 @@ Action add_test_ops(CLI::App& app) {
   app.add_option("--case", o->case_name, "only cases whose name contains this");
   app.add_flag("--one-case", o->one_case, "of each kernel only the first case that it fits");
   app.add_option("--seed", o->seed, "seed of the random inputs")->capture_default_str();
-  app.add_option("--threads", o->threads, "threads to compute with; 0: all CPUs")
+  app.add_option("-t,--threads", o->threads, "threads to compute with; 0: all CPUs")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--device", o->device,

@@ -1,11 +1,12 @@
 // quire tokenize: what a model makes of a text, or which text a list of tokens is.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/options.h"
+#include "core/output.h"
 #include "gguf/reader.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
@@ -14,24 +15,10 @@ namespace quire::cli {
 namespace {
 
 struct TokenizeOptions {
-  std::string model;
+  std::string model, file;
   std::optional<std::string> text;
   bool json = false, no_bos = false, no_special = false, decode = false;
 };
-
-Result<std::string> read_stdin() {
-  std::string text;
-  char buffer[1 << 16];
-  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
-    text.append(buffer, n);
-    if (text.size() > Tokenizer::kMaxTextBytes) {
-      return request_error("standard input is longer than {} bytes; tokenize it in parts",
-                           Tokenizer::kMaxTextBytes);
-    }
-  }
-  if (std::ferror(stdin)) return request_error("standard input cannot be read");
-  return text;
-}
 
 // Token ids separated by spaces, commas or line breaks; a JSON array or {"tokens": [...]} is fine too.
 Result<std::vector<TokenId>> parse_ids(std::string_view text, const Tokenizer& tokenizer) {
@@ -80,11 +67,11 @@ std::string readable(std::string_view bytes) {
 
 void print_tokens(std::span<const TokenId> tokens, const Tokenizer& tokenizer, bool json) {
   if (json) {
-    std::puts(nlohmann::json{{"tokens", tokens}}.dump().c_str());
+    write_out(nlohmann::json{{"tokens", tokens}}.dump() + "\n");
     return;
   }
   for (const TokenId id : tokens) {
-    fmt::print("{:>7}  '{}'\n", id, readable(tokenizer.token_bytes(id, true)));
+    print_out("{:>7}  '{}'\n", id, readable(tokenizer.token_bytes(id, true)));
   }
 }
 
@@ -93,17 +80,21 @@ Status tokenize(const TokenizeOptions& o) {
   QUIRE_TRY(const Tokenizer tokenizer, Tokenizer::load(file).context(o.model));
   std::string input;
   if (o.text) {
+    if (!o.file.empty()) return request_error("give one of --prompt and --file");
     input = *o.text;
   } else {
-    QUIRE_TRY(input, read_stdin());
+    QUIRE_TRY(input, read_text(o.file.empty() ? "-" : o.file));
+    if (input.size() > Tokenizer::kMaxTextBytes)
+      return request_error("the text is longer than {} bytes; tokenize it in parts",
+                           Tokenizer::kMaxTextBytes);
   }
   if (o.decode) {
     QUIRE_TRY(const std::vector<TokenId> ids, parse_ids(input, tokenizer));
     const std::string text = tokenizer.decode(ids, true);
     if (o.json) {
-      std::puts(nlohmann::json{{"text", text}}.dump().c_str());
+      write_out(nlohmann::json{{"text", text}}.dump() + "\n");
     } else {
-      std::fwrite(text.data(), 1, text.size(), stdout);
+      write_out(text);
     }
     return {};
   }
@@ -116,8 +107,9 @@ Status tokenize(const TokenizeOptions& o) {
 
 Action add_tokenize(CLI::App& app) {
   auto o = std::make_shared<TokenizeOptions>();
-  app.add_option("-m,--model", o->model, "GGUF file with the vocabulary")->required();
+  app.add_option("-m,--model", o->model, "GGUF file with the vocabulary")->required()->type_name("FILE");
   app.add_option("-p,--prompt", o->text, "Text to tokenize (default: all of standard input)");
+  app.add_option("-f,--file", o->file, "Text to tokenize; - for standard input")->type_name("FILE");
   app.add_flag("--json", o->json, "Print one object, {\"tokens\": [...]}");
   app.add_flag("--no-bos", o->no_bos, "Do not add the tokens that the model wants at the beginning and end");
   app.add_flag("--no-special", o->no_special, "Also take texts such as <|im_start|> literally");

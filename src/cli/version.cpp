@@ -1,13 +1,13 @@
-#include <cstdio>
 
 #include "cli/command.h"
 #include "core/cpu.h"
+#include "core/output.h"
 
 namespace quire::cli {
 
 Action add_version(CLI::App&) {
   return []() -> Status {
-    std::printf("quire %s\ncpu: %s\n", QUIRE_VERSION, describe(cpu_features()).c_str());
+    print_out("quire {}\ncpu: {}\n", QUIRE_VERSION, describe(cpu_features()));
     return {};
   };
 }

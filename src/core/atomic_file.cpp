@@ -5,10 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <utility>
+
+#include "core/escape.h"
 
 namespace quire {
 namespace {
@@ -18,12 +22,69 @@ std::filesystem::path folder_of(const std::string& path) {
   return parent.empty() ? std::filesystem::path(".") : parent;
 }
 
+// Signals wait while it lives: none comes between making a file and noting it, as far as this thread would take it.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 }  // namespace
+
+struct AtomicFile::Unfinished {
+  std::string temporary;
+  std::string shown;  // the final name, escaped
+};
+
+namespace {
+
+// Who takes an entry out owns it: a signal's handler that does leaves it for good, for it may not free memory.
+std::atomic<void*> unfinished_files[1024];
+static_assert(std::atomic<void*>::is_always_lock_free);
+
+}  // namespace
+
+bool AtomicFile::enlist(Unfinished* file) {
+  for (std::atomic<void*>& entry : unfinished_files) {
+    void* empty = nullptr;
+    if (entry.compare_exchange_strong(empty, file)) return true;
+  }
+  return false;
+}
+
+void AtomicFile::forget() {
+  for (std::atomic<void*>& entry : unfinished_files) {
+    void* mine = unfinished_.get();
+    if (entry.compare_exchange_strong(mine, nullptr)) return unfinished_.reset();
+  }
+  (void)unfinished_.release();  // remove_unfinished_files() has it
+}
+
+void remove_unfinished_files(void (*each)(const char* name)) {
+  for (std::atomic<void*>& entry : unfinished_files) {
+    const auto* file = static_cast<const AtomicFile::Unfinished*>(entry.exchange(nullptr));
+    if (file == nullptr) continue;
+    unlink(file->temporary.c_str());
+    if (each != nullptr) each(file->shown.c_str());
+  }
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {}
 
 Result<AtomicFile> AtomicFile::create(std::string path, uint64_t bytes, uint32_t mode) {
   struct stat s {};
   AtomicFile file(std::move(path));
   const std::string& name = file.path_;
+  if (name.empty()) return request_error("cannot write a file without a name");
   if (stat(name.c_str(), &s) == 0 && !S_ISREG(s.st_mode)) {
     file.fd_ = ::open(name.c_str(), O_WRONLY | O_CLOEXEC);
     if (file.fd_ < 0) return request_error("cannot write {}: {}", name, std::strerror(errno));
@@ -31,22 +92,28 @@ Result<AtomicFile> AtomicFile::create(std::string path, uint64_t bytes, uint32_t
   }
   std::error_code unknown;
   const std::filesystem::space_info space = std::filesystem::space(folder_of(name), unknown);
-  if (!unknown && bytes > space.available)
+  // File systems of no size, such as /proc, have another reason to refuse.
+  if (!unknown && space.capacity > 0 && bytes > space.available)
     return request_error("{} needs {} bytes, but its file system has {} left; free space or choose another",
                          name, bytes, space.available);
+  auto unfinished = std::make_unique<Unfinished>();
+  unfinished->shown = escaped(name);
+  const SignalsHeld held;
   // In the same folder, so that the rename stays within one file system. O_EXCL: never somebody else's file.
   for (int attempt = 0; attempt < 100 && file.fd_ < 0; ++attempt) {
-    file.temporary_ = fmt::format("{}.partial-{}-{}", name, getpid(), attempt);
-    file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    unfinished->temporary = fmt::format("{}.partial-{}-{}", name, getpid(), attempt);
+    file.fd_ = ::open(unfinished->temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (file.fd_ < 0 && errno != EEXIST) break;
   }
   if (file.fd_ < 0) return request_error("cannot create {}: {}", name, std::strerror(errno));
+  file.unfinished_ = std::move(unfinished);
+  QUIRE_CHECK(enlist(file.unfinished_.get()), "more unfinished files than {}", std::size(unfinished_files));
   return file;
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : path_(std::move(other.path_)),
-      temporary_(std::move(other.temporary_)),
+      unfinished_(std::move(other.unfinished_)),
       fd_(std::exchange(other.fd_, -1)),
       written_(other.written_) {}
 
@@ -57,7 +124,9 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::discard() {
   if (fd_ < 0) return;
   close(std::exchange(fd_, -1));
-  if (!temporary_.empty()) unlink(temporary_.c_str());
+  if (!unfinished_) return;
+  unlink(unfinished_->temporary.c_str());
+  forget();
 }
 
 Error AtomicFile::failed() {
@@ -83,8 +152,9 @@ Status AtomicFile::write(const void* data, size_t bytes) {
 
 Status AtomicFile::commit() {
   QUIRE_CHECK(fd_ >= 0, "{} is closed", path_);
-  if (!temporary_.empty()) {
-    if (fsync(fd_) != 0 || rename(temporary_.c_str(), path_.c_str()) != 0) return failed();
+  if (unfinished_) {
+    if (fsync(fd_) != 0 || rename(unfinished_->temporary.c_str(), path_.c_str()) != 0) return failed();
+    forget();
     // The new name is durable once the folder is; a file system that cannot sync folders has still renamed
     // it.
     const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -94,6 +164,19 @@ Status AtomicFile::commit() {
     }
   }
   close(std::exchange(fd_, -1));
+  return {};
+}
+
+Status check_output_file(const std::string& path) {
+  struct stat s {};
+  const bool in_place = stat(path.c_str(), &s) == 0 && !S_ISREG(s.st_mode);
+  if (!in_place || S_ISDIR(s.st_mode)) {
+    QUIRE_TRY([[maybe_unused]] const AtomicFile tried, AtomicFile::create(path));
+    return {};
+  }
+  // Opening a pipe would wait for its reader.
+  if (access(path.c_str(), W_OK) != 0)
+    return request_error("cannot write {}: {}", path, std::strerror(errno));
   return {};
 }
 

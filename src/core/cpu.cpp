@@ -5,6 +5,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "core/cgroup.h"
+
 namespace quire {
 namespace {
 
@@ -118,8 +122,10 @@ std::string describe(const CpuFeatures& f) {
 
 int available_cpus() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  return 1;
+  int cpus = 1;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) cpus = std::max(cpus, CPU_COUNT(&set));
+  // Rounded down: a thread more than the quota pays for is stopped in the middle of its work, and the others wait for it.
+  return static_cast<int>(std::clamp(group_cpu_quota(), 1.0, static_cast<double>(cpus)));
 }
 
 }  // namespace quire

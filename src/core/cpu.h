@@ -35,7 +35,8 @@ Status limit_cpu(std::string_view level);
 // "avx2 avx_vnni avx512 avx512_bf16 amx_bf16"
 std::string describe(const CpuFeatures& f);
 
-// CPUs that this process may run on (its affinity mask), at least 1: the default number of threads.
+// CPUs that this process may use, at least 1: those of its affinity mask, and no more than the CPU quota of its control
+// groups. The default number of threads.
 int available_cpus();
 
 }  // namespace quire

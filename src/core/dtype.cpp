@@ -1,5 +1,6 @@
 #include "core/dtype.h"
 
+#include <algorithm>
 #include <array>
 
 #include "core/result.h"
@@ -54,8 +55,9 @@ std::optional<DTypeInfo> find_dtype(uint32_t gguf_id) {
 }
 
 std::optional<DTypeInfo> find_dtype(std::string_view name) {
+  const auto same = [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); };
   for (const DTypeInfo& i : kTable)
-    if (i.name == name) return i;
+    if (std::equal(i.name.begin(), i.name.end(), name.begin(), name.end(), same)) return i;
   return std::nullopt;
 }
 

@@ -55,7 +55,7 @@ struct DTypeInfo {
 
 // The entry for a GGUF type id, or nothing if the id is retired or unknown.
 std::optional<DTypeInfo> find_dtype(uint32_t gguf_id);
-std::optional<DTypeInfo> find_dtype(std::string_view name);
+std::optional<DTypeInfo> find_dtype(std::string_view name);  // "q4_k", in any case
 // For a type that is known to exist (one that came out of find_dtype or is written in the code).
 const DTypeInfo& dtype_info(DType t);
 inline std::string_view dtype_name(DType t) {

@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "core/escape.h"
+
 namespace quire {
 namespace {
 
@@ -37,11 +39,15 @@ Status set_up_logging(std::string_view level) {
 }
 
 void log_warning(std::string_view message) {
-  spdlog::warn("{}", message);
+  spdlog::warn("{}", escaped(message));
+}
+
+void log_error(std::string_view message) {
+  spdlog::error("{}", escaped(message));
 }
 
 void log_info(std::string_view message) {
-  spdlog::info("{}", message);
+  spdlog::info("{}", escaped(message));
 }
 
 }  // namespace quire

@@ -16,7 +16,8 @@ std::string log_level_names();
 // warning. An unknown name is a request error that lists the known ones.
 Status set_up_logging(std::string_view level);
 
-// Any thread.
+// Any thread. Escaped (core/escape.h): a message is one line, whatever it quotes.
+void log_error(std::string_view message);
 void log_warning(std::string_view message);
 void log_info(std::string_view message);
 

@@ -5,15 +5,12 @@
 #include <limits>
 #include <string>
 
+#include "core/cgroup.h"
+
 namespace quire {
 namespace {
 
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
-
-int64_t read_number(const std::string& path) {
-  int64_t bytes = 0;
-  return std::ifstream(path) >> bytes ? bytes : kUnknown;  // "max" is no number
-}
 
 // "MemAvailable:   123 kB"
 int64_t system_memory() {
@@ -24,27 +21,11 @@ int64_t system_memory() {
   return kUnknown;
 }
 
-// The smallest limit of this process's control group and those above it: version 2, where "0::/a/b" names the
-// group, and version 1 as a container sees it.
-int64_t group_limit() {
-  const std::string root = "/sys/fs/cgroup";
-  int64_t limit = read_number(root + "/memory/memory.limit_in_bytes");
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    if (!line.starts_with("0::/")) continue;
-    for (std::string path = line.substr(3);; path.resize(path.rfind('/'))) {
-      limit = std::min(limit, read_number(root + path + "/memory.max"));
-      if (path.empty()) break;
-    }
-  }
-  return limit;
-}
-
 }  // namespace
 
 int64_t available_memory() {
   // What the group uses is left out: most of it may be page cache, which makes room.
-  return std::min(system_memory(), group_limit());
+  return std::min(system_memory(), group_memory_limit());
 }
 
 }  // namespace quire

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/atomic_file.h"
+
 namespace quire {
 
 void fatal(const char* file, int line, std::string_view message) {
@@ -12,6 +14,7 @@ void fatal(const char* file, int line, std::string_view message) {
                message.data());
   void* frames[64];
   backtrace_symbols_fd(frames, backtrace(frames, 64), 2);
+  remove_unfinished_files(nullptr);
   std::abort();
 }
 

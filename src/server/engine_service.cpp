@@ -1,10 +1,9 @@
 #include "server/engine_service.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <cmath>
 
+#include "core/log.h"
 #include "tokenizer/stop_matcher.h"
 
 namespace quire::server {
@@ -137,7 +136,7 @@ void EngineService::run() {
     measure_step();
     if (sound && engine_->lost()) {
       sound = false;
-      spdlog::error("{}", health().error().message);
+      log_error(health().error().message);
     }
     if (worked) continue;
     // Nothing to compute just now although requests run: their results are on the way.

@@ -1,7 +1,5 @@
 #include "server/http_server.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -11,6 +9,8 @@
 #include <list>
 #include <mutex>
 #include <thread>
+
+#include "core/log.h"
 
 namespace quire::server {
 
@@ -78,7 +78,7 @@ void HttpServer::Impl::accept() {
       return accept();
     }
     // Out of file descriptors, most likely: some will be given back soon.
-    spdlog::warn("accept: {}", ec.message());
+    log_warning("accept: " + ec.message());
     retry.expires_after(std::chrono::milliseconds(100));
     retry.async_wait([this](const error_code& stopped) {
       if (!stopped) accept();

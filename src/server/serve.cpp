@@ -1,16 +1,16 @@
 #include "server/serve.h"
 
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
 
 #include "core/cpu.h"
+#include "core/log.h"
+#include "core/output.h"
 #include "core/signals.h"
 #include "server/engine_service.h"
 #include "server/notify.h"
@@ -26,10 +26,6 @@ Result<std::string> read_template(const std::string& path) {
   if (!in || !(text << in.rdbuf())) return request_error("--chat-template {}: cannot be read", path);
   if (text.view().size() > kMax) return request_error("--chat-template {}: more than {} bytes", path, kMax);
   return std::move(text).str();
-}
-
-void tell(const std::string& what) {
-  std::fprintf(stderr, "quire: %s\n", what.c_str());
 }
 
 double mib(int64_t bytes) {
@@ -53,7 +49,7 @@ void load_prefixes(const ServeOptions& o, Engine& engine) {
   std::error_code unknown;
   if (o.prefix_cache_file.empty() || !std::filesystem::exists(o.prefix_cache_file, unknown)) return;
   const Result<PrefixFileContent> kept = engine.load_prefixes(o.prefix_cache_file);
-  if (!kept.ok()) return spdlog::warn("the prefix cache begins empty: {}", kept.error().message);
+  if (!kept.ok()) return log_warning("the prefix cache begins empty: " + kept.error().message);
   tell(fmt::format("the prefix cache begins with {} tokens and {} recurrent states of {} ({:.1f} MiB)",
                    kept->chunks * kChunkTokens, kept->states, o.prefix_cache_file, mib(kept->bytes)));
 }
@@ -62,7 +58,7 @@ void save_prefixes(const ServeOptions& o, EngineService& service) {
   if (o.prefix_cache_file.empty()) return;
   const Result<PrefixFileContent> kept =
       service.save_prefixes(o.prefix_cache_file, o.prefix_cache_file_bytes);
-  if (!kept.ok()) return spdlog::warn("the prefix cache is not kept: {}", kept.error().message);
+  if (!kept.ok()) return log_warning("the prefix cache is not kept: " + kept.error().message);
   if (kept->chunks > 0)
     tell(fmt::format("the prefix cache is kept: {} tokens and {} recurrent states in {} ({:.1f} MiB)",
                      kept->chunks * kChunkTokens, kept->states, o.prefix_cache_file, mib(kept->bytes)));
@@ -90,13 +86,13 @@ Status load(const ServeOptions& o, std::string chat_template, std::shared_ptr<St
 }
 
 void tell_systemd(const ServeOptions& o, std::string_view state) {
-  if (const Status s = notify(o.notify_socket, state); !s.ok()) spdlog::warn("{}", s.error().message);
+  if (const Status s = notify(o.notify_socket, state); !s.ok()) log_warning(s.error().message);
 }
 
 // Accepted requests are answered, new ones refused, until nothing is left, the time is up, or a signal insists.
 void drain(const ServeOptions& o, Api& api, HttpServer& http) {
-  std::fprintf(stderr, "quire: finishing what was accepted (at most %.0f s)\n",
-               std::chrono::duration<double>(o.drain_timeout).count());
+  tell(fmt::format("finishing what was accepted (at most {:.0f} s)",
+                   std::chrono::duration<double>(o.drain_timeout).count()));
   api.drain();
   http.drain();
   const auto end = std::chrono::steady_clock::now() + o.drain_timeout;
@@ -142,13 +138,13 @@ Status serve(const ServeOptions& o) {
   });
   while (!is_loaded && SignalNotes::count() == 0) signals.wait();
   if (!is_loaded) {
-    std::fprintf(stderr, "quire: stopped while the model was being loaded\n");
+    tell("stopped while the model was being loaded");
     std::_Exit(0);  // the loader cannot be interrupted, and nothing was accepted
   }
   loader.join();
   if (!loaded.ok()) return loaded;
-  std::fprintf(stderr, "quire: serving %s at http%s://%s:%d\n", o.model.c_str(),
-               o.http.certificate_file.empty() ? "" : "s", o.http.host.c_str(), http->port());
+  tell(fmt::format("serving {} at http{}://{}:{}", o.model, o.http.certificate_file.empty() ? "" : "s",
+                   o.http.host, http->port()));
   tell_systemd(o, "READY=1");
   while (SignalNotes::count() == 0) signals.wait();
   tell_systemd(o, "STOPPING=1");

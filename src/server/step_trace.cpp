@@ -1,10 +1,10 @@
 #include "server/step_trace.h"
 
-#include <spdlog/spdlog.h>
-
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include "core/log.h"
 
 namespace quire::server {
 
@@ -76,8 +76,8 @@ void StepTrace::run() {
     }
     if (write(entries, dropped)) continue;
     const int code = errno;
-    spdlog::error("--trace-steps {}: cannot be written ({}); no more steps are recorded", path_,
-                  std::strerror(code));
+    log_error(fmt::format("--trace-steps {}: cannot be written ({}); no more steps are recorded", path_,
+                          std::strerror(code)));
     const std::lock_guard lock(mutex_);
     failed_ = true;
     waiting_.clear();

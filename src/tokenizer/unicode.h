@@ -1,10 +1,12 @@
-// The little of Unicode that byte-level BPE needs: UTF-8, five character classes, and NFC.
+// The little of Unicode that byte-level BPE needs: UTF-8 (core/utf8.h), five character classes, and NFC.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "core/utf8.h"
 
 namespace quire::unicode {
 
@@ -29,27 +31,8 @@ class ClassTable {
   const uint8_t* bits_;
 };
 
-enum class Utf8 : uint8_t {
-  kValid,
-  kInvalid,    // the first `length` bytes can belong to no character
-  kTruncated,  // all bytes given begin a character that needs more
-};
-struct Decoded {
-  char32_t code_point;  // U+FFFD unless valid
-  uint8_t length;  // bytes; when invalid, the longest prefix that could have begun a character (at least 1)
-  Utf8 status;
-};
-
-// The character at the front of `bytes`, which must not be empty. Strict (RFC 3629): no overlong forms, no
-// surrogates.
-Decoded decode(std::string_view bytes);
-
 // Appends the code points of `bytes`; every byte that belongs to no valid character becomes one U+FFFD.
 void append_code_points(std::string_view bytes, std::u32string& out);
-void append_utf8(char32_t c, std::string& out);
-constexpr std::size_t utf8_length(char32_t c) {
-  return c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-}
 
 bool is_valid_utf8(std::string_view bytes);
 

@@ -75,7 +75,8 @@ TEST_F(BadInput, Files) {
   expect_refused("inspect " + path("none.gguf"), "No such file or directory");
   expect_refused("perplexity -m " + path("good.gguf") + " -f " + path("none.txt"),
                  "No such file or directory");
-  expect_refused("perplexity -m " + path("good.gguf") + " -f /dev/null", "0 tokens make no window");
+  expect_refused("perplexity -m " + path("good.gguf") + " -f /dev/null",
+                 "the text has 0 tokens, less than a window of 512");
 }
 
 TEST_F(BadInput, Models) {

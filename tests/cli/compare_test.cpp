@@ -150,13 +150,13 @@ TEST_F(Compare, WhatIsRefused) {
   expect_refused("compare " + a_ + with_text(), "give two models");
   expect_refused("compare " + a_ + " " + path("tiny-qwen3.gguf") + with_text(), "different vocabularies");
   expect_refused(two + " -f " + text_ + " --window 1", "a window has at least 2 tokens");
-  expect_refused(two + " -f " + text_ + " --window 100000", "tokens make no window of 100000");
-  expect_refused(two + " -f /dev/null", "0 tokens make no window");
+  expect_refused(two + " -f " + text_ + " --window 100000", "less than a window of 100000");
+  expect_refused(two + " -f /dev/null", "the text has 0 tokens, less than a window");
   expect_refused(two + " -f " + path("none.txt"), "No such file or directory");
-  expect_refused(two + with_text("--max-windows -1"), "--max-windows -1");
+  expect_refused(two + with_text("--max-windows -1"), "--windows -1");
   expect_refused(two + with_text("--top -1"), "--top -1");
   expect_refused(two + with_text("--device cuda"), "use --device cpu");
-  expect_refused(two, "--text is required");
+  expect_refused(two, "--file is required");
   expect_refused(two + " " + a_ + with_text(), "models: ");
   expect_refused("compare " + a_ + with_text("--svg x.svg --save-logits " + file), "nothing to plot");
   expect_refused(two + with_text("--max-windows 1 --svg " + path("none/plot.svg")), "cannot create");
@@ -166,7 +166,7 @@ TEST_F(Compare, WhatIsRefused) {
   expect_refused(two + with_text("--logits " + file), "give only the model to judge");
   expect_refused(one + with_text("--save-logits x"), "exclude each other");
   expect_refused(one + " -f " + text_ + " --window 64", "was saved with --window 100, not 64");
-  expect_refused(one + with_text("--max-windows 5"), "holds 4 windows, --max-windows asks for 5");
+  expect_refused(one + with_text("--max-windows 5"), "holds 4 windows, --windows asks for 5");
   expect_refused(one + " -f " + write("other.txt", std::string(3000, 'x')), "was saved for another text");
   expect_refused(one + " -f " + write("short.txt", std::string(150, 'x')), "was saved for another text");
   expect_refused("compare " + path("tiny-qwen3.gguf") + " --logits " + file + with_text(), "was saved for a");

@@ -115,12 +115,13 @@ TEST_F(Imatrix, RefusesWithOneLine) {
   write("empty.txt", "");
   const std::string model = "imatrix -m " + path("qwen3.gguf"), text = " -f " + path("text.txt"),
                     out = " -o " + path("refused");
-  expect_refused(model + " -f " + path("short.txt") + out, "make no window of 512");
-  expect_refused(model + " -f " + path("empty.txt") + out, "0 tokens make no window of 512");
+  expect_refused(model + " -f " + path("short.txt") + out, "less than a window of 512");
+  expect_refused(model + " -f " + path("empty.txt") + out,
+                 "the text has 0 tokens, less than a window of 512");
   expect_refused(model + text + out + " --window 1", "a window has at least 2");
   expect_refused(model + text + out + " --device cuda", "observed on the CPU only: use --device cpu");
   expect_refused(model + text + out + " --window -5", "a window has at least 2");
-  expect_refused(model + text + out + " --chunks -1", "--chunks -1");
+  expect_refused(model + text + out + " --chunks -1", "--windows -1: must be 0 (all) or more");
   expect_refused(model + text + out + " --window 64 -t -1", "-1 threads: must be between 1 and 1024");
   expect_refused(model + " -f " + path("none.txt") + out, "none.txt");
   expect_refused("imatrix -m " + path("none.gguf") + text + out, "none.gguf");
@@ -129,8 +130,8 @@ TEST_F(Imatrix, RefusesWithOneLine) {
   expect_refused("imatrix" + text + out, "give a model (-m) and a text (-f) together");
   expect_refused("imatrix -o " + path("refused"), "or files to --merge");
   expect_refused(model + text, "--output is required");
-  expect_refused(model + text + " -o " + path("absent/refused"), "there is no directory");
-  expect_refused(model + text + " -o " + folder_.string(), "it is a directory");
+  expect_refused(model + text + " -o " + path("absent/refused"), "cannot create " + path("absent/refused"));
+  expect_refused(model + text + " -o " + folder_.string(), "Is a directory");
   expect_refused(model + text + out + " --device gpu", "--device gpu");
   expect_refused(model + text + out + " --merge " + path("text.txt"), "not a GGUF file");
   expect_refused(model + text + out + " --merge " + path("qwen3.gguf"), "not an importance file");

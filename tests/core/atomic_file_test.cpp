@@ -1,6 +1,7 @@
 #include "core/atomic_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -69,6 +70,39 @@ TEST_F(AtomicFileTest, AFullDisk) {
   ASSERT_FALSE(huge.ok());
   EXPECT_EQ(huge.error().fault, Fault::kRequest);
   EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(AtomicFileTest, ChecksBeforeTheWork) {
+  EXPECT_TRUE(check_output_file(path("new")).ok());
+  ASSERT_TRUE(write_file(path("old"), "kept").ok());
+  EXPECT_TRUE(check_output_file(path("old")).ok());
+  EXPECT_EQ(read(path("old")), "kept");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "nothing new";
+  EXPECT_TRUE(check_output_file("/dev/null").ok());
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(check_output_file(path("pipe")).ok()) << "without waiting for a reader";
+  EXPECT_EQ(check_output_file("").error().message, "cannot write a file without a name");
+  EXPECT_EQ(check_output_file(path("none/a")).error().message,
+            "cannot create " + path("none/a") + ": No such file or directory");
+  EXPECT_EQ(check_output_file(folder_).error().message,
+            "cannot write " + folder_.string() + ": Is a directory");
+  EXPECT_EQ(check_output_file("/proc/none").error().message,
+            "cannot create /proc/none: No such file or directory");
+}
+
+std::vector<std::string> removed;
+
+TEST_F(AtomicFileTest, AProgramThatEndsRemovesWhatIsUnfinished) {
+  AtomicFile a = std::move(AtomicFile::create(path("a"))).value();
+  AtomicFile moved = std::move(a);
+  AtomicFile b = std::move(AtomicFile::create(path("b\n"))).value();
+  { const AtomicFile forgotten = std::move(AtomicFile::create(path("c"))).value(); }
+  ASSERT_TRUE(write_file(path("done"), "x").ok());
+  ASSERT_TRUE(moved.write("half").ok());
+  remove_unfinished_files([](const char* name) { removed.emplace_back(name); });
+  EXPECT_EQ(removed, (std::vector<std::string>{path("a"), path("b") + "\\n"}));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "only what is done";
+  EXPECT_FALSE(b.commit().ok());
 }
 
 }  // namespace

@@ -1,8 +1,19 @@
 #include "core/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
 #include <numeric>
+#include <system_error>
+
+#include "support/sanitizers.h"
 
 namespace quire {
 namespace {
@@ -49,23 +60,71 @@ TEST(ThreadPool, ParallelForCoversEveryIndexOnce) {
   }
 }
 
-// What one thread writes before a barrier, every other reads after it; a second barrier protects the next
-// round.
-TEST(ThreadPool, BarriersSeparatePhases) {
+// What anybody writes in one phase, everybody reads in the next.
+TEST(ThreadPool, PhasesSeparateWhatTheyShareOut) {
   for (const int size : kSizes) {
-    ThreadPool pool(size);
-    std::vector<int> slot(static_cast<size_t>(size));
-    std::atomic<int> wrong{0};
-    pool.run([&](int t) {
-      for (int phase = 1; phase <= 300; ++phase) {
-        slot[static_cast<size_t>(t)] = phase;
-        pool.barrier();
-        for (const int s : slot) wrong += s != phase;
-        pool.barrier();
+    for (const bool ahead : {false, true}) {
+      ThreadPool pool(size);
+      std::vector<int64_t> slot(37);
+      std::atomic<int> wrong{0}, calls{0};
+      for (int round = 1; round <= 100; ++round) {
+        Phase write(std::ssize(slot)), nothing(0), read(11);
+        pool.share([&](int) {
+          write.each(ahead, [&](int64_t i, int64_t next) {
+            wrong += next != -1 && (next <= i || next >= std::ssize(slot) || !ahead);
+            slot[static_cast<size_t>(i)] += round;
+            ++calls;
+          });
+          write.wait();
+          nothing.each(ahead, [&](int64_t, int64_t) { ++wrong; });
+          nothing.wait();
+          read.each(ahead, [&](int64_t, int64_t) {
+            for (const int64_t s : slot) wrong += s != int64_t{round} * (round + 1) / 2;
+          });
+        });
       }
-    });
-    EXPECT_EQ(wrong, 0) << size << " threads";
+      EXPECT_EQ(wrong, 0) << size << " threads";
+      EXPECT_EQ(calls, 100 * std::ssize(slot)) << size << " threads";
+    }
   }
+}
+
+// Holds the thread that gets the signal, as a busy machine would.
+std::atomic<int> held{0};
+std::atomic<bool> let_go{false};
+void hold(int) {
+  held = 1;
+  while (!let_go) sched_yield();
+  held = 2;
+}
+
+// Whoever does not come is not waited for: the caller does all the work.
+TEST(ThreadPool, NobodyWaitsForALateThread) {
+  ThreadPool pool(2);
+  pthread_t other{};
+  pool.run([&](int t) {
+    if (t == 1) other = pthread_self();
+  });
+  std::signal(SIGUSR1, hold);
+  pthread_kill(other, SIGUSR1);
+  while (held == 0) sched_yield();
+  std::atomic<bool> finished{false};
+  std::thread rescuer([&] {  // so that a failure is one, and does not hang
+    for (int i = 0; i < 1000 && !finished; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    let_go = true;
+  });
+  int64_t done = 0;
+  for (int round = 0; round < 100; ++round)
+    pool.parallel_for(10, 1, [&](int64_t, int64_t, int thread) {
+      EXPECT_EQ(thread, 0);
+      ++done;
+    });
+  EXPECT_FALSE(let_go);
+  EXPECT_EQ(done, 1000);
+  finished = true;
+  rescuer.join();
+  while (held != 2) sched_yield();
+  std::signal(SIGUSR1, SIG_DFL);
 }
 
 TEST(ThreadPool, RegionsOfAllKindsInARow) {
@@ -78,12 +137,14 @@ TEST(ThreadPool, RegionsOfAllKindsInARow) {
         for (int64_t i = b; i < e; ++i) part[static_cast<size_t>(t)] += i;
       });
       want += int64_t{round % 37} * (round % 37 - 1) / 2;
-    } else {
-      pool.run([&](int t) {
-        if (round % 3 == 1) pool.barrier();
-        part[static_cast<size_t>(t)] += t;
-      });
+    } else if (round % 3 == 1) {
+      pool.run([&](int t) { part[static_cast<size_t>(t)] += t; });
       want += 10;
+    } else {
+      Phase pieces(7);
+      pool.share(
+          [&](int t) { pieces.each(true, [&](int64_t i, int64_t) { part[static_cast<size_t>(t)] += i; }); });
+      want += 21;
     }
     sum += std::accumulate(part.begin(), part.end(), int64_t{0});
   }
@@ -101,6 +162,24 @@ TEST(ThreadPool, WakesUpAfterUnevenWork) {
     });
   }
   EXPECT_EQ(work, 40 * 300000);
+}
+
+// Where there is no room for more threads, those that did start end, and the error says which did not.
+TEST(ThreadPoolDeathTest, AThreadThatDoesNotStart) {
+  if (test::kSlow) GTEST_SKIP() << "sanitizers take more address space than there would be";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto start = [] {
+    const rlimit room = {uint64_t{3} << 30, uint64_t{3} << 30};
+    if (setrlimit(RLIMIT_AS, &room) != 0) _exit(1);
+    try {
+      ThreadPool pool(100000);
+    } catch (const std::system_error& e) {
+      const auto tasks = std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+      std::fprintf(stderr, "%s; %td left\n", e.what(), tasks);
+      _exit(e.code() == std::errc::resource_unavailable_try_again ? 42 : 2);
+    }
+  };
+  EXPECT_EXIT(start(), testing::ExitedWithCode(42), "thread [0-9]+ of 100000 does not start.*; 1 left");
 }
 
 }  // namespace

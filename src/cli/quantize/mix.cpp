@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/display.h"
+#include "core/escape.h"
 
 namespace quire::cli {
 namespace {
@@ -55,11 +56,11 @@ Status check_override(const gguf::TensorInfo& t, const Override& o) {
     return request_error(
         "--tensor {}: rows of {} have {} elements, no multiple of {}'s block of {}; "
         "choose another type for it",
-        displayable(o.text, 100), gguf::printable(t.name), t.dims[0], dtype_name(*o.type),
+        escaped(o.text, 100), gguf::printable(t.name), t.dims[0], dtype_name(*o.type),
         dtype_info(*o.type).block_elems);
   if (*o.type == DType::kNVFP4 && is_embedding(t.name))
     return request_error("--tensor {}: {} cannot be nvfp4, an embedding has no scale; choose q8_0",
-                         displayable(o.text, 100), gguf::printable(t.name));
+                         escaped(o.text, 100), gguf::printable(t.name));
   return {};
 }
 
@@ -156,14 +157,14 @@ Result<std::vector<Override>> parse_overrides(const std::vector<std::string>& gi
   for (const std::string& text : given) {
     const size_t equals = text.rfind('=');
     if (equals == text.npos || equals == 0)
-      return request_error("--tensor {}: give REGEX=TYPE, for example ffn_down=q6_k", displayable(text, 100));
+      return request_error("--tensor {}: give REGEX=TYPE, for example ffn_down=q6_k", escaped(text, 100));
     auto pattern = Pattern::compile(std::string_view(text).substr(0, equals));
     if (!pattern.ok()) return pattern.take_error().context("--tensor");
     Override o{std::move(pattern).value(), {}, text};
     if (const std::string type = text.substr(equals + 1); type != "keep") {
       auto parsed = parse_encodable(type);
       if (!parsed.ok())
-        return request_error("--tensor {}: {}, or keep", displayable(text, 100), parsed.error().message);
+        return request_error("--tensor {}: {}, or keep", escaped(text, 100), parsed.error().message);
       o.type = *parsed;
     }
     out.push_back(std::move(o));
@@ -191,7 +192,7 @@ Result<std::vector<Choice>> choose_types(const gguf::File& f, const Mix& mix,
   for (size_t i = 0; i < overrides.size(); ++i)
     if (!used[i])
       return request_error("--tensor {} matches no matrix; `quire inspect FILE --tensors` lists the names",
-                           displayable(overrides[i].text, 100));
+                           escaped(overrides[i].text, 100));
   return out;
 }
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli/display.h"
+#include "core/output.h"
 
 namespace quire::cli {
 namespace {
@@ -83,40 +83,40 @@ void QuantizeReport::print(const Whole& w) const {
     return out;
   };
   constexpr auto kRow = "{:<22} {:<14} {:>7} {:>10} {:>10} {:>7} {}\n";
-  fmt::print(kRow, "tensors", "type", "count", "before", "after", "bits/w",
-             weighted ? " rms error   weighted" : " rms error");
+  print_out(kRow, "tensors", "type", "count", "before", "after", "bits/w",
+            weighted ? " rms error   weighted" : " rms error");
   for (const auto& [what, s] : sums_) {
     const auto& [name, from, to] = what;
     const std::string types = from == to ? fmt::format("{} kept", dtype_name(to))
                                          : fmt::format("{} -> {}", dtype_name(from), dtype_name(to));
-    fmt::print(kRow, name, types, s.tensors, human(s.before), human(s.after),
-               fmt::format("{:.2f}", bits(s.after, s.elems)), errors(s.stats));
+    print_out(kRow, name, types, s.tensors, human(s.before), human(s.after),
+              fmt::format("{:.2f}", bits(s.after, s.elems)), errors(s.stats));
   }
-  fmt::print(kRow, "file", "", all_.tensors, human_bytes(w.bytes_before), human_bytes(w.bytes_after),
-             fmt::format("{:.2f}", bits(all_.after, all_.elems)), errors(all_.stats));
+  print_out(kRow, "file", "", all_.tensors, human_bytes(w.bytes_before), human_bytes(w.bytes_after),
+            fmt::format("{:.2f}", bits(all_.after, all_.elems)), errors(all_.stats));
   print_notes(w);
 }
 
 void QuantizeReport::print_notes(const Whole& w) const {
-  fmt::print("mix: {}\n", w.mix);
+  print_out("mix: {}\n", w.mix);
   std::map<std::tuple<DType, DType, int64_t>, std::vector<std::string>> by_kind;
   for (const Fallback& f : fallbacks_) by_kind[{f.wanted, f.type, f.columns}].push_back(f.tensor);
   for (const auto& [kind, names] : by_kind) {
     const auto& [wanted, type, columns] = kind;
-    fmt::print("instead of {}, {} for rows of {} elements (no multiple of {}): {}\n", dtype_name(wanted),
-               dtype_name(type), columns, dtype_info(wanted).block_elems, some(names));
+    print_out("instead of {}, {} for rows of {} elements (no multiple of {}): {}\n", dtype_name(wanted),
+              dtype_name(type), columns, dtype_info(wanted).block_elems, some(names));
   }
   if (!requantised_.empty())
-    fmt::print("encoded before, so errors add up (start from 16 bits if you can): {}\n", some(requantised_));
+    print_out("encoded before, so errors add up (start from 16 bits if you can): {}\n", some(requantised_));
   if (!w.importance.empty()) {
-    fmt::print("importance from {}: {} of {} encoded tensors\n", w.importance, weighted_,
-               weighted_ + std::ssize(unweighted_));
-    if (!unweighted_.empty()) fmt::print("no importance, columns count alike: {}\n", some(unweighted_));
+    print_out("importance from {}: {} of {} encoded tensors\n", w.importance, weighted_,
+              weighted_ + std::ssize(unweighted_));
+    if (!unweighted_.empty()) print_out("no importance, columns count alike: {}\n", some(unweighted_));
     for (const auto& [name, experts] : unreached_)
-      fmt::print("{}: no token reached {} experts, their columns count alike\n", name, experts);
+      print_out("{}: no token reached {} experts, their columns count alike\n", name, experts);
   }
-  fmt::print("{:.1f} s, {} of buffers, {}\n", w.seconds, human(w.buffer_bytes),
-             w.search == "best" ? "scales searched for least error" : "scales by the plain rule (--rtn)");
+  print_out("{:.1f} s, {} of buffers, {}\n", w.seconds, human(w.buffer_bytes),
+            w.search == "best" ? "scales searched for least error" : "scales by the plain rule (--rtn)");
 }
 
 void QuantizeReport::print_json(const Whole& w) const {
@@ -161,7 +161,7 @@ void QuantizeReport::print_json(const Whole& w) const {
   if (!w.importance.empty())
     j["importance"] = {
         {"file", w.importance}, {"tensors", weighted_}, {"missing", unweighted_}, {"unreached", unreached}};
-  std::printf("%s\n", j.dump(1, ' ', false, Json::error_handler_t::replace).c_str());
+  print_out("{}\n", j.dump(1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace quire::cli

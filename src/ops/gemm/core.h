@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 
 #include "ops/op.h"
 
@@ -153,24 +152,5 @@ inline int64_t job_panels(int64_t panels, int threads, int64_t panel_bytes, int6
 inline int64_t job_units(int64_t units, int threads, int64_t unit_bytes, int64_t tokens, int64_t cols) {
   return (job_panels(units, threads, unit_bytes, tokens, cols) + 1) / 2 * 2;
 }
-
-// The queue of a region's jobs, which are tiles of its output. Hands out [0, jobs): fn(job, the one that this thread gets
-// next, or -1). With `ahead` a thread takes one job ahead, so that its weights can be on their way; without, when jobs
-// are few and long, it takes one when it is free and never knows the next.
-class TileQueue {
- public:
-  template <class Fn>
-  void each(int64_t jobs, bool ahead, Fn&& fn) {
-    for (int64_t j = take(); j < jobs;) {
-      const int64_t next = ahead ? take() : jobs;
-      fn(j, next < jobs ? next : -1);
-      j = ahead ? next : take();
-    }
-  }
-  int64_t take() { return next_.fetch_add(1, std::memory_order_relaxed); }
-
- private:
-  alignas(64) std::atomic<int64_t> next_{0};
-};
 
 }  // namespace quire::gemm

@@ -37,18 +37,16 @@ void run(const gemm::Core& core, const OpContext& ctx, const LinearArgs& a) {
   }
   const int64_t scratch_bytes = core.scratch_bytes(gemm::kBlockPanels, tokens, cols);
   std::byte* scratch = scope.take<std::byte>(scratch_bytes * threads);
-  gemm::TileQueue queue;
-  ctx.pool.run([&](int thread) {
-    if (packing) {
-      for (int64_t tile = thread; tile < x.tiles(); tile += threads) core.pack(a.x, nullptr, tile, x);
-      ctx.pool.barrier();
-    }
+  Phase pack(packing ? x.tiles() : 0), project(jobs);
+  ctx.pool.share([&](int thread) {
+    pack.each(false, [&](int64_t tile, int64_t) { core.pack(a.x, nullptr, tile, x); });
+    pack.wait();
     const auto find = [&](int64_t job) -> const Part& {
       size_t i = a.parts.size() - 1;
       while (parts[i].first_job > job) --i;
       return parts[i];
     };
-    queue.each(jobs, tokens <= gemm::kTileTokens, [&](int64_t job, int64_t next) {
+    project.each(tokens <= gemm::kTileTokens, [&](int64_t job, int64_t next) {
       const Part& p = find(job);
       const int64_t panel = p.panel(job);
       const int64_t count = std::min(p.job_panels, gemm::panels(p.w.rows) - panel);

@@ -23,14 +23,13 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
   const int64_t unit_job = gemm::job_units(units, ctx.pool.size(), a.gate.row_bytes() * 32, tokens, width);
   const int64_t panel_job = gemm::job_panels(panels, ctx.pool.size(), a.down.row_bytes() * 32, tokens, inner);
   const bool ahead = tokens <= gemm::kTileTokens;
-  gemm::TileQueue up_jobs, down_jobs;
-  ctx.pool.run([&](int thread) {
+  Phase pack_jobs(packing ? h.tiles() : 0), up_jobs((units + unit_job - 1) / unit_job),
+      down_jobs((panels + panel_job - 1) / panel_job);
+  ctx.pool.share([&](int thread) {
     std::byte* const mine = scratch + thread * scratch_bytes;
-    if (packing) {
-      for (int64_t tile = thread; tile < h.tiles(); tile += threads) core.pack(a.h, nullptr, tile, h);
-      ctx.pool.barrier();
-    }
-    up_jobs.each((units + unit_job - 1) / unit_job, ahead, [&](int64_t job, int64_t next) {
+    pack_jobs.each(false, [&](int64_t tile, int64_t) { core.pack(a.h, nullptr, tile, h); });
+    pack_jobs.wait();
+    up_jobs.each(ahead, [&](int64_t job, int64_t next) {
       const int64_t first = job * unit_job;
       gemm::SwigluJob j{&gate,
                         &up,
@@ -45,8 +44,8 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
       if (next >= 0) j.prefetch = gemm::prefetch_of(gate, up, 0, next * unit_job * gemm::kPairRows, unit_job);
       core.swiglu(j, mine);
     });
-    ctx.pool.barrier();
-    down_jobs.each((panels + panel_job - 1) / panel_job, ahead, [&](int64_t job, int64_t next) {
+    up_jobs.wait();
+    down_jobs.each(ahead, [&](int64_t job, int64_t next) {
       const int64_t first = job * panel_job;
       gemm::ProjectJob j{&down, 0, first * gemm::kPanelRows, std::min(panel_job, panels - first), &mid, &out};
       if (next >= 0) j.prefetch = gemm::prefetch_of(down, 0, next * panel_job * gemm::kPanelRows, panel_job);

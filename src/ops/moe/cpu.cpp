@@ -51,25 +51,27 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
   const int64_t scratch_bytes = core.scratch_bytes(1, tokens, width);
   std::byte* const scratch = scope.take<std::byte>(scratch_bytes * threads);
   const int64_t panels = gemm::panels(experts);
-  gemm::TileQueue jobs;
-  ctx.pool.run([&](int thread) {
+  constexpr int64_t kRouted = 16;  // tokens of a piece
+  Phase pack_jobs(packing ? h.tiles() : 0), logit_jobs(panels + (gate.empty() ? 0 : 1)),
+      route_jobs((tokens + kRouted - 1) / kRouted);
+  ctx.pool.share([&](int thread) {
     std::byte* const mine = scratch + thread * scratch_bytes;
-    if (packing) {
-      for (int64_t tile = thread; tile < h.tiles(); tile += threads) core.pack(a.h, nullptr, tile, h);
-      ctx.pool.barrier();
-    }
-    jobs.each(panels + (gate.empty() ? 0 : 1), false, [&](int64_t job, int64_t) {
+    pack_jobs.each(false, [&](int64_t tile, int64_t) { core.pack(a.h, nullptr, tile, h); });
+    pack_jobs.wait();
+    logit_jobs.each(false, [&](int64_t job, int64_t) {
       if (job < panels)
         core.project({&a.router, 0, job * gemm::kPanelRows, 1, &h, &to_logits}, mine);
       else
         core.project({&gate, 0, 0, 1, &h, &to_shared}, mine);
     });
-    ctx.pool.barrier();
-    for (int64_t t = tokens * thread / threads; t < tokens * (thread + 1) / threads; ++t) {
-      route(logits + t * experts, static_cast<int>(experts), a.top_k, r.chosen + t * k, r.weight + t * k);
-      if (r.shared != nullptr) r.shared[t] = 1.0f / (1.0f + std::exp(-r.shared[t]));
-      if (!a.chosen.empty()) std::copy_n(r.chosen + t * k, k, a.chosen.row<int32_t>(t));
-    }
+    logit_jobs.wait();
+    route_jobs.each(false, [&](int64_t piece, int64_t) {
+      for (int64_t t = piece * kRouted; t < std::min((piece + 1) * kRouted, tokens); ++t) {
+        route(logits + t * experts, static_cast<int>(experts), a.top_k, r.chosen + t * k, r.weight + t * k);
+        if (r.shared != nullptr) r.shared[t] = 1.0f / (1.0f + std::exp(-r.shared[t]));
+        if (!a.chosen.empty()) std::copy_n(r.chosen + t * k, k, a.chosen.row<int32_t>(t));
+      }
+    });
   });
   return r;
 }
@@ -218,17 +220,15 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
     }
     fatal(__FILE__, __LINE__, "moe: no such piece");
   };
-  gemm::TileQueue pack_queue, up_queue, down_queue;
-  ctx.pool.run([&](int thread) {
+  Phase pack_queue(tiles), up_queue(up_jobs), down_queue((panels + panel_job - 1) / panel_job);
+  ctx.pool.share([&](int thread) {
     std::byte* const mine = scratch + thread * scratch_bytes;
-    if (tiles > 0) {
-      pack_queue.each(tiles, true, [&](int64_t i, int64_t) {
-        const Group& g = find(i, [](const Group& f) { return f.packing ? f.x.tiles() : 0; });
-        core.pack(a.h, g.token, i, g.x);
-      });
-      ctx.pool.barrier();
-    }
-    up_queue.each(up_jobs, true, [&](int64_t i, int64_t next) {
+    pack_queue.each(true, [&](int64_t i, int64_t) {
+      const Group& g = find(i, [](const Group& f) { return f.packing ? f.x.tiles() : 0; });
+      core.pack(a.h, g.token, i, g.x);
+    });
+    pack_queue.wait();
+    up_queue.each(true, [&](int64_t i, int64_t next) {
       const Group& g = find(i, jobs_of);
       const int64_t first = i * unit_job, left = gemm::swiglu_units(g.mid.cols) - first;
       gemm::SwigluJob j{g.gate,  g.up, g.expert, first * gemm::kPairRows,  std::min(unit_job, left), nullptr,
@@ -239,8 +239,8 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
       }
       core.swiglu(j, mine);
     });
-    ctx.pool.barrier();
-    down_queue.each((panels + panel_job - 1) / panel_job, true, [&](int64_t i, int64_t next) {
+    up_queue.wait();
+    down_queue.each(true, [&](int64_t i, int64_t next) {
       const int64_t first = i * panel_job, count = std::min(panel_job, panels - first);
       const int64_t begin = first * gemm::kPanelRows;
       const int64_t cols = std::min(count * gemm::kPanelRows, width - begin);
