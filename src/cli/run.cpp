@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/chat/thinking.h"
 #include "cli/command.h"
 #include "cli/layer_dump.h"
 #include "cli/options.h"
@@ -36,6 +37,7 @@ void RunOptions::add(CLI::App& app) {
   app.add_flag("--ignore-eos", ignore_eos, "Do not stop at end-of-generation tokens");
   app.add_flag("--special", special, "Print control tokens as their text");
   app.add_flag("--json", json, "Print one JSON object instead of streaming text");
+  app.add_flag("-q,--quiet", quiet, "No status line, and in a conversation no banner");
   app.add_option("--dump-layers", dump_layers,
                  "Write every step's intermediates as .npy files into this folder")
       ->type_name("DIR");
@@ -118,14 +120,25 @@ Output generate(Engine& engine, Request request, const std::function<void(const 
 
 namespace {
 
-nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool logprobs) {
+// What a chat template's model thought stands apart from its answer.
+void add_text(const Output& out, const Engine& engine, bool chat, nlohmann::ordered_json& j) {
+  if (!chat) {
+    j["text"] = out.text;
+    return;
+  }
+  SplitAnswer parts = split_thinking(engine.model().tokenizer->decode(out.prompt, true), out.text);
+  if (!parts.thinking.empty()) j["thinking"] = std::move(parts.thinking);
+  j["text"] = std::move(parts.answer);
+}
+
+nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool logprobs, bool chat) {
   nlohmann::ordered_json j;
   j["prompt_tokens"] = out.prompt.size();
   j["prompt_token_ids"] = out.prompt;
   std::vector<TokenId> tokens;
   for (const TokenEvent& e : out.events) tokens.push_back(e.token);
   j["tokens"] = tokens;
-  j["text"] = out.text;
+  add_text(out, engine, chat, j);
   j["finish_reason"] = finish_reason_name(out.finish);
   j["fingerprint"] = engine.fingerprint();
   if (logprobs) {
@@ -165,7 +178,7 @@ Result<std::vector<TokenId>> prompt_tokens(const RunOptions& o, const LoadedMode
   }
   if (!model.tokenizer)
     return request_error("{}: this file has no tokenizer; give the prompt as --tokens", o.model.model);
-  if (o.chat || !o.system.empty()) {
+  if (o.templated()) {
     nlohmann::ordered_json messages = nlohmann::ordered_json::array();
     if (!o.system.empty()) messages.push_back({{"role", "system"}, {"content", o.system}});
     messages.push_back({{"role", "user"}, {"content", text}});
@@ -192,10 +205,10 @@ Status run(const RunOptions& o) {
   if (out.error) return *out.error;
   if (o.json) {
     // Invalid UTF-8 cannot occur: the detokeniser emits whole characters only.
-    std::printf("%s\n", as_json(out, *engine, logprobs).dump().c_str());
+    std::printf("%s\n", as_json(out, *engine, logprobs, o.templated()).dump().c_str());
   } else {
     std::printf("\n");
-    print_status_line(out, *engine);
+    if (!o.quiet) print_status_line(out, *engine);
   }
   return {};
 }

@@ -15,10 +15,13 @@ struct RunOptions {
   SamplingOptions sampling;
   std::string prompt, file, tokens, system, dump_layers;
   std::vector<std::string> stop;
-  bool chat = false, think = false, ignore_eos = false, special = false, json = false;
+  bool chat = false, think = false, ignore_eos = false, special = false, json = false, quiet = false;
   bool repack = true;
   int64_t max_tokens = 512, context = 0;
   int32_t batch_tokens = 512;
+
+  // Whether the prompt is a message for the chat template.
+  bool templated() const { return tokens.empty() && (chat || !system.empty()); }
 
   void add(CLI::App& app);
   Result<EngineOptions> engine_options() const;
