@@ -6,10 +6,10 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache pkg-config
-  nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libutf8proc-dev libpcre2-dev # the program
-  libboost-dev libssl-dev                                                               # its server
-  libgtest-dev libgmock-dev libbenchmark-dev                                            # its tests and benchmarks
-  clang-format python3                                                                  # checks of the sources
+  nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libutf8proc-dev libpcre2-dev libedit-dev # the program
+  libboost-dev libssl-dev                                                                           # its server
+  libgtest-dev libgmock-dev libbenchmark-dev                                                        # its tests and benchmarks
+  clang-format python3                                                                              # checks of the sources
 )
 for argument in "$@"; do
   case "$argument" in

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "cli/chat/thinking.h"
 #include "cli/command.h"
 #include "cli/ending.h"
 #include "cli/layer_dump.h"
@@ -49,6 +50,7 @@ void RunOptions::add(CLI::App& app) {
   app.add_flag("--ignore-eos", ignore_eos, "Do not stop at end-of-generation tokens");
   app.add_flag("--special", special, "Print control tokens as their text");
   app.add_flag("--json", json, "Print one JSON object instead of streaming text");
+  app.add_flag("-q,--quiet", quiet, "No status line, and in a conversation no banner");
   app.add_option("--dump-layers", dump_layers,
                  "Write every step's intermediates as .npy files into this folder")
       ->type_name("DIR");
@@ -152,14 +154,25 @@ Output generate(Engine& engine, Request request, const std::function<void(const 
 
 namespace {
 
-nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool logprobs) {
+// What a chat template's model thought stands apart from its answer.
+void add_text(const Output& out, const Engine& engine, bool chat, nlohmann::ordered_json& j) {
+  if (!chat) {
+    j["text"] = out.text;
+    return;
+  }
+  SplitAnswer parts = split_thinking(engine.model().tokenizer->decode(out.prompt, true), out.text);
+  if (!parts.thinking.empty()) j["thinking"] = std::move(parts.thinking);
+  j["text"] = std::move(parts.answer);
+}
+
+nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool logprobs, bool chat) {
   nlohmann::ordered_json j;
   j["prompt_tokens"] = out.prompt.size();
   j["prompt_token_ids"] = out.prompt;
   std::vector<TokenId> tokens;
   for (const TokenEvent& e : out.events) tokens.push_back(e.token);
   j["tokens"] = tokens;
-  j["text"] = out.text;
+  add_text(out, engine, chat, j);
   j["finish_reason"] = finish_reason_name(out.finish);
   j["fingerprint"] = engine.fingerprint();
   if (logprobs) {
@@ -264,11 +277,11 @@ Status run(RunOptions& o) {
   if (out.error) return *out.error;
   if (o.json) {
     // Invalid UTF-8 cannot occur: the detokeniser emits whole characters only.
-    print_out("{}\n", as_json(out, *engine, logprobs).dump());
+    print_out("{}\n", as_json(out, *engine, logprobs, o.templated(*model)).dump());
   } else {
     write_out("\n");
     QUIRE_CHECKED(flush_output());
-    print_status_line(out, *engine);
+    if (!o.quiet) print_status_line(out, *engine);
   }
   QUIRE_CHECKED(flush_output());
   if (out.interrupted) end_by_signal(SIGINT);

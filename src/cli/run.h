@@ -15,7 +15,8 @@ struct RunOptions {
   SamplingOptions sampling;
   std::string prompt, file, tokens, system, dump_layers;
   std::vector<std::string> stop;
-  bool chat = false, raw = false, think = false, ignore_eos = false, special = false, json = false;
+  bool chat = false, raw = false, think = false, ignore_eos = false, special = false, json = false,
+       quiet = false;
   bool repack = true;
   int64_t max_tokens = 512, context = 0;
   int32_t batch_tokens = 512;

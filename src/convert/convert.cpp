@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "convert/hf_config.h"
 #include "convert/hf_tokenizer.h"
@@ -13,6 +14,7 @@
 #include "convert/plan.h"
 #include "convert/produce.h"
 #include "core/progress.h"
+#include "gguf/metadata.h"
 #include "gguf/reader.h"
 #include "gguf/writer.h"
 
@@ -22,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxFiles = 500;  // all are open at once
+constexpr size_t kShownNames = 8;  // of tensors in a message
 
 Status check_folder(const std::string& folder) {
   std::error_code error;
@@ -142,17 +145,33 @@ class Output {
   std::vector<std::string> paths_;
 };
 
+Status refuse_not_finite(const std::set<std::string>& tensors) {
+  if (tensors.empty()) return {};
+  std::string names;
+  size_t shown = 0;
+  for (const std::string& name : tensors) {
+    if (shown++ == kShownNames) break;
+    names.append(names.empty() ? "" : ", ").append(gguf::printable(name));
+  }
+  return file_error("{} {} NaN or infinity: {}{}; if the original has none, copy the folder again",
+                    tensors.size(), tensors.size() == 1 ? "tensor holds" : "tensors hold", names,
+                    tensors.size() > kShownNames ? ", ..." : "");
+}
+
+// Every tensor is looked at even after a bad one, so that one message names them all.
 Status write_tensors(const Plan& plan, const ConvertOptions& o, Output& out) {
+  std::set<std::string> not_finite;
   int64_t total = 0;
   for (const OutTensor& t : plan.tensors) total += t.bytes();
   Producer producer(o.threads);
   Progress progress("converting", total, Progress::Unit::kBytes);
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
     if (o.stop && o.stop()) return request_error("interrupted; nothing was written");
-    QUIRE_TRY(const std::span<const std::byte> bytes, producer.run(plan.tensors[i]));
-    QUIRE_CHECKED(out.write(i, bytes));
+    QUIRE_TRY(const std::span<const std::byte> bytes, producer.run(plan.tensors[i], not_finite));
+    if (not_finite.empty()) QUIRE_CHECKED(out.write(i, bytes));
     progress.add(plan.tensors[i].bytes());
   }
+  QUIRE_CHECKED(refuse_not_finite(not_finite));
   return out.finish();
 }
 

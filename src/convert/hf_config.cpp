@@ -1,8 +1,8 @@
 #include "convert/hf_config.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "convert/hf_rope.h"
 #include "gguf/metadata.h"
 
 namespace quire::convert {
@@ -29,62 +29,13 @@ constexpr ClassName kClasses[] = {
 constexpr int64_t kMaxLayers = 512, kMaxExperts = 1024, kMaxWidth = 1 << 20, kMaxHeads = 1024,
                   kMaxHeadDim = 1024, kMaxVocab = 1 << 22;
 
-// Typed look-up: first in the text model's own part, then at the top of the file.
-class Keys {
- public:
-  Keys(const json& text, const json& root) : text_(text), root_(root) {}
-
-  const json* find(std::string_view key) const {
-    const json* v = find_member(text_, key);
-    return v != nullptr ? v : find_member(root_, key);
-  }
-  Status number(std::string_view key, int64_t lo, int64_t hi, int64_t& out) const {
-    if (find(key) == nullptr) return file_error("{}: missing", key);
-    return number_or(key, 0, lo, hi, out);
-  }
-  Status number_or(std::string_view key, int64_t absent, int64_t lo, int64_t hi, int64_t& out) const {
-    const json* v = find(key);
-    out = absent;
-    if (v == nullptr) return {};
-    if (!v->is_number_integer()) return file_error("{}: is not a whole number", key);
-    // An unsigned number above 2^63 comes out negative.
-    out = v->get<int64_t>();
-    if (out < lo || out > hi) return file_error("{}: {} is not between {} and {}", key, v->dump(), lo, hi);
-    return {};
-  }
-  Status flag_or(std::string_view key, bool absent, bool& out) const {
-    const json* v = find(key);
-    out = absent;
-    if (v == nullptr) return {};
-    if (!v->is_boolean()) return file_error("{}: is not true or false", key);
-    out = v->get<bool>();
-    return {};
-  }
-
- private:
-  const json& text_;
-  const json& root_;
-};
-
-Status positive_or(const json* v, std::string_view key, double absent, double& out) {
-  out = absent;
-  if (v == nullptr) return {};
-  if (!v->is_number()) return file_error("{}: is not a number", key);
-  out = v->get<double>();
-  if (!(out > 0) || !std::isfinite(static_cast<float>(out)))
-    return file_error("{}: {} is not a positive number", key, out);
-  return {};
-}
-
-Result<std::string> text_of(const json* v, std::string_view key) {
-  if (v == nullptr) return std::string();
-  if (!v->is_string()) return file_error("{}: is not a text", key);
-  return v->get<std::string>();
-}
-
-Status read_attention(const Keys& k, HfConfig& c) {
+Status read_attention(const HfKeys& k, HfConfig& c) {
   QUIRE_CHECKED(k.number("num_attention_heads", 1, kMaxHeads, c.heads));
-  QUIRE_CHECKED(k.number_or("num_key_value_heads", c.heads, 1, kMaxHeads, c.kv_heads));
+  // Absent, it is a number of its own in every class but llama's.
+  if (c.class_name != "LlamaForCausalLM" && !k.is_null("num_key_value_heads"))
+    QUIRE_CHECKED(k.number("num_key_value_heads", 1, kMaxHeads, c.kv_heads));
+  else
+    QUIRE_CHECKED(k.number_or("num_key_value_heads", c.heads, 1, kMaxHeads, c.kv_heads));
   if (c.heads % c.kv_heads != 0)
     return file_error("num_key_value_heads: {} heads cannot share {} KV heads", c.heads, c.kv_heads);
   const int64_t default_dim = c.architecture == "qwen3"              ? 128
@@ -99,104 +50,30 @@ Status read_attention(const Keys& k, HfConfig& c) {
   return {};
 }
 
-// Sections of the multi-axis RoPE, padded to four.
-Status read_sections(const json* list, HfConfig& c) {
-  c.rope_sections = {11, 11, 10, 0};
-  if (list == nullptr) return {};
-  if (!list->is_array() || list->empty() || list->size() > 4)
-    return file_error("mrope_section: is not a list of one to four numbers");
-  c.rope_sections.assign(4, 0);
-  for (size_t i = 0; i < list->size(); ++i) {
-    const json& x = (*list)[i];
-    if (!x.is_number_integer() || x.get<int64_t>() < 0 || x.get<int64_t>() > kMaxHeadDim)
-      return file_error("mrope_section: entry {} is not a small whole number", i);
-    c.rope_sections[i] = x.get<int32_t>();
-  }
-  return {};
+Status read_biases(const HfKeys& k, HfConfig& c) {
+  if (c.architecture == "qwen2") c.qkv_bias = true;
+  if (c.architecture == "qwen2" || c.class_name == "MixtralForCausalLM") return {};  // they have no such key
+  QUIRE_CHECKED(k.flag_or("attention_bias", false, c.qkv_bias));
+  c.output_bias = c.qkv_bias;
+  return c.architecture == "llama" ? k.flag_or("mlp_bias", false, c.mlp_bias) : Status();
 }
 
-Status read_yarn(const json& r, HfConfig& c) {
-  double fast = 32, slow = 1, magnitude = 0;
-  QUIRE_CHECKED(positive_or(find_member(r, "beta_fast"), "beta_fast", 32, fast));
-  QUIRE_CHECKED(positive_or(find_member(r, "beta_slow"), "beta_slow", 1, slow));
-  if (fast != 32 || slow != 1)
-    return file_error("rope scaling: beta_fast {} and beta_slow {} are not supported (32 and 1 are)", fast,
-                      slow);
-  const json* truncate = find_member(r, "truncate");
-  if (find_member(r, "mscale") != nullptr || find_member(r, "mscale_all_dim") != nullptr ||
-      (truncate != nullptr && *truncate != json(true)))
-    return file_error("rope scaling: mscale, mscale_all_dim and truncate are not supported");
-  // The file's own magnitude replaces what readers compute from the factor: store their ratio.
-  const double computed = 0.1 * std::log(c.rope.factor) + 1;
-  QUIRE_CHECKED(positive_or(find_member(r, "attention_factor"), "attention_factor", computed, magnitude));
-  c.rope.attn_factor = magnitude / computed;
-  return {};
+// Qwen3-MoE and Mixtral take either name; transformers 5 writes num_local_experts for both.
+Status read_expert_count(const HfKeys& k, HfConfig& c) {
+  const bool either = c.architecture != "qwen35moe" && k.find("num_local_experts") != nullptr;
+  if (!either) return k.number("num_experts", 1, kMaxExperts, c.experts);
+  QUIRE_CHECKED(k.number("num_local_experts", 1, kMaxExperts, c.experts));
+  int64_t other = 0;
+  QUIRE_CHECKED(k.number_or("num_experts", c.experts, 1, kMaxExperts, other));
+  if (other == c.experts) return {};
+  return file_error("num_experts: {} and num_local_experts: {} contradict each other", other, c.experts);
 }
 
-Status read_scaling(const json& r, HfConfig& c) {
-  const json* type = find_member(r, "rope_type");
-  if (type == nullptr) type = find_member(r, "type");
-  QUIRE_TRY(const std::string kind, text_of(type, "rope_type"));
-  if (kind.empty() || kind == "default" || kind == "mrope") return {};
-  QUIRE_CHECKED(positive_or(find_member(r, "factor"), "rope scaling: factor", 1, c.rope.factor));
-  double original = 0;
-  QUIRE_CHECKED(positive_or(find_member(r, "original_max_position_embeddings"),
-                            "original_max_position_embeddings", static_cast<double>(c.context), original));
-  if (original < 1 || original > INT32_MAX)
-    return file_error("original_max_position_embeddings: {} is not a context length", original);
-  c.rope.original_context = static_cast<int64_t>(original);
-  if (kind == "linear") {
-    c.rope.kind = RopeScaling::Kind::kLinear;
-    return {};
-  }
-  if (kind == "yarn") {
-    c.rope.kind = RopeScaling::Kind::kYarn;
-    return read_yarn(r, c);
-  }
-  if (kind == "llama3" && c.architecture == "llama") {
-    c.rope.kind = RopeScaling::Kind::kLlama3;
-    QUIRE_CHECKED(positive_or(find_member(r, "low_freq_factor"), "low_freq_factor", 1, c.rope.low_factor));
-    QUIRE_CHECKED(positive_or(find_member(r, "high_freq_factor"), "high_freq_factor", 4, c.rope.high_factor));
-    if (c.rope.high_factor <= c.rope.low_factor)
-      return file_error("high_freq_factor: {} is not above low_freq_factor {}", c.rope.high_factor,
-                        c.rope.low_factor);
-    return {};
-  }
-  return file_error(
-      "rope_type: {} is not supported for {} (default, linear and yarn are, and llama3 for llama)",
-      printable(kind), c.architecture);
-}
-
-// Newer files have rope_parameters; older ones rope_scaling, with the rest beside it.
-Status read_rope(const Keys& k, HfConfig& c) {
-  static const json kNothing = json::object();
-  const json* r = k.find("rope_parameters");
-  if (r == nullptr) r = k.find("rope_scaling");
-  if (r == nullptr) r = &kNothing;
-  if (!r->is_object()) return file_error("rope_parameters: is no object");
-  const auto either = [&](std::string_view key) {
-    const json* v = find_member(*r, key);
-    return v != nullptr ? v : k.find(key);
-  };
-  QUIRE_CHECKED(positive_or(either("rope_theta"), "rope_theta", 10000, c.rope_theta));
-  double share = 1;
-  QUIRE_CHECKED(positive_or(either("partial_rotary_factor"), "partial_rotary_factor",
-                            c.architecture.starts_with("qwen35") ? 0.25 : 1, share));
-  if (share > 1) return file_error("partial_rotary_factor: {} is above 1", share);
-  c.n_rot = static_cast<int64_t>(static_cast<double>(c.head_dim) * share);
-  if (c.n_rot < 2 || c.n_rot % 2 != 0)
-    return file_error("partial_rotary_factor: {} of {} dimensions is not an even number", share, c.head_dim);
-  if (c.architecture == "llama" && c.n_rot != c.head_dim)
-    return file_error("partial_rotary_factor: {} is not supported for llama", share);
-  if (c.architecture.starts_with("qwen35")) QUIRE_CHECKED(read_sections(either("mrope_section"), c));
-  return read_scaling(*r, c);
-}
-
-Status read_experts(const Keys& k, HfConfig& c) {
+Status read_experts(const HfKeys& k, HfConfig& c) {
   const bool mixtral = c.class_name == "MixtralForCausalLM";
   if (c.architecture != "qwen3moe" && c.architecture != "qwen35moe" && !mixtral)
     return k.number("intermediate_size", 1, kMaxWidth, c.ffn);
-  QUIRE_CHECKED(k.number(mixtral ? "num_local_experts" : "num_experts", 1, kMaxExperts, c.experts));
+  QUIRE_CHECKED(read_expert_count(k, c));
   QUIRE_CHECKED(k.number("num_experts_per_tok", 1, c.experts, c.experts_used));
   if (mixtral) {
     QUIRE_CHECKED(k.number("intermediate_size", 1, kMaxWidth, c.ffn));
@@ -223,7 +100,7 @@ Status read_experts(const Keys& k, HfConfig& c) {
   return {};
 }
 
-Status read_layer_types(const Keys& k, HfConfig& c) {
+Status read_layer_types(const HfKeys& k, HfConfig& c) {
   c.recurrent.assign(static_cast<size_t>(c.layers), false);
   int64_t interval = 0;
   QUIRE_CHECKED(k.number_or("full_attention_interval", 4, 1, kMaxLayers, interval));
@@ -247,7 +124,7 @@ Status read_layer_types(const Keys& k, HfConfig& c) {
   return {};
 }
 
-Status read_delta(const Keys& k, HfConfig& c) {
+Status read_delta(const HfKeys& k, HfConfig& c) {
   QUIRE_CHECKED(k.number_or("linear_conv_kernel_dim", 4, 2, 64, c.conv_kernel));
   QUIRE_CHECKED(k.number_or("linear_key_head_dim", 128, 1, kMaxHeadDim, c.key_dim));
   QUIRE_CHECKED(k.number_or("linear_value_head_dim", 128, 1, kMaxHeadDim, c.value_dim));
@@ -266,9 +143,12 @@ Status read_delta(const Keys& k, HfConfig& c) {
 }
 
 // Weights that were quantised in ways that are not read here; the tensors tell the others apart.
-Status check_quantisation(const Keys& k) {
-  const json* q = k.find("quantization_config");
-  if (q == nullptr) q = k.find("compression_config");
+Status check_quantisation(const json& root, const HfKeys& k) {
+  const json* q = nullptr;
+  for (const std::string_view key : {"quantization_config", "compression_config"}) {
+    if (q == nullptr) q = find_member(root, key);
+    if (q == nullptr) q = k.find(key);
+  }
   if (q == nullptr) return {};
   QUIRE_TRY(const std::string method, text_of(find_member(*q, "quant_method"), "quant_method"));
   if (method.empty() || method == "fp8" || method == "modelopt" || method == "modelopt_fp4" ||
@@ -280,11 +160,37 @@ Status check_quantisation(const Keys& k) {
       printable(method));
 }
 
-Status note_sliding_window(const Keys& k, HfConfig& c) {
-  bool used = c.class_name == "MixtralForCausalLM";
-  QUIRE_CHECKED(k.flag_or("use_sliding_window", used, used));
-  if (used && k.find("sliding_window") != nullptr)
-    c.notes.push_back("sliding_window is left out: every layer attends to the whole context");
+// Whether some layer looks at no more than a window. Source: the configuration classes; Qwen3-MoE has the
+// same window in all layers, Qwen2 and Qwen3 from max_window_layers on.
+Status has_sliding_layers(const HfKeys& k, const HfConfig& c, bool& out) {
+  out = c.class_name == "MixtralForCausalLM";
+  if (out) return {};
+  QUIRE_CHECKED(k.flag_or("use_sliding_window", false, out));
+  if (c.architecture == "qwen3moe") return {};
+  if (const json* types = k.find("layer_types"); types != nullptr && types->is_array()) {
+    out = std::find(types->begin(), types->end(), json("sliding_attention")) != types->end();
+    return {};
+  }
+  int64_t first = 0;
+  QUIRE_CHECKED(k.number_or("max_window_layers", 28, 0, INT32_MAX, first));
+  out = out && first < c.layers;
+  return {};
+}
+
+// A sequence of as many tokens as the window does not notice it. So the context ends there: beyond it an
+// engine would compute something else, as it knows no windows.
+Status read_sliding_window(const HfKeys& k, HfConfig& c) {
+  if (c.class_name == "LlamaForCausalLM" || c.architecture.starts_with("qwen35")) return {};
+  bool sliding = false;
+  int64_t window = 0;
+  QUIRE_CHECKED(has_sliding_layers(k, c, sliding));
+  const bool none = c.class_name == "MixtralForCausalLM" || k.is_null("sliding_window");
+  QUIRE_CHECKED(k.number_or("sliding_window", none ? c.context : 4096, 1, INT32_MAX, window));
+  if (!sliding || window >= c.context) return {};
+  c.notes.push_back(fmt::format(
+      "context_length is {} instead of {}: the sliding_window, to whose end all layers attend to everything",
+      window, c.context));
+  c.context = window;
   return {};
 }
 
@@ -293,6 +199,20 @@ Result<std::string> class_name_of(const json& root) {
   if (list == nullptr || !list->is_array() || list->size() != 1 || !list->front().is_string())
     return file_error("architectures: does not name one model class");
   return list->front().get<std::string>();
+}
+
+bool is_wrapper(const HfConfig& c) {
+  return c.class_name.ends_with("ForConditionalGeneration");
+}
+
+// What the text model is made from: of the hybrids' folders often a part of the file.
+Result<const json*> model_part(const json& root, const HfConfig& c) {
+  const json* text = find_member(root, "text_config");
+  if (text == nullptr && is_wrapper(c))
+    return file_error("text_config: missing; {} is made from it", c.class_name);
+  if (text == nullptr || !c.architecture.starts_with("qwen35")) return &root;
+  if (!text->is_object()) return file_error("text_config: is no object");
+  return text;
 }
 
 }  // namespace
@@ -318,28 +238,33 @@ Result<HfConfig> read_hf_config(const json& root) {
     return file_error("architecture {} is not supported (supported: {})", printable(c.class_name),
                       supported_classes());
   c.architecture = known->gguf;
-  const json* text = find_member(root, "text_config");
-  const Keys k(text != nullptr ? *text : root, root);
-
+  QUIRE_TRY(const json* part, model_part(root, c));
+  const HfKeys k(*part);
   QUIRE_TRY(const std::string activation, text_of(k.find("hidden_act"), "hidden_act"));
   if (!activation.empty() && activation != "silu")
     return file_error("hidden_act: {} is not supported (silu is)", printable(activation));
-  QUIRE_CHECKED(check_quantisation(k));
+  QUIRE_CHECKED(check_quantisation(root, k));
   QUIRE_CHECKED(k.number("vocab_size", 1, kMaxVocab, c.vocab));
   QUIRE_CHECKED(k.number("hidden_size", 1, kMaxWidth, c.hidden));
   QUIRE_CHECKED(k.number("num_hidden_layers", 1, kMaxLayers, c.layers));
   QUIRE_CHECKED(k.number("max_position_embeddings", 1, INT32_MAX, c.context));
   if (k.find("rms_norm_eps") == nullptr) return file_error("rms_norm_eps: missing");
   QUIRE_CHECKED(positive_or(k.find("rms_norm_eps"), "rms_norm_eps", 0, c.rms_eps));
-  QUIRE_CHECKED(k.flag_or("tie_word_embeddings", false, c.tied));
+  // A wrapper owns its head: the same key inside text_config is not asked.
+  QUIRE_CHECKED((is_wrapper(c) ? HfKeys(root) : k).flag_or("tie_word_embeddings", false, c.tied));
   QUIRE_CHECKED(read_attention(k, c));
-  QUIRE_CHECKED(read_rope(k, c));
+  QUIRE_CHECKED(read_biases(k, c));
+  QUIRE_CHECKED(read_hf_rope(k, c));
   QUIRE_CHECKED(read_experts(k, c));
   if (c.architecture.starts_with("qwen35")) QUIRE_CHECKED(read_delta(k, c));
-  QUIRE_CHECKED(note_sliding_window(k, c));
-  c.bos = first_id(k.find("bos_token_id"));
-  c.eos = first_id(k.find("eos_token_id"));
-  c.pad = first_id(k.find("pad_token_id"));
+  QUIRE_CHECKED(read_sliding_window(k, c));
+  const auto id = [&](std::string_view key) {
+    const json* v = k.find(key);
+    return first_id(v != nullptr ? v : find_member(root, key));
+  };
+  c.bos = id("bos_token_id");
+  c.eos = id("eos_token_id");
+  c.pad = id("pad_token_id");
   return c;
 }
 

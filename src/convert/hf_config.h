@@ -29,7 +29,8 @@ struct HfConfig {
   RopeScaling rope;
   int64_t n_rot = 0;                   // rotated dimensions of a head
   std::vector<int32_t> rope_sections;  // hybrids: four
-  bool tied = false;
+  bool tied = false;                   // the head is the embedding, unless the checkpoint has another
+  bool qkv_bias = false, output_bias = false, mlp_bias = false;  // which of the linear maps have one
   int64_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0;
   // Gated delta net. recurrent[i]: block i is one.
   int64_t conv_kernel = 0, key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;

@@ -11,19 +11,23 @@ namespace {
 using gguf::printable;
 using nlohmann::json;
 
-// The splitting patterns, as tokenizer.json files write them, and whether the text is brought into NFC
-// before.
+constexpr std::string_view kGpt2 =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kLlama3 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen2 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+// The splitting patterns, as tokenizer.json files write them, and the rule's name in GGUF. With the pattern a
+// name stands for whether text is brought into NFC first, and for ignore_merges: find_pretokenizer knows.
 struct Pattern {
-  std::string_view pre, regex;
+  std::string_view regex, pre;
 };
 constexpr Pattern kPatterns[] = {
-    {"llama-bpe",
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {"qwen2",
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {"qwen35",
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {"gpt-2", R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
+    {kLlama3, "llama-bpe"}, {kLlama3, "smaug-bpe"}, {kQwen2, "qwen2"},
+    {kQwen2, "stablelm2"},  {kQwen35, "qwen35"},    {kGpt2, "gpt-2"},
 };
 
 std::string string_at(const json& object, std::string_view key) {
@@ -45,52 +49,98 @@ std::vector<const json*> steps_of(const json* step, std::string_view list) {
   return steps;
 }
 
-Result<std::string> find_pre(const json& tokenizer) {
+// The pattern that pieces are cut by, and only one: what cuts the pieces again has no name in GGUF.
+Result<std::string> find_regex(const json& tokenizer) {
   std::string regex;
   bool byte_level = false;
   for (const json* step : steps_of(find_member(tokenizer, "pre_tokenizer"), "pretokenizers")) {
     const std::string type = string_at(*step, "type");
+    std::string found;
     if (type == "Split") {
       const json* pattern = find_member(*step, "pattern");
-      if (!regex.empty() || pattern == nullptr || flag_at(*step, "invert", false) ||
+      if (byte_level || pattern == nullptr || flag_at(*step, "invert", false) ||
           string_at(*step, "behavior") != "Isolated")
         return file_error("pre_tokenizer: its way to split is not supported");
-      regex = string_at(*pattern, "Regex");
+      found = string_at(*pattern, "Regex");
     } else if (type == "ByteLevel") {
+      if (byte_level) return file_error("pre_tokenizer: two steps of ByteLevel are not supported");
       byte_level = true;
       if (flag_at(*step, "add_prefix_space", false))
         return file_error("pre_tokenizer: add_prefix_space is not supported");
-      if (flag_at(*step, "use_regex", true)) regex = kPatterns[3].regex;
+      if (flag_at(*step, "use_regex", true)) found = kGpt2;
     } else {
       return file_error("pre_tokenizer: step {} is not supported (Split and ByteLevel are)", printable(type));
     }
+    if (!found.empty() && !regex.empty())
+      return file_error("pre_tokenizer: text that is split twice is not supported{}",
+                        type == "ByteLevel" ? " (ByteLevel with use_regex after a Split)" : "");
+    if (!found.empty()) regex = found;
   }
   if (!byte_level) return file_error("pre_tokenizer: only byte-level tokenizers are supported");
-  for (const Pattern& p : kPatterns)
-    if (p.regex == regex) return std::string(p.pre);
+  return regex;
+}
+
+Result<bool> is_nfc(const json& tokenizer) {
+  bool nfc = false;
+  for (const json* step : steps_of(find_member(tokenizer, "normalizer"), "normalizers")) {
+    const std::string type = string_at(*step, "type");
+    if (type != "NFC")
+      return file_error(
+          "normalizer: {} is not supported (NFC is): the model would see other text than it knows",
+          printable(type));
+    nfc = true;
+  }
+  return nfc;
+}
+
+// The name in GGUF of all that: the pattern, NFC, and ignore_merges of the model.
+Result<std::string> find_pre(const json& tokenizer, const json& model) {
+  QUIRE_TRY(const std::string regex, find_regex(tokenizer));
+  QUIRE_TRY(const bool nfc, is_nfc(tokenizer));
+  const bool ignore_merges = flag_at(model, "ignore_merges", false);
+  bool known = false;
+  for (const Pattern& p : kPatterns) {
+    if (p.regex != regex) continue;
+    known = true;
+    QUIRE_TRY(const Pretokenizer rule, find_pretokenizer(p.pre));
+    if (rule.nfc == nfc && rule.ignore_merges == ignore_merges) return std::string(p.pre);
+  }
+  if (known)
+    return file_error("its pattern {} NFC and with ignore_merges {} is no rule that GGUF has a name for",
+                      nfc ? "after" : "without", ignore_merges);
   return file_error(
       "pre_tokenizer: the pattern {} is not one of those known (of gpt-2, llama-bpe, qwen2, qwen35)",
       printable(regex));
 }
 
-// What the name of the splitting rule implies and the file does not say, or the other way round.
-void compare_rule(const json& tokenizer, const json& model, HfTokenizer& out) {
-  bool nfc = false;
-  for (const json* step : steps_of(find_member(tokenizer, "normalizer"), "normalizers")) {
+// What would make other tokens of a text, or other tokens each time.
+Status check_model(const json& model) {
+  for (const std::string_view key : {"end_of_word_suffix", "continuing_subword_prefix"})
+    if (!string_at(model, key).empty())
+      return file_error("model: {} {} is not supported", key, printable(string_at(model, key)));
+  const json* dropout = find_member(model, "dropout");
+  if (dropout != nullptr && *dropout != json(0))
+    return file_error("model: dropout {} is not supported: a text would have other tokens each time",
+                      printable(dropout->dump()));
+  return {};
+}
+
+// Tokens are found wherever their text stands, and take nothing beside it.
+Status check_added_token(const json& token, std::string_view text) {
+  for (const std::string_view key : {"lstrip", "rstrip", "single_word"})
+    if (flag_at(token, key, false))
+      return file_error("added token {}: {} is not supported", printable(text), key);
+  return {};
+}
+
+Status check_post_processor(const json& tokenizer) {
+  for (const json* step : steps_of(find_member(tokenizer, "post_processor"), "processors")) {
     const std::string type = string_at(*step, "type");
-    if (type == "NFC")
-      nfc = true;
-    else
-      out.notes.push_back(fmt::format("normalizer {} is left out", printable(type)));
+    if (type != "TemplateProcessing" && type != "ByteLevel")
+      return file_error("post_processor: {} is not supported (TemplateProcessing and ByteLevel are)",
+                        printable(type));
   }
-  const auto rule = find_pretokenizer(out.pre);
-  if (!rule.ok()) return;
-  if (nfc != rule->nfc)
-    out.notes.push_back(
-        fmt::format("text is {} normalised to NFC, as the rule {} says", rule->nfc ? "" : "not", out.pre));
-  if (flag_at(model, "ignore_merges", false) != rule->ignore_merges)
-    out.notes.push_back(
-        fmt::format("ignore_merges is {}, as the rule {} says", rule->ignore_merges, out.pre));
+  return {};
 }
 
 class Reader {
@@ -107,11 +157,16 @@ class Reader {
     if (flag_at(*model, "byte_fallback", false))
       return file_error(
           "tokenizer.json: BPE with byte_fallback (SentencePiece) is not supported (byte-level BPE is)");
-    QUIRE_TRY(out_.pre, find_pre(files_.tokenizer).context("tokenizer.json"));
-    compare_rule(files_.tokenizer, *model, out_);
+    QUIRE_TRY(out_.pre, find_pre(files_.tokenizer, *model).context("tokenizer.json"));
+    QUIRE_CHECKED(check_model(*model).context("tokenizer.json"));
+    QUIRE_CHECKED(check_post_processor(files_.tokenizer).context("tokenizer.json"));
     QUIRE_CHECKED(read_vocab(*model).context("tokenizer.json"));
     QUIRE_CHECKED(read_added_tokens().context("tokenizer.json"));
     QUIRE_CHECKED(read_merges(*model).context("tokenizer.json"));
+    if (normalized_ > 0 && find_pretokenizer(out_.pre)->nfc)
+      out_.notes.push_back(fmt::format(
+          "{} added tokens are looked for before NFC, not after: a combining mark behind one changes nothing",
+          normalized_));
     fill_holes();
     read_ids();
     read_bos_eos_flags();
@@ -161,7 +216,9 @@ class Reader {
     QUIRE_TRY(const size_t i, checked_id(id, text));
     if (out_.types[i] != static_cast<int32_t>(TokenType::kUndefined) && out_.tokens[i] != text)
       return file_error("id {} stands for both {} and {}", i, printable(out_.tokens[i]), printable(text));
+    QUIRE_CHECKED(check_added_token(token, text));
     const bool control = flag_at(token, "special", false) || looks_special(text);
+    if (flag_at(token, "normalized", false) && !control) ++normalized_;
     set(i, text, control ? TokenType::kControl : TokenType::kUserDefined);
     return {};
   }
@@ -315,6 +372,7 @@ class Reader {
   const TokenizerFiles& files_;
   const HfConfig& config_;
   HfTokenizer out_;
+  int normalized_ = 0;  // added tokens that transformers looks for in the text after NFC
 };
 
 }  // namespace

@@ -137,6 +137,20 @@ void decode_row(const Matrix& m, int64_t r, double* out) {
   }
 }
 
+bool same_values(const Matrix& a, const Matrix& b) {
+  if (a.rows != b.rows || a.cols != b.cols) return false;
+  const bool plain = a.coding == Coding::kPlain && b.coding == Coding::kPlain && a.element == b.element;
+  std::vector<double> left(static_cast<size_t>(a.cols)), right(left.size());
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const int64_t at = r * a.row_bytes();
+    if (plain && std::memcmp(a.data + at, b.data + at, static_cast<size_t>(a.row_bytes())) == 0) continue;
+    decode_row(a, r, left.data());
+    decode_row(b, r, right.data());
+    if (left != right) return false;
+  }
+  return true;
+}
+
 Source::Source(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
   for (const SourceTensor& t : checkpoint.tensors()) by_name_.emplace_back(canonical_name(t.name), &t);
   std::sort(by_name_.begin(), by_name_.end());

@@ -44,6 +44,9 @@ struct Matrix {
 // bits).
 void decode_row(const Matrix& m, int64_t r, double* out);
 
+// Whether two matrices of one shape decode to the same numbers, whatever holds them.
+bool same_values(const Matrix& a, const Matrix& b);
+
 // Finds matrices of a checkpoint by their canonical names ("model.layers.0...", whatever wrapper the
 // checkpoint has around the text model), and remembers which tensors were asked for.
 class Source {

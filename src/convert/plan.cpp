@@ -75,7 +75,7 @@ class Planner {
       QUIRE_CHECKED(block(fmt::format("model.layers.{}.", i), fmt::format("blk.{}.", i), recurrent));
     }
     QUIRE_CHECKED(norm("output_norm.weight", "model.norm.weight", c_.hidden));
-    if (!c_.tied) QUIRE_CHECKED(matrix("output", "lm_head", {c_.vocab, c_.hidden}));
+    QUIRE_CHECKED(head());
     if (c_.mtp_layers > 0) QUIRE_CHECKED(mtp());
     note_leftovers();
     find_main_type();
@@ -102,10 +102,6 @@ class Planner {
     t.row_order = std::move(order);
     t.change = change;
     return {};
-  }
-  Status optional_vector(const std::string& name, const std::string& hf, int64_t n,
-                         std::vector<int64_t> order = {}) {
-    return source_.has(hf) ? vector(name, hf, n, std::move(order)) : Status();
   }
   Status norm(const std::string& name, const std::string& hf, int64_t n) {
     return vector(name, hf, n, {}, c_.hybrid() ? ValueChange::kAddOne : ValueChange::kNone);
@@ -177,6 +173,29 @@ class Planner {
     return DType::kBF16;
   }
 
+  // As transformers loads it: a head of its own stays one, whatever config.json says, unless it equals the
+  // embedding.
+  Status head() {
+    const bool own = source_.has_linear("lm_head");
+    if (!own && c_.tied) return {};
+    if (!own)
+      return file_error(
+          "tensor lm_head.weight is missing, and tie_word_embeddings{} does not say that the embedding "
+          "stands for it",
+          c_.class_name.ends_with("ForConditionalGeneration") ? " at the top of config.json" : "");
+    if (c_.tied) {
+      QUIRE_TRY(const Matrix matrix, source_.linear("lm_head", c_.vocab, c_.hidden));
+      QUIRE_TRY(const Matrix embedding, source_.linear("model.embed_tokens", c_.vocab, c_.hidden));
+      if (same_values(matrix, embedding)) {
+        plan_.notes.push_back("lm_head is left out: it equals the embedding that the head is tied to");
+        return {};
+      }
+      plan_.notes.push_back(
+          "tie_word_embeddings is true, but lm_head differs from the embedding: it is kept as the head");
+    }
+    return matrix("output", "lm_head", {c_.vocab, c_.hidden});
+  }
+
   // ---- Blocks ----
 
   Status block(const std::string& hf, const std::string& out, bool recurrent) {
@@ -195,18 +214,19 @@ class Planner {
   Status attention(const std::string& hf, const std::string& out) {
     const int64_t q = c_.heads * c_.head_dim, kv = c_.kv_heads * c_.head_dim;
     const bool interleaved = c_.architecture == "llama";
-    const auto projection = [&](std::string_view from, std::string_view to, Shape shape,
-                                int64_t heads) -> Status {
+    const auto projection = [&](std::string_view from, std::string_view to, Shape shape, int64_t heads,
+                                bool bias) -> Status {
       const std::string stem = fmt::format("{}{}", out, to), source = fmt::format("{}{}", hf, from);
       std::vector<int64_t> order;
       if (interleaved && heads > 0) order = interleaved_rows(heads, c_.head_dim);
       QUIRE_CHECKED(matrix(stem, source, shape, {.rows = order}));
-      return optional_vector(stem + ".bias", source + ".bias", shape.rows, order);
+      return bias ? vector(stem + ".bias", source + ".bias", shape.rows, order) : Status();
     };
-    QUIRE_CHECKED(projection("q_proj", "attn_q", {c_.hybrid() ? 2 * q : q, c_.hidden}, c_.heads));
-    QUIRE_CHECKED(projection("k_proj", "attn_k", {kv, c_.hidden}, c_.kv_heads));
-    QUIRE_CHECKED(projection("v_proj", "attn_v", {kv, c_.hidden}, 0));
-    QUIRE_CHECKED(projection("o_proj", "attn_output", {c_.hidden, q}, 0));
+    QUIRE_CHECKED(
+        projection("q_proj", "attn_q", {c_.hybrid() ? 2 * q : q, c_.hidden}, c_.heads, c_.qkv_bias));
+    QUIRE_CHECKED(projection("k_proj", "attn_k", {kv, c_.hidden}, c_.kv_heads, c_.qkv_bias));
+    QUIRE_CHECKED(projection("v_proj", "attn_v", {kv, c_.hidden}, 0, c_.qkv_bias));
+    QUIRE_CHECKED(projection("o_proj", "attn_output", {c_.hidden, q}, 0, c_.output_bias));
     if (!c_.architecture.starts_with("qwen3")) return {};
     QUIRE_CHECKED(norm(out + "attn_q_norm.weight", hf + "q_norm.weight", c_.head_dim));
     return norm(out + "attn_k_norm.weight", hf + "k_norm.weight", c_.head_dim);
@@ -242,7 +262,7 @@ class Planner {
       const std::string stem = fmt::format("{}ffn_{}{}", out, role, suffix),
                         source = fmt::format("{}{}_proj", hf, role);
       QUIRE_CHECKED(matrix(stem, source, down ? Shape{c_.hidden, width} : Shape{width, c_.hidden}));
-      QUIRE_CHECKED(optional_vector(stem + ".bias", source + ".bias", down ? c_.hidden : width));
+      if (c_.mlp_bias) QUIRE_CHECKED(vector(stem + ".bias", source + ".bias", down ? c_.hidden : width));
     }
     return {};
   }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "convert/plan.h"
@@ -28,8 +30,9 @@ class Producer {
   explicit Producer(int threads);
 
   // The payload of `t`, valid until the next call: of the checkpoint's own bytes where nothing changes. An
-  // error if a decoded value is not finite or too large for its new type.
-  Result<std::span<const std::byte>> run(const OutTensor& t);
+  // error if a value is too large for its new type. Tensors of the checkpoint that hold NaN or infinity are
+  // added to `not_finite` by name; the payload is then good for nothing.
+  Result<std::span<const std::byte>> run(const OutTensor& t, std::set<std::string>& not_finite);
 
  private:
   ThreadPool pool_;
@@ -40,7 +43,8 @@ class Producer {
   };
   std::vector<Scratch> scratch_;  // one per thread
 
-  const char* make_row(const OutTensor& t, const Matrix& m, int64_t row, Scratch& s, std::byte* out) const;
+  enum class Row : uint8_t { kGood, kNotFinite, kTooLarge };
+  Row make_row(const OutTensor& t, const Matrix& m, int64_t row, Scratch& s, std::byte* out) const;
 };
 
 }  // namespace quire::convert

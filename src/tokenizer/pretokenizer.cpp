@@ -36,6 +36,7 @@ constexpr Pretokenizer kPretokenizers[] = {
     {"midm-2.0", Splitter::kLlama3, false, true, true},
     {"lfm2", Splitter::kLlama3, false, true, true},
     {"jina-v5-nano", Splitter::kLlama3, false, true, true},
+    {"smaug-bpe", Splitter::kLlama3, false, false, false},
     {"qwen2", Splitter::kQwen2, true, false, false},
     {"deepseek-r1-qwen", Splitter::kQwen2, true, false, false},
     {"kormo", Splitter::kQwen2, false, false, false},
@@ -51,14 +52,16 @@ constexpr Pretokenizer kPretokenizers[] = {
 bool is_newline(char32_t c) {
   return c == U'\r' || c == U'\n';
 }
-char32_t ascii_lower(char32_t c) {
+// Simple case folding (Unicode's CaseFolding.txt) as far as it ends in a letter of a contraction.
+char32_t folded(char32_t c) {
+  if (c == U'\u017F') return U's';  // the long s
   return c >= U'A' && c <= U'Z' ? c + 32 : c;
 }
 
 // Length of an English contraction ('s 't 're 've 'm 'll 'd) at `i`, or 0.
 std::size_t contraction(std::u32string_view text, std::size_t i, bool any_case) {
   if (text[i] != U'\'' || i + 1 >= text.size()) return 0;
-  const auto at = [&](std::size_t k) { return any_case ? ascii_lower(text[k]) : text[k]; };
+  const auto at = [&](std::size_t k) { return any_case ? folded(text[k]) : text[k]; };
   const char32_t a = at(i + 1);
   if (a == U's' || a == U't' || a == U'm' || a == U'd') return 2;
   if (i + 2 >= text.size()) return 0;

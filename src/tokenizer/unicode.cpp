@@ -40,6 +40,37 @@ uint8_t category_bits(char32_t c) {
   }
 }
 
+// Letters, numbers and marks of Unicode 15.1 and 16.0, which utf8proc 2.8 (Unicode 15.0, that of Debian 12)
+// does not know yet. Source: general categories of the Unicode Character Database 16.0. None of them
+// decomposes in 15.0's tables, so NFC leaves them alone.
+struct NewerRange {
+  char32_t first, last;
+  uint8_t bits;
+};
+constexpr NewerRange kNewer[] = {
+    {0x0897, 0x0897, kMark},     {0x1C89, 0x1C8A, kLetter},   {0xA7CB, 0xA7CD, kLetter},
+    {0xA7DA, 0xA7DC, kLetter},   {0x105C0, 0x105F3, kLetter}, {0x10D40, 0x10D49, kNumber},
+    {0x10D4A, 0x10D65, kLetter}, {0x10D69, 0x10D6D, kMark},   {0x10D6F, 0x10D85, kLetter},
+    {0x10EC2, 0x10EC4, kLetter}, {0x10EFC, 0x10EFC, kMark},   {0x11380, 0x11389, kLetter},
+    {0x1138B, 0x1138B, kLetter}, {0x1138E, 0x1138E, kLetter}, {0x11390, 0x113B5, kLetter},
+    {0x113B7, 0x113B7, kLetter}, {0x113B8, 0x113C0, kMark},   {0x113C2, 0x113C2, kMark},
+    {0x113C5, 0x113C5, kMark},   {0x113C7, 0x113CA, kMark},   {0x113CC, 0x113D0, kMark},
+    {0x113D1, 0x113D1, kLetter}, {0x113D2, 0x113D2, kMark},   {0x113D3, 0x113D3, kLetter},
+    {0x113E1, 0x113E2, kMark},   {0x116D0, 0x116E3, kNumber}, {0x11BC0, 0x11BE0, kLetter},
+    {0x11BF0, 0x11BF9, kNumber}, {0x11F5A, 0x11F5A, kMark},   {0x13460, 0x143FA, kLetter},
+    {0x16100, 0x1611D, kLetter}, {0x1611E, 0x1612F, kMark},   {0x16130, 0x16139, kNumber},
+    {0x16D40, 0x16D6C, kLetter}, {0x16D70, 0x16D79, kNumber}, {0x18CFF, 0x18CFF, kLetter},
+    {0x1CCF0, 0x1CCF9, kNumber}, {0x1E5D0, 0x1E5ED, kLetter}, {0x1E5EE, 0x1E5EF, kMark},
+    {0x1E5F0, 0x1E5F0, kLetter}, {0x1E5F1, 0x1E5FA, kNumber}, {0x2EBF0, 0x2EE5D, kLetter},
+};
+
+// Only what the library has no category for: one with newer tables knows better.
+void add_newer(uint8_t* bits) {
+  for (const NewerRange& r : kNewer)
+    for (char32_t c = r.first; c <= r.last; ++c)
+      if (utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_CN) bits[c] |= r.bits;
+}
+
 using Decomposition = std::array<utf8proc_int32_t, kMaxDecomposition>;
 
 // The full canonical decomposition of one code point; returns its length.
@@ -86,6 +117,7 @@ ClassTable::ClassTable() : storage_(kSize, '\0') {
     if (n > 1) bits[parts[n - 1]] |= kNfcActive;
     if (compose(parts.data(), n) != 1 || parts[0] != static_cast<utf8proc_int32_t>(c)) bits[c] |= kNfcActive;
   }
+  add_newer(bits);
 }
 
 const ClassTable& ClassTable::get() {

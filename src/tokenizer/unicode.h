@@ -17,8 +17,8 @@ inline constexpr uint8_t kMark = 4;        // general category M*
 inline constexpr uint8_t kSpace = 8;       // White_Space: 25 code points
 inline constexpr uint8_t kNfcActive = 16;  // NFC may change it, or it may join with what stands before it
 
-// One byte per code point, built on first use (some 20 ms) from utf8proc's data. Take the object once, then
-// index it.
+// One byte per code point, of Unicode 16.0: utf8proc's data and a list of what is newer. Built on first use (some
+// 20 ms). Take the object once, then index it.
 class ClassTable {
  public:
   static const ClassTable& get();

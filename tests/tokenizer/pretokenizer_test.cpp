@@ -49,13 +49,13 @@ const Pattern kPatterns[] = {
     {Splitter::kGpt2, "gpt-2",
      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^{S}\p{L}\p{N}]+|[{S}]+(?![^{S}])|[{S}]+)"},
     {Splitter::kLlama3, "llama-bpe",
-     R"('[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+     R"('[sS\x{17F}]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
      R"( ?[^{S}\p{L}\p{N}]+[\r\n]*|[{S}]*[\r\n]+|[{S}]+(?![^{S}])|[{S}]+)"},
     {Splitter::kQwen2, "qwen2",
-     R"('[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
+     R"('[sS\x{17F}]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
      R"( ?[^{S}\p{L}\p{N}]+[\r\n]*|[{S}]*[\r\n]+|[{S}]+(?![^{S}])|[{S}]+)"},
     {Splitter::kQwen35, "qwen35",
-     R"('[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
+     R"('[sS\x{17F}]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
      R"( ?[^{S}\p{L}\p{M}\p{N}]+[\r\n]*|[{S}]*[\r\n]+|[{S}]+(?![^{S}])|[{S}]+)"},
 };
 
@@ -189,6 +189,9 @@ TEST(Pretokenizer, Words) {
       {Splitter::kGpt2, "\tx", {"\t", "x"}},
       {Splitter::kLlama3, "12345 678", {"123", "45", " ", "678"}},
       {Splitter::kLlama3, "DON'T we'LL", {"DON", "'T", " we", "'LL"}},
+      {Splitter::kLlama3, "it'\u017F it'\u017Ft", {"it", "'\u017F", " it", "'\u017F", "t"}},
+      {Splitter::kGpt2, "it'\u017F", {"it", "'", "\u017F"}},
+      {Splitter::kQwen2, "\u0915 \U0001E5D0\U0001E5F1", {"\u0915", " \U0001E5D0", "\U0001E5F1"}},  // Ol Onal
       {Splitter::kLlama3, "a  b\n\n  c\td", {"a", " ", " b", "\n\n", " ", " c", "\td"}},
       {Splitter::kLlama3, "hi!\r\n\r\n x", {"hi", "!\r\n\r\n", " x"}},
       {Splitter::kLlama3, " \n \n  ", {" \n \n", "  "}},

@@ -4,6 +4,8 @@
 #include <utf8proc.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -110,6 +112,30 @@ TEST(Unicode, NfcOfRandomTexts) {
     unicode::nfc(got);
     ASSERT_EQ(to_utf8(got), want) << "not idempotent: text " << n << " seed " << kSeed;
   }
+}
+
+// What the general categories of Unicode 16.0 count, by UnicodeData.txt and by the tokenizers library
+// (0.23.3). A library with newer tables fails here: then the version is another one, and docs/tokenizer.md
+// must say which.
+TEST(Unicode, ClassesAreThoseOfVersion16) {
+  int letters = 0, numbers = 0, marks = 0, spaces = 0;
+  for (char32_t c = 0; c < 0x110000; ++c) {
+    const uint8_t bits = unicode::ClassTable::get()[c];
+    letters += (bits & unicode::kLetter) != 0;
+    numbers += (bits & unicode::kNumber) != 0;
+    marks += (bits & unicode::kMark) != 0;
+    spaces += (bits & unicode::kSpace) != 0;
+  }
+  EXPECT_EQ(letters, 141028);
+  EXPECT_EQ(numbers, 1911);
+  EXPECT_EQ(marks, 2501);
+  EXPECT_EQ(spaces, 25);
+  EXPECT_EQ(unicode::ClassTable::get()[U'\U00010D4A'], unicode::kLetter);  // Garay, Unicode 16
+  EXPECT_EQ(unicode::ClassTable::get()[U'\U00010D40'], unicode::kNumber);
+  EXPECT_EQ(unicode::ClassTable::get()[U'\u0897'], unicode::kMark);
+  std::ifstream docs(QUIRE_SOURCE_DIR "/docs/tokenizer.md");
+  const std::string text((std::istreambuf_iterator<char>(docs)), {});
+  EXPECT_NE(text.find("Unicode 16.0"), std::string::npos);
 }
 
 TEST(ByteAlphabet, IsTheGpt2Map) {

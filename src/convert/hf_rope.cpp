@@ -1,0 +1,206 @@
+#include "convert/hf_rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "gguf/metadata.h"
+
+namespace quire::convert {
+namespace {
+
+using gguf::printable;
+using nlohmann::json;
+
+constexpr int64_t kMaxSection = 1024;
+
+bool hybrid(const HfConfig& c) {
+  return c.architecture.starts_with("qwen35");
+}
+
+// Sections of the multi-axis RoPE, padded to four.
+Status read_sections(const json* list, HfConfig& c) {
+  c.rope_sections = {11, 11, 10, 0};
+  if (list == nullptr) return {};
+  if (!list->is_array() || list->empty() || list->size() > 4)
+    return file_error("mrope_section: is not a list of one to four numbers");
+  c.rope_sections.assign(4, 0);
+  for (size_t i = 0; i < list->size(); ++i) {
+    const json& x = (*list)[i];
+    if (!x.is_number_integer() || x.get<int64_t>() < 0 || x.get<int64_t>() > kMaxSection)
+      return file_error("mrope_section: entry {} is not a small whole number", i);
+    c.rope_sections[i] = x.get<int32_t>();
+  }
+  return {};
+}
+
+// The factor, which transformers refuses to do without. Of yarn it may be null: then it is the ratio of the
+// two context lengths.
+Status read_factor(const json& r, HfConfig& c) {
+  if (!r.contains("factor")) return file_error("rope scaling: factor: missing");
+  const json* factor = find_member(r, "factor");
+  if (factor == nullptr && c.rope.kind != RopeScaling::Kind::kYarn)
+    return file_error("rope scaling: factor: is null");
+  const double ratio = static_cast<double>(c.context) / static_cast<double>(c.rope.original_context);
+  return positive_or(factor, "rope scaling: factor", ratio, c.rope.factor);
+}
+
+// Beside rope_parameters the key outranks the one inside: transformers writes it over that.
+Status read_original_context(const HfKeys& k, const json& r, HfConfig& c) {
+  constexpr std::string_view kKey = "original_max_position_embeddings";
+  const json* v = k.find(kKey);
+  if (v == nullptr) v = find_member(r, kKey);
+  double original = 0;
+  QUIRE_CHECKED(positive_or(v, kKey, static_cast<double>(c.context), original));
+  if (original < 1 || original > INT32_MAX || original != std::floor(original))
+    return file_error("{}: {} is not a context length", kKey, original);
+  c.rope.original_context = static_cast<int64_t>(original);
+  return {};
+}
+
+// Readers of GGUF blend between frequencies lo and hi; where these change places they and transformers go
+// different ways.
+Status check_yarn_range(const HfConfig& c) {
+  const auto dims = static_cast<double>(c.n_rot);
+  const auto turns_at = [&](double turns) {
+    return dims * std::log(static_cast<double>(c.rope.original_context) / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(c.rope_theta));
+  };
+  const double lo = std::max(std::floor(turns_at(32)), 0.0);
+  const double hi = std::min(std::ceil(turns_at(1)), dims - 1);
+  if (lo <= hi) return {};
+  return file_error("rope scaling: yarn from a context of {} with rope_theta {} is not supported",
+                    c.rope.original_context, c.rope_theta);
+}
+
+// What cosines and sines are multiplied with: attention_factor, else what mscale and mscale_all_dim make of
+// the factor.
+Status read_magnitude(const json& r, double factor, double& out) {
+  const auto magnitude = [&](double scale) { return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1; };
+  const auto scale = [&](std::string_view key, double& x) -> Status {
+    const json* v = find_member(r, key);
+    x = 0;
+    if (v != nullptr && *v == json(0)) return {};  // counts as absent
+    return positive_or(v, key, 0, x);
+  };
+  double of_scale = 0, of_all = 0;
+  QUIRE_CHECKED(scale("mscale", of_scale));
+  QUIRE_CHECKED(scale("mscale_all_dim", of_all));
+  const double computed = of_scale > 0 && of_all > 0 ? magnitude(of_scale) / magnitude(of_all) : magnitude(1);
+  return positive_or(find_member(r, "attention_factor"), "attention_factor", computed, out);
+}
+
+Status read_yarn(const json& r, HfConfig& c) {
+  double fast = 32, slow = 1, magnitude = 0;
+  QUIRE_CHECKED(positive_or(find_member(r, "beta_fast"), "beta_fast", 32, fast));
+  QUIRE_CHECKED(positive_or(find_member(r, "beta_slow"), "beta_slow", 1, slow));
+  if (fast != 32 || slow != 1)
+    return file_error("rope scaling: beta_fast {} and beta_slow {} are not supported (32 and 1 are)", fast,
+                      slow);
+  const json* truncate = find_member(r, "truncate");
+  if (truncate != nullptr && *truncate != json(true))
+    return file_error("rope scaling: truncate: only true is supported");
+  QUIRE_CHECKED(check_yarn_range(c));
+  QUIRE_CHECKED(read_magnitude(r, c.rope.factor, magnitude));
+  // Readers multiply by this whatever the factor is: what is stored is the ratio to it.
+  const double computed = 0.1 * std::log(c.rope.factor) + 1;
+  if (!(computed > 0.01)) return file_error("rope scaling: factor: {} is too small for yarn", c.rope.factor);
+  c.rope.attn_factor = magnitude / computed;
+  return {};
+}
+
+Status read_llama3(const json& r, HfConfig& c) {
+  for (const std::string_view key : {"low_freq_factor", "high_freq_factor"})
+    if (find_member(r, key) == nullptr) return file_error("rope scaling: {}: missing", key);
+  QUIRE_CHECKED(positive_or(find_member(r, "low_freq_factor"), "low_freq_factor", 1, c.rope.low_factor));
+  QUIRE_CHECKED(positive_or(find_member(r, "high_freq_factor"), "high_freq_factor", 4, c.rope.high_factor));
+  if (c.rope.high_factor <= c.rope.low_factor)
+    return file_error("high_freq_factor: {} is not above low_freq_factor {}", c.rope.high_factor,
+                      c.rope.low_factor);
+  return {};
+}
+
+Status read_scaling(const HfKeys& k, const json& r, HfConfig& c) {
+  using Kind = RopeScaling::Kind;
+  const json* type = find_member(r, "rope_type");
+  if (type == nullptr) type = find_member(r, "type");
+  QUIRE_TRY(const std::string kind, text_of(type, "rope_type"));
+  if (kind.empty() || kind == "default" || kind == "mrope") return {};
+  if (kind == "linear")
+    c.rope.kind = Kind::kLinear;
+  else if (kind == "yarn")
+    c.rope.kind = Kind::kYarn;
+  else if (kind == "llama3" && c.architecture == "llama")
+    c.rope.kind = Kind::kLlama3;
+  else
+    return file_error(
+        "rope_type: {} is not supported for {} (default, linear and yarn are, and llama3 for llama)",
+        printable(kind), c.architecture);
+  if (c.rope.kind != Kind::kLinear) QUIRE_CHECKED(read_original_context(k, r, c));
+  QUIRE_CHECKED(read_factor(r, c));
+  if (c.rope.kind == Kind::kYarn) return read_yarn(r, c);
+  return c.rope.kind == Kind::kLlama3 ? read_llama3(r, c) : Status();
+}
+
+// Only the hybrids rotate a part of each head. The other classes of transformers read the key nowhere, unless
+// frequencies are scaled: then they make too few of them and fail.
+Status read_rotated_part(double share, HfConfig& c) {
+  c.n_rot = c.head_dim;
+  const auto rotated = static_cast<int64_t>(static_cast<double>(c.head_dim) * share);
+  if (!hybrid(c)) {
+    if (rotated == c.head_dim) return {};
+    if (c.rope.kind != RopeScaling::Kind::kNone)
+      return file_error("partial_rotary_factor: {} beside a scaled RoPE is not supported by this class",
+                        share);
+    c.notes.push_back(
+        fmt::format("partial_rotary_factor {} is left out: {} rotates whole heads, in transformers too",
+                    share, c.class_name));
+    return {};
+  }
+  if (share > 1) return file_error("partial_rotary_factor: {} is above 1", share);
+  c.n_rot = rotated;
+  if (c.n_rot < 2 || c.n_rot % 2 != 0)
+    return file_error("partial_rotary_factor: {} of {} dimensions is not an even number", share, c.head_dim);
+  return {};
+}
+
+// The object with the parameters: an older rope_scaling that says anything outranks rope_parameters.
+Result<const json*> find_parameters(const HfKeys& k) {
+  static const json kNothing = json::object();
+  const json* r = &kNothing;
+  for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
+    const json* v = k.find(key);
+    if (v == nullptr) continue;
+    if (!v->is_object()) return file_error("{}: is no object", key);
+    if (!v->empty()) r = v;
+  }
+  for (const std::string_view layers : {"full_attention", "sliding_attention", "linear_attention"})
+    if (r->contains(layers))
+      return file_error("rope_parameters: a RoPE of its own for each kind of layer is not supported");
+  return r;
+}
+
+}  // namespace
+
+Status read_hf_rope(const HfKeys& k, HfConfig& c) {
+  QUIRE_TRY(const json* r, find_parameters(k));
+  const auto either = [&](std::string_view key) {
+    const json* v = find_member(*r, key);
+    return v != nullptr ? v : k.find(key);
+  };
+  const double default_theta = c.class_name == "MixtralForCausalLM" ? 1e6 : 1e4;
+  QUIRE_CHECKED(positive_or(either("rope_theta"), "rope_theta", default_theta, c.rope_theta));
+  double share = 1;
+  QUIRE_CHECKED(
+      positive_or(either("partial_rotary_factor"), "partial_rotary_factor", hybrid(c) ? 0.25 : 1, share));
+  if (hybrid(c)) {
+    QUIRE_CHECKED(read_rotated_part(share, c));
+    QUIRE_CHECKED(read_sections(either("mrope_section"), c));
+    return read_scaling(k, *r, c);
+  }
+  c.n_rot = c.head_dim;
+  QUIRE_CHECKED(read_scaling(k, *r, c));
+  return read_rotated_part(share, c);
+}
+
+}  // namespace quire::convert

@@ -1,0 +1,96 @@
+// A program at a terminal of its own, typed at and read as a person would. For test programs only.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+
+namespace quire::test {
+
+class Terminal {
+ public:
+  using Variables = std::map<std::string, std::string>;  // an empty value: not set
+
+  Terminal(const std::vector<std::string>& command, const Variables& variables) {
+    const winsize size{.ws_row = 40, .ws_col = 120, .ws_xpixel = 0, .ws_ypixel = 0};
+    child_ = forkpty(&terminal_, nullptr, nullptr, &size);
+    QUIRE_CHECK(child_ >= 0, "forkpty: error {}", errno);
+    if (child_ > 0) return;
+    for (const auto& [name, value] : variables)
+      value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1);
+    std::vector<char*> arguments;
+    for (const std::string& part : command) arguments.push_back(const_cast<char*>(part.c_str()));
+    arguments.push_back(nullptr);
+    execv(arguments[0], arguments.data());
+    _exit(127);
+  }
+  ~Terminal() {
+    if (child_ > 0) {
+      kill(child_, SIGKILL);
+      waitpid(child_, nullptr, 0);
+    }
+    close(terminal_);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  void type(std::string_view keys) {
+    while (!keys.empty()) {
+      const ssize_t n = write(terminal_, keys.data(), keys.size());
+      if (n <= 0) break;
+      keys.remove_prefix(static_cast<size_t>(n));
+    }
+  }
+  // Reads until `text` has come, and returns everything since the last call, the text included. Fails after
+  // two minutes, which a busy machine does not need, and at the program's end.
+  std::string until(std::string_view text) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    for (;;) {
+      const size_t at = unread_.find(text);
+      if (at != unread_.npos) {
+        const std::string seen = unread_.substr(0, at + text.size());
+        unread_.erase(0, at + text.size());
+        return seen;
+      }
+      if (std::chrono::steady_clock::now() > deadline || !read_some()) {
+        ADD_FAILURE() << "'" << text << "' did not come; there is: " << unread_;
+        return std::exchange(unread_, {});
+      }
+    }
+  }
+  // Waits for the end; the exit code, or 128 and the signal. What came meanwhile is `rest`.
+  int finish(std::string* rest = nullptr) {
+    while (read_some()) {
+    }
+    if (rest != nullptr) *rest = unread_;
+    int status = 0;
+    waitpid(std::exchange(child_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  bool read_some() {
+    pollfd ready{terminal_, POLLIN, 0};
+    if (poll(&ready, 1, 120'000) <= 0) return false;
+    char buffer[4096];
+    const ssize_t n = read(terminal_, buffer, sizeof buffer);  // an error: the program has ended
+    if (n > 0) unread_.append(buffer, static_cast<size_t>(n));
+    return n > 0;
+  }
+
+  int terminal_ = -1;
+  pid_t child_ = -1;
+  std::string unread_;
+};
+
+}  // namespace quire::test
