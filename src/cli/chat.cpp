@@ -3,8 +3,9 @@
 #include "cli/chat/console.h"
 #include "cli/chat/conversation.h"
 #include "cli/chat/line_editor.h"
-#include "cli/display.h"
 #include "cli/run.h"
+#include "core/escape.h"
+#include "core/output.h"
 
 namespace quire::cli {
 namespace {
@@ -52,7 +53,7 @@ class Chat {
 
 std::string Chat::model_name() const {
   const std::string& name = model_->model->config().name;
-  return name.empty() ? "a model without a name" : displayable(name, 80);
+  return name.empty() ? "a model without a name" : escaped(name, 80);
 }
 
 Status Chat::run() {
@@ -122,7 +123,7 @@ Chat::Next Chat::obey(const ChatCommand& command) {
       break;
     case Kind::kSave:
       report(conversation_.save(command.argument, model_name()),
-             fmt::format("Saved: {}", displayable(command.argument, 200)));
+             fmt::format("Saved: {}", escaped(command.argument, 200)));
       break;
     case Kind::kLoad:
       load(command.argument);
@@ -211,6 +212,7 @@ Status Chat::generate_answer(std::vector<TokenId> tokens) {
       generate(*engine_, std::move(request), [&](const TokenEvent& e) { console_.answer(e.text); });
   console_.end_answer();
   if (out.error) return *out.error;
+  QUIRE_CHECKED(flush_output());
   conversation_.turns.push_back({false, console_.content(), console_.thinking()});
   show_status(out);
   const auto used = prompt_tokens + static_cast<int64_t>(out.events.size());

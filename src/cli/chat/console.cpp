@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/output.h"
 #include "tokenizer/unicode.h"
 
 namespace quire::cli {
@@ -70,14 +71,14 @@ void Console::answer(std::string_view text) {
 
 void Console::end_answer() {
   write(splitter_.flush());
-  if (part_ == Part::kThinking && output_colours_) put(stdout, kPlain);
-  if (part_ != Part::kNothing) put(stdout, "\n");
-  std::fflush(stdout);
+  if (part_ == Part::kThinking && output_colours_) write_out(kPlain);
+  if (part_ != Part::kNothing) write_out("\n");
+  (void)flush_output();
 }
 
 void Console::write(const server::ReasoningSplitter::Output& out) {
   const auto show = [&](std::string_view text) {
-    put(stdout, output_terminal_ ? harmless(text) : std::string(text));
+    write_out(output_terminal_ ? harmless(text) : std::string(text));
   };
   if (!out.reasoning.empty()) {
     turn_to(Part::kThinking);
@@ -89,14 +90,14 @@ void Console::write(const server::ReasoningSplitter::Output& out) {
     show(out.content);
     content_ += out.content;
   }
-  std::fflush(stdout);
+  (void)flush_output();
 }
 
 void Console::turn_to(Part part) {
   if (part == part_) return;
-  if (part == Part::kThinking) put(stdout, output_colours_ ? std::string(kDim) : "(thinking)\n");
+  if (part == Part::kThinking) write_out(output_colours_ ? std::string(kDim) : "(thinking)\n");
   if (part == Part::kContent && part_ == Part::kThinking)
-    put(stdout, output_colours_ ? fmt::format("{}\n\n", kPlain) : "\n(answer)\n");
+    write_out(output_colours_ ? fmt::format("{}\n\n", kPlain) : "\n(answer)\n");
   part_ = part;
 }
 
