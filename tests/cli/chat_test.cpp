@@ -110,6 +110,9 @@ TEST_F(ChatFiles, ConversationsAreSavedAndLoaded) {
   c.system = "Be brief.";
   c.turns = {{true, "2+2", ""}, {false, "4", "Easy."}};
   ASSERT_TRUE(c.save(path("c.json"), "demo").ok());
+  struct stat status {};
+  ASSERT_EQ(stat(path("c.json").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
   const auto again = cli::Conversation::load(path("c.json"));
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_EQ(again->messages(), c.messages());
