@@ -22,7 +22,8 @@ namespace quire::gemm {
 namespace {
 
 constexpr int64_t kTokenBlock =
-    256;  // tokens that share a decoded panel: their accumulators stay near the core
+    256;                           // tokens that share a decoded panel: their accumulators stay near the core
+constexpr int64_t kFewTokens = 2;  // that decode rows each for itself: a panel would cost more than it saves
 constexpr int64_t kMostSums = 4 * 16;  // of a token: [parts][16 rows]
 
 inline int64_t steps_of(int64_t cols) {
@@ -178,12 +179,13 @@ struct WideIntegers {
     PrefetchStreams none;
     PrefetchStreams& prefetch = streams == nullptr ? none : *streams;
     const int64_t steps = steps_of(x.cols), share = prefetch.share(2 * steps);
-    if (count == 1 && groups[0].rows >= 16 && x.cols % kStepColumns == 0 &&
+    if (count <= kFewTokens && groups[0].rows >= 16 && x.cols % kStepColumns == 0 &&
         groups[of_groups - 1].rows >= 16) {
       for (int g = 0; g < of_groups; ++g)
         for (int h = 0; h < 2; ++h)
-          groups[g].kernels->one({groups[g].first + 8 * h * groups[g].stride, groups[g].stride}, steps,
-                                 token(x, begin), prefetch, share, scratch.sums[g][0] + 8 * h);
+          for (int64_t t = 0; t < count; ++t)
+            groups[g].kernels->one({groups[g].first + 8 * h * groups[g].stride, groups[g].stride}, steps,
+                                   token(x, begin + t), prefetch, share, scratch.sums[g][t] + 8 * h);
       return;
     }
     for (int g = 0; g < of_groups; ++g)
