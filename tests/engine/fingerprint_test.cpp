@@ -161,6 +161,15 @@ class FingerprintTest : public testing::TestWithParam<const char*> {
     EXPECT_NE(few[1], forced[1]) << "a generated token";
   }
 
+  // Without AVX-512 integers are the kernels of all tokens and of all engines.
+  void expect_integers_for_all_tokens() const {
+    const auto few = layers(1, nullptr), many = layers(16, nullptr), floats = layers(1, "avx2");
+    ASSERT_EQ(few.size(), 3u);
+    EXPECT_EQ(few, many);
+    EXPECT_EQ(few, layers(1, cpu_features().avx_vnni ? "integer_avxvnni" : "integer_avx2"));
+    for (size_t i = 0; i < few.size(); ++i) EXPECT_NE(few[i], floats[i]) << "step " << i;
+  }
+
   void expect_same(const std::vector<Fingerprint>& want, const std::vector<Fingerprint>& got) const {
     for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(want[i], got[i]) << golden_.prompts[i].name;
   }
@@ -215,8 +224,8 @@ TEST_P(FingerprintTest, IsTheSameInEveryEngineForFew) {
   }
 }
 
-TEST_P(FingerprintTest, TakesIntegersForGeneratedTokensOfFewOnly) {
-  if (!cpu_features().avx512_bf16) GTEST_SKIP() << "no integer kernels on this CPU";
+TEST_P(FingerprintTest, TakesIntegersForGeneratedTokensOfFewOnlyIfThereIsAvx512) {
+  if (!cpu_features().avx512_bf16) return expect_integers_for_all_tokens();
   expect_others_for_generated_tokens_of_few(cpu_features().amx_bf16 ? "amx" : "avx512");
 }
 
@@ -245,16 +254,18 @@ TEST_P(Bf16FingerprintTest, IsTheSameInEveryEngineForFew) {
 
 // The same for the kernels of older CPUs. This one's own are what the other tests run.
 TEST_P(FingerprintTest, HoldsForEveryFamilyOfKernels) {
-  std::vector<const char*> older;
-  if (cpu_features().amx_bf16) older.push_back("avx512");
-  if (cpu_features().avx512_bf16) older.push_back("avx2");
-  if (older.empty()) GTEST_SKIP() << "no older kernels than this CPU's";
-  for (const char* family : older) {
-    SCOPED_TRACE(family);
+  // Kernels of products, and of everything else.
+  std::vector<std::pair<const char*, const char*>> older{{"avx2", "avx2"}};
+  if (cpu_features().amx_bf16) older.emplace_back("avx512", "avx512");
+  if (cpu_features().avx512_bf16 || cpu_features().avx_vnni) older.emplace_back("integer_avx2", "avx2");
+  if (cpu_features().avx512_bf16 && cpu_features().avx_vnni) older.emplace_back("integer_avxvnni", "avx2");
+  for (const auto& [products, others] : older) {
+    SCOPED_TRACE(products);
     EngineOptions options{.threads = 2};
-    for (const char* op : {"linear", "swiglu_mlp", "moe", "paged_attention", "gdn_prepare", "gdn_chunked",
-                           "gdn_recurrent", "add_rms_norm", "gated_rms_norm", "attention_prepare"})
-      options.kernels.forced.emplace_back(op, family);
+    for (const char* op : {"linear", "swiglu_mlp", "moe"}) options.kernels.forced.emplace_back(op, products);
+    for (const char* op : {"paged_attention", "gdn_prepare", "gdn_chunked", "gdn_recurrent", "add_rms_norm",
+                           "gated_rms_norm", "attention_prepare"})
+      options.kernels.forced.emplace_back(op, others);
     expect_same(alone(options, golden_.prompts.size()), run_jobs(model_, options, crowd()));
   }
 }

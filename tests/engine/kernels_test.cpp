@@ -95,7 +95,7 @@ void force_each_kernel(const ModelPtr& model, const std::string& op, const Answe
     EXPECT_EQ(count.op, op);
     EXPECT_EQ(count.kernel, kernel.name);
     EXPECT_EQ(count.ran + count.replaced, calls);
-    if (kernel.needs == CpuLevel::kAvx2) {
+    if (kernel.needs == CpuLevel::kAvx2 && kernel.name != "integer_avx2") {  // which takes no BF16 weights
       EXPECT_EQ(count.replaced, 0) << "what every CPU has takes all calls of a model";
     }
   }

@@ -23,7 +23,8 @@ namespace quire::gemm {
 namespace {
 
 constexpr int64_t kTokenBlock =
-    256;  // tokens that share a decoded panel: their accumulators stay near the core
+    256;                           // tokens that share a decoded panel: their accumulators stay near the core
+constexpr int64_t kFewTokens = 2;  // that decode rows each for itself: a panel would cost more than it saves
 constexpr int64_t kMostSums = 4 * 16;  // of a token: [parts][16 rows]
 
 inline int64_t steps_of(int64_t cols) {
@@ -35,7 +36,7 @@ inline TokenStep* token(const Packed& x, int64_t t) {
 
 // ---- What there is of a format
 
-using MultiplyOne = void (*)(EightRows, int64_t, const TokenStep*, PrefetchStreams&, int64_t, float*);
+using MultiplyOne = void (*)(EightRows, int64_t, const TokenStep*, PrefetchStreams&, PrefetchPace&, float*);
 using DecodePanel = void (*)(EightRows rows, int steps, PanelHalf& to);
 using MultiplyPanel = void (*)(const Panel&, int, int, const TokenStep* const*, float* const*);
 
@@ -110,10 +111,10 @@ struct RowGroup {
 
 // Columns [256 chunk, ...) of a group, `steps` steps of them. Rows and columns past the ends are zeros.
 inline void decode_chunk(const RowGroup& g, int64_t chunk, int steps, PrefetchStreams& prefetch,
-                         int64_t share, Panel& to) {
+                         PrefetchPace& pace, Panel& to) {
   const int64_t at = chunk * g.kernels->chunk_bytes, left = std::min(g.stride - at, g.kernels->chunk_bytes);
   const auto decode = [&](EightRows rows, int half) {
-    PanelHalf sink(to, half, prefetch, share);
+    PanelHalf sink(to, half, prefetch, pace);
     g.kernels->decode(rows, steps, sink);
   };
   if (g.rows >= 16 && g.cols - chunk * kChunkColumns >= steps * kStepColumns) {
@@ -186,13 +187,15 @@ struct WideIntegers {
                        PrefetchStreams* streams, Scratch& scratch) {
     PrefetchStreams none;
     PrefetchStreams& prefetch = streams == nullptr ? none : *streams;
-    const int64_t steps = steps_of(x.cols), share = prefetch.share(2 * steps);
-    if (count == 1 && groups[0].rows >= 16 && x.cols % kStepColumns == 0 &&
+    const int64_t steps = steps_of(x.cols);
+    PrefetchPace pace(prefetch, 2 * steps);
+    if (count <= kFewTokens && groups[0].rows >= 16 && x.cols % kStepColumns == 0 &&
         groups[of_groups - 1].rows >= 16) {
       for (int g = 0; g < of_groups; ++g)
         for (int h = 0; h < 2; ++h)
-          groups[g].kernels->one({groups[g].first + 8 * h * groups[g].stride, groups[g].stride}, steps,
-                                 token(x, begin), prefetch, share, scratch.sums[g][0] + 8 * h);
+          for (int64_t t = 0; t < count; ++t)
+            groups[g].kernels->one({groups[g].first + 8 * h * groups[g].stride, groups[g].stride}, steps,
+                                   token(x, begin + t), prefetch, pace, scratch.sums[g][t] + 8 * h);
       return;
     }
     for (int g = 0; g < of_groups; ++g)
@@ -200,7 +203,7 @@ struct WideIntegers {
     for (int64_t first = 0; first < steps; first += kChunkSteps) {
       const int in_chunk = static_cast<int>(std::min<int64_t>(kChunkSteps, steps - first));
       for (int g = 0; g < of_groups; ++g)
-        decode_chunk(groups[g], first / kChunkSteps, in_chunk, prefetch, share, scratch.panels[g]);
+        decode_chunk(groups[g], first / kChunkSteps, in_chunk, prefetch, pace, scratch.panels[g]);
       for (int64_t t = 0; t < count; t += kMostTokens)
         multiply_tile(groups, of_groups, x, begin, t, std::min<int64_t>(kMostTokens, count - t), first,
                       in_chunk, scratch);

@@ -31,6 +31,7 @@ struct LaneCore {
   using Elem = typename Traits::Elem;
   using Acc = typename Traits::Acc;
   static constexpr int kTokens = Traits::kTokens;
+  static constexpr int kTurn = 32 / Traits::kLanes;  // vectors between which something is prefetched
 
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
     return rows * padded(cols) * static_cast<int64_t>(sizeof(Elem));
@@ -60,7 +61,8 @@ struct LaneCore {
   static void multiply(const LaneRows<Row>& w, const Elem* const* x, int64_t vectors,
                        PrefetchStreams* streams, float (*sums)[16]) {
     PrefetchStreams prefetch = kPrefetch ? *streams : PrefetchStreams{};
-    const int64_t share = kPrefetch ? prefetch.share(4 * vectors) : 0;
+    const int64_t share = kPrefetch && kTurn == 1 ? prefetch.share(4 * vectors) : 0;
+    PrefetchPace pace = kPrefetch && kTurn > 1 ? PrefetchPace(prefetch, 4 * vectors / kTurn) : PrefetchPace();
     for (int r = 0; r < 16; r += 4) {
       Acc acc[4][kCount];
       for (auto& row : acc)
@@ -75,7 +77,8 @@ struct LaneCore {
           acc[2][j] = Traits::madd(acc[2][j], Traits::load(w2 + at), v);
           acc[3][j] = Traits::madd(acc[3][j], Traits::load(w3 + at), v);
         }
-        if (kPrefetch) prefetch.issue(share);
+        if (kPrefetch && kTurn == 1) prefetch.issue(share);
+        if (kPrefetch && kTurn > 1 && s % kTurn == 0) pace.turn(prefetch);
       }
       for (int i = 0; i < 4; ++i)
         for (int j = 0; j < kCount; ++j) sums[j][r + i] = Traits::sum(acc[i][j]);

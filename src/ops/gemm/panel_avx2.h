@@ -160,8 +160,8 @@ struct alignas(64) Panel {
 // This one fills half a panel.
 class PanelHalf {
  public:
-  PanelHalf(Panel& panel, int half, PrefetchStreams& prefetch, int64_t share)
-      : panel_(panel), prefetch_(prefetch), share_(share), half_(half) {}
+  PanelHalf(Panel& panel, int half, PrefetchStreams& prefetch, PrefetchPace& pace)
+      : panel_(panel), prefetch_(prefetch), pace_(pace), half_(half) {}
   [[gnu::always_inline]] void begin_unit(__m256 d, __m256 dmin) {
     _mm256_store_ps(panel_.d + 8 * half_, d);
     _mm256_store_ps(panel_.dmin + 8 * half_, dmin);
@@ -176,13 +176,13 @@ class PanelHalf {
   [[gnu::always_inline]] void codes(int step, int pair, __m256i v) {
     _mm256_store_si256(reinterpret_cast<__m256i*>(panel_.codes[step][pair][half_]), v);
   }
-  [[gnu::always_inline]] void end_step(int) { prefetch_.issue(share_); }
+  [[gnu::always_inline]] void end_step(int) { pace_.turn(prefetch_); }
   [[gnu::always_inline]] void end_unit() {}
 
  private:
   Panel& panel_;
   PrefetchStreams& prefetch_;
-  int64_t share_;  // of what is prefetched, for a step
+  PrefetchPace& pace_;  // a step is a turn
   int half_;
 };
 

@@ -48,6 +48,24 @@ class PrefetchStreams {
   int64_t left_ = 0, lines_of_group_ = 0;  // lines of a stream
 };
 
+// Spreads a group's share evenly over `turns` turns, where those are more than there are lines of a stream, or no whole
+// multiple: prefetches in a row wait for each other, and what is computed beside them with them.
+class PrefetchPace {
+ public:
+  PrefetchPace() = default;
+  PrefetchPace(const PrefetchStreams& streams, int64_t turns)
+      : rate_((streams.share(1) * kOne + turns - 1) / turns) {}
+  void turn(PrefetchStreams& streams) {
+    due_ += rate_;
+    streams.issue(due_ / kOne);
+    due_ %= kOne;
+  }
+
+ private:
+  static constexpr int64_t kOne = 256;
+  int64_t rate_ = 0, due_ = 0;
+};
+
 // The groups of a job in the order in which they are multiplied, those of up to two matrices in turns, and
 // what comes after them.
 class GroupOrder {

@@ -115,7 +115,7 @@ template <class Dot, class F>
 class RowSums {
  public:
   using Sums = typename F::Sums;
-  RowSums(PrefetchStreams& prefetch, int64_t share) : prefetch_(prefetch), share_(share) {
+  RowSums(PrefetchStreams& prefetch, PrefetchPace& pace) : prefetch_(prefetch), pace_(pace) {
     for (__m256& a : acc) a = _mm256_setzero_ps();
   }
   void next_chunk(const TokenStep* x) { x_ = x; }
@@ -152,7 +152,7 @@ class RowSums {
           acc[i] = _mm256_fnmadd_ps(offset_[at], _mm256_broadcast_ss(minus + i), acc[i]);
       }
     }
-    prefetch_.issue(share_);
+    pace_.turn(prefetch_);
   }
   [[gnu::always_inline]] void end_unit() {
     for (int i = 0; i < Sums::kParts; ++i) {
@@ -168,7 +168,7 @@ class RowSums {
   static constexpr int place(int s, int part) { return s % F::kStepsAtOnce * Sums::kParts + part; }
 
   PrefetchStreams& prefetch_;
-  int64_t share_;
+  PrefetchPace& pace_;
   const TokenStep* x_ = nullptr;
   __m256i z_[kPlaces];
   __m256 factors_[kPlaces], offset_[kPlaces];
@@ -176,17 +176,19 @@ class RowSums {
   __m256 d_, dmin_;
 };
 
-// sums[part][8 of 16 rows] = eight rows, `steps` whole steps, times a token. `share` is prefetched beside each step.
+// sums[part][8 of 16 rows] = eight rows, `steps` whole steps, times a token. A step is a turn of what is prefetched.
 template <class Dot, class F>
-void multiply_one(EightRows rows, int64_t steps, const TokenStep* x, PrefetchStreams& streams, int64_t share,
-                  float* sums) {
+void multiply_one(EightRows rows, int64_t steps, const TokenStep* x, PrefetchStreams& streams,
+                  PrefetchPace& pace, float* sums) {
   PrefetchStreams prefetch = streams;
-  RowSums<Dot, F> of_rows(prefetch, share);
+  PrefetchPace of_prefetch = pace;
+  RowSums<Dot, F> of_rows(prefetch, of_prefetch);
   for (; steps > 0; steps -= kChunkSteps, x += kChunkSteps, rows = rows.at(F::kChunkBytes)) {
     of_rows.next_chunk(x);
     F::decode(rows, steps < kChunkSteps ? static_cast<int>(steps) : kChunkSteps, of_rows);
   }
   streams = prefetch;
+  pace = of_prefetch;
   for (int i = 0; i < F::Sums::kParts; ++i) _mm256_store_ps(sums + 16 * i, of_rows.acc[i]);
 }
 

@@ -38,6 +38,25 @@ Traffic traffic_of(const LinearArgs& a) {
   return t;
 }
 
+// CPUs without AVX-512 have kernels for integers and for floats, but none for both: parts of a call that are of either kind
+// go apart, each with its own. Their results do not depend on each other.
+void dispatch_parts(const OpContext& ctx, const LinearArgs& a) {
+  const auto has_integers = [](const LinearPart& p) { return gemm::has_integers(p.w.dtype); };
+  const bool some = std::any_of(a.parts.begin(), a.parts.end(), has_integers),
+             all = std::all_of(a.parts.begin(), a.parts.end(), has_integers);
+  if (ctx.machine.device != Device::kCpu || ctx.machine.cpu.avx512_bf16 || some == all)
+    return dispatch(kLinearOp, ctx, a);
+  for (const bool integers : {true, false}) {
+    std::array<LinearPart, LinearParts::kMost> of_kind;
+    size_t count = 0;
+    for (const LinearPart& p : a.parts)
+      if (has_integers(p) == integers) of_kind[count++] = p;
+    LinearArgs part = a;
+    part.parts = std::span<const LinearPart>(of_kind.data(), count);
+    dispatch(kLinearOp, ctx, part);
+  }
+}
+
 }  // namespace
 
 constinit const Operator<LinearArgs> kLinearOp{"linear", kKernels, traffic_of};
@@ -51,7 +70,7 @@ void linear(const OpContext& ctx, const LinearArgs& a) {
     ctx.observer->inputs(ctx, weights, 0, a.x);
   }
   if (ctx.on_gpu()) return cuda::linear(ctx, a);
-  gemm::split_rows(a, a.x.dim(0), [&](const LinearArgs& part) { dispatch(kLinearOp, ctx, part); });
+  gemm::split_rows(a, a.x.dim(0), [&](const LinearArgs& part) { dispatch_parts(ctx, part); });
 }
 
 LinearArgs LinearArgs::rows(int64_t begin, int64_t count) const {

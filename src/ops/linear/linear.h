@@ -18,8 +18,8 @@ namespace quire {
 //                columns of W writes its partial result into a f32 y without adding; reduce_partials adds them up
 // The sum over K is in float32 (kernels) or float64 (reference). CPU kernels decode weights to bf16 (float32 for F32 and
 // F16 weights), so a weight is rounded once to 8 bits of mantissa unless its format is exact in bf16 (BF16, MXFP4,
-// NVFP4); with AMX, Q8_0, Q4_0, Q5_0 and Q6_K pass through the 11 bits of a half before that. The integer kernel rounds
-// the tokens instead (`latency_rows`). The weight's scale multiplies the finished sum, before bias. Row r of y depends on
+// NVFP4); with AMX, Q8_0, Q4_0, Q5_0 and Q6_K pass through the 11 bits of a half before that. The integer kernels round
+// the tokens instead (`latency_rows`; without AVX-512 for all rows of block formats). The weight's scale multiplies the finished sum, before bias. Row r of y depends on
 // row r of x alone, bit for bit. T = 0 is legal.
 // Bound: for small T the bytes of W (read once); for large T 2 T N K operations.
 struct LinearPart {
