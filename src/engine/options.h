@@ -14,7 +14,7 @@ enum class Arithmetic {
   kAuto,     // kLatency for up to kFewSequences, else kThroughput
   kLatency,  // integers (or vectors, for BF16 weights): faster for one or two tokens at a time, slower for more
   kThroughput,  // the kernels that prompts take
-};  // without AVX-512 both are the same kernels
+};
 inline constexpr int32_t kFewSequences = 2;
 
 // What the embedding of a prompt is made of (Request::embed).
