@@ -36,19 +36,27 @@ template <class Sums, int kTokens>
 [[gnu::always_inline]] inline void add_unit(const Panel& panel, int part, int steps,
                                             const TokenStep* const (&x)[kTokens], const float* const* sums,
                                             __m256 (&acc)[kTokens][2]) {
+  const auto all = [](auto&& fn) {
 #pragma GCC unroll 4
-  for (int t = 0; t < kTokens; ++t)
+    for (int t = 0; t < kTokens; ++t)
 #pragma GCC unroll 2
-    for (int h = 0; h < 2; ++h) {
-      const __m256 before = _mm256_load_ps(sums[t] + 16 * part + 8 * h);
-      acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.d + 8 * h), acc[t][h], before);
-      if constexpr (!Sums::kOffsets) continue;
-      __m256 offsets = _mm256_setzero_ps();
-      for (int s = 0; s < steps; ++s)
-        offsets = _mm256_fmadd_ps(_mm256_load_ps(panel.offsets[s][part] + 8 * h),
-                                  minus_value<Sums>(x[t][s], part), offsets);
-      acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.dmin + 8 * h), offsets, acc[t][h]);
-    }
+      for (int h = 0; h < 2; ++h) fn(t, h);
+  };
+  all([&](int t, int h) {
+    const __m256 before = _mm256_load_ps(sums[t] + 16 * part + 8 * h);
+    acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.d + 8 * h), acc[t][h], before);
+  });
+  if constexpr (!Sums::kOffsets) return;
+  __m256 offsets[kTokens][2];
+  all([&](int t, int h) { offsets[t][h] = _mm256_setzero_ps(); });
+  for (int s = 0; s < steps; ++s)
+    all([&](int t, int h) {
+      const __m256 offset = _mm256_load_ps(panel.offsets[s][part] + 8 * h);
+      offsets[t][h] = _mm256_fmadd_ps(offset, minus_value<Sums>(x[t][s], part), offsets[t][h]);
+    });
+  all([&](int t, int h) {
+    acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.dmin + 8 * h), offsets[t][h], acc[t][h]);
+  });
 }
 
 // sums[t][part] += 16 rows of a panel, `steps` steps, times token t.
