@@ -5,8 +5,8 @@ namespace quire::gemm {
 namespace {
 
 struct MultiplyAndAdd {
-  // The addition is written out because GCC 12 would add products of several columns among themselves first, and
-  // keep them in memory meanwhile.
+  // The addition is written out because GCC 12 would add products of several columns among themselves first,
+  // and keep them in memory meanwhile.
   static __m256i add(__m256i sum, __m256i codes, __m256i token) {
     asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(_mm256_madd_epi16(codes, token)));
     return sum;

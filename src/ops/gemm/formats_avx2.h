@@ -1,7 +1,8 @@
-// Decoders of block formats to panels (panel_avx2.h). A format is a struct: what its weights are made of, and `decode`, which
-// fills eight rows of a panel from `steps` steps of 64 columns. A weight is kUnit * factor * (code - bias) (+ offset), or
-// with kSuper d * factor * (code - bias) (- dmin * offset), where d and dmin are those of 256 columns. The integers are
-// those of the formats in integer_avx512.h. Everything has internal linkage.
+// Decoders of block formats to panels (panel_avx2.h). A format is a struct: what its weights are made of, and
+// `decode`, which fills eight rows of a panel from `steps` steps of 64 columns. A weight is kUnit * factor *
+// (code - bias) (+ offset), or with kSuper d * factor * (code - bias) (- dmin * offset), where d and dmin are
+// those of 256 columns. The integers are those of the formats in integer_avx512.h. Everything has internal
+// linkage.
 #pragma once
 
 #include "ops/gemm/panel_avx2.h"
@@ -16,7 +17,8 @@ struct Shape {
   static constexpr bool kSuper = kOfSuper;  // whether 256 columns have a d (and a dmin) beside their factors
   static constexpr bool kOffsets = kWithOffsets;  // whether a weight is a product plus an offset
   static constexpr int kPairs = 32 / kOfParts;    // of columns in a part
-  // Codes of a part may be 2^shift times what they should be, where that saves instructions; then all of them are.
+  // Codes of a part may be 2^shift times what they should be, where that saves instructions; then all of them
+  // are.
   static constexpr int shift(int part) { return 2 * part < kOfParts ? kLowShift : kHighShift; }
 };
 
@@ -91,8 +93,8 @@ struct DecodeNvfp4 : Format<Shape<4, false, false, 8>, 144> {
       to.end_step(s);
     }
   }
-  // Four bytes of each row, UE4M3, as 2^-8 of what they are: that is a half when they are moved to where it has its exponent
-  // and mantissa, subnormals included. 0x7f stands for zero.
+  // Four bytes of each row, UE4M3, as 2^-8 of what they are: that is a half when they are moved to where it
+  // has its exponent and mantissa, subnormals included. 0x7f stands for zero.
   [[gnu::always_inline]] static void read_scales(__m256i words, __m256 (&of)[4]) {
     const __m256i most = _mm256_set1_epi8(0x7f), u = _mm256_and_si256(words, most);
     const __m256i kept = _mm256_andnot_si256(_mm256_cmpeq_epi8(u, most), u);
@@ -157,8 +159,8 @@ struct DecodeQ8_0 : Format<Shape<2, false, false, 8>, 272> {
   }
 };
 
-// Q4_0, Q4_1, Q5_0 and Q5_1: a half d, perhaps a half m, perhaps 32 fifth bits, and 16 bytes of codes whose low nibbles
-// are the first 16 columns.
+// Q4_0, Q4_1, Q5_0 and Q5_1: a half d, perhaps a half m, perhaps 32 fifth bits, and 16 bytes of codes whose
+// low nibbles are the first 16 columns.
 template <bool kFifthBit, bool kMinimum>
 struct DecodeLegacy : Format<Shape<2, false, kMinimum>, 8 * (18 + (kMinimum ? 2 : 0) + (kFifthBit ? 4 : 0))> {
   static constexpr int kBias = kMinimum ? 0 : kFifthBit ? 16 : 8;

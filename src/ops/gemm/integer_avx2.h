@@ -1,13 +1,15 @@
-// The integer core for 256-bit vectors, for one token and for many: 16 weight rows at a time are decoded to codes of 16
-// bits, 256 columns of them into the first-level cache (panel_avx2.h), and multiplied with integer tokens two columns at a
-// time, exactly. A lane is a weight row, so sums need no adding up across lanes; a token's two integers are broadcast.
+// The integer core for 256-bit vectors, for one token and for many: 16 weight rows at a time are decoded to
+// codes of 16 bits, 256 columns of them into the first-level cache (panel_avx2.h), and multiplied with
+// integer tokens two columns at a time, exactly. A lane is a weight row, so sums need no adding up across
+// lanes; a token's two integers are broadcast.
 //
-// Per element: each part of a step has an accumulator of its own, walked in ascending steps; 0 + 1, or
-// (0 + 2) + (1 + 3), at the end. With K-quants sums of 256 columns are first multiplied by the unit's d. Tokens do not
-// meet, and how many there are decides only how often a panel is used. These are the integers, factors and order of
-// additions of the core for AVX-512, so the bits are too.
+// Per element: each part of a step has an accumulator of its own, walked in ascending steps; 0 + 1, or (0 +
+// 2) + (1 + 3), at the end. With K-quants sums of 256 columns are first multiplied by the unit's d. Tokens do
+// not meet, and how many there are decides only how often a panel is used. These are the integers, factors
+// and order of additions of the core for AVX-512, so the bits are too.
 //
-// Included by the file of each instruction set, with the Dot that it multiplies by; all names have internal linkage.
+// Included by the file of each instruction set, with the Dot that it multiplies by; all names have internal
+// linkage.
 #pragma once
 
 #include <algorithm>
@@ -181,8 +183,8 @@ struct WideIntegers {
     return {&kernels_of<Dot>(w.dtype), w.row(row, expert), w.row_bytes(), w.cols, w.rows - row};
   }
 
-  // Tokens [begin, begin + count) times up to two groups: what they give is in scratch.sums. The groups' share of
-  // `streams` is prefetched meanwhile, if there are any.
+  // Tokens [begin, begin + count) times up to two groups: what they give is in scratch.sums. The groups'
+  // share of `streams` is prefetched meanwhile, if there are any.
   static void multiply(const RowGroup* groups, int of_groups, const Packed& x, int64_t begin, int64_t count,
                        PrefetchStreams* streams, Scratch& scratch) {
     PrefetchStreams none;

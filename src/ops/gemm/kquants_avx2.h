@@ -1,5 +1,5 @@
-// Decoders of K-quants to panels, in the form that formats_avx2.h describes: units of 256 columns. Everything has
-// internal linkage.
+// Decoders of K-quants to panels, in the form that formats_avx2.h describes: units of 256 columns. Everything
+// has internal linkage.
 #pragma once
 
 #include "ops/gemm/formats_avx2.h"
@@ -32,7 +32,8 @@ struct SixBits {
   __m256i scales[2], minima[2];  // bytes of sub-blocks 0 to 3 and 4 to 7
 };
 
-// Q4_K and Q5_K: low nibbles are one sub-block, high ones another, whose codes are 16 times too large in Q4_K.
+// Q4_K and Q5_K: low nibbles are one sub-block, high ones another, whose codes are 16 times too large in
+// Q4_K.
 template <bool kFifthBit>
 struct DecodeQ45K : Format<Shape<2, true, true, 0, kFifthBit ? 0 : 4>, kFifthBit ? 176 : 144> {
   static constexpr int64_t kCodes = kFifthBit ? 48 : 16;

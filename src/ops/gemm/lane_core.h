@@ -56,7 +56,8 @@ struct LaneCore {
     return (2 * 16 * padded(cols)) * static_cast<int64_t>(sizeof(Elem)) + 2 * kTokens * 16 * 4;
   }
 
-  // sums[j][r] = W row r . token j for 16 rows and up to kTokens tokens; with kPrefetch prefetches a group's share.
+  // sums[j][r] = W row r . token j for 16 rows and up to kTokens tokens; with kPrefetch prefetches a group's
+  // share.
   template <int kCount, bool kPrefetch, class Row>
   static void multiply(const LaneRows<Row>& w, const Elem* const* x, int64_t vectors,
                        PrefetchStreams* streams, float (*sums)[16]) {
@@ -95,8 +96,8 @@ struct LaneCore {
     multiply<kTokens, false>(w, x, vectors, nullptr, sums);
   }
 
-  // fn(rows) with 16 rows as they are multiplied. Few tokens take BF16 rows where they lie, if the core widens them on
-  // the way: decoding them to memory would cost more than it saves.
+  // fn(rows) with 16 rows as they are multiplied. Few tokens take BF16 rows where they lie, if the core
+  // widens them on the way: decoding them to memory would cost more than it saves.
   template <class Fn>
   static void with_rows(const Weight& w, int64_t expert, int64_t row, int64_t tokens, Elem* scratch,
                         Fn&& fn) {

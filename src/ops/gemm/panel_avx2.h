@@ -1,9 +1,9 @@
-// What the integer core for 256-bit vectors (integer_avx2.h) multiplies: tokens as integers of 16 bits, and panels of 16
-// weight rows decoded to codes of 16 bits with their factors. Everything has internal linkage.
+// What the integer core for 256-bit vectors (integer_avx2.h) multiplies: tokens as integers of 16 bits, and
+// panels of 16 weight rows decoded to codes of 16 bits with their factors. Everything has internal linkage.
 //
-// The integers of a token, the groups in which they are summed, and every float operation on the sums are those of the
-// integer core for AVX-512 (core_integer_avx512.cpp): sums of integers are exact in any order, so products have the same
-// bits on both.
+// The integers of a token, the groups in which they are summed, and every float operation on the sums are
+// those of the integer core for AVX-512 (core_integer_avx512.cpp): sums of integers are exact in any order,
+// so products have the same bits on both.
 #pragma once
 
 #include <immintrin.h>
@@ -21,8 +21,9 @@ constexpr int64_t kStepColumns = 64;
 constexpr int kChunkSteps = 4;  // steps that are decoded at a time: the 256 columns of a K-quant's unit
 constexpr int64_t kChunkColumns = kChunkSteps * kStepColumns;
 
-// 64 columns of a token: value = scale[column / 32] * q, largest magnitude 1016. Of every four columns q holds 0, 2, 1
-// and 3: 16-bit halves of a row's 32-bit word hold the codes of columns 0 and 2, or 1 and 3, where they lie.
+// 64 columns of a token: value = scale[column / 32] * q, largest magnitude 1016. Of every four columns q
+// holds 0, 2, 1 and 3: 16-bit halves of a row's 32-bit word hold the codes of columns 0 and 2, or 1 and 3,
+// where they lie.
 struct alignas(64) TokenStep {
   int16_t q[64];
   int32_t minus_sum[4];        // minus the sum of the integers of 16 columns
@@ -145,8 +146,8 @@ inline __m256i twice(__m128i table) {
 
 // ---- Where decoders put eight rows
 
-// Up to 256 columns of 16 rows. What has a factor of its own within a step, two blocks of 32 columns or four groups of
-// 16, is a part.
+// Up to 256 columns of 16 rows. What has a factor of its own within a step, two blocks of 32 columns or four
+// groups of 16, is a part.
 struct alignas(64) Panel {
   int16_t codes[kChunkSteps][32][2]
                [16];  // [step][pair of columns, in the order of TokenStep::q][rows / 8][row][2]
@@ -155,9 +156,9 @@ struct alignas(64) Panel {
   float d[16], dmin[16];
 };
 
-// What a decoder gives of eight rows goes to a sink, step by step: begin_step, factors, codes and offsets of parts in any
-// order, end_step. Formats with a d for 256 columns call begin_unit before the first step and end_unit after the last.
-// This one fills half a panel.
+// What a decoder gives of eight rows goes to a sink, step by step: begin_step, factors, codes and offsets of
+// parts in any order, end_step. Formats with a d for 256 columns call begin_unit before the first step and
+// end_unit after the last. This one fills half a panel.
 class PanelHalf {
  public:
   PanelHalf(Panel& panel, int half, PrefetchStreams& prefetch, PrefetchPace& pace)

@@ -1,5 +1,5 @@
-// What the cores for few tokens prefetch while they multiply: weights come in groups of 16 rows, each one run of
-// memory.
+// What the cores for few tokens prefetch while they multiply: weights come in groups of 16 rows, each one run
+// of memory.
 #pragma once
 
 #include <algorithm>
@@ -48,8 +48,8 @@ class PrefetchStreams {
   int64_t left_ = 0, lines_of_group_ = 0;  // lines of a stream
 };
 
-// Spreads a group's share evenly over `turns` turns, where those are more than there are lines of a stream, or no whole
-// multiple: prefetches in a row wait for each other, and what is computed beside them with them.
+// Spreads a group's share evenly over `turns` turns, where those are more than there are lines of a stream,
+// or no whole multiple: prefetches in a row wait for each other, and what is computed beside them with them.
 class PrefetchPace {
  public:
   PrefetchPace() = default;
@@ -81,8 +81,8 @@ class GroupOrder {
   }
   const std::byte* at(int64_t i) const { return first_[i % matrices_] + i / matrices_ * group_bytes_; }
 
-  // What is prefetched while group i is multiplied. All groups in ascending order: while four are multiplied, the
-  // next four are prefetched.
+  // What is prefetched while group i is multiplied. All groups in ascending order: while four are multiplied,
+  // the next four are prefetched.
   PrefetchStreams* prefetch_beside(int64_t i) {
     if (i % PrefetchStreams::kCount == 0) streams_ = after(i);
     return &streams_;

@@ -15,10 +15,10 @@ inline bool fits_bf16(DType tokens, std::initializer_list<const Weight*> weights
   return true;
 }
 
-// The table {integer, vector, amx, avx512, integer_avxvnni, integer_avx2, avx2, reference} from kRun(core, ctx, args),
-// kReference(ctx, args) and kFitsBf16(args, passes). The first two take calls for latency: tiles are slow where one token
-// meets a weight, the more so while another guest of the machine uses them. Without AVX-512 integers are the fastest for
-// all calls.
+// The table {integer, vector, amx, avx512, integer_avxvnni, integer_avx2, avx2, reference} from kRun(core,
+// ctx, args), kReference(ctx, args) and kFitsBf16(args, passes). The first two take calls for latency: tiles
+// are slow where one token meets a weight, the more so while another guest of the machine uses them. Without
+// AVX-512 integers are the fastest for all calls.
 template <class Args, void (*kRun)(const Core&, const OpContext&, const Args&),
           void (*kReference)(const OpContext&, const Args&), bool (*kFitsBf16)(const Args&, bool (*)(DType))>
 inline constexpr Kernel<Args> kTable[] = {

@@ -1,5 +1,6 @@
-// Products of panels, or of rows as they are decoded, with tokens: integer sums of parts, then what becomes of them in
-// float32. The order of operations is that of core_integer_avx512.cpp. Everything has internal linkage.
+// Products of panels, or of rows as they are decoded, with tokens: integer sums of parts, then what becomes
+// of them in float32. The order of operations is that of core_integer_avx512.cpp. Everything has internal
+// linkage.
 #pragma once
 
 #include <bit>
@@ -23,6 +24,41 @@ inline __m256i broadcast_two(const int16_t* q) {
 
 // ---- A panel by a tile of tokens
 
+// Minus the sum of a token's values in a part.
+template <class Sums>
+[[gnu::always_inline]] inline __m256 minus_value(const TokenStep& x, int part) {
+  return _mm256_broadcast_ss(Sums::kParts == 4 ? x.minus_value_group + part : x.minus_value + part);
+}
+
+// The sums of a unit of 256 columns, acc, times its d, and offsets times its dmin, go to those of the units
+// before.
+template <class Sums, int kTokens>
+[[gnu::always_inline]] inline void add_unit(const Panel& panel, int part, int steps,
+                                            const TokenStep* const (&x)[kTokens], const float* const* sums,
+                                            __m256 (&acc)[kTokens][2]) {
+  const auto all = [](auto&& fn) {
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t)
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) fn(t, h);
+  };
+  all([&](int t, int h) {
+    const __m256 before = _mm256_load_ps(sums[t] + 16 * part + 8 * h);
+    acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.d + 8 * h), acc[t][h], before);
+  });
+  if constexpr (!Sums::kOffsets) return;
+  __m256 offsets[kTokens][2];
+  all([&](int t, int h) { offsets[t][h] = _mm256_setzero_ps(); });
+  for (int s = 0; s < steps; ++s)
+    all([&](int t, int h) {
+      const __m256 offset = _mm256_load_ps(panel.offsets[s][part] + 8 * h);
+      offsets[t][h] = _mm256_fmadd_ps(offset, minus_value<Sums>(x[t][s], part), offsets[t][h]);
+    });
+  all([&](int t, int h) {
+    acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.dmin + 8 * h), offsets[t][h], acc[t][h]);
+  });
+}
+
 // sums[t][part] += 16 rows of a panel, `steps` steps, times token t.
 template <class Dot, class Sums, int kTokens>
 void multiply_panel(const Panel& panel, int steps, int shift_of_bias, const TokenStep* const* tokens,
@@ -39,10 +75,6 @@ void multiply_panel(const Panel& panel, int steps, int shift_of_bias, const Toke
   for (int part = 0; part < Sums::kParts; ++part) {
     const int block = part / (Sums::kParts / 2);
     const bool high = block == 1;
-    const auto minus_value = [&](int t, int s) {
-      return _mm256_broadcast_ss(Sums::kParts == 4 ? x[t][s].minus_value_group + part
-                                                   : x[t][s].minus_value + part);
-    };
     __m256 acc[kTokens][2];
     all([&](int t, int h) {
       acc[t][h] = Sums::kSuper ? _mm256_setzero_ps() : _mm256_load_ps(sums[t] + 16 * part + 8 * h);
@@ -81,36 +113,19 @@ void multiply_panel(const Panel& panel, int steps, int shift_of_bias, const Toke
                                  : _mm256_srai_epi32(z[t][h], Sums::shift(0));
         acc[t][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, acc[t][h]);
         if constexpr (Sums::kOffsets && !Sums::kSuper)
-          acc[t][h] =
-              _mm256_fnmadd_ps(_mm256_load_ps(panel.offsets[s][part] + 8 * h), minus_value(t, s), acc[t][h]);
+          acc[t][h] = _mm256_fnmadd_ps(_mm256_load_ps(panel.offsets[s][part] + 8 * h),
+                                       minus_value<Sums>(x[t][s], part), acc[t][h]);
       });
     }
-    if constexpr (Sums::kSuper) {
-      all([&](int t, int h) {
-        float* const sum = sums[t] + 16 * part + 8 * h;
-        acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.d + 8 * h), acc[t][h], _mm256_load_ps(sum));
-      });
-      if constexpr (Sums::kOffsets) {
-        __m256 offsets[kTokens][2];
-        all([&](int t, int h) { offsets[t][h] = _mm256_setzero_ps(); });
-        for (int s = 0; s < steps; ++s)
-          all([&](int t, int h) {
-            offsets[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.offsets[s][part] + 8 * h), minus_value(t, s),
-                                            offsets[t][h]);
-          });
-        all([&](int t, int h) {
-          acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.dmin + 8 * h), offsets[t][h], acc[t][h]);
-        });
-      }
-    }
+    if constexpr (Sums::kSuper) add_unit<Sums>(panel, part, steps, x, sums, acc);
     all([&](int t, int h) { _mm256_store_ps(sums[t] + 16 * part + 8 * h, acc[t][h]); });
   }
 }
 
 // ---- Eight rows by one token
 
-// A sink of decoders that multiplies what it is given with a token at once: for one token a panel would cost more than it
-// saves. Sums of eight rows, [parts].
+// A sink of decoders that multiplies what it is given with a token at once: for one token a panel would cost
+// more than it saves. Sums of eight rows, [parts].
 template <class Dot, class F>
 class RowSums {
  public:
@@ -176,7 +191,8 @@ class RowSums {
   __m256 d_, dmin_;
 };
 
-// sums[part][8 of 16 rows] = eight rows, `steps` whole steps, times a token. A step is a turn of what is prefetched.
+// sums[part][8 of 16 rows] = eight rows, `steps` whole steps, times a token. A step is a turn of what is
+// prefetched.
 template <class Dot, class F>
 void multiply_one(EightRows rows, int64_t steps, const TokenStep* x, PrefetchStreams& streams,
                   PrefetchPace& pace, float* sums) {
