@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -86,6 +87,23 @@ TEST_F(BadInput, Models) {
   expect_refused(run(rewrite("missing.gguf", {.drop = "blk.1.ffn_down.weight"})), "blk.1.ffn_down.weight");
   expect_refused(run(rewrite("shape.gguf", {.reshape = "blk.0.attn_k.weight"})),
                  "blk.0.attn_k.weight: shape");
+}
+
+TEST_F(BadInput, ANumberThatIsNoneHasNoPerplexity) {
+  std::string bytes = read_whole_file(path("good.gguf"));
+  {
+    const gguf::File f = std::move(gguf::File::open(path("good.gguf"))).value();
+    const gguf::TensorInfo* norm = f.find_tensor("output_norm.weight");
+    const std::string_view values(reinterpret_cast<const char*>(norm->data),
+                                  static_cast<size_t>(norm->bytes));
+    const size_t at = bytes.find(values);
+    ASSERT_NE(at, std::string::npos);
+    const uint32_t nan = 0x7fc00000;
+    std::memcpy(bytes.data() + at, &nan, sizeof nan);
+  }
+  expect_refused("perplexity -m " + write("nan.gguf", bytes) + " --window 8 -f " +
+                     write("text.txt", "one two three four five six seven eight nine ten eleven twelve"),
+                 "the model computes values that are not finite (window 0 of ");
 }
 
 TEST_F(BadInput, CommandsAndOptions) {

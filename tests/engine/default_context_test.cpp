@@ -28,7 +28,7 @@ class DefaultContext : public testing::Test {
 };
 
 TEST_F(DefaultContext, IsWhatMemoryAllows) {
-  for (const int64_t memory : {int64_t{1} << 28, int64_t{1} << 30, int64_t{1} << 33})
+  for (const int64_t memory : {int64_t{1} << 30, int64_t{1} << 33})
     for (const int32_t sequences : {1, 16, 1024}) {
       const EngineOptions o =
           options(memory, {.max_sequences = sequences, .max_batch_tokens = 2048, .prefix_cache = true});

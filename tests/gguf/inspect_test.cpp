@@ -92,6 +92,30 @@ TEST_F(Inspect, PrintsJson) {
   EXPECT_EQ(j["chat_template"], "line one\nline two");
 }
 
+// The four K- and IQ-types that are read are listed like the others; of another one it is said what to do.
+TEST_F(Inspect, SaysWhatCannotBeComputedWith) {
+  Writer w;
+  w.add_string("general.architecture", "llama");
+  const int64_t shape[] = {256, 1};
+  constexpr DType kTypes[] = {DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kIQ2_XXS};
+  for (const DType t : kTypes) ASSERT_TRUE(w.add_tensor(dtype_name(t), t, shape).ok());
+  const std::string file = folder_ / "types.gguf";
+  ASSERT_TRUE(w.open(file).ok());
+  for (const DType t : kTypes)
+    ASSERT_TRUE(w.write_tensor(std::vector<std::byte>(static_cast<size_t>(dtype_bytes(t, 256)))).ok());
+  ASSERT_TRUE(w.finish().ok());
+  const Outcome r = quire("inspect " + file);
+  EXPECT_EQ(r.code, 0);
+  for (const DType t : kTypes) EXPECT_THAT(r.output, HasSubstr("\n" + std::string(dtype_name(t)) + " "));
+  EXPECT_THAT(
+      r.output,
+      HasSubstr("note: tensor 'iq2_xxs': type iq2_xxs cannot be computed with; take the model in one of "));
+  EXPECT_THAT(r.output, Not(HasSubstr("type iq4_xs cannot")));
+  const auto j = nlohmann::json::parse(quire("inspect --json " + file).output);
+  for (const auto& type : j["types"]) EXPECT_EQ(type["computable"], type["type"] != "iq2_xxs") << type;
+  EXPECT_THAT(quire("inspect --check " + file).output, HasSubstr("checked: 4 of 5 tensors decoded"));
+}
+
 TEST_F(Inspect, ChecksValues) {
   const Outcome good = quire("inspect --check " + write());
   EXPECT_EQ(good.code, 0);
