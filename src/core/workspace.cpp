@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 namespace quire {
 namespace {
@@ -17,10 +18,10 @@ int64_t round_up(int64_t n, int64_t to) {
 
 }  // namespace
 
-Workspace::Workspace() {
+Workspace::Workspace() : measured_(false) {
   for (int64_t bytes = int64_t{64} << 30; bytes >= kHuge; bytes /= 2)
     if (reserve(bytes)) return;
-  QUIRE_CHECK(false, "no {} MiB of addresses for scratch memory are left", kHuge >> 20);
+  throw std::bad_alloc();
 }
 
 Result<Workspace> Workspace::create(int64_t bytes) {
@@ -55,6 +56,7 @@ bool Workspace::reserve(int64_t bytes) {
 
 std::byte* Workspace::take(int64_t bytes) {
   bytes = round_up(std::max<int64_t>(bytes, 1), 64);
+  if (bytes > size_ - used_ && !measured_) throw std::bad_alloc();
   QUIRE_CHECK(bytes <= size_ - used_, "{} bytes of scratch memory: {} of {} are in use", bytes, used_, size_);
   std::byte* const at = base_ + used_;
   used_ += bytes;

@@ -14,7 +14,8 @@ namespace quire {
 
 class Workspace {
  public:
-  // For tools and tests, which do not know how much they will need: as many addresses as there are, up to 64 GiB.
+  // For tools, tests and dry runs, which do not know how much they will need: as many addresses as there are, up to 64 GiB.
+  // Where those do not suffice, std::bad_alloc.
   Workspace();
   // For what has been measured (high_water() of a dry run). An error if so many addresses cannot be had.
   static Result<Workspace> create(int64_t bytes);
@@ -27,6 +28,7 @@ class Workspace {
     std::swap(used_, o.used_);
     std::swap(high_water_, o.high_water_);
     std::swap(owned_, o.owned_);
+    std::swap(measured_, o.measured_);
     return *this;
   }
   ~Workspace();
@@ -34,7 +36,7 @@ class Workspace {
   int64_t high_water() const { return high_water_; }
   std::span<std::byte> memory() const { return {base_, static_cast<size_t>(size_)}; }
 
-  // Everything taken within a scope is returned at its end. Scopes nest. Taking more than was reserved is a mistake of
+  // Everything taken within a scope is returned at its end. Scopes nest. Taking more than was measured is a mistake of
   // ours, and fatal: the dry run must have seen the largest step.
   class Scope {
    public:
@@ -62,6 +64,7 @@ class Workspace {
   std::byte* base_ = nullptr;
   int64_t size_ = 0, used_ = 0, high_water_ = 0;
   bool owned_ = true;
+  bool measured_ = true;  // how much will be needed
 };
 
 }  // namespace quire

@@ -124,7 +124,7 @@ TEST_F(Arguments, WordsOfLlamaCpp) {
 
 TEST_F(Arguments, OneNameForOneIdea) {
   const std::string m = path("m.gguf"), text = path("text");
-  for (const std::string command :
+  for (const std::string& command :
        {"perplexity -m " + m + " -f " + text, "compare " + m + " " + m + " -f " + text,
         "imatrix -m " + m + " -f " + text + " -o " + path("i")})
     for (const char* const name : {"--windows", "--max-windows", "--chunks"})
@@ -213,7 +213,7 @@ void expect_harmless(const std::string& text) {
 
 TEST_F(Arguments, FileNamesInErrors) {
   const std::string evil = "$'\\x1b[2J\\n\\xc2\\x9b\\xe2\\x80\\xae'";
-  for (const std::string command :
+  for (const std::string& command :
        {"run -m " + evil + " -p x", "inspect " + evil, "perplexity -m " + path("m.gguf") + " -f " + evil,
         "quantize " + path("m.gguf") + " none/" + evil + " --type q8_0",
         "eval -m " + path("m.gguf") + " -f " + evil, run("--device " + evil), run("--kernel " + evil),
