@@ -303,7 +303,7 @@ TEST_F(Faults, MemoryThatRunsOut) {
         "synth " + path("s.gguf") + " --layers 1 --vocab 512",
         "tokenize -m " + kDemo + " --json -f " + big}) {
     bool done = false, short_of = false;
-    for (int mib = 20; mib < 3000 && !done; mib += mib / 6) {
+    for (int mib = 20; mib < 3000 && !done; mib += mib / 3) {
       const Outcome o = shell("ulimit -v " + std::to_string(mib * 1024) + ";", arguments, ">/dev/null");
       if (o.code == 127 || o.err.find("error while loading shared libraries") != std::string::npos) continue;
       done = o.code == 0;
