@@ -35,7 +35,7 @@ class FakeGpu final : public Gpu {
              const std::function<void(const OpContext&)>& op) override {
     std::copy_n(staging_.begin(), bytes, memory_.begin());
     QUIRE_CHECKED(pack());
-    op({pool_, workspace_, {Device::kCpu}});
+    op({pool_, workspace_, {Device::kCpu}, &choice_});
     if (damage >= 0) memory_[static_cast<size_t>(damage)] ^= std::byte{1};
     std::copy_n(memory_.begin(), bytes, staging_.begin());
     ++runs;
@@ -50,6 +50,8 @@ class FakeGpu final : public Gpu {
   std::vector<std::byte> memory_{size_t{128} << 20}, staging_{size_t{128} << 20};
   ThreadPool pool_{1};
   Workspace workspace_;
+  // Within the bounds of a GPU's products, unlike integers.
+  const KernelChoice choice_{{{"linear", "avx2"}}};
 };
 
 Suite run_on(Gpu& gpu, std::string_view name, const std::string& case_name = {}) {
