@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "cli/chat/console.h"
 #include "cli/chat/thinking.h"
 #include "cli/command.h"
 #include "cli/ending.h"
@@ -269,9 +270,10 @@ Status run(RunOptions& o) {
   QUIRE_TRY(const std::unique_ptr<Engine> engine, Engine::create(model, std::move(options)));
   const CancelKey cancel_key;
   const Deadline deadline(cancel_key);
+  const bool terminal = isatty(STDOUT_FILENO) != 0;
   const Output out = generate(*engine, std::move(request), [&](const TokenEvent& e) {
     if (o.json) return;
-    write_out(e.text);
+    write_out(terminal ? harmless(e.text) : e.text);
     (void)flush_output();
   });
   if (out.error) return *out.error;
