@@ -47,8 +47,8 @@ struct AtomicFile::Unfinished {
 
 namespace {
 
-// Who takes an entry out owns it: a signal's handler that does leaves it for good, for it may not free memory.
-std::atomic<void*> unfinished_files[1024];
+// Who takes an entry out owns it: a signal's handler that does keeps it for good, for it may not free memory.
+std::atomic<void*> unfinished_files[1024], removed_files[1024];
 static_assert(std::atomic<void*>::is_always_lock_free);
 
 }  // namespace
@@ -70,9 +70,11 @@ void AtomicFile::forget() {
 }
 
 void remove_unfinished_files(void (*each)(const char* name)) {
-  for (std::atomic<void*>& entry : unfinished_files) {
-    const auto* file = static_cast<const AtomicFile::Unfinished*>(entry.exchange(nullptr));
-    if (file == nullptr) continue;
+  for (size_t i = 0; i < std::size(unfinished_files); ++i) {
+    void* const entry = unfinished_files[i].exchange(nullptr);
+    if (entry == nullptr) continue;
+    removed_files[i] = entry;
+    const auto* file = static_cast<const AtomicFile::Unfinished*>(entry);
     unlink(file->temporary.c_str());
     if (each != nullptr) each(file->shown.c_str());
   }
