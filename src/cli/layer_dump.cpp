@@ -1,10 +1,10 @@
 #include "cli/layer_dump.h"
-#include "core/output.h"
 
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <vector>
+
+#include "core/output.h"
 
 namespace quire::cli {
 namespace {
@@ -39,12 +39,11 @@ bool write_npy(const std::string& path, const Tensor& t) {
 
 }  // namespace
 
-Result<LayerProbe> make_layer_dump(const std::string& dir) {
+Result<LayerProbe> make_layer_dump(const std::string& dir, const std::shared_ptr<bool>& failed) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) return request_error("--dump-layers {}: {}", dir, error.message());
   auto step = std::make_shared<int>(-1);
-  auto failed = std::make_shared<bool>(false);
   return LayerProbe([dir, step, failed](std::string_view name, int layer, const Tensor& t) {
     if (name == "embed") ++*step;
     const std::string where = layer < 0 ? "model" : fmt::format("{:03}", layer);

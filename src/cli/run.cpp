@@ -85,7 +85,7 @@ Result<EngineOptions> RunOptions::engine_options() const {
   e.max_batch_tokens = batch_tokens;
   e.repack = repack;
   if (!dump_layers.empty()) {
-    QUIRE_TRY(e.probe, make_layer_dump(dump_layers));
+    QUIRE_TRY(e.probe, make_layer_dump(dump_layers, dump_failed));
   }
   return e;
 }
@@ -287,6 +287,7 @@ Status run(RunOptions& o) {
   }
   QUIRE_CHECKED(flush_output());
   if (out.interrupted) end_by_signal(SIGINT);
+  if (*o.dump_failed) return request_error("--dump-layers {}: not all was written", o.dump_layers);
   return {};
 }
 

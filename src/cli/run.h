@@ -18,6 +18,7 @@ struct RunOptions {
   bool chat = false, raw = false, think = false, ignore_eos = false, special = false, json = false,
        quiet = false;
   bool repack = true;
+  std::shared_ptr<bool> dump_failed = std::make_shared<bool>(false);  // --dump-layers could not write all
   int64_t max_tokens = 512, context = 0;
   int32_t batch_tokens = 512;
 

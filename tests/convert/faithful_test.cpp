@@ -9,8 +9,8 @@
 
 #include "convert/convert.h"
 #include "convert/hf_config.h"
+#include "convert/support.h"
 #include "gguf/reader.h"
-#include "support/hf_folder.h"
 
 namespace quire::test {
 namespace {
@@ -21,29 +21,11 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-TinyModel model(const std::string& name) {
-  for (const TinyModel& m : tiny_models())
-    if (m.name == name) return m;
-  fatal(__FILE__, __LINE__, name);
-}
-
-convert::HfConfig config_of(const json& document) {
-  Result<convert::HfConfig> c = convert::read_hf_config(document);
-  QUIRE_CHECK(c.ok(), "{}", c.error().message);
-  return std::move(c).value();
-}
 std::string refusal(const json& document) {
   const Result<convert::HfConfig> c = convert::read_hf_config(document);
   return c.ok() ? "accepted" : c.error().message;
 }
 
-gguf::File converted(const HfFolder& folder, convert::ConvertSummary* summary = nullptr) {
-  Result<convert::ConvertSummary> s =
-      convert::convert({.folder = folder.path(), .output = folder.path("m.gguf")});
-  QUIRE_CHECK(s.ok(), "{}", s.error().message);
-  if (summary != nullptr) *summary = *s;
-  return std::move(gguf::File::open(folder.path("m.gguf"))).value();
-}
 std::string conversion_error(const HfFolder& folder) {
   const auto s = convert::convert({.folder = folder.path(), .output = folder.path("m.gguf")});
   EXPECT_FALSE(std::filesystem::exists(folder.path("m.gguf")));

@@ -7,8 +7,8 @@
 #include "convert/convert.h"
 #include "convert/hf_config.h"
 #include "convert/metadata.h"
+#include "convert/support.h"
 #include "gguf/reader.h"
-#include "support/hf_folder.h"
 
 namespace quire::test {
 namespace {
@@ -17,26 +17,6 @@ using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-TinyModel model(const std::string& name) {
-  for (const TinyModel& m : tiny_models())
-    if (m.name == name) return m;
-  fatal(__FILE__, __LINE__, name);
-}
-
-convert::HfConfig config_of(const json& document) {
-  Result<convert::HfConfig> c = convert::read_hf_config(document);
-  QUIRE_CHECK(c.ok(), "{}", c.error().message);
-  return std::move(c).value();
-}
-
-gguf::File converted(const HfFolder& folder, convert::ConvertSummary* summary = nullptr) {
-  Result<convert::ConvertSummary> s =
-      convert::convert({.folder = folder.path(), .output = folder.path("m.gguf")});
-  QUIRE_CHECK(s.ok(), "{}", s.error().message);
-  if (summary != nullptr) *summary = *s;
-  return std::move(gguf::File::open(folder.path("m.gguf"))).value();
-}
 
 TEST(ConvertConfig, WrapperWithTextConfig) {
   json text = hf_config(model("tiny-qwen35"));
