@@ -104,6 +104,16 @@ TEST_F(Faults, AFullDiskBehindStandardOutput) {
   }
 }
 
+TEST_F(Faults, IntermediatesThatAreNotAllDumped) {
+  fs::create_directories(path("dump/00000-model-embed.npy"));  // a folder where a file should be
+  const Outcome o =
+      quire("run " + m() + " --tokens 1,2 -n 1 --ignore-eos --quiet --dump-layers " + path("dump"));
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("cannot write " + path("dump/00000-model-embed.npy")));
+  EXPECT_THAT(o.err, HasSubstr("quire: --dump-layers " + path("dump") + ": not all was written\n"));
+  EXPECT_EQ(quire("run " + m() + " --tokens 1,2 -n 1 --ignore-eos --dump-layers " + path("whole")).code, 0);
+}
+
 TEST_F(Faults, AClosedStandardOutput) {
   for (const std::string& arguments : commands()) {
     const Outcome o = shell("", arguments, ">&-");
