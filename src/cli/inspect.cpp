@@ -147,7 +147,7 @@ constexpr int64_t kBatchTokens = 512;  // rows of a step, as the engine's defaul
 Result<MemoryEstimate> memory_of(const gguf::File& f, const InspectOptions& o) {
   QUIRE_TRY(const ModelConfig config, read_config(f));
   QUIRE_TRY(MemoryEstimate m, estimate_memory(f, config, o.context, o.sequences, kBatchTokens));
-  if (o.sequences <= kFewSequences && repacking_helps())
+  if (o.sequences <= kFewSequences)
     if (const auto model = Model::load(f); model.ok())
       m.repacked = RepackedWeights::bytes_for((*model)->matrices());
   return m;

@@ -93,8 +93,7 @@ Status CpuBackend::allocate() {
 }
 
 void CpuBackend::repack() {
-  if (!options_.repack || !options_.for_latency() || options_.device != Device::kCpu || !repacking_helps())
-    return;
+  if (!options_.repack || !options_.for_latency() || options_.device != Device::kCpu) return;
   repacked_ = model_->repacked(pool_);
   if (repacked_ == nullptr) return;
   Result<std::unique_ptr<Model>> placed = Model::load(model_->file);

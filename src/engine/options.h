@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "core/cpu.h"
 #include "model/model.h"
 
 namespace quire {
@@ -25,11 +24,6 @@ enum class Pooling {
 
 inline constexpr int32_t kDefaultSequences = 16;
 inline constexpr int32_t kDefaultBatchTokens = 512;
-
-// Whether this CPU has kernels that read repacked weights.
-inline bool repacking_helps() {
-  return cpu_features().avx512_bf16;
-}
 
 struct EngineOptions {
   Device device = Device::kCpu;

@@ -214,10 +214,8 @@ TEST_P(FingerprintTest, IsTheSameInEveryEngineForFew) {
       {"two, chunks of 64, three threads, shuffled blocks",
        {.threads = 3, .max_sequences = 2, .max_batch_tokens = 64, .shuffle_blocks = 9}},
       {"one after another", {.threads = 2, .max_sequences = 1, .max_batch_tokens = 128}},
+      {"two, weights as they lie in the file", {.threads = 2, .max_sequences = 2, .repack = false}},
   };
-  if (repacking_helps())
-    settings.push_back(
-        {"two, weights as they lie in the file", {.threads = 2, .max_sequences = 2, .repack = false}});
   for (const auto& [name, options] : settings) {
     SCOPED_TRACE(name);
     expect_same(want, run_jobs(model_, options, crowd()));

@@ -13,7 +13,6 @@ namespace {
 class RepackedModel : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (!repacking_helps()) GTEST_SKIP() << "no integer kernels on this CPU";
     auto loaded = load_model(std::string(QUIRE_SOURCE_DIR "/models/demo-") + GetParam() + "-nvfp4.gguf");
     ASSERT_TRUE(loaded.ok());
     model_ = *loaded;

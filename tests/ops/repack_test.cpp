@@ -27,9 +27,6 @@ struct Matrix {
 
 class Repack : public testing::Test {
  protected:
-  void SetUp() override {
-    if (!cpu_features().avx512) GTEST_SKIP() << "repacking needs AVX-512";
-  }
   std::unique_ptr<RepackedWeights> copies(std::span<const Weight> weights) {
     auto made = RepackedWeights::create(weights, pool_);
     EXPECT_TRUE(made.ok());

@@ -8,14 +8,9 @@
 
 namespace quire::conformance {
 
-namespace {
-
-// The cores that multiply codes with integer tokens.
 bool takes_integers(std::string_view kernel) {
   return kernel.starts_with("integer");
 }
-
-}  // namespace
 
 double weight_eps(std::string_view kernel, DType type) {
   const bool fits_bf16 = type == DType::kBF16 || type == DType::kMXFP4 || type == DType::kNVFP4;

@@ -8,6 +8,8 @@
 
 namespace quire::conformance {
 
+// Whether it is one of the integer cores, which read repacked weights too.
+bool takes_integers(std::string_view kernel);
 // The relative error of a weight in a kernel: one rounding to bf16 in the bf16 kernels unless the format
 // fits. On a GPU ("cuda") F16 and F32 are exact sums of several bf16.
 double weight_eps(std::string_view kernel, DType type);

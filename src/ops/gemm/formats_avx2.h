@@ -22,12 +22,12 @@ struct Shape {
   static constexpr int shift(int part) { return 2 * part < kOfParts ? kLowShift : kHighShift; }
 };
 
-template <class OfSums, int64_t kBytes>
+template <DType kOfType, class OfSums>
 struct Format {
+  static constexpr DType kType = kOfType;
   using Sums = OfSums;
-  static constexpr int64_t kChunkBytes = kBytes;  // of 256 columns in the file
-  static constexpr int kStepsAtOnce = 1;          // between which codes come in any order
-  static constexpr int kBias = 0;                 // a power of two, or 0
+  static constexpr int kStepsAtOnce = 1;  // between which codes come in any order
+  static constexpr int kBias = 0;         // a power of two, or 0
   static constexpr float kUnit = 1.0f;
 };
 
@@ -69,21 +69,21 @@ inline __m256i e2m1_table() {
 }
 
 // 64 columns: four scales, then 8 bytes of codes for each 16 columns.
-struct DecodeNvfp4 : Format<Shape<4, false, false, 8>, 144> {
+struct DecodeNvfp4 : Format<DType::kNVFP4, Shape<4, false, false, 8>> {
   static constexpr float kUnit = 0x1p7f;  // codes are twice the value, factors 2^-8 of it
 
-  template <class To>
-  [[gnu::always_inline]] static void decode(EightRows rows, int steps, To& to) {
+  template <class Rows, class To>
+  [[gnu::always_inline]] static void decode(const Rows& rows, int steps, To& to) {
     const __m256i table = e2m1_table();
-    for (int s = 0; s < steps; ++s, rows = rows.at(36)) {
+    for (int s = 0; s < steps; ++s) {
       to.begin_step(s);
       __m256 scales[4];
-      read_scales(load_word(rows), scales);
+      read_scales(rows.word(s, 0, 0), scales);
 #pragma GCC unroll 4
       for (int g = 0; g < 4; ++g) to.factor(s, g, scales[g]);
 #pragma GCC unroll 2
       for (int i = 0; i < 2; ++i) {
-        const Words w = load_words(rows.at(4 + 16 * i));
+        const Words w = rows.words(s, 0, 4 + 16 * i);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; ++j) {
           const int four = 8 * i + j / 2 * 4 + j % 2;
@@ -111,18 +111,18 @@ struct DecodeNvfp4 : Format<Shape<4, false, false, 8>, 144> {
   }
 };
 
-struct DecodeMxfp4 : Format<Shape<2, false, false, 8>, 136> {
+struct DecodeMxfp4 : Format<DType::kMXFP4, Shape<2, false, false, 8>> {
   static constexpr float kUnit = 0.5f;
 
-  template <class To>
-  [[gnu::always_inline]] static void decode(EightRows rows, int steps, To& to) {
+  template <class Rows, class To>
+  [[gnu::always_inline]] static void decode(const Rows& rows, int steps, To& to) {
     const __m256i table = e2m1_table();
     for (int s = 0; s < steps; ++s) {
       to.begin_step(s);
 #pragma GCC unroll 2
-      for (int b = 0; b < 2; ++b, rows = rows.at(17)) {
-        to.factor(s, b, scale_of(load_bytes(rows)));
-        const Words w = load_words(rows.at(1));
+      for (int b = 0; b < 2; ++b) {
+        to.factor(s, b, scale_of(rows.bytes(s, b, 0)));
+        const Words w = rows.words(s, b, 1);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) put_looked_up(to, s, 8 * b + i, 8 * b + 4 + i, w.of[i], table);
       }
@@ -139,19 +139,26 @@ struct DecodeMxfp4 : Format<Shape<2, false, false, 8>, 136> {
   }
 };
 
-struct DecodeQ8_0 : Format<Shape<2, false, false, 8>, 272> {
-  template <class To>
-  [[gnu::always_inline]] static void decode(EightRows rows, int steps, To& to) {
+// Repacked codes are unsigned.
+template <bool kUnsigned>
+struct DecodeQ8_0 : Format<DType::kQ8_0, Shape<2, false, false, kUnsigned ? 0 : 8>> {
+  static constexpr int kBias = kUnsigned ? 128 : 0;
+
+  template <class Rows, class To>
+  [[gnu::always_inline]] static void decode(const Rows& rows, int steps, To& to) {
     for (int s = 0; s < steps; ++s) {
       to.begin_step(s);
 #pragma GCC unroll 2
-      for (int b = 0; b < 2; ++b, rows = rows.at(34)) {
-        to.factor(s, b, load_halves(rows));
+      for (int b = 0; b < 2; ++b) {
+        to.factor(s, b, rows.halves(s, b, 0));
 #pragma GCC unroll 2
         for (int i = 0; i < 2; ++i) {
-          const Words w = load_words(rows.at(2 + 16 * i));
+          const Words w = rows.words(s, b, 2 + 16 * i);
 #pragma GCC unroll 4
-          for (int j = 0; j < 4; ++j) put_bytes(to, s, 8 * b + 4 * i + j, w.of[j]);
+          for (int j = 0; j < 4; ++j) {
+            const int four = 8 * b + 4 * i + j;
+            kUnsigned ? put_unsigned(to, s, four, w.of[j]) : put_bytes(to, s, four, w.of[j]);
+          }
         }
       }
       to.end_step(s);
@@ -161,22 +168,22 @@ struct DecodeQ8_0 : Format<Shape<2, false, false, 8>, 272> {
 
 // Q4_0, Q4_1, Q5_0 and Q5_1: a half d, perhaps a half m, perhaps 32 fifth bits, and 16 bytes of codes whose
 // low nibbles are the first 16 columns.
-template <bool kFifthBit, bool kMinimum>
-struct DecodeLegacy : Format<Shape<2, false, kMinimum>, 8 * (18 + (kMinimum ? 2 : 0) + (kFifthBit ? 4 : 0))> {
+template <DType kOfType, bool kFifthBit, bool kMinimum>
+struct DecodeLegacy : Format<kOfType, Shape<2, false, kMinimum>> {
   static constexpr int kBias = kMinimum ? 0 : kFifthBit ? 16 : 8;
-  static constexpr int64_t kBlock = DecodeLegacy::kChunkBytes / 8;
+  static constexpr int kBlock = repack_layout(kOfType).block_bytes();
 
-  template <class To>
-  [[gnu::always_inline]] static void decode(EightRows rows, int steps, To& to) {
+  template <class Rows, class To>
+  [[gnu::always_inline]] static void decode(const Rows& rows, int steps, To& to) {
     for (int s = 0; s < steps; ++s) {
       to.begin_step(s);
 #pragma GCC unroll 2
-      for (int b = 0; b < 2; ++b, rows = rows.at(kBlock)) {
-        to.factor(s, b, load_halves(rows));
-        if constexpr (kMinimum) to.offset(s, b, load_halves(rows.at(2)));
-        const Words w = load_words(rows.at(kBlock - 16));
+      for (int b = 0; b < 2; ++b) {
+        to.factor(s, b, rows.halves(s, b, 0));
+        if constexpr (kMinimum) to.offset(s, b, rows.halves(s, b, 2));
+        const Words w = rows.words(s, b, kBlock - 16);
         if constexpr (kFifthBit) {
-          put_fifth(to, s, 8 * b, w, load_word(rows.at(kBlock - 20)));
+          put_fifth(to, s, 8 * b, w, rows.word(s, b, kBlock - 20));
         } else {
 #pragma GCC unroll 4
           for (int i = 0; i < 4; ++i) put_nibbles(to, s, 8 * b + i, 8 * b + 4 + i, w.of[i]);

@@ -24,8 +24,7 @@
 namespace quire::gemm {
 namespace {
 
-constexpr int64_t kTokenBlock =
-    256;                           // tokens that share a decoded panel: their accumulators stay near the core
+constexpr int64_t kTokenBlock = 256;  // that share a decoded panel: their accumulators stay near the core
 constexpr int64_t kFewTokens = 2;  // that decode rows each for itself: a panel would cost more than it saves
 constexpr int64_t kMostSums = 4 * 16;  // of a token: [parts][16 rows]
 
@@ -51,80 +50,92 @@ struct FormatKernels {
   float unit;
 };
 
-template <class F>
+template <class F, class Rows>
 void decode_panel(EightRows rows, int steps, PanelHalf& to) {
-  F::decode(rows, steps, to);
+  F::decode(Rows(rows), steps, to);
 }
 
-template <class Dot, class F>
+template <class Dot, class F, class Rows>
 constexpr FormatKernels kKernelsOf = {
-    multiply_one<Dot, F>,
-    decode_panel<F>,
+    multiply_one<Dot, F, Rows>,
+    decode_panel<F, Rows>,
     {multiply_panel<Dot, typename F::Sums, 1>, multiply_panel<Dot, typename F::Sums, 2>,
      multiply_panel<Dot, typename F::Sums, 3>},
-    F::kChunkBytes,
+    Rows::kChunkBytes,
     F::Sums::kParts,
     bias_shift<F>(),
     F::kUnit};
 
-template <class Dot>
+// For rows of the file, FileRows, or of a copy, LaneRows.
+template <class Dot, template <DType> class Rows>
 const FormatKernels& kernels_of(DType type) {
+  constexpr bool kRepacked = Rows<DType::kQ8_0>::kRepacked;
+  const auto of = []<class F>(F) -> const FormatKernels& { return kKernelsOf<Dot, F, Rows<F::kType>>; };
   switch (type) {
     case DType::kNVFP4:
-      return kKernelsOf<Dot, DecodeNvfp4>;
+      return of(DecodeNvfp4());
     case DType::kMXFP4:
-      return kKernelsOf<Dot, DecodeMxfp4>;
+      return of(DecodeMxfp4());
     case DType::kQ8_0:
-      return kKernelsOf<Dot, DecodeQ8_0>;
+      return of(DecodeQ8_0<kRepacked>());
     case DType::kQ4_0:
-      return kKernelsOf<Dot, DecodeLegacy<false, false>>;
+      return of(DecodeLegacy<DType::kQ4_0, false, false>());
     case DType::kQ4_1:
-      return kKernelsOf<Dot, DecodeLegacy<false, true>>;
+      return of(DecodeLegacy<DType::kQ4_1, false, true>());
     case DType::kQ5_0:
-      return kKernelsOf<Dot, DecodeLegacy<true, false>>;
+      return of(DecodeLegacy<DType::kQ5_0, true, false>());
     case DType::kQ5_1:
-      return kKernelsOf<Dot, DecodeLegacy<true, true>>;
+      return of(DecodeLegacy<DType::kQ5_1, true, true>());
     case DType::kQ4_K:
-      return kKernelsOf<Dot, DecodeQ45K<false>>;
+      return of(DecodeQ45K<false>());
     case DType::kQ5_K:
-      return kKernelsOf<Dot, DecodeQ45K<true>>;
+      return of(DecodeQ45K<true>());
     case DType::kQ6_K:
-      return kKernelsOf<Dot, DecodeQ6K>;
+      return of(DecodeQ6K());
     case DType::kQ2_K:
-      return kKernelsOf<Dot, DecodeQ2K>;
+      return of(DecodeQ2K());
     case DType::kQ3_K:
-      return kKernelsOf<Dot, DecodeQ3K>;
+      return of(DecodeQ3K());
     case DType::kIQ4_NL:
-      return kKernelsOf<Dot, DecodeIq4Nl>;
+      return of(DecodeIq4Nl());
     case DType::kIQ4_XS:
-      return kKernelsOf<Dot, DecodeIq4Xs>;
+      return of(DecodeIq4Xs());
     default:
       fatal(__FILE__, __LINE__, "the integer core has no such format");
   }
 }
 
-// 16 weight rows, or as many as there are.
+// 16 weight rows, or as many as there are, in the file or in a copy.
 struct RowGroup {
   const FormatKernels* kernels = nullptr;
   const std::byte* first = nullptr;
-  int64_t stride = 0, cols = 0;
-  int64_t rows = 0;
+  int64_t stride = 0;  // 0: repacked
+  int64_t cols = 0, rows = 0;
+
+  bool repacked() const { return stride == 0; }
+  // Rows [8 half, ...).
+  EightRows eight(int half) const {
+    return repacked() ? EightRows{first + half * 8 * 4, 0} : EightRows{first + 8 * half * stride, stride};
+  }
+  // Whether `steps` steps of 16 rows are there, if only as zeros.
+  bool whole(int64_t steps) const { return repacked() || (rows >= 16 && cols >= steps * kStepColumns); }
 };
 
 // Columns [256 chunk, ...) of a group, `steps` steps of them. Rows and columns past the ends are zeros.
 inline void decode_chunk(const RowGroup& g, int64_t chunk, int steps, PrefetchStreams& prefetch,
                          PrefetchPace& pace, Panel& to) {
-  const int64_t at = chunk * g.kernels->chunk_bytes, left = std::min(g.stride - at, g.kernels->chunk_bytes);
+  const int64_t at = chunk * g.kernels->chunk_bytes;
   const auto decode = [&](EightRows rows, int half) {
     PanelHalf sink(to, half, prefetch, pace);
     g.kernels->decode(rows, steps, sink);
   };
-  if (g.rows >= 16 && g.cols - chunk * kChunkColumns >= steps * kStepColumns) {
-    for (int h = 0; h < 2; ++h) decode({g.first + 8 * h * g.stride + at, g.stride}, h);
+  if (g.whole(chunk * kChunkSteps + steps)) {
+    for (int h = 0; h < 2; ++h) decode(g.eight(h).at(at), h);
     return;
   }
   constexpr int64_t kMostBytes = 288;
   alignas(64) std::byte copy[16][kMostBytes] = {};
+  const int64_t left = std::min(g.stride - at, g.kernels->chunk_bytes);
   for (int64_t r = 0; r < std::min<int64_t>(g.rows, 16); ++r)
     std::memcpy(copy[r], g.first + r * g.stride + at, static_cast<size_t>(left));
   for (int h = 0; h < 2; ++h) decode({copy[8 * h], kMostBytes}, h);
@@ -180,7 +191,15 @@ struct WideIntegers {
   }
 
   static RowGroup group(const Weight& w, int64_t expert, int64_t row) {
-    return {&kernels_of<Dot>(w.dtype), w.row(row, expert), w.row_bytes(), w.cols, w.rows - row};
+    const bool repacked = w.repacked != nullptr;
+    return {repacked ? &kernels_of<Dot, LaneRows>(w.dtype) : &kernels_of<Dot, FileRows>(w.dtype),
+            group_begin(w, expert, row), repacked ? 0 : w.row_bytes(), w.cols, w.rows - row};
+  }
+  static const std::byte* group_begin(const Weight& w, int64_t expert, int64_t row) {
+    return w.repacked == nullptr ? w.row(row, expert) : repacked_group(w, expert, row, group_bytes(w));
+  }
+  static int64_t group_bytes(const Weight& w) {
+    return w.repacked == nullptr ? kGroupRows * w.row_bytes() : repacked_group_bytes(w.dtype, w.cols);
   }
 
   // Tokens [begin, begin + count) times up to two groups: what they give is in scratch.sums. The groups'
@@ -191,17 +210,13 @@ struct WideIntegers {
     PrefetchStreams& prefetch = streams == nullptr ? none : *streams;
     const int64_t steps = steps_of(x.cols);
     PrefetchPace pace(prefetch, 2 * steps);
-    if (count <= kFewTokens && groups[0].rows >= 16 && x.cols % kStepColumns == 0 &&
-        groups[of_groups - 1].rows >= 16) {
-      for (int g = 0; g < of_groups; ++g)
-        for (int h = 0; h < 2; ++h)
-          for (int64_t t = 0; t < count; ++t)
-            groups[g].kernels->one({groups[g].first + 8 * h * groups[g].stride, groups[g].stride}, steps,
-                                   token(x, begin + t), prefetch, pace, scratch.sums[g][t] + 8 * h);
-      return;
-    }
     for (int g = 0; g < of_groups; ++g)
       std::memset(scratch.sums[g], 0, static_cast<size_t>(count) * sizeof scratch.sums[g][0]);
+    if (count <= kFewTokens && groups[0].whole(steps) && groups[of_groups - 1].whole(steps)) {
+      for (int g = 0; g < of_groups; ++g)
+        multiply_few(groups[g], steps, token(x, begin), count, prefetch, pace, scratch.sums[g]);
+      return;
+    }
     for (int64_t first = 0; first < steps; first += kChunkSteps) {
       const int in_chunk = static_cast<int>(std::min<int64_t>(kChunkSteps, steps - first));
       for (int g = 0; g < of_groups; ++g)
@@ -210,6 +225,17 @@ struct WideIntegers {
         multiply_tile(groups, of_groups, x, begin, t, std::min<int64_t>(kMostTokens, count - t), first,
                       in_chunk, scratch);
     }
+  }
+  // Repacked rows 0 to 7 lie in the same lines as 8 to 15, so both take turns, while these lines are near.
+  static void multiply_few(const RowGroup& g, int64_t steps, const TokenStep* x, int64_t count,
+                           PrefetchStreams& prefetch, PrefetchPace& pace, float (*sums)[kMostSums]) {
+    constexpr int64_t kTurnSteps = 2 * kChunkSteps;
+    const int64_t turn = g.repacked() ? kTurnSteps : steps;
+    for (int64_t s = 0; s < steps; s += turn)
+      for (int h = 0; h < 2; ++h)
+        for (int64_t t = 0; t < count; ++t)
+          g.kernels->one(g.eight(h).at(s / kChunkSteps * g.kernels->chunk_bytes), std::min(turn, steps - s),
+                         x + t * steps + s, prefetch, pace, sums[t] + 8 * h);
   }
   // Tokens [t, t + tokens) of those from `begin` on, steps [first, first + steps).
   static void multiply_tile(const RowGroup* groups, int of_groups, const Packed& x, int64_t begin, int64_t t,
@@ -228,7 +254,7 @@ struct WideIntegers {
     Scratch& scratch = *reinterpret_cast<Scratch*>(memory);
     const Weight& w = *job.w;
     const int64_t rows = std::min(w.rows - job.row, job.panels * kPanelRows), groups = (rows + 15) / 16;
-    GroupOrder order({w.row(job.row, job.expert)}, groups, 16 * w.row_bytes(), job.prefetch);
+    GroupOrder order({group_begin(w, job.expert, job.row)}, groups, group_bytes(w), job.prefetch);
     for (int64_t i = 0; i < groups; i += 2) {
       const int of_groups = i + 1 < groups ? 2 : 1;
       RowGroup both[2];
@@ -270,8 +296,8 @@ struct WideIntegers {
     Scratch& scratch = *reinterpret_cast<Scratch*>(memory);
     const Packed& mid = *job.mid;
     const int64_t end = job.row + job.units * kPairRows, real = std::min(job.gate->rows, end);
-    GroupOrder order({job.gate->row(job.row, job.expert), job.up->row(job.row, job.expert)},
-                     (real - job.row + 15) / 16 * 2, 16 * job.gate->row_bytes(), job.prefetch);
+    GroupOrder order({group_begin(*job.gate, job.expert, job.row), group_begin(*job.up, job.expert, job.row)},
+                     (real - job.row + 15) / 16 * 2, group_bytes(*job.gate), job.prefetch);
     for (int64_t row = job.row; row < end; row += 2 * kPairRows)
       for (int64_t t = 0; t < mid.rows; t += kTokenBlock) {
         const int64_t count = std::min(kTokenBlock, mid.rows - t);
@@ -310,7 +336,7 @@ template <class Dot>
 inline constexpr Core kWideIntegers = {WideIntegers<Dot>::packed_bytes, WideIntegers<Dot>::pack,
                                        WideIntegers<Dot>::in_place,     WideIntegers<Dot>::scratch_bytes,
                                        WideIntegers<Dot>::project,      WideIntegers<Dot>::swiglu,
-                                       WideIntegers<Dot>::finish};
+                                       WideIntegers<Dot>::finish,       true};
 
 }  // namespace
 }  // namespace quire::gemm

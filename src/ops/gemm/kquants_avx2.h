@@ -35,17 +35,18 @@ struct SixBits {
 // Q4_K and Q5_K: low nibbles are one sub-block, high ones another, whose codes are 16 times too large in
 // Q4_K.
 template <bool kFifthBit>
-struct DecodeQ45K : Format<Shape<2, true, true, 0, kFifthBit ? 0 : 4>, kFifthBit ? 176 : 144> {
-  static constexpr int64_t kCodes = kFifthBit ? 48 : 16;
+struct DecodeQ45K
+    : Format<kFifthBit ? DType::kQ5_K : DType::kQ4_K, Shape<2, true, true, 0, kFifthBit ? 0 : 4>> {
+  static constexpr int kCodes = kFifthBit ? 48 : 16;
 
-  template <class To>
-  [[gnu::always_inline]] static void decode(EightRows rows, int, To& to) {
-    const Words head = load_words(rows);
-    to.begin_unit(low_halves(head.of[0]), low_halves(_mm256_srli_epi32(head.of[0], 16)));
+  template <class Rows, class To>
+  [[gnu::always_inline]] static void decode(const Rows& rows, int, To& to) {
+    const Words head = rows.words(0, 0, 0);
+    to.begin_unit(low_halves(head.of[0]), high_halves(head.of[0]));
     const SixBits six(head.of[1], head.of[2], head.of[3]);
     Words fifth[2] = {};  // a bit of each sub-block
     if constexpr (kFifthBit)
-      for (int i = 0; i < 2; ++i) fifth[i] = load_words(rows.at(16 + 16 * i));
+      for (int i = 0; i < 2; ++i) fifth[i] = rows.words(0, 0, 16 + 16 * i);
 #pragma GCC unroll 4
     for (int s = 0; s < 4; ++s) {
       to.begin_step(s);
@@ -56,7 +57,7 @@ struct DecodeQ45K : Format<Shape<2, true, true, 0, kFifthBit ? 0 : 4>, kFifthBit
       }
 #pragma GCC unroll 2
       for (int i = 0; i < 2; ++i) {
-        const Words w = load_words(rows.at(kCodes + 32 * s + 16 * i));
+        const Words w = rows.words(0, 0, kCodes + 32 * s + 16 * i);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; ++j) put(to, s, 4 * i + j, w.of[j], fifth[i].of[j]);
       }
@@ -83,13 +84,13 @@ struct DecodeQ45K : Format<Shape<2, true, true, 0, kFifthBit ? 0 : 4>, kFifthBit
 };
 
 // 128 bytes with the low four bits of each code, 64 with the upper two, 16 signed scales, d.
-struct DecodeQ6K : Format<Shape<4, true, false>, 210> {
+struct DecodeQ6K : Format<DType::kQ6_K, Shape<4, true, false>> {
   static constexpr int kBias = 32, kStepsAtOnce = 2;
 
-  template <class To>
-  [[gnu::always_inline]] static void decode(EightRows rows, int, To& to) {
-    const Words scales = load_words(rows.at(192));
-    to.begin_unit(load_halves(rows.at(208)), _mm256_setzero_ps());
+  template <class Rows, class To>
+  [[gnu::always_inline]] static void decode(const Rows& rows, int, To& to) {
+    const Words scales = rows.words(0, 0, 192);
+    to.begin_unit(rows.halves(0, 0, 208), _mm256_setzero_ps());
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {  // two steps: low nibbles, then high ones
 #pragma GCC unroll 2
@@ -100,10 +101,10 @@ struct DecodeQ6K : Format<Shape<4, true, false>, 210> {
       }
 #pragma GCC unroll 2
       for (int i = 0; i < 2; ++i) {
-        const Words top = load_words(rows.at(128 + 32 * h + 16 * i));
+        const Words top = rows.words(0, 0, 128 + 32 * h + 16 * i);
 #pragma GCC unroll 2
         for (int k = 0; k < 2; ++k) {  // columns from 32 k on
-          const Words w = load_words(rows.at(64 * h + 32 * k + 16 * i));
+          const Words w = rows.words(0, 0, 64 * h + 32 * k + 16 * i);
 #pragma GCC unroll 4
           for (int j = 0; j < 4; ++j) {
             const int four = 8 * k + 4 * i + j;

@@ -8,18 +8,13 @@
 
 #include <immintrin.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
 
+#include "ops/gemm/rows_avx2.h"
 #include "ops/gemm/streams.h"
 
 namespace quire::gemm {
 namespace {
-
-constexpr int64_t kStepColumns = 64;
-constexpr int kChunkSteps = 4;  // steps that are decoded at a time: the 256 columns of a K-quant's unit
-constexpr int64_t kChunkColumns = kChunkSteps * kStepColumns;
 
 // 64 columns of a token: value = scale[column / 32] * q, largest magnitude 1016. Of every four columns q
 // holds 0, 2, 1 and 3: 16-bit halves of a row's 32-bit word hold the codes of columns 0 and 2, or 1 and 3,
@@ -76,72 +71,6 @@ inline void quantise(const __m256 (&v)[4], TokenStep& to, int half) {
   to.scale[half] = scale;
   to.minus_sum_block[half] = -all;
   to.minus_value[half] = -static_cast<float>(all) * scale;
-}
-
-// ---- Reading eight rows
-
-struct EightRows {
-  const std::byte* first;
-  int64_t stride;
-  const std::byte* operator[](int r) const { return first + r * stride; }
-  EightRows at(int64_t bytes) const { return {first + bytes, stride}; }
-};
-
-template <class T>
-T load_as(const std::byte* p) {
-  T v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
-
-// 16 bytes of each row as four vectors of words: word i of all rows.
-struct Words {
-  __m256i of[4];
-};
-inline __attribute__((always_inline)) Words load_words(EightRows rows) {
-  __m256i v[4];
-  for (int i = 0; i < 4; ++i)
-    v[i] = _mm256_inserti128_si256(
-        _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i]))),
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i + 4])), 1);
-  const __m256i a = _mm256_unpacklo_epi32(v[0], v[1]), b = _mm256_unpackhi_epi32(v[0], v[1]);
-  const __m256i c = _mm256_unpacklo_epi32(v[2], v[3]), d = _mm256_unpackhi_epi32(v[2], v[3]);
-  return {{_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c), _mm256_unpacklo_epi64(b, d),
-           _mm256_unpackhi_epi64(b, d)}};
-}
-// Four bytes of each row.
-inline __m256i load_word(EightRows rows) {
-  const auto word = [&](int r) { return load_as<int32_t>(rows[r]); };
-  return _mm256_setr_epi32(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7));
-}
-// Two bytes of each row, in 16-bit lanes.
-inline __m128i load_shorts(EightRows rows) {
-  const auto value = [&](int r) { return load_as<int16_t>(rows[r]); };
-  return _mm_setr_epi16(value(0), value(1), value(2), value(3), value(4), value(5), value(6), value(7));
-}
-inline __m256 load_halves(EightRows rows) {
-  return _mm256_cvtph_ps(load_shorts(rows));
-}
-// One byte of each row, as 32-bit numbers.
-inline __m256i load_bytes(EightRows rows) {
-  const auto byte = [&](int r) { return std::to_integer<int32_t>(*rows[r]); };
-  return _mm256_setr_epi32(byte(0), byte(1), byte(2), byte(3), byte(4), byte(5), byte(6), byte(7));
-}
-// The lower 16 bits of every word as a half.
-inline __m256 low_halves(__m256i words) {
-  const __m256i low = _mm256_and_si256(words, _mm256_set1_epi32(0xffff));
-  const __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0xd8);
-  return _mm256_cvtph_ps(_mm256_castsi256_si128(both));
-}
-// Byte i of every word, as a float.
-inline __m256 unsigned_byte(__m256i words, int i) {
-  return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(words, 8 * i), _mm256_set1_epi32(255)));
-}
-inline __m256 signed_byte(__m256i words, int i) {
-  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * i), 24));
-}
-inline __m256i twice(__m128i table) {
-  return _mm256_broadcastsi128_si256(table);
 }
 
 // ---- Where decoders put eight rows

@@ -53,6 +53,14 @@ constexpr RepackLayout repack_layout(DType type) {
       return {256, 1, {176}};
     case DType::kQ6_K:
       return {256, 1, {210}};
+    case DType::kQ2_K:
+      return {256, 1, {84}};
+    case DType::kQ3_K:
+      return {256, 1, {110}};
+    case DType::kIQ4_NL:
+      return {64, 2, {2, 16}};
+    case DType::kIQ4_XS:
+      return {256, 1, {136}};
     default:
       return {};
   }
@@ -61,7 +69,7 @@ constexpr RepackLayout repack_layout(DType type) {
 int64_t repacked_group_bytes(DType type, int64_t cols);
 
 // Copies the group of rows [row, row + 16) of an expert, as far as they exist, to repacked_group_bytes at a
-// multiple of 64. Needs AVX-512.
+// multiple of 64.
 void repack_group(const Weight& w, int64_t expert, int64_t row, std::byte* to);
 
 // The group of `row`, a multiple of 16, in w's copy.

@@ -17,12 +17,12 @@ namespace {
 }
 
 // Two bits of 32 bytes are a code of each of 32 columns, and the bytes those of a half of 256 columns, which are two steps:
-// put(step, four, group, w, j) for every four columns, group of 32 of the half and word j of 8.
-template <class Put>
-[[gnu::always_inline]] inline void each_crumb(EightRows codes, int half, Put&& put) {
+// put(step, four, group, w, j) for every four columns, group of 32 of the half and word j of 8. The codes begin at byte `first`.
+template <class Rows, class Put>
+[[gnu::always_inline]] inline void each_crumb(const Rows& rows, int first, int half, Put&& put) {
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
-    const Words w = load_words(codes.at(32 * half + 16 * i));
+    const Words w = rows.words(0, 0, first + 32 * half + 16 * i);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j)
 #pragma GCC unroll 4
@@ -31,14 +31,14 @@ template <class Put>
 }
 
 // 16 bytes of a scale and a minimum, 64 of codes, d and dmin.
-struct DecodeQ2K : Format<Shape<4, true, true>, 84> {
+struct DecodeQ2K : Format<DType::kQ2_K, Shape<4, true, true>> {
   static constexpr int kStepsAtOnce = 2;
 
-  template <class To>
-  [[gnu::always_inline]] static void decode(EightRows rows, int, To& to) {
-    const Words both = load_words(rows);
-    const __m256i halves = load_word(rows.at(80));
-    to.begin_unit(low_halves(halves), low_halves(_mm256_srli_epi32(halves, 16)));
+  template <class Rows, class To>
+  [[gnu::always_inline]] static void decode(const Rows& rows, int, To& to) {
+    const Words both = rows.words(0, 0, 0);
+    const __m256i halves = rows.word(0, 0, 80);
+    to.begin_unit(low_halves(halves), high_halves(halves));
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
 #pragma GCC unroll 2
@@ -52,7 +52,7 @@ struct DecodeQ2K : Format<Shape<4, true, true>, 84> {
         }
       }
       each_crumb(
-          rows.at(16), h, [&](int s, int four, int g, __m256i w, int) __attribute__((always_inline)) {
+          rows, 16, h, [&](int s, int four, int g, __m256i w, int) __attribute__((always_inline)) {
             put_unsigned(to, s, four, moved(w, 2 * g, 2, 0));
           });
       to.end_step(2 * h);
@@ -63,16 +63,16 @@ struct DecodeQ2K : Format<Shape<4, true, true>, 84> {
 };
 
 // 32 bytes of third bits, 64 of the other two, 12 of scales of 6 bits (quant/kquants.cpp), d.
-struct DecodeQ3K : Format<Shape<4, true, false>, 110> {
+struct DecodeQ3K : Format<DType::kQ3_K, Shape<4, true, false>> {
   static constexpr int kBias = 4, kStepsAtOnce = 2;
 
-  template <class To>
-  [[gnu::always_inline]] static void decode(EightRows rows, int, To& to) {
-    const Words end = load_words(rows.at(94));  // the block's last 16 bytes: the scales begin with the third
-    to.begin_unit(low_halves(_mm256_srli_epi32(end.of[3], 16)), _mm256_setzero_ps());
+  template <class Rows, class To>
+  [[gnu::always_inline]] static void decode(const Rows& rows, int, To& to) {
+    const Words end = end_of(rows);
+    to.begin_unit(low_halves(end.of[3]), _mm256_setzero_ps());
     __m256i scales[4];  // of each step
     read_scales(end, scales);
-    const Words third[2] = {load_words(rows), load_words(rows.at(16))};
+    const Words third[2] = {rows.words(0, 0, 0), rows.words(0, 0, 16)};
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
 #pragma GCC unroll 2
@@ -82,7 +82,7 @@ struct DecodeQ3K : Format<Shape<4, true, false>, 110> {
         for (int g = 0; g < 4; ++g) to.factor(s, g, signed_byte(scales[s], g));
       }
       each_crumb(
-          rows.at(32), h, [&](int s, int four, int g, __m256i w, int j) __attribute__((always_inline)) {
+          rows, 32, h, [&](int s, int four, int g, __m256i w, int j) __attribute__((always_inline)) {
             const __m256i top = moved(third[j / 4].of[j % 4], 4 * h + g, 1, 2);
             put_unsigned(to, s, four, _mm256_or_si256(moved(w, 2 * g, 2, 0), top));
           });
@@ -93,12 +93,19 @@ struct DecodeQ3K : Format<Shape<4, true, false>, 110> {
   }
 
  private:
+  // The scales, then d and two bytes of anything.
+  template <class Rows>
+  [[gnu::always_inline]] static Words end_of(const Rows& rows) {
+    if constexpr (Rows::kRepacked) return rows.words(0, 0, 96);
+    const Words w = rows.words(0, 0, 94);  // the block ends with them
+    const auto word = [&](int i) {
+      return _mm256_or_si256(_mm256_srli_epi32(w.of[i], 16), _mm256_slli_epi32(w.of[i + 1], 16));
+    };
+    return {{word(0), word(1), word(2), _mm256_srli_epi32(w.of[3], 16)}};
+  }
   // Less 32, four to a word.
   [[gnu::always_inline]] static void read_scales(const Words& end, __m256i (&of)[4]) {
-    const auto word = [&](int i) {
-      return _mm256_or_si256(_mm256_srli_epi32(end.of[i], 16), _mm256_slli_epi32(end.of[i + 1], 16));
-    };
-    const __m256i low[2] = {word(0), word(1)}, top = word(2);
+    const __m256i low[2] = {end.of[0], end.of[1]}, top = end.of[2];
 #pragma GCC unroll 4
     for (int s = 0; s < 4; ++s)
       of[s] = _mm256_sub_epi8(_mm256_or_si256(moved(low[s % 2], s / 2 * 4, 4, 0), moved(top, 2 * s, 2, 4)),
@@ -112,23 +119,22 @@ inline __m256i iq4_table() {
 }
 // 16 bytes of codes whose low nibbles are the first 16 of 32 columns, block b of a step.
 template <class To>
-[[gnu::always_inline]] inline void put_iq4(To& to, int step, int b, EightRows codes, __m256i table) {
-  const Words w = load_words(codes);
+[[gnu::always_inline]] inline void put_iq4(To& to, int step, int b, const Words& w, __m256i table) {
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) put_looked_up(to, step, 8 * b + i, 8 * b + 4 + i, w.of[i], table);
 }
 
 // 32 columns: a half d and 16 bytes of codes.
-struct DecodeIq4Nl : Format<Shape<2, false, false, 8>, 144> {
-  template <class To>
-  [[gnu::always_inline]] static void decode(EightRows rows, int steps, To& to) {
+struct DecodeIq4Nl : Format<DType::kIQ4_NL, Shape<2, false, false, 8>> {
+  template <class Rows, class To>
+  [[gnu::always_inline]] static void decode(const Rows& rows, int steps, To& to) {
     const __m256i table = iq4_table();
     for (int s = 0; s < steps; ++s) {
       to.begin_step(s);
 #pragma GCC unroll 2
-      for (int b = 0; b < 2; ++b, rows = rows.at(18)) {
-        to.factor(s, b, load_halves(rows));
-        put_iq4(to, s, b, rows.at(2), table);
+      for (int b = 0; b < 2; ++b) {
+        to.factor(s, b, rows.halves(s, b, 0));
+        put_iq4(to, s, b, rows.words(s, b, 2), table);
       }
       to.end_step(s);
     }
@@ -136,11 +142,11 @@ struct DecodeIq4Nl : Format<Shape<2, false, false, 8>, 144> {
 };
 
 // A half d, upper bits and lower nibbles of 8 scales of 6 bits (quant/iq4.cpp), 8 times 16 bytes of codes.
-struct DecodeIq4Xs : Format<Shape<2, true, false, 8>, 136> {
-  template <class To>
-  [[gnu::always_inline]] static void decode(EightRows rows, int, To& to) {
+struct DecodeIq4Xs : Format<DType::kIQ4_XS, Shape<2, true, false, 8>> {
+  template <class Rows, class To>
+  [[gnu::always_inline]] static void decode(const Rows& rows, int, To& to) {
     const __m256i table = iq4_table();
-    const __m256i head = load_word(rows), low = load_word(rows.at(4));
+    const __m256i head = rows.word(0, 0, 0), low = rows.word(0, 0, 4);
     to.begin_unit(low_halves(head), _mm256_setzero_ps());
 #pragma GCC unroll 4
     for (int s = 0; s < 4; ++s) {
@@ -152,7 +158,7 @@ struct DecodeIq4Xs : Format<Shape<2, true, false, 8>, 136> {
         const __m256i two = _mm256_and_si256(_mm256_srli_epi32(head, 12 + 2 * j), _mm256_set1_epi32(48));
         to.factor(s, b,
                   _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_or_si256(four, two), _mm256_set1_epi32(32))));
-        put_iq4(to, s, b, rows.at(8 + 16 * j), table);
+        put_iq4(to, s, b, rows.words(0, 0, 8 + 16 * j), table);
       }
       to.end_step(s);
     }

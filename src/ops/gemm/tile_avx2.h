@@ -130,9 +130,7 @@ template <class Dot, class F>
 class RowSums {
  public:
   using Sums = typename F::Sums;
-  RowSums(PrefetchStreams& prefetch, PrefetchPace& pace) : prefetch_(prefetch), pace_(pace) {
-    for (__m256& a : acc) a = _mm256_setzero_ps();
-  }
+  RowSums(PrefetchStreams& prefetch, PrefetchPace& pace) : prefetch_(prefetch), pace_(pace) {}
   void next_chunk(const TokenStep* x) { x_ = x; }
 
   [[gnu::always_inline]] void begin_unit(__m256 d, __m256 dmin) {
@@ -191,17 +189,18 @@ class RowSums {
   __m256 d_, dmin_;
 };
 
-// sums[part][8 of 16 rows] = eight rows, `steps` whole steps, times a token. A step is a turn of what is
+// sums[part][8 of 16 rows] += eight rows, `steps` whole steps, times a token. A step is a turn of what is
 // prefetched.
-template <class Dot, class F>
+template <class Dot, class F, class Rows>
 void multiply_one(EightRows rows, int64_t steps, const TokenStep* x, PrefetchStreams& streams,
                   PrefetchPace& pace, float* sums) {
   PrefetchStreams prefetch = streams;
   PrefetchPace of_prefetch = pace;
   RowSums<Dot, F> of_rows(prefetch, of_prefetch);
-  for (; steps > 0; steps -= kChunkSteps, x += kChunkSteps, rows = rows.at(F::kChunkBytes)) {
+  for (int i = 0; i < F::Sums::kParts; ++i) of_rows.acc[i] = _mm256_load_ps(sums + 16 * i);
+  for (; steps > 0; steps -= kChunkSteps, x += kChunkSteps, rows = rows.at(Rows::kChunkBytes)) {
     of_rows.next_chunk(x);
-    F::decode(rows, steps < kChunkSteps ? static_cast<int>(steps) : kChunkSteps, of_rows);
+    F::decode(Rows(rows), steps < kChunkSteps ? static_cast<int>(steps) : kChunkSteps, of_rows);
   }
   streams = prefetch;
   pace = of_prefetch;

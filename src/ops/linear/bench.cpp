@@ -40,7 +40,7 @@ void add_all() {
                      [=](benchmark::State& s) { run(s, kernel, repack, type, shape, tokens); });
   };
   for (const Kernel<LinearArgs>& kernel : bench::kernels(kLinearOp)) {
-    if (kernel.name == "integer") add("repacked", kernel, true);
+    if (kernel.name.starts_with("integer")) add(fmt::format("{}_repacked", kernel.name), kernel, true);
     add(kernel.name, kernel, false);
   }
 }

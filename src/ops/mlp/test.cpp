@@ -98,7 +98,7 @@ void mlp_case(Suite& s, const MlpCase& c) {
     s.expect_guards(k.name, name, {&got, &h});
     k.launch(s.context(Device::kCpu, 1), args(h, one));
     s.expect_same_bits(k.name, name + " one thread", one, got);
-    if (k.name == "integer") {
+    if (takes_integers(k.name)) {
       const auto copies = s.repack(std::array{gate.weight, up.weight, down.weight});
       Buffer repacked = x;
       MlpArgs a = args(h, repacked);

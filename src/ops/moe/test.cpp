@@ -189,7 +189,7 @@ void moe_case(Suite& s, const MoeCase& c) {
     if (c.tokens == 0) continue;
     k.launch(s.context(Device::kCpu, 1), m.args(c, m.h, one, chosen));
     s.expect_same_bits(k.name, name + " one thread", one, got);
-    if (k.name == "integer") {
+    if (takes_integers(k.name)) {
       const auto copies = s.repack(std::array{m.gate.weight, m.up.weight, m.down.weight, m.shared_gate.weight,
                                               m.shared_up.weight, m.shared_down.weight});
       Buffer repacked = m.x;

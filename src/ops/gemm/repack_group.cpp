@@ -1,5 +1,5 @@
 // Copying a group of rows into the integer core's order: a row's unit is put together field by field, then
-// 16 words of 16 rows at a time are transposed and written past the caches.
+// four words of 16 rows at a time are transposed and written past the caches.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "ops/gemm/repack.h"
-#include "ops/gemm/simd_avx512.h"
+#include "ops/gemm/rows_avx2.h"
 
 namespace quire::gemm {
 namespace {
@@ -15,8 +15,8 @@ namespace {
 template <DType kType>
 struct Unit {
   static constexpr RepackLayout kLayout = repack_layout(kType);
-  static constexpr int kBlockBytes = kLayout.block_bytes(), kVectors = (kLayout.words() + 15) / 16;
-  alignas(64) std::byte rows[kGroupRows][kVectors * 64] = {};
+  static constexpr int kBlockBytes = kLayout.block_bytes(), kWords = (kLayout.words() + 3) / 4 * 4;
+  alignas(32) std::byte rows[kGroupRows][kWords * 4] = {};
 
   // `blocks` exist, perhaps fewer than a unit has.
   void put(int64_t row, const std::byte* from, int64_t blocks) {
@@ -27,13 +27,16 @@ struct Unit {
       put_fields(rows[row], [&](int b) { return b < blocks ? from + b * kBlockBytes : kZeros; });
     }
   }
-  // Words [16 v, 16 v + 16) of all rows.
-  void store(int v, std::byte* to) const {
-    __m512i words[kGroupRows];
-    for (int64_t r = 0; r < kGroupRows; ++r) words[r] = _mm512_load_si512(rows[r] + v * 64);
-    transpose16(words);
-    for (int i = 0; i < 16 && 16 * v + i < kLayout.words(); ++i)
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(to) + 16 * v + i, words[i]);
+  void store(std::byte* to) const {
+    for (int w = 0; w < kWords; w += 4) {
+      const Words first = load_words(rows[0] + 4 * w, kWords * 4),
+                  second = load_words(rows[8] + 4 * w, kWords * 4);
+      for (int i = 0; i < 4 && w + i < kLayout.words(); ++i) {
+        auto* const line = reinterpret_cast<__m256i*>(to + (w + i) * kGroupRows * 4);
+        _mm256_stream_si256(line, first.of[i]);
+        _mm256_stream_si256(line + 1, second.of[i]);
+      }
+    }
   }
 
  private:
@@ -59,7 +62,7 @@ void repack(const Weight& w, int64_t expert, int64_t row, std::byte* to) {
   U unit;
   for (int64_t b = 0; b < blocks; b += U::kLayout.blocks, to += U::kLayout.words() * kGroupRows * 4) {
     for (int64_t r = 0; r < rows; ++r) unit.put(r, w.row(row + r, expert) + b * U::kBlockBytes, blocks - b);
-    for (int v = 0; v < U::kVectors; ++v) unit.store(v, to);
+    unit.store(to);
   }
   _mm_sfence();
 }
@@ -88,6 +91,14 @@ void repack_group(const Weight& w, int64_t expert, int64_t row, std::byte* to) {
       return repack<DType::kQ5_K>(w, expert, row, to);
     case DType::kQ6_K:
       return repack<DType::kQ6_K>(w, expert, row, to);
+    case DType::kQ2_K:
+      return repack<DType::kQ2_K>(w, expert, row, to);
+    case DType::kQ3_K:
+      return repack<DType::kQ3_K>(w, expert, row, to);
+    case DType::kIQ4_NL:
+      return repack<DType::kIQ4_NL>(w, expert, row, to);
+    case DType::kIQ4_XS:
+      return repack<DType::kIQ4_XS>(w, expert, row, to);
     default:
       fatal(__FILE__, __LINE__, "no order for the weights of this format");
   }
