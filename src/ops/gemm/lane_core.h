@@ -31,6 +31,8 @@ struct LaneCore {
   using Elem = typename Traits::Elem;
   using Acc = typename Traits::Acc;
   static constexpr int kTokens = Traits::kTokens;
+  static constexpr int kTokenBlock = 16 * kTokens;  // their rows stay in the second-level cache
+  static constexpr int64_t kNearVectors = 4096 / (sizeof(Elem) * Traits::kLanes);
   static constexpr int kTurn = 32 / Traits::kLanes;  // vectors between which something is prefetched
 
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
@@ -56,44 +58,81 @@ struct LaneCore {
     return (2 * 16 * padded(cols)) * static_cast<int64_t>(sizeof(Elem)) + 2 * kTokens * 16 * 4;
   }
 
-  // sums[j][r] = W row r . token j for 16 rows and up to kTokens tokens; with kPrefetch prefetches a group's
-  // share.
-  template <int kCount, bool kPrefetch, class Row>
-  static void multiply(const LaneRows<Row>& w, const Elem* const* x, int64_t vectors,
-                       PrefetchStreams* streams, float (*sums)[16]) {
+  // Vectors [begin, end) of four rows from `row` on, of all `vectors`.
+  struct Piece {
+    int row;
+    int64_t begin, end, vectors;
+  };
+  enum class Walk {
+    kWhole,  // all vectors at once
+    kAhead,  // the same, and a fourth of a group's share is prefetched meanwhile
+    kPart,   // accumulators come from the piece before, and go to the next
+  };
+
+  // sums[token][row] = what is multiplied, with up to kTokens tokens, or accs[token][row] where more follows.
+  template <int kCount, Walk kWalk, class Row>
+  static void multiply(const LaneRows<Row>& w, const Piece& p, const Elem* const* x, PrefetchStreams* streams,
+                       PrefetchPace* of_streams, Acc (*accs)[4], float (*sums)[16]) {
+    constexpr bool kPrefetch = kWalk == Walk::kAhead, kPart = kWalk == Walk::kPart;
+    const int64_t begin = kPart ? p.begin : 0, end = kPart ? p.end : p.vectors;
     PrefetchStreams prefetch = kPrefetch ? *streams : PrefetchStreams{};
-    const int64_t share = kPrefetch && kTurn == 1 ? prefetch.share(4 * vectors) : 0;
-    PrefetchPace pace = kPrefetch && kTurn > 1 ? PrefetchPace(prefetch, 4 * vectors / kTurn) : PrefetchPace();
-    for (int r = 0; r < 16; r += 4) {
-      Acc acc[4][kCount];
-      for (auto& row : acc)
-        for (Acc& a : row) a = Traits::zero();
-      const Row *w0 = w.first[r], *w1 = w.first[r + 1], *w2 = w.first[r + 2], *w3 = w.first[r + 3];
-      for (int64_t s = 0; s < vectors; ++s) {
-        const int64_t at = s * w.step;
-        for (int j = 0; j < kCount; ++j) {
-          const auto v = Traits::load(x[j] + s * Traits::kLanes);
-          acc[0][j] = Traits::madd(acc[0][j], Traits::load(w0 + at), v);
-          acc[1][j] = Traits::madd(acc[1][j], Traits::load(w1 + at), v);
-          acc[2][j] = Traits::madd(acc[2][j], Traits::load(w2 + at), v);
-          acc[3][j] = Traits::madd(acc[3][j], Traits::load(w3 + at), v);
-        }
-        if (kPrefetch && kTurn == 1) prefetch.issue(share);
-        if (kPrefetch && kTurn > 1 && s % kTurn == 0) pace.turn(prefetch);
+    const int64_t share = kPrefetch && kTurn == 1 ? prefetch.share(4 * p.vectors) : 0;
+    PrefetchPace pace = kPrefetch ? *of_streams : PrefetchPace();
+    Acc acc[4][kCount];
+    for (int i = 0; i < 4; ++i)
+      for (int j = 0; j < kCount; ++j) acc[i][j] = kPart && begin > 0 ? accs[j][i] : Traits::zero();
+    const Row* const* const row = w.first + p.row;
+    const Row *w0 = row[0], *w1 = row[1], *w2 = row[2], *w3 = row[3];
+    for (int64_t s = begin; s < end; ++s) {
+      const int64_t at = s * w.step;
+      for (int j = 0; j < kCount; ++j) {
+        const auto v = Traits::load(x[j] + s * Traits::kLanes);
+        acc[0][j] = Traits::madd(acc[0][j], Traits::load(w0 + at), v);
+        acc[1][j] = Traits::madd(acc[1][j], Traits::load(w1 + at), v);
+        acc[2][j] = Traits::madd(acc[2][j], Traits::load(w2 + at), v);
+        acc[3][j] = Traits::madd(acc[3][j], Traits::load(w3 + at), v);
       }
-      for (int i = 0; i < 4; ++i)
-        for (int j = 0; j < kCount; ++j) sums[j][r + i] = Traits::sum(acc[i][j]);
+      if (kPrefetch && kTurn == 1) prefetch.issue(share);
+      if (kPrefetch && kTurn > 1 && s % kTurn == 0) pace.turn(prefetch);
     }
-    if (kPrefetch) *streams = prefetch;
+    if (kPrefetch) *streams = prefetch, *of_streams = pace;
+    for (int i = 0; i < 4; ++i)
+      for (int j = 0; j < kCount; ++j) {
+        if (kPart && end < p.vectors)
+          accs[j][i] = acc[i][j];
+        else
+          sums[j][p.row + i] = Traits::sum(acc[i][j]);
+      }
   }
+
+  // 16 rows by `count` tokens of a block. In many blocks tokens meet four rows at a time, and as many columns
+  // of them as stay in the first-level cache.
   template <class Row>
-  static void multiply(const LaneRows<Row>& w, const Elem* const* x, int count, int64_t vectors,
+  static void multiply(const LaneRows<Row>& w, const Elem* const* x, int count, bool many, int64_t vectors,
                        PrefetchStreams* streams, float (*sums)[16]) {
-    if (count == 1 && streams != nullptr) return multiply<1, true>(w, x, vectors, streams, sums);
-    if (count == 2 && streams != nullptr) return multiply<2, true>(w, x, vectors, streams, sums);
-    if (count == 1) return multiply<1, false>(w, x, vectors, nullptr, sums);
-    if (count == 2) return multiply<2, false>(w, x, vectors, nullptr, sums);
-    multiply<kTokens, false>(w, x, vectors, nullptr, sums);
+    PrefetchPace pace = streams == nullptr ? PrefetchPace() : PrefetchPace(*streams, 4 * vectors / kTurn);
+    Acc accs[kTokenBlock][4];
+    const int near = many ? 4 : 16;
+    const int64_t turn = many ? kNearVectors : vectors;
+    for (int first = 0; first < 16; first += near)
+      for (int64_t s = 0; s < vectors; s += turn)
+        for (int t = 0; t < count; t += kTokens)
+          for (int r = first; r < first + near; r += 4) {
+            const Piece piece{r, s, std::min(s + turn, vectors), vectors};
+            const auto run = [&]<int kCount, Walk kWalk>() {
+              multiply<kCount, kWalk>(w, piece, x + t, streams, &pace, accs + t, sums + t);
+            };
+            if (many)
+              run.template operator()<kTokens, Walk::kPart>();
+            else if (count - t > 2)
+              run.template operator()<kTokens, Walk::kWhole>();
+            else if (streams == nullptr)
+              count - t == 1 ? run.template operator()<1, Walk::kWhole>()
+                             : run.template operator()<2, Walk::kWhole>();
+            else
+              count - t == 1 ? run.template operator()<1, Walk::kAhead>()
+                             : run.template operator()<2, Walk::kAhead>();
+          }
   }
 
   // fn(rows) with 16 rows as they are multiplied. Few tokens take BF16 rows where they lie, if the core
@@ -125,17 +164,18 @@ struct LaneCore {
   static void each_token_block(const RowsA* a, const RowsB* b, const Packed& x, GroupOrder& order,
                                int64_t group, Result&& result) {
     const int64_t vectors = padded(x.cols) / Traits::kLanes;
-    alignas(64) float sums[2][kTokens][16];
-    for (int64_t t = 0; t < x.rows; t += kTokens) {
-      const int count = static_cast<int>(x.rows - t < kTokens ? x.rows - t : kTokens);
-      const Elem* tokens[kTokens];
-      for (int j = 0; j < kTokens; ++j) tokens[j] = token(x, j < count ? t + j : t);
+    const bool many = x.rows > kTokenBlock;
+    alignas(64) float sums[2][kTokenBlock + kTokens][16];
+    for (int64_t t = 0; t < x.rows; t += kTokenBlock) {
+      const int count = static_cast<int>(x.rows - t < kTokenBlock ? x.rows - t : kTokenBlock);
+      const Elem* tokens[kTokenBlock + kTokens];
+      for (int j = 0; j < count + kTokens; ++j) tokens[j] = token(x, j < count ? t + j : t);
       for (int i = 0; i < (b == nullptr ? 1 : 2); ++i) {
-        PrefetchStreams* const streams = t == 0 ? order.prefetch_beside(group + i) : nullptr;
+        PrefetchStreams* const streams = t == 0 && count <= 2 ? order.prefetch_beside(group + i) : nullptr;
         if (i == 0)
-          multiply(*a, tokens, count, vectors, streams, sums[i]);
+          multiply(*a, tokens, count, many, vectors, streams, sums[i]);
         else
-          multiply(*b, tokens, count, vectors, streams, sums[i]);
+          multiply(*b, tokens, count, many, vectors, streams, sums[i]);
       }
       for (int j = 0; j < count; ++j) result(t + j, sums[0][j], sums[1][j]);
     }

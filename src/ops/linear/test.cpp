@@ -174,7 +174,8 @@ std::vector<LinearCase> linear_cases() {
     for (const int64_t t : {18, 100}) add(type, t, 80, 1280);
     add(type, 140, 64, 1024);
   }
-  add(DType::kBF16, 530, 40, 64);  // more tokens than share one decoded block
+  add(DType::kBF16, 530, 40, 64);   // more tokens than share one decoded block
+  add(DType::kBF16, 70, 20, 2160);  // more columns than stay near the core for many tokens
   add(DType::kNVFP4, 520, 33, 576);
   add(DType::kNVFP4, 530, 300, 1024);
   // Outputs of more than 1 MiB as bf16, whose lines are written past the caches where they are whole.
