@@ -53,6 +53,14 @@ constexpr RepackLayout repack_layout(DType type) {
       return {256, 1, {176}};
     case DType::kQ6_K:
       return {256, 1, {210}};
+    case DType::kQ2_K:
+      return {256, 1, {84}};
+    case DType::kQ3_K:
+      return {256, 1, {110}};
+    case DType::kIQ4_NL:
+      return {64, 2, {2, 16}};
+    case DType::kIQ4_XS:
+      return {256, 1, {136}};
     default:
       return {};
   }

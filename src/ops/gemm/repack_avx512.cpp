@@ -88,6 +88,14 @@ void repack_group(const Weight& w, int64_t expert, int64_t row, std::byte* to) {
       return repack<DType::kQ5_K>(w, expert, row, to);
     case DType::kQ6_K:
       return repack<DType::kQ6_K>(w, expert, row, to);
+    case DType::kQ2_K:
+      return repack<DType::kQ2_K>(w, expert, row, to);
+    case DType::kQ3_K:
+      return repack<DType::kQ3_K>(w, expert, row, to);
+    case DType::kIQ4_NL:
+      return repack<DType::kIQ4_NL>(w, expert, row, to);
+    case DType::kIQ4_XS:
+      return repack<DType::kIQ4_XS>(w, expert, row, to);
     default:
       fatal(__FILE__, __LINE__, "no order for the weights of this format");
   }
