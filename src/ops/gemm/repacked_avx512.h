@@ -231,7 +231,7 @@ struct Start {
 };
 template <int kBias>
 Start start(int32_t minus_twice, int shift) {
-  static_assert((kBias & (kBias - 1)) == 0);
+  static_assert((kBias & (kBias - 1)) == 0 && kBias != 1);
   const __m512i none = _mm512_setzero_si512();
   if constexpr (kBias == 0) return {none, none};
   const __m512i v = _mm512_set1_epi32(minus_twice);
