@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/float.h"
-#include "ops/gemm/core.h"
+#include "ops/gemm/repack.h"
 #include "ops/linear/linear.h"
 #include "quant/fp4.h"
 #include "quant/iq4.h"
@@ -242,6 +242,24 @@ std::vector<std::byte> random_blocks(DType type, int64_t elems, std::mt19937& ra
   return bytes;
 }
 
+void expect_product_by_hand(const Kernel<LinearArgs>& kernel, const Weight& w, const std::vector<bf16>& x,
+                            int64_t tokens, ThreadPool& pool) {
+  Workspace workspace;
+  const OpContext ctx{pool, workspace};
+  std::vector<float> y(static_cast<size_t>(tokens * w.rows), NAN);
+  const LinearPart part{w, {}, make_tensor(y.data(), {tokens, w.rows}), false};
+  const LinearArgs args{make_tensor(x.data(), {tokens, w.cols}), {part}, tokens};
+  ASSERT_TRUE(kernel.fits(ctx.machine, args));
+  kernel.launch(ctx, args);
+  for (int64_t t = 0; t < tokens; ++t) {
+    const Token token = read_token(x.data() + t * w.cols, w.cols);
+    for (int64_t r = 0; r < w.rows; ++r)
+      ASSERT_EQ(y[static_cast<size_t>(t * w.rows + r)], product(read_row(w, r), token))
+          << dtype_name(w.dtype) << (w.repacked == nullptr ? "" : " repacked") << ", row " << r << " of "
+          << w.rows << ", token " << t << " of " << tokens;
+  }
+}
+
 class IntegerCores : public testing::TestWithParam<const char*> {};
 
 TEST_P(IntegerCores, GiveTheBitsOfTheArithmeticByHand) {
@@ -252,7 +270,6 @@ TEST_P(IntegerCores, GiveTheBitsOfTheArithmeticByHand) {
   if (!reaches(cpu_features(), kernel->needs))
     GTEST_SKIP() << kernel->name << " needs a CPU with " << cpu_level_name(kernel->needs);
   ThreadPool pool(2);
-  Workspace workspace;
   std::mt19937 random(11);
   std::normal_distribution<float> normal;
   for (const DType type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ4_K,
@@ -265,23 +282,11 @@ TEST_P(IntegerCores, GiveTheBitsOfTheArithmeticByHand) {
       std::vector<bf16> x(static_cast<size_t>(tokens * cols));
       for (bf16& v : x) v = to_bf16(normal(random));
       std::fill_n(x.begin() + 32, 32, bf16{});  // of which all are zero
-      std::vector<float> y(static_cast<size_t>(tokens * rows));
-      const LinearArgs args{make_tensor(x.data(), {tokens, cols}),
-                            {{w, {}, make_tensor(y.data(), {tokens, rows}), false}},
-                            tokens};
-      const OpContext ctx{pool, workspace};
-      if (kernel->name == "integer" && !gemm::has_integers(type)) {
-        EXPECT_FALSE(kernel->fits(ctx.machine, args)) << dtype_name(type);
-        continue;
-      }
-      ASSERT_TRUE(kernel->fits(ctx.machine, args));
-      kernel->launch(ctx, args);
-      for (int64_t t = 0; t < tokens; ++t) {
-        const Token token = read_token(x.data() + t * cols, cols);
-        for (int64_t r = 0; r < rows; ++r)
-          ASSERT_EQ(y[static_cast<size_t>(t * rows + r)], product(read_row(w, r), token))
-              << dtype_name(type) << ", row " << r << " of " << rows << ", token " << t << " of " << tokens;
-      }
+      ASSERT_NO_FATAL_FAILURE(expect_product_by_hand(*kernel, w, x, tokens, pool));
+      if (kernel->name != "integer") continue;
+      const auto copies = RepackedWeights::create({&w, 1}, pool).value();
+      ASSERT_NE(copies->find(w).repacked, nullptr);
+      ASSERT_NO_FATAL_FAILURE(expect_product_by_hand(*kernel, copies->find(w), x, tokens, pool));
     }
   }
 }

@@ -42,8 +42,13 @@ std::byte byte_of(const std::byte* group, int64_t row, int64_t unit_words, int64
 
 TEST_F(Repack, PutsWordsOfSixteenRowsSideBySide) {
   constexpr int64_t kRows = 37, kUnits = 3, kExperts = 2;
-  for (const auto& [type, words] : {std::pair{DType::kNVFP4, 9}, {DType::kQ4_K, 36}, {DType::kQ5_K, 44}}) {
-    const int64_t columns = dtype_info(type).block_elems;
+  for (const auto& [type, words] : {std::pair{DType::kNVFP4, 9},
+                                    {DType::kQ4_K, 36},
+                                    {DType::kQ5_K, 44},
+                                    {DType::kQ2_K, 21},
+                                    {DType::kQ3_K, 28},
+                                    {DType::kIQ4_XS, 34}}) {
+    const int64_t columns = dtype_info(type).block_elems, bytes = dtype_info(type).block_bytes;
     const Matrix m(type, kRows, kUnits * columns, kExperts);
     const auto all = copies({&m.weight, 1});
     const Weight w = all->find(m.weight);
@@ -56,7 +61,7 @@ TEST_F(Repack, PutsWordsOfSixteenRowsSideBySide) {
       for (int64_t r = 0; r < 48; ++r)
         for (int64_t u = 0; u < kUnits; ++u)
           for (int64_t i = 0; i < 4 * words; ++i) {
-            const std::byte want = r < kRows ? m.block(r, e, u)[i] : std::byte{0};
+            const std::byte want = r < kRows && i < bytes ? m.block(r, e, u)[i] : std::byte{0};
             ASSERT_EQ(byte_of(gemm::repacked_group(w, e, r / 16 * 16, group_bytes), r % 16, words, u, i),
                       want)
                 << dtype_name(type) << " expert " << e << " row " << r << " unit " << u << " byte " << i;
@@ -77,6 +82,15 @@ TEST_F(Repack, CollectsFieldsOfSeveralBlocks) {
         ASSERT_EQ(byte_of(group, r, 17, b / 2, 4 + b % 2 * 32 + i),
                   (b < 3 ? m.block(r, 0, b)[2 + i] : std::byte{0}) ^ std::byte{0x80});
     }
+  // IQ4_NL: two scales, two times 16 bytes.
+  const Matrix n(DType::kIQ4_NL, 16, 96);
+  const auto of_n = copies({&n.weight, 1});
+  for (int64_t r = 0; r < 16; ++r)
+    for (int64_t b = 0; b < 4; ++b)
+      for (int64_t i = 0; i < 18; ++i)
+        ASSERT_EQ(byte_of(of_n->find(n.weight).repacked, r, 9, b / 2,
+                          i < 2 ? b % 2 * 2 + i : 4 + b % 2 * 16 + i - 2),
+                  b < 3 ? n.block(r, 0, b)[i] : std::byte{0});
   // Q5_1: two scales, two minima, two words of fifth bits, two times 16 bytes.
   const Matrix q(DType::kQ5_1, 5, 64);
   const auto of_q = copies({&q.weight, 1});

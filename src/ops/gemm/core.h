@@ -106,22 +106,9 @@ inline bool rounds_to_bf16(DType t) {
   return t != DType::kF32 && t != DType::kF16;
 }
 
-// Weights that the integer cores without AVX-512 take.
-inline bool has_wide_integers(DType t) {
-  return dtype_info(t).block_elems > 1;
-}
-
-// Weights that the integer core for AVX-512 takes.
+// Weights that the integer cores take: all block formats.
 inline bool has_integers(DType t) {
-  switch (t) {
-    case DType::kQ2_K:
-    case DType::kQ3_K:
-    case DType::kIQ4_NL:
-    case DType::kIQ4_XS:
-      return false;
-    default:
-      return has_wide_integers(t);
-  }
+  return dtype_info(t).block_elems > 1;
 }
 
 // Rows to the padded width of mid: swiglu writes whole blocks of 32 columns.

@@ -14,8 +14,8 @@
 
 #include "ops/gemm/core.h"
 #include "ops/gemm/integer_avx512.h"
-#include "ops/gemm/repacked_avx512.h"
 #include "ops/gemm/simd_avx512.h"
+#include "ops/gemm/small_integer_avx512.h"
 
 namespace quire::gemm {
 namespace {
@@ -109,24 +109,16 @@ class RowPrefetch {
 
 // ---- Integer sums
 
-// sum += codes * (8 high + low), by fours of bytes. 8 times a code fits a byte, or else kWide: then the sum
-// must be zero before.
-template <bool kWide>
-__m512i multiply_codes(__m512i sum, __m512i codes, __m512i high, __m512i low) {
-  if constexpr (kWide)
-    sum = _mm512_slli_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, high), 3);
-  else
-    sum = _mm512_dpbusd_epi32(sum, _mm512_slli_epi16(codes, 3), high);
-  return _mm512_dpbusd_epi32(sum, codes, low);
-}
-
-// A step of a token, as codes of one row or of two rows meet it.
+// A step of a token, as codes of one row or of two rows meet it: codes * (8 high + low), by fours of bytes.
 template <class Format, bool kTwo = Format::Lanes::kTwo>
 struct TokenColumns {
   explicit TokenColumns(const TokenStep& s)
       : high(_mm512_load_si512(s.high)), low(_mm512_load_si512(s.low)) {}
   __m512i operator()(__m512i codes) const {
-    return multiply_codes<Format::kWide>(_mm512_setzero_si512(), codes, high, low);
+    const __m512i none = _mm512_setzero_si512();
+    const __m512i sum = Format::kWide ? _mm512_slli_epi32(_mm512_dpbusd_epi32(none, codes, high), 3)
+                                      : _mm512_dpbusd_epi32(none, _mm512_slli_epi16(codes, 3), high);
+    return _mm512_dpbusd_epi32(sum, codes, low);
   }
   __m512i high, low;
 };
@@ -140,8 +132,9 @@ struct TokenColumns<Format, true> {
     }
   }
   __m512i operator()(const TwoCodes& codes) const {
-    const __m512i sum = multiply_codes<false>(_mm512_setzero_si512(), codes.low, high[0], low[0]);
-    return multiply_codes<false>(sum, codes.high, high[1], low[1]);
+    const __m512i first = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes.low, high[0]);
+    const __m512i sum = _mm512_slli_epi32(_mm512_dpbusd_epi32(first, codes.high, high[1]), 3);
+    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, codes.low, low[0]), codes.high, low[1]);
   }
   __m512i high[2], low[2];
 };
@@ -166,7 +159,7 @@ inline __attribute__((always_inline)) void multiply_rows(FourRows p, int s, cons
 #pragma GCC unroll 4
   for (int v = 0; v < static_cast<int>(kVectors); ++v) {
     if constexpr (Format::Lanes::kTwo) {
-      const TwoCodes codes = Format::codes(p[2 * v], p[2 * v + 1]);
+      const TwoCodes codes = Format::codes(p[2 * v], p[2 * v + 1], s);
       for (int t = 0; t < kTokens; ++t) z[t][v] = x[t](codes);
     } else {
       const __m512i codes = Format::codes(p[v], s);
@@ -199,7 +192,9 @@ inline __attribute__((always_inline)) void add_unit(const Gathered& gathered, co
                                                : in_lanes(Lanes::groups(), x[t][s].minus_twice),
                                _mm512_set1_epi32(Format::kBias / 2));
       if constexpr (Format::kOffsets)
-        minus_values[t][s] = _mm512_castsi512_ps(in_lanes(Lanes::scale_lanes(), x[t][s].minus_value));
+        minus_values[t][s] =
+            _mm512_castsi512_ps(Format::kBlocks ? in_lanes(Lanes::scale_lanes(), x[t][s].minus_value)
+                                                : in_lanes(Lanes::groups(), x[t][s].minus_value_group));
     }
 #pragma GCC unroll 4
   for (int q = 0; q < 4; ++q) {
@@ -311,6 +306,14 @@ const Multiplies& multiplies_of(DType type) {
       return kMultiplies<IntegerQ45K<true>>;
     case DType::kQ6_K:
       return kMultiplies<IntegerQ6K>;
+    case DType::kQ2_K:
+      return kMultiplies<IntegerQ2K>;
+    case DType::kQ3_K:
+      return kMultiplies<IntegerQ3K>;
+    case DType::kIQ4_NL:
+      return kMultiplies<IntegerIq4Nl>;
+    case DType::kIQ4_XS:
+      return kMultiplies<IntegerIq4Xs>;
     default:
       fatal(__FILE__, __LINE__, "the integer core has no such format");
   }
@@ -344,6 +347,14 @@ const LanesMultiplies& lanes_multiplies_of(DType type) {
       return kLanesMultiplies<LanesQ45K<true, DType::kQ5_K>>;
     case DType::kQ6_K:
       return kLanesMultiplies<LanesQ6K>;
+    case DType::kQ2_K:
+      return kLanesMultiplies<LanesQ2K>;
+    case DType::kQ3_K:
+      return kLanesMultiplies<LanesQ3K>;
+    case DType::kIQ4_NL:
+      return kLanesMultiplies<LanesIq4Nl>;
+    case DType::kIQ4_XS:
+      return kLanesMultiplies<LanesIq4Xs>;
     default:
       fatal(__FILE__, __LINE__, "the integer core has no such format");
   }

@@ -29,6 +29,7 @@ struct alignas(64) TokenStep {
   int32_t minus_twice_block[2];  // of 32
   float minus_value[2];          // minus the sum of the values of 32
   float scale[2];
+  float minus_value_group[4];  // of 16
 };
 
 constexpr int32_t kLargest = 1016;      // 8 * 127: what the largest of 32 becomes
@@ -43,6 +44,7 @@ inline void quantise(const __m512 (&v)[2], TokenStep& to, int half) {
   const float m = __builtin_bit_cast(float, largest);
   const bool finite = largest < 0x7f800000, kept = finite && m >= kSmallest;
   const __m512 reciprocal = _mm512_set1_ps(static_cast<float>(kLargest) / (kept ? m : 1.0f));
+  const float scale = !finite ? __builtin_nanf("") : kept ? m / static_cast<float>(kLargest) : 0.0f;
   int32_t all = 0;
   for (int i = 0; i < 2; ++i) {
     const __m512i q = _mm512_maskz_cvtps_epi32(kept ? 0xffff : 0, _mm512_mul_ps(v[i], reciprocal));
@@ -52,9 +54,9 @@ inline void quantise(const __m512 (&v)[2], TokenStep& to, int half) {
     _mm_store_si128(reinterpret_cast<__m128i*>(to.low + 32 * half + 16 * i), _mm512_cvtepi32_epi8(low));
     const int32_t sum = _mm512_reduce_add_epi32(q);
     to.minus_twice[2 * half + i] = -2 * sum;
+    to.minus_value_group[2 * half + i] = -static_cast<float>(sum) * scale;
     all += sum;
   }
-  const float scale = !finite ? __builtin_nanf("") : kept ? m / static_cast<float>(kLargest) : 0.0f;
   to.scale[half] = scale;
   to.minus_twice_block[half] = -2 * all;
   to.minus_value[half] = -static_cast<float>(all) * scale;
@@ -187,7 +189,7 @@ struct Plain : OneRow {
   static constexpr int64_t kSteps = 1;
   static constexpr bool kBlocks = true;  // whether the groups of 32 columns have a factor in common
   static constexpr int kBias = 0;
-  static constexpr bool kWide = false;      // whether 8 times a code needs more than a byte
+  static constexpr bool kWide = false;      // one row a vector: whether 8 times a code needs more than a byte
   static constexpr bool kOffsets = false;   // whether a weight is a product plus an offset
   static constexpr bool kSuper = false;     // whether a unit has d (and dmin) beside its factors
   static constexpr bool kHalfUnits = true;  // a row may end after 32 columns of a unit
@@ -224,7 +226,7 @@ struct IntegerNvfp4 : Plain {
     // UE4M3 moved to where a half has its exponent and mantissa is 2^-8 of itself, subnormals included.
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(u), 7));
   }
-  static TwoCodes codes(const std::byte* a, const std::byte* b) {
+  static TwoCodes codes(const std::byte* a, const std::byte* b, int) {
     return e2m1(of_two_rows(a + 4, b + 4, 16));
   }
   static TwoCodes e2m1(__m512i x) {
@@ -255,7 +257,7 @@ struct IntegerMxfp4 : Nibbles32 {
     return _mm512_castsi512_ps(
         _mm512_mask_mov_epi32(f, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)), nan));
   }
-  static TwoCodes codes(const std::byte* a, const std::byte* b) {
+  static TwoCodes codes(const std::byte* a, const std::byte* b, int) {
     return IntegerNvfp4::e2m1(of_two_rows(a + 1, b + 1, 17));
   }
   static __m512 factors(const Rows& r, int) { return r; }
@@ -303,7 +305,7 @@ struct IntegerLegacy : Nibbles32 {
     return {eight_halves(g.first + 16 * q, lanes),
             kMinimum ? eight_halves(g.second + 16 * q, lanes) : _mm512_setzero_ps()};
   }
-  static TwoCodes codes(const std::byte* a, const std::byte* b) {
+  static TwoCodes codes(const std::byte* a, const std::byte* b, int) {
     const __m512i x = of_two_rows(a + kBlock - 16, b + kBlock - 16, kBlock);
     const TwoCodes c = {low_nibble(x), low_nibble(_mm512_srli_epi16(x, 4))};
     if constexpr (!kFifthBit) return c;
@@ -389,11 +391,11 @@ struct IntegerQ45K : KQuant {
   static __m512 offsets(const Rows& r, int s) { return of_sixes(r, kMinimumLanes[s]); }
 };
 
-// Scale g of step s of row r to the top byte of lane 4 g + r.
-constexpr Bytes signed_lanes(int s) {
+// Scale g of step s of row r, among [4 rows][16] bytes, to lane 4 g + r.
+constexpr Bytes group_lanes(int s) {
   return Bytes([=](int i) { return i / 4 % 4 * 16 + 4 * s + i / 16; });
 }
-constexpr Bytes kSignedLanes[4] = {signed_lanes(0), signed_lanes(1), signed_lanes(2), signed_lanes(3)};
+constexpr Bytes kGroupLanes[4] = {group_lanes(0), group_lanes(1), group_lanes(2), group_lanes(3)};
 
 struct IntegerQ6K : KQuant {
   static constexpr bool kBlocks = false;
@@ -423,7 +425,7 @@ struct IntegerQ6K : KQuant {
   }
   static __m512 factors(const Rows& r, int s) {
     const __m512i top =
-        _mm512_maskz_permutexvar_epi8(kFirstOfFour << 3, load_table(kSignedLanes[s].of), r.scales);
+        _mm512_maskz_permutexvar_epi8(kFirstOfFour << 3, load_table(kGroupLanes[s].of), r.scales);
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
   }
 };

@@ -10,6 +10,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "ops/gemm/integer_avx512.h"
@@ -43,16 +44,31 @@ inline __m512 high_floats(__m512i halves) {
 inline __m512i nibble(__m512i x, bool high) {
   return low_nibble(high ? _mm512_srli_epi16(x, 4) : x);
 }
+// Bits of every byte from bit `from` on, from bit `to` on, with others beside them.
+inline __m512i bits_to(__m512i x, int from, int to) {
+  if (from < to) return _mm512_slli_epi16(x, static_cast<unsigned>(to - from));
+  if (from > to) return _mm512_srli_epi16(x, static_cast<unsigned>(from - to));
+  return x;
+}
 // Byte i of every word, as a float.
 inline __m512 byte_as_float(__m512i words, int i) {
   if (i > 0) words = _mm512_srli_epi32(words, static_cast<unsigned>(8 * i));
   if (i < 3) words = _mm512_and_si512(words, _mm512_set1_epi32(255));
   return _mm512_cvtepi32_ps(words);
 }
+inline __m512 signed_byte_as_float(__m512i words, int i) {
+  if (i < 3) words = _mm512_slli_epi32(words, static_cast<unsigned>(24 - 8 * i));
+  return _mm512_cvtepi32_ps(_mm512_srai_epi32(words, 24));
+}
+inline __m512 nibble_as_float(__m512i words, int i) {
+  if (i > 0) words = _mm512_srli_epi32(words, static_cast<unsigned>(4 * i));
+  if (i < 7) words = _mm512_and_si512(words, _mm512_set1_epi32(15));
+  return _mm512_cvtepi32_ps(words);
+}
 
 struct PlainLanes {
-  // Whether the codes of a group are 16 times what they should be: high nibbles where they lie.
-  static constexpr bool times_16(int) { return false; }
+  // The codes of a group are 2^shift times what they should be: bits where they lie.
+  static constexpr int shift(int, int) { return 0; }
   static constexpr int token_word(int g, int j) { return 4 * g + j; }
 };
 
@@ -154,7 +170,7 @@ struct LanesQ45K : PlainLanes {
   using Integer = IntegerQ45K<kFifthBit>;
   static constexpr DType kType = kOfType;
   static constexpr int kCodes = kFifthBit ? 12 : 4;
-  static constexpr bool times_16(int g) { return !kFifthBit && g >= 2; }
+  static constexpr int shift(int, int g) { return !kFifthBit && g >= 2 ? 4 : 0; }
   struct Head {
     explicit Head(const std::byte* unit) {
       const __m512i halves = split_halves(load_words(unit, 0));
@@ -174,14 +190,12 @@ struct LanesQ45K : PlainLanes {
   static __m512i codes(const std::byte* unit, int s, int g, int j) {
     const int word = g % 2 * 4 + j;
     const __m512i x = load_words(unit, kCodes + 8 * s + word);
-    if (times_16(g)) return _mm512_and_si512(x, _mm512_set1_epi8(static_cast<char>(0xf0)));
+    if (shift(s, g) != 0) return _mm512_and_si512(x, _mm512_set1_epi8(static_cast<char>(0xf0)));
     const __m512i c = nibble(x, g >= 2);
     if constexpr (!kFifthBit) return c;
     const int bit = 2 * s + g / 2;  // of the column's byte, to bit 4
     const __m512i bits = load_words(unit, 4 + word);
-    const __m512i moved = bit < 4 ? _mm512_slli_epi16(bits, static_cast<unsigned>(4 - bit))
-                                  : _mm512_srli_epi16(bits, static_cast<unsigned>(bit - 4));
-    return _mm512_ternarylogic_epi32(c, moved, _mm512_set1_epi8(16), 0xf8);
+    return _mm512_ternarylogic_epi32(c, bits_to(bits, bit, 4), _mm512_set1_epi8(16), 0xf8);
   }
   static __m512 factor(const Head& h, int s, int g) {
     return byte_as_float(h.scales[s / 2], 2 * s % 4 + g / 2);
@@ -205,24 +219,26 @@ struct LanesQ6K : PlainLanes {
     const int word = 4 * g + j, bit = s % 2 * 4 + g / 2 * 2;  // the top two of six, to bits 4 and 5
     const __m512i c = nibble(load_words(unit, s / 2 * 16 + word), s % 2 == 1);
     const __m512i bits = load_words(unit, 32 + s / 2 * 8 + word % 8);
-    const __m512i moved = bit < 4 ? _mm512_slli_epi16(bits, static_cast<unsigned>(4 - bit))
-                                  : _mm512_srli_epi16(bits, static_cast<unsigned>(bit - 4));
-    return _mm512_ternarylogic_epi32(c, moved, _mm512_set1_epi8(0x30), 0xf8);
+    return _mm512_ternarylogic_epi32(c, bits_to(bits, bit, 4), _mm512_set1_epi8(0x30), 0xf8);
   }
-  static __m512 factor(const Head& h, int s, int g) {
-    const __m512i top = _mm512_slli_epi32(h.scales[s], static_cast<unsigned>(24 - 8 * g));
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
-  }
+  static __m512 factor(const Head& h, int s, int g) { return signed_byte_as_float(h.scales[s], g); }
 };
 
-// Minus a bias times a sum, divided by 8.
+// What a sum of codes that are 2^shift times too large begins at, as 8 high + low: minus the bias times the
+// token's sum.
+struct Start {
+  __m512i high, low;
+};
 template <int kBias>
-__m512i start(int32_t minus_twice) {
-  if constexpr (kBias == 0) return _mm512_setzero_si512();
+Start start(int32_t minus_twice, int shift) {
+  static_assert((kBias & (kBias - 1)) == 0 && kBias != 1);
+  const __m512i none = _mm512_setzero_si512();
+  if constexpr (kBias == 0) return {none, none};
   const __m512i v = _mm512_set1_epi32(minus_twice);
-  if constexpr (kBias == 8) return _mm512_srai_epi32(v, 1);
-  static_assert(kBias == 0 || kBias == 8 || kBias == 16 || kBias == 32 || kBias == 128);
-  return kBias == 16 ? v : _mm512_slli_epi32(v, kBias == 32 ? 1 : 3);
+  const int log2 = std::countr_zero(static_cast<unsigned>(kBias)) + shift;
+  if (log2 < 3) return {none, _mm512_slli_epi32(v, static_cast<unsigned>(log2 - 1))};
+  if (log2 == 3) return {_mm512_srai_epi32(v, 1), none};
+  return {log2 == 4 ? v : _mm512_slli_epi32(v, static_cast<unsigned>(log2 - 4)), none};
 }
 
 // A step's sums have accumulators of their own where they have factors of their own.
@@ -242,11 +258,12 @@ inline __attribute__((always_inline)) void add_step(const std::byte* unit, const
   for (int i = 0; i < kOf; ++i) {
     const int first = kGroups * i, block = 2 * i / kOf;
     __m512i high[kTokens], low[kTokens];
+    const int shift = Format::shift(s, first);
     for (int t = 0; t < kTokens; ++t) {
-      // 8 high + low begins at what the codes' bias makes too much.
-      high[t] =
-          start<Integer::kBias>(Integer::kBlocks ? x[t][s].minus_twice_block[i] : x[t][s].minus_twice[i]);
-      low[t] = _mm512_setzero_si512();
+      const Start begin = start<Integer::kBias>(
+          Integer::kBlocks ? x[t][s].minus_twice_block[i] : x[t][s].minus_twice[i], shift);
+      high[t] = begin.high;
+      low[t] = begin.low;
     }
 #pragma GCC unroll 8
     for (int j = 0; j < 4 * kGroups; ++j) {
@@ -260,12 +277,13 @@ inline __attribute__((always_inline)) void add_step(const std::byte* unit, const
     const __m512 factor = Format::factor(head, s, first);
     for (int t = 0; t < kTokens; ++t) {
       const __m512i both = _mm512_add_epi32(_mm512_slli_epi32(high[t], 3), low[t]);
-      const __m512i sum = Format::times_16(first) ? _mm512_srai_epi32(both, 4) : both;
+      const __m512i sum = shift > 0 ? _mm512_srai_epi32(both, static_cast<unsigned>(shift)) : both;
       acc[t][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
                                   _mm512_mul_ps(factor, _mm512_set1_ps(x[t][s].scale[block])), acc[t][i]);
       if constexpr (Integer::kOffsets) {
         const __m512 offset = Format::offset(head, s, first),
-                     value = _mm512_set1_ps(x[t][s].minus_value[block]);
+                     value = _mm512_set1_ps(Integer::kBlocks ? x[t][s].minus_value[i]
+                                                             : x[t][s].minus_value_group[i]);
         if constexpr (Integer::kSuper)
           offsets[t][i] = _mm512_fmadd_ps(offset, value, offsets[t][i]);
         else
