@@ -283,7 +283,6 @@ TEST_P(IntegerCores, GiveTheBitsOfTheArithmeticByHand) {
       for (bf16& v : x) v = to_bf16(normal(random));
       std::fill_n(x.begin() + 32, 32, bf16{});  // of which all are zero
       ASSERT_NO_FATAL_FAILURE(expect_product_by_hand(*kernel, w, x, tokens, pool));
-      if (kernel->name != "integer") continue;
       const auto copies = RepackedWeights::create({&w, 1}, pool).value();
       ASSERT_NE(copies->find(w).repacked, nullptr);
       ASSERT_NO_FATAL_FAILURE(expect_product_by_hand(*kernel, copies->find(w), x, tokens, pool));
