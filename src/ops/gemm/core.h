@@ -111,6 +111,14 @@ inline bool has_wide_integers(DType t) {
   return dtype_info(t).block_elems > 1;
 }
 
+// The core for gate, up and down of an expert in a call that `core` takes: those of other types meet the float32 core.
+inline const Core& core_for(const Core& core, std::initializer_list<const Weight*> weights) {
+  if (&core != &kIntegerAvx2Core && &core != &kIntegerAvxVnniCore) return core;
+  for (const Weight* w : weights)
+    if (!w->empty() && !has_wide_integers(w->dtype)) return kAvx2Core;
+  return core;
+}
+
 // Weights that the integer core for AVX-512 takes.
 inline bool has_integers(DType t) {
   switch (t) {

@@ -41,7 +41,7 @@ Traffic traffic_of(const LinearArgs& a) {
 // CPUs without AVX-512 have kernels for integers and for floats, but none for both: parts of a call that are of either kind
 // go apart, each with its own. Their results do not depend on each other.
 void dispatch_parts(const OpContext& ctx, const LinearArgs& a) {
-  const auto has_integers = [](const LinearPart& p) { return gemm::has_integers(p.w.dtype); };
+  const auto has_integers = [](const LinearPart& p) { return gemm::has_wide_integers(p.w.dtype); };
   const bool some = std::any_of(a.parts.begin(), a.parts.end(), has_integers),
              all = std::all_of(a.parts.begin(), a.parts.end(), has_integers);
   if (ctx.machine.device != Device::kCpu || ctx.machine.cpu.avx512_bf16 || some == all)
