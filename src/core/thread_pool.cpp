@@ -69,6 +69,7 @@ void ThreadPool::run_erased(Erased fn, void* arg, bool everybody) {
   }
   fn_ = fn;
   arg_ = arg;
+  everybody_ = everybody;
   finished_.store(0, std::memory_order_relaxed);
   const uint64_t number = (region_.load(std::memory_order_relaxed) / kNumber + 1) * kNumber;
   region_.store(number | kOpen, std::memory_order_release);
@@ -96,8 +97,10 @@ void ThreadPool::worker(int thread) {
     if (!inside) continue;
     last = region / kNumber;
     fn_(arg_, thread);
-    finished_.fetch_add(1, std::memory_order_acq_rel);
-    finished_.notify_one();
+    if (everybody_) {
+      finished_.fetch_add(1, std::memory_order_acq_rel);
+      finished_.notify_one();
+    }
     if (region_.fetch_sub(1, std::memory_order_acq_rel) % kNumber == 1) region_.notify_one();
   }
 }

@@ -24,14 +24,18 @@ class Phase {
   // Calls fn(piece, the piece that this thread gets next, or -1) until there are no more. With `ahead` a thread takes one
   // piece ahead, so that its data can be on their way; without, when pieces are few and long, it takes one when it is free
   // and never knows the next. Once for each thread.
+  //
+  // A thread says how many pieces it has done when it gets no more, at once: before that it has one that is not done, which
+  // all others wait for in any case, and saying it after each would have threads take turns at one more line of memory.
   template <class Fn>
   void each(bool ahead, Fn&& fn) {
-    for (int64_t piece = take(); piece < count_;) {
+    int64_t mine = 0;
+    for (int64_t piece = take(); piece < count_; ++mine) {
       const int64_t next = ahead ? take() : count_;
       fn(piece, next < count_ ? next : -1);
-      finish();
       piece = ahead ? next : take();
     }
+    if (mine > 0) finish(mine);
   }
 
   // Waits until every piece is done, whoever has it. After each().
@@ -39,8 +43,8 @@ class Phase {
 
  private:
   int64_t take() { return next_.fetch_add(1, std::memory_order_relaxed); }
-  void finish() {
-    if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) done_.notify_all();
+  void finish(int64_t pieces) {
+    if (done_.fetch_add(pieces, std::memory_order_acq_rel) + pieces == count_) done_.notify_all();
   }
 
   const int64_t count_;
@@ -109,12 +113,14 @@ class ThreadPool {
 
   int size_;
   bool dry_ = false;
+  // What the region calls, and whether its caller waits for all threads to have been there.
   Erased fn_ = nullptr;
   void* arg_ = nullptr;
+  bool everybody_ = false;
   // The region: its number (upper half), whether it is open, and how many threads besides the caller are in it.
   alignas(64) std::atomic<uint64_t> region_{0};
   alignas(64) std::atomic<uint32_t> calls_{0};     // bumped to call the threads: what they park on
-  alignas(64) std::atomic<uint32_t> finished_{0};  // threads that have left this region
+  alignas(64) std::atomic<uint32_t> finished_{0};  // threads that have left a region that waits for all
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;
 };

@@ -6,9 +6,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
 #include <numeric>
 #include <system_error>
@@ -87,6 +89,90 @@ TEST(ThreadPool, PhasesSeparateWhatTheyShareOut) {
       EXPECT_EQ(calls, 100 * std::ssize(slot)) << size << " threads";
     }
   }
+}
+
+// Each piece of a phase is done by one thread, and what it writes is there for whoever takes a neighbouring piece of the next
+// phase: with more threads than CPUs some are late everywhere.
+TEST(ThreadPool, PhaseAfterPhaseSeesWhatTheOneBeforeWrote) {
+  constexpr int64_t kPhases = 20, kPieces = 97;
+  const auto mixed = [](uint64_t left, uint64_t right, int64_t phase) {
+    return (left * 31 + right) * 0x9e3779b97f4a7c15 + static_cast<uint64_t>(phase);
+  };
+  using Row = std::vector<uint64_t>;
+  const auto fill = [&](std::vector<Row>& rows, int64_t phase, int64_t i) {
+    const Row& before = rows[static_cast<size_t>(phase)];
+    const uint64_t left = before[static_cast<size_t>((i + kPieces - 1) % kPieces)],
+                   right = before[static_cast<size_t>((i + 1) % kPieces)];
+    uint64_t& to = rows[static_cast<size_t>(phase + 1)][static_cast<size_t>(i)];
+    to = to * 7 + mixed(left, right, phase);  // a second time would give something else
+  };
+  std::vector<Row> want(kPhases + 1, Row(kPieces, 1));
+  for (int64_t p = 0; p < kPhases; ++p)
+    for (int64_t i = 0; i < kPieces; ++i) fill(want, p, i);
+  for (const int size : {2, 4, 8}) {
+    ThreadPool pool(size);
+    for (const bool ahead : {false, true}) {
+      for (int round = 0; round < 5; ++round) {
+        std::vector<Row> rows(kPhases + 1, Row(kPieces, 1));
+        std::deque<Phase> phases;
+        for (int64_t p = 0; p < kPhases; ++p) phases.emplace_back(kPieces);
+        pool.share([&](int) {
+          for (int64_t p = 0; p < kPhases; ++p) {
+            Phase& phase = phases[static_cast<size_t>(p)];
+            phase.each(ahead, [&](int64_t i, int64_t) {
+              if (i == 4 * p) std::this_thread::yield();  // others come to the end first
+              fill(rows, p, i);
+            });
+            phase.wait();
+          }
+        });
+        ASSERT_EQ(rows, want) << size << " threads, round " << round;
+      }
+    }
+  }
+}
+
+// Waits until `flag` is set, but not for ever: whether it was.
+bool comes(const std::atomic<bool>& flag) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!flag && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  return flag;
+}
+
+// wait() waits for pieces that somebody has, not for threads: neither for one that is in the region and has not begun, nor
+// for one that has done some and stays away before its own wait().
+TEST(ThreadPool, NobodyWaitsForAThreadWithoutPieces) {
+  ThreadPool pool(2);
+  for (const bool ahead : {false, true})
+    for (const bool takes_some : {false, true}) {
+      std::atomic<bool> inside{false}, took{false}, past{false};
+      Phase pieces(40);
+      std::array<std::atomic<int>, 40> times{};
+      bool waited = true;
+      pool.share([&](int thread) {
+        const auto work = [&] {
+          pieces.each(ahead, [&](int64_t i, int64_t) {
+            ++times[static_cast<size_t>(i)];
+            if (thread == 1) took = true;
+            EXPECT_TRUE(thread == 1 || !takes_some || comes(took));
+          });
+        };
+        if (thread == 0) {
+          EXPECT_TRUE(comes(inside));
+          work();
+          pieces.wait();
+          past = true;
+          return;
+        }
+        inside = true;
+        if (takes_some) work();
+        waited = comes(past);
+        if (!takes_some) work();
+        pieces.wait();
+      });
+      EXPECT_TRUE(waited) << (ahead ? "ahead, " : "") << (takes_some ? "after some pieces" : "before any");
+      for (const std::atomic<int>& t : times) EXPECT_EQ(t, 1);
+    }
 }
 
 // Holds the thread that gets the signal, as a busy machine would.

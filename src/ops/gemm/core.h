@@ -111,6 +111,15 @@ inline bool has_integers(DType t) {
   return dtype_info(t).block_elems > 1;
 }
 
+// The core for gate, up and down of an expert in a call that `core` takes: without AVX-512 those of other types meet the
+// float32 core.
+inline const Core& core_for(const Core& core, std::initializer_list<const Weight*> weights) {
+  if (&core != &kIntegerAvx2Core && &core != &kIntegerAvxVnniCore) return core;
+  for (const Weight* w : weights)
+    if (!w->empty() && !has_integers(w->dtype)) return kAvx2Core;
+  return core;
+}
+
 // Rows to the padded width of mid: swiglu writes whole blocks of 32 columns.
 inline int64_t swiglu_units(int64_t inner) {
   return (inner + 31) / 32 * 2;

@@ -63,10 +63,28 @@ struct FloatLanes {
         return decode_bf16(from, w.cols, to);
       case DType::kQ8_0:
         return decode_q8_0(from, w.cols, to);
+      case DType::kQ4_0:
+        return decode_legacy<false, false>(from, w.cols, to);
+      case DType::kQ4_1:
+        return decode_legacy<false, true>(from, w.cols, to);
+      case DType::kQ5_0:
+        return decode_legacy<true, false>(from, w.cols, to);
+      case DType::kQ5_1:
+        return decode_legacy<true, true>(from, w.cols, to);
       case DType::kQ2_K:
         return decode_q2_k(from, w.cols, to);
       case DType::kQ3_K:
         return decode_q3_k(from, w.cols, to);
+      case DType::kQ4_K:
+        return decode_q45_k<false>(from, w.cols, to);
+      case DType::kQ5_K:
+        return decode_q45_k<true>(from, w.cols, to);
+      case DType::kQ6_K:
+        return decode_q6_k(from, w.cols, to);
+      case DType::kNVFP4:
+        return decode_nvfp4(from, w.cols, to);
+      case DType::kMXFP4:
+        return decode_mxfp4(from, w.cols, to);
       case DType::kIQ4_NL:
         return decode_iq4_nl(from, w.cols, to);
       case DType::kIQ4_XS:
@@ -87,18 +105,6 @@ struct FloatLanes {
       to[i] = to_float(v);
     }
   }
-  static void decode_q8_0(const std::byte* from, int64_t cols, float* to) {
-    for (int64_t i = 0; i < cols; i += 32, from += 34) {
-      uint16_t h;
-      std::memcpy(&h, from, 2);
-      const __m256 d = _mm256_set1_ps(_cvtsh_ss(h));
-      for (int j = 0; j < 32; j += 8) {
-        const __m128i q = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + 2 + j));
-        _mm256_storeu_ps(to + i + j, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q))));
-      }
-    }
-  }
-
   static void store(const Epilogue& out, int64_t t, int64_t n, int64_t count, const float* sums,
                     float scale) {
     store_row16(out, t, n, count, {_mm256_load_ps(sums), _mm256_load_ps(sums + 8)}, scale);

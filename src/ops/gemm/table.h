@@ -15,12 +15,18 @@ inline bool fits_bf16(DType tokens, std::initializer_list<const Weight*> weights
   return true;
 }
 
+template <class Args, bool (*kFitsBf16)(const Args&, bool (*)(DType))>
+bool all_have_integers(const Args& a) {
+  return kFitsBf16(a, has_integers);
+}
+
 // The table {integer, vector, amx, avx512, integer_avxvnni, integer_avx2, avx2, reference} from kRun(core,
 // ctx, args), kReference(ctx, args) and kFitsBf16(args, passes). The first two take calls for latency: tiles
 // are slow where one token meets a weight, the more so while another guest of the machine uses them. Without
-// AVX-512 integers are the fastest for all calls.
+// AVX-512 integers are the fastest for all calls that kFitsIntegers(args) says they serve.
 template <class Args, void (*kRun)(const Core&, const OpContext&, const Args&),
-          void (*kReference)(const OpContext&, const Args&), bool (*kFitsBf16)(const Args&, bool (*)(DType))>
+          void (*kReference)(const OpContext&, const Args&), bool (*kFitsBf16)(const Args&, bool (*)(DType)),
+          bool (*kFitsIntegers)(const Args&) = all_have_integers<Args, kFitsBf16>>
 inline constexpr Kernel<Args> kTable[] = {
     {"integer",
      [](const Machine& m, const Args& a) {
@@ -37,10 +43,9 @@ inline constexpr Kernel<Args> kTable[] = {
     {"avx512",
      [](const Machine& m, const Args& a) { return m.cpu.avx512_bf16 && kFitsBf16(a, rounds_to_bf16); },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
-    {"integer_avxvnni",
-     [](const Machine& m, const Args& a) { return m.cpu.avx_vnni && kFitsBf16(a, has_integers); },
+    {"integer_avxvnni", [](const Machine& m, const Args& a) { return m.cpu.avx_vnni && kFitsIntegers(a); },
      [](const OpContext& ctx, const Args& a) { kRun(kIntegerAvxVnniCore, ctx, a); }, CpuLevel::kAvxVnni},
-    {"integer_avx2", [](const Machine& m, const Args& a) { return m.cpu.avx2 && kFitsBf16(a, has_integers); },
+    {"integer_avx2", [](const Machine& m, const Args& a) { return m.cpu.avx2 && kFitsIntegers(a); },
      [](const OpContext& ctx, const Args& a) { kRun(kIntegerAvx2Core, ctx, a); }},
     {"avx2", [](const Machine& m, const Args&) { return m.cpu.avx2; },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx2Core, ctx, a); }},

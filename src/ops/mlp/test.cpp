@@ -148,6 +148,12 @@ void mlp_conformance(Suite& s) {
     for (const DType type : {DType::kBF16, DType::kNVFP4})
       mlp_case(s, {type, type, type, t, 128, 64, DType::kBF16, t == 1, 8, 2, false});
   mlp_case(s, {DType::kNVFP4, DType::kQ4_K, DType::kQ6_K, 18, 256, 256});
+  // Block formats beside others: one core takes both.
+  for (const int64_t t : {1, 4, 20}) {
+    mlp_case(s, {DType::kNVFP4, DType::kNVFP4, DType::kBF16, t, 64, 64});
+    mlp_case(s, {DType::kQ4_K, DType::kQ4_K, DType::kBF16, t, 256, 96});
+    mlp_case(s, {DType::kQ6_K, DType::kF16, DType::kQ5_1, t, 256, 96});
+  }
   mlp_case(s, {DType::kNVFP4, DType::kNVFP4, DType::kBF16, 9, 64, 72, DType::kF32, true, 5});
 }
 

@@ -12,9 +12,20 @@
 namespace quire::moe_detail {
 namespace {
 
+// The routed experts' matrices, or the shared one's, as the core that serves them reads them.
+struct Experts {
+  Experts(const gemm::Core& preferred, const Weight& gate_, const Weight& up_, const Weight& down_)
+      : core(gemm::core_for(preferred, {&gate_, &up_, &down_})),
+        gate(gemm::as_read(core, gate_)),
+        up(gemm::as_read(core, up_)),
+        down(gemm::as_read(core, down_)) {}
+  const gemm::Core& core;
+  Weight gate, up, down;
+};
+
 // Tokens that go through one expert, or all tokens through the shared one.
 struct Group {
-  const Weight *gate = nullptr, *up = nullptr, *down = nullptr;
+  const Experts* of = nullptr;
   int64_t expert = 0;
   const int32_t* token = nullptr;  // null: all in order
   const int32_t* entry = nullptr;  // the row of the ranked buffer: token * top_k + rank, shared ones behind
@@ -76,21 +87,9 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
   return r;
 }
 
-// The weights as the core reads them.
-struct Experts {
-  Experts(const gemm::Core& core, const MoeArgs& a)
-      : gate(gemm::as_read(core, a.gate)),
-        up(gemm::as_read(core, a.up)),
-        down(gemm::as_read(core, a.down)),
-        shared_gate(gemm::as_read(core, a.shared_gate)),
-        shared_up(gemm::as_read(core, a.shared_up)),
-        shared_down(gemm::as_read(core, a.shared_down)) {}
-  Weight gate, up, down, shared_gate, shared_up, shared_down;
-};
-
 // The groups of all experts that were chosen, in the order of experts, then that of the shared expert.
-std::span<Group> group_tokens(const MoeArgs& a, const Experts& w, const int32_t* chosen,
-                              Workspace::Scope& scope) {
+std::span<Group> group_tokens(const MoeArgs& a, const Experts& routed, const Experts& shared,
+                              const int32_t* chosen, Workspace::Scope& scope) {
   const int64_t tokens = a.h.dim(0), experts = a.router.rows, k = a.top_k, entries = tokens * k;
   int32_t* const end = scope.take<int32_t>(experts + 1);  // first the counts, then where each group ends
   std::fill_n(end, experts + 1, 0);
@@ -110,12 +109,9 @@ std::span<Group> group_tokens(const MoeArgs& a, const Experts& w, const int32_t*
   for (int64_t e = 0; e < experts; ++e) {
     const int32_t begin = e == 0 ? 0 : end[e - 1];
     if (begin == end[e]) continue;
-    groups[count++] = {&w.gate, &w.up, &w.down, e, token + begin, entry + begin, {nullptr, end[e] - begin},
-                       {}};
+    groups[count++] = {&routed, e, token + begin, entry + begin, {nullptr, end[e] - begin}, {}};
   }
-  if (!a.shared_gate.empty())
-    groups[count++] = {&w.shared_gate, &w.shared_up,    &w.shared_down,    0,
-                       nullptr,        entry + entries, {nullptr, tokens}, {}};
+  if (!a.shared_gate.empty()) groups[count++] = {&shared, 0, nullptr, entry + entries, {nullptr, tokens}, {}};
   return {groups, count};
 }
 
@@ -137,15 +133,15 @@ void combine(const MoeArgs& a, const Routing& r, const float* ranked, int64_t be
 // need, so that it depends on shapes alone. A tile belongs to one group.
 class PackedRoom {
  public:
-  PackedRoom(const gemm::Core& core, const MoeArgs& a, Workspace::Scope& scope)
-      : core_(core),
+  PackedRoom(const Experts& routed, const Experts& shared, const MoeArgs& a, Workspace::Scope& scope)
+      : core_(routed.core),
         width_(a.h.dim(1)),
         inner_(a.gate.rows),
         x_(scope.take<std::byte>(tiles(a) * tile(width_))),
         mid_(scope.take<std::byte>(tiles(a) * tile(inner_))) {
     if (a.shared_gate.empty()) return;
-    shared_x_ = scope.take<std::byte>(core.packed_bytes(a.h.dim(0), width_));
-    shared_mid_ = scope.take<std::byte>(core.packed_bytes(a.h.dim(0), a.shared_gate.rows));
+    shared_x_ = scope.take<std::byte>(shared.core.packed_bytes(a.h.dim(0), width_));
+    shared_mid_ = scope.take<std::byte>(shared.core.packed_bytes(a.h.dim(0), a.shared_gate.rows));
   }
   std::byte* take_x(int64_t rows, bool shared) { return shared ? shared_x_ : take(x_, rows, width_); }
   std::byte* take_mid(int64_t rows, bool shared) { return shared ? shared_mid_ : take(mid_, rows, inner_); }
@@ -179,17 +175,17 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
   if (ctx.pool.dry())  // nothing was computed; any choice will do, because the scratch does not depend on it
     for (int64_t i = 0; i < tokens * a.top_k; ++i)
       routing.chosen[i] = static_cast<int32_t>(i % a.router.rows);
-  const Experts weights(core, a);
-  const std::span<Group> groups = group_tokens(a, weights, routing.chosen, scope);
+  const Experts routed(core, a.gate, a.up, a.down), shared(core, a.shared_gate, a.shared_up, a.shared_down);
+  const std::span<Group> groups = group_tokens(a, routed, shared, routing.chosen, scope);
 
   int64_t tiles = 0, units = 0, most = 0, inner = width;
-  PackedRoom room(core, a, scope);
+  PackedRoom room(routed, shared, a, scope);
   for (Group& g : groups) {
     const Tensor only = a.h.rows(g.token == nullptr ? 0 : g.token[0], g.x.rows);  // a row, if it is only one
-    g.packing = !((g.x.rows == 1 || g.token == nullptr) && core.in_place(only));
+    g.packing = !((g.x.rows == 1 || g.token == nullptr) && g.of->core.in_place(only));
     g.x = {static_cast<std::byte*>(only.data), g.x.rows, width};
     if (g.packing) g.x.data = room.take_x(g.x.rows, g.token == nullptr);
-    g.mid = {nullptr, g.x.rows, g.gate->rows};
+    g.mid = {nullptr, g.x.rows, g.of->gate.rows};
     g.mid.data = room.take_mid(g.x.rows, g.token == nullptr);
     tiles += g.packing ? g.x.tiles() : 0;
     units += gemm::swiglu_units(g.mid.cols);
@@ -206,7 +202,10 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
   const int64_t panels = gemm::panels(width), rows = tokens * (a.top_k + 1);
   const int64_t panel_job =
       tokens > gemm::kTileTokens ? 1 : gemm::job_panels(panels, ctx.pool.size(), 1, 1, inner);
-  const int64_t scratch_bytes = (core.scratch_bytes(gemm::kBlockPanels, tokens, inner) + 63) / 64 * 64;
+  const auto scratch_of = [&](const gemm::Core& c) {
+    return (c.scratch_bytes(gemm::kBlockPanels, tokens, inner) + 63) / 64 * 64;
+  };
+  const int64_t scratch_bytes = std::max(scratch_of(routed.core), scratch_of(shared.core));
   const int64_t ranked_floats = rows * panel_job * gemm::kPanelRows;
   std::byte* const scratch = scope.take<std::byte>(scratch_bytes * threads);
   float* const ranked = scope.take<float>(ranked_floats * threads);
@@ -225,19 +224,21 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
     std::byte* const mine = scratch + thread * scratch_bytes;
     pack_queue.each(true, [&](int64_t i, int64_t) {
       const Group& g = find(i, [](const Group& f) { return f.packing ? f.x.tiles() : 0; });
-      core.pack(a.h, g.token, i, g.x);
+      g.of->core.pack(a.h, g.token, i, g.x);
     });
     pack_queue.wait();
     up_queue.each(true, [&](int64_t i, int64_t next) {
       const Group& g = find(i, jobs_of);
       const int64_t first = i * unit_job, left = gemm::swiglu_units(g.mid.cols) - first;
-      gemm::SwigluJob j{g.gate,  g.up, g.expert, first * gemm::kPairRows,  std::min(unit_job, left), nullptr,
-                        nullptr, &g.x, &g.mid,   a.h.dtype == DType::kBF16};
+      gemm::SwigluJob j{
+          &g.of->gate, &g.of->up, g.expert, first * gemm::kPairRows,  std::min(unit_job, left), nullptr,
+          nullptr,     &g.x,      &g.mid,   a.h.dtype == DType::kBF16};
       if (next >= 0) {
         const Group& n = find(next, jobs_of);
-        j.prefetch = gemm::prefetch_of(*n.gate, *n.up, n.expert, next * unit_job * gemm::kPairRows, unit_job);
+        j.prefetch =
+            gemm::prefetch_of(n.of->gate, n.of->up, n.expert, next * unit_job * gemm::kPairRows, unit_job);
       }
-      core.swiglu(j, mine);
+      g.of->core.swiglu(j, mine);
     });
     up_queue.wait();
     down_queue.each(true, [&](int64_t i, int64_t next) {
@@ -247,12 +248,12 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
       float* const results = ranked + thread * ranked_floats;
       for (const Group& g : groups) {
         const gemm::Epilogue out{results, DType::kF32, cols, nullptr, g.entry, false, begin};
-        gemm::ProjectJob j{g.down, g.expert, begin, count, &g.mid, &out};
+        gemm::ProjectJob j{&g.of->down, g.expert, begin, count, &g.mid, &out};
         const bool last = &g == &groups.back();
         const Group& n = last ? groups.front() : (&g)[1];
         const int64_t row = last ? next * panel_job * gemm::kPanelRows : begin;
-        if (!last || next >= 0) j.prefetch = gemm::prefetch_of(*n.down, n.expert, row, panel_job);
-        core.project(j, mine);
+        if (!last || next >= 0) j.prefetch = gemm::prefetch_of(n.of->down, n.expert, row, panel_job);
+        g.of->core.project(j, mine);
       }
       combine(a, routing, results, begin, cols);
     });

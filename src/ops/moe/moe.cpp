@@ -34,7 +34,19 @@ bool fits_bf16(const MoeArgs& a, bool (*passes)(DType)) {
                          passes);
 }
 
-constexpr auto& kKernels = gemm::kTable<MoeArgs, moe_detail::run, moe_detail::reference, fits_bf16>;
+// Whether the integer cores without AVX-512 take the routed experts, or the shared one: where the other's matrices are
+// BF16, the float32 core takes that (gemm::core_for).
+bool fits_integers(const MoeArgs& a) {
+  const auto integers = [&](std::initializer_list<const Weight*> weights) {
+    return gemm::fits_bf16(a.h.dtype, weights, gemm::has_integers);
+  };
+  return fits_bf16(a, gemm::rounds_to_bf16) &&
+         (integers({&a.gate, &a.up, &a.down}) ||
+          (!a.shared_gate.empty() && integers({&a.shared_gate, &a.shared_up, &a.shared_down})));
+}
+
+constexpr auto& kKernels =
+    gemm::kTable<MoeArgs, moe_detail::run, moe_detail::reference, fits_bf16, fits_integers>;
 
 void check_experts(std::string_view name, const Weight& gate, const Weight& up, const Weight& down,
                    int64_t experts, int64_t width) {

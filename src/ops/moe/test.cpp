@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "ops/conformance/gpu.h"
 #include "ops/gemm/bounds.h"
+#include "ops/gemm/core.h"
 #include "ops/gemm/repack.h"
 #include "ops/moe/moe.h"
 
@@ -27,11 +29,16 @@ struct MoeCase {
   Router router = Router::kRandom;
   DType h = DType::kBF16;
   bool add = true;
+  std::optional<DType> down = {}, shared_type = {};  // where they are of another type
 
   std::string name() const {
     constexpr const char* kRouters[] = {"random", "one_expert", "ties", "pairs"};
-    return fmt::format("{} T={} D={} Fe={} top {} of {} shared={}{} h={} {}{}", dtype_name(type), tokens,
-                       width, inner, top_k, experts, shared, shared_router ? "+router" : "", dtype_name(h),
+    const auto other = [](std::string_view what, std::optional<DType> t) {
+      return t ? fmt::format(" {} {}", what, dtype_name(*t)) : "";
+    };
+    return fmt::format("{}{} T={} D={} Fe={} top {} of {} shared={}{}{} h={} {}{}", dtype_name(type),
+                       other("down", down), tokens, width, inner, top_k, experts, shared,
+                       other("of", shared_type), shared_router ? "+router" : "", dtype_name(h),
                        kRouters[static_cast<int>(router)], add ? "" : " overwritten");
   }
 };
@@ -63,11 +70,12 @@ struct MoeData {
     router = random_weight(rng, DType::kF32, c.experts, c.width, 1, sd);
     gate = random_weight(rng, c.type, c.inner, c.width, c.experts, 2 * sd);
     up = random_weight(rng, c.type, c.inner, c.width, c.experts, sd);
-    down = random_weight(rng, c.type, c.width, c.inner, c.experts, sd);
+    down = random_weight(rng, c.down.value_or(c.type), c.width, c.inner, c.experts, sd);
     if (c.shared > 0) {
-      shared_gate = random_weight(rng, c.type, c.shared, c.width, 1, 2 * sd);
-      shared_up = random_weight(rng, c.type, c.shared, c.width, 1, sd);
-      shared_down = random_weight(rng, c.type, c.width, c.shared, 1, sd);
+      const DType type = c.shared_type.value_or(c.type);
+      shared_gate = random_weight(rng, type, c.shared, c.width, 1, 2 * sd);
+      shared_up = random_weight(rng, type, c.shared, c.width, 1, sd);
+      shared_down = random_weight(rng, type, c.width, c.shared, 1, sd);
     }
     shared_router.fill([&] { return rng.normal(sd); });
     h.fill([&] { return rng.normal(); });
@@ -106,6 +114,9 @@ struct MoeData {
 // A GPU rounds an expert's result before it is weighted.
 std::vector<Bounded> expert(const RandomWeight& gate, const RandomWeight& up, const RandomWeight& down,
                             int64_t e, const std::vector<Bounded>& h, DType type, std::string_view kernel) {
+  const auto is_float = [](const RandomWeight& w) { return !gemm::has_integers(w.weight.dtype); };
+  if (kernel.starts_with("integer_avx") && (is_float(gate) || is_float(up) || is_float(down)))
+    kernel = "avx2";  // which takes these in the same call
   const auto product = [&](const RandomWeight& w, const std::vector<Bounded>& in) {
     Weight one = w.weight;
     one.data = reinterpret_cast<const std::byte*>(one.row(0, e));
@@ -227,6 +238,18 @@ void moe_conformance(Suite& s) {
     }
   for (const int64_t t : {1, 21})
     moe_case(s, {DType::kNVFP4, t, 64, 64, 8, 2, 64, true, Router::kRandom, DType::kBF16, false});
+  // Routed experts and the shared one of types that different cores take.
+  for (const int64_t t : {1, 2, 21}) {
+    const auto mixed = [&](DType type, std::optional<DType> down, DType shared) {
+      moe_case(s, {type, t, 256, 256, 5, 2, 64, t != 2, Router::kRandom, DType::kBF16, true, down, shared});
+    };
+    mixed(DType::kNVFP4, {}, DType::kBF16);
+    mixed(DType::kQ4_K, DType::kQ6_K, DType::kBF16);
+    mixed(DType::kBF16, {}, DType::kQ8_0);
+    mixed(DType::kQ4_K, DType::kBF16, DType::kQ8_0);
+    mixed(DType::kQ5_K, DType::kBF16, DType::kBF16);
+    mixed(DType::kMXFP4, {}, DType::kF16);
+  }
   moe_case(s, {DType::kBF16, 18, 32, 32, 1, 1});              // one expert
   moe_case(s, {DType::kBF16, 18, 32, 32, 4, 4, 32, true});    // all of them
   moe_case(s, {DType::kNVFP4, 3, 64, 64, 256, 8, 64, true});  // most experts empty
