@@ -2,6 +2,7 @@
 // machines without AVX-512, for F32 and F16 weights, and for float32 tokens.
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/gemm/core.h"
@@ -38,59 +39,78 @@ struct FloatLanes {
     for (int64_t i = 0; i < cols; ++i) to[i] = load_float(x, at + i);
   }
 
-  static LaneRows<Elem> decode(const Weight& w, int64_t expert, int64_t row, int rows, Elem* scratch) {
+  // For many tokens four rows lie side by side, a vector of each in turn: what is multiplied at a time is then one run
+  // of memory, which the first-level cache has room for whatever the length of a row.
+  static LaneRows<Elem> decode(const Weight& w, int64_t expert, int64_t row, int rows, bool many,
+                               Elem* scratch) {
     LaneRows<Elem> out;
     const std::byte* first = w.row(row, expert);
     const int64_t stride = w.row_bytes(), width = padded(w.cols);
+    const bool in_file = w.dtype == DType::kF32 && w.cols == width;
+    out.step = many && !in_file ? 4 * kLanes : kLanes;
     for (int r = 0; r < 16; ++r) {
       const int from = r < rows ? r : 0;
-      if (w.dtype == DType::kF32 && w.cols == width) {  // straight from the file
+      if (in_file) {
         out.first[r] = reinterpret_cast<const float*>(first + from * stride);
         continue;
       }
-      out.first[r] = scratch + from * width;
-      if (r >= rows) continue;
-      decode_row(w, first + r * stride, scratch + r * width);
-      std::memset(scratch + r * width + w.cols, 0, static_cast<size_t>(width - w.cols) * sizeof(float));
+      Elem* const to = scratch + (many ? from / 4 * 4 * width + from % 4 * kLanes : from * width);
+      out.first[r] = to;
+      if (r < rows) decode_row(w, first + r * stride, width, out.step, to);
     }
-    out.step = kLanes;
     return out;
   }
 
-  static void decode_row(const Weight& w, const std::byte* from, float* to) {
-    switch (w.dtype) {
+  // A vector every `step`, and zeros to `width`.
+  static void decode_row(const Weight& w, const std::byte* from, int64_t width, int64_t step, float* to) {
+    if (step == kLanes) {
+      decode_columns(w.dtype, from, w.cols, to);
+      std::fill(to + w.cols, to + width, 0.0f);
+      return;
+    }
+    constexpr int64_t kColumns = 256;
+    alignas(32) float some[kColumns];
+    for (int64_t k = 0; k < width; k += kColumns) {
+      const int64_t cols = std::min(kColumns, w.cols - k), all = std::min(kColumns, width - k);
+      decode_columns(w.dtype, from + dtype_bytes(w.dtype, k), cols, some);
+      std::fill(some + cols, some + all, 0.0f);
+      for (int64_t i = 0; i < all; i += kLanes, to += step) _mm256_store_ps(to, _mm256_load_ps(some + i));
+    }
+  }
+  static void decode_columns(DType type, const std::byte* from, int64_t cols, float* to) {
+    switch (type) {
       case DType::kBF16:
-        return decode_bf16(from, w.cols, to);
+        return decode_bf16(from, cols, to);
       case DType::kQ8_0:
-        return decode_q8_0(from, w.cols, to);
+        return decode_q8_0(from, cols, to);
       case DType::kQ4_0:
-        return decode_legacy<false, false>(from, w.cols, to);
+        return decode_legacy<false, false>(from, cols, to);
       case DType::kQ4_1:
-        return decode_legacy<false, true>(from, w.cols, to);
+        return decode_legacy<false, true>(from, cols, to);
       case DType::kQ5_0:
-        return decode_legacy<true, false>(from, w.cols, to);
+        return decode_legacy<true, false>(from, cols, to);
       case DType::kQ5_1:
-        return decode_legacy<true, true>(from, w.cols, to);
+        return decode_legacy<true, true>(from, cols, to);
       case DType::kQ2_K:
-        return decode_q2_k(from, w.cols, to);
+        return decode_q2_k(from, cols, to);
       case DType::kQ3_K:
-        return decode_q3_k(from, w.cols, to);
+        return decode_q3_k(from, cols, to);
       case DType::kQ4_K:
-        return decode_q45_k<false>(from, w.cols, to);
+        return decode_q45_k<false>(from, cols, to);
       case DType::kQ5_K:
-        return decode_q45_k<true>(from, w.cols, to);
+        return decode_q45_k<true>(from, cols, to);
       case DType::kQ6_K:
-        return decode_q6_k(from, w.cols, to);
+        return decode_q6_k(from, cols, to);
       case DType::kNVFP4:
-        return decode_nvfp4(from, w.cols, to);
+        return decode_nvfp4(from, cols, to);
       case DType::kMXFP4:
-        return decode_mxfp4(from, w.cols, to);
+        return decode_mxfp4(from, cols, to);
       case DType::kIQ4_NL:
-        return decode_iq4_nl(from, w.cols, to);
+        return decode_iq4_nl(from, cols, to);
       case DType::kIQ4_XS:
-        return decode_iq4_xs(from, w.cols, to);
+        return decode_iq4_xs(from, cols, to);
       default:
-        return quant::decode_row(w.dtype, from, w.cols, to);
+        return quant::decode_row(type, from, cols, to);
     }
   }
   static void decode_bf16(const std::byte* from, int64_t cols, float* to) {

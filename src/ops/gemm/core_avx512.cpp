@@ -34,7 +34,7 @@ struct Bf16Lanes {
     }
   }
 
-  static LaneRows<Elem> decode(const Weight& w, int64_t expert, int64_t row, int rows, Elem* scratch) {
+  static LaneRows<Elem> decode(const Weight& w, int64_t expert, int64_t row, int rows, bool, Elem* scratch) {
     LaneRows<Elem> out;
     const std::byte* first = w.row(row, expert);
     if (w.dtype == DType::kBF16 && w.cols % 32 == 0) {  // straight from the file

@@ -149,13 +149,9 @@ struct LaneCore {
         return fn(rows);
       }
     }
-    fn(rows_of(w, expert, row, scratch));
-  }
-
-  // Rows past the end repeat the first: what they give is not stored.
-  static LaneRows<Elem> rows_of(const Weight& w, int64_t expert, int64_t row, Elem* scratch) {
-    const int64_t left = w.rows - row;
-    return Traits::decode(w, expert, row, static_cast<int>(left < 16 ? left : 16), scratch);
+    // Rows past the end repeat the first: what they give is not stored.
+    const int rows = static_cast<int>(std::min<int64_t>(w.rows - row, 16));
+    fn(Traits::decode(w, expert, row, rows, tokens > kTokenBlock, scratch));
   }
 
   // Calls result(token, sums of a, sums of b) for all tokens; b may be null. a is group `group` of the job, b
