@@ -66,7 +66,7 @@ constexpr FormatKernels kKernelsOf = {
     bias_shift<F>(),
     F::kUnit};
 
-// For rows of the file, FileRows, or of a copy, LaneRows.
+// For rows of the file, FileRows, or of a copy, CopyRows.
 template <class Dot, template <DType> class Rows>
 const FormatKernels& kernels_of(DType type) {
   constexpr bool kRepacked = Rows<DType::kQ8_0>::kRepacked;
@@ -192,7 +192,7 @@ struct WideIntegers {
 
   static RowGroup group(const Weight& w, int64_t expert, int64_t row) {
     const bool repacked = w.repacked != nullptr;
-    return {repacked ? &kernels_of<Dot, LaneRows>(w.dtype) : &kernels_of<Dot, FileRows>(w.dtype),
+    return {repacked ? &kernels_of<Dot, CopyRows>(w.dtype) : &kernels_of<Dot, FileRows>(w.dtype),
             group_begin(w, expert, row), repacked ? 0 : w.row_bytes(), w.cols, w.rows - row};
   }
   static const std::byte* group_begin(const Weight& w, int64_t expert, int64_t row) {

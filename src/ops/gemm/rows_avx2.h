@@ -1,5 +1,5 @@
 // What the decoders for 256-bit vectors read: eight weight rows, as the file has them (FileRows) or from a
-// repacked copy (LaneRows, repack.h). Both are asked for bytes of a field of a block, and give them with a
+// repacked copy (CopyRows, repack.h). Both are asked for bytes of a field of a block, and give them with a
 // lane for each row. Everything has internal linkage.
 #pragma once
 
@@ -111,13 +111,13 @@ class FileRows {
 };
 
 template <DType kType>
-class LaneRows {
+class CopyRows {
  public:
   static constexpr bool kRepacked = true;
   static constexpr int64_t kUnitBytes = Blocks<kType>::kLayout.words() * kGroupRows * 4;
   static constexpr int64_t kChunkBytes = kChunkColumns / Blocks<kType>::kLayout.columns * kUnitBytes;
 
-  explicit LaneRows(EightRows rows) : first_(rows.first) {}
+  explicit CopyRows(EightRows rows) : first_(rows.first) {}
 
   [[gnu::always_inline]] Words words(int s, int i, int at) const {
     return {{word(s, i, at), word(s, i, at + 4), word(s, i, at + 8), word(s, i, at + 12)}};
