@@ -199,6 +199,15 @@ function(quire_transformers_check)
   set_tests_properties(transformers PROPERTIES LABELS transformers SKIP_RETURN_CODE 77 TIMEOUT 1800)
 endfunction()
 
+# What the scripts a newcomer runs are made of.
+function(quire_script_checks)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  add_test(NAME scripts COMMAND ${CMAKE_SOURCE_DIR}/tests/scripts/progress_test.sh)
+  set_tests_properties(scripts PROPERTIES LABELS scripts TIMEOUT 60)
+endfunction()
+
 # Checks of the sources themselves; `ctest -L style`. The formatting check needs clang-format and a git checkout.
 function(quire_style_checks)
   if(NOT BUILD_TESTING)

@@ -38,6 +38,12 @@ void HostTier::give_back(int32_t chain) {
   next_[static_cast<size_t>(last)] = std::exchange(free_, chain);
 }
 
+std::vector<int32_t> HostTier::pages_of(int32_t chain) const {
+  std::vector<int32_t> pages;
+  for (; chain >= 0; chain = next_[static_cast<size_t>(chain)]) pages.push_back(options_.first + chain);
+  return pages;
+}
+
 void HostTier::add_blocks(int32_t chain, std::span<const int32_t> blocks, std::vector<HostMove>& to) {
   for (const int32_t b : blocks) {
     QUIRE_CHECK(chain >= 0, "block {} has no page of the host", b);

@@ -34,6 +34,9 @@ class HostTier {
   int32_t take(int32_t pages);
   void give_back(int32_t chain);
 
+  // The pages of a chain, in its order.
+  std::vector<int32_t> pages_of(int32_t chain) const;
+
   // With the step that is built, the pages of a chain take what lies in these blocks, or in this state slot; or give it.
   void store_blocks(int32_t chain, std::span<const int32_t> blocks);
   void load_blocks(int32_t chain, std::span<const int32_t> blocks);

@@ -13,8 +13,8 @@ std::span<const TokenId> chunk_of(std::span<const TokenId> tokens, int64_t chunk
 }  // namespace
 
 std::string_view prefix_miss_name(PrefixMiss m) {
-  constexpr std::string_view kNames[kPrefixMisses] = {"none",    "below_block",   "new", "diverged",
-                                                      "evicted", "no_checkpoint", "salt"};
+  constexpr std::string_view kNames[kPrefixMisses] = {"none",     "below_block", "new",
+                                                      "diverged", "evicted",     "no_checkpoint"};
   return kNames[static_cast<size_t>(m)];
 }
 
@@ -29,7 +29,7 @@ PrefixCache::PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, Ho
   }
   buckets_.assign(std::bit_ceil(2 * most + 2), -1);
   ghosts_.resize(buckets_.size());
-  salted_.resize(1024);
+  beginnings_.assign(buckets_.size(), -1);
   owner_.assign(static_cast<size_t>(blocks.total()), -1);
   holder_.assign(static_cast<size_t>(slots.total()), -1);
   path_.reserve(most);
@@ -64,13 +64,14 @@ int32_t PrefixCache::unused_blocks(const Node& n) const {
 }
 
 void PrefixCache::find(const Prompt& p, Match& m) {
-  if (m.last < 0 || m.removals != removals_) m = {.last = kRoot, .removals = removals_};
+  if (m.last < 0 || m.generation != at(m.last).generation) m = {.last = kRoot};
   const int64_t most = longest_prefix(static_cast<int64_t>(p.tokens.size())) / kChunkTokens;
   for (int64_t chunk = at(m.last).depth; chunk < most; ++chunk) {
     const int32_t next = child(p, m.last, chunk);
     if (next < 0) break;
     m.last = next;
   }
+  m.generation = at(m.last).generation;
   m.blocks = int64_t{at(m.last).depth} * kChunkTokens;
   m.node = m.last;
   while (recurrent() && m.node != kRoot && !at(m.node).has_state()) m.node = at(m.node).parent;
@@ -91,14 +92,16 @@ PrefixCache::Miss PrefixCache::explain(const Prompt& p, const Match& m) const {
   if (m.blocks == most) return {};
   const Hash128& next = p.hashes.at[static_cast<size_t>(m.blocks / kChunkTokens)];
   if (ghosts_[ghost(next)] == next) return {PrefixMiss::kEvicted, -1};
-  const Hash128& plain = p.hashes.unsalted;
-  if (m.last == kRoot && salted_[plain.low % salted_.size()] == plain) return {PrefixMiss::kSalt, -1};
-  // How far the nearest of the other ways goes along. The root may have very many.
+  // How far the nearest of the other ways goes along. A salt may have very many prompts.
   int64_t along = -1;
   int left = 256;
   const auto wanted = chunk_of(p.tokens, m.blocks / kChunkTokens);
-  for (int32_t i = at(m.last).first_child; i >= 0 && left > 0; i = at(i).next_sibling, --left)
+  const int32_t first = m.last == kRoot ? beginnings_[beginning(p.hashes.salt)] : at(m.last).first_child;
+  for (int32_t i = first; i >= 0 && left > 0; i = at(i).next_sibling) {
+    if (!(at(i).salt == p.hashes.salt)) continue;
     along = std::max<int64_t>(along, std::ranges::mismatch(at(i).tokens, wanted).in1 - at(i).tokens.begin());
+    --left;
+  }
   if (along < 0 || (m.last == kRoot && along == 0)) return {PrefixMiss::kNew, -1};
   return {PrefixMiss::kDiverged, m.blocks + along};
 }
@@ -132,7 +135,7 @@ void PrefixCache::publish(const Prompt& p, int64_t end, const BlockTable& table)
   int32_t n = kRoot;
   for (int64_t chunk = 0; chunk < end / kChunkTokens; ++chunk) {
     int32_t next = child(p, n, chunk);
-    if (next < 0) next = add(p, n, chunk, table);
+    if (next < 0) next = add(p, n, chunk, &table);
     if (next < 0) break;
     if (!at(next).on_device()) own_blocks(next, table, chunk);  // computed again, for want of a state
     n = next;
@@ -140,12 +143,13 @@ void PrefixCache::publish(const Prompt& p, int64_t end, const BlockTable& table)
   touch_path(n);
 }
 
-int32_t PrefixCache::add(const Prompt& p, int32_t parent, int64_t chunk, const BlockTable& table) {
+int32_t PrefixCache::add(const Prompt& p, int32_t parent, int64_t chunk, const BlockTable* table) {
   const Hash128& h = p.hashes.at[static_cast<size_t>(chunk)];
   if (free_node_ < 0 || find_hash(h) >= 0) return -1;
   const int32_t i = free_node_;
   Node& n = at(i);
-  if (!own_blocks(i, table, chunk)) return -1;
+  if (table != nullptr && !own_blocks(i, *table, chunk)) return -1;
+  if (table == nullptr) n.host_blocks = host_->take(kChunkBlocks);
   free_node_ = n.next_in_bucket;
   n.hash = h;
   n.salt = p.hashes.salt;
@@ -153,13 +157,11 @@ int32_t PrefixCache::add(const Prompt& p, int32_t parent, int64_t chunk, const B
   n.used = true;
   n.parent = parent;
   n.depth = at(parent).depth + 1;
-  n.next_sibling = at(parent).first_child;
+  n.next_sibling = std::exchange(first_child(parent, n.salt), i);
   if (n.next_sibling >= 0) at(n.next_sibling).prev_sibling = i;
-  at(parent).first_child = i;
   n.next_in_bucket = std::exchange(buckets_[bucket(h)], i);
   append_use(i);
   ++stats_.nodes;
-  if (parent == kRoot) salted_[p.hashes.unsalted.low % salted_.size()] = p.hashes.unsalted;
   return i;
 }
 
@@ -262,21 +264,20 @@ void PrefixCache::remove_leaf(int32_t i) {
   if (n.host_blocks >= 0) host_->give_back(n.host_blocks);
   set_state(i, {}, -1);
   disown_blocks(n);
-  (n.prev_sibling < 0 ? at(n.parent).first_child : at(n.prev_sibling).next_sibling) = n.next_sibling;
+  (n.prev_sibling < 0 ? first_child(n.parent, n.salt) : at(n.prev_sibling).next_sibling) = n.next_sibling;
   if (n.next_sibling >= 0) at(n.next_sibling).prev_sibling = n.prev_sibling;
   int32_t* link = &buckets_[bucket(n.hash)];
   while (*link != i) link = &at(*link).next_in_bucket;
   *link = n.next_in_bucket;
   unlink_use(i);
   ghosts_[ghost(n.hash)] = n.hash;
-  n = Node{};
+  n = Node{.generation = n.generation + 1};
   n.next_in_bucket = std::exchange(free_node_, i);
   --stats_.nodes;
   ++stats_.evictions;
 }
 
 void PrefixCache::remove(int32_t top) {
-  ++removals_;
   for (int32_t i = top;;) {
     while (at(i).first_child >= 0) i = at(i).first_child;
     const int32_t parent = at(i).parent;
@@ -323,35 +324,42 @@ PrefixCache::Chunk PrefixCache::chunk(int32_t node) const {
           .salt = n.salt,
           .tokens = n.tokens,
           .blocks = n.blocks,
+          .block_pages = n.host_blocks >= 0 ? host_->pages_of(n.host_blocks) : std::vector<int32_t>(),
           .state = n.state,
-          .state_below = n.states_below > n.state.valid()};
+          .state_pages = n.host_state >= 0 ? host_->pages_of(n.host_state) : std::vector<int32_t>(),
+          .state_below = n.states_below > n.has_state()};
 }
 
 int32_t PrefixCache::restore(const KeyedHash& hash, int32_t parent, const Hash128& salt,
                              std::span<const TokenId> tokens, bool state) {
-  if (blocks_.free_count() < kChunkBlocks) return -1;
-  PrefixHashes hashes{.salt = salt, .unsalted = chained(hash, {}, tokens)};
+  const auto host_has = [&](int32_t pages) { return host_ != nullptr && host_->free_count() >= pages; };
+  const bool on_device = blocks_.free_count() >= kChunkBlocks;
+  if (!on_device && !host_has(kChunkBlocks)) return -1;
+  PrefixHashes hashes{.salt = salt};
   hashes.at.push_back(chained(hash, parent == kRoot ? salt : at(parent).hash, tokens));
   BlockTable table;  // gives its blocks back in the end: the pool keeps them for what they hold
   std::vector<BlockCopy> none;
-  table.reserve(blocks_, 0, kChunkTokens, none);
-  const int32_t i = add({tokens, hashes}, parent, 0, table);
+  if (on_device) table.reserve(blocks_, 0, kChunkTokens, none);
+  const int32_t i = add({tokens, hashes}, parent, 0, on_device ? &table : nullptr);
   if (i < 0) return -1;
   unlink_use(i);
   at(i).touched = oldest_ < 0 ? touches_ : at(oldest_).touched - 1;
   at(i).newer = oldest_;
   (oldest_ < 0 ? newest_ : at(oldest_).older) = i;
   oldest_ = i;
-  if (state && states_held_ < max_states_)
-    if (const StateSlot slot = slots_.allocate(); slot.valid()) {
-      ++states_held_;
-      set_state(i, slot, -1);
-    }
+  if (!state) return i;
+  if (const StateSlot slot = states_held_ < max_states_ ? slots_.allocate() : StateSlot{}; slot.valid()) {
+    ++states_held_;
+    set_state(i, slot, -1);
+  } else if (recurrent() && host_ != nullptr && host_has(host_->state_pages())) {
+    set_state(i, {}, host_->take(host_->state_pages()));
+  }
   return i;
 }
 
 void PrefixCache::clear() {
-  while (at(kRoot).first_child >= 0) remove(at(kRoot).first_child);
+  for (const int32_t& first : beginnings_)
+    while (first >= 0) remove(first);
 }
 
 Status PrefixCache::check_node(int32_t i) const {
@@ -379,9 +387,14 @@ Status PrefixCache::check_node(int32_t i) const {
 }
 
 Status PrefixCache::check() const {
-  int32_t nodes = 0, on_device = 0, states = 0, with_state = 0, last = -1;
+  int32_t nodes = 0, on_device = 0, states = 0, with_state = 0, last = -1, begin = 0;
+  for (const int32_t first : beginnings_)
+    for (int32_t i = first; i >= 0; i = at(i).next_sibling, ++begin)
+      if (at(i).parent != kRoot || beginnings_[beginning(at(i).salt)] != first)
+        return Error{Fault::kBug, fmt::format("node {} is listed as another salt's beginning", i)};
   for (int32_t i = oldest_; i >= 0; last = i, i = at(i).newer, ++nodes) {
     QUIRE_CHECKED(check_node(i));
+    begin -= at(i).parent == kRoot;
     if (at(i).older != last || (last >= 0 && at(i).touched <= at(last).touched))
       return Error{Fault::kBug, fmt::format("node {} has a broken link of use", i)};
     if (at(i).state.valid() && holder_[static_cast<size_t>(at(i).state.v)] != i)
@@ -392,6 +405,7 @@ Status PrefixCache::check() const {
   }
   const auto owned = static_cast<int32_t>(std::ranges::count_if(owner_, [](int32_t o) { return o >= 0; }));
   const auto held = static_cast<int32_t>(std::ranges::count_if(holder_, [](int32_t o) { return o >= 0; }));
+  if (begin != 0) return Error{Fault::kBug, fmt::format("{} beginnings too many are listed", begin)};
   if (nodes != stats_.nodes || last != newest_ || held != states || owned != on_device * kChunkBlocks ||
       states > states_held_ || at(kRoot).states_below != with_state)
     return Error{

@@ -5,6 +5,9 @@
 // prompt that goes on from a prefix needs all blocks below it and the state at exactly its end. Nodes whose blocks a
 // sequence uses stay; others are the pool's cached blocks, and make room from the least recently used leaf on.
 //
+// Prompts of different salts never meet: neither what is found nor why no more was found depends on what is there under
+// another salt. What they share is room: what one salt's prompts take, another one's may have to leave.
+//
 // With a host tier what makes room goes there first, if it is worth it, and is forgotten when the tier has no room for it
 // either. A node's blocks are on the device, on the host, or on both; likewise its state. What has come back keeps its
 // copy on the host while there is room, and leaves the device again for nothing.
@@ -20,7 +23,7 @@
 
 namespace quire {
 
-// Why a prompt found less than it could have.
+// Why a prompt found less than it could have. Only prompts of the same salt count.
 enum class PrefixMiss {
   kNone,          // all of it that may come from a cache
   kBelowBlock,    // shorter than a chunk and a token: nothing can be found
@@ -28,9 +31,8 @@ enum class PrefixMiss {
   kDiverged,      // others went another way from here on
   kEvicted,       // it was there and made room
   kNoCheckpoint,  // blocks are there, the recurrent state is not
-  kSalt,          // it is there under another salt
 };
-inline constexpr int kPrefixMisses = 7;
+inline constexpr int kPrefixMisses = 6;
 std::string_view prefix_miss_name(PrefixMiss m);  // "none", "below_block", "new", "diverged", ...
 
 class PrefixCache {
@@ -50,11 +52,11 @@ class PrefixCache {
         0;  // of the usable blocks, those that no sequence uses: taking them leaves fewer to others
     int32_t moves = 0;             // from the host, that taking it needs
     int32_t node = -1, last = -1;  // where the two end
-    uint64_t removals = 0;         // of the cache when `last` was found: until the next one it stands
+    uint32_t generation = 0;  // of `last` when it was found: as long as that stands, so does what is above
   };
   // The longest prefix that can be used. `match` is what the same prompt found before, or empty.
   void find(const Prompt& p, Match& match);
-  // Why that is not all, and the first token of the prompt that no cached prefix has (-1: none).
+  // Why that is not all, and the first token of the prompt that no cached prefix of its salt has (-1: none).
   struct Miss {
     PrefixMiss reason = PrefixMiss::kNone;
     int64_t diverged_at = -1;
@@ -92,16 +94,21 @@ class PrefixCache {
     int32_t parent = kNoParent;  // a node
     Hash128 salt;                // what stands for the salt of the prompts that begin so
     std::span<const TokenId> tokens;
-    std::array<BlockId, kChunkBlocks> blocks{};
-    StateSlot state;           // after them; invalid if none is saved
-    bool state_below = false;  // or after something that hangs below
+    std::array<BlockId, kChunkBlocks> blocks{};  // invalid: only the host has them, in
+    std::vector<int32_t> block_pages;
+    StateSlot state;                   // after them, if it is on the device, or
+    std::vector<int32_t> state_pages;  // of the host; empty: none is there
+    bool state_below = false;          // or after something that hangs below
+    bool on_device() const { return blocks[0].valid(); }
+    bool has_state() const { return state.valid() || !state_pages.empty(); }
   };
   static constexpr int32_t kNoParent = 0;
   // All nodes, the most recently used first: what a node hangs from comes before it.
   std::vector<int32_t> by_use() const;
   Chunk chunk(int32_t node) const;
-  // Makes a chunk findable that is used less recently than all others, in free blocks, and with `state` in a free slot
-  // as far as there is one; `hash` names the keys. Returns the node, or -1 if there is no room for it (or it is there).
+  // Makes a chunk findable that is used less recently than all others, in free blocks, and with `state` in a free slot, or
+  // in free pages of the host, as far as there are some; `hash` names the keys. Returns the node, or -1 if there is no room
+  // for it (or it is there).
   // What it stands for has to be written there before anybody looks for it.
   int32_t restore(const KeyedHash& hash, int32_t parent, const Hash128& salt, std::span<const TokenId> tokens,
                   bool state);
@@ -140,6 +147,7 @@ class PrefixCache {
     int32_t next_in_bucket = -1;     // also: next of the free nodes
     int32_t older = -1, newer = -1;  // in the order of use: an ancestor is newer than what hangs below it
     int32_t states_below = 0;        // in the node itself and below, wherever they are
+    uint32_t generation = 1;         // of the node's number: another one when a prefix is forgotten
     StateSlot state;
     int32_t host_blocks = -1, host_state = -1;  // chains of the host's pages
     int64_t touched = 0;                        // when it was used last: rises from older to newer
@@ -156,11 +164,18 @@ class PrefixCache {
   size_t bucket(const Hash128& h) const { return h.low & (buckets_.size() - 1); }
   size_t ghost(const Hash128& h) const { return h.high & (ghosts_.size() - 1); }
   int32_t find_hash(const Hash128& h) const;
+  // The list of the nodes that a prompt with this salt may go on with below `parent`. Below the root there is a list for
+  // each hash of a salt, so that a prompt meets those of its own salt (and, rarely, passes others).
+  int32_t& first_child(int32_t parent, const Hash128& salt) {
+    return parent == kRoot ? beginnings_[beginning(salt)] : at(parent).first_child;
+  }
+  size_t beginning(const Hash128& salt) const { return salt.low & (beginnings_.size() - 1); }
   // The node of chunk `chunk` of the prompt below `parent`, or -1: the hash and every token are compared.
   int32_t child(const Prompt& p, int32_t parent, int64_t chunk) const;
   // The node after all `end` tokens, or -1.
   int32_t walk(const Prompt& p, int64_t end) const;
-  int32_t add(const Prompt& p, int32_t parent, int64_t chunk, const BlockTable& table);
+  // `table`: that has its blocks; null: they get pages of the host, which are free.
+  int32_t add(const Prompt& p, int32_t parent, int64_t chunk, const BlockTable* table);
   void append_path(int32_t node, BlockTable& table, bool load);
   void load_blocks(int32_t i, BlockTable& table);
   void touch_path(int32_t node);
@@ -183,16 +198,16 @@ class PrefixCache {
   StatePool& slots_;
   int32_t max_states_;
   HostTier* host_;
-  int32_t states_held_ = 0;       // slots
-  std::vector<Node> nodes_;       // the root first
-  std::vector<int32_t> buckets_;  // of hashes
-  std::vector<int32_t> owner_;    // of each block: its node, or -1
-  std::vector<int32_t> holder_;   // of each state slot, likewise
-  std::vector<Hash128> ghosts_;   // what was removed lately, wherever its hash falls
-  std::vector<Hash128> salted_;   // first chunks that were published, without their salts, likewise
+  int32_t states_held_ = 0;          // slots
+  std::vector<Node> nodes_;          // the root first
+  std::vector<int32_t> buckets_;     // of hashes
+  std::vector<int32_t> owner_;       // of each block: its node, or -1
+  std::vector<int32_t> holder_;      // of each state slot, likewise
+  std::vector<int32_t> beginnings_;  // first children of the root, by salt
+  std::vector<Hash128> ghosts_;      // what was removed lately, wherever its hash falls
   std::vector<int32_t> path_;
   int32_t free_node_ = -1, oldest_ = -1, newest_ = -1;
-  uint64_t removals_ = 1, step_ = 1;
+  uint64_t step_ = 1;
   int64_t touches_ = 0;
   Stats stats_;
   std::vector<BlockCopy> copies_;  // none: what is loaded is nobody else's

@@ -120,9 +120,9 @@ std::vector<int32_t> choose(const PrefixCache& cache, const PrefixFileOwner& own
   std::vector<int32_t> chosen;
   for (const int32_t node : by_use) {
     const PrefixCache::Chunk c = cache.chunk(node);
-    if (!marked[static_cast<size_t>(c.parent)] || !c.blocks[0].valid()) continue;
-    if (cache.recurrent() && !c.state.valid() && !c.state_below) continue;
-    if ((left -= sizes.record(c.state.valid())) < 0) break;
+    if (!marked[static_cast<size_t>(c.parent)]) continue;
+    if (cache.recurrent() && !c.has_state() && !c.state_below) continue;
+    if ((left -= sizes.record(c.has_state())) < 0) break;
     marked[static_cast<size_t>(node)] = true;
     chosen.push_back(node);
   }
@@ -132,7 +132,7 @@ std::vector<int32_t> choose(const PrefixCache& cache, const PrefixFileOwner& own
   std::vector<int32_t> useful;
   for (auto node = chosen.rbegin(); node != chosen.rend(); ++node) {
     const PrefixCache::Chunk c = cache.chunk(*node);
-    if (!c.state.valid() && !marked[static_cast<size_t>(*node)]) continue;
+    if (!c.has_state() && !marked[static_cast<size_t>(*node)]) continue;
     marked[static_cast<size_t>(c.parent)] = true;
     useful.push_back(*node);
   }
@@ -149,7 +149,7 @@ class Writer {
                                   std::span<const int32_t> nodes) {
     PrefixFileContent content{.chunks = std::ssize(nodes),
                               .skipped = cache_.stats().nodes - std::ssize(nodes)};
-    for (const int32_t n : nodes) content.states += cache_.chunk(n).state.valid();
+    for (const int32_t n : nodes) content.states += cache_.chunk(n).has_state();
     content.bytes = sizes_.file(owner_.fingerprint.size(), content.chunks, content.states).value();
     QUIRE_TRY(AtomicFile file, AtomicFile::create(path, static_cast<uint64_t>(content.bytes), 0600));
     QUIRE_CHECKED(write_head(file, salts, content));
@@ -186,15 +186,18 @@ class Writer {
 
   Status write_record(AtomicFile& file, int64_t number, const PrefixCache::Chunk& c,
                       std::span<const int64_t> number_of) {
-    const bool state = c.state.valid();
+    const bool state = c.has_state();
     const bool begins = c.parent == PrefixCache::kNoParent;
     record_.head = {.number = number,
                     .parent = begins ? kNoRecord : number_of[static_cast<size_t>(c.parent)],
                     .flags = state ? kHasState : 0,
                     .salt = c.salt};
     std::ranges::copy(c.tokens, record_.head.tokens);
-    QUIRE_CHECKED(memory_.read_blocks(c.blocks, record_.blocks()));
-    if (state) QUIRE_CHECKED(memory_.read_state(c.state, record_.state()));
+    QUIRE_CHECKED(c.on_device() ? memory_.read_blocks(c.blocks, record_.blocks())
+                                : memory_.read_pages(c.block_pages, record_.blocks()));
+    if (state)
+      QUIRE_CHECKED(c.state.valid() ? memory_.read_state(c.state, record_.state())
+                                    : memory_.read_pages(c.state_pages, record_.state()));
     const std::span<const std::byte> whole = record_.seal(state);
     return file.write(whole.data(), whole.size());
   }
@@ -261,10 +264,12 @@ class Reader {
         continue;
       }
       const PrefixCache::Chunk made = cache_.chunk(node);
-      QUIRE_CHECKED(memory_.write_blocks(made.blocks, record.blocks()));
+      QUIRE_CHECKED(made.on_device() ? memory_.write_blocks(made.blocks, record.blocks())
+                                     : memory_.write_pages(made.block_pages, record.blocks()));
       ++content.chunks;
-      if (!made.state.valid()) continue;
-      QUIRE_CHECKED(memory_.write_state(made.state, record.state()));
+      if (!made.has_state()) continue;
+      QUIRE_CHECKED(made.state.valid() ? memory_.write_state(made.state, record.state())
+                                       : memory_.write_pages(made.state_pages, record.state()));
       ++content.states;
     }
     if (left_states_ != 0) return damaged("it has fewer states than it says");

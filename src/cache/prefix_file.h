@@ -26,7 +26,8 @@ struct PrefixFileOwner {
   int64_t vocab = 0;
 };
 
-// The memory in which blocks and states lie. Contents are bytes in its own layout.
+// The memory in which blocks and states lie, and the host's pages that they may have left for. Contents are bytes in its
+// own layout.
 class CacheMemory {
  public:
   virtual ~CacheMemory() = default;
@@ -35,6 +36,9 @@ class CacheMemory {
   virtual Status read_state(StateSlot slot, std::span<std::byte> to) = 0;
   virtual Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) = 0;
   virtual Status write_state(StateSlot slot, std::span<const std::byte> from) = 0;
+  // block_bytes for each of the pages; of the last one perhaps less.
+  virtual Status read_pages(std::span<const int32_t> pages, std::span<std::byte> to) = 0;
+  virtual Status write_pages(std::span<const int32_t> pages, std::span<const std::byte> from) = 0;
 };
 
 // What was written or read.
@@ -51,7 +55,7 @@ Result<PrefixFileContent> write_prefix_file(const std::string& path, const Prefi
                                             const KeyedHash& salts, const PrefixCache& cache,
                                             CacheMemory& memory, int64_t max_bytes);
 
-// Reads such a file into an empty cache, as far as there are free blocks and slots. `salts` becomes the key of the file;
+// Reads such a file into an empty cache, as far as there are free blocks and slots, and then pages of the host. `salts` becomes the key of the file;
 // `chunks` names what is read. Whatever is wrong with the file leaves the cache empty and `salts` as it was. Errors:
 // Fault::kRequest if there is no such file, Fault::kModelFile if it is damaged or another engine's.
 Result<PrefixFileContent> read_prefix_file(const std::string& path, const PrefixFileOwner& owner,

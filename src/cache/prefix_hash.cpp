@@ -35,7 +35,6 @@ PrefixHashes hash_prefixes(const KeyedHash& hash, const Hash128& salt, std::span
   const size_t chunks = prompt.size() / kChunkTokens;
   if (chunks == 0) return h;
   h.at.reserve(chunks);
-  h.unsalted = chained(hash, {}, prompt.first(kChunkTokens));
   Hash128 last = salt;
   for (size_t i = 0; i < chunks; ++i)
     h.at.push_back(last = chained(hash, last, prompt.subspan(i * kChunkTokens, kChunkTokens)));

@@ -17,8 +17,7 @@ inline constexpr int kChunkBlocks = kChunkTokens / kBlockTokens;
 // The hashes of a prompt: entry i stands for the salt and tokens [0, 64 (i + 1)).
 struct PrefixHashes {
   std::vector<Hash128> at;
-  Hash128 salt;      // what stands for the salt
-  Hash128 unsalted;  // of tokens [0, 64) without the salt: whether another salt has the same prompt
+  Hash128 salt;  // what stands for the salt
 
   // The longest boundary up to which two prompts have the same hashes, and so in all likelihood the same tokens and salt.
   int64_t common(const PrefixHashes& o) const;

@@ -12,15 +12,17 @@
 namespace quire::cli {
 
 // Every number that the command's options take is one, in decimal and within its type's range (CLI11 would saturate, and
-// read 010 as eight); every text has a character, but where an empty one means something.
+// read 010 as eight), and a whole one may end in a letter (core/count.h); every text has a character, but where an empty one
+// means something.
 void check_values(CLI::App& command);
 
-// The arguments after the program's name as CLI11 is given them: `help COMMAND` becomes `COMMAND --help`, and short options
-// of several letters that this program knows (-npp) become long ones. An error for a command that does not exist.
-Result<std::vector<std::string>> prepared_arguments(std::vector<std::string> arguments);
-
-// Options of llama.cpp that mean something else to the command, or nothing: an error that says what to do instead.
-Status check_habits(const CLI::App& command, const std::vector<std::string>& arguments);
+// The arguments after the program's name as CLI11 is given them:
+// - `help COMMAND` becomes `COMMAND --help`; an error for a command that does not exist;
+// - underscores in names become dashes, and short options of several letters that this program knows (-npp) long ones;
+// - the model comes first, so that `run hello -m FILE` is what `run FILE hello` is;
+// - options of other programs are an error that says for each what to do instead, and so are letters that CLI11 would take
+//   for a value (-tp for -t).
+Result<std::vector<std::string>> prepared_arguments(const CLI::App& app, std::vector<std::string> arguments);
 
 // CLI11's complaint about a command line, in our words: an unknown option with the nearest that there is.
 std::string complaint(const CLI::App& app, const CLI::ParseError& e);

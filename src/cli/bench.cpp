@@ -30,6 +30,7 @@ struct BenchOptions {
   int64_t prompt = 512, generate = 32;
   int repetitions = 3, threads = 0;
   int32_t batch_tokens = 512;
+  int gpu = 0;
   std::vector<int32_t> batch = {1};
   bool repack = true;
 };
@@ -93,7 +94,8 @@ class Bench {
   Status prepare() {
     if (device_ == Device::kCuda) {
       QUIRE_TRY(const std::vector<GpuInfo> gpus, list_gpus());
-      if (!gpus.empty()) gpu_bandwidth_ = gpus[0].copy_bandwidth;
+      if (static_cast<size_t>(o_.gpu) < gpus.size())
+        gpu_bandwidth_ = gpus[static_cast<size_t>(o_.gpu)].copy_bandwidth;
     }
     if (o_.prompt > 0)
       tests_.push_back({.name = fmt::format("prompt {}", o_.prompt),
@@ -135,7 +137,8 @@ class Bench {
   // there may be decides about kernels.
   Result<std::shared_ptr<Engine>> make_engine(int32_t sequences) const {
     const int64_t generation = kShortPrompt + o_.generate + 2;
-    EngineOptions e{.device = device_, .threads = o_.threads, .max_sequences = sequences, .kv_cache = kv_};
+    EngineOptions e{
+        .device = device_, .gpu = o_.gpu, .threads = o_.threads, .max_sequences = sequences, .kv_cache = kv_};
     e.context = std::max(o_.prompt + 2, generation);
     e.kv_tokens = std::max(e.context, sequences * (generation + kBlockTokens)) + kBlockTokens;
     e.max_batch_tokens = o_.batch_tokens;
@@ -170,7 +173,7 @@ class Bench {
   Request request(int64_t prompt, int64_t generate) {
     Request r;
     std::uniform_int_distribution<TokenId> any(0, static_cast<TokenId>(config().vocab - 1));
-    for (int64_t i = 0; i < prompt; ++i) r.prompt.push_back(any(random_));
+    for (int64_t i = 0; i < prompt; ++i) r.prompt.edit().push_back(any(random_));
     r.max_tokens = generate;
     r.ignore_eos = true;
     return r;
@@ -274,6 +277,8 @@ Status check_options(const BenchOptions& o) {
     if (n < 1 || n > kMaxBatch) return request_error("--batch {}: must be 1 to {}", n, kMaxBatch);
   if (o.device != "cpu" && o.device != "reference" && o.device != "cuda")
     return request_error("--device {}: choose cpu, cuda or reference", o.device);
+  if (o.gpu < 0 || (o.gpu > 0 && o.device != "cuda"))
+    return request_error("--gpu {}: GPUs are counted from 0, and --device cuda uses one", o.gpu);
   if (o.format != "md" && o.format != "json") return request_error("-o {}: choose md or json", o.format);
   return {};
 }
@@ -322,6 +327,8 @@ Action add_bench(CLI::App& app) {
   app.add_flag("!--no-repack", o->repack, "Generate from the weights as the file has them");
   app.add_option("-t,--threads", o->threads, "Threads (default: all CPUs)");
   app.add_option("--device", o->device, "cpu, cuda, or reference: plain loops")->capture_default_str();
+  app.add_option("--gpu", o->gpu, "With --device cuda: which GPU, as `quire devices` counts them")
+      ->capture_default_str();
   o->kv_cache.add(app);
   app.add_option("-o,--output", o->format, "md: a table; json")->capture_default_str();
   return [o] { return bench(*o); };

@@ -148,13 +148,14 @@ Status bench_batch(const BenchBatchOptions& o) {
     shapes.push_back({.sequences = n, .prompt = o.prompt, .generate = o.generate});
     widths.push_back({.shape = shapes.back()});
   }
-  EngineOptions options{.threads = o.model.threads};
+  EngineOptions options{.gpu = o.model.gpu, .threads = o.model.threads};
   QUIRE_TRY(options.device, o.model.parsed_device());
   QUIRE_TRY(options.kernels, o.model.parsed_kernels());
   QUIRE_CHECKED(o.compute.apply(options));
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, o.source.load(options.device));
   QUIRE_TRY(const std::unique_ptr<Engine> engine,
             Engine::create(model, options_for(shapes, std::move(options), o.batch_tokens)));
+  tell(engine->capacity());
   QUIRE_CHECKED(measure(o, *engine, widths));
   if (o.json) {
     print_json(o, *engine, widths);

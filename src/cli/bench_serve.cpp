@@ -1,6 +1,7 @@
 // quire bench-serve: how fast a server is for many users, any server of the OpenAI API.
 #include <cstdio>
 #include <fstream>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/options.h"
@@ -30,7 +31,7 @@ struct BenchServeOptions {
 };
 
 void BenchServeOptions::add(CLI::App& app) {
-  app.add_option("-u,--url", url, "The server: http://host:port")->required();
+  app.add_option("-u,--url,URL", url, "The server: http://host:port")->required();
   app.add_option("--model", model, "Name of the model there (default: the first it lists)");
   app.add_option("--api-key-file", key_file, "File whose first line is the key")->type_name("FILE");
   app.add_flag("--chat", chat, "Use /v1/chat/completions instead of /v1/completions");
@@ -192,7 +193,11 @@ Status write_json(const BenchServeOptions& o, const std::vector<Level>& levels) 
 }
 
 Status bench_serve(BenchServeOptions o) {
-  if (!o.json.empty() && o.json != "-") QUIRE_CHECKED(check_output_file(o.json));
+  std::optional<PlannedOutput> planned;
+  if (!o.json.empty() && o.json != "-") {
+    QUIRE_TRY(PlannedOutput output, PlannedOutput::create(o.json));
+    planned.emplace(std::move(output));
+  }
   QUIRE_TRY(const server::Url url, server::Url::parse(o.url));
   QUIRE_TRY(o.workload.prompt_tokens, server::LengthSpec::parse(o.prompt_tokens));
   QUIRE_TRY(o.workload.output_tokens, server::LengthSpec::parse(o.output_tokens));

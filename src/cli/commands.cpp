@@ -49,13 +49,6 @@ int answer(const CLI::App& app, const CLI::ParseError& e) {
   return report(request_error("{}", complaint(app, e)));
 }
 
-const CLI::App* named_command(const CLI::App& app, const std::vector<std::string>& arguments) {
-  for (const std::string& a : arguments)
-    for (const CLI::App* const sub : app.get_subcommands(nullptr))
-      if (sub->get_name() == a) return sub;
-  return nullptr;
-}
-
 // The exit code of the command line, but for output that could not be written.
 int run_arguments(std::vector<std::string> given) {
   CLI::App app{"Quire serves large language models from one GGUF file: fast, and the same text every time.",
@@ -78,10 +71,8 @@ int run_arguments(std::vector<std::string> given) {
     sub->callback([&chosen, action] { chosen = action; });
   }
   app.footer("quire help COMMAND explains a command's options. docs/operations.md has examples.");
-  Result<std::vector<std::string>> arguments = prepared_arguments(std::move(given));
+  Result<std::vector<std::string>> arguments = prepared_arguments(app, std::move(given));
   if (!arguments.ok()) return report(arguments.error());
-  if (const CLI::App* const command = named_command(app, *arguments); command != nullptr)
-    if (const Status s = check_habits(*command, *arguments); !s.ok()) return report(s.error());
   try {
     std::reverse(arguments->begin(), arguments->end());  // as CLI11 wants them
     app.parse(*arguments);

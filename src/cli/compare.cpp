@@ -29,10 +29,12 @@ constexpr int64_t kPlotBins = 64;
 
 struct CompareOptions {
   std::vector<std::string> models;
+  std::string judged;  // -m: stands behind `models`
   ModelOptions compute;
   KvCacheOption kv_cache;
   std::string text, svg, save_logits, logits;
-  WindowOptions cut{.window = 0};
+  WindowOptions cut{.window = 0};  // 0: not given
+  const CLI::Option* window = nullptr;
   int64_t top = 10;
   bool json = false, generated = false;
 
@@ -41,6 +43,9 @@ struct CompareOptions {
 };
 
 Status CompareOptions::check() const {
+  if (models.empty() || models.size() > 2)
+    return request_error(
+        "give two models, the reference and the one to judge: quire compare REFERENCE MODEL -f TEXT");
   if (!logits.empty() && models.size() != 1)
     return request_error("with --logits, give only the model to judge: quire compare MODEL --logits FILE");
   if (!logits.empty() && !save_logits.empty())
@@ -52,6 +57,7 @@ Status CompareOptions::check() const {
     return request_error("--svg: there is nothing to plot with one model and --save-logits");
   if (saving_only() && kv_cache.type != "auto")
     return request_error("--kv-cache-dtype is for the model that is judged, and there is only a reference");
+  if (window->count() > 0) QUIRE_CHECKED(cut.check());
   QUIRE_CHECKED(
       (WindowOptions{.window = cut.window == 0 ? kDefaultWindow : cut.window, .windows = cut.windows}
            .check()));
@@ -71,7 +77,7 @@ enum class Role { kReference, kJudged };
 
 Result<std::unique_ptr<Scorer>> make_scorer(const CompareOptions& o, std::shared_ptr<const LoadedModel> model,
                                             int64_t window, Role role) {
-  ScorerOptions s{.threads = o.compute.threads, .window = window};
+  ScorerOptions s{.gpu = o.compute.gpu, .threads = o.compute.threads, .window = window};
   QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
   if (role == Role::kJudged) {
     s.generated = o.generated;
@@ -347,10 +353,15 @@ Status compare_with_file(const CompareOptions& o) {
   return report(o, comparer.result(header.model), *model->tokenizer);
 }
 
-Status compare(const CompareOptions& o) {
+Status compare(CompareOptions& o) {
+  if (!o.judged.empty()) o.models.push_back(o.judged);
   QUIRE_CHECKED(o.check());
-  for (const std::string* output : {&o.svg, &o.save_logits})
-    if (!output->empty()) QUIRE_CHECKED(check_output_file(*output));
+  std::vector<PlannedOutput> planned;
+  for (const std::string* output : {&o.svg, &o.save_logits}) {
+    if (output->empty()) continue;
+    QUIRE_TRY(PlannedOutput one, PlannedOutput::create(*output));
+    planned.push_back(std::move(one));
+  }
   if (!o.logits.empty()) return compare_with_file(o);
   return o.saving_only() ? save_only(o) : compare_models(o);
 }
@@ -362,14 +373,15 @@ Action add_compare(CLI::App& app) {
   app.add_option("models", o->models,
                  "The reference model and the model to judge; with --logits only the latter, and only the "
                  "former to do no more than --save-logits")
-      ->required()
       ->expected(1, 2)
       ->type_name("REFERENCE MODEL");
+  app.add_option("-m,--model", o->judged, "The model to judge, instead of giving it by position")
+      ->type_name("FILE");
   app.add_option("-f,--file,--text", o->text, "Text to compare on; - for standard input")
       ->required()
       ->type_name("FILE");
   o->cut.add(app);
-  app.get_option("--window")->default_str("512, or that of --logits");
+  o->window = app.get_option("--window")->default_str("512, or that of --logits");
   app.add_option("--save-logits", o->save_logits,
                  "Keep the reference's logits: 4 bytes per position and token of the vocabulary")
       ->type_name("FILE");

@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/display.h"
+#include "core/count.h"
 #include "core/cpu.h"
 #include "core/escape.h"
 #include "core/output.h"
@@ -26,23 +26,15 @@ struct Options {
   bool json = false;
 };
 
-// "4G" -> 4000000000; decimal units, as model hubs count.
+// "4G", also "4GB".
 Result<uint64_t> parse_size(std::string_view text) {
-  uint64_t value = 0, unit = 1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
-  if (suffix.ends_with('B')) suffix.remove_suffix(1);
-  if (suffix == "K")
-    unit = 1000;
-  else if (suffix == "M")
-    unit = 1000'000;
-  else if (suffix == "G")
-    unit = 1000'000'000;
-  else if (!suffix.empty())
-    value = 0;
-  if (error != std::errc() || value == 0 || __builtin_mul_overflow(value, unit, &value))
-    return request_error("'{}' is not a size; write a number of bytes, or one with K, M or G",
-                         escaped(text, 40));
+  uint64_t value = 0;
+  const std::string_view number = text.substr(0, text.size() - (text.ends_with('B') ? 1 : 0));
+  if (parse_count(number, value) != CountError::kNone || value == 0)
+    return request_error(
+        "'{}' is not a size; write a number of bytes, or one with k, m or g (thousands), K, M or G "
+        "(1024)",
+        escaped(text, 40));
   return value;
 }
 
@@ -109,14 +101,18 @@ Status run_convert(const Options& o) {
 
 Action add_convert(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("folder", o->folder, "Folder with config.json, tokenizer.json and the .safetensors files")
-      ->required();
-  app.add_option("output", o->output, "GGUF file to write; appears only when it is complete")->required();
+  app.add_option("-m,--model,FOLDER", o->folder,
+                 "Folder with config.json, tokenizer.json and the .safetensors files")
+      ->required()
+      ->type_name("DIR");
+  app.add_option("-o,--output,OUTPUT", o->output, "GGUF file to write; appears only when it is complete")
+      ->required()
+      ->type_name("FILE");
   app.add_option("--outtype", o->type,
                  "Type of the matrices: auto (as they are; FP8 becomes bf16), bf16, f16 or f32")
       ->capture_default_str();
   app.add_option("--split-max-size", o->split,
-                 "Write several files, each with at most so many bytes of tensors: 4G, 500M");
+                 "Write several files, each with at most so many bytes of tensors: 4g, 500m");
   app.add_option("--name", o->name, "The model's name in the file (default: the folder's)");
   app.add_option("-t,--threads", o->threads, "Threads (default: all CPUs)");
   app.add_flag("--json", o->json, "Print the summary as one JSON object");

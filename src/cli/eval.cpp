@@ -1,6 +1,7 @@
 // quire eval: greedy answers to the tasks of a file, many at a time, counted where they are exactly right.
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/display.h"
@@ -185,8 +186,12 @@ std::string answers_jsonl(const Evaluation& e) {
 
 Status eval(const EvalOptions& o) {
   QUIRE_CHECKED(o.check());
-  if (!o.output.empty()) QUIRE_CHECKED(check_output_file(o.output));
-  EngineOptions options{.threads = o.model.threads, .max_sequences = o.batch};
+  std::optional<PlannedOutput> planned;
+  if (!o.output.empty()) {
+    QUIRE_TRY(PlannedOutput output, PlannedOutput::create(o.output));
+    planned.emplace(std::move(output));
+  }
+  EngineOptions options{.gpu = o.model.gpu, .threads = o.model.threads, .max_sequences = o.batch};
   QUIRE_TRY(options.device, o.model.parsed_device());
   QUIRE_TRY(options.kernels, o.model.parsed_kernels());
   QUIRE_TRY(options.kv_cache, o.kv_cache.parsed());

@@ -51,8 +51,7 @@ Status check_options(const Options& o) {
     return request_error("give a model (-m) and a text (-f) together, or only files to --merge");
   if (o.model.model.empty() && o.merge.empty())
     return request_error("give a model (-m) and a text (-f), or files to --merge");
-  QUIRE_CHECKED(o.cut.check());
-  return check_output_file(o.output);  // found out now and not after an hour's work
+  return o.cut.check();
 }
 
 // That every tensor of the importance file is one of the model, and of its shape.
@@ -194,6 +193,7 @@ void print_summary(const Options& o, const std::optional<Run>& run, const quant:
 
 Status collect(const Options& o) {
   QUIRE_CHECKED(check_options(o));
+  QUIRE_TRY([[maybe_unused]] const PlannedOutput planned, PlannedOutput::create(o.output));
   std::shared_ptr<const LoadedModel> model;
   if (!o.model.model.empty()) {
     QUIRE_TRY(model, load_model(o.model.model));

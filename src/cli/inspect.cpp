@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/display.h"
+#include "cli/options.h"
 #include "core/escape.h"
 #include "core/output.h"
 #include "engine/engine.h"
@@ -337,7 +338,7 @@ Status inspect(const InspectOptions& o) {
 
 Action add_inspect(CLI::App& app) {
   auto o = std::make_shared<InspectOptions>();
-  app.add_option("file", o->file, "GGUF file (of a split model, the first shard)")->required();
+  app.add_option(kModelNames, o->file, kModelHelp)->required()->type_name("FILE");
   app.add_flag("--json", o->json, "Print one JSON object; of arrays the count and the first elements");
   app.add_flag("--metadata", o->metadata, "Of the lists, only the metadata");
   app.add_flag("--tensors", o->tensors, "Of the lists, only the tensors");

@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "cli/options.h"
 #include "cli/synth_image.h"
 
 namespace quire::cli {
 
 void ModelSource::add(CLI::App& app) {
-  app.add_option("-m,--model", file, "GGUF file (the first one of a split model)")->type_name("FILE");
+  app.add_option(kModelNames, file, kModelHelp)->type_name("FILE");
   CLI::Option* const of = app.add_option(
       "--synth", preset, "Instead of a file: random weights, made in memory. Shapes: " + synth_presets());
   for (CLI::Option* option : synth.add(app)) option->needs(of);
@@ -15,7 +16,7 @@ void ModelSource::add(CLI::App& app) {
 
 Status ModelSource::check() const {
   if (file.empty() == preset.empty())
-    return request_error("give a model: either a file (-m) or random weights (--synth)");
+    return request_error("give a model: either a file (FILE or -m FILE) or random weights (--synth)");
   return {};
 }
 

@@ -1,5 +1,9 @@
 #include "cli/options.h"
 
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -11,14 +15,16 @@
 
 namespace quire::cli {
 
-void ModelOptions::add(CLI::App& app, const char* names) {
-  app.add_option(names, model, "GGUF file (the first one of a split model)")->required()->type_name("FILE");
+void ModelOptions::add(CLI::App& app) {
+  app.add_option(kModelNames, model, kModelHelp)->required()->type_name("FILE");
   add_compute(app);
 }
 
 void ModelOptions::add_compute(CLI::App& app) {
   app.add_option("--device", device,
                  "Where to compute: cpu, cuda (an NVIDIA GPU), or reference (plain float32 loops, slow)")
+      ->capture_default_str();
+  app.add_option("--gpu", gpu, "With --device cuda: which GPU, as `quire devices` counts them")
       ->capture_default_str();
   app.add_option("-t,--threads", threads, "Threads; 0: all CPUs. The output does not depend on it")
       ->capture_default_str();
@@ -30,6 +36,9 @@ void ModelOptions::add_compute(CLI::App& app) {
 }
 
 Result<Device> ModelOptions::parsed_device() const {
+  if (gpu < 0) return request_error("--gpu {}: GPUs are counted from 0", gpu);
+  if (gpu > 0 && device != "cuda")
+    return request_error("--gpu {}: --device {} does not use one; add --device cuda", gpu, device);
   if (device == "cpu") return Device::kCpu;
   if (device == "reference") return Device::kReference;
   if (device == "cuda") return Device::kCuda;
@@ -102,21 +111,19 @@ void report_forced(std::span<const ForcedCount> counts) {
 }
 
 void SamplingOptions::add(CLI::App& app) {
-  const auto recommended = [&](const char* names, const char* key, float& to, const char* help) {
-    recommended_.push_back({key, app.add_option(names, to, help)->capture_default_str(), &to});
+  const auto add_default = [&](const char* names, auto& to, const char* help) {
+    return app.add_option(names, to, help)->capture_default_str();
   };
-  recommended(
-      "--temperature,--temp", "general.sampling.temp", params.temperature,
+  temperature_ = add_default(
+      "--temperature,--temp", params.temperature,
       "0: always the likeliest token. This and the next ones: if not given, what the file recommends");
-  top_k_ =
-      app.add_option("--top-k", params.top_k, "Keep the k likeliest tokens; 0: all")->capture_default_str();
-  recommended("--top-p", "general.sampling.top_p", params.top_p,
-              "Keep the likeliest tokens that reach this probability");
-  recommended("--min-p", "general.sampling.min_p", params.min_p,
-              "Keep tokens of at least this share of the likeliest one's probability");
+  top_k_ = add_default("--top-k", params.top_k, "Keep the k likeliest tokens; 0: all");
+  top_p_ = add_default("--top-p", params.top_p, "Keep the likeliest tokens that reach this probability");
+  min_p_ = add_default("--min-p", params.min_p,
+                       "Keep tokens of at least this share of the likeliest one's probability");
   app.add_option("--typical-p", params.typical_p, "Locally typical sampling; 1: off")->capture_default_str();
-  recommended("--repetition-penalty,--repeat-penalty", "general.sampling.penalty_repeat",
-              params.repetition_penalty, "On tokens of prompt and output; 1: off");
+  repetition_penalty_ = add_default("--repetition-penalty,--repeat-penalty", params.repetition_penalty,
+                                    "On tokens of prompt and output; 1: off");
   app.add_option("--presence-penalty", params.presence_penalty, "On tokens of the output")
       ->capture_default_str();
   app.add_option("--frequency-penalty", params.frequency_penalty, "On tokens of the output, per occurrence")
@@ -127,16 +134,17 @@ void SamplingOptions::add(CLI::App& app) {
                  "Report log-probabilities of the token and of so many likeliest ones");
 }
 
-Status SamplingOptions::take_defaults(const gguf::File& file) {
-  for (const Recommended& r : recommended_) {
-    if (r.option->count() > 0) continue;
-    QUIRE_TRY(*r.to, file.get_f32_or(r.key, *r.to));
-  }
-  if (top_k_ != nullptr && top_k_->count() == 0 && file.has("general.sampling.top_k")) {
-    QUIRE_TRY(const int64_t k, file.get_i64("general.sampling.top_k"));
-    params.top_k = static_cast<int32_t>(std::clamp<int64_t>(k, 0, INT32_MAX));
-  }
-  return {};
+void SamplingOptions::take_defaults(const SamplingDefaults& recommended) {
+  SamplingParams p = params;
+  recommended.apply(p);
+  const auto take = [](const CLI::Option* option, auto& to, auto from) {
+    if (option->count() == 0) to = from;
+  };
+  take(temperature_, params.temperature, p.temperature);
+  take(top_k_, params.top_k, p.top_k);
+  take(top_p_, params.top_p, p.top_p);
+  take(min_p_, params.min_p, p.min_p);
+  take(repetition_penalty_, params.repetition_penalty, p.repetition_penalty);
 }
 
 Result<SamplingParams> SamplingOptions::parsed() const {
@@ -156,8 +164,18 @@ Result<SamplingParams> SamplingOptions::parsed() const {
   return p;
 }
 
-Result<std::string> read_text(const std::string& path) {
-  constexpr size_t kMax = size_t{1} << 30;
+namespace {
+
+// /dev/zero and what else goes on for ever. A terminal ends when its user says so, and /dev/null has nothing.
+bool is_endless(int fd) {
+  struct stat s {};
+  if (fstat(fd, &s) != 0) return false;
+  return S_ISBLK(s.st_mode) || (S_ISCHR(s.st_mode) && isatty(fd) == 0 && s.st_rdev != makedev(1, 3));
+}
+
+}  // namespace
+
+Result<std::string> read_text(const std::string& path, int64_t most, std::string_view why) {
   struct Close {
     void operator()(std::FILE* f) const {
       if (f != stdin) std::fclose(f);
@@ -166,11 +184,13 @@ Result<std::string> read_text(const std::string& path) {
   const std::unique_ptr<std::FILE, Close> file(path == "-" ? stdin : std::fopen(path.c_str(), "rb"));
   const std::string name = path == "-" ? "standard input" : path;
   if (!file) return request_error("{}: {}", name, std::strerror(errno));
+  if (is_endless(fileno(file.get()))) return request_error("{} is a device, not a text; give a file", name);
   std::string text;
   char buffer[65536];
   while (const size_t n = std::fread(buffer, 1, sizeof buffer, file.get())) {
     text.append(buffer, n);
-    if (text.size() > kMax) return request_error("{}: more than 1 GiB of text", name);
+    if (static_cast<int64_t>(text.size()) > most)
+      return request_error("{} has more than {} bytes: {}", name, most, why);
   }
   if (std::ferror(file.get()) != 0) return request_error("{}: {}", name, std::strerror(errno));
   return text;

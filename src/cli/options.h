@@ -6,8 +6,13 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/sampling_defaults.h"
 
 namespace quire::cli {
+
+// How a command takes its model: by position or as -m, which `prepared_arguments` puts first.
+inline constexpr char kModelNames[] = "-m,--model,MODEL";
+inline constexpr char kModelHelp[] = "GGUF file (of a split model, the first one)";
 
 // --kv-cache-dtype: what keys and values are kept in.
 struct KvCacheOption {
@@ -29,16 +34,17 @@ struct ComputeOptions {
   Status apply(EngineOptions& to) const;
 };
 
-// -m, --device, --threads, --kernel: which model runs where.
+// MODEL or -m, --device, --gpu, --threads, --kernel: which model runs where.
 struct ModelOptions {
   std::string model;
   std::string device = "cpu";
+  int gpu = 0;
   int threads = 0;
   std::vector<std::string> kernels;
 
-  // `names`: how the model is given.
-  void add(CLI::App& app, const char* names = "-m,--model");
-  void add_compute(CLI::App& app);  // all but -m, for commands that take their models another way
+  void add(CLI::App& app);
+  void add_compute(CLI::App& app);  // all but the model, for commands that take their models another way
+  // With --gpu only where the device is one.
   Result<Device> parsed_device() const;
   // "op=name" pairs; an unknown operator or kernel, or one that this CPU cannot run, is an error.
   Result<KernelChoice> parsed_kernels() const;
@@ -53,22 +59,21 @@ struct SamplingOptions {
   std::vector<std::string> bias;  // "token=value"
 
   void add(CLI::App& app);
-  // What the command line leaves open is as the file's authors recommend (general.sampling.*), if they do.
-  Status take_defaults(const gguf::File& file);
+  // What the command line leaves open is as the model's makers recommend, if they do.
+  void take_defaults(const SamplingDefaults& recommended);
   Result<SamplingParams> parsed() const;
 
  private:
-  struct Recommended {
-    const char* key;
-    const CLI::Option* option;
-    float* to;
-  };
-  std::vector<Recommended> recommended_;
-  const CLI::Option* top_k_ = nullptr;
+  const CLI::Option *temperature_ = nullptr, *top_k_ = nullptr, *top_p_ = nullptr, *min_p_ = nullptr,
+                    *repetition_penalty_ = nullptr;
 };
 
-// All bytes of a file, or of standard input for "-". At most 1 GiB.
-Result<std::string> read_text(const std::string& path);
+inline constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
+
+// All bytes of a file, or of standard input for "-". A device that has no end is refused unread, and so is more than `most`
+// bytes, `why` saying what that is too much for.
+Result<std::string> read_text(const std::string& path, int64_t most = kMaxTextBytes,
+                              std::string_view why = "that is too long for a text");
 
 // "1,2,3" to token ids.
 Result<std::vector<TokenId>> parse_tokens(std::string_view text);

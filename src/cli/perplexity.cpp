@@ -36,6 +36,7 @@ Status run(const Options& o) {
       model->tokenizer->encode(text, {.add_special = false, .parse_special = false});
   QUIRE_TRY(const int64_t windows, o.cut.count(o.file, std::ssize(tokens)));
   QUIRE_TRY(const std::unique_ptr<Scorer> scorer, Scorer::create(model, {.device = device,
+                                                                         .gpu = o.model.gpu,
                                                                          .threads = o.model.threads,
                                                                          .window = o.cut.window,
                                                                          .kernels = kernels,

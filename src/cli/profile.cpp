@@ -115,8 +115,9 @@ Status profile(const ProfileOptions& o) {
   // First of all: graphs that are made before it are not recorded kernel by kernel.
   QUIRE_TRY(const std::unique_ptr<CudaProfiler> profiler, CudaProfiler::create(o.cupti));
   QUIRE_TRY(const std::vector<GpuInfo> gpus, list_gpus());
-  if (gpus.empty()) return request_error("there is no NVIDIA GPU to profile");
-  EngineOptions options{.device = Device::kCuda, .threads = o.model.threads};
+  const auto gpu = static_cast<size_t>(o.model.gpu);
+  if (gpu >= gpus.size()) return request_error("there is no NVIDIA GPU {} to profile", gpu);
+  EngineOptions options{.device = Device::kCuda, .gpu = o.model.gpu, .threads = o.model.threads};
   QUIRE_CHECKED(o.compute.apply(options));
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, o.source.load(Device::kCuda));
   const BatchShape shapes[] = {o.shape()};
@@ -126,8 +127,8 @@ Status profile(const ProfileOptions& o) {
   const std::vector<Bucket> buckets = sort_into_buckets(recording.activities);
   if (!o.trace.empty()) QUIRE_CHECKED(write_file(o.trace, chrome_trace(recording.activities, buckets)));
   QUIRE_TRY(const Report report,
-            make_report(o, recording, buckets, *model, engine->options().kv_cache, gpus[0]));
-  print_report(o, report, recording, gpus[0]);
+            make_report(o, recording, buckets, *model, engine->options().kv_cache, gpus[gpu]));
+  print_report(o, report, recording, gpus[gpu]);
   return {};
 }
 

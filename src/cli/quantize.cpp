@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/display.h"
 #include "cli/encoding.h"
+#include "cli/options.h"
 #include "cli/quantize/encoder.h"
 #include "cli/quantize/mix.h"
 #include "cli/quantize/plan.h"
@@ -34,17 +35,18 @@ struct QuantizeOptions {
 
 struct Source {
   gguf::File file;
+  PlannedOutput output;
   std::optional<quant::Importance> importance;
   Mix mix;
   std::vector<Job> jobs;
 };
 
-Status check_output(const QuantizeOptions& o, const gguf::File& in) {
+Result<PlannedOutput> plan_output(const QuantizeOptions& o, const gguf::File& in) {
   std::error_code ignored;
   for (const auto& shard : in.shards())
     if (std::filesystem::equivalent(shard.path, o.output, ignored))
       return request_error("{} is the input itself; give another name for the output", o.output);
-  return check_output_file(o.output);
+  return PlannedOutput::create(o.output);
 }
 
 Result<Mix> choose_mix(const QuantizeOptions& o, const gguf::File& f) {
@@ -68,8 +70,8 @@ Result<Source> prepare(const QuantizeOptions& o) {
   QUIRE_CHECKED(parse_encodable(o.type));
   QUIRE_TRY(const std::vector<Override> overrides, parse_overrides(o.overrides));
   QUIRE_TRY(gguf::File f, gguf::File::open(o.input));
-  QUIRE_CHECKED(check_output(o, f));
-  Source s{std::move(f), {}, {}, {}};
+  QUIRE_TRY(PlannedOutput output, plan_output(o, f));
+  Source s{std::move(f), std::move(output), {}, {}, {}};
   if (!o.importance.empty()) {
     QUIRE_TRY(s.importance, quant::Importance::open(o.importance));
   }
@@ -164,8 +166,10 @@ Status quantize(const QuantizeOptions& o) {
 
 Action add_quantize(CLI::App& app) {
   auto o = std::make_shared<QuantizeOptions>();
-  app.add_option("input", o->input, "GGUF file (of a split model, the first shard)")->required();
-  app.add_option("output", o->output, "File to write; appears only when it is complete")->required();
+  app.add_option(kModelNames, o->input, kModelHelp)->required()->type_name("FILE");
+  app.add_option("-o,--output,OUTPUT", o->output, "File to write; appears only when it is complete")
+      ->required()
+      ->type_name("FILE");
   app.add_option(
          "--type", o->type,
          "Type of most matrices: nvfp4, mxfp4, iq4_nl, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, "

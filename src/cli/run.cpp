@@ -23,7 +23,7 @@
 namespace quire::cli {
 
 void RunOptions::add(CLI::App& app) {
-  model.add(app, "-m,--model,MODEL");
+  model.add(app);
   compute.add(app);
   sampling.add(app);
   app.add_option("-p,--prompt,PROMPT", prompt,
@@ -43,7 +43,8 @@ void RunOptions::add(CLI::App& app) {
   app.add_option("-c,--context", context,
                  "Longest sequence, prompt and answer; 0: what the model was trained for")
       ->capture_default_str();
-  app.add_option("--batch-tokens", batch_tokens, "Prompt tokens per step. The output does not depend on it")
+  app.add_option("--batch-tokens", batch_tokens,
+                 "Prompt tokens per step; 0: 512, on a GPU up to 2048. The output does not depend on it")
       ->capture_default_str();
   app.add_option("--stop", stop, "Text that ends the generation (repeatable)");
   app.add_flag("!--no-repack", repack,
@@ -79,6 +80,7 @@ Result<EngineOptions> RunOptions::engine_options() const {
   QUIRE_TRY(e.device, model.parsed_device());
   QUIRE_TRY(e.kernels, model.parsed_kernels());
   QUIRE_CHECKED(compute.apply(e));
+  e.gpu = model.gpu;
   e.threads = model.threads;
   e.context = context;
   e.max_sequences = 1;
@@ -115,14 +117,14 @@ Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const nlohman
   o.extra = &extra;
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &o.now.emplace());
-  QUIRE_TRY(const std::string text, chat.render(messages, nullptr, o));
-  return t.encode(text, {.add_special = true, .parse_special = true});
+  QUIRE_TRY(const RenderedPrompt prompt, chat.render(messages, nullptr, o));
+  return t.encode(prompt.text, {.add_special = true, .parse_special = true, .plain = prompt.foreign});
 }
 
 Output generate(Engine& engine, Request request, const std::function<void(const TokenEvent&)>& each) {
   using Clock = std::chrono::steady_clock;
   Output out;
-  out.prompt = request.prompt;
+  out.prompt = request.prompt.vector();
   const auto start = Clock::now();
   const auto since = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const auto listener = [&](const TokenEvent& e) {
@@ -203,15 +205,28 @@ nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool log
   return j;
 }
 
+// At most what a context's tokens can be: as text, whose letters and accents may be put together before, so that a token stands
+// for several times its bytes, or as lines of `quire tokenize`.
+Result<std::string> read_prompt(const RunOptions& o, const LoadedModel& model, const std::string& path) {
+  if (!model.tokenizer) return read_text(path);
+  size_t longest = 1;
+  for (TokenId t = 0; t < model.tokenizer->size(); ++t)
+    longest = std::max(longest, model.tokenizer->token_bytes(t, true).size());
+  const int64_t context = o.context > 0 ? o.context : model.model->config().context_length;
+  const int64_t of_token = 4 * (static_cast<int64_t>(longest) + 16);
+  return read_text(path, std::min(context, kMaxTextBytes / of_token) * of_token,
+                   fmt::format("no text so long fits a context of {} tokens", context));
+}
+
 Result<std::vector<TokenId>> prompt_tokens(const RunOptions& o, const LoadedModel& model) {
   if (o.tokens == "-") {
-    QUIRE_TRY(const std::string list, read_text("-"));
+    QUIRE_TRY(const std::string list, read_prompt(o, model, "-"));
     return parse_token_list(list);
   }
   if (!o.tokens.empty()) return parse_tokens(o.tokens);
   std::string text = o.prompt;
   if (o.prompt.empty()) {
-    QUIRE_TRY(text, read_text(o.file.empty() ? "-" : o.file));
+    QUIRE_TRY(text, read_prompt(o, model, o.file.empty() ? "-" : o.file));
   }
   if (!model.tokenizer)
     return request_error("{}: this file has no tokenizer; give the prompt as --tokens", o.model.model);
@@ -261,7 +276,8 @@ Status run(RunOptions& o) {
   QUIRE_CHECKED(o.check());
   QUIRE_TRY(EngineOptions options, o.engine_options());
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model));
-  QUIRE_CHECKED(o.sampling.take_defaults(model->file).context(o.model.model));
+  QUIRE_TRY(const SamplingDefaults recommended, recommended_sampling(model->file).context(o.model.model));
+  o.sampling.take_defaults(recommended);
   const bool converse = o.prompt.empty() && o.file.empty() && o.tokens.empty() && !o.json && isatty(0) != 0;
   if (converse) return chat_at_terminal(o, model, std::move(options));
   QUIRE_TRY(std::vector<TokenId> tokens, prompt_tokens(o, *model));

@@ -20,7 +20,7 @@ struct RunOptions {
   bool repack = true;
   std::shared_ptr<bool> dump_failed = std::make_shared<bool>(false);  // --dump-layers could not write all
   int64_t max_tokens = 512, context = 0;
-  int32_t batch_tokens = 512;
+  int32_t batch_tokens = 0;
 
   // Whether the prompt is a message for the model's chat template.
   bool templated(const LoadedModel& model) const;

@@ -48,15 +48,19 @@ void ServeFlags::add_model(CLI::App& app) {
   app.add_option("-a,--served-model-name,--alias", o.names,
                  "What clients call the model; several names may be given (default: the file's name)")
       ->type_name("NAME");
-  app.add_option("-c,--max-model-len,--ctx-size", e.context,
-                 "Longest sequence, prompt and answer; 0: what the model was trained for")
+  app.add_option(
+         "-c,--max-model-len,--ctx-size", e.context,
+         "Longest sequence, prompt and answer; 0: what the model was trained for, or less if memory is short")
       ->capture_default_str();
-  app.add_option("--max-num-seqs,--parallel", e.max_sequences, "Answers computed at once; -np is the same")
+  app.add_option("--max-num-seqs,--parallel", e.max_sequences,
+                 "Answers computed at once; -np is the same; 0: 16, on a GPU up to 256, as memory allows")
       ->capture_default_str();
   app.add_option("-b,--max-num-batched-tokens,--batch-size", e.max_batch_tokens,
-                 "Tokens per step. No text depends on it")
+                 "Tokens per step; 0: 512, on a GPU 2048 where memory allows. No text depends on it")
       ->capture_default_str();
-  app.add_option("--kv-tokens", e.kv_tokens, "Size of the KV cache in tokens; 0: chosen from the two above")
+  app.add_option("--kv-tokens", e.kv_tokens,
+                 "Size of the KV cache in tokens; 0: on a GPU what is left of its memory, else chosen from "
+                 "the two above")
       ->capture_default_str();
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", e.prefix_cache,
                "Prompts that begin as earlier ones did are not computed again. No text depends on it")
@@ -99,6 +103,15 @@ void ServeFlags::add_model(CLI::App& app) {
   app.add_option("--chat-template,--chat-template-file", o.chat_template_file,
                  "Jinja file to use instead of the model's own chat template")
       ->type_name("FILE");
+  app.add_flag(
+      "--special-tokens-in-content", o.special_in_content,
+      "Control tokens such as <|im_end|> in messages are read as such, and not as text: whoever writes "
+      "messages can then end a turn and begin another");
+  app.add_option("--generation-config", o.generation_config,
+                 "How requests are sampled that do not say: as the file recommends (model), as a "
+                 "generation_config.json or a folder with one does, or as the API defines it (none)")
+      ->type_name("model|none|FILE")
+      ->capture_default_str();
   app.add_option("--reasoning-format", reasoning,
                  "auto: <think>...</think> goes into reasoning_content; none: it stays in the text")
       ->capture_default_str();
@@ -135,12 +148,21 @@ void ServeFlags::add_limits(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--max-body-bytes", h.session.limits.max_body_bytes, "Of a request; beyond it 413")
       ->capture_default_str();
+  app.add_option("--max-total-body-bytes", h.max_total_body_bytes,
+                 "Of all requests that are being read or wait to be; beyond it 503")
+      ->capture_default_str();
   app.add_option("--max-header-bytes", h.session.limits.max_header_bytes, "Of a request; beyond it 431")
+      ->capture_default_str();
+  app.add_option("--max-priority", l.max_priority,
+                 "The lowest number that requests may have as 'priority': lower ones start first")
       ->capture_default_str();
   app.add_option("--max-n", l.max_n, "Answers to one prompt")->capture_default_str();
   app.add_option("--max-prompts", l.max_prompts, "Prompts of one request")->capture_default_str();
+  app.add_option("--max-inputs", l.max_inputs, "Inputs of one request for embeddings")->capture_default_str();
   app.add_option("--max-stops", l.max_stops, "Stop texts of one request")->capture_default_str();
   app.add_option("--max-logprobs", l.max_logprobs, "Alternatives of one token")->capture_default_str();
+  app.add_flag("--strict-parameters", l.strict_parameters,
+               "Refuse requests with fields that this server does not know, instead of ignoring these");
   app.add_option("--request-timeout", request_timeout, "Seconds one answer may take; 0: any")
       ->capture_default_str();
   app.add_option("--drain-timeout", drain_timeout, "Seconds to finish what was accepted after SIGTERM")
@@ -174,6 +196,7 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   QUIRE_TRY(s.engine.device, model.parsed_device());
   QUIRE_CHECKED(compute.apply(s.engine));
   QUIRE_TRY(s.engine.kernels, model.parsed_kernels());
+  s.engine.gpu = model.gpu;
   s.engine.threads = model.threads;
   constexpr double kGib = 1 << 30;
   for (const auto& [name, gib, bytes] : {std::tuple{"--swap-space", swap_space, &s.engine.swap_bytes},
@@ -220,14 +243,23 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
                          1 << 20);
   if (limits.max_body_bytes < 1024 || limits.max_body_bytes > (size_t{1} << 30))
     return request_error("--max-body-bytes {}: must be between 1024 and {}", limits.max_body_bytes, 1 << 30);
+  if (s.http.max_total_body_bytes < limits.max_body_bytes)
+    return request_error("--max-total-body-bytes {}: must be at least --max-body-bytes ({})",
+                         s.http.max_total_body_bytes, limits.max_body_bytes);
   if (s.http.threads < 1 || s.http.threads > 256)
     return request_error("--http-threads {}: must be between 1 and 256", s.http.threads);
   for (const auto& [name, value] : {std::pair{"--max-n", s.limits.max_n},
                                     {"--max-prompts", s.limits.max_prompts},
                                     {"--max-stops", s.limits.max_stops}})
     if (value < 1 || value > 1024) return request_error("{} {}: must be between 1 and 1024", name, value);
+  if (s.limits.max_inputs < 1 || s.limits.max_inputs > 65536)
+    return request_error("--max-inputs {}: must be between 1 and 65536", s.limits.max_inputs);
+  if (s.limits.max_priority < -server::kLastPriority || s.limits.max_priority > server::kLastPriority)
+    return request_error("--max-priority {}: must be between {} and {}", s.limits.max_priority,
+                         -server::kLastPriority, server::kLastPriority);
   if (s.limits.max_logprobs < 0 || s.limits.max_logprobs > 1000)
     return request_error("--max-logprobs {}: must be between 0 and 1000", s.limits.max_logprobs);
+  s.engine.max_prompt_logprobs = s.limits.max_logprobs;
   if (s.http.max_connections < 1) return request_error("--max-connections: must be at least 1");
   return s;
 }

@@ -41,7 +41,7 @@ Status synth(const Options& o) {
 
 Action add_synth(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("output", o->output, "File to write")->required();
+  app.add_option("-o,--output,OUTPUT", o->output, "File to write")->required()->type_name("FILE");
   app.add_option("--preset", o->preset, "Shapes: " + synth_presets())->capture_default_str();
   o->add(app);
   app.add_option("--seed", o->seed, "Seed of the random weights")->capture_default_str();

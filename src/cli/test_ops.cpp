@@ -10,6 +10,7 @@ namespace {
 struct Options : conformance::Options {
   bool list = false, verbose = false;
   std::string device = "cpu";
+  int gpu_number = 0;
 };
 
 void print(std::string_view op, const conformance::Suite& suite) {
@@ -37,7 +38,7 @@ Status run(Options o) {
   }
   std::unique_ptr<conformance::Gpu> gpu;
   if (o.device == "cuda") {
-    QUIRE_TRY(gpu, conformance::Gpu::create().context("--device cuda"));
+    QUIRE_TRY(gpu, conformance::Gpu::create(o.gpu_number).context("--device cuda"));
     o.gpu = gpu.get();
   }
   if (o.verbose) o.each = [](const std::string& line) { print_out("{}\n", line); };
@@ -75,7 +76,10 @@ Action add_test_ops(CLI::App& app) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--device", o->device,
-                 "cpu: all kernels that this CPU can run; cuda: the operators on the first GPU")
+                 "cpu: all kernels that this CPU can run; cuda: the operators on a GPU")
+      ->capture_default_str();
+  app.add_option("--gpu", o->gpu_number, "With --device cuda: which GPU, as `quire devices` counts them")
+      ->check(CLI::Range(0, 1023))
       ->capture_default_str();
   app.add_flag("--list", o->list, "print the operators and stop");
   app.add_flag("--verbose", o->verbose, "print every check");

@@ -107,8 +107,8 @@ Status tokenize(const TokenizeOptions& o) {
 
 Action add_tokenize(CLI::App& app) {
   auto o = std::make_shared<TokenizeOptions>();
-  app.add_option("-m,--model", o->model, "GGUF file with the vocabulary")->required()->type_name("FILE");
-  app.add_option("-p,--prompt", o->text, "Text to tokenize (default: all of standard input)");
+  app.add_option(kModelNames, o->model, "GGUF file with the vocabulary")->required()->type_name("FILE");
+  app.add_option("-p,--prompt,PROMPT", o->text, "Text to tokenize (default: all of standard input)");
   app.add_option("-f,--file", o->file, "Text to tokenize; - for standard input")->type_name("FILE");
   app.add_flag("--json", o->json, "Print one object, {\"tokens\": [...]}");
   app.add_flag("--no-bos", o->no_bos, "Do not add the tokens that the model wants at the beginning and end");

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "convert/generation_config.h"
+
 namespace quire::convert {
 namespace {
 
@@ -106,19 +108,15 @@ void write_tokenizer(const HfTokenizer& t, gguf::Writer& w) {
 void write_sampling(const json& generation, gguf::Writer& w) {
   if (const json* sample = find_member(generation, "do_sample"); sample != nullptr && *sample == json(false))
     return;
-  const auto f32 = [&](std::string_view hf, std::string_view key) {
-    const json* v = find_member(generation, hf);
-    if (v == nullptr || !v->is_number()) return;
+  for (const SamplingKey& key : {kTemperatureKey, kTopPKey, kMinPKey, kRepetitionPenaltyKey}) {
+    const json* v = find_member(generation, key.hf);
+    if (v == nullptr || !v->is_number()) continue;
     const auto x = static_cast<float>(v->get<double>());
-    if (std::isfinite(x)) w.add(fmt::format("general.sampling.{}", key), x);
-  };
-  f32("temperature", "temp");
-  f32("top_p", "top_p");
-  f32("min_p", "min_p");
-  f32("repetition_penalty", "penalty_repeat");
-  const json* top_k = find_member(generation, "top_k");
+    if (std::isfinite(x)) w.add(std::string(key.gguf), x);
+  }
+  const json* top_k = find_member(generation, kTopKKey.hf);
   if (top_k != nullptr && top_k->is_number_unsigned() && top_k->get<uint64_t>() <= INT32_MAX)
-    w.add("general.sampling.top_k", top_k->get<int32_t>());
+    w.add(std::string(kTopKKey.gguf), top_k->get<int32_t>());
 }
 
 // Two significant digits: "950K", "13M", "1.2B".

@@ -1,6 +1,7 @@
 #include "core/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <utility>
 
 #include "core/escape.h"
@@ -41,8 +43,9 @@ class SignalsHeld {
 }  // namespace
 
 struct AtomicFile::Unfinished {
-  std::string temporary;
-  std::string shown;  // the final name, escaped
+  std::string temporary;           // empty: planned, and not yet there
+  std::string shown;               // the final name, escaped
+  std::atomic<bool> begun{false};  // of a plan: a file of this name has been created since
 };
 
 namespace {
@@ -51,23 +54,32 @@ namespace {
 std::atomic<void*> unfinished_files[1024], removed_files[1024];
 static_assert(std::atomic<void*>::is_always_lock_free);
 
-}  // namespace
+// Held by threads that change the list; a signal's handler only takes from it.
+std::mutex list_mutex;
 
-bool AtomicFile::enlist(Unfinished* file) {
+void enlist(AtomicFile::Unfinished* file) {
+  const std::lock_guard lock(list_mutex);
+  if (!file->temporary.empty())
+    for (const std::atomic<void*>& entry : unfinished_files)
+      if (auto* const other = static_cast<AtomicFile::Unfinished*>(entry.load()); other != nullptr)
+        if (other->temporary.empty() && other->shown == file->shown) other->begun = true;
   for (std::atomic<void*>& entry : unfinished_files) {
     void* empty = nullptr;
-    if (entry.compare_exchange_strong(empty, file)) return true;
+    if (entry.compare_exchange_strong(empty, file)) return;
   }
-  return false;
+  QUIRE_CHECK(false, "more unfinished files than {}", std::size(unfinished_files));
 }
 
-void AtomicFile::forget() {
+void forget(std::unique_ptr<AtomicFile::Unfinished>& file) {
+  const std::lock_guard lock(list_mutex);
   for (std::atomic<void*>& entry : unfinished_files) {
-    void* mine = unfinished_.get();
-    if (entry.compare_exchange_strong(mine, nullptr)) return unfinished_.reset();
+    void* mine = file.get();
+    if (entry.compare_exchange_strong(mine, nullptr)) return file.reset();
   }
-  (void)unfinished_.release();  // remove_unfinished_files() has it
+  (void)file.release();  // remove_unfinished_files() has it
 }
+
+}  // namespace
 
 void remove_unfinished_files(void (*each)(const char* name)) {
   for (size_t i = 0; i < std::size(unfinished_files); ++i) {
@@ -75,8 +87,9 @@ void remove_unfinished_files(void (*each)(const char* name)) {
     if (entry == nullptr) continue;
     removed_files[i] = entry;
     const auto* file = static_cast<const AtomicFile::Unfinished*>(entry);
-    unlink(file->temporary.c_str());
-    if (each != nullptr) each(file->shown.c_str());
+    // A temporary file that is not there has got its final name just now.
+    const bool missing = file->temporary.empty() ? !file->begun : unlink(file->temporary.c_str()) == 0;
+    if (missing && each != nullptr) each(file->shown.c_str());
   }
 }
 
@@ -108,8 +121,10 @@ Result<AtomicFile> AtomicFile::create(std::string path, uint64_t bytes, uint32_t
     if (file.fd_ < 0 && errno != EEXIST) break;
   }
   if (file.fd_ < 0) return request_error("cannot create {}: {}", name, std::strerror(errno));
+  // Held while the file is open: says that somebody still writes it. Where files cannot be locked nobody is told.
+  (void)flock(file.fd_, LOCK_EX | LOCK_NB);
   file.unfinished_ = std::move(unfinished);
-  QUIRE_CHECK(enlist(file.unfinished_.get()), "more unfinished files than {}", std::size(unfinished_files));
+  enlist(file.unfinished_.get());
   return file;
 }
 
@@ -128,7 +143,7 @@ void AtomicFile::discard() {
   close(std::exchange(fd_, -1));
   if (!unfinished_) return;
   unlink(unfinished_->temporary.c_str());
-  forget();
+  forget(unfinished_);
 }
 
 Error AtomicFile::failed() {
@@ -156,7 +171,7 @@ Status AtomicFile::commit() {
   QUIRE_CHECK(fd_ >= 0, "{} is closed", path_);
   if (unfinished_) {
     if (fsync(fd_) != 0 || rename(unfinished_->temporary.c_str(), path_.c_str()) != 0) return failed();
-    forget();
+    forget(unfinished_);
     // The new name is durable once the folder is; a file system that cannot sync folders has still renamed
     // it.
     const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -169,17 +184,48 @@ Status AtomicFile::commit() {
   return {};
 }
 
-Status check_output_file(const std::string& path) {
+int remove_abandoned_files(const std::string& path) {
+  const std::string beginning = std::filesystem::path(path).filename().string() + ".partial-";
+  int removed = 0;
+  std::error_code failed;
+  std::filesystem::directory_iterator entries(folder_of(path), failed);
+  for (; !failed && entries != std::filesystem::directory_iterator(); entries.increment(failed)) {
+    const std::string name = entries->path().filename().string();
+    if (!name.starts_with(beginning)) continue;
+    const std::string_view numbers = std::string_view(name).substr(beginning.size());  // "PID-ATTEMPT"
+    if (numbers.find_first_not_of("0123456789-") != std::string_view::npos) continue;
+    const int fd = ::open(entries->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) continue;
+    struct stat s {};
+    if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
+      removed += unlink(entries->path().c_str()) == 0;
+    close(fd);
+  }
+  return removed;
+}
+
+PlannedOutput::PlannedOutput(const std::string& path)
+    : plan_(new AtomicFile::Unfinished{.temporary = {}, .shown = escaped(path)}) {
+  enlist(plan_.get());
+}
+
+PlannedOutput::PlannedOutput(PlannedOutput&&) noexcept = default;
+
+PlannedOutput::~PlannedOutput() {
+  if (plan_) forget(plan_);
+}
+
+Result<PlannedOutput> PlannedOutput::create(const std::string& path) {
   struct stat s {};
   const bool in_place = stat(path.c_str(), &s) == 0 && !S_ISREG(s.st_mode);
   if (!in_place || S_ISDIR(s.st_mode)) {
     QUIRE_TRY([[maybe_unused]] const AtomicFile tried, AtomicFile::create(path));
-    return {};
+    return PlannedOutput(path);  // before the trial goes, so that there is no moment without either
   }
   // Opening a pipe would wait for its reader.
   if (access(path.c_str(), W_OK) != 0)
     return request_error("cannot write {}: {}", path, std::strerror(errno));
-  return {};
+  return PlannedOutput(path);
 }
 
 Status write_file(const std::string& path, std::string_view text) {

@@ -16,24 +16,19 @@ namespace quire {
 // be created or written, a full disk too, is Fault::kRequest.
 class AtomicFile {
  public:
+  struct Unfinished;  // what remove_unfinished_files() knows of one
+
   // `bytes`, if known: refused at once when the file system has less room. `mode`: who may read and write a new file.
   static Result<AtomicFile> create(std::string path, uint64_t bytes = 0, uint32_t mode = 0666);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile();
 
-  friend void remove_unfinished_files(void (*each)(const char* name));
-
   Status write(const void* data, size_t bytes);
   Status write(std::string_view text) { return write(text.data(), text.size()); }
   Status commit();
 
  private:
-  // A temporary file, known to remove_unfinished_files() while it is there.
-  struct Unfinished;
-  static bool enlist(Unfinished* file);
-  void forget();
-
   explicit AtomicFile(std::string path);
   Error failed();
   void discard();
@@ -44,13 +39,30 @@ class AtomicFile {
   uint64_t written_ = 0;
 };
 
-// Whether `path` can be created, or written if it is there: for outputs that come at the end of long work. Nothing of it
-// is left or changed. The error is that of AtomicFile::create().
-Status check_output_file(const std::string& path);
+// Removes what processes that were killed left of writing `path`: temporary files beside it that nobody writes any more.
+// How many there were.
+int remove_abandoned_files(const std::string& path);
+
+// An output that comes at the end of long work: whether it can be written is checked before. While this lives and no
+// AtomicFile of the same name has been created, remove_unfinished_files() names it as one that will not be there.
+class PlannedOutput {
+ public:
+  // Whether `path` can be created, or written if it is there. Nothing of it is left or changed. The error is that of
+  // AtomicFile::create().
+  static Result<PlannedOutput> create(const std::string& path);
+  PlannedOutput(PlannedOutput&&) noexcept;
+  PlannedOutput& operator=(PlannedOutput&&) = delete;
+  ~PlannedOutput();
+
+ private:
+  explicit PlannedOutput(const std::string& path);
+  std::unique_ptr<AtomicFile::Unfinished> plan_;
+};
 
 // Removes the temporary files of this process, for when it ends without running destructors: at a signal, out of memory.
-// `each`, if not null, is given the final name of each, escaped. Async-signal-safe if `each` is. What commit() is
-// renaming at this moment may still appear. A process has at most 1024 unfinished files at a time.
+// `each`, if not null, is given the final name, escaped, of every file that will not be there, planned ones included; a file
+// that commit() is renaming at this moment is either named or there. Async-signal-safe if `each` is. A process has at most
+// 1024 unfinished files and plans at a time.
 void remove_unfinished_files(void (*each)(const char* name));
 
 // A whole file at once.

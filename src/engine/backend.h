@@ -22,6 +22,7 @@ inline constexpr int kMostDepth = 2;
 struct StepResults {
   SampleOutputs out;     // of the step's logit rows
   Tensor hidden;         // [hidden_rows, D] f32: of its hidden rows, in their order
+  SampleOutputs scored;  // of its scored rows
   double seconds = 0.0;  // that the backend computed
 };
 
@@ -55,8 +56,10 @@ class Backend : public CacheMemory {
   // sampling, in this order; a step without rows ends before the pass. Steps
   // are computed one after the other, in this order. The values are checked here (a mistake is fatal).
   virtual void submit(int buffer, const StepShape& shape) = 0;
-  // Waits for the step of a buffer. An error means that the device is lost, and every further step with it.
+  // Waits for the step of a buffer. After an error lost() says whether any later step can succeed. If so, only this step's
+  // results are none: what it moved and copied is done.
   virtual Result<StepResults> wait(int buffer) = 0;
+  virtual bool lost() const = 0;
 
   virtual BackendMemory memory() const = 0;
   // What the bits of its results depend on: "cpu avx2", with what was forced.
@@ -65,12 +68,29 @@ class Backend : public CacheMemory {
   virtual std::vector<ForcedCount> forced() const = 0;
 };
 
+// What an engine with these options can have. On a GPU the model's weights have been placed then, and stay as long as `placed`
+// or a backend has them.
+struct MemoryOfEngine {
+  EngineMemory memory;
+  std::shared_ptr<const void> placed;
+};
+Result<MemoryOfEngine> memory_for(const LoadedModel& model, const EngineOptions& options);
+
 using BackendFactory = std::function<Result<std::unique_ptr<Backend>>(
     const std::shared_ptr<const LoadedModel>&, const EngineOptions&)>;
 
 // How many pages of so many bytes options.swap_bytes and options.prefix_host_bytes hold: for swapping no more than all
 // sequences could ever fill.
 HostPages host_pages_of(const EngineOptions& options, int64_t block_bytes);
+
+// Pages of the host, and how large each is: for CacheMemory::read_pages and write_pages.
+struct PageMemory {
+  std::byte* first = nullptr;
+  size_t bytes = 0;
+  std::byte* page(int32_t number) const { return first + static_cast<size_t>(number) * bytes; }
+};
+void copy_from_pages(std::span<const int32_t> pages, const PageMemory& memory, std::span<std::byte> to);
+void copy_to_pages(std::span<const int32_t> pages, const PageMemory& memory, std::span<const std::byte> from);
 
 // The backend of options.device.
 Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,

@@ -1,6 +1,7 @@
 #include "engine/compute_step.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/workspace.h"
 #include "ops/copy/copy.h"
@@ -42,6 +43,19 @@ void check_copies(const StepLayout::Arrays& a, const StepShape& shape, const Cop
   check_moves("move from the host", a.swap_ins, shape.swap_ins, limits);
 }
 
+namespace {
+
+// Rows [first, first + count) of outputs.
+SampleOutputs rows_of(const SampleOutputs& out, int64_t first, int64_t count) {
+  SampleOutputs part = out;
+  for (Tensor* const t :
+       {&part.tokens, &part.logprobs, &part.top_ids, &part.top_logprobs, &part.top_count, &part.ranks})
+    *t = t->rows(first, count);
+  return part;
+}
+
+}  // namespace
+
 void compute_step(const OpContext& ctx, const Model& model, const StepBatch& batch,
                   const ForwardOptions& options, const StepMemory& memory) {
   const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab;
@@ -59,9 +73,16 @@ void compute_step(const OpContext& ctx, const Model& model, const StepBatch& bat
                     .history = memory.history});
   if (batch.shape.rows == 0) return;  // copies alone
   Workspace::Scope scope(ctx.workspace);
-  const int64_t pitch = (vocab + 3) / 4 * 4;  // samplers read four logits at a time, aligned
+  const int64_t pitch = logits_pitch(vocab);
   const Tensor logits = make_tensor(scope.take<float>(rows * pitch), {rows, pitch}).cols(0, vocab);
-  model.forward(ctx, batch, memory.cache, options, {.logits = logits, .hidden = memory.hidden});
+  const auto look_up = [&](int64_t first, const Tensor& slice) {
+    sample(ctx, {.logits = slice,
+                 .rows = batch.score_rows + first,
+                 .out = rows_of(memory.scored, first, slice.dim(0))});
+  };
+  const ScoredLogits score = std::cref(look_up);  // a copy would allocate in every step
+  model.forward(ctx, batch, memory.cache, options,
+                {.logits = logits, .hidden = memory.hidden, .scored = &score});
   if (rows == 0) return;
   SampleArgs args{.logits = logits,
                   .rows = batch.sample_rows,

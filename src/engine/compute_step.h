@@ -16,6 +16,7 @@ struct StepMemory {
   TokenHistory history;                 // what penalties look back on
   std::span<const int32_t> suppressed;  // tokens that no row may have
   SampleOutputs out;                    // of the step's logit rows; `sampled` is the batch's
+  SampleOutputs scored;                 // of its scored rows
   Tensor hidden;                        // [hidden_rows, D] f32: of the step's hidden rows
 };
 

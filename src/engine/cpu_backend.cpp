@@ -117,7 +117,8 @@ Status CpuBackend::measure() {
                 .decodes = decodes,
                 .logit_rows = c.logit_rows,
                 .decode_logit_rows = decodes,
-                .hidden_rows = c.hidden_rows};
+                .hidden_rows = c.hidden_rows,
+                .scored_rows = c.scored_rows};
     s.table_width = c.table_width;
     s.longest = static_cast<int32_t>(options_.context);
     const StepLayout::Arrays a = layout_.arrays(step_.data());
@@ -137,6 +138,7 @@ Status CpuBackend::measure() {
                           .logprobs = 1,
                           .place = i,
                           .history = i};
+    std::fill_n(a.score_rows, s.scored_rows, SampleRow{.logprobs = 1, .target = 0});
     compute(layout_.batch(step_.data(), s, reinterpret_cast<int32_t*>(sampled_.data())), all,
             results_.data());
   }
@@ -234,14 +236,19 @@ void CpuBackend::run(Buffer& b) {
   swap(layout_.arrays(b.staging.data()), b.shape);
   const StepBatch batch = layout_.batch(step_.data(), b.shape, reinterpret_cast<int32_t*>(sampled_.data()));
   compute(batch, *workspace_, results_.data());
-  bool tops = false;
-  for (int32_t i = 0; i < b.shape.logit_rows; ++i) tops |= batch.sample_rows[i].logprobs > 0;
+  const bool tops = reports_tops(batch.sample_rows, b.shape.logit_rows);
   std::memcpy(b.results.data(), results_.data(), static_cast<size_t>(result_layout_.used_bytes(tops)));
   b.done.out = result_layout_.outputs(b.results.data(), b.shape.logit_rows);
   b.done.hidden = result_layout_.hidden(b.results.data(), b.shape.hidden_rows);
   if (b.shape.hidden_rows > 0)
     std::memcpy(b.done.hidden.data, result_layout_.hidden(results_.data(), 0).data,
                 static_cast<size_t>(b.done.hidden.bytes()));
+  b.done.scored = result_layout_.scored(b.results.data(), b.shape.scored_rows);
+  if (b.shape.scored_rows > 0)
+    std::memcpy(b.results.data() + result_layout_.scored_begin(),
+                results_.data() + result_layout_.scored_begin(),
+                static_cast<size_t>(
+                    result_layout_.scored_bytes(reports_tops(batch.score_rows, b.shape.scored_rows))));
   b.done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   leave();
 }
@@ -270,6 +277,7 @@ void CpuBackend::compute(const StepBatch& batch, Workspace& workspace, std::byte
                 .history = token_history_,
                 .suppressed = suppressed,
                 .out = result_layout_.outputs(results, batch.shape.logit_rows),
+                .scored = result_layout_.scored(results, batch.shape.scored_rows),
                 .hidden = result_layout_.hidden(results, batch.shape.hidden_rows)});
 }
 
@@ -305,6 +313,20 @@ Status CpuBackend::write_state(StateSlot slot, std::span<const std::byte> from) 
   return {};
 }
 
+Status CpuBackend::read_pages(std::span<const int32_t> pages, std::span<std::byte> to) {
+  enter();
+  copy_from_pages(pages, {host_.data(), static_cast<size_t>(*storage_.shape().block_bytes())}, to);
+  leave();
+  return {};
+}
+
+Status CpuBackend::write_pages(std::span<const int32_t> pages, std::span<const std::byte> from) {
+  enter();
+  copy_to_pages(pages, {host_.data(), static_cast<size_t>(*storage_.shape().block_bytes())}, from);
+  leave();
+  return {};
+}
+
 BackendMemory CpuBackend::memory() const {
   return {.repacked = repacked_ ? repacked_->bytes() : 0,
           .kv_and_state = storage_.resident_bytes(),
@@ -322,6 +344,19 @@ std::string CpuBackend::numerics() const {
   return s;
 }
 
+void copy_from_pages(std::span<const int32_t> pages, const PageMemory& memory, std::span<std::byte> to) {
+  for (size_t i = 0; i < pages.size() && i * memory.bytes < to.size(); ++i)
+    std::memcpy(to.data() + i * memory.bytes, memory.page(pages[i]),
+                std::min(memory.bytes, to.size() - i * memory.bytes));
+}
+
+void copy_to_pages(std::span<const int32_t> pages, const PageMemory& memory,
+                   std::span<const std::byte> from) {
+  for (size_t i = 0; i < pages.size() && i * memory.bytes < from.size(); ++i)
+    std::memcpy(memory.page(pages[i]), from.data() + i * memory.bytes,
+                std::min(memory.bytes, from.size() - i * memory.bytes));
+}
+
 HostPages host_pages_of(const EngineOptions& options, int64_t block_bytes) {
   if (block_bytes <= 0) return {};
   const int64_t longest = (options.context + kBlockTokens - 1) / kBlockTokens,
@@ -329,6 +364,12 @@ HostPages host_pages_of(const EngineOptions& options, int64_t block_bytes) {
                     {options.swap_bytes / block_bytes, longest * options.max_sequences, int64_t{INT32_MAX}}),
                 cache = options.prefix_cache ? options.prefix_host_bytes / block_bytes : 0;
   return {static_cast<int32_t>(swap), static_cast<int32_t>(std::min(cache, INT32_MAX - swap))};
+}
+
+Result<MemoryOfEngine> memory_for(const LoadedModel& model, const EngineOptions& options) {
+  if (options.device == Device::kCuda) return place_on_gpu(model, options);
+  const int64_t weights = static_cast<int64_t>(model.file.mapped_bytes());
+  return MemoryOfEngine{.memory = {.host = std::max<int64_t>(available_memory() - weights, 0)}};
 }
 
 Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,

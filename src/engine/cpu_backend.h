@@ -29,10 +29,13 @@ class CpuBackend : public Backend {
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
   Result<StepResults> wait(int buffer) override;
+  bool lost() const override { return false; }
   Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) override;
   Status read_state(StateSlot slot, std::span<std::byte> to) override;
   Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) override;
   Status write_state(StateSlot slot, std::span<const std::byte> from) override;
+  Status read_pages(std::span<const int32_t> pages, std::span<std::byte> to) override;
+  Status write_pages(std::span<const int32_t> pages, std::span<const std::byte> from) override;
   BackendMemory memory() const override;
   std::string numerics() const override;
   std::vector<ForcedCount> forced() const override;

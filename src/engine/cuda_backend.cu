@@ -1,17 +1,17 @@
 #include "engine/cuda_backend.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
-#include <map>
 #include <optional>
 
 #include "core/cuda/device.h"
 #include "core/cuda/memory.h"
 #include "core/log.h"
 #include "engine/compute_step.h"
+#include "engine/cuda_graphs.h"
 #include "engine/cuda_moves.h"
 #include "engine/cuda_weights.h"
+#include "engine/gpu_plan.h"
 #include "ops/cuda/context.h"
 #include "ops/sampling/history.h"
 
@@ -22,31 +22,6 @@ using cuda::Memory;
 
 double gib(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
-}
-
-Status check_device() {
-  int count = 0;
-  const cudaError_t code = cudaGetDeviceCount(&count);
-  if (code != cudaSuccess || count == 0)
-    return request_error("no NVIDIA GPU can be used ({}); use --device cpu, which is the default",
-                         code == cudaSuccess ? "there is none" : cudaGetErrorString(code));
-  QUIRE_CHECKED(cuda::check(cudaSetDevice(0), "choosing the GPU"));
-  const auto limits = cuda::device_limits();
-  return limits.ok() ? Status() : limits.error();
-}
-
-// What the kernels are written for.
-Status check_model(const ModelConfig& c) {
-  if (c.head_dim != 64 && c.head_dim != 128 && c.head_dim != 256)
-    return request_error("attention heads of {}: on a GPU there are kernels for 64, 128 and 256", c.head_dim);
-  if (c.hybrid && (c.delta.key_dim != 128 || c.delta.value_dim != 128 || c.delta.conv_kernel != 4))
-    return request_error(
-        "delta-net heads of {} and {} with {} taps: on a GPU there are kernels for 128 and 4 taps",
-        c.delta.key_dim, c.delta.value_dim, c.delta.conv_kernel);
-  if (c.d_model % 8 != 0 || c.d_ff % 8 != 0 || c.d_ff_expert % 8 != 0 || c.d_ff_shared % 8 != 0)
-    return request_error("on a GPU widths must be multiples of 8: d_model is {}, d_ff {}, {} and {}",
-                         c.d_model, c.d_ff, c.d_ff_expert, c.d_ff_shared);
-  return {};
 }
 
 class CudaBackend final : public Backend {
@@ -68,10 +43,19 @@ class CudaBackend final : public Backend {
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
   Result<StepResults> wait(int buffer) override;
+  bool lost() const override { return lost_; }
   Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) override;
   Status read_state(StateSlot slot, std::span<std::byte> to) override;
   Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) override;
   Status write_state(StateSlot slot, std::span<const std::byte> from) override;
+  Status read_pages(std::span<const int32_t> pages, std::span<std::byte> to) override {
+    copy_from_pages(pages, {moves_.pages(), static_cast<size_t>(*views_.shape().block_bytes())}, to);
+    return {};
+  }
+  Status write_pages(std::span<const int32_t> pages, std::span<const std::byte> from) override {
+    copy_to_pages(pages, {moves_.pages(), static_cast<size_t>(*views_.shape().block_bytes())}, from);
+    return {};
+  }
   BackendMemory memory() const override;
   // Tensor cores of another generation may add in another order.
   std::string numerics() const override {
@@ -84,21 +68,25 @@ class CudaBackend final : public Backend {
     Memory staging, results;  // pinned
     cudaEvent_t begin = nullptr, end = nullptr;
     StepShape shape;
+    bool ready = false;  // what comes before the pass was enqueued
     Status status;
   };
   Status create_buffers();
   Status create_fixed();
+  Status rehearse();
   Status create_caches();
+  void capture_graphs();
   int64_t measure();
-  // Copies between the host and the caches, on the stream and waited for. The host's side is pageable.
-  Status copy_out(std::span<std::byte> to, std::span<const std::byte* const> from);
-  Status copy_in(std::span<std::byte* const> to, std::span<const std::byte> from);
-  Status bounce_for(size_t bytes);
+  // CUDA's calls are for a thread's current device.
+  void use_gpu() const { (void)cudaSetDevice(options_.gpu); }
+  Error failed(const Buffer& b, Error error);
   void enqueue(Buffer& b);
   void move(const Buffer& b);
   bool replayable(const StepShape& s) const;
   StepShape pad(Buffer& b) const;
   void replay(const StepShape& padded);
+  static StepShape shape_of(const GraphSize& size);
+  Status launch(const StepShape& shape);
   void compute(const StepBatch& batch, Workspace& workspace);
   StepBatch batch(const StepShape& shape) const {
     return layout_.batch(step_.data(), shape, reinterpret_cast<int32_t*>(sampled_.data()));
@@ -113,22 +101,24 @@ class CudaBackend final : public Backend {
   ResultLayout result_layout_;
   cuda::Context context_;
   Memory step_, results_, sampled_, history_, suppressed_, scratch_, caches_;
-  Memory bounce_;  // pinned: between the caches and a file; made when there is one
   std::optional<Workspace> workspace_;
   TokenHistory token_history_;
   CacheViews views_;
   HostPages host_pages_;
   int32_t blocks_ = 0, slots_ = 0, suppressed_count_ = 0;
+  int64_t graph_kernels_ = 0;  // of a captured step
+  bool lost_ = false;
   Buffer buffers_[kMostDepth];
   const Buffer* last_ = nullptr;  // submitted before: perhaps still under way
   StepUse use_;                   // of the last one
   CudaMoves moves_;
-  std::map<std::pair<int32_t, int32_t>, cudaGraphExec_t> graphs_;  // by rows and width of the block tables
+  CudaFileCopies file_copies_;
+  CudaGraphs graphs_;
 };
 
 CudaBackend::~CudaBackend() {
+  use_gpu();
   if (context_.stream != nullptr) cudaStreamSynchronize(context_.stream);
-  for (const auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);
   for (Buffer& b : buffers_) {
     if (b.begin != nullptr) cudaEventDestroy(b.begin);
     if (b.end != nullptr) cudaEventDestroy(b.end);
@@ -142,25 +132,25 @@ Status CudaBackend::create() {
     const Clock::time_point now = Clock::now();
     return std::chrono::duration<double>(now - std::exchange(last, now)).count();
   };
-  QUIRE_CHECKED(choose_gpu(model_->model->config()));
+  QUIRE_CHECKED(choose_gpu(model_->model->config(), options_.gpu));
+  QUIRE_CHECKED(check_gpu_options(options_));
   QUIRE_TRY(limits_, cuda::device_limits());
-  if (!options_.kernels.forced.empty())
-    return request_error("--kernel chooses among kernels of the CPU only");
-  if (options_.probe)
-    return request_error("intermediates can be dumped with --device cpu and reference only");
-  if (options_.kv_cache == KvCacheType::kFp8 && !limits_.wgmma)
-    return request_error("--kv-cache-dtype fp8: on a GPU there are kernels for compute capability 9.0 only");
   QUIRE_CHECKED(context_.create());
-  const double device = seconds();
   QUIRE_TRY(weights_, model_->on_gpu(options_.threads));
-  const double weights = seconds();
+  const double device = seconds();
   QUIRE_CHECKED(create_buffers());
   QUIRE_CHECKED(create_fixed());
+  QUIRE_CHECKED(rehearse());
   const double fixed = seconds();
   QUIRE_CHECKED(create_caches());
-  log_info(fmt::format(
-      "cuda: GPU {:.2f} s, weights {:.2f} s ({:.1f} GiB), arrays and scratch {:.2f} s, caches {:.2f} s",
-      device, weights, gib(weights_->bytes()), fixed, seconds()));
+  const double caches = seconds();
+  capture_graphs();
+  log_info(
+      fmt::format("cuda: GPU {:.2f} s, arrays and scratch {:.2f} s ({:.2f} GiB), caches {:.2f} s ({:.2f} "
+                  "GiB), {} graphs of up to {} "
+                  "kernels {:.2f} s",
+                  device, fixed, gib(scratch_.bytes()), caches, gib(caches_.bytes()), graphs_.count(),
+                  graph_kernels_, seconds()));
   return {};
 }
 
@@ -202,32 +192,58 @@ Status CudaBackend::create_fixed() {
   return {};
 }
 
+// Enqueues a step of prompts, one of generated tokens and one of both without computing them: what no kernel takes, and a
+// launch that the driver refuses, is found now and not by the first request. Kernels are loaded by it, too.
+Status CudaBackend::rehearse() {
+  const StepCapacity& c = layout_.capacity();
+  // Addresses that nothing is read from.
+  views_ = CacheViews(model_->model->cache_shape(Device::kCuda, options_.kv_cache), scratch_.data(), 1, 1);
+  const GraphSize largest = graph_sizes(c).front();
+  const StepShape decodes = shape_of(largest);
+  StepShape prompt{.rows = c.rows, .segments = 1, .logit_rows = 1, .table_width = c.table_width};
+  prompt.hidden_rows = c.hidden_rows > 0 ? 1 : 0;
+  std::vector<StepShape> steps = {decodes, shape_of({1, largest.width}), prompt};
+  if (c.segments > 1) {
+    StepShape both = prompt;
+    both.segments = both.logit_rows = 2;
+    both.decode_rows = both.decodes = both.decode_logit_rows = 1;
+    both.decode_keys = largest.width * int64_t{kBlockTokens};
+    steps.push_back(both);
+  }
+  for (const StepShape& step : steps) {
+    Result<int64_t> kernels = CudaGraphs::rehearse(context_.stream, [&] { return launch(step); });
+    if (!kernels.ok()) return request_error("this GPU cannot compute the model: {}", kernels.error().message);
+    graph_kernels_ = std::max(graph_kernels_, *kernels);
+  }
+  return {};
+}
+
 // KV blocks and state slots from what the others leave of the cap.
 Status CudaBackend::create_caches() {
   const CacheShape shape = model_->model->cache_shape(Device::kCuda, options_.kv_cache);
   const std::optional<int64_t> block = shape.block_bytes(), slot = shape.state_bytes();
-  size_t free = 0, total = 0;
-  QUIRE_CHECKED(cuda::check(cudaMemGetInfo(&free, &total), "asking for free GPU memory"));
+  QUIRE_TRY(const GpuMemory m, gpu_memory(weights_->bytes()));
+  const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * options_.gpu_memory_utilization);
+  const auto graphs = options_.graphs ? std::ssize(graph_sizes(layout_.capacity())) : 0;
+  const int64_t has = cap - m.used - CudaGraphs::estimated_bytes(graphs, graph_kernels_);
   slots_ = options_.state_slots(model_->model->config());
-  const auto used = static_cast<int64_t>(total - free);
-  const auto cap = static_cast<int64_t>(static_cast<double>(total) * options_.gpu_memory_utilization);
-  // States that are only kept for the prefix cache take at most a quarter of what the caches have.
-  if (const int32_t own = std::min(slots_, options_.max_sequences); slot && *slot > 0)
-    slots_ = own + static_cast<int32_t>(
-                       std::clamp<int64_t>((cap - used - *slot * own) / 4 / *slot, 0, slots_ - own));
-  const int64_t left = cap - used - (slot ? *slot * slots_ : 0),
-                one = (options_.context + kBlockTokens - 1) / kBlockTokens;
-  if (!block || !slot || left < *block * one)
+  const int32_t own = std::min(slots_, options_.max_sequences);
+  const int64_t one = (options_.context + kBlockTokens - 1) / kBlockTokens;
+  if (block && slot) slots_ = own + saved_states(slots_ - own, has - *slot * own, *slot, *block * one);
+  const int64_t left = has - (slot ? *slot * slots_ : 0);
+  const int64_t wanted = options_.kv_is_bound ? one : options_.kv_blocks();
+  if (!block || !slot || left < *block * wanted)
     return capacity_error(
         "{} do not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use with weights "
-        "({:.1f} GiB) and "
-        "scratch memory ({:.1f} GiB), and one sequence of {} tokens needs {:.2f} GiB beside {} recurrent "
-        "states of {:.3f} "
-        "GiB; use a shorter --context, fewer sequences, or a higher --gpu-memory-utilization",
+        "({:.1f} GiB) and scratch memory for steps of {} tokens and {} sequences ({:.1f} GiB), and {} tokens "
+        "of keys and "
+        "values need {:.2f} GiB beside {} recurrent states of {:.3f} GiB; use a shorter --context, fewer "
+        "sequences, "
+        "smaller steps, or a higher --gpu-memory-utilization",
         model_->model->config().name.empty() ? "the model and its caches" : model_->model->config().name,
-        gib(static_cast<int64_t>(total)), options_.gpu_memory_utilization * 100, gib(used),
-        gib(weights_->bytes()), gib(scratch_.bytes()), options_.context, block ? gib(*block * one) : 0.0,
-        slots_, slot ? gib(*slot) : 0.0);
+        gib(m.total), options_.gpu_memory_utilization * 100, gib(m.used), gib(weights_->bytes()),
+        options_.max_batch_tokens, options_.max_sequences, gib(scratch_.bytes()), wanted * kBlockTokens,
+        block ? gib(*block * wanted) : 0.0, slots_, slot ? gib(*slot) : 0.0);
   blocks_ =
       static_cast<int32_t>(std::min<int64_t>(options_.kv_blocks(), *block == 0 ? INT32_MAX : left / *block));
   const int64_t bytes = *CacheViews::bytes(shape, blocks_, slots_);
@@ -237,6 +253,17 @@ Status CudaBackend::create_caches() {
   views_ = CacheViews(shape, caches_.data(), blocks_, slots_);
   host_pages_ = host_pages_of(options_, *block);
   return moves_.create(host_pages_.all() * *block);
+}
+
+// The largest first: if memory ends, those are missing that save least. Without graphs everything is computed as well.
+void CudaBackend::capture_graphs() {
+  if (!options_.graphs) return;
+  const std::vector<GraphSize> sizes = graph_sizes(layout_.capacity());
+  const Status done = graphs_.capture(context_.stream, sizes,
+                                      [this](const GraphSize& size) { return launch(shape_of(size)); });
+  if (!done.ok())
+    log_warning(fmt::format("{} of {} graphs are captured ({}): other steps launch their kernels one by one",
+                            graphs_.count(), sizes.size(), done.error().message));
 }
 
 // Scratch memory of the largest steps: operators take it from a range of the host's addresses, which nobody touches.
@@ -253,7 +280,8 @@ int64_t CudaBackend::measure() {
                 .decodes = decodes,
                 .logit_rows = c.logit_rows,
                 .decode_logit_rows = decodes,
-                .hidden_rows = c.hidden_rows};
+                .hidden_rows = c.hidden_rows,
+                .scored_rows = c.scored_rows};
     s.table_width = c.table_width;
     s.decode_keys = int64_t{decodes} * options_.context;
     compute(batch(s), all);
@@ -268,6 +296,7 @@ void CudaBackend::submit(int buffer, const StepShape& shape) {
   check_copies(
       layout_.arrays(b.staging.data()), shape,
       {blocks_, slots_, host_pages_.all(), *views_.shape().block_bytes(), *views_.shape().state_bytes()});
+  use_gpu();
   b.shape = shape;
   enqueue(b);
   b.status = std::exchange(context_.status, Status{});
@@ -283,14 +312,14 @@ void CudaBackend::enqueue(Buffer& b) {
                        cudaMemcpyHostToDevice, stream),
        "copying a step to the GPU");
   move(b);
+  b.ready = context_.status.ok();
   if (replayable(b.shape)) {
     replay(padded);
   } else {
     compute(batch(b.shape), *workspace_);
   }
   const StepBatch host = layout_.batch(b.staging.data(), b.shape, nullptr);
-  bool tops = false;
-  for (int32_t i = 0; i < b.shape.logit_rows; ++i) tops |= host.sample_rows[i].logprobs > 0;
+  const bool tops = reports_tops(host.sample_rows, b.shape.logit_rows);
   keep(cudaMemcpyAsync(b.results.data(), results_.data(),
                        static_cast<size_t>(result_layout_.used_bytes(tops)), cudaMemcpyDeviceToHost, stream),
        "copying results from the GPU");
@@ -299,6 +328,13 @@ void CudaBackend::enqueue(Buffer& b) {
     keep(cudaMemcpyAsync(result_layout_.hidden(b.results.data(), 0).data, hidden.data,
                          static_cast<size_t>(hidden.bytes()), cudaMemcpyDeviceToHost, stream),
          "copying hidden states from the GPU");
+  }
+  if (b.shape.scored_rows > 0) {
+    const int64_t at = result_layout_.scored_begin(),
+                  bytes = result_layout_.scored_bytes(reports_tops(host.score_rows, b.shape.scored_rows));
+    keep(cudaMemcpyAsync(b.results.data() + at, results_.data() + at, static_cast<size_t>(bytes),
+                         cudaMemcpyDeviceToHost, stream),
+         "copying log-probabilities of prompts from the GPU");
   }
   keep(cudaEventRecord(b.end, stream), "recording an event");
 }
@@ -325,44 +361,40 @@ bool CudaBackend::replayable(const StepShape& s) const {
          s.past_notes == 0;
 }
 
-// Rounds the rows of a step up with padding, so that few graphs serve all: by an eighth at most, from 16 rows on.
+// Rounds the rows of a step up with padding, so that few graphs serve all.
 StepShape CudaBackend::pad(Buffer& b) const {
-  StepShape s = b.shape;
-  int32_t rows = 1;
-  while (rows < s.rows)
-    rows +=
-        rows < 4 ? rows : std::max(4, static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(rows))) / 8);
-  rows = std::min({rows, layout_.capacity().rows, layout_.capacity().segments});
   const StepLayout::Arrays a = layout_.arrays(b.staging.data());
-  for (int32_t i = s.rows; i < rows; ++i) {
+  const int32_t rows = graph_rows(b.shape.rows, layout_.capacity());
+  for (int32_t i = b.shape.rows; i < rows; ++i) {
     a.tokens[i] = 0;
     a.sources[i] = a.logit_rows[i] = -1;
     a.segments[i] = {};
     a.sample_rows[i] = {.flags = kSampleIdle};
   }
-  s.rows = s.decode_rows = s.segments = s.decodes = s.logit_rows = s.decode_logit_rows = rows;
-  s.decode_keys = int64_t{rows} * s.table_width * kBlockTokens;
+  StepShape s = shape_of({rows, b.shape.table_width});
+  s.biases = b.shape.biases;
+  s.longest = b.shape.longest;
   return s;
 }
 
-// Captures the launches of such a step the first time that its shape comes.
+StepShape CudaBackend::shape_of(const GraphSize& size) {
+  StepShape s{.rows = size.rows, .table_width = size.width};
+  s.decode_rows = s.segments = s.decodes = s.logit_rows = s.decode_logit_rows = size.rows;
+  s.decode_keys = int64_t{size.rows} * size.width * kBlockTokens;
+  return s;
+}
+
+// By the graph of such a step, or kernel by kernel if there is none.
 void CudaBackend::replay(const StepShape& padded) {
-  const cudaStream_t stream = context_.stream;
-  const auto keep = [&](cudaError_t code, std::string_view what) {
-    context_.keep(cuda::check(code, what));
-    return code == cudaSuccess;
-  };
-  cudaGraphExec_t& graph = graphs_[{padded.rows, padded.table_width}];
-  if (graph == nullptr) {
-    cudaGraph_t captured = nullptr;
-    if (!keep(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a step")) return;
-    compute(batch(padded), *workspace_);
-    if (!keep(cudaStreamEndCapture(stream, &captured), "capturing a step")) return;
-    keep(cudaGraphInstantiate(&graph, captured, 0), "making a graph of a step");
-    cudaGraphDestroy(captured);
-    if (graph == nullptr) return;
-  }
-  keep(cudaGraphLaunch(graph, stream), "replaying a step");
+  const cudaGraphExec_t graph = graphs_.find({padded.rows, padded.table_width});
+  if (graph == nullptr) return compute(batch(padded), *workspace_);
+  context_.keep(cuda::check(cudaGraphLaunch(graph, context_.stream), "replaying a step"));
+}
+
+// For captures: an error is what an operator or a launch said.
+Status CudaBackend::launch(const StepShape& shape) {
+  compute(batch(shape), *workspace_);
+  return std::exchange(context_.status, Status{});
 }
 
 void CudaBackend::compute(const StepBatch& batch, Workspace& workspace) {
@@ -375,75 +407,61 @@ void CudaBackend::compute(const StepBatch& batch, Workspace& workspace) {
                 .suppressed = {reinterpret_cast<const int32_t*>(suppressed_.data()),
                                static_cast<size_t>(suppressed_count_)},
                 .out = result_layout_.outputs(results_.data(), batch.shape.logit_rows),
+                .scored = result_layout_.scored(results_.data(), batch.shape.scored_rows),
                 .hidden = result_layout_.hidden(results_.data(), batch.shape.hidden_rows)});
 }
 
 Result<StepResults> CudaBackend::wait(int buffer) {
+  use_gpu();
   Buffer& b = buffers_[buffer];
-  if (!b.status.ok()) return b.status.error();
-  QUIRE_CHECKED(cuda::check(cudaEventSynchronize(b.end), "the GPU computing a step"));
+  if (!b.status.ok()) return failed(b, b.status.error());
+  if (Status s = cuda::check(cudaEventSynchronize(b.end), "the GPU computing a step"); !s.ok())
+    return failed(b, s.error());
   float ms = 0;
-  QUIRE_CHECKED(cuda::check(cudaEventElapsedTime(&ms, b.begin, b.end), "timing a step"));
+  if (Status s = cuda::check(cudaEventElapsedTime(&ms, b.begin, b.end), "timing a step"); !s.ok())
+    return failed(b, s.error());
   StepResults done;
   done.out = result_layout_.outputs(b.results.data(), b.shape.logit_rows);
   done.hidden = result_layout_.hidden(b.results.data(), b.shape.hidden_rows);
+  done.scored = result_layout_.scored(b.results.data(), b.shape.scored_rows);
   done.seconds = static_cast<double>(ms) * 1e-3;
   return done;
 }
 
-// Pinned, so that copies run at the speed of the bus.
-Status CudaBackend::bounce_for(size_t bytes) {
-  if (bounce_.bytes() >= static_cast<int64_t>(bytes)) return {};
-  QUIRE_TRY(bounce_, Memory::create(Memory::Where::kPinned, static_cast<int64_t>(bytes),
-                                    "blocks and states on their way to or from a file"));
-  return {};
-}
-
-Status CudaBackend::copy_out(std::span<std::byte> to, std::span<const std::byte* const> from) {
-  if (to.empty()) return {};
-  QUIRE_CHECKED(bounce_for(to.size()));
-  const size_t each = to.size() / from.size();
-  for (size_t i = 0; i < from.size(); ++i)
-    QUIRE_CHECKED(cuda::check(
-        cudaMemcpyAsync(bounce_.data() + i * each, from[i], each, cudaMemcpyDeviceToHost, context_.stream),
-        "reading the caches"));
-  QUIRE_CHECKED(cuda::check(cudaStreamSynchronize(context_.stream), "reading the caches"));
-  std::copy_n(bounce_.data(), to.size(), to.data());
-  return {};
-}
-
-Status CudaBackend::copy_in(std::span<std::byte* const> to, std::span<const std::byte> from) {
-  if (from.empty()) return {};
-  QUIRE_CHECKED(bounce_for(from.size()));
-  std::copy_n(from.data(), from.size(), bounce_.data());
-  const size_t each = from.size() / to.size();
-  for (size_t i = 0; i < to.size(); ++i)
-    QUIRE_CHECKED(cuda::check(
-        cudaMemcpyAsync(to[i], bounce_.data() + i * each, each, cudaMemcpyHostToDevice, context_.stream),
-        "writing the caches"));
-  return cuda::check(cudaStreamSynchronize(context_.stream), "writing the caches");
+// Whether the device still computes. What the driver refused before anything ran (a launch's shape, a missing resource)
+// leaves it sound. What a kernel did (an illegal address, a trap, an uncorrectable memory error) is told by every later call,
+// and stays until the process ends. So the device is asked, and no table of codes.
+Error CudaBackend::failed(const Buffer& b, Error error) {
+  (void)cudaGetLastError();
+  const bool sound = cudaStreamSynchronize(context_.stream) == cudaSuccess;
+  lost_ |= !sound || !b.ready;
+  return error;
 }
 
 Status CudaBackend::read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) {
   std::vector<const std::byte*> from;
   for (const BlockId b : blocks) from.push_back(caches_.data() + b.v * *views_.shape().block_bytes());
-  return copy_out(to, from);
+  use_gpu();
+  return file_copies_.out(context_.stream, to, from);
 }
 
 Status CudaBackend::read_state(StateSlot slot, std::span<std::byte> to) {
   const auto* const from = reinterpret_cast<const std::byte*>(views_.slots().row<float>(slot.v));
-  return copy_out(to, {&from, 1});
+  use_gpu();
+  return file_copies_.out(context_.stream, to, {&from, 1});
 }
 
 Status CudaBackend::write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) {
   std::vector<std::byte*> to;
   for (const BlockId b : blocks) to.push_back(caches_.data() + b.v * *views_.shape().block_bytes());
-  return copy_in(to, from);
+  use_gpu();
+  return file_copies_.in(context_.stream, to, from);
 }
 
 Status CudaBackend::write_state(StateSlot slot, std::span<const std::byte> from) {
   auto* const to = reinterpret_cast<std::byte*>(views_.slots().row<float>(slot.v));
-  return copy_in({&to, 1}, from);
+  use_gpu();
+  return file_copies_.in(context_.stream, {&to, 1}, from);
 }
 
 BackendMemory CudaBackend::memory() const {
@@ -451,11 +469,6 @@ BackendMemory CudaBackend::memory() const {
 }
 
 }  // namespace
-
-Status choose_gpu(const ModelConfig& model) {
-  QUIRE_CHECKED(check_device());
-  return check_model(model);
-}
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>& model,
                                                    const EngineOptions& options) {

@@ -5,15 +5,24 @@
 
 namespace quire {
 
-// Makes the first GPU current, if it can run such a model; else an error that says why not.
-Status choose_gpu(const ModelConfig& model);
+// Makes GPU number `gpu` the calling thread's, if it can run such a model; else an error that says why not.
+Status choose_gpu(const ModelConfig& model, int gpu);
 
-// The backend of Device::kCuda on the first GPU. Weights are copied and packed here, and everything is allocated: what does
-// not fit is said with numbers. Without a GPU, a driver, or CUDA in this program: Fault::kRequest, saying so.
+// Brings the weights to the GPU of the options, and says what that leaves. Without such a GPU, a driver, or CUDA in this
+// program, and for a model that has no kernels there: Fault::kRequest, saying so.
+Result<MemoryOfEngine> place_on_gpu(const LoadedModel& model, const EngineOptions& options);
+
+// Of the calling thread's GPU; `weights` of what is used are a model's.
+Result<GpuMemory> gpu_memory(int64_t weights);
+// Whether the calling thread's GPU has what the options ask for.
+Status check_gpu_options(const EngineOptions& options);
+
+// The backend of Device::kCuda. Everything is allocated here, and graphs are captured: what does not fit is said with numbers.
+// Errors are those of place_on_gpu, too.
 Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>& model,
                                                    const EngineOptions& options);
 
-// A GPU as `quire devices` lists it.
+// A GPU as `quire devices` lists it, in the order of the driver's numbers.
 struct GpuInfo {
   std::string name;
   int major = 0, minor = 0;  // compute capability

@@ -1,9 +1,13 @@
-// The GPUs of a machine, for those who choose one and for those who compare with its limits.
+// The GPUs of a machine: choosing one, what is left of its memory, and its limits.
 #include <algorithm>
+#include <chrono>
 
 #include "core/cuda/device.h"
 #include "core/cuda/memory.h"
+#include "core/log.h"
 #include "engine/cuda_backend.h"
+#include "engine/cuda_weights.h"
+#include "engine/gpu_limits.h"
 
 namespace quire {
 namespace {
@@ -34,12 +38,60 @@ Result<double> copy_bandwidth() {
   return static_cast<double>(best);
 }
 
+Status check_device(int gpu) {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess || count == 0)
+    return request_error("no NVIDIA GPU can be used ({}); use --device cpu, which is the default",
+                         code == cudaSuccess ? "there is none" : cudaGetErrorString(code));
+  if (gpu >= count)
+    return request_error("--gpu {}: there {} {}, counted from 0 (`quire devices` lists them)", gpu,
+                         count == 1 ? "is" : "are", count);
+  QUIRE_CHECKED(cuda::check(cudaSetDevice(gpu), "choosing the GPU"));
+  const auto limits = cuda::device_limits();
+  return limits.ok() ? Status() : limits.error();
+}
+
 }  // namespace
+
+Result<GpuMemory> gpu_memory(int64_t weights) {
+  size_t free = 0, total = 0;
+  QUIRE_CHECKED(cuda::check(cudaMemGetInfo(&free, &total), "asking for free GPU memory"));
+  return GpuMemory{static_cast<int64_t>(total), static_cast<int64_t>(total - free), weights};
+}
+
+Status check_gpu_options(const EngineOptions& o) {
+  if (!o.kernels.forced.empty()) return request_error("--kernel chooses among kernels of the CPU only");
+  if (o.probe) return request_error("intermediates can be dumped with --device cpu and reference only");
+  QUIRE_TRY(const cuda::DeviceLimits limits, cuda::device_limits());
+  if (o.kv_cache == KvCacheType::kFp8 && !limits.wgmma)
+    return request_error("--kv-cache-dtype fp8: on a GPU there are kernels for compute capability 9.0 only");
+  return {};
+}
+
+Status choose_gpu(const ModelConfig& model, int gpu) {
+  QUIRE_CHECKED(check_device(gpu));
+  return check_gpu_limits(model);
+}
+
+Result<MemoryOfEngine> place_on_gpu(const LoadedModel& model, const EngineOptions& options) {
+  QUIRE_CHECKED(choose_gpu(model.model->config(), options.gpu));
+  QUIRE_CHECKED(check_gpu_options(options));
+  const auto begin = std::chrono::steady_clock::now();
+  QUIRE_TRY(const std::shared_ptr<const CudaWeights> weights, model.on_gpu(options.threads));
+  log_info(fmt::format("cuda: weights {:.2f} s ({:.1f} GiB)",
+                       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+                       static_cast<double>(weights->bytes()) / (1 << 30)));
+  QUIRE_TRY(const GpuMemory memory, gpu_memory(weights->bytes()));
+  return MemoryOfEngine{.memory = {.gpu = memory}, .placed = weights};
+}
 
 Result<std::vector<GpuInfo>> list_gpus() {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code != cudaSuccess) return request_error("no NVIDIA GPU can be used ({})", cudaGetErrorString(code));
+  int current = 0;
+  QUIRE_CHECKED(cuda::check(cudaGetDevice(&current), "asking for the current GPU"));
   std::vector<GpuInfo> all;
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp p{};
@@ -61,6 +113,7 @@ Result<std::vector<GpuInfo>> list_gpus() {
     all.back().kernels = limits->wgmma ? "wgmma" : "mma.sync";
     QUIRE_TRY(all.back().copy_bandwidth, copy_bandwidth());
   }
+  QUIRE_CHECKED(cuda::check(cudaSetDevice(current), "choosing a GPU"));
   return all;
 }
 

@@ -20,7 +20,7 @@ class LogitsPass final : public CudaLogits {
         layout_(layout),
         cache_(model_->model->cache_shape(Device::kCuda, kv)),
         pool_(1) {}
-  Status create(int32_t blocks);
+  Status create(int32_t blocks, int gpu);
   Status forward(const std::byte* arrays, const StepShape& shape, float* logits) override;
 
  private:
@@ -35,12 +35,14 @@ class LogitsPass final : public CudaLogits {
   std::shared_ptr<const CudaWeights> weights_;
   Memory step_, logits_, scratch_, caches_;
   std::optional<Workspace> workspace_;
+  int gpu_ = 0;
   CacheViews views_;
   cuda::Context context_;  // the last: what is under way uses the others
 };
 
-Status LogitsPass::create(int32_t blocks) {
-  QUIRE_CHECKED(choose_gpu(model_->model->config()));
+Status LogitsPass::create(int32_t blocks, int gpu) {
+  gpu_ = gpu;
+  QUIRE_CHECKED(choose_gpu(model_->model->config(), gpu));
   QUIRE_CHECKED(context_.create());
   QUIRE_TRY(weights_, model_->on_gpu());
   const auto device = [](int64_t bytes, std::string_view what) {
@@ -90,7 +92,8 @@ void LogitsPass::enqueue(const StepShape& shape, Workspace& workspace) {
 }
 
 Status LogitsPass::forward(const std::byte* arrays, const StepShape& shape, float* logits) {
-  // Whoever judges two models holds two of these; both are on the same GPU.
+  // Whoever judges two models holds two of these.
+  QUIRE_CHECKED(cuda::check(cudaSetDevice(gpu_), "choosing the GPU"));
   QUIRE_CHECKED(
       cuda::check(cudaMemcpyAsync(step_.data(), arrays, static_cast<size_t>(layout_.used_bytes(shape)),
                                   cudaMemcpyHostToDevice, context_.stream),
@@ -107,10 +110,10 @@ Status LogitsPass::forward(const std::byte* arrays, const StepShape& shape, floa
 }  // namespace
 
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>& model,
-                                                     const StepLayout& layout, int32_t blocks,
-                                                     KvCacheType kv) {
+                                                     const StepLayout& layout, int32_t blocks, KvCacheType kv,
+                                                     int gpu) {
   auto pass = std::make_unique<LogitsPass>(model, layout, kv);
-  QUIRE_CHECKED(pass->create(blocks));
+  QUIRE_CHECKED(pass->create(blocks, gpu));
   return std::unique_ptr<CudaLogits>(std::move(pass));
 }
 

@@ -14,10 +14,10 @@ class CudaLogits {
   virtual Status forward(const std::byte* arrays, const StepShape& shape, float* logits) = 0;
 };
 
-// On the first GPU, with weights and caches of its own for steps of that layout over `blocks` KV blocks of type `kv` and
+// On GPU number `gpu`, with weights and caches of its own for steps of that layout over `blocks` KV blocks of type `kv` and
 // one recurrent state. Fails as make_cuda_backend does.
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>& model,
-                                                     const StepLayout& layout, int32_t blocks,
-                                                     KvCacheType kv);
+                                                     const StepLayout& layout, int32_t blocks, KvCacheType kv,
+                                                     int gpu);
 
 }  // namespace quire

@@ -18,6 +18,8 @@ class CudaMoves {
   ~CudaMoves();
   // Of the current device. bytes: pinned memory of the host, for its pages.
   Status create(int64_t bytes);
+  // That memory: while no step is under way, nothing is on its way there or from there.
+  std::byte* pages() const { return pages_.data(); }
 
   // What a step moves, in the order in which it is carried out.
   struct Moves {
@@ -35,6 +37,18 @@ class CudaMoves {
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_ = nullptr;
   cuda::Memory pages_;
+};
+
+// Blocks and states between a GPU's caches and a file, which come and go while no step is under way: on the stream, waited for.
+// The host's side is pageable; they pass through pinned memory, which is made when it is needed.
+class CudaFileCopies {
+ public:
+  Status out(cudaStream_t stream, std::span<std::byte> to, std::span<const std::byte* const> from);
+  Status in(cudaStream_t stream, std::span<std::byte* const> to, std::span<const std::byte> from);
+
+ private:
+  Status bounce_for(size_t bytes);
+  cuda::Memory bounce_;
 };
 
 }  // namespace quire

@@ -277,10 +277,12 @@ class Loaded final : public CudaWeights {
 
 Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu(int threads) const {
   const std::lock_guard lock(copies_mutex_);
-  if (auto made = on_gpu_.lock()) return made;
+  int gpu = 0;
+  QUIRE_CHECKED(cuda::check(cudaGetDevice(&gpu), "asking for the current GPU"));
+  if (auto made = on_gpu_[gpu].lock()) return made;
   auto loaded = std::make_shared<Loaded>();
   QUIRE_CHECKED(loaded->load(file, threads));
-  on_gpu_ = loaded;
+  on_gpu_[gpu] = loaded;
   return std::shared_ptr<const CudaWeights>(std::move(loaded));
 }
 

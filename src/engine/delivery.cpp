@@ -4,14 +4,13 @@
 
 namespace quire {
 
-Delivery::Stream::Stream(RequestId id, const Request& r, Listener listener, const Tokenizer* tokenizer,
-                         StopMatcher stop)
-    : id_(id),
-      listener_(std::move(listener)),
+Delivery::Stream::Stream(const Request& r, Listener listener, const Tokenizer* tokenizer, StopMatcher stop)
+    : listener_(std::move(listener)),
       stop_(std::move(stop)),
       silent_(r.stop_tokens),
       tokenizer_(tokenizer),
-      ignore_eos_(r.ignore_eos) {
+      ignore_eos_(r.ignore_eos),
+      unmatched_(r.min_tokens) {
   if (tokenizer_ != nullptr) detokenizer_.emplace(*tokenizer_, r.render_special);
 }
 
@@ -21,7 +20,13 @@ TokenEvent Delivery::Stream::event(TokenEvent e) {
   if (!detokenizer_ || e.finish == FinishReason::kCancelled || e.finish == FinishReason::kError) return e;
   const bool silent = e.token >= 0 && (std::find(silent_.begin(), silent_.end(), e.token) != silent_.end() ||
                                        (!ignore_eos_ && tokenizer_->is_eog(e.token)));
-  if (e.token >= 0 && !silent) e.text = stop_.push(detokenizer_->push(e.token)).text;
+  if (e.token >= 0 && !silent) {
+    e.text = detokenizer_->push(e.token);
+    if (unmatched_ > 0)
+      --unmatched_;
+    else
+      e.text = stop_.push(e.text).text;
+  }
   if (stop_.stopped()) {
     e.finish = FinishReason::kStop;
   } else if (e.finish != FinishReason::kNone) {

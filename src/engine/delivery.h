@@ -24,7 +24,8 @@ class Delivery {
   // A request's way out. Its events are delivered in order; after the end nothing comes.
   class Stream {
    public:
-    Stream(RequestId id, const Request& r, Listener listener, const Tokenizer* tokenizer, StopMatcher stop);
+    Stream(const Request& r, Listener listener, const Tokenizer* tokenizer, StopMatcher stop);
+    void set_id(RequestId id) { id_ = id; }  // before anything is pushed
 
    private:
     friend class Delivery;
@@ -37,6 +38,7 @@ class Delivery {
     std::vector<TokenId> silent_;  // tokens that end the text and are no part of it
     const Tokenizer* tokenizer_;
     bool ignore_eos_;
+    int64_t unmatched_;  // tokens still to come in whose text no stop text is looked for
     bool ended_ = false;
   };
 

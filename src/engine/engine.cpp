@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "core/log.h"
 #include "core/memory.h"
@@ -10,15 +11,38 @@
 namespace quire {
 namespace {
 
-// Raised when a change of ours changes bits: part of every fingerprint.
-constexpr int kNumericsVersion = 1;
+// Raised when a change of ours changes bits, on whatever machine: part of every fingerprint. tests/eval/numerics_test.cpp
+// notices such a change.
+constexpr int kNumericsVersion = 2;
 
 // An embedding's request is a prompt alone, to everybody who asks what it may come to generate.
 void ignore_generation(Request& r) {
-  r.max_tokens = 0;
+  r.max_tokens = r.min_tokens = 0;
   r.sampling = {};
   r.stop.clear();
   r.stop_tokens.clear();
+  r.prompt_logprobs = -1;
+}
+
+Error damaged_logits() {
+  return {Fault::kModelFile, "the model's logits are not numbers: its file is damaged or not supported"};
+}
+
+// "65536", "1.31M".
+std::string short_count(int64_t n) {
+  return n < 1000000 ? fmt::format("{}", n) : fmt::format("{:.2f}M", static_cast<double>(n) * 1e-6);
+}
+
+// The tokens that end a generation of this request, in increasing order.
+std::vector<TokenId> ending_tokens(const Request& r, const LoadedModel& model) {
+  std::vector<TokenId> ids = r.stop_tokens;
+  if (!r.ignore_eos && model.tokenizer) {
+    const std::span<const TokenId> eog = model.tokenizer->eog_tokens();
+    ids.insert(ids.end(), eog.begin(), eog.end());
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
 }
 
 bool contains(std::span<const RequestId> ids, RequestId id) {
@@ -49,8 +73,9 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
   QUIRE_CHECKED(check_forced(options.kernels, cpu_features()));
   const ModelConfig& config = model->model->config();
   const bool by_default = options.context == 0;
-  const int64_t weights = static_cast<int64_t>(model->file.mapped_bytes()), available = available_memory();
-  QUIRE_TRY(options, resolve(std::move(options), config, std::max<int64_t>(available - weights, 0)));
+  QUIRE_CHECKED(check_options(options, config));
+  QUIRE_TRY(const MemoryOfEngine has, memory_for(*model, options));
+  QUIRE_TRY(options, resolve(std::move(options), config, has.memory));
   if (by_default && options.context < config.context_length)
     log_warning(fmt::format(
         "the model was trained for {} tokens, but memory allows {}: that is the context; --context "
@@ -68,7 +93,8 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
       options_(std::move(options)),
       delivery_([this](RequestId id, bool by_text) { on_end(id, by_text); }),
       backend_(std::move(backend)),
-      runner_(*backend_, options_, model_->model->config()) {
+      runner_(*backend_, options_, model_->model->config()),
+      queue_({.top_priority = options_.top_priority, .ageing_steps = options_.ageing_steps}) {
   fingerprint_ =
       fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
                   options_.for_latency() ? "latency" : "throughput", model_->identity());
@@ -77,8 +103,13 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
     fingerprint_ += fmt::format("/kv-{}", cache.kv_dtype == DType::kI8 ? "fp8" : dtype_name(cache.kv_dtype));
   const auto sequences = static_cast<size_t>(options_.max_sequences);
   snapshot_.running.reserve(sequences);
-  snapshot_.waiting.reserve(sequences + kLookAhead);
-  plan_.reserve(sequences + kLookAhead);
+  const size_t looked_at = sequences + kLookAhead + kMostDeferred;
+  snapshot_.waiting.reserve(looked_at);
+  snapshot_.clients.reserve(looked_at);
+  window_.reserve(looked_at);
+  beginnings_.reserve(looked_at + sequences);
+  queue_.reserve(looked_at);
+  plan_.reserve(looked_at);
 }
 
 Engine::~Engine() {
@@ -88,7 +119,8 @@ Engine::~Engine() {
   for (const auto& s : runner_.running())
     if (!s->finished) finish(*s, {.finish = FinishReason::kCancelled});
   runner_.release_finished();
-  for (auto& s : waiting_) finish(*s, {.finish = FinishReason::kCancelled});
+  while (!waiting_.empty())
+    finish_waiting(RequestId{waiting_.begin()->first}, {.finish = FinishReason::kCancelled});
   delivery_.drain();
 }
 
@@ -103,15 +135,33 @@ Status Engine::validate(const Request& r) const {
     if (prompt <= options_.context) return {};
     return request_error("the prompt has {} tokens, but the context holds {}", prompt, options_.context);
   }
-  if (r.max_tokens < 1) return request_error("max_tokens is {}: must be at least 1", r.max_tokens);
-  if (prompt >= options_.context)
+  if (r.max_tokens < 0) return request_error("max_tokens is {}: must be at least 0", r.max_tokens);
+  if (prompt + std::min<int64_t>(r.max_tokens, 1) > options_.context)
     return request_error("the prompt has {} tokens, but the context holds {} including the answer", prompt,
                          options_.context);
   for (TokenId t : r.stop_tokens)
     if (t < 0 || t >= vocab) return request_error("stop token {}: the vocabulary has {} tokens", t, vocab);
   if (!r.stop.empty() && !model_->tokenizer)
     return request_error("stop texts need a tokenizer, and this model file has none");
+  if (r.min_tokens < 0 || r.min_tokens > r.max_tokens)
+    return request_error("min_tokens is {}: must be between 0 and max_tokens, which is {}", r.min_tokens,
+                         r.max_tokens);
+  if (r.prompt_logprobs >= 0 && options_.max_prompt_logprobs < 0)
+    return request_error("this engine computes no log-probabilities of prompts");
+  if (r.prompt_logprobs < -1 || r.prompt_logprobs > options_.max_prompt_logprobs)
+    return request_error(
+        "{} log-probabilities beside each token of the prompt: this engine reports at most {}",
+        r.prompt_logprobs, options_.max_prompt_logprobs);
   QUIRE_CHECKED(r.sampling.validate(vocab));
+  if (r.min_tokens > 0) {
+    const size_t taken = r.sampling.logit_bias.size() + ending_tokens(r, *model_).size();
+    if (std::cmp_greater(taken, options_.max_logit_bias))
+      return request_error(
+          "min_tokens forbids {} tokens that would end the answer, which counts as so many biases: with "
+          "those of "
+          "logit_bias more than the {} that this engine takes",
+          taken - r.sampling.logit_bias.size(), options_.max_logit_bias);
+  }
   const StepCapacity& c = backend_->layout().capacity();
   return SampleLimits{.vocab = vocab,
                       .places = c.places,
@@ -122,45 +172,83 @@ Status Engine::validate(const Request& r) const {
 }
 
 Result<RequestId> Engine::submit(Request request, Listener listener) {
+  std::vector<Submission> one;
+  one.push_back({std::move(request), std::move(listener)});
+  QUIRE_TRY(const std::vector<RequestId> ids, submit(std::move(one)));
+  return ids.front();
+}
+
+Result<std::vector<RequestId>> Engine::submit(std::vector<Submission> submissions) {
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  sequences.reserve(submissions.size());
+  for (Submission& s : submissions) {
+    QUIRE_TRY(sequences.emplace_back(), prepare(std::move(s)));
+  }
+  return enqueue(std::move(sequences));
+}
+
+Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
+  Request& request = submission.request;
   QUIRE_CHECKED(validate(request));
   if (request.embed) ignore_generation(request);
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   request.max_tokens = std::min(request.max_tokens, options_.context - prompt);
   QUIRE_TRY(StopMatcher stop, StopMatcher::create(request.stop));
   auto s = std::make_unique<Sequence>();
-  s->tokens.reserve(static_cast<size_t>(prompt + request.max_tokens));
-  s->tokens = request.prompt;
+  if (request.min_tokens > 0) s->ending = ending_tokens(request, *model_);
+  s->output.reserve(static_cast<size_t>(request.max_tokens));
   s->max_blocks = static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
   s->table.reserve_memory(s->max_blocks);
-  s->whole = request.embed && options_.pooling == Pooling::kMean;
+  s->whole = request.prompt_logprobs >= 0 || (request.embed && options_.pooling == Pooling::kMean);
+  if (request.prompt_logprobs >= 0) {
+    s->scored = std::make_shared<PromptLogprobs>();
+    s->scored->tops = static_cast<size_t>(request.prompt_logprobs);
+  }
   if (runner_.host_blocks().total() > 0) s->host.reserve(static_cast<size_t>(s->max_blocks));
   if (runner_.prefix_cache() != nullptr) {
     s->hashes =
         hash_prefixes(prefix_hash_, salt_hash_(std::as_bytes(std::span(request.cache_salt))), request.prompt);
     s->checkpoints = Checkpoints(prompt, options_.volatile_tail, request.cache_positions);
   }
-  RequestId id;
+  s->stream =
+      std::make_shared<Delivery::Stream>(request, std::move(submission.listener),
+                                         model_->tokenizer ? &*model_->tokenizer : nullptr, std::move(stop));
+  s->request = std::move(request);
+  return s;
+}
+
+Result<std::vector<RequestId>> Engine::enqueue(std::vector<std::unique_ptr<Sequence>> sequences) {
+  std::vector<RequestId> ids;
+  ids.reserve(sequences.size());
   {
     const std::lock_guard lock(inbox_mutex_);
     if (lost_) return *lost_;
-    if (queued_ >= options_.max_waiting)
-      return capacity_error("{} requests wait already, which is as many as may; try again later", queued_);
-    ++queued_;
-    s->id = id = RequestId{next_id_};
-    next_id_ = next_id_ == INT32_MAX ? 0 : next_id_ + 1;
-    s->stream = std::make_shared<Delivery::Stream>(
-        id, request, std::move(listener), model_->tokenizer ? &*model_->tokenizer : nullptr, std::move(stop));
-    s->request = std::move(request);
-    unfinished_.fetch_add(1, std::memory_order_release);
-    inbox_.push_back(std::move(s));
+    if (queued_ + std::ssize(sequences) > options_.max_waiting)
+      return capacity_error("{} requests wait already, and at most {} may; try again later", queued_,
+                            options_.max_waiting);
+    queued_ += std::ssize(sequences);
+    unfinished_.fetch_add(std::ssize(sequences), std::memory_order_release);
+    for (auto& s : sequences) {
+      s->id = RequestId{next_id_};
+      s->stream->set_id(s->id);
+      next_id_ = next_id_ == INT32_MAX ? 0 : next_id_ + 1;
+      ids.push_back(s->id);
+      inbox_.push_back(std::move(s));
+    }
   }
   arrived_.notify_all();
-  return id;
+  return ids;
 }
 
 void Engine::cancel(RequestId id) {
   const std::lock_guard lock(inbox_mutex_);
   cancels_.push_back(id);
+  arrived_.notify_all();
+}
+
+void Engine::cancel_all() {
+  const std::lock_guard lock(inbox_mutex_);
+  cancel_all_ = true;
   arrived_.notify_all();
 }
 
@@ -181,29 +269,33 @@ void Engine::take_incoming() {
     arriving_.swap(inbox_);
     cancelling_.swap(cancels_);
     texts_.swap(ended_by_text_);
+    cancelling_all_ = std::exchange(cancel_all_, false);
   }
   for (auto& s : arriving_) {
-    s->arrived = planned_steps_;
-    const auto at = std::upper_bound(waiting_.begin(), waiting_.end(), s->request.priority,
-                                     [](int32_t p, const auto& w) { return p < w->request.priority; });
-    waiting_.insert(at, std::move(s));
+    queue_.add(s->id.v, s->request.client, s->request.priority, planned_steps_);
+    waiting_.emplace(s->id.v, std::move(s));
   }
   if (!texts_.empty())
     for (const auto& s : runner_.running())
-      if (!s->finished && contains(texts_, s->id)) runner_.finish(*s);
-  if (!cancelling_.empty()) {
-    for (const auto& s : runner_.running())
-      if (!s->finished && contains(cancelling_, s->id)) finish(*s, {.finish = FinishReason::kCancelled});
-    const auto cancelled = std::erase_if(waiting_, [&](const std::unique_ptr<Sequence>& s) {
-      if (!contains(cancelling_, s->id)) return false;
-      finish(*s, {.finish = FinishReason::kCancelled});
-      return true;
-    });
-    const std::lock_guard lock(inbox_mutex_);
-    queued_ -= static_cast<int64_t>(cancelled);
-  }
+      if (!s->finished && contains(texts_, s->id)) end_running(*s);
+  carry_out_cancels();
   runner_.release_finished();
   publish_counts();
+}
+
+void Engine::carry_out_cancels() {
+  const TokenEvent cancelled{.finish = FinishReason::kCancelled};
+  if (cancelling_all_)
+    while (!waiting_.empty()) finish_waiting(RequestId{waiting_.begin()->first}, cancelled);
+  if (cancelling_.empty() && !cancelling_all_) return;
+  std::sort(cancelling_.begin(), cancelling_.end(), [](RequestId a, RequestId b) { return a.v < b.v; });
+  for (const auto& s : runner_.running()) {
+    const bool asked = std::binary_search(cancelling_.begin(), cancelling_.end(), s->id,
+                                          [](RequestId a, RequestId b) { return a.v < b.v; });
+    if (!s->finished && (asked || cancelling_all_)) finish(*s, cancelled);
+  }
+  for (const RequestId id : cancelling_)
+    if (waiting_.contains(id.v)) finish_waiting(id, cancelled);
 }
 
 bool Engine::step() {
@@ -227,7 +319,7 @@ bool Engine::step() {
   if (unfinished_.load(std::memory_order_acquire) > 0)
     arrived_.wait_for(lock, std::chrono::milliseconds(2), [&] {
       return unfinished_.load(std::memory_order_acquire) == 0 || !inbox_.empty() || !cancels_.empty() ||
-             !ended_by_text_.empty();
+             !ended_by_text_.empty() || cancel_all_;
     });
   return false;
 }
@@ -236,14 +328,7 @@ void Engine::retire() {
   const auto begin = Clock::now();
   const double waited = runner_.waited_seconds();
   Result<const Runner::Retired*> done = runner_.retire();
-  if (!done.ok()) {
-    const Error error = done.take_error().context("the device is lost");
-    {
-      const std::lock_guard lock(inbox_mutex_);
-      lost_ = error;
-    }
-    return fail_all(error);
-  }
+  if (!done.ok()) return fail(done.take_error());
   const Runner::Retired& r = **done;
   StepRecord record = r.record;
   const auto prompt = static_cast<double>(record.prompt_rows),
@@ -259,7 +344,7 @@ void Engine::retire() {
     }
   }
   for (const Runner::Row& row : r.rows) commit(*row.sequence, row.sampled);
-  for (Sequence* const s : r.embedded) commit_embedding(*s);
+  for (Sequence* const s : r.prompts) commit_prompt(*s);
   runner_.release_finished();
   publish_counts();
   if (!step_observer_) return;
@@ -300,19 +385,20 @@ void Engine::publish_host_tier() {
 }
 
 void Engine::commit(Sequence& s, Sampled sampled) {
-  if (sampled.token < 0) {
+  if (sampled.token < 0 || s.damaged) {
     TokenEvent e{.finish = FinishReason::kError};
-    e.error =
-        Error{Fault::kModelFile, "the model's logits are not numbers: its file is damaged or not supported"};
+    e.error = damaged_logits();
     return finish(s, std::move(e));
   }
-  s.tokens.push_back(sampled.token);
+  s.output.push_back(sampled.token);
   TokenEvent e{.token = sampled.token,
                .logprob = sampled.logprob,
                .top = std::move(sampled.top),
                .cached_tokens = s.cached,
                .prefix_miss = s.miss.reason,
-               .diverged_at = s.miss.diverged_at};
+               .diverged_at = s.miss.diverged_at,
+               .prompt = std::exchange(s.scored, nullptr),
+               .admitted = s.admitted};
   const std::vector<TokenId>& stops = s.request.stop_tokens;
   const bool ends = std::find(stops.begin(), stops.end(), sampled.token) != stops.end() ||
                     (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(sampled.token));
@@ -325,11 +411,18 @@ void Engine::commit(Sequence& s, Sampled sampled) {
   delivery_.push(s.stream, std::move(e));
 }
 
-void Engine::commit_embedding(Sequence& s) {
+void Engine::commit_prompt(Sequence& s) {
   TokenEvent e{.cached_tokens = s.cached,
                .prefix_miss = s.miss.reason,
                .diverged_at = s.miss.diverged_at,
-               .finish = FinishReason::kStop};
+               .finish = s.request.embed ? FinishReason::kStop : FinishReason::kLength,
+               .prompt = std::exchange(s.scored, nullptr),
+               .admitted = s.admitted};
+  if (s.damaged) {
+    e.finish = FinishReason::kError;
+    e.error = damaged_logits();
+  }
+  if (!s.request.embed) return finish(s, std::move(e));
   e.embedding = s.pooled.normalised();
   if (e.embedding.empty()) {
     e.finish = FinishReason::kError;
@@ -340,28 +433,60 @@ void Engine::commit_embedding(Sequence& s) {
 }
 
 void Engine::finish(Sequence& s, TokenEvent event) {
-  runner_.finish(s);
+  event.admitted = s.admitted;
+  end_running(s);
   delivery_.push(s.stream, std::move(event));
 }
 
-void Engine::fail_all(const Error& error) {
-  const auto fail = [&](Sequence& s) {
-    if (s.finished) return;
-    TokenEvent e{.finish = FinishReason::kError};
-    e.error = error;
-    finish(s, std::move(e));
-  };
-  while (!runner_.idle()) {
-    const auto ignored = runner_.retire();  // fails as well; what it mentions returns
-    (void)ignored;
+void Engine::fail(Error error) {
+  if (!backend_->lost()) {
+    // The device is sound: a step was wrong, and others need not be. Whoever waits has seen nothing of it.
+    const Error ours = std::move(error).context("internal error");
+    log_error(ours.message);
+    fail_running(ours);
+    return runner_.release_finished();
   }
-  for (const auto& s : runner_.running()) fail(*s);
-  for (auto& s : waiting_) fail(*s);
+  const Error lost = std::move(error).context("the device is lost");
   {
     const std::lock_guard lock(inbox_mutex_);
-    queued_ -= static_cast<int64_t>(waiting_.size());
+    lost_ = lost;
   }
-  waiting_.clear();
+  fail_all(lost);
+}
+
+// One that has no place.
+void Engine::finish_waiting(RequestId id, TokenEvent event) {
+  const auto at = waiting_.find(id.v);
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    --queued_;
+  }
+  queue_.remove(id.v);
+  delivery_.push(at->second->stream, std::move(event));
+  waiting_.erase(at);
+}
+
+void Engine::end_running(Sequence& s) {
+  if (!s.finished) queue_.end(s.request.client);
+  runner_.finish(s);
+}
+
+void Engine::fail_running(const Error& error) {
+  TokenEvent failed{.finish = FinishReason::kError};
+  failed.error = error;
+  for (const auto& s : runner_.running())
+    if (!s->finished) finish(*s, failed);
+  while (!runner_.idle()) {
+    const auto ignored = runner_.retire();  // begins with what the failed one left; what it mentions returns
+    (void)ignored;
+  }
+}
+
+void Engine::fail_all(const Error& error) {
+  fail_running(error);
+  TokenEvent failed{.finish = FinishReason::kError};
+  failed.error = error;
+  while (!waiting_.empty()) finish_waiting(RequestId{waiting_.begin()->first}, failed);
   runner_.release_finished();
 }
 
@@ -396,7 +521,21 @@ std::optional<Error> Engine::lost() const {
 
 StepStats Engine::stats() const {
   const std::lock_guard lock(inbox_mutex_);
-  return stats_;
+  StepStats s = stats_;
+  s.waiting = queued_;
+  return s;
+}
+
+std::string Engine::capacity() const {
+  const int64_t block = backend_->cache_shape().block_bytes().value_or(0), blocks = backend_->blocks();
+  const int64_t sequences = options_.max_sequences, states = backend_->slots() - sequences;
+  const double gib = static_cast<double>(blocks * block) / (int64_t{1} << 30);
+  std::string s = fmt::format(
+      "cache: {} tokens in {}{:.{}f} GiB; {} sequence{} of up to {} tokens, steps of {} tokens",
+      short_count(blocks * kBlockTokens), options_.device == Device::kCuda ? "" : "up to ", gib,
+      gib < 10 ? 2 : 0, sequences, sequences == 1 ? "" : "s", options_.context, options_.max_batch_tokens);
+  if (options_.prefix_cache && model_->model->config().hybrid) s += fmt::format(", {} prefix states", states);
+  return s;
 }
 
 MemoryUse Engine::memory() const {

@@ -13,8 +13,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -24,6 +24,7 @@
 #include "engine/request.h"
 #include "engine/runner.h"
 #include "engine/scheduler.h"
+#include "engine/waiting_queue.h"
 
 namespace quire {
 
@@ -36,6 +37,7 @@ struct StepStats {
   int64_t preemptions = 0, blocks_swapped_out = 0, blocks_swapped_in = 0;
   int64_t blocks_used = 0, blocks_cached = 0, blocks_total = 0;  // of the KV cache, now
   int64_t states_saved = 0;                                      // recurrent states in the prefix cache, now
+  int64_t waiting = 0;                                           // requests that have no place yet, now
   // The prefix cache's memory on the host: pages now, states among what lies there, bytes that went there and came back so
   // far, and tokens of prompts whose blocks came back.
   int64_t host_pages_used = 0, host_pages_total = 0, host_states = 0;
@@ -64,8 +66,16 @@ class Engine {
   // Any thread. An error says what of the request is impossible, (Fault::kCapacity) that max_waiting requests wait
   // already, or that the device is lost; nothing of it was kept then.
   Result<RequestId> submit(Request request, Listener listener);
+  // The same for several at once: all of them or none, in this order.
+  struct Submission {
+    Request request;
+    Listener listener;
+  };
+  Result<std::vector<RequestId>> submit(std::vector<Submission> submissions);
   // Any thread. The request ends with FinishReason::kCancelled at the next step, unless it has ended already.
   void cancel(RequestId id);
+  // All that were submitted before.
+  void cancel_all();
 
   // One thread at a time. Plans and submits the next step, and commits the oldest one if `depth` are under way. False
   // when there was nothing to do; while listeners have yet to hear of an end, it waits for them.
@@ -83,8 +93,11 @@ class Engine {
   void drain_events() { delivery_.drain(); }
 
   const LoadedModel& model() const { return *model_; }
-  const EngineOptions& options() const { return options_; }
+  const EngineOptions& options() const { return options_; }  // with all that was chosen
   int64_t context() const { return options_.context; }
+  // How much it holds at a time, in one line: "cache: 1.31M tokens in 25 GiB; 256 sequences of up to 262144 tokens, steps of
+  // 2048 tokens, 122 prefix states".
+  std::string capacity() const;
   // Any thread: everything that the bits of a text depend on besides the request, as a short text: the version of the
   // numerics, the instructions, the arithmetic, and which model it is.
   const std::string& fingerprint() const { return fingerprint_; }
@@ -107,16 +120,22 @@ class Engine {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Waiting requests that are looked at beside those that there are places for: prefix hits among them go first.
-  static constexpr int32_t kLookAhead = 32;
+  // Waiting requests that are looked at beside those that there are places for: prefix hits among them go first. Those that
+  // wait for another one's result are none of them, but so many at most are passed over: that bounds the time of a look.
+  static constexpr int32_t kLookAhead = 32, kMostDeferred = 256;
 
   Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, std::unique_ptr<Backend> backend);
 
   Status validate(const Request& r) const;
+  Result<std::unique_ptr<Sequence>> prepare(Submission submission) const;
+  Result<std::vector<RequestId>> enqueue(std::vector<std::unique_ptr<Sequence>> sequences);
   PrefixFileOwner prefix_owner() const;
   void take_incoming();
+  void carry_out_cancels();
   void take_snapshot();
   void look_at_waiting();
+  bool has_shared_prefix(const Sequence& s) const;
+  void note_beginning(Sequence& s);
   void admit_planned();
   void publish_counts();
   void publish_host_tier();
@@ -126,8 +145,13 @@ class Engine {
   // Commits the oldest step under way.
   void retire();
   void commit(Sequence& s, Sampled sampled);
-  void commit_embedding(Sequence& s);
+  void commit_prompt(Sequence& s);
   void finish(Sequence& s, TokenEvent event);
+  // A step failed: ends the requests that it can have touched, all of them if the device is lost.
+  void fail(Error error);
+  void fail_running(const Error& error);
+  void finish_waiting(RequestId id, TokenEvent event);
+  void end_running(Sequence& s);
   void fail_all(const Error& error);
   void on_end(RequestId id, bool by_text);
 
@@ -141,6 +165,7 @@ class Engine {
   std::condition_variable arrived_;
   std::vector<std::unique_ptr<Sequence>> inbox_;
   std::vector<RequestId> cancels_, ended_by_text_;
+  bool cancel_all_ = false;
   int32_t next_id_ = 0;
   int64_t queued_ = 0;         // requests that have no place yet
   std::optional<Error> lost_;  // the device's end
@@ -150,7 +175,11 @@ class Engine {
   Delivery delivery_;
   std::unique_ptr<Backend> backend_;
   Runner runner_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;
+  std::map<int32_t, std::unique_ptr<Sequence>> waiting_;  // by id
+  WaitingQueue queue_;                                    // of the same
+  // Those that the step which is planned looks at, and whose beginning others may have: a hash of it, and who it is.
+  std::vector<Sequence*> window_;
+  std::vector<std::pair<uint64_t, Sequence*>> beginnings_;
   SchedulerState snapshot_;
   StepPlan plan_;
   StepRecord record_;  // of the step that is planned
@@ -160,6 +189,7 @@ class Engine {
   int64_t planned_steps_ = 0;
   std::vector<std::unique_ptr<Sequence>> arriving_;
   std::vector<RequestId> cancelling_, texts_;
+  bool cancelling_all_ = false;
 };
 
 }  // namespace quire

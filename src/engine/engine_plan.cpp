@@ -44,43 +44,68 @@ void Engine::take_snapshot() {
 }
 
 void Engine::look_at_waiting() {
+  window_.clear();
+  beginnings_.clear();
+  snapshot_.clients.clear();
   if (runner_.free_places() == 0) return;
-  const auto most = std::min(std::ssize(waiting_), std::ptrdiff_t{runner_.free_places()} + kLookAhead);
-  const bool recurrent = model_->model->config().hybrid;
+  for (const auto& r : runner_.running()) note_beginning(*r);
+  queue_.age(planned_steps_);
+  queue_.begin(planned_steps_);
   // Found tokens that penalties have to be told of: a step has room for those of one context. And what comes back from the
   // host for them: one step moves so much.
   int64_t past = 0, moves = 0;
-  for (std::ptrdiff_t i = 0; i < most; ++i) {
-    Sequence& s = *waiting_[static_cast<size_t>(i)];
+  int32_t wanted = runner_.free_places() + kLookAhead, deferred = 0;
+  while (wanted > 0 && deferred < kMostDeferred) {
+    const std::optional<WaitingQueue::Entry> next = queue_.next();
+    if (!next) break;
+    Sequence& s = *waiting_.at(static_cast<int32_t>(next->id));
     runner_.find_prefix(s);
     // Waiting ones get numbers beyond those of all places.
     ScheduledSequence& of = snapshot_.waiting.emplace_back();
-    of = {.id = SeqId{options_.max_sequences + static_cast<int32_t>(i)},
+    of = {.id = SeqId{options_.max_sequences + static_cast<int32_t>(window_.size())},
           .prompt = s.prompt_tokens(),
           .total = s.prompt_tokens(),
           .computed = s.match.usable,
           .max_blocks = s.max_blocks,
           .held = static_cast<int32_t>(s.match.usable / kBlockTokens),
           .unused = s.match.unused,
-          .priority = s.request.priority,
-          .age = planned_steps_ - s.arrived};
-    if (runner_.prefix_cache() == nullptr || s.whole) continue;
-    bool shared = false;
-    for (const auto& r : runner_.running()) shared = shared || must_wait(s, *r, recurrent);
-    for (std::ptrdiff_t j = 0; j < i && !shared; ++j)
-      shared = must_wait(s, *waiting_[static_cast<size_t>(j)], recurrent);
-    if (shared)
-      defer(of, Deferral::kSharedPrefix);
-    else if (s.request.sampling.has_penalties() && (past += s.match.usable) > options_.context)
-      defer(of, Deferral::kHistory);
-    else if ((moves += s.match.moves) > runner_.most_moves())
-      defer(of, Deferral::kHostMoves);
+          .priority = next->priority,
+          .age = next->age,
+          .client = next->client,
+          .arrival = next->arrival};
+    window_.push_back(&s);
+    if (runner_.prefix_cache() != nullptr && !s.whole) {
+      if (has_shared_prefix(s))
+        defer(of, Deferral::kSharedPrefix);
+      else if (s.request.sampling.has_penalties() && (past += s.match.usable) > options_.context)
+        defer(of, Deferral::kHistory);
+      else if ((moves += s.match.moves) > runner_.most_moves())
+        defer(of, Deferral::kHostMoves);
+    }
+    note_beginning(s);
+    if (of.deferred)
+      ++deferred;
+    else
+      --wanted;
   }
+  snapshot_.clients.assign(queue_.clients().begin(), queue_.clients().end());
   // Where sequences are asked to save their states is known only now.
-  for (std::ptrdiff_t i = 0; i < most; ++i)
-    snapshot_.waiting[static_cast<size_t>(i)].cut = runner_.first_cut(*waiting_[static_cast<size_t>(i)]);
+  for (size_t i = 0; i < window_.size(); ++i) snapshot_.waiting[i].cut = runner_.first_cut(*window_[i]);
   for (size_t i = 0; i < snapshot_.running.size(); ++i)
     snapshot_.running[i].cut = runner_.next_cut(*runner_.running()[i]);
+}
+
+// Whether somebody who runs, or whom the step looks at before, computes what a waiting request can use.
+bool Engine::has_shared_prefix(const Sequence& s) const {
+  if (s.hashes.at.empty()) return false;
+  const bool recurrent = model_->model->config().hybrid;
+  return std::any_of(beginnings_.begin(), beginnings_.end(), [&](const auto& b) {
+    return b.first == s.hashes.at[0].low && must_wait(s, *b.second, recurrent);
+  });
+}
+
+void Engine::note_beginning(Sequence& s) {
+  if (!s.hashes.at.empty()) beginnings_.emplace_back(s.hashes.at[0].low, &s);
 }
 
 void Engine::defer(ScheduledSequence& s, Deferral why) {
@@ -97,12 +122,14 @@ void Engine::note_admission() {
   record_.waiting = static_cast<int32_t>(waiting_.size());
   record_.first_tokens = plan_.first_tokens;
   record_.passed = static_cast<int32_t>(plan_.passed.size());
+  record_.queued = record_.waiting - (static_cast<int32_t>(window_.size()) - admitted);
   int32_t rest = record_.waiting;
   for (const int32_t n : record_.deferred) rest -= n;
-  // Of those that were not looked at it is known that there is no place for them.
-  constexpr Deferral kWhy[] = {Deferral::kPlaces, Deferral::kRunning, Deferral::kPlaces, Deferral::kBlocks,
-                               Deferral::kBudget};
-  record_.deferred[static_cast<size_t>(kWhy[static_cast<size_t>(plan_.stop)])] = rest;
+  // Those that were not looked at wait for those before them: for a place, or behind many that wait for a prefix.
+  const Deferral behind = window_.empty() ? Deferral::kPlaces : Deferral::kSharedPrefix;
+  const Deferral kWhy[] = {behind, Deferral::kRunning, Deferral::kPlaces, Deferral::kBlocks,
+                           Deferral::kBudget};
+  record_.deferred[static_cast<size_t>(kWhy[static_cast<size_t>(plan_.stop)])] += rest;
 }
 
 void Engine::plan_and_submit(Clock::time_point begin) {
@@ -128,13 +155,14 @@ void Engine::admit_planned() {
   if (plan_.admit.empty()) return;
   const auto index = [&](SeqId number) { return static_cast<size_t>(number.v - options_.max_sequences); };
   for (const SeqId number : plan_.admit) {
-    std::unique_ptr<Sequence>& waiting = waiting_[index(number)];
-    const Sequence& s = *waiting;
-    runner_.admit(std::move(waiting));
+    const Sequence& s = *window_[index(number)];
+    queue_.admit(s.id.v, planned_steps_);
+    auto waiting = waiting_.extract(s.id.v);
+    waiting.mapped()->admitted = Clock::now();
+    runner_.admit(std::move(waiting.mapped()));
     for (Work& w : plan_.work)
       if (w.seq == number) w.seq = SeqId{s.place};
   }
-  std::erase(waiting_, nullptr);
   publish_counts();
   const std::lock_guard lock(inbox_mutex_);
   queued_ -= static_cast<int64_t>(plan_.admit.size());

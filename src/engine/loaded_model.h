@@ -1,6 +1,7 @@
 // A model file made ready: mapping, weights, tokenizer and chat template together.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -45,7 +46,7 @@ struct LoadedModel {
   uint64_t identity_ = 0;
   mutable std::mutex copies_mutex_;
   mutable std::weak_ptr<const RepackedWeights> repacked_;
-  mutable std::weak_ptr<const CudaWeights> on_gpu_;
+  mutable std::map<int, std::weak_ptr<const CudaWeights>> on_gpu_;  // by the GPU's number
 };
 
 // Maps the file, checks every tensor and builds the tokenizer. Weights are used where they are mapped:

@@ -14,6 +14,10 @@ Error no_cuda() {
 
 }  // namespace
 
+Result<MemoryOfEngine> place_on_gpu(const LoadedModel&, const EngineOptions&) {
+  return no_cuda();
+}
+
 Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>&,
                                                    const EngineOptions&) {
   return no_cuda();
@@ -28,7 +32,7 @@ Result<std::unique_ptr<CudaProfiler>> CudaProfiler::create(const std::string&) {
 }
 
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>&,
-                                                     const StepLayout&, int32_t, KvCacheType) {
+                                                     const StepLayout&, int32_t, KvCacheType, int) {
   return no_cuda();
 }
 

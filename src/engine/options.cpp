@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/gpu_plan.h"
 #include "model/memory.h"
 
 namespace quire {
@@ -51,6 +52,8 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
           .logit_rows = max_sequences,
           .hidden_rows = pooling == Pooling::kMean ? max_batch_tokens : max_sequences,
           .width = static_cast<int32_t>(model.d_model),
+          .scored_rows = max_prompt_logprobs >= 0 ? max_batch_tokens : 0,
+          .max_scored_top = static_cast<int32_t>(std::clamp<int64_t>(max_prompt_logprobs, 0, model.vocab)),
           .block_copies = max_sequences,
           .slot_copies = prefix_cache ? 2 * max_sequences : 0,
           .swaps = most_swaps() + cache_moves(model),
@@ -60,32 +63,31 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
           .max_top = static_cast<int32_t>(std::min<int64_t>(model.vocab, max_logprobs))};
 }
 
-Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c, int64_t memory) {
-  if (o.threads == 0) o.threads = available_cpus();
-  if (o.threads < 1 || o.threads > 1024)
+Status check_options(const EngineOptions& o, const ModelConfig& c) {
+  if (o.threads < 0 || o.threads > 1024)
     return request_error("{} threads: must be between 1 and 1024", o.threads);
-  if (o.context == 0)
-    o.context = o.device == Device::kCuda ? c.context_length : longest_default(o, c, memory);
-  if (o.context < 1 || o.context > c.context_length)
+  if (o.gpu < 0) return request_error("GPU {}: they are counted from 0", o.gpu);
+  if (o.context < 0 || o.context > c.context_length)
     return request_error("a context of {} tokens: the model was trained for 1 to {}", o.context,
                          c.context_length);
-  if (o.max_sequences < 1 || o.max_sequences > 4096)
+  if (o.max_sequences < 0 || o.max_sequences > 4096)
     return request_error("{} sequences: must be between 1 and 4096", o.max_sequences);
   if (o.max_waiting < 1) return request_error("a queue of {} requests: must be at least 1", o.max_waiting);
   const int32_t least = std::max(kChunkTokens, o.max_sequences);
-  if (o.max_batch_tokens < least || o.max_batch_tokens > 65536)
+  if (o.max_batch_tokens != 0 && (o.max_batch_tokens < least || o.max_batch_tokens > 65536))
     return request_error("{} batch tokens: must be between {} and 65536{}", o.max_batch_tokens, least,
                          least > kChunkTokens ? ", a row for each sequence that may run" : "");
-  if (o.depth == 0) o.depth = o.device == Device::kCuda ? 2 : 1;
-  if (o.depth < 1 || o.depth > 2) return request_error("a depth of {} steps: must be 1 or 2", o.depth);
+  if (o.depth < 0 || o.depth > 2) return request_error("a depth of {} steps: must be 1 or 2", o.depth);
   if (!(o.gpu_memory_utilization > 0.0 && o.gpu_memory_utilization <= 1.0))
     return request_error("{} of a GPU's memory: must be above 0 and at most 1", o.gpu_memory_utilization);
   if (o.max_logprobs < 0 || o.max_logprobs > 65536)
     return request_error("{} logprobs: must be between 0 and 65536", o.max_logprobs);
+  if (o.max_prompt_logprobs < -1 || o.max_prompt_logprobs > 1024)
+    return request_error("{} logprobs of a prompt's tokens: must be between -1 (none) and 1024",
+                         o.max_prompt_logprobs);
   if (o.max_logit_bias < 0 || o.max_logit_bias > 65536)
     return request_error("{} logit biases: must be between 0 and 65536", o.max_logit_bias);
   if (o.swap_bytes < 0) return request_error("{} bytes of swap space: must not be negative", o.swap_bytes);
-  if (o.state_checkpoints < 0) o.state_checkpoints = 4 * o.max_sequences;
   if (o.state_checkpoints > 65536)
     return request_error("{} saved states: must be at most 65536", o.state_checkpoints);
   if (o.prefix_host_bytes < 0)
@@ -95,13 +97,32 @@ Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c, int64_t mem
     return request_error("a volatile tail of {} tokens: must not be negative", o.volatile_tail);
   if (o.patience_steps < 0)
     return request_error("a patience of {} steps: must not be negative", o.patience_steps);
+  if (o.ageing_steps < 1) return request_error("ageing after {} steps: must be at least 1", o.ageing_steps);
   if (o.first_token_threshold < 0)
     return request_error("a threshold of {} waiting prompts: must not be negative", o.first_token_threshold);
-  constexpr int64_t kDefaultPool = 65536;
-  if (o.kv_tokens == 0)
-    o.kv_tokens = std::max(o.context, std::min(o.max_sequences * o.context, kDefaultPool));
-  if (o.kv_tokens < o.context || o.kv_tokens > (int64_t{1} << 34))
+  if (o.kv_tokens != 0 && (o.kv_tokens < std::max<int64_t>(o.context, 1) || o.kv_tokens > (int64_t{1} << 34)))
+    return request_error("a KV pool of {} tokens cannot hold one sequence of {}", o.kv_tokens,
+                         std::max<int64_t>(o.context, 1));
+  return {};
+}
+
+Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c, const EngineMemory& memory) {
+  QUIRE_CHECKED(check_options(o, c));
+  if (o.threads == 0) o.threads = available_cpus();
+  if (o.depth == 0) o.depth = o.device == Device::kCuda ? 2 : 1;
+  if (o.device == Device::kCuda) {
+    QUIRE_TRY(o, plan_gpu(std::move(o), c, memory.gpu));
+  } else {
+    if (o.max_sequences == 0) o.max_sequences = kDefaultSequences;
+    if (o.max_batch_tokens == 0) o.max_batch_tokens = std::max(kDefaultBatchTokens, o.max_sequences);
+    if (o.context == 0) o.context = longest_default(o, c, memory.host);
+    constexpr int64_t kDefaultPool = 65536;
+    if (o.kv_tokens == 0)
+      o.kv_tokens = std::max(o.context, std::min(o.max_sequences * o.context, kDefaultPool));
+  }
+  if (o.kv_tokens < o.context)
     return request_error("a KV pool of {} tokens cannot hold one sequence of {}", o.kv_tokens, o.context);
+  if (o.state_checkpoints < 0) o.state_checkpoints = std::min(4 * o.max_sequences, 65536);
   return o;
 }
 

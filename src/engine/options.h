@@ -22,19 +22,25 @@ enum class Pooling {
   kMean,  // the mean of all of its tokens'
 };
 
+// Of an engine on the CPU whose options leave them open; a GPU's are in engine/gpu_plan.h.
 inline constexpr int32_t kDefaultSequences = 16;
 inline constexpr int32_t kDefaultBatchTokens = 512;
 
+// What is 0 (of state_checkpoints -1) where a comment says so is chosen by resolve(), from the device, its memory and the model.
 struct EngineOptions {
   Device device = Device::kCpu;
+  int gpu = 0;      // which one, as `quire devices` counts them
   int threads = 0;  // 0: all CPUs this process may use
   // Longest sequence, prompt and output; 0: the model's trained context, or what memory allows if that is less.
   int64_t context = 0;
-  int32_t max_sequences = kDefaultSequences;  // running at once; others wait
-  int32_t max_waiting = 16384;                // requests beyond the running ones; submit() refuses more
-  // Rows of a step: the largest prefill chunk. At least max_sequences, so that every sequence advances in each step.
-  int32_t max_batch_tokens = kDefaultBatchTokens;
-  int64_t kv_tokens = 0;  // size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens
+  int32_t max_sequences = 0;    // running at once; others wait. 0: 16, on a GPU up to 256
+  int32_t max_waiting = 16384;  // requests beyond the running ones; submit() refuses more
+  // Rows of a step: the largest prefill chunk. At least max_sequences, so that every sequence advances in each step. 0: 512, on
+  // a GPU 2048 where memory allows.
+  int32_t max_batch_tokens = 0;
+  // Size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens, on a GPU what is left of its memory.
+  int64_t kv_tokens = 0;
+  bool kv_is_bound = false;  // set by resolve(): a GPU's pool has what is left, kv_tokens at most
   // What keys and values are kept in: the texts depend on it (docs/numerics.md).
   KvCacheType kv_cache = KvCacheType::kAuto;
   Arithmetic arithmetic = Arithmetic::kAuto;
@@ -44,14 +50,18 @@ struct EngineOptions {
   bool graphs =
       true;  // on a GPU: steps of generated tokens are captured once and replayed. The texts are the same
   int depth = 0;  // steps under way at a time, 1 or 2; 0: 2 on a GPU, else 1. The texts are the same
-  int32_t max_logprobs = 1024;    // likeliest tokens that a request may ask for
+  int32_t max_logprobs = 1024;  // likeliest tokens that a request may ask for
+  // The same for the tokens of a prompt: results have room for so many of every row of a step. -1: of no prompt
+  // log-probabilities can be asked for.
+  int32_t max_prompt_logprobs = 20;
   int32_t max_logit_bias = 1024;  // biases of one request
   // Memory of the host for the KV blocks of sequences that make room for older ones; 0: none, and sequences wait instead.
   int64_t swap_bytes = 0;
   // Prompts that begin as earlier ones did are not computed again (docs/architecture.md). The texts are the same.
   bool prefix_cache = false;
   // Recurrent states that the prefix cache keeps, each of them a place where a later prompt can go on; -1: four for each
-  // sequence. 0: prompts of models with recurrent layers are always computed whole.
+  // sequence. 0: prompts of models with recurrent layers are always computed whole. On a GPU at most a quarter of what weights
+  // and running sequences leave.
   int32_t state_checkpoints = -1;
   // Memory of the host for what the prefix cache has no room for on the device; 0: none, and it is forgotten.
   int64_t prefix_host_bytes = 0;
@@ -59,6 +69,10 @@ struct EngineOptions {
   int32_t volatile_tail = 0;
   // After so many steps a waiting request is no longer passed by those that the prefix cache helps.
   int32_t patience_steps = 256;
+  // After so many steps of waiting a request lacks half as much to the best priority (at least 1), which is this one: no
+  // request should have a better one.
+  int32_t ageing_steps = 1024;
+  int32_t top_priority = 0;
   // When so many prompts wait for their first token, steps compute them before generated tokens; 0: never. The texts are
   // the same.
   int32_t first_token_threshold = 0;
@@ -68,6 +82,7 @@ struct EngineOptions {
   KernelChoice kernels;
   LayerProbe probe;  // not empty: sees every step's intermediates, on the thread that computes
 
+  // This and all below: of options that resolve() gave.
   bool for_latency() const {
     return arithmetic == Arithmetic::kLatency ||
            (arithmetic == Arithmetic::kAuto && max_sequences <= kFewSequences);
@@ -87,8 +102,22 @@ struct EngineOptions {
   StepCapacity step_capacity(const ModelConfig& model) const;
 };
 
-// Fills in what depends on the model, and checks the rest. `memory`: bytes of the host for keys, values and book-keeping,
-// which bound the default context of an engine on the CPU. (A GPU's memory is looked at when it is known.)
-Result<EngineOptions> resolve(EngineOptions options, const ModelConfig& model, int64_t memory = INT64_MAX);
+// Bytes of a GPU.
+struct GpuMemory {
+  int64_t total = 0;
+  int64_t used = 0;     // by anybody, the weights among it
+  int64_t weights = 0;  // the model's, placed already
+};
+// What an engine can have.
+struct EngineMemory {
+  int64_t host = INT64_MAX;  // of an engine on the CPU: for keys, values and book-keeping
+  GpuMemory gpu;
+};
+
+// Whether the options make sense as far as that is known without the device's memory.
+Status check_options(const EngineOptions& options, const ModelConfig& model);
+// The one place where what options leave open is chosen. Errors: those of check_options(), and what does not fit.
+Result<EngineOptions> resolve(EngineOptions options, const ModelConfig& model,
+                              const EngineMemory& memory = {});
 
 }  // namespace quire

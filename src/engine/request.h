@@ -1,7 +1,9 @@
 // What a caller asks of the engine and what it hears back.
 #pragma once
 
+#include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,22 +12,31 @@
 #include "cache/prefix_cache.h"
 #include "core/id.h"
 #include "core/result.h"
+#include "engine/shared_tokens.h"
 #include "ops/sampling/sampling.h"
 
 namespace quire {
 
 struct Request {
-  std::vector<TokenId> prompt;  // at least one token, each in the vocabulary
-  int64_t max_tokens = 256;     // to generate, at least 1
+  SharedTokens prompt;       // at least one token, each in the vocabulary
+  int64_t max_tokens = 256;  // to generate. 0: the prompt is computed and nothing follows it
+  // Before so many tokens nothing ends the generation: tokens that would are not sampled, and stop texts are looked
+  // for only in what follows.
+  int64_t min_tokens = 0;
   SamplingParams sampling;
   std::vector<std::string> stop;     // texts that end the generation; never part of the output
   std::vector<TokenId> stop_tokens;  // tokens that end it, besides the model's end-of-generation tokens
   bool ignore_eos = false;           // end-of-generation tokens are ordinary tokens
   bool render_special = false;       // control tokens appear in the text
-  // Nothing is generated: the only event brings the prompt's embedding, or an error. What is said of tokens, sampling and
-  // stopping has no meaning then.
+  // Nothing is generated: the only event brings the prompt's embedding, or an error. What is said of tokens, sampling
+  // and stopping has no meaning then.
   bool embed = false;
-  int32_t priority = 0;    // lower ones start first; equal ones in order of arrival
+  // -1: none; n: the log-probabilities of the prompt's tokens, and beside each those of the n likeliest ones. Such a
+  // prompt is computed whole, whatever the prefix cache has of it.
+  int prompt_logprobs = -1;
+  int32_t priority =
+      0;  // lower ones start first, but who waits long is passed no more (engine/waiting_queue.h)
+  uint64_t client = 0;  // whose it is: clients take turns. Any number; requests of one client have the same
   std::string cache_salt;  // prompts share what was computed only with those of the same salt
   std::vector<int64_t>
       cache_positions;  // of the prompt, before which its state should be saved (models that have one)
@@ -34,8 +45,17 @@ struct Request {
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
 std::string_view finish_reason_name(FinishReason r);  // "stop", "length", "cancelled", "error"
 
-// One generated token, an embedding, or the end of a request. The texts of all events of a request, put together, are its
-// output.
+// How likely each token of a prompt was after those before it, under the unmodified distribution: entry i is of token
+// i + 1, for nothing comes before the first.
+struct PromptLogprobs {
+  std::vector<float> logprobs;
+  std::vector<int32_t> ranks;     // 1: no token was likelier
+  size_t tops = 0;                // as many alternatives as were asked for
+  std::vector<TokenLogprob> top;  // [entries][tops], likeliest first; a token of -1: there are no more
+};
+
+// One generated token, an embedding, or the end of a request. The texts of all events of a request, put together, are
+// its output.
 struct TokenEvent {
   RequestId request;
   TokenId token = -1;    // -1 when the event carries only text or the end
@@ -46,12 +66,16 @@ struct TokenEvent {
   PrefixMiss prefix_miss = PrefixMiss::kNone;  // why no more of it was, and
   int64_t diverged_at = -1;  // the first token that no cached prompt has, where others went another way
   FinishReason finish = FinishReason::kNone;
+  // When asked for: with the first token, or with the end where nothing is generated. Shared, because it may be large.
+  std::shared_ptr<const PromptLogprobs> prompt;
+  std::optional<std::chrono::steady_clock::time_point>
+      admitted;                  // when it got a place; none: it has waited only
   std::optional<Error> error;    // with kError
   std::vector<float> embedding;  // of length 1, as EngineOptions::pooling says; with kStop
 };
 
-// Called on the thread that runs Engine::step(). Must not call back into the engine except submit() and
-// cancel().
+// Called on a thread of the engine's own, one event after the other for all requests: it should not take long, and steps
+// wait for it when very many events are to be heard. It may call submit() and cancel(), and nothing else of the engine.
 using Listener = std::function<void(const TokenEvent&)>;
 
 }  // namespace quire

@@ -1,8 +1,9 @@
 #include "engine/runner.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
+
+#include "engine/graph_sizes.h"
 
 namespace quire {
 
@@ -48,7 +49,7 @@ Runner::Runner(Backend& backend, const EngineOptions& options, const ModelConfig
     flight_[i].mentions.reserve(static_cast<size_t>(c.segments));
   }
   retired_.rows.reserve(static_cast<size_t>(c.logit_rows));
-  retired_.embedded.reserve(static_cast<size_t>(c.segments));
+  retired_.prompts.reserve(static_cast<size_t>(c.segments));
 }
 
 void Runner::admit(std::unique_ptr<Sequence> s) {
@@ -138,9 +139,8 @@ StepRecord& Runner::submit(const StepPlan& plan, const StepRecord& record) {
   StepShape shape;
   for (const Work& w : plan.work)
     shape.longest = std::max(shape.longest, static_cast<int32_t>(w.begin + w.count));
-  const auto blocks = static_cast<uint32_t>((shape.longest + kBlockTokens - 1) / kBlockTokens);
-  shape.table_width = std::min(static_cast<int32_t>(std::max(16u, std::bit_ceil(blocks))),
-                               backend_.layout().capacity().table_width);
+  const int32_t blocks = (shape.longest + kBlockTokens - 1) / kBlockTokens;
+  shape.table_width = table_width(blocks, backend_.layout().capacity());
   const StepLayout::Arrays to = backend_.layout().arrays(backend_.staging(buffer));
   load_prefixes();
   for (const Preemption& p : plan.preempt)
@@ -253,8 +253,8 @@ void Runner::add(const Work& w, bool decode, StepShape& shape, const StepLayout:
   // Tokens that are not committed yet are what this sequence's place sampled in the step before.
   for (int32_t i = 0; i < w.count; ++i) {
     const int64_t position = w.begin + i;
-    const bool known = position < static_cast<int64_t>(s.tokens.size());
-    to.tokens[row + i] = known ? s.tokens[static_cast<size_t>(position)] : 0;
+    const bool known = position < s.committed();
+    to.tokens[row + i] = known ? s.token(position) : 0;
     to.sources[row + i] = known ? -1 : s.place;
   }
   if (!decode && s.request.sampling.has_penalties()) note(s, row, w, shape, to);
@@ -269,8 +269,10 @@ void Runner::add(const Work& w, bool decode, StepShape& shape, const StepLayout:
   if (!decode) mention.prompt_end = end;
   if (s.unsaved > 0) save_state(s, mention);
   if (!decode && cache_ && recurrent_ && s.checkpoints.contains(end)) s.unsaved = end;
-  if (s.request.embed) return add_hidden(s, row, w.count, shape, to, mention);
-  if (end >= s.prompt_tokens()) add_sample(s, row + w.count - 1, decode, shape, to, flight, samples);
+  if (!decode && s.scored != nullptr) add_scores(s, row, w, shape, to, mention);
+  if (s.request.embed) add_hidden(s, row, w.count, shape, to, mention);
+  if (end >= s.prompt_tokens() && s.request.max_tokens > 0)
+    add_sample(s, row + w.count - 1, decode, shape, to, flight, samples);
 }
 
 void Runner::add_sample(Sequence& s, int32_t row, bool decode, StepShape& shape, const StepLayout::Arrays& to,
@@ -278,7 +280,8 @@ void Runner::add_sample(Sequence& s, int32_t row, bool decode, StepShape& shape,
   const SampleTarget target{.position = s.planned,
                             .place = s.place,
                             .history = s.request.sampling.has_penalties() ? s.place : -1,
-                            .tentative = false};
+                            .tentative = false,
+                            .forbidden = s.forbidden(s.planned)};
   const Status added = samples.add(s.request.sampling, target);
   QUIRE_CHECK(added.ok(), "sequence {}: {}", s.id.v, added.error().message);
   flight.mentions.back().logit_row = shape.logit_rows;
@@ -301,7 +304,32 @@ void Runner::pool(const Flight::Mention& m, const Tensor& hidden) {
   Sequence& s = *m.sequence;
   for (int32_t i = 0; i < m.hidden_count; ++i)
     s.pooled.add({hidden.row<float>(m.hidden_row + i), static_cast<size_t>(hidden.dim(1))});
-  if (m.prompt_end == s.prompt_tokens()) retired_.embedded.push_back(&s);
+}
+
+// A row tells of the token after it: of a prompt's last one that is not known yet.
+void Runner::add_scores(const Sequence& s, int32_t row, const Work& w, StepShape& shape,
+                        const StepLayout::Arrays& to, Flight::Mention& mention) const {
+  mention.scored_row = shape.scored_rows;
+  mention.scored_count = static_cast<int32_t>(std::min<int64_t>(w.count, s.prompt_tokens() - 1 - w.begin));
+  for (int32_t i = 0; i < mention.scored_count; ++i) {
+    to.scored_rows[shape.scored_rows] = row + i;
+    to.score_rows[shape.scored_rows++] = {.logprobs = s.request.prompt_logprobs,
+                                          .target = s.request.prompt[static_cast<size_t>(w.begin + i + 1)]};
+  }
+}
+
+// Rows come in the order of their positions: chunks of a prompt do.
+void Runner::keep_scores(const Flight::Mention& m, const SampleOutputs& scored) const {
+  Sequence& s = *m.sequence;
+  PromptLogprobs& kept = *s.scored;
+  for (int32_t i = m.scored_row; i < m.scored_row + m.scored_count; ++i) {
+    const Sampled row = read_sampled(scored, i);
+    s.damaged |= row.token < 0;
+    kept.logprobs.push_back(row.logprob);
+    kept.ranks.push_back(scored.ranks.as<int32_t>()[i]);
+    kept.top.insert(kept.top.end(), row.top.begin(), row.top.end());
+    kept.top.resize(kept.logprobs.size() * kept.tops);
+  }
 }
 
 // A prompt's tokens go into the history that penalties look back on, chunk by chunk.
@@ -312,7 +340,7 @@ void Runner::note(Sequence& s, int32_t row, const Work& w, StepShape& shape, con
         {.history = s.place, .begin = shape.past_tokens, .count = count, .prompt = count, .reset = 1},
         backend_.layout().capacity().past);
     QUIRE_CHECK(past.ok(), "sequence {}: {}", s.id.v, past.error().message);
-    std::copy_n(s.tokens.data(), count, to.past_tokens + shape.past_tokens);
+    std::copy_n(s.request.prompt.data(), count, to.past_tokens + shape.past_tokens);
     shape.past_tokens += count;
     s.noted = true;
   }
@@ -332,12 +360,19 @@ Result<const Runner::Retired*> Runner::retire() {
   oldest_ = (oldest_ + 1) % kMostDepth;
   --flights_;
   retired_.rows.clear();
-  retired_.embedded.clear();
+  retired_.prompts.clear();
   retired_.record = flight.record;
   for (Flight::Mention& m : flight.mentions) {
     --m.sequence->in_flight;
-    publish(m, done.ok());
-    if (m.hidden_count > 0 && done.ok() && !m.sequence->finished) pool(m, done->hidden);
+    m.sequence->spoiled |= !done.ok();
+    publish(m, !m.sequence->spoiled);
+    if (done.ok() && !m.sequence->finished) {
+      if (m.hidden_count > 0) pool(m, done->hidden);
+      if (m.scored_count > 0) keep_scores(m, done->scored);
+      const Sequence& s = *m.sequence;
+      if (s.request.max_tokens == 0 && m.prompt_end == s.prompt_tokens())
+        retired_.prompts.push_back(m.sequence);
+    }
     if (m.logit_row < 0) continue;
     --m.sequence->pending;
     if (done.ok() && !m.sequence->finished)

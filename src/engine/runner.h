@@ -44,11 +44,12 @@ class Runner {
     Sampled sampled;
   };
   struct Retired {
-    std::vector<Row> rows;            // valid until the next retire()
-    std::vector<Sequence*> embedded;  // whose last hidden states are pooled; likewise
-    StepRecord record;                // of the step, as far as the runner knows it
+    std::vector<Row> rows;           // valid until the next retire()
+    std::vector<Sequence*> prompts;  // whose prompts are computed, and nothing follows them; likewise
+    StepRecord record;               // of the step, as far as the runner knows it
   };
-  // Waits for the oldest step. Its sequences may then be finished; an error says that the device is lost.
+  // Waits for the oldest step. Its sequences may then be finished. After an error nothing of theirs is kept for others, of
+  // later steps neither.
   Result<const Retired*> retire();
   double waited_seconds() const { return waited_seconds_; }  // for the backend, in retire()
   // Nothing more of the sequence is planned. Its place and memory return when no step under way mentions it.
@@ -89,6 +90,7 @@ class Runner {
       int32_t logit_row;                         // or -1
       int64_t prompt_end = 0;                    // after a chunk of prompt
       int32_t hidden_row = 0, hidden_count = 0;  // of an embedding: the step's hidden rows that are its own
+      int32_t scored_row = 0, scored_count = 0;  // of its prompt: the step's scored rows that are its own
       StateSlot saved;                           // that the step copied the state after `saved_at` tokens to
       int64_t saved_at = 0;
     };
@@ -103,6 +105,9 @@ class Runner {
   void add_hidden(const Sequence& s, int32_t row, int32_t count, StepShape& shape,
                   const StepLayout::Arrays& to, Flight::Mention& mention) const;
   void pool(const Flight::Mention& m, const Tensor& hidden);
+  void add_scores(const Sequence& s, int32_t row, const Work& w, StepShape& shape,
+                  const StepLayout::Arrays& to, Flight::Mention& mention) const;
+  void keep_scores(const Flight::Mention& m, const SampleOutputs& scored) const;
   void note(Sequence& s, int32_t row, const Work& w, StepShape& shape, const StepLayout::Arrays& to);
   void swap_out(Sequence& s, int32_t blocks, StepShape& shape, const StepLayout::Arrays& to);
   void swap_in(Sequence& s, StepShape& shape, const StepLayout::Arrays& to);

@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "ops/op.h"
 
@@ -33,7 +34,8 @@ void StepPlan::reserve(size_t sequences) {
   resume.reserve(sequences);
   work.reserve(2 * sequences);
   holdings_.reserve(sequences);
-  order_.reserve(4 * sequences);
+  turns_.reserve(4 * sequences);
+  gone_.reserve(4 * sequences);
   passed.reserve(sequences);
   admitted_.reserve(sequences);
 }
@@ -213,21 +215,59 @@ class Planner {
     plan_.work.insert(plan_.work.end(), plan_.admitted_.begin(), plan_.admitted_.end());
   }
 
-  // By priority, then who waited long in order of arrival, then hits, then the others.
-  void order_waiting() {
-    plan_.order_.clear();
-    for (size_t i = 0; i < now_.waiting.size(); ++i) plan_.order_.push_back(static_cast<int32_t>(i));
-    const auto rank = [&](const ScheduledSequence& s) {
-      return s.age > limits_.patience ? 0 : s.computed > 0 ? 1 : 2;
-    };
-    std::sort(plan_.order_.begin(), plan_.order_.end(), [&](int32_t a, int32_t b) {
-      const ScheduledSequence &x = now_.waiting[static_cast<size_t>(a)],
-                              &y = now_.waiting[static_cast<size_t>(b)];
-      if (x.priority != y.priority) return x.priority < y.priority;
-      const int rx = rank(x), ry = rank(y);
-      return rx != ry ? rx < ry : a < b;
-    });
+  // Whether the cache helps a request that has waited so long: who has waited too long comes before those, others after.
+  int rank(const ScheduledSequence& s, int64_t waited) const {
+    return waited > limits_.patience ? 0 : s.computed > 0 ? 1 : 2;
   }
+
+  // Of a client's own requests a goes before b, which stands behind it.
+  bool before(int32_t a, int32_t b) const {
+    const ScheduledSequence &x = waiting(a), &y = waiting(b);
+    return std::tuple(x.priority, rank(x, x.age), a) < std::tuple(y.priority, rank(y, y.age), b);
+  }
+
+  // A client's place among those that have a request to admit.
+  auto turn(const StepPlan::Turn& t) const {
+    const ScheduledSequence& s = waiting(t.best);
+    return std::tuple(s.priority, t.client.running, rank(s, std::min(s.age, t.client.idle)),
+                      std::max(s.arrival, t.client.since), t.best);
+  }
+
+  void line_up() {
+    plan_.turns_.clear();
+    for (const ScheduledClient& c : now_.clients) plan_.turns_.push_back({c, -1});
+    if (plan_.turns_.empty()) plan_.turns_.emplace_back();
+    plan_.gone_.assign(now_.waiting.size(), 0);
+    for (size_t i = 0; i < now_.waiting.size(); ++i) {
+      plan_.gone_[i] = now_.waiting[i].deferred;
+      consider(static_cast<int32_t>(i));
+    }
+  }
+
+  void consider(int32_t i) {
+    if (plan_.gone_[static_cast<size_t>(i)] != 0) return;
+    int32_t& best = plan_.turns_.at(static_cast<size_t>(waiting(i).client)).best;
+    if (best < 0 || before(i, best)) best = i;
+  }
+
+  // Whose turn it is; null: nobody is left.
+  StepPlan::Turn* next_turn() {
+    StepPlan::Turn* first = nullptr;
+    for (StepPlan::Turn& t : plan_.turns_)
+      if (t.best >= 0 && (first == nullptr || turn(t) < turn(*first))) first = &t;
+    return first;
+  }
+
+  // A client's best request has been admitted.
+  void took(StepPlan::Turn& t) {
+    const int32_t client = waiting(t.best).client;
+    plan_.gone_[static_cast<size_t>(t.best)] = 1;
+    t = {{t.client.running + 1, INT64_MAX, 0}, -1};
+    for (size_t i = 0; i < now_.waiting.size(); ++i)
+      if (now_.waiting[i].client == client) consider(static_cast<int32_t>(i));
+  }
+
+  const ScheduledSequence& waiting(int32_t i) const { return now_.waiting[static_cast<size_t>(i)]; }
 
   void admit() {
     auto places = static_cast<int64_t>(limits_.max_sequences) - static_cast<int64_t>(now_.running.size());
@@ -236,10 +276,9 @@ class Planner {
     for (size_t i = 0; i < now_.running.size(); ++i)
       if (const ScheduledSequence& s = now_.running[i]; !s.finished)
         promised += std::max(0, blocks_for(s.prompt) - plan_.holdings_[i].held);
-    order_waiting();
-    for (const int32_t i : plan_.order_) {
-      const ScheduledSequence& s = now_.waiting[static_cast<size_t>(i)];
-      if (s.deferred) continue;
+    line_up();
+    while (StepPlan::Turn* const next = next_turn()) {
+      const ScheduledSequence& s = waiting(next->best);
       const int32_t whole = blocks_for(s.prompt);
       if (places == 0 || (now_.needs_slots && slots == 0)) return stop(AdmissionStop::kPlaces);
       // Beside a block for each that runs: admitted sequences should not be out again at once.
@@ -257,6 +296,7 @@ class Planner {
       room_ = std::min(room_ - has, room_behind(s, 0));
       --places;
       --slots;
+      took(*next);
     }
   }
 

@@ -41,13 +41,24 @@ struct ScheduledSequence {
   int32_t unused = 0;    // of `held`, those that no running sequence uses: taking them leaves fewer to others
   int32_t priority = 0;  // lower ones first
   int64_t age = 0;       // steps that it has waited
+  int32_t client = 0;    // whose it is: index into SchedulerState::clients
+  int64_t arrival = 0;   // later ones have greater numbers, which ScheduledClient::since can be compared with
   bool deferred = false;  // somebody is computing what it needs: it waits for the result
+};
+
+// One of those whose requests wait.
+struct ScheduledClient {
+  int32_t running = 0;  // of its requests
+  int64_t since =
+      0;  // when one of them was admitted last, in the order of arrivals and admissions; 0: none was
+  int64_t idle = INT64_MAX;  // steps since then
 };
 
 struct SchedulerState {
   std::vector<ScheduledSequence> running;  // in order of admission
-  std::vector<ScheduledSequence>
-      waiting;  // by priority, then in order of arrival; no more than may be looked at
+  // No more than may be looked at; a client's own by priority, then in order of arrival.
+  std::vector<ScheduledSequence> waiting;
+  std::vector<ScheduledClient> clients;  // empty: all that wait are one client's
   int32_t total_blocks = 0;
   int32_t available_blocks = 0;  // neither used by a sequence nor beyond reach
   int32_t host_blocks = 0, free_host_blocks = 0;
@@ -99,9 +110,16 @@ struct StepPlan {
     int32_t held = 0, swapped = 0, sole = 0;
     int32_t rows = 0;
   };
+  // A client as it becomes, and the best of its requests that may be admitted; -1: there is none.
+  struct Turn {
+    ScheduledClient client;
+    int32_t best = -1;
+  };
   std::vector<Holding> holdings_;  // scratch: of the running ones, as they become
-  std::vector<int32_t> order_;     // of the waiting ones
-  std::vector<Work> admitted_;     // of those that are admitted
+  std::vector<Turn> turns_;
+  std::vector<char>
+      gone_;  // of the waiting ones: whether they are admitted, or wait for another one's result
+  std::vector<Work> admitted_;  // of those that are admitted
 };
 
 // Policy:
@@ -113,10 +131,12 @@ struct StepPlan {
 // 3. A younger sequence gets a block only if all older ones, one after the other, could still run to their end with what
 //    the younger ones then have on device and host together. So the oldest never pauses, and everybody ends.
 // 4. Sequences that were swapped out resume, the oldest first, once their blocks fit beside one more for each that runs.
-// 5. Only when nobody is swapped out, pauses or was held back are waiting requests admitted: by priority, those that the
-//    cache helps before the others but for those that waited longer than `patience`, then in order of arrival; while
-//    there is a place, a state slot, and room *now* for the whole prompt beside the rest of the running ones' prompts. One
-//    that is deferred lets others pass.
+// 5. Only when nobody is swapped out, pauses or was held back are waiting requests admitted, while there is a place, a state
+//    slot, and room *now* for the whole prompt beside the rest of the running ones' prompts. One that is deferred lets
+//    others pass. Clients take turns: first those with a request of the best priority, of them those with the fewest
+//    requests running, then those that the cache helps, then those that have waited longest since one of theirs was
+//    admitted. Of a client's own requests: by priority, those that the cache helps before the others, then in order of
+//    arrival. But whoever has waited longer than `patience` is passed no more by those that the cache helps.
 // 6. When as many prompts as `first_token_threshold` wait for their first token, running or not, prompts have the token
 //    budget before decodes, which share what is left in order of admission. But the oldest sequence, and one that was
 //    passed by `most_passed` steps in a row, has its row first, so that 3. holds; and this is done only while nobody is

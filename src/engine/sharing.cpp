@@ -7,6 +7,10 @@ namespace quire {
 bool must_wait(const Sequence& waiting, Sequence& earlier, bool recurrent) {
   if (earlier.finished || earlier.swapped_out()) return false;
   const int64_t usable = waiting.match.usable;
+  // Most do not have the next chunk in common: that is one comparison.
+  const auto next_chunk = static_cast<size_t>(usable / kChunkTokens);
+  const std::vector<Hash128>&mine = waiting.hashes.at, &its = earlier.hashes.at;
+  if (next_chunk >= std::min(mine.size(), its.size()) || !(mine[next_chunk] == its[next_chunk])) return false;
   // As far as both may come from a cache or lie in it whole.
   const int64_t common =
       std::min(waiting.hashes.common(earlier.hashes), longest_prefix(waiting.prompt_tokens()));

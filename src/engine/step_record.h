@@ -27,8 +27,9 @@ struct StepRecord {
   int64_t step = 0;   // from 1 on
   double time = 0.0;  // when it was planned: seconds since 1970
   int32_t decode_rows = 0, prompt_rows = 0;
-  int32_t running = 0, waiting = 0, admitted = 0;  // requests that the engine has; after admission
-  std::array<int32_t, kDeferrals> deferred{};      // of those that wait, by why; the rest was not looked at
+  int32_t running = 0, waiting = 0, admitted = 0;  // requests; after admission
+  int32_t queued = 0;                              // of those that wait: too far behind to be looked at
+  std::array<int32_t, kDeferrals> deferred{};      // those that wait by why
   bool first_tokens = false;                       // prompts went before generated tokens,
   int32_t passed = 0;                              // of which so many were left out
   int32_t blocks_free = 0, blocks_cached = 0, blocks_used = 0;  // of the KV cache, once the step was laid out

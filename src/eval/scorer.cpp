@@ -7,15 +7,6 @@
 #include "ops/registry.h"
 
 namespace quire {
-namespace {
-
-// Rows of a chunk: about 64 MiB of logits, on the 64-token grid.
-int64_t chunk_rows(int64_t vocab) {
-  return std::clamp<int64_t>((int64_t{1} << 24) / vocab / kChunkTokens * kChunkTokens, kChunkTokens, 512);
-}
-
-}  // namespace
-
 double log_probability(std::span<const float> logits, TokenId token) {
   const double top = *std::max_element(logits.begin(), logits.end());
   double sum = 0.0;
@@ -42,8 +33,8 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel
             CacheStorage::create(model->model->cache_shape(options.device, options.kv_cache), blocks, 1));
   std::unique_ptr<Scorer> scorer(new Scorer(std::move(model), std::move(options), std::move(storage)));
   if (scorer->options_.device == Device::kCuda) {
-    QUIRE_TRY(scorer->gpu_,
-              make_cuda_logits(scorer->model_, scorer->layout_, blocks, scorer->options_.kv_cache));
+    QUIRE_TRY(scorer->gpu_, make_cuda_logits(scorer->model_, scorer->layout_, blocks,
+                                             scorer->options_.kv_cache, scorer->options_.gpu));
   }
   return scorer;
 }
@@ -54,7 +45,7 @@ Scorer::Scorer(std::shared_ptr<const LoadedModel> model, ScorerOptions options, 
       forced_(options_.kernels),
       pool_(options_.threads),
       storage_(std::move(storage)),
-      chunk_(std::min(chunk_rows(model_->model->config().vocab), options_.window)),
+      chunk_(std::min(logits_slice(model_->model->config().vocab), options_.window)),
       layout_({.rows = static_cast<int32_t>(chunk_),
                .segments = 1,
                .table_width = static_cast<int32_t>((options_.window + kBlockTokens - 1) / kBlockTokens),

@@ -11,6 +11,7 @@ namespace quire {
 
 struct ScorerOptions {
   Device device = Device::kCpu;
+  int gpu = 0;           // which one
   int threads = 0;       // 0: all CPUs
   int64_t window = 512;  // longest sequence
   KernelChoice kernels;

@@ -30,11 +30,9 @@ Value repeat(Budget& budget, const Value& v, std::int64_t count) {
   std::uint64_t total = 0;
   if (__builtin_mul_overflow(size, times, &total)) total = UINT64_MAX;
   if (v.is_string()) {
-    budget.check_string(total);
-    std::string out;
-    out.reserve(total);
-    for (std::uint64_t i = 0; i < times && size > 0; ++i) out += v.as_string();
-    return Value::string(budget, std::move(out), v.is_markup());
+    StringBuilder out(budget);
+    out.repeat(v.as_text(), times);
+    return Value::string(budget, out.take(), v.is_markup());
   }
   budget.check_string(total);  // the limit on one string bounds one list, too
   budget.step(total);
@@ -48,18 +46,14 @@ Value repeat(Budget& budget, const Value& v, std::int64_t count) {
 
 Value join_strings(Budget& budget, const Value& a, const Value& b) {
   const bool markup = a.is_markup() || b.is_markup();
-  const auto part = [&](const Value& v) {
-    return markup && !v.is_markup() ? escape_html(budget, v.as_string()) : v.as_string();
-  };
-  budget.check_string(a.as_string().size() + b.as_string().size());
-  if (!markup) {
-    std::string out;
-    out.reserve(a.as_string().size() + b.as_string().size());
-    out += a.as_string();
-    out += b.as_string();
-    return Value::string(budget, std::move(out));
+  StringBuilder out(budget);
+  for (const Value* v : {&a, &b}) {
+    if (markup && !v->is_markup())
+      out.add(escape_html(budget, v->as_text()));
+    else
+      out.add(v->as_text());
   }
-  return Value::string(budget, part(a) + part(b), markup);
+  return Value::string(budget, out.take(), markup);
 }
 
 // Quotient rounded down and remainder with the sign of the divisor.
@@ -156,7 +150,7 @@ Value floor_divide(Budget&, const Value& a, const Value& b) {
 }
 
 Value modulo(Budget& budget, const Value& a, const Value& b) {
-  if (a.is_string()) return Value::string(budget, percent_format(budget, a.as_string(), b), a.is_markup());
+  if (a.is_string()) return Value::string(budget, percent_format(budget, a.as_text(), b), a.is_markup());
   if (!numbers(a, b)) unsupported("%", a, b);
   if (b.as_float() == 0) fail("division by zero");
   if (!integers(a, b)) return Value::number(divide_floats(a.as_float(), b.as_float()).remainder);

@@ -6,6 +6,7 @@
 
 #include "jinja/error.h"
 #include "jinja/limits.h"
+#include "jinja/text.h"
 
 namespace quire::jinja {
 
@@ -51,34 +52,58 @@ class StringBuilder {
   explicit StringBuilder(Budget& budget) : StringBuilder(budget, budget.limits().max_string_bytes) {}
   StringBuilder(Budget& budget, std::size_t limit) : budget_(budget), limit_(limit) {}
 
-  void add(std::string_view text) {
-    grow(text.size());
-    budget_.step(1 + text.size() / 32);
-    text_.append(text);
+  // Text of the template's, or of ours.
+  void add(std::string_view own) {
+    grow(own.size());
+    budget_.step(1 + own.size() / 32);
+    text_.bytes.append(own);
   }
-  void add(char c) {
+  void add(char own) {
     grow(1);
-    text_.push_back(c);
+    text_.bytes.push_back(own);
   }
-  void repeat(std::string_view text, std::uint64_t count) {
-    if (text.empty() || count == 0) return;
+  void add(const Text& text) { add(text, text.bytes); }
+  // A part of a text: `piece` lies within its bytes.
+  void add(const Text& of, std::string_view piece) {
+    const std::size_t begin = of.offset(piece), at = text_.bytes.size();
+    add(piece);
+    add_ranges(of, begin, begin + piece.size(), at);
+  }
+  // Text that stands for a part of another one, such as its escape.
+  void add_for(const Text& of, std::string_view piece, std::string_view written) {
+    const std::size_t begin = of.offset(piece), at = text_.bytes.size();
+    add(written);
+    ByteRanges found;
+    if (!of.foreign.empty() && found.add_piece(of.foreign, begin, begin + piece.size(), 0) > 0)
+      text_.foreign.add(at, at + written.size());
+  }
+  void repeat(const Text& text, std::uint64_t count) {
+    if (text.bytes.empty() || count == 0) return;
     std::uint64_t bytes = 0;
-    grow(__builtin_mul_overflow(count, text.size(), &bytes) ? SIZE_MAX : bytes);
-    for (std::uint64_t i = 0; i < count; ++i) text_.append(text);
+    grow(__builtin_mul_overflow(count, text.bytes.size(), &bytes) ? SIZE_MAX : bytes);
     budget_.step(1 + bytes / 32);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const std::size_t at = text_.bytes.size();
+      text_.bytes.append(text.bytes);
+      add_ranges(text, 0, text.bytes.size(), at);
+    }
   }
-  const std::string& text() const { return text_; }
-  std::string take() { return std::move(text_); }
+  void repeat(std::string_view own, std::uint64_t count) { repeat(Text(std::string(own)), count); }
+  Text take() { return std::move(text_); }
 
  private:
   void grow(std::size_t bytes) {
-    if (bytes > limit_ - text_.size()) [[unlikely]]
+    if (bytes > limit_ - text_.bytes.size()) [[unlikely]]
       fail("the text would be longer than {} bytes", limit_);
+  }
+  void add_ranges(const Text& of, std::size_t begin, std::size_t end, std::size_t at) {
+    if (of.foreign.empty()) return;
+    budget_.allocate(sizeof(ByteRange) * text_.foreign.add_piece(of.foreign, begin, end, at));
   }
 
   Budget& budget_;
   std::size_t limit_;
-  std::string text_;
+  Text text_;
 };
 
 }  // namespace quire::jinja

@@ -215,7 +215,7 @@ Value Interpreter::get_item(const Value& object, const Value& key) {
   }
   if (key.is_string()) return item_without_lookup(object, key.as_string());
   return Value::undefined(
-      fmt::format("'{} object' has no element {}", type_name(object), repr(budget_, key)));
+      fmt::format("'{} object' has no element {}", type_name(object), repr(budget_, key).bytes));
 }
 
 }  // namespace quire::jinja

@@ -9,7 +9,7 @@ namespace quire::jinja {
 namespace {
 
 Value filter_default(Interpreter&, const Value& v, Parameters& p) {
-  Value otherwise = p.optional("default_value", Value::string(std::string()));
+  Value otherwise = p.optional("default_value", Value::string(Text()));
   const bool boolean = p.flag("boolean", false);
   p.done();
   return v.is_undefined() || (boolean && !truth(v)) ? otherwise : v;
@@ -80,7 +80,7 @@ Value round_integer(std::int64_t i, std::int64_t precision) {
 
 Value filter_round(Interpreter&, const Value& v, Parameters& p) {
   const std::int64_t precision = p.integer("precision", 0);
-  const std::string method = p.text("method").value_or("common");
+  const std::string method = p.text("method").value_or(Text("common")).bytes;
   p.done();
   if (method != "common" && method != "ceil" && method != "floor")
     fail("round: method must be common, ceil or floor");
@@ -101,7 +101,7 @@ Value filter_attr(Interpreter& in, const Value& v, Parameters& p) {
   const Value name = p.required("name");
   p.done();
   if (v.is_undefined()) fail("{}", v.why_undefined());
-  return in.item_without_lookup(v, to_text(in.budget(), name));
+  return in.item_without_lookup(v, to_text(in.budget(), name).bytes);
 }
 
 Value filter_length(Interpreter&, const Value& v, Parameters& p) {

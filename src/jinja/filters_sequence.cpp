@@ -23,7 +23,7 @@ AttributePath::AttributePath(Interpreter& in, const Value& attribute, bool ignor
   const auto end_part = [&] {
     const bool digits =
         !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == std::string::npos;
-    path.push_back(digits ? Value::integer(std::stoll(part)) : Value::string(part));
+    path.push_back(digits ? Value::integer(std::stoll(part)) : Value::string(Text(part)));
     part.clear();
   };
   for (const char c : attribute.as_string()) {
@@ -47,7 +47,8 @@ Value AttributePath::walk(const Value& item, const std::vector<Value>& path,
     v = in_.get_item(v, key);
     if (v.is_undefined() && otherwise) v = *otherwise;
   }
-  if (ignore_case_ && v.is_string()) return Value::string(in_.budget(), utf8::lower(v.as_string()));
+  if (ignore_case_ && v.is_string())
+    return Value::string(in_.budget(), change_letters(v.as_text(), utf8::lower));
   return v;
 }
 
@@ -108,7 +109,7 @@ Value filter_sort(Interpreter& in, const Value& v, Parameters& p) {
 
 Value filter_dictsort(Interpreter& in, const Value& v, Parameters& p) {
   const bool case_sensitive = p.flag("case_sensitive", false);
-  const std::string by = p.text("by").value_or("key");
+  const std::string by = p.text("by").value_or(Text("key")).bytes;
   const bool reverse = p.flag("reverse", false);
   p.done();
   if (by != "key" && by != "value") fail("dictsort: by must be 'key' or 'value'");
@@ -227,10 +228,10 @@ Value filter_slice(Interpreter& in, const Value& v, Parameters& p) {
 }
 
 Value filter_join(Interpreter& in, const Value& v, Parameters& p) {
-  const Value separator = p.optional("d", Value::string(std::string()));
+  const Value separator = p.optional("d", Value::string(Text()));
   const AttributePath path(in, p.optional("attribute", Value::none()), false);
   p.done();
-  const std::string between = to_text(in.budget(), separator);
+  const Text between = to_text(in.budget(), separator);
   StringBuilder out(in.budget());
   const auto it = iterate(in.budget(), v);
   bool first = true;

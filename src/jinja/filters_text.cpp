@@ -13,8 +13,7 @@ namespace {
 template <std::string (*Change)(std::string_view)>
 Value change_case(Interpreter& in, const Value& v, Parameters& p) {
   p.done();
-  const std::string text = to_text(in.budget(), v);
-  return Value::string(in.budget(), Change(text), v.is_markup());
+  return Value::string(in.budget(), change_letters(to_text(in.budget(), v), Change), v.is_markup());
 }
 
 // A capital after white space, a hyphen or an opening bracket; everything else small.
@@ -51,10 +50,11 @@ std::string title_words(std::string_view text) {
 Value filter_trim(Interpreter& in, const Value& v, Parameters& p) {
   const auto chars = p.text("chars");
   p.done();
-  const std::string text = to_text(in.budget(), v);
-  const std::string_view kept = chars ? utf8::strip_right(utf8::strip_left(text, *chars), *chars)
-                                      : utf8::strip_right(utf8::strip_left(text));
-  return Value::string(in.budget(), std::string(kept), v.is_markup());
+  const Text text = to_text(in.budget(), v);
+  const std::string_view kept =
+      chars ? utf8::strip_right(utf8::strip_left(text.bytes, chars->bytes), chars->bytes)
+            : utf8::strip_right(utf8::strip_left(text.bytes));
+  return Value::string(in.budget(), text.piece(kept), v.is_markup());
 }
 
 Value filter_string(Interpreter& in, const Value& v, Parameters& p) {
@@ -94,21 +94,23 @@ Value filter_indent(Interpreter& in, const Value& v, Parameters& p) {
   p.done();
   if (!v.is_string()) fail("indent needs a string, not {}", type_name(v));
   if (!width.is_string() && !width.is_integral()) fail("indent: width must be an integer or a string");
-  std::string indention;
+  Text indention;
   if (width.is_string()) {
-    indention = width.as_string();
+    indention = width.as_text();
   } else if (width.as_int() > 0) {
     in.budget().check_string(static_cast<std::uint64_t>(width.as_int()));
-    indention.assign(static_cast<std::size_t>(width.as_int()), ' ');
+    indention.bytes.assign(static_cast<std::size_t>(width.as_int()), ' ');
   }
   StringBuilder out(in.budget());
   Arguments none;
-  const Value text = Value::string(in.budget(), v.as_string() + "\n");
+  Text ended = v.as_text();
+  ended.bytes += '\n';
+  const Value text = Value::string(in.budget(), std::move(ended));
   const Value lines = in.call(in.item_without_lookup(text, "splitlines"), none);
   for (std::size_t i = 0; i < lines.items().size(); ++i) {
-    const std::string& line = lines.items()[i].as_string();
+    const Text& line = lines.items()[i].as_text();
     if (i > 0) out.add('\n');
-    if (i == 0 ? first : blank || !line.empty()) out.add(indention);
+    if (i == 0 ? first : blank || !line.bytes.empty()) out.add(indention);
     out.add(line);
   }
   return Value::string(in.budget(), out.take(), v.is_markup());
@@ -117,19 +119,23 @@ Value filter_indent(Interpreter& in, const Value& v, Parameters& p) {
 Value filter_truncate(Interpreter& in, const Value& v, Parameters& p) {
   const std::int64_t size = p.integer("length", 255);
   const bool kill_words = p.flag("killwords", false);
-  const std::string end = p.text("end").value_or("...");
+  const Text end = p.text("end").value_or(Text("..."));
   const Value leeway = p.optional("leeway", Value::none());
   p.done();
-  const auto end_size = static_cast<std::int64_t>(utf8::length(end));
+  const auto end_size = static_cast<std::int64_t>(utf8::length(end.bytes));
   if (size < end_size) fail("truncate: expected length >= {}, got {}", end_size, size);
   const std::int64_t slack = leeway.is_integral() ? leeway.as_int() : 5;
   if (slack < 0) fail("truncate: leeway must not be negative");
   if (length(v) - slack <= size) return v;
   if (!v.is_string()) fail("truncate needs a string, not {}", type_name(v));
-  const std::string& text = v.as_string();
-  std::string kept = text.substr(0, utf8::offset(text, static_cast<std::size_t>(size - end_size)));
-  if (const auto space = kept.rfind(' '); !kill_words && space != std::string::npos) kept.resize(space);
-  return Value::string(in.budget(), kept + end);
+  std::string_view kept = v.as_string();
+  kept = kept.substr(0, utf8::offset(kept, static_cast<std::size_t>(size - end_size)));
+  if (const auto space = kept.rfind(' '); !kill_words && space != std::string::npos)
+    kept = kept.substr(0, space);
+  StringBuilder out(in.budget());
+  out.add(v.as_text(), kept);
+  out.add(end);
+  return Value::string(in.budget(), out.take());
 }
 
 Value filter_center(Interpreter& in, const Value& v, Parameters& p) {
@@ -139,16 +145,18 @@ Value filter_center(Interpreter& in, const Value& v, Parameters& p) {
   return in.call(in.item_without_lookup(text, "center"), arguments);
 }
 
-void add_quoted(StringBuilder& out, std::string_view text, bool query) {
-  for (const char c : text) {
+void add_quoted(StringBuilder& out, const Text& text, bool query) {
+  for (std::size_t i = 0; i < text.bytes.size(); ++i) {
+    const std::string_view piece = std::string_view(text.bytes).substr(i, 1);
+    const char c = piece[0];
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x80 && (std::isalnum(byte) || std::string_view("_.-~").find(c) != std::string_view::npos ||
                         (c == '/' && !query))) {
-      out.add(c);
+      out.add(text, piece);
     } else if (c == ' ' && query) {
-      out.add('+');
+      out.add_for(text, piece, "+");
     } else {
-      out.add(fmt::format("%{:02X}", byte));
+      out.add_for(text, piece, fmt::format("%{:02X}", byte));
     }
   }
 }
@@ -180,7 +188,7 @@ Value filter_urlencode(Interpreter& in, const Value& v, Parameters& p) {
 
 Value filter_wordcount(Interpreter& in, const Value& v, Parameters& p) {
   p.done();
-  const std::string text = to_text(in.budget(), v);
+  const std::string text = to_text(in.budget(), v).bytes;
   std::int64_t words = 0;
   bool in_word = false;
   for (std::size_t at = 0; at < text.size();) {
@@ -203,7 +211,8 @@ Value filter_format(Interpreter& in, const Value& v, Parameters& p) {
     values = Value::tuple(in.budget(), std::move(arguments.positional));
   } else {
     const auto dict = std::make_shared<Dict>();
-    for (auto& [name, value] : arguments.named) dict->set(in.budget(), Value::string(name), std::move(value));
+    for (auto& [name, value] : arguments.named)
+      dict->set(in.budget(), Value::string(Text::from_outside(name)), std::move(value));
     values = Value::dict(in.budget(), dict);
   }
   return Value::string(in.budget(), percent_format(in.budget(), to_text(in.budget(), v), values));
@@ -211,6 +220,7 @@ Value filter_format(Interpreter& in, const Value& v, Parameters& p) {
 
 Value filter_tojson(Interpreter& in, const Value& v, Parameters& p) {
   JsonStyle style;
+  bool own = true;  // the style is the template's
   style.ascii = p.flag("ensure_ascii", false);
   const Value indent = p.optional("indent", Value::none());
   const Value separators = p.optional("separators", Value::none());
@@ -218,6 +228,7 @@ Value filter_tojson(Interpreter& in, const Value& v, Parameters& p) {
   p.done();
   if (indent.is_string()) {
     style.indent = indent.as_string();
+    own = indent.as_text().foreign.empty();
   } else if (indent.is_integral()) {
     const auto width = std::max<std::int64_t>(indent.as_int(), 0);
     if (width > 1000) fail("tojson: indent must be at most 1000");
@@ -232,8 +243,10 @@ Value filter_tojson(Interpreter& in, const Value& v, Parameters& p) {
       fail("tojson: separators must be two strings");
     style.item_separator = pair[0].as_string();
     style.key_separator = pair[1].as_string();
+    own = own && pair[0].as_text().foreign.empty() && pair[1].as_text().foreign.empty();
   }
-  return Value::string(in.budget(), to_json(in.budget(), v, style));
+  Text text = to_json(in.budget(), v, style);
+  return Value::string(in.budget(), own ? std::move(text) : Text::from_outside(std::move(text.bytes)));
 }
 
 constexpr Named<FilterFn> kFilters[] = {

@@ -10,6 +10,7 @@ namespace {
 
 struct Spec {
   char32_t fill = ' ';
+  Origin fill_origin = Origin::kOwn;
   char align = 0;  // < > ^ =
   char sign = '-';
   bool alternate = false;
@@ -30,18 +31,20 @@ std::string grouped(const std::string& digits) {
   return out;
 }
 
-void pad(StringBuilder& out, const Spec& spec, std::string_view prefix, std::string_view body,
-         char default_align) {
+// `body`: a part of `text`.
+void pad(StringBuilder& out, const Spec& spec, std::string_view prefix, const Text& text,
+         std::string_view body, char default_align) {
   const auto size = static_cast<std::int64_t>(utf8::length(prefix) + utf8::length(body));
   const std::int64_t missing = spec.width > size ? spec.width - size : 0;
   const char align = spec.align ? spec.align : default_align;
-  std::string fill;
-  utf8::append(fill, spec.fill);
+  std::string character;
+  utf8::append(character, spec.fill);
+  const Text fill = Text::of(spec.fill_origin, std::move(character));
   const std::int64_t before = align == '>' ? missing : align == '^' ? missing / 2 : 0;
   out.repeat(fill, static_cast<std::uint64_t>(before));
   out.add(prefix);
   if (align == '=') out.repeat(fill, static_cast<std::uint64_t>(missing));
-  out.add(body);
+  out.add(text, body);
   if (align == '<' || align == '^') out.repeat(fill, static_cast<std::uint64_t>(missing - before));
 }
 
@@ -77,7 +80,8 @@ void add_integer(StringBuilder& out, const Spec& spec, std::int64_t i) {
   if (spec.precision > static_cast<int>(digits.size())) {
     digits.insert(0, static_cast<std::size_t>(spec.precision) - digits.size(), '0');
   }
-  pad(out, spec, prefix, spec.comma ? grouped(digits) : digits, '>');
+  const Text body(spec.comma ? grouped(digits) : digits);
+  pad(out, spec, prefix, body, body.bytes, '>');
 }
 
 void add_float(StringBuilder& out, const Spec& spec, double d) {
@@ -92,13 +96,15 @@ void add_float(StringBuilder& out, const Spec& spec, double d) {
     const std::size_t point = body.find_first_not_of("0123456789");
     body = grouped(body.substr(0, point)) + (point == std::string::npos ? "" : body.substr(point));
   }
-  pad(out, spec, sign_of(std::signbit(d) && !std::isnan(d), spec.sign), body, '>');
+  const Text text(std::move(body));
+  pad(out, spec, sign_of(std::signbit(d) && !std::isnan(d), spec.sign), text, text.bytes, '>');
 }
 
-void add_clipped(StringBuilder& out, const Spec& spec, std::string_view text, char default_align) {
+void add_clipped(StringBuilder& out, const Spec& spec, const Text& text, char default_align) {
+  std::string_view body = text.bytes;
   if (spec.precision >= 0)
-    text = text.substr(0, utf8::offset(text, static_cast<std::size_t>(spec.precision)));
-  pad(out, spec, "", text, default_align);
+    body = body.substr(0, utf8::offset(body, static_cast<std::size_t>(spec.precision)));
+  pad(out, spec, "", text, body, default_align);
 }
 
 std::int64_t read_number(std::string_view text, std::size_t& at) {
@@ -115,13 +121,13 @@ std::int64_t read_number(std::string_view text, std::size_t& at) {
 
 class PercentFormatter {
  public:
-  PercentFormatter(Budget& budget, std::string_view format, const Value& arguments)
-      : budget_(budget), format_(format), arguments_(arguments), out_(budget) {}
+  PercentFormatter(Budget& budget, const Text& format, const Value& arguments)
+      : budget_(budget), text_(format), format_(format.bytes), arguments_(arguments), out_(budget) {}
 
-  std::string run() {
+  Text run() {
     while (at_ < format_.size()) {
       const std::size_t percent = format_.find('%', at_);
-      out_.add(format_.substr(at_, percent == std::string_view::npos ? percent : percent - at_));
+      out_.add(text_, format_.substr(at_, percent == std::string_view::npos ? percent : percent - at_));
       if (percent == std::string_view::npos) break;
       at_ = percent + 1;
       one();
@@ -208,11 +214,11 @@ class PercentFormatter {
       case 'a':
         return add_clipped(out_, spec, repr(budget_, v), '>');
       case 'c': {
-        std::string text;
+        Text text;
         if (v.is_integral() && v.as_int() >= 0 && v.as_int() <= 0x10FFFF) {
-          utf8::append(text, static_cast<char32_t>(v.as_int()));
+          utf8::append(text.bytes, static_cast<char32_t>(v.as_int()));
         } else if (v.is_string() && length(v) == 1) {
-          text = v.as_string();
+          text = v.as_text();
         } else {
           fail("%c needs an integer or one character");
         }
@@ -246,7 +252,8 @@ class PercentFormatter {
   }
 
   Budget& budget_;
-  std::string_view format_;
+  const Text& text_;
+  std::string_view format_;  // its bytes
   const Value& arguments_;
   StringBuilder out_;
   std::size_t at_ = 0;
@@ -302,15 +309,15 @@ Spec parse_spec(std::string_view text) {
 
 class BraceFormatter {
  public:
-  BraceFormatter(Interpreter& in, std::string_view format, const Arguments& arguments)
-      : in_(in), format_(format), arguments_(arguments), out_(in.budget()) {}
+  BraceFormatter(Interpreter& in, const Text& format, const Arguments& arguments)
+      : in_(in), text_(format), format_(format.bytes), arguments_(arguments), out_(in.budget()) {}
 
   Value run() {
     std::size_t at = 0;
     while (at < format_.size()) {
       const char c = format_[at];
       if ((c == '{' || c == '}') && at + 1 < format_.size() && format_[at + 1] == c) {
-        out_.add(c);
+        out_.add(text_, format_.substr(at, 1));
         at += 2;
       } else if (c == '{') {
         const std::size_t end = format_.find_first_of("{}", at + 1);
@@ -320,7 +327,7 @@ class BraceFormatter {
       } else if (c == '}') {
         fail("format: single '}}'");
       } else {
-        out_.add(c);
+        out_.add(text_, format_.substr(at, 1));
         ++at;
       }
     }
@@ -361,7 +368,8 @@ class BraceFormatter {
       if (item) {
         std::size_t digits = 0;
         const std::int64_t index = read_number(name, digits);
-        v = in_.get_item(v, digits == name.size() ? Value::integer(index) : Value::string(std::string(name)));
+        v = in_.get_item(
+            v, digits == name.size() ? Value::integer(index) : Value::string(Text(std::string(name))));
         ++end;
       } else {
         v = in_.item_without_lookup(v, name);
@@ -389,14 +397,15 @@ class BraceFormatter {
 
   void write(const Value& v, std::string_view spec_text) {
     if (spec_text.empty()) return add_text(out_, in_.budget(), v);
-    const Spec spec = parse_spec(spec_text);
+    Spec spec = parse_spec(spec_text);
+    if (!text_.foreign.empty()) spec.fill_origin = Origin::kOutside;
     const auto is_type = [&](std::string_view types) {
       return spec.type == 0 || types.find(spec.type) != std::string_view::npos;
     };
     if (v.is_string()) {
       if (!is_type("s") || spec.align == '=' || spec.comma || spec.sign != '-')
         fail("format: '{}' does not fit a string", spec_text);
-      return add_clipped(out_, spec, v.as_string(), '<');
+      return add_clipped(out_, spec, v.as_text(), '<');
     }
     if (v.is_integral() && is_type("dxXob")) {
       if (spec.precision >= 0) fail("format: an integer takes no precision");
@@ -414,7 +423,8 @@ class BraceFormatter {
   }
 
   Interpreter& in_;
-  std::string_view format_;
+  const Text& text_;
+  std::string_view format_;  // its bytes
   const Arguments& arguments_;
   StringBuilder out_;
   std::int64_t automatic_ = 0;
@@ -443,11 +453,11 @@ std::string format_float(double d, char type, int precision) {
   }
 }
 
-std::string percent_format(Budget& budget, std::string_view format, const Value& arguments) {
+Text percent_format(Budget& budget, const Text& format, const Value& arguments) {
   return PercentFormatter(budget, format, arguments).run();
 }
 
-Value string_format(Interpreter& interpreter, std::string_view format, const Arguments& arguments) {
+Value string_format(Interpreter& interpreter, const Text& format, const Arguments& arguments) {
   return BraceFormatter(interpreter, format, arguments).run();
 }
 

@@ -43,7 +43,9 @@ std::shared_ptr<Dict> collect(Interpreter& in, Parameters& p) {
       dict->set(budget, parts[0], parts[1]);
     }
   }
-  for (const auto& [name, value] : all.named) dict->set(budget, Value::string(name), value);
+  // Names may be keys of what was handed in: dict(**message).
+  for (const auto& [name, value] : all.named)
+    dict->set(budget, Value::string(Text::from_outside(name)), value);
   return dict;
 }
 
@@ -70,7 +72,7 @@ Value global_cycler(Interpreter& in, Parameters& p) {
 }
 
 Value global_joiner(Interpreter& in, Parameters& p) {
-  const Value separator = p.optional("sep", Value::string(", "));
+  const Value separator = p.optional("sep", Value::string(Text(", ")));
   p.done();
   return Value::object(in.budget(), std::make_shared<Joiner>(separator));
 }
@@ -78,7 +80,7 @@ Value global_joiner(Interpreter& in, Parameters& p) {
 Value global_raise_exception(Interpreter& in, Parameters& p) {
   const Value message = p.required("message");
   p.done();
-  throw TemplateError{to_text(in.budget(), message), in.line(), true};
+  throw TemplateError{to_text(in.budget(), message).bytes, in.line(), true};
 }
 
 Value global_strftime_now(Interpreter& in, Parameters& p) {
@@ -92,7 +94,7 @@ Value global_strftime_now(Interpreter& in, Parameters& p) {
   const std::string padded = " " + std::string(format.as_string().c_str());
   const std::size_t size = std::strftime(buffer, sizeof buffer, padded.c_str(), &*in.now());
   if (size == 0) fail("strftime_now: the date would be longer than {} bytes", sizeof buffer);
-  return Value::string(in.budget(), std::string(buffer + 1, size - 1));
+  return Value::string(in.budget(), format.as_text().changed_to(std::string(buffer + 1, size - 1)));
 }
 
 constexpr Named<GlobalFn> kGlobals[] = {

@@ -60,8 +60,8 @@ Interpreter::~Interpreter() {
   for (const auto& ns : namespaces_) ns->attributes.clear();
 }
 
-std::string Interpreter::render(const ParsedTemplate& parsed,
-                                std::vector<std::pair<std::string_view, Value>> variables) {
+Text Interpreter::render(const ParsedTemplate& parsed,
+                         std::vector<std::pair<std::string_view, Value>> variables) {
   StringBuilder out(budget_, budget_.limits().max_output_bytes);
   out_ = &out;
   const auto context = std::make_shared<Scope>(nullptr);
@@ -161,8 +161,8 @@ Interpreter::Flow Interpreter::exec_for(const ForStmt& stmt, const Value& iterab
   return Flow::kNormal;
 }
 
-std::string Interpreter::run_recursive(const ForStmt& stmt, const Value& iterable, const ScopePtr& scope,
-                                       int depth0) {
+Text Interpreter::run_recursive(const ForStmt& stmt, const Value& iterable, const ScopePtr& scope,
+                                int depth0) {
   const Deeper deeper(*this);
   StringBuilder inner(budget_);
   StringBuilder* const outer = std::exchange(out_, &inner);
@@ -171,7 +171,7 @@ std::string Interpreter::run_recursive(const ForStmt& stmt, const Value& iterabl
   return inner.take();
 }
 
-std::string Interpreter::capture(const Body& body, const ScopePtr& scope) {
+Text Interpreter::capture(const Body& body, const ScopePtr& scope) {
   StringBuilder inner(budget_);
   StringBuilder* const outer = std::exchange(out_, &inner);
   exec(body, scope);
@@ -248,7 +248,9 @@ Value Interpreter::call_macro(const Macro& macro, Arguments& arguments) {
   }
   if (stmt.uses_kwargs) {
     const auto kwargs = std::make_shared<Dict>();
-    for (auto& [name, value] : arguments.named) kwargs->set(budget_, Value::string(name), std::move(value));
+    // Names may be keys of what was handed in: f(**message).
+    for (auto& [name, value] : arguments.named)
+      kwargs->set(budget_, Value::string(Text::from_outside(name)), std::move(value));
     arguments.named.clear();
     scope->set("kwargs", Value::dict(budget_, kwargs));
   }
@@ -261,7 +263,7 @@ Value Interpreter::call_macro(const Macro& macro, Arguments& arguments) {
   if (!arguments.positional.empty()) {
     fail("macro '{}' takes not more than {} argument(s)", stmt.name, stmt.parameters.size());
   }
-  std::string text = capture(stmt.body, scope);
+  Text text = capture(stmt.body, scope);
   line_ = call_line;
   return Value::string(budget_, std::move(text));
 }

@@ -19,7 +19,7 @@ class Interpreter {
   Interpreter& operator=(const Interpreter&) = delete;
 
   // Fails with TemplateError. Names in `variables` must outlive the interpreter.
-  std::string render(const ParsedTemplate& parsed, std::vector<std::pair<std::string_view, Value>> variables);
+  Text render(const ParsedTemplate& parsed, std::vector<std::pair<std::string_view, Value>> variables);
 
   Budget& budget() { return budget_; }
   int line() const { return line_; }
@@ -32,7 +32,7 @@ class Interpreter {
   Value apply_filter(std::string_view name, const Value& value, Arguments& arguments);
   bool apply_test(std::string_view name, const Value& value, Arguments& arguments);
   Value call_macro(const Macro& macro, Arguments& arguments);
-  std::string run_recursive(const ForStmt& stmt, const Value& iterable, const ScopePtr& scope, int depth0);
+  Text run_recursive(const ForStmt& stmt, const Value& iterable, const ScopePtr& scope, int depth0);
   void keep(std::shared_ptr<Namespace> ns) { namespaces_.push_back(std::move(ns)); }
   void assign(const Target& target, Value value, const ScopePtr& scope);
   Value eval(const Expr& expr, const ScopePtr& scope);
@@ -49,7 +49,7 @@ class Interpreter {
   void exec_call_block(const CallBlockStmt& stmt, const ScopePtr& scope);
   Flow exec_with(const WithStmt& stmt, const ScopePtr& scope);
   void print(const Value& value);
-  std::string capture(const Body& body, const ScopePtr& scope);
+  Text capture(const Body& body, const ScopePtr& scope);
   ScopePtr inner_scope(const ScopePtr& scope);
   Value make_macro(const MacroStmt& stmt, const ScopePtr& scope);
 

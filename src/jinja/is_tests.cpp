@@ -23,7 +23,7 @@ bool is_odd(In in, V v) {
 // At least one letter with case, and none of the other case.
 template <bool kUpper>
 bool has_case(In in, V v) {
-  const std::string text = to_text(in.budget(), v);
+  const std::string text = to_text(in.budget(), v).bytes;
   bool any = false;
   for (std::size_t at = 0; at < text.size();) {
     const utf8::Char c = utf8::decode(text, at);

@@ -41,7 +41,7 @@ class CharIterator final : public Iterator {
     if (at_ >= text.size()) return false;
     budget.step();
     const std::size_t size = utf8::decode(text, at_).size;
-    out = Value::string(text.substr(at_, size));
+    out = Value::string(text_.as_text().piece(std::string_view(text).substr(at_, size)));
     at_ += size;
     return true;
   }
@@ -157,12 +157,12 @@ Value slice_string(Budget& budget, const Value& v, const Value& start, const Val
   const std::string& text = v.as_string();
   budget.step(text.size() / 32);
   const SliceRange r = resolve(start, stop, step, length(v));
-  if (r.count == 0) return Value::string(std::string(), v.is_markup());
+  if (r.count == 0) return Value::string(Text(), v.is_markup());
   if (r.step == 1) {
     const std::size_t from = utf8::offset(text, static_cast<std::size_t>(r.start));
     const std::string_view rest = std::string_view(text).substr(from);
     const std::size_t size = utf8::offset(rest, static_cast<std::size_t>(r.count));
-    return Value::string(budget, std::string(rest.substr(0, size)), v.is_markup());
+    return Value::string(budget, v.as_text().piece(rest.substr(0, size)), v.is_markup());
   }
   std::vector<std::string_view> chars;
   budget.allocate(text.size() * sizeof(std::string_view));
@@ -171,9 +171,10 @@ Value slice_string(Budget& budget, const Value& v, const Value& start, const Val
     chars.push_back(std::string_view(text).substr(at, size));
     at += size;
   }
-  std::string out;
-  for (std::int64_t i = 0; i < r.count; ++i) out += chars[static_cast<std::size_t>(r.start + i * r.step)];
-  return Value::string(budget, std::move(out), v.is_markup());
+  StringBuilder out(budget);
+  for (std::int64_t i = 0; i < r.count; ++i)
+    out.add(v.as_text(), chars[static_cast<std::size_t>(r.start + i * r.step)]);
+  return Value::string(budget, out.take(), v.is_markup());
 }
 
 }  // namespace

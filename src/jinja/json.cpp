@@ -26,7 +26,7 @@ class JsonWriter {
       case Kind::kFloat:
         return out_.add(number(v.as_float()));
       case Kind::kString:
-        return write_string(v.as_string());
+        return write_string(v.as_text());
       case Kind::kList:
       case Kind::kTuple:
         return write_list(v.items());
@@ -38,7 +38,7 @@ class JsonWriter {
         fail("tojson: an object of type {} cannot be written as JSON", type_name(v));
     }
   }
-  std::string take() { return out_.take(); }
+  Text take() { return out_.take(); }
 
  private:
   static std::string number(double d) {
@@ -67,18 +67,18 @@ class JsonWriter {
     out_.add(']');
   }
 
-  std::string key_text(const Value& key) const {
+  Text key_text(const Value& key) const {
     switch (key.kind()) {
       case Kind::kString:
-        return key.as_string();
+        return key.as_text();
       case Kind::kNone:
-        return "null";
+        return Text("null");
       case Kind::kBool:
-        return key.as_bool() ? "true" : "false";
+        return Text(key.as_bool() ? "true" : "false");
       case Kind::kInt:
-        return fmt::format("{}", key.as_int());
+        return Text(fmt::format("{}", key.as_int()));
       case Kind::kFloat:
-        return number(key.as_float());
+        return Text(number(key.as_float()));
       default:
         fail("tojson: a key must be a string, number, boolean or none, not {}", type_name(key));
     }
@@ -107,29 +107,27 @@ class JsonWriter {
     out_.add('}');
   }
 
-  void write_escape(char32_t code) {
-    if (code >= 0x10000) {
-      code -= 0x10000;
-      out_.add(fmt::format("\\u{:04x}\\u{:04x}", 0xD800u + static_cast<unsigned>(code >> 10),
-                           0xDC00u + static_cast<unsigned>(code & 0x3FF)));
-    } else {
-      out_.add(fmt::format("\\u{:04x}", static_cast<unsigned>(code)));
-    }
+  static std::string escape(char32_t code) {
+    if (code < 0x10000) return fmt::format("\\u{:04x}", static_cast<unsigned>(code));
+    code -= 0x10000;
+    return fmt::format("\\u{:04x}\\u{:04x}", 0xD800u + static_cast<unsigned>(code >> 10),
+                       0xDC00u + static_cast<unsigned>(code & 0x3FF));
   }
 
-  void write_string(std::string_view text) {
+  void write_string(const Text& string) {
+    const std::string_view text = string.bytes;
     static constexpr std::string_view kNamed = "\"\\\n\r\t\f\b", kLetters = "\"\\nrtfb";
     out_.add('"');
     for (std::size_t at = 0; at < text.size();) {
       const utf8::Char c = utf8::decode(text, at);
       const auto named = c.code < 0x80 ? kNamed.find(static_cast<char>(c.code)) : std::string_view::npos;
+      const std::string_view piece = text.substr(at, c.size);
       if (named != std::string_view::npos) {
-        out_.add('\\');
-        out_.add(kLetters[named]);
+        out_.add_for(string, piece, std::string{'\\', kLetters[named]});
       } else if (c.code < 0x20 || (style_.ascii && c.code > 0x7E)) {
-        write_escape(c.code);
+        out_.add_for(string, piece, escape(c.code));
       } else {
-        out_.add(text.substr(at, c.size));
+        out_.add(string, piece);
       }
       at += c.size;
     }
@@ -144,13 +142,13 @@ class JsonWriter {
 
 }  // namespace
 
-std::string to_json(Budget& budget, const Value& v, const JsonStyle& style) {
+Text to_json(Budget& budget, const Value& v, const JsonStyle& style) {
   JsonWriter writer(budget, style);
   writer.write(v);
   return writer.take();
 }
 
-Value from_json(Budget& budget, const nlohmann::ordered_json& json, int depth) {
+Value from_json(Budget& budget, const nlohmann::ordered_json& json, Origin origin, int depth) {
   budget.step();
   budget.check_depth(depth);
   using Type = nlohmann::ordered_json::value_t;
@@ -167,17 +165,18 @@ Value from_json(Budget& budget, const nlohmann::ordered_json& json, int depth) {
     case Type::number_float:
       return Value::number(json.get<double>());
     case Type::string:
-      return Value::string(budget, json.get_ref<const std::string&>());
+      return Value::string(budget, Text::of(origin, json.get_ref<const std::string&>()));
     case Type::array: {
       std::vector<Value> items;
       items.reserve(json.size());
-      for (const auto& item : json) items.push_back(from_json(budget, item, depth + 1));
+      for (const auto& item : json) items.push_back(from_json(budget, item, origin, depth + 1));
       return Value::list(budget, std::move(items));
     }
     case Type::object: {
       const auto dict = std::make_shared<Dict>();
       for (const auto& [key, value] : json.items())
-        dict->set(budget, Value::string(budget, key), from_json(budget, value, depth + 1));
+        dict->set(budget, Value::string(budget, Text::of(origin, key)),
+                  from_json(budget, value, origin, depth + 1));
       return Value::dict(budget, dict);
     }
     default:

@@ -17,9 +17,9 @@ struct JsonStyle {
   std::string key_separator = ": ";
 };
 
-std::string to_json(Budget& budget, const Value& v, const JsonStyle& style);
+Text to_json(Budget& budget, const Value& v, const JsonStyle& style);
 
-// Integers above 2^63 - 1 become floats.
-Value from_json(Budget& budget, const nlohmann::ordered_json& json, int depth = 0);
+// Integers above 2^63 - 1 become floats. `origin`: of all strings in it, keys included.
+Value from_json(Budget& budget, const nlohmann::ordered_json& json, Origin origin, int depth = 0);
 
 }  // namespace quire::jinja

@@ -27,7 +27,7 @@ Value sequence_index(Interpreter& in, const Value& self, Parameters& p) {
   for (std::int64_t i = start; i < stop; ++i) {
     if (equal(in.budget(), self.items()[static_cast<std::size_t>(i)], wanted)) return Value::integer(i);
   }
-  fail("{} is not in the list", repr(in.budget(), wanted));
+  fail("{} is not in the list", repr(in.budget(), wanted).bytes);
 }
 
 Value copy(Interpreter&, const Value& self, Parameters& p) {

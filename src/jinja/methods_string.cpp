@@ -9,20 +9,21 @@
 namespace quire::jinja {
 namespace {
 
-Value text_value(Interpreter& in, std::string_view text) {
-  return Value::string(in.budget(), std::string(text));
+// A piece of a string.
+Value text_value(Interpreter& in, const Value& of, std::string_view piece) {
+  return Value::string(in.budget(), of.as_text().piece(piece));
 }
 
-std::string required_text(Parameters& p, std::string_view name) {
+Text required_text(Parameters& p, std::string_view name) {
   const Value v = p.required(name);
   if (!v.is_string()) fail("{}: argument '{}' must be a string, not {}", p.function(), name, type_name(v));
-  return v.as_string();
+  return v.as_text();
 }
 
 template <std::string (*Change)(std::string_view)>
 Value change(Interpreter& in, const Value& self, Parameters& p) {
   p.done();
-  return Value::string(in.budget(), Change(self.as_string()), self.is_markup());
+  return Value::string(in.budget(), change_letters(self.as_text(), Change), self.is_markup());
 }
 
 template <bool kLeft, bool kRight>
@@ -31,13 +32,14 @@ Value strip(Interpreter& in, const Value& self, Parameters& p) {
   p.done();
   std::string_view text = self.as_string();
   in.budget().step(text.size() / 32);
-  if (kLeft) text = chars ? utf8::strip_left(text, *chars) : utf8::strip_left(text);
-  if (kRight) text = chars ? utf8::strip_right(text, *chars) : utf8::strip_right(text);
-  return Value::string(in.budget(), std::string(text), self.is_markup());
+  if (kLeft) text = chars ? utf8::strip_left(text, chars->bytes) : utf8::strip_left(text);
+  if (kRight) text = chars ? utf8::strip_right(text, chars->bytes) : utf8::strip_right(text);
+  return Value::string(in.budget(), self.as_text().piece(text), self.is_markup());
 }
 
 Value replace(Interpreter& in, const Value& self, Parameters& p) {
-  const std::string from = required_text(p, "old"), to = required_text(p, "new");
+  const std::string from = required_text(p, "old").bytes;
+  const Text to = required_text(p, "new");
   std::int64_t left = p.integer("count", -1);
   p.done();
   const std::string_view text = self.as_string();
@@ -47,30 +49,30 @@ Value replace(Interpreter& in, const Value& self, Parameters& p) {
     for (; left != 0 && at < text.size(); --left) {
       const std::size_t size = utf8::decode(text, at).size;
       out.add(to);
-      out.add(text.substr(at, size));
+      out.add(self.as_text(), text.substr(at, size));
       at += size;
     }
-    out.add(text.substr(at));
+    out.add(self.as_text(), text.substr(at));
     if (left != 0) out.add(to);
     return Value::string(in.budget(), out.take());
   }
   for (; left != 0; --left) {
     const std::size_t found = text.find(from, at);
     if (found == std::string_view::npos) break;
-    out.add(text.substr(at, found - at));
+    out.add(self.as_text(), text.substr(at, found - at));
     out.add(to);
     at = found + from.size();
   }
-  out.add(text.substr(at));
+  out.add(self.as_text(), text.substr(at));
   return Value::string(in.budget(), out.take());
 }
 
 class Pieces {
  public:
-  explicit Pieces(Interpreter& in) : in_(in) {}
+  Pieces(Interpreter& in, const Value& of) : in_(in), of_(of) {}
   void add(std::string_view piece) {
     in_.budget().allocate(sizeof(Value));
-    pieces_.push_back(text_value(in_, piece));
+    pieces_.push_back(text_value(in_, of_, piece));
   }
   Value take(bool reversed = false) {
     if (reversed) std::reverse(pieces_.begin(), pieces_.end());
@@ -79,13 +81,14 @@ class Pieces {
 
  private:
   Interpreter& in_;
+  const Value& of_;
   std::vector<Value> pieces_;
 };
 
 // From the left; text.split() without a separator cuts at runs of white space.
-Value split_space(Interpreter& in, std::string_view text, std::int64_t left) {
-  Pieces pieces(in);
-  text = utf8::strip_left(text);
+Value split_space(Interpreter& in, const Value& self, std::int64_t left) {
+  Pieces pieces(in, self);
+  std::string_view text = utf8::strip_left(self.as_string());
   while (!text.empty()) {
     if (left-- == 0) {
       pieces.add(text);
@@ -100,9 +103,9 @@ Value split_space(Interpreter& in, std::string_view text, std::int64_t left) {
   return pieces.take();
 }
 
-Value rsplit_space(Interpreter& in, std::string_view text, std::int64_t left) {
-  Pieces pieces(in);
-  text = utf8::strip_right(text);
+Value rsplit_space(Interpreter& in, const Value& self, std::int64_t left) {
+  Pieces pieces(in, self);
+  std::string_view text = utf8::strip_right(self.as_string());
   while (!text.empty()) {
     if (left-- == 0) {
       pieces.add(text);
@@ -123,22 +126,23 @@ Value rsplit_space(Interpreter& in, std::string_view text, std::int64_t left) {
 
 template <bool kFromRight>
 Value split(Interpreter& in, const Value& self, Parameters& p) {
-  const auto separator = p.text("sep");
+  const auto given = p.text("sep");
   std::int64_t left = p.integer("maxsplit", -1);
   p.done();
+  if (!given) return kFromRight ? rsplit_space(in, self, left) : split_space(in, self, left);
+  const std::string& separator = given->bytes;
+  if (separator.empty()) fail("split: the separator is empty");
   std::string_view text = self.as_string();
-  if (!separator) return kFromRight ? rsplit_space(in, text, left) : split_space(in, text, left);
-  if (separator->empty()) fail("split: the separator is empty");
-  Pieces pieces(in);
+  Pieces pieces(in, self);
   for (; left != 0; --left) {
-    const std::size_t at = kFromRight ? text.rfind(*separator) : text.find(*separator);
+    const std::size_t at = kFromRight ? text.rfind(separator) : text.find(separator);
     if (at == std::string_view::npos) break;
     if (kFromRight) {
-      pieces.add(text.substr(at + separator->size()));
+      pieces.add(text.substr(at + separator.size()));
       text = text.substr(0, at);
     } else {
       pieces.add(text.substr(0, at));
-      text = text.substr(at + separator->size());
+      text = text.substr(at + separator.size());
     }
   }
   pieces.add(text);
@@ -147,25 +151,26 @@ Value split(Interpreter& in, const Value& self, Parameters& p) {
 
 template <bool kFromRight>
 Value partition(Interpreter& in, const Value& self, Parameters& p) {
-  const std::string separator = required_text(p, "sep");
+  const std::string separator = required_text(p, "sep").bytes;
   p.done();
   if (separator.empty()) fail("partition: the separator is empty");
   const std::string_view text = self.as_string();
   const std::size_t at = kFromRight ? text.rfind(separator) : text.find(separator);
   if (at == std::string_view::npos) {
-    const Value empty = Value::string(std::string());
+    const Value empty = Value::string(Text());
     return Value::tuple(in.budget(),
                         kFromRight ? std::vector{empty, empty, self} : std::vector{self, empty, empty});
   }
-  return Value::tuple(in.budget(), {text_value(in, text.substr(0, at)), Value::string(separator),
-                                    text_value(in, text.substr(at + separator.size()))});
+  return Value::tuple(in.budget(), {text_value(in, self, text.substr(0, at)),
+                                    text_value(in, self, text.substr(at, separator.size())),
+                                    text_value(in, self, text.substr(at + separator.size()))});
 }
 
 Value splitlines(Interpreter& in, const Value& self, Parameters& p) {
   const bool keep_ends = p.flag("keepends", false);
   p.done();
   const std::string_view text = self.as_string();
-  Pieces pieces(in);
+  Pieces pieces(in, self);
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
     const utf8::Char c = utf8::decode(text, at);
@@ -190,34 +195,34 @@ Value join(Interpreter& in, const Value& self, Parameters& p) {
   bool first = true;
   for (Value item; it->next(in.budget(), item);) {
     if (!item.is_string()) fail("join: expected strings, found {}", type_name(item));
-    if (!first) out.add(self.as_string());
+    if (!first) out.add(self.as_text());
     first = false;
-    out.add(item.as_string());
+    out.add(item.as_text());
   }
   return Value::string(in.budget(), out.take());
 }
 
 Value removeprefix(Interpreter& in, const Value& self, Parameters& p) {
-  const std::string prefix = required_text(p, "prefix");
+  const std::string prefix = required_text(p, "prefix").bytes;
   p.done();
   const std::string_view text = self.as_string();
-  return text_value(in, text.starts_with(prefix) ? text.substr(prefix.size()) : text);
+  return text_value(in, self, text.starts_with(prefix) ? text.substr(prefix.size()) : text);
 }
 
 Value removesuffix(Interpreter& in, const Value& self, Parameters& p) {
-  const std::string suffix = required_text(p, "suffix");
+  const std::string suffix = required_text(p, "suffix").bytes;
   p.done();
   const std::string_view text = self.as_string();
-  return text_value(in, text.ends_with(suffix) ? text.substr(0, text.size() - suffix.size()) : text);
+  return text_value(in, self, text.ends_with(suffix) ? text.substr(0, text.size() - suffix.size()) : text);
 }
 
 enum class Side { kLeft, kRight, kCenter };
 template <Side kSide>
 Value justify(Interpreter& in, const Value& self, Parameters& p) {
   const std::int64_t width = p.integer("width", 0);
-  const std::string fill = p.text("fillchar").value_or(" ");
+  const Text fill = p.text("fillchar").value_or(Text(" "));
   p.done();
-  if (utf8::length(fill) != 1) fail("{}: the fill must be exactly one character", p.function());
+  if (utf8::length(fill.bytes) != 1) fail("{}: the fill must be exactly one character", p.function());
   const std::int64_t missing = width - length(self);
   if (missing <= 0) return self;
   std::int64_t before = 0;
@@ -225,7 +230,7 @@ Value justify(Interpreter& in, const Value& self, Parameters& p) {
   if (kSide == Side::kCenter) before = missing / 2 + (missing & width & 1);
   StringBuilder out(in.budget());
   out.repeat(fill, static_cast<std::uint64_t>(before));
-  out.add(self.as_string());
+  out.add(self.as_text());
   out.repeat(fill, static_cast<std::uint64_t>(missing - before));
   return Value::string(in.budget(), out.take());
 }
@@ -237,9 +242,10 @@ Value zfill(Interpreter& in, const Value& self, Parameters& p) {
   const std::string& text = self.as_string();
   const bool sign = !text.empty() && (text[0] == '-' || text[0] == '+');
   StringBuilder out(in.budget());
-  if (sign) out.add(text[0]);
+  const std::size_t signs = sign ? 1 : 0;
+  out.add(self.as_text(), std::string_view(text).substr(0, signs));
   out.repeat("0", static_cast<std::uint64_t>(missing));
-  out.add(std::string_view(text).substr(sign ? 1 : 0));
+  out.add(self.as_text(), std::string_view(text).substr(signs));
   return Value::string(in.budget(), out.take());
 }
 
@@ -256,7 +262,7 @@ Value expandtabs(Interpreter& in, const Value& self, Parameters& p) {
       out.repeat(" ", static_cast<std::uint64_t>(spaces));
       column += spaces;
     } else {
-      out.add(text.substr(at, c.size));
+      out.add(self.as_text(), text.substr(at, c.size));
       column = c.code == '\n' || c.code == '\r' ? 0 : column + 1;
     }
     at += c.size;
@@ -265,7 +271,7 @@ Value expandtabs(Interpreter& in, const Value& self, Parameters& p) {
 }
 
 Value format(Interpreter& in, const Value& self, Parameters& p) {
-  return string_format(in, self.as_string(), p.rest());
+  return string_format(in, self.as_text(), p.rest());
 }
 
 constexpr Named<FilterFn> kMethods[] = {

@@ -13,7 +13,7 @@ class ObjectMethod final : public Object {
   ObjectMethod(std::string_view name, int depth_below, Fn fn)
       : Object(depth_below + 1), name_(name), fn_(std::move(fn)) {}
   std::string type_name() const override { return "method"; }
-  std::string repr(Budget&) const override { return "<bound method " + std::string(name_) + ">"; }
+  Text repr(Budget&) const override { return Text("<bound method " + std::string(name_) + ">"); }
   bool callable() const override { return true; }
   Value call(Interpreter& in, Arguments& arguments) override {
     Parameters parameters(name_, arguments);
@@ -32,25 +32,29 @@ Value Macro::call(Interpreter& in, Arguments& arguments) {
 }
 
 std::optional<Value> Macro::attribute(Interpreter& in, std::string_view name) {
-  if (name == "name") return stmt.name.empty() ? Value::none() : Value::string(stmt.name);
+  if (name == "name") return stmt.name.empty() ? Value::none() : Value::string(Text(stmt.name));
   if (name == "catch_kwargs") return Value::boolean(stmt.uses_kwargs);
   if (name == "catch_varargs") return Value::boolean(stmt.uses_varargs);
   if (name == "caller") return Value::boolean(stmt.uses_caller);
   if (name != "arguments") return std::nullopt;
   std::vector<Value> names;
-  for (const std::string& parameter : stmt.parameters) names.push_back(Value::string(parameter));
+  for (const std::string& parameter : stmt.parameters) names.push_back(Value::string(Text(parameter)));
   return Value::tuple(in.budget(), std::move(names));
 }
 
-std::string Namespace::repr(Budget& budget) const {
+Text Namespace::repr(Budget& budget) const {
   // An attribute may hold the namespace itself; printing only names cannot run in circles.
   StringBuilder out(budget);
   out.add("<Namespace {");
   for (std::size_t i = 0; i < attributes.size(); ++i) {
     if (i > 0) out.add(", ");
     const Value& v = attributes[i].second;
-    out.add("'" + attributes[i].first + "': ");
-    out.add(v.is(Kind::kObject) ? "<" + jinja::type_name(v) + ">" : jinja::repr(budget, v));
+    out.add(
+        Text::from_outside("'" + attributes[i].first + "': "));  // names may be keys of what was handed in
+    if (v.is(Kind::kObject))
+      out.add("<" + jinja::type_name(v) + ">");
+    else
+      out.add(jinja::repr(budget, v));
   }
   out.add("}>");
   return out.take();
@@ -118,8 +122,8 @@ std::int64_t LoopContext::length(Budget& budget) {
   return index0_ + 1 + static_cast<std::int64_t>(ahead_.size());
 }
 
-std::string LoopContext::repr(Budget&) const {
-  return fmt::format("<LoopContext {}>", index0_ + 1);
+Text LoopContext::repr(Budget&) const {
+  return Text(fmt::format("<LoopContext {}>", index0_ + 1));
 }
 
 Value LoopContext::cycle(Parameters& parameters) const {

@@ -40,7 +40,7 @@ class Function final : public Object {
  public:
   Function(std::string_view name, GlobalFn fn) : name_(name), fn_(fn) {}
   std::string type_name() const override { return "function"; }
-  std::string repr(Budget&) const override { return "<function " + std::string(name_) + ">"; }
+  Text repr(Budget&) const override { return Text("<function " + std::string(name_) + ">"); }
   bool callable() const override { return true; }
   Value call(Interpreter& in, Arguments& arguments) override {
     Parameters parameters(name_, arguments);
@@ -57,7 +57,7 @@ class BoundMethod final : public Object {
   BoundMethod(Value self, const Named<FilterFn>& method)
       : Object(self.depth() + 1), self_(std::move(self)), method_(method) {}
   std::string type_name() const override { return "builtin_function_or_method"; }
-  std::string repr(Budget&) const override { return "<built-in method " + std::string(method_.name) + ">"; }
+  Text repr(Budget&) const override { return Text("<built-in method " + std::string(method_.name) + ">"); }
   bool callable() const override { return true; }
   Value call(Interpreter& in, Arguments& arguments) override {
     Parameters parameters(method_.name, arguments);
@@ -73,8 +73,8 @@ class Macro final : public Object {
  public:
   Macro(const MacroStmt& s, ScopePtr sc) : Object(1), stmt(s), scope(std::move(sc)) {}
   std::string type_name() const override { return "Macro"; }
-  std::string repr(Budget&) const override {
-    return stmt.name.empty() ? "<Macro anonymous>" : "<Macro '" + stmt.name + "'>";
+  Text repr(Budget&) const override {
+    return Text(stmt.name.empty() ? "<Macro anonymous>" : "<Macro '" + stmt.name + "'>");
   }
   std::optional<Value> attribute(Interpreter& in, std::string_view name) override;
   bool callable() const override { return true; }
@@ -88,7 +88,7 @@ class Macro final : public Object {
 class Namespace final : public Object {
  public:
   std::string type_name() const override { return "Namespace"; }
-  std::string repr(Budget& budget) const override;
+  Text repr(Budget& budget) const override;
   std::optional<Value> attribute(Interpreter&, std::string_view name) override {
     for (const auto& [known, value] : attributes) {
       if (known == name) return value;
@@ -104,7 +104,7 @@ class Cycler final : public Object, public std::enable_shared_from_this<Cycler> 
  public:
   Cycler(std::vector<Value> items, int below) : Object(below + 1), items_(std::move(items)) {}
   std::string type_name() const override { return "Cycler"; }
-  std::string repr(Budget&) const override { return "<Cycler>"; }
+  Text repr(Budget&) const override { return Text("<Cycler>"); }
   std::optional<Value> attribute(Interpreter& in, std::string_view name) override;
   Value next() {
     Value v = items_[at_];
@@ -122,10 +122,10 @@ class Joiner final : public Object {
  public:
   explicit Joiner(Value separator) : Object(separator.depth() + 1), separator_(std::move(separator)) {}
   std::string type_name() const override { return "Joiner"; }
-  std::string repr(Budget&) const override { return "<Joiner>"; }
+  Text repr(Budget&) const override { return Text("<Joiner>"); }
   bool callable() const override { return true; }
   Value call(Interpreter&, Arguments&) override {
-    return std::exchange(used_, true) ? separator_ : Value::string(std::string());
+    return std::exchange(used_, true) ? separator_ : Value::string(Text());
   }
 
  private:
@@ -148,7 +148,7 @@ class LoopContext final : public Object, public std::enable_shared_from_this<Loo
   void finish();
   const Value& item() const { return item_; }
   std::string type_name() const override { return "LoopContext"; }
-  std::string repr(Budget& budget) const override;
+  Text repr(Budget& budget) const override;
   std::optional<Value> attribute(Interpreter& in, std::string_view name) override;
   bool callable() const override { return true; }
   Value call(Interpreter& in, Arguments& arguments) override;  // loop(children), in a recursive loop

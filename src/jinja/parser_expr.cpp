@@ -241,7 +241,7 @@ ExprPtr Parser::parse_primary() {
     case TokenKind::kString: {
       std::string text = take().text;
       while (current().kind == TokenKind::kString) text += take().text;
-      return std::make_unique<ConstantExpr>(at_line, Value::string(std::move(text)));
+      return std::make_unique<ConstantExpr>(at_line, Value::string(Text(std::move(text))));
     }
     default:
       break;

@@ -8,30 +8,32 @@
 namespace quire::jinja {
 namespace {
 
-void add_string_repr(StringBuilder& out, std::string_view text) {
+void add_string_repr(StringBuilder& out, const Text& string) {
+  const std::string_view text = string.bytes;
   const bool single = text.find('\'') != std::string_view::npos;
   const bool twice = text.find('"') != std::string_view::npos;
   const char quote = single && !twice ? '"' : '\'';
   out.add(quote);
   for (std::size_t at = 0; at < text.size();) {
     const utf8::Char c = utf8::decode(text, at);
+    const std::string_view piece = text.substr(at, c.size);
+    const auto code = static_cast<unsigned>(c.code);
     if (c.code == static_cast<char32_t>(quote) || c.code == '\\') {
-      out.add('\\');
-      out.add(static_cast<char>(c.code));
+      out.add_for(string, piece, std::string{'\\', static_cast<char>(c.code)});
     } else if (c.code == '\n') {
-      out.add("\\n");
+      out.add_for(string, piece, "\\n");
     } else if (c.code == '\r') {
-      out.add("\\r");
+      out.add_for(string, piece, "\\r");
     } else if (c.code == '\t') {
-      out.add("\\t");
+      out.add_for(string, piece, "\\t");
     } else if (c.code == ' ' || utf8::is_printable(c.code)) {
-      out.add(text.substr(at, c.size));
+      out.add(string, piece);
     } else if (c.code <= 0xFF) {
-      out.add(fmt::format("\\x{:02x}", static_cast<unsigned>(c.code)));
+      out.add_for(string, piece, fmt::format("\\x{:02x}", code));
     } else if (c.code <= 0xFFFF) {
-      out.add(fmt::format("\\u{:04x}", static_cast<unsigned>(c.code)));
+      out.add_for(string, piece, fmt::format("\\u{:04x}", code));
     } else {
-      out.add(fmt::format("\\U{:08x}", static_cast<unsigned>(c.code)));
+      out.add_for(string, piece, fmt::format("\\U{:08x}", code));
     }
     at += c.size;
   }
@@ -73,7 +75,7 @@ void add_repr(StringBuilder& out, Budget& budget, const Value& v) {
       return out.add(float_repr(v.as_float()));
     case Kind::kString:
       if (v.is_markup()) out.add("Markup(");
-      add_string_repr(out, v.as_string());
+      add_string_repr(out, v.as_text());
       if (v.is_markup()) out.add(')');
       return;
     case Kind::kList:
@@ -134,20 +136,20 @@ std::string without_underscores(std::string_view text) {
 
 void add_text(StringBuilder& out, Budget& budget, const Value& v) {
   if (v.is_string()) {
-    out.add(v.as_string());
+    out.add(v.as_text());
   } else if (!v.is_undefined()) {
     add_repr(out, budget, v);
   }
 }
 
-std::string to_text(Budget& budget, const Value& v) {
-  if (v.is_string()) return v.as_string();
+Text to_text(Budget& budget, const Value& v) {
+  if (v.is_string()) return v.as_text();
   StringBuilder out(budget);
   add_text(out, budget, v);
   return out.take();
 }
 
-std::string repr(Budget& budget, const Value& v) {
+Text repr(Budget& budget, const Value& v) {
   StringBuilder out(budget);
   add_repr(out, budget, v);
   return out.take();
@@ -184,30 +186,41 @@ std::string float_repr(double d) {
          digits.substr(static_cast<std::size_t>(exponent) + 1);
 }
 
-std::string escape_html(Budget& budget, std::string_view text) {
+Text escape_html(Budget& budget, const Text& text) {
   StringBuilder out(budget);
-  for (const char c : text) {
-    switch (c) {
+  std::string_view rest = text.bytes;
+  while (!rest.empty()) {
+    const std::string_view plain = rest.substr(0, rest.find_first_of("&<>'\""));
+    out.add(text, plain);
+    rest.remove_prefix(plain.size());
+    if (rest.empty()) break;
+    const std::string_view special = rest.substr(0, 1);
+    switch (special[0]) {
       case '&':
-        out.add("&amp;");
+        out.add_for(text, special, "&amp;");
         break;
       case '<':
-        out.add("&lt;");
+        out.add_for(text, special, "&lt;");
         break;
       case '>':
-        out.add("&gt;");
+        out.add_for(text, special, "&gt;");
         break;
       case '\'':
-        out.add("&#39;");
-        break;
-      case '"':
-        out.add("&#34;");
+        out.add_for(text, special, "&#39;");
         break;
       default:
-        out.add(c);
+        out.add_for(text, special, "&#34;");
     }
+    rest.remove_prefix(1);
   }
   return out.take();
+}
+
+Text change_letters(const Text& text, std::string (*change)(std::string_view)) {
+  Text changed(change(text.bytes));
+  if (!utf8::is_ascii(text.bytes)) return text.changed_to(std::move(changed.bytes));
+  changed.foreign = text.foreign;  // byte for byte
+  return changed;
 }
 
 std::optional<std::int64_t> parse_int(std::string_view text, int base) {

@@ -25,17 +25,17 @@ constexpr std::size_t kIndexFrom = 12;  // smaller dictionaries are searched ent
 }  // namespace
 
 Value Value::undefined(std::string why) {
-  return Value(Kind::kUndefined, std::make_shared<String>(std::move(why), false));
+  return Value(Kind::kUndefined, std::make_shared<String>(Text(std::move(why)), false));
 }
 
 const std::string& Value::why_undefined() const {
   static const std::string kUnknown = "the value is undefined";
-  return heap_ ? static_cast<const String*>(heap_.get())->text : kUnknown;
+  return heap_ ? as_string() : kUnknown;
 }
 
-Value Value::string(Budget& budget, std::string text, bool markup) {
-  budget.check_string(text.size());
-  budget.allocate(text.size());
+Value Value::string(Budget& budget, Text text, bool markup) {
+  budget.check_string(text.bytes.size());
+  budget.allocate(text.bytes.size() + text.foreign.all().size() * sizeof(ByteRange));
   return string(std::move(text), markup);
 }
 Value Value::list(Budget& budget, std::vector<Value> items) {
@@ -214,11 +214,11 @@ std::int64_t Parameters::integer(std::string_view name, std::int64_t otherwise) 
   return v->as_int();
 }
 
-std::optional<std::string> Parameters::text(std::string_view name) {
+std::optional<Text> Parameters::text(std::string_view name) {
   auto v = next(name);
   if (!v || v->is_none()) return std::nullopt;
   if (!v->is_string()) fail("{}: argument '{}' must be a string, not {}", function_, name, type_name(*v));
-  return v->as_string();
+  return v->as_text();
 }
 
 Arguments Parameters::rest() {

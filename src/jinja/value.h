@@ -47,8 +47,8 @@ struct Heap {
 };
 
 struct String final : Heap {
-  String(std::string t, bool m) : text(std::move(t)), markup(m) {}
-  std::string text;
+  String(Text t, bool m) : text(std::move(t)), markup(m) {}
+  Text text;
   bool markup;  // made by `safe` or `escape`: joining it with plain text escapes the plain text
 };
 
@@ -80,10 +80,10 @@ class Value {
     return v;
   }
   // For text whose size is bounded already; see string(Budget&, ...) for everything computed.
-  static Value string(std::string text, bool markup = false) {
+  static Value string(Text text, bool markup = false) {
     return Value(Kind::kString, std::make_shared<String>(std::move(text), markup));
   }
-  static Value string(Budget& budget, std::string text, bool markup = false);
+  static Value string(Budget& budget, Text text, bool markup = false);
   static Value list(Budget& budget, std::vector<Value> items);
   static Value tuple(Budget& budget, std::vector<Value> items);
   static Value group(Budget& budget, Value key, Value members);  // a tuple with .grouper and .list
@@ -110,7 +110,9 @@ class Value {
   bool as_bool() const { return int_ != 0; }
   std::int64_t as_int() const { return int_; }
   double as_float() const { return kind_ == Kind::kFloat ? float_ : static_cast<double>(int_); }
-  const std::string& as_string() const { return static_cast<const String*>(heap_.get())->text; }
+  const Text& as_text() const { return static_cast<const String*>(heap_.get())->text; }
+  // Its bytes, to be looked at. What becomes part of another text is added as as_text(), or a piece of that.
+  const std::string& as_string() const { return as_text().bytes; }
   bool is_markup() const { return is_string() && static_cast<const String*>(heap_.get())->markup; }
   const std::vector<Value>& items() const;
   bool is_group() const;
@@ -188,7 +190,7 @@ class Object : public Heap {
  public:
   using Heap::Heap;
   virtual std::string type_name() const = 0;
-  virtual std::string repr(Budget& budget) const = 0;
+  virtual Text repr(Budget& budget) const = 0;
   virtual std::optional<Value> attribute(Interpreter&, std::string_view) { return std::nullopt; }
   virtual bool callable() const { return false; }
   virtual Value call(Interpreter& interpreter, Arguments& arguments);
@@ -209,7 +211,7 @@ class Parameters {
   Value optional(std::string_view name, Value otherwise);
   bool flag(std::string_view name, bool otherwise);
   std::int64_t integer(std::string_view name, std::int64_t otherwise);
-  std::optional<std::string> text(std::string_view name);  // a string or none; anything else fails
+  std::optional<Text> text(std::string_view name);  // a string or none; anything else fails
   bool empty() const {
     return position_ >= arguments_.positional.size() && taken_named_ == arguments_.named.size();
   }

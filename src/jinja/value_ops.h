@@ -36,18 +36,20 @@ Value positive(const Value& v);
 Value slice(Budget& budget, const Value& v, const Value& start, const Value& stop, const Value& step);
 
 // print.cpp
-std::string to_text(Budget& budget, const Value& v);  // str(v)
+Text to_text(Budget& budget, const Value& v);  // str(v)
 void add_text(StringBuilder& out, Budget& budget, const Value& v);
-std::string repr(Budget& budget, const Value& v);
+Text repr(Budget& budget, const Value& v);
 std::string float_repr(double d);
-std::string escape_html(Budget& budget, std::string_view text);
+Text escape_html(Budget& budget, const Text& text);
+// The text with `change` made of it, which changes letters and not their order: upper, lower, ...
+Text change_letters(const Text& text, std::string (*change)(std::string_view));
 // int(text, base) and float(text) as Python reads them; nullopt where it raises ValueError.
 std::optional<std::int64_t> parse_int(std::string_view text, int base);
 std::optional<double> parse_float(std::string_view text);
 
 // format.cpp
-std::string percent_format(Budget& budget, std::string_view format, const Value& arguments);
-Value string_format(Interpreter& interpreter, std::string_view format, const Arguments& arguments);
+Text percent_format(Budget& budget, const Text& format, const Value& arguments);
+Value string_format(Interpreter& interpreter, const Text& format, const Arguments& arguments);
 std::string format_float(double d, char type, int precision);
 
 }  // namespace quire::jinja

@@ -3,9 +3,7 @@
 #include <algorithm>
 
 namespace quire {
-namespace {
 
-// Bytes of a row's intermediates: the residual stream in float32, the rest in bf16.
 int64_t activation_row_bytes(const ModelConfig& c) {
   const int64_t q = int64_t{c.heads} * c.head_dim, kv = int64_t{c.kv_heads} * c.head_dim;
   int64_t elems = c.d_model + 2 * q + 2 * kv;  // h, projected and rotated q, k, v
@@ -20,8 +18,6 @@ int64_t activation_row_bytes(const ModelConfig& c) {
   const int64_t ffn = c.experts > 0 ? int64_t{c.top_k} * c.d_ff_expert + c.d_ff_shared : c.d_ff;
   return 2 * (elems + mix + 2 * ffn) + 4 * floats;
 }
-
-}  // namespace
 
 CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv) {
   CacheShape s;

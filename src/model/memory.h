@@ -10,6 +10,10 @@ namespace quire {
 // The caches of a model.
 CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv = KvCacheType::kAuto);
 
+// Bytes of one token's intermediates in a step: the residual stream in float32, the rest in bf16. Logits and kernels' scratch
+// are not in it.
+int64_t activation_row_bytes(const ModelConfig& c);
+
 struct MemoryEstimate {
   int64_t weights = 0;      // mapped: page cache, shared between processes
   int64_t repacked = 0;     // copies of weights, in engines for few sequences; the caller fills this in

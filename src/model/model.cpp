@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/memory.h"
@@ -56,22 +57,46 @@ std::vector<Weight> Model::matrices() const {
   return std::move(collect.all);
 }
 
+int64_t logits_slice(int64_t vocab) {
+  return std::clamp<int64_t>((int64_t{1} << 24) / vocab / kChunkTokens * kChunkTokens, kChunkTokens, 512);
+}
+
 void Model::head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const {
   hidden_states(pass, x, out.hidden);
+  const StepShape& s = pass.step.shape;
+  if (s.logit_rows > 0)
+    logits(pass, x, pass.step.logit_rows, pass.options.latency ? s.decode_logit_rows : 0, out.logits);
+  if (s.scored_rows > 0 && out.scored != nullptr) scored_logits(pass, x, *out.scored);
+}
+
+void Model::logits(const Pass& pass, const Tensor& x, const Tensor& rows, int64_t latency_rows,
+                   const Tensor& out) const {
   const OpContext& ctx = pass.ctx;
-  const int64_t rows = pass.step.shape.logit_rows, d = config_.d_model;
-  if (rows == 0) return;
+  const int64_t count = rows.dim(0), d = config_.d_model;
   Workspace::Scope ws(ctx.workspace);
-  const Tensor last = make_tensor(ws.take<float>(rows * d), {rows, d});
+  const Tensor last = make_tensor(ws.take<float>(count * d), {count, d});
   const DType act = activation_type(ctx.machine.device);
-  const Tensor h = make_tensor(ws.take<std::byte>(dtype_bytes(act, rows * d)), act, {rows, d});
-  gather_rows(ctx, {.x = x, .rows = pass.step.logit_rows, .y = last});
+  const Tensor h = make_tensor(ws.take<std::byte>(dtype_bytes(act, count * d)), act, {count, d});
+  gather_rows(ctx, {.x = x, .rows = rows, .y = last});
   add_rms_norm(ctx, {.x = last, .add = {}, .weight = output_norm_, .eps = config_.eps, .h = h});
-  linear(ctx, {.x = h,
-               .parts = {{.w = head_, .bias = output_bias_, .y = out.logits}},
-               .latency_rows = pass.options.latency ? pass.step.shape.decode_logit_rows : 0});
+  linear(ctx,
+         {.x = h, .parts = {{.w = head_, .bias = output_bias_, .y = out}}, .latency_rows = latency_rows});
   pass.probe("output_norm", -1, h);
-  pass.probe("logits", -1, out.logits);
+  pass.probe("logits", -1, out);
+}
+
+// Prompt rows all of them: a row's logits are what they would be in any other slice.
+void Model::scored_logits(const Pass& pass, const Tensor& x, const ScoredLogits& each) const {
+  const int64_t rows = pass.step.shape.scored_rows, vocab = config_.vocab, pitch = logits_pitch(vocab);
+  const int64_t most = std::min(rows, logits_slice(vocab));
+  Workspace::Scope ws(pass.ctx.workspace);
+  float* const memory = ws.take<float>(most * pitch);
+  for (int64_t first = 0; first < rows; first += most) {
+    const int64_t count = std::min(most, rows - first);
+    const Tensor slice = make_tensor(memory, {count, pitch}).cols(0, vocab);
+    logits(pass, x, pass.step.scored_rows.rows(first, count), 0, slice);
+    each(first, slice);
+  }
 }
 
 // In float32, however activations are kept: nothing is multiplied by them.

@@ -25,11 +25,25 @@ struct ForwardOptions {
   const LayerProbe* probe = nullptr;
 };
 
+// Is shown the logits [n, V] f32 of a step's scored rows first ... first + n - 1. They are the pass's scratch memory:
+// rows 16 bytes aligned, gone after the call.
+using ScoredLogits = std::function<void(int64_t first, const Tensor& logits)>;
+
 // Where a forward pass leaves what the step asks for: [logit_rows, V] f32, and [hidden_rows, D] f32. Empty where it asks
-// for none.
+// for none. Scored rows are all rows of a prompt, and their logits together would be the largest thing in memory: they
+// are shown a slice at a time, in ascending order.
 struct ForwardOutputs {
   Tensor logits, hidden;
+  const ScoredLogits* scored = nullptr;
 };
+
+// How many rows' logits are held at a time where a whole prompt's are wanted: about 64 MiB of them, on the 64-token
+// grid.
+int64_t logits_slice(int64_t vocab);
+// Elements from one row of logits to the next: samplers read four at a time, aligned.
+inline int64_t logits_pitch(int64_t vocab) {
+  return (vocab + 3) / 4 * 4;
+}
 
 // What all blocks of one pass share.
 struct Pass {
@@ -94,6 +108,10 @@ class Model {
   // Of the residual stream x [T, D]: final norm and head for the rows that want logits, the norm alone for those whose
   // hidden states are wanted.
   void head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const;
+  // Of some rows of x; the first `latency_rows` of them in the arithmetic for latency.
+  void logits(const Pass& pass, const Tensor& x, const Tensor& rows, int64_t latency_rows,
+              const Tensor& out) const;
+  void scored_logits(const Pass& pass, const Tensor& x, const ScoredLogits& each) const;
   void hidden_states(const Pass& pass, const Tensor& x, const Tensor& hidden) const;
   // The attention part of block `layer`, added to x; h is its normalised input.
   void attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Tensor& h,

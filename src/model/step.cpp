@@ -25,7 +25,9 @@ StepLayout::StepLayout(const StepCapacity& c) : capacity_(c) {
   bias_ids_ = after(tables_, int64_t{c.segments} * c.table_width * kInt);
   bias_values_ = after(bias_ids_, c.biases * kInt);
   hidden_rows_ = after(bias_values_, c.biases * kInt);
-  past_tokens_ = after(hidden_rows_, c.hidden_rows * kInt);
+  scored_rows_ = after(hidden_rows_, c.hidden_rows * kInt);
+  score_rows_ = after(scored_rows_, c.scored_rows * kInt);
+  past_tokens_ = after(score_rows_, c.scored_rows * static_cast<int64_t>(sizeof(SampleRow)));
   swap_outs_ = after(past_tokens_, c.past * kInt);
   swap_ins_ = after(swap_outs_, c.swaps * static_cast<int64_t>(sizeof(HostMove)));
   bytes_ = after(swap_ins_, c.swaps * static_cast<int64_t>(sizeof(HostMove)));
@@ -47,6 +49,8 @@ StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
           .bias_ids = at(ints, bias_ids_),
           .bias_values = at(static_cast<float*>(nullptr), bias_values_),
           .hidden_rows = at(ints, hidden_rows_),
+          .scored_rows = at(ints, scored_rows_),
+          .score_rows = at(static_cast<SampleRow*>(nullptr), score_rows_),
           .past_tokens = at(ints, past_tokens_),
           .swap_outs = at(static_cast<HostMove*>(nullptr), swap_outs_),
           .swap_ins = at(static_cast<HostMove*>(nullptr), swap_ins_)};
@@ -62,12 +66,14 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
                        shape.decode_rows, shape.rows - shape.decode_rows, shape.decode_keys},
           .logit_rows = make_tensor(a.logit_rows, {shape.logit_rows}),
           .hidden_rows = make_tensor(a.hidden_rows, {shape.hidden_rows}),
+          .scored_rows = make_tensor(a.scored_rows, {shape.scored_rows}),
           .block_copies = make_tensor(a.block_copies, {shape.block_copies, 2}),
           .slot_copies = make_tensor(a.slot_copies, {shape.slot_copies, 2}),
           .notes = a.notes,
           .past_notes = a.past_notes,
           .past_tokens = a.past_tokens,
           .sample_rows = a.sample_rows,
+          .score_rows = a.score_rows,
           .bias_ids = a.bias_ids,
           .bias_values = a.bias_values};
 }
@@ -79,7 +85,15 @@ ResultLayout::ResultLayout(const StepCapacity& c) : max_top_(c.max_top), width_(
   top_ids_ = after(top_count_, row);
   top_logprobs_ = after(top_ids_, tops);
   hidden_ = after(top_logprobs_, tops);
-  bytes_ = after(hidden_, int64_t{c.hidden_rows} * c.width * 4);
+  const int64_t scored = int64_t{c.scored_rows} * 4;
+  scored_.max_top = c.max_scored_top;
+  scored_.tokens = after(hidden_, int64_t{c.hidden_rows} * c.width * 4);
+  scored_.logprobs = after(scored_.tokens, scored);
+  scored_.top_count = after(scored_.logprobs, scored);
+  scored_.ranks = after(scored_.top_count, scored);
+  scored_.top_ids = after(scored_.ranks, scored);
+  scored_.top_logprobs = after(scored_.top_ids, scored * c.max_scored_top);
+  bytes_ = after(scored_.top_logprobs, scored * c.max_scored_top);
 }
 
 SampleOutputs ResultLayout::outputs(std::byte* base, int64_t rows) const {
@@ -88,6 +102,18 @@ SampleOutputs ResultLayout::outputs(std::byte* base, int64_t rows) const {
           .top_ids = make_tensor(base + top_ids_, DType::kI32, {rows, max_top_}),
           .top_logprobs = make_tensor(base + top_logprobs_, DType::kF32, {rows, max_top_}),
           .top_count = make_tensor(base + top_count_, DType::kI32, {rows}),
+          .ranks = {},
+          .sampled = {}};
+}
+
+SampleOutputs ResultLayout::scored(std::byte* base, int64_t rows) const {
+  const Scored& s = scored_;
+  return {.tokens = make_tensor(base + s.tokens, DType::kI32, {rows}),
+          .logprobs = make_tensor(base + s.logprobs, DType::kF32, {rows}),
+          .top_ids = make_tensor(base + s.top_ids, DType::kI32, {rows, s.max_top}),
+          .top_logprobs = make_tensor(base + s.top_logprobs, DType::kF32, {rows, s.max_top}),
+          .top_count = make_tensor(base + s.top_count, DType::kI32, {rows}),
+          .ranks = make_tensor(base + s.ranks, DType::kI32, {rows}),
           .sampled = {}};
 }
 

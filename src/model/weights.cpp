@@ -1,5 +1,9 @@
 #include "model/weights.h"
 
+#include <fmt/ranges.h>
+
+#include <iterator>
+
 #include "quant/format.h"
 
 namespace quire {
@@ -8,6 +12,17 @@ namespace {
 std::string dims_text(int64_t cols, int64_t rows, int64_t experts) {
   return experts == 1 ? fmt::format("[{}, {}]", cols, rows)
                       : fmt::format("[{}, {}, {}]", cols, rows, experts);
+}
+
+// A file names the innermost dimension first.
+std::vector<int64_t> reversed(std::initializer_list<int64_t> dims) {
+  return {std::make_reverse_iterator(dims.end()), std::make_reverse_iterator(dims.begin())};
+}
+
+// Writers differ in whether a dimension of one is there; every other one counts, and so does their order.
+std::vector<int64_t> without_ones(std::vector<int64_t> dims) {
+  std::erase(dims, 1);
+  return dims;
 }
 
 }  // namespace
@@ -51,17 +66,13 @@ Result<Weight> WeightLoader::optional_matrix(const std::string& stem, int64_t ro
 Result<Tensor> WeightLoader::floats(const std::string& name, std::initializer_list<int64_t> dims) {
   QUIRE_TRY(const gguf::TensorInfo* t, file_.get_tensor(name));
   used_.insert(name);
-  int64_t elems = 1;
-  for (int64_t d : dims) elems *= d;
-  const int64_t inner = *(dims.end() - 1);
-  // Writers differ in trailing and squeezed ones, so a vector is recognised by its number of elements.
-  if (t->elems() != elems || (dims.size() > 1 && t->dims[0] != inner))
-    return file_error("tensor {}: shape {} does not fit the model, which needs {} elements", name,
-                      gguf::shape_text(*t), elems);
+  if (without_ones({t->dims.begin(), t->dims.end()}) != without_ones(reversed(dims)))
+    return file_error("tensor {}: shape {} does not fit the model, which needs [{}]", name,
+                      gguf::shape_text(*t), fmt::join(reversed(dims), ", "));
   if (t->dtype == DType::kF32) return make_tensor(const_cast<std::byte*>(t->data), DType::kF32, dims);
   QUIRE_CHECKED(quant::check_decodable(name, t->dtype));
-  arena_.vectors.emplace_back(static_cast<size_t>(elems));
-  arena_.bytes += elems * 4;
+  arena_.vectors.emplace_back(static_cast<size_t>(t->elems()));
+  arena_.bytes += t->elems() * 4;
   float* out = arena_.vectors.back().data();
   for (int64_t r = 0; r < t->rows(); ++r)
     quant::decode_row(t->dtype, t->data + r * t->row_bytes(), t->dims[0], out + r * t->dims[0]);

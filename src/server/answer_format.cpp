@@ -24,31 +24,36 @@ class ChatFormat : public AnswerFormat {
   std::string_view object() const override { return "chat.completion"; }
   std::string_view chunk_object() const override { return "chat.completion.chunk"; }
 
-  Json whole(const AnswerPart& p) const override {
+  std::string whole(const AnswerPart& p, const PromptReport*) const override {
     Json message = {{"role", "assistant"}, {"content", p.content}};
     if (!p.reasoning.empty()) message["reasoning_content"] = p.reasoning;
     message["refusal"] = nullptr;
-    return {{"index", p.index},
-            {"message", std::move(message)},
-            {"logprobs", logprobs(p)},
-            {"finish_reason", or_null(p.finish)}};
+    return dump({{"index", p.index},
+                 {"message", std::move(message)},
+                 {"logprobs", logprobs(p)},
+                 {"finish_reason", or_null(p.finish)}});
   }
 
-  Json opening(int index) const override {
-    return {{"index", index},
-            {"delta", {{"role", "assistant"}, {"content", ""}}},
-            {"logprobs", nullptr},
-            {"finish_reason", nullptr}};
+  std::string opening(int index, const PromptReport*) const override {
+    return dump({{"index", index},
+                 {"delta", {{"role", "assistant"}, {"content", ""}}},
+                 {"logprobs", nullptr},
+                 {"finish_reason", nullptr}});
   }
 
-  Json piece(const AnswerPart& p) const override {
+  std::string piece(const AnswerPart& p) const override {
     Json delta = Json::object();
     if (!p.reasoning.empty()) delta["reasoning_content"] = p.reasoning;
     if (!p.content.empty()) delta["content"] = p.content;
-    return {{"index", p.index},
-            {"delta", std::move(delta)},
-            {"logprobs", logprobs(p)},
-            {"finish_reason", or_null(p.finish)}};
+    return dump({{"index", p.index},
+                 {"delta", std::move(delta)},
+                 {"logprobs", logprobs(p)},
+                 {"finish_reason", or_null(p.finish)}});
+  }
+
+  std::string beside(const PromptReport* prompt) const override {
+    if (prompt == nullptr || prompt->prompt_logprobs().empty()) return {};
+    return R"(,"prompt_logprobs":)" + prompt->prompt_logprobs();
   }
 
  private:
@@ -76,44 +81,41 @@ class CompletionFormat : public AnswerFormat {
   std::string_view object() const override { return "text_completion"; }
   std::string_view chunk_object() const override { return "text_completion"; }
 
-  Json whole(const AnswerPart& p) const override { return entry(p, echo(p.index) + p.content); }
-  Json opening(int index) const override {
-    if (echo(index).empty()) return nullptr;
-    return entry({.index = index}, echo(index));
+  std::string whole(const AnswerPart& p, const PromptReport* prompt) const override {
+    const std::string_view echoed = echo(p.index);
+    return entry(p, std::string(echoed) + p.content, logprobs(p, lists_of(prompt)), prompt);
   }
-  Json piece(const AnswerPart& p) const override { return entry(p, p.content); }
+  std::string opening(int index, const PromptReport* prompt) const override {
+    if (echo(index).empty()) return {};
+    return entry({.index = index}, std::string(echo(index)), logprobs({.index = index}, lists_of(prompt)),
+                 prompt);
+  }
+  std::string piece(const AnswerPart& p) const override {
+    return entry(p, p.content, logprobs(p, nullptr), nullptr);
+  }
 
  private:
-  std::string echo(int index) const {
-    return echoes_.empty() ? std::string() : echoes_.at(static_cast<size_t>(index));
+  std::string_view echo(int index) const {
+    return echoes_.empty() ? std::string_view() : echoes_.at(static_cast<size_t>(index));
   }
-  Json entry(const AnswerPart& p, std::string text) const {
-    return {{"index", p.index},
-            {"text", std::move(text)},
-            {"logprobs", logprobs(p)},
-            {"finish_reason", or_null(p.finish)}};
+  static const LogprobLists* lists_of(const PromptReport* prompt) {
+    return prompt == nullptr ? nullptr : prompt->lists();
   }
-  // The older form: parallel lists. Of two alternatives with the same text (parts of characters) the likelier one is
-  // shown.
-  Json logprobs(const AnswerPart& p) const {
-    if (!logprobs_) return nullptr;
-    Json texts = Json::array(), values = Json::array(), top = Json::array(), offsets = Json::array();
-    size_t offset = p.text_offset;
-    const auto text_of = [&](TokenId t) { return unicode::replace_invalid(tokenizer_.token_bytes(t, true)); };
-    for (const TokenReport& r : p.tokens) {
-      texts.push_back(text_of(r.token));
-      values.push_back(r.logprob);
-      Json alternatives = Json::object();
-      for (const TokenLogprob& a : r.top)
-        if (std::string text = text_of(a.token); !alternatives.contains(text)) alternatives[text] = a.logprob;
-      top.push_back(std::move(alternatives));
-      offsets.push_back(offset);
-      offset += tokenizer_.token_bytes(r.token, true).size();
-    }
-    return {{"tokens", std::move(texts)},
-            {"token_logprobs", std::move(values)},
-            {"top_logprobs", std::move(top)},
-            {"text_offset", std::move(offsets)}};
+  static std::string entry(const AnswerPart& p, std::string text, const std::string& logprobs,
+                           const PromptReport* prompt) {
+    std::string all = fmt::format(R"({{"index":{},"text":{},"logprobs":)", p.index, dump(std::move(text)));
+    all += logprobs;
+    all += R"(,"finish_reason":)" + dump(or_null(p.finish));
+    if (prompt != nullptr && !prompt->prompt_logprobs().empty())
+      all += R"(,"prompt_logprobs":)" + prompt->prompt_logprobs();
+    return all + '}';
+  }
+  // The older form: parallel lists, those of the prompt first.
+  std::string logprobs(const AnswerPart& p, const LogprobLists* prompt) const {
+    if (!logprobs_) return "null";
+    LogprobLists lists(tokenizer_, characters(echo(p.index)) + p.text_offset);
+    for (const TokenReport& r : p.tokens) lists.add(r.token, r.logprob, r.top);
+    return lists.json(prompt);
   }
 
   const Tokenizer& tokenizer_;

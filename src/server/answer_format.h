@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "server/prompt_report.h"
 #include "server/protocol/json.h"
 #include "tokenizer/tokenizer.h"
 
@@ -29,7 +30,7 @@ struct AnswerPart {
   int index = 0;  // of the answer
   std::string content, reasoning;
   std::vector<TokenReport> tokens;  // empty unless log-probabilities were asked for
-  size_t text_offset = 0;           // bytes of the answer's text before the first of `tokens`
+  size_t text_offset = 0;           // characters of the answer's text before the first of `tokens`
   std::string finish;               // "stop", "length"; empty: goes on
 };
 
@@ -39,17 +40,22 @@ class AnswerFormat {
   virtual std::string_view id_prefix() const = 0;  // "chatcmpl-"
   virtual std::string_view object() const = 0;     // of a whole answer
   virtual std::string_view chunk_object() const = 0;
+  // JSON text, each of them. `prompt`: what is told of the answer's prompt, written to its end; null: nothing.
   // An entry of "choices" in a whole answer.
-  virtual Json whole(const AnswerPart& part) const = 0;
-  // The entry of the chunk that opens an answer's stream, or null for none.
-  virtual Json opening(int index) const = 0;
+  virtual std::string whole(const AnswerPart& part, const PromptReport* prompt) const = 0;
+  // The entry of the chunk that opens an answer's stream, or empty for none.
+  virtual std::string opening(int index, const PromptReport* prompt) const = 0;
   // An entry of a chunk.
-  virtual Json piece(const AnswerPart& part) const = 0;
+  virtual std::string piece(const AnswerPart& part) const = 0;
+  // Members of a whole answer beside "choices", each after a comma.
+  virtual std::string beside(const PromptReport*) const { return {}; }
 };
 
-// {"index", "message": {"role", "content", "reasoning_content"}, "logprobs", "finish_reason"}
+// {"index", "message": {"role", "content", "reasoning_content"}, "logprobs", "finish_reason"}; beside them
+// "prompt_logprobs", if it is wanted.
 std::unique_ptr<AnswerFormat> chat_format(const Tokenizer& tokenizer, bool logprobs);
-// {"index", "text", "logprobs", "finish_reason"}. `echoes`: text that stands before the answer of that index, or empty.
+// {"index", "text", "logprobs", "finish_reason", "prompt_logprobs"}, the last one if it is wanted. `echoes`: text that
+// stands before the answer of that index, or empty.
 std::unique_ptr<AnswerFormat> completion_format(const Tokenizer& tokenizer, bool logprobs,
                                                 std::vector<std::string> echoes);
 

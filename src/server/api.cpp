@@ -1,23 +1,64 @@
 #include "server/api.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include "gguf/metadata.h"
 
 namespace quire::server {
+namespace {
+
+// What known clients send that nothing here reads: the label of a metric must not be whatever somebody writes.
+constexpr std::string_view kOftenIgnored[] = {"chat_id",       "files",
+                                              "functions",     "include_reasoning",
+                                              "keep_alive",    "lora_path",
+                                              "mirostat",      "mirostat_eta",
+                                              "mirostat_tau",  "num_batch",
+                                              "num_ctx",       "num_gpu",
+                                              "num_keep",      "num_predict",
+                                              "num_thread",    "options",
+                                              "prediction",    "reasoning_effort",
+                                              "repeat_last_n", "return_hidden_states",
+                                              "rid",           "service_tier",
+                                              "session_id",    "session_params",
+                                              "store",         "stream_reasoning",
+                                              "tfs_z",         "think",
+                                              "tools",         "use_mlock",
+                                              "use_mmap",      "guided_decoding_backend"};
+
+}  // namespace
+
+struct Api::Route {
+  enum Access { kOpen, kKey };  // to everybody; with a key, if the server has keys
+  const char* method;
+  const char* path;  // one that ends in '/' stands for everything below it
+  Access access;
+  bool needs_model;
+  bool generates;  // makes the engine work: refused while draining
+  Handler handler;
+};
 
 // A path has one row per method.
 const Api::Route Api::kRoutes[] = {
-    // method, path, open, needs_model, generates
-    {"GET", "/health", true, false, false, &Api::health},
-    {"GET", "/metrics", false, false, false, &Api::metrics},
-    {"GET", "/version", false, false, false, &Api::version},
-    {"GET", "/props", false, true, false, &Api::props},
-    {"GET", "/v1/models", false, true, false, &Api::models},
-    {"GET", "/v1/models/", false, true, false, &Api::model},
-    {"POST", "/tokenize", false, true, false, &Api::tokenize},
-    {"POST", "/detokenize", false, true, false, &Api::detokenize},
-    {"POST", "/v1/chat/completions", false, true, true, &Api::chat},
-    {"POST", "/v1/completions", false, true, true, &Api::complete},
-    {"POST", "/v1/embeddings", false, true, true, &Api::embeddings},
+    // method, path, access, needs_model, generates
+    {"GET", "/health", Route::kOpen, false, false, &Api::health},
+    {"GET", "/ping", Route::kOpen, false, false, &Api::health},
+    {"GET", "/metrics", Route::kKey, false, false, &Api::metrics},
+    {"GET", "/version", Route::kKey, false, false, &Api::version},
+    {"GET", "/props", Route::kKey, true, false, &Api::props},
+    {"GET", "/load", Route::kKey, true, false, &Api::load},
+    {"GET", "/get_load", Route::kKey, true, false, &Api::loads},
+    {"GET", "/server_info", Route::kKey, true, false, &Api::server_info},
+    {"GET", "/get_server_info", Route::kKey, true, false, &Api::server_info},
+    {"GET", "/model_info", Route::kKey, true, false, &Api::model_info},
+    {"GET", "/get_model_info", Route::kKey, true, false, &Api::model_info},
+    {"GET", "/v1/models", Route::kKey, true, false, &Api::models},
+    {"GET", "/v1/models/", Route::kKey, true, false, &Api::model},
+    {"POST", "/tokenize", Route::kKey, true, false, &Api::tokenize},
+    {"POST", "/detokenize", Route::kKey, true, false, &Api::detokenize},
+    {"POST", "/v1/chat/completions", Route::kKey, true, true, &Api::chat},
+    {"POST", "/v1/completions", Route::kKey, true, true, &Api::complete},
+    {"POST", "/v1/embeddings", Route::kKey, true, true, &Api::embeddings},
 };
 
 Api::Api(ApiOptions options, Registry& registry) : options_(std::move(options)), registry_(registry) {}
@@ -72,61 +113,111 @@ std::string Api::methods_of(const std::string& path) {
   return std::string_view(r->method) == "GET" ? "GET, HEAD" : r->method;
 }
 
-ApiResult<const Api::Route*> Api::admit(const HttpRequest& request, Responder& responder) const {
-  const Route* route = find_route(request.path);
-  if ((route == nullptr || !route->open) && !options_.keys.empty()) {
-    const std::string_view given = request.header("authorization");
-    const int key = options_.keys.find(given);
-    if (key == 0)
-      return ApiError{401,
-                      given.empty() ? "no API key was given; send it as 'Authorization: Bearer KEY'"
-                                    : "the API key is not valid",
-                      "", "invalid_api_key"};
-    responder.record().key = key;
-  }
-  if (route == nullptr)
-    return ApiError{404, fmt::format("there is no {}", gguf::printable(request.path)), "", "unknown_url"};
-  const bool head = request.method == "HEAD" && std::string_view(route->method) == "GET";
-  if (request.method != route->method && !head)
-    return ApiError{
-        .status = 405,
-        .message = fmt::format("{} does not take {}", route->path, gguf::printable(request.method)),
-        .allow = methods_of(request.path)};
-  return route;
+ApiResult<int> Api::check_key(const HttpRequest& head, const Route* route) const {
+  if (options_.keys.empty() || (route != nullptr && route->access == Route::kOpen)) return 0;
+  const std::string_view given = head.header("authorization");
+  if (const int key = options_.keys.find(given); key != 0) return key;
+  return ApiError{401,
+                  given.empty() ? "no API key was given; send it as 'Authorization: Bearer KEY'"
+                                : "the API key is not valid",
+                  "", "invalid_api_key"};
 }
 
-ApiStatus Api::call(const HttpRequest& request, const std::shared_ptr<Responder>& responder) {
-  QUIRE_TRY(const Route* const route, admit(request, *responder));
+ApiStatus Api::check_state(const Route& route) const {
   const State state = state_;
-  if (route->needs_model && state == State::kLoading)
+  if (route.needs_model && state == State::kLoading)
     return ApiError{
         .status = 503, .message = "the model is being loaded", .code = "loading", .retry_after = 2};
-  if (route->generates && state == State::kDraining)
+  if (route.generates && state == State::kDraining)
     return ApiError{
         .status = 503, .message = "the server is shutting down", .code = "shutting_down", .retry_after = 5};
-  Call c{request, responder, {}};
-  if (route->needs_model) {
-    c.loaded = loaded();
-    if (c.loaded.model == nullptr) return ApiError{503, "the server is shutting down", "", "shutting_down"};
-    responder->record().model = c.loaded.model->name();
-  }
-  return (this->*route->handler)(c);
+  return {};
 }
 
-void Api::handle(const HttpRequest& request, const std::shared_ptr<Responder>& responder) {
-  if (ApiStatus s = call(request, responder); !s.ok()) responder->send(s.error());
-}
+namespace {
 
-ApiResult<Json> Api::body(const HttpRequest& request) const {
-  std::string type(request.header("content-type"));
+// What is read of a body is JSON as it is.
+ApiStatus check_type(const HttpRequest& head) {
+  const auto lower = [](std::string_view header) {
+    std::string text(header);
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+  };
+  const std::string encoding = lower(head.header("content-encoding"));
+  if (!encoding.empty() && encoding != "identity")
+    return ApiError{415, "bodies with a Content-Encoding are not read", "", ""};
+  std::string type = lower(head.header("content-type"));
   type = type.substr(0, type.find(';'));
   while (type.ends_with(' ')) type.pop_back();
-  for (char& c : type) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   if (!type.empty() && type != "application/json")
     return ApiError{415,
                     fmt::format("the Content-Type is {}; it must be application/json", gguf::printable(type)),
                     "", ""};
+  return {};
+}
+
+}  // namespace
+
+// The key comes first: whoever has none learns nothing else.
+ApiResult<Api::Admission> Api::admit(const HttpRequest& head) const {
+  const Route* const route = find_route(head.path);
+  QUIRE_TRY(const int key, check_key(head, route));
+  if (route == nullptr)
+    return ApiError{404, fmt::format("there is no {}", gguf::printable(head.path)), "", "unknown_url"};
+  const bool get = std::string_view(route->method) == "GET";
+  if (head.method != route->method && !(get && head.method == "HEAD"))
+    return ApiError{.status = 405,
+                    .message = fmt::format("{} does not take {}", route->path, gguf::printable(head.method)),
+                    .allow = methods_of(head.path)};
+  if (!get) {
+    if (!head.content_length && !head.chunked)
+      return ApiError{411, "the body's length is missing; send Content-Length, or the body in chunks", "",
+                      ""};
+    QUIRE_CHECKED(check_type(head));
+  }
+  QUIRE_CHECKED(check_state(*route));
+  return Admission{.route = route, .key = key, .reads_body = !get};
+}
+
+ApiStatus Api::call(const Route& route, Call call) {
+  QUIRE_CHECKED(check_state(route));  // it may have changed while the body came
+  if (route.needs_model) {
+    call.loaded = loaded();
+    if (call.loaded.model == nullptr)
+      return ApiError{503, "the server is shutting down", "", "shutting_down"};
+    call.responder->record().model = call.loaded.model->name();
+  }
+  return (this->*route.handler)(call);
+}
+
+void Api::handle(HttpRequest request, const Admission& admitted,
+                 const std::shared_ptr<Responder>& responder) {
+  if (ApiStatus s = call(*admitted.route, {std::move(request), responder, {}}); !s.ok())
+    responder->send(s.error());
+}
+
+ApiResult<Json> Api::body(const HttpRequest& request) const {
   return parse_json_object(request.body, options_.json);
+}
+
+void Api::report(const Call& call, const IgnoredFields& ignored) {
+  if (ignored.count == 0) return;
+  call.responder->record().ignored = ignored.header();
+  const auto count = [&](std::string_view parameter, size_t times) {
+    registry_
+        .counter("quire:ignored_parameters_total",
+                 "Fields of requests that had no effect, by name where they are common.",
+                 {{"parameter", std::string(parameter)}})
+        .add(static_cast<double>(times));
+  };
+  size_t others = ignored.count;
+  for (const std::string& name : ignored.names) {
+    if (std::find(std::begin(kOftenIgnored), std::end(kOftenIgnored), name) == std::end(kOftenIgnored))
+      continue;
+    count(name, 1);
+    --others;
+  }
+  if (others > 0) count("other", others);
 }
 
 void Api::answer(const Call& call, const Json& value) {

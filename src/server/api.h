@@ -21,7 +21,6 @@ struct ApiOptions {
   JsonLimits json;
   std::chrono::milliseconds request_timeout{0};  // for one answer; 0: no limit
   bool split_reasoning = true;
-  size_t max_sequences = 0;  // shown by /props
 };
 
 class Api {
@@ -41,8 +40,18 @@ class Api {
   void forget();
   State state() const { return state_.load(); }
 
-  // Answers a request, now or later. On the connection's executor.
-  void handle(const HttpRequest& request, const std::shared_ptr<Responder>& responder);
+  struct Route;
+  // What admit() found out.
+  struct Admission {
+    const Route* route = nullptr;
+    int key = 0;             // number of the API key; 0: none was needed
+    bool reads_body = true;  // GET and HEAD have none: what a client sends as one is not read
+  };
+  // Judges a request by its headers, before its body is read: 401, 404, 405, 411, 415, or 503 where its route is not
+  // served now. `head` is a request without its body. Any thread.
+  ApiResult<Admission> admit(const HttpRequest& head) const;
+  // Answers a request that was admitted, now or later. On the connection's executor.
+  void handle(HttpRequest request, const Admission& admitted, const std::shared_ptr<Responder>& responder);
 
   // The template of the route that a path belongs to, for labels of metrics and for logs; "other" if there is none.
   static std::string route_name(const std::string& path);
@@ -53,29 +62,23 @@ class Api {
     std::shared_ptr<Service> service;
   };
   struct Call {
-    const HttpRequest& request;
-    const std::shared_ptr<Responder>& responder;
+    HttpRequest request;
+    std::shared_ptr<Responder> responder;
     Loaded loaded;  // empty for routes that need no model
   };
   using Handler = ApiStatus (Api::*)(const Call& call);
-  struct Route {
-    const char* method;
-    const char* path;  // one that ends in '/' stands for everything below it
-    bool open;         // needs no key
-    bool needs_model;
-    bool generates;  // makes the engine work: refused while draining
-    Handler handler;
-  };
   static const Route kRoutes[];
   static const Route* find_route(const std::string& path);
   static std::string methods_of(const std::string& path);
 
-  ApiResult<const Route*> admit(const HttpRequest& request, Responder& responder) const;
-  ApiStatus call(const HttpRequest& request, const std::shared_ptr<Responder>& responder);
+  ApiResult<int> check_key(const HttpRequest& head, const Route* route) const;
+  ApiStatus check_state(const Route& route) const;
+  ApiStatus call(const Route& route, Call call);
   Loaded loaded() const;
-  // The body as JSON; 415 if it is declared as something else.
   ApiResult<Json> body(const HttpRequest& request) const;
   static void answer(const Call& call, const Json& value);
+  // Tells the client, in a header of the answer, and the metrics which fields of a request had no effect.
+  void report(const Call& call, const IgnoredFields& ignored);
 
   ApiStatus health(const Call& call);
   ApiStatus metrics(const Call& call);
@@ -83,6 +86,10 @@ class Api {
   ApiStatus models(const Call& call);
   ApiStatus model(const Call& call);
   ApiStatus props(const Call& call);
+  ApiStatus load(const Call& call);
+  ApiStatus loads(const Call& call);
+  ApiStatus server_info(const Call& call);
+  ApiStatus model_info(const Call& call);
   ApiStatus tokenize(const Call& call);
   ApiStatus detokenize(const Call& call);
   ApiStatus chat(const Call& call);
@@ -91,6 +98,8 @@ class Api {
 
   // Who shares computed prompts: requests with the same API key and the same cache_salt.
   std::string salt_of(const Call& call, const std::string& cache_salt) const;
+  // Who shares places and the queue with others (Job): with several API keys, each one.
+  uint64_t client_of(const Call& call) const;
 
   struct Prepared;  // jobs, and what is common to both kinds of generation
   void start(const Call& call, Prepared prepared);

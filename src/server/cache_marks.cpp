@@ -55,17 +55,21 @@ std::vector<size_t> find_marks(const Conversation& conversation, const std::stri
     content.insert(at, words.back());
   }
   if (words.empty()) return {};
-  Result<std::string> marked = render(messages);
+  Result<RenderedPrompt> marked = render(messages);
   if (!marked.ok()) return {};
-  std::vector<size_t> places = take_out(*marked, words);
-  if (*marked != text) return {};
+  std::vector<size_t> places = take_out(marked->text, words);
+  if (marked->text != text) return {};
   return places;
 }
 
-int64_t tokens_before(const Tokenizer& tokenizer, const std::string& text, size_t bytes,
+int64_t tokens_before(const Tokenizer& tokenizer, const RenderedPrompt& prompt, size_t bytes,
                       std::span<const TokenId> tokens) {
+  std::vector<jinja::ByteRange> foreign = prompt.foreign;
+  while (!foreign.empty() && foreign.back().begin >= bytes) foreign.pop_back();
+  if (!foreign.empty()) foreign.back().end = std::min(foreign.back().end, bytes);
   const std::vector<TokenId> beginning =
-      tokenizer.encode(std::string_view(text).substr(0, bytes), {.add_special = true, .parse_special = true});
+      tokenizer.encode(std::string_view(prompt.text).substr(0, bytes),
+                       {.add_special = true, .parse_special = true, .plain = foreign});
   return std::ranges::mismatch(beginning, tokens).in1 - beginning.begin();
 }
 

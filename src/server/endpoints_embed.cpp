@@ -9,6 +9,7 @@ ApiStatus Api::embeddings(const Call& call) {
   const auto& [model, service] = call.loaded;
   QUIRE_TRY(const Json document, body(call.request));
   QUIRE_TRY(const EmbeddingRequest r, parse_embedding_request(document, model->limits()));
+  report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.model));
   const int64_t width = model->loaded().model->config().d_model;
   if (r.dimensions.value_or(width) != width)
@@ -25,7 +26,9 @@ ApiStatus Api::embeddings(const Call& call) {
     QUIRE_CHECKED(model->check_input(encoded.tokens.size()));
     plan.prompt_tokens += static_cast<int64_t>(encoded.tokens.size());
     Job& job = jobs.emplace_back();
-    job.priority = job.request.priority = r.priority;
+    job.counts = jobs.size() == r.inputs.size();
+    job.request.priority = r.priority;
+    job.request.client = client_of(call);
     job.request.embed = true;
     job.request.cache_salt = salt_of(call, r.cache_salt);
     job.request.prompt = std::move(encoded.tokens);

@@ -15,18 +15,21 @@ namespace {
 
 constexpr int64_t kDefaultMaxTokens = 16;             // of /v1/completions, as the API defines it
 constexpr int64_t kMaxJobTokens = int64_t{16} << 20;  // each job holds its prompt
+// Log-probabilities of prompts, alternatives among them, that one answer tells: some 25 bytes each. A stream's come at
+// once, and wait in memory for the client to read them.
+constexpr int64_t kMostReported = int64_t{1} << 20, kMostStreamed = int64_t{1} << 17;
 
 // The request of one answer; the further answers to a prompt continue with other seeds.
 Job make_job(const GenerationParams& p, std::string salt, const EncodedPrompt& prompt, int64_t max_tokens,
              uint64_t seed) {
   Job job;
-  job.priority = p.priority;
   Request& r = job.request;
   r.priority = p.priority;
   r.cache_salt = std::move(salt);
   r.prompt = prompt.tokens;
   r.cache_positions = prompt.cache_positions;
   r.max_tokens = max_tokens;
+  r.min_tokens = p.min_tokens;
   r.sampling = p.sampling;
   r.sampling.seed = seed;
   r.stop = p.stop;
@@ -34,6 +37,12 @@ Job make_job(const GenerationParams& p, std::string salt, const EncodedPrompt& p
   r.ignore_eos = p.ignore_eos;
   r.render_special = !p.skip_special_tokens;
   return job;
+}
+
+ApiStatus check_min_tokens(const GenerationParams& p, int64_t max_tokens) {
+  if (p.min_tokens <= max_tokens) return {};
+  return bad_field("min_tokens", "invalid_value", "'min_tokens' is {}, but at most {} tokens are generated",
+                   p.min_tokens, max_tokens);
 }
 
 GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const ModelContext>& model,
@@ -51,14 +60,33 @@ GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const 
   return plan;
 }
 
+// What answers tell of their prompts.
+PromptReport::Wanted wanted_of(const GenerationParams& p, bool echo) {
+  return {.lists = echo ? p.sampling.logprobs : -1, .prompt_logprobs = p.prompt_logprobs};
+}
+
+ApiStatus check_reported(const GenerationParams& p, const PromptReport::Wanted& wanted,
+                         int64_t prompt_tokens) {
+  const int64_t all = prompt_tokens * p.n * wanted.of_each(), most = p.stream ? kMostStreamed : kMostReported;
+  if (all <= most) return {};
+  return bad_field(wanted.lists >= 0 ? "logprobs" : "prompt_logprobs", "invalid_value",
+                   "the answer would tell {} log-probabilities of the prompts; at most {} are told{}", all,
+                   most, p.stream ? " in a stream" : "");
+}
+
 }  // namespace
 
 std::string Api::salt_of(const Call& call, const std::string& cache_salt) const {
   return fmt::format("{}:{}", options_.keys.salt(call.responder->record().key), cache_salt);
 }
 
+uint64_t Api::client_of(const Call& call) const {
+  return options_.keys.size() > 1 ? static_cast<uint64_t>(call.responder->record().key) : 0;
+}
+
 void Api::start(const Call& call, Prepared prepared) {
   prepared.plan.timeout = options_.request_timeout;
+  for (Job& job : prepared.jobs) job.request.client = client_of(call);
   std::make_shared<Generation>(std::move(prepared.plan), call.responder)->start(std::move(prepared.jobs));
 }
 
@@ -66,13 +94,15 @@ ApiStatus Api::chat(const Call& call) {
   const auto& [model, service] = call.loaded;
   QUIRE_TRY(const Json document, body(call.request));
   QUIRE_TRY(const ChatRequest r, parse_chat_request(document, model->limits()));
+  report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.params.model));
   QUIRE_TRY(const EncodedPrompt prompt, model->encode(r.conversation));
   QUIRE_TRY(const int64_t max_tokens, model->room_for(prompt.tokens.size(), r.params.max_tokens));
+  QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));
 
   Prepared p{.plan = make_plan(r.params, model, service), .jobs = {}};
   p.plan.format = chat_format(model->tokenizer(), p.plan.logprobs);
-  p.plan.split_reasoning = options_.split_reasoning;
+  p.plan.split_reasoning = options_.split_reasoning && r.separate_reasoning;
   p.plan.inside_reasoning = prompt.inside_reasoning;
   p.plan.prompt_tokens = static_cast<int64_t>(prompt.tokens.size());
   p.plan.cache_positions = {prompt.cache_positions};
@@ -80,6 +110,11 @@ ApiStatus Api::chat(const Call& call) {
   const std::string salt = salt_of(call, r.params.cache_salt);
   for (int i = 0; i < r.params.n; ++i)
     p.jobs.push_back(make_job(r.params, salt, prompt, max_tokens, seed + static_cast<uint64_t>(i)));
+  if (const PromptReport::Wanted wanted = wanted_of(r.params, false); wanted.any()) {
+    QUIRE_CHECKED(check_reported(r.params, wanted, p.plan.prompt_tokens));
+    p.jobs.front().request.prompt_logprobs = wanted.most();
+    p.plan.prompts.emplace_back(model->tokenizer(), p.jobs.front().request.prompt, "", wanted);
+  }
   start(call, std::move(p));
   return {};
 }
@@ -88,11 +123,14 @@ ApiStatus Api::complete(const Call& call) {
   const auto& [model, service] = call.loaded;
   QUIRE_TRY(const Json document, body(call.request));
   QUIRE_TRY(CompletionRequest r, parse_completion_request(document, model->limits()));
+  report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.params.model));
 
   Prepared p{.plan = make_plan(r.params, model, service), .jobs = {}};
+  p.plan.report_ends = true;
   const uint64_t seed = r.params.seed.value_or(random_seed());
   const std::string salt = salt_of(call, r.params.cache_salt);
+  const PromptReport::Wanted wanted = wanted_of(r.params, r.echo);
   std::vector<std::string> echoes;
   for (const Prompt& prompt : r.prompts) {
     QUIRE_TRY(EncodedPrompt encoded, model->encode(prompt, r.add_special));
@@ -100,6 +138,7 @@ ApiStatus Api::complete(const Call& call) {
     p.plan.cache_positions.push_back(r.cache_positions);
     QUIRE_TRY(int64_t max_tokens, model->room_for(encoded.tokens.size(), r.params.max_tokens));
     if (!r.params.max_tokens) max_tokens = std::min(max_tokens, kDefaultMaxTokens);
+    QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));
     p.plan.prompt_tokens += static_cast<int64_t>(encoded.tokens.size());
     if (p.plan.prompt_tokens * r.params.n > kMaxJobTokens)
       return bad_field("prompt", "invalid_value",
@@ -110,6 +149,11 @@ ApiStatus Api::complete(const Call& call) {
       p.jobs.push_back(make_job(r.params, salt, encoded, max_tokens, seed + static_cast<uint64_t>(i)));
       if (r.echo) echoes.push_back(encoded.text);
     }
+    if (!wanted.any()) continue;
+    QUIRE_CHECKED(check_reported(r.params, wanted, p.plan.prompt_tokens));
+    Request& first = (p.jobs.end() - r.params.n)->request;
+    first.prompt_logprobs = wanted.most();
+    p.plan.prompts.emplace_back(model->tokenizer(), first.prompt, encoded.text, wanted);
   }
   p.plan.format = completion_format(model->tokenizer(), p.plan.logprobs, std::move(echoes));
   start(call, std::move(p));

@@ -84,6 +84,23 @@ ApiStatus Api::model(const Call& call) {
   return {};
 }
 
+namespace {
+
+// How requests are sampled that do not say.
+Json sampling_json(const SamplingParams& s) {
+  const auto number = [](float x) { return Json::parse(fmt::format("{}", x)); };  // 0.7, not 0.699999988
+  return {{"temperature", number(s.temperature)},
+          {"top_k", s.top_k},
+          {"top_p", number(s.top_p)},
+          {"min_p", number(s.min_p)},
+          {"typical_p", number(s.typical_p)},
+          {"repeat_penalty", number(s.repetition_penalty)},
+          {"presence_penalty", number(s.presence_penalty)},
+          {"frequency_penalty", number(s.frequency_penalty)}};
+}
+
+}  // namespace
+
 ApiStatus Api::props(const Call& call) {
   const ModelContext& m = *call.loaded.model;
   const Tokenizer& t = m.tokenizer();
@@ -92,25 +109,28 @@ ApiStatus Api::props(const Call& call) {
   };
   const RequestLimits& l = m.limits();
   const ModelConfig& c = m.loaded().model->config();
-  answer(call, {{"model_alias", m.name()},
-                {"model_path", m.path()},
-                {"architecture", c.architecture},
-                {"total_slots", options_.max_sequences},
-                {"n_ctx", m.context()},
-                {"n_ctx_train", c.context_length},
-                {"n_vocab", l.vocab},
-                {"chat_template", m.chat_template()},
-                {"bos_token", text_of(t.bos())},
-                {"eos_token", text_of(t.eos())},
-                {"modalities", {{"vision", false}, {"audio", false}}},
-                {"limits",
-                 {{"n", l.max_n},
-                  {"prompts", l.max_prompts},
-                  {"stop", l.max_stops},
-                  {"logprobs", l.max_logprobs},
-                  {"logit_bias", l.max_logit_bias}}},
-                {"system_fingerprint", m.fingerprint()},
-                {"build_info", "quire " QUIRE_VERSION}});
+  answer(call,
+         {{"model_alias", m.name()},
+          {"model_path", m.path()},
+          {"architecture", c.architecture},
+          {"total_slots", m.sequences()},
+          {"n_ctx", m.context()},
+          {"default_generation_settings", {{"n_ctx", m.context()}, {"params", sampling_json(l.sampling)}}},
+          {"n_ctx_train", c.context_length},
+          {"n_vocab", l.vocab},
+          {"chat_template", m.chat_template()},
+          {"bos_token", text_of(t.bos())},
+          {"eos_token", text_of(t.eos())},
+          {"modalities", {{"vision", false}, {"audio", false}}},
+          {"limits",
+           {{"n", l.max_n},
+            {"prompts", l.max_prompts},
+            {"inputs", l.max_inputs},
+            {"stop", l.max_stops},
+            {"logprobs", l.max_logprobs},
+            {"logit_bias", l.max_logit_bias}}},
+          {"system_fingerprint", m.fingerprint()},
+          {"build_info", "quire " QUIRE_VERSION}});
   return {};
 }
 
@@ -118,6 +138,7 @@ ApiStatus Api::tokenize(const Call& call) {
   QUIRE_TRY(const Json document, body(call.request));
   const ModelContext& m = *call.loaded.model;
   QUIRE_TRY(const TokenizeRequest r, parse_tokenize_request(document, m.limits()));
+  report(call, r.ignored);
   QUIRE_CHECKED(m.check_name(r.model));
   EncodedPrompt p;
   if (const auto* conversation = std::get_if<Conversation>(&r.input)) {
@@ -138,6 +159,7 @@ ApiStatus Api::tokenize(const Call& call) {
 ApiStatus Api::detokenize(const Call& call) {
   QUIRE_TRY(const Json document, body(call.request));
   QUIRE_TRY(const DetokenizeRequest r, parse_detokenize_request(document, call.loaded.model->limits()));
+  report(call, r.ignored);
   QUIRE_CHECKED(call.loaded.model->check_name(r.model));
   const std::string text = call.loaded.model->tokenizer().decode(r.tokens, true);
   answer(call, {{"prompt", text}, {"content", text}});  // vLLM's name and llama.cpp's

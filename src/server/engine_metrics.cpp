@@ -165,4 +165,13 @@ Counter& EngineMetrics::finished(FinishReason reason) {
   return failed;
 }
 
+EngineLoad read_load(Registry& registry, const std::string& model_name) {
+  const auto value = [&](const char* name) {
+    return registry.gauge(name, "", {{"model_name", model_name}, {"engine", "0"}}).value();
+  };
+  return {.running = static_cast<int64_t>(value("vllm:num_requests_running")),
+          .waiting = static_cast<int64_t>(value("vllm:num_requests_waiting")),
+          .kv_usage = value("vllm:kv_cache_usage_perc")};
+}
+
 }  // namespace quire::server

@@ -43,4 +43,11 @@ struct EngineMetrics {
   Counter& passed;
 };
 
+// What an engine has to do just now, as its metrics tell it.
+struct EngineLoad {
+  int64_t running = 0, waiting = 0;  // answers
+  double kv_usage = 0.0;             // share of the KV cache that running answers use
+};
+EngineLoad read_load(Registry& registry, const std::string& model_name);
+
 }  // namespace quire::server

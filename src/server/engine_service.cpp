@@ -31,23 +31,16 @@ EngineService::~EngineService() {
 
 void EngineService::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (std::exchange(stop_, true)) return;
+    wake_.notify_all();
+    wake_.wait(lock, [&] { return submitting_ == 0; });
   }
-  wake_.notify_one();
   thread_.join();
   // What the engine has ends there; no listener is called from then on.
-  std::vector<RequestId> running;
-  std::vector<EntryPtr> left;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, entry] : running_) running.push_back(entry->engine_id);
-    for (const auto& [key, entry] : waiting_) left.push_back(entry);
-    waiting_.clear();
-  }
-  for (const RequestId id : running) engine_->cancel(id);
+  engine_->cancel_all();
   while (engine_->busy()) engine_->step();
-  for (const EntryPtr& entry : left) end(entry, FinishReason::kCancelled);
+  measure_step();
 }
 
 ApiStatus EngineService::health() const {
@@ -64,140 +57,109 @@ ApiStatus EngineService::check(const Request& r) const {
 }
 
 int EngineService::retry_after_seconds() const {
-  const double rounds = static_cast<double>(waiting_.size()) / static_cast<double>(max_running_);
+  const double rounds = static_cast<double>(engine_->stats().waiting) / static_cast<double>(max_running_);
   return static_cast<int>(std::clamp(std::ceil(mean_seconds_ * rounds), 1.0, 60.0));
 }
 
-ApiStatus EngineService::check_room(size_t jobs) {
+// Room for jobs of a client, who gets a number if it has none. A client that has one shares the queue with others: what it
+// has here is never more than what is left for everybody, so that nobody who comes finds the queue full of one client's.
+ApiStatus EngineService::reserve(uint64_t& client, size_t jobs, size_t with_uncounted) {
+  const std::lock_guard lock(mutex_);
   if (stop_) return ApiError{503, "the server is shutting down", "", "shutting_down"};
-  const size_t most = options_.max_queue + max_running_;
+  const bool shares = client != 0;
+  if (!shares) client = next_group_++;
+  const size_t all = options_.max_queue + max_running_, most = shares ? all / 2 : all;
   if (jobs > most)
-    return bad_field("n", "invalid_value", "the request asks for {} answers; this server takes at most {}",
-                     jobs, most);
-  const size_t places = max_running_ - std::min(max_running_, running_.size());
-  if (waiting_.size() + jobs <= options_.max_queue + places) return {};
-  metrics_->rejected.add();
-  return ApiError{
-      .status = 429,
-      .message = fmt::format("the queue is full: {} requests wait; try again later", waiting_.size()),
-      .retry_after = retry_after_seconds()};
+    return bad_field("n", "invalid_value", "the request asks for {} answers; this server takes at most {}{}",
+                     jobs, most, shares ? " of one key" : "");
+  const auto at = jobs_of_.find(client);
+  const size_t its = (at == jobs_of_.end() ? 0 : at->second) + jobs;
+  const bool full = jobs_ + jobs > all, too_many = shares && its + jobs_ + jobs > all;
+  if (full || too_many) {
+    metrics_->rejected.add();
+    return ApiError{
+        .status = 429,
+        .message = full ? fmt::format("the queue is full: {} requests wait; try again later",
+                                      engine_->stats().waiting)
+                        : fmt::format("this key's part of the queue is full: {} of its answers are not done; "
+                                      "try again later",
+                                      its - jobs),
+        .retry_after = retry_after_seconds()};
+  }
+  unfinished_ += with_uncounted;
+  jobs_ += jobs;
+  if (its > 0) jobs_of_[client] = its;
+  ++submitting_;
+  return {};
+}
+
+// With the mutex held.
+void EngineService::give_back(uint64_t client, size_t jobs) {
+  if (jobs == 0) return;
+  jobs_ -= jobs;
+  const auto at = jobs_of_.find(client);
+  if ((at->second -= jobs) == 0) jobs_of_.erase(at);
 }
 
 ApiResult<std::vector<JobId>> EngineService::submit(std::vector<Job> jobs, EventSink sink) {
   QUIRE_CHECKED(health());
   for (const Job& job : jobs) QUIRE_CHECKED(check(job.request));
+  uint64_t client = jobs.empty() ? 0 : jobs[0].request.client;
+  const auto counted =
+      static_cast<size_t>(std::count_if(jobs.begin(), jobs.end(), [](const Job& job) { return job.counts; }));
+  QUIRE_CHECKED(reserve(client, counted, jobs.size()));
   const auto shared_sink = std::make_shared<const EventSink>(std::move(sink));
-  std::vector<JobId> ids;
-  {
-    const std::lock_guard lock(mutex_);
-    QUIRE_CHECKED(check_room(jobs.size()));
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      auto entry = std::make_shared<Entry>();
-      entry->id = next_id_++;
-      entry->index = i;
-      entry->priority = jobs[i].priority;
-      entry->sink = shared_sink;
-      entry->request = std::move(jobs[i].request);
-      entry->prompt_tokens = static_cast<int64_t>(entry->request.prompt.size());
-      entry->arrived = Clock::now();
-      if (!entry->request.embed)
-        metrics_->params_max_tokens.observe(static_cast<double>(entry->request.max_tokens));
-      ids.push_back(entry->id);
-      waiting_.emplace(std::pair(entry->priority, entry->id), std::move(entry));
-    }
-    metrics_->waiting.set(static_cast<double>(waiting_.size()));
+  std::vector<Engine::Submission> submissions;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    Request& request = jobs[i].request;
+    request.client = client;
+    if (!request.embed) metrics_->params_max_tokens.observe(static_cast<double>(request.max_tokens));
+    auto entry = std::make_shared<Entry>();
+    entry->index = i;
+    entry->client = client;
+    entry->counts = jobs[i].counts;
+    entry->sink = shared_sink;
+    entry->prompt_tokens = static_cast<int64_t>(request.prompt.size());
+    entry->arrived = Clock::now();
+    submissions.push_back({std::move(request), [this, entry](const TokenEvent& e) { on_event(entry, e); }});
   }
   metrics_->params_n.observe(static_cast<double>(jobs.size()));
-  wake_.notify_one();
-  return ids;
+  const Result<std::vector<RequestId>> ids = engine_->submit(std::move(submissions));
+  {
+    const std::lock_guard lock(mutex_);
+    --submitting_;
+    if (!ids.ok()) {
+      give_back(client, counted);
+      unfinished_ -= jobs.size();
+    }
+    publish_load();
+  }
+  wake_.notify_all();
+  if (!ids.ok()) return *failure_of({.finish = FinishReason::kError, .error = ids.error()});
+  std::vector<JobId> accepted;
+  for (const RequestId id : *ids) accepted.push_back(id.v);
+  return accepted;
 }
 
 void EngineService::cancel(std::span<const JobId> jobs) {
-  {
-    const std::lock_guard lock(mutex_);
-    cancels_.insert(cancels_.end(), jobs.begin(), jobs.end());
-  }
-  wake_.notify_one();
+  for (const JobId id : jobs) engine_->cancel(RequestId{static_cast<int32_t>(id)});
 }
 
 void EngineService::run() {
   measure_step();  // what a file brought into the prefix cache
   for (bool sound = true;;) {
-    std::vector<JobId> cancels;
     {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stop_ || !waiting_.empty() || !running_.empty() || !cancels_.empty(); });
+      wake_.wait(lock, [&] { return stop_ || engine_->busy(); });
       if (stop_) return;
-      cancels.swap(cancels_);
     }
-    carry_out_cancels(cancels);
-    hand_over();
-    const bool worked = engine_->step();
+    engine_->step();  // where there is nothing to compute just now, it waits a little
     measure_step();
     if (sound && engine_->lost()) {
       sound = false;
       log_error(health().error().message);
     }
-    if (worked) continue;
-    // Nothing to compute just now although requests run: their results are on the way.
-    std::unique_lock lock(mutex_);
-    if (!running_.empty()) wake_.wait_for(lock, std::chrono::milliseconds(1));
   }
-}
-
-void EngineService::carry_out_cancels(std::span<const JobId> cancels) {
-  for (const JobId id : cancels) {
-    EntryPtr waiting;
-    RequestId running;
-    {
-      const std::lock_guard lock(mutex_);
-      if (const auto at = running_.find(id); at != running_.end()) running = at->second->engine_id;
-      const auto at =
-          std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& w) { return w.second->id == id; });
-      if (at != waiting_.end()) {
-        waiting = at->second;
-        waiting_.erase(at);
-      }
-    }
-    if (running.valid()) engine_->cancel(running);
-    if (waiting) end(waiting, FinishReason::kCancelled);
-  }
-}
-
-void EngineService::hand_over() {
-  for (;;) {
-    EntryPtr entry;
-    {
-      const std::lock_guard lock(mutex_);
-      if (waiting_.empty() || running_.size() >= max_running_) return;
-      entry = waiting_.begin()->second;
-      waiting_.erase(waiting_.begin());
-      running_.emplace(entry->id, entry);
-    }
-    if (!hand_over(entry)) return;
-  }
-}
-
-// False when the engine has no room just now; the entry waits again then.
-bool EngineService::hand_over(const EntryPtr& entry) {
-  entry->started = Clock::now();
-  Request request = entry->request;
-  Result<RequestId> id =
-      engine_->submit(std::move(request), [this, entry](const TokenEvent& e) { on_event(entry, e); });
-  std::unique_lock lock(mutex_);
-  if (id.ok()) {
-    entry->engine_id = *id;
-    entry->request = {};
-    return true;
-  }
-  running_.erase(entry->id);
-  if (id.error().fault == Fault::kCapacity && !running_.empty()) {
-    waiting_.emplace(std::pair(entry->priority, entry->id), entry);
-    return false;
-  }
-  lock.unlock();
-  end(entry, FinishReason::kError, id.take_error());
-  return true;
 }
 
 void EngineService::on_event(const EntryPtr& entry, const TokenEvent& event) {
@@ -214,37 +176,37 @@ void EngineService::on_event(const EntryPtr& entry, const TokenEvent& event) {
     ++entry->generated;
     metrics_->generation_tokens.add();
   }
-  if (!event.embedding.empty()) metrics_->prompt_tokens.add(static_cast<double>(entry->prompt_tokens));
+  const bool nothing_follows = event.finish == FinishReason::kStop || event.finish == FinishReason::kLength;
+  if (entry->generated == 0 && nothing_follows)
+    metrics_->prompt_tokens.add(static_cast<double>(entry->prompt_tokens));
   if (event.finish != FinishReason::kNone) {
     {
       const std::lock_guard lock(mutex_);
-      running_.erase(entry->id);
+      --unfinished_;
+      if (entry->counts) give_back(entry->client, 1);
       publish_load();  // events may come after the last step: gauges go back to zero here
-      const double took = seconds(Clock::now() - entry->started);
-      mean_seconds_ = mean_seconds_ == 0.0 ? took : 0.9 * mean_seconds_ + 0.1 * took;
+      if (event.admitted) {
+        const double took = seconds(Clock::now() - *event.admitted);
+        mean_seconds_ = mean_seconds_ == 0.0 ? took : 0.9 * mean_seconds_ + 0.1 * took;
+      }
     }
-    measure_end(*entry, event.finish);
+    measure_end(*entry, event);
   }
   (*entry->sink)(entry->index, event);
 }
 
-// For requests that the engine does not have.
-void EngineService::end(const EntryPtr& entry, FinishReason reason, std::optional<Error> error) {
-  measure_end(*entry, reason);
-  (*entry->sink)(entry->index, TokenEvent{.finish = reason, .error = std::move(error)});
-}
-
-void EngineService::measure_end(const Entry& e, FinishReason reason) {
+void EngineService::measure_end(const Entry& e, const TokenEvent& event) {
   const auto now = Clock::now();
-  metrics_->finished(reason).add();
+  metrics_->finished(event.finish).add();
   metrics_->latency.observe(seconds(now - e.arrived));
   metrics_->request_prompt_tokens.observe(static_cast<double>(e.prompt_tokens));
-  metrics_->request_generation_tokens.observe(static_cast<double>(e.generated.load()));
-  if (e.started == Clock::time_point{}) return;
-  metrics_->queue_time.observe(seconds(e.started - e.arrived));
-  metrics_->inference_time.observe(seconds(now - e.started));
+  metrics_->request_generation_tokens.observe(static_cast<double>(e.generated));
+  if (!event.admitted) return;
+  const Clock::time_point started = *event.admitted;
+  metrics_->queue_time.observe(seconds(started - e.arrived));
+  metrics_->inference_time.observe(seconds(now - started));
   if (e.generated == 0) return;
-  metrics_->prefill_time.observe(seconds(e.first_token - e.started));
+  metrics_->prefill_time.observe(seconds(e.first_token - started));
   metrics_->decode_time.observe(seconds(now - e.first_token));
   if (e.generated > 1)
     metrics_->time_per_output_token.observe(seconds(e.last_token - e.first_token) /
@@ -254,13 +216,7 @@ void EngineService::measure_end(const Entry& e, FinishReason reason) {
 // Within the engine's step().
 void EngineService::on_step(const StepRecord& step) {
   metrics_->observe(step);
-  if (!options_.trace) return;
-  int64_t queued = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    queued = std::ssize(waiting_);
-  }
-  options_.trace->add(step, queued);
+  if (options_.trace) options_.trace->add(step);
 }
 
 void EngineService::measure_step() {
@@ -295,10 +251,12 @@ void EngineService::count_prefixes(const StepStats& s) {
 }
 
 void EngineService::publish_load() {
-  metrics_->running.set(static_cast<double>(running_.size()));
-  metrics_->waiting.set(static_cast<double>(waiting_.size()));
+  const auto jobs = static_cast<double>(unfinished_);
+  const double waiting = std::min(jobs, static_cast<double>(engine_->stats().waiting));
+  metrics_->running.set(jobs - waiting);
+  metrics_->waiting.set(waiting);
   // With the last answer all blocks return, though perhaps with the next step only.
-  const bool idle = running_.empty() || seen_.blocks_total == 0;
+  const bool idle = jobs == waiting || seen_.blocks_total == 0;
   metrics_->kv_usage.set(
       idle ? 0.0 : static_cast<double>(seen_.blocks_used) / static_cast<double>(seen_.blocks_total));
 }

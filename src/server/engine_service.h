@@ -1,14 +1,14 @@
-// The one place where the server meets the engine: owns it and the thread that steps it, queues what it has no place
-// for yet, and measures.
+// The one place where the server meets the engine: owns it and the thread that steps it, says how much may wait there, and
+// measures. Who waits is the engine's affair: it has every job from the moment that it is accepted.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/engine.h"
@@ -21,7 +21,7 @@ namespace quire::server {
 class EngineService : public Service {
  public:
   struct Options {
-    size_t max_queue = 256;            // jobs that wait besides those that run
+    size_t max_queue = 256;            // jobs that wait besides those that run; the engine takes as many
     std::shared_ptr<StepTrace> trace;  // may be null
   };
   EngineService(std::unique_ptr<Engine> engine, Options options, std::shared_ptr<EngineMetrics> metrics);
@@ -39,32 +39,28 @@ class EngineService : public Service {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr uint64_t kGroups = uint64_t{1} << 63;
   struct Entry {
-    JobId id = 0;
     size_t index = 0;  // within its group
-    int priority = 0;
+    uint64_t client = 0;
+    bool counts = true;  // Job::counts
     std::shared_ptr<const EventSink> sink;
-    Request request;  // moved from when the engine has it
     int64_t prompt_tokens = 0;
-    std::atomic<int64_t> generated{0};  // events may come on a thread of their own
-    RequestId engine_id;
-    Clock::time_point arrived, started, first_token, last_token;
+    int64_t generated = 0;
+    Clock::time_point arrived, first_token, last_token;
   };
   using EntryPtr = std::shared_ptr<Entry>;
 
   ApiStatus check(const Request& r) const;
-  ApiStatus check_room(size_t jobs);
+  ApiStatus reserve(uint64_t& client, size_t jobs, size_t with_uncounted);
+  void give_back(uint64_t client, size_t jobs);
   void run();
-  void carry_out_cancels(std::span<const JobId> cancels);
-  void hand_over();
-  bool hand_over(const EntryPtr& entry);
   void on_event(const EntryPtr& entry, const TokenEvent& event);
-  void measure_end(const Entry& entry, FinishReason reason);
+  void measure_end(const Entry& entry, const TokenEvent& event);
   void on_step(const StepRecord& step);
   void measure_step();
   void publish_load();  // with the mutex held
   void count_prefixes(const StepStats& s);
-  void end(const EntryPtr& entry, FinishReason reason, std::optional<Error> error = std::nullopt);
   int retry_after_seconds() const;
 
   std::unique_ptr<Engine> engine_;
@@ -75,11 +71,12 @@ class EngineService : public Service {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
-  JobId next_id_ = 1;
-  std::map<std::pair<int, JobId>, EntryPtr> waiting_;  // in the order of service
-  std::map<JobId, EntryPtr> running_;                  // those that the engine has
-  std::vector<JobId> cancels_;
-  double mean_seconds_ = 0.0;  // of requests from start to end, recent ones counting more
+  size_t submitting_ = 0;                         // calls of submit() that are not back from the engine
+  size_t unfinished_ = 0;                         // jobs that were accepted and have not ended
+  size_t jobs_ = 0;                               // of them, those that count
+  std::unordered_map<uint64_t, size_t> jobs_of_;  // of each client, likewise
+  uint64_t next_group_ = kGroups;                 // clients that come once are numbered from here on
+  double mean_seconds_ = 0.0;                     // of requests from start to end, recent ones counting more
 
   StepStats seen_;  // as of the last step; guarded like the queues
   std::thread thread_;

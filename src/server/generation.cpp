@@ -1,5 +1,6 @@
 #include "server/generation.h"
 
+#include <algorithm>
 #include <ctime>
 #include <random>
 
@@ -15,6 +16,9 @@ std::mt19937_64& generator() {
   }();
   return g;
 }
+
+// Log-probabilities of prompts that are written before other connections have their turn: about a millisecond.
+constexpr size_t kReportedAtOnce = 4096;
 
 }  // namespace
 
@@ -88,22 +92,29 @@ void Generation::take_arrivals() {
     if (plan_.stream) send_piece(answer, events);
   }
   if (!events.empty()) responder_->write(std::move(events));
-  if (running_ == 0) complete();
+  complete_if_over();
 }
 
 void Generation::take(Answer& answer, const TokenEvent& event) {
   if (std::optional<ApiError> failure = failure_of(event)) return fail(std::move(*failure));
+  if (event.prompt != nullptr) {
+    report_of(answer)->begin(event.prompt);
+    if (!std::exchange(writing_, true))
+      responder_->post([self = shared_from_this()] { self->write_reports(); });
+  }
+  if (answer.generated == 0) {  // the first event tells, with a token or without
+    answer.cached = event.cached_tokens;
+    answer.miss = event.prefix_miss;
+    answer.diverged_at = event.diverged_at;
+    if (answer.part.index == 0 && event.prefix_miss != PrefixMiss::kNone) {
+      responder_->record().prefix_miss = prefix_miss_name(event.prefix_miss);
+      responder_->record().diverged_at = event.diverged_at;
+    }
+  }
   if (event.token >= 0) {
     double& first = responder_->record().first_token_seconds;
     if (first < 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     ++answer.generated;
-    answer.cached = event.cached_tokens;
-    answer.miss = event.prefix_miss;
-    answer.diverged_at = event.diverged_at;
-    if (answer.generated == 1 && answer.part.index == 0 && event.prefix_miss != PrefixMiss::kNone) {
-      responder_->record().prefix_miss = prefix_miss_name(event.prefix_miss);
-      responder_->record().diverged_at = event.diverged_at;
-    }
   }
   report_token(answer, event);
   append_text(answer, event);
@@ -114,7 +125,7 @@ void Generation::take(Answer& answer, const TokenEvent& event) {
 }
 
 void Generation::append_text(Answer& answer, const TokenEvent& event) {
-  answer.text_bytes += event.text.size();
+  answer.text_characters += characters(event.text);
   if (!plan_.split_reasoning) {
     answer.part.content += event.text;
     return;
@@ -127,48 +138,87 @@ void Generation::append_text(Answer& answer, const TokenEvent& event) {
   if (event.finish != FinishReason::kNone) add(answer.splitter.flush());
 }
 
-// Tokens that end a generation are no part of the text, and are not reported.
+// Tokens that end a generation are no part of the text. Completions tell of them all the same, as vLLM does: clients
+// that ask for `echo` take it that as many tokens follow the prompt's as usage counts.
 void Generation::report_token(Answer& answer, const TokenEvent& event) {
   if (!plan_.logprobs || event.token < 0) return;
-  const bool ends = event.finish == FinishReason::kStop && plan_.model->tokenizer().is_eog(event.token);
+  const bool ends = !plan_.report_ends && event.finish == FinishReason::kStop &&
+                    plan_.model->tokenizer().is_eog(event.token);
   if (ends) return;
-  if (answer.part.tokens.empty()) answer.part.text_offset = answer.text_bytes;
+  if (answer.part.tokens.empty()) answer.part.text_offset = answer.text_characters;
   answer.part.tokens.push_back({event.token, event.logprob, event.top});
 }
 
-void Generation::open_answer(Answer& answer, std::string& events) {
-  Json opening = plan_.format->opening(answer.part.index);
-  if (!opening.is_null()) events += event(Json::array({std::move(opening)}));
+PromptReport* Generation::report_of(const Answer& answer) {
+  if (plan_.prompts.empty()) return nullptr;
+  return &plan_.prompts.at(static_cast<size_t>(answer.part.index) / plan_.answers_each);
+}
+
+bool Generation::waits_for_report(const Answer& answer) {
+  const PromptReport* const report = report_of(answer);
+  return report != nullptr && !report->done();
+}
+
+// A slice of what there is to write, then whatever else the executor has to do.
+void Generation::write_reports() {
+  if (over_) return;
+  const auto at = std::find_if(plan_.prompts.begin(), plan_.prompts.end(),
+                               [](const PromptReport& r) { return r.begun() && !r.done(); });
+  if (at == plan_.prompts.end()) {
+    writing_ = false;
+    return;
+  }
+  at->write(kReportedAtOnce);
+  if (at->done()) send_report(static_cast<size_t>(at - plan_.prompts.begin()));
+  responder_->post([self = shared_from_this()] { self->write_reports(); });
+}
+
+// What the answers to a prompt have had to hold back until now.
+void Generation::send_report(size_t prompt) {
+  if (plan_.stream) {
+    std::string events;
+    for (size_t i = 0; i < plan_.answers_each; ++i)
+      send_piece(answers_.at(prompt * plan_.answers_each + i), events);
+    responder_->write(std::move(events));
+  }
+  complete_if_over();
 }
 
 void Generation::send_piece(Answer& answer, std::string& events) {
-  if (!std::exchange(answer.opened, true)) open_answer(answer, events);
+  if (waits_for_report(answer)) return;
+  if (!std::exchange(answer.opened, true)) {
+    const std::string opening = plan_.format->opening(answer.part.index, report_of(answer));
+    if (!opening.empty()) events += event(opening);
+  }
   AnswerPart& part = answer.part;
   const std::string finish = std::exchange(part.finish, {});
   if (!part.content.empty() || !part.reasoning.empty() || !part.tokens.empty())
-    events += event(Json::array({plan_.format->piece(part)}));
+    events += event(plan_.format->piece(part));
   part = {.index = part.index};
   if (finish.empty()) return;
   part.finish = finish;
-  events += event(Json::array({plan_.format->piece(part)}));
+  events += event(plan_.format->piece(part));
 }
 
-Json Generation::envelope(std::string_view object) const {
-  return {{"id", id_},
-          {"object", std::string(object)},
-          {"created", created_},
-          {"model", plan_.model_name},
-          {"system_fingerprint", plan_.model->fingerprint()}};
+std::string Generation::envelope(std::string_view object) const {
+  std::string text = dump({{"id", id_},
+                           {"object", std::string(object)},
+                           {"created", created_},
+                           {"model", plan_.model_name},
+                           {"system_fingerprint", plan_.model->fingerprint()}});
+  text.back() = ',';
+  return text + R"("choices":[)";
 }
 
-std::string Generation::event(Json choices, bool last) const {
-  Json body = envelope(plan_.format->chunk_object());
-  body["choices"] = std::move(choices);
+std::string Generation::event(std::string_view choice, bool last) const {
+  std::string text = "data: " + envelope(plan_.format->chunk_object());
+  text += choice;
+  text += ']';
   if (last || plan_.continuous_usage)
-    body["usage"] = usage().json();
+    text += R"(,"usage":)" + dump(usage().json());
   else if (plan_.include_usage)
-    body["usage"] = nullptr;
-  return "data: " + dump(body) + "\n\n";
+    text += R"(,"usage":null)";
+  return text + "}\n\n";
 }
 
 Usage Generation::usage() const {
@@ -201,20 +251,29 @@ void Generation::fill_record() {
   r.generated_tokens = u.generated_tokens;
 }
 
+void Generation::complete_if_over() {
+  if (running_ > 0 || over_) return;
+  for (const PromptReport& r : plan_.prompts)
+    if (!r.done()) return;
+  complete();
+}
+
 void Generation::complete() {
   over_ = true;
   fill_record();
   if (plan_.stream) {
     std::string events;
-    if (plan_.include_usage) events += event(Json::array(), true);
+    if (plan_.include_usage) events += event({}, true);
     responder_->write(events + "data: [DONE]\n\n");
     return responder_->finish_stream();
   }
-  Json body = envelope(plan_.format->object());
-  Json& choices = body["choices"] = Json::array();
-  for (const Answer& a : answers_) choices.push_back(plan_.format->whole(a.part));
-  body["usage"] = usage().json();
-  responder_->send(HttpResponse{.body = dump(body)});
+  std::string body = envelope(plan_.format->object());
+  for (const Answer& a : answers_) {
+    if (a.part.index > 0) body += ',';
+    body += plan_.format->whole(a.part, report_of(a));
+  }
+  body += R"(],"usage":)" + dump(usage().json()) + plan_.format->beside(report_of(answers_.front())) + '}';
+  responder_->send(HttpResponse{.body = std::move(body)});
 }
 
 void Generation::fail(ApiError error) {

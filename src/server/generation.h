@@ -23,6 +23,9 @@ struct GenerationPlan {
   std::string model_name;  // as the client called it
   bool stream = false, include_usage = false, continuous_usage = false;
   bool logprobs = false;
+  std::vector<PromptReport>
+      prompts;               // what answers tell of them; empty: nothing. The first job of each brings it
+  bool report_ends = false;  // log-probabilities of tokens that end an answer are told
   bool split_reasoning = false;
   bool inside_reasoning = false;                      // the prompt ends within an open <think>
   int64_t prompt_tokens = 0;                          // of all prompts, each counted once
@@ -47,7 +50,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     int64_t cached = 0;                   // tokens of its prompt that were found in the prefix cache
     PrefixMiss miss = PrefixMiss::kNone;  // why no more was, and
     int64_t diverged_at = -1;             // the token from which on others went another way
-    size_t text_bytes = 0;                // of the answer so far
+    size_t text_characters = 0;           // of the answer so far
     bool opened = false;                  // its stream has begun
   };
   struct Arrival {
@@ -61,13 +64,20 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void append_text(Answer& answer, const TokenEvent& event);
   void report_token(Answer& answer, const TokenEvent& event);
   void send_piece(Answer& answer, std::string& events);
-  void open_answer(Answer& answer, std::string& events);
+  // What is told of an answer's prompt: null if nothing is.
+  PromptReport* report_of(const Answer& answer);
+  bool waits_for_report(const Answer& answer);
+  void write_reports();
+  void send_report(size_t prompt);
+  void complete_if_over();
   void complete();
   // Ends the request with an error; what still runs of it is cancelled.
   void fail(ApiError error);
   void cancel_jobs();
-  Json envelope(std::string_view object) const;
-  std::string event(Json choices, bool last = false) const;
+  // The beginning of an object, up to its choices.
+  std::string envelope(std::string_view object) const;
+  // `choice`: JSON text of the only one, or empty.
+  std::string event(std::string_view choice, bool last = false) const;
   Usage usage() const;
   Json cache_info() const;
   void fill_record();
@@ -80,7 +90,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<JobId> jobs_;
   std::vector<Answer> answers_;
   size_t running_ = 0;
-  bool over_ = false;  // answered, failed, or nobody listens any more
+  bool writing_ = false;  // write_reports() is under way
+  bool over_ = false;     // answered, failed, or nobody listens any more
 
   std::mutex mutex_;
   std::vector<Arrival> arrivals_;  // events that the executor has not seen yet

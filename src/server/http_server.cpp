@@ -24,6 +24,7 @@ struct HttpServer::Impl {
                .api = api,
                .registry = registry,
                .log = log,
+               .bodies = std::make_shared<BodyBudget>(o.max_total_body_bytes),
                .open = registry.gauge("quire:http_connections", "Open connections."),
                .lost_clients = registry.counter("quire:client_disconnects_total",
                                                 "Answers whose client went away before their end.")},
@@ -139,6 +140,10 @@ uint16_t HttpServer::port() const {
 
 int64_t HttpServer::connections() const {
   return impl_->shared.connections.load();
+}
+
+size_t HttpServer::held_body_bytes() const {
+  return impl_->shared.bodies->held();
 }
 
 void HttpServer::start() {

@@ -14,8 +14,9 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";  // a numeric address, or "localhost"
   uint16_t port = 8000;            // 0: any free one
   int threads = 2;
-  int64_t max_connections = 4096;          // further ones are closed at once
-  std::string certificate_file, key_file;  // PEM; both or none
+  int64_t max_connections = 4096;                   // further ones are closed at once
+  size_t max_total_body_bytes = size_t{256} << 20;  // of all bodies that are read or kept; beyond it 503
+  std::string certificate_file, key_file;           // PEM; both or none
   SessionOptions session;
 };
 
@@ -38,6 +39,7 @@ class HttpServer {
   void stop();
 
   int64_t connections() const;
+  size_t held_body_bytes() const;  // of max_total_body_bytes
 
  private:
   struct Impl;

@@ -23,6 +23,10 @@ Result<std::shared_ptr<const ModelContext>> ModelContext::create(std::shared_ptr
       m->options_.chat_template.empty() ? std::string(t.chat_template()) : m->options_.chat_template;
   if (!m->template_source_.empty()) {
     QUIRE_TRY(m->chat_, ChatTemplate::parse(m->template_source_));
+    m->options_.limits.roles = m->chat_->roles();
+    for (const char* variable : {"reasoning_effort", "enable_thinking", "thinking"})
+      if (std::string& to = m->options_.limits.effort_variable; to.empty() && m->chat_->references(variable))
+        to = variable;
   }
   size_t longest = 1;
   for (TokenId id = 0; id < t.size(); ++id) longest = std::max(longest, t.token_bytes(id, true).size());
@@ -44,9 +48,10 @@ ApiError ModelContext::too_long(std::string_view prompt_tokens) const {
                    context(), prompt_tokens);
 }
 
-ApiResult<std::vector<TokenId>> ModelContext::encode_text(const std::string& text, bool add_special) const {
+ApiResult<std::vector<TokenId>> ModelContext::encode_text(const std::string& text,
+                                                          EncodeOptions options) const {
   if (text.size() > max_text_bytes_) return too_long(fmt::format("{} bytes", text.size()));
-  return tokenizer().encode(text, {.add_special = add_special, .parse_special = true});
+  return tokenizer().encode(text, options);
 }
 
 ApiResult<EncodedPrompt> ModelContext::encode(const Conversation& c) const {
@@ -61,19 +66,21 @@ ApiResult<EncodedPrompt> ModelContext::encode(const Conversation& c) const {
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &o.now.emplace());
   const RenderMessages render = [&](const Json& messages) { return chat_->render(messages, Json(), o); };
-  const Result<std::string> text = render(c.messages);
-  if (!text.ok()) {
-    ApiError e = to_api_error(text.error());
+  Result<RenderedPrompt> prompt = render(c.messages);
+  if (!prompt.ok()) {
+    ApiError e = to_api_error(prompt.error());
     e.param = "messages";
     return e;
   }
+  if (options_.special_in_content) prompt->foreign.clear();
   EncodedPrompt p;
   // BOS is the template's business; encode() does not double one that it wrote.
-  QUIRE_TRY(p.tokens, encode_text(*text, true));
-  p.text = *text;
-  p.inside_reasoning = ends_in_reasoning(p.text);
-  for (const size_t at : find_marks(c, p.text, render))
-    p.cache_positions.push_back(tokens_before(t, p.text, at, p.tokens));
+  QUIRE_TRY(p.tokens, encode_text(prompt->text,
+                                  {.add_special = true, .parse_special = true, .plain = prompt->foreign}));
+  p.inside_reasoning = ends_in_reasoning(prompt->text);
+  for (const size_t at : find_marks(c, prompt->text, render))
+    p.cache_positions.push_back(tokens_before(t, *prompt, at, p.tokens));
+  p.text = std::move(prompt->text);
   return p;
 }
 
@@ -83,7 +90,7 @@ ApiResult<EncodedPrompt> ModelContext::encode(const Prompt& prompt, bool add_spe
     p.tokens = *tokens;
   } else {
     p.text = std::get<std::string>(prompt);
-    QUIRE_TRY(p.tokens, encode_text(p.text, add_special));
+    QUIRE_TRY(p.tokens, encode_text(p.text, {.add_special = add_special, .parse_special = true}));
   }
   return p;
 }
@@ -100,7 +107,8 @@ ApiResult<int64_t> ModelContext::room_for(size_t prompt_tokens, std::optional<in
   if (prompt_tokens == 0)
     return bad_field("prompt", "invalid_value", "the prompt is empty: there is nothing to continue");
   const auto prompt = static_cast<int64_t>(prompt_tokens);
-  if (prompt >= context()) return too_long(fmt::format("{} tokens", prompt));
+  if (prompt + std::min<int64_t>(max_tokens.value_or(1), 1) > context())
+    return too_long(fmt::format("{} tokens", prompt));
   const int64_t room = context() - prompt;
   if (!max_tokens) return room;
   if (*max_tokens > room)

@@ -28,7 +28,10 @@ class ModelContext {
     std::string chat_template;       // instead of the file's own, if not empty
     RequestLimits limits;            // vocab and context are filled in
     int64_t context = 0;
-    std::string fingerprint;  // what answers carry as system_fingerprint
+    int32_t sequences = 0;            // that run at once
+    int64_t kv_tokens = 0;            // that the KV cache holds
+    std::string fingerprint;          // what answers carry as system_fingerprint
+    bool special_in_content = false;  // control tokens in messages are such, and not text
   };
   // Errors: no tokenizer in the file, a chat template that is none.
   static Result<std::shared_ptr<const ModelContext>> create(std::shared_ptr<const LoadedModel> loaded,
@@ -40,6 +43,8 @@ class ModelContext {
   const std::string& fingerprint() const { return options_.fingerprint; }
   const RequestLimits& limits() const { return options_.limits; }
   int64_t context() const { return options_.context; }
+  int32_t sequences() const { return options_.sequences; }
+  int64_t kv_tokens() const { return options_.kv_tokens; }
   int64_t created() const { return created_; }  // seconds since 1970
   const std::string& chat_template() const { return template_source_; }
   const Tokenizer& tokenizer() const { return *loaded_->tokenizer; }
@@ -56,7 +61,7 @@ class ModelContext {
 
  private:
   ModelContext(std::shared_ptr<const LoadedModel> loaded, Options options);
-  ApiResult<std::vector<TokenId>> encode_text(const std::string& text, bool add_special) const;
+  ApiResult<std::vector<TokenId>> encode_text(const std::string& text, EncodeOptions options) const;
   ApiError too_long(std::string_view prompt_tokens) const;
 
   std::shared_ptr<const LoadedModel> loaded_;

@@ -16,6 +16,8 @@ struct RequestRecord {
   std::string id;     // of this request, in the header X-Request-Id
   std::string trace;  // W3C trace context (traceparent) of the client, or empty
   std::string route;  // "/v1/chat/completions", or "other"
+  std::string
+      ignored;  // fields that had no effect, in the header X-Ignored-Parameters; empty: there were none
   std::string model;
   std::string finish;  // "stop", "length", ...; of several answers the first one's
   int key = 0;         // number of the API key in its file; 0: none was needed

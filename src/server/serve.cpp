@@ -8,10 +8,12 @@
 #include <sstream>
 #include <thread>
 
+#include "core/atomic_file.h"
 #include "core/cpu.h"
 #include "core/log.h"
 #include "core/output.h"
 #include "core/signals.h"
+#include "engine/sampling_defaults.h"
 #include "server/engine_service.h"
 #include "server/notify.h"
 
@@ -32,7 +34,7 @@ double mib(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
-// A file that will be written at the end can be, as far as that is known now.
+// A file that will be written at the end can be, as far as that is known now. What was begun and never finished goes.
 Status check_prefix_file(const std::string& path) {
   if (path.empty()) return {};
   std::error_code failed;
@@ -41,6 +43,8 @@ Status check_prefix_file(const std::string& path) {
     return request_error("--prefix-cache-file {}: files cannot be created in its folder", path);
   if (std::filesystem::exists(path, failed) && !std::filesystem::is_regular_file(path, failed))
     return request_error("--prefix-cache-file {}: it is no regular file", path);
+  if (remove_abandoned_files(path) > 0)
+    tell(fmt::format("removed what a killed server left of writing {}", path));
   return {};
 }
 
@@ -64,18 +68,41 @@ void save_prefixes(const ServeOptions& o, EngineService& service) {
                      kept->chunks * kChunkTokens, kept->states, o.prefix_cache_file, mib(kept->bytes)));
 }
 
+// What requests get that do not say how to sample.
+Result<SamplingParams> default_sampling(const ServeOptions& o, const LoadedModel& model) {
+  SamplingParams sampling = o.limits.sampling;
+  if (o.generation_config == "none" || o.generation_config == "vllm") return sampling;
+  const bool by_model = o.generation_config == "model" || o.generation_config == "auto";
+  QUIRE_TRY(const SamplingDefaults recommended,
+            by_model ? recommended_sampling(model.file) : read_generation_config(o.generation_config));
+  recommended.apply(sampling);
+  const std::string& source = by_model ? o.model : o.generation_config;
+  QUIRE_CHECKED(sampling.validate(model.model->config().vocab).context(source));
+  if (const std::string text = recommended.text(); !text.empty())
+    tell(fmt::format("requests that do not say otherwise are sampled as {} recommends: {}", source, text));
+  return sampling;
+}
+
 // Everything that follows from a loaded model.
 Status load(const ServeOptions& o, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
             Registry& registry, std::shared_ptr<EngineService>& service) {
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> loaded, load_model(o.model));
-  QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(loaded, o.engine));
+  EngineOptions options = o.engine;
+  options.max_waiting = INT32_MAX;  // the service says how many may wait
+  options.top_priority = o.limits.max_priority;
+  QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(loaded, std::move(options)));
+  tell(engine->capacity());
   load_prefixes(o, *engine);
   ModelContext::Options m{.names = o.names,
                           .path = o.model,
                           .chat_template = std::move(chat_template),
                           .limits = o.limits,
                           .context = engine->context(),
-                          .fingerprint = engine->fingerprint()};
+                          .sequences = engine->options().max_sequences,
+                          .kv_tokens = engine->options().kv_tokens,
+                          .fingerprint = engine->fingerprint(),
+                          .special_in_content = o.special_in_content};
+  QUIRE_TRY(m.limits.sampling, default_sampling(o, *loaded).context("--generation-config"));
   if (m.names.empty()) m.names.push_back(std::filesystem::path(o.model).stem().string());
   QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));
   auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engine->context());
@@ -122,8 +149,7 @@ Status serve(const ServeOptions& o) {
   Api api({.keys = std::move(keys),
            .json = json,
            .request_timeout = o.request_timeout,
-           .split_reasoning = o.split_reasoning,
-           .max_sequences = static_cast<size_t>(o.engine.max_sequences)},
+           .split_reasoning = o.split_reasoning},
           registry);
   QUIRE_TRY(const std::unique_ptr<HttpServer> http, HttpServer::create(o.http, api, registry, log));
   const SignalNotes signals({SIGTERM, SIGINT});

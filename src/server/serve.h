@@ -15,7 +15,11 @@ struct ServeOptions {
   std::string model;               // GGUF file
   std::vector<std::string> names;  // what clients call it; empty: the file's name
   std::string chat_template_file;  // instead of the model's own
-  std::string key_file;            // API keys
+  // Whose recommendation fills in what requests leave open: "model", "none" (the API's defaults), or the path of a
+  // generation_config.json or of a folder that has one. vLLM's "auto" and "vllm" are the first two.
+  std::string generation_config = "model";
+  bool special_in_content = false;  // control tokens in messages are such, and not text
+  std::string key_file;             // API keys
   std::string access_log = "-";
   std::string step_trace;     // a file for a record of every step; empty: none
   std::string notify_socket;  // of systemd
@@ -30,8 +34,8 @@ struct ServeOptions {
   std::chrono::milliseconds drain_timeout{30'000};
 };
 
-// Runs until SIGTERM or SIGINT, then finishes what was accepted within drain_timeout; a second signal ends it at once.
-// Errors: what keeps it from starting.
+// Runs until SIGTERM or SIGINT, then finishes what was accepted within drain_timeout; a second signal ends it at
+// once. Errors: what keeps it from starting.
 Status serve(const ServeOptions& options);
 
 }  // namespace quire::server

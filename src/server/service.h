@@ -1,5 +1,5 @@
-// What the HTTP side needs of an engine, and nothing else. EngineService (engine_service.h) is the real one; tests fake
-// it.
+// What the HTTP side needs of an engine, and nothing else. EngineService (engine_service.h) is the real one; tests
+// fake it.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,18 @@ namespace quire::server {
 
 using JobId = int64_t;
 
-// One answer to compute.
+// One answer to compute. Request::client is whose it is, from 1 on; 0: nobody's in particular, so that the jobs of one
+// submit() are a client's.
 struct Job {
   Request request;
-  int priority = 0;  // lower ones start first; equal ones in order of arrival
+  // Whether it counts where the queue is measured: of a request for many embeddings, which waits as one, only the
+  // last does.
+  bool counts = true;
 };
 
 // Hears the events of a group of jobs; `index` counts within the group. Each job's last event has a finish reason, and
-// comes exactly once, whatever happens. Called on the service's thread: must be quick, and may call submit() and cancel().
+// comes exactly once, whatever happens. Called on a thread of the service, one event after the other: must be quick, and may
+// call submit() and cancel().
 using EventSink = std::function<void(size_t index, const TokenEvent& event)>;
 
 // What a client is told of an event that ends a job without an answer; nothing of other events.
@@ -32,8 +36,8 @@ class Service {
  public:
   virtual ~Service() = default;
 
-  // Any thread. Takes all of the jobs or none. Errors: 400 what of a request is impossible, 429 the queue is full, 503
-  // the service is stopping or has lost its device.
+  // Any thread. Takes all of the jobs or none; all of them are of one client. Errors: 400 what of a request is impossible,
+  // 429 the queue, or the client's part of it, is full, 503 the service is stopping or has lost its device.
   virtual ApiResult<std::vector<JobId>> submit(std::vector<Job> jobs, EventSink sink) = 0;
   // Any thread. Jobs that have not ended end soon with FinishReason::kCancelled.
   virtual void cancel(std::span<const JobId> jobs) = 0;

@@ -67,7 +67,7 @@ Session::Session(std::unique_ptr<Connection> connection, SessionShared& shared, 
     : connection_(std::move(connection)),
       shared_(shared),
       peer_(std::move(peer)),
-      parser_(shared.options.limits),
+      parser_(shared.options.limits, shared.bodies),
       timer_(connection_->executor()),
       keep_alive_timer_(connection_->executor()),
       deadline_timer_(connection_->executor()) {
@@ -111,7 +111,8 @@ void Session::abort() {
 
 void Session::begin_request() {
   phase_ = Phase::kIdle;
-  parser_ = HttpParser(shared_.options.limits);
+  parser_ = HttpParser(shared_.options.limits, shared_.bodies);
+  admitted_ = {};
   continued_ = false;
   arm(timer_, shared_.options.idle_timeout, &Session::on_timeout);
   if (!input_.empty()) return on_input();
@@ -163,17 +164,37 @@ void Session::parse_input() {
     if (!fed.ok()) return refuse(fed.error());
     used = *fed;
     input_.erase(0, used);
-  } while (used > 0 && !parser_.done() && !input_.empty());
-  if (parser_.done()) return dispatch();
-  if (parser_.header_done() && phase_ == Phase::kHeader) {
-    phase_ = Phase::kBody;
-    arm(timer_, shared_.options.body_timeout, &Session::on_timeout);
-    if (parser_.expects_continue() && input_.empty() && !std::exchange(continued_, true)) {
-      output_ += "HTTP/1.1 100 Continue\r\n\r\n";
-      flush();
-    }
+    if (phase_ == Phase::kHeader && parser_.header_done() && !judge_head()) return;
+    if (parser_.done()) return dispatch();
+  } while (used > 0 && !input_.empty());
+  if (phase_ == Phase::kBody && parser_.expects_continue() && input_.empty() &&
+      !std::exchange(continued_, true)) {
+    output_ += "HTTP/1.1 100 Continue\r\n\r\n";
+    flush();
   }
   read_more();
+}
+
+// The headers are complete: nothing of a body is read, nor asked for with "100 Continue", unless its request is
+// admitted. False if the request is answered without one.
+bool Session::judge_head() {
+  ApiResult<Api::Admission> admitted = shared_.api.admit(parser_.head());
+  if (!admitted.ok()) {
+    refuse(admitted.error(), parser_.done());
+    return false;
+  }
+  admitted_ = *admitted;
+  if (!admitted_.reads_body) {
+    dispatch();
+    return false;
+  }
+  if (const ApiStatus length = parser_.check_length(); !length.ok()) {
+    refuse(length.error());
+    return false;
+  }
+  phase_ = Phase::kBody;
+  arm(timer_, shared_.options.body_timeout, &Session::on_timeout);
+  return true;
 }
 
 // The client sends no more. Within a request this is worth an answer: it may still be reading.
@@ -195,43 +216,49 @@ void Session::on_timeout() {
   }
 }
 
-void Session::begin_exchange(HttpRequest request) {
-  request_ = std::move(request);
+void Session::begin_exchange(const HttpRequest& request) {
+  method_ = request.method;
+  path_ = request.path;
+  http_1_0_ = request.http_1_0;
   phase_ = Phase::kAnswering;
   disarm(timer_);
   began_ = Clock::now();
   status_ = 0;
   body_bytes_ = 0;
   streaming_ = complete_ = false;
-  keep_connection_ = request_.keep_alive;
+  keep_connection_ = request.keep_alive && parser_.done();  // a body that nobody reads may follow
   exchange_ = std::make_shared<Exchange>(shared_from_this());
   RequestRecord& r = exchange_->record();
-  r.route = Api::route_name(request_.path);
-  const std::string_view id = request_.header("x-request-id");
+  r.route = Api::route_name(path_);
+  r.key = admitted_.key;
+  const std::string_view id = request.header("x-request-id");
   r.id = is_token(id, 128) ? std::string(id) : "req-" + random_hex();
-  if (const std::string_view trace = request_.header("traceparent"); is_token(trace, 128)) r.trace = trace;
+  if (const std::string_view trace = request.header("traceparent"); is_token(trace, 128)) r.trace = trace;
   ++shared_.exchanges;
 }
 
-void Session::refuse(const ApiError& error) {
+void Session::refuse(const ApiError& error, bool keep) {
   HttpRequest known;
   if (parser_.header_done()) known = parser_.take();
-  begin_exchange(std::move(known));
-  keep_connection_ = false;
+  known.drop_body();
+  begin_exchange(known);
+  keep_connection_ = keep_connection_ && keep;
   exchange_->send(error);
 }
 
 void Session::dispatch() {
-  begin_exchange(parser_.take());
+  HttpRequest request = parser_.take();
+  begin_exchange(request);
   const std::shared_ptr<Exchange> exchange = exchange_;
-  shared_.api.handle(request_, exchange);
-  request_.body = std::string();
+  shared_.api.handle(std::move(request), admitted_, exchange);
   if (phase_ == Phase::kAnswering && exchange_ == exchange && input_.size() < kMaxPipelined) read_more();
 }
 
 Headers Session::common_headers() const {
   Headers h = {{"X-Request-Id", exchange_->record().id}};
   if (!exchange_->record().trace.empty()) h.emplace_back("traceparent", exchange_->record().trace);
+  if (!exchange_->record().ignored.empty())
+    h.emplace_back("X-Ignored-Parameters", exchange_->record().ignored);
   return h;
 }
 
@@ -241,21 +268,21 @@ void Session::send(HttpResponse response) {
   status_ = response.status;
   body_bytes_ = static_cast<int64_t>(response.body.size());
   for (auto& h : common_headers()) response.headers.push_back(std::move(h));
-  output_ += response_head(response, body_bytes_, keep_connection_, request_.http_1_0);
-  if (request_.method != "HEAD") output_ += response.body;
+  output_ += response_head(response, body_bytes_, keep_connection_, http_1_0_);
+  if (method_ != "HEAD") output_ += response.body;
   complete_ = true;
   flush();
 }
 
 void Session::start_stream() {
   if (complete_ || streaming_) return;
-  if (shared_.draining || request_.http_1_0) keep_connection_ = false;
+  if (shared_.draining || http_1_0_) keep_connection_ = false;
   streaming_ = true;
   status_ = 200;
   HttpResponse head{.content_type = "text/event-stream; charset=utf-8", .headers = common_headers()};
   head.headers.emplace_back("Cache-Control", "no-cache");
   head.headers.emplace_back("X-Accel-Buffering", "no");  // nginx passes events on as they come
-  output_ += response_head(head, -1, keep_connection_, request_.http_1_0);
+  output_ += response_head(head, -1, keep_connection_, http_1_0_);
   flush();
   arm(keep_alive_timer_, shared_.options.keep_alive, &Session::keep_alive);
 }
@@ -263,15 +290,15 @@ void Session::start_stream() {
 void Session::write_events(std::string_view events) {
   if (!streaming_ || complete_ || events.empty()) return;
   body_bytes_ += static_cast<int64_t>(events.size());
-  output_ += request_.http_1_0 ? std::string(events) : chunk(events);
-  if (output_.size() > kMaxUnsent) return lose_client("too slow");
+  if (output_.size() > kMaxUnsent) return lose_client("too slow");  // one event may be larger by itself
+  output_ += http_1_0_ ? std::string(events) : chunk(events);
   flush();
   arm(keep_alive_timer_, shared_.options.keep_alive, &Session::keep_alive);
 }
 
 void Session::finish_stream() {
   if (!streaming_ || complete_) return;
-  if (!request_.http_1_0) output_ += chunk("");
+  if (!http_1_0_) output_ += chunk("");
   complete_ = true;
   flush();
 }
@@ -353,7 +380,7 @@ void Session::log_exchange(std::string_view note) {
   shared_.registry
       .counter("http_requests_total", "Requests by route, method and status.",
                {{"handler", r.route},
-                {"method", method_label(request_.method)},
+                {"method", method_label(method_)},
                 {"status", status_ == 0 ? "none" : std::to_string(status_)}})
       .add();
   static const std::vector<double> kBuckets = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
@@ -363,8 +390,8 @@ void Session::log_exchange(std::string_view note) {
                  kBuckets, {{"handler", r.route}})
       .observe(seconds);
   shared_.log.write({.peer = peer_,
-                     .method = request_.method,
-                     .path = request_.path,
+                     .method = method_,
+                     .path = path_,
                      .status = status_,
                      .bytes = body_bytes_,
                      .seconds = seconds,

@@ -31,6 +31,7 @@ struct SessionShared {
   Api& api;
   Registry& registry;
   AccessLog& log;
+  std::shared_ptr<BodyBudget> bodies;                 // of all of them together
   Gauge& open;                                        // connections, for the metrics
   Counter& lost_clients;                              // who went away before their answer's end
   std::atomic<int64_t> connections{0}, exchanges{0};  // open; being answered
@@ -72,8 +73,10 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_end_of_input();
   void on_timeout();
 
-  void begin_exchange(HttpRequest request);
-  void refuse(const ApiError& error);  // what is no request
+  bool judge_head();
+  void begin_exchange(const HttpRequest& request);
+  // Answers what is no request, or not admitted. `keep`: the connection can serve another one.
+  void refuse(const ApiError& error, bool keep = false);
   void dispatch();
   void send(HttpResponse response);
   void start_stream();
@@ -99,12 +102,14 @@ class Session : public std::enable_shared_from_this<Session> {
   std::array<char, 16384> read_buffer_;
   std::string input_;  // not parsed yet
   HttpParser parser_;
-  bool continued_ = false;  // "100 Continue" was sent
+  Api::Admission admitted_;  // once the headers are complete
+  bool continued_ = false;   // "100 Continue" was sent
   asio::steady_timer timer_, keep_alive_timer_, deadline_timer_;
 
   // The request being answered.
   std::shared_ptr<Exchange> exchange_;
-  HttpRequest request_;
+  std::string method_, path_;
+  bool http_1_0_ = false;
   Clock::time_point began_;
   int status_ = 0;
   int64_t body_bytes_ = 0;

@@ -8,7 +8,7 @@
 
 namespace quire::server {
 
-std::string step_line(const StepRecord& r, int64_t queued) {
+std::string step_line(const StepRecord& r) {
   std::string deferred;
   for (int i = 0; i < kDeferrals; ++i)
     if (const int32_t n = r.deferred[static_cast<size_t>(i)]; n > 0)
@@ -20,7 +20,7 @@ std::string step_line(const StepRecord& r, int64_t queued) {
       ","
       "\"blocks_cached\":{},\"blocks_used\":{},\"swapped_out\":{},\"swapped_in\":{},\"host_stored\":{},"
       "\"host_loaded\":{},\"host_seconds\":{:.6f},\"device_seconds\":{:.6f}}}",
-      r.step, r.time, r.decode_rows, r.prompt_rows, r.running, r.waiting, queued, r.admitted, deferred,
+      r.step, r.time, r.decode_rows, r.prompt_rows, r.running, r.waiting, r.queued, r.admitted, deferred,
       r.first_tokens, r.passed, r.blocks_free, r.blocks_cached, r.blocks_used, r.swapped_out, r.swapped_in,
       r.host_stored, r.host_loaded, r.host_seconds, r.device_seconds);
 }
@@ -44,7 +44,7 @@ StepTrace::~StepTrace() {
   std::fclose(file_);
 }
 
-void StepTrace::add(const StepRecord& record, int64_t queued) {
+void StepTrace::add(const StepRecord& record) {
   {
     const std::lock_guard lock(mutex_);
     if (failed_) return;
@@ -52,7 +52,7 @@ void StepTrace::add(const StepRecord& record, int64_t queued) {
       ++dropped_;
       return;
     }
-    waiting_.push_back({record, queued});
+    waiting_.push_back(record);
   }
   changed_.notify_one();
 }
@@ -63,18 +63,18 @@ bool StepTrace::failed() const {
 }
 
 void StepTrace::run() {
-  std::vector<Entry> entries;
+  std::vector<StepRecord> records;
   for (;;) {
     int64_t dropped = 0;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
       if (waiting_.empty()) return;
-      entries.clear();
-      entries.swap(waiting_);
+      records.clear();
+      records.swap(waiting_);
       dropped = std::exchange(dropped_, 0);
     }
-    if (write(entries, dropped)) continue;
+    if (write(records, dropped)) continue;
     const int code = errno;
     log_error(fmt::format("--trace-steps {}: cannot be written ({}); no more steps are recorded", path_,
                           std::strerror(code)));
@@ -85,10 +85,10 @@ void StepTrace::run() {
   }
 }
 
-// What was dropped came after the entries.
-bool StepTrace::write(const std::vector<Entry>& entries, int64_t dropped) {
+// What was dropped came after the records.
+bool StepTrace::write(const std::vector<StepRecord>& records, int64_t dropped) {
   std::string text;
-  for (const Entry& e : entries) text += step_line(e.record, e.queued) + "\n";
+  for (const StepRecord& r : records) text += step_line(r) + "\n";
   if (dropped > 0) text += fmt::format("{{\"dropped\":{}}}\n", dropped);
   return std::fwrite(text.data(), 1, text.size(), file_) == text.size() && std::fflush(file_) == 0;
 }

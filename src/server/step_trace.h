@@ -24,31 +24,27 @@ class StepTrace {
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
-  // `queued`: requests that the engine does not have yet. Any thread; waits for nobody.
-  void add(const StepRecord& record, int64_t queued);
+  // Any thread; waits for nobody.
+  void add(const StepRecord& record);
   bool failed() const;
 
  private:
-  struct Entry {
-    StepRecord record;
-    int64_t queued = 0;
-  };
   StepTrace(std::string path, std::FILE* file, size_t most);
   void run();
-  bool write(const std::vector<Entry>& entries, int64_t dropped);
+  bool write(const std::vector<StepRecord>& records, int64_t dropped);
 
   std::string path_;
   std::FILE* file_;
   size_t most_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Entry> waiting_;
+  std::vector<StepRecord> waiting_;
   int64_t dropped_ = 0;  // since waiting_ was full
   bool stopping_ = false, failed_ = false;
   std::thread thread_;
 };
 
 // The line of a record, without its end.
-std::string step_line(const StepRecord& record, int64_t queued);
+std::string step_line(const StepRecord& record);
 
 }  // namespace quire::server

@@ -11,6 +11,7 @@
 // autoescape.
 #pragma once
 
+#include <algorithm>
 #include <ctime>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -22,6 +23,7 @@
 
 #include "core/result.h"
 #include "jinja/limits.h"
+#include "jinja/text.h"
 
 namespace quire {
 
@@ -35,6 +37,25 @@ struct TemplateOptions {
   std::optional<std::tm> now{};
 };
 
+// The text of a prompt. What messages, tools and further variables brought into it is told apart from what the
+// template wrote, down to the byte: control tokens that users write are text (EncodeOptions::plain). A message's role
+// counts as the template's where it is one of those that everybody knows ("user", ...): templates make control tokens
+// of it.
+struct RenderedPrompt {
+  std::string text;
+  std::vector<jinja::ByteRange> foreign;  // in order, apart from each other
+};
+
+// Whose messages a template takes.
+struct TemplateRoles {
+  bool any = true;                 // everybody's, whatever the role is called
+  std::vector<std::string> known;  // if not: theirs
+
+  bool take(std::string_view role) const {
+    return any || std::find(known.begin(), known.end(), role) != known.end();
+  }
+};
+
 class ChatTemplate {
  public:
   // Faults of the source are kModelFile errors and name the line.
@@ -43,14 +64,17 @@ class ChatTemplate {
   // messages: an array of {role, content, tool_calls, ...}. tools: an array, or null. Both reach the template
   // as they are. Thread-safe. Errors are kRequest: the template refused the conversation, failed on it or hit
   // a limit.
-  Result<std::string> render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
-                             const TemplateOptions& options) const;
+  Result<RenderedPrompt> render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                                const TemplateOptions& options) const;
   // The same with exactly these variables, a JSON object: no messages, tools or tokens are added.
-  Result<std::string> render_variables(const nlohmann::ordered_json& variables,
-                                       const std::optional<std::tm>& now = std::nullopt) const;
+  Result<RenderedPrompt> render_variables(const nlohmann::ordered_json& variables,
+                                          const std::optional<std::tm>& now = std::nullopt) const;
 
   // Whether the source reads a variable of this name anywhere.
   bool references(std::string_view name) const;
+  // Found out by rendering short conversations: a role is known whose message appears in the prompt. Of the usual
+  // roles also those are known that the source names, as they may need what a trial does not have.
+  TemplateRoles roles() const;
   bool references_tools() const { return references("tools"); }
   bool references_enable_thinking() const { return references("enable_thinking"); }
 

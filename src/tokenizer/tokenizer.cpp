@@ -4,6 +4,7 @@
 
 #include "gguf/metadata.h"
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/plain_ranges.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/word_cache.h"
 
@@ -205,20 +206,20 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   EncodeState state;
   state.use_cache = text.size() >= kCacheFromBytes;
   state.tokens.reserve(text.size() / 3 + 2);
-  const auto pieces = (options.parse_special ? trusted_specials_ : user_specials_).split(text);
-  if (options.add_special && add_bos_ && (pieces.empty() || pieces.front().token != *bos_)) {
-    state.tokens.push_back(*bos_);
-  }
-  for (const auto& piece : pieces) {
-    if (piece.token >= 0) {
-      state.tokens.push_back(piece.token);
+  PlainRangeSearch search(options.parse_special ? trusted_specials_ : user_specials_, user_specials_, vocab_,
+                          text, options.plain);
+  std::optional<PlainRangeSearch::Piece> piece = search.next();
+  if (options.add_special && add_bos_ && (!piece || piece->token != *bos_)) state.tokens.push_back(*bos_);
+  TokenId last = -1;
+  for (; piece; piece = search.next()) {
+    last = piece->token;
+    if (last >= 0) {
+      state.tokens.push_back(last);
     } else {
-      encode_raw(text.substr(piece.begin, piece.end - piece.begin), state);
+      encode_raw(text.substr(piece->begin, piece->end - piece->begin), state);
     }
   }
-  if (options.add_special && add_eos_ && (pieces.empty() || pieces.back().token != *eos_)) {
-    state.tokens.push_back(*eos_);
-  }
+  if (options.add_special && add_eos_ && last != *eos_) state.tokens.push_back(*eos_);
   return std::move(state.tokens);
 }
 

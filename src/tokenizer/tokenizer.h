@@ -14,6 +14,7 @@
 
 #include "core/id.h"
 #include "core/result.h"
+#include "jinja/text.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/special_tokens.h"
@@ -29,6 +30,10 @@ struct EncodeOptions {
   // Recognise control tokens written in the text. For chat templates and prompts of the operator, never for
   // text that comes from a user: with false, only user-defined tokens such as <think> are recognised.
   bool parse_special = true;
+  // With parse_special: bytes in which it is false nevertheless, such as what users said in a conversation
+  // (RenderedPrompt::foreign). Ranges in order, apart from each other. A control token that is there in part is none,
+  // and a text without such tokens has the same tokens with and without the ranges.
+  std::span<const jinja::ByteRange> plain{};
 };
 
 class Tokenizer {

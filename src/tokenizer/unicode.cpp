@@ -160,32 +160,51 @@ std::string replace_invalid(std::string_view bytes) {
 
 namespace {
 
-// Normalises one segment, text[begin, end), and appends it to `out`. utf8proc's own whole-string function is
-// not used because it sorts marks by swapping neighbours: a megabyte of marks would take it hours.
-void normalise_segment(std::u32string_view segment, std::vector<utf8proc_int32_t>& scratch,
-                       std::u32string& out) {
-  scratch.clear();
+using CodePoints = std::vector<utf8proc_int32_t>;
+
+// Brings marks into canonical order: by combining class, equal ones as they stand. Long runs are counted rather than
+// compared, so that the time for one of any length is linear.
+void order_marks(CodePoints::iterator begin, CodePoints::iterator end, CodePoints& copy) {
+  constexpr std::ptrdiff_t kFew = 32;
+  const auto class_of = [](utf8proc_int32_t c) { return combining_class(static_cast<char32_t>(c)); };
+  if (end - begin <= kFew) {
+    std::stable_sort(begin, end, [&](auto a, auto b) { return class_of(a) < class_of(b); });
+    return;
+  }
+  copy.assign(begin, end);
+  std::array<std::size_t, 257> first{};  // of each class's marks, among the ordered ones
+  for (const auto c : copy) ++first.at(static_cast<std::size_t>(class_of(c)) + 1);
+  for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
+  for (const auto c : copy)
+    begin[static_cast<std::ptrdiff_t>(first[static_cast<std::size_t>(class_of(c))]++)] = c;
+}
+
+struct NfcScratch {
+  CodePoints segment, marks;
+};
+
+// Normalises one segment and appends it to `out`. utf8proc's own whole-string function is not used because it sorts
+// marks by swapping neighbours: a megabyte of marks would take it hours.
+void normalise_segment(std::u32string_view segment, NfcScratch& scratch, std::u32string& out) {
+  CodePoints& all = scratch.segment;
+  all.clear();
   Decomposition parts{};
   for (const char32_t c : segment) {
     const int n = decompose(c, parts);
-    scratch.insert(scratch.end(), parts.begin(), parts.begin() + n);
+    all.insert(all.end(), parts.begin(), parts.begin() + n);
   }
-  const auto class_less = [](utf8proc_int32_t a, utf8proc_int32_t b) {
-    return combining_class(static_cast<char32_t>(a)) < combining_class(static_cast<char32_t>(b));
-  };
-  for (auto run = scratch.begin(); run != scratch.end();) {
-    if (combining_class(static_cast<char32_t>(*run)) == 0) {
+  const auto is_starter = [](utf8proc_int32_t c) { return combining_class(static_cast<char32_t>(c)) == 0; };
+  for (auto run = all.begin(); run != all.end();) {
+    if (is_starter(*run)) {
       ++run;
       continue;
     }
-    const auto run_end = std::find_if(run, scratch.end(), [](utf8proc_int32_t c) {
-      return combining_class(static_cast<char32_t>(c)) == 0;
-    });
-    std::stable_sort(run, run_end, class_less);
+    const auto run_end = std::find_if(run, all.end(), is_starter);
+    order_marks(run, run_end, scratch.marks);
     run = run_end;
   }
-  const int n = compose(scratch.data(), scratch.size());
-  out.append(scratch.begin(), scratch.begin() + n);
+  const int n = compose(all.data(), all.size());
+  out.append(all.begin(), all.begin() + n);
 }
 
 }  // namespace
@@ -197,7 +216,7 @@ void nfc(std::u32string& text) {
   if (first == text.end()) return;  // nearly all text
   std::u32string out;
   out.reserve(text.size());
-  std::vector<utf8proc_int32_t> scratch;
+  NfcScratch scratch;
   // A segment is an inert code point with the active ones after it: nothing joins across its ends.
   std::size_t i = 0;
   while (i < text.size()) {

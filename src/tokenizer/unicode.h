@@ -40,7 +40,7 @@ bool is_valid_utf8(std::string_view bytes);
 // browsers, Python (errors="replace") and Rust (from_utf8_lossy) do.
 std::string replace_invalid(std::string_view bytes);
 
-// Normalization Form C, in place. O(n log n) for any input.
+// Normalization Form C, in place. Linear in the text, whatever it is.
 void nfc(std::u32string& text);
 
 }  // namespace quire::unicode

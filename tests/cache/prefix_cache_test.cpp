@@ -61,9 +61,62 @@ TEST(PrefixCache, SaltsDoNotMeet) {
   Rig rig;
   rig.compute(Text(tokens(200), "alice"));
   EXPECT_EQ(rig.find(Text(tokens(200), "bob")).usable, 0);
-  EXPECT_EQ(rig.why(Text(tokens(200), "bob")), PrefixMiss::kSalt);
+  EXPECT_EQ(rig.why(Text(tokens(200), "bob")), PrefixMiss::kNew);
   EXPECT_EQ(rig.find(Text(tokens(200), "alice")).usable, 192);
   EXPECT_EQ(rig.why(Text(tokens(200, 3), "bob")), PrefixMiss::kNew);
+}
+
+// Why no more was found is the same with and without another salt's prompts, whatever they have in common with one's own
+// and however many they are.
+TEST(PrefixCache, WhatIsThereUnderAnotherSaltIsToldToNobody) {
+  std::mt19937_64 rng(7);
+  const auto pick = [&](int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint64_t>(n)); };
+  Rig with(4096), without(4096);
+  for (int i = 0; i < 400; ++i) {
+    const auto some = [&] { return tokens(1 + pick(300), static_cast<TokenId>(pick(3)), pick(200)); };
+    with.compute(Text(some(), "alice"));
+    with.compute(Text(some(), i % 2 == 0 ? "alice" : "carol"));
+    const Text own(some(), "bob");
+    const PrefixCache::Match m = with.find(own), alone = without.find(own);
+    const PrefixCache::Miss why = with.cache.explain(own.prompt(), m);
+    const PrefixCache::Miss expected = without.cache.explain(own.prompt(), alone);
+    ASSERT_EQ(m.usable, alone.usable);
+    ASSERT_EQ(why.reason, expected.reason);
+    ASSERT_EQ(why.diverged_at, expected.diverged_at);
+    with.compute(own);
+    without.compute(own);
+  }
+  EXPECT_EQ(with.cache.stats().evictions, 0);
+}
+TEST(PrefixCache, NorDoOthersHideOnesOwnPrompts) {
+  Rig rig(8192);
+  rig.compute(Text(tokens(200), "bob"));
+  for (TokenId i = 1; i < 400; ++i) rig.compute(Text(tokens(65, i, 10), "alice"));
+  const Text other(tokens(200, 9, 30), "bob");
+  const PrefixCache::Miss miss = rig.cache.explain(other.prompt(), rig.find(other));
+  EXPECT_EQ(miss.reason, PrefixMiss::kDiverged);
+  EXPECT_EQ(miss.diverged_at, 30);
+}
+
+// What a prompt found before stands while it is there, whatever else makes room.
+TEST(PrefixCache, OnlyItsOwnPrefixThatGoesIsLookedForAgain) {
+  Rig rig(32);
+  rig.compute(Text(tokens(256, 1)));
+  const Text t(tokens(256, 2));
+  rig.compute(t);
+  PrefixCache::Match m = rig.find(t);
+  const int32_t last = m.last;
+  rig.cache.make_room(12);  // of the first text
+  rig.cache.find(t.prompt(), m);
+  EXPECT_EQ(m.usable, 192);
+  EXPECT_EQ(m.last, last);
+  rig.cache.make_room(24);  // and of this one
+  rig.cache.find(t.prompt(), m);
+  EXPECT_EQ(m.usable, 128);
+  rig.cache.make_room(32);
+  rig.compute(Text(tokens(256, 3)));  // in the same nodes
+  rig.cache.find(t.prompt(), m);
+  EXPECT_EQ(m.usable, 0);
 }
 
 TEST(PrefixCache, SaysWhyNotMoreWasFound) {

@@ -45,10 +45,16 @@ class Plain : public CacheMemory {
     ++states_written;
     return {};
   }
+  Status read_pages(std::span<const int32_t>, std::span<std::byte>) override { return no_host(); }
+  Status write_pages(std::span<const int32_t>, std::span<const std::byte>) override { return no_host(); }
   size_t blocks_written = 0, states_written = 0;
   bool fails = false;
 
  private:
+  static Status no_host() {
+    ADD_FAILURE() << "there are no pages of the host";
+    return {};
+  }
   static int of(int32_t number) { return number % 251; }
 };
 

@@ -65,7 +65,7 @@ TEST_F(Arguments, NumbersAreNotSaturated) {
   expect_refused(run("--temperature 1e999"), "--temperature: 1e999 is out of range");
   expect_refused(run("--temperature nan"), "--temperature: 'nan' is not a number");
   expect_refused(run("--top-p inf"), "--top-p: 'inf' is not a number");
-  for (const char* const bad : {"0x10", "1e3", "1k", "1.5", "+1", "' 1'", "1_000", "abc"})
+  for (const char* const bad : {"0x10", "1e3", "1kb", "1.5", "1.5K", "+1", "' 1'", "1_000", "abc"})
     expect_refused(run(std::string("-n ") + bad), "is not a whole number");
   expect_refused(run("-n 0"), "--max-tokens 0: must be at least 1, or -1");
   expect_refused(run("-n -2"), "--max-tokens -2: must be at least 1, or -1");
@@ -83,6 +83,8 @@ TEST_F(Arguments, CountsThatMakeNoSense) {
   expect_refused("perplexity" + text + " --window -5", "--window -5: a window has at least 2 tokens");
   expect_refused("perplexity" + text + " --window 5000", "less than a window of 5000");
   expect_refused("perplexity" + text + " -t -1", "-1");
+  expect_refused("compare " + path("m.gguf") + text + " --window 0",
+                 "--window 0: a window has at least 2 tokens");
 }
 
 TEST_F(Arguments, EmptyValues) {
@@ -116,10 +118,60 @@ TEST_F(Arguments, Suggestions) {
 
 TEST_F(Arguments, WordsOfLlamaCpp) {
   expect_refused(run("-ngl 99"),
-                 "-ngl is an option of llama.cpp: a model runs on one device as a whole: --device cuda");
+                 "-ngl is an option of llama.cpp: a model runs on one device as a whole; --device cuda");
   expect_refused(run("--n-gpu-layers=99"), "--n-gpu-layers is an option of llama.cpp");
   expect_refused(run("-cnv"), "-cnv is an option of llama.cpp");
   expect_refused("bench -m " + path("m.gguf") + " -fa 1", "-fa is an option of llama.cpp");
+}
+
+// All of a pasted line's options at once.
+TEST_F(Arguments, WordsOfVllm) {
+  expect_refused(
+      "serve " + path("m.gguf") + " -tp 2 --dtype auto",
+      "-tp is an option of vLLM: a model runs on one device as a whole; for several GPUs, start a "
+      "server for each behind a router; --dtype is an option of vLLM: weights are computed with in");
+  expect_refused("serve " + path("m.gguf") + " --no-enable-chunked-prefill -O3 --compilation-config.level 3",
+                 "--no-enable-chunked-prefill is an option of vLLM: prompts are always computed in pieces");
+  expect_refused("serve " + path("m.gguf") + " --enforce_eager",
+                 "--no-graphs launches every kernel by itself");
+}
+
+// CLI11 would read -tp 2 as -t with the value p.
+TEST_F(Arguments, LettersAreNoValues) {
+  expect_refused("serve " + path("m.gguf") + " -cb", "-cb is an option of llama.cpp: requests always share");
+  expect_refused("serve -md draft.gguf -m " + path("m.gguf"),
+                 "-md is an option of llama.cpp: there is no spec");
+  expect_refused("serve " + path("m.gguf") + " -ub 512",
+                 "-ub is an option of llama.cpp: --max-num-batched-tokens says how many");
+  expect_refused(run("-tx 2"), "run has no option -tx (write a value apart: -t x); see quire help run");
+  expect_refused("inspect -m" + path("m.gguf"), "(write a value apart: -m /");
+  EXPECT_EQ(quire(run("-n2 -t1")).code, 0) << "a number may follow its letter";
+  EXPECT_EQ(quire(run("-n=2 -t=1")).code, 0);
+  EXPECT_EQ(quire("run " + path("m.gguf") + " -p -fa -n 1").code, 0) << "the value of an option is no option";
+}
+
+TEST_F(Arguments, HintsDoNotMislead) {
+  for (const char* const option : {"--temp", "--dtype"}) {
+    const Outcome o = quire("inspect " + path("m.gguf") + " " + option + " 1");
+    EXPECT_EQ(o.err, "quire: inspect has no option " + std::string(option) + "; see quire help inspect\n");
+  }
+  expect_refused("serve " + path("m.gguf") + " --temp 1", "a request says how its tokens are chosen");
+}
+
+TEST_F(Arguments, LettersForThousands) {
+  const auto context = [&](const std::string& c) {
+    return quire("inspect " + path("m.gguf") + " -c " + c).out;
+  };
+  EXPECT_EQ(context("1k"), context("1000"));
+  EXPECT_EQ(context("1K"), context("1024"));
+  EXPECT_EQ(context("1.5k"), context("1500"));
+  EXPECT_NE(context("1k"), context("1K"));
+  expect_refused(run("-n 99999999999999g"), "--max-tokens: 99999999999999g is out of range");
+}
+
+TEST_F(Arguments, UnderscoresAreDashes) {
+  EXPECT_EQ(quire(run("--max_tokens 2 --ignore_eos --batch_tokens=64")).code, 0);
+  EXPECT_EQ(quire("--log_level warning inspect " + path("m.gguf")).code, 0);
 }
 
 TEST_F(Arguments, OneNameForOneIdea) {
@@ -150,6 +202,35 @@ TEST_F(Arguments, PositionalModelAndPrompt) {
   const std::string want = quire(run("-n 4 --ignore-eos")).out;
   EXPECT_EQ(quire("run " + path("m.gguf") + " hello -n 4 --ignore-eos").out, want);
   EXPECT_EQ(quire("run -n 4 --ignore-eos -m " + path("m.gguf") + " hello").out, want);
+  EXPECT_EQ(quire("run hello -n 4 --ignore-eos -m " + path("m.gguf")).out, want);
+  EXPECT_EQ(quire("run --stop nothing " + path("m.gguf") + " hello -n 4 --ignore-eos").out, want);
+}
+
+// By position or as -m, in every command that takes a model.
+TEST_F(Arguments, TheModelOfEveryCommand) {
+  const std::string m = path("m.gguf"), text = " -f " + path("text") + " --window 64 --windows 1 -t 1";
+  write("tasks", R"({"id": 1, "type": "t", "prompt": "a", "expected": "b"})"
+                 "\n");
+  for (const std::string& rest : std::vector<std::string>{
+           "tokenize MODEL hello", "inspect MODEL", "perplexity MODEL" + text,
+           "eval MODEL -f " + path("tasks"), "bench MODEL -p 8 -n 2 -r 1 --batch 1",
+           "bench-batch MODEL -npp 8 -ntg 2 -npl 1 -r 1", "imatrix MODEL" + text + " -o " + path("i"),
+           "quantize MODEL " + path("q") + " --type q8_0", "compare " + m + " MODEL" + text}) {
+    for (const std::string& how : {m, "-m " + m, "--model=" + m}) {
+      std::string command = rest;
+      command.replace(command.find("MODEL"), 5, how);
+      const Outcome o = quire(command);
+      EXPECT_EQ(o.code, 0) << command << "\n" << o.err;
+    }
+  }
+  EXPECT_EQ(quire("quantize " + path("q2") + " --type q8_0 -m " + m).code, 0)
+      << "what stands alone is the output";
+  EXPECT_EQ(quire("quantize --type q8_0 -o " + path("q3") + " " + m).code, 0);
+  expect_refused("serve", "give a model: quire serve FILE");
+  expect_refused("compare " + m + text, "give two models");
+  expect_refused("serve " + path("none") + " --port 0", "none: No such file");
+  expect_refused("serve -a one two " + path("none") + " --port 0", "none: No such file");
+  expect_refused("serve " + path("none") + " -a one two --port 0", "none: No such file");
 }
 
 TEST_F(Arguments, TheTemplateIsTheDefault) {
@@ -173,6 +254,23 @@ TEST_F(Arguments, UntilTheEnd) {
   ASSERT_EQ(o.code, 0) << o.err;
   const auto j = nlohmann::json::parse(o.out);
   EXPECT_EQ(j.at("tokens").size() + j.at("prompt_tokens").get<size_t>(), 64u);
+}
+
+TEST_F(Arguments, PromptsWithoutAnEnd) {
+  const std::string m = path("m.gguf"), program = QUIRE_PROGRAM;
+  for (const char* const command : {"run", "tokenize"})
+    expect_refused(command + (" -m " + m) + " -f /dev/zero",
+                   "/dev/zero is a device, not a text; give a file");
+  expect_refused("perplexity -m " + m + " -f /dev/urandom", "/dev/urandom is a device");
+  const Outcome device = bash(program + " run " + m + " -f - </dev/zero");
+  EXPECT_THAT(device.err, HasSubstr("standard input is a device"));
+  const Outcome pipe = bash("yes | " + program + " run " + m + " -c 64");
+  EXPECT_EQ(pipe.code, 2);
+  EXPECT_THAT(pipe.err,
+              testing::MatchesRegex("quire: standard input has more than [0-9]+ bytes: no text so long fits "
+                                    "a context of 64 tokens\n"));
+  const Outcome fits = bash("echo hello | " + program + " run " + m + " -c 64 -n 1");
+  EXPECT_EQ(fits.code, 0) << fits.err;
 }
 
 TEST_F(Arguments, TokensFromStandardInput) {

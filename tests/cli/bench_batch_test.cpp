@@ -60,7 +60,10 @@ TEST_F(BenchBatch, Refuses) {
   expect_refused(model + " --device tpu", "--device tpu");
   expect_refused(model + " -npp 1000000", "the model was trained for");
   // Prompts enter one by one, a step each: the first sequence is done before the last begins.
-  expect_refused(model + " -npp 64 -ntg 2 -npl 6 --batch-tokens 64", "raise --batch-tokens");
+  const Outcome late = quire(model + " -npp 64 -ntg 2 -npl 6 --batch-tokens 64");
+  EXPECT_EQ(late.code, 2);
+  EXPECT_EQ(late.out, "");
+  EXPECT_NE(late.err.find("raise --batch-tokens"), std::string::npos) << late.err;
 }
 
 TEST(BatchWorkload, OptionsAreForTheWidestAndLongest) {

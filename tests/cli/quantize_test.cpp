@@ -399,7 +399,8 @@ class LongWork : public Quantize {
     if (child_ == 0) {
       const std::string in = path("large.gguf"), out = path("out.gguf");
       if (std::freopen(path("err").c_str(), "w", stderr) == nullptr) _exit(98);
-      execl(QUIRE_PROGRAM, QUIRE_PROGRAM, "quantize", in.c_str(), out.c_str(), "--type", "q4_k", nullptr);
+      execl(QUIRE_PROGRAM, QUIRE_PROGRAM, "quantize", in.c_str(), out.c_str(), "--type", "q4_k", "-t", "1",
+            nullptr);
       _exit(99);
     }
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);

@@ -75,7 +75,7 @@ TEST_F(Synth, BenchmarksTakeModelsWithoutAFile) {
 TEST_F(Synth, Refuses) {
   expect_refused("bench-batch --synth 70b", "unknown preset '70b': choose one of 0.6b");
   expect_refused("bench-batch --synth 0.6b --type q3", "unknown type 'q3'");
-  expect_refused("bench-batch", "give a model: either a file (-m) or random weights (--synth)");
+  expect_refused("bench-batch", "give a model: either a file (FILE or -m FILE) or random weights (--synth)");
   expect_refused("bench-batch -m a.gguf --synth 0.6b", "give a model: either");
   expect_refused("bench -m a.gguf --layers 2", "--layers requires --synth");
 }

@@ -72,6 +72,30 @@ TEST_F(AtomicFileTest, AFullDisk) {
   EXPECT_TRUE(fs::is_empty(folder_));
 }
 
+TEST_F(AtomicFileTest, WhatAKilledProcessLeftCanBeRemoved) {
+  ASSERT_TRUE(write_file(path("a"), "whole").ok());
+  const AtomicFile unfinished = std::move(AtomicFile::create(path("a"))).value();  // somebody writes it
+  const std::string kept[] = {"a.partial-12-0-copy", "a.partial-x", "b.partial-12-0", "a.partial"};
+  for (const std::string& name : kept) ASSERT_TRUE(write_file(path(name), "x").ok());
+  fs::create_directory(path("a.partial-3-3"));
+  fs::create_symlink(path("a"), path("a.partial-4-4"));
+  for (const char* name : {"a.partial-12-0", "a.partial-1-7"}) ASSERT_TRUE(write_file(path(name), "x").ok());
+  EXPECT_EQ(remove_abandoned_files(path("a")), 2);
+  EXPECT_FALSE(fs::exists(path("a.partial-12-0")));
+  EXPECT_FALSE(fs::exists(path("a.partial-1-7")));
+  for (const std::string& name : kept) EXPECT_TRUE(fs::exists(path(name))) << name;
+  EXPECT_TRUE(fs::is_directory(path("a.partial-3-3")));
+  EXPECT_TRUE(fs::is_symlink(path("a.partial-4-4")));
+  EXPECT_EQ(read(path("a")), "whole");
+  EXPECT_TRUE(fs::exists(path(fmt::format("a.partial-{}-0", getpid())))) << "which is being written";
+  EXPECT_EQ(remove_abandoned_files(path("no/such/folder")), 0);
+}
+
+Status check_output_file(const std::string& path) {
+  QUIRE_TRY([[maybe_unused]] const PlannedOutput planned, PlannedOutput::create(path));
+  return {};
+}
+
 TEST_F(AtomicFileTest, ChecksBeforeTheWork) {
   EXPECT_TRUE(check_output_file(path("new")).ok());
   ASSERT_TRUE(write_file(path("old"), "kept").ok());
@@ -103,6 +127,42 @@ TEST_F(AtomicFileTest, AProgramThatEndsRemovesWhatIsUnfinished) {
   EXPECT_EQ(removed, (std::vector<std::string>{path("a"), path("b") + "\\n"}));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "only what is done";
   EXPECT_FALSE(b.commit().ok());
+}
+
+std::vector<std::string> named_at_the_end() {
+  removed.clear();
+  remove_unfinished_files([](const char* name) { removed.emplace_back(name); });
+  return removed;
+}
+
+// From the check on, whatever the moment: while nothing is there, while it is written, and not when it is done.
+TEST_F(AtomicFileTest, AProgramThatEndsNamesWhatItWasGoingToWrite) {
+  {
+    const PlannedOutput planned = std::move(PlannedOutput::create(path("a"))).value();
+    EXPECT_TRUE(fs::is_empty(folder_));
+    EXPECT_EQ(named_at_the_end(), std::vector{path("a")});
+  }
+  PlannedOutput planned = std::move(PlannedOutput::create(path("a"))).value();
+  const PlannedOutput other = std::move(PlannedOutput::create(path("b"))).value();
+  AtomicFile file = std::move(AtomicFile::create(path("a"))).value();
+  ASSERT_TRUE(file.write("x").ok());
+  ASSERT_TRUE(file.commit().ok());
+  EXPECT_EQ(named_at_the_end(), std::vector{path("b")}) << "a is there";
+}
+
+TEST_F(AtomicFileTest, AFileThatIsBegunIsNamedOnce) {
+  const PlannedOutput planned = std::move(PlannedOutput::create(path("a"))).value();
+  const AtomicFile file = std::move(AtomicFile::create(path("a"))).value();
+  EXPECT_EQ(named_at_the_end(), std::vector{path("a")});
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+// What commit() has renamed is not named, though it is still in the list.
+TEST_F(AtomicFileTest, AFileThatHasItsNameIsNotCalledMissing) {
+  const AtomicFile file = std::move(AtomicFile::create(path("a"))).value();
+  for (const auto& entry : fs::directory_iterator(folder_)) fs::rename(entry.path(), path("a"));
+  EXPECT_EQ(named_at_the_end(), std::vector<std::string>{});
+  EXPECT_TRUE(fs::exists(path("a")));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ TEST(WeightOrder, KnowsWhatComesNextOnceItWasRecorded) {
 
   for (int step = 0; step < 2; ++step) {  // the second recording takes the place of the first
     order.begin_step(true);
-    for (const int i : {0, 1, 2, 3}) order.read(at(i), true);
+    for (const int i : {0, 1, 2, 3, 3, 3}) order.read(at(i), true);  // the last one over parts of its rows
     EXPECT_EQ(order.next()[0].data, nullptr);
   }
   order.begin_step(false);

@@ -47,7 +47,7 @@ std::shared_ptr<const LoadedModel> load() {
   std::string said;
   for (int i = 0; i < 8; ++i) {
     Request r;
-    for (TokenId t = 0; t < 20 + 30 * i; ++t) r.prompt.push_back(40 + t % 90);
+    for (TokenId t = 0; t < 20 + 30 * i; ++t) r.prompt.edit().push_back(40 + t % 90);
     r.max_tokens = 20;
     r.ignore_eos = true;
     const auto id = (*engine)->submit(r, [&](const TokenEvent& e) {

@@ -16,6 +16,7 @@ using Model = std::shared_ptr<const LoadedModel>;
 struct Heard {
   std::vector<TokenId> tokens;
   std::string text;
+  PromptLogprobs prompt;
   int ends = 0;
 };
 
@@ -27,9 +28,10 @@ std::vector<Request> make_requests(int64_t vocab) {
   for (const int64_t length : {1, 2, 15, 16, 17, 63, 64, 65, 100, 128, 129, 200, 257, 400, 511, 700}) {
     Request r;
     if (all.size() % 3 == 2) r.prompt = all.back().prompt;
-    while (std::ssize(r.prompt) < length) r.prompt.push_back(any(random));
+    while (std::ssize(r.prompt) < length) r.prompt.edit().push_back(any(random));
     r.max_tokens = 20 + length % 29;  // several windows of the recurrent states
     r.ignore_eos = true;
+    if (all.size() % 3 != 2) r.prompt_logprobs = static_cast<int>(all.size() % 5);
     if (all.size() % 2 == 1) {
       r.sampling.temperature = 0.9f;
       r.sampling.top_k = 50;
@@ -60,6 +62,7 @@ std::vector<Heard> run(const Model& model, EngineOptions options, std::span<cons
           engine.submit(requests[arrived % requests.size()], [&h = heard[arrived]](const TokenEvent& e) {
             if (e.token >= 0) h.tokens.push_back(e.token);
             h.text += e.text;
+            if (e.prompt != nullptr) h.prompt = *e.prompt;
             h.ends += e.finish == FinishReason::kLength;
           });
       QUIRE_CHECK(id.ok(), "{}", id.error().message);
@@ -71,6 +74,17 @@ std::vector<Heard> run(const Model& model, EngineOptions options, std::span<cons
   return heard;
 }
 
+// Bit by bit: numbers that are not numbers would differ from themselves.
+void expect_same(const PromptLogprobs& got, const PromptLogprobs& want, const std::string& what) {
+  EXPECT_EQ(got.logprobs, want.logprobs) << what;
+  EXPECT_EQ(got.ranks, want.ranks) << what;
+  ASSERT_EQ(got.top.size(), want.top.size()) << what;
+  for (size_t i = 0; i < want.top.size(); ++i) {
+    EXPECT_EQ(got.top[i].token, want.top[i].token) << what << ", alternative " << i;
+    EXPECT_EQ(got.top[i].logprob, want.top[i].logprob) << what << ", alternative " << i;
+  }
+}
+
 void expect_texts_of_their_own(const Model& model) {
   const std::vector<Request> requests = make_requests(model->model->config().vocab);
   std::vector<Heard> alone;
@@ -78,6 +92,7 @@ void expect_texts_of_their_own(const Model& model) {
     alone.push_back(
         run(model, {.max_sequences = 1, .max_batch_tokens = 1024, .depth = 1}, {&r, 1}, 1, 0).front());
     EXPECT_EQ(std::ssize(alone.back().tokens), r.max_tokens);
+    EXPECT_EQ(std::ssize(alone.back().prompt.logprobs), r.prompt_logprobs < 0 ? 0 : std::ssize(r.prompt) - 1);
   }
   struct Setting {
     const char* name;
@@ -109,6 +124,7 @@ void expect_texts_of_their_own(const Model& model) {
       EXPECT_EQ(crowd[i].ends, 1) << s.name << ", request " << i;
       EXPECT_EQ(crowd[i].tokens, want.tokens) << s.name << ", request " << i;
       EXPECT_EQ(crowd[i].text, want.text) << s.name << ", request " << i;
+      expect_same(crowd[i].prompt, want.prompt, fmt::format("{}, request {}", s.name, i));
     }
   }
 }

@@ -108,5 +108,43 @@ TEST(CudaLogits, AreThoseThatAnEngineSamplesFrom) {
   }
 }
 
+// An engine looks up the tokens of a prompt on the device, a slice of logits at a time.
+TEST(CudaLogits, AreThoseThatAnEngineLooksUpAPromptIn) {
+  for (const TinyModel& m : models()) {
+    const auto model = load(m);
+    const auto vocab = static_cast<size_t>(model->model->config().vocab);
+    const std::vector<TokenId> tokens = random_tokens(model->model->config().vocab);
+    const std::vector<float> logits = score(model, Device::kCuda, false, tokens);
+    auto engine = Engine::create(model, {.device = Device::kCuda,
+                                         .context = kWindow,
+                                         .max_sequences = 2,
+                                         .max_batch_tokens = 128,
+                                         .gpu_memory_utilization = 0.5});
+    ASSERT_TRUE(engine.ok()) << engine.error().message;
+    Request r;
+    r.prompt = tokens;
+    r.max_tokens = 0;
+    r.prompt_logprobs = 2;
+    PromptLogprobs got;
+    int events = 0;
+    const auto id = (*engine)->submit(r, [&](const TokenEvent& e) {
+      ++events;
+      if (e.prompt != nullptr) got = *e.prompt;
+    });
+    ASSERT_TRUE(id.ok()) << id.error().message;
+    while ((*engine)->busy()) (*engine)->step();
+    EXPECT_EQ(events, 1);
+    ASSERT_EQ(std::ssize(got.logprobs), kWindow - 1);
+    for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+      const std::span<const float> row = std::span(logits).subspan(i * vocab, vocab);
+      EXPECT_NEAR(got.logprobs[i], log_probability(row, tokens[i + 1]), 2e-5) << m.name << ", position " << i;
+      const float own = row[static_cast<size_t>(tokens[i + 1])];
+      EXPECT_EQ(got.ranks[i], 1 + std::count_if(row.begin(), row.end(), [&](float x) { return x > own; }));
+      const auto best = std::max_element(row.begin(), row.end()) - row.begin();
+      EXPECT_EQ(got.top[2 * i].token, best) << m.name << ", position " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quire::cuda_test

@@ -1,5 +1,6 @@
 // cuda_checks: every test that needs a GPU.  cuda_checks [gtest flags] runs the tests; cuda_checks --bench the
 // benchmarks (tests whose suite's name ends in Bench), which print bytes, FLOPs and shares of this run's limits.
+// --print-hashes: print this GPU's rows for tests/data/numerics/hashes.txt (with --gtest_filter='Numerics.*').
 // --shared-kib N: blocks get no more shared memory than that, as on other cards: 163 on compute capability 8.0, 99 on 8.6, 8.9
 // and 12.x.
 #include <gtest/gtest.h>
@@ -9,11 +10,13 @@
 #include <cstring>
 
 #include "core/cuda/device.h"
+#include "support/numerics_rows.h"
 
 int main(int argc, char** argv) {
   bool bench = false;
   for (int i = 1; i < argc; ++i) {
     bench |= std::strcmp(argv[i], "--bench") == 0;
+    quire::test::print_hashes_of_flag |= std::strcmp(argv[i], "--print-hashes") == 0;
     if (std::strcmp(argv[i], "--shared-kib") == 0 && i + 1 < argc)
       quire::cuda::cap_shared_memory(std::atoi(argv[i + 1]) << 10);
   }

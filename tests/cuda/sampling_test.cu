@@ -101,18 +101,24 @@ struct Batch {
     }
     if (integer(rng, 0, 9) == 0) p.flags |= kSampleIdle;
     if (integer(rng, 0, 9) == 0) p.flags |= kSampleTentative;
+    if (integer(rng, 0, 4) == 0) {
+      p.target = integer(rng, 0, vocab - 1);
+      p.logprobs = std::max(p.logprobs, 0);
+      p.place = p.history = -1;
+    }
     rows.push_back(p);
   }
 };
 
 // What a call leaves.
 struct Results {
-  std::vector<int32_t> tokens, top_ids, top_count, sampled, counts, seen, seen_count;
+  std::vector<int32_t> tokens, top_ids, top_count, ranks, sampled, counts, seen, seen_count;
   std::vector<float> logprobs, top_logprobs;
   explicit Results(const Batch& b, size_t n)
       : tokens(n, kUnset),
         top_ids(n * kMaxTop, kUnset),
         top_count(n, kUnset),
+        ranks(n, kUnset),
         sampled(static_cast<size_t>(b.places), kUnset),
         counts(b.counts),
         seen(b.seen),
@@ -145,7 +151,7 @@ Results run(const Batch& b, const std::vector<int>& which) {
   DeviceBuffer<SampleRow> rows(rows_of(b, which));
   DeviceBuffer<int32_t> bias_ids(padded(b.bias_ids)), suppressed(padded(b.suppressed)), counts(b.counts),
       seen(b.seen), seen_count(b.seen_count), tokens(out.tokens), top_ids(out.top_ids),
-      top_count(out.top_count), sampled(out.sampled);
+      top_count(out.top_count), ranks(out.ranks), sampled(out.sampled);
   const int n = static_cast<int>(which.size());
   DeviceBuffer<char> workspace(static_cast<size_t>(cuda::sample_workspace_bytes(n, b.vocab)));
   const cuda::SampleParams p{
@@ -164,16 +170,19 @@ Results run(const Batch& b, const std::vector<int>& which) {
       .top_ids = top_ids.data(),
       .top_logprobs = top_logprobs.data(),
       .top_count = top_count.data(),
+      .ranks = ranks.data(),
       .max_top = kMaxTop,
       .sampled = sampled.data()};
   const Status launched = cuda::launch_sample(nullptr, p, workspace.data());
   EXPECT_TRUE(launched.ok()) << launched.error().message;
   must(cudaDeviceSynchronize(), "sample");
   EXPECT_TRUE(workspace.guards_intact() && tokens.guards_intact() && top_ids.guards_intact() &&
-              top_logprobs.guards_intact() && seen.guards_intact() && counts.guards_intact());
+              ranks.guards_intact() && top_logprobs.guards_intact() && seen.guards_intact() &&
+              counts.guards_intact());
   out.tokens = tokens.download();
   out.top_ids = top_ids.download();
   out.top_count = top_count.download();
+  out.ranks = ranks.download();
   out.sampled = sampled.download();
   out.counts = counts.download();
   out.seen = seen.download();
@@ -200,6 +209,7 @@ SampleArgs host_args(Batch& b, Results& out) {
               make_tensor(out.top_ids.data(), DType::kI32, {n, kMaxTop}),
               make_tensor(out.top_logprobs.data(), DType::kF32, {n, kMaxTop}),
               make_tensor(out.top_count.data(), DType::kI32, {n}),
+              make_tensor(out.ranks.data(), DType::kI32, {n}),
               make_tensor(out.sampled.data(), DType::kI32, {b.places})}};
 }
 
@@ -212,6 +222,11 @@ std::string wrong_token(const SampleArgs& before, const Batch& b, size_t r, int3
     spoilt |= !(b.logits[r * static_cast<size_t>(b.stride) + static_cast<size_t>(i)] < kInf);
   const auto left = spoilt ? std::vector<sampling::TokenProbability>{}
                            : sampling::reference_distribution(before, static_cast<int64_t>(r));
+  if (row.target >= 0) {
+    const auto raw = b.logits.begin() + static_cast<int64_t>(r) * b.stride;
+    const bool possible = !spoilt && std::any_of(raw, raw + b.vocab, [](float x) { return x > -kInf; });
+    return token == (possible ? row.target : -1) ? "" : fmt::format("{} is not the target", token);
+  }
   if (left.empty()) return token == -1 ? "" : fmt::format("{} drawn from nothing", token);
   if (left.size() == 1 && left[0].id == token) return "";
   const double u = sample_uniform(row.seed, row.position);
@@ -228,13 +243,17 @@ std::string wrong_token(const SampleArgs& before, const Batch& b, size_t r, int3
 std::string wrong_logprobs(const Results& got, const Results& want, size_t r) {
   if (got.top_count[r] != want.top_count[r])
     return fmt::format("{} likeliest tokens, not {}", got.top_count[r], want.top_count[r]);
-  const auto far = [](float x, float y) { return !(std::abs(x - y) <= 1e-6f * (20 + std::abs(y))); };
+  const auto far = [](float x, float y) {
+    return x != y &&
+           !(std::abs(x - y) <= 1e-6f * (20 + std::abs(y)));  // a target may be impossible: -infinity
+  };
   for (size_t i = r * kMaxTop; i < r * kMaxTop + static_cast<size_t>(want.top_count[r]); ++i)
     if (got.top_ids[i] != want.top_ids[i] || far(got.top_logprobs[i], want.top_logprobs[i]))
       return fmt::format("likeliest {} is {} ({}), not {} ({})", i % kMaxTop, got.top_ids[i],
                          got.top_logprobs[i], want.top_ids[i], want.top_logprobs[i]);
   for (size_t i = r * kMaxTop + static_cast<size_t>(want.top_count[r]); i < (r + 1) * kMaxTop; ++i)
     if (got.top_ids[i] != kUnset) return "an entry beyond the count was written";
+  if (got.ranks[r] != want.ranks[r]) return fmt::format("rank {}, not {}", got.ranks[r], want.ranks[r]);
   if (got.tokens[r] == want.tokens[r] && far(got.logprobs[r], want.logprobs[r]))
     return fmt::format("log-probability {}, not {}", got.logprobs[r], want.logprobs[r]);
   return "";
@@ -276,6 +295,7 @@ void check(Batch& b, const std::string& name, bool alone) {
     if (!alone) continue;
     const Results one = run(b, {static_cast<int>(r)});
     EXPECT_EQ(one.tokens[0], got.tokens[r]) << name << " row " << r;
+    EXPECT_EQ(one.ranks[0], got.ranks[r]) << name << " row " << r;
     EXPECT_EQ(std::memcmp(&one.logprobs[0], &got.logprobs[r], sizeof(float)), 0);
     EXPECT_EQ(std::memcmp(one.top_logprobs.data(), &got.top_logprobs[r * kMaxTop], kMaxTop * sizeof(float)),
               0);

@@ -57,8 +57,8 @@ void serve_without_allocating(const ModelPtr& model, int depth, bool share_and_s
   for (int i = 0; i < 400; ++i) {
     Request r;
     // Few different tokens: prompts begin alike.
-    r.prompt.assign(static_cast<size_t>(number(1, i % 6 == 0 ? 300 : 30)),
-                    static_cast<TokenId>(number(30, share_and_swap ? 33 : 300)));
+    r.prompt.edit().assign(static_cast<size_t>(number(1, i % 6 == 0 ? 300 : 30)),
+                           static_cast<TokenId>(number(30, share_and_swap ? 33 : 300)));
     r.max_tokens = number(1, 40);
     r.ignore_eos = true;
     r.sampling.seed = static_cast<uint64_t>(i);

@@ -17,7 +17,7 @@ class DefaultContext : public testing::Test {
   }
   EngineOptions options(int64_t memory, EngineOptions o = {}) const {
     o.threads = 1;
-    Result<EngineOptions> resolved = resolve(std::move(o), config_, memory);
+    Result<EngineOptions> resolved = resolve(std::move(o), config_, {.host = memory});
     EXPECT_TRUE(resolved.ok()) << resolved.error().message;
     return std::move(resolved).value();
   }

@@ -33,8 +33,8 @@ Request random_request(std::mt19937_64& rng) {
     return std::uniform_int_distribution<int64_t>(lo, hi)(rng);
   };
   Request r;
-  r.prompt.resize(static_cast<size_t>(number(1, number(0, 5) == 0 ? 300 : 30)));
-  for (TokenId& t : r.prompt) t = static_cast<TokenId>(number(30, 300));
+  r.prompt.edit().resize(static_cast<size_t>(number(1, number(0, 5) == 0 ? 300 : 30)));
+  for (TokenId& t : r.prompt.edit()) t = static_cast<TokenId>(number(30, 300));
   r.max_tokens = number(1, 24);
   r.ignore_eos = number(0, 1) == 0;
   r.sampling.seed = static_cast<uint64_t>(number(0, 1000));

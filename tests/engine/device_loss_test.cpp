@@ -43,20 +43,21 @@ class DeviceLoss : public testing::TestWithParam<int> {  // steps under way
   static void SetUpTestSuite() { model_ = new ModelPtr(tiny("tiny-qwen35moe")); }
   static void TearDownTestSuite() { delete model_; }
 
+  static EngineOptions options(int32_t max_sequences = 2) {
+    return {.threads = 2,
+            .context = 256,
+            .max_sequences = max_sequences,
+            .max_batch_tokens = 64,
+            .depth = GetParam(),
+            .prefix_cache = true};
+  }
   static std::unique_ptr<Engine> make(int step, int32_t max_sequences = 2) {
-    return std::move(Engine::create(*model_,
-                                    {.threads = 2,
-                                     .context = 256,
-                                     .max_sequences = max_sequences,
-                                     .max_batch_tokens = 64,
-                                     .depth = GetParam(),
-                                     .prefix_cache = true},
-                                    failing_backend({.step = step})))
+    return std::move(Engine::create(*model_, options(max_sequences), failing_backend({.step = step})))
         .value();
   }
   static Request request(int64_t prompt, int64_t max_tokens = 40) {
     Request r;
-    for (int64_t i = 0; i < prompt; ++i) r.prompt.push_back(static_cast<TokenId>(40 + i % 90));
+    for (int64_t i = 0; i < prompt; ++i) r.prompt.edit().push_back(static_cast<TokenId>(40 + i % 90));
     r.max_tokens = max_tokens;
     r.ignore_eos = true;
     return r;
@@ -99,6 +100,42 @@ TEST_P(DeviceLoss, EndsEveryRequestOnce) {
     EXPECT_FALSE(engine->step());
     EXPECT_EQ(late.ends, 0);
     EXPECT_FALSE(engine->busy());
+  }
+}
+
+// A launch that the driver refuses is a mistake of ours: who runs hears of it, and the engine goes on, for those that
+// wait and for those that come later.
+TEST_P(DeviceLoss, AMistakeOfOursEndsTheStepAndNotTheEngine) {
+  Heard whole;
+  const auto sound = std::move(Engine::create(*model_, options())).value();
+  ASSERT_TRUE(sound->submit(request(150), whole.listener()).ok());
+  while (sound->busy()) sound->step();
+  for (const int step : {0, 1, 2, 3, 7}) {
+    SCOPED_TRACE(step);
+    Loss ours{.step = step, .lasting = false};
+    ours.error = [] { return Error{Fault::kBug, "moe: few rows: invalid configuration argument"}; };
+    const auto engine = std::move(Engine::create(*model_, options(), failing_backend(ours))).value();
+    std::deque<Heard> heard(6);
+    for (Heard& h : heard) ASSERT_TRUE(engine->submit(request(150), h.listener()).ok());
+    int steps = 0;
+    while (engine->busy() && ++steps < 1000) engine->step();
+    EXPECT_LT(steps, 1000) << "the engine never ends";
+    engine->drain_events();
+    EXPECT_FALSE(engine->lost());
+    int failed = 0;
+    for (const Heard& h : heard) {
+      EXPECT_EQ(h.ends, 1);
+      if (h.finish != FinishReason::kError) {
+        EXPECT_EQ(h.tokens, whole.tokens);  // also by those that began with what the cache kept
+        continue;
+      }
+      ++failed;
+      EXPECT_EQ(h.error->message, "internal error: moe: few rows: invalid configuration argument");
+    }
+    EXPECT_GE(failed, 1);
+    EXPECT_LE(failed, 2);  // as many as run at once
+    const Status books = engine->check();
+    EXPECT_TRUE(books.ok()) << books.error().message;
   }
 }
 

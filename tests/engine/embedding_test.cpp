@@ -292,7 +292,7 @@ TEST(Embeddings, RefusesWhatCannotBe) {
   r.stop = {""};
   EXPECT_EQ(refused(r), "(accepted)");
   EXPECT_EQ(refused(embed({40})), "(accepted)");
-  EXPECT_EQ(refused(embed({40})), "2 requests wait already, which is as many as may; try again later");
+  EXPECT_EQ(refused(embed({40})), "2 requests wait already, and at most 2 may; try again later");
   finish(*engine);
 }
 

@@ -87,11 +87,11 @@ TEST_F(EngineTest, RefusesWithExactMessages) {
     void (*change)(Request&);
     const char* message;
   } cases[] = {
-      {[](Request& r) { r.prompt.clear(); }, "the prompt is empty: there is nothing to continue"},
-      {[](Request& r) { r.prompt[1] = 320; }, "prompt token 1 is 320: the vocabulary has 320 tokens"},
-      {[](Request& r) { r.prompt[2] = -1; }, "prompt token 2 is -1: the vocabulary has 320 tokens"},
-      {[](Request& r) { r.max_tokens = 0; }, "max_tokens is 0: must be at least 1"},
-      {[](Request& r) { r.prompt.assign(512, 5); },
+      {[](Request& r) { r.prompt.edit().clear(); }, "the prompt is empty: there is nothing to continue"},
+      {[](Request& r) { r.prompt.edit()[1] = 320; }, "prompt token 1 is 320: the vocabulary has 320 tokens"},
+      {[](Request& r) { r.prompt.edit()[2] = -1; }, "prompt token 2 is -1: the vocabulary has 320 tokens"},
+      {[](Request& r) { r.max_tokens = -1; }, "max_tokens is -1: must be at least 0"},
+      {[](Request& r) { r.prompt.edit().assign(512, 5); },
        "the prompt has 512 tokens, but the context holds 512 including the answer"},
       {[](Request& r) {
          r.stop_tokens = {7, 320};
@@ -137,7 +137,7 @@ TEST_F(EngineTest, RefusesImpossibleOptions) {
   };
   EXPECT_EQ(message({.threads = -1}), "-1 threads: must be between 1 and 1024");
   EXPECT_EQ(message({.context = 4096}), "a context of 4096 tokens: the model was trained for 1 to 2048");
-  EXPECT_EQ(message({.max_sequences = 0}), "0 sequences: must be between 1 and 4096");
+  EXPECT_EQ(message({.max_sequences = -1}), "-1 sequences: must be between 1 and 4096");
   EXPECT_EQ(message({.max_batch_tokens = 63}), "63 batch tokens: must be between 64 and 65536");
   EXPECT_EQ(message({.max_sequences = 100, .max_batch_tokens = 99}),
             "99 batch tokens: must be between 100 and 65536, a row for each sequence that may run");
@@ -371,7 +371,7 @@ TEST_F(EngineTest, RefusesMoreRequestsThanMayWait) {
   const Result<RequestId> refused = engine->submit(request({40}, 4), nullptr);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().fault, Fault::kCapacity);
-  EXPECT_EQ(refused.error().message, "2 requests wait already, which is as many as may; try again later");
+  EXPECT_EQ(refused.error().message, "2 requests wait already, and at most 2 may; try again later");
   engine->step();  // the first one has a place now
   EXPECT_TRUE(engine->submit(request({40}, 4), heard[2].listener()).ok());
   engine->cancel(engine->submit(request({40}, 4), nullptr).ok() ? RequestId{99} : RequestId{1});

@@ -53,7 +53,7 @@ Answer run(const ModelPtr& model, const KernelChoice& kernels, Device device = D
       std::move(Engine::create(model, {.device = device, .threads = 2, .context = 256, .kernels = kernels}))
           .value();
   Request r;
-  for (TokenId t = 0; t < 100; ++t) r.prompt.push_back(t * 7 % 300);
+  for (TokenId t = 0; t < 100; ++t) r.prompt.edit().push_back(t * 7 % 300);
   r.max_tokens = 24;
   r.ignore_eos = true;
   r.sampling.logprobs = 20;

@@ -139,7 +139,7 @@ TEST_P(PrefixFile, SaltsAreToldApartAfterARestart) {
   engine->load_prefixes(path_).value();
   const Heard stranger = run(*engine, prompt, "bob");
   EXPECT_EQ(stranger.cached, 0);
-  EXPECT_EQ(stranger.miss, PrefixMiss::kSalt);
+  EXPECT_EQ(stranger.miss, PrefixMiss::kNew);
   EXPECT_EQ(run(*engine, prompt).cached, 0);
   EXPECT_EQ(run(*engine, prompt, "alice").cached, 192);
 }
@@ -177,33 +177,47 @@ TEST_P(PrefixFile, KeepsWhatWasUsedLast) {
   EXPECT_EQ(run(*next, random_tokens(99, 400)).cached, 0) << "which others can push out";
 }
 
-// What has left the device for the host's memory is not in the file; what is in it is whole.
-TEST_P(PrefixFile, KeepsWhatIsOnTheDevice) {
+// What has left the device for the host's memory is in the file as well, and comes back to wherever there is room.
+TEST_P(PrefixFile, KeepsWhatIsOnTheHost) {
   EngineOptions o = usual();
   o.kv_tokens = o.context;
   o.state_checkpoints = 2;
   o.prefix_host_bytes = int64_t{16} << 20;
   std::vector<Heard> first;
   const auto prompt = [](uint64_t i) { return random_tokens(i + 1, 300); };
+  PrefixFileContent kept;
   {
-    const auto engine = make(o);
+    const auto engine = make(o, make_protected_backend);
     for (uint64_t i = 0; i < 6; ++i) first.push_back(run(*engine, prompt(i)));
     EXPECT_GT(engine->stats().host_bytes_stored, 0);
-    const PrefixFileContent kept = engine->save_prefixes(path_, int64_t{1} << 30).value();
-    EXPECT_GT(kept.chunks, 0);
-    EXPECT_GT(kept.skipped, 0);
+    kept = engine->save_prefixes(path_, int64_t{1} << 30).value();
+    EXPECT_EQ(kept.chunks, 6 * 4);
+    EXPECT_EQ(kept.states, recurrent() ? 6 : 0);
+    EXPECT_EQ(kept.skipped, 0);
   }
+  EngineOptions roomy = usual();
+  roomy.state_checkpoints = 8;
+  for (const EngineOptions& like : {o, roomy}) {
+    const auto engine = make(like, make_protected_backend);
+    const PrefixFileContent read = engine->load_prefixes(path_).value();
+    EXPECT_EQ(read.chunks, kept.chunks);
+    EXPECT_EQ(read.states, kept.states);
+    EXPECT_EQ(read.skipped, 0);
+    EXPECT_EQ(engine->stats().host_pages_used > 0, like.prefix_host_bytes > 0);
+    EXPECT_TRUE(engine->check().ok());
+    for (uint64_t i = 6; i-- > 0;) {
+      const Heard again = run(*engine, prompt(i));
+      EXPECT_EQ(again.cached, 256) << i;
+      EXPECT_EQ(again.tokens, first[i].tokens);
+      EXPECT_EQ(again.logprobs, first[i].logprobs);
+    }
+    EXPECT_EQ(engine->stats().host_bytes_loaded > 0, like.prefix_host_bytes > 0);
+    EXPECT_EQ(engine->save_prefixes(path_, int64_t{1} << 30).value().chunks, kept.chunks);
+  }
+  // Without room on the host what was used last is taken.
+  o.prefix_host_bytes = 0;
   const auto engine = make(o);
-  EXPECT_GT(engine->load_prefixes(path_).value().chunks, 0);
-  EXPECT_TRUE(engine->check().ok());
-  int64_t found = 0;
-  for (uint64_t i = 6; i-- > 0;) {
-    const Heard again = run(*engine, prompt(i));
-    EXPECT_EQ(again.tokens, first[i].tokens);
-    EXPECT_EQ(again.logprobs, first[i].logprobs);
-    found += again.cached;
-  }
-  EXPECT_GT(found, 0);
+  EXPECT_EQ(engine->load_prefixes(path_).value().chunks, 16);
 }
 
 TEST_P(PrefixFile, IsOfNoUseToOthers) {

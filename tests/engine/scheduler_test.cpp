@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <ostream>
 #include <random>
 
+#include "engine/waiting_queue.h"
 #include "ops/op.h"
 #include "support/seeds.h"
 
@@ -64,6 +66,16 @@ SchedulerState state(std::vector<ScheduledSequence> running, std::vector<Schedul
     now.free_host_blocks -= s.swapped;
   }
   return now;
+}
+// Of these clients, who have so many requests running.
+SchedulerState of_clients(SchedulerState now, std::vector<ScheduledClient> clients) {
+  now.clients = std::move(clients);
+  return now;
+}
+ScheduledSequence from(int32_t client, ScheduledSequence s) {
+  s.client = client;
+  s.arrival = s.id.v;
+  return s;
 }
 SchedulerLimits limits(int32_t tokens, int32_t sequences) {
   return {.max_batch_tokens = tokens, .max_sequences = sequences, .max_swaps = 1000, .patience = 100};
@@ -250,6 +262,59 @@ INSTANTIATE_TEST_SUITE_P(
                 limits(512, 4),
                 {2},
                 {work(2, 0, 50)}},
+        Literal{"clients take turns",
+                of_clients(state({}, {from(0, fresh(1, 9)), from(0, fresh(2, 9)), from(0, fresh(3, 9)),
+                                      from(1, fresh(4, 9)), from(1, fresh(5, 9))}),
+                           {{}, {}}),
+                limits(512, 8),
+                {1, 4, 2, 5, 3},
+                {work(1, 0, 9), work(4, 0, 9), work(2, 0, 9), work(5, 0, 9), work(3, 0, 9)}},
+        Literal{"who has fewer requests running has the next place",
+                of_clients(state({seq(8, 5, 6, 5), seq(9, 5, 6, 5)},
+                                 {from(0, hit(1, 200, 128)), from(0, fresh(2, 9)), from(1, fresh(3, 9))}),
+                           {{.running = 2}, {}}),
+                limits(512, 4),
+                {3, 1},
+                {work(8, 5, 1), work(9, 5, 1), work(3, 0, 9), work(1, 128, 72)}},
+        Literal{"of those with as many, who waits longer since one was admitted",
+                of_clients(state({}, {from(0, fresh(1, 9)), from(1, fresh(2, 9))}),
+                           {{.running = 1, .since = 7}, {.running = 1, .since = 5}}),
+                limits(512, 1),
+                {2},
+                {work(2, 0, 9)}},
+        Literal{"another client's hit goes before a miss",
+                of_clients(state({}, {from(0, fresh(1, 9)), from(1, hit(2, 200, 128))}), {{}, {}}),
+                limits(512, 1),
+                {2},
+                {work(2, 128, 72)}},
+        Literal{"but not if that has waited too long, itself and since its client had a place",
+                of_clients(state({}, {from(0, with(fresh(1, 9), [](auto& s) { s.age = 101; })),
+                                      from(1, hit(2, 200, 128))}),
+                           {{}, {}}),
+                limits(512, 1),
+                {1},
+                {work(1, 0, 9)}},
+        Literal{"whose client had one lately has not waited",
+                of_clients(state({}, {from(0, with(fresh(1, 9), [](auto& s) { s.age = 101; })),
+                                      from(1, hit(2, 200, 128))}),
+                           {{.since = 1, .idle = 100}, {}}),
+                limits(512, 1),
+                {2},
+                {work(2, 128, 72)}},
+        Literal{"a better priority goes before a client's turn",
+                of_clients(state({}, {from(0, with(fresh(1, 9), [](auto& s) { s.priority = -1; })),
+                                      from(1, fresh(2, 9))}),
+                           {{.running = 5, .since = 9}, {}}),
+                limits(512, 1),
+                {1},
+                {work(1, 0, 9)}},
+        Literal{"a client whose requests all wait for another's result takes no turn",
+                of_clients(state({}, {from(0, with(fresh(1, 9), [](auto& s) { s.deferred = true; })),
+                                      from(1, fresh(2, 9)), from(1, fresh(3, 9))}),
+                           {{}, {}}),
+                limits(512, 2),
+                {2, 3},
+                {work(2, 0, 9), work(3, 0, 9)}},
         Literal{"a chunk ends where the state is to be saved",
                 state({with(seq(1, 500, 500, 64), [](auto& s) { s.cut = 192; })},
                       {with(fresh(2, 300), [](auto& s) { s.cut = 256; })}),
@@ -419,15 +484,15 @@ class Simulation {
     const int64_t output = std::min<int64_t>(most - prompt, number(1, set_.output));
     ScheduledSequence s = fresh(next_id_, prompt, blocks_for(prompt + output));
     s.max_blocks = blocks_for(prompt + output);
-    s.priority = static_cast<int32_t>(number(0, 2));
-    const auto at = std::upper_bound(now_.waiting.begin(), now_.waiting.end(), s.priority,
-                                     [](int32_t p, const ScheduledSequence& w) { return p < w.priority; });
-    now_.waiting.insert(at, s);
+    // One client asks for more than all others.
+    client_of_[next_id_] = static_cast<uint64_t>(number(0, 1) == 0 ? 1 : number(2, 5));
+    queue_.add(next_id_, client_of_[next_id_], static_cast<int32_t>(number(0, 2)), step_);
+    waiting_[next_id_] = s;
     ends_[next_id_++] = prompt + output;
   }
 
-  bool idle() const { return now_.running.empty() && now_.waiting.empty(); }
-  size_t waiting() const { return now_.waiting.size(); }
+  bool idle() const { return now_.running.empty() && waiting_.empty(); }
+  size_t waiting() const { return waiting_.size(); }
   int64_t ended() const { return ended_; }
   int64_t preemptions() const { return preemptions_; }
   int64_t pauses() const { return pauses_; }
@@ -463,15 +528,24 @@ class Simulation {
     now_.needs_slots = set_.hybrid;
     ASSERT_GE(now_.available_blocks, 0);
     ASSERT_GE(now_.free_host_blocks, 0);
-    for (size_t i = 0; i < now_.waiting.size(); ++i) {
-      ScheduledSequence& s = now_.waiting[i];
+    queue_.age(++step_);
+    queue_.begin(step_);
+    now_.waiting.clear();
+    for (size_t i = 0; i < kWindow; ++i) {
+      const auto next = queue_.next();
+      if (!next) break;
+      ScheduledSequence& s = now_.waiting.emplace_back(waiting_.at(static_cast<int32_t>(next->id)));
+      s.priority = next->priority;
+      s.age = next->age;
+      s.client = next->client;
+      s.arrival = next->arrival;
       const int64_t chunks = (s.prompt - 1) / kChunkTokens;
       s.computed = number(0, 2) == 0 ? number(0, chunks) * kChunkTokens : 0;
       s.held = s.unused = blocks_for(s.computed);
       s.deferred = i > 0 && number(0, 3) == 0;
       s.cut = number(0, 2) == 0 ? number(0, chunks) * kChunkTokens : 0;
-      ++s.age;
     }
+    now_.clients.assign(queue_.clients().begin(), queue_.clients().end());
   }
 
   ScheduledSequence& running(SeqId id) {
@@ -507,9 +581,17 @@ class Simulation {
           std::find_if(now_.waiting.begin(), now_.waiting.end(), [&](const auto& w) { return w.id == id; });
       ASSERT_NE(at, now_.waiting.end());
       ASSERT_FALSE(at->deferred);
+      const auto running_of = [&](const ScheduledSequence& s) {
+        return now_.clients[static_cast<size_t>(s.client)].running;
+      };
       for (const ScheduledSequence& other : now_.waiting) {
         ASSERT_TRUE(other.priority >= at->priority || other.deferred) << "before a more important one";
+        ASSERT_TRUE(other.priority > at->priority || other.deferred || running_of(other) >= running_of(*at))
+            << "before one of a client that has less";
       }
+      ++now_.clients[static_cast<size_t>(at->client)].running;
+      queue_.admit(id.v, step_);
+      waiting_.erase(id.v);
       now_.running.push_back(*at);
       now_.running.back().sole = at->held;
       now_.waiting.erase(at);
@@ -577,19 +659,29 @@ class Simulation {
   void end_step() {
     const auto cancelled = [&] { return number(0, 2000) == 0; };
     for (ScheduledSequence& s : now_.running) {
+      if (s.finished) continue;
       s.finished = s.total >= ends_[s.id.v] || cancelled();
       ended_ += s.finished;
+      if (s.finished) queue_.end(client_of_[s.id.v]);
     }
     std::erase_if(now_.running, [&](const ScheduledSequence& s) { return s.finished && number(0, 1) == 0; });
-    ended_ +=
-        static_cast<int64_t>(std::erase_if(now_.waiting, [&](const auto&) { return number(0, 20000) == 0; }));
+    ended_ += static_cast<int64_t>(std::erase_if(waiting_, [&](const auto& w) {
+      const bool gives_up = number(0, 20000) == 0;
+      if (gives_up) queue_.remove(w.first);
+      return gives_up;
+    }));
     for (ScheduledSequence& s : now_.running) s.sole = s.held - s.swapped;
   }
 
   std::mt19937_64 rng_;
   Setting set_;
   SchedulerState now_;
+  static constexpr size_t kWindow = 30;  // fewer than may wait
+  WaitingQueue queue_{{.ageing_steps = 50}};
+  std::map<int32_t, ScheduledSequence> waiting_;
+  std::map<int32_t, uint64_t> client_of_;
   std::map<int32_t, int64_t> ends_;
+  int64_t step_ = 0;
   bool lingering_ = false;  // memory of finished ones was still held
   int32_t next_id_ = 0;
   int64_t ended_ = 0, preemptions_ = 0, pauses_ = 0, passes_ = 0;
@@ -666,6 +758,81 @@ TEST(Scheduler, ShortPromptsDoNotStarveALongOne) {
     std::erase_if(now.running, [](const ScheduledSequence& s) { return s.id.v != 0 && s.total > 16; });
   }
   FAIL() << "the prompt stands at " << now.running.front().computed << " after 100 steps";
+}
+
+// What one step admits of those that wait in a queue, into places that are all free.
+std::vector<int64_t> admitted(WaitingQueue& queue, const std::vector<int64_t>& deferred, int32_t places) {
+  SchedulerState now = state({}, {});
+  queue.begin(1);
+  while (const auto next = queue.next()) {
+    ScheduledSequence& s = now.waiting.emplace_back(fresh(static_cast<int32_t>(next->id), 9));
+    s.client = next->client;
+    s.arrival = next->arrival;
+    s.deferred = std::find(deferred.begin(), deferred.end(), next->id) != deferred.end();
+  }
+  now.clients.assign(queue.clients().begin(), queue.clients().end());
+  std::vector<int64_t> ids;
+  for (const SeqId id : plan_step(now, limits(512, places)).admit) ids.push_back(id.v);
+  return ids;
+}
+
+// The first computes what the next fifteen can use; all come before those who can use nothing of it.
+TEST(Scheduler, FifteenRequestsThatWaitForASharedPrefixHoldNoPlace) {
+  for (const bool by_client : {false, true}) {
+    WaitingQueue queue({});
+    std::vector<int64_t> deferred, expected = {0};
+    for (int64_t id = 0; id < 40; ++id) {
+      queue.add(id, by_client && id >= 16 ? 2 : 1, 0, 0);
+      if (id > 0 && id < 16) deferred.push_back(id);
+      if (id >= 16 && id < 31) expected.push_back(id);
+    }
+    EXPECT_EQ(admitted(queue, deferred, 16), expected);
+  }
+}
+
+// 17 prompts with 16 answers each have all places only while nobody else wants one.
+TEST(Scheduler, OneRequestsManyAnswersLeavePlacesToOthers) {
+  constexpr int kPlaces = 16;
+  SchedulerState now = state({}, {});
+  WaitingQueue queue({});
+  std::map<int64_t, uint64_t> client_of;
+  std::deque<int64_t> running;
+  int64_t ids = 0;
+  const auto join = [&](uint64_t client, int count) {
+    for (; count > 0; --count) {
+      client_of[++ids] = client;
+      queue.add(ids, client, 0, 0);
+    }
+  };
+  const auto fill = [&] {
+    while (running.size() < kPlaces) {
+      const auto next = admitted(queue, {}, 1);
+      if (next.empty()) return;
+      queue.admit(next[0], 1);
+      running.push_back(next[0]);
+    }
+  };
+  const auto has = [&](uint64_t client) {
+    return std::count_if(running.begin(), running.end(), [&](int64_t id) { return client_of[id] == client; });
+  };
+  join(1, 272);
+  fill();
+  EXPECT_EQ(has(1), kPlaces);
+  join(2, 30);
+  join(3, 2);
+  for (int ended = 0; ended < 40; ++ended) {
+    queue.end(client_of[running.front()]);
+    running.pop_front();
+    fill();
+    EXPECT_EQ(std::ssize(running), kPlaces);
+    if (ended == 3) {
+      EXPECT_EQ(has(2), 2);
+      EXPECT_EQ(has(3), 2);
+    } else if (ended == 13) {
+      EXPECT_EQ(has(1), 7);
+      EXPECT_EQ(has(2), 7);
+    }
+  }
 }
 
 }  // namespace

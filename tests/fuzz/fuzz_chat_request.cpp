@@ -39,10 +39,13 @@ RequestLimits limits() {
 
 void check_params(const GenerationParams& p, const RequestLimits& l) {
   require(p.n >= 1 && p.n <= l.max_n, "n is limited");
-  require(!p.max_tokens || *p.max_tokens >= 1, "max_tokens is positive");
+  require(!p.max_tokens || *p.max_tokens >= 0, "max_tokens is not negative");
+  require(p.min_tokens >= 0 && p.min_tokens <= p.max_tokens.value_or(p.min_tokens), "min_tokens is in reach");
   require(std::isfinite(p.sampling.temperature) && p.sampling.temperature >= 0, "temperature is a number");
   require(p.sampling.top_p >= 0 && p.sampling.top_p <= 1, "top_p is a probability");
   require(p.sampling.logprobs >= -1 && p.sampling.logprobs <= l.max_logprobs, "logprobs are limited");
+  require(p.prompt_logprobs >= -1 && p.prompt_logprobs <= l.max_logprobs, "the prompt's are, too");
+  require(p.prompt_logprobs < 0 || !p.stream, "and told whole");
   require(p.stop.size() <= static_cast<size_t>(l.max_stops), "stops are limited");
   for (const auto& [token, bias] : p.sampling.logit_bias)
     require(token >= 0 && token < l.vocab && std::abs(bias) <= 100, "biases are limited");
@@ -61,11 +64,20 @@ void check_conversation(const Conversation& c) {
             "a mark is in its content");
 }
 
-void check_prompts(const std::vector<Prompt>& prompts, const RequestLimits& l) {
-  require(!prompts.empty() && prompts.size() <= static_cast<size_t>(l.max_prompts), "prompts are limited");
+void check_prompts(const std::vector<Prompt>& prompts, int most, const RequestLimits& l) {
+  require(!prompts.empty() && prompts.size() <= static_cast<size_t>(most), "prompts are limited");
   for (const Prompt& p : prompts)
     if (const auto* tokens = std::get_if<1>(&p))
       for (const TokenId t : *tokens) require(t >= 0 && t < l.vocab, "tokens are in the vocabulary");
+}
+
+void check_ignored(const IgnoredFields& ignored) {
+  require(ignored.names.size() <= IgnoredFields::kMostNames && ignored.names.size() <= ignored.count,
+          "so many names are kept");
+  const std::string header = ignored.header();
+  require(header.empty() == (ignored.count == 0), "a header says that fields were ignored");
+  require(header.size() <= 8192, "a header is of bounded size");
+  for (const char c : header) require(c >= 0x20 && c < 0x7f, "a header is plain text");
 }
 
 void read_bodies(const Json& body) {
@@ -73,15 +85,18 @@ void read_bodies(const Json& body) {
   if (const auto r = parse_chat_request(body, l); accepted(r)) {
     check_params(r->params, l);
     check_conversation(r->conversation);
+    check_ignored(r->ignored);
   }
   if (const auto r = parse_completion_request(body, l); accepted(r)) {
     check_params(r->params, l);
-    check_prompts(r->prompts, l);
+    check_prompts(r->prompts, l.max_prompts, l);
+    check_ignored(r->ignored);
     for (const int64_t at : r->cache_positions)
       require(at >= 1 && at <= l.context, "a position is in a prompt");
   }
   if (const auto r = parse_embedding_request(body, l); accepted(r)) {
-    check_prompts(r->inputs, l);
+    check_prompts(r->inputs, l.max_inputs, l);
+    check_ignored(r->ignored);
     require(!r->dimensions || *r->dimensions > 0, "a vector has dimensions");
   }
   accepted(parse_tokenize_request(body, l));

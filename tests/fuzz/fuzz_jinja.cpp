@@ -2,6 +2,7 @@
 // Any outcome is fine but a crash, a leak, undefined behaviour or running past the limits.
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -30,6 +31,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         {"s", "Größe 😀\n"},
         {"tools", {{{"function", {{"name", "f"}}}}}}};
   }
-  (void)parsed->render_variables(variables, std::tm{});
+  (void)parsed->roles();
+  const auto prompt = parsed->render_variables(variables, std::tm{});
+  if (!prompt.ok()) return 0;
+  std::size_t end = 0;
+  for (const quire::jinja::ByteRange& r : prompt->foreign) {
+    if ((r.begin <= end && end > 0) || r.begin >= r.end || r.end > prompt->text.size()) std::abort();
+    end = r.end;
+  }
   return 0;
 }

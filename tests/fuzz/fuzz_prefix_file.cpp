@@ -41,6 +41,11 @@ class Memory : public CacheMemory {
     require(slot.valid() && from.size() == kState, "a state is whole");
     return {};
   }
+  Status read_pages(std::span<const int32_t>, std::span<std::byte>) override { return {}; }
+  Status write_pages(std::span<const int32_t>, std::span<const std::byte>) override {
+    require(false, "there are no pages of the host");
+    return {};
+  }
 };
 
 void seal(std::string& file, size_t from, size_t said) {

@@ -326,7 +326,7 @@ TEST(Hostile, ManyEntriesAndTensorsTakeNoQuadraticTime) {
   for (const TensorInfo& t : f->tensors()) ASSERT_EQ(f->find_tensor(t.name), &t);
   // Comparing every pair would be 10^10 string comparisons; this takes well under a second even under a
   // sanitizer.
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
 TEST(Hostile, OpeningWhatIsNoFile) {

@@ -25,7 +25,7 @@ std::string render(const std::string& source, const jinja::Limits& limits = {}) 
   auto parsed = ChatTemplate::parse(source, limits);
   if (!parsed.ok()) return "ERROR: " + parsed.error().message;
   auto text = parsed->render_variables(variables());
-  return text.ok() ? *text : "ERROR: " + text.error().message;
+  return text.ok() ? text->text : "ERROR: " + text.error().message;
 }
 
 struct Case {
@@ -340,12 +340,12 @@ TEST(Jinja, RendersFromManyThreads) {
       "{% macro m(x) %}{{ x|tojson }}{% endmacro %}{% for x in users %}{{ m(x) }}{{ 'k'|upper }}{% endfor "
       "%}");
   ASSERT_TRUE(parsed.ok());
-  const std::string expected = *parsed->render_variables(variables());
+  const std::string expected = parsed->render_variables(variables())->text;
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 50; ++i) wrong += *parsed->render_variables(variables()) != expected;
+      for (int i = 0; i < 50; ++i) wrong += parsed->render_variables(variables())->text != expected;
     });
   }
   for (auto& t : threads) t.join();
@@ -357,7 +357,7 @@ TEST(Jinja, BytesThatAreNotUtf8PassThrough) {
   ASSERT_TRUE(parsed.ok());
   ordered_json v;
   v["x"] = "\xc3(a";
-  EXPECT_EQ(*parsed->render_variables(v), "\xff\xc3|3|\xc3(A");
+  EXPECT_EQ(parsed->render_variables(v)->text, "\xff\xc3|3|\xc3(A");
 }
 
 }  // namespace

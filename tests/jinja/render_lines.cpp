@@ -25,7 +25,7 @@ int main() {
       answer["error"] = parsed.error().message;
     } else {
       auto text = parsed->render_variables(job["variables"], now);
-      answer[text.ok() ? "text" : "error"] = text.ok() ? *text : text.error().message;
+      answer[text.ok() ? "text" : "error"] = text.ok() ? text->text : text.error().message;
     }
     std::cout << answer.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << "\n";
   }

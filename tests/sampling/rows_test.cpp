@@ -91,6 +91,22 @@ TEST(SampleRowList, WritesEveryParameter) {
   EXPECT_EQ(step.row[2].flags, kSampleIdle);
 }
 
+TEST(SampleRowList, ForbiddenTokensAreBiasesOfMinusInfinity) {
+  StepArrays step(kLimits, 2);
+  const int32_t forbidden[] = {7, 20};
+  ASSERT_TRUE(step.list.add({.logit_bias = {{7, 1.5f}, {8, 2.0f}}}, {.forbidden = forbidden}).ok());
+  EXPECT_EQ(step.row[0].bias_count, 3);
+  EXPECT_THAT(std::vector(step.bias_ids.begin(), step.bias_ids.begin() + 3), ElementsAre(8, 7, 20));
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(std::vector(step.bias_values.begin(), step.bias_values.begin() + 3),
+              ElementsAre(2.0f, -kInf, -kInf));
+  const int32_t unknown[] = {100};
+  expect_error(step.list.add({}, {.forbidden = unknown}), Fault::kBug, "token 100 of 100 is forbidden");
+  const int32_t many[] = {1, 2, 3, 4};
+  expect_error(step.list.add({}, {.forbidden = many}), Fault::kCapacity,
+               "the biases of a step's rows exceed 6");
+}
+
 TEST(SampleRowList, ARowBeginsAnewAfterClear) {
   StepArrays step(kLimits, 2);
   for (int n = 0; n < 3; ++n) {

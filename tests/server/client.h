@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -128,7 +129,7 @@ class Client {
       r.body = std::exchange(received_, {});
     }
     if (r.header("Connection") == "close") {
-      receive_until([](const std::string&) { return false; }, 5);
+      receive_until([](const std::string&) { return false; }, 60);
       r.closed = closed_;
     }
     return r;
@@ -169,6 +170,17 @@ inline std::string post(std::string_view path, std::string_view body, std::strin
 }
 inline std::string post(std::string_view path, const Json& body, std::string_view headers = "") {
   return post(path, std::string_view(body.dump()), headers);
+}
+
+// Whether it comes true within a minute: time enough on a machine that others keep busy.
+template <class Predicate>
+bool eventually(const Predicate& predicate) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!predicate()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
 }
 
 // One request over a connection of its own.

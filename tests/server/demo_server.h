@@ -30,13 +30,15 @@ class DemoServer {
   struct Options {
     server::ApiOptions api;
     server::HttpServerOptions http;
+    server::RequestLimits limits;
     int32_t max_sequences = 8;
     int64_t context = 2048;
     size_t max_queue = 64;
     Pooling pooling = Pooling::kLast;
     std::string model = "moe";
-    std::function<void(EngineOptions&)> engine;  // may change what the engine gets
-    bool load = true;                            // or stay in the state of loading
+    std::function<void(EngineOptions&)> engine;                           // may change what the engine gets
+    std::function<void(server::ModelContext::Options&)> context_options;  // likewise
+    bool load = true;                                                     // or stay in the state of loading
     BackendFactory backend = make_backend;
   };
   explicit DemoServer(Options options) : options_(std::move(options)) {
@@ -65,12 +67,16 @@ class DemoServer {
     e.pooling = options_.pooling;
     e.swap_bytes = int64_t{64} << 20;
     e.threads = 1;  // a team of threads waits for each other, which is slow on a busy machine
+    e.top_priority = options_.limits.max_priority;
     if (options_.engine) options_.engine(e);
     auto engine = std::move(Engine::create(model, e, options_.backend)).value();
-    server::ModelContext::Options m{.names = {"demo", "also-demo"},
-                                    .path = demo_model_path(options_.model),
-                                    .context = options_.context,
-                                    .fingerprint = engine->fingerprint()};
+    server::ModelContext::Options m;  // a list of its members makes GCC 12 warn of what is initialised
+    m.names = {"demo", "also-demo"};
+    m.path = demo_model_path(options_.model);
+    m.limits = options_.limits;
+    m.context = options_.context;
+    m.fingerprint = engine->fingerprint();
+    if (options_.context_options) options_.context_options(m);
     auto context = std::move(server::ModelContext::create(model, std::move(m))).value();
     auto metrics = std::make_shared<server::EngineMetrics>(registry_, "demo", options_.context);
     api_->serve(context, std::make_shared<server::EngineService>(

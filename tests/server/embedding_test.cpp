@@ -114,8 +114,6 @@ TEST(ServerEmbeddings, Refusals) {
       {400, R"({"input": "a", "dimensions": 7})", "dimensions", "invalid_value", nullptr},
       {400, R"({"input": "a", "dimensions": 0})", "dimensions", "invalid_value",
        "'dimensions' is 0: must be at least 1"},
-      {400, R"({"input": "a", "temperature": 1})", "temperature", "unknown_parameter",
-       "unknown parameter 'temperature'"},
       {400, R"({"input": "a", "truncate_prompt_tokens": 5})", "truncate_prompt_tokens",
        "unsupported_parameter", "'truncate_prompt_tokens' is not supported: inputs are never cut"},
   };
@@ -173,13 +171,10 @@ TEST(ServerEmbeddings, EndWithTheClient) {
   {
     Client c(s.port());
     c.send(post("/v1/embeddings", long_inputs()));
-    for (int i = 0; i < 500 && s.metric("vllm:num_requests_running{model_name=\"demo\",engine=\"0\"}") < 1;
-         ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ASSERT_TRUE(eventually(
+        [&] { return s.metric("vllm:num_requests_running{model_name=\"demo\",engine=\"0\"}") >= 1; }));
   }
-  for (int i = 0; i < 500 && s.metric(kAborted) < 1; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_GE(s.metric(kAborted), 1);
+  EXPECT_TRUE(eventually([&] { return s.metric(kAborted) >= 1; }));
 }
 
 TEST(ServerEmbeddings, WaitInTheQueue) {
@@ -188,14 +183,13 @@ TEST(ServerEmbeddings, WaitInTheQueue) {
   o.max_queue = 1;
   DemoServer s(o);
   const Json input = {{"input", "The cat"}};
-  EXPECT_EQ(ask(s.port(), post("/v1/embeddings", long_inputs())).status, 400) << "never fits";
   Client busy(s.port()), waiting(s.port());
   const Json endless = {{"prompt", "a"}, {"max_tokens", 1900}, {"ignore_eos", true}, {"stream", true}};
   busy.send(post("/v1/completions", endless));
   busy.receive(60, true);
   waiting.send(post("/v1/embeddings", input));
-  for (int i = 0; i < 500 && s.metric("vllm:num_requests_waiting{model_name=\"demo\",engine=\"0\"}") < 1; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  ASSERT_TRUE(eventually(
+      [&] { return s.metric("vllm:num_requests_waiting{model_name=\"demo\",engine=\"0\"}") >= 1; }));
   EXPECT_EQ(ask(s.port(), post("/v1/embeddings", input)).status, 429);
   busy.disconnect();
   EXPECT_EQ(waiting.receive(60).status, 200);

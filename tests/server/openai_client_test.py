@@ -91,6 +91,12 @@ class OpenAiClient(unittest.TestCase):
             self.assertEqual(len(t.top_logprobs), 4)
         old = self.client.completions.create(model="demo", prompt="Once", max_tokens=3, temperature=0, logprobs=2)
         self.assertEqual(len(old.choices[0].logprobs.top_logprobs[0]), 2)
+        echoed = self.client.completions.create(
+            model="demo", prompt="Once upon a time", max_tokens=0, temperature=0, logprobs=1, echo=True)
+        lists = echoed.choices[0].logprobs
+        self.assertEqual("".join(lists.tokens), "Once upon a time")
+        self.assertIsNone(lists.token_logprobs[0])
+        self.assertLess(sum(lists.token_logprobs[1:]), 0)
 
     def test_n_is_three(self):
         r = self.client.chat.completions.create(
@@ -143,9 +149,9 @@ class OpenAiClient(unittest.TestCase):
         next(iter(stream))
         stream.close()
         with self.assertRaises(openai.APITimeoutError):
-            make_client(timeout=0.3).completions.create(
+            make_client(timeout=1).completions.create(
                 model="demo", prompt="Once upon a time", max_tokens=2000, extra_body={"ignore_eos": True})
-        end = time.time() + 20
+        end = time.time() + 60
         while metric(aborted) < before + 2 and time.time() < end:
             time.sleep(0.05)
         self.assertEqual(metric(aborted), before + 2)

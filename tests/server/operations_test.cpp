@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <thread>
@@ -27,7 +28,6 @@ Json completion(int tokens, bool streamed = false) {
 
 TEST(Operations, SlowClientsAreLetGo) {
   DemoServer::Options o;
-  o.load = false;
   o.http.session.header_timeout = o.http.session.body_timeout = milliseconds(300);
   o.http.session.idle_timeout = milliseconds(600);
   DemoServer s(o);
@@ -40,13 +40,13 @@ TEST(Operations, SlowClientsAreLetGo) {
     headers.send("s");
     std::this_thread::sleep_for(milliseconds(20));
   }
-  const Reply h = headers.receive(5), b = body.receive(5);
+  const Reply h = headers.receive(), b = body.receive();
   EXPECT_EQ(h.status, 408);
   EXPECT_EQ(h.error(), "the request line and headers took too long to arrive");
   EXPECT_EQ(h.header("Connection"), "close");
   EXPECT_EQ(b.status, 408);
   EXPECT_EQ(b.error(), "the body took too long to arrive");
-  EXPECT_TRUE(silent.closes(5));
+  EXPECT_TRUE(silent.closes(60));
   EXPECT_EQ(silent.received(), "");
 }
 
@@ -55,11 +55,11 @@ TEST(Operations, HalfClosedConnectionsAreAnswered) {
   Client whole(s.port()), cut(s.port()), early(s.port());
   whole.send(get("/health"));
   whole.end_of_input();
-  EXPECT_EQ(whole.receive(5).status, 200);
-  EXPECT_TRUE(whole.closes(5));
+  EXPECT_EQ(whole.receive().status, 200);
+  EXPECT_TRUE(whole.closes(60));
   cut.send("POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n{");
   cut.end_of_input();
-  EXPECT_EQ(cut.receive(5).error(), "malformed HTTP request: the connection ended within it");
+  EXPECT_EQ(cut.receive().error(), "malformed HTTP request: the connection ended within it");
   // A generation whose client has stopped sending counts as given up: a closed connection looks the same.
   early.send(post("/v1/completions", completion(1500)));
   early.end_of_input();
@@ -79,13 +79,13 @@ TEST(Operations, BodiesInAllSizesAndPieces) {
   Client chunked(s.port());
   chunked.send("POST /tokenize HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 3; ++i) chunked.send("3e8\r\n" + std::string(1000, ' ') + "\r\n");
-  EXPECT_EQ(chunked.receive(5).status, 413);
+  EXPECT_EQ(chunked.receive().status, 413);
   Client asking(s.port());
   asking.send("POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Length: 15\r\nExpect: 100-continue\r\n\r\n");
-  asking.receive_until([](const std::string& r) { return r.find("\r\n\r\n") != std::string::npos; }, 5);
+  asking.receive_until([](const std::string& r) { return r.find("\r\n\r\n") != std::string::npos; }, 60);
   EXPECT_TRUE(asking.received().starts_with("HTTP/1.1 100 Continue\r\n\r\n"));
   asking.send(padded(15));
-  EXPECT_EQ(asking.receive(5).status, 200);
+  EXPECT_EQ(asking.receive().status, 200);
 }
 
 TEST(Operations, AFullQueueSays429) {
@@ -109,12 +109,10 @@ TEST(Operations, AFullQueueSays429) {
   EXPECT_EQ(ask(s.port(), post("/v1/completions", many)).status, 400);  // can never fit
   busy.clear();
   Reply after;
-  for (int i = 0; i < 200; ++i) {
+  EXPECT_TRUE(eventually([&] {
     after = ask(s.port(), post("/v1/completions", completion(1)));
-    if (after.status == 200) break;
-    std::this_thread::sleep_for(milliseconds(20));
-  }
-  EXPECT_EQ(after.status, 200);
+    return after.status == 200;
+  })) << after.status;
 }
 
 TEST(Operations, PrioritiesGoFirst) {
@@ -122,20 +120,99 @@ TEST(Operations, PrioritiesGoFirst) {
   o.max_sequences = 1;
   DemoServer s(o);
   Client running(s.port());
-  running.send(post("/v1/completions", completion(60, true)));
+  running.send(post("/v1/completions", completion(1900, true)));
   running.receive_until([](const std::string& r) { return r.find("data: ") != std::string::npos; }, 60);
-  std::vector<std::future<std::chrono::steady_clock::time_point>> ends;
-  for (const int priority : {5, -5}) {
-    Json body = completion(20);
+  Client late(s.port()), urgent(s.port());
+  for (const auto& [client, priority, tokens] : {std::tuple{&late, 5, 1900}, {&urgent, 0, 20}}) {
+    Json body = completion(tokens, client == &late);
     body["priority"] = priority;
-    ends.push_back(std::async(std::launch::async, [&s, body] {
-      EXPECT_EQ(ask(s.port(), post("/v1/completions", body)).status, 200);
-      return std::chrono::steady_clock::now();
-    }));
-    std::this_thread::sleep_for(milliseconds(50));
+    client->send(post("/v1/completions", body));
+    const double waiting = client == &late ? 1 : 2;
+    ASSERT_TRUE(eventually(
+        [&] { return s.metric("vllm:num_requests_waiting{model_name=\"demo\",engine=\"0\"}") == waiting; }));
   }
-  const auto late = ends[0].get(), urgent = ends[1].get();
-  EXPECT_LT(urgent, late);
+  running.disconnect();
+  EXPECT_EQ(urgent.receive().status, 200);
+  // The other one has nearly all of its tokens before it when the urgent one is done.
+  late.receive_until([](const std::string& r) { return r.find("data: ") != std::string::npos; }, 60);
+  EXPECT_EQ(late.received().find("[DONE]"), std::string::npos);
+}
+
+TEST(Operations, PrioritiesBeforeThoseOfTheOperatorAreRefused) {
+  Json body = completion(1);
+  body["priority"] = -1;
+  const Reply r = ask(demo_server().port(), post("/v1/completions", body));
+  EXPECT_EQ(r.status, 400);
+  EXPECT_EQ(r.error(), "'priority' is -1: must be between 0 and 1000000");
+  EXPECT_EQ(r.json()["error"]["param"], "priority");
+  EXPECT_EQ(ask(demo_server().port(), post("/v1/embeddings", Json{{"input", "a"}, {"priority", -1}})).status,
+            400);
+  DemoServer::Options o;
+  o.limits.max_priority = -5;
+  DemoServer s(o);
+  body["priority"] = -5;
+  EXPECT_EQ(ask(s.port(), post("/v1/completions", body)).status, 200);
+  body["priority"] = -6;
+  EXPECT_EQ(ask(s.port(), post("/v1/completions", body)).status, 400);
+}
+
+// With several keys, what one of them has here is never more than what is left for everybody.
+TEST(Operations, OneKeyLeavesRoomInTheQueueForOthers) {
+  DemoServer::Options o;
+  o.api.keys = std::move(server::KeyRing::parse("first-key-1\nsecond-key-2\n")).value();
+  o.max_sequences = 1;
+  o.max_queue = 9;
+  DemoServer s(o);
+  const auto key = [](const char* name) { return "Authorization: Bearer " + std::string(name) + "\r\n"; };
+  std::vector<std::unique_ptr<Client>> busy;
+  const auto begin = [&](const char* name, int answers) {
+    Json body = completion(1900, true);
+    body["n"] = answers;
+    busy.push_back(std::make_unique<Client>(s.port()));
+    busy.back()->send(post("/v1/completions", body, key(name)));
+    return busy.back()->receive(60, true).status;
+  };
+  Json many = completion(1);
+  many["n"] = 6;
+  const Reply never = ask(s.port(), post("/v1/completions", many, key("first-key-1")));
+  EXPECT_EQ(never.status, 400);
+  EXPECT_EQ(never.error(), "the request asks for 6 answers; this server takes at most 5 of one key");
+  EXPECT_EQ(begin("first-key-1", 5), 200);
+  const Reply more = ask(s.port(), post("/v1/completions", completion(1), key("first-key-1")));
+  EXPECT_EQ(more.status, 429);
+  EXPECT_THAT(more.error(), HasSubstr("this key's part of the queue is full: 5 of its answers"));
+  EXPECT_EQ(more.json()["error"]["type"], "rate_limit_error");
+  EXPECT_EQ(begin("second-key-2", 2), 200);
+  EXPECT_EQ(ask(s.port(), post("/v1/completions", completion(1), key("second-key-2"))).status, 429);
+}
+
+// One request's many answers take all places only until somebody else comes, with keys and without.
+TEST(Operations, ManyAnswersOfOneLeavePlacesToOthers) {
+  for (const char* keys : {"", "first-key-1\nsecond-key-2\n"}) {
+    DemoServer::Options o;
+    if (*keys != '\0') o.api.keys = std::move(server::KeyRing::parse(keys)).value();
+    o.max_sequences = 2;
+    DemoServer s(o);
+    Json many = completion(200, true);
+    many["prompt"] = {"One", "Two", "Three"};
+    many["n"] = 6;
+    Client first(s.port());
+    first.send(post("/v1/completions", many, "Authorization: Bearer first-key-1\r\n"));
+    first.receive_until([](const std::string& r) { return r.find("data: ") != std::string::npos; }, 60);
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(
+          ask(s.port(), post("/v1/completions", completion(2), "Authorization: Bearer second-key-2\r\n"))
+              .status,
+          200);
+    const auto ended = [](const std::string& text) {
+      int n = 0;
+      for (size_t at = 0; (at = text.find("\"finish_reason\":\"length\"", at)) != std::string::npos; ++at)
+        ++n;
+      return n;
+    };
+    first.receive_until([](const std::string&) { return false; }, 0.01);
+    EXPECT_LT(ended(first.received()), 18) << "the others did not wait for all of it";
+  }
 }
 
 TEST(Operations, KeysGuardEveryRouteButHealth) {
@@ -198,10 +275,10 @@ TEST(Operations, LoadingAndDrainingSay503) {
   EXPECT_EQ(done.status, 200);
   EXPECT_EQ(done.header("Connection"), "close");
   s.api().forget();  // the time is up
-  EXPECT_EQ(stuck.receive(10).json()["error"]["code"], "shutting_down");
-  streamed.receive_until([](const std::string& r) { return r.find("[DONE]") != std::string::npos; }, 10);
+  EXPECT_EQ(stuck.receive().json()["error"]["code"], "shutting_down");
+  streamed.receive_until([](const std::string& r) { return r.find("[DONE]") != std::string::npos; }, 60);
   EXPECT_THAT(streamed.received(), HasSubstr("\"code\":\"shutting_down\""));
-  EXPECT_TRUE(s.http().wait_until_idle(milliseconds(5000)));
+  EXPECT_TRUE(s.http().wait_until_idle(milliseconds(60000)));
 }
 
 TEST(Operations, AnswersThatTakeTooLongEnd) {
@@ -237,8 +314,7 @@ TEST(Operations, ManyIdleStreamsAndConnections) {
   }
   EXPECT_EQ(ask(s.port(), post("/v1/completions", completion(3))).status, 200);
   idle.clear();
-  for (int i = 0; i < 300 && s.http().connections() > 0; ++i) std::this_thread::sleep_for(milliseconds(10));
-  EXPECT_EQ(s.http().connections(), 0);
+  EXPECT_TRUE(eventually([&] { return s.http().connections() == 0; })) << s.http().connections();
 }
 
 // The program itself, from start to signal.
@@ -269,6 +345,12 @@ class ServeProgram : public ProgramTest {
     }
     ASSERT_NE(port_, 0) << read_whole_file(path("err"));
   }
+  // Whether a request is being computed.
+  bool runs_one(const std::string& key = "") const {
+    const std::string metrics = ask(port_, get("/metrics", key)).body;
+    const size_t at = metrics.find("\nvllm:num_requests_running{");
+    return at != std::string::npos && metrics.compare(metrics.find("} ", at), 3, "} 1") == 0;
+  }
   int wait() {
     int status = 0;
     waitpid(pid_, &status, 0);
@@ -289,7 +371,7 @@ TEST_F(ServeProgram, FinishesWhatItAcceptedOnSigterm) {
   EXPECT_EQ(ask(port_, get("/props", key)).json()["total_slots"], 4);
   Client c(port_);
   c.send(post("/v1/completions", completion(150), key));
-  std::this_thread::sleep_for(milliseconds(100));
+  ASSERT_TRUE(eventually([&] { return runs_one(key); }));
   kill(pid_, SIGTERM);
   const Reply r = c.receive(120);
   EXPECT_EQ(r.status, 200);
@@ -338,7 +420,9 @@ TEST_F(ServeProgram, KeepsItsPrefixCache) {
   EXPECT_EQ(file.find("first-key"), std::string::npos);
 
   write("keys", "second-key-2\nfirst-key-1\n");  // moved
+  write("prefixes.partial-1-0", "as far as a server came that was killed");
   start(options);
+  EXPECT_FALSE(std::filesystem::exists(path("prefixes.partial-1-0")));
   EXPECT_THAT(read_whole_file(path("err")),
               HasSubstr("the prefix cache begins with 256 tokens and 1 recurrent"));
   EXPECT_EQ(cached(answer("second-key-2")), 0);
@@ -361,9 +445,9 @@ TEST_F(ServeProgram, GivesUpAfterTheDrainTimeout) {
   start("--no-access-log --drain-timeout 0.3");
   Client c(port_);
   c.send(post("/v1/completions", completion(480)));
-  std::this_thread::sleep_for(milliseconds(50));
+  ASSERT_TRUE(eventually([&] { return runs_one(); }));
   kill(pid_, SIGTERM);
-  const Reply r = c.receive(30);
+  const Reply r = c.receive();
   EXPECT_TRUE(r.status == 503 || r.status == 200) << r.status;
   EXPECT_EQ(wait(), 0);
 }

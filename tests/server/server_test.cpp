@@ -225,11 +225,10 @@ TEST(Server, CancelsWhatNobodyReads) {
     streaming.receive_until([](const std::string& r) { return r.find("data: ") != std::string::npos; }, 60);
     Client waiting(s.port());
     waiting.send(post("/v1/completions", endless));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ASSERT_TRUE(eventually(
+        [&] { return s.metric(R"(vllm:num_requests_running{model_name="demo",engine="0"})") == 2; }));
   }
-  for (int i = 0; i < 1000 && s.metric(aborted) < before + 2; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_EQ(s.metric(aborted), before + 2);
+  EXPECT_TRUE(eventually([&] { return s.metric(aborted) == before + 2; })) << s.metric(aborted);
   EXPECT_EQ(ask(s.port(), post("/v1/completions", completion_body("Hi", {{"max_tokens", 1}}))).status, 200);
 }
 
@@ -273,8 +272,7 @@ TEST(Server, TellsHowMuchOfAPromptWasFound) {
              completion_body(prompt, {{"max_tokens", 2}, {"stream_options", {{"include_usage", true}}}}));
   EXPECT_EQ(cached(chunks.back()), 192);
   EXPECT_EQ(ask(s.port(), post("/v1/completions", completion_body("Hi", {{"cache_salt", 5}}))).status, 400);
-  for (int i = 0; i < 200 && s.metric("vllm:num_requests_running" + labels) != 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(eventually([&] { return s.metric("vllm:num_requests_running" + labels) == 0; }));
   EXPECT_EQ(s.metric("vllm:prefix_cache_queries_total" + labels), queries + 7 * 200);
   EXPECT_EQ(s.metric("vllm:prefix_cache_hits_total" + labels), hits + 5 * 192);
   EXPECT_GE(s.metric(R"(quire:prefix_cache_misses_total{model_name="demo",engine="0",reason="salt"})"), 1);
@@ -284,8 +282,8 @@ TEST(Server, TellsHowMuchOfAPromptWasFound) {
 TEST(Server, CountsInVllmsWords) {
   DemoServer& s = demo_server();
   complete("Once upon a time", {{"max_tokens", 5}});
-  for (int i = 0; i < 200 && s.metric(R"(vllm:num_requests_running{model_name="demo",engine="0"})") != 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(eventually(
+      [&] { return s.metric(R"(vllm:num_requests_running{model_name="demo",engine="0"})") == 0; }));
   const Reply r = ask(s.port(), get("/metrics"));
   EXPECT_EQ(r.header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
   for (const char* name :

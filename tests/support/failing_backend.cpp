@@ -20,10 +20,18 @@ class FailingBackend final : public Backend {
     real_->submit(buffer, shape);
   }
   Result<StepResults> wait(int buffer) override {
-    if (waits_++ == loss_.step) lost_ = loss_.error();
+    if (waits_++ == loss_.step) {
+      const std::optional<Error> error = loss_.error();
+      if (loss_.lasting) lost_ = error;
+      if (error && !loss_.lasting) {
+        QUIRE_CHECKED(real_->wait(buffer));
+        return *error;
+      }
+    }
     if (lost_) return *lost_;
     return real_->wait(buffer);
   }
+  bool lost() const override { return lost_.has_value() || real_->lost(); }
   Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) override {
     return lost_ ? Status(*lost_) : real_->read_blocks(blocks, to);
   }
@@ -35,6 +43,12 @@ class FailingBackend final : public Backend {
   }
   Status write_state(StateSlot slot, std::span<const std::byte> from) override {
     return lost_ ? Status(*lost_) : real_->write_state(slot, from);
+  }
+  Status read_pages(std::span<const int32_t> pages, std::span<std::byte> to) override {
+    return lost_ ? Status(*lost_) : real_->read_pages(pages, to);
+  }
+  Status write_pages(std::span<const int32_t> pages, std::span<const std::byte> from) override {
+    return lost_ ? Status(*lost_) : real_->write_pages(pages, from);
   }
   BackendMemory memory() const override { return real_->memory(); }
   std::string numerics() const override { return real_->numerics(); }

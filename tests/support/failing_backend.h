@@ -9,7 +9,8 @@
 namespace quire::test {
 
 struct Loss {
-  int step = 0;  // the first that fails, counted from 0; every later one fails as well
+  int step = 0;         // the first that fails, counted from 0; every later one fails as well
+  bool lasting = true;  // or this one alone: the device is sound
   // What waiting for that step says; called once. Nothing of the real backend is waited for from then on. No error: the
   // device has been damaged here, and the real backend will say so.
   std::function<std::optional<Error>()> error = [] {

@@ -1,5 +1,5 @@
 // Every test program's main: GoogleTest's own flags, --cpu to run the kernels of an older CPU on this one, and --seeds for
-// those tests that draw at random. A run that finds nothing to test fails.
+// those tests that draw at random, --print-hashes to print rows of a table instead of comparing with it. A run that finds nothing to test fails.
 #include <gmock/gmock.h>
 
 #include <charconv>
@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/cpu.h"
+#include "numerics_rows.h"
 #include "seeds.h"
 
 namespace {
@@ -31,12 +32,16 @@ int main(int argc, char** argv) {
   constexpr std::string_view kCpu = "--cpu=", kSeeds = "--seeds=";
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
+    if (argument == "--print-hashes") {
+      quire::test::print_hashes_of_flag = true;
+      continue;
+    }
     const quire::Status known = argument.starts_with(kCpu) ? quire::limit_cpu(argument.substr(kCpu.size()))
                                 : argument.starts_with(kSeeds)
                                     ? take_seeds(argument.substr(kSeeds.size()))
                                     : quire::request_error(
-                                          "unknown argument '{}'; there are GoogleTest's, --cpu=LEVEL and "
-                                          "--seeds=N or A-B",
+                                          "unknown argument '{}'; there are GoogleTest's, --cpu=LEVEL, "
+                                          "--print-hashes and --seeds=N or A-B",
                                           argument);
     if (known.ok()) continue;
     std::fprintf(stderr, "%s: %s\n", argv[0], known.error().message.c_str());

@@ -9,7 +9,9 @@
 namespace quire {
 namespace {
 
-std::string show(std::string_view text, const std::vector<SpecialTokenFinder::Piece>& pieces) {
+using Pieces = std::vector<SpecialTokenSearch::Piece>;
+
+std::string show(std::string_view text, const Pieces& pieces) {
   std::string out;
   for (const auto& p : pieces) {
     const std::string part(text.substr(p.begin, p.end - p.begin));
@@ -18,16 +20,24 @@ std::string show(std::string_view text, const std::vector<SpecialTokenFinder::Pi
   return out;
 }
 
+Pieces all_of(SpecialTokenSearch& search) {
+  Pieces pieces;
+  while (const auto piece = search.next()) pieces.push_back(*piece);
+  return pieces;
+}
+
 std::string split(const std::vector<std::string>& tokens, std::string_view text) {
   std::vector<SpecialToken> specials;
   for (std::size_t i = 0; i < tokens.size(); ++i) specials.push_back({tokens[i], static_cast<TokenId>(i)});
-  return show(text, SpecialTokenFinder(specials).split(text));
+  const SpecialTokenFinder finder(specials);
+  SpecialTokenSearch search(finder, text);
+  return show(text, all_of(search));
 }
 
 // The definition: for each token, longest first, replace its occurrences in every fragment, from the left.
 std::string naive(const std::vector<std::string>& tokens, std::string_view text) {
-  using Piece = SpecialTokenFinder::Piece;
-  std::vector<Piece> pieces;
+  using Piece = SpecialTokenSearch::Piece;
+  Pieces pieces;
   if (!text.empty()) pieces.push_back({0, text.size(), -1});
   std::vector<std::size_t> order(tokens.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -92,6 +102,42 @@ TEST(SpecialTokens, SameAsTheDefinition) {
   }
 }
 
+// Some twenty windows of texts made of tokens that overlap each other and themselves: what one window decides, the next
+// must go on from.
+TEST(SpecialTokens, WindowsLeaveNoTrace) {
+  constexpr uint32_t kSeed = 12;
+  std::mt19937 random(kSeed);
+  for (int round = 0; round < 30; ++round) {
+    std::vector<std::string> tokens;
+    const int letters = 1 + static_cast<int>(random() % 3);
+    for (std::size_t k = 1 + random() % 8; k > 0; --k) {
+      std::string token(1 + random() % 200, ' ');
+      const std::string part(1 + random() % 5, static_cast<char>('a' + random() % letters));
+      for (std::size_t i = 0; i < token.size(); ++i)
+        token[i] = random() % 50 == 0 ? static_cast<char>('a' + random() % letters) : part[i % part.size()];
+      if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
+    }
+    std::string text;
+    while (text.size() < 80'000) text += tokens[random() % tokens.size()].substr(random() % 2);
+    ASSERT_EQ(split(tokens, text), naive(tokens, text)) << "round " << round << " seed " << kSeed;
+  }
+}
+
+// The work for a text of one token that overlaps itself grows with the text, the memory does not.
+TEST(SpecialTokens, ATokenThatOverlapsItselfIsFoundInLinearTime) {
+  const std::vector<SpecialToken> tokens{{"aaaaaaaaaaaaaaaaaaaaaaaa", 0}, {"aaaaaaaaaaaaaaaab", 1}};
+  const SpecialTokenFinder finder(tokens);
+  for (const std::size_t size : {std::size_t{100'000}, std::size_t{4'000'000}}) {
+    const std::string text(size, 'a');
+    SpecialTokenSearch search(finder, text);
+    std::size_t found = 0;
+    while (const auto piece = search.next()) found += piece->token == 0;
+    EXPECT_EQ(found, size / 24);
+    EXPECT_EQ(search.window_bytes(), 4096u);
+    EXPECT_LT(search.steps(), 10 * size);
+  }
+}
+
 // 1000 nested tokens a, aa, aaa, ... on a long text: a thousand of them end at every byte.
 TEST(SpecialTokens, NestedTokensOnALongText) {
   std::vector<std::string> tokens;
@@ -100,9 +146,11 @@ TEST(SpecialTokens, NestedTokensOnALongText) {
   for (std::size_t i = 0; i < tokens.size(); ++i) specials.push_back({tokens[i], static_cast<TokenId>(i)});
   const SpecialTokenFinder finder(specials);
   std::string text(200'001, 'a');
-  EXPECT_EQ(finder.split(text).size(), 201u);
+  SpecialTokenSearch whole(finder, text);
+  EXPECT_EQ(all_of(whole).size(), 201u);
   for (std::size_t i = 0; i < text.size(); i += 700) text[i] = 'b';
-  for (const auto& piece : finder.split(text)) EXPECT_LT(piece.end - piece.begin, 700u);
+  SpecialTokenSearch cut(finder, text);
+  for (const auto& piece : all_of(cut)) EXPECT_LT(piece.end - piece.begin, 700u);
 }
 
 }  // namespace

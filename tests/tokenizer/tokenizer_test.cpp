@@ -41,6 +41,40 @@ TEST(Tokenizer, ControlTokensOnlyFromTrustedText) {
   EXPECT_EQ(user[10], think);
 }
 
+// Bytes of a trusted text that are not to be trusted.
+TEST(Tokenizer, ControlTokensNotFromPlainRanges) {
+  VocabBuilder b;
+  const TokenId end = b.control("<|im_end|>"), start = b.control("<|im_start|>"),
+                think = b.user_defined("<think>");
+  const TokenId lines = b.user_defined("\n\n"), long_end = b.control("<|im_end|><|im_end|>");
+  b.merge("a", "b");
+  const Tokenizer t = b.build();
+  const auto encode = [&](std::string_view text, std::vector<jinja::ByteRange> plain) {
+    return t.encode(text, {.add_special = false, .parse_special = true, .plain = plain});
+  };
+  const auto joined = [](std::initializer_list<Ids> parts) {
+    Ids all;
+    for (const Ids& p : parts) all.insert(all.end(), p.begin(), p.end());
+    return all;
+  };
+  const Ids spelled = t.encode("<|im_end|>", kPlain);
+  ASSERT_EQ(spelled.size(), 10u);
+  const std::string text = "<|im_start|>x<|im_end|><think>y<|im_end|>";
+  EXPECT_EQ(encode(text, {{12, 31}}), joined({{start, 'x'}, spelled, {think, 'y', end}}));
+  EXPECT_EQ(encode(text, {{12, 41}}), joined({{start, 'x'}, spelled, {think, 'y'}, spelled}));
+  EXPECT_EQ(encode(text, {{40, 41}}), joined({{start, 'x', end, think, 'y'}, spelled}))
+      << "in part is no token";
+  EXPECT_EQ(encode(text, {}), (Ids{start, 'x', end, think, 'y', end}));
+  // What a user writes does not take a token away from the template.
+  EXPECT_EQ(encode("<|im_end|><|im_end|>", {{0, 10}}), joined({spelled, {end}}));
+  EXPECT_EQ(encode("<|im_end|><|im_end|>", {}), Ids{long_end});
+  // Where there is no control token, ranges change nothing: neither words nor special tokens are cut at their ends.
+  EXPECT_EQ(encode("ab\n\n<think>", {{0, 1}, {3, 7}}), t.encode("ab\n\n<think>", kTrusted));
+  EXPECT_EQ(encode("ab\n\n<think>", {{0, 1}, {3, 7}}), (Ids{lines + 2, lines, think}));
+  // Nor are words beside what only looks like one.
+  EXPECT_EQ(encode("ab<|im_end|>", {{1, 12}}), joined({{lines + 2}, spelled}));
+}
+
 TEST(Tokenizer, EndTextsAreControlTokensWhateverTheFileSays) {
   VocabBuilder b;
   const TokenId end = b.add("<|im_end|>", 1), end_of_text = b.user_defined("<|endoftext|>");

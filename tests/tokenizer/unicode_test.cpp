@@ -114,6 +114,24 @@ TEST(Unicode, NfcOfRandomTexts) {
   }
 }
 
+// Long runs of marks are put in order another way than short ones.
+TEST(Unicode, NfcOfLongRunsOfMarks) {
+  constexpr uint32_t kSeed = 78;
+  std::mt19937 random(kSeed);
+  std::u32string marks;
+  for (char32_t c = 0x300; c < 0x30000; ++c)
+    if (utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class != 0) marks.push_back(c);
+  ASSERT_GT(marks.size(), 800u);
+  for (int n = 0; n < 300; ++n) {
+    std::u32string text = U"a";
+    for (std::size_t i = random() % 200; i > 0; --i) text.push_back(marks[random() % marks.size()]);
+    text += U"e\u0301";
+    std::u32string got = text;
+    unicode::nfc(got);
+    ASSERT_EQ(to_utf8(got), nfc_by_utf8proc(to_utf8(text))) << "text " << n << " seed " << kSeed;
+  }
+}
+
 // What the general categories of Unicode 16.0 count, by UnicodeData.txt and by the tokenizers library
 // (0.23.3). A library with newer tables fails here: then the version is another one, and docs/tokenizer.md
 // must say which.

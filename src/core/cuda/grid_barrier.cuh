@@ -1,8 +1,6 @@
 // A barrier for all blocks of a grid, for kernels whose phases need what other blocks have computed.
 //
-// All blocks must be on the device at the same time: a grid of at most one block for each multiprocessor (which a block fits
-// alone). Blocks of kernels before this one end by themselves, and those of the next come only when all of this one's are
-// there, so that nobody's place is taken for good.
+// All blocks must be on the device at the same time: core/cuda/cooperative.h launches such kernels.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -25,7 +25,8 @@ class WeightOrder {
   }
   // An operator that reads these is enqueued. Some that were noted may be left out in between.
   void read(const Read& weights, bool record) {
-    if (record) order_.push_back(weights);
+    // An operator that is called again and again over parts of its rows reads the same, which is no news.
+    if (record && (order_.empty() || order_.back()[0].data != weights[0].data)) order_.push_back(weights);
     const auto found = std::find_if(order_.begin() + static_cast<std::ptrdiff_t>(at_), order_.end(),
                                     [&](const Read& r) { return r[0].data == weights[0].data; });
     if (found != order_.end()) at_ = static_cast<size_t>(found - order_.begin()) + 1;

@@ -16,8 +16,8 @@ namespace quire::conformance {
 // that is the CPU.
 class Gpu {
  public:
-  // The first GPU; or Fault::kRequest, and why none can be used, in one line.
-  static Result<std::unique_ptr<Gpu>> create();
+  // GPU number `gpu`; or Fault::kRequest, and why it cannot be used, in one line.
+  static Result<std::unique_ptr<Gpu>> create(int gpu);
   virtual ~Gpu() = default;
 
   virtual std::string name() const = 0;

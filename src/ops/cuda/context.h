@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "core/cuda/cooperative.h"
 #include "core/cuda/grid_barrier.h"
 #include "core/cuda/memory.h"
 #include "core/cuda/weight_order.h"
@@ -26,6 +27,7 @@ struct Context {
   Status create() {
     QUIRE_CHECKED(check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
     QUIRE_TRY(barrier_, Memory::create(Memory::Where::kDevice, sizeof(GridBarrier), "a barrier"));
+    (void)cooperative_may_be_dependent();  // finds out before anything is captured
     return check(cudaMemset(barrier_.data(), 0, sizeof(GridBarrier)), "clearing a barrier");
   }
 

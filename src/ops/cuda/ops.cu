@@ -394,6 +394,7 @@ void sample(const OpContext& ctx, const SampleArgs& a) {
                                 .top_ids = data<int32_t>(a.out.top_ids),
                                 .top_logprobs = data<float>(a.out.top_logprobs),
                                 .top_count = data<int32_t>(a.out.top_count),
+                                .ranks = a.out.ranks.empty() ? nullptr : data<int32_t>(a.out.ranks),
                                 .max_top = narrow(a.out.top_ids.dim(1)),
                                 .sampled = a.out.sampled.empty() ? nullptr : data<int32_t>(a.out.sampled)},
                                scratch));

@@ -310,10 +310,16 @@ int32_t sample_row(const SampleArgs& a, int64_t at, const Scratch& s) {
   int32_t& top_count = a.out.top_count.as<int32_t>()[at];
   logprob = 0.0f;
   top_count = 0;
+  if (!a.out.ranks.empty()) a.out.ranks.as<int32_t>()[at] = 0;
   if ((row.flags & kSampleIdle) != 0) return -1;
   Row r{logits, a.logits.dim(1), s.block_max};
   if (!scan(r) || r.max == kMinusInf) return -1;
   const double log_total = row.logprobs >= 0 ? report_likeliest(a, at, r, s) : 0.0;
+  if (row.target >= 0) {
+    logprob = static_cast<float>(logits[row.target] - log_total);
+    a.out.ranks.as<int32_t>()[at] = 1 + static_cast<int32_t>(count_above(r, logits[row.target]));
+    return row.target;
+  }
   if (modifies_logits(a, row) && !modify(r, a, row, s)) {
     top_count = 0;
     return -1;
@@ -329,8 +335,9 @@ Scratch* take_scratch(Workspace::Scope& scope, const SampleArgs& a, int64_t coun
   bool copies = false, lists = false;
   for (int64_t r = 0; r < rows; ++r) {
     if ((a.rows[r].flags & kSampleIdle) != 0) continue;
-    copies |= modifies_logits(a, a.rows[r]);
-    lists |= a.rows[r].logprobs > 0 || filters(a.rows[r], vocab);
+    const bool draws = a.rows[r].target < 0;
+    copies |= draws && modifies_logits(a, a.rows[r]);
+    lists |= a.rows[r].logprobs > 0 || (draws && filters(a.rows[r], vocab));
   }
   auto* const scratch = scope.take<Scratch>(count);
   for (int64_t i = 0; i < count; ++i)

@@ -131,16 +131,32 @@ bool damaged(const SampleArgs& a, int64_t r) {
                      [](float x) { return !(x <= std::numeric_limits<float>::max()); });
 }
 
+// The token of a row that is neither idle nor damaged; -1 if none is possible.
+int32_t token_of(const SampleArgs& a, int64_t r) {
+  const SampleRow& row = a.rows[r];
+  if (row.target < 0) return draw(reference_distribution(a, r), row);
+  const float* const raw = a.logits.row<float>(r);
+  return *std::max_element(raw, raw + a.logits.dim(1)) > kMinusInf ? row.target : -1;
+}
+
+int32_t rank_of(const SampleArgs& a, int64_t r, int32_t token) {
+  const float* const raw = a.logits.row<float>(r);
+  return 1 + static_cast<int32_t>(
+                 std::count_if(raw, raw + a.logits.dim(1), [&](float x) { return x > raw[token]; }));
+}
+
 }  // namespace
 
 void sample_reference(const OpContext&, const SampleArgs& a) {
   for (int64_t r = 0; r < a.logits.dim(0); ++r) {
     const SampleRow& row = a.rows[r];
     const bool idle = (row.flags & kSampleIdle) != 0;
-    const int32_t token = idle || damaged(a, r) ? -1 : draw(reference_distribution(a, r), row);
+    const int32_t token = idle || damaged(a, r) ? -1 : token_of(a, r);
     a.out.tokens.as<int32_t>()[r] = token;
     a.out.logprobs.as<float>()[r] = 0.0f;
     a.out.top_count.as<int32_t>()[r] = 0;
+    if (!a.out.ranks.empty())
+      a.out.ranks.as<int32_t>()[r] = token >= 0 && row.target >= 0 ? rank_of(a, r, token) : 0;
     if (token >= 0 && row.logprobs >= 0) report_logprobs(a, r, token);
     if (!idle) settle(a, row, token);
   }

@@ -1,5 +1,8 @@
 #include "ops/sampling/rows.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace quire {
 namespace {
 
@@ -68,7 +71,13 @@ void SampleRowList::clear() {
 }
 
 Status SampleRowList::add(const SamplingParams& p, const SampleTarget& target) {
-  const auto biases = static_cast<int64_t>(p.logit_bias.size());
+  // A bias of a token that is forbidden as well has no effect.
+  const auto is_forbidden = [&](int32_t id) {
+    return std::find(target.forbidden.begin(), target.forbidden.end(), id) != target.forbidden.end();
+  };
+  const auto biases = std::count_if(p.logit_bias.begin(), p.logit_bias.end(),
+                                    [&](const auto& bias) { return !is_forbidden(bias.first); }) +
+                      std::ssize(target.forbidden);
   if (rows_ >= std::ssize(memory_.rows))
     return capacity_error("a step samples at most {} rows", memory_.rows.size());
   if (biases_ + biases > std::ssize(memory_.bias_ids))
@@ -81,14 +90,19 @@ Status SampleRowList::add(const SamplingParams& p, const SampleTarget& target) {
   for (const auto& bias : p.logit_bias)
     if (bias.first < 0 || bias.first >= limits_.vocab)
       return bug("a bias of token {} of {}", bias.first, limits_.vocab);
+  for (const int32_t id : target.forbidden)
+    if (id < 0 || id >= limits_.vocab) return bug("token {} of {} is forbidden", id, limits_.vocab);
 
   SampleRow row = row_of(p, target);
   row.bias_begin = biases_;
   row.bias_count = static_cast<int32_t>(biases);
-  for (const auto& [id, bias] : p.logit_bias) {
+  const auto put = [&](int32_t id, float bias) {
     memory_.bias_ids[static_cast<size_t>(biases_)] = id;
     memory_.bias_values[static_cast<size_t>(biases_++)] = bias;
-  }
+  };
+  for (const auto& [id, bias] : p.logit_bias)
+    if (!is_forbidden(id)) put(id, bias);
+  for (const int32_t id : target.forbidden) put(id, -std::numeric_limits<float>::infinity());
   memory_.rows[static_cast<size_t>(rows_++)] = row;
   places_.add(target.place, !target.tentative);
   histories_.add(target.history, !target.tentative);

@@ -28,6 +28,8 @@ struct SampleTarget {
   int32_t place = -1;
   int32_t history = -1;
   bool tentative = false;
+  // Tokens that this row may not have: distinct ids in the vocabulary. Each takes the place of a bias.
+  std::span<const int32_t> forbidden{};
 };
 
 // Which entries of `sampled`, or of the histories, a step has named: each may be settled by one row alone.

@@ -37,9 +37,19 @@ struct SampleRow {
   int32_t bias_begin = 0;  // [bias_begin, bias_begin + bias_count) of the step's biases: distinct ids
   int32_t bias_count = 0;
   uint32_t flags = 0;
+  // Not -1: nothing is sampled. The row's token is this one, in [0, V), and what is reported is how likely it was. Only
+  // `logprobs`, which is at least 0, means something then; place and history are -1.
+  int32_t target = -1;
 };
 static_assert(std::is_trivially_copyable_v<SampleRow> && std::is_standard_layout_v<SampleRow> &&
-              sizeof(SampleRow) == 72);
+              sizeof(SampleRow) == 80);
+
+// Whether any of the rows reports likeliest tokens.
+constexpr bool reports_tops(const SampleRow* rows, int32_t count) {
+  for (int32_t i = 0; i < count; ++i)
+    if (rows[i].logprobs > 0) return true;
+  return false;
+}
 
 constexpr bool has_penalties(const SampleRow& r) {
   return r.history >= 0 &&

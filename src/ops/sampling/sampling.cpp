@@ -61,6 +61,7 @@ void sample(const OpContext& ctx, const SampleArgs& a) {
   expect_shape("top_ids", a.out.top_ids, R, top);
   expect_shape("top_logprobs", a.out.top_logprobs, R, top);
   expect_shape("top_count", a.out.top_count, R);
+  if (!a.out.ranks.empty()) expect_shape("ranks", a.out.ranks, R);
   if (!a.out.sampled.empty()) expect_shape("sampled", a.out.sampled, places);
   if (R == 0) return;
   QUIRE_CHECK(V >= 1 && V <= INT32_MAX, "a vocabulary of {} tokens", V.value);

@@ -49,7 +49,7 @@ struct SamplingParams {
 };
 
 // Where the results of a call go.
-//   tokens        [R] i32          -1: none was possible, or the row is idle
+//   tokens        [R] i32          the row's target if it has one; -1: none was possible, or the row is idle
 //   logprobs      [R] f32          of the token under the unmodified distribution (log softmax of the raw
 //                                  logits); 0 unless the row asks for it
 //   top_ids       [R, max_top] i32 the likeliest tokens of that distribution, likeliest first, lower ids
@@ -58,11 +58,13 @@ struct SamplingParams {
 //   top_count     [R] i32          how many they are: fewer than asked for if the others have probability 0,
 //                                  and never more than max_top, which may be 0. Entries beyond stay as they
 //                                  are
+//   ranks         [R] i32          of rows with a target: 1 + how many tokens are likelier. 0 for other rows. May be
+//                                  an empty tensor if no row has a target
 //   sampled       [places] i32     the token of the row whose `place` it is, which the next step's rows read:
 //                                  -1 there must be a token without effect. Other places keep theirs. May be
 //                                  an empty tensor if no row has a place
 struct SampleOutputs {
-  Tensor tokens, logprobs, top_ids, top_logprobs, top_count, sampled;
+  Tensor tokens, logprobs, top_ids, top_logprobs, top_count, ranks, sampled;
 };
 
 // logits [R, V] f32, left unchanged; rows[i] describes row i. Rows run in parallel.

@@ -108,6 +108,20 @@ inline int32_t first_max(const Row& row) {
   return static_cast<int32_t>(i);
 }
 
+// How many logits are larger than x.
+inline int64_t count_above(const Row& row, float x) {
+  const __m256 bound = _mm256_set1_ps(x);
+  int64_t n = 0;
+  row.for_each_block([&](int64_t b, const float* values) {
+    if (row.block_max[b] <= x) return;
+    for (int i = 0; i < kBlock; i += 8) {
+      const __m256 above = _mm256_cmp_ps(_mm256_loadu_ps(values + i), bound, _CMP_GT_OQ);
+      n += __builtin_popcount(static_cast<unsigned>(_mm256_movemask_ps(above)));
+    }
+  });
+  return n;
+}
+
 // The softmax of a row before its normalisation: exp((logit - max) * inverse_temperature).
 struct Softmax {
   float max;

@@ -23,7 +23,7 @@ constexpr OnGpu<SampleArgs> kOnGpu{
       o.array(a.suppressed, a.suppressed_count);
       place_history(o, a.history);
       for (Tensor* t : {&a.logits, &a.out.tokens, &a.out.logprobs, &a.out.top_ids, &a.out.top_logprobs,
-                        &a.out.top_count, &a.out.sampled})
+                        &a.out.top_count, &a.out.ranks, &a.out.sampled})
         o.tensor(*t);
     },
     sample};
@@ -112,6 +112,11 @@ struct Batch {
     row.bias_begin = static_cast<int32_t>(bias_ids.size());
     bias_ids.insert(bias_ids.end(), ids.begin(), ids.end());
     bias_values.insert(bias_values.end(), values.begin(), values.end());
+    if (rng.integer(0, 4) == 0) {
+      row.target = rng.integer(0, vocab - 1);
+      row.logprobs = std::max(row.logprobs, 0);
+      row.place = row.history = -1;
+    }
     if (rng.integer(0, 9) == 0) row.flags |= kSampleIdle;
     rows.push_back(row);
   }
@@ -123,7 +128,7 @@ struct Batch {
 struct Call {
   const Batch& batch;
   std::vector<SampleRow> rows;
-  Buffer logits, tokens, logprobs, top_ids, top_logprobs, top_count, sampled;
+  Buffer logits, tokens, logprobs, top_ids, top_logprobs, top_count, ranks, sampled;
   HistoryBuffers history;
 
   Call(const Batch& b, std::span<const int32_t> which)
@@ -134,6 +139,7 @@ struct Call {
         top_ids(DType::kI32, {std::ssize(which), kMaxTop}),
         top_logprobs(DType::kF32, {std::ssize(which), kMaxTop}),
         top_count(DType::kI32, {std::ssize(which)}),
+        ranks(DType::kI32, {std::ssize(which)}),
         sampled(DType::kI32, {b.places}),
         history(b.history) {
     for (const int32_t r : which) rows.push_back(b.rows[static_cast<size_t>(r)]);
@@ -147,9 +153,10 @@ struct Call {
             .suppressed = batch.suppressed.data(),
             .suppressed_count = static_cast<int32_t>(batch.suppressed.size()),
             .history = history.view(),
-            .out = {tokens, logprobs, top_ids, top_logprobs, top_count, sampled}};
+            .out = {tokens, logprobs, top_ids, top_logprobs, top_count, ranks, sampled}};
   }
   int32_t token(size_t r) const { return tokens.tensor().as<int32_t>()[r]; }
+  int32_t rank(size_t r) const { return ranks.tensor().as<int32_t>()[r]; }
 };
 
 std::vector<int32_t> all_rows(const Batch& b) {
@@ -162,6 +169,11 @@ std::vector<int32_t> all_rows(const Batch& b) {
 // the border between two tokens, either may be drawn.
 std::string wrong_token(const Batch& b, const Call& before, size_t r, int32_t token) {
   if (b.idle(r)) return token == -1 ? "" : fmt::format("row {}: token {} though it is idle", r, token);
+  if (const int32_t target = b.rows[r].target; target >= 0) {
+    const float* const raw = b.logits.tensor().row<float>(static_cast<int64_t>(r));
+    const bool possible = std::any_of(raw, raw + b.vocab, [](float x) { return x > -kInf; });
+    return token == (possible ? target : -1) ? "" : fmt::format("row {}: {} is not its target", r, token);
+  }
   const auto distribution = sampling::reference_distribution(before.args(), static_cast<int64_t>(r));
   if (distribution.empty()) return token == -1 ? "" : fmt::format("row {}: {} drawn from nothing", r, token);
   if (distribution.size() == 1 && distribution[0].id == token) return "";
@@ -183,7 +195,7 @@ std::string wrong_logprobs(const Sampled& got, const Sampled& want) {
         !(std::abs(got.top[i].logprob - want.top[i].logprob) <= 1e-6 * (20 + std::abs(want.top[i].logprob))))
       return fmt::format("likeliest token {} is {} ({}), not {} ({})", i, got.top[i].token,
                          got.top[i].logprob, want.top[i].token, want.top[i].logprob);
-  if (got.token == want.token &&
+  if (got.token == want.token && got.logprob != want.logprob &&  // a target may be impossible: -infinity
       !(std::abs(got.logprob - want.logprob) <= 1e-6 * (20 + std::abs(want.logprob))))
     return fmt::format("the token's log-probability is {}, not {}", got.logprob, want.logprob);
   return "";
@@ -212,7 +224,7 @@ std::string wrong_settled(const Batch& b, const Call& call) {
 // Everything that a call wrote for its rows, as numbers.
 Buffer flat(const Call& call) {
   const auto n = std::ssize(call.rows);
-  Buffer b(DType::kF32, {n, 5 + 2 * kMaxTop});
+  Buffer b(DType::kF32, {n, 6 + 2 * kMaxTop});
   b.fill([] { return 0.0f; });
   for (int64_t r = 0; r < n; ++r) {
     const Sampled s = read_sampled(call.args().out, r);
@@ -221,6 +233,7 @@ Buffer flat(const Call& call) {
     *at++ = static_cast<float>(s.token);
     *at++ = s.logprob;
     *at++ = static_cast<float>(s.top.size());
+    *at++ = static_cast<float>(call.rank(static_cast<size_t>(r)));
     *at++ = row.place < 0 ? 0.0f : static_cast<float>(call.sampled.tensor().as<int32_t>()[row.place]);
     *at++ = row.history < 0 ? 0.0f : static_cast<float>(call.history.view().seen_count[row.history]);
     for (const TokenLogprob& t : s.top) *at++ = static_cast<float>(t.token), *at++ = t.logprob;
@@ -244,12 +257,14 @@ void check_batch(Suite& s, const std::string& name, const Batch& b) {
       wrong = wrong_token(b, before, r, got.token(r));
       if (wrong.empty() && (got.token(r) < 0) == (want.token(r) < 0))
         wrong = wrong_logprobs(read_sampled(got.args().out, row), read_sampled(want.args().out, row));
+      if (wrong.empty() && got.rank(r) != want.rank(r))
+        wrong = fmt::format("row {}: rank {}, not {}", r, got.rank(r), want.rank(r));
     }
     if (wrong.empty()) wrong = wrong_settled(b, got);
     s.expect(k.name, name, wrong.empty(), wrong.empty() ? "tokens and log-probabilities agree" : wrong);
     s.expect_same_bits(k.name, name, got.logits, b.logits);
     s.expect_guards(k.name, name,
-                    {&got.tokens, &got.logprobs, &got.top_ids, &got.top_logprobs, &got.top_count,
+                    {&got.tokens, &got.logprobs, &got.top_ids, &got.top_logprobs, &got.top_count, &got.ranks,
                      &got.sampled, &got.history.counts, &got.history.seen, &got.history.seen_count});
     if (k.name == "reference" && b.logits.tensor().dim(1) > 1000) continue;  // it sorts the vocabulary: slow
     s.expect_row_invariant(

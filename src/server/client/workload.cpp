@@ -1,9 +1,10 @@
 #include "server/client/workload.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <cstdint>
 
+#include "core/count.h"
 #include "server/protocol/fields.h"
 
 namespace quire::server {
@@ -48,9 +49,11 @@ Result<LengthSpec> LengthSpec::parse(std::string_view text) {
   LengthSpec s;
   std::string_view rest = text;
   const auto number = [&](double& out) {
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), out);
-    const bool ok = error == std::errc{} && out >= 0 && out <= 1e7;
-    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+    uint64_t count = 0;
+    const std::string_view digits = rest.substr(0, rest.find(':'));
+    const bool ok = parse_count(digits, count) == CountError::kNone && count <= 10'000'000;
+    out = static_cast<double>(count);
+    rest.remove_prefix(digits.size());
     return ok;
   };
   const auto take = [&](std::string_view what) {
@@ -124,7 +127,8 @@ Result<std::vector<WorkItem>> parse_trace(std::string_view text, const WorkloadO
     int64_t length = o.prompt_tokens.draw(random);
     item.max_tokens = o.output_tokens.draw(random);
     float at = -1;
-    Fields f(*j);
+    IgnoredFields none{.strict = true};
+    Fields f(*j, none);
     f.text("prompt", item.prompt, SIZE_MAX);
     f.integer("prompt_tokens", length, 1, 10'000'000);
     f.integer("output_tokens", item.max_tokens, 1, 10'000'000);

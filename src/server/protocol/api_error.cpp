@@ -16,6 +16,7 @@ constexpr StatusText kStatuses[] = {
     {404, "Not Found", "invalid_request_error", "not_found"},
     {405, "Method Not Allowed", "invalid_request_error", "method_not_allowed"},
     {408, "Request Timeout", "timeout_error", "request_timeout"},
+    {411, "Length Required", "invalid_request_error", "length_required"},
     {413, "Content Too Large", "invalid_request_error", "request_too_large"},
     {415, "Unsupported Media Type", "invalid_request_error", "unsupported_media_type"},
     {429, "Too Many Requests", "rate_limit_error", "queue_full"},

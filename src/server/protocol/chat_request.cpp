@@ -3,35 +3,43 @@
 namespace quire::server {
 namespace {
 
-void refuse_chat_fields(Fields& f) {
+// A client that rules out calls may still name its tools: the model is not told of them.
+void read_tools(Fields& f, const char* tools, const char* choice) {
   constexpr std::string_view kTools = "tool calls are not supported by this server yet";
-  f.refuse("tools", kTools, {Json::array()});
-  f.refuse("tool_choice", kTools, {"none", "auto"});
-  f.refuse("parallel_tool_calls", kTools, {true, false});
-  f.refuse("functions", kTools, {Json::array()});
-  f.refuse("function_call", kTools, {"none", "auto"});
+  const Json* chosen = f.take(choice);
+  if (chosen == nullptr || *chosen != "none") return f.refuse(tools, kTools, {Json::array()});
+  const Json* given = f.take(tools);
+  if (given != nullptr && !given->empty()) f.note_ignored(tools);
+}
+
+void refuse_tools(Fields& f) {
+  constexpr std::string_view kTools = "tool calls are not supported by this server yet";
+  read_tools(f, "tools", "tool_choice");
+  read_tools(f, "functions", "function_call");
+  for (const char* name : {"tool_choice", "function_call"}) f.refuse(name, kTools, {"none", "auto"});
+  f.ignore("parallel_tool_calls");
+}
+
+void refuse_chat_fields(Fields& f) {
+  refuse_tools(f);
   f.refuse("audio", "this server writes text only");
   f.refuse("modalities", "this server writes text only", {Json::array({"text"})});
-  f.refuse("prediction", "predicted outputs are not supported");
   f.refuse("web_search_options", "this server does not search the web");
-  f.refuse("reasoning_effort", "use 'chat_template_kwargs', such as {\"enable_thinking\": false}");
-  f.refuse("verbosity", "no template reads it");
+  f.refuse("verbosity", "no template reads it", {"medium"});
   f.refuse("continue_final_message", "an answer always begins a new message", {false});
   f.refuse("echo", "the prompt is not part of the answer", {false});
   f.refuse("documents", "no retrieval is built in", {Json::array()});
   f.refuse("chat_template", "the server's own template is used");
-  f.refuse("service_tier", "there is one tier", {"auto", "default"});
-  f.refuse("store", "nothing is stored", {false});
-  f.ignore("metadata");
-  f.ignore("safety_identifier");
-  f.ignore("prompt_cache_key");
+  f.unserved("prediction", "predicted outputs are not supported");
+  f.unserved("stream_reasoning", "reasoning is streamed as it comes", {true});
+  f.unserved("include_reasoning", "reasoning is part of the answer", {true});
 }
 
 }  // namespace
 
 ApiResult<ChatRequest> parse_chat_request(const Json& body, const RequestLimits& limits) {
-  ChatRequest r;
-  Fields f(body);
+  ChatRequest r{.ignored = {.strict = limits.strict_parameters}};
+  Fields f(body, r.ignored);
   read_conversation(f, limits, r.conversation);
   read_generation_params(f, limits, r.params);
   bool logprobs = false;
@@ -42,43 +50,40 @@ ApiResult<ChatRequest> parse_chat_request(const Json& body, const RequestLimits&
   if (has_top && !logprobs)
     f.fail(bad_field("top_logprobs", "invalid_value", "'top_logprobs' needs 'logprobs' to be true"));
   if (logprobs) r.params.sampling.logprobs = top;
+  f.boolean("separate_reasoning", r.separate_reasoning);
   refuse_chat_fields(f);
   QUIRE_CHECKED(f.finish());
   return r;
 }
 
 ApiResult<CompletionRequest> parse_completion_request(const Json& body, const RequestLimits& limits) {
-  CompletionRequest r;
-  Fields f(body);
+  CompletionRequest r{.ignored = {.strict = limits.strict_parameters}};
+  Fields f(body, r.ignored);
   const Json* prompt = f.take("prompt");
   if (prompt == nullptr) return bad_field("prompt", "missing_parameter", "'prompt' is missing");
-  QUIRE_TRY(r.prompts, parse_prompts("prompt", *prompt, limits));
+  QUIRE_TRY(r.prompts, parse_prompts("prompt", *prompt, limits, {limits.max_prompts, "--max-prompts"}));
   read_generation_params(f, limits, r.params);
   f.integer("logprobs", r.params.sampling.logprobs, 0, limits.max_logprobs);
   f.boolean("echo", r.echo);
   f.boolean("add_special_tokens", r.add_special);
   f.integers("cache_positions", r.cache_positions, kMaxCachePositions, 1, limits.context);
   f.refuse("suffix", "text cannot be inserted", {""});
-  if (r.echo && r.params.sampling.logprobs >= 0)
-    f.fail(
-        bad_field("echo", "unsupported_parameter",
-                  "'echo' together with 'logprobs' is not supported: log-probabilities of the prompt are not "
-                  "computed"));
   QUIRE_CHECKED(f.finish());
   return r;
 }
 
 ApiResult<TokenizeRequest> parse_tokenize_request(const Json& body, const RequestLimits& limits) {
-  TokenizeRequest r;
-  Fields f(body);
+  TokenizeRequest r{.ignored = {.strict = limits.strict_parameters}};
+  Fields f(body, r.ignored);
   f.text("model", r.model, 256);
-  const size_t sources =
-      static_cast<size_t>(body.contains("prompt")) + body.contains("content") + body.contains("messages");
-  if (sources != 1)
+  const Json* const messages = f.take("messages");
+  if ((f.take("prompt") != nullptr) + (f.take("content") != nullptr) + (messages != nullptr) != 1)
     return bad_field("prompt", "missing_parameter", "give one of 'prompt', 'content' and 'messages'");
-  if (body.contains("messages")) {
+  if (messages != nullptr) {
     Conversation c;
     read_conversation(f, limits, c);
+    refuse_tools(f);
+    f.refuse("continue_final_message", "an answer always begins a new message", {false});
     r.input = std::move(c);
     r.add_special = false;  // the template writes what the model wants
   } else {
@@ -94,10 +99,10 @@ ApiResult<TokenizeRequest> parse_tokenize_request(const Json& body, const Reques
 }
 
 ApiResult<DetokenizeRequest> parse_detokenize_request(const Json& body, const RequestLimits& limits) {
-  DetokenizeRequest r;
-  Fields f(body);
+  DetokenizeRequest r{.ignored = {.strict = limits.strict_parameters}};
+  Fields f(body, r.ignored);
   f.text("model", r.model, 256);
-  if (!body.contains("tokens")) return bad_field("tokens", "missing_parameter", "'tokens' is missing");
+  if (f.take("tokens") == nullptr) return bad_field("tokens", "missing_parameter", "'tokens' is missing");
   f.tokens("tokens", r.tokens, size_t{1} << 20, limits.vocab);
   QUIRE_CHECKED(f.finish());
   return r;

@@ -11,33 +11,38 @@
 namespace quire::server {
 
 struct ChatRequest {
-  GenerationParams params;
-  Conversation conversation;
+  IgnoredFields ignored{};
+  GenerationParams params{};
+  Conversation conversation{};
+  bool separate_reasoning = true;  // SGLang's name: reasoning stands apart from the content
 };
 ApiResult<ChatRequest> parse_chat_request(const Json& body, const RequestLimits& limits);
 
 inline constexpr size_t kMaxCachePositions = 8;
 
 struct CompletionRequest {
-  GenerationParams params;
-  std::vector<Prompt> prompts;           // at least one
-  std::vector<int64_t> cache_positions;  // of each prompt: tokens after which its state should be saved
-  bool echo = false;                     // the prompt's text stands before each answer
-  bool add_special = true;               // BOS where the model wants it
+  IgnoredFields ignored{};
+  GenerationParams params{};
+  std::vector<Prompt> prompts{};           // at least one
+  std::vector<int64_t> cache_positions{};  // of each prompt: tokens after which its state should be saved
+  bool echo = false;                       // the prompt's text stands before each answer
+  bool add_special = true;                 // BOS where the model wants it
 };
 ApiResult<CompletionRequest> parse_completion_request(const Json& body, const RequestLimits& limits);
 
 struct TokenizeRequest {
-  std::string model;
-  std::variant<std::string, Conversation> input;
+  IgnoredFields ignored{};
+  std::string model{};
+  std::variant<std::string, Conversation> input{};
   bool add_special = true;
   bool token_texts = false;
 };
 ApiResult<TokenizeRequest> parse_tokenize_request(const Json& body, const RequestLimits& limits);
 
 struct DetokenizeRequest {
-  std::string model;
-  std::vector<TokenId> tokens;
+  IgnoredFields ignored{};
+  std::string model{};
+  std::vector<TokenId> tokens{};
 };
 ApiResult<DetokenizeRequest> parse_detokenize_request(const Json& body, const RequestLimits& limits);
 

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <span>
 
+#include "gguf/metadata.h"
+
 namespace quire::server {
 namespace {
 
@@ -36,10 +38,10 @@ struct Part {
   bool marked = false;
 };
 
-ApiResult<Part> read_part(const Json& p, const std::string& name) {
+ApiResult<Part> read_part(const Json& p, const std::string& name, IgnoredFields& ignored) {
   if (!p.is_object())
     return bad_field(name, "invalid_type", "'{}' must be an object, not {}", name, json_kind(p));
-  Fields f(p, name + ".");
+  Fields f(p, ignored, name + ".");
   std::string type;
   f.text("type", type, kMaxRole);
   if (f.failed()) return f.finish().take_error();
@@ -51,7 +53,7 @@ ApiResult<Part> read_part(const Json& p, const std::string& name) {
     return bad_field(name + ".text", "invalid_type", "'{}.text' must be a string", name);
   Part part{.text = value->get<std::string>()};
   if (const Json* control = f.take_object("cache_control")) {
-    Fields inner(*control, name + ".cache_control.");
+    Fields inner(*control, ignored, name + ".cache_control.");
     std::string kind;
     inner.text("type", kind, kMaxRole);
     inner.ignore("ttl");  // what is kept longest is what was used last
@@ -67,11 +69,12 @@ ApiResult<Part> read_part(const Json& p, const std::string& name) {
 
 // The parts of a content as one text. `marks` receives where marked ones end.
 ApiResult<std::string> join_parts(const Json& parts, const std::string& where,
-                                  std::span<const std::string> headers, std::vector<size_t>& marks) {
+                                  std::span<const std::string> headers, std::vector<size_t>& marks,
+                                  IgnoredFields& ignored) {
   std::string text;
   bool first = true;
   for (size_t i = 0; i < parts.size(); ++i) {
-    QUIRE_TRY(Part part, read_part(parts[i], fmt::format("{}[{}]", where, i)));
+    QUIRE_TRY(Part part, read_part(parts[i], fmt::format("{}[{}]", where, i), ignored));
     if (first && drop_headers(part.text, headers) && part.text.empty()) continue;
     if (!first) text += '\n';
     first = false;
@@ -81,16 +84,36 @@ ApiResult<std::string> join_parts(const Json& parts, const std::string& where,
   return text;
 }
 
+// Templates ask whether a member is there. A content stays: many read it without asking.
+void drop_nulls(Json& message) {
+  using Members = Json::object_t;
+  const auto dropped = [](const auto& m) { return m.second.is_null() && m.first != "content"; };
+  auto& members = message.get_ref<Members&>();
+  if (std::none_of(members.begin(), members.end(), dropped)) return;
+  Members kept;  // one pass: erasing members one by one would take quadratic time
+  for (auto& m : members)
+    if (!dropped(m)) kept.Members::Container::emplace_back(m.first, std::move(m.second));
+  members = std::move(kept);
+}
+
+ApiStatus check_role(const std::string& role, const std::string& where, const TemplateRoles& roles) {
+  if (roles.take(role)) return {};
+  return bad_field(where + ".role", "invalid_value", "'{}.role' is {}; this model's chat template knows {}",
+                   where, gguf::printable(role), fmt::join(roles.known, ", "));
+}
+
 ApiStatus normalise(Json& message, const std::string& where, std::span<const std::string> headers,
-                    std::vector<size_t>& marks) {
+                    std::vector<size_t>& marks, const TemplateRoles& roles, IgnoredFields& ignored) {
   if (!message.is_object())
     return bad_field(where, "invalid_type", "'{}' must be an object, not {}", where, json_kind(message));
+  drop_nulls(message);
   const auto role = message.find("role");
   if (role == message.end() || !role->is_string() || role->get_ref<const std::string&>().empty() ||
       role->get_ref<const std::string&>().size() > kMaxRole)
     return bad_field(where + ".role", "invalid_type", "'{}.role' must be a string of 1 to {} bytes", where,
                      kMaxRole);
   if (*role == "developer") *role = "system";
+  QUIRE_CHECKED(check_role(role->get_ref<const std::string&>(), where, roles));
   if (*role != "system") headers = {};
   const auto content = message.find("content");
   if (content == message.end() || content->is_null()) {
@@ -99,7 +122,7 @@ ApiStatus normalise(Json& message, const std::string& where, std::span<const std
     return bad_field(where + ".content", "missing_parameter", "'{}.content' is missing", where);
   }
   if (content->is_array()) {
-    QUIRE_TRY(std::string text, join_parts(*content, where + ".content", headers, marks));
+    QUIRE_TRY(std::string text, join_parts(*content, where + ".content", headers, marks, ignored));
     *content = std::move(text);
   } else if (content->is_string()) {
     drop_headers(content->get_ref<std::string&>(), headers);
@@ -109,6 +132,21 @@ ApiStatus normalise(Json& message, const std::string& where, std::span<const std
                      json_kind(*content));
   }
   return {};
+}
+
+// "reasoning_effort" is the variable of that name, or switches thinking on and off where a template has no more than
+// such a switch. What 'chat_template_kwargs' says of the variable wins.
+void read_effort(Fields& f, const std::string& variable, Json& variables) {
+  if (variable.empty())
+    return f.unserved("reasoning_effort", "this model's chat template has no switch for it");
+  std::string effort;
+  f.text("reasoning_effort", effort, kMaxRole);
+  if (effort.empty() || f.failed()) return;
+  if (variables.contains(variable)) return;
+  if (variable == "reasoning_effort")
+    variables[variable] = effort;
+  else
+    variables[variable] = effort != "none";
 }
 
 }  // namespace
@@ -130,7 +168,9 @@ void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) 
     const std::span<const std::string> headers =
         i == 0 ? std::span(limits.system_headers) : std::span<const std::string>();
     marks.clear();
-    if (ApiStatus s = normalise(c.messages[i], fmt::format("messages[{}]", i), headers, marks); !s.ok())
+    if (ApiStatus s = normalise(c.messages[i], fmt::format("messages[{}]", i), headers, marks, limits.roles,
+                                f.ignored());
+        !s.ok())
       return f.fail(s.take_error());
     for (const size_t at : marks) c.marks.push_back({i, at});
   }
@@ -146,6 +186,7 @@ void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) 
                                 "'chat_template_kwargs' must not hold '{}'", own));
     c.template_variables = *extra;
   }
+  read_effort(f, limits.effort_variable, c.template_variables);
 }
 
 }  // namespace quire::server

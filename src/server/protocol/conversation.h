@@ -26,8 +26,9 @@ struct Conversation {
   std::vector<CacheMark> marks;
 };
 
-// Reads "messages", "add_generation_prompt" and "chat_template_kwargs"; errors are kept in `f`. Header lines at the
-// beginning of a system prompt that limits.system_headers names are left out, as if nobody had written them.
+// Reads "messages", "add_generation_prompt", "chat_template_kwargs" and "reasoning_effort"; errors are kept in `f`.
+// Header lines at the beginning of a system prompt that limits.system_headers names are left out, as if nobody had
+// written them.
 void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c);
 
 }  // namespace quire::server

@@ -5,11 +5,11 @@
 namespace quire::server {
 
 ApiResult<EmbeddingRequest> parse_embedding_request(const Json& body, const RequestLimits& limits) {
-  EmbeddingRequest r;
-  Fields f(body);
+  EmbeddingRequest r{.ignored = {.strict = limits.strict_parameters}};
+  Fields f(body, r.ignored);
   const Json* input = f.take("input");
   if (input == nullptr) return bad_field("input", "missing_parameter", "'input' is missing");
-  QUIRE_TRY(r.inputs, parse_prompts("input", *input, limits));
+  QUIRE_TRY(r.inputs, parse_prompts("input", *input, limits, {limits.max_inputs, "--max-inputs"}));
   f.text("model", r.model, 256);
   std::string format = "float";
   f.text("encoding_format", format);
@@ -19,7 +19,7 @@ ApiResult<EmbeddingRequest> parse_embedding_request(const Json& body, const Requ
   r.base64 = format == "base64";
   f.integer("dimensions", r.dimensions, 1, std::numeric_limits<int64_t>::max());
   f.boolean("add_special_tokens", r.add_special);
-  f.integer("priority", r.priority, -1'000'000, 1'000'000);
+  f.integer("priority", r.priority, limits.max_priority, kLastPriority);
   f.text("cache_salt", r.cache_salt, kMaxCacheSalt);
   f.refuse("truncate_prompt_tokens", "inputs are never cut");
   f.refuse("normalize", "embeddings have length 1", {true});

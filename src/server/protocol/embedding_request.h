@@ -10,13 +10,14 @@
 namespace quire::server {
 
 struct EmbeddingRequest {
-  std::string model;           // empty: not said
-  std::vector<Prompt> inputs;  // at least one
-  bool base64 = false;         // vectors as the bytes of float32, else as numbers
-  std::optional<int64_t> dimensions;
+  IgnoredFields ignored{};
+  std::string model{};           // empty: not said
+  std::vector<Prompt> inputs{};  // at least one
+  bool base64 = false;           // vectors as the bytes of float32, else as numbers
+  std::optional<int64_t> dimensions{};
   bool add_special = true;  // BOS and EOS where the model wants them
   int priority = 0;
-  std::string cache_salt;
+  std::string cache_salt{};
 };
 ApiResult<EmbeddingRequest> parse_embedding_request(const Json& body, const RequestLimits& limits);
 

@@ -1,7 +1,9 @@
 #include "server/protocol/fields.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstring>
 
 #include "gguf/metadata.h"
 #include "tokenizer/unicode.h"
@@ -24,6 +26,10 @@ std::optional<int64_t> as_integer(const Json& v) {
   constexpr double kLimit = 9007199254740992.0;  // 2^53: beyond it not every integer is a float64
   if (!(std::abs(x) <= kLimit) || x != std::floor(x)) return std::nullopt;
   return static_cast<int64_t>(x);
+}
+
+std::string shortened(std::string_view key) {
+  return key.size() <= kMaxShownKey ? std::string(key) : std::string(key.substr(0, kMaxShownKey)) + "...";
 }
 
 }  // namespace
@@ -197,16 +203,47 @@ void Fields::refuse(std::string_view name, std::string_view why, std::initialize
   fail(bad_field(full, "unsupported_parameter", "'{}' is not supported: {}", full, why));
 }
 
+void Fields::unserved(std::string_view name, std::string_view why, std::initializer_list<Json> neutral) {
+  if (ignored_.strict) return refuse(name, why, neutral);
+  const Json* v = take(name);
+  if (v != nullptr && std::find(neutral.begin(), neutral.end(), *v) == neutral.end()) note_ignored(name);
+}
+
+void Fields::note_ignored(std::string_view name) {
+  if (ignored_.count++ < IgnoredFields::kMostNames) ignored_.names.push_back(qualified(shortened(name)));
+}
+
 ApiStatus Fields::finish() {
   if (error_) return *error_;
+  std::sort(known_.begin(), known_.end());
   for (const auto& [key, value] : object_.items()) {
-    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-    const std::string full =
-        qualified(key.size() <= kMaxShownKey ? key : key.substr(0, kMaxShownKey) + "...");
+    if (value.is_null() || std::binary_search(known_.begin(), known_.end(), key)) continue;
+    if (!ignored_.strict) {
+      note_ignored(key);
+      continue;
+    }
+    const std::string full = qualified(shortened(key));
     return bad_field(unicode::replace_invalid(full), "unknown_parameter", "unknown parameter {}",
                      gguf::printable(full));
   }
   return {};
+}
+
+std::string IgnoredFields::header() const {
+  std::string list;
+  for (const std::string& name : names) {
+    if (!list.empty()) list += ", ";
+    for (const char c : name) {
+      const bool plain =
+          std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-.[]", c) != nullptr;
+      if (plain && c != '\0')
+        list += c;
+      else
+        list += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  if (count > names.size()) list += ", ...";
+  return list;
 }
 
 }  // namespace quire::server

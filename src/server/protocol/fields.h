@@ -1,7 +1,8 @@
-// Reads the members of a JSON object by name, type and range. The first thing wrong is kept and told at the end, so that
-// a parser of a request is a list of its fields. Whatever was not asked for by then is refused by name.
+// Reads the members of a JSON object by name, type and range. The first thing wrong is kept and told at the end, so
+// that a parser of a request is a list of its fields. Whatever was not asked for by then is left alone and noted by
+// name, or refused. A member that is null counts as absent, whatever its name.
 //
-//   Fields f(body);
+//   Fields f(body, ignored);
 //   f.number("temperature", p.temperature, 0, 100);
 //   f.boolean("stream", p.stream);
 //   f.refuse("tools", "tool calls are not supported by this server");
@@ -21,11 +22,26 @@
 
 namespace quire::server {
 
+// The fields of one request that had no effect, which the client is told. Requests name whatever they like, so that
+// only so many names of so many bytes are kept.
+struct IgnoredFields {
+  static constexpr size_t kMostNames = 16;
+
+  bool strict = false;             // fields that nobody knows are refused instead
+  std::vector<std::string> names;  // "stream_options.x": the first ones, cut short where they are long
+  size_t count = 0;                // how many there are in all
+
+  // The names for a header: separated by commas, with everything but letters, digits and "_-.[]" percent-encoded, and
+  // "..." at the end if there are more. Empty: nothing was ignored.
+  std::string header() const;
+};
+
 class Fields {
  public:
-  // `object` must be a JSON object and outlive this. `prefix` stands before names in messages: "stream_options.".
-  explicit Fields(const Json& object, std::string prefix = "")
-      : object_(object), prefix_(std::move(prefix)) {}
+  // `object` must be a JSON object and outlive this, as must `ignored`. `prefix` stands before names in messages:
+  // "stream_options.".
+  Fields(const Json& object, IgnoredFields& ignored, std::string prefix = "")
+      : object_(object), ignored_(ignored), prefix_(std::move(prefix)) {}
 
   // Each leaves `out` as it is if the member is absent or null, or something was wrong before.
   void boolean(std::string_view name, bool& out);
@@ -45,14 +61,20 @@ class Fields {
   const Json* take_object(std::string_view name);
   // A known field that is not supported: it may be absent, null, or one of the neutral values.
   void refuse(std::string_view name, std::string_view why, std::initializer_list<Json> neutral = {});
+  // The same of a field whose other values change no text, or that clients send to every kind of server: such a value
+  // is noted as ignored, and refused only where unknown fields are.
+  void unserved(std::string_view name, std::string_view why, std::initializer_list<Json> neutral = {});
   // A field that changes nothing here; any value is fine.
   void ignore(std::string_view name) { take(name); }
+  // Notes that a field, which was read, had no effect.
+  void note_ignored(std::string_view name);
+  IgnoredFields& ignored() { return ignored_; }
 
   void fail(ApiError error);
   bool failed() const { return error_.has_value(); }
   std::string qualified(std::string_view name) const { return prefix_ + std::string(name); }
 
-  // The first error; else one for the first member that nobody asked for.
+  // The first error; else, where unknown fields are refused, one for the first member that nobody asked for.
   ApiStatus finish();
 
  private:
@@ -64,6 +86,7 @@ class Fields {
   std::optional<int64_t> integral(std::string_view name, int64_t low, int64_t high);
 
   const Json& object_;
+  IgnoredFields& ignored_;
   std::string prefix_;
   std::vector<std::string_view> known_;
   std::optional<ApiError> error_;

@@ -11,14 +11,15 @@ constexpr int kMax32 = std::numeric_limits<int32_t>::max();
 
 void read_sampling(Fields& f, const RequestLimits& limits, GenerationParams& p) {
   SamplingParams& s = p.sampling;
-  s.temperature = 1.0f;  // the API's default; 0 is greedy
+  s = limits.sampling;
   f.number("temperature", s.temperature, 0, 100);
   f.number("top_p", s.top_p, 0, 1);
   f.number("min_p", s.min_p, 0, 1);
   f.number("typical_p", s.typical_p, 0, 1);
   f.integer("top_k", s.top_k, -1, kMax32);
-  if (s.top_k < 0) s.top_k = 0;  // vLLM's -1: off
-  f.number("repetition_penalty", s.repetition_penalty, 0.01f, 100);
+  if (s.top_k < 0) s.top_k = 0;                                      // vLLM's -1: off
+  for (const char* name : {"repeat_penalty", "repetition_penalty"})  // llama.cpp's name and vLLM's
+    f.number(name, s.repetition_penalty, 0.01f, 100);
   f.number("presence_penalty", s.presence_penalty, -2, 2);
   f.number("frequency_penalty", s.frequency_penalty, -2, 2);
   std::optional<int64_t> seed;
@@ -52,36 +53,41 @@ void read_stream(Fields& f, GenerationParams& p) {
   if (options == nullptr) return;
   if (!p.stream)
     return f.fail(bad_field("stream_options", "invalid_value", "'stream_options' needs 'stream' to be true"));
-  Fields inner(*options, "stream_options.");
+  Fields inner(*options, f.ignored(), "stream_options.");
   inner.boolean("include_usage", p.include_usage);
   inner.boolean("continuous_usage_stats", p.continuous_usage);
-  inner.refuse("include_obfuscation", "chunks are not padded", {false});
+  inner.unserved("include_obfuscation", "chunks are not padded", {false});
   if (ApiStatus s = inner.finish(); !s.ok()) f.fail(s.take_error());
 }
 
-// Known from OpenAI, vLLM and llama.cpp, and not served here.
+// Known from OpenAI, vLLM, SGLang and llama.cpp, and not served here. A field that would change the text is refused: an
+// answer without its effect would be taken for one with it.
 void refuse_the_rest(Fields& f) {
   constexpr std::string_view kGuided = "structured output is not supported by this server yet";
+  constexpr std::string_view kSampler = "this sampler does not exist here";
   f.refuse("best_of", "only as many answers as 'n' are computed", {1});
   f.refuse("use_beam_search", "there is no beam search", {false});
   f.refuse("length_penalty", "there is no beam search", {1, 1.0});
-  f.refuse("min_tokens", "no minimum can be asked for; 'ignore_eos' with 'max_tokens' gives a fixed length",
-           {0});
-  f.refuse("include_stop_str_in_output", "stop texts are never part of the output", {false});
-  f.refuse("prompt_logprobs", "log-probabilities of the prompt are not computed");
+  for (const char* name : {"include_stop_str_in_output", "no_stop_trim"})
+    f.refuse(name, "stop texts are never part of the output", {false});
   f.refuse("truncate_prompt_tokens", "prompts are never cut");
-  f.refuse("allowed_token_ids", "use 'logit_bias'");
+  f.refuse("allowed_token_ids", "use 'logit_bias'", {Json::array()});
   f.refuse("bad_words", "use 'logit_bias'", {Json::array()});
   f.refuse("spaces_between_special_tokens", "special tokens are written as they are", {true});
   f.refuse("return_token_ids", "use /tokenize", {false});
   f.refuse("return_tokens_as_token_ids", "tokens are written as their text", {false});
   for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                           "structured_outputs", "grammar", "json_schema"})
+                           "structured_outputs", "structural_tag", "grammar", "json_schema", "regex", "ebnf"})
     f.refuse(name, kGuided);
   f.refuse("response_format", kGuided, {Json{{"type", "text"}}});
-  for (const char* name : {"mirostat", "dry_multiplier", "xtc_probability", "dynatemp_range"})
-    f.refuse(name, "this sampler does not exist here", {0, 0.0});
-  f.ignore("user");          // OpenAI: who the end user is
+  for (const char* name : {"dry_multiplier", "xtc_probability", "dynatemp_range"})
+    f.refuse(name, kSampler, {0, 0.0});
+  f.unserved("mirostat", kSampler, {0, 0.0});
+  f.unserved("return_hidden_states", "hidden states are not returned", {false});
+  f.unserved("service_tier", "there is one tier", {"auto", "default"});
+  f.unserved("store", "nothing is stored", {false});
+  for (const char* name : {"user", "metadata", "safety_identifier", "prompt_cache_key"})  // of OpenAI
+    f.ignore(name);
   f.ignore("cache_prompt");  // llama.cpp: no text depends on it
 }
 
@@ -91,18 +97,27 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
   f.text("model", p.model, 256);
   read_stream(f, p);
   f.integer("n", p.n, 1, limits.max_n);
-  f.integer("max_tokens", p.max_tokens, 1, kMax64);
+  f.integer("max_tokens", p.max_tokens, 0, kMax64);
   std::optional<int64_t> newer;
-  f.integer("max_completion_tokens", newer, 1, kMax64);
+  f.integer("max_completion_tokens", newer, 0, kMax64);
   if (newer) p.max_tokens = newer;
+  f.integer("min_tokens", p.min_tokens, int64_t{0}, kMax64);
+  if (p.max_tokens && p.min_tokens > *p.max_tokens)
+    f.fail(bad_field("min_tokens", "invalid_value", "'min_tokens' is {}, but 'max_tokens' allows {}",
+                     p.min_tokens, *p.max_tokens));
   read_sampling(f, limits, p);
   f.texts("stop", p.stop, static_cast<size_t>(limits.max_stops), static_cast<size_t>(limits.max_stop_bytes));
   f.tokens("stop_token_ids", p.stop_tokens, static_cast<size_t>(limits.max_stops), limits.vocab);
   f.boolean("ignore_eos", p.ignore_eos);
+  f.integer("prompt_logprobs", p.prompt_logprobs, 0, limits.max_logprobs);
+  if (p.stream && p.prompt_logprobs >= 0)
+    f.fail(
+        bad_field("prompt_logprobs", "invalid_value",
+                  "'prompt_logprobs' are told in whole answers, not in a stream; 'echo' with 'logprobs' is"));
   f.boolean("skip_special_tokens", p.skip_special_tokens);
   f.text("cache_salt", p.cache_salt, kMaxCacheSalt);
   f.boolean("return_cache_info", p.return_cache_info);
-  f.integer("priority", p.priority, -1'000'000, 1'000'000);
+  f.integer("priority", p.priority, limits.max_priority, kLastPriority);
   refuse_the_rest(f);
 }
 

@@ -7,25 +7,35 @@
 
 #include "ops/sampling/sampling.h"
 #include "server/protocol/fields.h"
+#include "tokenizer/chat_template.h"
 
 namespace quire::server {
 
-// What a request may ask for. Set by the operator, but for the vocabulary.
+// What a request may ask for. Set by the operator, but for what the model says.
 struct RequestLimits {
-  int max_n = 16;        // answers to one prompt
-  int max_prompts = 64;  // prompts of one completion request
-  int max_stops = 16;    // stop texts, and as many stop tokens
+  int max_n = 16;         // answers to one prompt
+  int max_prompts = 64;   // prompts of one completion request
+  int max_inputs = 2048;  // inputs of one embedding request
+  int max_stops = 16;     // stop texts, and as many stop tokens
   int max_stop_bytes = 1024;
   int max_logprobs = 20;
   int max_logit_bias = 1024;
-  int64_t vocab = 0;    // tokens are 0 to vocab - 1
-  int64_t context = 0;  // longest sequence, prompt and answer
+  int max_priority = 0;  // the lowest number that is taken: lower ones start first
+  int64_t vocab = 0;     // tokens are 0 to vocab - 1
+  int64_t context = 0;   // longest sequence, prompt and answer
   // Lines "NAME: ..." at the beginning of a system prompt that are no part of what the model reads: clients count or
   // bill with them, and one that changes with every request would make each prompt a new one from its first token on.
   std::vector<std::string> system_headers = {"x-anthropic-billing-header"};
+  SamplingParams sampling{.temperature =
+                              1.0f};  // of requests that do not say; by default as the API defines it
+  bool strict_parameters = false;     // fields that nobody knows are refused
+  // The variable of the chat template that "reasoning_effort" sets; empty: the template has none. Filled in.
+  std::string effort_variable;
+  TemplateRoles roles;  // whose messages a conversation may have. Filled in
 };
 
 inline constexpr size_t kMaxCacheSalt = 1024;  // bytes
+inline constexpr int kLastPriority = 1'000'000;
 
 struct GenerationParams {
   std::string model;  // empty: not said
@@ -33,9 +43,11 @@ struct GenerationParams {
   bool include_usage = false;     // a last chunk with the usage
   bool continuous_usage = false;  // the usage so far in every chunk
   int n = 1;
-  std::optional<int64_t> max_tokens;  // absent: what the context has room for
+  std::optional<int64_t> max_tokens;  // absent: what the context has room for; 0: nothing is generated
+  int64_t min_tokens = 0;             // before which nothing ends an answer
   SamplingParams sampling;            // seed: see below; logprobs: -1 or the number of alternatives
   std::optional<uint64_t> seed;       // absent: another one for every request
+  int prompt_logprobs = -1;           // of the prompt's tokens: -1, or the number of alternatives
   std::vector<std::string> stop;
   std::vector<TokenId> stop_tokens;
   bool ignore_eos = false;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <boost/optional.hpp>
 #include <cctype>
 #include <charconv>
@@ -12,33 +12,58 @@ namespace quire::server {
 
 namespace http = boost::beast::http;
 
-struct HttpParser::Impl {
-  http::request_parser<http::string_body> parser;
-  HttpLimits limits;
-  // As they stood before the body. Fields that follow a chunked body are dropped: the parser puts them with the headers,
-  // where nobody would know them from those that were checked.
-  Headers headers;
-  bool keep_alive = true;
-};
-
-HttpParser::HttpParser(const HttpLimits& limits) : impl_(std::make_unique<Impl>()) {
-  impl_->limits = limits;
-  impl_->parser.header_limit(static_cast<uint32_t>(std::min<size_t>(limits.max_header_bytes, UINT32_MAX)));
-  impl_->parser.body_limit(limits.max_body_bytes);
-}
-HttpParser::HttpParser(HttpParser&&) noexcept = default;
-HttpParser& HttpParser::operator=(HttpParser&&) noexcept = default;
-HttpParser::~HttpParser() = default;
-
 namespace {
 
-ApiError complaint(const boost::beast::error_code& ec, const HttpLimits& limits) {
-  if (ec == http::error::header_limit)
-    return {431, fmt::format("request line and headers have more than {} bytes", limits.max_header_bytes), "",
-            ""};
-  if (ec == http::error::body_limit)
-    return {413, fmt::format("the body has more than {} bytes", limits.max_body_bytes), "", ""};
-  return bad_field("", "malformed_request", "malformed HTTP request: {}", ec.message());
+using boost::beast::error_code;
+
+// A body for Beast's parser that grows as bytes come: what a client declares is no reason to have memory ready.
+struct GrowingBody {
+  struct value_type {
+    std::string bytes;
+    BodyShare share;
+    size_t declared = 0;  // 0: unknown
+    bool no_room = false;
+  };
+
+  class reader {
+   public:
+    template <bool IsRequest, class Fields>
+    reader(http::header<IsRequest, Fields>&, value_type& body) : body_(body) {}
+
+    void init(const boost::optional<uint64_t>& length, error_code& ec) {
+      body_.declared = length ? static_cast<size_t>(*length) : 0;
+      ec = {};
+    }
+    template <class Buffers>
+    size_t put(const Buffers& buffers, error_code& ec) {
+      const size_t more = boost::beast::buffer_bytes(buffers);
+      if (!body_.share.grow(more)) {
+        body_.no_room = true;
+        ec = http::error::buffer_overflow;
+        return 0;
+      }
+      ec = {};
+      std::string& bytes = body_.bytes;
+      if (const size_t need = bytes.size() + more; need > bytes.capacity()) {
+        size_t room = std::max(2 * bytes.capacity(), need);
+        if (body_.declared >= need) room = std::min(room, body_.declared);
+        bytes.reserve(room);
+      }
+      for (const auto piece : boost::beast::buffers_range_ref(buffers))
+        bytes.append(static_cast<const char*>(piece.data()), piece.size());
+      return more;
+    }
+    void finish(error_code& ec) { ec = {}; }
+
+   private:
+    value_type& body_;
+  };
+};
+
+constexpr uint64_t kAnyLength = UINT64_MAX;
+
+std::string text_of(boost::beast::string_view s) {
+  return {s.data(), s.size()};
 }
 
 std::string lower(std::string_view text) {
@@ -47,42 +72,98 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+ApiError body_too_long(const HttpLimits& limits) {
+  return {413, fmt::format("the body has more than {} bytes", limits.max_body_bytes), "", ""};
+}
+
+ApiError no_room_for_body() {
+  return {.status = 503,
+          .message = "the server holds as many bytes of requests as it may (--max-total-body-bytes)",
+          .code = "overloaded",
+          .retry_after = 1};
+}
+
 }  // namespace
+
+struct HttpParser::Impl {
+  http::request_parser<GrowingBody> parser;
+  HttpLimits limits;
+  std::shared_ptr<BodyBudget> budget;
+  // As it stood before the body. Fields that follow a chunked body are dropped: the parser puts them with the headers,
+  // where nobody would know them from those that were checked.
+  HttpRequest head;
+};
+
+HttpParser::HttpParser(const HttpLimits& limits, std::shared_ptr<BodyBudget> budget)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->limits = limits;
+  impl_->budget = std::move(budget);
+  impl_->parser.get().body().share = BodyShare(impl_->budget);
+  impl_->parser.header_limit(static_cast<uint32_t>(std::min<size_t>(limits.max_header_bytes, UINT32_MAX)));
+  // What length is too much is said by check_length(), after whoever asks has been judged; while chunks come, by the parser.
+  impl_->parser.body_limit(kAnyLength);
+}
+HttpParser::HttpParser(HttpParser&&) noexcept = default;
+HttpParser& HttpParser::operator=(HttpParser&&) noexcept = default;
+HttpParser::~HttpParser() = default;
 
 // Headers first, then what follows them: the parser stops in between.
 ApiResult<size_t> HttpParser::feed(std::string_view bytes) {
-  size_t used = 0;
-  if (!header_done()) {
-    QUIRE_TRY(used, put(bytes));
-    if (!header_done()) return used;
-    QUIRE_CHECKED(check_header());
-    keep_headers();
-    impl_->parser.eager(true);
+  if (header_done()) {
+    const bool begun = done() || !impl_->parser.get().body().bytes.empty();
+    if (!begun) QUIRE_CHECKED(check_length());
+    return put(bytes);
   }
-  QUIRE_TRY(const size_t more, put(bytes.substr(used)));
-  return used + more;
+  QUIRE_TRY(const size_t used, put(bytes));
+  if (header_done()) {
+    QUIRE_CHECKED(check_header());
+    keep_head();
+    impl_->parser.eager(true);
+    impl_->parser.body_limit(impl_->limits.max_body_bytes);
+  }
+  return used;
 }
 
 ApiResult<size_t> HttpParser::put(std::string_view bytes) {
   auto& parser = impl_->parser;
   if (parser.is_done() || bytes.empty()) return size_t{0};
-  boost::beast::error_code ec;
+  error_code ec;
   const size_t used = parser.put(boost::asio::const_buffer(bytes.data(), bytes.size()), ec);
-  if (ec && ec != http::error::need_more) return complaint(ec, impl_->limits);
   // A chunk's head with extensions, or trailers, that never end.
-  if (used == 0 && bytes.size() > impl_->limits.max_header_bytes)
-    return complaint(http::error::header_limit, impl_->limits);
-  return used;
+  if (!ec || ec == http::error::need_more) {
+    if (used > 0 || bytes.size() <= impl_->limits.max_header_bytes) return used;
+    ec = http::error::header_limit;
+  }
+  if (parser.get().body().no_room) return no_room_for_body();
+  if (ec == http::error::body_limit) return body_too_long(impl_->limits);
+  if (ec == http::error::header_limit)
+    return ApiError{
+        431, fmt::format("request line and headers have more than {} bytes", impl_->limits.max_header_bytes),
+        "", ""};
+  return bad_field("", "malformed_request", "malformed HTTP request: {}", ec.message());
 }
 
-void HttpParser::keep_headers() {
+void HttpParser::keep_head() {
   const auto& m = impl_->parser.get();
-  const auto text = [](boost::beast::string_view s) { return std::string(s.data(), s.size()); };
+  HttpRequest& r = impl_->head;
+  r.method = text_of(m.method_string());
+  std::string target = text_of(m.target());
+  if (target.starts_with("http://")) {  // absolute form, as proxies send it
+    const size_t slash = target.find('/', 7);
+    target = slash == std::string::npos ? "/" : target.substr(slash);
+  }
+  const size_t question = target.find('?');
+  r.path = target.substr(0, question);
+  if (question != std::string::npos) r.query = target.substr(question + 1);
   for (const auto& field : m)
-    impl_->headers.emplace_back(lower(text(field.name_string())), text(field.value()));
-  impl_->keep_alive = m.keep_alive();
+    r.headers.emplace_back(lower(text_of(field.name_string())), text_of(field.value()));
+  r.chunked = impl_->parser.chunked();
+  if (const auto length = impl_->parser.content_length()) r.content_length = *length;
+  r.http_1_0 = m.version() == 10;
+  r.keep_alive = m.keep_alive();
 }
 
+// What leaves open where this request ends, or whom it is for.
 ApiStatus HttpParser::check_header() const {
   const auto& m = impl_->parser.get();
   const auto malformed = [](std::string_view why) {
@@ -91,11 +172,16 @@ ApiStatus HttpParser::check_header() const {
   if (m.version() == 11 && m.count(http::field::host) != 1)
     return malformed(m.count(http::field::host) == 0 ? "no Host header" : "more than one Host header");
   const auto encoding = m.find(http::field::transfer_encoding);
-  if (encoding != m.end() && lower({encoding->value().data(), encoding->value().size()}) != "chunked")
+  if (encoding != m.end() && lower(text_of(encoding->value())) != "chunked")
     return malformed("the only Transfer-Encoding read here is chunked");
-  const auto coded = m.find(http::field::content_encoding);
-  if (coded != m.end() && lower({coded->value().data(), coded->value().size()}) != "identity")
-    return ApiError{415, "bodies with a Content-Encoding are not read", "", ""};
+  return {};
+}
+
+ApiStatus HttpParser::check_length() const {
+  const std::optional<uint64_t>& declared = impl_->head.content_length;
+  if (!declared) return {};
+  if (*declared > impl_->limits.max_body_bytes) return body_too_long(impl_->limits);
+  if (impl_->budget && !impl_->budget->has_room(*declared)) return no_room_for_body();
   return {};
 }
 
@@ -105,31 +191,21 @@ bool HttpParser::header_done() const {
 bool HttpParser::done() const {
   return impl_->parser.is_done();
 }
+const HttpRequest& HttpParser::head() const {
+  return impl_->head;
+}
 
 bool HttpParser::expects_continue() const {
   const auto& m = impl_->parser.get();
   const auto at = m.find(http::field::expect);
-  return at != m.end() && m.version() == 11 &&
-         lower({at->value().data(), at->value().size()}) == "100-continue";
+  return at != m.end() && m.version() == 11 && lower(text_of(at->value())) == "100-continue";
 }
 
 HttpRequest HttpParser::take() {
-  auto& m = impl_->parser.get();
-  HttpRequest r;
-  const auto text = [](boost::beast::string_view s) { return std::string(s.data(), s.size()); };
-  r.method = text(m.method_string());
-  std::string target = text(m.target());
-  if (target.starts_with("http://")) {  // absolute form, as proxies send it
-    const size_t slash = target.find('/', 7);
-    target = slash == std::string::npos ? "/" : target.substr(slash);
-  }
-  const size_t question = target.find('?');
-  r.path = target.substr(0, question);
-  if (question != std::string::npos) r.query = target.substr(question + 1);
-  r.headers = std::move(impl_->headers);
-  r.http_1_0 = m.version() == 10;
-  r.keep_alive = impl_->keep_alive;
-  r.body = std::move(m.body());
+  HttpRequest r = std::move(impl_->head);
+  GrowingBody::value_type& body = impl_->parser.get().body();
+  r.body = std::move(body.bytes);
+  r.body_share = std::move(body.share);
   return r;
 }
 

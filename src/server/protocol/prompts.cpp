@@ -7,7 +7,8 @@ ApiResult<Prompt> token_prompt(std::string_view name, const Json& ids, const Req
   std::vector<TokenId> tokens;
   // No more are read than the context holds and one, which is told in better words later.
   const Json body = {{std::string(name), ids}};
-  Fields f(body);
+  IgnoredFields none;
+  Fields f(body, none);
   f.tokens(name, tokens, static_cast<size_t>(limits.context) + 1, limits.vocab);
   QUIRE_CHECKED(f.finish());
   return Prompt(std::move(tokens));
@@ -16,7 +17,7 @@ ApiResult<Prompt> token_prompt(std::string_view name, const Json& ids, const Req
 }  // namespace
 
 ApiResult<std::vector<Prompt>> parse_prompts(std::string_view name, const Json& v,
-                                             const RequestLimits& limits) {
+                                             const RequestLimits& limits, PromptLimit limit) {
   std::vector<Prompt> prompts;
   if (v.is_string()) {
     prompts.emplace_back(v.get<std::string>());
@@ -30,9 +31,9 @@ ApiResult<std::vector<Prompt>> parse_prompts(std::string_view name, const Json& 
     prompts.push_back(std::move(p));
     return prompts;
   }
-  if (v.size() > static_cast<size_t>(limits.max_prompts))
-    return bad_field(name, "invalid_value", "'{}' has {} prompts; at most {} are allowed", name, v.size(),
-                     limits.max_prompts);
+  if (v.size() > static_cast<size_t>(limit.most))
+    return bad_field(name, "invalid_value", "'{}' has {} entries; at most {} are allowed ({})", name,
+                     v.size(), limit.most, limit.flag);
   for (const Json& item : v) {
     if (item.is_string()) {
       prompts.emplace_back(item.get<std::string>());

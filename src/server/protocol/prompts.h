@@ -13,8 +13,14 @@ namespace quire::server {
 // Text still to be tokenized, or tokens.
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
-// At least one, and at most limits.max_prompts. `name` is the field's, for messages.
+// How many a field may hold, and the operator's flag that says so.
+struct PromptLimit {
+  int most;
+  std::string_view flag;
+};
+
+// At least one. `name` is the field's, for messages.
 ApiResult<std::vector<Prompt>> parse_prompts(std::string_view name, const Json& v,
-                                             const RequestLimits& limits);
+                                             const RequestLimits& limits, PromptLimit limit);
 
 }  // namespace quire::server

@@ -1,4 +1,4 @@
-// The first GPU, for the conformance suites: operators through their entries, as the engine calls them.
+// A GPU, for the conformance suites: operators through their entries, as the engine calls them.
 #include "core/cuda/memory.h"
 #include "ops/attention/cuda/layout.h"
 #include "ops/conformance/gpu.h"
@@ -14,9 +14,9 @@ using cuda::Memory;
 
 constexpr int64_t kOperandBytes = int64_t{128} << 20, kMemoryBytes = int64_t{512} << 20, kGuardBytes = 256;
 
-class FirstGpu final : public Gpu {
+class CudaGpu final : public Gpu {
  public:
-  Status open();
+  Status open(int gpu);
 
   std::string name() const override { return name_; }
   std::span<std::byte> memory() override { return memory_.span(); }
@@ -47,15 +47,16 @@ class FirstGpu final : public Gpu {
   cuda::Context context_;
 };
 
-Status FirstGpu::open() {
+Status CudaGpu::open(int gpu) {
   int count = 0;
   if (const cudaError_t code = cudaGetDeviceCount(&count); code != cudaSuccess || count == 0)
     return request_error("no NVIDIA GPU can be used ({})",
                          code == cudaSuccess ? "there is none" : cudaGetErrorString(code));
+  if (gpu >= count) return request_error("there is no GPU {}: `quire devices` lists them", gpu);
   cudaDeviceProp p{};
-  QUIRE_CHECKED(cuda::check(cudaGetDeviceProperties(&p, 0), "looking at the GPU"));
+  QUIRE_CHECKED(cuda::check(cudaGetDeviceProperties(&p, gpu), "looking at the GPU"));
   name_ = fmt::format("{}, compute capability {}.{}", p.name, p.major, p.minor);
-  QUIRE_CHECKED(cuda::check(cudaSetDevice(0), "choosing the GPU"));
+  QUIRE_CHECKED(cuda::check(cudaSetDevice(gpu), "choosing the GPU"));
   QUIRE_CHECKED(context_.create());
   QUIRE_TRY(memory_, Memory::create(Memory::Where::kDevice, kMemoryBytes, "operands and scratch"));
   QUIRE_TRY(staging_, Memory::create(Memory::Where::kPinned, kOperandBytes, "operands"));
@@ -63,8 +64,8 @@ Status FirstGpu::open() {
   return {};
 }
 
-Status FirstGpu::pack(const Weight& w, const Weight* up, std::byte* to, int64_t experts,
-                      int64_t first_expert) {
+Status CudaGpu::pack(const Weight& w, const Weight* up, std::byte* to, int64_t experts,
+                     int64_t first_expert) {
   gemm::PackedWeight destination = up == nullptr ? cuda::packed(w) : cuda::packed_pair(w);
   destination.experts = static_cast<int32_t>(experts);
   return gemm::launch_pack(context_.stream, {.dtype = w.dtype,
@@ -78,8 +79,8 @@ Status FirstGpu::pack(const Weight& w, const Weight* up, std::byte* to, int64_t 
                                              .first_expert = static_cast<int32_t>(first_expert)});
 }
 
-Status FirstGpu::run(int64_t bytes, const std::function<Status()>& pack,
-                     const std::function<void(const OpContext&)>& op) {
+Status CudaGpu::run(int64_t bytes, const std::function<Status()>& pack,
+                    const std::function<void(const OpContext&)>& op) {
   const auto call = [&](Workspace& workspace) {
     op({.pool = pool_, .workspace = workspace, .machine = {Device::kCuda}, .cuda = &context_});
   };
@@ -110,10 +111,10 @@ Status FirstGpu::run(int64_t bytes, const std::function<Status()>& pack,
 
 }  // namespace
 
-Result<std::unique_ptr<Gpu>> Gpu::create() {
-  auto gpu = std::make_unique<FirstGpu>();
-  QUIRE_CHECKED(gpu->open());
-  return std::unique_ptr<Gpu>(std::move(gpu));
+Result<std::unique_ptr<Gpu>> Gpu::create(int gpu) {
+  auto made = std::make_unique<CudaGpu>();
+  QUIRE_CHECKED(made->open(gpu));
+  return std::unique_ptr<Gpu>(std::move(made));
 }
 
 }  // namespace quire::conformance

@@ -3,7 +3,7 @@
 
 namespace quire::conformance {
 
-Result<std::unique_ptr<Gpu>> Gpu::create() {
+Result<std::unique_ptr<Gpu>> Gpu::create(int) {
   return request_error("this program is compiled without CUDA (the preset `cuda` needs nvcc 13)");
 }
 

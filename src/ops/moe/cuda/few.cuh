@@ -10,6 +10,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "core/cuda/cooperative.h"
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/grid_barrier.cuh"
 #include "core/cuda/launch.h"
@@ -430,9 +431,9 @@ Result<bool> launch_few(cudaStream_t stream, FewRows& few, const cuda::DeviceLim
   const std::optional<FewPlan> plan = plan_few(few, device, U::kTileBytes, D::kTileBytes);
   if (!plan) return false;
   few.plan = *plan;
-  QUIRE_CHECKED(cuda::launch(stream, "moe: few rows", few_rows_kernel<U, D>,
-                             dim3(static_cast<unsigned>(device.multiprocessors)), plan->warps * 32,
-                             plan->shared_bytes, few));
+  QUIRE_CHECKED(cuda::launch_cooperative(stream, "moe: few rows", few_rows_kernel<U, D>,
+                                         dim3(static_cast<unsigned>(device.multiprocessors)),
+                                         plan->warps * 32, plan->shared_bytes, few));
   return true;
 }
 

@@ -8,8 +8,9 @@
 namespace quire::moe_cuda {
 namespace {
 
-// Up to here the router's segments are apart (GemmParams::split): its few rows of weights would occupy as few blocks.
-constexpr int32_t kSplitRows = 32;
+// Up to here the router's segments are apart (GemmParams::split): tiles of its few rows of weights, or whole rows of them,
+// would occupy as few multiprocessors, and the time of all is that of one walk along the columns.
+constexpr int32_t kSplitRows = 512;
 
 // Scratch, carved twice: to count it, and to use it.
 struct Scratch {
@@ -43,7 +44,8 @@ Status check(const MoeParams& p) {
   const auto misfit = [](std::string_view what) { return Error{Fault::kBug, fmt::format("moe: {}", what)}; };
   const int32_t width = p.gate_up.cols, inner = p.gate_up.rows;
   if (p.experts < 1 || p.experts > kMaxExperts || p.top_k < 1 || p.top_k > kMaxTopK || p.top_k > p.experts)
-    return misfit("experts or top_k out of range");
+    return misfit(fmt::format("{} of {} experts for each token: there are kernels for up to {} of up to {}",
+                              p.top_k, p.experts, kMaxTopK, kMaxExperts));
   if (p.router.rows != p.experts || p.router.cols != width) return misfit("the router's shape");
   if (!p.gate_up.paired || p.down.cols != inner || p.down.rows != width ||
       p.down.experts != p.gate_up.experts)

@@ -4,10 +4,9 @@
 #include "core/cuda/grid_barrier.h"
 #include "core/cuda/weight_order.h"
 #include "ops/gemm/cuda/gemm.h"
+#include "ops/moe/cuda/limits.h"
 
 namespace quire::moe_cuda {
-
-inline constexpr int kMaxExperts = 1024, kMaxTopK = 32;
 
 // Kernels, each one launch: router; top-k with softmax and counting sort (one kernel up to 8 rows, else two); gate-up with
 // SwiGLU; down; combine. Up to 8 rows all after the router is one kernel (few.h), where there is one for the formats and a barrier. The shared expert is one more expert of the stacked weights, chosen by every token, where it has the

@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(kScanWarps * 32)
       load_raw(logits, p.vocab, block + kScanWarps, lane, 0, next);
     const int64_t at = static_cast<int64_t>(r) * blocks + block;
     if (row.logprobs >= 0) summarise(x, true, 1.0f, stats.raw_max + at, stats.raw_sum + at, lane);
+    if (row.target >= 0) continue;  // nothing is drawn
     bool fine = true;
     if (modified) {
 #pragma unroll

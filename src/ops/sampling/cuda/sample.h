@@ -13,7 +13,8 @@ namespace quire::cuda {
 //   logits       [R, V] f32, rows `logits_stride` elements apart (a multiple of 4, the pointer 16-byte aligned)
 //   rows         [R]
 //   bias_ids, bias_values, suppressed, history   as in SampleArgs
-//   tokens, logprobs, top_count [R];  top_ids, top_logprobs [R, max_top];  sampled [places], or null if no row has a place
+//   tokens, logprobs, top_count [R];  top_ids, top_logprobs [R, max_top];  ranks [R], or null if no row has a target;
+//   sampled [places], or null if no row has a place
 //
 // How it agrees with the CPU: greedy tokens, penalties, biases, top-k and all ties are the same float32 arithmetic and give
 // the same tokens; the random number is the same; weights exp((logit - max) / temperature) are float32 within 1e-6 of
@@ -34,6 +35,7 @@ struct SampleParams {
   int32_t* top_ids = nullptr;
   float* top_logprobs = nullptr;
   int32_t* top_count = nullptr;
+  int32_t* ranks = nullptr;
   int max_top = 0;
   int32_t* sampled = nullptr;
 };

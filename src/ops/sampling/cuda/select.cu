@@ -40,6 +40,20 @@ class Selector : PoolWalker {
     return draw(pool);
   }
 
+  // Of a row with a target: the target, or -1 if nothing is possible.
+  __device__ int32_t score() {
+    if (!load_maxima(stats.raw_max + at)) return -1;
+    Pool pool;
+    pool.raw = true;
+    pool.low = logits[row.target];
+    const float own = pool.low;
+    Amount above = 0;
+    for_each(pool, [&](float x, int32_t) { above += x > own; });
+    above = block_total(above);
+    if (threadIdx.x == 0) p.ranks[r] = 1 + static_cast<int32_t>(above);
+    return row.target;
+  }
+
   // Log-probabilities under the logits as given: the token's and the likeliest.
   __device__ void report(int32_t token) {
     load_maxima(stats.raw_max + at);
@@ -216,7 +230,7 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   int32_t token = -1;
   if ((row.flags & kSampleIdle) == 0) {
     Selector selector(p, stats, r);
-    token = selector.choose();
+    token = row.target < 0 ? selector.choose() : selector.score();
     if (token >= 0 && row.logprobs >= 0) selector.report(token);
   }
   if (threadIdx.x != 0) return;
@@ -225,6 +239,7 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
     p.logprobs[r] = 0.0f;
     p.top_count[r] = 0;
   }
+  if (p.ranks != nullptr && (token < 0 || row.target < 0)) p.ranks[r] = 0;
   if ((row.flags & (kSampleIdle | kSampleTentative)) != 0) return;
   if (row.place >= 0) p.sampled[row.place] = token;
   if (row.history >= 0) {

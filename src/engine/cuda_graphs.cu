@@ -1,0 +1,68 @@
+#include "engine/cuda_graphs.h"
+
+#include <memory>
+
+namespace quire {
+namespace {
+
+struct Destroy {
+  void operator()(cudaGraph_t g) const { cudaGraphDestroy(g); }
+};
+using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, Destroy>;
+
+// What `launch` enqueues, without computing it. The stream is as before, also after an error.
+Result<Graph> captured(cudaStream_t stream, const std::function<Status()>& launch) {
+  QUIRE_CHECKED(
+      cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a step"));
+  const Status launched = launch();
+  cudaGraph_t graph = nullptr;
+  const Status ended = cuda::check(cudaStreamEndCapture(stream, &graph), "capturing a step");
+  Graph owned(graph);
+  if (!launched.ok() || !ended.ok()) {
+    (void)cudaGetLastError();  // a capture that failed is no reason for the next launch to fail
+    return launched.ok() ? ended.error() : launched.error();
+  }
+  return Result<Graph>(std::move(owned));
+}
+
+}  // namespace
+
+CudaGraphs::~CudaGraphs() {
+  for (const auto& [size, graph] : graphs_) cudaGraphExecDestroy(graph);
+}
+
+Result<int64_t> CudaGraphs::rehearse(cudaStream_t stream, const std::function<Status()>& launch) {
+  QUIRE_TRY(const Graph graph, captured(stream, launch));
+  size_t nodes = 0;
+  QUIRE_CHECKED(
+      cuda::check(cudaGraphGetNodes(graph.get(), nullptr, &nodes), "counting the kernels of a step"));
+  return static_cast<int64_t>(nodes);
+}
+
+int64_t CudaGraphs::estimated_bytes(int64_t graphs, int64_t kernels) {
+  constexpr int64_t kOfKernel = 1536, kOfAll = int64_t{16} << 20;
+  return kOfAll + graphs * kernels * kOfKernel;
+}
+
+Status CudaGraphs::capture(cudaStream_t stream, std::span<const GraphSize> sizes, const Launch& launch) {
+  for (const GraphSize& size : sizes) {
+    QUIRE_TRY(const Graph graph, captured(stream, [&] { return launch(size); }));
+    cudaGraphExec_t made = nullptr;
+    cudaError_t code = cudaGraphInstantiate(&made, graph.get(), 0);
+    if (code == cudaSuccess) code = cudaGraphUpload(made, stream);  // or the first launch would allocate
+    if (code != cudaSuccess) {
+      (void)cudaGetLastError();
+      if (made != nullptr) cudaGraphExecDestroy(made);
+      return cuda::check(code, fmt::format("a graph of {} rows", size.rows));
+    }
+    graphs_.emplace(size, made);
+  }
+  return cuda::check(cudaStreamSynchronize(stream), "uploading graphs");
+}
+
+cudaGraphExec_t CudaGraphs::find(const GraphSize& size) const {
+  const auto found = graphs_.find(size);
+  return found == graphs_.end() ? nullptr : found->second;
+}
+
+}  // namespace quire

@@ -1,0 +1,39 @@
+// Steps of generated tokens as CUDA graphs: all of them are captured when a backend is made, none later.
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "core/cuda/check.h"
+#include "engine/graph_sizes.h"
+
+namespace quire {
+
+class CudaGraphs {
+ public:
+  // Enqueues such a step; an error is an operator's that cannot compute it.
+  using Launch = std::function<Status(const GraphSize&)>;
+
+  CudaGraphs() = default;
+  CudaGraphs(const CudaGraphs&) = delete;
+  CudaGraphs& operator=(const CudaGraphs&) = delete;
+  ~CudaGraphs();
+
+  // Makes a graph of what `launch` enqueues and drops it: whether the driver and all operators take it. How many
+  // kernels it is made of.
+  static Result<int64_t> rehearse(cudaStream_t stream, const std::function<Status()>& launch);
+  // Memory of the device that so many graphs of so many kernels may take.
+  static int64_t estimated_bytes(int64_t graphs, int64_t kernels);
+
+  // One after the other. If one fails, that one and all behind it are missing, and an error says why: such steps
+  // launch their kernels.
+  Status capture(cudaStream_t stream, std::span<const GraphSize> sizes, const Launch& launch);
+  // Null: not captured.
+  cudaGraphExec_t find(const GraphSize& size) const;
+  int64_t count() const { return static_cast<int64_t>(graphs_.size()); }
+
+ private:
+  std::map<GraphSize, cudaGraphExec_t> graphs_;
+};
+
+}  // namespace quire

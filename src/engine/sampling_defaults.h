@@ -1,0 +1,27 @@
+// How a model is sampled where nobody says: as its makers recommend.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "gguf/reader.h"
+#include "ops/sampling/sampling.h"
+
+namespace quire {
+
+// What is recommended, and nothing of the rest.
+struct SamplingDefaults {
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int32_t> top_k;
+
+  void apply(SamplingParams& to) const;
+  std::string text() const;  // "temperature 0.6, top_k 20"; empty: nothing is recommended
+};
+
+// general.sampling.* of a file. Errors: kModelFile, a value of another type.
+Result<SamplingDefaults> recommended_sampling(const gguf::File& file);
+// A generation_config.json, or a folder that has one. With "do_sample": false it recommends nothing. Errors name the
+// path: it cannot be read, is no JSON object, or has a value of another type.
+Result<SamplingDefaults> read_generation_config(const std::string& path);
+
+}  // namespace quire

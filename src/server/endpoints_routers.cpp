@@ -1,0 +1,54 @@
+// What routers and load balancers ask of the servers behind them: sglang-router, vllm-router and whoever asks as they
+// do.
+#include <cmath>
+
+#include "server/api.h"
+#include "server/engine_metrics.h"
+
+namespace quire::server {
+
+// vLLM's: how many answers are asked for and not done.
+ApiStatus Api::load(const Call& call) {
+  const EngineLoad l = read_load(registry_, call.loaded.model->name());
+  answer(call, {{"server_load", l.running + l.waiting}});
+  return {};
+}
+
+// SGLang's: an entry for each replica, of which there is one.
+ApiStatus Api::loads(const Call& call) {
+  const ModelContext& m = *call.loaded.model;
+  const EngineLoad l = read_load(registry_, m.name());
+  const auto tokens = std::llround(l.kv_usage * static_cast<double>(m.kv_tokens()));
+  answer(call, Json::array({{{"dp_rank", 0},
+                             {"num_reqs", l.running + l.waiting},
+                             {"num_waiting_reqs", l.waiting},
+                             {"num_tokens", tokens}}}));
+  return {};
+}
+
+ApiStatus Api::server_info(const Call& call) {
+  const ModelContext& m = *call.loaded.model;
+  answer(call, {{"model_path", m.name()},  // the name: where the file is, is nobody's business
+                {"served_model_name", m.name()},
+                {"version", QUIRE_VERSION},
+                {"tp_size", 1},
+                {"dp_size", 1},
+                {"max_running_requests", m.sequences()},
+                {"max_total_num_tokens", m.kv_tokens()},
+                {"context_length", m.context()}});
+  return {};
+}
+
+ApiStatus Api::model_info(const Call& call) {
+  const ModelContext& m = *call.loaded.model;
+  const std::string& architecture = m.loaded().model->config().architecture;
+  answer(call, {{"model_path", m.name()},
+                {"tokenizer_path", m.name()},
+                {"is_generation", true},
+                {"model_type", architecture},
+                {"architectures", Json::array({architecture})},
+                {"max_model_len", m.context()}});
+  return {};
+}
+
+}  // namespace quire::server

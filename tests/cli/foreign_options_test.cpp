@@ -1,0 +1,87 @@
+// The table of other programs' options: what it says to write instead exists, and nothing in it is dead.
+#include "cli/foreign_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "cli/command.h"
+
+namespace quire::cli {
+namespace {
+
+class ForeignOptions : public testing::Test {
+ protected:
+  ForeignOptions() {
+    app_.add_option("--log-level", program_);
+    app_.add_option("--cpu", program_);
+    for (const Command& c : commands()) (void)c.add(*app_.add_subcommand(c.name, c.summary));
+  }
+  bool has(const std::string& command, const std::string& option) const {
+    return app_.get_subcommand(command)->get_option_no_throw(option) != nullptr ||
+           app_.get_option_no_throw(option) != nullptr;
+  }
+  static bool is_command(const std::string& name) {
+    const auto all = commands();
+    return std::any_of(all.begin(), all.end(), [&](const Command& c) { return c.name == name; });
+  }
+  static std::vector<std::string> words(std::string_view text) {
+    std::istringstream in{std::string(text)};
+    return {std::istream_iterator<std::string>(in), {}};
+  }
+  static std::vector<std::string> matches(std::string_view text, const char* pattern) {
+    const std::string s(text);
+    const std::regex re(pattern);
+    std::vector<std::string> all;
+    for (std::sregex_iterator i(s.begin(), s.end(), re); i != std::sregex_iterator(); ++i)
+      all.push_back((*i)[1]);
+    return all;
+  }
+
+  CLI::App app_;
+  std::string program_;
+};
+
+TEST_F(ForeignOptions, WhatIsNamedInsteadExists) {
+  for (const ForeignOption& o : foreign_options()) {
+    SCOPED_TRACE(o.names);
+    EXPECT_FALSE(words(o.commands).empty());
+    for (const std::string& command : words(o.commands)) {
+      ASSERT_TRUE(is_command(command)) << command;
+      for (const std::string& option : matches(o.instead, "(--[a-z][a-z-]*)"))
+        EXPECT_TRUE(has(command, option)) << command << " has no " << option;
+    }
+    for (const std::string& command : matches(o.instead, "quire (?:help )?([a-z][a-z-]*)"))
+      EXPECT_TRUE(is_command(command)) << command;
+  }
+}
+
+TEST_F(ForeignOptions, NothingIsDead) {
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const ForeignOption& o : foreign_options())
+    for (const std::string& command : words(o.commands))
+      for (const std::string& name : words(o.names)) {
+        EXPECT_THAT(name, testing::MatchesRegex("--?[a-zA-Z][a-zA-Z0-9-]*"));
+        EXPECT_FALSE(has(command, name)) << command << " has " << name << " itself: delete it from the table";
+        if (o.program == "vLLM" && find_foreign(command, name) != &o) continue;  // also llama.cpp's
+        EXPECT_TRUE(seen.emplace(command, name).second) << command << " " << name << " stands there twice";
+        EXPECT_EQ(find_foreign(command, name), &o) << command << " " << name;
+      }
+}
+
+TEST_F(ForeignOptions, Forms) {
+  EXPECT_NE(find_foreign("serve", "-tp"), nullptr);
+  EXPECT_EQ(find_foreign("serve", "--no-enable-chunked-prefill"),
+            find_foreign("serve", "--enable-chunked-prefill"));
+  EXPECT_EQ(find_foreign("serve", "--compilation-config.level"), find_foreign("serve", "-O3"));
+  EXPECT_EQ(find_foreign("inspect", "-tp"), nullptr);
+  EXPECT_EQ(find_foreign("serve", "--nothing"), nullptr);
+  EXPECT_EQ(find_foreign("serve", ""), nullptr);
+}
+
+}  // namespace
+}  // namespace quire::cli

@@ -1,0 +1,245 @@
+// How a GPU's memory is shared out: cards from 8 to 141 GB, dense and hybrid models, what was asked for and what was
+// not.
+#include "engine/gpu_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/gpu_limits.h"
+#include "engine/graph_sizes.h"
+#include "model/memory.h"
+
+namespace quire {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kGib = int64_t{1} << 30;
+
+ModelConfig hybrid_moe() {  // 35B-A3B
+  ModelConfig c{.architecture = "qwen35moe", .name = "35B-A3B", .hybrid = true, .layers = 40};
+  c.d_model = 2048, c.vocab = 248320, c.context_length = 262144;
+  c.heads = 16, c.kv_heads = 2, c.head_dim = 256;
+  c.experts = 256, c.top_k = 8, c.d_ff_expert = 512, c.d_ff_shared = 512;
+  c.delta = {.conv_kernel = 4, .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128};
+  for (int i = 0; i < c.layers; ++i) c.recurrent.push_back(i % 4 != 3);
+  return c;
+}
+ModelConfig hybrid_dense() {  // 27B
+  ModelConfig c = hybrid_moe();
+  c.name = "27B", c.architecture = "qwen35", c.layers = 64, c.d_model = 5120, c.heads = 24, c.kv_heads = 4;
+  c.experts = c.top_k = 0, c.d_ff_expert = c.d_ff_shared = 0, c.d_ff = 17408, c.delta.value_heads = 48;
+  c.recurrent.clear();
+  for (int i = 0; i < c.layers; ++i) c.recurrent.push_back(i % 4 != 3);
+  return c;
+}
+ModelConfig dense_8b() {
+  ModelConfig c{.architecture = "qwen3", .name = "8B", .layers = 36, .d_model = 4096, .vocab = 151936};
+  c.context_length = 40960, c.heads = 32, c.kv_heads = 8, c.head_dim = 128, c.d_ff = 12288;
+  c.recurrent.assign(36, false);
+  return c;
+}
+ModelConfig dense_06b() {
+  ModelConfig c = dense_8b();
+  c.name = "0.6B", c.layers = 28, c.d_model = 1024, c.heads = 16, c.d_ff = 3072;
+  c.recurrent.assign(28, false);
+  return c;
+}
+ModelConfig tiny() {
+  ModelConfig c{.architecture = "qwen3", .name = "tiny", .layers = 4, .d_model = 256, .vocab = 4096};
+  c.context_length = 2048, c.heads = 4, c.kv_heads = 2, c.head_dim = 64, c.d_ff = 768;
+  c.recurrent.assign(4, false);
+  return c;
+}
+
+struct Card {
+  const char* name;
+  double gib;
+};
+constexpr Card kCards[] = {
+    {"8 GB", 7.6}, {"12 GB", 11.6}, {"24 GB", 23.5}, {"80 GB", 79.1}, {"141 GB", 139.7}};
+
+GpuMemory memory(double gib, double weights_gib) {
+  const auto bytes = [](double g) { return static_cast<int64_t>(g * kGib); };
+  return {.total = bytes(gib), .used = bytes(weights_gib + 0.5), .weights = bytes(weights_gib)};
+}
+EngineOptions serving() {
+  EngineOptions o{.device = Device::kCuda};
+  o.prefix_cache = true;
+  return o;
+}
+
+// What is planned fits, whatever the card: places, a context, and something for every sequence.
+void expect_sane(const EngineOptions& o, const ModelConfig& c, const GpuMemory& m) {
+  const GpuStepCost cost = std::move(gpu_step_cost(o, c)).value();
+  const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * o.gpu_memory_utilization);
+  const int64_t fixed = m.used + cost.fixed + o.max_batch_tokens * cost.row +
+                        o.max_sequences * (cost.sequence + cost.position * o.context);
+  const int64_t context = (o.context + kBlockTokens - 1) / kBlockTokens * cost.kv_block;
+  EXPECT_LE(fixed + context, cap);
+  EXPECT_GE(o.max_batch_tokens, o.max_sequences);
+  EXPECT_GE(o.kv_tokens, o.context);
+  EXPECT_TRUE(o.kv_is_bound);
+  if (o.max_sequences > 1) {
+    EXPECT_GE((cap - fixed) / cost.kv_block * kBlockTokens, o.max_sequences * 512);
+  }
+}
+
+TEST(GpuPlan, DefaultsOfCardsAndModels) {
+  struct Case {
+    ModelConfig model;
+    double weights;         // GiB
+    const char* wanted[5];  // of each card: "sequences of context, steps" or why not
+  };
+  const auto told = [](const Result<EngineOptions>& r) {
+    if (!r.ok()) return std::string("no");
+    return fmt::format("{} of {}, {}", r->max_sequences, r->context, r->max_batch_tokens);
+  };
+  const Case cases[] = {
+      {hybrid_moe(), 21.4, {"no", "no", "no", "256 of 262144, 2048", "256 of 262144, 2048"}},
+      {hybrid_dense(), 27.2, {"no", "no", "no", "104 of 262144, 2048", "240 of 262144, 2048"}},
+      {dense_8b(),
+       4.9,
+       {"12 of 3376, 1024", "56 of 16000, 2048", "192 of 40960, 2048", "256 of 40960, 2048",
+        "256 of 40960, 2048"}},
+      {dense_8b(), 15.3, {"no", "no", "60 of 17120, 2048", "256 of 40960, 2048", "256 of 40960, 2048"}},
+      {dense_06b(),
+       1.2,
+       {"72 of 21840, 2048", "128 of 38672, 2048", "256 of 40960, 2048", "256 of 40960, 2048",
+        "256 of 40960, 2048"}},
+      {tiny(),
+       0.01,
+       {"256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048",
+        "256 of 2048, 2048"}},
+  };
+  for (const Case& c : cases)
+    for (size_t i = 0; i < std::size(kCards); ++i) {
+      SCOPED_TRACE(fmt::format("{} of {} GiB on {}", c.model.name, c.weights, kCards[i].name));
+      const GpuMemory m = memory(kCards[i].gib, c.weights);
+      const auto planned = plan_gpu(serving(), c.model, m);
+      EXPECT_EQ(told(planned), c.wanted[i]);
+      if (planned.ok()) expect_sane(*planned, c.model, m);
+    }
+}
+
+TEST(GpuPlan, KeepsWhatIsAskedFor) {
+  EngineOptions o = serving();
+  o.context = 5000, o.max_sequences = 7, o.max_batch_tokens = 100, o.kv_tokens = 50000;
+  const EngineOptions got = plan_gpu(o, hybrid_moe(), memory(79.1, 21.4)).value();
+  EXPECT_EQ(got.context, 5000);
+  EXPECT_EQ(got.max_sequences, 7);
+  EXPECT_EQ(got.max_batch_tokens, 100);
+  EXPECT_EQ(got.kv_tokens, 50000);
+  EXPECT_FALSE(got.kv_is_bound);
+}
+
+TEST(GpuPlan, WhatIsLeftOpenFollowsWhatIsAskedFor) {
+  EngineOptions o = serving();
+  o.max_sequences = 1000;
+  EXPECT_EQ(plan_gpu(o, dense_8b(), memory(79.1, 15.3)).value().max_batch_tokens, 2048);
+  o.max_sequences = 3000;
+  EXPECT_EQ(plan_gpu(o, dense_06b(), memory(139.7, 1.2)).value().max_batch_tokens, 3000);
+  o = serving();
+  o.max_batch_tokens = 100;
+  EXPECT_EQ(plan_gpu(o, dense_8b(), memory(79.1, 15.3)).value().max_sequences, 100);
+  o = serving();
+  o.kv_tokens = 4096;
+  EXPECT_EQ(plan_gpu(o, dense_8b(), memory(79.1, 15.3)).value().context, 4096);
+  // Less of the card, less of everything.
+  o = serving();
+  o.gpu_memory_utilization = 0.4;
+  const EngineOptions less = plan_gpu(o, hybrid_moe(), memory(79.1, 21.4)).value();
+  EXPECT_LT(less.max_sequences, kGpuSequences);
+  EXPECT_LT(less.context, 262144);
+}
+
+TEST(GpuPlan, SaysWithNumbersWhatDoesNotFit) {
+  const auto message = [](const EngineOptions& o, const ModelConfig& c, const GpuMemory& m) {
+    const auto r = plan_gpu(o, c, m);
+    EXPECT_TRUE(r.ok() || r.error().fault == Fault::kCapacity);
+    return r.ok() ? "(accepted)" : r.error().message;
+  };
+  EngineOptions o = serving();
+  o.max_sequences = 1024, o.max_batch_tokens = 2048;
+  EXPECT_EQ(message(o, hybrid_moe(), memory(79.1, 21.4)),
+            "35B-A3B does not fit the GPU: of 79.1 GiB, 90% may be used, 21.9 GiB are in use (weights 21.4), "
+            "and 1024 "
+            "sequences with recurrent states of 0.070 GiB each beside a KV cache of 256 tokens need 71.3 GiB "
+            "(at most 707 "
+            "sequences fit); use a shorter --context, fewer sequences, or a higher --gpu-memory-utilization");
+  o = serving();
+  o.kv_tokens = 10'000'000;
+  EXPECT_THAT(message(o, dense_8b(), memory(23.5, 15.3)),
+              HasSubstr("and 60 sequences beside a KV cache of 10000000 tokens need 1373.3 GiB (at most "
+                        "38944 tokens fit)"));
+  EXPECT_THAT(message(serving(), dense_8b(), memory(11.6, 15.3)),
+              HasSubstr("need 0.0 GiB where nothing is left; use"));
+}
+
+TEST(GpuPlan, ResolveLeavesNothingOpen) {
+  const EngineOptions gpu = resolve(serving(), hybrid_moe(), {.gpu = memory(79.1, 21.4)}).value();
+  EXPECT_EQ(gpu.state_checkpoints, 4 * gpu.max_sequences);
+  EXPECT_EQ(gpu.depth, 2);
+  EngineOptions on_cpu;
+  on_cpu.prefix_cache = true;
+  const EngineOptions cpu = resolve(on_cpu, dense_8b(), {.host = 64 * kGib}).value();
+  EXPECT_EQ(cpu.max_sequences, 16);
+  EXPECT_EQ(cpu.max_batch_tokens, 512);
+  EXPECT_EQ(cpu.kv_tokens, 65536);
+  EXPECT_FALSE(cpu.kv_is_bound);
+  EXPECT_EQ(resolve({.max_sequences = 1000}, dense_8b(), {.host = 64 * kGib}).value().max_batch_tokens, 1000);
+}
+
+TEST(GpuPlan, SavedStatesTakeAQuarterAndLeaveAContext) {
+  EXPECT_EQ(saved_states(1024, 40 * kGib, kGib / 16, 5 * kGib), 160);
+  EXPECT_EQ(saved_states(100, 40 * kGib, kGib / 16, 5 * kGib), 100);
+  EXPECT_EQ(saved_states(1024, 6 * kGib, kGib / 16, 5 * kGib), 16);
+  EXPECT_EQ(saved_states(1024, 4 * kGib, kGib / 16, 5 * kGib), 0);
+  EXPECT_EQ(saved_states(1024, 40 * kGib, 0, kGib), 0);
+}
+
+TEST(GpuLimits, NameTheOperatorAndItsLimit) {
+  const auto message = [](const auto& change) {
+    ModelConfig c = hybrid_moe();
+    change(c);
+    const Status s = check_gpu_limits(c);
+    return s.ok() ? "(taken)" : s.error().message;
+  };
+  EXPECT_EQ(message([](ModelConfig&) {}), "(taken)");
+  EXPECT_EQ(message([](ModelConfig& c) { c.top_k = 33; }),
+            "moe: 33 of 256 experts for each token: on a GPU there are kernels for up to 32 of up to 1024");
+  EXPECT_EQ(message([](ModelConfig& c) { c.experts = 1025; }),
+            "moe: 8 of 1025 experts for each token: on a GPU there are kernels for up to 32 of up to 1024");
+  EXPECT_EQ(message([](ModelConfig& c) { c.head_dim = 96; }),
+            "attention heads of 96: on a GPU there are kernels for 64, 128 and 256");
+  EXPECT_THAT(message([](ModelConfig& c) { c.delta.conv_kernel = 5; }), HasSubstr("with 5 taps"));
+  EXPECT_THAT(message([](ModelConfig& c) { c.d_model = 40960; }),
+              HasSubstr("add_rms_norm: a d_model of 40960"));
+  EXPECT_THAT(message([](ModelConfig& c) { c.d_ff_expert = 500; }), HasSubstr("multiples of 8"));
+}
+
+// Every step that is replayed finds its graph, and none is padded by more than the rule says.
+TEST(GraphSizes, HoldWhateverAStepIsRoundedTo) {
+  for (const StepCapacity& c : {StepCapacity{.rows = 2048, .segments = 256, .table_width = 16384},
+                                StepCapacity{.rows = 512, .segments = 100, .table_width = 77},
+                                StepCapacity{.rows = 64, .segments = 1, .table_width = 3},
+                                StepCapacity{.rows = 4096, .segments = 4096, .table_width = 16}}) {
+    const std::vector<GraphSize> sizes = graph_sizes(c);
+    EXPECT_EQ(sizes.front(), (GraphSize{std::min(c.rows, c.segments), c.table_width}));
+    EXPECT_TRUE(std::is_sorted(sizes.rbegin(), sizes.rend()));
+    EXPECT_EQ(std::adjacent_find(sizes.begin(), sizes.end()), sizes.end());
+    EXPECT_LE(sizes.size(), 700u);
+    for (int32_t rows = 1; rows <= c.segments; ++rows)
+      for (const int32_t blocks : {1, 2, 16, 17, 60, c.table_width / 2 + 1, c.table_width}) {
+        if (blocks > c.table_width) continue;
+        const GraphSize size{graph_rows(rows, c), table_width(blocks, c)};
+        EXPECT_TRUE(std::binary_search(sizes.rbegin(), sizes.rend(), size)) << rows << " rows, " << blocks;
+        EXPECT_GE(size.rows, rows);
+        EXPECT_GE(size.width, blocks);
+        EXPECT_LE(size.rows, rows + std::max(3, rows / 8));
+      }
+  }
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,365 @@
+// Log-probabilities of a prompt's tokens: what they are, that no bit of them depends on steps, company or caches, and
+// that their requests end as all others do.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "engine/engine.h"
+#include "eval/divergence.h"
+#include "eval/scorer.h"
+#include "support/golden.h"
+#include "support/protected_backend.h"
+#include "support/tiny_models.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int kTops = 3;
+
+// What a listener heard of a request.
+struct Heard {
+  PromptLogprobs prompt;
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;  // of the generated tokens
+  FinishReason finish = FinishReason::kNone;
+  int events = 0, prompts = 0, prompt_event = -1;
+  int64_t cached = 0;
+  std::string error;
+
+  Listener listener() {
+    return [this](const TokenEvent& e) {
+      if (e.prompt != nullptr) {
+        prompt = *e.prompt;
+        prompt_event = events;
+        ++prompts;
+      }
+      ++events;
+      if (e.token >= 0) tokens.push_back(e.token), logprobs.push_back(e.logprob);
+      finish = e.finish;
+      cached = e.cached_tokens;
+      if (e.error) error = e.error->message;
+    };
+  }
+};
+
+const ModelPtr& tiny(const std::string& name) {
+  static std::map<std::string, ModelPtr> loaded;
+  for (const TinyModel& m : tiny_models())
+    if (m.name == name && loaded[name] == nullptr) loaded[name] = load_or_die(TinyModelFile(m).path());
+  return loaded.at(name);
+}
+
+std::vector<TokenId> tokens(int64_t count, int32_t seed) {
+  std::vector<TokenId> t(static_cast<size_t>(count));
+  for (size_t i = 0; i < t.size(); ++i)
+    t[i] = 30 + static_cast<TokenId>((i * 37 + i * i * 11 + static_cast<size_t>(seed) * 53) % 270);
+  return t;
+}
+
+Request scored(std::vector<TokenId> prompt, int64_t max_tokens = 4) {
+  Request r;
+  r.prompt = std::move(prompt);
+  r.max_tokens = max_tokens;
+  r.ignore_eos = true;
+  r.prompt_logprobs = kTops;
+  r.sampling.logprobs = 0;
+  return r;
+}
+
+EngineOptions options(int32_t chunk = 512, int depth = 1) {
+  return {.threads = 2, .context = 1200, .max_sequences = 4, .max_batch_tokens = chunk, .depth = depth};
+}
+
+std::unique_ptr<Engine> make(const ModelPtr& model, EngineOptions o,
+                             const BackendFactory& backend = make_backend) {
+  return std::move(Engine::create(model, std::move(o), backend)).value();
+}
+
+void finish(Engine& engine) {
+  while (engine.busy()) {
+    engine.step();
+    const Status books = engine.check();
+    ASSERT_TRUE(books.ok()) << books.error().message;
+  }
+}
+
+Heard alone(Engine& engine, Request r) {
+  Heard h;
+  engine.submit(std::move(r), h.listener()).value();
+  finish(engine);
+  return h;
+}
+
+void expect_same_bits(const PromptLogprobs& got, const PromptLogprobs& want, const std::string& what) {
+  ASSERT_EQ(got.logprobs.size(), want.logprobs.size()) << what;
+  ASSERT_EQ(got.top.size(), want.top.size()) << what;
+  EXPECT_EQ(std::memcmp(got.logprobs.data(), want.logprobs.data(), want.logprobs.size() * sizeof(float)), 0)
+      << what;
+  EXPECT_EQ(got.ranks, want.ranks) << what;
+  EXPECT_EQ(std::memcmp(got.top.data(), want.top.data(), want.top.size() * sizeof(TokenLogprob)), 0) << what;
+}
+
+const int64_t kLengths[] = {1, 2, 64, 65, 200, 1100};
+
+std::vector<Heard> each_alone(Engine& engine, int tops = kTops) {
+  std::vector<Heard> all;
+  for (const int64_t n : kLengths) {
+    Request r = scored(tokens(n, 1));
+    r.prompt_logprobs = tops;
+    all.push_back(alone(engine, std::move(r)));
+  }
+  return all;
+}
+
+// All at once, among requests that generate and others that begin as they do.
+std::vector<Heard> all_together(Engine& engine) {
+  std::deque<Heard> heard, others;
+  for (const int64_t n : kLengths) {
+    for (const std::vector<TokenId>& prompt : {tokens(20 + n / 8, 2), tokens(n, 1)}) {
+      Request r;
+      r.prompt = prompt;
+      r.max_tokens = 12;
+      r.ignore_eos = true;
+      engine.submit(std::move(r), others.emplace_back().listener()).value();
+    }
+    engine.submit(scored(tokens(n, 1)), heard.emplace_back().listener()).value();
+  }
+  finish(engine);
+  for (const Heard& h : others) {
+    EXPECT_EQ(h.tokens.size(), 12u);
+    EXPECT_EQ(h.prompts, 0) << "nobody asked";
+  }
+  return {heard.begin(), heard.end()};
+}
+
+void expect_same(const std::vector<Heard>& got, const std::vector<Heard>& want, const std::string& what) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    expect_same_bits(got[i].prompt, want[i].prompt, fmt::format("{}, {} tokens", what, kLengths[i]));
+    EXPECT_EQ(got[i].prompts, 1) << what;
+    EXPECT_EQ(got[i].prompt_event, 0) << what << ": they come with the first token";
+    EXPECT_EQ(got[i].cached, 0) << what << ": all of it is computed";
+    EXPECT_EQ(got[i].tokens, want[i].tokens) << what;
+    EXPECT_EQ(got[i].logprobs, want[i].logprobs) << what;
+  }
+}
+
+TEST(PromptLogprobs, NoBitDependsOnStepsCompanyOrCaches) {
+  for (const char* name : {"tiny-qwen35moe", "tiny-llama"}) {
+    const ModelPtr& model = tiny(name);
+    const std::vector<Heard> want = each_alone(*make(model, options()));
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_EQ(std::ssize(want[i].prompt.logprobs), kLengths[i] - 1)
+          << "nothing comes before the first token";
+    struct Setting {
+      int32_t chunk;
+      int depth;
+      bool cache;
+    };
+    for (const Setting& set : {Setting{64, 1, false}, {64, 2, true}, {128, 2, false}, {2048, 1, true}}) {
+      EngineOptions o = options(set.chunk, set.depth);
+      o.prefix_cache = set.cache;
+      const std::string what =
+          fmt::format("{}, chunks of {}, depth {}, cache {}", name, set.chunk, set.depth, set.cache);
+      const auto engine = make(model, o);
+      expect_same(all_together(*engine), want, what);
+      expect_same(each_alone(*engine), want, what + ", again");
+      EXPECT_EQ(engine->stats().prefix_hits > 0, set.cache) << "others go on from what was computed";
+    }
+    expect_same(all_together(*make(model, options(128, 2), make_protected_backend)), want,
+                "nobody else touches the backend's memory");
+  }
+}
+
+// Generated tokens of such an engine have other bits; prompts have not.
+TEST(PromptLogprobs, AreTheSameInTheArithmeticForLatency) {
+  const ModelPtr& model = tiny("tiny-qwen35moe");
+  const std::vector<Heard> want = each_alone(*make(model, options()));
+  EngineOptions o = options(64, 2);
+  o.arithmetic = Arithmetic::kLatency;
+  const std::vector<Heard> got = all_together(*make(model, o));
+  for (size_t i = 0; i < want.size(); ++i)
+    expect_same_bits(got[i].prompt, want[i].prompt, fmt::format("{} tokens", kLengths[i]));
+}
+
+// Older sequences grow while a long prompt is computed, and take blocks that it has filled already.
+TEST(PromptLogprobs, SwappingChangesNothing) {
+  const ModelPtr& model = tiny("tiny-qwen35moe");
+  EngineOptions o = options(128, 2);
+  o.context = o.kv_tokens = 2048;
+  const Heard want = alone(*make(model, o), scored(tokens(1940, 1)));
+  o.swap_bytes = int64_t{1} << 24;
+  const auto engine = make(model, o);
+  for (int i = 0; i < 3; ++i) {
+    Request r;
+    r.prompt = tokens(14, i);
+    r.max_tokens = 60;
+    r.ignore_eos = true;
+    engine->submit(std::move(r), nullptr).value();
+  }
+  engine->step();
+  const Heard got = alone(*engine, scored(tokens(1940, 1)));
+  expect_same_bits(got.prompt, want.prompt, "swapped");
+  EXPECT_EQ(got.tokens, want.tokens);
+  EXPECT_GT(engine->stats().preemptions, 0);
+}
+
+// The scorer keeps whole logits of every position; what is wanted of them is found here, in float64.
+TEST(PromptLogprobs, AreThoseOfTheLogits) {
+  for (const TinyModel& m : tiny_models())
+    for (const Device device : {Device::kCpu, Device::kReference}) {
+      SCOPED_TRACE(testing::Message() << m.name << (device == Device::kCpu ? "" : ", reference"));
+      const ModelPtr& model = tiny(m.name);
+      const std::vector<TokenId> prompt = tokens(100, 3);
+      EngineOptions o = options(64);
+      o.device = device;
+      Request r = scored(prompt);
+      r.sampling.temperature = 1.5f;  // changes nothing, nor do these
+      r.sampling.repetition_penalty = 2.0f;
+      r.sampling.logit_bias = {{prompt[5], -100.0f}};
+      const PromptLogprobs got = alone(*make(model, o), std::move(r)).prompt;
+      ASSERT_EQ(got.logprobs.size(), 99u);
+      const auto scorer = std::move(Scorer::create(model, {.device = device, .threads = 1})).value();
+      const auto check = [&](int64_t position, std::span<const float> logits) {
+        const auto i = static_cast<size_t>(position);
+        if (i + 1 == prompt.size()) return;
+        const TokenId next = prompt[i + 1];
+        EXPECT_NEAR(got.logprobs[i], log_probability(logits, next), 1e-5);
+        const float own = logits[static_cast<size_t>(next)];
+        EXPECT_EQ(got.ranks[i],
+                  1 + std::count_if(logits.begin(), logits.end(), [&](float x) { return x > own; }));
+        const std::vector<TokenProbability> best = likeliest(logits, kTops);
+        for (size_t k = 0; k < kTops; ++k) {
+          EXPECT_EQ(got.top[i * kTops + k].token, best[k].token);
+          EXPECT_NEAR(got.top[i * kTops + k].logprob, std::log(best[k].probability), 1e-5);
+        }
+      };
+      ASSERT_TRUE(scorer->run(prompt, check).ok());
+    }
+}
+
+// What transformers computed of whole windows (docs/testing.md).
+TEST(PromptLogprobs, AddUpToThePerplexityOfTransformers) {
+  for (const TinyModel& m : tiny_models()) {
+    const GoldenPerplexity golden = load_golden(m.golden_path()).perplexity;
+    ASSERT_FALSE(golden.ids.empty());
+    EngineOptions o = options(128);
+    o.device = Device::kReference;
+    const auto engine = make(tiny(m.name), o);
+    const auto window = static_cast<size_t>(golden.window);
+    for (size_t w = 0; w < golden.window_nll.size(); ++w) {
+      const auto begin = golden.ids.begin() + static_cast<std::ptrdiff_t>(w * window);
+      const PromptLogprobs got = alone(*engine, scored({begin, begin + golden.window}, 0)).prompt;
+      const double nll = -std::accumulate(got.logprobs.begin(), got.logprobs.end(), 0.0);
+      EXPECT_NEAR(nll, golden.window_nll[w], 1e-4 * golden.window_nll[w]) << m.name << ", window " << w;
+    }
+  }
+}
+
+TEST(PromptLogprobs, NothingNeedBeGenerated) {
+  for (const char* name : {"tiny-qwen35moe", "tiny-llama"})
+    for (const int depth : {1, 2}) {
+      const auto engine = make(tiny(name), options(128, depth));
+      const std::vector<Heard> want = each_alone(*engine);
+      for (size_t i = 0; i < std::size(kLengths); ++i) {
+        const Heard h = alone(*engine, scored(tokens(kLengths[i], 1), 0));
+        EXPECT_EQ(h.events, 1);
+        EXPECT_TRUE(h.tokens.empty());
+        EXPECT_EQ(h.finish, FinishReason::kLength);
+        expect_same_bits(h.prompt, want[i].prompt, fmt::format("{} tokens", kLengths[i]));
+      }
+      const Heard whole = alone(*engine, scored(tokens(1200, 1), 0));
+      EXPECT_EQ(whole.prompt.logprobs.size(), 1199u) << "as long as the context";
+      Request silent = scored(tokens(100, 1), 0);
+      silent.prompt_logprobs = -1;
+      const Heard h = alone(*engine, std::move(silent));
+      EXPECT_EQ(h.events, 1);
+      EXPECT_EQ(h.prompts, 0);
+      EXPECT_EQ(h.finish, FinishReason::kLength);
+    }
+}
+
+// A token's own log-probability needs no alternatives beside it.
+TEST(PromptLogprobs, AlternativesAreAsManyAsWereAskedFor) {
+  const auto engine = make(tiny("tiny-llama"), options());
+  const std::vector<Heard> three = each_alone(*engine), none = each_alone(*engine, 0);
+  for (size_t i = 0; i < three.size(); ++i) {
+    EXPECT_TRUE(none[i].prompt.top.empty());
+    EXPECT_EQ(none[i].prompt.logprobs, three[i].prompt.logprobs);
+    EXPECT_EQ(none[i].prompt.ranks, three[i].prompt.ranks);
+    EXPECT_EQ(three[i].prompt.top.size(), kTops * three[i].prompt.logprobs.size());
+  }
+}
+
+TEST(PromptLogprobs, AreCancelledLikeOthers) {
+  for (const int depth : {1, 2}) {
+    EngineOptions o = options(64, depth);
+    o.max_sequences = 1;
+    const auto engine = make(tiny("tiny-qwen35moe"), o);
+    Heard running, waiting, last;
+    const RequestId a = engine->submit(scored(tokens(500, 1)), running.listener()).value();
+    const RequestId b = engine->submit(scored(tokens(500, 2), 0), waiting.listener()).value();
+    engine->submit(scored(tokens(5, 1), 0), last.listener()).value();
+    for (int i = 0; i < 3; ++i) engine->step();
+    engine->cancel(a);
+    engine->cancel(b);
+    finish(*engine);
+    for (const Heard* h : {&running, &waiting}) {
+      EXPECT_EQ(h->events, 1);
+      EXPECT_EQ(h->finish, FinishReason::kCancelled);
+      EXPECT_EQ(h->prompts, 0);
+    }
+    EXPECT_EQ(last.finish, FinishReason::kLength);
+    EXPECT_EQ(last.prompt.logprobs.size(), 4u);
+  }
+}
+
+TEST(PromptLogprobs, WhatCannotBeIsRefused) {
+  EngineOptions o = options();
+  o.max_prompt_logprobs = 5;
+  const auto refused = [&](Request r) {
+    const Result<RequestId> id = make(tiny("tiny-llama"), o)->submit(std::move(r), nullptr);
+    return id.ok() ? "(accepted)" : id.error().message;
+  };
+  Request r = scored(tokens(10, 1));
+  r.prompt_logprobs = 6;
+  EXPECT_EQ(refused(r), "6 log-probabilities beside each token of the prompt: this engine reports at most 5");
+  r.prompt_logprobs = 5;
+  EXPECT_EQ(refused(r), "(accepted)");
+  EXPECT_EQ(refused(scored(tokens(1201, 1), 0)),
+            "the prompt has 1201 tokens, but the context holds 1200 including the answer");
+  EXPECT_EQ(refused(scored(tokens(1200, 1), 1)),
+            "the prompt has 1200 tokens, but the context holds 1200 including the answer");
+  EXPECT_EQ(refused(scored(tokens(10, 1), -1)), "max_tokens is -1: must be at least 0");
+  o.max_prompt_logprobs = -1;
+  EXPECT_EQ(refused(scored(tokens(10, 1))), "this engine computes no log-probabilities of prompts");
+  r.prompt_logprobs = -1;
+  EXPECT_EQ(refused(r), "(accepted)");
+}
+
+TEST(PromptLogprobs, ADamagedModelSaysSo) {
+  for (const TinyModel& m : tiny_models()) {
+    if (m.name != "tiny-llama") continue;
+    const auto bytes = std::make_shared<std::string>(read_whole_file(TinyModelFile(m).path()));
+    gguf::File file = std::move(gguf::File::parse(std::as_bytes(std::span(*bytes)))).value();
+    const auto at =
+        reinterpret_cast<const char*>((*file.get_tensor("output_norm.weight"))->data) - bytes->data();
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(bytes->data() + at, &nan, sizeof nan);
+    const auto model = std::move(load_model(std::move(file), "damaged", bytes)).value();
+    const auto engine = make(model, options());
+    for (const int64_t max_tokens : {0, 3}) {
+      const Heard h = alone(*engine, scored({40, 41}, max_tokens));
+      EXPECT_EQ(h.finish, FinishReason::kError);
+      EXPECT_EQ(h.error, "the model's logits are not numbers: its file is damaged or not supported");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,117 @@
+"""Clients that others made against running servers: clients_test.py SERVER SERVER [ROUTER...]. See clients.sh."""
+
+import json
+import sys
+import time
+import unittest
+import urllib.request
+
+import litellm
+import openai
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+
+SERVERS, ROUTERS = sys.argv[1:3], sys.argv[3:]
+SUM = [{"role": "user", "content": "77+94"}]
+
+
+def answered():
+    """Requests for text that each server answered."""
+    counts = []
+    for url in SERVERS:
+        with urllib.request.urlopen(url + "/metrics") as r:
+            lines = [line for line in r.read().decode().splitlines()
+                     if line.startswith("http_requests_total") and "completions" in line]
+        counts.append(sum(float(line.split()[-1]) for line in lines))
+    return counts
+
+
+class LiteLlm(unittest.TestCase):
+    def test_chat_and_stream(self):
+        options = dict(model="openai/demo", api_base=SERVERS[0] + "/v1", api_key="none", messages=SUM, temperature=0)
+        self.assertEqual(litellm.completion(**options).choices[0].message.content, "171")
+        text = "".join(c.choices[0].delta.content or "" for c in litellm.completion(**options, stream=True))
+        self.assertEqual(text, "171")
+
+    def test_embeddings(self):
+        r = litellm.embedding(model="openai/demo", api_base=SERVERS[0] + "/v1", api_key="none", input=["a", "b"])
+        self.assertEqual(len(r.data), 2)
+
+
+class LangChain(unittest.TestCase):
+    def test_chat(self):
+        chat = ChatOpenAI(model="demo", base_url=SERVERS[0] + "/v1", api_key="none", temperature=0)
+        self.assertEqual(chat.invoke("77+94").content, "171")
+        self.assertEqual("".join(c.content for c in chat.stream("77+94")), "171")
+
+    def test_embeddings_of_200_texts(self):
+        # Texts, not the tokens of another model's tokenizer.
+        embeddings = OpenAIEmbeddings(
+            model="demo", base_url=SERVERS[0] + "/v1", api_key="none", check_embedding_ctx_length=False)
+        vectors = embeddings.embed_documents([f"text number {i}" for i in range(200)])
+        self.assertEqual(len(vectors), 200)
+        alone = embeddings.embed_query("text number 7")
+        self.assertEqual(vectors[7], alone)
+
+
+class Routers(unittest.TestCase):
+    def test_there_are_some(self):
+        self.assertTrue(ROUTERS, "neither sglang-router nor vllm-router is installed")
+
+    def each(self):
+        for url in ROUTERS:
+            with self.subTest(url):
+                yield openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=120)
+
+    def test_chat_and_stream(self):
+        for client in self.each():
+            options = dict(model="demo", messages=SUM, temperature=0)
+            r = client.chat.completions.create(**options)
+            self.assertEqual(r.choices[0].message.content, "171")
+            chunks = client.chat.completions.create(**options, stream=True)
+            text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+            self.assertEqual(text, "171")
+
+    def test_completions(self):
+        for client in self.each():
+            options = dict(model="demo", prompt="Once upon a time", temperature=0, max_tokens=12)
+            whole = client.completions.create(**options).choices[0].text
+            self.assertTrue(whole)
+            pieces = client.completions.create(**options, stream=True)
+            self.assertEqual("".join(c.choices[0].text for c in pieces if c.choices), whole)
+
+    def test_embeddings(self):
+        for client in self.each():
+            self.assertEqual(len(client.embeddings.create(model="demo", input=["a", "b"]).data), 2)
+
+    def test_same_prefixes_go_to_the_same_server(self):
+        for client in self.each():
+            system = "You answer questions about the sea, and of nothing else. " * 20
+            before = answered()
+            for i in range(8):
+                client.chat.completions.create(model="demo", max_tokens=4, messages=[
+                    {"role": "system", "content": system}, {"role": "user", "content": f"Question {i}?"}])
+            for _ in range(100):  # a request is counted when its answer has been sent
+                gained = [b - a for a, b in zip(before, answered())]
+                if sum(gained) >= 8:
+                    break
+                time.sleep(0.1)
+            self.assertEqual(sorted(gained), [0, 8], "the same beginning is computed on one server")
+
+    def test_errors_come_through(self):
+        for client in self.each():
+            with self.assertRaises(openai.BadRequestError):
+                client.chat.completions.create(model="demo", messages=SUM, extra_body={"best_of": 2}, top_p=7)
+
+
+class OpenWebUi(unittest.TestCase):
+    def test_sliders(self):
+        body = {"model": "demo", "messages": SUM, "max_tokens": 4, "repeat_penalty": 1.1, "num_ctx": 4096, "tfs_z": 1,
+                "mirostat_tau": 5}
+        request = urllib.request.Request(
+            SERVERS[0] + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as r:
+            self.assertEqual(r.headers["X-Ignored-Parameters"], "num_ctx, tfs_z, mirostat_tau")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
