@@ -48,7 +48,7 @@ void add_wishes(Random& r, Json& body) {
   if (r.once_in(6)) body["n"] = 2;
   if (r.once_in(6)) body["stop"] = {"e", " the"};
   if (r.once_in(6)) body["cache_salt"] = "another";
-  if (r.once_in(3)) body["priority"] = r.number(-1, 1);
+  if (r.once_in(3)) body["priority"] = r.number(0, 2);
 }
 
 // Prompts of tokens that share beginnings and part anywhere, and conversations with one system prompt.
