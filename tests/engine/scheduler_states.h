@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/scheduler.h"
+#include "ops/segments.h"
 
 namespace quire::test {
 
@@ -65,6 +66,13 @@ inline ScheduledSequence from(int32_t client, ScheduledSequence s) {
 }
 inline SchedulerLimits limits(int32_t tokens, int32_t sequences) {
   return {.max_batch_tokens = tokens, .max_sequences = sequences, .max_swaps = 1000, .patience = 100};
+}
+// `prompts` that wait for a first token go before generated tokens, which wait for two steps in a row at most.
+inline SchedulerLimits first_tokens(int32_t tokens, int32_t sequences, int32_t prompts) {
+  SchedulerLimits l = limits(tokens, sequences);
+  l.first_token_threshold = prompts;
+  l.most_passed = 2;
+  return l;
 }
 
 }  // namespace quire::test

@@ -20,13 +20,6 @@ namespace {
 
 using namespace test;
 
-// `prompts` that wait for a first token go before generated tokens, which wait for two steps in a row at most.
-SchedulerLimits first_tokens(int32_t tokens, int32_t sequences, int32_t prompts) {
-  SchedulerLimits l = limits(tokens, sequences);
-  l.first_token_threshold = prompts;
-  l.most_passed = 2;
-  return l;
-}
 Work work(int32_t id, int64_t begin, int32_t count) {
   return {SeqId{id}, begin, count};
 }
