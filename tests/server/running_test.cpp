@@ -31,7 +31,7 @@ class Running : public ServeProgram {
 // Standard error is a pipe of one page whose reader stops reading: more lines than it and the queue take.
 TEST_F(Running, ServesAndEndsWhileNobodyReadsItsMessages) {
   ASSERT_EQ(mkfifo(path("err").c_str(), 0600), 0);
-  const int reader = open(path("err").c_str(), O_RDONLY | O_NONBLOCK);
+  const int reader = open(path("err").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   ASSERT_GE(reader, 0);
   fcntl(reader, F_SETPIPE_SZ, 4096);
   std::string said;
@@ -58,7 +58,7 @@ TEST_F(Running, ServesAndEndsWhileNobodyReadsItsMessages) {
 
 TEST_F(Running, GoesOnWhenTheReaderOfItsMessagesLeaves) {
   ASSERT_EQ(mkfifo(path("err").c_str(), 0600), 0);
-  const int reader = open(path("err").c_str(), O_RDONLY | O_NONBLOCK);
+  const int reader = open(path("err").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   std::string said;
   start("-c 512", [&] {
     char buffer[4096];
