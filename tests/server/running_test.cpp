@@ -103,6 +103,13 @@ TEST_F(Running, OpensItsLogsAnewOnSighup) {
   EXPECT_EQ(wait(), 0);
 }
 
+// As the end of its terminal does.
+TEST_F(Running, ASighupEndsItWhereThereIsNothingToOpenAnew) {
+  start("-c 512");
+  kill(pid_, SIGHUP);
+  EXPECT_EQ(wait(), -1);
+}
+
 TEST_F(Running, ASecondSignalEndsItWhileItDrains) {
   start("-c 512 --no-access-log --drain-timeout 3600");
   Client c(port_);
