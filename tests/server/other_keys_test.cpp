@@ -97,6 +97,8 @@ Seen what_bob_sees(const std::vector<Ask>& asks, const std::string& model) {
     EXPECT_EQ(r.status, 200) << r.body;
     if (!a.alice) seen.answers.push_back(std::regex_replace(r.head + r.body, kOwn, ""));
   }
+  // A request is counted when its answer is written, which may be a little after it was read here.
+  EXPECT_TRUE(s.http().wait_until_idle(std::chrono::minutes(1)));
   s.api().forget();  // the last step is counted
   seen.metrics = without_times(s.registry().text());
   return seen;
