@@ -13,6 +13,7 @@ namespace quire::server {
 
 // What the access log says of a request besides its outcome. Filled in by whoever knows.
 struct RequestRecord {
+  std::string peer;   // the client's address, without its port
   std::string id;     // of this request, in the header X-Request-Id
   std::string trace;  // W3C trace context (traceparent) of the client, or empty
   std::string route;  // "/v1/chat/completions", or "other"

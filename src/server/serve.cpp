@@ -149,7 +149,8 @@ Status serve(const ServeOptions& o) {
   Api api({.keys = std::move(keys),
            .json = json,
            .request_timeout = o.request_timeout,
-           .split_reasoning = o.split_reasoning},
+           .split_reasoning = o.split_reasoning,
+           .pool = o.pool},
           registry);
   QUIRE_TRY(const std::unique_ptr<HttpServer> http, HttpServer::create(o.http, api, registry, log));
   const SignalNotes signals({SIGTERM, SIGINT});

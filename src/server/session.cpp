@@ -2,6 +2,8 @@
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
+#include <new>
+#include <stdexcept>
 
 #include "server/generation.h"
 
@@ -53,7 +55,8 @@ class Session::Exchange : public Responder {
     if (current()) session_->arm(session_->deadline_timer_, after, &Session::deadline);
   }
   void post(std::function<void()> work) override {
-    asio::post(session_->connection_->executor(), [work = std::move(work), keep = session_] { work(); });
+    asio::post(session_->connection_->executor(),
+               [work = std::move(work), keep = session_] { keep->within_memory([&] { work(); }); });
   }
 
   std::function<void()> disconnected, expired;
@@ -144,9 +147,29 @@ void Session::on_read(const boost::system::error_code& error, size_t bytes) {
     case Phase::kHeader:
     case Phase::kBody:
       if (error) return on_end_of_input();
-      input_.append(read_buffer_.data(), bytes);
-      return on_input();
+      return within_memory([&] {
+        input_.append(read_buffer_.data(), bytes);
+        on_input();
+      });
   }
+}
+
+// Where memory runs out, this connection ends and no other: with 503 if nothing was said of an answer yet.
+template <class Work>
+void Session::within_memory(const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
+  }
+  std::string().swap(input_);
+  try {
+    const ApiError error = out_of_memory();
+    if (phase_ == Phase::kHeader || phase_ == Phase::kBody) return refuse(error);  // frees the body
+    if (phase_ == Phase::kAnswering && exchange_ && !streaming_ && !complete_) return exchange_->send(error);
+  } catch (const std::bad_alloc&) {
+  }
+  close();
 }
 
 void Session::on_input() {
@@ -231,6 +254,7 @@ void Session::begin_exchange(const HttpRequest& request) {
   RequestRecord& r = exchange_->record();
   r.route = Api::route_name(path_);
   r.key = admitted_.key;
+  r.peer = peer_.substr(0, peer_.rfind(':'));
   const std::string_view id = request.header("x-request-id");
   r.id = is_token(id, 128) ? std::string(id) : "req-" + random_hex();
   if (const std::string_view trace = request.header("traceparent"); is_token(trace, 128)) r.trace = trace;

@@ -10,7 +10,7 @@
 
 #include "server/client.h"
 #include "server/demo_server.h"
-#include "support/program.h"
+#include "server/serve_program.h"
 
 namespace quire::test {
 namespace {
@@ -316,50 +316,6 @@ TEST(Operations, ManyIdleStreamsAndConnections) {
   idle.clear();
   EXPECT_TRUE(eventually([&] { return s.http().connections() == 0; })) << s.http().connections();
 }
-
-// The program itself, from start to signal.
-class ServeProgram : public ProgramTest {
- protected:
-  ~ServeProgram() override {
-    if (pid_ > 0) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-    }
-  }
-  // Starts it and waits until it says where it serves.
-  void start(const std::string& options) {
-    const std::string command = "exec " QUIRE_PROGRAM " serve -m " + demo_model_path() + " --port 0 " +
-                                options + " </dev/null >" + path("out") + " 2>" + path("err");
-    write("err", "");  // what is read there is not what an earlier one said, nor nothing at all
-    pid_ = fork();
-    if (pid_ == 0) {
-      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-      _exit(127);
-    }
-    for (int i = 0; i < 3000 && port_ == 0; ++i) {
-      std::this_thread::sleep_for(milliseconds(10));
-      const std::string said = read_whole_file(path("err"));
-      const size_t at = said.find("://127.0.0.1:");
-      if (at != std::string::npos && said.find('\n', at) != std::string::npos)
-        port_ = static_cast<uint16_t>(std::stoi(said.substr(at + 13)));
-    }
-    ASSERT_NE(port_, 0) << read_whole_file(path("err"));
-  }
-  // Whether a request is being computed.
-  bool runs_one(const std::string& key = "") const {
-    const std::string metrics = ask(port_, get("/metrics", key)).body;
-    const size_t at = metrics.find("\nvllm:num_requests_running{");
-    return at != std::string::npos && metrics.compare(metrics.find("} ", at), 3, "} 1") == 0;
-  }
-  int wait() {
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    pid_ = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-  pid_t pid_ = 0;
-  uint16_t port_ = 0;
-};
 
 TEST_F(ServeProgram, FinishesWhatItAcceptedOnSigterm) {
   write("keys", "a-key-for-this-test\n");

@@ -23,7 +23,7 @@ RequestLimits limits() {
 }
 
 std::string json_complaint(std::string_view text, const JsonLimits& l = {}) {
-  const ApiResult<Json> r = parse_json_object(text, l);
+  const ApiResult<JsonDocument> r = parse_json_object(text, l);
   return r.ok() ? "" : r.error().message;
 }
 
@@ -92,11 +92,11 @@ TEST(ChatRequest, ReadsEveryField) {
   EXPECT_EQ(p.sampling.logit_bias.at(3), -100.0f);
   EXPECT_EQ(p.stop, std::vector<std::string>{"end"});
   EXPECT_EQ(p.stop_tokens, (std::vector<TokenId>{1, 2}));
-  const Json& m = r->conversation.messages;
+  const Json& m = *r->conversation.messages;
   EXPECT_EQ(m[0]["role"], "system");
   EXPECT_EQ(m[1]["content"], "b\nc");
   EXPECT_TRUE(m[2]["content"].is_null());
-  EXPECT_EQ(r->conversation.template_variables["enable_thinking"], true);
+  EXPECT_EQ((*r->conversation.template_variables)["enable_thinking"], true);
 }
 
 TEST(ChatRequest, NamesWhatIsWrong) {
@@ -127,9 +127,9 @@ TEST(ChatRequest, NamesWhatIsWrong) {
 }
 
 Conversation conversation(const Json& messages, const RequestLimits& l = limits()) {
-  auto r = parse_chat_request({{"messages", messages}}, l);
+  auto r = parse_chat_request(Json{{"messages", messages}}, l);
   EXPECT_TRUE(r.ok()) << (r.ok() ? "" : r.error().message);
-  return r->conversation;
+  return std::move(r->conversation);
 }
 Json part(const std::string& text, bool marked = false) {
   Json p = {{"type", "text"}, {"text", text}};
@@ -139,7 +139,7 @@ Json part(const std::string& text, bool marked = false) {
 
 TEST(ChatRequest, HeadersOfASystemPromptAreLeftOut) {
   const auto system = [](const Json& content, const RequestLimits& l = limits()) {
-    return conversation({{{"role", "system"}, {"content", content}}}, l).messages[0]["content"];
+    return conversation({{{"role", "system"}, {"content", content}}}, l).messages->at(0)["content"];
   };
   const std::string header = "x-anthropic-billing-header: cch=1;";
   EXPECT_EQ(system(header + "\nBe kind."), "Be kind.");
@@ -161,8 +161,9 @@ TEST(ChatRequest, HeadersOfASystemPromptAreLeftOut) {
   EXPECT_EQ(system(header, other), header);
   // Nowhere else.
   const Json messages = {{{"role", "user"}, {"content", header}}, {{"role", "system"}, {"content", header}}};
-  EXPECT_EQ(conversation(messages).messages, messages);
-  EXPECT_EQ(conversation({{{"role", "developer"}, {"content", header + "\na"}}}).messages[0]["content"], "a");
+  EXPECT_EQ(*conversation(messages).messages, messages);
+  EXPECT_EQ(conversation({{{"role", "developer"}, {"content", header + "\na"}}}).messages->at(0)["content"],
+            "a");
 }
 
 TEST(ChatRequest, MarksAreWherePartsEnd) {
@@ -195,9 +196,9 @@ TEST(ChatRequest, MarksAreWherePartsEnd) {
 TEST(CacheMarks, AreFoundWhereTheTemplatePutsThem) {
   const auto find = [](const char* source, const Json& messages) {
     const auto chat = std::move(ChatTemplate::parse(source)).value();
-    const Conversation c = conversation(messages);
+    Conversation c = conversation(messages);
     const RenderMessages render = [&](const Json& m) { return chat.render(m, Json(), {}); };
-    const std::string text = render(c.messages).value().text;
+    const std::string text = render(*c.messages).value().text;
     std::vector<std::string> before;
     for (const size_t at : find_marks(c, text, render)) before.push_back(text.substr(0, at));
     return before;
