@@ -46,6 +46,37 @@ TEST(Json, LimitsWhatItReads) {
   EXPECT_EQ(parse_json(R"({"a": [1, 2, 3]})", few).error().status, 413);
 }
 
+// Memory follows from how many texts and containers there are, more than from a body's length.
+TEST(Json, LimitsWhatTakesMemory) {
+  JsonLimits few;
+  few.max_blocks = 6;
+  EXPECT_EQ(json_complaint(R"({"a": [1, 2, 3, 4, 5, 6, 7, 8], "b": ""})", few), "");
+  for (const char* text : {R"({"a": [[], [], [], []], "b": 1})", R"({"a": [{}, {}, {}, {}, {}]})",
+                           R"({"a": ["", "", "", "", ""]})", R"({"a":1,"b":1,"c":1,"d":1,"e":1,"f":1})"})
+    EXPECT_THAT(json_complaint(text, few), HasSubstr("more than 6 strings, arrays, objects and members"))
+        << text;
+  // As many tokens as any context has are fine, and so is a long conversation.
+  std::string tokens = R"({"prompt": [0)", messages = R"({"messages": [)";
+  for (int i = 0; i < 1'500'000; ++i) tokens += ",0";
+  for (int i = 0; i < 16384; ++i)
+    messages +=
+        R"({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},)";
+  messages.back() = ']';
+  EXPECT_EQ(json_complaint(tokens + "]}"), "");
+  EXPECT_EQ(json_complaint(messages + "}"), "");
+}
+
+// Objects grow while they are read; nothing of them changes.
+TEST(Json, KeepsMembersAndTheirOrder) {
+  for (const int count : {1, 2, 3, 15, 16, 17, 100}) {
+    std::string text = "{";
+    for (int i = 0; i < count; ++i)
+      text += fmt::format(R"({}"k{}":{{"a":[{},"x",null],"b":{{}}}})", i == 0 ? "" : ",", i, i);
+    text += '}';
+    EXPECT_EQ(dump(*std::move(parse_json(text)).value()), text);
+  }
+}
+
 TEST(Json, FindsDuplicatesAmongManyKeys) {
   std::string text = "{";
   for (int i = 0; i < 5000; ++i) text += fmt::format("\"k{}\": {}, ", i, i);
