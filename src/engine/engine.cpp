@@ -15,15 +15,6 @@ namespace {
 // notices such a change.
 constexpr int kNumericsVersion = 2;
 
-// An embedding's request is a prompt alone, to everybody who asks what it may come to generate.
-void ignore_generation(Request& r) {
-  r.max_tokens = r.min_tokens = 0;
-  r.sampling = {};
-  r.stop.clear();
-  r.stop_tokens.clear();
-  r.prompt_logprobs = -1;
-}
-
 Error damaged_logits() {
   return {Fault::kModelFile, "the model's logits are not numbers: its file is damaged or not supported"};
 }
@@ -31,18 +22,6 @@ Error damaged_logits() {
 // "65536", "1.31M".
 std::string short_count(int64_t n) {
   return n < 1000000 ? fmt::format("{}", n) : fmt::format("{:.2f}M", static_cast<double>(n) * 1e-6);
-}
-
-// The tokens that end a generation of this request, in increasing order.
-std::vector<TokenId> ending_tokens(const Request& r, const LoadedModel& model) {
-  std::vector<TokenId> ids = r.stop_tokens;
-  if (!r.ignore_eos && model.tokenizer) {
-    const std::span<const TokenId> eog = model.tokenizer->eog_tokens();
-    ids.insert(ids.end(), eog.begin(), eog.end());
-  }
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
 }
 
 bool contains(std::span<const RequestId> ids, RequestId id) {
@@ -122,123 +101,6 @@ Engine::~Engine() {
   while (!waiting_.empty())
     finish_waiting(RequestId{waiting_.begin()->first}, {.finish = FinishReason::kCancelled});
   delivery_.drain();
-}
-
-Status Engine::validate(const Request& r) const {
-  const int64_t vocab = model_->model->config().vocab;
-  const auto prompt = static_cast<int64_t>(r.prompt.size());
-  if (prompt == 0) return request_error("the prompt is empty: there is nothing to continue");
-  for (size_t i = 0; i < r.prompt.size(); ++i)
-    if (r.prompt[i] < 0 || r.prompt[i] >= vocab)
-      return request_error("prompt token {} is {}: the vocabulary has {} tokens", i, r.prompt[i], vocab);
-  if (r.embed) {
-    if (prompt <= options_.context) return {};
-    return request_error("the prompt has {} tokens, but the context holds {}", prompt, options_.context);
-  }
-  if (r.max_tokens < 0) return request_error("max_tokens is {}: must be at least 0", r.max_tokens);
-  if (prompt + std::min<int64_t>(r.max_tokens, 1) > options_.context)
-    return request_error("the prompt has {} tokens, but the context holds {} including the answer", prompt,
-                         options_.context);
-  for (TokenId t : r.stop_tokens)
-    if (t < 0 || t >= vocab) return request_error("stop token {}: the vocabulary has {} tokens", t, vocab);
-  if (!r.stop.empty() && !model_->tokenizer)
-    return request_error("stop texts need a tokenizer, and this model file has none");
-  if (r.min_tokens < 0 || r.min_tokens > r.max_tokens)
-    return request_error("min_tokens is {}: must be between 0 and max_tokens, which is {}", r.min_tokens,
-                         r.max_tokens);
-  if (r.prompt_logprobs >= 0 && options_.max_prompt_logprobs < 0)
-    return request_error("this engine computes no log-probabilities of prompts");
-  if (r.prompt_logprobs < -1 || r.prompt_logprobs > options_.max_prompt_logprobs)
-    return request_error(
-        "{} log-probabilities beside each token of the prompt: this engine reports at most {}",
-        r.prompt_logprobs, options_.max_prompt_logprobs);
-  QUIRE_CHECKED(r.sampling.validate(vocab));
-  if (r.min_tokens > 0) {
-    const size_t taken = r.sampling.logit_bias.size() + ending_tokens(r, *model_).size();
-    if (std::cmp_greater(taken, options_.max_logit_bias))
-      return request_error(
-          "min_tokens forbids {} tokens that would end the answer, which counts as so many biases: with "
-          "those of "
-          "logit_bias more than the {} that this engine takes",
-          taken - r.sampling.logit_bias.size(), options_.max_logit_bias);
-  }
-  const StepCapacity& c = backend_->layout().capacity();
-  return SampleLimits{.vocab = vocab,
-                      .places = c.places,
-                      .histories = c.places,
-                      .max_top = c.max_top,
-                      .max_bias = options_.max_logit_bias}
-      .check(r.sampling);
-}
-
-Result<RequestId> Engine::submit(Request request, Listener listener) {
-  std::vector<Submission> one;
-  one.push_back({std::move(request), std::move(listener)});
-  QUIRE_TRY(const std::vector<RequestId> ids, submit(std::move(one)));
-  return ids.front();
-}
-
-Result<std::vector<RequestId>> Engine::submit(std::vector<Submission> submissions) {
-  std::vector<std::unique_ptr<Sequence>> sequences;
-  sequences.reserve(submissions.size());
-  for (Submission& s : submissions) {
-    QUIRE_TRY(sequences.emplace_back(), prepare(std::move(s)));
-  }
-  return enqueue(std::move(sequences));
-}
-
-Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
-  Request& request = submission.request;
-  QUIRE_CHECKED(validate(request));
-  if (request.embed) ignore_generation(request);
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
-  request.max_tokens = std::min(request.max_tokens, options_.context - prompt);
-  QUIRE_TRY(StopMatcher stop, StopMatcher::create(request.stop));
-  auto s = std::make_unique<Sequence>();
-  if (request.min_tokens > 0) s->ending = ending_tokens(request, *model_);
-  s->output.reserve(static_cast<size_t>(request.max_tokens));
-  s->max_blocks = static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
-  s->table.reserve_memory(s->max_blocks);
-  s->whole = request.prompt_logprobs >= 0 || (request.embed && options_.pooling == Pooling::kMean);
-  if (request.prompt_logprobs >= 0) {
-    s->scored = std::make_shared<PromptLogprobs>();
-    s->scored->tops = static_cast<size_t>(request.prompt_logprobs);
-  }
-  if (runner_.host_blocks().total() > 0) s->host.reserve(static_cast<size_t>(s->max_blocks));
-  if (runner_.prefix_cache() != nullptr) {
-    s->hashes =
-        hash_prefixes(prefix_hash_, salt_hash_(std::as_bytes(std::span(request.cache_salt))), request.prompt);
-    s->checkpoints = Checkpoints(prompt, options_.volatile_tail, request.cache_positions);
-  }
-  s->stream =
-      std::make_shared<Delivery::Stream>(request, std::move(submission.listener),
-                                         model_->tokenizer ? &*model_->tokenizer : nullptr, std::move(stop));
-  s->request = std::move(request);
-  return s;
-}
-
-Result<std::vector<RequestId>> Engine::enqueue(std::vector<std::unique_ptr<Sequence>> sequences) {
-  std::vector<RequestId> ids;
-  ids.reserve(sequences.size());
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    if (lost_) return *lost_;
-    if (queued_ + std::ssize(sequences) > options_.max_waiting)
-      return capacity_error("{} requests wait already, and at most {} may; try again later", queued_,
-                            options_.max_waiting);
-    inbox_.reserve(inbox_.size() + sequences.size());  // the last thing that may throw
-    queued_ += std::ssize(sequences);
-    unfinished_.fetch_add(std::ssize(sequences), std::memory_order_release);
-    for (auto& s : sequences) {
-      s->id = RequestId{next_id_};
-      s->stream->set_id(s->id);
-      next_id_ = next_id_ == INT32_MAX ? 0 : next_id_ + 1;
-      ids.push_back(s->id);
-      inbox_.push_back(std::move(s));
-    }
-  }
-  arrived_.notify_all();
-  return ids;
 }
 
 void Engine::cancel(RequestId id) {

@@ -75,6 +75,8 @@ class DemoServer {
     m.path = demo_model_path(options_.model);
     m.limits = options_.limits;
     m.context = options_.context;
+    m.sequences = engine->options().max_sequences;
+    m.kv_tokens = engine->options().kv_tokens;
     m.fingerprint = engine->fingerprint();
     if (options_.context_options) options_.context_options(m);
     auto context = std::move(server::ModelContext::create(model, std::move(m))).value();

@@ -335,7 +335,10 @@ TEST_F(ServeProgram, FinishesWhatItAcceptedOnSigterm) {
   EXPECT_EQ(wait(), 0);
   std::ifstream log(path("log"));
   std::vector<Json> lines;
-  for (std::string line; std::getline(log, line);) lines.push_back(Json::parse(line));
+  for (std::string line; std::getline(log, line);) {
+    Json l = Json::parse(line);
+    if (l["path"] != "/metrics") lines.push_back(std::move(l));  // asked until the completion ran
+  }
   ASSERT_EQ(lines.size(), 4u);
   // Two connections may log in another order than they were answered in.
   EXPECT_EQ(std::count_if(lines.begin(), lines.end(), [](const Json& l) { return l["status"] == 401; }), 1);
