@@ -8,6 +8,7 @@
 #include "core/atomic_file.h"
 #include "core/output.h"
 #include "core/progress.h"
+#include "server/auth.h"
 #include "server/client/http_client.h"
 #include "server/client/load_report.h"
 
@@ -33,7 +34,8 @@ struct BenchServeOptions {
 void BenchServeOptions::add(CLI::App& app) {
   app.add_option("-u,--url,URL", url, "The server: http://host:port")->required();
   app.add_option("--model", model, "Name of the model there (default: the first it lists)");
-  app.add_option("--api-key-file", key_file, "File whose first line is the key")->type_name("FILE");
+  app.add_option("--api-key-file", key_file, "File with keys as `quire serve` has it; the first is used")
+      ->type_name("FILE");
   app.add_flag("--chat", chat, "Use /v1/chat/completions instead of /v1/completions");
   app.add_option("--clients", clients, "Closed loops with so many requests at any time, one after the other")
       ->delimiter(',')
@@ -64,6 +66,18 @@ void BenchServeOptions::add(CLI::App& app) {
   app.add_option("--check", check,
                  "Compare the texts with those of another server's URL or of a run's JSON file")
       ->type_name("URL|FILE");
+}
+
+Result<std::string> first_key(const std::string& path) {
+  QUIRE_TRY(const std::string text, read_text(path));
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    if (const std::string_view key = server::key_of_line(rest.substr(0, end)); !key.empty())
+      return std::string(key);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return request_error("--api-key-file {}: no key in it", path);
 }
 
 struct Level {
@@ -212,8 +226,7 @@ Status bench_serve(BenchServeOptions o) {
   o.load.timeout = std::chrono::milliseconds(static_cast<int64_t>(o.timeout * 1000));
   std::string authorization;
   if (!o.key_file.empty()) {
-    QUIRE_TRY(std::string key, read_text(o.key_file));
-    key = key.substr(0, key.find_first_of("\r\n"));
+    QUIRE_TRY(const std::string key, first_key(o.key_file));
     authorization = "Bearer " + key;
   }
   QUIRE_TRY(const std::vector<Level> levels, run_levels(o, url, authorization));

@@ -247,11 +247,14 @@ const ForeignOption kHttp[] = {
      "--max-header-bytes and --max-body-bytes bound a request"},
     {"serve", kVllm, "--ssl-ca-certs --ssl-cert-reqs --ssl-ciphers --enable-ssl-refresh",
      "clients show keys (--api-key-file), not certificates; a new certificate needs a restart"},
-    {"serve", kVllm, "--root-path --middleware --allow-credentials --allowed-methods --allowed-headers",
-     "put a proxy in front of the server for it"},
+    {"serve", kVllm, "--root-path --middleware", "put a proxy in front of the server for it"},
+    {"serve", kVllm, "--allow-credentials --allowed-methods --allowed-headers",
+     "--allowed-origins says whose pages may use the server, with every method and header; keys are no "
+     "cookies; leave it out"},
     {"serve", kLlama, "--api-prefix --reuse-port", "put a proxy in front of the server for it"},
     {"serve", kLlama, "--cors-methods --cors-headers --cors-credentials --no-cors-credentials",
-     "put a proxy in front of the server for it"},
+     "--allowed-origins says whose pages may use the server, with every method and header; keys are no "
+     "cookies; leave it out"},
     {"serve", kLlama,
      "--path --ui --webui --no-ui --no-webui --ui-config --webui-config --ui-config-file --webui-config-file "
      "--ui-mcp-proxy --webui-mcp-proxy --tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag "

@@ -1,6 +1,8 @@
 // quire serve: a model over HTTP, for clients of the OpenAI API.
 #include "server/serve.h"
 
+#include <charconv>
+
 #include "cli/command.h"
 #include "cli/options.h"
 
@@ -16,7 +18,7 @@ struct ServeFlags {
   server::ServeOptions o;
   double request_timeout = 600, drain_timeout = 30, header_timeout = 10, body_timeout = 60, idle_timeout = 75,
          write_timeout = 60, keep_alive = 15, swap_space = 4, host_cache = 0, prefix_file_size = 8;
-  std::string reasoning = "auto", pooling = "last";
+  std::string reasoning = "auto", pooling = "last", uds_mode = "0600";
   bool no_access_log = false;
 
   ServeFlags() {
@@ -119,21 +121,38 @@ void ServeFlags::add_model(CLI::App& app) {
 
 void ServeFlags::add_http(CLI::App& app) {
   server::HttpServerOptions& h = o.http;
-  app.add_option("--host", h.host, "Numeric address to listen at; 0.0.0.0 or :: for all")
+  app.add_option("--host", h.listen.host, "Numeric address to listen at; localhost, or 0.0.0.0 or :: for all")
       ->capture_default_str();
-  app.add_option("--port", h.port, "0: any free one")->capture_default_str();
+  app.add_option("--port", h.listen.port, "0: any free one")->capture_default_str();
+  app.add_option("--uds", h.listen.unix_socket, "Listen at a unix domain socket, and at no address")
+      ->type_name("PATH");
+  app.add_option("--uds-mode", uds_mode, "Who may connect to it, as chmod has it")
+      ->type_name("OCTAL")
+      ->capture_default_str();
   app.add_option("--http-threads,--threads-http", h.threads, "Threads that read requests and write answers")
       ->capture_default_str();
   app.add_option("--tokenizer-threads", o.pool.threads,
                  "Threads for JSON, chat templates and tokenizing; 0: half as many as cores, from 2 to 4")
       ->capture_default_str();
-  app.add_option("--api-key-file", o.key_file, "File with one key a line; every route but /health needs one")
+  app.add_option("--api-key-file", o.key_file,
+                 "File or pipe with one key a line, # for comments; every route but /health needs one")
       ->type_name("FILE");
+  app.add_flag("--metrics-without-key", o.metrics_without_key, "With keys: /metrics needs none");
+  app.add_option(
+         "--allowed-origins,--cors-origins", o.allowed_origins,
+         "Whose pages may use the server from a browser (CORS), such as https://example.org; * for all")
+      ->type_name("LIST");
+  app.add_option(
+         "--allowed-hosts", o.allowed_hosts,
+         "Without keys at a loopback address: names besides localhost that requests may have as Host; "
+         "* for all")
+      ->type_name("LIST");
   app.add_option("--ssl-certfile,--ssl-cert-file", h.certificate_file, "PEM file: serve HTTPS")
       ->type_name("FILE");
   app.add_option("--ssl-keyfile,--ssl-key-file", h.key_file, "PEM file of the certificate's key")
       ->type_name("FILE");
-  app.add_option("--access-log", o.access_log, "One JSON line a request into this file; - for standard error")
+  app.add_option("--access-log", o.access_log,
+                 "One JSON line a request into this file, opened anew on SIGHUP; - for standard error")
       ->capture_default_str();
   app.add_option("--trace-steps", o.step_trace, "One JSON line a step of the engine into this file")
       ->type_name("FILE");
@@ -152,7 +171,8 @@ void ServeFlags::add_limits(CLI::App& app) {
          "Requests that may wait to be parsed and tokenized; beyond it 503. Of one client half as many; "
          "beyond it 429")
       ->capture_default_str();
-  app.add_option("--max-connections", h.max_connections, "Further ones are closed at once")
+  app.add_option("--max-connections", h.max_connections,
+                 "A few further ones may ask for /health and /metrics, the others are closed at once")
       ->capture_default_str();
   app.add_option("--max-body-bytes", h.session.limits.max_body_bytes, "Of a request; beyond it 413")
       ->capture_default_str();
@@ -220,7 +240,13 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   if (!s.prefix_cache_file.empty() && !s.engine.prefix_cache)
     return request_error("--prefix-cache-file keeps the prefix cache, which is switched off");
   QUIRE_CHECKED(read_headers(s.limits.system_headers));
+  unsigned& mode = s.http.listen.unix_socket_mode;
+  const auto [end, failed] = std::from_chars(uds_mode.data(), uds_mode.data() + uds_mode.size(), mode, 8);
+  if (failed != std::errc() || end != uds_mode.data() + uds_mode.size() || mode > 0777)
+    return request_error("--uds-mode {}: must be an octal number such as 0600 or 0660", uds_mode);
   if (no_access_log) s.access_log = "off";
+  if (s.metrics_without_key && s.key_file.empty())
+    return request_error("--metrics-without-key: there are no keys; --api-key-file gives the server some");
   if (reasoning != "auto" && reasoning != "none")
     return request_error("--reasoning-format {}: must be auto or none", reasoning);
   s.split_reasoning = reasoning == "auto";

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/escape.h"
+#include "core/line_writer.h"
 
 namespace quire {
 namespace {
@@ -46,6 +47,17 @@ Output& output() {
   return *o;
 }
 
+// Where messages go; never destroyed, as above.
+struct Messages {
+  mutable std::mutex mutex;
+  LineWriter* writer = nullptr;
+};
+
+Messages& messages() {
+  static Messages* const m = new Messages;
+  return *m;
+}
+
 }  // namespace
 
 void write_out(std::string_view text) {
@@ -72,8 +84,13 @@ bool output_is_lost() {
   return poll(&p, 1, 0) > 0 && (p.revents & (POLLERR | POLLNVAL)) != 0;
 }
 
-void tell_line(std::string_view message) {
-  const std::string line = escaped(message) + "\n";
+void put_message(std::string_view message) {
+  {
+    const Messages& m = messages();
+    const std::lock_guard lock(m.mutex);
+    if (m.writer != nullptr) return m.writer->write(message);
+  }
+  const std::string line = std::string(message) + "\n";
   std::string_view text = line;
   while (!text.empty()) {
     const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
@@ -83,8 +100,25 @@ void tell_line(std::string_view message) {
   }
 }
 
+void tell_line(std::string_view message) {
+  put_message(escaped(message));
+}
+
 void tell(std::string_view message) {
   tell_line("quire: " + std::string(message));
+}
+
+MessageRedirect::MessageRedirect(LineWriter& to) {
+  Messages& m = messages();
+  const std::lock_guard lock(m.mutex);
+  QUIRE_CHECK(m.writer == nullptr, "messages are redirected twice at a time");
+  m.writer = &to;
+}
+
+MessageRedirect::~MessageRedirect() {
+  Messages& m = messages();
+  const std::lock_guard lock(m.mutex);
+  m.writer = nullptr;
 }
 
 }  // namespace quire

@@ -14,7 +14,7 @@ namespace {
 
 // What a handler may touch: lock-free atomics, and write(). The event stays open to the end of the process, because a
 // handler may still be on its way when the object is gone.
-std::atomic<int> last_signal{0}, signal_count{0}, event{-1};
+std::atomic<int> last_signal{0}, signal_count{0}, request_count{0}, event{-1};
 std::atomic<bool> second_ends{false}, in_use{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
@@ -31,6 +31,19 @@ void note(int signal) {
   wake_up();
 }
 
+void note_request(int) {
+  request_count.fetch_add(1);
+  wake_up();
+}
+
+struct sigaction restarting(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  return action;
+}
+
 }  // namespace
 
 SignalNotes::SignalNotes(std::initializer_list<int> signals, Second second) {
@@ -40,10 +53,8 @@ SignalNotes::SignalNotes(std::initializer_list<int> signals, Second second) {
   last_signal = 0;
   signal_count = 0;
   second_ends = second == Second::kEnds;
-  struct sigaction action {};
-  action.sa_handler = note;
-  sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
+  request_count = 0;
+  const struct sigaction action = restarting(note);
   for (const int signal : signals) {
     struct sigaction before {};
     sigaction(signal, nullptr, &before);
@@ -56,6 +67,17 @@ SignalNotes::SignalNotes(std::initializer_list<int> signals, Second second) {
 SignalNotes::~SignalNotes() {
   for (const auto& [signal, before] : before_) sigaction(signal, &before, nullptr);
   in_use = false;
+}
+
+void SignalNotes::count_requests(int signal) {
+  const struct sigaction action = restarting(note_request);
+  struct sigaction before {};
+  sigaction(signal, &action, &before);
+  before_.emplace_back(signal, before);
+}
+
+int SignalNotes::take_requests() {
+  return request_count.exchange(0);
 }
 
 int SignalNotes::last() {

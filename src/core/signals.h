@@ -14,12 +14,18 @@ class SignalNotes {
  public:
   enum class Second {
     kNoted,  // as the first
-    kEnds,   // ends the process at once, unless take() has seen the first
+    kEnds,  // ends the process at once with 128 and its number, whatever it waits for, unless take() has seen the first
   };
   explicit SignalNotes(std::initializer_list<int> signals, Second second = Second::kNoted);
   ~SignalNotes();
   SignalNotes(const SignalNotes&) = delete;
   SignalNotes& operator=(const SignalNotes&) = delete;
+
+  // Counts a signal that asks for something else than the end, such as SIGHUP for opening logs anew; also one that
+  // was ignored, since nothing ends by it.
+  void count_requests(int signal);
+  // How many of them came since the last call.
+  static int take_requests();
 
   // The last signal that came, or 0, and how many came. Of the last object made, if there is none now.
   static int last();

@@ -1,33 +1,42 @@
 #include "server/access_log.h"
 
-#include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <chrono>
+
+#include "core/log.h"
 #include "server/protocol/json.h"
 
 namespace quire::server {
 
-Result<AccessLog> AccessLog::open(const std::string& where) {
+LineWriter::Options log_options(Registry& registry, const std::string& log, std::string name) {
+  Counter& dropped = registry.counter(
+      "quire:log_lines_dropped_total",
+      "Lines of logs that were dropped because they could not be written in time.", {{"log", log}});
+  return {.name = std::move(name),
+          .tell = [](std::string_view message) { log_warning(message); },
+          .count_dropped = [&dropped](int64_t lines) { dropped.add(static_cast<double>(lines)); },
+          .gap = [](int64_t lines) { return fmt::format("{{\"dropped\":{}}}", lines); }};
+}
+
+Result<AccessLog> AccessLog::open(const std::string& where, Registry& registry) {
   AccessLog log;
   if (where == "off") return log;
-  try {
-    std::shared_ptr<spdlog::sinks::sink> sink;
-    if (where == "-")
-      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-    else
-      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(where, false);
-    log.logger_ = std::make_shared<spdlog::logger>("access", std::move(sink));
-  } catch (const spdlog::spdlog_ex& e) {
-    return request_error("access log: {}", e.what());
+  LineWriter::Options options = log_options(registry, "access", "--access-log " + where);
+  if (where == "-")
+    log.writer_ = LineWriter::to(STDERR_FILENO, std::move(options));
+  else {
+    QUIRE_TRY(log.writer_, LineWriter::open(where, std::move(options)).context("--access-log"));
   }
-  log.logger_->set_pattern("%v");
-  log.logger_->flush_on(spdlog::level::info);
   return log;
 }
 
+void AccessLog::reopen() {
+  if (writer_) writer_->reopen();
+}
+
 void AccessLog::write(const Line& line) {
-  if (!logger_) return;
+  if (!writer_) return;
   constexpr size_t kMaxPath = 256;
   const RequestRecord& r = line.record;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -50,7 +59,7 @@ void AccessLog::write(const Line& line) {
   if (r.first_token_seconds >= 0) j["first_token_seconds"] = r.first_token_seconds;
   if (!r.finish.empty()) j["finish"] = r.finish;
   if (!line.note.empty()) j["note"] = std::string(line.note);
-  logger_->info("{}", dump(j));
+  writer_->write(dump(j));
 }
 
 }  // namespace quire::server

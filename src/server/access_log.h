@@ -5,19 +5,20 @@
 #include <string>
 #include <string_view>
 
-#include "core/result.h"
+#include "core/line_writer.h"
+#include "server/metrics.h"
 #include "server/responder.h"
-
-namespace spdlog {
-class logger;
-}
 
 namespace quire::server {
 
+// What a log of the server does with lines that cannot be written in time: they are counted in the metric
+// quire:log_lines_dropped_total{log}, and {"dropped": N} stands where they came too fast. `name` is for messages.
+LineWriter::Options log_options(Registry& registry, const std::string& log, std::string name);
+
 class AccessLog {
  public:
-  // `where`: "-" for standard error, "off" for nothing, else a file to append to.
-  static Result<AccessLog> open(const std::string& where);
+  // `where`: "-" for standard error, "off" for nothing, else a file to append to. `registry` must outlive it.
+  static Result<AccessLog> open(const std::string& where, Registry& registry);
   AccessLog() = default;  // off
 
   struct Line {
@@ -28,10 +29,13 @@ class AccessLog {
     std::string_view note;  // what went wrong with the connection, or empty
     const RequestRecord& record;
   };
+  // Any thread; waits for nobody.
   void write(const Line& line);
+  // Any thread: see LineWriter.
+  void reopen();
 
  private:
-  std::shared_ptr<spdlog::logger> logger_;
+  std::unique_ptr<LineWriter> writer_;
 };
 
 }  // namespace quire::server

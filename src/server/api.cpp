@@ -4,9 +4,13 @@
 #include <cctype>
 
 #include "gguf/metadata.h"
+#include "server/paths.h"
 
 namespace quire::server {
 namespace {
+
+// What is asked to know how the server is, also when it has no time for anything else.
+constexpr std::string_view kProbes[] = {"/health", "/ping", "/metrics", "/load"};
 
 // What known clients send that nothing here reads: the label of a metric must not be whatever somebody writes.
 constexpr std::string_view kOftenIgnored[] = {"chat_id",       "files",
@@ -29,7 +33,11 @@ constexpr std::string_view kOftenIgnored[] = {"chat_id",       "files",
 }  // namespace
 
 struct Api::Route {
-  enum Access { kOpen, kKey };  // to everybody; with a key, if the server has keys
+  enum Access {
+    kOpen,
+    kKey,
+    kMetrics
+  };  // to everybody; with a key, if the server has keys; as the operator says
   const char* method;
   const char* path;  // one that ends in '/' stands for everything below it
   Access access;
@@ -43,7 +51,7 @@ const Api::Route Api::kRoutes[] = {
     // method, path, access, needs_model, generates
     {"GET", "/health", Route::kOpen, false, false, &Api::health},
     {"GET", "/ping", Route::kOpen, false, false, &Api::health},
-    {"GET", "/metrics", Route::kKey, false, false, &Api::metrics},
+    {"GET", "/metrics", Route::kMetrics, false, false, &Api::metrics},
     {"GET", "/version", Route::kKey, false, false, &Api::version},
     {"GET", "/props", Route::kKey, true, false, &Api::props},
     {"GET", "/load", Route::kKey, true, false, &Api::load},
@@ -97,7 +105,8 @@ Api::Loaded Api::loaded() const {
   return loaded_;
 }
 
-const Api::Route* Api::find_route(const std::string& path) {
+const Api::Route* Api::find_route(const std::string& sent) {
+  const std::string path = canonical_path(sent);
   for (const Route& r : kRoutes) {
     const std::string_view p = r.path;
     if (path == p || (p.ends_with('/') && path.size() > p.size() && path.starts_with(p))) return &r;
@@ -115,14 +124,36 @@ std::string Api::methods_of(const std::string& path) {
   return std::string_view(r->method) == "GET" ? "GET, HEAD" : r->method;
 }
 
+// OpenAI's clients send Authorization, Anthropic's and some proxies X-Api-Key.
 ApiResult<int> Api::check_key(const HttpRequest& head, const Route* route) const {
-  if (options_.keys.empty() || (route != nullptr && route->access == Route::kOpen)) return 0;
-  const std::string_view given = head.header("authorization");
-  if (const int key = options_.keys.find(given); key != 0) return key;
-  return ApiError{401,
-                  given.empty() ? "no API key was given; send it as 'Authorization: Bearer KEY'"
-                                : "the API key is not valid",
-                  "", "invalid_api_key"};
+  const auto refused = [](std::string_view why) {
+    return ApiError{401, std::string(why), "", "invalid_api_key"};
+  };
+  if (options_.keys.empty()) return 0;
+  if (route != nullptr && route->access == Route::kOpen) return 0;
+  if (route != nullptr && route->access == Route::kMetrics && options_.metrics_without_key) return 0;
+  const std::string_view authorization = head.header("authorization"), other = head.header("x-api-key");
+  const std::string_view bearer = KeyRing::bearer(authorization);
+  if (authorization.empty() && other.empty())
+    return refused("no API key was given; send it as 'Authorization: Bearer KEY' or 'X-Api-Key: KEY'");
+  if (!bearer.empty() && !other.empty() && !KeyRing::same(bearer, other))
+    return refused("Authorization and X-Api-Key have different keys; send one of them");
+  if (bearer.empty() && other.empty())
+    return refused("the Authorization header has no API key; send it as 'Authorization: Bearer KEY'");
+  if (const int key = options_.keys.find(bearer.empty() ? other : bearer); key != 0) return key;
+  return refused("the API key is not valid");
+}
+
+ApiError Api::unknown_path(const std::string& path) {
+  std::vector<std::string_view> routes;
+  for (const Route& r : kRoutes)
+    if (!std::string_view(r.path).ends_with('/')) routes.emplace_back(r.path);
+  const std::string near =
+      nearest_path(path, routes, [](const std::string& p) { return find_route(p) != nullptr; });
+  return {404,
+          fmt::format("there is no {}{}", gguf::printable(path),
+                      near.empty() ? "" : "; did you mean " + gguf::printable(near) + "?"),
+          "", "unknown_url"};
 }
 
 ApiStatus Api::check_state(const Route& route) const {
@@ -138,8 +169,8 @@ ApiStatus Api::check_state(const Route& route) const {
 
 namespace {
 
-// What is read of a body is JSON as it is.
-ApiStatus check_type(const HttpRequest& head) {
+// What is read of a body is JSON as it is. `required`: its type must be named.
+ApiStatus check_type(const HttpRequest& head, bool required) {
   const auto lower = [](std::string_view header) {
     std::string text(header);
     for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -151,6 +182,8 @@ ApiStatus check_type(const HttpRequest& head) {
   std::string type = lower(head.header("content-type"));
   type = type.substr(0, type.find(';'));
   while (type.ends_with(' ')) type.pop_back();
+  if (type.empty() && required)
+    return ApiError{415, "the Content-Type is missing; it must be application/json", "", ""};
   if (!type.empty() && type != "application/json")
     return ApiError{415,
                     fmt::format("the Content-Type is {}; it must be application/json", gguf::printable(type)),
@@ -160,12 +193,12 @@ ApiStatus check_type(const HttpRequest& head) {
 
 }  // namespace
 
-// The key comes first: whoever has none learns nothing else.
+// The page and the key come first: whoever has no right to ask learns nothing else.
 ApiResult<Api::Admission> Api::admit(const HttpRequest& head) const {
   const Route* const route = find_route(head.path);
+  QUIRE_CHECKED(options_.origins.judge(head));
   QUIRE_TRY(const int key, check_key(head, route));
-  if (route == nullptr)
-    return ApiError{404, fmt::format("there is no {}", gguf::printable(head.path)), "", "unknown_url"};
+  if (route == nullptr) return unknown_path(head.path);
   const bool get = std::string_view(route->method) == "GET";
   if (head.method != route->method && !(get && head.method == "HEAD"))
     return ApiError{.status = 405,
@@ -175,10 +208,12 @@ ApiResult<Api::Admission> Api::admit(const HttpRequest& head) const {
     if (!head.content_length && !head.chunked)
       return ApiError{411, "the body's length is missing; send Content-Length, or the body in chunks", "",
                       ""};
-    QUIRE_CHECKED(check_type(head));
+    QUIRE_CHECKED(check_type(head, options_.origins.needs_type()));
   }
   QUIRE_CHECKED(check_state(*route));
-  return Admission{.route = route, .key = key, .reads_body = !get};
+  const bool probe =
+      std::find(std::begin(kProbes), std::end(kProbes), std::string_view(route->path)) != std::end(kProbes);
+  return Admission{.route = route, .key = key, .probe = probe, .reads_body = !get};
 }
 
 void Api::handle(HttpRequest request, const Admission& admitted,

@@ -11,6 +11,7 @@
 #include "server/auth.h"
 #include "server/metrics.h"
 #include "server/model_context.h"
+#include "server/origin_policy.h"
 #include "server/request_pool.h"
 #include "server/responder.h"
 #include "server/service.h"
@@ -19,6 +20,8 @@ namespace quire::server {
 
 struct ApiOptions {
   KeyRing keys;
+  bool metrics_without_key = false;
+  OriginPolicy origins;
   JsonLimits json;
   std::chrono::milliseconds request_timeout{0};  // for one answer; 0: no limit
   bool split_reasoning = true;
@@ -48,10 +51,12 @@ class Api {
   struct Admission {
     const Route* route = nullptr;
     int key = 0;             // number of the API key; 0: none was needed
+    bool probe = false;      // asks how the server is
     bool reads_body = true;  // GET and HEAD have none: what a client sends as one is not read
   };
-  // Judges a request by its headers, before its body is read: 401, 404, 405, 411, 415, or 503 where its route is not
-  // served now. `head` is a request without its body. Any thread.
+  const OriginPolicy& origins() const { return options_.origins; }
+  // Judges a request by its headers, before its body is read: 401, 403, 404, 405, 411, 415, or 503 where its route is
+  // not served now. `head` is a request without its body. Any thread.
   ApiResult<Admission> admit(const HttpRequest& head) const;
   // Answers a request that was admitted, later: one with a body is read, and what it asks for prepared, on a thread of
   // the pool. On the connection's executor, which this never holds up.
@@ -79,7 +84,8 @@ class Api {
   // answer(), or with what an object posts to the responder; an error is answered by who called it.
   using Handler = ApiStatus (Api::*)(Call& call);
   static const Route kRoutes[];
-  static const Route* find_route(const std::string& path);
+  static const Route* find_route(const std::string& sent);
+  static ApiError unknown_path(const std::string& path);
   static std::string methods_of(const std::string& path);
 
   ApiResult<int> check_key(const HttpRequest& head, const Route* route) const;

@@ -1,13 +1,15 @@
 #include "server/auth.h"
 
+#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 
 namespace quire::server {
 namespace {
@@ -20,7 +22,53 @@ std::string_view trimmed(std::string_view s) {
   return s.substr(begin, s.find_last_not_of(" \t\r") - begin + 1);
 }
 
+struct Descriptor {
+  explicit Descriptor(int opened) : fd(opened) {}
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+  Descriptor(const Descriptor&) = delete;
+  const int fd;
+};
+
+// To the end of a file or pipe. A pipe ends when all its writers have closed it; before the first one has come,
+// reading it finds an end too, which is none.
+Status read_all(int fd, std::chrono::milliseconds patience, std::string& text) {
+  struct stat s {};
+  if (fstat(fd, &s) != 0) return request_error("{}", std::strerror(errno));
+  if (S_ISDIR(s.st_mode)) return request_error("it is a folder; a file with one key a line is needed");
+  bool begun = !S_ISFIFO(s.st_mode);
+  text.reserve(kMaxFile);  // so that growing leaves no copies of keys behind
+  for (;;) {
+    char buffer[4096];
+    const ssize_t n = read(fd, buffer, sizeof buffer);
+    const int code = errno;
+    if (n > 0 && text.size() + static_cast<size_t>(n) < kMaxFile) text.append(buffer, static_cast<size_t>(n));
+    OPENSSL_cleanse(buffer, sizeof buffer);
+    if (n > 0 && text.size() + static_cast<size_t>(n) >= kMaxFile)
+      return request_error("more than {} bytes of keys", kMaxFile);
+    if (n > 0) begun = true;
+    if (n == 0 && begun) return {};
+    if (n > 0 || (n < 0 && code == EINTR)) continue;
+    if (n < 0 && code != EAGAIN) return request_error("{}", std::strerror(code));
+    pollfd p{fd, POLLIN, 0};
+    const int ready = poll(&p, 1, static_cast<int>(patience.count()));
+    if (ready < 0 && errno != EINTR) return request_error("{}", std::strerror(errno));
+    if (ready == 0)
+      return request_error("it is a pipe into which nobody has written for {:.0f} s, or which nobody closes",
+                           std::chrono::duration<double>(patience).count());
+    if (ready > 0 && (p.revents & POLLIN) == 0) begun = true;  // its writers have come and gone
+  }
+}
+
 }  // namespace
+
+// A # within a word is part of it.
+std::string_view key_of_line(std::string_view line) {
+  for (size_t at = line.find('#'); at != std::string_view::npos; at = line.find('#', at + 1))
+    if (at == 0 || line[at - 1] == ' ' || line[at - 1] == '\t') return trimmed(line.substr(0, at));
+  return trimmed(line);
+}
 
 KeyRing::Digest KeyRing::digest(std::string_view key) {
   Digest d{};
@@ -33,10 +81,10 @@ Result<KeyRing> KeyRing::parse(std::string_view text) {
   size_t number = 0;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = trimmed(text.substr(0, end));
+    const std::string_view line = key_of_line(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     ++number;
-    if (line.empty() || line.front() == '#') continue;
+    if (line.empty()) continue;
     const bool printable = std::all_of(line.begin(), line.end(), [](char c) { return c > ' ' && c < 0x7f; });
     if (!printable || line.size() < kMinKey || line.size() > kMaxKey)
       return request_error("line {}: a key has {} to {} printable characters and no spaces", number, kMinKey,
@@ -47,27 +95,31 @@ Result<KeyRing> KeyRing::parse(std::string_view text) {
   return ring;
 }
 
-Result<KeyRing> KeyRing::load(const std::string& path) {
-  struct Close {
-    void operator()(std::FILE* f) const { std::fclose(f); }
-  };
-  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
-  if (!file) return request_error("{}: {}", path, std::strerror(errno));
-  std::string text(kMaxFile, '\0');
-  text.resize(std::fread(text.data(), 1, kMaxFile, file.get()));
-  if (std::ferror(file.get()) != 0) return request_error("{}: {}", path, std::strerror(errno));
-  if (text.size() == kMaxFile) return request_error("{}: more than {} bytes of keys", path, kMaxFile);
-  auto ring = parse(text).context(path);
+Result<KeyRing> KeyRing::load(const std::string& path, std::chrono::milliseconds patience) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  if (file.fd < 0) return request_error("{}: {}", path, std::strerror(errno));
+  std::string text;
+  const Status read = read_all(file.fd, patience, text);
+  auto ring = read.ok() ? parse(text) : Result<KeyRing>(read.error());
   OPENSSL_cleanse(text.data(), text.size());
-  return ring;
+  return std::move(ring).context(path);
 }
 
-int KeyRing::find(std::string_view authorization) const {
+std::string_view KeyRing::bearer(std::string_view authorization) {
   constexpr std::string_view kScheme = "bearer ";
-  if (authorization.size() < kScheme.size()) return 0;
+  if (authorization.size() < kScheme.size()) return {};
   for (size_t i = 0; i < kScheme.size(); ++i)
-    if (std::tolower(static_cast<unsigned char>(authorization[i])) != kScheme[i]) return 0;
-  const Digest asked = digest(trimmed(authorization.substr(kScheme.size())));
+    if (std::tolower(static_cast<unsigned char>(authorization[i])) != kScheme[i]) return {};
+  return trimmed(authorization.substr(kScheme.size()));
+}
+
+bool KeyRing::same(std::string_view a, std::string_view b) {
+  const Digest x = digest(a), y = digest(b);
+  return CRYPTO_memcmp(x.data(), y.data(), x.size()) == 0;
+}
+
+int KeyRing::find(std::string_view key) const {
+  const Digest asked = digest(key);
   int found = 0;
   for (size_t i = 0; i < digests_.size(); ++i) {
     const bool same = CRYPTO_memcmp(asked.data(), digests_[i].data(), asked.size()) == 0;

@@ -1,9 +1,9 @@
-// A byte stream to a client: TCP, or TLS over it.
+// A byte stream to a client: over TCP or a unix domain socket, plain or with TLS.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/system/error_code.hpp>
 #include <functional>
 #include <memory>
@@ -31,13 +31,14 @@ class Connection {
   virtual void close() = 0;
 };
 
-// Certificate and key of a server; shared by its connections.
+// Certificate and key of a server; shared by its connections. Errors say which file is wrong; a key that a passphrase
+// protects is refused, for nobody would be asked.
 class TlsContext;
 Result<std::shared_ptr<TlsContext>> load_tls(const std::string& certificate_file,
                                              const std::string& key_file);
 
-// The socket's executor must be a strand. `tls`: null for plain TCP.
-std::unique_ptr<Connection> make_connection(asio::ip::tcp::socket socket,
+// The socket's executor must be a strand. `tls`: null for none.
+std::unique_ptr<Connection> make_connection(asio::generic::stream_protocol::socket socket,
                                             const std::shared_ptr<TlsContext>& tls);
 
 }  // namespace quire::server

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "server/api.h"
+#include "server/paths.h"
 #include "tokenizer/unicode.h"
 
 namespace quire::server {
@@ -80,7 +81,7 @@ ApiStatus Api::models(Call& call) {
 
 ApiStatus Api::model(Call& call) {
   const std::string name =
-      percent_decoded(std::string_view(call.request.path).substr(sizeof "/v1/models/" - 1));
+      percent_decoded(canonical_path(call.request.path).substr(sizeof "/v1/models/" - 1));
   QUIRE_CHECKED(call.loaded.model->check_name(name));
   answer(call, model_json(*call.loaded.model, name));
   return {};
@@ -113,7 +114,7 @@ ApiStatus Api::props(Call& call) {
   const ModelConfig& c = m.loaded().model->config();
   answer(call,
          {{"model_alias", m.name()},
-          {"model_path", m.path()},
+          {"model_path", m.name()},  // the name: where the file is, is nobody's business
           {"architecture", c.architecture},
           {"total_slots", m.sequences()},
           {"n_ctx", m.context()},

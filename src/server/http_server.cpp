@@ -3,19 +3,11 @@
 #include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/strand.hpp>
 #include <list>
 #include <mutex>
 #include <thread>
 
-#include "core/log.h"
-
 namespace quire::server {
-
-using asio::ip::tcp;
-using boost::system::error_code;
 
 struct HttpServer::Impl {
   Impl(const HttpServerOptions& o, Api& api, Registry& registry, AccessLog& log)
@@ -29,21 +21,16 @@ struct HttpServer::Impl {
                .lost_clients = registry.counter("quire:client_disconnects_total",
                                                 "Answers whose client went away before their end.")},
         io(o.threads),
-        acceptor(io),
-        retry(io),
         refused(registry.counter("quire:http_connections_refused_total",
                                  "Connections closed at once: too many.")) {}
 
-  Status listen();
-  void accept();
-  void take(tcp::socket socket);
+  void take(Listener::Socket socket, const std::string& peer);
   void for_each_session(void (Session::*call)());
 
   HttpServerOptions options;
   SessionShared shared;  // outlives the io_context, which may hold the last references to sessions
   asio::io_context io;
-  tcp::acceptor acceptor;
-  asio::steady_timer retry;
+  std::unique_ptr<Listener> listener;
   std::shared_ptr<TlsContext> tls;
   Counter& refused;
   std::mutex mutex;
@@ -52,52 +39,15 @@ struct HttpServer::Impl {
   std::vector<std::thread> threads;
 };
 
-Status HttpServer::Impl::listen() {
-  error_code ec;
-  const auto address = asio::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, ec);
-  if (ec)
-    return request_error("--host {}: must be a numeric address such as 127.0.0.1, 0.0.0.0 or ::",
-                         options.host);
-  const tcp::endpoint endpoint(address, options.port);
-  const auto step = [&](const char* what, auto&& call) -> Status {
-    call();
-    if (!ec) return {};
-    return request_error("{}:{}: cannot {}: {}", options.host, options.port, what, ec.message());
-  };
-  QUIRE_CHECKED(step("open a socket", [&] { acceptor.open(endpoint.protocol(), ec); }));
-  QUIRE_CHECKED(
-      step("set SO_REUSEADDR", [&] { acceptor.set_option(tcp::acceptor::reuse_address(true), ec); }));
-  QUIRE_CHECKED(step("bind", [&] { acceptor.bind(endpoint, ec); }));
-  return step("listen", [&] { acceptor.listen(1024, ec); });
-}
-
-void HttpServer::Impl::accept() {
-  acceptor.async_accept(asio::make_strand(io), [this](const error_code& ec, tcp::socket socket) {
-    if (!acceptor.is_open() || ec == asio::error::operation_aborted) return;
-    if (!ec) {
-      take(std::move(socket));
-      return accept();
-    }
-    // Out of file descriptors, most likely: some will be given back soon.
-    log_warning("accept: " + ec.message());
-    retry.expires_after(std::chrono::milliseconds(100));
-    retry.async_wait([this](const error_code& stopped) {
-      if (!stopped) accept();
-    });
-  });
-}
-
-void HttpServer::Impl::take(tcp::socket socket) {
-  if (shared.connections.load() >= options.max_connections) {
+// One call after the other: the listener's.
+void HttpServer::Impl::take(Listener::Socket socket, const std::string& peer) {
+  const int64_t open = shared.connections.load();
+  if (open >= options.max_connections + kReservedConnections) {
     refused.add();
     return;  // the socket closes
   }
-  error_code ec;
-  socket.set_option(tcp::no_delay(true), ec);  // a token is sent when it is there
-  const tcp::endpoint peer = socket.remote_endpoint(ec);
-  if (ec) return;
-  const std::string name = fmt::format("{}:{}", peer.address().to_string(), peer.port());
-  const auto session = std::make_shared<Session>(make_connection(std::move(socket), tls), shared, name);
+  const auto kind = open < options.max_connections ? Session::Kind::kUsual : Session::Kind::kReserved;
+  const auto session = std::make_shared<Session>(make_connection(std::move(socket), tls), shared, peer, kind);
   {
     const std::lock_guard lock(mutex);
     if (sessions.size() >= sweep_at) {
@@ -125,7 +75,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::create(const HttpServerOptions& 
   if (!options.certificate_file.empty()) {
     QUIRE_TRY(impl->tls, load_tls(options.certificate_file, options.key_file));
   }
-  QUIRE_CHECKED(impl->listen());
+  QUIRE_TRY(impl->listener, Listener::create(impl->io, options.listen));
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 
@@ -134,8 +84,11 @@ HttpServer::~HttpServer() {
 }
 
 uint16_t HttpServer::port() const {
-  error_code ec;
-  return impl_->acceptor.local_endpoint(ec).port();
+  return impl_->listener->port();
+}
+
+std::vector<std::string> HttpServer::urls() const {
+  return impl_->listener->urls(impl_->tls != nullptr);
 }
 
 int64_t HttpServer::connections() const {
@@ -147,7 +100,9 @@ size_t HttpServer::held_body_bytes() const {
 }
 
 void HttpServer::start() {
-  asio::post(impl_->io, [this] { impl_->accept(); });
+  impl_->listener->start([i = impl_.get()](Listener::Socket socket, const std::string& peer) {
+    i->take(std::move(socket), peer);
+  });
   for (int i = 0; i < impl_->options.threads; ++i)
     impl_->threads.emplace_back([this] {
       const auto work = asio::make_work_guard(impl_->io);
@@ -171,11 +126,7 @@ bool HttpServer::wait_until_idle(std::chrono::milliseconds at_most) {
 
 void HttpServer::stop() {
   if (impl_->threads.empty()) return;
-  asio::post(impl_->io, [this] {
-    error_code ignored;
-    impl_->acceptor.close(ignored);
-    impl_->retry.cancel();
-  });
+  impl_->listener->stop();
   impl_->for_each_session(&Session::abort);
   // Sessions go when their last handler has run; what hangs longer is dropped with the io_context.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);

@@ -5,16 +5,21 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "server/listener.h"
 #include "server/session.h"
 
 namespace quire::server {
 
+inline constexpr int64_t kReservedConnections = 8;
+
 struct HttpServerOptions {
-  std::string host = "127.0.0.1";  // a numeric address, or "localhost"
-  uint16_t port = 8000;            // 0: any free one
+  ListenOptions listen;
   int threads = 2;
-  int64_t max_connections = 4096;                   // further ones are closed at once
+  // Of so many and more, kReservedConnections further ones may only ask how the server is; beyond these they are
+  // closed.
+  int64_t max_connections = 4096;
   size_t max_total_body_bytes = size_t{256} << 20;  // of all bodies that are read or kept; beyond it 503
   std::string certificate_file, key_file;           // PEM; both or none
   SessionOptions session;
@@ -29,7 +34,10 @@ class HttpServer {
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
 
+  // Of Listener. Any thread.
   uint16_t port() const;
+  std::vector<std::string> urls() const;
+  // The functions from here to stop() are for one thread at a time, such as the one that made the server.
   void start();
   // Connections end with the request they are at; new ones are still answered, so that /health can tell.
   void drain();
@@ -38,6 +46,7 @@ class HttpServer {
   // Closes everything and joins the threads.
   void stop();
 
+  // Any thread.
   int64_t connections() const;
   size_t held_body_bytes() const;  // of max_total_body_bytes
 

@@ -39,7 +39,6 @@ class ModelContext {
 
   const std::string& name() const { return options_.names.front(); }
   const std::vector<std::string>& names() const { return options_.names; }
-  const std::string& path() const { return options_.path; }
   const std::string& fingerprint() const { return options_.fingerprint; }
   const RequestLimits& limits() const { return options_.limits; }
   int64_t context() const { return options_.context; }

@@ -1,5 +1,6 @@
 #include "server/serve.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -29,6 +30,8 @@ Result<std::string> read_template(const std::string& path) {
   if (text.view().size() > kMax) return request_error("--chat-template {}: more than {} bytes", path, kMax);
   return std::move(text).str();
 }
+
+constexpr std::chrono::milliseconds kLastMessages{1000};  // to be written at the end
 
 double mib(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
@@ -116,7 +119,7 @@ void tell_systemd(const ServeOptions& o, std::string_view state) {
   if (const Status s = notify(o.notify_socket, state); !s.ok()) log_warning(s.error().message);
 }
 
-// Accepted requests are answered, new ones refused, until nothing is left, the time is up, or a signal insists.
+// Accepted requests are answered, new ones refused, until nothing is left or the time is up.
 void drain(const ServeOptions& o, Api& api, HttpServer& http) {
   tell(fmt::format("finishing what was accepted (at most {:.0f} s)",
                    std::chrono::duration<double>(o.drain_timeout).count()));
@@ -124,61 +127,111 @@ void drain(const ServeOptions& o, Api& api, HttpServer& http) {
   http.drain();
   const auto end = std::chrono::steady_clock::now() + o.drain_timeout;
   while (!http.wait_until_idle(std::chrono::milliseconds(50)))
-    if (std::chrono::steady_clock::now() >= end || SignalNotes::count() > 1) break;
+    if (std::chrono::steady_clock::now() >= end) break;
   api.forget();  // what is left is told that it ends here
   http.wait_until_idle(std::chrono::seconds(2));
 }
 
-}  // namespace
+// The files that lines go to, and standard error. Their lines wait in memory, so that nobody waits for who reads them.
+struct Logs {
+  AccessLog access;
+  std::shared_ptr<StepTrace> steps;  // null: none
 
-Status serve(const ServeOptions& o) {
+  static Result<Logs> open(const ServeOptions& o, Registry& registry) {
+    Logs logs;
+    QUIRE_TRY(logs.access, AccessLog::open(o.access_log, registry));
+    if (!o.step_trace.empty()) {
+      QUIRE_TRY(logs.steps,
+                StepTrace::open(o.step_trace, log_options(registry, "steps", "--trace-steps " + o.step_trace))
+                    .context("--trace-steps"));
+    }
+    return logs;
+  }
+  static bool has_files(const ServeOptions& o) {
+    return (o.access_log != "-" && o.access_log != "off") || !o.step_trace.empty();
+  }
+  void reopen() {
+    access.reopen();
+    if (steps) steps->reopen();
+  }
+};
+
+OriginPolicy::Guard guard_of(const HttpServerOptions& http, bool has_keys) {
+  if (has_keys) return OriginPolicy::Guard::kOther;
+  if (!http.listen.unix_socket.empty()) return OriginPolicy::Guard::kUnixSocket;
+  return is_loopback(http.listen.host) ? OriginPolicy::Guard::kLoopback : OriginPolicy::Guard::kOther;
+}
+
+// Sleeps until `done`, or a signal asks for the end. Others that come meanwhile are served.
+template <class Done>
+void wait_for_signal(const SignalNotes& signals, Logs& logs, const Done& done) {
+  while (!done() && SignalNotes::count() == 0) {
+    signals.wait();
+    if (SignalNotes::take_requests() > 0) logs.reopen();
+  }
+}
+
+Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter& messages) {
   QUIRE_CHECKED(check_prefix_file(o.prefix_cache_file));
   KeyRing keys;
   if (!o.key_file.empty()) {
     QUIRE_TRY(keys, KeyRing::load(o.key_file).context("--api-key-file"));
   }
-  QUIRE_TRY(AccessLog log, AccessLog::open(o.access_log));
-  std::shared_ptr<StepTrace> trace;
-  if (!o.step_trace.empty()) {
-    QUIRE_TRY(trace, StepTrace::open(o.step_trace).context("--trace-steps"));
-  }
+  QUIRE_TRY(Logs logs, Logs::open(o, registry));
   QUIRE_TRY(std::string chat_template, read_template(o.chat_template_file));
-  Registry registry;
   JsonLimits json;
   json.max_bytes = o.http.session.limits.max_body_bytes;
+  QUIRE_TRY(OriginPolicy origins,
+            OriginPolicy::create(o.allowed_origins, o.allowed_hosts, guard_of(o.http, !keys.empty())));
   Api api({.keys = std::move(keys),
+           .metrics_without_key = o.metrics_without_key,
+           .origins = std::move(origins),
            .json = json,
            .request_timeout = o.request_timeout,
            .split_reasoning = o.split_reasoning,
            .pool = o.pool},
           registry);
-  QUIRE_TRY(const std::unique_ptr<HttpServer> http, HttpServer::create(o.http, api, registry, log));
-  const SignalNotes signals({SIGTERM, SIGINT});
+  QUIRE_TRY(const std::unique_ptr<HttpServer> http, HttpServer::create(o.http, api, registry, logs.access));
+  SignalNotes signals({SIGTERM, SIGINT}, SignalNotes::Second::kEnds);
+  if (Logs::has_files(o)) signals.count_requests(SIGHUP);
   http->start();  // /health tells that the model is being loaded
   Status loaded;
   std::shared_ptr<EngineService> service;
   std::atomic<bool> is_loaded{false};
   std::thread loader([&] {
-    loaded = load(o, std::move(chat_template), std::move(trace), api, registry, service);
+    loaded = load(o, std::move(chat_template), logs.steps, api, registry, service);
     is_loaded = true;
     signals.wake();
   });
-  while (!is_loaded && SignalNotes::count() == 0) signals.wait();
+  wait_for_signal(signals, logs, [&] { return is_loaded.load(); });
   if (!is_loaded) {
     tell("stopped while the model was being loaded");
+    messages.drain(kLastMessages);
     std::_Exit(0);  // the loader cannot be interrupted, and nothing was accepted
   }
   loader.join();
   if (!loaded.ok()) return loaded;
-  tell(fmt::format("serving {} at http{}://{}:{}", o.model, o.http.certificate_file.empty() ? "" : "s",
-                   o.http.host, http->port()));
+  tell(fmt::format("serving {} at {}", o.model, fmt::join(http->urls(), ", ")));
   tell_systemd(o, "READY=1");
-  while (SignalNotes::count() == 0) signals.wait();
+  wait_for_signal(signals, logs, [] { return false; });
   tell_systemd(o, "STOPPING=1");
   drain(o, api, *http);
   http->stop();
-  if (SignalNotes::count() < 2) save_prefixes(o, *service);  // whoever insists does not wait for that either
+  save_prefixes(o, *service);
   return {};
+}
+
+}  // namespace
+
+Status serve(const ServeOptions& o) {
+  std::signal(SIGPIPE, SIG_IGN);  // who reads standard error may leave
+  Registry registry;
+  LineWriter::Options options = log_options(registry, "messages", "standard error");
+  options.tell = nullptr;  // there is nowhere else
+  options.gap = [](int64_t lines) { return fmt::format("quire: {} lines are missing here", lines); };
+  const std::unique_ptr<LineWriter> messages = LineWriter::to(STDERR_FILENO, std::move(options));
+  const MessageRedirect redirect(*messages);
+  return serve_until_signal(o, registry, *messages);
 }
 
 }  // namespace quire::server

@@ -21,6 +21,8 @@ struct ServeOptions {
   std::string generation_config = "model";
   bool special_in_content = false;  // control tokens in messages are such, and not text
   std::string key_file;             // API keys
+  bool metrics_without_key = false;
+  std::string allowed_origins, allowed_hosts;  // lists (origin_policy.h)
   std::string access_log = "-";
   std::string step_trace;     // a file for a record of every step; empty: none
   std::string notify_socket;  // of systemd
@@ -36,8 +38,8 @@ struct ServeOptions {
   std::chrono::milliseconds drain_timeout{30'000};
 };
 
-// Runs until SIGTERM or SIGINT, then finishes what was accepted within drain_timeout; a second signal ends it at
-// once. Errors: what keeps it from starting.
+// Runs until SIGTERM or SIGINT, then finishes what was accepted within drain_timeout; a second signal ends the
+// process at once. SIGHUP opens the logs that are files anew. Errors: what keeps it from starting.
 Status serve(const ServeOptions& options);
 
 }  // namespace quire::server

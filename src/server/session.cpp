@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kMaxPipelined = size_t{64} << 10;  // of further requests while one is being answered
 constexpr size_t kMaxUnsent = size_t{8} << 20;      // of an answer that the client does not read
 constexpr std::chrono::milliseconds kLinger{2000};
+constexpr std::chrono::milliseconds kReservedPatience{2000};  // for a request on a reserved connection
 
 // Request ids and trace contexts come from clients and go into headers and logs.
 bool is_token(std::string_view s, size_t max) {
@@ -66,10 +67,11 @@ class Session::Exchange : public Responder {
   std::shared_ptr<Session> session_;
 };
 
-Session::Session(std::unique_ptr<Connection> connection, SessionShared& shared, std::string peer)
+Session::Session(std::unique_ptr<Connection> connection, SessionShared& shared, std::string peer, Kind kind)
     : connection_(std::move(connection)),
       shared_(shared),
       peer_(std::move(peer)),
+      kind_(kind),
       parser_(shared.options.limits, shared.bodies),
       timer_(connection_->executor()),
       keep_alive_timer_(connection_->executor()),
@@ -83,6 +85,10 @@ Session::~Session() {
   shared_.open.add(-1);
 }
 
+Session::Milliseconds Session::patience(Milliseconds usual) const {
+  return kind_ == Kind::kReserved ? std::min(usual, kReservedPatience) : usual;
+}
+
 // A timer that was armed again or disarmed may have a handler under way: the expiry tells.
 void Session::arm(asio::steady_timer& timer, Milliseconds after, void (Session::*then)()) {
   timer.expires_after(after);
@@ -94,7 +100,7 @@ void Session::arm(asio::steady_timer& timer, Milliseconds after, void (Session::
 
 void Session::start() {
   asio::post(connection_->executor(), [self = shared_from_this()] {
-    self->arm(self->timer_, self->shared_.options.header_timeout, &Session::on_timeout);
+    self->arm(self->timer_, self->patience(self->shared_.options.header_timeout), &Session::on_timeout);
     self->connection_->handshake([self](const boost::system::error_code& ec, size_t) {
       if (ec || self->phase_ == Phase::kClosed) return self->close();
       self->begin_request();
@@ -117,7 +123,7 @@ void Session::begin_request() {
   parser_ = HttpParser(shared_.options.limits, shared_.bodies);
   admitted_ = {};
   continued_ = false;
-  arm(timer_, shared_.options.idle_timeout, &Session::on_timeout);
+  arm(timer_, patience(shared_.options.idle_timeout), &Session::on_timeout);
   if (!input_.empty()) return on_input();
   read_more();
 }
@@ -175,7 +181,7 @@ void Session::within_memory(const Work& work) {
 void Session::on_input() {
   if (phase_ == Phase::kIdle) {
     phase_ = Phase::kHeader;
-    arm(timer_, shared_.options.header_timeout, &Session::on_timeout);
+    arm(timer_, patience(shared_.options.header_timeout), &Session::on_timeout);
   }
   parse_input();
 }
@@ -201,9 +207,20 @@ void Session::parse_input() {
 // The headers are complete: nothing of a body is read, nor asked for with "100 Continue", unless its request is
 // admitted. False if the request is answered without one.
 bool Session::judge_head() {
+  if (std::optional<HttpResponse> preflight = shared_.api.origins().preflight(parser_.head())) {
+    answer_at_once(*std::move(preflight), parser_.done());
+    return false;
+  }
   ApiResult<Api::Admission> admitted = shared_.api.admit(parser_.head());
   if (!admitted.ok()) {
     refuse(admitted.error(), parser_.done());
+    return false;
+  }
+  if (kind_ == Kind::kReserved && !admitted->probe) {
+    refuse({.status = 503,
+            .message = "the server has as many connections as it may (--max-connections)",
+            .code = "overloaded",
+            .retry_after = 1});
     return false;
   }
   admitted_ = *admitted;
@@ -242,6 +259,7 @@ void Session::on_timeout() {
 void Session::begin_exchange(const HttpRequest& request) {
   method_ = request.method;
   path_ = request.path;
+  origin_headers_ = shared_.api.origins().headers(request);
   http_1_0_ = request.http_1_0;
   phase_ = Phase::kAnswering;
   disarm(timer_);
@@ -249,7 +267,8 @@ void Session::begin_exchange(const HttpRequest& request) {
   status_ = 0;
   body_bytes_ = 0;
   streaming_ = complete_ = false;
-  keep_connection_ = request.keep_alive && parser_.done();  // a body that nobody reads may follow
+  keep_connection_ =
+      request.keep_alive && kind_ == Kind::kUsual && parser_.done();  // a body that nobody reads may follow
   exchange_ = std::make_shared<Exchange>(shared_from_this());
   RequestRecord& r = exchange_->record();
   r.route = Api::route_name(path_);
@@ -261,13 +280,13 @@ void Session::begin_exchange(const HttpRequest& request) {
   ++shared_.exchanges;
 }
 
-void Session::refuse(const ApiError& error, bool keep) {
+void Session::answer_at_once(HttpResponse response, bool keep) {
   HttpRequest known;
   if (parser_.header_done()) known = parser_.take();
   known.drop_body();
   begin_exchange(known);
   keep_connection_ = keep_connection_ && keep;
-  exchange_->send(error);
+  exchange_->send(std::move(response));
 }
 
 void Session::dispatch() {
@@ -280,6 +299,7 @@ void Session::dispatch() {
 
 Headers Session::common_headers() const {
   Headers h = {{"X-Request-Id", exchange_->record().id}};
+  h.insert(h.end(), origin_headers_.begin(), origin_headers_.end());
   if (!exchange_->record().trace.empty()) h.emplace_back("traceparent", exchange_->record().trace);
   if (!exchange_->record().ignored.empty())
     h.emplace_back("X-Ignored-Parameters", exchange_->record().ignored);

@@ -40,7 +40,11 @@ struct SessionShared {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(std::unique_ptr<Connection> connection, SessionShared& shared, std::string peer);
+  enum class Kind {
+    kUsual,
+    kReserved,  // one of those that are kept for asking how the server is: one such request, soon, and nothing else
+  };
+  Session(std::unique_ptr<Connection> connection, SessionShared& shared, std::string peer, Kind kind);
   ~Session();
   void start();
   // Any thread: closes the connection as soon as no request is being answered.
@@ -62,6 +66,7 @@ class Session : public std::enable_shared_from_this<Session> {
   using Clock = std::chrono::steady_clock;
   using Milliseconds = std::chrono::milliseconds;
 
+  Milliseconds patience(Milliseconds usual) const;
   void arm(asio::steady_timer& timer, Milliseconds after, void (Session::*then)());
   static void disarm(asio::steady_timer& timer) { timer.expires_at(Clock::time_point::max()); }
 
@@ -78,7 +83,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool judge_head();
   void begin_exchange(const HttpRequest& request);
   // Answers what is no request, or not admitted. `keep`: the connection can serve another one.
-  void refuse(const ApiError& error, bool keep = false);
+  void refuse(const ApiError& error, bool keep = false) { answer_at_once(to_response(error), keep); }
+  void answer_at_once(HttpResponse response, bool keep);
   void dispatch();
   void send(HttpResponse response);
   void start_stream();
@@ -98,6 +104,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::unique_ptr<Connection> connection_;
   SessionShared& shared_;
   std::string peer_;
+  const Kind kind_;
   Phase phase_ = Phase::kHandshake;
   bool reading_ = false, writing_ = false;
 
@@ -111,6 +118,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // The request being answered.
   std::shared_ptr<Exchange> exchange_;
   std::string method_, path_;
+  Headers origin_headers_;  // who may read the answer: of OriginPolicy
   bool http_1_0_ = false;
   Clock::time_point began_;
   int status_ = 0;

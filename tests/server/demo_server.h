@@ -42,7 +42,7 @@ class DemoServer {
     BackendFactory backend = make_backend;
   };
   explicit DemoServer(Options options) : options_(std::move(options)) {
-    options_.http.port = 0;
+    options_.http.listen.port = 0;
     api_ = std::make_unique<server::Api>(options_.api, registry_);
     auto http = server::HttpServer::create(options_.http, *api_, registry_, log_);
     if (!http.ok()) {

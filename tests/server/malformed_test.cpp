@@ -86,8 +86,9 @@ TEST(Malformed, Http) {
 TEST(Malformed, Routes) {
   expect_refused({
       {404, get("/"), "there is no '/'"},
-      {404, get("/v1"), "there is no '/v1'"},
-      {404, get("/v1/chat/completions/x"), "there is no '/v1/chat/completions/x'"},
+      {404, get("/v1"), "there is no '/v1'; did you mean '/v1/models'?"},
+      {404, get("/v1/chat/completions/x"),
+       "there is no '/v1/chat/completions/x'; did you mean '/v1/chat/completions'?"},
       {404, get("/../etc/passwd"), "there is no '/../etc/passwd'"},
       {404, get("/v1/models/none"), "the model 'none' does not exist; this server has 'demo'"},
       {405, get("/v1/completions"), "/v1/completions does not take 'GET'"},

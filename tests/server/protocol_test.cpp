@@ -471,13 +471,14 @@ TEST(KeyRing, FindsKeysAndNeverShowsThem) {
   const auto ring = KeyRing::parse("# comment\n\nfirst-key-1\n  second-key-2 \r\n");
   ASSERT_TRUE(ring.ok());
   EXPECT_EQ(ring->size(), 2u);
-  EXPECT_EQ(ring->find("Bearer first-key-1"), 1);
-  EXPECT_EQ(ring->find("bearer second-key-2"), 2);
-  EXPECT_EQ(ring->find("Bearer first-key-"), 0);
-  EXPECT_EQ(ring->find("Bearer first-key-12"), 0);
-  EXPECT_EQ(ring->find("first-key-1"), 0);
-  EXPECT_EQ(ring->find("Bearer "), 0);
+  EXPECT_EQ(ring->find("first-key-1"), 1);
+  EXPECT_EQ(ring->find("second-key-2"), 2);
+  EXPECT_EQ(ring->find("first-key-"), 0);
+  EXPECT_EQ(ring->find("first-key-12"), 0);
   EXPECT_EQ(ring->find(""), 0);
+  EXPECT_EQ(KeyRing::bearer("Bearer first-key-1"), "first-key-1");
+  EXPECT_EQ(KeyRing::bearer("bearer  second-key-2"), "second-key-2");
+  for (const char* none : {"first-key-1", "Basic abc", "Bearer ", ""}) EXPECT_EQ(KeyRing::bearer(none), "");
   EXPECT_FALSE(KeyRing::parse("# nothing\n").ok());
   // What tells their prompts apart belongs to the key, not to its place.
   const auto moved = KeyRing::parse("another-key\nsecond-key-2\nfirst-key-1\n");

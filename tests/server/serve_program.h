@@ -1,11 +1,10 @@
-// `quire serve` with a demo model, as a program of its own.
+// `quire serve` as a program of its own.
 #pragma once
 
-#include <sys/wait.h>
-#include <unistd.h>
+#include <gtest/gtest.h>
 
-#include <chrono>
 #include <csignal>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -24,24 +23,29 @@ class ServeProgram : public ProgramTest {
       waitpid(pid_, nullptr, 0);
     }
   }
-  // Starts it and waits until it says where it serves.
-  void start(const std::string& options) {
+  // Starts it and waits until it says where it serves. `said_by_now` reads its standard error where path("err") is a
+  // FIFO and no file.
+  void start(const std::string& options, const std::function<std::string()>& said_by_now = nullptr) {
+    if (!said_by_now)
+      write("err", "");  // what is read there is not what an earlier one said, nor nothing at all
+    launch(options);
+    for (int i = 0; i < 3000 && port_ == 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      const std::string said = said_by_now ? said_by_now() : read_whole_file(path("err"));
+      const size_t at = said.find("://127.0.0.1:");
+      if (at != std::string::npos && said.find('\n', at) != std::string::npos)
+        port_ = static_cast<uint16_t>(std::stoi(said.substr(at + 13)));
+    }
+    ASSERT_NE(port_, 0) << (said_by_now ? "" : read_whole_file(path("err")));
+  }
+  void launch(const std::string& options) {
     const std::string command = "exec " QUIRE_PROGRAM " serve -m " + demo_model_path() + " --port 0 " +
                                 options + " </dev/null >" + path("out") + " 2>" + path("err");
-    write("err", "");  // what is read there is not what an earlier one said, nor nothing at all
     pid_ = fork();
     if (pid_ == 0) {
       execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
       _exit(127);
     }
-    for (int i = 0; i < 3000 && port_ == 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      const std::string said = read_whole_file(path("err"));
-      const size_t at = said.find("://127.0.0.1:");
-      if (at != std::string::npos && said.find('\n', at) != std::string::npos)
-        port_ = static_cast<uint16_t>(std::stoi(said.substr(at + 13)));
-    }
-    ASSERT_NE(port_, 0) << read_whole_file(path("err"));
   }
   // Whether a request is being computed.
   bool runs_one(const std::string& key = "") const {
@@ -49,9 +53,12 @@ class ServeProgram : public ProgramTest {
     const size_t at = metrics.find("\nvllm:num_requests_running{");
     return at != std::string::npos && metrics.compare(metrics.find("} ", at), 3, "} 1") == 0;
   }
+  // Its exit code; -1: it ended by a signal, -2: it did not end within two minutes.
   int wait() {
     int status = 0;
-    waitpid(pid_, &status, 0);
+    const bool ended = eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; }) ||
+                       eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; });
+    if (!ended) return -2;
     pid_ = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }

@@ -28,7 +28,8 @@ struct FreeWith {
 using Key = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
 
 // A key, and a certificate that it signs itself, as PEM files.
-Key write_pair(const std::string& key_path, const std::string& certificate_path) {
+Key write_pair(const std::string& key_path, const std::string& certificate_path,
+               std::string passphrase = "") {
   Key key(EVP_EC_gen("P-256"));
   const std::unique_ptr<X509, FreeWith<X509_free>> x(X509_new());
   ASN1_INTEGER_set(X509_get_serialNumber(x.get()), 1);
@@ -47,7 +48,9 @@ Key write_pair(const std::string& key_path, const std::string& certificate_path)
     std::fclose(f);
   };
   write(key_path, [&](std::FILE* f) {
-    return PEM_write_PrivateKey(f, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
+    auto* const secret = passphrase.empty() ? nullptr : reinterpret_cast<unsigned char*>(passphrase.data());
+    return PEM_write_PrivateKey(f, key.get(), secret == nullptr ? nullptr : EVP_aes_128_cbc(), secret,
+                                static_cast<int>(passphrase.size()), nullptr, nullptr);
   });
   write(certificate_path, [&](std::FILE* f) { return PEM_write_X509(f, x.get()); });
   return key;
@@ -96,9 +99,18 @@ TEST_F(Tls, ServesHttps) {
 TEST_F(Tls, RefusesFilesThatAreNoPair) {
   write_pair(path("other-key"), path("other-cert"));
   const std::string serve = "serve -m " + demo_model_path() + " --port 0 --ssl-certfile ";
-  expect_refused(serve + path("cert") + " --ssl-keyfile " + path("other-key"), "belongs to the certificate");
+  expect_refused(serve + path("cert") + " --ssl-keyfile " + path("other-key"),
+                 "--ssl-keyfile " + path("other-key") + ": the key does not belong to the certificate in " +
+                     path("cert"));
   expect_refused(serve + path("key") + " --ssl-keyfile " + path("key"), "no certificate chain");
-  expect_refused(serve + path("none") + " --ssl-keyfile " + path("key"), "no certificate chain");
+  expect_refused(serve + path("cert") + " --ssl-keyfile " + path("cert"), "no private key in PEM format");
+  expect_refused(serve + path("none") + " --ssl-keyfile " + path("key"),
+                 "--ssl-certfile " + path("none") + ": No such file or directory");
+  expect_refused(serve + path("cert") + " --ssl-keyfile " + path(""), "it is a folder; a PEM file is needed");
+  // A key with a passphrase: standard input is empty, so that asking would fail, but nobody may be asked at all.
+  write_pair(path("locked-key"), path("cert"), "a passphrase");
+  expect_refused(serve + path("cert") + " --ssl-keyfile " + path("locked-key"),
+                 "--ssl-keyfile " + path("locked-key") + ": a passphrase protects the key");
 }
 
 }  // namespace

@@ -11,8 +11,10 @@ struct StatusText {
 };
 constexpr StatusText kStatuses[] = {
     {200, "OK", "", ""},
+    {204, "No Content", "", ""},
     {400, "Bad Request", "invalid_request_error", ""},
     {401, "Unauthorized", "authentication_error", "invalid_api_key"},
+    {403, "Forbidden", "permission_error", "forbidden"},
     {404, "Not Found", "invalid_request_error", "not_found"},
     {405, "Method Not Allowed", "invalid_request_error", "method_not_allowed"},
     {408, "Request Timeout", "timeout_error", "request_timeout"},

@@ -224,11 +224,12 @@ HttpResponse to_response(const ApiError& error) {
 }
 
 std::string response_head(const HttpResponse& r, int64_t length, bool keep_alive, bool http_1_0) {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: quire\r\nContent-Type: {}\r\n", r.status,
-                                 reason_phrase(r.status), r.content_type);
-  if (length >= 0)
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: quire\r\n", r.status, reason_phrase(r.status));
+  const bool no_content = r.status == 204;  // such an answer has no body at all, not one of length 0
+  if (!no_content) head += fmt::format("Content-Type: {}\r\n", r.content_type);
+  if (length >= 0 && !no_content)
     head += fmt::format("Content-Length: {}\r\n", length);
-  else if (!http_1_0)
+  else if (!http_1_0 && !no_content)
     head += "Transfer-Encoding: chunked\r\n";
   if (!keep_alive)
     head += "Connection: close\r\n";
