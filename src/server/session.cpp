@@ -11,6 +11,7 @@ namespace quire::server {
 namespace {
 
 constexpr size_t kMaxPipelined = size_t{64} << 10;  // of further requests while one is being answered
+constexpr size_t kCopied = size_t{64} << 10;        // of an answer's body, to go out with its head
 constexpr size_t kMaxUnsent = size_t{8} << 20;      // of an answer that the client does not read
 constexpr std::chrono::milliseconds kLinger{2000};
 constexpr std::chrono::milliseconds kReservedPatience{2000};  // for a request on a reserved connection
@@ -313,7 +314,12 @@ void Session::send(HttpResponse response) {
   body_bytes_ = static_cast<int64_t>(response.body.size());
   for (auto& h : common_headers()) response.headers.push_back(std::move(h));
   output_ += response_head(response, body_bytes_, keep_connection_, http_1_0_);
-  if (method_ != "HEAD") output_ += response.body;
+  if (method_ == "HEAD") response.body.clear();
+  if (response.body.size() > kCopied) flush();  // what is written next need not be copied behind the head
+  if (output_.empty())
+    output_ = std::move(response.body);
+  else
+    output_ += response.body;
   complete_ = true;
   flush();
 }
@@ -380,6 +386,8 @@ void Session::on_written(const boost::system::error_code& error) {
 
 void Session::answered() {
   log_exchange("");
+  for (std::string* const sent : {&output_, &in_flight_})
+    if (sent->capacity() > kCopied) std::string().swap(*sent);
   disarm(keep_alive_timer_);
   disarm(deadline_timer_);
   exchange_.reset();
