@@ -1,6 +1,7 @@
 // What one client's bodies do to the others: nothing that these could notice, and never the end of the server.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -242,6 +243,28 @@ int64_t kib_of(pid_t pid, const std::string& field) {
     if (line.starts_with(field + ":")) return std::stoll(line.substr(field.size() + 1));
   ADD_FAILURE() << "no " << field << " in /proc/" << pid << "/status";
   return 0;
+}
+
+// Has this process get no more address space.
+void end_of_memory() {
+  const auto room = static_cast<rlim_t>(kib_of(getpid(), "VmSize")) * 1024;
+  const rlimit limit{room, RLIM_INFINITY};
+  if (setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
+}
+
+// A process of its own, as what it has of memory is taken away: it must not end in a destructor.
+TEST(Memory, DocumentsGoWithoutAny) {
+  if (kSlow) GTEST_SKIP() << "sanitizers have address space of their own";
+  EXPECT_EXIT(
+      {
+        mallopt(M_MMAP_THRESHOLD, 1 << 20);  // so that nothing large comes from what was freed before
+        auto parsed = server::parse_json(R"({"x":[[0)" + repeated(",0", 3'000'000) + "]]}");
+        if (!parsed.ok()) std::abort();
+        end_of_memory();
+        { const server::JsonDocument gone = std::move(parsed).value(); }
+        std::_Exit(0);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 constexpr size_t kBody = (size_t{16} << 20) - 100;

@@ -83,21 +83,28 @@ ApiResult<std::string> join_parts(Json& parts, const std::string& where, std::sp
   return text;
 }
 
-// Templates ask whether a member is there. A content stays: many read it without asking.
-void drop_nulls(Json& message) {
-  using Members = Json::object_t;
-  const auto dropped = [](const auto& m) { return m.second.is_null() && m.first != "content"; };
-  auto& members = message.get_ref<Members&>();
-  if (std::none_of(members.begin(), members.end(), dropped)) return;
-  // Erasing members one by one would take quadratic time. Keys are copied, which needs memory, before values are moved.
+using Members = Json::object_t;
+
+// Keeps the members that `keep` takes, with room for one more. One pass, where erasing them one by one would take
+// quadratic time; and values are moved, where a vector of members that grows copies them.
+template <class Keep>
+void rebuild(Members& members, const Keep& keep) {
   Members kept;
-  kept.reserve(members.size());
-  for (const auto& m : members)
-    if (!dropped(m)) kept.Members::Container::emplace_back(m.first, nullptr);
+  kept.reserve(members.size() + 1);
+  for (const auto& m :
+       members)  // copying keys needs memory: all values are still in their place if there is none
+    if (keep(m)) kept.Members::Container::emplace_back(m.first, nullptr);
   auto to = kept.begin();
   for (auto& m : members)
-    if (!dropped(m)) (to++)->second = std::move(m.second);
+    if (keep(m)) (to++)->second = std::move(m.second);
   members = std::move(kept);
+}
+
+// Templates ask whether a member is there. A content stays: many read it without asking.
+void drop_nulls(Json& message) {
+  const auto kept = [](const auto& m) { return !m.second.is_null() || m.first == "content"; };
+  auto& members = message.get_ref<Members&>();
+  if (!std::all_of(members.begin(), members.end(), kept)) rebuild(members, kept);
 }
 
 ApiStatus check_role(const std::string& role, const std::string& where, const TemplateRoles& roles) {
@@ -148,6 +155,7 @@ void read_effort(Fields& f, const std::string& variable, Json& variables) {
   f.text("reasoning_effort", effort, kMaxRole);
   if (effort.empty() || f.failed()) return;
   if (variables.contains(variable)) return;
+  if (variables.is_object()) rebuild(variables.get_ref<Members&>(), [](const auto&) { return true; });
   if (variable == "reasoning_effort")
     variables[variable] = effort;
   else
