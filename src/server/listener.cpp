@@ -83,14 +83,20 @@ std::string peer_name(const Listener::Socket& socket, error_code& ec) {
   if (family != AF_INET && family != AF_INET6) return "unix";
   tcp::endpoint peer;
   std::memcpy(peer.data(), generic.data(), std::min(generic.size(), peer.capacity()));
-  return fmt::format("{}:{}", peer.address().to_string(), peer.port());
+  // Where both kinds of addresses are listened at, one of IPv4 comes as one of IPv6.
+  if (peer.address().is_v6() && peer.address().to_v6().is_v4_mapped())
+    peer.address(asio::ip::make_address_v4(asio::ip::v4_mapped, peer.address().to_v6()));
+  return authority(peer);
 }
 
 }  // namespace
 
 bool is_loopback(const std::string& host) {
   error_code ec;
-  return host == "localhost" || asio::ip::make_address(without_brackets(host), ec).is_loopback();
+  const asio::ip::address address = asio::ip::make_address(without_brackets(host), ec);
+  if (!ec && address.is_v6() && address.to_v6().is_v4_mapped())
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
+  return host == "localhost" || (!ec && address.is_loopback());
 }
 
 struct Listener::Impl {

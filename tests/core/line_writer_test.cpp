@@ -42,6 +42,7 @@ class LineWriterTest : public testing::Test {
   }
   LineWriter::Options options() {
     return {.name = "the log",
+            .last = std::chrono::minutes(1),
             .tell =
                 [this](std::string_view message) {
                   const std::lock_guard lock(mutex_);

@@ -100,6 +100,16 @@ TEST_F(KeyFiles, MayBePipes) {
   close(ends[0]);
 }
 
+TEST_F(KeyFiles, AreReadAlikeByWhoMeasures) {
+  DemoServer s(with_keys());
+  write("keys", "# the first one\ncorrect-key # of the bench\n");
+  const Outcome o = quire(fmt::format(
+      "bench-serve http://127.0.0.1:{} --api-key-file {} --clients 1 --requests 1 --prompt-tokens 4 "
+      "--output-tokens 2",
+      s.port(), path("keys")));
+  EXPECT_EQ(o.code, 0) << o.err;
+}
+
 TEST_F(KeyFiles, SayWhatIsWrongWithThem) {
   EXPECT_EQ(refused(path("none")), path("none") + ": No such file or directory");
   EXPECT_EQ(refused(path("")), path("") + ": it is a folder; a file with one key a line is needed");

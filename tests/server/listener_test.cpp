@@ -10,6 +10,8 @@
 
 #include <boost/asio/io_context.hpp>
 #include <filesystem>
+#include <future>
+#include <thread>
 
 #include "server/serve_program.h"
 
@@ -85,10 +87,26 @@ TEST(Listener, SaysWhyItCannotListen) {
   EXPECT_THAT(Listening({.host = "example.org", .port = 0}).error, HasSubstr("must be a numeric address"));
 }
 
+TEST(Listener, NamesPeersByTheirOwnAddresses) {
+  if (!has_v6()) GTEST_SKIP() << "no IPv6 here";
+  Listening l({.host = "::", .port = 0});
+  std::promise<std::string> peer;
+  l.listener->start([&](Listener::Socket, const std::string& name) { peer.set_value(name); });
+  std::thread thread([&] { l.io.run(); });
+  const Client c(l.listener->port());
+  std::future<std::string> name = peer.get_future();
+  const bool came = name.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
+  l.listener->stop();
+  l.io.stop();
+  thread.join();
+  ASSERT_TRUE(came);
+  EXPECT_THAT(name.get(), testing::StartsWith("127.0.0.1:"));
+}
+
 TEST(Listener, KnowsWhatOnlyThisMachineReaches) {
-  for (const char* host : {"localhost", "127.0.0.1", "127.1.2.3", "::1", "[::1]"})
+  for (const char* host : {"localhost", "127.0.0.1", "127.1.2.3", "::1", "[::1]", "::ffff:127.0.0.1"})
     EXPECT_TRUE(server::is_loopback(host)) << host;
-  for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "example.org", ""})
+  for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "::ffff:10.0.0.1", "example.org", ""})
     EXPECT_FALSE(server::is_loopback(host)) << host;
 }
 
