@@ -201,17 +201,16 @@ class Witness {
   std::thread stream_, health_;
 };
 
-// The bound is ten times what an idle machine shows; where this work holds up everybody, it is many times as long. A
-// machine that others keep busy may need more than one try.
+// An idle machine shows some tens of milliseconds. Where such work holds up everybody, they wait for as long as one or
+// two of the four requests take. A machine that others keep busy may need more than one try; the tests above need none.
 TEST(Stalls, NoBodyHoldsUpOthers) {
   if (kSlow) GTEST_SKIP() << "sanitizers make this work many times as long";
   DemoServer::Options o;
   // Texts are tokenized that the model itself could not take.
   o.context_options = [](server::ModelContext::Options& m) { m.context = int64_t{1} << 20; };
   DemoServer s(o);
-  constexpr double kMost = 1.0;
   for (const Attack& attack : attacks()) {
-    double gap = 0, health = 0, took = 0;
+    double gap = 0, health = 0, took = 0, most = 0;
     for (int attempt = 0; attempt < 3; ++attempt) {
       Witness witness(s.port());
       const auto start = Clock::now();
@@ -226,12 +225,13 @@ TEST(Stalls, NoBodyHoldsUpOthers) {
       EXPECT_EQ(witness.failures_, 0);
       gap = witness.longest_gap_;
       health = witness.longest_health_;
-      if (gap < kMost && health < kMost) break;
+      most = std::max(0.4, 0.15 * took);
+      if (gap < most && health < most) break;
     }
     fmt::print("{}: {:.2f} s for four; the longest silence of a stream {:.0f} ms, of /health {:.0f} ms\n",
                attack.name, took, gap * 1e3, health * 1e3);
-    EXPECT_LT(gap, kMost) << attack.name;
-    EXPECT_LT(health, kMost) << attack.name;
+    EXPECT_LT(gap, most) << attack.name;
+    EXPECT_LT(health, most) << attack.name;
   }
 }
 
