@@ -280,6 +280,8 @@ std::string Api::pool_client_of(const Call& call) const {
 ApiResult<JsonDocument> Api::body(Call& call) const {
   ApiResult<JsonDocument> document = parse_json_object(call.request.body, options_.json);
   call.request.drop_body();
+  if (call.ticket->cancelled())  // while it was read: nobody hears this
+    return ApiError{503, "nobody waits for the answer", "", ""};
   return document;
 }
 

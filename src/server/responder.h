@@ -28,8 +28,8 @@ struct RequestRecord {
   double first_token_seconds = -1.0;
 };
 
-// One request's way back. Exactly one of send() and start_stream() is called, once. All functions but post() and
-// record() only on the connection's executor: in the handler itself, and in work given to post().
+// One request's way back. One of send() and start_stream() is called; what is said after the answer's end is dropped.
+// All functions but post() only on the connection's executor: in work given to post(), and in handlers without a body.
 class Responder {
  public:
   virtual ~Responder() = default;
