@@ -14,6 +14,11 @@ namespace {
 // A large body. When it has been read, the memory that its parts took goes back to the system: malloc would keep it.
 constexpr size_t kLarge = size_t{1} << 20;
 
+// What a thread keeps to refuse a task with, when it has found no memory: so much that malloc does not give it back to
+// the system, where others could take it.
+constexpr size_t kReserve = size_t{64} << 10;
+thread_local std::unique_ptr<char[]> reserve;
+
 ApiError stopping() {
   return {503, "the server is shutting down", "", "shutting_down"};
 }
@@ -164,6 +169,7 @@ void RequestPool::ended(Clients::iterator client, size_t bytes) {
 
 void RequestPool::run(Task& task) {
   bool short_of_memory = false;
+  if (!reserve) reserve.reset(new (std::nothrow) char[kReserve]);
   try {
     task.run();
   } catch (const std::bad_alloc&) {
@@ -173,8 +179,9 @@ void RequestPool::run(Task& task) {
   }
   task.run = nullptr;  // and with it the request
   if (task.bytes >= kLarge) malloc_trim(0);
+  if (short_of_memory) reserve = nullptr;
   // Another thread may have what was freed before the client is told: then it has it for a short time.
-  for (int attempt = 0; short_of_memory && attempt < 100; ++attempt) {
+  for (int attempt = 0; short_of_memory && attempt < 1000; ++attempt) {
     try {
       task.refuse(out_of_memory());
       short_of_memory = false;
