@@ -129,7 +129,10 @@ void ServeFlags::add_http(CLI::App& app) {
   app.add_option("--uds-mode", uds_mode, "Who may connect to it, as chmod has it")
       ->type_name("OCTAL")
       ->capture_default_str();
-  app.add_option("--http-threads,--threads-http", h.threads, "Threads for HTTP, tokenizing and JSON")
+  app.add_option("--http-threads,--threads-http", h.threads, "Threads that read requests and write answers")
+      ->capture_default_str();
+  app.add_option("--tokenizer-threads", o.pool.threads,
+                 "Threads for JSON, chat templates and tokenizing; 0: half as many as cores, from 2 to 4")
       ->capture_default_str();
   app.add_option("--api-key-file", o.key_file,
                  "File or pipe with one key a line, # for comments; every route but /health needs one")
@@ -163,6 +166,11 @@ void ServeFlags::add_limits(CLI::App& app) {
   server::HttpServerOptions& h = o.http;
   server::RequestLimits& l = o.limits;
   app.add_option("--max-queue", o.max_queue, "Answers that may wait; beyond it 429")->capture_default_str();
+  app.add_option(
+         "--max-unread", o.pool.max_waiting,
+         "Requests that may wait to be parsed and tokenized; beyond it 503. Of one client half as many; "
+         "beyond it 429")
+      ->capture_default_str();
   app.add_option("--max-connections", h.max_connections,
                  "A few further ones may ask for /health and /metrics, the others are closed at once")
       ->capture_default_str();
@@ -274,6 +282,12 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
                          s.http.max_total_body_bytes, limits.max_body_bytes);
   if (s.http.threads < 1 || s.http.threads > 256)
     return request_error("--http-threads {}: must be between 1 and 256", s.http.threads);
+  if (s.pool.threads < 0 || s.pool.threads > server::RequestPoolOptions::kMostThreads)
+    return request_error("--tokenizer-threads {}: must be between 0 and {}", s.pool.threads,
+                         server::RequestPoolOptions::kMostThreads);
+  if (s.pool.max_waiting < 2) return request_error("--max-unread {}: must be at least 2", s.pool.max_waiting);
+  s.pool.max_waiting_bytes = s.http.max_total_body_bytes;
+  s.pool.max_running_bytes = limits.max_body_bytes;
   for (const auto& [name, value] : {std::pair{"--max-n", s.limits.max_n},
                                     {"--max-prompts", s.limits.max_prompts},
                                     {"--max-stops", s.limits.max_stops}})

@@ -132,6 +132,7 @@ Result<std::vector<RequestId>> Engine::enqueue(std::vector<std::unique_ptr<Seque
     if (queued_ + std::ssize(sequences) > options_.max_waiting)
       return capacity_error("{} requests wait already, and at most {} may; try again later", queued_,
                             options_.max_waiting);
+    inbox_.reserve(inbox_.size() + sequences.size());  // the last thing that may throw
     queued_ += std::ssize(sequences);
     unfinished_.fetch_add(std::ssize(sequences), std::memory_order_release);
     for (auto& s : sequences) {

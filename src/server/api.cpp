@@ -69,7 +69,8 @@ const Api::Route Api::kRoutes[] = {
     {"POST", "/v1/embeddings", Route::kKey, true, true, &Api::embeddings},
 };
 
-Api::Api(ApiOptions options, Registry& registry) : options_(std::move(options)), registry_(registry) {}
+Api::Api(ApiOptions options, Registry& registry)
+    : options_(std::move(options)), registry_(registry), pool_(options_.pool, registry) {}
 
 Api::~Api() {
   forget();
@@ -90,6 +91,7 @@ void Api::drain() {
 
 void Api::forget() {
   drain();
+  pool_.stop();
   Loaded last;
   {
     const std::lock_guard lock(mutex_);
@@ -214,30 +216,80 @@ ApiResult<Api::Admission> Api::admit(const HttpRequest& head) const {
   return Admission{.route = route, .key = key, .probe = probe, .reads_body = !get};
 }
 
-ApiStatus Api::call(const Route& route, Call call) {
-  QUIRE_CHECKED(check_state(route));  // it may have changed while the body came
-  if (route.needs_model) {
-    call.loaded = loaded();
-    if (call.loaded.model == nullptr)
-      return ApiError{503, "the server is shutting down", "", "shutting_down"};
-    call.responder->record().model = call.loaded.model->name();
-  }
-  return (this->*route.handler)(call);
-}
-
 void Api::handle(HttpRequest request, const Admission& admitted,
                  const std::shared_ptr<Responder>& responder) {
-  if (ApiStatus s = call(*admitted.route, {std::move(request), responder, {}}); !s.ok())
-    responder->send(s.error());
+  const Route& route = *admitted.route;
+  Call call{std::move(request), responder, {}, nullptr, std::chrono::steady_clock::now()};
+  const ApiStatus done = [&]() -> ApiStatus {
+    QUIRE_CHECKED(check_state(route));  // it may have changed while the body came
+    if (route.needs_model) {
+      call.loaded = loaded();
+      if (call.loaded.model == nullptr)
+        return ApiError{503, "the server is shutting down", "", "shutting_down"};
+      responder->record().model = call.loaded.model->name();
+    }
+    return admitted.reads_body ? enqueue(route, std::move(call)) : (this->*route.handler)(call);
+  }();
+  if (!done.ok()) responder->send(done.error());
 }
 
-ApiResult<Json> Api::body(const HttpRequest& request) const {
-  return parse_json_object(request.body, options_.json);
+// The task alone holds the request: when it has run, or was dropped, the body's memory is free.
+ApiStatus Api::enqueue(const Route& route, Call call) {
+  call.ticket = std::make_shared<RequestPool::Ticket>();
+  give_up_where_nobody_waits(call);
+  RequestPool::Task task{
+      .client = pool_client_of(call), .bytes = call.request.body.size(), .ticket = call.ticket};
+  task.refuse = [responder = call.responder](const ApiError& error) {
+    answer(responder, to_response(error));
+  };
+  task.run = [this, &route, shared = std::make_shared<Call>(std::move(call))] {
+    const ApiStatus done = (this->*route.handler)(*shared);
+    if (!done.ok()) answer(shared->responder, to_response(done.error()));
+  };
+  return pool_.submit(std::move(task));
+}
+
+// Until whoever answers the request says what else is to be done then.
+void Api::give_up_where_nobody_waits(const Call& call) {
+  const auto over = [this, ticket = call.ticket,
+                     weak = std::weak_ptr(call.responder)](const char* why) -> std::shared_ptr<Responder> {
+    pool_.cancel(ticket);
+    std::shared_ptr<Responder> responder = weak.lock();
+    if (responder) responder->record().finish = why;
+    return responder;
+  };
+  call.responder->on_disconnect([over] { over("disconnected"); });
+  if (options_.request_timeout.count() <= 0) return;
+  call.responder->on_deadline(options_.request_timeout, [over] {
+    if (const auto responder = over("deadline_exceeded")) responder->send(deadline_exceeded());
+  });
+}
+
+std::chrono::milliseconds Api::time_left(const Call& call) const {
+  using std::chrono::milliseconds;
+  if (options_.request_timeout.count() <= 0) return milliseconds(0);
+  const auto gone = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - call.arrived);
+  return std::max(options_.request_timeout - gone, milliseconds(1));
+}
+
+std::string Api::pool_client_of(const Call& call) const {
+  const RequestRecord& r = call.responder->record();
+  return options_.keys.size() > 1 ? fmt::format("key {}", r.key) : r.peer;
+}
+
+ApiResult<JsonDocument> Api::body(Call& call) const {
+  ApiResult<JsonDocument> document = parse_json_object(call.request.body, options_.json);
+  call.request.drop_body();
+  if (call.ticket->cancelled())  // while it was read: nobody hears this
+    return ApiError{503, "nobody waits for the answer", "", ""};
+  return document;
 }
 
 void Api::report(const Call& call, const IgnoredFields& ignored) {
   if (ignored.count == 0) return;
-  call.responder->record().ignored = ignored.header();
+  call.responder->post([responder = call.responder, header = ignored.header()]() mutable {
+    responder->record().ignored = std::move(header);
+  });
   const auto count = [&](std::string_view parameter, size_t times) {
     registry_
         .counter("quire:ignored_parameters_total",
@@ -255,8 +307,13 @@ void Api::report(const Call& call, const IgnoredFields& ignored) {
   if (others > 0) count("other", others);
 }
 
-void Api::answer(const Call& call, const Json& value) {
-  call.responder->send(HttpResponse{.body = dump(value)});
+void Api::answer(const std::shared_ptr<Responder>& to, HttpResponse response) {
+  to->post([to, response = std::move(response)]() mutable { to->send(std::move(response)); });
+}
+
+void Api::answer(const Call& call, HttpResponse response) {
+  if (call.ticket == nullptr) return call.responder->send(std::move(response));  // on its executor
+  answer(call.responder, std::move(response));
 }
 
 }  // namespace quire::server

@@ -12,6 +12,7 @@
 #include "server/metrics.h"
 #include "server/model_context.h"
 #include "server/origin_policy.h"
+#include "server/request_pool.h"
 #include "server/responder.h"
 #include "server/service.h"
 
@@ -24,6 +25,7 @@ struct ApiOptions {
   JsonLimits json;
   std::chrono::milliseconds request_timeout{0};  // for one answer; 0: no limit
   bool split_reasoning = true;
+  RequestPoolOptions pool;
 };
 
 class Api {
@@ -39,7 +41,8 @@ class Api {
   void serve(std::shared_ptr<const ModelContext> model, std::shared_ptr<Service> service);
   // No further generations are accepted. Any thread.
   void drain();
-  // Stops the service and lets go of the model: requests in progress are told so, new ones are refused.
+  // Stops the service and lets go of the model: requests in progress are told so, new ones are refused. Waits for what
+  // the pool's threads are at.
   void forget();
   State state() const { return state_.load(); }
 
@@ -55,8 +58,12 @@ class Api {
   // Judges a request by its headers, before its body is read: 401, 403, 404, 405, 411, 415, or 503 where its route is
   // not served now. `head` is a request without its body. Any thread.
   ApiResult<Admission> admit(const HttpRequest& head) const;
-  // Answers a request that was admitted, now or later. On the connection's executor.
+  // Answers a request that was admitted, later: one with a body is read, and what it asks for prepared, on a thread of
+  // the pool. On the connection's executor, which this never holds up.
   void handle(HttpRequest request, const Admission& admitted, const std::shared_ptr<Responder>& responder);
+
+  // Where requests are read.
+  RequestPool& pool() { return pool_; }
 
   // The template of the route that a path belongs to, for labels of metrics and for logs; "other" if there is none.
   static std::string route_name(const std::string& path);
@@ -69,9 +76,13 @@ class Api {
   struct Call {
     HttpRequest request;
     std::shared_ptr<Responder> responder;
-    Loaded loaded;  // empty for routes that need no model
+    Loaded loaded;                  // empty for routes that need no model
+    RequestPool::TicketPtr ticket;  // null for routes without a body
+    std::chrono::steady_clock::time_point arrived;
   };
-  using Handler = ApiStatus (Api::*)(const Call& call);
+  // On a thread of the pool, or for routes without a body on the connection's executor. Says what it has to say with
+  // answer(), or with what an object posts to the responder; an error is answered by who called it.
+  using Handler = ApiStatus (Api::*)(Call& call);
   static const Route kRoutes[];
   static const Route* find_route(const std::string& sent);
   static ApiError unknown_path(const std::string& path);
@@ -79,33 +90,43 @@ class Api {
 
   ApiResult<int> check_key(const HttpRequest& head, const Route* route) const;
   ApiStatus check_state(const Route& route) const;
-  ApiStatus call(const Route& route, Call call);
+  ApiStatus enqueue(const Route& route, Call call);
+  void give_up_where_nobody_waits(const Call& call);
   Loaded loaded() const;
-  ApiResult<Json> body(const HttpRequest& request) const;
-  static void answer(const Call& call, const Json& value);
+  // The document that a body is; the body is freed.
+  ApiResult<JsonDocument> body(Call& call) const;
+  // Has the connection's executor send it. Any thread.
+  static void answer(const std::shared_ptr<Responder>& to, HttpResponse response);
+  // For handlers.
+  static void answer(const Call& call, HttpResponse response);
+  static void answer(const Call& call, const Json& value) { answer(call, HttpResponse{.body = dump(value)}); }
   // Tells the client, in a header of the answer, and the metrics which fields of a request had no effect.
   void report(const Call& call, const IgnoredFields& ignored);
 
-  ApiStatus health(const Call& call);
-  ApiStatus metrics(const Call& call);
-  ApiStatus version(const Call& call);
-  ApiStatus models(const Call& call);
-  ApiStatus model(const Call& call);
-  ApiStatus props(const Call& call);
-  ApiStatus load(const Call& call);
-  ApiStatus loads(const Call& call);
-  ApiStatus server_info(const Call& call);
-  ApiStatus model_info(const Call& call);
-  ApiStatus tokenize(const Call& call);
-  ApiStatus detokenize(const Call& call);
-  ApiStatus chat(const Call& call);
-  ApiStatus complete(const Call& call);
-  ApiStatus embeddings(const Call& call);
+  ApiStatus health(Call& call);
+  ApiStatus metrics(Call& call);
+  ApiStatus version(Call& call);
+  ApiStatus models(Call& call);
+  ApiStatus model(Call& call);
+  ApiStatus props(Call& call);
+  ApiStatus load(Call& call);
+  ApiStatus loads(Call& call);
+  ApiStatus server_info(Call& call);
+  ApiStatus model_info(Call& call);
+  ApiStatus tokenize(Call& call);
+  ApiStatus detokenize(Call& call);
+  ApiStatus chat(Call& call);
+  ApiStatus complete(Call& call);
+  ApiStatus embeddings(Call& call);
 
   // Who shares computed prompts: requests with the same API key and the same cache_salt.
   std::string salt_of(const Call& call, const std::string& cache_salt) const;
   // Who shares places and the queue with others (Job): with several API keys, each one.
   uint64_t client_of(const Call& call) const;
+  // Who takes turns with others at the pool: with several API keys, each one, otherwise each address.
+  std::string pool_client_of(const Call& call) const;
+  // What is left of the time that one answer may take; 0: any.
+  std::chrono::milliseconds time_left(const Call& call) const;
 
   struct Prepared;  // jobs, and what is common to both kinds of generation
   void start(const Call& call, Prepared prepared);
@@ -115,6 +136,7 @@ class Api {
   std::atomic<State> state_{State::kLoading};
   mutable std::mutex mutex_;
   Loaded loaded_;
+  RequestPool pool_;  // the last member: its threads use the others
 };
 
 }  // namespace quire::server

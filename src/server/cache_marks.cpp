@@ -42,9 +42,9 @@ std::vector<size_t> take_out(std::string& text, std::span<const std::string> wor
 
 }  // namespace
 
-std::vector<size_t> find_marks(const Conversation& conversation, const std::string& text,
+std::vector<size_t> find_marks(Conversation& conversation, const std::string& text,
                                const RenderMessages& render) {
-  Json messages = conversation.messages;
+  Json& messages = *conversation.messages;
   std::vector<std::string> words;
   // The last one first, so that the offsets of the others stand.
   for (auto mark = conversation.marks.rbegin(); mark != conversation.marks.rend(); ++mark) {

@@ -7,18 +7,40 @@ namespace quire::server {
 void EmbeddingAnswer::start(std::vector<Job> jobs) {
   vectors_.resize(jobs.size());
   running_ = jobs.size();
-  responder_->record().prompt_tokens = plan_.prompt_tokens;
-  auto ids = plan_.service->submit(
+  if (plan_.ticket->cancelled()) return;
+  const auto accepted = plan_.service->submit(
       std::move(jobs), [self = shared_from_this()](size_t index, const TokenEvent& event) {
         // Each job has one event: its end.
-        self->responder_->post([self, index, event] { self->take(index, event); });
+        self->responder_->post([self, index, event] { self->arrive(index, event); });
       });
-  if (!ids.ok()) {
-    over_ = true;
-    return responder_->send(ids.error());
+  try {
+    responder_->post([self = shared_from_this(), accepted] { self->begin(accepted); });
+  } catch (...) {
+    if (accepted.ok()) plan_.service->cancel(*accepted);
+    throw;
   }
-  jobs_ = std::move(*ids);
+}
+
+// On the connection's executor. Events may have come before.
+void EmbeddingAnswer::begin(const ApiResult<std::vector<JobId>>& accepted) {
+  responder_->record().prompt_tokens = plan_.prompt_tokens;
+  if (!accepted.ok()) {
+    over_ = true;
+    return responder_->send(accepted.error());
+  }
+  jobs_ = *accepted;
+  if (plan_.ticket->cancelled()) {
+    over_ = true;
+    return plan_.service->cancel(jobs_);
+  }
+  begun_ = true;
   watch();
+  for (const Arrival& a : std::exchange(early_, {})) take(a.index, a.event);
+}
+
+void EmbeddingAnswer::arrive(size_t index, const TokenEvent& event) {
+  if (begun_) return take(index, event);
+  if (!over_) early_.push_back({index, event});
 }
 
 void EmbeddingAnswer::watch() {
@@ -31,8 +53,7 @@ void EmbeddingAnswer::watch() {
   });
   if (plan_.timeout.count() <= 0) return;
   responder_->on_deadline(plan_.timeout, [weak = weak_from_this()] {
-    if (const auto self = weak.lock())
-      self->fail({503, "the request took longer than this server allows", "", "deadline_exceeded"});
+    if (const auto self = weak.lock()) self->fail(deadline_exceeded());
   });
 }
 
@@ -48,23 +69,37 @@ void EmbeddingAnswer::take(size_t index, const TokenEvent& event) {
   if (--running_ == 0) complete();
 }
 
+// What was computed is written on a thread of the pool: of many inputs it is long.
 void EmbeddingAnswer::complete() {
   over_ = true;
   responder_->record().cached_tokens = cached_;
   responder_->record().finish = finish_reason_name(FinishReason::kStop);
-  Json data = Json::array();
+  RequestPool::Task writing{.client = plan_.pool_client, .ticket = plan_.ticket};
+  writing.refuse = [responder = responder_](const ApiError& error) {
+    responder->post([responder, error] { responder->send(error); });
+  };
+  writing.run = [self = shared_from_this()] {
+    self->responder_->post(
+        [responder = self->responder_, response = HttpResponse{.body = self->body()}]() mutable {
+          responder->send(std::move(response));
+        });
+  };
+  if (const ApiStatus accepted = plan_.pool->finish(std::move(writing)); !accepted.ok())
+    responder_->send(accepted.error());
+}
+
+std::string EmbeddingAnswer::body() const {
+  std::string data;
   for (size_t i = 0; i < vectors_.size(); ++i) {
     const std::vector<float>& v = vectors_[i];
-    data.push_back({{"object", "embedding"},
-                    {"index", i},
-                    {"embedding", plan_.base64 ? Json(base64(std::as_bytes(std::span(v)))) : Json(v)}});
+    if (i > 0) data += ',';
+    data += dump({{"object", "embedding"},
+                  {"index", i},
+                  {"embedding", plan_.base64 ? Json(base64(std::as_bytes(std::span(v)))) : Json(v)}});
   }
-  const Json body = {
-      {"object", "list"},
-      {"data", std::move(data)},
-      {"model", plan_.model_name},
-      {"usage", {{"prompt_tokens", plan_.prompt_tokens}, {"total_tokens", plan_.prompt_tokens}}}};
-  responder_->send(HttpResponse{.body = dump(body)});
+  const Json usage = {{"prompt_tokens", plan_.prompt_tokens}, {"total_tokens", plan_.prompt_tokens}};
+  return R"({"object":"list","data":[)" + data + R"(],"model":)" + dump(plan_.model_name) + R"(,"usage":)" +
+         dump(usage) + '}';
 }
 
 void EmbeddingAnswer::fail(const ApiError& error) {

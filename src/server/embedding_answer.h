@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/protocol/json.h"
+#include "server/request_pool.h"
 #include "server/responder.h"
 #include "server/service.h"
 
@@ -17,7 +18,10 @@ struct EmbeddingPlan {
   std::string model_name;  // as the client called it
   bool base64 = false;
   int64_t prompt_tokens = 0;             // of all inputs
-  std::chrono::milliseconds timeout{0};  // for the whole answer; 0: no limit
+  std::chrono::milliseconds timeout{0};  // for the whole answer, from the start on; 0: any
+  RequestPool::TicketPtr ticket;         // whether anybody waits for the answer when it begins
+  RequestPool* pool = nullptr;           // writes the answer; outlives it
+  std::string pool_client;               // whose turn that is
 };
 
 class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
@@ -25,22 +29,32 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   EmbeddingAnswer(EmbeddingPlan plan, std::shared_ptr<Responder> responder)
       : plan_(std::move(plan)), responder_(std::move(responder)) {}
 
-  // Submits the jobs, one an input, and answers when all have ended. On the connection's executor.
+  // Submits the jobs, one an input, and answers when all have ended. Any thread.
   void start(std::vector<Job> jobs);
 
  private:
+  struct Arrival {
+    size_t index;
+    TokenEvent event;
+  };
+
+  void begin(const ApiResult<std::vector<JobId>>& accepted);
   void watch();
+  void arrive(size_t index, const TokenEvent& event);
   void take(size_t index, const TokenEvent& event);
   void complete();
+  std::string body() const;
   // Ends the request with an error; what still runs of it is cancelled.
   void fail(const ApiError& error);
 
   EmbeddingPlan plan_;
   std::shared_ptr<Responder> responder_;
   std::vector<JobId> jobs_;
+  std::vector<Arrival> early_;  // events that came before begin()
   std::vector<std::vector<float>> vectors_;
   size_t running_ = 0;
   int64_t cached_ = 0;
+  bool begun_ = false;
   bool over_ = false;  // answered, failed, or nobody listens any more
 };
 

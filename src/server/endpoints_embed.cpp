@@ -5,10 +5,10 @@
 
 namespace quire::server {
 
-ApiStatus Api::embeddings(const Call& call) {
+ApiStatus Api::embeddings(Call& call) {
   const auto& [model, service] = call.loaded;
-  QUIRE_TRY(const Json document, body(call.request));
-  QUIRE_TRY(const EmbeddingRequest r, parse_embedding_request(document, model->limits()));
+  QUIRE_TRY(JsonDocument document, body(call));
+  QUIRE_TRY(EmbeddingRequest r, parse_embedding_request(std::move(document), model->limits()));
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.model));
   const int64_t width = model->loaded().model->config().d_model;
@@ -19,10 +19,13 @@ ApiStatus Api::embeddings(const Call& call) {
   EmbeddingPlan plan{.service = service,
                      .model_name = r.model.empty() ? model->name() : r.model,
                      .base64 = r.base64,
-                     .timeout = options_.request_timeout};
+                     .timeout = time_left(call),
+                     .ticket = call.ticket,
+                     .pool = &pool_,
+                     .pool_client = pool_client_of(call)};
   std::vector<Job> jobs;
-  for (const Prompt& input : r.inputs) {
-    QUIRE_TRY(EncodedPrompt encoded, model->encode(input, r.add_special));
+  for (Prompt& input : r.inputs) {
+    QUIRE_TRY(EncodedPrompt encoded, model->encode(std::move(input), r.add_special));
     QUIRE_CHECKED(model->check_input(encoded.tokens.size()));
     plan.prompt_tokens += static_cast<int64_t>(encoded.tokens.size());
     Job& job = jobs.emplace_back();

@@ -20,14 +20,14 @@ constexpr int64_t kMaxJobTokens = int64_t{16} << 20;  // each job holds its prom
 constexpr int64_t kMostReported = int64_t{1} << 20, kMostStreamed = int64_t{1} << 17;
 
 // The request of one answer; the further answers to a prompt continue with other seeds.
-Job make_job(const GenerationParams& p, std::string salt, const EncodedPrompt& prompt, int64_t max_tokens,
-             uint64_t seed) {
+Job make_job(const GenerationParams& p, std::string salt, const SharedTokens& tokens,
+             const std::vector<int64_t>& cache_positions, int64_t max_tokens, uint64_t seed) {
   Job job;
   Request& r = job.request;
   r.priority = p.priority;
   r.cache_salt = std::move(salt);
-  r.prompt = prompt.tokens;
-  r.cache_positions = prompt.cache_positions;
+  r.prompt = tokens;
+  r.cache_positions = cache_positions;
   r.max_tokens = max_tokens;
   r.min_tokens = p.min_tokens;
   r.sampling = p.sampling;
@@ -85,18 +85,20 @@ uint64_t Api::client_of(const Call& call) const {
 }
 
 void Api::start(const Call& call, Prepared prepared) {
-  prepared.plan.timeout = options_.request_timeout;
+  prepared.plan.timeout = time_left(call);
+  prepared.plan.arrived = call.arrived;
+  prepared.plan.ticket = call.ticket;
   for (Job& job : prepared.jobs) job.request.client = client_of(call);
   std::make_shared<Generation>(std::move(prepared.plan), call.responder)->start(std::move(prepared.jobs));
 }
 
-ApiStatus Api::chat(const Call& call) {
+ApiStatus Api::chat(Call& call) {
   const auto& [model, service] = call.loaded;
-  QUIRE_TRY(const Json document, body(call.request));
-  QUIRE_TRY(const ChatRequest r, parse_chat_request(document, model->limits()));
+  QUIRE_TRY(JsonDocument document, body(call));
+  QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(document), model->limits()));
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.params.model));
-  QUIRE_TRY(const EncodedPrompt prompt, model->encode(r.conversation));
+  QUIRE_TRY(EncodedPrompt prompt, model->encode(std::move(r.conversation)));
   QUIRE_TRY(const int64_t max_tokens, model->room_for(prompt.tokens.size(), r.params.max_tokens));
   QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));
 
@@ -108,8 +110,10 @@ ApiStatus Api::chat(const Call& call) {
   p.plan.cache_positions = {prompt.cache_positions};
   const uint64_t seed = r.params.seed.value_or(random_seed());
   const std::string salt = salt_of(call, r.params.cache_salt);
+  const SharedTokens tokens(std::move(prompt.tokens));
   for (int i = 0; i < r.params.n; ++i)
-    p.jobs.push_back(make_job(r.params, salt, prompt, max_tokens, seed + static_cast<uint64_t>(i)));
+    p.jobs.push_back(make_job(r.params, salt, tokens, prompt.cache_positions, max_tokens,
+                              seed + static_cast<uint64_t>(i)));
   if (const PromptReport::Wanted wanted = wanted_of(r.params, false); wanted.any()) {
     QUIRE_CHECKED(check_reported(r.params, wanted, p.plan.prompt_tokens));
     p.jobs.front().request.prompt_logprobs = wanted.most();
@@ -119,10 +123,10 @@ ApiStatus Api::chat(const Call& call) {
   return {};
 }
 
-ApiStatus Api::complete(const Call& call) {
+ApiStatus Api::complete(Call& call) {
   const auto& [model, service] = call.loaded;
-  QUIRE_TRY(const Json document, body(call.request));
-  QUIRE_TRY(CompletionRequest r, parse_completion_request(document, model->limits()));
+  QUIRE_TRY(JsonDocument document, body(call));
+  QUIRE_TRY(CompletionRequest r, parse_completion_request(std::move(document), model->limits()));
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.params.model));
 
@@ -132,9 +136,8 @@ ApiStatus Api::complete(const Call& call) {
   const std::string salt = salt_of(call, r.params.cache_salt);
   const PromptReport::Wanted wanted = wanted_of(r.params, r.echo);
   std::vector<std::string> echoes;
-  for (const Prompt& prompt : r.prompts) {
-    QUIRE_TRY(EncodedPrompt encoded, model->encode(prompt, r.add_special));
-    encoded.cache_positions = r.cache_positions;
+  for (Prompt& prompt : r.prompts) {
+    QUIRE_TRY(EncodedPrompt encoded, model->encode(std::move(prompt), r.add_special));
     p.plan.cache_positions.push_back(r.cache_positions);
     QUIRE_TRY(int64_t max_tokens, model->room_for(encoded.tokens.size(), r.params.max_tokens));
     if (!r.params.max_tokens) max_tokens = std::min(max_tokens, kDefaultMaxTokens);
@@ -145,8 +148,10 @@ ApiStatus Api::complete(const Call& call) {
                        "the prompts have more than {} tokens together, each counted 'n' times",
                        kMaxJobTokens);
     if (r.echo && encoded.text.empty()) encoded.text = model->tokenizer().decode(encoded.tokens, true);
+    const SharedTokens tokens(std::move(encoded.tokens));
     for (int i = 0; i < r.params.n; ++i) {
-      p.jobs.push_back(make_job(r.params, salt, encoded, max_tokens, seed + static_cast<uint64_t>(i)));
+      p.jobs.push_back(
+          make_job(r.params, salt, tokens, r.cache_positions, max_tokens, seed + static_cast<uint64_t>(i)));
       if (r.echo) echoes.push_back(encoded.text);
     }
     if (!wanted.any()) continue;

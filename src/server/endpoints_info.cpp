@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <iterator>
+#include <span>
 
 #include "server/api.h"
 #include "server/paths.h"
@@ -10,7 +12,7 @@
 
 namespace quire::server {
 
-ApiStatus Api::health(const Call& call) {
+ApiStatus Api::health(Call& call) {
   switch (state()) {
     case State::kLoading:
       return ApiError{
@@ -48,14 +50,14 @@ void measure_process(Registry& r) {
 
 }  // namespace
 
-ApiStatus Api::metrics(const Call& call) {
+ApiStatus Api::metrics(Call& call) {
   measure_process(registry_);
-  call.responder->send(
-      HttpResponse{.body = registry_.text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"});
+  answer(call,
+         HttpResponse{.body = registry_.text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"});
   return {};
 }
 
-ApiStatus Api::version(const Call& call) {
+ApiStatus Api::version(Call& call) {
   answer(call, {{"version", QUIRE_VERSION}});
   return {};
 }
@@ -69,7 +71,7 @@ Json model_json(const ModelContext& m, const std::string& name) {
 
 }  // namespace
 
-ApiStatus Api::models(const Call& call) {
+ApiStatus Api::models(Call& call) {
   Json data = Json::array();
   for (const std::string& name : call.loaded.model->names())
     data.push_back(model_json(*call.loaded.model, name));
@@ -77,7 +79,7 @@ ApiStatus Api::models(const Call& call) {
   return {};
 }
 
-ApiStatus Api::model(const Call& call) {
+ApiStatus Api::model(Call& call) {
   const std::string name =
       percent_decoded(canonical_path(call.request.path).substr(sizeof "/v1/models/" - 1));
   QUIRE_CHECKED(call.loaded.model->check_name(name));
@@ -102,7 +104,7 @@ Json sampling_json(const SamplingParams& s) {
 
 }  // namespace
 
-ApiStatus Api::props(const Call& call) {
+ApiStatus Api::props(Call& call) {
   const ModelContext& m = *call.loaded.model;
   const Tokenizer& t = m.tokenizer();
   const auto text_of = [&](const std::optional<TokenId>& id) {
@@ -135,31 +137,45 @@ ApiStatus Api::props(const Call& call) {
   return {};
 }
 
-ApiStatus Api::tokenize(const Call& call) {
-  QUIRE_TRY(const Json document, body(call.request));
+namespace {
+
+// As text and not as a tree of values, which would take 16 bytes for each number and 64 for each text.
+std::string tokens_body(std::span<const TokenId> tokens, const ModelContext& m, bool texts) {
+  std::string out = fmt::format(R"({{"count":{},"max_model_len":{},"tokens":[)", tokens.size(), m.context());
+  fmt::format_to(std::back_inserter(out), "{}]", fmt::join(tokens, ","));
+  if (texts) {
+    out += R"(,"token_strs":[)";
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (i > 0) out += ',';
+      out += dump(unicode::replace_invalid(m.tokenizer().token_bytes(tokens[i], true)));
+    }
+    out += ']';
+  }
+  return out + '}';
+}
+
+}  // namespace
+
+ApiStatus Api::tokenize(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
   const ModelContext& m = *call.loaded.model;
-  QUIRE_TRY(const TokenizeRequest r, parse_tokenize_request(document, m.limits()));
+  QUIRE_TRY(TokenizeRequest r, parse_tokenize_request(std::move(document), m.limits()));
   report(call, r.ignored);
   QUIRE_CHECKED(m.check_name(r.model));
   EncodedPrompt p;
-  if (const auto* conversation = std::get_if<Conversation>(&r.input)) {
-    QUIRE_TRY(p, m.encode(*conversation));
+  if (auto* const conversation = std::get_if<Conversation>(&r.input)) {
+    QUIRE_TRY(p, m.encode(std::move(*conversation)));
   } else {
-    QUIRE_TRY(p, m.encode(Prompt(std::get<std::string>(r.input)), r.add_special));
+    QUIRE_TRY(p, m.encode(Prompt(std::get<std::string>(std::move(r.input))), r.add_special));
   }
-  Json out = {{"count", p.tokens.size()}, {"max_model_len", m.context()}, {"tokens", p.tokens}};
-  if (r.token_texts) {
-    Json& texts = out["token_strs"] = Json::array();
-    for (const TokenId t : p.tokens)
-      texts.push_back(unicode::replace_invalid(m.tokenizer().token_bytes(t, true)));
-  }
-  answer(call, out);
+  answer(call, HttpResponse{.body = tokens_body(p.tokens, m, r.token_texts)});
   return {};
 }
 
-ApiStatus Api::detokenize(const Call& call) {
-  QUIRE_TRY(const Json document, body(call.request));
-  QUIRE_TRY(const DetokenizeRequest r, parse_detokenize_request(document, call.loaded.model->limits()));
+ApiStatus Api::detokenize(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
+  QUIRE_TRY(const DetokenizeRequest r,
+            parse_detokenize_request(std::move(document), call.loaded.model->limits()));
   report(call, r.ignored);
   QUIRE_CHECKED(call.loaded.model->check_name(r.model));
   const std::string text = call.loaded.model->tokenizer().decode(r.tokens, true);

@@ -8,14 +8,14 @@
 namespace quire::server {
 
 // vLLM's: how many answers are asked for and not done.
-ApiStatus Api::load(const Call& call) {
+ApiStatus Api::load(Call& call) {
   const EngineLoad l = read_load(registry_, call.loaded.model->name());
   answer(call, {{"server_load", l.running + l.waiting}});
   return {};
 }
 
 // SGLang's: an entry for each replica, of which there is one.
-ApiStatus Api::loads(const Call& call) {
+ApiStatus Api::loads(Call& call) {
   const ModelContext& m = *call.loaded.model;
   const EngineLoad l = read_load(registry_, m.name());
   const auto tokens = std::llround(l.kv_usage * static_cast<double>(m.kv_tokens()));
@@ -26,7 +26,7 @@ ApiStatus Api::loads(const Call& call) {
   return {};
 }
 
-ApiStatus Api::server_info(const Call& call) {
+ApiStatus Api::server_info(Call& call) {
   const ModelContext& m = *call.loaded.model;
   answer(call, {{"model_path", m.name()},  // the name: where the file is, is nobody's business
                 {"served_model_name", m.name()},
@@ -39,7 +39,7 @@ ApiStatus Api::server_info(const Call& call) {
   return {};
 }
 
-ApiStatus Api::model_info(const Call& call) {
+ApiStatus Api::model_info(Call& call) {
   const ModelContext& m = *call.loaded.model;
   const std::string& architecture = m.loaded().model->config().architecture;
   answer(call, {{"model_path", m.name()},

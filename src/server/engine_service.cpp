@@ -108,8 +108,25 @@ ApiResult<std::vector<JobId>> EngineService::submit(std::vector<Job> jobs, Event
   const auto counted =
       static_cast<size_t>(std::count_if(jobs.begin(), jobs.end(), [](const Job& job) { return job.counts; }));
   QUIRE_CHECKED(reserve(client, counted, jobs.size()));
+  Result<std::vector<RequestId>> ids = Error{};
+  try {
+    ids = engine_->submit(submissions_of(jobs, client, std::move(sink)));
+  } catch (...) {  // memory ran out
+    settle(false, client, counted, jobs.size());
+    throw;
+  }
+  settle(ids.ok(), client, counted, jobs.size());
+  if (!ids.ok()) return *failure_of({.finish = FinishReason::kError, .error = ids.error()});
+  std::vector<JobId> accepted;
+  for (const RequestId id : *ids) accepted.push_back(id.v);
+  return accepted;
+}
+
+std::vector<Engine::Submission> EngineService::submissions_of(std::vector<Job>& jobs, uint64_t client,
+                                                              EventSink sink) {
   const auto shared_sink = std::make_shared<const EventSink>(std::move(sink));
   std::vector<Engine::Submission> submissions;
+  submissions.reserve(jobs.size());
   for (size_t i = 0; i < jobs.size(); ++i) {
     Request& request = jobs[i].request;
     request.client = client;
@@ -124,21 +141,20 @@ ApiResult<std::vector<JobId>> EngineService::submit(std::vector<Job> jobs, Event
     submissions.push_back({std::move(request), [this, entry](const TokenEvent& e) { on_event(entry, e); }});
   }
   metrics_->params_n.observe(static_cast<double>(jobs.size()));
-  const Result<std::vector<RequestId>> ids = engine_->submit(std::move(submissions));
+  return submissions;
+}
+
+void EngineService::settle(bool taken, uint64_t client, size_t jobs, size_t with_uncounted) {
   {
     const std::lock_guard lock(mutex_);
     --submitting_;
-    if (!ids.ok()) {
-      give_back(client, counted);
-      unfinished_ -= jobs.size();
+    if (!taken) {
+      give_back(client, jobs);
+      unfinished_ -= with_uncounted;
     }
     publish_load();
   }
   wake_.notify_all();
-  if (!ids.ok()) return *failure_of({.finish = FinishReason::kError, .error = ids.error()});
-  std::vector<JobId> accepted;
-  for (const RequestId id : *ids) accepted.push_back(id.v);
-  return accepted;
 }
 
 void EngineService::cancel(std::span<const JobId> jobs) {

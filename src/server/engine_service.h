@@ -53,7 +53,10 @@ class EngineService : public Service {
 
   ApiStatus check(const Request& r) const;
   ApiStatus reserve(uint64_t& client, size_t jobs, size_t with_uncounted);
+  std::vector<Engine::Submission> submissions_of(std::vector<Job>& jobs, uint64_t client, EventSink sink);
   void give_back(uint64_t client, size_t jobs);
+  // The end of a submit() that reserve() let in: what was reserved goes back unless the engine took the jobs.
+  void settle(bool taken, uint64_t client, size_t jobs, size_t with_uncounted);
   void run();
   void on_event(const EntryPtr& entry, const TokenEvent& event);
   void measure_end(const Entry& entry, const TokenEvent& event);

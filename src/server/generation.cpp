@@ -33,8 +33,7 @@ Generation::Generation(GenerationPlan plan, std::shared_ptr<Responder> responder
     : plan_(std::move(plan)),
       responder_(std::move(responder)),
       id_(std::string(plan_.format->id_prefix()) + random_hex()),
-      created_(std::time(nullptr)),
-      start_(std::chrono::steady_clock::now()) {}
+      created_(std::time(nullptr)) {}
 
 void Generation::start(std::vector<Job> jobs) {
   answers_.resize(jobs.size());
@@ -43,14 +42,30 @@ void Generation::start(std::vector<Job> jobs) {
     answers_[i].splitter = ReasoningSplitter(plan_.inside_reasoning);
   }
   running_ = jobs.size();
-  responder_->record().prompt_tokens = plan_.prompt_tokens;
-  auto ids = plan_.service->submit(
+  if (plan_.ticket->cancelled()) return;
+  const auto accepted = plan_.service->submit(
       std::move(jobs), [self = shared_from_this()](size_t i, const TokenEvent& e) { self->on_event(i, e); });
-  if (!ids.ok()) {
-    over_ = true;
-    return responder_->send(ids.error());
+  try {
+    responder_->post([self = shared_from_this(), accepted] { self->begin(accepted); });
+  } catch (...) {
+    if (accepted.ok()) plan_.service->cancel(*accepted);
+    throw;
   }
-  jobs_ = std::move(*ids);
+}
+
+// On the connection's executor. Events may have come before.
+void Generation::begin(const ApiResult<std::vector<JobId>>& accepted) {
+  responder_->record().prompt_tokens = plan_.prompt_tokens;
+  if (!accepted.ok()) {
+    over_ = true;
+    return responder_->send(accepted.error());
+  }
+  jobs_ = *accepted;
+  if (plan_.ticket->cancelled()) {
+    over_ = true;
+    return cancel_jobs();
+  }
+  begun_ = true;
   responder_->on_disconnect([weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self || self->over_) return;
@@ -60,10 +75,10 @@ void Generation::start(std::vector<Job> jobs) {
   });
   if (plan_.timeout.count() > 0)
     responder_->on_deadline(plan_.timeout, [weak = weak_from_this()] {
-      if (const auto self = weak.lock())
-        self->fail({503, "the request took longer than this server allows", "", "deadline_exceeded"});
+      if (const auto self = weak.lock()) self->fail(deadline_exceeded());
     });
   if (plan_.stream) responder_->start_stream();
+  take_arrivals();
 }
 
 void Generation::on_event(size_t index, const TokenEvent& event) {
@@ -78,6 +93,7 @@ void Generation::on_event(size_t index, const TokenEvent& event) {
 }
 
 void Generation::take_arrivals() {
+  if (!begun_) return;  // begin() takes them
   std::vector<Arrival> arrived;
   {
     const std::lock_guard lock(mutex_);
@@ -113,7 +129,8 @@ void Generation::take(Answer& answer, const TokenEvent& event) {
   }
   if (event.token >= 0) {
     double& first = responder_->record().first_token_seconds;
-    if (first < 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    if (first < 0)
+      first = std::chrono::duration<double>(std::chrono::steady_clock::now() - plan_.arrived).count();
     ++answer.generated;
   }
   report_token(answer, event);

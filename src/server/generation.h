@@ -11,6 +11,7 @@
 #include "server/answer_format.h"
 #include "server/model_context.h"
 #include "server/protocol/reasoning.h"
+#include "server/request_pool.h"
 #include "server/responder.h"
 #include "server/service.h"
 
@@ -32,14 +33,16 @@ struct GenerationPlan {
   size_t answers_each = 1;                            // to a prompt; those to one stand together
   bool cache_info = false;                            // the usage tells what of each prompt was found
   std::vector<std::vector<int64_t>> cache_positions;  // of each prompt: where the request asks for its state
-  std::chrono::milliseconds timeout;                  // for the whole answer
+  std::chrono::milliseconds timeout;                  // for the whole answer, from the start on; 0: any
+  std::chrono::steady_clock::time_point arrived;      // of the request
+  RequestPool::TicketPtr ticket;                      // whether anybody waits for the answer when it begins
 };
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   Generation(GenerationPlan plan, std::shared_ptr<Responder> responder);
 
-  // Submits the jobs, one an answer, and answers. On the connection's executor.
+  // Submits the jobs, one an answer, and answers. Any thread.
   void start(std::vector<Job> jobs);
 
  private:
@@ -58,6 +61,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     TokenEvent event;
   };
 
+  void begin(const ApiResult<std::vector<JobId>>& accepted);
   void on_event(size_t index, const TokenEvent& event);  // the service's thread
   void take_arrivals();
   void take(Answer& answer, const TokenEvent& event);
@@ -86,10 +90,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<Responder> responder_;
   std::string id_;
   int64_t created_;
-  std::chrono::steady_clock::time_point start_;
   std::vector<JobId> jobs_;
   std::vector<Answer> answers_;
   size_t running_ = 0;
+  bool begun_ = false;    // the jobs were accepted, and the client is listening
   bool writing_ = false;  // write_reports() is under way
   bool over_ = false;     // answered, failed, or nobody listens any more
 

@@ -54,19 +54,19 @@ ApiResult<std::vector<TokenId>> ModelContext::encode_text(const std::string& tex
   return tokenizer().encode(text, options);
 }
 
-ApiResult<EncodedPrompt> ModelContext::encode(const Conversation& c) const {
+ApiResult<EncodedPrompt> ModelContext::encode(Conversation c) const {
   if (!chat_)
     return bad_field(
         "messages", "no_chat_template",
         "this model has no chat template; use /v1/completions, or start the server with --chat-template");
   const Tokenizer& t = tokenizer();
-  TemplateOptions o{.add_generation_prompt = c.add_generation_prompt, .extra = &c.template_variables};
+  TemplateOptions o{.add_generation_prompt = c.add_generation_prompt, .extra = &*c.template_variables};
   if (t.bos()) o.bos_token = std::string(t.token_text(*t.bos()));
   if (t.eos()) o.eos_token = std::string(t.token_text(*t.eos()));
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &o.now.emplace());
   const RenderMessages render = [&](const Json& messages) { return chat_->render(messages, Json(), o); };
-  Result<RenderedPrompt> prompt = render(c.messages);
+  Result<RenderedPrompt> prompt = render(*c.messages);
   if (!prompt.ok()) {
     ApiError e = to_api_error(prompt.error());
     e.param = "messages";
@@ -84,12 +84,12 @@ ApiResult<EncodedPrompt> ModelContext::encode(const Conversation& c) const {
   return p;
 }
 
-ApiResult<EncodedPrompt> ModelContext::encode(const Prompt& prompt, bool add_special) const {
+ApiResult<EncodedPrompt> ModelContext::encode(Prompt prompt, bool add_special) const {
   EncodedPrompt p;
-  if (const auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
-    p.tokens = *tokens;
+  if (auto* const tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
+    p.tokens = std::move(*tokens);
   } else {
-    p.text = std::get<std::string>(prompt);
+    p.text = std::get<std::string>(std::move(prompt));
     QUIRE_TRY(p.tokens, encode_text(p.text, {.add_special = add_special, .parse_special = true}));
   }
   return p;

@@ -51,8 +51,8 @@ class ModelContext {
 
   // 404 unless the request names this model, or none.
   ApiStatus check_name(const std::string& asked) const;
-  ApiResult<EncodedPrompt> encode(const Conversation& conversation) const;
-  ApiResult<EncodedPrompt> encode(const Prompt& prompt, bool add_special) const;
+  ApiResult<EncodedPrompt> encode(Conversation conversation) const;
+  ApiResult<EncodedPrompt> encode(Prompt prompt, bool add_special) const;
   // 400 unless an input of so many tokens, after which nothing is generated, is not empty and fits the context.
   ApiStatus check_input(size_t tokens) const;
   // A number of tokens to generate after such a prompt, or 400 context_length_exceeded.

@@ -13,6 +13,7 @@ namespace quire::server {
 
 // What the access log says of a request besides its outcome. Filled in by whoever knows.
 struct RequestRecord {
+  std::string peer;   // the client's address, without its port
   std::string id;     // of this request, in the header X-Request-Id
   std::string trace;  // W3C trace context (traceparent) of the client, or empty
   std::string route;  // "/v1/chat/completions", or "other"
@@ -27,8 +28,8 @@ struct RequestRecord {
   double first_token_seconds = -1.0;
 };
 
-// One request's way back. Exactly one of send() and start_stream() is called, once. All functions but post() and
-// record() only on the connection's executor: in the handler itself, and in work given to post().
+// One request's way back. One of send() and start_stream() is called; what is said after the answer's end is dropped.
+// All functions but post() only on the connection's executor: in work given to post(), and in handlers without a body.
 class Responder {
  public:
   virtual ~Responder() = default;

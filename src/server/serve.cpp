@@ -188,7 +188,8 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
            .origins = std::move(origins),
            .json = json,
            .request_timeout = o.request_timeout,
-           .split_reasoning = o.split_reasoning},
+           .split_reasoning = o.split_reasoning,
+           .pool = o.pool},
           registry);
   QUIRE_TRY(const std::unique_ptr<HttpServer> http, HttpServer::create(o.http, api, registry, logs.access));
   SignalNotes signals({SIGTERM, SIGINT}, SignalNotes::Second::kEnds);

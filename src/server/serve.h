@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "server/http_server.h"
 #include "server/protocol/generation_params.h"
+#include "server/request_pool.h"
 
 namespace quire::server {
 
@@ -28,6 +29,7 @@ struct ServeOptions {
   EngineOptions engine;
   RequestLimits limits;
   HttpServerOptions http;
+  RequestPoolOptions pool;
   size_t max_queue = 256;
   std::string prefix_cache_file;        // keeps the prefix cache while the server is down; empty: none does
   int64_t prefix_cache_file_bytes = 0;  // that it has at most

@@ -2,6 +2,10 @@
 
 namespace quire::server {
 
+ApiError deadline_exceeded() {
+  return {503, "the request took longer than this server allows", "", "deadline_exceeded"};
+}
+
 std::optional<ApiError> failure_of(const TokenEvent& event) {
   if (event.finish == FinishReason::kError)
     return event.error ? to_api_error(*event.error) : ApiError{500, "the engine failed", "", ""};

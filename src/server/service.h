@@ -29,6 +29,8 @@ struct Job {
 // call submit() and cancel().
 using EventSink = std::function<void(size_t index, const TokenEvent& event)>;
 
+// What a client is told whose answer is not there in time.
+ApiError deadline_exceeded();
 // What a client is told of an event that ends a job without an answer; nothing of other events.
 std::optional<ApiError> failure_of(const TokenEvent& event);
 

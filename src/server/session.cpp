@@ -2,6 +2,8 @@
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
+#include <new>
+#include <stdexcept>
 
 #include "server/generation.h"
 
@@ -9,6 +11,7 @@ namespace quire::server {
 namespace {
 
 constexpr size_t kMaxPipelined = size_t{64} << 10;  // of further requests while one is being answered
+constexpr size_t kCopied = size_t{64} << 10;        // of an answer's body, to go out with its head
 constexpr size_t kMaxUnsent = size_t{8} << 20;      // of an answer that the client does not read
 constexpr std::chrono::milliseconds kLinger{2000};
 constexpr std::chrono::milliseconds kReservedPatience{2000};  // for a request on a reserved connection
@@ -54,7 +57,8 @@ class Session::Exchange : public Responder {
     if (current()) session_->arm(session_->deadline_timer_, after, &Session::deadline);
   }
   void post(std::function<void()> work) override {
-    asio::post(session_->connection_->executor(), [work = std::move(work), keep = session_] { work(); });
+    asio::post(session_->connection_->executor(),
+               [work = std::move(work), keep = session_] { keep->within_memory([&] { work(); }); });
   }
 
   std::function<void()> disconnected, expired;
@@ -150,9 +154,29 @@ void Session::on_read(const boost::system::error_code& error, size_t bytes) {
     case Phase::kHeader:
     case Phase::kBody:
       if (error) return on_end_of_input();
-      input_.append(read_buffer_.data(), bytes);
-      return on_input();
+      return within_memory([&] {
+        input_.append(read_buffer_.data(), bytes);
+        on_input();
+      });
   }
+}
+
+// Where memory runs out, this connection ends and no other: with 503 if nothing was said of an answer yet.
+template <class Work>
+void Session::within_memory(const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
+  }
+  std::string().swap(input_);
+  try {
+    const ApiError error = out_of_memory();
+    if (phase_ == Phase::kHeader || phase_ == Phase::kBody) return refuse(error);  // frees the body
+    if (phase_ == Phase::kAnswering && exchange_ && !streaming_ && !complete_) return exchange_->send(error);
+  } catch (const std::bad_alloc&) {
+  }
+  close();
 }
 
 void Session::on_input() {
@@ -250,6 +274,7 @@ void Session::begin_exchange(const HttpRequest& request) {
   RequestRecord& r = exchange_->record();
   r.route = Api::route_name(path_);
   r.key = admitted_.key;
+  r.peer = peer_.substr(0, peer_.rfind(':'));
   const std::string_view id = request.header("x-request-id");
   r.id = is_token(id, 128) ? std::string(id) : "req-" + random_hex();
   if (const std::string_view trace = request.header("traceparent"); is_token(trace, 128)) r.trace = trace;
@@ -289,7 +314,12 @@ void Session::send(HttpResponse response) {
   body_bytes_ = static_cast<int64_t>(response.body.size());
   for (auto& h : common_headers()) response.headers.push_back(std::move(h));
   output_ += response_head(response, body_bytes_, keep_connection_, http_1_0_);
-  if (method_ != "HEAD") output_ += response.body;
+  if (method_ == "HEAD") response.body.clear();
+  if (response.body.size() > kCopied) flush();  // what is written next need not be copied behind the head
+  if (output_.empty())
+    output_ = std::move(response.body);
+  else
+    output_ += response.body;
   complete_ = true;
   flush();
 }
@@ -356,6 +386,8 @@ void Session::on_written(const boost::system::error_code& error) {
 
 void Session::answered() {
   log_exchange("");
+  for (std::string* const sent : {&output_, &in_flight_})
+    if (sent->capacity() > kCopied) std::string().swap(*sent);
   disarm(keep_alive_timer_);
   disarm(deadline_timer_);
   exchange_.reset();

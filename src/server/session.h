@@ -74,6 +74,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void read_more();
   void on_read(const boost::system::error_code& error, size_t bytes);
   void on_input();
+  template <class Work>
+  void within_memory(const Work& work);
   void parse_input();
   void on_end_of_input();
   void on_timeout();

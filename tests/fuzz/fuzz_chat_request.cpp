@@ -52,15 +52,15 @@ void check_params(const GenerationParams& p, const RequestLimits& l) {
 }
 
 void check_conversation(const Conversation& c) {
-  require(c.messages.is_array() && !c.messages.empty(), "messages are there");
-  for (const Json& m : c.messages) {
+  require(c.messages->is_array() && !c.messages->empty(), "messages are there");
+  for (const Json& m : *c.messages) {
     require(m.at("role").is_string(), "a role is a string");
     require(!m.contains("content") || m["content"].is_string() || m["content"].is_null(),
             "a content is a string");
   }
   require(c.marks.size() <= kMaxCacheMarks, "marks are limited");
   for (const CacheMark& m : c.marks)
-    require(m.offset <= c.messages.at(m.message).at("content").get_ref<const std::string&>().size(),
+    require(m.offset <= c.messages->at(m.message).at("content").get_ref<const std::string&>().size(),
             "a mark is in its content");
 }
 
@@ -113,8 +113,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto body = parse_json_object(text, limits);
   if (accepted(body)) {
     require(Json::accept(text), "what is read is JSON");
-    read_bodies(*body);
-    require(Json::parse(dump(*body)) == *body, "what is written reads back the same");
+    read_bodies(**body);
+    require(Json::parse(dump(**body)) == **body, "what is written reads back the same");
   }
   (void)Url::parse(text.substr(0, 300));
   (void)LengthSpec::parse(text.substr(0, 100));

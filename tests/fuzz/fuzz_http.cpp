@@ -36,11 +36,11 @@ std::string read_body(const HttpRequest& q) {
   l.context = 256;
   const auto body = parse_json_object(q.body, {.max_bytes = 4096, .max_depth = 16, .max_values = 1000});
   if (!body.ok()) return outcome(body);
-  if (q.path == "/v1/chat/completions") return outcome(parse_chat_request(*body, l));
-  if (q.path == "/v1/completions") return outcome(parse_completion_request(*body, l));
-  if (q.path == "/v1/embeddings") return outcome(parse_embedding_request(*body, l));
-  if (q.path == "/tokenize") return outcome(parse_tokenize_request(*body, l));
-  if (q.path == "/detokenize") return outcome(parse_detokenize_request(*body, l));
+  if (q.path == "/v1/chat/completions") return outcome(parse_chat_request(**body, l));
+  if (q.path == "/v1/completions") return outcome(parse_completion_request(**body, l));
+  if (q.path == "/v1/embeddings") return outcome(parse_embedding_request(**body, l));
+  if (q.path == "/tokenize") return outcome(parse_tokenize_request(**body, l));
+  if (q.path == "/detokenize") return outcome(parse_detokenize_request(**body, l));
   return "";
 }
 

@@ -97,7 +97,8 @@ TEST(UnknownFields, NullLeavesOut) {
           R"({"messages": [{"role": "assistant", "content": null, "tool_calls": null, "name": "n"}]})"),
       limits());
   ASSERT_TRUE(r.ok());
-  EXPECT_EQ(r->conversation.messages[0], (Json{{"role", "assistant"}, {"content", nullptr}, {"name", "n"}}));
+  EXPECT_EQ(r->conversation.messages->at(0),
+            (Json{{"role", "assistant"}, {"content", nullptr}, {"name", "n"}}));
 }
 
 // A field that would change the text is not ignored.
@@ -139,7 +140,8 @@ TEST(KnownFields, OtherNames) {
 
 TEST(KnownFields, EffortGoesToTheTemplate) {
   const auto variables = [](const char* members, const char* variable) {
-    return parse(members, limits(false, variable))->conversation.template_variables;
+    const auto r = parse(members, limits(false, variable));
+    return *r->conversation.template_variables;
   };
   constexpr char kLow[] = R"("reasoning_effort": "low")", kNone[] = R"("reasoning_effort": "none")";
   EXPECT_EQ(variables(kLow, "reasoning_effort"), (Json{{"reasoning_effort", "low"}}));

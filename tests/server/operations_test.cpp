@@ -427,6 +427,8 @@ TEST_F(ServeProgram, RefusesBadOptions) {
   expect_refused(serve + "--prefix-cache-file x --prefix-cache-file-size 0", "must be above 0");
   expect_refused(serve + "--system-headers 'a b'", "--system-headers 'a b'");
   expect_refused(serve + "--pooling cls", "--pooling cls: must be last or mean");
+  expect_refused(serve + "--tokenizer-threads 257", "must be between 0 and 256");
+  expect_refused(serve + "--max-unread 1", "must be at least 2");
   expect_refused("serve -m " + path("none.gguf") + " --port 0", "none.gguf");
 }
 

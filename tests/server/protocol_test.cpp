@@ -23,7 +23,7 @@ RequestLimits limits() {
 }
 
 std::string json_complaint(std::string_view text, const JsonLimits& l = {}) {
-  const ApiResult<Json> r = parse_json_object(text, l);
+  const ApiResult<JsonDocument> r = parse_json_object(text, l);
   return r.ok() ? "" : r.error().message;
 }
 
@@ -44,6 +44,37 @@ TEST(Json, LimitsWhatItReads) {
   EXPECT_THAT(json_complaint(R"({"a": [1, 2, 3]})", few), HasSubstr("more than 4 values"));
   few.max_bytes = 10;
   EXPECT_EQ(parse_json(R"({"a": [1, 2, 3]})", few).error().status, 413);
+}
+
+// Memory follows from how many texts and containers there are, more than from a body's length.
+TEST(Json, LimitsWhatTakesMemory) {
+  JsonLimits few;
+  few.max_blocks = 6;
+  EXPECT_EQ(json_complaint(R"({"a": [1, 2, 3, 4, 5, 6, 7, 8], "b": ""})", few), "");
+  for (const char* text : {R"({"a": [[], [], [], []], "b": 1})", R"({"a": [{}, {}, {}, {}, {}]})",
+                           R"({"a": ["", "", "", "", ""]})", R"({"a":1,"b":1,"c":1,"d":1,"e":1,"f":1})"})
+    EXPECT_THAT(json_complaint(text, few), HasSubstr("more than 6 strings, arrays, objects and members"))
+        << text;
+  // As many tokens as any context has are fine, and so is a long conversation.
+  std::string tokens = R"({"prompt": [0)", messages = R"({"messages": [)";
+  for (int i = 0; i < 1'500'000; ++i) tokens += ",0";
+  for (int i = 0; i < 16384; ++i)
+    messages +=
+        R"({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},)";
+  messages.back() = ']';
+  EXPECT_EQ(json_complaint(tokens + "]}"), "");
+  EXPECT_EQ(json_complaint(messages + "}"), "");
+}
+
+// Objects grow while they are read; nothing of them changes.
+TEST(Json, KeepsMembersAndTheirOrder) {
+  for (const int count : {1, 2, 3, 15, 16, 17, 100}) {
+    std::string text = "{";
+    for (int i = 0; i < count; ++i)
+      text += fmt::format(R"({}"k{}":{{"a":[{},"x",null],"b":{{}}}})", i == 0 ? "" : ",", i, i);
+    text += '}';
+    EXPECT_EQ(dump(*std::move(parse_json(text)).value()), text);
+  }
 }
 
 TEST(Json, FindsDuplicatesAmongManyKeys) {
@@ -92,11 +123,11 @@ TEST(ChatRequest, ReadsEveryField) {
   EXPECT_EQ(p.sampling.logit_bias.at(3), -100.0f);
   EXPECT_EQ(p.stop, std::vector<std::string>{"end"});
   EXPECT_EQ(p.stop_tokens, (std::vector<TokenId>{1, 2}));
-  const Json& m = r->conversation.messages;
+  const Json& m = *r->conversation.messages;
   EXPECT_EQ(m[0]["role"], "system");
   EXPECT_EQ(m[1]["content"], "b\nc");
   EXPECT_TRUE(m[2]["content"].is_null());
-  EXPECT_EQ(r->conversation.template_variables["enable_thinking"], true);
+  EXPECT_EQ((*r->conversation.template_variables)["enable_thinking"], true);
 }
 
 TEST(ChatRequest, NamesWhatIsWrong) {
@@ -127,9 +158,9 @@ TEST(ChatRequest, NamesWhatIsWrong) {
 }
 
 Conversation conversation(const Json& messages, const RequestLimits& l = limits()) {
-  auto r = parse_chat_request({{"messages", messages}}, l);
+  auto r = parse_chat_request(Json{{"messages", messages}}, l);
   EXPECT_TRUE(r.ok()) << (r.ok() ? "" : r.error().message);
-  return r->conversation;
+  return std::move(r->conversation);
 }
 Json part(const std::string& text, bool marked = false) {
   Json p = {{"type", "text"}, {"text", text}};
@@ -139,7 +170,7 @@ Json part(const std::string& text, bool marked = false) {
 
 TEST(ChatRequest, HeadersOfASystemPromptAreLeftOut) {
   const auto system = [](const Json& content, const RequestLimits& l = limits()) {
-    return conversation({{{"role", "system"}, {"content", content}}}, l).messages[0]["content"];
+    return conversation({{{"role", "system"}, {"content", content}}}, l).messages->at(0)["content"];
   };
   const std::string header = "x-anthropic-billing-header: cch=1;";
   EXPECT_EQ(system(header + "\nBe kind."), "Be kind.");
@@ -161,8 +192,9 @@ TEST(ChatRequest, HeadersOfASystemPromptAreLeftOut) {
   EXPECT_EQ(system(header, other), header);
   // Nowhere else.
   const Json messages = {{{"role", "user"}, {"content", header}}, {{"role", "system"}, {"content", header}}};
-  EXPECT_EQ(conversation(messages).messages, messages);
-  EXPECT_EQ(conversation({{{"role", "developer"}, {"content", header + "\na"}}}).messages[0]["content"], "a");
+  EXPECT_EQ(*conversation(messages).messages, messages);
+  EXPECT_EQ(conversation({{{"role", "developer"}, {"content", header + "\na"}}}).messages->at(0)["content"],
+            "a");
 }
 
 TEST(ChatRequest, MarksAreWherePartsEnd) {
@@ -195,9 +227,9 @@ TEST(ChatRequest, MarksAreWherePartsEnd) {
 TEST(CacheMarks, AreFoundWhereTheTemplatePutsThem) {
   const auto find = [](const char* source, const Json& messages) {
     const auto chat = std::move(ChatTemplate::parse(source)).value();
-    const Conversation c = conversation(messages);
+    Conversation c = conversation(messages);
     const RenderMessages render = [&](const Json& m) { return chat.render(m, Json(), {}); };
-    const std::string text = render(c.messages).value().text;
+    const std::string text = render(*c.messages).value().text;
     std::vector<std::string> before;
     for (const size_t at : find_marks(c, text, render)) before.push_back(text.substr(0, at));
     return before;

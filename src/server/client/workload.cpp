@@ -121,14 +121,14 @@ Result<std::vector<WorkItem>> parse_trace(std::string_view text, const WorkloadO
     text.remove_prefix(std::min(end + 1, text.size()));
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    ApiResult<Json> j = parse_json_object(line);
+    ApiResult<JsonDocument> j = parse_json_object(line);
     if (!j.ok()) return request_error("trace, line {}: {}", number, j.error().message);
     WorkItem item;
     int64_t length = o.prompt_tokens.draw(random);
     item.max_tokens = o.output_tokens.draw(random);
     float at = -1;
     IgnoredFields none{.strict = true};
-    Fields f(*j, none);
+    Fields f(**j, none);
     f.text("prompt", item.prompt, SIZE_MAX);
     f.integer("prompt_tokens", length, 1, 10'000'000);
     f.integer("output_tokens", item.max_tokens, 1, 10'000'000);

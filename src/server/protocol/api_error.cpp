@@ -60,6 +60,11 @@ std::string ApiError::body() const {
   return ordered_json{{"error", error}}.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
+ApiError out_of_memory() {
+  return {
+      .status = 503, .message = "not enough memory for this request", .code = "overloaded", .retry_after = 1};
+}
+
 ApiError to_api_error(const Error& error) {
   switch (error.fault) {
     case Fault::kRequest:

@@ -36,6 +36,8 @@ ApiError bad_request(fmt::format_string<Args...> f, Args&&... args) {
   return {400, fmt::format(f, std::forward<Args>(args)...), "", ""};
 }
 
+// 503: what a request needs of memory is not there now.
+ApiError out_of_memory();
 // kRequest: 400, kCapacity: 503, the others 500.
 ApiError to_api_error(const Error& error);
 

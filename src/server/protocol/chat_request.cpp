@@ -37,15 +37,15 @@ void refuse_chat_fields(Fields& f) {
 
 }  // namespace
 
-ApiResult<ChatRequest> parse_chat_request(const Json& body, const RequestLimits& limits) {
+ApiResult<ChatRequest> parse_chat_request(JsonDocument body, const RequestLimits& limits) {
   ChatRequest r{.ignored = {.strict = limits.strict_parameters}};
-  Fields f(body, r.ignored);
+  Fields f(*body, r.ignored);
   read_conversation(f, limits, r.conversation);
   read_generation_params(f, limits, r.params);
   bool logprobs = false;
   int top = 0;
   f.boolean("logprobs", logprobs);
-  const bool has_top = body.contains("top_logprobs") && !body["top_logprobs"].is_null();
+  const bool has_top = body->contains("top_logprobs") && !(*body)["top_logprobs"].is_null();
   f.integer("top_logprobs", top, 0, limits.max_logprobs);
   if (has_top && !logprobs)
     f.fail(bad_field("top_logprobs", "invalid_value", "'top_logprobs' needs 'logprobs' to be true"));
@@ -56,10 +56,10 @@ ApiResult<ChatRequest> parse_chat_request(const Json& body, const RequestLimits&
   return r;
 }
 
-ApiResult<CompletionRequest> parse_completion_request(const Json& body, const RequestLimits& limits) {
+ApiResult<CompletionRequest> parse_completion_request(JsonDocument body, const RequestLimits& limits) {
   CompletionRequest r{.ignored = {.strict = limits.strict_parameters}};
-  Fields f(body, r.ignored);
-  const Json* prompt = f.take("prompt");
+  Fields f(*body, r.ignored);
+  Json* prompt = f.take("prompt");
   if (prompt == nullptr) return bad_field("prompt", "missing_parameter", "'prompt' is missing");
   QUIRE_TRY(r.prompts, parse_prompts("prompt", *prompt, limits, {limits.max_prompts, "--max-prompts"}));
   read_generation_params(f, limits, r.params);
@@ -72,9 +72,9 @@ ApiResult<CompletionRequest> parse_completion_request(const Json& body, const Re
   return r;
 }
 
-ApiResult<TokenizeRequest> parse_tokenize_request(const Json& body, const RequestLimits& limits) {
+ApiResult<TokenizeRequest> parse_tokenize_request(JsonDocument body, const RequestLimits& limits) {
   TokenizeRequest r{.ignored = {.strict = limits.strict_parameters}};
-  Fields f(body, r.ignored);
+  Fields f(*body, r.ignored);
   f.text("model", r.model, 256);
   const Json* const messages = f.take("messages");
   if ((f.take("prompt") != nullptr) + (f.take("content") != nullptr) + (messages != nullptr) != 1)
@@ -98,9 +98,9 @@ ApiResult<TokenizeRequest> parse_tokenize_request(const Json& body, const Reques
   return r;
 }
 
-ApiResult<DetokenizeRequest> parse_detokenize_request(const Json& body, const RequestLimits& limits) {
+ApiResult<DetokenizeRequest> parse_detokenize_request(JsonDocument body, const RequestLimits& limits) {
   DetokenizeRequest r{.ignored = {.strict = limits.strict_parameters}};
-  Fields f(body, r.ignored);
+  Fields f(*body, r.ignored);
   f.text("model", r.model, 256);
   if (f.take("tokens") == nullptr) return bad_field("tokens", "missing_parameter", "'tokens' is missing");
   f.tokens("tokens", r.tokens, size_t{1} << 20, limits.vocab);

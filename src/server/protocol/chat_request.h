@@ -16,7 +16,7 @@ struct ChatRequest {
   Conversation conversation{};
   bool separate_reasoning = true;  // SGLang's name: reasoning stands apart from the content
 };
-ApiResult<ChatRequest> parse_chat_request(const Json& body, const RequestLimits& limits);
+ApiResult<ChatRequest> parse_chat_request(JsonDocument body, const RequestLimits& limits);
 
 inline constexpr size_t kMaxCachePositions = 8;
 
@@ -28,7 +28,7 @@ struct CompletionRequest {
   bool echo = false;                       // the prompt's text stands before each answer
   bool add_special = true;                 // BOS where the model wants it
 };
-ApiResult<CompletionRequest> parse_completion_request(const Json& body, const RequestLimits& limits);
+ApiResult<CompletionRequest> parse_completion_request(JsonDocument body, const RequestLimits& limits);
 
 struct TokenizeRequest {
   IgnoredFields ignored{};
@@ -37,13 +37,13 @@ struct TokenizeRequest {
   bool add_special = true;
   bool token_texts = false;
 };
-ApiResult<TokenizeRequest> parse_tokenize_request(const Json& body, const RequestLimits& limits);
+ApiResult<TokenizeRequest> parse_tokenize_request(JsonDocument body, const RequestLimits& limits);
 
 struct DetokenizeRequest {
   IgnoredFields ignored{};
   std::string model{};
   std::vector<TokenId> tokens{};
 };
-ApiResult<DetokenizeRequest> parse_detokenize_request(const Json& body, const RequestLimits& limits);
+ApiResult<DetokenizeRequest> parse_detokenize_request(JsonDocument body, const RequestLimits& limits);
 
 }  // namespace quire::server

@@ -38,7 +38,7 @@ struct Part {
   bool marked = false;
 };
 
-ApiResult<Part> read_part(const Json& p, const std::string& name, IgnoredFields& ignored) {
+ApiResult<Part> read_part(Json& p, const std::string& name, IgnoredFields& ignored) {
   if (!p.is_object())
     return bad_field(name, "invalid_type", "'{}' must be an object, not {}", name, json_kind(p));
   Fields f(p, ignored, name + ".");
@@ -48,11 +48,11 @@ ApiResult<Part> read_part(const Json& p, const std::string& name, IgnoredFields&
   if (type != "text")
     return bad_field(name + ".type", "unsupported_parameter",
                      "'{}.type' is not \"text\": this server reads text only", name);
-  const Json* value = f.take("text");
+  Json* value = f.take("text");
   if (value == nullptr || !value->is_string())
     return bad_field(name + ".text", "invalid_type", "'{}.text' must be a string", name);
-  Part part{.text = value->get<std::string>()};
-  if (const Json* control = f.take_object("cache_control")) {
+  Part part{.text = std::move(value->get_ref<std::string&>())};
+  if (Json* control = f.take_object("cache_control")) {
     Fields inner(*control, ignored, name + ".cache_control.");
     std::string kind;
     inner.text("type", kind, kMaxRole);
@@ -68,9 +68,8 @@ ApiResult<Part> read_part(const Json& p, const std::string& name, IgnoredFields&
 }
 
 // The parts of a content as one text. `marks` receives where marked ones end.
-ApiResult<std::string> join_parts(const Json& parts, const std::string& where,
-                                  std::span<const std::string> headers, std::vector<size_t>& marks,
-                                  IgnoredFields& ignored) {
+ApiResult<std::string> join_parts(Json& parts, const std::string& where, std::span<const std::string> headers,
+                                  std::vector<size_t>& marks, IgnoredFields& ignored) {
   std::string text;
   bool first = true;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -84,16 +83,28 @@ ApiResult<std::string> join_parts(const Json& parts, const std::string& where,
   return text;
 }
 
+using Members = Json::object_t;
+
+// Keeps the members that `keep` takes, with room for one more. One pass, where erasing them one by one would take
+// quadratic time; and values are moved, where a vector of members that grows copies them.
+template <class Keep>
+void rebuild(Members& members, const Keep& keep) {
+  Members kept;
+  kept.reserve(members.size() + 1);
+  for (const auto& m :
+       members)  // copying keys needs memory: all values are still in their place if there is none
+    if (keep(m)) kept.Members::Container::emplace_back(m.first, nullptr);
+  auto to = kept.begin();
+  for (auto& m : members)
+    if (keep(m)) (to++)->second = std::move(m.second);
+  members = std::move(kept);
+}
+
 // Templates ask whether a member is there. A content stays: many read it without asking.
 void drop_nulls(Json& message) {
-  using Members = Json::object_t;
-  const auto dropped = [](const auto& m) { return m.second.is_null() && m.first != "content"; };
+  const auto kept = [](const auto& m) { return !m.second.is_null() || m.first == "content"; };
   auto& members = message.get_ref<Members&>();
-  if (std::none_of(members.begin(), members.end(), dropped)) return;
-  Members kept;  // one pass: erasing members one by one would take quadratic time
-  for (auto& m : members)
-    if (!dropped(m)) kept.Members::Container::emplace_back(m.first, std::move(m.second));
-  members = std::move(kept);
+  if (!std::all_of(members.begin(), members.end(), kept)) rebuild(members, kept);
 }
 
 ApiStatus check_role(const std::string& role, const std::string& where, const TemplateRoles& roles) {
@@ -123,6 +134,7 @@ ApiStatus normalise(Json& message, const std::string& where, std::span<const std
   }
   if (content->is_array()) {
     QUIRE_TRY(std::string text, join_parts(*content, where + ".content", headers, marks, ignored));
+    dismantle(*content);
     *content = std::move(text);
   } else if (content->is_string()) {
     drop_headers(content->get_ref<std::string&>(), headers);
@@ -143,6 +155,7 @@ void read_effort(Fields& f, const std::string& variable, Json& variables) {
   f.text("reasoning_effort", effort, kMaxRole);
   if (effort.empty() || f.failed()) return;
   if (variables.contains(variable)) return;
+  if (variables.is_object()) rebuild(variables.get_ref<Members&>(), [](const auto&) { return true; });
   if (variable == "reasoning_effort")
     variables[variable] = effort;
   else
@@ -152,7 +165,7 @@ void read_effort(Fields& f, const std::string& variable, Json& variables) {
 }  // namespace
 
 void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) {
-  const Json* messages = f.take("messages");
+  Json* messages = f.take("messages");
   if (f.failed()) return;
   if (messages == nullptr) return f.fail(bad_field("messages", "missing_parameter", "'messages' is missing"));
   if (!messages->is_array())
@@ -161,15 +174,16 @@ void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) 
   if (messages->empty() || messages->size() > kMaxMessages)
     return f.fail(bad_field("messages", "invalid_value", "'messages' has {} entries; 1 to {} are allowed",
                             messages->size(), kMaxMessages));
-  c.messages = *messages;
+  c.messages = JsonDocument(std::move(*messages));
+  Json& all = *c.messages;
   std::vector<size_t> marks;
-  for (size_t i = 0; i < c.messages.size(); ++i) {
+  for (size_t i = 0; i < all.size(); ++i) {
     // What stands before everything else is what would make all of it another prompt.
     const std::span<const std::string> headers =
         i == 0 ? std::span(limits.system_headers) : std::span<const std::string>();
     marks.clear();
-    if (ApiStatus s = normalise(c.messages[i], fmt::format("messages[{}]", i), headers, marks, limits.roles,
-                                f.ignored());
+    if (ApiStatus s =
+            normalise(all[i], fmt::format("messages[{}]", i), headers, marks, limits.roles, f.ignored());
         !s.ok())
       return f.fail(s.take_error());
     for (const size_t at : marks) c.marks.push_back({i, at});
@@ -179,14 +193,14 @@ void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) 
                             "'messages' has {} parts with 'cache_control'; at most {} are allowed",
                             c.marks.size(), kMaxCacheMarks));
   f.boolean("add_generation_prompt", c.add_generation_prompt);
-  if (const Json* extra = f.take_object("chat_template_kwargs")) {
+  if (Json* extra = f.take_object("chat_template_kwargs")) {
     for (const char* own : {"messages", "tools", "add_generation_prompt"})
       if (extra->contains(own))
         return f.fail(bad_field("chat_template_kwargs", "invalid_value",
                                 "'chat_template_kwargs' must not hold '{}'", own));
-    c.template_variables = *extra;
+    c.template_variables = JsonDocument(std::move(*extra));
   }
-  read_effort(f, limits.effort_variable, c.template_variables);
+  read_effort(f, limits.effort_variable, *c.template_variables);
 }
 
 }  // namespace quire::server

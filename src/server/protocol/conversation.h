@@ -20,13 +20,13 @@ struct Conversation {
   // [{"role", "content", ...}]: contents are strings or null (parts of text are joined by line breaks), the role
   // "developer" is "system". What else a message holds (name, tool_calls, reasoning_content) reaches the template
   // as it is.
-  Json messages;
-  Json template_variables;  // chat_template_kwargs: an object, or null
+  JsonDocument messages;
+  JsonDocument template_variables;  // chat_template_kwargs: an object, or null
   bool add_generation_prompt = true;
   std::vector<CacheMark> marks;
 };
 
-// Reads "messages", "add_generation_prompt", "chat_template_kwargs" and "reasoning_effort"; errors are kept in `f`.
+// Takes "messages", "add_generation_prompt", "chat_template_kwargs" and "reasoning_effort" out of an object; errors are kept in `f`.
 // Header lines at the beginning of a system prompt that limits.system_headers names are left out, as if nobody had
 // written them.
 void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c);

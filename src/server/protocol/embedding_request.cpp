@@ -4,10 +4,10 @@
 
 namespace quire::server {
 
-ApiResult<EmbeddingRequest> parse_embedding_request(const Json& body, const RequestLimits& limits) {
+ApiResult<EmbeddingRequest> parse_embedding_request(JsonDocument body, const RequestLimits& limits) {
   EmbeddingRequest r{.ignored = {.strict = limits.strict_parameters}};
-  Fields f(body, r.ignored);
-  const Json* input = f.take("input");
+  Fields f(*body, r.ignored);
+  Json* input = f.take("input");
   if (input == nullptr) return bad_field("input", "missing_parameter", "'input' is missing");
   QUIRE_TRY(r.inputs, parse_prompts("input", *input, limits, {limits.max_inputs, "--max-inputs"}));
   f.text("model", r.model, 256);

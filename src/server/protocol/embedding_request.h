@@ -19,6 +19,6 @@ struct EmbeddingRequest {
   int priority = 0;
   std::string cache_salt{};
 };
-ApiResult<EmbeddingRequest> parse_embedding_request(const Json& body, const RequestLimits& limits);
+ApiResult<EmbeddingRequest> parse_embedding_request(JsonDocument body, const RequestLimits& limits);
 
 }  // namespace quire::server

@@ -34,14 +34,14 @@ std::string shortened(std::string_view key) {
 
 }  // namespace
 
-const Json* Fields::take(std::string_view name) {
+Json* Fields::take(std::string_view name) {
   known_.push_back(name);
   const auto at = object_.find(name);
   return at == object_.end() || at->is_null() ? nullptr : &*at;
 }
 
-const Json* Fields::take_object(std::string_view name) {
-  const Json* v = take(name);
+Json* Fields::take_object(std::string_view name) {
+  Json* v = take(name);
   if (v == nullptr || v->is_object()) return v;
   wrong_type(name, "an object", *v);
   return nullptr;
@@ -142,16 +142,16 @@ void Fields::number(std::string_view name, float& out, float low, float high) {
 }
 
 void Fields::text(std::string_view name, std::string& out, size_t max_bytes) {
-  const Json* v = take(name);
+  Json* v = take(name);
   if (v == nullptr || failed()) return;
   if (!v->is_string()) return wrong_type(name, "a string", *v);
-  const auto& s = v->get_ref<const std::string&>();
+  auto& s = v->get_ref<std::string&>();
   if (s.size() > max_bytes) {
     const std::string full = qualified(name);
     return fail(bad_field(full, "invalid_value", "'{}' has {} bytes; at most {} are allowed", full, s.size(),
                           max_bytes));
   }
-  out = s;
+  out = std::move(s);
 }
 
 void Fields::texts(std::string_view name, std::vector<std::string>& out, size_t max_count, size_t max_bytes) {

@@ -40,7 +40,7 @@ class Fields {
  public:
   // `object` must be a JSON object and outlive this, as must `ignored`. `prefix` stands before names in messages:
   // "stream_options.".
-  Fields(const Json& object, IgnoredFields& ignored, std::string prefix = "")
+  Fields(Json& object, IgnoredFields& ignored, std::string prefix = "")
       : object_(object), ignored_(ignored), prefix_(std::move(prefix)) {}
 
   // Each leaves `out` as it is if the member is absent or null, or something was wrong before.
@@ -51,14 +51,15 @@ class Fields {
   void integers(std::string_view name, std::vector<int64_t>& out, size_t max_count, int64_t low,
                 int64_t high);
   void number(std::string_view name, float& out, float low, float high);
+  // Texts are moved out of the object, which keeps empty ones.
   void text(std::string_view name, std::string& out, size_t max_bytes = kMaxText);
   // A string or an array of strings.
   void texts(std::string_view name, std::vector<std::string>& out, size_t max_count, size_t max_bytes);
   void tokens(std::string_view name, std::vector<TokenId>& out, size_t max_count, int64_t vocab);
 
-  // A member of any type, or null. For fields whose parser stands elsewhere.
-  const Json* take(std::string_view name);
-  const Json* take_object(std::string_view name);
+  // A member of any type, or null. For fields whose parser stands elsewhere, which may move its value away.
+  Json* take(std::string_view name);
+  Json* take_object(std::string_view name);
   // A known field that is not supported: it may be absent, null, or one of the neutral values.
   void refuse(std::string_view name, std::string_view why, std::initializer_list<Json> neutral = {});
   // The same of a field whose other values change no text, or that clients send to every kind of server: such a value
@@ -85,7 +86,7 @@ class Fields {
   // An integral number within the range; an error was set otherwise.
   std::optional<int64_t> integral(std::string_view name, int64_t low, int64_t high);
 
-  const Json& object_;
+  Json& object_;
   IgnoredFields& ignored_;
   std::string prefix_;
   std::vector<std::string_view> known_;

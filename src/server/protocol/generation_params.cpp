@@ -49,7 +49,7 @@ void read_sampling(Fields& f, const RequestLimits& limits, GenerationParams& p) 
 
 void read_stream(Fields& f, GenerationParams& p) {
   f.boolean("stream", p.stream);
-  const Json* options = f.take_object("stream_options");
+  Json* options = f.take_object("stream_options");
   if (options == nullptr) return;
   if (!p.stream)
     return f.fail(bad_field("stream_options", "invalid_value", "'stream_options' needs 'stream' to be true"));

@@ -3,12 +3,13 @@
 namespace quire::server {
 namespace {
 
-ApiResult<Prompt> token_prompt(std::string_view name, const Json& ids, const RequestLimits& limits) {
+ApiResult<Prompt> token_prompt(std::string_view name, Json& ids, const RequestLimits& limits) {
   std::vector<TokenId> tokens;
   // No more are read than the context holds and one, which is told in better words later.
-  const Json body = {{std::string(name), ids}};
+  JsonDocument body(Json::object());
+  (*body)[std::string(name)] = std::move(ids);
   IgnoredFields none;
-  Fields f(body, none);
+  Fields f(*body, none);
   f.tokens(name, tokens, static_cast<size_t>(limits.context) + 1, limits.vocab);
   QUIRE_CHECKED(f.finish());
   return Prompt(std::move(tokens));
@@ -16,11 +17,11 @@ ApiResult<Prompt> token_prompt(std::string_view name, const Json& ids, const Req
 
 }  // namespace
 
-ApiResult<std::vector<Prompt>> parse_prompts(std::string_view name, const Json& v,
-                                             const RequestLimits& limits, PromptLimit limit) {
+ApiResult<std::vector<Prompt>> parse_prompts(std::string_view name, Json& v, const RequestLimits& limits,
+                                             PromptLimit limit) {
   std::vector<Prompt> prompts;
   if (v.is_string()) {
-    prompts.emplace_back(v.get<std::string>());
+    prompts.emplace_back(std::move(v.get_ref<std::string&>()));
     return prompts;
   }
   if (!v.is_array())
@@ -34,9 +35,9 @@ ApiResult<std::vector<Prompt>> parse_prompts(std::string_view name, const Json& 
   if (v.size() > static_cast<size_t>(limit.most))
     return bad_field(name, "invalid_value", "'{}' has {} entries; at most {} are allowed ({})", name,
                      v.size(), limit.most, limit.flag);
-  for (const Json& item : v) {
+  for (Json& item : v) {
     if (item.is_string()) {
-      prompts.emplace_back(item.get<std::string>());
+      prompts.emplace_back(std::move(item.get_ref<std::string&>()));
     } else if (item.is_array()) {
       QUIRE_TRY(Prompt p, token_prompt(name, item, limits));
       prompts.push_back(std::move(p));

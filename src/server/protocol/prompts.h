@@ -19,8 +19,8 @@ struct PromptLimit {
   std::string_view flag;
 };
 
-// At least one. `name` is the field's, for messages.
-ApiResult<std::vector<Prompt>> parse_prompts(std::string_view name, const Json& v,
-                                             const RequestLimits& limits, PromptLimit limit);
+// At least one, moved out of `v`. `name` is the field's, for messages.
+ApiResult<std::vector<Prompt>> parse_prompts(std::string_view name, Json& v, const RequestLimits& limits,
+                                             PromptLimit limit);
 
 }  // namespace quire::server
