@@ -432,7 +432,6 @@ Result<StepResults> CudaBackend::wait(int buffer) {
 // leaves it sound. What a kernel did (an illegal address, a trap, an uncorrectable memory error) is told by every later call,
 // and stays until the process ends. So the device is asked, and no table of codes.
 Error CudaBackend::failed(const Buffer& b, Error error) {
-  (void)cudaGetLastError();
   const bool sound = cudaStreamSynchronize(context_.stream) == cudaSuccess;
   lost_ |= !sound || !b.ready;
   return error;

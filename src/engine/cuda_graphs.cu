@@ -18,10 +18,8 @@ Result<Graph> captured(cudaStream_t stream, const std::function<Status()>& launc
   cudaGraph_t graph = nullptr;
   const Status ended = cuda::check(cudaStreamEndCapture(stream, &graph), "capturing a step");
   Graph owned(graph);
-  if (!launched.ok() || !ended.ok()) {
-    (void)cudaGetLastError();  // a capture that failed is no reason for the next launch to fail
-    return launched.ok() ? ended.error() : launched.error();
-  }
+  if (!launched.ok()) return launched.error();
+  QUIRE_CHECKED(ended);
   return Result<Graph>(std::move(owned));
 }
 
@@ -51,7 +49,6 @@ Status CudaGraphs::capture(cudaStream_t stream, std::span<const GraphSize> sizes
     cudaError_t code = cudaGraphInstantiate(&made, graph.get(), 0);
     if (code == cudaSuccess) code = cudaGraphUpload(made, stream);  // or the first launch would allocate
     if (code != cudaSuccess) {
-      (void)cudaGetLastError();
       if (made != nullptr) cudaGraphExecDestroy(made);
       return cuda::check(code, fmt::format("a graph of {} rows", size.rows));
     }

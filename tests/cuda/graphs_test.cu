@@ -129,6 +129,7 @@ TEST(CudaLoad, AMistakeInALaunchIsNotALostDevice) {
   for (int i = 0; (*engine)->busy() && i < 10000; ++i) (*engine)->step();
   (*engine)->drain_events();
   EXPECT_FALSE((*engine)->lost());
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess) << "who launches next would be told of it again";
   EXPECT_EQ(said[0].find("internal error: adding one: "), 0u) << said[0];
   EXPECT_EQ(said[5], "");
   EXPECT_EQ(tokens[5].size(), 20u);
