@@ -68,11 +68,16 @@ class Terminal {
       }
     }
   }
-  // Waits for the end; the exit code, or 128 and the signal. What came meanwhile is `rest`.
+  // Waits for the end; the exit code, or 128 and the signal. What came meanwhile is `rest`. A program that is silent for
+  // two minutes is ended.
   int finish(std::string* rest = nullptr) {
     while (read_some()) {
     }
     if (rest != nullptr) *rest = unread_;
+    if (silent_) {
+      ADD_FAILURE() << "the program does not end; the last of it: " << unread_;
+      kill(child_, SIGKILL);
+    }
     int status = 0;
     waitpid(std::exchange(child_, -1), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -81,7 +86,8 @@ class Terminal {
  private:
   bool read_some() {
     pollfd ready{terminal_, POLLIN, 0};
-    if (poll(&ready, 1, 120'000) <= 0) return false;
+    silent_ = poll(&ready, 1, 120'000) <= 0;
+    if (silent_) return false;
     char buffer[4096];
     const ssize_t n = read(terminal_, buffer, sizeof buffer);  // an error: the program has ended
     if (n > 0) unread_.append(buffer, static_cast<size_t>(n));
@@ -90,6 +96,7 @@ class Terminal {
 
   int terminal_ = -1;
   pid_t child_ = -1;
+  bool silent_ = false;  // nothing came for long
   std::string unread_;
 };
 
