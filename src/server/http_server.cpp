@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <list>
 #include <mutex>
+#include <new>
 #include <thread>
 
 namespace quire::server {
@@ -22,9 +23,10 @@ struct HttpServer::Impl {
                                                 "Answers whose client went away before their end.")},
         io(o.threads),
         refused(registry.counter("quire:http_connections_refused_total",
-                                 "Connections closed at once: too many.")) {}
+                                 "Connections closed at once: too many, or no memory.")) {}
 
   void take(Listener::Socket socket, const std::string& peer);
+  void begin(Listener::Socket socket, const std::string& peer, Session::Kind kind);
   void for_each_session(void (Session::*call)());
 
   HttpServerOptions options;
@@ -46,7 +48,15 @@ void HttpServer::Impl::take(Listener::Socket socket, const std::string& peer) {
     refused.add();
     return;  // the socket closes
   }
-  const auto kind = open < options.max_connections ? Session::Kind::kUsual : Session::Kind::kReserved;
+  try {
+    begin(std::move(socket), peer,
+          open < options.max_connections ? Session::Kind::kUsual : Session::Kind::kReserved);
+  } catch (const std::bad_alloc&) {
+    refused.add();  // for one connection more there is no memory; all others go on
+  }
+}
+
+void HttpServer::Impl::begin(Listener::Socket socket, const std::string& peer, Session::Kind kind) {
   const auto session = std::make_shared<Session>(make_connection(std::move(socket), tls), shared, peer, kind);
   {
     const std::lock_guard lock(mutex);
