@@ -88,6 +88,15 @@ TEST(PrefixCache, WhatIsThereUnderAnotherSaltIsToldToNobody) {
   }
   EXPECT_EQ(with.cache.stats().evictions, 0);
 }
+// Salts share lists by a few bits of their hashes: some of so many are in that of the one that has a prompt.
+TEST(PrefixCache, WhoSharesAListOfBeginningsIsToldOfNoOther) {
+  Rig rig(256);
+  rig.compute(Text(tokens(200), "alice"));
+  for (int i = 0; i < 4000; ++i) {
+    const Text own(tokens(200, 9, 30), fmt::format("stranger {}", i));
+    ASSERT_EQ(rig.why(own), PrefixMiss::kNew) << i;
+  }
+}
 TEST(PrefixCache, NorDoOthersHideOnesOwnPrompts) {
   Rig rig(8192);
   rig.compute(Text(tokens(200), "bob"));
