@@ -7,6 +7,7 @@
 #include <future>
 #include <new>
 #include <stdexcept>
+#include <thread>
 
 namespace quire::test {
 namespace {
@@ -91,6 +92,29 @@ TEST(RequestPool, OneClientNeverHasAllThreads) {
   EXPECT_THAT(log.lines(), ElementsAre("a", "a", "b"));
   door.open();
   log.wait_for(6);
+}
+
+// Nor does it get the last one when another client's task ends there.
+TEST(RequestPool, TheLastThreadWaitsForOthers) {
+  Registry registry;
+  Log log;
+  Door long_task, short_task;
+  RequestPool pool({.threads = 2}, registry);
+  ASSERT_TRUE(pool.submit(task("a", "a1", log, long_task.waiter())).ok());
+  log.wait_for(1);
+  ASSERT_TRUE(pool.submit(task("b", "b1", log, short_task.waiter())).ok());
+  log.wait_for(2);
+  ASSERT_TRUE(pool.submit(task("a", "a2", log, long_task.waiter())).ok());
+  short_task.open();
+  // The thread that had b1 looks for its next task before anybody else can bring one.
+  while (registry.text().find("quire:request_pool_running_requests 1\n") == std::string::npos &&
+         log.lines().size() < 3)
+    std::this_thread::yield();
+  ASSERT_TRUE(pool.submit(task("b", "b2", log)).ok());
+  log.wait_for(3);
+  EXPECT_THAT(log.lines(), ElementsAre("a1", "b1", "b2"));
+  long_task.open();
+  log.wait_for(4);
 }
 
 TEST(RequestPool, LimitsWhatWaits) {
