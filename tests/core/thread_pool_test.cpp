@@ -191,6 +191,8 @@ TEST(ThreadPool, NobodyWaitsForALateThread) {
   pool.run([&](int t) {
     if (t == 1) other = pthread_self();
   });
+  held = 0;
+  let_go = false;
   std::signal(SIGUSR1, hold);
   pthread_kill(other, SIGUSR1);
   while (held == 0) sched_yield();
