@@ -11,9 +11,8 @@
 
 #include "engine/engine.h"
 #include "engine/pooling.h"
-#include "support/golden.h"
+#include "engine/tiny_prompts.h"
 #include "support/protected_backend.h"
-#include "support/tiny_models.h"
 
 namespace quire::test {
 namespace {
@@ -39,20 +38,6 @@ struct Heard {
     };
   }
 };
-
-const ModelPtr& tiny(const std::string& name) {
-  static std::map<std::string, ModelPtr> loaded;
-  for (const TinyModel& m : tiny_models())
-    if (m.name == name && loaded[name] == nullptr) loaded[name] = load_or_die(TinyModelFile(m).path());
-  return loaded.at(name);
-}
-
-std::vector<TokenId> tokens(int64_t count, int32_t seed) {
-  std::vector<TokenId> t(static_cast<size_t>(count));
-  for (size_t i = 0; i < t.size(); ++i)
-    t[i] = 30 + static_cast<TokenId>((i * 37 + i * i * 11 + static_cast<size_t>(seed) * 53) % 270);
-  return t;
-}
 
 Request embed(std::vector<TokenId> prompt) {
   Request r;

@@ -11,11 +11,10 @@
 #include <numeric>
 
 #include "engine/engine.h"
+#include "engine/tiny_prompts.h"
 #include "eval/divergence.h"
 #include "eval/scorer.h"
-#include "support/golden.h"
 #include "support/protected_backend.h"
-#include "support/tiny_models.h"
 
 namespace quire::test {
 namespace {
@@ -47,20 +46,6 @@ struct Heard {
     };
   }
 };
-
-const ModelPtr& tiny(const std::string& name) {
-  static std::map<std::string, ModelPtr> loaded;
-  for (const TinyModel& m : tiny_models())
-    if (m.name == name && loaded[name] == nullptr) loaded[name] = load_or_die(TinyModelFile(m).path());
-  return loaded.at(name);
-}
-
-std::vector<TokenId> tokens(int64_t count, int32_t seed) {
-  std::vector<TokenId> t(static_cast<size_t>(count));
-  for (size_t i = 0; i < t.size(); ++i)
-    t[i] = 30 + static_cast<TokenId>((i * 37 + i * i * 11 + static_cast<size_t>(seed) * 53) % 270);
-  return t;
-}
 
 Request scored(std::vector<TokenId> prompt, int64_t max_tokens = 4) {
   Request r;
