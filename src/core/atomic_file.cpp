@@ -46,13 +46,16 @@ struct AtomicFile::Unfinished {
   std::string temporary;           // empty: planned, and not yet there
   std::string shown;               // the final name, escaped
   std::atomic<bool> begun{false};  // of a plan: a file of this name has been created since
+  Unfinished* next = nullptr;      // in the list of those that remove_unfinished_files() took
 };
 
 namespace {
 
 // Who takes an entry out owns it: a signal's handler that does keeps it for good, for it may not free memory.
-std::atomic<void*> unfinished_files[1024], removed_files[1024];
-static_assert(std::atomic<void*>::is_always_lock_free);
+std::atomic<void*> unfinished_files[1024];
+std::atomic<AtomicFile::Unfinished*> removed_files{nullptr};
+static_assert(std::atomic<void*>::is_always_lock_free &&
+              std::atomic<AtomicFile::Unfinished*>::is_always_lock_free);
 
 // Held by threads that change the list; a signal's handler only takes from it.
 std::mutex list_mutex;
@@ -82,11 +85,13 @@ void forget(std::unique_ptr<AtomicFile::Unfinished>& file) {
 }  // namespace
 
 void remove_unfinished_files(void (*each)(const char* name)) {
-  for (size_t i = 0; i < std::size(unfinished_files); ++i) {
-    void* const entry = unfinished_files[i].exchange(nullptr);
+  for (std::atomic<void*>& of : unfinished_files) {
+    void* const entry = of.exchange(nullptr);
     if (entry == nullptr) continue;
-    removed_files[i] = entry;
-    const auto* file = static_cast<const AtomicFile::Unfinished*>(entry);
+    auto* const file = static_cast<AtomicFile::Unfinished*>(entry);
+    file->next = removed_files.load();
+    while (!removed_files.compare_exchange_weak(file->next, file)) {
+    }
     // A temporary file that is not there has got its final name just now.
     const bool missing = file->temporary.empty() ? !file->begun : unlink(file->temporary.c_str()) == 0;
     if (missing && each != nullptr) each(file->shown.c_str());
