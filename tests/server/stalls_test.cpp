@@ -291,8 +291,11 @@ TEST_F(ServeProgram, RequestsThatFindNoMemoryFailAlone) {
     for (const std::string& body : bodies) {
       const bool chat = body.starts_with(R"({"messages)");
       const Reply r =
-          ask(port_, post(chat ? "/v1/chat/completions" : "/v1/completions", std::string_view(body)));
-      EXPECT_THAT(r.status, testing::AnyOf(400, 503)) << mib << " MiB: " << body.substr(0, 40);
+          ask(port_, post(chat ? "/v1/chat/completions" : "/v1/completions", std::string_view(body)), 60);
+      // 0: no answer within a minute, or the connection has closed.
+      ASSERT_THAT(r.status, testing::AnyOf(400, 503))
+          << mib << " MiB: " << body.substr(0, 40) << ", of " << kib_of(pid_, "VmSize") << " KiB\n"
+          << read_whole_file(path("err"));
       if (r.status == 503) {
         ++short_of_memory;
         EXPECT_EQ(r.error(), "not enough memory for this request");
