@@ -11,28 +11,18 @@ int64_t blocks_for(int64_t positions) {
 
 }  // namespace
 
-int32_t BlockTable::blocks_needed(const BlockPool& pool, int64_t begin, int64_t end) const {
-  const auto have = static_cast<int64_t>(blocks_.size());
-  int64_t needed = std::max<int64_t>(0, blocks_for(end) - have);
-  for (int64_t i = begin / kBlockTokens; i < std::min(have, blocks_for(end)); ++i)
-    needed += pool.references(BlockId{blocks_[static_cast<size_t>(i)]}) > 1;
-  return static_cast<int32_t>(needed);
+int32_t BlockTable::blocks_needed(int64_t end) const {
+  return static_cast<int32_t>(std::max<int64_t>(0, blocks_for(end) - std::ssize(blocks_)));
 }
 
-bool BlockTable::reserve(BlockPool& pool, int64_t begin, int64_t end, std::vector<BlockCopy>& copies) {
+bool BlockTable::reserve(BlockPool& pool, int64_t begin, int64_t end) {
   if (begin >= end) return true;
-  if (blocks_needed(pool, begin, end) > pool.available()) return false;
+  if (blocks_needed(end) > pool.available()) return false;
   pool_ = &pool;
-  const auto have = static_cast<int64_t>(blocks_.size());
-  for (int64_t i = begin / kBlockTokens; i < std::min(have, blocks_for(end)); ++i) {
-    int32_t& b = blocks_[static_cast<size_t>(i)];
-    if (pool.references(BlockId{b}) == 1) continue;
-    const BlockId copy = pool.allocate();
-    copies.emplace_back(b, copy.v);
-    pool.release(BlockId{b});
-    b = copy.v;
-  }
-  while (static_cast<int64_t>(blocks_.size()) < blocks_for(end)) blocks_.push_back(pool.allocate().v);
+  for (auto i = static_cast<size_t>(begin / kBlockTokens); i < blocks_.size(); ++i)
+    QUIRE_CHECK(pool.references(BlockId{blocks_[i]}) == 1, "block {} is written while {} tables have it",
+                blocks_[i], pool.references(BlockId{blocks_[i]}));
+  while (std::ssize(blocks_) < blocks_for(end)) blocks_.push_back(pool.allocate().v);
   return true;
 }
 
@@ -40,14 +30,6 @@ void BlockTable::append_shared(BlockPool& pool, BlockId block, uint32_t generati
   QUIRE_CHECK(pool.revive(block, generation), "block {} was written again", block.v);
   pool_ = &pool;
   blocks_.push_back(block.v);
-}
-
-BlockTable BlockTable::fork(BlockPool& pool) const {
-  BlockTable t;
-  t.blocks_ = blocks_;
-  t.pool_ = &pool;
-  for (int32_t b : t.blocks_) pool.retain(BlockId{b});
-  return t;
 }
 
 void BlockTable::truncate(BlockPool& pool, int64_t positions) {

@@ -10,12 +10,9 @@
 
 namespace quire {
 
-// A copy that must happen before the block is written: (source, destination).
-using BlockCopy = std::pair<int32_t, int32_t>;
-
-// Positions [16 i, 16 i + 16) lie in block i of the table. Tables of forked sequences share blocks; a shared block is
-// copied before its first write. Owns its references: what it still holds at its end goes back to the pool, which must
-// outlive it.
+// Positions [16 i, 16 i + 16) lie in block i of the table. Blocks that the prefix cache gave are shared and never written
+// again; all that follow are the sequence's own. Owns its references: what it still holds at its end goes back to the
+// pool, which must outlive it.
 class BlockTable {
  public:
   BlockTable() = default;
@@ -37,18 +34,15 @@ class BlockTable {
   // Positions that the table covers.
   int64_t capacity() const { return static_cast<int64_t>(blocks_.size()) * kBlockTokens; }
 
-  // Blocks that reserve() would take from the pool, copies of shared blocks included.
-  int32_t blocks_needed(const BlockPool& pool, int64_t begin, int64_t end) const;
+  // Blocks that reserve() would take from the pool.
+  int32_t blocks_needed(int64_t end) const;
 
-  // Makes positions [begin, end) writable: adds blocks up to `end` and replaces shared blocks in the range by
-  // copies, which are appended to `copies`. False, and no change, when the pool has too few blocks.
-  bool reserve(BlockPool& pool, int64_t begin, int64_t end, std::vector<BlockCopy>& copies);
+  // Makes positions [begin, end) writable: adds blocks up to `end`. False, and no change, when the pool has too few
+  // blocks. A shared block in the range is a mistake of ours, and fatal: others read it.
+  bool reserve(BlockPool& pool, int64_t begin, int64_t end);
 
   // Appends a block whose content is kept under `generation`, with a reference of its own.
   void append_shared(BlockPool& pool, BlockId block, uint32_t generation);
-
-  // A table with the same blocks; each side copies before it writes.
-  BlockTable fork(BlockPool& pool) const;
 
   // Gives back the blocks beyond `positions` (rounded up to whole blocks).
   void truncate(BlockPool& pool, int64_t positions);

@@ -338,8 +338,7 @@ int32_t PrefixCache::restore(const KeyedHash& hash, int32_t parent, const Hash12
   PrefixHashes hashes{.salt = salt};
   hashes.at.push_back(chained(hash, parent == kRoot ? salt : at(parent).hash, tokens));
   BlockTable table;  // gives its blocks back in the end: the pool keeps them for what they hold
-  std::vector<BlockCopy> none;
-  if (on_device) table.reserve(blocks_, 0, kChunkTokens, none);
+  if (on_device) table.reserve(blocks_, 0, kChunkTokens);
   const int32_t i = add({tokens, hashes}, parent, 0, on_device ? &table : nullptr);
   if (i < 0) return -1;
   unlink_use(i);

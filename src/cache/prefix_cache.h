@@ -210,7 +210,6 @@ class PrefixCache {
   uint64_t step_ = 1;
   int64_t touches_ = 0;
   Stats stats_;
-  std::vector<BlockCopy> copies_;  // none: what is loaded is nobody else's
 };
 
 }  // namespace quire

@@ -38,8 +38,7 @@ StateSlot PrefixCache::load(const Match& m, BlockTable& table, StateSlot own) {
 // it written.
 void PrefixCache::load_blocks(int32_t i, BlockTable& table) {
   const int64_t end = table.capacity();
-  QUIRE_CHECK(table.reserve(blocks_, end, end + kChunkTokens, copies_) && copies_.empty(),
-              "no blocks for what comes back from the host");
+  QUIRE_CHECK(table.reserve(blocks_, end, end + kChunkTokens), "no blocks for what comes back from the host");
   QUIRE_CHECK(own_blocks(i, table, end / kChunkTokens), "a fresh block has an owner");
   host_->load_blocks(at(i).host_blocks, numbers(at(i).blocks));
   ++stats_.chunks_loaded;

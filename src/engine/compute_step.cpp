@@ -37,7 +37,6 @@ MoveBytes bytes_of(const HostMove& m, int64_t block_bytes, int64_t state_bytes) 
 }
 
 void check_copies(const StepLayout::Arrays& a, const StepShape& shape, const CopyLimits& limits) {
-  check_pairs("copy of block", a.block_copies, shape.block_copies, limits.blocks, limits.blocks);
   check_pairs("copy of state", a.slot_copies, shape.slot_copies, limits.slots, limits.slots);
   check_moves("move to the host", a.swap_outs, shape.swap_outs, limits);
   check_moves("move from the host", a.swap_ins, shape.swap_ins, limits);
@@ -59,7 +58,6 @@ SampleOutputs rows_of(const SampleOutputs& out, int64_t first, int64_t count) {
 void compute_step(const OpContext& ctx, const Model& model, const StepBatch& batch,
                   const ForwardOptions& options, const StepMemory& memory) {
   const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab;
-  copy_slots(ctx, {.pool = memory.cache.blocks(), .pairs = batch.block_copies});
   copy_slots(ctx, {.pool = memory.cache.slots(), .pairs = batch.slot_copies});
   note_tokens(ctx, {.tokens = batch.past_tokens,
                     .token_count = batch.shape.past_tokens,

@@ -357,7 +357,7 @@ void CudaBackend::move(const Buffer& b) {
 // Steps of generated tokens alone, one for each sequence, all of them sampled: their launches depend on few numbers.
 bool CudaBackend::replayable(const StepShape& s) const {
   return options_.graphs && s.rows > 0 && s.rows == s.decodes && s.segments == s.decodes &&
-         s.logit_rows == s.rows && s.block_copies == 0 && s.slot_copies == 0 && s.notes == 0 &&
+         s.logit_rows == s.rows && s.slot_copies == 0 && s.notes == 0 &&
          s.past_notes == 0;
 }
 

@@ -15,10 +15,6 @@ namespace {
 // notices such a change.
 constexpr int kNumericsVersion = 2;
 
-Error damaged_logits() {
-  return {Fault::kModelFile, "the model's logits are not numbers: its file is damaged or not supported"};
-}
-
 // "65536", "1.31M".
 std::string short_count(int64_t n) {
   return n < 1000000 ? fmt::format("{}", n) : fmt::format("{:.2f}M", static_cast<double>(n) * 1e-6);
@@ -72,7 +68,10 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
       options_(std::move(options)),
       delivery_([this](RequestId id, bool by_text) { on_end(id, by_text); }),
       backend_(std::move(backend)),
-      runner_(*backend_, options_, model_->model->config()),
+      cache_(*backend_, options_, model_->model->config()),
+      writer_(*backend_, options_, model_->model->config()),
+      in_flight_(options_.depth, backend_->layout().capacity().segments),
+      running_(backend_->layout().capacity().places),
       queue_({.top_priority = options_.top_priority, .ageing_steps = options_.ageing_steps}) {
   fingerprint_ =
       fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
@@ -94,10 +93,10 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
 Engine::~Engine() {
   step_observer_ = nullptr;  // what it knows may have ended already
   take_incoming();
-  while (!runner_.idle()) retire();
-  for (const auto& s : runner_.running())
-    if (!s->finished) finish(*s, {.finish = FinishReason::kCancelled});
-  runner_.release_finished();
+  while (!in_flight_.empty()) retire();
+  for (const auto& s : running_.all())
+    if (!s->finished()) finish(*s, {.finish = FinishReason::kCancelled});
+  release_finished();
   while (!waiting_.empty())
     finish_waiting(RequestId{waiting_.begin()->first}, {.finish = FinishReason::kCancelled});
   delivery_.drain();
@@ -139,10 +138,10 @@ void Engine::take_incoming() {
     waiting_.emplace(s->id.v, std::move(s));
   }
   if (!texts_.empty())
-    for (const auto& s : runner_.running())
-      if (!s->finished && contains(texts_, s->id)) end_running(*s);
+    for (const auto& s : running_.all())
+      if (!s->finished() && contains(texts_, s->id)) end_running(*s);
   carry_out_cancels();
-  runner_.release_finished();
+  release_finished();
   publish_counts();
 }
 
@@ -152,10 +151,10 @@ void Engine::carry_out_cancels() {
     while (!waiting_.empty()) finish_waiting(RequestId{waiting_.begin()->first}, cancelled);
   if (cancelling_.empty() && !cancelling_all_) return;
   std::sort(cancelling_.begin(), cancelling_.end(), [](RequestId a, RequestId b) { return a.v < b.v; });
-  for (const auto& s : runner_.running()) {
+  for (const auto& s : running_.all()) {
     const bool asked = std::binary_search(cancelling_.begin(), cancelling_.end(), s->id,
                                           [](RequestId a, RequestId b) { return a.v < b.v; });
-    if (!s->finished && (asked || cancelling_all_)) finish(*s, cancelled);
+    if (!s->finished() && (asked || cancelling_all_)) finish(*s, cancelled);
   }
   for (const RequestId id : cancelling_)
     if (waiting_.contains(id.v)) finish_waiting(id, cancelled);
@@ -163,17 +162,18 @@ void Engine::carry_out_cancels() {
 
 bool Engine::step() {
   const auto begin = Clock::now();
-  const double waited = runner_.waited_seconds();
+  const double waited = waited_seconds_;
   take_incoming();
   if (const std::optional<Error> error = lost()) fail_all(*error);  // what was submitted just before
-  const bool was_idle = runner_.idle();
-  if (!runner_.full()) plan_and_submit(begin);
-  if (!runner_.idle()) {
+  const bool was_idle = in_flight_.empty();
+  const bool planned = !in_flight_.full() && schedule();
+  if (planned) submit_step(begin);
+  if (!in_flight_.empty()) {
     // Ahead by `depth` steps, or by as many as there are.
-    if (runner_.full() || plan_.empty()) retire();
+    if (in_flight_.full() || !planned) retire();
     const double all = std::chrono::duration<double>(Clock::now() - begin).count();
     const std::lock_guard lock(inbox_mutex_);
-    stats_.host_seconds += all - (runner_.waited_seconds() - waited);
+    stats_.host_seconds += all - (waited_seconds_ - waited);
     return true;
   }
   if (!was_idle) return true;
@@ -187,38 +187,9 @@ bool Engine::step() {
   return false;
 }
 
-void Engine::retire() {
-  const auto begin = Clock::now();
-  const double waited = runner_.waited_seconds();
-  Result<const Runner::Retired*> done = runner_.retire();
-  if (!done.ok()) return fail(done.take_error());
-  const Runner::Retired& r = **done;
-  StepRecord record = r.record;
-  const auto prompt = static_cast<double>(record.prompt_rows),
-             all = static_cast<double>(record.prompt_rows + record.decode_rows);
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    ++stats_.steps;
-    stats_.prompt_tokens += record.prompt_rows;
-    stats_.decode_tokens += record.decode_rows;
-    if (all > 0) {  // or copies alone
-      stats_.prompt_seconds += record.device_seconds * prompt / all;
-      stats_.decode_seconds += record.device_seconds * (all - prompt) / all;
-    }
-  }
-  for (const Runner::Row& row : r.rows) commit(*row.sequence, row.sampled);
-  for (Sequence* const s : r.prompts) commit_prompt(*s);
-  runner_.release_finished();
-  publish_counts();
-  if (!step_observer_) return;
-  record.host_seconds +=
-      std::chrono::duration<double>(Clock::now() - begin).count() - (runner_.waited_seconds() - waited);
-  step_observer_(record);
-}
-
 // What other threads ask for.
 void Engine::publish_counts() {
-  const Runner::Counts& c = runner_.counts();
+  const CacheManager::Counts& c = cache_.counts();
   const std::lock_guard lock(inbox_mutex_);
   stats_.prefix_queries = c.queries;
   stats_.prefix_hits = c.hits;
@@ -226,15 +197,15 @@ void Engine::publish_counts() {
   stats_.preemptions = c.preemptions;
   stats_.blocks_swapped_out = c.swapped_out;
   stats_.blocks_swapped_in = c.swapped_in;
-  stats_.blocks_used = runner_.blocks().used_count();
-  stats_.blocks_cached = runner_.blocks().cached_count();
-  stats_.blocks_total = runner_.blocks().total();
-  stats_.states_saved = runner_.prefix_cache() != nullptr ? runner_.prefix_cache()->states_held() : 0;
+  stats_.blocks_used = cache_.blocks().used_count();
+  stats_.blocks_cached = cache_.blocks().cached_count();
+  stats_.blocks_total = cache_.blocks().total();
+  stats_.states_saved = cache_.prefix_cache() != nullptr ? cache_.prefix_cache()->states_held() : 0;
   publish_host_tier();
 }
 
 void Engine::publish_host_tier() {
-  const PrefixCache* const cache = runner_.prefix_cache();
+  const PrefixCache* const cache = cache_.prefix_cache();
   if (cache == nullptr || cache->host() == nullptr) return;
   const CacheShape shape = model_->model->cache_shape(options_.device, options_.kv_cache);
   const int64_t chunk = kChunkBlocks * *shape.block_bytes(), state = *shape.state_bytes();
@@ -245,54 +216,6 @@ void Engine::publish_host_tier() {
   stats_.host_bytes_stored = s.chunks_stored * chunk + s.states_stored * state;
   stats_.host_bytes_loaded = s.chunks_loaded * chunk + s.states_loaded * state;
   stats_.host_tokens_loaded = s.chunks_loaded * kChunkTokens;
-}
-
-void Engine::commit(Sequence& s, Sampled sampled) {
-  if (sampled.token < 0 || s.damaged) {
-    TokenEvent e{.finish = FinishReason::kError};
-    e.error = damaged_logits();
-    return finish(s, std::move(e));
-  }
-  s.output.push_back(sampled.token);
-  TokenEvent e{.token = sampled.token,
-               .logprob = sampled.logprob,
-               .top = std::move(sampled.top),
-               .cached_tokens = s.cached,
-               .prefix_miss = s.miss.reason,
-               .diverged_at = s.miss.diverged_at,
-               .prompt = std::exchange(s.scored, nullptr),
-               .admitted = s.admitted};
-  const std::vector<TokenId>& stops = s.request.stop_tokens;
-  const bool ends = std::find(stops.begin(), stops.end(), sampled.token) != stops.end() ||
-                    (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(sampled.token));
-  if (ends) {
-    e.finish = FinishReason::kStop;
-  } else if (s.outputs() >= s.request.max_tokens) {
-    e.finish = FinishReason::kLength;
-  }
-  if (e.finish != FinishReason::kNone) return finish(s, std::move(e));
-  delivery_.push(s.stream, std::move(e));
-}
-
-void Engine::commit_prompt(Sequence& s) {
-  TokenEvent e{.cached_tokens = s.cached,
-               .prefix_miss = s.miss.reason,
-               .diverged_at = s.miss.diverged_at,
-               .finish = s.request.embed ? FinishReason::kStop : FinishReason::kLength,
-               .prompt = std::exchange(s.scored, nullptr),
-               .admitted = s.admitted};
-  if (s.damaged) {
-    e.finish = FinishReason::kError;
-    e.error = damaged_logits();
-  }
-  if (!s.request.embed) return finish(s, std::move(e));
-  e.embedding = s.pooled.normalised();
-  if (e.embedding.empty()) {
-    e.finish = FinishReason::kError;
-    e.error = Error{Fault::kModelFile,
-                    "the model's hidden states are not numbers: its file is damaged or not supported"};
-  }
-  finish(s, std::move(e));
 }
 
 void Engine::finish(Sequence& s, TokenEvent event) {
@@ -307,7 +230,7 @@ void Engine::fail(Error error) {
     const Error ours = std::move(error).context("internal error");
     log_error(ours.message);
     fail_running(ours);
-    return runner_.release_finished();
+    return release_finished();
   }
   const Error lost = std::move(error).context("the device is lost");
   {
@@ -330,19 +253,21 @@ void Engine::finish_waiting(RequestId id, TokenEvent event) {
 }
 
 void Engine::end_running(Sequence& s) {
-  if (!s.finished) queue_.end(s.request.client);
-  runner_.finish(s);
+  if (!s.finished()) queue_.end(s.request.client);
+  s.stage = Sequence::Stage::kFinished;
+}
+
+void Engine::release_finished() {
+  running_.remove_finished([&](Sequence& s) { cache_.release(s); });
 }
 
 void Engine::fail_running(const Error& error) {
   TokenEvent failed{.finish = FinishReason::kError};
   failed.error = error;
-  for (const auto& s : runner_.running())
-    if (!s->finished) finish(*s, failed);
-  while (!runner_.idle()) {
-    const auto ignored = runner_.retire();  // begins with what the failed one left; what it mentions returns
-    (void)ignored;
-  }
+  for (const auto& s : running_.all())
+    if (!s->finished()) finish(*s, failed);
+  // Those in flight began with what the failed step left: nobody wants their results.
+  while (!in_flight_.empty()) (void)wait_for(in_flight_.retire());
 }
 
 void Engine::fail_all(const Error& error) {
@@ -350,7 +275,7 @@ void Engine::fail_all(const Error& error) {
   TokenEvent failed{.finish = FinishReason::kError};
   failed.error = error;
   while (!waiting_.empty()) finish_waiting(RequestId{waiting_.begin()->first}, failed);
-  runner_.release_finished();
+  release_finished();
 }
 
 PrefixFileOwner Engine::prefix_owner() const {
@@ -362,17 +287,17 @@ PrefixFileOwner Engine::prefix_owner() const {
 }
 
 Result<PrefixFileContent> Engine::save_prefixes(const std::string& path, int64_t max_bytes) {
-  while (!runner_.idle()) retire();
-  runner_.release_finished();
+  while (!in_flight_.empty()) retire();
+  release_finished();
   if (const std::optional<Error> error = lost()) return *error;
-  if (runner_.prefix_cache() == nullptr) return PrefixFileContent{};
-  return write_prefix_file(path, prefix_owner(), salt_hash_, *runner_.prefix_cache(), *backend_, max_bytes);
+  if (cache_.prefix_cache() == nullptr) return PrefixFileContent{};
+  return write_prefix_file(path, prefix_owner(), salt_hash_, *cache_.prefix_cache(), *backend_, max_bytes);
 }
 
 Result<PrefixFileContent> Engine::load_prefixes(const std::string& path) {
-  if (runner_.prefix_cache() == nullptr) return PrefixFileContent{};
+  if (cache_.prefix_cache() == nullptr) return PrefixFileContent{};
   Result<PrefixFileContent> content =
-      read_prefix_file(path, prefix_owner(), salt_hash_, prefix_hash_, *runner_.prefix_cache(), *backend_);
+      read_prefix_file(path, prefix_owner(), salt_hash_, prefix_hash_, *cache_.prefix_cache(), *backend_);
   publish_counts();
   return content;
 }

@@ -19,11 +19,14 @@
 #include <mutex>
 
 #include "engine/backend.h"
+#include "engine/cache_manager.h"
 #include "engine/delivery.h"
 #include "engine/options.h"
 #include "engine/request.h"
-#include "engine/runner.h"
+#include "engine/running_set.h"
 #include "engine/scheduler.h"
+#include "engine/step_writer.h"
+#include "engine/steps_in_flight.h"
 #include "engine/waiting_queue.h"
 
 namespace quire {
@@ -77,7 +80,7 @@ class Engine {
   // All that were submitted before.
   void cancel_all();
 
-  // One thread at a time. Plans and submits the next step, and commits the oldest one if `depth` are under way. False
+  // One thread at a time. Plans and submits the next step, and commits the oldest one if `depth` are in flight. False
   // when there was nothing to do; while listeners have yet to hear of an end, it waits for them.
   bool step();
   // Any thread: whether a submitted request has not ended yet, as its listener knows it.
@@ -105,7 +108,7 @@ class Engine {
   // Loading the model, and what the engine added to be ready.
   double load_seconds() const { return model_->load_seconds + create_seconds_; }
   MemoryUse memory() const;
-  // What became of EngineOptions::kernels so far. The stepping thread only, while nothing is under way.
+  // What became of EngineOptions::kernels so far. The stepping thread only, while nothing is in flight.
   std::vector<ForcedCount> forced_kernels() const { return backend_->forced(); }
 
   // Keeps what the prefix cache holds in a file of at most `max_bytes` (cache/prefix_file.h). The stepping thread only;
@@ -116,7 +119,7 @@ class Engine {
   Result<PrefixFileContent> load_prefixes(const std::string& path);
 
   // Books of the caches: pools consistent, every block reference accounted for. For tests; the stepping thread only.
-  Status check() const { return runner_.check(); }
+  Status check() const { return cache_.check(running_.all()); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -141,17 +144,28 @@ class Engine {
   void publish_host_tier();
   void defer(ScheduledSequence& s, Deferral why);
   void note_admission();
-  void plan_and_submit(Clock::time_point begin);
-  // Commits the oldest step under way.
+  // The three parts of step(). Plans the next step and admits who is in it; false: there is nothing to do.
+  bool schedule();
+  // Writes the planned step and gives it to the backend. `begin`: when its planning began.
+  void submit_step(Clock::time_point begin);
+  // Waits for the oldest step in flight, and commits what it computed.
   void retire();
-  void commit(Sequence& s, Sampled sampled);
+
+  void add_rows(const Work& work, bool decode, StepInFlight& step);
+  // What of a retired step concerns the caches is done on return; after an error nothing of it is kept for others.
+  Result<StepResults> wait_for(StepInFlight& step);
+  void count_step(const StepRecord& record);
+  void commit_rows(const SequenceRows& rows, const StepResults& results);
+  void commit_token(Sequence& s, Sampled sampled);
   void commit_prompt(Sequence& s);
+  TokenEvent event_of(Sequence& s) const;
   void finish(Sequence& s, TokenEvent event);
   // A step failed: ends the requests that it can have touched, all of them if the device is lost.
   void fail(Error error);
   void fail_running(const Error& error);
   void finish_waiting(RequestId id, TokenEvent event);
   void end_running(Sequence& s);
+  void release_finished();
   void fail_all(const Error& error);
   void on_end(RequestId id, bool by_text);
 
@@ -174,7 +188,11 @@ class Engine {
 
   Delivery delivery_;
   std::unique_ptr<Backend> backend_;
-  Runner runner_;
+  CacheManager cache_;
+  StepWriter writer_;
+  StepsInFlight in_flight_;
+  RunningSet running_;
+  double waited_seconds_ = 0.0;                           // for the backend, so far
   std::map<int32_t, std::unique_ptr<Sequence>> waiting_;  // by id
   WaitingQueue queue_;                                    // of the same
   // Those that the step which is planned looks at, and whose beginning others may have: a hash of it, and who it is.

@@ -9,37 +9,35 @@ namespace quire {
 namespace {
 
 // Steps in a row that may leave out a sequence's next token for prompts that wait for their first one.
-constexpr int32_t kMostPassed = 4;
+constexpr int32_t kMostSkipped = 4;
 
 }  // namespace
 
 void Engine::take_snapshot() {
   snapshot_.running.clear();
   snapshot_.waiting.clear();
-  for (const auto& s : runner_.running()) {
-    ScheduledSequence& of = snapshot_.running.emplace_back();
-    of = {.id = SeqId{s->place},
-          .prompt = s->prompt_tokens(),
-          .total = s->to_compute(),
-          .computed = s->planned,
-          .max_blocks = s->max_blocks,
-          .held = s->blocks_held(),
-          .swapped = static_cast<int32_t>(s->host.size()),
-          .cut = runner_.next_cut(*s),
-          .finished = s->finished,
-          .passed = s->passed};
-  }
-  snapshot_.total_blocks = runner_.blocks().total();
-  snapshot_.available_blocks = runner_.blocks().available();
-  snapshot_.host_blocks = runner_.host_blocks().total();
-  snapshot_.free_host_blocks = runner_.host_blocks().available();
-  snapshot_.free_slots = runner_.free_slots();
-  snapshot_.needs_slots = model_->model->config().hybrid;
+  for (const auto& s : running_.all())
+    snapshot_.running.push_back({.id = SeqId{s->memory.slot},
+                                 .prompt = s->prompt_tokens(),
+                                 .total = s->to_compute(),
+                                 .computed = s->planned,
+                                 .max_blocks = s->memory.max_blocks,
+                                 .held = s->memory.blocks_held(),
+                                 .swapped = static_cast<int32_t>(s->memory.swapped.size()),
+                                 .cut = cache_.next_cut(*s),
+                                 .finished = s->finished(),
+                                 .skipped_steps = s->skipped_steps});
+  snapshot_.total_blocks = cache_.blocks().total();
+  snapshot_.available_blocks = cache_.blocks().available();
+  snapshot_.host_blocks = cache_.host_blocks().total();
+  snapshot_.free_host_blocks = cache_.host_blocks().available();
+  snapshot_.free_slots = cache_.recurrent() ? running_.free_slots() : 0;
+  snapshot_.needs_slots = cache_.recurrent();
   // What swapping out would gain matters only if this step could run short.
   const int64_t most = 2 * std::ssize(snapshot_.running) + options_.max_batch_tokens / kBlockTokens + 1;
   if (snapshot_.host_blocks > 0 && snapshot_.available_blocks < most)
     for (size_t i = 0; i < snapshot_.running.size(); ++i)
-      snapshot_.running[i].sole = runner_.sole_blocks(*runner_.running()[i]);
+      snapshot_.running[i].exclusive = cache_.exclusive_blocks(*running_.all()[i]);
   look_at_waiting();
 }
 
@@ -47,39 +45,39 @@ void Engine::look_at_waiting() {
   window_.clear();
   beginnings_.clear();
   snapshot_.clients.clear();
-  if (runner_.free_places() == 0) return;
-  for (const auto& r : runner_.running()) note_beginning(*r);
+  if (running_.free_slots() == 0) return;
+  for (const auto& r : running_.all()) note_beginning(*r);
   queue_.age(planned_steps_);
   queue_.begin(planned_steps_);
   // Found tokens that penalties have to be told of: a step has room for those of one context. And what comes back from the
   // host for them: one step moves so much.
   int64_t past = 0, moves = 0;
-  int32_t wanted = runner_.free_places() + kLookAhead, deferred = 0;
+  int32_t wanted = running_.free_slots() + kLookAhead, deferred = 0;
   while (wanted > 0 && deferred < kMostDeferred) {
     const std::optional<WaitingQueue::Entry> next = queue_.next();
     if (!next) break;
     Sequence& s = *waiting_.at(static_cast<int32_t>(next->id));
-    runner_.find_prefix(s);
+    cache_.find_prefix(s);
     // Waiting ones get numbers beyond those of all places.
     ScheduledSequence& of = snapshot_.waiting.emplace_back();
     of = {.id = SeqId{options_.max_sequences + static_cast<int32_t>(window_.size())},
           .prompt = s.prompt_tokens(),
           .total = s.prompt_tokens(),
-          .computed = s.match.usable,
-          .max_blocks = s.max_blocks,
-          .held = static_cast<int32_t>(s.match.usable / kBlockTokens),
-          .unused = s.match.unused,
+          .computed = s.prefix.match.usable,
+          .max_blocks = s.memory.max_blocks,
+          .held = static_cast<int32_t>(s.prefix.match.usable / kBlockTokens),
+          .unused = s.prefix.match.unused,
           .priority = next->priority,
           .age = next->age,
           .client = next->client,
           .arrival = next->arrival};
     window_.push_back(&s);
-    if (runner_.prefix_cache() != nullptr && !s.whole) {
+    if (cache_.prefix_cache() != nullptr && s.prefix.reads) {
       if (has_shared_prefix(s))
         defer(of, Deferral::kSharedPrefix);
-      else if (s.request.sampling.has_penalties() && (past += s.match.usable) > options_.context)
+      else if (s.request.sampling.has_penalties() && (past += s.prefix.match.usable) > options_.context)
         defer(of, Deferral::kHistory);
-      else if ((moves += s.match.moves) > runner_.most_moves())
+      else if ((moves += s.prefix.match.moves) > cache_.most_moves())
         defer(of, Deferral::kHostMoves);
     }
     note_beginning(s);
@@ -90,22 +88,21 @@ void Engine::look_at_waiting() {
   }
   snapshot_.clients.assign(queue_.clients().begin(), queue_.clients().end());
   // Where sequences are asked to save their states is known only now.
-  for (size_t i = 0; i < window_.size(); ++i) snapshot_.waiting[i].cut = runner_.first_cut(*window_[i]);
+  for (size_t i = 0; i < window_.size(); ++i) snapshot_.waiting[i].cut = cache_.first_cut(*window_[i]);
   for (size_t i = 0; i < snapshot_.running.size(); ++i)
-    snapshot_.running[i].cut = runner_.next_cut(*runner_.running()[i]);
+    snapshot_.running[i].cut = cache_.next_cut(*running_.all()[i]);
 }
 
 // Whether somebody who runs, or whom the step looks at before, computes what a waiting request can use.
 bool Engine::has_shared_prefix(const Sequence& s) const {
-  if (s.hashes.at.empty()) return false;
-  const bool recurrent = model_->model->config().hybrid;
+  if (s.prefix.hashes.at.empty()) return false;
   return std::any_of(beginnings_.begin(), beginnings_.end(), [&](const auto& b) {
-    return b.first == s.hashes.at[0].low && must_wait(s, *b.second, recurrent);
+    return b.first == s.prefix.hashes.at[0].low && must_wait(s, *b.second, cache_.recurrent());
   });
 }
 
 void Engine::note_beginning(Sequence& s) {
-  if (!s.hashes.at.empty()) beginnings_.emplace_back(s.hashes.at[0].low, &s);
+  if (!s.prefix.hashes.at.empty()) beginnings_.emplace_back(s.prefix.hashes.at[0].low, &s);
 }
 
 void Engine::defer(ScheduledSequence& s, Deferral why) {
@@ -118,10 +115,10 @@ void Engine::note_admission() {
   record_.step = planned_steps_;
   record_.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   record_.admitted = admitted;
-  record_.running = static_cast<int32_t>(runner_.running().size());
+  record_.running = running_.size();
   record_.waiting = static_cast<int32_t>(waiting_.size());
   record_.first_tokens = plan_.first_tokens;
-  record_.passed = static_cast<int32_t>(plan_.passed.size());
+  record_.skipped = static_cast<int32_t>(plan_.skipped.size());
   record_.queued = record_.waiting - (static_cast<int32_t>(window_.size()) - admitted);
   int32_t rest = record_.waiting;
   for (const int32_t n : record_.deferred) rest -= n;
@@ -132,7 +129,7 @@ void Engine::note_admission() {
   record_.deferred[static_cast<size_t>(kWhy[static_cast<size_t>(plan_.stop)])] += rest;
 }
 
-void Engine::plan_and_submit(Clock::time_point begin) {
+bool Engine::schedule() {
   record_ = {};
   take_snapshot();
   plan_step(snapshot_,
@@ -141,27 +138,26 @@ void Engine::plan_and_submit(Clock::time_point begin) {
              .max_swaps = options_.most_swaps(),
              .patience = options_.patience_steps,
              .first_token_threshold = options_.first_token_threshold,
-             .most_passed = kMostPassed},
+             .most_skipped = kMostSkipped},
             plan_);
-  if (plan_.empty()) return;
+  if (plan_.empty()) return false;
   ++planned_steps_;
   admit_planned();
   note_admission();
-  StepRecord& submitted = runner_.submit(plan_, record_);
-  submitted.host_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  return true;
 }
 
 void Engine::admit_planned() {
   if (plan_.admit.empty()) return;
   const auto index = [&](SeqId number) { return static_cast<size_t>(number.v - options_.max_sequences); };
   for (const SeqId number : plan_.admit) {
-    const Sequence& s = *window_[index(number)];
-    queue_.admit(s.id.v, planned_steps_);
-    auto waiting = waiting_.extract(s.id.v);
-    waiting.mapped()->admitted = Clock::now();
-    runner_.admit(std::move(waiting.mapped()));
+    const RequestId id = window_[index(number)]->id;
+    queue_.admit(id.v, planned_steps_);
+    Sequence& s = running_.add(std::move(waiting_.extract(id.v).mapped()));
+    s.admitted = Clock::now();
+    cache_.admit(s);
     for (Work& w : plan_.work)
-      if (w.seq == number) w.seq = SeqId{s.place};
+      if (w.seq == number) w.seq = SeqId{s.memory.slot};
   }
   publish_counts();
   const std::lock_guard lock(inbox_mutex_);

@@ -103,18 +103,19 @@ Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
   auto s = std::make_unique<Sequence>();
   if (request.min_tokens > 0) s->ending = ending_tokens(request, *model_);
   s->output.reserve(static_cast<size_t>(request.max_tokens));
-  s->max_blocks = static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
-  s->table.reserve_memory(s->max_blocks);
-  s->whole = request.prompt_logprobs >= 0 || (request.embed && options_.pooling == Pooling::kMean);
+  s->memory.max_blocks =
+      static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
+  s->memory.table.reserve_memory(s->memory.max_blocks);
+  s->prefix.reads = request.prompt_logprobs < 0 && !(request.embed && options_.pooling == Pooling::kMean);
   if (request.prompt_logprobs >= 0) {
-    s->scored = std::make_shared<PromptLogprobs>();
-    s->scored->tops = static_cast<size_t>(request.prompt_logprobs);
+    s->results.logprobs = std::make_shared<PromptLogprobs>();
+    s->results.logprobs->tops = static_cast<size_t>(request.prompt_logprobs);
   }
-  if (runner_.host_blocks().total() > 0) s->host.reserve(static_cast<size_t>(s->max_blocks));
-  if (runner_.prefix_cache() != nullptr) {
-    s->hashes =
+  if (cache_.host_blocks().total() > 0) s->memory.swapped.reserve(static_cast<size_t>(s->memory.max_blocks));
+  if (cache_.prefix_cache() != nullptr) {
+    s->prefix.hashes =
         hash_prefixes(prefix_hash_, salt_hash_(std::as_bytes(std::span(request.cache_salt))), request.prompt);
-    s->checkpoints = Checkpoints(prompt, options_.volatile_tail, request.cache_positions);
+    s->prefix.checkpoints = Checkpoints(prompt, options_.volatile_tail, request.cache_positions);
   }
   s->stream =
       std::make_shared<Delivery::Stream>(request, std::move(submission.listener),

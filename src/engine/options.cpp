@@ -54,7 +54,6 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
           .width = static_cast<int32_t>(model.d_model),
           .scored_rows = max_prompt_logprobs >= 0 ? max_batch_tokens : 0,
           .max_scored_top = static_cast<int32_t>(std::clamp<int64_t>(max_prompt_logprobs, 0, model.vocab)),
-          .block_copies = max_sequences,
           .slot_copies = prefix_cache ? 2 * max_sequences : 0,
           .swaps = most_swaps() + cache_moves(model),
           .past = prefix_cache ? static_cast<int32_t>(context) : 0,

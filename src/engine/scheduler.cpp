@@ -36,7 +36,7 @@ void StepPlan::reserve(size_t sequences) {
   holdings_.reserve(sequences);
   turns_.reserve(4 * sequences);
   gone_.reserve(4 * sequences);
-  passed.reserve(sequences);
+  skipped.reserve(sequences);
   admitted_.reserve(sequences);
 }
 
@@ -45,7 +45,7 @@ void StepPlan::clear() {
   preempt.clear();
   resume.clear();
   work.clear();
-  passed.clear();
+  skipped.clear();
   admitted_.clear();
   decodes = 0;
   first_tokens = false;
@@ -70,7 +70,7 @@ class Planner {
     plan_.first_tokens = first_tokens_first();
     int64_t behind = 0;  // blocks of sequences younger than the one that is looked at
     for (const ScheduledSequence& s : now_.running) {
-      plan_.holdings_.push_back({s.held, s.swapped, s.sole, 0});
+      plan_.holdings_.push_back({s.held, s.swapped, s.exclusive, 0});
       behind += s.held;
       budget_ -= decodes(s) && has_row_first(s);
     }
@@ -106,7 +106,7 @@ class Planner {
 
   // Whether a sequence's next token comes before prompts.
   bool has_row_first(const ScheduledSequence& s) const {
-    if (!plan_.first_tokens || s.passed >= limits_.most_passed) return true;
+    if (!plan_.first_tokens || s.skipped_steps >= limits_.most_skipped) return true;
     const auto oldest =
         std::find_if(now_.running.begin(), now_.running.end(), [](const auto& r) { return !r.finished; });
     return oldest->id == s.id;
@@ -122,7 +122,7 @@ class Planner {
         continue;
       }
       plan_.holdings_[i].rows = 0;
-      plan_.passed.push_back(s.id);
+      plan_.skipped.push_back(s.id);
     }
   }
 
@@ -143,7 +143,7 @@ class Planner {
     available_ -= h.swapped;
     ins_left_ -= h.swapped;
     h.swapped = 0;
-    h.sole = 0;
+    h.exclusive = 0;
     return true;
   }
 
@@ -196,7 +196,7 @@ class Planner {
       ++h.swapped;
       --free_host_;
       --outs_left_;
-      if (h.sole > 0) --h.sole, ++available_;
+      if (h.exclusive > 0) --h.exclusive, ++available_;
       held_back_ = true;
       return true;
     }

@@ -19,7 +19,7 @@ struct SchedulerLimits {
       INT64_MAX;  // steps after which a waiting request is passed no more by those that hit the cache
   int32_t first_token_threshold =
       0;  // so many prompts that wait for a first token go before generated tokens; 0: none do
-  int32_t most_passed = 0;  // steps in a row that may leave out a sequence's next token for them
+  int32_t most_skipped = 0;  // steps in a row that may leave out a sequence's next token for them
 };
 
 // What the scheduler knows of a sequence.
@@ -32,10 +32,10 @@ struct ScheduledSequence {
   int32_t held = 0;        // KV blocks for what is computed, wherever they are
   int32_t swapped =
       0;  // of them, the last ones, which the host has: until they are back nothing of it is computed
-  int32_t sole = 0;       // of those that the host has not, the last ones that nobody else uses
+  int32_t exclusive = 0;  // of those that the host has not, the last ones that nobody else uses
   int64_t cut = 0;        // a chunk of the prompt ends here at the latest (its state is saved); 0: anywhere
   bool finished = false;  // holds its memory until the last step that mentions it has ended
-  int32_t passed = 0;     // steps in a row that left out its next token for prompts
+  int32_t skipped_steps = 0;  // steps in a row that left out its next token for prompts
 
   // Of a waiting one.
   int32_t unused = 0;    // of `held`, those that no running sequence uses: taking them leaves fewer to others
@@ -96,7 +96,7 @@ struct StepPlan {
   std::vector<SeqId> resume;        // all of their blocks come back, after that and before the work
   std::vector<Work> work;           // decodes first
   size_t decodes = 0;               // how many of them
-  std::vector<SeqId> passed;        // whose next token has to wait for prompts
+  std::vector<SeqId> skipped;       // whose next token has to wait for prompts
   bool first_tokens = false;        // prompts went first
   AdmissionStop stop = AdmissionStop::kNone;
 
@@ -107,7 +107,7 @@ struct StepPlan {
  private:
   friend class Planner;
   struct Holding {
-    int32_t held = 0, swapped = 0, sole = 0;
+    int32_t held = 0, swapped = 0, exclusive = 0;
     int32_t rows = 0;
   };
   // A client as it becomes, and the best of its requests that may be admitted; -1: there is none.
@@ -138,8 +138,8 @@ struct StepPlan {
 //    admitted. Of a client's own requests: by priority, those that the cache helps before the others, then in order of
 //    arrival. But whoever has waited longer than `patience` is passed no more by those that the cache helps.
 // 6. When as many prompts as `first_token_threshold` wait for their first token, running or not, prompts have the token
-//    budget before decodes, which share what is left in order of admission. But the oldest sequence, and one that was
-//    passed by `most_passed` steps in a row, has its row first, so that 3. holds; and this is done only while nobody is
+//    budget before decodes, which share what is left in order of admission. But the oldest sequence, and one that
+//    was skipped by `most_skipped` steps in a row, has its row first, so that 3. holds; and this is done only while nobody is
 //    swapped out and blocks suffice for whatever the step computes, so that nothing of 2. to 4. changes.
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits);
 // The same into a plan that is used again, whose memory is kept.

@@ -15,53 +15,73 @@
 
 namespace quire {
 
-// What is planned runs ahead of what is committed by the steps under way: a step may be planned before the token that the
-// one before it samples is known.
+// What a running sequence holds of the caches. A waiting one holds nothing.
+struct SequenceMemory {
+  int32_t slot = -1;       // its batch slot: index into the device's arrays of last tokens and of histories
+  StateSlot state_slot;    // its recurrent state, where the model has recurrent layers
+  int32_t anchor = 0;      // Segment::anchor of its next step
+  int32_t max_blocks = 0;  // KV blocks that it may come to need
+  BlockTable table;        // of the blocks that it has on the device
+  // Pages of the host that its last blocks were swapped out to, the very last block first.
+  std::vector<int32_t> swapped;
+
+  int32_t blocks_held() const { return static_cast<int32_t>(table.blocks().size() + swapped.size()); }
+  bool swapped_out() const { return !swapped.empty(); }
+};
+
+// How the sequence uses the prefix cache, and what it adds to it. All positions are token counts of the prompt.
+struct PrefixUse {
+  bool reads = true;  // false: all rows of its prompt are needed, so nothing is taken from the cache
+  PrefixHashes hashes;
+  PrefixCache::Match match;  // while it waits: what the cache has of its prompt
+  Checkpoints checkpoints;   // where its recurrent state is to be saved
+  PrefixCache::Miss miss;    // why no more was found when it was admitted
+  int64_t cached = 0;        // found in the cache when it was admitted
+  int64_t computed = 0;      // computed by steps that have ended
+  int64_t published = 0;     // findable by others
+  int64_t unsaved = 0;       // not 0: its state slot holds the state to be saved before its next chunk
+  int64_t saving = 0;        // not 0: a step in flight saves the state after so many tokens
+};
+
+// What is collected of a prompt while its chunks are computed.
+struct PromptResults {
+  PooledRows pooled;                         // of an embedding
+  std::shared_ptr<PromptLogprobs> logprobs;  // null: nobody asked for them, or they are delivered
+  bool damaged = false;                      // some of them are not numbers
+};
+
+// The life of a sequence:
+//   waiting   from Engine::submit on. It has its prompt, and nothing of the caches.
+//   running   from Engine::admit on, when a plan says so. It has a batch slot, a state slot and blocks. Steps compute its
+//             prompt in chunks and then one token after the other. `planned` runs ahead of what is committed by the steps
+//             in flight: a step may be planned before the token that the step before it samples is known.
+//   finished  its end is told, and nothing more of it is planned. Steps in flight may still compute rows of it.
+//   gone      no step in flight has rows of it: what it holds returns, and it is destroyed.
 struct Sequence {
+  enum class Stage { kWaiting, kRunning, kFinished };
+
   RequestId id;
   Request request;
   std::shared_ptr<Delivery::Stream> stream;
   std::vector<TokenId> ending;  // with min_tokens: the tokens that would end it, distinct
-  std::vector<TokenId> output;  // what is committed of it
-  int64_t planned = 0;          // positions that steps under way or past have computed
-  int32_t pending = 0;          // tokens that steps under way sample
-  int32_t in_flight = 0;        // steps under way that mention it
-  int32_t max_blocks = 0;       // KV blocks it may come to need
-  int32_t place = -1;           // among those that run
-  int32_t anchor = 0;           // Segment::anchor of its next step
-  bool noted = false;           // penalties: its history has been begun
-  bool spoiled = false;         // a step of its own failed: what it computes is nothing for others
-  bool finished =
-      false;  // nothing more of it is planned; its memory returns with the last step that mentions it
-  BlockTable table;
-  std::vector<int32_t>
-      host;  // blocks of the host that its last ones were swapped out to, the very last one first
-  StateSlot slot;
+  Stage stage = Stage::kWaiting;
 
-  PooledRows pooled;  // of an embedding, as far as it is computed
-  // Log-probabilities of the prompt, likewise; null: nobody asked for them, or they are delivered.
-  std::shared_ptr<PromptLogprobs> scored;
-  bool damaged = false;  // some of them are not numbers
-
-  // Prefixes.
-  bool whole = false;  // it needs all of its prompt's rows, and takes nothing that the cache has
-  PrefixHashes hashes;
-  PrefixCache::Match match;  // while it waits: what the cache has of it
-  Checkpoints checkpoints;
-  PrefixCache::Miss miss;  // why it did not find more
-  int64_t cached = 0;      // tokens that it found
-  int64_t computed = 0;    // of the prompt, that steps past have computed
-  int64_t published = 0;   // of them, that others can find
-  int64_t unsaved =
-      0;  // not 0: its slot holds the state after so many tokens, to be saved before its next chunk
-  int64_t saving = 0;  // not 0: a step under way saves the state after so many tokens
+  std::vector<TokenId> output;  // generated tokens that are committed
+  int64_t planned = 0;          // positions that steps in flight or past have computed
+  int32_t pending = 0;          // tokens that steps in flight sample
+  int32_t in_flight = 0;        // steps in flight that have rows of it
+  int32_t skipped_steps = 0;    // steps in a row that left out its next token for prompts
+  bool history_begun = false;   // with penalties: its history on the device is that of this request
+  bool failed = false;          // a step with rows of it failed: what it computes is nothing for others
   std::optional<std::chrono::steady_clock::time_point> admitted;
-  int32_t passed = 0;  // steps in a row that left out its next token for prompts
 
+  SequenceMemory memory;
+  PrefixUse prefix;
+  PromptResults results;
+
+  bool finished() const { return stage == Stage::kFinished; }
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
-  PrefixCache::Prompt prompt() const { return {request.prompt, hashes}; }
-  int32_t blocks_held() const { return static_cast<int32_t>(table.blocks().size() + host.size()); }
-  bool swapped_out() const { return !host.empty(); }
+  PrefixCache::Prompt prompt() const { return {request.prompt, prefix.hashes}; }
   int64_t outputs() const { return static_cast<int64_t>(output.size()); }
   // Of the prompt and the output, one after the other: how many there are, and the one at `position`.
   int64_t committed() const { return prompt_tokens() + outputs(); }
@@ -74,7 +94,7 @@ struct Sequence {
   std::span<const TokenId> forbidden(int64_t position) const {
     return position - prompt_tokens() < request.min_tokens ? std::span(ending) : std::span<const TokenId>();
   }
-  // Tokens that there are to compute: all but the last that may be generated, which nothing follows.
+  // Positions that there are to compute: all but that of the last token that may be generated, which nothing follows.
   int64_t to_compute() const {
     if (request.max_tokens == 0) return prompt_tokens();
     return std::min(committed() + pending, prompt_tokens() + request.max_tokens - 1);

@@ -31,7 +31,7 @@ struct StepRecord {
   int32_t queued = 0;                              // of those that wait: too far behind to be looked at
   std::array<int32_t, kDeferrals> deferred{};      // those that wait by why
   bool first_tokens = false;                       // prompts went before generated tokens,
-  int32_t passed = 0;                              // of which so many were left out
+  int32_t skipped = 0;                             // of which so many were left out
   int32_t blocks_free = 0, blocks_cached = 0, blocks_used = 0;  // of the KV cache, once the step was laid out
   int32_t swapped_out = 0, swapped_in = 0;                      // blocks of sequences
   int32_t host_stored = 0, host_loaded = 0;                     // pages of the prefix cache

@@ -32,7 +32,6 @@ void StepUse::note(const StepBatch& step, int32_t blocks, int32_t slots) {
       block = std::max(block, j < s.position / kBlockTokens ? kRead : kWritten);
     }
   }
-  note_pairs(step.block_copies, step.shape.block_copies, blocks_);
   note_pairs(step.slot_copies, step.shape.slot_copies, slots_);
 }
 

@@ -16,8 +16,7 @@ StepLayout::StepLayout(const StepCapacity& c) : capacity_(c) {
   sources_ = after(0, c.rows * kInt);
   segments_ = after(sources_, c.rows * kInt);
   logit_rows_ = after(segments_, c.segments * static_cast<int64_t>(sizeof(Segment)));
-  block_copies_ = after(logit_rows_, c.logit_rows * kInt);
-  slot_copies_ = after(block_copies_, c.block_copies * 2 * kInt);
+  slot_copies_ = after(logit_rows_, c.logit_rows * kInt);
   notes_ = after(slot_copies_, c.slot_copies * 2 * kInt);
   past_notes_ = after(notes_, c.segments * static_cast<int64_t>(sizeof(NoteRange)));
   sample_rows_ = after(past_notes_, c.segments * static_cast<int64_t>(sizeof(NoteRange)));
@@ -41,7 +40,6 @@ StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
           .segments = at(static_cast<Segment*>(nullptr), segments_),
           .tables = at(ints, tables_),
           .logit_rows = at(ints, logit_rows_),
-          .block_copies = at(ints, block_copies_),
           .slot_copies = at(ints, slot_copies_),
           .notes = at(static_cast<NoteRange*>(nullptr), notes_),
           .past_notes = at(static_cast<NoteRange*>(nullptr), past_notes_),
@@ -67,7 +65,6 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
           .logit_rows = make_tensor(a.logit_rows, {shape.logit_rows}),
           .hidden_rows = make_tensor(a.hidden_rows, {shape.hidden_rows}),
           .scored_rows = make_tensor(a.scored_rows, {shape.scored_rows}),
-          .block_copies = make_tensor(a.block_copies, {shape.block_copies, 2}),
           .slot_copies = make_tensor(a.slot_copies, {shape.slot_copies, 2}),
           .notes = a.notes,
           .past_notes = a.past_notes,

@@ -23,7 +23,6 @@ struct StepCapacity {
   int32_t width = 0;           // of a hidden state
   int32_t scored_rows = 0;     // tokens of prompts whose log-probabilities are wanted
   int32_t max_scored_top = 0;  // likeliest tokens that are reported beside one
-  int32_t block_copies = 0;
   int32_t slot_copies = 0;
   int32_t swaps = 0;    // blocks and pieces of states that move to the host, and so many that come back
   int32_t past = 0;     // tokens that were computed before and are noted for penalties
@@ -45,7 +44,6 @@ struct StepShape {
   int32_t decode_logit_rows = 0;  // of them, those of decode segments: the first ones
   int32_t hidden_rows = 0;        // rows of prompts whose final hidden states come back
   int32_t scored_rows = 0;  // rows of prompts whose next token, which is known, is looked up in their logits
-  int32_t block_copies = 0;
   int32_t slot_copies = 0;
   int32_t swap_outs = 0, swap_ins = 0;
   int32_t notes = 0;                        // ranges of tokens that are noted for penalties
@@ -71,7 +69,6 @@ struct StepBatch {
   Tensor scored_rows;  // [scored_rows] i32: rows whose logits are looked at a slice at a time, and not kept
   // Pairs (from, to), copied before everything else of the step. No entry is both read and written, none is written
   // twice; a pair with a negative number is padding.
-  Tensor block_copies;               // [block_copies, 2] i32: KV blocks
   Tensor slot_copies;                // [slot_copies, 2] i32: recurrent states, to save and to restore them
   const NoteRange* notes = nullptr;  // [notes], over `tokens`
   const NoteRange* past_notes = nullptr;   // [past_notes], over `past_tokens`; noted before `notes`
@@ -99,7 +96,6 @@ class StepLayout {
     Segment* segments = nullptr;
     int32_t* tables = nullptr;  // [segments][shape.table_width]
     int32_t* logit_rows = nullptr;
-    int32_t* block_copies = nullptr;
     int32_t* slot_copies = nullptr;
     NoteRange* notes = nullptr;
     NoteRange* past_notes = nullptr;
@@ -129,8 +125,8 @@ class StepLayout {
 
  private:
   StepCapacity capacity_;
-  int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, block_copies_ = 0, slot_copies_ = 0,
-          notes_ = 0, past_notes_ = 0, sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, hidden_rows_ = 0,
+  int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, slot_copies_ = 0, notes_ = 0,
+          past_notes_ = 0, sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, hidden_rows_ = 0,
           scored_rows_ = 0, score_rows_ = 0, past_tokens_ = 0, swap_outs_ = 0, swap_ins_ = 0, bytes_ = 0;
 };
 

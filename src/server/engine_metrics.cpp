@@ -132,8 +132,8 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
       step_device_time(
           r.histogram("quire:step_device_seconds", "Time to compute one step.", kStepTime, labels)),
       deferred(deferral_counters(r, labels)),
-      passed(r.counter("quire:step_passed_tokens_total",
-                       "Generated tokens that were put off for prompts without a first token.", labels)) {}
+      skipped(r.counter("quire:step_skipped_tokens_total",
+                        "Generated tokens that were put off for prompts without a first token.", labels)) {}
 
 void EngineMetrics::observe(const StepRecord& s) {
   steps.add();
@@ -147,7 +147,7 @@ void EngineMetrics::observe(const StepRecord& s) {
   step_device_time.observe(s.device_seconds);
   for (size_t i = 0; i < deferred.size(); ++i)
     if (s.deferred[i] > 0) deferred[i]->add();
-  if (s.passed > 0) passed.add(s.passed);
+  if (s.skipped > 0) skipped.add(s.skipped);
 }
 
 Counter& EngineMetrics::finished(FinishReason reason) {

@@ -68,21 +68,19 @@ TEST(StatePool, SlotsHaveOneOwner) {
   EXPECT_DEATH(pool.release(b), "is not in use");
 }
 
-TEST(BlockTable, CopiesASharedBlockBeforeItsFirstWrite) {
+TEST(BlockTable, WritesNoBlockThatAnotherTableHas) {
   BlockPool pool(8);
-  std::vector<BlockCopy> copies;
-  BlockTable a;
-  ASSERT_TRUE(a.reserve(pool, 0, 40, copies));  // 3 blocks
-  BlockTable b = a.fork(pool);
+  BlockTable a, b;
+  ASSERT_TRUE(a.reserve(pool, 0, 40));  // 3 blocks
+  for (const int32_t block : a.blocks().first(2))
+    b.append_shared(pool, BlockId{block}, pool.generation(BlockId{block}));
   EXPECT_EQ(pool.used_count(), 3);
-  EXPECT_EQ(b.blocks_needed(pool, 40, 41), 1) << "the last block is shared: a copy";
-  ASSERT_TRUE(b.reserve(pool, 40, 41, copies));
-  ASSERT_EQ(copies.size(), 1u);
-  EXPECT_EQ(copies[0], (BlockCopy{a.blocks()[2], b.blocks()[2]}));
+  EXPECT_EQ(b.blocks_needed(41), 1);
+  ASSERT_TRUE(b.reserve(pool, 32, 41));  // behind what is shared
   EXPECT_EQ(a.blocks()[1], b.blocks()[1]);
-  copies.clear();
-  ASSERT_TRUE(a.reserve(pool, 40, 49, copies));  // now its own again: no copy, one more block
-  EXPECT_TRUE(copies.empty());
+  EXPECT_NE(a.blocks()[2], b.blocks()[2]);
+  EXPECT_DEATH(a.reserve(pool, 31, 41), "is written while 2 tables have it");
+  ASSERT_TRUE(a.reserve(pool, 40, 49));
   EXPECT_EQ(pool.used_count(), 5);
   a.clear(pool);
   b.clear(pool);
@@ -91,9 +89,8 @@ TEST(BlockTable, CopiesASharedBlockBeforeItsFirstWrite) {
 
 TEST(BlockTable, FailsWithoutChangeWhenThePoolIsShort) {
   BlockPool pool(2);
-  std::vector<BlockCopy> copies;
   BlockTable a;
-  EXPECT_FALSE(a.reserve(pool, 0, 33, copies));
+  EXPECT_FALSE(a.reserve(pool, 0, 33));
   EXPECT_EQ(pool.available(), 2);
   EXPECT_EQ(a.capacity(), 0);
 }
@@ -107,12 +104,13 @@ TEST(BlockTable, RandomOperationsKeepTheBooksAndTheContent) {
   struct Seq {
     BlockTable table;
     std::vector<int> tokens;  // what was written at each position
+    size_t shared = 0;        // of them, those in blocks that others may have
   };
   BlockPool pool(120);
   std::vector<std::vector<int>> memory(120, std::vector<int>(kBlockTokens, -1));
   std::vector<Seq> seqs(24);
   std::map<int32_t, std::pair<uint32_t, std::vector<int>>> remembered;  // freed blocks and their content
-  int writes = 0, refused = 0, forks = 0, revived = 0;
+  int writes = 0, refused = 0, shares = 0, revived = 0;
   for (int step = 0; step < 100000; ++step) {
     Seq& s = seqs[static_cast<size_t>(pick(24))];
     switch (std::max(0, pick(16) - 11)) {  // mostly appends: the pool must run out
@@ -120,12 +118,10 @@ TEST(BlockTable, RandomOperationsKeepTheBooksAndTheContent) {
       case 1: {  // append, as a step of decode or a chunk of prefill
         const int64_t begin = static_cast<int64_t>(s.tokens.size()),
                       end = begin + 1 + pick(pick(4) == 0 ? 64 : 2);
-        std::vector<BlockCopy> copies;
-        if (!s.table.reserve(pool, begin, end, copies)) {
+        if (!s.table.reserve(pool, begin, end)) {
           ++refused;
           break;
         }
-        for (auto [src, dst] : copies) memory[static_cast<size_t>(dst)] = memory[static_cast<size_t>(src)];
         for (int64_t p = begin; p < end; ++p) {
           s.tokens.push_back(step);
           memory[static_cast<size_t>(s.table.blocks()[static_cast<size_t>(p / 16)])]
@@ -142,20 +138,24 @@ TEST(BlockTable, RandomOperationsKeepTheBooksAndTheContent) {
         }
         s.table.clear(pool);
         s.tokens.clear();
+        s.shared = 0;
         break;
       }
-      case 3: {  // fork another sequence
-        const Seq& from = seqs[static_cast<size_t>(pick(24))];
+      case 3: {  // begin with another sequence's whole blocks
+        Seq& from = seqs[static_cast<size_t>(pick(24))];
         if (&from == &s) break;
         s.table.clear(pool);
-        s.table = from.table.fork(pool);
-        s.tokens = from.tokens;
-        ++forks;
+        const size_t whole = from.tokens.size() / kBlockTokens;
+        for (const int32_t b : from.table.blocks().first(whole))
+          s.table.append_shared(pool, BlockId{b}, pool.generation(BlockId{b}));
+        s.shared = from.shared = whole * kBlockTokens;
+        s.tokens.assign(from.tokens.begin(), from.tokens.begin() + static_cast<std::ptrdiff_t>(s.shared));
+        ++shares;
         break;
       }
       default: {  // roll back some positions
         const int64_t keep = static_cast<int64_t>(s.tokens.size()) - pick(20);
-        if (keep < 0) break;
+        if (keep < static_cast<int64_t>(s.shared)) break;
         s.table.truncate(pool, keep);
         s.tokens.resize(static_cast<size_t>(keep));
       }
@@ -183,7 +183,7 @@ TEST(BlockTable, RandomOperationsKeepTheBooksAndTheContent) {
   EXPECT_EQ(pool.available(), 120);
   EXPECT_GT(writes, 10000);
   EXPECT_GT(refused, 100) << "the pool never ran out: the test is too easy";
-  EXPECT_GT(forks, 1000);
+  EXPECT_GT(shares, 1000);
   EXPECT_GT(revived, 5);
 }
 

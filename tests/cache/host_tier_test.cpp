@@ -170,8 +170,7 @@ TEST(HostTier, WhatIsTakenMakesNoRoomForItself) {
   const Text t(tokens(200));
   rig.compute(Text(tokens(130)));
   BlockTable other;  // computed beside it; its third chunk is the one that is found
-  std::vector<BlockCopy> copies;
-  ASSERT_TRUE(other.reserve(rig.blocks, 0, 200, copies));
+  ASSERT_TRUE(other.reserve(rig.blocks, 0, 200));
   rig.cache.publish(t.prompt(), 192, other);
   rig.cache.make_room(32);
   rig.cache.end_step();
@@ -308,10 +307,8 @@ class Random {
     if (states_ > 0 && !r.state.valid()) r.state = s.valid() ? s : own_;
   }
   void reserve(Running& r) {
-    make_room(r.table.blocks_needed(rig_.blocks, r.match.usable, r.end()));
-    std::vector<BlockCopy> copies;
-    ASSERT_TRUE(r.table.reserve(rig_.blocks, r.match.usable, r.end(), copies));
-    ASSERT_TRUE(copies.empty());
+    make_room(r.table.blocks_needed(r.end()));
+    ASSERT_TRUE(r.table.reserve(rig_.blocks, r.match.usable, r.end()));
     r.saved_at = r.end() > 64 ? 64 * (1 + pick(longest_prefix(r.end()) / 64)) : 0;
     if (states_ > 0 && r.saved_at > 0 && !rig_.cache.has_state(r.text.prompt(), r.saved_at))
       r.saved = rig_.cache.allocate_state();

@@ -281,9 +281,7 @@ TEST(PrefixCache, RandomUseKeepsTheBooksAndTheContent) {
           }
         }
         rig.cache.make_room(static_cast<int32_t>(needed));
-        std::vector<BlockCopy> copies;
-        ASSERT_TRUE(r.table.reserve(rig.blocks, m.usable, end, copies));
-        ASSERT_TRUE(copies.empty());
+        ASSERT_TRUE(r.table.reserve(rig.blocks, m.usable, end));
         for (int64_t i = m.usable; i < end; ++i) {
           auto& block = content[static_cast<size_t>(r.table.blocks()[static_cast<size_t>(i / 16)])];
           if (i % 16 == 0) block.clear();

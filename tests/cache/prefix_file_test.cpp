@@ -87,10 +87,9 @@ struct Rig {
     PrefixCache::Match m;
     cache.find(p, m);
     if (m.usable > 0) cache.take(m, table);
-    const int32_t needed = table.blocks_needed(blocks, m.usable, std::ssize(t));
+    const int32_t needed = table.blocks_needed(std::ssize(t));
     if (needed > blocks.free_count()) cache.make_room(needed);
-    std::vector<BlockCopy> copies;
-    ASSERT_TRUE(table.reserve(blocks, m.usable, std::ssize(t), copies));
+    ASSERT_TRUE(table.reserve(blocks, m.usable, std::ssize(t)));
     cache.publish(p, std::ssize(t), table);
     for (const int64_t at : saved)
       if (const StateSlot s = cache.allocate_state(); s.valid()) cache.publish_state(p, at, s);

@@ -69,10 +69,9 @@ struct Rig {
       cache.load(m, table, StateSlot{0});
     }
     const auto end = static_cast<int64_t>(t.tokens.size());
-    const int32_t needed = table.blocks_needed(blocks, m.usable, end);
+    const int32_t needed = table.blocks_needed(end);
     if (needed > blocks.free_count()) cache.make_room(needed);
-    std::vector<BlockCopy> copies;
-    EXPECT_TRUE(table.reserve(blocks, m.usable, end, copies));
+    EXPECT_TRUE(table.reserve(blocks, m.usable, end));
     cache.publish(t.prompt(), end, table);
     for (const int64_t at : saved)
       if (const StateSlot s = cache.allocate_state(); s.valid()) cache.publish_state(t.prompt(), at, s);

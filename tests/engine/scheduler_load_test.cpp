@@ -139,7 +139,7 @@ class Simulation {
       queue_.admit(id.v, step_);
       waiting_.erase(id.v);
       now_.running.push_back(*at);
-      now_.running.back().sole = at->held;
+      now_.running.back().exclusive = at->held;
       now_.waiting.erase(at);
     }
     ASSERT_LE(now_.running.size(), static_cast<size_t>(set_.limits.max_sequences));
@@ -172,7 +172,7 @@ class Simulation {
       ASSERT_TRUE(decode || s->cut <= w.begin || end <= s->cut) << "past the cut";
       s->computed = end;
       s->held = std::max(s->held, blocks_for(end));
-      s->sole = s->held;
+      s->exclusive = s->held;
       if (end == s->total) ++s->total;  // a token was sampled
     }
     ASSERT_EQ(plan.decodes, decodes);
@@ -189,14 +189,14 @@ class Simulation {
 
   // Nobody's next token waits for nothing, or too often in a row.
   void pass(const StepPlan& plan, const std::map<int32_t, int>& times, int64_t rows) {
-    ASSERT_TRUE(plan.passed.empty() || (plan.first_tokens && rows == set_.limits.max_batch_tokens));
+    ASSERT_TRUE(plan.skipped.empty() || (plan.first_tokens && rows == set_.limits.max_batch_tokens));
     for (ScheduledSequence& s : now_.running)
-      if (times.contains(s.id.v)) s.passed = 0;
-    for (const SeqId id : plan.passed) {
+      if (times.contains(s.id.v)) s.skipped_steps = 0;
+    for (const SeqId id : plan.skipped) {
       ScheduledSequence& s = running(id);
       ASSERT_FALSE(times.contains(id.v));
       ASSERT_GE(s.computed, s.prompt);
-      ASSERT_LE(++s.passed, set_.limits.most_passed);
+      ASSERT_LE(++s.skipped_steps, set_.limits.most_skipped);
       ++passes_;
     }
   }
@@ -216,7 +216,7 @@ class Simulation {
       if (gives_up) queue_.remove(w.first);
       return gives_up;
     }));
-    for (ScheduledSequence& s : now_.running) s.sole = s.held - s.swapped;
+    for (ScheduledSequence& s : now_.running) s.exclusive = s.held - s.swapped;
   }
 
   std::mt19937_64 rng_;

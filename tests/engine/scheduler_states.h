@@ -23,7 +23,7 @@ inline ScheduledSequence seq(int32_t id, int64_t prompt, int64_t total, int64_t 
           .computed = computed,
           .max_blocks = std::max(max_blocks, blocks_for(total) + 1),
           .held = blocks_for(computed),
-          .sole = blocks_for(computed)};
+          .exclusive = blocks_for(computed)};
 }
 inline ScheduledSequence fresh(int32_t id, int64_t prompt, int32_t max_blocks = 0) {
   return seq(id, prompt, prompt, 0, max_blocks);
@@ -71,7 +71,7 @@ inline SchedulerLimits limits(int32_t tokens, int32_t sequences) {
 inline SchedulerLimits first_tokens(int32_t tokens, int32_t sequences, int32_t prompts) {
   SchedulerLimits l = limits(tokens, sequences);
   l.first_token_threshold = prompts;
-  l.most_passed = 2;
+  l.most_skipped = 2;
   return l;
 }
 

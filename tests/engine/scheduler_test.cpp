@@ -32,7 +32,7 @@ struct Literal {
   std::vector<Work> work;
   std::vector<Preemption> preempt = {};
   std::vector<int32_t> resume = {};
-  std::vector<int32_t> passed = {};
+  std::vector<int32_t> skipped = {};
 };
 
 void PrintTo(const Literal& l, std::ostream* out) {
@@ -52,7 +52,7 @@ TEST_P(PlanStep, PlansExactlyThis) {
   EXPECT_EQ(plan.work, GetParam().work);
   EXPECT_EQ(plan.preempt, GetParam().preempt);
   EXPECT_EQ(numbers(plan.resume), GetParam().resume);
-  EXPECT_EQ(numbers(plan.passed), GetParam().passed);
+  EXPECT_EQ(numbers(plan.skipped), GetParam().skipped);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -267,44 +267,44 @@ INSTANTIATE_TEST_SUITE_P(
                 {{SeqId{3}, 2}}},
         Literal{"then the next one, and nobody is admitted",
                 state({seq(1, 96, 97, 96), seq(2, 20, 40, 31),
-                       with(seq(3, 16, 17, 16), [](auto& s) { s.sole = 0; })},
+                       with(seq(3, 16, 17, 16), [](auto& s) { s.exclusive = 0; })},
                       {fresh(4, 5)}, 9, 16, true, 10),
                 limits(64, 8),
                 {},
                 {work(1, 96, 1)},
                 {{SeqId{3}, 1}, {SeqId{2}, 1}}},
-        Literal{
-            "a sequence that has made room goes on making it",
-            state({seq(1, 96, 97, 96), with(seq(2, 40, 41, 40), [](auto& s) { s.swapped = 1, s.sole = 2; })},
-                  {}, 8, 16, true, 10),
-            limits(64, 8),
-            {},
-            {work(1, 96, 1)},
-            {{SeqId{2}, 1}}},
+        Literal{"a sequence that has made room goes on making it",
+                state({seq(1, 96, 97, 96),
+                       with(seq(2, 40, 41, 40), [](auto& s) { s.swapped = 1, s.exclusive = 2; })},
+                      {}, 8, 16, true, 10),
+                limits(64, 8),
+                {},
+                {work(1, 96, 1)},
+                {{SeqId{2}, 1}}},
         Literal{"with a full host the younger one pauses",
                 state({seq(1, 16, 18, 17, 3), seq(2, 16, 17, 16, 2)}, {fresh(3, 5)}, 3, 16, true, 0),
                 limits(64, 4),
                 {},
                 {work(1, 17, 1)}},
-        Literal{
-            "who was swapped out comes back when there is room for it and one block for each other",
-            state({seq(1, 16, 18, 17), with(seq(2, 40, 41, 40), [](auto& s) { s.swapped = 2, s.sole = 1; })},
-                  {fresh(3, 5)}, 8, 16, true, 10),
-            limits(64, 4),
-            {3},
-            {work(1, 17, 1), work(2, 40, 1), work(3, 0, 5)},
-            {},
-            {2}},
-        Literal{
-            "and not before",
-            state({seq(1, 16, 18, 17), with(seq(2, 40, 41, 40), [](auto& s) { s.swapped = 3, s.sole = 0; })},
-                  {fresh(3, 5)}, 5, 16, true, 10),
-            limits(64, 4),
-            {},
-            {work(1, 17, 1)}},
+        Literal{"who was swapped out comes back when there is room for it and one block for each other",
+                state({seq(1, 16, 18, 17),
+                       with(seq(2, 40, 41, 40), [](auto& s) { s.swapped = 2, s.exclusive = 1; })},
+                      {fresh(3, 5)}, 8, 16, true, 10),
+                limits(64, 4),
+                {3},
+                {work(1, 17, 1), work(2, 40, 1), work(3, 0, 5)},
+                {},
+                {2}},
+        Literal{"and not before",
+                state({seq(1, 16, 18, 17),
+                       with(seq(2, 40, 41, 40), [](auto& s) { s.swapped = 3, s.exclusive = 0; })},
+                      {fresh(3, 5)}, 5, 16, true, 10),
+                limits(64, 4),
+                {},
+                {work(1, 17, 1)}},
         Literal{"the oldest one comes back as soon as it fits",
-                state({with(seq(2, 40, 41, 40), [](auto& s) { s.swapped = 3, s.sole = 0; }),
-                       with(seq(3, 40, 41, 40), [](auto& s) { s.swapped = 3, s.sole = 0; })},
+                state({with(seq(2, 40, 41, 40), [](auto& s) { s.swapped = 3, s.exclusive = 0; }),
+                       with(seq(3, 40, 41, 40), [](auto& s) { s.swapped = 3, s.exclusive = 0; })},
                       {}, 3, 16, true, 10),
                 limits(64, 4),
                 {},
@@ -337,9 +337,10 @@ INSTANTIATE_TEST_SUITE_P(
                 {},
                 {},
                 {3, 4}},
-        Literal{"who was passed too often has a row first",
-                state({seq(1, 5, 6, 5), seq(2, 5, 6, 5), with(seq(3, 5, 6, 5), [](auto& s) { s.passed = 2; }),
-                       with(seq(4, 5, 6, 5), [](auto& s) { s.passed = 1; })},
+        Literal{"who was skipped too often has a row first",
+                state({seq(1, 5, 6, 5), seq(2, 5, 6, 5),
+                       with(seq(3, 5, 6, 5), [](auto& s) { s.skipped_steps = 2; }),
+                       with(seq(4, 5, 6, 5), [](auto& s) { s.skipped_steps = 1; })},
                       {fresh(5, 62)}),
                 first_tokens(64, 8, 1),
                 {5},
@@ -377,7 +378,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {2}},
         Literal{"nor while somebody is swapped out",
                 state({seq(1, 5, 6, 5), seq(2, 5, 6, 5), seq(3, 300, 300, 64),
-                       with(seq(4, 40, 41, 40), [](auto& s) { s.swapped = 3, s.sole = 0; })},
+                       with(seq(4, 40, 41, 40), [](auto& s) { s.swapped = 3, s.exclusive = 0; })},
                       {}, 1000, 16, true, 10),
                 first_tokens(129, 8, 1),
                 {},

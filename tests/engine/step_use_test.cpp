@@ -42,18 +42,16 @@ TEST(StepUse, IsOfBlocksAndStatesThatTheStepReadsOrWrites) {
                                    {.row = 33, .count = 16, .position = 0, .state_slot = -1},
                                    {}};
   std::vector<int32_t> tables = {3, 4, 5, 19, 6, 7, 8, 18, 9, 17, 17, 17, 16, 16, 16, 16};
-  std::vector<int32_t> block_copies = {10, 11, -1, 12, 13, -1}, slot_copies = {0, 1, 2, 3};
+  std::vector<int32_t> slot_copies = {0, 1, -1, 4, 2, 3, 6, -1};
   step.segments = {
       .data = segments.data(), .count = 4, .decodes = 1, .tables = tables.data(), .pitch = kPitch};
-  step.block_copies = make_tensor(block_copies.data(), DType::kI32, {3, 2});
-  step.slot_copies = make_tensor(slot_copies.data(), DType::kI32, {2, 2});
-  step.shape.block_copies = 3;
-  step.shape.slot_copies = 2;
+  step.slot_copies = make_tensor(slot_copies.data(), DType::kI32, {4, 2});
+  step.shape.slot_copies = 4;
 
   StepUse use;
   use.note(step, kBlocks, kSlots);
-  EXPECT_EQ(delays(use, kBlocks, kSlots), (Delays{.outs = {5, 7, 8, 9, 11},
-                                                  .ins = {3, 4, 5, 6, 7, 8, 9, 10, 11},
+  EXPECT_EQ(delays(use, kBlocks, kSlots), (Delays{.outs = {5, 7, 8, 9},
+                                                  .ins = {3, 4, 5, 6, 7, 8, 9},
                                                   .state_outs = {1, 2, 3, 5},
                                                   .state_ins = {0, 1, 2, 3, 5}}));
   use.clear();

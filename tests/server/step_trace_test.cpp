@@ -46,7 +46,7 @@ TEST_F(StepTraceTest, ALineHasEverythingOfARecord) {
   r.deferred[static_cast<size_t>(Deferral::kSharedPrefix)] = 4;
   r.deferred[static_cast<size_t>(Deferral::kBlocks)] = 5;
   r.first_tokens = true;
-  r.passed = 6;
+  r.skipped = 6;
   r.blocks_free = 10;
   r.blocks_cached = 20;
   r.blocks_used = 30;
@@ -66,7 +66,7 @@ TEST_F(StepTraceTest, ALineHasEverythingOfARecord) {
                      {"admitted", 2},
                      {"deferred", {{"shared_prefix", 4}, {"blocks", 5}}},
                      {"first_tokens", true},
-                     {"passed", 6},
+                     {"skipped", 6},
                      {"blocks_free", 10},
                      {"blocks_cached", 20},
                      {"blocks_used", 30},
@@ -165,7 +165,7 @@ TEST_F(StepTraceTest, AServiceRecordsEveryStepAndCountsIt) {
       while (ended < 8 * (round + 1)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
-  int64_t decoded = 0, prompts = 0, admitted = 0, stored = 0, loaded = 0, shared = 0, passed = 0;
+  int64_t decoded = 0, prompts = 0, admitted = 0, stored = 0, loaded = 0, shared = 0, skipped = 0;
   const std::vector<Json> lines = parsed(read_whole_file(path("steps")));
   for (size_t i = 0; i < lines.size(); ++i) {
     const Json& l = lines[i];
@@ -179,7 +179,7 @@ TEST_F(StepTraceTest, AServiceRecordsEveryStepAndCountsIt) {
     stored += l["host_stored"].get<int64_t>();
     loaded += l["host_loaded"].get<int64_t>();
     shared += l["deferred"].contains("shared_prefix");
-    passed += l["passed"].get<int64_t>();
+    skipped += l["skipped"].get<int64_t>();
   }
   EXPECT_EQ(decoded, 24 * 11);
   EXPECT_EQ(admitted, 24);
@@ -202,7 +202,7 @@ TEST_F(StepTraceTest, AServiceRecordsEveryStepAndCountsIt) {
   EXPECT_EQ(value("quire:step_decode_rows_sum"), static_cast<double>(decoded));
   EXPECT_EQ(value("quire:step_prompt_tokens_sum"), static_cast<double>(prompts));
   EXPECT_EQ(value("quire:step_deferrals_total", ",reason=\"shared_prefix\""), static_cast<double>(shared));
-  EXPECT_EQ(value("quire:step_passed_tokens_total"), static_cast<double>(passed));
+  EXPECT_EQ(value("quire:step_skipped_tokens_total"), static_cast<double>(skipped));
   EXPECT_GT(value("vllm:kv_offload_store_bytes_total"), 0.0);
   EXPECT_GT(value("vllm:kv_offload_load_bytes_total"), 0.0);
   EXPECT_GT(value("quire:prefix_cache_host_hits_total"), 0.0);

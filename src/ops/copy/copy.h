@@ -1,4 +1,4 @@
-// Copies inside the caches: copy-on-write of KV blocks, saving and restoring of recurrent states.
+// Copies inside the caches: saving and restoring of recurrent states.
 #pragma once
 
 #include "ops/op.h"

@@ -1,0 +1,211 @@
+#include "engine/cache_manager.h"
+
+#include <algorithm>
+
+namespace quire {
+
+CacheManager::CacheManager(const Backend& backend, const EngineOptions& options, const ModelConfig& model)
+    : recurrent_(model.hybrid),
+      blocks_(backend.blocks(), options.shuffle_blocks),
+      host_blocks_(backend.host_pages().swap),
+      states_(backend.slots()) {
+  // A model with recurrent layers can go on only from saved states.
+  const int32_t states = recurrent_ ? backend.slots() - options.max_sequences : -1;
+  if (options.prefix_cache && states != 0) {
+    const HostPages pages = backend.host_pages();
+    if (pages.cache >= kChunkBlocks)
+      host_tier_.emplace(HostTier::Options{.first = pages.swap,
+                                           .pages = pages.cache,
+                                           .state_pages = recurrent_ ? options.state_pages(model) : 0,
+                                           .moves = options.cache_moves(model)});
+    prefix_ = std::make_unique<PrefixCache>(blocks_, states_, states, host_tier_ ? &*host_tier_ : nullptr);
+  }
+  const StepCapacity& c = backend.layout().capacity();
+  loading_.reserve(static_cast<size_t>(c.places));
+  moves_.outs.reserve(static_cast<size_t>(c.swaps));
+  moves_.ins.reserve(static_cast<size_t>(c.swaps));
+  moves_.state_copies.reserve(static_cast<size_t>(c.slot_copies));
+}
+
+void CacheManager::find_prefix(Sequence& s) {
+  if (prefix_ && s.prefix.reads) prefix_->find(s.prompt(), s.prefix.match);
+}
+
+int64_t CacheManager::next_cut(const Sequence& s) const {
+  return s.planned < s.prompt_tokens() ? cut_after(s, s.planned) : 0;
+}
+
+int64_t CacheManager::first_cut(const Sequence& s) const {
+  const PrefixCache::Match& match = s.prefix.match;
+  const int64_t at = cut_after(s, match.usable), leaves = match.blocks;
+  const bool earlier = prefix_ && recurrent_ && leaves > match.usable && (at == 0 || leaves < at);
+  return earlier ? leaves : at;
+}
+
+int64_t CacheManager::cut_after(const Sequence& s, int64_t position) const {
+  if (!prefix_ || !recurrent_) return 0;
+  int64_t at = s.prefix.checkpoints.next(position);
+  while (at > 0 && prefix_->has_state(s.prompt(), at)) at = s.prefix.checkpoints.next(at);
+  return at;
+}
+
+int32_t CacheManager::exclusive_blocks(const Sequence& s) const {
+  int32_t n = 0;
+  const std::span<const int32_t> blocks = s.memory.table.blocks();
+  for (auto b = blocks.rbegin(); b != blocks.rend(); ++b, ++n)
+    if (blocks_.references(BlockId{*b}) > 1) break;
+  return n;
+}
+
+void CacheManager::admit(Sequence& s) {
+  if (recurrent_) {
+    s.memory.state_slot = states_.allocate();
+    QUIRE_CHECK(s.memory.state_slot.valid(), "sequence {} is admitted without a state slot", s.id.v);
+  }
+  PrefixUse& p = s.prefix;
+  if (!prefix_ || !p.reads) return;
+  counts_.queries += s.prompt_tokens();
+  p.miss = prefix_->explain(s.prompt(), p.match);
+  ++counts_.misses[static_cast<size_t>(p.miss.reason)];
+  if (p.match.usable > 0) {
+    const StateSlot state = prefix_->take(p.match, s.memory.table);
+    if (state.valid()) moves_.state_copies.emplace_back(state.v, s.memory.state_slot.v);
+    if (p.match.moves > 0) loading_.push_back({&s, recurrent_ && !state.valid()});
+    p.cached = p.computed = p.published = s.planned = p.match.usable;
+    s.memory.anchor = static_cast<int32_t>(p.cached);
+    counts_.hits += p.cached;
+  }
+  // Where this prompt leaves a known path others will leave it too.
+  if (p.match.blocks > p.match.usable) p.checkpoints.add(p.match.blocks);
+}
+
+// Makes free blocks of what the cache can spare, and a few more: looking for them takes a walk through the cache.
+void CacheManager::make_room(int32_t blocks) {
+  if (prefix_ && blocks > blocks_.free_count()) prefix_->make_room(blocks + blocks_.total() / 256);
+}
+
+void CacheManager::begin_step() {
+  for (const Loading& l : loading_) {
+    Sequence& s = *l.sequence;
+    make_room(prefix_->blocks_to_load(s.prefix.match));
+    const StateSlot state = prefix_->load(s.prefix.match, s.memory.table, s.memory.state_slot);
+    if (l.state && state.valid()) moves_.state_copies.emplace_back(state.v, s.memory.state_slot.v);
+  }
+  loading_.clear();
+}
+
+void CacheManager::swap_out(Sequence& s, int32_t blocks) {
+  SequenceMemory& m = s.memory;
+  counts_.preemptions += !m.swapped_out();
+  counts_.swapped_out += blocks;
+  for (; blocks > 0; --blocks) {
+    const BlockId page = host_blocks_.allocate();
+    QUIRE_CHECK(page.valid() && !m.table.blocks().empty(),
+                "sequence {}: no block to swap out, or none to take it", s.id.v);
+    moves_.outs.push_back({.device = m.table.blocks().back(), .page = page.v});
+    m.swapped.push_back(page.v);
+    m.table.truncate(blocks_, m.table.capacity() - kBlockTokens);
+  }
+}
+
+void CacheManager::swap_in(Sequence& s) {
+  SequenceMemory& m = s.memory;
+  counts_.swapped_in += static_cast<int64_t>(m.swapped.size());
+  make_room(static_cast<int32_t>(m.swapped.size()));
+  for (; m.swapped_out(); m.swapped.pop_back()) {
+    const int64_t end = m.table.capacity();
+    QUIRE_CHECK(m.table.reserve(blocks_, end, end + kBlockTokens), "no block for sequence {} to come back",
+                s.id.v);
+    moves_.ins.push_back({.device = m.table.blocks().back(), .page = m.swapped.back()});
+    host_blocks_.release(BlockId{m.swapped.back()});
+  }
+}
+
+void CacheManager::reserve(Sequence& s, int64_t begin, int64_t end) {
+  make_room(s.memory.table.blocks_needed(end));
+  QUIRE_CHECK(s.memory.table.reserve(blocks_, begin, end), "no block for sequence {}: {} of {} in use",
+              s.id.v, blocks_.used_count(), blocks_.total());
+}
+
+bool CacheManager::is_checkpoint(const Sequence& s, int64_t end) const {
+  return prefix_ && recurrent_ && s.prefix.checkpoints.contains(end);
+}
+
+void CacheManager::save_state(Sequence& s, SequenceRows& rows) {
+  const int64_t at = std::exchange(s.prefix.unsaved, 0);
+  if (prefix_->has_state(s.prompt(), at)) return;
+  rows.saved = prefix_->allocate_state();
+  if (!rows.saved.valid()) return;
+  rows.saved_at = s.prefix.saving = at;
+  moves_.state_copies.emplace_back(s.memory.state_slot.v, rows.saved.v);
+}
+
+const StepMoves& CacheManager::step_moves(StepRecord& record) {
+  record.blocks_free = blocks_.free_count();
+  record.blocks_cached = blocks_.cached_count();
+  record.blocks_used = blocks_.used_count();
+  record.swapped_out = static_cast<int32_t>(moves_.outs.size());
+  record.swapped_in = static_cast<int32_t>(moves_.ins.size());
+  if (!host_tier_) return moves_;
+  record.host_stored = static_cast<int32_t>(host_tier_->outs().size());
+  record.host_loaded = static_cast<int32_t>(host_tier_->ins().size());
+  moves_.outs.insert(moves_.outs.end(), host_tier_->outs().begin(), host_tier_->outs().end());
+  moves_.ins.insert(moves_.ins.end(), host_tier_->ins().begin(), host_tier_->ins().end());
+  return moves_;
+}
+
+void CacheManager::end_step() {
+  moves_.outs.clear();
+  moves_.ins.clear();
+  moves_.state_copies.clear();
+  if (prefix_) prefix_->end_step();
+}
+
+void CacheManager::publish(const SequenceRows& rows, bool succeeded) {
+  if (!prefix_) return;
+  Sequence& s = *rows.sequence;
+  PrefixUse& p = s.prefix;
+  if (succeeded) p.computed = std::max(p.computed, rows.prompt_end);
+  const int64_t whole = p.computed / kChunkTokens * kChunkTokens;
+  if (whole > p.published && !s.memory.swapped_out()) {
+    prefix_->publish(s.prompt(), whole, s.memory.table);
+    p.published = whole;
+  }
+  if (!rows.saved.valid()) return;
+  if (p.saving == rows.saved_at) p.saving = 0;
+  if (succeeded)
+    prefix_->publish_state(s.prompt(), rows.saved_at, rows.saved);
+  else
+    prefix_->drop_state(rows.saved);
+}
+
+void CacheManager::release(Sequence& s) {
+  SequenceMemory& m = s.memory;
+  m.table.clear(blocks_);
+  for (const int32_t page : m.swapped) host_blocks_.release(BlockId{page});
+  m.swapped.clear();
+  if (m.state_slot.valid()) states_.release(m.state_slot);
+}
+
+Status CacheManager::check(std::span<const std::unique_ptr<Sequence>> running) const {
+  QUIRE_CHECKED(blocks_.check());
+  QUIRE_CHECKED(states_.check());
+  QUIRE_CHECKED(host_blocks_.check());
+  if (prefix_) QUIRE_CHECKED(prefix_->check());
+  int64_t held = 0, references = 0, states = prefix_ ? prefix_->states_held() : 0, pages = 0;
+  for (const auto& s : running) {
+    held += std::ssize(s->memory.table.blocks());
+    pages += std::ssize(s->memory.swapped);
+    states += s->memory.state_slot.valid();
+  }
+  for (int32_t b = 0; b < blocks_.total(); ++b) references += blocks_.references(BlockId{b});
+  if (held == references && states == states_.used_count() && pages == host_blocks_.used_count()) return {};
+  return Error{
+      Fault::kBug,
+      fmt::format(
+          "{} sequences and the cache hold {} blocks, {} pages of the host and {} states; the pools say "
+          "{}, {} and {}",
+          running.size(), held, pages, states, references, host_blocks_.used_count(), states_.used_count())};
+}
+
+}  // namespace quire

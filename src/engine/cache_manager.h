@@ -1,0 +1,109 @@
+// Who holds which part of the caches: KV blocks, recurrent states, pages of the host, and the prefix cache over them.
+// Internal to the engine.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "cache/block_pool.h"
+#include "cache/host_tier.h"
+#include "cache/prefix_cache.h"
+#include "engine/backend.h"
+#include "engine/sequence.h"
+#include "engine/step_record.h"
+#include "engine/steps_in_flight.h"
+
+namespace quire {
+
+// What a step has to copy and move before it computes anything, in this order: the moves to the host, the moves from it,
+// the copies of states (from, to).
+struct StepMoves {
+  std::vector<HostMove> outs, ins;
+  std::vector<std::pair<int32_t, int32_t>> state_copies;
+};
+
+// One step after the other is built: admit, then begin_step, swap_out, swap_in, reserve and save_state as its plan says,
+// then step_moves, which has all that these need to be moved and copied, then end_step.
+// Not thread-safe: the engine thread owns it. Steps that admit nobody allocate nothing.
+class CacheManager {
+ public:
+  CacheManager(const Backend& backend, const EngineOptions& options, const ModelConfig& model);
+
+  // What the prefix cache has of a waiting sequence's prompt, into its `match`.
+  void find_prefix(Sequence& s);
+  // Where the next chunk of a running sequence should end so that its state can be saved; 0: anywhere.
+  int64_t next_cut(const Sequence& s) const;
+  // The same of a waiting one's first chunk.
+  int64_t first_cut(const Sequence& s) const;
+  // How many of a sequence's last blocks on the device nobody else uses.
+  int32_t exclusive_blocks(const Sequence& s) const;
+
+  // Gives a sequence a state slot if the model has recurrent layers, and what the prefix cache has of its prompt. The plan
+  // says that they exist, and the step that it plans is built next.
+  void admit(Sequence& s);
+  // Brings back from the host what the admitted sequences found there.
+  void begin_step();
+  // The sequence's last blocks go to the host. Its batch slot, its state, its history and its last token stay where they
+  // are: there are as many of each as there are batch slots, and only blocks are scarce.
+  void swap_out(Sequence& s, int32_t blocks);
+  // All of its blocks come back.
+  void swap_in(Sequence& s);
+  // Gives the sequence blocks for positions [begin, end).
+  void reserve(Sequence& s, int64_t begin, int64_t end);
+  // Whether the state after `end` tokens of the prompt is one to be saved.
+  bool is_checkpoint(const Sequence& s, int64_t end) const;
+  // A copy of the state in the sequence's state slot, if the cache has none like it and a slot to spare: the step begins
+  // with that copy, before it changes the state.
+  void save_state(Sequence& s, SequenceRows& rows);
+  // All that the step has to move and copy, which the record is told of. Until end_step().
+  const StepMoves& step_moves(StepRecord& record);
+  void end_step();
+
+  // Makes what a retired step computed of a prompt findable; `succeeded`: the bits are what they should be.
+  void publish(const SequenceRows& rows, bool succeeded);
+  // Takes back all that the sequence holds.
+  void release(Sequence& s);
+
+  bool recurrent() const { return recurrent_; }
+  const BlockPool& blocks() const { return blocks_; }
+  const BlockPool& host_blocks() const { return host_blocks_; }
+  const PrefixCache* prefix_cache() const {
+    return prefix_.get();
+  }  // null: prompts are always computed whole
+  PrefixCache* prefix_cache() { return prefix_.get(); }
+  // Moves from the host that one step can make for those whose prefixes are there.
+  int32_t most_moves() const { return host_tier_ ? host_tier_->ins_left() : 0; }
+
+  struct Counts {
+    int64_t queries = 0, hits = 0;  // tokens of admitted prompts; of them, those that were found
+    std::array<int64_t, kPrefixMisses> misses{};
+    int64_t preemptions = 0, swapped_out = 0, swapped_in = 0;  // sequences; blocks
+  };
+  const Counts& counts() const { return counts_; }
+
+  // Pools consistent, and every block, state and page accounted for by these sequences and the prefix cache.
+  Status check(std::span<const std::unique_ptr<Sequence>> running) const;
+
+ private:
+  struct Loading {
+    Sequence* sequence;
+    bool state;  // comes from the host as well
+  };
+  int64_t cut_after(const Sequence& s, int64_t position) const;
+  void make_room(int32_t blocks);
+
+  bool recurrent_;
+  BlockPool blocks_, host_blocks_;
+  StatePool states_;
+  std::optional<HostTier> host_tier_;
+  std::unique_ptr<PrefixCache> prefix_;
+  std::vector<Loading> loading_;  // admitted, with prefixes that lie on the host in part
+  StepMoves moves_;
+  Counts counts_;
+};
+
+}  // namespace quire

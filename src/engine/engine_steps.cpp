@@ -1,0 +1,176 @@
+// What the engine does with a plan: submits it as a step, and commits what the oldest step in flight has computed.
+#include <algorithm>
+#include <chrono>
+
+#include "engine/engine.h"
+
+namespace quire {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+Error damaged_logits() {
+  return {Fault::kModelFile, "the model's logits are not numbers: its file is damaged or not supported"};
+}
+
+// Rows come in the order of their positions: chunks of a prompt do.
+void collect_logprobs(const SequenceRows& rows, const SampleOutputs& scored) {
+  PromptResults& results = rows.sequence->results;
+  PromptLogprobs& kept = *results.logprobs;
+  for (int32_t i = rows.scored_row; i < rows.scored_row + rows.scored_count; ++i) {
+    const Sampled row = read_sampled(scored, i);
+    results.damaged |= row.token < 0;
+    kept.logprobs.push_back(row.logprob);
+    kept.ranks.push_back(scored.ranks.as<int32_t>()[i]);
+    kept.top.insert(kept.top.end(), row.top.begin(), row.top.end());
+    kept.top.resize(kept.logprobs.size() * kept.tops);
+  }
+}
+
+void collect_hidden(const SequenceRows& rows, const Tensor& hidden) {
+  for (int32_t i = rows.hidden_row; i < rows.hidden_row + rows.hidden_count; ++i)
+    rows.sequence->results.pooled.add({hidden.row<float>(i), static_cast<size_t>(hidden.dim(1))});
+}
+
+}  // namespace
+
+void Engine::submit_step(Clock::time_point begin) {
+  StepInFlight& step = in_flight_.begin();
+  step.record = record_;
+  cache_.begin_step();
+  for (const Preemption& p : plan_.preempt) cache_.swap_out(running_.at(p.seq.v), p.blocks);
+  for (const SeqId id : plan_.resume) cache_.swap_in(running_.at(id.v));
+  writer_.begin(step.buffer, plan_);
+  for (size_t i = 0; i < plan_.work.size(); ++i) add_rows(plan_.work[i], i < plan_.decodes, step);
+  for (const SeqId id : plan_.skipped) ++running_.at(id.v).skipped_steps;
+  const StepShape shape = writer_.end(cache_.step_moves(step.record));
+  cache_.end_step();
+  backend_->submit(step.buffer, shape);
+  step.record.host_seconds = seconds_since(begin);
+}
+
+void Engine::add_rows(const Work& work, bool decode, StepInFlight& step) {
+  Sequence& s = running_.at(work.seq.v);
+  const int64_t end = work.begin + work.count;
+  QUIRE_CHECK(work.begin == s.planned && !s.finished(), "sequence {} is planned from {}, not {}", s.id.v,
+              work.begin, s.planned);
+  cache_.reserve(s, work.begin, end);
+  SequenceRows& rows = step.rows.emplace_back();
+  rows.sequence = &s;
+  const Segment segment = writer_.add(s, work, decode, rows);
+  // The state that the chunk before left is saved before this one changes it.
+  if (s.prefix.unsaved > 0) cache_.save_state(s, rows);
+  if (!decode && cache_.is_checkpoint(s, end)) s.prefix.unsaved = end;
+  (decode ? step.record.decode_rows : step.record.prompt_rows) += work.count;
+  s.memory.anchor = decode ? anchor_after_decode(segment) : anchor_after_prompt(segment);
+  s.planned = end;
+  s.skipped_steps = 0;
+  ++s.in_flight;
+  s.pending += rows.logit_row >= 0;
+}
+
+Result<StepResults> Engine::wait_for(StepInFlight& step) {
+  const auto begin = Clock::now();
+  Result<StepResults> done = backend_->wait(step.buffer);
+  waited_seconds_ += seconds_since(begin);
+  for (const SequenceRows& rows : step.rows) {
+    Sequence& s = *rows.sequence;
+    --s.in_flight;
+    s.pending -= rows.logit_row >= 0;
+    s.failed |= !done.ok();
+    cache_.publish(rows, !s.failed);
+  }
+  return done;
+}
+
+void Engine::retire() {
+  const auto begin = Clock::now();
+  const double waited = waited_seconds_;
+  StepInFlight& step = in_flight_.retire();
+  Result<StepResults> done = wait_for(step);
+  if (!done.ok()) return fail(done.take_error());
+  step.record.device_seconds = done->seconds;
+  count_step(step.record);
+  for (const SequenceRows& rows : step.rows)
+    if (!rows.sequence->finished()) commit_rows(rows, *done);
+  release_finished();
+  publish_counts();
+  if (!step_observer_) return;
+  step.record.host_seconds += seconds_since(begin) - (waited_seconds_ - waited);
+  step_observer_(step.record);
+}
+
+void Engine::count_step(const StepRecord& record) {
+  const auto prompt = static_cast<double>(record.prompt_rows),
+             all = static_cast<double>(record.prompt_rows + record.decode_rows);
+  const std::lock_guard lock(inbox_mutex_);
+  ++stats_.steps;
+  stats_.prompt_tokens += record.prompt_rows;
+  stats_.decode_tokens += record.decode_rows;
+  if (all == 0) return;  // moves and copies alone
+  stats_.prompt_seconds += record.device_seconds * prompt / all;
+  stats_.decode_seconds += record.device_seconds * (all - prompt) / all;
+}
+
+// One sequence's results of a step.
+void Engine::commit_rows(const SequenceRows& rows, const StepResults& results) {
+  Sequence& s = *rows.sequence;
+  if (rows.hidden_count > 0) collect_hidden(rows, results.hidden);
+  if (rows.scored_count > 0) collect_logprobs(rows, results.scored);
+  if (rows.logit_row >= 0) return commit_token(s, read_sampled(results.out, rows.logit_row));
+  if (s.request.max_tokens == 0 && rows.prompt_end == s.prompt_tokens()) commit_prompt(s);
+}
+
+// Of the first event what the request is told of its prompt.
+TokenEvent Engine::event_of(Sequence& s) const {
+  return {.cached_tokens = s.prefix.cached,
+          .prefix_miss = s.prefix.miss.reason,
+          .diverged_at = s.prefix.miss.diverged_at,
+          .prompt = std::exchange(s.results.logprobs, nullptr),
+          .admitted = s.admitted};
+}
+
+void Engine::commit_token(Sequence& s, Sampled sampled) {
+  if (sampled.token < 0 || s.results.damaged) {
+    TokenEvent e{.finish = FinishReason::kError};
+    e.error = damaged_logits();
+    return finish(s, std::move(e));
+  }
+  s.output.push_back(sampled.token);
+  TokenEvent e = event_of(s);
+  e.token = sampled.token;
+  e.logprob = sampled.logprob;
+  e.top = std::move(sampled.top);
+  const std::vector<TokenId>& stops = s.request.stop_tokens;
+  const bool ends = std::find(stops.begin(), stops.end(), sampled.token) != stops.end() ||
+                    (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(sampled.token));
+  if (ends) {
+    e.finish = FinishReason::kStop;
+  } else if (s.outputs() >= s.request.max_tokens) {
+    e.finish = FinishReason::kLength;
+  }
+  if (e.finish != FinishReason::kNone) return finish(s, std::move(e));
+  delivery_.push(s.stream, std::move(e));
+}
+
+// The end of a prompt that nothing follows: an embedding, or log-probabilities of the prompt alone.
+void Engine::commit_prompt(Sequence& s) {
+  TokenEvent e = event_of(s);
+  e.finish = s.request.embed ? FinishReason::kStop : FinishReason::kLength;
+  if (s.results.damaged) {
+    e.finish = FinishReason::kError;
+    e.error = damaged_logits();
+  }
+  if (!s.request.embed) return finish(s, std::move(e));
+  e.embedding = s.results.pooled.normalised();
+  if (e.embedding.empty()) {
+    e.finish = FinishReason::kError;
+    e.error = Error{Fault::kModelFile,
+                    "the model's hidden states are not numbers: its file is damaged or not supported"};
+  }
+  finish(s, std::move(e));
+}
+
+}  // namespace quire

@@ -1,0 +1,49 @@
+// Lays out one step after the other in the backend's staging memory. Internal to the engine.
+#pragma once
+
+#include <vector>
+
+#include "engine/cache_manager.h"
+#include "engine/scheduler.h"
+#include "engine/steps_in_flight.h"
+#include "ops/sampling/rows.h"
+
+namespace quire {
+
+// For each step: begin(), add() for the rows of every sequence, decodes first, and end(). It reads sequences and changes
+// of them only what says how far their history on the device has come. Allocates when it is made and not again.
+// Not thread-safe.
+class StepWriter {
+ public:
+  StepWriter(Backend& backend, const EngineOptions& options, const ModelConfig& model);
+
+  // The step will lie in this buffer of the backend's, which no step in flight uses.
+  void begin(int buffer, const StepPlan& plan);
+  // Adds the rows of a sequence, which has the blocks for them. `rows` is told which results of the step are its own.
+  // Returns its segment.
+  Segment add(Sequence& s, const Work& work, bool decode, SequenceRows& rows);
+  // The whole step's shape, with what is moved and copied before it.
+  StepShape end(const StepMoves& moves);
+
+ private:
+  // What is written with checks, in each buffer.
+  struct Lists {
+    SampleRowList samples;
+    NoteRangeList notes, past_notes;
+  };
+  void add_tokens(const Sequence& s, const Work& work);
+  void add_history(Sequence& s, const Work& work);
+  void add_sample(const Sequence& s, const Work& work, bool decode, SequenceRows& rows);
+  void add_hidden(const Sequence& s, const Work& work, SequenceRows& rows);
+  void add_scores(const Sequence& s, const Work& work, SequenceRows& rows);
+
+  Backend& backend_;
+  Pooling pooling_;
+  std::vector<Lists> lists_;  // one for each buffer
+  // Of the step that is written.
+  Lists* list_ = nullptr;
+  StepLayout::Arrays to_;
+  StepShape shape_;
+};
+
+}  // namespace quire

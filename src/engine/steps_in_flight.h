@@ -1,0 +1,62 @@
+// The steps that are submitted and not yet retired. Internal to the engine.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/backend.h"
+#include "engine/sequence.h"
+#include "engine/step_record.h"
+
+namespace quire {
+
+// What one sequence has in a step: which of the step's results are its own.
+struct SequenceRows {
+  Sequence* sequence = nullptr;
+  int64_t prompt_end = 0;                    // after a chunk of prompt: how many of its tokens are computed
+  int32_t logit_row = -1;                    // whose token is sampled; -1: none
+  int32_t hidden_row = 0, hidden_count = 0;  // of an embedding
+  int32_t scored_row = 0, scored_count = 0;  // of a prompt whose log-probabilities are wanted
+  StateSlot saved;                           // that the step copies the state after `saved_at` tokens to
+  int64_t saved_at = 0;
+};
+
+struct StepInFlight {
+  int buffer = 0;  // of the backend
+  std::vector<SequenceRows> rows;
+  StepRecord record;
+};
+
+// A ring of `depth` steps: the oldest one is retired first. What it was stays readable until as many steps as the ring
+// holds were begun after it. Allocates when it is made and not again.
+class StepsInFlight {
+ public:
+  StepsInFlight(int depth, int32_t segments) : depth_(depth) {
+    for (int i = 0; i < kMostDepth; ++i)
+      steps_[i].buffer = i, steps_[i].rows.reserve(static_cast<size_t>(segments));
+  }
+  bool empty() const { return count_ == 0; }
+  bool full() const { return count_ == depth_; }
+
+  // The newest step, to be filled in. The ring is not full.
+  StepInFlight& begin() {
+    QUIRE_CHECK(!full(), "{} steps are in flight already", count_);
+    StepInFlight& step = steps_[(oldest_ + count_++) % kMostDepth];
+    step.rows.clear();
+    return step;
+  }
+  // The oldest step, which is in flight no more. The ring is not empty.
+  StepInFlight& retire() {
+    QUIRE_CHECK(!empty(), "no step is in flight");
+    --count_;
+    StepInFlight& step = steps_[oldest_];
+    oldest_ = (oldest_ + 1) % kMostDepth;
+    return step;
+  }
+
+ private:
+  int depth_, oldest_ = 0, count_ = 0;
+  StepInFlight steps_[kMostDepth];
+};
+
+}  // namespace quire
