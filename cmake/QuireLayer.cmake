@@ -133,6 +133,8 @@ function(quire_tests)
     target_link_libraries(test_${name} PRIVATE test_main test_support GTest::gmock)
     target_compile_definitions(test_${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                                                     QUIRE_PROGRAM="$<TARGET_FILE:quire>")
+    # Tests spend their time in the libraries: what -O3 takes longer to compile them is not won back.
+    target_compile_options(test_${name} PRIVATE -O1)
     set(shards "")
     include(${folder}/deps.cmake OPTIONAL)
     quire_add_tests(${name} ${shards})

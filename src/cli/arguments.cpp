@@ -154,6 +154,13 @@ std::string_view nearest(std::string_view word, const std::vector<std::string>& 
   return best;
 }
 
+std::vector<std::string_view> brief_names(std::string_view command, std::string_view option) {
+  std::vector<std::string_view> names;
+  for (const Spelling& s : kSpellings)
+    if (s.command == command && s.full == option) names.push_back(s.brief);
+  return names;
+}
+
 void check_values(CLI::App& command) {
   for (CLI::Option* const option : command.get_options()) {
     if (option->get_items_expected_max() == 0) continue;  // a flag

@@ -24,6 +24,9 @@ void check_values(CLI::App& command);
 //   for a value (-tp for -t).
 Result<std::vector<std::string>> prepared_arguments(const CLI::App& app, std::vector<std::string> arguments);
 
+// The short names of several letters that a command's option has besides those that CLI11 knows: "-np" of --parallel.
+std::vector<std::string_view> brief_names(std::string_view command, std::string_view option);
+
 // CLI11's complaint about a command line, in our words: an unknown option with the nearest that there is.
 std::string complaint(const CLI::App& app, const CLI::ParseError& e);
 

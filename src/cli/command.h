@@ -41,6 +41,8 @@ Action add_run(CLI::App& app);
 Action add_test_ops(CLI::App& app);
 Action add_tokenize(CLI::App& app);
 Action add_devices(CLI::App& app);
+Action add_options(CLI::App& app);
+Action add_completions(CLI::App& app);
 Action add_version(CLI::App& app);
 
 }  // namespace quire::cli

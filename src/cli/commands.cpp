@@ -30,6 +30,8 @@ constexpr Command kCommands[] = {
     {"test-ops", "Check every kernel of every operator against its reference", add_test_ops},
     {"tokenize", "Print the tokens of a text, or the text of tokens", add_tokenize},
     {"devices", "List the GPUs that can be used, with their memory and its measured speed", add_devices},
+    {"options", "Print the options of a command as a table", add_options},
+    {"completions", "Print what a shell needs to complete command lines", add_completions},
     {"version", "Print the version and what this CPU offers", add_version},
 };
 

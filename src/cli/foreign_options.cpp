@@ -244,7 +244,7 @@ const ForeignOption kHttp[] = {
     {"serve", kVllm, "--api-server-count -asc --renderer-num-workers --disable-frontend-multiprocessing",
      "the server is one process; --http-threads says how many threads serve HTTP"},
     {"serve", kVllm, "--h11-max-incomplete-event-size --h11-max-header-count",
-     "--max-header-bytes and --max-body-bytes bound a request"},
+     "--max-body-bytes, and max_header_bytes of --limits, bound a request"},
     {"serve", kVllm, "--ssl-ca-certs --ssl-cert-reqs --ssl-ciphers --enable-ssl-refresh",
      "clients show keys (--api-key-file), not certificates; a new certificate needs a restart"},
     {"serve", kVllm, "--root-path --middleware", "put a proxy in front of the server for it"},
@@ -267,8 +267,9 @@ const ForeignOption kHttp[] = {
     {"serve", kVllm, "--disable-fastapi-docs --enable-tokenizer-info-endpoint --enable-offline-docs",
      "there are no such pages; leave it out"},
     {"serve", kLlama, "-to --timeout",
-     "--request-timeout, --body-timeout and --write-timeout bound an answer, what comes and what is read"},
-    {"serve", kLlama, "--sse-ping-interval", "--keep-alive-interval is the same"},
+     "--request-timeout bounds an answer; body_timeout and write_timeout of --limits what comes and what is "
+     "read"},
+    {"serve", kLlama, "--sse-ping-interval", "keep_alive_interval of --limits is the same"},
     {"serve", kVllm, "--shutdown-timeout", "--drain-timeout is the same"},
     {"serve", kVllm,
      "--disable-log-requests --enable-log-requests --enable-log-outputs --enable-log-deltas --max-log-len "
@@ -286,6 +287,7 @@ const ForeignOption kHttp[] = {
      "-v --verbose --log-verbose -lv --verbosity --log-verbosity --log-disable --log-file --log-jsonl "
      "--log-colors --log-prefix --log-timestamps",
      "--log-level says what is logged, on standard error"},
+    {"serve", kVllm, "--timeout-keep-alive", "idle_timeout of --limits is the same"},
     {"serve", kVllm, "--config", "options stand on the command line"},
     {"run", kLlama, "-cnv --conversation",
      "without a prompt `quire run` at a terminal is a conversation; --chat for one question"},

@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "server/limits_file.h"
 
 namespace quire::cli {
 namespace {
@@ -16,20 +17,17 @@ struct ServeFlags {
   ModelOptions model;
   ComputeOptions compute;
   server::ServeOptions o;
-  double request_timeout = 600, drain_timeout = 30, header_timeout = 10, body_timeout = 60, idle_timeout = 75,
-         write_timeout = 60, keep_alive = 15, swap_space = 4, host_cache = 0, prefix_file_size = 8;
-  std::string reasoning = "auto", pooling = "last", uds_mode = "0600";
+  double request_timeout = 600, drain_timeout = 30, swap_space = 4, host_cache = 0, prefix_file_size = 8;
+  std::string limits_file, reasoning = "auto", pooling = "last", uds_mode = "0600";
   bool no_access_log = false;
 
-  ServeFlags() {
-    o.engine.prefix_cache = true;
-    o.engine.volatile_tail = 8;  // templates end a prompt with a header that the next turn may not repeat
-  }
   void add(CLI::App& app);
   Result<server::ServeOptions> parsed() const;
 
  private:
   void add_model(CLI::App& app);
+  void add_answers(CLI::App& app);
+  void add_cache(CLI::App& app);
   void add_http(CLI::App& app);
   void add_limits(CLI::App& app);
 };
@@ -60,12 +58,21 @@ void ServeFlags::add_model(CLI::App& app) {
   app.add_option("-b,--max-num-batched-tokens,--batch-size", e.max_batch_tokens,
                  "Tokens per step; 0: 512, on a GPU 2048 where memory allows. No text depends on it")
       ->capture_default_str();
-  app.add_option("--kv-tokens", e.kv_tokens,
-                 "Size of the KV cache in tokens; 0: on a GPU what is left of its memory, else chosen from "
-                 "the two above")
+  app.add_option("--pooling", pooling,
+                 "Embeddings: of a text's last token (last), or of all of them together (mean)")
       ->capture_default_str();
-  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", e.prefix_cache,
-               "Prompts that begin as earlier ones did are not computed again. No text depends on it")
+  app.add_flag("!--no-repack", e.repack, "With one or two sequences: save memory, generate slower");
+}
+
+void ServeFlags::add_cache(CLI::App& app) {
+  EngineOptions& e = o.engine;
+  app.add_option("--kv-tokens", e.kv_tokens,
+                 "Size of the KV cache in tokens; 0: on a GPU what is left of its memory, else the "
+                 "larger of one context and 64k tokens")
+      ->capture_default_str();
+  app.add_flag(
+         "--enable-prefix-caching,!--no-enable-prefix-caching", e.prefix_cache,
+         "Prompts that begin as earlier ones did are not computed again (default). No text depends on it")
       ->capture_default_str();
   app.add_option("--swap-space", swap_space,
                  "GiB of host memory for KV blocks of answers that make room for older ones; 0: answers "
@@ -80,31 +87,20 @@ void ServeFlags::add_model(CLI::App& app) {
          "When so many prompts wait for their first token, they go before answers' next tokens; 0: never. "
          "No text depends on it")
       ->capture_default_str();
-  app.add_option(
-         "--prefix-cache-states", e.state_checkpoints,
-         "Recurrent states that the prefix cache keeps (models that have them); -1: four for each answer")
-      ->capture_default_str();
-  app.add_option("--prefix-cache-tail", e.volatile_tail,
-                 "Tokens at a prompt's end that differ from turn to turn: the state is saved before them")
-      ->capture_default_str();
   app.add_option("--prefix-cache-file", o.prefix_cache_file,
                  "Keep the prefix cache in this file while the server is down; written at its end")
       ->type_name("FILE");
   app.add_option("--prefix-cache-file-size", prefix_file_size, "GiB that the file may have at most")
       ->capture_default_str();
+}
+
+void ServeFlags::add_answers(CLI::App& app) {
   app.add_option("--system-headers", o.limits.system_headers,
                  "Lines 'NAME: ...' at the beginning of a system prompt that the model does not see, such as "
                  "those that clients count with; none: every line is part of the prompt")
       ->type_name("NAME")
       ->delimiter(',')
       ->capture_default_str();
-  app.add_option("--pooling", pooling,
-                 "Embeddings: of a text's last token (last), or of all of them together (mean)")
-      ->capture_default_str();
-  app.add_flag("!--no-repack", e.repack, "With one or two sequences: save memory, generate slower");
-  app.add_option("--chat-template,--chat-template-file", o.chat_template_file,
-                 "Jinja file to use instead of the model's own chat template")
-      ->type_name("FILE");
   app.add_flag(
       "--special-tokens-in-content", o.special_in_content,
       "Control tokens such as <|im_end|> in messages are read as such, and not as text: whoever writes "
@@ -117,6 +113,9 @@ void ServeFlags::add_model(CLI::App& app) {
   app.add_option("--reasoning-format", reasoning,
                  "auto: <think>...</think> goes into reasoning_content; none: it stays in the text")
       ->capture_default_str();
+  app.add_option("--chat-template,--chat-template-file", o.chat_template_file,
+                 "Jinja file to use instead of the model's own chat template")
+      ->type_name("FILE");
 }
 
 void ServeFlags::add_http(CLI::App& app) {
@@ -153,6 +152,7 @@ void ServeFlags::add_http(CLI::App& app) {
       ->type_name("FILE");
   app.add_option("--access-log", o.access_log,
                  "One JSON line a request into this file, opened anew on SIGHUP; - for standard error")
+      ->type_name("FILE")
       ->capture_default_str();
   app.add_option("--trace-steps", o.step_trace, "One JSON line a step of the engine into this file")
       ->type_name("FILE");
@@ -166,51 +166,40 @@ void ServeFlags::add_limits(CLI::App& app) {
   server::HttpServerOptions& h = o.http;
   server::RequestLimits& l = o.limits;
   app.add_option("--max-queue", o.max_queue, "Answers that may wait; beyond it 429")->capture_default_str();
-  app.add_option(
-         "--max-unread", o.pool.max_waiting,
-         "Requests that may wait to be parsed and tokenized; beyond it 503. Of one client half as many; "
-         "beyond it 429")
-      ->capture_default_str();
-  app.add_option("--max-connections", h.max_connections,
-                 "A few further ones may ask for /health and /metrics, the others are closed at once")
-      ->capture_default_str();
   app.add_option("--max-body-bytes", h.session.limits.max_body_bytes, "Of a request; beyond it 413")
-      ->capture_default_str();
-  app.add_option("--max-total-body-bytes", h.max_total_body_bytes,
-                 "Of all requests that are being read or wait to be; beyond it 503")
-      ->capture_default_str();
-  app.add_option("--max-header-bytes", h.session.limits.max_header_bytes, "Of a request; beyond it 431")
       ->capture_default_str();
   app.add_option("--max-priority", l.max_priority,
                  "The lowest number that requests may have as 'priority': lower ones start first")
       ->capture_default_str();
-  app.add_option("--max-n", l.max_n, "Answers to one prompt")->capture_default_str();
-  app.add_option("--max-prompts", l.max_prompts, "Prompts of one request")->capture_default_str();
-  app.add_option("--max-inputs", l.max_inputs, "Inputs of one request for embeddings")->capture_default_str();
-  app.add_option("--max-stops", l.max_stops, "Stop texts of one request")->capture_default_str();
   app.add_option("--max-logprobs", l.max_logprobs, "Alternatives of one token")->capture_default_str();
   app.add_flag("--strict-parameters", l.strict_parameters,
                "Refuse requests with fields that this server does not know, instead of ignoring these");
+  app.add_option("--limits", limits_file,
+                 "JSON file with limits that few servers change: of connections, of one request, timeouts, "
+                 "states of the "
+                 "prefix cache. docs/server.md lists them")
+      ->type_name("FILE");
   app.add_option("--request-timeout", request_timeout, "Seconds one answer may take; 0: any")
       ->capture_default_str();
   app.add_option("--drain-timeout", drain_timeout, "Seconds to finish what was accepted after SIGTERM")
       ->capture_default_str();
-  app.add_option("--header-timeout", header_timeout, "Seconds for a request's headers to arrive")
-      ->capture_default_str();
-  app.add_option("--body-timeout", body_timeout, "Seconds for its body to arrive")->capture_default_str();
-  app.add_option("--idle-timeout,--timeout-keep-alive", idle_timeout,
-                 "Seconds between requests of a connection")
-      ->capture_default_str();
-  app.add_option("--write-timeout", write_timeout, "Seconds for a client to read what was sent")
-      ->capture_default_str();
-  app.add_option("--keep-alive-interval", keep_alive, "Seconds between comments in a silent stream")
-      ->capture_default_str();
 }
 
 void ServeFlags::add(CLI::App& app) {
+  const auto group = [&](const char* name) {  // of all options since the last one
+    for (CLI::Option* const option : app.get_options())
+      if (option->get_group() == "Options" && option != app.get_help_ptr()) option->group(name);
+  };
   add_model(app);
+  group("Model and steps");
+  add_cache(app);
+  group("Memory and what is remembered");
+  add_answers(app);
+  group("Prompts and answers");
   add_http(app);
+  group("HTTP");
   add_limits(app);
+  group("Limits");
   app.footer(
       "Routes: /v1/chat/completions /v1/completions /v1/embeddings /v1/models /tokenize /detokenize /health "
       "/metrics "
@@ -253,54 +242,33 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   if (pooling != "last" && pooling != "mean")
     return request_error("--pooling {}: must be last or mean", pooling);
   s.engine.pooling = pooling == "mean" ? Pooling::kMean : Pooling::kLast;
-  struct Time {
-    const char* name;
-    double seconds;
-    std::chrono::milliseconds& to;
-    bool may_be_zero;
-  };
-  server::SessionOptions& h = s.http.session;
-  for (const Time& t : {Time{"--request-timeout", request_timeout, s.request_timeout, true},
-                        Time{"--drain-timeout", drain_timeout, s.drain_timeout, true},
-                        Time{"--header-timeout", header_timeout, h.header_timeout, false},
-                        Time{"--body-timeout", body_timeout, h.body_timeout, false},
-                        Time{"--idle-timeout", idle_timeout, h.idle_timeout, false},
-                        Time{"--write-timeout", write_timeout, h.write_timeout, false},
-                        Time{"--keep-alive-interval", keep_alive, h.keep_alive, false}}) {
-    if (!(t.seconds >= 0 && t.seconds <= 1e6) || (t.seconds < 0.001 && !t.may_be_zero))
-      return request_error("{} {}: must be a number of seconds, at most a million", t.name, t.seconds);
-    t.to = std::chrono::milliseconds(static_cast<int64_t>(t.seconds * 1000));
+  for (const auto& [name, seconds, to] :
+       {std::tuple{"--request-timeout", request_timeout, &s.request_timeout},
+        {"--drain-timeout", drain_timeout, &s.drain_timeout}}) {
+    if (!(seconds >= 0 && seconds <= 1e6))
+      return request_error("{} {}: must be a number of seconds, at most a million", name, seconds);
+    *to = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
   }
-  const server::HttpLimits& limits = h.limits;
-  if (limits.max_header_bytes < 1024 || limits.max_header_bytes > (size_t{1} << 20))
-    return request_error("--max-header-bytes {}: must be between 1024 and {}", limits.max_header_bytes,
-                         1 << 20);
+  if (!limits_file.empty()) QUIRE_CHECKED(server::read_limits(limits_file, s));
+  const server::HttpLimits& limits = s.http.session.limits;
   if (limits.max_body_bytes < 1024 || limits.max_body_bytes > (size_t{1} << 30))
     return request_error("--max-body-bytes {}: must be between 1024 and {}", limits.max_body_bytes, 1 << 30);
   if (s.http.max_total_body_bytes < limits.max_body_bytes)
-    return request_error("--max-total-body-bytes {}: must be at least --max-body-bytes ({})",
+    return request_error("max_total_body_bytes of the limits is {}: must be at least --max-body-bytes ({})",
                          s.http.max_total_body_bytes, limits.max_body_bytes);
   if (s.http.threads < 1 || s.http.threads > 256)
     return request_error("--http-threads {}: must be between 1 and 256", s.http.threads);
   if (s.pool.threads < 0 || s.pool.threads > server::RequestPoolOptions::kMostThreads)
     return request_error("--tokenizer-threads {}: must be between 0 and {}", s.pool.threads,
                          server::RequestPoolOptions::kMostThreads);
-  if (s.pool.max_waiting < 2) return request_error("--max-unread {}: must be at least 2", s.pool.max_waiting);
   s.pool.max_waiting_bytes = s.http.max_total_body_bytes;
   s.pool.max_running_bytes = limits.max_body_bytes;
-  for (const auto& [name, value] : {std::pair{"--max-n", s.limits.max_n},
-                                    {"--max-prompts", s.limits.max_prompts},
-                                    {"--max-stops", s.limits.max_stops}})
-    if (value < 1 || value > 1024) return request_error("{} {}: must be between 1 and 1024", name, value);
-  if (s.limits.max_inputs < 1 || s.limits.max_inputs > 65536)
-    return request_error("--max-inputs {}: must be between 1 and 65536", s.limits.max_inputs);
   if (s.limits.max_priority < -server::kLastPriority || s.limits.max_priority > server::kLastPriority)
     return request_error("--max-priority {}: must be between {} and {}", s.limits.max_priority,
                          -server::kLastPriority, server::kLastPriority);
   if (s.limits.max_logprobs < 0 || s.limits.max_logprobs > 1000)
     return request_error("--max-logprobs {}: must be between 0 and 1000", s.limits.max_logprobs);
   s.engine.max_prompt_logprobs = s.limits.max_logprobs;
-  if (s.http.max_connections < 1) return request_error("--max-connections: must be at least 1");
   return s;
 }
 

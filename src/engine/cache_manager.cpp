@@ -49,6 +49,11 @@ int64_t CacheManager::cut_after(const Sequence& s, int64_t position) const {
   return at;
 }
 
+bool CacheManager::is_adding_prefixes(const Sequence& s) const {
+  const PrefixUse& p = s.prefix;
+  return prefix_ && (p.published < longest_prefix(s.prompt_tokens()) || p.unsaved > 0 || p.saving > 0);
+}
+
 int32_t CacheManager::exclusive_blocks(const Sequence& s) const {
   int32_t n = 0;
   const std::span<const int32_t> blocks = s.memory.table.blocks();

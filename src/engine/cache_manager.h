@@ -39,6 +39,9 @@ class CacheManager {
   int64_t next_cut(const Sequence& s) const;
   // The same of a waiting one's first chunk.
   int64_t first_cut(const Sequence& s) const;
+  // Whether steps in flight or to come make more of a running sequence's prompt findable: only then is it worth waiting
+  // for. Those that generate do not.
+  bool is_adding_prefixes(const Sequence& s) const;
   // How many of a sequence's last blocks on the device nobody else uses.
   int32_t exclusive_blocks(const Sequence& s) const;
 

@@ -104,57 +104,66 @@ void CpuBackend::repack() {
   placed_->visit(use);
 }
 
-// A dry run of the largest steps finds out how much scratch memory they take.
-Status CpuBackend::measure() {
-  const StepCapacity& c = layout_.capacity();
+int64_t CpuBackend::scratch_of(const StepShape& shape, std::span<const Segment> segments) {
+  const StepLayout::Arrays a = layout_.arrays(step_.data());
+  std::ranges::copy(segments, a.segments);
+  for (int32_t i = 0; i < shape.logit_rows; ++i)
+    a.sample_rows[i] = {.temperature = 1.0f,
+                        .top_p = 0.5f,
+                        .typical_p = 0.5f,
+                        .repetition_penalty = 2.0f,
+                        .top_k = 10,
+                        .logprobs = 1,
+                        .place = i,
+                        .history = i};
+  std::fill_n(a.score_rows, shape.scored_rows, SampleRow{.logprobs = 1, .target = 0});
   Workspace all;
   pool_.set_dry(true);
-  // A whole prompt; and all sequences decoding beside one.
-  for (const int32_t decodes : {0, c.segments}) {
-    StepShape s{.rows = c.rows,
-                .decode_rows = decodes,
-                .segments = std::min(decodes + 1, c.segments),
-                .decodes = decodes,
-                .logit_rows = c.logit_rows,
-                .decode_logit_rows = decodes,
-                .hidden_rows = c.hidden_rows,
-                .scored_rows = c.scored_rows};
-    s.table_width = c.table_width;
-    s.longest = static_cast<int32_t>(options_.context);
-    const StepLayout::Arrays a = layout_.arrays(step_.data());
-    const auto context = static_cast<int32_t>(options_.context), prompt = std::min(c.rows - decodes, context);
-    for (int32_t i = 0; i < s.segments; ++i) {
-      const bool decode = i < decodes;
-      const int32_t position = decode ? context - 1 : (context - prompt) / kChunkTokens * kChunkTokens;
-      a.segments[i] = {
-          .row = i, .count = decode ? 1 : prompt, .position = position, .state_slot = 0, .anchor = position};
-    }
-    for (int32_t i = 0; i < s.logit_rows; ++i)
-      a.sample_rows[i] = {.temperature = 1.0f,
-                          .top_p = 0.5f,
-                          .typical_p = 0.5f,
-                          .repetition_penalty = 2.0f,
-                          .top_k = 10,
-                          .logprobs = 1,
-                          .place = i,
-                          .history = i};
-    std::fill_n(a.score_rows, s.scored_rows, SampleRow{.logprobs = 1, .target = 0});
-    compute(layout_.batch(step_.data(), s, reinterpret_cast<int32_t*>(sampled_.data())), all,
-            results_.data());
-  }
+  compute(layout_.batch(step_.data(), shape, reinterpret_cast<int32_t*>(sampled_.data())), all,
+          results_.data());
   pool_.set_dry(false);
-  std::memset(
-      step_.data(), 0,
-      static_cast<size_t>(layout_.used_bytes({.segments = c.segments, .table_width = c.table_width})));
-  // Lists of the work that threads share out take a little more when rows are many sequences' than when they are one's.
-  constexpr int64_t kLists = int64_t{1} << 20;
-  const int64_t needed = all.high_water() + kLists, available = available_memory();
+  std::memset(step_.data(), 0, static_cast<size_t>(layout_.used_bytes(shape)));
+  return all.high_water();
+}
+
+// The scratch memory of every operator grows with a step's rows, with its segments, and with the rows of its longest
+// segment; rows of generated tokens, which have kernels of their own, are computed by themselves. So two steps take as
+// much as any other: one with as many generated tokens as there can be, and one without any, which is one prompt; both with
+// as many segments as there can be, of which some may have no row.
+Status CpuBackend::measure() {
+  const StepCapacity& c = layout_.capacity();
+  const auto context = static_cast<int32_t>(options_.context);
+  int64_t needed = 0;
+  for (const int32_t decodes : {0, c.segments}) {
+    const int32_t prompt = std::min(c.rows - decodes, context);
+    std::vector<Segment> segments(static_cast<size_t>(c.segments));
+    for (int32_t i = 0; i < decodes; ++i)
+      segments[static_cast<size_t>(i)] = {
+          .row = i, .count = 1, .position = context - 1, .state_slot = 0, .anchor = context - 1};
+    if (decodes == 0) {
+      const int32_t position = (context - prompt) / kChunkTokens * kChunkTokens;
+      segments[0] = {.count = prompt, .position = position, .state_slot = 0, .anchor = position};
+    }
+    needed = std::max(needed, scratch_of({.rows = c.rows,
+                                          .decode_rows = decodes,
+                                          .segments = c.segments,
+                                          .decodes = decodes,
+                                          .logit_rows = c.logit_rows,
+                                          .decode_logit_rows = decodes,
+                                          .hidden_rows = c.hidden_rows,
+                                          .scored_rows = c.scored_rows,
+                                          .table_width = c.table_width,
+                                          .longest = context},
+                                         segments));
+  }
+  const int64_t available = available_memory();
   if (needed > available)
     return capacity_error(
         "steps of {} tokens for {} sequences take {:.0f} MiB of scratch memory, and {:.0f} MiB are "
         "available; use fewer "
         "--batch-tokens or sequences",
         c.rows, c.segments, mib(needed), mib(available));
+  largest_scratch_ = needed;
   QUIRE_TRY(workspace_, Workspace::create(needed));
   return {};
 }

@@ -66,6 +66,9 @@ class CpuBackend : public Backend {
   // Around everything that touches the backend's own memory; for tests that take it away in between.
   virtual void enter() {}
   virtual void leave() {}
+  // How much scratch memory a step of this shape takes, found by a pass that computes nothing. While no step is in flight.
+  int64_t scratch_of(const StepShape& shape, std::span<const Segment> segments);
+  int64_t largest_scratch() const { return largest_scratch_; }  // of any step, as it was reserved
   // That memory: caches, scratch, arrays of the step, results, histories.
   std::vector<std::span<std::byte>> regions() const;
   void stop();
@@ -99,6 +102,7 @@ class CpuBackend : public Backend {
   Pages host_;  // what was moved to the host
   HostPages host_pages_;
   std::optional<Workspace> workspace_;
+  int64_t largest_scratch_ = 0;
   TokenHistory token_history_;
   Buffer buffers_[kMostDepth];
 

@@ -81,7 +81,7 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
     fingerprint_ += fmt::format("/kv-{}", cache.kv_dtype == DType::kI8 ? "fp8" : dtype_name(cache.kv_dtype));
   const auto sequences = static_cast<size_t>(options_.max_sequences);
   snapshot_.running.reserve(sequences);
-  const size_t looked_at = sequences + kLookAhead + kMostDeferred;
+  const size_t looked_at = static_cast<size_t>(kMostAdmitted + kLookAhead + kMostDeferred);
   snapshot_.waiting.reserve(looked_at);
   snapshot_.clients.reserve(looked_at);
   window_.reserve(looked_at);

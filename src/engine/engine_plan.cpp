@@ -46,13 +46,14 @@ void Engine::look_at_waiting() {
   beginnings_.clear();
   snapshot_.clients.clear();
   if (running_.free_slots() == 0) return;
-  for (const auto& r : running_.all()) note_beginning(*r);
+  for (const auto& r : running_.all())
+    if (cache_.is_adding_prefixes(*r)) note_beginning(*r);
   queue_.age(planned_steps_);
   queue_.begin(planned_steps_);
   // Found tokens that penalties have to be told of: a step has room for those of one context. And what comes back from the
   // host for them: one step moves so much.
   int64_t past = 0, moves = 0;
-  int32_t wanted = running_.free_slots() + kLookAhead, deferred = 0;
+  int32_t wanted = std::min(running_.free_slots(), kMostAdmitted) + kLookAhead, deferred = 0;
   while (wanted > 0 && deferred < kMostDeferred) {
     const std::optional<WaitingQueue::Entry> next = queue_.next();
     if (!next) break;

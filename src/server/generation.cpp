@@ -102,9 +102,12 @@ void Generation::take_arrivals() {
   std::string events;
   for (const Arrival& a : arrived) {
     if (over_) return;
+    if (std::optional<ApiError> failure = failure_of(a.event)) {
+      if (!events.empty()) responder_->write(std::move(events));  // what came before it
+      return fail(std::move(*failure));
+    }
     Answer& answer = answers_.at(a.index);
     take(answer, a.event);
-    if (over_) return;
     if (plan_.stream) send_piece(answer, events);
   }
   if (!events.empty()) responder_->write(std::move(events));
@@ -112,7 +115,6 @@ void Generation::take_arrivals() {
 }
 
 void Generation::take(Answer& answer, const TokenEvent& event) {
-  if (std::optional<ApiError> failure = failure_of(event)) return fail(std::move(*failure));
   if (event.prompt != nullptr) {
     report_of(answer)->begin(event.prompt);
     if (!std::exchange(writing_, true))

@@ -13,6 +13,10 @@
 namespace quire::server {
 
 struct ServeOptions {
+  ServeOptions() {
+    engine.prefix_cache = true;
+    engine.volatile_tail = 8;  // templates end a prompt with a header that the next turn may not repeat
+  }
   std::string model;               // GGUF file
   std::vector<std::string> names;  // what clients call it; empty: the file's name
   std::string chat_template_file;  // instead of the model's own

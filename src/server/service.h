@@ -1,5 +1,5 @@
-// What the HTTP side needs of an engine, and nothing else. EngineService (engine_service.h) is the real one; tests
-// fake it.
+// What the HTTP side needs of an engine, and nothing else. EngineService (engine_service.h) is the real one; that of tests
+// answers what they say (tests/server/scripted_service.h).
 #pragma once
 
 #include <cstdint>

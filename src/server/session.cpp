@@ -219,7 +219,7 @@ bool Session::judge_head() {
   }
   if (kind_ == Kind::kReserved && !admitted->probe) {
     refuse({.status = 503,
-            .message = "the server has as many connections as it may (--max-connections)",
+            .message = "the server has as many connections as it may (limit max_connections)",
             .code = "overloaded",
             .retry_after = 1});
     return false;

@@ -40,6 +40,7 @@ class DemoServer {
     std::function<void(server::ModelContext::Options&)> context_options;  // likewise
     bool load = true;                                                     // or stay in the state of loading
     BackendFactory backend = make_backend;
+    std::shared_ptr<server::Service> service;  // not null: answers in place of an engine
   };
   explicit DemoServer(Options options) : options_(std::move(options)) {
     options_.http.listen.port = 0;
@@ -60,6 +61,7 @@ class DemoServer {
 
   void load() {
     const ModelPtr model = demo_model(options_.model);
+    if (options_.service != nullptr) return api_->serve(context_for(model, {}), options_.service);
     EngineOptions e;
     e.context = options_.context;
     e.max_sequences = options_.max_sequences;
@@ -70,16 +72,11 @@ class DemoServer {
     e.top_priority = options_.limits.max_priority;
     if (options_.engine) options_.engine(e);
     auto engine = std::move(Engine::create(model, e, options_.backend)).value();
-    server::ModelContext::Options m;  // a list of its members makes GCC 12 warn of what is initialised
-    m.names = {"demo", "also-demo"};
-    m.path = demo_model_path(options_.model);
-    m.limits = options_.limits;
-    m.context = options_.context;
+    server::ModelContext::Options m;
     m.sequences = engine->options().max_sequences;
     m.kv_tokens = engine->options().kv_tokens;
     m.fingerprint = engine->fingerprint();
-    if (options_.context_options) options_.context_options(m);
-    auto context = std::move(server::ModelContext::create(model, std::move(m))).value();
+    auto context = context_for(model, std::move(m));
     auto metrics = std::make_shared<server::EngineMetrics>(registry_, "demo", options_.context);
     api_->serve(context, std::make_shared<server::EngineService>(
                              std::move(engine), server::EngineService::Options{options_.max_queue}, metrics));
@@ -97,6 +94,17 @@ class DemoServer {
   }
 
  private:
+  // `m`: what an engine says of itself.
+  std::shared_ptr<const server::ModelContext> context_for(const ModelPtr& model,
+                                                          server::ModelContext::Options m) {
+    m.names = {"demo", "also-demo"};
+    m.path = demo_model_path(options_.model);
+    m.limits = options_.limits;
+    m.context = options_.context;
+    if (options_.context_options) options_.context_options(m);
+    return std::move(server::ModelContext::create(model, std::move(m))).value();
+  }
+
   Options options_;
   server::Registry registry_;
   server::AccessLog log_;

@@ -417,7 +417,7 @@ TEST_F(ServeProgram, RefusesBadOptions) {
   expect_refused(serve + "--host example.org", "must be a numeric address");
   expect_refused(serve + "--api-key-file " + path("none"), "No such file");
   expect_refused(serve + "--ssl-certfile x", "both --ssl-certfile and --ssl-keyfile");
-  expect_refused(serve + "--header-timeout -1", "--header-timeout");
+  expect_refused(serve + "--drain-timeout -1", "--drain-timeout");
   expect_refused(serve + "--reasoning-format maybe", "must be auto or none");
   expect_refused(serve + "--prefix-cache-file " + path("none/prefixes"),
                  "files cannot be created in its folder");
@@ -428,7 +428,10 @@ TEST_F(ServeProgram, RefusesBadOptions) {
   expect_refused(serve + "--system-headers 'a b'", "--system-headers 'a b'");
   expect_refused(serve + "--pooling cls", "--pooling cls: must be last or mean");
   expect_refused(serve + "--tokenizer-threads 257", "must be between 0 and 256");
-  expect_refused(serve + "--max-unread 1", "must be at least 2");
+  expect_refused(serve + "--limits " + write("limits", R"({"max_unread": 1})"),
+                 "'max_unread' must be a whole number from 2");
+  expect_refused(serve + "--limits " + write("limits", R"({"max_total_body_bytes": 1024})"),
+                 "max_total_body_bytes of the limits is 1024: must be at least --max-body-bytes (16777216)");
   expect_refused("serve -m " + path("none.gguf") + " --port 0", "none.gguf");
 }
 

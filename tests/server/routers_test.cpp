@@ -125,7 +125,7 @@ TEST(Embeddings, ManyInputsAreOneRequest) {
   EXPECT_EQ(r.json()["data"].size(), 300u);
   const Reply many = embed(2049);
   EXPECT_EQ(many.status, 400);
-  EXPECT_EQ(many.error(), "'input' has 2049 entries; at most 2048 are allowed (--max-inputs)");
+  EXPECT_EQ(many.error(), "'input' has 2049 entries; at most 2048 are allowed (limit max_inputs)");
 }
 
 }  // namespace

@@ -6,10 +6,28 @@ namespace {
 
 // Rows of a task. More rows share one copy of a value block (and its way through the caches); fewer give more
 // threads something to do. No row's bits depend on it.
+constexpr int64_t kMostTaskRows = 256;
+// With fewer rows in all than this, tasks of so many would be too few.
+constexpr int64_t least_for(int64_t rows, int threads) {
+  return rows * threads * 4;
+}
 int64_t rows_per_task(int64_t total_rows, int threads) {
-  int64_t rows = 256;
-  while (rows > kMaxTileRows && total_rows < rows * threads * 4) rows /= 2;
+  int64_t rows = kMostTaskRows;
+  while (rows > kMaxTileRows && total_rows < least_for(rows, threads)) rows /= 2;
   return rows;
+}
+int64_t tokens_per_task(int64_t rows, const Heads& n) {
+  return std::max<int64_t>(1, rows / n.group());
+}
+
+// At least as many tasks as a call of so many tokens or fewer, in so many segments or fewer, is cut into: memory for the
+// largest step serves all others.
+int64_t most_tasks(int64_t tokens, int64_t segments, const Heads& n, int threads) {
+  int64_t most = tokens / tokens_per_task(kMostTaskRows, n);
+  for (int64_t rows = kMostTaskRows / 2; 2 * rows > kMaxTileRows; rows /= 2)
+    most =
+        std::max(most, std::min(tokens, least_for(2 * rows, threads) / n.q_heads) / tokens_per_task(rows, n));
+  return (most + segments) * n.kv_heads;
 }
 
 template <class T>
@@ -93,15 +111,13 @@ void run_tasks(const OpContext& ctx, const PagedAttentionArgs& a,
   int64_t tokens = 0;
   for (const Segment& s : a.segments) tokens += s.count;
   if (tokens == 0) return;
-  const int64_t step = std::max<int64_t>(1, rows_per_task(tokens * n.q_heads, ctx.pool.size()) / n.group());
+  const int64_t step = tokens_per_task(rows_per_task(tokens * n.q_heads, ctx.pool.size()), n);
 
   Workspace::Scope scope(ctx.workspace);
-  int64_t n_chunks = 0, widest = 0;
-  for (const Segment& s : a.segments) {
-    n_chunks += (s.count + step - 1) / step * n.kv_heads;
-    widest = std::max(widest, std::min<int64_t>(s.count, step));
-  }
-  Chunk* chunks = scope.take<Chunk>(n_chunks);
+  int64_t widest = 0;
+  for (const Segment& s : a.segments) widest = std::max(widest, std::min<int64_t>(s.count, step));
+  const int64_t most = most_tasks(tokens, a.segments.count, n, ctx.pool.size());
+  Chunk* chunks = scope.take<Chunk>(most);
   int64_t filled = 0;
   // A head's chunks follow each other, because they read the same keys. The last one sees the most of them:
   // handing it out first keeps the threads' finish together.
@@ -111,6 +127,7 @@ void run_tasks(const OpContext& ctx, const PagedAttentionArgs& a,
         chunks[filled++] = {&s, static_cast<int32_t>(i * step),
                             static_cast<int32_t>(std::min(step, s.count - i * step)),
                             static_cast<int32_t>(head)};
+  QUIRE_CHECK(filled <= most, "{} tasks of at most {}", filled, most);
 
   const int64_t rows = widest * n.group(), pitch = (n.d + 31) / 32 * 32, padded_rows = (rows + 31) / 16 * 16;
   const int64_t per_thread = 2 * rows * pitch + kMaxTileRows * kGroupKeys + 2 * padded_rows +
@@ -129,7 +146,7 @@ void run_tasks(const OpContext& ctx, const PagedAttentionArgs& a,
     return s;
   };
   const WideBlocks wide(ctx, a, scope);
-  ctx.pool.parallel_for(n_chunks, 1, [&](int64_t begin, int64_t end, int thread) {
+  ctx.pool.parallel_for(filled, 1, [&](int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end; ++i) {
       RowTask t = make_task(a, n, chunks[i]);
       wide.place(t, thread);

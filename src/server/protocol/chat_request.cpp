@@ -61,7 +61,7 @@ ApiResult<CompletionRequest> parse_completion_request(JsonDocument body, const R
   Fields f(*body, r.ignored);
   Json* prompt = f.take("prompt");
   if (prompt == nullptr) return bad_field("prompt", "missing_parameter", "'prompt' is missing");
-  QUIRE_TRY(r.prompts, parse_prompts("prompt", *prompt, limits, {limits.max_prompts, "--max-prompts"}));
+  QUIRE_TRY(r.prompts, parse_prompts("prompt", *prompt, limits, {limits.max_prompts, "limit max_prompts"}));
   read_generation_params(f, limits, r.params);
   f.integer("logprobs", r.params.sampling.logprobs, 0, limits.max_logprobs);
   f.boolean("echo", r.echo);

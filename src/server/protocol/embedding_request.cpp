@@ -9,7 +9,7 @@ ApiResult<EmbeddingRequest> parse_embedding_request(JsonDocument body, const Req
   Fields f(*body, r.ignored);
   Json* input = f.take("input");
   if (input == nullptr) return bad_field("input", "missing_parameter", "'input' is missing");
-  QUIRE_TRY(r.inputs, parse_prompts("input", *input, limits, {limits.max_inputs, "--max-inputs"}));
+  QUIRE_TRY(r.inputs, parse_prompts("input", *input, limits, {limits.max_inputs, "limit max_inputs"}));
   f.text("model", r.model, 256);
   std::string format = "float";
   f.text("encoding_format", format);

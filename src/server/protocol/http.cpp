@@ -78,7 +78,7 @@ ApiError body_too_long(const HttpLimits& limits) {
 
 ApiError no_room_for_body() {
   return {.status = 503,
-          .message = "the server holds as many bytes of requests as it may (--max-total-body-bytes)",
+          .message = "the server holds as many bytes of requests as it may (limit max_total_body_bytes)",
           .code = "overloaded",
           .retry_after = 1};
 }

@@ -1,0 +1,82 @@
+// Scratch memory is reserved once, for the largest steps: no step that an engine can plan takes more.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "engine/cpu_backend.h"
+#include "support/golden.h"
+#include "support/tiny_models.h"
+
+namespace quire::test {
+namespace {
+
+class MeasuredBackend : public CpuBackend {
+ public:
+  static std::unique_ptr<MeasuredBackend> make(const ModelPtr& model, const EngineOptions& options) {
+    CacheStorage storage = std::move(create_caches(*model->model, options)).value();
+    std::unique_ptr<MeasuredBackend> b(new MeasuredBackend(model, options, std::move(storage)));
+    EXPECT_TRUE(b->allocate().ok());
+    return b;
+  }
+  using CpuBackend::largest_scratch;
+  using CpuBackend::scratch_of;
+
+ private:
+  using CpuBackend::CpuBackend;
+};
+
+// A step as an engine could plan it: generated tokens first, then chunks of prompts.
+int64_t scratch_of_random_step(MeasuredBackend& b, int64_t context, std::mt19937_64& rng) {
+  const auto pick = [&](int64_t lo, int64_t hi) {
+    return static_cast<int32_t>(std::uniform_int_distribution<int64_t>(lo, hi)(rng));
+  };
+  const StepCapacity& c = b.layout().capacity();
+  const int32_t decodes = pick(0, c.segments), prompts = pick(decodes == 0 ? 1 : 0, c.segments - decodes);
+  StepShape s{.decode_rows = decodes,
+              .segments = decodes + prompts,
+              .decodes = decodes,
+              .table_width = c.table_width};
+  std::vector<Segment> segments;
+  const auto add = [&](int32_t count, int32_t position) {
+    segments.push_back(
+        {.row = s.rows, .count = count, .position = position, .state_slot = 0, .anchor = position});
+    s.rows += count;
+    s.longest = std::max(s.longest, position + count);
+  };
+  for (int32_t i = 0; i < decodes; ++i) add(1, pick(0, context - 1));
+  const bool equal = pick(0, 1) == 1;
+  for (int32_t i = 0; i < prompts; ++i) {
+    const auto most = static_cast<int32_t>(std::min<int64_t>(c.rows - s.rows - (prompts - 1 - i), context));
+    const int32_t count = equal ? std::min(most, (c.rows - decodes) / prompts) : pick(1, pick(1, most));
+    add(count, static_cast<int32_t>((context - count) / kChunkTokens * pick(0, 1) * kChunkTokens));
+  }
+  s.logit_rows = pick(decodes, s.segments);
+  s.decode_logit_rows = decodes;
+  return b.scratch_of(s, segments);
+}
+
+TEST(CpuScratch, NoStepTakesMoreThanTheLargest) {
+  std::mt19937_64 rng(20261123);
+  for (const std::string name : {"tiny-qwen3", "tiny-qwen3moe", "tiny-qwen35", "tiny-qwen35moe"}) {
+    for (const TinyModel& m : tiny_models()) {
+      if (m.name != name) continue;
+      const ModelPtr model = load_or_die(TinyModelFile(m).path());
+      for (const KvCacheType kv : {KvCacheType::kAuto, KvCacheType::kFp8})
+        for (const auto [threads, sequences, rows] :
+             {std::array{1, 40, 300}, {5, 3, 64}, {16, 40, 2048}, {2, 1, 512}}) {
+          EngineOptions o{
+              .threads = threads, .context = 512, .max_sequences = sequences, .max_batch_tokens = rows};
+          o.kv_cache = kv;
+          o.arithmetic = threads == 2 ? Arithmetic::kLatency : Arithmetic::kThroughput;
+          o = std::move(resolve(o, model->model->config(), {})).value();
+          const auto backend = MeasuredBackend::make(model, o);
+          for (int i = 0; i < 60; ++i)
+            ASSERT_LE(scratch_of_random_step(*backend, o.context, rng), backend->largest_scratch())
+                << name << ", " << threads << " threads, " << sequences << " sequences, step " << i;
+        }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
