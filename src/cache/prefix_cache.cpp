@@ -23,6 +23,7 @@ PrefixCache::PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, Ho
   const int32_t pages = host != nullptr ? host->total() : 0;
   const auto most = static_cast<size_t>((blocks.total() + pages) / kChunkBlocks);
   nodes_.resize(most + 1);
+  uses_.resize(most + 1);
   for (size_t i = most; i > 0; --i) {
     nodes_[i].next_in_bucket = free_node_;
     free_node_ = static_cast<int32_t>(i);
@@ -192,15 +193,15 @@ void PrefixCache::disown_blocks(Node& n) {
 }
 
 void PrefixCache::unlink_use(int32_t i) {
-  Node& n = at(i);
-  (n.older < 0 ? oldest_ : at(n.older).newer) = n.newer;
-  (n.newer < 0 ? newest_ : at(n.newer).older) = n.older;
-  n.older = n.newer = -1;
+  Use& u = use(i);
+  (u.older < 0 ? oldest_ : use(u.older).newer) = u.newer;
+  (u.newer < 0 ? newest_ : use(u.newer).older) = u.older;
+  u.older = u.newer = -1;
 }
 
 void PrefixCache::append_use(int32_t i) {
-  at(i).older = newest_;
-  (newest_ < 0 ? oldest_ : at(newest_).newer) = i;
+  use(i).older = newest_;
+  (newest_ < 0 ? oldest_ : use(newest_).newer) = i;
   newest_ = i;
   at(i).touched = ++touches_;
 }
@@ -227,7 +228,7 @@ void PrefixCache::set_state(int32_t i, StateSlot slot, int32_t chain) {
   at(i).state = slot;
   at(i).host_state = chain;
   const int change = at(i).has_state() - before;
-  for (int32_t n = i; change != 0 && n >= 0; n = at(n).parent) at(n).states_below += change;
+  for (int32_t n = i; change != 0 && n >= 0; n = at(n).parent) use(n).states_below += change;
 }
 
 StateSlot PrefixCache::allocate_state() {
@@ -272,6 +273,7 @@ void PrefixCache::remove_leaf(int32_t i) {
   unlink_use(i);
   ghosts_[ghost(n.hash)] = n.hash;
   n = Node{.generation = n.generation + 1};
+  use(i) = {};
   n.next_in_bucket = std::exchange(free_node_, i);
   --stats_.nodes;
   ++stats_.evictions;
@@ -293,10 +295,11 @@ void PrefixCache::make_room(int32_t wanted) {
   for (const bool stateless : {true, false}) {
     if (stateless && !recurrent()) continue;
     for (int32_t i = oldest_; i >= 0 && blocks_.free_count() < wanted;) {
-      const bool goes = (!stateless || at(i).states_below == 0) && unused_blocks(at(i)) > 0 &&
+      ++stats_.looked_at;
+      const bool goes = (!stateless || use(i).states_below == 0) && unused_blocks(at(i)) > 0 &&
                         at(i).pinned != step_,
                  kept = goes && keep_blocks_on_host(i);
-      const int32_t next = at(i).newer;  // what goes with node i is older
+      const int32_t next = use(i).newer;  // what goes with node i is older
       if (kept)
         disown_blocks(at(i));
       else if (goes)
@@ -314,7 +317,7 @@ void PrefixCache::end_step() {
 std::vector<int32_t> PrefixCache::by_use() const {
   std::vector<int32_t> all;
   all.reserve(static_cast<size_t>(stats_.nodes));
-  for (int32_t i = newest_; i >= 0; i = at(i).older) all.push_back(i);
+  for (int32_t i = newest_; i >= 0; i = use(i).older) all.push_back(i);
   return all;
 }
 
@@ -327,7 +330,7 @@ PrefixCache::Chunk PrefixCache::chunk(int32_t node) const {
           .block_pages = n.host_blocks >= 0 ? host_->pages_of(n.host_blocks) : std::vector<int32_t>(),
           .state = n.state,
           .state_pages = n.host_state >= 0 ? host_->pages_of(n.host_state) : std::vector<int32_t>(),
-          .state_below = n.states_below > n.has_state()};
+          .state_below = use(node).states_below > n.has_state()};
 }
 
 int32_t PrefixCache::restore(const KeyedHash& hash, int32_t parent, const Hash128& salt,
@@ -343,8 +346,8 @@ int32_t PrefixCache::restore(const KeyedHash& hash, int32_t parent, const Hash12
   if (i < 0) return -1;
   unlink_use(i);
   at(i).touched = oldest_ < 0 ? touches_ : at(oldest_).touched - 1;
-  at(i).newer = oldest_;
-  (oldest_ < 0 ? newest_ : at(oldest_).older) = i;
+  use(i).newer = oldest_;
+  (oldest_ < 0 ? newest_ : use(oldest_).older) = i;
   oldest_ = i;
   if (!state) return i;
   if (const StateSlot slot = states_held_ < max_states_ ? slots_.allocate() : StateSlot{}; slot.valid()) {
@@ -373,9 +376,9 @@ Status PrefixCache::check_node(int32_t i) const {
   int32_t below = n.has_state();
   for (int32_t c = n.first_child; c >= 0; c = at(c).next_sibling) {
     if (at(c).parent != i) return wrong("has another's child");
-    below += at(c).states_below;
+    below += use(c).states_below;
   }
-  if (below != n.states_below) return wrong("miscounts the states below it");
+  if (below != use(i).states_below) return wrong("miscounts the states below it");
   if (!n.on_device() && n.host_blocks < 0) return wrong("has no blocks");
   for (int b = 0; b < kChunkBlocks && n.on_device(); ++b) {
     if (owner_[static_cast<size_t>(n.blocks[b].v)] != i) return wrong("has another's block");
@@ -391,10 +394,10 @@ Status PrefixCache::check() const {
     for (int32_t i = first; i >= 0; i = at(i).next_sibling, ++begin)
       if (at(i).parent != kRoot || beginnings_[beginning(at(i).salt)] != first)
         return Error{Fault::kBug, fmt::format("node {} is listed as another salt's beginning", i)};
-  for (int32_t i = oldest_; i >= 0; last = i, i = at(i).newer, ++nodes) {
+  for (int32_t i = oldest_; i >= 0; last = i, i = use(i).newer, ++nodes) {
     QUIRE_CHECKED(check_node(i));
     begin -= at(i).parent == kRoot;
-    if (at(i).older != last || (last >= 0 && at(i).touched <= at(last).touched))
+    if (use(i).older != last || (last >= 0 && at(i).touched <= at(last).touched))
       return Error{Fault::kBug, fmt::format("node {} has a broken link of use", i)};
     if (at(i).state.valid() && holder_[static_cast<size_t>(at(i).state.v)] != i)
       return Error{Fault::kBug, fmt::format("node {} has another's state", i)};
@@ -406,7 +409,7 @@ Status PrefixCache::check() const {
   const auto held = static_cast<int32_t>(std::ranges::count_if(holder_, [](int32_t o) { return o >= 0; }));
   if (begin != 0) return Error{Fault::kBug, fmt::format("{} beginnings too many are listed", begin)};
   if (nodes != stats_.nodes || last != newest_ || held != states || owned != on_device * kChunkBlocks ||
-      states > states_held_ || at(kRoot).states_below != with_state)
+      states > states_held_ || use(kRoot).states_below != with_state)
     return Error{
         Fault::kBug,
         fmt::format("the prefix cache has {} nodes with {} blocks and {} states, and counts {}, {} and {}",

@@ -86,7 +86,9 @@ class PrefixCache {
 
   // A step has been built: what it takes may make room again.
   void end_step();
-  // Turns cached blocks into free ones until `wanted` are; all of them if need be.
+  // Turns cached blocks into free ones until `wanted` are; all of them if need be. It may have to go past all nodes twice:
+  // who asks for more than is needed just now, a share of the pool, pays for that a bounded time for each block that
+  // becomes free, however large the pool is.
   void make_room(int32_t wanted);
 
   // For a file that keeps prefixes (prefix_file.h): 64 tokens, what they hang from, and where they lie.
@@ -119,6 +121,7 @@ class PrefixCache {
     int64_t nodes = 0, states = 0;  // now
     int64_t evictions = 0;          // of nodes so far
     int64_t state_evictions = 0;
+    int64_t looked_at = 0;  // nodes that make_room() went past so far: its time
     // With the host: chunks and states that went there, and came back.
     int64_t chunks_stored = 0, states_stored = 0, chunks_loaded = 0, states_loaded = 0;
     int64_t host_states = 0;  // there now
@@ -143,11 +146,9 @@ class PrefixCache {
     std::array<BlockId, kChunkBlocks> blocks{};  // invalid: on the host only
     std::array<uint32_t, kChunkBlocks> generations{};
     int32_t parent = -1, first_child = -1, next_sibling = -1, prev_sibling = -1;
-    int32_t depth = 0;               // in chunks; the root has 0
-    int32_t next_in_bucket = -1;     // also: next of the free nodes
-    int32_t older = -1, newer = -1;  // in the order of use: an ancestor is newer than what hangs below it
-    int32_t states_below = 0;        // in the node itself and below, wherever they are
-    uint32_t generation = 1;         // of the node's number: another one when a prefix is forgotten
+    int32_t depth = 0;            // in chunks; the root has 0
+    int32_t next_in_bucket = -1;  // also: next of the free nodes
+    uint32_t generation = 1;      // of the node's number: another one when a prefix is forgotten
     StateSlot state;
     int32_t host_blocks = -1, host_state = -1;  // chains of the host's pages
     int64_t touched = 0;                        // when it was used last: rises from older to newer
@@ -157,10 +158,18 @@ class PrefixCache {
     bool on_device() const { return blocks[0].valid(); }
     bool has_state() const { return state.valid() || host_state >= 0; }
   };
+  // A node's place among those that may make room. Apart from the nodes, which are 40 times as large: who makes room goes
+  // through very many.
+  struct Use {
+    int32_t older = -1, newer = -1;  // in the order of use: an ancestor is newer than what hangs below it
+    int32_t states_below = 0;        // in the node itself and below, wherever they are
+  };
   static constexpr int32_t kRoot = kNoParent;
 
   Node& at(int32_t i) { return nodes_[static_cast<size_t>(i)]; }
   const Node& at(int32_t i) const { return nodes_[static_cast<size_t>(i)]; }
+  Use& use(int32_t i) { return uses_[static_cast<size_t>(i)]; }
+  const Use& use(int32_t i) const { return uses_[static_cast<size_t>(i)]; }
   size_t bucket(const Hash128& h) const { return h.low & (buckets_.size() - 1); }
   size_t ghost(const Hash128& h) const { return h.high & (ghosts_.size() - 1); }
   int32_t find_hash(const Hash128& h) const;
@@ -200,6 +209,7 @@ class PrefixCache {
   HostTier* host_;
   int32_t states_held_ = 0;          // slots
   std::vector<Node> nodes_;          // the root first
+  std::vector<Use> uses_;            // of each node
   std::vector<int32_t> buckets_;     // of hashes
   std::vector<int32_t> owner_;       // of each block: its node, or -1
   std::vector<int32_t> holder_;      // of each state slot, likewise

@@ -46,7 +46,7 @@ void PrefixCache::load_blocks(int32_t i, BlockTable& table) {
 
 // Whether the host has the node's blocks, or takes them with the step that is built. Not those that nobody can go on from.
 bool PrefixCache::keep_blocks_on_host(int32_t i) {
-  if (host_ == nullptr || (recurrent() && at(i).states_below == 0)) return false;
+  if (host_ == nullptr || (recurrent() && use(i).states_below == 0)) return false;
   if (at(i).host_blocks >= 0) return true;
   if (host_->outs_left() < kChunkBlocks || !make_host_room(kChunkBlocks, i)) return false;
   at(i).host_blocks = host_->take(kChunkBlocks);
@@ -77,8 +77,8 @@ bool PrefixCache::make_host_room(int32_t pages, int32_t node) {
   for (const bool stateless : {true, false}) {
     if (stateless && !recurrent()) continue;
     for (int32_t i = oldest_; i >= 0 && host_->free_count() < wanted && (stateless || i != node);) {
-      const int32_t next = at(i).newer;
-      if (!stateless || at(i).states_below == 0) forget_on_host(i, wanted);
+      const int32_t next = use(i).newer;
+      if (!stateless || use(i).states_below == 0) forget_on_host(i, wanted);
       i = next;
     }
   }
@@ -103,7 +103,7 @@ Status PrefixCache::check_host() const {
   QUIRE_CHECKED(host_->check());
   std::vector<bool> seen(static_cast<size_t>(host_->total()));
   int64_t pages = 0, states = 0;
-  for (int32_t i = oldest_; i >= 0; i = at(i).newer) {
+  for (int32_t i = oldest_; i >= 0; i = use(i).newer) {
     for (const auto& [chain, count] :
          {std::pair(at(i).host_blocks, kChunkBlocks), std::pair(at(i).host_state, host_->state_pages())}) {
       if (chain < 0) continue;

@@ -128,21 +128,20 @@ int64_t CpuBackend::scratch_of(const StepShape& shape, std::span<const Segment> 
 
 // The scratch memory of every operator grows with a step's rows, with its segments, and with the rows of its longest
 // segment; rows of generated tokens, which have kernels of their own, are computed by themselves. So two steps take as
-// much as any other: one with as many generated tokens as there can be, and one without any, which is one prompt; both with
-// as many segments as there can be, of which some may have no row.
+// much as any other: one with as many generated tokens as there can be, and one without any, of prompts that are as long
+// as they can be; both with as many segments as there can be, of which some may have no row.
 Status CpuBackend::measure() {
   const StepCapacity& c = layout_.capacity();
   const auto context = static_cast<int32_t>(options_.context);
   int64_t needed = 0;
   for (const int32_t decodes : {0, c.segments}) {
-    const int32_t prompt = std::min(c.rows - decodes, context);
     std::vector<Segment> segments(static_cast<size_t>(c.segments));
-    for (int32_t i = 0; i < decodes; ++i)
-      segments[static_cast<size_t>(i)] = {
-          .row = i, .count = 1, .position = context - 1, .state_slot = 0, .anchor = context - 1};
-    if (decodes == 0) {
-      const int32_t position = (context - prompt) / kChunkTokens * kChunkTokens;
-      segments[0] = {.count = prompt, .position = position, .state_slot = 0, .anchor = position};
+    int32_t row = 0;
+    for (Segment& s : segments) {
+      const int32_t count = decodes > 0 ? 1 : std::min(c.rows - row, context);
+      const int32_t position = decodes > 0 ? context - 1 : (context - count) / kChunkTokens * kChunkTokens;
+      s = {.row = row, .count = count, .position = position, .state_slot = 0, .anchor = position};
+      row += count;
     }
     needed = std::max(needed, scratch_of({.rows = c.rows,
                                           .decode_rows = decodes,

@@ -126,8 +126,8 @@ class Engine {
   // Waiting requests that are looked at beside those that there are places for: prefix hits among them go first. Those that
   // wait for another one's result are none of them, but so many at most are passed over: that bounds the time of a look.
   static constexpr int32_t kLookAhead = 32, kMostDeferred = 256;
-  // Requests that one step admits: however many places are free and however many wait, a step looks at so many and the
-  // others above.
+  // Requests that one step admits: however many places are free and however many wait, a step looks at so many and
+  // kLookAhead more.
   static constexpr int32_t kMostAdmitted = 256;
 
   Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, std::unique_ptr<Backend> backend);
