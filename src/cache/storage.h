@@ -22,7 +22,7 @@ enum class KvCacheType {
   kFp8,  // E4M3, each head of a token under a scale of its own (ops/attention/scale.h)
 };
 constexpr DType kv_dtype(KvCacheType t, DType activations) {
-  return t == KvCacheType::kFp8 ? DType::kI8 : t == KvCacheType::kBf16 ? DType::kBF16 : activations;
+  return t == KvCacheType::kFp8 ? DType::kF8E4M3 : t == KvCacheType::kBf16 ? DType::kBF16 : activations;
 }
 
 // What a model's caches look like; 0 layers of a kind is legal.
@@ -35,7 +35,7 @@ struct CacheShape {
   int64_t conv_channels = 0;  // C
   int32_t value_heads = 0, value_dim = 0, key_heads = 0, key_dim = 0;
   int32_t drafts = 0;                     // tentative rows that a sequence may have in a step
-  DType kv_dtype = DType::kBF16;          // of keys and values; kI8 is E4M3
+  DType kv_dtype = DType::kBF16;          // of keys and values
   DType activation_dtype = DType::kBF16;  // of what states keep of tokens
 
   int32_t window() const { return kWindowTokens + drafts; }

@@ -79,7 +79,8 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
                   options_.for_latency() ? "latency" : "throughput", model_->identity());
   const CacheShape cache = model_->model->cache_shape(options_.device, options_.kv_cache);
   if (cache.kv_dtype != cache.activation_dtype)
-    fingerprint_ += fmt::format("/kv-{}", cache.kv_dtype == DType::kI8 ? "fp8" : dtype_name(cache.kv_dtype));
+    fingerprint_ +=
+        fmt::format("/kv-{}", cache.kv_dtype == DType::kF8E4M3 ? "fp8" : dtype_name(cache.kv_dtype));
   const auto sequences = static_cast<size_t>(options_.max_sequences);
   snapshot_.running.reserve(sequences);
   const size_t looked_at = sequences + kLookAhead + kMostDeferred;

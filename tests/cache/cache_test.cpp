@@ -219,7 +219,7 @@ TEST(CacheStorage, ReservesWithoutTouching) {
 }
 
 TEST(CacheStorage, AnE4m3BlockIsCodesAndExponents) {
-  const CacheShape s{.attention_layers = 3, .kv_heads = 2, .head_dim = 64, .kv_dtype = DType::kI8};
+  const CacheShape s{.attention_layers = 3, .kv_heads = 2, .head_dim = 64, .kv_dtype = DType::kF8E4M3};
   EXPECT_EQ(s.block_bytes(), 3 * 2 * (2 * (16 * 64 + 16) + 32))
       << "each of keys and values on a line of its own";
   const auto c = CacheStorage::create(s, 10, 0);
