@@ -398,7 +398,8 @@ std::string Engine::capacity() const {
       "cache: {} tokens in {}{:.{}f} GiB; {} sequence{} of up to {} tokens, steps of {} tokens",
       short_count(blocks * kBlockTokens), options_.device == Device::kCuda ? "" : "up to ", gib,
       gib < 10 ? 2 : 0, sequences, sequences == 1 ? "" : "s", options_.context, options_.max_batch_tokens);
-  if (options_.prefix_cache && model_->model->config().hybrid) s += fmt::format(", {} prefix states", states);
+  if (options_.prefix_cache && model_->model->config().has_state())
+    s += fmt::format(", {} prefix states", states);
   return s;
 }
 

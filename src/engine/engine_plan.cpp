@@ -34,7 +34,7 @@ void Engine::take_snapshot() {
   snapshot_.host_blocks = runner_.host_blocks().total();
   snapshot_.free_host_blocks = runner_.host_blocks().available();
   snapshot_.free_slots = runner_.free_slots();
-  snapshot_.needs_slots = model_->model->config().hybrid;
+  snapshot_.needs_slots = model_->model->config().has_state();
   // What swapping out would gain matters only if this step could run short.
   const int64_t most = 2 * std::ssize(snapshot_.running) + options_.max_batch_tokens / kBlockTokens + 1;
   if (snapshot_.host_blocks > 0 && snapshot_.available_blocks < most)
@@ -98,7 +98,7 @@ void Engine::look_at_waiting() {
 // Whether somebody who runs, or whom the step looks at before, computes what a waiting request can use.
 bool Engine::has_shared_prefix(const Sequence& s) const {
   if (s.hashes.at.empty()) return false;
-  const bool recurrent = model_->model->config().hybrid;
+  const bool recurrent = model_->model->config().has_state();
   return std::any_of(beginnings_.begin(), beginnings_.end(), [&](const auto& b) {
     return b.first == s.hashes.at[0].low && must_wait(s, *b.second, recurrent);
   });

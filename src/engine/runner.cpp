@@ -10,7 +10,7 @@ namespace quire {
 Runner::Runner(Backend& backend, const EngineOptions& options, const ModelConfig& model)
     : backend_(backend),
       depth_(options.depth),
-      recurrent_(model.hybrid),
+      recurrent_(model.has_state()),
       pooling_(options.pooling),
       blocks_(backend.blocks(), options.shuffle_blocks),
       host_blocks_(backend.host_pages().swap),
