@@ -72,21 +72,22 @@ Tensor all_of(std::byte* base, int64_t rows, int64_t row_bytes) {
 
 std::optional<int64_t> CacheShape::block_bytes() const {
   Bytes layer, all;
-  for (int i = 0; i < 2; ++i) layer.add(kv_dtype, {kv_heads, kv_head_elems(kv_dtype, head_dim)});
+  for (int i = 0; i < 2; ++i)
+    layer.add(kv_dtype, {attention.kv_heads, kv_head_elems(kv_dtype, attention.head_dim)});
   if (!layer.sum()) return std::nullopt;
-  all.add_bytes(*layer.sum(), attention_layers);
+  all.add_bytes(*layer.sum(), attention.layers);
   return all.sum();
 }
 
 std::optional<int64_t> CacheShape::state_bytes() const {
   Bytes layer, all;
-  layer.add(DType::kF32, {value_heads, value_dim, key_dim});
-  layer.add(DType::kF32, {window(), value_heads, value_dim});
-  layer.add(DType::kF32, {window(), value_heads});
-  layer.add(activation_dtype, {window(), key_heads, key_dim});
-  layer.add(activation_dtype, {ring(), conv_channels});
+  layer.add(DType::kF32, {delta.value_heads, delta.value_dim, delta.key_dim});
+  layer.add(DType::kF32, {window(), delta.value_heads, delta.value_dim});
+  layer.add(DType::kF32, {window(), delta.value_heads});
+  layer.add(activation_dtype, {window(), delta.key_heads, delta.key_dim});
+  layer.add(activation_dtype, {ring(), delta.conv_channels});
   if (!layer.sum()) return std::nullopt;
-  all.add_bytes(*layer.sum(), delta_layers);
+  all.add_bytes(*layer.sum(), delta.layers);
   return all.sum();
 }
 
@@ -104,19 +105,21 @@ CacheViews::CacheViews(const CacheShape& shape, std::byte* base, int32_t blocks,
   const int64_t block = *shape.block_bytes(), slot = *shape.state_bytes();
   std::byte* const states = base + block * blocks;
   Carver kv(base, blocks, block), state(states, slots, slot);
-  const int64_t head = kv_head_elems(shape.kv_dtype, shape.head_dim);
-  for (int i = 0; i < shape.attention_layers; ++i) {
+  const AttentionCacheShape& a = shape.attention;
+  const int64_t head = kv_head_elems(shape.kv_dtype, a.head_dim);
+  for (int i = 0; i < a.layers; ++i) {
     KvLayer& l = kv_.emplace_back();
-    l.k = kv.take(shape.kv_dtype, {shape.kv_heads, head});
-    l.v = kv.take(shape.kv_dtype, {shape.kv_heads, head});
+    l.k = kv.take(shape.kv_dtype, {a.kv_heads, head});
+    l.v = kv.take(shape.kv_dtype, {a.kv_heads, head});
   }
-  for (int i = 0; i < shape.delta_layers; ++i) {
+  const DeltaCacheShape& n = shape.delta;
+  for (int i = 0; i < n.layers; ++i) {
     DeltaState& d = states_.emplace_back();
-    d.state = state.take(DType::kF32, {shape.value_heads, shape.value_dim, shape.key_dim});
-    d.window_u = state.take(DType::kF32, {shape.window(), shape.value_heads, shape.value_dim});
-    d.window_g = state.take(DType::kF32, {shape.window(), shape.value_heads});
-    d.window_k = state.take(shape.activation_dtype, {shape.window(), shape.key_heads, shape.key_dim});
-    d.conv = state.take(shape.activation_dtype, {shape.ring(), shape.conv_channels});
+    d.state = state.take(DType::kF32, {n.value_heads, n.value_dim, n.key_dim});
+    d.window_u = state.take(DType::kF32, {shape.window(), n.value_heads, n.value_dim});
+    d.window_g = state.take(DType::kF32, {shape.window(), n.value_heads});
+    d.window_k = state.take(shape.activation_dtype, {shape.window(), n.key_heads, n.key_dim});
+    d.conv = state.take(shape.activation_dtype, {shape.ring(), n.conv_channels});
   }
   blocks_ = all_of(base, blocks, block);
   slots_ = all_of(states, slots, slot);

@@ -22,26 +22,35 @@ enum class KvCacheType {
   kFp8,  // E4M3, each head of a token under a scale of its own (ops/attention/scale.h)
 };
 constexpr DType kv_dtype(KvCacheType t, DType activations) {
-  return t == KvCacheType::kFp8 ? DType::kI8 : t == KvCacheType::kBf16 ? DType::kBF16 : activations;
+  return t == KvCacheType::kFp8 ? DType::kF8E4M3 : t == KvCacheType::kBf16 ? DType::kBF16 : activations;
 }
 
-// What a model's caches look like; 0 layers of a kind is legal.
-struct CacheShape {
-  int32_t attention_layers = 0;
+// What the layers of one kind keep.
+struct AttentionCacheShape {
+  int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t delta_layers = 0;
+};
+struct DeltaCacheShape {
+  int32_t layers = 0;
   int32_t conv_taps = 0;      // Kc - 1 inputs kept
   int64_t conv_channels = 0;  // C
   int32_t value_heads = 0, value_dim = 0, key_heads = 0, key_dim = 0;
+};
+
+// What a model's caches look like; 0 layers of a kind is legal.
+struct CacheShape {
+  AttentionCacheShape attention;
+  DeltaCacheShape delta;
   int32_t drafts = 0;                     // tentative rows that a sequence may have in a step
-  DType kv_dtype = DType::kBF16;          // of keys and values; kI8 is E4M3
+  DType kv_dtype = DType::kBF16;          // of keys and values
   DType activation_dtype = DType::kBF16;  // of what states keep of tokens
 
   int32_t window() const { return kWindowTokens + drafts; }
   int32_t ring() const {
-    return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(conv_taps + drafts)));
+    return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(delta.conv_taps + drafts)));
   }
+  bool has_state() const { return delta.layers > 0; }  // sequences have a slot
 
   // One block over all attention layers, keys and values; one slot over all delta-net layers. Nothing if that is no
   // number of bytes (sizes come from files).

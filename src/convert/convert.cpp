@@ -178,7 +178,7 @@ Status write_tensors(const Plan& plan, const ConvertOptions& o, Output& out) {
 ConvertSummary summarise(const HfConfig& config, const HfTokenizer& tokenizer, const Checkpoint& checkpoint,
                          const Plan& plan) {
   ConvertSummary s;
-  s.architecture = config.architecture;
+  s.architecture = config.row->name;
   s.class_name = config.class_name;
   s.source_bytes = checkpoint.bytes();
   s.source_tensors = static_cast<int64_t>(checkpoint.tensors().size());

@@ -11,20 +11,12 @@ namespace {
 using gguf::printable;
 using nlohmann::json;
 
-struct ClassName {
-  std::string_view hf, gguf;
-};
-constexpr ClassName kClasses[] = {
-    {"LlamaForCausalLM", "llama"},
-    {"MixtralForCausalLM", "llama"},
-    {"Qwen2ForCausalLM", "qwen2"},
-    {"Qwen3ForCausalLM", "qwen3"},
-    {"Qwen3MoeForCausalLM", "qwen3moe"},
-    {"Qwen3_5ForCausalLM", "qwen35"},
-    {"Qwen3_5ForConditionalGeneration", "qwen35"},
-    {"Qwen3_5MoeForCausalLM", "qwen35moe"},
-    {"Qwen3_5MoeForConditionalGeneration", "qwen35moe"},
-};
+const Architecture* find_class(std::string_view name) {
+  if (name.empty()) return nullptr;  // rows with one class have room for another
+  for (const Architecture& a : architectures())
+    if (std::find(a.classes.begin(), a.classes.end(), name) != a.classes.end()) return &a;
+  return nullptr;
+}
 
 constexpr int64_t kMaxLayers = 512, kMaxExperts = 1024, kMaxWidth = 1 << 20, kMaxHeads = 1024,
                   kMaxHeadDim = 1024, kMaxVocab = 1 << 22;
@@ -38,29 +30,28 @@ Status read_attention(const HfKeys& k, HfConfig& c) {
     QUIRE_CHECKED(k.number_or("num_key_value_heads", c.heads, 1, kMaxHeads, c.kv_heads));
   if (c.heads % c.kv_heads != 0)
     return file_error("num_key_value_heads: {} heads cannot share {} KV heads", c.heads, c.kv_heads);
-  const int64_t default_dim = c.architecture == "qwen3"              ? 128
-                              : c.architecture.starts_with("qwen35") ? 256
-                                                                     : c.hidden / c.heads;
+  const int64_t default_dim =
+      c.row->checkpoint_head_dim > 0 ? c.row->checkpoint_head_dim : c.hidden / c.heads;
   QUIRE_CHECKED(k.number_or("head_dim", default_dim, 2, kMaxHeadDim, c.head_dim));
   if (c.head_dim < 2 || c.head_dim % 2 != 0) return file_error("head_dim: {} is not even", c.head_dim);
   bool gated = true;
   QUIRE_CHECKED(k.flag_or("attn_output_gate", true, gated));
-  if (c.architecture.starts_with("qwen35") && !gated)
+  if (c.row->gated_query && !gated)
     return file_error("attn_output_gate: false is not supported by this architecture");
   return {};
 }
 
 Status read_biases(const HfKeys& k, HfConfig& c) {
-  if (c.architecture == "qwen2") c.qkv_bias = true;
-  if (c.architecture == "qwen2" || c.class_name == "MixtralForCausalLM") return {};  // they have no such key
+  c.qkv_bias = c.row->qkv_bias;
+  if (c.row->qkv_bias || c.class_name == "MixtralForCausalLM") return {};  // they have no such key
   QUIRE_CHECKED(k.flag_or("attention_bias", false, c.qkv_bias));
   c.output_bias = c.qkv_bias;
-  return c.architecture == "llama" ? k.flag_or("mlp_bias", false, c.mlp_bias) : Status();
+  return c.row->name == "llama" ? k.flag_or("mlp_bias", false, c.mlp_bias) : Status();
 }
 
 // Qwen3-MoE and Mixtral take either name; transformers 5 writes num_local_experts for both.
 Status read_expert_count(const HfKeys& k, HfConfig& c) {
-  const bool either = c.architecture != "qwen35moe" && k.find("num_local_experts") != nullptr;
+  const bool either = !c.row->shared_expert && k.find("num_local_experts") != nullptr;
   if (!either) return k.number("num_experts", 1, kMaxExperts, c.experts);
   QUIRE_CHECKED(k.number("num_local_experts", 1, kMaxExperts, c.experts));
   int64_t other = 0;
@@ -71,7 +62,7 @@ Status read_expert_count(const HfKeys& k, HfConfig& c) {
 
 Status read_experts(const HfKeys& k, HfConfig& c) {
   const bool mixtral = c.class_name == "MixtralForCausalLM";
-  if (c.architecture != "qwen3moe" && c.architecture != "qwen35moe" && !mixtral)
+  if (c.row->experts != Presence::kAlways && !mixtral)
     return k.number("intermediate_size", 1, kMaxWidth, c.ffn);
   QUIRE_CHECKED(read_expert_count(k, c));
   QUIRE_CHECKED(k.number("num_experts_per_tok", 1, c.experts, c.experts_used));
@@ -82,7 +73,7 @@ Status read_experts(const HfKeys& k, HfConfig& c) {
   }
   QUIRE_CHECKED(k.number_or("intermediate_size", 0, 1, kMaxWidth, c.ffn));
   QUIRE_CHECKED(k.number("moe_intermediate_size", 1, kMaxWidth, c.expert_ffn));
-  if (c.architecture == "qwen35moe") {
+  if (c.row->shared_expert) {
     QUIRE_CHECKED(k.number("shared_expert_intermediate_size", 1, kMaxWidth, c.shared_ffn));
     return {};
   }
@@ -166,7 +157,7 @@ Status has_sliding_layers(const HfKeys& k, const HfConfig& c, bool& out) {
   out = c.class_name == "MixtralForCausalLM";
   if (out) return {};
   QUIRE_CHECKED(k.flag_or("use_sliding_window", false, out));
-  if (c.architecture == "qwen3moe") return {};
+  if (c.row->name == "qwen3moe") return {};
   if (const json* types = k.find("layer_types"); types != nullptr && types->is_array()) {
     out = std::find(types->begin(), types->end(), json("sliding_attention")) != types->end();
     return {};
@@ -180,7 +171,7 @@ Status has_sliding_layers(const HfKeys& k, const HfConfig& c, bool& out) {
 // A sequence of as many tokens as the window does not notice it. So the context ends there: beyond it an
 // engine would compute something else, as it knows no windows.
 Status read_sliding_window(const HfKeys& k, HfConfig& c) {
-  if (c.class_name == "LlamaForCausalLM" || c.architecture.starts_with("qwen35")) return {};
+  if (c.class_name == "LlamaForCausalLM" || c.row->delta_net) return {};
   bool sliding = false;
   int64_t window = 0;
   QUIRE_CHECKED(has_sliding_layers(k, c, sliding));
@@ -210,16 +201,37 @@ Result<const json*> model_part(const json& root, const HfConfig& c) {
   const json* text = find_member(root, "text_config");
   if (text == nullptr && is_wrapper(c))
     return file_error("text_config: missing; {} is made from it", c.class_name);
-  if (text == nullptr || !c.architecture.starts_with("qwen35")) return &root;
+  if (text == nullptr || !c.row->delta_net) return &root;
   if (!text->is_object()) return file_error("text_config: is no object");
   return text;
 }
 
 }  // namespace
 
+ModelSizes HfConfig::sizes() const {
+  return {.vocab = vocab,
+          .d_model = hidden,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .n_rot = n_rot,
+          .gated_query = row->gated_query,
+          .conv_kernel = conv_kernel,
+          .key_heads = key_heads,
+          .value_heads = value_heads,
+          .key_dim = key_dim,
+          .value_dim = value_dim,
+          .d_ff = ffn,
+          .experts = experts,
+          .d_ff_expert = expert_ffn,
+          .d_ff_shared = shared_ffn};
+}
+
 std::string supported_classes() {
   std::string names;
-  for (const ClassName& c : kClasses) names += fmt::format("{}{}", names.empty() ? "" : ", ", c.hf);
+  for (const Architecture& a : architectures())
+    for (const std::string_view c : a.classes)
+      if (!c.empty()) names += fmt::format("{}{}", names.empty() ? "" : ", ", c);
   return names;
 }
 
@@ -232,12 +244,10 @@ std::optional<int64_t> first_id(const json* ids) {
 Result<HfConfig> read_hf_config(const json& root) {
   HfConfig c;
   QUIRE_TRY(c.class_name, class_name_of(root));
-  const auto* known = std::find_if(std::begin(kClasses), std::end(kClasses),
-                                   [&](const ClassName& n) { return n.hf == c.class_name; });
-  if (known == std::end(kClasses))
+  c.row = find_class(c.class_name);
+  if (c.row == nullptr)
     return file_error("architecture {} is not supported (supported: {})", printable(c.class_name),
                       supported_classes());
-  c.architecture = known->gguf;
   QUIRE_TRY(const json* part, model_part(root, c));
   const HfKeys k(*part);
   QUIRE_TRY(const std::string activation, text_of(k.find("hidden_act"), "hidden_act"));
@@ -256,7 +266,7 @@ Result<HfConfig> read_hf_config(const json& root) {
   QUIRE_CHECKED(read_biases(k, c));
   QUIRE_CHECKED(read_hf_rope(k, c));
   QUIRE_CHECKED(read_experts(k, c));
-  if (c.architecture.starts_with("qwen35")) QUIRE_CHECKED(read_delta(k, c));
+  if (c.row->delta_net) QUIRE_CHECKED(read_delta(k, c));
   QUIRE_CHECKED(read_sliding_window(k, c));
   const auto id = [&](std::string_view key) {
     const json* v = k.find(key);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/architecture.h"
 #include "convert/json.h"
 
 namespace quire::convert {
@@ -22,13 +23,13 @@ struct RopeScaling {
 
 // Counts that do not apply are 0.
 struct HfConfig {
-  std::string class_name;    // "Qwen3ForCausalLM"
-  std::string architecture;  // as in GGUF: "qwen3"
+  std::string class_name;             // "Qwen3ForCausalLM"
+  const Architecture* row = nullptr;  // what it becomes; never null in what read_hf_config returns
   int64_t vocab = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, context = 0;
   double rms_eps = 0, rope_theta = 10000;
   RopeScaling rope;
   int64_t n_rot = 0;                   // rotated dimensions of a head
-  std::vector<int32_t> rope_sections;  // hybrids: four
+  std::vector<int32_t> rope_sections;  // with delta nets: four
   bool tied = false;                   // the head is the embedding, unless the checkpoint has another
   bool qkv_bias = false, output_bias = false, mlp_bias = false;  // which of the linear maps have one
   int64_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0;
@@ -40,10 +41,9 @@ struct HfConfig {
   std::optional<int64_t> bos, eos, pad;
   std::vector<std::string> notes;  // what was read and is not kept
 
-  bool hybrid() const { return key_heads > 0; }
   bool moe() const { return experts > 0; }
   int64_t blocks() const { return layers + mtp_layers; }
-  int64_t conv_channels() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
+  ModelSizes sizes() const;
 };
 
 // The first token id of a number or a list of numbers.

@@ -15,7 +15,7 @@ using nlohmann::json;
 constexpr int64_t kMaxSection = 1024;
 
 bool hybrid(const HfConfig& c) {
-  return c.architecture.starts_with("qwen35");
+  return c.row->delta_net;
 }
 
 // Sections of the multi-axis RoPE, padded to four.
@@ -130,12 +130,12 @@ Status read_scaling(const HfKeys& k, const json& r, HfConfig& c) {
     c.rope.kind = Kind::kLinear;
   else if (kind == "yarn")
     c.rope.kind = Kind::kYarn;
-  else if (kind == "llama3" && c.architecture == "llama")
+  else if (kind == "llama3" && c.row->name == "llama")
     c.rope.kind = Kind::kLlama3;
   else
     return file_error(
         "rope_type: {} is not supported for {} (default, linear and yarn are, and llama3 for llama)",
-        printable(kind), c.architecture);
+        printable(kind), c.row->name);
   if (c.rope.kind != Kind::kLinear) QUIRE_CHECKED(read_original_context(k, r, c));
   QUIRE_CHECKED(read_factor(r, c));
   if (c.rope.kind == Kind::kYarn) return read_yarn(r, c);

@@ -7,7 +7,7 @@
 namespace quire::convert {
 
 // Reads rope_parameters (of transformers 5) or rope_scaling with what older files have beside it; fills
-// rope_theta, rope, n_rot, rope_sections and notes. Needs architecture, class_name, head_dim and context.
+// rope_theta, rope, n_rot, rope_sections and notes. Needs row, class_name, head_dim and context.
 // What transformers computes and a reader of GGUF does not, and what transformers itself cannot run, is
 // refused.
 Status read_hf_rope(const HfKeys& k, HfConfig& c);

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 class Keys {
  public:
-  Keys(gguf::Writer& w, const std::string& architecture) : w_(w), architecture_(architecture) {}
+  Keys(gguf::Writer& w, std::string_view architecture) : w_(w), architecture_(architecture) {}
 
   void u32(std::string_view key, int64_t x) { w_.add(full(key), static_cast<uint32_t>(x)); }
   void u32_if_any(std::string_view key, int64_t x) {
@@ -30,9 +30,10 @@ class Keys {
 
 void write_rope(const HfConfig& c, Keys& k, gguf::Writer& w) {
   k.f32("rope.freq_base", c.rope_theta);
-  if (c.architecture == "llama" || c.n_rot != c.head_dim || c.hybrid())
+  if (c.row->name == "llama" || c.n_rot != c.head_dim || c.row->delta_net)
     k.u32("rope.dimension_count", c.n_rot);
-  if (c.hybrid()) w.add_array(k.full("rope.dimension_sections"), std::span<const int32_t>(c.rope_sections));
+  if (c.row->delta_net)
+    w.add_array(k.full("rope.dimension_sections"), std::span<const int32_t>(c.rope_sections));
   const bool yarn = c.rope.kind == RopeScaling::Kind::kYarn;
   if (!yarn && c.rope.kind != RopeScaling::Kind::kLinear) return;  // llama3 is a tensor of divisors
   k.text("rope.scaling.type", yarn ? "yarn" : "linear");
@@ -43,7 +44,7 @@ void write_rope(const HfConfig& c, Keys& k, gguf::Writer& w) {
 }
 
 void write_hyperparameters(const HfConfig& c, gguf::Writer& w) {
-  Keys k(w, c.architecture);
+  Keys k(w, c.row->name);
   k.u32("block_count", c.blocks());
   k.u32("context_length", c.context);
   k.u32("embedding_length", c.hidden);
@@ -54,12 +55,12 @@ void write_hyperparameters(const HfConfig& c, gguf::Writer& w) {
   k.u32("attention.value_length", c.head_dim);
   k.f32("attention.layer_norm_rms_epsilon", c.rms_eps);
   write_rope(c, k, w);
-  if (c.architecture == "llama") k.u32("vocab_size", c.vocab);
+  if (c.row->name == "llama") k.u32("vocab_size", c.vocab);
   k.u32_if_any("expert_count", c.experts);
   k.u32_if_any("expert_used_count", c.experts_used);
-  if (c.architecture != "llama") k.u32_if_any("expert_feed_forward_length", c.expert_ffn);
+  if (!c.row->experts_as_wide) k.u32_if_any("expert_feed_forward_length", c.expert_ffn);
   k.u32_if_any("expert_shared_feed_forward_length", c.shared_ffn);
-  if (!c.hybrid()) return;
+  if (!c.row->delta_net) return;
   k.u32_if_any("nextn_predict_layers", c.mtp_layers);
   k.u32("ssm.conv_kernel", c.conv_kernel);
   k.u32("ssm.state_size", c.key_dim);
@@ -149,8 +150,9 @@ std::string model_name(const std::string& folder) {
 std::string size_label(const Plan& plan, const HfConfig& c) {
   double shared = 0, experts = 0;
   for (const OutTensor& t : plan.tensors) {
-    if (t.name.ends_with("scale")) continue;
-    (t.name.find("_exps.") != t.name.npos ? experts : shared) += static_cast<double>(t.elems());
+    const std::optional<TensorId> id = find_tensor_spec(t.name);
+    if (!id) continue;  // factors of matrices
+    (id->spec->kind == TensorKind::kExperts ? experts : shared) += static_cast<double>(t.elems());
   }
   if (!c.moe()) return rounded_count(shared);
   return fmt::format("{}x{}", c.experts, rounded_count(shared + experts / static_cast<double>(c.experts)));
@@ -158,7 +160,7 @@ std::string size_label(const Plan& plan, const HfConfig& c) {
 
 void write_metadata(const HfConfig& config, const HfTokenizer& tokenizer, const json& generation,
                     const Plan& plan, const std::string& name, gguf::Writer& w) {
-  w.add_string("general.architecture", config.architecture);
+  w.add_string("general.architecture", config.row->name);
   w.add_string("general.type", "model");
   w.add_string("general.name", name);
   w.add_string("general.size_label", size_label(plan, config));

@@ -5,6 +5,7 @@
 #include <map>
 #include <numbers>
 
+#include "arch/architecture.h"
 #include "gguf/metadata.h"
 
 namespace quire::convert {
@@ -50,8 +51,13 @@ DType plain_dtype(Element e) {
   }
 }
 
-struct Shape {
-  int64_t rows, cols;
+using enum TensorRole;
+
+// Where a block's tensors are: in the checkpoint behind `source`, in GGUF in this block. Without a block: of the model.
+struct Block {
+  std::string source;
+  int64_t number = 0;
+  bool mixtral = false;  // its experts have Mixtral's names
 };
 
 // As in OutTensor.
@@ -63,18 +69,18 @@ struct Orders {
 class Planner {
  public:
   Planner(Source& source, HfConfig& config, std::optional<DType> type)
-      : source_(source), c_(config), type_(type) {}
+      : source_(source), c_(config), sizes_(config.sizes()), type_(type) {}
 
   Result<Plan> run() {
     QUIRE_CHECKED(source_.check());
     check_mtp();
-    QUIRE_CHECKED(matrix("token_embd", "model.embed_tokens", {c_.vocab, c_.hidden}));
+    QUIRE_CHECKED(matrix(kTokenEmbedding, {}));
     if (c_.rope.kind == RopeScaling::Kind::kLlama3) add_rope_divisors();
     for (int64_t i = 0; i < c_.layers; ++i) {
       const bool recurrent = !c_.recurrent.empty() && c_.recurrent[static_cast<size_t>(i)];
-      QUIRE_CHECKED(block(fmt::format("model.layers.{}.", i), fmt::format("blk.{}.", i), recurrent));
+      QUIRE_CHECKED(block({fmt::format("model.layers.{}.", i), i}, recurrent));
     }
-    QUIRE_CHECKED(norm("output_norm.weight", "model.norm.weight", c_.hidden));
+    QUIRE_CHECKED(norm(kOutputNorm, {}));
     QUIRE_CHECKED(head());
     if (c_.mtp_layers > 0) QUIRE_CHECKED(mtp());
     note_leftovers();
@@ -91,33 +97,55 @@ class Planner {
     return t;
   }
 
+  // ---- Names and shapes ----
+
+  static std::string source_name(TensorRole role, const Block& b) {
+    const TensorSpec& spec = tensor_spec(role);
+    return fmt::format("{}{}", b.source, b.mixtral && !spec.mixtral.empty() ? spec.mixtral : spec.checkpoint);
+  }
+  static std::string source_stem(TensorRole role, const Block& b) {
+    return std::string(without_weight(source_name(role, b)));
+  }
+  int64_t rows_of(TensorRole role) const { return size_of(tensor_spec(role).rows, sizes_); }
+  int64_t cols_of(TensorRole role) const { return size_of(tensor_spec(role).cols, sizes_); }
+
   // ---- Kinds of tensors ----
 
-  Status vector(const std::string& name, const std::string& hf, int64_t n, std::vector<int64_t> order = {},
+  Status vector(TensorRole role, const Block& b, std::vector<int64_t> order = {},
                 ValueChange change = ValueChange::kNone) {
+    const int64_t rows = rows_of(role), cols = cols_of(role);
+    const bool table = tensor_spec(role).rows != Extent::kOne;
     // One element a row, so that elements can be reordered; a row of all otherwise.
-    QUIRE_TRY(Matrix m, order.empty() ? source_.tensor(hf, 1, n) : source_.tensor(hf, n, 1));
-    OutTensor& t = add(name, DType::kF32, {n});
+    const bool column = !table && !order.empty();
+    QUIRE_TRY(Matrix m, source_.tensor(source_name(role, b), column ? cols : rows, column ? 1 : cols));
+    OutTensor& t = add(tensor_name(role, b.number), DType::kF32,
+                       table ? std::vector<int64_t>{cols, rows} : std::vector<int64_t>{cols});
     t.parts.push_back(std::move(m));
     t.row_order = std::move(order);
     t.change = change;
     return {};
   }
-  Status norm(const std::string& name, const std::string& hf, int64_t n) {
-    return vector(name, hf, n, {}, c_.hybrid() ? ValueChange::kAddOne : ValueChange::kNone);
+  Status norm(TensorRole role, const Block& b) {
+    return vector(role, b, {}, c_.row->centred_norms ? ValueChange::kAddOne : ValueChange::kNone);
   }
 
   // "<stem>.weight" in the type that all its parts can have, and the scales of NVFP4.
-  Status matrix(const std::string& stem, const std::string& hf, Shape shape, Orders orders = {}) {
-    QUIRE_TRY(Matrix m, source_.linear(hf, shape.rows, shape.cols));
+  Status matrix(TensorRole role, const Block& b, Orders orders = {}) {
+    QUIRE_TRY(Matrix m, source_.linear(source_stem(role, b), rows_of(role), cols_of(role)));
     std::vector<Matrix> parts;
     parts.push_back(std::move(m));
-    return add_matrices(stem, std::move(parts), {shape.cols, shape.rows}, std::move(orders));
+    return add_matrices(tensor_stem(role, b.number), std::move(parts), {cols_of(role), rows_of(role)},
+                        std::move(orders));
   }
-  Status float_matrix(const std::string& stem, const std::string& hf, Shape shape) {
-    QUIRE_TRY(Matrix m, source_.linear(hf, shape.rows, shape.cols));
-    add(stem + ".weight", DType::kF32, {shape.cols, shape.rows}).parts.push_back(std::move(m));
+  Status float_matrix(TensorRole role, const Block& b) {
+    QUIRE_TRY(Matrix m, source_.linear(source_stem(role, b), rows_of(role), cols_of(role)));
+    add(tensor_name(role, b.number), DType::kF32, {cols_of(role), rows_of(role)})
+        .parts.push_back(std::move(m));
     return {};
+  }
+  Status experts_matrix(TensorRole role, const Block& b, std::vector<Matrix> parts) {
+    return add_matrices(tensor_stem(role, b.number), std::move(parts),
+                        {cols_of(role), rows_of(role), c_.experts});
   }
 
   Status add_matrices(const std::string& stem, std::vector<Matrix> parts, std::vector<int64_t> dims,
@@ -176,7 +204,8 @@ class Planner {
   // As transformers loads it: a head of its own stays one, whatever config.json says, unless it equals the
   // embedding.
   Status head() {
-    const bool own = source_.has_linear("lm_head");
+    const std::string stem = source_stem(kOutput, {});
+    const bool own = source_.has_linear(stem);
     if (!own && c_.tied) return {};
     if (!own)
       return file_error(
@@ -184,138 +213,115 @@ class Planner {
           "stands for it",
           c_.class_name.ends_with("ForConditionalGeneration") ? " at the top of config.json" : "");
     if (c_.tied) {
-      QUIRE_TRY(const Matrix matrix, source_.linear("lm_head", c_.vocab, c_.hidden));
-      QUIRE_TRY(const Matrix embedding, source_.linear("model.embed_tokens", c_.vocab, c_.hidden));
-      if (same_values(matrix, embedding)) {
+      QUIRE_TRY(const Matrix own_head, source_.linear(stem, c_.vocab, c_.hidden));
+      QUIRE_TRY(const Matrix embedding,
+                source_.linear(source_stem(kTokenEmbedding, {}), c_.vocab, c_.hidden));
+      if (same_values(own_head, embedding)) {
         plan_.notes.push_back("lm_head is left out: it equals the embedding that the head is tied to");
         return {};
       }
       plan_.notes.push_back(
           "tie_word_embeddings is true, but lm_head differs from the embedding: it is kept as the head");
     }
-    return matrix("output", "lm_head", {c_.vocab, c_.hidden});
+    return matrix(kOutput, {});
   }
 
   // ---- Blocks ----
 
-  Status block(const std::string& hf, const std::string& out, bool recurrent) {
-    QUIRE_CHECKED(norm(out + "attn_norm.weight", hf + "input_layernorm.weight", c_.hidden));
-    if (recurrent)
-      QUIRE_CHECKED(delta_net(hf + "linear_attn.", out));
-    else
-      QUIRE_CHECKED(attention(hf + "self_attn.", out));
-    QUIRE_CHECKED(norm(out + (c_.hybrid() ? "post_attention_norm.weight" : "ffn_norm.weight"),
-                       hf + "post_attention_layernorm.weight", c_.hidden));
-    if (!c_.moe()) return dense(hf + "mlp.", out, c_.ffn, "");
-    return source_.has_any(hf + "block_sparse_moe.") ? mixtral_experts(hf + "block_sparse_moe.", out)
-                                                     : experts(hf + "mlp.", out);
+  Status block(Block b, bool recurrent) {
+    b.mixtral = c_.moe() && source_.has_any(b.source + "block_sparse_moe.");
+    QUIRE_CHECKED(norm(kAttnNorm, b));
+    QUIRE_CHECKED(recurrent ? delta_net(b) : attention(b));
+    QUIRE_CHECKED(norm(c_.row->ffn_norm, b));
+    return c_.moe() ? experts(b) : dense(b);
   }
 
-  Status attention(const std::string& hf, const std::string& out) {
-    const int64_t q = c_.heads * c_.head_dim, kv = c_.kv_heads * c_.head_dim;
-    const bool interleaved = c_.architecture == "llama";
-    const auto projection = [&](std::string_view from, std::string_view to, Shape shape, int64_t heads,
-                                bool bias) -> Status {
-      const std::string stem = fmt::format("{}{}", out, to), source = fmt::format("{}{}", hf, from);
+  Status attention(const Block& b) {
+    const bool interleaved = c_.row->rope == RopePairs::kNeighbours;
+    const auto projection = [&](TensorRole weight, TensorRole bias, bool has_bias, int64_t heads) -> Status {
       std::vector<int64_t> order;
       if (interleaved && heads > 0) order = interleaved_rows(heads, c_.head_dim);
-      QUIRE_CHECKED(matrix(stem, source, shape, {.rows = order}));
-      return bias ? vector(stem + ".bias", source + ".bias", shape.rows, order) : Status();
+      QUIRE_CHECKED(matrix(weight, b, {.rows = order}));
+      return has_bias ? vector(bias, b, std::move(order)) : Status();
     };
-    QUIRE_CHECKED(
-        projection("q_proj", "attn_q", {c_.hybrid() ? 2 * q : q, c_.hidden}, c_.heads, c_.qkv_bias));
-    QUIRE_CHECKED(projection("k_proj", "attn_k", {kv, c_.hidden}, c_.kv_heads, c_.qkv_bias));
-    QUIRE_CHECKED(projection("v_proj", "attn_v", {kv, c_.hidden}, 0, c_.qkv_bias));
-    QUIRE_CHECKED(projection("o_proj", "attn_output", {c_.hidden, q}, 0, c_.output_bias));
-    if (!c_.architecture.starts_with("qwen3")) return {};
-    QUIRE_CHECKED(norm(out + "attn_q_norm.weight", hf + "q_norm.weight", c_.head_dim));
-    return norm(out + "attn_k_norm.weight", hf + "k_norm.weight", c_.head_dim);
+    QUIRE_CHECKED(projection(kAttnQ, kAttnQBias, c_.qkv_bias, c_.heads));
+    QUIRE_CHECKED(projection(kAttnK, kAttnKBias, c_.qkv_bias, c_.kv_heads));
+    QUIRE_CHECKED(projection(kAttnV, kAttnVBias, c_.qkv_bias, 0));
+    QUIRE_CHECKED(projection(kAttnOutput, kAttnOutputBias, c_.output_bias, 0));
+    if (!c_.row->qk_norm) return {};
+    QUIRE_CHECKED(norm(kAttnQNorm, b));
+    return norm(kAttnKNorm, b);
   }
 
-  Status delta_net(const std::string& hf, const std::string& out) {
-    const int64_t keys = 2 * c_.key_heads * c_.key_dim, values = c_.value_heads * c_.value_dim;
-    const int64_t heads = c_.value_heads, dim = c_.value_dim;
-    QUIRE_CHECKED(matrix(out + "attn_qkv", hf + "in_proj_qkv", {keys + values, c_.hidden},
-                         {.rows = tiled_rows(c_, dim, keys)}));
-    QUIRE_CHECKED(
-        matrix(out + "attn_gate", hf + "in_proj_z", {values, c_.hidden}, {.rows = tiled_rows(c_, dim)}));
-    QUIRE_CHECKED(
-        matrix(out + "ssm_alpha", hf + "in_proj_a", {heads, c_.hidden}, {.rows = tiled_rows(c_, 1)}));
-    QUIRE_CHECKED(
-        matrix(out + "ssm_beta", hf + "in_proj_b", {heads, c_.hidden}, {.rows = tiled_rows(c_, 1)}));
-    QUIRE_TRY(Matrix taps, source_.tensor(hf + "conv1d.weight", c_.conv_channels(), c_.conv_kernel));
-    OutTensor& conv = add(out + "ssm_conv1d.weight", DType::kF32, {c_.conv_kernel, c_.conv_channels()});
-    conv.parts.push_back(std::move(taps));
-    conv.row_order = tiled_rows(c_, dim, keys);
-    QUIRE_CHECKED(vector(out + "ssm_a", hf + "A_log", heads, tiled_rows(c_, 1), ValueChange::kNegExp));
-    QUIRE_CHECKED(vector(out + "ssm_dt.bias", hf + "dt_bias", heads, tiled_rows(c_, 1)));
-    QUIRE_CHECKED(vector(out + "ssm_norm.weight", hf + "norm.weight", dim));
+  Status delta_net(const Block& b) {
+    const int64_t keys = 2 * c_.key_heads * c_.key_dim, dim = c_.value_dim;
+    QUIRE_CHECKED(matrix(kDeltaQkv, b, {.rows = tiled_rows(c_, dim, keys)}));
+    QUIRE_CHECKED(matrix(kDeltaZ, b, {.rows = tiled_rows(c_, dim)}));
+    QUIRE_CHECKED(matrix(kDeltaAlpha, b, {.rows = tiled_rows(c_, 1)}));
+    QUIRE_CHECKED(matrix(kDeltaBeta, b, {.rows = tiled_rows(c_, 1)}));
+    QUIRE_CHECKED(vector(kDeltaConv, b, tiled_rows(c_, dim, keys)));
+    QUIRE_CHECKED(vector(kDeltaA, b, tiled_rows(c_, 1), ValueChange::kNegExp));
+    QUIRE_CHECKED(vector(kDeltaDtBias, b, tiled_rows(c_, 1)));
+    QUIRE_CHECKED(vector(kDeltaNorm, b));
     Orders columns;
     if (c_.key_heads != c_.value_heads) columns = {.columns = tiled_heads(c_), .column_block = dim};
-    return matrix(out + "ssm_out", hf + "out_proj", {c_.hidden, values}, std::move(columns));
+    return matrix(kDeltaOut, b, std::move(columns));
   }
 
-  // `suffix`: of the shared expert.
-  Status dense(const std::string& hf, const std::string& out, int64_t width, const std::string& suffix) {
-    for (const std::string_view role : {"gate", "up", "down"}) {
-      const bool down = role == "down";
-      const std::string stem = fmt::format("{}ffn_{}{}", out, role, suffix),
-                        source = fmt::format("{}{}_proj", hf, role);
-      QUIRE_CHECKED(matrix(stem, source, down ? Shape{c_.hidden, width} : Shape{width, c_.hidden}));
-      if (c_.mlp_bias) QUIRE_CHECKED(vector(stem + ".bias", source + ".bias", down ? c_.hidden : width));
+  Status dense(const Block& b) {
+    constexpr std::pair<TensorRole, TensorRole> kParts[] = {
+        {kFfnGate, kFfnGateBias}, {kFfnUp, kFfnUpBias}, {kFfnDown, kFfnDownBias}};
+    for (const auto& [weight, bias] : kParts) {
+      QUIRE_CHECKED(matrix(weight, b));
+      if (c_.mlp_bias) QUIRE_CHECKED(vector(bias, b));
     }
     return {};
   }
 
-  Status experts(const std::string& hf, const std::string& out) {
-    QUIRE_CHECKED(float_matrix(out + "ffn_gate_inp", hf + "gate", {c_.experts, c_.hidden}));
-    if (source_.has(hf + "experts.gate_up_proj"))
-      QUIRE_CHECKED(packed_experts(hf + "experts.", out));
+  Status experts(const Block& b) {
+    QUIRE_CHECKED(float_matrix(kRouter, b));
+    if (!b.mixtral && source_.has(packed_name(kExpertsGateUp, b)))
+      QUIRE_CHECKED(packed_experts(b));
     else
-      QUIRE_CHECKED(single_experts(hf + "experts.", out, {"gate_proj", "up_proj", "down_proj"}));
+      for (const TensorRole role : {kExpertsGate, kExpertsUp, kExpertsDown})
+        QUIRE_CHECKED(single_experts(role, b));
     if (c_.shared_ffn == 0) return {};
-    QUIRE_CHECKED(dense(hf + "shared_expert.", out, c_.shared_ffn, "_shexp"));
-    return float_matrix(out + "ffn_gate_inp_shexp", hf + "shared_expert_gate", {1, c_.hidden});
+    for (const TensorRole role : {kSharedGate, kSharedUp, kSharedDown}) QUIRE_CHECKED(matrix(role, b));
+    return float_matrix(kSharedRouter, b);
   }
 
-  Status mixtral_experts(const std::string& hf, const std::string& out) {
-    QUIRE_CHECKED(float_matrix(out + "ffn_gate_inp", hf + "gate", {c_.experts, c_.hidden}));
-    return single_experts(hf + "experts.", out, {"w1", "w3", "w2"});
-  }
-
-  // One tensor for each expert and role: stacked.
-  Status single_experts(const std::string& hf, const std::string& out,
-                        std::array<std::string_view, 3> names) {
-    constexpr std::array<std::string_view, 3> kRoles = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
-    for (size_t role = 0; role < kRoles.size(); ++role) {
-      const Shape shape = role == 2 ? Shape{c_.hidden, c_.expert_ffn} : Shape{c_.expert_ffn, c_.hidden};
-      std::vector<Matrix> parts;
-      for (int64_t e = 0; e < c_.experts; ++e) {
-        QUIRE_TRY(Matrix m,
-                  source_.linear(fmt::format("{}{}.{}", hf, e, names[role]), shape.rows, shape.cols));
-        parts.push_back(std::move(m));
-      }
-      QUIRE_CHECKED(add_matrices(fmt::format("{}{}", out, kRoles[role]), std::move(parts),
-                                 {shape.cols, shape.rows, c_.experts}));
+  // One tensor for each expert: stacked.
+  Status single_experts(TensorRole role, const Block& b) {
+    const std::string name = source_stem(role, b);
+    std::vector<Matrix> parts;
+    for (int64_t e = 0; e < c_.experts; ++e) {
+      QUIRE_TRY(Matrix m, source_.linear(fmt::format(fmt::runtime(name), e), rows_of(role), cols_of(role)));
+      parts.push_back(std::move(m));
     }
-    return {};
+    return experts_matrix(role, b, std::move(parts));
+  }
+
+  static std::string packed_name(TensorRole role, const Block& b) {
+    return fmt::format("{}{}", b.source, tensor_spec(role).packed);
   }
 
   // gate_up_proj [E, 2F, D]: of each expert the gate's rows, then those of `up`.
-  Status packed_experts(const std::string& hf, const std::string& out) {
-    const int64_t e = c_.experts, f = c_.expert_ffn, d = c_.hidden;
-    QUIRE_TRY(const Matrix both, source_.tensor(hf + "gate_up_proj", e * 2 * f, d));
+  Status packed_experts(const Block& b) {
+    const int64_t e = c_.experts, f = c_.expert_ffn;
+    QUIRE_TRY(const Matrix both, source_.tensor(packed_name(kExpertsGateUp, b), e * rows_of(kExpertsGateUp),
+                                                cols_of(kExpertsGateUp)));
     std::vector<Matrix> gate, up;
     for (int64_t i = 0; i < e; ++i) {
       gate.push_back(both.slice(2 * i * f, f));
       up.push_back(both.slice((2 * i + 1) * f, f));
     }
-    QUIRE_CHECKED(add_matrices(out + "ffn_gate_exps", std::move(gate), {d, f, e}));
-    QUIRE_CHECKED(add_matrices(out + "ffn_up_exps", std::move(up), {d, f, e}));
-    QUIRE_TRY(Matrix down, source_.tensor(hf + "down_proj", e * d, f));
+    QUIRE_CHECKED(experts_matrix(kExpertsGate, b, std::move(gate)));
+    QUIRE_CHECKED(experts_matrix(kExpertsUp, b, std::move(up)));
+    QUIRE_TRY(Matrix down,
+              source_.tensor(packed_name(kExpertsDown, b), e * rows_of(kExpertsDown), cols_of(kExpertsDown)));
     std::vector<Matrix> parts;
     parts.push_back(std::move(down));
-    return add_matrices(out + "ffn_down_exps", std::move(parts), {f, d, e});
+    return experts_matrix(kExpertsDown, b, std::move(parts));
   }
 
   // ---- Multi-token prediction ----
@@ -328,17 +334,14 @@ class Planner {
   }
 
   Status mtp() {
-    const std::string out = fmt::format("blk.{}.", c_.layers);
-    QUIRE_CHECKED(block("mtp.layers.0.", out, false));
-    QUIRE_CHECKED(matrix(out + "nextn.eh_proj", "mtp.fc", {c_.hidden, 2 * c_.hidden}));
-    QUIRE_CHECKED(norm(out + "nextn.enorm.weight", "mtp.pre_fc_norm_embedding.weight", c_.hidden));
-    QUIRE_CHECKED(norm(out + "nextn.hnorm.weight", "mtp.pre_fc_norm_hidden.weight", c_.hidden));
-    if (source_.has("mtp.norm.weight"))
-      QUIRE_CHECKED(norm(out + "nextn.shared_head_norm.weight", "mtp.norm.weight", c_.hidden));
-    if (source_.has_linear("mtp.embed_tokens"))
-      QUIRE_CHECKED(matrix(out + "nextn.embed_tokens", "mtp.embed_tokens", {c_.vocab, c_.hidden}));
-    if (source_.has_linear("mtp.lm_head"))
-      QUIRE_CHECKED(matrix(out + "nextn.shared_head_head", "mtp.lm_head", {c_.vocab, c_.hidden}));
+    QUIRE_CHECKED(block({"mtp.layers.0.", c_.layers}, false));
+    const Block b{"mtp.", c_.layers};
+    QUIRE_CHECKED(matrix(kMtpProjection, b));
+    QUIRE_CHECKED(norm(kMtpEmbeddingNorm, b));
+    QUIRE_CHECKED(norm(kMtpHiddenNorm, b));
+    if (source_.has(source_name(kMtpHeadNorm, b))) QUIRE_CHECKED(norm(kMtpHeadNorm, b));
+    for (const TensorRole role : {kMtpEmbedding, kMtpHead})
+      if (source_.has_linear(source_stem(role, b))) QUIRE_CHECKED(matrix(role, b));
     return {};
   }
 
@@ -346,7 +349,7 @@ class Planner {
 
   // Divisors of the rotary frequencies: 1 for short wavelengths, the factor for long ones, a blend between.
   void add_rope_divisors() {
-    OutTensor& t = add("rope_freqs.weight", DType::kF32, {c_.n_rot / 2});
+    OutTensor& t = add(tensor_name(kRopeFreqs), DType::kF32, {cols_of(kRopeFreqs)});
     const RopeScaling& r = c_.rope;
     for (int64_t j = 0; j < c_.n_rot / 2; ++j) {
       const double exponent = 2.0 * static_cast<double>(j) / static_cast<double>(c_.n_rot);
@@ -388,7 +391,7 @@ class Planner {
   void find_main_type() {
     std::map<DType, int64_t> elems;
     for (const OutTensor& t : plan_.tensors)
-      if (t.dims.size() > 1 && t.name.starts_with("blk.")) elems[t.dtype] += t.elems();
+      if (t.dims.size() > 1 && block_of(t.name) >= 0) elems[t.dtype] += t.elems();
     const auto most = std::max_element(elems.begin(), elems.end(),
                                        [](const auto& a, const auto& b) { return a.second < b.second; });
     if (most != elems.end()) plan_.mostly = most->first;
@@ -396,6 +399,7 @@ class Planner {
 
   Source& source_;
   HfConfig& c_;
+  ModelSizes sizes_;
   std::optional<DType> type_;
   Plan plan_;
   std::map<std::string, int64_t> decoded_;

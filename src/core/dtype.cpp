@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "core/result.h"
 
@@ -44,19 +45,24 @@ constexpr DTypeInfo kTable[] = {
     {DType::kNVFP4, "nvfp4", 64, 36},
     {DType::kQ1_0, "q1_0", 128, 18},
     {DType::kQ2_0, "q2_0", 64, 18},
+    {DType::kF8E4M3, "f8_e4m3", 1, 1},
 };
+
+// Files and options name types by number and by name; what only memory holds is not to be had that way.
+constexpr std::span<const DTypeInfo> kFileTypes(kTable, std::size(kTable) - 1);
+static_assert(kTable[std::size(kTable) - 1].type == DType::kF8E4M3);
 
 }  // namespace
 
 std::optional<DTypeInfo> find_dtype(uint32_t gguf_id) {
-  for (const DTypeInfo& i : kTable)
+  for (const DTypeInfo& i : kFileTypes)
     if (static_cast<uint32_t>(i.type) == gguf_id) return i;
   return std::nullopt;
 }
 
 std::optional<DTypeInfo> find_dtype(std::string_view name) {
   const auto same = [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); };
-  for (const DTypeInfo& i : kTable)
+  for (const DTypeInfo& i : kFileTypes)
     if (std::equal(i.name.begin(), i.name.end(), name.begin(), name.end(), same)) return i;
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-// Element and block types, numbered as in GGUF (shared by files, tensors and kernels).
+// Element and block types (shared by files, tensors and kernels). Those that files hold are numbered as in GGUF.
 // Source: the ggml type table; sizes are per block along the fastest dimension.
 #pragma once
 
@@ -44,6 +44,7 @@ enum class DType : uint8_t {
   kNVFP4 = 40,
   kQ1_0 = 41,
   kQ2_0 = 42,
+  kF8E4M3 = 255,  // codes of one byte in KV caches; GGUF has no such type, and no file can name it
 };
 
 struct DTypeInfo {
@@ -53,7 +54,7 @@ struct DTypeInfo {
   int block_bytes;        // bytes per block
 };
 
-// The entry for a GGUF type id, or nothing if the id is retired or unknown.
+// The entry for a GGUF type id, or nothing if the id is retired or unknown. Both know the types of files alone.
 std::optional<DTypeInfo> find_dtype(uint32_t gguf_id);
 std::optional<DTypeInfo> find_dtype(std::string_view name);  // "q4_k", in any case
 // For a type that is known to exist (one that came out of find_dtype or is written in the code).

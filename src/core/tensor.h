@@ -14,14 +14,17 @@
 
 namespace quire {
 
+// The element type that a C++ type stands for.
 template <class T>
-inline constexpr DType dtype_of = DType::kI8;
+inline constexpr DType dtype_of = [] { static_assert(sizeof(T) == 0, "no element type"); }();
 template <>
 inline constexpr DType dtype_of<float> = DType::kF32;
 template <>
 inline constexpr DType dtype_of<bf16> = DType::kBF16;
 template <>
 inline constexpr DType dtype_of<int32_t> = DType::kI32;
+template <>
+inline constexpr DType dtype_of<uint8_t> = DType::kF8E4M3;  // as codes
 
 // A view of up to 4 dimensions, outermost first. Strides in elements; the innermost stride is always 1. The
 // element type is a run-time value because activations are bf16 for the fast kernels and f32 for the

@@ -5,7 +5,7 @@
 namespace quire {
 
 CacheManager::CacheManager(const Backend& backend, const EngineOptions& options, const ModelConfig& model)
-    : recurrent_(model.hybrid),
+    : recurrent_(model.has_state()),
       blocks_(backend.blocks(), options.shuffle_blocks),
       host_blocks_(backend.host_pages().swap),
       states_(backend.slots()) {

@@ -55,7 +55,7 @@ SampleOutputs rows_of(const SampleOutputs& out, int64_t first, int64_t count) {
 
 }  // namespace
 
-void compute_step(const OpContext& ctx, const Model& model, const StepBatch& batch,
+void compute_step(const OpContext& ctx, const Decoder& model, const StepBatch& batch,
                   const ForwardOptions& options, const StepMemory& memory) {
   const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab;
   copy_slots(ctx, {.pool = memory.cache.slots(), .pairs = batch.slot_copies});

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "model/model.h"
+#include "model/decoder.h"
 #include "model/step.h"
 #include "ops/sampling/sampling.h"
 
@@ -20,7 +20,7 @@ struct StepMemory {
   Tensor hidden;                        // [hidden_rows, D] f32: of the step's hidden rows
 };
 
-void compute_step(const OpContext& ctx, const Model& model, const StepBatch& batch,
+void compute_step(const OpContext& ctx, const Decoder& model, const StepBatch& batch,
                   const ForwardOptions& options, const StepMemory& memory);
 
 // Whether a step's copies and swaps name what exists, once, on the host, where they are laid out. What does not is a

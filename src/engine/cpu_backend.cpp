@@ -16,7 +16,7 @@ namespace quire {
 namespace {
 
 // Gives weights their copies in the integer core's order.
-class UseCopies final : public WeightVisitor {
+class UseCopies final : public WeightPlacer {
  public:
   explicit UseCopies(const RepackedWeights& copies) : copies_(copies) {}
   void matrix(Weight& w) override { w = copies_.find(w); }
@@ -96,12 +96,8 @@ void CpuBackend::repack() {
   if (!options_.repack || !options_.for_latency() || options_.device != Device::kCpu) return;
   repacked_ = model_->repacked(pool_);
   if (repacked_ == nullptr) return;
-  Result<std::unique_ptr<Model>> placed = Model::load(model_->file);
-  QUIRE_CHECK(placed.ok(), "a file that was loaded before cannot be loaded again: {}",
-              placed.error().message);
-  placed_ = std::move(placed).value();
   UseCopies use(*repacked_);
-  placed_->visit(use);
+  placed_ = model_->model->decoder().placed(use);
 }
 
 int64_t CpuBackend::scratch_of(const StepShape& shape, std::span<const Segment> segments) {
@@ -278,7 +274,7 @@ void CpuBackend::swap(const StepLayout::Arrays& a, const StepShape& shape) {
 void CpuBackend::compute(const StepBatch& batch, Workspace& workspace, std::byte* results) {
   std::span<const int32_t> suppressed;
   if (model_->tokenizer) suppressed = model_->tokenizer->suppress_tokens();
-  compute_step(context(workspace), placed_ != nullptr ? *placed_ : *model_->model, batch,
+  compute_step(context(workspace), placed_ ? *placed_ : model_->model->decoder(), batch,
                {.latency = options_.for_latency(),
                 .probe = options_.probe && !pool_.dry() ? &options_.probe : nullptr},
                {.cache = storage_,

@@ -94,7 +94,7 @@ class CpuBackend : public Backend {
   ForcedCounts forced_;
   ThreadPool pool_;
   std::shared_ptr<const RepackedWeights> repacked_;  // may be null
-  std::unique_ptr<Model> placed_;  // the model with those copies; null: the loaded one serves
+  std::optional<Decoder> placed_;  // the model's with those copies; without: the loaded one serves
   CacheStorage storage_;
   StepLayout layout_;
   ResultLayout result_layout_;

@@ -401,7 +401,7 @@ void CudaBackend::compute(const StepBatch& batch, Workspace& workspace) {
   context_.weights.begin_step(context_.dry);
   context_.states_at_rest = batch.shape.slot_copies == 0;
   const OpContext ctx{.pool = pool_, .workspace = workspace, .machine = {Device::kCuda}, .cuda = &context_};
-  compute_step(ctx, weights_->model(), batch, {},
+  compute_step(ctx, weights_->decoder(), batch, {},
                {.cache = views_,
                 .history = token_history_,
                 .suppressed = {reinterpret_cast<const int32_t*>(suppressed_.data()),

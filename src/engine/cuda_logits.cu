@@ -86,7 +86,7 @@ int64_t LogitsPass::measure() {
 
 void LogitsPass::enqueue(const StepShape& shape, Workspace& workspace) {
   const OpContext ctx{.pool = pool_, .workspace = workspace, .machine = {Device::kCuda}, .cuda = &context_};
-  weights_->model().forward(
+  weights_->decoder().forward(
       ctx, layout_.batch(step_.data(), shape, nullptr), views_, {},
       {.logits = make_tensor(reinterpret_cast<float*>(logits_.data()), {shape.logit_rows, vocab()})});
 }

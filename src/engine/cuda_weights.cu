@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -86,7 +87,7 @@ class Ring {
   cudaStream_t stream_ = nullptr;
 };
 
-class Placer final : public WeightVisitor {
+class Placer final : public WeightPlacer {
  public:
   Placer(Ring& ring, std::vector<Memory>& memory) : ring_(ring), memory_(memory) {}
   const Status& status() const { return status_; }
@@ -108,7 +109,7 @@ class Placer final : public WeightVisitor {
     };
     if (gate.experts == 1 || shared_gate.empty() || !alike(gate, shared_gate) || !alike(up, shared_up) ||
         !alike(down, shared_down))
-      return WeightVisitor::experts(gate, up, down, shared_gate, shared_up, shared_down);
+      return WeightPlacer::experts(gate, up, down, shared_gate, shared_up, shared_down);
     if (status_.ok()) keep(place(gate, &up, &shared_gate, &shared_up));
     if (status_.ok()) keep(place(down, nullptr, &shared_down, nullptr));
   }
@@ -253,15 +254,14 @@ class Placer final : public WeightVisitor {
 
 class Loaded final : public CudaWeights {
  public:
-  const Model& model() const override { return *model_; }
+  const Decoder& decoder() const override { return *decoder_; }
   int64_t bytes() const override { return bytes_; }
 
-  Status load(const gguf::File& file, int threads) {
-    QUIRE_TRY(model_, Model::load(file));
+  Status place(const Decoder& mapped, int threads) {
     Ring ring(threads);
     QUIRE_CHECKED(ring.create());
     Placer placer(ring, memory_);
-    model_->visit(placer);
+    decoder_ = mapped.placed(placer);
     if (!placer.status().ok()) return placer.status();
     bytes_ = placer.bytes();
     return ring.finish();
@@ -269,7 +269,7 @@ class Loaded final : public CudaWeights {
 
  private:
   std::vector<Memory> memory_;
-  std::unique_ptr<Model> model_;
+  std::optional<Decoder> decoder_;
   int64_t bytes_ = 0;
 };
 
@@ -281,7 +281,7 @@ Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu(int threads) cons
   QUIRE_CHECKED(cuda::check(cudaGetDevice(&gpu), "asking for the current GPU"));
   if (auto made = on_gpu_[gpu].lock()) return made;
   auto loaded = std::make_shared<Loaded>();
-  QUIRE_CHECKED(loaded->load(file, threads));
+  QUIRE_CHECKED(loaded->place(model->decoder(), threads));
   on_gpu_[gpu] = loaded;
   return std::shared_ptr<const CudaWeights>(std::move(loaded));
 }

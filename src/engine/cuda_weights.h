@@ -3,17 +3,17 @@
 
 #include <memory>
 
-#include "model/model.h"
+#include "model/decoder.h"
 
 namespace quire {
 
-// A model whose weights lie on the current GPU: matrices packed into tiles, two at a time where SwiGLU puts them together,
-// tables as they are in the file, vectors in float32. Copied tensor by tensor from the mapping through pinned memory, and
-// packed on the device.
+// A model's decoder with its weights on the current GPU: matrices packed into tiles, two at a time where SwiGLU puts
+// them together, tables as they are in the file, vectors in float32. Copied tensor by tensor from the mapping
+// through pinned memory, and packed on the device.
 class CudaWeights {
  public:
   virtual ~CudaWeights() = default;
-  virtual const Model& model() const = 0;
+  virtual const Decoder& decoder() const = 0;
   virtual int64_t bytes() const = 0;  // of the device's memory
 };
 

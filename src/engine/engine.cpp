@@ -78,7 +78,8 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
                   options_.for_latency() ? "latency" : "throughput", model_->identity());
   const CacheShape cache = model_->model->cache_shape(options_.device, options_.kv_cache);
   if (cache.kv_dtype != cache.activation_dtype)
-    fingerprint_ += fmt::format("/kv-{}", cache.kv_dtype == DType::kI8 ? "fp8" : dtype_name(cache.kv_dtype));
+    fingerprint_ +=
+        fmt::format("/kv-{}", cache.kv_dtype == DType::kF8E4M3 ? "fp8" : dtype_name(cache.kv_dtype));
   const auto sequences = static_cast<size_t>(options_.max_sequences);
   snapshot_.running.reserve(sequences);
   const size_t looked_at = static_cast<size_t>(kMostAdmitted + kLookAhead + kMostDeferred);
@@ -322,7 +323,8 @@ std::string Engine::capacity() const {
       "cache: {} tokens in {}{:.{}f} GiB; {} sequence{} of up to {} tokens, steps of {} tokens",
       short_count(blocks * kBlockTokens), options_.device == Device::kCuda ? "" : "up to ", gib,
       gib < 10 ? 2 : 0, sequences, sequences == 1 ? "" : "s", options_.context, options_.max_batch_tokens);
-  if (options_.prefix_cache && model_->model->config().hybrid) s += fmt::format(", {} prefix states", states);
+  if (options_.prefix_cache && model_->model->config().has_state())
+    s += fmt::format(", {} prefix states", states);
   return s;
 }
 

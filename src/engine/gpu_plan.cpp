@@ -117,14 +117,16 @@ Result<GpuStepCost> gpu_step_cost(const EngineOptions& o, const ModelConfig& c) 
   constexpr int64_t kMib = int64_t{1} << 20;
   GpuStepCost cost{.fixed = 384 * kMib, .state = *state, .kv_block = *block};
   // A third more than what is counted, for scratch memory of single operators.
-  const int64_t results = c.experts > 0 ? (int64_t{c.top_k} + 1) * c.d_model * 2 + int64_t{c.experts} * 4 : 0;
+  const FeedForwardSpec& f = c.ffn;
+  const int64_t results = f.experts > 0 ? (int64_t{f.top_k} + 1) * c.d_model * 2 + int64_t{f.experts} * 4 : 0;
   cost.row = (activation_row_bytes(c) + results) * 4 / 3;
   const int64_t sampling = 3 * 4 * c.vocab, biases = 2 * 8 * int64_t{o.max_logit_bias};
   cost.sequence =
       *state + sampling + biases + token_history_bytes(1, c.vocab, std::min(c.vocab, c.context_length));
   // Rows of queries of a KV head's group come in eights.
-  const int64_t group = c.kv_heads == 0 ? 0 : (c.heads / c.kv_heads + 7) / 8 * 8;
-  const int64_t part = c.kv_heads * group * (int64_t{c.head_dim} + 2) * 4;
+  const AttentionSpec& a = c.attention;
+  const int64_t group = a.kv_heads == 0 ? 0 : (a.heads / a.kv_heads + 7) / 8 * 8;
+  const int64_t part = a.kv_heads * group * (int64_t{a.head_dim} + 2) * 4;
   cost.position = c.attention_layers() == 0 ? 0 : (part + kPartKeys - 1) / kPartKeys + 1;
   return cost;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "arch/tensors.h"
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -23,14 +24,15 @@ uint64_t add_samples(uint64_t h, const std::byte* data, size_t bytes) {
 // The tensors' names, types and shapes and samples of their bytes, and what of the metadata steers the computation beyond
 // them.
 uint64_t identity_of(const gguf::File& file, const ModelConfig& c) {
+  const AttentionSpec& a = c.attention;
+  const RopeSpec& rope = a.rope;
   uint64_t h = fnv1a(kFnvStart, c.architecture);
   for (const int64_t n :
-       {int64_t{c.layers}, c.context_length, int64_t{c.heads}, int64_t{c.kv_heads}, int64_t{c.head_dim},
-        int64_t{c.top_k}, int64_t{c.rope.n_rot}, c.rope.original_context, static_cast<int64_t>(c.rope.style),
-        static_cast<int64_t>(c.rope.scaling)})
+       {int64_t{c.layers}, c.context_length, int64_t{a.heads}, int64_t{a.kv_heads}, int64_t{a.head_dim},
+        int64_t{c.ffn.top_k}, int64_t{rope.n_rot}, rope.original_context, static_cast<int64_t>(rope.style),
+        static_cast<int64_t>(rope.scaling)})
     h = fnv1a_number(h, n);
-  for (const float x : {c.eps, c.rope.freq_base, c.rope.factor, c.rope.attn_factor})
-    h = fnv1a(h, &x, sizeof x);
+  for (const float x : {c.eps, rope.freq_base, rope.factor, rope.attn_factor}) h = fnv1a(h, &x, sizeof x);
   for (const gguf::TensorInfo& t : file.tensors()) {
     h = fnv1a_number(fnv1a(h, t.name), static_cast<int64_t>(t.dtype));
     for (const int64_t d : t.dims) h = fnv1a_number(h, d);
@@ -42,13 +44,14 @@ uint64_t identity_of(const gguf::File& file, const ModelConfig& c) {
 // Matrices in NVFP4 whose factor is not in the file count as having 1, as in other programs; of a file whose encoder wrote
 // factors and that has lost some, only the text would tell.
 void say_missing_scales(const gguf::File& file, const std::string& name) {
-  constexpr std::string_view kSuffix = ".weight";
   std::string first;
   int64_t missing = 0, all = 0;
   for (const gguf::TensorInfo& t : file.tensors()) {
-    if (t.dtype != DType::kNVFP4 || !t.name.ends_with(kSuffix) || t.name == "token_embd.weight") continue;
+    const std::string_view stem = without_weight(t.name);
+    if (t.dtype != DType::kNVFP4 || stem == t.name || t.name == tensor_name(TensorRole::kTokenEmbedding))
+      continue;
     ++all;
-    const std::string scale = std::string(t.name.substr(0, t.name.size() - kSuffix.size())) + ".scale";
+    const std::string scale = fmt::format("{}.scale", stem);
     if (file.find_tensor(scale) != nullptr) continue;
     if (missing++ == 0) first = scale;
   }

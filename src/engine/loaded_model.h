@@ -21,7 +21,7 @@ class CudaWeights;  // engine/cuda_weights.h
 struct LoadedModel {
   std::shared_ptr<const void> memory;  // that the file was parsed from; null: it has mappings of its own
   gguf::File file;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<const Model> model;
   std::optional<Tokenizer> tokenizer;  // absent when the file holds none: requests then speak tokens only
   double load_seconds = 0.0;
 

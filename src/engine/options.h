@@ -90,7 +90,7 @@ struct EngineOptions {
   int32_t kv_blocks() const { return static_cast<int32_t>((kv_tokens + kBlockTokens - 1) / kBlockTokens); }
   // Slots for recurrent states: the sequences', then those of the prefix cache. 0 for a model without.
   int32_t state_slots(const ModelConfig& model) const {
-    return model.hybrid ? max_sequences + (prefix_cache ? state_checkpoints : 0) : 0;
+    return model.has_state() ? max_sequences + (prefix_cache ? state_checkpoints : 0) : 0;
   }
   // Blocks of sequences that one step may move to the host, and back.
   int32_t most_swaps() const;

@@ -86,9 +86,9 @@ Status Scorer::forward(std::span<const TokenId> tokens, float* logits) {
                         .choice = &options_.kernels,
                         .forced = &forced_,
                         .observer = options_.observer};
-    model_->model->forward(ctx, layout_.batch(step_memory_.data(), shape, nullptr), storage_,
-                           {.latency = options_.generated},
-                           {.logits = make_tensor(logits, {count, model_->model->config().vocab})});
+    model_->model->decoder().forward(ctx, layout_.batch(step_memory_.data(), shape, nullptr), storage_,
+                                     {.latency = options_.generated},
+                                     {.logits = make_tensor(logits, {count, model_->model->config().vocab})});
   }
   const Segment& s = *layout_.arrays(step_memory_.data()).segments;
   anchor_ = options_.generated ? anchor_after_decode(s) : anchor_after_prompt(s);

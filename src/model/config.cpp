@@ -1,13 +1,12 @@
 #include "model/config.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
+
+#include "arch/architecture.h"
 
 namespace quire {
 namespace {
-
-constexpr std::array<std::string_view, 6> kArchitectures = {"llama",    "qwen2",  "qwen3",
-                                                            "qwen3moe", "qwen35", "qwen35moe"};
 
 // Reads one model's keys "<architecture>.<key>", with ranges.
 class Keys {
@@ -40,10 +39,10 @@ class Keys {
     out = static_cast<int32_t>(v);
     return {};
   }
-  // A value that files may give once or per block; all blocks must agree.
-  Status uniform(std::string_view key, int64_t blocks, int64_t lo, int64_t hi, int64_t& out) const {
-    QUIRE_TRY(const std::vector<uint32_t> v, file_.get_u32_per_layer(full(key), blocks));
-    if (std::any_of(v.begin(), v.end(), [&](uint32_t x) { return x != v.front(); }))
+  // A value that files may give once or per block. Those of the executed layers must agree.
+  Status uniform(std::string_view key, const ModelConfig& c, int64_t lo, int64_t hi, int64_t& out) const {
+    QUIRE_TRY(const std::vector<uint32_t> v, file_.get_u32_per_layer(full(key), c.layers + c.mtp_layers));
+    if (std::any_of(v.begin(), v.begin() + c.layers, [&](uint32_t x) { return x != v.front(); }))
       return file_error("{}: differs between blocks, which is not supported", full(key));
     return ranged(key, v.front(), lo, hi, out);
   }
@@ -52,6 +51,15 @@ class Keys {
     if (!(out > 0.0f)) return file_error("{}: {} is not positive", full(key), out);
     return {};
   }
+  Status real(std::string_view key, float& out) const {
+    QUIRE_TRY(out, file_.get_f32_or(full(key), out));
+    return {};
+  }
+  // For values that no operator takes.
+  Error unsupported(std::string_view key, std::string_view what) const {
+    return file_error("{}: {} not supported", full(key), what);
+  }
+  const gguf::File& file() const { return file_; }
 
  private:
   Status ranged(std::string_view key, int64_t v, int64_t lo, int64_t hi, int64_t& out) const {
@@ -66,53 +74,70 @@ class Keys {
 constexpr int64_t kMaxBlocks = 512, kMaxExperts = 1024, kMaxWidth = 1 << 20, kMaxHeads = 1024,
                   kMaxHeadDim = 1024;
 
-Status read_attention(const Keys& k, const gguf::File& file, int64_t blocks, ModelConfig& c) {
-  int64_t heads = 0, kv = 0;
-  QUIRE_CHECKED(k.uniform("attention.head_count", blocks, 1, kMaxHeads, heads));
-  if (k.has("attention.head_count_kv")) {
-    // Hybrid files may give 0 for recurrent blocks; only attention blocks count.
-    QUIRE_TRY(const std::vector<uint32_t> v,
-              file.get_u32_per_layer(k.full("attention.head_count_kv"), blocks));
-    for (uint32_t x : v) {
-      if (x == 0 && c.hybrid) continue;
-      if (kv != 0 && x != kv)
-        return file_error("{}: differs between blocks, which is not supported",
-                          k.full("attention.head_count_kv"));
-      kv = x;
-    }
-  } else {
-    kv = heads;
+// Files may give KV heads once or per block. Those of layers without attention, often 0, say nothing.
+Status read_kv_heads(const Keys& k, ModelConfig& c) {
+  constexpr std::string_view kKey = "attention.head_count_kv";
+  std::vector<uint32_t> all(static_cast<size_t>(c.layers + c.mtp_layers),
+                            static_cast<uint32_t>(c.attention.heads));
+  if (k.has(kKey)) {
+    QUIRE_TRY(all, k.file().get_u32_per_layer(k.full(kKey), c.layers + c.mtp_layers));
   }
-  if (kv < 1 || heads % kv != 0)
-    return file_error("{}: {} heads cannot share {} KV heads", k.full("attention.head_count_kv"), heads, kv);
-  c.heads = static_cast<int32_t>(heads);
-  c.kv_heads = static_cast<int32_t>(kv);
-  const int64_t default_dim = c.d_model / heads;
-  QUIRE_CHECKED(k.number32_or("attention.key_length", default_dim, 2, kMaxHeadDim, c.head_dim));
-  int32_t value_dim = 0;
-  QUIRE_CHECKED(k.number32_or("attention.value_length", c.head_dim, 2, kMaxHeadDim, value_dim));
-  if (value_dim != c.head_dim || c.head_dim % 2 != 0)
-    return file_error("{}: keys of {} and values of {} elements are not supported (must be equal and even)",
-                      k.full("attention.value_length"), c.head_dim, value_dim);
-  c.eps = 0.0f;
-  return k.positive("attention.layer_norm_rms_epsilon", c.eps);
+  int64_t kv = 0;
+  for (size_t i = 0; i < c.mixers.size(); ++i) {
+    if (c.mixers[i] != Mixer::kAttention) continue;
+    if (all[i] == 0)
+      return file_error("{}: 0 KV heads in block {}, which is one of attention", k.full(kKey), i);
+    if (kv != 0 && all[i] != kv)
+      return file_error("{}: differs between blocks, which is not supported", k.full(kKey));
+    kv = all[i];
+  }
+  if (kv == 0) kv = c.attention.heads;  // no layer has attention
+  if (c.attention.heads % kv != 0)
+    return file_error("{}: {} heads cannot share {} KV heads", k.full(kKey), c.attention.heads, kv);
+  c.attention.kv_heads = static_cast<int32_t>(kv);
+  return {};
 }
 
-Status read_rope(const Keys& k, const gguf::File& file, ModelConfig& c) {
-  c.rope.style = c.architecture == "llama" ? Rope::Style::kInterleaved : Rope::Style::kHalves;
-  QUIRE_CHECKED(k.number32_or("rope.dimension_count", c.head_dim, 2, c.head_dim, c.rope.n_rot));
-  if (c.rope.n_rot % 2 != 0) return file_error("{}: {} is odd", k.full("rope.dimension_count"), c.rope.n_rot);
-  QUIRE_CHECKED(k.positive("rope.freq_base", c.rope.freq_base));
-  QUIRE_TRY(const std::string_view type, file.get_string_or(k.full("rope.scaling.type"), "none"));
-  QUIRE_CHECKED(k.positive("rope.scaling.factor", c.rope.factor));
-  QUIRE_CHECKED(k.positive("rope.scaling.attn_factor", c.rope.attn_factor));
+Status read_attention(const Keys& k, const Architecture& row, ModelConfig& c) {
+  AttentionSpec& a = c.attention;
+  a.qk_norm = row.qk_norm;
+  a.gated_query = row.gated_query;
+  int64_t heads = 0;
+  QUIRE_CHECKED(k.uniform("attention.head_count", c, 1, kMaxHeads, heads));
+  a.heads = static_cast<int32_t>(heads);
+  QUIRE_CHECKED(read_kv_heads(k, c));
+  QUIRE_CHECKED(k.number32_or("attention.key_length", c.d_model / heads, 2, kMaxHeadDim, a.head_dim));
+  int32_t value_dim = 0;
+  QUIRE_CHECKED(k.number32_or("attention.value_length", a.head_dim, 2, kMaxHeadDim, value_dim));
+  if (value_dim != a.head_dim || a.head_dim % 2 != 0)
+    return file_error("{}: keys of {} and values of {} elements are not supported (must be equal and even)",
+                      k.full("attention.value_length"), a.head_dim, value_dim);
+  c.eps = 0.0f;
+  QUIRE_CHECKED(k.positive("attention.layer_norm_rms_epsilon", c.eps));
+  QUIRE_CHECKED(k.number_or("attention.sliding_window", 0, 0, UINT32_MAX, a.sliding_window));
+  QUIRE_CHECKED(k.real("attn_logit_softcapping", a.soft_cap));
+  QUIRE_CHECKED(k.real("attention.scale", a.scale));
+  QUIRE_TRY(a.causal, k.file().get_bool_or(k.full("attention.causal"), true));
+  return {};
+}
+
+Status read_rope(const Keys& k, const Architecture& row, ModelConfig& c) {
+  RopeSpec& r = c.attention.rope;
+  r.style = row.rope == RopePairs::kNeighbours ? Rope::Style::kInterleaved : Rope::Style::kHalves;
+  QUIRE_CHECKED(
+      k.number32_or("rope.dimension_count", c.attention.head_dim, 2, c.attention.head_dim, r.n_rot));
+  if (r.n_rot % 2 != 0) return file_error("{}: {} is odd", k.full("rope.dimension_count"), r.n_rot);
+  QUIRE_CHECKED(k.positive("rope.freq_base", r.freq_base));
+  QUIRE_TRY(const std::string_view type, k.file().get_string_or(k.full("rope.scaling.type"), "none"));
+  QUIRE_CHECKED(k.positive("rope.scaling.factor", r.factor));
+  QUIRE_CHECKED(k.positive("rope.scaling.attn_factor", r.attn_factor));
   QUIRE_CHECKED(k.number_or("rope.scaling.original_context_length", c.context_length, 1, INT32_MAX,
-                            c.rope.original_context));
+                            r.original_context));
+  using Scaling = RopeSpec::Scaling;
   if (type == "yarn") {
-    c.rope.scaling = RopeConfig::Scaling::kYarn;
+    r.scaling = Scaling::kYarn;
   } else if (type == "linear" || type == "none") {
-    c.rope.scaling =
-        type == "linear" && c.rope.factor != 1.0f ? RopeConfig::Scaling::kLinear : RopeConfig::Scaling::kNone;
+    r.scaling = type == "linear" && r.factor != 1.0f ? Scaling::kLinear : Scaling::kNone;
   } else {
     return file_error("{}: {} is not supported (none, linear and yarn are)", k.full("rope.scaling.type"),
                       gguf::printable(type));
@@ -120,56 +145,126 @@ Status read_rope(const Keys& k, const gguf::File& file, ModelConfig& c) {
   return {};
 }
 
-Status read_ffn(const Keys& k, ModelConfig& c) {
-  QUIRE_CHECKED(k.number32_or("expert_count", 0, 0, kMaxExperts, c.experts));
-  const bool needs_experts = c.architecture == "qwen3moe" || c.architecture == "qwen35moe";
-  if (needs_experts && c.experts == 0)
-    return file_error("{}: a model of experts has none", k.full("expert_count"));
-  if (!needs_experts && c.architecture != "llama" && c.experts != 0)
-    return file_error("{}: {} has no experts", k.full("expert_count"), c.architecture);
-  if (c.experts == 0) return k.uniform("feed_forward_length", c.layers + c.mtp_layers, 1, kMaxWidth, c.d_ff);
-  QUIRE_CHECKED(k.number32("expert_used_count", 1, c.experts, c.top_k));
-  QUIRE_CHECKED(k.number_or("feed_forward_length", 0, 0, kMaxWidth, c.d_ff));
-  const int64_t default_width = c.architecture == "llama" ? c.d_ff : c.d_ff / c.top_k;
-  QUIRE_CHECKED(k.number_or("expert_feed_forward_length", default_width, 1, kMaxWidth, c.d_ff_expert));
-  if (c.d_ff_expert < 1) return file_error("{}: missing", k.full("expert_feed_forward_length"));
-  if (c.architecture == "qwen35moe")
-    QUIRE_CHECKED(k.number_or("expert_shared_feed_forward_length", c.d_ff, 1, kMaxWidth, c.d_ff_shared));
+// How experts are chosen and weighted.
+Status read_router(const Keys& k, FeedForwardSpec& f) {
+  using Router = FeedForwardSpec::Router;
+  QUIRE_TRY(const bool normalised, k.file().get_bool_or(k.full("expert_weights_norm"), true));
+  int64_t gating = 0;  // 0: not said; 1: softmax; 2: sigmoid
+  QUIRE_CHECKED(k.number_or("expert_gating_func", 0, 0, 2, gating));
+  f.router = gating == 2 ? Router::kSigmoid : normalised ? Router::kSoftmaxNormalised : Router::kSoftmax;
+  return k.real("expert_weights_scale", f.routed_scale);
+}
+
+Status read_activation(const Keys& k, FeedForwardSpec& f) {
+  QUIRE_TRY(const std::string_view name, k.file().get_string_or(k.full("hidden_activation"), "silu"));
+  if (name.starts_with("gelu"))
+    f.activation = FeedForwardSpec::Activation::kGeGlu;
+  else if (name != "silu")
+    return file_error("{}: {} is not supported (silu is)", k.full("hidden_activation"),
+                      gguf::printable(name));
   return {};
 }
 
-Status read_delta(const Keys& k, const gguf::File& file, ModelConfig& c) {
-  int64_t inner = 0;
-  QUIRE_CHECKED(k.number32("ssm.conv_kernel", 2, 64, c.delta.conv_kernel));
-  QUIRE_CHECKED(k.number32("ssm.state_size", 1, kMaxHeadDim, c.delta.key_dim));
-  QUIRE_CHECKED(k.number32("ssm.group_count", 1, kMaxHeads, c.delta.key_heads));
-  QUIRE_CHECKED(k.number32("ssm.time_step_rank", 1, kMaxHeads, c.delta.value_heads));
-  QUIRE_CHECKED(k.number("ssm.inner_size", 1, kMaxWidth, inner));
-  if (c.delta.value_heads % c.delta.key_heads != 0 || inner % c.delta.value_heads != 0 ||
-      inner / c.delta.value_heads > kMaxHeadDim)
-    return file_error("{}: {} value heads over {} key heads with {} inner elements do not divide",
-                      k.full("ssm.inner_size"), c.delta.value_heads, c.delta.key_heads, inner);
-  c.delta.value_dim = static_cast<int32_t>(inner / c.delta.value_heads);
+Status read_feed_forward(const Keys& k, const Architecture& row, ModelConfig& c) {
+  FeedForwardSpec& f = c.ffn;
+  QUIRE_CHECKED(read_activation(k, f));
+  QUIRE_CHECKED(k.number32_or("expert_count", 0, 0, kMaxExperts, f.experts));
+  if (row.experts == Presence::kAlways && f.experts == 0)
+    return file_error("{}: a model of experts has none", k.full("expert_count"));
+  if (row.experts == Presence::kNever && f.experts != 0)
+    return file_error("{}: {} has no experts", k.full("expert_count"), c.architecture);
+  if (f.experts == 0) return k.uniform("feed_forward_length", c, 1, kMaxWidth, f.d_ff);
+  QUIRE_CHECKED(k.number32("expert_used_count", 1, f.experts, f.top_k));
+  QUIRE_CHECKED(k.number_or("feed_forward_length", 0, 0, kMaxWidth, f.d_ff));
+  const int64_t default_width = row.experts_as_wide ? f.d_ff : f.d_ff / f.top_k;
+  QUIRE_CHECKED(k.number_or("expert_feed_forward_length", default_width, 1, kMaxWidth, f.d_ff_expert));
+  if (f.d_ff_expert < 1) return file_error("{}: missing", k.full("expert_feed_forward_length"));
+  if (row.shared_expert)
+    QUIRE_CHECKED(k.number_or("expert_shared_feed_forward_length", f.d_ff, 1, kMaxWidth, f.d_ff_shared));
+  return read_router(k, f);
+}
 
-  const int64_t blocks = c.layers + c.mtp_layers;
-  c.recurrent.assign(static_cast<size_t>(c.layers), false);
-  if (k.has("attention.recurrent_layers")) {
-    QUIRE_TRY(const std::vector<int32_t> map,
-              file.get_i32_per_layer(k.full("attention.recurrent_layers"), blocks));
-    for (int32_t i = 0; i < c.layers; ++i)
-      c.recurrent[static_cast<size_t>(i)] = map[static_cast<size_t>(i)] != 0;
-    return {};
-  }
+Status read_delta(const Keys& k, DeltaSpec& d) {
+  int64_t inner = 0;
+  QUIRE_CHECKED(k.number32("ssm.conv_kernel", 2, 64, d.conv_kernel));
+  QUIRE_CHECKED(k.number32("ssm.state_size", 1, kMaxHeadDim, d.key_dim));
+  QUIRE_CHECKED(k.number32("ssm.group_count", 1, kMaxHeads, d.key_heads));
+  QUIRE_CHECKED(k.number32("ssm.time_step_rank", 1, kMaxHeads, d.value_heads));
+  QUIRE_CHECKED(k.number("ssm.inner_size", 1, kMaxWidth, inner));
+  if (d.value_heads % d.key_heads != 0 || inner % d.value_heads != 0 || inner / d.value_heads > kMaxHeadDim)
+    return file_error("{}: {} value heads over {} key heads with {} inner elements do not divide",
+                      k.full("ssm.inner_size"), d.value_heads, d.key_heads, inner);
+  d.value_dim = static_cast<int32_t>(inner / d.value_heads);
+  return {};
+}
+
+// Which layers are gated delta nets: every layer but each interval-th, or as a list says.
+Status read_mixers(const Keys& k, const Architecture& row, ModelConfig& c) {
+  constexpr std::string_view kList = "attention.recurrent_layers";
+  c.mixers.assign(static_cast<size_t>(c.layers), Mixer::kAttention);
+  if (!row.delta_net) return {};
+  std::vector<int32_t> list;
   int64_t interval = 0;
-  QUIRE_CHECKED(k.number_or("full_attention_interval", 4, 1, kMaxBlocks, interval));
-  for (int32_t i = 0; i < c.layers; ++i) c.recurrent[static_cast<size_t>(i)] = (i + 1) % interval != 0;
+  if (k.has(kList)) {
+    QUIRE_TRY(list, k.file().get_i32_per_layer(k.full(kList), c.layers + c.mtp_layers));
+  } else {
+    QUIRE_CHECKED(k.number_or("full_attention_interval", 4, 1, kMaxBlocks, interval));
+  }
+  for (int32_t i = 0; i < c.layers; ++i)
+    if (list.empty() ? (i + 1) % interval != 0 : list[static_cast<size_t>(i)] != 0)
+      c.mixers[static_cast<size_t>(i)] = Mixer::kDelta;
+  return {};
+}
+
+// What the fields that are there for other models must be.
+Status check_supported(const Keys& k, const ModelConfig& c) {
+  const AttentionSpec& a = c.attention;
+  // A window that no position of the context looks beyond is none.
+  if (a.sliding_window != 0 && a.sliding_window < c.context_length)
+    return k.unsupported("attention.sliding_window", "sliding windows are");
+  if (a.soft_cap != 0) return k.unsupported("attn_logit_softcapping", "soft caps of attention are");
+  if (const float own = 1.0f / std::sqrt(static_cast<float>(a.head_dim));
+      a.scale != 0 && std::fabs(a.scale - own) > 1e-5f * own)
+    return k.unsupported("attention.scale", fmt::format("another scale of attention than {} is", own));
+  if (!a.causal) return k.unsupported("attention.causal", "attention to later positions is");
+  if (c.ffn.activation != FeedForwardSpec::Activation::kSwiGlu)
+    return k.unsupported("hidden_activation", "another activation than silu is");
+  if (c.ffn.router == FeedForwardSpec::Router::kSigmoid)
+    return k.unsupported("expert_gating_func", "a sigmoid router is");
+  if (c.ffn.router != FeedForwardSpec::Router::kSoftmaxNormalised)
+    return k.unsupported("expert_weights_norm", "experts' weights that do not add up to 1 are");
+  if (c.ffn.routed_scale != 1 && c.ffn.routed_scale != 0)  // writers put 0 for none
+    return k.unsupported("expert_weights_scale", "a scale of the experts is");
+  if (c.embedding_scale != 1) return k.unsupported("embedding_scale", "a scale of embeddings is");
+  if (c.residual_scale != 1) return k.unsupported("residual_scale", "a scale of the residual stream is");
+  if (c.logit_scale != 1) return k.unsupported("logit_scale", "a scale of logits is");
+  if (c.logit_soft_cap != 0) return k.unsupported("final_logit_softcapping", "a soft cap of logits is");
   return {};
 }
 
 }  // namespace
 
 int32_t ModelConfig::attention_layers() const {
-  return static_cast<int32_t>(std::count(recurrent.begin(), recurrent.end(), false));
+  return static_cast<int32_t>(std::count(mixers.begin(), mixers.end(), Mixer::kAttention));
+}
+
+ModelSizes ModelConfig::sizes() const {
+  return {.vocab = vocab,
+          .d_model = d_model,
+          .heads = attention.heads,
+          .kv_heads = attention.kv_heads,
+          .head_dim = attention.head_dim,
+          .n_rot = attention.rope.n_rot,
+          .gated_query = attention.gated_query,
+          .conv_kernel = delta.conv_kernel,
+          .key_heads = delta.key_heads,
+          .value_heads = delta.value_heads,
+          .key_dim = delta.key_dim,
+          .value_dim = delta.value_dim,
+          .d_ff = ffn.d_ff,
+          .experts = ffn.experts,
+          .d_ff_expert = ffn.d_ff_expert,
+          .d_ff_shared = ffn.d_ff_shared};
 }
 
 Result<ModelConfig> read_config(const gguf::File& file) {
@@ -178,32 +273,37 @@ Result<ModelConfig> read_config(const gguf::File& file) {
   if (type != "model")
     return file_error("general.type is {}: this file holds no language model to run", gguf::printable(type));
   QUIRE_TRY(const std::string_view arch, file.get_string("general.architecture"));
-  if (std::find(kArchitectures.begin(), kArchitectures.end(), arch) == kArchitectures.end())
+  const Architecture* const row = find_architecture(arch);
+  if (row == nullptr)
     return file_error("architecture {} is not supported (supported: {})", gguf::printable(arch),
-                      fmt::join(kArchitectures, ", "));
+                      architecture_names());
   c.architecture = arch;
   QUIRE_TRY(const std::string_view name, file.get_string_or("general.name", ""));
   c.name = name;
-  c.hybrid = arch == "qwen35" || arch == "qwen35moe";
-  c.qk_norm = arch.starts_with("qwen3");
 
   const Keys k(file, c.architecture);
   int64_t blocks = 0;
   QUIRE_CHECKED(k.number("block_count", 1, kMaxBlocks, blocks));
-  if (c.hybrid) QUIRE_CHECKED(k.number32_or("nextn_predict_layers", 0, 0, blocks - 1, c.mtp_layers));
+  if (row->mtp) QUIRE_CHECKED(k.number32_or("nextn_predict_layers", 0, 0, blocks - 1, c.mtp_layers));
   c.layers = static_cast<int32_t>(blocks) - c.mtp_layers;
   QUIRE_CHECKED(k.number("embedding_length", 1, kMaxWidth, c.d_model));
   QUIRE_CHECKED(k.number("context_length", 1, INT32_MAX, c.context_length));
-  QUIRE_CHECKED(read_attention(k, file, blocks, c));
-  QUIRE_CHECKED(read_rope(k, file, c));
-  QUIRE_CHECKED(read_ffn(k, c));
-  c.recurrent.assign(static_cast<size_t>(c.layers), false);
-  if (c.hybrid) QUIRE_CHECKED(read_delta(k, file, c));
-  const gguf::TensorInfo* embedding = file.find_tensor("token_embd.weight");
-  if (embedding == nullptr) return file_error("tensor token_embd.weight is missing");
+  QUIRE_CHECKED(read_mixers(k, *row, c));
+  QUIRE_CHECKED(read_attention(k, *row, c));
+  QUIRE_CHECKED(read_rope(k, *row, c));
+  QUIRE_CHECKED(read_feed_forward(k, *row, c));
+  if (row->delta_net) QUIRE_CHECKED(read_delta(k, c.delta));
+  QUIRE_CHECKED(k.real("embedding_scale", c.embedding_scale));
+  QUIRE_CHECKED(k.real("residual_scale", c.residual_scale));
+  QUIRE_CHECKED(k.real("logit_scale", c.logit_scale));
+  QUIRE_CHECKED(k.real("final_logit_softcapping", c.logit_soft_cap));
+  QUIRE_CHECKED(check_supported(k, c));
+  const std::string embedding_name = tensor_name(TensorRole::kTokenEmbedding);
+  const gguf::TensorInfo* embedding = file.find_tensor(embedding_name);
+  if (embedding == nullptr) return file_error("tensor {} is missing", embedding_name);
   c.vocab = embedding->dims[1];
   if (c.vocab < 1 || c.vocab > INT32_MAX)
-    return file_error("token_embd.weight: a vocabulary of {} tokens", c.vocab);
+    return file_error("{}: a vocabulary of {} tokens", embedding_name, c.vocab);
   return c;
 }
 

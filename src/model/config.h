@@ -1,18 +1,21 @@
-// What a model is, read from a file's metadata and range checked. Source of keys and defaults: the GGUF
-// description of the architectures llama, qwen2, qwen3, qwen3moe, qwen35 and qwen35moe.
+// What a model is, read from a file's metadata and range checked: sizes, and a spec for each kind of part that its
+// layers are made of. Specs have fields for what models of the near future need beyond what operators compute today;
+// a file that asks for another value than the default of one of these is refused when it is read (check_supported).
+// Source of keys and defaults: the GGUF description of the architectures (arch/architecture.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "arch/tensors.h"
 #include "core/result.h"
 #include "gguf/reader.h"
 #include "ops/attention/attention.h"
 
 namespace quire {
 
-struct RopeConfig {
+struct RopeSpec {
   Rope::Style style = Rope::Style::kHalves;
   int32_t n_rot = 0;
   float freq_base = 10000.0f;
@@ -22,8 +25,21 @@ struct RopeConfig {
   int64_t original_context = 0;
 };
 
-// The gated-delta-net part of a hybrid model.
-struct DeltaConfig {
+struct AttentionSpec {
+  int32_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool qk_norm = false;
+  bool gated_query = false;  // the query projection holds a gate for each head
+  RopeSpec rope;
+
+  // Only these values are computed today.
+  int64_t sliding_window = 0;  // positions that a token attends to; 0: all before it
+  float soft_cap = 0.0f;       // scores are cap * tanh(score / cap); 0: as they are
+  float scale = 0.0f;          // of scores; 0: 1 / sqrt(head_dim)
+  bool causal = true;
+};
+
+// A gated delta net.
+struct DeltaSpec {
   int32_t conv_kernel = 0;  // Kc
   int32_t key_heads = 0, value_heads = 0;
   int32_t key_dim = 0, value_dim = 0;
@@ -32,33 +48,57 @@ struct DeltaConfig {
   }
 };
 
-struct ModelConfig {
-  std::string architecture;  // "qwen35moe"
-  std::string name;          // general.name, or empty
-  bool hybrid = false;       // gated delta net + gated attention
-  int32_t layers = 0;        // executed in the main pass; MTP blocks follow
-  int32_t mtp_layers = 0;
-  int64_t d_model = 0;
-  int64_t vocab = 0;
-  int64_t context_length = 0;  // trained
-  int32_t heads = 0, kv_heads = 0, head_dim = 0;
-  bool qk_norm = false;
-  float eps = 1e-6f;
-  RopeConfig rope;
-  int64_t d_ff = 0;     // dense FFN
+struct FeedForwardSpec {
+  int64_t d_ff = 0;     // dense
   int32_t experts = 0;  // 0: dense
   int32_t top_k = 0;
   int64_t d_ff_expert = 0;
   int64_t d_ff_shared = 0;  // 0: no shared expert
-  DeltaConfig delta;
-  std::vector<bool> recurrent;  // [layers]: which blocks are gated delta nets
+
+  // Only these values are computed today.
+  enum class Activation { kSwiGlu, kGeGlu } activation = Activation::kSwiGlu;
+  enum class Router {
+    kSoftmaxNormalised,  // softmax over all experts; the weights of the chosen ones are made to add up to 1
+    kSoftmax,            // the same, not made to add up
+    kSigmoid,
+  } router = Router::kSoftmaxNormalised;
+  float routed_scale = 1.0f;  // of the experts' sum
+};
+
+// What a layer mixes positions with. A second kind of attention in one model (sliding windows in some layers) is
+// another kind, with a spec of its own.
+enum class Mixer : uint8_t { kAttention, kDelta };
+
+struct ModelConfig {
+  std::string architecture;  // "qwen35moe"
+  std::string name;          // general.name, or empty
+  int32_t layers = 0;        // executed in the main pass; MTP blocks follow
+  int32_t mtp_layers = 0;    // that the file claims to have: nobody has looked at them yet (Model::mtp)
+  int64_t d_model = 0;
+  int64_t vocab = 0;
+  int64_t context_length = 0;  // trained
+  float eps = 1e-6f;
+  AttentionSpec attention;
+  DeltaSpec delta;
+  FeedForwardSpec ffn;
+  std::vector<Mixer> mixers;  // [layers]
+
+  // Only these values are computed today.
+  float embedding_scale = 1.0f;  // of embeddings
+  float residual_scale = 1.0f;   // of what a sub-block adds to the residual stream
+  float logit_scale = 1.0f;      // what logits are divided by
+  float logit_soft_cap = 0.0f;   // logits are cap * tanh(logit / cap); 0: as they are
 
   int32_t attention_layers() const;
-  int32_t delta_layers() const { return layers - attention_layers(); }
+  int32_t delta_layers() const { return static_cast<int32_t>(mixers.size()) - attention_layers(); }
+  bool has_state() const {
+    return delta_layers() > 0;
+  }                          // sequences have a recurrent state beside their KV blocks
+  ModelSizes sizes() const;  // what shapes of its tensors are made of
 };
 
 // Fails with a message that names the key for anything missing, out of range or contradictory, and lists the
-// supported architectures for one that is not.
+// supported architectures for one that is not. MTP blocks are not looked at.
 Result<ModelConfig> read_config(const gguf::File& file);
 
 }  // namespace quire

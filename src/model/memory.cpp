@@ -5,36 +5,36 @@
 namespace quire {
 
 int64_t activation_row_bytes(const ModelConfig& c) {
-  const int64_t q = int64_t{c.heads} * c.head_dim, kv = int64_t{c.kv_heads} * c.head_dim;
+  const AttentionSpec& a = c.attention;
+  const int64_t q = int64_t{a.heads} * a.head_dim, kv = int64_t{a.kv_heads} * a.head_dim;
   int64_t elems = c.d_model + 2 * q + 2 * kv;  // h, projected and rotated q, k, v
   int64_t mix = q, floats = c.d_model;
-  if (c.hybrid) {
+  if (a.gated_query) elems += 2 * q;  // the gate, projected and split off
+  if (c.has_state()) {
     const int64_t inner = int64_t{c.delta.value_heads} * c.delta.value_dim;
     mix = std::max(q, inner);
-    elems += 2 * q;                                    // the gate, projected and split off
     elems += 2 * c.delta.conv_channels() + 2 * inner;  // before and after the convolution; z, o
     floats += 4 * c.delta.value_heads;
   }
-  const int64_t ffn = c.experts > 0 ? int64_t{c.top_k} * c.d_ff_expert + c.d_ff_shared : c.d_ff;
+  const FeedForwardSpec& f = c.ffn;
+  const int64_t ffn = f.experts > 0 ? int64_t{f.top_k} * f.d_ff_expert + f.d_ff_shared : f.d_ff;
   return 2 * (elems + mix + 2 * ffn) + 4 * floats;
 }
 
 CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv) {
   CacheShape s;
-  s.attention_layers = c.attention_layers();
-  s.kv_heads = c.kv_heads;
-  s.head_dim = c.head_dim;
+  s.attention = {
+      .layers = c.attention_layers(), .kv_heads = c.attention.kv_heads, .head_dim = c.attention.head_dim};
   s.kv_dtype = kv_dtype(kv, activations);
   s.activation_dtype = activations;
-  if (c.hybrid) {
-    s.delta_layers = c.delta_layers();
-    s.conv_taps = c.delta.conv_kernel - 1;
-    s.conv_channels = c.delta.conv_channels();
-    s.value_heads = c.delta.value_heads;
-    s.value_dim = c.delta.value_dim;
-    s.key_heads = c.delta.key_heads;
-    s.key_dim = c.delta.key_dim;
-  }
+  if (c.has_state())
+    s.delta = {.layers = c.delta_layers(),
+               .conv_taps = c.delta.conv_kernel - 1,
+               .conv_channels = c.delta.conv_channels(),
+               .value_heads = c.delta.value_heads,
+               .value_dim = c.delta.value_dim,
+               .key_heads = c.delta.key_heads,
+               .key_dim = c.delta.key_dim};
   return s;
 }
 

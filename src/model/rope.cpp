@@ -10,7 +10,7 @@ namespace {
 // The ramp between interpolated (1) and original (0) frequencies.
 struct YarnRamp {
   double lo, hi;
-  YarnRamp(const RopeConfig& c) {  // NOLINT(google-explicit-constructor)
+  YarnRamp(const RopeSpec& c) {  // NOLINT(google-explicit-constructor)
     constexpr double kBetaFast = 32.0, kBetaSlow = 1.0;
     const auto corr = [&](double beta) {
       return c.n_rot * std::log(static_cast<double>(c.original_context) / (beta * 2.0 * std::numbers::pi)) /
@@ -24,23 +24,22 @@ struct YarnRamp {
 
 }  // namespace
 
-RopeTable make_rope_table(const RopeConfig& c, std::span<const float> divisors) {
+RopeTable make_rope_table(const RopeSpec& c, std::span<const float> divisors) {
   RopeTable t;
   const YarnRamp ramp(c);
   const double factor = c.factor;
   for (int j = 0; j < c.n_rot / 2; ++j) {
     double f = std::pow(static_cast<double>(c.freq_base), -2.0 * j / c.n_rot);
     if (!divisors.empty()) f /= static_cast<double>(divisors[static_cast<size_t>(j)]);
-    if (c.scaling == RopeConfig::Scaling::kLinear) f /= factor;
-    if (c.scaling == RopeConfig::Scaling::kYarn) {
+    if (c.scaling == RopeSpec::Scaling::kLinear) f /= factor;
+    if (c.scaling == RopeSpec::Scaling::kYarn) {
       const double keep = ramp.original(j);
       f = f / factor * (1.0 - keep) + f * keep;
     }
     t.inv_freq.push_back(static_cast<float>(f));
   }
   t.magnitude = c.attn_factor;
-  if (c.scaling == RopeConfig::Scaling::kYarn)
-    t.magnitude *= static_cast<float>(0.1 * std::log(factor) + 1.0);
+  if (c.scaling == RopeSpec::Scaling::kYarn) t.magnitude *= static_cast<float>(0.1 * std::log(factor) + 1.0);
   return t;
 }
 

@@ -15,6 +15,6 @@ struct RopeTable {
 
 // theta_j = base^(-2j/n_rot) / divisors[j], then linear or YaRN scaling ("YaRN", arXiv:2309.00071).
 // `divisors` is the file's rope_freqs (Llama 3) or empty.
-RopeTable make_rope_table(const RopeConfig& c, std::span<const float> divisors);
+RopeTable make_rope_table(const RopeSpec& c, std::span<const float> divisors);
 
 }  // namespace quire

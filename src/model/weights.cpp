@@ -31,22 +31,25 @@ Result<const float*> WeightLoader::scale_of(const std::string& stem, int64_t exp
   used_.insert(stem +
                ".input_scale");  // static activation scales are not needed: activations stay in 16 bits
   if (file_.find_tensor(stem + ".scale") == nullptr) return static_cast<const float*>(nullptr);
-  QUIRE_TRY(const Tensor t, vector(stem + ".scale", experts));
+  QUIRE_TRY(const Tensor t, floats(stem + ".scale", {experts}));
   for (int64_t i = 0; i < experts; ++i)
     if (!std::isfinite(t.as<float>()[i]))
       return file_error("tensor {}.scale: factor {} is not finite", stem, i);
   return static_cast<const float*>(t.as<float>());
 }
 
-Result<Weight> WeightLoader::matrix(const std::string& stem, int64_t rows, int64_t cols, int64_t experts) {
-  const std::string name = stem + ".weight";
+Result<Weight> WeightLoader::matrix(TensorRole role, int64_t block) {
+  const TensorSpec& spec = tensor_spec(role);
+  const int64_t rows = size_of(spec.rows, sizes_), cols = size_of(spec.cols, sizes_);
+  const int64_t experts = spec.kind == TensorKind::kExperts ? sizes_.experts : 1;
+  const std::string name = tensor_name(role, block);
   QUIRE_TRY(const gguf::TensorInfo* t, file_.get_tensor(name));
   used_.insert(name);
   if (t->dims[0] != cols || t->dims[1] != rows || t->dims[2] != experts || t->dims[3] != 1)
     return file_error("tensor {}: shape {} does not fit the model, which needs {}", name,
                       gguf::shape_text(*t), dims_text(cols, rows, experts));
   QUIRE_CHECKED(quant::check_decodable(name, t->dtype));
-  QUIRE_TRY(const float* scale, scale_of(stem, experts));
+  QUIRE_TRY(const float* scale, scale_of(tensor_stem(role, block), experts));
   Weight w;
   w.dtype = t->dtype;
   w.data = t->data;
@@ -57,10 +60,9 @@ Result<Weight> WeightLoader::matrix(const std::string& stem, int64_t rows, int64
   return w;
 }
 
-Result<Weight> WeightLoader::optional_matrix(const std::string& stem, int64_t rows, int64_t cols,
-                                             int64_t experts) {
-  if (file_.find_tensor(stem + ".weight") == nullptr) return Weight{};
-  return matrix(stem, rows, cols, experts);
+Result<Weight> WeightLoader::optional_matrix(TensorRole role, int64_t block) {
+  if (file_.find_tensor(tensor_name(role, block)) == nullptr) return Weight{};
+  return matrix(role, block);
 }
 
 Result<Tensor> WeightLoader::floats(const std::string& name, std::initializer_list<int64_t> dims) {
@@ -79,125 +81,183 @@ Result<Tensor> WeightLoader::floats(const std::string& name, std::initializer_li
   return make_tensor(out, DType::kF32, dims);
 }
 
-Result<Tensor> WeightLoader::vector(const std::string& name, int64_t n) {
-  return floats(name, {n});
+Result<Tensor> WeightLoader::vector(TensorRole role, int64_t block) {
+  const TensorSpec& spec = tensor_spec(role);
+  const int64_t cols = size_of(spec.cols, sizes_);
+  const std::string name = tensor_name(role, block);
+  return spec.rows == Extent::kOne ? floats(name, {cols}) : floats(name, {size_of(spec.rows, sizes_), cols});
 }
 
-Result<Tensor> WeightLoader::optional_vector(const std::string& name, int64_t n) {
-  if (file_.find_tensor(name) == nullptr) return Tensor{};
-  return floats(name, {n});
+Result<Tensor> WeightLoader::optional_vector(TensorRole role, int64_t block) {
+  if (file_.find_tensor(tensor_name(role, block)) == nullptr) return Tensor{};
+  return vector(role, block);
 }
 
-Result<Tensor> WeightLoader::table(const std::string& name, int64_t rows, int64_t cols) {
-  return floats(name, {rows, cols});
-}
-
-std::vector<std::string> WeightLoader::unused() const {
-  std::vector<std::string> names;
+std::vector<std::string_view> WeightLoader::unread() const {
+  std::vector<std::string_view> names;
   for (const gguf::TensorInfo& t : file_.tensors())
-    if (!used_.contains(std::string(t.name))) names.emplace_back(t.name);
+    if (!used_.contains(std::string(t.name))) names.push_back(t.name);
   return names;
 }
 
-Result<AttentionWeights> load_attention(WeightLoader& w, const ModelConfig& c, const std::string& p) {
+using enum TensorRole;
+
+Result<AttentionWeights> load_attention(WeightLoader& w, const ModelConfig& c, int64_t block) {
   AttentionWeights a;
-  const int64_t d = c.d_model, q_rows = int64_t{c.heads} * c.head_dim * (c.hybrid ? 2 : 1);
-  const int64_t kv_rows = int64_t{c.kv_heads} * c.head_dim;
-  QUIRE_TRY(const Weight fused, w.optional_matrix(p + "attn_qkv", q_rows + 2 * kv_rows, d));
+  QUIRE_TRY(const Weight fused, w.optional_matrix(kAttnQkv, block));
   if (!fused.empty()) {
+    const ModelSizes sizes = c.sizes();
+    const int64_t q_rows = size_of(Extent::kQueryRows, sizes), kv_rows = size_of(Extent::kKvHeads, sizes);
     a.q = fused.row_slice(0, q_rows);
     a.k = fused.row_slice(q_rows, kv_rows);
     a.v = fused.row_slice(q_rows + kv_rows, kv_rows);
-    QUIRE_TRY(const Tensor bias, w.optional_vector(p + "attn_qkv.bias", q_rows + 2 * kv_rows));
+    QUIRE_TRY(const Tensor bias, w.optional_vector(kAttnQkvBias, block));
     if (!bias.empty()) {
       a.q_bias = bias.rows(0, q_rows);
       a.k_bias = bias.rows(q_rows, kv_rows);
       a.v_bias = bias.rows(q_rows + kv_rows, kv_rows);
     }
   } else {
-    QUIRE_TRY(a.q, w.matrix(p + "attn_q", q_rows, d));
-    QUIRE_TRY(a.k, w.matrix(p + "attn_k", kv_rows, d));
-    QUIRE_TRY(a.v, w.matrix(p + "attn_v", kv_rows, d));
-    QUIRE_TRY(a.q_bias, w.optional_vector(p + "attn_q.bias", q_rows));
-    QUIRE_TRY(a.k_bias, w.optional_vector(p + "attn_k.bias", kv_rows));
-    QUIRE_TRY(a.v_bias, w.optional_vector(p + "attn_v.bias", kv_rows));
+    QUIRE_TRY(a.q, w.matrix(kAttnQ, block));
+    QUIRE_TRY(a.k, w.matrix(kAttnK, block));
+    QUIRE_TRY(a.v, w.matrix(kAttnV, block));
+    QUIRE_TRY(a.q_bias, w.optional_vector(kAttnQBias, block));
+    QUIRE_TRY(a.k_bias, w.optional_vector(kAttnKBias, block));
+    QUIRE_TRY(a.v_bias, w.optional_vector(kAttnVBias, block));
   }
-  QUIRE_TRY(a.out, w.matrix(p + "attn_output", d, int64_t{c.heads} * c.head_dim));
-  QUIRE_TRY(a.out_bias, w.optional_vector(p + "attn_output.bias", d));
-  if (c.qk_norm) {
-    QUIRE_TRY(a.q_norm, w.vector(p + "attn_q_norm.weight", c.head_dim));
-    QUIRE_TRY(a.k_norm, w.vector(p + "attn_k_norm.weight", c.head_dim));
+  QUIRE_TRY(a.out, w.matrix(kAttnOutput, block));
+  QUIRE_TRY(a.out_bias, w.optional_vector(kAttnOutputBias, block));
+  if (c.attention.qk_norm) {
+    QUIRE_TRY(a.q_norm, w.vector(kAttnQNorm, block));
+    QUIRE_TRY(a.k_norm, w.vector(kAttnKNorm, block));
   }
   return a;
 }
 
-Result<DeltaWeights> load_delta(WeightLoader& w, const ModelConfig& c, const std::string& p) {
+Result<DeltaWeights> load_delta(WeightLoader& w, int64_t block) {
   DeltaWeights g;
-  const DeltaConfig& s = c.delta;
-  const int64_t d = c.d_model, inner = int64_t{s.value_heads} * s.value_dim;
-  QUIRE_TRY(g.qkv, w.matrix(p + "attn_qkv", s.conv_channels(), d));
-  QUIRE_TRY(g.z, w.matrix(p + "attn_gate", inner, d));
-  QUIRE_TRY(g.alpha, w.matrix(p + "ssm_alpha", s.value_heads, d));
-  QUIRE_TRY(g.beta, w.matrix(p + "ssm_beta", s.value_heads, d));
-  QUIRE_TRY(g.out, w.matrix(p + "ssm_out", d, inner));
-  QUIRE_TRY(g.conv, w.table(p + "ssm_conv1d.weight", s.conv_channels(), s.conv_kernel));
-  QUIRE_TRY(g.a, w.vector(p + "ssm_a", s.value_heads));
-  QUIRE_TRY(g.dt_bias, w.vector(p + "ssm_dt.bias", s.value_heads));
-  QUIRE_TRY(g.norm, w.vector(p + "ssm_norm.weight", s.value_dim));
+  QUIRE_TRY(g.qkv, w.matrix(kDeltaQkv, block));
+  QUIRE_TRY(g.z, w.matrix(kDeltaZ, block));
+  QUIRE_TRY(g.alpha, w.matrix(kDeltaAlpha, block));
+  QUIRE_TRY(g.beta, w.matrix(kDeltaBeta, block));
+  QUIRE_TRY(g.out, w.matrix(kDeltaOut, block));
+  QUIRE_TRY(g.conv, w.vector(kDeltaConv, block));
+  QUIRE_TRY(g.a, w.vector(kDeltaA, block));
+  QUIRE_TRY(g.dt_bias, w.vector(kDeltaDtBias, block));
+  QUIRE_TRY(g.norm, w.vector(kDeltaNorm, block));
   return g;
 }
 
 namespace {
 
-Result<FfnWeights> load_experts(WeightLoader& w, const ModelConfig& c, const std::string& p) {
-  FfnWeights f;
-  const int64_t d = c.d_model, fe = c.d_ff_expert, fs = c.d_ff_shared, e = c.experts;
-  QUIRE_TRY(f.router, w.matrix(p + "ffn_gate_inp", e, d));
-  QUIRE_TRY(const Weight fused, w.optional_matrix(p + "ffn_gate_up_exps", 2 * fe, d, e));
+Result<DenseWeights> load_dense(WeightLoader& w, int64_t block) {
+  DenseWeights f;
+  QUIRE_TRY(f.gate, w.matrix(kFfnGate, block));
+  QUIRE_TRY(f.up, w.matrix(kFfnUp, block));
+  QUIRE_TRY(f.down, w.matrix(kFfnDown, block));
+  QUIRE_TRY(f.gate_bias, w.optional_vector(kFfnGateBias, block));
+  QUIRE_TRY(f.up_bias, w.optional_vector(kFfnUpBias, block));
+  QUIRE_TRY(f.down_bias, w.optional_vector(kFfnDownBias, block));
+  return f;
+}
+
+Result<ExpertWeights> load_experts(WeightLoader& w, const FeedForwardSpec& spec, int64_t block) {
+  ExpertWeights f;
+  QUIRE_TRY(f.router, w.matrix(kRouter, block));
+  QUIRE_TRY(const Weight fused, w.optional_matrix(kExpertsGateUp, block));
   if (!fused.empty()) {
-    f.gate = fused.row_slice(0, fe);
-    f.up = fused.row_slice(fe, fe);
+    f.gate = fused.row_slice(0, spec.d_ff_expert);
+    f.up = fused.row_slice(spec.d_ff_expert, spec.d_ff_expert);
   } else {
-    QUIRE_TRY(f.gate, w.matrix(p + "ffn_gate_exps", fe, d, e));
-    QUIRE_TRY(f.up, w.matrix(p + "ffn_up_exps", fe, d, e));
+    QUIRE_TRY(f.gate, w.matrix(kExpertsGate, block));
+    QUIRE_TRY(f.up, w.matrix(kExpertsUp, block));
   }
-  QUIRE_TRY(f.down, w.matrix(p + "ffn_down_exps", d, fe, e));
-  if (fs == 0) return f;
-  QUIRE_TRY(f.shared_gate, w.matrix(p + "ffn_gate_shexp", fs, d));
-  QUIRE_TRY(f.shared_up, w.matrix(p + "ffn_up_shexp", fs, d));
-  QUIRE_TRY(f.shared_down, w.matrix(p + "ffn_down_shexp", d, fs));
-  QUIRE_TRY(f.shared_router, w.vector(p + "ffn_gate_inp_shexp.weight", d));
+  QUIRE_TRY(f.down, w.matrix(kExpertsDown, block));
+  if (spec.d_ff_shared == 0) return f;
+  QUIRE_TRY(f.shared_gate, w.matrix(kSharedGate, block));
+  QUIRE_TRY(f.shared_up, w.matrix(kSharedUp, block));
+  QUIRE_TRY(f.shared_down, w.matrix(kSharedDown, block));
+  QUIRE_TRY(f.shared_router, w.vector(kSharedRouter, block));
   return f;
 }
 
 }  // namespace
 
-Result<FfnWeights> load_ffn(WeightLoader& w, const ModelConfig& c, const std::string& p) {
-  if (c.experts > 0) return load_experts(w, c, p);
-  FfnWeights f;
-  QUIRE_TRY(f.gate, w.matrix(p + "ffn_gate", c.d_ff, c.d_model));
-  QUIRE_TRY(f.up, w.matrix(p + "ffn_up", c.d_ff, c.d_model));
-  QUIRE_TRY(f.down, w.matrix(p + "ffn_down", c.d_model, c.d_ff));
-  QUIRE_TRY(f.gate_bias, w.optional_vector(p + "ffn_gate.bias", c.d_ff));
-  QUIRE_TRY(f.up_bias, w.optional_vector(p + "ffn_up.bias", c.d_ff));
-  QUIRE_TRY(f.down_bias, w.optional_vector(p + "ffn_down.bias", c.d_model));
-  return f;
+Result<FeedForwardWeights> load_feed_forward(WeightLoader& w, const ModelConfig& c, int64_t block) {
+  if (c.ffn.experts > 0) {
+    QUIRE_TRY(ExpertWeights experts, load_experts(w, c.ffn, block));
+    return FeedForwardWeights(experts);
+  }
+  QUIRE_TRY(DenseWeights dense, load_dense(w, block));
+  return FeedForwardWeights(dense);
 }
 
-void visit(AttentionWeights& w, WeightVisitor& v) {
-  for (Weight* m : {&w.q, &w.k, &w.v, &w.out}) v.matrix(*m);
-  for (Tensor* t : {&w.q_bias, &w.k_bias, &w.v_bias, &w.out_bias, &w.q_norm, &w.k_norm}) v.vector(*t);
+Result<LayerWeights> load_layer(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block,
+                                Mixer mixer) {
+  LayerWeights l;
+  QUIRE_TRY(l.mixer_norm, w.vector(kAttnNorm, block));
+  QUIRE_TRY(l.ffn_norm, w.vector(row.ffn_norm, block));
+  if (mixer == Mixer::kDelta) {
+    QUIRE_TRY(l.mixer, load_delta(w, block));
+  } else {
+    QUIRE_TRY(l.mixer, load_attention(w, c, block));
+  }
+  QUIRE_TRY(l.ffn, load_feed_forward(w, c, block));
+  return l;
 }
 
-void visit(DeltaWeights& w, WeightVisitor& v) {
-  for (Weight* m : {&w.qkv, &w.z, &w.alpha, &w.beta, &w.out}) v.matrix(*m);
-  for (Tensor* t : {&w.conv, &w.a, &w.dt_bias, &w.norm}) v.vector(*t);
+// ---- Visiting: what is constant comes with a visitor that only looks ----
+
+namespace {
+
+template <class Weights, class Visitor>
+void visit_attention(Weights& w, Visitor& v) {
+  for (auto* m : {&w.q, &w.k, &w.v, &w.out}) v.matrix(*m);
+  for (auto* t : {&w.q_bias, &w.k_bias, &w.v_bias, &w.out_bias, &w.q_norm, &w.k_norm}) v.vector(*t);
 }
 
-void visit(FfnWeights& w, WeightVisitor& v) {
+template <class Weights, class Visitor>
+void visit_delta(Weights& w, Visitor& v) {
+  for (auto* m : {&w.qkv, &w.z, &w.alpha, &w.beta, &w.out}) v.matrix(*m);
+  for (auto* t : {&w.conv, &w.a, &w.dt_bias, &w.norm}) v.vector(*t);
+}
+
+template <class Weights, class Visitor>
+void visit_dense(Weights& w, Visitor& v) {
+  v.gate_up(w.gate, w.up);
+  v.matrix(w.down);
+  for (auto* t : {&w.gate_bias, &w.up_bias, &w.down_bias}) v.vector(*t);
+}
+
+template <class Weights, class Visitor>
+void visit_experts(Weights& w, Visitor& v) {
   v.matrix(w.router);
   v.experts(w.gate, w.up, w.down, w.shared_gate, w.shared_up, w.shared_down);
-  for (Tensor* t : {&w.gate_bias, &w.up_bias, &w.down_bias, &w.shared_router}) v.vector(*t);
+  v.vector(w.shared_router);
+}
+
+template <class Layer, class Visitor>
+void visit_layer(Layer& l, Visitor& v) {
+  v.vector(l.mixer_norm);
+  if (auto* attention = std::get_if<AttentionWeights>(&l.mixer))
+    visit_attention(*attention, v);
+  else
+    visit_delta(std::get<DeltaWeights>(l.mixer), v);
+  v.vector(l.ffn_norm);
+  if (auto* dense = std::get_if<DenseWeights>(&l.ffn))
+    visit_dense(*dense, v);
+  else
+    visit_experts(std::get<ExpertWeights>(l.ffn), v);
+}
+
+}  // namespace
+
+void visit(const LayerWeights& l, WeightVisitor& v) {
+  visit_layer(l, v);
+}
+
+void visit(LayerWeights& l, WeightPlacer& v) {
+  visit_layer(l, v);
 }
 
 }  // namespace quire

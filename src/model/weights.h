@@ -1,12 +1,15 @@
 // From tensors of a file to weights of a layer: names, shapes and types are checked here, once; the operators
-// only assert.
+// only assert. Names and shapes come from the table of tensors (arch/tensors.h).
 #pragma once
 
 #include <deque>
 #include <string>
+#include <type_traits>
 #include <unordered_set>
+#include <variant>
 #include <vector>
 
+#include "arch/architecture.h"
 #include "core/tensor.h"
 #include "gguf/reader.h"
 #include "model/config.h"
@@ -14,88 +17,111 @@
 
 namespace quire {
 
-// Finds tensors by name. Matrices stay where they are mapped; small vectors that are not float32 in the file
-// are converted into memory of the loader's arena, which must live as long as the weights.
+// Finds tensors by their role. Matrices stay where they are mapped; small vectors that are not float32 in the file
+// are converted into memory of the loader's arena, which must live as long as the weights. An error names the tensor.
 class WeightLoader {
  public:
   struct Arena {
     std::deque<std::vector<float>> vectors;
     int64_t bytes = 0;
   };
-  WeightLoader(const gguf::File& file, Arena& arena) : file_(file), arena_(arena) {}
+  WeightLoader(const gguf::File& file, const ModelSizes& sizes, Arena& arena)
+      : file_(file), sizes_(sizes), arena_(arena) {}
 
-  // `experts` stacked matrices of [rows, cols] (experts 1: a plain matrix), with the factor of "<stem>.scale"
-  // if present.
-  Result<Weight> matrix(const std::string& stem, int64_t rows, int64_t cols, int64_t experts = 1);
-  Result<Weight> optional_matrix(const std::string& stem, int64_t rows, int64_t cols, int64_t experts = 1);
-  // A float32 vector of n elements; an empty Tensor when optional and missing.
-  Result<Tensor> vector(const std::string& name, int64_t n);
-  Result<Tensor> optional_vector(const std::string& name, int64_t n);
-  // A float32 matrix [rows, cols] (convolution taps).
-  Result<Tensor> table(const std::string& name, int64_t rows, int64_t cols);
+  // A matrix or table, or stacked matrices of experts, with the factors of "<stem>.scale" if present. `block`
+  // matters for roles of blocks.
+  Result<Weight> matrix(TensorRole role, int64_t block = 0);
+  Result<Weight> optional_matrix(TensorRole role, int64_t block = 0);  // empty if the file has none
+  // Float32: [cols], or [rows, cols] where the role has rows.
+  Result<Tensor> vector(TensorRole role, int64_t block = 0);
+  Result<Tensor> optional_vector(TensorRole role, int64_t block = 0);
 
-  // Tensors of the file that nobody asked for.
-  std::vector<std::string> unused() const;
+  // Tensors of the file that nobody asked for, in the order of the file.
+  std::vector<std::string_view> unread() const;
 
  private:
   Result<Tensor> floats(const std::string& name, std::initializer_list<int64_t> dims);
   Result<const float*> scale_of(const std::string& stem, int64_t experts);
 
   const gguf::File& file_;
+  ModelSizes sizes_;
   Arena& arena_;
   std::unordered_set<std::string> used_;
 };
 
-// A full-attention block's mixer. q holds 2 H d rows (query and gate per head) in hybrid models.
+// ---- What the parts of a layer read. Empty where a model has no such tensor ----
+
+// q holds H d rows, or 2 H d where the query is gated: of each head the query's rows, then the gate's.
 struct AttentionWeights {
   Weight q, k, v, out;
   Tensor q_bias, k_bias, v_bias, out_bias;
   Tensor q_norm, k_norm;
 };
 
-// A gated-delta-net block's mixer.
+// A gated delta net.
 struct DeltaWeights {
   Weight qkv, z, alpha, beta, out;
   Tensor conv, a, dt_bias, norm;
 };
 
-// The feed-forward part: dense or experts.
-struct FfnWeights {
+// A dense feed-forward.
+struct DenseWeights {
   Weight gate, up, down;
   Tensor gate_bias, up_bias, down_bias;
-  Weight router;  // empty: dense
+};
+
+struct ExpertWeights {
+  Weight router, gate, up, down;
   Weight shared_gate, shared_up, shared_down;
   Tensor shared_router;
 };
 
-// Is shown everything of a model that operators read, in the order of use, to put it where a backend wants it: each may
-// be changed in place. Empty ones are shown too.
-class WeightVisitor {
+using FeedForwardWeights = std::variant<DenseWeights, ExpertWeights>;
+
+struct LayerWeights {
+  Tensor mixer_norm;  // before attention or delta net
+  std::variant<AttentionWeights, DeltaWeights> mixer;
+  Tensor ffn_norm;  // before the feed-forward
+  FeedForwardWeights ffn;
+};
+
+// `row`: of the configuration's architecture. `block` counts from 0, and may be that of a multi-token-prediction block.
+Result<AttentionWeights> load_attention(WeightLoader& w, const ModelConfig& c, int64_t block);
+Result<DeltaWeights> load_delta(WeightLoader& w, int64_t block);
+Result<FeedForwardWeights> load_feed_forward(WeightLoader& w, const ModelConfig& c, int64_t block);
+Result<LayerWeights> load_layer(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block,
+                                Mixer mixer);
+
+// ---- Visiting ----
+
+// Is shown everything of a model that operators read, in the order of use; empty ones too. Two kinds: WeightVisitor
+// looks, WeightPlacer changes a copy of the weights to where a backend wants them (Decoder::placed).
+template <bool kMayChange>
+class BasicWeightVisitor {
  public:
-  virtual ~WeightVisitor() = default;
-  virtual void matrix(Weight& w) = 0;               // to multiply by; `scale` belongs to it
-  virtual void gate_up(Weight& gate, Weight& up) {  // two that SwiGLU puts together; of equal shapes
+  using W = std::conditional_t<kMayChange, Weight, const Weight>;
+  using T = std::conditional_t<kMayChange, Tensor, const Tensor>;
+  virtual ~BasicWeightVisitor() = default;
+
+  virtual void matrix(W& w) = 0;          // to multiply by; `scale` belongs to it
+  virtual void gate_up(W& gate, W& up) {  // two that SwiGLU puts together; of equal shapes
     matrix(gate);
     matrix(up);
   }
-  // A block of experts; the shared ones may be empty.
-  virtual void experts(Weight& gate, Weight& up, Weight& down, Weight& shared_gate, Weight& shared_up,
-                       Weight& shared_down) {
+  // The matrices of experts; the shared ones may be empty.
+  virtual void experts(W& gate, W& up, W& down, W& shared_gate, W& shared_up, W& shared_down) {
     gate_up(gate, up);
     matrix(down);
     gate_up(shared_gate, shared_up);
     matrix(shared_down);
   }
-  virtual void table(Weight& w) = 0;   // whose rows are looked up
-  virtual void vector(Tensor& t) = 0;  // norms, biases, convolution taps, frequencies: float32
+  virtual void table(W& w) = 0;   // whose rows are looked up
+  virtual void vector(T& t) = 0;  // norms, biases, convolution taps, frequencies: float32
 };
-void visit(AttentionWeights& w, WeightVisitor& v);
-void visit(DeltaWeights& w, WeightVisitor& v);
-void visit(FfnWeights& w, WeightVisitor& v);
+using WeightVisitor = BasicWeightVisitor<false>;
+using WeightPlacer = BasicWeightVisitor<true>;
 
-// `prefix` is "blk.N.".
-Result<AttentionWeights> load_attention(WeightLoader& w, const ModelConfig& c, const std::string& prefix);
-Result<DeltaWeights> load_delta(WeightLoader& w, const ModelConfig& c, const std::string& prefix);
-Result<FfnWeights> load_ffn(WeightLoader& w, const ModelConfig& c, const std::string& prefix);
+void visit(const LayerWeights& l, WeightVisitor& v);
+void visit(LayerWeights& l, WeightPlacer& v);
 
 }  // namespace quire

@@ -188,16 +188,14 @@ TEST(BlockTable, RandomOperationsKeepTheBooksAndTheContent) {
 }
 
 TEST(CacheStorage, ReservesWithoutTouching) {
-  CacheShape s{.attention_layers = 2,
-               .kv_heads = 2,
-               .head_dim = 64,
-               .delta_layers = 3,
-               .conv_taps = 3,
-               .conv_channels = 256,
-               .value_heads = 4,
-               .value_dim = 32,
-               .key_heads = 2,
-               .key_dim = 32,
+  CacheShape s{.attention = {.layers = 2, .kv_heads = 2, .head_dim = 64},
+               .delta = {.layers = 3,
+                         .conv_taps = 3,
+                         .conv_channels = 256,
+                         .value_heads = 4,
+                         .value_dim = 32,
+                         .key_heads = 2,
+                         .key_dim = 32},
                .kv_dtype = DType::kBF16};
   EXPECT_EQ(s.block_bytes(), 2 * 2 * 2 * 16 * 64 * 2);
   EXPECT_EQ(s.state_bytes(), 3 * (4 * (4 * 32 * 32 + 16 * (4 * 32 + 4)) + 2 * (16 * 2 * 32 + 4 * 256)));
@@ -219,7 +217,7 @@ TEST(CacheStorage, ReservesWithoutTouching) {
 }
 
 TEST(CacheStorage, AnE4m3BlockIsCodesAndExponents) {
-  const CacheShape s{.attention_layers = 3, .kv_heads = 2, .head_dim = 64, .kv_dtype = DType::kI8};
+  const CacheShape s{.attention = {.layers = 3, .kv_heads = 2, .head_dim = 64}, .kv_dtype = DType::kF8E4M3};
   EXPECT_EQ(s.block_bytes(), 3 * 2 * (2 * (16 * 64 + 16) + 32))
       << "each of keys and values on a line of its own";
   const auto c = CacheStorage::create(s, 10, 0);
@@ -231,12 +229,13 @@ TEST(CacheStorage, AnE4m3BlockIsCodesAndExponents) {
 }
 
 TEST(CacheStorage, RefusesSizesThatCannotBeCounted) {
-  CacheShape s{.attention_layers = 1 << 30, .kv_heads = 1 << 30, .head_dim = 1 << 30};
+  CacheShape s{.attention = {.layers = 1 << 30, .kv_heads = 1 << 30, .head_dim = 1 << 30}};
   EXPECT_FALSE(s.block_bytes().has_value());
   const auto c = CacheStorage::create(s, 100000, 10);
   ASSERT_FALSE(c.ok());
   EXPECT_EQ(c.error().fault, Fault::kCapacity);
-  s = {.attention_layers = 64, .kv_heads = 64, .head_dim = 1 << 20};  // one block can be counted, all cannot
+  s = {.attention = {
+           .layers = 64, .kv_heads = 64, .head_dim = 1 << 20}};  // one block can be counted, all cannot
   EXPECT_TRUE(s.block_bytes().has_value());
   EXPECT_FALSE(CacheStorage::create(s, 1 << 30, 10).ok());
 }

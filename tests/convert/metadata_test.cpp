@@ -27,7 +27,7 @@ TEST(ConvertConfig, WrapperWithTextConfig) {
                             {"text_config", text},
                             {"vision_config", {{"hidden_size", 1}}},
                             {"tie_word_embeddings", tied}});
-  EXPECT_EQ(c.architecture, "qwen35");
+  EXPECT_EQ(c.row->name, "qwen35");
   EXPECT_EQ(c.hidden, 64);
   EXPECT_EQ(c.tied, tied);
   EXPECT_EQ(c.n_rot, 16);

@@ -49,6 +49,13 @@ TEST(DType, TableAgreesWithTheFormat) {
   EXPECT_FALSE(find_dtype(std::string_view("")));
 }
 
+TEST(DType, CodesOfCachesAreNoTypeOfFiles) {
+  EXPECT_EQ(dtype_name(DType::kF8E4M3), "f8_e4m3");
+  EXPECT_EQ(dtype_bytes(DType::kF8E4M3, 17), 17);
+  EXPECT_FALSE(find_dtype(static_cast<uint32_t>(DType::kF8E4M3)));
+  EXPECT_FALSE(find_dtype(std::string_view("f8_e4m3")));
+}
+
 TEST(Id, IsInvalidUntilGivenAndDoesNotMix) {
   EXPECT_FALSE(SeqId{}.valid());
   EXPECT_TRUE(SeqId{0}.valid());

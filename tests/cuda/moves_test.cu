@@ -21,16 +21,14 @@ constexpr long long kLong = 100'000'000;  // cycles: about 60 ms
 class CudaMovesTest : public testing::Test {
  protected:
   void SetUp() override {
-    shape_ = {.attention_layers = 2,
-              .kv_heads = 2,
-              .head_dim = 64,
-              .delta_layers = 2,
-              .conv_taps = 3,
-              .conv_channels = 512,
-              .value_heads = 2,
-              .value_dim = 128,
-              .key_heads = 2,
-              .key_dim = 128};
+    shape_ = {.attention = {.layers = 2, .kv_heads = 2, .head_dim = 64},
+              .delta = {.layers = 2,
+                        .conv_taps = 3,
+                        .conv_channels = 512,
+                        .value_heads = 2,
+                        .value_dim = 128,
+                        .key_heads = 2,
+                        .key_dim = 128}};
     const auto bytes = CacheViews::bytes(shape_, kBlocks, kSlots);
     ASSERT_TRUE(bytes);
     block_bytes_ = *shape_.block_bytes();

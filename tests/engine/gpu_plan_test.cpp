@@ -17,38 +17,42 @@ using testing::HasSubstr;
 constexpr int64_t kGib = int64_t{1} << 30;
 
 ModelConfig hybrid_moe() {  // 35B-A3B
-  ModelConfig c{.architecture = "qwen35moe", .name = "35B-A3B", .hybrid = true, .layers = 40};
+  ModelConfig c{.architecture = "qwen35moe", .name = "35B-A3B", .layers = 40};
   c.d_model = 2048, c.vocab = 248320, c.context_length = 262144;
-  c.heads = 16, c.kv_heads = 2, c.head_dim = 256;
-  c.experts = 256, c.top_k = 8, c.d_ff_expert = 512, c.d_ff_shared = 512;
+  c.attention.heads = 16, c.attention.kv_heads = 2, c.attention.head_dim = 256;
+  c.ffn.experts = 256, c.ffn.top_k = 8, c.ffn.d_ff_expert = 512, c.ffn.d_ff_shared = 512;
   c.delta = {.conv_kernel = 4, .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128};
-  for (int i = 0; i < c.layers; ++i) c.recurrent.push_back(i % 4 != 3);
+  for (int i = 0; i < c.layers; ++i) c.mixers.push_back(i % 4 != 3 ? Mixer::kDelta : Mixer::kAttention);
   return c;
 }
 ModelConfig hybrid_dense() {  // 27B
   ModelConfig c = hybrid_moe();
-  c.name = "27B", c.architecture = "qwen35", c.layers = 64, c.d_model = 5120, c.heads = 24, c.kv_heads = 4;
-  c.experts = c.top_k = 0, c.d_ff_expert = c.d_ff_shared = 0, c.d_ff = 17408, c.delta.value_heads = 48;
-  c.recurrent.clear();
-  for (int i = 0; i < c.layers; ++i) c.recurrent.push_back(i % 4 != 3);
+  c.name = "27B", c.architecture = "qwen35", c.layers = 64, c.d_model = 5120, c.attention.heads = 24,
+  c.attention.kv_heads = 4;
+  c.ffn.experts = c.ffn.top_k = 0, c.ffn.d_ff_expert = c.ffn.d_ff_shared = 0, c.ffn.d_ff = 17408,
+  c.delta.value_heads = 48;
+  c.mixers.clear();
+  for (int i = 0; i < c.layers; ++i) c.mixers.push_back(i % 4 != 3 ? Mixer::kDelta : Mixer::kAttention);
   return c;
 }
 ModelConfig dense_8b() {
   ModelConfig c{.architecture = "qwen3", .name = "8B", .layers = 36, .d_model = 4096, .vocab = 151936};
-  c.context_length = 40960, c.heads = 32, c.kv_heads = 8, c.head_dim = 128, c.d_ff = 12288;
-  c.recurrent.assign(36, false);
+  c.context_length = 40960, c.attention.heads = 32, c.attention.kv_heads = 8, c.attention.head_dim = 128,
+  c.ffn.d_ff = 12288;
+  c.mixers.assign(36, Mixer::kAttention);
   return c;
 }
 ModelConfig dense_06b() {
   ModelConfig c = dense_8b();
-  c.name = "0.6B", c.layers = 28, c.d_model = 1024, c.heads = 16, c.d_ff = 3072;
-  c.recurrent.assign(28, false);
+  c.name = "0.6B", c.layers = 28, c.d_model = 1024, c.attention.heads = 16, c.ffn.d_ff = 3072;
+  c.mixers.assign(28, Mixer::kAttention);
   return c;
 }
 ModelConfig tiny() {
   ModelConfig c{.architecture = "qwen3", .name = "tiny", .layers = 4, .d_model = 256, .vocab = 4096};
-  c.context_length = 2048, c.heads = 4, c.kv_heads = 2, c.head_dim = 64, c.d_ff = 768;
-  c.recurrent.assign(4, false);
+  c.context_length = 2048, c.attention.heads = 4, c.attention.kv_heads = 2, c.attention.head_dim = 64,
+  c.ffn.d_ff = 768;
+  c.mixers.assign(4, Mixer::kAttention);
   return c;
 }
 
@@ -206,16 +210,16 @@ TEST(GpuLimits, NameTheOperatorAndItsLimit) {
     return s.ok() ? "(taken)" : s.error().message;
   };
   EXPECT_EQ(message([](ModelConfig&) {}), "(taken)");
-  EXPECT_EQ(message([](ModelConfig& c) { c.top_k = 33; }),
+  EXPECT_EQ(message([](ModelConfig& c) { c.ffn.top_k = 33; }),
             "moe: 33 of 256 experts for each token: on a GPU there are kernels for up to 32 of up to 1024");
-  EXPECT_EQ(message([](ModelConfig& c) { c.experts = 1025; }),
+  EXPECT_EQ(message([](ModelConfig& c) { c.ffn.experts = 1025; }),
             "moe: 8 of 1025 experts for each token: on a GPU there are kernels for up to 32 of up to 1024");
-  EXPECT_EQ(message([](ModelConfig& c) { c.head_dim = 96; }),
+  EXPECT_EQ(message([](ModelConfig& c) { c.attention.head_dim = 96; }),
             "attention heads of 96: on a GPU there are kernels for 64, 128 and 256");
   EXPECT_THAT(message([](ModelConfig& c) { c.delta.conv_kernel = 5; }), HasSubstr("with 5 taps"));
   EXPECT_THAT(message([](ModelConfig& c) { c.d_model = 40960; }),
               HasSubstr("add_rms_norm: a d_model of 40960"));
-  EXPECT_THAT(message([](ModelConfig& c) { c.d_ff_expert = 500; }), HasSubstr("multiples of 8"));
+  EXPECT_THAT(message([](ModelConfig& c) { c.ffn.d_ff_expert = 500; }), HasSubstr("multiples of 8"));
 }
 
 // Every step that is replayed finds its graph, and none is padded by more than the rule says.

@@ -79,7 +79,7 @@ class PrefixFile : public testing::TestWithParam<const char*> {
     EXPECT_TRUE(engine.check().ok());
     return heard;
   }
-  bool recurrent() const { return model_->model->config().hybrid; }
+  bool recurrent() const { return model_->model->config().has_state(); }
 
   ModelPtr model_ = tiny(GetParam());
   std::filesystem::path folder_, path_;

@@ -227,7 +227,7 @@ void prove(const ModelPtr& model, const Script& script, int64_t context, std::sp
     while (engine->step()) continue;  // what is under way
     const StepStats stats = engine->stats();
     recorded.expect_sums_of(stats);
-    EXPECT_EQ(stats.prefix_hits > 0, s.cache && (s.states > 0 || !model->model->config().hybrid));
+    EXPECT_EQ(stats.prefix_hits > 0, s.cache && (s.states > 0 || !model->model->config().has_state()));
     EXPECT_TRUE(s.host_blocks > 0 || stats.preemptions == 0);
     totals.hits += stats.prefix_hits;
     totals.preemptions += stats.preemptions;

@@ -5,7 +5,7 @@
 
 namespace quire {
 
-// The KV cache of one layer: k, v [n_blocks, Hkv, kv_head_elems], bf16, f32 (on the reference), or E4M3 (as bytes, kI8).
+// The KV cache of one layer: k, v [n_blocks, Hkv, kv_head_elems], bf16, f32 (on the reference), or E4M3.
 // Within a block and head the layout is the one matrix units want to read:
 //   key   of token t, element c: [c / 2][t][c % 2]   a pair of elements, for all 16 tokens, is one 64-byte row (bf16)
 //   value of token t, element c: [t / 2][c][t % 2]   a pair of tokens, for all d elements
@@ -15,7 +15,7 @@ struct KvLayer {
   Tensor k, v;
 };
 constexpr int64_t kv_head_elems(DType t, int64_t d) {
-  return kBlockTokens * (d + (t == DType::kI8 ? 1 : 0));
+  return kBlockTokens * (d + (t == DType::kF8E4M3 ? 1 : 0));
 }
 constexpr int64_t key_offset(int64_t t, int64_t c) {
   return (c / 2) * (kBlockTokens * 2) + t * 2 + c % 2;

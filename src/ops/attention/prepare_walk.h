@@ -78,7 +78,7 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
   // written, the block; a token's next queries come 2 KiB ahead. Prefetchers of the hardware
   // stop at every page, and heads of keys lie at strides that they do not follow.
   constexpr int64_t kAhead = 1024;
-  const bool narrow = a.kv.k.dtype == DType::kI8;
+  const bool narrow = a.kv.k.dtype == DType::kF8E4M3;
   const int64_t block_elems = n.kv_heads * kBlockTokens * d, turns = item.count * n.q_heads;
   Prefetcher<true> keys(at(a.kv.k, block, 0), block_elems, turns),
       values(at(a.kv.v, block, 0), block_elems, turns);

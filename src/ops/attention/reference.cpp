@@ -65,7 +65,7 @@ double dot_key(const double* q, const Kv* block, int64_t t, int64_t d) {
 // Writes the d elements of token t; `offset(c)` says where within the head, which begins at element `head`.
 template <class Offset>
 void store_token(const Tensor& cache, int64_t head, int64_t t, const double* x, int64_t d, Offset&& offset) {
-  if (cache.dtype != DType::kI8) {
+  if (cache.dtype != DType::kF8E4M3) {
     for (int64_t c = 0; c < d; ++c) store_float(cache, head + offset(c), static_cast<float>(x[c]));
     return;
   }
@@ -175,7 +175,7 @@ void prepare_reference(const OpContext& ctx, const AttentionPrepareArgs& a) {
 
 void attend_reference(const OpContext& ctx, const PagedAttentionArgs& a) {
   if (a.kv.k.dtype == DType::kBF16) return attend<bf16>(ctx, a);
-  if (a.kv.k.dtype == DType::kI8) return attend<e4m3>(ctx, a);
+  if (a.kv.k.dtype == DType::kF8E4M3) return attend<e4m3>(ctx, a);
   attend<float>(ctx, a);
 }
 

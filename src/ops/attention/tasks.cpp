@@ -54,7 +54,7 @@ RowTask make_task(const PagedAttentionArgs& a, const Heads& n, const Chunk& c) {
   }
   t.out = static_cast<bf16*>(a.out.data) + row * a.out.stride[0] + head * n.d;
   t.out_token = a.out.stride[0];
-  if (a.kv.k.dtype == DType::kI8) {
+  if (a.kv.k.dtype == DType::kF8E4M3) {
     t.narrow = {.k = at_head<const e4m3>(a.kv.k, 0, kv_head),
                 .v = at_head<const e4m3>(a.kv.v, 0, kv_head),
                 .k_block = a.kv.k.stride[0],
@@ -81,7 +81,7 @@ class WideBlocks {
  public:
   WideBlocks(const OpContext& ctx, const PagedAttentionArgs& a, Workspace::Scope& scope)
       : elems_(kStagedKeys * a.q.dim(2)) {
-    if (a.kv.k.dtype != DType::kI8) return;
+    if (a.kv.k.dtype != DType::kF8E4M3) return;
     int32_t blocks = 0;
     for (const Segment& s : a.segments) blocks = std::max(blocks, (s.position + s.count) / kBlockTokens + 1);
     int32_t* const places = scope.take<int32_t>(blocks);

@@ -87,7 +87,7 @@ struct Batch {
     for (int t = 0; t < s.position + s.count; ++t)
       for (int h = 0; h < c.kv_heads; ++h) {
         // Of wide ranges where tokens have scales of their own.
-        const float size = c.kv == DType::kI8 ? std::exp2(rng.uniform(-12.0f, 3.0f)) : 1.0f;
+        const float size = c.kv == DType::kF8E4M3 ? std::exp2(rng.uniform(-12.0f, 3.0f)) : 1.0f;
         for (size_t e = 0; e < key.size(); ++e) {
           key[e] = c.data == Data::kEqual ? same : rng.normal(sd);
           value[e] = rng.normal() * size;
@@ -110,7 +110,7 @@ struct Batch {
   void store(Buffer& to, std::span<const int32_t> blocks, int64_t t, int64_t kv_head,
              std::span<const float> x) {
     const int64_t head = cache_head(blocks, t, kv_head);
-    if (c.kv != DType::kI8) {
+    if (c.kv != DType::kF8E4M3) {
       for (size_t e = 0; e < x.size(); ++e)
         store_float(to, head + offset(to, t, static_cast<int64_t>(e)), x[e]);
       return;
@@ -129,7 +129,7 @@ struct Batch {
     const int64_t head = cache_head(blocks, t, kv_head);
     for (size_t e = 0; e < x.size(); ++e) {
       const int64_t at = offset(from, t, static_cast<int64_t>(e));
-      if (c.kv != DType::kI8) {
+      if (c.kv != DType::kF8E4M3) {
         x[e] = load_float(from, head + at);
         continue;
       }
@@ -358,7 +358,7 @@ std::vector<Case> cases() {
     add(fmt::format("saturated d{}", d), d, 4, 2, {{0, 150}, {400, 3}}, false, Data::kSaturated);
     add(fmt::format("equal logits d{}", d), d, 4, 2, {{0, 150}, {400, 3}}, true, Data::kEqual);
   }
-  constexpr DType kE4m3 = DType::kI8;
+  constexpr DType kE4m3 = DType::kF8E4M3;
   for (const int d : {2, 6, 20, 32, 48, 64, 128, 256, 512})
     add(fmt::format("e4m3 d{}", d), d, 8, 2, {{0, 37}, {63, 1}, {64, 33}, {130, 1}, {511, 1}, {512, 2}},
         d % 64 == 0, Data::kNormal, kE4m3);

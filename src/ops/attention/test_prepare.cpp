@@ -169,7 +169,7 @@ void compare_codes(Suite& s, std::string_view kernel, const Batch& b, const Buff
 
 void run_case(Suite& s, const Case& c) {
   const Batch b(s, c);
-  const bool narrow = c.kv == DType::kI8;
+  const bool narrow = c.kv == DType::kF8E4M3;
   Outputs want(b, DType::kF32, DType::kF32);
   const Buffer wide32 = b.wide.as(DType::kF32);
   kAttentionPrepareOp.reference().launch(s.context(Device::kReference),
@@ -248,7 +248,7 @@ void attention_prepare_conformance(Suite& s) {
     if (s.wants_case(c.name)) run_case(s, c);
     Case narrow = c;
     narrow.name += " e4m3";
-    narrow.kv = DType::kI8;
+    narrow.kv = DType::kF8E4M3;
     if (s.wants_case(narrow.name)) run_case(s, narrow);
   }
 }

@@ -29,8 +29,8 @@ uint64_t hash_text(uint64_t h, std::string_view text) {  // FNV-1a
 }
 
 int64_t element_bytes(DType t) {
-  QUIRE_CHECK(t == DType::kF32 || t == DType::kBF16 || t == DType::kI32 || t == DType::kI8,
-              "test buffers hold f32, bf16, i32 or bytes, not {}", dtype_name(t));
+  QUIRE_CHECK(t == DType::kF32 || t == DType::kBF16 || t == DType::kI32 || t == DType::kF8E4M3,
+              "test buffers hold f32, bf16, i32 or E4M3 codes, not {}", dtype_name(t));
   return dtype_info(t).block_bytes;
 }
 
@@ -46,7 +46,7 @@ LiveBuffers& live_buffers() {
 
 float load(const Tensor& t, int64_t elem) {
   if (t.dtype == DType::kI32) return static_cast<float>(static_cast<const int32_t*>(t.data)[elem]);
-  if (t.dtype == DType::kI8) return static_cast<const uint8_t*>(t.data)[elem];
+  if (t.dtype == DType::kF8E4M3) return static_cast<const uint8_t*>(t.data)[elem];
   return load_float(t, elem);
 }
 
@@ -175,7 +175,7 @@ Buffer& Buffer::fill_nan() {
   for (int64_t i = 0; i < n; ++i) {
     if (tensor_.dtype == DType::kI32)
       tensor_.as<int32_t>()[i] = std::numeric_limits<int32_t>::min();
-    else if (tensor_.dtype == DType::kI8)
+    else if (tensor_.dtype == DType::kF8E4M3)
       tensor_.as<uint8_t>()[i] = 0xff;
     else
       store_float(tensor_, i, std::numeric_limits<float>::quiet_NaN());

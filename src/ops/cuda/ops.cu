@@ -48,7 +48,7 @@ gemm::Out out_of(const LinearPart& p) {
 
 KvCache cache_of(const KvLayer& kv) {
   return {kv.k.data, kv.v.data, dtype_bytes(kv.k.dtype, kv.k.stride[0]),
-          kv.k.dtype == DType::kI8 ? KvFormat::kE4m3 : KvFormat::kBf16};
+          kv.k.dtype == DType::kF8E4M3 ? KvFormat::kE4m3 : KvFormat::kBf16};
 }
 
 DeltaSlots slots_of(const DeltaState& s) {

@@ -1,0 +1,295 @@
+#include "model/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "model/activations.h"
+#include "ops/gated_delta/gated_delta.h"
+#include "ops/linear/linear.h"
+#include "ops/mlp/mlp.h"
+#include "ops/moe/moe.h"
+#include "ops/norm/norm.h"
+#include "ops/rows/rows.h"
+
+namespace quire {
+
+int64_t logits_slice(int64_t vocab) {
+  return std::clamp<int64_t>((int64_t{1} << 24) / vocab / kChunkTokens * kChunkTokens, kChunkTokens, 512);
+}
+
+// What all layers of one pass share.
+struct Decoder::Pass {
+  const OpContext& ctx;
+  const StepBatch& step;
+  const CacheViews& cache;
+  const ForwardOptions& options;
+
+  int64_t latency_rows() const { return options.latency ? step.shape.decode_rows : 0; }
+  void probe(std::string_view name, int layer, const Tensor& value) const {
+    if (options.probe != nullptr) (*options.probe)(name, layer, value);
+  }
+};
+
+// The intermediates of a step. Those of a kind of layer that the model has not are empty.
+struct Decoder::Activations {
+  Tensor x;    // [T, D] f32 residual stream
+  Tensor h;    // [T, D] normalised input of a sub-block
+  Tensor mix;  // [T, H d] or [T, Hv Dv]: what a mixer puts out before its last projection
+  // Attention.
+  Tensor q_proj, k_proj, v_proj;  // [T, H d] (gated: [T, 2 H d], query and gate per head), [T, Hkv d] twice
+  Tensor q, gate;                 // [T, H, d]
+  Tensor attention_mix;           // [T, H d], columns of mix
+  // Gated delta net.
+  Tensor qkv, z;      // projections: [T, C], [T, Hv Dv]
+  Tensor a, b;        // [T, Hv] f32
+  Tensor dq, dk, dv;  // [T, Hk, Dk], [T, Hk, Dk], [T, Hv, Dv]
+  Tensor g, beta;     // [T, Hv] f32
+  Tensor o;           // [T, Hv, Dv] before the gated norm
+  Tensor delta_mix;   // [T, Hv Dv], columns of mix
+};
+
+Decoder::Decoder(std::shared_ptr<const ModelConfig> config, DecoderWeights weights)
+    : config_(std::move(config)), w_(std::move(weights)) {
+  QUIRE_CHECK(w_.layers.size() == config_->mixers.size(), "{} layers, but {} mixers", w_.layers.size(),
+              config_->mixers.size());
+}
+
+namespace {
+
+template <class Weights, class Visitor>
+void visit_all(Weights& w, Visitor& v) {
+  v.table(w.embedding);
+  v.vector(w.rope.inv_freq);
+  for (auto& layer : w.layers) visit(layer, v);
+  v.vector(w.output_norm);
+  v.matrix(w.head);
+  v.vector(w.output_bias);
+}
+
+}  // namespace
+
+void Decoder::visit(WeightVisitor& v) const {
+  visit_all(w_, v);
+}
+
+Decoder Decoder::placed(WeightPlacer& v) const {
+  Decoder copy = *this;
+  visit_all(copy.w_, v);
+  return copy;
+}
+
+Decoder::Activations Decoder::lay_out(Workspace::Scope& scope, DType activation, int64_t rows) const {
+  ActivationMemory mem(scope, activation, rows);
+  const AttentionSpec& at = config_->attention;
+  const DeltaSpec& n = config_->delta;
+  const bool attends = config_->attention_layers() > 0, recurrent = config_->has_state();
+  const int64_t heads = attends ? int64_t{at.heads} * at.head_dim : 0;
+  const int64_t inner = recurrent ? int64_t{n.value_heads} * n.value_dim : 0;
+  Activations s;
+  s.x = mem.f32(config_->d_model);
+  s.h = mem.act(config_->d_model);
+  s.mix = mem.act(std::max(heads, inner));
+  if (attends) {
+    s.attention_mix = s.mix.cols(0, heads);
+    s.q_proj = mem.act(at.gated_query ? 2 * heads : heads);
+    s.k_proj = mem.act(int64_t{at.kv_heads} * at.head_dim);
+    s.v_proj = mem.act(int64_t{at.kv_heads} * at.head_dim);
+    s.q = mem.act(at.heads, at.head_dim);
+    if (at.gated_query) s.gate = mem.act(at.heads, at.head_dim);
+  }
+  if (recurrent) {
+    s.delta_mix = s.mix.cols(0, inner);
+    s.qkv = mem.act(n.conv_channels());
+    s.z = mem.act(inner);
+    s.a = mem.f32(n.value_heads);
+    s.b = mem.f32(n.value_heads);
+    s.dq = mem.act(n.key_heads, n.key_dim);
+    s.dk = mem.act(n.key_heads, n.key_dim);
+    s.dv = mem.act(n.value_heads, n.value_dim);
+    s.g = mem.f32(n.value_heads);
+    s.beta = mem.f32(n.value_heads);
+    s.o = mem.act(n.value_heads, n.value_dim);
+  }
+  return s;
+}
+
+void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheViews& cache,
+                      const ForwardOptions& options, const ForwardOutputs& out) const {
+  Workspace::Scope scope(ctx.workspace);
+  const Pass pass{ctx, step, cache, options};
+  const Activations s = lay_out(scope, activation_type(ctx.machine.device), step.rows());
+  embed(ctx, {.tokens = step.tokens,
+              .sources = step.sources,
+              .sampled = step.sampled,
+              .table = w_.embedding,
+              .x = s.x});
+  pass.probe("embed", -1, s.x);
+  int attention_layers = 0, delta_layers = 0;  // so far: caches are counted by kind
+  for (int i = 0; i < std::ssize(w_.layers); ++i) {
+    const LayerWeights& l = w_.layers[static_cast<size_t>(i)];
+    add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.mixer_norm, .eps = config_->eps, .h = s.h});
+    pass.probe("attn_norm", i, s.h);
+    if (const auto* delta = std::get_if<DeltaWeights>(&l.mixer))
+      delta_net(pass, i, *delta, cache.state(delta_layers++), s);
+    else
+      attention(pass, i, std::get<AttentionWeights>(l.mixer), cache.kv(attention_layers++), s);
+    pass.probe("attn_out", i, s.x);
+    add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.ffn_norm, .eps = config_->eps, .h = s.h});
+    pass.probe("ffn_norm", i, s.h);
+    feed_forward(pass, l.ffn, s);
+    pass.probe("layer_out", i, s.x);
+  }
+  head(pass, s.x, out);
+}
+
+// The attention part of block `layer`, added to the residual stream.
+void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv,
+                        const Activations& s) const {
+  linear(pass.ctx, {.x = s.h,
+                    .parts = {{.w = w.q, .bias = w.q_bias, .y = s.q_proj},
+                              {.w = w.k, .bias = w.k_bias, .y = s.k_proj},
+                              {.w = w.v, .bias = w.v_bias, .y = s.v_proj}},
+                    .latency_rows = pass.latency_rows()});
+  attention_prepare(pass.ctx, {.q_proj = s.q_proj,
+                               .k_proj = s.k_proj,
+                               .v_proj = s.v_proj,
+                               .q_norm = w.q_norm,
+                               .k_norm = w.k_norm,
+                               .eps = config_->eps,
+                               .rope = w_.rope,
+                               .segments = pass.step.segments,
+                               .q = s.q,
+                               .gate = s.gate,
+                               .kv = kv});
+  paged_attention(pass.ctx, {.q = s.q,
+                             .gate = s.gate,
+                             .kv = kv,
+                             .segments = pass.step.segments,
+                             .scale = 1.0f / std::sqrt(static_cast<float>(config_->attention.head_dim)),
+                             .out = s.attention_mix});
+  pass.probe("attn_mix", layer, s.attention_mix);
+  linear(pass.ctx, {.x = s.attention_mix,
+                    .parts = {{.w = w.out, .bias = w.out_bias, .y = s.x, .add_to_y = true}},
+                    .latency_rows = pass.latency_rows()});
+}
+
+// The delta-net part of block `layer`, added to the residual stream.
+void Decoder::delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state,
+                        const Activations& s) const {
+  const OpContext& ctx = pass.ctx;
+  linear(ctx, {.x = s.h,
+               .parts = {{.w = w.qkv, .y = s.qkv},
+                         {.w = w.z, .y = s.z},
+                         {.w = w.alpha, .y = s.a},
+                         {.w = w.beta, .y = s.b}},
+               .latency_rows = pass.latency_rows()});
+  gated_delta_net(ctx, {.qkv = s.qkv,
+                        .z = s.z,
+                        .a = s.a,
+                        .b = s.b,
+                        .conv_weight = w.conv,
+                        .ssm_a = w.a,
+                        .dt_bias = w.dt_bias,
+                        .norm_weight = w.norm,
+                        .eps = config_->eps,
+                        .heads = HeadMap::kTiled,
+                        .cache = state,
+                        .segments = pass.step.segments,
+                        .q = s.dq,
+                        .k = s.dk,
+                        .v = s.dv,
+                        .g = s.g,
+                        .beta = s.beta,
+                        .o = s.o,
+                        .y = s.delta_mix});
+  pass.probe("delta_out", layer, s.o);
+  pass.probe("attn_mix", layer, s.delta_mix);
+  linear(ctx, {.x = s.delta_mix,
+               .parts = {{.w = w.out, .y = s.x, .add_to_y = true}},
+               .latency_rows = pass.latency_rows()});
+}
+
+// The feed-forward part of a block, added to the residual stream.
+void Decoder::feed_forward(const Pass& pass, const FeedForwardWeights& f, const Activations& s) const {
+  if (const auto* dense = std::get_if<DenseWeights>(&f)) {
+    swiglu_mlp(pass.ctx, {.h = s.h,
+                          .gate = dense->gate,
+                          .up = dense->up,
+                          .down = dense->down,
+                          .gate_bias = dense->gate_bias,
+                          .up_bias = dense->up_bias,
+                          .down_bias = dense->down_bias,
+                          .x = s.x,
+                          .latency_rows = pass.latency_rows()});
+    return;
+  }
+  const auto& experts = std::get<ExpertWeights>(f);
+  moe(pass.ctx, {.h = s.h,
+                 .router = experts.router,
+                 .gate = experts.gate,
+                 .up = experts.up,
+                 .down = experts.down,
+                 .top_k = config_->ffn.top_k,
+                 .shared_gate = experts.shared_gate,
+                 .shared_up = experts.shared_up,
+                 .shared_down = experts.shared_down,
+                 .shared_router = experts.shared_router,
+                 .x = s.x,
+                 .chosen = {},
+                 .latency_rows = pass.latency_rows()});
+}
+
+// Of the residual stream x [T, D]: final norm and head for the rows that want logits, the norm alone for those whose
+// hidden states are wanted.
+void Decoder::head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const {
+  hidden_states(pass, x, out.hidden);
+  const StepShape& s = pass.step.shape;
+  if (s.logit_rows > 0)
+    logits(pass, x, pass.step.logit_rows, pass.options.latency ? s.decode_logit_rows : 0, out.logits);
+  if (s.scored_rows > 0 && out.scored != nullptr) scored_logits(pass, x, *out.scored);
+}
+
+// Of some rows of x; the first `latency_rows` of them in the arithmetic for latency.
+void Decoder::logits(const Pass& pass, const Tensor& x, const Tensor& rows, int64_t latency_rows,
+                     const Tensor& out) const {
+  const OpContext& ctx = pass.ctx;
+  const int64_t count = rows.dim(0), d = config_->d_model;
+  Workspace::Scope ws(ctx.workspace);
+  const Tensor last = make_tensor(ws.take<float>(count * d), {count, d});
+  const DType act = activation_type(ctx.machine.device);
+  const Tensor h = make_tensor(ws.take<std::byte>(dtype_bytes(act, count * d)), act, {count, d});
+  gather_rows(ctx, {.x = x, .rows = rows, .y = last});
+  add_rms_norm(ctx, {.x = last, .add = {}, .weight = w_.output_norm, .eps = config_->eps, .h = h});
+  linear(ctx,
+         {.x = h, .parts = {{.w = w_.head, .bias = w_.output_bias, .y = out}}, .latency_rows = latency_rows});
+  pass.probe("output_norm", -1, h);
+  pass.probe("logits", -1, out);
+}
+
+// Prompt rows all of them: a row's logits are what they would be in any other slice.
+void Decoder::scored_logits(const Pass& pass, const Tensor& x, const ScoredLogits& each) const {
+  const int64_t rows = pass.step.shape.scored_rows, vocab = config_->vocab, pitch = logits_pitch(vocab);
+  const int64_t most = std::min(rows, logits_slice(vocab));
+  Workspace::Scope ws(pass.ctx.workspace);
+  float* const memory = ws.take<float>(most * pitch);
+  for (int64_t first = 0; first < rows; first += most) {
+    const int64_t count = std::min(most, rows - first);
+    const Tensor slice = make_tensor(memory, {count, pitch}).cols(0, vocab);
+    logits(pass, x, pass.step.scored_rows.rows(first, count), 0, slice);
+    each(first, slice);
+  }
+}
+
+// In float32, however activations are kept: nothing is multiplied by them.
+void Decoder::hidden_states(const Pass& pass, const Tensor& x, const Tensor& hidden) const {
+  const int64_t rows = pass.step.shape.hidden_rows, d = config_->d_model;
+  if (rows == 0) return;
+  Workspace::Scope ws(pass.ctx.workspace);
+  const Tensor wanted = make_tensor(ws.take<float>(rows * d), {rows, d});
+  gather_rows(pass.ctx, {.x = x, .rows = pass.step.hidden_rows, .y = wanted});
+  add_rms_norm(pass.ctx,
+               {.x = wanted, .add = {}, .weight = w_.output_norm, .eps = config_->eps, .h = hidden});
+}
+
+}  // namespace quire

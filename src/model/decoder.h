@@ -1,0 +1,100 @@
+// The forward pass of every architecture: an embedding, layers of norm, mixer (attention or gated delta net), norm
+// and feed-forward (dense or experts), a final norm and a head. It reads from top to bottom; in what architectures
+// differ is in the configuration and in which weights there are.
+// Sources: "LLaMA" (arXiv:2302.13971), "Qwen2" (arXiv:2407.10671), "Qwen3" (arXiv:2505.09388), "Gated Delta
+// Networks" (arXiv:2412.06464), the Qwen3-Next and Qwen3.5 model definitions.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "cache/storage.h"
+#include "model/config.h"
+#include "model/step.h"
+#include "model/weights.h"
+
+namespace quire {
+
+// Sees named intermediates of a step, to compare two implementations layer by layer. Layer -1: outside the
+// blocks.
+using LayerProbe = std::function<void(std::string_view name, int layer, const Tensor& value)>;
+
+// What a forward pass takes besides the step.
+struct ForwardOptions {
+  // Rows of generated tokens are computed in the arithmetic for latency (docs/numerics.md).
+  bool latency = false;
+  const LayerProbe* probe = nullptr;
+};
+
+// Is shown the logits [n, V] f32 of a step's scored rows first ... first + n - 1. They are the pass's scratch memory:
+// rows 16 bytes aligned, gone after the call.
+using ScoredLogits = std::function<void(int64_t first, const Tensor& logits)>;
+
+// Where a forward pass leaves what the step asks for: [logit_rows, V] f32, and [hidden_rows, D] f32. Empty where it
+// asks for none. Scored rows are all rows of a prompt, and their logits together would be the largest thing in
+// memory: they are shown a slice at a time, in ascending order.
+struct ForwardOutputs {
+  Tensor logits, hidden;
+  const ScoredLogits* scored = nullptr;
+};
+
+// How many rows' logits are held at a time where a whole prompt's are wanted: about 64 MiB of them, on the 64-token
+// grid.
+int64_t logits_slice(int64_t vocab);
+// Elements from one row of logits to the next: samplers read four at a time, aligned.
+inline int64_t logits_pitch(int64_t vocab) {
+  return (vocab + 3) / 4 * 4;
+}
+
+// The type of activations between operators on a device.
+inline DType activation_type(Device device) {
+  return device == Device::kReference ? DType::kF32 : DType::kBF16;
+}
+
+// Everything that a pass reads of a model, as views.
+struct DecoderWeights {
+  Weight embedding, head;  // the same where they are tied
+  Tensor output_norm, output_bias;
+  Rope rope;
+  std::vector<LayerWeights> layers;
+};
+
+// A value: copies share the configuration and see the same weights, which somebody else owns (Model, or a backend).
+class Decoder {
+ public:
+  // `config` and `weights` belong together: one entry of layers for each of the configuration's mixers, of that kind.
+  Decoder(std::shared_ptr<const ModelConfig> config, DecoderWeights weights);
+
+  const ModelConfig& config() const { return *config_; }
+  // Shows everything that forward reads, in the order of use.
+  void visit(WeightVisitor& v) const;
+  // This decoder with its weights where `v` put them.
+  Decoder placed(WeightPlacer& v) const;
+
+  // Runs a step's segments through all layers, updates the caches, and writes the outputs.
+  void forward(const OpContext& ctx, const StepBatch& step, const CacheViews& cache,
+               const ForwardOptions& options, const ForwardOutputs& out) const;
+
+ private:
+  struct Pass;
+  struct Activations;
+
+  Activations lay_out(Workspace::Scope& scope, DType activation, int64_t rows) const;
+  void attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv,
+                 const Activations& s) const;
+  void delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state,
+                 const Activations& s) const;
+  void feed_forward(const Pass& pass, const FeedForwardWeights& f, const Activations& s) const;
+  void head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const;
+  void logits(const Pass& pass, const Tensor& x, const Tensor& rows, int64_t latency_rows,
+              const Tensor& out) const;
+  void scored_logits(const Pass& pass, const Tensor& x, const ScoredLogits& each) const;
+  void hidden_states(const Pass& pass, const Tensor& x, const Tensor& hidden) const;
+
+  std::shared_ptr<const ModelConfig> config_;
+  DecoderWeights w_;
+};
+
+}  // namespace quire
