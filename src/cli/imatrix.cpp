@@ -113,7 +113,7 @@ Result<Run> run_text(const Options& o, std::shared_ptr<const LoadedModel> model,
       totals.add_text(name, static_cast<uint32_t>(run.windows), static_cast<uint32_t>(o.cut.window)));
   QUIRE_CHECKED(collector.add_to(totals));
   for (const gguf::TensorInfo& t : model->file.tensors())
-    if (tensor_role(t.name, t.n_dims) != TensorRole::kKept && !totals.tensors().contains(t.name))
+    if (encoding_group(t.name, t.n_dims) != EncodingGroup::kKept && !totals.tensors().contains(t.name))
       run.unseen.emplace_back(t.name);
   return run;
 }
