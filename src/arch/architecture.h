@@ -24,14 +24,13 @@ struct Architecture {
   std::string_view name;  // general.architecture, and what its metadata keys begin with
   std::array<std::string_view, 2> classes = {};  // of the transformers library
   RopePairs rope = RopePairs::kHalves;
-  bool qk_norm = false;  // every head of queries and keys is normalised before it rotates
-  bool gated_query =
-      false;  // the query projection has a gate for each head, and attention's result is multiplied by it
-  bool qkv_bias = false;   // of checkpoints: always there; of files, biases are used where they are found
-  bool delta_net = false;  // the mixer of most blocks is a gated delta net
+  bool qk_norm = false;      // every head of queries and keys is normalised before it rotates
+  bool gated_query = false;  // the query projection has a gate for each head of attention's result
+  bool qkv_bias = false;     // checkpoints always have them; of files, biases are used where they are found
+  bool delta_net = false;    // the mixer of most blocks is a gated delta net
   Presence experts = Presence::kNever;
   bool shared_expert = false;
-  bool experts_as_wide = false;                // as feed_forward_length, and there is no key for their width
+  bool experts_as_wide = false;                // as feed_forward_length, where no key says otherwise
   bool mtp = false;                            // blocks for multi-token prediction may follow the others
   TensorRole ffn_norm = TensorRole::kFfnNorm;  // the tensor that normalises what the feed-forward reads
   bool centred_norms = false;                  // checkpoints keep norms as their difference from 1

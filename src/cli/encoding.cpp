@@ -18,14 +18,14 @@ bool contains(std::string_view text, std::string_view part) {
 
 }  // namespace
 
-TensorRole tensor_role(std::string_view name, int n_dims) {
-  if (n_dims < 2 || n_dims > 3 || !name.ends_with(".weight")) return TensorRole::kKept;
+EncodingGroup encoding_group(std::string_view name, int n_dims) {
+  if (n_dims < 2 || n_dims > 3 || !name.ends_with(".weight")) return EncodingGroup::kKept;
   if (contains(name, "norm") || contains(name, "ffn_gate_inp") || contains(name, "ssm_conv1d"))
-    return TensorRole::kKept;
+    return EncodingGroup::kKept;
   if (name == "token_embd.weight" || name == "output.weight" || contains(name, "nextn.embed_tokens") ||
       contains(name, "nextn.shared_head_head"))
-    return TensorRole::kHead;
-  return contains(name, ".ffn_") ? TensorRole::kFfn : TensorRole::kProjection;
+    return EncodingGroup::kHead;
+  return contains(name, ".ffn_") ? EncodingGroup::kFfn : EncodingGroup::kProjection;
 }
 
 Result<DType> parse_encodable(std::string_view name) {
@@ -34,12 +34,6 @@ Result<DType> parse_encodable(std::string_view name) {
   std::string list;
   for (const DType t : kEncodable) list += fmt::format("{}{}", list.empty() ? "" : ", ", dtype_name(t));
   return request_error("cannot write type '{}': choose one of {}", name, list);
-}
-
-std::string_view tensor_stem(std::string_view name) {
-  constexpr std::string_view kSuffix = ".weight";
-  if (name.ends_with(kSuffix)) name.remove_suffix(kSuffix.size());
-  return name;
 }
 
 }  // namespace quire::cli

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "arch/tensors.h"
 #include "cli/command.h"
 #include "cli/display.h"
 #include "cli/encoding.h"
@@ -113,7 +114,7 @@ Result<Run> run_text(const Options& o, std::shared_ptr<const LoadedModel> model,
       totals.add_text(name, static_cast<uint32_t>(run.windows), static_cast<uint32_t>(o.cut.window)));
   QUIRE_CHECKED(collector.add_to(totals));
   for (const gguf::TensorInfo& t : model->file.tensors())
-    if (tensor_role(t.name, t.n_dims) != TensorRole::kKept && !totals.tensors().contains(t.name))
+    if (encoding_group(t.name, t.n_dims) != EncodingGroup::kKept && !totals.tensors().contains(t.name))
       run.unseen.emplace_back(t.name);
   return run;
 }
@@ -128,13 +129,13 @@ Experts find_unreached(const quant::ImportanceTotals& totals) {
   Experts x;
   for (const auto& [name, t] : totals.tensors()) {
     // All of a block's experts' matrices are reached together.
-    const size_t down = name.find(".ffn_down_exps");
-    if (down == std::string::npos) continue;
+    const std::optional<TensorId> id = find_tensor_spec(name);
+    if (!id || id->spec->role != TensorRole::kExpertsDown) continue;
     x.all += t.matrices;
     for (int64_t e = 0; e < t.matrices; ++e) {
       if (t.counts[static_cast<size_t>(e)] > 0) continue;
       ++x.unreached;
-      x.by_block[name.substr(0, down)].push_back(e);
+      x.by_block[fmt::format("blk.{}", id->block)].push_back(e);
     }
   }
   return x;

@@ -140,22 +140,62 @@ void add_types(const gguf::File& f, ordered_json& out) {
                             {"computable", quant::can_decode(find_dtype(type)->type)}});
 }
 
+// ---- What a model of it has ----
+
+// The weights as an engine finds them, or why it would not run.
+using LoadedWeights = Result<std::unique_ptr<const Model>>;
+
+// Why the multi-token-prediction block cannot be used; empty: it is whole.
+std::string mtp_problem(const Model& model) {
+  const auto block = model.mtp();
+  return block.ok() ? std::string() : block.error().message;
+}
+
+void print_model(const LoadedWeights& loaded) {
+  if (!loaded.ok()) {
+    print_out("\nnote: cannot be run: {}\n", escaped(loaded.error().message));
+    return;
+  }
+  const Model& model = **loaded;
+  if (model.config().mtp_layers > 0) {
+    const std::string problem = mtp_problem(model);
+    print_out("\nmulti-token prediction: {}\n",
+              problem.empty() ? "one block, whole" : fmt::format("cannot be used: {}", escaped(problem)));
+  }
+  if (const auto& unread = model.unread(); !unread.empty())
+    print_out("\nnote: nothing reads {} of the tensors; the first is {}\n", unread.size(),
+              escaped(unread.front()));
+}
+
+void add_model(const LoadedWeights& loaded, ordered_json& out) {
+  if (!loaded.ok()) {
+    out["problem"] = loaded.error().message;
+    return;
+  }
+  const Model& model = **loaded;
+  if (model.config().mtp_layers > 0) {
+    const std::string problem = mtp_problem(model);
+    out["mtp"] = {{"blocks", model.config().mtp_layers}, {"whole", problem.empty()}};
+    if (!problem.empty()) out["mtp"]["problem"] = problem;
+  }
+  out["unread_tensors"] = model.unread();
+}
+
 // ---- Memory ----
 
 constexpr int64_t kBatchTokens = 512;  // rows of a step, as the engine's default
 
 // Of architectures that can be run; others have no such section.
-Result<MemoryEstimate> memory_of(const gguf::File& f, const InspectOptions& o) {
+Result<MemoryEstimate> memory_of(const gguf::File& f, const LoadedWeights& model, const InspectOptions& o) {
   QUIRE_TRY(const ModelConfig config, read_config(f));
   QUIRE_TRY(MemoryEstimate m, estimate_memory(f, config, o.context, o.sequences, kBatchTokens));
-  if (o.sequences <= kFewSequences)
-    if (const auto model = Model::load(f); model.ok())
-      m.repacked = RepackedWeights::bytes_for((*model)->matrices());
+  if (o.sequences <= kFewSequences && model.ok())
+    m.repacked = RepackedWeights::bytes_for((*model)->matrices());
   return m;
 }
 
-void print_memory(const gguf::File& f, const InspectOptions& o) {
-  const auto m = memory_of(f, o);
+void print_memory(const gguf::File& f, const LoadedWeights& model, const InspectOptions& o) {
+  const auto m = memory_of(f, model, o);
   print_out("\nmemory to run {} of {} tokens{}\n",
             o.sequences == 1 ? "one sequence" : fmt::format("{} sequences", o.sequences), o.context,
             o.sequences == 1 ? "" : " each");
@@ -175,8 +215,8 @@ void print_memory(const gguf::File& f, const InspectOptions& o) {
   line("total", m->total(), "");
 }
 
-void add_memory(const gguf::File& f, const InspectOptions& o, ordered_json& out) {
-  const auto m = memory_of(f, o);
+void add_memory(const gguf::File& f, const LoadedWeights& model, const InspectOptions& o, ordered_json& out) {
+  const auto m = memory_of(f, model, o);
   if (!m.ok()) return;
   out["memory"] = {{"context", o.context},
                    {"sequences", o.sequences},
@@ -318,7 +358,9 @@ Status inspect(const InspectOptions& o) {
     ordered_json out;
     add_file(f, out);
     add_types(f, out);
-    add_memory(f, o, out);
+    const LoadedWeights model = Model::load(f);
+    add_model(model, out);
+    add_memory(f, model, o, out);
     if (o.chat_template) out["chat_template"] = text_of(f, "tokenizer.chat_template");
     if (o.metadata || o.everything()) add_metadata(f, out);
     if (o.tensors || o.everything()) add_tensors(f, out);
@@ -328,7 +370,9 @@ Status inspect(const InspectOptions& o) {
   }
   print_file(f);
   print_types(f);
-  print_memory(f, o);
+  const LoadedWeights model = Model::load(f);
+  print_model(model);
+  print_memory(f, model, o);
   if (o.metadata || o.everything()) print_metadata(f);
   if (o.tensors || o.everything()) print_tensors(f);
   return {};

@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "cli/encoding.h"
+#include "arch/tensors.h"
 
 namespace quire::cli {
 namespace {
@@ -20,17 +20,31 @@ double microseconds(double seconds) {
   return seconds * 1e6;
 }
 
-// Which bucket multiplies by a matrix.
-std::optional<Bucket> bucket_of_matrix(const gguf::TensorInfo& t, bool tied) {
-  const auto has = [&](std::string_view part) { return t.name.find(part) != t.name.npos; };
-  if (t.name == "output.weight" || (tied && t.name == "token_embd.weight")) return Bucket::kHead;
-  if (t.name == "token_embd.weight" || tensor_role(t.name, t.n_dims) == TensorRole::kKept) {
-    return has("ffn_gate_inp.weight") ? std::optional(Bucket::kRouting) : std::nullopt;
+// Which bucket multiplies by a matrix; nothing for what is no matrix.
+std::optional<Bucket> bucket_of_matrix(const TensorSpec& spec, bool tied) {
+  using enum TensorRole;
+  if (spec.role == kTokenEmbedding) return tied ? std::optional(Bucket::kHead) : std::nullopt;
+  if (spec.kind == TensorKind::kVector) return std::nullopt;
+  switch (spec.role) {
+    case kOutput:
+      return Bucket::kHead;
+    case kRouter:
+      return Bucket::kRouting;
+    case kExpertsGateUp:
+    case kExpertsGate:
+    case kExpertsUp:
+    case kExpertsDown:
+    case kSharedGate:
+    case kSharedUp:
+    case kSharedDown:
+      return Bucket::kExperts;
+    case kFfnGate:
+    case kFfnUp:
+    case kFfnDown:
+      return Bucket::kFeedForward;
+    default:
+      return Bucket::kProjections;
   }
-  if (has("ffn_gate_inp.weight")) return Bucket::kRouting;
-  if (has("_exps.") || has("_shexp.")) return Bucket::kExperts;
-  if (has("ffn_")) return Bucket::kFeedForward;
-  return Bucket::kProjections;
 }
 
 // Share of the experts that a step reads if its tokens choose independently and uniformly.
@@ -76,12 +90,14 @@ double bucket_bytes(Bucket b, const gguf::File& file, const ModelCost& cost, int
   if (b == Bucket::kDelta)
     return sequences *
            (cost.state_bytes * (1 + 1.0 / kWindowTokens) + cost.window_bytes * (kWindowTokens / 2));
-  const bool tied = file.find_tensor("output.weight") == nullptr;
+  const bool tied = file.find_tensor(tensor_name(TensorRole::kOutput)) == nullptr;
   double bytes = 0;
-  for (const gguf::TensorInfo& t : file.tensors())
-    if (bucket_of_matrix(t, tied) == b)
-      bytes += static_cast<double>(t.bytes) *
-               (t.name.find("_exps.") != t.name.npos ? touched_share(cost, sequences) : 1);
+  for (const gguf::TensorInfo& t : file.tensors()) {
+    const std::optional<TensorId> id = find_tensor_spec(t.name);
+    if (!id || bucket_of_matrix(*id->spec, tied) != b) continue;
+    const bool experts = id->spec->kind == TensorKind::kExperts;
+    bytes += static_cast<double>(t.bytes) * (experts ? touched_share(cost, sequences) : 1);
+  }
   return bytes;
 }
 

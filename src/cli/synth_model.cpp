@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "arch/tensors.h"
 #include "cli/synth_values.h"
 #include "quant/families.h"
 
@@ -78,16 +79,16 @@ void SynthPayload::copy_to(std::byte* out) const {
 // What does not fit a row length becomes bf16.
 DType SynthModel::Types::of(const SynthTensor& t) const {
   DType type = DType::kF32;
-  switch (t.role()) {
-    case TensorRole::kKept:
+  switch (t.group()) {
+    case EncodingGroup::kKept:
       return DType::kF32;
-    case TensorRole::kHead:
+    case EncodingGroup::kHead:
       type = head;
       break;
-    case TensorRole::kFfn:
+    case EncodingGroup::kFfn:
       type = ffn;
       break;
-    case TensorRole::kProjection:
+    case EncodingGroup::kProjection:
       type = projection;
       break;
   }
@@ -128,7 +129,7 @@ Status SynthModel::declare(gguf::Writer& w) const {
     QUIRE_CHECKED(w.add_tensor(t.name, types_.of(t), t.dims));
     const int64_t scales[] = {matrices(t)};
     if (types_.of(t) == DType::kNVFP4)
-      QUIRE_CHECKED(w.add_tensor(fmt::format("{}.scale", tensor_stem(t.name)), DType::kF32, scales));
+      QUIRE_CHECKED(w.add_tensor(fmt::format("{}.scale", without_weight(t.name)), DType::kF32, scales));
   }
   return {};
 }

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "arch/architecture.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/tokenizer_config.h"
 
 namespace quire::cli {
 namespace {
+
+using enum TensorRole;
 
 constexpr int64_t kConvKernel = 4;
 constexpr int64_t kContext = 262144;
@@ -74,76 +77,78 @@ constexpr SynthShape kShapes[] = {
      .d_ff_shared = 512},
 };
 
+ModelSizes sizes_of(const SynthShape& s, const Architecture& row) {
+  return {.vocab = s.vocab,
+          .d_model = s.d_model,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .head_dim = s.head_dim,
+          .n_rot = s.n_rot,
+          .gated_query = row.gated_query,
+          .conv_kernel = kConvKernel,
+          .key_heads = s.key_heads,
+          .value_heads = s.value_heads,
+          .key_dim = s.state,
+          .value_dim = s.state,
+          .d_ff = s.d_ff,
+          .experts = s.experts,
+          .d_ff_expert = s.d_ff_expert,
+          .d_ff_shared = s.d_ff_shared};
+}
+
 // Collects the tensors of one model in file order.
 class Builder {
  public:
-  explicit Builder(const SynthShape& s) : s_(s) {}
+  Builder(const SynthShape& s, const Architecture& row) : s_(s), row_(row), sizes_(sizes_of(s, row)) {}
 
   std::vector<SynthTensor> build() {
-    matrix("token_embd", s_.d_model, s_.vocab);
-    for (int64_t i = 0; i < s_.layers; ++i) {
-      prefix_ = fmt::format("blk.{}.", i);
-      ones("attn_norm.weight", s_.d_model);
-      s_.full_attention(i) ? attention() : delta_net();
-      ones(s_.hybrid() ? "post_attention_norm.weight" : "ffn_norm.weight", s_.d_model);
+    add(kTokenEmbedding);
+    for (block_ = 0; block_ < s_.layers; ++block_) {
+      ones(kAttnNorm);
+      s_.full_attention(block_) ? attention() : delta_net();
+      ones(row_.ffn_norm);
       s_.experts > 0 ? experts() : dense();
     }
-    prefix_.clear();
-    ones("output_norm.weight", s_.d_model);
-    if (!s_.tied) matrix("output", s_.d_model, s_.vocab);
+    ones(kOutputNorm);
+    if (!s_.tied) add(kOutput);
     return std::move(tensors_);
   }
 
  private:
-  void add(std::string_view name, std::vector<int64_t> dims, SynthValues values) {
-    tensors_.push_back({prefix_ + std::string(name), std::move(dims), values});
+  void add(TensorRole role, SynthValues values = SynthValues::kMatrix) {
+    const TensorSpec& spec = tensor_spec(role);
+    std::vector<int64_t> dims = {size_of(spec.cols, sizes_)};
+    if (spec.rows != Extent::kOne) dims.push_back(size_of(spec.rows, sizes_));
+    if (spec.kind == TensorKind::kExperts) dims.push_back(s_.experts);
+    tensors_.push_back({tensor_name(role, block_), std::move(dims), values});
   }
-  void ones(std::string_view name, int64_t n) { add(name, {n}, SynthValues::kOnes); }
-  void matrix(std::string_view stem, int64_t cols, int64_t rows, int64_t n = 1) {
-    std::vector<int64_t> dims = {cols, rows};
-    if (n > 1) dims.push_back(n);
-    add(fmt::format("{}.weight", stem), std::move(dims), SynthValues::kMatrix);
-  }
+  void ones(TensorRole role) { add(role, SynthValues::kOnes); }
 
   void attention() {
-    const int64_t q = s_.heads * s_.head_dim, kv = s_.kv_heads * s_.head_dim;
-    matrix("attn_q", s_.d_model, s_.hybrid() ? 2 * q : q);  // hybrids: query and gate
-    matrix("attn_k", s_.d_model, kv);
-    matrix("attn_v", s_.d_model, kv);
-    ones("attn_q_norm.weight", s_.head_dim);
-    ones("attn_k_norm.weight", s_.head_dim);
-    matrix("attn_output", q, s_.d_model);
+    for (const TensorRole role : {kAttnQ, kAttnK, kAttnV}) add(role);
+    if (row_.qk_norm) ones(kAttnQNorm), ones(kAttnKNorm);
+    add(kAttnOutput);
   }
   void delta_net() {
-    const int64_t keys = s_.key_heads * s_.state, inner = s_.value_heads * s_.state;
-    matrix("attn_qkv", s_.d_model, 2 * keys + inner);
-    matrix("attn_gate", s_.d_model, inner);
-    matrix("ssm_alpha", s_.d_model, s_.value_heads);
-    matrix("ssm_beta", s_.d_model, s_.value_heads);
-    matrix("ssm_conv1d", kConvKernel, 2 * keys + inner);
-    add("ssm_a", {s_.value_heads}, SynthValues::kDecay);
-    add("ssm_dt.bias", {s_.value_heads}, SynthValues::kTimeStep);
-    ones("ssm_norm.weight", s_.state);
-    matrix("ssm_out", inner, s_.d_model);
+    for (const TensorRole role : {kDeltaQkv, kDeltaZ, kDeltaAlpha, kDeltaBeta, kDeltaConv}) add(role);
+    add(kDeltaA, SynthValues::kDecay);
+    add(kDeltaDtBias, SynthValues::kTimeStep);
+    ones(kDeltaNorm);
+    add(kDeltaOut);
   }
   void dense() {
-    matrix("ffn_gate", s_.d_model, s_.d_ff);
-    matrix("ffn_up", s_.d_model, s_.d_ff);
-    matrix("ffn_down", s_.d_ff, s_.d_model);
+    for (const TensorRole role : {kFfnGate, kFfnUp, kFfnDown}) add(role);
   }
   void experts() {
-    matrix("ffn_gate_inp", s_.d_model, s_.experts);
-    matrix("ffn_gate_exps", s_.d_model, s_.d_ff_expert, s_.experts);
-    matrix("ffn_up_exps", s_.d_model, s_.d_ff_expert, s_.experts);
-    matrix("ffn_down_exps", s_.d_ff_expert, s_.d_model, s_.experts);
-    add("ffn_gate_inp_shexp.weight", {s_.d_model}, SynthValues::kMatrix);
-    matrix("ffn_gate_shexp", s_.d_model, s_.d_ff_shared);
-    matrix("ffn_up_shexp", s_.d_model, s_.d_ff_shared);
-    matrix("ffn_down_shexp", s_.d_ff_shared, s_.d_model);
+    for (const TensorRole role : {kRouter, kExpertsGate, kExpertsUp, kExpertsDown, kSharedRouter, kSharedGate,
+                                  kSharedUp, kSharedDown})
+      add(role);
   }
 
   const SynthShape& s_;
-  std::string prefix_;
+  const Architecture& row_;
+  ModelSizes sizes_;
+  int64_t block_ = 0;
   std::vector<SynthTensor> tensors_;
 };
 
@@ -180,7 +185,9 @@ std::span<const SynthShape> synth_shapes() {
 }
 
 std::vector<SynthTensor> synth_tensors(const SynthShape& s) {
-  return Builder(s).build();
+  const Architecture* const row = find_architecture(s.architecture);
+  QUIRE_CHECK(row != nullptr, "no architecture {}", s.architecture);
+  return Builder(s, *row).build();
 }
 
 void add_synth_metadata(const SynthShape& s, gguf::Writer& w) {

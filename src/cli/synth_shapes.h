@@ -39,7 +39,7 @@ struct SynthTensor {
   std::vector<int64_t> dims;  // ne order
   SynthValues values = SynthValues::kMatrix;
 
-  TensorRole role() const { return tensor_role(name, static_cast<int>(dims.size())); }
+  EncodingGroup group() const { return encoding_group(name, static_cast<int>(dims.size())); }
 };
 
 std::vector<SynthTensor> synth_tensors(const SynthShape& s);

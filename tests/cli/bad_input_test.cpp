@@ -12,7 +12,7 @@
 
 #include "cli/command.h"
 #include "gguf/reader.h"
-#include "gguf/writer.h"
+#include "support/gguf_edit.h"
 #include "support/program.h"
 #include "support/tiny_models.h"
 
@@ -41,29 +41,18 @@ class BadInput : public ProgramTest {
     std::vector<int64_t> dims = {};  // of `reshape`; none: its first two are exchanged
   };
   std::string rewrite(const std::string& name, const Changes& c) const {
-    const gguf::File in = std::move(gguf::File::open(path("good.gguf"))).value();
-    gguf::Writer w;
-    for (size_t i = 0; i < in.entries().size(); ++i) {
-      const auto& e = in.entries()[i];
-      if (e.key == c.drop) continue;
-      if (e.key == "general.architecture" && !c.architecture.empty())
-        w.add_string(e.key, c.architecture);
-      else
-        w.add_value(e.key, e.value);
+    GgufEdit edit;
+    if (!c.drop.empty()) edit.drop.insert(c.drop);
+    if (!c.architecture.empty()) {
+      edit.drop.insert("general.architecture");
+      edit.metadata = [&](gguf::Writer& w) { w.add_string("general.architecture", c.architecture); };
     }
-    std::vector<const gguf::TensorInfo*> kept;
-    for (const gguf::TensorInfo& t : in.tensors()) {
-      if (t.name == c.drop) continue;
-      std::vector<int64_t> dims(t.dims.begin(), t.dims.begin() + t.n_dims);
-      if (t.name == c.reshape && c.dims.empty()) std::swap(dims.at(0), dims.at(1));
-      if (t.name == c.reshape && !c.dims.empty()) dims = c.dims;
-      EXPECT_TRUE(w.add_tensor(t.name, t.dtype, dims).ok());
-      kept.push_back(&t);
+    if (!c.reshape.empty()) {
+      const gguf::File good = std::move(gguf::File::open(path("good.gguf"))).value();
+      const gguf::TensorInfo* t = good.find_tensor(c.reshape);
+      edit.reshape[c.reshape] = c.dims.empty() ? std::vector<int64_t>{t->dims[1], t->dims[0]} : c.dims;
     }
-    EXPECT_TRUE(w.open(path(name)).ok());
-    for (const gguf::TensorInfo* t : kept)
-      EXPECT_TRUE(w.write_tensor({t->data, static_cast<size_t>(t->bytes)}).ok());
-    EXPECT_TRUE(w.finish().ok());
+    edit_gguf(path("good.gguf"), path(name), edit);
     return path(name);
   }
 };

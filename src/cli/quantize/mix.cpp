@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "arch/architecture.h"
 #include "cli/display.h"
 #include "core/escape.h"
 
@@ -72,14 +73,14 @@ bool can_be_overridden(const gguf::TensorInfo& t) {
 }  // namespace
 
 std::optional<DType> Mix::of(const gguf::TensorInfo& t) const {
-  switch (tensor_role(t.name, t.n_dims)) {
-    case TensorRole::kKept:
+  switch (encoding_group(t.name, t.n_dims)) {
+    case EncodingGroup::kKept:
       return {};
-    case TensorRole::kHead:
+    case EncodingGroup::kHead:
       return head;
-    case TensorRole::kFfn:
+    case EncodingGroup::kFfn:
       return ffn;
-    case TensorRole::kProjection:
+    case EncodingGroup::kProjection:
       return value && t.name.find("attn_v.") != t.name.npos ? value : projection;
   }
   return {};
@@ -128,9 +129,8 @@ Mix default_mix(DType type, bool hybrid) {
 }
 
 bool is_hybrid(const gguf::File& f) {
-  if (const auto architecture = f.get_string("general.architecture");
-      architecture.ok() && architecture->starts_with("qwen35"))
-    return true;
+  if (const auto name = f.get_string("general.architecture"); name.ok())
+    if (const Architecture* const row = find_architecture(*name); row != nullptr) return row->delta_net;
   return std::any_of(f.tensors().begin(), f.tensors().end(),
                      [](const gguf::TensorInfo& t) { return t.name.find(".ssm_") != t.name.npos; });
 }

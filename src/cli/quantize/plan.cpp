@@ -4,6 +4,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "arch/tensors.h"
 #include "quant/format.h"
 
 namespace quire::cli {
@@ -24,7 +25,7 @@ Result<std::vector<float>> read_factors(const gguf::File& f, const Job& job) {
 }  // namespace
 
 std::string Job::scale_name() const {
-  return fmt::format("{}.scale", tensor_stem(in->name));
+  return fmt::format("{}.scale", without_weight(in->name));
 }
 
 Result<std::vector<Job>> plan(const gguf::File& f, const std::vector<Choice>& choices,
@@ -38,7 +39,7 @@ Result<std::vector<Job>> plan(const gguf::File& f, const std::vector<Choice>& ch
       QUIRE_CHECKED(quant::check_decodable(t.name, t.dtype));
       QUIRE_TRY(job.factors, read_factors(f, job));
       absorbed.insert(job.scale_name());
-      absorbed.insert(fmt::format("{}.input_scale", tensor_stem(t.name)));
+      absorbed.insert(fmt::format("{}.input_scale", without_weight(t.name)));
       if (importance != nullptr) QUIRE_CHECKED(importance->check(t.name, t.dims[0], job.matrices()));
     }
     jobs.push_back(std::move(job));

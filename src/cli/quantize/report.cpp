@@ -12,14 +12,14 @@ namespace quire::cli {
 namespace {
 
 std::string class_name(const gguf::TensorInfo& t) {
-  switch (tensor_role(t.name, t.n_dims)) {
-    case TensorRole::kHead:
+  switch (encoding_group(t.name, t.n_dims)) {
+    case EncodingGroup::kHead:
       return "embedding, head";
-    case TensorRole::kFfn:
+    case EncodingGroup::kFfn:
       return t.n_dims == 3 ? "experts" : "feed-forward";
-    case TensorRole::kProjection:
+    case EncodingGroup::kProjection:
       return "projections";
-    case TensorRole::kKept:
+    case EncodingGroup::kKept:
       break;
   }
   return t.n_dims >= 2 ? "routers, convolutions" : "norms, vectors";
