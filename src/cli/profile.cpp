@@ -49,14 +49,17 @@ Status ProfileOptions::check() const {
 struct Recording {
   BatchRun run;
   std::vector<GpuActivity> activities;
+  LoggedSteps steps;
 };
-Result<Recording> record(const ProfileOptions& o, Engine& engine, CudaProfiler& profiler) {
+Result<Recording> record(const ProfileOptions& o, Engine& engine, CudaProfiler& profiler, LaunchLog& log) {
   BatchWorkload workload(engine, o.seed);
   QUIRE_TRY([[maybe_unused]] const BatchRun warm, workload.run(o.shape()));
+  (void)log.take();
   QUIRE_CHECKED(profiler.start());
   Recording r;
   QUIRE_TRY(r.run, workload.run(o.shape()));
   QUIRE_TRY(r.activities, profiler.stop());
+  r.steps = log.take();
   return r;
 }
 
@@ -65,30 +68,21 @@ struct Report {
   PhaseProfile prompt_profile, decode_profile;
 };
 
-Result<Report> make_report(const ProfileOptions& o, const Recording& r, std::span<const Bucket> buckets,
-                           const LoadedModel& model, KvCacheType kv, const GpuInfo& gpu) {
-  const std::optional<ProfiledPhases> phases = find_phases(r.activities, r.run.decode_steps);
+Result<Report> make_report(const ProfileOptions& o, const Recording& r, const Attribution& a,
+                           const GpuInfo& gpu) {
+  const std::optional<Phases> phases = find_phases(r.activities, a, r.run.decode_steps);
   if (!phases)
     return Error{Fault::kBug,
-                 fmt::format("{} records of the GPU do not hold a prompt and {} steps of generated tokens",
-                             r.activities.size(), r.run.decode_steps)};
-  Report report{.prompts = {.title = fmt::format("prompts, {} of {} tokens", o.sequences, o.prompt),
+                 fmt::format("{} recorded steps do not hold a prompt and {} steps of generated tokens",
+                             a.steps.size(), r.run.decode_steps)};
+  return Report{.prompts = {.title = fmt::format("prompts, {} of {} tokens", o.sequences, o.prompt),
                             .tokens = o.sequences * o.prompt,
-                            .bytes = {},
                             .bandwidth = gpu.copy_bandwidth},
                 .decode = {.title = fmt::format("generation, {} sequences", o.sequences),
                            .tokens = o.sequences * r.run.decode_steps,
-                           .bytes = {},
                            .bandwidth = gpu.copy_bandwidth},
-                .prompt_profile = profile_phase(r.activities, buckets, phases->prompts),
-                .decode_profile = profile_phase(r.activities, buckets, phases->decode)};
-  const ModelCost cost =
-      model_cost(model.file, model.model->config(), model.model->cache_shape(Device::kCuda, kv));
-  const double context = static_cast<double>(o.prompt) + (static_cast<double>(o.generate) + 1) / 2;
-  for (int i = 0; i < kBuckets; ++i)
-    report.decode.bytes.push_back(
-        bucket_bytes(static_cast<Bucket>(i), model.file, cost, o.sequences, context));
-  return report;
+                .prompt_profile = profile_phase(r.activities, a, phases->prompts),
+                .decode_profile = profile_phase(r.activities, a, phases->decode)};
 }
 
 void print_report(const ProfileOptions& o, const Report& r, const Recording& recording, const GpuInfo& gpu) {
@@ -117,17 +111,19 @@ Status profile(const ProfileOptions& o) {
   QUIRE_TRY(const std::vector<GpuInfo> gpus, list_gpus());
   const auto gpu = static_cast<size_t>(o.model.gpu);
   if (gpu >= gpus.size()) return request_error("there is no NVIDIA GPU {} to profile", gpu);
+  LaunchLog log;
   EngineOptions options{.device = Device::kCuda, .gpu = o.model.gpu, .threads = o.model.threads};
+  options.launches = &log;
+  QUIRE_TRY(options.kernels, o.model.parsed_kernels());
   QUIRE_CHECKED(o.compute.apply(options));
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, o.source.load(Device::kCuda));
   const BatchShape shapes[] = {o.shape()};
   QUIRE_TRY(const std::unique_ptr<Engine> engine,
             Engine::create(model, options_for(shapes, std::move(options), o.batch_tokens)));
-  QUIRE_TRY(const Recording recording, record(o, *engine, *profiler));
-  const std::vector<Bucket> buckets = sort_into_buckets(recording.activities);
-  if (!o.trace.empty()) QUIRE_CHECKED(write_file(o.trace, chrome_trace(recording.activities, buckets)));
-  QUIRE_TRY(const Report report,
-            make_report(o, recording, buckets, *model, engine->options().kv_cache, gpus[gpu]));
+  QUIRE_TRY(const Recording recording, record(o, *engine, *profiler, log));
+  QUIRE_TRY(const Attribution owners, attribute(recording.activities, recording.steps));
+  if (!o.trace.empty()) QUIRE_CHECKED(write_file(o.trace, chrome_trace(recording.activities, owners)));
+  QUIRE_TRY(const Report report, make_report(o, recording, owners, gpus[gpu]));
   print_report(o, report, recording, gpus[gpu]);
   return {};
 }
@@ -152,11 +148,12 @@ Action add_profile(CLI::App& app) {
       ->type_name("FILE");
   app.add_flag("--json", o->json, "Print one JSON object, with every kernel");
   app.footer(
-      "Runs the workload of bench-batch once to warm up and once recorded. Moments at which several kernels "
-      "run "
-      "count for the\none that started first. The limit is the bandwidth of copies within the GPU, measured "
-      "before; "
-      "bytes are those of matrices,\nof keys and values, and of recurrent states.");
+      "Runs the workload of bench-batch once to warm up and once recorded. Time is that of operators, each "
+      "with the kernels "
+      "that it\nlaunched. Moments at which several kernels run count for the one that started first. The "
+      "limit is the "
+      "bandwidth of copies\nwithin the GPU, measured before; bytes are those that the operators' contracts "
+      "name.");
   return [o] { return profile(*o); };
 }
 

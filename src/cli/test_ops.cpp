@@ -67,8 +67,9 @@ Status run(Options o) {
 Action add_test_ops(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.add_option("--op", o->op, "only this operator (see --list)");
-  app.add_option("--kernel", o->kernel,
-                 "only this kernel of it: reference, avx2, avx512, amx, integer, ..., cuda");
+  app.add_option(
+      "--kernel", o->kernel,
+      "only this kernel of it: reference, avx2, avx512, amx, integer, ..., cuda, cuda_stream, ...");
   app.add_option("--case", o->case_name, "only cases whose name contains this");
   app.add_flag("--one-case", o->one_case, "of each kernel only the first case that it fits");
   app.add_option("--seed", o->seed, "seed of the random inputs")->capture_default_str();
@@ -76,7 +77,7 @@ Action add_test_ops(CLI::App& app) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--device", o->device,
-                 "cpu: all kernels that this CPU can run; cuda: the operators on a GPU")
+                 "cpu: all kernels that this CPU can run; cuda: all that a GPU can run")
       ->capture_default_str();
   app.add_option("--gpu", o->gpu_number, "With --device cuda: which GPU, as `quire devices` counts them")
       ->check(CLI::Range(0, 1023))
@@ -87,8 +88,8 @@ Action add_test_ops(CLI::App& app) {
       "Runs every kernel of every operator over its cases: against the reference within bounds derived from "
       "the\narithmetic, and bit for bit where rows, chunks or threads must not matter. Prints checks passed "
       "of checks\nmade for each kernel; a failure says how to repeat it. A kernel that this CPU can run and "
-      "no case\nreaches has failed; one that it cannot run is skipped. With --device cuda, cases beyond the "
-      "limits of a GPU\nare counted with the limit, and an operator of which no case runs has failed.");
+      "no case\nreaches has failed; one that it cannot run is skipped. With --device cuda, cases that a "
+      "kernel\ndoes not take are counted with what it takes.");
   return [o]() -> Status { return run(*o); };
 }
 

@@ -92,6 +92,9 @@ struct PageMemory {
 void copy_from_pages(std::span<const int32_t> pages, const PageMemory& memory, std::span<std::byte> to);
 void copy_to_pages(std::span<const int32_t> pages, const PageMemory& memory, std::span<const std::byte> from);
 
+// What the bits of results depend on (Backend::numerics): the machine, and what is forced.
+std::string numerics_of(const Machine& m, const KernelChoice& forced);
+
 // The backend of options.device.
 Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,
                                               const EngineOptions& options);

@@ -341,11 +341,17 @@ std::vector<ForcedCount> CpuBackend::forced() const {
   return {forced_.all().begin(), forced_.all().end()};
 }
 
-std::string CpuBackend::numerics() const {
-  std::string s =
-      options_.device == Device::kReference ? "reference" : fmt::format("cpu {}", describe(cpu_features()));
-  for (const auto& [op, kernel] : options_.kernels.forced) s += fmt::format(" {}={}", op, kernel);
+std::string numerics_of(const Machine& m, const KernelChoice& forced) {
+  std::string s = "reference";
+  if (m.device == Device::kCpu) s = fmt::format("cpu {}", describe(m.cpu));
+  if (m.device == Device::kCuda)
+    s = fmt::format("cuda sm_{}{}{}", m.gpu.major, m.gpu.minor, m.gpu.wgmma ? "" : " mma.sync");
+  for (const auto& [op, kernel] : forced.forced) s += fmt::format(" {}={}", op, kernel);
   return s;
+}
+
+std::string CpuBackend::numerics() const {
+  return numerics_of({.device = options_.device}, options_.kernels);
 }
 
 void copy_from_pages(std::span<const int32_t> pages, const PageMemory& memory, std::span<std::byte> to) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/cuda/device.h"
+#include "core/cuda/launch.h"
 #include "core/cuda/memory.h"
 #include "core/log.h"
 #include "engine/compute_step.h"
@@ -12,6 +13,7 @@
 #include "engine/cuda_moves.h"
 #include "engine/cuda_weights.h"
 #include "engine/gpu_plan.h"
+#include "engine/gpu_step_log.h"
 #include "ops/cuda/context.h"
 #include "ops/sampling/history.h"
 
@@ -29,6 +31,7 @@ class CudaBackend final : public Backend {
   CudaBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options)
       : model_(std::move(model)),
         options_(options),
+        forced_(options.kernels),
         pool_(1),
         layout_(options.step_capacity(model_->model->config())),
         result_layout_(layout_.capacity()) {}
@@ -58,10 +61,9 @@ class CudaBackend final : public Backend {
   }
   BackendMemory memory() const override;
   // Tensor cores of another generation may add in another order.
-  std::string numerics() const override {
-    return fmt::format("cuda sm_{}{}{}", limits_.major, limits_.minor, limits_.wgmma ? "" : " mma.sync");
-  }
-  std::vector<ForcedCount> forced() const override { return {}; }
+  std::string numerics() const override { return numerics_of(machine_, options_.kernels); }
+  // Of steps that are replayed, when they were captured.
+  std::vector<ForcedCount> forced() const override { return {forced_.all().begin(), forced_.all().end()}; }
 
  private:
   struct Buffer {
@@ -76,7 +78,7 @@ class CudaBackend final : public Backend {
   Status rehearse();
   Status create_caches();
   void capture_graphs();
-  int64_t measure();
+  Result<int64_t> measure();
   // CUDA's calls are for a thread's current device.
   void use_gpu() const { (void)cudaSetDevice(options_.gpu); }
   Error failed(const Buffer& b, Error error);
@@ -84,17 +86,18 @@ class CudaBackend final : public Backend {
   void move(const Buffer& b);
   bool replayable(const StepShape& s) const;
   StepShape pad(Buffer& b) const;
-  void replay(const StepShape& padded);
+  void run(const StepShape& padded, const StepShape& actual);
   static StepShape shape_of(const GraphSize& size);
   Status launch(const StepShape& shape);
-  void compute(const StepBatch& batch, Workspace& workspace);
+  void compute(const StepBatch& batch, Workspace& workspace, bool only_chooses = false);
   StepBatch batch(const StepShape& shape) const {
     return layout_.batch(step_.data(), shape, reinterpret_cast<int32_t*>(sampled_.data()));
   }
 
   std::shared_ptr<const LoadedModel> model_;
   EngineOptions options_;
-  cuda::DeviceLimits limits_;
+  Machine machine_;
+  ForcedCounts forced_;
   ThreadPool pool_;  // operators expect one
   std::shared_ptr<const CudaWeights> weights_;
   StepLayout layout_;
@@ -114,6 +117,7 @@ class CudaBackend final : public Backend {
   CudaMoves moves_;
   CudaFileCopies file_copies_;
   CudaGraphs graphs_;
+  GpuStepLog log_{options_.launches, [] { return cuda::launched_kernels(); }};
 };
 
 CudaBackend::~CudaBackend() {
@@ -132,9 +136,9 @@ Status CudaBackend::create() {
     const Clock::time_point now = Clock::now();
     return std::chrono::duration<double>(now - std::exchange(last, now)).count();
   };
-  QUIRE_CHECKED(choose_gpu(model_->model->config(), options_.gpu));
+  QUIRE_CHECKED(choose_gpu(*model_, options_.gpu, options_.kv_cache));
   QUIRE_CHECKED(check_gpu_options(options_));
-  QUIRE_TRY(limits_, cuda::device_limits());
+  QUIRE_TRY(machine_, gpu_machine());
   QUIRE_CHECKED(context_.create());
   QUIRE_TRY(weights_, model_->on_gpu(options_.threads));
   const double device = seconds();
@@ -187,7 +191,8 @@ Status CudaBackend::create_fixed() {
     QUIRE_CHECKED(cuda::check(
         cudaMemcpy(suppressed_.data(), suppressed.data(), suppressed.size_bytes(), cudaMemcpyHostToDevice),
         "suppressed tokens"));
-  QUIRE_TRY(scratch_, device(measure(), "activations and scratch"));
+  QUIRE_TRY(const int64_t scratch, measure());
+  QUIRE_TRY(scratch_, device(scratch, "activations and scratch"));
   workspace_ = Workspace::over(scratch_.span());
   return {};
 }
@@ -215,6 +220,7 @@ Status CudaBackend::rehearse() {
     if (!kernels.ok()) return request_error("this GPU cannot compute the model: {}", kernels.error().message);
     graph_kernels_ = std::max(graph_kernels_, *kernels);
   }
+  log_.forget();
   return {};
 }
 
@@ -259,15 +265,19 @@ Status CudaBackend::create_caches() {
 void CudaBackend::capture_graphs() {
   if (!options_.graphs) return;
   const std::vector<GraphSize> sizes = graph_sizes(layout_.capacity());
-  const Status done = graphs_.capture(context_.stream, sizes,
-                                      [this](const GraphSize& size) { return launch(shape_of(size)); });
+  const Status done = graphs_.capture(context_.stream, sizes, [this](const GraphSize& size) -> Status {
+    QUIRE_CHECKED(launch(shape_of(size)));
+    log_.captured(size);
+    return {};
+  });
+  log_.forget();  // of one that failed
   if (!done.ok())
     log_warning(fmt::format("{} of {} graphs are captured ({}): other steps launch their kernels one by one",
                             graphs_.count(), sizes.size(), done.error().message));
 }
 
 // Scratch memory of the largest steps: operators take it from a range of the host's addresses, which nobody touches.
-int64_t CudaBackend::measure() {
+Result<int64_t> CudaBackend::measure() {
   const StepCapacity& c = layout_.capacity();
   Workspace all;
   views_ = CacheViews(model_->model->cache_shape(Device::kCuda, options_.kv_cache), nullptr, 1, 1);
@@ -287,6 +297,7 @@ int64_t CudaBackend::measure() {
     compute(batch(s), all);
   }
   context_.dry = false;
+  QUIRE_CHECKED(std::exchange(context_.status, Status{}));
   return all.high_water() + (int64_t{1} << 20);
 }
 
@@ -313,11 +324,7 @@ void CudaBackend::enqueue(Buffer& b) {
        "copying a step to the GPU");
   move(b);
   b.ready = context_.status.ok();
-  if (replayable(b.shape)) {
-    replay(padded);
-  } else {
-    compute(batch(b.shape), *workspace_);
-  }
+  run(padded, b.shape);
   const StepBatch host = layout_.batch(b.staging.data(), b.shape, nullptr);
   const bool tops = reports_tops(host.sample_rows, b.shape.logit_rows);
   keep(cudaMemcpyAsync(b.results.data(), results_.data(),
@@ -385,9 +392,14 @@ StepShape CudaBackend::shape_of(const GraphSize& size) {
 }
 
 // By the graph of such a step, or kernel by kernel if there is none.
-void CudaBackend::replay(const StepShape& padded) {
-  const cudaGraphExec_t graph = graphs_.find({padded.rows, padded.table_width});
-  if (graph == nullptr) return compute(batch(padded), *workspace_);
+void CudaBackend::run(const StepShape& padded, const StepShape& actual) {
+  const GraphSize size{padded.rows, padded.table_width};
+  const cudaGraphExec_t graph = replayable(actual) ? graphs_.find(size) : nullptr;
+  if (graph == nullptr) {
+    compute(batch(padded), *workspace_);
+    return log_.computed(padded.rows > padded.decode_rows);
+  }
+  log_.replayed(size, [&] { compute(batch(actual), *workspace_, true); });
   context_.keep(cuda::check(cudaGraphLaunch(graph, context_.stream), "replaying a step"));
 }
 
@@ -397,10 +409,17 @@ Status CudaBackend::launch(const StepShape& shape) {
   return std::exchange(context_.status, Status{});
 }
 
-void CudaBackend::compute(const StepBatch& batch, Workspace& workspace) {
+void CudaBackend::compute(const StepBatch& batch, Workspace& workspace, bool only_chooses) {
   context_.weights.begin_step(context_.dry);
   context_.states_at_rest = batch.shape.slot_copies == 0;
-  const OpContext ctx{.pool = pool_, .workspace = workspace, .machine = {Device::kCuda}, .cuda = &context_};
+  const OpContext ctx{.pool = pool_,
+                      .workspace = workspace,
+                      .machine = machine_,
+                      .choice = &options_.kernels,
+                      .forced = context_.dry || only_chooses ? nullptr : &forced_,
+                      .launches = context_.dry ? nullptr : log_.observer(),
+                      .only_chooses = only_chooses,
+                      .gpu = &context_};
   compute_step(ctx, weights_->decoder(), batch, {},
                {.cache = views_,
                 .history = token_history_,

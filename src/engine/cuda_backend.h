@@ -5,8 +5,13 @@
 
 namespace quire {
 
-// Makes GPU number `gpu` the calling thread's, if it can run such a model; else an error that says why not.
-Status choose_gpu(const ModelConfig& model, int gpu);
+// Makes GPU number `gpu` the calling thread's, if its kernels take all calls of the model's steps (engine/dry_step.h); else an
+// error that says why not.
+Status choose_gpu(const LoadedModel& model, int gpu, KvCacheType kv_cache);
+// The calling thread's GPU, as kernels are chosen by it.
+Result<Machine> gpu_machine();
+// The same of GPU number `gpu`, which becomes the calling thread's.
+Result<Machine> open_gpu(int gpu);
 
 // Brings the weights to the GPU of the options, and says what that leaves. Without such a GPU, a driver, or CUDA in this
 // program, and for a model that has no kernels there: Fault::kRequest, saying so.

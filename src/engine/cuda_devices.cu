@@ -7,7 +7,8 @@
 #include "core/log.h"
 #include "engine/cuda_backend.h"
 #include "engine/cuda_weights.h"
-#include "engine/gpu_limits.h"
+#include "engine/dry_step.h"
+#include "ops/registry.h"
 
 namespace quire {
 namespace {
@@ -60,22 +61,30 @@ Result<GpuMemory> gpu_memory(int64_t weights) {
   return GpuMemory{static_cast<int64_t>(total), static_cast<int64_t>(total - free), weights};
 }
 
-Status check_gpu_options(const EngineOptions& o) {
-  if (!o.kernels.forced.empty()) return request_error("--kernel chooses among kernels of the CPU only");
-  if (o.probe) return request_error("intermediates can be dumped with --device cpu and reference only");
+Result<Machine> gpu_machine() {
   QUIRE_TRY(const cuda::DeviceLimits limits, cuda::device_limits());
-  if (o.kv_cache == KvCacheType::kFp8 && !limits.wgmma)
-    return request_error("--kv-cache-dtype fp8: on a GPU there are kernels for compute capability 9.0 only");
+  return Machine{.device = Device::kCuda, .gpu = limits};
+}
+
+Status check_gpu_options(const EngineOptions& o) {
+  QUIRE_TRY(const Machine machine, gpu_machine());
+  QUIRE_CHECKED(check_forced(o.kernels, machine));
+  if (o.probe) return request_error("intermediates can be dumped with --device cpu and reference only");
   return {};
 }
 
-Status choose_gpu(const ModelConfig& model, int gpu) {
+Result<Machine> open_gpu(int gpu) {
   QUIRE_CHECKED(check_device(gpu));
-  return check_gpu_limits(model);
+  return gpu_machine();
+}
+
+Status choose_gpu(const LoadedModel& model, int gpu, KvCacheType kv_cache) {
+  QUIRE_TRY(const Machine machine, open_gpu(gpu));
+  return check_gpu_kernels(model.model->decoder(), machine, kv_cache).context("this GPU cannot compute the model");
 }
 
 Result<MemoryOfEngine> place_on_gpu(const LoadedModel& model, const EngineOptions& options) {
-  QUIRE_CHECKED(choose_gpu(model.model->config(), options.gpu));
+  QUIRE_CHECKED(choose_gpu(model, options.gpu, options.kv_cache));
   QUIRE_CHECKED(check_gpu_options(options));
   const auto begin = std::chrono::steady_clock::now();
   QUIRE_TRY(const std::shared_ptr<const CudaWeights> weights, model.on_gpu(options.threads));

@@ -7,6 +7,7 @@
 #include "engine/cuda_backend.h"
 #include "engine/cuda_weights.h"
 #include "ops/cuda/context.h"
+#include "ops/registry.h"
 
 namespace quire {
 namespace {
@@ -15,21 +16,27 @@ using cuda::Memory;
 
 class LogitsPass final : public CudaLogits {
  public:
-  LogitsPass(std::shared_ptr<const LoadedModel> model, const StepLayout& layout, KvCacheType kv)
+  LogitsPass(std::shared_ptr<const LoadedModel> model, const StepLayout& layout, KvCacheType kv,
+             const ForcedKernels& kernels)
       : model_(std::move(model)),
         layout_(layout),
+        kv_(kv),
+        kernels_(kernels),
         cache_(model_->model->cache_shape(Device::kCuda, kv)),
         pool_(1) {}
   Status create(int32_t blocks, int gpu);
   Status forward(const std::byte* arrays, const StepShape& shape, float* logits) override;
 
  private:
-  int64_t measure();
+  Result<int64_t> measure();
   void enqueue(const StepShape& shape, Workspace& workspace);
   int64_t vocab() const { return model_->model->config().vocab; }
 
   std::shared_ptr<const LoadedModel> model_;
   StepLayout layout_;
+  KvCacheType kv_;
+  ForcedKernels kernels_;
+  Machine machine_;
   CacheShape cache_;
   ThreadPool pool_;  // operators expect one
   std::shared_ptr<const CudaWeights> weights_;
@@ -42,7 +49,9 @@ class LogitsPass final : public CudaLogits {
 
 Status LogitsPass::create(int32_t blocks, int gpu) {
   gpu_ = gpu;
-  QUIRE_CHECKED(choose_gpu(model_->model->config(), gpu));
+  QUIRE_CHECKED(choose_gpu(*model_, gpu, kv_));
+  QUIRE_TRY(machine_, gpu_machine());
+  if (kernels_.choice != nullptr) QUIRE_CHECKED(check_forced(*kernels_.choice, machine_));
   QUIRE_CHECKED(context_.create());
   QUIRE_TRY(weights_, model_->on_gpu());
   const auto device = [](int64_t bytes, std::string_view what) {
@@ -50,7 +59,8 @@ Status LogitsPass::create(int32_t blocks, int gpu) {
   };
   QUIRE_TRY(step_, device(layout_.bytes(), "the arrays of a step"));
   QUIRE_TRY(logits_, device(layout_.capacity().logit_rows * vocab() * 4, "logits"));
-  QUIRE_TRY(scratch_, device(measure(), "activations and scratch"));
+  QUIRE_TRY(const int64_t scratch, measure());
+  QUIRE_TRY(scratch_, device(scratch, "activations and scratch"));
   workspace_ = Workspace::over(scratch_.span());
   const std::optional<int64_t> bytes = CacheViews::bytes(cache_, blocks, 1);
   if (!bytes) return capacity_error("{} KV blocks are more than there are addresses for", blocks);
@@ -63,7 +73,7 @@ Status LogitsPass::create(int32_t blocks, int gpu) {
 
 // Scratch memory of the largest passes, over a prompt and over generated tokens. Operators take it from a range of the
 // host's addresses, which nobody touches.
-int64_t LogitsPass::measure() {
+Result<int64_t> LogitsPass::measure() {
   const StepCapacity& c = layout_.capacity();
   Workspace all;
   views_ = CacheViews(cache_, nullptr, 1, 1);
@@ -81,11 +91,17 @@ int64_t LogitsPass::measure() {
             all);
   }
   context_.dry = false;
+  QUIRE_CHECKED(std::exchange(context_.status, Status{}));
   return all.high_water() + (int64_t{1} << 20);
 }
 
 void LogitsPass::enqueue(const StepShape& shape, Workspace& workspace) {
-  const OpContext ctx{.pool = pool_, .workspace = workspace, .machine = {Device::kCuda}, .cuda = &context_};
+  const OpContext ctx{.pool = pool_,
+                      .workspace = workspace,
+                      .machine = machine_,
+                      .choice = kernels_.choice,
+                      .forced = context_.dry ? nullptr : kernels_.counts,
+                      .gpu = &context_};
   weights_->decoder().forward(
       ctx, layout_.batch(step_.data(), shape, nullptr), views_, {},
       {.logits = make_tensor(reinterpret_cast<float*>(logits_.data()), {shape.logit_rows, vocab()})});
@@ -111,8 +127,8 @@ Status LogitsPass::forward(const std::byte* arrays, const StepShape& shape, floa
 
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>& model,
                                                      const StepLayout& layout, int32_t blocks, KvCacheType kv,
-                                                     int gpu) {
-  auto pass = std::make_unique<LogitsPass>(model, layout, kv);
+                                                     int gpu, const ForcedKernels& kernels) {
+  auto pass = std::make_unique<LogitsPass>(model, layout, kv, kernels);
   QUIRE_CHECKED(pass->create(blocks, gpu));
   return std::unique_ptr<CudaLogits>(std::move(pass));
 }

@@ -14,10 +14,16 @@ class CudaLogits {
   virtual Status forward(const std::byte* arrays, const StepShape& shape, float* logits) = 0;
 };
 
+// Kernels that are forced, and who counts what became of them; both outlive the pass. Either may be null.
+struct ForcedKernels {
+  const KernelChoice* choice = nullptr;
+  ForcedCounts* counts = nullptr;
+};
+
 // On GPU number `gpu`, with weights and caches of its own for steps of that layout over `blocks` KV blocks of type `kv` and
 // one recurrent state. Fails as make_cuda_backend does.
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>& model,
                                                      const StepLayout& layout, int32_t blocks, KvCacheType kv,
-                                                     int gpu);
+                                                     int gpu, const ForcedKernels& kernels = {});
 
 }  // namespace quire

@@ -9,10 +9,10 @@
 #include "core/cpu.h"
 #include "core/cuda/memory.h"
 #include "core/thread_pool.h"
+#include "engine/gpu_placement.h"
 #include "engine/loaded_model.h"
 #include "ops/cuda/weights.h"
 #include "ops/gemm/cuda/pack.h"
-#include "ops/rows/cuda/rows.h"
 #include "quant/format.h"
 
 namespace quire {
@@ -104,11 +104,7 @@ class Placer final : public WeightPlacer {
   // A shared expert of the others' shapes and types lies behind them, as one more: its rows then share their launches.
   void experts(Weight& gate, Weight& up, Weight& down, Weight& shared_gate, Weight& shared_up,
                Weight& shared_down) override {
-    const auto alike = [](const Weight& a, const Weight& b) {
-      return a.dtype == b.dtype && a.rows == b.rows && a.cols == b.cols && b.experts == 1;
-    };
-    if (gate.experts == 1 || shared_gate.empty() || !alike(gate, shared_gate) || !alike(up, shared_up) ||
-        !alike(down, shared_down))
+    if (!stacks_shared_expert(gate, up, down, shared_gate, shared_up, shared_down))
       return WeightPlacer::experts(gate, up, down, shared_gate, shared_up, shared_down);
     if (status_.ok()) keep(place(gate, &up, &shared_gate, &shared_up));
     if (status_.ok()) keep(place(down, nullptr, &shared_down, nullptr));
@@ -215,8 +211,8 @@ class Placer final : public WeightPlacer {
 
   // Rows as the file has them where the GPU decodes them, else in half precision.
   Status copy_table(Weight& w) {
-    const bool as_it_is = cuda::embed_takes(w.dtype, static_cast<int>(w.cols));
-    const DType type = as_it_is ? w.dtype : DType::kF16;
+    const DType type = table_type_on_gpu(w);
+    const bool as_it_is = type == w.dtype;
     const int64_t row = dtype_bytes(type, w.cols), most = Ring::kPiece / row;
     QUIRE_TRY(std::byte* const at, allocate(w.rows * row, "the embedding"));
     std::vector<float> decoded(static_cast<size_t>(w.cols));

@@ -45,7 +45,7 @@ std::string_view finish_reason_name(FinishReason r) {
 Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel> model,
                                                EngineOptions options, const BackendFactory& backend) {
   const auto start = std::chrono::steady_clock::now();
-  QUIRE_CHECKED(check_forced(options.kernels, cpu_features()));
+  QUIRE_CHECKED(check_forced(options.kernels, {.device = options.device}));
   const ModelConfig& config = model->model->config();
   const bool by_default = options.context == 0;
   QUIRE_CHECKED(check_options(options, config));

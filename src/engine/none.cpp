@@ -23,6 +23,10 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const L
   return no_cuda();
 }
 
+Result<Machine> open_gpu(int) {
+  return no_cuda();
+}
+
 Result<std::vector<GpuInfo>> list_gpus() {
   return no_cuda();
 }
@@ -32,7 +36,8 @@ Result<std::unique_ptr<CudaProfiler>> CudaProfiler::create(const std::string&) {
 }
 
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>&,
-                                                     const StepLayout&, int32_t, KvCacheType, int) {
+                                                     const StepLayout&, int32_t, KvCacheType, int,
+                                                     const ForcedKernels&) {
   return no_cuda();
 }
 

@@ -7,6 +7,8 @@
 
 namespace quire {
 
+class LaunchLog;  // engine/launch_log.h
+
 // Kernels for generated tokens. The two round differently, so an engine's texts depend on the choice, as they may between
 // machines (docs/numerics.md); the engine's fingerprint says which it was.
 enum class Arithmetic {
@@ -80,6 +82,8 @@ struct EngineOptions {
   Pooling pooling = Pooling::kLast;
   uint64_t shuffle_blocks = 0;  // not 0: hand out KV blocks in this random order (tests)
   KernelChoice kernels;
+  LaunchLog* launches =
+      nullptr;       // not null: is told what the kernels of a GPU's steps belong to; outlives the engine
   LayerProbe probe;  // not empty: sees every step's intermediates, on the thread that computes
 
   // This and all below: of options that resolve() gave.

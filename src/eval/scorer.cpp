@@ -16,15 +16,13 @@ double log_probability(std::span<const float> logits, TokenId token) {
 
 Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel> model,
                                                ScorerOptions options) {
-  QUIRE_CHECKED(check_forced(options.kernels, cpu_features()));
+  QUIRE_CHECKED(check_forced(options.kernels, {.device = options.device}));
   const ModelConfig& c = model->model->config();
   if (options.window < 2 || options.window > c.context_length)
     return request_error("a window of {} tokens: must be between 2 and the model's context of {}",
                          options.window, c.context_length);
   if (options.device == Device::kCuda && options.observer != nullptr)
     return request_error("what weights are multiplied by is observed on the CPU only: use --device cpu");
-  if (options.device == Device::kCuda && !options.kernels.forced.empty())
-    return request_error("--kernel chooses among kernels of the CPU only");
   if (options.threads == 0) options.threads = available_cpus();
   if (options.threads < 1 || options.threads > 1024)
     return request_error("{} threads: must be between 1 and 1024", options.threads);
@@ -33,8 +31,9 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel
             CacheStorage::create(model->model->cache_shape(options.device, options.kv_cache), blocks, 1));
   std::unique_ptr<Scorer> scorer(new Scorer(std::move(model), std::move(options), std::move(storage)));
   if (scorer->options_.device == Device::kCuda) {
-    QUIRE_TRY(scorer->gpu_, make_cuda_logits(scorer->model_, scorer->layout_, blocks,
-                                             scorer->options_.kv_cache, scorer->options_.gpu));
+    QUIRE_TRY(scorer->gpu_,
+              make_cuda_logits(scorer->model_, scorer->layout_, blocks, scorer->options_.kv_cache,
+                               scorer->options_.gpu, {&scorer->options_.kernels, &scorer->forced_}));
   }
   return scorer;
 }

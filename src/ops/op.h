@@ -1,34 +1,37 @@
-// What every operator shares: the context it runs in, its name, and the ordered table of kernels behind it.
+// What every operator shares: the context it runs in, its name, and the ordered table of kernels behind it, of all devices.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
-#include "core/cpu.h"
 #include "core/tensor.h"
 #include "core/thread_pool.h"
 #include "core/workspace.h"
 #include "ops/forced.h"
+#include "ops/launches.h"
+#include "ops/machine.h"
 #include "ops/segments.h"
 
 namespace quire {
 
-enum class Device {
-  kReference,  // plain loops in float32/float64, activations float32: the oracle
-  kCpu,        // the fast kernels, activations bf16
-  kCuda,       // an NVIDIA GPU: everything that operators read and write lies in its memory, activations bf16
-};
-
 class InputObserver;  // ops/observer.h
-namespace cuda {
-struct Context;  // ops/cuda/context.h
-}
 
-// What a kernel may be chosen by, besides shapes and types.
-struct Machine {
-  Device device = Device::kCpu;
-  CpuFeatures cpu = cpu_features();  // tests switch features off to walk the whole table
+// Where the operators of Device::kCuda enqueue, as far as no CUDA header is needed for it: each is a cuda::Context
+// (ops/cuda/context.h).
+struct GpuContext {
+  // Operators take their scratch memory and enqueue nothing: finds out how much a step needs.
+  bool dry = false;
+  // The first thing that went wrong since it was last looked at. Operators after it may enqueue nonsense, whose results
+  // nobody reads.
+  Status status;
+
+  void keep(Status s) {
+    if (status.ok() && !s.ok()) status = std::move(s);
+  }
 };
 
 struct OpContext {
@@ -38,72 +41,140 @@ struct OpContext {
   const KernelChoice* choice = nullptr;  // may be null
   ForcedCounts* forced = nullptr;        // may be null: is told what became of the choice
   InputObserver* observer = nullptr;     // not null: is shown what weights are multiplied by
-  cuda::Context* cuda = nullptr;         // Device::kCuda: where operators enqueue
-
-  bool on_gpu() const { return machine.device == Device::kCuda; }
+  LaunchObserver* launches = nullptr;    // not null: is shown which kernels take the calls
+  // Kernels are chosen and shown to `launches`, and none of them runs: arguments need no memory behind them, and a GPU's
+  // kernels no GPU.
+  bool only_chooses = false;
+  GpuContext* gpu = nullptr;  // Device::kCuda, unless only_chooses
 };
 
-// One entry of an operator's table. `fits` looks at shapes, types and the machine only. The last entry is the
-// reference and fits everything. A kernel never looks at which rows share the batch when it decides how to
-// add. `needs` is what a CPU must have for `fits` to hold for any arguments: conformance fails for a kernel
-// that this CPU reaches and no case does.
+// One entry of an operator's table.
 template <class Args>
 struct Kernel {
-  std::string_view name;
+  std::string_view name;  // no two of a table have the same
+  // Whether it computes such a call on such a machine: everything that limits it, and nothing else. Looks at shapes, types,
+  // strides and the machine. Asked on machines that reach `needs` alone if that is a GPU's. A kernel never looks at which rows
+  // share the batch when it decides how to add.
   bool (*fits)(const Machine& m, const Args& a);
+  // On a GPU: takes its scratch memory, and enqueues if the context is not dry; errors are kept there.
   void (*launch)(const OpContext& ctx, const Args& a);
-  CpuLevel needs = CpuLevel::kAvx2;
+  // What a machine must have for `fits` to hold for any arguments: conformance fails for a kernel that the machine reaches
+  // and no case does.
+  Needs needs = CpuLevel::kAvx2;
+  // Of those that fit, the first that prefers the call runs; null: always. What it costs is weighed here.
+  bool (*prefers)(const Machine& m, const Args& a) = nullptr;
+  std::string_view takes = {};  // its limits in words, for the error about a call that nobody takes
+  // launch() calls other operators and does nothing else, so a dry step goes on into it.
+  bool of_operators = false;
 };
+
+// Entries that only a program compiled with CUDA has.
+#ifdef QUIRE_CUDA
+#define QUIRE_CUDA_KERNELS(...) __VA_ARGS__
+#else
+#define QUIRE_CUDA_KERNELS(...)
+#endif
 
 template <class Args>
 bool fits_always(const Machine&, const Args&) {
   return true;
 }
 
-// What a call moves and computes if everything that the contract names is read once and written once. What lies
-// between two phases of an operator does not count, nor do scratch memory and lists of segments.
-struct Traffic {
-  int64_t bytes = 0;
-  int64_t flops = 0;  // multiplications and additions; an exponential is kExpFlops of them
-
-  Traffic& operator+=(const Traffic& t) {
-    bytes += t.bytes, flops += t.flops;
-    return *this;
-  }
-};
-inline constexpr int64_t kExpFlops = 12;
-inline constexpr int64_t kSiluFlops = kExpFlops + 3;
-
 // An operator: one object for each, named k...Op beside its contract, and one line in ops/registry.cpp. It is the only
 // place that holds the operator's name.
 template <class Args>
 struct Operator {
   std::string_view name;
-  std::span<const Kernel<Args>> kernels;  // in order of preference
+  // In order of preference, those of all devices. The last is the reference, fits everything, and is a CPU's.
+  std::span<const Kernel<Args>> kernels;
   // From shapes and from what the host knows of segments; looks at no element, so arguments may lie on a device. Where
   // elements decide (experts that are chosen, lengths of prompts), the contract says what is taken for them.
   Traffic (*traffic)(const Args& a);
+  std::string (*describe)(const Args& a) =
+      nullptr;  // types and shapes: "x bf16 [8, 1024], w q4_k [64, 1024]"
 
   const Kernel<Args>& reference() const { return kernels.back(); }
 };
 
-// Picks the forced kernel if it fits, the reference on Device::kReference, or the first that fits, and runs it.
+// "bf16 [8, 1024]"; "none" if it is empty. Of a matrix with experts: "q4_k 64 x [512, 1024]".
+struct Weight;
+std::string describe(const Tensor& t);
+std::string describe(const Weight& w);
+
+// The reference on Device::kReference. Elsewhere, of the device's kernels that fit, the first that prefers the call, or else
+// the first; null where none fits, which only a GPU knows.
+template <class Args>
+const Kernel<Args>* choose(const Operator<Args>& op, const Machine& m, const Args& a) {
+  if (m.device == Device::kReference) return &op.reference();
+  const Kernel<Args>* able = nullptr;
+  for (const Kernel<Args>& k : op.kernels) {
+    if (!is_for(m.device, k.needs) || (m.device == Device::kCuda && !reaches(m, k.needs)) || !k.fits(m, a))
+      continue;
+    if (k.prefers == nullptr || k.prefers(m, a)) return &k;
+    if (able == nullptr) able = &k;
+  }
+  return able;
+}
+
+// The one that is asked for; null where none is, or it does not take the call, which ctx.forced is told.
+template <class Args>
+const Kernel<Args>* find_forced(const Operator<Args>& op, const OpContext& ctx, const Args& a) {
+  if (ctx.choice == nullptr) return nullptr;
+  const std::string_view name = ctx.choice->find(op.name);
+  if (name.empty()) return nullptr;
+  for (const Kernel<Args>& k : op.kernels) {
+    if (k.name != name || !is_for(ctx.machine.device, k.needs)) continue;
+    if ((ctx.machine.device == Device::kCuda && !reaches(ctx.machine, k.needs)) || !k.fits(ctx.machine, a))
+      break;
+    if (ctx.forced != nullptr) ctx.forced->ran(op.name);
+    return &k;
+  }
+  if (ctx.forced != nullptr) ctx.forced->replaced(op.name);
+  return nullptr;
+}
+
+// What ctx.launches is told of a call that `chosen` takes.
+template <class Args>
+Launch describe_launch(const Operator<Args>& op, const OpContext& ctx, const Kernel<Args>& chosen,
+                       bool forced, const Args& a) {
+  Launch launch{
+      .op = op.name, .kernel = chosen.name, .arguments = {}, .passed = {}, .forced = forced, .traffic = {}};
+  if (op.describe != nullptr) launch.arguments = op.describe(a);
+  if (op.traffic != nullptr) launch.traffic = op.traffic(a);
+  for (const Kernel<Args>& k : op.kernels) {
+    if (&k == &chosen) break;
+    if (!is_for(ctx.machine.device, k.needs)) continue;
+    using Why = PassedOver::Why;
+    const Why why = !reaches(ctx.machine, k.needs) ? Why::kLacks
+                    : !k.fits(ctx.machine, a)      ? Why::kDoesNotFit
+                    : forced                       ? Why::kNotForced
+                                                   : Why::kNotPreferred;
+    launch.passed.push_back({k.name, why});
+  }
+  return launch;
+}
+
+// Says that no kernel takes a call: to ctx.launches, and in ctx.gpu. Nobody calls an operator without either on a GPU.
+void refuse(const OpContext& ctx, Error error);
+// "linear: no kernel takes x f32 [8, 64], ... on a GPU of ...; there are: stream (rows of ...)".
+Error no_kernel(std::string_view op, const std::string& arguments, const Machine& m,
+                std::span<const std::pair<std::string_view, std::string_view>> kernels);
+
+// Runs the forced kernel if it fits, or else the one that is chosen.
 template <class Args>
 void dispatch(const Operator<Args>& op, const OpContext& ctx, const Args& a) {
-  if (ctx.choice != nullptr) {
-    if (const std::string_view name = ctx.choice->find(op.name); !name.empty()) {
-      for (const Kernel<Args>& k : op.kernels)
-        if (k.name == name && k.fits(ctx.machine, a)) {
-          if (ctx.forced != nullptr) ctx.forced->ran(op.name);
-          return k.launch(ctx, a);
-        }
-      if (ctx.forced != nullptr) ctx.forced->replaced(op.name);
-    }
+  const Kernel<Args>* const forced = find_forced(op, ctx, a);
+  const Kernel<Args>* const k = forced != nullptr ? forced : choose(op, ctx.machine, a);
+  if (k == nullptr) {
+    std::vector<std::pair<std::string_view, std::string_view>> kernels;
+    for (const Kernel<Args>& other : op.kernels)
+      if (is_for(ctx.machine.device, other.needs)) kernels.emplace_back(other.name, other.takes);
+    return refuse(ctx, no_kernel(op.name, op.describe == nullptr ? "such a call" : op.describe(a),
+                                 ctx.machine, kernels));
   }
-  if (ctx.machine.device == Device::kReference) return op.reference().launch(ctx, a);
-  for (const Kernel<Args>& k : op.kernels)
-    if (k.fits(ctx.machine, a)) return k.launch(ctx, a);
-  QUIRE_CHECK(false, "{}: no kernel fits", op.name);
+  if (ctx.launches != nullptr) ctx.launches->begin(describe_launch(op, ctx, *k, forced != nullptr, a));
+  if (!ctx.only_chooses || k->of_operators) k->launch(ctx, a);
+  if (ctx.launches != nullptr) ctx.launches->end();
 }
 
 // A weight matrix as it lies in the file: `experts` matrices of [rows, cols], rows packed in blocks along

@@ -40,9 +40,8 @@ void copy_slots_conformance(Suite& s);
 namespace {
 
 template <class Args>
-OperatorInfo entry(const Operator<Args>& op, void (*conformance)(conformance::Suite&),
-                   std::string_view part_on_gpu = {}) {
-  OperatorInfo info{op.name, {}, conformance, part_on_gpu};
+OperatorInfo entry(const Operator<Args>& op, void (*conformance)(conformance::Suite&)) {
+  OperatorInfo info{op.name, {}, conformance};
   for (const Kernel<Args>& k : op.kernels) info.kernels.push_back({k.name, k.needs});
   return info;
 }
@@ -59,9 +58,9 @@ std::vector<OperatorInfo> table() {
       entry(kMoeOp, conformance::moe_conformance),
       entry(kAttentionPrepareOp, conformance::attention_prepare_conformance),
       entry(kPagedAttentionOp, conformance::paged_attention_conformance),
-      entry(kGdnPrepareOp, conformance::gdn_prepare_conformance, kGatedDeltaNetOp.name),
-      entry(kGdnChunkedOp, conformance::gdn_chunked_conformance, kGatedDeltaNetOp.name),
-      entry(kGdnRecurrentOp, conformance::gdn_recurrent_conformance, kGatedDeltaNetOp.name),
+      entry(kGdnPrepareOp, conformance::gdn_prepare_conformance),
+      entry(kGdnChunkedOp, conformance::gdn_chunked_conformance),
+      entry(kGdnRecurrentOp, conformance::gdn_recurrent_conformance),
       entry(kGatedDeltaNetOp, conformance::gated_delta_net_conformance),
       entry(kNoteTokensOp, conformance::note_tokens_conformance),
       entry(kSampleOp, conformance::sample_conformance),
@@ -69,16 +68,20 @@ std::vector<OperatorInfo> table() {
   };
 }
 
-Status check_forced(std::string_view op, std::string_view kernel, const CpuFeatures& cpu) {
+Status check_forced(std::string_view op, std::string_view kernel, const Machine& m) {
   const std::span<const KernelInfo> kernels = kernels_of(op);
   if (kernels.empty()) return request_error("there is no operator {} (there are: {})", op, operator_names());
   std::vector<std::string_view> names;
   for (const KernelInfo& k : kernels) {
-    names.push_back(k.name);
+    if (is_for(m.device, k.needs)) names.push_back(k.name);
     if (k.name != kernel) continue;
-    if (reaches(cpu, k.needs)) return {};
-    return request_error("{}={} needs a CPU with {}; this one has {}", op, kernel, cpu_level_name(k.needs),
-                         describe(cpu));
+    const bool unknown_gpu = m.device == Device::kCuda && m.gpu.major == 0;
+    if (unknown_gpu ? is_for(m.device, k.needs) : reaches(m, k.needs)) return {};
+    if (!is_for(m.device, k.needs))
+      return request_error("{}={} needs {}, and --device is another one", op, kernel, describe(k.needs));
+    if (m.device == Device::kCuda)
+      return request_error("{}={} needs {}; this one is {}", op, kernel, describe(k.needs), describe(m));
+    return request_error("{}={} needs {}; this one has {}", op, kernel, describe(k.needs), describe(m.cpu));
   }
   return request_error("operator {} has no kernel {} (it has: {})", op, kernel, fmt::join(names, ", "));
 }
@@ -102,9 +105,9 @@ std::span<const KernelInfo> kernels_of(std::string_view op) {
   return {};
 }
 
-Status check_forced(const KernelChoice& choice, const CpuFeatures& cpu) {
+Status check_forced(const KernelChoice& choice, const Machine& m) {
   for (const auto& [op, kernel] : choice.forced) {
-    QUIRE_CHECKED(check_forced(op, kernel, cpu));
+    QUIRE_CHECKED(check_forced(op, kernel, m));
     if (choice.find(op) != kernel)
       return request_error("operator {} is forced to {} and to {}: give one", op, choice.find(op), kernel);
   }

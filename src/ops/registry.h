@@ -14,15 +14,14 @@ class Suite;
 
 struct KernelInfo {
   std::string_view name;
-  CpuLevel needs = CpuLevel::kAvx2;
+  Needs needs = CpuLevel::kAvx2;
 };
 
 // What Operator<Args> says, whatever its arguments are.
 struct OperatorInfo {
   std::string_view name;
-  std::vector<KernelInfo> kernels;  // in order of preference, the reference last
+  std::vector<KernelInfo> kernels;  // of all devices, in order of preference, the reference last
   void (*conformance)(conformance::Suite&);
-  std::string_view part_on_gpu = {};  // the operator whose part it is there; empty: it has kernels of its own
 };
 
 // In the order of docs/architecture.md.
@@ -33,9 +32,9 @@ std::string operator_names();
 // Empty for an unknown operator.
 std::span<const KernelInfo> kernels_of(std::string_view op);
 
-// A request error where a name is unknown (it lists what there is), an operator is forced twice, or the CPU
-// lacks what a kernel needs. Whether a kernel takes the shapes and types of a call shows only then:
-// ForcedCounts.
-Status check_forced(const KernelChoice& choice, const CpuFeatures& cpu);
+// A request error where a name is unknown (it lists what there is), an operator is forced twice, or the machine
+// lacks what a kernel needs. Whether a kernel takes the shapes and types of a call shows only then: ForcedCounts. Of a GPU
+// that nobody has looked at yet (Machine::gpu of nothing), only what is no kernel for any GPU is refused.
+Status check_forced(const KernelChoice& choice, const Machine& m);
 
 }  // namespace quire

@@ -1,10 +1,8 @@
-// quire profile: kernels sorted into buckets and phases. The kernels themselves run on a GPU only.
+// quire profile: kernels given to operators and phases. The kernels themselves run on a GPU only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "cli/profile_report.h"
 #include "support/program.h"
@@ -12,7 +10,6 @@
 namespace quire::test {
 namespace {
 
-using cli::Bucket;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -31,28 +28,26 @@ std::vector<GpuActivity> stream(std::initializer_list<const char*> names) {
   return out;
 }
 
-// The rule by which a new kernel is noticed: each has a bucket, and its name in the sources is the one that the table knows.
-TEST(ProfileBuckets, EveryKernelOfTheSourcesIsKnown) {
-  const std::regex kernel(R"(__global__\s+void\s+(?:__launch_bounds__\([^;{]*?\)\s+)?(\w+)\s*\()");
-  int found = 0;
-  const std::filesystem::path ops = std::filesystem::path(QUIRE_SOURCE_DIR) / "src/ops";
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(ops)) {
-    const std::string extension = entry.path().extension();
-    if (extension != ".cu" && extension != ".cuh") continue;
-    const std::string text = read_whole_file(entry.path());
-    int here = 0;
-    for (std::sregex_iterator it(text.begin(), text.end(), kernel), end; it != end; ++it, ++here)
-      EXPECT_TRUE(cli::is_known_kernel((*it)[1].str())) << entry.path() << ": " << (*it)[1];
-    // None is written in a way that the expression overlooks.
-    int marks = 0;
-    for (size_t at = 0; (at = text.find("__global__", at)) != text.npos; ++at) ++marks;
-    EXPECT_EQ(here, marks) << entry.path();
-    found += here;
-  }
-  EXPECT_GT(found, 20);
+// A step of calls with so many kernels, each call of 20 bytes.
+struct Call {
+  const char* op;
+  const char* kernel;
+  int64_t kernels = 1;
+};
+std::shared_ptr<const LoggedStep> logged(bool prompts, std::initializer_list<Call> calls) {
+  LoggedStep step{.prompts = prompts, .launches = {}};
+  for (const Call& c : calls)
+    step.launches.push_back({.op = c.op, .kernel = c.kernel, .traffic = {.bytes = 20}, .kernels = c.kernels});
+  return std::make_shared<const LoggedStep>(std::move(step));
 }
 
-TEST(ProfileBuckets, Names) {
+std::vector<std::string> owners(const cli::Attribution& a) {
+  std::vector<std::string> out;
+  for (const LoggedLaunch* l : a.of) out.push_back(l == nullptr ? "-" : l->op + " " + l->kernel);
+  return out;
+}
+
+TEST(ProfileKernels, Names) {
   EXPECT_EQ(cli::kernel_name("void quire::gemm::stream_kernel<quire::gemm::Decoder<(quire::TileFormat)3>, "
                              "4>(quire::gemm::Problem, quire::gemm::StreamPlan)"),
             "stream_kernel");
@@ -66,102 +61,103 @@ TEST(ProfileBuckets, Names) {
   EXPECT_EQ(cli::kernel_name("_Z5plain"), "_Z5plain");
 }
 
-TEST(ProfileBuckets, ProductsBelongToTheirNeighbours) {
-  using enum Bucket;
-  EXPECT_THAT(cli::sort_into_buckets(stream({"embed",
-                                             "add_rms_norm_kernel",  // 0
-                                             "stream_kernel<A>",
-                                             "decode_kernel",
-                                             "stream_kernel<B>",     // 2
-                                             "add_rms_norm_kernel",  // 5
-                                             "stream_kernel<C>",
-                                             "route_small_kernel",
-                                             "sort_kernel",  // 6
-                                             "stream_kernel<D>",
-                                             "tile_kernel<D>",
-                                             "combine_kernel",       // 9
-                                             "add_rms_norm_kernel",  // 12
-                                             "stream_kernel<C>",
-                                             "few_rows_kernel<A, A>",
-                                             "add_rms_norm_kernel",
-                                             "tile_kernel<A>",
-                                             "tile_kernel<A>",
-                                             "prepare",  // 13
-                                             "decode_parts_kernel<128, 1>",
-                                             "add_parts<128>",
-                                             "tile_kernel<A>",  // 16
-                                             "add_rms_norm_kernel",
-                                             "stream_kernel<A>",
-                                             "stream_kernel<B>",  // 19
-                                             "gather_rows",
-                                             "add_rms_norm_kernel",
-                                             "stream_kernel<E>",
-                                             "scan",  // 22
-                                             "select",
-                                             "<",
-                                             "mystery"})),
-              ElementsAre(kNorms, kNorms,                          //
-                          kProjections, kDelta, kProjections,      //
-                          kNorms,                                  //
-                          kRouting, kRouting, kRouting,            //
-                          kExperts, kExperts, kExperts,            //
-                          kNorms,                                  //
-                          kRouting, kExperts, kNorms,              //
-                          kProjections, kProjections, kAttention,  //
-                          kAttention, kAttention, kProjections,    //
-                          kNorms, kFeedForward, kFeedForward,      //
-                          kNorms, kNorms, kHead, kSampling,        //
-                          kSampling, kCopies, kOther));
+// Names do not matter: a call has as many kernels as its launch, in the order of the stream.
+TEST(ProfileKernels, BelongToTheCallsThatLaunchedThem) {
+  const auto all = stream({"a", "b", "b", "c", "<", "d", "<"});
+  const cli::LoggedSteps steps = {logged(true, {{"embed", "cuda"},
+                                                {"copy_slots", "cuda", 0},
+                                                {"linear", "cuda_split_wgmma", 2},
+                                                {"moe", "cuda_few"}}),
+                                  logged(false, {{"embed", "cuda"}})};
+  const auto a = cli::attribute(all, steps);
+  ASSERT_TRUE(a.ok()) << a.error().message;
+  EXPECT_THAT(owners(*a), ElementsAre("embed cuda", "linear cuda_split_wgmma", "linear cuda_split_wgmma",
+                                      "moe cuda_few", "-", "embed cuda", "-"));
+  ASSERT_EQ(a->steps.size(), 2u);
+  EXPECT_EQ(a->steps[1].first, 5u);
+  EXPECT_EQ(a->steps[1].end, 7u);
+}
+
+TEST(ProfileKernels, RecordsThatDoNotFitTheLaunchesAreAnError) {
+  const auto error = [](std::initializer_list<const char*> names, const cli::LoggedSteps& steps) {
+    const auto a = cli::attribute(stream(names), steps);
+    return a.ok() ? "none" : a.error().message;
+  };
+  const auto step = logged(false, {{"embed", "cuda"}, {"moe", "cuda_few"}});
+  EXPECT_EQ(error({"a", "b", "<"}, {step}), "none");
+  EXPECT_THAT(error({"a", "b", "c", "<"}, {step}),
+              HasSubstr("more kernels than its operators launched, from c on"));
+  EXPECT_THAT(error({"a", "<"}, {step}), HasSubstr("fewer kernels than its operators launched: moe"));
+  EXPECT_THAT(error({"a", "b"}, {step}), HasSubstr("the records end within step 0"));
+  EXPECT_THAT(error({"a", "b", "<", "c"}, {step}), HasSubstr("kernels after the last of 1 steps: c"));
 }
 
 TEST(ProfilePhases, PromptsThenSteps) {
   // Two steps with prompts, the second beside a sequence that generates already; then three of generated tokens.
-  const auto all = stream({"embed", "prompt_kernel<64>", "<", "embed", "products_kernel", "decode_kernel",
-                           "<", "embed", "<", "embed", "<", "embed", "<"});
-  const auto phases = cli::find_phases(all, 2);
+  const auto all = stream({"e", "p", "<", "e", "p", "d", "<", "e", "<", "e", "<", "e", "<"});
+  const auto one = logged(false, {{"embed", "cuda"}});
+  const cli::LoggedSteps steps = {logged(true, {{"embed", "cuda"}, {"paged_attention", "cuda_mma"}}),
+                                  logged(true, {{"embed", "cuda"}, {"gated_delta_net", "cuda_wide", 2}}), one,
+                                  one, one};
+  const auto a = cli::attribute(all, steps);
+  ASSERT_TRUE(a.ok()) << a.error().message;
+  const auto phases = cli::find_phases(all, *a, 2);
   ASSERT_TRUE(phases);
-  EXPECT_EQ(phases->prompts.steps, 2);
-  EXPECT_EQ(phases->prompts.end, 7u);
+  EXPECT_EQ(phases->prompts.steps(), 2);
   EXPECT_EQ(phases->prompts.begin_ns, all[0].begin);
-  EXPECT_EQ(phases->decode.first, 7u);
-  EXPECT_EQ(phases->decode.end, 11u);
+  EXPECT_EQ(phases->decode.first, 2u);
+  EXPECT_EQ(phases->decode.end, 4u);
   EXPECT_EQ(phases->decode.begin_ns, all[6].end);
   EXPECT_EQ(phases->decode.end_ns, all[10].end);
-  EXPECT_FALSE(cli::find_phases(all, 4)) << "there are three";
-  EXPECT_FALSE(cli::find_phases(stream({"embed", "<", "embed", "<"}), 1)) << "no prompt";
+  EXPECT_FALSE(cli::find_phases(all, *a, 4)) << "there are three";
+  const cli::LoggedSteps without = {one, one};
+  const auto decodes = stream({"e", "<", "e", "<"});
+  EXPECT_FALSE(cli::find_phases(decodes, *cli::attribute(decodes, without), 1)) << "no prompt";
 }
 
 TEST(ProfilePhases, EverythingAddsUp) {
-  auto all = stream({"embed", "prompt_kernel<64>", "<", "embed", "stream_kernel<A>", "decode_kernel", "<"});
+  auto all = stream({"e", "p", "<", "e", "s", "d", "<"});
   all[5].begin = all[4].begin + 4;  // starts while the product ends
-  const auto buckets = cli::sort_into_buckets(all);
-  const auto phases = cli::find_phases(all, 1);
+  const cli::LoggedSteps steps = {
+      logged(true, {{"embed", "cuda"}, {"paged_attention", "cuda_mma"}}),
+      logged(false, {{"embed", "cuda"}, {"linear", "cuda_stream"}, {"gated_delta_net", "cuda_wide"}})};
+  const auto a = cli::attribute(all, steps);
+  ASSERT_TRUE(a.ok()) << a.error().message;
+  const auto phases = cli::find_phases(all, *a, 1);
   ASSERT_TRUE(phases);
-  const cli::PhaseProfile p = cli::profile_phase(all, buckets, phases->decode);
+  const cli::PhaseProfile p = cli::profile_phase(all, *a, phases->decode);
   double sum = 0;
-  for (const cli::BucketTime& t : p.buckets) sum += t.seconds;
+  for (const auto& r : p.rows) sum += r.time.seconds;
   EXPECT_NEAR(sum, p.seconds(), 1e-15);
-  const auto of = [&](Bucket b) { return p.buckets[static_cast<size_t>(b)]; };
-  EXPECT_NEAR(of(Bucket::kProjections).seconds, 10e-9, 1e-15);
-  EXPECT_NEAR(of(Bucket::kDelta).seconds, 12e-9, 1e-15) << "but for what the product covers";
-  EXPECT_NEAR(of(Bucket::kIdle).seconds, 6e-9, 1e-15);
-  EXPECT_EQ(of(Bucket::kNorms).launches, 1);
-  EXPECT_EQ(p.kernels.front().name, "decode_kernel");
+  const auto of = [&](std::string_view name) {
+    for (const auto& r : p.rows)
+      if (r.name == name) return r.time;
+    return cli::ProfiledTime{};
+  };
+  EXPECT_NEAR(of("linear").seconds, 10e-9, 1e-15);
+  EXPECT_NEAR(of("gated_delta_net").seconds, 12e-9, 1e-15) << "but for what the product covers";
+  EXPECT_NEAR(of("idle").seconds, 6e-9, 1e-15);
+  EXPECT_EQ(of("embed").launches, 1);
+  EXPECT_EQ(of("paged_attention").launches, 0) << "of the other phase";
+  EXPECT_EQ(p.kernels.front().name, "d");
+  EXPECT_EQ(p.kernels.front().kernel, "cuda_wide");
 
-  std::vector<double> bytes(cli::kBuckets, 0);
-  bytes[static_cast<size_t>(Bucket::kProjections)] = 20;
-  const cli::PhaseHeading h{.title = "generation", .tokens = 4, .bytes = bytes, .bandwidth = 4e9};
+  const cli::PhaseHeading h{.title = "generation", .tokens = 4, .bandwidth = 4e9};
   const std::string table = cli::phase_table(p, h);
   EXPECT_THAT(table, HasSubstr("generation: 1 steps of"));
   EXPECT_THAT(table, HasSubstr("50.0%")) << "20 bytes in 10 ns, of 4 GB/s\n" << table;
   const auto json = cli::phase_json(p, h);
-  EXPECT_NEAR(json["buckets"]["projections"]["share_of_limit"].get<double>(), 0.5, 1e-9);
+  EXPECT_NEAR(json["operators"]["linear"]["share_of_limit"].get<double>(), 0.5, 1e-9);
   EXPECT_EQ(json["kernels"].size(), 4u);
 }
 
 TEST(ProfileTrace, IsJsonWithStepsAndKernels) {
-  const auto all = stream({"embed", "<", "embed", "<"});
-  const auto j = nlohmann::json::parse(cli::chrome_trace(all, cli::sort_into_buckets(all)));
+  const auto all = stream({"e", "<", "e", "<"});
+  const auto one = logged(false, {{"embed", "cuda"}});
+  const cli::LoggedSteps logged_steps = {one, one};
+  const auto a = cli::attribute(all, logged_steps);
+  ASSERT_TRUE(a.ok()) << a.error().message;
+  const auto j = nlohmann::json::parse(cli::chrome_trace(all, *a));
   int kernels = 0, steps = 0;
   for (const auto& e : j["traceEvents"]) {
     if (e["ph"] != "X") continue;

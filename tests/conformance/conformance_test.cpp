@@ -222,7 +222,7 @@ void count_conformance(Suite& suite, std::initializer_list<int> numbers,
     const std::string name = fmt::format("n={}", n);
     if (!suite.wants_case(name)) continue;
     for (const auto& k :
-         suite.kernels(std::span<const Kernel<CountArgs>>(kCountKernels), kPartOnGpu<CountArgs>)) {
+         suite.kernels(std::span<const Kernel<CountArgs>>(kCountKernels), kNotOnGpu<CountArgs>)) {
       if (!suite.wants(k.name, name) || !k.fits(suite.machine(), {n})) continue;
       suite.expect(k.name, name + ", part", true, "");
       suite.expect(k.name, name + ", another", true, "");

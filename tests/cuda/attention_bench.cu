@@ -4,6 +4,7 @@
 
 #include "core/cuda/device.h"
 #include "core/cuda/target.cuh"
+#include "cuda/attention_launch.h"
 #include "cuda/support.h"
 #include "ops/attention/cuda/attention.h"
 #include "ops/attention/cuda/wgmma.cuh"
@@ -244,7 +245,7 @@ TEST(CudaAttentionBench, Prompt) {
     const float us = 1e3f * median_ms(
                                 [&] {
                                   const Status launched =
-                                      cuda::launch_prompt_attention(nullptr, b.p, c.sequences * c.count);
+                                      launch_prompt_attention(nullptr, b.p, c.sequences * c.count);
                                   QUIRE_CHECK(launched.ok(), "{}", launched.error().message);
                                 },
                                 11);

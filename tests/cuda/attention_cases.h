@@ -7,8 +7,8 @@
 #include <span>
 #include <thread>
 
+#include "cuda/attention_launch.h"
 #include "cuda/support.h"
-#include "ops/attention/cuda/attention.h"
 #include "ops/attention/scale.h"
 
 namespace quire::cuda_test {
@@ -182,7 +182,7 @@ class Step {
     DeviceBuffer<char> workspace(static_cast<size_t>(cuda::decode_attention_workspace_bytes(params, bounds)));
     const Status decode = cuda::launch_decode_attention(nullptr, params, bounds, workspace.data());
     EXPECT_TRUE(decode.ok()) << decode.error().message;
-    const Status prompt = cuda::launch_prompt_attention(nullptr, params, prompt_rows);
+    const Status prompt = launch_prompt_attention(nullptr, params, prompt_rows);
     EXPECT_TRUE(prompt.ok()) << prompt.error().message;
     must(cudaDeviceSynchronize(), "attention");
     EXPECT_TRUE(workspace.guards_intact());

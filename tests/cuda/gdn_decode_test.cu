@@ -319,14 +319,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GdnDecode,
                          });
 
 TEST(GdnDecodeErrors, LayoutsAreChecked) {
-  cuda::GdnDecodeParams p;
-  EXPECT_TRUE(cuda::launch_gdn_decode(nullptr, p).ok()) << "no segments, nothing to do";
-  p.segments.decodes = 1;
-  EXPECT_FALSE(cuda::launch_gdn_decode(nullptr, p).ok()) << "no heads";
-  p.shape = {2, 3, false};
-  EXPECT_FALSE(cuda::launch_gdn_decode(nullptr, p).ok()) << "3 value heads on 2 key heads";
-  p.shape = {2, 4, false};
-  EXPECT_FALSE(cuda::launch_gdn_decode(nullptr, p).ok()) << "no slots";
+  EXPECT_TRUE(cuda::launch_gdn_decode(nullptr, {}).ok()) << "no segments, nothing to do";
+  EXPECT_FALSE(cuda::check_delta(cuda::DeltaShape{}).ok()) << "no heads";
+  EXPECT_FALSE(cuda::check_delta(cuda::DeltaShape{2, 3, false}).ok()) << "3 value heads on 2 key heads";
+  EXPECT_TRUE(cuda::check_delta(cuda::DeltaShape{2, 4, false}).ok());
+  EXPECT_FALSE(cuda::check_delta(cuda::DeltaSlots{}).ok()) << "no window";
 }
 
 }  // namespace

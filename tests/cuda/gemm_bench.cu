@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "core/cuda/device.h"
 #include "cuda/support.h"
 #include "ops/gemm/cuda/gemm.h"
 #include "ops/moe/cuda/moe.h"
@@ -142,9 +143,11 @@ void bench_linear(const std::string& what, TileFormat format, int32_t n, int32_t
   p.x = as_bf16(x);
   p.x_stride = k;
   p.rows = most;
-  const bool can_split = split_floats(p) > 0;
+  p.room = true;
+  const cuda::DeviceLimits device = *cuda::device_limits();
+  const bool can_split = split_floats(p, device) > 0;
   p.path = gemm::Path::kDealt;
-  const DeviceBuffer<float> sums(static_cast<size_t>(split_floats(p)));
+  const DeviceBuffer<float> sums(static_cast<size_t>(split_floats(p, device)));
   p.sums = sums.data();
   for (const int32_t rows : row_counts)
     for (const auto& [path, name] : paths(rows, can_split)) {

@@ -1,7 +1,7 @@
 // linear and swiglu_mlp on packed weights: errors against float64, and the same bits for a row whatever else is computed.
 #include "cuda/gemm_support.h"
-#include "ops/linear/cuda/linear.h"
-#include "ops/mlp/cuda/mlp.h"
+#include "ops/linear/linear.h"
+#include "ops/mlp/mlp.h"
 
 namespace quire::cuda_test {
 namespace {
@@ -32,7 +32,8 @@ std::vector<float> multiply(const DeviceWeight& w, const DeviceBuffer<bf16>& x, 
   p.rows = rows;
   p.path = path;
   p.tile_rows = tile_rows;
-  DeviceBuffer<float> sums(static_cast<size_t>(split_floats(p)));
+  p.room = true;
+  DeviceBuffer<float> sums(static_cast<size_t>(split_floats(p, device_limits())));
   p.sums = sums.data();
   must_succeed(launch_gemm(nullptr, p));
   must(cudaDeviceSynchronize(), "multiplying");
@@ -251,22 +252,17 @@ TEST(GemmLinear, PartsAndEpilogues) {
       const DeviceBuffer<float> dbias(bias);
       DeviceBuffer<bf16> yq(static_cast<size_t>(rows) * 101);
       DeviceBuffer<float> yk(static_cast<size_t>(rows) * 33), yv(old);
-      GemmPart parts[3];
-      parts[0] = {wq.weight, dscale.data(), nullptr, dbias.data(), nullptr, yq.data(), 101, Out::kBf16};
-      parts[1] = {wk.weight, nullptr, nullptr, nullptr, nullptr, yk.data(), 33, Out::kF32};
-      parts[2] = {wv.weight, nullptr, nullptr, nullptr, nullptr, yv.data(), 60, Out::kAddF32};
-      linear_cuda::LinearParams p;
-      p.x = device_bf16(dx);
-      p.x_stride = kCols + 8;
-      p.rows = rows;
-      p.parts = parts;
-      p.part_count = 3;
-      p.path = path;
-      DeviceBuffer<float> workspace(static_cast<size_t>(linear_workspace_bytes(p)) / sizeof(float));
-      p.workspace = workspace.data();
-      must_succeed(launch_linear(nullptr, p));
-      must(cudaDeviceSynchronize(), "linear");
-      EXPECT_TRUE(workspace.guards_intact());
+      const auto rows_of = [&](void* data, DType type, int64_t columns, int64_t stride) {
+        return make_tensor(data, type, {rows, stride}).cols(0, columns);
+      };
+      const LinearArgs args{
+          .x = rows_of(const_cast<bf16*>(dx.data()), DType::kBF16, kCols, kCols + 8),
+          .parts = {{.w = weight_of(q, wq, dscale.data()),
+                     .bias = make_tensor(const_cast<float*>(dbias.data()), {96}),
+                     .y = rows_of(yq.data(), DType::kBF16, 96, 101)},
+                    {.w = weight_of(k, wk), .y = rows_of(yk.data(), DType::kF32, 33, 33)},
+                    {.w = weight_of(v, wv), .y = rows_of(yv.data(), DType::kF32, 50, 60), .add_to_y = true}}};
+      run_operator("linear", path, [&](const OpContext& ctx) { linear(ctx, args); });
       EXPECT_TRUE(yq.guards_intact() && yk.guards_intact() && yv.guards_intact());
       const auto gq = yq.download();
       const auto gk = yk.download(), gv = yv.download();
@@ -338,23 +334,13 @@ struct Mlp {
                          Path path) const {
     const DeviceBuffer<bf16> dh(h);
     DeviceBuffer<float> dx(x);
-    mlp_cuda::MlpParams p;
-    p.h = device_bf16(dh);
-    p.h_stride = gate.cols;
-    p.rows = rows;
-    p.gate_up = gate_up.weight;
-    p.down = down_packed.weight;
-    p.gate_scale = scales.data();
-    p.up_scale = scales.data() + 1;
-    p.down_scale = scales.data() + 2;
-    p.x = dx.data();
-    p.x_stride = gate.cols;
-    p.path = path;
-    DeviceBuffer<std::byte> workspace(static_cast<size_t>(mlp_workspace_bytes(p)));
-    p.workspace = workspace.data();
-    must_succeed(launch_mlp(nullptr, p));
-    must(cudaDeviceSynchronize(), "mlp");
-    EXPECT_TRUE(dx.guards_intact() && workspace.guards_intact());
+    const MlpArgs args{.h = make_tensor(const_cast<bf16*>(dh.data()), {rows, gate.cols}),
+                       .gate = weight_of(gate, gate_up, scales.data()),
+                       .up = weight_of(up, gate_up, scales.data() + 1),
+                       .down = weight_of(down, down_packed, scales.data() + 2),
+                       .x = make_tensor(dx.data(), {rows, gate.cols})};
+    run_operator("swiglu_mlp", path, [&](const OpContext& ctx) { swiglu_mlp(ctx, args); });
+    EXPECT_TRUE(dx.guards_intact());
     return dx.download();
   }
 };

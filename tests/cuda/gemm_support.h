@@ -4,8 +4,10 @@
 #include <cmath>
 #include <memory>
 
+#include "core/cuda/device.h"
 #include "core/float.h"
 #include "cuda/support.h"
+#include "ops/cuda/context.h"
 #include "ops/gemm/cuda/gemm.h"
 #include "ops/gemm/cuda/pack.h"
 #include "quant/format.h"
@@ -126,6 +128,69 @@ inline constexpr double kHalfBf16 =
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+inline cuda::DeviceLimits device_limits() {
+  const auto limits = cuda::device_limits();
+  QUIRE_CHECK(limits.ok(), "{}", limits.error().message);
+  return *limits;
+}
+
+// As an operator's argument.
+inline Weight weight_of(const HostMatrix& m, const DeviceWeight& w, const float* scale = nullptr) {
+  return {.dtype = m.dtype,
+          .data = w.weight.data,
+          .rows = m.rows,
+          .cols = m.cols,
+          .experts = m.experts,
+          .scale = scale};
+}
+
+// The entry of linear's and swiglu_mlp's tables; empty for kAuto.
+inline std::string entry_of(gemm::Path path) {
+  const bool wgmma = device_limits().wgmma;
+  switch (path) {
+    case gemm::Path::kAuto:
+      return "";
+    case gemm::Path::kStream:
+      return "cuda_stream";
+    case gemm::Path::kSweep:
+      return "cuda_sweep";
+    case gemm::Path::kTile:
+      return wgmma ? "cuda_tiles_wgmma" : "cuda_tiles_mma";
+    case gemm::Path::kSplit:
+      return wgmma ? "cuda_split_wgmma" : "cuda_split_mma";
+    case gemm::Path::kDealt:
+      return wgmma ? "cuda_dealt" : "cuda_tiles_mma";
+  }
+  return "";
+}
+
+// Runs an operator as the engine does: a dry call that finds out how much scratch memory it takes, then the call. By this path
+// where the operator's kernel takes it.
+template <class Run>
+void run_operator(std::string_view op, gemm::Path path, const Run& run) {
+  KernelChoice choice;
+  if (path != gemm::Path::kAuto) choice.forced.emplace_back(op, entry_of(path));
+  ThreadPool pool(1);
+  cuda::Context context;
+  const auto call = [&](Workspace& workspace) {
+    run(OpContext{.pool = pool,
+                  .workspace = workspace,
+                  .machine = {.device = Device::kCuda, .gpu = device_limits()},
+                  .choice = &choice,
+                  .gpu = &context});
+  };
+  Workspace measured;
+  context.dry = true;
+  call(measured);
+  context.dry = false;
+  DeviceBuffer<std::byte> scratch(static_cast<size_t>(measured.high_water()));
+  Workspace workspace = Workspace::over({scratch.data(), static_cast<size_t>(measured.high_water())});
+  call(workspace);
+  must_succeed(context.status);
+  must(cudaDeviceSynchronize(), "running an operator");
+  EXPECT_TRUE(scratch.guards_intact());
 }
 
 }  // namespace quire::cuda_test

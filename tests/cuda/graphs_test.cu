@@ -77,8 +77,10 @@ TEST(CudaLoad, AModelBeyondTheKernelsIsRefused) {
   const auto refused = Engine::create(tiny(40), {.device = Device::kCuda});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().fault, Fault::kRequest);
-  EXPECT_EQ(refused.error().message,
-            "moe: 40 of 64 experts for each token: on a GPU there are kernels for up to 32 of up to 1024");
+  EXPECT_NE(refused.error().message.find("moe: no kernel takes h bf16"), std::string::npos)
+      << refused.error().message;
+  EXPECT_NE(refused.error().message.find("top 40 of 64 experts"), std::string::npos)
+      << refused.error().message;
   EXPECT_TRUE(Engine::create(tiny(32), {.device = Device::kCuda}).ok());
 }
 

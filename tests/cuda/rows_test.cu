@@ -70,8 +70,6 @@ TEST(CudaRows, EmbedDecodesAsTheHostDoes) {
   }
   EXPECT_FALSE(cuda::embed_takes(DType::kQ4_K, 256));
   EXPECT_FALSE(cuda::embed_takes(DType::kNVFP4, 96));
-  EXPECT_FALSE(
-      cuda::launch_embed(nullptr, {.dtype = DType::kQ4_K, .rows = 1, .vocab = 1, .width = 256}).ok());
 }
 
 TEST(CudaRows, GatherMovesRowsAndSkipsPadding) {
@@ -183,7 +181,6 @@ TEST(CudaCopy, SlotsMoveWithinThePoolAndToTheHostAndBack) {
       cudaFreeHost(host);
     }
   }
-  EXPECT_FALSE(cuda::launch_copy_slots(nullptr, {.slot_bytes = 24, .slot_stride = 24, .count = 1}).ok());
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/gpu_limits.h"
 #include "engine/graph_sizes.h"
 #include "model/memory.h"
 
@@ -200,26 +199,6 @@ TEST(GpuPlan, SavedStatesTakeAQuarterAndLeaveAContext) {
   EXPECT_EQ(saved_states(1024, 6 * kGib, kGib / 16, 5 * kGib), 16);
   EXPECT_EQ(saved_states(1024, 4 * kGib, kGib / 16, 5 * kGib), 0);
   EXPECT_EQ(saved_states(1024, 40 * kGib, 0, kGib), 0);
-}
-
-TEST(GpuLimits, NameTheOperatorAndItsLimit) {
-  const auto message = [](const auto& change) {
-    ModelConfig c = hybrid_moe();
-    change(c);
-    const Status s = check_gpu_limits(c);
-    return s.ok() ? "(taken)" : s.error().message;
-  };
-  EXPECT_EQ(message([](ModelConfig&) {}), "(taken)");
-  EXPECT_EQ(message([](ModelConfig& c) { c.ffn.top_k = 33; }),
-            "moe: 33 of 256 experts for each token: on a GPU there are kernels for up to 32 of up to 1024");
-  EXPECT_EQ(message([](ModelConfig& c) { c.ffn.experts = 1025; }),
-            "moe: 8 of 1025 experts for each token: on a GPU there are kernels for up to 32 of up to 1024");
-  EXPECT_EQ(message([](ModelConfig& c) { c.attention.head_dim = 96; }),
-            "attention heads of 96: on a GPU there are kernels for 64, 128 and 256");
-  EXPECT_THAT(message([](ModelConfig& c) { c.delta.conv_kernel = 5; }), HasSubstr("with 5 taps"));
-  EXPECT_THAT(message([](ModelConfig& c) { c.d_model = 40960; }),
-              HasSubstr("add_rms_norm: a d_model of 40960"));
-  EXPECT_THAT(message([](ModelConfig& c) { c.ffn.d_ff_expert = 500; }), HasSubstr("multiples of 8"));
 }
 
 // Every step that is replayed finds its graph, and none is padded by more than the rule says.

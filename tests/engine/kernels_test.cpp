@@ -84,8 +84,8 @@ void force_each_kernel(const ModelPtr& model, const std::string& op, const Answe
   for (const KernelInfo& kernel : kernels_of(op)) {
     SCOPED_TRACE(kernel.name);
     const KernelChoice choice{.forced = {{op, std::string(kernel.name)}}};
-    if (!reaches(cpu_features(), kernel.needs)) {
-      expect_no_engine(model, choice, "needs a CPU with " + std::string(cpu_level_name(kernel.needs)));
+    if (!reaches(Machine{}, kernel.needs)) {
+      expect_no_engine(model, choice, "needs " + describe(kernel.needs));
       continue;
     }
     const Answer forced = run(model, choice);
@@ -95,7 +95,8 @@ void force_each_kernel(const ModelPtr& model, const std::string& op, const Answe
     EXPECT_EQ(count.op, op);
     EXPECT_EQ(count.kernel, kernel.name);
     EXPECT_EQ(count.ran + count.replaced, calls);
-    if (kernel.needs == CpuLevel::kAvx2 && kernel.name != "integer_avx2") {  // which takes no BF16 weights
+    if (kernel.needs.cpu == CpuLevel::kAvx2 &&
+        kernel.name != "integer_avx2") {  // which takes no BF16 weights
       EXPECT_EQ(count.replaced, 0) << "what every CPU has takes all calls of a model";
     }
   }

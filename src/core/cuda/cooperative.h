@@ -53,6 +53,7 @@ Status launch_cooperative(cudaStream_t stream, std::string_view what, void (*ker
   config.stream = stream;
   config.attrs = attributes.data();
   config.numAttrs = count;
+  ++launched_kernels();
   return check(cudaLaunchKernelEx(&config, kernel, args...), what);
 }
 

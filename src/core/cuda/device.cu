@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/cuda/launch.h"
 #include "core/cuda/target.cuh"
 
 namespace quire::cuda {
@@ -67,6 +68,11 @@ Result<DeviceLimits> device_limits() {
   if (const int cap = shared_cap.load(std::memory_order_relaxed); cap > 0)
     limits.shared_bytes = std::min(limits.shared_bytes, cap);
   return limits;
+}
+
+int64_t& launched_kernels() {
+  static thread_local int64_t count = 0;
+  return count;
 }
 
 void cap_shared_memory(int bytes) {

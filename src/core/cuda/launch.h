@@ -36,6 +36,10 @@ inline Status allow_shared_memory(const void* kernel, std::string_view what, int
       what);
 }
 
+// How many kernels the calling thread has launched or captured by the functions of this file and of cooperative.h: for whoever
+// wants to know whose they are.
+int64_t& launched_kernels();
+
 // shared_bytes: dynamic shared memory of a block.
 template <class... Args>
 Status launch(cudaStream_t stream, std::string_view what, void (*kernel)(Args...), dim3 grid, int threads,
@@ -52,6 +56,7 @@ Status launch(cudaStream_t stream, std::string_view what, void (*kernel)(Args...
   config.stream = stream;
   config.attrs = &dependent;
   config.numAttrs = device.dependent_launch ? 1 : 0;
+  ++launched_kernels();
   return check(cudaLaunchKernelEx(&config, kernel, args...), what);
 }
 

@@ -1,8 +1,8 @@
 // Shape checks and the kernel tables of attention_prepare and paged_attention.
 #include "ops/attention/attention.h"
 
+#include "ops/attention/cuda/kernels.h"
 #include "ops/attention/kernels.h"
-#include "ops/cuda/ops.h"
 
 namespace quire {
 namespace {
@@ -60,12 +60,18 @@ void launch_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
 }
 
 constexpr Kernel<AttentionPrepareArgs> kPrepareKernels[] = {
-    {"avx512", fits_prepare_avx512, launch_prepare<attention::prepare_avx512>, CpuLevel::kAvx512Bf16},
+    QUIRE_CUDA_KERNELS({"cuda", cuda::attention_prepare_fits, cuda::attention_prepare, GpuLevel::kMma,
+                        nullptr, cuda::kAttentionPrepareTakes}, ){
+        "avx512", fits_prepare_avx512, launch_prepare<attention::prepare_avx512>, CpuLevel::kAvx512Bf16},
     {"avx2", fits_prepare_avx2, launch_prepare<attention::prepare_avx2>},
     {"reference", fits_always<AttentionPrepareArgs>, attention::prepare_reference},
 };
 constexpr Kernel<PagedAttentionArgs> kAttentionKernels[] = {
-    {"amx", fits_amx, launch<attention::attend_amx>, CpuLevel::kAmx},
+    QUIRE_CUDA_KERNELS({"cuda_wgmma", cuda::attention_wgmma_fits, cuda::attention_wgmma, GpuLevel::kWgmma,
+                        nullptr, cuda::kAttentionWgmmaTakes},
+                       {"cuda_mma", cuda::attention_mma_fits, cuda::attention_mma, GpuLevel::kNoWgmma,
+                        nullptr, cuda::kAttentionMmaTakes}, ){"amx", fits_amx, launch<attention::attend_amx>,
+                                                              CpuLevel::kAmx},
     {"avx512", fits_avx512, launch<attention::attend_avx512>, CpuLevel::kAvx512Bf16},
     {"avx2", fits_avx2, launch<attention::attend_avx2>},
     {"reference", fits_always<PagedAttentionArgs>, attention::attend_reference},
@@ -98,12 +104,21 @@ Traffic traffic_of(const PagedAttentionArgs& a) {
           .flops = pairs * heads * (4 * d + kExpFlops) + gated * kSiluFlops};
 }
 
+std::string describe_args(const AttentionPrepareArgs& a) {
+  return fmt::format("q {}, kv {}", describe(a.q), describe(a.kv.k));
+}
+std::string describe_args(const PagedAttentionArgs& a) {
+  const SegmentArray& s = a.segments;
+  return fmt::format("q {}, kv {}, {} rows of {} sequences and {} of prompts", describe(a.q),
+                     describe(a.kv.k), s.decode_rows, s.decodes, s.prompt_rows);
+}
+
 }  // namespace
 
 constinit const Operator<AttentionPrepareArgs> kAttentionPrepareOp{"attention_prepare", kPrepareKernels,
-                                                                   traffic_of};
+                                                                   traffic_of, describe_args};
 constinit const Operator<PagedAttentionArgs> kPagedAttentionOp{"paged_attention", kAttentionKernels,
-                                                               traffic_of};
+                                                               traffic_of, describe_args};
 
 void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
   Dim rows{"T"}, heads{"H"}, d{"d"};
@@ -119,7 +134,6 @@ void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
                   (a.rope.n_rot == 0 || a.rope.inv_freq.dim(0) * 2 >= a.rope.n_rot),
               "rope: {} of {} elements rotate, {} frequencies", a.rope.n_rot, n.d, a.rope.inv_freq.dim(0));
   check_cache(a.kv, n);
-  if (ctx.on_gpu()) return cuda::attention_prepare(ctx, a);
   dispatch(kAttentionPrepareOp, ctx, a);
 }
 
@@ -130,7 +144,6 @@ void paged_attention(const OpContext& ctx, const PagedAttentionArgs& a) {
   const Heads n = attention::heads_of(a);
   expect_shape("out", a.out, rows, n.q_heads * n.d);
   check_cache(a.kv, n);
-  if (ctx.on_gpu()) return cuda::paged_attention(ctx, a);
   dispatch(kPagedAttentionOp, ctx, a);
 }
 

@@ -292,9 +292,13 @@ bool Suite::wants_case(std::string_view case_name) const {
   return !options_.one_case || counts_.empty() || std::any_of(counts_.begin(), counts_.end(), waits);
 }
 
-bool Suite::can_run(std::string_view kernel, CpuLevel needs) {
+Machine Suite::machine() const {
+  return options_.gpu != nullptr ? options_.gpu->machine() : Machine{};
+}
+
+bool Suite::can_run(std::string_view kernel, const Needs& needs) {
   Count& c = count(kernel);
-  if (!reaches(machine().cpu, needs)) c.skipped = fmt::format("needs a CPU with {}", cpu_level_name(needs));
+  if (!reaches(machine(), needs)) c.skipped = fmt::format("needs {}", describe(needs));
   return c.skipped.empty();
 }
 
@@ -303,19 +307,57 @@ void Suite::expect_all_reached() {
   for (const Count& c : counts_)
     if (c.skipped.empty() && c.passed + c.failed == 0)
       expect(c.kernel, "all", false,
-             options_.gpu != nullptr ? "no case ran on the GPU"
-                                     : "this CPU can run the kernel, but no case reaches it");
+             fmt::format("this {} can run the kernel, but no case reaches it",
+                         options_.gpu != nullptr ? "GPU" : "CPU"));
 }
 
-void Suite::not_taken(std::string_view limit) {
-  ++count(kOnGpu).not_taken[std::string(limit)];
+void Suite::not_taken(std::string_view kernel, std::string_view why) {
+  ++count(kernel).not_taken[std::string(why)];
 }
 
-void Suite::run_on_gpu(const std::function<void(Operands&)>& place,
+namespace {
+
+// Whether all calls of an operator go to one kernel.
+class OneKernel final : public LaunchObserver {
+ public:
+  OneKernel(std::string_view op, std::string_view kernel) : op_(op), kernel_(kernel) {}
+  void begin(const Launch& l) override { holds_ = holds_ && (l.op != op_ || l.kernel == kernel_); }
+  void refused(const Error&) override { holds_ = false; }
+  bool holds() const { return holds_; }
+
+ private:
+  std::string_view op_, kernel_;
+  bool holds_ = true;
+};
+
+}  // namespace
+
+bool Suite::takes_on_gpu(std::string_view kernel, const std::function<void(Operands&)>& place,
+                         const std::function<void(const OpContext&)>& run) {
+  Operands operands(*options_.gpu);
+  place(operands);
+  const KernelChoice choice{{{op_, std::string(kernel)}}};
+  OneKernel seen(op_, kernel);
+  run({.pool = pool(1),
+       .workspace = *workspace_,
+       .machine = machine(),
+       .choice = &choice,
+       .launches = &seen,
+       .only_chooses = true});
+  return seen.holds();
+}
+
+void Suite::run_on_gpu(std::string_view kernel, const std::function<void(Operands&)>& place,
                        const std::function<void(const OpContext&)>& run) {
   Operands operands(*options_.gpu);
   place(operands);
-  if (Status done = operands.run(run); !done.ok()) expect(kOnGpu, asked_, false, done.error().message);
+  const KernelChoice choice{{{op_, std::string(kernel)}}};
+  const Status done = operands.run([&](const OpContext& ctx) {
+    OpContext forced = ctx;
+    forced.choice = &choice;
+    run(forced);
+  });
+  if (!done.ok()) expect(kernel, asked_, false, done.error().message);
 }
 
 const Suite::Count* Suite::find(std::string_view kernel) const {
@@ -420,17 +462,15 @@ int Suite::failed() const {
 
 Suite run_suite(const OperatorInfo& op, const Options& options) {
   Suite suite(std::string(op.name), options);
-  if (options.gpu != nullptr && !op.part_on_gpu.empty()) {
-    suite.skip(Suite::kOnGpu, fmt::format("on a GPU it is a part of {}", op.part_on_gpu));
+  const Device device = suite.machine().device;
+  const auto is_here = [&](const KernelInfo& k) { return is_for(device, k.needs); };
+  if (std::none_of(op.kernels.begin(), op.kernels.end(), is_here)) {
+    suite.skip("cuda", "a GPU has no kernel of its own for it");
     return suite;
   }
   op.conformance(suite);
-  if (options.gpu != nullptr) {
-    if (suite.wants(Suite::kOnGpu)) suite.enter(Suite::kOnGpu);
-  } else {
-    for (const KernelInfo& k : op.kernels)
-      if (suite.wants(k.name)) suite.can_run(k.name, k.needs);
-  }
+  for (const KernelInfo& k : op.kernels)
+    if (is_here(k) && suite.wants(k.name)) suite.can_run(k.name, k.needs);
   suite.expect_all_reached();
   return suite;
 }

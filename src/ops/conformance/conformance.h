@@ -21,8 +21,9 @@
 //     }
 //   }
 //
-// With a GPU (`quire test-ops --device cuda`) s.kernels(table, kOnGpu) is one kernel, "cuda": the operator itself, which gets
-// its operands there and back for every launch (gpu.h). So a suite has the same cases and checks on both.
+// With a GPU (`quire test-ops --device cuda`) s.kernels(table, kOnGpu) are the table's kernels for it. Each is called through
+// the operator, with the kernel forced, and gets its operands there and back for every launch (gpu.h). So a suite has the same
+// cases and checks on both.
 #pragma once
 
 #include <functional>
@@ -153,36 +154,38 @@ class SegmentList {
   int32_t decodes_ = 0, pitch_ = 0;
 };
 
-// An operator on a GPU: what of its calls lies in memory, what a GPU does not take of them (docs/gpu.md), and its entry.
+// An operator on a GPU: what of its calls lies in memory, and its entry.
 template <class Args>
 struct OnGpu {
-  std::string_view (*limit)(const Args& a);  // empty, or which limit the call is beyond
-  void (*place)(Operands& o, Args& a);       // puts every operand on the device
+  void (*place)(Operands& o, Args& a);  // puts every operand on the device
   void (*run)(const OpContext& ctx, const Args& a);
+  // Null, or why such a call cannot be placed there; empty if it can. What kernels do not take is their own matter.
+  std::string_view (*limit)(const Args& a) = nullptr;
 };
 
-// Of operators that a GPU has as parts of others only (OperatorInfo::part_on_gpu): their suites are not run there.
+// Of operators that no GPU has kernels for: their suites are not run there.
 template <class Args>
-inline constexpr OnGpu<Args> kPartOnGpu{};
+inline constexpr OnGpu<Args> kNotOnGpu{};
 
 class Suite;
 
-// What a suite tests: a kernel of the operator's table, or the operator on a GPU.
+// What a suite tests: a kernel of the operator's table.
 template <class Args>
 class Tested {
  public:
   explicit Tested(const Kernel<Args>& kernel) : name(kernel.name), kernel_(&kernel) {}
-  Tested(Suite& suite, const OnGpu<Args>& gpu);
+  Tested(const Kernel<Args>& kernel, Suite& suite, const OnGpu<Args>& gpu)
+      : name(kernel.name), kernel_(&kernel), suite_(&suite), gpu_(&gpu) {}
 
   std::string_view name;
   bool on_gpu() const { return gpu_ != nullptr; }
-  // What a GPU does not take is counted, for the report.
+  // What a GPU's kernel does not take is counted, for the report.
   bool fits(const Machine& m, const Args& a) const;
   // ctx is a CPU's: a GPU has its own.
   void launch(const OpContext& ctx, const Args& a) const;
 
  private:
-  const Kernel<Args>* kernel_ = nullptr;
+  const Kernel<Args>* kernel_;
   Suite* suite_ = nullptr;
   const OnGpu<Args>* gpu_ = nullptr;
 };
@@ -194,47 +197,51 @@ class Suite {
     int passed = 0, failed = 0;
     std::string skipped;                   // why it cannot be run here; empty if it can
     std::string first_case;                // the first in which anything was checked
-    std::map<std::string, int> not_taken;  // cases beyond a limit of the GPU, by the limit
+    std::map<std::string, int> not_taken;  // cases that a GPU's kernel does not take, by what it does take
   };
 
   Suite(std::string op, Options options);
 
   const std::string& op() const { return op_; }
   const Options& options() const { return options_; }
-  Machine machine() const { return {}; }
+  // Whose kernels are tested: this CPU, or the GPU.
+  Machine machine() const;
   // A context to run kernels in. `threads` of 0 means the number from the options. The workspace is shared.
   OpContext context(Device device, int threads = 0);
   Rng rng_for_case(std::string_view case_name) const;
   // Copies of weights for Weight::repacked.
   std::unique_ptr<RepackedWeights> repack(std::span<const Weight> weights);
 
-  // The kernels of a table that the options ask for and this CPU can run; with a GPU, the operator on it.
+  // The kernels of a table that the options ask for and this machine can run.
   template <class Args>
   std::vector<Tested<Args>> kernels(std::span<const Kernel<Args>> table, const OnGpu<Args>& gpu) {
     std::vector<Tested<Args>> wanted;
-    if (options_.gpu != nullptr) {
-      if (wants(kOnGpu)) wanted.emplace_back(*this, gpu);
-      return wanted;
+    for (const Kernel<Args>& k : table) {
+      if (!is_for(machine().device, k.needs) || !wants(k.name) || !can_run(k.name, k.needs)) continue;
+      if (options_.gpu == nullptr)
+        wanted.emplace_back(k);
+      else if (gpu.run != nullptr)
+        wanted.emplace_back(k, *this, gpu);
     }
-    for (const Kernel<Args>& k : table)
-      if (wants(k.name) && can_run(k.name, k.needs)) wanted.emplace_back(k);
     return wanted;
   }
   // Whether the options ask for this kernel, and for this case of it.
   bool wants(std::string_view kernel, std::string_view case_name = {});
   // Whether they may ask for this case of any kernel: before its inputs and expected values are computed.
   bool wants_case(std::string_view case_name) const;
-  // Enters a kernel among the counts; false, and the reason kept, if this CPU lacks what it needs.
-  bool can_run(std::string_view kernel, CpuLevel needs);
-  void enter(std::string_view kernel) { count(kernel); }
+  // Enters a kernel among the counts; false, and the reason kept, if this machine lacks what it needs.
+  bool can_run(std::string_view kernel, const Needs& needs);
   // Enters a kernel among the counts that cannot be run, and why.
   void skip(std::string_view kernel, std::string_view why) { count(kernel).skipped = why; }
   // A kernel that can be run here and no case reached has failed, unless the options ask for certain cases.
   void expect_all_reached();
 
-  // For Tested. A case that the GPU does not take; a call there, of which an error is a check that failed.
-  void not_taken(std::string_view limit);
-  void run_on_gpu(const std::function<void(Operands&)>& place,
+  // For Tested, with a GPU: calls of the operator, with this kernel forced. A case that it does not take; whether it takes one;
+  // and a call there, of which an error is a check that failed.
+  void not_taken(std::string_view kernel, std::string_view why);
+  bool takes_on_gpu(std::string_view kernel, const std::function<void(Operands&)>& place,
+                    const std::function<void(const OpContext&)>& run);
+  void run_on_gpu(std::string_view kernel, const std::function<void(Operands&)>& place,
                   const std::function<void(const OpContext&)>& run);
 
   // Record one check. The name identifies the case; details are kept for a check that fails.
@@ -255,7 +262,8 @@ class Suite {
   std::span<const Count> counts() const { return counts_; }
   const std::vector<std::string>& failures() const { return failures_; }  // the first 20, ready to print
 
-  static constexpr std::string_view kOnGpu = "cuda";  // the name of what runs there
+  // Whether a kernel of this name runs on a GPU: all of theirs begin so.
+  static constexpr bool is_on_gpu(std::string_view kernel) { return kernel.starts_with("cuda"); }
 
  private:
   Count& count(std::string_view kernel);
@@ -272,26 +280,28 @@ class Suite {
 };
 
 template <class Args>
-Tested<Args>::Tested(Suite& suite, const OnGpu<Args>& gpu)
-    : name(Suite::kOnGpu), suite_(&suite), gpu_(&gpu) {}
-
-template <class Args>
 bool Tested<Args>::fits(const Machine& m, const Args& a) const {
   if (gpu_ == nullptr) return kernel_->fits(m, a);
-  const std::string_view limit = gpu_->limit(a);
-  if (!limit.empty()) suite_->not_taken(limit);
-  return limit.empty();
+  const std::string_view limit = gpu_->limit == nullptr ? std::string_view() : gpu_->limit(a);
+  Args there = a;
+  const bool taken = limit.empty() && suite_->takes_on_gpu(
+                                          name, [&](Operands& o) { gpu_->place(o, there); },
+                                          [&](const OpContext& ctx) { gpu_->run(ctx, there); });
+  if (!taken)
+    suite_->not_taken(name, limit.empty() ? fmt::format("it takes {}", kernel_->takes) : std::string(limit));
+  return taken;
 }
 
 template <class Args>
 void Tested<Args>::launch(const OpContext& ctx, const Args& a) const {
   if (gpu_ == nullptr) return kernel_->launch(ctx, a);
   Args there = a;
-  suite_->run_on_gpu([&](Operands& o) { gpu_->place(o, there); },
-                     [&](const OpContext& on_gpu) { gpu_->run(on_gpu, there); });
+  suite_->run_on_gpu(
+      name, [&](Operands& o) { gpu_->place(o, there); },
+      [&](const OpContext& on_gpu) { gpu_->run(on_gpu, there); });
 }
 
-// Runs an operator's suite, and demands that it reach every kernel that this CPU can run, or the GPU's.
+// Runs an operator's suite, and demands that it reach every kernel that this machine can run.
 Suite run_suite(const OperatorInfo& op, const Options& options);
 
 // Random rows of a weight in any decodable type (through quant's encoders; for some types random bits with

@@ -21,6 +21,7 @@ class Gpu {
   virtual ~Gpu() = default;
 
   virtual std::string name() const = 0;
+  virtual Machine machine() const = 0;        // that operators run on
   virtual std::span<std::byte> memory() = 0;  // of the device: operands first, scratch behind them
   virtual std::span<std::byte>
   staging() = 0;  // the host's: what is copied to and from the beginning of memory()

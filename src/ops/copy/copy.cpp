@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/cuda/ops.h"
+#include "ops/copy/cuda/kernels.h"
 
 namespace quire {
 namespace {
@@ -48,7 +48,8 @@ void cpu(const OpContext& ctx, const CopySlotsArgs& a) {
 }
 
 constexpr Kernel<CopySlotsArgs> kKernels[] = {
-    {"cpu", fits_always<CopySlotsArgs>, cpu},
+    QUIRE_CUDA_KERNELS({"cuda", cuda::copy_slots_fits, cuda::copy_slots, GpuLevel::kMma, nullptr,
+                        cuda::kCopySlotsTakes}, ){"cpu", fits_always<CopySlotsArgs>, cpu},
     {"reference", fits_always<CopySlotsArgs>, reference},
 };
 
@@ -56,15 +57,19 @@ Traffic traffic_of(const CopySlotsArgs& a) {
   return {.bytes = 2 * a.pairs.dim(0) * rows_of(a.pool).bytes + a.pairs.bytes()};
 }
 
+std::string describe_args(const CopySlotsArgs& a) {
+  return fmt::format("pool {}, pairs {}", describe(a.pool), describe(a.pairs));
+}
+
 }  // namespace
 
-constinit const Operator<CopySlotsArgs> kCopySlotsOp{"copy_slots", kKernels, traffic_of};
+constinit const Operator<CopySlotsArgs> kCopySlotsOp{"copy_slots", kKernels, traffic_of, describe_args};
 
 void copy_slots(const OpContext& ctx, const CopySlotsArgs& a) {
   Dim pairs{"pairs"};
   expect_shape("pairs", a.pairs, pairs, 2);
   QUIRE_CHECK(a.pool.rank >= 2, "the pool has rank {}, but slots and elements are required", a.pool.rank);
-  if (ctx.on_gpu()) return cuda::copy_slots(ctx, a);
+  if (pairs == 0) return;  // a model without recurrent states has a pool without slots
   dispatch(kCopySlotsOp, ctx, a);
 }
 

@@ -9,11 +9,12 @@
 #include "core/cuda/grid_barrier.h"
 #include "core/cuda/memory.h"
 #include "core/cuda/weight_order.h"
+#include "ops/op.h"
 
 namespace quire::cuda {
 
 // One for each backend. Scratch memory comes from OpContext::workspace, which then lies on the device.
-struct Context {
+struct Context : GpuContext {
   Context() = default;
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -32,24 +33,20 @@ struct Context {
   }
 
   cudaStream_t stream = nullptr;
-  // Operators take their scratch memory and enqueue nothing: finds out how much a step needs.
-  bool dry = false;
   // What products read, found out by dry steps.
   WeightOrder weights;
   // No kernel of the step under way writes recurrent states but the one that advances them.
   bool states_at_rest = false;
-  // The first thing that went wrong since it was last looked at. Operators after it may enqueue nonsense, whose results
-  // nobody reads.
-  Status status;
-
-  void keep(Status s) {
-    if (status.ok() && !s.ok()) status = std::move(s);
-  }
   // Of the kernels in the stream.
   GridBarrier* barrier() const { return reinterpret_cast<GridBarrier*>(barrier_.data()); }
 
  private:
   Memory barrier_;
 };
+
+// The context that a kernel of a GPU enqueues in.
+inline Context& context_of(const OpContext& ctx) {
+  return *static_cast<Context*>(ctx.gpu);
+}
 
 }  // namespace quire::cuda

@@ -2,6 +2,7 @@
 // puts together are packed as one and have the same data.
 #pragma once
 
+#include "core/cuda/weight_order.h"
 #include "ops/gemm/cuda/packed.h"
 #include "ops/op.h"
 
@@ -18,6 +19,11 @@ inline gemm::PackedWeight packed_pair(const Weight& gate) {
   gemm::PackedWeight p = packed(gate);
   p.paired = true;
   return p;
+}
+
+// What a product reads, for the order of weights.
+inline WeightOrder::Range range_of(const gemm::PackedWeight& w) {
+  return {static_cast<const std::byte*>(w.data), w.bytes()};
 }
 
 }  // namespace quire::cuda

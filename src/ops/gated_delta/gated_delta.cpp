@@ -75,11 +75,22 @@ Traffic recurrent_traffic(const GatedDeltaArgs& a) {
           .flops = rows * heads * (6 * dk * dv + 2 * kTwiceMeanWindow * (dk + dv))};
 }
 
+std::string describe_args(const GdnPrepareArgs& a) {
+  return fmt::format("qkv {}, conv {}", describe(a.qkv), describe(a.conv_weight));
+}
+std::string describe_args(const GatedDeltaArgs& a) {
+  const SegmentArray& s = a.segments;
+  return fmt::format("k {}, v {}, {} rows of {} sequences and {} of prompts", describe(a.k), describe(a.v),
+                     s.decode_rows, s.decodes, s.prompt_rows);
+}
+
 }  // namespace
 
-constinit const Operator<GdnPrepareArgs> kGdnPrepareOp{"gdn_prepare", kPrepare, traffic_of};
-constinit const Operator<GatedDeltaArgs> kGdnChunkedOp{"gdn_chunked", kChunked, chunked_traffic};
-constinit const Operator<GatedDeltaArgs> kGdnRecurrentOp{"gdn_recurrent", kRecurrent, recurrent_traffic};
+constinit const Operator<GdnPrepareArgs> kGdnPrepareOp{"gdn_prepare", kPrepare, traffic_of, describe_args};
+constinit const Operator<GatedDeltaArgs> kGdnChunkedOp{"gdn_chunked", kChunked, chunked_traffic,
+                                                       describe_args};
+constinit const Operator<GatedDeltaArgs> kGdnRecurrentOp{"gdn_recurrent", kRecurrent, recurrent_traffic,
+                                                         describe_args};
 
 void gdn_prepare(const OpContext& ctx, const GdnPrepareArgs& a) {
   dispatch(kGdnPrepareOp, ctx, a);

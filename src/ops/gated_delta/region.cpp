@@ -1,4 +1,4 @@
-#include "ops/cuda/ops.h"
+#include "ops/gated_delta/cuda/kernels.h"
 #include "ops/gated_delta/gated_delta.h"
 #include "ops/norm/norm.h"
 
@@ -49,8 +49,15 @@ void in_parts_of_references(const OpContext& ctx, const GatedDeltaNetArgs& a) {
 }
 
 constexpr Kernel<GatedDeltaNetArgs> kKernels[] = {
-    {"parts", fits_always<GatedDeltaNetArgs>, in_parts},
-    {"reference", fits_always<GatedDeltaNetArgs>, in_parts_of_references},
+    QUIRE_CUDA_KERNELS({"cuda_wide", cuda::wide_scan_fits, cuda::gated_delta_net_wide, GpuLevel::kMma,
+                        cuda::wide_scan_preferred, cuda::kWideScanTakes},
+                       {"cuda_narrow", cuda::gated_delta_net_fits, cuda::gated_delta_net_narrow,
+                        GpuLevel::kMma, nullptr, cuda::kGatedDeltaNetTakes}, ){
+        .name = "parts", .fits = fits_always<GatedDeltaNetArgs>, .launch = in_parts, .of_operators = true},
+    {.name = "reference",
+     .fits = fits_always<GatedDeltaNetArgs>,
+     .launch = in_parts_of_references,
+     .of_operators = true},
 };
 
 Traffic traffic_of(const GatedDeltaNetArgs& a) {
@@ -60,12 +67,19 @@ Traffic traffic_of(const GatedDeltaNetArgs& a) {
   return t += kGatedRmsNormOp.traffic(norm(a));
 }
 
+std::string describe_args(const GatedDeltaNetArgs& a) {
+  const SegmentArray& s = a.segments;
+  return fmt::format("qkv {}, k {}, v {}, conv {}, {} rows of {} sequences and {} of prompts",
+                     describe(a.qkv), describe(a.k), describe(a.v), describe(a.conv_weight), s.decode_rows,
+                     s.decodes, s.prompt_rows);
+}
+
 }  // namespace
 
-constinit const Operator<GatedDeltaNetArgs> kGatedDeltaNetOp{"gated_delta_net", kKernels, traffic_of};
+constinit const Operator<GatedDeltaNetArgs> kGatedDeltaNetOp{"gated_delta_net", kKernels, traffic_of,
+                                                             describe_args};
 
 void gated_delta_net(const OpContext& ctx, const GatedDeltaNetArgs& a) {
-  if (ctx.on_gpu()) return cuda::gated_delta_net(ctx, a);
   dispatch(kGatedDeltaNetOp, ctx, a);
 }
 

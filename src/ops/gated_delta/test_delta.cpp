@@ -347,7 +347,7 @@ void FormCase::run(const SegmentArray& segments, const SlotCache& cache, const B
 
 void FormCase::check() {
   const Expected want = oracle(c_, in_, decode_);
-  for (const auto& k : s_.kernels(op_.kernels, kPartOnGpu<GatedDeltaArgs>)) {
+  for (const auto& k : s_.kernels(op_.kernels, kNotOnGpu<GatedDeltaArgs>)) {
     const Buffer untouched = new_out(), out = untouched;
     const SlotCache cache = in_.cache;
     if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), arguments(c_, in_, in_.segments, cache, out)))

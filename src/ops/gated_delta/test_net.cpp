@@ -12,10 +12,6 @@ using namespace delta;
 constexpr int64_t kTaps = 4, kRing = 8;
 
 constexpr OnGpu<GatedDeltaNetArgs> kOnGpu{
-    [](const GatedDeltaNetArgs& a) -> std::string_view {
-      if (a.qkv.dtype != DType::kBF16) return "activations in float32";
-      return a.k.dim(2) == 128 && a.v.dim(2) == 128 ? "" : "heads of other sizes than 128";
-    },
     [](Operands& o, GatedDeltaNetArgs& a) {
       DeltaState& c = a.cache;
       for (Tensor* t :
@@ -137,11 +133,12 @@ class Net {
   }
 
   bool fits(const Tested<GatedDeltaNetArgs>& k) const {
-    const Buffer head(c_.type, {1, c_.Hv, c_.D});
-    GatedDeltaNetArgs a;
-    a.qkv = qkv_;
-    a.k = a.v = head;
-    return k.fits(s_.machine(), a);
+    const std::vector<int32_t> nobody{static_cast<int32_t>(rows_)};
+    bool taken = false;
+    (void)with_arguments(
+        nobody, SegmentList(), {Buffer(c_.type, {1, 1}), cache_, conv_},
+        [&](const GatedDeltaNetArgs& args, const auto&) { taken = k.fits(s_.machine(), args); });
+    return taken;
   }
 
   // One step. Rows of nobody lie before, between and behind the segments.
@@ -182,6 +179,16 @@ class Net {
 
   Buffer launch(const Tested<GatedDeltaNetArgs>& k, const std::vector<int32_t>& from,
                 const SegmentArray& segments, const Played& to) {
+    return with_arguments(from, segments, to, [&](const GatedDeltaNetArgs& args, const auto& intact) {
+      k.launch(s_.context(Device::kCpu), args);
+      if (!intact()) s_.expect(k.name, c_.name, false, "wrote outside of its rows");
+    });
+  }
+
+  // Calls use(args, whether all guards are intact) with a step of these rows, and returns its y.
+  template <class Use>
+  Buffer with_arguments(const std::vector<int32_t>& from, const SegmentArray& segments, const Played& to,
+                        Use&& use) const {
     const auto T = std::ssize(from);
     const Buffer qkv = qkv_.gather(from), z = z_.gather(from), a = a_.gather(from), b = b_.gather(from);
     const Buffer q(c_.type, {T, c_.Hk, c_.D}), keys(q), v(c_.type, {T, c_.Hv, c_.D}), o(v);
@@ -206,9 +213,7 @@ class Net {
                            .o = o,
                            .y = y};
     args.cache.conv = to.conv;
-    k.launch(s_.context(Device::kCpu), args);
-    if (!y.guards_intact() || !o.guards_intact() || !qkv.guards_intact())
-      s_.expect(k.name, c_.name, false, "wrote outside of its rows");
+    use(args, [&] { return y.guards_intact() && o.guards_intact() && qkv.guards_intact(); });
     return y;
   }
 

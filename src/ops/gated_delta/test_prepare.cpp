@@ -68,7 +68,7 @@ class Prepare {
   void check() {
     Outputs want = run_reference();
     const Bounds bounds = derive_bounds(want);
-    for (const auto& k : s_.kernels(kGdnPrepareOp.kernels, kPartOnGpu<GdnPrepareArgs>)) {
+    for (const auto& k : s_.kernels(kGdnPrepareOp.kernels, kNotOnGpu<GdnPrepareArgs>)) {
       Outputs got = outputs(conv_);
       if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), args(segments_, got))) continue;
       kernel_ = &k;

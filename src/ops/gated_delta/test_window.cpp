@@ -146,7 +146,7 @@ class Rollback {
     Case source = c_;
     source.pieces = {{2 * kTokens, position_, true, anchor_}};
     const Inputs in = make_inputs(source, rng_);
-    for (const auto& k : s_.kernels(kGdnRecurrentOp.kernels, kPartOnGpu<GatedDeltaArgs>)) {
+    for (const auto& k : s_.kernels(kGdnRecurrentOp.kernels, kNotOnGpu<GatedDeltaArgs>)) {
       Buffer out(c_.type, {in.rows, c_.Hv, c_.Dv});
       if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), arguments(c_, in, in.segments, in.cache, out)))
         continue;

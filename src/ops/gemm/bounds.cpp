@@ -17,7 +17,7 @@ double weight_eps(std::string_view kernel, DType type) {
   if (kernel == "avx2" || kernel == "reference") return 0.0;
   if (takes_integers(kernel)) return 4 * kEpsF32;  // the product of both scales, and each of them
   if (fits_bf16) return 0.0;
-  if (kernel == Suite::kOnGpu) return type == DType::kF16 || type == DType::kF32 ? 0.0 : kEpsBf16;
+  if (Suite::is_on_gpu(kernel)) return type == DType::kF16 || type == DType::kF32 ? 0.0 : kEpsBf16;
   if (kernel != "amx") return kEpsBf16;
   // With AMX, products of a code and a scale pass through half precision; for Q6_K the scale itself does too.
   if (type == DType::kQ8_0 || type == DType::kQ4_0 || type == DType::kQ5_0) return kEpsBf16 + kEpsF16;
@@ -25,7 +25,7 @@ double weight_eps(std::string_view kernel, DType type) {
 }
 
 double sum_eps(std::string_view kernel, int64_t cols) {
-  const double a_step = kernel == Suite::kOnGpu ? 2.0 : 1.0;
+  const double a_step = Suite::is_on_gpu(kernel) ? 2.0 : 1.0;
   return (a_step * static_cast<double>(cols) / 16.0 + 16.0) * kEpsF32;
 }
 

@@ -11,7 +11,7 @@ namespace quire::conformance {
 // Whether it is one of the integer cores, which read repacked weights too.
 bool takes_integers(std::string_view kernel);
 // The relative error of a weight in a kernel: one rounding to bf16 in the bf16 kernels unless the format
-// fits. On a GPU ("cuda") F16 and F32 are exact sums of several bf16.
+// fits. On a GPU F16 and F32 are exact sums of several bf16.
 double weight_eps(std::string_view kernel, DType type);
 // The relative error of a sum over K in float32: a CPU's kernel has at least 8 accumulators; a tensor core adds 16 products
 // at a time to one, and keeps at least 2^-22 of the largest of these terms.

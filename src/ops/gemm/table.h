@@ -1,7 +1,8 @@
 // The order of preference among the cores: the same in the tables of linear, swiglu_mlp and moe.
 #pragma once
 
-#include <span>
+#include <array>
+#include <tuple>
 
 #include "ops/gemm/core.h"
 
@@ -27,7 +28,7 @@ bool all_have_integers(const Args& a) {
 template <class Args, void (*kRun)(const Core&, const OpContext&, const Args&),
           void (*kReference)(const OpContext&, const Args&), bool (*kFitsBf16)(const Args&, bool (*)(DType)),
           bool (*kFitsIntegers)(const Args&) = all_have_integers<Args, kFitsBf16>>
-inline constexpr Kernel<Args> kTable[] = {
+inline constexpr std::array<Kernel<Args>, 8> kTable = {{
     {"integer",
      [](const Machine& m, const Args& a) {
        return m.cpu.avx512_bf16 && a.for_latency() && kFitsBf16(a, has_integers);
@@ -50,7 +51,14 @@ inline constexpr Kernel<Args> kTable[] = {
     {"avx2", [](const Machine& m, const Args&) { return m.cpu.avx2; },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx2Core, ctx, a); }},
     {"reference", fits_always<Args>, kReference},
-};
+}};
+
+// The entries of several tables in one, in this order.
+template <class Args, size_t... kSizes>
+constexpr auto joined(const std::array<Kernel<Args>, kSizes>&... tables) {
+  return std::apply([](const auto&... k) { return std::array<Kernel<Args>, (0 + ... + kSizes)>{k...}; },
+                    std::tuple_cat(tables...));
+}
 
 // Calls run(args) for the rows that are computed for latency and for the others, apart where there are both.
 template <class Args, class Run>

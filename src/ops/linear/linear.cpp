@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "ops/cuda/ops.h"
+#include "ops/gemm/cuda/packed.h"
 #include "ops/gemm/table.h"
+#include "ops/linear/cuda/kernels.h"
 #include "ops/linear/kernels.h"
 #include "ops/observer.h"
 
@@ -15,7 +16,9 @@ bool fits_bf16(const LinearArgs& a, bool (*passes)(DType)) {
                      [&](const LinearPart& p) { return gemm::fits_bf16(a.x.dtype, {&p.w}, passes); });
 }
 
-constexpr auto& kKernels = gemm::kTable<LinearArgs, linear_detail::run, linear_detail::reference, fits_bf16>;
+constexpr auto kKernels =
+    gemm::joined(QUIRE_CUDA_KERNELS(gemm::kFamilies<LinearArgs, linear_cuda::Entry>, )
+                     gemm::kTable<LinearArgs, linear_detail::run, linear_detail::reference, fits_bf16>);
 
 void check(const LinearArgs& a) {
   Dim tokens{"T"}, cols{"K"};
@@ -38,19 +41,35 @@ Traffic traffic_of(const LinearArgs& a) {
   return t;
 }
 
-// CPUs without AVX-512 have kernels for integers and for floats, but none for both: parts of a call that are of either kind
-// go apart, each with its own. Their results do not depend on each other.
+std::string describe_args(const LinearArgs& a) {
+  std::string text = fmt::format("x {}", describe(a.x));
+  for (const LinearPart& p : a.parts) text += fmt::format(", w {}", describe(p.w));
+  return text;
+}
+
+// What the parts of one launch have in common. A GPU's products are of one format. CPUs without AVX-512 have kernels for
+// integers and for floats, but none for both.
+int kind_of(const Machine& m, const LinearPart& p) {
+  if (m.device == Device::kCuda) return static_cast<int>(gemm::tile_format(p.w.dtype));
+  return m.device == Device::kCpu && !m.cpu.avx512_bf16 && gemm::has_integers(p.w.dtype) ? 0 : 1;
+}
+
+// Parts of a call that are of different kinds go apart, each with its own kernel. Their results do not depend on each other.
 void dispatch_parts(const OpContext& ctx, const LinearArgs& a) {
-  const auto has_integers = [](const LinearPart& p) { return gemm::has_integers(p.w.dtype); };
-  const bool some = std::any_of(a.parts.begin(), a.parts.end(), has_integers),
-             all = std::all_of(a.parts.begin(), a.parts.end(), has_integers);
-  if (ctx.machine.device != Device::kCpu || ctx.machine.cpu.avx512_bf16 || some == all)
-    return dispatch(kLinearOp, ctx, a);
-  for (const bool integers : {true, false}) {
-    std::array<LinearPart, LinearParts::kMost> of_kind;
+  std::array<int, LinearParts::kMost> kinds;
+  for (size_t i = 0; i < a.parts.size(); ++i) kinds[i] = kind_of(ctx.machine, a.parts[i]);
+  const std::span<const int> all(kinds.data(), a.parts.size());
+  std::array<LinearPart, LinearParts::kMost> of_kind;
+  uint32_t done = 0;  // a bit for each part
+  for (size_t first = 0; first < all.size(); ++first) {
+    if ((done >> first & 1u) != 0) continue;
     size_t count = 0;
-    for (const LinearPart& p : a.parts)
-      if (has_integers(p) == integers) of_kind[count++] = p;
+    for (size_t i = first; i < all.size(); ++i) {
+      if (all[i] != all[first]) continue;
+      of_kind[count++] = a.parts[i];
+      done |= 1u << i;
+    }
+    if (count == all.size()) return dispatch(kLinearOp, ctx, a);
     LinearArgs part = a;
     part.parts = std::span<const LinearPart>(of_kind.data(), count);
     dispatch(kLinearOp, ctx, part);
@@ -59,7 +78,7 @@ void dispatch_parts(const OpContext& ctx, const LinearArgs& a) {
 
 }  // namespace
 
-constinit const Operator<LinearArgs> kLinearOp{"linear", kKernels, traffic_of};
+constinit const Operator<LinearArgs> kLinearOp{"linear", kKernels, traffic_of, describe_args};
 
 void linear(const OpContext& ctx, const LinearArgs& a) {
   check(a);
@@ -69,7 +88,6 @@ void linear(const OpContext& ctx, const LinearArgs& a) {
     for (const LinearPart& p : a.parts) weights.push_back(&p.w);
     ctx.observer->inputs(ctx, weights, 0, a.x);
   }
-  if (ctx.on_gpu()) return cuda::linear(ctx, a);
   gemm::split_rows(a, a.x.dim(0), [&](const LinearArgs& part) { dispatch_parts(ctx, part); });
 }
 

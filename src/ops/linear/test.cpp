@@ -33,13 +33,7 @@ struct LinearCase {
   }
 };
 
-constexpr OnGpu<LinearArgs> kOnGpu{[](const LinearArgs& a) -> std::string_view {
-                                     if (a.x.dtype != DType::kBF16) return "x in float32";
-                                     if (a.parts[0].w.cols % 8 != 0)
-                                       return "columns that are no multiple of 8";
-                                     return a.x.stride[0] % 8 == 0 ? "" : "rows of x that are not aligned";
-                                   },
-                                   [](Operands& o, LinearArgs& a) {
+constexpr OnGpu<LinearArgs> kOnGpu{[](Operands& o, LinearArgs& a) {
                                      o.tensor(a.x);
                                      for (LinearPart& p : a.parts) {
                                        o.matrix(p.w);
@@ -86,8 +80,7 @@ void linear_case(Suite& s, const LinearCase& c) {
   if (c.add) y.fill([&] { return rng.normal(); });
 
   // The parts are neighbours in the rows of one wide y; the gap behind them must stay as it is.
-  const auto run = [&](const Tested<LinearArgs>& k, const OpContext& ctx, const Buffer& in,
-                       const Buffer& out) {
+  const auto arguments = [&](const Buffer& in, const Buffer& out) -> LinearArgs {
     std::vector<LinearPart> parts;
     int64_t at = 0;
     for (size_t i = 0; i < weights.size(); ++i) {
@@ -95,18 +88,14 @@ void linear_case(Suite& s, const LinearCase& c) {
       parts.push_back({w, c.bias ? biases[i].tensor() : Tensor{}, out.tensor().cols(at, w.rows), c.add});
       at += w.rows;
     }
-    k.launch(ctx, {in.tensor().cols(0, c.cols), std::span<const LinearPart>(parts), in.tensor().dim(0)});
+    return {in.tensor().cols(0, c.cols), std::span<const LinearPart>(parts), in.tensor().dim(0)};
   };
-  const auto fits = [&](const Tested<LinearArgs>& k) {
-    std::vector<LinearPart> parts;
-    parts.reserve(weights.size());
-    for (const RandomWeight& w : weights) parts.push_back({w.weight, {}, {}, c.add});
-    return k.fits(s.machine(), {x, std::span<const LinearPart>(parts), c.tokens});
-  };
+  const auto run = [&](const Tested<LinearArgs>& k, const OpContext& ctx, const Buffer& in,
+                       const Buffer& out) { k.launch(ctx, arguments(in, out)); };
 
   const std::vector<float> x32 = x.values(), y32 = y.values();
   for (const auto& k : s.kernels(kLinearOp.kernels, kOnGpu)) {
-    if (!s.wants(k.name, name) || !fits(k)) continue;
+    if (!s.wants(k.name, name) || !k.fits(s.machine(), arguments(x, y))) continue;
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t)
       for (size_t i = 0, at = 0; i < weights.size(); ++i) {

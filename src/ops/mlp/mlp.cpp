@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "ops/cuda/ops.h"
 #include "ops/gemm/table.h"
+#include "ops/mlp/cuda/kernels.h"
 #include "ops/mlp/kernels.h"
 #include "ops/observer.h"
 
@@ -14,7 +14,13 @@ bool fits_bf16(const MlpArgs& a, bool (*passes)(DType)) {
   return gemm::fits_bf16(a.h.dtype, {&a.gate, &a.up, &a.down}, passes);
 }
 
-constexpr auto& kKernels = gemm::kTable<MlpArgs, mlp_detail::run, mlp_detail::reference, fits_bf16>;
+// On a GPU each product goes to the family that is expected to be its fastest, or both to one that is asked for.
+QUIRE_CUDA_KERNELS(constexpr std::array<Kernel<MlpArgs>, 1> kProducts = {
+                       {{"cuda", mlp_cuda::fits_any, mlp_cuda::launch_any, GpuLevel::kMma, nullptr,
+                         mlp_cuda::kTakes}}};)
+constexpr auto kKernels =
+    gemm::joined(QUIRE_CUDA_KERNELS(kProducts, gemm::kFamilies<MlpArgs, mlp_cuda::Entry>, )
+                     gemm::kTable<MlpArgs, mlp_detail::run, mlp_detail::reference, fits_bf16>);
 
 void check(const MlpArgs& a) {
   Dim tokens{"T"}, width{"D"}, inner{"F", a.gate.rows};
@@ -38,9 +44,14 @@ Traffic traffic_of(const MlpArgs& a) {
                                  a.gate.rows * (kSiluFlops + 1))};
 }
 
+std::string describe_args(const MlpArgs& a) {
+  return fmt::format("h {}, gate {}, up {}, down {}", describe(a.h), describe(a.gate), describe(a.up),
+                     describe(a.down));
+}
+
 }  // namespace
 
-constinit const Operator<MlpArgs> kMlpOp{"swiglu_mlp", kKernels, traffic_of};
+constinit const Operator<MlpArgs> kMlpOp{"swiglu_mlp", kKernels, traffic_of, describe_args};
 
 void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
   check(a);
@@ -49,7 +60,6 @@ void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
     observe_mlp(
         ctx, {.gate = &a.gate, .up = &a.up, .down = &a.down, .gate_bias = a.gate_bias, .up_bias = a.up_bias},
         a.h);
-  if (ctx.on_gpu()) return cuda::swiglu_mlp(ctx, a);
   gemm::split_rows(a, a.h.dim(0), [&](const MlpArgs& part) { dispatch(kMlpOp, ctx, part); });
 }
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/cuda/ops.h"
 #include "ops/gemm/table.h"
+#include "ops/moe/cuda/kernels.h"
 #include "ops/moe/kernels.h"
 
 namespace quire {
@@ -45,8 +45,16 @@ bool fits_integers(const MoeArgs& a) {
           (!a.shared_gate.empty() && integers({&a.shared_gate, &a.shared_up, &a.shared_down})));
 }
 
-constexpr auto& kKernels =
-    gemm::kTable<MoeArgs, moe_detail::run, moe_detail::reference, fits_bf16, fits_integers>;
+QUIRE_CUDA_KERNELS(constexpr std::array<Kernel<MoeArgs>, 3> kCudaKernels = {{
+                       {"cuda_few", moe_cuda::fits_few, moe_cuda::launch_few, GpuLevel::kMma, nullptr,
+                        moe_cuda::kFewTakes},
+                       {"cuda_tiles", moe_cuda::fits_routed, moe_cuda::launch_tiles, GpuLevel::kMma,
+                        moe_cuda::prefers_tiles, moe_cuda::kRoutedTakes},
+                       {"cuda_stream", moe_cuda::fits_routed, moe_cuda::launch_stream, GpuLevel::kMma,
+                        nullptr, moe_cuda::kRoutedTakes},
+                   }};)
+constexpr auto kKernels = gemm::joined(QUIRE_CUDA_KERNELS(
+    kCudaKernels, ) gemm::kTable<MoeArgs, moe_detail::run, moe_detail::reference, fits_bf16, fits_integers>);
 
 void check_experts(std::string_view name, const Weight& gate, const Weight& up, const Weight& down,
                    int64_t experts, int64_t width) {
@@ -93,15 +101,20 @@ Traffic traffic_of(const MoeArgs& a) {
                                  inner * (kSiluFlops + 1) + 2 * results * a.h.dim(1))};
 }
 
+std::string describe_args(const MoeArgs& a) {
+  return fmt::format("h {}, top {} of {} experts, router {}, gate {}, up {}, down {}, shared {}",
+                     describe(a.h), a.top_k, a.router.rows, describe(a.router), describe(a.gate),
+                     describe(a.up), describe(a.down), describe(a.shared_gate));
+}
+
 }  // namespace
 
-constinit const Operator<MoeArgs> kMoeOp{"moe", kKernels, traffic_of};
+constinit const Operator<MoeArgs> kMoeOp{"moe", kKernels, traffic_of, describe_args};
 
 void moe(const OpContext& ctx, const MoeArgs& a) {
   check(a);
   const int64_t tokens = a.h.dim(0);
   if (tokens == 0) return;
-  if (ctx.on_gpu()) return cuda::moe(ctx, a);
   const auto run = [&](const MoeArgs& part) { dispatch(kMoeOp, ctx, part); };
   if (ctx.observer == nullptr) return gemm::split_rows(a, tokens, run);
   Workspace::Scope scope(ctx.workspace);

@@ -45,13 +45,7 @@ struct MoeCase {
 
 constexpr int64_t kGap = 4;  // between rows of x
 
-constexpr OnGpu<MoeArgs> kOnGpu{[](const MoeArgs& a) -> std::string_view {
-                                  if (a.h.dtype != DType::kBF16) return "h in float32";
-                                  const bool whole = a.gate.cols % 8 == 0 && a.gate.rows % 8 == 0 &&
-                                                     a.shared_gate.rows % 8 == 0;
-                                  return whole ? "" : "widths that are no multiples of 8";
-                                },
-                                [](Operands& o, MoeArgs& a) {
+constexpr OnGpu<MoeArgs> kOnGpu{[](Operands& o, MoeArgs& a) {
                                   o.matrix(a.router);
                                   o.experts(a.gate, a.up, a.down, a.shared_gate, a.shared_up, a.shared_down);
                                   for (Tensor* t : {&a.h, &a.shared_router, &a.x, &a.chosen}) o.tensor(*t);
@@ -124,7 +118,7 @@ std::vector<Bounded> expert(const RandomWeight& gate, const RandomWeight& up, co
     return bounded_product(decode_all(one).data(), w.weight, e, in, kernel);
   };
   std::vector<Bounded> y = product(down, bounded_swiglu(product(gate, h), product(up, h), type));
-  if (kernel == Suite::kOnGpu)
+  if (Suite::is_on_gpu(kernel))
     for (Bounded& v : y) v.error += kEpsBf16 * (std::abs(v.value) + v.error);
   return y;
 }
@@ -132,7 +126,7 @@ std::vector<Bounded> expert(const RandomWeight& gate, const RandomWeight& up, co
 // What token h should add to the residual, given the experts that were chosen.
 std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vector<Bounded>& h,
                               std::span<const int32_t> chosen, std::string_view kernel) {
-  const std::string_view router = kernel == Suite::kOnGpu ? kernel : "avx2";  // of the router, on every CPU
+  const std::string_view router = Suite::is_on_gpu(kernel) ? kernel : "avx2";  // of the router, on every CPU
   const auto logits =
       bounded_product(reinterpret_cast<const float*>(m.router.bytes.data()), m.router.weight, 0, h, router);
   double top = -1e300, total = 0.0, kept = 0.0, logit_error = 0.0;

@@ -1,8 +1,8 @@
 // The tables of kernels behind the norms, in order of preference.
 #include "ops/norm/norm.h"
 
-#include "ops/cuda/ops.h"
 #include "ops/norm/check.h"
+#include "ops/norm/cuda/kernels.h"
 #include "ops/norm/kernels.h"
 
 namespace quire {
@@ -46,15 +46,19 @@ void gated_rms_norm_cpu(const OpContext& ctx, const GatedRmsNormArgs& a) {
 }
 
 constexpr Kernel<AddRmsNormArgs> kAddRmsNorm[] = {
-    {"avx512", [](const Machine& m, const AddRmsNormArgs&) { return m.cpu.avx512; },
-     add_rms_norm_cpu<norm::add_rms_norm_avx512>, CpuLevel::kAvx512},
+    QUIRE_CUDA_KERNELS({"cuda", cuda::add_rms_norm_fits, cuda::add_rms_norm, GpuLevel::kMma, nullptr,
+                        cuda::kAddRmsNormTakes}, ){
+        "avx512", [](const Machine& m, const AddRmsNormArgs&) { return m.cpu.avx512; },
+        add_rms_norm_cpu<norm::add_rms_norm_avx512>, CpuLevel::kAvx512},
     {"avx2", [](const Machine& m, const AddRmsNormArgs&) { return m.cpu.avx2; },
      add_rms_norm_cpu<norm::add_rms_norm_avx2>},
     {"reference", fits_always<AddRmsNormArgs>, norm::add_rms_norm_reference},
 };
 constexpr Kernel<GatedRmsNormArgs> kGatedRmsNorm[] = {
-    {"avx512", [](const Machine& m, const GatedRmsNormArgs&) { return m.cpu.avx512; },
-     gated_rms_norm_cpu<norm::gated_rms_norm_avx512>, CpuLevel::kAvx512},
+    QUIRE_CUDA_KERNELS({"cuda", cuda::gated_rms_norm_fits, cuda::gated_rms_norm, GpuLevel::kMma, nullptr,
+                        cuda::kGatedRmsNormTakes}, ){
+        "avx512", [](const Machine& m, const GatedRmsNormArgs&) { return m.cpu.avx512; },
+        gated_rms_norm_cpu<norm::gated_rms_norm_avx512>, CpuLevel::kAvx512},
     {"avx2", [](const Machine& m, const GatedRmsNormArgs&) { return m.cpu.avx2; },
      gated_rms_norm_cpu<norm::gated_rms_norm_avx2>},
     {"reference", fits_always<GatedRmsNormArgs>, norm::gated_rms_norm_reference},
@@ -71,17 +75,24 @@ Traffic traffic_of(const GatedRmsNormArgs& a) {
           .flops = a.o.elems() * (5 + kSiluFlops)};
 }
 
+std::string describe_args(const AddRmsNormArgs& a) {
+  return fmt::format("x {}, add {}, h {}", describe(a.x), describe(a.add), describe(a.h));
+}
+std::string describe_args(const GatedRmsNormArgs& a) {
+  return fmt::format("o {}", describe(a.o));
+}
+
 }  // namespace
 
-constinit const Operator<AddRmsNormArgs> kAddRmsNormOp{"add_rms_norm", kAddRmsNorm, traffic_of};
-constinit const Operator<GatedRmsNormArgs> kGatedRmsNormOp{"gated_rms_norm", kGatedRmsNorm, traffic_of};
+constinit const Operator<AddRmsNormArgs> kAddRmsNormOp{"add_rms_norm", kAddRmsNorm, traffic_of,
+                                                       describe_args};
+constinit const Operator<GatedRmsNormArgs> kGatedRmsNormOp{"gated_rms_norm", kGatedRmsNorm, traffic_of,
+                                                           describe_args};
 
 void add_rms_norm(const OpContext& ctx, const AddRmsNormArgs& a) {
-  if (ctx.on_gpu()) return cuda::add_rms_norm(ctx, a);
   dispatch(kAddRmsNormOp, ctx, a);
 }
 void gated_rms_norm(const OpContext& ctx, const GatedRmsNormArgs& a) {
-  if (ctx.on_gpu()) return cuda::gated_rms_norm(ctx, a);
   dispatch(kGatedRmsNormOp, ctx, a);
 }
 

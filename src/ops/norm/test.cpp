@@ -17,24 +17,17 @@ double rms_eps(int64_t D) {
   return (static_cast<double>(D) / 64.0 + 16.0) * kEpsF32;
 }
 
-constexpr OnGpu<AddRmsNormArgs> kAddRmsNormOnGpu{
-    [](const AddRmsNormArgs& a) -> std::string_view {
-      const int64_t D = a.x.dim(1);
-      return D % 4 == 0 && a.x.stride[0] % 4 != 0 ? "rows that are not aligned" : "";
-    },
-    [](Operands& o, AddRmsNormArgs& a) {
-      for (Tensor* t : {&a.x, &a.add, &a.weight, &a.h}) o.tensor(*t);
-    },
-    add_rms_norm};
+constexpr OnGpu<AddRmsNormArgs> kAddRmsNormOnGpu{[](Operands& o, AddRmsNormArgs& a) {
+                                                   for (Tensor* t : {&a.x, &a.add, &a.weight, &a.h})
+                                                     o.tensor(*t);
+                                                 },
+                                                 add_rms_norm};
 
-constexpr OnGpu<GatedRmsNormArgs> kGatedRmsNormOnGpu{
-    [](const GatedRmsNormArgs& a) -> std::string_view {
-      return a.o.dim(2) == 128 ? "" : "heads of other sizes than 128";
-    },
-    [](Operands& o, GatedRmsNormArgs& a) {
-      for (Tensor* t : {&a.o, &a.z, &a.weight, &a.y}) o.tensor(*t);
-    },
-    gated_rms_norm};
+constexpr OnGpu<GatedRmsNormArgs> kGatedRmsNormOnGpu{[](Operands& o, GatedRmsNormArgs& a) {
+                                                       for (Tensor* t : {&a.o, &a.z, &a.weight, &a.y})
+                                                         o.tensor(*t);
+                                                     },
+                                                     gated_rms_norm};
 
 // The rows of a matrix that is the left part of a wider one: rows that are not contiguous with each other.
 Tensor left_columns(const Buffer& wide, int64_t D) {

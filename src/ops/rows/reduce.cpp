@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ops/cuda/ops.h"
+#include "ops/rows/cuda/kernels.h"
 #include "ops/rows/rows.h"
 
 namespace quire {
@@ -40,8 +40,9 @@ void cpu(const OpContext& ctx, const ReducePartialsArgs& a) {
 }
 
 constexpr Kernel<ReducePartialsArgs> kKernels[] = {
-    {"avx512", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx512; },
-     cpu<rows::reduce_avx512>, CpuLevel::kAvx512},
+    QUIRE_CUDA_KERNELS({"cuda", fits_always<ReducePartialsArgs>, cuda::reduce_partials, GpuLevel::kMma}, ){
+        "avx512", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx512; },
+        cpu<rows::reduce_avx512>, CpuLevel::kAvx512},
     {"avx2", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx2; }, cpu<rows::reduce_avx2>},
     {"reference", fits_always<ReducePartialsArgs>, reference},
 };
@@ -51,9 +52,14 @@ Traffic traffic_of(const ReducePartialsArgs& a) {
           .flops = a.x.elems() * (a.partials.dim(0) - (a.add_to_x ? 0 : 1))};
 }
 
+std::string describe_args(const ReducePartialsArgs& a) {
+  return fmt::format("partials {}, x {}", describe(a.partials), describe(a.x));
+}
+
 }  // namespace
 
-constinit const Operator<ReducePartialsArgs> kReducePartialsOp{"reduce_partials", kKernels, traffic_of};
+constinit const Operator<ReducePartialsArgs> kReducePartialsOp{"reduce_partials", kKernels, traffic_of,
+                                                               describe_args};
 
 void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {
   Dim P{"P"}, T{"T"}, D{"D"};
@@ -65,7 +71,6 @@ void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {
               "partials are {} and x is {}, but both are f32", dtype_name(a.partials.dtype),
               dtype_name(a.x.dtype));
   if (T == 0) return;
-  if (ctx.on_gpu()) return cuda::reduce_partials(ctx, a);
   dispatch(kReducePartialsOp, ctx, a);
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/cuda/ops.h"
+#include "ops/rows/cuda/kernels.h"
 #include "quant/format.h"
 
 namespace quire {
@@ -57,11 +57,13 @@ void gather_cpu(const OpContext& ctx, const GatherRowsArgs& a) {
 }
 
 constexpr Kernel<EmbedArgs> kEmbedKernels[] = {
-    {"cpu", fits_always<EmbedArgs>, embed_cpu},
+    QUIRE_CUDA_KERNELS({"cuda", cuda::embed_fits, cuda::embed, GpuLevel::kMma, nullptr, cuda::kEmbedTakes}, ){
+        "cpu", fits_always<EmbedArgs>, embed_cpu},
     {"reference", fits_always<EmbedArgs>, embed_reference},
 };
 constexpr Kernel<GatherRowsArgs> kGatherRowsKernels[] = {
-    {"cpu", fits_always<GatherRowsArgs>, gather_cpu},
+    QUIRE_CUDA_KERNELS({"cuda", fits_always<GatherRowsArgs>, cuda::gather_rows, GpuLevel::kMma}, ){
+        "cpu", fits_always<GatherRowsArgs>, gather_cpu},
     {"reference", fits_always<GatherRowsArgs>, gather_reference},
 };
 
@@ -75,10 +77,18 @@ Traffic traffic_of(const GatherRowsArgs& a) {
   return {.bytes = 2 * a.y.bytes() + a.rows.bytes()};
 }
 
+std::string describe_args(const EmbedArgs& a) {
+  return fmt::format("table {}, x {}", describe(a.table), describe(a.x));
+}
+std::string describe_args(const GatherRowsArgs& a) {
+  return fmt::format("x {}, y {}", describe(a.x), describe(a.y));
+}
+
 }  // namespace
 
-constinit const Operator<EmbedArgs> kEmbedOp{"embed", kEmbedKernels, traffic_of};
-constinit const Operator<GatherRowsArgs> kGatherRowsOp{"gather_rows", kGatherRowsKernels, traffic_of};
+constinit const Operator<EmbedArgs> kEmbedOp{"embed", kEmbedKernels, traffic_of, describe_args};
+constinit const Operator<GatherRowsArgs> kGatherRowsOp{"gather_rows", kGatherRowsKernels, traffic_of,
+                                                       describe_args};
 
 void embed(const OpContext& ctx, const EmbedArgs& a) {
   Dim T{"T"}, places{"places"};
@@ -90,7 +100,6 @@ void embed(const OpContext& ctx, const EmbedArgs& a) {
   }
   QUIRE_CHECK(a.table.experts == 1, "the table is {} matrices", a.table.experts);
   QUIRE_CHECK(quant::can_decode(a.table.dtype), "a table of {}", dtype_name(a.table.dtype));
-  if (ctx.on_gpu()) return cuda::embed(ctx, a);
   dispatch(kEmbedOp, ctx, a);
 }
 
@@ -100,7 +109,6 @@ void gather_rows(const OpContext& ctx, const GatherRowsArgs& a) {
   expect_shape("rows", a.rows, R);
   expect_shape("y", a.y, R, D);
   QUIRE_CHECK(a.x.dtype == a.y.dtype, "x is {}, y is {}", dtype_name(a.x.dtype), dtype_name(a.y.dtype));
-  if (ctx.on_gpu()) return cuda::gather_rows(ctx, a);
   dispatch(kGatherRowsOp, ctx, a);
 }
 

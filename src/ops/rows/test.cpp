@@ -7,29 +7,23 @@
 namespace quire::conformance {
 namespace {
 
-constexpr OnGpu<EmbedArgs> kEmbedOnGpu{[](const EmbedArgs& a) -> std::string_view {
-                                         return a.x.stride[0] == a.x.dim(1) ? "" : "rows of x that are apart";
-                                       },
-                                       [](Operands& o, EmbedArgs& a) {
+constexpr OnGpu<EmbedArgs> kEmbedOnGpu{[](Operands& o, EmbedArgs& a) {
                                          for (Tensor* t : {&a.tokens, &a.sources, &a.sampled, &a.x})
                                            o.tensor(*t);
                                          o.table(a.table);
                                        },
                                        embed};
 
-constexpr OnGpu<GatherRowsArgs> kGatherRowsOnGpu{[](const GatherRowsArgs&) -> std::string_view { return ""; },
-                                                 [](Operands& o, GatherRowsArgs& a) {
+constexpr OnGpu<GatherRowsArgs> kGatherRowsOnGpu{[](Operands& o, GatherRowsArgs& a) {
                                                    for (Tensor* t : {&a.x, &a.rows, &a.y}) o.tensor(*t);
                                                  },
                                                  gather_rows};
 
-constexpr OnGpu<ReducePartialsArgs> kReducePartialsOnGpu{
-    [](const ReducePartialsArgs&) -> std::string_view { return ""; },
-    [](Operands& o, ReducePartialsArgs& a) {
-      o.tensor(a.partials);
-      o.tensor(a.x);
-    },
-    reduce_partials};
+constexpr OnGpu<ReducePartialsArgs> kReducePartialsOnGpu{[](Operands& o, ReducePartialsArgs& a) {
+                                                           o.tensor(a.partials);
+                                                           o.tensor(a.x);
+                                                         },
+                                                         reduce_partials};
 
 // Types that a GPU embeds from half precision.
 bool halved_on_gpu(DType t) {

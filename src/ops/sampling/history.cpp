@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/cuda/ops.h"
+#include "ops/sampling/cuda/kernels.h"
 #include "ops/sampling/internal.h"
 
 namespace quire {
@@ -44,13 +44,18 @@ void cpu(const OpContext& ctx, const NoteTokensArgs& a) {
 }
 
 constexpr Kernel<NoteTokensArgs> kKernels[] = {
-    {"cpu", fits_always<NoteTokensArgs>, cpu},
+    QUIRE_CUDA_KERNELS({"cuda", fits_always<NoteTokensArgs>, cuda::note_tokens, GpuLevel::kMma}, ){
+        "cpu", fits_always<NoteTokensArgs>, cpu},
     {"reference", fits_always<NoteTokensArgs>, reference},
 };
 
 // Each token, and its count read and written.
 Traffic traffic_of(const NoteTokensArgs& a) {
   return {.bytes = a.token_count * 3 * static_cast<int64_t>(sizeof(int32_t))};
+}
+
+std::string describe_args(const NoteTokensArgs& a) {
+  return fmt::format("{} tokens in {} ranges", a.token_count, a.range_count);
 }
 
 }  // namespace
@@ -74,7 +79,7 @@ TokenHistory lay_out_token_history(void* memory, int64_t rows, int64_t vocab, in
   return h;
 }
 
-constinit const Operator<NoteTokensArgs> kNoteTokensOp{"note_tokens", kKernels, traffic_of};
+constinit const Operator<NoteTokensArgs> kNoteTokensOp{"note_tokens", kKernels, traffic_of, describe_args};
 
 // What the ranges say was checked where the step was built: here they may lie in memory that the host cannot
 // read.
@@ -83,7 +88,6 @@ void note_tokens(const OpContext& ctx, const NoteTokensArgs& a) {
   QUIRE_CHECK(a.range_count > 0 && a.ranges != nullptr, "{} ranges", a.range_count);
   QUIRE_CHECK(a.token_count >= 0 && (a.token_count == 0 || a.tokens != nullptr), "{} tokens", a.token_count);
   QUIRE_CHECK(a.history.rows > 0 && a.history.counts != nullptr, "ranges of tokens, but no history");
-  if (ctx.on_gpu()) return cuda::note_tokens(ctx, a);
   dispatch(kNoteTokensOp, ctx, a);
 }
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ops/cuda/ops.h"
+#include "ops/sampling/cuda/kernels.h"
 #include "ops/sampling/internal.h"
 
 namespace quire {
@@ -15,12 +15,17 @@ Status check_range(const char* name, float value, float lo, float hi) {
 }
 
 constexpr Kernel<SampleArgs> kKernels[] = {
-    {"cpu", fits_always<SampleArgs>, sampling::sample_cpu},
+    QUIRE_CUDA_KERNELS({"cuda", cuda::sample_fits, cuda::sample, GpuLevel::kMma, nullptr,
+                        cuda::kSampleTakes}, ){"cpu", fits_always<SampleArgs>, sampling::sample_cpu},
     {"reference", fits_always<SampleArgs>, sampling::sample_reference},
 };
 
 Traffic traffic_of(const SampleArgs& a) {
   return {.bytes = a.logits.bytes()};
+}
+
+std::string describe_args(const SampleArgs& a) {
+  return fmt::format("logits {}, {} alternatives", describe(a.logits), a.out.top_ids.dim(1));
 }
 
 }  // namespace
@@ -49,7 +54,7 @@ Status SamplingParams::validate(int64_t vocab_size) const {
   return {};
 }
 
-constinit const Operator<SampleArgs> kSampleOp{"sample", kKernels, traffic_of};
+constinit const Operator<SampleArgs> kSampleOp{"sample", kKernels, traffic_of, describe_args};
 
 // Shapes only. What the rows say was checked where the step was built (rows.h): here they may lie in memory
 // that the host cannot read.
@@ -70,7 +75,6 @@ void sample(const OpContext& ctx, const SampleArgs& a) {
               a.suppressed_count);
   QUIRE_CHECK(a.history.rows == 0 || a.history.vocab == V, "histories of {} tokens, logits of {}",
               a.history.vocab, V.value);
-  if (ctx.on_gpu()) return cuda::sample(ctx, a);
   dispatch(kSampleOp, ctx, a);
 }
 

@@ -12,7 +12,6 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 constexpr OnGpu<SampleArgs> kOnGpu{
-    [](const SampleArgs&) -> std::string_view { return ""; },
     [](Operands& o, SampleArgs& a) {
       int64_t biases = 0;
       for (int64_t r = 0; r < a.logits.dim(0); ++r)

@@ -4,8 +4,7 @@
 namespace quire::conformance {
 namespace {
 
-constexpr OnGpu<NoteTokensArgs> kOnGpu{[](const NoteTokensArgs&) -> std::string_view { return ""; },
-                                       [](Operands& o, NoteTokensArgs& a) {
+constexpr OnGpu<NoteTokensArgs> kOnGpu{[](Operands& o, NoteTokensArgs& a) {
                                          o.array(a.tokens, a.token_count);
                                          o.array(a.ranges, a.range_count);
                                          place_history(o, a.history);

@@ -10,10 +10,11 @@
 
 namespace quire::cuda {
 
-// Head sizes that the kernels take.
+// What the kernels are made for. The launches do not look at it: kernels.h does.
 constexpr bool attention_takes_head_size(int d) {
   return d == 64 || d == 128 || d == 256;
 }
+inline constexpr int kMaxAttentionSegments = 4096;  // of either kind
 
 // Rows [row, row + count) of each segment, in activation type bf16:
 //   q_proj  [T, H * d], or [T, H * 2 d] when gated: per head d of query, then d of gate (Qwen3.5)
@@ -90,9 +91,10 @@ Status launch_decode_attention(cudaStream_t stream, const AttentionParams& p, co
                                void* workspace);
 
 // Prompt chunks: keys are walked in tiles of 64 at absolute positions (32 with heads of 256 and no wgmma), ascending, with an
-// online softmax in float32; wgmma where the code is for sm_90a, else mma.sync; probabilities in bf16. 128 rows of (token,
-// query head of one KV head) share a tile. `rows` is at least the number of rows of all prompt segments together. At most
-// 4096 prompt segments. No workspace.
-Status launch_prompt_attention(cudaStream_t stream, const AttentionParams& p, int rows);
+// online softmax in float32; probabilities in bf16. 128 rows of (token, query head of one KV head) share a
+// tile. `rows` is at least the number of rows of all prompt segments together. At most 4096 prompt segments. No workspace.
+// By wgmma where the code is for sm_90a, by mma.sync (no E4M3 cache) elsewhere: the other one traps.
+Status launch_prompt_wgmma(cudaStream_t stream, const AttentionParams& p, int rows);
+Status launch_prompt_mma(cudaStream_t stream, const AttentionParams& p, int rows);
 
 }  // namespace quire::cuda

@@ -397,7 +397,7 @@ Status launch_parts(cudaStream_t stream, const Job& job) {
   using S = Shape<D, kTiles, kFormat, kStages>;
   const int shared = S::shared_bytes(job.a.segments.decodes);
   constexpr int kLeast = kLeastStages<D, kFormat>;
-  static_assert(Shape<D, kTiles, kFormat, kLeast>::shared_bytes(kMaxSegments) <= 98 << 10,
+  static_assert(Shape<D, kTiles, kFormat, kLeast>::shared_bytes(kMaxAttentionSegments) <= 98 << 10,
                 "every GPU has that");
   if constexpr (kStages > kLeast) {
     constexpr int kFewer = D == 256 ? kStages - 1 : kLeast;
@@ -448,12 +448,6 @@ int64_t decode_attention_workspace_bytes(const AttentionParams& p, const DecodeB
 
 Status launch_decode_attention(cudaStream_t stream, const AttentionParams& p, const DecodeBounds& bounds,
                                void* workspace) {
-  if (!attention_takes_head_size(p.head_size) || p.kv_heads <= 0 || p.q_heads % p.kv_heads != 0 ||
-      p.segments.decodes > kMaxSegments || bounds.rows <= 0 || !(p.scale > 0) || p.q_stride % 8 != 0 ||
-      p.out_stride % 8 != 0)
-    return Error{Fault::kBug,
-                 fmt::format("decode_attention: {} and {} heads of {}, {} segments of {} rows, scale {}",
-                             p.q_heads, p.kv_heads, p.head_size, p.segments.decodes, bounds.rows, p.scale)};
   if (p.segments.decodes <= 0 || bounds.max_parts <= 0) return {};
   return p.kv.format == KvFormat::kE4m3 ? launch<KvFormat::kE4m3>(stream, p, bounds, workspace)
                                         : launch<KvFormat::kBf16>(stream, p, bounds, workspace);

@@ -305,7 +305,7 @@ class Rows : TwoRows<D, kTileKeys> {
 template <int D, KvFormat kFormat>
 __global__ void __launch_bounds__(kThreads, 1) prompt_kernel(const __grid_constant__ AttentionParams a) {
   if constexpr (!kForWgmma) {
-    __trap();  // never launched: launch_prompt_attention
+    __trap();  // never launched: its kernel needs wgmma
   } else {
     constexpr bool kNarrow = kFormat == KvFormat::kE4m3;
     extern __shared__ char raw[];
@@ -342,24 +342,11 @@ Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
 
 }  // namespace
 
-Status prefill::launch_wgmma(cudaStream_t stream, const AttentionParams& p, int rows) {
+Status launch_prompt_wgmma(cudaStream_t stream, const AttentionParams& p, int rows) {
+  if (p.segments.count <= p.segments.decodes || rows <= 0) return {};
   if (p.head_size == 64) return launch<64>(stream, p, rows);
   if (p.head_size == 128) return launch<128>(stream, p, rows);
   return launch<256>(stream, p, rows);
-}
-
-Status launch_prompt_attention(cudaStream_t stream, const AttentionParams& p, int rows) {
-  const int prompts = p.segments.count - p.segments.decodes;
-  if (!attention_takes_head_size(p.head_size) || p.kv_heads <= 0 || p.q_heads % p.kv_heads != 0 ||
-      prompts > kMaxSegments || !(p.scale > 0) || p.q_stride % 8 != 0 || p.out_stride % 8 != 0)
-    return Error{Fault::kBug, fmt::format("prompt_attention: {} and {} heads of {}, {} segments, scale {}",
-                                          p.q_heads, p.kv_heads, p.head_size, prompts, p.scale)};
-  if (prompts <= 0 || rows <= 0) return {};
-  QUIRE_TRY(const DeviceLimits device, device_limits());
-  if (device.wgmma) return launch_wgmma(stream, p, rows);
-  if (p.kv.format != KvFormat::kBf16)
-    return Error{Fault::kBug, "prompt_attention: an E4M3 cache where there is no wgmma"};
-  return launch_mma(stream, p, rows);
 }
 
 }  // namespace quire::cuda

@@ -160,8 +160,4 @@ inline int64_t most_tiles(const AttentionParams& p, int rows) {
   return (static_cast<int64_t>(rows) * (p.q_heads / p.kv_heads) / kTileRows + prompts) * p.kv_heads;
 }
 
-// launch_prompt_attention where the code is for sm_90a, and elsewhere; arguments are checked.
-Status launch_wgmma(cudaStream_t stream, const AttentionParams& p, int rows);
-Status launch_mma(cudaStream_t stream, const AttentionParams& p, int rows);
-
 }  // namespace quire::cuda::prefill

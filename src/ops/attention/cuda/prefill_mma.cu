@@ -25,7 +25,8 @@ struct MmaShape {
   static constexpr int kKeysAt = kTileRows * D * 2, kValuesAt = kKeysAt + kTileBytes;
   static constexpr int kBytes = kValuesAt + kTileBytes;
   // Before anything else the list of work lies there.
-  static_assert(kBytes >= (kMaxSegments + 1) * static_cast<int>(sizeof(int32_t)) && kBytes <= 96 << 10);
+  static_assert(kBytes >= (kMaxAttentionSegments + 1) * static_cast<int>(sizeof(int32_t)) &&
+                kBytes <= 96 << 10);
 };
 
 // A warp's 16 rows. Matrices in shared memory are slabs of 64 columns: rows of 128 bytes whose eight pieces are exchanged by the
@@ -173,7 +174,7 @@ template <int D>
 __global__ void __launch_bounds__(kThreads, D == 64 ? 2 : 1)
     prompt_mma_kernel(const __grid_constant__ AttentionParams a) {
   if constexpr (kForWgmma) {
-    __trap();  // never launched: launch_prompt_attention
+    __trap();  // never launched: GpuLevel::kNoWgmma
   } else {
     extern __shared__ __align__(1024) char shared[];
     begin_kernel();
@@ -195,10 +196,15 @@ Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
 
 }  // namespace
 
-Status launch_mma(cudaStream_t stream, const AttentionParams& p, int rows) {
-  if (p.head_size == 64) return launch<64>(stream, p, rows);
-  if (p.head_size == 128) return launch<128>(stream, p, rows);
-  return launch<256>(stream, p, rows);
+}  // namespace quire::cuda::prefill
+
+namespace quire::cuda {
+
+Status launch_prompt_mma(cudaStream_t stream, const AttentionParams& p, int rows) {
+  if (p.segments.count <= p.segments.decodes || rows <= 0) return {};
+  if (p.head_size == 64) return prefill::launch<64>(stream, p, rows);
+  if (p.head_size == 128) return prefill::launch<128>(stream, p, rows);
+  return prefill::launch<256>(stream, p, rows);
 }
 
-}  // namespace quire::cuda::prefill
+}  // namespace quire::cuda

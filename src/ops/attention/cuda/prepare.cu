@@ -210,10 +210,6 @@ __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ A
 }  // namespace
 
 Status launch_attention_prepare(cudaStream_t stream, const AttentionPrepareParams& p) {
-  if (!attention_takes_head_size(p.head_size) || p.n_rot < 0 || p.n_rot > p.head_size || p.n_rot % 2 != 0 ||
-      p.q_stride % 8 != 0 || p.k_stride % 8 != 0 || p.v_stride % 8 != 0)
-    return Error{Fault::kBug, fmt::format("attention_prepare: heads of {}, {} rotating, strides {}, {}, {}",
-                                          p.head_size, p.n_rot, p.q_stride, p.k_stride, p.v_stride)};
   if (p.rows <= 0 || p.segments.count <= 0) return {};
   QUIRE_TRY(const DeviceLimits device, device_limits());
   const int heads = p.q_heads * (p.gated && p.gate != nullptr ? 2 : 1) + 2 * p.kv_heads,

@@ -8,8 +8,6 @@
 
 namespace quire::cuda {
 
-inline constexpr int kMaxSegments = 4096;
-
 // first[i] = the number of items of segments [0, i), for i = 0 ... count; items(segment) >= 0. All threads of the block
 // call it; first has count + 1 entries.
 template <class Items>

@@ -5,7 +5,7 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/weights.h"
 #include "ops/gemm/cuda/pack.h"
-#include "ops/rows/cuda/rows.h"
+#include "ops/rows/cuda/limits.h"
 
 namespace quire::conformance {
 namespace {
@@ -19,6 +19,7 @@ class CudaGpu final : public Gpu {
   Status open(int gpu);
 
   std::string name() const override { return name_; }
+  Machine machine() const override { return {.device = Device::kCuda, .gpu = limits_}; }
   std::span<std::byte> memory() override { return memory_.span(); }
   std::span<std::byte> staging() override { return staging_.span(); }
   int64_t packed_bytes(const Weight& w, bool paired) const override {
@@ -26,9 +27,7 @@ class CudaGpu final : public Gpu {
   }
   Status pack(const Weight& w, const Weight* up, std::byte* to, int64_t experts,
               int64_t first_expert) override;
-  bool takes_table(DType type, int64_t width) const override {
-    return cuda::embed_takes(type, static_cast<int>(width));
-  }
+  bool takes_table(DType type, int64_t width) const override { return cuda::embed_takes(type, width); }
   int64_t kv_offset(int64_t token, int64_t c, int64_t, bool) const override {
     return cuda::kv_offset(static_cast<int>(token), static_cast<int>(c));
   }
@@ -42,6 +41,7 @@ class CudaGpu final : public Gpu {
   }
 
   std::string name_;
+  cuda::DeviceLimits limits_;
   ThreadPool pool_{1};  // operators expect one
   Memory memory_, staging_, guard_;
   cuda::Context context_;
@@ -57,6 +57,7 @@ Status CudaGpu::open(int gpu) {
   QUIRE_CHECKED(cuda::check(cudaGetDeviceProperties(&p, gpu), "looking at the GPU"));
   name_ = fmt::format("{}, compute capability {}.{}", p.name, p.major, p.minor);
   QUIRE_CHECKED(cuda::check(cudaSetDevice(gpu), "choosing the GPU"));
+  QUIRE_TRY(limits_, cuda::device_limits());
   QUIRE_CHECKED(context_.create());
   QUIRE_TRY(memory_, Memory::create(Memory::Where::kDevice, kMemoryBytes, "operands and scratch"));
   QUIRE_TRY(staging_, Memory::create(Memory::Where::kPinned, kOperandBytes, "operands"));
@@ -82,7 +83,7 @@ Status CudaGpu::pack(const Weight& w, const Weight* up, std::byte* to, int64_t e
 Status CudaGpu::run(int64_t bytes, const std::function<Status()>& pack,
                     const std::function<void(const OpContext&)>& op) {
   const auto call = [&](Workspace& workspace) {
-    op({.pool = pool_, .workspace = workspace, .machine = {Device::kCuda}, .cuda = &context_});
+    op({.pool = pool_, .workspace = workspace, .machine = machine(), .gpu = &context_});
   };
   const std::span<std::byte> rest = memory_.span().subspan(static_cast<size_t>(bytes));
   Workspace measured = Workspace::over(rest.first(rest.size() - kGuardBytes));

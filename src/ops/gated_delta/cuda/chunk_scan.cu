@@ -340,15 +340,23 @@ Status launch(cudaStream_t stream, const GdnChunkedParams& p) {
 
 }  // namespace
 
+bool wide_scan_has_room(const DeviceLimits& device) {
+  return static_cast<int64_t>(sizeof(Shared<64, 3>)) <= device.shared_bytes;
+}
+
+int32_t choose_slab(const DeltaShape& shape, int64_t prompts, const DeviceLimits& device) {
+  const bool alone = prompts * shape.Hv * (kD / 32) <= device.multiprocessors;
+  return !alone && wide_scan_has_room(device) ? 64 : 32;
+}
+
 Status launch_chunk_scan(cudaStream_t stream, const GdnChunkedParams& p) {
-  // Narrow slabs take 0.6 of the time of wide ones where every block has a multiprocessor to itself. Before sm_90 and on smaller
-  // cards there is no room for others, and less or nothing is copied ahead.
   QUIRE_TRY(const DeviceLimits device, device_limits());
-  const int64_t narrow_blocks = int64_t{p.segments.count - p.segments.decodes} * p.shape.Hv * (kD / 32);
-  const bool narrow = p.slab == 32 || (p.slab == 0 && narrow_blocks <= device.multiprocessors);
+  const int32_t slab =
+      p.slab != 0 ? p.slab : choose_slab(p.shape, p.segments.count - p.segments.decodes, device);
+  // On cards with less shared memory, less or nothing is copied ahead.
   const auto fits = [&](size_t bytes) { return static_cast<int64_t>(bytes) <= device.shared_bytes; };
   static_assert(sizeof(Shared<32, 1>) <= 99 << 10, "every GPU has that");
-  if (!narrow && fits(sizeof(Shared<64, 3>))) return launch<64, 3>(stream, p);
+  if (slab == 64 && wide_scan_has_room(device)) return launch<64, 3>(stream, p);
   if (fits(sizeof(Shared<32, 3>))) return launch<32, 3>(stream, p);
   if (fits(sizeof(Shared<32, 2>))) return launch<32, 2>(stream, p);
   return launch<32, 1>(stream, p);

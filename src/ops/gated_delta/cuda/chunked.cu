@@ -11,13 +11,6 @@ int64_t gdn_chunked_workspace_bytes(const DeltaShape& shape, int64_t prompt_rows
 Status launch_gdn_chunked(cudaStream_t stream, const GdnChunkedParams& p) {
   const int prompts = p.segments.count - p.segments.decodes;
   if (prompts <= 0 || p.prompt_rows <= 0) return {};
-  QUIRE_CHECKED(check_delta(p.shape));
-  QUIRE_CHECKED(check_delta(p.slots));
-  if (p.workspace == nullptr || reinterpret_cast<uintptr_t>(p.workspace) % 16 != 0)
-    return Error{Fault::kBug, "gdn_chunked: the workspace is missing or not aligned to 16 bytes"};
-  if (p.slab != 0 && p.slab != 32 && p.slab != 64)
-    return Error{Fault::kBug, fmt::format("gdn_chunked: slabs of {}", p.slab)};
-  if (prompts > 65535) return Error{Fault::kBug, fmt::format("gdn_chunked: {} segments", prompts)};
   QUIRE_CHECKED(launch_chunk_products(stream, p, int64_t{p.prompt_rows} / kChunk + prompts));
   return launch_chunk_scan(stream, p);
 }

@@ -44,8 +44,7 @@ struct GdnDecodeParams {
 };
 
 // Enqueues one kernel; capturable. Reads segments before the kernels before it have ended: what writes them in the
-// same stream must be followed by a copy or by a kernel that lets nothing start early (copy_slots). Fault::kBug for shapes and
-// layouts that the contract excludes.
+// same stream must be followed by a copy or by a kernel that lets nothing start early (copy_slots).
 Status launch_gdn_decode(cudaStream_t stream, const GdnDecodeParams& params);
 
 }  // namespace quire::cuda

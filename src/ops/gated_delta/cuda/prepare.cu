@@ -8,8 +8,8 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kD = kDeltaHead;
-constexpr int kRows = 16;  // of a tile
-constexpr int kAhead = 8;  // rows in flight
+constexpr int kRows = kGdnPrepareRows;  // of a tile
+constexpr int kAhead = 8;               // rows in flight
 constexpr int kWarps = 4, kThreads = kWarps * 32;
 constexpr int kHistory = kDeltaTaps - 1;
 
@@ -146,14 +146,7 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant
 Status launch_gdn_prepare(cudaStream_t stream, const GdnPrepareParams& p) {
   const int prompts = p.segments.count - p.segments.decodes;
   if (prompts <= 0 || p.prompt_rows <= 0) return {};
-  QUIRE_CHECKED(check_delta(p.shape));
-  QUIRE_CHECKED(check_delta(p.slots));
-  if (p.qkv_stride % 8 != 0)
-    return Error{Fault::kBug,
-                 fmt::format("gdn_prepare: rows {} elements apart are not aligned", p.qkv_stride)};
   const int64_t tiles = int64_t{p.prompt_rows} / kRows + prompts;
-  if (tiles > 65535)
-    return Error{Fault::kBug, fmt::format("gdn_prepare: {} rows in {} segments", p.prompt_rows, prompts)};
   const int heads = 2 * p.shape.Hk + p.shape.Hv, per_block = kThreads / 16;
   const dim3 grid(static_cast<unsigned>((heads + per_block - 1) / per_block + 1),
                   static_cast<unsigned>(tiles));

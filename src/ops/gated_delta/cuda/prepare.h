@@ -13,6 +13,7 @@ namespace quire::cuda {
 //   qkv [T, C] bf16;  a, b [T, Hv];  rows 16-byte aligned
 //   q, k [T, Hk, Dk], v [T, Hv, Dv] bf16 out, contiguous;  g, beta [T, Hv] f32 out, contiguous
 // Memory bound: 4 C bytes per row.
+inline constexpr int kGdnPrepareRows = 16;  // of a tile
 struct GdnPrepareParams {
   DeltaShape shape;
   DeltaWeights weights;
@@ -26,7 +27,7 @@ struct GdnPrepareParams {
   float *g = nullptr, *beta = nullptr;
 };
 
-// Enqueues one kernel; capturable. Fault::kBug for shapes and layouts that the contract excludes.
+// Enqueues one kernel; capturable. A grid has room for 65535 tiles: prompt_rows / kGdnPrepareRows and one for each segment.
 Status launch_gdn_prepare(cudaStream_t stream, const GdnPrepareParams& params);
 
 }  // namespace quire::cuda

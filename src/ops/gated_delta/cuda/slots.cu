@@ -5,7 +5,7 @@ namespace {
 
 template <class T>
 bool usable(const SlotView<T>& v) {
-  return v.base != nullptr && v.stride_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(v.base) % 16 == 0;
+  return v.stride_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(v.base) % 16 == 0;
 }
 
 }  // namespace
@@ -19,7 +19,7 @@ Status check_delta(const DeltaShape& n) {
 Status check_delta(const DeltaSlots& s) {
   if (!usable(s.state) || !usable(s.window_k) || !usable(s.window_u) || !usable(s.window_g) ||
       !usable(s.conv))
-    return Error{Fault::kBug, "delta net: a member of the slots is missing or not aligned to 16 bytes"};
+    return Error{Fault::kBug, "delta net: a member of the slots is not aligned to 16 bytes"};
   if (s.window < kWindowTokens || s.window > kDeltaMaxWindow)
     return Error{Fault::kBug, fmt::format("delta net: a window of {} tokens, not {} to {}", s.window,
                                           kWindowTokens, kDeltaMaxWindow)};

@@ -65,7 +65,7 @@ struct GateInput {
   bool bf16 = true;
 };
 
-// Fault::kBug and what is wrong with a shape or a slot layout.
+// Fault::kBug and what is wrong with a shape or a slot layout. The launches do not ask: kernels.h does.
 Status check_delta(const DeltaShape& shape);
 Status check_delta(const DeltaSlots& slots);
 

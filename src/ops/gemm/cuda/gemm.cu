@@ -3,8 +3,11 @@
 
 #include <algorithm>
 
+#include "ops/cuda/card_costs.h"
 #include "ops/gemm/cuda/launch.h"
 #include "ops/gemm/cuda/problem.cuh"
+#include "ops/gemm/cuda/stream_plan.cuh"
+#include "ops/gemm/cuda/sweep_plan.cuh"
 #include "ops/gemm/cuda/tile.cuh"
 #include "ops/gemm/cuda/tile_mma.cuh"
 
@@ -89,7 +92,7 @@ TileLimits tile_limits(const cuda::DeviceLimits& device) {
 struct TileChoice {
   int32_t rows = 32;  // of x in a tile
   bool dealt = false;
-  int64_t cost = INT64_MAX;  // in columns' time: about 1.8 ns on an H100
+  int64_t cost = INT64_MAX;  // in columns' time (ProductCosts::column_ns)
 };
 
 int64_t count_tiles(const Problem& p, int32_t rows) {
@@ -99,74 +102,90 @@ int64_t count_tiles(const Problem& p, int32_t rows) {
   return row_blocks * ((p.rows + rows - 1) / rows);
 }
 
-// Dealing out costs a kernel that clears flags, and the sums' way through the L2; and with many blocks of tokens what runs at
-// the same time shares less.
-constexpr int64_t kColumnCost = 140, kTileCost = 1100, kHandOverCost = 4000, kMostDealtBlocks = 2;
-
-// Dense tiles of which the last wave wastes least: each column tile of a tile costs its rows and about 140 more, for weights and
-// for decoding, and a tile what it does once. `splits`: 1, or the segments, each in tiles of its own. `room`: for sums.
-TileChoice choose_dense_tiles(const Problem& p, const TileLimits& limits, int32_t splits, bool room) {
+// Dense tiles of which the last wave wastes least. `splits`: 1, or the segments, each in tiles of its own. `room`: for sums.
+TileChoice choose_dense_tiles(const Problem& p, const TileLimits& limits, const cuda::ProductCosts& costs,
+                              int32_t splits, bool room) {
   TileChoice best;
   const int64_t processors = limits.multiprocessors;
   for (const int32_t rows : {32, 64, 128, 192, 256}) {
     if (rows > (p.segments > 1 && (splits == 1 || limits.deals) ? limits.with_totals : limits.without)) break;
     const int64_t tiles = count_tiles(p, rows), each = splits > 1 ? p.segment_tiles : p.col_tiles;
     const int64_t waves = (tiles * splits + processors - 1) / processors;
-    const int64_t cost = waves * ((rows + kColumnCost) * each + kTileCost);
+    const int64_t cost = waves * ((rows + costs.column_overhead) * each + costs.tile_overhead);
     if (cost < best.cost) best = {rows, splits > 1 && limits.deals, cost};
     if (splits > 1 || !room || !limits.deals || tiles < processors ||
-        (p.rows + rows - 1) / rows > kMostDealtBlocks)
+        (p.rows + rows - 1) / rows > costs.most_dealt_blocks)
       continue;
-    const int64_t dealt = (tiles * each + processors - 1) / processors * (rows + kColumnCost) + kHandOverCost;
+    const int64_t dealt =
+        (tiles * each + processors - 1) / processors * (rows + costs.column_overhead) + costs.hand_over;
     if (dealt < best.cost) best = {rows, true, dealt};
   }
   return best;
 }
 
-TileChoice choose_tiles(const Problem& p, const TileLimits& limits, int32_t splits, bool room) {
-  if (p.offsets == nullptr) return choose_dense_tiles(p, limits, splits, room);
+TileChoice choose_tiles(const Problem& p, const TileLimits& limits, const cuda::ProductCosts& costs,
+                        int32_t splits, bool room) {
+  if (p.offsets == nullptr) return choose_dense_tiles(p, limits, costs, splits, room);
   // An expert gets rows / experts on average: small tiles while memory decides, then large ones, which
   // find_block cuts evenly.
   const int64_t mean = p.rows / p.experts;
-  return {mean < 24 ? 32 : mean < 48 ? 64 : mean < 96 ? 128 : 256};
+  return {mean < costs.grouped_rows_32    ? 32
+          : mean < costs.grouped_rows_64  ? 64
+          : mean < costs.grouped_rows_128 ? 128
+                                          : 256};
+}
+
+// ---- Sweeps
+
+// Rows of x in a unit of work of streams and sweeps.
+int32_t unit_rows(const Problem& k) {
+  const int64_t rows = k.offsets == nullptr ? k.rows : k.rows / k.experts;
+  return rows <= 8 ? 8 : 32;
+}
+
+// Whether there is a plan; `forced`: also one that would be slow.
+template <TileFormat F>
+bool can_sweep(const Problem& k, const cuda::DeviceLimits& device, bool forced) {
+  LaunchChoice choice;
+  choice.device = device;
+  choice.block_rows = unit_rows(k);
+  choice.forced = forced;
+  return plan_sweep(k, choice, Decoder<F>::kTileBytes, kSweepWarps<Decoder<F>>).has_value();
 }
 
 // Streams keep whole rows of x in shared memory, and divide row tiles among warps: with many columns neither goes well. Tiles of
 // bf16 take more than eight rows as fast, and those of 4-bit floats more than 16 if they can be dealt out evenly; other formats
 // are bound by decoding there, and split tiles by their sums' traffic.
-bool prefers_sweep(const Problem& k, const GemmParams& p, const cuda::DeviceLimits& device) {
-  if (p.path == Path::kSweep) return true;
-  if (p.path != Path::kAuto || p.split || k.offsets != nullptr) return false;
-  const bool many_row_tiles = k.all_row_tiles >= 16 * device.multiprocessors;
-  if (k.col_tiles <= (many_row_tiles ? 32 : 64)) return false;
+bool prefers_sweep(const Problem& k, const GemmParams& p, const cuda::DeviceLimits& device,
+                   const cuda::ProductCosts& costs) {
+  if (p.split || k.offsets != nullptr) return false;
+  const bool many_row_tiles = k.all_row_tiles >= costs.many_row_tiles * device.multiprocessors;
+  if (k.col_tiles <= (many_row_tiles ? costs.sweep_col_tiles_many : costs.sweep_col_tiles)) return false;
   const TileFormat format = p.parts[0].weight.format;
-  if (!many_row_tiles) return k.rows <= 16;
-  if (format == TileFormat::kBf16) return k.rows <= 8;
+  if (!many_row_tiles) return k.rows <= costs.sweep_rows_few;
+  if (format == TileFormat::kBf16) return k.rows <= costs.sweep_rows_bf16;
   const bool four_bit = format == TileFormat::kNvfp4 || format == TileFormat::kMxfp4;
-  return k.rows <= (four_bit && device.wgmma && p.sums != nullptr ? 16 : 32);
+  return k.rows <= (four_bit && device.wgmma && p.room ? costs.sweep_rows_dealt : costs.sweep_rows);
 }
 
 // Few rows go to the stream kernel: it keeps every multiprocessor reading. With more rows its tokens cost more of the
 // L2's bandwidth than tiles, which read them once for 128 rows of a weight.
-bool prefers_tiles(const GemmParams& p) {
-  if (p.split || p.path == Path::kStream || p.path == Path::kSweep) return false;
-  if (p.path != Path::kAuto) return true;
+bool prefers_tiles(const GemmParams& p, const cuda::ProductCosts& costs) {
+  if (p.split) return false;
   if (p.grouped.offsets != nullptr)
-    return p.rows >= 10 * p.parts[0].weight.experts;  // of an expert, on average
+    return p.rows >= costs.grouped_tile_rows * p.parts[0].weight.experts;  // of an expert, on average
   int64_t row_tiles = 0;
   for (int i = 0; i < p.part_count; ++i) row_tiles += p.parts[i].weight.row_tiles();
-  return p.rows > (row_tiles < 8 * 64 ? 32 : 8);
+  return p.rows > (row_tiles < costs.small_row_tiles ? costs.stream_rows_small : costs.stream_rows);
 }
 
 // ---- Products of few row tiles over many columns: their segments as tiles of their own
-
-constexpr int64_t kMostSplitRows = 512, kMostSplitFloats = int64_t{24} << 20;
 
 struct SplitRoom {
   int64_t floats_per_row = 0;  // of x
   int32_t most_rows = 0;       // that may be split; 0: none
 };
-SplitRoom split_room(const GemmParams& p) {
+SplitRoom split_room(const GemmParams& p, const cuda::ProductCosts& costs) {
   const PackedWeight& w = p.parts[0].weight;
   if (p.grouped.offsets != nullptr || w.paired || w.segments() < 2) return {};
   SplitRoom room;
@@ -176,17 +195,19 @@ SplitRoom split_room(const GemmParams& p) {
     row_blocks += (part.row_tiles() + 7) / 8;
     room.floats_per_row += static_cast<int64_t>(part.segments()) * part.rows;
   }
-  if (row_blocks > 64) return {};  // half of a large GPU's multiprocessors
-  room.most_rows = static_cast<int32_t>(std::min(kMostSplitRows, kMostSplitFloats / room.floats_per_row));
+  if (row_blocks > costs.most_split_row_blocks) return {};
+  room.most_rows =
+      static_cast<int32_t>(std::min(costs.most_split_rows, costs.most_split_floats / room.floats_per_row));
   return room;
 }
 // Adding up costs a launch, and the sums' way to memory and back.
-bool prefers_split(const Problem& p, const GemmParams& params, const TileLimits& limits) {
-  const SplitRoom room = split_room(params);
-  if (params.sums == nullptr || p.rows <= 8 || p.rows > room.most_rows) return false;
-  const int64_t adding = room.floats_per_row * p.rows / 550;
-  return choose_dense_tiles(p, limits, p.segments, true).cost + adding <
-         choose_dense_tiles(p, limits, 1, true).cost;
+bool prefers_split(const Problem& p, const GemmParams& params, const TileLimits& limits,
+                   const cuda::ProductCosts& costs) {
+  const SplitRoom room = split_room(params, costs);
+  if (!params.room || p.rows < costs.least_split_rows || p.rows > room.most_rows) return false;
+  const int64_t adding = room.floats_per_row * p.rows / costs.split_floats_per_column;
+  return choose_dense_tiles(p, limits, costs, p.segments, true).cost + adding <
+         choose_dense_tiles(p, limits, costs, 1, true).cost;
 }
 
 // ---- Tiles dealt out evenly
@@ -199,12 +220,11 @@ int32_t dealt_width(const GemmParams& p, const cuda::DeviceLimits& device) {
     row_blocks += (p.parts[i].weight.row_tiles() + kTileRowTiles - 1) / kTileRowTiles;
   const bool forced = p.path == Path::kDealt;
   if (!forced && row_blocks * ((p.rows + 31) / 32) < device.multiprocessors) return 0;
-  return p.rows > 128 || forced ? 256 : p.rows > 64 ? 128 : 64;
+  return p.rows > 128 ? 256 : p.rows > 64 ? 128 : 64;
 }
 
 Status launch_split(cudaStream_t stream, const Problem& k, const GemmParams& p, LaunchChoice choice,
                     Status (*launch_tiles)(cudaStream_t, const Problem&, const LaunchChoice&), float unit) {
-  if (p.sums == nullptr || k.rows > split_room(p).most_rows) return misfit("no room for sums of segments");
   Problem apart = k;
   const float* sums[kMaxParts];
   float* next = p.sums;
@@ -226,74 +246,126 @@ Status launch_split(cudaStream_t stream, const Problem& k, const GemmParams& p, 
   return launch_add_segments(stream, k, sums, unit, grid, blocks);
 }
 
+// What is expected to be fastest.
 template <TileFormat F>
-Status launch(cudaStream_t stream, const Problem& k, const GemmParams& p, LaunchChoice choice) {
-  const int64_t rows = k.offsets == nullptr ? k.rows : k.rows / k.experts;
-  choice.block_rows = rows <= 8 ? 8 : 32;
-  if (prefers_sweep(k, p, choice.device)) {
-    choice.forced = p.path == Path::kSweep;
-    QUIRE_TRY(const bool launched, launch_sweep<F>(stream, k, choice));
-    if (launched) return {};
-    if (choice.forced) return misfit("no product for a sweep");
+Path choose(const Problem& k, const GemmParams& p, const cuda::DeviceLimits& device) {
+  const cuda::ProductCosts& costs = cuda::card_costs(device).product;
+  if (prefers_sweep(k, p, device, costs) && can_sweep<F>(k, device, false)) return Path::kSweep;
+  const TileLimits limits = tile_limits<F>(device);
+  if (prefers_split(k, p, limits, costs)) return Path::kSplit;
+  if (!prefers_tiles(p, costs)) return Path::kStream;
+  return choose_tiles(k, limits, costs, 1, p.room).dealt ? Path::kDealt : Path::kTile;
+}
+
+template <TileFormat F>
+bool fits(Path path, const Problem& k, const GemmParams& p, const cuda::DeviceLimits& device) {
+  switch (path) {
+    case Path::kAuto:
+      return true;
+    case Path::kStream: {
+      LaunchChoice choice;
+      choice.device = device;
+      choice.split = p.split;
+      return plan_stream(k, choice, Decoder<F>::kTileBytes, kStreamThreads<Decoder<F>> / 32).ok();
+    }
+    case Path::kSweep:
+      return !p.split && can_sweep<F>(k, device, true);
+    case Path::kTile:
+      return !p.split && p.grouped.x_rows == nullptr;
+    case Path::kSplit:
+      return !p.split && k.rows <= split_room(p, cuda::card_costs(device).product).most_rows;
+    case Path::kDealt:
+      return !p.split && device.wgmma && k.offsets == nullptr;
   }
-  const TileLimits limits = tile_limits<F>(choice.device);
-  const bool split = p.path == Path::kSplit || (p.path == Path::kAuto && prefers_split(k, p, limits));
-  if (!split && !prefers_tiles(p)) return launch_stream<F>(stream, k, choice);
-  if (p.grouped.x_rows != nullptr) return misfit("rows for tiles lie together");
-  const bool room = p.sums != nullptr && (p.path == Path::kAuto || p.path == Path::kDealt);
-  const TileChoice tiles = choose_tiles(k, limits, split ? k.segments : 1, room);
-  choice.dealt = split ? limits.deals : tiles.dealt;
+  return false;
+}
+
+template <TileFormat F>
+Status launch(cudaStream_t stream, const Problem& k, const GemmParams& params,
+              const cuda::DeviceLimits& device) {
+  GemmParams p = params;
+  if (p.path == Path::kAuto) p.path = choose<F>(k, p, device);
+  if (p.path == Path::kDealt && !device.wgmma) p.path = Path::kTile;
+  if (!fits<F>(p.path, k, p, device)) return misfit("what was chosen does not take it");
+  LaunchChoice choice;
+  choice.device = device;
+  choice.split = p.split;
+  choice.block_rows = unit_rows(k);
+  if (p.path == Path::kStream) return launch_stream<F>(stream, k, choice);
+  if (p.path == Path::kSweep) {
+    choice.forced = !can_sweep<F>(k, device, false);
+    QUIRE_TRY(const bool launched, launch_sweep<F>(stream, k, choice));
+    return launched ? Status{} : misfit("no product for a sweep");
+  }
+  const TileLimits limits = tile_limits<F>(device);
+  const cuda::ProductCosts& costs = cuda::card_costs(device).product;
+  const bool split = p.path == Path::kSplit, room = p.room && p.path == Path::kDealt;
+  const TileChoice tiles = choose_tiles(k, limits, costs, split ? k.segments : 1, room);
+  choice.dealt = split ? limits.deals : room;
   choice.block_rows = tiles.rows;
-  if (p.path == Path::kDealt && room && dealt_width(p, choice.device) > 0) choice.dealt = true;
   if (p.tile_rows != 0)
     choice.block_rows = std::min(
         p.tile_rows, k.segments > 1 && (!split || limits.deals) ? limits.with_totals : limits.without);
+  if ((split || room) && p.sums == nullptr) return misfit("no room for sums");
   choice.handed = p.sums;
   if (split) return launch_split(stream, k, p, choice, launch_tile<F>, tile_unit(F));
   return launch_tile<F>(stream, k, choice);
 }
 
-}  // namespace
-
-bool takes_tiles(const GemmParams& p) {
-  return prefers_tiles(p);
+// Calls f.operator()<F>() with the format of the parts.
+template <class R, class Fn>
+R with_format(TileFormat format, Fn&& f) {
+  switch (format) {
+    case TileFormat::kBf16:
+      return f.template operator()<TileFormat::kBf16>();
+    case TileFormat::kBf16x2:
+      return f.template operator()<TileFormat::kBf16x2>();
+    case TileFormat::kBf16x3:
+      return f.template operator()<TileFormat::kBf16x3>();
+    case TileFormat::kQ8_0:
+      return f.template operator()<TileFormat::kQ8_0>();
+    case TileFormat::kQ4_K:
+      return f.template operator()<TileFormat::kQ4_K>();
+    case TileFormat::kQ6_K:
+      return f.template operator()<TileFormat::kQ6_K>();
+    case TileFormat::kMxfp4:
+      return f.template operator()<TileFormat::kMxfp4>();
+    case TileFormat::kNvfp4:
+      break;
+  }
+  return f.template operator()<TileFormat::kNvfp4>();
 }
 
-int64_t split_floats(const GemmParams& p) {
-  const SplitRoom room = split_room(p);
+}  // namespace
+
+bool takes(const GemmParams& p, const cuda::DeviceLimits& device) {
+  const Result<Problem> k = describe(p);
+  return k.ok() && with_format<bool>(p.parts[0].weight.format,
+                                     [&]<TileFormat F>() { return fits<F>(p.path, *k, p, device); });
+}
+
+Path choose_path(const GemmParams& p, const cuda::DeviceLimits& device) {
+  if (p.path != Path::kAuto) return p.path;
+  const Result<Problem> k = describe(p);
+  if (!k.ok()) return Path::kAuto;  // launch_gemm says so
+  return with_format<Path>(p.parts[0].weight.format,
+                           [&]<TileFormat F>() { return choose<F>(*k, p, device); });
+}
+
+int64_t split_floats(const GemmParams& p, const cuda::DeviceLimits& device) {
+  const SplitRoom room = split_room(p, cuda::card_costs(device).product);
   const int64_t apart = room.floats_per_row * std::min(room.most_rows, p.rows);
-  const Result<cuda::DeviceLimits> device = cuda::device_limits();
-  if (!device.ok()) return apart;  // launch_gemm says so
-  const int32_t width = dealt_width(p, *device);
-  return width == 0 ? apart : std::max(apart, hand_over_floats(device->multiprocessors, width));
+  const int32_t width = dealt_width(p, device);
+  return width == 0 ? apart : std::max(apart, hand_over_floats(device.multiprocessors, width));
 }
 
 Status launch_gemm(cudaStream_t stream, const GemmParams& p) {
   if (p.rows < 0) return misfit("negative rows");
   if (p.rows == 0) return {};
   QUIRE_TRY(const Problem k, describe(p));
-  LaunchChoice choice;
-  QUIRE_TRY(choice.device, cuda::device_limits());
-  choice.split = p.split;
-  switch (p.parts[0].weight.format) {
-    case TileFormat::kBf16:
-      return launch<TileFormat::kBf16>(stream, k, p, choice);
-    case TileFormat::kBf16x2:
-      return launch<TileFormat::kBf16x2>(stream, k, p, choice);
-    case TileFormat::kBf16x3:
-      return launch<TileFormat::kBf16x3>(stream, k, p, choice);
-    case TileFormat::kQ8_0:
-      return launch<TileFormat::kQ8_0>(stream, k, p, choice);
-    case TileFormat::kQ4_K:
-      return launch<TileFormat::kQ4_K>(stream, k, p, choice);
-    case TileFormat::kQ6_K:
-      return launch<TileFormat::kQ6_K>(stream, k, p, choice);
-    case TileFormat::kMxfp4:
-      return launch<TileFormat::kMxfp4>(stream, k, p, choice);
-    case TileFormat::kNvfp4:
-      return launch<TileFormat::kNvfp4>(stream, k, p, choice);
-  }
-  return misfit("no such format");
+  QUIRE_TRY(const cuda::DeviceLimits device, cuda::device_limits());
+  return with_format<Status>(p.parts[0].weight.format,
+                             [&]<TileFormat F>() { return launch<F>(stream, k, p, device); });
 }
 
 }  // namespace quire::gemm

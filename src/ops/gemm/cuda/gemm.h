@@ -10,8 +10,10 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
+#include "core/cuda/limits.h"
 #include "core/result.h"
 #include "ops/gemm/cuda/packed.h"
+#include "ops/gemm/cuda/paths.h"
 
 namespace quire::gemm {
 
@@ -47,15 +49,6 @@ struct GroupedRows {
   int32_t most = 0;                  // host: no expert has more rows; 0 if unknown
 };
 
-enum class Path : uint8_t {
-  kAuto,
-  kStream,  // mma.sync, a warp for 16 rows: few rows of tokens
-  kSweep,   // also mma.sync: up to 32 rows, dense weights with many columns
-  kTile,    // wgmma where the code is for sm_90a, else mma.sync
-  kSplit,   // the same with tiles of one segment each, whose sums another kernel adds: weights with few rows
-  kDealt,   // tiles whose columns are dealt out evenly to all multiprocessors; kTile where there is no wgmma
-};
-
 struct GemmParams {
   const GemmPart* parts = nullptr;   // host; all of the same format, columns, segment and pairedness
   int32_t part_count = 0;            // at most kMaxParts; exactly 1 if grouped
@@ -69,17 +62,22 @@ struct GemmParams {
   // (routers), whose reader adds them, in ascending order, to the bits that it would find otherwise. Dense, one part, no
   // scale or bias, Out::kF32; always the stream kernel.
   bool split = false;
-  // Device: room for split_floats(), aligned to 256 bytes, or null: then kAuto neither splits nor deals out.
-  float* sums = nullptr;
+  // Whether the launch has room for sums; without, kAuto neither splits nor deals out.
+  bool room = false;
+  float* sums = nullptr;  // device: split_floats() of room, aligned to 256 bytes, where there is any
 };
 
-// Whether launch_gemm would take tiles: then rows of x that belong together must lie together (GroupedRows::x_rows null).
-bool takes_tiles(const GemmParams& p);
+// The path that kAuto means for a product: what is expected to be fastest (ops/cuda/card_costs.h). Of kTile rows of x that
+// belong together must lie together (GroupedRows::x_rows null).
+Path choose_path(const GemmParams& p, const cuda::DeviceLimits& device);
+
+// Whether the product can be computed by p.path. K must be a multiple of 8, and rows of x aligned.
+bool takes(const GemmParams& p, const cuda::DeviceLimits& device);
 
 // What `sums` must have room for, in floats: never less for more rows. 0 where neither splitting nor dealing out helps.
-int64_t split_floats(const GemmParams& p);
+int64_t split_floats(const GemmParams& p, const cuda::DeviceLimits& device);
 
-// Enqueues; allocates nothing, waits for nothing. K must be a multiple of 8. Fault::kBug for shapes that do not fit.
+// Enqueues; allocates nothing, waits for nothing. Fault::kBug for what takes() refuses.
 Status launch_gemm(cudaStream_t stream, const GemmParams& p);
 
 }  // namespace quire::gemm

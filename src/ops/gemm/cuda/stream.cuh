@@ -60,7 +60,7 @@ struct Unit {
 };
 
 // Where a warp is in its copying.
-struct Walk {
+struct StreamWalk {
   int32_t unit;                // from the end of the range on: nothing is left
   int32_t segment, tile, end;  // column tiles [tile, end) of the segment are left
   const uint8_t* weight;       // the unit's first tile
@@ -102,7 +102,7 @@ class StreamWarp {
 
   // What may come before the kernel before this one has ended: weights, of a dense product.
   __device__ void prefetch() {
-    const Walk begin = load_;
+    const StreamWalk begin = load_;
     for (int s = 0; s < kStages && load_.unit < range_.end; ++s) {
       copy_weights(s);
       advance();
@@ -292,7 +292,7 @@ class StreamWarp {
   int lane_, warp_, member_, team_;
   uint32_t ring_, x_, barriers_;
   float* sums_;
-  Walk load_{};
+  StreamWalk load_{};
   bool prefetched_ = false;
   WarpProducts<D, kGroups> products_;
 };

@@ -1,40 +1,57 @@
 #include "ops/moe/cuda/few.h"
 
-namespace quire::moe_cuda {
+#include "ops/moe/cuda/few_plan.cuh"
 
+namespace quire::moe_cuda {
 namespace {
+
+using gemm::TileFormat;
+
 // Of the next product's weights: more would crowd out what is read meanwhile.
 constexpr int64_t kPrefetched = int64_t{16} << 20;
-}  // namespace
 
-Result<bool> launch_few_rows(cudaStream_t stream, FewRows& few, const cuda::WeightOrder::Read& next,
-                             gemm::TileFormat up, gemm::TileFormat down) {
-  using gemm::TileFormat;
-  const Routing& r = few.routing;
-  if (r.rows > kFewRows || r.experts > kFewExperts || few.barrier == nullptr) return false;
-  QUIRE_TRY(const cuda::DeviceLimits device, cuda::device_limits());
-  few.next = cuda::share_out(next, device.multiprocessors, kPrefetched);
+using Launch = Status (*)(cudaStream_t, const FewRows&, const cuda::DeviceLimits&);
+
+// Null where there is no kernel.
+Launch launch_of(TileFormat up, TileFormat down) {
   if (up == TileFormat::kQ4_K && down == TileFormat::kQ6_K)
-    return launch_few<TileFormat::kQ4_K, TileFormat::kQ6_K>(stream, few, device);
-  if (up != down) return false;
+    return launch_few<TileFormat::kQ4_K, TileFormat::kQ6_K>;
+  if (up != down) return nullptr;
   switch (up) {
     case TileFormat::kBf16:
-      return launch_few<TileFormat::kBf16, TileFormat::kBf16>(stream, few, device);
+      return launch_few<TileFormat::kBf16, TileFormat::kBf16>;
     case TileFormat::kQ8_0:
-      return launch_few<TileFormat::kQ8_0, TileFormat::kQ8_0>(stream, few, device);
+      return launch_few<TileFormat::kQ8_0, TileFormat::kQ8_0>;
     case TileFormat::kQ4_K:
-      return launch_few<TileFormat::kQ4_K, TileFormat::kQ4_K>(stream, few, device);
+      return launch_few<TileFormat::kQ4_K, TileFormat::kQ4_K>;
     case TileFormat::kQ6_K:
-      return launch_few<TileFormat::kQ6_K, TileFormat::kQ6_K>(stream, few, device);
+      return launch_few<TileFormat::kQ6_K, TileFormat::kQ6_K>;
     case TileFormat::kMxfp4:
-      return launch_few<TileFormat::kMxfp4, TileFormat::kMxfp4>(stream, few, device);
+      return launch_few<TileFormat::kMxfp4, TileFormat::kMxfp4>;
     case TileFormat::kNvfp4:
-      return launch_few<TileFormat::kNvfp4, TileFormat::kNvfp4>(stream, few, device);
+      return launch_few<TileFormat::kNvfp4, TileFormat::kNvfp4>;
     case TileFormat::kBf16x2:
     case TileFormat::kBf16x3:
-      return false;
+      return nullptr;
   }
-  return false;
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<FewPlan> plan_few_rows(const FewRows& few, TileFormat up, TileFormat down,
+                                     const cuda::DeviceLimits& device) {
+  if (launch_of(up, down) == nullptr) return {};
+  return plan_few(few, device, gemm::tile_bytes(up), gemm::tile_bytes(down));
+}
+
+Status launch_few_rows(cudaStream_t stream, FewRows& few, const cuda::WeightOrder::Read& next, TileFormat up,
+                       TileFormat down, const cuda::DeviceLimits& device) {
+  const std::optional<FewPlan> plan = plan_few_rows(few, up, down, device);
+  if (!plan) return Error{Fault::kBug, "moe: no kernel for few rows of these weights"};
+  few.plan = *plan;
+  few.next = cuda::share_out(next, device.multiprocessors, kPrefetched);
+  return launch_of(up, down)(stream, few, device);
 }
 
 }  // namespace quire::moe_cuda

@@ -4,6 +4,8 @@
 
 #include <cuda_bf16.h>
 
+#include <optional>
+
 #include "core/cuda/device.h"
 #include "core/cuda/grid_barrier.h"
 #include "core/cuda/weight_order.h"
@@ -56,13 +58,15 @@ struct FewRows {
   FewPlan plan;
 };
 
-// The formats of `up` and `down`; false, and nothing launched, if there is no kernel for them or no room in shared memory.
-// `next`: what the kernel fetches into the L2 for the product behind it.
-Result<bool> launch_few_rows(cudaStream_t stream, FewRows& few, const cuda::WeightOrder::Read& next,
-                             gemm::TileFormat up, gemm::TileFormat down);
+// Nothing where there is no kernel for these formats, or no room in shared memory.
+std::optional<FewPlan> plan_few_rows(const FewRows& few, gemm::TileFormat up, gemm::TileFormat down,
+                                     const cuda::DeviceLimits& device);
+// Enqueues what has a plan. `next`: what the kernel fetches into the L2 for the product behind it.
+Status launch_few_rows(cudaStream_t stream, FewRows& few, const cuda::WeightOrder::Read& next,
+                       gemm::TileFormat up, gemm::TileFormat down, const cuda::DeviceLimits& device);
 
 // One of the kernels behind it, each in a file of its own.
 template <gemm::TileFormat Up, gemm::TileFormat Down>
-Result<bool> launch_few(cudaStream_t stream, FewRows& few, const cuda::DeviceLimits& device);
+Status launch_few(cudaStream_t stream, const FewRows& few, const cuda::DeviceLimits& device);
 
 }  // namespace quire::moe_cuda

@@ -40,27 +40,6 @@ struct Scratch {
   }
 };
 
-Status check(const MoeParams& p) {
-  const auto misfit = [](std::string_view what) { return Error{Fault::kBug, fmt::format("moe: {}", what)}; };
-  const int32_t width = p.gate_up.cols, inner = p.gate_up.rows;
-  if (p.experts < 1 || p.experts > kMaxExperts || p.top_k < 1 || p.top_k > kMaxTopK || p.top_k > p.experts)
-    return misfit(fmt::format("{} of {} experts for each token: there are kernels for up to {} of up to {}",
-                              p.top_k, p.experts, kMaxTopK, kMaxExperts));
-  if (p.router.rows != p.experts || p.router.cols != width) return misfit("the router's shape");
-  if (!p.gate_up.paired || p.down.cols != inner || p.down.rows != width ||
-      p.down.experts != p.gate_up.experts)
-    return misfit("the shapes of gate, up and down do not fit each other");
-  if (p.gate_up.experts != p.experts && !p.shared_stacked()) return misfit("the number of stacked experts");
-  if (width % 8 != 0 || inner % 8 != 0 || p.x_stride % 4 != 0 || p.h_stride % 8 != 0)
-    return misfit("widths must be multiples of 8");
-  if (p.shared_gate_up.empty()) return {};
-  if (p.shared_stacked()) return misfit("two shared experts");
-  if (!p.shared_gate_up.paired || p.shared_gate_up.cols != width || p.shared_gate_up.rows % 8 != 0 ||
-      p.shared_down.cols != p.shared_gate_up.rows || p.shared_down.rows != width)
-    return misfit("the shared expert's shapes");
-  return {};
-}
-
 gemm::GemmParams product(const MoeParams& p, const gemm::GemmPart& part, const __nv_bfloat16* x,
                          int64_t x_stride, int32_t rows) {
   gemm::GemmParams g;
@@ -129,29 +108,36 @@ int32_t sorted_rows(const MoeParams& p) {
   return p.rows * (p.top_k + (p.shared_stacked() ? 1 : 0));
 }
 
-// Everything after the router in one kernel; false, and nothing launched, if there is none for it.
-Result<bool> launch_few(cudaStream_t stream, const MoeParams& p, const Scratch& s) {
-  if (p.path != gemm::Path::kAuto || p.rows > kFewRows || p.barrier == nullptr || !p.shared_gate_up.empty())
-    return false;
-  FewRows few{.routing = routing(p, s),
-              .up = {p.gate_up, p.gate_scale, p.up_scale},
-              .down = {p.down, p.down_scale, nullptr},
-              .mid = s.mid,
-              .x = p.x,
-              .x_stride = p.x_stride,
-              .add_to_x = p.add_to_x,
-              .barrier = p.barrier,
-              .next = {},
-              .plan = {}};
-  return launch_few_rows(stream, few, p.next, p.gate_up.format, p.down.format);
+FewRows few_rows(const MoeParams& p, const Scratch& s) {
+  return {.routing = routing(p, s),
+          .up = {p.gate_up, p.gate_scale, p.up_scale},
+          .down = {p.down, p.down_scale, nullptr},
+          .mid = s.mid,
+          .x = p.x,
+          .x_stride = p.x_stride,
+          .add_to_x = p.add_to_x,
+          .barrier = p.barrier,
+          .next = {},
+          .plan = {}};
 }
 
-Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s) {
+// Rows sorted by expert, as they lie before tiles ask for them.
+gemm::GemmParams grouped_product(const MoeParams& p, const Scratch& s, const gemm::GemmPart& part) {
+  gemm::GemmParams g = product(p, part, p.h, p.h_stride, sorted_rows(p));
+  g.grouped = {s.offsets, s.tokens, nullptr, p.rows};
+  if (p.by == Experts::kStream) g.path = gemm::Path::kStream;
+  if (p.by == Experts::kTile) g.path = gemm::Path::kTile;
+  return g;
+}
+
+Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s,
+                      const cuda::DeviceLimits& device) {
   const int32_t sorted = sorted_rows(p);
   const gemm::GemmPart part = gate_up_part(p, s);
-  gemm::GemmParams g = product(p, part, p.h, p.h_stride, sorted);
-  g.grouped = {s.offsets, s.tokens, nullptr, p.rows};
-  if (takes_tiles(g)) {
+  gemm::GemmParams g = grouped_product(p, s, part);
+  g.path = choose_path(g, device);
+  const gemm::Path path = g.path;
+  if (path == gemm::Path::kTile) {
     // Where the results will be: nobody needs the rows then.
     const int32_t* count = s.offsets + p.experts + (p.shared_stacked() ? 1 : 0);
     QUIRE_CHECKED(
@@ -165,6 +151,7 @@ Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s)
   const gemm::GemmPart down = down_part(p, s);
   g = product(p, down, s.mid, p.gate_up.rows, sorted);
   g.grouped = {s.offsets, nullptr, s.slots, p.rows};
+  g.path = path;
   return launch_gemm(stream, g).context("moe: down");
 }
 
@@ -193,15 +180,29 @@ int64_t moe_workspace_bytes(const MoeParams& p) {
   return Scratch(p, nullptr).bytes;
 }
 
+bool few_rows_fit(const MoeParams& p, const cuda::DeviceLimits& device) {
+  if (p.rows > kFewRows || p.experts > kFewExperts || !p.shared_gate_up.empty()) return false;
+  return plan_few_rows(few_rows(p, Scratch(p, nullptr)), p.gate_up.format, p.down.format, device).has_value();
+}
+
+bool experts_take_tiles(const MoeParams& p, const cuda::DeviceLimits& device) {
+  const Scratch s(p, reinterpret_cast<std::byte*>(uintptr_t{256}));  // some address: nothing is read
+  const gemm::GemmPart part = gate_up_part(p, s);
+  return choose_path(grouped_product(p, s, part), device) == gemm::Path::kTile;
+}
+
 Status launch_moe(cudaStream_t stream, const MoeParams& p) {
   if (p.rows == 0) return {};
-  QUIRE_CHECKED(check(p));
   const Scratch s(p, p.workspace);
   QUIRE_CHECKED(launch_router(stream, p, s));
-  QUIRE_TRY(const bool done, launch_few(stream, p, s));
-  if (done) return {};
+  QUIRE_TRY(const cuda::DeviceLimits device, cuda::device_limits());
+  const bool few = p.by == Experts::kFew || (p.by == Experts::kAuto && p.path == gemm::Path::kAuto);
+  if (few && p.barrier != nullptr && few_rows_fit(p, device)) {
+    FewRows rows = few_rows(p, s);
+    return launch_few_rows(stream, rows, p.next, p.gate_up.format, p.down.format, device);
+  }
   QUIRE_CHECKED(launch_routing(stream, routing(p, s)));
-  QUIRE_CHECKED(launch_experts(stream, p, s));
+  QUIRE_CHECKED(launch_experts(stream, p, s, device));
   if (!p.shared_gate_up.empty()) QUIRE_CHECKED(launch_shared(stream, p, s));
   Combine c{};
   c.results = s.results;

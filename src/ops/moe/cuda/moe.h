@@ -4,7 +4,6 @@
 #include "core/cuda/grid_barrier.h"
 #include "core/cuda/weight_order.h"
 #include "ops/gemm/cuda/gemm.h"
-#include "ops/moe/cuda/limits.h"
 
 namespace quire::moe_cuda {
 
@@ -14,6 +13,16 @@ namespace quire::moe_cuda {
 //
 // Each (token, expert) result is rounded to bf16 before it is weighted and added in float32: x, then the top-k experts in
 // the order of their rank, then the shared one.
+inline constexpr int kMaxExperts = 1024, kMaxTopK = 32;
+
+// How what comes after the router is computed. The bits are the same.
+enum class Experts : uint8_t {
+  kAuto,    // kFew if that is possible, else by how many tokens an expert gets on average
+  kFew,     // one kernel (few.h)
+  kStream,  // sorted by expert; products as streams,
+  kTile,    // or as tiles
+};
+
 struct MoeParams {
   const __nv_bfloat16* h = nullptr;  // [rows, D] device, rows aligned to 16 bytes, h_stride a multiple of 8
   int64_t h_stride = 0;
@@ -40,7 +49,9 @@ struct MoeParams {
   std::byte* workspace = nullptr;        // moe_workspace_bytes, aligned to 256 bytes
   cuda::GridBarrier* barrier = nullptr;  // of the stream, or null
   cuda::WeightOrder::Read next;          // what the stream's next product reads, if that is known
-  gemm::Path path = gemm::Path::kAuto;
+  Experts by = Experts::kAuto;
+  gemm::Path path =
+      gemm::Path::kAuto;  // of all products, for tests; but for kAuto, kFew is out of the question
 
   bool shared_stacked() const { return gate_up.experts == experts + 1; }
   bool has_shared() const { return shared_stacked() || !shared_gate_up.empty(); }
@@ -48,7 +59,10 @@ struct MoeParams {
 
 // Of the shapes alone: pointers are not looked at but for whether a weight is empty.
 int64_t moe_workspace_bytes(const MoeParams& p);
-// Enqueues. Fault::kBug for shapes that do not fit: E up to 1024, top_k up to 32 and E, D and Fe multiples of 8.
+// Whether kFew can be, and whether tiles are expected to be faster than streams.
+bool few_rows_fit(const MoeParams& p, const cuda::DeviceLimits& device);
+bool experts_take_tiles(const MoeParams& p, const cuda::DeviceLimits& device);
+// Enqueues. E is at most kMaxExperts, top_k kMaxTopK, and D and Fe are multiples of 8: kernels.h looks at it.
 Status launch_moe(cudaStream_t stream, const MoeParams& p);
 
 }  // namespace quire::moe_cuda

@@ -29,7 +29,7 @@ struct AddRmsNormParams {
   bool h_bf16 = true;
   int64_t h_stride = 0;
 };
-// Enqueues one kernel. Fault::kBug where D > 32768 (8192 if no multiple of 4) or rows are not aligned.
+// Enqueues one kernel. Looks at no limit: kernels.h does.
 Status launch_add_rms_norm(cudaStream_t stream, const AddRmsNormParams& params);
 
 // y = weight * o / sqrt(mean(o^2) + eps) * SiLU(z), per head of 128, all of one type.
@@ -48,7 +48,7 @@ struct GatedRmsNormParams {
   void* y = nullptr;
   int64_t y_stride = 0;
 };
-// Enqueues one kernel. Fault::kBug where rows are not aligned.
+// Enqueues one kernel.
 Status launch_gated_rms_norm(cudaStream_t stream, const GatedRmsNormParams& params);
 
 }  // namespace quire::cuda

@@ -6,6 +6,7 @@
 
 #include "core/dtype.h"
 #include "core/result.h"
+#include "ops/rows/cuda/limits.h"
 
 namespace quire::cuda {
 
@@ -27,7 +28,6 @@ struct EmbedParams {
   int rows = 0, vocab = 0, width = 0;
   float* x = nullptr;
 };
-bool embed_takes(DType dtype, int width);
 Status launch_embed(cudaStream_t stream, const EmbedParams& p);
 
 // y[i] = x[rows[i]]: rows of row_bytes (a multiple of 2), strides in bytes. Rows are faster if everything is a multiple of

@@ -1,0 +1,200 @@
+// quire explain: which kernels a model's steps run, why these, and the least time that they can take.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/explain_report.h"
+#include "cli/options.h"
+#include "core/escape.h"
+#include "core/output.h"
+#include "engine/cuda_backend.h"
+#include "engine/dry_step.h"
+#include "engine/gpu_placement.h"
+#include "model/model.h"
+#include "ops/cuda/card_costs.h"
+#include "ops/probe/probe.h"
+#include "ops/registry.h"
+
+namespace quire::cli {
+namespace {
+
+struct ExplainOptions {
+  ModelOptions model;
+  KvCacheOption kv_cache;
+  std::vector<int32_t> rows = {1, 8};
+  int64_t context = 1024, prompt = 512;
+  std::string card;
+  double bandwidth = 0, peak = 0;  // GB/s, TFLOP/s; 0: measured where that is possible
+  bool costs = false, json = false;
+
+  Status check() const;
+};
+
+Status ExplainOptions::check() const {
+  for (const int32_t n : rows)
+    if (n < 1 || n > 4096) return request_error("--rows {}: must be 1 to 4096", n);
+  if (context < 1 || context > 1 << 24)
+    return request_error("--context {}: must be 1 to {}", context, 1 << 24);
+  if (prompt < 0 || prompt > 1 << 20)
+    return request_error("--prompt {}: must be 0 (none) to {}", prompt, 1 << 20);
+  if (!(bandwidth >= 0) || !(peak >= 0)) return request_error("--bandwidth and --peak must not be negative");
+  if (!card.empty() && model.device != "cuda")
+    return request_error("--card {}: --device {} does not use one; add --device cuda", card, model.device);
+  if (!costs && model.model.empty()) return request_error("give a MODEL, or --costs");
+  return {};
+}
+
+bool has_gpu_kernels() {
+  for (const OperatorInfo& op : operators())
+    for (const KernelInfo& k : op.kernels)
+      if (is_for(Device::kCuda, k.needs)) return true;
+  return false;
+}
+
+// Whose kernels are asked about. A card that is named need not be there.
+Result<Machine> machine_of(const ExplainOptions& o, Device device) {
+  if (device != Device::kCuda) return Machine{.device = device};
+  if (o.card.empty()) return open_gpu(o.model.gpu);
+  if (!has_gpu_kernels())
+    return request_error("--card {}: this program is compiled without CUDA and has no kernels for a GPU",
+                         o.card);
+  return parse_card(o.card);
+}
+
+// Given, or measured: on a CPU in half a second, on a GPU that is there its bandwidth alone.
+Result<MachineLimits> limits_of(const ExplainOptions& o, const Machine& m) {
+  MachineLimits limits{.bandwidth = o.bandwidth * 1e9, .flops = o.peak * 1e12};
+  if (m.device != Device::kCuda) {
+    ThreadPool pool(o.model.threads > 0 ? o.model.threads : available_cpus());
+    if (limits.bandwidth == 0) limits.bandwidth = measure_read_bandwidth(pool);
+    if (limits.flops == 0) limits.flops = measure_bf16_peak(pool);
+  } else if (limits.bandwidth == 0 && o.card.empty()) {
+    QUIRE_TRY(const std::vector<GpuInfo> gpus, list_gpus());
+    limits.bandwidth = gpus.at(static_cast<size_t>(o.model.gpu)).copy_bandwidth;
+  }
+  return limits;
+}
+
+Status print_costs(const ExplainOptions& o) {
+  QUIRE_TRY(const Machine m, parse_card(o.card.empty() ? "sm_90:132" : o.card));
+  const cuda::CardCosts& costs = cuda::card_costs(m.gpu);
+  nlohmann::ordered_json json;
+  if (!o.json) print_out("costs of {}, measured on {}\n", describe(m), costs.measured_on);
+  for (const cuda::NamedCost& c : cuda::named_costs(costs)) {
+    if (o.json)
+      json[std::string(c.name)] = {{"value", c.value}, {"unit", c.unit}};
+    else
+      print_out("{:<26}{:>12}  {}\n", c.name, c.value, c.unit);
+  }
+  if (o.json) print_out("{}\n", json.dump(2));
+  return {};
+}
+
+class Explanation {
+ public:
+  Explanation(const ExplainOptions& o, const Decoder& decoder, const Machine& machine, MachineLimits limits,
+              KernelChoice choice, KvCacheType kv)
+      : o_(o), decoder_(decoder), machine_(machine), limits_(limits), choice_(std::move(choice)), kv_(kv) {}
+
+  Status print() {
+    if (o_.json)
+      json_ = {{"version", QUIRE_VERSION},      {"model", o_.model.model},
+               {"machine", describe(machine_)}, {"bandwidth", limits_.bandwidth},
+               {"peak", limits_.flops},         {"steps", nlohmann::ordered_json::array()}};
+    else
+      print_out("{} on {}{}{}\n", escaped(o_.model.model), describe(machine_),
+                limits_.bandwidth > 0 ? fmt::format(", {:.1f} GB/s", limits_.bandwidth * 1e-9) : "",
+                limits_.flops > 0 ? fmt::format(", {:.2f} TFLOP/s", limits_.flops * 1e-12) : "");
+    for (const int32_t n : o_.rows)
+      QUIRE_CHECKED(
+          step(fmt::format("{} sequences that generate a token each, at position {}", n, o_.context - 1),
+               {.sequences = n, .context = o_.context}));
+    if (o_.prompt > 0)
+      QUIRE_CHECKED(step(fmt::format("a prompt of {} tokens", o_.prompt), {.prompt_rows = o_.prompt}));
+    if (o_.json)
+      print_out("{}\n", json_.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return {};
+  }
+
+ private:
+  // Nothing is printed of a step that no kernel takes: the error says which call it is.
+  Status step(const std::string& title, DryStep step) {
+    step.kv_cache = kv_;
+    step.choice = &choice_;
+    step.latency = machine_.device == Device::kCpu && step.sequences > 0 && step.sequences <= kFewSequences;
+    ExplainedStep seen;
+    dry_step(decoder_, machine_, step, seen);
+    if (seen.refusal()) return *seen.refusal();
+    if (!o_.json) {
+      print_out("\n{}\n{}", title, explained_table(seen, limits_));
+      return {};
+    }
+    nlohmann::ordered_json one = {{"sequences", step.sequences},
+                                  {"context", step.sequences > 0 ? step.context : 0},
+                                  {"prompt", step.prompt_rows}};
+    one.update(explained_json(seen, limits_));
+    json_["steps"].push_back(std::move(one));
+    return {};
+  }
+
+  const ExplainOptions& o_;
+  const Decoder& decoder_;
+  Machine machine_;
+  MachineLimits limits_;
+  KernelChoice choice_;
+  KvCacheType kv_;
+  nlohmann::ordered_json json_;
+};
+
+Status explain(const ExplainOptions& o) {
+  QUIRE_CHECKED(o.check());
+  if (o.costs) return print_costs(o);
+  QUIRE_TRY(const Device device, o.model.parsed_device());
+  QUIRE_TRY(KernelChoice choice, o.model.parsed_kernels());
+  QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
+  QUIRE_TRY(const Machine machine, machine_of(o, device));
+  QUIRE_CHECKED(check_forced(choice, machine));
+  QUIRE_TRY(const gguf::File file, gguf::File::open(o.model.model));
+  QUIRE_TRY(const std::unique_ptr<const Model> model, Model::load(file));
+  const Decoder decoder = device == Device::kCuda ? placed_in_thought(model->decoder()) : model->decoder();
+  QUIRE_TRY(const MachineLimits limits, limits_of(o, machine));
+  return Explanation(o, decoder, machine, limits, std::move(choice), kv).print();
+}
+
+}  // namespace
+
+Action add_explain(CLI::App& app) {
+  auto o = std::make_shared<ExplainOptions>();
+  app.add_option(kModelNames, o->model.model, kModelHelp)->type_name("FILE");
+  o->model.add_compute(app);
+  o->kv_cache.add(app);
+  app.add_option("--rows", o->rows,
+                 "Steps of so many sequences that generate a token each, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--context", o->context, "Tokens of each of these sequences after the step")
+      ->capture_default_str();
+  app.add_option("--prompt", o->prompt, "And a step of a prompt of so many tokens; 0: none")
+      ->capture_default_str();
+  app.add_option("--card", o->card, "With --device cuda: a card that need not be there, as sm_90:132")
+      ->type_name("sm_XX:SMS");
+  app.add_option("--bandwidth", o->bandwidth,
+                 "GB/s of the memory; 0: measured, where the machine is this one")
+      ->capture_default_str();
+  app.add_option("--peak", o->peak, "TFLOP/s of bf16; 0: measured on a CPU, not known of a GPU")
+      ->capture_default_str();
+  app.add_flag("--costs", o->costs, "Print what decides between a GPU's kernels, by name and unit, and stop");
+  app.add_flag("--json", o->json, "Print one JSON object");
+  app.footer(
+      "Nothing is computed, and weights are not read: a file of any size takes little memory and time. The "
+      "floor is the "
+      "time\nin which the machine moves the bytes, or computes the operations, whichever is longer; bytes "
+      "are those that "
+      "the\noperators' contracts name. Indented calls are parts of the one above them, which is what the "
+      "total counts.");
+  return [o] { return explain(*o); };
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,28 @@
+// Reading operators' arguments for the launches of their CUDA kernels.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "ops/op.h"
+
+namespace quire::cuda {
+
+template <class T>
+T* data(const Tensor& t) {
+  return static_cast<T*>(t.data);
+}
+inline const float* floats(const Tensor& t) {
+  return static_cast<const float*>(t.data);
+}
+inline int32_t narrow(int64_t n) {
+  return static_cast<int32_t>(n);
+}
+inline bool is_activation(const Tensor& t) {
+  return t.dtype == DType::kF32 || t.dtype == DType::kBF16;
+}
+// Rows whose beginnings are a multiple of so many elements apart; an empty tensor has none.
+inline bool aligned_rows(const Tensor& t, int64_t elems) {
+  return t.empty() || t.stride[0] % elems == 0;
+}
+
+}  // namespace quire::cuda
