@@ -40,7 +40,7 @@ Status ExplainOptions::check() const {
   if (prompt < 0 || prompt > 1 << 20)
     return request_error("--prompt {}: must be 0 (none) to {}", prompt, 1 << 20);
   if (!(bandwidth >= 0) || !(peak >= 0)) return request_error("--bandwidth and --peak must not be negative");
-  if (!card.empty() && model.device != "cuda")
+  if (!card.empty() && !costs && model.device != "cuda")
     return request_error("--card {}: --device {} does not use one; add --device cuda", card, model.device);
   if (!costs && model.model.empty()) return request_error("give a MODEL, or --costs");
   return {};

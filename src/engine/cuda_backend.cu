@@ -34,7 +34,8 @@ class CudaBackend final : public Backend {
         forced_(options.kernels),
         pool_(1),
         layout_(options.step_capacity(model_->model->config())),
-        result_layout_(layout_.capacity()) {}
+        result_layout_(layout_.capacity()),
+        log_(options.launches, cuda::launched_kernels) {}
   ~CudaBackend() override;
   Status create();
 
@@ -117,7 +118,7 @@ class CudaBackend final : public Backend {
   CudaMoves moves_;
   CudaFileCopies file_copies_;
   CudaGraphs graphs_;
-  GpuStepLog log_{options_.launches, [] { return cuda::launched_kernels(); }};
+  GpuStepLog log_;
 };
 
 CudaBackend::~CudaBackend() {

@@ -12,7 +12,7 @@ namespace quire {
 class GpuStepLog {
  public:
   // `to`: null if nobody asks. `launched`: how many kernels this thread has launched or captured so far.
-  GpuStepLog(LaunchLog* to, int64_t (*launched)()) : to_(to), logger_(launched) {}
+  GpuStepLog(LaunchLog* to, int64_t& (*launched)()) : to_(to), logger_(launched) {}
 
   // For OpContext::launches.
   LaunchObserver* observer() { return to_ == nullptr ? nullptr : &logger_; }
@@ -29,14 +29,14 @@ class GpuStepLog {
   // The launches of one step.
   class Logger final : public LaunchObserver {
    public:
-    explicit Logger(int64_t (*launched)()) : launched_(launched) {}
+    explicit Logger(int64_t& (*launched)()) : launched_(launched) {}
     void begin(const Launch& l) override;
     void end() override;
     void refused(const Error&) override {}  // the context keeps it
     LoggedStep take(bool prompts);
 
    private:
-    int64_t (*launched_)();
+    int64_t& (*launched_)();
     LoggedStep step_;
     int depth_ = 0;
   };

@@ -114,7 +114,7 @@ TEST_F(Explain, Refuses) {
   expect_refused("explain", "give a MODEL, or --costs");
   expect_refused(model + "--rows 0", "--rows 0: must be 1 to 4096");
   expect_refused(model + "--context 0", "--context 0");
-  expect_refused(model + "--prompt -1", "--prompt -1");
+  expect_refused(model + "--prompt=-1", "--prompt -1");
   expect_refused(model + "--card sm_90:132", "add --device cuda");
   expect_refused(model + "--kernel linear=fast", "operator linear has no kernel fast");
   expect_refused("explain --costs --card sm_70:80", "card 'sm_70:80'");
