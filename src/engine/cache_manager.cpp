@@ -21,7 +21,7 @@ CacheManager::CacheManager(const Backend& backend, const EngineOptions& options,
     prefix_ = std::make_unique<PrefixCache>(blocks_, states_, states, host_tier_ ? &*host_tier_ : nullptr);
   }
   const StepCapacity& c = backend.layout().capacity();
-  loading_.reserve(static_cast<size_t>(c.places));
+  loading_.reserve(static_cast<size_t>(c.batch_slots));
   moves_.outs.reserve(static_cast<size_t>(c.swaps));
   moves_.ins.reserve(static_cast<size_t>(c.swaps));
   moves_.state_copies.reserve(static_cast<size_t>(c.slot_copies));

@@ -59,15 +59,15 @@ void compute_step(const OpContext& ctx, const Decoder& model, const StepBatch& b
                   const ForwardOptions& options, const StepMemory& memory) {
   const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab;
   copy_slots(ctx, {.pool = memory.cache.slots(), .pairs = batch.slot_copies});
-  note_tokens(ctx, {.tokens = batch.past_tokens,
+  update_history(ctx, {.tokens = batch.past_tokens,
                     .token_count = batch.shape.past_tokens,
-                    .ranges = batch.past_notes,
-                    .range_count = batch.shape.past_notes,
+                    .ranges = batch.past_updates,
+                    .range_count = batch.shape.past_updates,
                     .history = memory.history});
-  note_tokens(ctx, {.tokens = batch.tokens.as<int32_t>(),
+  update_history(ctx, {.tokens = batch.tokens.as<int32_t>(),
                     .token_count = batch.shape.rows,
-                    .ranges = batch.notes,
-                    .range_count = batch.shape.notes,
+                    .ranges = batch.history_updates,
+                    .range_count = batch.shape.history_updates,
                     .history = memory.history});
   if (batch.shape.rows == 0) return;  // copies alone
   Workspace::Scope scope(ctx.workspace);

@@ -82,9 +82,9 @@ Status CpuBackend::allocate() {
   }
   QUIRE_TRY(step_, Pages::create(layout_.bytes(), "the arrays of a step"));
   QUIRE_TRY(results_, Pages::create(result_layout_.bytes(), "the results of a step"));
-  QUIRE_TRY(sampled_, Pages::create(c.places * int64_t{4}, "sampled tokens"));
-  QUIRE_TRY(history_, Pages::create(token_history_bytes(c.places, vocab, seen), "the history of penalties"));
-  token_history_ = lay_out_token_history(history_.data(), c.places, vocab, seen);
+  QUIRE_TRY(sampled_, Pages::create(c.batch_slots * int64_t{4}, "sampled tokens"));
+  QUIRE_TRY(history_, Pages::create(token_history_bytes(c.batch_slots, vocab, seen), "the history of penalties"));
+  token_history_ = lay_out_token_history(history_.data(), c.batch_slots, vocab, seen);
   host_pages_ = host_pages_of(options_, *storage_.shape().block_bytes());
   QUIRE_TRY(host_, Pages::create(host_pages_.all() * *storage_.shape().block_bytes(),
                                  "what leaves the caches for the host"));
@@ -110,7 +110,7 @@ int64_t CpuBackend::scratch_of(const StepShape& shape, std::span<const Segment> 
                         .repetition_penalty = 2.0f,
                         .top_k = 10,
                         .logprobs = 1,
-                        .place = i,
+                        .batch_slot = i,
                         .history = i};
   std::fill_n(a.score_rows, shape.scored_rows, SampleRow{.logprobs = 1, .target = 0});
   Workspace all;

@@ -179,9 +179,9 @@ Status CudaBackend::create_fixed() {
   };
   QUIRE_TRY(step_, device(layout_.bytes(), "the arrays of a step"));
   QUIRE_TRY(results_, device(result_layout_.bytes(), "the results of a step"));
-  QUIRE_TRY(sampled_, device(c.places * int64_t{4}, "sampled tokens"));
-  QUIRE_TRY(history_, device(token_history_bytes(c.places, vocab, seen), "the history of penalties"));
-  token_history_ = lay_out_token_history(history_.data(), c.places, vocab, seen);
+  QUIRE_TRY(sampled_, device(c.batch_slots * int64_t{4}, "sampled tokens"));
+  QUIRE_TRY(history_, device(token_history_bytes(c.batch_slots, vocab, seen), "the history of penalties"));
+  token_history_ = lay_out_token_history(history_.data(), c.batch_slots, vocab, seen);
   for (const Memory* m : {&step_, &sampled_, &history_})
     QUIRE_CHECKED(cuda::check(cudaMemset(m->data(), 0, static_cast<size_t>(m->bytes())), "clearing memory"));
   std::span<const TokenId> suppressed;
@@ -365,8 +365,8 @@ void CudaBackend::move(const Buffer& b) {
 // Steps of generated tokens alone, one for each sequence, all of them sampled: their launches depend on few numbers.
 bool CudaBackend::replayable(const StepShape& s) const {
   return options_.graphs && s.rows > 0 && s.rows == s.decodes && s.segments == s.decodes &&
-         s.logit_rows == s.rows && s.slot_copies == 0 && s.notes == 0 &&
-         s.past_notes == 0;
+         s.logit_rows == s.rows && s.slot_copies == 0 && s.history_updates == 0 &&
+         s.past_updates == 0;
 }
 
 // Rounds the rows of a step up with padding, so that few graphs serve all.

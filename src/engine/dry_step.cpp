@@ -47,7 +47,7 @@ void dry_step(const Decoder& decoder, const Machine& machine, const DryStep& ste
                               .table_width = shape.table_width,
                               .logit_rows = shape.logit_rows,
                               .width = static_cast<int32_t>(decoder.config().d_model),
-                              .places = shape.segments,
+                              .batch_slots = shape.segments,
                               .max_top = 1};
   const StepLayout layout(capacity);
   const ResultLayout results(capacity);

@@ -71,7 +71,7 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
       cache_(*backend_, options_, model_->model->config()),
       writer_(*backend_, options_, model_->model->config()),
       in_flight_(options_.depth, backend_->layout().capacity().segments),
-      running_(backend_->layout().capacity().places),
+      running_(backend_->layout().capacity().batch_slots),
       queue_({.top_priority = options_.top_priority, .ageing_steps = options_.ageing_steps}) {
   fingerprint_ =
       fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
@@ -241,7 +241,7 @@ void Engine::fail(Error error) {
   fail_all(lost);
 }
 
-// One that has no place.
+// One that has no batch slot.
 void Engine::finish_waiting(RequestId id, TokenEvent event) {
   const auto at = waiting_.find(id.v);
   {

@@ -40,7 +40,7 @@ struct StepStats {
   int64_t preemptions = 0, blocks_swapped_out = 0, blocks_swapped_in = 0;
   int64_t blocks_used = 0, blocks_cached = 0, blocks_total = 0;  // of the KV cache, now
   int64_t states_saved = 0;                                      // recurrent states in the prefix cache, now
-  int64_t waiting = 0;                                           // requests that have no place yet, now
+  int64_t waiting = 0;                                           // requests that have no batch slot yet, now
   // The prefix cache's memory on the host: pages now, states among what lies there, bytes that went there and came back so
   // far, and tokens of prompts whose blocks came back.
   int64_t host_pages_used = 0, host_pages_total = 0, host_states = 0;
@@ -123,10 +123,10 @@ class Engine {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Waiting requests that are looked at beside those that there are places for: prefix hits among them go first. Those that
+  // Waiting requests that are looked at beside those that there are batch slots for: prefix hits among them go first. Those that
   // wait for another one's result are none of them, but so many at most are passed over: that bounds the time of a look.
   static constexpr int32_t kLookAhead = 32, kMostDeferred = 256;
-  // Requests that one step admits: however many places are free and however many wait, a step looks at so many and
+  // Requests that one step admits: however many batch slots are free and however many wait, a step looks at so many and
   // kLookAhead more.
   static constexpr int32_t kMostAdmitted = 256;
 
@@ -184,7 +184,7 @@ class Engine {
   std::vector<RequestId> cancels_, ended_by_text_;
   bool cancel_all_ = false;
   int32_t next_id_ = 0;
-  int64_t queued_ = 0;         // requests that have no place yet
+  int64_t queued_ = 0;         // requests that have no batch slot yet
   std::optional<Error> lost_;  // the device's end
   StepStats stats_;
   std::atomic<int64_t> unfinished_{0};

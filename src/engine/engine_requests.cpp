@@ -70,8 +70,8 @@ Status Engine::validate(const Request& r) const {
   }
   const StepCapacity& c = backend_->layout().capacity();
   return SampleLimits{.vocab = vocab,
-                      .places = c.places,
-                      .histories = c.places,
+                      .batch_slots = c.batch_slots,
+                      .histories = c.batch_slots,
                       .max_top = c.max_top,
                       .max_bias = options_.max_logit_bias}
       .check(r.sampling);

@@ -57,7 +57,7 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
           .slot_copies = prefix_cache ? 2 * max_sequences : 0,
           .swaps = most_swaps() + cache_moves(model),
           .past = prefix_cache ? static_cast<int32_t>(context) : 0,
-          .places = max_sequences,
+          .batch_slots = max_sequences,
           .biases = max_sequences * max_logit_bias,
           .max_top = static_cast<int32_t>(std::min<int64_t>(model.vocab, max_logprobs))};
 }

@@ -69,7 +69,7 @@ struct TokenEvent {
   // When asked for: with the first token, or with the end where nothing is generated. Shared, because it may be large.
   std::shared_ptr<const PromptLogprobs> prompt;
   std::optional<std::chrono::steady_clock::time_point>
-      admitted;                  // when it got a place; none: it has waited only
+      admitted;                  // when it got a batch slot; none: it has waited only
   std::optional<Error> error;    // with kError
   std::vector<float> embedding;  // of length 1, as EngineOptions::pooling says; with kStop
 };

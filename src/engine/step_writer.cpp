@@ -10,8 +10,8 @@ StepWriter::StepWriter(Backend& backend, const EngineOptions& options, const Mod
     : backend_(backend), pooling_(options.pooling) {
   const StepCapacity& c = backend.layout().capacity();
   const SampleLimits limits{.vocab = model.vocab,
-                            .places = c.places,
-                            .histories = c.places,
+                            .batch_slots = c.batch_slots,
+                            .histories = c.batch_slots,
                             .max_top = c.max_top,
                             .max_bias = options.max_logit_bias};
   const auto biases = static_cast<size_t>(c.biases), segments = static_cast<size_t>(c.segments);
@@ -21,16 +21,16 @@ StepWriter::StepWriter(Backend& backend, const EngineOptions& options, const Mod
         {.samples = {limits, SampleRowList::Memory{{a.sample_rows, static_cast<size_t>(c.logit_rows)},
                                                    {a.bias_ids, biases},
                                                    {a.bias_values, biases}}},
-         .notes = {c.places, std::span(a.notes, segments)},
-         .past_notes = {c.places, std::span(a.past_notes, segments)}});
+         .history_updates = {c.batch_slots, std::span(a.history_updates, segments)},
+         .past_updates = {c.batch_slots, std::span(a.past_updates, segments)}});
   }
 }
 
 void StepWriter::begin(int buffer, const StepPlan& plan) {
   list_ = &lists_[static_cast<size_t>(buffer)];
   list_->samples.clear();
-  list_->notes.clear();
-  list_->past_notes.clear();
+  list_->history_updates.clear();
+  list_->past_updates.clear();
   to_ = backend_.layout().arrays(backend_.staging(buffer));
   shape_ = {};
   for (const Work& w : plan.work)
@@ -76,7 +76,7 @@ void StepWriter::add_tokens(const Sequence& s, const Work& work) {
 void StepWriter::add_history(Sequence& s, const Work& work) {
   if (!s.history_begun && s.prefix.cached > 0) {
     const auto count = static_cast<int32_t>(s.prefix.cached);
-    const Status past = list_->past_notes.add(
+    const Status past = list_->past_updates.add(
         {.history = s.memory.slot, .begin = shape_.past_tokens, .count = count, .prompt = count, .reset = 1},
         backend_.layout().capacity().past);
     QUIRE_CHECK(past.ok(), "sequence {}: {}", s.id.v, past.error().message);
@@ -84,7 +84,7 @@ void StepWriter::add_history(Sequence& s, const Work& work) {
     shape_.past_tokens += count;
     s.history_begun = true;
   }
-  const Status added = list_->notes.add({.history = s.memory.slot,
+  const Status added = list_->history_updates.add({.history = s.memory.slot,
                                          .begin = shape_.rows,
                                          .count = work.count,
                                          .prompt = work.count,
@@ -97,7 +97,7 @@ void StepWriter::add_history(Sequence& s, const Work& work) {
 void StepWriter::add_sample(const Sequence& s, const Work& work, bool decode, SequenceRows& rows) {
   const int64_t position = work.begin + work.count;
   const SampleTarget target{.position = position,
-                            .place = s.memory.slot,
+                            .batch_slot = s.memory.slot,
                             .history = s.request.sampling.has_penalties() ? s.memory.slot : -1,
                             .tentative = false,
                             .forbidden = s.forbidden(position)};
@@ -138,8 +138,8 @@ StepShape StepWriter::end(const StepMoves& moves) {
   shape_.swap_outs = static_cast<int32_t>(moves.outs.size());
   shape_.swap_ins = static_cast<int32_t>(moves.ins.size());
   shape_.slot_copies = static_cast<int32_t>(moves.state_copies.size());
-  shape_.notes = list_->notes.count();
-  shape_.past_notes = list_->past_notes.count();
+  shape_.history_updates = list_->history_updates.count();
+  shape_.past_updates = list_->past_updates.count();
   shape_.biases = list_->samples.biases();
   return shape_;
 }

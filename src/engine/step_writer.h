@@ -29,7 +29,7 @@ class StepWriter {
   // What is written with checks, in each buffer.
   struct Lists {
     SampleRowList samples;
-    NoteRangeList notes, past_notes;
+    HistoryUpdateList history_updates, past_updates;
   };
   void add_tokens(const Sequence& s, const Work& work);
   void add_history(Sequence& s, const Work& work);

@@ -17,9 +17,9 @@ StepLayout::StepLayout(const StepCapacity& c) : capacity_(c) {
   segments_ = after(sources_, c.rows * kInt);
   logit_rows_ = after(segments_, c.segments * static_cast<int64_t>(sizeof(Segment)));
   slot_copies_ = after(logit_rows_, c.logit_rows * kInt);
-  notes_ = after(slot_copies_, c.slot_copies * 2 * kInt);
-  past_notes_ = after(notes_, c.segments * static_cast<int64_t>(sizeof(NoteRange)));
-  sample_rows_ = after(past_notes_, c.segments * static_cast<int64_t>(sizeof(NoteRange)));
+  updates_ = after(slot_copies_, c.slot_copies * 2 * kInt);
+  past_updates_ = after(updates_, c.segments * static_cast<int64_t>(sizeof(HistoryUpdate)));
+  sample_rows_ = after(past_updates_, c.segments * static_cast<int64_t>(sizeof(HistoryUpdate)));
   tables_ = after(sample_rows_, c.logit_rows * static_cast<int64_t>(sizeof(SampleRow)));
   bias_ids_ = after(tables_, int64_t{c.segments} * c.table_width * kInt);
   bias_values_ = after(bias_ids_, c.biases * kInt);
@@ -41,8 +41,8 @@ StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
           .tables = at(ints, tables_),
           .logit_rows = at(ints, logit_rows_),
           .slot_copies = at(ints, slot_copies_),
-          .notes = at(static_cast<NoteRange*>(nullptr), notes_),
-          .past_notes = at(static_cast<NoteRange*>(nullptr), past_notes_),
+          .history_updates = at(static_cast<HistoryUpdate*>(nullptr), updates_),
+          .past_updates = at(static_cast<HistoryUpdate*>(nullptr), past_updates_),
           .sample_rows = at(static_cast<SampleRow*>(nullptr), sample_rows_),
           .bias_ids = at(ints, bias_ids_),
           .bias_values = at(static_cast<float*>(nullptr), bias_values_),
@@ -59,15 +59,15 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
   return {.shape = shape,
           .tokens = make_tensor(a.tokens, {shape.rows}),
           .sources = make_tensor(a.sources, {shape.rows}),
-          .sampled = make_tensor(sampled, {capacity_.places}),
+          .sampled = make_tensor(sampled, {capacity_.batch_slots}),
           .segments = {a.segments, shape.segments, shape.decodes, a.tables, shape.table_width,
                        shape.decode_rows, shape.rows - shape.decode_rows, shape.decode_keys},
           .logit_rows = make_tensor(a.logit_rows, {shape.logit_rows}),
           .hidden_rows = make_tensor(a.hidden_rows, {shape.hidden_rows}),
           .scored_rows = make_tensor(a.scored_rows, {shape.scored_rows}),
           .slot_copies = make_tensor(a.slot_copies, {shape.slot_copies, 2}),
-          .notes = a.notes,
-          .past_notes = a.past_notes,
+          .history_updates = a.history_updates,
+          .past_updates = a.past_updates,
           .past_tokens = a.past_tokens,
           .sample_rows = a.sample_rows,
           .score_rows = a.score_rows,

@@ -25,8 +25,8 @@ struct StepCapacity {
   int32_t max_scored_top = 0;  // likeliest tokens that are reported beside one
   int32_t slot_copies = 0;
   int32_t swaps = 0;    // blocks and pieces of states that move to the host, and so many that come back
-  int32_t past = 0;     // tokens that were computed before and are noted for penalties
-  int32_t places = 0;   // sequences that run at once
+  int32_t past = 0;     // tokens that were computed before and go into histories
+  int32_t batch_slots = 0;   // sequences that run at once
   int32_t biases = 0;   // logit biases of all rows together
   int32_t max_top = 0;  // likeliest tokens that are reported of a row
 
@@ -46,8 +46,8 @@ struct StepShape {
   int32_t scored_rows = 0;  // rows of prompts whose next token, which is known, is looked up in their logits
   int32_t slot_copies = 0;
   int32_t swap_outs = 0, swap_ins = 0;
-  int32_t notes = 0;                        // ranges of tokens that are noted for penalties
-  int32_t past_notes = 0, past_tokens = 0;  // the same of tokens that this step does not compute
+  int32_t history_updates = 0;                        // ranges of tokens that are added to histories
+  int32_t past_updates = 0, past_tokens = 0;  // the same of tokens that this step does not compute
   int32_t biases = 0;
   int32_t table_width = 0;  // blocks of the longest sequence, rounded up: the pitch of the block tables
   int32_t longest = 0;      // positions of the longest sequence after the step
@@ -61,8 +61,8 @@ struct StepBatch {
   StepShape shape;
   Tensor tokens;  // [rows] i32, each in the vocabulary
   Tensor
-      sources;  // [rows] i32: place whose token, sampled in the step before, the row holds; -1: tokens[row]
-  Tensor sampled;  // [places] i32: what each place sampled last, written by `sample`
+      sources;  // [rows] i32: batch slot whose token, sampled in the step before, the row holds; -1: tokens[row]
+  Tensor sampled;  // [batch_slots] i32: what each batch slot sampled last, written by `sample`
   SegmentArray segments;
   Tensor logit_rows;   // [logit_rows] i32: rows whose next-token logits are wanted
   Tensor hidden_rows;  // [hidden_rows] i32: rows whose hidden states after the final norm are wanted
@@ -70,8 +70,8 @@ struct StepBatch {
   // Pairs (from, to), copied before everything else of the step. No entry is both read and written, none is written
   // twice; a pair with a negative number is padding.
   Tensor slot_copies;                // [slot_copies, 2] i32: recurrent states, to save and to restore them
-  const NoteRange* notes = nullptr;  // [notes], over `tokens`
-  const NoteRange* past_notes = nullptr;   // [past_notes], over `past_tokens`; noted before `notes`
+  const HistoryUpdate* history_updates = nullptr;  // [history_updates], over `tokens`
+  const HistoryUpdate* past_updates = nullptr;   // [past_updates], over `past_tokens`; before `history_updates`
   const int32_t* past_tokens = nullptr;    // [past_tokens]: of prompts that were found in the cache
   const SampleRow* sample_rows = nullptr;  // [logit_rows]
   const SampleRow* score_rows = nullptr;   // [scored_rows]: each with a target
@@ -97,8 +97,8 @@ class StepLayout {
     int32_t* tables = nullptr;  // [segments][shape.table_width]
     int32_t* logit_rows = nullptr;
     int32_t* slot_copies = nullptr;
-    NoteRange* notes = nullptr;
-    NoteRange* past_notes = nullptr;
+    HistoryUpdate* history_updates = nullptr;
+    HistoryUpdate* past_updates = nullptr;
     SampleRow* sample_rows = nullptr;
     int32_t* bias_ids = nullptr;
     float* bias_values = nullptr;
@@ -125,8 +125,8 @@ class StepLayout {
 
  private:
   StepCapacity capacity_;
-  int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, slot_copies_ = 0, notes_ = 0,
-          past_notes_ = 0, sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, hidden_rows_ = 0,
+  int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, slot_copies_ = 0, updates_ = 0,
+          past_updates_ = 0, sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, hidden_rows_ = 0,
           scored_rows_ = 0, score_rows_ = 0, past_tokens_ = 0, swap_outs_ = 0, swap_ins_ = 0, bytes_ = 0;
 };
 

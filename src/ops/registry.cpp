@@ -31,7 +31,7 @@ void gdn_prepare_conformance(Suite& s);
 void gdn_chunked_conformance(Suite& s);
 void gdn_recurrent_conformance(Suite& s);
 void gated_delta_net_conformance(Suite& s);
-void note_tokens_conformance(Suite& s);
+void update_history_conformance(Suite& s);
 void sample_conformance(Suite& s);
 void copy_slots_conformance(Suite& s);
 
@@ -62,7 +62,7 @@ std::vector<OperatorInfo> table() {
       entry(kGdnChunkedOp, conformance::gdn_chunked_conformance),
       entry(kGdnRecurrentOp, conformance::gdn_recurrent_conformance),
       entry(kGatedDeltaNetOp, conformance::gated_delta_net_conformance),
-      entry(kNoteTokensOp, conformance::note_tokens_conformance),
+      entry(kUpdateHistoryOp, conformance::update_history_conformance),
       entry(kSampleOp, conformance::sample_conformance),
       entry(kCopySlotsOp, conformance::copy_slots_conformance),
   };

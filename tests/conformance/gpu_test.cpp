@@ -76,7 +76,7 @@ TEST(GpuSuites, EveryOperandIsPlacedAndComesBack) {
                                                      {"attention_prepare", ""},
                                                      {"paged_attention", "ratio4"},
                                                      {"gated_delta_net", "one key head"},
-                                                     {"note_tokens", ""},
+                                                     {"update_history", ""},
                                                      {"sample", "V=65"},
                                                      {"copy_slots", ""}};
   FakeGpu gpu;

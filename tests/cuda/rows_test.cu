@@ -21,13 +21,13 @@ TEST(CudaRows, EmbedDecodesAsTheHostDoes) {
   std::mt19937 rng(1);
   for (const DType type : {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kNVFP4}) {
     for (const int width : {64, 320, 2048}) {
-      constexpr int kVocab = 37, kRows = 50, kPlaces = 5;
+      constexpr int kVocab = 37, kRows = 50, kBatchSlots = 5;
       const auto row_bytes = static_cast<size_t>(dtype_bytes(type, width));
       const std::vector<std::byte> table = random_bytes(kVocab * row_bytes, rng);
       std::vector<int32_t> tokens(kRows), sources(kRows), sampled = {3, -1, 36, 0, 7};
       for (size_t r = 0; r < kRows; ++r) {
         tokens[r] = static_cast<int32_t>(rng() % kVocab);
-        sources[r] = static_cast<int32_t>(rng() % (2 * kPlaces)) - kPlaces;
+        sources[r] = static_cast<int32_t>(rng() % (2 * kBatchSlots)) - kBatchSlots;
         if (sources[r] < 0) sources[r] = -1;
       }
       tokens[3] = 0x7fffffff;  // wild, but the row has a source

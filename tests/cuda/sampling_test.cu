@@ -43,19 +43,19 @@ constexpr LogitCase kLogits[] = {
 
 // Rows that differ in everything, on the host.
 struct Batch {
-  int vocab, stride, places;
+  int vocab, stride, batch_slots;
   std::vector<float> logits, bias_values;
   std::vector<SampleRow> rows;
   std::vector<int32_t> bias_ids, suppressed, counts, seen, seen_count;
 
-  Batch(Rng& rng, const LogitCase& kind, int n, int v) : vocab(v), stride((v + 3) / 4 * 4), places(n + 3) {
+  Batch(Rng& rng, const LogitCase& kind, int n, int v) : vocab(v), stride((v + 3) / 4 * 4), batch_slots(n + 3) {
     logits.assign(static_cast<size_t>(n * stride), NAN);
     for (int r = 0; r < n; ++r)
       for (int i = 0; i < v; ++i) logits[static_cast<size_t>(r * stride + i)] = kind.draw(rng);
-    counts.assign(static_cast<size_t>(places * v), 0);
-    seen.assign(static_cast<size_t>(places * capacity()), 0);
-    seen_count.assign(static_cast<size_t>(places), 0);
-    for (int h = 0; h < places; ++h)
+    counts.assign(static_cast<size_t>(batch_slots * v), 0);
+    seen.assign(static_cast<size_t>(batch_slots * capacity()), 0);
+    seen_count.assign(static_cast<size_t>(batch_slots), 0);
+    for (int h = 0; h < batch_slots; ++h)
       for (int i = integer(rng, 0, 60); i > 0; --i)
         sampling::note(history(), h, integer(rng, 0, v - 1), integer(rng, 0, 1) == 0);
     for (int i = integer(rng, 0, 1) * integer(rng, 0, 40); i > 0 && v > 1; --i)
@@ -64,7 +64,7 @@ struct Batch {
   }
   int capacity() const { return std::min(vocab, 61); }
   TokenHistory history() {
-    return {counts.data(), seen.data(), seen_count.data(), places, vocab, capacity()};
+    return {counts.data(), seen.data(), seen_count.data(), batch_slots, vocab, capacity()};
   }
 
   void add_row(Rng& rng, int r) {
@@ -81,13 +81,13 @@ struct Batch {
     p.seed = uint64_t{rng()} << 32 | rng();
     p.position = integer(rng, 0, 1 << 20);
     p.logprobs = sometimes() ? -1 : integer(rng, 0, std::min(kMaxTop + 5, vocab));
-    p.place = integer(rng, 0, 9) == 0 ? -1 : r;
+    p.batch_slot = integer(rng, 0, 9) == 0 ? -1 : r;
     p.history = has_penalties({.repetition_penalty = p.repetition_penalty,
                                .presence_penalty = p.presence_penalty,
                                .frequency_penalty = p.frequency_penalty,
                                .history = 0}) ||
                         sometimes()
-                    ? places - 1 - r
+                    ? batch_slots - 1 - r
                     : -1;
     std::map<int32_t, float> biases;
     if (sometimes())
@@ -104,7 +104,7 @@ struct Batch {
     if (integer(rng, 0, 4) == 0) {
       p.target = integer(rng, 0, vocab - 1);
       p.logprobs = std::max(p.logprobs, 0);
-      p.place = p.history = -1;
+      p.batch_slot = p.history = -1;
     }
     rows.push_back(p);
   }
@@ -119,7 +119,7 @@ struct Results {
         top_ids(n * kMaxTop, kUnset),
         top_count(n, kUnset),
         ranks(n, kUnset),
-        sampled(static_cast<size_t>(b.places), kUnset),
+        sampled(static_cast<size_t>(b.batch_slots), kUnset),
         counts(b.counts),
         seen(b.seen),
         seen_count(b.seen_count),
@@ -164,7 +164,7 @@ Results run(const Batch& b, const std::vector<int>& which) {
       .bias_values = bias_values.data(),
       .suppressed = suppressed.data(),
       .suppressed_count = static_cast<int32_t>(b.suppressed.size()),
-      .history = {counts.data(), seen.data(), seen_count.data(), b.places, b.vocab, b.capacity()},
+      .history = {counts.data(), seen.data(), seen_count.data(), b.batch_slots, b.vocab, b.capacity()},
       .tokens = tokens.data(),
       .logprobs = logprobs.data(),
       .top_ids = top_ids.data(),
@@ -203,14 +203,14 @@ SampleArgs host_args(Batch& b, Results& out) {
       .bias_values = b.bias_values.data(),
       .suppressed = b.suppressed.data(),
       .suppressed_count = static_cast<int32_t>(b.suppressed.size()),
-      .history = {out.counts.data(), out.seen.data(), out.seen_count.data(), b.places, b.vocab, b.capacity()},
+      .history = {out.counts.data(), out.seen.data(), out.seen_count.data(), b.batch_slots, b.vocab, b.capacity()},
       .out = {make_tensor(out.tokens.data(), DType::kI32, {n}),
               make_tensor(out.logprobs.data(), DType::kF32, {n}),
               make_tensor(out.top_ids.data(), DType::kI32, {n, kMaxTop}),
               make_tensor(out.top_logprobs.data(), DType::kF32, {n, kMaxTop}),
               make_tensor(out.top_count.data(), DType::kI32, {n}),
               make_tensor(out.ranks.data(), DType::kI32, {n}),
-              make_tensor(out.sampled.data(), DType::kI32, {b.places})}};
+              make_tensor(out.sampled.data(), DType::kI32, {b.batch_slots})}};
 }
 
 // Where the random number falls within 1e-5 of the border between two tokens, either may be drawn.
@@ -259,14 +259,14 @@ std::string wrong_logprobs(const Results& got, const Results& want, size_t r) {
   return "";
 }
 
-// Every place and history after a call, given its tokens.
+// Every batch slot and history after a call, given its tokens.
 void expect_settled(const Batch& b, const Results& got) {
   Batch after = b;
-  std::vector<int32_t> sampled(static_cast<size_t>(b.places), kUnset);
+  std::vector<int32_t> sampled(static_cast<size_t>(b.batch_slots), kUnset);
   for (size_t r = 0; r < b.rows.size(); ++r) {
     const SampleRow& row = b.rows[r];
     if ((row.flags & (kSampleIdle | kSampleTentative)) != 0) continue;
-    if (row.place >= 0) sampled[static_cast<size_t>(row.place)] = got.tokens[r];
+    if (row.batch_slot >= 0) sampled[static_cast<size_t>(row.batch_slot)] = got.tokens[r];
     if (row.history >= 0) sampling::note(after.history(), row.history, got.tokens[r], false);
   }
   EXPECT_EQ(got.sampled, sampled);
@@ -332,18 +332,18 @@ TEST(CudaSampling, NotesTokens) {
     const TokenHistory host{counts.data(), seen.data(), seen_count.data(), kHistories, kVocab, capacity};
     for (int i = 0; i < 60; ++i)
       sampling::note(host, integer(rng, 0, 6), integer(rng, 0, kVocab - 1), integer(rng, 0, 1) == 0);
-    const std::vector<NoteRange> ranges = {
+    const std::vector<HistoryUpdate> ranges = {
         {0, 10, 200, 150, 0}, {3, 0, 20, 0, 1}, {-1, 0, 500, 0, 1}, {5, 300, 100, 100, 1}, {2, 7, 0, 0, 0}};
     DeviceBuffer<int32_t> d_tokens(tokens), d_counts(counts), d_seen(seen), d_seen_count(seen_count);
-    DeviceBuffer<NoteRange> d_ranges(ranges);
-    const cuda::NoteTokensParams p{
+    DeviceBuffer<HistoryUpdate> d_ranges(ranges);
+    const cuda::UpdateHistoryParams p{
         d_tokens.data(),
         d_ranges.data(),
         static_cast<int>(ranges.size()),
         {d_counts.data(), d_seen.data(), d_seen_count.data(), kHistories, kVocab, capacity}};
-    ASSERT_TRUE(cuda::launch_note_tokens(nullptr, p).ok());
+    ASSERT_TRUE(cuda::launch_update_history(nullptr, p).ok());
     CUDA_OK(cudaDeviceSynchronize());
-    for (const NoteRange& range : ranges) {
+    for (const HistoryUpdate& range : ranges) {
       if (range.history < 0) continue;
       if (range.reset != 0) sampling::empty(host, range.history);
       for (int i = 0; i < range.count; ++i)

@@ -35,7 +35,7 @@ using testing_sampling::StepArrays;
 TEST(Sampling, AllocatesNothingInTheSteadyState) {
   constexpr int kVocab = 3000, kRows = 4;
   constexpr SampleLimits limits{
-      .vocab = kVocab, .places = kRows, .histories = kRows, .max_top = 5, .max_bias = 3};
+      .vocab = kVocab, .batch_slots = kRows, .histories = kRows, .max_top = 5, .max_bias = 3};
   SamplingParams p{.presence_penalty = 1.0f};
   p.temperature = 0.8f, p.top_k = 50, p.top_p = 0.9f, p.min_p = 0.01f, p.typical_p = 0.95f, p.logprobs = 5;
   p.logit_bias = {{1, 1.0f}, {2, -1.0f}};
@@ -43,8 +43,8 @@ TEST(Sampling, AllocatesNothingInTheSteadyState) {
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 7919 % 1000) * 0.01f;
   const HistoryMemory history(kRows, kVocab, kVocab);
   StepArrays step(limits, kRows);
-  std::vector<NoteRange> memory(kRows);
-  NoteRangeList ranges(kRows, memory);
+  std::vector<HistoryUpdate> memory(kRows);
+  HistoryUpdateList ranges(kRows, memory);
   const std::vector<int32_t> tokens{1, 2, 3, 4, 5, 6, 7, 8};
   ThreadPool pool(2);
   Workspace workspace;
@@ -54,9 +54,9 @@ TEST(Sampling, AllocatesNothingInTheSteadyState) {
     bool ok = true;
     for (int32_t r = 0; r < kRows; ++r) {
       ok &= ranges.add({.history = r, .begin = r, .count = 4, .prompt = 2, .reset = n % 8 == 0}, 8).ok();
-      ok &= step.list.add(p, {.position = n, .place = r, .history = r}).ok();
+      ok &= step.list.add(p, {.position = n, .batch_slot = r, .history = r}).ok();
     }
-    note_tokens({pool, workspace}, {tokens.data(), 8, memory.data(), ranges.count(), history.view()});
+    update_history({pool, workspace}, {tokens.data(), 8, memory.data(), ranges.count(), history.view()});
     sample({pool, workspace}, step.args(logits, history.view()));
     return ok;
   };

@@ -57,14 +57,14 @@ std::vector<int32_t> random_tokens(std::mt19937& gen, int count, int vocab) {
   return tokens;
 }
 
-// Sequences that come and go at a few places and still fewer histories.
+// Sequences that come and go at a few batch slots and still fewer histories.
 struct Traffic {
-  static constexpr int kVocab = 90, kPlaces = 6, kHistories = 4;
+  static constexpr int kVocab = 90, kBatchSlots = 6, kHistories = 4;
   struct Running {
     SamplingParams params;
     Seen seen;
     size_t noted = 0;  // of the prompt
-    int32_t place = -1, history = -1;
+    int32_t batch_slot = -1, history = -1;
     size_t length = 0;
   };
 
@@ -75,13 +75,13 @@ struct Traffic {
     for (const Running& s : running) free.erase(s.*member);
     return free.empty() ? -1 : *std::next(free.begin(), static_cast<int64_t>(gen() % free.size()));
   }
-  // Fills the places, and changes the order of the rows.
+  // Fills the batch slots, and changes the order of the rows.
   void admit() {
-    while (running.size() < kPlaces) {
+    while (running.size() < kBatchSlots) {
       Running s{.params = penalised(gen() % 2 == 0 ? 0.0f : 0.8f)};
       s.history = free_index(kHistories, &Running::history);
       if (s.history < 0) s.params = SamplingParams{.temperature = 0.7f};
-      s.place = free_index(kPlaces, &Running::place);
+      s.batch_slot = free_index(kBatchSlots, &Running::batch_slot);
       s.params.seed = gen();
       s.seen.prompt = random_tokens(gen, 1 + static_cast<int>(gen() % 60), kVocab);
       s.length = 1 + gen() % 40;
@@ -90,7 +90,7 @@ struct Traffic {
     std::shuffle(running.begin(), running.end(), gen);
   }
   // The next chunk of every prompt, in one array with tokens of others between them.
-  void next_chunks(std::vector<int32_t>& tokens, std::vector<NoteRange>& ranges) {
+  void next_chunks(std::vector<int32_t>& tokens, std::vector<HistoryUpdate>& ranges) {
     for (Running& s : running) {
       const size_t noted = s.noted, chunk = std::min<size_t>(s.seen.prompt.size() - noted, 16);
       s.noted += chunk;
@@ -114,15 +114,15 @@ struct Traffic {
 // Prompts arrive in chunks, rows in any order. At every step each token is the one that the sequence's tokens
 // give when its history is made from them anew.
 TEST_P(TokenHistories, AcrossStepsEqualThoseMadeFromScratch) {
-  constexpr int kVocab = Traffic::kVocab, kPlaces = Traffic::kPlaces, kHistories = Traffic::kHistories;
+  constexpr int kVocab = Traffic::kVocab, kBatchSlots = Traffic::kBatchSlots, kHistories = Traffic::kHistories;
   Traffic traffic;
   const HistoryMemory history(kHistories, kVocab, kVocab);
-  StepArrays step({kVocab, kPlaces, kHistories, 0, 0}, kPlaces);
+  StepArrays step({kVocab, kBatchSlots, kHistories, 0, 0}, kBatchSlots);
   int finished = 0, compared = 0;
   for (int n = 0; n < 400; ++n) {
     traffic.admit();
     std::vector<int32_t> tokens;
-    std::vector<NoteRange> ranges;
+    std::vector<HistoryUpdate> ranges;
     traffic.next_chunks(tokens, ranges);
     note(history.view(), tokens, ranges);
 
@@ -132,7 +132,7 @@ TEST_P(TokenHistories, AcrossStepsEqualThoseMadeFromScratch) {
       if (s.noted < s.seen.prompt.size()) continue;
       const auto position = static_cast<int64_t>(s.seen.prompt.size() + s.seen.output.size());
       ASSERT_TRUE(
-          step.list.add(s.params, {.position = position, .place = s.place, .history = s.history}).ok());
+          step.list.add(s.params, {.position = position, .batch_slot = s.batch_slot, .history = s.history}).ok());
       rows.push_back(&s);
     }
     if (rows.empty()) continue;
@@ -142,14 +142,14 @@ TEST_P(TokenHistories, AcrossStepsEqualThoseMadeFromScratch) {
       Traffic::Running& s = *rows[r];
       const auto at = logits.begin() + static_cast<int64_t>(r * kVocab);
       ASSERT_EQ(step.tokens[r], from_scratch({at, at + kVocab}, s.params, s.seen, step.row[r].position));
-      ASSERT_EQ(step.sampled[static_cast<size_t>(s.place)], step.tokens[r]);
+      ASSERT_EQ(step.sampled[static_cast<size_t>(s.batch_slot)], step.tokens[r]);
       s.seen.output.push_back(step.tokens[r]);
       compared += s.history >= 0;
     }
     finished += static_cast<int>(std::erase_if(
         traffic.running, [](const Traffic::Running& s) { return s.seen.output.size() >= s.length; }));
   }
-  EXPECT_GT(finished, 60) << "places and histories were used again";
+  EXPECT_GT(finished, 60) << "batch_slots and histories were used again";
   EXPECT_GT(compared, 800);
 }
 
@@ -200,14 +200,14 @@ TEST_P(TokenHistories, NewTokensBeyondTheCapacityAreNotNoted) {
 TEST_P(TokenHistories, ARowNotesItsTokenWhereItIsTracked) {
   const HistoryMemory history(4, 4, 4);
   StepArrays step({4, 4, 4, 0, 0}, 4);
-  ASSERT_TRUE(step.list.add({}, {.place = 2, .history = 1}).ok());
-  ASSERT_TRUE(step.list.add({}, {.place = 3}).ok());
-  ASSERT_TRUE(step.list.add({}, {.place = 0, .history = 3, .tentative = true}).ok());
+  ASSERT_TRUE(step.list.add({}, {.batch_slot = 2, .history = 1}).ok());
+  ASSERT_TRUE(step.list.add({}, {.batch_slot = 3}).ok());
+  ASSERT_TRUE(step.list.add({}, {.batch_slot = 0, .history = 3, .tentative = true}).ok());
   ASSERT_TRUE(step.list.pad(4).ok());
   const std::vector<float> logits{1, 2, 9, 3, 9, 2, 1, 3, 1, 9, 2, 3, 9, 1, 1, 1};
   launch(step.args(logits, history.view()));
   EXPECT_THAT(step.tokens, ElementsAre(2, 0, 1, -1));
-  EXPECT_THAT(step.sampled, ElementsAre(-7, -7, 2, 0)) << "a tentative row's place and those of no row stay";
+  EXPECT_THAT(step.sampled, ElementsAre(-7, -7, 2, 0)) << "a tentative row's batch_slot and those of no row stay";
   EXPECT_THAT(history.seen(1), ElementsAre(2));
   EXPECT_EQ(history.count(1, 2), 1);
   for (const int32_t h : {0, 2, 3}) EXPECT_TRUE(history.seen(h).empty()) << "history " << h;
@@ -220,7 +220,7 @@ TEST_P(TokenHistories, DraftsOfOneSequenceReadItsHistory) {
   SamplingParams p;
   p.presence_penalty = 2.0f;
   for (int64_t i = 0; i < 3; ++i)
-    ASSERT_TRUE(step.list.add(p, {.position = i, .place = 0, .history = 0, .tentative = true}).ok());
+    ASSERT_TRUE(step.list.add(p, {.position = i, .batch_slot = 0, .history = 0, .tentative = true}).ok());
   launch(step.args({3, 2, 1, 3, 0, 0, 1, 0, 2}, history.view()));
   EXPECT_THAT(step.tokens, ElementsAre(1, 0, 2));
   EXPECT_THAT(history.seen(0), ElementsAre(0));
@@ -231,7 +231,7 @@ TEST_P(TokenHistories, ADamagedRowTellsTheNextStepAndNotesNothing) {
   const HistoryMemory history(2, 2, 2);
   StepArrays step({2, 2, 2, 1, 0}, 2);
   for (int32_t r = 0; r < 2; ++r)
-    ASSERT_TRUE(step.list.add({.logprobs = 1}, {.place = r, .history = r}).ok());
+    ASSERT_TRUE(step.list.add({.logprobs = 1}, {.batch_slot = r, .history = r}).ok());
   step.logprobs = {5, 5};
   step.top_count = {5, 5};
   launch(step.args({std::numeric_limits<float>::quiet_NaN(), 1, 0, 1}, history.view()));

@@ -12,7 +12,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing_sampling::StepArrays;
 
-constexpr SampleLimits kLimits{.vocab = 100, .places = 4, .histories = 2, .max_top = 5, .max_bias = 3};
+constexpr SampleLimits kLimits{.vocab = 100, .batch_slots = 4, .histories = 2, .max_top = 5, .max_bias = 3};
 
 void expect_error(const Status& s, Fault fault, const char* says) {
   ASSERT_FALSE(s.ok()) << says;
@@ -55,7 +55,7 @@ TEST(SampleRowList, WritesEveryParameter) {
                    .seed = 123456789012345678u,
                    .logprobs = 4};
   ASSERT_TRUE(step.list.add({.logit_bias = {{50, 2.0f}}}, {.position = 9}).ok());
-  ASSERT_TRUE(step.list.add(p, {.position = 77, .place = 3, .history = 1, .tentative = true}).ok());
+  ASSERT_TRUE(step.list.add(p, {.position = 77, .batch_slot = 3, .history = 1, .tentative = true}).ok());
   ASSERT_TRUE(step.list.pad(3).ok());
   EXPECT_EQ(step.list.rows(), 3);
   EXPECT_EQ(step.list.biases(), 3);
@@ -64,7 +64,7 @@ TEST(SampleRowList, WritesEveryParameter) {
               ElementsAre(2.0f, -100.0f, 1.5f));
   const SampleRow &plain = step.row[0], &row = step.row[1];
   EXPECT_EQ(plain.position, 9);
-  EXPECT_EQ(plain.place, -1);
+  EXPECT_EQ(plain.batch_slot, -1);
   EXPECT_EQ(plain.history, -1);
   EXPECT_EQ(plain.logprobs, -1);
   EXPECT_EQ(plain.bias_begin, 0);
@@ -82,7 +82,7 @@ TEST(SampleRowList, WritesEveryParameter) {
   EXPECT_EQ(row.presence_penalty, 0.2f);
   EXPECT_EQ(row.frequency_penalty, 0.3f);
   EXPECT_EQ(row.logprobs, 4);
-  EXPECT_EQ(row.place, 3);
+  EXPECT_EQ(row.batch_slot, 3);
   EXPECT_EQ(row.history, 1);
   EXPECT_EQ(row.bias_begin, 1);
   EXPECT_EQ(row.bias_count, 2);
@@ -112,7 +112,7 @@ TEST(SampleRowList, ARowBeginsAnewAfterClear) {
   for (int n = 0; n < 3; ++n) {
     step.list.clear();
     EXPECT_EQ(step.list.rows(), 0);
-    ASSERT_TRUE(step.list.add({.logit_bias = {{n, 1.0f}}}, {.place = 0, .history = 0}).ok());
+    ASSERT_TRUE(step.list.add({.logit_bias = {{n, 1.0f}}}, {.batch_slot = 0, .history = 0}).ok());
     EXPECT_EQ(step.list.biases(), 1);
     EXPECT_EQ(step.bias_ids[0], n);
   }
@@ -133,30 +133,30 @@ TEST(SampleRowList, SaysWhenItIsFull) {
 
 TEST(SampleRowList, RefusesTargetsThatDoNotExistOrAreTaken) {
   StepArrays step(kLimits, 8);
-  expect_error(step.list.add({}, {.place = 4}), Fault::kBug, "place 4 of 4");
-  expect_error(step.list.add({}, {.place = -2}), Fault::kBug, "place -2 of 4");
+  expect_error(step.list.add({}, {.batch_slot = 4}), Fault::kBug, "batch_slot 4 of 4");
+  expect_error(step.list.add({}, {.batch_slot = -2}), Fault::kBug, "batch_slot -2 of 4");
   expect_error(step.list.add({}, {.history = 2}), Fault::kBug, "history 2 of 2");
   expect_error(step.list.add({}, {.position = -1}), Fault::kBug, "position -1");
-  expect_error(step.list.add(with_penalties(), {.place = 0}), Fault::kBug, "penalties without a history");
+  expect_error(step.list.add(with_penalties(), {.batch_slot = 0}), Fault::kBug, "penalties without a history");
   expect_error(step.list.add({.logprobs = 6}, {}), Fault::kBug, "6 logprobs, but room for 5");
   expect_error(step.list.add({.logit_bias = {{5, 1.0f}, {100, 1.0f}}}, {}), Fault::kBug, "token 100 of 100");
   EXPECT_EQ(step.list.rows(), 0);
   EXPECT_EQ(step.list.biases(), 0) << "an error leaves the list as it was";
 
-  ASSERT_TRUE(step.list.add(with_penalties(), {.place = 0, .history = 1}).ok());
-  expect_error(step.list.add({}, {.place = 0}), Fault::kBug, "place 0 is named twice");
-  expect_error(step.list.add({}, {.place = 1, .history = 1}), Fault::kBug, "history 1 is named twice");
+  ASSERT_TRUE(step.list.add(with_penalties(), {.batch_slot = 0, .history = 1}).ok());
+  expect_error(step.list.add({}, {.batch_slot = 0}), Fault::kBug, "batch_slot 0 is named twice");
+  expect_error(step.list.add({}, {.batch_slot = 1, .history = 1}), Fault::kBug, "history 1 is named twice");
   expect_error(step.list.add({}, {.history = 1, .tentative = true}), Fault::kBug, "history 1 is named twice");
-  ASSERT_TRUE(step.list.add({}, {.place = 2, .history = 0, .tentative = true}).ok());
-  ASSERT_TRUE(step.list.add({}, {.place = 2, .history = 0, .tentative = true}).ok()) << "drafts share";
-  expect_error(step.list.add({}, {.place = 2}), Fault::kBug, "place 2 is named twice");
+  ASSERT_TRUE(step.list.add({}, {.batch_slot = 2, .history = 0, .tentative = true}).ok());
+  ASSERT_TRUE(step.list.add({}, {.batch_slot = 2, .history = 0, .tentative = true}).ok()) << "drafts share";
+  expect_error(step.list.add({}, {.batch_slot = 2}), Fault::kBug, "batch_slot 2 is named twice");
   ASSERT_TRUE(step.list.add({}, {}).ok());
   ASSERT_TRUE(step.list.add({}, {}).ok()) << "nowhere may be many times";
 }
 
-TEST(NoteRangeList, ChecksWhatTheKernelsRelyOn) {
-  std::vector<NoteRange> memory(3);
-  NoteRangeList list(2, memory);
+TEST(HistoryUpdateList, ChecksWhatTheKernelsRelyOn) {
+  std::vector<HistoryUpdate> memory(3);
+  HistoryUpdateList list(2, memory);
   expect_error(list.add({.history = 2}, 10), Fault::kBug, "history 2 of 2");
   expect_error(list.add({.history = 0, .begin = 8, .count = 3}, 10), Fault::kBug, "tokens 8 + 3 of 10");
   expect_error(list.add({.history = 0, .begin = -1, .count = 3}, 10), Fault::kBug, "tokens -1 + 3");

@@ -33,7 +33,7 @@ class Sampling : public testing_sampling::SamplingFixture {
     step.suppressed = h.suppressed;
     const testing_sampling::HistoryMemory history(tracked, vocab, tracked * vocab);
     if (tracked != 0) set(history.view(), 0, {h.prompt, h.output});
-    EXPECT_TRUE(step.list.add(p, {.position = position, .place = 0, .history = tracked - 1}).ok());
+    EXPECT_TRUE(step.list.add(p, {.position = position, .batch_slot = 0, .history = tracked - 1}).ok());
     const SampleArgs args = step.args(logits, history.view());
     launch(args);
     EXPECT_EQ(step.sampled[0], step.tokens[0]);
@@ -239,7 +239,7 @@ TEST_P(Sampling, PenaltiesDoNotCarryOverToOtherRows) {
   set(history.view(), 2, {{}, {0}});
   set(history.view(), 0, {{}, {1}});
   testing_sampling::StepArrays step({3, 3, 3, 0, 0}, 3);
-  for (int32_t r = 0; r < 3; ++r) ASSERT_TRUE(step.list.add(p, {.place = r, .history = 2 - r}).ok());
+  for (int32_t r = 0; r < 3; ++r) ASSERT_TRUE(step.list.add(p, {.batch_slot = r, .history = 2 - r}).ok());
   launch(step.args(logits, history.view()));
   EXPECT_THAT(step.tokens, testing::ElementsAre(1, 0, 0));
 }

@@ -48,7 +48,7 @@ struct StepArrays {
         tokens(row.size()),
         top_count(row.size()),
         top_ids(row.size() * static_cast<size_t>(limits.max_top)),
-        sampled(static_cast<size_t>(limits.places), -7),
+        sampled(static_cast<size_t>(limits.batch_slots), -7),
         logprobs(row.size()),
         top_logprobs(top_ids.size()),
         max_top(limits.max_top),
@@ -95,12 +95,12 @@ const Kernel<Args>& kernel_named(std::string_view name, std::span<const Kernel<A
   return table.back();
 }
 
-// Fixture over the kernels of `sample`; note_tokens runs the kernel of the same name.
+// Fixture over the kernels of `sample`; update_history runs the kernel of the same name.
 class SamplingFixture : public testing::TestWithParam<Kernel<SampleArgs>> {
  protected:
   void note(const TokenHistory& history, const std::vector<int32_t>& tokens,
-            const std::vector<NoteRange>& ranges) {
-    kernel_named(GetParam().name, kNoteTokensOp.kernels)
+            const std::vector<HistoryUpdate>& ranges) {
+    kernel_named(GetParam().name, kUpdateHistoryOp.kernels)
         .launch(context(), {.tokens = tokens.data(),
                             .token_count = std::ssize(tokens),
                             .ranges = ranges.data(),

@@ -91,12 +91,12 @@ constinit const Operator<GatherRowsArgs> kGatherRowsOp{"gather_rows", kGatherRow
                                                        describe_args};
 
 void embed(const OpContext& ctx, const EmbedArgs& a) {
-  Dim T{"T"}, places{"places"};
+  Dim T{"T"}, batch_slots{"batch_slots"};
   expect_shape("tokens", a.tokens, T);
   expect_shape("x", a.x, T, a.table.cols);
   if (!a.sources.empty()) {
     expect_shape("sources", a.sources, T);
-    expect_shape("sampled", a.sampled, places);
+    expect_shape("sampled", a.sampled, batch_slots);
   }
   QUIRE_CHECK(a.table.experts == 1, "the table is {} matrices", a.table.experts);
   QUIRE_CHECK(quant::can_decode(a.table.dtype), "a table of {}", dtype_name(a.table.dtype));

@@ -62,8 +62,8 @@ void run(benchmark::State& state, const Kernel<SampleArgs>& kernel, const Setup&
   const OpContext ctx{pool, workspace};
   std::vector<int32_t> history(static_cast<size_t>(token_history_bytes(1, kVocab, kVocab)) / sizeof(int32_t));
   const TokenHistory h = lay_out_token_history(history.data(), 1, kVocab, kVocab);
-  const NoteRange range{.history = 0, .count = setup.seen, .prompt = setup.seen / 2};
-  note_tokens(ctx, {seen.data(), setup.seen, &range, 1, h});
+  const HistoryUpdate range{.history = 0, .count = setup.seen, .prompt = setup.seen / 2};
+  update_history(ctx, {seen.data(), setup.seen, &range, 1, h});
 
   constexpr int kTop = 20;
   SampleRow row;

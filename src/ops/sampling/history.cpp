@@ -13,15 +13,15 @@ int64_t rounded(int64_t elems) {
   return (elems * static_cast<int64_t>(sizeof(int32_t)) + 63) / 64 * 64;
 }
 
-void note_range(const NoteTokensArgs& a, const NoteRange& range) {
+void note_range(const UpdateHistoryArgs& a, const HistoryUpdate& range) {
   for (int32_t i = 0; i < range.count; ++i)
     sampling::note(a.history, range.history, a.tokens[range.begin + i], i < range.prompt);
 }
 
 // Empties a history over the whole vocabulary: right whatever its list says.
-void reference(const OpContext&, const NoteTokensArgs& a) {
+void reference(const OpContext&, const UpdateHistoryArgs& a) {
   for (int32_t r = 0; r < a.range_count; ++r) {
-    const NoteRange& range = a.ranges[r];
+    const HistoryUpdate& range = a.ranges[r];
     if (range.history < 0) continue;
     if (range.reset != 0) {
       std::memset(a.history.counts + int64_t{range.history} * a.history.vocab, 0,
@@ -32,10 +32,10 @@ void reference(const OpContext&, const NoteTokensArgs& a) {
   }
 }
 
-void cpu(const OpContext& ctx, const NoteTokensArgs& a) {
+void cpu(const OpContext& ctx, const UpdateHistoryArgs& a) {
   ctx.pool.parallel_for(a.range_count, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      const NoteRange& range = a.ranges[r];
+      const HistoryUpdate& range = a.ranges[r];
       if (range.history < 0) continue;
       if (range.reset != 0) sampling::empty(a.history, range.history);
       note_range(a, range);
@@ -43,18 +43,18 @@ void cpu(const OpContext& ctx, const NoteTokensArgs& a) {
   });
 }
 
-constexpr Kernel<NoteTokensArgs> kKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", fits_always<NoteTokensArgs>, cuda::note_tokens, GpuLevel::kMma}, ){
-        "cpu", fits_always<NoteTokensArgs>, cpu},
-    {"reference", fits_always<NoteTokensArgs>, reference},
+constexpr Kernel<UpdateHistoryArgs> kKernels[] = {
+    QUIRE_CUDA_KERNELS({"cuda", fits_always<UpdateHistoryArgs>, cuda::update_history, GpuLevel::kMma}, ){
+        "cpu", fits_always<UpdateHistoryArgs>, cpu},
+    {"reference", fits_always<UpdateHistoryArgs>, reference},
 };
 
 // Each token, and its count read and written.
-Traffic traffic_of(const NoteTokensArgs& a) {
+Traffic traffic_of(const UpdateHistoryArgs& a) {
   return {.bytes = a.token_count * 3 * static_cast<int64_t>(sizeof(int32_t))};
 }
 
-std::string describe_args(const NoteTokensArgs& a) {
+std::string describe_args(const UpdateHistoryArgs& a) {
   return fmt::format("{} tokens in {} ranges", a.token_count, a.range_count);
 }
 
@@ -79,16 +79,16 @@ TokenHistory lay_out_token_history(void* memory, int64_t rows, int64_t vocab, in
   return h;
 }
 
-constinit const Operator<NoteTokensArgs> kNoteTokensOp{"note_tokens", kKernels, traffic_of, describe_args};
+constinit const Operator<UpdateHistoryArgs> kUpdateHistoryOp{"update_history", kKernels, traffic_of, describe_args};
 
 // What the ranges say was checked where the step was built: here they may lie in memory that the host cannot
 // read.
-void note_tokens(const OpContext& ctx, const NoteTokensArgs& a) {
+void update_history(const OpContext& ctx, const UpdateHistoryArgs& a) {
   if (a.range_count == 0) return;
   QUIRE_CHECK(a.range_count > 0 && a.ranges != nullptr, "{} ranges", a.range_count);
   QUIRE_CHECK(a.token_count >= 0 && (a.token_count == 0 || a.tokens != nullptr), "{} tokens", a.token_count);
   QUIRE_CHECK(a.history.rows > 0 && a.history.counts != nullptr, "ranges of tokens, but no history");
-  dispatch(kNoteTokensOp, ctx, a);
+  dispatch(kUpdateHistoryOp, ctx, a);
 }
 
 }  // namespace quire

@@ -15,17 +15,17 @@ TokenHistory lay_out_token_history(void* memory, int64_t rows, int64_t vocab, in
 // having noted it (accepted drafts, a sequence that is resumed).
 //   tokens  [T] i32                  may be the step's own token array. Ids outside [0, vocab), such as the
 //                                    mark of a token that only the device knows, are skipped
-//   ranges  [range_count] NoteRange  in `tokens`; histories in [-1, history.rows), distinct except for -1
+//   ranges  [range_count] HistoryUpdate  in `tokens`; histories in [-1, history.rows), distinct except for -1
 // Ranges run in parallel. Bound: one access to the counts per token.
-struct NoteTokensArgs {
+struct UpdateHistoryArgs {
   const int32_t* tokens = nullptr;
   int64_t token_count = 0;  // T
-  const NoteRange* ranges = nullptr;
+  const HistoryUpdate* ranges = nullptr;
   int32_t range_count = 0;
   TokenHistory history;
 };
-static_assert(std::is_trivially_copyable_v<NoteTokensArgs>);
-void note_tokens(const OpContext& ctx, const NoteTokensArgs& a);
-extern const Operator<NoteTokensArgs> kNoteTokensOp;
+static_assert(std::is_trivially_copyable_v<UpdateHistoryArgs>);
+void update_history(const OpContext& ctx, const UpdateHistoryArgs& a);
+extern const Operator<UpdateHistoryArgs> kUpdateHistoryOp;
 
 }  // namespace quire

@@ -42,7 +42,7 @@ inline void empty(const TokenHistory& h, int32_t history) {
 // What sampling row r leaves behind besides its own outputs: for the next step.
 inline void settle(const SampleArgs& a, const SampleRow& row, int32_t token) {
   if ((row.flags & kSampleTentative) != 0) return;
-  if (row.place >= 0) a.out.sampled.as<int32_t>()[row.place] = token;
+  if (row.batch_slot >= 0) a.out.sampled.as<int32_t>()[row.batch_slot] = token;
   if (row.history >= 0) note(a.history, row.history, token, false);
 }
 

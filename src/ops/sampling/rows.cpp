@@ -23,7 +23,7 @@ SampleRow row_of(const SamplingParams& p, const SampleTarget& target) {
           .frequency_penalty = p.frequency_penalty,
           .top_k = p.top_k,
           .logprobs = p.logprobs,
-          .place = target.place,
+          .batch_slot = target.batch_slot,
           .history = target.history,
           .flags = target.tentative ? kSampleTentative : 0};
 }
@@ -55,7 +55,7 @@ void StepUses::add(int32_t index, bool settles) {
 SampleRowList::SampleRowList(const SampleLimits& limits, const Memory& memory)
     : limits_(limits),
       memory_(memory),
-      places_("place", limits.places),
+      batch_slots_("batch_slot", limits.batch_slots),
       histories_("history", limits.histories) {
   QUIRE_CHECK(memory.bias_ids.size() == memory.bias_values.size(), "{} ids of biases, {} values",
               memory.bias_ids.size(), memory.bias_values.size());
@@ -66,7 +66,7 @@ SampleRowList::SampleRowList(const SampleLimits& limits, const Memory& memory)
 void SampleRowList::clear() {
   rows_ = 0;
   biases_ = 0;
-  places_.clear();
+  batch_slots_.clear();
   histories_.clear();
 }
 
@@ -82,7 +82,7 @@ Status SampleRowList::add(const SamplingParams& p, const SampleTarget& target) {
     return capacity_error("a step samples at most {} rows", memory_.rows.size());
   if (biases_ + biases > std::ssize(memory_.bias_ids))
     return capacity_error("the biases of a step's rows exceed {}", memory_.bias_ids.size());
-  QUIRE_CHECKED(places_.check(target.place, !target.tentative));
+  QUIRE_CHECKED(batch_slots_.check(target.batch_slot, !target.tentative));
   QUIRE_CHECKED(histories_.check(target.history, !target.tentative));
   if (target.position < 0) return bug("a token is sampled at position {}", target.position);
   if (p.has_penalties() && target.history < 0) return bug("penalties without a history");
@@ -104,7 +104,7 @@ Status SampleRowList::add(const SamplingParams& p, const SampleTarget& target) {
     if (!is_forbidden(id)) put(id, bias);
   for (const int32_t id : target.forbidden) put(id, -std::numeric_limits<float>::infinity());
   memory_.rows[static_cast<size_t>(rows_++)] = row;
-  places_.add(target.place, !target.tentative);
+  batch_slots_.add(target.batch_slot, !target.tentative);
   histories_.add(target.history, !target.tentative);
   return {};
 }
@@ -116,13 +116,13 @@ Status SampleRowList::pad(int32_t rows) {
   return {};
 }
 
-NoteRangeList::NoteRangeList(int32_t histories, std::span<NoteRange> memory)
+HistoryUpdateList::HistoryUpdateList(int32_t histories, std::span<HistoryUpdate> memory)
     : memory_(memory), histories_("history", histories) {
   QUIRE_CHECK(memory.size() <= INT32_MAX, "{} ranges", memory.size());
 }
 
-Status NoteRangeList::add(const NoteRange& range, int64_t tokens) {
-  if (count_ >= std::ssize(memory_)) return capacity_error("a step notes at most {} ranges", memory_.size());
+Status HistoryUpdateList::add(const HistoryUpdate& range, int64_t tokens) {
+  if (count_ >= std::ssize(memory_)) return capacity_error("a step updates at most {} ranges", memory_.size());
   QUIRE_CHECKED(histories_.check(range.history, true));
   if (range.begin < 0 || range.count < 0 || range.prompt < 0 || range.begin + int64_t{range.count} > tokens)
     return bug("tokens {} + {} of {}, {} of the prompt", range.begin, range.count, tokens, range.prompt);
@@ -131,9 +131,9 @@ Status NoteRangeList::add(const NoteRange& range, int64_t tokens) {
   return {};
 }
 
-Status NoteRangeList::pad(int32_t count) {
+Status HistoryUpdateList::pad(int32_t count) {
   if (count > std::ssize(memory_))
-    return capacity_error("a step notes at most {} ranges, not {}", memory_.size(), count);
+    return capacity_error("a step updates at most {} ranges, not {}", memory_.size(), count);
   while (count_ < count) memory_[static_cast<size_t>(count_++)] = {};
   return {};
 }

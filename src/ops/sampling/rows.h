@@ -12,7 +12,7 @@ namespace quire {
 // What the arrays of every step have room for.
 struct SampleLimits {
   int64_t vocab = 0;
-  int32_t places = 0;     // entries of `sampled`
+  int32_t batch_slots = 0;     // entries of `sampled`
   int32_t histories = 0;  // rows of TokenHistory
   int32_t max_top = 0;    // likeliest tokens of a row
   int32_t max_bias = 0;   // biases of a row. With rows * max_bias entries, a step always has room for them
@@ -25,7 +25,7 @@ struct SampleLimits {
 // Where a row's token is, and where it goes; as the fields of SampleRow.
 struct SampleTarget {
   int64_t position = 0;
-  int32_t place = -1;
+  int32_t batch_slot = -1;
   int32_t history = -1;
   bool tentative = false;
   // Tokens that this row may not have: distinct ids in the vocabulary. Each takes the place of a bias.
@@ -78,24 +78,24 @@ class SampleRowList {
   SampleLimits limits_;
   Memory memory_;
   int32_t rows_ = 0, biases_ = 0;
-  StepUses places_, histories_;
+  StepUses batch_slots_, histories_;
 };
 
-// The ranges of a step's note_tokens, likewise.
-class NoteRangeList {
+// The ranges of a step's update_history, likewise.
+class HistoryUpdateList {
  public:
-  NoteRangeList(int32_t histories, std::span<NoteRange> memory);
+  HistoryUpdateList(int32_t histories, std::span<HistoryUpdate> memory);
 
   void clear() { count_ = 0, histories_.clear(); }
   // `tokens` is how many the array has that the range refers to. kCapacity if the memory is full, kBug if the
   // range reaches beyond that array, or its history is out of range or another range's.
-  Status add(const NoteRange& range, int64_t tokens);
+  Status add(const HistoryUpdate& range, int64_t tokens);
   Status pad(int32_t count);
 
   int32_t count() const { return count_; }
 
  private:
-  std::span<NoteRange> memory_;
+  std::span<HistoryUpdate> memory_;
   int32_t count_ = 0;
   StepUses histories_;
 };

@@ -29,16 +29,16 @@ struct SampleRow {
   float frequency_penalty = 0.0f;
   int32_t top_k = 0;
   int32_t logprobs = -1;  // -1: none; n: the token's, and those of the n likeliest
-  int32_t place = -1;     // the sequence's: sampled[place] becomes the token. -1: nowhere
+  int32_t batch_slot = -1;     // the sequence's: sampled[batch_slot] becomes the token. -1: nowhere
   // The row of TokenHistory that penalties read and that the token is noted in. -1: the sequence is not
-  // tracked, and has no penalties. An index of its own, so that there may be fewer histories than places:
+  // tracked, and has no penalties. An index of its own, so that there may be fewer histories than batch slots:
   // each takes memory for the whole vocabulary.
   int32_t history = -1;
   int32_t bias_begin = 0;  // [bias_begin, bias_begin + bias_count) of the step's biases: distinct ids
   int32_t bias_count = 0;
   uint32_t flags = 0;
   // Not -1: nothing is sampled. The row's token is this one, in [0, V), and what is reported is how likely it was. Only
-  // `logprobs`, which is at least 0, means something then; place and history are -1.
+  // `logprobs`, which is at least 0, means something then; batch slot and history are -1.
   int32_t target = -1;
 };
 static_assert(std::is_trivially_copyable_v<SampleRow> && std::is_standard_layout_v<SampleRow> &&
@@ -57,7 +57,7 @@ constexpr bool has_penalties(const SampleRow& r) {
 }
 
 // Which tokens sequences have seen, one row each, so that penalties touch the distinct tokens and nothing
-// else. The memory begins as zeros, and is written by note_tokens and sample alone.
+// else. The memory begins as zeros, and is written by update_history and sample alone.
 //   counts      [rows, vocab]     0: not seen. Else how often the token is in the output, plus kInPrompt if
 //                                 it is in the prompt
 //   seen        [rows, capacity]  the distinct tokens, those whose count is not 0, in any order: results do
@@ -79,14 +79,14 @@ inline constexpr int32_t kInPrompt = 1 << 30;  // above any count of the output
 
 // Tokens [begin, begin + count) of the call's array, to be added to a history: the first `prompt` of them as
 // the prompt's, the others as output. A range may be a segment's rows, or a whole sequence that is resumed.
-struct NoteRange {
+struct HistoryUpdate {
   int32_t history = -1;  // -1: padding, the range is skipped
   int32_t begin = 0;
   int32_t count = 0;
   int32_t prompt = 0;
   int32_t reset = 0;  // not 0: the history is emptied first
 };
-static_assert(std::is_trivially_copyable_v<NoteRange> && std::is_standard_layout_v<NoteRange> &&
-              sizeof(NoteRange) == 20);
+static_assert(std::is_trivially_copyable_v<HistoryUpdate> && std::is_standard_layout_v<HistoryUpdate> &&
+              sizeof(HistoryUpdate) == 20);
 
 }  // namespace quire

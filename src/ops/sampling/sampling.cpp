@@ -59,7 +59,7 @@ constinit const Operator<SampleArgs> kSampleOp{"sample", kKernels, traffic_of, d
 // Shapes only. What the rows say was checked where the step was built (rows.h): here they may lie in memory
 // that the host cannot read.
 void sample(const OpContext& ctx, const SampleArgs& a) {
-  Dim R{"R"}, V{"V"}, top{"max_top"}, places{"places"};
+  Dim R{"R"}, V{"V"}, top{"max_top"}, batch_slots{"batch_slots"};
   expect_shape("logits", a.logits, R, V);
   expect_shape("tokens", a.out.tokens, R);
   expect_shape("logprobs", a.out.logprobs, R);
@@ -67,7 +67,7 @@ void sample(const OpContext& ctx, const SampleArgs& a) {
   expect_shape("top_logprobs", a.out.top_logprobs, R, top);
   expect_shape("top_count", a.out.top_count, R);
   if (!a.out.ranks.empty()) expect_shape("ranks", a.out.ranks, R);
-  if (!a.out.sampled.empty()) expect_shape("sampled", a.out.sampled, places);
+  if (!a.out.sampled.empty()) expect_shape("sampled", a.out.sampled, batch_slots);
   if (R == 0) return;
   QUIRE_CHECK(V >= 1 && V <= INT32_MAX, "a vocabulary of {} tokens", V.value);
   QUIRE_CHECK(a.rows != nullptr, "{} rows of logits, but no parameters", R.value);

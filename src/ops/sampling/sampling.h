@@ -60,9 +60,9 @@ struct SamplingParams {
 //                                  are
 //   ranks         [R] i32          of rows with a target: 1 + how many tokens are likelier. 0 for other rows. May be
 //                                  an empty tensor if no row has a target
-//   sampled       [places] i32     the token of the row whose `place` it is, which the next step's rows read:
-//                                  -1 there must be a token without effect. Other places keep theirs. May be
-//                                  an empty tensor if no row has a place
+//   sampled       [batch_slots] i32     the token of the row whose `batch_slot` it is, which the next step's rows read:
+//                                  -1 there must be a token without effect. Other batch slots keep theirs. May be
+//                                  an empty tensor if no row has a batch slot
 struct SampleOutputs {
   Tensor tokens, logprobs, top_ids, top_logprobs, top_count, ranks, sampled;
 };
@@ -72,11 +72,11 @@ struct SampleOutputs {
 //   bias_ids     i32 in [0, V), distinct within a row: what rows' bias_begin and bias_count refer to, and
 //   bias_values  f32. A bias of -infinity forbids a token to one row
 //   suppressed   [suppressed_count] i32 in [0, V): tokens that no row may have (they may repeat)
-//   history      the tokens that penalties count. A row that is not tentative notes its token there, so that
+//   history      the tokens that penalties count. A row that is not tentative adds its token there, so that
 //                the next step's penalties see it before the host does. Without rows if no row has a history
 // Places, and histories, of rows that are neither idle nor tentative belong to no other row of the call.
 // A row whose logits hold a NaN or +infinity, or none of whose tokens is possible (all -infinity, or
-// suppressed), reports token -1, also in `sampled`, and notes nothing: the caller ends that request with an
+// suppressed), reports token -1, also in `sampled`, and adds nothing: the caller ends that request with an
 // error. Sums of probabilities are in float64 over float32 terms, in an order that depends on the row alone.
 // Scratch is taken from the workspace as the rows need it; sample_workspace_bytes says how much at most.
 // Bound: one read of the logits for greedy, one more with an exponential per logit for the rest.

@@ -66,14 +66,14 @@ std::vector<int32_t> random_ids(Rng& rng, int count, int vocab) {
 }
 
 constexpr int kMaxTop = 20;
-constexpr int32_t kUnset = -7;  // of places that no row of a call settles
+constexpr int32_t kUnset = -7;  // of batch slots that no row of a call settles
 
-// A batch of requests that differ in everything, at shuffled places and histories; some rows are idle or
+// A batch of requests that differ in everything, at shuffled batch slots and histories; some rows are idle or
 // tentative.
 struct Batch {
   int vocab;
   Buffer logits;   // rows begin at multiples of 16 bytes, as an engine's do
-  int32_t places;  // and histories: some belong to no row
+  int32_t batch_slots;  // and histories: some belong to no row
   std::vector<SampleRow> rows;
   std::vector<SeenTokens> seen;  // of every history
   HistoryBuffers history;
@@ -83,29 +83,29 @@ struct Batch {
   Batch(Rng& rng, const LogitCase& kind, int n, int tokens)
       : vocab(tokens),
         logits(DType::kF32, {n, (vocab + 3) / 4 * 4}),
-        places(n + n / 2 + 1),
-        history(places, vocab, std::min(vocab, 81)) {
+        batch_slots(n + n / 2 + 1),
+        history(batch_slots, vocab, std::min(vocab, 81)) {
     logits.fill([&] { return kind.draw(rng); });
-    for (int32_t h = 0; h < places; ++h) {
+    for (int32_t h = 0; h < batch_slots; ++h) {
       seen.push_back(
           {random_ids(rng, rng.integer(0, 40), vocab), random_ids(rng, rng.integer(0, 40), vocab)});
       history.set(h, seen.back(), rng);
     }
-    const std::vector<int32_t> place = rng.permutation(places), tracked = rng.permutation(places);
+    const std::vector<int32_t> batch_slot = rng.permutation(batch_slots), tracked = rng.permutation(batch_slots);
     if (rng.integer(0, 1) == 0) suppressed = random_ids(rng, rng.integer(0, 3), vocab);
-    for (size_t r = 0; r < static_cast<size_t>(n); ++r) add_row(rng, place[r], tracked[r]);
+    for (size_t r = 0; r < static_cast<size_t>(n); ++r) add_row(rng, batch_slot[r], tracked[r]);
   }
-  void add_row(Rng& rng, int32_t place, int32_t tracked) {
+  void add_row(Rng& rng, int32_t batch_slot, int32_t tracked) {
     SamplingParams p = random_params(rng, vocab);
     for (const int32_t id : random_ids(rng, rng.integer(0, 2), vocab)) p.logit_bias[id] = -kInf;
     const SampleTarget target{.position = rng.integer(0, 1 << 20),
-                              .place = rng.integer(0, 9) == 0 ? -1 : place,
+                              .batch_slot = rng.integer(0, 9) == 0 ? -1 : batch_slot,
                               .history = p.has_penalties() || rng.integer(0, 2) == 0 ? tracked : -1,
                               .tentative = rng.integer(0, 9) == 0};
     SampleRow row;
     std::vector<int32_t> ids(p.logit_bias.size());
     std::vector<float> values(p.logit_bias.size());
-    SampleRowList list({vocab, places, places, vocab, 10}, {{&row, 1}, ids, values});
+    SampleRowList list({vocab, batch_slots, batch_slots, vocab, 10}, {{&row, 1}, ids, values});
     const Status added = list.add(p, target);
     QUIRE_CHECK(added.ok(), "{}", added.error().message);
     row.bias_begin = static_cast<int32_t>(bias_ids.size());
@@ -114,7 +114,7 @@ struct Batch {
     if (rng.integer(0, 4) == 0) {
       row.target = rng.integer(0, vocab - 1);
       row.logprobs = std::max(row.logprobs, 0);
-      row.place = row.history = -1;
+      row.batch_slot = row.history = -1;
     }
     if (rng.integer(0, 9) == 0) row.flags |= kSampleIdle;
     rows.push_back(row);
@@ -139,10 +139,10 @@ struct Call {
         top_logprobs(DType::kF32, {std::ssize(which), kMaxTop}),
         top_count(DType::kI32, {std::ssize(which)}),
         ranks(DType::kI32, {std::ssize(which)}),
-        sampled(DType::kI32, {b.places}),
+        sampled(DType::kI32, {b.batch_slots}),
         history(b.history) {
     for (const int32_t r : which) rows.push_back(b.rows[static_cast<size_t>(r)]);
-    std::fill_n(sampled.tensor().as<int32_t>(), b.places, kUnset);
+    std::fill_n(sampled.tensor().as<int32_t>(), b.batch_slots, kUnset);
   }
   SampleArgs args() const {
     return {.logits = logits.tensor().cols(0, batch.vocab),
@@ -200,20 +200,20 @@ std::string wrong_logprobs(const Sampled& got, const Sampled& want) {
   return "";
 }
 
-// What a call leaves for the next step, given its tokens: every place and history, those of no row included.
+// What a call leaves for the next step, given its tokens: every batch slot and history, those of no row included.
 std::string wrong_settled(const Batch& b, const Call& call) {
-  std::vector<int32_t> sampled(static_cast<size_t>(b.places), kUnset);
+  std::vector<int32_t> sampled(static_cast<size_t>(b.batch_slots), kUnset);
   std::vector<SeenTokens> seen = b.seen;
   for (size_t r = 0; r < b.rows.size(); ++r) {
     if (!b.settles(r)) continue;
-    if (b.rows[r].place >= 0) sampled[static_cast<size_t>(b.rows[r].place)] = call.token(r);
+    if (b.rows[r].batch_slot >= 0) sampled[static_cast<size_t>(b.rows[r].batch_slot)] = call.token(r);
     if (b.rows[r].history >= 0 && call.token(r) >= 0)
       seen[static_cast<size_t>(b.rows[r].history)].output.push_back(call.token(r));
   }
-  for (int32_t p = 0; p < b.places; ++p) {
+  for (int32_t p = 0; p < b.batch_slots; ++p) {
     const int32_t got = call.sampled.tensor().as<int32_t>()[p];
     if (got != sampled[static_cast<size_t>(p)])
-      return fmt::format("place {} holds {}, not {}", p, got, sampled[static_cast<size_t>(p)]);
+      return fmt::format("batch_slot {} holds {}, not {}", p, got, sampled[static_cast<size_t>(p)]);
     const std::string wrong = wrong_history(call.history.view(), p, seen[static_cast<size_t>(p)]);
     if (!wrong.empty()) return wrong;
   }
@@ -233,7 +233,7 @@ Buffer flat(const Call& call) {
     *at++ = s.logprob;
     *at++ = static_cast<float>(s.top.size());
     *at++ = static_cast<float>(call.rank(static_cast<size_t>(r)));
-    *at++ = row.place < 0 ? 0.0f : static_cast<float>(call.sampled.tensor().as<int32_t>()[row.place]);
+    *at++ = row.batch_slot < 0 ? 0.0f : static_cast<float>(call.sampled.tensor().as<int32_t>()[row.batch_slot]);
     *at++ = row.history < 0 ? 0.0f : static_cast<float>(call.history.view().seen_count[row.history]);
     for (const TokenLogprob& t : s.top) *at++ = static_cast<float>(t.token), *at++ = t.logprob;
   }

@@ -4,19 +4,19 @@
 namespace quire::conformance {
 namespace {
 
-constexpr OnGpu<NoteTokensArgs> kOnGpu{[](Operands& o, NoteTokensArgs& a) {
+constexpr OnGpu<UpdateHistoryArgs> kOnGpu{[](Operands& o, UpdateHistoryArgs& a) {
                                          o.array(a.tokens, a.token_count);
                                          o.array(a.ranges, a.range_count);
                                          place_history(o, a.history);
                                        },
-                                       note_tokens};
+                                       update_history};
 
 // Sequences whose tokens arrive in ranges over several calls, at shuffled histories of which some are used
 // again.
 struct Story {
   struct Call {
     std::vector<int32_t> tokens;
-    std::vector<NoteRange> ranges;
+    std::vector<HistoryUpdate> ranges;
   };
   std::vector<Call> calls;
   std::vector<SeenTokens> want;  // of every history in the end
@@ -31,7 +31,7 @@ Story::Call random_call(Rng& rng, int vocab, int longest, std::vector<SeenTokens
     if (rng.integer(0, 4) == 0)
       call.ranges.push_back({.history = -1, .begin = 1 << 20, .count = 7, .reset = 1});
     SeenTokens& seen = want[static_cast<size_t>(h)];
-    NoteRange range{.history = h};
+    HistoryUpdate range{.history = h};
     if (rng.integer(0, 5) == 0) range.reset = 1, seen = {};
     for (int i = rng.integer(0, 3); i > 0; --i) token();  // tokens between the ranges belong to nobody
     range.begin = static_cast<int32_t>(call.tokens.size());
@@ -58,7 +58,7 @@ Story random_story(Rng& rng, int histories, int vocab, int longest, int calls) {
 
 }  // namespace
 
-void note_tokens_conformance(Suite& s) {
+void update_history_conformance(Suite& s) {
   struct Case {
     const char* name;
     int histories, vocab, longest, calls;
@@ -74,7 +74,7 @@ void note_tokens_conformance(Suite& s) {
   for (const Case& c : kCases) {
     Rng rng = s.rng_for_case(c.name);
     const Story story = random_story(rng, c.histories, c.vocab, c.longest, c.calls);
-    for (const auto& k : s.kernels(kNoteTokensOp.kernels, kOnGpu)) {
+    for (const auto& k : s.kernels(kUpdateHistoryOp.kernels, kOnGpu)) {
       if (!s.wants(k.name, c.name)) continue;
       const HistoryBuffers history(c.histories, c.vocab, c.vocab);
       int threads = 1;

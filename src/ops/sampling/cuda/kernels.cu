@@ -39,10 +39,10 @@ void sample(const OpContext& ctx, const SampleArgs& a) {
                        scratch));
 }
 
-void note_tokens(const OpContext& ctx, const NoteTokensArgs& a) {
+void update_history(const OpContext& ctx, const UpdateHistoryArgs& a) {
   Context& c = context_of(ctx);
   if (c.dry) return;
-  c.keep(launch_note_tokens(
+  c.keep(launch_update_history(
       c.stream,
       {.tokens = a.tokens, .ranges = a.ranges, .range_count = a.range_count, .history = a.history}));
 }

@@ -1,4 +1,4 @@
-// The CUDA kernels in the tables of sample and note_tokens.
+// The CUDA kernels in the tables of sample and update_history.
 #pragma once
 
 #include "ops/sampling/history.h"
@@ -8,7 +8,7 @@ namespace quire::cuda {
 
 bool sample_fits(const Machine& m, const SampleArgs& a);
 void sample(const OpContext& ctx, const SampleArgs& a);
-void note_tokens(const OpContext& ctx, const NoteTokensArgs& a);
+void update_history(const OpContext& ctx, const UpdateHistoryArgs& a);
 
 inline constexpr std::string_view kSampleTakes =
     "vocabularies of up to 1048576 tokens, rows aligned to 4 logits, up to 1024 alternatives";

@@ -82,9 +82,9 @@ __global__ void __launch_bounds__(kScanWarps * 32)
 
 // A block a range. The list's order means nothing, so threads take tokens in any order; but which tokens find room in a
 // list that may fill up does depend on it, so then one thread takes them in turn.
-__global__ void __launch_bounds__(256) note_ranges(const __grid_constant__ NoteTokensParams p) {
+__global__ void __launch_bounds__(256) note_ranges(const __grid_constant__ UpdateHistoryParams p) {
   begin_kernel(p);
-  const NoteRange range = p.ranges[blockIdx.x];
+  const HistoryUpdate range = p.ranges[blockIdx.x];
   if (range.history < 0) return;
   const TokenHistory& h = p.history;
   int32_t* counts = h.counts + static_cast<int64_t>(range.history) * h.vocab;
@@ -134,9 +134,9 @@ Status launch_sample(cudaStream_t stream, const SampleParams& p, void* workspace
   return launch_select(stream, p, stats);
 }
 
-Status launch_note_tokens(cudaStream_t stream, const NoteTokensParams& p) {
+Status launch_update_history(cudaStream_t stream, const UpdateHistoryParams& p) {
   if (p.range_count <= 0) return {};
-  return launch(stream, "note_tokens", note_ranges, dim3(static_cast<unsigned>(p.range_count)), 256, 0, p);
+  return launch(stream, "update_history", note_ranges, dim3(static_cast<unsigned>(p.range_count)), 256, 0, p);
 }
 
 }  // namespace quire::cuda

@@ -1,4 +1,4 @@
-// Sampling on CUDA: the operators `sample` and `note_tokens` (ops/sampling/sampling.h, history.h) over plain device
+// Sampling on CUDA: the operators `sample` and `update_history` (ops/sampling/sampling.h, history.h) over plain device
 // pointers. Logits never leave the device and are never sorted.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace quire::cuda {
 //   rows         [R]
 //   bias_ids, bias_values, suppressed, history   as in SampleArgs
 //   tokens, logprobs, top_count [R];  top_ids, top_logprobs [R, max_top];  ranks [R], or null if no row has a target;
-//   sampled [places], or null if no row has a place
+//   sampled [batch_slots], or null if no row has a batch slot
 //
 // How it agrees with the CPU: greedy tokens, penalties, biases, top-k and all ties are the same float32 arithmetic and give
 // the same tokens; the random number is the same; weights exp((logit - max) / temperature) are float32 within 1e-6 of
@@ -47,14 +47,14 @@ inline constexpr int kMaxSampleVocab = 1 << 20, kMaxSampleTop = 1024;
 int64_t sample_workspace_bytes(int rows, int vocab);
 Status launch_sample(cudaStream_t stream, const SampleParams& p, void* workspace);
 
-// Adds tokens to histories (NoteTokensArgs): tokens [...] i32, ranges [range_count] in device memory. Ranges of one call
+// Adds tokens to histories (UpdateHistoryArgs): tokens [...] i32, ranges [range_count] in device memory. Ranges of one call
 // belong to different histories.
-struct NoteTokensParams {
+struct UpdateHistoryParams {
   const int32_t* tokens = nullptr;
-  const NoteRange* ranges = nullptr;
+  const HistoryUpdate* ranges = nullptr;
   int range_count = 0;
   TokenHistory history;
 };
-Status launch_note_tokens(cudaStream_t stream, const NoteTokensParams& p);
+Status launch_update_history(cudaStream_t stream, const UpdateHistoryParams& p);
 
 }  // namespace quire::cuda

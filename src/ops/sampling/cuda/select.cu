@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   }
   if (p.ranks != nullptr && (token < 0 || row.target < 0)) p.ranks[r] = 0;
   if ((row.flags & (kSampleIdle | kSampleTentative)) != 0) return;
-  if (row.place >= 0) p.sampled[row.place] = token;
+  if (row.batch_slot >= 0) p.sampled[row.batch_slot] = token;
   if (row.history >= 0) {
     int32_t filled = p.history.seen_count[row.history];
     note(p.history, row.history, token, false, filled);
