@@ -67,8 +67,7 @@ const Architecture* find_architecture(std::string_view name) {
 
 std::string architecture_names() {
   std::string names;
-  for (const Architecture& a : kArchitectures)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", a.name);
+  for (const Architecture& a : kArchitectures) names += fmt::format("{}{}", names.empty() ? "" : ", ", a.name);
   return names;
 }
 

@@ -21,7 +21,7 @@ enum class RopePairs : uint8_t {
 enum class Presence : uint8_t { kNever, kMaybe, kAlways };
 
 struct Architecture {
-  std::string_view name;  // general.architecture, and what its metadata keys begin with
+  std::string_view name;                         // general.architecture, and what its metadata keys begin with
   std::array<std::string_view, 2> classes = {};  // of the transformers library
   RopePairs rope = RopePairs::kHalves;
   bool qk_norm = false;      // every head of queries and keys is normalised before it rotates

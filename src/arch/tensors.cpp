@@ -171,8 +171,7 @@ std::string_view without_weight(std::string_view name) {
 
 std::string tensor_name(TensorRole role, int64_t block) {
   const TensorSpec& spec = tensor_spec(role);
-  return spec.place == kOnce ? std::string(spec.name)
-                             : fmt::format("{}{}.{}", kBlockPrefix, block, spec.name);
+  return spec.place == kOnce ? std::string(spec.name) : fmt::format("{}{}.{}", kBlockPrefix, block, spec.name);
 }
 
 std::string tensor_stem(TensorRole role, int64_t block) {

@@ -85,9 +85,7 @@ Status BlockPool::check_list(const List& l, bool cached, std::vector<bool>& seen
   int32_t count = 0, prev = -1;
   for (int32_t i = l.head; i >= 0; prev = i, i = blocks_[static_cast<size_t>(i)].next) {
     const Block& b = blocks_[static_cast<size_t>(i)];
-    const auto wrong = [&](const char* what) {
-      return Error{Fault::kBug, fmt::format("block {} {}", i, what)};
-    };
+    const auto wrong = [&](const char* what) { return Error{Fault::kBug, fmt::format("block {} {}", i, what)}; };
     if (seen[static_cast<size_t>(i)]) return wrong("is listed twice");
     if (b.refs != 0) return wrong("is listed as unreferenced, but has references");
     if (b.cached != cached) return wrong("is in the wrong list");
@@ -106,15 +104,14 @@ Status BlockPool::check() const {
   QUIRE_CHECKED(check_list(cached_, true, seen));
   int32_t used = 0;
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    if (blocks_[i].refs < 0)
-      return Error{Fault::kBug, fmt::format("block {} has {} references", i, blocks_[i].refs)};
+    if (blocks_[i].refs < 0) return Error{Fault::kBug, fmt::format("block {} has {} references", i, blocks_[i].refs)};
     if ((blocks_[i].refs > 0) == seen[i])
       return Error{Fault::kBug, fmt::format("block {} is neither used nor listed, or both", i)};
     used += blocks_[i].refs > 0;
   }
   if (used != used_ || free_.count + cached_.count + used_ != total())
-    return Error{Fault::kBug, fmt::format("{} free + {} cached + {} used blocks of {}", free_.count,
-                                          cached_.count, used_, total())};
+    return Error{Fault::kBug,
+                 fmt::format("{} free + {} cached + {} used blocks of {}", free_.count, cached_.count, used_, total())};
   return {};
 }
 
@@ -131,8 +128,7 @@ StateSlot StatePool::allocate() {
 }
 
 void StatePool::release(StateSlot s) {
-  QUIRE_CHECK(s.v >= 0 && s.v < total() && used_[static_cast<size_t>(s.v)], "state slot {} is not in use",
-              s.v);
+  QUIRE_CHECK(s.v >= 0 && s.v < total() && used_[static_cast<size_t>(s.v)], "state slot {} is not in use", s.v);
   used_[static_cast<size_t>(s.v)] = false;
   free_.push_back(s.v);
 }
@@ -140,10 +136,8 @@ void StatePool::release(StateSlot s) {
 Status StatePool::check() const {
   std::vector<bool> seen(used_.size());
   for (int32_t s : free_) {
-    if (seen[static_cast<size_t>(s)])
-      return Error{Fault::kBug, fmt::format("state slot {} is free twice", s)};
-    if (used_[static_cast<size_t>(s)])
-      return Error{Fault::kBug, fmt::format("state slot {} is free and used", s)};
+    if (seen[static_cast<size_t>(s)]) return Error{Fault::kBug, fmt::format("state slot {} is free twice", s)};
+    if (used_[static_cast<size_t>(s)]) return Error{Fault::kBug, fmt::format("state slot {} is free and used", s)};
     seen[static_cast<size_t>(s)] = true;
   }
   for (size_t s = 0; s < used_.size(); ++s)

@@ -20,8 +20,8 @@ bool BlockTable::reserve(BlockPool& pool, int64_t begin, int64_t end) {
   if (blocks_needed(end) > pool.available()) return false;
   pool_ = &pool;
   for (auto i = static_cast<size_t>(begin / kBlockTokens); i < blocks_.size(); ++i)
-    QUIRE_CHECK(pool.references(BlockId{blocks_[i]}) == 1, "block {} is written while {} tables have it",
-                blocks_[i], pool.references(BlockId{blocks_[i]}));
+    QUIRE_CHECK(pool.references(BlockId{blocks_[i]}) == 1, "block {} is written while {} tables have it", blocks_[i],
+                pool.references(BlockId{blocks_[i]}));
   while (std::ssize(blocks_) < blocks_for(end)) blocks_.push_back(pool.allocate().v);
   return true;
 }

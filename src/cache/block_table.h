@@ -10,9 +10,9 @@
 
 namespace quire {
 
-// Positions [16 i, 16 i + 16) lie in block i of the table. Blocks that the prefix cache gave are shared and never written
-// again; all that follow are the sequence's own. Owns its references: what it still holds at its end goes back to the
-// pool, which must outlive it.
+// Positions [16 i, 16 i + 16) lie in block i of the table. Blocks that the prefix cache gave are shared and never
+// written again; all that follow are the sequence's own. Owns its references: what it still holds at its end goes back
+// to the pool, which must outlive it.
 class BlockTable {
  public:
   BlockTable() = default;

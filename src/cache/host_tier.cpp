@@ -5,17 +5,14 @@
 namespace quire {
 
 HostTier::HostTier(const Options& options)
-    : options_(options),
-      next_(static_cast<size_t>(options.pages)),
-      used_pages_(static_cast<size_t>(options.pages)) {
+    : options_(options), next_(static_cast<size_t>(options.pages)), used_pages_(static_cast<size_t>(options.pages)) {
   for (int32_t i = options.pages; i-- > 0;) next_[static_cast<size_t>(i)] = std::exchange(free_, i);
   outs_.reserve(static_cast<size_t>(options.moves));
   ins_.reserve(static_cast<size_t>(options.moves));
 }
 
 int32_t HostTier::take(int32_t pages) {
-  QUIRE_CHECK(pages > 0 && pages <= free_count(), "{} pages of the host, of which {} are free", pages,
-              free_count());
+  QUIRE_CHECK(pages > 0 && pages <= free_count(), "{} pages of the host, of which {} are free", pages, free_count());
   const int32_t first = free_;
   int32_t last = first;
   for (int32_t i = first, n = 0; n < pages; ++n, i = next_[static_cast<size_t>(i)]) {
@@ -86,8 +83,7 @@ Status HostTier::check() const {
       return Error{Fault::kBug, fmt::format("page {} of the host is free and used, or free twice", i)};
   }
   if (free + used_ != total())
-    return Error{Fault::kBug,
-                 fmt::format("{} free + {} used pages of the host, of {}", free, used_, total())};
+    return Error{Fault::kBug, fmt::format("{} free + {} used pages of the host, of {}", free, used_, total())};
   return {};
 }
 

@@ -1,6 +1,6 @@
-// Memory of the host behind a prefix cache: what has to leave the device goes there before it is forgotten, and comes back
-// when it is found. Pages of a KV block's size in one budget: four for the blocks of a chunk, as many as it takes for a
-// recurrent state.
+// Memory of the host behind a prefix cache: what has to leave the device goes there before it is forgotten, and comes
+// back when it is found. Pages of a KV block's size in one budget: four for the blocks of a chunk, as many as it takes
+// for a recurrent state.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,8 @@ class HostTier {
   // The pages of a chain, in its order.
   std::vector<int32_t> pages_of(int32_t chain) const;
 
-  // With the step that is built, the pages of a chain take what lies in these blocks, or in this state slot; or give it.
+  // With the step that is built, the pages of a chain take what lies in these blocks, or in this state slot; or give
+  // it.
   void store_blocks(int32_t chain, std::span<const int32_t> blocks);
   void load_blocks(int32_t chain, std::span<const int32_t> blocks);
   void store_state(int32_t chain, int32_t slot) { add_state(chain, slot, outs_); }

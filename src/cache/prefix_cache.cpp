@@ -45,8 +45,7 @@ int32_t PrefixCache::find_hash(const Hash128& h) const {
 int32_t PrefixCache::child(const Prompt& p, int32_t parent, int64_t chunk) const {
   const int32_t i = find_hash(p.hashes.at[static_cast<size_t>(chunk)]);
   // A hash says where to look, and the tokens whether it is there: those of the chunks before were compared on the way.
-  if (i < 0 || at(i).parent != parent || !std::ranges::equal(at(i).tokens, chunk_of(p.tokens, chunk)))
-    return -1;
+  if (i < 0 || at(i).parent != parent || !std::ranges::equal(at(i).tokens, chunk_of(p.tokens, chunk))) return -1;
   return i;
 }
 
@@ -127,8 +126,7 @@ void PrefixCache::append_path(int32_t node, BlockTable& table, bool load) {
       load_blocks(*i, table);
       continue;
     }
-    for (int b = 0; b < kChunkBlocks; ++b)
-      table.append_shared(blocks_, at(*i).blocks[b], at(*i).generations[b]);
+    for (int b = 0; b < kChunkBlocks; ++b) table.append_shared(blocks_, at(*i).blocks[b], at(*i).generations[b]);
   }
 }
 
@@ -290,14 +288,13 @@ void PrefixCache::remove(int32_t top) {
 }
 
 void PrefixCache::make_room(int32_t wanted) {
-  // First what nobody can go on from because no state is left in it or below; then whatever was not used for longest, which
-  // the host may take.
+  // First what nobody can go on from because no state is left in it or below; then whatever was not used for longest,
+  // which the host may take.
   for (const bool stateless : {true, false}) {
     if (stateless && !recurrent()) continue;
     for (int32_t i = oldest_; i >= 0 && blocks_.free_count() < wanted;) {
       ++stats_.looked_at;
-      const bool goes = (!stateless || use(i).states_below == 0) && unused_blocks(at(i)) > 0 &&
-                        at(i).pinned != step_,
+      const bool goes = (!stateless || use(i).states_below == 0) && unused_blocks(at(i)) > 0 && at(i).pinned != step_,
                  kept = goes && keep_blocks_on_host(i);
       const int32_t next = use(i).newer;  // what goes with node i is older
       if (kept)
@@ -369,8 +366,7 @@ Status PrefixCache::check_node(int32_t i) const {
   const auto wrong = [&](std::string_view what) {
     return Error{Fault::kBug, fmt::format("node {} of the prefix cache {}", i, what)};
   };
-  if (!n.used || n.parent < 0 || (n.parent != kRoot && !at(n.parent).used))
-    return wrong("hangs from nothing");
+  if (!n.used || n.parent < 0 || (n.parent != kRoot && !at(n.parent).used)) return wrong("hangs from nothing");
   if (n.depth != at(n.parent).depth + 1) return wrong("has a wrong depth");
   if (find_hash(n.hash) != i) return wrong("is not found by its hash");
   int32_t below = n.has_state();
@@ -382,8 +378,7 @@ Status PrefixCache::check_node(int32_t i) const {
   if (!n.on_device() && n.host_blocks < 0) return wrong("has no blocks");
   for (int b = 0; b < kChunkBlocks && n.on_device(); ++b) {
     if (owner_[static_cast<size_t>(n.blocks[b].v)] != i) return wrong("has another's block");
-    if (blocks_.generation(n.blocks[b]) != n.generations[b])
-      return wrong("has a block that was written again");
+    if (blocks_.generation(n.blocks[b]) != n.generations[b]) return wrong("has a block that was written again");
   }
   return {};
 }
@@ -410,10 +405,9 @@ Status PrefixCache::check() const {
   if (begin != 0) return Error{Fault::kBug, fmt::format("{} beginnings too many are listed", begin)};
   if (nodes != stats_.nodes || last != newest_ || held != states || owned != on_device * kChunkBlocks ||
       states > states_held_ || use(kRoot).states_below != with_state)
-    return Error{
-        Fault::kBug,
-        fmt::format("the prefix cache has {} nodes with {} blocks and {} states, and counts {}, {} and {}",
-                    nodes, owned, states, stats_.nodes, on_device * kChunkBlocks, states_held_)};
+    return Error{Fault::kBug,
+                 fmt::format("the prefix cache has {} nodes with {} blocks and {} states, and counts {}, {} and {}",
+                             nodes, owned, states, stats_.nodes, on_device * kChunkBlocks, states_held_)};
   return check_host();
 }
 

@@ -8,9 +8,9 @@
 // Prompts of different salts never meet: neither what is found nor why no more was found depends on what is there under
 // another salt. What they share is room: what one salt's prompts take, another one's may have to leave.
 //
-// With a host tier what makes room goes there first, if it is worth it, and is forgotten when the tier has no room for it
-// either. A node's blocks are on the device, on the host, or on both; likewise its state. What has come back keeps its
-// copy on the host while there is room, and leaves the device again for nothing.
+// With a host tier what makes room goes there first, if it is worth it, and is forgotten when the tier has no room for
+// it either. A node's blocks are on the device, on the host, or on both; likewise its state. What has come back keeps
+// its copy on the host while there is room, and leaves the device again for nothing.
 #pragma once
 
 #include <array>
@@ -37,7 +37,8 @@ std::string_view prefix_miss_name(PrefixMiss m);  // "none", "below_block", "new
 
 class PrefixCache {
  public:
-  // `states`: how many slots of the pool it may hold; -1 if the model has no recurrent layers. `host`: null if there is none.
+  // `states`: how many slots of the pool it may hold; -1 if the model has no recurrent layers. `host`: null if there is
+  // none.
   PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host = nullptr);
 
   // A prompt and its hashes.
@@ -48,11 +49,10 @@ class PrefixCache {
   struct Match {
     int64_t usable = 0;  // tokens after which a sequence can go on
     int64_t blocks = 0;  // tokens whose blocks are there: as many or more
-    int32_t unused =
-        0;  // of the usable blocks, those that no sequence uses: taking them leaves fewer to others
-    int32_t moves = 0;             // from the host, that taking it needs
+    int32_t unused = 0;  // of the usable blocks, those that no sequence uses: taking them leaves fewer to others
+    int32_t moves = 0;   // from the host, that taking it needs
     int32_t node = -1, last = -1;  // where the two end
-    uint32_t generation = 0;  // of `last` when it was found: as long as that stands, so does what is above
+    uint32_t generation = 0;       // of `last` when it was found: as long as that stands, so does what is above
   };
   // The longest prefix that can be used. `match` is what the same prompt found before, or empty.
   void find(const Prompt& p, Match& match);
@@ -62,13 +62,14 @@ class PrefixCache {
     int64_t diverged_at = -1;
   };
   Miss explain(const Prompt& p, const Match& match) const;
-  // Gives a table, which is empty, the blocks of a match that was found since anything but take() was called, as far as none
-  // is on the host alone. Returns the slot that holds its state, to be copied with the step that is built now; invalid if
-  // none does. A match with moves needs load() before the step ends; nothing on its way makes room until then.
+  // Gives a table, which is empty, the blocks of a match that was found since anything but take() was called, as far as
+  // none is on the host alone. Returns the slot that holds its state, to be copied with the step that is built now;
+  // invalid if none does. A match with moves needs load() before the step ends; nothing on its way makes room until
+  // then.
   StateSlot take(const Match& match, BlockTable& table);
-  // Then gives the table the rest, which comes from the host with the step that is built now: the pool has free blocks for
-  // that. Returns the slot that will hold the state, to be copied likewise; or, if the cache had none to spare, brings it
-  // to `own` and returns an invalid one.
+  // Then gives the table the rest, which comes from the host with the step that is built now: the pool has free blocks
+  // for that. Returns the slot that will hold the state, to be copied likewise; or, if the cache had none to spare,
+  // brings it to `own` and returns an invalid one.
   StateSlot load(const Match& match, BlockTable& table, StateSlot own);
   // Blocks that load() will take from the pool.
   int32_t blocks_to_load(const Match& match) const;
@@ -86,9 +87,9 @@ class PrefixCache {
 
   // A step has been built: what it takes may make room again.
   void end_step();
-  // Turns cached blocks into free ones until `wanted` are; all of them if need be. It may have to go past all nodes twice:
-  // who asks for more than is needed just now, a share of the pool, pays for that a bounded time for each block that
-  // becomes free, however large the pool is.
+  // Turns cached blocks into free ones until `wanted` are; all of them if need be. It may have to go past all nodes
+  // twice: who asks for more than is needed just now, a share of the pool, pays for that a bounded time for each block
+  // that becomes free, however large the pool is.
   void make_room(int32_t wanted);
 
   // For a file that keeps prefixes (prefix_file.h): 64 tokens, what they hang from, and where they lie.
@@ -108,10 +109,9 @@ class PrefixCache {
   // All nodes, the most recently used first: what a node hangs from comes before it.
   std::vector<int32_t> by_use() const;
   Chunk chunk(int32_t node) const;
-  // Makes a chunk findable that is used less recently than all others, in free blocks, and with `state` in a free slot, or
-  // in free pages of the host, as far as there are some; `hash` names the keys. Returns the node, or -1 if there is no room
-  // for it (or it is there).
-  // What it stands for has to be written there before anybody looks for it.
+  // Makes a chunk findable that is used less recently than all others, in free blocks, and with `state` in a free slot,
+  // or in free pages of the host, as far as there are some; `hash` names the keys. Returns the node, or -1 if there is
+  // no room for it (or it is there). What it stands for has to be written there before anybody looks for it.
   int32_t restore(const KeyedHash& hash, int32_t parent, const Hash128& salt, std::span<const TokenId> tokens,
                   bool state);
   // Forgets everything. No sequence uses any of it.
@@ -136,7 +136,8 @@ class PrefixCache {
   int32_t max_states() const { return max_states_; }
   const HostTier* host() const { return host_; }
 
-  // Every node reachable, its blocks as they were, lists and counts in order. An error describes the first contradiction.
+  // Every node reachable, its blocks as they were, lists and counts in order. An error describes the first
+  // contradiction.
   Status check() const;
 
  private:
@@ -158,8 +159,8 @@ class PrefixCache {
     bool on_device() const { return blocks[0].valid(); }
     bool has_state() const { return state.valid() || host_state >= 0; }
   };
-  // A node's place among those that may make room. Apart from the nodes, which are 40 times as large: who makes room goes
-  // through very many.
+  // A node's place among those that may make room. Apart from the nodes, which are 40 times as large: who makes room
+  // goes through very many.
   struct Use {
     int32_t older = -1, newer = -1;  // in the order of use: an ancestor is newer than what hangs below it
     int32_t states_below = 0;        // in the node itself and below, wherever they are
@@ -173,8 +174,8 @@ class PrefixCache {
   size_t bucket(const Hash128& h) const { return h.low & (buckets_.size() - 1); }
   size_t ghost(const Hash128& h) const { return h.high & (ghosts_.size() - 1); }
   int32_t find_hash(const Hash128& h) const;
-  // The list of the nodes that a prompt with this salt may go on with below `parent`. Below the root there is a list for
-  // each hash of a salt, so that a prompt meets those of its own salt (and, rarely, passes others).
+  // The list of the nodes that a prompt with this salt may go on with below `parent`. Below the root there is a list
+  // for each hash of a salt, so that a prompt meets those of its own salt (and, rarely, passes others).
   int32_t& first_child(int32_t parent, const Hash128& salt) {
     return parent == kRoot ? beginnings_[beginning(salt)] : at(parent).first_child;
   }

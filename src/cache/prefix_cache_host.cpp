@@ -24,8 +24,7 @@ int32_t PrefixCache::blocks_to_load(const Match& m) const {
 StateSlot PrefixCache::load(const Match& m, BlockTable& table, StateSlot own) {
   append_path(m.node, table, true);
   if (!recurrent()) return {};
-  if (at(m.node).state.valid())
-    return at(m.node).state;  // another one that is admitted now has brought it back
+  if (at(m.node).state.valid()) return at(m.node).state;  // another one that is admitted now has brought it back
   const int32_t chain = at(m.node).host_state;
   const StateSlot slot = allocate_state();
   host_->load_state(chain, slot.valid() ? slot.v : own.v);
@@ -34,8 +33,8 @@ StateSlot PrefixCache::load(const Match& m, BlockTable& table, StateSlot own) {
   return slot;
 }
 
-// The copy is written before the step computes anything, and steps are computed in order: who finds it from now on finds
-// it written.
+// The copy is written before the step computes anything, and steps are computed in order: who finds it from now on
+// finds it written.
 void PrefixCache::load_blocks(int32_t i, BlockTable& table) {
   const int64_t end = table.capacity();
   QUIRE_CHECK(table.reserve(blocks_, end, end + kChunkTokens), "no blocks for what comes back from the host");
@@ -44,7 +43,8 @@ void PrefixCache::load_blocks(int32_t i, BlockTable& table) {
   ++stats_.chunks_loaded;
 }
 
-// Whether the host has the node's blocks, or takes them with the step that is built. Not those that nobody can go on from.
+// Whether the host has the node's blocks, or takes them with the step that is built. Not those that nobody can go on
+// from.
 bool PrefixCache::keep_blocks_on_host(int32_t i) {
   if (host_ == nullptr || (recurrent() && use(i).states_below == 0)) return false;
   if (at(i).host_blocks >= 0) return true;

@@ -63,9 +63,7 @@ struct Sizes {
     return static_cast<int64_t>(sizeof(RecordHead)) + blocks + static_cast<int64_t>(sizeof(Hash128));
   }
   int64_t record(bool with_state) const { return plain() + (with_state ? state : 0); }
-  static int64_t head(size_t fingerprint) {
-    return static_cast<int64_t>(sizeof(Head) + fingerprint + sizeof(Hash128));
-  }
+  static int64_t head(size_t fingerprint) { return static_cast<int64_t>(sizeof(Head) + fingerprint + sizeof(Hash128)); }
   // Nothing if that is no number of bytes.
   std::optional<int64_t> file(size_t fingerprint, int64_t records, int64_t states) const {
     int64_t all = 0, more = 0;
@@ -82,9 +80,7 @@ class Record {
   explicit Record(const Sizes& sizes) : sizes_(sizes), bytes_(static_cast<size_t>(sizes.record(true))) {}
   RecordHead head{};
   std::span<std::byte> blocks() { return part(sizeof(RecordHead), sizes_.blocks); }
-  std::span<std::byte> state() {
-    return part(sizeof(RecordHead) + static_cast<size_t>(sizes_.blocks), sizes_.state);
-  }
+  std::span<std::byte> state() { return part(sizeof(RecordHead) + static_cast<size_t>(sizes_.blocks), sizes_.state); }
   // Everything; the checksum last.
   std::span<std::byte> all(bool with_state) { return part(0, sizes_.record(with_state)); }
 
@@ -145,10 +141,8 @@ class Writer {
   Writer(const PrefixFileOwner& owner, const PrefixCache& cache, CacheMemory& memory)
       : owner_(owner), cache_(cache), memory_(memory), sizes_(owner), record_(sizes_) {}
 
-  Result<PrefixFileContent> write(const std::string& path, const KeyedHash& salts,
-                                  std::span<const int32_t> nodes) {
-    PrefixFileContent content{.chunks = std::ssize(nodes),
-                              .skipped = cache_.stats().nodes - std::ssize(nodes)};
+  Result<PrefixFileContent> write(const std::string& path, const KeyedHash& salts, std::span<const int32_t> nodes) {
+    PrefixFileContent content{.chunks = std::ssize(nodes), .skipped = cache_.stats().nodes - std::ssize(nodes)};
     for (const int32_t n : nodes) content.states += cache_.chunk(n).has_state();
     content.bytes = sizes_.file(owner_.fingerprint.size(), content.chunks, content.states).value();
     QUIRE_TRY(AtomicFile file, AtomicFile::create(path, static_cast<uint64_t>(content.bytes), 0600));
@@ -232,8 +226,7 @@ class Reader {
     QUIRE_CHECKED(read(bytes_of(head_)));
     if (std::memcmp(head_.magic, kMagic, sizeof kMagic) != 0) return file_error("it is no prefix cache");
     if (head_.version != kVersion)
-      return file_error("it has version {} of the format, and this program reads {}", head_.version,
-                        kVersion);
+      return file_error("it has version {} of the format, and this program reads {}", head_.version, kVersion);
     if (head_.fingerprint_bytes > kMaxFingerprint || Sizes::head(head_.fingerprint_bytes) > bytes_)
       return damaged("its fingerprint is too long");
     std::vector<std::byte> said(sizeof head_ + head_.fingerprint_bytes);
@@ -254,8 +247,7 @@ class Reader {
       QUIRE_CHECKED(read_record(record, i));
       const RecordHead& h = record.head;
       const bool state = h.flags != 0;
-      const int32_t parent =
-          h.parent == kNoRecord ? PrefixCache::kNoParent : node_of[static_cast<size_t>(h.parent)];
+      const int32_t parent = h.parent == kNoRecord ? PrefixCache::kNoParent : node_of[static_cast<size_t>(h.parent)];
       // What has no room is less recently used than what has, but its checksum counts.
       const int32_t node = parent < 0 ? -1 : cache_.restore(chunks, parent, h.salt, h.tokens, state);
       node_of[static_cast<size_t>(i)] = node;
@@ -295,8 +287,7 @@ class Reader {
       return damaged("it says that it has {} chunks and {} states", head_.records, head_.states);
     const std::optional<int64_t> bytes = sizes_.file(fingerprint.size(), head_.records, head_.states);
     if (bytes != bytes_)
-      return damaged("it has {} bytes, which are not {} chunks and {} states", bytes_, head_.records,
-                     head_.states);
+      return damaged("it has {} bytes, which are not {} chunks and {} states", bytes_, head_.records, head_.states);
     left_states_ = head_.states;
     return {};
   }
@@ -342,19 +333,16 @@ class Reader {
 }  // namespace
 
 Result<PrefixFileContent> write_prefix_file(const std::string& path, const PrefixFileOwner& owner,
-                                            const KeyedHash& salts, const PrefixCache& cache,
-                                            CacheMemory& memory, int64_t max_bytes) {
-  QUIRE_CHECK(owner.fingerprint.size() <= kMaxFingerprint, "a fingerprint of {} bytes",
-              owner.fingerprint.size());
-  const std::vector<int32_t> nodes =
-      cache.stats().nodes > 0 ? choose(cache, owner, max_bytes) : std::vector<int32_t>();
+                                            const KeyedHash& salts, const PrefixCache& cache, CacheMemory& memory,
+                                            int64_t max_bytes) {
+  QUIRE_CHECK(owner.fingerprint.size() <= kMaxFingerprint, "a fingerprint of {} bytes", owner.fingerprint.size());
+  const std::vector<int32_t> nodes = cache.stats().nodes > 0 ? choose(cache, owner, max_bytes) : std::vector<int32_t>();
   if (nodes.empty()) return PrefixFileContent{.skipped = cache.stats().nodes};
   return Writer(owner, cache, memory).write(path, salts, nodes);
 }
 
-Result<PrefixFileContent> read_prefix_file(const std::string& path, const PrefixFileOwner& owner,
-                                           KeyedHash& salts, const KeyedHash& chunks, PrefixCache& cache,
-                                           CacheMemory& memory) {
+Result<PrefixFileContent> read_prefix_file(const std::string& path, const PrefixFileOwner& owner, KeyedHash& salts,
+                                           const KeyedHash& chunks, PrefixCache& cache, CacheMemory& memory) {
   Reader reader(owner, cache, memory);
   QUIRE_CHECKED(reader.open(path).context(path));
   QUIRE_CHECKED(reader.read_head().context(path));

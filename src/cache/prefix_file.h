@@ -1,14 +1,14 @@
 // A file that keeps a prefix cache while the engine is away: 64-token chunks with their KV blocks and saved recurrent
 // states, the most recently used first, so that what a smaller cache or file has no room for is what was used last.
 //
-// Little-endian. A head of 128 bytes: magic, version, sizes, counts, the key under which salts are hashed, and the length
-// of the engine's fingerprint, which follows; their checksum; then the records, all of one size but for those with a
-// state: number, parent, flags, the salt's hash, 64 tokens, four blocks, perhaps a state, checksum. The file is exactly as
-// long as its head says.
+// Little-endian. A head of 128 bytes: magic, version, sizes, counts, the key under which salts are hashed, and the
+// length of the engine's fingerprint, which follows; their checksum; then the records, all of one size but for those
+// with a state: number, parent, flags, the salt's hash, 64 tokens, four blocks, perhaps a state, checksum. The file is
+// exactly as long as its head says.
 //
-// It holds prompts (as tokens and as what was computed of them), so only its owner can read it. Neither salts nor API keys
-// are in it, but who has the file can find out whether a guess of one is right. Checksums tell damage, not forgery: the
-// bytes of blocks and states are believed.
+// It holds prompts (as tokens and as what was computed of them), so only its owner can read it. Neither salts nor API
+// keys are in it, but who has the file can find out whether a guess of one is right. Checksums tell damage, not
+// forgery: the bytes of blocks and states are believed.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct PrefixFileOwner {
   int64_t vocab = 0;
 };
 
-// The memory in which blocks and states lie, and the host's pages that they may have left for. Contents are bytes in its
-// own layout.
+// The memory in which blocks and states lie, and the host's pages that they may have left for. Contents are bytes in
+// its own layout.
 class CacheMemory {
  public:
   virtual ~CacheMemory() = default;
@@ -49,17 +49,17 @@ struct PrefixFileContent {
 };
 
 // Writes what the cache holds, as far as the file has no more than `max_bytes`; it appears when it is complete. With
-// recurrent layers only what leads to a state is worth keeping. `salts` hashed the salts. One record is in memory at a time. Where
-// there is nothing to keep, nothing is written.
+// recurrent layers only what leads to a state is worth keeping. `salts` hashed the salts. One record is in memory at a
+// time. Where there is nothing to keep, nothing is written.
 Result<PrefixFileContent> write_prefix_file(const std::string& path, const PrefixFileOwner& owner,
-                                            const KeyedHash& salts, const PrefixCache& cache,
-                                            CacheMemory& memory, int64_t max_bytes);
+                                            const KeyedHash& salts, const PrefixCache& cache, CacheMemory& memory,
+                                            int64_t max_bytes);
 
-// Reads such a file into an empty cache, as far as there are free blocks and slots, and then pages of the host. `salts` becomes the key of the file;
-// `chunks` names what is read. Whatever is wrong with the file leaves the cache empty and `salts` as it was. Errors:
-// Fault::kRequest if there is no such file, Fault::kModelFile if it is damaged or another engine's.
-Result<PrefixFileContent> read_prefix_file(const std::string& path, const PrefixFileOwner& owner,
-                                           KeyedHash& salts, const KeyedHash& chunks, PrefixCache& cache,
-                                           CacheMemory& memory);
+// Reads such a file into an empty cache, as far as there are free blocks and slots, and then pages of the host. `salts`
+// becomes the key of the file; `chunks` names what is read. Whatever is wrong with the file leaves the cache empty and
+// `salts` as it was. Errors: Fault::kRequest if there is no such file, Fault::kModelFile if it is damaged or another
+// engine's.
+Result<PrefixFileContent> read_prefix_file(const std::string& path, const PrefixFileOwner& owner, KeyedHash& salts,
+                                           const KeyedHash& chunks, PrefixCache& cache, CacheMemory& memory);
 
 }  // namespace quire

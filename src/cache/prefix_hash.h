@@ -19,7 +19,8 @@ struct PrefixHashes {
   std::vector<Hash128> at;
   Hash128 salt;  // what stands for the salt
 
-  // The longest boundary up to which two prompts have the same hashes, and so in all likelihood the same tokens and salt.
+  // The longest boundary up to which two prompts have the same hashes, and so in all likelihood the same tokens and
+  // salt.
   int64_t common(const PrefixHashes& o) const;
 };
 

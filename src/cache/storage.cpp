@@ -40,8 +40,7 @@ class Bytes {
 // Hands out views over `rows` rows of `row_bytes` each: of every row, the next elements.
 class Carver {
  public:
-  Carver(std::byte* base, int64_t rows, int64_t row_bytes)
-      : base_(base), rows_(rows), row_bytes_(row_bytes) {}
+  Carver(std::byte* base, int64_t rows, int64_t row_bytes) : base_(base), rows_(rows), row_bytes_(row_bytes) {}
   Tensor take(DType dtype, std::initializer_list<int64_t> dims) {
     Tensor t;
     t.data = base_ + used_;
@@ -72,8 +71,7 @@ Tensor all_of(std::byte* base, int64_t rows, int64_t row_bytes) {
 
 std::optional<int64_t> CacheShape::block_bytes() const {
   Bytes layer, all;
-  for (int i = 0; i < 2; ++i)
-    layer.add(kv_dtype, {attention.kv_heads, kv_head_elems(kv_dtype, attention.head_dim)});
+  for (int i = 0; i < 2; ++i) layer.add(kv_dtype, {attention.kv_heads, kv_head_elems(kv_dtype, attention.head_dim)});
   if (!layer.sum()) return std::nullopt;
   all.add_bytes(*layer.sum(), attention.layers);
   return all.sum();
@@ -100,8 +98,7 @@ std::optional<int64_t> CacheViews::bytes(const CacheShape& shape, int32_t blocks
   return total.sum();
 }
 
-CacheViews::CacheViews(const CacheShape& shape, std::byte* base, int32_t blocks, int32_t slots)
-    : shape_(shape) {
+CacheViews::CacheViews(const CacheShape& shape, std::byte* base, int32_t blocks, int32_t slots) : shape_(shape) {
   const int64_t block = *shape.block_bytes(), slot = *shape.state_bytes();
   std::byte* const states = base + block * blocks;
   Carver kv(base, blocks, block), state(states, slots, slot);
@@ -128,16 +125,14 @@ CacheViews::CacheViews(const CacheShape& shape, std::byte* base, int32_t blocks,
 Result<CacheStorage> CacheStorage::create(const CacheShape& shape, int32_t blocks, int32_t slots) {
   const std::optional<int64_t> total = bytes(shape, blocks, slots);
   if (!total)
-    return capacity_error(
-        "{} KV blocks and {} recurrent states of this model are more bytes than can be counted", blocks,
-        slots);
+    return capacity_error("{} KV blocks and {} recurrent states of this model are more bytes than can be counted",
+                          blocks, slots);
   const int64_t pages = (*total / kPage + 1) * kPage;
   void* p = mmap(nullptr, static_cast<size_t>(pages), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
-    return capacity_error(
-        "cannot reserve {} MiB for the KV cache and recurrent states ({}); use a smaller --context",
-        pages >> 20, std::strerror(errno));
+    return capacity_error("cannot reserve {} MiB for the KV cache and recurrent states ({}); use a smaller --context",
+                          pages >> 20, std::strerror(errno));
   return CacheStorage(shape, static_cast<std::byte*>(p), pages, blocks, slots);
 }
 

@@ -47,9 +47,7 @@ struct CacheShape {
   DType activation_dtype = DType::kBF16;  // of what states keep of tokens
 
   int32_t window() const { return kWindowTokens + drafts; }
-  int32_t ring() const {
-    return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(delta.conv_taps + drafts)));
-  }
+  int32_t ring() const { return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(delta.conv_taps + drafts))); }
   bool has_state() const { return delta.layers > 0; }  // sequences have a slot
 
   // One block over all attention layers, keys and values; one slot over all delta-net layers. Nothing if that is no
@@ -81,8 +79,8 @@ class CacheViews {
   Tensor blocks_, slots_;
 };
 
-// A CPU's: reserves address space for everything at once and touches none of it. The kernel hands out pages as blocks are
-// first written, so memory follows use, not the configured maximum.
+// A CPU's: reserves address space for everything at once and touches none of it. The kernel hands out pages as blocks
+// are first written, so memory follows use, not the configured maximum.
 class CacheStorage : public CacheViews {
  public:
   static Result<CacheStorage> create(const CacheShape& shape, int32_t blocks, int32_t slots);

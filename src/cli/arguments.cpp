@@ -65,8 +65,8 @@ constexpr Spelling kSpellings[] = {{"serve", "-np", "--parallel"},   {"bench-bat
                                    {"profile", "-npp", "--npp"},     {"profile", "-ntg", "--ntg"},
                                    {"profile", "-npl", "--npl"}};
 
-// Options that take several words at once. Of all others each value has the option's name before it, so that a model or a
-// prompt may follow.
+// Options that take several words at once. Of all others each value has the option's name before it, so that a model or
+// a prompt may follow.
 constexpr Spelling kLists[] = {{"serve", "-a", "--served-model-name"}, {"imatrix", "--merge", "--merge"}};
 
 bool is_list(const CLI::App& command, const CLI::Option& option) {
@@ -86,8 +86,7 @@ bool is_option_like(std::string_view a) {
 std::string with_dashes(const std::string& a) {
   if (!a.starts_with("--")) return a;
   std::string out = a;
-  std::replace(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(std::min(a.find('='), a.size())), '_',
-               '-');
+  std::replace(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(std::min(a.find('='), a.size())), '_', '-');
   return out;
 }
 
@@ -208,8 +207,7 @@ class Walk {
   }
   bool lacks_model() const {
     const CLI::Option* const model = command_.get_option_no_throw("--model");
-    return model != nullptr && model->get_positional() && model->get_required() && model_.empty() &&
-           words_ == 0;
+    return model != nullptr && model->get_positional() && model->get_required() && model_.empty() && words_ == 0;
   }
 
  private:
@@ -234,8 +232,7 @@ class Walk {
     const bool is_model = option->get_positional() && option->check_lname("model");
     std::vector<std::string>& to = is_model ? model_ : rest_;
     if (name.size() < first.size() && !name.starts_with("--")) {
-      to.insert(to.end(),
-                {name, first.substr(name.size() + 1)});  // -c=8k, which CLI11 reads as the value =8k
+      to.insert(to.end(), {name, first.substr(name.size() + 1)});  // -c=8k, which CLI11 reads as the value =8k
       return 1;
     }
     to.push_back(first);
@@ -265,14 +262,13 @@ class Walk {
     }
     if (name.starts_with("--") || name.size() < 3) return {};
     const CLI::Option* const brief = find(name.substr(0, 2));
-    if (brief != nullptr && brief->get_items_expected_max() > 0 &&
-        name.find_first_not_of("0123456789.-", 2) > 2)
+    if (brief != nullptr && brief->get_items_expected_max() > 0 && name.find_first_not_of("0123456789.-", 2) > 2)
       return {};
-    return request_error("{} has no option {}{}; see quire help {}", command, escaped(name, 60),
-                         brief == nullptr ? ""
-                                          : fmt::format(" (write a value apart: {} {})", name.substr(0, 2),
-                                                        escaped(name.substr(2), 60)),
-                         command);
+    return request_error(
+        "{} has no option {}{}; see quire help {}", command, escaped(name, 60),
+        brief == nullptr ? ""
+                         : fmt::format(" (write a value apart: {} {})", name.substr(0, 2), escaped(name.substr(2), 60)),
+        command);
   }
 
   const CLI::App& app_;
@@ -309,8 +305,7 @@ Result<std::vector<std::string>> prepared_arguments(const CLI::App& app, std::ve
   }
   std::vector<std::string> rest = std::move(*walk).result();
   arguments.resize(at + 1);
-  arguments.insert(arguments.end(), std::make_move_iterator(rest.begin()),
-                   std::make_move_iterator(rest.end()));
+  arguments.insert(arguments.end(), std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
   return arguments;
 }
 
@@ -318,8 +313,7 @@ std::string complaint(const CLI::App& app, const CLI::ParseError& e) {
   const auto* const unexpected = dynamic_cast<const CLI::ExtrasError*>(&e);
   const std::vector<CLI::App*> chosen = app.get_subcommands();
   const std::string what = e.what();
-  if (!chosen.empty() && dynamic_cast<const CLI::RequiredError*>(&e) != nullptr &&
-      what.starts_with("--model"))
+  if (!chosen.empty() && dynamic_cast<const CLI::RequiredError*>(&e) != nullptr && what.starts_with("--model"))
     return fmt::format("give a model: quire {} FILE", chosen.front()->get_name());
   if (unexpected == nullptr || chosen.empty()) return what;
   const std::vector<std::string> rest = app.remaining(true);

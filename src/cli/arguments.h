@@ -1,5 +1,5 @@
-// What the program makes of its command line before and after CLI11 parses it: values that are checked as a whole, words of
-// other programs, and help for what was mistyped.
+// What the program makes of its command line before and after CLI11 parses it: values that are checked as a whole,
+// words of other programs, and help for what was mistyped.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,16 +11,17 @@
 
 namespace quire::cli {
 
-// Every number that the command's options take is one, in decimal and within its type's range (CLI11 would saturate, and
-// read 010 as eight), and a whole one may end in a letter (core/count.h); every text has a character, but where an empty one
-// means something.
+// Every number that the command's options take is one, in decimal and within its type's range (CLI11 would saturate,
+// and read 010 as eight), and a whole one may end in a letter (core/count.h); every text has a character, but where an
+// empty one means something.
 void check_values(CLI::App& command);
 
 // The arguments after the program's name as CLI11 is given them:
 // - `help COMMAND` becomes `COMMAND --help`; an error for a command that does not exist;
 // - underscores in names become dashes, and short options of several letters that this program knows (-npp) long ones;
 // - the model comes first, so that `run hello -m FILE` is what `run FILE hello` is;
-// - options of other programs are an error that says for each what to do instead, and so are letters that CLI11 would take
+// - options of other programs are an error that says for each what to do instead, and so are letters that CLI11 would
+// take
 //   for a value (-tp for -t).
 Result<std::vector<std::string>> prepared_arguments(const CLI::App& app, std::vector<std::string> arguments);
 

@@ -91,8 +91,7 @@ EngineOptions options_for(std::span<const BatchShape> shapes, EngineOptions opti
 
 Request BatchWorkload::request(const BatchShape& shape) {
   Request r;
-  std::uniform_int_distribution<TokenId> any(0,
-                                             static_cast<TokenId>(engine_.model().model->config().vocab - 1));
+  std::uniform_int_distribution<TokenId> any(0, static_cast<TokenId>(engine_.model().model->config().vocab - 1));
   for (int64_t i = 0; i < shape.prompt; ++i) r.prompt.edit().push_back(any(random_));
   r.max_tokens = shape.generate + 1;
   r.ignore_eos = true;

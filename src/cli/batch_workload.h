@@ -1,5 +1,5 @@
-// What `quire bench-batch` and `quire profile` run: many prompts at once, then all of their sequences generating side by
-// side. Through the engine's own interface, as any caller would.
+// What `quire bench-batch` and `quire profile` run: many prompts at once, then all of their sequences generating side
+// by side. Through the engine's own interface, as any caller would.
 #pragma once
 
 #include <functional>
@@ -39,8 +39,8 @@ struct BatchRun {
   double step_seconds() const { return decode_seconds / static_cast<double>(decode_steps); }
 };
 
-// An engine's options for the widest and longest of such runs, and no more memory than that takes. `batch_tokens` 0: what
-// suits the device.
+// An engine's options for the widest and longest of such runs, and no more memory than that takes. `batch_tokens` 0:
+// what suits the device.
 EngineOptions options_for(std::span<const BatchShape> shapes, EngineOptions options, int32_t batch_tokens);
 
 class BatchWorkload {

@@ -94,8 +94,7 @@ class Bench {
   Status prepare() {
     if (device_ == Device::kCuda) {
       QUIRE_TRY(const std::vector<GpuInfo> gpus, list_gpus());
-      if (static_cast<size_t>(o_.gpu) < gpus.size())
-        gpu_bandwidth_ = gpus[static_cast<size_t>(o_.gpu)].copy_bandwidth;
+      if (static_cast<size_t>(o_.gpu) < gpus.size()) gpu_bandwidth_ = gpus[static_cast<size_t>(o_.gpu)].copy_bandwidth;
     }
     if (o_.prompt > 0)
       tests_.push_back({.name = fmt::format("prompt {}", o_.prompt),
@@ -105,8 +104,7 @@ class Bench {
       for (const int32_t n : o_.batch) tests_.push_back(generation(n));
     // A GPU holds one copy of the weights, and there the number of places decides nothing about kernels.
     if (device_ == Device::kCuda) {
-      QUIRE_TRY(const std::shared_ptr<Engine> engine,
-                make_engine(*std::max_element(o_.batch.begin(), o_.batch.end())));
+      QUIRE_TRY(const std::shared_ptr<Engine> engine, make_engine(*std::max_element(o_.batch.begin(), o_.batch.end())));
       for (Test& t : tests_) t.engine = engine;
       return {};
     }
@@ -193,8 +191,7 @@ class Bench {
       return request_error("{} sequences do not start in one step; raise --batch-tokens to {}", sequences,
                            sequences * kShortPrompt);
     // All of them are there before the first step, which takes all prompts.
-    for (int32_t i = 0; i < sequences; ++i)
-      QUIRE_CHECKED(submit(request(kShortPrompt, o_.generate + 1), sequences));
+    for (int32_t i = 0; i < sequences; ++i) QUIRE_CHECKED(submit(request(kShortPrompt, o_.generate + 1), sequences));
     QUIRE_CHECKED(run_to_the_end());
     return seconds_between(first_, last_);
   }
@@ -233,8 +230,8 @@ class Bench {
 };
 
 void print_table(const std::vector<Test>& tests) {
-  print_out("| {:<14} | {:>9} | {:>9} | {:>22} | {:>22} | {:>8} |\n", "test", "sequences", "tokens/s",
-            "achieved", "measured limit", "of limit");
+  print_out("| {:<14} | {:>9} | {:>9} | {:>22} | {:>22} | {:>8} |\n", "test", "sequences", "tokens/s", "achieved",
+            "measured limit", "of limit");
   print_out("|{:-<16}|{:->10}:|{:->10}:|{:->23}:|{:->23}:|{:->9}:|\n", "", "", "", "", "", "");
   for (const Test& t : tests) {
     const double unit = t.memory_bound ? 1e9 : 1e12;
@@ -253,26 +250,23 @@ void print_json(const std::string& model, int threads, const std::vector<Test>& 
   for (const Test& t : tests) {
     nlohmann::ordered_json seconds = nlohmann::ordered_json::array();
     for (const Measurement& m : t.runs) seconds.push_back(m.seconds);
-    out["tests"].push_back(
-        {{"name", t.name},
-         {"sequences", t.sequences},
-         {"tokens_per_second", t.rate()},
-         {"bound", t.memory_bound ? "memory" : "compute"},
-         {"achieved_per_second", t.achieved()},
-         {"limit_per_second", t.limit()},
-         {"share", t.limit() > 0 ? nlohmann::ordered_json(t.share()) : nlohmann::ordered_json()},
-         {"seconds", std::move(seconds)}});
+    out["tests"].push_back({{"name", t.name},
+                            {"sequences", t.sequences},
+                            {"tokens_per_second", t.rate()},
+                            {"bound", t.memory_bound ? "memory" : "compute"},
+                            {"achieved_per_second", t.achieved()},
+                            {"limit_per_second", t.limit()},
+                            {"share", t.limit() > 0 ? nlohmann::ordered_json(t.share()) : nlohmann::ordered_json()},
+                            {"seconds", std::move(seconds)}});
   }
   print_out("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 Status check_options(const BenchOptions& o) {
   if (o.prompt < 0 || o.prompt > 1 << 20) return request_error("-p {}: must be 0 to {}", o.prompt, 1 << 20);
-  if (o.generate < 0 || o.generate > 1 << 16)
-    return request_error("-n {}: must be 0 to {}", o.generate, 1 << 16);
+  if (o.generate < 0 || o.generate > 1 << 16) return request_error("-n {}: must be 0 to {}", o.generate, 1 << 16);
   if (o.prompt == 0 && o.generate == 0) return request_error("-p 0 -n 0 leaves nothing to measure");
-  if (o.repetitions < 1 || o.repetitions > 1000)
-    return request_error("-r {}: must be 1 to 1000", o.repetitions);
+  if (o.repetitions < 1 || o.repetitions > 1000) return request_error("-r {}: must be 1 to 1000", o.repetitions);
   for (const int32_t n : o.batch)
     if (n < 1 || n > kMaxBatch) return request_error("--batch {}: must be 1 to {}", n, kMaxBatch);
   if (o.device != "cpu" && o.device != "reference" && o.device != "cuda")
@@ -286,16 +280,14 @@ Status check_options(const BenchOptions& o) {
 Status bench(const BenchOptions& o) {
   QUIRE_CHECKED(check_options(o));
   const int threads = o.threads == 0 ? available_cpus() : o.threads;
-  const Device device = o.device == "cuda"  ? Device::kCuda
-                        : o.device == "cpu" ? Device::kCpu
-                                            : Device::kReference;
+  const Device device = o.device == "cuda" ? Device::kCuda : o.device == "cpu" ? Device::kCpu : Device::kReference;
   QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
   QUIRE_TRY(const auto model, o.source.load(device));
   Bench bench(o, model, device, kv);
   QUIRE_CHECKED(bench.prepare());
   if (o.format == "md") {
-    print_out("{}: {}, {} threads, median of {}\n\n", escaped(o.source.name()),
-              human_bytes(model->file.mapped_bytes()), threads, o.repetitions);
+    print_out("{}: {}, {} threads, median of {}\n\n", escaped(o.source.name()), human_bytes(model->file.mapped_bytes()),
+              threads, o.repetitions);
     (void)flush_output();
   }
   QUIRE_TRY(const std::vector<Test> tests, bench.run());
@@ -314,8 +306,7 @@ Action add_bench(CLI::App& app) {
   o->source.add(app);
   app.add_option("-p,--prompt", o->prompt, "Tokens of the measured prompt; 0: do not measure one")
       ->capture_default_str();
-  app.add_option("-n,--generate", o->generate, "Tokens to generate for each sequence; 0: none")
-      ->capture_default_str();
+  app.add_option("-n,--generate", o->generate, "Tokens to generate for each sequence; 0: none")->capture_default_str();
   app.add_option("-r,--repetitions", o->repetitions, "Repetitions, after one that is not counted")
       ->capture_default_str();
   app.add_option("--batch", o->batch,

@@ -37,8 +37,7 @@ Status BenchBatchOptions::check() const {
   if (generate < 1 || generate > 1 << 20) return request_error("-ntg {}: must be 1 to {}", generate, 1 << 20);
   for (const int32_t n : widths)
     if (n < 1 || n > 4096) return request_error("-npl {}: must be 1 to 4096", n);
-  if (repetitions < 1 || repetitions > 1000)
-    return request_error("--repetitions {}: must be 1 to 1000", repetitions);
+  if (repetitions < 1 || repetitions > 1000) return request_error("--repetitions {}: must be 1 to 1000", repetitions);
   if (batch_tokens < 0) return request_error("--batch-tokens {}: must not be negative", batch_tokens);
   return {};
 }
@@ -68,14 +67,11 @@ constexpr Figure kFigures[] = {
      [](const BatchShape& s, const BatchRun& r) { return r.prefill_rate(s); }},
     {"decode t/s", "decode_tokens_per_second", 1, 1,
      [](const BatchShape& s, const BatchRun& r) { return r.decode_rate(s); }},
-    {"total t/s", "tokens_per_second", 1, 1,
-     [](const BatchShape& s, const BatchRun& r) { return r.total_rate(s); }},
+    {"total t/s", "tokens_per_second", 1, 1, [](const BatchShape& s, const BatchRun& r) { return r.total_rate(s); }},
     {"TTFT ms", "first_token_seconds", 2, 1e-3,
      [](const BatchShape&, const BatchRun& r) { return r.first_token_seconds; }},
-    {"step ms", "step_seconds", 3, 1e-3,
-     [](const BatchShape&, const BatchRun& r) { return r.step_seconds(); }},
-    {"host us", "step_host_seconds", 1, 1e-6,
-     [](const BatchShape&, const BatchRun& r) { return r.step_host_seconds; }},
+    {"step ms", "step_seconds", 3, 1e-3, [](const BatchShape&, const BatchRun& r) { return r.step_seconds(); }},
+    {"host us", "step_host_seconds", 1, 1e-6, [](const BatchShape&, const BatchRun& r) { return r.step_host_seconds; }},
 };
 
 std::vector<double> values_of(const Width& w, const Figure& f) {
@@ -102,8 +98,7 @@ void print_table(const BenchBatchOptions& o, const Engine& engine, const std::ve
             escaped(o.source.name()), o.prompt, o.generate, engine.options().max_batch_tokens, o.repetitions);
   print_out("{}; weights {} mapped and {} packed, caches {}, scratch {}\n\n", engine.fingerprint(),
             human_bytes(static_cast<uint64_t>(m.mapped)), human_bytes(static_cast<uint64_t>(m.repacked)),
-            human_bytes(static_cast<uint64_t>(m.kv_and_state)),
-            human_bytes(static_cast<uint64_t>(m.workspace)));
+            human_bytes(static_cast<uint64_t>(m.kv_and_state)), human_bytes(static_cast<uint64_t>(m.workspace)));
   print_out("| {:>9} |", "sequences");
   for (const Figure& f : kFigures) print_out(" {:>11} |", f.heading);
   print_out("\n|{:->10}:|", "");
@@ -117,18 +112,16 @@ void print_table(const BenchBatchOptions& o, const Engine& engine, const std::ve
 
 void print_json(const BenchBatchOptions& o, const Engine& engine, const std::vector<Width>& widths) {
   const MemoryUse m = engine.memory();
-  nlohmann::ordered_json out = {{"version", QUIRE_VERSION},
-                                {"model", o.source.name()},
-                                {"device", o.model.device},
-                                {"fingerprint", engine.fingerprint()},
-                                {"prompt_tokens", o.prompt},
-                                {"generated_tokens", o.generate},
-                                {"batch_tokens", engine.options().max_batch_tokens},
-                                {"memory",
-                                 {{"mapped", m.mapped},
-                                  {"repacked", m.repacked},
-                                  {"cache", m.kv_and_state},
-                                  {"workspace", m.workspace}}}};
+  nlohmann::ordered_json out = {
+      {"version", QUIRE_VERSION},
+      {"model", o.source.name()},
+      {"device", o.model.device},
+      {"fingerprint", engine.fingerprint()},
+      {"prompt_tokens", o.prompt},
+      {"generated_tokens", o.generate},
+      {"batch_tokens", engine.options().max_batch_tokens},
+      {"memory",
+       {{"mapped", m.mapped}, {"repacked", m.repacked}, {"cache", m.kv_and_state}, {"workspace", m.workspace}}}};
   auto& list = out["widths"] = nlohmann::ordered_json::array();
   for (const Width& w : widths) {
     nlohmann::ordered_json one = {{"sequences", w.shape.sequences}};

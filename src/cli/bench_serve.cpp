@@ -50,21 +50,17 @@ void BenchServeOptions::add(CLI::App& app) {
   app.add_option("--output-tokens", output_tokens, "The same for answers")->capture_default_str();
   app.add_option("--trace", trace, "JSON lines with prompt or prompt_tokens, output_tokens, at (seconds)")
       ->type_name("FILE");
-  app.add_option("--shared-prefix", workload.shared_prefix,
-                 "Tokens of the prompt that requests have in common")
+  app.add_option("--shared-prefix", workload.shared_prefix, "Tokens of the prompt that requests have in common")
       ->capture_default_str();
   app.add_option("--prefixes", workload.prefixes, "How many different ones there are")->capture_default_str();
   app.add_option("--temperature", load.temperature, "Of every request")->capture_default_str();
-  app.add_option("-s,--seed", workload.seed, "Of prompts, lengths, arrivals and sampling")
-      ->capture_default_str();
+  app.add_option("-s,--seed", workload.seed, "Of prompts, lengths, arrivals and sampling")->capture_default_str();
   app.add_flag("--respect-eos", respect_eos, "Let answers end before their length (ignore_eos is not sent)");
   app.add_option("--timeout", timeout, "Seconds for one request")->capture_default_str();
-  app.add_option("--json", json,
-                 "Write all results into this file; - for standard output instead of the table")
+  app.add_option("--json", json, "Write all results into this file; - for standard output instead of the table")
       ->type_name("FILE");
   app.add_flag("--texts", texts, "Put the texts into the JSON, for --check");
-  app.add_option("--check", check,
-                 "Compare the texts with those of another server's URL or of a run's JSON file")
+  app.add_option("--check", check, "Compare the texts with those of another server's URL or of a run's JSON file")
       ->type_name("URL|FILE");
 }
 
@@ -73,8 +69,7 @@ Result<std::string> first_key(const std::string& path) {
   std::string_view rest = text;
   while (!rest.empty()) {
     const size_t end = std::min(rest.find('\n'), rest.size());
-    if (const std::string_view key = server::key_of_line(rest.substr(0, end)); !key.empty())
-      return std::string(key);
+    if (const std::string_view key = server::key_of_line(rest.substr(0, end)); !key.empty()) return std::string(key);
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return request_error("--api-key-file {}: no key in it", path);
@@ -88,8 +83,8 @@ struct Level {
 Result<std::string> first_model(const server::Url& url, const std::string& authorization) {
   QUIRE_TRY(const std::string body, server::fetch(url, "GET", "/v1/models", "", authorization));
   const Json j = Json::parse(body, nullptr, false);
-  if (j.is_object() && j.contains("data") && j["data"].is_array() && !j["data"].empty() &&
-      j["data"][0].is_object() && j["data"][0].contains("id") && j["data"][0]["id"].is_string())
+  if (j.is_object() && j.contains("data") && j["data"].is_array() && !j["data"].empty() && j["data"][0].is_object() &&
+      j["data"][0].contains("id") && j["data"][0]["id"].is_string())
     return j["data"][0]["id"].get<std::string>();
   return request_error("{}/v1/models lists no model; name one with --model", url.text());
 }
@@ -106,12 +101,10 @@ Result<std::vector<server::WorkItem>> items_for(const BenchServeOptions& o, int 
 
 Result<Level> run_level(const BenchServeOptions& o, const server::LoadOptions& load) {
   QUIRE_TRY(const std::vector<server::WorkItem> items, items_for(o, load.rate > 0 ? 0 : load.clients));
-  const std::string name = load.rate > 0
-                               ? fmt::format("{} requests/s", load.rate)
-                               : fmt::format("{} client{}", load.clients, load.clients == 1 ? "" : "s");
+  const std::string name = load.rate > 0 ? fmt::format("{} requests/s", load.rate)
+                                         : fmt::format("{} client{}", load.clients, load.clients == 1 ? "" : "s");
   Progress progress(name, static_cast<int64_t>(items.size()));
-  QUIRE_TRY(const std::vector<server::Sample> samples,
-            server::run_load(load, items, [&] { progress.add(1); }));
+  QUIRE_TRY(const std::vector<server::Sample> samples, server::run_load(load, items, [&] { progress.add(1); }));
   Level level{.summary = server::summarize(name, samples), .texts = {}};
   for (const server::Sample& s : samples) level.texts.push_back(s.text);
   return level;
@@ -170,8 +163,7 @@ Result<std::vector<std::vector<std::string>>> texts_to_check(const BenchServeOpt
 }
 
 // One line a level; an error if a text differs.
-Status check_levels(const BenchServeOptions& o, const std::vector<Level>& levels,
-                    const std::string& authorization) {
+Status check_levels(const BenchServeOptions& o, const std::vector<Level>& levels, const std::string& authorization) {
   QUIRE_TRY(const auto others, texts_to_check(o, authorization));
   if (others.size() != levels.size())
     return request_error("--check {}: {} loads there, {} here", o.check, others.size(), levels.size());
@@ -236,8 +228,7 @@ Status bench_serve(BenchServeOptions o) {
     summaries.push_back(l.summary);
     errors += l.summary.errors;
     if (l.summary.errors > 0)
-      tell_line(fmt::format("{}: {} errors; the first: {}", l.summary.load, l.summary.errors,
-                            l.summary.first_error));
+      tell_line(fmt::format("{}: {} errors; the first: {}", l.summary.load, l.summary.errors, l.summary.first_error));
   }
   if (o.json != "-") write_out(server::load_table(summaries));
   if (!o.json.empty()) QUIRE_CHECKED(write_json(o, levels));

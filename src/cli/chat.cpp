@@ -144,8 +144,8 @@ void Chat::load(const std::string& path) {
   Result<Conversation> loaded = Conversation::load(path);
   if (!loaded.ok()) return console_.fail(loaded.error().message);
   conversation_ = std::move(loaded).value();
-  console_.say(fmt::format("{} messages and {} system message; the conversation goes on.",
-                           conversation_.turns.size(), conversation_.system.empty() ? "no" : "a"));
+  console_.say(fmt::format("{} messages and {} system message; the conversation goes on.", conversation_.turns.size(),
+                           conversation_.system.empty() ? "no" : "a"));
 }
 
 // Errors of a message take it back; others end the conversation.
@@ -176,8 +176,8 @@ Result<std::vector<TokenId>> Chat::encoded() const {
 Result<bool> Chat::make_room(std::vector<TokenId>& tokens) {
   const auto context = static_cast<size_t>(engine_->context());
   if (tokens.size() < context) return true;
-  console_.say(fmt::format("The conversation has {} tokens, and the context holds {} with the answer.",
-                           tokens.size(), context));
+  console_.say(
+      fmt::format("The conversation has {} tokens, and the context holds {} with the answer.", tokens.size(), context));
   console_.say(
       "  d  drop the oldest turns as far as needed\n"
       "  c  /clear: forget all turns before this message\n"
@@ -194,8 +194,8 @@ Result<bool> Chat::make_room(std::vector<TokenId>& tokens) {
     QUIRE_TRY(tokens, encoded());
   }
   if (tokens.size() >= context)
-    return request_error("this message alone has {} tokens, and the context holds {}; it is taken back",
-                         tokens.size(), context);
+    return request_error("this message alone has {} tokens, and the context holds {}; it is taken back", tokens.size(),
+                         context);
   console_.say(fmt::format("{} {} dropped.", dropped, dropped == 1 ? "turn is" : "turns are"));
   return true;
 }
@@ -208,8 +208,7 @@ Status Chat::generate_answer(std::vector<TokenId> tokens) {
   request.max_tokens = settings_.max_tokens;
   console_.begin_answer(server::ends_in_reasoning(prompt));
   (void)CancelKey::take();  // typed before there was anything to stop
-  const Output out =
-      generate(*engine_, std::move(request), [&](const TokenEvent& e) { console_.answer(e.text); });
+  const Output out = generate(*engine_, std::move(request), [&](const TokenEvent& e) { console_.answer(e.text); });
   console_.end_answer();
   if (out.error) return *out.error;
   QUIRE_CHECKED(flush_output());
@@ -233,11 +232,9 @@ void Chat::show_status(const Output& out) const {
 
 }  // namespace
 
-Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedModel>& model,
-                        EngineOptions options) {
+Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedModel>& model, EngineOptions options) {
   if (!model->tokenizer || model->tokenizer->chat_template().empty())
-    return request_error("{}: this file has no chat template; give a prompt to continue with --prompt",
-                         o.model.model);
+    return request_error("{}: this file has no chat template; give a prompt to continue with --prompt", o.model.model);
   options.prefix_cache = true;  // each turn goes on from the one before
   QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(model, std::move(options)));
   ChatSettings settings{.max_tokens = o.max_tokens, .think = o.think};

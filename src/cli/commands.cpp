@@ -54,8 +54,7 @@ int answer(const CLI::App& app, const CLI::ParseError& e) {
 
 // The exit code of the command line, but for output that could not be written.
 int run_arguments(std::vector<std::string> given) {
-  CLI::App app{"Quire serves large language models from one GGUF file: fast, and the same text every time.",
-               "quire"};
+  CLI::App app{"Quire serves large language models from one GGUF file: fast, and the same text every time.", "quire"};
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", std::string("quire ") + QUIRE_VERSION);
   std::string log_level = "warning";

@@ -44,31 +44,27 @@ struct CompareOptions {
 
 Status CompareOptions::check() const {
   if (models.empty() || models.size() > 2)
-    return request_error(
-        "give two models, the reference and the one to judge: quire compare REFERENCE MODEL -f TEXT");
+    return request_error("give two models, the reference and the one to judge: quire compare REFERENCE MODEL -f TEXT");
   if (!logits.empty() && models.size() != 1)
     return request_error("with --logits, give only the model to judge: quire compare MODEL --logits FILE");
   if (!logits.empty() && !save_logits.empty())
     return request_error("--logits and --save-logits exclude each other: the logits are in a file already");
   if (saving_only() && save_logits.empty())
-    return request_error(
-        "give two models, the reference and the one to judge; or one, with the reference's --logits");
+    return request_error("give two models, the reference and the one to judge; or one, with the reference's --logits");
   if (saving_only() && !svg.empty())
     return request_error("--svg: there is nothing to plot with one model and --save-logits");
   if (saving_only() && kv_cache.type != "auto")
     return request_error("--kv-cache-dtype is for the model that is judged, and there is only a reference");
   if (window->count() > 0) QUIRE_CHECKED(cut.check());
   QUIRE_CHECKED(
-      (WindowOptions{.window = cut.window == 0 ? kDefaultWindow : cut.window, .windows = cut.windows}
-           .check()));
+      (WindowOptions{.window = cut.window == 0 ? kDefaultWindow : cut.window, .windows = cut.windows}.check()));
   if (top < 0 || top > 10000) return request_error("--top {}: must be 0 to 10000", top);
   return {};
 }
 
 Result<std::shared_ptr<const LoadedModel>> load_with_tokenizer(const std::string& path) {
   QUIRE_TRY(std::shared_ptr<const LoadedModel> model, load_model(path));
-  if (!model->tokenizer)
-    return request_error("{}: comparing needs a tokenizer, and this file has none", path);
+  if (!model->tokenizer) return request_error("{}: comparing needs a tokenizer, and this file has none", path);
   return model;
 }
 
@@ -91,8 +87,7 @@ Result<std::unique_ptr<Scorer>> make_scorer(const CompareOptions& o, std::shared
 // Two models are comparable where token i means the same to both.
 Status check_same_vocabulary(const Tokenizer& reference, const Tokenizer& model) {
   if (reference.size() != model.size())
-    return request_error("the models have different vocabularies: {} and {} tokens", reference.size(),
-                         model.size());
+    return request_error("the models have different vocabularies: {} and {} tokens", reference.size(), model.size());
   for (TokenId t = 0; t < model.size(); ++t)
     if (reference.token_text(t) != model.token_text(t))
       return request_error("the models have different vocabularies: token {} is \"{}\" and \"{}\"", t,
@@ -132,8 +127,7 @@ struct Text {
 };
 
 // Tokens 1 ... n-1 of each window are predicted from those before, as `quire perplexity` does it.
-Result<Text> cut_text(const CompareOptions& o, const std::string& text, const Tokenizer& tokenizer,
-                      int64_t window) {
+Result<Text> cut_text(const CompareOptions& o, const std::string& text, const Tokenizer& tokenizer, int64_t window) {
   Text t{.tokens = tokenizer.encode(text, {.add_special = false, .parse_special = false}), .window = window};
   const WindowOptions cut{.window = window, .windows = o.cut.windows};
   QUIRE_TRY(t.windows, cut.count(o.text, std::ssize(t.tokens)));
@@ -208,24 +202,21 @@ class Comparer {
         return file_error("the {}'s logits are not numbers (window {}, position {}): its file is damaged",
                           std::isnan(d.logprob_reference) ? "reference" : "model", w, begin + i);
       stats_.add(d);
-      if (largest_.wants(d.kl))
-        note(w, begin + i, d, p.subspan(i * vocab_, vocab_), q.subspan(i * vocab_, vocab_));
+      if (largest_.wants(d.kl)) note(w, begin + i, d, p.subspan(i * vocab_, vocab_), q.subspan(i * vocab_, vocab_));
     }
     return {};
   }
 
-  void note(int64_t w, size_t position, const Divergence& d, std::span<const float> p,
-            std::span<const float> q) {
+  void note(int64_t w, size_t position, const Divergence& d, std::span<const float> p, std::span<const float> q) {
     const std::span<const TokenId> window = text_.of_window(w);
     const size_t shown = std::min<size_t>(position + 1, kContextTokens);
-    largest_.add(
-        {.window = w,
-         .position = static_cast<int64_t>(position),
-         .token = window[position + 1],
-         .divergence = d,
-         .reference = likeliest(p, kShownTokens),
-         .model = likeliest(q, kShownTokens),
-         .before = model_->model().tokenizer->decode(window.subspan(position + 1 - shown, shown), true)});
+    largest_.add({.window = w,
+                  .position = static_cast<int64_t>(position),
+                  .token = window[position + 1],
+                  .divergence = d,
+                  .reference = likeliest(p, kShownTokens),
+                  .model = likeliest(q, kShownTokens),
+                  .before = model_->model().tokenizer->decode(window.subspan(position + 1 - shown, shown), true)});
   }
 
   const CompareOptions& options_;
@@ -257,8 +248,7 @@ Result<LogitsWriter> create_writer(const CompareOptions& o, const Text& text, co
 Status save_only(const CompareOptions& o) {
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_with_tokenizer(o.models.front()));
   QUIRE_TRY(const std::string bytes, read_text(o.text));
-  QUIRE_TRY(const Text text,
-            cut_text(o, bytes, *model->tokenizer, o.cut.window == 0 ? kDefaultWindow : o.cut.window));
+  QUIRE_TRY(const Text text, cut_text(o, bytes, *model->tokenizer, o.cut.window == 0 ? kDefaultWindow : o.cut.window));
   QUIRE_TRY(const std::unique_ptr<Scorer> scorer, make_scorer(o, model, text.window, Role::kReference));
   QUIRE_TRY(LogitsWriter writer, create_writer(o, text, *model->tokenizer));
   Progress progress("scoring", text.windows);
@@ -280,17 +270,16 @@ Status report(const CompareOptions& o, const Comparison& c, const Tokenizer& tok
     const std::string title =
         fmt::format("KL divergence of {} from {}", std::filesystem::path(c.model).filename().string(),
                     std::filesystem::path(c.reference).filename().string());
-    const std::string subtitle = fmt::format(
-        "{}: {} windows of {} tokens; mean {:.3g}, 99th percentile {:.3g}, same top token {:.2f}%",
-        std::filesystem::path(c.text).filename().string(), c.windows, c.window, c.summary.mean, c.summary.p99,
-        100.0 * c.summary.top1_agreement);
+    const std::string subtitle =
+        fmt::format("{}: {} windows of {} tokens; mean {:.3g}, 99th percentile {:.3g}, same top token {:.2f}%",
+                    std::filesystem::path(c.text).filename().string(), c.windows, c.window, c.summary.mean,
+                    c.summary.p99, 100.0 * c.summary.top1_agreement);
     QUIRE_CHECKED(write_file(o.svg, divergence_plot(c.by_position, title, subtitle)));
   }
   const std::string out =
-      o.json ? comparison_json(c, tokenizer)
-                       .dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
-                   "\n"
-             : comparison_table(c, tokenizer);
+      o.json
+          ? comparison_json(c, tokenizer).dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
+          : comparison_table(c, tokenizer);
   write_out(out);
   return {};
 }
@@ -326,8 +315,8 @@ Status check_saved(const CompareOptions& o, const LogitsHeader& h, const LoadedM
   if (o.cut.windows > h.windows)
     return request_error("{}: holds {} windows, --windows asks for {}", o.logits, h.windows, o.cut.windows);
   if (h.vocab != model.tokenizer->size())
-    return request_error("{}: was saved for a vocabulary of {} tokens, {} has {}", o.logits, h.vocab,
-                         o.models.back(), model.tokenizer->size());
+    return request_error("{}: was saved for a vocabulary of {} tokens, {} has {}", o.logits, h.vocab, o.models.back(),
+                         model.tokenizer->size());
   if (h.vocabulary_hash != vocabulary_hash(*model.tokenizer))
     return request_error("{}: was saved for another vocabulary than that of {}", o.logits, o.models.back());
   const auto all = static_cast<int64_t>(tokens.size());
@@ -375,8 +364,7 @@ Action add_compare(CLI::App& app) {
                  "former to do no more than --save-logits")
       ->expected(1, 2)
       ->type_name("REFERENCE MODEL");
-  app.add_option("-m,--model", o->judged, "The model to judge, instead of giving it by position")
-      ->type_name("FILE");
+  app.add_option("-m,--model", o->judged, "The model to judge, instead of giving it by position")->type_name("FILE");
   app.add_option("-f,--file,--text", o->text, "Text to compare on; - for standard input")
       ->required()
       ->type_name("FILE");
@@ -388,10 +376,9 @@ Action add_compare(CLI::App& app) {
   app.add_option("--logits", o->logits, "Saved logits instead of the reference model")->type_name("FILE");
   app.add_option("--svg", o->svg, "Plot the divergence by position in the window")->type_name("FILE");
   app.add_option("--top", o->top, "How many of the largest disagreements to show")->capture_default_str();
-  app.add_flag(
-      "--generated", o->generated,
-      "Judge the model as `quire run` computes what it generates: with block formats other kernels than a "
-      "prompt's");
+  app.add_flag("--generated", o->generated,
+               "Judge the model as `quire run` computes what it generates: with block formats other kernels than a "
+               "prompt's");
   app.add_flag("--json", o->json, "Print one JSON object");
   o->compute.add_compute(app);
   o->kv_cache.add(app);

@@ -54,23 +54,20 @@ bool LargestDisagreements::wants(double kl) const {
 }
 
 void LargestDisagreements::add(Disagreement d) {
-  const auto at = std::find_if(list_.begin(), list_.end(), [&](const Disagreement& other) {
-    return other.divergence.kl < d.divergence.kl;
-  });
+  const auto at = std::find_if(list_.begin(), list_.end(),
+                               [&](const Disagreement& other) { return other.divergence.kl < d.divergence.kl; });
   list_.insert(at, std::move(d));
   if (list_.size() > limit_) list_.pop_back();
 }
 
 std::string comparison_table(const Comparison& c, const Tokenizer& tokenizer) {
   const DivergenceSummary& s = c.summary;
-  std::string out =
-      fmt::format("reference  {:>12.6f} perplexity  {}\n", s.perplexity_reference, escaped(c.reference));
+  std::string out = fmt::format("reference  {:>12.6f} perplexity  {}\n", s.perplexity_reference, escaped(c.reference));
   out += fmt::format("model      {:>12.6f} perplexity  {}\n", s.perplexity_model, escaped(c.model));
   out += fmt::format("ratio      {:>12.6f}             {} windows of {} tokens, {} positions\n\n",
                      s.perplexity_model / s.perplexity_reference, c.windows, c.window, s.positions);
   out += "KL(reference || model), nats\n";
-  out += fmt::format("  mean             {:>12}  +- {} (standard error)\n", nats(s.mean),
-                     nats(s.standard_error));
+  out += fmt::format("  mean             {:>12}  +- {} (standard error)\n", nats(s.mean), nats(s.standard_error));
   const std::pair<const char*, double> rows[] = {
       {"median", s.median}, {"90th percentile", s.p90}, {"99th percentile", s.p99}, {"largest", s.max}};
   for (const auto& [name, value] : rows) out += fmt::format("  {:<16} {:>12}\n", name, nats(value));
@@ -78,8 +75,7 @@ std::string comparison_table(const Comparison& c, const Tokenizer& tokenizer) {
   out += fmt::format("actual token's probability, root mean square change {:.4f}%\n", 100.0 * s.rms_delta_p);
   if (c.disagreements.empty()) return out;
   out += "\nlargest disagreements; the token that follows in the text is in brackets\n";
-  for (size_t i = 0; i < c.disagreements.size(); ++i)
-    out += disagreement_text(c.disagreements[i], i + 1, tokenizer);
+  for (size_t i = 0; i < c.disagreements.size(); ++i) out += disagreement_text(c.disagreements[i], i + 1, tokenizer);
   return out;
 }
 

@@ -78,13 +78,12 @@ void print(const convert::ConvertSummary& s) {
     std::string names;
     for (size_t i = 0; i < std::min(kShownNames, s.unused.size()); ++i)
       names += fmt::format("{}{}", i == 0 ? "" : ", ", escaped(s.unused[i], 80));
-    print_out("note: {} tensors of the folder are not understood and left out: {}{}\n", s.unused.size(),
-              names, s.unused.size() > kShownNames ? ", ..." : "");
+    print_out("note: {} tensors of the folder are not understood and left out: {}{}\n", s.unused.size(), names,
+              s.unused.size() > kShownNames ? ", ..." : "");
   }
   print_out("{} from {} tensors ({}) to {} in {} ({})\n", s.files.front(), s.source_tensors,
             human_bytes(s.source_bytes), s.tensors,
-            s.files.size() == 1 ? "one file" : fmt::format("{} files", s.files.size()),
-            human_bytes(s.file_bytes));
+            s.files.size() == 1 ? "one file" : fmt::format("{} files", s.files.size()), human_bytes(s.file_bytes));
 }
 
 Status run_convert(const Options& o) {
@@ -101,15 +100,13 @@ Status run_convert(const Options& o) {
 
 Action add_convert(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("-m,--model,FOLDER", o->folder,
-                 "Folder with config.json, tokenizer.json and the .safetensors files")
+  app.add_option("-m,--model,FOLDER", o->folder, "Folder with config.json, tokenizer.json and the .safetensors files")
       ->required()
       ->type_name("DIR");
   app.add_option("-o,--output,OUTPUT", o->output, "GGUF file to write; appears only when it is complete")
       ->required()
       ->type_name("FILE");
-  app.add_option("--outtype", o->type,
-                 "Type of the matrices: auto (as they are; FP8 becomes bf16), bf16, f16 or f32")
+  app.add_option("--outtype", o->type, "Type of the matrices: auto (as they are; FP8 becomes bf16), bf16, f16 or f32")
       ->capture_default_str();
   app.add_option("--split-max-size", o->split,
                  "Write several files, each with at most so many bytes of tensors: 4g, 500m");

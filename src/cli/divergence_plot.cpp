@@ -74,14 +74,13 @@ struct PositionAxis {
 };
 
 std::string line(double x1, double y1, double x2, double y2, const char* colour) {
-  return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x1,
-                     y1, x2, y2, colour);
+  return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x1, y1, x2, y2,
+                     colour);
 }
 
 std::string label(double x, double y, const char* anchor, int size, const std::string& text) {
-  return fmt::format(
-      "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\" fill=\"#222\">{}</text>\n", x, y,
-      anchor, size, text);
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\" fill=\"#222\">{}</text>\n", x,
+                     y, anchor, size, text);
 }
 
 std::string power_of_ten(int power) {
@@ -137,8 +136,7 @@ std::string curve(std::span<const PositionBin> bins, double PositionBin::*value,
     drawing = true;
   }
   if (path.empty()) return {};
-  return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\"/>\n{}", path, colour,
-                     dots);
+  return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\"/>\n{}", path, colour, dots);
 }
 
 std::string legend(double x, const char* colour, const std::string& text) {
@@ -148,8 +146,7 @@ std::string legend(double x, const char* colour, const std::string& text) {
 
 }  // namespace
 
-std::string divergence_plot(std::span<const PositionBin> bins, const std::string& title,
-                            const std::string& subtitle) {
+std::string divergence_plot(std::span<const PositionBin> bins, const std::string& title, const std::string& subtitle) {
   const LogAxis up(bins);
   const PositionAxis across{bins.empty() ? 1.0 : static_cast<double>(bins.back().last) + 1.0};
   std::string out = fmt::format(
@@ -163,8 +160,8 @@ std::string divergence_plot(std::span<const PositionBin> bins, const std::string
   out += legend(kRight - 170, kP90Colour, "90th percentile");
   out += value_axis(up) + position_axis(across);
   out += line(kLeft, kTop, kLeft, kBottom, "#222") + line(kLeft, kBottom, kRight, kBottom, "#222");
-  const bool nothing = std::none_of(bins.begin(), bins.end(),
-                                    [](const PositionBin& b) { return drawable(b.mean) || drawable(b.p90); });
+  const bool nothing =
+      std::none_of(bins.begin(), bins.end(), [](const PositionBin& b) { return drawable(b.mean) || drawable(b.p90); });
   if (nothing)
     out += label((kLeft + kRight) / 2, (kTop + kBottom) / 2, "middle", 14,
                  "no position with a positive, finite divergence");

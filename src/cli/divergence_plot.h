@@ -10,7 +10,6 @@ namespace quire::cli {
 
 // Mean and 90th percentile, on a logarithmic axis as far as the values are positive and finite. Title and
 // subtitle may be any text.
-std::string divergence_plot(std::span<const PositionBin> bins, const std::string& title,
-                            const std::string& subtitle);
+std::string divergence_plot(std::span<const PositionBin> bins, const std::string& title, const std::string& subtitle);
 
 }  // namespace quire::cli

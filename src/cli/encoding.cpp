@@ -7,10 +7,9 @@
 namespace quire::cli {
 namespace {
 
-constexpr std::array<DType, 15> kEncodable = {DType::kF32,   DType::kF16,   DType::kBF16, DType::kQ8_0,
-                                              DType::kQ6_K,  DType::kQ5_K,  DType::kQ5_1, DType::kQ5_0,
-                                              DType::kQ4_K,  DType::kQ4_1,  DType::kQ4_0, DType::kIQ4_NL,
-                                              DType::kMXFP4, DType::kNVFP4, DType::kQ3_K};
+constexpr std::array<DType, 15> kEncodable = {DType::kF32,  DType::kF16,    DType::kBF16,  DType::kQ8_0,  DType::kQ6_K,
+                                              DType::kQ5_K, DType::kQ5_1,   DType::kQ5_0,  DType::kQ4_K,  DType::kQ4_1,
+                                              DType::kQ4_0, DType::kIQ4_NL, DType::kMXFP4, DType::kNVFP4, DType::kQ3_K};
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;

@@ -113,8 +113,7 @@ int report_exception() noexcept {
     const bool short_of_threads = e.code() == std::errc::resource_unavailable_try_again;
     say("quire: ");
     say(e.what());
-    say(short_of_threads ? ": no more can be had; use fewer --threads, or allow more processes and memory\n"
-                         : "\n");
+    say(short_of_threads ? ": no more can be had; use fewer --threads, or allow more processes and memory\n" : "\n");
     return short_of_threads ? kExitCapacity : kExitBug;
   } catch (const std::exception& e) {
     say("quire: internal error: ");

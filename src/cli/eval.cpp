@@ -57,12 +57,10 @@ Result<std::vector<Request>> make_requests(const std::vector<EvalTask>& tasks, c
     r.prompt = t.encode(task.prompt, {.add_special = true, .parse_special = true});
     const auto prompt = static_cast<int64_t>(r.prompt.size());
     r.max_tokens =
-        static_cast<int64_t>(t.encode(task.expected, {.add_special = false, .parse_special = true}).size()) +
-        kMargin;
+        static_cast<int64_t>(t.encode(task.expected, {.add_special = false, .parse_special = true}).size()) + kMargin;
     if (prompt + r.max_tokens > context)
-      return request_error(
-          "{}: line {}: a prompt of {} tokens and an answer of up to {} exceed the context of {}", name,
-          task.line, prompt, r.max_tokens, context);
+      return request_error("{}: line {}: a prompt of {} tokens and an answer of up to {} exceed the context of {}",
+                           name, task.line, prompt, r.max_tokens, context);
     requests.push_back(std::move(r));
   }
   return requests;
@@ -145,13 +143,11 @@ ordered_json evaluation_json(const EvalOptions& o, const Evaluation& e) {
 }
 
 std::string evaluation_table(const EvalOptions& o, const Evaluation& e) {
-  const bool json_types =
-      std::any_of(e.scores.begin(), e.scores.end(), [](const EvalScore& s) { return s.json_type; });
-  std::string out = fmt::format("{:<20} {:>6} {:>8} {:>9}{}\n", "type", "n", "correct", "accuracy",
-                                json_types ? "  valid JSON" : "");
+  const bool json_types = std::any_of(e.scores.begin(), e.scores.end(), [](const EvalScore& s) { return s.json_type; });
+  std::string out =
+      fmt::format("{:<20} {:>6} {:>8} {:>9}{}\n", "type", "n", "correct", "accuracy", json_types ? "  valid JSON" : "");
   const auto row = [&](const EvalScore& s) {
-    out += fmt::format("{:<20} {:>6} {:>8} {:>8.2f}%", escaped(s.type, 40), s.n, s.correct,
-                       100.0 * s.accuracy());
+    out += fmt::format("{:<20} {:>6} {:>8} {:>8.2f}%", escaped(s.type, 40), s.n, s.correct, 100.0 * s.accuracy());
     out += s.json_type ? fmt::format("  {:>10}\n", s.valid_json) : "\n";
   };
   for (const EvalScore& s : e.scores) row(s);
@@ -159,14 +155,12 @@ std::string evaluation_table(const EvalOptions& o, const Evaluation& e) {
   const std::vector<size_t> wrong = failures(e, o.failures);
   const auto all_wrong = static_cast<size_t>(e.total.n - e.total.correct);
   if (!wrong.empty())
-    out += fmt::format(
-        "\nwrong answers{}\n",
-        wrong.size() < all_wrong ? fmt::format(" (the first {} of {})", wrong.size(), all_wrong) : "");
+    out += fmt::format("\nwrong answers{}\n",
+                       wrong.size() < all_wrong ? fmt::format(" (the first {} of {})", wrong.size(), all_wrong) : "");
   for (const size_t i : wrong)
-    out +=
-        fmt::format("  {} {}\n    expected  {}\n    answered  {}{}\n", e.tasks[i].id.dump(),
-                    escaped(e.tasks[i].type, 40), escaped(e.tasks[i].expected, kShownBytes),
-                    escaped(e.answers[i].text, kShownBytes), e.answers[i].ended ? "" : "  (and did not end)");
+    out += fmt::format("  {} {}\n    expected  {}\n    answered  {}{}\n", e.tasks[i].id.dump(),
+                       escaped(e.tasks[i].type, 40), escaped(e.tasks[i].expected, kShownBytes),
+                       escaped(e.answers[i].text, kShownBytes), e.answers[i].ended ? "" : "  (and did not end)");
   return out;
 }
 
@@ -199,8 +193,7 @@ Status eval(const EvalOptions& o) {
   QUIRE_TRY(std::vector<EvalTask> tasks, parse_eval_tasks(text, o.file));
   QUIRE_TRY(tasks, select_tasks(std::move(tasks), o.types, o.max_tasks));
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model));
-  if (!model->tokenizer)
-    return request_error("{}: eval needs a tokenizer, and this file has none", o.model.model);
+  if (!model->tokenizer) return request_error("{}: eval needs a tokenizer, and this file has none", o.model.model);
   QUIRE_TRY(std::vector<Request> requests, make_requests(tasks, *model, o.file));
   options.context = 0;
   for (const Request& r : requests)
@@ -229,8 +222,7 @@ Action add_eval(CLI::App& app) {
       ->type_name("FILE");
   app.add_option("--types", o->types, "Only tasks of these types")->delimiter(',')->type_name("A,B");
   app.add_option("--max-tasks", o->max_tasks, "Only the first N of them; 0: all")->capture_default_str();
-  app.add_option("--batch", o->batch, "Tasks in work at once. The answers do not depend on it")
-      ->capture_default_str();
+  app.add_option("--batch", o->batch, "Tasks in work at once. The answers do not depend on it")->capture_default_str();
   app.add_option("-o,--output", o->output, "Write every answer, a JSON object a line")->type_name("FILE");
   app.add_option("--failures", o->failures, "How many wrong answers to show")->capture_default_str();
   app.add_flag("--json", o->json, "Print one JSON object");

@@ -24,8 +24,7 @@ Result<std::string> text_member(const nlohmann::json& object, const char* key) {
 Result<EvalTask> parse_task(std::string_view line) {
   const nlohmann::json j = nlohmann::json::parse(line, nullptr, false);
   if (j.is_discarded()) return request_error("is not JSON");
-  if (!j.is_object())
-    return request_error("must be an object with \"id\", \"type\", \"prompt\" and \"expected\"");
+  if (!j.is_object()) return request_error("must be an object with \"id\", \"type\", \"prompt\" and \"expected\"");
   EvalTask t;
   const auto id = j.find("id");
   if (id == j.end()) return request_error("\"id\" is missing");
@@ -73,9 +72,8 @@ Result<std::vector<EvalTask>> select_tasks(std::vector<EvalTask> tasks, const st
       return request_error("--types {}: there are no such tasks; there are {}", wanted, list);
     }
   if (!types.empty())
-    std::erase_if(tasks, [&](const EvalTask& t) {
-      return std::find(types.begin(), types.end(), t.type) == types.end();
-    });
+    std::erase_if(tasks,
+                  [&](const EvalTask& t) { return std::find(types.begin(), types.end(), t.type) == types.end(); });
   if (max > 0 && static_cast<size_t>(max) < tasks.size())
     tasks.erase(tasks.begin() + static_cast<std::ptrdiff_t>(max), tasks.end());
   return tasks;
@@ -94,8 +92,7 @@ bool is_json_answer(std::string_view text) {
   return j.is_object() || j.is_array();
 }
 
-std::vector<EvalScore> scores_by_type(const std::vector<EvalTask>& tasks,
-                                      const std::vector<EvalAnswer>& answers) {
+std::vector<EvalScore> scores_by_type(const std::vector<EvalTask>& tasks, const std::vector<EvalAnswer>& answers) {
   std::vector<EvalScore> scores;
   for (const std::string& type : types_of(tasks)) {
     EvalScore s{.type = type, .json_type = true};

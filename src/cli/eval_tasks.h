@@ -50,7 +50,6 @@ bool is_correct(const EvalTask& task, const EvalAnswer& answer);
 bool is_json_answer(std::string_view text);
 
 // In order of first appearance. `answers` belong to `tasks`.
-std::vector<EvalScore> scores_by_type(const std::vector<EvalTask>& tasks,
-                                      const std::vector<EvalAnswer>& answers);
+std::vector<EvalScore> scores_by_type(const std::vector<EvalTask>& tasks, const std::vector<EvalAnswer>& answers);
 
 }  // namespace quire::cli

@@ -35,10 +35,8 @@ struct ExplainOptions {
 Status ExplainOptions::check() const {
   for (const int32_t n : rows)
     if (n < 1 || n > 4096) return request_error("--rows {}: must be 1 to 4096", n);
-  if (context < 1 || context > 1 << 24)
-    return request_error("--context {}: must be 1 to {}", context, 1 << 24);
-  if (prompt < 0 || prompt > 1 << 20)
-    return request_error("--prompt {}: must be 0 (none) to {}", prompt, 1 << 20);
+  if (context < 1 || context > 1 << 24) return request_error("--context {}: must be 1 to {}", context, 1 << 24);
+  if (prompt < 0 || prompt > 1 << 20) return request_error("--prompt {}: must be 0 (none) to {}", prompt, 1 << 20);
   if (!(bandwidth >= 0) || !(peak >= 0)) return request_error("--bandwidth and --peak must not be negative");
   if (!card.empty() && !costs && model.device != "cuda")
     return request_error("--card {}: --device {} does not use one; add --device cuda", card, model.device);
@@ -58,8 +56,7 @@ Result<Machine> machine_of(const ExplainOptions& o, Device device) {
   if (device != Device::kCuda) return Machine{.device = device};
   if (o.card.empty()) return open_gpu(o.model.gpu);
   if (!has_gpu_kernels())
-    return request_error("--card {}: this program is compiled without CUDA and has no kernels for a GPU",
-                         o.card);
+    return request_error("--card {}: this program is compiled without CUDA and has no kernels for a GPU", o.card);
   return parse_card(o.card);
 }
 
@@ -100,21 +97,17 @@ class Explanation {
 
   Status print() {
     if (o_.json)
-      json_ = {{"version", QUIRE_VERSION},      {"model", o_.model.model},
-               {"machine", describe(machine_)}, {"bandwidth", limits_.bandwidth},
-               {"peak", limits_.flops},         {"steps", nlohmann::ordered_json::array()}};
+      json_ = {{"version", QUIRE_VERSION},       {"model", o_.model.model}, {"machine", describe(machine_)},
+               {"bandwidth", limits_.bandwidth}, {"peak", limits_.flops},   {"steps", nlohmann::ordered_json::array()}};
     else
       print_out("{} on {}{}{}\n", escaped(o_.model.model), describe(machine_),
                 limits_.bandwidth > 0 ? fmt::format(", {:.1f} GB/s", limits_.bandwidth * 1e-9) : "",
                 limits_.flops > 0 ? fmt::format(", {:.2f} TFLOP/s", limits_.flops * 1e-12) : "");
     for (const int32_t n : o_.rows)
-      QUIRE_CHECKED(
-          step(fmt::format("{} sequences that generate a token each, at position {}", n, o_.context - 1),
-               {.sequences = n, .context = o_.context}));
-    if (o_.prompt > 0)
-      QUIRE_CHECKED(step(fmt::format("a prompt of {} tokens", o_.prompt), {.prompt_rows = o_.prompt}));
-    if (o_.json)
-      print_out("{}\n", json_.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+      QUIRE_CHECKED(step(fmt::format("{} sequences that generate a token each, at position {}", n, o_.context - 1),
+                         {.sequences = n, .context = o_.context}));
+    if (o_.prompt > 0) QUIRE_CHECKED(step(fmt::format("a prompt of {} tokens", o_.prompt), {.prompt_rows = o_.prompt}));
+    if (o_.json) print_out("{}\n", json_.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return {};
   }
 
@@ -170,21 +163,16 @@ Action add_explain(CLI::App& app) {
   app.add_option(kModelNames, o->model.model, kModelHelp)->type_name("FILE");
   o->model.add_compute(app);
   o->kv_cache.add(app);
-  app.add_option("--rows", o->rows,
-                 "Steps of so many sequences that generate a token each, separated by commas")
+  app.add_option("--rows", o->rows, "Steps of so many sequences that generate a token each, separated by commas")
       ->delimiter(',')
       ->capture_default_str();
-  app.add_option("--context", o->context, "Tokens of each of these sequences after the step")
-      ->capture_default_str();
-  app.add_option("--prompt", o->prompt, "And a step of a prompt of so many tokens; 0: none")
-      ->capture_default_str();
+  app.add_option("--context", o->context, "Tokens of each of these sequences after the step")->capture_default_str();
+  app.add_option("--prompt", o->prompt, "And a step of a prompt of so many tokens; 0: none")->capture_default_str();
   app.add_option("--card", o->card, "With --device cuda: a card that need not be there, as sm_90:132")
       ->type_name("sm_XX:SMS");
-  app.add_option("--bandwidth", o->bandwidth,
-                 "GB/s of the memory; 0: measured, where the machine is this one")
+  app.add_option("--bandwidth", o->bandwidth, "GB/s of the memory; 0: measured, where the machine is this one")
       ->capture_default_str();
-  app.add_option("--peak", o->peak, "TFLOP/s of bf16; 0: measured on a CPU, not known of a GPU")
-      ->capture_default_str();
+  app.add_option("--peak", o->peak, "TFLOP/s of bf16; 0: measured on a CPU, not known of a GPU")->capture_default_str();
   app.add_flag("--costs", o->costs, "Print what decides between a GPU's kernels, by name and unit, and stop");
   app.add_flag("--json", o->json, "Print one JSON object");
   app.footer(

@@ -35,8 +35,8 @@ std::optional<double> MachineLimits::seconds(const Traffic& t) const {
 void ExplainedStep::begin(const Launch& launch) {
   // Calls of a part are told apart by whose part it is.
   path_.resize(static_cast<size_t>(depth_));
-  path_.push_back(fmt::format("{}\n{}\n{}\n{}", path_.empty() ? "" : path_.back(), launch.op, launch.kernel,
-                              launch.arguments));
+  path_.push_back(
+      fmt::format("{}\n{}\n{}\n{}", path_.empty() ? "" : path_.back(), launch.op, launch.kernel, launch.arguments));
   const auto [at, fresh] = known_.try_emplace(path_.back(), calls_.size());
   if (fresh) calls_.push_back({.launch = launch, .depth = depth_});
   ++calls_[at->second].calls;
@@ -59,18 +59,16 @@ std::string why(const Launch& launch) {
   if (launch.passed.empty()) return "first choice";
   std::string text = "before it: ";
   for (size_t i = 0; i < launch.passed.size(); ++i)
-    text +=
-        fmt::format("{}{} ({})", i == 0 ? "" : ", ", launch.passed[i].kernel, reason(launch.passed[i].why));
+    text += fmt::format("{}{} ({})", i == 0 ? "" : ", ", launch.passed[i].kernel, reason(launch.passed[i].why));
   return text;
 }
 
 std::string explained_table(const ExplainedStep& step, const MachineLimits& limits) {
-  std::string text = fmt::format("{:<22}{:>6}  {:<17}{:>10}{:>10}{:>12}\n", "operator", "calls", "kernel",
-                                 "bytes", "FLOPs", "floor");
-  const auto row = [&](std::string_view op, const std::string& calls, std::string_view kernel,
-                       const Traffic& t) {
-    text += fmt::format("{:<22}{:>6}  {:<17}{:>10}{:>10}{:>12}\n", op, calls, kernel, bytes_of(t),
-                        human_count(t.flops), microseconds(limits.seconds(t)));
+  std::string text =
+      fmt::format("{:<22}{:>6}  {:<17}{:>10}{:>10}{:>12}\n", "operator", "calls", "kernel", "bytes", "FLOPs", "floor");
+  const auto row = [&](std::string_view op, const std::string& calls, std::string_view kernel, const Traffic& t) {
+    text += fmt::format("{:<22}{:>6}  {:<17}{:>10}{:>10}{:>12}\n", op, calls, kernel, bytes_of(t), human_count(t.flops),
+                        microseconds(limits.seconds(t)));
   };
   for (const ExplainedCalls& c : step.calls()) {
     const std::string indent(static_cast<size_t>(2 * c.depth), ' ');
@@ -93,8 +91,7 @@ nlohmann::ordered_json explained_json(const ExplainedStep& step, const MachineLi
   Json calls = Json::array();
   for (const ExplainedCalls& c : step.calls()) {
     Json passed = Json::array();
-    for (const PassedOver& p : c.launch.passed)
-      passed.push_back({{"kernel", p.kernel}, {"why", reason(p.why)}});
+    for (const PassedOver& p : c.launch.passed) passed.push_back({{"kernel", p.kernel}, {"why", reason(p.why)}});
     Json one = {{"operator", c.launch.op},        {"depth", c.depth},          {"calls", c.calls},
                 {"kernel", c.launch.kernel},      {"forced", c.launch.forced}, {"passed_over", passed},
                 {"arguments", c.launch.arguments}};

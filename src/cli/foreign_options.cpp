@@ -8,8 +8,7 @@ namespace quire::cli {
 namespace {
 
 // Commands that run a model.
-constexpr std::string_view kModelCommands =
-    "run serve perplexity compare eval bench bench-batch profile imatrix";
+constexpr std::string_view kModelCommands = "run serve perplexity compare eval bench bench-batch profile imatrix";
 constexpr std::string_view kWithKvCacheType = "run serve perplexity compare eval bench bench-batch profile";
 constexpr std::string_view kLlama = "llama.cpp", kVllm = "vLLM";
 
@@ -84,8 +83,7 @@ const ForeignOption kModelFile[] = {
     {"serve", kVllm, "-q", "weights are used in the types that the GGUF file has; leave it out"},
     {"serve", kVllm, "--task --runner --convert --is-embedding",
      "one server generates text and computes embeddings; leave it out"},
-    {"serve", kLlama, "--embedding --embeddings",
-     "one server generates text and computes embeddings; leave it out"},
+    {"serve", kLlama, "--embedding --embeddings", "one server generates text and computes embeddings; leave it out"},
     {kModelCommands, kLlama,
      "--lora --lora-scaled --lora-init-without-apply --control-vector --control-vector-scaled "
      "--control-vector-layer-range",
@@ -144,8 +142,7 @@ const ForeignOption kScheduling[] = {
      "--mamba-ssm-cache-dtype --mamba-backend --disable-hybrid-kv-cache-manager --kv-sharing-fast-prefill "
      "--disable-cascade-attn",
      "blocks, states and their sharing are the same for all models; leave it out"},
-    {"serve", kVllm, "--num-gpu-blocks-override --kv-cache-memory-bytes",
-     "--kv-tokens says how large the KV cache is"},
+    {"serve", kVllm, "--num-gpu-blocks-override --kv-cache-memory-bytes", "--kv-tokens says how large the KV cache is"},
     {"serve", kVllm,
      "--cpu-offload-gb --cpu-offload-params --offload-backend --offload-group-size --offload-num-in-group "
      "--offload-prefetch-step --offload-params --kv-offloading-backend",
@@ -173,10 +170,8 @@ const ForeignOption kScheduling[] = {
      "all requests share one cache, and prompts that begin alike are found; leave it out "
      "(--no-enable-prefix-caching "
      "switches that off)"},
-    {"serve", kLlama, "-cram --cache-ram",
-     "--kv-offloading-size is what the host may keep for later prompts, in GiB"},
-    {"serve", kLlama, "--slot-save-path",
-     "--prefix-cache-file keeps the prefix cache while the server is down"},
+    {"serve", kLlama, "-cram --cache-ram", "--kv-offloading-size is what the host may keep for later prompts, in GiB"},
+    {"serve", kLlama, "--slot-save-path", "--prefix-cache-file keeps the prefix cache while the server is down"},
     {"run serve", kLlama, "--context-shift --no-context-shift --keep",
      "an answer ends where the context ends; nothing is dropped from its beginning"},
 };
@@ -226,13 +221,11 @@ const ForeignOption kRequests[] = {
      "contents reach the chat template as texts, and answers are the assistant's; leave it out "
      "(--chat-template takes "
      "another one)"},
-    {"serve", kVllm,
-     "--enable-prompt-tokens-details --enable-request-id-headers --enable-server-load-tracking",
+    {"serve", kVllm, "--enable-prompt-tokens-details --enable-request-id-headers --enable-server-load-tracking",
      "answers always say it, and so do /metrics; leave it out"},
     {"serve", kVllm, "--enable-force-include-usage --return-tokens-as-token-ids",
      "a request asks for it (stream_options.include_usage, logprobs)"},
-    {"serve", kLlama, "-sp --special",
-     "control tokens are not part of an answer's text; a request may end at them"},
+    {"serve", kLlama, "-sp --special", "control tokens are not part of an answer's text; a request may end at them"},
     {"serve", kLlama, "--rerank --reranking", "there is nothing like it here"},
 };
 
@@ -295,8 +288,7 @@ const ForeignOption kHttp[] = {
     {"run", kLlama, "-sys --system-prompt", "write --system"},
     {"run", kLlama, "-i --interactive -if --interactive-first -mli --multiline-input",
      "without a prompt `quire run` at a terminal is a conversation"},
-    {"run", kLlama, "-e --escape --no-escape",
-     "a prompt is taken as it is; use $'...' of the shell for escapes"},
+    {"run", kLlama, "-e --escape --no-escape", "a prompt is taken as it is; use $'...' of the shell for escapes"},
 };
 
 std::vector<ForeignOption> joined() {

@@ -19,8 +19,8 @@ std::span<const ForeignOption> foreign_options();
 // Whether the entry is for this command.
 bool is_for(const ForeignOption& option, std::string_view command);
 
-// The entry for `name` ("--enforce-eager", "-tp", "--compilation-config.level", "-O3") or null. A name with `--no-` in front
-// is what it is without.
+// The entry for `name` ("--enforce-eager", "-tp", "--compilation-config.level", "-O3") or null. A name with `--no-` in
+// front is what it is without.
 const ForeignOption* find_foreign(std::string_view command, std::string_view name);
 
 }  // namespace quire::cli

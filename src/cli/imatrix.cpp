@@ -42,9 +42,7 @@ struct Run {
   double nll = 0.0, seconds = 0.0;
   std::vector<std::string> unseen;  // matrices of the model that nothing was multiplied by
 
-  double perplexity(int64_t window) const {
-    return std::exp(nll / static_cast<double>(windows * (window - 1)));
-  }
+  double perplexity(int64_t window) const { return std::exp(nll / static_cast<double>(windows * (window - 1))); }
 };
 
 Status check_options(const Options& o) {
@@ -77,12 +75,10 @@ Status merge_files(const Options& o, const LoadedModel* model, quant::Importance
 }
 
 // Consecutive windows that do not overlap, the incomplete last one dropped; each from an empty state.
-Result<Run> run_text(const Options& o, std::shared_ptr<const LoadedModel> model,
-                     quant::ImportanceTotals& totals) {
+Result<Run> run_text(const Options& o, std::shared_ptr<const LoadedModel> model, quant::ImportanceTotals& totals) {
   QUIRE_TRY(const Device device, o.model.parsed_device());
   QUIRE_TRY(const KernelChoice kernels, o.model.parsed_kernels());
-  if (!model->tokenizer)
-    return request_error("{}: imatrix needs a tokenizer, and this file has none", o.model.model);
+  if (!model->tokenizer) return request_error("{}: imatrix needs a tokenizer, and this file has none", o.model.model);
   QUIRE_TRY(const std::string text, read_text(o.file));
   const std::vector<TokenId> tokens =
       model->tokenizer->encode(text, {.add_special = false, .parse_special = o.parse_special});
@@ -102,16 +98,15 @@ Result<Run> run_text(const Options& o, std::shared_ptr<const LoadedModel> model,
         std::span(tokens).subspan(static_cast<size_t>(w * o.cut.window), static_cast<size_t>(o.cut.window));
     QUIRE_TRY(const double nll, scorer->negative_log_likelihood(window));
     if (!std::isfinite(nll))
-      return file_error("{}: the model computes values that are not finite (window {} of {})", o.model.model,
-                        w, o.file);
+      return file_error("{}: the model computes values that are not finite (window {} of {})", o.model.model, w,
+                        o.file);
     run.nll += nll;
     progress.add(o.cut.window);
   }
   report_forced(scorer->forced_kernels());
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string name = o.file == "-" ? "stdin" : std::filesystem::path(o.file).filename().string();
-  QUIRE_CHECKED(
-      totals.add_text(name, static_cast<uint32_t>(run.windows), static_cast<uint32_t>(o.cut.window)));
+  QUIRE_CHECKED(totals.add_text(name, static_cast<uint32_t>(run.windows), static_cast<uint32_t>(o.cut.window)));
   QUIRE_CHECKED(collector.add_to(totals));
   for (const gguf::TensorInfo& t : model->file.tensors())
     if (encoding_group(t.name, t.n_dims) != EncodingGroup::kKept && !totals.tensors().contains(t.name))
@@ -168,8 +163,7 @@ template <class T>
 std::string short_list(const std::vector<T>& items) {
   constexpr size_t kShown = 8;
   std::string text;
-  for (size_t i = 0; i < std::min(items.size(), kShown); ++i)
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", items[i]);
+  for (size_t i = 0; i < std::min(items.size(), kShown); ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", items[i]);
   if (items.size() > kShown) text += fmt::format(", ... ({} in all)", items.size());
   return text;
 }
@@ -178,8 +172,8 @@ void print_summary(const Options& o, const std::optional<Run>& run, const quant:
                    const Experts& experts) {
   if (run) {
     const int64_t tokens = run->windows * o.cut.window;
-    print_out("{} tokens in {} windows of {}, {:.0f} tokens/s, perplexity {:.4f}\n", tokens, run->windows,
-              o.cut.window, static_cast<double>(tokens) / run->seconds, run->perplexity(o.cut.window));
+    print_out("{} tokens in {} windows of {}, {:.0f} tokens/s, perplexity {:.4f}\n", tokens, run->windows, o.cut.window,
+              static_cast<double>(tokens) / run->seconds, run->perplexity(o.cut.window));
     if (!run->unseen.empty()) print_out("no product uses {}: without importance\n", short_list(run->unseen));
   }
   if (experts.all > 0) print_out("{} of {} experts reached\n", experts.all - experts.unreached, experts.all);
@@ -226,8 +220,7 @@ Action add_imatrix(CLI::App& app) {
       ->required()
       ->type_name("FILE");
   o->cut.add(app);
-  app.add_option("--merge", o->merge,
-                 "Add the sums of these importance files; without a model and a text, only them")
+  app.add_option("--merge", o->merge, "Add the sums of these importance files; without a model and a text, only them")
       ->type_name("FILE");
   app.add_flag("--parse-special", o->parse_special,
                "Read special tokens in the text as such, for texts that hold chat templates");

@@ -78,16 +78,15 @@ uint64_t padding_of(const gguf::File& f) {
 void print_file(const gguf::File& f) {
   const Totals t = totals_of(f);
   for (const auto& s : f.shards())
-    print_out("{}\n  GGUF version {}, {} ({} bytes), {} tensors\n", escaped(s.path), s.version,
-              human_bytes(s.bytes), s.bytes, s.tensors);
+    print_out("{}\n  GGUF version {}, {} ({} bytes), {} tensors\n", escaped(s.path), s.version, human_bytes(s.bytes),
+              s.bytes, s.tensors);
   print_out("  architecture   {}\n", escaped(text_of(f, "general.architecture"), kShownBytes));
   print_out("  name           {}\n", escaped(text_of(f, "general.name"), kShownBytes));
   print_out("  parameters     {} ({}) in {} tensors\n", human_count(t.parameters), t.parameters, t.tensors);
-  print_out("  tensor data    {} ({} bytes), {:.2f} bits per weight\n",
-            human_bytes(static_cast<uint64_t>(t.bytes)), t.bytes, t.bits_per_weight());
+  print_out("  tensor data    {} ({} bytes), {:.2f} bits per weight\n", human_bytes(static_cast<uint64_t>(t.bytes)),
+            t.bytes, t.bits_per_weight());
   print_out("  metadata       {}, padding {}\n",
-            human_bytes(f.mapped_bytes() - static_cast<uint64_t>(t.bytes) - padding_of(f)),
-            human_bytes(padding_of(f)));
+            human_bytes(f.mapped_bytes() - static_cast<uint64_t>(t.bytes) - padding_of(f)), human_bytes(padding_of(f)));
   const std::string_view chat = text_of(f, "tokenizer.chat_template");
   print_out("  chat template  {}\n",
             chat.empty() ? "none" : fmt::format("{} (--template prints it)", human_bytes(chat.size())));
@@ -163,8 +162,7 @@ void print_model(const LoadedWeights& loaded) {
               problem.empty() ? "one block, whole" : fmt::format("cannot be used: {}", escaped(problem)));
   }
   if (const auto& unread = model.unread(); !unread.empty())
-    print_out("\nnote: nothing reads {} of the tensors; the first is {}\n", unread.size(),
-              escaped(unread.front()));
+    print_out("\nnote: nothing reads {} of the tensors; the first is {}\n", unread.size(), escaped(unread.front()));
 }
 
 void add_model(const LoadedWeights& loaded, ordered_json& out) {
@@ -189,8 +187,7 @@ constexpr int64_t kBatchTokens = 512;  // rows of a step, as the engine's defaul
 Result<MemoryEstimate> memory_of(const gguf::File& f, const LoadedWeights& model, const InspectOptions& o) {
   QUIRE_TRY(const ModelConfig config, read_config(f));
   QUIRE_TRY(MemoryEstimate m, estimate_memory(f, config, o.context, o.sequences, kBatchTokens));
-  if (o.sequences <= kFewSequences && model.ok())
-    m.repacked = RepackedWeights::bytes_for((*model)->matrices());
+  if (o.sequences <= kFewSequences && model.ok()) m.repacked = RepackedWeights::bytes_for((*model)->matrices());
   return m;
 }
 
@@ -207,8 +204,7 @@ void print_memory(const gguf::File& f, const LoadedWeights& model, const Inspect
     print_out("  {:<14} {:>9}  {}\n", what, human_bytes(static_cast<uint64_t>(bytes)), note);
   };
   line("weights", m->weights, "mapped, shared between processes");
-  if (m->repacked > 0)
-    line("repacked", m->repacked, "copies of weights for one or two sequences; --no-repack");
+  if (m->repacked > 0) line("repacked", m->repacked, "copies of weights for one or two sequences; --no-repack");
   line("KV cache", m->kv, "grows with the tokens really there");
   line("states", m->states, "of the delta-net layers");
   line("activations", m->activations, "about, of one step");
@@ -218,14 +214,9 @@ void print_memory(const gguf::File& f, const LoadedWeights& model, const Inspect
 void add_memory(const gguf::File& f, const LoadedWeights& model, const InspectOptions& o, ordered_json& out) {
   const auto m = memory_of(f, model, o);
   if (!m.ok()) return;
-  out["memory"] = {{"context", o.context},
-                   {"sequences", o.sequences},
-                   {"weights", m->weights},
-                   {"repacked", m->repacked},
-                   {"kv", m->kv},
-                   {"states", m->states},
-                   {"activations", m->activations},
-                   {"total", m->total()}};
+  out["memory"] = {
+      {"context", o.context}, {"sequences", o.sequences}, {"weights", m->weights},         {"repacked", m->repacked},
+      {"kv", m->kv},          {"states", m->states},      {"activations", m->activations}, {"total", m->total()}};
 }
 
 // ---- Metadata ----
@@ -245,8 +236,7 @@ std::string element_text(const gguf::Value& v, int64_t i) {
 std::string value_text(const gguf::Value& v) {
   if (!v.is_array) return element_text(v, 0);
   std::string out = "[";
-  for (int64_t i = 0; i < std::min(v.count, kShownElements); ++i)
-    out += (i == 0 ? "" : ", ") + element_text(v, i);
+  for (int64_t i = 0; i < std::min(v.count, kShownElements); ++i) out += (i == 0 ? "" : ", ") + element_text(v, i);
   return out + (v.count > kShownElements ? fmt::format(", ... {} in all]", v.count) : "]");
 }
 
@@ -272,8 +262,7 @@ void add_metadata(const gguf::File& f, ordered_json& out) {
     if (value.is_array) {
       e["count"] = value.count;
       e["first"] = ordered_json::array();
-      for (int64_t i = 0; i < std::min(value.count, kShownElements); ++i)
-        e["first"].push_back(element_json(value, i));
+      for (int64_t i = 0; i < std::min(value.count, kShownElements); ++i) e["first"].push_back(element_json(value, i));
     } else {
       e["value"] = element_json(value, 0);
     }
@@ -287,11 +276,9 @@ void print_tensors(const gguf::File& f) {
   size_t width = 4;
   for (const auto& t : f.tensors()) width = std::max(width, t.name.size());
   width = std::min<size_t>(width, 64);
-  print_out("\n{:<{}} {:<8} {:>12}  {}\n", "tensor", width, "type", "bytes",
-            "shape (contiguous dimension first)");
+  print_out("\n{:<{}} {:<8} {:>12}  {}\n", "tensor", width, "type", "bytes", "shape (contiguous dimension first)");
   for (const auto& t : f.tensors())
-    print_out("{:<{}} {:<8} {:>12}  {}\n", escaped(t.name), width, dtype_name(t.dtype), t.bytes,
-              gguf::shape_text(t));
+    print_out("{:<{}} {:<8} {:>12}  {}\n", escaped(t.name), width, dtype_name(t.dtype), t.bytes, gguf::shape_text(t));
 }
 
 void add_tensors(const gguf::File& f, ordered_json& out) {
@@ -386,12 +373,9 @@ Action add_inspect(CLI::App& app) {
   app.add_flag("--json", o->json, "Print one JSON object; of arrays the count and the first elements");
   app.add_flag("--metadata", o->metadata, "Of the lists, only the metadata");
   app.add_flag("--tensors", o->tensors, "Of the lists, only the tensors");
-  app.add_flag("--template", o->chat_template,
-               "Print the chat template and nothing else (with --json: include it)");
-  app.add_option("-c,--context", o->context, "Tokens of a sequence, for the estimate of memory")
-      ->capture_default_str();
-  app.add_option("--sequences", o->sequences, "Sequences at once, for the estimate of memory")
-      ->capture_default_str();
+  app.add_flag("--template", o->chat_template, "Print the chat template and nothing else (with --json: include it)");
+  app.add_option("-c,--context", o->context, "Tokens of a sequence, for the estimate of memory")->capture_default_str();
+  app.add_option("--sequences", o->sequences, "Sequences at once, for the estimate of memory")->capture_default_str();
   app.add_flag("--check", o->check, "Decode every tensor and look for values that are not finite");
   return [o] { return inspect(*o); };
 }

@@ -24,14 +24,12 @@ void ModelOptions::add_compute(CLI::App& app) {
   app.add_option("--device", device,
                  "Where to compute: cpu, cuda (an NVIDIA GPU), or reference (plain float32 loops, slow)")
       ->capture_default_str();
-  app.add_option("--gpu", gpu, "With --device cuda: which GPU, as `quire devices` counts them")
-      ->capture_default_str();
+  app.add_option("--gpu", gpu, "With --device cuda: which GPU, as `quire devices` counts them")->capture_default_str();
   app.add_option("-t,--threads", threads, "Threads; 0: all CPUs. The output does not depend on it")
       ->capture_default_str();
-  app.add_option(
-         "--kernel", kernels,
-         "Force one operator to one kernel, to bisect a difference (repeatable). What it does not take "
-         "runs as usual, and is counted at the end")
+  app.add_option("--kernel", kernels,
+                 "Force one operator to one kernel, to bisect a difference (repeatable). What it does not take "
+                 "runs as usual, and is counted at the end")
       ->type_name("OP=NAME");
 }
 
@@ -46,10 +44,9 @@ Result<Device> ModelOptions::parsed_device() const {
 }
 
 void KvCacheOption::add(CLI::App& app) {
-  app.add_option(
-         "--kv-cache-dtype", type,
-         "What keys and values are kept in: auto (bf16), bf16, or fp8 (E4M3: half the memory, and on a "
-         "GPU half the reading). The output depends on it")
+  app.add_option("--kv-cache-dtype", type,
+                 "What keys and values are kept in: auto (bf16), bf16, or fp8 (E4M3: half the memory, and on a "
+                 "GPU half the reading). The output depends on it")
       ->capture_default_str();
 }
 
@@ -72,8 +69,7 @@ void ComputeOptions::add(CLI::App& app) {
                  "for up to two "
                  "sequences. The output depends on it in the last bits")
       ->capture_default_str();
-  app.add_option("--depth", depth,
-                 "Steps under way at a time, 1 or 2; 0: 2 on a GPU. The output does not depend on it")
+  app.add_option("--depth", depth, "Steps under way at a time, 1 or 2; 0: 2 on a GPU. The output does not depend on it")
       ->capture_default_str();
   app.add_flag("!--no-graphs", graphs, "Launch every kernel by itself on a GPU. The output is the same");
 }
@@ -115,24 +111,22 @@ void SamplingOptions::add(CLI::App& app) {
   const auto add_default = [&](const char* names, auto& to, const char* help) {
     return app.add_option(names, to, help)->capture_default_str();
   };
-  temperature_ = add_default(
-      "--temperature,--temp", params.temperature,
-      "0: always the likeliest token. This and the next ones: if not given, what the file recommends");
+  temperature_ =
+      add_default("--temperature,--temp", params.temperature,
+                  "0: always the likeliest token. This and the next ones: if not given, what the file recommends");
   top_k_ = add_default("--top-k", params.top_k, "Keep the k likeliest tokens; 0: all");
   top_p_ = add_default("--top-p", params.top_p, "Keep the likeliest tokens that reach this probability");
-  min_p_ = add_default("--min-p", params.min_p,
-                       "Keep tokens of at least this share of the likeliest one's probability");
+  min_p_ =
+      add_default("--min-p", params.min_p, "Keep tokens of at least this share of the likeliest one's probability");
   app.add_option("--typical-p", params.typical_p, "Locally typical sampling; 1: off")->capture_default_str();
   repetition_penalty_ = add_default("--repetition-penalty,--repeat-penalty", params.repetition_penalty,
                                     "On tokens of prompt and output; 1: off");
-  app.add_option("--presence-penalty", params.presence_penalty, "On tokens of the output")
-      ->capture_default_str();
+  app.add_option("--presence-penalty", params.presence_penalty, "On tokens of the output")->capture_default_str();
   app.add_option("--frequency-penalty", params.frequency_penalty, "On tokens of the output, per occurrence")
       ->capture_default_str();
   app.add_option("--logit-bias", bias, "Added to a token's logit (repeatable)")->type_name("TOKEN=VALUE");
   app.add_option("-s,--seed", params.seed, "Same seed, same text")->capture_default_str();
-  app.add_option("--logprobs", params.logprobs,
-                 "Report log-probabilities of the token and of so many likeliest ones");
+  app.add_option("--logprobs", params.logprobs, "Report log-probabilities of the token and of so many likeliest ones");
 }
 
 void SamplingOptions::take_defaults(const SamplingDefaults& recommended) {
@@ -230,8 +224,7 @@ Result<std::vector<TokenId>> parse_tokens(std::string_view text) {
     TokenId t = 0;
     const auto [next, error] = std::from_chars(p, end, t);
     if (error != std::errc{} || (next != end && (*next != ',' || next + 1 == end)))
-      return request_error("--tokens: expected numbers separated by commas, at character {}",
-                           p - text.data() + 1);
+      return request_error("--tokens: expected numbers separated by commas, at character {}", p - text.data() + 1);
     tokens.push_back(t);
     p = next == end ? end : next + 1;
   }

@@ -21,8 +21,7 @@ std::string limits_markdown() {
   std::string text = "| key | unit | default | from, to | |\n|---|---|---|---|---|\n";
   const server::ServeOptions defaults;
   for (const server::Limit& l : server::limits())
-    text += fmt::format("| `{}` | {} | {} | {}, {} | {} |\n", l.name, l.unit, l.get(defaults), l.least,
-                        l.most, l.help);
+    text += fmt::format("| `{}` | {} | {} | {}, {} | {} |\n", l.name, l.unit, l.get(defaults), l.least, l.most, l.help);
   return text;
 }
 
@@ -37,17 +36,15 @@ Status print_options(const std::string& name) {
       write_out(options_markdown(*command));
       return {};
     }
-  return request_error(
-      "there is no command '{}'; quire help lists them, and limits are the keys of serve's --limits",
-      escaped(name, 60));
+  return request_error("there is no command '{}'; quire help lists them, and limits are the keys of serve's --limits",
+                       escaped(name, 60));
 }
 
 }  // namespace
 
 Action add_options(CLI::App& app) {
   auto name = std::make_shared<std::string>();
-  app.add_option("COMMAND", *name,
-                 "Whose options; limits: the keys of the file that serve takes with --limits")
+  app.add_option("COMMAND", *name, "Whose options; limits: the keys of the file that serve takes with --limits")
       ->required();
   return [name] { return print_options(*name); };
 }

@@ -20,8 +20,7 @@ std::vector<std::string> names_of(const CLI::App& command, const CLI::Option& op
   std::vector<std::string> names;
   for (const std::string& name : option.get_snames()) names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) {
-    for (const std::string_view brief : brief_names(command.get_name(), "--" + name))
-      names.emplace_back(brief);
+    for (const std::string_view brief : brief_names(command.get_name(), "--" + name)) names.emplace_back(brief);
     names.push_back("--" + name);
   }
   return names;
@@ -47,8 +46,7 @@ std::vector<OptionRow> option_rows(const CLI::App& command) {
       row.value = option->get_type_name().substr(0, option->get_type_name().find(':'));
       row.default_value = option->get_default_str();
     }
-    row.takes_file =
-        row.value.find("FILE") != std::string::npos || row.value == "PATH" || row.value == "FOLDER";
+    row.takes_file = row.value.find("FILE") != std::string::npos || row.value == "PATH" || row.value == "FOLDER";
     rows.push_back(std::move(row));
   }
   return rows;
@@ -60,8 +58,8 @@ std::string options_markdown(const CLI::App& command) {
     const std::string names = fmt::format("`{}`", fmt::join(row.names, "`, `"));
     const std::string value = row.value.empty() ? "" : "`" + replaced(row.value, "|", "`, `") + "`";
     const std::string shown = row.default_value.empty() ? "" : "`" + row.default_value + "`";
-    text += fmt::format("| {}{} | {} | {} | {} |\n", row.positional ? "a position, " : "", names, value,
-                        shown, replaced(row.help, "|", "\\|"));
+    text += fmt::format("| {}{} | {} | {} | {} |\n", row.positional ? "a position, " : "", names, value, shown,
+                        replaced(row.help, "|", "\\|"));
   }
   return text;
 }
@@ -161,16 +159,16 @@ std::string fish_completions(const CLI::App& app) {
       for (const std::string& name : row.names) {
         if (!name.starts_with("-")) continue;
         const bool is_long = name.starts_with("--");
-        text += fmt::format("complete -c quire -n '__fish_seen_subcommand_from {}' -{} {}{} -d '{}'\n",
-                            command->get_name(),
-                            is_long            ? "l"
-                            : name.size() == 2 ? "s"
-                                               : "o",
-                            name.substr(is_long ? 2 : 1),
-                            !row.takes_value ? ""
-                            : row.takes_file ? " -r -F"
-                                             : " -x",
-                            fish_quoted(first_part(row.help)));
+        text +=
+            fmt::format("complete -c quire -n '__fish_seen_subcommand_from {}' -{} {}{} -d '{}'\n", command->get_name(),
+                        is_long            ? "l"
+                        : name.size() == 2 ? "s"
+                                           : "o",
+                        name.substr(is_long ? 2 : 1),
+                        !row.takes_value ? ""
+                        : row.takes_file ? " -r -F"
+                                         : " -x",
+                        fish_quoted(first_part(row.help)));
       }
   }
   return text;

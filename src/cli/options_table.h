@@ -10,8 +10,7 @@
 namespace quire::cli {
 
 struct OptionRow {
-  std::vector<std::string>
-      names;  // as they are typed, the usual one first; a position has its name in capitals
+  std::vector<std::string> names;  // as they are typed, the usual one first; a position has its name in capitals
   bool positional = false;
   bool takes_value = false;
   bool takes_file = false;

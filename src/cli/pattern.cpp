@@ -37,11 +37,10 @@ Result<Pattern> Pattern::compile(std::string_view text) {
   size_t at = 0;
   Pattern p;
   p.text_ = text;
-  p.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), PCRE2_NEVER_BACKSLASH_C,
-                              &error, &at, nullptr));
+  p.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), PCRE2_NEVER_BACKSLASH_C, &error,
+                              &at, nullptr));
   if (p.code_ == nullptr)
-    return request_error("pattern '{}' is no regular expression: {} at byte {}", escaped(text, 100),
-                         reason(error), at);
+    return request_error("pattern '{}' is no regular expression: {} at byte {}", escaped(text, 100), reason(error), at);
   return p;
 }
 

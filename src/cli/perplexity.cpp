@@ -32,8 +32,7 @@ Status run(const Options& o) {
   if (!model->tokenizer)
     return request_error("{}: perplexity needs a tokenizer, and this file has none", o.model.model);
   QUIRE_TRY(const std::string text, read_text(o.file));
-  const std::vector<TokenId> tokens =
-      model->tokenizer->encode(text, {.add_special = false, .parse_special = false});
+  const std::vector<TokenId> tokens = model->tokenizer->encode(text, {.add_special = false, .parse_special = false});
   QUIRE_TRY(const int64_t windows, o.cut.count(o.file, std::ssize(tokens)));
   QUIRE_TRY(const std::unique_ptr<Scorer> scorer, Scorer::create(model, {.device = device,
                                                                          .gpu = o.model.gpu,
@@ -48,11 +47,11 @@ Status run(const Options& o) {
     Progress progress("scoring", windows, Progress::Unit::kItems);
     for (int64_t w = 0; w < windows; ++w) {
       const auto begin = static_cast<size_t>(w * o.cut.window);
-      QUIRE_TRY(const double x, scorer->negative_log_likelihood(
-                                    std::span(tokens).subspan(begin, static_cast<size_t>(o.cut.window))));
+      QUIRE_TRY(const double x,
+                scorer->negative_log_likelihood(std::span(tokens).subspan(begin, static_cast<size_t>(o.cut.window))));
       if (!std::isfinite(x))
-        return file_error("{}: the model computes values that are not finite (window {} of {})",
-                          o.model.model, w, o.file);
+        return file_error("{}: the model computes values that are not finite (window {} of {})", o.model.model, w,
+                          o.file);
       each.push_back(x);
       nll += x;
       progress.add(1);
@@ -72,8 +71,8 @@ Status run(const Options& o) {
                                       {"window_nll", each}};
     print_out("{}\n", j.dump(1));
   } else {
-    print_out("perplexity {:.6f} over {} windows of {} tokens (mean negative log-likelihood {:.6f})\n", ppl,
-              windows, o.cut.window, mean);
+    print_out("perplexity {:.6f} over {} windows of {} tokens (mean negative log-likelihood {:.6f})\n", ppl, windows,
+              o.cut.window, mean);
   }
   return {};
 }
@@ -86,10 +85,9 @@ Action add_perplexity(CLI::App& app) {
   o->kv_cache.add(app);
   app.add_option("-f,--file", o->file, "Text to score; - for standard input")->required()->type_name("FILE");
   o->cut.add(app);
-  app.add_flag(
-      "--generated", o->generated,
-      "Compute the text as `quire run` computes what it generates: with block formats other kernels than a "
-      "prompt's");
+  app.add_flag("--generated", o->generated,
+               "Compute the text as `quire run` computes what it generates: with block formats other kernels than a "
+               "prompt's");
   app.add_flag("--json", o->json, "Print one JSON object");
   return [o] { return run(*o); };
 }

@@ -36,8 +36,7 @@ Status ProfileOptions::check() const {
   QUIRE_CHECKED(source.check());
   QUIRE_TRY(const Device device, model.parsed_device());
   if (device != Device::kCuda)
-    return request_error("--device {}: the kernels of a GPU are profiled; `quire bench` measures a CPU",
-                         model.device);
+    return request_error("--device {}: the kernels of a GPU are profiled; `quire bench` measures a CPU", model.device);
   if (prompt < 1 || prompt > 1 << 20) return request_error("-npp {}: must be 1 to {}", prompt, 1 << 20);
   if (generate < 1 || generate > 1 << 14) return request_error("-ntg {}: must be 1 to {}", generate, 1 << 14);
   if (sequences < 1 || sequences > 4096) return request_error("-npl {}: must be 1 to 4096", sequences);
@@ -68,13 +67,11 @@ struct Report {
   PhaseProfile prompt_profile, decode_profile;
 };
 
-Result<Report> make_report(const ProfileOptions& o, const Recording& r, const Attribution& a,
-                           const GpuInfo& gpu) {
+Result<Report> make_report(const ProfileOptions& o, const Recording& r, const Attribution& a, const GpuInfo& gpu) {
   const std::optional<Phases> phases = find_phases(r.activities, a, r.run.decode_steps);
   if (!phases)
-    return Error{Fault::kBug,
-                 fmt::format("{} recorded steps do not hold a prompt and {} steps of generated tokens",
-                             a.steps.size(), r.run.decode_steps)};
+    return Error{Fault::kBug, fmt::format("{} recorded steps do not hold a prompt and {} steps of generated tokens",
+                                          a.steps.size(), r.run.decode_steps)};
   return Report{.prompts = {.title = fmt::format("prompts, {} of {} tokens", o.sequences, o.prompt),
                             .tokens = o.sequences * o.prompt,
                             .bandwidth = gpu.copy_bandwidth},
@@ -100,8 +97,8 @@ void print_report(const ProfileOptions& o, const Report& r, const Recording& rec
     return;
   }
   print_out("{} on {}, copies {:.2f} TB/s; recording makes everything a little slower\n\n{}\n{}",
-            escaped(o.source.name()), gpu.name, gpu.copy_bandwidth * 1e-12,
-            phase_table(r.prompt_profile, r.prompts), phase_table(r.decode_profile, r.decode));
+            escaped(o.source.name()), gpu.name, gpu.copy_bandwidth * 1e-12, phase_table(r.prompt_profile, r.prompts),
+            phase_table(r.decode_profile, r.decode));
 }
 
 Status profile(const ProfileOptions& o) {

@@ -80,17 +80,14 @@ Result<Attribution> attribute(std::span<const GpuActivity> activities, const Log
       if (!is_kernel(activities[i])) continue;
       a.of[i] = launches.next();
       if (a.of[i] == nullptr)
-        return Error{Fault::kBug,
-                     fmt::format("step {} has more kernels than its operators launched, from {} on",
-                                 a.steps.size(), kernel_name(activities[i].name))};
+        return Error{Fault::kBug, fmt::format("step {} has more kernels than its operators launched, from {} on",
+                                              a.steps.size(), kernel_name(activities[i].name))};
     }
     if (const LoggedLaunch* const missing = launches.next(); missing != nullptr)
-      return Error{Fault::kBug,
-                   fmt::format("step {} has fewer kernels than its operators launched: {} lacks some",
-                               a.steps.size(), missing->op)};
+      return Error{Fault::kBug, fmt::format("step {} has fewer kernels than its operators launched: {} lacks some",
+                                            a.steps.size(), missing->op)};
     if (i == activities.size())
-      return Error{Fault::kBug,
-                   fmt::format("the records end within step {} of {}", a.steps.size(), steps.size())};
+      return Error{Fault::kBug, fmt::format("the records end within step {} of {}", a.steps.size(), steps.size())};
     a.steps.push_back({first, i + 1, step.get()});
     first = i + 1;
   }
@@ -101,8 +98,7 @@ Result<Attribution> attribute(std::span<const GpuActivity> activities, const Log
   return a;
 }
 
-std::optional<Phases> find_phases(std::span<const GpuActivity> activities, const Attribution& a,
-                                  int64_t decode_steps) {
+std::optional<Phases> find_phases(std::span<const GpuActivity> activities, const Attribution& a, int64_t decode_steps) {
   size_t prompts = 0;
   for (size_t i = 0; i < a.steps.size(); ++i)
     if (a.steps[i].logged->prompts) prompts = i + 1;
@@ -111,14 +107,10 @@ std::optional<Phases> find_phases(std::span<const GpuActivity> activities, const
   const int64_t middle = activities[a.steps[prompts - 1].end - 1].end;
   return Phases{
       .prompts = {.first = 0, .end = prompts, .begin_ns = activities.front().begin, .end_ns = middle},
-      .decode = {.first = prompts,
-                 .end = end,
-                 .begin_ns = middle,
-                 .end_ns = activities[a.steps[end - 1].end - 1].end}};
+      .decode = {.first = prompts, .end = end, .begin_ns = middle, .end_ns = activities[a.steps[end - 1].end - 1].end}};
 }
 
-PhaseProfile profile_phase(std::span<const GpuActivity> activities, const Attribution& a,
-                           const Phase& phase) {
+PhaseProfile profile_phase(std::span<const GpuActivity> activities, const Attribution& a, const Phase& phase) {
   PhaseProfile p{.phase = phase, .rows = {}, .kernels = {}};
   for (size_t s = phase.first; s < phase.end; ++s)
     for (const LoggedLaunch& l : a.steps[s].logged->launches) row_of(p.rows, l.op).traffic += l.traffic;
@@ -157,13 +149,12 @@ PhaseProfile profile_phase(std::span<const GpuActivity> activities, const Attrib
 
 std::string phase_table(const PhaseProfile& p, const PhaseHeading& h) {
   const auto steps = static_cast<double>(p.phase.steps()), tokens = static_cast<double>(h.tokens);
-  std::string out = fmt::format("{}: {} steps of {:.3f} ms, {:.1f} tokens/s, {:.2f} us a token\n\n", h.title,
-                                p.phase.steps(), p.seconds() * 1e3 / steps, tokens / p.seconds(),
-                                microseconds(p.seconds()) / tokens);
-  out += fmt::format("| {:<17} | {:>10} | {:>10} | {:>6} | {:>8} | {:>9} | {:>8} |\n", "", "us/step",
-                     "us/token", "share", "launches", "GB/step", "of limit");
-  out += fmt::format("|{:-<19}|{:->11}:|{:->11}:|{:->7}:|{:->9}:|{:->10}:|{:->9}:|\n", "", "", "", "", "", "",
-                     "");
+  std::string out =
+      fmt::format("{}: {} steps of {:.3f} ms, {:.1f} tokens/s, {:.2f} us a token\n\n", h.title, p.phase.steps(),
+                  p.seconds() * 1e3 / steps, tokens / p.seconds(), microseconds(p.seconds()) / tokens);
+  out += fmt::format("| {:<17} | {:>10} | {:>10} | {:>6} | {:>8} | {:>9} | {:>8} |\n", "", "us/step", "us/token",
+                     "share", "launches", "GB/step", "of limit");
+  out += fmt::format("|{:-<19}|{:->11}:|{:->11}:|{:->7}:|{:->9}:|{:->10}:|{:->9}:|\n", "", "", "", "", "", "", "");
   for (const PhaseProfile::Row& r : p.rows) {
     if (r.time.launches == 0) continue;
     std::string moved, share;
@@ -174,16 +165,14 @@ std::string phase_table(const PhaseProfile& p, const PhaseHeading& h) {
     }
     out += fmt::format("| {:<17} | {:>10.2f} | {:>10.3f} | {:>5.1f}% | {:>8.1f} | {:>9} | {:>8} |\n", r.name,
                        microseconds(r.time.seconds) / steps, microseconds(r.time.seconds) / tokens,
-                       100 * r.time.seconds / p.seconds(), static_cast<double>(r.time.launches) / steps,
-                       moved, share);
+                       100 * r.time.seconds / p.seconds(), static_cast<double>(r.time.launches) / steps, moved, share);
   }
   out += "\n";
   for (size_t i = 0; i < std::min(p.kernels.size(), kShownKernels); ++i) {
     const PhaseProfile::Kernel& k = p.kernels[i];
     const auto launches = static_cast<double>(k.time.launches);
-    out += fmt::format("  {:<22} {:<17} {:<17} {:>8.1f} a step of {:>8.2f} us  {:>5.1f}%\n", k.name, k.op,
-                       k.kernel, launches / steps, microseconds(k.time.seconds) / launches,
-                       100 * k.time.seconds / p.seconds());
+    out += fmt::format("  {:<22} {:<17} {:<17} {:>8.1f} a step of {:>8.2f} us  {:>5.1f}%\n", k.name, k.op, k.kernel,
+                       launches / steps, microseconds(k.time.seconds) / launches, 100 * k.time.seconds / p.seconds());
   }
   return out;
 }
@@ -195,8 +184,7 @@ Json phase_json(const PhaseProfile& p, const PhaseHeading& h) {
               {"operators", Json::object()},
               {"kernels", Json::array()}};
   for (const PhaseProfile::Row& r : p.rows) {
-    Json one = {
-        {"seconds", r.time.seconds}, {"share", r.time.seconds / p.seconds()}, {"launches", r.time.launches}};
+    Json one = {{"seconds", r.time.seconds}, {"share", r.time.seconds / p.seconds()}, {"launches", r.time.launches}};
     if (r.traffic.bytes > 0) {
       const auto bytes = static_cast<double>(r.traffic.bytes);
       one["bytes_per_step"] = bytes / static_cast<double>(p.phase.steps());
@@ -240,19 +228,14 @@ std::string chrome_trace(std::span<const GpuActivity> activities, const Attribut
     event(row(owner(a.of[i])), record_name(one), one.begin, one.end, std::move(more));
   }
   for (size_t s = 0; s < a.steps.size(); ++s)
-    event(0, fmt::format("step {}", s), activities[a.steps[s].first].begin,
-          activities[a.steps[s].end - 1].end, Json::object());
+    event(0, fmt::format("step {}", s), activities[a.steps[s].first].begin, activities[a.steps[s].end - 1].end,
+          Json::object());
   for (size_t id = 0; id < rows.size(); ++id) {
+    events.push_back({{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", id}, {"args", {{"name", rows[id]}}}});
     events.push_back(
-        {{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", id}, {"args", {{"name", rows[id]}}}});
-    events.push_back({{"name", "thread_sort_index"},
-                      {"ph", "M"},
-                      {"pid", 0},
-                      {"tid", id},
-                      {"args", {{"sort_index", id}}}});
+        {{"name", "thread_sort_index"}, {"ph", "M"}, {"pid", 0}, {"tid", id}, {"args", {{"sort_index", id}}}});
   }
-  return Json{{"traceEvents", events}, {"displayTimeUnit", "ns"}}.dump(-1, ' ', false,
-                                                                       Json::error_handler_t::replace);
+  return Json{{"traceEvents", events}, {"displayTimeUnit", "ns"}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace quire::cli

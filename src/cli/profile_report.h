@@ -26,8 +26,8 @@ struct Attribution {
   std::vector<ProfiledStep> steps;
   std::vector<const LoggedLaunch*> of;  // of each record: whose kernel it is; null: a copy's
 };
-// The records of a stream, in order, and what was launched, in the same order, step by step; both outlive the result. An error
-// where they are not of the same steps and kernels.
+// The records of a stream, in order, and what was launched, in the same order, step by step; both outlive the result.
+// An error where they are not of the same steps and kernels.
 Result<Attribution> attribute(std::span<const GpuActivity> activities, const LoggedSteps& steps);
 
 // Steps that belong together, one after the other.
@@ -40,11 +40,10 @@ struct Phases {
   Phase prompts, decode;
 };
 // The steps up to the last one with prompts, and the `decode_steps` after it. Nothing if there are not as many.
-std::optional<Phases> find_phases(std::span<const GpuActivity> activities, const Attribution& a,
-                                  int64_t decode_steps);
+std::optional<Phases> find_phases(std::span<const GpuActivity> activities, const Attribution& a, int64_t decode_steps);
 
-// Time and launches in a phase. Kernels may overlap (the next one starts while the last one ends): a moment belongs to the one
-// that started first, so that everything adds up to the phase.
+// Time and launches in a phase. Kernels may overlap (the next one starts while the last one ends): a moment belongs to
+// the one that started first, so that everything adds up to the phase.
 struct ProfiledTime {
   double seconds = 0;
   int64_t launches = 0;

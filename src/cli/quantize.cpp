@@ -89,8 +89,8 @@ Status write_metadata(const QuantizeOptions& o, const Source& s, gguf::Writer& w
       "general.alignment",  // the writer's own
       "general.file_type", "general.quantization_version", "split.no", "split.count", "split.tensors.count"};
   for (const auto& [key, value] : s.file.entries())
-    if (std::find(kReplaced.begin(), kReplaced.end(), key) == kReplaced.end() &&
-        !key.starts_with("quire.quantize.") && !key.starts_with("quantize.imatrix."))
+    if (std::find(kReplaced.begin(), kReplaced.end(), key) == kReplaced.end() && !key.starts_with("quire.quantize.") &&
+        !key.starts_with("quantize.imatrix."))
       w.add_value(key, value);
   QUIRE_TRY(const DType type, parse_encodable(o.type));
   w.add("general.file_type", gguf::file_type_code(type));
@@ -112,8 +112,8 @@ Status write_metadata(const QuantizeOptions& o, const Source& s, gguf::Writer& w
   return {};
 }
 
-Status write_tensors(const QuantizeOptions& o, const Source& s, TensorEncoder& encoder,
-                     QuantizeReport& report, gguf::Writer& w) {
+Status write_tensors(const QuantizeOptions& o, const Source& s, TensorEncoder& encoder, QuantizeReport& report,
+                     gguf::Writer& w) {
   Progress progress("quantizing", s.file.tensor_bytes(), Progress::Unit::kBytes);
   const auto done = [&](int64_t bytes) {
     progress.add(bytes);
@@ -170,27 +170,24 @@ Action add_quantize(CLI::App& app) {
   app.add_option("-o,--output,OUTPUT", o->output, "File to write; appears only when it is complete")
       ->required()
       ->type_name("FILE");
-  app.add_option(
-         "--type", o->type,
-         "Type of most matrices: nvfp4, mxfp4, iq4_nl, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, "
-         "q8_0, bf16, f16 or f32. Some tensors get another one: see the mixes below")
+  app.add_option("--type", o->type,
+                 "Type of most matrices: nvfp4, mxfp4, iq4_nl, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, "
+                 "q8_0, bf16, f16 or f32. Some tensors get another one: see the mixes below")
       ->required();
   app.add_option("--head-type", o->head_type, "Another type for the token embedding and the output head");
   app.add_option("--projection-type", o->projection_type,
                  "Another type for the projections of attention and delta net; `keep` for as in the input");
-  app.add_option(
-         "--tensor", o->overrides,
-         "Type of the matrices whose name a regular expression (PCRE) matches anywhere; `keep` for as in "
-         "the input. Repeatable: of several that match, the last decides")
+  app.add_option("--tensor", o->overrides,
+                 "Type of the matrices whose name a regular expression (PCRE) matches anywhere; `keep` for as in "
+                 "the input. Repeatable: of several that match, the last decides")
       ->type_name("REGEX=TYPE")
       ->allow_extra_args(false);
   app.add_option("--imatrix", o->importance,
                  "Importance file (of `quire imatrix`): errors in columns with large inputs weigh more")
       ->type_name("FILE");
-  app.add_flag(
-      "--rtn", o->rtn,
-      "Round to nearest: scales by the plain rule of each format, without search or importance; quick, "
-      "and what the search is measured against");
+  app.add_flag("--rtn", o->rtn,
+               "Round to nearest: scales by the plain rule of each format, without search or importance; quick, "
+               "and what the search is measured against");
   app.add_flag("--json", o->json, "Print the summary as one JSON object");
   app.add_option("-t,--threads", o->threads, "Threads (default: all CPUs). The output does not depend on it");
   app.footer(mixes_help());

@@ -29,19 +29,16 @@ void RunOptions::add(CLI::App& app) {
   app.add_option("-p,--prompt,PROMPT", prompt,
                  "The user's message; with --raw, or where the model has no chat template, text to continue");
   app.add_option("-f,--file", file, "Read the prompt from a file; - for standard input")->type_name("FILE");
-  app.add_option(
-         "--tokens", tokens,
-         "Token ids to continue, instead of a text; -: from standard input, as `quire tokenize` prints them")
+  app.add_option("--tokens", tokens,
+                 "Token ids to continue, instead of a text; -: from standard input, as `quire tokenize` prints them")
       ->type_name("1,2,3");
   app.add_flag("--chat", chat, "Apply the model's chat template, which is the default where there is one");
   app.add_flag("--raw", raw, "Do not: continue the prompt as a text");
   app.add_option("--system", system, "System message; implies --chat");
   app.add_flag("--think", think, "Let the template open a thinking section, if it has one");
-  app.add_option("-n,--max-tokens", max_tokens,
-                 "Tokens to generate at most; -1: until the answer or the context ends")
+  app.add_option("-n,--max-tokens", max_tokens, "Tokens to generate at most; -1: until the answer or the context ends")
       ->capture_default_str();
-  app.add_option("-c,--context", context,
-                 "Longest sequence, prompt and answer; 0: what the model was trained for")
+  app.add_option("-c,--context", context, "Longest sequence, prompt and answer; 0: what the model was trained for")
       ->capture_default_str();
   app.add_option("--batch-tokens", batch_tokens,
                  "Prompt tokens per step; 0: 512, on a GPU up to 2048. The output does not depend on it")
@@ -53,8 +50,7 @@ void RunOptions::add(CLI::App& app) {
   app.add_flag("--special", special, "Print control tokens as their text");
   app.add_flag("--json", json, "Print one JSON object instead of streaming text");
   app.add_flag("-q,--quiet", quiet, "No status line, and in a conversation no banner");
-  app.add_option("--dump-layers", dump_layers,
-                 "Write every step's intermediates as .npy files into this folder")
+  app.add_option("--dump-layers", dump_layers, "Write every step's intermediates as .npy files into this folder")
       ->type_name("DIR");
 }
 
@@ -103,8 +99,7 @@ Result<Request> RunOptions::request(std::vector<TokenId> prompt_tokens) const {
   return r;
 }
 
-Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const nlohmann::ordered_json& messages,
-                                         bool think) {
+Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const nlohmann::ordered_json& messages, bool think) {
   if (!model.tokenizer || model.tokenizer->chat_template().empty())
     return request_error("this model file has no chat template; give a plain prompt without --chat");
   QUIRE_TRY(const ChatTemplate chat, ChatTemplate::parse(model.tokenizer->chat_template()));
@@ -205,8 +200,8 @@ nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool log
   return j;
 }
 
-// At most what a context's tokens can be: as text, whose letters and accents may be put together before, so that a token stands
-// for several times its bytes, or as lines of `quire tokenize`.
+// At most what a context's tokens can be: as text, whose letters and accents may be put together before, so that a
+// token stands for several times its bytes, or as lines of `quire tokenize`.
 Result<std::string> read_prompt(const RunOptions& o, const LoadedModel& model, const std::string& path) {
   if (!model.tokenizer) return read_text(path);
   size_t longest = 1;
@@ -312,16 +307,15 @@ Status run(RunOptions& o) {
 void print_status_line(const Output& out, const Engine& engine) {
   const MemoryUse m = engine.memory();
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  tell_line(
-      fmt::format("[{} | load {:.2f} s | prompt {} tokens, {:.0f} tokens/s | generated {} tokens, {:.1f} "
-                  "tokens/s | memory "
-                  "{:.0f} MiB mapped from the file + {:.0f} MiB (repacked weights {:.0f}, cache {:.0f}, "
-                  "workspace {:.0f}, "
-                  "converted {:.1f})]",
-                  finish_reason_name(out.finish), engine.load_seconds(), out.prompt.size(), out.prompt_rate(),
-                  out.events.size(), out.generation_rate(), mib(m.mapped),
-                  mib(m.repacked + m.kv_and_state + m.workspace + m.converted), mib(m.repacked),
-                  mib(m.kv_and_state), mib(m.workspace), mib(m.converted)));
+  tell_line(fmt::format(
+      "[{} | load {:.2f} s | prompt {} tokens, {:.0f} tokens/s | generated {} tokens, {:.1f} "
+      "tokens/s | memory "
+      "{:.0f} MiB mapped from the file + {:.0f} MiB (repacked weights {:.0f}, cache {:.0f}, "
+      "workspace {:.0f}, "
+      "converted {:.1f})]",
+      finish_reason_name(out.finish), engine.load_seconds(), out.prompt.size(), out.prompt_rate(), out.events.size(),
+      out.generation_rate(), mib(m.mapped), mib(m.repacked + m.kv_and_state + m.workspace + m.converted),
+      mib(m.repacked), mib(m.kv_and_state), mib(m.workspace), mib(m.converted)));
   report_forced(engine.forced_kernels());
 }
 

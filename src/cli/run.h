@@ -15,8 +15,7 @@ struct RunOptions {
   SamplingOptions sampling;
   std::string prompt, file, tokens, system, dump_layers;
   std::vector<std::string> stop;
-  bool chat = false, raw = false, think = false, ignore_eos = false, special = false, json = false,
-       quiet = false;
+  bool chat = false, raw = false, think = false, ignore_eos = false, special = false, json = false, quiet = false;
   bool repack = true;
   std::shared_ptr<bool> dump_failed = std::make_shared<bool>(false);  // --dump-layers could not write all
   int64_t max_tokens = 512, context = 0;
@@ -62,11 +61,9 @@ class CancelKey : public SignalNotes {
 Output generate(Engine& engine, Request request, const std::function<void(const TokenEvent&)>& each);
 
 // Messages through the model's chat template to tokens.
-Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const nlohmann::ordered_json& messages,
-                                         bool think);
+Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const nlohmann::ordered_json& messages, bool think);
 
-Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedModel>& model,
-                        EngineOptions options);
+Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedModel>& model, EngineOptions options);
 
 void print_status_line(const Output& out, const Engine& engine);
 

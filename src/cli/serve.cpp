@@ -48,9 +48,8 @@ void ServeFlags::add_model(CLI::App& app) {
   app.add_option("-a,--served-model-name,--alias", o.names,
                  "What clients call the model; several names may be given (default: the file's name)")
       ->type_name("NAME");
-  app.add_option(
-         "-c,--max-model-len,--ctx-size", e.context,
-         "Longest sequence, prompt and answer; 0: what the model was trained for, or less if memory is short")
+  app.add_option("-c,--max-model-len,--ctx-size", e.context,
+                 "Longest sequence, prompt and answer; 0: what the model was trained for, or less if memory is short")
       ->capture_default_str();
   app.add_option("--max-num-seqs,--parallel", e.max_sequences,
                  "Answers computed at once; -np is the same; 0: 16, on a GPU up to 256, as memory allows")
@@ -58,8 +57,7 @@ void ServeFlags::add_model(CLI::App& app) {
   app.add_option("-b,--max-num-batched-tokens,--batch-size", e.max_batch_tokens,
                  "Tokens per step; 0: 512, on a GPU 2048 where memory allows. No text depends on it")
       ->capture_default_str();
-  app.add_option("--pooling", pooling,
-                 "Embeddings: of a text's last token (last), or of all of them together (mean)")
+  app.add_option("--pooling", pooling, "Embeddings: of a text's last token (last), or of all of them together (mean)")
       ->capture_default_str();
   app.add_flag("!--no-repack", e.repack, "With one or two sequences: save memory, generate slower");
 }
@@ -70,22 +68,19 @@ void ServeFlags::add_cache(CLI::App& app) {
                  "Size of the KV cache in tokens; 0: on a GPU what is left of its memory, else the "
                  "larger of one context and 64k tokens")
       ->capture_default_str();
-  app.add_flag(
-         "--enable-prefix-caching,!--no-enable-prefix-caching", e.prefix_cache,
-         "Prompts that begin as earlier ones did are not computed again (default). No text depends on it")
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", e.prefix_cache,
+               "Prompts that begin as earlier ones did are not computed again (default). No text depends on it")
       ->capture_default_str();
   app.add_option("--swap-space", swap_space,
                  "GiB of host memory for KV blocks of answers that make room for older ones; 0: answers "
                  "pause instead")
       ->capture_default_str();
-  app.add_option(
-         "--kv-offloading-size", host_cache,
-         "GiB of host memory for what the prefix cache has no room for on the device; 0: it is forgotten")
+  app.add_option("--kv-offloading-size", host_cache,
+                 "GiB of host memory for what the prefix cache has no room for on the device; 0: it is forgotten")
       ->capture_default_str();
-  app.add_option(
-         "--first-token-first", e.first_token_threshold,
-         "When so many prompts wait for their first token, they go before answers' next tokens; 0: never. "
-         "No text depends on it")
+  app.add_option("--first-token-first", e.first_token_threshold,
+                 "When so many prompts wait for their first token, they go before answers' next tokens; 0: never. "
+                 "No text depends on it")
       ->capture_default_str();
   app.add_option("--prefix-cache-file", o.prefix_cache_file,
                  "Keep the prefix cache in this file while the server is down; written at its end")
@@ -101,10 +96,9 @@ void ServeFlags::add_answers(CLI::App& app) {
       ->type_name("NAME")
       ->delimiter(',')
       ->capture_default_str();
-  app.add_flag(
-      "--special-tokens-in-content", o.special_in_content,
-      "Control tokens such as <|im_end|> in messages are read as such, and not as text: whoever writes "
-      "messages can then end a turn and begin another");
+  app.add_flag("--special-tokens-in-content", o.special_in_content,
+               "Control tokens such as <|im_end|> in messages are read as such, and not as text: whoever writes "
+               "messages can then end a turn and begin another");
   app.add_option("--generation-config", o.generation_config,
                  "How requests are sampled that do not say: as the file recommends (model), as a "
                  "generation_config.json or a folder with one does, or as the API defines it (none)")
@@ -123,8 +117,7 @@ void ServeFlags::add_http(CLI::App& app) {
   app.add_option("--host", h.listen.host, "Numeric address to listen at; localhost, or 0.0.0.0 or :: for all")
       ->capture_default_str();
   app.add_option("--port", h.listen.port, "0: any free one")->capture_default_str();
-  app.add_option("--uds", h.listen.unix_socket, "Listen at a unix domain socket, and at no address")
-      ->type_name("PATH");
+  app.add_option("--uds", h.listen.unix_socket, "Listen at a unix domain socket, and at no address")->type_name("PATH");
   app.add_option("--uds-mode", uds_mode, "Who may connect to it, as chmod has it")
       ->type_name("OCTAL")
       ->capture_default_str();
@@ -137,28 +130,22 @@ void ServeFlags::add_http(CLI::App& app) {
                  "File or pipe with one key a line, # for comments; every route but /health needs one")
       ->type_name("FILE");
   app.add_flag("--metrics-without-key", o.metrics_without_key, "With keys: /metrics needs none");
-  app.add_option(
-         "--allowed-origins,--cors-origins", o.allowed_origins,
-         "Whose pages may use the server from a browser (CORS), such as https://example.org; * for all")
+  app.add_option("--allowed-origins,--cors-origins", o.allowed_origins,
+                 "Whose pages may use the server from a browser (CORS), such as https://example.org; * for all")
       ->type_name("LIST");
-  app.add_option(
-         "--allowed-hosts", o.allowed_hosts,
-         "Without keys at a loopback address: names besides localhost that requests may have as Host; "
-         "* for all")
+  app.add_option("--allowed-hosts", o.allowed_hosts,
+                 "Without keys at a loopback address: names besides localhost that requests may have as Host; "
+                 "* for all")
       ->type_name("LIST");
-  app.add_option("--ssl-certfile,--ssl-cert-file", h.certificate_file, "PEM file: serve HTTPS")
-      ->type_name("FILE");
-  app.add_option("--ssl-keyfile,--ssl-key-file", h.key_file, "PEM file of the certificate's key")
-      ->type_name("FILE");
+  app.add_option("--ssl-certfile,--ssl-cert-file", h.certificate_file, "PEM file: serve HTTPS")->type_name("FILE");
+  app.add_option("--ssl-keyfile,--ssl-key-file", h.key_file, "PEM file of the certificate's key")->type_name("FILE");
   app.add_option("--access-log", o.access_log,
                  "One JSON line a request into this file, opened anew on SIGHUP; - for standard error")
       ->type_name("FILE")
       ->capture_default_str();
-  app.add_option("--trace-steps", o.step_trace, "One JSON line a step of the engine into this file")
-      ->type_name("FILE");
+  app.add_option("--trace-steps", o.step_trace, "One JSON line a step of the engine into this file")->type_name("FILE");
   app.add_flag("--no-access-log,--disable-uvicorn-access-log", no_access_log, "Write no access log");
-  app.add_option("--notify-socket", o.notify_socket,
-                 "Tell systemd when requests can be served (NOTIFY_SOCKET)")
+  app.add_option("--notify-socket", o.notify_socket, "Tell systemd when requests can be served (NOTIFY_SOCKET)")
       ->type_name("PATH");
 }
 
@@ -179,8 +166,7 @@ void ServeFlags::add_limits(CLI::App& app) {
                  "states of the "
                  "prefix cache. docs/server.md lists them")
       ->type_name("FILE");
-  app.add_option("--request-timeout", request_timeout, "Seconds one answer may take; 0: any")
-      ->capture_default_str();
+  app.add_option("--request-timeout", request_timeout, "Seconds one answer may take; 0: any")->capture_default_str();
   app.add_option("--drain-timeout", drain_timeout, "Seconds to finish what was accepted after SIGTERM")
       ->capture_default_str();
 }
@@ -218,13 +204,11 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   constexpr double kGib = 1 << 30;
   for (const auto& [name, gib, bytes] : {std::tuple{"--swap-space", swap_space, &s.engine.swap_bytes},
                                          {"--kv-offloading-size", host_cache, &s.engine.prefix_host_bytes}}) {
-    if (!(gib >= 0 && gib <= 65536))
-      return request_error("{} {}: must be between 0 and 65536 GiB", name, gib);
+    if (!(gib >= 0 && gib <= 65536)) return request_error("{} {}: must be between 0 and 65536 GiB", name, gib);
     *bytes = static_cast<int64_t>(gib * kGib);
   }
   if (!(prefix_file_size > 0 && prefix_file_size <= 65536))
-    return request_error("--prefix-cache-file-size {}: must be above 0 and at most 65536 GiB",
-                         prefix_file_size);
+    return request_error("--prefix-cache-file-size {}: must be above 0 and at most 65536 GiB", prefix_file_size);
   s.prefix_cache_file_bytes = static_cast<int64_t>(prefix_file_size * kGib);
   if (!s.prefix_cache_file.empty() && !s.engine.prefix_cache)
     return request_error("--prefix-cache-file keeps the prefix cache, which is switched off");
@@ -239,12 +223,10 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   if (reasoning != "auto" && reasoning != "none")
     return request_error("--reasoning-format {}: must be auto or none", reasoning);
   s.split_reasoning = reasoning == "auto";
-  if (pooling != "last" && pooling != "mean")
-    return request_error("--pooling {}: must be last or mean", pooling);
+  if (pooling != "last" && pooling != "mean") return request_error("--pooling {}: must be last or mean", pooling);
   s.engine.pooling = pooling == "mean" ? Pooling::kMean : Pooling::kLast;
-  for (const auto& [name, seconds, to] :
-       {std::tuple{"--request-timeout", request_timeout, &s.request_timeout},
-        {"--drain-timeout", drain_timeout, &s.drain_timeout}}) {
+  for (const auto& [name, seconds, to] : {std::tuple{"--request-timeout", request_timeout, &s.request_timeout},
+                                          {"--drain-timeout", drain_timeout, &s.drain_timeout}}) {
     if (!(seconds >= 0 && seconds <= 1e6))
       return request_error("{} {}: must be a number of seconds, at most a million", name, seconds);
     *to = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -264,8 +246,8 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   s.pool.max_waiting_bytes = s.http.max_total_body_bytes;
   s.pool.max_running_bytes = limits.max_body_bytes;
   if (s.limits.max_priority < -server::kLastPriority || s.limits.max_priority > server::kLastPriority)
-    return request_error("--max-priority {}: must be between {} and {}", s.limits.max_priority,
-                         -server::kLastPriority, server::kLastPriority);
+    return request_error("--max-priority {}: must be between {} and {}", s.limits.max_priority, -server::kLastPriority,
+                         server::kLastPriority);
   if (s.limits.max_logprobs < 0 || s.limits.max_logprobs > 1000)
     return request_error("--max-logprobs {}: must be between 0 and 1000", s.limits.max_logprobs);
   s.engine.max_prompt_logprobs = s.limits.max_logprobs;

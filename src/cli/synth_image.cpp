@@ -15,8 +15,7 @@ namespace quire::cli {
 namespace {
 
 constexpr uint32_t kPage = 4096;
-constexpr size_t kLeastShared = size_t{1}
-                                << 20;  // smaller tensors are copied: a mapping each is not worth it
+constexpr size_t kLeastShared = size_t{1} << 20;  // smaller tensors are copied: a mapping each is not worth it
 
 Error no_memory(std::string_view doing) {
   return capacity_error("{}: {}", doing, std::strerror(errno));
@@ -27,10 +26,8 @@ class Image {
  public:
   static Result<std::shared_ptr<Image>> reserve(size_t bytes) {
     auto image = std::make_shared<Image>();
-    void* const at =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED)
-      return no_memory(fmt::format("{} MiB of addresses for random weights", bytes >> 20));
+    void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) return no_memory(fmt::format("{} MiB of addresses for random weights", bytes >> 20));
     image->bytes_ = {static_cast<std::byte*>(at), bytes};
     return image;
   }
@@ -104,9 +101,8 @@ Result<std::shared_ptr<const LoadedModel>> load_synth_model(const SynthOptions& 
   QUIRE_TRY(const std::string head, w.head());
   const auto bytes = static_cast<int64_t>(w.file_bytes()), available = available_memory();
   if (pages == SynthPages::kOwn && bytes > available)
-    return capacity_error(
-        "{} with {} layers takes {} MiB, and {} MiB of memory are available; use fewer --layers",
-        model.shape().name, model.shape().layers, bytes >> 20, available >> 20);
+    return capacity_error("{} with {} layers takes {} MiB, and {} MiB of memory are available; use fewer --layers",
+                          model.shape().name, model.shape().layers, bytes >> 20, available >> 20);
   QUIRE_TRY(const std::shared_ptr<Image> image, Image::reserve(static_cast<size_t>(bytes)));
   std::memcpy(image->bytes().data(), head.data(), head.size());
   QUIRE_TRY(gguf::File file, gguf::File::parse(image->bytes()));

@@ -8,7 +8,8 @@ namespace quire::cli {
 
 // How the weights' pages come about.
 enum class SynthPages {
-  // Each has memory of its own, like a file in the page cache: for computing on a CPU, whose caches would otherwise hold
+  // Each has memory of its own, like a file in the page cache: for computing on a CPU, whose caches would otherwise
+  // hold
   // all of the model.
   kOwn,
   // Equal ones share memory: 20 GB of weights take some 30 MB. For a device, which copies them.

@@ -140,8 +140,7 @@ Status SynthModel::fill(const Sink& sink) const {
     const DType type = types_.of(t);
     QUIRE_CHECKED(sink(t.values == SynthValues::kMatrix ? source.matrix(type, t.dims[0], elems_of(t))
                                                         : source.vector(t.values, elems_of(t))));
-    if (type == DType::kNVFP4)
-      QUIRE_CHECKED(sink(source.constants(synth_nvfp4_scale(t.dims[0]), matrices(t))));
+    if (type == DType::kNVFP4) QUIRE_CHECKED(sink(source.constants(synth_nvfp4_scale(t.dims[0]), matrices(t))));
   }
   return {};
 }

@@ -1,5 +1,5 @@
-// A model of known shapes and random weights: which tensors of which types, and their bytes. `quire synth` writes it into
-// a file; --synth of the benchmarks lays it out in memory (synth_image.h).
+// A model of known shapes and random weights: which tensors of which types, and their bytes. `quire synth` writes it
+// into a file; --synth of the benchmarks lays it out in memory (synth_image.h).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,8 +21,8 @@ struct SynthOptions {
 // "0.6b (qwen3, dense), ...", for --help.
 std::string synth_presets();
 
-// Bytes of a tensor: `pattern` from `begin` on, again and again. `begin` is a multiple of 4096, and so is the length of a
-// pattern that is repeated; both are whole blocks.
+// Bytes of a tensor: `pattern` from `begin` on, again and again. `begin` is a multiple of 4096, and so is the length of
+// a pattern that is repeated; both are whole blocks.
 struct SynthPayload {
   std::span<const std::byte> pattern;
   size_t begin = 0, bytes = 0;

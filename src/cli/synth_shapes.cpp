@@ -140,8 +140,8 @@ class Builder {
     for (const TensorRole role : {kFfnGate, kFfnUp, kFfnDown}) add(role);
   }
   void experts() {
-    for (const TensorRole role : {kRouter, kExpertsGate, kExpertsUp, kExpertsDown, kSharedRouter, kSharedGate,
-                                  kSharedUp, kSharedDown})
+    for (const TensorRole role :
+         {kRouter, kExpertsGate, kExpertsUp, kExpertsDown, kSharedRouter, kSharedGate, kSharedUp, kSharedDown})
       add(role);
   }
 
@@ -162,8 +162,7 @@ void add_tokenizer(const SynthShape& s, gguf::Writer& w) {
   for (int b = 0; b < 256; ++b)
     add(std::string(ByteAlphabet::get().letter(static_cast<uint8_t>(b))), TokenType::kNormal);
   const auto end_of_text = static_cast<uint32_t>(texts.size());
-  for (const char* special : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"})
-    add(special, TokenType::kControl);
+  for (const char* special : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) add(special, TokenType::kControl);
   while (static_cast<int64_t>(texts.size()) < s.vocab)
     add(fmt::format("\u0120t{}", texts.size()),
         TokenType::kNormal);  // a space, and what is no other token's text

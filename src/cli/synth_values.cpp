@@ -46,8 +46,8 @@ float nvfp4_scale(float deviation) {
   return 2 * deviation / (6 * 448);
 }
 
-// Values of one type and spread, a few megabytes; a tensor is a piece of them, repeated. As many as make whole blocks on
-// whole pages: 4096 blocks of the largest kind at least, times a few so that an expert is not the next one again.
+// Values of one type and spread, a few megabytes; a tensor is a piece of them, repeated. As many as make whole blocks
+// on whole pages: 4096 blocks of the largest kind at least, times a few so that an expert is not the next one again.
 std::vector<std::byte> make_pattern(DType type, float deviation, std::mt19937_64& random) {
   const DTypeInfo& info = dtype_info(type);
   constexpr int64_t kElems = int64_t{1} << 22;

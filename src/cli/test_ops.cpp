@@ -30,8 +30,7 @@ void print(std::string_view op, const conformance::Suite& suite) {
 }
 
 Status run(Options o) {
-  if (o.device != "cpu" && o.device != "cuda")
-    return request_error("--device {}: must be cpu or cuda", o.device);
+  if (o.device != "cpu" && o.device != "cuda") return request_error("--device {}: must be cpu or cuda", o.device);
   if (o.list) {
     for (const OperatorInfo& op : operators()) print_out("{}\n", op.name);
     return {};
@@ -67,17 +66,15 @@ Status run(Options o) {
 Action add_test_ops(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.add_option("--op", o->op, "only this operator (see --list)");
-  app.add_option(
-      "--kernel", o->kernel,
-      "only this kernel of it: reference, avx2, avx512, amx, integer, ..., cuda, cuda_stream, ...");
+  app.add_option("--kernel", o->kernel,
+                 "only this kernel of it: reference, avx2, avx512, amx, integer, ..., cuda, cuda_stream, ...");
   app.add_option("--case", o->case_name, "only cases whose name contains this");
   app.add_flag("--one-case", o->one_case, "of each kernel only the first case that it fits");
   app.add_option("--seed", o->seed, "seed of the random inputs")->capture_default_str();
   app.add_option("-t,--threads", o->threads, "threads to compute with; 0: all CPUs")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--device", o->device,
-                 "cpu: all kernels that this CPU can run; cuda: all that a GPU can run")
+  app.add_option("--device", o->device, "cpu: all kernels that this CPU can run; cuda: all that a GPU can run")
       ->capture_default_str();
   app.add_option("--gpu", o->gpu_number, "With --device cuda: which GPU, as `quire devices` counts them")
       ->check(CLI::Range(0, 1023))

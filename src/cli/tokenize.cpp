@@ -26,8 +26,7 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text, const Tokenizer& t
   const auto fail = [](std::string_view what) {
     return request_error("--decode takes token ids such as '1,2,3' or the output of --json; it got {}", what);
   };
-  if (const std::size_t key = text.find("\"tokens\""); key != std::string_view::npos)
-    text.remove_prefix(key + 8);
+  if (const std::size_t key = text.find("\"tokens\""); key != std::string_view::npos) text.remove_prefix(key + 8);
   for (std::size_t i = 0; i < text.size();) {
     if (std::string_view(" ,:[]{}\t\r\n").find(text[i]) != std::string_view::npos) {
       ++i;
@@ -35,12 +34,9 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text, const Tokenizer& t
     }
     int64_t id = 0;
     const std::size_t begin = i;
-    for (; i < text.size() && text[i] >= '0' && text[i] <= '9' && i - begin < 11; ++i)
-      id = 10 * id + (text[i] - '0');
-    if (i == begin)
-      return fail(fmt::format("the byte 0x{:02x} at offset {}", static_cast<uint8_t>(text[i]), i));
-    if (id >= tokenizer.size())
-      return fail(fmt::format("{}, but the vocabulary has {} tokens", id, tokenizer.size()));
+    for (; i < text.size() && text[i] >= '0' && text[i] <= '9' && i - begin < 11; ++i) id = 10 * id + (text[i] - '0');
+    if (i == begin) return fail(fmt::format("the byte 0x{:02x} at offset {}", static_cast<uint8_t>(text[i]), i));
+    if (id >= tokenizer.size()) return fail(fmt::format("{}, but the vocabulary has {} tokens", id, tokenizer.size()));
     ids.push_back(static_cast<TokenId>(id));
   }
   return ids;
@@ -85,8 +81,7 @@ Status tokenize(const TokenizeOptions& o) {
   } else {
     QUIRE_TRY(input, read_text(o.file.empty() ? "-" : o.file));
     if (input.size() > Tokenizer::kMaxTextBytes)
-      return request_error("the text is longer than {} bytes; tokenize it in parts",
-                           Tokenizer::kMaxTextBytes);
+      return request_error("the text is longer than {} bytes; tokenize it in parts", Tokenizer::kMaxTextBytes);
   }
   if (o.decode) {
     QUIRE_TRY(const std::vector<TokenId> ids, parse_ids(input, tokenizer));

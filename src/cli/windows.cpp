@@ -5,8 +5,7 @@
 namespace quire::cli {
 
 void WindowOptions::add(CLI::App& app) {
-  app.add_option("--window", window, "Tokens per window; each starts from an empty state")
-      ->capture_default_str();
+  app.add_option("--window", window, "Tokens per window; each starts from an empty state")->capture_default_str();
   app.add_option("--windows,--max-windows,--chunks", windows, "Only the first so many windows; 0: all")
       ->capture_default_str();
 }
@@ -20,9 +19,8 @@ Status WindowOptions::check() const {
 Result<int64_t> WindowOptions::count(const std::string& name, int64_t tokens) const {
   const int64_t available = tokens / window;
   if (available == 0)
-    return request_error(
-        "{}: the text has {} tokens, less than a window of {}; give a longer one, or --window",
-        name == "-" ? "standard input" : name, tokens, window);
+    return request_error("{}: the text has {} tokens, less than a window of {}; give a longer one, or --window",
+                         name == "-" ? "standard input" : name, tokens, window);
   return windows > 0 ? std::min(windows, available) : available;
 }
 

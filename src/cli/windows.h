@@ -1,5 +1,5 @@
-// How a text is cut for commands that run a model over it: consecutive windows that do not overlap, the incomplete last one
-// dropped.
+// How a text is cut for commands that run a model over it: consecutive windows that do not overlap, the incomplete last
+// one dropped.
 #pragma once
 
 #include <CLI/CLI.hpp>

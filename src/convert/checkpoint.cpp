@@ -41,9 +41,8 @@ Result<ShardIndex> parse_shard_index(std::string_view text) {
     if (!file.is_string()) return file_error("weight_map names no file for tensor {}", printable(name));
     const auto& file_name = file.get_ref<const std::string&>();
     if (!is_plain_name(file_name))
-      return file_error(
-          "weight_map puts tensor {} into {}, which is not the plain name of a .safetensors file",
-          printable(name), printable(file_name));
+      return file_error("weight_map puts tensor {} into {}, which is not the plain name of a .safetensors file",
+                        printable(name), printable(file_name));
     files.emplace(file_name, 0);
   }
   for (auto& [name, number] : files) {
@@ -92,9 +91,8 @@ Result<Checkpoint> Checkpoint::open(const std::string& folder) {
     QUIRE_TRY(const std::string text, read_text_file(index_path));
     QUIRE_TRY(index, parse_shard_index(text).context(index_path));
   } else {
-    return request_error(
-        "{}: has neither {} nor {}; weights in other formats must be saved as safetensors first", folder,
-        kSingle, kIndex);
+    return request_error("{}: has neither {} nor {}; weights in other formats must be saved as safetensors first",
+                         folder, kSingle, kIndex);
   }
   for (const std::string& name : index.files) {
     const std::string path = at / name;

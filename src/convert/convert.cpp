@@ -30,10 +30,8 @@ Status check_folder(const std::string& folder) {
   std::error_code error;
   if (!fs::exists(folder, error)) return request_error("{}: no such folder", folder);
   if (!fs::is_directory(folder, error))
-    return request_error("{}: is not a folder; give the one with config.json and the .safetensors files",
-                         folder);
-  if (!fs::exists(fs::path(folder) / "config.json", error))
-    return request_error("{}: has no config.json", folder);
+    return request_error("{}: is not a folder; give the one with config.json and the .safetensors files", folder);
+  if (!fs::exists(fs::path(folder) / "config.json", error)) return request_error("{}: has no config.json", folder);
   return {};
 }
 
@@ -99,9 +97,8 @@ class Output {
     if (prefix.ends_with(".gguf")) prefix.resize(prefix.size() - 5);
     for (size_t i = 0; i < count; ++i) {
       writers_.push_back(std::make_unique<gguf::Writer>());
-      paths_.push_back(
-          count == 1 ? options.output
-                     : gguf::shard_path(prefix, static_cast<uint32_t>(i), static_cast<uint32_t>(count)));
+      paths_.push_back(count == 1 ? options.output
+                                  : gguf::shard_path(prefix, static_cast<uint32_t>(i), static_cast<uint32_t>(count)));
     }
   }
 
@@ -110,8 +107,8 @@ class Output {
 
   Status open() {
     if (writers_.size() > kMaxFiles)
-      return request_error("--split-max-size: {} files are more than {}; choose a larger size",
-                           writers_.size(), kMaxFiles);
+      return request_error("--split-max-size: {} files are more than {}; choose a larger size", writers_.size(),
+                           kMaxFiles);
     for (size_t i = 0; i < writers_.size() && writers_.size() > 1; ++i) {
       writers_[i]->add("split.no", static_cast<uint16_t>(i));
       writers_[i]->add("split.count", static_cast<uint16_t>(writers_.size()));
@@ -153,8 +150,8 @@ Status refuse_not_finite(const std::set<std::string>& tensors) {
     if (shown++ == kShownNames) break;
     names.append(names.empty() ? "" : ", ").append(gguf::printable(name));
   }
-  return file_error("{} {} NaN or infinity: {}{}; if the original has none, copy the folder again",
-                    tensors.size(), tensors.size() == 1 ? "tensor holds" : "tensors hold", names,
+  return file_error("{} {} NaN or infinity: {}{}; if the original has none, copy the folder again", tensors.size(),
+                    tensors.size() == 1 ? "tensor holds" : "tensors hold", names,
                     tensors.size() > kShownNames ? ", ..." : "");
 }
 
@@ -191,8 +188,7 @@ ConvertSummary summarise(const HfConfig& config, const HfTokenizer& tokenizer, c
     sum.bytes += t.bytes();
   }
   for (const auto& [type, sum] : sums) s.types.push_back(sum);
-  std::stable_sort(s.types.begin(), s.types.end(),
-                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::stable_sort(s.types.begin(), s.types.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   for (const auto* notes : {&config.notes, &plan.notes, &tokenizer.notes})
     s.notes.insert(s.notes.end(), notes->begin(), notes->end());
   s.unused = plan.unused;

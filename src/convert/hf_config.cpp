@@ -18,8 +18,8 @@ const Architecture* find_class(std::string_view name) {
   return nullptr;
 }
 
-constexpr int64_t kMaxLayers = 512, kMaxExperts = 1024, kMaxWidth = 1 << 20, kMaxHeads = 1024,
-                  kMaxHeadDim = 1024, kMaxVocab = 1 << 22;
+constexpr int64_t kMaxLayers = 512, kMaxExperts = 1024, kMaxWidth = 1 << 20, kMaxHeads = 1024, kMaxHeadDim = 1024,
+                  kMaxVocab = 1 << 22;
 
 Status read_attention(const HfKeys& k, HfConfig& c) {
   QUIRE_CHECKED(k.number("num_attention_heads", 1, kMaxHeads, c.heads));
@@ -30,14 +30,12 @@ Status read_attention(const HfKeys& k, HfConfig& c) {
     QUIRE_CHECKED(k.number_or("num_key_value_heads", c.heads, 1, kMaxHeads, c.kv_heads));
   if (c.heads % c.kv_heads != 0)
     return file_error("num_key_value_heads: {} heads cannot share {} KV heads", c.heads, c.kv_heads);
-  const int64_t default_dim =
-      c.row->checkpoint_head_dim > 0 ? c.row->checkpoint_head_dim : c.hidden / c.heads;
+  const int64_t default_dim = c.row->checkpoint_head_dim > 0 ? c.row->checkpoint_head_dim : c.hidden / c.heads;
   QUIRE_CHECKED(k.number_or("head_dim", default_dim, 2, kMaxHeadDim, c.head_dim));
   if (c.head_dim < 2 || c.head_dim % 2 != 0) return file_error("head_dim: {} is not even", c.head_dim);
   bool gated = true;
   QUIRE_CHECKED(k.flag_or("attn_output_gate", true, gated));
-  if (c.row->gated_query && !gated)
-    return file_error("attn_output_gate: false is not supported by this architecture");
+  if (c.row->gated_query && !gated) return file_error("attn_output_gate: false is not supported by this architecture");
   return {};
 }
 
@@ -62,8 +60,7 @@ Status read_expert_count(const HfKeys& k, HfConfig& c) {
 
 Status read_experts(const HfKeys& k, HfConfig& c) {
   const bool mixtral = c.class_name == "MixtralForCausalLM";
-  if (c.row->experts != Presence::kAlways && !mixtral)
-    return k.number("intermediate_size", 1, kMaxWidth, c.ffn);
+  if (c.row->experts != Presence::kAlways && !mixtral) return k.number("intermediate_size", 1, kMaxWidth, c.ffn);
   QUIRE_CHECKED(read_expert_count(k, c));
   QUIRE_CHECKED(k.number("num_experts_per_tok", 1, c.experts, c.experts_used));
   if (mixtral) {
@@ -81,13 +78,11 @@ Status read_experts(const HfKeys& k, HfConfig& c) {
   int64_t step = 1;
   QUIRE_CHECKED(k.flag_or("norm_topk_prob", false, renormalised));
   if (!renormalised)
-    return file_error(
-        "norm_topk_prob: must be true; this architecture's experts are always weighted to a sum of 1");
+    return file_error("norm_topk_prob: must be true; this architecture's experts are always weighted to a sum of 1");
   QUIRE_CHECKED(k.number_or("decoder_sparse_step", 1, 1, kMaxLayers, step));
   const json* dense = k.find("mlp_only_layers");
   if (step != 1 || (dense != nullptr && !dense->empty()))
-    return file_error(
-        "mlp_only_layers, decoder_sparse_step: dense layers among layers of experts are not supported");
+    return file_error("mlp_only_layers, decoder_sparse_step: dense layers among layers of experts are not supported");
   return {};
 }
 
@@ -122,8 +117,7 @@ Status read_delta(const HfKeys& k, HfConfig& c) {
   QUIRE_CHECKED(k.number("linear_num_key_heads", 1, kMaxHeads, c.key_heads));
   QUIRE_CHECKED(k.number("linear_num_value_heads", 1, kMaxHeads, c.value_heads));
   if (c.value_heads % c.key_heads != 0)
-    return file_error("linear_num_value_heads: {} is not a multiple of {} key heads", c.value_heads,
-                      c.key_heads);
+    return file_error("linear_num_value_heads: {} is not a multiple of {} key heads", c.value_heads, c.key_heads);
   QUIRE_CHECKED(read_layer_types(k, c));
   QUIRE_CHECKED(k.number_or("mtp_num_hidden_layers", 0, 0, kMaxLayers - c.layers, c.mtp_layers));
   if (c.mtp_layers > 1) {
@@ -179,8 +173,8 @@ Status read_sliding_window(const HfKeys& k, HfConfig& c) {
   QUIRE_CHECKED(k.number_or("sliding_window", none ? c.context : 4096, 1, INT32_MAX, window));
   if (!sliding || window >= c.context) return {};
   c.notes.push_back(fmt::format(
-      "context_length is {} instead of {}: the sliding_window, to whose end all layers attend to everything",
-      window, c.context));
+      "context_length is {} instead of {}: the sliding_window, to whose end all layers attend to everything", window,
+      c.context));
   c.context = window;
   return {};
 }
@@ -199,8 +193,7 @@ bool is_wrapper(const HfConfig& c) {
 // What the text model is made from: of the hybrids' folders often a part of the file.
 Result<const json*> model_part(const json& root, const HfConfig& c) {
   const json* text = find_member(root, "text_config");
-  if (text == nullptr && is_wrapper(c))
-    return file_error("text_config: missing; {} is made from it", c.class_name);
+  if (text == nullptr && is_wrapper(c)) return file_error("text_config: missing; {} is made from it", c.class_name);
   if (text == nullptr || !c.row->delta_net) return &root;
   if (!text->is_object()) return file_error("text_config: is no object");
   return text;
@@ -246,8 +239,7 @@ Result<HfConfig> read_hf_config(const json& root) {
   QUIRE_TRY(c.class_name, class_name_of(root));
   c.row = find_class(c.class_name);
   if (c.row == nullptr)
-    return file_error("architecture {} is not supported (supported: {})", printable(c.class_name),
-                      supported_classes());
+    return file_error("architecture {} is not supported (supported: {})", printable(c.class_name), supported_classes());
   QUIRE_TRY(const json* part, model_part(root, c));
   const HfKeys k(*part);
   QUIRE_TRY(const std::string activation, text_of(k.find("hidden_act"), "hidden_act"));

@@ -39,8 +39,7 @@ Status read_sections(const json* list, HfConfig& c) {
 Status read_factor(const json& r, HfConfig& c) {
   if (!r.contains("factor")) return file_error("rope scaling: factor: missing");
   const json* factor = find_member(r, "factor");
-  if (factor == nullptr && c.rope.kind != RopeScaling::Kind::kYarn)
-    return file_error("rope scaling: factor: is null");
+  if (factor == nullptr && c.rope.kind != RopeScaling::Kind::kYarn) return file_error("rope scaling: factor: is null");
   const double ratio = static_cast<double>(c.context) / static_cast<double>(c.rope.original_context);
   return positive_or(factor, "rope scaling: factor", ratio, c.rope.factor);
 }
@@ -95,8 +94,7 @@ Status read_yarn(const json& r, HfConfig& c) {
   QUIRE_CHECKED(positive_or(find_member(r, "beta_fast"), "beta_fast", 32, fast));
   QUIRE_CHECKED(positive_or(find_member(r, "beta_slow"), "beta_slow", 1, slow));
   if (fast != 32 || slow != 1)
-    return file_error("rope scaling: beta_fast {} and beta_slow {} are not supported (32 and 1 are)", fast,
-                      slow);
+    return file_error("rope scaling: beta_fast {} and beta_slow {} are not supported (32 and 1 are)", fast, slow);
   const json* truncate = find_member(r, "truncate");
   if (truncate != nullptr && *truncate != json(true))
     return file_error("rope scaling: truncate: only true is supported");
@@ -115,8 +113,7 @@ Status read_llama3(const json& r, HfConfig& c) {
   QUIRE_CHECKED(positive_or(find_member(r, "low_freq_factor"), "low_freq_factor", 1, c.rope.low_factor));
   QUIRE_CHECKED(positive_or(find_member(r, "high_freq_factor"), "high_freq_factor", 4, c.rope.high_factor));
   if (c.rope.high_factor <= c.rope.low_factor)
-    return file_error("high_freq_factor: {} is not above low_freq_factor {}", c.rope.high_factor,
-                      c.rope.low_factor);
+    return file_error("high_freq_factor: {} is not above low_freq_factor {}", c.rope.high_factor, c.rope.low_factor);
   return {};
 }
 
@@ -133,9 +130,8 @@ Status read_scaling(const HfKeys& k, const json& r, HfConfig& c) {
   else if (kind == "llama3" && c.row->name == "llama")
     c.rope.kind = Kind::kLlama3;
   else
-    return file_error(
-        "rope_type: {} is not supported for {} (default, linear and yarn are, and llama3 for llama)",
-        printable(kind), c.row->name);
+    return file_error("rope_type: {} is not supported for {} (default, linear and yarn are, and llama3 for llama)",
+                      printable(kind), c.row->name);
   if (c.rope.kind != Kind::kLinear) QUIRE_CHECKED(read_original_context(k, r, c));
   QUIRE_CHECKED(read_factor(r, c));
   if (c.rope.kind == Kind::kYarn) return read_yarn(r, c);
@@ -150,11 +146,9 @@ Status read_rotated_part(double share, HfConfig& c) {
   if (!hybrid(c)) {
     if (rotated == c.head_dim) return {};
     if (c.rope.kind != RopeScaling::Kind::kNone)
-      return file_error("partial_rotary_factor: {} beside a scaled RoPE is not supported by this class",
-                        share);
-    c.notes.push_back(
-        fmt::format("partial_rotary_factor {} is left out: {} rotates whole heads, in transformers too",
-                    share, c.class_name));
+      return file_error("partial_rotary_factor: {} beside a scaled RoPE is not supported by this class", share);
+    c.notes.push_back(fmt::format("partial_rotary_factor {} is left out: {} rotates whole heads, in transformers too",
+                                  share, c.class_name));
     return {};
   }
   if (share > 1) return file_error("partial_rotary_factor: {} is above 1", share);
@@ -191,8 +185,7 @@ Status read_hf_rope(const HfKeys& k, HfConfig& c) {
   const double default_theta = c.class_name == "MixtralForCausalLM" ? 1e6 : 1e4;
   QUIRE_CHECKED(positive_or(either("rope_theta"), "rope_theta", default_theta, c.rope_theta));
   double share = 1;
-  QUIRE_CHECKED(
-      positive_or(either("partial_rotary_factor"), "partial_rotary_factor", hybrid(c) ? 0.25 : 1, share));
+  QUIRE_CHECKED(positive_or(either("partial_rotary_factor"), "partial_rotary_factor", hybrid(c) ? 0.25 : 1, share));
   if (hybrid(c)) {
     QUIRE_CHECKED(read_rotated_part(share, c));
     QUIRE_CHECKED(read_sections(either("mrope_section"), c));

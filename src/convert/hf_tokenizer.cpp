@@ -11,8 +11,7 @@ namespace {
 using gguf::printable;
 using nlohmann::json;
 
-constexpr std::string_view kGpt2 =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwen2 =
@@ -85,9 +84,8 @@ Result<bool> is_nfc(const json& tokenizer) {
   for (const json* step : steps_of(find_member(tokenizer, "normalizer"), "normalizers")) {
     const std::string type = string_at(*step, "type");
     if (type != "NFC")
-      return file_error(
-          "normalizer: {} is not supported (NFC is): the model would see other text than it knows",
-          printable(type));
+      return file_error("normalizer: {} is not supported (NFC is): the model would see other text than it knows",
+                        printable(type));
     nfc = true;
   }
   return nfc;
@@ -108,9 +106,8 @@ Result<std::string> find_pre(const json& tokenizer, const json& model) {
   if (known)
     return file_error("its pattern {} NFC and with ignore_merges {} is no rule that GGUF has a name for",
                       nfc ? "after" : "without", ignore_merges);
-  return file_error(
-      "pre_tokenizer: the pattern {} is not one of those known (of gpt-2, llama-bpe, qwen2, qwen35)",
-      printable(regex));
+  return file_error("pre_tokenizer: the pattern {} is not one of those known (of gpt-2, llama-bpe, qwen2, qwen35)",
+                    printable(regex));
 }
 
 // What would make other tokens of a text, or other tokens each time.
@@ -128,8 +125,7 @@ Status check_model(const json& model) {
 // Tokens are found wherever their text stands, and take nothing beside it.
 Status check_added_token(const json& token, std::string_view text) {
   for (const std::string_view key : {"lstrip", "rstrip", "single_word"})
-    if (flag_at(token, key, false))
-      return file_error("added token {}: {} is not supported", printable(text), key);
+    if (flag_at(token, key, false)) return file_error("added token {}: {} is not supported", printable(text), key);
   return {};
 }
 
@@ -137,8 +133,7 @@ Status check_post_processor(const json& tokenizer) {
   for (const json* step : steps_of(find_member(tokenizer, "post_processor"), "processors")) {
     const std::string type = string_at(*step, "type");
     if (type != "TemplateProcessing" && type != "ByteLevel")
-      return file_error("post_processor: {} is not supported (TemplateProcessing and ByteLevel are)",
-                        printable(type));
+      return file_error("post_processor: {} is not supported (TemplateProcessing and ByteLevel are)", printable(type));
   }
   return {};
 }
@@ -152,11 +147,9 @@ class Reader {
     if (model == nullptr) return file_error("tokenizer.json: has no model");
     const std::string type = string_at(*model, "type");
     if (type != "BPE")
-      return file_error("tokenizer.json: a model of type {} is not supported (byte-level BPE is)",
-                        printable(type));
+      return file_error("tokenizer.json: a model of type {} is not supported (byte-level BPE is)", printable(type));
     if (flag_at(*model, "byte_fallback", false))
-      return file_error(
-          "tokenizer.json: BPE with byte_fallback (SentencePiece) is not supported (byte-level BPE is)");
+      return file_error("tokenizer.json: BPE with byte_fallback (SentencePiece) is not supported (byte-level BPE is)");
     QUIRE_TRY(out_.pre, find_pre(files_.tokenizer, *model).context("tokenizer.json"));
     QUIRE_CHECKED(check_model(*model).context("tokenizer.json"));
     QUIRE_CHECKED(check_post_processor(files_.tokenizer).context("tokenizer.json"));
@@ -179,8 +172,8 @@ class Reader {
  private:
   Result<size_t> checked_id(const json& id, std::string_view text) const {
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(config_.vocab))
-      return file_error("token {} has the id {}, but the vocabulary of config.json has {}", printable(text),
-                        id.dump(), config_.vocab);
+      return file_error("token {} has the id {}, but the vocabulary of config.json has {}", printable(text), id.dump(),
+                        config_.vocab);
     return id.get<size_t>();
   }
 
@@ -206,8 +199,8 @@ class Reader {
 
   // Text that is a control token whatever its flag says.
   static bool looks_special(std::string_view t) {
-    return (t.starts_with("<|") && t.ends_with("|>")) || (t.starts_with("<｜") && t.ends_with("｜>")) ||
-           t == "<pad>" || t == "<mask>" || (t.starts_with("<unused") && t.ends_with(">"));
+    return (t.starts_with("<|") && t.ends_with("|>")) || (t.starts_with("<｜") && t.ends_with("｜>")) || t == "<pad>" ||
+           t == "<mask>" || (t.starts_with("<unused") && t.ends_with(">"));
   }
 
   Status add_token(const json& id, const json& token) {
@@ -340,13 +333,11 @@ class Reader {
     if (!files_.template_file.empty()) out_.chat_template = files_.template_file;
     for (const auto& [name, source] : files_.more_templates) out_.chat_templates[name] = source;
     std::erase_if(out_.chat_templates, [&](const auto& named) {
-      const bool bad =
-          named.first.empty() || named.first.size() > 64 ||
-          named.first.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") !=
-              std::string::npos;
+      const bool bad = named.first.empty() || named.first.size() > 64 ||
+                       named.first.find_first_not_of(
+                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != std::string::npos;
       if (bad)
-        out_.notes.push_back(
-            fmt::format("chat template {} is left out: no name for a key", printable(named.first)));
+        out_.notes.push_back(fmt::format("chat template {} is left out: no name for a key", printable(named.first)));
       return bad;
     });
     return {};
@@ -364,8 +355,7 @@ class Reader {
       else if (!out_.eom)
         out_.eom = id.get<int64_t>();
       else
-        out_.notes.push_back(
-            fmt::format("eos_token_id {} is left out: there is no key for a fourth", id.dump()));
+        out_.notes.push_back(fmt::format("eos_token_id {} is left out: there is no key for a fourth", id.dump()));
     }
   }
 

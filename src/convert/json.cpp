@@ -22,8 +22,8 @@ Result<std::string> read_text_file(const std::string& path) {
   if (std::filesystem::file_size(path, error) == 0 && !error) return std::string();
   QUIRE_TRY(const gguf::Mapping file, gguf::Mapping::open(path));
   if (file.bytes().size() > kMaxJsonBytes)
-    return file_error("{}: {} bytes are more than the {} that such a file may have", path,
-                      file.bytes().size(), kMaxJsonBytes);
+    return file_error("{}: {} bytes are more than the {} that such a file may have", path, file.bytes().size(),
+                      kMaxJsonBytes);
   return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
 }
 

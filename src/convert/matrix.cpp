@@ -63,8 +63,7 @@ void decode_elements(Element e, const std::byte* p, int64_t n, double* out) {
   } else if (e == Element::kF8E4M3) {
     static const std::array<double, 256> kValues = [] {
       std::array<double, 256> values{};
-      for (size_t code = 0; code < values.size(); ++code)
-        values[code] = decode_e4m3(static_cast<uint8_t>(code));
+      for (size_t code = 0; code < values.size(); ++code) values[code] = decode_e4m3(static_cast<uint8_t>(code));
       return values;
     }();
     for (int64_t c = 0; c < n; ++c) out[c] = kValues[load<uint8_t>(p + c)];
@@ -85,8 +84,8 @@ void decode_fp4_row(const Matrix& m, int64_t r, double* out) {
   const std::byte* scales = m.scales + r * (m.cols / group);
   for (int64_t c = 0; c < m.cols; ++c) {
     const auto s = load<uint8_t>(scales + c / group);
-    const double scale = m.coding == Coding::kNvfp4 ? double{quant::decode_ue4m3(s)} * m.tensor_scale
-                                                    : std::ldexp(1.0, s - 127);
+    const double scale =
+        m.coding == Coding::kNvfp4 ? double{quant::decode_ue4m3(s)} * m.tensor_scale : std::ldexp(1.0, s - 127);
     out[c] = quant::decode_e2m1(code_at(codes, c)) * scale;
   }
 }
@@ -165,9 +164,8 @@ Status Source::check() const {
 }
 
 const SourceTensor* Source::find(std::string_view canonical) const {
-  const auto at =
-      std::lower_bound(by_name_.begin(), by_name_.end(), canonical,
-                       [](const auto& entry, std::string_view name) { return entry.first < name; });
+  const auto at = std::lower_bound(by_name_.begin(), by_name_.end(), canonical,
+                                   [](const auto& entry, std::string_view name) { return entry.first < name; });
   return at == by_name_.end() || at->first != canonical ? nullptr : at->second;
 }
 
@@ -178,8 +176,7 @@ const SourceTensor* Source::use(std::string_view canonical) {
 }
 
 bool Source::has_any(std::string_view prefix) const {
-  return std::any_of(by_name_.begin(), by_name_.end(),
-                     [&](const auto& e) { return e.first.starts_with(prefix); });
+  return std::any_of(by_name_.begin(), by_name_.end(), [&](const auto& e) { return e.first.starts_with(prefix); });
 }
 
 std::vector<std::string> Source::unused() const {
@@ -198,8 +195,7 @@ Result<Matrix> Source::plain(const SourceTensor& t, int64_t rows, int64_t cols) 
     return where(t, file_error("type {} holds no weights that can be read here", element_name(t.element)));
   // [E, 2I, H] is E * 2I rows of H; a vector may be one row or one column.
   if (t.elems() != rows * cols || (t.shape.size() > 1 && cols > 1 && t.shape.back() != cols))
-    return where(
-        t, file_error("shape {} does not fit config.json, which needs [{}, {}]", shape_text(t), rows, cols));
+    return where(t, file_error("shape {} does not fit config.json, which needs [{}, {}]", shape_text(t), rows, cols));
   Matrix m;
   m.name = t.name;
   m.coding = is_fp8(t.element) ? Coding::kFp8 : Coding::kPlain;
@@ -211,16 +207,13 @@ Result<Matrix> Source::plain(const SourceTensor& t, int64_t rows, int64_t cols) 
 }
 
 // `separator` is "." for "<stem>.weight" and "_" for packed experts: "experts.gate_up_proj_scale_inv".
-Status Source::add_fp8_scales(std::string_view stem, std::string_view separator, const SourceTensor& t,
-                              Matrix& m) {
+Status Source::add_fp8_scales(std::string_view stem, std::string_view separator, const SourceTensor& t, Matrix& m) {
   const std::string base = separator == "." ? fmt::format("{}.weight", stem) : std::string(stem);
   const SourceTensor* s = use(base + "_scale_inv");
   if (s == nullptr) s = use(base + "_scale");
-  if (s == nullptr)
-    return where(t, file_error("has FP8 codes, but no {}_scale_inv and no {}_scale", base, base));
+  if (s == nullptr) return where(t, file_error("has FP8 codes, but no {}_scale_inv and no {}_scale", base, base));
   use(fmt::format("{}.input_scale", stem));  // static activations are not used
-  if (!is_float(s->element))
-    return where(*s, file_error("scales of type {} cannot be read", element_name(s->element)));
+  if (!is_float(s->element)) return where(*s, file_error("scales of type {} cannot be read", element_name(s->element)));
   m.scales = s->data.data();
   m.scale_element = s->element;
   m.block_cols = m.cols;
@@ -235,12 +228,11 @@ Status Source::add_fp8_scales(std::string_view stem, std::string_view separator,
   m.block_rows = m.block_cols = kBlock;
   m.scale_cols = ceil_div(m.cols, kBlock);
   if (grids > 1 && rows % kBlock != 0)
-    return where(
-        t, file_error("experts of {} rows are no multiple of the {} rows that share a scale", rows, kBlock));
+    return where(t, file_error("experts of {} rows are no multiple of the {} rows that share a scale", rows, kBlock));
   if (s->shape.size() < 2 || s->shape.back() != m.scale_cols ||
       s->elems() != grids * ceil_div(rows, kBlock) * m.scale_cols)
-    return where(*s, file_error("shape {} does not scale {} matrices of [{}, {}] in blocks of {}",
-                                shape_text(*s), grids, rows, m.cols, kBlock));
+    return where(*s, file_error("shape {} does not scale {} matrices of [{}, {}] in blocks of {}", shape_text(*s),
+                                grids, rows, m.cols, kBlock));
   return {};
 }
 
@@ -257,8 +249,7 @@ Result<float> Source::scalar(std::string_view name) {
 Result<Matrix> Source::fp4(std::string_view stem, const SourceTensor& codes, int64_t rows, int64_t cols) {
   const auto named = [&](std::string_view suffix) { return fmt::format("{}.{}", stem, suffix); };
   const SourceTensor* s = use(named("weight_scale"));
-  if (s == nullptr)
-    return where(codes, file_error("has 4-bit codes, but there is no {}", named("weight_scale")));
+  if (s == nullptr) return where(codes, file_error("has 4-bit codes, but there is no {}", named("weight_scale")));
   Matrix m;
   m.name = codes.name;
   m.rows = rows;
@@ -271,12 +262,10 @@ Result<Matrix> Source::fp4(std::string_view stem, const SourceTensor& codes, int
                                 element_name(s->element)));
   m.coding = nv ? Coding::kNvfp4 : Coding::kMxfp4;
   const int64_t group = nv ? 16 : 32;
-  if (cols % group != 0 || codes.element != Element::kU8 ||
-      codes.shape != std::vector<int64_t>{rows, cols / 2} ||
+  if (cols % group != 0 || codes.element != Element::kU8 || codes.shape != std::vector<int64_t>{rows, cols / 2} ||
       s->shape != std::vector<int64_t>{rows, cols / group})
-    return where(
-        codes, file_error("{} codes of type {} and {} scales do not make the [{}, {}] that config.json needs",
-                          shape_text(codes), element_name(codes.element), shape_text(*s), rows, cols));
+    return where(codes, file_error("{} codes of type {} and {} scales do not make the [{}, {}] that config.json needs",
+                                   shape_text(codes), element_name(codes.element), shape_text(*s), rows, cols));
   for (const std::byte b : s->data) {
     const auto x = static_cast<uint8_t>(b);
     if (nv ? (x > 0x7e && x != 0x80) : x == 0xff)

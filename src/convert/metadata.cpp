@@ -30,10 +30,8 @@ class Keys {
 
 void write_rope(const HfConfig& c, Keys& k, gguf::Writer& w) {
   k.f32("rope.freq_base", c.rope_theta);
-  if (c.row->name == "llama" || c.n_rot != c.head_dim || c.row->delta_net)
-    k.u32("rope.dimension_count", c.n_rot);
-  if (c.row->delta_net)
-    w.add_array(k.full("rope.dimension_sections"), std::span<const int32_t>(c.rope_sections));
+  if (c.row->name == "llama" || c.n_rot != c.head_dim || c.row->delta_net) k.u32("rope.dimension_count", c.n_rot);
+  if (c.row->delta_net) w.add_array(k.full("rope.dimension_sections"), std::span<const int32_t>(c.rope_sections));
   const bool yarn = c.rope.kind == RopeScaling::Kind::kYarn;
   if (!yarn && c.rope.kind != RopeScaling::Kind::kLinear) return;  // llama3 is a tensor of divisors
   k.text("rope.scaling.type", yarn ? "yarn" : "linear");
@@ -107,8 +105,7 @@ void write_tokenizer(const HfTokenizer& t, gguf::Writer& w) {
 
 // What the makers recommend, unless they say not to sample.
 void write_sampling(const json& generation, gguf::Writer& w) {
-  if (const json* sample = find_member(generation, "do_sample"); sample != nullptr && *sample == json(false))
-    return;
+  if (const json* sample = find_member(generation, "do_sample"); sample != nullptr && *sample == json(false)) return;
   for (const SamplingKey& key : {kTemperatureKey, kTopPKey, kMinPKey, kRepetitionPenaltyKey}) {
     const json* v = find_member(generation, key.hf);
     if (v == nullptr || !v->is_number()) continue;
@@ -158,8 +155,8 @@ std::string size_label(const Plan& plan, const HfConfig& c) {
   return fmt::format("{}x{}", c.experts, rounded_count(shared + experts / static_cast<double>(c.experts)));
 }
 
-void write_metadata(const HfConfig& config, const HfTokenizer& tokenizer, const json& generation,
-                    const Plan& plan, const std::string& name, gguf::Writer& w) {
+void write_metadata(const HfConfig& config, const HfTokenizer& tokenizer, const json& generation, const Plan& plan,
+                    const std::string& name, gguf::Writer& w) {
   w.add_string("general.architecture", config.row->name);
   w.add_string("general.type", "model");
   w.add_string("general.name", name);

@@ -139,13 +139,11 @@ class Planner {
   }
   Status float_matrix(TensorRole role, const Block& b) {
     QUIRE_TRY(Matrix m, source_.linear(source_stem(role, b), rows_of(role), cols_of(role)));
-    add(tensor_name(role, b.number), DType::kF32, {cols_of(role), rows_of(role)})
-        .parts.push_back(std::move(m));
+    add(tensor_name(role, b.number), DType::kF32, {cols_of(role), rows_of(role)}).parts.push_back(std::move(m));
     return {};
   }
   Status experts_matrix(TensorRole role, const Block& b, std::vector<Matrix> parts) {
-    return add_matrices(tensor_stem(role, b.number), std::move(parts),
-                        {cols_of(role), rows_of(role), c_.experts});
+    return add_matrices(tensor_stem(role, b.number), std::move(parts), {cols_of(role), rows_of(role), c_.experts});
   }
 
   Status add_matrices(const std::string& stem, std::vector<Matrix> parts, std::vector<int64_t> dims,
@@ -214,8 +212,7 @@ class Planner {
           c_.class_name.ends_with("ForConditionalGeneration") ? " at the top of config.json" : "");
     if (c_.tied) {
       QUIRE_TRY(const Matrix own_head, source_.linear(stem, c_.vocab, c_.hidden));
-      QUIRE_TRY(const Matrix embedding,
-                source_.linear(source_stem(kTokenEmbedding, {}), c_.vocab, c_.hidden));
+      QUIRE_TRY(const Matrix embedding, source_.linear(source_stem(kTokenEmbedding, {}), c_.vocab, c_.hidden));
       if (same_values(own_head, embedding)) {
         plan_.notes.push_back("lm_head is left out: it equals the embedding that the head is tied to");
         return {};
@@ -283,8 +280,7 @@ class Planner {
     if (!b.mixtral && source_.has(packed_name(kExpertsGateUp, b)))
       QUIRE_CHECKED(packed_experts(b));
     else
-      for (const TensorRole role : {kExpertsGate, kExpertsUp, kExpertsDown})
-        QUIRE_CHECKED(single_experts(role, b));
+      for (const TensorRole role : {kExpertsGate, kExpertsUp, kExpertsDown}) QUIRE_CHECKED(single_experts(role, b));
     if (c_.shared_ffn == 0) return {};
     for (const TensorRole role : {kSharedGate, kSharedUp, kSharedDown}) QUIRE_CHECKED(matrix(role, b));
     return float_matrix(kSharedRouter, b);
@@ -308,8 +304,8 @@ class Planner {
   // gate_up_proj [E, 2F, D]: of each expert the gate's rows, then those of `up`.
   Status packed_experts(const Block& b) {
     const int64_t e = c_.experts, f = c_.expert_ffn;
-    QUIRE_TRY(const Matrix both, source_.tensor(packed_name(kExpertsGateUp, b), e * rows_of(kExpertsGateUp),
-                                                cols_of(kExpertsGateUp)));
+    QUIRE_TRY(const Matrix both,
+              source_.tensor(packed_name(kExpertsGateUp, b), e * rows_of(kExpertsGateUp), cols_of(kExpertsGateUp)));
     std::vector<Matrix> gate, up;
     for (int64_t i = 0; i < e; ++i) {
       gate.push_back(both.slice(2 * i * f, f));
@@ -328,8 +324,7 @@ class Planner {
 
   void check_mtp() {
     if (c_.mtp_layers == 0 || source_.has_any("mtp.")) return;
-    plan_.notes.push_back(
-        "config.json has an MTP block, but the checkpoint has none of its tensors: left out");
+    plan_.notes.push_back("config.json has an MTP block, but the checkpoint has none of its tensors: left out");
     c_.mtp_layers = 0;
   }
 
@@ -354,8 +349,8 @@ class Planner {
     for (int64_t j = 0; j < c_.n_rot / 2; ++j) {
       const double exponent = 2.0 * static_cast<double>(j) / static_cast<double>(c_.n_rot);
       const double wavelength = 2 * std::numbers::pi * std::pow(c_.rope_theta, exponent);
-      const double a = (static_cast<double>(r.original_context) / wavelength - r.low_factor) /
-                       (r.high_factor - r.low_factor);
+      const double a =
+          (static_cast<double>(r.original_context) / wavelength - r.low_factor) / (r.high_factor - r.low_factor);
       const double f = a > 1 ? 1 : a < 0 ? r.factor : 1 / ((1 - a) / r.factor + a);
       t.values.push_back(static_cast<float>(f));
     }
@@ -366,8 +361,7 @@ class Planner {
   }
 
   void note_leftovers() {
-    for (const auto& [what, count] : decoded_)
-      note(count, fmt::format("{} matrices are decoded to bf16", what));
+    for (const auto& [what, count] : decoded_) note(count, fmt::format("{} matrices are decoded to bf16", what));
     note(partial_inputs_, "input_scale vectors are left out: not every expert has one");
     note(source_.drop([](std::string_view n) {
       return n.starts_with("model.visual.") || n.starts_with("visual.") || n.starts_with("vision_tower.") ||
@@ -379,8 +373,7 @@ class Planner {
       note(source_.drop([](std::string_view n) { return n.starts_with("lm_head."); }),
            "lm_head tensors are left out: the head is tied to the embedding");
     if (c_.mtp_layers == 0)
-      note(source_.drop([](std::string_view n) { return n.starts_with("mtp."); }),
-           "MTP tensors are left out");
+      note(source_.drop([](std::string_view n) { return n.starts_with("mtp."); }), "MTP tensors are left out");
     note(source_.drop([](std::string_view n) { return n.ends_with(".k_scale") || n.ends_with(".v_scale"); }),
          "KV cache scales are left out");
     source_.drop([](std::string_view n) { return n.ends_with(".rotary_emb.inv_freq"); });
@@ -392,8 +385,8 @@ class Planner {
     std::map<DType, int64_t> elems;
     for (const OutTensor& t : plan_.tensors)
       if (t.dims.size() > 1 && block_of(t.name) >= 0) elems[t.dtype] += t.elems();
-    const auto most = std::max_element(elems.begin(), elems.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most =
+        std::max_element(elems.begin(), elems.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     if (most != elems.end()) plan_.mostly = most->first;
   }
 

@@ -14,8 +14,7 @@ namespace {
 
 bool same_type(const Matrix& m, DType type) {
   if (m.coding != Coding::kPlain) return false;
-  return (m.element == Element::kBF16 && type == DType::kBF16) ||
-         (m.element == Element::kF16 && type == DType::kF16) ||
+  return (m.element == Element::kBF16 && type == DType::kBF16) || (m.element == Element::kF16 && type == DType::kF16) ||
          (m.element == Element::kF32 && type == DType::kF32);
 }
 
@@ -49,8 +48,7 @@ uint8_t code_at(const std::byte* codes, int64_t i) {
 
 // Codes 0..n-1 of a group at `in`, two columns a byte, become bytes that pair column j with column j + n/2.
 void repack_codes(const std::byte* in, int64_t n, std::byte* out) {
-  for (int64_t j = 0; j < n / 2; ++j)
-    out[j] = static_cast<std::byte>(code_at(in, j) | (code_at(in, j + n / 2) << 4));
+  for (int64_t j = 0; j < n / 2; ++j) out[j] = static_cast<std::byte>(code_at(in, j) | (code_at(in, j + n / 2) << 4));
 }
 
 // The order of groups of `size` columns that an order of larger blocks amounts to.
@@ -73,8 +71,8 @@ float round_to_odd(double x) {
   return std::bit_cast<float>(bits | 1U);
 }
 
-void repack_nvfp4_row(const std::byte* codes, const std::byte* scales, int64_t cols,
-                      std::span<const int64_t> groups, std::byte* out) {
+void repack_nvfp4_row(const std::byte* codes, const std::byte* scales, int64_t cols, std::span<const int64_t> groups,
+                      std::byte* out) {
   for (int64_t g = 0; g < cols / 16; ++g) {
     const int64_t from = groups.empty() ? g : groups[static_cast<size_t>(g)];
     std::byte* block = out + g / 4 * 36;
@@ -83,8 +81,8 @@ void repack_nvfp4_row(const std::byte* codes, const std::byte* scales, int64_t c
   }
 }
 
-void repack_mxfp4_row(const std::byte* codes, const std::byte* scales, int64_t cols,
-                      std::span<const int64_t> groups, std::byte* out) {
+void repack_mxfp4_row(const std::byte* codes, const std::byte* scales, int64_t cols, std::span<const int64_t> groups,
+                      std::byte* out) {
   for (int64_t g = 0; g < cols / 32; ++g) {
     const int64_t from = groups.empty() ? g : groups[static_cast<size_t>(g)];
     out[g * 17] = scales[from];
@@ -95,8 +93,7 @@ void repack_mxfp4_row(const std::byte* codes, const std::byte* scales, int64_t c
 Producer::Producer(int threads) : pool_(threads), scratch_(static_cast<size_t>(threads)) {}
 
 // Row `row` of `m` in the type and the column order of `t`.
-Producer::Row Producer::make_row(const OutTensor& t, const Matrix& m, int64_t row, Scratch& s,
-                                 std::byte* out) const {
+Producer::Row Producer::make_row(const OutTensor& t, const Matrix& m, int64_t row, Scratch& s, std::byte* out) const {
   const auto cols = static_cast<size_t>(m.cols), block = static_cast<size_t>(t.column_block);
   if (same_type(m, t.dtype) && t.change == ValueChange::kNone) {
     const std::byte* in = m.data + row * m.row_bytes();
@@ -139,9 +136,7 @@ Result<std::span<const std::byte>> Producer::run(const OutTensor& t, std::set<st
   const int64_t rows = first.rows, row_bytes = dtype_bytes(t.dtype, first.cols);
   const bool nvfp4 = t.dtype == DType::kNVFP4 && first.coding == Coding::kNvfp4;
   const bool mxfp4 = t.dtype == DType::kMXFP4 && first.coding == Coding::kMxfp4;
-  const std::vector<int64_t> groups = nvfp4   ? group_order(t, 16)
-                                      : mxfp4 ? group_order(t, 32)
-                                              : std::vector<int64_t>();
+  const std::vector<int64_t> groups = nvfp4 ? group_order(t, 16) : mxfp4 ? group_order(t, 32) : std::vector<int64_t>();
   // What is wrong with each part, as one of its bad rows says.
   std::vector<std::atomic<Row>> wrong(t.parts.size());
   const auto make = [&](int64_t i, int thread) {
@@ -155,18 +150,15 @@ Result<std::span<const std::byte>> Producer::run(const OutTensor& t, std::set<st
     (nvfp4 ? repack_nvfp4_row : repack_mxfp4_row)(in, scales, m.cols, groups, out);
     return Row::kGood;  // scales that are no numbers were refused by the plan
   };
-  pool_.parallel_for(rows * static_cast<int64_t>(t.parts.size()), 16,
-                     [&](int64_t begin, int64_t end, int thread) {
-                       for (int64_t i = begin; i < end; ++i)
-                         if (const Row row = make(i, thread); row != Row::kGood)
-                           wrong[static_cast<size_t>(i / rows)].store(row);
-                     });
+  pool_.parallel_for(rows * static_cast<int64_t>(t.parts.size()), 16, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t i = begin; i < end; ++i)
+      if (const Row row = make(i, thread); row != Row::kGood) wrong[static_cast<size_t>(i / rows)].store(row);
+  });
   for (size_t i = 0; i < wrong.size(); ++i) {
     const Row row = wrong[i].load();
     if (row == Row::kTooLarge)
-      return file_error(
-          "tensor {} holds a value that is too large for the new type; choose --outtype f32 or bf16",
-          gguf::printable(t.parts[i].name));
+      return file_error("tensor {} holds a value that is too large for the new type; choose --outtype f32 or bf16",
+                        gguf::printable(t.parts[i].name));
     if (row == Row::kNotFinite) not_finite.insert(t.parts[i].name);
   }
   return as_it_is ? std::span(first.data, size) : std::span<const std::byte>(buffer_);

@@ -19,10 +19,10 @@ float round_to_odd(double x);
 
 // One row of NVFP4 (cols % 64 == 0) or MXFP4 (cols % 32 == 0) in the blocks of GGUF: only bits move. Scale
 // signs are dropped. Groups of 16 or 32 columns are taken in the order of `groups` (empty: as they are).
-void repack_nvfp4_row(const std::byte* codes, const std::byte* scales, int64_t cols,
-                      std::span<const int64_t> groups, std::byte* out);
-void repack_mxfp4_row(const std::byte* codes, const std::byte* scales, int64_t cols,
-                      std::span<const int64_t> groups, std::byte* out);
+void repack_nvfp4_row(const std::byte* codes, const std::byte* scales, int64_t cols, std::span<const int64_t> groups,
+                      std::byte* out);
+void repack_mxfp4_row(const std::byte* codes, const std::byte* scales, int64_t cols, std::span<const int64_t> groups,
+                      std::byte* out);
 
 // Makes tensors one after the other, on all threads; the buffer lives on.
 class Producer {

@@ -20,9 +20,8 @@ struct ElementInfo {
   int bytes;
 };
 constexpr ElementInfo kElements[] = {
-    {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1},
-    {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},     {"U32", 4},
-    {"F32", 4},  {"I64", 8}, {"U64", 8}, {"F64", 8},
+    {"BOOL", 1}, {"U8", 1},   {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"I16", 2}, {"U16", 2},
+    {"F16", 2},  {"BF16", 2}, {"I32", 4}, {"U32", 4},     {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8},
 };
 
 std::optional<Element> find_element(std::string_view name) {
@@ -109,8 +108,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
   bool number_float(double, const std::string&) override { return fail_type(); }
   bool binary(json::binary_t&) override { return fail_type(); }
   bool parse_error(size_t position, const std::string& last_token, const json::exception&) override {
-    return fail(
-        fmt::format("the header is not valid JSON: {}", syntax_complaint(position, last_token, printable)));
+    return fail(fmt::format("the header is not valid JSON: {}", syntax_complaint(position, last_token, printable)));
   }
 
  private:
@@ -147,8 +145,8 @@ class HeaderReader : public nlohmann::json_sax<json> {
     in_metadata_ = name == "__metadata__";
     if (in_metadata_ && std::exchange(seen_metadata_, true)) return fail("__metadata__ occurs twice");
     if (name.empty() || name.size() > kMaxSourceName || name.find('\0') != name.npos)
-      return fail(fmt::format("{} cannot be a tensor's name: 1 to {} bytes without NUL", printable(name),
-                              kMaxSourceName));
+      return fail(
+          fmt::format("{} cannot be a tensor's name: 1 to {} bytes without NUL", printable(name), kMaxSourceName));
     return go(Where::kEntry);
   }
   bool begin_field(Field field, Where where) {
@@ -162,9 +160,8 @@ class HeaderReader : public nlohmann::json_sax<json> {
       return fail(fmt::format("tensor {} lacks its dtype, shape or data_offsets", current()));
     if (offsets_ != 2) return fail(fmt::format("tensor {} lacks an end of its data", current()));
     if (entry_.begin > entry_.end || entry_.end > data_bytes_)
-      return fail(fmt::format(
-          "tensor {} lies at bytes {} to {} of {}; the file is truncated or damaged, copy it again",
-          current(), entry_.begin, entry_.end, data_bytes_));
+      return fail(fmt::format("tensor {} lies at bytes {} to {} of {}; the file is truncated or damaged, copy it again",
+                              current(), entry_.begin, entry_.end, data_bytes_));
     int64_t bytes = element_bytes(entry_.tensor.element);
     bool overflows = false, empty = false;
     for (const int64_t n : entry_.tensor.shape) {
@@ -172,13 +169,12 @@ class HeaderReader : public nlohmann::json_sax<json> {
       overflows |= __builtin_mul_overflow(bytes, std::max<int64_t>(n, 1), &bytes);
     }
     if (overflows)
-      return fail(
-          fmt::format("tensor {} of shape {} is impossibly large", current(), shape_text(entry_.tensor)));
+      return fail(fmt::format("tensor {} of shape {} is impossibly large", current(), shape_text(entry_.tensor)));
     if (empty) bytes = 0;
     if (static_cast<uint64_t>(bytes) != entry_.end - entry_.begin)
-      return fail(fmt::format("tensor {}: {} of type {} needs {} bytes, but its data_offsets span {}",
-                              current(), shape_text(entry_.tensor), element_name(entry_.tensor.element),
-                              bytes, entry_.end - entry_.begin));
+      return fail(fmt::format("tensor {}: {} of type {} needs {} bytes, but its data_offsets span {}", current(),
+                              shape_text(entry_.tensor), element_name(entry_.tensor.element), bytes,
+                              entry_.end - entry_.begin));
     entries_.push_back(std::move(entry_));
     return true;
   }
@@ -206,8 +202,7 @@ Status check_tiling(const std::vector<HeaderReader::Entry>& entries, uint64_t da
                         printable(e.tensor.name), e.begin, e.begin - at);
     at = e.end;
   }
-  if (at != data_bytes)
-    return file_error("the tensors end after {} bytes of data, but there are {}", at, data_bytes);
+  if (at != data_bytes) return file_error("the tensors end after {} bytes of data, but there are {}", at, data_bytes);
   return {};
 }
 
@@ -233,11 +228,11 @@ Result<std::vector<SourceTensor>> parse_safetensors(std::span<const std::byte> b
     return file_error("{} bytes are too few for a safetensors file; copy it again", bytes.size());
   std::memcpy(&header, bytes.data(), sizeof header);
   if (header > kMaxHeaderBytes)
-    return file_error("the header claims {} bytes (limit {}); this is no safetensors file, or it is damaged",
-                      header, kMaxHeaderBytes);
+    return file_error("the header claims {} bytes (limit {}); this is no safetensors file, or it is damaged", header,
+                      kMaxHeaderBytes);
   if (header > bytes.size() - sizeof header)
-    return file_error("the header claims {} bytes, but {} follow; the file is truncated, copy it again",
-                      header, bytes.size() - sizeof header);
+    return file_error("the header claims {} bytes, but {} follow; the file is truncated, copy it again", header,
+                      bytes.size() - sizeof header);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + sizeof header, header);
   if (!text.starts_with('{')) return file_error("the header is no JSON object; this is no safetensors file");
 
@@ -245,13 +240,11 @@ Result<std::vector<SourceTensor>> parse_safetensors(std::span<const std::byte> b
   HeaderReader reader(data.size());
   if (!json::sax_parse(text.begin(), text.end(), &reader)) return file_error("{}", reader.error());
   std::vector<HeaderReader::Entry> entries = reader.take();
-  const gguf::NameIndex names(entries,
-                              [](const HeaderReader::Entry& e) { return std::string_view(e.tensor.name); });
+  const gguf::NameIndex names(entries, [](const HeaderReader::Entry& e) { return std::string_view(e.tensor.name); });
   if (const auto twice = names.duplicate())
     return file_error("tensor {} occurs twice", printable(entries[*twice].tensor.name));
-  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const auto& a, const auto& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   QUIRE_CHECKED(check_tiling(entries, data.size()));
   std::vector<SourceTensor> tensors;
   tensors.reserve(entries.size());

@@ -54,8 +54,7 @@ namespace {
 // Who takes an entry out owns it: a signal's handler that does keeps it for good, for it may not free memory.
 std::atomic<void*> unfinished_files[1024];
 std::atomic<AtomicFile::Unfinished*> removed_files{nullptr};
-static_assert(std::atomic<void*>::is_always_lock_free &&
-              std::atomic<AtomicFile::Unfinished*>::is_always_lock_free);
+static_assert(std::atomic<void*>::is_always_lock_free && std::atomic<AtomicFile::Unfinished*>::is_always_lock_free);
 
 // Held by threads that change the list; a signal's handler only takes from it.
 std::mutex list_mutex;
@@ -114,8 +113,8 @@ Result<AtomicFile> AtomicFile::create(std::string path, uint64_t bytes, uint32_t
   const std::filesystem::space_info space = std::filesystem::space(folder_of(name), unknown);
   // File systems of no size, such as /proc, have another reason to refuse.
   if (!unknown && space.capacity > 0 && bytes > space.available)
-    return request_error("{} needs {} bytes, but its file system has {} left; free space or choose another",
-                         name, bytes, space.available);
+    return request_error("{} needs {} bytes, but its file system has {} left; free space or choose another", name,
+                         bytes, space.available);
   auto unfinished = std::make_unique<Unfinished>();
   unfinished->shown = escaped(name);
   const SignalsHeld held;
@@ -152,8 +151,8 @@ void AtomicFile::discard() {
 }
 
 Error AtomicFile::failed() {
-  Error error = request_error("cannot write {} ({} bytes written): {}; free space and try again", path_,
-                              written_, std::strerror(errno));
+  Error error = request_error("cannot write {} ({} bytes written): {}; free space and try again", path_, written_,
+                              std::strerror(errno));
   discard();
   return error;
 }
@@ -228,8 +227,7 @@ Result<PlannedOutput> PlannedOutput::create(const std::string& path) {
     return PlannedOutput(path);  // before the trial goes, so that there is no moment without either
   }
   // Opening a pipe would wait for its reader.
-  if (access(path.c_str(), W_OK) != 0)
-    return request_error("cannot write {}: {}", path, std::strerror(errno));
+  if (access(path.c_str(), W_OK) != 0) return request_error("cannot write {}: {}", path, std::strerror(errno));
   return PlannedOutput(path);
 }
 

@@ -39,8 +39,8 @@ class AtomicFile {
   uint64_t written_ = 0;
 };
 
-// Removes what processes that were killed left of writing `path`: temporary files beside it that nobody writes any more.
-// How many there were.
+// Removes what processes that were killed left of writing `path`: temporary files beside it that nobody writes any
+// more. How many there were.
 int remove_abandoned_files(const std::string& path);
 
 // An output that comes at the end of long work: whether it can be written is checked before. While this lives and no
@@ -59,10 +59,10 @@ class PlannedOutput {
   std::unique_ptr<AtomicFile::Unfinished> plan_;
 };
 
-// Removes the temporary files of this process, for when it ends without running destructors: at a signal, out of memory.
-// `each`, if not null, is given the final name, escaped, of every file that will not be there, planned ones included; a file
-// that commit() is renaming at this moment is either named or there. Async-signal-safe if `each` is. A process has at most
-// 1024 unfinished files and plans at a time.
+// Removes the temporary files of this process, for when it ends without running destructors: at a signal, out of
+// memory. `each`, if not null, is given the final name, escaped, of every file that will not be there, planned ones
+// included; a file that commit() is renaming at this moment is either named or there. Async-signal-safe if `each` is. A
+// process has at most 1024 unfinished files and plans at a time.
 void remove_unfinished_files(void (*each)(const char* name));
 
 // A whole file at once.

@@ -39,8 +39,7 @@ std::vector<std::string> folders_of(const ControlGroups& groups, std::string_vie
     if (second == line.npos || second + 1 >= line.size() || line[second + 1] != '/') continue;
     const std::string names = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
     if (names.empty()) add_with_parents(groups.root, path, folders);
-    if (lists(names, controller))
-      add_with_parents(groups.root + "/" + std::string(controller), path, folders);
+    if (lists(names, controller)) add_with_parents(groups.root + "/" + std::string(controller), path, folders);
   }
   folders.push_back(groups.root + "/" + std::string(controller));
   return folders;
@@ -65,9 +64,9 @@ double group_cpu_quota(const ControlGroups& groups) {
   double quota = kNoQuota, microseconds = 0, period = 0;
   for (const std::string& folder : folders_of(groups, "cpu")) {
     std::ifstream max(folder + "/cpu.max");  // "150000 100000", "max 100000"
-    const bool limited = (max >> microseconds >> period) ||
-                         (read_from(folder + "/cpu.cfs_quota_us", microseconds) &&  // -1: none
-                          read_from(folder + "/cpu.cfs_period_us", period));
+    const bool limited =
+        (max >> microseconds >> period) || (read_from(folder + "/cpu.cfs_quota_us", microseconds) &&  // -1: none
+                                            read_from(folder + "/cpu.cfs_period_us", period));
     if (limited && microseconds > 0 && period > 0) quota = std::min(quota, microseconds / period);
   }
   return quota;

@@ -12,12 +12,12 @@ struct ControlGroups {
   std::string membership = "/proc/self/cgroup";
 };
 
-// The smallest memory limit, in bytes, of the process's group and those above it: version 2, and version 1 as a container
-// sees it. INT64_MAX if there is none.
+// The smallest memory limit, in bytes, of the process's group and those above it: version 2, and version 1 as a
+// container sees it. INT64_MAX if there is none.
 int64_t group_memory_limit(const ControlGroups& groups = {});
 
-// The smallest CPU quota likewise (cpu.max; cpu.cfs_quota_us), in CPUs: 1.5 for 150 ms of every 100. Infinite if there is
-// none.
+// The smallest CPU quota likewise (cpu.max; cpu.cfs_quota_us), in CPUs: 1.5 for 150 ms of every 100. Infinite if there
+// is none.
 double group_cpu_quota(const ControlGroups& groups = {});
 
 }  // namespace quire

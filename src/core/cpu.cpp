@@ -124,7 +124,8 @@ int available_cpus() {
   cpu_set_t set;
   int cpus = 1;
   if (sched_getaffinity(0, sizeof set, &set) == 0) cpus = std::max(cpus, CPU_COUNT(&set));
-  // Rounded down: a thread more than the quota pays for is stopped in the middle of its work, and the others wait for it.
+  // Rounded down: a thread more than the quota pays for is stopped in the middle of its work, and the others wait for
+  // it.
   return static_cast<int>(std::clamp(group_cpu_quota(), 1.0, static_cast<double>(cpus)));
 }
 

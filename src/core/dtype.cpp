@@ -71,8 +71,7 @@ std::optional<DTypeInfo> find_dtype(std::string_view name) {
 constexpr auto kPlaces = [] {
   std::array<uint8_t, 256> places{};
   places.fill(static_cast<uint8_t>(std::size(kTable)));
-  for (size_t i = 0; i < std::size(kTable); ++i)
-    places[static_cast<size_t>(kTable[i].type)] = static_cast<uint8_t>(i);
+  for (size_t i = 0; i < std::size(kTable); ++i) places[static_cast<size_t>(kTable[i].type)] = static_cast<uint8_t>(i);
   return places;
 }();
 

@@ -12,8 +12,7 @@ constexpr std::string_view kGap = " ... ";  // where something was left out
 // Marks and overrides of the direction, separators of lines and paragraphs, and what is no character.
 bool is_hidden(char32_t c) {
   return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f ||
-         (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfeff ||
-         (c >= 0xe0000 && c <= 0xe007f);
+         (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0xfeff || (c >= 0xe0000 && c <= 0xe007f);
 }
 
 void append_escaped(char32_t c, std::string& out) {

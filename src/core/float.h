@@ -50,8 +50,7 @@ inline half to_half(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x), sign = (u >> 16) & 0x8000u, mag = u & 0x7fffffffu;
   if (mag > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
   if (mag >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};  // rounds above 65504: infinity
-  if (mag <
-      0x38800000u) {  // subnormal or zero: adding 0.5 makes the FPU round at the half's last bit (2^-24)
+  if (mag < 0x38800000u) {  // subnormal or zero: adding 0.5 makes the FPU round at the half's last bit (2^-24)
     const float r = std::bit_cast<float>(mag) + 0.5f;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(r) - 0x3f000000u))};
   }

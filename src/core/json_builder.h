@@ -1,5 +1,5 @@
-// A JSON document from a parser's events, for JSON that comes from strangers: depth and number of values are limited, and
-// an object that names a key twice is refused rather than read one way or the other.
+// A JSON document from a parser's events, for JSON that comes from strangers: depth and number of values are limited,
+// and an object that names a key twice is refused rather than read one way or the other.
 #pragma once
 
 #include <fmt/format.h>
@@ -46,8 +46,8 @@ inline std::string syntax_complaint(size_t position, std::string_view last_token
   return fmt::format("{} at byte {} near {}", what, position, shown(last_token));
 }
 
-// Json is nlohmann::json or ordered_json; Hash a hash of texts whose buckets nobody can aim at, used for objects that keep
-// the order of their keys. For Json::sax_parse; every handler returns false to stop, and error() then says why.
+// Json is nlohmann::json or ordered_json; Hash a hash of texts whose buckets nobody can aim at, used for objects that
+// keep the order of their keys. For Json::sax_parse; every handler returns false to stop, and error() then says why.
 template <class Json, class Hash>
 class JsonBuilder : public nlohmann::json_sax<Json> {
  public:
@@ -86,11 +86,9 @@ class JsonBuilder : public nlohmann::json_sax<Json> {
     return member_ != nullptr || fail(fmt::format("key {} occurs twice in one object", shown_(name)));
   }
 
-  bool parse_error(size_t position, const std::string& last_token,
-                   const nlohmann::detail::exception& e) override {
+  bool parse_error(size_t position, const std::string& last_token, const nlohmann::detail::exception& e) override {
     const bool overflow = e.id == 406;  // nlohmann-json's out_of_range.406: a number beyond float64
-    return fail(
-        syntax_complaint(position, last_token, shown_, overflow ? "a number out of range" : "syntax error"));
+    return fail(syntax_complaint(position, last_token, shown_, overflow ? "a number out of range" : "syntax error"));
   }
 
  private:

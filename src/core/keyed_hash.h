@@ -1,5 +1,5 @@
-// SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012): for tables that
-// strangers fill. Who does not know the key cannot find two inputs with one hash.
+// SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012): for tables
+// that strangers fill. Who does not know the key cannot find two inputs with one hash.
 #pragma once
 
 #include <array>

@@ -21,8 +21,7 @@ namespace {
 
 // Without waiting: a FIFO that nobody reads would hold whoever opens it.
 Result<int> open_log(const std::string& path) {
-  const int fd =
-      ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666);
   if (fd >= 0) return fd;
   const int code = errno;
   const char* const hint = code == ENXIO    ? "; it is a FIFO that nobody reads: start its reader first"
@@ -99,8 +98,7 @@ bool LineWriter::Impl::note_lost(int64_t lines) {
 void LineWriter::Impl::tell_lost(int64_t lines, bool first, std::string_view why) const {
   if (options.count_dropped) options.count_dropped(lines);
   if (first && options.tell)
-    options.tell(fmt::format("{}: {}; lines are dropped and counted until it can be written again",
-                             options.name, why));
+    options.tell(fmt::format("{}: {}; lines are dropped and counted until it can be written again", options.name, why));
 }
 
 // All that waited is written.
@@ -111,8 +109,7 @@ void LineWriter::Impl::recover() {
     if (abandoned || !quiet() || !std::exchange(troubled, false)) return;
     lines = std::exchange(lost, 0);
   }
-  if (options.tell)
-    options.tell(fmt::format("{}: written again; {} lines were dropped", options.name, lines));
+  if (options.tell) options.tell(fmt::format("{}: written again; {} lines were dropped", options.name, lines));
 }
 
 void LineWriter::Impl::open_again() {
@@ -120,8 +117,7 @@ void LineWriter::Impl::open_again() {
   const Result<int> opened = open_log(path);
   if (!opened.ok()) {
     if (options.tell)
-      options.tell(
-          fmt::format("{}: it stays with the file that is open: {}", options.name, opened.error().message));
+      options.tell(fmt::format("{}: it stays with the file that is open: {}", options.name, opened.error().message));
     return;
   }
   ::close(fd);
@@ -194,8 +190,7 @@ void LineWriter::Impl::run() {
       if (abandoned || (stopping && waiting.empty() && missing == 0)) break;
       batch.clear();
       batch.swap(waiting);
-      if (const int64_t lines = std::exchange(missing, 0); lines > 0 && options.gap)
-        batch += options.gap(lines) + "\n";
+      if (const int64_t lines = std::exchange(missing, 0); lines > 0 && options.gap) batch += options.gap(lines) + "\n";
       writing = batch.size();
     }
     if (must_reopen()) open_again();
@@ -211,8 +206,7 @@ void LineWriter::Impl::run() {
   done.notify_all();
 }
 
-LineWriter::LineWriter(std::shared_ptr<Impl> impl)
-    : impl_(std::move(impl)), thread_([i = impl_] { i->run(); }) {}
+LineWriter::LineWriter(std::shared_ptr<Impl> impl) : impl_(std::move(impl)), thread_([i = impl_] { i->run(); }) {}
 
 Result<std::unique_ptr<LineWriter>> LineWriter::open(const std::string& path, Options options) {
   QUIRE_TRY(const int fd, open_log(path));
@@ -220,8 +214,7 @@ Result<std::unique_ptr<LineWriter>> LineWriter::open(const std::string& path, Op
 }
 
 std::unique_ptr<LineWriter> LineWriter::to(int descriptor, Options options) {
-  return std::unique_ptr<LineWriter>(
-      new LineWriter(std::make_shared<Impl>("", descriptor, std::move(options))));
+  return std::unique_ptr<LineWriter>(new LineWriter(std::make_shared<Impl>("", descriptor, std::move(options))));
 }
 
 LineWriter::~LineWriter() {

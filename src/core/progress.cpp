@@ -28,22 +28,18 @@ std::string duration(double seconds) {
 
 }  // namespace
 
-std::string progress_line(const std::string& what, int64_t done, int64_t total, Progress::Unit unit,
-                          double seconds) {
-  const double share =
-      total > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0) : 1.0;
+std::string progress_line(const std::string& what, int64_t done, int64_t total, Progress::Unit unit, double seconds) {
+  const double share = total > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0) : 1.0;
   const int filled = static_cast<int>(share * kBarWidth);
   std::string bar(static_cast<size_t>(filled), '=');
   if (filled < kBarWidth) bar += '>';
   bar.resize(kBarWidth, ' ');
-  std::string line =
-      fmt::format("{} [{}] {:3.0f}%  {} of {}", what, bar, std::floor(share * 100),
-                  amount(static_cast<double>(done), unit), amount(static_cast<double>(total), unit));
+  std::string line = fmt::format("{} [{}] {:3.0f}%  {} of {}", what, bar, std::floor(share * 100),
+                                 amount(static_cast<double>(done), unit), amount(static_cast<double>(total), unit));
   if (seconds < 0.2 || done <= 0) return line;
   const double rate = static_cast<double>(done) / seconds;
   if (unit == Progress::Unit::kBytes) line += fmt::format("  {}/s", amount(rate, unit));
-  return line +
-         fmt::format("  {} left", duration(static_cast<double>(std::max<int64_t>(total - done, 0)) / rate));
+  return line + fmt::format("  {} left", duration(static_cast<double>(std::max<int64_t>(total - done, 0)) / rate));
 }
 
 Progress::Progress(std::string what, int64_t total, Unit unit)

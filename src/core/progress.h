@@ -39,7 +39,6 @@ class Progress {
 
 // "loading [=========>          ]  47%  7.1 of 15.0 GB  1.2 GB/s  6 s left". Seconds since the start; no rate
 // and no estimate at the very beginning.
-std::string progress_line(const std::string& what, int64_t done, int64_t total, Progress::Unit unit,
-                          double seconds);
+std::string progress_line(const std::string& what, int64_t done, int64_t total, Progress::Unit unit, double seconds);
 
 }  // namespace quire

@@ -1,7 +1,8 @@
-// A fixed team of threads for fused regions: one call runs a function on the threads that are there, phases inside it share
-// out pieces of work. Who is late, because other programs have its CPU, misses pieces and holds nobody up: the others
-// take them, and only a piece that somebody has begun is waited for. No locks in the hot path: threads spin for a few
-// tens of microseconds (a decode step starts a region every few), then park in the kernel, so an idle engine uses no CPU.
+// A fixed team of threads for fused regions: one call runs a function on the threads that are there, phases inside it
+// share out pieces of work. Who is late, because other programs have its CPU, misses pieces and holds nobody up: the
+// others take them, and only a piece that somebody has begun is waited for. No locks in the hot path: threads spin for
+// a few tens of microseconds (a decode step starts a region every few), then park in the kernel, so an idle engine uses
+// no CPU.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +22,13 @@ class Phase {
   Phase(const Phase&) = delete;
   Phase& operator=(const Phase&) = delete;
 
-  // Calls fn(piece, the piece that this thread gets next, or -1) until there are no more. With `ahead` a thread takes one
-  // piece ahead, so that its data can be on their way; without, when pieces are few and long, it takes one when it is free
-  // and never knows the next. Once for each thread.
+  // Calls fn(piece, the piece that this thread gets next, or -1) until there are no more. With `ahead` a thread takes
+  // one piece ahead, so that its data can be on their way; without, when pieces are few and long, it takes one when it
+  // is free and never knows the next. Once for each thread.
   //
-  // A thread says how many pieces it has done when it gets no more, at once: before that it has one that is not done, which
-  // all others wait for in any case, and saying it after each would have threads take turns at one more line of memory.
+  // A thread says how many pieces it has done when it gets no more, at once: before that it has one that is not done,
+  // which all others wait for in any case, and saying it after each would have threads take turns at one more line of
+  // memory.
   template <class Fn>
   void each(bool ahead, Fn&& fn) {
     int64_t mine = 0;
@@ -54,9 +56,9 @@ class Phase {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller: ThreadPool(1) starts none. Threads are not pinned. Where the system has no more threads
-  // to give, std::system_error (resource_unavailable_try_again), and those that did start are gone: like std::bad_alloc it
-  // ends what needed the pool.
+  // `threads` counts the caller: ThreadPool(1) starts none. Threads are not pinned. Where the system has no more
+  // threads to give, std::system_error (resource_unavailable_try_again), and those that did start are gone: like
+  // std::bad_alloc it ends what needed the pool.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -69,9 +71,9 @@ class ThreadPool {
   void set_dry(bool dry) { dry_ = dry; }
   bool dry() const { return dry_; }
 
-  // Calls fn(thread) on the caller, which is thread 0, and on every other thread that comes before the caller is done with
-  // it: fn shares its work out with Phases, and does all of it if nobody else comes. Returns when all have finished. Not
-  // reentrant; one caller at a time.
+  // Calls fn(thread) on the caller, which is thread 0, and on every other thread that comes before the caller is done
+  // with it: fn shares its work out with Phases, and does all of it if nobody else comes. Returns when all have
+  // finished. Not reentrant; one caller at a time.
   template <class Fn>
   void share(Fn&& fn) {
     run_region(std::forward<Fn>(fn), false);

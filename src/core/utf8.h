@@ -17,7 +17,7 @@ enum class Utf8 : uint8_t {
 };
 struct Decoded {
   char32_t code_point;  // U+FFFD unless valid
-  uint8_t length;  // bytes; when invalid, the longest prefix that could have begun a character (at least 1)
+  uint8_t length;       // bytes; when invalid, the longest prefix that could have begun a character (at least 1)
   Utf8 status;
 };
 

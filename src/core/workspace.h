@@ -14,8 +14,8 @@ namespace quire {
 
 class Workspace {
  public:
-  // For tools, tests and dry runs, which do not know how much they will need: as many addresses as there are, up to 64 GiB.
-  // Where those do not suffice, std::bad_alloc.
+  // For tools, tests and dry runs, which do not know how much they will need: as many addresses as there are, up to 64
+  // GiB. Where those do not suffice, std::bad_alloc.
   Workspace();
   // For what has been measured (high_water() of a dry run). An error if so many addresses cannot be had.
   static Result<Workspace> create(int64_t bytes);

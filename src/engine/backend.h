@@ -37,8 +37,8 @@ struct HostPages {
   int32_t all() const { return swap + cache; }
 };
 
-// One thread calls everything but memory() and wait(); wait() may be another's. What a CacheMemory does is done while no
-// step is under way: blocks and states as files keep them.
+// One thread calls everything but memory() and wait(); wait() may be another's. What a CacheMemory does is done while
+// no step is under way: blocks and states as files keep them.
 class Backend : public CacheMemory {
  public:
   virtual const StepLayout& layout() const = 0;
@@ -52,12 +52,12 @@ class Backend : public CacheMemory {
   // Host memory in which the host lays out a step. Buffers are 0 ... kMostDepth - 1; one may be written while no step
   // that was submitted from it is under way.
   virtual std::byte* staging(int buffer) = 0;
-  // Enqueues the step that lies in a buffer: moves to the host and back, copies, the tokens to be noted, the pass, and the
-  // sampling, in this order; a step without rows ends before the pass. Steps
-  // are computed one after the other, in this order. The values are checked here (a mistake is fatal).
+  // Enqueues the step that lies in a buffer: moves to the host and back, copies, the tokens to be noted, the pass, and
+  // the sampling, in this order; a step without rows ends before the pass. Steps are computed one after the other, in
+  // this order. The values are checked here (a mistake is fatal).
   virtual void submit(int buffer, const StepShape& shape) = 0;
-  // Waits for the step of a buffer. After an error lost() says whether any later step can succeed. If so, only this step's
-  // results are none: what it moved and copied is done.
+  // Waits for the step of a buffer. After an error lost() says whether any later step can succeed. If so, only this
+  // step's results are none: what it moved and copied is done.
   virtual Result<StepResults> wait(int buffer) = 0;
   virtual bool lost() const = 0;
 
@@ -68,16 +68,16 @@ class Backend : public CacheMemory {
   virtual std::vector<ForcedCount> forced() const = 0;
 };
 
-// What an engine with these options can have. On a GPU the model's weights have been placed then, and stay as long as `placed`
-// or a backend has them.
+// What an engine with these options can have. On a GPU the model's weights have been placed then, and stay as long as
+// `placed` or a backend has them.
 struct MemoryOfEngine {
   EngineMemory memory;
   std::shared_ptr<const void> placed;
 };
 Result<MemoryOfEngine> memory_for(const LoadedModel& model, const EngineOptions& options);
 
-using BackendFactory = std::function<Result<std::unique_ptr<Backend>>(
-    const std::shared_ptr<const LoadedModel>&, const EngineOptions&)>;
+using BackendFactory =
+    std::function<Result<std::unique_ptr<Backend>>(const std::shared_ptr<const LoadedModel>&, const EngineOptions&)>;
 
 // How many pages of so many bytes options.swap_bytes and options.prefix_host_bytes hold: for swapping no more than all
 // sequences could ever fill.

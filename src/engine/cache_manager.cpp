@@ -105,8 +105,8 @@ void CacheManager::swap_out(Sequence& s, int32_t blocks) {
   counts_.swapped_out += blocks;
   for (; blocks > 0; --blocks) {
     const BlockId page = host_blocks_.allocate();
-    QUIRE_CHECK(page.valid() && !m.table.blocks().empty(),
-                "sequence {}: no block to swap out, or none to take it", s.id.v);
+    QUIRE_CHECK(page.valid() && !m.table.blocks().empty(), "sequence {}: no block to swap out, or none to take it",
+                s.id.v);
     moves_.outs.push_back({.device = m.table.blocks().back(), .page = page.v});
     m.swapped.push_back(page.v);
     m.table.truncate(blocks_, m.table.capacity() - kBlockTokens);
@@ -119,8 +119,7 @@ void CacheManager::swap_in(Sequence& s) {
   make_room(static_cast<int32_t>(m.swapped.size()));
   for (; m.swapped_out(); m.swapped.pop_back()) {
     const int64_t end = m.table.capacity();
-    QUIRE_CHECK(m.table.reserve(blocks_, end, end + kBlockTokens), "no block for sequence {} to come back",
-                s.id.v);
+    QUIRE_CHECK(m.table.reserve(blocks_, end, end + kBlockTokens), "no block for sequence {} to come back", s.id.v);
     moves_.ins.push_back({.device = m.table.blocks().back(), .page = m.swapped.back()});
     host_blocks_.release(BlockId{m.swapped.back()});
   }
@@ -128,8 +127,8 @@ void CacheManager::swap_in(Sequence& s) {
 
 void CacheManager::reserve(Sequence& s, int64_t begin, int64_t end) {
   make_room(s.memory.table.blocks_needed(end));
-  QUIRE_CHECK(s.memory.table.reserve(blocks_, begin, end), "no block for sequence {}: {} of {} in use",
-              s.id.v, blocks_.used_count(), blocks_.total());
+  QUIRE_CHECK(s.memory.table.reserve(blocks_, begin, end), "no block for sequence {}: {} of {} in use", s.id.v,
+              blocks_.used_count(), blocks_.total());
 }
 
 bool CacheManager::is_checkpoint(const Sequence& s, int64_t end) const {
@@ -207,10 +206,9 @@ Status CacheManager::check(std::span<const std::unique_ptr<Sequence>> running) c
   if (held == references && states == states_.used_count() && pages == host_blocks_.used_count()) return {};
   return Error{
       Fault::kBug,
-      fmt::format(
-          "{} sequences and the cache hold {} blocks, {} pages of the host and {} states; the pools say "
-          "{}, {} and {}",
-          running.size(), held, pages, states, references, host_blocks_.used_count(), states_.used_count())};
+      fmt::format("{} sequences and the cache hold {} blocks, {} pages of the host and {} states; the pools say "
+                  "{}, {} and {}",
+                  running.size(), held, pages, states, references, host_blocks_.used_count(), states_.used_count())};
 }
 
 }  // namespace quire

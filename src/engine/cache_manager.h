@@ -19,16 +19,16 @@
 
 namespace quire {
 
-// What a step has to copy and move before it computes anything, in this order: the moves to the host, the moves from it,
-// the copies of states (from, to).
+// What a step has to copy and move before it computes anything, in this order: the moves to the host, the moves from
+// it, the copies of states (from, to).
 struct StepMoves {
   std::vector<HostMove> outs, ins;
   std::vector<std::pair<int32_t, int32_t>> state_copies;
 };
 
-// One step after the other is built: admit, then begin_step, swap_out, swap_in, reserve and save_state as its plan says,
-// then step_moves, which has all that these need to be moved and copied, then end_step.
-// Not thread-safe: the engine thread owns it. Steps that admit nobody allocate nothing.
+// One step after the other is built: admit, then begin_step, swap_out, swap_in, reserve and save_state as its plan
+// says, then step_moves, which has all that these need to be moved and copied, then end_step. Not thread-safe: the
+// engine thread owns it. Steps that admit nobody allocate nothing.
 class CacheManager {
  public:
   CacheManager(const Backend& backend, const EngineOptions& options, const ModelConfig& model);
@@ -45,13 +45,13 @@ class CacheManager {
   // How many of a sequence's last blocks on the device nobody else uses.
   int32_t exclusive_blocks(const Sequence& s) const;
 
-  // Gives a sequence a state slot if the model has recurrent layers, and what the prefix cache has of its prompt. The plan
-  // says that they exist, and the step that it plans is built next.
+  // Gives a sequence a state slot if the model has recurrent layers, and what the prefix cache has of its prompt. The
+  // plan says that they exist, and the step that it plans is built next.
   void admit(Sequence& s);
   // Brings back from the host what the admitted sequences found there.
   void begin_step();
-  // The sequence's last blocks go to the host. Its batch slot, its state, its history and its last token stay where they
-  // are: there are as many of each as there are batch slots, and only blocks are scarce.
+  // The sequence's last blocks go to the host. Its batch slot, its state, its history and its last token stay where
+  // they are: there are as many of each as there are batch slots, and only blocks are scarce.
   void swap_out(Sequence& s, int32_t blocks);
   // All of its blocks come back.
   void swap_in(Sequence& s);
@@ -59,8 +59,8 @@ class CacheManager {
   void reserve(Sequence& s, int64_t begin, int64_t end);
   // Whether the state after `end` tokens of the prompt is one to be saved.
   bool is_checkpoint(const Sequence& s, int64_t end) const;
-  // A copy of the state in the sequence's state slot, if the cache has none like it and a slot to spare: the step begins
-  // with that copy, before it changes the state.
+  // A copy of the state in the sequence's state slot, if the cache has none like it and a slot to spare: the step
+  // begins with that copy, before it changes the state.
   void save_state(Sequence& s, SequenceRows& rows);
   // All that the step has to move and copy, which the record is told of. Until end_step().
   const StepMoves& step_moves(StepRecord& record);
@@ -74,9 +74,7 @@ class CacheManager {
   bool recurrent() const { return recurrent_; }
   const BlockPool& blocks() const { return blocks_; }
   const BlockPool& host_blocks() const { return host_blocks_; }
-  const PrefixCache* prefix_cache() const {
-    return prefix_.get();
-  }  // null: prompts are always computed whole
+  const PrefixCache* prefix_cache() const { return prefix_.get(); }  // null: prompts are always computed whole
   PrefixCache* prefix_cache() { return prefix_.get(); }
   // Moves from the host that one step can make for those whose prefixes are there.
   int32_t most_moves() const { return host_tier_ ? host_tier_->ins_left() : 0; }

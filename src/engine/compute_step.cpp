@@ -22,8 +22,8 @@ void check_moves(const char* what, const HostMove* moves, int32_t count, const C
     const bool state = m.piece >= 0;
     QUIRE_CHECK(m.device >= 0 && m.device < (state ? l.slots : l.blocks) && m.page >= 0 && m.page < l.pages &&
                     (!state || m.piece * l.block_bytes < l.state_bytes),
-                "{} {}: {} {}, piece {}, page {} of {}", what, i, state ? "state" : "block", m.device,
-                m.piece, m.page, l.pages);
+                "{} {}: {} {}, piece {}, page {} of {}", what, i, state ? "state" : "block", m.device, m.piece, m.page,
+                l.pages);
   }
 }
 
@@ -32,8 +32,7 @@ void check_moves(const char* what, const HostMove* moves, int32_t count, const C
 MoveBytes bytes_of(const HostMove& m, int64_t block_bytes, int64_t state_bytes) {
   if (m.piece < 0) return {false, m.device * block_bytes, m.page * block_bytes, block_bytes};
   const int64_t begin = m.piece * block_bytes;
-  return {true, m.device * state_bytes + begin, m.page * block_bytes,
-          std::min(block_bytes, state_bytes - begin)};
+  return {true, m.device * state_bytes + begin, m.page * block_bytes, std::min(block_bytes, state_bytes - begin)};
 }
 
 void check_copies(const StepLayout::Arrays& a, const StepShape& shape, const CopyLimits& limits) {
@@ -55,32 +54,30 @@ SampleOutputs rows_of(const SampleOutputs& out, int64_t first, int64_t count) {
 
 }  // namespace
 
-void compute_step(const OpContext& ctx, const Decoder& model, const StepBatch& batch,
-                  const ForwardOptions& options, const StepMemory& memory) {
+void compute_step(const OpContext& ctx, const Decoder& model, const StepBatch& batch, const ForwardOptions& options,
+                  const StepMemory& memory) {
   const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab;
   copy_slots(ctx, {.pool = memory.cache.slots(), .pairs = batch.slot_copies});
   update_history(ctx, {.tokens = batch.past_tokens,
-                    .token_count = batch.shape.past_tokens,
-                    .ranges = batch.past_updates,
-                    .range_count = batch.shape.past_updates,
-                    .history = memory.history});
+                       .token_count = batch.shape.past_tokens,
+                       .ranges = batch.past_updates,
+                       .range_count = batch.shape.past_updates,
+                       .history = memory.history});
   update_history(ctx, {.tokens = batch.tokens.as<int32_t>(),
-                    .token_count = batch.shape.rows,
-                    .ranges = batch.history_updates,
-                    .range_count = batch.shape.history_updates,
-                    .history = memory.history});
+                       .token_count = batch.shape.rows,
+                       .ranges = batch.history_updates,
+                       .range_count = batch.shape.history_updates,
+                       .history = memory.history});
   if (batch.shape.rows == 0) return;  // copies alone
   Workspace::Scope scope(ctx.workspace);
   const int64_t pitch = logits_pitch(vocab);
   const Tensor logits = make_tensor(scope.take<float>(rows * pitch), {rows, pitch}).cols(0, vocab);
   const auto look_up = [&](int64_t first, const Tensor& slice) {
-    sample(ctx, {.logits = slice,
-                 .rows = batch.score_rows + first,
-                 .out = rows_of(memory.scored, first, slice.dim(0))});
+    sample(ctx,
+           {.logits = slice, .rows = batch.score_rows + first, .out = rows_of(memory.scored, first, slice.dim(0))});
   };
   const ScoredLogits score = std::cref(look_up);  // a copy would allocate in every step
-  model.forward(ctx, batch, memory.cache, options,
-                {.logits = logits, .hidden = memory.hidden, .scored = &score});
+  model.forward(ctx, batch, memory.cache, options, {.logits = logits, .hidden = memory.hidden, .scored = &score});
   if (rows == 0) return;
   SampleArgs args{.logits = logits,
                   .rows = batch.sample_rows,

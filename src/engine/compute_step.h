@@ -20,8 +20,8 @@ struct StepMemory {
   Tensor hidden;                        // [hidden_rows, D] f32: of the step's hidden rows
 };
 
-void compute_step(const OpContext& ctx, const Decoder& model, const StepBatch& batch,
-                  const ForwardOptions& options, const StepMemory& memory);
+void compute_step(const OpContext& ctx, const Decoder& model, const StepBatch& batch, const ForwardOptions& options,
+                  const StepMemory& memory);
 
 // Whether a step's copies and swaps name what exists, once, on the host, where they are laid out. What does not is a
 // mistake of ours, and fatal.

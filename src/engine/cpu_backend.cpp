@@ -36,8 +36,7 @@ double mib(int64_t bytes) {
 Result<CpuBackend::Pages> CpuBackend::Pages::create(int64_t bytes, std::string_view what) {
   Pages p;
   const auto size = static_cast<size_t>((std::max<int64_t>(bytes, 1) + 4095) / 4096 * 4096);
-  void* const at =
-      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED)
     return capacity_error("cannot reserve {:.0f} MiB for {} ({}); use fewer sequences", mib(bytes), what,
                           std::strerror(errno));
@@ -63,8 +62,7 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(const std::shared_ptr<con
   return b;
 }
 
-CpuBackend::CpuBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options,
-                       CacheStorage storage)
+CpuBackend::CpuBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options, CacheStorage storage)
     : model_(std::move(model)),
       options_(options),
       forced_(options.kernels),
@@ -86,8 +84,8 @@ Status CpuBackend::allocate() {
   QUIRE_TRY(history_, Pages::create(token_history_bytes(c.batch_slots, vocab, seen), "the history of penalties"));
   token_history_ = lay_out_token_history(history_.data(), c.batch_slots, vocab, seen);
   host_pages_ = host_pages_of(options_, *storage_.shape().block_bytes());
-  QUIRE_TRY(host_, Pages::create(host_pages_.all() * *storage_.shape().block_bytes(),
-                                 "what leaves the caches for the host"));
+  QUIRE_TRY(host_,
+            Pages::create(host_pages_.all() * *storage_.shape().block_bytes(), "what leaves the caches for the host"));
   repack();
   return measure();
 }
@@ -115,8 +113,7 @@ int64_t CpuBackend::scratch_of(const StepShape& shape, std::span<const Segment> 
   std::fill_n(a.score_rows, shape.scored_rows, SampleRow{.logprobs = 1, .target = 0});
   Workspace all;
   pool_.set_dry(true);
-  compute(layout_.batch(step_.data(), shape, reinterpret_cast<int32_t*>(sampled_.data())), all,
-          results_.data());
+  compute(layout_.batch(step_.data(), shape, reinterpret_cast<int32_t*>(sampled_.data())), all, results_.data());
   pool_.set_dry(false);
   std::memset(step_.data(), 0, static_cast<size_t>(layout_.used_bytes(shape)));
   return all.high_water();
@@ -124,8 +121,8 @@ int64_t CpuBackend::scratch_of(const StepShape& shape, std::span<const Segment> 
 
 // The scratch memory of every operator grows with a step's rows, with its segments, and with the rows of its longest
 // segment; rows of generated tokens, which have kernels of their own, are computed by themselves. So two steps take as
-// much as any other: one with as many generated tokens as there can be, and one without any, of prompts that are as long
-// as they can be; both with as many segments as there can be, of which some may have no row.
+// much as any other: one with as many generated tokens as there can be, and one without any, of prompts that are as
+// long as they can be; both with as many segments as there can be, of which some may have no row.
 Status CpuBackend::measure() {
   const StepCapacity& c = layout_.capacity();
   const auto context = static_cast<int32_t>(options_.context);
@@ -197,9 +194,9 @@ OpContext CpuBackend::context(Workspace& workspace) {
 void CpuBackend::submit(int buffer, const StepShape& shape) {
   Buffer& b = buffers_[buffer];
   check_segments(layout_.batch(b.staging.data(), shape, nullptr).segments, shape.rows, blocks(), slots());
-  check_copies(layout_.arrays(b.staging.data()), shape,
-               {blocks(), slots(), host_pages_.all(), *storage_.shape().block_bytes(),
-                *storage_.shape().state_bytes()});
+  check_copies(
+      layout_.arrays(b.staging.data()), shape,
+      {blocks(), slots(), host_pages_.all(), *storage_.shape().block_bytes(), *storage_.shape().state_bytes()});
   const std::lock_guard lock(mutex_);
   QUIRE_CHECK(b.stage != Stage::kSubmitted && queued_ < kMostDepth, "step buffer {} is under way", buffer);
   b.shape = shape;
@@ -249,10 +246,8 @@ void CpuBackend::run(Buffer& b) {
                 static_cast<size_t>(b.done.hidden.bytes()));
   b.done.scored = result_layout_.scored(b.results.data(), b.shape.scored_rows);
   if (b.shape.scored_rows > 0)
-    std::memcpy(b.results.data() + result_layout_.scored_begin(),
-                results_.data() + result_layout_.scored_begin(),
-                static_cast<size_t>(
-                    result_layout_.scored_bytes(reports_tops(batch.score_rows, b.shape.scored_rows))));
+    std::memcpy(b.results.data() + result_layout_.scored_begin(), results_.data() + result_layout_.scored_begin(),
+                static_cast<size_t>(result_layout_.scored_bytes(reports_tops(batch.score_rows, b.shape.scored_rows))));
   b.done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   leave();
 }
@@ -275,8 +270,7 @@ void CpuBackend::compute(const StepBatch& batch, Workspace& workspace, std::byte
   std::span<const int32_t> suppressed;
   if (model_->tokenizer) suppressed = model_->tokenizer->suppress_tokens();
   compute_step(context(workspace), placed_ ? *placed_ : model_->model->decoder(), batch,
-               {.latency = options_.for_latency(),
-                .probe = options_.probe && !pool_.dry() ? &options_.probe : nullptr},
+               {.latency = options_.for_latency(), .probe = options_.probe && !pool_.dry() ? &options_.probe : nullptr},
                {.cache = storage_,
                 .history = token_history_,
                 .suppressed = suppressed,
@@ -360,8 +354,7 @@ void copy_from_pages(std::span<const int32_t> pages, const PageMemory& memory, s
                 std::min(memory.bytes, to.size() - i * memory.bytes));
 }
 
-void copy_to_pages(std::span<const int32_t> pages, const PageMemory& memory,
-                   std::span<const std::byte> from) {
+void copy_to_pages(std::span<const int32_t> pages, const PageMemory& memory, std::span<const std::byte> from) {
   for (size_t i = 0; i < pages.size() && i * memory.bytes < from.size(); ++i)
     std::memcpy(memory.page(pages[i]), from.data() + i * memory.bytes,
                 std::min(memory.bytes, from.size() - i * memory.bytes));
@@ -370,8 +363,8 @@ void copy_to_pages(std::span<const int32_t> pages, const PageMemory& memory,
 HostPages host_pages_of(const EngineOptions& options, int64_t block_bytes) {
   if (block_bytes <= 0) return {};
   const int64_t longest = (options.context + kBlockTokens - 1) / kBlockTokens,
-                swap = std::min(
-                    {options.swap_bytes / block_bytes, longest * options.max_sequences, int64_t{INT32_MAX}}),
+                swap =
+                    std::min({options.swap_bytes / block_bytes, longest * options.max_sequences, int64_t{INT32_MAX}}),
                 cache = options.prefix_cache ? options.prefix_host_bytes / block_bytes : 0;
   return {static_cast<int32_t>(swap), static_cast<int32_t>(std::min(cache, INT32_MAX - swap))};
 }

@@ -16,7 +16,8 @@ namespace quire {
 
 class CpuBackend : public Backend {
  public:
-  // `options` as resolve() gives them. What does not fit into memory is said here, with numbers: afterwards nothing grows.
+  // `options` as resolve() gives them. What does not fit into memory is said here, with numbers: afterwards nothing
+  // grows.
   static Result<std::unique_ptr<CpuBackend>> create(const std::shared_ptr<const LoadedModel>& model,
                                                     const EngineOptions& options);
   ~CpuBackend() override;
@@ -66,7 +67,8 @@ class CpuBackend : public Backend {
   // Around everything that touches the backend's own memory; for tests that take it away in between.
   virtual void enter() {}
   virtual void leave() {}
-  // How much scratch memory a step of this shape takes, found by a pass that computes nothing. While no step is in flight.
+  // How much scratch memory a step of this shape takes, found by a pass that computes nothing. While no step is in
+  // flight.
   int64_t scratch_of(const StepShape& shape, std::span<const Segment> segments);
   int64_t largest_scratch() const { return largest_scratch_; }  // of any step, as it was reserved
   // That memory: caches, scratch, arrays of the step, results, histories.
@@ -94,7 +96,7 @@ class CpuBackend : public Backend {
   ForcedCounts forced_;
   ThreadPool pool_;
   std::shared_ptr<const RepackedWeights> repacked_;  // may be null
-  std::optional<Decoder> placed_;  // the model's with those copies; without: the loaded one serves
+  std::optional<Decoder> placed_;                    // the model's with those copies; without: the loaded one serves
   CacheStorage storage_;
   StepLayout layout_;
   ResultLayout result_layout_;

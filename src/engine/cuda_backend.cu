@@ -150,20 +150,18 @@ Status CudaBackend::create() {
   QUIRE_CHECKED(create_caches());
   const double caches = seconds();
   capture_graphs();
-  log_info(
-      fmt::format("cuda: GPU {:.2f} s, arrays and scratch {:.2f} s ({:.2f} GiB), caches {:.2f} s ({:.2f} "
-                  "GiB), {} graphs of up to {} "
-                  "kernels {:.2f} s",
-                  device, fixed, gib(scratch_.bytes()), caches, gib(caches_.bytes()), graphs_.count(),
-                  graph_kernels_, seconds()));
+  log_info(fmt::format(
+      "cuda: GPU {:.2f} s, arrays and scratch {:.2f} s ({:.2f} GiB), caches {:.2f} s ({:.2f} "
+      "GiB), {} graphs of up to {} "
+      "kernels {:.2f} s",
+      device, fixed, gib(scratch_.bytes()), caches, gib(caches_.bytes()), graphs_.count(), graph_kernels_, seconds()));
   return {};
 }
 
 Status CudaBackend::create_buffers() {
   for (Buffer& b : buffers_) {
     QUIRE_TRY(b.staging, Memory::create(Memory::Where::kPinned, layout_.bytes(), "the arrays of a step"));
-    QUIRE_TRY(b.results,
-              Memory::create(Memory::Where::kPinned, result_layout_.bytes(), "the results of a step"));
+    QUIRE_TRY(b.results, Memory::create(Memory::Where::kPinned, result_layout_.bytes(), "the results of a step"));
     QUIRE_CHECKED(cuda::check(cudaEventCreate(&b.begin), "creating an event"));
     QUIRE_CHECKED(cuda::check(cudaEventCreate(&b.end), "creating an event"));
   }
@@ -189,17 +187,17 @@ Status CudaBackend::create_fixed() {
   suppressed_count_ = static_cast<int32_t>(suppressed.size());
   QUIRE_TRY(suppressed_, device(static_cast<int64_t>(suppressed.size_bytes()), "suppressed tokens"));
   if (suppressed_count_ > 0)
-    QUIRE_CHECKED(cuda::check(
-        cudaMemcpy(suppressed_.data(), suppressed.data(), suppressed.size_bytes(), cudaMemcpyHostToDevice),
-        "suppressed tokens"));
+    QUIRE_CHECKED(
+        cuda::check(cudaMemcpy(suppressed_.data(), suppressed.data(), suppressed.size_bytes(), cudaMemcpyHostToDevice),
+                    "suppressed tokens"));
   QUIRE_TRY(const int64_t scratch, measure());
   QUIRE_TRY(scratch_, device(scratch, "activations and scratch"));
   workspace_ = Workspace::over(scratch_.span());
   return {};
 }
 
-// Enqueues a step of prompts, one of generated tokens and one of both without computing them: what no kernel takes, and a
-// launch that the driver refuses, is found now and not by the first request. Kernels are loaded by it, too.
+// Enqueues a step of prompts, one of generated tokens and one of both without computing them: what no kernel takes, and
+// a launch that the driver refuses, is found now and not by the first request. Kernels are loaded by it, too.
 Status CudaBackend::rehearse() {
   const StepCapacity& c = layout_.capacity();
   // Addresses that nothing is read from.
@@ -247,16 +245,14 @@ Status CudaBackend::create_caches() {
         "values need {:.2f} GiB beside {} recurrent states of {:.3f} GiB; use a shorter --context, fewer "
         "sequences, "
         "smaller steps, or a higher --gpu-memory-utilization",
-        model_->model->config().name.empty() ? "the model and its caches" : model_->model->config().name,
-        gib(m.total), options_.gpu_memory_utilization * 100, gib(m.used), gib(weights_->bytes()),
-        options_.max_batch_tokens, options_.max_sequences, gib(scratch_.bytes()), wanted * kBlockTokens,
-        block ? gib(*block * wanted) : 0.0, slots_, slot ? gib(*slot) : 0.0);
-  blocks_ =
-      static_cast<int32_t>(std::min<int64_t>(options_.kv_blocks(), *block == 0 ? INT32_MAX : left / *block));
+        model_->model->config().name.empty() ? "the model and its caches" : model_->model->config().name, gib(m.total),
+        options_.gpu_memory_utilization * 100, gib(m.used), gib(weights_->bytes()), options_.max_batch_tokens,
+        options_.max_sequences, gib(scratch_.bytes()), wanted * kBlockTokens, block ? gib(*block * wanted) : 0.0,
+        slots_, slot ? gib(*slot) : 0.0);
+  blocks_ = static_cast<int32_t>(std::min<int64_t>(options_.kv_blocks(), *block == 0 ? INT32_MAX : left / *block));
   const int64_t bytes = *CacheViews::bytes(shape, blocks_, slots_);
   QUIRE_TRY(caches_, Memory::create(Memory::Where::kDevice, bytes, "KV blocks and recurrent states"));
-  QUIRE_CHECKED(
-      cuda::check(cudaMemset(caches_.data(), 0, static_cast<size_t>(bytes)), "clearing the caches"));
+  QUIRE_CHECKED(cuda::check(cudaMemset(caches_.data(), 0, static_cast<size_t>(bytes)), "clearing the caches"));
   views_ = CacheViews(shape, caches_.data(), blocks_, slots_);
   host_pages_ = host_pages_of(options_, *block);
   return moves_.create(host_pages_.all() * *block);
@@ -305,9 +301,8 @@ Result<int64_t> CudaBackend::measure() {
 void CudaBackend::submit(int buffer, const StepShape& shape) {
   Buffer& b = buffers_[buffer];
   check_segments(layout_.batch(b.staging.data(), shape, nullptr).segments, shape.rows, blocks_, slots_);
-  check_copies(
-      layout_.arrays(b.staging.data()), shape,
-      {blocks_, slots_, host_pages_.all(), *views_.shape().block_bytes(), *views_.shape().state_bytes()});
+  check_copies(layout_.arrays(b.staging.data()), shape,
+               {blocks_, slots_, host_pages_.all(), *views_.shape().block_bytes(), *views_.shape().state_bytes()});
   use_gpu();
   b.shape = shape;
   enqueue(b);
@@ -328,8 +323,8 @@ void CudaBackend::enqueue(Buffer& b) {
   run(padded, b.shape);
   const StepBatch host = layout_.batch(b.staging.data(), b.shape, nullptr);
   const bool tops = reports_tops(host.sample_rows, b.shape.logit_rows);
-  keep(cudaMemcpyAsync(b.results.data(), results_.data(),
-                       static_cast<size_t>(result_layout_.used_bytes(tops)), cudaMemcpyDeviceToHost, stream),
+  keep(cudaMemcpyAsync(b.results.data(), results_.data(), static_cast<size_t>(result_layout_.used_bytes(tops)),
+                       cudaMemcpyDeviceToHost, stream),
        "copying results from the GPU");
   if (b.shape.hidden_rows > 0) {
     const Tensor hidden = result_layout_.hidden(results_.data(), b.shape.hidden_rows);
@@ -352,8 +347,7 @@ void CudaBackend::move(const Buffer& b) {
   if (b.shape.swap_outs == 0 && b.shape.swap_ins == 0) return;
   use_.clear();
   const Buffer* const before = last_ == &b ? nullptr : last_;  // a buffer that is used again was waited for
-  if (before != nullptr)
-    use_.note(layout_.batch(before->staging.data(), before->shape, nullptr), blocks_, slots_);
+  if (before != nullptr) use_.note(layout_.batch(before->staging.data(), before->shape, nullptr), blocks_, slots_);
   const StepLayout::Arrays a = layout_.arrays(b.staging.data());
   moves_.enqueue(context_, {.outs = {a.swap_outs, static_cast<size_t>(b.shape.swap_outs)},
                             .ins = {a.swap_ins, static_cast<size_t>(b.shape.swap_ins)},
@@ -364,9 +358,8 @@ void CudaBackend::move(const Buffer& b) {
 
 // Steps of generated tokens alone, one for each sequence, all of them sampled: their launches depend on few numbers.
 bool CudaBackend::replayable(const StepShape& s) const {
-  return options_.graphs && s.rows > 0 && s.rows == s.decodes && s.segments == s.decodes &&
-         s.logit_rows == s.rows && s.slot_copies == 0 && s.history_updates == 0 &&
-         s.past_updates == 0;
+  return options_.graphs && s.rows > 0 && s.rows == s.decodes && s.segments == s.decodes && s.logit_rows == s.rows &&
+         s.slot_copies == 0 && s.history_updates == 0 && s.past_updates == 0;
 }
 
 // Rounds the rows of a step up with padding, so that few graphs serve all.
@@ -421,14 +414,14 @@ void CudaBackend::compute(const StepBatch& batch, Workspace& workspace, bool onl
                       .launches = context_.dry ? nullptr : log_.observer(),
                       .only_chooses = only_chooses,
                       .gpu = &context_};
-  compute_step(ctx, weights_->decoder(), batch, {},
-               {.cache = views_,
-                .history = token_history_,
-                .suppressed = {reinterpret_cast<const int32_t*>(suppressed_.data()),
-                               static_cast<size_t>(suppressed_count_)},
-                .out = result_layout_.outputs(results_.data(), batch.shape.logit_rows),
-                .scored = result_layout_.scored(results_.data(), batch.shape.scored_rows),
-                .hidden = result_layout_.hidden(results_.data(), batch.shape.hidden_rows)});
+  compute_step(
+      ctx, weights_->decoder(), batch, {},
+      {.cache = views_,
+       .history = token_history_,
+       .suppressed = {reinterpret_cast<const int32_t*>(suppressed_.data()), static_cast<size_t>(suppressed_count_)},
+       .out = result_layout_.outputs(results_.data(), batch.shape.logit_rows),
+       .scored = result_layout_.scored(results_.data(), batch.shape.scored_rows),
+       .hidden = result_layout_.hidden(results_.data(), batch.shape.hidden_rows)});
 }
 
 Result<StepResults> CudaBackend::wait(int buffer) {
@@ -449,8 +442,8 @@ Result<StepResults> CudaBackend::wait(int buffer) {
 }
 
 // Whether the device still computes. What the driver refused before anything ran (a launch's shape, a missing resource)
-// leaves it sound. What a kernel did (an illegal address, a trap, an uncorrectable memory error) is told by every later call,
-// and stays until the process ends. So the device is asked, and no table of codes.
+// leaves it sound. What a kernel did (an illegal address, a trap, an uncorrectable memory error) is told by every later
+// call, and stays until the process ends. So the device is asked, and no table of codes.
 Error CudaBackend::failed(const Buffer& b, Error error) {
   const bool sound = cudaStreamSynchronize(context_.stream) == cudaSuccess;
   lost_ |= !sound || !b.ready;

@@ -1,20 +1,21 @@
-// Steps on an NVIDIA GPU. No CUDA headers here: cuda_backend.cu and cuda_devices.cu, or none.cpp where there is no CUDA.
+// Steps on an NVIDIA GPU. No CUDA headers here: cuda_backend.cu and cuda_devices.cu, or none.cpp where there is no
+// CUDA.
 #pragma once
 
 #include "engine/backend.h"
 
 namespace quire {
 
-// Makes GPU number `gpu` the calling thread's, if its kernels take all calls of the model's steps (engine/dry_step.h); else an
-// error that says why not.
+// Makes GPU number `gpu` the calling thread's, if its kernels take all calls of the model's steps (engine/dry_step.h);
+// else an error that says why not.
 Status choose_gpu(const LoadedModel& model, int gpu, KvCacheType kv_cache);
 // The calling thread's GPU, as kernels are chosen by it.
 Result<Machine> gpu_machine();
 // The same of GPU number `gpu`, which becomes the calling thread's.
 Result<Machine> open_gpu(int gpu);
 
-// Brings the weights to the GPU of the options, and says what that leaves. Without such a GPU, a driver, or CUDA in this
-// program, and for a model that has no kernels there: Fault::kRequest, saying so.
+// Brings the weights to the GPU of the options, and says what that leaves. Without such a GPU, a driver, or CUDA in
+// this program, and for a model that has no kernels there: Fault::kRequest, saying so.
 Result<MemoryOfEngine> place_on_gpu(const LoadedModel& model, const EngineOptions& options);
 
 // Of the calling thread's GPU; `weights` of what is used are a model's.
@@ -22,8 +23,8 @@ Result<GpuMemory> gpu_memory(int64_t weights);
 // Whether the calling thread's GPU has what the options ask for.
 Status check_gpu_options(const EngineOptions& options);
 
-// The backend of Device::kCuda. Everything is allocated here, and graphs are captured: what does not fit is said with numbers.
-// Errors are those of place_on_gpu, too.
+// The backend of Device::kCuda. Everything is allocated here, and graphs are captured: what does not fit is said with
+// numbers. Errors are those of place_on_gpu, too.
 Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>& model,
                                                    const EngineOptions& options);
 

@@ -12,8 +12,7 @@ using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, Destroy>;
 
 // What `launch` enqueues, without computing it. The stream is as before, also after an error.
 Result<Graph> captured(cudaStream_t stream, const std::function<Status()>& launch) {
-  QUIRE_CHECKED(
-      cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a step"));
+  QUIRE_CHECKED(cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a step"));
   const Status launched = launch();
   cudaGraph_t graph = nullptr;
   const Status ended = cuda::check(cudaStreamEndCapture(stream, &graph), "capturing a step");
@@ -32,8 +31,7 @@ CudaGraphs::~CudaGraphs() {
 Result<int64_t> CudaGraphs::rehearse(cudaStream_t stream, const std::function<Status()>& launch) {
   QUIRE_TRY(const Graph graph, captured(stream, launch));
   size_t nodes = 0;
-  QUIRE_CHECKED(
-      cuda::check(cudaGraphGetNodes(graph.get(), nullptr, &nodes), "counting the kernels of a step"));
+  QUIRE_CHECKED(cuda::check(cudaGraphGetNodes(graph.get(), nullptr, &nodes), "counting the kernels of a step"));
   return static_cast<int64_t>(nodes);
 }
 

@@ -65,8 +65,7 @@ Status LogitsPass::create(int32_t blocks, int gpu) {
   const std::optional<int64_t> bytes = CacheViews::bytes(cache_, blocks, 1);
   if (!bytes) return capacity_error("{} KV blocks are more than there are addresses for", blocks);
   QUIRE_TRY(caches_, device(*bytes, "KV blocks and recurrent states"));
-  QUIRE_CHECKED(
-      cuda::check(cudaMemset(caches_.data(), 0, static_cast<size_t>(*bytes)), "clearing the caches"));
+  QUIRE_CHECKED(cuda::check(cudaMemset(caches_.data(), 0, static_cast<size_t>(*bytes)), "clearing the caches"));
   views_ = CacheViews(cache_, caches_.data(), blocks, 1);
   return {};
 }
@@ -110,24 +109,22 @@ void LogitsPass::enqueue(const StepShape& shape, Workspace& workspace) {
 Status LogitsPass::forward(const std::byte* arrays, const StepShape& shape, float* logits) {
   // Whoever judges two models holds two of these.
   QUIRE_CHECKED(cuda::check(cudaSetDevice(gpu_), "choosing the GPU"));
-  QUIRE_CHECKED(
-      cuda::check(cudaMemcpyAsync(step_.data(), arrays, static_cast<size_t>(layout_.used_bytes(shape)),
-                                  cudaMemcpyHostToDevice, context_.stream),
-                  "copying a step to the GPU"));
+  QUIRE_CHECKED(cuda::check(cudaMemcpyAsync(step_.data(), arrays, static_cast<size_t>(layout_.used_bytes(shape)),
+                                            cudaMemcpyHostToDevice, context_.stream),
+                            "copying a step to the GPU"));
   enqueue(shape, *workspace_);
   QUIRE_CHECKED(std::exchange(context_.status, Status{}));
-  QUIRE_CHECKED(
-      cuda::check(cudaMemcpyAsync(logits, logits_.data(), static_cast<size_t>(shape.logit_rows * vocab() * 4),
-                                  cudaMemcpyDeviceToHost, context_.stream),
-                  "copying logits from the GPU"));
+  QUIRE_CHECKED(cuda::check(cudaMemcpyAsync(logits, logits_.data(), static_cast<size_t>(shape.logit_rows * vocab() * 4),
+                                            cudaMemcpyDeviceToHost, context_.stream),
+                            "copying logits from the GPU"));
   return cuda::check(cudaStreamSynchronize(context_.stream), "the GPU computing a step");
 }
 
 }  // namespace
 
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>& model,
-                                                     const StepLayout& layout, int32_t blocks, KvCacheType kv,
-                                                     int gpu, const ForcedKernels& kernels) {
+                                                     const StepLayout& layout, int32_t blocks, KvCacheType kv, int gpu,
+                                                     const ForcedKernels& kernels) {
   auto pass = std::make_unique<LogitsPass>(model, layout, kv, kernels);
   QUIRE_CHECKED(pass->create(blocks, gpu));
   return std::unique_ptr<CudaLogits>(std::move(pass));

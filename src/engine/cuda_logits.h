@@ -1,5 +1,5 @@
-// Forward passes on the GPU whose logits come back to the host: for judging models. An engine's steps keep theirs on the
-// device. No CUDA headers here: cuda_logits.cu, or none.cpp.
+// Forward passes on the GPU whose logits come back to the host: for judging models. An engine's steps keep theirs on
+// the device. No CUDA headers here: cuda_logits.cu, or none.cpp.
 #pragma once
 
 #include "engine/loaded_model.h"
@@ -20,10 +20,10 @@ struct ForcedKernels {
   ForcedCounts* counts = nullptr;
 };
 
-// On GPU number `gpu`, with weights and caches of its own for steps of that layout over `blocks` KV blocks of type `kv` and
-// one recurrent state. Fails as make_cuda_backend does.
+// On GPU number `gpu`, with weights and caches of its own for steps of that layout over `blocks` KV blocks of type `kv`
+// and one recurrent state. Fails as make_cuda_backend does.
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>& model,
-                                                     const StepLayout& layout, int32_t blocks, KvCacheType kv,
-                                                     int gpu, const ForcedKernels& kernels = {});
+                                                     const StepLayout& layout, int32_t blocks, KvCacheType kv, int gpu,
+                                                     const ForcedKernels& kernels = {});
 
 }  // namespace quire

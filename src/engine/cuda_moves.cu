@@ -28,8 +28,7 @@ void CudaMoves::enqueue(cuda::Context& context, const Moves& moves) {
     std::byte* const device = (m.state ? cache.slots() : cache.blocks()).bytes_at(0) + m.device_offset;
     std::byte* const host = pages_.data() + m.host_offset;
     const bool out = kind == cudaMemcpyDeviceToHost;
-    keep(cudaMemcpyAsync(out ? host : device, out ? device : host, static_cast<size_t>(m.count), kind,
-                         stream_),
+    keep(cudaMemcpyAsync(out ? host : device, out ? device : host, static_cast<size_t>(m.count), kind, stream_),
          "moving what leaves the caches");
   };
   bool waits = false;
@@ -72,30 +71,26 @@ Status CudaFileCopies::bounce_for(size_t bytes) {
   return {};
 }
 
-Status CudaFileCopies::out(cudaStream_t stream, std::span<std::byte> to,
-                           std::span<const std::byte* const> from) {
+Status CudaFileCopies::out(cudaStream_t stream, std::span<std::byte> to, std::span<const std::byte* const> from) {
   if (to.empty()) return {};
   QUIRE_CHECKED(bounce_for(to.size()));
   const size_t each = to.size() / from.size();
   for (size_t i = 0; i < from.size(); ++i)
-    QUIRE_CHECKED(
-        cuda::check(cudaMemcpyAsync(bounce_.data() + i * each, from[i], each, cudaMemcpyDeviceToHost, stream),
-                    "reading the caches"));
+    QUIRE_CHECKED(cuda::check(cudaMemcpyAsync(bounce_.data() + i * each, from[i], each, cudaMemcpyDeviceToHost, stream),
+                              "reading the caches"));
   QUIRE_CHECKED(cuda::check(cudaStreamSynchronize(stream), "reading the caches"));
   std::copy_n(bounce_.data(), to.size(), to.data());
   return {};
 }
 
-Status CudaFileCopies::in(cudaStream_t stream, std::span<std::byte* const> to,
-                          std::span<const std::byte> from) {
+Status CudaFileCopies::in(cudaStream_t stream, std::span<std::byte* const> to, std::span<const std::byte> from) {
   if (from.empty()) return {};
   QUIRE_CHECKED(bounce_for(from.size()));
   std::copy_n(from.data(), from.size(), bounce_.data());
   const size_t each = from.size() / to.size();
   for (size_t i = 0; i < to.size(); ++i)
-    QUIRE_CHECKED(
-        cuda::check(cudaMemcpyAsync(to[i], bounce_.data() + i * each, each, cudaMemcpyHostToDevice, stream),
-                    "writing the caches"));
+    QUIRE_CHECKED(cuda::check(cudaMemcpyAsync(to[i], bounce_.data() + i * each, each, cudaMemcpyHostToDevice, stream),
+                              "writing the caches"));
   return cuda::check(cudaStreamSynchronize(stream), "writing the caches");
 }
 

@@ -39,8 +39,8 @@ class CudaMoves {
   cuda::Memory pages_;
 };
 
-// Blocks and states between a GPU's caches and a file, which come and go while no step is under way: on the stream, waited for.
-// The host's side is pageable; they pass through pinned memory, which is made when it is needed.
+// Blocks and states between a GPU's caches and a file, which come and go while no step is under way: on the stream,
+// waited for. The host's side is pageable; they pass through pinned memory, which is made when it is needed.
 class CudaFileCopies {
  public:
   Status out(cudaStream_t stream, std::span<std::byte> to, std::span<const std::byte* const> from);

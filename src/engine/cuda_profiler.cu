@@ -78,8 +78,7 @@ GpuActivity of_copy(const CUpti_ActivityMemcpy6& c) {
                 .bytes = static_cast<int64_t>(c.bytes)};
   if (c.copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD)
     a.kind = GpuActivity::Kind::kToDevice, a.name = "copy to the device";
-  if (c.copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH)
-    a.kind = GpuActivity::Kind::kToHost, a.name = "copy to the host";
+  if (c.copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH) a.kind = GpuActivity::Kind::kToHost, a.name = "copy to the host";
   return a;
 }
 
@@ -119,8 +118,7 @@ void CUPTIAPI buffer_done(CUcontext context, uint32_t stream, uint8_t* buffer, s
     const std::lock_guard lock(r.mutex);
     CUpti_Activity* record = nullptr;
     CUptiResult code = CUPTI_SUCCESS;
-    while (r.cupti != nullptr && valid > 0 &&
-           (code = r.cupti->next_record(buffer, valid, &record)) == CUPTI_SUCCESS)
+    while (r.cupti != nullptr && valid > 0 && (code = r.cupti->next_record(buffer, valid, &record)) == CUPTI_SUCCESS)
       keep(r, *record);
     if (code != CUPTI_SUCCESS && code != CUPTI_ERROR_MAX_LIMIT_REACHED && r.status.ok())
       r.status = r.cupti->check(code, "reading CUPTI's records");
@@ -173,11 +171,9 @@ class Profiler final : public CudaProfiler {
     uint32_t version = 0;
     QUIRE_CHECKED(cupti_.check(cupti_.get_version(&version), "asking CUPTI for its version"));
     if (version / 10000 != CUPTI_API_VERSION / 10000)
-      return request_error("libcupti is of version {}: profiles need that of CUDA 13 ({})", version,
-                           CUPTI_API_VERSION);
+      return request_error("libcupti is of version {}: profiles need that of CUDA 13 ({})", version, CUPTI_API_VERSION);
     recorded().cupti = &cupti_;
-    QUIRE_CHECKED(
-        cupti_.check(cupti_.register_callbacks(buffer_wanted, buffer_done), "registering with CUPTI"));
+    QUIRE_CHECKED(cupti_.check(cupti_.register_callbacks(buffer_wanted, buffer_done), "registering with CUPTI"));
     for (const CUpti_ActivityKind kind : kKinds)
       QUIRE_CHECKED(cupti_.check(cupti_.enable(kind), "asking CUPTI for what the GPU does"));
     return {};

@@ -1,5 +1,6 @@
-// What a GPU did and when, kernel by kernel, as CUPTI tells it. libcupti comes with CUDA's toolkit and not with the driver:
-// it is opened at run time, and only where somebody asks for a profile. No CUDA headers here: cuda_profiler.cu, or none.cpp.
+// What a GPU did and when, kernel by kernel, as CUPTI tells it. libcupti comes with CUDA's toolkit and not with the
+// driver: it is opened at run time, and only where somebody asks for a profile. No CUDA headers here: cuda_profiler.cu,
+// or none.cpp.
 #pragma once
 
 #include <array>
@@ -22,8 +23,8 @@ struct GpuActivity {
 
 class CudaProfiler {
  public:
-  // `library`: path of libcupti; empty: searched for where toolkits put it. One at a time, and made before anything else
-  // uses the GPU, so that graphs are recorded kernel by kernel. An error says what is missing.
+  // `library`: path of libcupti; empty: searched for where toolkits put it. One at a time, and made before anything
+  // else uses the GPU, so that graphs are recorded kernel by kernel. An error says what is missing.
   static Result<std::unique_ptr<CudaProfiler>> create(const std::string& library);
   virtual ~CudaProfiler() = default;
   // Forgets what was recorded so far. The GPU should be idle.

@@ -29,13 +29,11 @@ class Ring {
 
   explicit Ring(int threads) : pool_(std::min(threads > 0 ? threads : available_cpus(), kMostThreads)) {}
   Status create() {
-    QUIRE_CHECKED(
-        cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"));
+    QUIRE_CHECKED(cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"));
     for (Piece& p : pieces_) {
       QUIRE_TRY(p.host, Memory::create(Memory::Where::kPinned, kPiece + 256, "loading weights"));
       QUIRE_TRY(p.device, Memory::create(Memory::Where::kDevice, kPiece + 256, "loading weights"));
-      QUIRE_CHECKED(
-          cuda::check(cudaEventCreateWithFlags(&p.done, cudaEventDisableTiming), "creating an event"));
+      QUIRE_CHECKED(cuda::check(cudaEventCreateWithFlags(&p.done, cudaEventDisableTiming), "creating an event"));
     }
     return {};
   }
@@ -55,9 +53,9 @@ class Ring {
     next_ = (next_ + 1) % kPieces;
     QUIRE_CHECKED(cuda::check(cudaEventSynchronize(p.done), "loading weights"));
     fill(p.host.data());
-    QUIRE_CHECKED(cuda::check(cudaMemcpyAsync(p.device.data(), p.host.data(), static_cast<size_t>(bytes),
-                                              cudaMemcpyHostToDevice, stream_),
-                              "copying weights to the GPU"));
+    QUIRE_CHECKED(cuda::check(
+        cudaMemcpyAsync(p.device.data(), p.host.data(), static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_),
+        "copying weights to the GPU"));
     QUIRE_CHECKED(use(p.device.data()));
     return cuda::check(cudaEventRecord(p.done, stream_), "loading weights");
   }
@@ -68,8 +66,7 @@ class Ring {
     pool_.parallel_for(count * grains, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t at = i % grains * kGrain, n = std::min(kGrain, bytes - at);
-        std::memcpy(to + i / grains * bytes + at, from + i / grains * from_stride + at,
-                    static_cast<size_t>(n));
+        std::memcpy(to + i / grains * bytes + at, from + i / grains * from_stride + at, static_cast<size_t>(n));
       }
     });
   }
@@ -130,8 +127,7 @@ class Placer final : public WeightPlacer {
   template <class Set>
   Status upload(const void* host, int64_t bytes, std::string_view what, Set&& set) {
     QUIRE_TRY(std::byte* const at, allocate(bytes, what));
-    QUIRE_CHECKED(
-        cuda::check(cudaMemcpy(at, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), what));
+    QUIRE_CHECKED(cuda::check(cudaMemcpy(at, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), what));
     set(at);
     return {};
   }
@@ -149,11 +145,9 @@ class Placer final : public WeightPlacer {
 
   // A matrix, or a pair, into memory of its own, with another of the same shape behind it if there is one.
   Status place(Weight& w, Weight* up, Weight* behind, Weight* behind_up) {
-    if (up != nullptr &&
-        (w.dtype != up->dtype || w.rows != up->rows || w.cols != up->cols || w.experts != up->experts))
-      return file_error(
-          "a gate matrix of {} [{}, {}] and an up matrix of {} [{}, {}]: a GPU needs them alike",
-          dtype_name(w.dtype), w.rows, w.cols, dtype_name(up->dtype), up->rows, up->cols);
+    if (up != nullptr && (w.dtype != up->dtype || w.rows != up->rows || w.cols != up->cols || w.experts != up->experts))
+      return file_error("a gate matrix of {} [{}, {}] and an up matrix of {} [{}, {}]: a GPU needs them alike",
+                        dtype_name(w.dtype), w.rows, w.cols, dtype_name(up->dtype), up->rows, up->cols);
     gemm::PackedWeight to = up == nullptr ? cuda::packed(w) : cuda::packed_pair(w);
     if (behind != nullptr) ++to.experts;
     QUIRE_TRY(std::byte* const at, allocate(to.bytes(), "weights"));
@@ -170,8 +164,7 @@ class Placer final : public WeightPlacer {
   }
 
   // The experts of w as experts first_expert, ... of what is packed at `at`.
-  Status pack(const Weight& w, const Weight* up, std::byte* at, const gemm::PackedWeight& to,
-              int64_t first_expert) {
+  Status pack(const Weight& w, const Weight* up, std::byte* at, const gemm::PackedWeight& to, int64_t first_expert) {
     // Whole experts, or whole tiles of rows of one of them: as much as a piece holds, up's rows behind gate's.
     const int64_t row = w.row_bytes(), room = Ring::kPiece / (up == nullptr ? 1 : 2);
     const int64_t tile = up == nullptr ? 16 : 8;
@@ -180,8 +173,8 @@ class Placer final : public WeightPlacer {
     const int64_t experts_at_once = rows_at_once < w.rows ? 1 : std::min(w.experts, room / (w.rows * row));
     for (int64_t e = 0; e < w.experts; e += experts_at_once)
       for (int64_t first = 0; first < w.rows; first += rows_at_once) {
-        const int64_t rows = std::min(rows_at_once, w.rows - first),
-                      experts = std::min(experts_at_once, w.experts - e), bytes = rows * row;
+        const int64_t rows = std::min(rows_at_once, w.rows - first), experts = std::min(experts_at_once, w.experts - e),
+                      bytes = rows * row;
         const int64_t second = (experts * bytes + 255) / 256 * 256;
         QUIRE_CHECKED(ring_.send(
             up == nullptr ? experts * bytes : second + experts * bytes,
@@ -193,17 +186,16 @@ class Placer final : public WeightPlacer {
               if (up != nullptr) copy(host + second, *up);
             },
             [&](std::byte* device) {
-              return gemm::launch_pack(ring_.stream(),
-                                       {.dtype = w.dtype,
-                                        .source = device,
-                                        .source2 = up == nullptr ? nullptr : device + second,
-                                        .rows = static_cast<int32_t>(rows),
-                                        .cols = static_cast<int32_t>(w.cols),
-                                        .experts = static_cast<int32_t>(experts),
-                                        .packed = at,
-                                        .destination = to,
-                                        .first_row_tile = static_cast<int32_t>(first / tile),
-                                        .first_expert = static_cast<int32_t>(first_expert + e)});
+              return gemm::launch_pack(ring_.stream(), {.dtype = w.dtype,
+                                                        .source = device,
+                                                        .source2 = up == nullptr ? nullptr : device + second,
+                                                        .rows = static_cast<int32_t>(rows),
+                                                        .cols = static_cast<int32_t>(w.cols),
+                                                        .experts = static_cast<int32_t>(experts),
+                                                        .packed = at,
+                                                        .destination = to,
+                                                        .first_row_tile = static_cast<int32_t>(first / tile),
+                                                        .first_expert = static_cast<int32_t>(first_expert + e)});
             }));
       }
     return {};

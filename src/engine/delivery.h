@@ -49,8 +49,9 @@ class Delivery {
   // Delivers what was pushed before, then ends its thread.
   ~Delivery();
 
-  // e: a token, or the end, or both; its text is filled in here. Waits while kMostQueued events have yet to be delivered, so
-  // that listeners that are slower than the steps hold these up and not the memory. One thread; never from a listener.
+  // e: a token, or the end, or both; its text is filled in here. Waits while kMostQueued events have yet to be
+  // delivered, so that listeners that are slower than the steps hold these up and not the memory. One thread; never
+  // from a listener.
   void push(std::shared_ptr<Stream> stream, TokenEvent e);
   // Waits until everything that was pushed before has been heard. Not on the delivering thread.
   void drain();

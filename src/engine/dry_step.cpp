@@ -51,7 +51,8 @@ void dry_step(const Decoder& decoder, const Machine& machine, const DryStep& ste
                               .max_top = 1};
   const StepLayout layout(capacity);
   const ResultLayout results(capacity);
-  const CacheViews caches(cache_shape(decoder.config(), activation_type(machine.device), step.kv_cache), nowhere(), 1, 1);
+  const CacheViews caches(cache_shape(decoder.config(), activation_type(machine.device), step.kv_cache), nowhere(), 1,
+                          1);
   ThreadPool pool(1);
   Workspace workspace;
   const OpContext ctx{.pool = pool,
@@ -74,8 +75,7 @@ Status check_gpu_kernels(const Decoder& decoder, const Machine& machine, KvCache
   FirstRefusal refusal;
   // Generated tokens and a prompt at once: every operator of a step is called, and both kinds of segments are there.
   dry_step(placed_in_thought(decoder), machine,
-           {.sequences = 1, .context = kChunkTokens, .prompt_rows = kChunkTokens, .kv_cache = kv_cache},
-           refusal);
+           {.sequences = 1, .context = kChunkTokens, .prompt_rows = kChunkTokens, .kv_cache = kv_cache}, refusal);
   return refusal.status();
 }
 

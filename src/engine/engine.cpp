@@ -11,8 +11,8 @@
 namespace quire {
 namespace {
 
-// Raised when a change of ours changes bits, on whatever machine: part of every fingerprint. tests/eval/numerics_test.cpp
-// notices such a change.
+// Raised when a change of ours changes bits, on whatever machine: part of every fingerprint.
+// tests/eval/numerics_test.cpp notices such a change.
 constexpr int kNumericsVersion = 2;
 
 // "65536", "1.31M".
@@ -42,8 +42,8 @@ std::string_view finish_reason_name(FinishReason r) {
   return "error";
 }
 
-Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel> model,
-                                               EngineOptions options, const BackendFactory& backend) {
+Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel> model, EngineOptions options,
+                                               const BackendFactory& backend) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_CHECKED(check_forced(options.kernels, {.device = options.device}));
   const ModelConfig& config = model->model->config();
@@ -52,18 +52,17 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
   QUIRE_TRY(const MemoryOfEngine has, memory_for(*model, options));
   QUIRE_TRY(options, resolve(std::move(options), config, has.memory));
   if (by_default && options.context < config.context_length)
-    log_warning(fmt::format(
-        "the model was trained for {} tokens, but memory allows {}: that is the context; --context "
-        "takes another",
-        config.context_length, options.context));
+    log_warning(
+        fmt::format("the model was trained for {} tokens, but memory allows {}: that is the context; --context "
+                    "takes another",
+                    config.context_length, options.context));
   QUIRE_TRY(std::unique_ptr<Backend> made, backend(model, options));
   std::unique_ptr<Engine> engine(new Engine(std::move(model), std::move(options), std::move(made)));
   engine->create_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return engine;
 }
 
-Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
-               std::unique_ptr<Backend> backend)
+Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, std::unique_ptr<Backend> backend)
     : model_(std::move(model)),
       options_(std::move(options)),
       delivery_([this](RequestId id, bool by_text) { on_end(id, by_text); }),
@@ -73,13 +72,11 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options,
       in_flight_(options_.depth, backend_->layout().capacity().segments),
       running_(backend_->layout().capacity().batch_slots),
       queue_({.top_priority = options_.top_priority, .ageing_steps = options_.ageing_steps}) {
-  fingerprint_ =
-      fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
-                  options_.for_latency() ? "latency" : "throughput", model_->identity());
+  fingerprint_ = fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
+                             options_.for_latency() ? "latency" : "throughput", model_->identity());
   const CacheShape cache = model_->model->cache_shape(options_.device, options_.kv_cache);
   if (cache.kv_dtype != cache.activation_dtype)
-    fingerprint_ +=
-        fmt::format("/kv-{}", cache.kv_dtype == DType::kF8E4M3 ? "fp8" : dtype_name(cache.kv_dtype));
+    fingerprint_ += fmt::format("/kv-{}", cache.kv_dtype == DType::kF8E4M3 ? "fp8" : dtype_name(cache.kv_dtype));
   const auto sequences = static_cast<size_t>(options_.max_sequences);
   snapshot_.running.reserve(sequences);
   const size_t looked_at = static_cast<size_t>(kMostAdmitted + kLookAhead + kMostDeferred);
@@ -98,8 +95,7 @@ Engine::~Engine() {
   for (const auto& s : running_.all())
     if (!s->finished()) finish(*s, {.finish = FinishReason::kCancelled});
   release_finished();
-  while (!waiting_.empty())
-    finish_waiting(RequestId{waiting_.begin()->first}, {.finish = FinishReason::kCancelled});
+  while (!waiting_.empty()) finish_waiting(RequestId{waiting_.begin()->first}, {.finish = FinishReason::kCancelled});
   delivery_.drain();
 }
 
@@ -319,12 +315,11 @@ std::string Engine::capacity() const {
   const int64_t block = backend_->cache_shape().block_bytes().value_or(0), blocks = backend_->blocks();
   const int64_t sequences = options_.max_sequences, states = backend_->slots() - sequences;
   const double gib = static_cast<double>(blocks * block) / (int64_t{1} << 30);
-  std::string s = fmt::format(
-      "cache: {} tokens in {}{:.{}f} GiB; {} sequence{} of up to {} tokens, steps of {} tokens",
-      short_count(blocks * kBlockTokens), options_.device == Device::kCuda ? "" : "up to ", gib,
-      gib < 10 ? 2 : 0, sequences, sequences == 1 ? "" : "s", options_.context, options_.max_batch_tokens);
-  if (options_.prefix_cache && model_->model->config().has_state())
-    s += fmt::format(", {} prefix states", states);
+  std::string s =
+      fmt::format("cache: {} tokens in {}{:.{}f} GiB; {} sequence{} of up to {} tokens, steps of {} tokens",
+                  short_count(blocks * kBlockTokens), options_.device == Device::kCuda ? "" : "up to ", gib,
+                  gib < 10 ? 2 : 0, sequences, sequences == 1 ? "" : "s", options_.context, options_.max_batch_tokens);
+  if (options_.prefix_cache && model_->model->config().has_state()) s += fmt::format(", {} prefix states", states);
   return s;
 }
 

@@ -5,9 +5,9 @@
 //   (*engine)->submit(request, [](const TokenEvent& e) { ... });
 //   while ((*engine)->busy()) (*engine)->step();
 //
-// The text (or embedding) a request gets depends on its prompt, parameters and seed only, never on what else runs, on how its prompt is
-// cut into steps, on how far steps are planned ahead or on the number of threads. What it may depend on besides is what
-// fingerprint() says: same fingerprint, same request, same bytes.
+// The text (or embedding) a request gets depends on its prompt, parameters and seed only, never on what else runs, on
+// how its prompt is cut into steps, on how far steps are planned ahead or on the number of threads. What it may depend
+// on besides is what fingerprint() says: same fingerprint, same request, same bytes.
 #pragma once
 
 #include <atomic>
@@ -41,8 +41,8 @@ struct StepStats {
   int64_t blocks_used = 0, blocks_cached = 0, blocks_total = 0;  // of the KV cache, now
   int64_t states_saved = 0;                                      // recurrent states in the prefix cache, now
   int64_t waiting = 0;                                           // requests that have no batch slot yet, now
-  // The prefix cache's memory on the host: pages now, states among what lies there, bytes that went there and came back so
-  // far, and tokens of prompts whose blocks came back.
+  // The prefix cache's memory on the host: pages now, states among what lies there, bytes that went there and came back
+  // so far, and tokens of prompts whose blocks came back.
   int64_t host_pages_used = 0, host_pages_total = 0, host_states = 0;
   int64_t host_bytes_stored = 0, host_bytes_loaded = 0, host_tokens_loaded = 0;
   double host_seconds = 0.0;  // in step(), without waiting for the backend: planning, submitting, committing
@@ -58,8 +58,7 @@ struct MemoryUse {
 
 class Engine {
  public:
-  static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const LoadedModel> model,
-                                                EngineOptions options,
+  static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const LoadedModel> model, EngineOptions options,
                                                 const BackendFactory& backend = make_backend);
   // Requests that have not ended do so with FinishReason::kCancelled; their listeners have heard it on return.
   ~Engine();
@@ -85,12 +84,11 @@ class Engine {
   bool step();
   // Any thread: whether a submitted request has not ended yet, as its listener knows it.
   bool busy() const { return unfinished_.load(std::memory_order_acquire) > 0; }
-  // Hears of every step that has been computed, on the thread that calls step(), which waits for it. Before the first step.
-  void observe_steps(std::function<void(const StepRecord&)> observer) {
-    step_observer_ = std::move(observer);
-  }
-  // Any thread: not empty once the device is lost, as the requests that ended with it were told. Nothing is computed any
-  // more then: a new engine may succeed, in a new process.
+  // Hears of every step that has been computed, on the thread that calls step(), which waits for it. Before the first
+  // step.
+  void observe_steps(std::function<void(const StepRecord&)> observer) { step_observer_ = std::move(observer); }
+  // Any thread: not empty once the device is lost, as the requests that ended with it were told. Nothing is computed
+  // any more then: a new engine may succeed, in a new process.
   std::optional<Error> lost() const;
   // Waits until listeners have heard everything that steps have committed. Not from a listener.
   void drain_events() { delivery_.drain(); }
@@ -98,8 +96,8 @@ class Engine {
   const LoadedModel& model() const { return *model_; }
   const EngineOptions& options() const { return options_; }  // with all that was chosen
   int64_t context() const { return options_.context; }
-  // How much it holds at a time, in one line: "cache: 1.31M tokens in 25 GiB; 256 sequences of up to 262144 tokens, steps of
-  // 2048 tokens, 122 prefix states".
+  // How much it holds at a time, in one line: "cache: 1.31M tokens in 25 GiB; 256 sequences of up to 262144 tokens,
+  // steps of 2048 tokens, 122 prefix states".
   std::string capacity() const;
   // Any thread: everything that the bits of a text depend on besides the request, as a short text: the version of the
   // numerics, the instructions, the arithmetic, and which model it is.
@@ -114,8 +112,8 @@ class Engine {
   // Keeps what the prefix cache holds in a file of at most `max_bytes` (cache/prefix_file.h). The stepping thread only;
   // no request is left. Nothing is written where there is nothing to keep.
   Result<PrefixFileContent> save_prefixes(const std::string& path, int64_t max_bytes);
-  // Begins with what a file keeps. The stepping thread only, before anything is submitted. An error says why the file is
-  // of no use; the cache is empty then.
+  // Begins with what a file keeps. The stepping thread only, before anything is submitted. An error says why the file
+  // is of no use; the cache is empty then.
   Result<PrefixFileContent> load_prefixes(const std::string& path);
 
   // Books of the caches: pools consistent, every block reference accounted for. For tests; the stepping thread only.
@@ -123,8 +121,9 @@ class Engine {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Waiting requests that are looked at beside those that there are batch slots for: prefix hits among them go first. Those that
-  // wait for another one's result are none of them, but so many at most are passed over: that bounds the time of a look.
+  // Waiting requests that are looked at beside those that there are batch slots for: prefix hits among them go first.
+  // Those that wait for another one's result are none of them, but so many at most are passed over: that bounds the
+  // time of a look.
   static constexpr int32_t kLookAhead = 32, kMostDeferred = 256;
   // Requests that one step admits: however many batch slots are free and however many wait, a step looks at so many and
   // kLookAhead more.

@@ -50,8 +50,8 @@ void Engine::look_at_waiting() {
     if (cache_.is_adding_prefixes(*r)) note_beginning(*r);
   queue_.age(planned_steps_);
   queue_.begin(planned_steps_);
-  // Found tokens that penalties have to be told of: a step has room for those of one context. And what comes back from the
-  // host for them: one step moves so much.
+  // Found tokens that penalties have to be told of: a step has room for those of one context. And what comes back from
+  // the host for them: one step moves so much.
   int64_t past = 0, moves = 0;
   int32_t wanted = std::min(running_.free_slots(), kMostAdmitted) + kLookAhead, deferred = 0;
   while (wanted > 0 && deferred < kMostDeferred) {
@@ -90,8 +90,7 @@ void Engine::look_at_waiting() {
   snapshot_.clients.assign(queue_.clients().begin(), queue_.clients().end());
   // Where sequences are asked to save their states is known only now.
   for (size_t i = 0; i < window_.size(); ++i) snapshot_.waiting[i].cut = cache_.first_cut(*window_[i]);
-  for (size_t i = 0; i < snapshot_.running.size(); ++i)
-    snapshot_.running[i].cut = cache_.next_cut(*running_.all()[i]);
+  for (size_t i = 0; i < snapshot_.running.size(); ++i) snapshot_.running[i].cut = cache_.next_cut(*running_.all()[i]);
 }
 
 // Whether somebody who runs, or whom the step looks at before, computes what a waiting request can use.
@@ -125,8 +124,7 @@ void Engine::note_admission() {
   for (const int32_t n : record_.deferred) rest -= n;
   // Those that were not looked at wait for those before them: for a place, or behind many that wait for a prefix.
   const Deferral behind = window_.empty() ? Deferral::kPlaces : Deferral::kSharedPrefix;
-  const Deferral kWhy[] = {behind, Deferral::kRunning, Deferral::kPlaces, Deferral::kBlocks,
-                           Deferral::kBudget};
+  const Deferral kWhy[] = {behind, Deferral::kRunning, Deferral::kPlaces, Deferral::kBlocks, Deferral::kBudget};
   record_.deferred[static_cast<size_t>(kWhy[static_cast<size_t>(plan_.stop)])] += rest;
 }
 

@@ -50,14 +50,12 @@ Status Engine::validate(const Request& r) const {
   if (!r.stop.empty() && !model_->tokenizer)
     return request_error("stop texts need a tokenizer, and this model file has none");
   if (r.min_tokens < 0 || r.min_tokens > r.max_tokens)
-    return request_error("min_tokens is {}: must be between 0 and max_tokens, which is {}", r.min_tokens,
-                         r.max_tokens);
+    return request_error("min_tokens is {}: must be between 0 and max_tokens, which is {}", r.min_tokens, r.max_tokens);
   if (r.prompt_logprobs >= 0 && options_.max_prompt_logprobs < 0)
     return request_error("this engine computes no log-probabilities of prompts");
   if (r.prompt_logprobs < -1 || r.prompt_logprobs > options_.max_prompt_logprobs)
-    return request_error(
-        "{} log-probabilities beside each token of the prompt: this engine reports at most {}",
-        r.prompt_logprobs, options_.max_prompt_logprobs);
+    return request_error("{} log-probabilities beside each token of the prompt: this engine reports at most {}",
+                         r.prompt_logprobs, options_.max_prompt_logprobs);
   QUIRE_CHECKED(r.sampling.validate(vocab));
   if (r.min_tokens > 0) {
     const size_t taken = r.sampling.logit_bias.size() + ending_tokens(r, *model_).size();
@@ -103,8 +101,7 @@ Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
   auto s = std::make_unique<Sequence>();
   if (request.min_tokens > 0) s->ending = ending_tokens(request, *model_);
   s->output.reserve(static_cast<size_t>(request.max_tokens));
-  s->memory.max_blocks =
-      static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
+  s->memory.max_blocks = static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
   s->memory.table.reserve_memory(s->memory.max_blocks);
   s->prefix.reads = request.prompt_logprobs < 0 && !(request.embed && options_.pooling == Pooling::kMean);
   if (request.prompt_logprobs >= 0) {
@@ -117,9 +114,8 @@ Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
         hash_prefixes(prefix_hash_, salt_hash_(std::as_bytes(std::span(request.cache_salt))), request.prompt);
     s->prefix.checkpoints = Checkpoints(prompt, options_.volatile_tail, request.cache_positions);
   }
-  s->stream =
-      std::make_shared<Delivery::Stream>(request, std::move(submission.listener),
-                                         model_->tokenizer ? &*model_->tokenizer : nullptr, std::move(stop));
+  s->stream = std::make_shared<Delivery::Stream>(request, std::move(submission.listener),
+                                                 model_->tokenizer ? &*model_->tokenizer : nullptr, std::move(stop));
   s->request = std::move(request);
   return s;
 }

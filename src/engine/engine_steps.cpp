@@ -54,8 +54,8 @@ void Engine::submit_step(Clock::time_point begin) {
 void Engine::add_rows(const Work& work, bool decode, StepInFlight& step) {
   Sequence& s = running_.at(work.seq.v);
   const int64_t end = work.begin + work.count;
-  QUIRE_CHECK(work.begin == s.planned && !s.finished(), "sequence {} is planned from {}, not {}", s.id.v,
-              work.begin, s.planned);
+  QUIRE_CHECK(work.begin == s.planned && !s.finished(), "sequence {} is planned from {}, not {}", s.id.v, work.begin,
+              s.planned);
   cache_.reserve(s, work.begin, end);
   SequenceRows& rows = step.rows.emplace_back();
   rows.sequence = &s;
@@ -167,8 +167,8 @@ void Engine::commit_prompt(Sequence& s) {
   e.embedding = s.results.pooled.normalised();
   if (e.embedding.empty()) {
     e.finish = FinishReason::kError;
-    e.error = Error{Fault::kModelFile,
-                    "the model's hidden states are not numbers: its file is damaged or not supported"};
+    e.error =
+        Error{Fault::kModelFile, "the model's hidden states are not numbers: its file is damaged or not supported"};
   }
   finish(s, std::move(e));
 }

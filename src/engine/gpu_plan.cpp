@@ -25,8 +25,7 @@ int64_t blocks(int64_t tokens) {
 // What the options and the card leave to choose from.
 class Plan {
  public:
-  Plan(const EngineOptions& options, const ModelConfig& model, const GpuMemory& memory,
-       const GpuStepCost& cost)
+  Plan(const EngineOptions& options, const ModelConfig& model, const GpuMemory& memory, const GpuStepCost& cost)
       : o_(options),
         model_(model),
         memory_(memory),
@@ -60,8 +59,7 @@ class Plan {
     const int64_t rest = room();
     const auto fits = [&](int64_t n) {
       const int64_t places = n * of_place(o_.context);
-      return places <= rest / 2 &&
-             places + std::max(kv_bytes(o_.context), kv_bytes(n * kTokensOfPlace)) <= rest;
+      return places <= rest / 2 && places + std::max(kv_bytes(o_.context), kv_bytes(n * kTokensOfPlace)) <= rest;
     };
     int32_t n = std::min(kGpuSequences, o_.max_batch_tokens);
     while (n > 1 && !fits(n)) n -= n > 128 ? 16 : n > 64 ? 8 : n > 8 ? 4 : 1;
@@ -95,8 +93,7 @@ class Plan {
   std::string fitting(int64_t left, int64_t states, int64_t kv) const {
     if (left <= 0) return " where nothing is left";
     if (left >= kv) return fmt::format(" (at most {} sequences fit)", (left - kv) / cost_.state);
-    if (left > states)
-      return fmt::format(" (at most {} tokens fit)", (left - states) / cost_.kv_block * kBlockTokens);
+    if (left > states) return fmt::format(" (at most {} tokens fit)", (left - states) / cost_.kv_block * kBlockTokens);
     return {};
   }
 
@@ -112,8 +109,7 @@ class Plan {
 Result<GpuStepCost> gpu_step_cost(const EngineOptions& o, const ModelConfig& c) {
   const CacheShape shape = cache_shape(c, activation_type(Device::kCuda), o.kv_cache);
   const std::optional<int64_t> block = shape.block_bytes(), state = shape.state_bytes();
-  if (!block || !state)
-    return file_error("keys and values, or recurrent states, of more bytes than can be counted");
+  if (!block || !state) return file_error("keys and values, or recurrent states, of more bytes than can be counted");
   constexpr int64_t kMib = int64_t{1} << 20;
   GpuStepCost cost{.fixed = 384 * kMib, .state = *state, .kv_block = *block};
   // A third more than what is counted, for scratch memory of single operators.
@@ -121,8 +117,7 @@ Result<GpuStepCost> gpu_step_cost(const EngineOptions& o, const ModelConfig& c) 
   const int64_t results = f.experts > 0 ? (int64_t{f.top_k} + 1) * c.d_model * 2 + int64_t{f.experts} * 4 : 0;
   cost.row = (activation_row_bytes(c) + results) * 4 / 3;
   const int64_t sampling = 3 * 4 * c.vocab, biases = 2 * 8 * int64_t{o.max_logit_bias};
-  cost.sequence =
-      *state + sampling + biases + token_history_bytes(1, c.vocab, std::min(c.vocab, c.context_length));
+  cost.sequence = *state + sampling + biases + token_history_bytes(1, c.vocab, std::min(c.vocab, c.context_length));
   // Rows of queries of a KV head's group come in eights.
   const AttentionSpec& a = c.attention;
   const int64_t group = a.kv_heads == 0 ? 0 : (a.heads / a.kv_heads + 7) / 8 * 8;

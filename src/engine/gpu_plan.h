@@ -13,11 +13,10 @@ inline constexpr int32_t kGpuBatchTokens = 2048, kFewGpuBatchTokens = 512;
 // Bytes that steps take on a GPU. Scratch memory is an estimate, for choosing: a backend measures it when it is made,
 // and its KV pool has what is left then.
 struct GpuStepCost {
-  int64_t fixed = 0;  // whatever a step holds: graphs, partial sums of products
-  int64_t row = 0;    // of each token of a step
-  int64_t state = 0;  // exact: the recurrent state of one sequence
-  int64_t sequence =
-      0;  // of each place for a sequence, its state among them, but for what grows with the context
+  int64_t fixed = 0;     // whatever a step holds: graphs, partial sums of products
+  int64_t row = 0;       // of each token of a step
+  int64_t state = 0;     // exact: the recurrent state of one sequence
+  int64_t sequence = 0;  // of each place for a sequence, its state among them, but for what grows with the context
   int64_t position =
       0;  // of each place and each token of the longest sequence: partial results of attention, block tables
   int64_t kv_block = 0;  // exact: keys and values of kBlockTokens tokens
@@ -28,7 +27,8 @@ Result<GpuStepCost> gpu_step_cost(const EngineOptions& options, const ModelConfi
 // Fills in context, max_sequences, max_batch_tokens and kv_tokens where they are 0:
 // - Steps of 2048 tokens, of fewer (512 at least) while those take more than an eighth of what weights leave.
 // - The trained context, or the longest whose keys and values take half of the rest.
-// - 256 sequences, or as many as take no more than half of the rest with all that is kept for each of them, and beside which
+// - 256 sequences, or as many as take no more than half of the rest with all that is kept for each of them, and beside
+// which
 //   the KV pool has 512 tokens for each.
 // - The KV pool: what is left when all else has been allocated, as far as sequences and prefix cache can use it
 //   (EngineOptions::kv_is_bound).

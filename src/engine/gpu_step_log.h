@@ -21,8 +21,8 @@ class GpuStepLog {
   // It was a step, and has been computed; or it was captured, to be replayed.
   void computed(bool prompts);
   void captured(const GraphSize& size);
-  // Such a graph was replayed. `choose` goes through the step that it served without launching: the kernels are those that
-  // were captured, but what they move is what this step asks for.
+  // Such a graph was replayed. `choose` goes through the step that it served without launching: the kernels are those
+  // that were captured, but what they move is what this step asks for.
   void replayed(const GraphSize& size, const std::function<void()>& choose);
 
  private:

@@ -14,14 +14,12 @@ int32_t most_rows(const StepCapacity& c) {
 
 int32_t graph_rows(int32_t rows, const StepCapacity& c) {
   int32_t n = 1;
-  while (n < rows)
-    n += n < 4 ? n : std::max(4, static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(n))) / 8);
+  while (n < rows) n += n < 4 ? n : std::max(4, static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(n))) / 8);
   return std::min(n, most_rows(c));
 }
 
 int32_t table_width(int32_t blocks, const StepCapacity& c) {
-  return std::min(static_cast<int32_t>(std::max(16u, std::bit_ceil(static_cast<uint32_t>(blocks)))),
-                  c.table_width);
+  return std::min(static_cast<int32_t>(std::max(16u, std::bit_ceil(static_cast<uint32_t>(blocks)))), c.table_width);
 }
 
 std::vector<GraphSize> graph_sizes(const StepCapacity& c) {

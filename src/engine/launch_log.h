@@ -1,5 +1,5 @@
-// Which operators the kernels of a GPU's steps belong to, for profiles: the records of the driver have kernels' names and times,
-// in the order in which they were launched, and this has the launches in the same order.
+// Which operators the kernels of a GPU's steps belong to, for profiles: the records of the driver have kernels' names
+// and times, in the order in which they were launched, and this has the launches in the same order.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace quire {
 
-// One call of an operator by the forward pass, and how many kernels its launch consists of. Operators that it calls for parts
-// of its work are part of it.
+// One call of an operator by the forward pass, and how many kernels its launch consists of. Operators that it calls for
+// parts of its work are part of it.
 struct LoggedLaunch {
   std::string op, kernel;
   Traffic traffic;

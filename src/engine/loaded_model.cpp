@@ -21,16 +21,15 @@ uint64_t add_samples(uint64_t h, const std::byte* data, size_t bytes) {
   return fnv1a(h, data + bytes - kPage, kPage);
 }
 
-// The tensors' names, types and shapes and samples of their bytes, and what of the metadata steers the computation beyond
-// them.
+// The tensors' names, types and shapes and samples of their bytes, and what of the metadata steers the computation
+// beyond them.
 uint64_t identity_of(const gguf::File& file, const ModelConfig& c) {
   const AttentionSpec& a = c.attention;
   const RopeSpec& rope = a.rope;
   uint64_t h = fnv1a(kFnvStart, c.architecture);
-  for (const int64_t n :
-       {int64_t{c.layers}, c.context_length, int64_t{a.heads}, int64_t{a.kv_heads}, int64_t{a.head_dim},
-        int64_t{c.ffn.top_k}, int64_t{rope.n_rot}, rope.original_context, static_cast<int64_t>(rope.style),
-        static_cast<int64_t>(rope.scaling)})
+  for (const int64_t n : {int64_t{c.layers}, c.context_length, int64_t{a.heads}, int64_t{a.kv_heads},
+                          int64_t{a.head_dim}, int64_t{c.ffn.top_k}, int64_t{rope.n_rot}, rope.original_context,
+                          static_cast<int64_t>(rope.style), static_cast<int64_t>(rope.scaling)})
     h = fnv1a_number(h, n);
   for (const float x : {c.eps, rope.freq_base, rope.factor, rope.attn_factor}) h = fnv1a(h, &x, sizeof x);
   for (const gguf::TensorInfo& t : file.tensors()) {
@@ -41,24 +40,22 @@ uint64_t identity_of(const gguf::File& file, const ModelConfig& c) {
   return h;
 }
 
-// Matrices in NVFP4 whose factor is not in the file count as having 1, as in other programs; of a file whose encoder wrote
-// factors and that has lost some, only the text would tell.
+// Matrices in NVFP4 whose factor is not in the file count as having 1, as in other programs; of a file whose encoder
+// wrote factors and that has lost some, only the text would tell.
 void say_missing_scales(const gguf::File& file, const std::string& name) {
   std::string first;
   int64_t missing = 0, all = 0;
   for (const gguf::TensorInfo& t : file.tensors()) {
     const std::string_view stem = without_weight(t.name);
-    if (t.dtype != DType::kNVFP4 || stem == t.name || t.name == tensor_name(TensorRole::kTokenEmbedding))
-      continue;
+    if (t.dtype != DType::kNVFP4 || stem == t.name || t.name == tensor_name(TensorRole::kTokenEmbedding)) continue;
     ++all;
     const std::string scale = fmt::format("{}.scale", stem);
     if (file.find_tensor(scale) != nullptr) continue;
     if (missing++ == 0) first = scale;
   }
   if (missing > 0)
-    log_warning(
-        fmt::format("{}: {} of {} matrices in nvfp4 have no scale in the file (the first is {}): 1 is taken",
-                    name, missing, all, gguf::printable(first)));
+    log_warning(fmt::format("{}: {} of {} matrices in nvfp4 have no scale in the file (the first is {}): 1 is taken",
+                            name, missing, all, gguf::printable(first)));
 }
 
 }  // namespace
@@ -71,8 +68,8 @@ Status LoadedModel::make_ready(const std::string& name) {
   if (kind != "none" && kind != "no_vocab") {
     QUIRE_TRY(tokenizer, Tokenizer::load(file).context(name));
     if (tokenizer->size() != model->config().vocab)
-      return file_error("{}: the tokenizer has {} tokens, but token_embd.weight has {} rows", name,
-                        tokenizer->size(), model->config().vocab);
+      return file_error("{}: the tokenizer has {} tokens, but token_embd.weight has {} rows", name, tokenizer->size(),
+                        model->config().vocab);
   }
   identity_ = identity_of(file, model->config());
   return {};

@@ -52,7 +52,8 @@ struct LoadedModel {
 // Maps the file, checks every tensor and builds the tokenizer. Weights are used where they are mapped:
 // nothing is copied.
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path);
-// The same of a file that is open, or was parsed from `memory`, which lives as long as the model. Errors begin with `name`.
+// The same of a file that is open, or was parsed from `memory`, which lives as long as the model. Errors begin with
+// `name`.
 Result<std::shared_ptr<const LoadedModel>> load_model(gguf::File file, const std::string& name,
                                                       std::shared_ptr<const void> memory);
 

@@ -18,8 +18,7 @@ Result<MemoryOfEngine> place_on_gpu(const LoadedModel&, const EngineOptions&) {
   return no_cuda();
 }
 
-Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>&,
-                                                   const EngineOptions&) {
+Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>&, const EngineOptions&) {
   return no_cuda();
 }
 
@@ -35,9 +34,8 @@ Result<std::unique_ptr<CudaProfiler>> CudaProfiler::create(const std::string&) {
   return no_cuda();
 }
 
-Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>&,
-                                                     const StepLayout&, int32_t, KvCacheType, int,
-                                                     const ForcedKernels&) {
+Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>&, const StepLayout&,
+                                                     int32_t, KvCacheType, int, const ForcedKernels&) {
   return no_cuda();
 }
 

@@ -39,7 +39,8 @@ int32_t EngineOptions::state_pages(const ModelConfig& model) const {
 
 int32_t EngineOptions::cache_moves(const ModelConfig& model) const {
   if (!prefix_cache || prefix_host_bytes == 0) return 0;
-  // What a step computes and who comes back takes the place of as much, and a few prompts save and restore a state each.
+  // What a step computes and who comes back takes the place of as much, and a few prompts save and restore a state
+  // each.
   constexpr int32_t kStates = 16;
   return 2 * (blocks(context) + blocks(max_batch_tokens) + max_sequences) +
          state_pages(model) * std::min(max_sequences, kStates);
@@ -63,12 +64,10 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
 }
 
 Status check_options(const EngineOptions& o, const ModelConfig& c) {
-  if (o.threads < 0 || o.threads > 1024)
-    return request_error("{} threads: must be between 1 and 1024", o.threads);
+  if (o.threads < 0 || o.threads > 1024) return request_error("{} threads: must be between 1 and 1024", o.threads);
   if (o.gpu < 0) return request_error("GPU {}: they are counted from 0", o.gpu);
   if (o.context < 0 || o.context > c.context_length)
-    return request_error("a context of {} tokens: the model was trained for 1 to {}", o.context,
-                         c.context_length);
+    return request_error("a context of {} tokens: the model was trained for 1 to {}", o.context, c.context_length);
   if (o.max_sequences < 0 || o.max_sequences > 4096)
     return request_error("{} sequences: must be between 1 and 4096", o.max_sequences);
   if (o.max_waiting < 1) return request_error("a queue of {} requests: must be at least 1", o.max_waiting);
@@ -82,20 +81,15 @@ Status check_options(const EngineOptions& o, const ModelConfig& c) {
   if (o.max_logprobs < 0 || o.max_logprobs > 65536)
     return request_error("{} logprobs: must be between 0 and 65536", o.max_logprobs);
   if (o.max_prompt_logprobs < -1 || o.max_prompt_logprobs > 1024)
-    return request_error("{} logprobs of a prompt's tokens: must be between -1 (none) and 1024",
-                         o.max_prompt_logprobs);
+    return request_error("{} logprobs of a prompt's tokens: must be between -1 (none) and 1024", o.max_prompt_logprobs);
   if (o.max_logit_bias < 0 || o.max_logit_bias > 65536)
     return request_error("{} logit biases: must be between 0 and 65536", o.max_logit_bias);
   if (o.swap_bytes < 0) return request_error("{} bytes of swap space: must not be negative", o.swap_bytes);
-  if (o.state_checkpoints > 65536)
-    return request_error("{} saved states: must be at most 65536", o.state_checkpoints);
+  if (o.state_checkpoints > 65536) return request_error("{} saved states: must be at most 65536", o.state_checkpoints);
   if (o.prefix_host_bytes < 0)
-    return request_error("{} bytes of the host for the prefix cache: must not be negative",
-                         o.prefix_host_bytes);
-  if (o.volatile_tail < 0)
-    return request_error("a volatile tail of {} tokens: must not be negative", o.volatile_tail);
-  if (o.patience_steps < 0)
-    return request_error("a patience of {} steps: must not be negative", o.patience_steps);
+    return request_error("{} bytes of the host for the prefix cache: must not be negative", o.prefix_host_bytes);
+  if (o.volatile_tail < 0) return request_error("a volatile tail of {} tokens: must not be negative", o.volatile_tail);
+  if (o.patience_steps < 0) return request_error("a patience of {} steps: must not be negative", o.patience_steps);
   if (o.ageing_steps < 1) return request_error("ageing after {} steps: must be at least 1", o.ageing_steps);
   if (o.first_token_threshold < 0)
     return request_error("a threshold of {} waiting prompts: must not be negative", o.first_token_threshold);
@@ -116,8 +110,7 @@ Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c, const Engin
     if (o.max_batch_tokens == 0) o.max_batch_tokens = std::max(kDefaultBatchTokens, o.max_sequences);
     if (o.context == 0) o.context = longest_default(o, c, memory.host);
     constexpr int64_t kDefaultPool = 65536;
-    if (o.kv_tokens == 0)
-      o.kv_tokens = std::max(o.context, std::min(o.max_sequences * o.context, kDefaultPool));
+    if (o.kv_tokens == 0) o.kv_tokens = std::max(o.context, std::min(o.max_sequences * o.context, kDefaultPool));
   }
   if (o.kv_tokens < o.context)
     return request_error("a KV pool of {} tokens cannot hold one sequence of {}", o.kv_tokens, o.context);

@@ -9,11 +9,11 @@ namespace quire {
 
 class LaunchLog;  // engine/launch_log.h
 
-// Kernels for generated tokens. The two round differently, so an engine's texts depend on the choice, as they may between
-// machines (docs/numerics.md); the engine's fingerprint says which it was.
+// Kernels for generated tokens. The two round differently, so an engine's texts depend on the choice, as they may
+// between machines (docs/numerics.md); the engine's fingerprint says which it was.
 enum class Arithmetic {
-  kAuto,     // kLatency for up to kFewSequences, else kThroughput
-  kLatency,  // integers (or vectors, for BF16 weights): faster for one or two tokens at a time, slower for more
+  kAuto,        // kLatency for up to kFewSequences, else kThroughput
+  kLatency,     // integers (or vectors, for BF16 weights): faster for one or two tokens at a time, slower for more
   kThroughput,  // the kernels that prompts take
 };
 inline constexpr int32_t kFewSequences = 2;
@@ -28,7 +28,8 @@ enum class Pooling {
 inline constexpr int32_t kDefaultSequences = 16;
 inline constexpr int32_t kDefaultBatchTokens = 512;
 
-// What is 0 (of state_checkpoints -1) where a comment says so is chosen by resolve(), from the device, its memory and the model.
+// What is 0 (of state_checkpoints -1) where a comment says so is chosen by resolve(), from the device, its memory and
+// the model.
 struct EngineOptions {
   Device device = Device::kCpu;
   int gpu = 0;      // which one, as `quire devices` counts them
@@ -37,10 +38,11 @@ struct EngineOptions {
   int64_t context = 0;
   int32_t max_sequences = 0;    // running at once; others wait. 0: 16, on a GPU up to 256
   int32_t max_waiting = 16384;  // requests beyond the running ones; submit() refuses more
-  // Rows of a step: the largest prefill chunk. At least max_sequences, so that every sequence advances in each step. 0: 512, on
-  // a GPU 2048 where memory allows.
+  // Rows of a step: the largest prefill chunk. At least max_sequences, so that every sequence advances in each step. 0:
+  // 512, on a GPU 2048 where memory allows.
   int32_t max_batch_tokens = 0;
-  // Size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens, on a GPU what is left of its memory.
+  // Size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens, on a GPU what is left of its
+  // memory.
   int64_t kv_tokens = 0;
   bool kv_is_bound = false;  // set by resolve(): a GPU's pool has what is left, kv_tokens at most
   // What keys and values are kept in: the texts depend on it (docs/numerics.md).
@@ -49,21 +51,21 @@ struct EngineOptions {
   // For latency: copy weights to generate faster, if memory allows. The texts are the same.
   bool repack = true;
   double gpu_memory_utilization = 0.9;  // the share of a GPU's memory that may be in use, others' included
-  bool graphs =
-      true;  // on a GPU: steps of generated tokens are captured once and replayed. The texts are the same
-  int depth = 0;  // steps under way at a time, 1 or 2; 0: 2 on a GPU, else 1. The texts are the same
+  bool graphs = true;  // on a GPU: steps of generated tokens are captured once and replayed. The texts are the same
+  int depth = 0;       // steps under way at a time, 1 or 2; 0: 2 on a GPU, else 1. The texts are the same
   int32_t max_logprobs = 1024;  // likeliest tokens that a request may ask for
   // The same for the tokens of a prompt: results have room for so many of every row of a step. -1: of no prompt
   // log-probabilities can be asked for.
   int32_t max_prompt_logprobs = 20;
   int32_t max_logit_bias = 1024;  // biases of one request
-  // Memory of the host for the KV blocks of sequences that make room for older ones; 0: none, and sequences wait instead.
+  // Memory of the host for the KV blocks of sequences that make room for older ones; 0: none, and sequences wait
+  // instead.
   int64_t swap_bytes = 0;
   // Prompts that begin as earlier ones did are not computed again (docs/architecture.md). The texts are the same.
   bool prefix_cache = false;
-  // Recurrent states that the prefix cache keeps, each of them a place where a later prompt can go on; -1: four for each
-  // sequence. 0: prompts of models with recurrent layers are always computed whole. On a GPU at most a quarter of what weights
-  // and running sequences leave.
+  // Recurrent states that the prefix cache keeps, each of them a place where a later prompt can go on; -1: four for
+  // each sequence. 0: prompts of models with recurrent layers are always computed whole. On a GPU at most a quarter of
+  // what weights and running sequences leave.
   int32_t state_checkpoints = -1;
   // Memory of the host for what the prefix cache has no room for on the device; 0: none, and it is forgotten.
   int64_t prefix_host_bytes = 0;
@@ -71,25 +73,23 @@ struct EngineOptions {
   int32_t volatile_tail = 0;
   // After so many steps a waiting request is no longer passed by those that the prefix cache helps.
   int32_t patience_steps = 256;
-  // After so many steps of waiting a request lacks half as much to the best priority (at least 1), which is this one: no
-  // request should have a better one.
+  // After so many steps of waiting a request lacks half as much to the best priority (at least 1), which is this one:
+  // no request should have a better one.
   int32_t ageing_steps = 1024;
   int32_t top_priority = 0;
-  // When so many prompts wait for their first token, steps compute them before generated tokens; 0: never. The texts are
-  // the same.
+  // When so many prompts wait for their first token, steps compute them before generated tokens; 0: never. The texts
+  // are the same.
   int32_t first_token_threshold = 0;
   // For kMean, results have room for the hidden states of a whole step; for kLast, for one of each sequence.
   Pooling pooling = Pooling::kLast;
   uint64_t shuffle_blocks = 0;  // not 0: hand out KV blocks in this random order (tests)
   KernelChoice kernels;
-  LaunchLog* launches =
-      nullptr;       // not null: is told what the kernels of a GPU's steps belong to; outlives the engine
-  LayerProbe probe;  // not empty: sees every step's intermediates, on the thread that computes
+  LaunchLog* launches = nullptr;  // not null: is told what the kernels of a GPU's steps belong to; outlives the engine
+  LayerProbe probe;               // not empty: sees every step's intermediates, on the thread that computes
 
   // This and all below: of options that resolve() gave.
   bool for_latency() const {
-    return arithmetic == Arithmetic::kLatency ||
-           (arithmetic == Arithmetic::kAuto && max_sequences <= kFewSequences);
+    return arithmetic == Arithmetic::kLatency || (arithmetic == Arithmetic::kAuto && max_sequences <= kFewSequences);
   }
   int32_t kv_blocks() const { return static_cast<int32_t>((kv_tokens + kBlockTokens - 1) / kBlockTokens); }
   // Slots for recurrent states: the sequences', then those of the prefix cache. 0 for a model without.
@@ -98,8 +98,8 @@ struct EngineOptions {
   }
   // Blocks of sequences that one step may move to the host, and back.
   int32_t most_swaps() const;
-  // Of the host's memory for the prefix cache: pages that a recurrent state of this model takes, and moves that one step
-  // may make each way, at least one whole context's; 0: there is no such memory.
+  // Of the host's memory for the prefix cache: pages that a recurrent state of this model takes, and moves that one
+  // step may make each way, at least one whole context's; 0: there is no such memory.
   int32_t state_pages(const ModelConfig& model) const;
   int32_t cache_moves(const ModelConfig& model) const;
   // What a step of this model may hold. For options that Engine::create has resolved.
@@ -121,7 +121,6 @@ struct EngineMemory {
 // Whether the options make sense as far as that is known without the device's memory.
 Status check_options(const EngineOptions& options, const ModelConfig& model);
 // The one place where what options leave open is chosen. Errors: those of check_options(), and what does not fit.
-Result<EngineOptions> resolve(EngineOptions options, const ModelConfig& model,
-                              const EngineMemory& memory = {});
+Result<EngineOptions> resolve(EngineOptions options, const ModelConfig& model, const EngineMemory& memory = {});
 
 }  // namespace quire

@@ -34,12 +34,10 @@ struct Request {
   // -1: none; n: the log-probabilities of the prompt's tokens, and beside each those of the n likeliest ones. Such a
   // prompt is computed whole, whatever the prefix cache has of it.
   int prompt_logprobs = -1;
-  int32_t priority =
-      0;  // lower ones start first, but who waits long is passed no more (engine/waiting_queue.h)
-  uint64_t client = 0;  // whose it is: clients take turns. Any number; requests of one client have the same
+  int32_t priority = 0;    // lower ones start first, but who waits long is passed no more (engine/waiting_queue.h)
+  uint64_t client = 0;     // whose it is: clients take turns. Any number; requests of one client have the same
   std::string cache_salt;  // prompts share what was computed only with those of the same salt
-  std::vector<int64_t>
-      cache_positions;  // of the prompt, before which its state should be saved (models that have one)
+  std::vector<int64_t> cache_positions;  // of the prompt, before which its state should be saved (models that have one)
 };
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
@@ -68,14 +66,14 @@ struct TokenEvent {
   FinishReason finish = FinishReason::kNone;
   // When asked for: with the first token, or with the end where nothing is generated. Shared, because it may be large.
   std::shared_ptr<const PromptLogprobs> prompt;
-  std::optional<std::chrono::steady_clock::time_point>
-      admitted;                  // when it got a batch slot; none: it has waited only
-  std::optional<Error> error;    // with kError
+  std::optional<std::chrono::steady_clock::time_point> admitted;  // when it got a batch slot; none: it has waited only
+  std::optional<Error> error;                                     // with kError
   std::vector<float> embedding;  // of length 1, as EngineOptions::pooling says; with kStop
 };
 
-// Called on a thread of the engine's own, one event after the other for all requests: it should not take long, and steps
-// wait for it when very many events are to be heard. It may call submit() and cancel(), and nothing else of the engine.
+// Called on a thread of the engine's own, one event after the other for all requests: it should not take long, and
+// steps wait for it when very many events are to be heard. It may call submit() and cancel(), and nothing else of the
+// engine.
 using Listener = std::function<void(const TokenEvent&)>;
 
 }  // namespace quire

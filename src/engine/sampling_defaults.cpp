@@ -83,8 +83,7 @@ Result<SamplingDefaults> read_generation_config(const std::string& path) {
   }));
   if (const nlohmann::json* const k = number(convert::kTopKKey); k != nullptr) {
     if (!k->is_number_integer()) return wrong(convert::kTopKKey, "an integer");
-    d.top_k =
-        to_top_k(k->is_number_unsigned() && k->get<uint64_t>() > INT32_MAX ? INT32_MAX : k->get<int64_t>());
+    d.top_k = to_top_k(k->is_number_unsigned() && k->get<uint64_t>() > INT32_MAX ? INT32_MAX : k->get<int64_t>());
   }
   return d;
 }

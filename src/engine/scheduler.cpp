@@ -15,8 +15,7 @@ int32_t blocks_for(int64_t tokens) {
 // The next chunk of a prompt within `budget` rows: to the prompt's end or the next cut if that fits, else to the last
 // 64-token boundary that does. 0 when not even one boundary can be reached.
 int32_t next_chunk(const ScheduledSequence& s, int64_t budget) {
-  const int64_t target = s.cut > s.computed ? std::min(s.cut, s.prompt) : s.prompt,
-                left = target - s.computed;
+  const int64_t target = s.cut > s.computed ? std::min(s.cut, s.prompt) : s.prompt, left = target - s.computed;
   if (left <= budget) return static_cast<int32_t>(left);
   const int64_t end = (s.computed + budget) / kChunkTokens * kChunkTokens;
   return static_cast<int32_t>(std::max<int64_t>(0, end - s.computed));
@@ -182,9 +181,9 @@ class Planner {
     return false;
   }
 
-  // One block of the youngest sequence after i goes to the host. What it shares with others gains nothing, but leaves it
-  // with less to bring back in the end: sequences give up their blocks whole and one after the other, so that the older
-  // of two that are out never waits for the younger one's.
+  // One block of the youngest sequence after i goes to the host. What it shares with others gains nothing, but leaves
+  // it with less to bring back in the end: sequences give up their blocks whole and one after the other, so that the
+  // older of two that are out never waits for the younger one's.
   bool swap_out_after(size_t i) {
     if (free_host_ == 0 || outs_left_ == 0 || !plan_.resume.empty()) return false;
     for (size_t v = now_.running.size() - 1; v > i; --v) {
@@ -215,7 +214,8 @@ class Planner {
     plan_.work.insert(plan_.work.end(), plan_.admitted_.begin(), plan_.admitted_.end());
   }
 
-  // Whether the cache helps a request that has waited so long: who has waited too long comes before those, others after.
+  // Whether the cache helps a request that has waited so long: who has waited too long comes before those, others
+  // after.
   int rank(const ScheduledSequence& s, int64_t waited) const {
     return waited > limits_.patience ? 0 : s.computed > 0 ? 1 : 2;
   }

@@ -10,15 +10,13 @@
 namespace quire {
 
 struct SchedulerLimits {
-  int32_t max_batch_tokens =
-      0;                      // rows of a step; at least 64, so that a prompt always advances, and at least
-                              // max_sequences, so that every sequence that decodes does so in every step
-  int32_t max_sequences = 0;  // running at once, those that are swapped out included
-  int32_t max_swaps = 0;      // blocks that one step moves to the host, and back
-  int64_t patience =
-      INT64_MAX;  // steps after which a waiting request is passed no more by those that hit the cache
+  int32_t max_batch_tokens = 0;  // rows of a step; at least 64, so that a prompt always advances, and at least
+                                 // max_sequences, so that every sequence that decodes does so in every step
+  int32_t max_sequences = 0;     // running at once, those that are swapped out included
+  int32_t max_swaps = 0;         // blocks that one step moves to the host, and back
+  int64_t patience = INT64_MAX;  // steps after which a waiting request is passed no more by those that hit the cache
   int32_t first_token_threshold =
-      0;  // so many prompts that wait for a first token go before generated tokens; 0: none do
+      0;                     // so many prompts that wait for a first token go before generated tokens; 0: none do
   int32_t most_skipped = 0;  // steps in a row that may leave out a sequence's next token for them
 };
 
@@ -30,27 +28,25 @@ struct ScheduledSequence {
   int64_t computed = 0;    // positions that are in the caches; of a waiting one: that it would find there
   int32_t max_blocks = 0;  // KV blocks it may come to need: prompt + max_tokens
   int32_t held = 0;        // KV blocks for what is computed, wherever they are
-  int32_t swapped =
-      0;  // of them, the last ones, which the host has: until they are back nothing of it is computed
-  int32_t exclusive = 0;  // of those that the host has not, the last ones that nobody else uses
-  int64_t cut = 0;        // a chunk of the prompt ends here at the latest (its state is saved); 0: anywhere
-  bool finished = false;  // holds its memory until the last step that mentions it has ended
+  int32_t swapped = 0;     // of them, the last ones, which the host has: until they are back nothing of it is computed
+  int32_t exclusive = 0;   // of those that the host has not, the last ones that nobody else uses
+  int64_t cut = 0;         // a chunk of the prompt ends here at the latest (its state is saved); 0: anywhere
+  bool finished = false;   // holds its memory until the last step that mentions it has ended
   int32_t skipped_steps = 0;  // steps in a row that left out its next token for prompts
 
   // Of a waiting one.
-  int32_t unused = 0;    // of `held`, those that no running sequence uses: taking them leaves fewer to others
-  int32_t priority = 0;  // lower ones first
-  int64_t age = 0;       // steps that it has waited
-  int32_t client = 0;    // whose it is: index into SchedulerState::clients
-  int64_t arrival = 0;   // later ones have greater numbers, which ScheduledClient::since can be compared with
+  int32_t unused = 0;     // of `held`, those that no running sequence uses: taking them leaves fewer to others
+  int32_t priority = 0;   // lower ones first
+  int64_t age = 0;        // steps that it has waited
+  int32_t client = 0;     // whose it is: index into SchedulerState::clients
+  int64_t arrival = 0;    // later ones have greater numbers, which ScheduledClient::since can be compared with
   bool deferred = false;  // somebody is computing what it needs: it waits for the result
 };
 
 // One of those whose requests wait.
 struct ScheduledClient {
-  int32_t running = 0;  // of its requests
-  int64_t since =
-      0;  // when one of them was admitted last, in the order of arrivals and admissions; 0: none was
+  int32_t running = 0;       // of its requests
+  int64_t since = 0;         // when one of them was admitted last, in the order of arrivals and admissions; 0: none was
   int64_t idle = INT64_MAX;  // steps since then
 };
 
@@ -117,21 +113,25 @@ struct StepPlan {
   };
   std::vector<Holding> holdings_;  // scratch: of the running ones, as they become
   std::vector<Turn> turns_;
-  std::vector<char>
-      gone_;  // of the waiting ones: whether they are admitted, or wait for another one's result
+  std::vector<char> gone_;      // of the waiting ones: whether they are admitted, or wait for another one's result
   std::vector<Work> admitted_;  // of those that are admitted
 };
 
 // Policy:
-// 1. Running sequences advance in order of admission: a generated token each, and prompts in chunks that end on 64-token
+// 1. Running sequences advance in order of admission: a generated token each, and prompts in chunks that end on
+// 64-token
 //    boundaries (or at the prompt's end) while the token budget lasts; decodes count first.
-// 2. Blocks are taken as tokens are written. When none is left, those of the youngest sequence go to the host, last ones
+// 2. Blocks are taken as tokens are written. When none is left, those of the youngest sequence go to the host, last
+// ones
 //    first and no more than needed; while a block of it is there it does not run. If the host is full as well, younger
 //    sequences pause.
-// 3. A younger sequence gets a block only if all older ones, one after the other, could still run to their end with what
+// 3. A younger sequence gets a block only if all older ones, one after the other, could still run to their end with
+// what
 //    the younger ones then have on device and host together. So the oldest never pauses, and everybody ends.
-// 4. Sequences that were swapped out resume, the oldest first, once their blocks fit beside one more for each that runs.
-// 5. Only when nobody is swapped out, pauses or was held back are waiting requests admitted, while there is a place, a state
+// 4. Sequences that were swapped out resume, the oldest first, once their blocks fit beside one more for each that
+// runs.
+// 5. Only when nobody is swapped out, pauses or was held back are waiting requests admitted, while there is a place, a
+// state
 //    slot, and room *now* for the whole prompt beside the rest of the running ones' prompts. One that is deferred lets
 //    others pass. Clients take turns: first those with a request of the best priority, of them those with the fewest
 //    requests running, then those that the cache helps, then those that have waited longest since one of theirs was
@@ -139,8 +139,8 @@ struct StepPlan {
 //    arrival. But whoever has waited longer than `patience` is passed no more by those that the cache helps.
 // 6. When as many prompts as `first_token_threshold` wait for their first token, running or not, prompts have the token
 //    budget before decodes, which share what is left in order of admission. But the oldest sequence, and one that
-//    was skipped by `most_skipped` steps in a row, has its row first, so that 3. holds; and this is done only while nobody is
-//    swapped out and blocks suffice for whatever the step computes, so that nothing of 2. to 4. changes.
+//    was skipped by `most_skipped` steps in a row, has its row first, so that 3. holds; and this is done only while
+//    nobody is swapped out and blocks suffice for whatever the step computes, so that nothing of 2. to 4. changes.
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits);
 // The same into a plan that is used again, whose memory is kept.
 void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan);

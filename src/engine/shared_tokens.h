@@ -16,8 +16,7 @@ namespace quire {
 class SharedTokens {
  public:
   SharedTokens() = default;
-  SharedTokens(
-      std::vector<TokenId> tokens)  // NOLINT(google-explicit-constructor): what a prompt is made from
+  SharedTokens(std::vector<TokenId> tokens)  // NOLINT(google-explicit-constructor): what a prompt is made from
       : tokens_(std::make_shared<std::vector<TokenId>>(std::move(tokens))) {}
   SharedTokens(std::initializer_list<TokenId> tokens) : SharedTokens(std::vector<TokenId>(tokens)) {}
 

@@ -20,18 +20,17 @@ enum class Deferral {
   kBudget,
 };
 inline constexpr int kDeferrals = 7;
-std::string_view deferral_name(
-    Deferral d);  // "shared_prefix", "penalty_history", "host_moves", "running", ...
+std::string_view deferral_name(Deferral d);  // "shared_prefix", "penalty_history", "host_moves", "running", ...
 
 struct StepRecord {
   int64_t step = 0;   // from 1 on
   double time = 0.0;  // when it was planned: seconds since 1970
   int32_t decode_rows = 0, prompt_rows = 0;
-  int32_t running = 0, waiting = 0, admitted = 0;  // requests; after admission
-  int32_t queued = 0;                              // of those that wait: too far behind to be looked at
-  std::array<int32_t, kDeferrals> deferred{};      // those that wait by why
-  bool first_tokens = false;                       // prompts went before generated tokens,
-  int32_t skipped = 0;                             // of which so many were left out
+  int32_t running = 0, waiting = 0, admitted = 0;               // requests; after admission
+  int32_t queued = 0;                                           // of those that wait: too far behind to be looked at
+  std::array<int32_t, kDeferrals> deferred{};                   // those that wait by why
+  bool first_tokens = false;                                    // prompts went before generated tokens,
+  int32_t skipped = 0;                                          // of which so many were left out
   int32_t blocks_free = 0, blocks_cached = 0, blocks_used = 0;  // of the KV cache, once the step was laid out
   int32_t swapped_out = 0, swapped_in = 0;                      // blocks of sequences
   int32_t host_stored = 0, host_loaded = 0;                     // pages of the prefix cache

@@ -11,14 +11,14 @@ namespace quire {
 
 class StepUse {
  public:
-  // Of a step of a cache of so many blocks and slots, as the host laid it out. Its own moves to and from the host are not
-  // counted.
+  // Of a step of a cache of so many blocks and slots, as the host laid it out. Its own moves to and from the host are
+  // not counted.
   void note(const StepBatch& step, int32_t blocks, int32_t slots);
   // Nothing is under way.
   void clear();
 
-  // Whether the move must wait for the step: one to the host for a step that writes what it reads, one from the host for
-  // a step that reads or writes what it writes.
+  // Whether the move must wait for the step: one to the host for a step that writes what it reads, one from the host
+  // for a step that reads or writes what it writes.
   bool delays_out(const HostMove& m) const { return use(m) >= kWritten; }
   bool delays_in(const HostMove& m) const { return use(m) >= kRead; }
 

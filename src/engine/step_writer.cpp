@@ -17,12 +17,11 @@ StepWriter::StepWriter(Backend& backend, const EngineOptions& options, const Mod
   const auto biases = static_cast<size_t>(c.biases), segments = static_cast<size_t>(c.segments);
   for (int i = 0; i < kMostDepth; ++i) {
     const StepLayout::Arrays a = backend.layout().arrays(backend.staging(i));
-    lists_.push_back(
-        {.samples = {limits, SampleRowList::Memory{{a.sample_rows, static_cast<size_t>(c.logit_rows)},
-                                                   {a.bias_ids, biases},
-                                                   {a.bias_values, biases}}},
-         .history_updates = {c.batch_slots, std::span(a.history_updates, segments)},
-         .past_updates = {c.batch_slots, std::span(a.past_updates, segments)}});
+    lists_.push_back({.samples = {limits, SampleRowList::Memory{{a.sample_rows, static_cast<size_t>(c.logit_rows)},
+                                                                {a.bias_ids, biases},
+                                                                {a.bias_values, biases}}},
+                      .history_updates = {c.batch_slots, std::span(a.history_updates, segments)},
+                      .past_updates = {c.batch_slots, std::span(a.past_updates, segments)}});
   }
 }
 
@@ -33,8 +32,7 @@ void StepWriter::begin(int buffer, const StepPlan& plan) {
   list_->past_updates.clear();
   to_ = backend_.layout().arrays(backend_.staging(buffer));
   shape_ = {};
-  for (const Work& w : plan.work)
-    shape_.longest = std::max(shape_.longest, static_cast<int32_t>(w.begin + w.count));
+  for (const Work& w : plan.work) shape_.longest = std::max(shape_.longest, static_cast<int32_t>(w.begin + w.count));
   const int32_t blocks = (shape_.longest + kBlockTokens - 1) / kBlockTokens;
   shape_.table_width = table_width(blocks, backend_.layout().capacity());
 }
@@ -71,8 +69,8 @@ void StepWriter::add_tokens(const Sequence& s, const Work& work) {
   }
 }
 
-// The tokens of a prompt with penalties go into its history on the device chunk by chunk. What the prefix cache had of it
-// goes there first, with the first chunk.
+// The tokens of a prompt with penalties go into its history on the device chunk by chunk. What the prefix cache had of
+// it goes there first, with the first chunk.
 void StepWriter::add_history(Sequence& s, const Work& work) {
   if (!s.history_begun && s.prefix.cached > 0) {
     const auto count = static_cast<int32_t>(s.prefix.cached);
@@ -85,11 +83,11 @@ void StepWriter::add_history(Sequence& s, const Work& work) {
     s.history_begun = true;
   }
   const Status added = list_->history_updates.add({.history = s.memory.slot,
-                                         .begin = shape_.rows,
-                                         .count = work.count,
-                                         .prompt = work.count,
-                                         .reset = s.history_begun ? 0 : 1},
-                                        shape_.rows + work.count);
+                                                   .begin = shape_.rows,
+                                                   .count = work.count,
+                                                   .prompt = work.count,
+                                                   .reset = s.history_begun ? 0 : 1},
+                                                  shape_.rows + work.count);
   QUIRE_CHECK(added.ok(), "sequence {}: {}", s.id.v, added.error().message);
   s.history_begun = true;
 }
@@ -123,9 +121,8 @@ void StepWriter::add_scores(const Sequence& s, const Work& work, SequenceRows& r
   rows.scored_count = static_cast<int32_t>(std::min<int64_t>(work.count, s.prompt_tokens() - 1 - work.begin));
   for (int32_t i = 0; i < rows.scored_count; ++i) {
     to_.scored_rows[shape_.scored_rows] = shape_.rows + i;
-    to_.score_rows[shape_.scored_rows++] = {
-        .logprobs = s.request.prompt_logprobs,
-        .target = s.request.prompt[static_cast<size_t>(work.begin + i + 1)]};
+    to_.score_rows[shape_.scored_rows++] = {.logprobs = s.request.prompt_logprobs,
+                                            .target = s.request.prompt[static_cast<size_t>(work.begin + i + 1)]};
   }
 }
 
@@ -133,8 +130,7 @@ StepShape StepWriter::end(const StepMoves& moves) {
   std::ranges::copy(moves.outs, to_.swap_outs);
   std::ranges::copy(moves.ins, to_.swap_ins);
   for (size_t i = 0; i < moves.state_copies.size(); ++i)
-    to_.slot_copies[2 * i] = moves.state_copies[i].first,
-                        to_.slot_copies[2 * i + 1] = moves.state_copies[i].second;
+    to_.slot_copies[2 * i] = moves.state_copies[i].first, to_.slot_copies[2 * i + 1] = moves.state_copies[i].second;
   shape_.swap_outs = static_cast<int32_t>(moves.outs.size());
   shape_.swap_ins = static_cast<int32_t>(moves.ins.size());
   shape_.slot_copies = static_cast<int32_t>(moves.state_copies.size());

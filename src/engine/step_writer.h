@@ -10,8 +10,8 @@
 
 namespace quire {
 
-// For each step: begin(), add() for the rows of every sequence, decodes first, and end(). It reads sequences and changes
-// of them only what says how far their history on the device has come. Allocates when it is made and not again.
+// For each step: begin(), add() for the rows of every sequence, decodes first, and end(). It reads sequences and
+// changes of them only what says how far their history on the device has come. Allocates when it is made and not again.
 // Not thread-safe.
 class StepWriter {
  public:

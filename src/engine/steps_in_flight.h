@@ -32,8 +32,7 @@ struct StepInFlight {
 class StepsInFlight {
  public:
   StepsInFlight(int depth, int32_t segments) : depth_(depth) {
-    for (int i = 0; i < kMostDepth; ++i)
-      steps_[i].buffer = i, steps_[i].rows.reserve(static_cast<size_t>(segments));
+    for (int i = 0; i < kMostDepth; ++i) steps_[i].buffer = i, steps_[i].rows.reserve(static_cast<size_t>(segments));
   }
   bool empty() const { return count_ == 0; }
   bool full() const { return count_ == depth_; }

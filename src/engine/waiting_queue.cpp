@@ -10,8 +10,7 @@ namespace quire {
 int32_t WaitingQueue::aged(int32_t priority, int64_t age) const {
   if (priority <= options_.top_priority) return priority;
   const int64_t lacks = int64_t{priority} - options_.top_priority;
-  return static_cast<int32_t>(options_.top_priority +
-                              (lacks >> std::min<int64_t>(age / options_.ageing_steps, 62)));
+  return static_cast<int32_t>(options_.top_priority + (lacks >> std::min<int64_t>(age / options_.ageing_steps, 62)));
 }
 
 int32_t WaitingQueue::running(uint64_t client) const {
@@ -140,9 +139,8 @@ std::optional<WaitingQueue::Entry> WaitingQueue::next() {
 WaitingQueue::Entry WaitingQueue::entry(Client& c, Items::const_iterator item) {
   if (std::exchange(c.walk, walk_) != walk_) {
     c.seen = static_cast<int32_t>(seen_.size());
-    seen_.push_back({.running = c.running,
-                     .since = c.since,
-                     .idle = c.admitted < 0 ? INT64_MAX : walk_step_ - c.admitted});
+    seen_.push_back(
+        {.running = c.running, .since = c.since, .idle = c.admitted < 0 ? INT64_MAX : walk_step_ - c.admitted});
   }
   return {.id = item->second.id,
           .priority = item->first.priority,

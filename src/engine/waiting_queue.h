@@ -5,8 +5,8 @@
 // running, then those that have waited longest since one of theirs was admitted. A client's own requests go by priority
 // and arrival. So a client with very many requests has all places only while nobody else wants one.
 //
-// Priorities age: after every `ageing_steps` of waiting what a request lacks to the best priority is half of it. So whoever
-// waits is among the first one day, however many better ones keep coming.
+// Priorities age: after every `ageing_steps` of waiting what a request lacks to the best priority is half of it. So
+// whoever waits is among the first one day, however many better ones keep coming.
 #pragma once
 
 #include <cstdint>
@@ -105,9 +105,8 @@ class WaitingQueue {
   std::unordered_map<uint64_t, Client> clients_;  // that have requests, waiting or running
   std::map<Rank, Client*> order_;                 // those of them that wait; ranks differ by `since`
   std::unordered_map<int64_t, Position> positions_;
-  std::multimap<int64_t, int64_t>
-      due_;             // the step by which a request's priority changes; also of some that have left
-  int64_t stamps_ = 0;  // of arrivals and admissions
+  std::multimap<int64_t, int64_t> due_;  // the step by which a request's priority changes; also of some that have left
+  int64_t stamps_ = 0;                   // of arrivals and admissions
   // The walk.
   uint64_t walk_ = 0;
   int64_t walk_step_ = 0, walk_stamps_ = 0;

@@ -45,9 +45,9 @@ double Divergence::delta_p() const {
 
 Divergence diverge(std::span<const float> reference, std::span<const float> model, TokenId token,
                    std::vector<double>& scratch) {
-  QUIRE_CHECK(!reference.empty() && reference.size() == model.size() && token >= 0 &&
-                  static_cast<size_t>(token) < model.size(),
-              "{} and {} logits, token {}", reference.size(), model.size(), token);
+  QUIRE_CHECK(
+      !reference.empty() && reference.size() == model.size() && token >= 0 && static_cast<size_t>(token) < model.size(),
+      "{} and {} logits, token {}", reference.size(), model.size(), token);
   scratch.resize(reference.size());
   const Normaliser p = normaliser(reference, scratch.data()), q = normaliser(model, nullptr);
   const double scale = std::exp(-p.log_sum);
@@ -129,8 +129,8 @@ DivergenceSummary DivergenceStats::summary() const {
 }
 
 std::vector<PositionBin> DivergenceStats::by_position(int64_t bins) const {
-  QUIRE_CHECK(!kl_.empty() && positions() % per_window_ == 0 && bins > 0, "{} positions in windows of {}",
-              positions(), per_window_);
+  QUIRE_CHECK(!kl_.empty() && positions() % per_window_ == 0 && bins > 0, "{} positions in windows of {}", positions(),
+              per_window_);
   const int64_t width = (per_window_ + bins - 1) / bins;
   std::vector<PositionBin> out;
   std::vector<float> values;

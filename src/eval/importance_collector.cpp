@@ -41,8 +41,8 @@ void ImportanceCollector::inputs(const OpContext& ctx, std::span<const Weight* c
                                  const Tensor& x) {
   Site& s = site_of(weights);
   QUIRE_CHECK(s.columns == x.dim(1) && expert < static_cast<int64_t>(s.counts.size()),
-              "{} columns of matrix {} for a weight of {} matrices with {}", x.dim(1), expert,
-              s.counts.size(), s.columns);
+              "{} columns of matrix {} for a weight of {} matrices with {}", x.dim(1), expert, s.counts.size(),
+              s.columns);
   double* const sum = s.sum2.data() + expert * s.columns;
   if (x.dtype == DType::kF32) {
     add_squares<float>(
@@ -56,8 +56,7 @@ void ImportanceCollector::inputs(const OpContext& ctx, std::span<const Weight* c
 
 Status ImportanceCollector::add_to(quant::ImportanceTotals& totals) const {
   for (const auto& [data, s] : sites_)
-    for (const std::string_view tensor : s.tensors)
-      QUIRE_CHECKED(totals.add(tensor, s.columns, s.sum2, s.counts));
+    for (const std::string_view tensor : s.tensors) QUIRE_CHECKED(totals.add(tensor, s.columns, s.sum2, s.counts));
   return {};
 }
 

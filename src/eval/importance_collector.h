@@ -19,8 +19,7 @@ class ImportanceCollector final : public InputObserver {
   // The file whose weights the model uses, which must stay open.
   explicit ImportanceCollector(const gguf::File& file);
 
-  void inputs(const OpContext& ctx, std::span<const Weight* const> weights, int64_t expert,
-              const Tensor& x) override;
+  void inputs(const OpContext& ctx, std::span<const Weight* const> weights, int64_t expert, const Tensor& x) override;
 
   // What has been seen, under the names of the file's tensors.
   Status add_to(quant::ImportanceTotals& totals) const;

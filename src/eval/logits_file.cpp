@@ -35,8 +35,7 @@ std::string_view stored_name(const LogitsHeader& h) {
 
 std::optional<int64_t> LogitsHeader::file_bytes() const {
   int64_t bytes = 4;
-  if (__builtin_mul_overflow(bytes, vocab, &bytes) ||
-      __builtin_mul_overflow(bytes, positions_per_window(), &bytes) ||
+  if (__builtin_mul_overflow(bytes, vocab, &bytes) || __builtin_mul_overflow(bytes, positions_per_window(), &bytes) ||
       __builtin_mul_overflow(bytes, windows, &bytes) ||
       __builtin_add_overflow(bytes, static_cast<int64_t>(sizeof(Fixed) + stored_name(*this).size()), &bytes))
     return std::nullopt;
@@ -110,14 +109,13 @@ Status LogitsReader::read_header() {
   if (!S_ISREG(s.st_mode)) return file_error("is not a regular file");
   Fixed f;
   if (s.st_size < static_cast<int64_t>(sizeof f))
-    return file_error("{} bytes are no file of reference logits (quire compare --save-logits writes them)",
-                      s.st_size);
+    return file_error("{} bytes are no file of reference logits (quire compare --save-logits writes them)", s.st_size);
   QUIRE_CHECKED(read_bytes(&f, sizeof f, 0));
   if (std::string_view(f.magic, sizeof f.magic) != kMagic)
     return file_error("is no file of reference logits (quire compare --save-logits writes them)");
   if (f.version != kVersion)
-    return file_error("its format has version {}, this program reads {}; save the logits again",
-                      uint32_t{f.version}, kVersion);
+    return file_error("its format has version {}, this program reads {}; save the logits again", uint32_t{f.version},
+                      kVersion);
   if (f.vocab < 1 || f.vocab > INT32_MAX || f.window < 2 || f.window > kMaxWindow || f.windows < 1 ||
       f.windows > INT64_MAX || f.name_bytes > kMaxName)
     return file_error("its header is damaged (vocabulary {}, window {}, windows {}, name of {} bytes)",
@@ -130,8 +128,8 @@ Status LogitsReader::read_header() {
              .model = std::string(f.name_bytes, '\0')};
   const std::optional<int64_t> bytes = header_.file_bytes();
   if (bytes != s.st_size)
-    return file_error("has {} bytes, but its header says {}: it is cut short or damaged, save it again",
-                      s.st_size, bytes ? fmt::to_string(*bytes) : "more than any file has");
+    return file_error("has {} bytes, but its header says {}: it is cut short or damaged, save it again", s.st_size,
+                      bytes ? fmt::to_string(*bytes) : "more than any file has");
   data_offset_ = static_cast<int64_t>(sizeof f + f.name_bytes);
   return read_bytes(header_.model.data(), f.name_bytes, sizeof f);
 }
@@ -152,14 +150,12 @@ Status LogitsReader::read_bytes(void* to, int64_t bytes, int64_t offset) {
 
 Result<std::span<const float>> LogitsReader::read(int64_t window, int64_t first, int64_t count) {
   const int64_t per_window = header_.positions_per_window();
-  QUIRE_CHECK(
-      window >= 0 && window < header_.windows && first >= 0 && count >= 0 && first + count <= per_window,
-      "positions {} to {} of window {}", first, first + count, window);
+  QUIRE_CHECK(window >= 0 && window < header_.windows && first >= 0 && count >= 0 && first + count <= per_window,
+              "positions {} to {} of window {}", first, first + count, window);
   rows_.resize(static_cast<size_t>(count * header_.vocab));
   const int64_t row_bytes = header_.vocab * static_cast<int64_t>(sizeof(float));
-  QUIRE_CHECKED(
-      read_bytes(rows_.data(), count * row_bytes, data_offset_ + (window * per_window + first) * row_bytes)
-          .context(path_));
+  QUIRE_CHECKED(read_bytes(rows_.data(), count * row_bytes, data_offset_ + (window * per_window + first) * row_bytes)
+                    .context(path_));
   return std::span<const float>(rows_);
 }
 

@@ -14,13 +14,12 @@ double log_probability(std::span<const float> logits, TokenId token) {
   return static_cast<double>(logits[static_cast<size_t>(token)]) - top - std::log(sum);
 }
 
-Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel> model,
-                                               ScorerOptions options) {
+Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel> model, ScorerOptions options) {
   QUIRE_CHECKED(check_forced(options.kernels, {.device = options.device}));
   const ModelConfig& c = model->model->config();
   if (options.window < 2 || options.window > c.context_length)
-    return request_error("a window of {} tokens: must be between 2 and the model's context of {}",
-                         options.window, c.context_length);
+    return request_error("a window of {} tokens: must be between 2 and the model's context of {}", options.window,
+                         c.context_length);
   if (options.device == Device::kCuda && options.observer != nullptr)
     return request_error("what weights are multiplied by is observed on the CPU only: use --device cpu");
   if (options.threads == 0) options.threads = available_cpus();
@@ -31,9 +30,8 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel
             CacheStorage::create(model->model->cache_shape(options.device, options.kv_cache), blocks, 1));
   std::unique_ptr<Scorer> scorer(new Scorer(std::move(model), std::move(options), std::move(storage)));
   if (scorer->options_.device == Device::kCuda) {
-    QUIRE_TRY(scorer->gpu_,
-              make_cuda_logits(scorer->model_, scorer->layout_, blocks, scorer->options_.kv_cache,
-                               scorer->options_.gpu, {&scorer->options_.kernels, &scorer->forced_}));
+    QUIRE_TRY(scorer->gpu_, make_cuda_logits(scorer->model_, scorer->layout_, blocks, scorer->options_.kv_cache,
+                                             scorer->options_.gpu, {&scorer->options_.kernels, &scorer->forced_}));
   }
   return scorer;
 }
@@ -98,18 +96,19 @@ Status Scorer::forward(std::span<const TokenId> tokens, float* logits) {
 Result<std::span<const float>> Scorer::extend(std::span<const TokenId> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
   const int64_t vocab = model_->model->config().vocab;
-  QUIRE_CHECK(count > 0 && count <= chunk_ && position_ % chunk_ == 0, "{} tokens after {}, chunks of {}",
-              count, position_, chunk_);
+  QUIRE_CHECK(count > 0 && count <= chunk_ && position_ % chunk_ == 0, "{} tokens after {}, chunks of {}", count,
+              position_, chunk_);
   if (position_ + count > options_.window)
     return request_error("{} tokens do not fit a window of {}", position_ + count, options_.window);
   for (TokenId t : tokens)
     if (t < 0 || t >= vocab) return request_error("token {}: the vocabulary has {} tokens", t, vocab);
   logits_.resize(static_cast<size_t>(count * vocab));
-  // A GPU's kernels of generated tokens take few rows of a sequence in a step: the tokens that were generated, one by one.
+  // A GPU's kernels of generated tokens take few rows of a sequence in a step: the tokens that were generated, one by
+  // one.
   const int64_t most = gpu_ != nullptr && options_.generated ? 1 : count;
   for (int64_t begin = 0; begin < count; begin += most)
-    QUIRE_CHECKED(forward(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(most)),
-                          logits_.data() + begin * vocab));
+    QUIRE_CHECKED(
+        forward(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(most)), logits_.data() + begin * vocab));
   return std::span<const float>(logits_);
 }
 
@@ -122,8 +121,7 @@ Status Scorer::run(std::span<const TokenId> tokens, const Each& each) {
     const int64_t count = std::min(chunk_, n - begin);
     QUIRE_TRY(const std::span<const float> logits,
               extend(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count))));
-    for (int64_t i = 0; i < count; ++i)
-      each(begin + i, logits.subspan(static_cast<size_t>(i) * vocab, vocab));
+    for (int64_t i = 0; i < count; ++i) each(begin + i, logits.subspan(static_cast<size_t>(i) * vocab, vocab));
   }
   return {};
 }

@@ -26,8 +26,7 @@ struct ScorerOptions {
 // threads at once.
 class Scorer {
  public:
-  static Result<std::unique_ptr<Scorer>> create(std::shared_ptr<const LoadedModel> model,
-                                                ScorerOptions options);
+  static Result<std::unique_ptr<Scorer>> create(std::shared_ptr<const LoadedModel> model, ScorerOptions options);
 
   // Calls `each(position, logits)` for every position in ascending order; logits [V] predict the token after
   // it.

@@ -50,8 +50,8 @@ class Cursor {
     const uint64_t start = pos_;
     QUIRE_TRY(const uint64_t length, take<uint64_t>(field));
     if (length > kMaxStringBytes)
-      return file_error("{} at byte {} claims to be {} bytes long (limit {}); the file is damaged", field,
-                        start, length, kMaxStringBytes);
+      return file_error("{} at byte {} claims to be {} bytes long (limit {}); the file is damaged", field, start,
+                        length, kMaxStringBytes);
     QUIRE_TRY(const std::byte* at, take_bytes(field, length));
     return std::string_view(reinterpret_cast<const char*>(at), length);
   }

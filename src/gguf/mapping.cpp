@@ -23,11 +23,9 @@ Result<Mapping> Mapping::open(const std::string& path) {
   const int map_errno = errno;
   close(fd);  // the mapping keeps the file open
   if (!readable) return request_error("cannot read {}: {}", path, std::strerror(map_errno));
-  if (!S_ISREG(st.st_mode))
-    return request_error("{} is not a regular file; give the path of a .gguf file", path);
+  if (!S_ISREG(st.st_mode)) return request_error("{} is not a regular file; give the path of a .gguf file", path);
   if (size == 0) return file_error("{} is empty", path);
-  if (base == MAP_FAILED)
-    return capacity_error("cannot map {} ({} bytes): {}", path, size, std::strerror(map_errno));
+  if (base == MAP_FAILED) return capacity_error("cannot map {} ({} bytes): {}", path, size, std::strerror(map_errno));
   return Mapping(base, size);
 }
 

@@ -107,8 +107,7 @@ template <class T>
 Result<std::vector<T>> per_layer(const Metadata& m, std::string_view key, int64_t n) {
   QUIRE_TRY(const Value* v, need(m, key));
   if (v->is_array && v->count != n)
-    return file_error("metadata key {} has {} values, but the model has {} layers", printable(key), v->count,
-                      n);
+    return file_error("metadata key {} has {} values, but the model has {} layers", printable(key), v->count, n);
   QUIRE_TRY(std::vector<T> out, elements<T>(key, *v));
   if (!v->is_array) out.resize(static_cast<size_t>(n), out[0]);
   return out;
@@ -156,8 +155,7 @@ int64_t Value::as_int(int64_t i) const {
 
 double Value::as_double(int64_t i) const {
   QUIRE_CHECK(is_float(type), "as_double of {}", type_name());
-  return type == ValueType::kFloat32 ? static_cast<double>(load<float>(payload, i))
-                                     : load<double>(payload, i);
+  return type == ValueType::kFloat32 ? static_cast<double>(load<float>(payload, i)) : load<double>(payload, i);
 }
 
 std::string Value::type_name() const {

@@ -24,19 +24,16 @@ Result<Split> split_of(const Metadata& m) {
 Result<std::string> split_prefix(const std::string& path, Split split) {
   const std::string suffix = shard_path("", split.index, split.count);
   if (!path.ends_with(suffix))
-    return file_error(
-        "its metadata says that it is shard {} of {}, so its name should end in {}; rename it back",
-        split.index + 1, split.count, suffix);
+    return file_error("its metadata says that it is shard {} of {}, so its name should end in {}; rename it back",
+                      split.index + 1, split.count, suffix);
   return path.substr(0, path.size() - suffix.size());
 }
 
 Status check_shard(const Shard& shard, size_t index, size_t count) {
   QUIRE_TRY(const Split split, split_of(shard.metadata));
   if (count == 1 && split.count > 1)
-    return file_error("it is shard {} of {} of a split model; all shards are needed", split.index + 1,
-                      split.count);
-  if (split.count != count)
-    return file_error("its split.count is {}, but the first shard says {}", split.count, count);
+    return file_error("it is shard {} of {} of a split model; all shards are needed", split.index + 1, split.count);
+  if (split.count != count) return file_error("its split.count is {}, but the first shard says {}", split.count, count);
   if (split.index != index) return file_error("its split.no is {}, but {} is expected", split.index, index);
   return {};
 }
@@ -66,8 +63,8 @@ Result<File> File::open(const std::string& path) {
   if (split.count > 1) {
     QUIRE_TRY(const std::string prefix, split_prefix(path, split).context(path));
     if (split.index != 0)
-      return request_error("{}: this is shard {} of {}; open the first one, {}", path, split.index + 1,
-                           split.count, shard_path(prefix, 0, split.count));
+      return request_error("{}: this is shard {} of {}; open the first one, {}", path, split.index + 1, split.count,
+                           shard_path(prefix, 0, split.count));
     for (uint32_t i = 1; i < split.count; ++i) {
       const std::string sibling = shard_path(prefix, i, split.count);
       auto added = add(sibling);
@@ -108,9 +105,8 @@ Result<File> File::merge(std::vector<Shard> shards) {
   if (file.shards_.size() > 1) {
     QUIRE_TRY(const uint64_t total, file.get_u64("split.tensors.count"));
     if (total != file.tensors_.size())
-      return file_error(
-          "the shards hold {} tensors, but split.tensors.count is {}; shards of different models?",
-          file.tensors_.size(), total);
+      return file_error("the shards hold {} tensors, but split.tensors.count is {}; shards of different models?",
+                        file.tensors_.size(), total);
   }
   return file;
 }

@@ -44,8 +44,7 @@ class File : public Metadata {
   std::span<const ShardInfo> shards() const { return shards_; }
   std::span<const TensorInfo> tensors() const { return tensors_; }  // shard after shard, in file order
   const TensorInfo* find_tensor(std::string_view name) const;
-  Result<const TensorInfo*> get_tensor(
-      std::string_view name) const;  // an error that names it if it is missing
+  Result<const TensorInfo*> get_tensor(std::string_view name) const;  // an error that names it if it is missing
 
   uint64_t mapped_bytes() const;  // sum over all shards
   int64_t tensor_bytes() const;   // sum of the payloads

@@ -27,16 +27,14 @@ Result<Header> take_header(Cursor& in) {
     return file_error("not a GGUF file (it starts with {}); give a .gguf model file", printable(start));
   }
   QUIRE_TRY(const uint32_t version, in.take<uint32_t>("the version"));
-  if (version != 0 && (version & 0xffff) == 0)
-    return file_error("a big-endian GGUF file; convert it to little-endian");
+  if (version != 0 && (version & 0xffff) == 0) return file_error("a big-endian GGUF file; convert it to little-endian");
   if (version == 1) return file_error("GGUF version 1 is obsolete; convert the model again (version 3)");
-  if (version != 2 && version != 3)
-    return file_error("GGUF version {} is unknown; versions 2 and 3 are read", version);
+  if (version != 2 && version != 3) return file_error("GGUF version {} is unknown; versions 2 and 3 are read", version);
   QUIRE_TRY(const uint64_t tensors, in.take<uint64_t>("the tensor count"));
   QUIRE_TRY(const uint64_t entries, in.take<uint64_t>("the metadata count"));
   if (entries > std::min(kMaxRecords, in.remaining() / kMinEntryBytes))
-    return file_error("the header claims {} metadata entries, more than fit into the file's {} bytes",
-                      entries, in.position() + in.remaining());
+    return file_error("the header claims {} metadata entries, more than fit into the file's {} bytes", entries,
+                      in.position() + in.remaining());
   if (tensors > std::min(kMaxRecords, in.remaining() / kMinTensorBytes))
     return file_error("the header claims {} tensors, more than fit into the file's {} bytes", tensors,
                       in.position() + in.remaining());
@@ -45,8 +43,7 @@ Result<Header> take_header(Cursor& in) {
 
 Result<ValueType> take_value_type(Cursor& in, std::string_view field) {
   QUIRE_TRY(const uint32_t id, in.take<uint32_t>(field));
-  if (id >= kValueTypes)
-    return file_error("{} is {}, which does not exist; the file is damaged or too new", field, id);
+  if (id >= kValueTypes) return file_error("{} is {}, which does not exist; the file is damaged or too new", field, id);
   return static_cast<ValueType>(id);
 }
 
@@ -61,12 +58,10 @@ Result<Value> take_elements(Cursor& in, ValueType type, uint64_t count) {
     return v;
   }
   if (count > 1 && count > in.remaining() / 8)
-    return file_error("an array of {} strings cannot fit into the {} bytes left in the file", count,
-                      in.remaining());
+    return file_error("an array of {} strings cannot fit into the {} bytes left in the file", count, in.remaining());
   for (uint64_t i = 0; i < count; ++i) {
     auto text = in.take_string("the string");
-    if (!text.ok())
-      return count == 1 ? text.take_error() : text.take_error().context(fmt::format("element {}", i));
+    if (!text.ok()) return count == 1 ? text.take_error() : text.take_error().context(fmt::format("element {}", i));
     v.strings.push_back(*text);
   }
   return v;
@@ -76,12 +71,10 @@ Result<Value> take_value(Cursor& in) {
   QUIRE_TRY(const ValueType type, take_value_type(in, "the value type"));
   if (type != ValueType::kArray) return take_elements(in, type, 1);
   QUIRE_TRY(const ValueType element, take_value_type(in, "the element type"));
-  if (element == ValueType::kArray)
-    return file_error("an array of arrays, which GGUF readers do not support");
+  if (element == ValueType::kArray) return file_error("an array of arrays, which GGUF readers do not support");
   QUIRE_TRY(const uint64_t count, in.take<uint64_t>("the array length"));
   if (count > kMaxArrayElements)
-    return file_error("the array claims {} elements (limit {}); the file is damaged", count,
-                      kMaxArrayElements);
+    return file_error("the array claims {} elements (limit {}); the file is damaged", count, kMaxArrayElements);
   QUIRE_TRY(Value v, take_elements(in, element, count));
   v.is_array = true;
   return v;
@@ -127,8 +120,8 @@ Status compute_size(TensorInfo& t) {
     if (__builtin_mul_overflow(bound, std::max<int64_t>(d, 1), &bound))
       return file_error("its dimensions {} multiply to more than 2^63 elements", shape_text(t));
   if (t.dims[0] % type.block_elems != 0)
-    return file_error("its rows have {} elements, not a multiple of the {} block size {}", t.dims[0],
-                      type.name, type.block_elems);
+    return file_error("its rows have {} elements, not a multiple of the {} block size {}", t.dims[0], type.name,
+                      type.block_elems);
   // Rounded up: a row's bytes must not overflow either, even if there is no row.
   if (__builtin_mul_overflow(bound / type.block_elems + 1, int64_t{type.block_bytes}, &bound))
     return file_error("its dimensions {} need more than 2^63 bytes", shape_text(t));
@@ -146,15 +139,13 @@ struct RetiredType {
   uint32_t id;
   std::string_view name;
 };
-constexpr RetiredType kRetired[] = {{4, "q4_2"},        {5, "q4_3"},       {31, "q4_0_4_4"},
-                                    {32, "q4_0_4_8"},   {33, "q4_0_8_8"},  {36, "iq4_nl_4_4"},
-                                    {37, "iq4_nl_4_8"}, {38, "iq4_nl_8_8"}};
+constexpr RetiredType kRetired[] = {{4, "q4_2"},      {5, "q4_3"},        {31, "q4_0_4_4"},   {32, "q4_0_4_8"},
+                                    {33, "q4_0_8_8"}, {36, "iq4_nl_4_4"}, {37, "iq4_nl_4_8"}, {38, "iq4_nl_8_8"}};
 
 Error unknown_type(uint32_t id) {
   for (const RetiredType& t : kRetired)
     if (t.id == id)
-      return file_error("element type {} ({}) is retired; convert the model again with current tools", id,
-                        t.name);
+      return file_error("element type {} ({}) is retired; convert the model again with current tools", id, t.name);
   return file_error(
       "element type {} is unknown: another program's own, or newer than this one; take the model in another "
       "type",
@@ -168,8 +159,7 @@ Status take_tensor_rest(Cursor& in, TensorRecord& r) {
   t.n_dims = static_cast<int>(n_dims);
   for (size_t i = 0; i < n_dims; ++i) {
     QUIRE_TRY(const uint64_t d, in.take<uint64_t>("a dimension"));
-    if (d > static_cast<uint64_t>(INT64_MAX))
-      return file_error("dimension {} is {}, which is 2^63 or more", i, d);
+    if (d > static_cast<uint64_t>(INT64_MAX)) return file_error("dimension {} is {}, which is 2^63 or more", i, d);
     t.dims[i] = static_cast<int64_t>(d);
   }
   QUIRE_TRY(const uint32_t type, in.take<uint32_t>("the element type"));
@@ -227,8 +217,7 @@ std::string tensor_label(uint64_t i, std::string_view name) {
 
 std::string shape_text(const TensorInfo& t) {
   std::string out = "[";
-  for (int i = 0; i < t.n_dims; ++i)
-    out += fmt::format("{}{}", i == 0 ? "" : ", ", t.dims[static_cast<size_t>(i)]);
+  for (int i = 0; i < t.n_dims; ++i) out += fmt::format("{}{}", i == 0 ? "" : ", ", t.dims[static_cast<size_t>(i)]);
   return out + "]";
 }
 

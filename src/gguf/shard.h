@@ -46,8 +46,7 @@ struct Shard {
   uint64_t data_begin = 0;  // first byte of the data section; the end of the metadata if there are no tensors
   uint64_t file_bytes = 0;
   Metadata metadata;
-  std::vector<TensorInfo>
-      tensors;  // in file order; names are unique, payloads are in bounds and do not overlap
+  std::vector<TensorInfo> tensors;  // in file order; names are unique, payloads are in bounds and do not overlap
 };
 
 // Checks everything that can be checked without knowing the architecture. `bytes` must start on an 8-byte

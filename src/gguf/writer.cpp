@@ -26,15 +26,14 @@ void append_string(std::string& out, std::string_view text) {
 
 Status check_shape(std::string_view name, const DTypeInfo& type, std::span<const int64_t> dims) {
   if (dims.empty() || dims.size() > kMaxDims)
-    return request_error("tensor {} has {} dimensions; 1 to {} can be written", printable(name), dims.size(),
-                         kMaxDims);
+    return request_error("tensor {} has {} dimensions; 1 to {} can be written", printable(name), dims.size(), kMaxDims);
   int64_t bytes = type.block_bytes;
   for (const int64_t d : dims)
     if (d < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(d, 1), &bytes))
       return request_error("tensor {} has an impossible dimension {}", printable(name), d);
   if (dims[0] % type.block_elems != 0)
-    return request_error("tensor {} has rows of {} elements, not a multiple of the {} block size {}",
-                         printable(name), dims[0], type.name, type.block_elems);
+    return request_error("tensor {} has rows of {} elements, not a multiple of the {} block size {}", printable(name),
+                         dims[0], type.name, type.block_elems);
   return {};
 }
 
@@ -95,16 +94,14 @@ void Writer::add_value(std::string_view key, const Value& value) {
 Status Writer::add_tensor(std::string_view name, DType dtype, std::span<const int64_t> dims) {
   QUIRE_CHECK(!file_, "tensor {} declared after open()", name);
   if (name.empty() || name.size() > kMaxTensorName || name.find('\0') != name.npos)
-    return request_error("{} cannot be a tensor name: 1 to {} bytes without NUL", printable(name),
-                         kMaxTensorName);
+    return request_error("{} cannot be a tensor name: 1 to {} bytes without NUL", printable(name), kMaxTensorName);
   QUIRE_CHECKED(check_shape(name, dtype_info(dtype), dims));
   Tensor t{std::string(name), dtype, {dims.begin(), dims.end()}, data_bytes_, 0};
   int64_t elems = 1;
   for (const int64_t d : dims) elems *= d;
   t.bytes = static_cast<uint64_t>(dtype_bytes(dtype, elems));
   uint64_t end = 0;
-  if (t.bytes > INT64_MAX - kMaxAlignment ||
-      __builtin_add_overflow(data_bytes_, round_up(t.bytes, alignment_), &end) ||
+  if (t.bytes > INT64_MAX - kMaxAlignment || __builtin_add_overflow(data_bytes_, round_up(t.bytes, alignment_), &end) ||
       end > static_cast<uint64_t>(INT64_MAX) / 2)
     return request_error("tensor {} makes the file larger than 2^62 bytes", printable(name));
   data_bytes_ = end;
@@ -138,8 +135,7 @@ Status Writer::check_names() const {
     if (k.empty() || k.size() > kMaxKey)
       return request_error("{} cannot be a metadata key: 1 to {} bytes", printable(k), kMaxKey);
   const NameIndex by_key(keys_, [](const std::string& k) { return std::string_view(k); });
-  if (const auto i = by_key.duplicate())
-    return request_error("metadata key {} is added twice", printable(keys_[*i]));
+  if (const auto i = by_key.duplicate()) return request_error("metadata key {} is added twice", printable(keys_[*i]));
   const NameIndex by_name(tensors_, [](const Tensor& t) { return std::string_view(t.name); });
   if (const auto i = by_name.duplicate())
     return request_error("tensor {} is declared twice", printable(tensors_[*i].name));
@@ -174,8 +170,7 @@ Status Writer::write_tensor(std::span<const std::byte> bytes) {
   QUIRE_CHECK(file_, "write_tensor() without a successful open()");
   QUIRE_CHECK(next_tensor_ < tensors_.size(), "more payloads than tensors");
   const Tensor& t = tensors_[next_tensor_];
-  QUIRE_CHECK(bytes.size() == t.bytes, "tensor {} has {} bytes, but {} were given", t.name, t.bytes,
-              bytes.size());
+  QUIRE_CHECK(bytes.size() == t.bytes, "tensor {} has {} bytes, but {} were given", t.name, t.bytes, bytes.size());
   ++next_tensor_;
   QUIRE_CHECKED(write_bytes(bytes.data(), bytes.size()));
   return write_padding();

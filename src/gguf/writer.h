@@ -21,9 +21,8 @@ namespace quire::gguf {
 // meant.
 template <class T>
 concept Number = std::same_as<T, uint8_t> || std::same_as<T, int8_t> || std::same_as<T, uint16_t> ||
-    std::same_as<T, int16_t> || std::same_as<T, uint32_t> || std::same_as<T, int32_t> ||
-    std::same_as<T, float> || std::same_as<T, bool> || std::same_as<T, uint64_t> ||
-    std::same_as<T, int64_t> || std::same_as<T, double>;
+    std::same_as<T, int16_t> || std::same_as<T, uint32_t> || std::same_as<T, int32_t> || std::same_as<T, float> ||
+    std::same_as<T, bool> || std::same_as<T, uint64_t> || std::same_as<T, int64_t> || std::same_as<T, double>;
 
 template <Number T>
 constexpr ValueType value_type_of();

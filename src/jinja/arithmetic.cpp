@@ -39,8 +39,7 @@ Value repeat(Budget& budget, const Value& v, std::int64_t count) {
   budget.allocate(total * sizeof(Value));
   std::vector<Value> out;
   out.reserve(total);
-  for (std::uint64_t i = 0; i < times && size > 0; ++i)
-    out.insert(out.end(), v.items().begin(), v.items().end());
+  for (std::uint64_t i = 0; i < times && size > 0; ++i) out.insert(out.end(), v.items().begin(), v.items().end());
   return v.is(Kind::kList) ? Value::list(budget, std::move(out)) : Value::tuple(budget, std::move(out));
 }
 

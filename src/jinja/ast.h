@@ -41,16 +41,7 @@ using ExprPtr = std::unique_ptr<Expr>;
 
 enum class UnaryOp : std::uint8_t { kNot, kNegate, kPositive };
 enum class BinaryOp : std::uint8_t { kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower };
-enum class CompareOp : std::uint8_t {
-  kEqual,
-  kNotEqual,
-  kLess,
-  kLessEqual,
-  kGreater,
-  kGreaterEqual,
-  kIn,
-  kNotIn
-};
+enum class CompareOp : std::uint8_t { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn };
 
 struct ConstantExpr : Expr {
   ConstantExpr(int l, Value v) : Expr(ExprKind::kConstant, l), value(std::move(v)) {}

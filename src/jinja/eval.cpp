@@ -14,8 +14,7 @@ Value Interpreter::eval_items(const ListExpr& e, const ScopePtr& scope) {
   std::vector<Value> items;
   items.reserve(e.items.size());
   for (const ExprPtr& item : e.items) items.push_back(eval(*item, scope));
-  return e.kind == ExprKind::kList ? Value::list(budget_, std::move(items))
-                                   : Value::tuple(budget_, std::move(items));
+  return e.kind == ExprKind::kList ? Value::list(budget_, std::move(items)) : Value::tuple(budget_, std::move(items));
 }
 
 Value Interpreter::eval_dict(const DictExpr& e, const ScopePtr& scope) {
@@ -119,8 +118,7 @@ Arguments Interpreter::eval_arguments(const CallArguments& arguments, const Scop
   Arguments out;
   for (const ExprPtr& value : arguments.positional) out.positional.push_back(eval(*value, scope));
   if (arguments.star) {
-    for (Value& value : to_vector(budget_, eval(*arguments.star, scope)))
-      out.positional.push_back(std::move(value));
+    for (Value& value : to_vector(budget_, eval(*arguments.star, scope))) out.positional.push_back(std::move(value));
   }
   for (const auto& [name, value] : arguments.named) out.named.emplace_back(name, eval(*value, scope));
   if (arguments.double_star) {
@@ -181,8 +179,8 @@ Value Interpreter::item_without_lookup(const Value& object, std::string_view nam
     if (auto v = object.as_object().attribute(*this, name)) return *std::move(v);
   } else if (const auto* method = find_method(object, name)) {
     if (method->fn) return Value::object(budget_, std::make_shared<BoundMethod>(object, *method));
-    return Value::undefined(fmt::format("'{}' of '{}' objects is not allowed: values cannot be changed", name,
-                                        type_name(object)));
+    return Value::undefined(
+        fmt::format("'{}' of '{}' objects is not allowed: values cannot be changed", name, type_name(object)));
   } else if (object.is_group() && (name == "grouper" || name == "list")) {
     return object.items()[name == "list" ? 1 : 0];
   }
@@ -214,8 +212,7 @@ Value Interpreter::get_item(const Value& object, const Value& key) {
     }
   }
   if (key.is_string()) return item_without_lookup(object, key.as_string());
-  return Value::undefined(
-      fmt::format("'{} object' has no element {}", type_name(object), repr(budget_, key).bytes));
+  return Value::undefined(fmt::format("'{} object' has no element {}", type_name(object), repr(budget_, key).bytes));
 }
 
 }  // namespace quire::jinja

@@ -18,8 +18,7 @@ class LazyIterator : public Iterator {
   LazyIterator(Interpreter& in, const Value& source, int below) : Iterator(below), in_(in), source_(source) {}
   bool next(Budget& budget, Value& out) override {
     if (!items_) {
-      if (!truth(source_))
-        return false;  // as Jinja: anything false gives nothing, even if it cannot be walked
+      if (!truth(source_)) return false;  // as Jinja: anything false gives nothing, even if it cannot be walked
       items_ = iterate(budget, source_);
       prepare();
     }
@@ -102,8 +101,7 @@ class SelectIterator final : public LazyIterator {
     for (Value item; items_->next(budget, item);) {
       const Value subject = path_ ? path_->of(item) : item;
       Arguments copy = arguments_;
-      const bool passes =
-          test_.is_string() ? in_.apply_test(test_.as_string(), subject, copy) : truth(subject);
+      const bool passes = test_.is_string() ? in_.apply_test(test_.as_string(), subject, copy) : truth(subject);
       if (passes == keep_) {
         out = std::move(item);
         return true;

@@ -58,8 +58,7 @@ Value filter_abs(Interpreter&, const Value& v, Parameters& p) {
 // round(d, precision): half to even on the exact binary value, which is what printing does.
 double round_float(double d, std::int64_t precision) {
   if (!std::isfinite(d) || precision > 300) return d;
-  if (precision >= 0)
-    return std::strtod(fmt::format("{:.{}f}", d, static_cast<int>(precision)).c_str(), nullptr);
+  if (precision >= 0) return std::strtod(fmt::format("{:.{}f}", d, static_cast<int>(precision)).c_str(), nullptr);
   if (precision < -300) return std::copysign(0.0, d);
   const double unit = std::pow(10.0, static_cast<double>(-precision));
   return std::nearbyint(d / unit) * unit;
@@ -82,12 +81,10 @@ Value filter_round(Interpreter&, const Value& v, Parameters& p) {
   const std::int64_t precision = p.integer("precision", 0);
   const std::string method = p.text("method").value_or(Text("common")).bytes;
   p.done();
-  if (method != "common" && method != "ceil" && method != "floor")
-    fail("round: method must be common, ceil or floor");
+  if (method != "common" && method != "ceil" && method != "floor") fail("round: method must be common, ceil or floor");
   if (!v.is_number()) fail("round needs a number, not {}", type_name(v));
   if (method == "common") {
-    return v.is_integral() ? round_integer(v.as_int(), precision)
-                           : Value::number(round_float(v.as_float(), precision));
+    return v.is_integral() ? round_integer(v.as_int(), precision) : Value::number(round_float(v.as_float(), precision));
   }
   if (std::abs(precision) > 300) fail("round: precision is out of range");
   const double unit = std::pow(10.0, static_cast<double>(precision));

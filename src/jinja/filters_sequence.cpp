@@ -21,8 +21,7 @@ AttributePath::AttributePath(Interpreter& in, const Value& attribute, bool ignor
   std::vector<Value> path;
   std::string part;
   const auto end_part = [&] {
-    const bool digits =
-        !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == std::string::npos;
+    const bool digits = !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == std::string::npos;
     path.push_back(digits ? Value::integer(std::stoll(part)) : Value::string(Text(part)));
     part.clear();
   };
@@ -47,8 +46,7 @@ Value AttributePath::walk(const Value& item, const std::vector<Value>& path,
     v = in_.get_item(v, key);
     if (v.is_undefined() && otherwise) v = *otherwise;
   }
-  if (ignore_case_ && v.is_string())
-    return Value::string(in_.budget(), change_letters(v.as_text(), utf8::lower));
+  if (ignore_case_ && v.is_string()) return Value::string(in_.budget(), change_letters(v.as_text(), utf8::lower));
   return v;
 }
 
@@ -80,8 +78,7 @@ void sort_by_key(Budget& budget, std::vector<Keyed>& items, bool reverse) {
   std::vector<Keyed> other(items.size());
   for (std::size_t width = 1; width < items.size(); width *= 2) {
     for (std::size_t begin = 0; begin < items.size(); begin += 2 * width) {
-      const std::size_t middle = std::min(begin + width, items.size()),
-                        end = std::min(begin + 2 * width, items.size());
+      const std::size_t middle = std::min(begin + width, items.size()), end = std::min(begin + 2 * width, items.size());
       std::size_t left = begin, right = middle;
       for (std::size_t i = begin; i < end; ++i) {
         bool take_right = left == middle;
@@ -116,8 +113,7 @@ Value filter_dictsort(Interpreter& in, const Value& v, Parameters& p) {
   if (!v.is_dict()) fail("dictsort needs a mapping, not {}", type_name(v));
   const AttributePath key(in, Value::integer(by == "key" ? 0 : 1), !case_sensitive);
   std::vector<Value> pairs;
-  for (const auto& [name, value] : v.as_dict().entries)
-    pairs.push_back(Value::tuple(in.budget(), {name, value}));
+  for (const auto& [name, value] : v.as_dict().entries) pairs.push_back(Value::tuple(in.budget(), {name, value}));
   auto items = with_keys(in, Value::list(in.budget(), std::move(pairs)), key);
   sort_by_key(in.budget(), items, reverse);
   std::vector<Value> out;
@@ -148,8 +144,7 @@ Value filter_extreme(Interpreter& in, const Value& v, Parameters& p) {
   if (items.empty()) return Value::undefined("no aggregated item, the sequence was empty");
   const Keyed* best = &items[0];
   for (std::size_t i = 1; i < items.size(); ++i) {
-    if (kMax ? less(in.budget(), best->first, items[i].first)
-             : less(in.budget(), items[i].first, best->first))
+    if (kMax ? less(in.budget(), best->first, items[i].first) : less(in.budget(), items[i].first, best->first))
       best = &items[i];
   }
   return best->second;
@@ -181,8 +176,7 @@ Value filter_groupby(Interpreter& in, const Value& v, Parameters& p) {
     }
     if (end == begin) members.push_back(items[end++].second);  // NaN equals nothing, itself included
     Value grouper = exact.of(members[0], fallback);
-    groups.push_back(
-        Value::group(in.budget(), std::move(grouper), Value::list(in.budget(), std::move(members))));
+    groups.push_back(Value::group(in.budget(), std::move(grouper), Value::list(in.budget(), std::move(members))));
   }
   return Value::list(in.budget(), std::move(groups));
 }
@@ -278,8 +272,7 @@ Value filter_items(Interpreter& in, const Value& v, Parameters& p) {
   std::vector<Value> pairs;
   if (!v.is_undefined() && !v.is_dict()) fail("items needs a mapping, not {}", type_name(v));
   if (v.is_dict()) {
-    for (const auto& [key, value] : v.as_dict().entries)
-      pairs.push_back(Value::tuple(in.budget(), {key, value}));
+    for (const auto& [key, value] : v.as_dict().entries) pairs.push_back(Value::tuple(in.budget(), {key, value}));
   }
   return Value::iterator(in.budget(), iterate_vector(in.budget(), std::move(pairs)));
 }

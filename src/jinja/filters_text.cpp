@@ -24,16 +24,16 @@ std::string title_words(std::string_view text) {
     std::size_t end = 0, begin = 0;
     for (; begin < rest.size(); ++begin) {  // the separators are ASCII or white space
       const utf8::Char c = utf8::decode(rest, begin);
-      if (!utf8::is_space(c.code) && (c.code >= 0x80 || std::string_view("-({[<").find(static_cast<char>(
-                                                            c.code)) == std::string_view::npos))
+      if (!utf8::is_space(c.code) &&
+          (c.code >= 0x80 || std::string_view("-({[<").find(static_cast<char>(c.code)) == std::string_view::npos))
         break;
       begin += c.size - 1;
     }
     out += rest.substr(0, begin);
     for (end = begin; end < rest.size();) {
       const utf8::Char c = utf8::decode(rest, end);
-      if (utf8::is_space(c.code) || (c.code < 0x80 && std::string_view("-({[<").find(static_cast<char>(
-                                                          c.code)) != std::string_view::npos))
+      if (utf8::is_space(c.code) ||
+          (c.code < 0x80 && std::string_view("-({[<").find(static_cast<char>(c.code)) != std::string_view::npos))
         break;
       end += c.size;
     }
@@ -51,9 +51,8 @@ Value filter_trim(Interpreter& in, const Value& v, Parameters& p) {
   const auto chars = p.text("chars");
   p.done();
   const Text text = to_text(in.budget(), v);
-  const std::string_view kept =
-      chars ? utf8::strip_right(utf8::strip_left(text.bytes, chars->bytes), chars->bytes)
-            : utf8::strip_right(utf8::strip_left(text.bytes));
+  const std::string_view kept = chars ? utf8::strip_right(utf8::strip_left(text.bytes, chars->bytes), chars->bytes)
+                                      : utf8::strip_right(utf8::strip_left(text.bytes));
   return Value::string(in.budget(), text.piece(kept), v.is_markup());
 }
 
@@ -81,8 +80,7 @@ Value filter_forceescape(Interpreter& in, const Value& v, Parameters& p) {
 Value filter_replace(Interpreter& in, const Value& v, Parameters& p) {
   const Value from = p.required("old"), to = p.required("new"), count = p.optional("count", Value::none());
   p.done();
-  Arguments arguments{{Value::string(to_text(in.budget(), from)), Value::string(to_text(in.budget(), to))},
-                      {}};
+  Arguments arguments{{Value::string(to_text(in.budget(), from)), Value::string(to_text(in.budget(), to))}, {}};
   if (!count.is_none()) arguments.positional.push_back(count);
   const Value text = Value::string(to_text(in.budget(), v));
   return in.call(in.item_without_lookup(text, "replace"), arguments);
@@ -130,8 +128,7 @@ Value filter_truncate(Interpreter& in, const Value& v, Parameters& p) {
   if (!v.is_string()) fail("truncate needs a string, not {}", type_name(v));
   std::string_view kept = v.as_string();
   kept = kept.substr(0, utf8::offset(kept, static_cast<std::size_t>(size - end_size)));
-  if (const auto space = kept.rfind(' '); !kill_words && space != std::string::npos)
-    kept = kept.substr(0, space);
+  if (const auto space = kept.rfind(' '); !kill_words && space != std::string::npos) kept = kept.substr(0, space);
   StringBuilder out(in.budget());
   out.add(v.as_text(), kept);
   out.add(end);
@@ -150,8 +147,8 @@ void add_quoted(StringBuilder& out, const Text& text, bool query) {
     const std::string_view piece = std::string_view(text.bytes).substr(i, 1);
     const char c = piece[0];
     const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x80 && (std::isalnum(byte) || std::string_view("_.-~").find(c) != std::string_view::npos ||
-                        (c == '/' && !query))) {
+    if (byte < 0x80 &&
+        (std::isalnum(byte) || std::string_view("_.-~").find(c) != std::string_view::npos || (c == '/' && !query))) {
       out.add(text, piece);
     } else if (c == ' ' && query) {
       out.add_for(text, piece, "+");
@@ -170,8 +167,7 @@ Value filter_urlencode(Interpreter& in, const Value& v, Parameters& p) {
   }
   std::vector<Value> pairs;
   if (v.is_dict()) {
-    for (const auto& [key, value] : v.as_dict().entries)
-      pairs.push_back(Value::tuple(in.budget(), {key, value}));
+    for (const auto& [key, value] : v.as_dict().entries) pairs.push_back(Value::tuple(in.budget(), {key, value}));
   } else {
     pairs = to_vector(in.budget(), v);
   }

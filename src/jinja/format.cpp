@@ -32,8 +32,8 @@ std::string grouped(const std::string& digits) {
 }
 
 // `body`: a part of `text`.
-void pad(StringBuilder& out, const Spec& spec, std::string_view prefix, const Text& text,
-         std::string_view body, char default_align) {
+void pad(StringBuilder& out, const Spec& spec, std::string_view prefix, const Text& text, std::string_view body,
+         char default_align) {
   const auto size = static_cast<std::int64_t>(utf8::length(prefix) + utf8::length(body));
   const std::int64_t missing = spec.width > size ? spec.width - size : 0;
   const char align = spec.align ? spec.align : default_align;
@@ -72,8 +72,7 @@ void add_integer(StringBuilder& out, const Spec& spec, std::int64_t i) {
     default:
       digits = fmt::format("{}", magnitude);
   }
-  if (spec.alternate && std::string_view("xXob").find(spec.type) != std::string_view::npos &&
-      spec.type != 0) {
+  if (spec.alternate && std::string_view("xXob").find(spec.type) != std::string_view::npos && spec.type != 0) {
     prefix += '0';
     prefix += spec.type;
   }
@@ -89,8 +88,7 @@ void add_float(StringBuilder& out, const Spec& spec, double d) {
   if (spec.type == 0 && spec.precision < 0) {
     body = float_repr(std::fabs(d));
   } else {
-    body =
-        format_float(std::fabs(d), spec.type == 0 ? 'g' : spec.type, spec.precision < 0 ? 6 : spec.precision);
+    body = format_float(std::fabs(d), spec.type == 0 ? 'g' : spec.type, spec.precision < 0 ? 6 : spec.precision);
   }
   if (spec.comma) {
     const std::size_t point = body.find_first_not_of("0123456789");
@@ -102,8 +100,7 @@ void add_float(StringBuilder& out, const Spec& spec, double d) {
 
 void add_clipped(StringBuilder& out, const Spec& spec, const Text& text, char default_align) {
   std::string_view body = text.bytes;
-  if (spec.precision >= 0)
-    body = body.substr(0, utf8::offset(body, static_cast<std::size_t>(spec.precision)));
+  if (spec.precision >= 0) body = body.substr(0, utf8::offset(body, static_cast<std::size_t>(spec.precision)));
   pad(out, spec, "", text, body, default_align);
 }
 
@@ -236,8 +233,7 @@ class PercentFormatter {
       spec.type = 0;
       return add_integer(out_, spec, integer(v, true));
     }
-    if (std::string_view("xXo").find(type) != std::string_view::npos)
-      return add_integer(out_, spec, integer(v, false));
+    if (std::string_view("xXo").find(type) != std::string_view::npos) return add_integer(out_, spec, integer(v, false));
     if (std::string_view("eEfFgG").find(type) == std::string_view::npos)
       fail("unsupported format character '{}'", type);
     if (!v.is_number()) fail("%{} needs a number, not {}", type, type_name(v));
@@ -280,8 +276,7 @@ Spec parse_spec(std::string_view text) {
       spec.align = text[at++];
     }
   }
-  if (at < text.size() && std::string_view("+- ").find(text[at]) != std::string_view::npos)
-    spec.sign = text[at++];
+  if (at < text.size() && std::string_view("+- ").find(text[at]) != std::string_view::npos) spec.sign = text[at++];
   if (at < text.size() && text[at] == '#') {
     spec.alternate = true;
     ++at;
@@ -368,8 +363,7 @@ class BraceFormatter {
       if (item) {
         std::size_t digits = 0;
         const std::int64_t index = read_number(name, digits);
-        v = in_.get_item(
-            v, digits == name.size() ? Value::integer(index) : Value::string(Text(std::string(name))));
+        v = in_.get_item(v, digits == name.size() ? Value::integer(index) : Value::string(Text(std::string(name))));
         ++end;
       } else {
         v = in_.item_without_lookup(v, name);

@@ -44,8 +44,7 @@ std::shared_ptr<Dict> collect(Interpreter& in, Parameters& p) {
     }
   }
   // Names may be keys of what was handed in: dict(**message).
-  for (const auto& [name, value] : all.named)
-    dict->set(budget, Value::string(Text::from_outside(name)), value);
+  for (const auto& [name, value] : all.named) dict->set(budget, Value::string(Text::from_outside(name)), value);
   return dict;
 }
 
@@ -122,15 +121,13 @@ Table<FilterFn> make_table(std::initializer_list<std::span<const Named<FilterFn>
 
 std::optional<Value> find_global(Interpreter& in, std::string_view name) {
   for (const auto& entry : kGlobals) {
-    if (entry.name == name)
-      return Value::object(in.budget(), std::make_shared<Function>(entry.name, entry.fn));
+    if (entry.name == name) return Value::object(in.budget(), std::make_shared<Function>(entry.name, entry.fn));
   }
   return std::nullopt;
 }
 
 FilterFn find_filter(std::string_view name) {
-  static const auto table =
-      make_table({text_filters(), sequence_filters(), lazy_filters(), number_filters()});
+  static const auto table = make_table({text_filters(), sequence_filters(), lazy_filters(), number_filters()});
   const auto it = table.find(name);
   return it == table.end() ? nullptr : it->second->fn;
 }

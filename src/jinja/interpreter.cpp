@@ -29,11 +29,7 @@ namespace {
 class LoopFilter final : public Iterator {
  public:
   LoopFilter(Interpreter& in, const ForStmt& stmt, std::shared_ptr<Iterator> items, ScopePtr scope)
-      : Iterator(items->depth + 1),
-        in_(in),
-        stmt_(stmt),
-        items_(std::move(items)),
-        scope_(std::move(scope)) {}
+      : Iterator(items->depth + 1), in_(in), stmt_(stmt), items_(std::move(items)), scope_(std::move(scope)) {}
   bool next(Budget& budget, Value& out) override {
     for (Value item; items_->next(budget, item);) {
       const auto inner = std::make_shared<Scope>(scope_);
@@ -60,8 +56,7 @@ Interpreter::~Interpreter() {
   for (const auto& ns : namespaces_) ns->attributes.clear();
 }
 
-Text Interpreter::render(const ParsedTemplate& parsed,
-                         std::vector<std::pair<std::string_view, Value>> variables) {
+Text Interpreter::render(const ParsedTemplate& parsed, std::vector<std::pair<std::string_view, Value>> variables) {
   StringBuilder out(budget_, budget_.limits().max_output_bytes);
   out_ = &out;
   const auto context = std::make_shared<Scope>(nullptr);
@@ -140,12 +135,10 @@ Interpreter::Flow Interpreter::exec_if(const IfStmt& stmt, const ScopePtr& scope
   return exec(stmt.otherwise, scope);
 }
 
-Interpreter::Flow Interpreter::exec_for(const ForStmt& stmt, const Value& iterable, const ScopePtr& scope,
-                                        int depth0) {
+Interpreter::Flow Interpreter::exec_for(const ForStmt& stmt, const Value& iterable, const ScopePtr& scope, int depth0) {
   auto items = iterate(budget_, iterable);
   if (stmt.filter) items = std::make_shared<LoopFilter>(*this, stmt, std::move(items), scope);
-  const auto loop =
-      std::make_shared<LoopContext>(std::move(items), depth0, stmt, stmt.recursive ? scope : nullptr);
+  const auto loop = std::make_shared<LoopContext>(std::move(items), depth0, stmt, stmt.recursive ? scope : nullptr);
   const Value loop_value = Value::object(budget_, loop);
   bool any = false;
   while (loop->advance(budget_)) {
@@ -161,8 +154,7 @@ Interpreter::Flow Interpreter::exec_for(const ForStmt& stmt, const Value& iterab
   return Flow::kNormal;
 }
 
-Text Interpreter::run_recursive(const ForStmt& stmt, const Value& iterable, const ScopePtr& scope,
-                                int depth0) {
+Text Interpreter::run_recursive(const ForStmt& stmt, const Value& iterable, const ScopePtr& scope, int depth0) {
   const Deeper deeper(*this);
   StringBuilder inner(budget_);
   StringBuilder* const outer = std::exchange(out_, &inner);
@@ -227,8 +219,8 @@ Value Interpreter::call_macro(const Macro& macro, Arguments& arguments) {
     const std::string& name = stmt.parameters[i];
     auto given = parameters.next(name);
     if (!given && i >= required) given = eval(*stmt.defaults[i - required], scope);
-    scope->set(name, given ? *std::move(given)
-                           : Value::undefined(fmt::format("parameter '{}' was not provided", name)));
+    scope->set(name,
+               given ? *std::move(given) : Value::undefined(fmt::format("parameter '{}' was not provided", name)));
   }
   const bool names_caller =
       std::find(stmt.parameters.begin(), stmt.parameters.end(), "caller") != stmt.parameters.end();
@@ -258,8 +250,7 @@ Value Interpreter::call_macro(const Macro& macro, Arguments& arguments) {
     scope->set("varargs", Value::tuple(budget_, std::move(arguments.positional)));
     arguments.positional.clear();
   }
-  if (!arguments.named.empty())
-    fail("macro '{}' takes no keyword argument '{}'", stmt.name, arguments.named[0].first);
+  if (!arguments.named.empty()) fail("macro '{}' takes no keyword argument '{}'", stmt.name, arguments.named[0].first);
   if (!arguments.positional.empty()) {
     fail("macro '{}' takes not more than {} argument(s)", stmt.name, stmt.parameters.size());
   }

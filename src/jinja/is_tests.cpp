@@ -59,9 +59,7 @@ constexpr Named<TestFn> kTests[] = {
     {"callable", [](In, V v, P) { return is_callable(v) || v.is_undefined(); }},
     {"defined", [](In, V v, P) { return !v.is_undefined(); }},
     {"divisibleby",
-     [](In in, V v, P p) {
-       return equal(in.budget(), modulo(in.budget(), v, p.required("num")), Value::integer(0));
-     }},
+     [](In in, V v, P p) { return equal(in.budget(), modulo(in.budget(), v, p.required("num")), Value::integer(0)); }},
     {"escaped", [](In, V v, P) { return v.is_markup(); }},
     {"even", [](In in, V v, P) { return is_even(in, v); }},
     {"false", [](In, V v, P) { return v.is_bool() && !v.as_bool(); }},

@@ -58,8 +58,7 @@ std::shared_ptr<Iterator> walk(Budget& budget, const Value& v, bool backwards) {
       return iterate_vector(budget, {});
     case Kind::kList:
     case Kind::kTuple:
-      return index_iterator(depth, v.items().size(), backwards,
-                            [v](Budget&, std::size_t i) { return v.items()[i]; });
+      return index_iterator(depth, v.items().size(), backwards, [v](Budget&, std::size_t i) { return v.items()[i]; });
     case Kind::kDict:
       return index_iterator(depth, v.as_dict().entries.size(), backwards,
                             [v](Budget&, std::size_t i) { return v.as_dict().entries[i].first; });
@@ -67,10 +66,9 @@ std::shared_ptr<Iterator> walk(Budget& budget, const Value& v, bool backwards) {
       return index_iterator(depth, v.as_view().dict->entries.size(), backwards,
                             [v](Budget& b, std::size_t i) { return v.as_view().at(b, i); });
     case Kind::kRange:
-      return index_iterator(depth, static_cast<std::size_t>(v.as_range().count), backwards,
-                            [v](Budget&, std::size_t i) {
-                              return Value::integer(v.as_range().at(static_cast<std::int64_t>(i)));
-                            });
+      return index_iterator(
+          depth, static_cast<std::size_t>(v.as_range().count), backwards,
+          [v](Budget&, std::size_t i) { return Value::integer(v.as_range().at(static_cast<std::int64_t>(i))); });
     default:
       return nullptr;
   }
@@ -187,8 +185,7 @@ Value slice(Budget& budget, const Value& v, const Value& start, const Value& sto
     budget.step(static_cast<std::uint64_t>(r.count));
     std::vector<Value> out;
     out.reserve(static_cast<std::size_t>(r.count));
-    for (std::int64_t i = 0; i < r.count; ++i)
-      out.push_back(items[static_cast<std::size_t>(r.start + i * r.step)]);
+    for (std::int64_t i = 0; i < r.count; ++i) out.push_back(items[static_cast<std::size_t>(r.start + i * r.step)]);
     return v.is(Kind::kList) ? Value::list(budget, std::move(out)) : Value::tuple(budget, std::move(out));
   }
   if (v.is(Kind::kRange)) {
@@ -200,8 +197,8 @@ Value slice(Budget& budget, const Value& v, const Value& start, const Value& sto
     for (const __int128 x : {from, stride, to}) {
       if (x < INT64_MIN || x > INT64_MAX) fail("the slice of this range does not fit 64 bits");
     }
-    return Value::range(std::make_shared<Range>(
-        static_cast<std::int64_t>(from), static_cast<std::int64_t>(to), static_cast<std::int64_t>(stride)));
+    return Value::range(std::make_shared<Range>(static_cast<std::int64_t>(from), static_cast<std::int64_t>(to),
+                                                static_cast<std::int64_t>(stride)));
   }
   if (v.is_undefined()) fail("{}", v.why_undefined());
   fail("'{}' object cannot be sliced", type_name(v));

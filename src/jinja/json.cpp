@@ -159,8 +159,7 @@ Value from_json(Budget& budget, const nlohmann::ordered_json& json, Origin origi
       return Value::integer(json.get<std::int64_t>());
     case Type::number_unsigned: {
       const auto n = json.get<std::uint64_t>();
-      return n > INT64_MAX ? Value::number(static_cast<double>(n))
-                           : Value::integer(static_cast<std::int64_t>(n));
+      return n > INT64_MAX ? Value::number(static_cast<double>(n)) : Value::integer(static_cast<std::int64_t>(n));
     }
     case Type::number_float:
       return Value::number(json.get<double>());
@@ -175,8 +174,7 @@ Value from_json(Budget& budget, const nlohmann::ordered_json& json, Origin origi
     case Type::object: {
       const auto dict = std::make_shared<Dict>();
       for (const auto& [key, value] : json.items())
-        dict->set(budget, Value::string(budget, Text::of(origin, key)),
-                  from_json(budget, value, origin, depth + 1));
+        dict->set(budget, Value::string(budget, Text::of(origin, key)), from_json(budget, value, origin, depth + 1));
       return Value::dict(budget, dict);
     }
     default:

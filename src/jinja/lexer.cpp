@@ -53,9 +53,7 @@ class Lexer {
 
   void add(TokenKind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
 
-  bool starts_with(std::size_t at, std::string_view what) const {
-    return source_.compare(at, what.size(), what) == 0;
-  }
+  bool starts_with(std::size_t at, std::string_view what) const { return source_.compare(at, what.size(), what) == 0; }
   std::size_t skip_space(std::size_t at) const {
     const std::string_view rest = std::string_view(source_).substr(at);
     return at + rest.size() - utf8::strip_left(rest).size();
@@ -93,8 +91,7 @@ class Lexer {
       if (at + 1 >= source_.size()) break;
       const char kind = source_[at + 1];
       if (kind != '{' && kind != '%' && kind != '#') continue;
-      if (const auto raw = raw_tag(at, "raw"))
-        return Opening{at, raw->end, Tag::kRaw, raw->sign, raw->end_sign == '-'};
+      if (const auto raw = raw_tag(at, "raw")) return Opening{at, raw->end, Tag::kRaw, raw->sign, raw->end_sign == '-'};
       const bool has_sign = at + 2 < source_.size() && (source_[at + 2] == '-' || source_[at + 2] == '+');
       const Tag tag = kind == '{' ? Tag::kPrint : kind == '%' ? Tag::kBlock : Tag::kComment;
       return Opening{at, at + (has_sign ? 3 : 2), tag, has_sign ? source_[at + 2] : '\0', false};
@@ -152,8 +149,7 @@ class Lexer {
     const int begin_line = line_;
     const std::size_t end = source_.find("#}", at_);
     if (end == std::string::npos) fail_at(begin_line, "the comment has no end: '#}}' is missing");
-    const char sign =
-        end > at_ && (source_[end - 1] == '-' || source_[end - 1] == '+') ? source_[end - 1] : '\0';
+    const char sign = end > at_ && (source_[end - 1] == '-' || source_[end - 1] == '+') ? source_[end - 1] : '\0';
     advance_to(after_end(end + 2, sign));
   }
 
@@ -328,8 +324,7 @@ class Lexer {
       const char c = text[i];
       code = code * 16 + static_cast<std::uint64_t>(is_digit(c) ? c - '0' : (c | 0x20) - 'a' + 10);
     }
-    if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
-      fail_at(line_, "U+{:04X} is not a character", code);
+    if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) fail_at(line_, "U+{:04X} is not a character", code);
     return static_cast<char32_t>(code);
   }
 

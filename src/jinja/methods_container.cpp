@@ -19,9 +19,7 @@ Value sequence_count(Interpreter& in, const Value& self, Parameters& p) {
 Value sequence_index(Interpreter& in, const Value& self, Parameters& p) {
   const Value wanted = p.required("value");
   const auto size = static_cast<std::int64_t>(self.items().size());
-  const auto bound = [&](std::int64_t at) {
-    return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size);
-  };
+  const auto bound = [&](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size); };
   const std::int64_t start = bound(p.integer("start", 0)), stop = bound(p.integer("stop", size));
   p.done();
   for (std::int64_t i = start; i < stop; ++i) {

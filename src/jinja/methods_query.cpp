@@ -25,8 +25,7 @@ Window window(const Value& self, Parameters& p) {
   const auto bound = [&](const Value& v, std::int64_t otherwise) {
     if (v.is_none()) return otherwise;
     if (!v.is_integral()) fail("{}: positions must be integers or none", p.function());
-    return v.as_int() < 0 ? std::max<std::int64_t>(v.as_int() < -size ? 0 : v.as_int() + size, 0)
-                          : v.as_int();
+    return v.as_int() < 0 ? std::max<std::int64_t>(v.as_int() < -size ? 0 : v.as_int() + size, 0) : v.as_int();
   };
   const std::int64_t begin = bound(from, 0), end = std::min(bound(to, size), size);
   if (begin > end || begin > size) return {text.substr(0, 0), begin, false};
@@ -46,9 +45,7 @@ Value find(Interpreter& in, const Value& self, Parameters& p) {
   const std::string wanted = wanted_text(p);
   const Window w = window(self, p);
   in.budget().step(w.text.size() / 32);
-  const std::size_t at = !w.valid     ? std::string_view::npos
-                         : kFromRight ? w.text.rfind(wanted)
-                                      : w.text.find(wanted);
+  const std::size_t at = !w.valid ? std::string_view::npos : kFromRight ? w.text.rfind(wanted) : w.text.find(wanted);
   if (at == std::string_view::npos) {
     if (kMustExist) fail("{}: substring not found", p.function());
     return Value::integer(-1);

@@ -95,8 +95,7 @@ Value split_space(Interpreter& in, const Value& self, std::int64_t left) {
       break;
     }
     std::size_t end = 0;
-    while (end < text.size() && !utf8::is_space(utf8::decode(text, end).code))
-      end += utf8::decode(text, end).size;
+    while (end < text.size() && !utf8::is_space(utf8::decode(text, end).code)) end += utf8::decode(text, end).size;
     pieces.add(text.substr(0, end));
     text = utf8::strip_left(text.substr(end));
   }
@@ -158,12 +157,11 @@ Value partition(Interpreter& in, const Value& self, Parameters& p) {
   const std::size_t at = kFromRight ? text.rfind(separator) : text.find(separator);
   if (at == std::string_view::npos) {
     const Value empty = Value::string(Text());
-    return Value::tuple(in.budget(),
-                        kFromRight ? std::vector{empty, empty, self} : std::vector{self, empty, empty});
+    return Value::tuple(in.budget(), kFromRight ? std::vector{empty, empty, self} : std::vector{self, empty, empty});
   }
-  return Value::tuple(in.budget(), {text_value(in, self, text.substr(0, at)),
-                                    text_value(in, self, text.substr(at, separator.size())),
-                                    text_value(in, self, text.substr(at + separator.size()))});
+  return Value::tuple(
+      in.budget(), {text_value(in, self, text.substr(0, at)), text_value(in, self, text.substr(at, separator.size())),
+                    text_value(in, self, text.substr(at + separator.size()))});
 }
 
 Value splitlines(Interpreter& in, const Value& self, Parameters& p) {

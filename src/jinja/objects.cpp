@@ -49,8 +49,7 @@ Text Namespace::repr(Budget& budget) const {
   for (std::size_t i = 0; i < attributes.size(); ++i) {
     if (i > 0) out.add(", ");
     const Value& v = attributes[i].second;
-    out.add(
-        Text::from_outside("'" + attributes[i].first + "': "));  // names may be keys of what was handed in
+    out.add(Text::from_outside("'" + attributes[i].first + "': "));  // names may be keys of what was handed in
     if (v.is(Kind::kObject))
       out.add("<" + jinja::type_name(v) + ">");
     else
@@ -76,14 +75,14 @@ std::optional<Value> Cycler::attribute(Interpreter& in, std::string_view name) {
   if (name == "current") return items_[at_];
   if (name != "next" && name != "reset") return std::nullopt;
   const bool is_next = name == "next";
-  return Value::object(in.budget(), std::make_shared<ObjectMethod>(is_next ? "next" : "reset", depth,
-                                                                   [self = shared_from_this(), is_next](
-                                                                       Interpreter&, Parameters& parameters) {
-                                                                     parameters.done();
-                                                                     if (is_next) return self->next();
-                                                                     self->reset();
-                                                                     return Value::none();
-                                                                   }));
+  return Value::object(in.budget(), std::make_shared<ObjectMethod>(
+                                        is_next ? "next" : "reset", depth,
+                                        [self = shared_from_this(), is_next](Interpreter&, Parameters& parameters) {
+                                          parameters.done();
+                                          if (is_next) return self->next();
+                                          self->reset();
+                                          return Value::none();
+                                        }));
 }
 
 bool LoopContext::peek(Budget& budget) {
@@ -155,12 +154,12 @@ std::optional<Value> LoopContext::attribute(Interpreter& in, std::string_view na
   if (name == "nextitem") return peek(budget) ? ahead_.front() : Value::undefined("there is no next item");
   if (name != "cycle" && name != "changed") return std::nullopt;
   const bool is_cycle = name == "cycle";
-  return Value::object(budget, std::make_shared<ObjectMethod>(
-                                   is_cycle ? "cycle" : "changed", depth,
-                                   [self = shared_from_this(), is_cycle](Interpreter& i, Parameters& p) {
-                                     if (is_cycle) return self->cycle(p);
-                                     return Value::boolean(self->changed(i.budget(), p.rest().positional));
-                                   }));
+  return Value::object(
+      budget, std::make_shared<ObjectMethod>(is_cycle ? "cycle" : "changed", depth,
+                                             [self = shared_from_this(), is_cycle](Interpreter& i, Parameters& p) {
+                                               if (is_cycle) return self->cycle(p);
+                                               return Value::boolean(self->changed(i.budget(), p.rest().positional));
+                                             }));
 }
 
 Value LoopContext::call(Interpreter& in, Arguments& arguments) {

@@ -138,11 +138,7 @@ class Joiner final : public Object {
 class LoopContext final : public Object, public std::enable_shared_from_this<LoopContext> {
  public:
   LoopContext(std::shared_ptr<Iterator> items, int depth0, const ForStmt& stmt, ScopePtr scope)
-      : Object(items->depth + 1),
-        items_(std::move(items)),
-        depth0_(depth0),
-        stmt_(stmt),
-        scope_(std::move(scope)) {}
+      : Object(items->depth + 1), items_(std::move(items)), depth0_(depth0), stmt_(stmt), scope_(std::move(scope)) {}
   bool advance(Budget& budget);
   // The loop has ended. Lets go of everything, lest escaped loop variables chain up through namespaces.
   void finish();

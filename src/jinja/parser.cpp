@@ -51,8 +51,7 @@ std::string Parser::describe(const Token& t) const {
   }
 }
 
-Body Parser::parse_body(std::initializer_list<std::string_view> end_tags, std::string_view opened,
-                        int opened_line) {
+Body Parser::parse_body(std::initializer_list<std::string_view> end_tags, std::string_view opened, int opened_line) {
   const Nested nested(*this);
   Body body;
   while (true) {
@@ -70,16 +69,14 @@ Body Parser::parse_body(std::initializer_list<std::string_view> end_tags, std::s
         auto print = std::make_unique<PrintStmt>(line());
         ++at_;
         print->value = parse_tuple(true, false);
-        if (current().kind != TokenKind::kPrintEnd)
-          fail_here("expected '}}}}', found {}", describe(current()));
+        if (current().kind != TokenKind::kPrintEnd) fail_here("expected '}}}}', found {}", describe(current()));
         ++at_;
         body.push_back(std::move(print));
         break;
       }
       default: {
         ++at_;  // {%
-        if (current().kind != TokenKind::kName)
-          fail_here("expected a tag name, found {}", describe(current()));
+        if (current().kind != TokenKind::kName) fail_here("expected a tag name, found {}", describe(current()));
         const auto closes = [&](std::string_view tag) { return current().text == tag; };
         if (std::any_of(end_tags.begin(), end_tags.end(), closes)) return body;
         body.push_back(parse_statement());
@@ -161,8 +158,7 @@ std::unique_ptr<Stmt> Parser::parse_for() {
   conditional_ = outer_conditional;
   end_block("endfor");
   const auto names_loop = [](const Target& t) { return t.name == "loop"; };
-  if (names_loop(node->target) ||
-      std::any_of(node->target.items.begin(), node->target.items.end(), names_loop)) {
+  if (names_loop(node->target) || std::any_of(node->target.items.begin(), node->target.items.end(), names_loop)) {
     fail_at(node->line, "a loop cannot assign to the special variable 'loop'");
   }
   return node;
@@ -201,8 +197,7 @@ void Parser::parse_signature(MacroStmt& macro) {
     if (!macro.parameters.empty()) expect_operator(",");
     if (at_operator(")")) fail_here("expected a name, found ')'");
     const Target parameter = parse_single_target(false);
-    if (std::find(macro.parameters.begin(), macro.parameters.end(), parameter.name) !=
-        macro.parameters.end()) {
+    if (std::find(macro.parameters.begin(), macro.parameters.end(), parameter.name) != macro.parameters.end()) {
       fail_here("duplicate parameter '{}'", parameter.name);
     }
     macro.parameters.push_back(parameter.name);

@@ -48,9 +48,7 @@ class Parser {
   static bool is_operator(const Token& t, std::string_view op) {
     return t.kind == TokenKind::kOperator && t.text == op;
   }
-  static bool is_name(const Token& t, std::string_view name) {
-    return t.kind == TokenKind::kName && t.text == name;
-  }
+  static bool is_name(const Token& t, std::string_view name) { return t.kind == TokenKind::kName && t.text == name; }
   bool skip_operator(std::string_view op);
   bool skip_name(std::string_view name);
   void expect_operator(std::string_view op);
@@ -120,9 +118,8 @@ class Parser {
   const Limits& limits_;
   std::size_t at_ = 0;
   int depth_ = 0;
-  int loop_depth_ = 0;  // break and continue need one
-  int conditional_ =
-      0;  // inside an if, unknown filters and tests are an error only when reached, as in Jinja
+  int loop_depth_ = 0;   // break and continue need one
+  int conditional_ = 0;  // inside an if, unknown filters and tests are an error only when reached, as in Jinja
   // Filters and tests that do not exist. An inline `if` forgives those inside it once it is seen to be one.
   std::vector<TemplateError> unknown_;
   std::vector<MacroStmt*> macros_;  // being parsed, outermost first

@@ -49,8 +49,7 @@ ExprPtr Parser::parse_tuple(bool with_condition, bool parenthesized, std::string
   bool comma = false;
   while (true) {
     const TokenKind kind = current().kind;
-    if (kind == TokenKind::kPrintEnd || kind == TokenKind::kBlockEnd || at_operator(")") ||
-        kind == TokenKind::kEnd)
+    if (kind == TokenKind::kPrintEnd || kind == TokenKind::kBlockEnd || at_operator(")") || kind == TokenKind::kEnd)
       break;
     if (!stop.empty() && at_name(stop)) break;
     items.push_back(parse_expression(with_condition));
@@ -217,8 +216,7 @@ ExprPtr Parser::parse_unary(bool with_filters) {
   ExprPtr node;
   if (at_operator("-") || at_operator("+")) {
     const Nested nested(*this);
-    auto unary =
-        std::make_unique<UnaryExpr>(line(), at_operator("-") ? UnaryOp::kNegate : UnaryOp::kPositive);
+    auto unary = std::make_unique<UnaryExpr>(line(), at_operator("-") ? UnaryOp::kNegate : UnaryOp::kPositive);
     ++at_;
     unary->operand = parse_unary(false);
     set_depth(*unary, {unary->operand.get()});
@@ -261,8 +259,7 @@ ExprPtr Parser::parse_name() {
   const int at_line = line();
   std::string name = take().text;
   if (name == "true" || name == "True") return std::make_unique<ConstantExpr>(at_line, Value::boolean(true));
-  if (name == "false" || name == "False")
-    return std::make_unique<ConstantExpr>(at_line, Value::boolean(false));
+  if (name == "false" || name == "False") return std::make_unique<ConstantExpr>(at_line, Value::boolean(false));
   if (name == "none" || name == "None") return std::make_unique<ConstantExpr>(at_line, Value::none());
   for (MacroStmt* macro : macros_) {
     macro->uses_varargs |= name == "varargs";
@@ -374,8 +371,8 @@ ExprPtr Parser::parse_test(ExprPtr node) {
   if (conditional_ == 0 && !find_test(test->name))
     unknown_.push_back({fmt::format("no test named '{}'", test->name), at_line});
   const TokenKind kind = current().kind;
-  const bool operand = kind == TokenKind::kString || kind == TokenKind::kInteger ||
-                       kind == TokenKind::kFloat || at_operator("[") || at_operator("{") ||
+  const bool operand = kind == TokenKind::kString || kind == TokenKind::kInteger || kind == TokenKind::kFloat ||
+                       at_operator("[") || at_operator("{") ||
                        (kind == TokenKind::kName && !at_name("else") && !at_name("or") && !at_name("and"));
   if (at_operator("(")) {
     test->arguments = parse_arguments();
@@ -430,8 +427,8 @@ ExprPtr Parser::parse_subscript(ExprPtr node) {
     slice_node->start = std::move(start);
     slice_node->stop = std::move(stop);
     slice_node->step = std::move(step);
-    set_depth(*slice_node, {slice_node->object.get(), slice_node->start.get(), slice_node->stop.get(),
-                            slice_node->step.get()});
+    set_depth(*slice_node,
+              {slice_node->object.get(), slice_node->start.get(), slice_node->stop.get(), slice_node->step.get()});
     return slice_node;
   }
   if (at_operator(",")) {  // x[a, b]: the key is a tuple

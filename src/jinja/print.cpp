@@ -231,9 +231,7 @@ std::optional<std::int64_t> parse_int(std::string_view text, int base) {
     negative = rest[0] == '-';
     rest.remove_prefix(1);
   }
-  const auto prefix = [&](char letter) {
-    return rest.size() > 2 && rest[0] == '0' && (rest[1] | 0x20) == letter;
-  };
+  const auto prefix = [&](char letter) { return rest.size() > 2 && rest[0] == '0' && (rest[1] | 0x20) == letter; };
   for (const auto& [letter, radix] : {std::pair{'x', 16}, std::pair{'o', 8}, std::pair{'b', 2}}) {
     if (prefix(letter) && (base == radix || base == 0)) {
       rest.remove_prefix(2);
@@ -243,14 +241,12 @@ std::optional<std::int64_t> parse_int(std::string_view text, int base) {
   }
   if (base == 0) {
     base = 10;
-    if (rest.size() > 1 && rest[0] == '0' && rest.find_first_not_of('0') != std::string_view::npos)
-      return std::nullopt;
+    if (rest.size() > 1 && rest[0] == '0' && rest.find_first_not_of('0') != std::string_view::npos) return std::nullopt;
   }
   if (base < 2 || base > 36 || rest.empty() || rest[0] == '-' || rest[0] == '+') return std::nullopt;
   const std::string signed_text = (negative ? "-" : "") + std::string(rest);
   std::int64_t value = 0;
-  const auto [end, error] =
-      std::from_chars(signed_text.data(), signed_text.data() + signed_text.size(), value, base);
+  const auto [end, error] = std::from_chars(signed_text.data(), signed_text.data() + signed_text.size(), value, base);
   if (error == std::errc::result_out_of_range) fail("an integer does not fit 64 bits");
   if (error != std::errc() || end != signed_text.data() + signed_text.size()) return std::nullopt;
   return value;

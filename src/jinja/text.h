@@ -36,8 +36,8 @@ class ByteRanges {
   }
   // What lies in [begin, end) of another text, which now stands at `at`. Returns how many ranges that were.
   std::size_t add_piece(const ByteRanges& of, std::size_t begin, std::size_t end, std::size_t at) {
-    auto r = std::partition_point(of.ranges_.begin(), of.ranges_.end(),
-                                  [&](const ByteRange& x) { return x.end <= begin; });
+    auto r =
+        std::partition_point(of.ranges_.begin(), of.ranges_.end(), [&](const ByteRange& x) { return x.end <= begin; });
     std::size_t count = 0;
     for (; r != of.ranges_.end() && r->begin < end; ++r, ++count)
       add(at + std::max(r->begin, begin) - begin, at + std::min(r->end, end) - begin);

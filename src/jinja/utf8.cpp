@@ -32,8 +32,7 @@ void append_lower(std::string& out, char32_t c) {
 }
 
 // A capital sigma at the end of a word becomes the final form: a cased letter before it, none after.
-void append_lower_in(std::string& out, std::string_view text, std::size_t at, const Char& c,
-                     bool cased_before) {
+void append_lower_in(std::string& out, std::string_view text, std::size_t at, const Char& c, bool cased_before) {
   if (c.code != 0x3A3) return append_lower(out, c.code);
   const std::size_t after = at + c.size;
   const bool cased_after = after < text.size() && is_cased(decode(text, after).code);
@@ -88,8 +87,8 @@ std::size_t offset(std::string_view text, std::size_t index) {
 
 bool is_space(char32_t c) {
   if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x1F);
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+         c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool is_line_break(char32_t c) {
@@ -104,8 +103,8 @@ bool is_decimal(char32_t c) {
   return category(c) == UTF8PROC_CATEGORY_ND;
 }
 bool is_digit(char32_t c) {
-  return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 ||
-         (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468);
+  return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) ||
+         (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468);
 }
 bool is_numeric(char32_t c) {
   const auto k = category(c);

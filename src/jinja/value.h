@@ -98,9 +98,7 @@ class Value {
   bool is_undefined() const { return kind_ == Kind::kUndefined; }
   bool is_none() const { return kind_ == Kind::kNone; }
   bool is_bool() const { return kind_ == Kind::kBool; }
-  bool is_integral() const {
-    return kind_ == Kind::kInt || kind_ == Kind::kBool;
-  }  // as Python: bool is an int
+  bool is_integral() const { return kind_ == Kind::kInt || kind_ == Kind::kBool; }  // as Python: bool is an int
   bool is_number() const { return is_integral() || kind_ == Kind::kFloat; }
   bool is_string() const { return kind_ == Kind::kString; }
   bool is_sequence() const { return kind_ == Kind::kList || kind_ == Kind::kTuple; }
@@ -212,9 +210,7 @@ class Parameters {
   bool flag(std::string_view name, bool otherwise);
   std::int64_t integer(std::string_view name, std::int64_t otherwise);
   std::optional<Text> text(std::string_view name);  // a string or none; anything else fails
-  bool empty() const {
-    return position_ >= arguments_.positional.size() && taken_named_ == arguments_.named.size();
-  }
+  bool empty() const { return position_ >= arguments_.positional.size() && taken_named_ == arguments_.named.size(); }
   Arguments rest();   // everything not taken yet
   void done() const;  // fails if anything is left
   std::string_view function() const { return function_; }

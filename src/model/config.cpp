@@ -71,24 +71,20 @@ class Keys {
   std::string arch_;
 };
 
-constexpr int64_t kMaxBlocks = 512, kMaxExperts = 1024, kMaxWidth = 1 << 20, kMaxHeads = 1024,
-                  kMaxHeadDim = 1024;
+constexpr int64_t kMaxBlocks = 512, kMaxExperts = 1024, kMaxWidth = 1 << 20, kMaxHeads = 1024, kMaxHeadDim = 1024;
 
 // Files may give KV heads once or per block. Those of layers without attention, often 0, say nothing.
 Status read_kv_heads(const Keys& k, ModelConfig& c) {
   constexpr std::string_view kKey = "attention.head_count_kv";
-  std::vector<uint32_t> all(static_cast<size_t>(c.layers + c.mtp_layers),
-                            static_cast<uint32_t>(c.attention.heads));
+  std::vector<uint32_t> all(static_cast<size_t>(c.layers + c.mtp_layers), static_cast<uint32_t>(c.attention.heads));
   if (k.has(kKey)) {
     QUIRE_TRY(all, k.file().get_u32_per_layer(k.full(kKey), c.layers + c.mtp_layers));
   }
   int64_t kv = 0;
   for (size_t i = 0; i < c.mixers.size(); ++i) {
     if (c.mixers[i] != Mixer::kAttention) continue;
-    if (all[i] == 0)
-      return file_error("{}: 0 KV heads in block {}, which is one of attention", k.full(kKey), i);
-    if (kv != 0 && all[i] != kv)
-      return file_error("{}: differs between blocks, which is not supported", k.full(kKey));
+    if (all[i] == 0) return file_error("{}: 0 KV heads in block {}, which is one of attention", k.full(kKey), i);
+    if (kv != 0 && all[i] != kv) return file_error("{}: differs between blocks, which is not supported", k.full(kKey));
     kv = all[i];
   }
   if (kv == 0) kv = c.attention.heads;  // no layer has attention
@@ -124,15 +120,14 @@ Status read_attention(const Keys& k, const Architecture& row, ModelConfig& c) {
 Status read_rope(const Keys& k, const Architecture& row, ModelConfig& c) {
   RopeSpec& r = c.attention.rope;
   r.style = row.rope == RopePairs::kNeighbours ? Rope::Style::kInterleaved : Rope::Style::kHalves;
-  QUIRE_CHECKED(
-      k.number32_or("rope.dimension_count", c.attention.head_dim, 2, c.attention.head_dim, r.n_rot));
+  QUIRE_CHECKED(k.number32_or("rope.dimension_count", c.attention.head_dim, 2, c.attention.head_dim, r.n_rot));
   if (r.n_rot % 2 != 0) return file_error("{}: {} is odd", k.full("rope.dimension_count"), r.n_rot);
   QUIRE_CHECKED(k.positive("rope.freq_base", r.freq_base));
   QUIRE_TRY(const std::string_view type, k.file().get_string_or(k.full("rope.scaling.type"), "none"));
   QUIRE_CHECKED(k.positive("rope.scaling.factor", r.factor));
   QUIRE_CHECKED(k.positive("rope.scaling.attn_factor", r.attn_factor));
-  QUIRE_CHECKED(k.number_or("rope.scaling.original_context_length", c.context_length, 1, INT32_MAX,
-                            r.original_context));
+  QUIRE_CHECKED(
+      k.number_or("rope.scaling.original_context_length", c.context_length, 1, INT32_MAX, r.original_context));
   using Scaling = RopeSpec::Scaling;
   if (type == "yarn") {
     r.scaling = Scaling::kYarn;
@@ -160,8 +155,7 @@ Status read_activation(const Keys& k, FeedForwardSpec& f) {
   if (name.starts_with("gelu"))
     f.activation = FeedForwardSpec::Activation::kGeGlu;
   else if (name != "silu")
-    return file_error("{}: {} is not supported (silu is)", k.full("hidden_activation"),
-                      gguf::printable(name));
+    return file_error("{}: {} is not supported (silu is)", k.full("hidden_activation"), gguf::printable(name));
   return {};
 }
 
@@ -275,8 +269,7 @@ Result<ModelConfig> read_config(const gguf::File& file) {
   QUIRE_TRY(const std::string_view arch, file.get_string("general.architecture"));
   const Architecture* const row = find_architecture(arch);
   if (row == nullptr)
-    return file_error("architecture {} is not supported (supported: {})", gguf::printable(arch),
-                      architecture_names());
+    return file_error("architecture {} is not supported (supported: {})", gguf::printable(arch), architecture_names());
   c.architecture = arch;
   QUIRE_TRY(const std::string_view name, file.get_string_or("general.name", ""));
   c.name = name;
@@ -302,8 +295,7 @@ Result<ModelConfig> read_config(const gguf::File& file) {
   const gguf::TensorInfo* embedding = file.find_tensor(embedding_name);
   if (embedding == nullptr) return file_error("tensor {} is missing", embedding_name);
   c.vocab = embedding->dims[1];
-  if (c.vocab < 1 || c.vocab > INT32_MAX)
-    return file_error("{}: a vocabulary of {} tokens", embedding_name, c.vocab);
+  if (c.vocab < 1 || c.vocab > INT32_MAX) return file_error("{}: a vocabulary of {} tokens", embedding_name, c.vocab);
   return c;
 }
 

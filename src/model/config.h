@@ -43,9 +43,7 @@ struct DeltaSpec {
   int32_t conv_kernel = 0;  // Kc
   int32_t key_heads = 0, value_heads = 0;
   int32_t key_dim = 0, value_dim = 0;
-  int64_t conv_channels() const {
-    return 2 * int64_t{key_heads} * key_dim + int64_t{value_heads} * value_dim;
-  }
+  int64_t conv_channels() const { return 2 * int64_t{key_heads} * key_dim + int64_t{value_heads} * value_dim; }
 };
 
 struct FeedForwardSpec {
@@ -91,10 +89,8 @@ struct ModelConfig {
 
   int32_t attention_layers() const;
   int32_t delta_layers() const { return static_cast<int32_t>(mixers.size()) - attention_layers(); }
-  bool has_state() const {
-    return delta_layers() > 0;
-  }                          // sequences have a recurrent state beside their KV blocks
-  ModelSizes sizes() const;  // what shapes of its tensors are made of
+  bool has_state() const { return delta_layers() > 0; }  // sequences have a recurrent state beside their KV blocks
+  ModelSizes sizes() const;                              // what shapes of its tensors are made of
 };
 
 // Fails with a message that names the key for anything missing, out of range or contradictory, and lists the

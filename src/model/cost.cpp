@@ -45,9 +45,8 @@ ModelCost model_cost(const gguf::File& file, const ModelConfig& c, const CacheSh
   const double delta_layers = d.layers, values = static_cast<double>(d.value_heads) * d.value_dim;
   cost.state_bytes = delta_layers * 4 * values * d.key_dim;
   cost.window_bytes =
-      delta_layers *
-      (4 * values + 4 * d.value_heads +
-       static_cast<double>(dtype_bytes(cache.activation_dtype, int64_t{d.key_heads} * d.key_dim)));
+      delta_layers * (4 * values + 4 * d.value_heads +
+                      static_cast<double>(dtype_bytes(cache.activation_dtype, int64_t{d.key_heads} * d.key_dim)));
   cost.attention_flops = 4.0 * cache.attention.layers * c.attention.heads * c.attention.head_dim;
   cost.delta_flops = 7.0 * delta_layers * values * d.key_dim;
   return cost;

@@ -119,11 +119,8 @@ void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheVi
   Workspace::Scope scope(ctx.workspace);
   const Pass pass{ctx, step, cache, options};
   const Activations s = lay_out(scope, activation_type(ctx.machine.device), step.rows());
-  embed(ctx, {.tokens = step.tokens,
-              .sources = step.sources,
-              .sampled = step.sampled,
-              .table = w_.embedding,
-              .x = s.x});
+  embed(ctx,
+        {.tokens = step.tokens, .sources = step.sources, .sampled = step.sampled, .table = w_.embedding, .x = s.x});
   pass.probe("embed", -1, s.x);
   int attention_layers = 0, delta_layers = 0;  // so far: caches are counted by kind
   for (int i = 0; i < std::ssize(w_.layers); ++i) {
@@ -178,12 +175,10 @@ void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, 
 void Decoder::delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state,
                         const Activations& s) const {
   const OpContext& ctx = pass.ctx;
-  linear(ctx, {.x = s.h,
-               .parts = {{.w = w.qkv, .y = s.qkv},
-                         {.w = w.z, .y = s.z},
-                         {.w = w.alpha, .y = s.a},
-                         {.w = w.beta, .y = s.b}},
-               .latency_rows = pass.latency_rows()});
+  linear(ctx,
+         {.x = s.h,
+          .parts = {{.w = w.qkv, .y = s.qkv}, {.w = w.z, .y = s.z}, {.w = w.alpha, .y = s.a}, {.w = w.beta, .y = s.b}},
+          .latency_rows = pass.latency_rows()});
   gated_delta_net(ctx, {.qkv = s.qkv,
                         .z = s.z,
                         .a = s.a,
@@ -205,9 +200,8 @@ void Decoder::delta_net(const Pass& pass, int layer, const DeltaWeights& w, cons
                         .y = s.delta_mix});
   pass.probe("delta_out", layer, s.o);
   pass.probe("attn_mix", layer, s.delta_mix);
-  linear(ctx, {.x = s.delta_mix,
-               .parts = {{.w = w.out, .y = s.x, .add_to_y = true}},
-               .latency_rows = pass.latency_rows()});
+  linear(ctx,
+         {.x = s.delta_mix, .parts = {{.w = w.out, .y = s.x, .add_to_y = true}}, .latency_rows = pass.latency_rows()});
 }
 
 // The feed-forward part of a block, added to the residual stream.
@@ -261,8 +255,7 @@ void Decoder::logits(const Pass& pass, const Tensor& x, const Tensor& rows, int6
   const Tensor h = make_tensor(ws.take<std::byte>(dtype_bytes(act, count * d)), act, {count, d});
   gather_rows(ctx, {.x = x, .rows = rows, .y = last});
   add_rms_norm(ctx, {.x = last, .add = {}, .weight = w_.output_norm, .eps = config_->eps, .h = h});
-  linear(ctx,
-         {.x = h, .parts = {{.w = w_.head, .bias = w_.output_bias, .y = out}}, .latency_rows = latency_rows});
+  linear(ctx, {.x = h, .parts = {{.w = w_.head, .bias = w_.output_bias, .y = out}}, .latency_rows = latency_rows});
   pass.probe("output_norm", -1, h);
   pass.probe("logits", -1, out);
 }
@@ -288,8 +281,7 @@ void Decoder::hidden_states(const Pass& pass, const Tensor& x, const Tensor& hid
   Workspace::Scope ws(pass.ctx.workspace);
   const Tensor wanted = make_tensor(ws.take<float>(rows * d), {rows, d});
   gather_rows(pass.ctx, {.x = x, .rows = pass.step.hidden_rows, .y = wanted});
-  add_rms_norm(pass.ctx,
-               {.x = wanted, .add = {}, .weight = w_.output_norm, .eps = config_->eps, .h = hidden});
+  add_rms_norm(pass.ctx, {.x = wanted, .add = {}, .weight = w_.output_norm, .eps = config_->eps, .h = hidden});
 }
 
 }  // namespace quire

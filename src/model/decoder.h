@@ -74,22 +74,20 @@ class Decoder {
   Decoder placed(WeightPlacer& v) const;
 
   // Runs a step's segments through all layers, updates the caches, and writes the outputs.
-  void forward(const OpContext& ctx, const StepBatch& step, const CacheViews& cache,
-               const ForwardOptions& options, const ForwardOutputs& out) const;
+  void forward(const OpContext& ctx, const StepBatch& step, const CacheViews& cache, const ForwardOptions& options,
+               const ForwardOutputs& out) const;
 
  private:
   struct Pass;
   struct Activations;
 
   Activations lay_out(Workspace::Scope& scope, DType activation, int64_t rows) const;
-  void attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv,
-                 const Activations& s) const;
+  void attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Activations& s) const;
   void delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state,
                  const Activations& s) const;
   void feed_forward(const Pass& pass, const FeedForwardWeights& f, const Activations& s) const;
   void head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const;
-  void logits(const Pass& pass, const Tensor& x, const Tensor& rows, int64_t latency_rows,
-              const Tensor& out) const;
+  void logits(const Pass& pass, const Tensor& x, const Tensor& rows, int64_t latency_rows, const Tensor& out) const;
   void scored_logits(const Pass& pass, const Tensor& x, const ScoredLogits& each) const;
   void hidden_states(const Pass& pass, const Tensor& x, const Tensor& hidden) const;
 

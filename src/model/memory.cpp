@@ -23,8 +23,7 @@ int64_t activation_row_bytes(const ModelConfig& c) {
 
 CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv) {
   CacheShape s;
-  s.attention = {
-      .layers = c.attention_layers(), .kv_heads = c.attention.kv_heads, .head_dim = c.attention.head_dim};
+  s.attention = {.layers = c.attention_layers(), .kv_heads = c.attention.kv_heads, .head_dim = c.attention.head_dim};
   s.kv_dtype = kv_dtype(kv, activations);
   s.activation_dtype = activations;
   if (c.has_state())
@@ -38,8 +37,8 @@ CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv) 
   return s;
 }
 
-Result<MemoryEstimate> estimate_memory(const gguf::File& file, const ModelConfig& c, int64_t context,
-                                       int64_t sequences, int64_t batch_tokens) {
+Result<MemoryEstimate> estimate_memory(const gguf::File& file, const ModelConfig& c, int64_t context, int64_t sequences,
+                                       int64_t batch_tokens) {
   if (context < 1 || sequences < 1 || batch_tokens < 1)
     return request_error("context, sequences and batch tokens must be at least 1, not {}, {} and {}", context,
                          sequences, batch_tokens);
@@ -51,15 +50,13 @@ Result<MemoryEstimate> estimate_memory(const gguf::File& file, const ModelConfig
   const std::optional<int64_t> block = cache.block_bytes(), state = cache.state_bytes();
   const bool overflow =
       !block || !state || __builtin_mul_overflow(blocks, *block, &m.kv) ||
-      __builtin_mul_overflow(m.kv, sequences, &m.kv) ||
-      __builtin_mul_overflow(*state, sequences, &m.states) ||
+      __builtin_mul_overflow(m.kv, sequences, &m.kv) || __builtin_mul_overflow(*state, sequences, &m.states) ||
       __builtin_mul_overflow(activation_row_bytes(c), batch_tokens, &steps) ||
       __builtin_mul_overflow(4 * c.vocab, sequences, &logits) ||
       __builtin_add_overflow(steps, logits, &m.activations) || __builtin_add_overflow(sum, m.kv, &sum) ||
       __builtin_add_overflow(sum, m.states, &sum) || __builtin_add_overflow(sum, m.activations, &sum);
   if (overflow)
-    return request_error("{} sequences of {} tokens need more memory than can be counted", sequences,
-                         context);
+    return request_error("{} sequences of {} tokens need more memory than can be counted", sequences, context);
   return m;
 }
 

@@ -10,8 +10,8 @@ namespace quire {
 // The caches of a model.
 CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv = KvCacheType::kAuto);
 
-// Bytes of one token's intermediates in a step: the residual stream in float32, the rest in bf16. Logits and kernels' scratch
-// are not in it.
+// Bytes of one token's intermediates in a step: the residual stream in float32, the rest in bf16. Logits and kernels'
+// scratch are not in it.
 int64_t activation_row_bytes(const ModelConfig& c);
 
 struct MemoryEstimate {
@@ -25,7 +25,7 @@ struct MemoryEstimate {
 
 // `sequences` sequences of `context` positions each, all full, in steps of at most `batch_tokens` rows, on
 // the CPU. An error if that does not fit in 64 bits.
-Result<MemoryEstimate> estimate_memory(const gguf::File& file, const ModelConfig& c, int64_t context,
-                                       int64_t sequences, int64_t batch_tokens);
+Result<MemoryEstimate> estimate_memory(const gguf::File& file, const ModelConfig& c, int64_t context, int64_t sequences,
+                                       int64_t batch_tokens);
 
 }  // namespace quire

@@ -21,8 +21,7 @@ Result<std::span<const float>> rope_divisors(WeightLoader& w) {
   if (t.empty()) return std::span<const float>{};
   const std::span<const float> divisors(t.as<float>(), static_cast<size_t>(t.dim(0)));
   for (const float f : divisors)
-    if (!(f > 0.0f))
-      return file_error("tensor {}: divisor {} is not positive", tensor_name(TensorRole::kRopeFreqs), f);
+    if (!(f > 0.0f)) return file_error("tensor {}: divisor {} is not positive", tensor_name(TensorRole::kRopeFreqs), f);
   return divisors;
 }
 

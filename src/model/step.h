@@ -24,11 +24,11 @@ struct StepCapacity {
   int32_t scored_rows = 0;     // tokens of prompts whose log-probabilities are wanted
   int32_t max_scored_top = 0;  // likeliest tokens that are reported beside one
   int32_t slot_copies = 0;
-  int32_t swaps = 0;    // blocks and pieces of states that move to the host, and so many that come back
-  int32_t past = 0;     // tokens that were computed before and go into histories
-  int32_t batch_slots = 0;   // sequences that run at once
-  int32_t biases = 0;   // logit biases of all rows together
-  int32_t max_top = 0;  // likeliest tokens that are reported of a row
+  int32_t swaps = 0;        // blocks and pieces of states that move to the host, and so many that come back
+  int32_t past = 0;         // tokens that were computed before and go into histories
+  int32_t batch_slots = 0;  // sequences that run at once
+  int32_t biases = 0;       // logit biases of all rows together
+  int32_t max_top = 0;      // likeliest tokens that are reported of a row
 
   bool operator==(const StepCapacity&) const = default;
 };
@@ -43,10 +43,10 @@ struct StepShape {
   int32_t logit_rows = 0;
   int32_t decode_logit_rows = 0;  // of them, those of decode segments: the first ones
   int32_t hidden_rows = 0;        // rows of prompts whose final hidden states come back
-  int32_t scored_rows = 0;  // rows of prompts whose next token, which is known, is looked up in their logits
+  int32_t scored_rows = 0;        // rows of prompts whose next token, which is known, is looked up in their logits
   int32_t slot_copies = 0;
   int32_t swap_outs = 0, swap_ins = 0;
-  int32_t history_updates = 0;                        // ranges of tokens that are added to histories
+  int32_t history_updates = 0;                // ranges of tokens that are added to histories
   int32_t past_updates = 0, past_tokens = 0;  // the same of tokens that this step does not compute
   int32_t biases = 0;
   int32_t table_width = 0;  // blocks of the longest sequence, rounded up: the pitch of the block tables
@@ -59,9 +59,8 @@ struct StepShape {
 // The arrays of a step, in one memory.
 struct StepBatch {
   StepShape shape;
-  Tensor tokens;  // [rows] i32, each in the vocabulary
-  Tensor
-      sources;  // [rows] i32: batch slot whose token, sampled in the step before, the row holds; -1: tokens[row]
+  Tensor tokens;   // [rows] i32, each in the vocabulary
+  Tensor sources;  // [rows] i32: batch slot whose token, sampled in the step before, the row holds; -1: tokens[row]
   Tensor sampled;  // [batch_slots] i32: what each batch slot sampled last, written by `sample`
   SegmentArray segments;
   Tensor logit_rows;   // [logit_rows] i32: rows whose next-token logits are wanted
@@ -69,14 +68,14 @@ struct StepBatch {
   Tensor scored_rows;  // [scored_rows] i32: rows whose logits are looked at a slice at a time, and not kept
   // Pairs (from, to), copied before everything else of the step. No entry is both read and written, none is written
   // twice; a pair with a negative number is padding.
-  Tensor slot_copies;                // [slot_copies, 2] i32: recurrent states, to save and to restore them
+  Tensor slot_copies;  // [slot_copies, 2] i32: recurrent states, to save and to restore them
   const HistoryUpdate* history_updates = nullptr;  // [history_updates], over `tokens`
-  const HistoryUpdate* past_updates = nullptr;   // [past_updates], over `past_tokens`; before `history_updates`
-  const int32_t* past_tokens = nullptr;    // [past_tokens]: of prompts that were found in the cache
-  const SampleRow* sample_rows = nullptr;  // [logit_rows]
-  const SampleRow* score_rows = nullptr;   // [scored_rows]: each with a target
-  const int32_t* bias_ids = nullptr;       // [biases]
-  const float* bias_values = nullptr;      // [biases]
+  const HistoryUpdate* past_updates = nullptr;     // [past_updates], over `past_tokens`; before `history_updates`
+  const int32_t* past_tokens = nullptr;            // [past_tokens]: of prompts that were found in the cache
+  const SampleRow* sample_rows = nullptr;          // [logit_rows]
+  const SampleRow* score_rows = nullptr;           // [scored_rows]: each with a target
+  const int32_t* bias_ids = nullptr;               // [biases]
+  const float* bias_values = nullptr;              // [biases]
 
   int64_t rows() const { return shape.rows; }
 };
@@ -106,8 +105,8 @@ class StepLayout {
     int32_t* scored_rows = nullptr;
     SampleRow* score_rows = nullptr;
     int32_t* past_tokens = nullptr;
-    // What leaves for the host, and what comes back. Carried out one after the other in this order before anything else of
-    // the step, and read where the host wrote them.
+    // What leaves for the host, and what comes back. Carried out one after the other in this order before anything else
+    // of the step, and read where the host wrote them.
     HostMove* swap_outs = nullptr;
     HostMove* swap_ins = nullptr;
   };
@@ -125,9 +124,9 @@ class StepLayout {
 
  private:
   StepCapacity capacity_;
-  int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, slot_copies_ = 0, updates_ = 0,
-          past_updates_ = 0, sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, hidden_rows_ = 0,
-          scored_rows_ = 0, score_rows_ = 0, past_tokens_ = 0, swap_outs_ = 0, swap_ins_ = 0, bytes_ = 0;
+  int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, slot_copies_ = 0, updates_ = 0, past_updates_ = 0,
+          sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, hidden_rows_ = 0, scored_rows_ = 0, score_rows_ = 0,
+          past_tokens_ = 0, swap_outs_ = 0, swap_ins_ = 0, bytes_ = 0;
 };
 
 // What comes back from a step, likewise: one block of memory.
@@ -154,8 +153,8 @@ class ResultLayout {
   struct Scored {
     int64_t max_top = 0, tokens = 0, logprobs = 0, top_count = 0, ranks = 0, top_ids = 0, top_logprobs = 0;
   };
-  int64_t max_top_ = 0, width_ = 0, logprobs_ = 0, top_count_ = 0, top_ids_ = 0, top_logprobs_ = 0,
-          hidden_ = 0, bytes_ = 0;
+  int64_t max_top_ = 0, width_ = 0, logprobs_ = 0, top_count_ = 0, top_ids_ = 0, top_logprobs_ = 0, hidden_ = 0,
+          bytes_ = 0;
   Scored scored_;
 };
 

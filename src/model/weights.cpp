@@ -10,8 +10,7 @@ namespace quire {
 namespace {
 
 std::string dims_text(int64_t cols, int64_t rows, int64_t experts) {
-  return experts == 1 ? fmt::format("[{}, {}]", cols, rows)
-                      : fmt::format("[{}, {}, {}]", cols, rows, experts);
+  return experts == 1 ? fmt::format("[{}, {}]", cols, rows) : fmt::format("[{}, {}, {}]", cols, rows, experts);
 }
 
 // A file names the innermost dimension first.
@@ -28,13 +27,11 @@ std::vector<int64_t> without_ones(std::vector<int64_t> dims) {
 }  // namespace
 
 Result<const float*> WeightLoader::scale_of(const std::string& stem, int64_t experts) {
-  used_.insert(stem +
-               ".input_scale");  // static activation scales are not needed: activations stay in 16 bits
+  used_.insert(stem + ".input_scale");  // static activation scales are not needed: activations stay in 16 bits
   if (file_.find_tensor(stem + ".scale") == nullptr) return static_cast<const float*>(nullptr);
   QUIRE_TRY(const Tensor t, floats(stem + ".scale", {experts}));
   for (int64_t i = 0; i < experts; ++i)
-    if (!std::isfinite(t.as<float>()[i]))
-      return file_error("tensor {}.scale: factor {} is not finite", stem, i);
+    if (!std::isfinite(t.as<float>()[i])) return file_error("tensor {}.scale: factor {} is not finite", stem, i);
   return static_cast<const float*>(t.as<float>());
 }
 
@@ -46,8 +43,8 @@ Result<Weight> WeightLoader::matrix(TensorRole role, int64_t block) {
   QUIRE_TRY(const gguf::TensorInfo* t, file_.get_tensor(name));
   used_.insert(name);
   if (t->dims[0] != cols || t->dims[1] != rows || t->dims[2] != experts || t->dims[3] != 1)
-    return file_error("tensor {}: shape {} does not fit the model, which needs {}", name,
-                      gguf::shape_text(*t), dims_text(cols, rows, experts));
+    return file_error("tensor {}: shape {} does not fit the model, which needs {}", name, gguf::shape_text(*t),
+                      dims_text(cols, rows, experts));
   QUIRE_CHECKED(quant::check_decodable(name, t->dtype));
   QUIRE_TRY(const float* scale, scale_of(tensor_stem(role, block), experts));
   Weight w;
@@ -69,8 +66,8 @@ Result<Tensor> WeightLoader::floats(const std::string& name, std::initializer_li
   QUIRE_TRY(const gguf::TensorInfo* t, file_.get_tensor(name));
   used_.insert(name);
   if (without_ones({t->dims.begin(), t->dims.end()}) != without_ones(reversed(dims)))
-    return file_error("tensor {}: shape {} does not fit the model, which needs [{}]", name,
-                      gguf::shape_text(*t), fmt::join(reversed(dims), ", "));
+    return file_error("tensor {}: shape {} does not fit the model, which needs [{}]", name, gguf::shape_text(*t),
+                      fmt::join(reversed(dims), ", "));
   if (t->dtype == DType::kF32) return make_tensor(const_cast<std::byte*>(t->data), DType::kF32, dims);
   QUIRE_CHECKED(quant::check_decodable(name, t->dtype));
   arena_.vectors.emplace_back(static_cast<size_t>(t->elems()));

@@ -18,8 +18,8 @@ void ForcedCounts::ran(std::string_view op) {
 void ForcedCounts::replaced(std::string_view op) {
   for (ForcedCount& c : counts_)
     if (c.op == op && c.replaced++ == 0)
-      log_warning(fmt::format("{} is forced to {}, which does not take all calls: others run another kernel",
-                              c.op, c.kernel));
+      log_warning(
+          fmt::format("{} is forced to {}, which does not take all calls: others run another kernel", c.op, c.kernel));
 }
 
 }  // namespace quire

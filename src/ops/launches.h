@@ -1,5 +1,5 @@
-// Seeing which kernels run: who looks on is told of every call that dispatch() passes to a kernel, and of every call that no
-// kernel takes. That is what a dry step at load, `quire explain` and `quire profile` are made of.
+// Seeing which kernels run: who looks on is told of every call that dispatch() passes to a kernel, and of every call
+// that no kernel takes. That is what a dry step at load, `quire explain` and `quire profile` are made of.
 #pragma once
 
 #include <cstdint>
@@ -52,11 +52,12 @@ class LaunchObserver {
  public:
   virtual ~LaunchObserver() = default;
 
-  // Before the kernel runs (or enqueues), and after it has. A kernel that calls other operators shows theirs in between.
+  // Before the kernel runs (or enqueues), and after it has. A kernel that calls other operators shows theirs in
+  // between.
   virtual void begin(const Launch& launch) = 0;
   virtual void end() {}
-  // Nobody takes a call. The error names operator, types and shapes, and what kernels there are; on a GPU it is also kept in
-  // OpContext::gpu.
+  // Nobody takes a call. The error names operator, types and shapes, and what kernels there are; on a GPU it is also
+  // kept in OpContext::gpu.
   virtual void refused(const Error& error) = 0;
 };
 

@@ -23,16 +23,15 @@ struct Machine {
 
 // What a GPU's kernels are written for.
 enum class GpuLevel {
-  kMma,    // compute capability 8.0 and newer
-  kWgmma,  // 9.0, and code for sm_90a
+  kMma,      // compute capability 8.0 and newer
+  kWgmma,    // 9.0, and code for sm_90a
   kNoWgmma,  // 8.0 and newer, where the code is not for sm_90a: it holds such a kernel in place of one with wgmma
 };
 
 // What a machine must have for a kernel to run there at all.
 struct Needs {
-  constexpr Needs(CpuLevel level) : cpu(level) {}  // NOLINT(google-explicit-constructor)
-  constexpr Needs(GpuLevel level)
-      : device(Device::kCuda), gpu(level) {}  // NOLINT(google-explicit-constructor)
+  constexpr Needs(CpuLevel level) : cpu(level) {}                         // NOLINT(google-explicit-constructor)
+  constexpr Needs(GpuLevel level) : device(Device::kCuda), gpu(level) {}  // NOLINT(google-explicit-constructor)
 
   Device device = Device::kCpu;  // or kCuda; what is for a CPU runs on Device::kReference, too
   CpuLevel cpu = CpuLevel::kAvx2;
@@ -46,8 +45,8 @@ constexpr bool is_for(Device device, const Needs& needs) {
 // Whether it is, and the device offers what the kernel needs.
 bool reaches(const Machine& m, const Needs& needs);
 
-// A card that need not be there: "sm_90:132" has compute capability 9.0 and 132 multiprocessors, and runs the code for it. An
-// error for what is none, or is older than kernels are for.
+// A card that need not be there: "sm_90:132" has compute capability 9.0 and 132 multiprocessors, and runs the code for
+// it. An error for what is none, or is older than kernels are for.
 Result<Machine> parse_card(std::string_view text);
 
 // "a CPU with avx512", "a GPU of compute capability 9.0".

@@ -14,8 +14,7 @@ void observe_mlp(const OpContext& ctx, const ObservedMlp& m, const Tensor& h) {
   const int64_t tokens = h.dim(0), inner = m.gate->rows;
   const Tensor gate = make_tensor(scope.take<float>(tokens * inner), {tokens, inner});
   const Tensor up = make_tensor(scope.take<float>(tokens * inner), {tokens, inner});
-  const Tensor mid =
-      make_tensor(scope.take<std::byte>(dtype_bytes(h.dtype, tokens * inner)), h.dtype, {tokens, inner});
+  const Tensor mid = make_tensor(scope.take<std::byte>(dtype_bytes(h.dtype, tokens * inner)), h.dtype, {tokens, inner});
   OpContext unseen = ctx;
   unseen.observer = nullptr;
   const LinearPart parts[] = {{.w = m.gate->expert_slice(m.expert), .bias = m.gate_bias, .y = gate},

@@ -18,8 +18,7 @@ std::string_view reason(PassedOver::Why why) {
 
 std::string describe(const Tensor& t) {
   if (t.rank == 0) return "none";
-  return fmt::format("{} [{}]", dtype_name(t.dtype),
-                     fmt::join(t.shape.data(), t.shape.data() + t.rank, ", "));
+  return fmt::format("{} [{}]", dtype_name(t.dtype), fmt::join(t.shape.data(), t.shape.data() + t.rank, ", "));
 }
 
 std::string describe(const Weight& w) {
@@ -35,11 +34,10 @@ Error no_kernel(std::string_view op, const std::string& arguments, const Machine
   for (const auto& [name, takes] : kernels)
     all.push_back(takes.empty() ? std::string(name) : fmt::format("{} ({})", name, takes));
   if (all.empty())
-    return request_error("{}: no kernel takes {} on {}: there is none for it; use --device cpu", op,
-                         arguments, describe(m));
-  return request_error(
-      "{}: no kernel takes {} on {}; there are: {}; use --device cpu, or a model that they take", op,
-      arguments, describe(m), fmt::join(all, ", "));
+    return request_error("{}: no kernel takes {} on {}: there is none for it; use --device cpu", op, arguments,
+                         describe(m));
+  return request_error("{}: no kernel takes {} on {}; there are: {}; use --device cpu, or a model that they take", op,
+                       arguments, describe(m), fmt::join(all, ", "));
 }
 
 void refuse(const OpContext& ctx, Error error) {

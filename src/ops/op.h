@@ -1,4 +1,5 @@
-// What every operator shares: the context it runs in, its name, and the ordered table of kernels behind it, of all devices.
+// What every operator shares: the context it runs in, its name, and the ordered table of kernels behind it, of all
+// devices.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +43,8 @@ struct OpContext {
   ForcedCounts* forced = nullptr;        // may be null: is told what became of the choice
   InputObserver* observer = nullptr;     // not null: is shown what weights are multiplied by
   LaunchObserver* launches = nullptr;    // not null: is shown which kernels take the calls
-  // Kernels are chosen and shown to `launches`, and none of them runs: arguments need no memory behind them, and a GPU's
-  // kernels no GPU.
+  // Kernels are chosen and shown to `launches`, and none of them runs: arguments need no memory behind them, and a
+  // GPU's kernels no GPU.
   bool only_chooses = false;
   GpuContext* gpu = nullptr;  // Device::kCuda, unless only_chooses
 };
@@ -52,14 +53,14 @@ struct OpContext {
 template <class Args>
 struct Kernel {
   std::string_view name;  // no two of a table have the same
-  // Whether it computes such a call on such a machine: everything that limits it, and nothing else. Looks at shapes, types,
-  // strides and the machine. Asked on machines that reach `needs` alone if that is a GPU's. A kernel never looks at which rows
-  // share the batch when it decides how to add.
+  // Whether it computes such a call on such a machine: everything that limits it, and nothing else. Looks at shapes,
+  // types, strides and the machine. Asked on machines that reach `needs` alone if that is a GPU's. A kernel never looks
+  // at which rows share the batch when it decides how to add.
   bool (*fits)(const Machine& m, const Args& a);
   // On a GPU: takes its scratch memory, and enqueues if the context is not dry; errors are kept there.
   void (*launch)(const OpContext& ctx, const Args& a);
-  // What a machine must have for `fits` to hold for any arguments: conformance fails for a kernel that the machine reaches
-  // and no case does.
+  // What a machine must have for `fits` to hold for any arguments: conformance fails for a kernel that the machine
+  // reaches and no case does.
   Needs needs = CpuLevel::kAvx2;
   // Of those that fit, the first that prefers the call runs; null: always. What it costs is weighed here.
   bool (*prefers)(const Machine& m, const Args& a) = nullptr;
@@ -90,8 +91,7 @@ struct Operator {
   // From shapes and from what the host knows of segments; looks at no element, so arguments may lie on a device. Where
   // elements decide (experts that are chosen, lengths of prompts), the contract says what is taken for them.
   Traffic (*traffic)(const Args& a);
-  std::string (*describe)(const Args& a) =
-      nullptr;  // types and shapes: "x bf16 [8, 1024], w q4_k [64, 1024]"
+  std::string (*describe)(const Args& a) = nullptr;  // types and shapes: "x bf16 [8, 1024], w q4_k [64, 1024]"
 
   const Kernel<Args>& reference() const { return kernels.back(); }
 };
@@ -101,15 +101,14 @@ struct Weight;
 std::string describe(const Tensor& t);
 std::string describe(const Weight& w);
 
-// The reference on Device::kReference. Elsewhere, of the device's kernels that fit, the first that prefers the call, or else
-// the first; null where none fits, which only a GPU knows.
+// The reference on Device::kReference. Elsewhere, of the device's kernels that fit, the first that prefers the call, or
+// else the first; null where none fits, which only a GPU knows.
 template <class Args>
 const Kernel<Args>* choose(const Operator<Args>& op, const Machine& m, const Args& a) {
   if (m.device == Device::kReference) return &op.reference();
   const Kernel<Args>* able = nullptr;
   for (const Kernel<Args>& k : op.kernels) {
-    if (!is_for(m.device, k.needs) || (m.device == Device::kCuda && !reaches(m, k.needs)) || !k.fits(m, a))
-      continue;
+    if (!is_for(m.device, k.needs) || (m.device == Device::kCuda && !reaches(m, k.needs)) || !k.fits(m, a)) continue;
     if (k.prefers == nullptr || k.prefers(m, a)) return &k;
     if (able == nullptr) able = &k;
   }
@@ -124,8 +123,7 @@ const Kernel<Args>* find_forced(const Operator<Args>& op, const OpContext& ctx, 
   if (name.empty()) return nullptr;
   for (const Kernel<Args>& k : op.kernels) {
     if (k.name != name || !is_for(ctx.machine.device, k.needs)) continue;
-    if ((ctx.machine.device == Device::kCuda && !reaches(ctx.machine, k.needs)) || !k.fits(ctx.machine, a))
-      break;
+    if ((ctx.machine.device == Device::kCuda && !reaches(ctx.machine, k.needs)) || !k.fits(ctx.machine, a)) break;
     if (ctx.forced != nullptr) ctx.forced->ran(op.name);
     return &k;
   }
@@ -135,10 +133,9 @@ const Kernel<Args>* find_forced(const Operator<Args>& op, const OpContext& ctx, 
 
 // What ctx.launches is told of a call that `chosen` takes.
 template <class Args>
-Launch describe_launch(const Operator<Args>& op, const OpContext& ctx, const Kernel<Args>& chosen,
-                       bool forced, const Args& a) {
-  Launch launch{
-      .op = op.name, .kernel = chosen.name, .arguments = {}, .passed = {}, .forced = forced, .traffic = {}};
+Launch describe_launch(const Operator<Args>& op, const OpContext& ctx, const Kernel<Args>& chosen, bool forced,
+                       const Args& a) {
+  Launch launch{.op = op.name, .kernel = chosen.name, .arguments = {}, .passed = {}, .forced = forced, .traffic = {}};
   if (op.describe != nullptr) launch.arguments = op.describe(a);
   if (op.traffic != nullptr) launch.traffic = op.traffic(a);
   for (const Kernel<Args>& k : op.kernels) {
@@ -169,8 +166,8 @@ void dispatch(const Operator<Args>& op, const OpContext& ctx, const Args& a) {
     std::vector<std::pair<std::string_view, std::string_view>> kernels;
     for (const Kernel<Args>& other : op.kernels)
       if (is_for(ctx.machine.device, other.needs)) kernels.emplace_back(other.name, other.takes);
-    return refuse(ctx, no_kernel(op.name, op.describe == nullptr ? "such a call" : op.describe(a),
-                                 ctx.machine, kernels));
+    return refuse(ctx,
+                  no_kernel(op.name, op.describe == nullptr ? "such a call" : op.describe(a), ctx.machine, kernels));
   }
   if (ctx.launches != nullptr) ctx.launches->begin(describe_launch(op, ctx, *k, forced != nullptr, a));
   if (!ctx.only_chooses || k->of_operators) k->launch(ctx, a);

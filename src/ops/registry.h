@@ -33,8 +33,8 @@ std::string operator_names();
 std::span<const KernelInfo> kernels_of(std::string_view op);
 
 // A request error where a name is unknown (it lists what there is), an operator is forced twice, or the machine
-// lacks what a kernel needs. Whether a kernel takes the shapes and types of a call shows only then: ForcedCounts. Of a GPU
-// that nobody has looked at yet (Machine::gpu of nothing), only what is no kernel for any GPU is refused.
+// lacks what a kernel needs. Whether a kernel takes the shapes and types of a call shows only then: ForcedCounts. Of a
+// GPU that nobody has looked at yet (Machine::gpu of nothing), only what is no kernel for any GPU is refused.
 Status check_forced(const KernelChoice& choice, const Machine& m);
 
 }  // namespace quire

@@ -5,10 +5,9 @@
 
 namespace quire {
 
-inline constexpr int kBlockTokens = 16;  // tokens per KV block
-inline constexpr int kChunkTokens = 64;  // the grid of prefill chunks and delta-net chunks
-inline constexpr int kWindowTokens =
-    16;  // a recurrent state is written at multiples of this position while decoding
+inline constexpr int kBlockTokens = 16;   // tokens per KV block
+inline constexpr int kChunkTokens = 64;   // the grid of prefill chunks and delta-net chunks
+inline constexpr int kWindowTokens = 16;  // a recurrent state is written at multiples of this position while decoding
 
 // One sequence's part of a step: rows [row, row + count) are its tokens at positions [position, position + count).
 // Segments do not overlap; rows that no segment mentions are padding, and so is a segment without rows.
@@ -19,8 +18,7 @@ struct Segment {
   int32_t state_slot = -1;  // recurrent state of the sequence (hybrid models)
   int32_t anchor = 0;       // decode: S0 of the slot is the state after this many tokens; the tokens
                             // [anchor, position), at most 16 + drafts, are in its window
-  int32_t tentative =
-      0;  // of the rows, the last ones that may yet be rejected (drafts): never folded into S0
+  int32_t tentative = 0;    // of the rows, the last ones that may yet be rejected (drafts): never folded into S0
 };
 
 // Segment::anchor of the sequence's next segment: host and kernels follow the same rule. Not for segments without rows.
@@ -50,9 +48,7 @@ struct SegmentArray {
   int64_t decode_keys = 0;  // positions of all decode segments after the step, added up
 
   // The two kinds apart. Tables stay with their segments.
-  SegmentArray decoding() const {
-    return {data, decodes, decodes, tables, pitch, decode_rows, 0, decode_keys};
-  }
+  SegmentArray decoding() const { return {data, decodes, decodes, tables, pitch, decode_rows, 0, decode_keys}; }
   SegmentArray prompts() const {
     return {data + decodes, count - decodes, 0, tables + decodes * int64_t{pitch}, pitch, 0, prompt_rows};
   }
@@ -63,8 +59,8 @@ struct SegmentArray {
 };
 
 // Whether the values of a step's segments make sense, once, on the host, where they are laid out: rows of `rows`, in
-// order and apart, blocks of `blocks`, slots of `slots` (0: none are needed), prompts on the grid of 64. What does not is a
-// mistake of ours, and fatal.
+// order and apart, blocks of `blocks`, slots of `slots` (0: none are needed), prompts on the grid of 64. What does not
+// is a mistake of ours, and fatal.
 void check_segments(const SegmentArray& segments, int64_t rows, int64_t blocks, int64_t slots);
 
 }  // namespace quire

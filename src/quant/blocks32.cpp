@@ -47,8 +47,7 @@ void decode_q5_0(const std::byte* src, int64_t elems, float* dst) {
   for (int64_t b = 0; b < elems / kBlock; ++b, src += 22, dst += kBlock) {
     const float d = load_half(src);
     const uint32_t qh = load_u32(src + 2);
-    for (int i = 0; i < kBlock; ++i)
-      dst[i] = d * static_cast<float>((nibble(src + 6, i) | fifth_bit(qh, i)) - 16);
+    for (int i = 0; i < kBlock; ++i) dst[i] = d * static_cast<float>((nibble(src + 6, i) | fifth_bit(qh, i)) - 16);
   }
 }
 
@@ -56,8 +55,7 @@ void decode_q5_1(const std::byte* src, int64_t elems, float* dst) {
   for (int64_t b = 0; b < elems / kBlock; ++b, src += 24, dst += kBlock) {
     const float d = load_half(src), m = load_half(src + 2);
     const uint32_t qh = load_u32(src + 4);
-    for (int i = 0; i < kBlock; ++i)
-      dst[i] = d * static_cast<float>(nibble(src + 8, i) | fifth_bit(qh, i)) + m;
+    for (int i = 0; i < kBlock; ++i) dst[i] = d * static_cast<float>(nibble(src + 8, i) | fifth_bit(qh, i)) + m;
   }
 }
 

@@ -108,8 +108,8 @@ void encode_q4_0(const float* src, int64_t elems, const EncodeOptions& o, std::b
   for_blocks(src, elems, o, [&](const float* x, const float* importance, int64_t b) {
     int codes[kBlock];
     std::byte* to = dst + b * 18;
-    store(to, o.search == Search::kNearest ? nearest_scale_codes(x, 8, codes)
-                                           : best_scale_codes(x, importance, 8, codes));
+    store(to,
+          o.search == Search::kNearest ? nearest_scale_codes(x, 8, codes) : best_scale_codes(x, importance, 8, codes));
     pack_nibbles(codes, to + 2);
   });
 }
@@ -129,8 +129,8 @@ void encode_q4_1(const float* src, int64_t elems, const EncodeOptions& o, std::b
   for_blocks(src, elems, o, [&](const float* x, const float* importance, int64_t b) {
     int codes[kBlock];
     std::byte* to = dst + b * 20;
-    const HalfPair s = o.search == Search::kNearest ? nearest_affine_codes(x, 15, codes)
-                                                    : best_affine_codes(x, importance, 15, codes);
+    const HalfPair s =
+        o.search == Search::kNearest ? nearest_affine_codes(x, 15, codes) : best_affine_codes(x, importance, 15, codes);
     store(to, s.d);
     store(to + 2, s.m);
     pack_nibbles(codes, to + 4);
@@ -141,8 +141,8 @@ void encode_q5_1(const float* src, int64_t elems, const EncodeOptions& o, std::b
   for_blocks(src, elems, o, [&](const float* x, const float* importance, int64_t b) {
     int codes[kBlock];
     std::byte* to = dst + b * 24;
-    const HalfPair s = o.search == Search::kNearest ? nearest_affine_codes(x, 31, codes)
-                                                    : best_affine_codes(x, importance, 31, codes);
+    const HalfPair s =
+        o.search == Search::kNearest ? nearest_affine_codes(x, 31, codes) : best_affine_codes(x, importance, 31, codes);
     store(to, s.d);
     store(to + 2, s.m);
     const uint32_t fifth = pack_nibbles(codes, to + 8);

@@ -79,8 +79,8 @@ uint8_t best_nvfp4_code(const float* src, const float* importance, float tensor_
   // The ratio of two normal numbers; a scale much larger or smaller than the block's unit saturates.
   const float per_code = tensor_scale / b.unit;
   const int start = encode_ue4m3(b.largest / kE2m1Max / per_code);
-  return static_cast<uint8_t>(best_code(
-      b, start, 0x7e, [&](int code) { return decode_ue4m3(static_cast<uint8_t>(code)) * per_code; }));
+  return static_cast<uint8_t>(
+      best_code(b, start, 0x7e, [&](int code) { return decode_ue4m3(static_cast<uint8_t>(code)) * per_code; }));
 }
 
 uint8_t nearest_nvfp4_code(const float* src, float tensor_scale) {
@@ -111,8 +111,8 @@ const float* at(std::span<const float> importance, int64_t i) {
 
 void encode_mxfp4(const float* src, int64_t elems, const EncodeOptions& o, std::byte* dst) {
   for (int64_t b = 0; b < elems; b += kMxBlock, dst += 17) {
-    const int e = o.search == Search::kNearest ? nearest_mxfp4_code(src + b)
-                                               : best_mxfp4_code(src + b, at(o.importance, b));
+    const int e =
+        o.search == Search::kNearest ? nearest_mxfp4_code(src + b) : best_mxfp4_code(src + b, at(o.importance, b));
     *dst = static_cast<std::byte>(e);
     store_codes(src + b, kMxBlock / 2, decode_e8m0(static_cast<uint8_t>(e)), dst + 1);
   }
@@ -123,9 +123,8 @@ void encode_nvfp4(const float* src, int64_t elems, const EncodeOptions& o, std::
   for (int64_t b = 0; b < elems; b += 64, dst += 36)
     for (int s = 0; s < 4; ++s) {
       const int64_t i = b + kNvSub * s;
-      const uint8_t code = o.search == Search::kNearest
-                               ? nearest_nvfp4_code(src + i, o.tensor_scale)
-                               : best_nvfp4_code(src + i, at(o.importance, i), o.tensor_scale);
+      const uint8_t code = o.search == Search::kNearest ? nearest_nvfp4_code(src + i, o.tensor_scale)
+                                                        : best_nvfp4_code(src + i, at(o.importance, i), o.tensor_scale);
       dst[s] = static_cast<std::byte>(code);
       store_codes(src + i, kNvSub / 2, decode_ue4m3(code) * o.tensor_scale, dst + 4 + 8 * s);
     }

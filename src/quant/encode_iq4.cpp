@@ -18,8 +18,7 @@ constexpr float kReach = -static_cast<float>(kIq4Values[0]);
 // Between value k and the next: where the nearer of both changes.
 constexpr auto kBounds = [] {
   std::array<float, 15> bounds{};
-  for (size_t k = 0; k < bounds.size(); ++k)
-    bounds[k] = 0.5f * static_cast<float>(kIq4Values[k] + kIq4Values[k + 1]);
+  for (size_t k = 0; k < bounds.size(); ++k) bounds[k] = 0.5f * static_cast<float>(kIq4Values[k] + kIq4Values[k + 1]);
   return bounds;
 }();
 
@@ -67,8 +66,7 @@ float best_scale(const Block<kBlock>& b) {
 
 // The element of largest magnitude becomes the lowest code.
 float nearest_scale(const Block<kBlock>& b) {
-  const float* m =
-      std::max_element(b.x, b.x + kBlock, [](float p, float q) { return std::fabs(p) < std::fabs(q); });
+  const float* m = std::max_element(b.x, b.x + kBlock, [](float p, float q) { return std::fabs(p) < std::fabs(q); });
   return *m / -kReach;
 }
 
@@ -81,8 +79,8 @@ void encode_iq4_nl(const float* src, int64_t elems, const EncodeOptions& o, std:
     const float inverse = inverse_or_zero(d.value);
     std::memcpy(dst, &d.bits.bits, 2);
     for (int j = 0; j < kBlock / 2; ++j)
-      dst[2 + j] = static_cast<std::byte>(nearest_code(b.x[j] * inverse) |
-                                          nearest_code(b.x[j + kBlock / 2] * inverse) << 4);
+      dst[2 + j] =
+          static_cast<std::byte>(nearest_code(b.x[j] * inverse) | nearest_code(b.x[j + kBlock / 2] * inverse) << 4);
   }
 }
 

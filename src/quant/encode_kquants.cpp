@@ -151,8 +151,7 @@ std::array<int, kSuper> encode_affine(const float* src, const float* importance,
   pack_scales(s, dst + 4);
   float q[kSuper];
   std::array<int, kSuper> codes;
-  for (int j = 0; j < kSubs; ++j)
-    affine_codes<kSub>(b.x + j * kSub, b.w + j * kSub, s.sub(j), levels, q + j * kSub);
+  for (int j = 0; j < kSubs; ++j) affine_codes<kSub>(b.x + j * kSub, b.w + j * kSub, s.sub(j), levels, q + j * kSub);
   std::transform(std::begin(q), std::end(q), codes.begin(), [](float c) { return static_cast<int>(c); });
   return codes;
 }

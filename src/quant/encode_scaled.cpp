@@ -48,8 +48,8 @@ void improve_subs(const Form& f, const Block<kSuper>& b, ScaleSuper& s) {
     int& sc = s.sc[static_cast<size_t>(j)];
     const int from = sc;
     auto error_with = [&](int scale) {
-      return scale_codes<kSub>(b.x + j * kSub, b.w + j * kSub, s.d.value * static_cast<float>(scale),
-                               f.levels, nullptr);
+      return scale_codes<kSub>(b.x + j * kSub, b.w + j * kSub, s.d.value * static_cast<float>(scale), f.levels,
+                               nullptr);
     };
     float least = error_with(from);
     for (const int step : {-1, 1, -2, 2}) {
@@ -99,8 +99,7 @@ ScaleSuper nearest_scales(const Form& f, const Block<kSuper>& b) {
   std::array<float, kSubs> wanted;
   for (int j = 0; j < kSubs; ++j) {
     const float* x = b.x + j * kSub;
-    const float* m =
-        std::max_element(x, x + kSub, [](float p, float q) { return std::fabs(p) < std::fabs(q); });
+    const float* m = std::max_element(x, x + kSub, [](float p, float q) { return std::fabs(p) < std::fabs(q); });
     wanted[static_cast<size_t>(j)] = *m / -f.levels;
   }
   return round_scales(f, wanted, b.unit);
@@ -116,8 +115,7 @@ Encoded encode_super(const Form& f, const float* src, const float* importance, S
   for (int j = 0; j < kSubs; ++j) {
     float q[kSub];
     scale_codes<kSub>(b.x + j * kSub, b.w + j * kSub, e.scales.sub(j), f.levels, q);
-    for (int i = 0; i < kSub; ++i)
-      e.codes[static_cast<size_t>(j * kSub + i)] = static_cast<int>(q[i] + f.levels);
+    for (int i = 0; i < kSub; ++i) e.codes[static_cast<size_t>(j * kSub + i)] = static_cast<int>(q[i] + f.levels);
   }
   return e;
 }
@@ -131,8 +129,8 @@ void pack_sixes(const std::array<int, kSubs>& scales, std::byte* out) {
   const auto six = [&](size_t j) { return scales[j] + 32; };
   for (size_t j = 0; j < 8; ++j) out[j] = static_cast<std::byte>((six(j) & 15) | (six(j + 8) & 15) << 4);
   for (size_t j = 0; j < 4; ++j)
-    out[8 + j] = static_cast<std::byte>(six(j) >> 4 | six(j + 4) >> 4 << 2 | six(j + 8) >> 4 << 4 |
-                                        six(j + 12) >> 4 << 6);
+    out[8 + j] =
+        static_cast<std::byte>(six(j) >> 4 | six(j + 4) >> 4 << 2 | six(j + 8) >> 4 << 4 | six(j + 12) >> 4 << 6);
 }
 
 // Byte l of a half of 128 elements: bits `from` and `from` + 1 of the codes of elements l, l + 32, l + 64 and l + 96.
@@ -165,8 +163,8 @@ void encode_q6_k(const float* src, int64_t elems, const EncodeOptions& o, std::b
     for (size_t h = 0; h < 2; ++h)
       for (size_t l = 0; l < 32; ++l) {
         const auto nibbles = [&](size_t g) {
-          return static_cast<std::byte>((e.codes[128 * h + 32 * g + l] & 15) |
-                                        (e.codes[128 * h + 32 * g + l + 64] & 15) << 4);
+          return static_cast<std::byte>((e.codes[128 * h + 32 * g + l] & 15) | (e.codes[128 * h + 32 * g + l + 64] & 15)
+                                                                                   << 4);
         };
         dst[64 * h + l] = nibbles(0);
         dst[64 * h + 32 + l] = nibbles(1);

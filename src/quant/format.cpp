@@ -31,8 +31,7 @@ const Codec* find_codec(DType type) {
 }
 
 void check_row(DType type, int64_t elems) {
-  QUIRE_CHECK(elems >= 0 && elems % dtype_info(type).block_elems == 0, "{} elements of {}", elems,
-              dtype_name(type));
+  QUIRE_CHECK(elems >= 0 && elems % dtype_info(type).block_elems == 0, "{} elements of {}", elems, dtype_name(type));
 }
 
 }  // namespace
@@ -68,14 +67,14 @@ void encode_row(DType type, const float* src, int64_t elems, const EncodeOptions
   const Codec* c = find_codec(type);
   QUIRE_CHECK(c != nullptr && c->encode != nullptr, "cannot encode {}", dtype_name(type));
   check_row(type, elems);
-  QUIRE_CHECK(options.importance.empty() || std::ssize(options.importance) == elems,
-              "{} importances of {} elements", options.importance.size(), elems);
+  QUIRE_CHECK(options.importance.empty() || std::ssize(options.importance) == elems, "{} importances of {} elements",
+              options.importance.size(), elems);
   c->encode(src, elems, options, dst);
 }
 
 double squared_error(const float* x, const float* y, int64_t elems, std::span<const float> importance) {
-  QUIRE_CHECK(importance.empty() || std::ssize(importance) == elems, "{} importances of {} elements",
-              importance.size(), elems);
+  QUIRE_CHECK(importance.empty() || std::ssize(importance) == elems, "{} importances of {} elements", importance.size(),
+              elems);
   double sum = 0;
   for (int64_t i = 0; i < elems; ++i) {
     const double e = double{x[i]} - y[i];

@@ -23,8 +23,7 @@ inline constexpr float decode_e2m1(uint8_t code) {
 // The nearest value, the smaller magnitude on ties; never -0; NaN gives 0.
 inline uint8_t encode_e2m1(float x) {
   const float a = std::fabs(x);
-  const int magnitude =
-      (a > 0.25f) + (a > 0.75f) + (a > 1.25f) + (a > 1.75f) + (a > 2.5f) + (a > 3.5f) + (a > 5.0f);
+  const int magnitude = (a > 0.25f) + (a > 0.75f) + (a > 1.25f) + (a > 1.75f) + (a > 2.5f) + (a > 3.5f) + (a > 5.0f);
   return static_cast<uint8_t>(x < 0 && magnitude > 0 ? magnitude | 8 : magnitude);
 }
 
@@ -46,8 +45,7 @@ inline uint8_t encode_ue4m3(float x) {
   if (!(x > 0)) return 0;
   if (x >= kUe4m3Max) return 0x7e;
   // Subnormal: adding 2^14 leaves 2^-9 as the last bit of the sum, and the addition rounds to even.
-  if (x < 0x1p-6f)
-    return static_cast<uint8_t>(std::bit_cast<uint32_t>(x + 0x1p14f) - std::bit_cast<uint32_t>(0x1p14f));
+  if (x < 0x1p-6f) return static_cast<uint8_t>(std::bit_cast<uint32_t>(x + 0x1p14f) - std::bit_cast<uint32_t>(0x1p14f));
   const uint32_t u = std::bit_cast<uint32_t>(x);
   return static_cast<uint8_t>((u + 0x7ffffu + ((u >> 20) & 1u) - ((127u - 7u) << 23)) >> 20);
 }

@@ -21,8 +21,7 @@ std::string shape(int64_t columns, int64_t matrices) {
 
 Result<ImportanceOrigin> read_origin(const gguf::File& f) {
   const gguf::Value* type = f.find("general.type");
-  if (type == nullptr || type->type != gguf::ValueType::kString || type->is_array ||
-      type->strings[0] != kType)
+  if (type == nullptr || type->type != gguf::ValueType::kString || type->is_array || type->strings[0] != kType)
     return file_error("not an importance file (general.type is not \"imatrix\"); `quire imatrix` writes one");
   ImportanceOrigin origin;
   if (f.has(kDatasets)) {
@@ -52,21 +51,19 @@ Result<std::span<const float>> values(const gguf::TensorInfo& t, int64_t d0, int
 Result<Importance::Entry> read_entry(const gguf::File& f, const gguf::TensorInfo& sums) {
   std::string_view tensor = sums.name;
   tensor.remove_suffix(kSums.size());
-  if (tensor.empty())
-    return file_error("tensor {}: the name of a weight is missing", gguf::printable(sums.name));
+  if (tensor.empty()) return file_error("tensor {}: the name of a weight is missing", gguf::printable(sums.name));
   const std::string counts_name = fmt::format("{}{}", tensor, kCounts);
   const gguf::TensorInfo* counts = f.find_tensor(counts_name);
   if (counts == nullptr)
-    return file_error("tensor {}: there is no {} beside it", gguf::printable(sums.name),
-                      gguf::printable(counts_name));
+    return file_error("tensor {}: there is no {} beside it", gguf::printable(sums.name), gguf::printable(counts_name));
   Importance::Entry e{tensor, sums.dims[0], sums.dims[1], {}, {}};
   QUIRE_TRY(e.sum2, values(sums, e.columns, e.matrices));
   QUIRE_TRY(e.counts, values(*counts, 1, e.matrices));
   for (int64_t m = 0; m < e.matrices; ++m) {
     const float count = e.counts[static_cast<size_t>(m)];
     if (count > 0 && count < 1)
-      return file_error("tensor {}: element {} is {}, which is no number of tokens",
-                        gguf::printable(counts->name), m, count);
+      return file_error("tensor {}: element {} is {}, which is no number of tokens", gguf::printable(counts->name), m,
+                        count);
     const auto row = e.sum2.subspan(static_cast<size_t>(m * e.columns), static_cast<size_t>(e.columns));
     if (count == 0 && std::any_of(row.begin(), row.end(), [](float x) { return x > 0; }))
       return file_error("tensor {}: matrix {} has sums, but by its count no token reached it",
@@ -101,8 +98,7 @@ Result<Importance> Importance::read(gguf::File opened) {
       const std::string_view tensor = t.name.substr(0, t.name.size() - kCounts.size());
       const std::string sums_name = fmt::format("{}{}", tensor, kSums);
       if (f.find_tensor(sums_name) == nullptr)
-        return file_error("tensor {}: there is no {} beside it", gguf::printable(t.name),
-                          gguf::printable(sums_name));
+        return file_error("tensor {}: there is no {} beside it", gguf::printable(t.name), gguf::printable(sums_name));
     } else {
       return file_error("tensor {}: importances end in {} or {}", gguf::printable(t.name), kSums, kCounts);
     }
@@ -131,8 +127,7 @@ std::span<const float> Importance::find(std::string_view tensor, int64_t matrix,
   if (e == nullptr || e->columns != columns || matrix < 0 || matrix >= e->matrices ||
       e->counts[static_cast<size_t>(matrix)] == 0)
     return {};
-  const size_t begin =
-      begins_[static_cast<size_t>(e - entries_.data())] + static_cast<size_t>(matrix * columns);
+  const size_t begin = begins_[static_cast<size_t>(e - entries_.data())] + static_cast<size_t>(matrix * columns);
   return std::span(means_).subspan(begin, static_cast<size_t>(columns));
 }
 
@@ -149,8 +144,7 @@ Status ImportanceTotals::add(std::string_view tensor, int64_t columns, std::span
   QUIRE_CHECK(columns > 0 && static_cast<int64_t>(sum2.size()) == columns * matrices, "{} sums", sum2.size());
   auto at = tensors_.find(tensor);
   if (at == tensors_.end()) {
-    tensors_.emplace(tensor,
-                     Total{columns, matrices, {sum2.begin(), sum2.end()}, {counts.begin(), counts.end()}});
+    tensors_.emplace(tensor, Total{columns, matrices, {sum2.begin(), sum2.end()}, {counts.begin(), counts.end()}});
     return {};
   }
   Total& t = at->second;
@@ -174,8 +168,7 @@ Status ImportanceTotals::add(const Importance& file) {
 
 Status ImportanceTotals::add_text(std::string_view dataset, uint32_t chunks, uint32_t chunk_size) {
   auto& names = origin_.datasets;
-  if (!dataset.empty() && std::find(names.begin(), names.end(), dataset) == names.end())
-    names.emplace_back(dataset);
+  if (!dataset.empty() && std::find(names.begin(), names.end(), dataset) == names.end()) names.emplace_back(dataset);
   if (__builtin_add_overflow(origin_.chunk_count, chunks, &origin_.chunk_count))
     return request_error("more than 2^32 windows of text in all");
   if (origin_.chunk_size == 0) origin_.chunk_size = chunk_size;

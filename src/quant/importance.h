@@ -82,8 +82,7 @@ class ImportanceTotals {
 
   // Adds to what is known about a tensor: sum2 [matrices, columns], counts [matrices]. An error if that was
   // of another shape.
-  Status add(std::string_view tensor, int64_t columns, std::span<const double> sum2,
-             std::span<const double> counts);
+  Status add(std::string_view tensor, int64_t columns, std::span<const double> sum2, std::span<const double> counts);
   // Adds a whole file, its windows and the names of its texts.
   Status add(const Importance& file);
   // A text of so many windows. The size of a window is that of the first text.

@@ -24,8 +24,7 @@ void decode_codes(const std::byte* qs, float scale, float* dst) {
 }  // namespace
 
 void decode_iq4_nl(const std::byte* src, int64_t elems, float* dst) {
-  for (int64_t b = 0; b < elems / kBlock; ++b, src += 18, dst += kBlock)
-    decode_codes(src + 2, load_half(src), dst);
+  for (int64_t b = 0; b < elems / kBlock; ++b, src += 18, dst += kBlock) decode_codes(src + 2, load_half(src), dst);
 }
 
 void decode_iq4_xs(const std::byte* src, int64_t elems, float* dst) {

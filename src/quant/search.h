@@ -124,8 +124,7 @@ float fit_scale(const float* x, const float* w, float levels) {
   };
   // The largest value lands on code `reach`: about the end of the range, or beyond it where clipping it (it
   // may weigh little) buys a finer scale for the others. Either sign: one side has a code more.
-  for (float reach = 0.70f * levels; reach < 2.2f * levels;
-       reach += (reach < 1.25f * levels ? 0.025f : 0.15f) * levels)
+  for (float reach = 0.70f * levels; reach < 2.2f * levels; reach += (reach < 1.25f * levels ? 0.025f : 0.15f) * levels)
     for (const float sign : {-1.0f, 1.0f}) consider(sign * reach / largest);
   for (int pass = 0; pass < 8 && consider(1 / scale); ++pass) {
   }
@@ -175,8 +174,7 @@ class AffineFit {
     const float inverse = 1 / trial.scale;
     Lanes sq{}, sqq{}, sxq{};
     for (int i = 0; i < N; i += kLanes) {
-      const Lanes v = load(x_ + i), q = clamp(rint((v - trial.offset) * inverse), 0, levels_),
-                  wq = load(w_ + i) * q;
+      const Lanes v = load(x_ + i), q = clamp(rint((v - trial.offset) * inverse), 0, levels_), wq = load(w_ + i) * q;
       sq += wq;
       sqq += wq * q;
       sxq += wq * v;

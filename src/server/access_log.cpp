@@ -10,9 +10,9 @@
 namespace quire::server {
 
 LineWriter::Options log_options(Registry& registry, const std::string& log, std::string name) {
-  Counter& dropped = registry.counter(
-      "quire:log_lines_dropped_total",
-      "Lines of logs that were dropped because they could not be written in time.", {{"log", log}});
+  Counter& dropped =
+      registry.counter("quire:log_lines_dropped_total",
+                       "Lines of logs that were dropped because they could not be written in time.", {{"log", log}});
   return {.name = std::move(name),
           .tell = [](std::string_view message) { log_warning(message); },
           .count_dropped = [&dropped](int64_t lines) { dropped.add(static_cast<double>(lines)); },

@@ -87,12 +87,9 @@ class CompletionFormat : public AnswerFormat {
   }
   std::string opening(int index, const PromptReport* prompt) const override {
     if (echo(index).empty()) return {};
-    return entry({.index = index}, std::string(echo(index)), logprobs({.index = index}, lists_of(prompt)),
-                 prompt);
+    return entry({.index = index}, std::string(echo(index)), logprobs({.index = index}, lists_of(prompt)), prompt);
   }
-  std::string piece(const AnswerPart& p) const override {
-    return entry(p, p.content, logprobs(p, nullptr), nullptr);
-  }
+  std::string piece(const AnswerPart& p) const override { return entry(p, p.content, logprobs(p, nullptr), nullptr); }
 
  private:
   std::string_view echo(int index) const {

@@ -33,11 +33,7 @@ constexpr std::string_view kOftenIgnored[] = {"chat_id",       "files",
 }  // namespace
 
 struct Api::Route {
-  enum Access {
-    kOpen,
-    kKey,
-    kMetrics
-  };  // to everybody; with a key, if the server has keys; as the operator says
+  enum Access { kOpen, kKey, kMetrics };  // to everybody; with a key, if the server has keys; as the operator says
   const char* method;
   const char* path;  // one that ends in '/' stands for everything below it
   Access access;
@@ -126,9 +122,7 @@ std::string Api::methods_of(const std::string& path) {
 
 // OpenAI's clients send Authorization, Anthropic's and some proxies X-Api-Key.
 ApiResult<int> Api::check_key(const HttpRequest& head, const Route* route) const {
-  const auto refused = [](std::string_view why) {
-    return ApiError{401, std::string(why), "", "invalid_api_key"};
-  };
+  const auto refused = [](std::string_view why) { return ApiError{401, std::string(why), "", "invalid_api_key"}; };
   if (options_.keys.empty()) return 0;
   if (route != nullptr && route->access == Route::kOpen) return 0;
   if (route != nullptr && route->access == Route::kMetrics && options_.metrics_without_key) return 0;
@@ -148,8 +142,7 @@ ApiError Api::unknown_path(const std::string& path) {
   std::vector<std::string_view> routes;
   for (const Route& r : kRoutes)
     if (!std::string_view(r.path).ends_with('/')) routes.emplace_back(r.path);
-  const std::string near =
-      nearest_path(path, routes, [](const std::string& p) { return find_route(p) != nullptr; });
+  const std::string near = nearest_path(path, routes, [](const std::string& p) { return find_route(p) != nullptr; });
   return {404,
           fmt::format("there is no {}{}", gguf::printable(path),
                       near.empty() ? "" : "; did you mean " + gguf::printable(near) + "?"),
@@ -159,11 +152,9 @@ ApiError Api::unknown_path(const std::string& path) {
 ApiStatus Api::check_state(const Route& route) const {
   const State state = state_;
   if (route.needs_model && state == State::kLoading)
-    return ApiError{
-        .status = 503, .message = "the model is being loaded", .code = "loading", .retry_after = 2};
+    return ApiError{.status = 503, .message = "the model is being loaded", .code = "loading", .retry_after = 2};
   if (route.generates && state == State::kDraining)
-    return ApiError{
-        .status = 503, .message = "the server is shutting down", .code = "shutting_down", .retry_after = 5};
+    return ApiError{.status = 503, .message = "the server is shutting down", .code = "shutting_down", .retry_after = 5};
   return {};
 }
 
@@ -185,9 +176,8 @@ ApiStatus check_type(const HttpRequest& head, bool required) {
   if (type.empty() && required)
     return ApiError{415, "the Content-Type is missing; it must be application/json", "", ""};
   if (!type.empty() && type != "application/json")
-    return ApiError{415,
-                    fmt::format("the Content-Type is {}; it must be application/json", gguf::printable(type)),
-                    "", ""};
+    return ApiError{415, fmt::format("the Content-Type is {}; it must be application/json", gguf::printable(type)), "",
+                    ""};
   return {};
 }
 
@@ -206,8 +196,7 @@ ApiResult<Api::Admission> Api::admit(const HttpRequest& head) const {
                     .allow = methods_of(head.path)};
   if (!get) {
     if (!head.content_length && !head.chunked)
-      return ApiError{411, "the body's length is missing; send Content-Length, or the body in chunks", "",
-                      ""};
+      return ApiError{411, "the body's length is missing; send Content-Length, or the body in chunks", "", ""};
     QUIRE_CHECKED(check_type(head, options_.origins.needs_type()));
   }
   QUIRE_CHECKED(check_state(*route));
@@ -216,16 +205,14 @@ ApiResult<Api::Admission> Api::admit(const HttpRequest& head) const {
   return Admission{.route = route, .key = key, .probe = probe, .reads_body = !get};
 }
 
-void Api::handle(HttpRequest request, const Admission& admitted,
-                 const std::shared_ptr<Responder>& responder) {
+void Api::handle(HttpRequest request, const Admission& admitted, const std::shared_ptr<Responder>& responder) {
   const Route& route = *admitted.route;
   Call call{std::move(request), responder, {}, nullptr, std::chrono::steady_clock::now()};
   const ApiStatus done = [&]() -> ApiStatus {
     QUIRE_CHECKED(check_state(route));  // it may have changed while the body came
     if (route.needs_model) {
       call.loaded = loaded();
-      if (call.loaded.model == nullptr)
-        return ApiError{503, "the server is shutting down", "", "shutting_down"};
+      if (call.loaded.model == nullptr) return ApiError{503, "the server is shutting down", "", "shutting_down"};
       responder->record().model = call.loaded.model->name();
     }
     return admitted.reads_body ? enqueue(route, std::move(call)) : (this->*route.handler)(call);
@@ -237,11 +224,8 @@ void Api::handle(HttpRequest request, const Admission& admitted,
 ApiStatus Api::enqueue(const Route& route, Call call) {
   call.ticket = std::make_shared<RequestPool::Ticket>();
   give_up_where_nobody_waits(call);
-  RequestPool::Task task{
-      .client = pool_client_of(call), .bytes = call.request.body.size(), .ticket = call.ticket};
-  task.refuse = [responder = call.responder](const ApiError& error) {
-    answer(responder, to_response(error));
-  };
+  RequestPool::Task task{.client = pool_client_of(call), .bytes = call.request.body.size(), .ticket = call.ticket};
+  task.refuse = [responder = call.responder](const ApiError& error) { answer(responder, to_response(error)); };
   task.run = [this, &route, shared = std::make_shared<Call>(std::move(call))] {
     const ApiStatus done = (this->*route.handler)(*shared);
     if (!done.ok()) answer(shared->responder, to_response(done.error()));
@@ -299,8 +283,7 @@ void Api::report(const Call& call, const IgnoredFields& ignored) {
   };
   size_t others = ignored.count;
   for (const std::string& name : ignored.names) {
-    if (std::find(std::begin(kOftenIgnored), std::end(kOftenIgnored), name) == std::end(kOftenIgnored))
-      continue;
+    if (std::find(std::begin(kOftenIgnored), std::end(kOftenIgnored), name) == std::end(kOftenIgnored)) continue;
     count(name, 1);
     --others;
   }

@@ -87,8 +87,7 @@ Result<KeyRing> KeyRing::parse(std::string_view text) {
     if (line.empty()) continue;
     const bool printable = std::all_of(line.begin(), line.end(), [](char c) { return c > ' ' && c < 0x7f; });
     if (!printable || line.size() < kMinKey || line.size() > kMaxKey)
-      return request_error("line {}: a key has {} to {} printable characters and no spaces", number, kMinKey,
-                           kMaxKey);
+      return request_error("line {}: a key has {} to {} printable characters and no spaces", number, kMinKey, kMaxKey);
     ring.digests_.push_back(digest(line));
   }
   if (ring.empty()) return request_error("no key in it: everybody would be refused");

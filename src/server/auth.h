@@ -24,8 +24,7 @@ class KeyRing {
   static Result<KeyRing> parse(std::string_view text);
   // A file, or what a program writes into a pipe (/dev/fd/N of a shell's <(...), a FIFO), to its end. `patience`: how
   // long a pipe may be silent.
-  static Result<KeyRing> load(const std::string& path,
-                              std::chrono::milliseconds patience = std::chrono::seconds(10));
+  static Result<KeyRing> load(const std::string& path, std::chrono::milliseconds patience = std::chrono::seconds(10));
 
   bool empty() const { return digests_.empty(); }
   size_t size() const { return digests_.size(); }

@@ -42,8 +42,7 @@ std::vector<size_t> take_out(std::string& text, std::span<const std::string> wor
 
 }  // namespace
 
-std::vector<size_t> find_marks(Conversation& conversation, const std::string& text,
-                               const RenderMessages& render) {
+std::vector<size_t> find_marks(Conversation& conversation, const std::string& text, const RenderMessages& render) {
   Json& messages = *conversation.messages;
   std::vector<std::string> words;
   // The last one first, so that the offsets of the others stand.
@@ -67,9 +66,8 @@ int64_t tokens_before(const Tokenizer& tokenizer, const RenderedPrompt& prompt, 
   std::vector<jinja::ByteRange> foreign = prompt.foreign;
   while (!foreign.empty() && foreign.back().begin >= bytes) foreign.pop_back();
   if (!foreign.empty()) foreign.back().end = std::min(foreign.back().end, bytes);
-  const std::vector<TokenId> beginning =
-      tokenizer.encode(std::string_view(prompt.text).substr(0, bytes),
-                       {.add_special = true, .parse_special = true, .plain = foreign});
+  const std::vector<TokenId> beginning = tokenizer.encode(
+      std::string_view(prompt.text).substr(0, bytes), {.add_special = true, .parse_special = true, .plain = foreign});
   return std::ranges::mismatch(beginning, tokens).in1 - beginning.begin();
 }
 

@@ -20,8 +20,7 @@ using RenderMessages = std::function<Result<RenderedPrompt>(const Json& messages
 // rendered once more with a word that nobody writes at each mark. Where that changes more than where the words stand,
 // or one of them does not come out exactly once, there is no such place, and the mark is left out. The words stay in
 // the conversation, which may be large and is not copied: it is of no further use.
-std::vector<size_t> find_marks(Conversation& conversation, const std::string& text,
-                               const RenderMessages& render);
+std::vector<size_t> find_marks(Conversation& conversation, const std::string& text, const RenderMessages& render);
 
 // How many tokens of a prompt do not depend on what follows after `bytes` of its text: those that the beginning alone
 // has too.

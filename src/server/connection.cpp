@@ -25,12 +25,8 @@ class PlainConnection : public Connection {
   void handshake(Handler then) override {
     asio::post(socket_.get_executor(), [then = std::move(then)] { then({}, 0); });
   }
-  void read(asio::mutable_buffer into, Handler then) override {
-    socket_.async_read_some(into, std::move(then));
-  }
-  void write(asio::const_buffer all, Handler then) override {
-    asio::async_write(socket_, all, std::move(then));
-  }
+  void read(asio::mutable_buffer into, Handler then) override { socket_.async_read_some(into, std::move(then)); }
+  void write(asio::const_buffer all, Handler then) override { asio::async_write(socket_, all, std::move(then)); }
   void shutdown(Handler then) override {
     error_code ec;
     socket_.shutdown(Socket::shutdown_send, ec);
@@ -66,12 +62,8 @@ class TlsConnection : public Connection {
     stream_.async_handshake(asio::ssl::stream_base::server,
                             [then = std::move(then)](const error_code& ec) { then(ec, 0); });
   }
-  void read(asio::mutable_buffer into, Handler then) override {
-    stream_.async_read_some(into, std::move(then));
-  }
-  void write(asio::const_buffer all, Handler then) override {
-    asio::async_write(stream_, all, std::move(then));
-  }
+  void read(asio::mutable_buffer into, Handler then) override { stream_.async_read_some(into, std::move(then)); }
+  void write(asio::const_buffer all, Handler then) override { asio::async_write(stream_, all, std::move(then)); }
   // Done when the client has closed its side as well; a read may be under way.
   void shutdown(Handler then) override {
     stream_.async_shutdown([then = std::move(then)](const error_code& ec) { then(ec, 0); });
@@ -106,17 +98,15 @@ bool is_no_pair(const error_code& ec) {
 
 }  // namespace
 
-Result<std::shared_ptr<TlsContext>> load_tls(const std::string& certificate_file,
-                                             const std::string& key_file) {
+Result<std::shared_ptr<TlsContext>> load_tls(const std::string& certificate_file, const std::string& key_file) {
   constexpr const char *kCertificate = "--ssl-certfile", *kKey = "--ssl-keyfile";
   QUIRE_CHECKED(check_file(kCertificate, certificate_file));
   QUIRE_CHECKED(check_file(kKey, key_file));
   auto tls = std::make_shared<TlsContext>();
   asio::ssl::context& c = tls->context;
   error_code ec;
-  c.set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
-                    asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 |
-                    asio::ssl::context::no_tlsv1_1,
+  c.set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 | asio::ssl::context::no_sslv3 |
+                    asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1,
                 ec);
   if (ec) return request_error("TLS: {}", ec.message());
   c.set_password_callback(
@@ -128,8 +118,7 @@ Result<std::shared_ptr<TlsContext>> load_tls(const std::string& certificate_file
   if (ec) return request_error("TLS: {}", ec.message());
   c.use_certificate_chain_file(certificate_file, ec);
   if (ec)
-    return request_error("{} {}: no certificate chain in PEM format: {}", kCertificate, certificate_file,
-                         ec.message());
+    return request_error("{} {}: no certificate chain in PEM format: {}", kCertificate, certificate_file, ec.message());
   c.use_private_key_file(key_file, asio::ssl::context::pem, ec);
   if (tls->asked_for_passphrase)
     return request_error(
@@ -140,8 +129,7 @@ Result<std::shared_ptr<TlsContext>> load_tls(const std::string& certificate_file
   if (ec && !is_no_pair(ec))
     return request_error("{} {}: no private key in PEM format: {}", kKey, key_file, ec.message());
   if (ec || SSL_CTX_check_private_key(c.native_handle()) != 1)
-    return request_error("{} {}: the key does not belong to the certificate in {}", kKey, key_file,
-                         certificate_file);
+    return request_error("{} {}: the key does not belong to the certificate in {}", kKey, key_file, certificate_file);
   return tls;
 }
 

@@ -34,8 +34,7 @@ class Connection {
 // Certificate and key of a server; shared by its connections. Errors say which file is wrong; a key that a passphrase
 // protects is refused, for nobody would be asked.
 class TlsContext;
-Result<std::shared_ptr<TlsContext>> load_tls(const std::string& certificate_file,
-                                             const std::string& key_file);
+Result<std::shared_ptr<TlsContext>> load_tls(const std::string& certificate_file, const std::string& key_file);
 
 // The socket's executor must be a strand. `tls`: null for none.
 std::unique_ptr<Connection> make_connection(asio::generic::stream_protocol::socket socket,

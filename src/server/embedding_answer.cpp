@@ -8,8 +8,8 @@ void EmbeddingAnswer::start(std::vector<Job> jobs) {
   vectors_.resize(jobs.size());
   running_ = jobs.size();
   if (plan_.ticket->cancelled()) return;
-  const auto accepted = plan_.service->submit(
-      std::move(jobs), [self = shared_from_this()](size_t index, const TokenEvent& event) {
+  const auto accepted =
+      plan_.service->submit(std::move(jobs), [self = shared_from_this()](size_t index, const TokenEvent& event) {
         // Each job has one event: its end.
         self->responder_->post([self, index, event] { self->arrive(index, event); });
       });
@@ -79,10 +79,9 @@ void EmbeddingAnswer::complete() {
     responder->post([responder, error] { responder->send(error); });
   };
   writing.run = [self = shared_from_this()] {
-    self->responder_->post(
-        [responder = self->responder_, response = HttpResponse{.body = self->body()}]() mutable {
-          responder->send(std::move(response));
-        });
+    self->responder_->post([responder = self->responder_, response = HttpResponse{.body = self->body()}]() mutable {
+      responder->send(std::move(response));
+    });
   };
   if (const ApiStatus accepted = plan_.pool->finish(std::move(writing)); !accepted.ok())
     responder_->send(accepted.error());

@@ -14,8 +14,8 @@ ApiStatus Api::embeddings(Call& call) {
   const int64_t width = model->loaded().model->config().d_model;
   if (r.dimensions.value_or(width) != width)
     return bad_field("dimensions", "invalid_value",
-                     "'dimensions' is {}: this model's embeddings have {}, and are not shortened",
-                     *r.dimensions, width);
+                     "'dimensions' is {}: this model's embeddings have {}, and are not shortened", *r.dimensions,
+                     width);
   EmbeddingPlan plan{.service = service,
                      .model_name = r.model.empty() ? model->name() : r.model,
                      .base64 = r.base64,

@@ -65,13 +65,12 @@ PromptReport::Wanted wanted_of(const GenerationParams& p, bool echo) {
   return {.lists = echo ? p.sampling.logprobs : -1, .prompt_logprobs = p.prompt_logprobs};
 }
 
-ApiStatus check_reported(const GenerationParams& p, const PromptReport::Wanted& wanted,
-                         int64_t prompt_tokens) {
+ApiStatus check_reported(const GenerationParams& p, const PromptReport::Wanted& wanted, int64_t prompt_tokens) {
   const int64_t all = prompt_tokens * p.n * wanted.of_each(), most = p.stream ? kMostStreamed : kMostReported;
   if (all <= most) return {};
   return bad_field(wanted.lists >= 0 ? "logprobs" : "prompt_logprobs", "invalid_value",
-                   "the answer would tell {} log-probabilities of the prompts; at most {} are told{}", all,
-                   most, p.stream ? " in a stream" : "");
+                   "the answer would tell {} log-probabilities of the prompts; at most {} are told{}", all, most,
+                   p.stream ? " in a stream" : "");
 }
 
 }  // namespace
@@ -112,8 +111,8 @@ ApiStatus Api::chat(Call& call) {
   const std::string salt = salt_of(call, r.params.cache_salt);
   const SharedTokens tokens(std::move(prompt.tokens));
   for (int i = 0; i < r.params.n; ++i)
-    p.jobs.push_back(make_job(r.params, salt, tokens, prompt.cache_positions, max_tokens,
-                              seed + static_cast<uint64_t>(i)));
+    p.jobs.push_back(
+        make_job(r.params, salt, tokens, prompt.cache_positions, max_tokens, seed + static_cast<uint64_t>(i)));
   if (const PromptReport::Wanted wanted = wanted_of(r.params, false); wanted.any()) {
     QUIRE_CHECKED(check_reported(r.params, wanted, p.plan.prompt_tokens));
     p.jobs.front().request.prompt_logprobs = wanted.most();
@@ -145,8 +144,7 @@ ApiStatus Api::complete(Call& call) {
     p.plan.prompt_tokens += static_cast<int64_t>(encoded.tokens.size());
     if (p.plan.prompt_tokens * r.params.n > kMaxJobTokens)
       return bad_field("prompt", "invalid_value",
-                       "the prompts have more than {} tokens together, each counted 'n' times",
-                       kMaxJobTokens);
+                       "the prompts have more than {} tokens together, each counted 'n' times", kMaxJobTokens);
     if (r.echo && encoded.text.empty()) encoded.text = model->tokenizer().decode(encoded.tokens, true);
     const SharedTokens tokens(std::move(encoded.tokens));
     for (int i = 0; i < r.params.n; ++i) {

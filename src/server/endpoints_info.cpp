@@ -15,8 +15,7 @@ namespace quire::server {
 ApiStatus Api::health(Call& call) {
   switch (state()) {
     case State::kLoading:
-      return ApiError{
-          .status = 503, .message = "the model is being loaded", .code = "loading", .retry_after = 2};
+      return ApiError{.status = 503, .message = "the model is being loaded", .code = "loading", .retry_after = 2};
     case State::kDraining:
       return ApiError{.status = 503, .message = "the server is shutting down", .code = "shutting_down"};
     case State::kReady:
@@ -52,8 +51,7 @@ void measure_process(Registry& r) {
 
 ApiStatus Api::metrics(Call& call) {
   measure_process(registry_);
-  answer(call,
-         HttpResponse{.body = registry_.text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"});
+  answer(call, HttpResponse{.body = registry_.text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"});
   return {};
 }
 
@@ -73,15 +71,13 @@ Json model_json(const ModelContext& m, const std::string& name) {
 
 ApiStatus Api::models(Call& call) {
   Json data = Json::array();
-  for (const std::string& name : call.loaded.model->names())
-    data.push_back(model_json(*call.loaded.model, name));
+  for (const std::string& name : call.loaded.model->names()) data.push_back(model_json(*call.loaded.model, name));
   answer(call, {{"object", "list"}, {"data", std::move(data)}});
   return {};
 }
 
 ApiStatus Api::model(Call& call) {
-  const std::string name =
-      percent_decoded(canonical_path(call.request.path).substr(sizeof "/v1/models/" - 1));
+  const std::string name = percent_decoded(canonical_path(call.request.path).substr(sizeof "/v1/models/" - 1));
   QUIRE_CHECKED(call.loaded.model->check_name(name));
   answer(call, model_json(*call.loaded.model, name));
   return {};
@@ -112,28 +108,27 @@ ApiStatus Api::props(Call& call) {
   };
   const RequestLimits& l = m.limits();
   const ModelConfig& c = m.loaded().model->config();
-  answer(call,
-         {{"model_alias", m.name()},
-          {"model_path", m.name()},  // the name: where the file is, is nobody's business
-          {"architecture", c.architecture},
-          {"total_slots", m.sequences()},
-          {"n_ctx", m.context()},
-          {"default_generation_settings", {{"n_ctx", m.context()}, {"params", sampling_json(l.sampling)}}},
-          {"n_ctx_train", c.context_length},
-          {"n_vocab", l.vocab},
-          {"chat_template", m.chat_template()},
-          {"bos_token", text_of(t.bos())},
-          {"eos_token", text_of(t.eos())},
-          {"modalities", {{"vision", false}, {"audio", false}}},
-          {"limits",
-           {{"n", l.max_n},
-            {"prompts", l.max_prompts},
-            {"inputs", l.max_inputs},
-            {"stop", l.max_stops},
-            {"logprobs", l.max_logprobs},
-            {"logit_bias", l.max_logit_bias}}},
-          {"system_fingerprint", m.fingerprint()},
-          {"build_info", "quire " QUIRE_VERSION}});
+  answer(call, {{"model_alias", m.name()},
+                {"model_path", m.name()},  // the name: where the file is, is nobody's business
+                {"architecture", c.architecture},
+                {"total_slots", m.sequences()},
+                {"n_ctx", m.context()},
+                {"default_generation_settings", {{"n_ctx", m.context()}, {"params", sampling_json(l.sampling)}}},
+                {"n_ctx_train", c.context_length},
+                {"n_vocab", l.vocab},
+                {"chat_template", m.chat_template()},
+                {"bos_token", text_of(t.bos())},
+                {"eos_token", text_of(t.eos())},
+                {"modalities", {{"vision", false}, {"audio", false}}},
+                {"limits",
+                 {{"n", l.max_n},
+                  {"prompts", l.max_prompts},
+                  {"inputs", l.max_inputs},
+                  {"stop", l.max_stops},
+                  {"logprobs", l.max_logprobs},
+                  {"logit_bias", l.max_logit_bias}}},
+                {"system_fingerprint", m.fingerprint()},
+                {"build_info", "quire " QUIRE_VERSION}});
   return {};
 }
 
@@ -174,8 +169,7 @@ ApiStatus Api::tokenize(Call& call) {
 
 ApiStatus Api::detokenize(Call& call) {
   QUIRE_TRY(JsonDocument document, body(call));
-  QUIRE_TRY(const DetokenizeRequest r,
-            parse_detokenize_request(std::move(document), call.loaded.model->limits()));
+  QUIRE_TRY(const DetokenizeRequest r, parse_detokenize_request(std::move(document), call.loaded.model->limits()));
   report(call, r.ignored);
   QUIRE_CHECKED(call.loaded.model->check_name(r.model));
   const std::string text = call.loaded.model->tokenizer().decode(r.tokens, true);

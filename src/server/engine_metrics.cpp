@@ -3,17 +3,15 @@
 namespace quire::server {
 namespace {
 
-const std::vector<double> kFirstToken = {0.001, 0.005, 0.01, 0.02,  0.04,  0.06,  0.08, 0.1,
-                                         0.25,  0.5,   0.75, 1.0,   2.5,   5.0,   7.5,  10.0,
-                                         20.0,  40.0,  80.0, 160.0, 640.0, 2560.0};
+const std::vector<double> kFirstToken = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25,  0.5,   0.75,
+                                         1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0};
 const std::vector<double> kPerToken = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3,  0.4, 0.5,
                                        0.75, 1.0,   2.5,  5.0,   7.5, 10.0, 20.0, 40.0, 80.0};
 const std::vector<double> kLatency = {0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
                                       30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
 const std::vector<double> kIteration = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 const std::vector<double> kAnswers = {1, 2, 5, 10, 20};
-const std::vector<double> kStepTokens = {0,   1,   2,   4,    8,    16,   32,   64,
-                                         128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+const std::vector<double> kStepTokens = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 const std::vector<double> kWaiting = {0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000};
 const std::vector<double> kShare = {0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
 const std::vector<double> kStepTime = {0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025,
@@ -32,9 +30,9 @@ Counter& success(Registry& r, const Labels& labels, const char* reason) {
 std::array<Counter*, kPrefixMisses> miss_counters(Registry& r, const Labels& labels) {
   std::array<Counter*, kPrefixMisses> all{};
   for (int i = 1; i < kPrefixMisses; ++i)
-    all[static_cast<size_t>(i)] = &r.counter(
-        "quire:prefix_cache_misses_total", "Prompts that were not found whole, by why no more was found.",
-        with(labels, "reason", std::string(prefix_miss_name(static_cast<PrefixMiss>(i)))));
+    all[static_cast<size_t>(i)] =
+        &r.counter("quire:prefix_cache_misses_total", "Prompts that were not found whole, by why no more was found.",
+                   with(labels, "reason", std::string(prefix_miss_name(static_cast<PrefixMiss>(i)))));
   return all;
 }
 
@@ -48,8 +46,7 @@ std::array<Counter*, kDeferrals> deferral_counters(Registry& r, const Labels& la
 }
 
 Counter& swapped(Registry& r, const Labels& labels, const char* direction) {
-  return r.counter("quire:swapped_blocks_total",
-                   "KV blocks that moved to the host's memory (out) and back (in).",
+  return r.counter("quire:swapped_blocks_total", "KV blocks that moved to the host's memory (out) and back (in).",
                    with(labels, "direction", direction));
 }
 
@@ -59,28 +56,25 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
     : labels{{"model_name", model_name}, {"engine", "0"}},
       running(r.gauge("vllm:num_requests_running", "Requests that the engine works on.", labels)),
       waiting(r.gauge("vllm:num_requests_waiting", "Requests that wait for a place.", labels)),
-      kv_usage(r.gauge("vllm:kv_cache_usage_perc",
-                       "Share of the KV cache that running requests use; 1 is all.", labels)),
+      kv_usage(
+          r.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that running requests use; 1 is all.", labels)),
       prompt_tokens(r.counter("vllm:prompt_tokens_total", "Tokens of prompts computed.", labels)),
       generation_tokens(r.counter("vllm:generation_tokens_total", "Tokens generated.", labels)),
-      preemptions(
-          r.counter("vllm:num_preemptions_total", "Requests put off after they had started.", labels)),
-      prefix_queries(r.counter("vllm:prefix_cache_queries_total",
-                               "Tokens of prompts looked up in the prefix cache.", labels)),
+      preemptions(r.counter("vllm:num_preemptions_total", "Requests put off after they had started.", labels)),
+      prefix_queries(
+          r.counter("vllm:prefix_cache_queries_total", "Tokens of prompts looked up in the prefix cache.", labels)),
       prefix_hits(r.counter("vllm:prefix_cache_hits_total", "Of them, tokens that were found.", labels)),
       prefix_misses(miss_counters(r, labels)),
       swapped_out(swapped(r, labels, "out")),
       swapped_in(swapped(r, labels, "in")),
-      cached_blocks(r.gauge("quire:prefix_cache_idle_blocks",
-                            "KV blocks that are kept to be found and in no use.", labels)),
-      saved_states(
-          r.gauge("quire:prefix_cache_states", "Recurrent states that are kept to be found.", labels)),
+      cached_blocks(
+          r.gauge("quire:prefix_cache_idle_blocks", "KV blocks that are kept to be found and in no use.", labels)),
+      saved_states(r.gauge("quire:prefix_cache_states", "Recurrent states that are kept to be found.", labels)),
       host_usage(r.gauge("vllm:kv_offload_cpu_cache_usage_perc",
                          "Share of the prefix cache's memory on the host that is in use; 1 is all.", labels)),
-      host_states(
-          r.gauge("quire:prefix_cache_host_states", "Recurrent states that are kept on the host.", labels)),
-      host_stored_bytes(r.counter("vllm:kv_offload_store_bytes_total",
-                                  "Bytes of the prefix cache that moved to the host.", labels)),
+      host_states(r.gauge("quire:prefix_cache_host_states", "Recurrent states that are kept on the host.", labels)),
+      host_stored_bytes(
+          r.counter("vllm:kv_offload_store_bytes_total", "Bytes of the prefix cache that moved to the host.", labels)),
       host_loaded_bytes(r.counter("vllm:kv_offload_load_bytes_total",
                                   "Bytes of the prefix cache that came back from the host.", labels)),
       host_hits(r.counter("quire:prefix_cache_host_hits_total",
@@ -91,46 +85,40 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
       failed(success(r, labels, "error")),
       request_prompt_tokens(r.histogram("vllm:request_prompt_tokens", "Tokens of a request's prompt.",
                                         buckets_1_2_5(max_model_len), labels)),
-      request_generation_tokens(r.histogram("vllm:request_generation_tokens",
-                                            "Tokens generated for a request.", buckets_1_2_5(max_model_len),
-                                            labels)),
+      request_generation_tokens(r.histogram("vllm:request_generation_tokens", "Tokens generated for a request.",
+                                            buckets_1_2_5(max_model_len), labels)),
       iteration_tokens(r.histogram("vllm:iteration_tokens_total", "Tokens of one step.", kIteration, labels)),
       params_n(r.histogram("vllm:request_params_n", "Answers asked for to one prompt.", kAnswers, labels)),
-      params_max_tokens(r.histogram("vllm:request_params_max_tokens",
-                                    "The most tokens a request may generate.", buckets_1_2_5(max_model_len),
-                                    labels)),
-      first_token(r.histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.",
-                              kFirstToken, labels)),
-      inter_token(r.histogram("vllm:inter_token_latency_seconds", "From one token of a request to its next.",
-                              kPerToken, labels)),
+      params_max_tokens(r.histogram("vllm:request_params_max_tokens", "The most tokens a request may generate.",
+                                    buckets_1_2_5(max_model_len), labels)),
+      first_token(
+          r.histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", kFirstToken, labels)),
+      inter_token(r.histogram("vllm:inter_token_latency_seconds", "From one token of a request to its next.", kPerToken,
+                              labels)),
       time_per_output_token(r.histogram("vllm:request_time_per_output_token_seconds",
                                         "Mean time from token to token, per request.", kPerToken, labels)),
       latency(r.histogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", kLatency, labels)),
-      queue_time(
-          r.histogram("vllm:request_queue_time_seconds", "From arrival to the engine.", kLatency, labels)),
-      inference_time(r.histogram("vllm:request_inference_time_seconds", "From the engine to the end.",
-                                 kLatency, labels)),
-      prefill_time(r.histogram("vllm:request_prefill_time_seconds", "From the engine to the first token.",
-                               kLatency, labels)),
-      decode_time(r.histogram("vllm:request_decode_time_seconds", "From the first token to the end.",
-                              kLatency, labels)),
+      queue_time(r.histogram("vllm:request_queue_time_seconds", "From arrival to the engine.", kLatency, labels)),
+      inference_time(
+          r.histogram("vllm:request_inference_time_seconds", "From the engine to the end.", kLatency, labels)),
+      prefill_time(
+          r.histogram("vllm:request_prefill_time_seconds", "From the engine to the first token.", kLatency, labels)),
+      decode_time(
+          r.histogram("vllm:request_decode_time_seconds", "From the first token to the end.", kLatency, labels)),
       steps(r.counter("quire:engine_steps_total", "Steps of the engine.", labels)),
-      rejected(
-          r.counter("quire:requests_rejected_total", "Requests refused because the queue was full.", labels)),
-      step_decodes(r.histogram("quire:step_decode_rows", "Generated tokens that one step computed.",
-                               kStepTokens, labels)),
-      step_prompt_tokens(r.histogram("quire:step_prompt_tokens", "Tokens of prompts that one step computed.",
-                                     kStepTokens, labels)),
-      step_waiting(
-          r.histogram("quire:step_waiting_requests", "Requests that a step left waiting.", kWaiting, labels)),
+      rejected(r.counter("quire:requests_rejected_total", "Requests refused because the queue was full.", labels)),
+      step_decodes(
+          r.histogram("quire:step_decode_rows", "Generated tokens that one step computed.", kStepTokens, labels)),
+      step_prompt_tokens(
+          r.histogram("quire:step_prompt_tokens", "Tokens of prompts that one step computed.", kStepTokens, labels)),
+      step_waiting(r.histogram("quire:step_waiting_requests", "Requests that a step left waiting.", kWaiting, labels)),
       step_free_blocks(r.histogram("quire:step_free_blocks_perc",
-                                   "Share of the KV cache that no request uses, in one step; 1 is all.",
-                                   kShare, labels)),
-      step_host_time(r.histogram(
-          "quire:step_host_seconds",
-          "Time of the engine's thread for one step: planning, laying out, committing.", kStepTime, labels)),
-      step_device_time(
-          r.histogram("quire:step_device_seconds", "Time to compute one step.", kStepTime, labels)),
+                                   "Share of the KV cache that no request uses, in one step; 1 is all.", kShare,
+                                   labels)),
+      step_host_time(r.histogram("quire:step_host_seconds",
+                                 "Time of the engine's thread for one step: planning, laying out, committing.",
+                                 kStepTime, labels)),
+      step_device_time(r.histogram("quire:step_device_seconds", "Time to compute one step.", kStepTime, labels)),
       deferred(deferral_counters(r, labels)),
       skipped(r.counter("quire:step_skipped_tokens_total",
                         "Generated tokens that were put off for prompts without a first token.", labels)) {}

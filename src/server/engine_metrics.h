@@ -25,20 +25,17 @@ struct EngineMetrics {
   Gauge &running, &waiting, &kv_usage;
   Counter &prompt_tokens, &generation_tokens, &preemptions;
   Counter &prefix_queries, &prefix_hits;
-  std::array<Counter*, kPrefixMisses>
-      prefix_misses;  // by why no more was found; null where nothing was missed
+  std::array<Counter*, kPrefixMisses> prefix_misses;  // by why no more was found; null where nothing was missed
   Counter &swapped_out, &swapped_in;
   Gauge &cached_blocks, &saved_states;
   Gauge &host_usage, &host_states;  // of the prefix cache
   Counter &host_stored_bytes, &host_loaded_bytes, &host_hits;
   Counter &stopped, &reached_length, &aborted, &failed;
-  Histogram &request_prompt_tokens, &request_generation_tokens, &iteration_tokens, &params_n,
-      &params_max_tokens;
+  Histogram &request_prompt_tokens, &request_generation_tokens, &iteration_tokens, &params_n, &params_max_tokens;
   Histogram &first_token, &inter_token, &time_per_output_token;
   Histogram &latency, &queue_time, &inference_time, &prefill_time, &decode_time;
   Counter &steps, &rejected;
-  Histogram &step_decodes, &step_prompt_tokens, &step_waiting, &step_free_blocks, &step_host_time,
-      &step_device_time;
+  Histogram &step_decodes, &step_prompt_tokens, &step_waiting, &step_free_blocks, &step_host_time, &step_device_time;
   std::array<Counter*, kDeferrals> deferred;  // steps, by why requests went on waiting
   Counter& skipped;
 };

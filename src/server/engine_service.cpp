@@ -15,8 +15,7 @@ double seconds(std::chrono::steady_clock::duration d) {
 
 }  // namespace
 
-EngineService::EngineService(std::unique_ptr<Engine> engine, Options options,
-                             std::shared_ptr<EngineMetrics> metrics)
+EngineService::EngineService(std::unique_ptr<Engine> engine, Options options, std::shared_ptr<EngineMetrics> metrics)
     : engine_(std::move(engine)),
       options_(std::move(options)),
       metrics_(std::move(metrics)),
@@ -61,8 +60,9 @@ int EngineService::retry_after_seconds() const {
   return static_cast<int>(std::clamp(std::ceil(mean_seconds_ * rounds), 1.0, 60.0));
 }
 
-// Room for jobs of a client, who gets a number if it has none. A client that has one shares the queue with others: what it
-// has here is never more than what is left for everybody, so that nobody who comes finds the queue full of one client's.
+// Room for jobs of a client, who gets a number if it has none. A client that has one shares the queue with others: what
+// it has here is never more than what is left for everybody, so that nobody who comes finds the queue full of one
+// client's.
 ApiStatus EngineService::reserve(uint64_t& client, size_t jobs, size_t with_uncounted) {
   const std::lock_guard lock(mutex_);
   if (stop_) return ApiError{503, "the server is shutting down", "", "shutting_down"};
@@ -70,8 +70,8 @@ ApiStatus EngineService::reserve(uint64_t& client, size_t jobs, size_t with_unco
   if (!shares) client = next_group_++;
   const size_t all = options_.max_queue + max_running_, most = shares ? all / 2 : all;
   if (jobs > most)
-    return bad_field("n", "invalid_value", "the request asks for {} answers; this server takes at most {}{}",
-                     jobs, most, shares ? " of one key" : "");
+    return bad_field("n", "invalid_value", "the request asks for {} answers; this server takes at most {}{}", jobs,
+                     most, shares ? " of one key" : "");
   const auto at = jobs_of_.find(client);
   const size_t its = (at == jobs_of_.end() ? 0 : at->second) + jobs;
   const bool full = jobs_ + jobs > all, too_many = shares && its + jobs_ + jobs > all;
@@ -79,8 +79,7 @@ ApiStatus EngineService::reserve(uint64_t& client, size_t jobs, size_t with_unco
     metrics_->rejected.add();
     return ApiError{
         .status = 429,
-        .message = full ? fmt::format("the queue is full: {} requests wait; try again later",
-                                      engine_->stats().waiting)
+        .message = full ? fmt::format("the queue is full: {} requests wait; try again later", engine_->stats().waiting)
                         : fmt::format("this key's part of the queue is full: {} of its answers are not done; "
                                       "try again later",
                                       its - jobs),
@@ -122,8 +121,7 @@ ApiResult<std::vector<JobId>> EngineService::submit(std::vector<Job> jobs, Event
   return accepted;
 }
 
-std::vector<Engine::Submission> EngineService::submissions_of(std::vector<Job>& jobs, uint64_t client,
-                                                              EventSink sink) {
+std::vector<Engine::Submission> EngineService::submissions_of(std::vector<Job>& jobs, uint64_t client, EventSink sink) {
   const auto shared_sink = std::make_shared<const EventSink>(std::move(sink));
   std::vector<Engine::Submission> submissions;
   submissions.reserve(jobs.size());
@@ -193,8 +191,7 @@ void EngineService::on_event(const EntryPtr& entry, const TokenEvent& event) {
     metrics_->generation_tokens.add();
   }
   const bool nothing_follows = event.finish == FinishReason::kStop || event.finish == FinishReason::kLength;
-  if (entry->generated == 0 && nothing_follows)
-    metrics_->prompt_tokens.add(static_cast<double>(entry->prompt_tokens));
+  if (entry->generated == 0 && nothing_follows) metrics_->prompt_tokens.add(static_cast<double>(entry->prompt_tokens));
   if (event.finish != FinishReason::kNone) {
     {
       const std::lock_guard lock(mutex_);
@@ -262,8 +259,7 @@ void EngineService::count_prefixes(const StepStats& s) {
   add(metrics_->host_hits, s.host_tokens_loaded, seen_.host_tokens_loaded);
   metrics_->host_states.set(static_cast<double>(s.host_states));
   if (s.host_pages_total > 0)
-    metrics_->host_usage.set(static_cast<double>(s.host_pages_used) /
-                             static_cast<double>(s.host_pages_total));
+    metrics_->host_usage.set(static_cast<double>(s.host_pages_used) / static_cast<double>(s.host_pages_total));
 }
 
 void EngineService::publish_load() {
@@ -273,8 +269,7 @@ void EngineService::publish_load() {
   metrics_->waiting.set(waiting);
   // With the last answer all blocks return, though perhaps with the next step only.
   const bool idle = jobs == waiting || seen_.blocks_total == 0;
-  metrics_->kv_usage.set(
-      idle ? 0.0 : static_cast<double>(seen_.blocks_used) / static_cast<double>(seen_.blocks_total));
+  metrics_->kv_usage.set(idle ? 0.0 : static_cast<double>(seen_.blocks_used) / static_cast<double>(seen_.blocks_total));
 }
 
 }  // namespace quire::server

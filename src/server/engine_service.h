@@ -1,5 +1,5 @@
-// The one place where the server meets the engine: owns it and the thread that steps it, says how much may wait there, and
-// measures. Who waits is the engine's affair: it has every job from the moment that it is accepted.
+// The one place where the server meets the engine: owns it and the thread that steps it, says how much may wait there,
+// and measures. Who waits is the engine's affair: it has every job from the moment that it is accepted.
 #pragma once
 
 #include <atomic>

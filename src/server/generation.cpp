@@ -117,8 +117,7 @@ void Generation::take_arrivals() {
 void Generation::take(Answer& answer, const TokenEvent& event) {
   if (event.prompt != nullptr) {
     report_of(answer)->begin(event.prompt);
-    if (!std::exchange(writing_, true))
-      responder_->post([self = shared_from_this()] { self->write_reports(); });
+    if (!std::exchange(writing_, true)) responder_->post([self = shared_from_this()] { self->write_reports(); });
   }
   if (answer.generated == 0) {  // the first event tells, with a token or without
     answer.cached = event.cached_tokens;
@@ -131,8 +130,7 @@ void Generation::take(Answer& answer, const TokenEvent& event) {
   }
   if (event.token >= 0) {
     double& first = responder_->record().first_token_seconds;
-    if (first < 0)
-      first = std::chrono::duration<double>(std::chrono::steady_clock::now() - plan_.arrived).count();
+    if (first < 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - plan_.arrived).count();
     ++answer.generated;
   }
   report_token(answer, event);
@@ -161,8 +159,8 @@ void Generation::append_text(Answer& answer, const TokenEvent& event) {
 // that ask for `echo` take it that as many tokens follow the prompt's as usage counts.
 void Generation::report_token(Answer& answer, const TokenEvent& event) {
   if (!plan_.logprobs || event.token < 0) return;
-  const bool ends = !plan_.report_ends && event.finish == FinishReason::kStop &&
-                    plan_.model->tokenizer().is_eog(event.token);
+  const bool ends =
+      !plan_.report_ends && event.finish == FinishReason::kStop && plan_.model->tokenizer().is_eog(event.token);
   if (ends) return;
   if (answer.part.tokens.empty()) answer.part.text_offset = answer.text_characters;
   answer.part.tokens.push_back({event.token, event.logprob, event.top});
@@ -196,8 +194,7 @@ void Generation::write_reports() {
 void Generation::send_report(size_t prompt) {
   if (plan_.stream) {
     std::string events;
-    for (size_t i = 0; i < plan_.answers_each; ++i)
-      send_piece(answers_.at(prompt * plan_.answers_each + i), events);
+    for (size_t i = 0; i < plan_.answers_each; ++i) send_piece(answers_.at(prompt * plan_.answers_each + i), events);
     responder_->write(std::move(events));
   }
   complete_if_over();

@@ -24,9 +24,8 @@ struct GenerationPlan {
   std::string model_name;  // as the client called it
   bool stream = false, include_usage = false, continuous_usage = false;
   bool logprobs = false;
-  std::vector<PromptReport>
-      prompts;               // what answers tell of them; empty: nothing. The first job of each brings it
-  bool report_ends = false;  // log-probabilities of tokens that end an answer are told
+  std::vector<PromptReport> prompts;  // what answers tell of them; empty: nothing. The first job of each brings it
+  bool report_ends = false;           // log-probabilities of tokens that end an answer are told
   bool split_reasoning = false;
   bool inside_reasoning = false;                      // the prompt ends within an open <think>
   int64_t prompt_tokens = 0;                          // of all prompts, each counted once

@@ -49,8 +49,7 @@ void HttpServer::Impl::take(Listener::Socket socket, const std::string& peer) {
     return;  // the socket closes
   }
   try {
-    begin(std::move(socket), peer,
-          open < options.max_connections ? Session::Kind::kUsual : Session::Kind::kReserved);
+    begin(std::move(socket), peer, open < options.max_connections ? Session::Kind::kUsual : Session::Kind::kReserved);
   } catch (const std::bad_alloc&) {
     refused.add();  // for one connection more there is no memory; all others go on
   }
@@ -77,8 +76,8 @@ void HttpServer::Impl::for_each_session(void (Session::*call)()) {
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-Result<std::unique_ptr<HttpServer>> HttpServer::create(const HttpServerOptions& options, Api& api,
-                                                       Registry& registry, AccessLog& log) {
+Result<std::unique_ptr<HttpServer>> HttpServer::create(const HttpServerOptions& options, Api& api, Registry& registry,
+                                                       AccessLog& log) {
   auto impl = std::make_unique<Impl>(options, api, registry, log);
   if (options.certificate_file.empty() != options.key_file.empty())
     return request_error("TLS needs both --ssl-certfile and --ssl-keyfile");
@@ -110,9 +109,8 @@ size_t HttpServer::held_body_bytes() const {
 }
 
 void HttpServer::start() {
-  impl_->listener->start([i = impl_.get()](Listener::Socket socket, const std::string& peer) {
-    i->take(std::move(socket), peer);
-  });
+  impl_->listener->start(
+      [i = impl_.get()](Listener::Socket socket, const std::string& peer) { i->take(std::move(socket), peer); });
   for (int i = 0; i < impl_->options.threads; ++i)
     impl_->threads.emplace_back([this] {
       const auto work = asio::make_work_guard(impl_->io);

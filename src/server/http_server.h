@@ -28,8 +28,8 @@ struct HttpServerOptions {
 class HttpServer {
  public:
   // Listens from here on; connections wait until start(). The references must outlive this.
-  static Result<std::unique_ptr<HttpServer>> create(const HttpServerOptions& options, Api& api,
-                                                    Registry& registry, AccessLog& log);
+  static Result<std::unique_ptr<HttpServer>> create(const HttpServerOptions& options, Api& api, Registry& registry,
+                                                    AccessLog& log);
   // stop()
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;

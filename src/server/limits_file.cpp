@@ -15,21 +15,17 @@ namespace {
 // The ways from a row of the table to its option.
 template <auto Option>
 constexpr Limit seconds(std::string_view name, double least, std::string_view help) {
-  return {name,
-          "s",
-          least,
-          1e6,
-          help,
-          [](const ServeOptions& o) {
-            return static_cast<double>(Option(const_cast<ServeOptions&>(o)).count()) / 1000;
-          },
-          [](ServeOptions& o, double v) {
-            Option(o) = std::chrono::milliseconds(static_cast<int64_t>(v * 1000));
-          }};
+  return {
+      name,
+      "s",
+      least,
+      1e6,
+      help,
+      [](const ServeOptions& o) { return static_cast<double>(Option(const_cast<ServeOptions&>(o)).count()) / 1000; },
+      [](ServeOptions& o, double v) { Option(o) = std::chrono::milliseconds(static_cast<int64_t>(v * 1000)); }};
 }
 template <auto Option>
-constexpr Limit whole(std::string_view name, std::string_view unit, double least, double most,
-                      std::string_view help) {
+constexpr Limit whole(std::string_view name, std::string_view unit, double least, double most, std::string_view help) {
   return {name,
           unit,
           least,
@@ -57,8 +53,7 @@ const Limit kLimits[] = {seconds < [](ServeOptions & o) -> auto& {return o.http.
 > ("write_timeout", 0.001, "for a client to read what was sent"), seconds < [](ServeOptions& o) -> auto& {
   return o.http.session.keep_alive;
 }
-> ("keep_alive_interval", 0.001, "between comments in a silent stream"), whole < [
-](ServeOptions& o) -> auto& {
+> ("keep_alive_interval", 0.001, "between comments in a silent stream"), whole < [](ServeOptions& o) -> auto& {
   return o.http.max_connections;
 }
 > ("max_connections", "", 1, 1e6,

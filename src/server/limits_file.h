@@ -21,8 +21,8 @@ struct Limit {
 };
 std::span<const Limit> limits();
 
-// Reads a JSON object such as {"idle_timeout": 120, "max_n": 4} into the options; keys that it does not have stay as they
-// are. A request error names the file, the key, and what it must be.
+// Reads a JSON object such as {"idle_timeout": 120, "max_n": 4} into the options; keys that it does not have stay as
+// they are. A request error names the file, the key, and what it must be.
 Status read_limits(const std::string& path, ServeOptions& to);
 
 }  // namespace quire::server

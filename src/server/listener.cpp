@@ -103,8 +103,7 @@ struct Listener::Impl {
   using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
   // One place. Acceptors are not for several threads at a time: everything about them runs on the strand.
   struct Place {
-    explicit Place(const asio::strand<asio::io_context::executor_type>& strand)
-        : acceptor(strand), retry(strand) {}
+    explicit Place(const asio::strand<asio::io_context::executor_type>& strand) : acceptor(strand), retry(strand) {}
     Acceptor acceptor;
     asio::steady_timer retry;
     bool failing = false;
@@ -178,8 +177,7 @@ Status clear_way(const std::string& path, const sockaddr_un& address) {
   struct stat s {};
   if (lstat(path.c_str(), &s) != 0)
     return errno == ENOENT ? Status() : request_error("--uds {}: {}", path, std::strerror(errno));
-  if (!S_ISSOCK(s.st_mode))
-    return request_error("--uds {}: there is something else, which is no socket", path);
+  if (!S_ISSOCK(s.st_mode)) return request_error("--uds {}: there is something else, which is no socket", path);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return request_error("--uds {}: {}", path, std::strerror(errno));
   const bool answered = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
@@ -188,8 +186,7 @@ Status clear_way(const std::string& path, const sockaddr_un& address) {
   if (answered || code == EAGAIN) return request_error("--uds {}: another server listens there", path);
   if (code != ECONNREFUSED) return request_error("--uds {}: {}", path, std::strerror(code));
   if (unlink(path.c_str()) != 0 && errno != ENOENT)
-    return request_error("--uds {}: what a server left there cannot be removed: {}", path,
-                         std::strerror(errno));
+    return request_error("--uds {}: what a server left there cannot be removed: {}", path, std::strerror(errno));
   return {};
 }
 
@@ -255,8 +252,7 @@ Listener::~Listener() {
   struct stat s {};
   const Impl& i = *impl_;
   if (i.unix_path.empty() || lstat(i.unix_path.c_str(), &s) != 0) return;
-  if (s.st_dev == i.device && s.st_ino == i.inode)
-    unlink(i.unix_path.c_str());  // and not that of a later server
+  if (s.st_dev == i.device && s.st_ino == i.inode) unlink(i.unix_path.c_str());  // and not that of a later server
 }
 
 void Listener::start(Taker taker) {

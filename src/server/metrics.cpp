@@ -30,8 +30,7 @@ std::string number(double x) {
   return fmt::format("{}", x);  // the shortest text that reads back the same
 }
 
-void print_histogram(const std::string& name, const std::string& labels, const Histogram& h,
-                     std::string& out) {
+void print_histogram(const std::string& name, const std::string& labels, const Histogram& h, std::string& out) {
   const Histogram::Snapshot s = h.snapshot();
   const std::string lead = labels.empty() ? "" : labels + ",";
   uint64_t below = 0;
@@ -63,13 +62,12 @@ Histogram::Snapshot Histogram::snapshot() const {
   return data_;
 }
 
-Registry::Series& Registry::series(std::string_view name, std::string_view help, Kind kind,
-                                   const Labels& labels, bool& fresh) {
+Registry::Series& Registry::series(std::string_view name, std::string_view help, Kind kind, const Labels& labels,
+                                   bool& fresh) {
   std::string rendered;
   for (const auto& [key, value] : labels)
     rendered += fmt::format("{}{}=\"{}\"", rendered.empty() ? "" : ",", key, escaped(value, true));
-  auto family =
-      std::find_if(families_.begin(), families_.end(), [&](const Family& f) { return f.name == name; });
+  auto family = std::find_if(families_.begin(), families_.end(), [&](const Family& f) { return f.name == name; });
   if (family == families_.end()) {
     families_.push_back({std::string(name), std::string(help), kind, {}});
     family = families_.end() - 1;
@@ -100,8 +98,8 @@ Gauge& Registry::gauge(std::string_view name, std::string_view help, const Label
   return *s.gauge;
 }
 
-Histogram& Registry::histogram(std::string_view name, std::string_view help,
-                               const std::vector<double>& bounds, const Labels& labels) {
+Histogram& Registry::histogram(std::string_view name, std::string_view help, const std::vector<double>& bounds,
+                               const Labels& labels) {
   const std::lock_guard lock(mutex_);
   bool fresh = false;
   Series& s = series(name, help, Kind::kHistogram, labels, fresh);

@@ -13,14 +13,12 @@ ModelContext::ModelContext(std::shared_ptr<const LoadedModel> loaded, Options op
 
 Result<std::shared_ptr<const ModelContext>> ModelContext::create(std::shared_ptr<const LoadedModel> loaded,
                                                                  Options options) {
-  if (!loaded->tokenizer)
-    return file_error("{}: this file has no tokenizer, so it cannot be served", options.path);
+  if (!loaded->tokenizer) return file_error("{}: this file has no tokenizer, so it cannot be served", options.path);
   std::shared_ptr<ModelContext> m(new ModelContext(std::move(loaded), std::move(options)));
   const Tokenizer& t = m->tokenizer();
   m->options_.limits.vocab = t.size();
   m->options_.limits.context = m->options_.context;
-  m->template_source_ =
-      m->options_.chat_template.empty() ? std::string(t.chat_template()) : m->options_.chat_template;
+  m->template_source_ = m->options_.chat_template.empty() ? std::string(t.chat_template()) : m->options_.chat_template;
   if (!m->template_source_.empty()) {
     QUIRE_TRY(m->chat_, ChatTemplate::parse(m->template_source_));
     m->options_.limits.roles = m->chat_->roles();
@@ -31,34 +29,31 @@ Result<std::shared_ptr<const ModelContext>> ModelContext::create(std::shared_ptr
   size_t longest = 1;
   for (TokenId id = 0; id < t.size(); ++id) longest = std::max(longest, t.token_bytes(id, true).size());
   // Normalisation (NFC) makes no text shorter than a third: three letters of Hangul, 9 bytes, become one of 3.
-  m->max_text_bytes_ =
-      std::min<size_t>(3 * longest * static_cast<size_t>(m->context()), Tokenizer::kMaxTextBytes);
+  m->max_text_bytes_ = std::min<size_t>(3 * longest * static_cast<size_t>(m->context()), Tokenizer::kMaxTextBytes);
   return std::shared_ptr<const ModelContext>(std::move(m));
 }
 
 ApiStatus ModelContext::check_name(const std::string& asked) const {
   if (asked.empty() || std::find(names().begin(), names().end(), asked) != names().end()) return {};
-  return ApiError{404, fmt::format("the model '{}' does not exist; this server has '{}'", asked, name()),
-                  "model", "model_not_found"};
+  return ApiError{404, fmt::format("the model '{}' does not exist; this server has '{}'", asked, name()), "model",
+                  "model_not_found"};
 }
 
 ApiError ModelContext::too_long(std::string_view prompt_tokens) const {
   return bad_field("", "context_length_exceeded",
-                   "this model's context holds {} tokens, prompt and answer together, but the prompt has {}",
-                   context(), prompt_tokens);
+                   "this model's context holds {} tokens, prompt and answer together, but the prompt has {}", context(),
+                   prompt_tokens);
 }
 
-ApiResult<std::vector<TokenId>> ModelContext::encode_text(const std::string& text,
-                                                          EncodeOptions options) const {
+ApiResult<std::vector<TokenId>> ModelContext::encode_text(const std::string& text, EncodeOptions options) const {
   if (text.size() > max_text_bytes_) return too_long(fmt::format("{} bytes", text.size()));
   return tokenizer().encode(text, options);
 }
 
 ApiResult<EncodedPrompt> ModelContext::encode(Conversation c) const {
   if (!chat_)
-    return bad_field(
-        "messages", "no_chat_template",
-        "this model has no chat template; use /v1/completions, or start the server with --chat-template");
+    return bad_field("messages", "no_chat_template",
+                     "this model has no chat template; use /v1/completions, or start the server with --chat-template");
   const Tokenizer& t = tokenizer();
   TemplateOptions o{.add_generation_prompt = c.add_generation_prompt, .extra = &*c.template_variables};
   if (t.bos()) o.bos_token = std::string(t.token_text(*t.bos()));
@@ -75,8 +70,8 @@ ApiResult<EncodedPrompt> ModelContext::encode(Conversation c) const {
   if (options_.special_in_content) prompt->foreign.clear();
   EncodedPrompt p;
   // BOS is the template's business; encode() does not double one that it wrote.
-  QUIRE_TRY(p.tokens, encode_text(prompt->text,
-                                  {.add_special = true, .parse_special = true, .plain = prompt->foreign}));
+  QUIRE_TRY(p.tokens,
+            encode_text(prompt->text, {.add_special = true, .parse_special = true, .plain = prompt->foreign}));
   p.inside_reasoning = ends_in_reasoning(prompt->text);
   for (const size_t at : find_marks(c, prompt->text, render))
     p.cache_positions.push_back(tokens_before(t, *prompt, at, p.tokens));
@@ -98,8 +93,8 @@ ApiResult<EncodedPrompt> ModelContext::encode(Prompt prompt, bool add_special) c
 ApiStatus ModelContext::check_input(size_t tokens) const {
   if (tokens == 0) return bad_field("input", "invalid_value", "an input is empty: there is nothing to embed");
   if (static_cast<int64_t>(tokens) > context())
-    return bad_field("input", "context_length_exceeded",
-                     "this model's context holds {} tokens, but an input has {}", context(), tokens);
+    return bad_field("input", "context_length_exceeded", "this model's context holds {} tokens, but an input has {}",
+                     context(), tokens);
   return {};
 }
 
@@ -112,11 +107,10 @@ ApiResult<int64_t> ModelContext::room_for(size_t prompt_tokens, std::optional<in
   const int64_t room = context() - prompt;
   if (!max_tokens) return room;
   if (*max_tokens > room)
-    return bad_field(
-        "max_tokens", "context_length_exceeded",
-        "this model's context holds {} tokens, prompt and answer together, but the prompt has {} and "
-        "'max_tokens' asks for {}",
-        context(), prompt, *max_tokens);
+    return bad_field("max_tokens", "context_length_exceeded",
+                     "this model's context holds {} tokens, prompt and answer together, but the prompt has {} and "
+                     "'max_tokens' asks for {}",
+                     context(), prompt, *max_tokens);
   return *max_tokens;
 }
 

@@ -34,8 +34,7 @@ class ModelContext {
     bool special_in_content = false;  // control tokens in messages are such, and not text
   };
   // Errors: no tokenizer in the file, a chat template that is none.
-  static Result<std::shared_ptr<const ModelContext>> create(std::shared_ptr<const LoadedModel> loaded,
-                                                            Options options);
+  static Result<std::shared_ptr<const ModelContext>> create(std::shared_ptr<const LoadedModel> loaded, Options options);
 
   const std::string& name() const { return options_.names.front(); }
   const std::vector<std::string>& names() const { return options_.names; }

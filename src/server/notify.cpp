@@ -21,8 +21,8 @@ Status notify(const std::string& path, std::string_view state) {
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return request_error("--notify-socket {}: {}", path, std::strerror(errno));
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
-  const ssize_t sent = sendto(fd, state.data(), state.size(), MSG_NOSIGNAL,
-                              reinterpret_cast<const sockaddr*>(&address), length);
+  const ssize_t sent =
+      sendto(fd, state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), length);
   const int error = errno;
   close(fd);
   if (sent != static_cast<ssize_t>(state.size()))

@@ -13,8 +13,7 @@ namespace quire::server {
 namespace {
 
 // What clients of the OpenAI API send, besides what browsers allow everybody.
-constexpr std::string_view kAllowedHeaders =
-    "authorization, content-type, x-api-key, x-request-id, traceparent";
+constexpr std::string_view kAllowedHeaders = "authorization, content-type, x-api-key, x-request-id, traceparent";
 constexpr std::string_view kExposedHeaders = "X-Request-Id, X-Ignored-Parameters, Retry-After, traceparent";
 
 std::string lower(std::string_view text) {
@@ -51,8 +50,7 @@ std::optional<std::string> normal_origin(std::string_view text) {
   const std::string scheme = origin.substr(0, colon), authority = origin.substr(colon + 3);
   if (authority.empty() || authority.find_first_of("/?#@ ,") != std::string::npos) return std::nullopt;
   const Authority a = split(authority);
-  const bool all_digits =
-      std::all_of(a.port.begin(), a.port.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool all_digits = std::all_of(a.port.begin(), a.port.end(), [](char c) { return c >= '0' && c <= '9'; });
   if (a.host.empty() || !all_digits) return std::nullopt;
   std::string normal = scheme + "://" + (a.host.find(':') == std::string::npos ? a.host : "[" + a.host + "]");
   const bool usual = (scheme == "http" && a.port == "80") || (scheme == "https" && a.port == "443");
@@ -72,8 +70,8 @@ Result<std::vector<std::string>> read_list(std::string_view option, std::string_
   std::vector<std::string> list;
   if (trimmed(text).starts_with('[')) {
     const auto parsed = Json::parse(text, nullptr, false);
-    const bool texts = parsed.is_array() &&
-                       std::all_of(parsed.begin(), parsed.end(), [](const Json& j) { return j.is_string(); });
+    const bool texts =
+        parsed.is_array() && std::all_of(parsed.begin(), parsed.end(), [](const Json& j) { return j.is_string(); });
     if (!texts && trimmed(text).find("\"") != std::string_view::npos)
       return request_error("{} {}: no JSON list of strings; a list with commas is as good", option, text);
     if (texts) return parsed.get<std::vector<std::string>>();
@@ -147,12 +145,11 @@ ApiStatus OriginPolicy::judge_host(const HttpRequest& head) const {
   const std::string_view given = head.header("host");
   const std::string host = split(given).host;
   if (is_local(host) || hosts_.contains(host) || (given.empty() && head.http_1_0)) return {};
-  return ApiError{
-      403,
-      fmt::format("this server has no API keys and answers to localhost only, not to {}; --allowed-hosts "
-                  "lists further names",
-                  gguf::printable(host)),
-      "", "host_not_allowed"};
+  return ApiError{403,
+                  fmt::format("this server has no API keys and answers to localhost only, not to {}; --allowed-hosts "
+                              "lists further names",
+                              gguf::printable(host)),
+                  "", "host_not_allowed"};
 }
 
 ApiStatus OriginPolicy::judge(const HttpRequest& head) const {
@@ -161,8 +158,7 @@ ApiStatus OriginPolicy::judge(const HttpRequest& head) const {
   if (guard_ == Guard::kOther || origin.empty() || allows(origin)) return {};
   const std::string_view scheme = origin.substr(0, std::min(origin.find("://"), origin.size()));
   const std::optional<std::string> own = normal_origin(fmt::format("{}://{}", scheme, head.header("host")));
-  if (own && own == normal_origin(origin))
-    return {};  // a page that came from here, through a proxy for example
+  if (own && own == normal_origin(origin)) return {};  // a page that came from here, through a proxy for example
   return foreign_origin(origin);
 }
 

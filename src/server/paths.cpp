@@ -9,8 +9,7 @@
 namespace quire::server {
 namespace {
 
-constexpr std::array<std::string_view, 4> kBelowV1 = {"/chat/completions", "/completions", "/embeddings",
-                                                      "/models"};
+constexpr std::array<std::string_view, 4> kBelowV1 = {"/chat/completions", "/completions", "/embeddings", "/models"};
 // What does the same on other servers.
 constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"/api/chat", "/v1/chat/completions"},
@@ -58,8 +57,7 @@ std::string nearest_path(std::string_view path, std::span<const std::string_view
   for (const auto& [theirs, ours] : kElsewhere)
     if (p == theirs) return std::string(ours);
   for (size_t slash = p.find('/', 1); slash != std::string::npos; slash = p.find('/', slash + 1))
-    if (std::string tail = canonical_path(p.substr(slash)); is_route(tail))
-      return tail;  // /v1/v1/..., /api/v1/...
+    if (std::string tail = canonical_path(p.substr(slash)); is_route(tail)) return tail;  // /v1/v1/..., /api/v1/...
   for (const std::string_view route : routes)
     if (p.size() > 1 && route.starts_with(p + "/")) return std::string(route);
   std::string_view best;

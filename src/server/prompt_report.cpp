@@ -33,12 +33,11 @@ std::string joined(const std::string* before, const std::string& list) {
 }  // namespace
 
 size_t characters(std::string_view bytes) {
-  return static_cast<size_t>(std::count_if(bytes.begin(), bytes.end(),
-                                           [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(bytes.begin(), bytes.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; }));
 }
 
-void LogprobLists::add(TokenId token, std::optional<float> logprob, std::span<const TokenLogprob> top,
-                       bool shown) {
+void LogprobLists::add(TokenId token, std::optional<float> logprob, std::span<const TokenLogprob> top, bool shown) {
   for (std::string* const list : {&tokens_, &logprobs_, &tops_, &offsets_}) separate(*list);
   tokens_ += dump(text_of(*tokenizer_, token));
   offsets_ += std::to_string(offset_);
@@ -76,13 +75,12 @@ std::string LogprobLists::json(const LogprobLists* before) const {
   const auto list = [&](std::string LogprobLists::*of) {
     return joined(before == nullptr ? nullptr : &(before->*of), this->*of);
   };
-  return R"({"tokens":[)" + list(&LogprobLists::tokens_) + R"(],"token_logprobs":[)" +
-         list(&LogprobLists::logprobs_) + R"(],"top_logprobs":[)" + list(&LogprobLists::tops_) +
-         R"(],"text_offset":[)" + list(&LogprobLists::offsets_) + "]}";
+  return R"({"tokens":[)" + list(&LogprobLists::tokens_) + R"(],"token_logprobs":[)" + list(&LogprobLists::logprobs_) +
+         R"(],"top_logprobs":[)" + list(&LogprobLists::tops_) + R"(],"text_offset":[)" + list(&LogprobLists::offsets_) +
+         "]}";
 }
 
-PromptReport::PromptReport(const Tokenizer& tokenizer, SharedTokens tokens, std::string_view text,
-                           Wanted wanted)
+PromptReport::PromptReport(const Tokenizer& tokenizer, SharedTokens tokens, std::string_view text, Wanted wanted)
     : tokenizer_(&tokenizer),
       tokens_(std::move(tokens)),
       wanted_(wanted),

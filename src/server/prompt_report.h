@@ -19,8 +19,7 @@ namespace quire::server {
 class LogprobLists {
  public:
   // `offset`: of the first token.
-  explicit LogprobLists(const Tokenizer& tokenizer, size_t offset = 0)
-      : tokenizer_(&tokenizer), offset_(offset) {}
+  explicit LogprobLists(const Tokenizer& tokenizer, size_t offset = 0) : tokenizer_(&tokenizer), offset_(offset) {}
 
   // Without a log-probability, as a prompt's first token has none, both it and the alternatives are null. `shown`:
   // whether the token is part of the text.

@@ -35,17 +35,15 @@ RequestPool::RequestPool(const RequestPoolOptions& options, Registry& registry)
       count_(thread_count(options.threads)),
       waiting_gauge_(registry.gauge("quire:request_pool_waiting_requests",
                                     "Requests that wait for a thread to read and tokenize them.")),
-      running_gauge_(
-          registry.gauge("quire:request_pool_running_requests",
-                         "Requests that are being read and tokenized, or whose answers are written.")),
+      running_gauge_(registry.gauge("quire:request_pool_running_requests",
+                                    "Requests that are being read and tokenized, or whose answers are written.")),
       wait_seconds_(registry.histogram("quire:request_pool_wait_seconds",
                                        "How long requests waited for a thread to read and tokenize them.",
                                        {0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60})),
-      refused_client_(
-          registry.counter("quire:request_pool_rejected_total",
-                           "Requests refused before they were read: of one client (429), or of all "
-                           "together (503), too many waited.",
-                           {{"reason", "client"}})),
+      refused_client_(registry.counter("quire:request_pool_rejected_total",
+                                       "Requests refused before they were read: of one client (429), or of all "
+                                       "together (503), too many waited.",
+                                       {{"reason", "client"}})),
       refused_all_(registry.counter("quire:request_pool_rejected_total", "", {{"reason", "all"}})) {
   threads_.reserve(static_cast<size_t>(count_));
   try {
@@ -72,10 +70,10 @@ ApiStatus RequestPool::check_room(const Client& client, const Task& task) const 
                     .code = "overloaded",
                     .retry_after = 1};
   if (full(client.waiting.size(), client.bytes, 2))
-    return ApiError{.status = 429,
-                    .message = fmt::format("{} requests of this client wait to be read; try again later",
-                                           client.waiting.size()),
-                    .retry_after = 1};
+    return ApiError{
+        .status = 429,
+        .message = fmt::format("{} requests of this client wait to be read; try again later", client.waiting.size()),
+        .retry_after = 1};
   return {};
 }
 
@@ -199,8 +197,7 @@ void RequestPool::cancel(const TicketPtr& ticket) {
   const std::lock_guard lock(mutex_);
   for (auto client = clients_.begin(); client != clients_.end(); ++client) {
     std::deque<Waiting>& all = client->second.waiting;
-    const auto at =
-        std::find_if(all.begin(), all.end(), [&](const Waiting& w) { return w.task.ticket == ticket; });
+    const auto at = std::find_if(all.begin(), all.end(), [&](const Waiting& w) { return w.task.ticket == ticket; });
     if (at == all.end()) continue;
     dropped = std::move(at->task);
     all.erase(at);

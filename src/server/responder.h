@@ -13,17 +13,16 @@ namespace quire::server {
 
 // What the access log says of a request besides its outcome. Filled in by whoever knows.
 struct RequestRecord {
-  std::string peer;   // the client's address, without its port
-  std::string id;     // of this request, in the header X-Request-Id
-  std::string trace;  // W3C trace context (traceparent) of the client, or empty
-  std::string route;  // "/v1/chat/completions", or "other"
-  std::string
-      ignored;  // fields that had no effect, in the header X-Ignored-Parameters; empty: there were none
+  std::string peer;     // the client's address, without its port
+  std::string id;       // of this request, in the header X-Request-Id
+  std::string trace;    // W3C trace context (traceparent) of the client, or empty
+  std::string route;    // "/v1/chat/completions", or "other"
+  std::string ignored;  // fields that had no effect, in the header X-Ignored-Parameters; empty: there were none
   std::string model;
   std::string finish;  // "stop", "length", ...; of several answers the first one's
   int key = 0;         // number of the API key in its file; 0: none was needed
   int64_t prompt_tokens = -1, cached_tokens = -1, generated_tokens = -1;  // -1: no such thing
-  std::string prefix_miss;  // why no more of the (first) prompt was found in the prefix cache; empty: all was
+  std::string prefix_miss;   // why no more of the (first) prompt was found in the prefix cache; empty: all was
   int64_t diverged_at = -1;  // the token from which on others went another way
   double first_token_seconds = -1.0;
 };

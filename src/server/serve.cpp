@@ -46,8 +46,7 @@ Status check_prefix_file(const std::string& path) {
     return request_error("--prefix-cache-file {}: files cannot be created in its folder", path);
   if (std::filesystem::exists(path, failed) && !std::filesystem::is_regular_file(path, failed))
     return request_error("--prefix-cache-file {}: it is no regular file", path);
-  if (remove_abandoned_files(path) > 0)
-    tell(fmt::format("removed what a killed server left of writing {}", path));
+  if (remove_abandoned_files(path) > 0) tell(fmt::format("removed what a killed server left of writing {}", path));
   return {};
 }
 
@@ -63,8 +62,7 @@ void load_prefixes(const ServeOptions& o, Engine& engine) {
 
 void save_prefixes(const ServeOptions& o, EngineService& service) {
   if (o.prefix_cache_file.empty()) return;
-  const Result<PrefixFileContent> kept =
-      service.save_prefixes(o.prefix_cache_file, o.prefix_cache_file_bytes);
+  const Result<PrefixFileContent> kept = service.save_prefixes(o.prefix_cache_file, o.prefix_cache_file_bytes);
   if (!kept.ok()) return log_warning("the prefix cache is not kept: " + kept.error().message);
   if (kept->chunks > 0)
     tell(fmt::format("the prefix cache is kept: {} tokens and {} recurrent states in {} ({:.1f} MiB)",
@@ -109,8 +107,8 @@ Status load(const ServeOptions& o, std::string chat_template, std::shared_ptr<St
   if (m.names.empty()) m.names.push_back(std::filesystem::path(o.model).stem().string());
   QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));
   auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engine->context());
-  service = std::make_shared<EngineService>(
-      std::move(engine), EngineService::Options{o.max_queue, std::move(trace)}, std::move(metrics));
+  service = std::make_shared<EngineService>(std::move(engine), EngineService::Options{o.max_queue, std::move(trace)},
+                                            std::move(metrics));
   api.serve(context, service);
   return {};
 }

@@ -1,5 +1,5 @@
-// What the HTTP side needs of an engine, and nothing else. EngineService (engine_service.h) is the real one; that of tests
-// answers what they say (tests/server/scripted_service.h).
+// What the HTTP side needs of an engine, and nothing else. EngineService (engine_service.h) is the real one; that of
+// tests answers what they say (tests/server/scripted_service.h).
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct Job {
 };
 
 // Hears the events of a group of jobs; `index` counts within the group. Each job's last event has a finish reason, and
-// comes exactly once, whatever happens. Called on a thread of the service, one event after the other: must be quick, and may
-// call submit() and cancel().
+// comes exactly once, whatever happens. Called on a thread of the service, one event after the other: must be quick,
+// and may call submit() and cancel().
 using EventSink = std::function<void(size_t index, const TokenEvent& event)>;
 
 // What a client is told whose answer is not there in time.
@@ -38,8 +38,8 @@ class Service {
  public:
   virtual ~Service() = default;
 
-  // Any thread. Takes all of the jobs or none; all of them are of one client. Errors: 400 what of a request is impossible,
-  // 429 the queue, or the client's part of it, is full, 503 the service is stopping or has lost its device.
+  // Any thread. Takes all of the jobs or none; all of them are of one client. Errors: 400 what of a request is
+  // impossible, 429 the queue, or the client's part of it, is full, 503 the service is stopping or has lost its device.
   virtual ApiResult<std::vector<JobId>> submit(std::vector<Job> jobs, EventSink sink) = 0;
   // Any thread. Jobs that have not ended end soon with FinishReason::kCancelled.
   virtual void cancel(std::span<const JobId> jobs) = 0;

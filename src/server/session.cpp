@@ -132,9 +132,8 @@ void Session::begin_request() {
 void Session::read_more() {
   if (reading_ || phase_ == Phase::kClosed) return;
   reading_ = true;
-  connection_->read(
-      asio::buffer(read_buffer_),
-      [self = shared_from_this()](const boost::system::error_code& ec, size_t n) { self->on_read(ec, n); });
+  connection_->read(asio::buffer(read_buffer_), [self = shared_from_this()](const boost::system::error_code& ec,
+                                                                            size_t n) { self->on_read(ec, n); });
 }
 
 void Session::on_read(const boost::system::error_code& error, size_t bytes) {
@@ -197,8 +196,7 @@ void Session::parse_input() {
     if (phase_ == Phase::kHeader && parser_.header_done() && !judge_head()) return;
     if (parser_.done()) return dispatch();
   } while (used > 0 && !input_.empty());
-  if (phase_ == Phase::kBody && parser_.expects_continue() && input_.empty() &&
-      !std::exchange(continued_, true)) {
+  if (phase_ == Phase::kBody && parser_.expects_continue() && input_.empty() && !std::exchange(continued_, true)) {
     output_ += "HTTP/1.1 100 Continue\r\n\r\n";
     flush();
   }
@@ -302,8 +300,7 @@ Headers Session::common_headers() const {
   Headers h = {{"X-Request-Id", exchange_->record().id}};
   h.insert(h.end(), origin_headers_.begin(), origin_headers_.end());
   if (!exchange_->record().trace.empty()) h.emplace_back("traceparent", exchange_->record().trace);
-  if (!exchange_->record().ignored.empty())
-    h.emplace_back("X-Ignored-Parameters", exchange_->record().ignored);
+  if (!exchange_->record().ignored.empty()) h.emplace_back("X-Ignored-Parameters", exchange_->record().ignored);
   return h;
 }
 
@@ -368,9 +365,8 @@ void Session::flush() {
   in_flight_.swap(output_);
   output_.clear();
   if (phase_ == Phase::kAnswering) arm(timer_, shared_.options.write_timeout, &Session::on_timeout);
-  connection_->write(
-      asio::buffer(in_flight_),
-      [self = shared_from_this()](const boost::system::error_code& ec, size_t) { self->on_written(ec); });
+  connection_->write(asio::buffer(in_flight_), [self = shared_from_this()](const boost::system::error_code& ec,
+                                                                           size_t) { self->on_written(ec); });
 }
 
 void Session::on_written(const boost::system::error_code& error) {
@@ -435,11 +431,10 @@ void Session::log_exchange(std::string_view note) {
                 {"method", method_label(method_)},
                 {"status", status_ == 0 ? "none" : std::to_string(status_)}})
       .add();
-  static const std::vector<double> kBuckets = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-                                               1,     2.5,  5,     10,   30,  60,   300};
+  static const std::vector<double> kBuckets = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
   shared_.registry
-      .histogram("http_request_duration_seconds", "From a request's last byte to its answer's last byte.",
-                 kBuckets, {{"handler", r.route}})
+      .histogram("http_request_duration_seconds", "From a request's last byte to its answer's last byte.", kBuckets,
+                 {{"handler", r.route}})
       .observe(seconds);
   shared_.log.write({.peer = peer_,
                      .method = method_,

@@ -8,8 +8,7 @@ std::string step_line(const StepRecord& r) {
   std::string deferred;
   for (int i = 0; i < kDeferrals; ++i)
     if (const int32_t n = r.deferred[static_cast<size_t>(i)]; n > 0)
-      deferred +=
-          fmt::format("{}\"{}\":{}", deferred.empty() ? "" : ",", deferral_name(static_cast<Deferral>(i)), n);
+      deferred += fmt::format("{}\"{}\":{}", deferred.empty() ? "" : ",", deferral_name(static_cast<Deferral>(i)), n);
   return fmt::format(
       "{{\"step\":{},\"time\":{:.6f},\"decode_rows\":{},\"prompt_tokens\":{},\"running\":{},\"waiting\":{},"
       "\"queued\":{},\"admitted\":{},\"deferred\":{{{}}},\"first_tokens\":{},\"skipped\":{},\"blocks_free\":{"

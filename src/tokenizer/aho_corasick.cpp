@@ -49,8 +49,7 @@ void AhoCorasick::build_trie(std::span<const std::string_view> patterns) {
 
 void AhoCorasick::link() {
   for (uint32_t e = 0; e < nodes_[kStart].edge_count; ++e) root_next_[edges_[e].byte] = edges_[e].to;
-  for (State n = 0; n < nodes_.size();
-       ++n) {  // parents come before children, and shorter suffixes before longer
+  for (State n = 0; n < nodes_.size(); ++n) {  // parents come before children, and shorter suffixes before longer
     Node& node = nodes_[n];
     if (node.pattern != kNoPattern) {
       node.shorter = nodes_[node.fail].match;

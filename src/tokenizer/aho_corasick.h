@@ -35,8 +35,7 @@ class AhoCorasick {
   struct Node {
     uint32_t first_edge = 0, edge_count = 0;  // in edges_, sorted by byte
     State fail = kStart;                      // the longest proper suffix that is also a node
-    State match =
-        kStart;  // this node if a pattern ends here, else the nearest such node along `fail`; root: none
+    State match = kStart;  // this node if a pattern ends here, else the nearest such node along `fail`; root: none
     // The chain of patterns that end at a `match` node, longest first, with skip pointers over it (Myers,
     // 1983).
     State shorter = kStart, skip = kStart;

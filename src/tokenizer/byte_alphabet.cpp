@@ -31,8 +31,7 @@ std::optional<std::string> ByteAlphabet::decode(std::string_view text) const {
   std::string out;
   while (!text.empty()) {
     const unicode::Decoded d = unicode::decode(text);
-    if (d.status != unicode::Utf8::kValid || d.code_point >= bytes_.size() || bytes_[d.code_point] < 0)
-      return {};
+    if (d.status != unicode::Utf8::kValid || d.code_point >= bytes_.size() || bytes_[d.code_point] < 0) return {};
     out.push_back(static_cast<char>(bytes_[d.code_point]));
     text.remove_prefix(d.length);
   }

@@ -33,8 +33,7 @@ std::vector<std::string> quoted_words(std::string_view source) {
     while (end < source.size() && (source[end] == '_' || (source[end] >= 'a' && source[end] <= 'z'))) ++end;
     std::string word(source.substr(at + 1, end - at - 1));
     const bool whole = end < source.size() && source[end] == source[at];
-    if (whole && !word.empty() && word.size() <= kLongest &&
-        std::find(words.begin(), words.end(), word) == words.end())
+    if (whole && !word.empty() && word.size() <= kLongest && std::find(words.begin(), words.end(), word) == words.end())
       words.push_back(std::move(word));
   }
   return words;
@@ -125,8 +124,7 @@ Result<RenderedPrompt> ChatTemplate::render(const ordered_json& messages, const 
   const ordered_json bos = options.bos_token.value_or(""), eos = options.eos_token.value_or("");
   std::vector<Variable> list;
   if (options.extra && !options.extra->is_null()) {
-    if (!options.extra->is_object())
-      return request_error("extra chat template variables must be a JSON object");
+    if (!options.extra->is_object()) return request_error("extra chat template variables must be a JSON object");
     for (const auto& [name, value] : options.extra->items()) list.push_back({name, &value});  // found first
   }
   list.push_back({.name = "messages", .value = &messages, .messages = true});
@@ -147,10 +145,8 @@ TemplateRoles ChatTemplate::roles() const {
   call["tool_calls"] = {{{"id", "abcdefghi"},
                          {"type", "function"},
                          {"function", {{"name", "f"}, {"arguments", ordered_json::object()}}}}};
-  const ordered_json system = message("system", "s"), user = message("user", "u"),
-                     answer = message("assistant", "a");
-  const std::vector<ordered_json> beginnings[] = {
-      {}, {user}, {system}, {user, answer}, {system, user}, {user, call}};
+  const ordered_json system = message("system", "s"), user = message("user", "u"), answer = message("assistant", "a");
+  const std::vector<ordered_json> beginnings[] = {{}, {user}, {system}, {user, answer}, {system, user}, {user, call}};
   jinja::Limits limits = parsed_->limits;
   limits.max_steps = std::min<std::uint64_t>(limits.max_steps, 100'000);  // templates come from strangers
   const ordered_json generation = false, empty = "";
@@ -176,8 +172,7 @@ TemplateRoles ChatTemplate::roles() const {
   roles.any = false;
   const std::vector<std::string>& words = parsed_->words;
   for (const std::string_view role : kUsualRoles)
-    if (std::find(words.begin(), words.end(), role) != words.end() || takes(role))
-      roles.known.emplace_back(role);
+    if (std::find(words.begin(), words.end(), role) != words.end() || takes(role)) roles.known.emplace_back(role);
   for (const std::string& word : words)
     if (!roles.take(word) && takes(word)) roles.known.push_back(word);
   return roles;

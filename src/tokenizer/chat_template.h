@@ -51,9 +51,7 @@ struct TemplateRoles {
   bool any = true;                 // everybody's, whatever the role is called
   std::vector<std::string> known;  // if not: theirs
 
-  bool take(std::string_view role) const {
-    return any || std::find(known.begin(), known.end(), role) != known.end();
-  }
+  bool take(std::string_view role) const { return any || std::find(known.begin(), known.end(), role) != known.end(); }
 };
 
 class ChatTemplate {

@@ -8,8 +8,8 @@ std::string StreamDetokenizer::push(TokenId token) {
   held_ += tokenizer_->token_bytes(token, render_special_);
   // A character has at most 4 bytes, so the one that is cut off can only begin in the last 3.
   std::size_t keep = std::min<std::size_t>(3, held_.size());
-  while (keep > 0 && unicode::decode(std::string_view(held_).substr(held_.size() - keep)).status !=
-                         unicode::Utf8::kTruncated) {
+  while (keep > 0 &&
+         unicode::decode(std::string_view(held_).substr(held_.size() - keep)).status != unicode::Utf8::kTruncated) {
     --keep;
   }
   const std::size_t ready = held_.size() - keep;

@@ -21,8 +21,7 @@ bool has_control_tokens(const SpecialTokenFinder& trusted, const Vocab& vocab, s
 }  // namespace
 
 PlainRangeSearch::PlainRangeSearch(const SpecialTokenFinder& trusted, const SpecialTokenFinder& user,
-                                   const Vocab& vocab, std::string_view text,
-                                   std::span<const jinja::ByteRange> plain)
+                                   const Vocab& vocab, std::string_view text, std::span<const jinja::ByteRange> plain)
     : trusted_(trusted), user_(user), text_(text) {
   if (!plain.empty() && has_control_tokens(trusted, vocab, text, plain)) plain_ = plain;
 }
@@ -47,8 +46,7 @@ std::optional<PlainRangeSearch::Piece> PlainRangeSearch::next() {
 std::optional<PlainRangeSearch::Piece> PlainRangeSearch::next_in_stretches() {
   for (;;) {
     if (stretch_)
-      if (const std::optional<Piece> p = stretch_->next())
-        return Piece{begin_ + p->begin, begin_ + p->end, p->token};
+      if (const std::optional<Piece> p = stretch_->next()) return Piece{begin_ + p->begin, begin_ + p->end, p->token};
     if (end_ == text_.size()) return std::nullopt;
     begin_ = end_;
     const bool plain = !plain_.empty() && plain_.front().begin == begin_;

@@ -147,8 +147,7 @@ Result<Pretokenizer> find_pretokenizer(std::string_view name) {
 }
 
 std::size_t word_end(Splitter splitter, std::u32string_view text, std::size_t begin) {
-  const uint8_t word_bits =
-      splitter == Splitter::kQwen35 ? unicode::kLetter | unicode::kMark : unicode::kLetter;
+  const uint8_t word_bits = splitter == Splitter::kQwen35 ? unicode::kLetter | unicode::kMark : unicode::kLetter;
   const Scanner scanner{text, unicode::ClassTable::get(), word_bits};
   switch (splitter) {
     case Splitter::kGpt2:

@@ -82,8 +82,8 @@ void SpecialTokenSearch::find_candidates(std::string_view window) {
 }
 
 // Takes candidates longest first. What is taken already is no shorter than the candidate, so it can only cover the
-// candidate's last byte (then nothing that ends there fits) or its first (then something shorter may). The second case at
-// least halves the free gap before `end`, so each end returns to the queue a logarithmic number of times.
+// candidate's last byte (then nothing that ends there fits) or its first (then something shorter may). The second case
+// at least halves the free gap before `end`, so each end returns to the queue a logarithmic number of times.
 void SpecialTokenSearch::take_candidates(std::string_view window) {
   if (candidates_.empty()) return;
   taken_end_.assign(window.size(), 0);
@@ -96,8 +96,7 @@ void SpecialTokenSearch::take_candidates(std::string_view window) {
     if (taken_end_[c.end - 1] != 0) continue;
     const std::size_t begin = c.end - c.length;
     if (const uint32_t blocked_to = taken_end_[begin]; blocked_to != 0) {
-      if (add(c.state, c.end, c.end - blocked_to))
-        std::push_heap(candidates_.begin(), candidates_.end(), ComesLater{});
+      if (add(c.state, c.end, c.end - blocked_to)) std::push_heap(candidates_.begin(), candidates_.end(), ComesLater{});
       continue;
     }
     std::fill(taken_end_.begin() + static_cast<std::ptrdiff_t>(begin), taken_end_.begin() + c.end, c.end);

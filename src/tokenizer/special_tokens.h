@@ -33,11 +33,11 @@ class SpecialTokenFinder {
 // Longest first, not leftmost first: a longer token wins over a shorter one that it overlaps, wherever it stands. Equal
 // lengths: the lower id first; equal tokens: from the left.
 //
-// The text is searched window by window, so that the memory for it depends on the tokens alone: 20 bytes for each byte of
-// a window, which has 4 KiB or four times the bytes of all tokens. What lies so far to the right of a token that nothing
-// there can decide about it is in a later window: a token gives way to one that reaches further right only if that
-// is longer, or as long with a lower id, and so does that one in its turn. Each token can come only once in such a chain,
-// which therefore reaches no further than all tokens laid end to end.
+// The text is searched window by window, so that the memory for it depends on the tokens alone: 20 bytes for each byte
+// of a window, which has 4 KiB or four times the bytes of all tokens. What lies so far to the right of a token that
+// nothing there can decide about it is in a later window: a token gives way to one that reaches further right only if
+// that is longer, or as long with a lower id, and so does that one in its turn. Each token can come only once in such a
+// chain, which therefore reaches no further than all tokens laid end to end.
 class SpecialTokenSearch {
  public:
   // A special token, or (token < 0) ordinary text. Pieces tile the text; none is empty.

@@ -21,8 +21,7 @@ Result<StopMatcher> StopMatcher::create(std::span<const std::string> stops) {
   std::vector<std::string_view> patterns;
   std::size_t total = 0;
   for (std::size_t i = 0; i < stops.size(); ++i) {
-    if (stops[i].empty())
-      return request_error("stop string {} is empty: nothing could be generated before it", i + 1);
+    if (stops[i].empty()) return request_error("stop string {} is empty: nothing could be generated before it", i + 1);
     if (!unicode::is_valid_utf8(stops[i])) return request_error("stop string {} is not valid UTF-8", i + 1);
     total += stops[i].size();
     if (std::find(patterns.begin(), patterns.end(), stops[i]) != patterns.end()) continue;
@@ -30,8 +29,7 @@ Result<StopMatcher> StopMatcher::create(std::span<const std::string> stops) {
     matcher.indices_.push_back(static_cast<int>(i));
   }
   if (total > kMaxStopBytes) {
-    return request_error("the stop strings have {} bytes together; at most {} are allowed", total,
-                         kMaxStopBytes);
+    return request_error("the stop strings have {} bytes together; at most {} are allowed", total, kMaxStopBytes);
   }
   matcher.automaton_ = AhoCorasick(patterns);
   return matcher;

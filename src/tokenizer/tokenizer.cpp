@@ -55,8 +55,7 @@ std::optional<TokenId> find_first(const Vocab& vocab, std::span<const std::strin
 }
 
 // An id of the metadata. Converters write "none" as -1, also in unsigned fields.
-Status read_id(const Vocab& vocab, std::string_view key, std::optional<int64_t> value,
-               std::optional<TokenId>& out) {
+Status read_id(const Vocab& vocab, std::string_view key, std::optional<int64_t> value, std::optional<TokenId>& out) {
   if (!value || *value == -1 || *value == 0xFFFFFFFF) return {};
   if (!vocab.contains(*value)) {
     return file_error("tokenizer.ggml.{} is {}, but the vocabulary has {} tokens", key, *value, vocab.size());
@@ -72,9 +71,8 @@ Status check_model(std::string_view model) {
         "tokenizer.ggml.model is 'llama' (SentencePiece), which Quire does not support; it reads "
         "byte-level BPE ('gpt2'), as Qwen and Llama 3 use");
   }
-  return file_error(
-      "tokenizer.ggml.model is {}, which Quire does not support; it reads byte-level BPE ('gpt2')",
-      gguf::printable(model));
+  return file_error("tokenizer.ggml.model is {}, which Quire does not support; it reads byte-level BPE ('gpt2')",
+                    gguf::printable(model));
 }
 
 }  // namespace
@@ -133,10 +131,8 @@ Status Tokenizer::read_special_ids(const TokenizerConfig& config) {
   // A default that the file cannot meet is dropped; a wish that it states must be possible.
   add_bos_ = config.add_bos.value_or(pretokenizer_.add_bos && bos_.has_value());
   add_eos_ = config.add_eos.value_or(false);
-  if (add_bos_ && !bos_)
-    return file_error("tokenizer.ggml.add_bos_token is set, but there is no bos_token_id");
-  if (add_eos_ && !eos_)
-    return file_error("tokenizer.ggml.add_eos_token is set, but there is no eos_token_id");
+  if (add_bos_ && !bos_) return file_error("tokenizer.ggml.add_bos_token is set, but there is no bos_token_id");
+  if (add_eos_ && !eos_) return file_error("tokenizer.ggml.add_eos_token is set, but there is no eos_token_id");
 
   for (const int32_t id : config.suppress_tokens) {
     if (!vocab_.contains(id)) {
@@ -183,9 +179,8 @@ Status Tokenizer::build_special_finders() {
     if (user_defined) user.push_back(trusted.back());
   }
   if (total > kMaxSpecialBytes) {
-    return file_error(
-        "tokenizer.ggml.tokens: the special tokens' texts have {} bytes together; at most {} are allowed",
-        total, kMaxSpecialBytes);
+    return file_error("tokenizer.ggml.tokens: the special tokens' texts have {} bytes together; at most {} are allowed",
+                      total, kMaxSpecialBytes);
   }
   trusted_specials_ = SpecialTokenFinder(std::move(trusted));
   user_specials_ = SpecialTokenFinder(std::move(user));
@@ -206,8 +201,8 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   EncodeState state;
   state.use_cache = text.size() >= kCacheFromBytes;
   state.tokens.reserve(text.size() / 3 + 2);
-  PlainRangeSearch search(options.parse_special ? trusted_specials_ : user_specials_, user_specials_, vocab_,
-                          text, options.plain);
+  PlainRangeSearch search(options.parse_special ? trusted_specials_ : user_specials_, user_specials_, vocab_, text,
+                          options.plain);
   std::optional<PlainRangeSearch::Piece> piece = search.next();
   if (options.add_special && add_bos_ && (!piece || piece->token != *bos_)) state.tokens.push_back(*bos_);
   TokenId last = -1;

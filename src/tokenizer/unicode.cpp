@@ -15,8 +15,7 @@ constexpr int kMaxDecomposition = 8;  // the longest canonical decomposition has
 
 bool is_white_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 uint8_t category_bits(char32_t c) {
@@ -48,20 +47,17 @@ struct NewerRange {
   uint8_t bits;
 };
 constexpr NewerRange kNewer[] = {
-    {0x0897, 0x0897, kMark},     {0x1C89, 0x1C8A, kLetter},   {0xA7CB, 0xA7CD, kLetter},
-    {0xA7DA, 0xA7DC, kLetter},   {0x105C0, 0x105F3, kLetter}, {0x10D40, 0x10D49, kNumber},
-    {0x10D4A, 0x10D65, kLetter}, {0x10D69, 0x10D6D, kMark},   {0x10D6F, 0x10D85, kLetter},
-    {0x10EC2, 0x10EC4, kLetter}, {0x10EFC, 0x10EFC, kMark},   {0x11380, 0x11389, kLetter},
-    {0x1138B, 0x1138B, kLetter}, {0x1138E, 0x1138E, kLetter}, {0x11390, 0x113B5, kLetter},
-    {0x113B7, 0x113B7, kLetter}, {0x113B8, 0x113C0, kMark},   {0x113C2, 0x113C2, kMark},
-    {0x113C5, 0x113C5, kMark},   {0x113C7, 0x113CA, kMark},   {0x113CC, 0x113D0, kMark},
-    {0x113D1, 0x113D1, kLetter}, {0x113D2, 0x113D2, kMark},   {0x113D3, 0x113D3, kLetter},
-    {0x113E1, 0x113E2, kMark},   {0x116D0, 0x116E3, kNumber}, {0x11BC0, 0x11BE0, kLetter},
-    {0x11BF0, 0x11BF9, kNumber}, {0x11F5A, 0x11F5A, kMark},   {0x13460, 0x143FA, kLetter},
-    {0x16100, 0x1611D, kLetter}, {0x1611E, 0x1612F, kMark},   {0x16130, 0x16139, kNumber},
-    {0x16D40, 0x16D6C, kLetter}, {0x16D70, 0x16D79, kNumber}, {0x18CFF, 0x18CFF, kLetter},
-    {0x1CCF0, 0x1CCF9, kNumber}, {0x1E5D0, 0x1E5ED, kLetter}, {0x1E5EE, 0x1E5EF, kMark},
-    {0x1E5F0, 0x1E5F0, kLetter}, {0x1E5F1, 0x1E5FA, kNumber}, {0x2EBF0, 0x2EE5D, kLetter},
+    {0x0897, 0x0897, kMark},     {0x1C89, 0x1C8A, kLetter},   {0xA7CB, 0xA7CD, kLetter},   {0xA7DA, 0xA7DC, kLetter},
+    {0x105C0, 0x105F3, kLetter}, {0x10D40, 0x10D49, kNumber}, {0x10D4A, 0x10D65, kLetter}, {0x10D69, 0x10D6D, kMark},
+    {0x10D6F, 0x10D85, kLetter}, {0x10EC2, 0x10EC4, kLetter}, {0x10EFC, 0x10EFC, kMark},   {0x11380, 0x11389, kLetter},
+    {0x1138B, 0x1138B, kLetter}, {0x1138E, 0x1138E, kLetter}, {0x11390, 0x113B5, kLetter}, {0x113B7, 0x113B7, kLetter},
+    {0x113B8, 0x113C0, kMark},   {0x113C2, 0x113C2, kMark},   {0x113C5, 0x113C5, kMark},   {0x113C7, 0x113CA, kMark},
+    {0x113CC, 0x113D0, kMark},   {0x113D1, 0x113D1, kLetter}, {0x113D2, 0x113D2, kMark},   {0x113D3, 0x113D3, kLetter},
+    {0x113E1, 0x113E2, kMark},   {0x116D0, 0x116E3, kNumber}, {0x11BC0, 0x11BE0, kLetter}, {0x11BF0, 0x11BF9, kNumber},
+    {0x11F5A, 0x11F5A, kMark},   {0x13460, 0x143FA, kLetter}, {0x16100, 0x1611D, kLetter}, {0x1611E, 0x1612F, kMark},
+    {0x16130, 0x16139, kNumber}, {0x16D40, 0x16D6C, kLetter}, {0x16D70, 0x16D79, kNumber}, {0x18CFF, 0x18CFF, kLetter},
+    {0x1CCF0, 0x1CCF9, kNumber}, {0x1E5D0, 0x1E5ED, kLetter}, {0x1E5EE, 0x1E5EF, kMark},   {0x1E5F0, 0x1E5F0, kLetter},
+    {0x1E5F1, 0x1E5FA, kNumber}, {0x2EBF0, 0x2EE5D, kLetter},
 };
 
 // Only what the library has no category for: one with newer tables knows better.
@@ -76,17 +72,16 @@ using Decomposition = std::array<utf8proc_int32_t, kMaxDecomposition>;
 // The full canonical decomposition of one code point; returns its length.
 int decompose(char32_t c, Decomposition& out) {
   int last_boundclass = 0;
-  const auto n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), out.data(), kMaxDecomposition,
-                                         static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE),
-                                         &last_boundclass);
+  const auto n =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), out.data(), kMaxDecomposition,
+                              static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), &last_boundclass);
   QUIRE_CHECK(n >= 1 && n <= kMaxDecomposition, "U+{:04X} decomposes to {} code points", uint32_t{c}, n);
   return static_cast<int>(n);
 }
 
 int compose(utf8proc_int32_t* code_points, std::size_t n) {
-  return static_cast<int>(
-      utf8proc_normalize_utf32(code_points, static_cast<utf8proc_ssize_t>(n),
-                               static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE)));
+  return static_cast<int>(utf8proc_normalize_utf32(code_points, static_cast<utf8proc_ssize_t>(n),
+                                                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE)));
 }
 
 int combining_class(char32_t c) {
@@ -175,8 +170,7 @@ void order_marks(CodePoints::iterator begin, CodePoints::iterator end, CodePoint
   std::array<std::size_t, 257> first{};  // of each class's marks, among the ordered ones
   for (const auto c : copy) ++first.at(static_cast<std::size_t>(class_of(c)) + 1);
   for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
-  for (const auto c : copy)
-    begin[static_cast<std::ptrdiff_t>(first[static_cast<std::size_t>(class_of(c))]++)] = c;
+  for (const auto c : copy) begin[static_cast<std::ptrdiff_t>(first[static_cast<std::size_t>(class_of(c))]++)] = c;
 }
 
 struct NfcScratch {

@@ -12,9 +12,7 @@ namespace {
 
 // <0x0A> -> the byte 10, else nothing.
 std::optional<char> byte_token_value(std::string_view text) {
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-  };
+  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return {};
   const int high = digit(text[3]), low = digit(text[4]);
   if (high < 0 || low < 0) return {};

@@ -31,10 +31,8 @@ class Vocab {
   int32_t size() const { return static_cast<int32_t>(types_.size()); }
   bool contains(int64_t id) const { return id >= 0 && id < size(); }
   // For 0 <= id < size():
-  std::string_view text(TokenId id) const { return texts_.at(id); }  // as stored in the file
-  std::string_view bytes(TokenId id) const {
-    return bytes_.at(id);
-  }  // what it stands for; empty for unused tokens
+  std::string_view text(TokenId id) const { return texts_.at(id); }   // as stored in the file
+  std::string_view bytes(TokenId id) const { return bytes_.at(id); }  // what it stands for; empty for unused tokens
   TokenType type(TokenId id) const { return types_[static_cast<std::size_t>(id)]; }
   void set_type(TokenId id, TokenType type) { types_[static_cast<std::size_t>(id)] = type; }
 

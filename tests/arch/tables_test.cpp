@@ -53,10 +53,9 @@ TEST(Tensors, NamesInCheckpointsAreTheirOwn) {
 }
 
 TEST(Tensors, UnknownNames) {
-  for (const char* name :
-       {"", "blk.", "blk.3", "blk.3.", "blk.x.attn_q.weight", "blk.-1.attn_q.weight", "blk.3.attn_q",
-        "attn_q.weight", "blk.0.token_embd.weight", "blk.99999999999999999999.attn_q.weight",
-        "blk.3.attn_q.weight.scale", "v.blk.3.attn_q.weight"})
+  for (const char* name : {"", "blk.", "blk.3", "blk.3.", "blk.x.attn_q.weight", "blk.-1.attn_q.weight", "blk.3.attn_q",
+                           "attn_q.weight", "blk.0.token_embd.weight", "blk.99999999999999999999.attn_q.weight",
+                           "blk.3.attn_q.weight.scale", "v.blk.3.attn_q.weight"})
     EXPECT_FALSE(find_tensor_spec(name)) << name;
   for (const char* name :
        {"", "blk.", "blk.3", "blk.x.a", "blk.-1.a", "blk.99999999999999999999.a", "token_embd.weight"})
@@ -66,8 +65,7 @@ TEST(Tensors, UnknownNames) {
 }
 
 TEST(Tensors, SizesByHand) {
-  const ModelSizes plain{
-      .vocab = 1000, .d_model = 64, .heads = 4, .kv_heads = 2, .head_dim = 24, .n_rot = 16};
+  const ModelSizes plain{.vocab = 1000, .d_model = 64, .heads = 4, .kv_heads = 2, .head_dim = 24, .n_rot = 16};
   EXPECT_EQ(size_of(Extent::kQueryRows, plain), 96);
   EXPECT_EQ(size_of(Extent::kQkvRows, plain), 96 + 2 * 48);
   EXPECT_EQ(size_of(Extent::kRotations, plain), 8);
@@ -103,8 +101,7 @@ TEST(Architectures, AreFoundByName) {
 TEST(Architectures, SayWhatABlockMayNotHave) {
   EXPECT_EQ(find_unsupported_tensor("blk.0.attn_sinks.weight")->what, "attention sinks");
   EXPECT_EQ(find_unsupported_tensor("blk.41.ffn_gate_exps.bias")->what, "biases of experts");
-  for (const char* name :
-       {"attn_sinks.weight", "blk.0.", "blk.0.attn_q.weight", "blk.0.attn_sinks.weight.scale", ""})
+  for (const char* name : {"attn_sinks.weight", "blk.0.", "blk.0.attn_q.weight", "blk.0.attn_sinks.weight.scale", ""})
     EXPECT_EQ(find_unsupported_tensor(name), nullptr) << name;
 }
 

@@ -116,16 +116,15 @@ TEST(BlockTable, RandomOperationsKeepTheBooksAndTheContent) {
     switch (std::max(0, pick(16) - 11)) {  // mostly appends: the pool must run out
       case 0:
       case 1: {  // append, as a step of decode or a chunk of prefill
-        const int64_t begin = static_cast<int64_t>(s.tokens.size()),
-                      end = begin + 1 + pick(pick(4) == 0 ? 64 : 2);
+        const int64_t begin = static_cast<int64_t>(s.tokens.size()), end = begin + 1 + pick(pick(4) == 0 ? 64 : 2);
         if (!s.table.reserve(pool, begin, end)) {
           ++refused;
           break;
         }
         for (int64_t p = begin; p < end; ++p) {
           s.tokens.push_back(step);
-          memory[static_cast<size_t>(s.table.blocks()[static_cast<size_t>(p / 16)])]
-                [static_cast<size_t>(p % 16)] = step;
+          memory[static_cast<size_t>(s.table.blocks()[static_cast<size_t>(p / 16)])][static_cast<size_t>(p % 16)] =
+              step;
         }
         ++writes;
         break;
@@ -164,8 +163,7 @@ TEST(BlockTable, RandomOperationsKeepTheBooksAndTheContent) {
       ASSERT_TRUE(pool.check().ok()) << pool.check().error().message << " at step " << step;
       for (const Seq& q : seqs)
         for (size_t p = 0; p < q.tokens.size(); ++p)
-          ASSERT_EQ(memory[static_cast<size_t>(q.table.blocks()[p / 16])][p % 16], q.tokens[p])
-              << "step " << step;
+          ASSERT_EQ(memory[static_cast<size_t>(q.table.blocks()[p / 16])][p % 16], q.tokens[p]) << "step " << step;
       if (!remembered.empty()) {
         auto it = remembered.begin();
         const BlockId b{it->first};
@@ -218,8 +216,7 @@ TEST(CacheStorage, ReservesWithoutTouching) {
 
 TEST(CacheStorage, AnE4m3BlockIsCodesAndExponents) {
   const CacheShape s{.attention = {.layers = 3, .kv_heads = 2, .head_dim = 64}, .kv_dtype = DType::kF8E4M3};
-  EXPECT_EQ(s.block_bytes(), 3 * 2 * (2 * (16 * 64 + 16) + 32))
-      << "each of keys and values on a line of its own";
+  EXPECT_EQ(s.block_bytes(), 3 * 2 * (2 * (16 * 64 + 16) + 32)) << "each of keys and values on a line of its own";
   const auto c = CacheStorage::create(s, 10, 0);
   ASSERT_TRUE(c.ok());
   EXPECT_EQ(c->kv(0).k.dim(2), 16 * 64 + 16);
@@ -234,8 +231,7 @@ TEST(CacheStorage, RefusesSizesThatCannotBeCounted) {
   const auto c = CacheStorage::create(s, 100000, 10);
   ASSERT_FALSE(c.ok());
   EXPECT_EQ(c.error().fault, Fault::kCapacity);
-  s = {.attention = {
-           .layers = 64, .kv_heads = 64, .head_dim = 1 << 20}};  // one block can be counted, all cannot
+  s = {.attention = {.layers = 64, .kv_heads = 64, .head_dim = 1 << 20}};  // one block can be counted, all cannot
   EXPECT_TRUE(s.block_bytes().has_value());
   EXPECT_FALSE(CacheStorage::create(s, 1 << 30, 10).ok());
 }

@@ -1,5 +1,5 @@
-// What of a prefix cache goes to the host's memory, comes back, and is forgotten: books that balance, and moves that keep
-// what lies in blocks and states.
+// What of a prefix cache goes to the host's memory, comes back, and is forgotten: books that balance, and moves that
+// keep what lies in blocks and states.
 #include "cache/host_tier.h"
 
 #include <gtest/gtest.h>
@@ -130,13 +130,12 @@ TEST(HostTier, MovesNoMoreThanAStepCan) {
   rig.compute(Text(tokens(256, 1)));
   rig.cache.make_room(32);
   EXPECT_EQ(rig.host->outs().size(), 8u);
-  EXPECT_EQ(rig.find(Text(tokens(300, 1))).usable, 0)
-      << "what lies before them was forgotten, and they with it";
+  EXPECT_EQ(rig.find(Text(tokens(300, 1))).usable, 0) << "what lies before them was forgotten, and they with it";
   rig.expect_books();
 }
 
-// Two are admitted whose states are on the host, and the only slot has a third one on the way of the second. That one finds
-// no room on the host, because what the step reads stays.
+// Two are admitted whose states are on the host, and the only slot has a third one on the way of the second. That one
+// finds no room on the host, because what the step reads stays.
 TEST(HostTier, WhatAStepReadsStays) {
   Rig rig(64, 1, 2 * Rig::kStatePages);
   const Text a(tokens(200, 1)), b(tokens(300, 2));
@@ -163,8 +162,8 @@ TEST(HostTier, WhatAStepReadsStays) {
   EXPECT_FALSE(rig.cache.has_state(b.prompt(), 128));
 }
 
-// The last chunk of a prefix may be on the device while those before it are on the host alone. Once the prefix is taken it
-// makes no room for them.
+// The last chunk of a prefix may be on the device while those before it are on the host alone. Once the prefix is taken
+// it makes no room for them.
 TEST(HostTier, WhatIsTakenMakesNoRoomForItself) {
   Rig rig(32, -1, 32);
   const Text t(tokens(200));
@@ -213,8 +212,7 @@ struct Memories {
   std::map<int32_t, Page> pages;
 
   void move(const HostTier& host) {
-    for (const HostMove& m : host.outs())
-      pages[m.page] = {m.piece < 0 ? blocks[m.device] : states[m.device], m.piece};
+    for (const HostMove& m : host.outs()) pages[m.page] = {m.piece < 0 ? blocks[m.device] : states[m.device], m.piece};
     std::map<int32_t, int32_t> pieces;
     for (const HostMove& m : host.ins()) {
       const Page& p = pages.at(m.page);
@@ -238,8 +236,7 @@ struct Memories {
 // An engine that admits a few prompts a step. Its moves are carried out before anything is written.
 class Random {
  public:
-  Random(int32_t states, int32_t pages)
-      : states_(states), rig_(140, states, pages, 200), own_(rig_.slots.allocate()) {}
+  Random(int32_t states, int32_t pages) : states_(states), rig_(140, states, pages, 200), own_(rig_.slots.allocate()) {}
 
   void step() {
     std::vector<Running> admitted = admit();
@@ -247,8 +244,7 @@ class Random {
     for (Running& r : admitted) reserve(r);
     memories_.move(*rig_.host);
     rig_.cache.end_step();
-    const auto owners =
-        std::count_if(admitted.begin(), admitted.end(), [&](auto& r) { return r.state == own_; });
+    const auto owners = std::count_if(admitted.begin(), admitted.end(), [&](auto& r) { return r.state == own_; });
     for (Running& r : admitted) {
       memories_.expect_prefix(r.text, r.match.usable, r.table);
       // The only slot outside of the cache has the state of the last one that wanted it.
@@ -284,8 +280,7 @@ class Random {
     std::vector<Running> admitted;
     int64_t room = rig_.blocks.available(), moves = rig_.host->ins_left();
     for (int64_t n = 1 + pick(3); n > 0; --n) {
-      Running r{
-          Text(tokens(1 + pick(400), static_cast<TokenId>(pick(5)), 64 * pick(5) + pick(3))), {}, {}, {}, {}};
+      Running r{Text(tokens(1 + pick(400), static_cast<TokenId>(pick(5)), 64 * pick(5) + pick(3))), {}, {}, {}, {}};
       r.match = rig_.find(r.text);
       room -= r.match.unused + (r.end() + 15) / 16 - r.match.usable / 16;
       moves -= r.match.moves;

@@ -66,8 +66,8 @@ TEST(PrefixCache, SaltsDoNotMeet) {
   EXPECT_EQ(rig.why(Text(tokens(200, 3), "bob")), PrefixMiss::kNew);
 }
 
-// Why no more was found is the same with and without another salt's prompts, whatever they have in common with one's own
-// and however many they are.
+// Why no more was found is the same with and without another salt's prompts, whatever they have in common with one's
+// own and however many they are.
 TEST(PrefixCache, WhatIsThereUnderAnotherSaltIsToldToNobody) {
   std::mt19937_64 rng(7);
   const auto pick = [&](int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint64_t>(n)); };
@@ -260,8 +260,7 @@ TEST(PrefixCache, RandomUseKeepsTheBooksAndTheContent) {
     std::map<int32_t, std::vector<TokenId>> state_content;  // of a slot: the prefix that it stands for
     int hits = 0, evicted = 0;
     for (int step = 0; step < 4000; ++step) {
-      Text t(tokens(1 + pick(400), static_cast<TokenId>(pick(4)), 64 * pick(5) + pick(3)),
-             pick(5) == 0 ? "s" : "");
+      Text t(tokens(1 + pick(400), static_cast<TokenId>(pick(4)), 64 * pick(5) + pick(3)), pick(5) == 0 ? "s" : "");
       const PrefixCache::Match m = rig.find(t);
       const auto end = static_cast<int64_t>(t.tokens.size());
       const int64_t needed = (end + 15) / 16 - m.usable / 16;
@@ -276,8 +275,8 @@ TEST(PrefixCache, RandomUseKeepsTheBooksAndTheContent) {
                       t.tokens[static_cast<size_t>(i)]);
           if (states > 0) {
             ASSERT_TRUE(from.valid());
-            ASSERT_TRUE(std::equal(t.tokens.begin(), t.tokens.begin() + m.usable,
-                                   state_content[from.v].begin(), state_content[from.v].end()));
+            ASSERT_TRUE(std::equal(t.tokens.begin(), t.tokens.begin() + m.usable, state_content[from.v].begin(),
+                                   state_content[from.v].end()));
           }
         }
         rig.cache.make_room(static_cast<int32_t>(needed));

@@ -59,8 +59,7 @@ class Plain : public CacheMemory {
 };
 
 PrefixFileOwner owner() {
-  return {
-      .fingerprint = std::string(kFingerprint), .block_bytes = kBlock, .state_bytes = kState, .vocab = 5000};
+  return {.fingerprint = std::string(kFingerprint), .block_bytes = kBlock, .state_bytes = kState, .vocab = 5000};
 }
 
 std::vector<TokenId> tokens(int64_t count, TokenId variant, int64_t from = 0) {
@@ -154,8 +153,7 @@ class PrefixFile : public testing::Test {
   // The checksum of the head, made right again.
   static std::string sealed(std::string file) {
     const size_t said = kHead + kFingerprint.size();
-    const Hash128 sum =
-        KeyedHash(0x7072656669786573, 0x6b65707420686572)(std::as_bytes(std::span(file.data(), said)));
+    const Hash128 sum = KeyedHash(0x7072656669786573, 0x6b65707420686572)(std::as_bytes(std::span(file.data(), said)));
     std::memcpy(file.data() + said, &sum, sizeof sum);
     return file;
   }
@@ -222,8 +220,7 @@ TEST_F(PrefixFile, WhatLeadsToNoStateIsNotKept) {
 
 TEST_F(PrefixFile, IsRefusedHoweverItIsCut) {
   const std::string file = write_some();
-  for (size_t length = 0; length < file.size(); length += step_at(length))
-    expect_refused(file.substr(0, length));
+  for (size_t length = 0; length < file.size(); length += step_at(length)) expect_refused(file.substr(0, length));
   for (size_t at = kFirst; at < file.size(); at += kPlain + (file[at + 16] == 1 ? kState : 0))
     for (const size_t length : {at - 1, at, at + 1, at + 39, at + 40}) expect_refused(file.substr(0, length));
   expect_refused(file + '\0', "which are not 7 chunks and 4 states");
@@ -241,13 +238,11 @@ TEST_F(PrefixFile, CountsAreNotBelieved) {
   const std::string file = write_some();
   ASSERT_EQ(sealed(file), file);
   constexpr size_t kVersion = 8, kLength = 20, kBlocks = 24, kStates = 32, kRecords = 40, kSaved = 48;
-  expect_refused(sealed(poked(file, kVersion, 2u)),
-                 "it has version 2 of the format, and this program reads 1");
+  expect_refused(sealed(poked(file, kVersion, 2u)), "it has version 2 of the format, and this program reads 1");
   for (const uint32_t n : {4097u, 0x7fffffffu, 0xffffffffu})
     expect_refused(poked(file, kLength, n), "its fingerprint is too long");
   expect_refused(poked(file, kLength, 3000u), "");
-  for (const int64_t n :
-       {int64_t{-1}, int64_t{0}, int64_t{6}, int64_t{8}, int64_t{1} << 40, INT64_MAX, INT64_MIN})
+  for (const int64_t n : {int64_t{-1}, int64_t{0}, int64_t{6}, int64_t{8}, int64_t{1} << 40, INT64_MAX, INT64_MIN})
     expect_refused(sealed(poked(file, kRecords, n)), "it is damaged");
   for (const int64_t n : {int64_t{-1}, int64_t{3}, int64_t{5}, int64_t{8}, INT64_MAX, INT64_MIN})
     expect_refused(sealed(poked(file, kSaved, n)), "it is damaged");

@@ -43,9 +43,7 @@ struct Rig {
   PrefixCache cache;
 
   explicit Rig(int32_t total = 64, int32_t states = -1, int32_t pages = 0, int32_t moves = 1000)
-      : blocks(total),
-        slots(std::max(0, states) + 4),
-        cache(blocks, slots, states, make_host(pages, moves)) {}
+      : blocks(total), slots(std::max(0, states) + 4), cache(blocks, slots, states, make_host(pages, moves)) {}
   HostTier* make_host(int32_t pages, int32_t moves) {
     if (pages == 0) return nullptr;
     host.emplace(HostTier::Options{kFirstPage, pages, kStatePages, moves});
@@ -64,8 +62,7 @@ struct Rig {
     const PrefixCache::Match m = find(t);
     if (m.usable > 0) cache.take(m, table);
     if (m.moves > 0) {
-      if (const int32_t needed = cache.blocks_to_load(m); needed > blocks.free_count())
-        cache.make_room(needed);
+      if (const int32_t needed = cache.blocks_to_load(m); needed > blocks.free_count()) cache.make_room(needed);
       cache.load(m, table, StateSlot{0});
     }
     const auto end = static_cast<int64_t>(t.tokens.size());

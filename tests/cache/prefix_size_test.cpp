@@ -41,7 +41,8 @@ TEST_P(PrefixSize, MakingRoomTakesABoundedTimeForEachBlock) {
   fill(rig, GetParam() >= 0);
   int64_t freed = 0;
   double longest = 0;
-  // New prompts of 2000 tokens, each of which takes what the oldest have. They run on: their blocks and those below stay.
+  // New prompts of 2000 tokens, each of which takes what the oldest have. They run on: their blocks and those below
+  // stay.
   std::vector<BlockTable> running;
   for (TokenId p = 1000; p < 2000; ++p) {
     const Text t(tokens(2048, p));

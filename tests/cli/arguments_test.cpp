@@ -1,5 +1,5 @@
-// What the program makes of its command line: numbers and texts that are checked as a whole, help, suggestions, words of
-// other programs; and text of files and command lines, which reaches a terminal escaped, on one line and bounded.
+// What the program makes of its command line: numbers and texts that are checked as a whole, help, suggestions, words
+// of other programs; and text of files and command lines, which reaches a terminal escaped, on one line and bounded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,10 +31,9 @@ class Arguments : public ProgramTest {
   // A script, with quoting as bash has it.
   Outcome bash(const std::string& script) const {
     write("script", script + "\n");
-    const int status = std::system(
-        ("bash " + path("script") + " >" + path("out") + " 2>" + path("err") + " </dev/null").c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_whole_file(path("out")),
-            read_whole_file(path("err"))};
+    const int status =
+        std::system(("bash " + path("script") + " >" + path("out") + " 2>" + path("err") + " </dev/null").c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_whole_file(path("out")), read_whole_file(path("err"))};
   }
   // The model again, with its metadata changed by `add`.
   template <class Add>
@@ -45,9 +44,7 @@ class Arguments : public ProgramTest {
       if (std::find(without.begin(), without.end(), key) == without.end()) w.add_value(key, value);
     add(w);
     for (const gguf::TensorInfo& t : in.tensors())
-      EXPECT_TRUE(
-          w.add_tensor(t.name, t.dtype, std::vector<int64_t>(t.dims.begin(), t.dims.begin() + t.n_dims))
-              .ok());
+      EXPECT_TRUE(w.add_tensor(t.name, t.dtype, std::vector<int64_t>(t.dims.begin(), t.dims.begin() + t.n_dims)).ok());
     EXPECT_TRUE(w.open(path(name)).ok());
     for (const gguf::TensorInfo& t : in.tensors())
       EXPECT_TRUE(w.write_tensor({t.data, static_cast<size_t>(t.bytes)}).ok());
@@ -83,8 +80,7 @@ TEST_F(Arguments, CountsThatMakeNoSense) {
   expect_refused("perplexity" + text + " --window -5", "--window -5: a window has at least 2 tokens");
   expect_refused("perplexity" + text + " --window 5000", "less than a window of 5000");
   expect_refused("perplexity" + text + " -t -1", "-1");
-  expect_refused("compare " + path("m.gguf") + text + " --window 0",
-                 "--window 0: a window has at least 2 tokens");
+  expect_refused("compare " + path("m.gguf") + text + " --window 0", "--window 0: a window has at least 2 tokens");
 }
 
 TEST_F(Arguments, EmptyValues) {
@@ -107,13 +103,11 @@ TEST_F(Arguments, Help) {
 
 TEST_F(Arguments, Suggestions) {
   expect_refused("perplexty", "there is no command 'perplexty', did you mean perplexity; there are run,");
-  expect_refused(run("--max-token 3"),
-                 "run has no option --max-token, did you mean --max-tokens; see quire help run");
+  expect_refused(run("--max-token 3"), "run has no option --max-token, did you mean --max-tokens; see quire help run");
   expect_refused(run("--temprature=3"), "run has no option --temprature, did you mean --temperature");
   expect_refused(run("--penalty 3"), "did you mean --repetition-penalty");
   expect_refused(run("--qwertz 3"), "run has no option --qwertz; see quire help run");
-  expect_refused("inspect " + path("m.gguf") + " more",
-                 "inspect takes no further argument, but there is 'more'");
+  expect_refused("inspect " + path("m.gguf") + " more", "inspect takes no further argument, but there is 'more'");
 }
 
 TEST_F(Arguments, WordsOfLlamaCpp) {
@@ -126,21 +120,18 @@ TEST_F(Arguments, WordsOfLlamaCpp) {
 
 // All of a pasted line's options at once.
 TEST_F(Arguments, WordsOfVllm) {
-  expect_refused(
-      "serve " + path("m.gguf") + " -tp 2 --dtype auto",
-      "-tp is an option of vLLM: a model runs on one device as a whole; for several GPUs, start a "
-      "server for each behind a router; --dtype is an option of vLLM: weights are computed with in");
+  expect_refused("serve " + path("m.gguf") + " -tp 2 --dtype auto",
+                 "-tp is an option of vLLM: a model runs on one device as a whole; for several GPUs, start a "
+                 "server for each behind a router; --dtype is an option of vLLM: weights are computed with in");
   expect_refused("serve " + path("m.gguf") + " --no-enable-chunked-prefill -O3 --compilation-config.level 3",
                  "--no-enable-chunked-prefill is an option of vLLM: prompts are always computed in pieces");
-  expect_refused("serve " + path("m.gguf") + " --enforce_eager",
-                 "--no-graphs launches every kernel by itself");
+  expect_refused("serve " + path("m.gguf") + " --enforce_eager", "--no-graphs launches every kernel by itself");
 }
 
 // CLI11 would read -tp 2 as -t with the value p.
 TEST_F(Arguments, LettersAreNoValues) {
   expect_refused("serve " + path("m.gguf") + " -cb", "-cb is an option of llama.cpp: requests always share");
-  expect_refused("serve -md draft.gguf -m " + path("m.gguf"),
-                 "-md is an option of llama.cpp: there is no spec");
+  expect_refused("serve -md draft.gguf -m " + path("m.gguf"), "-md is an option of llama.cpp: there is no spec");
   expect_refused("serve " + path("m.gguf") + " -ub 512",
                  "-ub is an option of llama.cpp: --max-num-batched-tokens says how many");
   expect_refused(run("-tx 2"), "run has no option -tx (write a value apart: -t x); see quire help run");
@@ -159,9 +150,7 @@ TEST_F(Arguments, HintsDoNotMislead) {
 }
 
 TEST_F(Arguments, LettersForThousands) {
-  const auto context = [&](const std::string& c) {
-    return quire("inspect " + path("m.gguf") + " -c " + c).out;
-  };
+  const auto context = [&](const std::string& c) { return quire("inspect " + path("m.gguf") + " -c " + c).out; };
   EXPECT_EQ(context("1k"), context("1000"));
   EXPECT_EQ(context("1K"), context("1024"));
   EXPECT_EQ(context("1.5k"), context("1500"));
@@ -176,9 +165,8 @@ TEST_F(Arguments, UnderscoresAreDashes) {
 
 TEST_F(Arguments, OneNameForOneIdea) {
   const std::string m = path("m.gguf"), text = path("text");
-  for (const std::string& command :
-       {"perplexity -m " + m + " -f " + text, "compare " + m + " " + m + " -f " + text,
-        "imatrix -m " + m + " -f " + text + " -o " + path("i")})
+  for (const std::string& command : {"perplexity -m " + m + " -f " + text, "compare " + m + " " + m + " -f " + text,
+                                     "imatrix -m " + m + " -f " + text + " -o " + path("i")})
     for (const char* const name : {"--windows", "--max-windows", "--chunks"})
       EXPECT_EQ(quire(command + " --window 64 -t 1 " + name + " 1").code, 0) << command << name;
   EXPECT_EQ(quire("quantize " + m + " " + path("q") + " --type Q8_0 -t 1").code, 0) << "types in any case";
@@ -212,10 +200,10 @@ TEST_F(Arguments, TheModelOfEveryCommand) {
   write("tasks", R"({"id": 1, "type": "t", "prompt": "a", "expected": "b"})"
                  "\n");
   for (const std::string& rest : std::vector<std::string>{
-           "tokenize MODEL hello", "inspect MODEL", "perplexity MODEL" + text,
-           "eval MODEL -f " + path("tasks"), "bench MODEL -p 8 -n 2 -r 1 --batch 1",
-           "bench-batch MODEL -npp 8 -ntg 2 -npl 1 -r 1", "imatrix MODEL" + text + " -o " + path("i"),
-           "quantize MODEL " + path("q") + " --type q8_0", "compare " + m + " MODEL" + text}) {
+           "tokenize MODEL hello", "inspect MODEL", "perplexity MODEL" + text, "eval MODEL -f " + path("tasks"),
+           "bench MODEL -p 8 -n 2 -r 1 --batch 1", "bench-batch MODEL -npp 8 -ntg 2 -npl 1 -r 1",
+           "imatrix MODEL" + text + " -o " + path("i"), "quantize MODEL " + path("q") + " --type q8_0",
+           "compare " + m + " MODEL" + text}) {
     for (const std::string& how : {m, "-m " + m, "--model=" + m}) {
       std::string command = rest;
       command.replace(command.find("MODEL"), 5, how);
@@ -223,8 +211,7 @@ TEST_F(Arguments, TheModelOfEveryCommand) {
       EXPECT_EQ(o.code, 0) << command << "\n" << o.err;
     }
   }
-  EXPECT_EQ(quire("quantize " + path("q2") + " --type q8_0 -m " + m).code, 0)
-      << "what stands alone is the output";
+  EXPECT_EQ(quire("quantize " + path("q2") + " --type q8_0 -m " + m).code, 0) << "what stands alone is the output";
   EXPECT_EQ(quire("quantize --type q8_0 -o " + path("q3") + " " + m).code, 0);
   expect_refused("serve", "give a model: quire serve FILE");
   expect_refused("compare " + m + text, "give two models");
@@ -245,8 +232,7 @@ TEST_F(Arguments, TheTemplateIsTheDefault) {
   const std::string plain = rewrite("plain.gguf", {"tokenizer.chat_template"}, [](gguf::Writer&) {});
   const Outcome o = quire("run " + plain + " hello -n 1 --json");
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_EQ(nlohmann::json::parse(o.out).at("prompt_token_ids"), prompt("--raw"))
-      << "where there is none, text";
+  EXPECT_EQ(nlohmann::json::parse(o.out).at("prompt_token_ids"), prompt("--raw")) << "where there is none, text";
 }
 
 TEST_F(Arguments, UntilTheEnd) {
@@ -259,16 +245,14 @@ TEST_F(Arguments, UntilTheEnd) {
 TEST_F(Arguments, PromptsWithoutAnEnd) {
   const std::string m = path("m.gguf"), program = QUIRE_PROGRAM;
   for (const char* const command : {"run", "tokenize"})
-    expect_refused(command + (" -m " + m) + " -f /dev/zero",
-                   "/dev/zero is a device, not a text; give a file");
+    expect_refused(command + (" -m " + m) + " -f /dev/zero", "/dev/zero is a device, not a text; give a file");
   expect_refused("perplexity -m " + m + " -f /dev/urandom", "/dev/urandom is a device");
   const Outcome device = bash(program + " run " + m + " -f - </dev/zero");
   EXPECT_THAT(device.err, HasSubstr("standard input is a device"));
   const Outcome pipe = bash("yes | " + program + " run " + m + " -c 64");
   EXPECT_EQ(pipe.code, 2);
-  EXPECT_THAT(pipe.err,
-              testing::MatchesRegex("quire: standard input has more than [0-9]+ bytes: no text so long fits "
-                                    "a context of 64 tokens\n"));
+  EXPECT_THAT(pipe.err, testing::MatchesRegex("quire: standard input has more than [0-9]+ bytes: no text so long fits "
+                                              "a context of 64 tokens\n"));
   const Outcome fits = bash("echo hello | " + program + " run " + m + " -c 64 -n 1");
   EXPECT_EQ(fits.code, 0) << fits.err;
 }
@@ -277,8 +261,8 @@ TEST_F(Arguments, TokensFromStandardInput) {
   const std::string m = path("m.gguf"), program = QUIRE_PROGRAM;
   const std::string want = quire("run " + m + " hello --raw -n 4 --ignore-eos").out;
   for (const char* const how : {"", "--json"}) {
-    const Outcome o = bash(program + " tokenize -m " + m + " -p hello " + how + " | " + program + " run " +
-                           m + " --tokens - -n 4 --ignore-eos");
+    const Outcome o = bash(program + " tokenize -m " + m + " -p hello " + how + " | " + program + " run " + m +
+                           " --tokens - -n 4 --ignore-eos");
     EXPECT_EQ(o.code, 0) << o.err;
     EXPECT_EQ(o.out, want) << how;
   }
@@ -313,10 +297,9 @@ TEST_F(Arguments, FileNamesInErrors) {
   const std::string evil = "$'\\x1b[2J\\n\\xc2\\x9b\\xe2\\x80\\xae'";
   for (const std::string& command :
        {"run -m " + evil + " -p x", "inspect " + evil, "perplexity -m " + path("m.gguf") + " -f " + evil,
-        "quantize " + path("m.gguf") + " none/" + evil + " --type q8_0",
-        "eval -m " + path("m.gguf") + " -f " + evil, run("--device " + evil), run("--kernel " + evil),
-        run("--" + evil), evil, "--log-level " + evil + " version", "help " + evil,
-        "convert " + evil + " x.gguf", "inspect " + std::string(3000, 'y')}) {
+        "quantize " + path("m.gguf") + " none/" + evil + " --type q8_0", "eval -m " + path("m.gguf") + " -f " + evil,
+        run("--device " + evil), run("--kernel " + evil), run("--" + evil), evil, "--log-level " + evil + " version",
+        "help " + evil, "convert " + evil + " x.gguf", "inspect " + std::string(3000, 'y')}) {
     const Outcome o = bash(std::string(QUIRE_PROGRAM) + " " + command);
     EXPECT_EQ(o.code, 2) << command;
     EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;

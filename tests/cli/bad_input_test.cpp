@@ -66,19 +66,16 @@ TEST_F(BadInput, Files) {
   expect_refused(run(write("short.gguf", good.substr(0, good.size() - 64))), "short.gguf");
   expect_refused(run(folder_), "is not a regular file");
   expect_refused("inspect " + path("none.gguf"), "No such file or directory");
-  expect_refused("perplexity -m " + path("good.gguf") + " -f " + path("none.txt"),
-                 "No such file or directory");
+  expect_refused("perplexity -m " + path("good.gguf") + " -f " + path("none.txt"), "No such file or directory");
   expect_refused("perplexity -m " + path("good.gguf") + " -f /dev/null",
                  "the text has 0 tokens, less than a window of 512");
 }
 
 TEST_F(BadInput, Models) {
   ASSERT_EQ(quire(run(rewrite("same.gguf", {}))).code, 0) << "rewriting itself does no harm";
-  expect_refused(run(rewrite("arch.gguf", {.architecture = "mamba9"})),
-                 "architecture 'mamba9' is not supported");
+  expect_refused(run(rewrite("arch.gguf", {.architecture = "mamba9"})), "architecture 'mamba9' is not supported");
   expect_refused(run(rewrite("missing.gguf", {.drop = "blk.1.ffn_down.weight"})), "blk.1.ffn_down.weight");
-  expect_refused(run(rewrite("shape.gguf", {.reshape = "blk.0.attn_k.weight"})),
-                 "blk.0.attn_k.weight: shape");
+  expect_refused(run(rewrite("shape.gguf", {.reshape = "blk.0.attn_k.weight"})), "blk.0.attn_k.weight: shape");
 }
 
 // As many elements as are needed are not a shape. A dimension of one more or less is: writers differ in that.
@@ -105,8 +102,7 @@ TEST_F(BadInput, ANumberThatIsNoneHasNoPerplexity) {
   {
     const gguf::File f = std::move(gguf::File::open(path("good.gguf"))).value();
     const gguf::TensorInfo* norm = f.find_tensor("output_norm.weight");
-    const std::string_view values(reinterpret_cast<const char*>(norm->data),
-                                  static_cast<size_t>(norm->bytes));
+    const std::string_view values(reinterpret_cast<const char*>(norm->data), static_cast<size_t>(norm->bytes));
     const size_t at = bytes.find(values);
     ASSERT_NE(at, std::string::npos);
     const uint32_t nan = 0x7fc00000;
@@ -141,8 +137,7 @@ TEST_F(BadInput, Prompts) {
   expect_refused(run(good, "-f " + folder_.string()), "Is a directory");
   expect_refused(run(good, "-f " + path("none.txt")), "No such file or directory");
   expect_refused(run(good, "-p a --tokens 1"), "give one of --prompt, --file and --tokens");
-  expect_refused(run(good, "--tokens 1,,2"),
-                 "--tokens: expected numbers separated by commas, at character 3");
+  expect_refused(run(good, "--tokens 1,,2"), "--tokens: expected numbers separated by commas, at character 3");
   expect_refused(run(good, "--tokens 1,2,"), "--tokens: expected numbers separated by commas");
   expect_refused(run(good, "--tokens 99999999999"), "--tokens: expected numbers");
   expect_refused(run(good, "--tokens 5,99999"), "prompt token 1 is 99999: the vocabulary has ");

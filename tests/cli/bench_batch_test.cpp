@@ -20,8 +20,7 @@ class BenchBatch : public ProgramTest {
 };
 
 TEST_F(BenchBatch, ReportsEveryWidth) {
-  const Outcome o =
-      quire("bench-batch -m " + file_.path() + " -npp 20 -ntg 6 -npl 1,3,7 --batch-tokens 64 --json");
+  const Outcome o = quire("bench-batch -m " + file_.path() + " -npp 20 -ntg 6 -npl 1,3,7 --batch-tokens 64 --json");
   ASSERT_EQ(o.code, 0) << o.err;
   const json j = json::parse(o.out);
   EXPECT_EQ(j["prompt_tokens"], 20);

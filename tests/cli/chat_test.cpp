@@ -53,9 +53,8 @@ TEST(ChatSettings, AreCheckedAndKept) {
   EXPECT_EQ(s.sampling.seed, UINT64_MAX);
   EXPECT_TRUE(s.think);
   EXPECT_THAT(s.list(), HasSubstr("temperature          0.5\n"));
-  for (const char* bad :
-       {"temperature", "temperature -1", "temperature 1x", "temperature nan", "top_p 2", "top_k 1.5",
-        "top_k 99999999999", "seed -1", "max_tokens 0", "think yes", "colour red", ""}) {
+  for (const char* bad : {"temperature", "temperature -1", "temperature 1x", "temperature nan", "top_p 2", "top_k 1.5",
+                          "top_k 99999999999", "seed -1", "max_tokens 0", "think yes", "colour red", ""}) {
     const cli::ChatSettings before = s;
     EXPECT_FALSE(s.set(bad, 100).ok()) << bad;
     EXPECT_EQ(s.list(), before.list()) << bad;
@@ -138,8 +137,8 @@ TEST_F(ChatFiles, ConversationsAreSavedAndLoaded) {
 class ChatProgram : public ProgramTest {
  protected:
   Terminal chat(std::vector<std::string> more = {}, Terminal::Variables variables = {}) const {
-    std::vector<std::string> command = {
-        QUIRE_PROGRAM, "run", "-m", QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf", "-t", "1"};
+    std::vector<std::string> command = {QUIRE_PROGRAM, "run", "-m", QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf",
+                                        "-t",          "1"};
     command.insert(command.end(), more.begin(), more.end());
     variables.insert({{"XDG_STATE_HOME", path("state")}, {"TERM", "xterm"}, {"NO_COLOR", "1"}});
     return Terminal(command, variables);
@@ -189,8 +188,7 @@ TEST_F(ChatProgram, CtrlCClearsTheLineAndNotTheNextAnswer) {
   const nlohmann::json messages = saved(t)["messages"];
   ASSERT_EQ(messages.size(), 2u);
   EXPECT_EQ(messages[0]["content"], "77+94");
-  t.until(
-      "> ");  // before the prompt the terminal itself takes Ctrl-D for the end of a line that nobody reads
+  t.until("> ");   // before the prompt the terminal itself takes Ctrl-D for the end of a line that nobody reads
   t.type("\x04");  // Ctrl-D
   EXPECT_EQ(t.finish(), 0);
 }
@@ -289,8 +287,7 @@ TEST_F(ChatProgram, ThinkingIsDimmedOrMarkedAndApartInFiles) {
 }
 
 TEST_F(ChatProgram, ThinkingIsApartInJson) {
-  const std::string command =
-      "run -m " QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf --chat -p 77+94 -n 8 --json";
+  const std::string command = "run -m " QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf --chat -p 77+94 -n 8 --json";
   const auto plain = nlohmann::json::parse(quire(command).out);
   EXPECT_EQ(plain["text"], "171");
   EXPECT_FALSE(plain.contains("thinking"));

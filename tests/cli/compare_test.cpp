@@ -54,9 +54,7 @@ class Compare : public ProgramTest {
     EXPECT_EQ(o.code, 0) << o.err;
     return json::parse(o.out, nullptr, false);
   }
-  std::string with_text(const std::string& more = "") const {
-    return " -f " + text_ + " --window 100 " + more;
-  }
+  std::string with_text(const std::string& more = "") const { return " -f " + text_ + " --window 100 " + more; }
 
   std::string a_, b_, text_;
 };
@@ -73,8 +71,7 @@ TEST_F(Compare, AModelWithItself) {
 
 TEST_F(Compare, PerplexitiesAreThoseOfPerplexity) {
   const json j = compare(a_ + " " + b_ + with_text());
-  for (const auto& [model, nll, ppl] :
-       {std::tuple{a_, "nll_reference", "ppl_reference"}, {b_, "nll", "ppl"}}) {
+  for (const auto& [model, nll, ppl] : {std::tuple{a_, "nll_reference", "ppl_reference"}, {b_, "nll", "ppl"}}) {
     const Outcome o = quire("perplexity -m " + model + with_text("--json"));
     ASSERT_EQ(o.code, 0) << o.err;
     const json p = json::parse(o.out);
@@ -138,8 +135,8 @@ TEST_F(Compare, TableAndPlot) {
   const Outcome o = quire("compare " + a_ + " " + b_ + with_text("--top 2 --svg " + path("plot.svg")));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(o.err, "");
-  for (const char* part : {"perplexity", "ratio", "99th percentile", "same top token",
-                           "largest disagreements", "  2. KL ", "actual"})
+  for (const char* part :
+       {"perplexity", "ratio", "99th percentile", "same top token", "largest disagreements", "  2. KL ", "actual"})
     EXPECT_THAT(o.out, HasSubstr(part));
   EXPECT_EQ(o.out.find("  3. KL "), std::string::npos);
   EXPECT_THAT(read_whole_file(path("plot.svg")), HasSubstr("</svg>"));
@@ -183,8 +180,7 @@ TEST_F(Compare, AFullDisk) {
 
 // Interrupted, it leaves nothing of the file it was writing.
 TEST_F(Compare, ASignalLeavesNothing) {
-  const std::string model = QUIRE_SOURCE_DIR "/models/demo-moe-nvfp4.gguf",
-                    text = golden_folder() + "ppl.txt";
+  const std::string model = QUIRE_SOURCE_DIR "/models/demo-moe-nvfp4.gguf", text = golden_folder() + "ppl.txt";
   const auto files = [&] { return std::distance(fs::directory_iterator(folder_), {}); };
   const auto before = files();
   const pid_t child = fork();

@@ -62,9 +62,8 @@ std::vector<PositionBin> falling(int64_t bins) {
 TEST(DivergencePlot, HasAxesCurvesAndLabels) {
   const std::string svg = divergence_plot(falling(64), "q8_0 from bf16", "text");
   EXPECT_EQ(malformed(svg), "");
-  for (const char* part :
-       {"<svg xmlns=\"http://www.w3.org/2000/svg\"", "nats per token", "position in the window",
-        ">90th percentile<", ">mean<", ">q8_0 from bf16<", ">0.1<", ">0.01<", ">500<"})
+  for (const char* part : {"<svg xmlns=\"http://www.w3.org/2000/svg\"", "nats per token", "position in the window",
+                           ">90th percentile<", ">mean<", ">q8_0 from bf16<", ">0.1<", ">0.01<", ">500<"})
     EXPECT_THAT(svg, HasSubstr(part));
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
   EXPECT_THAT(svg, Not(HasSubstr("inf<")));

@@ -47,8 +47,7 @@ TEST(EvalTasks, BadLinesAreNamed) {
       {good + good.substr(0, 20), "t.jsonl: line 2: is not JSON"},
       {good + std::string(100000, '['), "t.jsonl: line 2: is not JSON"},
       {"{\"type\": \"a\", \"prompt\": \"p\", \"expected\": \"e\"}", "line 1: \"id\" is missing"},
-      {"{\"id\": [], \"type\": \"a\", \"prompt\": \"p\", \"expected\": \"e\"}",
-       "\"id\" must be a number or a text"},
+      {"{\"id\": [], \"type\": \"a\", \"prompt\": \"p\", \"expected\": \"e\"}", "\"id\" must be a number or a text"},
       {"{\"id\": 1, \"prompt\": \"p\", \"expected\": \"e\"}", "\"type\" is missing"},
       {"{\"id\": 1, \"type\": 2, \"prompt\": \"p\", \"expected\": \"e\"}", "\"type\" must be a text"},
       {"{\"id\": 1, \"type\": \"a\", \"expected\": \"e\"}", "\"prompt\" is missing"},
@@ -107,12 +106,11 @@ class Eval : public ProgramTest {
   static constexpr const char* kDemo = QUIRE_SOURCE_DIR "/models/demo-moe-nvfp4.gguf";
 
   // One task a line, in the demo models' own format.
-  static std::string line(int id, const std::string& type, const std::string& question,
-                          const std::string& expected) {
+  static std::string line(int id, const std::string& type, const std::string& question, const std::string& expected) {
     return json{{"id", id},
                 {"type", type},
-                {"prompt", "<|im_start|>user\n" + question +
-                               "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"},
+                {"prompt",
+                 "<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"},
                 {"expected", expected}}
                .dump() +
            "\n";
@@ -124,11 +122,10 @@ class Eval : public ProgramTest {
       text += line(i, "sum", std::to_string(a) + "+" + std::to_string(b), std::to_string(a + b));
     }
     text += line(12, "wrong", "11+80", "92");
-    text +=
-        line(13, "json",
-             "Return a JSON object with product, stars and recommend from this text: I bought a violin and "
-             "give it 3 out of 5 stars. I would recommend it.",
-             R"({"product": "violin", "stars": 3, "recommend": true})");
+    text += line(13, "json",
+                 "Return a JSON object with product, stars and recommend from this text: I bought a violin and "
+                 "give it 3 out of 5 stars. I would recommend it.",
+                 R"({"product": "violin", "stars": 3, "recommend": true})");
     return write("tasks.jsonl", text);
   }
 };
@@ -142,8 +139,7 @@ TEST_F(Eval, DemoModelAnswers) {
   EXPECT_EQ(j.at("correct"), 13);
   EXPECT_EQ(j.at("accuracy"), 13.0 / 14);
   EXPECT_EQ(j.at("by_type").at("sum"), (json{{"n", 12}, {"correct", 12}, {"accuracy", 1.0}}));
-  EXPECT_EQ(j.at("by_type").at("json"),
-            (json{{"n", 1}, {"correct", 1}, {"valid_json", 1}, {"accuracy", 1.0}}));
+  EXPECT_EQ(j.at("by_type").at("json"), (json{{"n", 1}, {"correct", 1}, {"valid_json", 1}, {"accuracy", 1.0}}));
   ASSERT_EQ(j.at("failures").size(), 1u);
   EXPECT_EQ(j["failures"][0].at("id"), 12);
   EXPECT_EQ(j["failures"][0].at("output"), "91");
@@ -190,8 +186,7 @@ TEST_F(Eval, WhatIsRefused) {
   expect_refused(eval + write("bad.jsonl", line(1, "a", "b", "c") + "x"), "bad.jsonl: line 2: is not JSON");
   expect_refused(eval + write("long.jsonl", line(1, "a", std::string(5000, '7'), "c")),
                  "long.jsonl: line 1: a prompt of ");
-  expect_refused(eval + tasks() + " --types nope",
-                 "--types nope: there are no such tasks; there are sum, wrong, json");
+  expect_refused(eval + tasks() + " --types nope", "--types nope: there are no such tasks; there are sum, wrong, json");
   expect_refused(eval + tasks() + " --batch 0", "--batch 0");
   expect_refused(eval + tasks() + " --max-tasks -1", "--max-tasks -1");
   expect_refused(eval + tasks() + " --max-tasks 1 --output " + path("none/x"), "cannot create");

@@ -36,8 +36,7 @@ class Explain : public ProgramTest {
 };
 
 TEST_F(Explain, NamesEveryOperatorOfBothDemoModels) {
-  for (const auto& [model, block] :
-       {std::pair{"demo-dense-nvfp4", "swiglu_mlp"}, {"demo-moe-nvfp4", "moe"}}) {
+  for (const auto& [model, block] : {std::pair{"demo-dense-nvfp4", "swiglu_mlp"}, {"demo-moe-nvfp4", "moe"}}) {
     SCOPED_TRACE(model);
     const json all = steps(model, "--rows 1,8 --context 300 --prompt 64");
     ASSERT_EQ(all.size(), 3u);
@@ -56,8 +55,7 @@ TEST_F(Explain, NamesEveryOperatorOfBothDemoModels) {
       EXPECT_THAT(ops, testing::IsSupersetOf({"embed", "linear", "add_rms_norm", "sample", block}));
       const json& total = step.at("total");
       EXPECT_EQ(total.at("bytes"), bytes);
-      const double moved = static_cast<double>(bytes) / 10e9,
-                   computed = total.at("flops").get<double>() / 1e12;
+      const double moved = static_cast<double>(bytes) / 10e9, computed = total.at("flops").get<double>() / 1e12;
       EXPECT_DOUBLE_EQ(total.at("floor_seconds"), std::max(moved, computed));
     }
     EXPECT_GT(all[1].at("total").at("flops"), all[0].at("total").at("flops"));
@@ -105,8 +103,7 @@ TEST_F(Explain, ExplainsCards) {
   }
   const json all = json::parse(o.out).at("steps");
   for (const json& step : all)
-    for (const json& c : step.at("calls"))
-      EXPECT_THAT(c.at("kernel").get<std::string>(), testing::StartsWith("cuda"));
+    for (const json& c : step.at("calls")) EXPECT_THAT(c.at("kernel").get<std::string>(), testing::StartsWith("cuda"));
 }
 
 TEST_F(Explain, Refuses) {

@@ -1,5 +1,5 @@
-// What the program does where the system has less than it asks for: memory, threads, room for its output, a reader of it,
-// time to end. One line that begins with "quire: ", the exit code, nothing left behind.
+// What the program does where the system has less than it asks for: memory, threads, room for its output, a reader of
+// it, time to end. One line that begins with "quire: ", the exit code, nothing left behind.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,8 +44,8 @@ class Faults : public ProgramTest {
 
   // The program as a shell runs it: `before` may set limits, `redirect` sends standard output elsewhere.
   Outcome shell(const std::string& before, const std::string& arguments, const std::string& redirect) const {
-    const std::string command = "( " + before + " exec " QUIRE_PROGRAM " " + arguments + " ) </dev/null " +
-                                redirect + " 2>" + path("err");
+    const std::string command =
+        "( " + before + " exec " QUIRE_PROGRAM " " + arguments + " ) </dev/null " + redirect + " 2>" + path("err");
     const int status = std::system(("bash -c '" + command + "'").c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, "", read_whole_file(path("err"))};
   }
@@ -58,8 +58,7 @@ class Faults : public ProgramTest {
   std::vector<std::string> partial_files() const {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(folder_))
-      if (const std::string name = entry.path().filename(); name.find(".partial") != name.npos)
-        names.push_back(name);
+      if (const std::string name = entry.path().filename(); name.find(".partial") != name.npos) names.push_back(name);
     return names;
   }
   std::string m() const { return path("m.gguf"); }
@@ -101,15 +100,13 @@ TEST_F(Faults, AFullDiskBehindStandardOutput) {
   for (const std::string& arguments : commands()) {
     const Outcome o = shell("", arguments, ">/dev/full");
     EXPECT_EQ(o.code, 2) << arguments << "\n" << o.err;
-    EXPECT_THAT(o.err, HasSubstr("quire: cannot write to standard output: No space left on device\n"))
-        << arguments;
+    EXPECT_THAT(o.err, HasSubstr("quire: cannot write to standard output: No space left on device\n")) << arguments;
   }
 }
 
 TEST_F(Faults, IntermediatesThatAreNotAllDumped) {
   fs::create_directories(path("dump/00000-model-embed.npy"));  // a folder where a file should be
-  const Outcome o =
-      quire("run " + m() + " --tokens 1,2 -n 1 --ignore-eos --quiet --dump-layers " + path("dump"));
+  const Outcome o = quire("run " + m() + " --tokens 1,2 -n 1 --ignore-eos --quiet --dump-layers " + path("dump"));
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, HasSubstr("cannot write " + path("dump/00000-model-embed.npy")));
   EXPECT_THAT(o.err, HasSubstr("quire: --dump-layers " + path("dump") + ": not all was written\n"));
@@ -120,8 +117,7 @@ TEST_F(Faults, AClosedStandardOutput) {
   for (const std::string& arguments : commands()) {
     const Outcome o = shell("", arguments, ">&-");
     EXPECT_EQ(o.code, 2) << arguments << "\n" << o.err;
-    EXPECT_THAT(o.err, HasSubstr("quire: cannot write to standard output: Bad file descriptor\n"))
-        << arguments;
+    EXPECT_THAT(o.err, HasSubstr("quire: cannot write to standard output: Bad file descriptor\n")) << arguments;
   }
   // And no file that is opened takes its place.
   ASSERT_EQ(quire("quantize " + m() + " " + path("want.gguf") + " --type q8_0").code, 0);
@@ -191,8 +187,7 @@ class Child {
   std::string errors() const {
     std::string text;
     char buffer[4096];
-    for (ssize_t n = 0; (n = read(err_, buffer, sizeof buffer)) > 0;)
-      text.append(buffer, static_cast<size_t>(n));
+    for (ssize_t n = 0; (n = read(err_, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
     return text;
   }
 
@@ -272,8 +267,8 @@ TEST_F(Faults, AnInterruptedCommandSaysWhatWasNotWritten) {
   EXPECT_EQ(child.errors(), "quire: interrupted; " + path("s.gguf") + " was not written\n");
 }
 
-// Before there is anything of the output: the program has checked that it can write it, and stands at a text that does not
-// come.
+// Before there is anything of the output: the program has checked that it can write it, and stands at a text that does
+// not come.
 TEST_F(Faults, ACommandInterruptedBeforeItsFirstByteSaysWhatWasNotWritten) {
   const std::string pipe = path("pipe"), out = path("out");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
@@ -287,8 +282,7 @@ TEST_F(Faults, ACommandInterruptedBeforeItsFirstByteSaysWhatWasNotWritten) {
       Child child(arguments);
       // There is no writer's end before the program has opened its own.
       int writer = -1;
-      for (const auto end = steady_clock::now() + kLong; writer < 0 && steady_clock::now() < end;
-           usleep(1000))
+      for (const auto end = steady_clock::now() + kLong; writer < 0 && steady_clock::now() < end; usleep(1000))
         writer = open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
       ASSERT_GE(writer, 0) << child.errors();
       child.signal(signal);
@@ -317,8 +311,7 @@ TEST_F(Faults, TheTextSoFarAndTheStatusLineOfAnInterruptedRun) {
 TEST_F(Faults, ThreadsThatDoNotStart) {
   if (kSlow) GTEST_SKIP() << "sanitizers take more address space than there would be";
   for (const std::string& arguments :
-       {"run -m " + m() + " -p hello -n 2 -t 1000",
-        "perplexity -m " + m() + " -f " + path("text") + " -t 1000",
+       {"run -m " + m() + " -p hello -n 2 -t 1000", "perplexity -m " + m() + " -f " + path("text") + " -t 1000",
         "quantize " + m() + " " + path("q.gguf") + " --type q8_0 -t 1000", "bench -m " + m() + " -t 1000"}) {
     const Outcome o = shell("ulimit -v 4000000;", arguments, ">/dev/null");
     EXPECT_EQ(o.code, 3) << arguments;
@@ -337,13 +330,12 @@ TEST_F(Faults, MemoryThatRunsOut) {
   for (const std::string& arguments :
        {"run -m " + kDemo + " -p hello -n 2", "run -m " + kDemo + " -f " + path("text") + " -n 2 --json",
         "perplexity -m " + kDemo + " -f " + path("text") + " --window 64 --windows 2",
-        "quantize " + kDemo + " " + path("q.gguf") + " --type q8_0",
-        "convert " + folder.path() + " " + path("c.gguf"), "inspect --json " + kDemo,
+        "quantize " + kDemo + " " + path("q.gguf") + " --type q8_0", "convert " + folder.path() + " " + path("c.gguf"),
+        "inspect --json " + kDemo,
         "imatrix -m " + kDemo + " -f " + path("text") + " --window 64 --windows 1 -o " + path("i.gguf"),
         "compare " + kDemo + " " + kDemo + " -f " + path("text") + " --window 64 --windows 1 --save-logits " +
             path("logits"),
-        "synth " + path("s.gguf") + " --layers 1 --vocab 512",
-        "tokenize -m " + kDemo + " --json -f " + big}) {
+        "synth " + path("s.gguf") + " --layers 1 --vocab 512", "tokenize -m " + kDemo + " --json -f " + big}) {
     bool done = false, short_of = false;
     for (int mib = 20; mib < 3000 && !done; mib += mib / 3) {
       const Outcome o = shell("ulimit -v " + std::to_string(mib * 1024) + ";", arguments, ">/dev/null");
@@ -373,8 +365,7 @@ double children_seconds() {
 }
 
 TEST_F(Faults, OutputsThatCannotBeAreRefusedAtOnce) {
-  const std::string text = " -f " + path("text"), two = "compare " + kDemo + " " + kDemo + text,
-                    none = path("none/x");
+  const std::string text = " -f " + path("text"), two = "compare " + kDemo + " " + kDemo + text, none = path("none/x");
   const double begin = children_seconds();
   expect_refused(two + " --svg " + none, "cannot create " + none + ": No such file or directory");
   expect_refused(two + " --svg " + folder_.string(), "Is a directory");
@@ -382,14 +373,13 @@ TEST_F(Faults, OutputsThatCannotBeAreRefusedAtOnce) {
   expect_refused("eval -m " + kDemo + " -f " + path("tasks") + " --output " + none, "cannot create " + none);
   expect_refused("imatrix -m " + kDemo + text + " -o " + none, "cannot create " + none);
   expect_refused("imatrix -m " + kDemo + text + " -o " + folder_.string(), "Is a directory");
-  expect_refused("imatrix -m " + kDemo + text + " -o /proc/x",
-                 "cannot create /proc/x: No such file or directory");
+  expect_refused("imatrix -m " + kDemo + text + " -o /proc/x", "cannot create /proc/x: No such file or directory");
   expect_refused("quantize " + kDemo + " " + none + " --type q8_0", "cannot create " + none);
   EXPECT_LT(children_seconds() - begin, kSlow ? 60 : 4) << "no model was run";
   for (const std::string& arguments :
        {two + " --svg \"\"", "eval -m " + kDemo + " -f " + path("tasks") + " -o \"\"",
-        "imatrix -m " + m() + text + " -o \"\"", "quantize " + kDemo + " \"\" --type q8_0",
-        std::string("synth \"\""), "convert " + folder_.string() + " \"\""})
+        "imatrix -m " + m() + text + " -o \"\"", "quantize " + kDemo + " \"\" --type q8_0", std::string("synth \"\""),
+        "convert " + folder_.string() + " \"\""})
     expect_refused(arguments, "is empty");
 }
 

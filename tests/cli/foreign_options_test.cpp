@@ -37,8 +37,7 @@ class ForeignOptions : public testing::Test {
     const std::string s(text);
     const std::regex re(pattern);
     std::vector<std::string> all;
-    for (std::sregex_iterator i(s.begin(), s.end(), re); i != std::sregex_iterator(); ++i)
-      all.push_back((*i)[1]);
+    for (std::sregex_iterator i(s.begin(), s.end(), re); i != std::sregex_iterator(); ++i) all.push_back((*i)[1]);
     return all;
   }
 
@@ -75,8 +74,7 @@ TEST_F(ForeignOptions, NothingIsDead) {
 
 TEST_F(ForeignOptions, Forms) {
   EXPECT_NE(find_foreign("serve", "-tp"), nullptr);
-  EXPECT_EQ(find_foreign("serve", "--no-enable-chunked-prefill"),
-            find_foreign("serve", "--enable-chunked-prefill"));
+  EXPECT_EQ(find_foreign("serve", "--no-enable-chunked-prefill"), find_foreign("serve", "--enable-chunked-prefill"));
   EXPECT_EQ(find_foreign("serve", "--compilation-config.level"), find_foreign("serve", "-O3"));
   EXPECT_EQ(find_foreign("inspect", "-tp"), nullptr);
   EXPECT_EQ(find_foreign("serve", "--nothing"), nullptr);

@@ -31,8 +31,7 @@ class Imatrix : public ProgramTest {
 
   std::string run(const std::string& output, const std::string& more = "",
                   const std::string& model = "qwen35moe.gguf") const {
-    return "imatrix -m " + path(model) + " -f " + path("text.txt") + " -o " + path(output) + " --window 64 " +
-           more;
+    return "imatrix -m " + path(model) + " -f " + path("text.txt") + " -o " + path(output) + " --window 64 " + more;
   }
   void expect_refused(const std::string& arguments, const std::string& reason) const {
     ProgramTest::expect_refused(arguments, reason);
@@ -72,8 +71,7 @@ TEST_F(Imatrix, JsonAndReferenceDevice) {
   EXPECT_THAT(unseen, testing::Contains("token_embd.weight")) << "a table, and not tied";
   EXPECT_GT(j.at("experts"), 0);
   int64_t listed = 0;
-  for (const auto& [block, experts] : j.at("unreached").items())
-    listed += static_cast<int64_t>(experts.size());
+  for (const auto& [block, experts] : j.at("unreached").items()) listed += static_cast<int64_t>(experts.size());
   EXPECT_EQ(j.at("experts_unreached"), listed);
 }
 
@@ -83,8 +81,7 @@ TEST_F(Imatrix, FilesAddUp) {
   ASSERT_EQ(quire("imatrix --merge " + path("a") + " " + path("all") + " -o " + path("merged")).code, 0);
   ASSERT_EQ(quire(run("again", "--chunks 3 --merge " + path("a"))).code, 0);
   const Importance a = Importance::open(path("a")).value(), all = Importance::open(path("all")).value(),
-                   merged = Importance::open(path("merged")).value(),
-                   again = Importance::open(path("again")).value();
+                   merged = Importance::open(path("merged")).value(), again = Importance::open(path("again")).value();
   for (const Importance* f : {&merged, &again}) {
     EXPECT_EQ(f->origin().chunk_count, 4u);
     ASSERT_EQ(f->entries().size(), all.entries().size());
@@ -92,8 +89,7 @@ TEST_F(Imatrix, FilesAddUp) {
       const auto &x = a.entries()[i], &y = all.entries()[i], &z = f->entries()[i];
       ASSERT_EQ(y.tensor, z.tensor);
       for (size_t k = 0; k < z.counts.size(); ++k) EXPECT_EQ(z.counts[k], x.counts[k] + y.counts[k]);
-      for (size_t k = 0; k < z.sum2.size(); ++k)
-        EXPECT_NEAR(z.sum2[k], x.sum2[k] + y.sum2[k], 1e-6f * z.sum2[k]);
+      for (size_t k = 0; k < z.sum2.size(); ++k) EXPECT_NEAR(z.sum2[k], x.sum2[k] + y.sum2[k], 1e-6f * z.sum2[k]);
     }
   }
 }
@@ -116,8 +112,7 @@ TEST_F(Imatrix, RefusesWithOneLine) {
   const std::string model = "imatrix -m " + path("qwen3.gguf"), text = " -f " + path("text.txt"),
                     out = " -o " + path("refused");
   expect_refused(model + " -f " + path("short.txt") + out, "less than a window of 512");
-  expect_refused(model + " -f " + path("empty.txt") + out,
-                 "the text has 0 tokens, less than a window of 512");
+  expect_refused(model + " -f " + path("empty.txt") + out, "the text has 0 tokens, less than a window of 512");
   expect_refused(model + text + out + " --window 1", "a window has at least 2");
   expect_refused(model + text + out + " --device cuda", "observed on the CPU only: use --device cpu");
   expect_refused(model + text + out + " --window -5", "a window has at least 2");

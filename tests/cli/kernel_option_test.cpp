@@ -21,8 +21,7 @@ TEST_F(KernelOption, RefusesWhatCannotBe) {
   expect_refused(run + "--kernel lniear=avx2", "there is no operator lniear");
   expect_refused(run + "--kernel linear=fast", "operator linear has no kernel fast");
   expect_refused(run + "--kernel linear=avx2 --kernel linear=reference", "forced to avx2 and to reference");
-  expect_refused(run + "--cpu avx2 --kernel linear=amx",
-                 "linear=amx needs a CPU with amx; this one has avx2");
+  expect_refused(run + "--cpu avx2 --kernel linear=amx", "linear=amx needs a CPU with amx; this one has avx2");
   expect_refused(run + "--cpu sse9", "this CPU cannot run as 'sse9'");
 }
 
@@ -45,8 +44,7 @@ TEST_F(KernelOption, SaysWhatAForcedKernelRan) {
 TEST_F(KernelOption, SaysWhatAnotherRanInstead) {
   const Outcome o = run("--device reference --kernel paged_attention=avx2");
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_NE(o.err.find("paged_attention is forced to avx2, which does not take all calls"), std::string::npos)
-      << o.err;
+  EXPECT_NE(o.err.find("paged_attention is forced to avx2, which does not take all calls"), std::string::npos) << o.err;
   EXPECT_NE(o.err.find("[paged_attention=avx2: ran 0 of "), std::string::npos) << o.err;
 }
 

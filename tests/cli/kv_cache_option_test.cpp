@@ -27,8 +27,7 @@ TEST_F(KvCacheOption, RefusesWhatItDoesNotKnow) {
 
 TEST_F(KvCacheOption, TheFingerprintSaysIt) {
   const auto run = [&](const std::string& type) {
-    const Outcome o =
-        quire("run -m " + kModel + " --tokens 1,2,3 -n 3 --ignore-eos --json --kv-cache-dtype " + type);
+    const Outcome o = quire("run -m " + kModel + " --tokens 1,2,3 -n 3 --ignore-eos --json --kv-cache-dtype " + type);
     EXPECT_EQ(o.code, 0) << o.err;
     return nlohmann::json::parse(o.out);
   };

@@ -54,21 +54,19 @@ TEST(ProfileKernels, Names) {
   EXPECT_EQ(cli::kernel_name("quire::(anonymous namespace)::scan(quire::SampleParams, int)"), "scan");
   EXPECT_EQ(cli::kernel_name("void quire::(anonymous namespace)::scan_kernel<64>(quire::GdnChunkedParams)"),
             "scan_kernel");
-  EXPECT_EQ(
-      cli::kernel_name(
-          "void quire::tile<quire::(anonymous namespace)::Decoder, true>(quire::(anonymous namespace)::P)"),
-      "tile");
+  EXPECT_EQ(cli::kernel_name(
+                "void quire::tile<quire::(anonymous namespace)::Decoder, true>(quire::(anonymous namespace)::P)"),
+            "tile");
   EXPECT_EQ(cli::kernel_name("_Z5plain"), "_Z5plain");
 }
 
 // Names do not matter: a call has as many kernels as its launch, in the order of the stream.
 TEST(ProfileKernels, BelongToTheCallsThatLaunchedThem) {
   const auto all = stream({"a", "b", "b", "c", "<", "d", "<"});
-  const cli::LoggedSteps steps = {logged(true, {{"embed", "cuda"},
-                                                {"copy_slots", "cuda", 0},
-                                                {"linear", "cuda_split_wgmma", 2},
-                                                {"moe", "cuda_few"}}),
-                                  logged(false, {{"embed", "cuda"}})};
+  const cli::LoggedSteps steps = {
+      logged(true,
+             {{"embed", "cuda"}, {"copy_slots", "cuda", 0}, {"linear", "cuda_split_wgmma", 2}, {"moe", "cuda_few"}}),
+      logged(false, {{"embed", "cuda"}})};
   const auto a = cli::attribute(all, steps);
   ASSERT_TRUE(a.ok()) << a.error().message;
   EXPECT_THAT(owners(*a), ElementsAre("embed cuda", "linear cuda_split_wgmma", "linear cuda_split_wgmma",
@@ -85,8 +83,7 @@ TEST(ProfileKernels, RecordsThatDoNotFitTheLaunchesAreAnError) {
   };
   const auto step = logged(false, {{"embed", "cuda"}, {"moe", "cuda_few"}});
   EXPECT_EQ(error({"a", "b", "<"}, {step}), "none");
-  EXPECT_THAT(error({"a", "b", "c", "<"}, {step}),
-              HasSubstr("more kernels than its operators launched, from c on"));
+  EXPECT_THAT(error({"a", "b", "c", "<"}, {step}), HasSubstr("more kernels than its operators launched, from c on"));
   EXPECT_THAT(error({"a", "<"}, {step}), HasSubstr("fewer kernels than its operators launched: moe"));
   EXPECT_THAT(error({"a", "b"}, {step}), HasSubstr("the records end within step 0"));
   EXPECT_THAT(error({"a", "b", "<", "c"}, {step}), HasSubstr("kernels after the last of 1 steps: c"));
@@ -97,8 +94,8 @@ TEST(ProfilePhases, PromptsThenSteps) {
   const auto all = stream({"e", "p", "<", "e", "p", "d", "<", "e", "<", "e", "<", "e", "<"});
   const auto one = logged(false, {{"embed", "cuda"}});
   const cli::LoggedSteps steps = {logged(true, {{"embed", "cuda"}, {"paged_attention", "cuda_mma"}}),
-                                  logged(true, {{"embed", "cuda"}, {"gated_delta_net", "cuda_wide", 2}}), one,
-                                  one, one};
+                                  logged(true, {{"embed", "cuda"}, {"gated_delta_net", "cuda_wide", 2}}), one, one,
+                                  one};
   const auto a = cli::attribute(all, steps);
   ASSERT_TRUE(a.ok()) << a.error().message;
   const auto phases = cli::find_phases(all, *a, 2);

@@ -93,9 +93,8 @@ class Quantize : public Files {
     w.add_string("general.architecture", "qwen35moe");
     const int64_t flat[] = {cols, rows}, stacked[] = {cols, rows, 3}, router[] = {cols, 3}, norm[] = {cols};
     const std::vector<std::pair<std::string, std::span<const int64_t>>> tensors = {
-        {"token_embd.weight", flat},          {"blk.0.attn_norm.weight", norm},
-        {"blk.0.attn_qkv.weight", flat},      {"blk.0.attn_gate.weight", flat},
-        {"blk.0.ssm_out.weight", flat},       {"blk.0.ffn_gate_inp.weight", router},
+        {"token_embd.weight", flat},          {"blk.0.attn_norm.weight", norm}, {"blk.0.attn_qkv.weight", flat},
+        {"blk.0.attn_gate.weight", flat},     {"blk.0.ssm_out.weight", flat},   {"blk.0.ffn_gate_inp.weight", router},
         {"blk.0.ffn_up_exps.weight", stacked}};
     for (const auto& [tensor, dims] : tensors) ASSERT_TRUE(w.add_tensor(tensor, DType::kF32, dims).ok());
     ASSERT_TRUE(w.open(path(name)).ok());
@@ -194,8 +193,7 @@ TEST_F(Quantize, RefusesWithOneLine) {
       {in + " " + out + q8 + " --tensor ffn_up", "--tensor ffn_up: give REGEX=TYPE"},
       {in + " " + out + q8 + " --tensor =q8_0", "--tensor =q8_0: give REGEX=TYPE"},
       {in + " " + out + q8 + " --tensor ffn_up=q9", "cannot write type 'q9'"},
-      {in + " " + out + q8 + " --tensor '(ffn=q8_0'",
-       "pattern '(ffn' is no regular expression: missing closing"},
+      {in + " " + out + q8 + " --tensor '(ffn=q8_0'", "pattern '(ffn' is no regular expression: missing closing"},
       {in + " " + out + q8 + " --tensor nothing_like_it=q4_0", "matches no matrix"},
       {in + " " + out + q8 + " --tensor attn_norm=q4_0", "matches no matrix"},
       {in + " " + out + q8 + " --tensor ssm_conv1d=q4_0", "no multiple of q4_0's block of 32"},
@@ -283,19 +281,18 @@ TEST_F(Quantize, MixesOfThreeBitsAndOfUnevenFour) {
   EXPECT_EQ(open("out.gguf").get_u32("general.file_type").value(), 25u);
   EXPECT_EQ(type("small.gguf", "iq4_nl", "token_embd.weight"), "q8_0");
   for (const std::string read_only : {"q2_k", "iq4_xs"})
-    EXPECT_THAT(
-        quire("quantize " + path("small.gguf") + " " + path("not.gguf") + " --type " + read_only).output,
-        testing::AllOf(HasSubstr("cannot write type '" + read_only + "'"), HasSubstr("q3_k")));
+    EXPECT_THAT(quire("quantize " + path("small.gguf") + " " + path("not.gguf") + " --type " + read_only).output,
+                testing::AllOf(HasSubstr("cannot write type '" + read_only + "'"), HasSubstr("q3_k")));
 }
 
 TEST_F(Quantize, TheBytesDoNotDependOnThreads) {
   write_small("small.gguf", 256);
   for (const std::string type : {"nvfp4", "q4_k", "mxfp4", "q6_k", "q3_k", "iq4_nl"}) {
     for (const std::string threads : {"1", "2", "5"})
-      ASSERT_EQ(quire("quantize " + path("small.gguf") + " " + path(threads) + " --type " + type +
-                      " --threads " + threads)
-                    .code,
-                0);
+      ASSERT_EQ(
+          quire("quantize " + path("small.gguf") + " " + path(threads) + " --type " + type + " --threads " + threads)
+              .code,
+          0);
     EXPECT_EQ(test::read_whole_file(path("1")), test::read_whole_file(path("2"))) << type;
     EXPECT_EQ(test::read_whole_file(path("1")), test::read_whole_file(path("5"))) << type;
   }
@@ -327,19 +324,18 @@ TEST_F(Quantize, SearchAndImportanceLowerTheError) {
   EXPECT_LT(searched, 0.8 * plain);
   EXPECT_EQ(open("out.gguf").get_string("quantize.imatrix.dataset").value(), "a text");
   EXPECT_EQ(open("out.gguf").get_u32("quantize.imatrix.chunks_count").value(), 3u);
-  const Outcome text = quire("quantize " + path("small.gguf") + " " + path("out.gguf") +
-                             " --type nvfp4 --imatrix " + path("imatrix.gguf"));
+  const Outcome text = quire("quantize " + path("small.gguf") + " " + path("out.gguf") + " --type nvfp4 --imatrix " +
+                             path("imatrix.gguf"));
   EXPECT_THAT(text.output, HasSubstr("no importance, columns count alike: 'token_embd.weight'"));
   EXPECT_THAT(text.output, HasSubstr("no token reached 1 experts"));
 
   quant::ImportanceTotals other;  // of a model with other shapes
-  ASSERT_TRUE(
-      other.add("blk.0.ffn_up_exps.weight", 128, std::vector<double>(128), std::vector<double>{0}).ok());
+  ASSERT_TRUE(other.add("blk.0.ffn_up_exps.weight", 128, std::vector<double>(128), std::vector<double>{0}).ok());
   ASSERT_TRUE(other.write(path("other.gguf")).ok());
-  EXPECT_EQ(quire("quantize " + path("small.gguf") + " " + path("out.gguf") + " --type nvfp4 --imatrix " +
-                  path("other.gguf"))
-                .code,
-            2);
+  EXPECT_EQ(
+      quire("quantize " + path("small.gguf") + " " + path("out.gguf") + " --type nvfp4 --imatrix " + path("other.gguf"))
+          .code,
+      2);
 }
 
 // NVFP4 with its scales is accepted everywhere a matrix is multiplied, and runs.
@@ -356,9 +352,8 @@ TEST_F(Quantize, Nvfp4ProjectionsAndHeadsRun) {
     SCOPED_TRACE(model);
     // Rows of 96 cannot be nvfp4: such projections take q8_0.
     const bool fits = model.find("demo") != model.npos;
-    const Outcome o =
-        quire("quantize " + model + " " + path("out.gguf") + " --rtn --type nvfp4" +
-              (fits ? " --tensor 'attn_(q|k|v|qkv|gate|output)\\.|ssm_(out|alpha|beta)'=nvfp4" : ""));
+    const Outcome o = quire("quantize " + model + " " + path("out.gguf") + " --rtn --type nvfp4" +
+                            (fits ? " --tensor 'attn_(q|k|v|qkv|gate|output)\\.|ssm_(out|alpha|beta)'=nvfp4" : ""));
     ASSERT_EQ(o.code, 0) << o.output;
     const gguf::File f = open("out.gguf");
     for (const gguf::TensorInfo& t : f.tensors())
@@ -366,9 +361,7 @@ TEST_F(Quantize, Nvfp4ProjectionsAndHeadsRun) {
     const Outcome run = quire("run -m " + path("out.gguf") + " --tokens 1,2,3 -n 4 --ignore-eos --json");
     EXPECT_EQ(run.code, 0) << run.output;
     if (fits) {
-      EXPECT_EQ(
-          quire("quantize " + model + " " + path("no.gguf") + " --type q8_0 --tensor token_embd=nvfp4").code,
-          2);
+      EXPECT_EQ(quire("quantize " + model + " " + path("no.gguf") + " --type q8_0 --tensor token_embd=nvfp4").code, 2);
     }
   }
   EXPECT_GT(scaled, 20);
@@ -376,8 +369,8 @@ TEST_F(Quantize, Nvfp4ProjectionsAndHeadsRun) {
 
 // Whatever ends the work early, the output's name holds nothing, and no temporary file is left.
 TEST_F(Quantize, AFullDiskIsOneLineAndLeavesNothing) {
-  const std::string command = "ulimit -f 20; " QUIRE_PROGRAM " quantize " + path("in.gguf") + " " +
-                              path("out.gguf") + " --type f32 2>&1";
+  const std::string command =
+      "ulimit -f 20; " QUIRE_PROGRAM " quantize " + path("in.gguf") + " " + path("out.gguf") + " --type f32 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   char buffer[4096];
@@ -399,8 +392,7 @@ class LongWork : public Quantize {
     if (child_ == 0) {
       const std::string in = path("large.gguf"), out = path("out.gguf");
       if (std::freopen(path("err").c_str(), "w", stderr) == nullptr) _exit(98);
-      execl(QUIRE_PROGRAM, QUIRE_PROGRAM, "quantize", in.c_str(), out.c_str(), "--type", "q4_k", "-t", "1",
-            nullptr);
+      execl(QUIRE_PROGRAM, QUIRE_PROGRAM, "quantize", in.c_str(), out.c_str(), "--type", "q4_k", "-t", "1", nullptr);
       _exit(99);
     }
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -421,8 +413,7 @@ TEST_F(LongWork, SignalsLeaveNothing) {
     kill(child_, signal);
     const int status = wait();
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
-    EXPECT_EQ(test::read_whole_file(path("err")),
-              "quire: interrupted; " + path("out.gguf") + " was not written\n");
+    EXPECT_EQ(test::read_whole_file(path("err")), "quire: interrupted; " + path("out.gguf") + " was not written\n");
     EXPECT_EQ(files(), 3) << "the two inputs and what was printed";
   }
 }
@@ -432,9 +423,8 @@ TEST_F(LongWork, AnInputCutShortIsOneLine) {
   fs::resize_file(path("large.gguf"), 4096);
   const int status = wait();
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2) << status;
-  EXPECT_THAT(
-      test::read_whole_file(path("err")),
-      testing::AllOf(testing::StartsWith("quire: a file in use was cut short"), testing::EndsWith("\n")));
+  EXPECT_THAT(test::read_whole_file(path("err")),
+              testing::AllOf(testing::StartsWith("quire: a file in use was cut short"), testing::EndsWith("\n")));
   EXPECT_FALSE(fs::exists(path("out.gguf")));
 }
 
@@ -442,8 +432,7 @@ class Synth : public Files, public testing::WithParamInterface<const char*> {};
 
 TEST_P(Synth, WritesSaneBlocksOfEveryType) {
   const std::string type = GetParam(), preset = type == "nvfp4" ? "4b-hybrid" : "0.6b";
-  const Outcome r =
-      quire("synth " + path("m.gguf") + " --layers 1 --vocab 512 --preset " + preset + " --type " + type);
+  const Outcome r = quire("synth " + path("m.gguf") + " --layers 1 --vocab 512 --preset " + preset + " --type " + type);
   ASSERT_EQ(r.code, 0) << r.output;
   const gguf::File f = gguf::File::open(path("m.gguf")).value();
   const Result<Tokenizer> tokenizer = Tokenizer::load(f);
@@ -459,9 +448,8 @@ TEST_P(Synth, WritesSaneBlocksOfEveryType) {
   EXPECT_LT(std::fabs(mean) * std::sqrt(n), 0.1);
 }
 INSTANTIATE_TEST_SUITE_P(Types, Synth,
-                         testing::Values("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k",
-                                         "q5_k", "q6_k", "mxfp4", "nvfp4", "q2_k", "q3_k", "iq4_nl",
-                                         "iq4_xs"));
+                         testing::Values("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k",
+                                         "q6_k", "mxfp4", "nvfp4", "q2_k", "q3_k", "iq4_nl", "iq4_xs"));
 
 }  // namespace
 }  // namespace quire

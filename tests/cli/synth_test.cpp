@@ -20,12 +20,11 @@ using testing::HasSubstr;
 
 class Synth : public ProgramTest {};
 
-const SynthOptions kExperts{
-    .preset = "35b-a3b", .ffn_type = "nvfp4", .head_type = "q8_0", .layers = 1, .vocab = 512};
+const SynthOptions kExperts{.preset = "35b-a3b", .ffn_type = "nvfp4", .head_type = "q8_0", .layers = 1, .vocab = 512};
 
 TEST_F(Synth, MemoryHoldsWhatTheFileHolds) {
-  const Outcome o = quire("synth " + path("m.gguf") +
-                          " --preset 35b-a3b --ffn-type nvfp4 --head-type q8_0 --layers 1 --vocab 512");
+  const Outcome o =
+      quire("synth " + path("m.gguf") + " --preset 35b-a3b --ffn-type nvfp4 --head-type q8_0 --layers 1 --vocab 512");
   ASSERT_EQ(o.code, 0) << o.err;
   const auto file = load_model(path("m.gguf"));
   ASSERT_TRUE(file.ok()) << file.error().message;
@@ -53,8 +52,7 @@ TEST(SynthValues, SpreadIsThatOfTheRowLength) {
       quant::decode_row(t.dtype, t.data + r * t.row_bytes(), t.dims[0], values.data() + r * t.dims[0]);
     double sum = 0, squares = 0;
     for (const float x : values) sum += x, squares += double{x} * x;
-    const auto n = static_cast<double>(values.size()),
-               deviation = 1 / std::sqrt(static_cast<double>(t.dims[0]));
+    const auto n = static_cast<double>(values.size()), deviation = 1 / std::sqrt(static_cast<double>(t.dims[0]));
     EXPECT_NEAR(std::sqrt(squares / n), deviation, 0.1 * deviation) << type;
     EXPECT_NEAR(sum / n, 0, 0.05 * deviation) << type;
   }

@@ -132,9 +132,7 @@ struct SumCase {
       bound.push_back(100 * kEpsF32 * magnitude);
     }
   }
-  void compare(const Buffer& y) {
-    suite.expect_close("kernel", "sums", worst_excess(y.values(), want, bound));
-  }
+  void compare(const Buffer& y) { suite.expect_close("kernel", "sums", worst_excess(y.values(), want, bound)); }
 };
 
 TEST(Suite, PassesARightKernelAndCatchesAWrongOne) {
@@ -216,13 +214,11 @@ constexpr Kernel<CountArgs> kCountKernels[] = {{"wide", never, nullptr, static_c
                                                {"even", even, nullptr},
                                                {"any", fits_always<CountArgs>, nullptr}};
 
-void count_conformance(Suite& suite, std::initializer_list<int> numbers,
-                       std::vector<std::string>* ran = nullptr) {
+void count_conformance(Suite& suite, std::initializer_list<int> numbers, std::vector<std::string>* ran = nullptr) {
   for (const int n : numbers) {
     const std::string name = fmt::format("n={}", n);
     if (!suite.wants_case(name)) continue;
-    for (const auto& k :
-         suite.kernels(std::span<const Kernel<CountArgs>>(kCountKernels), kNotOnGpu<CountArgs>)) {
+    for (const auto& k : suite.kernels(std::span<const Kernel<CountArgs>>(kCountKernels), kNotOnGpu<CountArgs>)) {
       if (!suite.wants(k.name, name) || !k.fits(suite.machine(), {n})) continue;
       suite.expect(k.name, name + ", part", true, "");
       suite.expect(k.name, name + ", another", true, "");

@@ -1,6 +1,6 @@
-// The suites on a GPU, without one: a device whose memory is an array and whose kernels are those of a CPU with AVX2. What it
-// proves is the way there and back: that every operand is placed, that each kernel is called, and that what goes wrong there
-// fails.
+// The suites on a GPU, without one: a device whose memory is an array and whose kernels are those of a CPU with AVX2.
+// What it proves is the way there and back: that every operand is placed, that each kernel is called, and that what
+// goes wrong there fails.
 #include "ops/conformance/gpu.h"
 
 #include <gmock/gmock.h>
@@ -108,16 +108,14 @@ TEST(GpuSuites, WhatAGpuDoesNotTakeIsCountedAndNothingIsFailure) {
   for (const Suite::Count& c : attention.counts()) {
     if (!c.skipped.empty()) continue;
     EXPECT_EQ(c.passed, 0) << c.kernel;
-    EXPECT_THAT(c.not_taken,
-                testing::ElementsAre(testing::Pair("KV of other types than bf16", testing::Gt(0))));
+    EXPECT_THAT(c.not_taken, testing::ElementsAre(testing::Pair("KV of other types than bf16", testing::Gt(0))));
   }
 
   Options o;
   o.gpu = &gpu;
   const Suite none = run_suite({"linear", {{"reference"}}, [](Suite&) {}}, o);
   EXPECT_EQ(none.failed(), 1);
-  EXPECT_THAT(none.failures(),
-              testing::ElementsAre(testing::HasSubstr("this GPU can run the kernel, but no case")));
+  EXPECT_THAT(none.failures(), testing::ElementsAre(testing::HasSubstr("this GPU can run the kernel, but no case")));
   const Suite no_kernel = run_suite({"linear", {{"cuda", GpuLevel::kMma}}, [](Suite&) {}}, o);
   EXPECT_EQ(no_kernel.passed() + no_kernel.failed(), 0);
   EXPECT_EQ(no_kernel.counts()[0].skipped, "a GPU has no kernel of its own for it");

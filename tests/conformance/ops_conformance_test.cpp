@@ -25,8 +25,7 @@ TEST_P(OpsConformance, Passes) {
   for (const std::string& f : suite.failures()) ADD_FAILURE() << f;
   for (const Suite::Count& c : suite.counts())
     if (!c.skipped.empty())
-      std::printf("%s %s skipped: %s\n", std::string(GetParam().name).c_str(), c.kernel.c_str(),
-                  c.skipped.c_str());
+      std::printf("%s %s skipped: %s\n", std::string(GetParam().name).c_str(), c.kernel.c_str(), c.skipped.c_str());
 }
 
 // For sanitizers, which take too long for all cases.

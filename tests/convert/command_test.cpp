@@ -29,8 +29,7 @@ class ConvertCommand : public testing::Test {
   ConvertCommand() : model_(tiny_models()[4]), folder_(model_) {}
 
   Outcome shell(const std::string& command) const {
-    const std::string all =
-        fmt::format("( {} ) </dev/null >{} 2>{}", command, out_.path("out"), out_.path("err"));
+    const std::string all = fmt::format("( {} ) </dev/null >{} 2>{}", command, out_.path("out"), out_.path("err"));
     const int status = std::system(all.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_whole_file(out_.path("out")),
             read_whole_file(out_.path("err"))};
@@ -38,8 +37,7 @@ class ConvertCommand : public testing::Test {
   std::string command(const std::string& more = "") const {
     return fmt::format(QUIRE_PROGRAM " convert {} {} {}", folder_.path(), out_.path("m.gguf"), more);
   }
-  void expect_refused(const std::string& what, const std::string& reason,
-                      const std::string& more = "") const {
+  void expect_refused(const std::string& what, const std::string& reason, const std::string& more = "") const {
     SCOPED_TRACE(what);
     const Outcome o = shell(command(more));
     EXPECT_EQ(o.code, 2);
@@ -63,8 +61,7 @@ class ConvertCommand : public testing::Test {
     folder_.write_json("config.json", config);
     expect_refused(key, reason);
   }
-  void expect_tokenizer_refused(const std::string& pointer, const json& value,
-                                const std::string& reason) const {
+  void expect_tokenizer_refused(const std::string& pointer, const json& value, const std::string& reason) const {
     json tokenizer = hf_tokenizer(model_);
     tokenizer[json::json_pointer(pointer)] = value;
     folder_.write_json("tokenizer.json", tokenizer);
@@ -117,13 +114,10 @@ TEST_F(ConvertCommand, RefusesConfigurations) {
   expect_config_refused("rms_norm_eps", 0, "rms_norm_eps: 0 is not a positive number");
   expect_config_refused("hidden_act", "gelu", "hidden_act: 'gelu' is not supported");
   expect_config_refused("num_hidden_layers", 4, "tensor model.layers.3.input_layernorm.weight is missing");
-  expect_config_refused("rope_scaling", {{"type", "longrope"}},
-                        "rope_type: 'longrope' is not supported for qwen3");
-  expect_config_refused("rope_scaling", {{"type", "llama3"}},
-                        "rope_type: 'llama3' is not supported for qwen3");
+  expect_config_refused("rope_scaling", {{"type", "longrope"}}, "rope_type: 'longrope' is not supported for qwen3");
+  expect_config_refused("rope_scaling", {{"type", "llama3"}}, "rope_type: 'llama3' is not supported for qwen3");
   expect_config_refused("rope_scaling", {{"type", "yarn"}, {"factor", 4}, {"beta_fast", 8}}, "beta_fast 8");
-  expect_config_refused("quantization_config", {{"quant_method", "gptq"}},
-                        "quant_method: 'gptq' is not supported");
+  expect_config_refused("quantization_config", {{"quant_method", "gptq"}}, "quant_method: 'gptq' is not supported");
 }
 
 TEST_F(ConvertCommand, RefusesWeights) {
@@ -143,14 +137,11 @@ TEST_F(ConvertCommand, RefusesWeights) {
 }
 
 TEST_F(ConvertCommand, RefusesTokenizers) {
-  expect_tokenizer_refused("/model/type", "Unigram",
-                           "a model of type 'Unigram' is not supported (byte-level BPE is)");
+  expect_tokenizer_refused("/model/type", "Unigram", "a model of type 'Unigram' is not supported (byte-level BPE is)");
   expect_tokenizer_refused("/model/byte_fallback", true, "byte_fallback (SentencePiece) is not supported");
   expect_tokenizer_refused("/pre_tokenizer", nullptr, "only byte-level tokenizers are supported");
-  expect_tokenizer_refused("/pre_tokenizer/pretokenizers/0/pattern/Regex", "a+",
-                           "the pattern 'a+' is not one of");
-  expect_tokenizer_refused("/pre_tokenizer/pretokenizers/0/type", "Metaspace",
-                           "step 'Metaspace' is not supported");
+  expect_tokenizer_refused("/pre_tokenizer/pretokenizers/0/pattern/Regex", "a+", "the pattern 'a+' is not one of");
+  expect_tokenizer_refused("/pre_tokenizer/pretokenizers/0/type", "Metaspace", "step 'Metaspace' is not supported");
   expect_tokenizer_refused("/model/vocab/!", 333,
                            "token '!' has the id 333, but the vocabulary of config.json has 333");
   expect_tokenizer_refused("/model/vocab/!", 1, "id 1 stands for both");
@@ -163,18 +154,15 @@ TEST_F(ConvertCommand, RefusesTokenizers) {
 
 TEST_F(ConvertCommand, SaysWhatIsLeftOut) {
   write_weights([](auto& t) {
-    for (int i = 0; i < 7; ++i)
-      t.push_back(safe_tensor(fmt::format("extra.{}", i), "U8", {1}, std::vector<char>{'x'}));
+    for (int i = 0; i < 7; ++i) t.push_back(safe_tensor(fmt::format("extra.{}", i), "U8", {1}, std::vector<char>{'x'}));
     t.push_back(safe_tensor("model.visual.patch_embed.weight", "U8", {1}, std::vector<char>{'x'}));
-    t.push_back(
-        safe_tensor("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {1}, std::vector<float>{1}));
+    t.push_back(safe_tensor("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {1}, std::vector<float>{1}));
   });
   const Outcome o = shell(command("--name 'a name'"));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("note: 1 vision and audio tensors are left out"));
-  EXPECT_THAT(o.out,
-              HasSubstr("note: 7 tensors of the folder are not understood and left out: extra.0, extra.1, "
-                        "extra.2, extra.3, extra.4, ...\n"));
+  EXPECT_THAT(o.out, HasSubstr("note: 7 tensors of the folder are not understood and left out: extra.0, extra.1, "
+                               "extra.2, extra.3, extra.4, ...\n"));
   EXPECT_THAT(o.out, HasSubstr("named a name"));
   const json summary = json::parse(shell(command("--json")).out);
   EXPECT_EQ(summary.at("unused").size(), 7u);
@@ -197,10 +185,8 @@ TEST_F(ConvertCommand, UnwritableOutputGetsOneLine) {
 }
 
 TEST_F(ConvertCommand, DemoModelGeneratesTheSame) {
-  const std::string shared = QUIRE_SOURCE_DIR "/../shared/models/",
-                    reference = shared + "gguf/demo-moe-bf16.gguf";
-  if (!fs::exists(shared + "hf/demo-moe") || !fs::exists(reference))
-    GTEST_SKIP() << shared << " is not present";
+  const std::string shared = QUIRE_SOURCE_DIR "/../shared/models/", reference = shared + "gguf/demo-moe-bf16.gguf";
+  if (!fs::exists(shared + "hf/demo-moe") || !fs::exists(reference)) GTEST_SKIP() << shared << " is not present";
   ASSERT_EQ(shell(QUIRE_PROGRAM " convert " + shared + "hf/demo-moe " + out_.path("moe.gguf")).code, 0);
   const auto text = [&](const std::string& model) {
     return shell(QUIRE_PROGRAM " run -m " + model + " -p 'Once upon a time' -n 40").out;

@@ -75,10 +75,9 @@ TEST(FaithfulConfig, KeysAroundAWrapperAreNotItsModels) {
   json text = hf_config(model("tiny-qwen35"));
   text.erase("architectures");
   text.erase("hidden_size");
-  EXPECT_THAT(refusal({{"architectures", {"Qwen3_5ForConditionalGeneration"}},
-                       {"text_config", text},
-                       {"hidden_size", 64}}),
-              HasSubstr("hidden_size: missing"));
+  EXPECT_THAT(
+      refusal({{"architectures", {"Qwen3_5ForConditionalGeneration"}}, {"text_config", text}, {"hidden_size", 64}}),
+      HasSubstr("hidden_size: missing"));
 }
 
 TEST(FaithfulConfig, OnlyHybridsRotateAPartOfAHead) {
@@ -201,9 +200,8 @@ TEST(FaithfulTensors, AHeadOfItsOwnIsKeptBesideTiedEmbeddings) {
   ASSERT_TRUE(m.tied);
   const HfFolder folder(m);
   std::vector<SafeTensor> tensors = safe_tensors(m);
-  const auto embedding = std::find_if(tensors.begin(), tensors.end(), [](const SafeTensor& t) {
-    return t.name == "model.embed_tokens.weight";
-  });
+  const auto embedding = std::find_if(tensors.begin(), tensors.end(),
+                                      [](const SafeTensor& t) { return t.name == "model.embed_tokens.weight"; });
   SafeTensor head = *embedding;
   head.name = "lm_head.weight";
   tensors.push_back(head);

@@ -39,9 +39,7 @@ std::vector<Bad> bad_files() {
     return safetensors_file(header, std::string(data, 'x'));
   };
   const std::string good = R"("dtype":"U8","shape":[4],"data_offsets":[0,4])";
-  const auto two = [&](std::string_view second) {
-    return fmt::format(R"({{"a":{{{}}},"b":{{{}}}}})", good, second);
-  };
+  const auto two = [&](std::string_view second) { return fmt::format(R"({{"a":{{{}}},"b":{{{}}}}})", good, second); };
   std::string truncated = file(one(good));
   truncated.resize(truncated.size() - 1);
   std::string huge(16, '\xff');
@@ -84,15 +82,11 @@ std::vector<Bad> bad_files() {
       {"negative dimension", file(entry(R"("U8")", "[-4]", "[0,4]")), "negative number -4"},
       {"fractional dimension", file(entry(R"("U8")", "[4.0]", "[0,4]")), "its shape is not a list"},
       {"dimension of 2^63", file(entry(R"("U8")", "[9223372036854775808]", "[0,4]")), "impossible dimension"},
-      {"dimension above 2^64", file(entry(R"("U8")", "[99999999999999999999]", "[0,4]")),
-       "its shape is not a list"},
-      {"too many dimensions", file(entry(R"("U8")", "[1,1,1,1,1,1,1,1,1]", "[0,1]")),
-       "more than 8 dimensions"},
+      {"dimension above 2^64", file(entry(R"("U8")", "[99999999999999999999]", "[0,4]")), "its shape is not a list"},
+      {"too many dimensions", file(entry(R"("U8")", "[1,1,1,1,1,1,1,1,1]", "[0,1]")), "more than 8 dimensions"},
       {"product overflows", file(entry(R"("F32")", "[4294967296,4294967296]", "[0,4]")), "impossibly large"},
-      {"product overflows to fit", file(entry(R"("U8")", "[4294967296,4294967296,0,3]", "[0,4]")),
-       "impossibly large"},
-      {"too few bytes", file(entry(R"("F32")", "[2]", "[0,4]")),
-       "needs 8 bytes, but its data_offsets span 4"},
+      {"product overflows to fit", file(entry(R"("U8")", "[4294967296,4294967296,0,3]", "[0,4]")), "impossibly large"},
+      {"too few bytes", file(entry(R"("F32")", "[2]", "[0,4]")), "needs 8 bytes, but its data_offsets span 4"},
       {"too many bytes", file(entry(R"("U8")", "[3]", "[0,4]")), "needs 3 bytes"},
       {"one offset", file(entry(R"("U8")", "[4]", "[0]")), "lacks an end"},
       {"three offsets", file(entry(R"("U8")", "[4]", "[0,4,8]")), "more than two data_offsets"},
@@ -100,10 +94,8 @@ std::vector<Bad> bad_files() {
       {"beyond the end", file(entry(R"("U8")", "[8]", "[0,8]")), "lies at bytes 0 to 8 of 4"},
       {"truncated data", truncated, "lies at bytes 0 to 4 of 3"},
       {"name twice", file(fmt::format(R"({{"a":{{{0}}},"a":{{{0}}}}})", good)), "'a' occurs twice"},
-      {"overlap", file(two(R"("dtype":"U8","shape":[2],"data_offsets":[2,4])")),
-       "inside the tensor before it"},
-      {"hole", file(two(R"("dtype":"U8","shape":[2],"data_offsets":[6,8])"), 8),
-       "2 bytes behind the tensor before it"},
+      {"overlap", file(two(R"("dtype":"U8","shape":[2],"data_offsets":[2,4])")), "inside the tensor before it"},
+      {"hole", file(two(R"("dtype":"U8","shape":[2],"data_offsets":[6,8])"), 8), "2 bytes behind the tensor before it"},
       {"hole at the begin", file(entry(R"("U8")", "[2]", "[2,4]")), "2 bytes behind"},
       {"bytes left over", file(one(good), 5), "end after 4 bytes of data, but there are 5"},
       {"no tensors but data", file("{}"), "end after 0 bytes"},

@@ -70,8 +70,7 @@ TEST(ConvertConfig, ExpertsThatReadersWouldWeightDifferentlyAreRefused) {
   EXPECT_THAT(convert::read_hf_config(document).error().message, HasSubstr("norm_topk_prob: must be true"));
   document["norm_topk_prob"] = true;
   document["mlp_only_layers"] = {0};
-  EXPECT_THAT(convert::read_hf_config(document).error().message,
-              HasSubstr("dense layers among layers of experts"));
+  EXPECT_THAT(convert::read_hf_config(document).error().message, HasSubstr("dense layers among layers of experts"));
 }
 
 TEST(ConvertConfig, AMissingMtpBlockIsNoted) {
@@ -93,8 +92,7 @@ TEST(ConvertTokens, IdsAndTemplates) {
   folder.write_json(
       "tokenizer_config.json",
       {{"eos_token", {{"content", "<|im_end|>"}}},
-       {"chat_template",
-        {{{"name", "default"}, {"template", "old"}}, {{"name", "tool_use"}, {"template", "tools"}}}},
+       {"chat_template", {{{"name", "default"}, {"template", "old"}}, {{"name", "tool_use"}, {"template", "tools"}}}},
        {"added_tokens_decoder", {{"300", {{"content", "<extra>"}, {"special", false}}}}}});
   folder.write("chat_template.jinja", "new");
   std::filesystem::create_directory(folder.path("additional_chat_templates"));
@@ -117,8 +115,8 @@ TEST(ConvertTokens, IdsAndTemplates) {
   EXPECT_EQ(f.get_u32("tokenizer.ggml.eot_token_id").value(), 5u);
   EXPECT_EQ(f.get_u32("tokenizer.ggml.eom_token_id").value(), 6u);
   EXPECT_EQ(f.get_u32("tokenizer.ggml.padding_token_id").value(), 331u);
-  EXPECT_THAT(s.notes, ElementsAre(HasSubstr("chat template 'not-a-key' is left out"),
-                                   HasSubstr("eos_token_id 7 is left out")));
+  EXPECT_THAT(s.notes,
+              ElementsAre(HasSubstr("chat template 'not-a-key' is left out"), HasSubstr("eos_token_id 7 is left out")));
   EXPECT_EQ(f.get_bool("tokenizer.ggml.add_bos_token").value(), false);
   EXPECT_EQ(f.get_string("tokenizer.chat_template").value(), "new");
   EXPECT_EQ(f.get_string("tokenizer.chat_template.tool_use").value(), "tools");
@@ -139,8 +137,7 @@ TEST(ConvertTokens, BosFromThePostProcessor) {
       {"type", "TemplateProcessing"},
       {"single", {{{"SpecialToken", {{"id", "<|begin_of_text|>"}}}}, {{"Sequence", {{"id", "A"}}}}}}};
   folder.write_json("tokenizer.json", tokenizer);
-  folder.write_json("tokenizer_config.json",
-                    {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|eot_id|>"}});
+  folder.write_json("tokenizer_config.json", {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|eot_id|>"}});
   const gguf::File f = converted(folder);
   EXPECT_TRUE(f.get_bool("tokenizer.ggml.add_bos_token").value());
   EXPECT_EQ(f.get_string("tokenizer.ggml.pre").value(), "llama-bpe");
@@ -169,12 +166,10 @@ TEST(ConvertTypes, AValueTooLargeForF16IsNamed) {
   const TinyModel m = model("tiny-qwen2");
   const HfFolder folder(m);
   std::vector<SafeTensor> tensors = safe_tensors(m);
-  const auto at =
-      std::find_if(tensors.begin(), tensors.end(), [](const SafeTensor& t) { return t.shape.size() == 2; });
+  const auto at = std::find_if(tensors.begin(), tensors.end(), [](const SafeTensor& t) { return t.shape.size() == 2; });
   at->bytes.replace(6, 2, "\x80\x47");  // bf16 65536
   folder.write("model.safetensors", safetensors_file(tensors));
-  const auto s =
-      convert::convert({.folder = folder.path(), .output = folder.path("m.gguf"), .type = DType::kF16});
+  const auto s = convert::convert({.folder = folder.path(), .output = folder.path("m.gguf"), .type = DType::kF16});
   ASSERT_FALSE(s.ok());
   EXPECT_THAT(s.error().message, HasSubstr(at->name));
   EXPECT_THAT(s.error().message, HasSubstr("too large for the new type"));

@@ -91,15 +91,14 @@ INSTANTIATE_TEST_SUITE_P(Models, TinyConversion, testing::ValuesIn(tiny_models()
 TEST_P(TinyConversion, EqualsTheFileOfTheTests) {
   const TinyModelFile reference(GetParam());
   const HfFolder folder(GetParam());
-  const auto s = convert_or_die(
-      {.folder = folder.path(), .output = folder.path("m.gguf"), .name = GetParam().name, .threads = 2});
+  const auto s =
+      convert_or_die({.folder = folder.path(), .output = folder.path("m.gguf"), .name = GetParam().name, .threads = 2});
   EXPECT_THAT(s.notes, IsEmpty());
   EXPECT_THAT(s.unused, IsEmpty());
   const gguf::File want = open(reference.path()), got = open(folder.path("m.gguf"));
   expect_same_tensors(want, got);
   std::vector<std::string> expected = {"general.quantization_version", "general.size_label"};
-  if (want.has("tokenizer.chat_template"))
-    expected.push_back("tokenizer.chat_template");  // the folder has none
+  if (want.has("tokenizer.chat_template")) expected.push_back("tokenizer.chat_template");  // the folder has none
   EXPECT_THAT(different_keys(want, got), testing::UnorderedElementsAreArray(expected));
 }
 
@@ -118,8 +117,8 @@ TEST(Conversion, SplitsAndMergesAgain) {
   const TinyModel m = tiny_models()[7];
   const HfFolder folder(m);
   convert_or_die({.folder = folder.path(), .output = folder.path("one.gguf")});
-  const auto s = convert_or_die(
-      {.folder = folder.path(), .output = folder.path("many.gguf"), .split_max_bytes = 200'000});
+  const auto s =
+      convert_or_die({.folder = folder.path(), .output = folder.path("many.gguf"), .split_max_bytes = 200'000});
   ASSERT_GT(s.files.size(), 3u);
   EXPECT_EQ(s.files[0], folder.path(fmt::format("many-00001-of-{:05}.gguf", s.files.size())));
   EXPECT_FALSE(fs::exists(folder.path("many.gguf")));
@@ -144,8 +143,7 @@ TEST(Conversion, KeepsTheMtpBlock) {
     }
   const auto add = [&](const char* name, std::vector<int64_t> shape, float value) {
     const int64_t n = shape[0] * (shape.size() > 1 ? shape[1] : 1);
-    tensors.push_back(
-        safe_tensor(name, "BF16", shape, std::vector<bf16>(static_cast<size_t>(n), to_bf16(value))));
+    tensors.push_back(safe_tensor(name, "BF16", shape, std::vector<bf16>(static_cast<size_t>(n), to_bf16(value))));
   };
   add("mtp.fc.weight", {m.hidden, 2 * m.hidden}, 0.25F);
   add("mtp.pre_fc_norm_embedding.weight", {m.hidden}, 0.5F);
@@ -184,10 +182,10 @@ TEST(Conversion, KeepsTheMtpBlock) {
 TEST(Conversion, StopsWithoutOutput) {
   const HfFolder folder(tiny_models()[4]), out;
   int asked = 0;
-  const auto s = convert::convert(
-      {.folder = folder.path(), .output = out.path("m.gguf"), .split_max_bytes = 100'000, .stop = [&] {
-         return ++asked == 9;
-       }});
+  const auto s =
+      convert::convert({.folder = folder.path(), .output = out.path("m.gguf"), .split_max_bytes = 100'000, .stop = [&] {
+                          return ++asked == 9;
+                        }});
   ASSERT_FALSE(s.ok());
   EXPECT_EQ(s.error().message, folder.path() + ": interrupted; nothing was written");
   EXPECT_TRUE(fs::is_empty(out.path()));

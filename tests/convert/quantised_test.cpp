@@ -23,8 +23,7 @@ namespace {
 using testing::HasSubstr;
 
 enum class Layout { kModelOpt, kCompressedTensors, kMxfp4, kFp8Block, kFp8Row, kFp8Tensor };
-constexpr const char* kLayoutNames[] = {"ModelOpt", "CompressedTensors", "Mxfp4", "Fp8Block",
-                                        "Fp8Row",   "Fp8Tensor"};
+constexpr const char* kLayoutNames[] = {"ModelOpt", "CompressedTensors", "Mxfp4", "Fp8Block", "Fp8Row", "Fp8Tensor"};
 
 constexpr float kCodes[16] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
 
@@ -66,8 +65,7 @@ class RandomMatrix {
     const auto codes = bytes(rows_ * cols_ / 2, 0, 255), scales = bytes(rows_ * cols_ / 16, 0, 0x7e);
     const float scale = factor(), input = factor();
     const bool modelopt = layout == Layout::kModelOpt;
-    tensors.push_back(
-        safe_tensor(stem_ + (modelopt ? ".weight" : ".weight_packed"), "U8", {rows_, cols_ / 2}, codes));
+    tensors.push_back(safe_tensor(stem_ + (modelopt ? ".weight" : ".weight_packed"), "U8", {rows_, cols_ / 2}, codes));
     tensors.push_back(safe_tensor(stem_ + ".weight_scale", "F8_E4M3", {rows_, cols_ / 16}, scales));
     const auto scalar = [&](const char* name, std::vector<int64_t> shape, float x) {
       tensors.push_back(safe_tensor(stem_ + name, "F32", std::move(shape), std::vector<float>{x}));
@@ -80,8 +78,7 @@ class RandomMatrix {
       scalar(".input_global_scale", {1}, 1 / input);
     }
     for (int64_t i = 0; i < rows_ * cols_; ++i)
-      values_.push_back(
-          static_cast<float>(nibble(codes, i) * e4m3(scales[static_cast<size_t>(i / 16)]) * scale));
+      values_.push_back(static_cast<float>(nibble(codes, i) * e4m3(scales[static_cast<size_t>(i / 16)]) * scale));
   }
   void mxfp4() {
     const auto codes = bytes(rows_ * cols_ / 2, 0, 255), scales = bytes(rows_ * cols_ / 32, 110, 130);
@@ -155,8 +152,7 @@ std::vector<SafeTensor> unpack_experts(const TinyModel& m) {
   return out;
 }
 
-gguf::File convert_folder(const HfFolder& folder, const std::string& name,
-                          convert::ConvertSummary* summary = nullptr) {
+gguf::File convert_folder(const HfFolder& folder, const std::string& name, convert::ConvertSummary* summary = nullptr) {
   Result<convert::ConvertSummary> s =
       convert::convert({.folder = folder.path(), .output = folder.path(name), .threads = 2});
   QUIRE_CHECK(s.ok(), "{}", s.error().message);
@@ -252,8 +248,8 @@ TEST_P(QuantisedCheckpoint, HoldsTheSameValues) {
 std::vector<Case> cases() {
   std::vector<Case> out;
   for (const char* model : {"tiny-llama", "tiny-mixtral", "tiny-qwen3", "tiny-qwen3moe", "tiny-qwen35"})
-    for (const Layout layout : {Layout::kModelOpt, Layout::kCompressedTensors, Layout::kMxfp4,
-                                Layout::kFp8Block, Layout::kFp8Row, Layout::kFp8Tensor})
+    for (const Layout layout : {Layout::kModelOpt, Layout::kCompressedTensors, Layout::kMxfp4, Layout::kFp8Block,
+                                Layout::kFp8Row, Layout::kFp8Tensor})
       out.push_back({model, layout});
   return out;
 }
@@ -310,15 +306,13 @@ TEST(Quantised, SingleExpertsAreStackedAsPackedOnesAre) {
 
 TEST(Quantised, MovesOnlyBits) {
   // Codes 0..15 in order, then 48 zeros; scale bytes 38, ff (a sign, which is dropped), 40, 01.
-  const auto codes = from_hex("10 32 54 76 98 ba dc fe" + std::string(48, '0')),
-             scales = from_hex("38 ff 40 01");
+  const auto codes = from_hex("10 32 54 76 98 ba dc fe" + std::string(48, '0')), scales = from_hex("38 ff 40 01");
   std::vector<std::byte> out(36);
   convert::repack_nvfp4_row(codes.data(), scales.data(), 64, {}, out.data());
   EXPECT_EQ(out, from_hex("38 7f 40 01 80 91 a2 b3 c4 d5 e6 f7" + std::string(48, '0')));
   const int64_t order[] = {3, 0, 1, 2};
   convert::repack_nvfp4_row(codes.data(), scales.data(), 64, order, out.data());
-  EXPECT_EQ(
-      out, from_hex("01 38 7f 40" + std::string(16, '0') + "80 91 a2 b3 c4 d5 e6 f7" + std::string(32, '0')));
+  EXPECT_EQ(out, from_hex("01 38 7f 40" + std::string(16, '0') + "80 91 a2 b3 c4 d5 e6 f7" + std::string(32, '0')));
 
   const auto wide = from_hex("10 32 54 76 98 ba dc fe 01 23 45 67 89 ab cd ef");
   std::vector<std::byte> block(17);
@@ -342,8 +336,7 @@ TEST(Quantised, RoundsOnce) {
     // A third of them next to halfway between two bf16, where rounding to float32 first goes wrong.
     double x = std::ldexp(mantissa(random), exponent(random));
     if (i % 3 == 0) {
-      const float half =
-          std::bit_cast<float>((std::bit_cast<uint32_t>(static_cast<float>(x)) & 0xffff0000U) | 0x8000U);
+      const float half = std::bit_cast<float>((std::bit_cast<uint32_t>(static_cast<float>(x)) & 0xffff0000U) | 0x8000U);
       x = half * (1 + std::ldexp(mantissa(random), -30));
     }
     const float odd = convert::round_to_odd(x);
@@ -358,15 +351,11 @@ TEST(Quantised, RoundsOnce) {
 
 // One linear map of [2, 64] in tensors that do not fit together.
 TEST(Quantised, RefusesScalesThatDoNotFit) {
-  const auto raw = [](const char* name, const char* dtype, std::vector<int64_t> shape, size_t bytes,
-                      char fill = 0x38) {
+  const auto raw = [](const char* name, const char* dtype, std::vector<int64_t> shape, size_t bytes, char fill = 0x38) {
     return SafeTensor{name, dtype, std::move(shape), std::string(bytes, fill)};
   };
-  const auto number = [](const char* name, float x) {
-    return safe_tensor(name, "F32", {1}, std::vector<float>{x});
-  };
-  const SafeTensor codes = raw("l.weight", "U8", {2, 32}, 64),
-                   scales = raw("l.weight_scale", "F8_E4M3", {2, 4}, 8);
+  const auto number = [](const char* name, float x) { return safe_tensor(name, "F32", {1}, std::vector<float>{x}); };
+  const SafeTensor codes = raw("l.weight", "U8", {2, 32}, 64), scales = raw("l.weight_scale", "F8_E4M3", {2, 4}, 8);
   const SafeTensor fp8 = raw("l.weight", "F8_E4M3", {2, 64}, 128);
   struct BadScales {
     std::vector<SafeTensor> tensors;
@@ -377,14 +366,10 @@ TEST(Quantised, RefusesScalesThatDoNotFit) {
       {{codes, scales}, "neither l.weight_scale_2 nor l.weight_global_scale"},
       {{codes, scales, number("l.weight_scale_2", 0)}, "scale 0 is not positive"},
       {{codes, scales, number("l.weight_global_scale", NAN)}, "scale nan is not positive"},
-      {{codes, scales, safe_tensor("l.weight_scale_2", "F32", {2}, std::vector<float>{1, 1})},
-       "is not one number"},
-      {{codes, raw("l.weight_scale", "F8_E4M3", {2, 4}, 8, '\x7f')},
-       "scale code 0x7f is negative or not a number"},
-      {{codes, raw("l.weight_scale", "F8_E4M3", {2, 4}, 8, '\x91')},
-       "scale code 0x91 is negative or not a number"},
-      {{codes, raw("l.weight_scale", "F8_E8M0", {2, 2}, 4, '\xff')},
-       "scale code 0xff is negative or not a number"},
+      {{codes, scales, safe_tensor("l.weight_scale_2", "F32", {2}, std::vector<float>{1, 1})}, "is not one number"},
+      {{codes, raw("l.weight_scale", "F8_E4M3", {2, 4}, 8, '\x7f')}, "scale code 0x7f is negative or not a number"},
+      {{codes, raw("l.weight_scale", "F8_E4M3", {2, 4}, 8, '\x91')}, "scale code 0x91 is negative or not a number"},
+      {{codes, raw("l.weight_scale", "F8_E8M0", {2, 2}, 4, '\xff')}, "scale code 0xff is negative or not a number"},
       {{codes, raw("l.weight_scale", "F8_E4M3", {2, 3}, 6)}, "[2, 3] scales do not make the [2, 64]"},
       {{codes, raw("l.weight_scale", "I8", {2, 4}, 8)}, "neither NVFP4's (F8_E4M3) nor MXFP4's"},
       {{raw("l.weight", "U8", {2, 16}, 32), scales}, "do not make the [2, 64]"},
@@ -423,8 +408,7 @@ TEST(Quantised, RefusesCodesThatAreNotNumbers) {
   folder.write("model.safetensors", safetensors_file(tensors));
   const auto s = convert::convert({.folder = folder.path(), .output = folder.path("m.gguf")});
   ASSERT_FALSE(s.ok());
-  EXPECT_THAT(s.error().message,
-              HasSubstr("1 tensor holds NaN or infinity: 'model.layers.1.mlp.down_proj.weight'"));
+  EXPECT_THAT(s.error().message, HasSubstr("1 tensor holds NaN or infinity: 'model.layers.1.mlp.down_proj.weight'"));
   EXPECT_FALSE(std::filesystem::exists(folder.path("m.gguf")));
 }
 
@@ -434,9 +418,9 @@ TEST(Quantised, PackedFp8ExpertsHaveAGridEach) {
   constexpr int64_t kExperts = 2, kRows = 256, kCols = 130;
   std::vector<uint8_t> codes(kExperts * kRows * kCols, 0x38);  // 1.0
   const std::vector<float> scales = {1, 2, 3, 4, 5, 6, 7, 8};
-  const std::string file = safetensors_file(
-      {safe_tensor("x.experts.gate_up_proj", "F8_E4M3", {kExperts, kRows, kCols}, codes),
-       safe_tensor("x.experts.gate_up_proj_scale_inv", "F32", {kExperts, kRows / 128, 2}, scales)});
+  const std::string file =
+      safetensors_file({safe_tensor("x.experts.gate_up_proj", "F8_E4M3", {kExperts, kRows, kCols}, codes),
+                        safe_tensor("x.experts.gate_up_proj_scale_inv", "F32", {kExperts, kRows / 128, 2}, scales)});
   const auto checkpoint = convert::Checkpoint::parse(std::as_bytes(std::span(file)));
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
   convert::Source source(*checkpoint);

@@ -21,8 +21,7 @@ inline convert::HfConfig config_of(const nlohmann::json& document) {
 }
 
 inline gguf::File converted(const HfFolder& folder, convert::ConvertSummary* summary = nullptr) {
-  Result<convert::ConvertSummary> s =
-      convert::convert({.folder = folder.path(), .output = folder.path("m.gguf")});
+  Result<convert::ConvertSummary> s = convert::convert({.folder = folder.path(), .output = folder.path("m.gguf")});
   QUIRE_CHECK(s.ok(), "{}", s.error().message);
   if (summary != nullptr) *summary = *s;
   return std::move(gguf::File::open(folder.path("m.gguf"))).value();

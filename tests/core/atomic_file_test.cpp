@@ -108,10 +108,8 @@ TEST_F(AtomicFileTest, ChecksBeforeTheWork) {
   EXPECT_EQ(check_output_file("").error().message, "cannot write a file without a name");
   EXPECT_EQ(check_output_file(path("none/a")).error().message,
             "cannot create " + path("none/a") + ": No such file or directory");
-  EXPECT_EQ(check_output_file(folder_).error().message,
-            "cannot write " + folder_.string() + ": Is a directory");
-  EXPECT_EQ(check_output_file("/proc/none").error().message,
-            "cannot create /proc/none: No such file or directory");
+  EXPECT_EQ(check_output_file(folder_).error().message, "cannot write " + folder_.string() + ": Is a directory");
+  EXPECT_EQ(check_output_file("/proc/none").error().message, "cannot create /proc/none: No such file or directory");
 }
 
 std::vector<std::string> removed;

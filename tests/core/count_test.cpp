@@ -57,8 +57,7 @@ TEST(Count, Fractions) {
 }
 
 TEST(Count, WhatIsNone) {
-  for (const char* const bad :
-       {"", "k", "x", "8kb", "8 k", " 8", "8x", "+8", "0x10", "1e3", "--1", "8kk", "1_000"})
+  for (const char* const bad : {"", "k", "x", "8kb", "8 k", " 8", "8x", "+8", "0x10", "1e3", "--1", "8kk", "1_000"})
     EXPECT_EQ(error(bad), CountError::kNotWhole) << bad;
 }
 

@@ -14,8 +14,7 @@ void expect_limited_to(CpuLevel level) {
   const CpuFeatures all = cpu_features();
   const Status limited = limit_cpu(cpu_level_name(level));
   bool right = limited.ok();
-  for (const CpuLevel l : kLevels)
-    right = right && reaches(cpu_features(), l) == (l <= level && reaches(all, l));
+  for (const CpuLevel l : kLevels) right = right && reaches(cpu_features(), l) == (l <= level && reaches(all, l));
   right = right && (level >= CpuLevel::kAmx || !cpu_features().avx512_fp16);
   std::fprintf(stderr, "%s", describe(cpu_features()).c_str());
   std::exit(right ? 0 : 1);

@@ -41,8 +41,7 @@ TEST(DType, TableAgreesWithTheFormat) {
     EXPECT_EQ(dtype_name(found->type), t.name);
     EXPECT_EQ(dtype_bytes(found->type, 512), 512 / t.elems * t.bytes);
   }
-  for (uint32_t id = 0; id < 300; ++id)
-    EXPECT_EQ(find_dtype(id).has_value(), known.contains(id)) << "id " << id;
+  for (uint32_t id = 0; id < 300; ++id) EXPECT_EQ(find_dtype(id).has_value(), known.contains(id)) << "id " << id;
   EXPECT_FALSE(find_dtype(~0u));
   EXPECT_EQ(find_dtype(std::string_view("Q8_0"))->type, DType::kQ8_0) << "in any case";
   EXPECT_FALSE(find_dtype(std::string_view("q8_0 ")));

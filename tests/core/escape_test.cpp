@@ -32,8 +32,7 @@ TEST(Escaped, BoundedWithBothEnds) {
   EXPECT_TRUE(shown.ends_with("file or directory")) << shown;
   EXPECT_NE(shown.find(" ... "), std::string::npos);
   EXPECT_EQ(escaped(text, 0), text) << "0: no bound";
-  EXPECT_LE(escaped(std::string(100000, '\x1b')).size(), kMaxShownLine + 5)
-      << "also where escapes are longer";
+  EXPECT_LE(escaped(std::string(100000, '\x1b')).size(), kMaxShownLine + 5) << "also where escapes are longer";
   EXPECT_EQ(escaped(std::string(100, 'y'), 100).size(), 100u) << "what fits is not cut";
 }
 

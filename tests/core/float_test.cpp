@@ -105,8 +105,7 @@ TEST(E4m3, EveryValueComesBack) {
     if ((b & 0x7f) == 0x7f) {
       ASSERT_TRUE(std::isnan(f)) << b;
     } else {
-      ASSERT_EQ(std::abs(f),
-                exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10));
+      ASSERT_EQ(std::abs(f), exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10));
     }
     ASSERT_EQ(to_e4m3(f), x) << b;
   }
@@ -114,8 +113,7 @@ TEST(E4m3, EveryValueComesBack) {
 
 TEST(E4m3, RoundsToNearestEvenAtEveryBorderAndSaturates) {
   for (uint32_t b = 0; b < 0x7e; ++b) {
-    const float low = to_float(e4m3{static_cast<uint8_t>(b)}),
-                high = to_float(e4m3{static_cast<uint8_t>(b + 1)});
+    const float low = to_float(e4m3{static_cast<uint8_t>(b)}), high = to_float(e4m3{static_cast<uint8_t>(b + 1)});
     const float middle = (low + high) / 2;
     ASSERT_EQ(to_e4m3(middle).bits, b + (b & 1)) << "a tie goes to even: " << middle;
     ASSERT_EQ(to_e4m3(std::nextafter(middle, low)).bits, b);

@@ -106,17 +106,14 @@ TEST_F(LineWriterTest, APipeThatNobodyReadsDropsLinesAndHoldsNobody) {
   auto writer = open(name, std::move(o));
   for (int64_t i = 0; i < kLines; ++i) writer->write("a line of no great length " + std::to_string(i));
   EXPECT_GT(dropped_, 0);
-  EXPECT_THAT(
-      told(),
-      ElementsAre("the log: lines come faster than it takes them; lines are dropped and counted until "
-                  "it can be written again"));
+  EXPECT_THAT(told(), ElementsAre("the log: lines come faster than it takes them; lines are dropped and counted until "
+                                  "it can be written again"));
   // Somebody reads again.
   std::string text;
   int64_t written = 0, missing = 0;
   const auto read_some = [&] {
     char buffer[4096];
-    for (ssize_t n; (n = ::read(reader, buffer, sizeof buffer)) > 0;)
-      text.append(buffer, static_cast<size_t>(n));
+    for (ssize_t n; (n = ::read(reader, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
   };
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (!writer->drain(milliseconds(1)) && std::chrono::steady_clock::now() < end) read_some();
@@ -164,9 +161,7 @@ TEST_F(LineWriterTest, AReaderThatLeavesIsToldOnceAndMayComeBack) {
     EXPECT_TRUE(writer->drain(milliseconds(60000)));
   }
   EXPECT_EQ(dropped_, 3);
-  EXPECT_THAT(
-      told(),
-      ElementsAre("the log: Broken pipe; lines are dropped and counted until it can be written again"));
+  EXPECT_THAT(told(), ElementsAre("the log: Broken pipe; lines are dropped and counted until it can be written again"));
   reader = ::open(name.c_str(), O_RDONLY | O_NONBLOCK);
   writer->write("somebody does");
   EXPECT_TRUE(writer->drain(milliseconds(60000)));
@@ -210,8 +205,7 @@ TEST_F(LineWriterTest, KeepsItsFileWhereTheNameCannotBeOpened) {
   writer->write("kept");
   ASSERT_TRUE(writer->drain(milliseconds(60000)));
   EXPECT_EQ(text_of(path("moved/log")), "kept\n");
-  EXPECT_THAT(told(),
-              ElementsAre(HasSubstr("the log: it stays with the file that is open: " + path("logs/log"))));
+  EXPECT_THAT(told(), ElementsAre(HasSubstr("the log: it stays with the file that is open: " + path("logs/log"))));
 }
 
 TEST_F(LineWriterTest, SaysWhatCannotBeOpened) {

@@ -15,8 +15,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 TEST(ProgressLine, ShowsShareRateAndEstimate) {
-  EXPECT_EQ(progress_line("loading", 0, 10, Unit::kItems, 0.0),
-            "loading [>                       ]   0%  0 of 10");
+  EXPECT_EQ(progress_line("loading", 0, 10, Unit::kItems, 0.0), "loading [>                       ]   0%  0 of 10");
   EXPECT_EQ(progress_line("packing", 5, 10, Unit::kItems, 2.0),
             "packing [============>           ]  50%  5 of 10  2 s left");
   EXPECT_EQ(progress_line("loading", 3'000'000'000, 12'000'000'000, Unit::kBytes, 1.5),

@@ -62,8 +62,7 @@ TEST(ExpectShapeDeathTest, SaysWhatDisagreesWithWhat) {
   std::vector<float> data(128);
   Dim n{"N"}, d{"D"};
   expect_shape("q", make_tensor(data.data(), {4, 8}), n, d);
-  EXPECT_DEATH(expect_shape("state", make_tensor(data.data(), {4, 2, 4}), n, 2, d),
-               "state: dim 2 is 4, but D = 8");
+  EXPECT_DEATH(expect_shape("state", make_tensor(data.data(), {4, 2, 4}), n, 2, d), "state: dim 2 is 4, but D = 8");
   EXPECT_DEATH(expect_shape("q", make_tensor(data.data(), {4, 8}), n, 7), "q: dim 1 is 8, but 7 is required");
   EXPECT_DEATH(expect_shape("q", make_tensor(data.data(), {4, 8}), n), "q: rank is 2, but 1 is required");
 }

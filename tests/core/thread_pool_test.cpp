@@ -27,8 +27,7 @@ TEST(ThreadPool, RunsOnEveryThreadOnce) {
     ThreadPool pool(size);
     EXPECT_EQ(pool.size(), size);
     for (int round = 0; round < 20; ++round) {
-      std::vector<int> calls(
-          static_cast<size_t>(size));  // each thread writes its own: a race shows under TSan
+      std::vector<int> calls(static_cast<size_t>(size));  // each thread writes its own: a race shows under TSan
       pool.run([&](int t) { ++calls[static_cast<size_t>(t)]; });
       EXPECT_EQ(calls, std::vector<int>(static_cast<size_t>(size), 1));
     }
@@ -55,8 +54,7 @@ TEST(ThreadPool, ParallelForCoversEveryIndexOnce) {
           ASSERT_TRUE(thread >= 0 && thread < size);
           for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
         });
-        EXPECT_EQ(hits, std::vector<int>(static_cast<size_t>(n), 1))
-            << n << " by " << grain << " on " << size;
+        EXPECT_EQ(hits, std::vector<int>(static_cast<size_t>(n), 1)) << n << " by " << grain << " on " << size;
       }
     }
   }
@@ -91,8 +89,8 @@ TEST(ThreadPool, PhasesSeparateWhatTheyShareOut) {
   }
 }
 
-// Each piece of a phase is done by one thread, and what it writes is there for whoever takes a neighbouring piece of the next
-// phase: with more threads than CPUs some are late everywhere.
+// Each piece of a phase is done by one thread, and what it writes is there for whoever takes a neighbouring piece of
+// the next phase: with more threads than CPUs some are late everywhere.
 TEST(ThreadPool, PhaseAfterPhaseSeesWhatTheOneBeforeWrote) {
   constexpr int64_t kPhases = 20, kPieces = 97;
   const auto mixed = [](uint64_t left, uint64_t right, int64_t phase) {
@@ -139,8 +137,8 @@ bool comes(const std::atomic<bool>& flag) {
   return flag;
 }
 
-// wait() waits for pieces that somebody has, not for threads: neither for one that is in the region and has not begun, nor
-// for one that has done some and stays away before its own wait().
+// wait() waits for pieces that somebody has, not for threads: neither for one that is in the region and has not begun,
+// nor for one that has done some and stays away before its own wait().
 TEST(ThreadPool, NobodyWaitsForAThreadWithoutPieces) {
   ThreadPool pool(2);
   for (const bool ahead : {false, true})
@@ -230,8 +228,7 @@ TEST(ThreadPool, RegionsOfAllKindsInARow) {
       want += 10;
     } else {
       Phase pieces(7);
-      pool.share(
-          [&](int t) { pieces.each(true, [&](int64_t i, int64_t) { part[static_cast<size_t>(t)] += i; }); });
+      pool.share([&](int t) { pieces.each(true, [&](int64_t i, int64_t) { part[static_cast<size_t>(t)] += i; }); });
       want += 21;
     }
     sum += std::accumulate(part.begin(), part.end(), int64_t{0});

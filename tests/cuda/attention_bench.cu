@@ -1,4 +1,5 @@
-// Attention on the GPU: microseconds, bytes, FLOPs, and what share they are of what this run's card can copy and multiply.
+// Attention on the GPU: microseconds, bytes, FLOPs, and what share they are of what this run's card can copy and
+// multiply.
 #include <cstdio>
 #include <numeric>
 
@@ -14,8 +15,7 @@ namespace {
 
 // Values in [-1, 1), different everywhere: products of zeros run faster than real ones.
 __global__ void fill(uint16_t* to, int64_t n, uint32_t seed) {
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n;
-       i += int64_t{gridDim.x} * blockDim.x) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n; i += int64_t{gridDim.x} * blockDim.x) {
     uint32_t x = static_cast<uint32_t>(i) * 2654435761u + seed;
     x = (x ^ (x >> 15)) * 2246822519u;
     x = (x ^ (x >> 13)) * 3266489917u;
@@ -32,8 +32,7 @@ DeviceBuffer<bf16> random_device(int64_t n, uint32_t seed) {
 
 // E4M3 codes of numbers below 1, which are possible scales too.
 __global__ void fill_codes(uint8_t* to, int64_t n) {
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n;
-       i += int64_t{gridDim.x} * blockDim.x)
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n; i += int64_t{gridDim.x} * blockDim.x)
     to[i] = static_cast<uint8_t>(((static_cast<uint32_t>(i) * 2654435761u >> 20) & 0x8f) | 0x30);
 }
 DeviceBuffer<uint8_t> random_cache(cuda::KvFormat f, int64_t bytes) {
@@ -55,8 +54,7 @@ __device__ void multiply_wgmma(float* out, int steps) {
   extern __shared__ char raw[];
   const uint32_t base = (cuda::shared_address(raw) + 1023) / 1024 * 1024;
   for (uint32_t i = threadIdx.x; i < 40960 / 4; i += 256)
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(base + i * 4), "r"(0x3f803e80u + i % 7 * 0x10001u)
-                 : "memory");
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(base + i * 4), "r"(0x3f803e80u + i % 7 * 0x10001u) : "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
   float c[128] = {};
@@ -110,19 +108,15 @@ const Limits& limits() {
   static const Limits l = [] {
     Limits r;
     DeviceBuffer<bf16> a = random_device(1 << 29, 1), b(size_t{1} << 29);
-    const auto copy = [&] {
-      must(cudaMemcpyAsync(b.data(), a.data(), a.bytes(), cudaMemcpyDeviceToDevice), "copy");
-    };
+    const auto copy = [&] { must(cudaMemcpyAsync(b.data(), a.data(), a.bytes(), cudaMemcpyDeviceToDevice), "copy"); };
     r.copy = 2.0 * static_cast<double>(a.bytes()) / (static_cast<double>(median_ms(copy)) * 1e-3);
     const int blocks = device().multiprocessors;
     DeviceBuffer<float> out(static_cast<size_t>(blocks) * 256);
     constexpr int kSteps = 8192;
     must(cudaFuncSetAttribute(multiply, cudaFuncAttributeMaxDynamicSharedMemorySize, 49152), "shared memory");
     const auto product = [&] { multiply<<<static_cast<unsigned>(blocks), 256, 49152>>>(out.data(), kSteps); };
-    r.product =
-        1.0 * blocks * 2 * kSteps * 4 * 2 * 64 * 256 * 16 / (static_cast<double>(median_ms(product)) * 1e-3);
-    std::printf("this run: copies %.2f TB/s, products of bf16 %.0f TFLOP/s\n", r.copy * 1e-12,
-                r.product * 1e-12);
+    r.product = 1.0 * blocks * 2 * kSteps * 4 * 2 * 64 * 256 * 16 / (static_cast<double>(median_ms(product)) * 1e-3);
+    std::printf("this run: copies %.2f TB/s, products of bf16 %.0f TFLOP/s\n", r.copy * 1e-12, r.product * 1e-12);
     return r;
   }();
   return l;
@@ -130,8 +124,7 @@ const Limits& limits() {
 
 // `sequences` pieces of `count` tokens that end at position `context`, on shuffled blocks; layer 0 of one.
 struct Batch {
-  Batch(cuda::KvFormat format, int q_heads, int kv_heads, int d, int sequences, int count, int context,
-        bool decode)
+  Batch(cuda::KvFormat format, int q_heads, int kv_heads, int d, int sequences, int count, int context, bool decode)
       : stride(int64_t{2} * kv_heads * cuda::kv_head_bytes(format, d)),
         pitch((context + 15) / 16),
         cache(random_cache(format, static_cast<int64_t>(sequences) * pitch * stride)),
@@ -234,9 +227,8 @@ TEST(CudaAttentionBench, Prompt) {
   struct Case {
     int q_heads, kv_heads, d, sequences, count, context;
   };
-  constexpr Case kCases[] = {{16, 2, 256, 1, 8192, 8192}, {16, 2, 256, 4, 2048, 2048},
-                             {16, 2, 256, 1, 2048, 2048}, {16, 2, 256, 1, 2048, 32768},
-                             {24, 4, 256, 1, 8192, 8192}, {32, 8, 128, 1, 8192, 8192},
+  constexpr Case kCases[] = {{16, 2, 256, 1, 8192, 8192},  {16, 2, 256, 4, 2048, 2048}, {16, 2, 256, 1, 2048, 2048},
+                             {16, 2, 256, 1, 2048, 32768}, {24, 4, 256, 1, 8192, 8192}, {32, 8, 128, 1, 8192, 8192},
                              {16, 8, 64, 1, 8192, 8192}};
   for (size_t i = 0; i < 2 * std::size(kCases); ++i) {
     const Case& c = kCases[i / 2];
@@ -244,8 +236,7 @@ TEST(CudaAttentionBench, Prompt) {
     Batch b(format, c.q_heads, c.kv_heads, c.d, c.sequences, c.count, c.context, false);
     const float us = 1e3f * median_ms(
                                 [&] {
-                                  const Status launched =
-                                      launch_prompt_attention(nullptr, b.p, c.sequences * c.count);
+                                  const Status launched = launch_prompt_attention(nullptr, b.p, c.sequences * c.count);
                                   QUIRE_CHECK(launched.ok(), "{}", launched.error().message);
                                 },
                                 11);
@@ -255,8 +246,7 @@ TEST(CudaAttentionBench, Prompt) {
         "prompt   %s %2d/%d heads of %3d, %d x %d tokens, context %5d: %8.1f us, %4.0f TFLOP/s, %3.0f%% of "
         "products\n",
         name(format), c.q_heads, c.kv_heads, c.d, c.sequences, c.count, c.context, static_cast<double>(us),
-        flops / static_cast<double>(us) * 1e-6,
-        100 * flops / static_cast<double>(us) * 1e6 / limits().product);
+        flops / static_cast<double>(us) * 1e-6, 100 * flops / static_cast<double>(us) * 1e6 / limits().product);
     std::fflush(stdout);
   }
 }
@@ -272,8 +262,7 @@ TEST(CudaAttentionBench, Prepare) {
     DeviceBuffer<bf16> q_proj = random_device(int64_t{rows} * 2 * heads * d, 3);
     DeviceBuffer<bf16> k_proj = random_device(int64_t{rows} * kv_heads * d, 4),
                        v_proj = random_device(int64_t{rows} * kv_heads * d, 5);
-    DeviceBuffer<float> norm(std::vector<float>(static_cast<size_t>(d), 1.0f)),
-        inv_freq(std::vector<float>(32, 0.01f));
+    DeviceBuffer<float> norm(std::vector<float>(static_cast<size_t>(d), 1.0f)), inv_freq(std::vector<float>(32, 0.01f));
     cuda::AttentionPrepareParams p;
     p.q_proj = q_proj.data();
     p.k_proj = k_proj.data();
@@ -297,9 +286,8 @@ TEST(CudaAttentionBench, Prepare) {
     });
     const double bytes =
         2.0 * rows * d * (2 * heads + 2 * kv_heads) + static_cast<double>(b.stride) / kBlockTokens * rows;
-    std::printf("prepare  %s %2d/%d heads of %3d, %d rows: %7.1f us, %5.2f TB/s, %3.0f%% of copies\n",
-                name(format), heads, kv_heads, d, rows, static_cast<double>(us),
-                bytes / static_cast<double>(us) * 1e-6,
+    std::printf("prepare  %s %2d/%d heads of %3d, %d rows: %7.1f us, %5.2f TB/s, %3.0f%% of copies\n", name(format),
+                heads, kv_heads, d, rows, static_cast<double>(us), bytes / static_cast<double>(us) * 1e-6,
                 100 * bytes / static_cast<double>(us) * 1e6 / limits().copy);
   }
 }

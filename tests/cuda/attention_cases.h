@@ -89,8 +89,7 @@ inline Sequence rounded_sequence(const Shape& s, int positions, unsigned seed) {
   const auto d = static_cast<size_t>(s.d);
   for (std::vector<bf16>* x : {&all.k, &all.v})
     for (size_t at = 0; at < x->size(); at += d) {
-      const float size =
-          std::exp2(std::uniform_real_distribution<float>(-14.0f, x == &all.k ? 1.0f : 6.0f)(rng));
+      const float size = std::exp2(std::uniform_real_distribution<float>(-14.0f, x == &all.k ? 1.0f : 6.0f)(rng));
       const std::span<bf16> head(x->data() + at, d);
       for (bf16& e : head) e = to_bf16(to_float(e) * size);
       round_head(head);
@@ -98,8 +97,8 @@ inline Sequence rounded_sequence(const Shape& s, int positions, unsigned seed) {
   return all;
 }
 
-// A step on the GPU. Blocks are shuffled; what no token of a piece's past or present owns is NaN; table entries past the
-// end are wild; rows of padding (every fifth) lie between the pieces.
+// A step on the GPU. Blocks are shuffled; what no token of a piece's past or present owns is NaN; table entries past
+// the end are wild; rows of padding (every fifth) lie between the pieces.
 class Step {
  public:
   Step(const Shape& s, const std::vector<Sequence>& sequences, const std::vector<Piece>& pieces, int decodes,
@@ -114,8 +113,7 @@ class Step {
     std::vector<int32_t> order(static_cast<size_t>(blocks));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), rng);
-    const int64_t head = kv_head_bytes(s.format, s.d), layer = 2 * s.kv_heads * head,
-                  stride = kLayers * layer;
+    const int64_t head = kv_head_bytes(s.format, s.d), layer = 2 * s.kv_heads * head, stride = kLayers * layer;
     std::vector<uint8_t> cache(static_cast<size_t>(std::max(blocks, 1) * stride), 0xff);
     std::vector<int32_t> tables(std::max<size_t>(1, pieces.size() * static_cast<size_t>(pitch)), 0x7ffffff0);
     size_t next = 0;
@@ -131,8 +129,7 @@ class Step {
           uint8_t* const to = cache.data() + block * stride + layer + h * head;
           const auto source = static_cast<size_t>((t * s.kv_heads + h) * s.d), d = static_cast<size_t>(s.d);
           store_head(s.format, std::span(from.k).subspan(source, d), t % kBlockTokens, to);
-          store_head(s.format, std::span(from.v).subspan(source, d), t % kBlockTokens,
-                     to + s.kv_heads * head);
+          store_head(s.format, std::span(from.v).subspan(source, d), t % kBlockTokens, to + s.kv_heads * head);
         }
       }
       segments.push_back({.row = row, .count = p.count, .position = p.position});
@@ -168,8 +165,7 @@ class Step {
     params.q_stride = params.gate_stride = params.out_stride = s.q_heads * s.d;
     params.gate_head_stride = s.d;
     params.kv = {d_cache->data() + layer, d_cache->data() + layer + layer / 2, stride, s.format};
-    params.segments = {d_segments->data(), static_cast<int32_t>(segments.size()), decodes, d_tables->data(),
-                       pitch};
+    params.segments = {d_segments->data(), static_cast<int32_t>(segments.size()), decodes, d_tables->data(), pitch};
     params.q_heads = s.q_heads;
     params.kv_heads = s.kv_heads;
     params.head_size = s.d;
@@ -196,8 +192,8 @@ class Step {
     DeviceBuffer<uint8_t> moved(d_cache->size());
     const auto place = [&](int64_t b) { return (b + 3) % blocks; };
     for (int64_t b = 0; b < blocks; ++b)
-      must(cudaMemcpy(moved.data() + place(b) * bytes, d_cache->data() + b * bytes,
-                      static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice),
+      must(cudaMemcpy(moved.data() + place(b) * bytes, d_cache->data() + b * bytes, static_cast<size_t>(bytes),
+                      cudaMemcpyDeviceToDevice),
            "a block");
     std::vector<int32_t> tables = d_tables->download();
     for (int32_t& b : tables)
@@ -218,7 +214,8 @@ class Step {
   }
 
   // Largest error over its bound, of about `checked` rows of every piece, and the rows around borders.
-  // The bound: a weight is rounded to bf16 (2^-8 of it at most), so is the result; scores in float32 add 2^-16 of a weight.
+  // The bound: a weight is rounded to bf16 (2^-8 of it at most), so is the result; scores in float32 add 2^-16 of a
+  // weight.
   double worst(const std::vector<bf16>& out, int checked) const {
     std::vector<std::pair<size_t, int>> work;
     for (size_t i = 0; i < segments.size(); ++i) {
@@ -270,8 +267,7 @@ class Step {
       for (int t = 0; t <= position; ++t) {
         const bf16* k = &s.k[static_cast<size_t>((t * shape.kv_heads + h / group) * d)];
         double dot = 0;
-        for (int c = 0; c < d; ++c)
-          dot += static_cast<double>(to_float(q[c])) * static_cast<double>(to_float(k[c]));
+        for (int c = 0; c < d; ++c) dot += static_cast<double>(to_float(q[c])) * static_cast<double>(to_float(k[c]));
         p[static_cast<size_t>(t)] = dot * static_cast<double>(params.scale);
         most = std::max(most, p[static_cast<size_t>(t)]);
       }
@@ -292,10 +288,8 @@ class Step {
           gate = 1 / (1 + std::exp(-static_cast<double>(to_float(g))));
         }
         const double want = sum[static_cast<size_t>(c)] * gate;
-        const double bound =
-            (0x1p-8 + 0x1p-16) * (size[static_cast<size_t>(c)] * gate + std::abs(want)) + 1e-30;
-        const double error =
-            std::abs(static_cast<double>(to_float(got[static_cast<size_t>(h * d + c)])) - want);
+        const double bound = (0x1p-8 + 0x1p-16) * (size[static_cast<size_t>(c)] * gate + std::abs(want)) + 1e-30;
+        const double error = std::abs(static_cast<double>(to_float(got[static_cast<size_t>(h * d + c)])) - want);
         excess = std::max(excess, error <= bound ? error / bound : (std::isnan(error) ? 1e9 : error / bound));
       }
     }

@@ -26,8 +26,8 @@ constexpr Variant kVariants[] = {{{16, 2, 256, true}, true, true, true, 64, 1.0f
 struct Expected {
   std::vector<double> value, bound;
 };
-Expected expected_head(const bf16* x, const Variant& v, const float* norm, float eps, bool rotate,
-                       int position, const std::vector<float>& inv_freq) {
+Expected expected_head(const bf16* x, const Variant& v, const float* norm, float eps, bool rotate, int position,
+                       const std::vector<float>& inv_freq) {
   const int d = v.shape.d, half = v.n_rot / 2;
   Expected e{std::vector<double>(static_cast<size_t>(d)), std::vector<double>(static_cast<size_t>(d))};
   double sum = 0;
@@ -37,8 +37,7 @@ Expected expected_head(const bf16* x, const Variant& v, const float* norm, float
   }
   if (norm != nullptr)
     for (int c = 0; c < d; ++c)
-      e.value[static_cast<size_t>(c)] *=
-          static_cast<double>(norm[c]) / std::sqrt(sum / d + static_cast<double>(eps));
+      e.value[static_cast<size_t>(c)] *= static_cast<double>(norm[c]) / std::sqrt(sum / d + static_cast<double>(eps));
   std::vector<double> size(e.value);
   for (double& s : size) s = std::abs(s);
   for (int j = 0; rotate && j < half; ++j) {
@@ -52,8 +51,7 @@ Expected expected_head(const bf16* x, const Variant& v, const float* norm, float
     e.value[ib] = a * s + b * c;
     size[ia] = size[ib] = (std::abs(a) + std::abs(b)) * static_cast<double>(v.magnitude);
   }
-  for (size_t c = 0; c < size.size(); ++c)
-    e.bound[c] = 0x1p-8 * 1.001 * std::abs(e.value[c]) + 1e-6 * size[c] + 1e-30;
+  for (size_t c = 0; c < size.size(); ++c) e.bound[c] = 0x1p-8 * 1.001 * std::abs(e.value[c]) + 1e-6 * size[c] + 1e-30;
   return e;
 }
 
@@ -122,13 +120,11 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
         x = to_bf16(to_float(x) * size);
       }
     if (s.format == KvFormat::kE4m3) v_proj[static_cast<size_t>(11 * kv_width + 1)] = to_bf16(INFINITY);
-    std::vector<float> q_norm(static_cast<size_t>(s.d)), k_norm(q_norm),
-        inv_freq(static_cast<size_t>(v.n_rot / 2 + 1));
+    std::vector<float> q_norm(static_cast<size_t>(s.d)), k_norm(q_norm), inv_freq(static_cast<size_t>(v.n_rot / 2 + 1));
     for (float& x : q_norm) x = std::uniform_real_distribution<float>(0.5f, 2.0f)(rng);
     for (float& x : k_norm) x = std::uniform_real_distribution<float>(0.5f, 2.0f)(rng);
     for (size_t j = 0; j < inv_freq.size(); ++j)
-      inv_freq[j] =
-          std::pow(10000.0f, -2.0f * static_cast<float>(j) / static_cast<float>(std::max(v.n_rot, 1)));
+      inv_freq[j] = std::pow(10000.0f, -2.0f * static_cast<float>(j) / static_cast<float>(std::max(v.n_rot, 1)));
 
     std::vector<int32_t> order(blocks);
     std::iota(order.begin(), order.end(), 0);
@@ -137,11 +133,9 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
     size_t next = 0;
     for (size_t i = 0; i < segments.size(); ++i)
       for (int t = segments[i].position / 16; t <= (segments[i].position + segments[i].count - 1) / 16; ++t)
-        if (segments[i].count > 0)
-          tables[i * static_cast<size_t>(pitch) + static_cast<size_t>(t)] = order[next++];
+        if (segments[i].count > 0) tables[i * static_cast<size_t>(pitch) + static_cast<size_t>(t)] = order[next++];
 
-    const int64_t head = kv_head_bytes(s.format, s.d), layer = 2 * s.kv_heads * head,
-                  stride = kLayers * layer;
+    const int64_t head = kv_head_bytes(s.format, s.d), layer = 2 * s.kv_heads * head, stride = kLayers * layer;
     DeviceBuffer<bf16> d_q_proj(q_proj), d_k_proj(k_proj), d_v_proj(v_proj);
     DeviceBuffer<bf16> d_q(static_cast<size_t>(rows * s.q_heads * s.d)), d_gate(d_q.size());
     DeviceBuffer<uint8_t> d_cache(static_cast<size_t>(blocks * stride));
@@ -184,9 +178,8 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
         for (int h = 0; h < s.q_heads; ++h) {
           const bf16* x = &q_proj[static_cast<size_t>(row * q_width + h * s.d * (s.gated ? 2 : 1))];
           const auto at = static_cast<size_t>((row * s.q_heads + h) * s.d);
-          expect_close(
-              expected_head(x, v, v.norms ? q_norm.data() : nullptr, p.eps, true, position, inv_freq), q, at,
-              where + " query " + std::to_string(h));
+          expect_close(expected_head(x, v, v.norms ? q_norm.data() : nullptr, p.eps, true, position, inv_freq), q, at,
+                       where + " query " + std::to_string(h));
           for (int c = 0; v.writes_gate && c < s.d; ++c)
             ASSERT_EQ(gate[at + static_cast<size_t>(c)].bits, x[s.d + c].bits);
         }
@@ -194,10 +187,9 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
         for (int h = 0; h < s.kv_heads; ++h) {
           for (int which = 0; which < 2; ++which) {
             const auto from = static_cast<size_t>(row * kv_width + h * s.d);
-            const auto e = which == 0
-                               ? expected_head(&k_proj[from], v, v.norms ? k_norm.data() : nullptr, p.eps,
-                                               true, position, inv_freq)
-                               : expected_head(&v_proj[from], v, nullptr, p.eps, false, position, inv_freq);
+            const auto e = which == 0 ? expected_head(&k_proj[from], v, v.norms ? k_norm.data() : nullptr, p.eps, true,
+                                                      position, inv_freq)
+                                      : expected_head(&v_proj[from], v, nullptr, p.eps, false, position, inv_freq);
             check_stored(e, s.format, position % kBlockTokens, left,
                          static_cast<size_t>(block * stride + layer + which * layer / 2 + h * head),
                          where + (which == 0 ? " key " : " value ") + std::to_string(h));

@@ -90,8 +90,7 @@ TEST(CudaAttention, DecodeBitsDependOnTheRowAlone) {
       for (int t = 0; t < batch[i].count; ++t) {
         const std::vector<Piece> lone = {{1, batch[i].position + t, static_cast<int>(i)}};
         Step alone(s, sequences, lone, 1, 5 + static_cast<unsigned>(i));
-        EXPECT_EQ(alone.row_of(alone.run(), 0, 0), together.row_of(out, i, t))
-            << "piece " << i << " row " << t;
+        EXPECT_EQ(alone.row_of(alone.run(), 0, 0), together.row_of(out, i, t)) << "piece " << i << " row " << t;
       }
     }
   }
@@ -112,8 +111,7 @@ TEST(CudaAttention, PromptBitsDoNotDependOnChunksOrCompany) {
                                      : c.row_of(out_c, 0, t - 320);
       ASSERT_EQ(chunked, all.row_of(out, 0, t)) << "row " << t;
     }
-    for (int t = 64; t < 130; ++t)
-      ASSERT_EQ(b.row_of(out_b, 2, t - 64), a.row_of(out_a, 2, t)) << "row " << t;
+    for (int t = 64; t < 130; ++t) ASSERT_EQ(b.row_of(out_b, 2, t - 64), a.row_of(out_a, 2, t)) << "row " << t;
   }
 }
 
@@ -186,8 +184,7 @@ TEST(CudaAttention, RunsInsideAGraphAndTheSameAgain) {
   const auto sequences = sequences_for(s, pieces, 400);
   Step step(s, sequences, pieces, 3, 10);
   const auto eager = step.run();
-  DeviceBuffer<char> workspace(
-      static_cast<size_t>(cuda::decode_attention_workspace_bytes(step.params, step.bounds)));
+  DeviceBuffer<char> workspace(static_cast<size_t>(cuda::decode_attention_workspace_bytes(step.params, step.bounds)));
   cudaStream_t stream;
   CUDA_OK(cudaStreamCreate(&stream));
   CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));

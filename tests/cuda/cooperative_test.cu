@@ -35,9 +35,8 @@ struct Chain {
   ~Chain() { cudaStreamDestroy(stream); }
   void enqueue(int count) {
     for (int i = 0; i < count; ++i) {
-      const Status s =
-          cuda::launch_cooperative(stream, "passing on", pass_on, dim3(static_cast<unsigned>(blocks)),
-                                   kThreads, shared, barrier.data(), written.data(), sums.data());
+      const Status s = cuda::launch_cooperative(stream, "passing on", pass_on, dim3(static_cast<unsigned>(blocks)),
+                                                kThreads, shared, barrier.data(), written.data(), sums.data());
       ASSERT_TRUE(s.ok()) << s.error().message;
     }
   }
@@ -67,8 +66,7 @@ class Allowed {
 };
 
 TEST(CudaCooperative, BlocksWaitForEachOther) {
-  std::printf("cooperative kernels may start early: %s\n",
-              cuda::cooperative_may_be_dependent() ? "yes" : "no");
+  std::printf("cooperative kernels may start early: %s\n", cuda::cooperative_may_be_dependent() ? "yes" : "no");
   for (const bool allowed : {true, false}) {
     const Allowed now(allowed);
     Chain chain;
@@ -86,8 +84,7 @@ TEST(CudaCooperative, BlocksWaitForEachOther) {
 // Without the attribute each of the two could hold half of the device and wait for the other half.
 TEST(CudaCooperative, TwoGridsThatComeTogetherBothEnd) {
   const bool dependent = std::move(cuda::device_limits()).value().dependent_launch;
-  if (dependent && !cuda::cooperative_may_be_dependent())
-    GTEST_SKIP() << "launched without the attribute here";
+  if (dependent && !cuda::cooperative_may_be_dependent()) GTEST_SKIP() << "launched without the attribute here";
   Chain a, b;
   for (int i = 0; i < 50; ++i) {
     a.enqueue(4);
@@ -100,9 +97,9 @@ TEST(CudaCooperative, TwoGridsThatComeTogetherBothEnd) {
 
 TEST(CudaCooperative, MoreBlocksThanFindRoomAreRefused) {
   Chain chain;
-  const Status s = cuda::launch_cooperative(
-      chain.stream, "passing on", pass_on, dim3(static_cast<unsigned>(chain.blocks) + 1), kThreads,
-      chain.shared, chain.barrier.data(), chain.written.data(), chain.sums.data());
+  const Status s =
+      cuda::launch_cooperative(chain.stream, "passing on", pass_on, dim3(static_cast<unsigned>(chain.blocks) + 1),
+                               kThreads, chain.shared, chain.barrier.data(), chain.written.data(), chain.sums.data());
   ASSERT_FALSE(s.ok());
   EXPECT_EQ(s.error().message, fmt::format("passing on: {} blocks that wait for each other, and {} find room",
                                            chain.blocks + 1, chain.blocks));

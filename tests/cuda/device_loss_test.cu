@@ -1,5 +1,5 @@
-// A GPU that is lost in the middle of a run, by a kernel that traps: every request ends, nothing hangs, and a new engine in
-// the process says in one line why there is none.
+// A GPU that is lost in the middle of a run, by a kernel that traps: every request ends, nothing hangs, and a new
+// engine in the process says in one line why there is none.
 #include <gtest/gtest.h>
 
 #include "core/cuda/check.h"
@@ -63,14 +63,12 @@ std::shared_ptr<const LoadedModel> load() {
   }
   (*engine)->drain_events();
   expect(ends == 8, fmt::format("{} ends of 8", ends));
-  expect(errors > 0 && said.starts_with("the device is lost: ") && said.find('\n') == std::string::npos,
-         said);
+  expect(errors > 0 && said.starts_with("the device is lost: ") && said.find('\n') == std::string::npos, said);
   expect((*engine)->lost().has_value(), "the engine does not know");
   std::fprintf(stderr, "%s\n", said.c_str());
   engine->reset();
   const auto again = Engine::create(model, options);
-  expect(!again.ok() && again.error().message.find('\n') == std::string::npos,
-         "a new engine on a lost device");
+  expect(!again.ok() && again.error().message.find('\n') == std::string::npos, "a new engine on a lost device");
   std::fprintf(stderr, "%s\n", again.error().message.c_str());
   std::_Exit(0);
 }

@@ -58,8 +58,7 @@ TEST(CudaDevice, BlocksGetNoMoreSharedMemoryThanTheLimit) {
   EXPECT_EQ(to.download()[0], 7);
   const Status refused = ask((80 << 10) + 16);
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().message,
-            "touching memory: 81936 bytes of shared memory, and blocks can have 81920");
+  EXPECT_EQ(refused.error().message, "touching memory: 81936 bytes of shared memory, and blocks can have 81920");
   {
     const Cap none(0);
     EXPECT_GT(limits().shared_bytes, 80 << 10);

@@ -1,5 +1,5 @@
-// The promise of the program on a GPU: what a request gets depends on the request alone. Prompts generated alone, one after the
-// other, and again in engines of every kind, mixed with each other.
+// The promise of the program on a GPU: what a request gets depends on the request alone. Prompts generated alone, one
+// after the other, and again in engines of every kind, mixed with each other.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -45,8 +45,8 @@ std::vector<Request> make_requests(int64_t vocab) {
 }
 
 // `copies` of each request arrive `step` steps after each other.
-std::vector<Heard> run(const Model& model, EngineOptions options, std::span<const Request> requests,
-                       int copies, int step) {
+std::vector<Heard> run(const Model& model, EngineOptions options, std::span<const Request> requests, int copies,
+                       int step) {
   options.device = Device::kCuda;
   options.context = 800;
   options.gpu_memory_utilization = 0.5;
@@ -58,13 +58,12 @@ std::vector<Heard> run(const Model& model, EngineOptions options, std::span<cons
   size_t arrived = 0;
   for (int64_t now = 0; arrived < count || engine.busy(); ++now) {
     for (; arrived < count && static_cast<int64_t>(arrived) * step <= now; ++arrived) {
-      const auto id =
-          engine.submit(requests[arrived % requests.size()], [&h = heard[arrived]](const TokenEvent& e) {
-            if (e.token >= 0) h.tokens.push_back(e.token);
-            h.text += e.text;
-            if (e.prompt != nullptr) h.prompt = *e.prompt;
-            h.ends += e.finish == FinishReason::kLength;
-          });
+      const auto id = engine.submit(requests[arrived % requests.size()], [&h = heard[arrived]](const TokenEvent& e) {
+        if (e.token >= 0) h.tokens.push_back(e.token);
+        h.text += e.text;
+        if (e.prompt != nullptr) h.prompt = *e.prompt;
+        h.ends += e.finish == FinishReason::kLength;
+      });
       QUIRE_CHECK(id.ok(), "{}", id.error().message);
     }
     engine.step();
@@ -89,8 +88,7 @@ void expect_texts_of_their_own(const Model& model) {
   const std::vector<Request> requests = make_requests(model->model->config().vocab);
   std::vector<Heard> alone;
   for (const Request& r : requests) {
-    alone.push_back(
-        run(model, {.max_sequences = 1, .max_batch_tokens = 1024, .depth = 1}, {&r, 1}, 1, 0).front());
+    alone.push_back(run(model, {.max_sequences = 1, .max_batch_tokens = 1024, .depth = 1}, {&r, 1}, 1, 0).front());
     EXPECT_EQ(std::ssize(alone.back().tokens), r.max_tokens);
     EXPECT_EQ(std::ssize(alone.back().prompt.logprobs), r.prompt_logprobs < 0 ? 0 : std::ssize(r.prompt) - 1);
   }
@@ -131,9 +129,8 @@ void expect_texts_of_their_own(const Model& model) {
 
 // Every architecture, with shapes that the GPU's kernels take.
 class EngineOnGpu : public testing::TestWithParam<test::TinyModel> {};
-INSTANTIATE_TEST_SUITE_P(Models, EngineOnGpu, testing::ValuesIn(test::tiny_models()), [](const auto& of) {
-  return of.param.architecture + "_" + std::to_string(of.index);
-});
+INSTANTIATE_TEST_SUITE_P(Models, EngineOnGpu, testing::ValuesIn(test::tiny_models()),
+                         [](const auto& of) { return of.param.architecture + "_" + std::to_string(of.index); });
 TEST_P(EngineOnGpu, ARequestsTextIsItsOwn) {
   test::TinyModel m = GetParam();
   m.head_dim = 64;

@@ -41,8 +41,8 @@ double copy_bandwidth() {
   static const double value = [] {
     const size_t bytes = size_t{1} << 30;
     DeviceBuffer<unsigned char> from(bytes), to(bytes);
-    const float ms = median_ms(
-        [&] { must(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice), "copy"); }, 11);
+    const float ms =
+        median_ms([&] { must(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice), "copy"); }, 11);
     const double bandwidth = 2.0 * static_cast<double>(bytes) / (static_cast<double>(ms) * 1e-3);
     std::printf("device-to-device copy: %.2f TB/s, read and written\n", bandwidth * 1e-12);
     return bandwidth;
@@ -92,8 +92,7 @@ double graph_us(int launches, const std::function<void(cudaStream_t, int)>& laun
 
 struct Weights {
   DeviceBuffer<float> conv = random_buffer<float>(static_cast<size_t>(kC) * 4, -0.5f, 0.5f);
-  DeviceBuffer<float> ssm_a = random_buffer<float>(kHv, -1.5f, -0.5f),
-                      dt = random_buffer<float>(kHv, -0.5f, 0.5f);
+  DeviceBuffer<float> ssm_a = random_buffer<float>(kHv, -1.5f, -0.5f), dt = random_buffer<float>(kHv, -0.5f, 0.5f);
   DeviceBuffer<float> norm = random_buffer<float>(kD, 0.5f, 1.5f);
   cuda::DeltaWeights views() const { return {conv.data(), ssm_a.data(), dt.data()}; }
 };
@@ -101,8 +100,7 @@ struct Weights {
 // Slots of one layer, slot-major.
 class Slots {
  public:
-  explicit Slots(int slots)
-      : memory_(random_buffer<float>(static_cast<size_t>(slots) * kBytes / 4, -0.1f, 0.1f)) {}
+  explicit Slots(int slots) : memory_(random_buffer<float>(static_cast<size_t>(slots) * kBytes / 4, -0.1f, 0.1f)) {}
   cuda::DeltaSlots views() const {
     char* p = reinterpret_cast<char*>(memory_.data());
     cuda::DeltaSlots s;
@@ -117,9 +115,8 @@ class Slots {
   }
 
  private:
-  static constexpr int64_t kState = int64_t{kHv} * kD * kD * 4, kU = int64_t{kW} * kHv * kD * 4,
-                           kG = kW * kHv * 4, kK = kW * kHk * kD * 2,
-                           kBytes = kState + kU + kG + kK + kRing * kC * 2;
+  static constexpr int64_t kState = int64_t{kHv} * kD * kD * 4, kU = int64_t{kW} * kHv * kD * 4, kG = kW * kHv * 4,
+                           kK = kW * kHk * kD * 2, kBytes = kState + kU + kG + kK + kRing * kC * 2;
   DeviceBuffer<float> memory_;
 };
 
@@ -139,8 +136,7 @@ void bench_decode(const Weights& w, const Slots& slots, int sequences, int rows,
   }
   const DeviceBuffer<Segment> d_segments(segments);
   const auto n = static_cast<size_t>(sequences) * static_cast<size_t>(rows);
-  const auto qkv = random_buffer<bf16>(n * kC, -2.0f, 2.0f),
-             z = random_buffer<bf16>(n * kHv * kD, -2.0f, 2.0f);
+  const auto qkv = random_buffer<bf16>(n * kC, -2.0f, 2.0f), z = random_buffer<bf16>(n * kHv * kD, -2.0f, 2.0f);
   const auto ab = random_buffer<bf16>(n * kHv * 2, -2.0f, 2.0f);
   const DeviceBuffer<bf16> y(n * kHv * kD);
   cuda::GdnDecodeParams p;
@@ -157,8 +153,8 @@ void bench_decode(const Weights& w, const Slots& slots, int sequences, int rows,
     const Status s = cuda::launch_gdn_decode(stream, p);
     QUIRE_CHECK(s.ok(), "{}", s.error().message);
   });
-  report(fmt::format("gdn_decode {} x {} rows{}", sequences, rows, fused ? ", with norm" : ""), us,
-         bytes / launches, 0.0, fla);
+  report(fmt::format("gdn_decode {} x {} rows{}", sequences, rows, fused ? ", with norm" : ""), us, bytes / launches,
+         0.0, fla);
 }
 
 TEST(GdnBench, Decode) {
@@ -186,8 +182,7 @@ TEST(GdnBench, Prepare) {
     const std::vector<Segment> segments = {{0, rows / 2, 0, 1, 0, 0}, {rows / 2, rows / 2, 0, 2, 0, 0}};
     const DeviceBuffer<Segment> d_segments(segments);
     const auto n = static_cast<size_t>(rows);
-    const auto qkv = random_buffer<bf16>(n * kC, -2.0f, 2.0f),
-               ab = random_buffer<bf16>(n * kHv * 2, -2.0f, 2.0f);
+    const auto qkv = random_buffer<bf16>(n * kC, -2.0f, 2.0f), ab = random_buffer<bf16>(n * kHv * 2, -2.0f, 2.0f);
     const DeviceBuffer<bf16> q(n * kHk * kD), k(n * kHk * kD), v(n * kHv * kD);
     const DeviceBuffer<float> g(n * kHv), beta(n * kHv);
     cuda::GdnPrepareParams p;
@@ -217,8 +212,7 @@ void bench_chunked(const Slots& slots, const std::vector<int>& lengths, int slab
   }
   const DeviceBuffer<Segment> d_segments(segments);
   const auto n = static_cast<size_t>(rows);
-  const auto q = random_buffer<bf16>(n * kHk * kD, -0.15f, 0.15f),
-             k = random_buffer<bf16>(n * kHk * kD, -0.15f, 0.15f);
+  const auto q = random_buffer<bf16>(n * kHk * kD, -0.15f, 0.15f), k = random_buffer<bf16>(n * kHk * kD, -0.15f, 0.15f);
   const auto v = random_buffer<bf16>(n * kHv * kD, -1.0f, 1.0f);
   const auto g = random_buffer<float>(n * kHv, -0.2f, 0.0f), beta = random_buffer<float>(n * kHv, 0.0f, 1.0f);
   const DeviceBuffer<bf16> out(n * kHv * kD);

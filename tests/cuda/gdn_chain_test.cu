@@ -126,8 +126,7 @@ TEST(GdnChain, PromptThenDecode) {
             .add(static_cast<double>(got[t * oracle.o.size() + d]), oracle.o[d],
                  kEpsBf16 * (std::abs(oracle.o[d]) + oracle.o_error[d]));
     }
-    std::printf("  prompt of %3d: %.3f, generated %.3f of their bounds\n", prompt, of_prompt.excess,
-                of_decode.excess);
+    std::printf("  prompt of %3d: %.3f, generated %.3f of their bounds\n", prompt, of_prompt.excess, of_decode.excess);
     EXPECT_LE(of_prompt.excess, 1.0) << "prompt of " << prompt;
     EXPECT_LE(of_decode.excess, 1.0) << "after a prompt of " << prompt;
     EXPECT_GT(of_prompt.excess, 0.0);

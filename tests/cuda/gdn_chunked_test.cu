@@ -78,8 +78,7 @@ Inputs make_inputs(const Case& c, uint32_t seed) {
 
 class Prompts {
  public:
-  Prompts(const Case& c, const Inputs& in)
-      : c_(c), in_(in), q_(in.q), k_(in.k), v_(in.v), g_(in.g), beta_(in.beta) {}
+  Prompts(const Case& c, const Inputs& in) : c_(c), in_(in), q_(in.q), k_(in.k), v_(in.v), g_(in.g), beta_(in.beta) {}
 
   // Runs some segments over the given slots; out of all rows.
   std::vector<bf16> operator()(const std::vector<Segment>& segments, GdnSlots& slots, int slab) const {
@@ -181,8 +180,7 @@ TEST_P(GdnChunked, MatchesFloat64) {
       const auto r = static_cast<size_t>(t);
       const auto values = [&](const auto& from, size_t width) {
         std::vector<double> x(width);
-        for (size_t d = 0; d < width; ++d)
-          x[d] = static_cast<double>(static_cast<float>(from[r * width + d]));
+        for (size_t d = 0; d < width; ++d) x[d] = static_cast<double>(static_cast<float>(from[r * width + d]));
         return x;
       };
       oracle.step(values(in.q, Hk * 128), values(in.k, Hk * 128), values(in.v, Hv * 128), values(in.g, Hv),
@@ -215,8 +213,7 @@ TEST_P(GdnChunked, CutsChangeNoBits) {
   for (GdnSlots* s : {&slots, &narrow, &pieces}) fill_slots(*s, in.segments);
   const Prompts run(c, in);
   const std::vector<bf16> want = run(in.segments, slots, 64);
-  EXPECT_EQ(0, std::memcmp(want.data(), run(in.segments, narrow, 32).data(), want.size() * 2))
-      << c.name << ", slab 32";
+  EXPECT_EQ(0, std::memcmp(want.data(), run(in.segments, narrow, 32).data(), want.size() * 2)) << c.name << ", slab 32";
   // One segment after the other, 64 or 128 tokens at a time.
   const size_t width = static_cast<size_t>(c.shape.Hv) * 128;
   for (size_t i = 1; i < in.segments.size(); ++i) {
@@ -226,8 +223,7 @@ TEST_P(GdnChunked, CutsChangeNoBits) {
       const std::vector<bf16> got =
           run({in.segments[0], {s.row + t, n, s.position + t, s.state_slot, s.position + t, 0}}, pieces, 64);
       EXPECT_EQ(0, std::memcmp(want.data() + static_cast<size_t>(s.row + t) * width,
-                               got.data() + static_cast<size_t>(s.row + t) * width,
-                               static_cast<size_t>(n) * width * 2))
+                               got.data() + static_cast<size_t>(s.row + t) * width, static_cast<size_t>(n) * width * 2))
           << c.name << ", segment " << i << " from " << t;
     }
   }

@@ -44,8 +44,7 @@ class Rig {
     const auto C = static_cast<size_t>(layer_.shape.channels());
     for (int p = std::max(0, s.start - 3); p < s.start; ++p) {
       const GdnToken t = make_token(layer_, s.id, p, 0);
-      std::memcpy(slot.data() + slots_.at_conv() + static_cast<size_t>(p % kRing) * C * 2, t.qkv.data(),
-                  C * 2);
+      std::memcpy(slot.data() + slots_.at_conv() + static_cast<size_t>(p % kRing) * C * 2, t.qkv.data(), C * 2);
     }
     slots_.set(s.slot, slot);
   }
@@ -56,8 +55,7 @@ class Rig {
   // Runs one step; returns y of every row, in order. Checks that padding rows stay as they were. Sequences
   // advance.
   std::vector<std::vector<bf16>> step(std::vector<StepInput>& inputs) {
-    const auto C = static_cast<size_t>(layer_.shape.channels()),
-               Y = static_cast<size_t>(layer_.shape.Hv) * kDeltaHead;
+    const auto C = static_cast<size_t>(layer_.shape.channels()), Y = static_cast<size_t>(layer_.shape.Hv) * kDeltaHead;
     const auto Hv = static_cast<size_t>(layer_.shape.Hv);
     size_t rows = 2;
     for (const StepInput& in : inputs) rows += in.rows.size() + 1;  // a padding row behind each segment
@@ -67,8 +65,7 @@ class Rig {
     int32_t row = 1;
     for (const StepInput& in : inputs) {
       const Sequence& s = *in.sequence;
-      segments.push_back(
-          {row, static_cast<int32_t>(in.rows.size()), s.position, s.slot, s.anchor, in.tentative});
+      segments.push_back({row, static_cast<int32_t>(in.rows.size()), s.position, s.slot, s.anchor, in.tentative});
       for (size_t r = 0; r < in.rows.size(); ++r, ++row) {
         const GdnToken t = make_token(layer_, s.id, s.position + static_cast<int>(r), in.rows[r].variant);
         std::copy(t.qkv.begin(), t.qkv.end(), qkv.begin() + row * static_cast<int64_t>(C));
@@ -86,8 +83,7 @@ class Rig {
     p.shape = layer_.shape;
     p.weights = layer_.weights();
     p.slots = slots_.views();
-    p.segments = {d_segments.data(), static_cast<int32_t>(segments.size()),
-                  static_cast<int32_t>(segments.size())};
+    p.segments = {d_segments.data(), static_cast<int32_t>(segments.size()), static_cast<int32_t>(segments.size())};
     p.qkv = d_qkv.data(), p.qkv_stride = static_cast<int64_t>(C);
     p.a = {d_a.data(), static_cast<int64_t>(Hv), false}, p.b = {d_b.data(), static_cast<int64_t>(Hv), false};
     p.z = d_z.data(), p.z_stride = static_cast<int64_t>(Y);
@@ -110,8 +106,7 @@ class Rig {
     for (StepInput& in : inputs) {
       for (size_t r = 0; r < in.rows.size(); ++r, ++row) {
         used[row] = true;
-        out.emplace_back(y.begin() + static_cast<int64_t>(row * Y),
-                         y.begin() + static_cast<int64_t>((row + 1) * Y));
+        out.emplace_back(y.begin() + static_cast<int64_t>(row * Y), y.begin() + static_cast<int64_t>((row + 1) * Y));
       }
       ++row;
       Sequence& s = *in.sequence;
@@ -221,11 +216,10 @@ TEST_P(GdnDecode, MatchesFloat64) {
           }
           for (size_t d = h * kDeltaHead; d < (h + 1) * kDeltaHead; ++d) {
             const auto z = static_cast<double>(to_f(token.z[d]));
-            const double gate = fused ? static_cast<double>(layer.norm[d % kDeltaHead]) * z /
-                                            (1.0 + std::exp(-z)) / std::sqrt(sum / kDeltaHead)
+            const double gate = fused ? static_cast<double>(layer.norm[d % kDeltaHead]) * z / (1.0 + std::exp(-z)) /
+                                            std::sqrt(sum / kDeltaHead)
                                       : 1.0;
-            const double error =
-                oracle.o_error[d] + (fused ? std::abs(oracle.o[d]) * std::sqrt(error_sum / sum) : 0.0);
+            const double error = oracle.o_error[d] + (fused ? std::abs(oracle.o[d]) * std::sqrt(error_sum / sum) : 0.0);
             const double want = oracle.o[d] * gate;
             out.add(static_cast<double>(to_f(y[i][d])), want,
                     1.01 * kEpsBf16 * std::abs(want) + unit * std::abs(gate) * error + 1e-30);
@@ -273,12 +267,10 @@ TEST_P(GdnDecode, CutsChangeNoBits) {
         x.rows.resize(static_cast<size_t>(rows));
         if (mode >= 2) {
           x.tentative = mode == 3 ? rows - 1 : static_cast<int>(rng() % static_cast<unsigned>(rows));
-          x.accepted =
-              x.tentative == 0 ? 0 : static_cast<int>(rng() % static_cast<unsigned>(x.tentative + 1));
+          x.accepted = x.tentative == 0 ? 0 : static_cast<int>(rng() % static_cast<unsigned>(x.tentative + 1));
           // The last steps leave nothing tentative, so that the states can be compared.
           if (rows == left) x.tentative = x.accepted = 0;
-          for (int r = rows - x.tentative + x.accepted; r < rows; ++r)
-            x.rows[static_cast<size_t>(r)].variant = 1;
+          for (int r = rows - x.tentative + x.accepted; r < rows; ++r) x.rows[static_cast<size_t>(r)].variant = 1;
         }
         in.push_back(x);
       }
@@ -291,8 +283,8 @@ TEST_P(GdnDecode, CutsChangeNoBits) {
       for (size_t i = 0; i < in.size(); ++i)
         for (size_t r = 0; r < in[i].rows.size(); ++r, ++row)
           if (in[i].rows[r].variant == 0)
-            ASSERT_TRUE(same_bits(
-                y[row], want[static_cast<size_t>(in[i].sequence->id)][static_cast<size_t>(first[i]) + r]))
+            ASSERT_TRUE(
+                same_bits(y[row], want[static_cast<size_t>(in[i].sequence->id)][static_cast<size_t>(first[i]) + r]))
                 << "mode " << mode << ", sequence " << in[i].sequence->id << ", token "
                 << first[i] + static_cast<int>(r);
     }

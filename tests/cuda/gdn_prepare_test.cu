@@ -17,8 +17,7 @@ struct Outputs {
 };
 
 // Runs the prompts as segments of one step, a padding row behind each; decode segments stand before them.
-Outputs run(const GdnLayer& layer, GdnSlots& slots, const std::vector<Prompt>& prompts,
-            std::vector<int>* first) {
+Outputs run(const GdnLayer& layer, GdnSlots& slots, const std::vector<Prompt>& prompts, std::vector<int>* first) {
   const auto C = static_cast<size_t>(layer.shape.channels()), Hv = static_cast<size_t>(layer.shape.Hv);
   const auto Hk = static_cast<size_t>(layer.shape.Hk);
   std::vector<Segment> segments = {{0, 1, 5, 0, 5, 0}};
@@ -37,8 +36,7 @@ Outputs run(const GdnLayer& layer, GdnSlots& slots, const std::vector<Prompt>& p
       const GdnToken token = make_token(layer, prompts[i].id, prompts[i].position + t, 0);
       const auto r = static_cast<size_t>(segments[i + 1].row + t);
       std::copy(token.qkv.begin(), token.qkv.end(), qkv.begin() + static_cast<int64_t>(r * C));
-      for (size_t h = 0; h < Hv; ++h)
-        a[r * Hv + h] = __float2bfloat16(token.a[h]), b[r * Hv + h] = token.b[h];
+      for (size_t h = 0; h < Hv; ++h) a[r * Hv + h] = __float2bfloat16(token.a[h]), b[r * Hv + h] = token.b[h];
     }
   const DeviceBuffer<bf16> d_qkv(qkv), d_a(a), q(T * Hk * 128), k(T * Hk * 128), v(T * Hv * 128);
   const DeviceBuffer<float> d_b(b), g(T * Hv), beta(T * Hv);
@@ -71,8 +69,7 @@ TEST_P(GdnPrepare, MatchesFloat64) {
   const auto C = static_cast<size_t>(layer.shape.channels());
   std::vector<Prompt> prompts;
   for (int i = 0; i < 2 * n; ++i)
-    prompts.push_back(
-        {i, (i * 7) % (2 * n) + 1, i < n ? 0 : 64 * (i - n + 1), kCounts[static_cast<size_t>(i % n)]});
+    prompts.push_back({i, (i * 7) % (2 * n) + 1, i < n ? 0 : 64 * (i - n + 1), kCounts[static_cast<size_t>(i % n)]});
   for (const Prompt& p : prompts) {
     std::vector<unsigned char> slot = slots.bytes(p.slot);
     for (int at = std::max(0, p.position - 3); at < p.position; ++at)
@@ -158,9 +155,7 @@ TEST_P(GdnPrepare, CutsChangeNoBits) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, GdnPrepare,
                          testing::Values(cuda::DeltaShape{2, 4, false}, cuda::DeltaShape{1, 3, true}),
-                         [](const auto& info) {
-                           return fmt::format("Hk{}Hv{}", info.param.Hk, info.param.Hv);
-                         });
+                         [](const auto& info) { return fmt::format("Hk{}Hv{}", info.param.Hk, info.param.Hv); });
 
 }  // namespace
 }  // namespace quire::cuda_test

@@ -79,11 +79,7 @@ inline GdnToken make_token(const GdnLayer& layer, int sequence, int position, in
 class GdnSlots {
  public:
   GdnSlots(cuda::DeltaShape s, int slots, int window, int ring)
-      : shape_(s),
-        window_(window),
-        ring_(ring),
-        slots_(slots),
-        memory_(static_cast<size_t>(slots) * slot_bytes()) {}
+      : shape_(s), window_(window), ring_(ring), slots_(slots), memory_(static_cast<size_t>(slots) * slot_bytes()) {}
 
   cuda::DeltaSlots views() const {
     unsigned char* p = memory_.data();
@@ -209,15 +205,13 @@ inline GdnPrepared prepare_oracle(const GdnLayer& layer, const std::vector<const
         double x = 0.0;
         for (size_t i = 0; i < cuda::kDeltaTaps; ++i)
           if (inputs[i] != nullptr)
-            x += static_cast<double>(layer.conv[c * cuda::kDeltaTaps + i]) *
-                 static_cast<double>(to_f((*inputs[i])[c]));
+            x += static_cast<double>(layer.conv[c * cuda::kDeltaTaps + i]) * static_cast<double>(to_f((*inputs[i])[c]));
         x /= 1.0 + std::exp(-x);
         y[static_cast<size_t>(h * kDeltaHead + d)] = x;
         sum += x * x;
       }
       if (unit)
-        for (int d = 0; d < kDeltaHead; ++d)
-          y[static_cast<size_t>(h * kDeltaHead + d)] /= std::sqrt(sum + 1e-6);
+        for (int d = 0; d < kDeltaHead; ++d) y[static_cast<size_t>(h * kDeltaHead + d)] /= std::sqrt(sum + 1e-6);
     }
     return y;
   };

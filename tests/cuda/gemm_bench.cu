@@ -1,6 +1,6 @@
-// Products of packed weights at the shapes of the models that Quire is measured with: bytes, FLOPs, microseconds, and shares
-// of this run's copy bandwidth. Weights are random bits made on the device; enough copies of them are used in turn that
-// none is found in the L2. Each figure is the median of graph replays, divided by the launches in a graph.
+// Products of packed weights at the shapes of the models that Quire is measured with: bytes, FLOPs, microseconds, and
+// shares of this run's copy bandwidth. Weights are random bits made on the device; enough copies of them are used in
+// turn that none is found in the L2. Each figure is the median of graph replays, divided by the launches in a graph.
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -31,9 +31,7 @@ __global__ void fill_kernel(uint16_t* to, int64_t count, int tile_bytes, bool fp
   for (int64_t i = blockIdx.x * 256LL + threadIdx.x; i < count; i += gridDim.x * 256LL) {
     const uint32_t r = mix(static_cast<uint64_t>(i) + seed);
     const bool scale = fp4 && i * 2 % tile_bytes >= 512;
-    to[i] = static_cast<uint16_t>(scale ? 0x2020 | (r & 0x0707)
-                                  : fp4 ? r
-                                        : (r & 0x80ff) | 0x3c00 | (r >> 8 & 0x0100));
+    to[i] = static_cast<uint16_t>(scale ? 0x2020 | (r & 0x0707) : fp4 ? r : (r & 0x80ff) | 0x3c00 | (r >> 8 & 0x0100));
   }
 }
 
@@ -79,8 +77,8 @@ double copy_bandwidth() {
   static const double measured = [] {
     const size_t bytes = size_t{1} << 30;
     const DeviceBuffer<std::byte> from(bytes), to(bytes);
-    const float ms = median_ms(
-        [&] { must(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice), "copy"); });
+    const float ms =
+        median_ms([&] { must(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice), "copy"); });
     std::printf("copy bandwidth %.2f TB/s\n", 2.0 * static_cast<double>(bytes) / ms * 1e-9);
     return 2.0 * static_cast<double>(bytes) / ms * 1e3;
   }();
@@ -117,8 +115,7 @@ void report(const char* what, int64_t rows, double bytes, double flops, double u
 std::vector<std::pair<gemm::Path, const char*>> paths(int32_t rows, bool can_split) {
   std::vector<std::pair<gemm::Path, const char*>> all = {{gemm::Path::kAuto, ""}};
   if (rows > 256) return all;
-  if (rows <= 32)
-    all.insert(all.end(), {{gemm::Path::kStream, " (streams)"}, {gemm::Path::kSweep, " (sweep)"}});
+  if (rows <= 32) all.insert(all.end(), {{gemm::Path::kStream, " (streams)"}, {gemm::Path::kSweep, " (sweep)"}});
   all.emplace_back(gemm::Path::kTile, " (tiles)");
   all.emplace_back(gemm::Path::kDealt, " (tiles dealt out)");
   if (can_split) all.emplace_back(gemm::Path::kSplit, " (split tiles)");
@@ -154,18 +151,13 @@ void bench_linear(const std::string& what, TileFormat format, int32_t n, int32_t
       p.rows = rows;
       p.path = path;
       if (!launch_gemm(nullptr, p).ok()) continue;  // no room for that many sums
-      const double us =
-          graph_us(rows >= 1024 || n > 100000 ? 4 : 24, [&, &name = name](cudaStream_t stream, int i) {
-            part.weight = weights.copy(static_cast<size_t>(i));
-            const Status s = launch_gemm(stream, p);
-            QUIRE_CHECK(s.ok(), "{}{}: {}", what, name, s.error().message);
-          });
-      const double y_bytes = static_cast<double>(rows) * n *
-                             (out == Out::kBf16  ? 2
-                              : out == Out::kF32 ? 4
-                                                 : 8);
-      report((what + name).c_str(), rows,
-             static_cast<double>(weights.shape.bytes()) + 2.0 * rows * k + y_bytes,
+      const double us = graph_us(rows >= 1024 || n > 100000 ? 4 : 24, [&, &name = name](cudaStream_t stream, int i) {
+        part.weight = weights.copy(static_cast<size_t>(i));
+        const Status s = launch_gemm(stream, p);
+        QUIRE_CHECK(s.ok(), "{}{}: {}", what, name, s.error().message);
+      });
+      const double y_bytes = static_cast<double>(rows) * n * (out == Out::kBf16 ? 2 : out == Out::kF32 ? 4 : 8);
+      report((what + name).c_str(), rows, static_cast<double>(weights.shape.bytes()) + 2.0 * rows * k + y_bytes,
              2.0 * rows * n * k * (paired ? 2 : 1), us);
     }
 }
@@ -181,8 +173,7 @@ TEST(GemmLinearBench, Bf16) {
                {1, 8, 16, 32, 64, 128, 256, 2048});
   bench_linear("bf16 9216 x 2048 -> bf16", TileFormat::kBf16, 9216, 2048, false, Out::kBf16,
                {1, 8, 16, 32, 64, 128, 2048, 8192});
-  bench_linear("bf16 248320 x 2048 -> f32", TileFormat::kBf16, 248320, 2048, false, Out::kF32,
-               {1, 8, 32, 128});
+  bench_linear("bf16 248320 x 2048 -> f32", TileFormat::kBf16, 248320, 2048, false, Out::kF32, {1, 8, 32, 128});
 }
 
 TEST(GemmLinearBench, Nvfp4) {
@@ -198,8 +189,7 @@ TEST(GemmLinearBench, Nvfp4) {
 
 class GemmMoeBench : public testing::TestWithParam<int32_t> {};
 INSTANTIATE_TEST_SUITE_P(Rows, GemmMoeBench,
-                         testing::Values(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192,
-                                         16384));
+                         testing::Values(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384));
 
 TEST_P(GemmMoeBench, Nvfp4) {
   constexpr int32_t kExperts = 256, kTopK = 8, kWidth = 2048, kInner = 512;
@@ -240,9 +230,7 @@ TEST_P(GemmMoeBench, Nvfp4) {
     double active = 1;
     for (int i = 0; i < sets; ++i) {
       const auto begin = all.begin() + static_cast<int64_t>(i) * rows * kTopK;
-      active +=
-          static_cast<double>(std::set<int32_t>(begin, begin + static_cast<int64_t>(rows) * kTopK).size()) /
-          sets;
+      active += static_cast<double>(std::set<int32_t>(begin, begin + static_cast<int64_t>(rows) * kTopK).size()) / sets;
     }
     const double expert = static_cast<double>(gate_up.shape.expert_bytes() + down.shape.expert_bytes());
     const double results = static_cast<double>(rows) * (kTopK + 1);

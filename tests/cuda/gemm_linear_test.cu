@@ -1,4 +1,5 @@
-// linear and swiglu_mlp on packed weights: errors against float64, and the same bits for a row whatever else is computed.
+// linear and swiglu_mlp on packed weights: errors against float64, and the same bits for a row whatever else is
+// computed.
 #include "cuda/gemm_support.h"
 #include "ops/linear/linear.h"
 #include "ops/mlp/mlp.h"
@@ -16,8 +17,8 @@ constexpr DType kFormats[] = {DType::kBF16, DType::kNVFP4, DType::kQ8_0, DType::
 constexpr int32_t kMostSwept = 32;
 
 // One product to float32: rows x weight.rows, rows of y `stride` apart.
-std::vector<float> multiply(const DeviceWeight& w, const DeviceBuffer<bf16>& x, int32_t first, int32_t rows,
-                            Path path, int32_t tile_rows = 0) {
+std::vector<float> multiply(const DeviceWeight& w, const DeviceBuffer<bf16>& x, int32_t first, int32_t rows, Path path,
+                            int32_t tile_rows = 0) {
   DeviceBuffer<float> y(static_cast<size_t>(rows) * w.weight.rows);
   GemmPart part;
   part.weight = w.weight;
@@ -42,8 +43,7 @@ std::vector<float> multiply(const DeviceWeight& w, const DeviceBuffer<bf16>& x, 
 }
 
 // |got - exact| as a multiple of what it may be.
-double worst_error(const HostMatrix& m, const std::vector<bf16>& x, const std::vector<float>& got,
-                   int32_t rows) {
+double worst_error(const HostMatrix& m, const std::vector<bf16>& x, const std::vector<float>& got, int32_t rows) {
   double worst = 0;
   for (int32_t t = 0; t<rows; t += rows> 40 ? 7 : 1)
     for (int32_t n = 0; n<m.rows; n += m.rows> 100 ? 3 : 1) {
@@ -62,8 +62,8 @@ struct Shape {
 TEST(GemmLinear, ErrorsAgainstFloat64) {
   std::mt19937_64 rng(11);
   for (const DType type : kFormats)
-    for (const Shape s : {Shape{1, 256, 0}, Shape{17, 512, 0}, Shape{200, 768, 0}, Shape{72, 4352, 512},
-                          Shape{144, 2304, 2048}}) {
+    for (const Shape s :
+         {Shape{1, 256, 0}, Shape{17, 512, 0}, Shape{200, 768, 0}, Shape{72, 4352, 512}, Shape{144, 2304, 2048}}) {
       const HostMatrix m(rng, type, s.rows, s.cols);
       const DeviceWeight w(m, nullptr, s.segment);
       for (const int32_t rows : {1, 3, 8, 9, 33, 70, 300}) {
@@ -93,11 +93,8 @@ TEST(GemmLinear, ColumnsThatEndWithinATile) {
     for (const int32_t rows : {1, 20, 130}) {
       const auto x = random_bf16(rng, static_cast<size_t>(rows) * cols);
       const DeviceBuffer<bf16> dx(x);
-      for (const auto& [path, tile_rows] : {std::pair{Path::kStream, 0},
-                                            {Path::kSweep, 0},
-                                            {Path::kTile, 0},
-                                            {Path::kTile, 256},
-                                            {Path::kDealt, 32}})
+      for (const auto& [path, tile_rows] :
+           {std::pair{Path::kStream, 0}, {Path::kSweep, 0}, {Path::kTile, 0}, {Path::kTile, 256}, {Path::kDealt, 32}})
         if (path != Path::kSweep || rows <= kMostSwept)
           EXPECT_LE(worst_error(m, x, multiply(w, dx, 0, rows, path, tile_rows), rows), 1.0)
               << dtype_name(type) << " " << cols << ", tiles of " << tile_rows;
@@ -124,9 +121,9 @@ TEST(GemmLinear, ARowsBitsDependOnThatRowAlone) {
         size_t differ = 0;
         for (size_t i = 0; i < y.size(); ++i)
           differ += std::memcmp(&y[i], &alone[static_cast<size_t>(first) * s.rows + i], 4) != 0;
-        EXPECT_EQ(differ, 0u) << dtype_name(type) << " " << s.rows << " x " << s.cols << " segment "
-                              << s.segment << ": rows [" << first << ", " << first + rows << ") path "
-                              << static_cast<int>(path) << " tile " << tile_rows;
+        EXPECT_EQ(differ, 0u) << dtype_name(type) << " " << s.rows << " x " << s.cols << " segment " << s.segment
+                              << ": rows [" << first << ", " << first + rows << ") path " << static_cast<int>(path)
+                              << " tile " << tile_rows;
       };
       for (const int32_t rows : {2, 7, 8, 9, 16, 17, 31, 32, 33, 64, 100, 128, 300}) {
         expect_same(kMost - rows, rows, Path::kStream, 0);
@@ -149,29 +146,27 @@ TEST(GemmLinear, SweepsOverManyRowTilesGiveTheBitsOfStreams) {
     for (const Shape s : {Shape{70000, 768, 256}, Shape{40000, 1280, 512}, Shape{36000, 2560, 2048}}) {
       HostMatrix m(rng, type, 1000, s.cols);
       const std::vector<std::byte> once = m.bytes;
-      for (m.rows = 1000; m.rows < s.rows; m.rows += 1000)
-        m.bytes.insert(m.bytes.end(), once.begin(), once.end());
+      for (m.rows = 1000; m.rows < s.rows; m.rows += 1000) m.bytes.insert(m.bytes.end(), once.begin(), once.end());
       const DeviceWeight w(m, nullptr, s.segment);
       const auto x = random_bf16(rng, static_cast<size_t>(kMostSwept) * s.cols);
       const DeviceBuffer<bf16> dx(x);
       for (const int32_t rows : {1, 8, 9, 32})
-        EXPECT_TRUE(
-            same_bits(multiply(w, dx, 0, rows, Path::kSweep), multiply(w, dx, 0, rows, Path::kStream)))
+        EXPECT_TRUE(same_bits(multiply(w, dx, 0, rows, Path::kSweep), multiply(w, dx, 0, rows, Path::kStream)))
             << dtype_name(type) << " " << s.rows << " x " << s.cols << ", " << rows << " rows";
     }
 }
 
-// All multiprocessors at work: shares that end within tiles and within segments, and blocks that wait for each other's sums.
+// All multiprocessors at work: shares that end within tiles and within segments, and blocks that wait for each other's
+// sums.
 TEST(GemmLinear, DealtOutTilesGiveTheBitsOfTilesInTurn) {
   std::mt19937_64 rng(19);
   constexpr int32_t kMost = 300;
   for (const DType type : {DType::kNVFP4, DType::kBF16, DType::kQ8_0})
-    for (const Shape s : {Shape{36000, 2560, 2048}, Shape{20000, 1344, 512}, Shape{19000, 704, 704},
-                          Shape{5000, 5120, 512}}) {
+    for (const Shape s :
+         {Shape{36000, 2560, 2048}, Shape{20000, 1344, 512}, Shape{19000, 704, 704}, Shape{5000, 5120, 512}}) {
       HostMatrix m(rng, type, 1000, s.cols);
       const std::vector<std::byte> once = m.bytes;
-      for (m.rows = 1000; m.rows < s.rows; m.rows += 1000)
-        m.bytes.insert(m.bytes.end(), once.begin(), once.end());
+      for (m.rows = 1000; m.rows < s.rows; m.rows += 1000) m.bytes.insert(m.bytes.end(), once.begin(), once.end());
       const DeviceWeight w(m, nullptr, s.segment);
       const DeviceBuffer<bf16> dx(random_bf16(rng, static_cast<size_t>(kMost) * s.cols));
       for (const int32_t rows : {1, 24, 50, 128, 160, kMost}) {
@@ -239,8 +234,7 @@ TEST(GemmLinear, ManySegmentsFitSharedMemory) {
 TEST(GemmLinear, PartsAndEpilogues) {
   std::mt19937_64 rng(15);
   constexpr int32_t kCols = 512;
-  const HostMatrix q(rng, DType::kNVFP4, 96, kCols), k(rng, DType::kNVFP4, 33, kCols),
-      v(rng, DType::kBF16, 50, kCols);
+  const HostMatrix q(rng, DType::kNVFP4, 96, kCols), k(rng, DType::kNVFP4, 33, kCols), v(rng, DType::kBF16, 50, kCols);
   const DeviceWeight wq(q), wk(k), wv(v);
   const std::vector<float> scale = {0.37f};
   const DeviceBuffer<float> dscale(scale);
@@ -269,8 +263,7 @@ TEST(GemmLinear, PartsAndEpilogues) {
       double worst = 0;
       for (int32_t t = 0; t < rows; ++t) {
         const bf16* xt = x.data() + static_cast<size_t>(t) * (kCols + 8);
-        const auto check = [&](const HostMatrix& m, int32_t n, double factor, double add, double rounding,
-                               double got) {
+        const auto check = [&](const HostMatrix& m, int32_t n, double factor, double add, double rounding, double got) {
           const Exact e = exact_dot(m.row(0, n), xt, kCols);
           const double want = e.value * factor + add;
           const double bound = kSumError * e.magnitude * factor + rounding * std::fabs(want) + 1e-6;
@@ -280,10 +273,8 @@ TEST(GemmLinear, PartsAndEpilogues) {
           check(q, n, static_cast<double>(scale[0]), static_cast<double>(bias[n]), kHalfBf16,
                 to_float(gq[t * 101 + n]));
         for (int32_t n = 0; n < 33; ++n) check(k, n, 1, 0, 0x1p-22, gk[t * 33 + n]);
-        for (int32_t n = 0; n < 50; ++n)
-          check(v, n, 1, static_cast<double>(old[t * 60 + n]), 0x1p-22, gv[t * 60 + n]);
-        for (int32_t n = 96; n < 101; ++n)
-          EXPECT_EQ(gq[t * 101 + n].bits, 0xffff);  // between rows: not touched
+        for (int32_t n = 0; n < 50; ++n) check(v, n, 1, static_cast<double>(old[t * 60 + n]), 0x1p-22, gv[t * 60 + n]);
+        for (int32_t n = 96; n < 101; ++n) EXPECT_EQ(gq[t * 101 + n].bits, 0xffff);  // between rows: not touched
         for (int32_t n = 50; n < 60; ++n) EXPECT_EQ(gv[t * 60 + n], old[t * 60 + n]);
       }
       EXPECT_LE(worst, 1.0) << rows << " rows, path " << static_cast<int>(path);
@@ -330,8 +321,7 @@ struct Mlp {
         down_packed(down),
         scales(std::vector<float>{1.5f, 0.7f, 0.9f}) {}
 
-  std::vector<float> run(const std::vector<bf16>& h, const std::vector<float>& x, int32_t rows,
-                         Path path) const {
+  std::vector<float> run(const std::vector<bf16>& h, const std::vector<float>& x, int32_t rows, Path path) const {
     const DeviceBuffer<bf16> dh(h);
     DeviceBuffer<float> dx(x);
     const MlpArgs args{.h = make_tensor(const_cast<bf16*>(dh.data()), {rows, gate.cols}),
@@ -364,8 +354,7 @@ TEST(GemmMlp, AgainstFloat64AndRowByRow) {
         }
         for (int32_t n = 0; n < kWidth; ++n) {
           const double add = 0.9f * exact_dot(mlp.down.row(0, n), mid.data(), inner).value;
-          const double got =
-              static_cast<double>(many[t * kWidth + n]) - static_cast<double>(x[t * kWidth + n]);
+          const double got = static_cast<double>(many[t * kWidth + n]) - static_cast<double>(x[t * kWidth + n]);
           error += (got - add) * (got - add);
           norm += add * add;
         }
@@ -375,8 +364,7 @@ TEST(GemmMlp, AgainstFloat64AndRowByRow) {
         const std::vector<bf16> one(h.begin() + t * kWidth, h.begin() + (t + 1) * kWidth);
         const std::vector<float> old(x.begin() + t * kWidth, x.begin() + (t + 1) * kWidth);
         const std::vector<float> there(many.begin() + t * kWidth, many.begin() + (t + 1) * kWidth);
-        EXPECT_TRUE(same_bits(mlp.run(one, old, 1, Path::kStream), there))
-            << dtype_name(type) << " row " << t;
+        EXPECT_TRUE(same_bits(mlp.run(one, old, 1, Path::kStream), there)) << dtype_name(type) << " row " << t;
       }
       EXPECT_TRUE(same_bits(mlp.run(h, x, kMost, Path::kSplit), many)) << dtype_name(type);
       EXPECT_TRUE(same_bits(mlp.run(h, x, kMost, Path::kDealt), many)) << dtype_name(type);

@@ -73,8 +73,7 @@ struct Moe {
     std::vector<float> x;
     std::vector<int32_t> chosen;
   };
-  Result run(const std::vector<bf16>& h, const std::vector<float>& x, int32_t rows, Path path,
-             bool add = true) const {
+  Result run(const std::vector<bf16>& h, const std::vector<float>& x, int32_t rows, Path path, bool add = true) const {
     const DeviceBuffer<bf16> dh(h);
     DeviceBuffer<float> dx(x);
     DeviceBuffer<int32_t> chosen(static_cast<size_t>(rows) * shape.top_k);
@@ -115,8 +114,8 @@ struct Moe {
   }
 
   // One expert's result for a token, rounded as kernels round.
-  void add_expert(const HostMatrix& g, const HostMatrix& u, const HostMatrix& d, int32_t matrix,
-                  int32_t scale_at, const bf16* h, double weight, std::vector<double>& sum) const {
+  void add_expert(const HostMatrix& g, const HostMatrix& u, const HostMatrix& d, int32_t matrix, int32_t scale_at,
+                  const bf16* h, double weight, std::vector<double>& sum) const {
     std::vector<bf16> mid(static_cast<size_t>(shape.inner));
     for (int32_t f = 0; f < shape.inner; ++f) {
       const double a = scale(0, scale_at) * exact_dot(g.row(matrix, f), h, shape.width).value;
@@ -134,8 +133,7 @@ struct Moe {
       logits[static_cast<size_t>(e)] = exact_dot(router.row(0, e), h, shape.width).value;
     chosen->resize(static_cast<size_t>(shape.experts));
     std::iota(chosen->begin(), chosen->end(), 0);
-    std::stable_sort(chosen->begin(), chosen->end(),
-                     [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+    std::stable_sort(chosen->begin(), chosen->end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
     chosen->resize(static_cast<size_t>(shape.top_k));
     double total = 0;
     for (const int32_t e : *chosen) total += std::exp(logits[e] - logits[chosen->front()]);
@@ -144,8 +142,7 @@ struct Moe {
     if (shape.shared != Shared::kNone) {
       double dot = 0;
       for (int32_t c = 0; c < shape.width; ++c)
-        dot +=
-            static_cast<double>(shared_router[static_cast<size_t>(c)]) * static_cast<double>(to_float(h[c]));
+        dot += static_cast<double>(shared_router[static_cast<size_t>(c)]) * static_cast<double>(to_float(h[c]));
       add_expert(shared_gate, shared_up, shared_down, 0, shape.experts, h, 1 / (1 + std::exp(-dot)), sum);
     }
     return sum;
@@ -157,8 +154,8 @@ constexpr MoeShape kShapes[] = {
     {DType::kBF16, 8, 2, 256, 72, Shared::kApart},     {DType::kQ8_0, 24, 3, 256, 96, Shared::kStacked},
     {DType::kMXFP4, 300, 6, 128, 32, Shared::kApart},
 };
-// For the kernel of few rows: each of its formats, several row tiles a block, widths that are no whole tiles, many experts,
-// segments.
+// For the kernel of few rows: each of its formats, several row tiles a block, widths that are no whole tiles, many
+// experts, segments.
 constexpr MoeShape kFewShapes[] = {
     {DType::kNVFP4, 64, 8, 4352, 512, Shared::kStacked},
     {DType::kNVFP4, 512, 10, 256, 64, Shared::kStacked},
@@ -172,8 +169,8 @@ constexpr MoeShape kFewShapes[] = {
 };
 
 std::string name(const MoeShape& s) {
-  return fmt::format("{} E={} k={} D={} Fe={} shared={}", dtype_name(s.type), s.experts, s.top_k, s.width,
-                     s.inner, static_cast<int>(s.shared));
+  return fmt::format("{} E={} k={} D={} Fe={} shared={}", dtype_name(s.type), s.experts, s.top_k, s.width, s.inner,
+                     static_cast<int>(s.shared));
 }
 
 TEST(GemmMoe, AgainstFloat64) {
@@ -189,8 +186,7 @@ TEST(GemmMoe, AgainstFloat64) {
         for (int32_t t = 0; t<rows; t += rows> 10 ? 5 : 1) {
           std::vector<int32_t> chosen;
           const auto want = moe.expected(h.data() + static_cast<size_t>(t) * s.width, &chosen);
-          const std::vector<int32_t> g(got.chosen.begin() + t * s.top_k,
-                                       got.chosen.begin() + (t + 1) * s.top_k);
+          const std::vector<int32_t> g(got.chosen.begin() + t * s.top_k, got.chosen.begin() + (t + 1) * s.top_k);
           EXPECT_EQ(g, chosen) << name(s) << " token " << t;
           for (int32_t n = 0; n < s.width; ++n) {
             const double d = static_cast<double>(got.x[static_cast<size_t>(t) * s.width + n]) - want[n];
@@ -198,8 +194,7 @@ TEST(GemmMoe, AgainstFloat64) {
             norm += want[n] * want[n];
           }
         }
-        EXPECT_LE(std::sqrt(error / norm), 4e-3)
-            << name(s) << ", " << rows << " rows, path " << static_cast<int>(path);
+        EXPECT_LE(std::sqrt(error / norm), 4e-3) << name(s) << ", " << rows << " rows, path " << static_cast<int>(path);
       }
     }
   }

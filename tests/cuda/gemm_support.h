@@ -1,4 +1,5 @@
-// What the tests of packed weights share: random matrices in file formats, packed on the device, and products in float64.
+// What the tests of packed weights share: random matrices in file formats, packed on the device, and products in
+// float64.
 #pragma once
 
 #include <cmath>
@@ -34,8 +35,8 @@ inline const __nv_bfloat16* device_bf16(const DeviceBuffer<bf16>& b) {
   return reinterpret_cast<const __nv_bfloat16*>(b.data());
 }
 
-// experts x rows x cols of random values in a file's format, and what kernels multiply by: the decoded values rounded to
-// bf16, except for F32 and F16.
+// experts x rows x cols of random values in a file's format, and what kernels multiply by: the decoded values rounded
+// to bf16, except for F32 and F16.
 struct HostMatrix {
   DType dtype;
   int32_t rows, cols, experts;
@@ -52,8 +53,7 @@ struct HostMatrix {
         random_floats(rng, values.size(), scale != 0.0f ? scale : 1.0f / std::sqrt(static_cast<float>(k)));
     if (!quant::can_encode(type)) fill_blocks(rng);
     for (int64_t r = 0; r < all; ++r) {
-      if (quant::can_encode(type))
-        quant::encode_row(type, source.data() + r * k, k, bytes.data() + r * row_bytes);
+      if (quant::can_encode(type)) quant::encode_row(type, source.data() + r * k, k, bytes.data() + r * row_bytes);
       quant::decode_row(type, bytes.data() + r * row_bytes, k, values.data() + r * k);
     }
     if (type != DType::kF32 && type != DType::kF16)
@@ -67,10 +67,8 @@ struct HostMatrix {
     const auto block = static_cast<size_t>(dtype_info(dtype).block_bytes);
     for (std::byte& b : bytes) b = static_cast<std::byte>(rng());
     for (size_t at = 0; at < bytes.size(); at += block)
-      for (const size_t half_at :
-           dtype == DType::kQ2_K ? std::vector<size_t>{80, 82} : std::vector<size_t>{0})
-        bytes[at + half_at + 1] =
-            static_cast<std::byte>(0x10 + rng() % 16 + (rng() % 2) * 128);  // 2^-11 to 2^-7
+      for (const size_t half_at : dtype == DType::kQ2_K ? std::vector<size_t>{80, 82} : std::vector<size_t>{0})
+        bytes[at + half_at + 1] = static_cast<std::byte>(0x10 + rng() % 16 + (rng() % 2) * 128);  // 2^-11 to 2^-7
   }
 };
 
@@ -122,8 +120,7 @@ inline Exact exact_dot(const float* w, const bf16* x, int32_t cols) {
 // How far a sum may be: a tensor core keeps at least 2^-22 of the largest of the terms it adds at once, in 16ths of a
 // segment's steps; 2^-18 of the sum of magnitudes covers every walk of a segment and the additions of segments.
 inline constexpr double kSumError = 0x1p-18;
-inline constexpr double kHalfBf16 =
-    0x1p-8;  // rounding a result: half a unit in the last of eight bits, and some
+inline constexpr double kHalfBf16 = 0x1p-8;  // rounding a result: half a unit in the last of eight bits, and some
 
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
@@ -138,12 +135,8 @@ inline cuda::DeviceLimits device_limits() {
 
 // As an operator's argument.
 inline Weight weight_of(const HostMatrix& m, const DeviceWeight& w, const float* scale = nullptr) {
-  return {.dtype = m.dtype,
-          .data = w.weight.data,
-          .rows = m.rows,
-          .cols = m.cols,
-          .experts = m.experts,
-          .scale = scale};
+  return {
+      .dtype = m.dtype, .data = w.weight.data, .rows = m.rows, .cols = m.cols, .experts = m.experts, .scale = scale};
 }
 
 // The entry of linear's and swiglu_mlp's tables; empty for kAuto.
@@ -166,8 +159,8 @@ inline std::string entry_of(gemm::Path path) {
   return "";
 }
 
-// Runs an operator as the engine does: a dry call that finds out how much scratch memory it takes, then the call. By this path
-// where the operator's kernel takes it.
+// Runs an operator as the engine does: a dry call that finds out how much scratch memory it takes, then the call. By
+// this path where the operator's kernel takes it.
 template <class Run>
 void run_operator(std::string_view op, gemm::Path path, const Run& run) {
   KernelChoice choice;

@@ -18,9 +18,7 @@ class CudaGraphsTest : public testing::Test {
  protected:
   CudaGraphsTest() { must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream"); }
   ~CudaGraphsTest() override { cudaStreamDestroy(stream_); }
-  Status launch(int threads, int* to) {
-    return cuda::launch(stream_, "adding one", add_one, dim3(1), threads, 0, to);
-  }
+  Status launch(int threads, int* to) { return cuda::launch(stream_, "adding one", add_one, dim3(1), threads, 0, to); }
   cudaStream_t stream_ = nullptr;
 };
 
@@ -51,9 +49,7 @@ TEST_F(CudaGraphsTest, RehearsingComputesNothing) {
   });
   ASSERT_TRUE(kernels.ok()) << kernels.error().message;
   EXPECT_EQ(*kernels, 2);
-  const auto refused = CudaGraphs::rehearse(stream_, [] {
-    return Status(Error{Fault::kBug, "moe: 40 experts"});
-  });
+  const auto refused = CudaGraphs::rehearse(stream_, [] { return Status(Error{Fault::kBug, "moe: 40 experts"}); });
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message, "moe: 40 experts");
   CUDA_OK(cudaStreamSynchronize(stream_));
@@ -77,10 +73,8 @@ TEST(CudaLoad, AModelBeyondTheKernelsIsRefused) {
   const auto refused = Engine::create(tiny(40), {.device = Device::kCuda});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().fault, Fault::kRequest);
-  EXPECT_NE(refused.error().message.find("moe: no kernel takes h bf16"), std::string::npos)
-      << refused.error().message;
-  EXPECT_NE(refused.error().message.find("top 40 of 64 experts"), std::string::npos)
-      << refused.error().message;
+  EXPECT_NE(refused.error().message.find("moe: no kernel takes h bf16"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("top 40 of 64 experts"), std::string::npos) << refused.error().message;
   EXPECT_TRUE(Engine::create(tiny(32), {.device = Device::kCuda}).ok());
 }
 
@@ -112,8 +106,8 @@ TEST(CudaLoad, AMistakeInALaunchIsNotALostDevice) {
     return s.ok() ? std::nullopt : std::optional(s.error());
   };
   const auto model = tiny(0);
-  auto engine = Engine::create(model, {.device = Device::kCuda, .context = 256, .max_sequences = 2},
-                               test::failing_backend(ours));
+  auto engine =
+      Engine::create(model, {.device = Device::kCuda, .context = 256, .max_sequences = 2}, test::failing_backend(ours));
   ASSERT_TRUE(engine.ok()) << engine.error().message;
   std::vector<std::string> said(6);
   std::vector<std::vector<TokenId>> tokens(6);

@@ -47,9 +47,8 @@ std::vector<float> score(const std::shared_ptr<const LoadedModel>& model, Device
   auto scorer = Scorer::create(model, {.device = device, .window = kWindow, .generated = generated});
   QUIRE_CHECK(scorer.ok(), "{}", scorer.error().message);
   std::vector<float> all;
-  const Status run = (*scorer)->run(tokens, [&](int64_t, std::span<const float> logits) {
-    all.insert(all.end(), logits.begin(), logits.end());
-  });
+  const Status run = (*scorer)->run(
+      tokens, [&](int64_t, std::span<const float> logits) { all.insert(all.end(), logits.begin(), logits.end()); });
   QUIRE_CHECK(run.ok(), "{}", run.error().message);
   return all;
 }

@@ -1,8 +1,8 @@
 // cuda_checks: every test that needs a GPU.  cuda_checks [gtest flags] runs the tests; cuda_checks --bench the
 // benchmarks (tests whose suite's name ends in Bench), which print bytes, FLOPs and shares of this run's limits.
 // --print-hashes: print this GPU's rows for tests/data/numerics/hashes.txt (with --gtest_filter='Numerics.*').
-// --shared-kib N: blocks get no more shared memory than that, as on other cards: 163 on compute capability 8.0, 99 on 8.6, 8.9
-// and 12.x.
+// --shared-kib N: blocks get no more shared memory than that, as on other cards: 163 on compute capability 8.0, 99
+// on 8.6, 8.9 and 12.x.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -23,8 +23,7 @@ int main(int argc, char** argv) {
   testing::GTEST_FLAG(filter) = bench ? "*Bench.*" : "-*Bench.*";
   testing::InitGoogleTest(&argc, argv);
   cudaDeviceProp device{};
-  const quire::Status found =
-      quire::cuda::check(cudaGetDeviceProperties(&device, 0), "cuda_checks: looking for a GPU");
+  const quire::Status found = quire::cuda::check(cudaGetDeviceProperties(&device, 0), "cuda_checks: looking for a GPU");
   if (!found.ok()) {
     std::fprintf(stderr, "%s\n", found.error().message.c_str());
     return 3;

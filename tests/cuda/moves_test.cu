@@ -38,8 +38,7 @@ class CudaMovesTest : public testing::Test {
     const Status created = moves_.create(kPages * block_bytes_);
     ASSERT_TRUE(created.ok()) << created.error().message;
     CUDA_OK(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming));
-    for (int32_t b = 0; b < kBlocks; ++b)
-      CUDA_OK(cudaMemset(block(b), 10 + b, static_cast<size_t>(block_bytes_)));
+    for (int32_t b = 0; b < kBlocks; ++b) CUDA_OK(cudaMemset(block(b), 10 + b, static_cast<size_t>(block_bytes_)));
     CUDA_OK(cudaDeviceSynchronize());
   }
   void TearDown() override {
@@ -67,8 +66,7 @@ class CudaMovesTest : public testing::Test {
     std::vector<unsigned char> host(static_cast<size_t>(block_bytes_));
     cudaStream_t stream = nullptr;
     must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    must(cudaMemcpyAsync(host.data(), block(b), host.size(), cudaMemcpyDeviceToHost, stream),
-         "reading a block");
+    must(cudaMemcpyAsync(host.data(), block(b), host.size(), cudaMemcpyDeviceToHost, stream), "reading a block");
     must(cudaStreamSynchronize(stream), "reading a block");
     must(cudaStreamDestroy(stream), "stream");
     for (const unsigned char v : host)

@@ -46,15 +46,13 @@ void check_add(const AddCase& c, bool with_add) {
   const std::vector<float> x = normal<float>(n, 1, c.scale), w = normal<float>(static_cast<size_t>(c.D), 2);
   const std::vector<Add> add = normal<Add>(n, 3, c.scale);
   const auto run = [&](int64_t first, int64_t rows, std::vector<float>* x_out) {
-    const DeviceBuffer<float> d_x(
-        std::vector<float>(x.begin() + first * pitch, x.begin() + (first + rows) * pitch)),
+    const DeviceBuffer<float> d_x(std::vector<float>(x.begin() + first * pitch, x.begin() + (first + rows) * pitch)),
         d_w(w);
-    const DeviceBuffer<Add> d_add(
-        std::vector<Add>(add.begin() + first * pitch, add.begin() + (first + rows) * pitch));
+    const DeviceBuffer<Add> d_add(std::vector<Add>(add.begin() + first * pitch, add.begin() + (first + rows) * pitch));
     const DeviceBuffer<H> h(static_cast<size_t>(rows * pitch));
     const Status status = cuda::launch_add_rms_norm(
-        nullptr, {rows, c.D, d_x.data(), pitch, with_add ? d_add.data() : nullptr, std::is_same_v<Add, bf16>,
-                  pitch, d_w.data(), 1e-6f, h.data(), std::is_same_v<H, bf16>, pitch});
+        nullptr, {rows, c.D, d_x.data(), pitch, with_add ? d_add.data() : nullptr, std::is_same_v<Add, bf16>, pitch,
+                  d_w.data(), 1e-6f, h.data(), std::is_same_v<H, bf16>, pitch});
     EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
     must(cudaDeviceSynchronize(), "add_rms_norm");
     EXPECT_TRUE(h.guards_intact() && d_x.guards_intact());
@@ -77,22 +75,19 @@ void check_add(const AddCase& c, bool with_add) {
     for (int64_t i = 0; i < c.D; ++i) {
       const auto at = static_cast<size_t>(t * pitch + i);
       const double want = value(sums[at]) * scale * value(w[static_cast<size_t>(i)]);
-      const double excess =
-          std::abs(value(h[at]) - want) / ((1.01 * rounding<H>() + 2e-6) * std::abs(want) + 1e-30);
+      const double excess = std::abs(value(h[at]) - want) / ((1.01 * rounding<H>() + 2e-6) * std::abs(want) + 1e-30);
       worst = std::isnan(excess) ? 1e30 : std::max(worst, excess);
     }
   }
   EXPECT_LE(worst, 1.0) << c.rows << " rows of " << c.D;
   const std::vector<H> last = run(c.rows - 1, 1, nullptr);
-  EXPECT_EQ(0,
-            std::memcmp(last.data(), h.data() + (c.rows - 1) * pitch, static_cast<size_t>(c.D) * sizeof(H)));
+  EXPECT_EQ(0, std::memcmp(last.data(), h.data() + (c.rows - 1) * pitch, static_cast<size_t>(c.D) * sizeof(H)));
 }
 
 TEST(AddRmsNorm, MatchesFloat64) {
-  for (const AddCase& c :
-       {AddCase{1, 2048, 1.0f}, AddCase{5, 2560, 1.0f}, AddCase{3, 5120, 1e4f}, AddCase{2, 8192, 1e-4f},
-        AddCase{2, 32768, 1.0f}, AddCase{7, 256, 1.0f}, AddCase{4, 4, 1.0f}, AddCase{3, 1, 1.0f},
-        AddCase{3, 333, 1.0f}, AddCase{2, 8191, 1.0f}}) {
+  for (const AddCase& c : {AddCase{1, 2048, 1.0f}, AddCase{5, 2560, 1.0f}, AddCase{3, 5120, 1e4f},
+                           AddCase{2, 8192, 1e-4f}, AddCase{2, 32768, 1.0f}, AddCase{7, 256, 1.0f}, AddCase{4, 4, 1.0f},
+                           AddCase{3, 1, 1.0f}, AddCase{3, 333, 1.0f}, AddCase{2, 8191, 1.0f}}) {
     check_add<bf16, bf16>(c, true);
     check_add<float, float>(c, true);
     check_add<float, bf16>(c, true);
@@ -113,9 +108,8 @@ void check_gated(int64_t rows, int32_t Hv, bool in_place) {
   const DeviceBuffer<T> d_o(o), d_z(z), d_y(n);
   const DeviceBuffer<float> d_w(w);
   const DeviceBuffer<T>& y = in_place ? d_o : d_y;
-  const Status status =
-      cuda::launch_gated_rms_norm(nullptr, {rows, Hv, std::is_same_v<T, bf16>, d_o.data(), pitch, d_z.data(),
-                                            pitch, d_w.data(), 1e-6f, y.data(), pitch});
+  const Status status = cuda::launch_gated_rms_norm(nullptr, {rows, Hv, std::is_same_v<T, bf16>, d_o.data(), pitch,
+                                                              d_z.data(), pitch, d_w.data(), 1e-6f, y.data(), pitch});
   ASSERT_TRUE(status.ok()) << status.error().message;
   must(cudaDeviceSynchronize(), "gated_rms_norm");
   EXPECT_TRUE(y.guards_intact());

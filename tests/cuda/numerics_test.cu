@@ -13,18 +13,16 @@ TEST(Numerics, BitsAreThoseOfTheTable) {
   const auto limits = cuda::device_limits();
   ASSERT_TRUE(limits.ok());
   const auto rows = test::numerics_rows(
-      Device::kCuda,
-      fmt::format("cuda+sm_{}{}{}", limits->major, limits->minor, limits->wgmma ? "" : "+mma.sync"));
+      Device::kCuda, fmt::format("cuda+sm_{}{}{}", limits->major, limits->minor, limits->wgmma ? "" : "+mma.sync"));
   ASSERT_TRUE(rows.ok()) << rows.error().message;
   if (test::print_hashes_of_flag) {
     for (const test::NumericsRow& row : *rows) std::fputs(row.line().c_str(), stdout);
     return;
   }
   const test::NumericsDifference d = test::differences(*rows);
-  EXPECT_EQ(d.changed, "")
-      << "Bits have changed. Undo that, or raise kNumericsVersion (src/engine/engine.cpp) and put "
-         "the new rows of every machine into tests/data/numerics/hashes.txt: cuda_checks "
-         "--gtest_filter='Numerics.*' --print-hashes prints this one's.";
+  EXPECT_EQ(d.changed, "") << "Bits have changed. Undo that, or raise kNumericsVersion (src/engine/engine.cpp) and put "
+                              "the new rows of every machine into tests/data/numerics/hashes.txt: cuda_checks "
+                              "--gtest_filter='Numerics.*' --print-hashes prints this one's.";
   if (!d.unknown.empty()) GTEST_SKIP() << "not in tests/data/numerics/hashes.txt:\n" << d.unknown;
 }
 

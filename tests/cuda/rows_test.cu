@@ -107,8 +107,7 @@ TEST(CudaRows, PartialsAreAddedAsTheHostDoes) {
       for (const bool add : {true, false}) {
         constexpr int kRows = 5;
         const int gap = width % 4 == 0 ? 4 : 3, row = width + gap, partial = (kRows + 1) * row;
-        std::vector<float> partials(static_cast<size_t>(count * partial)),
-            x(static_cast<size_t>(kRows * row), NAN);
+        std::vector<float> partials(static_cast<size_t>(count * partial)), x(static_cast<size_t>(kRows * row), NAN);
         for (float& v : partials) v = normal(rng);
         if (add)
           for (float& v : x) v = normal(rng);
@@ -150,8 +149,7 @@ TEST(CudaCopy, SlotsMoveWithinThePoolAndToTheHostAndBack) {
       const std::vector<int32_t> pairs = {0, 11, 3, 2, 0, 5, -1, 7, 8, -1};
       DeviceBuffer<std::byte> d_pool(pool);
       DeviceBuffer<int32_t> d_pairs(pairs);
-      const cuda::CopySlotsParams p{d_pool.data(), bytes, stride, d_pairs.data(),
-                                    static_cast<int>(pairs.size() / 2)};
+      const cuda::CopySlotsParams p{d_pool.data(), bytes, stride, d_pairs.data(), static_cast<int>(pairs.size() / 2)};
       ASSERT_TRUE(cuda::launch_copy_slots(nullptr, p).ok());
       std::vector<std::byte> want = pool;
       for (size_t i = 0; i < pairs.size(); i += 2)
@@ -170,8 +168,8 @@ TEST(CudaCopy, SlotsMoveWithinThePoolAndToTheHostAndBack) {
       CUDA_OK(cudaStreamSynchronize(stream));
       std::vector<std::byte> after = want;
       for (size_t i = 0; i < out.size(); ++i) {
-        EXPECT_EQ(std::memcmp(host + static_cast<int64_t>(i) * bytes,
-                              &want[static_cast<size_t>(out[i] * stride)], static_cast<size_t>(bytes)),
+        EXPECT_EQ(std::memcmp(host + static_cast<int64_t>(i) * bytes, &want[static_cast<size_t>(out[i] * stride)],
+                              static_cast<size_t>(bytes)),
                   0);
         std::copy_n(want.begin() + out[i] * stride, bytes, after.begin() + in[i] * stride);
       }

@@ -9,8 +9,7 @@ namespace {
 
 // About normal with a spread of 2, and one token in 10000 up to 20 higher: what language models' logits are like.
 __global__ void fill(float* to, int64_t n, uint32_t seed) {
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n;
-       i += int64_t{gridDim.x} * blockDim.x) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n; i += int64_t{gridDim.x} * blockDim.x) {
     uint32_t x = static_cast<uint32_t>(i) * 2654435761u + seed;
     float sum = 0;
     for (int k = 0; k < 4; ++k) {
@@ -46,13 +45,11 @@ TEST(CudaSamplingBench, Sample) {
   fill<<<1024, 256>>>(logits.data(), int64_t{kVocab} * kMost, 1);
   CUDA_OK(cudaDeviceSynchronize());
   DeviceBuffer<int32_t> counts(std::vector<int32_t>(kVocab, 0)), seen(std::vector<int32_t>(1000, 0)),
-      seen_count(std::vector<int32_t>(1, 0)), tokens(kMost), top_ids(kMost * 8), top_count(kMost),
-      sampled(kMost);
+      seen_count(std::vector<int32_t>(1, 0)), tokens(kMost), top_ids(kMost * 8), top_count(kMost), sampled(kMost);
   DeviceBuffer<SampleRow> rows(kMost);
   DeviceBuffer<char> workspace(static_cast<size_t>(cuda::sample_workspace_bytes(kMost, kVocab)));
-  const float copy_ms = median_ms([&] {
-    must(cudaMemcpyAsync(other.data(), logits.data(), logits.bytes(), cudaMemcpyDeviceToDevice), "copy");
-  });
+  const float copy_ms = median_ms(
+      [&] { must(cudaMemcpyAsync(other.data(), logits.data(), logits.bytes(), cudaMemcpyDeviceToDevice), "copy"); });
   const double copies = 2.0 * static_cast<double>(logits.bytes()) / static_cast<double>(copy_ms) * 1e3;
   std::printf("this run: copies %.2f TB/s\n", copies * 1e-12);
   for (const Case& c : kCases) {
@@ -60,8 +57,7 @@ TEST(CudaSamplingBench, Sample) {
       std::vector<SampleRow> list(kMost, c.row);
       for (int i = 0; i < kMost; ++i) {
         list[static_cast<size_t>(i)].seed = static_cast<uint64_t>(i);
-        list[static_cast<size_t>(i)].flags =
-            kSampleTentative;  // rows share the history, which is only read then
+        list[static_cast<size_t>(i)].flags = kSampleTentative;  // rows share the history, which is only read then
       }
       rows.upload(list);
       const cuda::SampleParams p{.logits = logits.data(),
@@ -77,13 +73,12 @@ TEST(CudaSamplingBench, Sample) {
                                  .top_count = top_count.data(),
                                  .max_top = 8,
                                  .sampled = sampled.data()};
-      const float us =
-          1e3f * median_ms(
-                     [&] {
-                       const Status launched = cuda::launch_sample(nullptr, p, workspace.data());
-                       QUIRE_CHECK(launched.ok(), "{}", launched.error().message);
-                     },
-                     21, [&] { must(cudaMemsetAsync(other.data(), 1, other.bytes()), "flush"); });
+      const float us = 1e3f * median_ms(
+                                  [&] {
+                                    const Status launched = cuda::launch_sample(nullptr, p, workspace.data());
+                                    QUIRE_CHECK(launched.ok(), "{}", launched.error().message);
+                                  },
+                                  21, [&] { must(cudaMemsetAsync(other.data(), 1, other.bytes()), "flush"); });
       const double bytes = 4.0 * n * kVocab;
       std::printf("sample %-28s %3d x %d: %7.1f us, %5.2f TB/s, %3.0f%% of copies\n", c.name, n, kVocab,
                   static_cast<double>(us), bytes / static_cast<double>(us) * 1e-6,

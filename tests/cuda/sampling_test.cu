@@ -1,4 +1,5 @@
-// Sampling on the GPU against the reference on the host: every parameter, rows alone and together, what it leaves behind.
+// Sampling on the GPU against the reference on the host: every parameter, rows alone and together, what it leaves
+// behind.
 #include <cmath>
 #include <limits>
 #include <map>
@@ -36,9 +37,7 @@ constexpr LogitCase kLogits[] = {
     {"huge", [](Rng& r) { return normal(r, 1e30f); }},
     {"masked", [](Rng& r) { return integer(r, 0, 9) == 0 ? normal(r, 3.0f) : -kInf; }},
     {"spoilt",
-     [](Rng& r) {
-       return integer(r, 0, 2000) == 0 ? (integer(r, 0, 1) == 0 ? NAN : kInf) : normal(r, 3.0f);
-     }},
+     [](Rng& r) { return integer(r, 0, 2000) == 0 ? (integer(r, 0, 1) == 0 ? NAN : kInf) : normal(r, 3.0f); }},
 };
 
 // Rows that differ in everything, on the host.
@@ -63,9 +62,7 @@ struct Batch {
     for (int r = 0; r < n; ++r) add_row(rng, r);
   }
   int capacity() const { return std::min(vocab, 61); }
-  TokenHistory history() {
-    return {counts.data(), seen.data(), seen_count.data(), batch_slots, vocab, capacity()};
-  }
+  TokenHistory history() { return {counts.data(), seen.data(), seen_count.data(), batch_slots, vocab, capacity()}; }
 
   void add_row(Rng& rng, int r) {
     const auto sometimes = [&] { return integer(rng, 0, 2) == 0; };
@@ -149,9 +146,9 @@ Results run(const Batch& b, const std::vector<int>& which) {
   DeviceBuffer<float> logits(gather(b, which)), bias_values(padded(b.bias_values)), logprobs(out.logprobs),
       top_logprobs(out.top_logprobs);
   DeviceBuffer<SampleRow> rows(rows_of(b, which));
-  DeviceBuffer<int32_t> bias_ids(padded(b.bias_ids)), suppressed(padded(b.suppressed)), counts(b.counts),
-      seen(b.seen), seen_count(b.seen_count), tokens(out.tokens), top_ids(out.top_ids),
-      top_count(out.top_count), ranks(out.ranks), sampled(out.sampled);
+  DeviceBuffer<int32_t> bias_ids(padded(b.bias_ids)), suppressed(padded(b.suppressed)), counts(b.counts), seen(b.seen),
+      seen_count(b.seen_count), tokens(out.tokens), top_ids(out.top_ids), top_count(out.top_count), ranks(out.ranks),
+      sampled(out.sampled);
   const int n = static_cast<int>(which.size());
   DeviceBuffer<char> workspace(static_cast<size_t>(cuda::sample_workspace_bytes(n, b.vocab)));
   const cuda::SampleParams p{
@@ -176,9 +173,8 @@ Results run(const Batch& b, const std::vector<int>& which) {
   const Status launched = cuda::launch_sample(nullptr, p, workspace.data());
   EXPECT_TRUE(launched.ok()) << launched.error().message;
   must(cudaDeviceSynchronize(), "sample");
-  EXPECT_TRUE(workspace.guards_intact() && tokens.guards_intact() && top_ids.guards_intact() &&
-              ranks.guards_intact() && top_logprobs.guards_intact() && seen.guards_intact() &&
-              counts.guards_intact());
+  EXPECT_TRUE(workspace.guards_intact() && tokens.guards_intact() && top_ids.guards_intact() && ranks.guards_intact() &&
+              top_logprobs.guards_intact() && seen.guards_intact() && counts.guards_intact());
   out.tokens = tokens.download();
   out.top_ids = top_ids.download();
   out.top_count = top_count.download();
@@ -196,21 +192,18 @@ SampleArgs host_args(Batch& b, Results& out) {
   const auto n = static_cast<int64_t>(b.rows.size());
   Tensor logits = make_tensor(b.logits.data(), DType::kF32, {n, b.vocab});
   logits.stride[0] = b.stride;
-  return {
-      .logits = logits,
-      .rows = b.rows.data(),
-      .bias_ids = b.bias_ids.data(),
-      .bias_values = b.bias_values.data(),
-      .suppressed = b.suppressed.data(),
-      .suppressed_count = static_cast<int32_t>(b.suppressed.size()),
-      .history = {out.counts.data(), out.seen.data(), out.seen_count.data(), b.batch_slots, b.vocab, b.capacity()},
-      .out = {make_tensor(out.tokens.data(), DType::kI32, {n}),
-              make_tensor(out.logprobs.data(), DType::kF32, {n}),
-              make_tensor(out.top_ids.data(), DType::kI32, {n, kMaxTop}),
-              make_tensor(out.top_logprobs.data(), DType::kF32, {n, kMaxTop}),
-              make_tensor(out.top_count.data(), DType::kI32, {n}),
-              make_tensor(out.ranks.data(), DType::kI32, {n}),
-              make_tensor(out.sampled.data(), DType::kI32, {b.batch_slots})}};
+  return {.logits = logits,
+          .rows = b.rows.data(),
+          .bias_ids = b.bias_ids.data(),
+          .bias_values = b.bias_values.data(),
+          .suppressed = b.suppressed.data(),
+          .suppressed_count = static_cast<int32_t>(b.suppressed.size()),
+          .history = {out.counts.data(), out.seen.data(), out.seen_count.data(), b.batch_slots, b.vocab, b.capacity()},
+          .out = {make_tensor(out.tokens.data(), DType::kI32, {n}), make_tensor(out.logprobs.data(), DType::kF32, {n}),
+                  make_tensor(out.top_ids.data(), DType::kI32, {n, kMaxTop}),
+                  make_tensor(out.top_logprobs.data(), DType::kF32, {n, kMaxTop}),
+                  make_tensor(out.top_count.data(), DType::kI32, {n}), make_tensor(out.ranks.data(), DType::kI32, {n}),
+                  make_tensor(out.sampled.data(), DType::kI32, {b.batch_slots})}};
 }
 
 // Where the random number falls within 1e-5 of the border between two tokens, either may be drawn.
@@ -235,22 +228,20 @@ std::string wrong_token(const SampleArgs& before, const Batch& b, size_t r, int3
     if (t.id == token && u > sum - 1e-5 && u < sum + t.p + 1e-5) return "";
     sum += t.p;
   }
-  return fmt::format(
-      "token {} is not the one at {} of {} left (temperature {}, k {}, p {}, min {}, typical {})", token, u,
-      left.size(), row.temperature, row.top_k, row.top_p, row.min_p, row.typical_p);
+  return fmt::format("token {} is not the one at {} of {} left (temperature {}, k {}, p {}, min {}, typical {})", token,
+                     u, left.size(), row.temperature, row.top_k, row.top_p, row.min_p, row.typical_p);
 }
 
 std::string wrong_logprobs(const Results& got, const Results& want, size_t r) {
   if (got.top_count[r] != want.top_count[r])
     return fmt::format("{} likeliest tokens, not {}", got.top_count[r], want.top_count[r]);
   const auto far = [](float x, float y) {
-    return x != y &&
-           !(std::abs(x - y) <= 1e-6f * (20 + std::abs(y)));  // a target may be impossible: -infinity
+    return x != y && !(std::abs(x - y) <= 1e-6f * (20 + std::abs(y)));  // a target may be impossible: -infinity
   };
   for (size_t i = r * kMaxTop; i < r * kMaxTop + static_cast<size_t>(want.top_count[r]); ++i)
     if (got.top_ids[i] != want.top_ids[i] || far(got.top_logprobs[i], want.top_logprobs[i]))
-      return fmt::format("likeliest {} is {} ({}), not {} ({})", i % kMaxTop, got.top_ids[i],
-                         got.top_logprobs[i], want.top_ids[i], want.top_logprobs[i]);
+      return fmt::format("likeliest {} is {} ({}), not {} ({})", i % kMaxTop, got.top_ids[i], got.top_logprobs[i],
+                         want.top_ids[i], want.top_logprobs[i]);
   for (size_t i = r * kMaxTop + static_cast<size_t>(want.top_count[r]); i < (r + 1) * kMaxTop; ++i)
     if (got.top_ids[i] != kUnset) return "an entry beyond the count was written";
   if (got.ranks[r] != want.ranks[r]) return fmt::format("rank {}, not {}", got.ranks[r], want.ranks[r]);
@@ -297,8 +288,7 @@ void check(Batch& b, const std::string& name, bool alone) {
     EXPECT_EQ(one.tokens[0], got.tokens[r]) << name << " row " << r;
     EXPECT_EQ(one.ranks[0], got.ranks[r]) << name << " row " << r;
     EXPECT_EQ(std::memcmp(&one.logprobs[0], &got.logprobs[r], sizeof(float)), 0);
-    EXPECT_EQ(std::memcmp(one.top_logprobs.data(), &got.top_logprobs[r * kMaxTop], kMaxTop * sizeof(float)),
-              0);
+    EXPECT_EQ(std::memcmp(one.top_logprobs.data(), &got.top_logprobs[r * kMaxTop], kMaxTop * sizeof(float)), 0);
     EXPECT_EQ(std::memcmp(one.top_ids.data(), &got.top_ids[r * kMaxTop], kMaxTop * sizeof(int32_t)), 0);
   }
   expect_settled(b, got);

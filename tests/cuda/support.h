@@ -73,8 +73,7 @@ class DeviceBuffer {
 
 // Median milliseconds of run() over `repeats`, each alone between two events, after two warm-up runs. `between` runs
 // before each (flushing the L2, rotating inputs) and is not timed.
-inline float median_ms(const std::function<void()>& run, int repeats = 21,
-                       const std::function<void()>& between = {}) {
+inline float median_ms(const std::function<void()>& run, int repeats = 21, const std::function<void()>& between = {}) {
   cudaEvent_t begin, end;
   must(cudaEventCreate(&begin), "event");
   must(cudaEventCreate(&end), "event");

@@ -19,8 +19,7 @@ thread_local bool exempt = false;
 
 // This program counts what it allocates. (Not inlined: GCC 12 then warns of a new that does not match its delete.)
 [[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  if (counting.load(std::memory_order_relaxed) && !exempt)
-    allocations.fetch_add(1, std::memory_order_relaxed);
+  if (counting.load(std::memory_order_relaxed) && !exempt) allocations.fetch_add(1, std::memory_order_relaxed);
   return std::malloc(size);
 }
 [[gnu::noinline]] void* operator new(size_t size) {
@@ -38,21 +37,18 @@ namespace quire::test {
 namespace {
 
 void serve_without_allocating(const ModelPtr& model, int depth, bool share_and_swap) {
-  EngineOptions o{
-      .threads = share_and_swap ? 1 : 2,  // a team waits for each other, which is slow on a busy machine
-      .context = 400,
-      .max_sequences = 6,
-      .max_batch_tokens = 128,
-      .kv_tokens = share_and_swap ? 400 : 1600,
-      .depth = depth};
+  EngineOptions o{.threads = share_and_swap ? 1 : 2,  // a team waits for each other, which is slow on a busy machine
+                  .context = 400,
+                  .max_sequences = 6,
+                  .max_batch_tokens = 128,
+                  .kv_tokens = share_and_swap ? 400 : 1600,
+                  .depth = depth};
   o.prefix_cache = share_and_swap;
   o.swap_bytes = o.prefix_host_bytes = share_and_swap ? int64_t{1} << 20 : 0;
   if (share_and_swap) o.state_checkpoints = 4;
   const auto engine = std::move(Engine::create(model, o)).value();
   std::mt19937_64 rng(5);
-  const auto number = [&](int64_t lo, int64_t hi) {
-    return std::uniform_int_distribution<int64_t>(lo, hi)(rng);
-  };
+  const auto number = [&](int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(rng); };
   std::vector<RequestId> ids;
   for (int i = 0; i < 400; ++i) {
     Request r;

@@ -32,14 +32,10 @@ int64_t scratch_of_random_step(MeasuredBackend& b, int64_t context, std::mt19937
   };
   const StepCapacity& c = b.layout().capacity();
   const int32_t decodes = pick(0, c.segments), prompts = pick(decodes == 0 ? 1 : 0, c.segments - decodes);
-  StepShape s{.decode_rows = decodes,
-              .segments = decodes + prompts,
-              .decodes = decodes,
-              .table_width = c.table_width};
+  StepShape s{.decode_rows = decodes, .segments = decodes + prompts, .decodes = decodes, .table_width = c.table_width};
   std::vector<Segment> segments;
   const auto add = [&](int32_t count, int32_t position) {
-    segments.push_back(
-        {.row = s.rows, .count = count, .position = position, .state_slot = 0, .anchor = position});
+    segments.push_back({.row = s.rows, .count = count, .position = position, .state_slot = 0, .anchor = position});
     s.rows += count;
     s.longest = std::max(s.longest, position + count);
   };
@@ -64,8 +60,7 @@ TEST(CpuScratch, NoStepTakesMoreThanTheLargest) {
       for (const KvCacheType kv : {KvCacheType::kAuto, KvCacheType::kFp8})
         for (const auto [threads, sequences, rows] :
              {std::array{1, 40, 300}, {5, 3, 64}, {16, 40, 2048}, {2, 1, 512}}) {
-          EngineOptions o{
-              .threads = threads, .context = 512, .max_sequences = sequences, .max_batch_tokens = rows};
+          EngineOptions o{.threads = threads, .context = 512, .max_sequences = sequences, .max_batch_tokens = rows};
           o.kv_cache = kv;
           o.arithmetic = threads == 2 ? Arithmetic::kLatency : Arithmetic::kThroughput;
           o = std::move(resolve(o, model->model->config(), {})).value();

@@ -29,9 +29,7 @@ ModelPtr tiny(const std::string& name) {
 
 // A request of every kind: greedy and drawn, penalised, with biases and stop texts.
 Request random_request(std::mt19937_64& rng) {
-  const auto number = [&](int64_t lo, int64_t hi) {
-    return std::uniform_int_distribution<int64_t>(lo, hi)(rng);
-  };
+  const auto number = [&](int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(rng); };
   Request r;
   r.prompt.edit().resize(static_cast<size_t>(number(1, number(0, 5) == 0 ? 300 : 30)));
   for (TokenId& t : r.prompt.edit()) t = static_cast<TokenId>(number(30, 300));
@@ -105,18 +103,13 @@ void compare(const Script& script, const std::vector<Heard>& one, const std::vec
     // When a cancel arrives depends on how far planning is; what was heard until then does not.
     EXPECT_GE(script.cancelled[i], 0);
     const size_t both = std::min(one[i].tokens.size(), two[i].tokens.size());
-    EXPECT_TRUE(std::equal(one[i].tokens.begin(), one[i].tokens.begin() + static_cast<int64_t>(both),
-                           two[i].tokens.begin()));
+    EXPECT_TRUE(
+        std::equal(one[i].tokens.begin(), one[i].tokens.begin() + static_cast<int64_t>(both), two[i].tokens.begin()));
   }
 }
 
 EngineOptions options(int depth) {
-  return {.threads = 2,
-          .context = 400,
-          .max_sequences = 5,
-          .max_batch_tokens = 128,
-          .kv_tokens = 640,
-          .depth = depth};
+  return {.threads = 2, .context = 400, .max_sequences = 5, .max_batch_tokens = 128, .kv_tokens = 640, .depth = depth};
 }
 
 TEST(Depth, TwoStepsUnderWayGiveTheSameTexts) {

@@ -52,8 +52,7 @@ class DeviceLoss : public testing::TestWithParam<int> {  // steps under way
             .prefix_cache = true};
   }
   static std::unique_ptr<Engine> make(int step, int32_t max_sequences = 2) {
-    return std::move(Engine::create(*model_, options(max_sequences), failing_backend({.step = step})))
-        .value();
+    return std::move(Engine::create(*model_, options(max_sequences), failing_backend({.step = step}))).value();
   }
   static Request request(int64_t prompt, int64_t max_tokens = 40) {
     Request r;

@@ -1,5 +1,5 @@
-// Embeddings: what they are made of, that no bit of them depends on steps or company, and that their requests end as all
-// others do.
+// Embeddings: what they are made of, that no bit of them depends on steps or company, and that their requests end as
+// all others do.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,14 +47,12 @@ Request embed(std::vector<TokenId> prompt) {
 }
 
 EngineOptions options(Pooling pooling, int32_t chunk = 512, int depth = 1) {
-  EngineOptions o{
-      .threads = 2, .context = 512, .max_sequences = 4, .max_batch_tokens = chunk, .depth = depth};
+  EngineOptions o{.threads = 2, .context = 512, .max_sequences = 4, .max_batch_tokens = chunk, .depth = depth};
   o.pooling = pooling;
   return o;
 }
 
-std::unique_ptr<Engine> make(const ModelPtr& model, EngineOptions o,
-                             const BackendFactory& backend = make_backend) {
+std::unique_ptr<Engine> make(const ModelPtr& model, EngineOptions o, const BackendFactory& backend = make_backend) {
   return std::move(Engine::create(model, std::move(o), backend)).value();
 }
 
@@ -111,8 +109,7 @@ TEST(Embeddings, NoBitDependsOnStepsOrCompany) {
       SCOPED_TRACE(testing::Message() << name << ", pooling " << static_cast<int>(pooling));
       const ModelPtr& model = tiny(name);
       const std::vector<Vector> want = each_alone(*make(model, options(pooling)));
-      for (const Vector& v : want)
-        EXPECT_NEAR(std::inner_product(v.begin(), v.end(), v.begin(), 0.0), 1.0, 1e-6);
+      for (const Vector& v : want) EXPECT_NEAR(std::inner_product(v.begin(), v.end(), v.begin(), 0.0), 1.0, 1e-6);
       EXPECT_NE(want[1], want[2]);
       for (const int32_t chunk : {64, 128, 512})
         for (const int depth : {1, 2}) {
@@ -199,8 +196,7 @@ Vector by_hand(const ModelPtr& model, const std::vector<TokenId>& prompt, Poolin
     const float* x = stream.data() + t * width;
     const double squares = std::inner_product(x, x + width, x, 0.0);
     const double scale = 1 / std::sqrt(squares / static_cast<double>(width) + static_cast<double>(c.eps));
-    for (size_t i = 0; i < width; ++i)
-      sum[i] += static_cast<double>(x[i]) * scale * static_cast<double>(weight[i]);
+    for (size_t i = 0; i < width; ++i) sum[i] += static_cast<double>(x[i]) * scale * static_cast<double>(weight[i]);
   }
   const double length = std::sqrt(std::inner_product(sum.begin(), sum.end(), sum.begin(), 0.0));
   Vector v;
@@ -225,9 +221,8 @@ TEST(Embeddings, AreThoseOfAFloat32Pass) {
       reference.device = Device::kReference;
       EXPECT_LT(distance(alone(*make(model, reference), prompt), want), 1e-6);
       EXPECT_LT(distance(alone(*make(model, options(pooling, 64)), prompt), want), 0.05) << "in bf16";
-      EXPECT_GT(
-          distance(by_hand(model, prompt, pooling == Pooling::kMean ? Pooling::kLast : Pooling::kMean), want),
-          0.2)
+      EXPECT_GT(distance(by_hand(model, prompt, pooling == Pooling::kMean ? Pooling::kLast : Pooling::kMean), want),
+                0.2)
           << "the poolings differ";
     }
 }
@@ -286,8 +281,7 @@ TEST(Embeddings, ADamagedModelSaysSo) {
     if (m.name != "tiny-llama") continue;
     const auto bytes = std::make_shared<std::string>(read_whole_file(TinyModelFile(m).path()));
     gguf::File file = std::move(gguf::File::parse(std::as_bytes(std::span(*bytes)))).value();
-    const auto at =
-        reinterpret_cast<const char*>((*file.get_tensor("output_norm.weight"))->data) - bytes->data();
+    const auto at = reinterpret_cast<const char*>((*file.get_tensor("output_norm.weight"))->data) - bytes->data();
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::memcpy(bytes->data() + at, &nan, sizeof nan);
     const auto model = std::move(load_model(std::move(file), "damaged", bytes)).value();

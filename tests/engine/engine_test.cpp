@@ -112,10 +112,8 @@ TEST_F(EngineTest, RefusesWithExactMessages) {
       {[](Request& r) { r.sampling.typical_p = 2; }, "typical_p is 2, but must be between 0 and 1"},
       {[](Request& r) { r.sampling.repetition_penalty = 0; },
        "repetition_penalty is 0, but must be between 0.01 and 100"},
-      {[](Request& r) { r.sampling.presence_penalty = 3; },
-       "presence_penalty is 3, but must be between -2 and 2"},
-      {[](Request& r) { r.sampling.frequency_penalty = -3; },
-       "frequency_penalty is -3, but must be between -2 and 2"},
+      {[](Request& r) { r.sampling.presence_penalty = 3; }, "presence_penalty is 3, but must be between -2 and 2"},
+      {[](Request& r) { r.sampling.frequency_penalty = -3; }, "frequency_penalty is -3, but must be between -2 and 2"},
       {[](Request& r) { r.sampling.logit_bias[320] = 1; },
        "logit_bias names token 320, but the vocabulary has ids 0 to 319"},
       {[](Request& r) { r.sampling.logit_bias[3] = 101; },
@@ -143,15 +141,12 @@ TEST_F(EngineTest, RefusesImpossibleOptions) {
             "99 batch tokens: must be between 100 and 65536, a row for each sequence that may run");
   EXPECT_EQ(message({.max_waiting = 0}), "a queue of 0 requests: must be at least 1");
   EXPECT_EQ(message({.depth = 3}), "a depth of 3 steps: must be 1 or 2");
-  EXPECT_EQ(message({.context = 512, .kv_tokens = 256}),
-            "a KV pool of 256 tokens cannot hold one sequence of 512");
+  EXPECT_EQ(message({.context = 512, .kv_tokens = 256}), "a KV pool of 256 tokens cannot hold one sequence of 512");
   EXPECT_EQ(message({.swap_bytes = -1}), "-1 bytes of swap space: must not be negative");
-  EXPECT_EQ(message({.prefix_host_bytes = -1}),
-            "-1 bytes of the host for the prefix cache: must not be negative");
+  EXPECT_EQ(message({.prefix_host_bytes = -1}), "-1 bytes of the host for the prefix cache: must not be negative");
   EXPECT_EQ(message({.state_checkpoints = 65537}), "65537 saved states: must be at most 65536");
   EXPECT_EQ(message({.volatile_tail = -1}), "a volatile tail of -1 tokens: must not be negative");
-  EXPECT_EQ(message({.first_token_threshold = -1}),
-            "a threshold of -1 waiting prompts: must not be negative");
+  EXPECT_EQ(message({.first_token_threshold = -1}), "a threshold of -1 waiting prompts: must not be negative");
   EXPECT_EQ(message({.patience_steps = -1}), "a patience of -1 steps: must not be negative");
 }
 
@@ -162,9 +157,7 @@ TEST_F(EngineTest, RecordsSayWhoWaitsAndWhy) {
   std::deque<Heard> heard(3);
   for (Heard& h : heard) engine->submit(request(std::vector<TokenId>(200, 60), 3), h.listener()).value();
   while (engine->busy()) engine->step();
-  const auto deferred = [](const StepRecord& r, Deferral why) {
-    return r.deferred[static_cast<size_t>(why)];
-  };
+  const auto deferred = [](const StepRecord& r, Deferral why) { return r.deferred[static_cast<size_t>(why)]; };
   ASSERT_GE(records.size(), 2u);
   EXPECT_EQ(records[0].step, 1);
   EXPECT_EQ(records[0].prompt_rows, 128);
@@ -198,8 +191,8 @@ TEST_F(EngineTest, EndsAtAStopTokenWithoutItsText) {
   const Heard whole = run(request());
   Request r = request();
   r.stop_tokens = {whole.tokens[5]};
-  const size_t at = static_cast<size_t>(std::find(whole.tokens.begin(), whole.tokens.end(), whole.tokens[5]) -
-                                        whole.tokens.begin());
+  const size_t at =
+      static_cast<size_t>(std::find(whole.tokens.begin(), whole.tokens.end(), whole.tokens[5]) - whole.tokens.begin());
   const Heard heard = run(r);
   EXPECT_EQ(heard.finish, FinishReason::kStop);
   ASSERT_EQ(heard.tokens.size(), at + 1);
@@ -312,22 +305,18 @@ TEST_F(EngineTest, KeepsItsBooksUnderRandomLoad) {
   for (const uint64_t seed : {1, 2, 3}) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 rng(seed);
-    const auto number = [&](int64_t lo, int64_t hi) {
-      return std::uniform_int_distribution<int64_t>(lo, hi)(rng);
-    };
+    const auto number = [&](int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(rng); };
     const auto engine = make({.max_sequences = 5,
                               .max_batch_tokens = seed == 1 ? 64 : 256,
                               .kv_tokens = 640,
                               .depth = seed == 3 ? 2 : 1,
                               .shuffle_blocks = seed});
-    std::deque<Heard>
-        heard;  // listeners hear on a thread of their own, and a deque's elements stay where they are
+    std::deque<Heard> heard;  // listeners hear on a thread of their own, and a deque's elements stay where they are
     std::vector<RequestId> ids;
     while (heard.size() < 60 || engine->busy()) {
       if (heard.size() < 60 && number(0, 2) == 0) {
-        Request r =
-            request(std::vector<TokenId>(static_cast<size_t>(number(1, number(0, 4) == 0 ? 400 : 40)), 50),
-                    number(1, 30));
+        Request r = request(std::vector<TokenId>(static_cast<size_t>(number(1, number(0, 4) == 0 ? 400 : 40)), 50),
+                            number(1, 30));
         ids.push_back(engine->submit(std::move(r), heard.emplace_back().listener()).value());
       }
       if (!ids.empty() && number(0, 9) == 0)
@@ -378,8 +367,7 @@ TEST_F(EngineTest, RefusesMoreRequestsThanMayWait) {
   while (engine->busy()) engine->step();
   EXPECT_EQ(heard[0].finish, FinishReason::kLength);
   EXPECT_EQ(heard[2].finish, FinishReason::kLength);
-  EXPECT_TRUE(engine->submit(request({40}, 4), heard[3].listener()).ok())
-      << "ended and cancelled ones wait no more";
+  EXPECT_TRUE(engine->submit(request({40}, 4), heard[3].listener()).ok()) << "ended and cancelled ones wait no more";
   while (engine->busy()) engine->step();
   EXPECT_EQ(heard[3].ends, 1);
 }
@@ -387,20 +375,17 @@ TEST_F(EngineTest, RefusesMoreRequestsThanMayWait) {
 TEST_F(EngineTest, SaysWhatItsBitsDependOn) {
   const auto two = make({.max_sequences = 2}), sixteen = make();
   EXPECT_NE(two->fingerprint(), sixteen->fingerprint()) << "another arithmetic";
-  EXPECT_EQ(make({.max_sequences = 2, .arithmetic = Arithmetic::kThroughput})->fingerprint(),
-            sixteen->fingerprint());
+  EXPECT_EQ(make({.max_sequences = 2, .arithmetic = Arithmetic::kThroughput})->fingerprint(), sixteen->fingerprint());
   EXPECT_EQ(make({.threads = 1, .max_sequences = 7, .max_batch_tokens = 64, .depth = 2})->fingerprint(),
             sixteen->fingerprint());
   EXPECT_NE(make({.device = Device::kReference})->fingerprint(), sixteen->fingerprint());
   EXPECT_EQ(make({.kv_cache = KvCacheType::kBf16})->fingerprint(), sixteen->fingerprint());
   EXPECT_EQ(make({.kv_cache = KvCacheType::kFp8})->fingerprint(), sixteen->fingerprint() + "/kv-fp8");
-  EXPECT_TRUE(make({.device = Device::kReference, .kv_cache = KvCacheType::kBf16})
-                  ->fingerprint()
-                  .ends_with("/kv-bf16"));
+  EXPECT_TRUE(
+      make({.device = Device::kReference, .kv_cache = KvCacheType::kBf16})->fingerprint().ends_with("/kv-bf16"));
   EXPECT_NE(make({.kernels = {.forced = {{"linear", "reference"}}}})->fingerprint(), sixteen->fingerprint());
   const ModelPtr other = tiny("tiny-qwen35");
-  EXPECT_NE(std::move(Engine::create(other, {.context = 512})).value()->fingerprint(),
-            sixteen->fingerprint());
+  EXPECT_NE(std::move(Engine::create(other, {.context = 512})).value()->fingerprint(), sixteen->fingerprint());
 }
 
 TEST_F(EngineTest, TakesRequestsFromOtherThreads) {

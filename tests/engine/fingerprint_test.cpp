@@ -31,8 +31,7 @@ struct Job {
 };
 
 // Runs the jobs to their ends, checking the books of the caches now and then.
-std::vector<Fingerprint> run_jobs(const ModelPtr& model, EngineOptions options,
-                                  const std::vector<Job>& jobs) {
+std::vector<Fingerprint> run_jobs(const ModelPtr& model, EngineOptions options, const std::vector<Job>& jobs) {
   options.context = kContext;
   Result<std::unique_ptr<Engine>> created = Engine::create(model, options);
   QUIRE_CHECK(created.ok(), "{}", created.error().message);
@@ -82,8 +81,7 @@ Request sampled(std::vector<TokenId> prompt, uint64_t seed) {
 
 class FingerprintTest : public testing::TestWithParam<const char*> {
  protected:
-  FingerprintTest()
-      : FingerprintTest(QUIRE_SOURCE_DIR "/models/" + std::string(GetParam()) + "-nvfp4.gguf") {}
+  FingerprintTest() : FingerprintTest(QUIRE_SOURCE_DIR "/models/" + std::string(GetParam()) + "-nvfp4.gguf") {}
   // Models stay for the whole process, and with each what it answers to every prompt by itself.
   explicit FingerprintTest(const std::string& file) : shared_(shared(file)), model_(shared_.model) {
     const std::string path = golden_folder() + GetParam();
@@ -113,8 +111,7 @@ class FingerprintTest : public testing::TestWithParam<const char*> {
 
   // The same in an engine for many with other settings than any below.
   const std::vector<Fingerprint>& usual() {
-    if (shared_.alone.empty())
-      shared_.alone = alone({.threads = 2, .max_batch_tokens = 1024}, golden_.prompts.size());
+    if (shared_.alone.empty()) shared_.alone = alone({.threads = 2, .max_batch_tokens = 1024}, golden_.prompts.size());
     return shared_.alone;
   }
 
@@ -185,8 +182,7 @@ TEST_P(FingerprintTest, IsTheSameInEverySetting) {
   ASSERT_EQ(want.front().tokens.size(), 64u);
   EXPECT_NE(want[0], want[1]);
   const std::vector<std::pair<std::string, EngineOptions>> settings = {
-      {"16 requests, chunks of 128, three threads",
-       {.threads = 3, .max_sequences = 16, .max_batch_tokens = 128}},
+      {"16 requests, chunks of 128, three threads", {.threads = 3, .max_sequences = 16, .max_batch_tokens = 128}},
       {"whole prompts, shuffled blocks", {.threads = 2, .max_batch_tokens = 2048, .shuffle_blocks = 7}},
       {"blocks of one sequence: the others wait; chunks of 64, one thread",
        {.threads = 1, .max_batch_tokens = 64, .kv_tokens = kContext}},
@@ -231,8 +227,7 @@ TEST_P(FingerprintTest, TakesIntegersForGeneratedTokensOfFewOnlyIfThereIsAvx512)
 class Bf16FingerprintTest : public FingerprintTest {
  protected:
   Bf16FingerprintTest()
-      : FingerprintTest(QUIRE_SOURCE_DIR "/../shared/models/gguf/" + std::string(GetParam()) + "-bf16.gguf") {
-  }
+      : FingerprintTest(QUIRE_SOURCE_DIR "/../shared/models/gguf/" + std::string(GetParam()) + "-bf16.gguf") {}
   void SetUp() override {
     if (model_ == nullptr) GTEST_SKIP() << "no bf16 model " << GetParam();
   }

@@ -49,8 +49,7 @@ ModelConfig dense_06b() {
 }
 ModelConfig tiny() {
   ModelConfig c{.architecture = "qwen3", .name = "tiny", .layers = 4, .d_model = 256, .vocab = 4096};
-  c.context_length = 2048, c.attention.heads = 4, c.attention.kv_heads = 2, c.attention.head_dim = 64,
-  c.ffn.d_ff = 768;
+  c.context_length = 2048, c.attention.heads = 4, c.attention.kv_heads = 2, c.attention.head_dim = 64, c.ffn.d_ff = 768;
   c.mixers.assign(4, Mixer::kAttention);
   return c;
 }
@@ -59,8 +58,7 @@ struct Card {
   const char* name;
   double gib;
 };
-constexpr Card kCards[] = {
-    {"8 GB", 7.6}, {"12 GB", 11.6}, {"24 GB", 23.5}, {"80 GB", 79.1}, {"141 GB", 139.7}};
+constexpr Card kCards[] = {{"8 GB", 7.6}, {"12 GB", 11.6}, {"24 GB", 23.5}, {"80 GB", 79.1}, {"141 GB", 139.7}};
 
 GpuMemory memory(double gib, double weights_gib) {
   const auto bytes = [](double g) { return static_cast<int64_t>(g * kGib); };
@@ -103,17 +101,14 @@ TEST(GpuPlan, DefaultsOfCardsAndModels) {
       {hybrid_dense(), 27.2, {"no", "no", "no", "104 of 262144, 2048", "240 of 262144, 2048"}},
       {dense_8b(),
        4.9,
-       {"12 of 3376, 1024", "56 of 16000, 2048", "192 of 40960, 2048", "256 of 40960, 2048",
-        "256 of 40960, 2048"}},
+       {"12 of 3376, 1024", "56 of 16000, 2048", "192 of 40960, 2048", "256 of 40960, 2048", "256 of 40960, 2048"}},
       {dense_8b(), 15.3, {"no", "no", "60 of 17120, 2048", "256 of 40960, 2048", "256 of 40960, 2048"}},
       {dense_06b(),
        1.2,
-       {"72 of 21840, 2048", "128 of 38672, 2048", "256 of 40960, 2048", "256 of 40960, 2048",
-        "256 of 40960, 2048"}},
+       {"72 of 21840, 2048", "128 of 38672, 2048", "256 of 40960, 2048", "256 of 40960, 2048", "256 of 40960, 2048"}},
       {tiny(),
        0.01,
-       {"256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048",
-        "256 of 2048, 2048"}},
+       {"256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048"}},
   };
   for (const Case& c : cases)
     for (size_t i = 0; i < std::size(kCards); ++i) {
@@ -175,8 +170,7 @@ TEST(GpuPlan, SaysWithNumbersWhatDoesNotFit) {
   EXPECT_THAT(message(o, dense_8b(), memory(23.5, 15.3)),
               HasSubstr("and 60 sequences beside a KV cache of 10000000 tokens need 1373.3 GiB (at most "
                         "38944 tokens fit)"));
-  EXPECT_THAT(message(serving(), dense_8b(), memory(11.6, 15.3)),
-              HasSubstr("need 0.0 GiB where nothing is left; use"));
+  EXPECT_THAT(message(serving(), dense_8b(), memory(11.6, 15.3)), HasSubstr("need 0.0 GiB where nothing is left; use"));
 }
 
 TEST(GpuPlan, ResolveLeavesNothingOpen) {

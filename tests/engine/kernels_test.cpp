@@ -50,8 +50,7 @@ void expect_no_engine(const ModelPtr& model, const KernelChoice& kernels, const 
 
 Answer run(const ModelPtr& model, const KernelChoice& kernels, Device device = Device::kCpu) {
   const auto engine =
-      std::move(Engine::create(model, {.device = device, .threads = 2, .context = 256, .kernels = kernels}))
-          .value();
+      std::move(Engine::create(model, {.device = device, .threads = 2, .context = 256, .kernels = kernels})).value();
   Request r;
   for (TokenId t = 0; t < 100; ++t) r.prompt.edit().push_back(t * 7 % 300);
   r.max_tokens = 24;
@@ -73,8 +72,8 @@ Answer run(const ModelPtr& model, const KernelChoice& kernels, Device device = D
 // Forces one operator to each of its kernels. Which calls the forced kernel took is counted where kernels are
 // launched. Bits alone could not tell: an operator's bf16 outputs may be the same from kernels whose sums
 // differ in float32.
-void force_each_kernel(const ModelPtr& model, const std::string& op, const Answer& usual,
-                       std::set<std::string>& called, std::set<std::string>& changed) {
+void force_each_kernel(const ModelPtr& model, const std::string& op, const Answer& usual, std::set<std::string>& called,
+                       std::set<std::string>& changed) {
   const Answer reference = run(model, {.forced = {{op, "reference"}}});
   const int64_t calls = reference.forced.front().ran;
   EXPECT_EQ(reference.forced.front().replaced, 0);
@@ -95,8 +94,7 @@ void force_each_kernel(const ModelPtr& model, const std::string& op, const Answe
     EXPECT_EQ(count.op, op);
     EXPECT_EQ(count.kernel, kernel.name);
     EXPECT_EQ(count.ran + count.replaced, calls);
-    if (kernel.needs.cpu == CpuLevel::kAvx2 &&
-        kernel.name != "integer_avx2") {  // which takes no BF16 weights
+    if (kernel.needs.cpu == CpuLevel::kAvx2 && kernel.name != "integer_avx2") {  // which takes no BF16 weights
       EXPECT_EQ(count.replaced, 0) << "what every CPU has takes all calls of a model";
     }
   }
@@ -139,8 +137,7 @@ TEST(Kernels, WhatAForcedKernelDoesNotTakeIsCounted) {
 TEST(Kernels, WhatCannotBeForcedIsRefused) {
   const TinyModelFile file(tiny_models().front());
   const ModelPtr model = load_or_die(file.path());
-  expect_no_engine(model, {.forced = {{"lniear", "avx2"}}},
-                   "there is no operator lniear (there are: embed, ");
+  expect_no_engine(model, {.forced = {{"lniear", "avx2"}}}, "there is no operator lniear (there are: embed, ");
   expect_no_engine(model, {.forced = {{"linear", "fast"}}}, "operator linear has no kernel fast (it has: ");
   expect_no_engine(model, {.forced = {{"linear", "avx2"}, {"linear", "reference"}}},
                    "operator linear is forced to avx2 and to reference");

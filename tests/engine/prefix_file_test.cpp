@@ -56,8 +56,7 @@ class PrefixFile : public testing::TestWithParam<const char*> {
   }
   ~PrefixFile() override { std::filesystem::remove_all(folder_); }
 
-  std::unique_ptr<Engine> make(const EngineOptions& o = usual(),
-                               const BackendFactory& backend = make_backend) const {
+  std::unique_ptr<Engine> make(const EngineOptions& o = usual(), const BackendFactory& backend = make_backend) const {
     return std::move(Engine::create(model_, o, backend)).value();
   }
   static Heard run(Engine& engine, const std::vector<TokenId>& prompt, const std::string& salt = "") {
@@ -85,9 +84,7 @@ class PrefixFile : public testing::TestWithParam<const char*> {
   std::filesystem::path folder_, path_;
 };
 INSTANTIATE_TEST_SUITE_P(Models, PrefixFile, testing::Values("tiny-qwen35moe", "tiny-llama"),
-                         [](const auto& of) {
-                           return of.param == std::string("tiny-llama") ? "llama" : "hybrid";
-                         });
+                         [](const auto& of) { return of.param == std::string("tiny-llama") ? "llama" : "hybrid"; });
 
 TEST_P(PrefixFile, WhatIsFoundAfterARestartIsTheSameBits) {
   std::vector<std::vector<TokenId>> prompts;
@@ -248,8 +245,7 @@ TEST_P(PrefixFile, IsOfNoUseToOthers) {
   bytes[bytes.size() - 100] = static_cast<char>(bytes[bytes.size() - 100] ^ 1);
   std::ofstream(path_, std::ios::binary) << bytes;
   const auto engine = make();
-  EXPECT_THAT(engine->load_prefixes(path_).error().message,
-              HasSubstr("damaged: the checksum of record 2 is wrong"));
+  EXPECT_THAT(engine->load_prefixes(path_).error().message, HasSubstr("damaged: the checksum of record 2 is wrong"));
   EXPECT_EQ(engine->stats().blocks_cached, 0);
   EXPECT_EQ(engine->stats().states_saved, 0);
   EXPECT_TRUE(engine->check().ok());

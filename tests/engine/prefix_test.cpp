@@ -1,5 +1,5 @@
-// Prefix caching, its memory on the host and swapping are exact: whatever is found, saved, cancelled, swapped out, spilled
-// and brought back, and however few blocks there are, a text is the one that the request gets alone.
+// Prefix caching, its memory on the host and swapping are exact: whatever is found, saved, cancelled, swapped out,
+// spilled and brought back, and however few blocks there are, a text is the one that the request gets alone.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -131,8 +131,8 @@ std::vector<Heard> play(Engine& engine, const Script& script) {
 
 void compare(const Script& script, const std::vector<Heard>& want, const std::vector<Heard>& got) {
   for (size_t i = 0; i < want.size(); ++i) {
-    SCOPED_TRACE(testing::Message() << "request " << i << " of " << script.requests[i].prompt.size()
-                                    << " tokens, " << got[i].cached << " found");
+    SCOPED_TRACE(testing::Message() << "request " << i << " of " << script.requests[i].prompt.size() << " tokens, "
+                                    << got[i].cached << " found");
     EXPECT_EQ(got[i].ends, 1);
     EXPECT_LT(got[i].cached, std::ssize(script.requests[i].prompt));
     if (got[i].finish != FinishReason::kCancelled) {
@@ -172,8 +172,7 @@ EngineOptions options_of(const ModelPtr& model, const Setting& s, int64_t contex
   o.kv_cache = s.kv;
   const CacheShape shape = model->model->cache_shape(Device::kCpu, s.kv);
   o.swap_bytes = s.host_blocks * *shape.block_bytes();
-  o.prefix_host_bytes =
-      s.pages * *shape.block_bytes() + s.host_states * (*shape.state_bytes() + *shape.block_bytes());
+  o.prefix_host_bytes = s.pages * *shape.block_bytes() + s.host_states * (*shape.state_bytes() + *shape.block_bytes());
   o.first_token_threshold = s.first_tokens;
   o.patience_steps = 20;
   o.shuffle_blocks = 7;
@@ -186,8 +185,7 @@ struct Totals {
 
 // What the records of an engine's steps come to.
 struct Recorded {
-  int64_t steps = 0, decodes = 0, prompts = 0, swapped_out = 0, swapped_in = 0, stored = 0, loaded = 0,
-          skipped = 0;
+  int64_t steps = 0, decodes = 0, prompts = 0, swapped_out = 0, swapped_in = 0, stored = 0, loaded = 0, skipped = 0;
 
   void add(const StepRecord& r) {
     EXPECT_EQ(r.step, ++steps);
@@ -303,8 +301,7 @@ TEST(Prefixes, BlocksOfAnotherTypeToo) {
 class DemoPrefixes : public testing::TestWithParam<const char*> {};
 
 TEST_P(DemoPrefixes, TextsAreThoseOfRequestsAlone) {
-  const ModelPtr model =
-      load_or_die(fmt::format("{}/models/demo-{}-nvfp4.gguf", QUIRE_SOURCE_DIR, GetParam()));
+  const ModelPtr model = load_or_die(fmt::format("{}/models/demo-{}-nvfp4.gguf", QUIRE_SOURCE_DIR, GetParam()));
   Totals totals;
   constexpr Setting kFew[] = {{true, 2, 256, 200, 6, 128},         {true, 1, 256, 10, 24, 256},
                               {false, 2, 256, 200, 0, 128},        {true, 1, 256, 0, 2, 192},
@@ -369,9 +366,7 @@ class SharedPrefix : public testing::TestWithParam<const char*> {
   Random random_{42};
 };
 INSTANTIATE_TEST_SUITE_P(Models, SharedPrefix, testing::Values("tiny-qwen35moe", "tiny-llama"),
-                         [](const auto& of) {
-                           return of.param == std::string("tiny-llama") ? "llama" : "hybrid";
-                         });
+                         [](const auto& of) { return of.param == std::string("tiny-llama") ? "llama" : "hybrid"; });
 
 // 32 clients at once, none of whose 1500 common tokens anybody has computed yet; then 32 more.
 TEST_P(SharedPrefix, IsComputedOnceHoweverManyAskForItAtOnce) {
@@ -410,8 +405,8 @@ TEST_P(SharedPrefix, IsComputedByAnotherWhenTheFirstOneIsCancelled) {
   EXPECT_TRUE(engine->check().ok());
   EXPECT_EQ(heard[0].finish, FinishReason::kCancelled);
   for (size_t i = 4; i < 6; ++i) EXPECT_EQ(heard[i].finish, FinishReason::kLength);
-  // With recurrent layers what a cancelled one computed is of use only up to a state that it saved, at the earliest after
-  // 1024 tokens.
+  // With recurrent layers what a cancelled one computed is of use only up to a state that it saved, at the earliest
+  // after 1024 tokens.
   const bool recurrent = GetParam() == std::string("tiny-qwen35moe");
   EXPECT_LE(engine->stats().prompt_tokens, 1700 + (recurrent ? 4 * 640 : 0));
 }

@@ -61,8 +61,7 @@ EngineOptions options(int32_t chunk = 512, int depth = 1) {
   return {.threads = 2, .context = 1200, .max_sequences = 4, .max_batch_tokens = chunk, .depth = depth};
 }
 
-std::unique_ptr<Engine> make(const ModelPtr& model, EngineOptions o,
-                             const BackendFactory& backend = make_backend) {
+std::unique_ptr<Engine> make(const ModelPtr& model, EngineOptions o, const BackendFactory& backend = make_backend) {
   return std::move(Engine::create(model, std::move(o), backend)).value();
 }
 
@@ -84,8 +83,7 @@ Heard alone(Engine& engine, Request r) {
 void expect_same_bits(const PromptLogprobs& got, const PromptLogprobs& want, const std::string& what) {
   ASSERT_EQ(got.logprobs.size(), want.logprobs.size()) << what;
   ASSERT_EQ(got.top.size(), want.top.size()) << what;
-  EXPECT_EQ(std::memcmp(got.logprobs.data(), want.logprobs.data(), want.logprobs.size() * sizeof(float)), 0)
-      << what;
+  EXPECT_EQ(std::memcmp(got.logprobs.data(), want.logprobs.data(), want.logprobs.size() * sizeof(float)), 0) << what;
   EXPECT_EQ(got.ranks, want.ranks) << what;
   EXPECT_EQ(std::memcmp(got.top.data(), want.top.data(), want.top.size() * sizeof(TokenLogprob)), 0) << what;
 }
@@ -139,8 +137,7 @@ TEST(PromptLogprobs, NoBitDependsOnStepsCompanyOrCaches) {
     const ModelPtr& model = tiny(name);
     const std::vector<Heard> want = each_alone(*make(model, options()));
     for (size_t i = 0; i < want.size(); ++i)
-      EXPECT_EQ(std::ssize(want[i].prompt.logprobs), kLengths[i] - 1)
-          << "nothing comes before the first token";
+      EXPECT_EQ(std::ssize(want[i].prompt.logprobs), kLengths[i] - 1) << "nothing comes before the first token";
     struct Setting {
       int32_t chunk;
       int depth;
@@ -216,8 +213,7 @@ TEST(PromptLogprobs, AreThoseOfTheLogits) {
         const TokenId next = prompt[i + 1];
         EXPECT_NEAR(got.logprobs[i], log_probability(logits, next), 1e-5);
         const float own = logits[static_cast<size_t>(next)];
-        EXPECT_EQ(got.ranks[i],
-                  1 + std::count_if(logits.begin(), logits.end(), [&](float x) { return x > own; }));
+        EXPECT_EQ(got.ranks[i], 1 + std::count_if(logits.begin(), logits.end(), [&](float x) { return x > own; }));
         const std::vector<TokenProbability> best = likeliest(logits, kTops);
         for (size_t k = 0; k < kTops; ++k) {
           EXPECT_EQ(got.top[i * kTops + k].token, best[k].token);
@@ -332,8 +328,7 @@ TEST(PromptLogprobs, ADamagedModelSaysSo) {
     if (m.name != "tiny-llama") continue;
     const auto bytes = std::make_shared<std::string>(read_whole_file(TinyModelFile(m).path()));
     gguf::File file = std::move(gguf::File::parse(std::as_bytes(std::span(*bytes)))).value();
-    const auto at =
-        reinterpret_cast<const char*>((*file.get_tensor("output_norm.weight"))->data) - bytes->data();
+    const auto at = reinterpret_cast<const char*>((*file.get_tensor("output_norm.weight"))->data) - bytes->data();
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::memcpy(bytes->data() + at, &nan, sizeof nan);
     const auto model = std::move(load_model(std::move(file), "damaged", bytes)).value();

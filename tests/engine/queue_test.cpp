@@ -37,8 +37,7 @@ struct Heard {
   }
 };
 
-Request request(std::vector<TokenId> prompt, int64_t max_tokens = 4, uint64_t client = 0,
-                int32_t priority = 0) {
+Request request(std::vector<TokenId> prompt, int64_t max_tokens = 4, uint64_t client = 0, int32_t priority = 0) {
   Request r;
   r.prompt = std::move(prompt);
   r.max_tokens = max_tokens;
@@ -80,8 +79,7 @@ TEST(Queue, AGroupIsTakenWholeOrNotAtAll) {
   const auto engine = make({.max_sequences = 1, .max_waiting = 4});
   const auto group = [&](int count, TokenId bad = 40) {
     std::vector<Engine::Submission> all;
-    for (int i = 0; i < count; ++i)
-      all.push_back({request({40, i == 1 ? bad : 41}), heard.emplace_back().listener()});
+    for (int i = 0; i < count; ++i) all.push_back({request({40, i == 1 ? bad : 41}), heard.emplace_back().listener()});
     return engine->submit(std::move(all));
   };
   EXPECT_EQ(group(5).error().message, "0 requests wait already, and at most 4 may; try again later");

@@ -46,8 +46,7 @@ TEST_P(RepackedModel, HasACopyOfEveryBlockMatrixThatIsMultiplied) {
   for (const Weight& w : recorder.seen) {
     const bool block = dtype_info(w.dtype).block_elems > 1;
     blocks += block;
-    EXPECT_EQ(copies->find(w).repacked != nullptr, block)
-        << dtype_name(w.dtype) << " " << w.rows << " x " << w.cols;
+    EXPECT_EQ(copies->find(w).repacked != nullptr, block) << dtype_name(w.dtype) << " " << w.rows << " x " << w.cols;
   }
   EXPECT_GT(blocks, 4);
 }

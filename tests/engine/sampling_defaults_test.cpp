@@ -32,9 +32,8 @@ std::string told(const Result<SamplingDefaults>& d) {
 }
 
 TEST_F(SamplingDefaultsTest, OfGenerationConfigs) {
-  const std::string file =
-      write("generation_config.json",
-            R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": null,
+  const std::string file = write("generation_config.json",
+                                 R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": null,
                                      "repetition_penalty": 1.05, "eos_token_id": [1, 2]})");
   const std::string all = "temperature 0.6, top_p 0.95, repetition_penalty 1.05, top_k 20";
   EXPECT_EQ(told(read_generation_config(file)), all);
@@ -48,15 +47,13 @@ TEST_F(SamplingDefaultsTest, OfGenerationConfigs) {
   EXPECT_EQ(p.seed, 9u);
   EXPECT_EQ(told(read_generation_config(write("greedy", R"({"do_sample": false, "temperature": 0.6})"))), "");
   EXPECT_EQ(told(read_generation_config(write("off", R"({"top_k": -1})"))), "top_k 0");
-  EXPECT_EQ(told(read_generation_config(write("huge", R"({"top_k": 18446744073709551615})"))),
-            "top_k 2147483647");
+  EXPECT_EQ(told(read_generation_config(write("huge", R"({"top_k": 18446744073709551615})"))), "top_k 2147483647");
 }
 
 TEST_F(SamplingDefaultsTest, SaysWhatIsWrong) {
   EXPECT_EQ(told(read_generation_config(write("a", R"({"temperature": "hot"})"))),
             path("a") + ": 'temperature' is not a number");
-  EXPECT_EQ(told(read_generation_config(write("b", R"({"top_k": 1.5})"))),
-            path("b") + ": 'top_k' is not an integer");
+  EXPECT_EQ(told(read_generation_config(write("b", R"({"top_k": 1.5})"))), path("b") + ": 'top_k' is not an integer");
   EXPECT_NE(told(read_generation_config(path("none"))).find(path("none")), std::string::npos);
   EXPECT_TRUE(told(read_generation_config(write("c", "[1]"))).starts_with(path("c") + ": "));
 }

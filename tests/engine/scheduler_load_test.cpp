@@ -48,8 +48,7 @@ class Simulation {
   void step() {
     begin();
     const StepPlan plan = plan_step(now_, set_.limits);
-    lingering_ =
-        std::any_of(now_.running.begin(), now_.running.end(), [](const auto& s) { return s.finished; });
+    lingering_ = std::any_of(now_.running.begin(), now_.running.end(), [](const auto& s) { return s.finished; });
     ASSERT_FALSE(plan.empty() && !idle() && !lingering_) << "no progress";
     std::erase_if(now_.running, [&](const ScheduledSequence& s) { return s.finished; });
     swap(plan);
@@ -120,11 +119,10 @@ class Simulation {
   }
 
   void admit(const StepPlan& plan) {
-    ASSERT_TRUE(plan.admit.empty() || std::all_of(now_.running.begin(), now_.running.end(),
-                                                  [](const auto& s) { return s.swapped == 0; }));
+    ASSERT_TRUE(plan.admit.empty() ||
+                std::all_of(now_.running.begin(), now_.running.end(), [](const auto& s) { return s.swapped == 0; }));
     for (const SeqId id : plan.admit) {
-      const auto at =
-          std::find_if(now_.waiting.begin(), now_.waiting.end(), [&](const auto& w) { return w.id == id; });
+      const auto at = std::find_if(now_.waiting.begin(), now_.waiting.end(), [&](const auto& w) { return w.id == id; });
       ASSERT_NE(at, now_.waiting.end());
       ASSERT_FALSE(at->deferred);
       const auto running_of = [&](const ScheduledSequence& s) {
@@ -182,8 +180,7 @@ class Simulation {
     for (const ScheduledSequence& s : now_.running) {
       const bool paused = s.computed >= s.prompt && !times.contains(s.id.v);
       pauses_ += paused && s.swapped == 0;
-      ASSERT_FALSE(paused && !lingering_ && s.id == now_.running.front().id)
-          << "the oldest runs in every step";
+      ASSERT_FALSE(paused && !lingering_ && s.id == now_.running.front().id) << "the oldest runs in every step";
     }
   }
 
@@ -261,8 +258,7 @@ TEST(Scheduler, KeepsItsPromisesUnderRandomLoad) {
     constexpr int kRequests = 500;
     int submitted = 0;
     for (int64_t steps = 0; submitted < kRequests || !sim.idle(); ++steps, ++all_steps) {
-      for (int64_t n = sim.number(0, 2); n > 0 && submitted < kRequests && sim.waiting() < 40;
-           --n, ++submitted)
+      for (int64_t n = sim.number(0, 2); n > 0 && submitted < kRequests && sim.waiting() < 40; --n, ++submitted)
         sim.submit();
       if (!sim.idle()) sim.step();
       if (HasFatalFailure()) return;

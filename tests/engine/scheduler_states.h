@@ -14,9 +14,9 @@ inline int32_t blocks_for(int64_t tokens) {
   return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
 }
 
-// A sequence that holds the blocks of what is computed, and may come to need one more than it has tokens, or `max_blocks`.
-inline ScheduledSequence seq(int32_t id, int64_t prompt, int64_t total, int64_t computed,
-                             int32_t max_blocks = 0) {
+// A sequence that holds the blocks of what is computed, and may come to need one more than it has tokens, or
+// `max_blocks`.
+inline ScheduledSequence seq(int32_t id, int64_t prompt, int64_t total, int64_t computed, int32_t max_blocks = 0) {
   return {.id = SeqId{id},
           .prompt = prompt,
           .total = total,

@@ -42,8 +42,7 @@ class Plain {
     const auto priority = [&](const Item& i) {
       int64_t lacks = i.priority - o_.top_priority;
       if (lacks <= 0) return int64_t{i.priority};
-      for (int64_t age = step - i.arrived; age >= o_.ageing_steps && lacks > 0; age -= o_.ageing_steps)
-        lacks /= 2;
+      for (int64_t age = step - i.arrived; age >= o_.ageing_steps && lacks > 0; age -= o_.ageing_steps) lacks /= 2;
       return o_.top_priority + lacks;
     };
     while (!left.empty()) {
@@ -112,9 +111,7 @@ std::vector<int64_t> ids(const std::vector<WaitingQueue::Entry>& entries) {
 
 TEST(WaitingQueue, KeepsTheOrderOfAPlainOne) {
   std::mt19937_64 rng(11);
-  const auto number = [&](int64_t lo, int64_t hi) {
-    return std::uniform_int_distribution<int64_t>(lo, hi)(rng);
-  };
+  const auto number = [&](int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(rng); };
   const WaitingQueue::Options options{.top_priority = -3, .ageing_steps = 7};
   WaitingQueue queue(options);
   Plain plain(options);

@@ -106,10 +106,8 @@ TEST(Divergence, ExcludedTokens) {
 
 TEST(Divergence, WhatIsNoDistributionIsSaid) {
   const std::vector<float> good{1.0f, 2.0f, 3.0f};
-  for (const std::vector<float>& bad : {std::vector<float>{kNan, 2.0f, 3.0f},
-                                        {1.0f, 2.0f, kNan},
-                                        {1.0f, kInf, 0.0f},
-                                        {-kInf, -kInf, -kInf}}) {
+  for (const std::vector<float>& bad :
+       {std::vector<float>{kNan, 2.0f, 3.0f}, {1.0f, 2.0f, kNan}, {1.0f, kInf, 0.0f}, {-kInf, -kInf, -kInf}}) {
     EXPECT_TRUE(std::isnan(diverge(bad, good).logprob_reference));
     EXPECT_FALSE(std::isnan(diverge(bad, good).logprob_model));
     EXPECT_TRUE(std::isnan(diverge(good, bad).logprob_model));

@@ -104,13 +104,12 @@ struct Expected {
   }
 };
 
-void add_mlp(Expected& want, const gguf::File& f, const std::string& prefix, const std::string& suffix,
-             int64_t matrix, const std::vector<double>& h) {
+void add_mlp(Expected& want, const gguf::File& f, const std::string& prefix, const std::string& suffix, int64_t matrix,
+             const std::vector<double>& h) {
   const auto name = [&](const char* which) { return prefix + "ffn_" + which + suffix + ".weight"; };
   want.add(name("gate"), matrix, h);
   want.add(name("up"), matrix, h);
-  want.add(name("down"), matrix,
-           swiglu(product(f, name("gate"), matrix, h), product(f, name("up"), matrix, h)));
+  want.add(name("down"), matrix, swiglu(product(f, name("gate"), matrix, h), product(f, name("up"), matrix, h)));
 }
 
 Expected expected_sums(const ModelPtr& model, const TinyModel& m) {
@@ -121,11 +120,9 @@ Expected expected_sums(const ModelPtr& model, const TinyModel& m) {
     const std::string p = fmt::format("blk.{}.", layer);
     const bool full = m.full_attention(layer);
     for (const auto& x : seen[{"attn_norm", layer}])
-      for (const char* which :
-           {"attn_q", "attn_k", "attn_v", "attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta"})
+      for (const char* which : {"attn_q", "attn_k", "attn_v", "attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta"})
         if (f.find_tensor(p + which + ".weight") != nullptr) want.add(p + which + ".weight", 0, x);
-    for (const auto& x : seen[{"attn_mix", layer}])
-      want.add(p + (full ? "attn_output" : "ssm_out") + ".weight", 0, x);
+    for (const auto& x : seen[{"attn_mix", layer}]) want.add(p + (full ? "attn_output" : "ssm_out") + ".weight", 0, x);
     for (const auto& h : seen[{"ffn_norm", layer}]) {
       if (m.experts == 0) {
         add_mlp(want, f, p, "", 0, h);
@@ -139,8 +136,7 @@ Expected expected_sums(const ModelPtr& model, const TinyModel& m) {
       std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
         return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
       });
-      for (int64_t r = 0; r < m.experts_used; ++r)
-        add_mlp(want, f, p, "_exps", order[static_cast<size_t>(r)], h);
+      for (int64_t r = 0; r < m.experts_used; ++r) add_mlp(want, f, p, "_exps", order[static_cast<size_t>(r)], h);
     }
   }
   return want;
@@ -219,8 +215,7 @@ TEST(ImportanceCollector, AFusedTensorCountsOnce) {
   ASSERT_TRUE(w.open(path).ok() && w.write_tensor(std::as_bytes(std::span(values))).ok() && w.finish().ok());
   const gguf::File f = std::move(gguf::File::open(path)).value();
   std::filesystem::remove(path);
-  const Weight whole{DType::kF32, f.tensors()[0].data, 6, 4},
-      other{DType::kF32, f.tensors()[0].data + 1, 1, 4};
+  const Weight whole{DType::kF32, f.tensors()[0].data, 6, 4}, other{DType::kF32, f.tensors()[0].data + 1, 1, 4};
   const Weight parts[] = {whole.row_slice(0, 2), whole.row_slice(2, 4)};
   const Weight* const pointers[] = {&parts[0], &parts[1]};
   const Weight* const unknown[] = {&other};

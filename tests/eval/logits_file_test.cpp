@@ -26,12 +26,8 @@ class LogitsFile : public testing::Test {
 
   // Two windows of three tokens, a vocabulary of five; logit i is i / 3.
   std::string good() const {
-    const LogitsHeader h{.vocab = 5,
-                         .window = 3,
-                         .windows = 2,
-                         .tokens_hash = 11,
-                         .vocabulary_hash = 12,
-                         .model = "model.gguf"};
+    const LogitsHeader h{
+        .vocab = 5, .window = 3, .windows = 2, .tokens_hash = 11, .vocabulary_hash = 12, .model = "model.gguf"};
     LogitsWriter w = std::move(LogitsWriter::create(path("good"), h)).value();
     std::vector<float> all(20);
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i) / 3.0f;
@@ -113,8 +109,7 @@ TEST_F(LogitsFile, CutShortWhileItIsRead) {
 
 TEST_F(LogitsFile, AnUnfinishedFileLeavesNothing) {
   {
-    LogitsWriter w =
-        std::move(LogitsWriter::create(path("half"), {.vocab = 5, .window = 3, .windows = 2})).value();
+    LogitsWriter w = std::move(LogitsWriter::create(path("half"), {.vocab = 5, .window = 3, .windows = 2})).value();
     EXPECT_FALSE(fs::is_empty(folder_));
   }
   EXPECT_TRUE(fs::is_empty(folder_));

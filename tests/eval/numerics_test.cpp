@@ -1,5 +1,5 @@
-// The bits that every level of CPUs computes are those of the table. Files of prefixes and whoever compares fingerprints rely
-// on it: same fingerprint, same bits, also between two versions of the program.
+// The bits that every level of CPUs computes are those of the table. Files of prefixes and whoever compares
+// fingerprints rely on it: same fingerprint, same bits, also between two versions of the program.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,8 +48,7 @@ Result<std::vector<NumericsRow>> rows_of(CpuLevel level) {
 class Numerics : public testing::TestWithParam<CpuLevel> {};
 
 TEST_P(Numerics, BitsAreThoseOfTheTable) {
-  if (!reaches(cpu_features(), GetParam()))
-    GTEST_SKIP() << "this CPU cannot run " << cpu_level_name(GetParam());
+  if (!reaches(cpu_features(), GetParam())) GTEST_SKIP() << "this CPU cannot run " << cpu_level_name(GetParam());
   const auto rows = rows_of(GetParam());
   ASSERT_TRUE(rows.ok()) << rows.error().message;
   ASSERT_FALSE(rows->empty());
@@ -58,10 +57,9 @@ TEST_P(Numerics, BitsAreThoseOfTheTable) {
     return;
   }
   const NumericsDifference d = differences(*rows);
-  EXPECT_EQ(d.changed, "")
-      << "Bits have changed. Undo that, or raise kNumericsVersion (src/engine/engine.cpp) and put "
-         "the new rows of every machine into tests/data/numerics/hashes.txt: test_eval "
-         "--gtest_filter='*Numerics*' --print-hashes prints this one's.";
+  EXPECT_EQ(d.changed, "") << "Bits have changed. Undo that, or raise kNumericsVersion (src/engine/engine.cpp) and put "
+                              "the new rows of every machine into tests/data/numerics/hashes.txt: test_eval "
+                              "--gtest_filter='*Numerics*' --print-hashes prints this one's.";
   if (GetParam() == CpuLevel::kAvx2) {
     EXPECT_EQ(d.unknown, "") << "every machine runs these: they are in the table";
   } else if (!d.unknown.empty()) {
@@ -70,8 +68,8 @@ TEST_P(Numerics, BitsAreThoseOfTheTable) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, Numerics,
-                         testing::Values(CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-                                         CpuLevel::kAvx512Bf16, CpuLevel::kAmx),
+                         testing::Values(CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512, CpuLevel::kAvx512Bf16,
+                                         CpuLevel::kAmx),
                          [](const auto& level) { return std::string(cpu_level_name(level.param)); });
 
 }  // namespace

@@ -24,8 +24,7 @@ template <class T>
 bool accepted(const ApiResult<T>& r) {
   if (r.ok()) return true;
   require(r.error().status == 400 || r.error().status == 413, "a bad body is the client's fault");
-  require(!r.error().message.empty() && r.error().message.size() < 4096,
-          "an error has a message of bounded size");
+  require(!r.error().message.empty() && r.error().message.size() < 4096, "an error has a message of bounded size");
   require(Json::accept(r.error().body()), "an error's body is JSON");
   return false;
 }
@@ -55,8 +54,7 @@ void check_conversation(const Conversation& c) {
   require(c.messages->is_array() && !c.messages->empty(), "messages are there");
   for (const Json& m : *c.messages) {
     require(m.at("role").is_string(), "a role is a string");
-    require(!m.contains("content") || m["content"].is_string() || m["content"].is_null(),
-            "a content is a string");
+    require(!m.contains("content") || m["content"].is_string() || m["content"].is_null(), "a content is a string");
   }
   require(c.marks.size() <= kMaxCacheMarks, "marks are limited");
   for (const CacheMark& m : c.marks)
@@ -91,8 +89,7 @@ void read_bodies(const Json& body) {
     check_params(r->params, l);
     check_prompts(r->prompts, l.max_prompts, l);
     check_ignored(r->ignored);
-    for (const int64_t at : r->cache_positions)
-      require(at >= 1 && at <= l.context, "a position is in a prompt");
+    for (const int64_t at : r->cache_positions) require(at >= 1 && at <= l.context, "a position is in a prompt");
   }
   if (const auto r = parse_embedding_request(body, l); accepted(r)) {
     check_prompts(r->inputs, l.max_inputs, l);

@@ -62,8 +62,7 @@ void walk_tensors(const gguf::File& f, std::span<const std::span<const std::byte
     require(f.find_tensor(t.name) == &t, "every tensor is found");
     touch(gguf::shape_text(t));
     const auto whole = parts[static_cast<size_t>(t.shard)];
-    require(t.data >= whole.data() && t.bytes >= 0 && t.data + t.bytes <= whole.data() + whole.size(),
-            "in bounds");
+    require(t.data >= whole.data() && t.bytes >= 0 && t.data + t.bytes <= whole.data() + whole.size(), "in bounds");
     require(t.bytes == t.rows() * t.row_bytes(), "rows add up");
     if (t.bytes == 0) continue;
     touch({reinterpret_cast<const char*>(t.data), static_cast<size_t>(t.bytes)});

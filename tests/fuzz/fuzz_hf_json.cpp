@@ -23,8 +23,7 @@ void require(bool ok, const char* what) {
 template <class T>
 bool read(const Result<T>& r) {
   if (r.ok()) return true;
-  require(!r.error().message.empty() && r.error().fault == Fault::kModelFile,
-          "a bad file is the file's fault");
+  require(!r.error().message.empty() && r.error().fault == Fault::kModelFile, "a bad file is the file's fault");
   return false;
 }
 
@@ -35,8 +34,8 @@ void run(const std::array<nlohmann::json, 4>& files) {
   require(empty.ok(), "no tensors are a checkpoint");
   Source source(*empty);
   require(!read(make_plan(source, *config, std::nullopt)), "tensors are missing");
-  const auto tokenizer = read_hf_tokenizer(
-      {.tokenizer = files[1], .tokenizer_config = files[2], .generation_config = files[3]}, *config);
+  const auto tokenizer =
+      read_hf_tokenizer({.tokenizer = files[1], .tokenizer_config = files[2], .generation_config = files[3]}, *config);
   if (!read(tokenizer)) return;
   require(static_cast<int64_t>(tokenizer->tokens.size()) == config->vocab, "one token an id");
   gguf::Writer w;

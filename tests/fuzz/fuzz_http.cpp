@@ -103,9 +103,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   const size_t step = 1 + data[0] % 64;
-  quire::server::require(
-      quire::server::read_all(bytes, bytes.size() + 1) == quire::server::read_all(bytes, step),
-      "requests are the same in pieces");
+  quire::server::require(quire::server::read_all(bytes, bytes.size() + 1) == quire::server::read_all(bytes, step),
+                         "requests are the same in pieces");
   quire::server::read_streams(bytes, step);
   return 0;
 }

@@ -25,11 +25,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     variables = nlohmann::ordered_json::parse(input.substr(zero + 1), nullptr, /*allow_exceptions=*/false);
   }
   if (!variables.is_object()) {
-    variables = {
-        {"messages", {{{"role", "user"}, {"content", "Hi"}}, {{"role", "tool"}, {"content", nullptr}}}},
-        {"l", {1, "a", 2.5, nullptr}},
-        {"s", "Größe 😀\n"},
-        {"tools", {{{"function", {{"name", "f"}}}}}}};
+    variables = {{"messages", {{{"role", "user"}, {"content", "Hi"}}, {{"role", "tool"}, {"content", nullptr}}}},
+                 {"l", {1, "a", 2.5, nullptr}},
+                 {"s", "Größe 😀\n"},
+                 {"tools", {{{"function", {{"name", "f"}}}}}}};
   }
   (void)parsed->roles();
   const auto prompt = parsed->render_variables(variables, std::tm{});

@@ -1,5 +1,5 @@
-// Any bytes as a file of prefixes: refused, and nothing is left of it, or read with books that balance. With an odd first
-// byte its checksums are made right, as somebody would who means harm.
+// Any bytes as a file of prefixes: refused, and nothing is left of it, or read with books that balance. With an odd
+// first byte its checksums are made right, as somebody would who means harm.
 //   build/fuzz/fuzz_prefix_file -max_total_time=600 -rss_limit_mb=2048 tests/fuzz/corpus/prefix_file
 #include <sys/mman.h>
 #include <unistd.h>
@@ -111,8 +111,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string file(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 2 == 1) quire::seal_all(file);
   const int fd = memfd_create("prefixes", 0);
-  quire::require(fd >= 0 && write(fd, file.data(), file.size()) == static_cast<ssize_t>(file.size()),
-                 "a file");
+  quire::require(fd >= 0 && write(fd, file.data(), file.size()) == static_cast<ssize_t>(file.size()), "a file");
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   quire::run(path, 8 + data[0] % 64, data[0] % 8 == 7 ? -1 : data[0] % 8);
   close(fd);

@@ -35,8 +35,7 @@ void decode_all(const Result<Matrix>& m) {
 void walk(const Checkpoint& c, std::span<const std::byte> file) {
   uint64_t sum = 0;
   for (const SourceTensor& t : c.tensors()) {
-    require(t.data.data() >= file.data() && t.data.data() + t.data.size() <= file.data() + file.size(),
-            "in bounds");
+    require(t.data.data() >= file.data() && t.data.data() + t.data.size() <= file.data() + file.size(), "in bounds");
     require(c.find(t.name) == &t, "every tensor is found");
     sum += t.data.size();
   }

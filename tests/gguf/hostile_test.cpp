@@ -19,8 +19,8 @@ namespace {
 using test::Bytes;
 using testing::HasSubstr;
 
-constexpr uint32_t kU8 = 0, kU16 = 2, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9,
-                   kU64 = 10, kF64 = 12;
+constexpr uint32_t kU8 = 0, kU16 = 2, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9, kU64 = 10,
+                   kF64 = 12;
 constexpr uint32_t kTypeF32 = 0, kTypeQ8_0 = 8, kTypeQ4_K = 12;
 
 Bytes header(uint64_t tensors, uint64_t entries, uint32_t version = 3) {
@@ -84,10 +84,8 @@ std::vector<BadFile> header_cases() {
   const Bytes good = header(0, 0);
   return {
       {"no bytes", Bytes(), "the magic number at byte 0 needs 4 bytes, but the file ends after 0"},
-      {"half a magic number", Bytes().raw("GG"),
-       "the magic number at byte 0 needs 4 bytes, but the file ends after 2"},
-      {"another format", Bytes().raw("PK\x03\x04").zeros(60),
-       "not a GGUF file (it starts with 'PK\\x03\\x04')"},
+      {"half a magic number", Bytes().raw("GG"), "the magic number at byte 0 needs 4 bytes, but the file ends after 2"},
+      {"another format", Bytes().raw("PK\x03\x04").zeros(60), "not a GGUF file (it starts with 'PK\\x03\\x04')"},
       {"the old format", Bytes().raw("ggjt").zeros(60), "it starts with 'ggjt'"},
       {"only a magic number", cut(good, 4), "the version at byte 4 needs 4 bytes"},
       {"version 0", header(0, 0, 0), "GGUF version 0 is unknown"},
@@ -98,8 +96,7 @@ std::vector<BadFile> header_cases() {
       {"no metadata count", cut(good, 16), "the metadata count at byte 16 needs 8 bytes"},
       {"half a metadata count", cut(good, 20),
        "the metadata count at byte 16 needs 8 bytes, but the file ends after 4"},
-      {"negative metadata count", header(0, kHuge),
-       "the header claims 18446744073709551615 metadata entries"},
+      {"negative metadata count", header(0, kHuge), "the header claims 18446744073709551615 metadata entries"},
       {"one entry too many", header(0, 3).zeros(41), "the header claims 3 metadata entries, more than fit"},
       {"negative tensor count", header(1ull << 63, 0), "the header claims 9223372036854775808 tensors"},
       {"one tensor too many", header(3, 0).zeros(74), "the header claims 3 tensors, more than fit"},
@@ -115,8 +112,7 @@ std::vector<BadFile> metadata_cases() {
       {"key length 2^64-1", header(0, 1).u64(kHuge).zeros(20),
        "the key at byte 24 claims to be 18446744073709551615 bytes"},
       {"no room for the type", header(0, 1).string("abcdef"), "the value type at byte 38 needs 4 bytes"},
-      {"value type 13", entry(13, [](Bytes& b) { b.u64(0); }),
-       "'k': the value type is 13, which does not exist"},
+      {"value type 13", entry(13, [](Bytes& b) { b.u64(0); }), "'k': the value type is 13, which does not exist"},
       {"value type 2^32-1", entry(0xffffffff, [](Bytes& b) { b.u64(0); }), "the value type is 4294967295"},
       {"short u32", entry(kU32, [](Bytes& b) { b.u8(1); }), "'k': the value at byte 37 needs 4 bytes"},
       {"short f64", entry(kF64, [](Bytes& b) { b.u32(1); }), "'k': the value at byte 37 needs 8 bytes"},
@@ -124,8 +120,7 @@ std::vector<BadFile> metadata_cases() {
        "'k': the string at byte 45 needs 9 bytes, but the file ends after 5"},
       {"string length 2^40", entry(kString, [](Bytes& b) { b.u64(1ull << 40); }),
        "'k': the string at byte 37 claims to be 1099511627776 bytes long"},
-      {"no string length", entry(kString, [](Bytes& b) { b.u32(0); }),
-       "'k': the string at byte 37 needs 8 bytes"},
+      {"no string length", entry(kString, [](Bytes& b) { b.u32(0); }), "'k': the string at byte 37 needs 8 bytes"},
       {"array of arrays", array(kArray, 1, 64), "an array of arrays"},
       {"element type 99", array(99, 1, 64), "the element type is 99, which does not exist"},
       {"no array length", entry(kArray, [](Bytes& b) { b.u32(kU8).u32(0); }),
@@ -136,15 +131,13 @@ std::vector<BadFile> metadata_cases() {
       {"2^30 numbers", array(kF64, 1ull << 30, 64), "'k': the value at byte 49 needs 8589934592 bytes"},
       {"2^30 strings", array(kString, 1ull << 30, 64),
        "an array of 1073741824 strings cannot fit into the 64 bytes left"},
-      {"last string past the end",
-       entry(kArray, [](Bytes& b) { b.u32(kString).u64(2).string("a").u64(2).raw("b"); }),
+      {"last string past the end", entry(kArray, [](Bytes& b) { b.u32(kString).u64(2).string("a").u64(2).raw("b"); }),
        "'k': element 1: the string at byte 66 needs 2 bytes"},
       {"key twice", header(0, 2).string("dup").u32(kU8).u8(1).string("dup").u32(kU8).u8(1),
        "metadata key 1 ('dup') occurs twice"},
       {"second entry missing", header(0, 2).string("k").u32(kString).string(std::string(20, 'x')),
        "metadata entry 1: the key at byte 65 needs 8 bytes"},
-      {"control characters in the key", header(0, 1).string("\x1b[2J").u32(77),
-       "'\\x1b[2J': the value type is 77"},
+      {"control characters in the key", header(0, 1).string("\x1b[2J").u32(77), "'\\x1b[2J': the value type is 77"},
   };
 }
 
@@ -174,10 +167,8 @@ std::vector<BadFile> tensor_cases() {
       {"5 dimensions", named("five", {1, 1, 1, 1, 1}, kTypeF32), "'five': it has 5 dimensions (limit 4)"},
       {"2^32-1 dimensions", header(1, 0).string("many").u32(0xffffffff).zeros(40),
        "'many': it has 4294967295 dimensions"},
-      {"a dimension missing", header(1, 0).string("t").u32(4).zeros(20),
-       "'t': a dimension at byte 53 needs 8 bytes"},
-      {"negative dimension", named("neg", {4, 1ull << 63}, kTypeF32),
-       "'neg': dimension 1 is 9223372036854775808"},
+      {"a dimension missing", header(1, 0).string("t").u32(4).zeros(20), "'t': a dimension at byte 53 needs 8 bytes"},
+      {"negative dimension", named("neg", {4, 1ull << 63}, kTypeF32), "'neg': dimension 1 is 9223372036854775808"},
       {"2^64 elements", named("big", {1ull << 32, 1ull << 32}, kTypeF32),
        "'big': its dimensions [4294967296, 4294967296] multiply"},
       {"overflow hidden by a zero", named("hid", {0, 1ull << 40, 1ull << 40}, kTypeF32),
@@ -195,14 +186,12 @@ std::vector<BadFile> tensor_cases() {
        "'part': its rows have 33 elements, not a multiple of the q8_0 block size 32"},
       {"part of a row", named("row", {128, 2}, kTypeQ4_K),
        "'row': its rows have 128 elements, not a multiple of the q4_k block size 256"},
-      {"no type", header(1, 0).string("notype").u32(1).u64(4),
-       "'notype': the element type at byte 50 needs 4 bytes"},
+      {"no type", header(1, 0).string("notype").u32(1).u64(4), "'notype': the element type at byte 50 needs 4 bytes"},
       {"no offset", header(1, 0).string("nooff").u32(1).u64(4).u32(0),
        "'nooff': the data offset at byte 53 needs 8 bytes"},
       {"unaligned offset", named("una", {4}, kTypeF32, 16),
        "'una': its data offset 16 is not a multiple of the alignment 32"},
-      {"offset past the end", named("past", {4}, kTypeF32, 96),
-       "'past': its 16 bytes at data offset 96 reach past"},
+      {"offset past the end", named("past", {4}, kTypeF32, 96), "'past': its 16 bytes at data offset 96 reach past"},
       {"offset 2^64-32", named("wrap", {16}, kTypeF32, kHuge - 31),
        "'wrap': its 64 bytes at data offset 18446744073709551584"},
       {"payload cut by one byte", one({"cut", {16}}, 63),
@@ -248,8 +237,7 @@ TEST(Hostile, EveryBadFileIsRefusedWithItsOwnMessage) {
     EXPECT_TRUE(messages.insert(f.error().message).second)
         << c.what << ": same message as another file: " << f.error().message;
     EXPECT_TRUE(expectations.insert(c.error).second) << c.what;
-    for (const char ch : f.error().message)
-      EXPECT_TRUE(ch >= ' ' && ch < 0x7f) << c.what << ": not printable";
+    for (const char ch : f.error().message) EXPECT_TRUE(ch >= ' ' && ch < 0x7f) << c.what << ": not printable";
     EXPECT_LT(f.error().message.size(), 300u) << c.what;
   }
   EXPECT_GE(cases.size(), 70u);
@@ -263,10 +251,8 @@ TEST(Hostile, TheUndamagedFilesAreAccepted) {
   };
   EXPECT_EQ(ok(header(0, 0)), "ok");
   EXPECT_EQ(ok(header(0, 0, 2)), "ok");
-  EXPECT_EQ(
-      ok(header(0, 3).zeros(0).string("a").u32(kU8).u8(1).string("b").u32(kU8).u8(1).string("c").u32(kU8).u8(
-          1)),
-      "ok");
+  EXPECT_EQ(ok(header(0, 3).zeros(0).string("a").u32(kU8).u8(1).string("b").u32(kU8).u8(1).string("c").u32(kU8).u8(1)),
+            "ok");
   EXPECT_EQ(ok(entry(kU32, [](Bytes& b) { b.u32(1); })), "ok");
   EXPECT_EQ(ok(entry(kString, [](Bytes& b) { b.string("text"); })), "ok");
   EXPECT_EQ(ok(array(kU16, 10, 20)), "ok");
@@ -284,8 +270,7 @@ TEST(Hostile, TheUndamagedFilesAreAccepted) {
 // Cut anywhere, a file is refused or (behind the last payload) accepted, and never read past its end.
 TEST(Hostile, EveryTruncationIsHandled) {
   const Bytes whole = with(header(1, 3), [](Bytes& b) {
-    b.string("s").u32(kString).string("value").string("a").u32(kArray).u32(kString).u64(2).string("x").string(
-        "y");
+    b.string("s").u32(kString).string("value").string("a").u32(kArray).u32(kString).u64(2).string("x").string("y");
     b.string("n").u32(kArray).u32(kI32).u64(3).zeros(12);
     put_tensor(b, {"t", {8, 2}}).pad(32).zeros(64);
   });
@@ -370,16 +355,12 @@ TEST(Hostile, GettersSayWhatIsWrong) {
       {message(f->get_strings("gone")), "metadata key 'gone' is missing"},
       {message(f->get_u32("text")), "metadata key 'text' is string, but an integer is needed"},
       {message(f->get_u32("negative")), "metadata key 'negative' is -3, outside the range 0 to 4294967295"},
-      {message(f->get_u64("negative")),
-       "metadata key 'negative' is -3, outside the range 0 to 18446744073709551615"},
-      {message(f->get_i64("large")),
-       "'large' is 9223372036854775808, outside the range -9223372036854775808 to"},
-      {message(f->get_i32("large")),
-       "'large' is 9223372036854775808, outside the range -2147483648 to 2147483647"},
+      {message(f->get_u64("negative")), "metadata key 'negative' is -3, outside the range 0 to 18446744073709551615"},
+      {message(f->get_i64("large")), "'large' is 9223372036854775808, outside the range -9223372036854775808 to"},
+      {message(f->get_i32("large")), "'large' is 9223372036854775808, outside the range -2147483648 to 2147483647"},
       {message(f->get_u32("float")), "metadata key 'float' is f32, but an integer is needed"},
       {message(f->get_u32("bool")), "metadata key 'bool' is bool, but an integer is needed"},
-      {message(f->get_f32("negative")),
-       "metadata key 'negative' is i32, but a floating-point number is needed"},
+      {message(f->get_f32("negative")), "metadata key 'negative' is i32, but a floating-point number is needed"},
       {message(f->get_f32("nan")), "metadata key 'nan' is nan, but a finite 32-bit number is needed"},
       {message(f->get_f32("double")), "metadata key 'double' is 1e+300, but a finite"},
       {message(f->get_bool("large")), "metadata key 'large' is u64, but a bool is needed"},
@@ -387,13 +368,10 @@ TEST(Hostile, GettersSayWhatIsWrong) {
       {message(f->get_u32("list")), "metadata key 'list' is array of i32, but an integer is needed"},
       {message(f->get_u32_array("list")), "metadata key 'list' is -1, outside the range"},
       {message(f->get_i32_array("negative")), "metadata key 'negative' is i32, but an array is needed"},
-      {message(f->get_f32_array("list")),
-       "'list' is array of i32, but a floating-point number (or an array of them)"},
-      {message(f->get_bool_array("texts")),
-       "'texts' is array of string, but a bool (or an array of them) is needed"},
+      {message(f->get_f32_array("list")), "'list' is array of i32, but a floating-point number (or an array of them)"},
+      {message(f->get_bool_array("texts")), "'texts' is array of string, but a bool (or an array of them) is needed"},
       {message(f->get_strings("text")), "metadata key 'text' is string, but an array of strings is needed"},
-      {message(f->get_i32_per_layer("list", 3)),
-       "metadata key 'list' has 2 values, but the model has 3 layers"},
+      {message(f->get_i32_per_layer("list", 3)), "metadata key 'list' has 2 values, but the model has 3 layers"},
       {message(f->get_u32_or("text", 1)), "'text' is string, but an integer"},
   };
   for (const auto& [got, want] : got_and_want) EXPECT_THAT(got, HasSubstr(want));

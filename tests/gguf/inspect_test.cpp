@@ -64,10 +64,9 @@ class Inspect : public testing::Test {
 TEST_F(Inspect, PrintsEverySection) {
   const Outcome r = quire("inspect " + write());
   EXPECT_EQ(r.code, 0);
-  for (const char* part :
-       {"GGUF version 3", "architecture   llama", "tiny \\u001b[31m model", "96 (96) in 2 tensors",
-        "196 B (196 bytes), 16.33 bits per weight", "[7, 7, 7, 7, 7, 7, 7, 7, ... 100 in all]",
-        "line one\\nline two", "codes.weight q8_0               68  [32, 2]"})
+  for (const char* part : {"GGUF version 3", "architecture   llama", "tiny \\u001b[31m model", "96 (96) in 2 tensors",
+                           "196 B (196 bytes), 16.33 bits per weight", "[7, 7, 7, 7, 7, 7, 7, 7, ... 100 in all]",
+                           "line one\\nline two", "codes.weight q8_0               68  [32, 2]"})
     EXPECT_THAT(r.output, HasSubstr(part));
   EXPECT_THAT(r.output, Not(HasSubstr("\x1b"))) << "nothing in the file can steer the terminal";
 }
@@ -107,9 +106,8 @@ TEST_F(Inspect, SaysWhatCannotBeComputedWith) {
   const Outcome r = quire("inspect " + file);
   EXPECT_EQ(r.code, 0);
   for (const DType t : kTypes) EXPECT_THAT(r.output, HasSubstr("\n" + std::string(dtype_name(t)) + " "));
-  EXPECT_THAT(
-      r.output,
-      HasSubstr("note: tensor 'iq2_xxs': type iq2_xxs cannot be computed with; take the model in one of "));
+  EXPECT_THAT(r.output,
+              HasSubstr("note: tensor 'iq2_xxs': type iq2_xxs cannot be computed with; take the model in one of "));
   EXPECT_THAT(r.output, Not(HasSubstr("type iq4_xs cannot")));
   const auto j = nlohmann::json::parse(quire("inspect --json " + file).output);
   for (const auto& type : j["types"]) EXPECT_EQ(type["computable"], type["type"] != "iq2_xxs") << type;
@@ -122,8 +120,7 @@ TEST_F(Inspect, ChecksValues) {
   EXPECT_EQ(good.output, "checked: 2 of 2 tensors decoded, all values finite\n");
   const Outcome bad = quire("inspect --check " + write(std::numeric_limits<float>::infinity()));
   EXPECT_EQ(bad.code, 2);
-  EXPECT_EQ(bad.output,
-            "quire: tensor 'norm.weight' is inf at row 0, element 0; the file is damaged, copy it again\n");
+  EXPECT_EQ(bad.output, "quire: tensor 'norm.weight' is inf at row 0, element 0; the file is damaged, copy it again\n");
 }
 
 TEST_F(Inspect, BadFilesAreOneLineAndExitCode2) {
@@ -134,8 +131,7 @@ TEST_F(Inspect, BadFilesAreOneLineAndExitCode2) {
   fs::resize_file(file, fs::file_size(file) - 1);
   const Outcome cut = quire("inspect " + file);
   EXPECT_EQ(cut.code, 2);
-  EXPECT_THAT(cut.output,
-              HasSubstr("tensor 1: 'norm.weight': its 128 bytes at data offset 96 reach past the end"));
+  EXPECT_THAT(cut.output, HasSubstr("tensor 1: 'norm.weight': its 128 bytes at data offset 96 reach past the end"));
   EXPECT_EQ(std::count(cut.output.begin(), cut.output.end(), '\n'), 1);
 }
 

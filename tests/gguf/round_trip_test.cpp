@@ -129,8 +129,7 @@ TEST_F(RoundTrip, DefaultsAndPerLayerValues) {
   ASSERT_TRUE(f.ok());
   EXPECT_EQ(f->get_u32_or("absent", 7).value(), 7u);
   EXPECT_EQ(f->get_u32_or("scalar", 7).value(), 4u);
-  EXPECT_FALSE(f->get_u32_or("eps", 7).ok())
-      << "a present key of the wrong type is an error, not the default";
+  EXPECT_FALSE(f->get_u32_or("eps", 7).ok()) << "a present key of the wrong type is an error, not the default";
   EXPECT_THAT(f->get_u32_per_layer("heads", 3).value(), ElementsAre(8, 0, 8));
   EXPECT_THAT(f->get_u32_per_layer("scalar", 3).value(), ElementsAre(4, 4, 4));
   EXPECT_THAT(f->get_f32_per_layer("eps", 2).value(), ElementsAre(1e-5f, 1e-5f));
@@ -215,8 +214,7 @@ TEST_F(RoundTrip, TheWriterReproducesTheWorkedExample) {
   for (const TensorInfo& t : f->tensors())
     ASSERT_TRUE(w.add_tensor(t.name, t.dtype, std::span(t.dims).first(static_cast<size_t>(t.n_dims))).ok());
   ASSERT_TRUE(w.open(path("m.gguf")).ok());
-  for (const TensorInfo& t : f->tensors())
-    ASSERT_TRUE(w.write_tensor({t.data, static_cast<size_t>(t.bytes)}).ok());
+  for (const TensorInfo& t : f->tensors()) ASSERT_TRUE(w.write_tensor({t.data, static_cast<size_t>(t.bytes)}).ok());
   ASSERT_TRUE(w.finish().ok());
   std::ifstream in(path("m.gguf"), std::ios::binary);
   const std::string got((std::istreambuf_iterator<char>(in)), {});
@@ -327,8 +325,7 @@ TEST_F(RoundTrip, TheWriterRefusesWhatAReaderWould) {
   Writer w;
   const int64_t odd[] = {33}, negative[] = {2, -1}, huge[] = {1ll << 40, 1ll << 40}, five[] = {1, 1, 1, 1, 1};
   EXPECT_THAT(message(w.add_tensor("", DType::kF32, kDims32)), HasSubstr("cannot be a tensor name"));
-  EXPECT_THAT(message(w.add_tensor("a", DType::kQ8_0, odd)),
-              HasSubstr("not a multiple of the q8_0 block size 32"));
+  EXPECT_THAT(message(w.add_tensor("a", DType::kQ8_0, odd)), HasSubstr("not a multiple of the q8_0 block size 32"));
   EXPECT_THAT(message(w.add_tensor("a", DType::kF32, negative)), HasSubstr("impossible dimension -1"));
   EXPECT_THAT(message(w.add_tensor("a", DType::kF32, huge)), HasSubstr("impossible dimension"));
   EXPECT_THAT(message(w.add_tensor("a", DType::kF32, five)), HasSubstr("has 5 dimensions"));

@@ -35,8 +35,7 @@ GoldenModel& shared_model(const std::string& name, const std::string& path) {
 class DemoGolden : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const std::string path =
-        QUIRE_SOURCE_DIR "/../shared/models/gguf/" + std::string(GetParam()) + "-bf16.gguf";
+    const std::string path = QUIRE_SOURCE_DIR "/../shared/models/gguf/" + std::string(GetParam()) + "-bf16.gguf";
     if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here: only bf16 has golden outputs";
     shared_ = &shared_model(GetParam(), path);
   }
@@ -79,8 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Models, DemoGenerated, testing::Values("demo-dense", "d
 class TinyGolden : public testing::TestWithParam<TinyModel> {
  protected:
   struct Shared {
-    explicit Shared(const TinyModel& m)
-        : file(m), tiny(load_or_die(file.path()), load_golden(m.golden_path())) {}
+    explicit Shared(const TinyModel& m) : file(m), tiny(load_or_die(file.path()), load_golden(m.golden_path())) {}
     TinyModelFile file;
     GoldenModel tiny;
   };
@@ -117,17 +115,15 @@ TEST_P(TinyGolden, CpuTeacherForced) {
                                   .clear_gap = 4 * std::sqrt(2 * golden().bf16_mean_kl),
                                   .lost = GetParam().experts > 0 ? 0.01 : 0});
 }
-// Four standard deviations of the mean of all predicted tokens. A window has 127 of them only: four of its own, or six in a
-// model of experts, where one token that goes to another expert moves it by more than all others' rounding.
+// Four standard deviations of the mean of all predicted tokens. A window has 127 of them only: four of its own, or six
+// in a model of experts, where one token that goes to another expert moves it by more than all others' rounding.
 TEST_P(TinyGolden, CpuPerplexity) {
   const double sd = std::sqrt(2 * golden().bf16_mean_kl);
-  check_perplexity(
-      model(), golden(), Device::kCpu, 0,
-      {.window = (GetParam().experts > 0 ? 6 : 4) * sd / std::sqrt(127), .all = 4 * sd / std::sqrt(508)});
+  check_perplexity(model(), golden(), Device::kCpu, 0,
+                   {.window = (GetParam().experts > 0 ? 6 : 4) * sd / std::sqrt(127), .all = 4 * sd / std::sqrt(508)});
 }
-INSTANTIATE_TEST_SUITE_P(Models, TinyGolden, testing::ValuesIn(tiny_models()), [](const auto& model) {
-  return model.param.name.substr(model.param.name.find('-') + 1);
-});
+INSTANTIATE_TEST_SUITE_P(Models, TinyGolden, testing::ValuesIn(tiny_models()),
+                         [](const auto& model) { return model.param.name.substr(model.param.name.find('-') + 1); });
 
 }  // namespace
 }  // namespace quire::test

@@ -69,8 +69,7 @@ TEST(TemplateGoldens, EqualJinja2) {
 TEST(TemplateGoldens, RefusalCarriesTheTemplatesMessage) {
   auto chat = ChatTemplate::parse(read("turns.jinja"));
   ASSERT_TRUE(chat.ok());
-  const auto twice =
-      ordered_json::parse(R"([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])");
+  const auto twice = ordered_json::parse(R"([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])");
   const auto text = chat->render(twice, nullptr, {.bos_token = "<s>"});
   ASSERT_FALSE(text.ok());
   EXPECT_EQ(text.error().fault, Fault::kRequest);

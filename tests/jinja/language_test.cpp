@@ -41,12 +41,9 @@ TEST(Jinja, Operators) {
   check(
       {{"{{ 1 + 2 * 3 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 3 ** 2 }} {{ -2 ** 2 }}",
         "7 3 -4 2 3.5 64 4"},
-       {"{{ 1 < 2 < 3 }} {{ 3 > 2 > 2 }} {{ 1 == 1.0 }} {{ true + true }} {{ 1 == true }}",
-        "True False True 2 True"},
-       {"{{ 'a' ~ 1 ~ none ~ missing }} {{ 'ab' * 2 }} {{ 2 * [1] }} {{ [1] + [2] }}",
-        "a1None abab [1, 1] [1, 2]"},
-       {"{{ 1 in l }} {{ 9 not in l }} {{ 'lo' in s }} {{ 'b' in d }} {{ 1 in missing }}",
-        "True True True True False"},
+       {"{{ 1 < 2 < 3 }} {{ 3 > 2 > 2 }} {{ 1 == 1.0 }} {{ true + true }} {{ 1 == true }}", "True False True 2 True"},
+       {"{{ 'a' ~ 1 ~ none ~ missing }} {{ 'ab' * 2 }} {{ 2 * [1] }} {{ [1] + [2] }}", "a1None abab [1, 1] [1, 2]"},
+       {"{{ 1 in l }} {{ 9 not in l }} {{ 'lo' in s }} {{ 'b' in d }} {{ 1 in missing }}", "True True True True False"},
        {"{{ 0 or 'x' }} {{ 1 and [] }} {{ not 0 }} {{ 'y' if nil else 'n' }}{{ 'z' if nil }}", "x [] True n"},
        {"{{ -1|abs }} {{ 1 + 2|abs }} {{ 'a' 'b' }} {{ 1 if 0 else 2 if 0 else 3 }}", "1 3 ab 3"},
        {"{{ 0.1 + 0.2 }} {{ 1e16 }} {{ 1e15 }} {{ 1.5e-7 }} {{ 0.0001 }} {{ 1_000 }} {{ 0x1F }} {{ 100.0 }}",
@@ -85,8 +82,7 @@ TEST(Jinja, Loops) {
          {"{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}{% for (a, b), c in [[[1, 2], 3]] %}{{ a "
           "}}{{ b }}{{ c }}{% endfor %}",
           "b=1;A=2;items=5;123"},
-         {"{% for x in l %}{{ loop.cycle('a', 'b') }}{{ loop.changed(x > 1) }} {% endfor %}",
-          "aTrue bTrue aTrue "},
+         {"{% for x in l %}{{ loop.cycle('a', 'b') }}{{ loop.changed(x > 1) }} {% endfor %}", "aTrue bTrue aTrue "},
          {"{% for x in range(9) %}{% if x == 2 %}{% continue %}{% endif %}{% if x == 4 %}{% break %}{% endif "
           "%}{{ x }}{% endfor %}",
           "013"},
@@ -104,12 +100,10 @@ TEST(Jinja, Assignments) {
          {"{% set ns = namespace(n=0) %}{% for x in l %}{% set ns.n = ns.n + x %}{% endfor %}{{ ns.n }}{{ "
           "ns['n'] }}{{ ns.z }}",
           "66"},
-         {"{% set a %}x{{ 1 }}{% endset %}[{{ a }}]{% set b | upper | trim %} y {% endset %}[{{ b }}]",
-          "[x1][Y]"},
+         {"{% set a %}x{{ 1 }}{% endset %}[{{ a }}]{% set b | upper | trim %} y {% endset %}[{{ b }}]", "[x1][Y]"},
          {"{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a }}", "3"},
          {"{% if 1 %}{% set a = 2 %}{% endif %}{{ a }}{% filter upper %}x{% endfilter %}", "2X"},
-         {"{% set d.x = 1 %}",
-          "ERROR: chat template, line 1: cannot assign attribute 'x': 'd' is not a namespace"},
+         {"{% set d.x = 1 %}", "ERROR: chat template, line 1: cannot assign attribute 'x': 'd' is not a namespace"},
          {"{% generation %}a{% endgeneration %}", "a"},
          {"{% set true = 1 %}", "ERROR: chat template, line 1: cannot assign to 'true'"}});
 }
@@ -131,20 +125,19 @@ TEST(Jinja, Macros) {
 }
 
 TEST(Jinja, AttributesAndSlices) {
-  check(
-      {{"{{ d.b }}{{ d['A'] }}{{ d.items is callable }}{{ d['items'] }}{{ d.zz }}{{ l.0 }}{{ l[-1] }}{{ l[9] "
-        "}}",
-        "12True532"},
-       {"{{ s[1:4] }} {{ s[::-1] }} {{ s[-5:] }} {{ u[2:4] }} {{ u[-1] }} {{ u|length }} {{ l[::2] }} {{ "
-        "l[5:] }}",
-        "ell dlroW ,olleH World öß 😀 7 [3, 2] []"},
-       {"{{ missing.x }}", "ERROR: chat template, line 1: 'missing' is undefined"},
-       {"{{ d.zz.x }}", "ERROR: chat template, line 1: 'dict object' has no attribute 'zz'"},
-       {"{{ l.append(1) }}",
-        "ERROR: chat template, line 1: 'append' of 'list' objects is not allowed: values cannot be changed"},
-       {"{{ s.__class__ }}{{ l.append is defined }}", "False"},
-       {"{{ s.nosuch() }}", "ERROR: chat template, line 1: 'str object' has no attribute 'nosuch'"},
-       {"{{ l[::0] }}", "ERROR: chat template, line 1: slice step cannot be zero"}});
+  check({{"{{ d.b }}{{ d['A'] }}{{ d.items is callable }}{{ d['items'] }}{{ d.zz }}{{ l.0 }}{{ l[-1] }}{{ l[9] "
+          "}}",
+          "12True532"},
+         {"{{ s[1:4] }} {{ s[::-1] }} {{ s[-5:] }} {{ u[2:4] }} {{ u[-1] }} {{ u|length }} {{ l[::2] }} {{ "
+          "l[5:] }}",
+          "ell dlroW ,olleH World öß 😀 7 [3, 2] []"},
+         {"{{ missing.x }}", "ERROR: chat template, line 1: 'missing' is undefined"},
+         {"{{ d.zz.x }}", "ERROR: chat template, line 1: 'dict object' has no attribute 'zz'"},
+         {"{{ l.append(1) }}",
+          "ERROR: chat template, line 1: 'append' of 'list' objects is not allowed: values cannot be changed"},
+         {"{{ s.__class__ }}{{ l.append is defined }}", "False"},
+         {"{{ s.nosuch() }}", "ERROR: chat template, line 1: 'str object' has no attribute 'nosuch'"},
+         {"{{ l[::0] }}", "ERROR: chat template, line 1: slice step cannot be zero"}});
 }
 
 TEST(Jinja, Filters) {
@@ -185,13 +178,11 @@ TEST(Jinja, Filters) {
           "a-002.5|  7|b  |ff    1|'x'|2.00|12,345"},
          {"{{ 1|nosuch }}", "ERROR: chat template, line 1: no filter named 'nosuch'"},
          {"{{ [1, missing.x]|first if false }}{{ [{'a': 1}, 5]|selectattr('a')|first }}", "{'a': 1}"},
-         {"{{ l|join(1, 2, 3) }}",
-          "ERROR: chat template, line 1: join takes 2 argument(s), but 3 were given"}});
+         {"{{ l|join(1, 2, 3) }}", "ERROR: chat template, line 1: join takes 2 argument(s), but 3 were given"}});
 }
 
 TEST(Jinja, UnknownNamesInConditionsFailOnlyWhenReached) {
-  check({{"{% if 0 %}{{ 1|nosuch }}{% endif %}{{ 1 if 1 else 2|nosuch }}{{ -0.1|round(method='ceil') }}",
-          "10.0"},
+  check({{"{% if 0 %}{{ 1|nosuch }}{% endif %}{{ 1 if 1 else 2|nosuch }}{{ -0.1|round(method='ceil') }}", "10.0"},
          {"{{ 2|nosuch if 1 else 1 }}", "ERROR: chat template, line 1: no filter named 'nosuch'"},
          {"{% if 0 %}{% for x in l %}{{ 1|nosuch }}{% endfor %}{% endif %}",
           "ERROR: chat template, line 1: no filter named 'nosuch'"},
@@ -201,8 +192,7 @@ TEST(Jinja, UnknownNamesInConditionsFailOnlyWhenReached) {
 TEST(Jinja, ToJson) {
   check({{"{{ d|tojson }} {{ [1, 2.0, none, true, 'é<\"\\n\\x01']|tojson }}",
           "{\"b\": 1, \"A\": 2, \"items\": 5} [1, 2.0, null, true, \"é<\\\"\\n\\u0001\"]"},
-         {"{{ {'a': [1, {}], 'b': []}|tojson(indent=2) }}",
-          "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": []\n}"},
+         {"{{ {'a': [1, {}], 'b': []}|tojson(indent=2) }}", "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": []\n}"},
          {"{{ {'b': '😀', 'a': 1}|tojson(ensure_ascii=true, sort_keys=true, separators=(',', ':')) }}",
           "{\"a\":1,\"b\":\"\\ud83d\\ude00\"}"},
          {"{{ {1: 2, none: 3, true: 4, 1.5: 5}|tojson }} {{ (1, 2)|tojson }} {{ big|tojson }}",
@@ -227,20 +217,19 @@ TEST(Jinja, Tests) {
 }
 
 TEST(Jinja, StringMethods) {
-  check(
-      {{"{{ 'a b  c'.split() }}{{ 'a,b,c'.split(',', 1) }}{{ 'a b c'.rsplit(' ', 1) }}{{ ' a b '.split(None, "
-        "1) }}{{ 'a\nb\r\nc'.splitlines() }}",
-        "['a', 'b', 'c']['a', 'b,c']['a b', 'c']['a', 'b ']['a', 'b', 'c']"},
-       {"{{ 'xxaxx'.strip('x') }}{{ ' a'.lstrip() }}{{ 'a\n'.rstrip('\n') }}{{ s.startswith(('x', 'He')) "
-        "}}{{ s.endswith('d') }}{{ u.find('😀') }}{{ s.rfind('o') }}{{ s.count('l') }}{{ u.upper() }}",
-        "aaaTrueTrue683GRÖSSE 😀"},
-       {"{{ '-'.join(w) }}{{ 'aaa'.replace('a', 'b', 2) }}{{ 'ab'.replace('', '-') }}{{ 'a-b'.partition('-') "
-        "}}{{ 'foobar'.removeprefix('foo') }}{{ 'they\\'re'.title() }}{{ '42'.isdigit() }}{{ '7'.zfill(3) }}",
-        "b-A-cbba-a-b-('a', '-', 'b')barThey'ReTrue007"},
-       {"{{ d.get('b') }}{{ d.get('z') }}{{ d.get('z', 4) }}{{ d.keys()|list }}{{ d.values()|list }}{{ "
-        "l.index(1) }}",
-        "1None4['b', 'A', 'items'][1, 2, 5]1"},
-       {"{{ '-'.join(l) }}", "ERROR: chat template, line 1: join: expected strings, found int"}});
+  check({{"{{ 'a b  c'.split() }}{{ 'a,b,c'.split(',', 1) }}{{ 'a b c'.rsplit(' ', 1) }}{{ ' a b '.split(None, "
+          "1) }}{{ 'a\nb\r\nc'.splitlines() }}",
+          "['a', 'b', 'c']['a', 'b,c']['a b', 'c']['a', 'b ']['a', 'b', 'c']"},
+         {"{{ 'xxaxx'.strip('x') }}{{ ' a'.lstrip() }}{{ 'a\n'.rstrip('\n') }}{{ s.startswith(('x', 'He')) "
+          "}}{{ s.endswith('d') }}{{ u.find('😀') }}{{ s.rfind('o') }}{{ s.count('l') }}{{ u.upper() }}",
+          "aaaTrueTrue683GRÖSSE 😀"},
+         {"{{ '-'.join(w) }}{{ 'aaa'.replace('a', 'b', 2) }}{{ 'ab'.replace('', '-') }}{{ 'a-b'.partition('-') "
+          "}}{{ 'foobar'.removeprefix('foo') }}{{ 'they\\'re'.title() }}{{ '42'.isdigit() }}{{ '7'.zfill(3) }}",
+          "b-A-cbba-a-b-('a', '-', 'b')barThey'ReTrue007"},
+         {"{{ d.get('b') }}{{ d.get('z') }}{{ d.get('z', 4) }}{{ d.keys()|list }}{{ d.values()|list }}{{ "
+          "l.index(1) }}",
+          "1None4['b', 'A', 'items'][1, 2, 5]1"},
+         {"{{ '-'.join(l) }}", "ERROR: chat template, line 1: join: expected strings, found int"}});
 }
 
 TEST(Jinja, Globals) {
@@ -250,10 +239,8 @@ TEST(Jinja, Globals) {
          {"{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current }}{% set j = "
           "joiner('|') %}{{ j() }}{{ j() }}",
           "abab|"},
-         {"\n{{ raise_exception('no ' ~ 1) }}",
-          "ERROR: the chat template refuses the conversation (line 2): no 1"},
-         {"{{ strftime_now('%Y') }}",
-          "ERROR: chat template, line 1: strftime_now: no date was given to the template"},
+         {"\n{{ raise_exception('no ' ~ 1) }}", "ERROR: the chat template refuses the conversation (line 2): no 1"},
+         {"{{ strftime_now('%Y') }}", "ERROR: chat template, line 1: strftime_now: no date was given to the template"},
          {"{{ lipsum() }}", "ERROR: chat template, line 1: 'lipsum' is undefined"}});
 }
 
@@ -309,8 +296,7 @@ TEST(Jinja, HostileTemplatesHitALimit) {
   refused("{{ 'x'.center(100000000) }}", "longer than");
   refused("{{ '%99999999d' % 1 }}", "longer than");
   refused("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested too deeply");
-  refused("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}",
-          "levels deep");
+  refused("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}", "levels deep");
   refused(
       "{% set ns = namespace(x='') %}{% for i in range(9999) %}{% set ns.x = ns.x|map('string') %}{% endfor "
       "%}",
@@ -325,8 +311,7 @@ TEST(Jinja, HostileTemplatesHitALimit) {
 }
 
 TEST(Jinja, CyclesThroughNamespacesAreFreed) {  // LeakSanitizer watches
-  check({{"{% set ns = namespace() %}{% set ns.me = ns %}{% macro m() %}{% endmacro %}{% set ns.m = m %}x",
-          "x"},
+  check({{"{% set ns = namespace() %}{% set ns.me = ns %}{% macro m() %}{% endmacro %}{% set ns.m = m %}x", "x"},
          {"{% set ns = namespace(l=0) %}{% for i in range(20) %}{% for j in [ns.l] %}{% set ns.l = loop "
           "%}{% endfor %}{% endfor %}x",
           "x"},

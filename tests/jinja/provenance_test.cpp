@@ -62,23 +62,19 @@ TEST(Provenance, JoiningAndPrinting) {
          {"{% macro f(a) %}[{{ a }}{{ caller() }}]{% endmacro %}{% call f(c) %}!{{ c }}{% endcall %}",
           "[«Ab cd»!«Ab cd»]"},
          {"{% for x in c[:2] %}{{ x }}.{% endfor %}", "«A».«b»."},
-         {"{% for x in l recursive %}<{{ x }}{{ loop('z') if loop.first and x != 'z' }}>{% endfor %}",
-          "<«x»<z>><«y»>"},
+         {"{% for x in l recursive %}<{{ x }}{{ loop('z') if loop.first and x != 'z' }}>{% endfor %}", "<«x»<z>><«y»>"},
          {"{% set ns = namespace(a=c) %}{% set ns.a = ns.a + '!' %}{{ ns.a }}", "«Ab cd»!"},
          {"{% filter upper %}x{{ c }}{% endfilter %}", "X«AB CD»"}});
 }
 
 TEST(Provenance, PartsOfTexts) {
   check(
-      {{"{{ c[1:3] }}|{{ ('ab' ~ c)[1:3] }}|{{ ('ab' ~ c ~ 'z')[::-1] }}|{{ c[0] }}",
-        "«b »|b«A»|z«dc bA»ba|«A»"},
+      {{"{{ c[1:3] }}|{{ ('ab' ~ c)[1:3] }}|{{ ('ab' ~ c ~ 'z')[::-1] }}|{{ c[0] }}", "«b »|b«A»|z«dc bA»ba|«A»"},
        {"{{ sp | trim }}|{{ sp.strip() }}|{{ ('.' ~ sp).rstrip() }}|{{ ('x' ~ c).strip('xd') }}",
         "«x»|«x»|.«  x»|«Ab c»"},
        {"{{ t.split('</a>')[0].split('<a>')[-1] }}|{{ ('k:' ~ c).split(':') | join(',') }}", "«x»|k,«Ab cd»"},
-       {"{{ ('a ' ~ c).split() | join('_') }}|{{ ('a ' ~ c).rsplit(none, 1) | join('_') }}",
-        "a_«Ab»_«cd»|a «Ab»_«cd»"},
-       {"{{ ('k=' ~ c).partition('=') | join('|') }}|{{ (c ~ '=v').rpartition('=') | last }}",
-        "k|=|«Ab cd»|v"},
+       {"{{ ('a ' ~ c).split() | join('_') }}|{{ ('a ' ~ c).rsplit(none, 1) | join('_') }}", "a_«Ab»_«cd»|a «Ab»_«cd»"},
+       {"{{ ('k=' ~ c).partition('=') | join('|') }}|{{ (c ~ '=v').rpartition('=') | last }}", "k|=|«Ab cd»|v"},
        {"{{ ('a\n' ~ c ~ '\nb').splitlines() | join('/') }}", "a/«Ab cd»/b"},
        {"{{ ('p' ~ c).removeprefix('p') }}|{{ (c ~ 's').removesuffix('s') }}", "«Ab cd»|«Ab cd»"},
        {"{{ c | first }}{{ c | last }}{{ c | reverse }}{{ c | list | join }}", "«Addc bAAb cd»"},
@@ -86,30 +82,28 @@ TEST(Provenance, PartsOfTexts) {
 }
 
 TEST(Provenance, ChangedTexts) {
-  check(
-      {{"{{ c.replace('b', '<b>') }}|{{ '<b>'.replace('b', c) }}|{{ c | replace(' ', '') }}",
-        "«A»<b>« cd»|<«Ab cd»>|«Abcd»"},
-       {"{{ 'ab'.replace('', c, 2) }}", "«Ab cd»a«Ab cd»b"},
-       {"{{ ('x' ~ c) | upper }}|{{ ('x' ~ c).lower() }}|{{ ('x ' ~ c) | title }}|{{ ('x' ~ "
-        "c).capitalize() }}",
-        "X«AB CD»|x«ab cd»|X «Ab Cd»|X«ab cd»"},
-       {"{{ ('x' ~ u) | upper }}", "«XGRÖSSE»"},  // letters that change their length: all of it
-       {"{{ q | tojson }}|{{ d | tojson }}|{{ {'a': c, 'b': 'x'} | tojson }}",
-        "\"«a\\\"b\\n<»\"|{\"«k»\": \"«v»\"}|{\"a\": \"«Ab cd»\", \"b\": \"x\"}"},
-       {"{{ u | tojson(ensure_ascii=true) }}", "\"«gr\\u00f6\\u00dfe»\""},
-       {"{{ [1] | tojson(indent=c) }}", "«[\nAb cd1\n]»"},
-       {"{{ q | escape }}|{{ ('<' ~ c) | e }}|{{ ('<'|safe) ~ q }}",
-        "«a&#34;b\n&lt;»|&lt;«Ab cd»|<«a\"b\n<»"},
-       {"{{ ('<b>'|safe) + q }}", "<b>«a&#34;b\n&lt;»"},
-       {"{{ 'a\nb' | indent(c) }}|{{ (c ~ '\nb') | indent(2) }}", "a\n«Ab cd»b|«Ab cd»\n  b"},
-       {"{{ ('%s|' ~ '%5s|%r') % (c, c[0], l) }}", "«Ab cd»|    «A»|['«x»', '«y»']"},
-       {"{{ '<%(k)s>' % d }}{{ '{}:{k}'.format(c, **d) }}{{ '%s!' | format(c) }}", "<«v»>«Ab cd»:«vAb cd»!"},
-       {"{{ (c ~ '%s') % 'x' }}|{{ (c ~ '{:*>3}').format('x') }}|{{ '{:*>3}'.format(c[0]) }}",
-        "«Ab cd»x|«Ab cd**»x|**«A»"},
-       {"{{ c.center(9, '.') }}|{{ c.rjust(7) }}|{{ 'x'.ljust(3, c[0]) }}|{{ c[:1].zfill(3) }}",
-        "..«Ab cd»..|  «Ab cd»|x«AA»|00«A»"},
-       {"{{ ('a\t' ~ c).expandtabs(4) }}|{{ ('/' ~ c) | urlencode }}", "a   «Ab cd»|/«Ab%20cd»"},
-       {"{{ c | default('x') }}{{ missing | default(c) }}{{ c if c else 'x' }}", "«Ab cdAb cdAb cd»"}});
+  check({{"{{ c.replace('b', '<b>') }}|{{ '<b>'.replace('b', c) }}|{{ c | replace(' ', '') }}",
+          "«A»<b>« cd»|<«Ab cd»>|«Abcd»"},
+         {"{{ 'ab'.replace('', c, 2) }}", "«Ab cd»a«Ab cd»b"},
+         {"{{ ('x' ~ c) | upper }}|{{ ('x' ~ c).lower() }}|{{ ('x ' ~ c) | title }}|{{ ('x' ~ "
+          "c).capitalize() }}",
+          "X«AB CD»|x«ab cd»|X «Ab Cd»|X«ab cd»"},
+         {"{{ ('x' ~ u) | upper }}", "«XGRÖSSE»"},  // letters that change their length: all of it
+         {"{{ q | tojson }}|{{ d | tojson }}|{{ {'a': c, 'b': 'x'} | tojson }}",
+          "\"«a\\\"b\\n<»\"|{\"«k»\": \"«v»\"}|{\"a\": \"«Ab cd»\", \"b\": \"x\"}"},
+         {"{{ u | tojson(ensure_ascii=true) }}", "\"«gr\\u00f6\\u00dfe»\""},
+         {"{{ [1] | tojson(indent=c) }}", "«[\nAb cd1\n]»"},
+         {"{{ q | escape }}|{{ ('<' ~ c) | e }}|{{ ('<'|safe) ~ q }}", "«a&#34;b\n&lt;»|&lt;«Ab cd»|<«a\"b\n<»"},
+         {"{{ ('<b>'|safe) + q }}", "<b>«a&#34;b\n&lt;»"},
+         {"{{ 'a\nb' | indent(c) }}|{{ (c ~ '\nb') | indent(2) }}", "a\n«Ab cd»b|«Ab cd»\n  b"},
+         {"{{ ('%s|' ~ '%5s|%r') % (c, c[0], l) }}", "«Ab cd»|    «A»|['«x»', '«y»']"},
+         {"{{ '<%(k)s>' % d }}{{ '{}:{k}'.format(c, **d) }}{{ '%s!' | format(c) }}", "<«v»>«Ab cd»:«vAb cd»!"},
+         {"{{ (c ~ '%s') % 'x' }}|{{ (c ~ '{:*>3}').format('x') }}|{{ '{:*>3}'.format(c[0]) }}",
+          "«Ab cd»x|«Ab cd**»x|**«A»"},
+         {"{{ c.center(9, '.') }}|{{ c.rjust(7) }}|{{ 'x'.ljust(3, c[0]) }}|{{ c[:1].zfill(3) }}",
+          "..«Ab cd»..|  «Ab cd»|x«AA»|00«A»"},
+         {"{{ ('a\t' ~ c).expandtabs(4) }}|{{ ('/' ~ c) | urlencode }}", "a   «Ab cd»|/«Ab%20cd»"},
+         {"{{ c | default('x') }}{{ missing | default(c) }}{{ c if c else 'x' }}", "«Ab cdAb cdAb cd»"}});
 }
 
 // Names of attributes can come from outside where a mapping becomes keywords.
@@ -126,9 +120,8 @@ TEST(Provenance, OfConversations) {
       "extra }}");
   ASSERT_TRUE(parsed.ok());
   const ordered_json extra = {{"extra", "x"}};
-  const auto prompt =
-      parsed->render({{{"role", "user"}, {"content", "<|end|>"}}, {{"role", "end"}, {"content", "b"}}},
-                     nullptr, {.bos_token = "<s>", .eos_token = "</s>", .extra = &extra});
+  const auto prompt = parsed->render({{{"role", "user"}, {"content", "<|end|>"}}, {{"role", "end"}, {"content", "b"}}},
+                                     nullptr, {.bos_token = "<s>", .eos_token = "</s>", .extra = &extra});
   ASSERT_TRUE(prompt.ok());
   EXPECT_EQ(marked(*prompt), "<s><|user|>«<|end|>»</s><|«end»|>«b»</s>«x»");
 }
@@ -172,8 +165,7 @@ TEST(Provenance, OfTheGoldenConversations) {
     mark(messages);
     std::tm date{};
     date.tm_mday = 1;
-    const auto prompt =
-        parsed->render(messages, nullptr, {.bos_token = "<s>", .eos_token = "</s>", .now = date});
+    const auto prompt = parsed->render(messages, nullptr, {.bos_token = "<s>", .eos_token = "</s>", .now = date});
     if (!prompt.ok()) continue;
     std::vector<bool> foreign(prompt->text.size());
     for (const jinja::ByteRange& r : prompt->foreign)
@@ -214,8 +206,7 @@ TEST(TemplateRoles, AreThoseThatATemplateTakes) {
   EXPECT_THAT(raising.known, ElementsAre("user", "critic"));
   EXPECT_TRUE(roles(read("inst_alternating.jinja")).take("tool_results"));
   EXPECT_FALSE(roles(read("inst_alternating.jinja")).take("narrator"));
-  EXPECT_FALSE(
-      roles("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}").known.size());
+  EXPECT_FALSE(roles("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}").known.size());
 }
 
 }  // namespace

@@ -43,8 +43,7 @@ TEST(Cost, DenseTransformer) {
   EXPECT_EQ(cost.expert_bytes, 0);
   EXPECT_EQ(cost.state_bytes, 0);
   EXPECT_EQ(cost.kv_token_bytes, m.layers * 2 * 2 * kv);
-  EXPECT_EQ(cost.decode_bytes(3, 10),
-            cost.always_bytes + 3 * (cost.embedding_row_bytes + 10 * cost.kv_token_bytes));
+  EXPECT_EQ(cost.decode_bytes(3, 10), cost.always_bytes + 3 * (cost.embedding_row_bytes + 10 * cost.kv_token_bytes));
   // Two tokens: one sees one key, the other two.
   EXPECT_EQ(cost.prompt_flops(2), 2 * (2.0 * m.layers * layer + head) + 4.0 * m.layers * q * 3);
 }
@@ -64,8 +63,7 @@ TEST(Cost, HybridOfExperts) {
   // S0 is read for every token and written for every 16th; on average half of the window is full.
   const double state = cost.state_bytes * 17 / 16 + cost.window_bytes * 8;
   const double one = cost.decode_bytes(1, 0);
-  EXPECT_DOUBLE_EQ(
-      one, cost.always_bytes + cost.embedding_row_bytes + state + cost.routed_share * cost.expert_bytes);
+  EXPECT_DOUBLE_EQ(one, cost.always_bytes + cost.embedding_row_bytes + state + cost.routed_share * cost.expert_bytes);
   EXPECT_LT(cost.decode_bytes(1000, 0) - 1000 * (cost.embedding_row_bytes + state),
             cost.always_bytes + cost.expert_bytes + 1)
       << "no expert is read twice";

@@ -83,8 +83,7 @@ TEST_P(EveryModel, IsBuiltFromItsRow) {
   }
   EXPECT_EQ(c.attention.gated_query, m.hybrid());
   EXPECT_EQ(c.attention.qk_norm, m.architecture.starts_with("qwen3"));
-  EXPECT_EQ(c.attention.rope.style,
-            m.architecture == "llama" ? Rope::Style::kInterleaved : Rope::Style::kHalves);
+  EXPECT_EQ(c.attention.rope.style, m.architecture == "llama" ? Rope::Style::kInterleaved : Rope::Style::kHalves);
   EXPECT_EQ(c.ffn.experts, m.experts);
   EXPECT_EQ(c.ffn.d_ff_shared, m.shared_ffn);
   EXPECT_EQ(c.has_state(), m.hybrid());
@@ -111,8 +110,8 @@ TEST_P(EveryModel, NamesATensorThatIsMissing) {
     const std::string name(t.name), error = edited.error({.drop = {name}});
     const TensorRole role = find_tensor_spec(name)->spec->role;
     using enum TensorRole;
-    const bool optional = role == kOutput || role == kRopeFreqs || role == kAttnQBias || role == kAttnKBias ||
-                          role == kAttnVBias;
+    const bool optional =
+        role == kOutput || role == kRopeFreqs || role == kAttnQBias || role == kAttnKBias || role == kAttnVBias;
     if (optional)
       EXPECT_EQ(error, "") << name;
     else
@@ -131,9 +130,8 @@ TEST_P(EveryModel, NamesATensorOfAnotherShape) {
     if (name == "token_embd.weight") continue;  // it says how large the vocabulary is
     std::vector<int64_t> dims(t.dims.begin(), t.dims.begin() + t.n_dims);
     --dims[t.n_dims > 1 ? 1 : 0];
-    EXPECT_THAT(
-        edited.error({.reshape = {{name, dims}}}),
-        AllOf(HasSubstr("tensor " + name + ": shape "), HasSubstr("does not fit the model, which needs [")));
+    EXPECT_THAT(edited.error({.reshape = {{name, dims}}}),
+                AllOf(HasSubstr("tensor " + name + ": shape "), HasSubstr("does not fit the model, which needs [")));
   }
 }
 
@@ -145,9 +143,8 @@ INSTANTIATE_TEST_SUITE_P(Tiny, EveryModel, testing::ValuesIn(test::tiny_models()
 TEST(Architectures, HaveASmallModelEach) {
   for (const Architecture& row : architectures()) {
     const std::vector<TinyModel> all = test::tiny_models();
-    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const TinyModel& m) {
-      return m.architecture == row.name;
-    })) << row.name;
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const TinyModel& m) { return m.architecture == row.name; }))
+        << row.name;
   }
 }
 
@@ -163,22 +160,18 @@ TEST(Refusals, NameTheKeyThatAsksForMore) {
               AllOf(HasSubstr("qwen3.attention.scale: another scale"), HasSubstr("not supported")));
   EXPECT_EQ(dense.with("attention.causal", false),
             "qwen3.attention.causal: attention to later positions is not supported");
-  EXPECT_EQ(dense.with("embedding_scale", 12.0f),
-            "qwen3.embedding_scale: a scale of embeddings is not supported");
+  EXPECT_EQ(dense.with("embedding_scale", 12.0f), "qwen3.embedding_scale: a scale of embeddings is not supported");
   EXPECT_EQ(dense.with("residual_scale", 0.22f),
             "qwen3.residual_scale: a scale of the residual stream is not supported");
   EXPECT_EQ(dense.with("logit_scale", 8.0f), "qwen3.logit_scale: a scale of logits is not supported");
-  EXPECT_EQ(experts.with("expert_gating_func", 2u),
-            "qwen3moe.expert_gating_func: a sigmoid router is not supported");
+  EXPECT_EQ(experts.with("expert_gating_func", 2u), "qwen3moe.expert_gating_func: a sigmoid router is not supported");
   EXPECT_EQ(experts.with("expert_weights_norm", false),
             "qwen3moe.expert_weights_norm: experts' weights that do not add up to 1 are not supported");
   EXPECT_EQ(experts.with("expert_weights_scale", 2.5f),
             "qwen3moe.expert_weights_scale: a scale of the experts is not supported");
-  for (const auto& [name, said] :
-       {std::pair("gelu_pytorch_tanh", "another activation than silu is not supported"),
-        std::pair("relu\n2", "'relu\\x0a2' is not supported (silu is)")})
-    EXPECT_EQ(dense.error({.metadata = [&, n = name](
-                                           gguf::Writer& w) { w.add_string("qwen3.hidden_activation", n); }}),
+  for (const auto& [name, said] : {std::pair("gelu_pytorch_tanh", "another activation than silu is not supported"),
+                                   std::pair("relu\n2", "'relu\\x0a2' is not supported (silu is)")})
+    EXPECT_EQ(dense.error({.metadata = [&, n = name](gguf::Writer& w) { w.add_string("qwen3.hidden_activation", n); }}),
               fmt::format("qwen3.hidden_activation: {}", said));
 }
 
@@ -216,10 +209,8 @@ TEST(Refusals, NameContradictions) {
                            w.add_array("qwen35.attention.head_count_kv", std::span<const uint32_t>(heads));
                          }});
   };
-  EXPECT_EQ(kv_heads({0, 0, 0, 1}),
-            "qwen35.attention.head_count_kv: 0 KV heads in block 1, which is one of attention");
-  EXPECT_EQ(kv_heads({0, 1, 0, 2}),
-            "qwen35.attention.head_count_kv: differs between blocks, which is not supported");
+  EXPECT_EQ(kv_heads({0, 0, 0, 1}), "qwen35.attention.head_count_kv: 0 KV heads in block 1, which is one of attention");
+  EXPECT_EQ(kv_heads({0, 1, 0, 2}), "qwen35.attention.head_count_kv: differs between blocks, which is not supported");
   EXPECT_EQ(kv_heads({0, 1, 7, 1}), "") << "what stands beside a delta net says nothing";
   EXPECT_THAT(kv_heads({0, 1, 0}), HasSubstr("head_count_kv"));
   EXPECT_THAT(hybrid.with("nextn_predict_layers", 4u), HasSubstr("4 is not between 0 and 3"));
@@ -234,8 +225,7 @@ TEST(Refusals, NameContradictions) {
 
 TEST(Unread, TensorsAreListed) {
   const Edited dense("tiny-qwen3");
-  const Opened o =
-      dense.open({.add = {{"blk.1.attn_q.input_scale", {1}}, {"vision.weight", {8}}, {"blk.9.x", {1}}}});
+  const Opened o = dense.open({.add = {{"blk.1.attn_q.input_scale", {1}}, {"vision.weight", {8}}, {"blk.9.x", {1}}}});
   ASSERT_EQ(o.error(), "");
   EXPECT_THAT((*o.model)->unread(), testing::ElementsAre("vision.weight", "blk.9.x"))
       << "factors of static activations belong to their matrix";
@@ -294,8 +284,7 @@ TEST(Mtp, SaysWhatIsNotSupported) {
   const Edited hybrid("tiny-qwen35");
   const Opened none = hybrid.open({}), two = hybrid.open(with_mtp_block(2));
   ASSERT_EQ(two.error(), "");
-  EXPECT_EQ((*none.model)->mtp().error().message,
-            "0 blocks for multi-token prediction: there is none to draft with");
+  EXPECT_EQ((*none.model)->mtp().error().message, "0 blocks for multi-token prediction: there is none to draft with");
   EXPECT_EQ((*two.model)->mtp().error().message, "2 blocks for multi-token prediction: one is supported");
   GgufEdit sinks = with_mtp_block();
   sinks.add.emplace_back("blk.4.attn_sinks.weight", std::vector<int64_t>{2});
@@ -307,8 +296,7 @@ TEST(Mtp, SaysWhatIsNotSupported) {
   heads.drop.insert("qwen35.attention.head_count");
   heads.metadata = [inner = heads.metadata](gguf::Writer& w) {
     inner(w);
-    w.add_array("qwen35.attention.head_count",
-                std::span<const uint32_t>(std::array<uint32_t, 5>{2, 2, 2, 2, 9}));
+    w.add_array("qwen35.attention.head_count", std::span<const uint32_t>(std::array<uint32_t, 5>{2, 2, 2, 2, 9}));
   };
   EXPECT_EQ(hybrid.error(heads), "");
 }

@@ -44,9 +44,7 @@ TEST(Scales, TheLargestFitsAndIsRoundedLeast) {
     ASSERT_LE(x, 448 * scale);
     ASSERT_GT(x, 224 * scale);
     const float kept =
-        to_float(
-            to_e4m3(x * attention::inverse_scale_of(attention::choose_scale(std::bit_cast<uint32_t>(x))))) *
-        scale;
+        to_float(to_e4m3(x * attention::inverse_scale_of(attention::choose_scale(std::bit_cast<uint32_t>(x))))) * scale;
     const double error = std::abs(static_cast<double>(kept) / static_cast<double>(x) - 1);
     // Below what the least scale reaches there are fewer than eight to choose from.
     ASSERT_LT(error, x < 448 * attention::scale_of(0) ? 0x1p-4 : 0.0268) << x;
@@ -55,8 +53,7 @@ TEST(Scales, TheLargestFitsAndIsRoundedLeast) {
       if (x > 448 * other || x <= 224 * other) continue;
       ASSERT_LE(
           error,
-          std::abs(static_cast<double>(to_float(to_e4m3(x / other)) * other) / static_cast<double>(x) - 1) +
-              1e-6);
+          std::abs(static_cast<double>(to_float(to_e4m3(x / other)) * other) / static_cast<double>(x) - 1) + 1e-6);
     }
     squares += error * error;
   }
@@ -86,16 +83,14 @@ struct Cache {
         d(dim),
         k(static_cast<size_t>(blocks * heads * 16 * dim), kNan),
         v(k),
-        layer{make_tensor(k.data(), {blocks, heads, 16 * dim}),
-              make_tensor(v.data(), {blocks, heads, 16 * dim})} {}
+        layer{make_tensor(k.data(), {blocks, heads, 16 * dim}), make_tensor(v.data(), {blocks, heads, 16 * dim})} {}
   // The layout written out by hand, not through key_offset and value_offset.
   float& key(const int32_t* blocks, int64_t pos, int64_t head, int64_t c) {
-    return k[static_cast<size_t>((blocks[pos / 16] * kv_heads + head) * 16 * d + c / 2 * 32 + pos % 16 * 2 +
-                                 c % 2)];
+    return k[static_cast<size_t>((blocks[pos / 16] * kv_heads + head) * 16 * d + c / 2 * 32 + pos % 16 * 2 + c % 2)];
   }
   float& value(const int32_t* blocks, int64_t pos, int64_t head, int64_t c) {
-    return v[static_cast<size_t>((blocks[pos / 16] * kv_heads + head) * 16 * d + pos % 16 / 2 * 2 * d +
-                                 c * 2 + pos % 2)];
+    return v[static_cast<size_t>((blocks[pos / 16] * kv_heads + head) * 16 * d + pos % 16 / 2 * 2 * d + c * 2 +
+                                 pos % 2)];
   }
 };
 
@@ -183,8 +178,7 @@ TEST_P(Prepare, MatchesComplexRotation) {
       const auto want = expected(&k_proj[static_cast<size_t>((r * kv_heads + h) * d)], 14 + r);
       for (int64_t c = 0; c < d; ++c) {
         EXPECT_NEAR(cache.key(blocks.data(), 14 + r, h, c), want[static_cast<size_t>(c)], 2e-5);
-        EXPECT_EQ(cache.value(blocks.data(), 14 + r, h, c),
-                  v_proj[static_cast<size_t>((r * kv_heads + h) * d + c)]);
+        EXPECT_EQ(cache.value(blocks.data(), 14 + r, h, c), v_proj[static_cast<size_t>((r * kv_heads + h) * d + c)]);
       }
     }
   }
@@ -193,16 +187,16 @@ TEST_P(Prepare, MatchesComplexRotation) {
   EXPECT_EQ(written, 3 * kv_heads * d) << "other positions of the cache were touched";
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Styles, Prepare,
-    testing::Values(PrepareCase{"llama", Rope::Style::kInterleaved, 64, 64, false, false, 1.0f},
-                    PrepareCase{"qwen2", Rope::Style::kHalves, 64, 64, false, false, 1.0f},
-                    PrepareCase{"qwen3", Rope::Style::kHalves, 128, 128, false, true, 1.0f},
-                    PrepareCase{"qwen35", Rope::Style::kHalves, 256, 64, true, true, 1.0f},
-                    PrepareCase{"yarn", Rope::Style::kHalves, 32, 32, false, true, 1.2f},
-                    PrepareCase{"norope", Rope::Style::kHalves, 48, 0, false, true, 1.0f},
-                    PrepareCase{"partial_interleaved", Rope::Style::kInterleaved, 48, 20, true, false, 1.0f}),
-    [](const auto& p) { return std::string(p.param.name); });
+INSTANTIATE_TEST_SUITE_P(Styles, Prepare,
+                         testing::Values(PrepareCase{"llama", Rope::Style::kInterleaved, 64, 64, false, false, 1.0f},
+                                         PrepareCase{"qwen2", Rope::Style::kHalves, 64, 64, false, false, 1.0f},
+                                         PrepareCase{"qwen3", Rope::Style::kHalves, 128, 128, false, true, 1.0f},
+                                         PrepareCase{"qwen35", Rope::Style::kHalves, 256, 64, true, true, 1.0f},
+                                         PrepareCase{"yarn", Rope::Style::kHalves, 32, 32, false, true, 1.2f},
+                                         PrepareCase{"norope", Rope::Style::kHalves, 48, 0, false, true, 1.0f},
+                                         PrepareCase{"partial_interleaved", Rope::Style::kInterleaved, 48, 20, true,
+                                                     false, 1.0f}),
+                         [](const auto& p) { return std::string(p.param.name); });
 
 // Positions 0 ... 36 in shuffled blocks; everything beyond a row's position is NaN or larger than life.
 TEST(PagedAttention, MatchesContiguousAttention) {
@@ -245,8 +239,7 @@ TEST(PagedAttention, MatchesContiguousAttention) {
       for (int64_t t = 0; t <= position; ++t) {
         double s = 0;
         for (int64_t c = 0; c < d; ++c)
-          s += q[static_cast<size_t>((r * heads + h) * d + c)] *
-               k[static_cast<size_t>((t * kv_heads + h / 3) * d + c)];
+          s += q[static_cast<size_t>((r * heads + h) * d + c)] * k[static_cast<size_t>((t * kv_heads + h / 3) * d + c)];
         const double e = std::exp(s * 0.3);
         total += e;
         for (int64_t c = 0; c < d; ++c)

@@ -106,8 +106,8 @@ constexpr Kernel<NoteArgs> kMixedTable[] = {
     {"any", fits_always<NoteArgs>, note<'a'>},
     {"reference", fits_always<NoteArgs>, note<'r'>},
 };
-constexpr Operator<NoteArgs> kMixedOp{"mixed", kMixedTable,
-                                      [](const NoteArgs& a) { return Traffic{.bytes = a.n}; }, describe_note};
+constexpr Operator<NoteArgs> kMixedOp{"mixed", kMixedTable, [](const NoteArgs& a) { return Traffic{.bytes = a.n}; },
+                                      describe_note};
 
 // Calls mixed with a made-up part of it.
 void in_parts(const OpContext& ctx, const NoteArgs& a) {
@@ -143,8 +143,7 @@ class Devices : public testing::Test {
     return m;
   }
   OpContext context(const Machine& m) {
-    OpContext ctx{
-        .pool = pool_, .workspace = workspace_, .machine = m, .choice = &choice_, .launches = &seen_};
+    OpContext ctx{.pool = pool_, .workspace = workspace_, .machine = m, .choice = &choice_, .launches = &seen_};
     if (m.device == Device::kCuda) ctx.gpu = &context_;
     return ctx;
   }
@@ -218,8 +217,7 @@ TEST_F(Devices, ShowLaunchesAndWhatWasPassedOver) {
   EXPECT_EQ(seen_.text, "") << "refused";
   EXPECT_EQ(seen_.refusals.size(), 1u);
   run(gpu(132, false), 3);
-  EXPECT_EQ(seen_.text,
-            "(mixed=cuda_old cuda_two: expected to be slower; cuda_large: not for this machine;)");
+  EXPECT_EQ(seen_.text, "(mixed=cuda_old cuda_two: expected to be slower; cuda_large: not for this machine;)");
   seen_.text.clear();
   choice_.forced = {{"mixed", "reference"}};
   run({Device::kCpu, {.avx2 = true}}, 3);
@@ -233,8 +231,7 @@ TEST_F(Devices, OnlyChooseIfThatIsAsked) {
   dispatch(kMixedOp, ctx, NoteArgs{1, &notes});
   dispatch(kWholeOp, ctx, NoteArgs{1, &notes});
   EXPECT_EQ(notes, "");
-  EXPECT_EQ(seen_.text, "(mixed=any)(whole=parts(mixed=any))")
-      << "a kernel that calls operators shows theirs";
+  EXPECT_EQ(seen_.text, "(mixed=any)(whole=parts(mixed=any))") << "a kernel that calls operators shows theirs";
   ctx.only_chooses = false;
   dispatch(kWholeOp, ctx, NoteArgs{1, &notes});
   EXPECT_EQ(notes, "a");

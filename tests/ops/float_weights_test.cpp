@@ -32,9 +32,8 @@ TEST(FloatWeights, AreThoseOfTheReference) {
   ThreadPool pool(1);
   Workspace workspace;
   std::mt19937_64 gen(1);
-  const auto* const kernel =
-      std::find_if(kLinearOp.kernels.data(), kLinearOp.kernels.data() + kLinearOp.kernels.size(),
-                   [](const auto& k) { return k.name == "avx2"; });
+  const auto* const kernel = std::find_if(kLinearOp.kernels.data(), kLinearOp.kernels.data() + kLinearOp.kernels.size(),
+                                          [](const auto& k) { return k.name == "avx2"; });
   for (const DType type : conformance::weight_types()) {
     if (dtype_info(type).block_elems == 1) continue;
     constexpr int64_t kRows = 35, kCols = 512;
@@ -42,15 +41,13 @@ TEST(FloatWeights, AreThoseOfTheReference) {
     std::vector<float> x(kCols * kCols), y(kCols * kRows), want(kRows * kCols);
     for (size_t i = 0; i < kCols; ++i) x[i * kCols + i] = 1.0f;
     quant::decode_row(type, bytes.data(), kRows * kCols, want.data());
-    const LinearArgs args{
-        make_tensor(x.data(), {kCols, kCols}),
-        {{{type, bytes.data(), kRows, kCols}, {}, make_tensor(y.data(), {kCols, kRows}), false}}};
+    const LinearArgs args{make_tensor(x.data(), {kCols, kCols}),
+                          {{{type, bytes.data(), kRows, kCols}, {}, make_tensor(y.data(), {kCols, kRows}), false}}};
     const OpContext ctx{pool, workspace};
     kernel->launch(ctx, args);
     for (size_t r = 0; r < kRows; ++r)
       for (size_t k = 0; k < kCols; ++k)
-        ASSERT_EQ(y[k * kRows + r], want[r * kCols + k])
-            << dtype_name(type) << " row " << r << " column " << k;
+        ASSERT_EQ(y[k * kRows + r], want[r * kCols + k]) << dtype_name(type) << " row " << r << " column " << k;
   }
 }
 

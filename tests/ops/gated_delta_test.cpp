@@ -16,8 +16,8 @@ using testing::Pointwise;
 // One head of Dk = 2, Dv = 1, one slot with a window of 17: one draft.
 struct OneHead {
   static constexpr int64_t kWindow = kWindowTokens + 1;
-  std::vector<float> state{NAN, NAN}, k = std::vector<float>(2 * kWindow, NAN),
-                                      u = std::vector<float>(kWindow, NAN), g = u;
+  std::vector<float> state{NAN, NAN}, k = std::vector<float>(2 * kWindow, NAN), u = std::vector<float>(kWindow, NAN),
+                                      g = u;
   ThreadPool pool{1};
   Workspace workspace;
 

@@ -41,8 +41,7 @@ void read_block32(DType type, const std::byte* p, Row& row) {
   const bool minimum = type == DType::kQ4_1 || type == DType::kQ5_1;
   const bool fifth = type == DType::kQ5_0 || type == DType::kQ5_1;
   row.offsets = minimum;
-  row.factor.push_back(type == DType::kMXFP4 ? quant::decode_e8m0(static_cast<uint8_t>(byte_at(p)))
-                                             : half_at(p));
+  row.factor.push_back(type == DType::kMXFP4 ? quant::decode_e8m0(static_cast<uint8_t>(byte_at(p))) : half_at(p));
   row.offset.push_back(minimum ? half_at(p + 2) : 0.0f);
   p += type == DType::kMXFP4 ? 1 : minimum ? 4 : 2;
   uint32_t bits = 0;
@@ -110,8 +109,7 @@ void read_q6k(const std::byte* p, Row& row) {
 void read_crumbs(const std::byte* codes, Row& row) {
   row.parts = 4;
   row.super = true;
-  for (int i = 0; i < 256; ++i)
-    row.codes.push_back(byte_at(codes + i / 128 * 32 + i % 32) >> (i % 128 / 32 * 2) & 3);
+  for (int i = 0; i < 256; ++i) row.codes.push_back(byte_at(codes + i / 128 * 32 + i % 32) >> (i % 128 / 32 * 2) & 3);
 }
 void read_q2k(const std::byte* p, Row& row) {
   read_crumbs(p + 16, row);
@@ -131,8 +129,7 @@ void read_q3k(const std::byte* p, Row& row) {
   row.d.push_back(half_at(p + 108));
   row.dmin.push_back(0.0f);
   for (int j = 0; j < 16; ++j) {
-    const int low = byte_at(p + 96 + j % 8) >> (j / 8 * 4) & 15,
-              high = byte_at(p + 104 + j % 4) >> (j / 4 * 2) & 3;
+    const int low = byte_at(p + 96 + j % 8) >> (j / 8 * 4) & 15, high = byte_at(p + 104 + j % 4) >> (j / 4 * 2) & 3;
     row.factor.push_back(static_cast<float>((low | high << 4) - 32));
     row.offset.push_back(0.0f);
   }
@@ -142,8 +139,7 @@ void read_iq4_xs(const std::byte* p, Row& row) {
   row.d.push_back(half_at(p));
   row.dmin.push_back(0.0f);
   for (int j = 0; j < 8; ++j) {
-    const int low = byte_at(p + 4 + j / 2) >> (j % 2 * 4) & 15,
-              high = byte_at(p + 2 + j / 4) >> (j % 4 * 2) & 3;
+    const int low = byte_at(p + 4 + j / 2) >> (j % 2 * 4) & 15, high = byte_at(p + 2 + j / 4) >> (j % 4 * 2) & 3;
     row.factor.push_back(static_cast<float>((low | high << 4) - 32));
     row.offset.push_back(0.0f);
     for (int i = 0; i < 32; ++i)
@@ -255,8 +251,8 @@ void expect_product_by_hand(const Kernel<LinearArgs>& kernel, const Weight& w, c
     const Token token = read_token(x.data() + t * w.cols, w.cols);
     for (int64_t r = 0; r < w.rows; ++r)
       ASSERT_EQ(y[static_cast<size_t>(t * w.rows + r)], product(read_row(w, r), token))
-          << dtype_name(w.dtype) << (w.repacked == nullptr ? "" : " repacked") << ", row " << r << " of "
-          << w.rows << ", token " << t << " of " << tokens;
+          << dtype_name(w.dtype) << (w.repacked == nullptr ? "" : " repacked") << ", row " << r << " of " << w.rows
+          << ", token " << t << " of " << tokens;
   }
 }
 
@@ -267,14 +263,13 @@ TEST_P(IntegerCores, GiveTheBitsOfTheArithmeticByHand) {
   for (const Kernel<LinearArgs>& k : kLinearOp.kernels)
     if (k.name == GetParam()) kernel = &k;
   ASSERT_NE(kernel, nullptr);
-  if (!reaches(Machine{}, kernel->needs))
-    GTEST_SKIP() << kernel->name << " needs " << describe(kernel->needs);
+  if (!reaches(Machine{}, kernel->needs)) GTEST_SKIP() << kernel->name << " needs " << describe(kernel->needs);
   ThreadPool pool(2);
   std::mt19937 random(11);
   std::normal_distribution<float> normal;
-  for (const DType type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ4_K,
-                           DType::kQ5_K, DType::kQ6_K, DType::kMXFP4, DType::kNVFP4, DType::kQ2_K,
-                           DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS}) {
+  for (const DType type :
+       {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
+        DType::kMXFP4, DType::kNVFP4, DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS}) {
     for (const auto& [tokens, rows] : {std::pair{1, 48}, {2, 16}, {7, 37}}) {
       const int64_t cols = dtype_info(type).block_elems == 32 && tokens > 1 ? 608 : 768;
       const std::vector<std::byte> bytes = random_blocks(type, rows * cols, random);

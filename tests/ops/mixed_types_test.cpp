@@ -49,8 +49,7 @@ TEST_F(MixedTypes, ExpertsOfMoe) {
   const RandomWeight router = weight(DType::kF32, kExperts, kWidth);
   for (const DType type : conformance::weight_types()) {
     if (dtype_info(type).block_elems == 1) continue;
-    const RandomWeight gate = weight(type, kInner, kWidth, kExperts),
-                       up = weight(type, kInner, kWidth, kExperts),
+    const RandomWeight gate = weight(type, kInner, kWidth, kExperts), up = weight(type, kInner, kWidth, kExperts),
                        down = weight(type, kWidth, kInner, kExperts);
     const RandomWeight shared = weight(DType::kBF16, kInner, kWidth);
     RandomWeight zeros = weight(DType::kBF16, kWidth, kInner);

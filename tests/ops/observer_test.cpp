@@ -19,10 +19,8 @@ namespace {
 using Rows = std::vector<std::vector<float>>;
 
 struct Recorder final : InputObserver {
-  std::map<std::pair<const std::byte*, int64_t>, Rows>
-      seen;  // by the first byte of the weight, and the expert
-  void inputs(const OpContext&, std::span<const Weight* const> weights, int64_t expert,
-              const Tensor& x) override {
+  std::map<std::pair<const std::byte*, int64_t>, Rows> seen;  // by the first byte of the weight, and the expert
+  void inputs(const OpContext&, std::span<const Weight* const> weights, int64_t expert, const Tensor& x) override {
     for (const Weight* w : weights)
       for (int64_t t = 0; t < x.dim(0); ++t) {
         auto& row = seen[{w->data, expert}].emplace_back();
@@ -44,8 +42,7 @@ struct Data {
     return v.data();
   }
   Weight weight(int64_t rows, int64_t cols, int64_t experts = 1) {
-    Weight w{DType::kF32, reinterpret_cast<const std::byte*>(floats(rows * cols * experts)), rows, cols,
-             experts};
+    Weight w{DType::kF32, reinterpret_cast<const std::byte*>(floats(rows * cols * experts)), rows, cols, experts};
     w.scale = floats(experts);
     return w;
   }
@@ -54,17 +51,14 @@ struct Data {
 double dot(const Weight& w, int64_t row, int64_t expert, const std::vector<float>& x) {
   double sum = 0;
   for (size_t i = 0; i < x.size(); ++i)
-    sum += static_cast<double>(reinterpret_cast<const float*>(w.row(row, expert))[i]) *
-           static_cast<double>(x[i]);
+    sum += static_cast<double>(reinterpret_cast<const float*>(w.row(row, expert))[i]) * static_cast<double>(x[i]);
   return sum * static_cast<double>(w.scale_of(expert));
 }
 
-void expect_swiglu(const Weight& gate, const Weight& up, int64_t expert, const Tensor& gate_bias,
-                   const Tensor& up_bias, const Rows& in, const Rows& out) {
+void expect_swiglu(const Weight& gate, const Weight& up, int64_t expert, const Tensor& gate_bias, const Tensor& up_bias,
+                   const Rows& in, const Rows& out) {
   ASSERT_EQ(in.size(), out.size());
-  const auto bias = [](const Tensor& b, int64_t i) {
-    return b.empty() ? 0.0 : static_cast<double>(b.as<float>()[i]);
-  };
+  const auto bias = [](const Tensor& b, int64_t i) { return b.empty() ? 0.0 : static_cast<double>(b.as<float>()[i]); };
   for (size_t t = 0; t < in.size(); ++t)
     for (int64_t i = 0; i < gate.rows; ++i) {
       const double g = dot(gate, i, expert, in[t]) + bias(gate_bias, i);
@@ -111,9 +105,7 @@ class Observer : public testing::TestWithParam<Device> {
   Tensor h_;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, Observer, testing::Values(Device::kCpu, Device::kReference),
-                         [](const auto& device) {
-                           return device.param == Device::kCpu ? "Cpu" : "Reference";
-                         });
+                         [](const auto& device) { return device.param == Device::kCpu ? "Cpu" : "Reference"; });
 
 TEST_P(Observer, LinearShowsItsRowsForEachPart) {
   const Weight a = data_.weight(kWidth, kWidth), b = data_.weight(kInner, kWidth);

@@ -36,13 +36,10 @@ struct Partials : testing::Test {
   // Columns [begin, begin + count) of every row of `cols`.
   static std::vector<bf16> columns(const std::vector<bf16>& v, int64_t cols, int64_t begin, int64_t count) {
     std::vector<bf16> part;
-    for (auto row = v.begin(); row != v.end(); row += cols)
-      part.insert(part.end(), row + begin, row + begin + count);
+    for (auto row = v.begin(); row != v.end(); row += cols) part.insert(part.end(), row + begin, row + begin + count);
     return part;
   }
-  Tensor partial(int64_t device) {
-    return make_tensor(partials.data() + device * kTokens * kWidth, {kTokens, kWidth});
-  }
+  Tensor partial(int64_t device) { return make_tensor(partials.data() + device * kTokens * kWidth, {kTokens, kWidth}); }
   Tensor residual(std::vector<float>& v) { return make_tensor(v.data(), {kTokens, kWidth}); }
   void expect_sum_is_whole() {
     reduce_partials(ctx, {make_tensor(partials.data(), {kDevices, kTokens, kWidth}), residual(x)});
@@ -53,8 +50,7 @@ struct Partials : testing::Test {
 
 TEST_F(Partials, LinearByColumns) {
   const std::vector<bf16> mid = random(kTokens * kInner), w = random(kWidth * kInner);
-  linear(ctx, {make_tensor(mid.data(), {kTokens, kInner}),
-               {{weight(w, kWidth, kInner), {}, residual(whole), true}}});
+  linear(ctx, {make_tensor(mid.data(), {kTokens, kInner}), {{weight(w, kWidth, kInner), {}, residual(whole), true}}});
   constexpr int64_t kShare = kInner / kDevices;
   for (int64_t d = 0; d < kDevices; ++d) {
     const std::vector<bf16> part = columns(w, kInner, d * kShare, kShare);
@@ -65,8 +61,7 @@ TEST_F(Partials, LinearByColumns) {
 }
 
 TEST_F(Partials, MlpByInnerRows) {
-  const std::vector<bf16> gate = random(kInner * kWidth), up = random(kInner * kWidth),
-                          down = random(kWidth * kInner);
+  const std::vector<bf16> gate = random(kInner * kWidth), up = random(kInner * kWidth), down = random(kWidth * kInner);
   MlpArgs a;
   a.h = make_tensor(h.data(), {kTokens, kWidth});
   a.gate = weight(gate, kInner, kWidth), a.up = weight(up, kInner, kWidth);

@@ -62,8 +62,7 @@ TEST_F(Repack, PutsWordsOfSixteenRowsSideBySide) {
         for (int64_t u = 0; u < kUnits; ++u)
           for (int64_t i = 0; i < 4 * words; ++i) {
             const std::byte want = r < kRows && i < bytes ? m.block(r, e, u)[i] : std::byte{0};
-            ASSERT_EQ(byte_of(gemm::repacked_group(w, e, r / 16 * 16, group_bytes), r % 16, words, u, i),
-                      want)
+            ASSERT_EQ(byte_of(gemm::repacked_group(w, e, r / 16 * 16, group_bytes), r % 16, words, u, i), want)
                 << dtype_name(type) << " expert " << e << " row " << r << " unit " << u << " byte " << i;
           }
   }
@@ -88,8 +87,7 @@ TEST_F(Repack, CollectsFieldsOfSeveralBlocks) {
   for (int64_t r = 0; r < 16; ++r)
     for (int64_t b = 0; b < 4; ++b)
       for (int64_t i = 0; i < 18; ++i)
-        ASSERT_EQ(byte_of(of_n->find(n.weight).repacked, r, 9, b / 2,
-                          i < 2 ? b % 2 * 2 + i : 4 + b % 2 * 16 + i - 2),
+        ASSERT_EQ(byte_of(of_n->find(n.weight).repacked, r, 9, b / 2, i < 2 ? b % 2 * 2 + i : 4 + b % 2 * 16 + i - 2),
                   b < 3 ? n.block(r, 0, b)[i] : std::byte{0});
   // Q5_1: two scales, two minima, two words of fifth bits, two times 16 bytes.
   const Matrix q(DType::kQ5_1, 5, 64);

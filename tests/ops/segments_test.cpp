@@ -39,8 +39,7 @@ TEST(SegmentsDeathTest, NamesWhatIsWrong) {
   expect_fatal([](Step& s) { s.segments[1].position = s.segments[1].anchor = 65; },
                "segment 1: a prompt chunk begins at position 65, not on the grid of 64");
   expect_fatal([](Step& s) { s.segments[0].state_slot = 2; }, "segment 0: state slot 2 of 2");
-  expect_fatal([](Step& s) { s.segments[0].anchor = 38; },
-               "segment 0: a state after 38 tokens at position 37");
+  expect_fatal([](Step& s) { s.segments[0].anchor = 38; }, "segment 0: a state after 38 tokens at position 37");
   expect_fatal([](Step& s) { s.segments[0].tentative = 2; }, "2 of 1 rows tentative");
   expect_fatal([](Step& s) { s.segments[0].position = 144; }, "segment 0: 10 blocks in a table of 9");
 }

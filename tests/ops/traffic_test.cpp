@@ -29,12 +29,11 @@ void expect(const Traffic& got, int64_t bytes, int64_t flops) {
 TEST(Traffic, LinearReadsEachMatrixOnce) {
   // 3 tokens of 64 in bf16. 10 rows of Q8_0: two blocks of 34 bytes each, with a bias; 6 rows of bf16, added.
   const Tensor x = tensor(DType::kBF16, {3, 64});
-  const LinearPart biased{weight(DType::kQ8_0, 10, 64), tensor(DType::kF32, {10}),
-                          tensor(DType::kBF16, {3, 10}), false};
+  const LinearPart biased{weight(DType::kQ8_0, 10, 64), tensor(DType::kF32, {10}), tensor(DType::kBF16, {3, 10}),
+                          false};
   const LinearPart added{weight(DType::kBF16, 6, 64), {}, tensor(DType::kF32, {3, 6}), true};
   expect(kLinearOp.traffic({x, {biased, added}}),
-         3 * 64 * 2 + (10 * 68 + 10 * 4 + 3 * 10 * 2) + (6 * 128 + 2 * 3 * 6 * 4),
-         2 * 3 * 64 * 10 + 2 * 3 * 64 * 6);
+         3 * 64 * 2 + (10 * 68 + 10 * 4 + 3 * 10 * 2) + (6 * 128 + 2 * 3 * 6 * 4), 2 * 3 * 64 * 10 + 2 * 3 * 64 * 6);
 }
 
 TEST(Traffic, MlpCountsThreeMatricesAndTheResidual) {
@@ -66,8 +65,8 @@ TEST(Traffic, RowsAndNorms) {
   EmbedArgs embed{.tokens = tensor(DType::kI32, {5}), .table = weight(DType::kBF16, 100, 64)};
   embed.x = tensor(DType::kF32, {5, 64});
   expect(kEmbedOp.traffic(embed), 5 * 4 + 5 * 128 + 5 * 256, 0);  // five rows of the table, not all
-  expect(kReducePartialsOp.traffic({tensor(DType::kF32, {3, 5, 8}), tensor(DType::kF32, {5, 8})}),
-         (3 + 2) * 5 * 8 * 4, 3 * 5 * 8);
+  expect(kReducePartialsOp.traffic({tensor(DType::kF32, {3, 5, 8}), tensor(DType::kF32, {5, 8})}), (3 + 2) * 5 * 8 * 4,
+         3 * 5 * 8);
   expect(kAddRmsNormOp.traffic({.x = tensor(DType::kF32, {5, 8}),
                                 .add = tensor(DType::kBF16, {5, 8}),
                                 .weight = tensor(DType::kF32, {8}),
@@ -82,8 +81,7 @@ TEST(Traffic, AttentionGoesByTheBoundsOfSegments) {
   a.kv = {tensor(DType::kBF16, {20, 2, 16 * 32}), tensor(DType::kBF16, {20, 2, 16 * 32})};
   a.out = tensor(DType::kBF16, {6, 128});
   a.segments = {.count = 3, .decodes = 2, .decode_rows = 2, .prompt_rows = 4, .decode_keys = 100};
-  expect(kPagedAttentionOp.traffic(a), 2 * 6 * 128 * 2 + 2 * 104 * 2 * 32 * 2,
-         (100 + 10) * 4 * (4 * 32 + 12));
+  expect(kPagedAttentionOp.traffic(a), 2 * 6 * 128 * 2 + 2 * 104 * 2 * 32 * 2, (100 + 10) * 4 * (4 * 32 + 12));
 }
 
 TEST(Traffic, DeltaRuleReadsStatesAndHalfAWindow) {

@@ -39,8 +39,7 @@ TEST(Ue4m3, EncodingIsTheInverseAndRoundsToNearestEven) {
 
 TEST(Ue4m3, EncodingClampsAndSurvivesAnything) {
   for (const float x : {448.0f, 449.0f, 1e30f, INFINITY}) EXPECT_EQ(encode_ue4m3(x), 0x7e) << x;
-  for (const float x : {0.0f, -0.0f, -1.0f, -INFINITY, NAN, 1e-40f, 0x1p-10f})
-    EXPECT_EQ(encode_ue4m3(x), 0) << x;
+  for (const float x : {0.0f, -0.0f, -1.0f, -INFINITY, NAN, 1e-40f, 0x1p-10f}) EXPECT_EQ(encode_ue4m3(x), 0) << x;
   EXPECT_EQ(encode_ue4m3(std::nextafter(0x1p-10f, 1.0f)), 1) << "just above half of the smallest value";
 }
 

@@ -60,10 +60,9 @@ struct Spec {
     ASSERT_TRUE(w.open(path).ok());
     for (const TensorSpec& t : tensors) {
       std::vector<float> values = t.values;
-      values.resize(
-          static_cast<size_t>(dtype_bytes(
-              t.dtype, std::accumulate(t.dims.begin(), t.dims.end(), int64_t{1}, std::multiplies<>()))) /
-          4);
+      values.resize(static_cast<size_t>(dtype_bytes(
+                        t.dtype, std::accumulate(t.dims.begin(), t.dims.end(), int64_t{1}, std::multiplies<>()))) /
+                    4);
       ASSERT_TRUE(w.write_tensor(std::as_bytes(std::span(values))).ok());
     }
     ASSERT_TRUE(w.finish().ok());
@@ -94,12 +93,10 @@ TEST_F(ImportanceFile, SaysWhichTensorDoesNotFit) {
   ASSERT_TRUE(f.ok());
   EXPECT_TRUE(f->check("blk.0.ffn_up.weight", 3, 1).ok());
   EXPECT_TRUE(f->check("blk.9.ffn_up.weight", 5, 6).ok()) << "nothing known, nothing wrong";
-  const Status columns = f->check("blk.0.ffn_up.weight", 4, 1),
-               matrices = f->check("blk.0.up_exps.weight", 2, 4);
+  const Status columns = f->check("blk.0.ffn_up.weight", 4, 1), matrices = f->check("blk.0.up_exps.weight", 2, 4);
   ASSERT_FALSE(columns.ok() || matrices.ok());
-  EXPECT_THAT(
-      columns.error().message,
-      HasSubstr("the importance of 'blk.0.ffn_up.weight' is for 3 columns, but the tensor has 4 columns"));
+  EXPECT_THAT(columns.error().message,
+              HasSubstr("the importance of 'blk.0.ffn_up.weight' is for 3 columns, but the tensor has 4 columns"));
   EXPECT_THAT(matrices.error().message,
               HasSubstr("is for 3 matrices of 2 columns, but the tensor has 4 matrices of 2 columns"));
 }
@@ -131,12 +128,10 @@ std::function<void(Spec&)> entry(const std::function<void(gguf::Writer&)>& add) 
 
 std::vector<BadFile> bad_files() {
   return {
-      {"a model",
-       [](Spec& s) { s.metadata = [](gguf::Writer& w) { w.add_string("general.type", "model"); }; },
+      {"a model", [](Spec& s) { s.metadata = [](gguf::Writer& w) { w.add_string("general.type", "model"); }; },
        "not an importance file (general.type is not \"imatrix\")"},
       {"no type", [](Spec& s) { s.metadata = [](gguf::Writer&) {}; }, "not an importance file"},
-      {"a number as type",
-       [](Spec& s) { s.metadata = [](gguf::Writer& w) { w.add("general.type", uint32_t{1}); }; },
+      {"a number as type", [](Spec& s) { s.metadata = [](gguf::Writer& w) { w.add("general.type", uint32_t{1}); }; },
        "not an importance file"},
       {"types",
        [](Spec& s) {
@@ -146,8 +141,7 @@ std::vector<BadFile> bad_files() {
          };
        },
        "not an importance file"},
-      {"datasets of a number", entry([](gguf::Writer& w) { w.add("imatrix.datasets", 1.0f); }),
-       "imatrix.datasets"},
+      {"datasets of a number", entry([](gguf::Writer& w) { w.add("imatrix.datasets", 1.0f); }), "imatrix.datasets"},
       {"a dataset that is no array", entry([](gguf::Writer& w) { w.add_string("imatrix.datasets", "a"); }),
        "imatrix.datasets"},
       {"a fraction of a window", entry([](gguf::Writer& w) { w.add("imatrix.chunk_count", 1.5f); }),

@@ -57,8 +57,7 @@ float largest(const float* x, int n) {
 
 // The largest error that the format may make on element x of a block whose largest magnitude is `m`.
 double bound(DType type, double x, double m) {
-  const double half_scale =
-      m * 0x1p-11 + 0x1p-25;  // what rounding the scale to half can move the largest element by
+  const double half_scale = m * 0x1p-11 + 0x1p-25;  // what rounding the scale to half can move the largest element by
   switch (type) {
     case DType::kF32:
       return 0;

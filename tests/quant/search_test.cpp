@@ -15,9 +15,8 @@ namespace quire::quant {
 namespace {
 
 constexpr uint32_t kSeed = 20260801;
-constexpr DType kSearched[] = {DType::kQ4_0,  DType::kQ4_1, DType::kQ5_0,  DType::kQ5_1,
-                               DType::kQ4_K,  DType::kQ5_K, DType::kQ6_K,  DType::kMXFP4,
-                               DType::kNVFP4, DType::kQ3_K, DType::kIQ4_NL};
+constexpr DType kSearched[] = {DType::kQ4_0, DType::kQ4_1,  DType::kQ5_0,  DType::kQ5_1, DType::kQ4_K,  DType::kQ5_K,
+                               DType::kQ6_K, DType::kMXFP4, DType::kNVFP4, DType::kQ3_K, DType::kIQ4_NL};
 constexpr int kElems = 4096;
 
 using Row = std::vector<float>;
@@ -69,11 +68,10 @@ struct Gain {
 
 TEST(Search, BeatsThePlainRuleOnWeights) {
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
-  constexpr Gain kGains[] = {
-      {DType::kQ4_0, 0.95, 0.80}, {DType::kQ4_1, 0.82, 0.60},  {DType::kQ5_0, 0.97, 0.80},
-      {DType::kQ5_1, 0.82, 0.60}, {DType::kQ4_K, 0.84, 0.65},  {DType::kQ5_K, 0.88, 0.65},
-      {DType::kQ6_K, 0.87, 0.70}, {DType::kMXFP4, 0.97, 0.95}, {DType::kNVFP4, 0.84, 0.72},
-      {DType::kQ3_K, 0.93, 0.72}, {DType::kIQ4_NL, 0.95, 0.80}};
+  constexpr Gain kGains[] = {{DType::kQ4_0, 0.95, 0.80}, {DType::kQ4_1, 0.82, 0.60},  {DType::kQ5_0, 0.97, 0.80},
+                             {DType::kQ5_1, 0.82, 0.60}, {DType::kQ4_K, 0.84, 0.65},  {DType::kQ5_K, 0.88, 0.65},
+                             {DType::kQ6_K, 0.87, 0.70}, {DType::kMXFP4, 0.97, 0.95}, {DType::kNVFP4, 0.84, 0.72},
+                             {DType::kQ3_K, 0.93, 0.72}, {DType::kIQ4_NL, 0.95, 0.80}};
   const Row w = importances(kSeed + 2);
   for (const Gain& g : kGains)
     for (const Row& x : {gaussian(kSeed), heavy_tailed(kSeed + 1)}) {
@@ -118,8 +116,7 @@ TEST(Search, Nvfp4FindsTheBestOfAllScaleCodes) {
   for (const Row& x : {gaussian(kSeed), heavy_tailed(kSeed)})
     for (const bool weighted : {false, true}) {
       const float s = nvfp4_tensor_scale(x.data(), kElems).value();
-      const std::span<const float> importance =
-          weighted ? std::span<const float>(w) : std::span<const float>{};
+      const std::span<const float> importance = weighted ? std::span<const float>(w) : std::span<const float>{};
       const Row y = encode_and_decode(DType::kNVFP4, x, {.importance = importance});
       for (int sub = 0; sub < kElems; sub += 16) {
         const auto weights = weighted ? importance.subspan(static_cast<size_t>(sub), 16) : importance;
@@ -131,8 +128,7 @@ TEST(Search, Nvfp4FindsTheBestOfAllScaleCodes) {
             z[i] = scale > 0 ? decode_e2m1(encode_e2m1(x[static_cast<size_t>(sub + i)] / scale)) * scale : 0;
           best = std::min(best, squared_error(&x[static_cast<size_t>(sub)], z, 16, weights));
         }
-        const double got =
-            squared_error(&x[static_cast<size_t>(sub)], &y[static_cast<size_t>(sub)], 16, weights);
+        const double got = squared_error(&x[static_cast<size_t>(sub)], &y[static_cast<size_t>(sub)], 16, weights);
         ASSERT_LE(got, best * (1 + 1e-4) + 1e-14) << "sub-block " << sub;
       }
     }
@@ -175,8 +171,8 @@ TEST(Search, ExtremeInputsStayFinite) {
           ASSERT_TRUE(std::isfinite(y[i])) << info->name << ", " << name << ", element " << i << ": " << y[i];
       }
   }
-  // One value of many zeros is all but representable (MXFP4 has 4 and 6 for 5, IQ4_NL 1 and 127 for 0 and 127), and so is
-  // a constant.
+  // One value of many zeros is all but representable (MXFP4 has 4 and 6 for 5, IQ4_NL 1 and 127 for 0 and 127), and so
+  // is a constant.
   for (const DType type : kSearched) {
     const Row one = encode_and_decode(type, inputs[8].second, {});
     const double uneven = type == DType::kIQ4_NL ? 0.05 : 5e-3;
@@ -207,9 +203,8 @@ TEST(Search, SurvivesNanInfinityAndOddImportances) {
       here[100] = odd;
       for (const Row& w : {everywhere, here}) {
         const Row y = encode_and_decode(type, x, {.importance = w});
-        EXPECT_LT(
-            squared_error(x.data(), y.data(), kElems, {}),
-            (type == DType::kQ3_K ? 0.04 : 0.02) * squared_error(x.data(), Row(kElems).data(), kElems, {}))
+        EXPECT_LT(squared_error(x.data(), y.data(), kElems, {}),
+                  (type == DType::kQ3_K ? 0.04 : 0.02) * squared_error(x.data(), Row(kElems).data(), kElems, {}))
             << dtype_name(type) << " with importance " << odd;
       }
     }

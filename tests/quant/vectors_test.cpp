@@ -50,8 +50,7 @@ std::vector<float> join(std::vector<std::vector<float>> parts) {
   return out;
 }
 
-const std::string kNibbles =
-    "f0e1d2c3b4a5968778695a4b3c2d1e0f";  // low nibbles count up, high nibbles count down
+const std::string kNibbles = "f0e1d2c3b4a5968778695a4b3c2d1e0f";  // low nibbles count up, high nibbles count down
 const std::string kScales = "4182c37fc0450abf00111204";
 // 64 bytes of codes in which all four of a byte differ by turns.
 const std::string kMixed =
@@ -65,12 +64,10 @@ const std::vector<float> kE2m1Values = {0, .5, 1, 1.5, 2, 3, 4, 6, -0.f, -.5, -1
 
 std::vector<DecodeCase> decode_cases() {
   std::vector<float> backwards(kE2m1Values.rbegin(), kE2m1Values.rend());
-  const std::vector<float> q5_0 = {-8,   .5, 1,    1.5, 2,    2.5, 3,    3.5,  4,    4.5,  5,
-                                   5.5,  6,  6.5,  7,   7.5,  7.5, -1,   -1.5, -2,   -2.5, -3,
-                                   -3.5, -4, -4.5, -5,  -5.5, -6,  -6.5, -7,   -7.5, -8};
-  const std::vector<float> q5_1 = {-4,  4.5, 5,    5.5, 6,    6.5,  7,    7.5, 8,    8.5, 9,
-                                   9.5, 10,  10.5, 11,  11.5, 11.5, 3,    2.5, 2,    1.5, 1,
-                                   .5,  0,   -.5,  -1,  -1.5, -2,   -2.5, -3,  -3.5, -4};
+  const std::vector<float> q5_0 = {-8,  .5, 1,    1.5, 2,    2.5, 3,    3.5, 4,    4.5, 5,    5.5, 6,    6.5, 7,    7.5,
+                                   7.5, -1, -1.5, -2,  -2.5, -3,  -3.5, -4,  -4.5, -5,  -5.5, -6,  -6.5, -7,  -7.5, -8};
+  const std::vector<float> q5_1 = {-4,   4.5, 5,   5.5, 6,   6.5, 7,  7.5, 8,   8.5, 9,    9.5, 10,   10.5, 11,   11.5,
+                                   11.5, 3,   2.5, 2,   1.5, 1,   .5, 0,   -.5, -1,  -1.5, -2,  -2.5, -3,   -3.5, -4};
   return {
       {DType::kF32, "0000803f 000080bf", all({1, -1})},
       {DType::kF16, "003c 00c0 5535 0100 ff03 0004 ff7b 007c",
@@ -132,13 +129,12 @@ std::vector<DecodeCase> decode_cases() {
       // Scales 0 to 15 with minima 15 to 0; d = 0.125, dmin = 0.25.
       {DType::kQ2_K,
        "f0e1d2c3b4a5968778695a4b3c2d1e0f" + kMixed + "00300034",
-       {{0, -3.75},   {15, -3.75},  {16, -3.125}, {31, -3.25}, {32, -2.75},   {47, -3},
-        {48, -2.25},  {64, -2.75},  {80, -1.875}, {96, -2.25}, {112, -1.125}, {127, -.25},
-        {128, 1.25},  {144, 1.875}, {160, 1.25},  {175, 0},    {176, 1.75},   {192, 2.25},
-        {208, 4.375}, {224, 3.25},  {240, 5.625}, {254, 0},    {255, 0}}},
+       {{0, -3.75},   {15, -3.75}, {16, -3.125},  {31, -3.25}, {32, -2.75},  {47, -3},     {48, -2.25}, {64, -2.75},
+        {80, -1.875}, {96, -2.25}, {112, -1.125}, {127, -.25}, {128, 1.25},  {144, 1.875}, {160, 1.25}, {175, 0},
+        {176, 1.75},  {192, 2.25}, {208, 4.375},  {224, 3.25}, {240, 5.625}, {254, 0},     {255, 0}}},
       {DType::kQ3_K,
-       "0560bb1671cc2782dd3893ee49a4ff5ab5106bc6217cd7328de8439ef954af0a" + kMixed +
-           "c8115aa3ec357ec71059a2eb" + "00ac",
+       "0560bb1671cc2782dd3893ee49a4ff5ab5106bc6217cd7328de8439ef954af0a" + kMixed + "c8115aa3ec357ec71059a2eb" +
+           "00ac",
        {{0, 4.5},      {1, -6},     {2, 1.5},      {3, -3},     {15, -3},     {16, 2.8125}, {31, -1.875},
         {32, 1.25},    {47, -.625}, {48, 2.375},   {64, 0},     {80, -.3125}, {96, -4.5},   {112, 1.3125},
         {127, -.875},  {128, -.25}, {144, 2.8125}, {160, .625}, {175, .9375}, {176, -1.25}, {192, -2.25},
@@ -169,8 +165,7 @@ TEST(Vectors, EveryDecoderGivesTheWorkedExampleExactly) {
     std::vector<float> y(static_cast<size_t>(elems) + 1, 12345.0f);
     ASSERT_TRUE(can_decode(c.type)) << name;
     decode_row(c.type, shifted.data() + 1, elems, y.data());
-    for (const auto& [i, want] : c.values)
-      EXPECT_EQ(y[static_cast<size_t>(i)], want) << name << " element " << i;
+    for (const auto& [i, want] : c.values) EXPECT_EQ(y[static_cast<size_t>(i)], want) << name << " element " << i;
     EXPECT_EQ(y.back(), 12345.0f) << name;
     ++decodable;
   }
@@ -190,8 +185,7 @@ TEST(Vectors, DecodersTakeSeveralBlocks) {
 }
 
 TEST(Vectors, OtherTypesCannotBeDecoded) {
-  for (const DType t :
-       {DType::kIQ2_XXS, DType::kIQ3_S, DType::kTQ2_0, DType::kI32, DType::kQ8_K, DType::kF64})
+  for (const DType t : {DType::kIQ2_XXS, DType::kIQ3_S, DType::kTQ2_0, DType::kI32, DType::kQ8_K, DType::kF64})
     EXPECT_FALSE(can_decode(t)) << dtype_name(t);
 }
 
@@ -256,9 +250,8 @@ TEST(Vectors, Nvfp4OneLevelEncoder) {
   EXPECT_EQ(encode(DType::kNVFP4, tenths(4)), from_hex("28282828" + repeat(codes, 4)));
   std::vector<float> y(64);
   decode_row(DType::kNVFP4, encode(DType::kNVFP4, tenths(4)).data(), 64, y.data());
-  EXPECT_THAT(
-      std::vector<float>(y.begin(), y.begin() + 16),
-      testing::ElementsAre(0, .125, -.25, .25, -.375, .5, -.5, .75, .75, -1, 1, -1, 1, -1.5, 1.5, -1.5));
+  EXPECT_THAT(std::vector<float>(y.begin(), y.begin() + 16),
+              testing::ElementsAre(0, .125, -.25, .25, -.375, .5, -.5, .75, .75, -1, 1, -1, 1, -1.5, 1.5, -1.5));
 }
 
 TEST(Vectors, ZerosEncodeToZeros) {

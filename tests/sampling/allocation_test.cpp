@@ -34,8 +34,7 @@ using testing_sampling::StepArrays;
 // Building and sampling a step with everything in it, after the first of its size.
 TEST(Sampling, AllocatesNothingInTheSteadyState) {
   constexpr int kVocab = 3000, kRows = 4;
-  constexpr SampleLimits limits{
-      .vocab = kVocab, .batch_slots = kRows, .histories = kRows, .max_top = 5, .max_bias = 3};
+  constexpr SampleLimits limits{.vocab = kVocab, .batch_slots = kRows, .histories = kRows, .max_top = 5, .max_bias = 3};
   SamplingParams p{.presence_penalty = 1.0f};
   p.temperature = 0.8f, p.top_k = 50, p.top_p = 0.9f, p.min_p = 0.01f, p.typical_p = 0.95f, p.logprobs = 5;
   p.logit_bias = {{1, 1.0f}, {2, -1.0f}};
@@ -66,8 +65,7 @@ TEST(Sampling, AllocatesNothingInTheSteadyState) {
   for (int64_t n = 1; n <= 100; ++n) ASSERT_TRUE(one_step(n));
   EXPECT_EQ(allocations.load() - before, 0);
   EXPECT_EQ(workspace.high_water(), scratch);
-  EXPECT_EQ(static_cast<int64_t>(scratch), sample_workspace_bytes(kRows, kVocab, 2))
-      << "rows that ask for all";
+  EXPECT_EQ(static_cast<int64_t>(scratch), sample_workspace_bytes(kRows, kVocab, 2)) << "rows that ask for all";
   EXPECT_GT(before, 0) << "allocations are counted";
   EXPECT_GE(step.tokens[0], 0);
 }

@@ -23,8 +23,7 @@ using testing_sampling::StepArrays;
 class TokenHistories : public testing_sampling::SamplingFixture {
  protected:
   // The token of one row whose history is made from these tokens here and now.
-  int32_t from_scratch(const std::vector<float>& logits, const SamplingParams& p, const Seen& seen,
-                       int64_t position) {
+  int32_t from_scratch(const std::vector<float>& logits, const SamplingParams& p, const Seen& seen, int64_t position) {
     const auto vocab = std::ssize(logits);
     const HistoryMemory history(1, vocab, vocab);
     set(history.view(), 0, seen);
@@ -146,8 +145,8 @@ TEST_P(TokenHistories, AcrossStepsEqualThoseMadeFromScratch) {
       s.seen.output.push_back(step.tokens[r]);
       compared += s.history >= 0;
     }
-    finished += static_cast<int>(std::erase_if(
-        traffic.running, [](const Traffic::Running& s) { return s.seen.output.size() >= s.length; }));
+    finished += static_cast<int>(
+        std::erase_if(traffic.running, [](const Traffic::Running& s) { return s.seen.output.size() >= s.length; }));
   }
   EXPECT_GT(finished, 60) << "batch_slots and histories were used again";
   EXPECT_GT(compared, 800);
@@ -230,8 +229,7 @@ TEST_P(TokenHistories, DraftsOfOneSequenceReadItsHistory) {
 TEST_P(TokenHistories, ADamagedRowTellsTheNextStepAndNotesNothing) {
   const HistoryMemory history(2, 2, 2);
   StepArrays step({2, 2, 2, 1, 0}, 2);
-  for (int32_t r = 0; r < 2; ++r)
-    ASSERT_TRUE(step.list.add({.logprobs = 1}, {.batch_slot = r, .history = r}).ok());
+  for (int32_t r = 0; r < 2; ++r) ASSERT_TRUE(step.list.add({.logprobs = 1}, {.batch_slot = r, .history = r}).ok());
   step.logprobs = {5, 5};
   step.top_count = {5, 5};
   launch(step.args({std::numeric_limits<float>::quiet_NaN(), 1, 0, 1}, history.view()));
@@ -271,8 +269,7 @@ TEST_P(TokenHistories, PenaltiesCostTheDistinctTokensOnly) {
   EXPECT_LT(fastest(0), 4 * fastest(1) + 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, TokenHistories,
-                         testing::ValuesIn(kSampleOp.kernels.begin(), kSampleOp.kernels.end()),
+INSTANTIATE_TEST_SUITE_P(Kernels, TokenHistories, testing::ValuesIn(kSampleOp.kernels.begin(), kSampleOp.kernels.end()),
                          [](const auto& k) { return std::string(k.param.name); });
 
 TEST(TokenHistory, LiesInOnePieceOfMemoryWithoutOverlap) {
@@ -283,8 +280,7 @@ TEST(TokenHistory, LiesInOnePieceOfMemoryWithoutOverlap) {
     EXPECT_EQ(at(h.counts), 0u);
     EXPECT_GE(at(h.seen), ints(int64_t{rows} * vocab));
     EXPECT_GE(at(h.seen_count), at(h.seen) + ints(int64_t{rows} * capacity));
-    EXPECT_LE(at(h.seen_count) + ints(rows),
-              static_cast<uintptr_t>(token_history_bytes(rows, vocab, capacity)));
+    EXPECT_LE(at(h.seen_count) + ints(rows), static_cast<uintptr_t>(token_history_bytes(rows, vocab, capacity)));
     EXPECT_EQ(at(h.seen) % 64 + at(h.seen_count) % 64, 0u);
   }
 }

@@ -35,8 +35,7 @@ TEST(SampleLimits, RefuseARequestThatNoStepHasRoomFor) {
   expect_error(kLimits.check(p), Fault::kRequest, "logprobs is 6, but this engine reports at most 5");
   p.logprobs = -1;
   p.logit_bias[99] = 1.0f;
-  expect_error(kLimits.check(p), Fault::kRequest,
-               "logit_bias names 4 tokens, but this engine takes at most 3");
+  expect_error(kLimits.check(p), Fault::kRequest, "logit_bias names 4 tokens, but this engine takes at most 3");
   p.logit_bias = {{100, 1.0f}};
   expect_error(kLimits.check(p), Fault::kRequest, "the vocabulary has ids 0 to 99");
 }
@@ -60,8 +59,7 @@ TEST(SampleRowList, WritesEveryParameter) {
   EXPECT_EQ(step.list.rows(), 3);
   EXPECT_EQ(step.list.biases(), 3);
   EXPECT_THAT(std::vector(step.bias_ids.begin(), step.bias_ids.begin() + 3), ElementsAre(50, 3, 7));
-  EXPECT_THAT(std::vector(step.bias_values.begin(), step.bias_values.begin() + 3),
-              ElementsAre(2.0f, -100.0f, 1.5f));
+  EXPECT_THAT(std::vector(step.bias_values.begin(), step.bias_values.begin() + 3), ElementsAre(2.0f, -100.0f, 1.5f));
   const SampleRow &plain = step.row[0], &row = step.row[1];
   EXPECT_EQ(plain.position, 9);
   EXPECT_EQ(plain.batch_slot, -1);
@@ -98,13 +96,11 @@ TEST(SampleRowList, ForbiddenTokensAreBiasesOfMinusInfinity) {
   EXPECT_EQ(step.row[0].bias_count, 3);
   EXPECT_THAT(std::vector(step.bias_ids.begin(), step.bias_ids.begin() + 3), ElementsAre(8, 7, 20));
   constexpr float kInf = std::numeric_limits<float>::infinity();
-  EXPECT_THAT(std::vector(step.bias_values.begin(), step.bias_values.begin() + 3),
-              ElementsAre(2.0f, -kInf, -kInf));
+  EXPECT_THAT(std::vector(step.bias_values.begin(), step.bias_values.begin() + 3), ElementsAre(2.0f, -kInf, -kInf));
   const int32_t unknown[] = {100};
   expect_error(step.list.add({}, {.forbidden = unknown}), Fault::kBug, "token 100 of 100 is forbidden");
   const int32_t many[] = {1, 2, 3, 4};
-  expect_error(step.list.add({}, {.forbidden = many}), Fault::kCapacity,
-               "the biases of a step's rows exceed 6");
+  expect_error(step.list.add({}, {.forbidden = many}), Fault::kCapacity, "the biases of a step's rows exceed 6");
 }
 
 TEST(SampleRowList, ARowBeginsAnewAfterClear) {

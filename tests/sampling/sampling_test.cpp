@@ -43,8 +43,7 @@ class Sampling : public testing_sampling::SamplingFixture {
     return sample_one(logits, p, h).token;
   }
   // How often each token is drawn at positions 0 ... n - 1.
-  std::vector<int> draw(const std::vector<float>& logits, const SamplingParams& p, int n,
-                        const History& h = {}) {
+  std::vector<int> draw(const std::vector<float>& logits, const SamplingParams& p, int n, const History& h = {}) {
     std::vector<int> count(logits.size());
     for (int i = 0; i < n; ++i) {
       const int32_t t = sample_one(logits, p, h, i).token;
@@ -108,8 +107,7 @@ std::vector<double> softmax(const std::vector<float>& logits, double temperature
 TEST(Philox, MatchesThePublishedVectors) {
   using C = PhiloxCounter;
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (C{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
-            (C{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (C{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (C{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
@@ -390,8 +388,7 @@ TEST_P(Sampling, LogprobsAreThoseOfTheRawLogits) {
   p.logprobs = 3;
   const Sampled ties = sample_one({1, 2, 1, 2}, p);
   ASSERT_EQ(ties.top.size(), 3u);
-  EXPECT_THAT((std::vector{ties.top[0].token, ties.top[1].token, ties.top[2].token}),
-              testing::ElementsAre(1, 3, 0));
+  EXPECT_THAT((std::vector{ties.top[0].token, ties.top[1].token, ties.top[2].token}), testing::ElementsAre(1, 3, 0));
 }
 
 TEST_P(Sampling, LogprobsKeepTheirPrecisionOverALargeVocabulary) {
@@ -434,8 +431,7 @@ TEST_P(Sampling, ReportsNoMoreLikeliestTokensThanThereIsRoomFor) {
   EXPECT_THAT(step.top_ids, testing::ElementsAre(1, 2));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Sampling,
-                         testing::ValuesIn(kSampleOp.kernels.begin(), kSampleOp.kernels.end()),
+INSTANTIATE_TEST_SUITE_P(Kernels, Sampling, testing::ValuesIn(kSampleOp.kernels.begin(), kSampleOp.kernels.end()),
                          [](const auto& k) { return std::string(k.param.name); });
 
 struct BadParams {

@@ -23,9 +23,7 @@ class HistoryMemory {
     view_ = lay_out_token_history(memory_.get(), rows, vocab, capacity);
   }
   const TokenHistory& view() const { return view_; }
-  int32_t count(int32_t history, int32_t token) const {
-    return view_.counts[int64_t{history} * view_.vocab + token];
-  }
+  int32_t count(int32_t history, int32_t token) const { return view_.counts[int64_t{history} * view_.vocab + token]; }
   std::vector<int32_t> seen(int32_t history) const {
     const int32_t* const list = view_.seen + int64_t{history} * view_.capacity;
     return {list, list + view_.seen_count[history]};
@@ -98,8 +96,7 @@ const Kernel<Args>& kernel_named(std::string_view name, std::span<const Kernel<A
 // Fixture over the kernels of `sample`; update_history runs the kernel of the same name.
 class SamplingFixture : public testing::TestWithParam<Kernel<SampleArgs>> {
  protected:
-  void note(const TokenHistory& history, const std::vector<int32_t>& tokens,
-            const std::vector<HistoryUpdate>& ranges) {
+  void note(const TokenHistory& history, const std::vector<int32_t>& tokens, const std::vector<HistoryUpdate>& ranges) {
     kernel_named(GetParam().name, kUpdateHistoryOp.kernels)
         .launch(context(), {.tokens = tokens.data(),
                             .token_count = std::ssize(tokens),

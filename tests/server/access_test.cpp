@@ -58,8 +58,8 @@ TEST(Access, MetricsMayNeedNoKey) {
 }
 
 TEST(KeyRing, ReadsComments) {
-  const auto ring = KeyRing::parse(
-      "first-key-1 # of Ada\nkey#with-sharp\t# tab\n  # nothing else\n#first\n\nlast-key-3#\n");
+  const auto ring =
+      KeyRing::parse("first-key-1 # of Ada\nkey#with-sharp\t# tab\n  # nothing else\n#first\n\nlast-key-3#\n");
   ASSERT_TRUE(ring.ok()) << ring.error().message;
   EXPECT_EQ(ring->size(), 3u);
   EXPECT_EQ(ring->find("first-key-1"), 1);
@@ -103,10 +103,10 @@ TEST_F(KeyFiles, MayBePipes) {
 TEST_F(KeyFiles, AreReadAlikeByWhoMeasures) {
   DemoServer s(with_keys());
   write("keys", "# the first one\ncorrect-key # of the bench\n");
-  const Outcome o = quire(fmt::format(
-      "bench-serve http://127.0.0.1:{} --api-key-file {} --clients 1 --requests 1 --prompt-tokens 4 "
-      "--output-tokens 2",
-      s.port(), path("keys")));
+  const Outcome o =
+      quire(fmt::format("bench-serve http://127.0.0.1:{} --api-key-file {} --clients 1 --requests 1 --prompt-tokens 4 "
+                        "--output-tokens 2",
+                        s.port(), path("keys")));
   EXPECT_EQ(o.code, 0) << o.err;
 }
 

@@ -16,9 +16,8 @@ using testing::Not;
 // A request that announces a body and sends nothing of it. It asks for "100 Continue", as careful clients do.
 std::string announce(std::string_view path, size_t length, std::string_view headers = "",
                      std::string_view method = "POST") {
-  return fmt::format(
-      "{} {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nExpect: 100-continue\r\n{}\r\n", method,
-      path, length, headers);
+  return fmt::format("{} {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nExpect: 100-continue\r\n{}\r\n",
+                     method, path, length, headers);
 }
 
 constexpr char kJson[] = "Content-Type: application/json\r\n";
@@ -55,10 +54,8 @@ TEST(Admission, JudgesByHeadersAlone) {
            {405, announce("/health", 1000, both), "method_not_allowed"},
            {411, "POST /v1/completions HTTP/1.1\r\nHost: t\r\n" + both + "\r\n", "length_required"},
            {413, announce("/v1/completions", 99'999'999'999, both), "request_too_large"},
-           {415, announce("/v1/completions", 1000, kKey + "Content-Type: text/plain\r\n"),
-            "unsupported_media_type"},
-           {415, announce("/v1/completions", 1000, both + "Content-Encoding: gzip\r\n"),
-            "unsupported_media_type"},
+           {415, announce("/v1/completions", 1000, kKey + "Content-Type: text/plain\r\n"), "unsupported_media_type"},
+           {415, announce("/v1/completions", 1000, both + "Content-Encoding: gzip\r\n"), "unsupported_media_type"},
        }) {
     Client client(s.port());
     client.send(c.request);
@@ -133,9 +130,7 @@ TEST(Admission, BodiesShareABudget) {
   o.http.session.limits.max_body_bytes = 4000;
   o.http.max_total_body_bytes = 10000;
   DemoServer s(o);
-  const auto part = [](size_t declared) {
-    return announce("/tokenize", declared, kJson) + std::string(3900, ' ');
-  };
+  const auto part = [](size_t declared) { return announce("/tokenize", declared, kJson) + std::string(3900, ' '); };
   std::vector<std::unique_ptr<Client>> held;
   for (int i = 0; i < 2; ++i) {
     held.push_back(std::make_unique<Client>(s.port()));

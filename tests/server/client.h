@@ -97,8 +97,7 @@ class Client {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
     while (!enough(received_)) {
       const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now())
-              .count();
+          std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
       pollfd p{fd_, POLLIN, 0};
       if (left <= 0 || poll(&p, 1, static_cast<int>(left)) <= 0) return;
       char buffer[16384];

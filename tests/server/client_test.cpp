@@ -56,8 +56,7 @@ TEST(BenchLengths, AreDrawnAsTheySay) {
 }
 
 TEST(BenchWorkload, SharesPrefixesAndNothingElse) {
-  const WorkloadOptions o{
-      .prompt_tokens = {.a = 50}, .output_tokens = {.a = 7}, .shared_prefix = 30, .prefixes = 2};
+  const WorkloadOptions o{.prompt_tokens = {.a = 50}, .output_tokens = {.a = 7}, .shared_prefix = 30, .prefixes = 2};
   const auto items = make_workload(o, 4), again = make_workload(o, 4);
   const auto first_words = [](const std::string& s, int n) {
     size_t at = 0;
@@ -75,21 +74,18 @@ TEST(BenchWorkload, SharesPrefixesAndNothingElse) {
 }
 
 TEST(BenchTrace, IsReadLineByLine) {
-  const auto t =
-      parse_trace("{\"prompt\": \"a\", \"at\": 1.5}\n\n{\"prompt_tokens\": 3, \"output_tokens\": 9}\n", {});
+  const auto t = parse_trace("{\"prompt\": \"a\", \"at\": 1.5}\n\n{\"prompt_tokens\": 3, \"output_tokens\": 9}\n", {});
   ASSERT_TRUE(t.ok()) << t.error().message;
   EXPECT_EQ(t->at(0).prompt, "a");
   EXPECT_FLOAT_EQ(static_cast<float>(t->at(0).at), 1.5f);
   EXPECT_EQ(t->at(1).max_tokens, 9);
   EXPECT_LT(t->at(1).at, 0);
-  EXPECT_THAT(parse_trace("{\"prompt\": \"a\"}\n{\"x\": 1}", {}).error().message,
-              HasSubstr("trace, line 2: unknown"));
+  EXPECT_THAT(parse_trace("{\"prompt\": \"a\"}\n{\"x\": 1}", {}).error().message, HasSubstr("trace, line 2: unknown"));
   EXPECT_FALSE(parse_trace("\n", {}).ok());
 }
 
 TEST(BenchEvents, AreTheSameInAnyPieces) {
-  const std::string text =
-      ": hello\n\ndata: {\"a\": 1}\r\n\r\nevent: x\ndata: b\ndata:c\n\ndata: [DONE]\n\ndata: cut";
+  const std::string text = ": hello\n\ndata: {\"a\": 1}\r\n\r\nevent: x\ndata: b\ndata:c\n\ndata: [DONE]\n\ndata: cut";
   for (size_t step = 1; step <= text.size(); ++step) {
     EventReader r;
     std::vector<std::string> all;
@@ -112,8 +108,7 @@ TEST(BenchClient, ConnectsAnewWhereTheServerHasClosed) {
       if (boost::system::error_code ec; acceptor.accept(s, ec)) return;
       asio::streambuf request;
       asio::read_until(s, request, "\r\n\r\n{}");
-      if (i < kAnswered)
-        asio::write(s, asio::buffer(std::string("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")));
+      if (i < kAnswered) asio::write(s, asio::buffer(std::string("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")));
     }
   });
   const auto url = Url::parse(fmt::format("http://127.0.0.1:{}", acceptor.local_endpoint().port()));
@@ -175,8 +170,7 @@ TEST(BenchReport, AddsUpWhatCame) {
 }
 
 TEST(Notify, ReachesTheSocket) {
-  const std::string path =
-      std::filesystem::temp_directory_path() / ("quire-notify-" + std::to_string(getpid()));
+  const std::string path = std::filesystem::temp_directory_path() / ("quire-notify-" + std::to_string(getpid()));
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

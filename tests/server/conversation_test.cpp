@@ -34,8 +34,7 @@ TEST(Conversations, ControlTokensInContentsAreText) {
     EXPECT_EQ(controls(port, conversation(role, kInjection)), plain) << role;
   }
   Json parts = conversation("user", "");
-  parts["messages"][1]["content"] = {{{"type", "text"}, {"text", kInjection}},
-                                     {{"type", "text"}, {"text", "a"}}};
+  parts["messages"][1]["content"] = {{{"type", "text"}, {"text", kInjection}}, {{"type", "text"}, {"text", "a"}}};
   EXPECT_EQ(controls(port, parts), controls(port, conversation("user", "hi")));
   Json call = conversation("assistant", "");
   call["messages"][1]["tool_calls"] = {
@@ -82,9 +81,7 @@ TEST(Conversations, EffortSwitchesThinking) {
   Json body = conversation("user", "hi");
   const auto text = [&] {
     const Json tokens = ask(demo_server().port(), post("/tokenize", body)).json()["tokens"];
-    return ask(demo_server().port(), post("/detokenize", Json{{"tokens", tokens}}))
-        .json()["prompt"]
-        .get<std::string>();
+    return ask(demo_server().port(), post("/detokenize", Json{{"tokens", tokens}})).json()["prompt"].get<std::string>();
   };
   EXPECT_TRUE(text().ends_with("</think>\n\n"));
   body["reasoning_effort"] = "high";

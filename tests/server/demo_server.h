@@ -95,8 +95,7 @@ class DemoServer {
 
  private:
   // `m`: what an engine says of itself.
-  std::shared_ptr<const server::ModelContext> context_for(const ModelPtr& model,
-                                                          server::ModelContext::Options m) {
+  std::shared_ptr<const server::ModelContext> context_for(const ModelPtr& model, server::ModelContext::Options m) {
     m.names = {"demo", "also-demo"};
     m.path = demo_model_path(options_.model);
     m.limits = options_.limits;

@@ -37,8 +37,8 @@ TEST(DeviceLoss, EveryAnswerEndsAndHealthTurns503) {
   streamed.receive_until([](const std::string& r) { return r.find("data: ") != std::string::npos; }, 60);
   std::vector<std::future<Reply>> whole;
   for (int i = 0; i < 3; ++i)
-    whole.push_back(std::async(std::launch::async,
-                               [&] { return ask(s.port(), post("/v1/completions", completion(false))); }));
+    whole.push_back(
+        std::async(std::launch::async, [&] { return ask(s.port(), post("/v1/completions", completion(false))); }));
   const Reply began = streamed.receive(60);
   EXPECT_EQ(began.status, 200) << "its first tokens had been sent";
   EXPECT_THAT(began.body, HasSubstr(kLost));

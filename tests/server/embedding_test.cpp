@@ -114,8 +114,8 @@ TEST(ServerEmbeddings, Refusals) {
       {400, R"({"input": "a", "dimensions": 7})", "dimensions", "invalid_value", nullptr},
       {400, R"({"input": "a", "dimensions": 0})", "dimensions", "invalid_value",
        "'dimensions' is 0: must be at least 1"},
-      {400, R"({"input": "a", "truncate_prompt_tokens": 5})", "truncate_prompt_tokens",
-       "unsupported_parameter", "'truncate_prompt_tokens' is not supported: inputs are never cut"},
+      {400, R"({"input": "a", "truncate_prompt_tokens": 5})", "truncate_prompt_tokens", "unsupported_parameter",
+       "'truncate_prompt_tokens' is not supported: inputs are never cut"},
   };
   for (const auto& c : cases) {
     const Reply r = ask(demo_server().port(), post("/v1/embeddings", std::string_view(c.body)));
@@ -154,8 +154,7 @@ Json long_inputs() {
   return {{"input", all}};
 }
 
-const char* const kAborted =
-    "vllm:request_success_total{model_name=\"demo\",engine=\"0\",finished_reason=\"abort\"}";
+const char* const kAborted = "vllm:request_success_total{model_name=\"demo\",engine=\"0\",finished_reason=\"abort\"}";
 
 TEST(ServerEmbeddings, EndWithTheTime) {
   DemoServer::Options o;
@@ -171,8 +170,8 @@ TEST(ServerEmbeddings, EndWithTheClient) {
   {
     Client c(s.port());
     c.send(post("/v1/embeddings", long_inputs()));
-    ASSERT_TRUE(eventually(
-        [&] { return s.metric("vllm:num_requests_running{model_name=\"demo\",engine=\"0\"}") >= 1; }));
+    ASSERT_TRUE(
+        eventually([&] { return s.metric("vllm:num_requests_running{model_name=\"demo\",engine=\"0\"}") >= 1; }));
   }
   EXPECT_TRUE(eventually([&] { return s.metric(kAborted) >= 1; }));
 }
@@ -188,8 +187,7 @@ TEST(ServerEmbeddings, WaitInTheQueue) {
   busy.send(post("/v1/completions", endless));
   busy.receive(60, true);
   waiting.send(post("/v1/embeddings", input));
-  ASSERT_TRUE(eventually(
-      [&] { return s.metric("vllm:num_requests_waiting{model_name=\"demo\",engine=\"0\"}") >= 1; }));
+  ASSERT_TRUE(eventually([&] { return s.metric("vllm:num_requests_waiting{model_name=\"demo\",engine=\"0\"}") >= 1; }));
   EXPECT_EQ(ask(s.port(), post("/v1/embeddings", input)).status, 429);
   busy.disconnect();
   EXPECT_EQ(waiting.receive(60).status, 200);

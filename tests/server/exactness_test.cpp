@@ -1,5 +1,6 @@
-// Whoever else is served, whatever the prefix cache has, and however few blocks there are: what a client is told over HTTP is
-// what a fresh server that has no other client tells it, byte for byte. With --seeds=20 by hand (docs/testing.md).
+// Whoever else is served, whatever the prefix cache has, and however few blocks there are: what a client is told over
+// HTTP is what a fresh server that has no other client tells it, byte for byte. With --seeds=20 by hand
+// (docs/testing.md).
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -65,8 +66,7 @@ std::vector<Ask> make_asks(uint64_t seed) {
   for (Ask& a : asks) {
     if (r.once_in(4)) {
       a.path = "/v1/chat/completions";
-      const Json part = {
-          {"type", "text"}, {"text", rules.substr(0, 200)}, {"cache_control", {{"type", "ephemeral"}}}};
+      const Json part = {{"type", "text"}, {"text", rules.substr(0, 200)}, {"cache_control", {{"type", "ephemeral"}}}};
       a.body["messages"] = {{{"role", "system"}, {"content", Json::array({part})}},
                             {{"role", "user"}, {"content", fmt::format("Tell me of {}.", r.number(0, 9))}}};
       if (r.once_in(3)) a.body["logprobs"] = true;
@@ -152,8 +152,7 @@ std::vector<std::string> alone(const std::string& model, const std::vector<Ask>&
 }
 
 // `all_sent` becomes ready when every client has sent its request.
-std::vector<std::string> together(const DemoServer& s, const std::vector<Ask>& asks,
-                                  std::promise<void> all_sent) {
+std::vector<std::string> together(const DemoServer& s, const std::vector<Ask>& asks, std::promise<void> all_sent) {
   std::vector<std::string> all(asks.size());
   std::vector<std::thread> clients;
   std::atomic<size_t> unsent{asks.size()};
@@ -182,10 +181,8 @@ struct Setting {
   int batch;
 };
 // Pools that hold one request or two, so that others make room: on the host, or by pausing.
-constexpr Setting kSettings[] = {{true, 1, 4096, 64, 24, 256},
-                                 {true, 2, 640, 64, 5, 128},
-                                 {true, 1, 512, 0, 24, 192},
-                                 {false, 2, 640, 64, 0, 256}};
+constexpr Setting kSettings[] = {
+    {true, 1, 4096, 64, 24, 256}, {true, 2, 640, 64, 5, 128}, {true, 1, 512, 0, 24, 192}, {false, 2, 640, 64, 0, 256}};
 
 class Exactness : public testing::TestWithParam<const char*> {};
 
@@ -197,8 +194,8 @@ TEST_P(Exactness, ClientsAreToldWhatTheyAreToldAlone) {
     const std::vector<Ask> asks = make_asks(static_cast<uint64_t>(seed));
     const std::vector<std::string> want = alone(GetParam(), asks);
     for (const Setting& setting : kSettings) {
-      SCOPED_TRACE(fmt::format("seed {}, cache {}, depth {}, {} tokens, {} MiB of the host", seed,
-                               setting.cache, setting.depth, setting.kv_tokens, setting.swap_mib));
+      SCOPED_TRACE(fmt::format("seed {}, cache {}, depth {}, {} tokens, {} MiB of the host", seed, setting.cache,
+                               setting.depth, setting.kv_tokens, setting.swap_mib));
       DemoServer::Options o = options_of(GetParam());
       o.engine = [&](EngineOptions& e) {
         e.prefix_cache = setting.cache;
@@ -218,8 +215,7 @@ TEST_P(Exactness, ClientsAreToldWhatTheyAreToldAlone) {
                                    }});
       const DemoServer s(std::move(o));
       const std::vector<std::string> got = together(s, asks, std::move(all_sent));
-      for (size_t i = 0; i < asks.size(); ++i)
-        EXPECT_EQ(got[i], want[i]) << "request " << i << ": " << asks[i].body;
+      for (size_t i = 0; i < asks.size(); ++i) EXPECT_EQ(got[i], want[i]) << "request " << i << ": " << asks[i].body;
       const auto idle = [&] {
         return s.metric("vllm:num_requests_running" + labels) == 0 &&
                s.metric("vllm:num_requests_waiting" + labels) == 0;

@@ -45,8 +45,7 @@ TEST(UnknownFields, AreNamed) {
                      "cache_control": {"type": "ephemeral", "x": 1}}]}]})"),
       limits());
   ASSERT_TRUE(parts.ok());
-  EXPECT_THAT(parts->ignored.names,
-              ElementsAre("messages[0].content[0].cache_control.x", "messages[0].content[0].id"));
+  EXPECT_THAT(parts->ignored.names, ElementsAre("messages[0].content[0].cache_control.x", "messages[0].content[0].id"));
   const auto tokenize = parse_tokenize_request(Json::parse(R"({"prompt": "a", "x": 1})"), limits());
   EXPECT_THAT(tokenize->ignored.names, ElementsAre("x"));
   const auto detokenize = parse_detokenize_request(Json::parse(R"({"tokens": [1], "x": 1})"), limits());
@@ -60,8 +59,8 @@ TEST(UnknownFields, AreRefusedWhereTheOperatorSaysSo) {
   EXPECT_EQ(refusal(R"("num_ctx": 1)").code, "unknown_parameter");
   EXPECT_EQ(refusal(R"("stream": true, "stream_options": {"x": 1})").param, "stream_options.x");
   EXPECT_EQ(refusal("\"n\\u0000x\": 1").message, "unknown parameter 'n\\x00x'");
-  for (const char* members : {R"("mirostat": 2)", R"("store": true)", R"("reasoning_effort": "low")",
-                              R"("stream_reasoning": false)"})
+  for (const char* members :
+       {R"("mirostat": 2)", R"("store": true)", R"("reasoning_effort": "low")", R"("stream_reasoning": false)"})
     EXPECT_EQ(refusal(members).code, "unsupported_parameter") << members;
   EXPECT_TRUE(parse(R"("mirostat": 0, "store": false, "stream_reasoning": true)", limits(true)).ok());
 }
@@ -93,12 +92,10 @@ TEST(UnknownFields, NullLeavesOut) {
   EXPECT_EQ(parse_detokenize_request(Json::parse(R"({"tokens": null})"), limits()).error().message,
             "'tokens' is missing");
   const auto r = parse_chat_request(
-      Json::parse(
-          R"({"messages": [{"role": "assistant", "content": null, "tool_calls": null, "name": "n"}]})"),
+      Json::parse(R"({"messages": [{"role": "assistant", "content": null, "tool_calls": null, "name": "n"}]})"),
       limits());
   ASSERT_TRUE(r.ok());
-  EXPECT_EQ(r->conversation.messages->at(0),
-            (Json{{"role", "assistant"}, {"content", nullptr}, {"name", "n"}}));
+  EXPECT_EQ(r->conversation.messages->at(0), (Json{{"role", "assistant"}, {"content", nullptr}, {"name", "n"}}));
 }
 
 // A field that would change the text is not ignored.
@@ -126,16 +123,14 @@ TEST(KnownFields, ToolsThatAreRuledOut) {
 
 TEST(KnownFields, OtherNames) {
   EXPECT_FLOAT_EQ(parse(R"("repeat_penalty": 1.3)")->params.sampling.repetition_penalty, 1.3f);
-  EXPECT_FLOAT_EQ(
-      parse(R"("repeat_penalty": 1.3, "repetition_penalty": 1.1)")->params.sampling.repetition_penalty, 1.1f);
+  EXPECT_FLOAT_EQ(parse(R"("repeat_penalty": 1.3, "repetition_penalty": 1.1)")->params.sampling.repetition_penalty,
+                  1.1f);
   EXPECT_FALSE(parse(R"("separate_reasoning": false)")->separate_reasoning);
   EXPECT_EQ(parse(R"("min_tokens": 5, "max_tokens": 5)")->params.min_tokens, 5);
   const auto completion = [](const char* members) {
-    return parse_completion_request(Json::parse(R"({"prompt": "a", )" + std::string(members) + "}"),
-                                    limits());
+    return parse_completion_request(Json::parse(R"({"prompt": "a", )" + std::string(members) + "}"), limits());
   };
-  EXPECT_THAT(completion(R"("metadata": {"a": "b"}, "user": "u", "prompt_cache_key": "k")")->ignored.names,
-              IsEmpty());
+  EXPECT_THAT(completion(R"("metadata": {"a": "b"}, "user": "u", "prompt_cache_key": "k")")->ignored.names, IsEmpty());
 }
 
 TEST(KnownFields, EffortGoesToTheTemplate) {
@@ -147,10 +142,9 @@ TEST(KnownFields, EffortGoesToTheTemplate) {
   EXPECT_EQ(variables(kLow, "reasoning_effort"), (Json{{"reasoning_effort", "low"}}));
   EXPECT_EQ(variables(kLow, "enable_thinking"), (Json{{"enable_thinking", true}}));
   EXPECT_EQ(variables(kNone, "enable_thinking"), (Json{{"enable_thinking", false}}));
-  EXPECT_EQ(
-      variables(R"("reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": false, "x": 1})",
-                "enable_thinking"),
-      (Json{{"enable_thinking", false}, {"x", 1}}));
+  EXPECT_EQ(variables(R"("reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": false, "x": 1})",
+                      "enable_thinking"),
+            (Json{{"enable_thinking", false}, {"x", 1}}));
   EXPECT_THAT(ignored(kLow, limits(false, "thinking")), IsEmpty());
   EXPECT_THAT(ignored(kLow), ElementsAre("reasoning_effort"));
 }
@@ -169,8 +163,7 @@ TEST(ServedFields, IgnoredOnesAreInAHeaderAndCounted) {
   body["num_ctx"] = 4096;
   body["my-own field"] = {{"a", 1}};
   const auto count = [](const char* name) {
-    return std::max(
-        demo_server().metric(fmt::format("quire:ignored_parameters_total{{parameter=\"{}\"}}", name)), 0.0);
+    return std::max(demo_server().metric(fmt::format("quire:ignored_parameters_total{{parameter=\"{}\"}}", name)), 0.0);
   };
   const double known = count("num_ctx"), others = count("other");
   const Reply r = ask(demo_server().port(), post("/v1/chat/completions", body));
@@ -187,8 +180,7 @@ TEST(ServedFields, IgnoredOnesAreInAHeaderAndCounted) {
 // With "min_tokens" an answer goes on where it would have ended, and stop texts count only from there on.
 TEST(ServedFields, MinTokens) {
   const auto answer = [](const Json& more) {
-    Json body = {
-        {"messages", {{{"role", "user"}, {"content", "77+94"}}}}, {"temperature", 0}, {"max_tokens", 64}};
+    Json body = {{"messages", {{{"role", "user"}, {"content", "77+94"}}}}, {"temperature", 0}, {"max_tokens", 64}};
     body.update(more);
     const Json r = ask_json(body);
     return std::pair(r["choices"][0]["message"]["content"].get<std::string>(),

@@ -84,18 +84,14 @@ TEST(Http, RefusesWhatIsMalformed) {
   EXPECT_EQ(http_status("\x16\x03\x01\x02\r\n\r\n"), 400);
   EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: x\r\n\r\n"), 400);
   EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n"), 400);
-  EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
-            400);
-  EXPECT_EQ(
-      http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"),
-      400);
+  EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"), 400);
+  EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"), 400);
   EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n"), 400);
   EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), 400);
-  EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\na", {.max_body_bytes = 10}),
-            413);
-  EXPECT_EQ(http_status("GET / HTTP/1.1\r\nHost: h\r\nA: " + std::string(2000, 'a') + "\r\n\r\n",
-                        {.max_header_bytes = 1024}),
-            431);
+  EXPECT_EQ(http_status("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\na", {.max_body_bytes = 10}), 413);
+  EXPECT_EQ(
+      http_status("GET / HTTP/1.1\r\nHost: h\r\nA: " + std::string(2000, 'a') + "\r\n\r\n", {.max_header_bytes = 1024}),
+      431);
 }
 
 // What a request is, is known before its body; a length that is only declared takes no memory.
@@ -118,8 +114,7 @@ TEST(Http, StopsBehindTheHeaders) {
 TEST(Http, HoldsOfABodyWhatHasCome) {
   const auto budget = std::make_shared<BodyBudget>(size_t{64} << 20);
   HttpParser parser({}, budget);
-  std::string input =
-      "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 16000000\r\n\r\n" + std::string(1000, 'a');
+  std::string input = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 16000000\r\n\r\n" + std::string(1000, 'a');
   ASSERT_TRUE(feed_all(parser, input).ok());
   EXPECT_EQ(budget->held(), 1000u);
   {
@@ -150,16 +145,14 @@ TEST(Http, ABudgetHoldsForAllBodies) {
 }
 
 TEST(Http, WritesResponses) {
-  EXPECT_EQ(
-      response_head({.status = 404, .body = "x", .headers = {{"A", "b"}}}, 1, false, false),
-      "HTTP/1.1 404 Not Found\r\nServer: quire\r\nContent-Type: application/json\r\nContent-Length: 1\r\n"
-      "Connection: close\r\nA: b\r\n\r\n");
+  EXPECT_EQ(response_head({.status = 404, .body = "x", .headers = {{"A", "b"}}}, 1, false, false),
+            "HTTP/1.1 404 Not Found\r\nServer: quire\r\nContent-Type: application/json\r\nContent-Length: 1\r\n"
+            "Connection: close\r\nA: b\r\n\r\n");
   EXPECT_EQ(chunk("0123456789abcdef"), "10\r\n0123456789abcdef\r\n");
   EXPECT_EQ(chunk(""), "0\r\n\r\n");
   EXPECT_EQ(percent_decoded("a%2Fb%zz%4"), "a/b%zz%4");
-  EXPECT_EQ(
-      (ApiError{401, "no", "", ""}.body()),
-      R"({"error":{"message":"no","type":"authentication_error","param":null,"code":"invalid_api_key"}})");
+  EXPECT_EQ((ApiError{401, "no", "", ""}.body()),
+            R"({"error":{"message":"no","type":"authentication_error","param":null,"code":"invalid_api_key"}})");
 }
 
 }  // namespace

@@ -52,8 +52,7 @@ TEST_F(LimitsFile, SecondsMayHaveFractions) {
   ASSERT_TRUE(read(R"({"idle_timeout": 0.25, "max_n": 3.0})", o).ok());
   EXPECT_EQ(o.http.session.idle_timeout.count(), 250);
   EXPECT_EQ(o.limits.max_n, 3);
-  EXPECT_THAT(refusal(R"({"max_n": 2.5})"),
-              HasSubstr("'max_n' must be a whole number from 1 to 1024, not 2.5"));
+  EXPECT_THAT(refusal(R"({"max_n": 2.5})"), HasSubstr("'max_n' must be a whole number from 1 to 1024, not 2.5"));
 }
 
 TEST_F(LimitsFile, SaysWhatIsWrong) {
@@ -68,8 +67,7 @@ TEST_F(LimitsFile, SaysWhatIsWrong) {
   EXPECT_THAT(refusal("{\"max_n\": 1, \"max_n\": 2}"), HasSubstr("limits.json"));
   EXPECT_THAT(refusal("{\"a\\u001b[31m\": 1}"), HasSubstr("there is no limit 'a\\u001b[31m'"));
   ServeOptions o;
-  EXPECT_THAT(server::read_limits("/nonexistent/limits", o).error().message,
-              HasSubstr("/nonexistent/limits"));
+  EXPECT_THAT(server::read_limits("/nonexistent/limits", o).error().message, HasSubstr("/nonexistent/limits"));
 }
 
 }  // namespace

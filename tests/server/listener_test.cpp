@@ -76,14 +76,12 @@ TEST(Listener, LocalhostIsEitherKindOfAddress) {
 TEST(Listener, SaysWhyItCannotListen) {
   const Listening first({.host = "127.0.0.1", .port = 0});
   const uint16_t port = first.listener->port();
-  EXPECT_EQ(
-      Listening({.host = "127.0.0.1", .port = port}).error,
-      fmt::format("cannot listen at 127.0.0.1:{}: another program listens there; choose another --port, or 0 "
-                  "for any free one",
-                  port));
-  EXPECT_EQ(
-      Listening({.host = "203.0.113.7", .port = port}).error,
-      fmt::format("cannot listen at 203.0.113.7:{}: this machine has no such address; see --host", port));
+  EXPECT_EQ(Listening({.host = "127.0.0.1", .port = port}).error,
+            fmt::format("cannot listen at 127.0.0.1:{}: another program listens there; choose another --port, or 0 "
+                        "for any free one",
+                        port));
+  EXPECT_EQ(Listening({.host = "203.0.113.7", .port = port}).error,
+            fmt::format("cannot listen at 203.0.113.7:{}: this machine has no such address; see --host", port));
   EXPECT_THAT(Listening({.host = "example.org", .port = 0}).error, HasSubstr("must be a numeric address"));
 }
 
@@ -140,8 +138,7 @@ TEST_F(UnixSocket, IsServedAndGoesAway) {
     ASSERT_TRUE(c.connected());
     c.send(post("/v1/completions", Json{{"prompt", "a"}, {"max_tokens", 2}, {"stream", true}}));
     EXPECT_THAT(c.receive().body, HasSubstr("[DONE]"));
-    EXPECT_EQ(Listening(at("quire.sock")).error,
-              "--uds " + path("quire.sock") + ": another server listens there");
+    EXPECT_EQ(Listening(at("quire.sock")).error, "--uds " + path("quire.sock") + ": another server listens there");
   }
   EXPECT_FALSE(std::filesystem::exists(path("quire.sock")));
 }
@@ -155,8 +152,7 @@ TEST_F(UnixSocket, IsOpenToWhomTheOperatorSays) {
 
 TEST_F(UnixSocket, ReplacesNothingButSockets) {
   write("file", "precious");
-  EXPECT_EQ(Listening(at("file")).error,
-            "--uds " + path("file") + ": there is something else, which is no socket");
+  EXPECT_EQ(Listening(at("file")).error, "--uds " + path("file") + ": there is something else, which is no socket");
   EXPECT_EQ(read_whole_file(path("file")), "precious");
   EXPECT_THAT(Listening(at("none/quire.sock")).error, HasSubstr("No such file or directory"));
   EXPECT_THAT(Listening(at(std::string(200, 'x'))).error, HasSubstr("a socket's path has at most 107 bytes"));

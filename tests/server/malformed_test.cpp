@@ -32,16 +32,14 @@ void expect_refused(const std::vector<Case>& cases) {
 
 // A body for /v1/completions that is right but for some members.
 Case with(const char* members, std::string message, int status = 400) {
-  return {status,
-          post("/v1/completions", std::string_view(R"({"prompt": "a", )" + std::string(members) + "}")),
+  return {status, post("/v1/completions", std::string_view(R"({"prompt": "a", )" + std::string(members) + "}")),
           std::move(message)};
 }
 Case chat_with(const char* members, std::string message, int status = 400) {
-  return {
-      status,
-      post("/v1/chat/completions", std::string_view(R"({"messages": [{"role": "user", "content": "a"}], )" +
-                                                    std::string(members) + "}")),
-      std::move(message)};
+  return {status,
+          post("/v1/chat/completions",
+               std::string_view(R"({"messages": [{"role": "user", "content": "a"}], )" + std::string(members) + "}")),
+          std::move(message)};
 }
 Case messages(const char* list, std::string message) {
   return {400, post("/v1/chat/completions", std::string_view(R"({"messages": )" + std::string(list) + "}")),
@@ -116,8 +114,7 @@ TEST(Malformed, Json) {
       body("{\"prompt\": \"\xc3\"}", "the body is not valid JSON: syntax error at byte 14 near '\"\\xc3\"'"),
       body(R"({"prompt": "a", "seed": 1e400})",
            "the body is not valid JSON: a number out of range at byte 29 near '1e400'"),
-      body(R"({"prompt": "a", "prompt": "b"})",
-           "the body is not valid JSON: key 'prompt' occurs twice in one object"),
+      body(R"({"prompt": "a", "prompt": "b"})", "the body is not valid JSON: key 'prompt' occurs twice in one object"),
       body((R"({"prompt": )" + std::string(100, '[') + std::string(100, ']') + "}").c_str(),
            "the body is not valid JSON: nested more than 64 levels deep"),
   });
@@ -186,8 +183,7 @@ TEST(Malformed, Chats) {
       messages(R"([{"role": "user"}])", "'messages[0].content' is missing"),
       messages(R"([{"role": "user", "content": 5}])",
                "'messages[0].content' must be a string or an array of parts, not a number"),
-      messages(R"([{"role": "user", "content": ["a"]}])",
-               "'messages[0].content[0]' must be an object, not a string"),
+      messages(R"([{"role": "user", "content": ["a"]}])", "'messages[0].content[0]' must be an object, not a string"),
       messages(R"([{"role": "user", "content": [{"type": "input_audio"}]}])",
                "'messages[0].content[0].type' is not \"text\": this server reads text only"),
       messages(R"([{"role": "user", "content": [{"type": "text"}]}])",
@@ -203,13 +199,10 @@ TEST(Malformed, Chats) {
                 "'tools' is not supported: tool calls are not supported by this server yet"),
       chat_with(R"("tool_choice": "required")",
                 "'tool_choice' is not supported: tool calls are not supported by this server yet"),
-      chat_with(R"("no_stop_trim": true)",
-                "'no_stop_trim' is not supported: stop texts are never part of the output"),
-      chat_with(R"("chat_template_kwargs": {"messages": []})",
-                "'chat_template_kwargs' must not hold 'messages'"),
-      messages(
-          R"([{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "x"}}]}])",
-          "'messages[0].content[0].cache_control.type' must be \"ephemeral\""),
+      chat_with(R"("no_stop_trim": true)", "'no_stop_trim' is not supported: stop texts are never part of the output"),
+      chat_with(R"("chat_template_kwargs": {"messages": []})", "'chat_template_kwargs' must not hold 'messages'"),
+      messages(R"([{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "x"}}]}])",
+               "'messages[0].content[0].cache_control.type' must be \"ephemeral\""),
       chat_with(R"("return_cache_info": 1)", "'return_cache_info' must be true or false, not a number"),
   });
 }

@@ -128,8 +128,8 @@ TEST(Operations, PrioritiesGoFirst) {
     body["priority"] = priority;
     client->send(post("/v1/completions", body));
     const double waiting = client == &late ? 1 : 2;
-    ASSERT_TRUE(eventually(
-        [&] { return s.metric("vllm:num_requests_waiting{model_name=\"demo\",engine=\"0\"}") == waiting; }));
+    ASSERT_TRUE(
+        eventually([&] { return s.metric("vllm:num_requests_waiting{model_name=\"demo\",engine=\"0\"}") == waiting; }));
   }
   running.disconnect();
   EXPECT_EQ(urgent.receive().status, 200);
@@ -145,8 +145,7 @@ TEST(Operations, PrioritiesBeforeThoseOfTheOperatorAreRefused) {
   EXPECT_EQ(r.status, 400);
   EXPECT_EQ(r.error(), "'priority' is -1: must be between 0 and 1000000");
   EXPECT_EQ(r.json()["error"]["param"], "priority");
-  EXPECT_EQ(ask(demo_server().port(), post("/v1/embeddings", Json{{"input", "a"}, {"priority", -1}})).status,
-            400);
+  EXPECT_EQ(ask(demo_server().port(), post("/v1/embeddings", Json{{"input", "a"}, {"priority", -1}})).status, 400);
   DemoServer::Options o;
   o.limits.max_priority = -5;
   DemoServer s(o);
@@ -200,14 +199,11 @@ TEST(Operations, ManyAnswersOfOneLeavePlacesToOthers) {
     first.send(post("/v1/completions", many, "Authorization: Bearer first-key-1\r\n"));
     first.receive_until([](const std::string& r) { return r.find("data: ") != std::string::npos; }, 60);
     for (int i = 0; i < 3; ++i)
-      EXPECT_EQ(
-          ask(s.port(), post("/v1/completions", completion(2), "Authorization: Bearer second-key-2\r\n"))
-              .status,
-          200);
+      EXPECT_EQ(ask(s.port(), post("/v1/completions", completion(2), "Authorization: Bearer second-key-2\r\n")).status,
+                200);
     const auto ended = [](const std::string& text) {
       int n = 0;
-      for (size_t at = 0; (at = text.find("\"finish_reason\":\"length\"", at)) != std::string::npos; ++at)
-        ++n;
+      for (size_t at = 0; (at = text.find("\"finish_reason\":\"length\"", at)) != std::string::npos; ++at) ++n;
       return n;
     };
     first.receive_until([](const std::string&) { return false; }, 0.01);
@@ -229,9 +225,7 @@ TEST(Operations, KeysGuardEveryRouteButHealth) {
     EXPECT_NE(ask(s.port(), get(path, "Authorization: Bearer correct-key\r\n")).status, 401) << path;
   }
   EXPECT_EQ(ask(s.port(), post("/v1/completions", completion(1))).status, 401);
-  EXPECT_EQ(
-      ask(s.port(), post("/v1/completions", completion(1), "Authorization: bearer other-key-2\r\n")).status,
-      200);
+  EXPECT_EQ(ask(s.port(), post("/v1/completions", completion(1), "Authorization: bearer other-key-2\r\n")).status, 200);
 }
 
 TEST(Operations, WhatOneKeyComputedAnotherDoesNotFind) {
@@ -299,8 +293,7 @@ TEST(Operations, SilentStreamsAreKeptAlive) {
   busy.send(post("/v1/completions", completion(1900, true)));
   busy.receive(60, true);
   waiting.send(post("/v1/completions", completion(2, true)));
-  waiting.receive_until([](const std::string& r) { return r.find(": keep-alive\n\n") != std::string::npos; },
-                        20);
+  waiting.receive_until([](const std::string& r) { return r.find(": keep-alive\n\n") != std::string::npos; }, 20);
   EXPECT_THAT(waiting.received(), HasSubstr(": keep-alive\n\n"));
 }
 
@@ -349,10 +342,11 @@ TEST_F(ServeProgram, FinishesWhatItAcceptedOnSigterm) {
   EXPECT_EQ(lines[3]["finish"], "length");
 }
 
-// What was computed before a restart is found after it, by the same key wherever it stands in its file, and by no other.
+// What was computed before a restart is found after it, by the same key wherever it stands in its file, and by no
+// other.
 TEST_F(ServeProgram, KeepsItsPrefixCache) {
-  const std::string options = "-np 2 -c 1024 --no-access-log --api-key-file " + path("keys") +
-                              " --prefix-cache-file " + path("prefixes");
+  const std::string options =
+      "-np 2 -c 1024 --no-access-log --api-key-file " + path("keys") + " --prefix-cache-file " + path("prefixes");
   const auto header = [](const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; };
   Json body = completion(20);
   body["prompt"] = std::vector<int>(300, 60);
@@ -361,9 +355,7 @@ TEST_F(ServeProgram, KeepsItsPrefixCache) {
     EXPECT_EQ(r.status, 200) << r.body;
     return r.json();
   };
-  const auto cached = [](const Json& j) {
-    return j["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
-  };
+  const auto cached = [](const Json& j) { return j["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>(); };
   const auto stop = [&] {
     kill(pid_, SIGTERM);
     EXPECT_EQ(wait(), 0);
@@ -382,8 +374,7 @@ TEST_F(ServeProgram, KeepsItsPrefixCache) {
   write("prefixes.partial-1-0", "as far as a server came that was killed");
   start(options);
   EXPECT_FALSE(std::filesystem::exists(path("prefixes.partial-1-0")));
-  EXPECT_THAT(read_whole_file(path("err")),
-              HasSubstr("the prefix cache begins with 256 tokens and 1 recurrent"));
+  EXPECT_THAT(read_whole_file(path("err")), HasSubstr("the prefix cache begins with 256 tokens and 1 recurrent"));
   EXPECT_EQ(cached(answer("second-key-2")), 0);
   const Json again = answer("first-key-1");
   EXPECT_EQ(cached(again), 256);
@@ -419,10 +410,8 @@ TEST_F(ServeProgram, RefusesBadOptions) {
   expect_refused(serve + "--ssl-certfile x", "both --ssl-certfile and --ssl-keyfile");
   expect_refused(serve + "--drain-timeout -1", "--drain-timeout");
   expect_refused(serve + "--reasoning-format maybe", "must be auto or none");
-  expect_refused(serve + "--prefix-cache-file " + path("none/prefixes"),
-                 "files cannot be created in its folder");
-  expect_refused(serve + "--prefix-cache-file " + path("x") + " --no-enable-prefix-caching",
-                 "is switched off");
+  expect_refused(serve + "--prefix-cache-file " + path("none/prefixes"), "files cannot be created in its folder");
+  expect_refused(serve + "--prefix-cache-file " + path("x") + " --no-enable-prefix-caching", "is switched off");
   expect_refused(serve + "--prefix-cache-file " + path(""), "it is no regular file");
   expect_refused(serve + "--prefix-cache-file x --prefix-cache-file-size 0", "must be above 0");
   expect_refused(serve + "--system-headers 'a b'", "--system-headers 'a b'");

@@ -34,12 +34,11 @@ int judged(const OriginPolicy& p, const std::string& host, const std::string& or
 
 TEST(OriginPolicy, WithoutKeysOnlyLocalNamesAreAnswered) {
   const OriginPolicy p = policy("", "models.example.org, ::2", Guard::kLoopback);
-  for (const char* host :
-       {"localhost", "localhost:8000", "LOCALHOST", "127.0.0.1", "127.0.0.1:8000", "127.1.2.3:1", "[::1]",
-        "[::1]:8000", "models.example.org", "Models.Example.org:443", "[::2]:1"})
+  for (const char* host : {"localhost", "localhost:8000", "LOCALHOST", "127.0.0.1", "127.0.0.1:8000", "127.1.2.3:1",
+                           "[::1]", "[::1]:8000", "models.example.org", "Models.Example.org:443", "[::2]:1"})
     EXPECT_EQ(judged(p, host), 200) << host;
-  for (const char* host : {"example.org", "localhost.example.org", "127.0.0.1.example.org", "0.0.0.0:8000",
-                           "128.0.0.1", "[::3]", "", "127.0.0.1@example.org", "10.0.0.1", "127.1"})
+  for (const char* host : {"example.org", "localhost.example.org", "127.0.0.1.example.org", "0.0.0.0:8000", "128.0.0.1",
+                           "[::3]", "", "127.0.0.1@example.org", "10.0.0.1", "127.1"})
     EXPECT_EQ(judged(p, host), 403) << host;
   server::HttpRequest old = request("");
   old.http_1_0 = true;
@@ -53,15 +52,14 @@ TEST(OriginPolicy, WithoutKeysOnlyLocalNamesAreAnswered) {
 TEST(OriginPolicy, WithoutKeysForeignPagesAreRefused) {
   for (const Guard guard : {Guard::kLoopback, Guard::kUnixSocket}) {
     const OriginPolicy p = policy("https://chat.example.org,http://localhost:3000/", "", guard);
-    for (const char* origin : {"https://chat.example.org", "https://chat.example.org:443",
-                               "HTTPS://Chat.example.org", "http://localhost:3000", "http://localhost:8000"})
+    for (const char* origin : {"https://chat.example.org", "https://chat.example.org:443", "HTTPS://Chat.example.org",
+                               "http://localhost:3000", "http://localhost:8000"})
       EXPECT_EQ(judged(p, "localhost:8000", origin), 200) << origin;
     for (const char* origin :
-         {"http://chat.example.org", "https://chat.example.org:8443", "https://example.org",
-          "http://localhost:3001", "http://localhost", "null", "https://chat.example.org.evil", "x"})
+         {"http://chat.example.org", "https://chat.example.org:8443", "https://example.org", "http://localhost:3001",
+          "http://localhost", "null", "https://chat.example.org.evil", "x"})
       EXPECT_EQ(judged(p, "localhost:8000", origin), 403) << origin;
-    EXPECT_THAT(p.judge(request("localhost", "https://evil.example")).error().message,
-                HasSubstr("--allowed-origins"));
+    EXPECT_THAT(p.judge(request("localhost", "https://evil.example")).error().message, HasSubstr("--allowed-origins"));
     EXPECT_EQ(judged(policy("*", "", guard), "localhost", "https://evil.example"), 200);
     EXPECT_EQ(judged(policy("null", "", guard), "localhost", "null"), 200);
   }
@@ -69,8 +67,7 @@ TEST(OriginPolicy, WithoutKeysForeignPagesAreRefused) {
 }
 
 TEST(OriginPolicy, TakesListsWithCommasAndInJson) {
-  const OriginPolicy p =
-      policy(R"(["https://a.example", "https://b.example"])", R"(["a.example"])", Guard::kLoopback);
+  const OriginPolicy p = policy(R"(["https://a.example", "https://b.example"])", R"(["a.example"])", Guard::kLoopback);
   EXPECT_EQ(judged(p, "a.example", "https://b.example"), 200);
   for (const char* wrong :
        {"example.org", "https://", "https://a/b", "https://a b", "https://a:x", "['a']", R"(["a", 1])"}) {
@@ -78,8 +75,7 @@ TEST(OriginPolicy, TakesListsWithCommasAndInJson) {
     ASSERT_FALSE(refused.ok()) << wrong;
     EXPECT_THAT(refused.error().message, HasSubstr("--allowed-origins"));
   }
-  EXPECT_THAT(OriginPolicy::create("", "http://a", Guard::kOther).error().message,
-              HasSubstr("--allowed-hosts"));
+  EXPECT_THAT(OriginPolicy::create("", "http://a", Guard::kOther).error().message, HasSubstr("--allowed-hosts"));
 }
 
 std::string preflight(const std::string& path, const std::string& origin, const std::string& more = "") {
@@ -146,8 +142,7 @@ TEST(Cors, AllPagesMayBeAllowed) {
   DemoServer::Options o;
   o.api.origins = policy("*", "", Guard::kLoopback);
   DemoServer s(o);
-  EXPECT_EQ(ask(s.port(), get("/health", from("https://any.example"))).header("Access-Control-Allow-Origin"),
-            "*");
+  EXPECT_EQ(ask(s.port(), get("/health", from("https://any.example"))).header("Access-Control-Allow-Origin"), "*");
 }
 
 TEST(Browsers, FormsAndTextsOfPagesAreNotRead) {
@@ -155,8 +150,7 @@ TEST(Browsers, FormsAndTextsOfPagesAreNotRead) {
   o.api.origins = policy("", "", Guard::kLoopback);
   DemoServer s(o);
   const auto typed = [](const std::string& type) {
-    return "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n" + type +
-           "Content-Length: 15\r\n\r\n{\"prompt\": \"a\"}";
+    return "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n" + type + "Content-Length: 15\r\n\r\n{\"prompt\": \"a\"}";
   };
   EXPECT_EQ(ask(s.port(), typed("")).status, 415);
   EXPECT_THAT(ask(s.port(), typed("")).error(), HasSubstr("must be application/json"));
@@ -180,8 +174,7 @@ TEST_F(BrowsersAndTheProgram, WithoutKeysItGuardsItself) {
   EXPECT_EQ(named("proxy.example").status, 200);
   const Reply props = named("localhost");
   EXPECT_EQ(props.status, 200);
-  EXPECT_EQ(props.body.find('/' + std::filesystem::path(demo_model_path()).filename().string()),
-            std::string::npos);
+  EXPECT_EQ(props.body.find('/' + std::filesystem::path(demo_model_path()).filename().string()), std::string::npos);
   EXPECT_EQ(ask(port_, get("/health", from("https://evil.example"))).status, 403);
   EXPECT_EQ(ask(port_, get("/health", from("https://chat.example.org"))).status, 200);
 }
@@ -189,9 +182,7 @@ TEST_F(BrowsersAndTheProgram, WithoutKeysItGuardsItself) {
 TEST_F(BrowsersAndTheProgram, WithKeysNamesDoNotMatter) {
   write("keys", "correct-key\n");
   start("-c 512 --no-access-log --api-key-file " + path("keys"));
-  EXPECT_EQ(
-      ask(port_, "GET /v1/models HTTP/1.1\r\nHost: any.example\r\nX-Api-Key: correct-key\r\n\r\n").status,
-      200);
+  EXPECT_EQ(ask(port_, "GET /v1/models HTTP/1.1\r\nHost: any.example\r\nX-Api-Key: correct-key\r\n\r\n").status, 200);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What one API key's prompts leave in the cache, no other key can tell: every byte that it is answered, and what it does to
-// the metrics, is the same whatever the other one asked before.
+// What one API key's prompts leave in the cache, no other key can tell: every byte that it is answered, and what it
+// does to the metrics, is the same whatever the other one asked before.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -20,8 +20,8 @@ struct Ask {
   Json body;
 };
 
-// Bob's requests, and Alice's among them. What Alice asks has the same form in every world, and says the same or something
-// else: `other` maps its tokens to others, one to one, so that it has as much in common with itself.
+// Bob's requests, and Alice's among them. What Alice asks has the same form in every world, and says the same or
+// something else: `other` maps its tokens to others, one to one, so that it has as much in common with itself.
 std::vector<Ask> conversation(uint64_t seed, int other) {
   std::mt19937_64 random(seed);
   const auto number = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(random); };
@@ -89,8 +89,7 @@ Seen what_bob_sees(const std::vector<Ask>& asks, const std::string& model) {
   DemoServer s(o);
   Seen seen;
   // Numbers that every answer has for itself.
-  static const std::regex kOwn(
-      "\"(cmpl|chatcmpl|embd)-[0-9a-f]+\"|\"created\":[0-9]+|[xX]-[rR]equest-[iI]d: [^\r]*");
+  static const std::regex kOwn("\"(cmpl|chatcmpl|embd)-[0-9a-f]+\"|\"created\":[0-9]+|[xX]-[rR]equest-[iI]d: [^\r]*");
   for (const Ask& a : asks) {
     const std::string key = a.alice ? "key-of-alice" : "key-of-bob";
     const Reply r = ask(s.port(), post(a.path, a.body, "Authorization: Bearer " + key + "\r\n"));

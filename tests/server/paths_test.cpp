@@ -37,8 +37,7 @@ TEST(Paths, AreServedAndCountedUnderOneName) {
   for (const char* path : {"/v1/models/demo", "/v1/models/demo/", "/models/demo", "/v1//models//demo"})
     EXPECT_EQ(ask(s.port(), get(path)).json()["id"], "demo") << path;
   const Json body = {{"prompt", "a"}, {"max_tokens", 1}};
-  const std::string series =
-      "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"200\"}";
+  const std::string series = "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"200\"}";
   const double before = std::max(0.0, s.metric(series));
   for (const char* path : {"/completions", "/v1/completions/", "//completions"})
     EXPECT_EQ(ask(s.port(), post(path, body)).status, 200) << path;

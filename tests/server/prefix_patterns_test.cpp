@@ -33,9 +33,7 @@ class PrefixPatterns : public testing::Test {
     return o;
   }
   std::vector<int> tokens(int count) { return random_tokens(random_, count); }
-  std::vector<int> beginning(const std::vector<int>& of, int count) {
-    return {of.begin(), of.begin() + count};
-  }
+  std::vector<int> beginning(const std::vector<int>& of, int count) { return {of.begin(), of.begin() + count}; }
 
   Json ask(const std::vector<int>& prompt, int max_tokens = 1) const {
     const Json body = {{"prompt", prompt},
@@ -137,9 +135,8 @@ TEST_F(PrefixPatterns, ThirtyTwoClientsShare1500Tokens) {
     std::vector<std::thread> clients;
     std::vector<int> cached(32);
     for (size_t i = 0; i < 32; ++i)
-      clients.emplace_back([&, i] {
-        cached[i] = ask(prompts[32 * round + i])["usage"]["prompt_tokens_details"]["cached_tokens"];
-      });
+      clients.emplace_back(
+          [&, i] { cached[i] = ask(prompts[32 * round + i])["usage"]["prompt_tokens_details"]["cached_tokens"]; });
     for (std::thread& c : clients) c.join();
     for (const int c : cached) hits_ += c;
     asked_ += 32 * 1508;
@@ -200,10 +197,9 @@ TEST_F(PrefixPatterns, LinesThatChangeWithEveryRequestAreLeftOut) {
   };
   const auto text_of = [](const std::string& t) { return Json{{"type", "text"}, {"text", t}}; };
   const Json plain = chat(rules);
-  for (const Json& system :
-       {Json("x-anthropic-billing-header: cc_version=1; cch=123;\n" + rules),
-        Json("X-Anthropic-Billing-Header: cch=456;\n" + rules),
-        Json::array({text_of("x-anthropic-billing-header: cch=789;"), text_of(rules)})}) {
+  for (const Json& system : {Json("x-anthropic-billing-header: cc_version=1; cch=123;\n" + rules),
+                             Json("X-Anthropic-Billing-Header: cch=456;\n" + rules),
+                             Json::array({text_of("x-anthropic-billing-header: cch=789;"), text_of(rules)})}) {
     const Json with = chat(system);
     EXPECT_EQ(with["choices"], plain["choices"]);
     EXPECT_EQ(with["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"]);

@@ -83,8 +83,7 @@ TEST(PromptLogprobs, EchoTellsThePromptBeforeTheAnswer) {
 // A token list may end within a character, and has its text from its tokens.
 TEST(PromptLogprobs, PromptsMayBeTokens) {
   const Json more = {{"echo", true}, {"logprobs", 1}, {"prompt_logprobs", 1}};
-  const Json text = complete(kPrompt, more)["choices"],
-             tokens = complete(tokens_of(kPrompt), more)["choices"];
+  const Json text = complete(kPrompt, more)["choices"], tokens = complete(tokens_of(kPrompt), more)["choices"];
   EXPECT_EQ(text, tokens);
 }
 
@@ -105,8 +104,7 @@ TEST(PromptLogprobs, AreTheOnesThatVllmWrites) {
     std::map<int, double> by_rank;
     for (const Json& entry : list[i]) by_rank[entry["rank"]] = entry["logprob"];
     EXPECT_EQ(by_rank.size(), list[i].size());
-    for (auto a = by_rank.begin(), b = std::next(a); b != by_rank.end(); ++a, ++b)
-      EXPECT_GE(a->second, b->second);
+    for (auto a = by_rank.begin(), b = std::next(a); b != by_rank.end(); ++a, ++b) EXPECT_GE(a->second, b->second);
   }
   const Json plain = complete(kPrompt, {{"prompt_logprobs", 3}})["choices"][0];
   EXPECT_EQ(plain["prompt_logprobs"], list);
@@ -142,8 +140,7 @@ TEST(PromptLogprobs, NothingNeedBeGenerated) {
   EXPECT_EQ(j["choices"][0]["text"], kPrompt);
   EXPECT_EQ(j["choices"][1]["text"], "The cat");
   const Json& zero = j["choices"][0]["logprobs"];
-  for (size_t i = 0; i < zero["tokens"].size(); ++i)
-    EXPECT_EQ(zero["token_logprobs"][i], five["token_logprobs"][i]);
+  for (size_t i = 0; i < zero["tokens"].size(); ++i) EXPECT_EQ(zero["token_logprobs"][i], five["token_logprobs"][i]);
 
   const Json silent = complete(kPrompt, {{"max_tokens", 0}})["choices"][0];
   EXPECT_EQ(silent["text"], "");
@@ -198,8 +195,7 @@ TEST(PromptLogprobs, AStreamBeginsWithThem) {
 // Alone, in company, and after others have brought the prompt into the cache.
 TEST(PromptLogprobs, CachesAndCompanyLeaveNoTrace) {
   std::string prompt;
-  for (int i = 0; i < 12; ++i)
-    prompt += "There is the number " + std::to_string(i * 77) + ". " + kPrompt + " ";
+  for (int i = 0; i < 12; ++i) prompt += "There is the number " + std::to_string(i * 77) + ". " + kPrompt + " ";
   const Json more = {{"echo", true}, {"logprobs", 2}, {"prompt_logprobs", 1}};
   const Json body = body_of(prompt, more);
   const Json want = asked("/v1/completions", body);
@@ -209,8 +205,7 @@ TEST(PromptLogprobs, CachesAndCompanyLeaveNoTrace) {
   std::vector<std::future<Json>> together;
   for (int i = 0; i < 8; ++i)
     together.push_back(std::async(std::launch::async, [&, i] {
-      return i % 2 == 0 ? asked("/v1/completions", body)
-                        : complete(prompt.substr(0, 100u * i), {{"max_tokens", 40}});
+      return i % 2 == 0 ? asked("/v1/completions", body) : complete(prompt.substr(0, 100u * i), {{"max_tokens", 40}});
     }));
   for (size_t i = 0; i < together.size(); ++i) {
     const Json got = together[i].get();
@@ -226,8 +221,7 @@ TEST(PromptLogprobs, TooMuchIsRefused) {
     EXPECT_EQ(r.status, 400);
     return r.json()["error"]["message"].get<std::string>();
   };
-  EXPECT_THAT(refused("a", {{"prompt_logprobs", 21}}),
-              HasSubstr("'prompt_logprobs' is 21: must be between 0 and 20"));
+  EXPECT_THAT(refused("a", {{"prompt_logprobs", 21}}), HasSubstr("'prompt_logprobs' is 21: must be between 0 and 20"));
   EXPECT_THAT(refused("a", {{"prompt_logprobs", -1}}), HasSubstr("'prompt_logprobs' is -1"));
   EXPECT_THAT(refused("a", {{"prompt_logprobs", 1}, {"stream", true}}), HasSubstr("not in a stream"));
   const Json prompt(std::vector<int>(2000, 42));
@@ -238,9 +232,8 @@ TEST(PromptLogprobs, TooMuchIsRefused) {
             "the answer would tell 1344000 log-probabilities of the prompts; at most 1048576 are told");
   Json streamed = more;
   streamed["stream"] = true;
-  EXPECT_EQ(
-      refused(prompt, streamed),
-      "the answer would tell 672000 log-probabilities of the prompts; at most 131072 are told in a stream");
+  EXPECT_EQ(refused(prompt, streamed),
+            "the answer would tell 672000 log-probabilities of the prompts; at most 131072 are told in a stream");
 }
 
 PromptLogprobs scores(size_t count, size_t tops) {
@@ -248,8 +241,7 @@ PromptLogprobs scores(size_t count, size_t tops) {
   for (size_t i = 0; i < count; ++i) {
     p.logprobs.push_back(-0.25f * static_cast<float>(i));
     p.ranks.push_back(static_cast<int32_t>(i));
-    for (size_t k = 0; k < tops; ++k)
-      p.top.push_back({static_cast<int32_t>(i * 7 + k), -0.5f * static_cast<float>(k)});
+    for (size_t k = 0; k < tops; ++k) p.top.push_back({static_cast<int32_t>(i * 7 + k), -0.5f * static_cast<float>(k)});
   }
   return p;
 }
@@ -284,8 +276,7 @@ TEST(LogprobLists, WritesWhatJsonKnows) {
   ASSERT_EQ(partial.size(), 2u);
   LogprobLists l(t, 7);
   l.add(partial[0], std::nullopt, {});
-  const TokenLogprob top[] = {
-      {partial[0], -1.0f}, {partial[1], -2.0f}, {t.encode("a", {})[0], -3.0f}, {-1, 0.0f}};
+  const TokenLogprob top[] = {{partial[0], -1.0f}, {partial[1], -2.0f}, {t.encode("a", {})[0], -3.0f}, {-1, 0.0f}};
   l.add(partial[1], -std::numeric_limits<float>::infinity(), top);
   l.add(t.encode("a", {})[0], -1e-9f, {}, false);
   l.add(t.encode("a", {})[0], -2.0f, {});

@@ -52,14 +52,12 @@ TEST(Json, LimitsWhatTakesMemory) {
   EXPECT_EQ(json_complaint(R"({"a": [1, 2, 3, 4, 5, 6, 7, 8], "b": ""})", few), "");
   for (const char* text : {R"({"a": [[], [], [], []], "b": 1})", R"({"a": [{}, {}, {}, {}, {}]})",
                            R"({"a": ["", "", "", "", ""]})", R"({"a":1,"b":1,"c":1,"d":1,"e":1,"f":1})"})
-    EXPECT_THAT(json_complaint(text, few), HasSubstr("more than 6 strings, arrays, objects and members"))
-        << text;
+    EXPECT_THAT(json_complaint(text, few), HasSubstr("more than 6 strings, arrays, objects and members")) << text;
   // As many tokens as any context has are fine, and so is a long conversation.
   std::string tokens = R"({"prompt": [0)", messages = R"({"messages": [)";
   for (int i = 0; i < 1'500'000; ++i) tokens += ",0";
   for (int i = 0; i < 16384; ++i)
-    messages +=
-        R"({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},)";
+    messages += R"({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},)";
   messages.back() = ']';
   EXPECT_EQ(json_complaint(tokens + "]}"), "");
   EXPECT_EQ(json_complaint(messages + "}"), "");
@@ -138,22 +136,22 @@ TEST(ChatRequest, NamesWhatIsWrong) {
     EXPECT_THAT(e.message, HasSubstr(message)) << body;
   };
   expect(R"({})", "messages", "missing_parameter", "'messages' is missing");
-  expect(R"({"messages": [{"role": "user", "content": "x"}], "temperature": "hot"})", "temperature",
-         "invalid_type", "'temperature' must be a number, not a string");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "temperature": "hot"})", "temperature", "invalid_type",
+         "'temperature' must be a number, not a string");
   expect(R"({"messages": [{"role": "user", "content": "x"}], "top_p": 1.5})", "top_p", "invalid_value",
          "'top_p' is 1.5: must be between 0 and 1");
-  expect(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})", "tools",
-         "unsupported_parameter", "'tools' is not supported");
-  expect(R"({"messages": [{"role": "user", "content": "x"}], "frobnicate": 1})", "frobnicate",
-         "unknown_parameter", "unknown parameter 'frobnicate'");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})", "tools", "unsupported_parameter",
+         "'tools' is not supported");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "frobnicate": 1})", "frobnicate", "unknown_parameter",
+         "unknown parameter 'frobnicate'");
   expect(R"({"messages": [{"role": "user", "content": "x"}], "stream": true, "stream_options": {"x": 1}})",
          "stream_options.x", "unknown_parameter", "unknown parameter 'stream_options.x'");
-  expect(R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
-         "messages[0].content[0].type", "unsupported_parameter", "reads text only");
-  expect(R"({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 2})", "top_logprobs",
-         "invalid_value", "needs 'logprobs'");
-  expect(R"({"messages": [{"role": "user", "content": "x"}], "logit_bias": {"100": 1}})", "logit_bias",
-         "invalid_value", "no token id");
+  expect(R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", "messages[0].content[0].type",
+         "unsupported_parameter", "reads text only");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 2})", "top_logprobs", "invalid_value",
+         "needs 'logprobs'");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "logit_bias": {"100": 1}})", "logit_bias", "invalid_value",
+         "no token id");
 }
 
 Conversation conversation(const Json& messages, const RequestLimits& l = limits()) {
@@ -179,9 +177,8 @@ TEST(ChatRequest, HeadersOfASystemPromptAreLeftOut) {
   EXPECT_EQ(system(Json::array({part(header), part(header), part("a"), part("b")})), "a\nb");
   EXPECT_EQ(system(Json::array({part(header + "\na"), part(header)})), "a\n" + header);
   EXPECT_EQ(system(Json::array({part(""), part(header)})), "\n" + header) << "it does not come first";
-  for (const std::string& kept :
-       {"Be kind.\n" + header, " " + header, std::string("x-anthropic-billing-header"),
-        std::string("x-anthropic-billing-header2: a"), std::string()})
+  for (const std::string& kept : {"Be kind.\n" + header, " " + header, std::string("x-anthropic-billing-header"),
+                                  std::string("x-anthropic-billing-header2: a"), std::string()})
     EXPECT_EQ(system(kept), kept);
   RequestLimits other = limits();
   other.system_headers = {"date", "x-b"};
@@ -192,8 +189,7 @@ TEST(ChatRequest, HeadersOfASystemPromptAreLeftOut) {
   // Nowhere else.
   const Json messages = {{{"role", "user"}, {"content", header}}, {{"role", "system"}, {"content", header}}};
   EXPECT_EQ(*conversation(messages).messages, messages);
-  EXPECT_EQ(conversation({{{"role", "developer"}, {"content", header + "\na"}}}).messages->at(0)["content"],
-            "a");
+  EXPECT_EQ(conversation({{{"role", "developer"}, {"content", header + "\na"}}}).messages->at(0)["content"], "a");
 }
 
 TEST(ChatRequest, MarksAreWherePartsEnd) {
@@ -218,8 +214,7 @@ TEST(ChatRequest, MarksAreWherePartsEnd) {
   bad["cache_control"] = "ephemeral";
   expect(bad, "messages[0].content[0].cache_control", "must be an object");
   const Json many = {{"messages", {{{"role", "user"}, {"content", std::vector<Json>(5, part("a", true))}}}}};
-  EXPECT_THAT(chat_error(many.dump().c_str()).message,
-              HasSubstr("has 5 parts with 'cache_control'; at most 4"));
+  EXPECT_THAT(chat_error(many.dump().c_str()).message, HasSubstr("has 5 parts with 'cache_control'; at most 4"));
 }
 
 // What a template makes of contents decides where marks are, or that they are nowhere.
@@ -242,8 +237,7 @@ TEST(CacheMarks, AreFoundWhereTheTemplatePutsThem) {
   EXPECT_THAT(find("{% for m in messages %}<{{ m.content | trim }}>{% endfor %}", two),
               ElementsAre("<rules", "<rules  \n\nmore><why"));
   // The other way round.
-  EXPECT_THAT(find("{{ messages[1].content }}{{ messages[0].content }}", two),
-              ElementsAre("why", "whyrules"));
+  EXPECT_THAT(find("{{ messages[1].content }}{{ messages[0].content }}", two), ElementsAre("why", "whyrules"));
   // What is written twice has no one place, nor has what is not written; the others have.
   EXPECT_THAT(find("{{ messages[0].content }}{{ messages[0].content }}{{ messages[1].content }}", two),
               ElementsAre("rules  \n\nmorerules  \n\nmorewhy"));
@@ -252,10 +246,8 @@ TEST(CacheMarks, AreFoundWhereTheTemplatePutsThem) {
   EXPECT_THAT(find("{% for m in messages %}{{ m.content | upper }}{% endfor %}", two), IsEmpty());
   EXPECT_THAT(find("{% for m in messages %}{{ m.content | length }}{% endfor %}", two), IsEmpty());
   EXPECT_THAT(find("{{ messages[0].content[:7] }}", two), IsEmpty());
-  EXPECT_THAT(find("{% if 'mark' in messages[0].content %}{{ raise_exception('no') }}{% endif %}x", two),
-              IsEmpty());
-  EXPECT_THAT(find(kPlain, {{{"role", "user"}, {"content", Json::array({part("  ", true), part("a")})}}}),
-              IsEmpty());
+  EXPECT_THAT(find("{% if 'mark' in messages[0].content %}{{ raise_exception('no') }}{% endif %}x", two), IsEmpty());
+  EXPECT_THAT(find(kPlain, {{{"role", "user"}, {"content", Json::array({part("  ", true), part("a")})}}}), IsEmpty());
   EXPECT_THAT(find(kPlain, {{{"role", "user"}, {"content", "a"}}}), IsEmpty());
 }
 
@@ -273,10 +265,8 @@ TEST(CompletionRequest, TakesAllFormsOfPrompts) {
   EXPECT_TRUE(parse(R"({"prompt": "a", "logprobs": 1, "echo": true})")->echo);
   EXPECT_EQ(parse(R"({"prompt": "a"})")->params.prompt_logprobs, -1);
   EXPECT_EQ(parse(R"({"prompt": "a", "prompt_logprobs": 0, "max_tokens": 0})")->params.prompt_logprobs, 0);
-  EXPECT_EQ(parse(R"({"prompt": "a", "prompt_logprobs": 0, "stream": true})").error().param,
-            "prompt_logprobs");
-  EXPECT_EQ(parse(R"({"prompt": "a", "cache_positions": [5, 64.0]})")->cache_positions,
-            (std::vector<int64_t>{5, 64}));
+  EXPECT_EQ(parse(R"({"prompt": "a", "prompt_logprobs": 0, "stream": true})").error().param, "prompt_logprobs");
+  EXPECT_EQ(parse(R"({"prompt": "a", "cache_positions": [5, 64.0]})")->cache_positions, (std::vector<int64_t>{5, 64}));
   for (const char* bad : {"[0]", "[65]", "[1.5]", "[\"a\"]", "5", "[1,1,1,1,1,1,1,1,1]"})
     EXPECT_EQ(parse(fmt::format(R"({{"prompt": "a", "cache_positions": {}}})", bad).c_str()).error().param,
               "cache_positions")

@@ -107,8 +107,7 @@ TEST(RequestPool, TheLastThreadWaitsForOthers) {
   ASSERT_TRUE(pool.submit(task("a", "a2", log, long_task.waiter())).ok());
   short_task.open();
   // The thread that had b1 looks for its next task before anybody else can bring one.
-  while (registry.text().find("quire:request_pool_running_requests 1\n") == std::string::npos &&
-         log.lines().size() < 3)
+  while (registry.text().find("quire:request_pool_running_requests 1\n") == std::string::npos && log.lines().size() < 3)
     std::this_thread::yield();
   ASSERT_TRUE(pool.submit(task("b", "b2", log)).ok());
   log.wait_for(3);
@@ -193,8 +192,7 @@ TEST(RequestPool, DropsWhatNobodyWaitsFor) {
   Log log;
   Door door;
   RequestPool pool({.threads = 1}, registry);
-  const auto running = std::make_shared<RequestPool::Ticket>(),
-             waiting = std::make_shared<RequestPool::Ticket>();
+  const auto running = std::make_shared<RequestPool::Ticket>(), waiting = std::make_shared<RequestPool::Ticket>();
   RequestPool::Task first = task("a", "a1", log, door.waiter()), second = task("a", "a2", log);
   first.ticket = running;
   second.ticket = waiting;

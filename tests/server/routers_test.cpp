@@ -44,8 +44,7 @@ TEST(Routers, NeedAKeyForAllButHealth) {
   EXPECT_EQ(ask(server.port(), get("/ping")).status, 200);
   for (const char* path : {"/load", "/get_load", "/server_info", "/get_model_info"}) {
     EXPECT_EQ(ask(server.port(), get(path)).status, 401) << path;
-    EXPECT_EQ(ask(server.port(), get(path, "Authorization: Bearer a-key-of-this-test\r\n")).status, 200)
-        << path;
+    EXPECT_EQ(ask(server.port(), get(path, "Authorization: Bearer a-key-of-this-test\r\n")).status, 200) << path;
   }
 }
 
@@ -81,8 +80,7 @@ TEST(Routers, TheirRequestsAreServed) {
     "echo": false, "no_stop_trim": false, "ignore_eos": false, "skip_special_tokens": true,
     "return_hidden_states": false})");
   EXPECT_EQ(ask(demo_server().port(), post("/v1/completions", completion)).status, 200);
-  EXPECT_EQ(ask(demo_server().port(), post("/v1/embeddings", Json{{"model", "demo"}, {"input", "a"}})).status,
-            200);
+  EXPECT_EQ(ask(demo_server().port(), post("/v1/embeddings", Json{{"model", "demo"}, {"input", "a"}})).status, 200);
 }
 
 // Open WebUI: a conversation with all of its sliders moved, its title and tag tasks, and a continued answer.
@@ -95,8 +93,7 @@ TEST(OpenWebUi, ItsRequestsAreServed) {
   EXPECT_EQ(send(R"({"stream": true, "model": "demo", "messages": [{"role": "user", "content": "Hello"}],
                      "stream_options": {"include_usage": true}, "max_tokens": 4})"),
             "");
-  EXPECT_EQ(
-      send(R"({"stream": true, "model": "demo",
+  EXPECT_EQ(send(R"({"stream": true, "model": "demo",
     "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content":
       [{"type": "text", "text": "Hello", "id": "x"}]}, {"role": "assistant", "content": "Hi"},
       {"role": "user", "content": "Go on"}],
@@ -105,8 +102,8 @@ TEST(OpenWebUi, ItsRequestsAreServed) {
     "logit_bias": {"5": -100}, "num_ctx": 4096, "num_predict": 4, "repeat_last_n": 64, "tfs_z": 1, "mirostat": 0,
     "mirostat_eta": 0.1, "mirostat_tau": 5, "num_keep": 24, "num_batch": 512, "num_thread": 4, "num_gpu": 1,
     "use_mmap": true, "keep_alive": "5m", "think": null, "tools": [], "metadata": {"chat_id": "c"}})"),
-      "messages[1].content[0].id, num_ctx, num_predict, repeat_last_n, tfs_z, mirostat_eta, mirostat_tau, "
-      "num_keep, num_batch, num_thread, num_gpu, use_mmap, keep_alive");
+            "messages[1].content[0].id, num_ctx, num_predict, repeat_last_n, tfs_z, mirostat_eta, mirostat_tau, "
+            "num_keep, num_batch, num_thread, num_gpu, use_mmap, keep_alive");
   EXPECT_EQ(send(R"({"model": "demo", "messages": [{"role": "user", "content": "### Task:\nA title."}],
                      "stream": false, "max_completion_tokens": 4, "chat_id": "c", "session_id": "s", "id": "m",
                      "features": {"web_search": false}, "variables": {"{{USER_NAME}}": "x"}})"),

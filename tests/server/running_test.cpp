@@ -37,8 +37,7 @@ TEST_F(Running, ServesAndEndsWhileNobodyReadsItsMessages) {
   std::string said;
   start("-c 512 --drain-timeout 0", [&] {
     char buffer[4096];
-    for (ssize_t n; (n = read(reader, buffer, sizeof buffer)) > 0;)
-      said.append(buffer, static_cast<size_t>(n));
+    for (ssize_t n; (n = read(reader, buffer, sizeof buffer)) > 0;) said.append(buffer, static_cast<size_t>(n));
     return said;
   });
   Client many(port_);
@@ -62,8 +61,7 @@ TEST_F(Running, GoesOnWhenTheReaderOfItsMessagesLeaves) {
   std::string said;
   start("-c 512", [&] {
     char buffer[4096];
-    for (ssize_t n; (n = read(reader, buffer, sizeof buffer)) > 0;)
-      said.append(buffer, static_cast<size_t>(n));
+    for (ssize_t n; (n = read(reader, buffer, sizeof buffer)) > 0;) said.append(buffer, static_cast<size_t>(n));
     return said;
   });
   close(reader);
@@ -97,8 +95,7 @@ TEST_F(Running, OpensItsLogsAnewOnSighup) {
     std::filesystem::rename(path(name), path(name) + ".1");
   }
   kill(pid_, SIGHUP);
-  for (const char* name : {"access", "steps"})
-    EXPECT_TRUE(eventually([&] { return has_lines(name); })) << name;
+  for (const char* name : {"access", "steps"}) EXPECT_TRUE(eventually([&] { return has_lines(name); })) << name;
   kill(pid_, SIGTERM);
   EXPECT_EQ(wait(), 0);
 }

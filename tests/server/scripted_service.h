@@ -1,5 +1,5 @@
-// A service without a model: it answers each job with the texts that a test says. What the HTTP side makes of texts, ends
-// and errors is tested with it, whatever a model would write.
+// A service without a model: it answers each job with the texts that a test says. What the HTTP side makes of texts,
+// ends and errors is tested with it, whatever a model would write.
 #pragma once
 
 #include <condition_variable>
@@ -58,8 +58,7 @@ class ScriptedService final : public server::Service {
     return stopped_;
   }
 
-  server::ApiResult<std::vector<server::JobId>> submit(std::vector<server::Job> jobs,
-                                                       server::EventSink sink) override {
+  server::ApiResult<std::vector<server::JobId>> submit(std::vector<server::Job> jobs, server::EventSink sink) override {
     const std::lock_guard lock(mutex_);
     if (refusal_) return *refusal_;
     const auto shared = std::make_shared<server::EventSink>(std::move(sink));

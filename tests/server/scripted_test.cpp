@@ -1,5 +1,5 @@
-// What the HTTP side makes of answers that no demo model would write: reasoning cut at every place, failures in the middle,
-// a service that refuses, a device that is lost, and clients that leave.
+// What the HTTP side makes of answers that no demo model would write: reasoning cut at every place, failures in the
+// middle, a service that refuses, a device that is lost, and clients that leave.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,8 +50,7 @@ TEST_F(Scripted, ReasoningIsSplitOffWhereverItIsCut) {
     const size_t second = std::min(text.size(), first + 3);
     if ((text[first] & 0xC0) == 0x80 || (second < text.size() && (text[second] & 0xC0) == 0x80))
       continue;  // the engine's texts are whole characters
-    service_->will_answer(
-        {.texts = {text.substr(0, first), text.substr(first, second - first), text.substr(second)}});
+    service_->will_answer({.texts = {text.substr(0, first), text.substr(first, second - first), text.substr(second)}});
     const Reply streamed = chat(true);
     EXPECT_EQ(joined(streamed, "reasoning_content"), reasoning) << "cut at " << first;
     EXPECT_EQ(joined(streamed, "content"), content) << "cut at " << first;

@@ -26,8 +26,7 @@ class ServeProgram : public ProgramTest {
   // Starts it and waits until it says where it serves. `said_by_now` reads its standard error where path("err") is a
   // FIFO and no file.
   void start(const std::string& options, const std::function<std::string()>& said_by_now = nullptr) {
-    if (!said_by_now)
-      write("err", "");  // what is read there is not what an earlier one said, nor nothing at all
+    if (!said_by_now) write("err", "");  // what is read there is not what an earlier one said, nor nothing at all
     launch(options);
     for (int i = 0; i < 3000 && port_ == 0; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -39,8 +38,8 @@ class ServeProgram : public ProgramTest {
     ASSERT_NE(port_, 0) << (said_by_now ? "" : read_whole_file(path("err")));
   }
   void launch(const std::string& options) {
-    const std::string command = "exec " QUIRE_PROGRAM " serve -m " + demo_model_path() + " --port 0 " +
-                                options + " </dev/null >" + path("out") + " 2>" + path("err");
+    const std::string command = "exec " QUIRE_PROGRAM " serve -m " + demo_model_path() + " --port 0 " + options +
+                                " </dev/null >" + path("out") + " 2>" + path("err");
     pid_ = fork();
     if (pid_ == 0) {
       execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);

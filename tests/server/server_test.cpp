@@ -66,9 +66,9 @@ TEST(Server, AnswersAChat) {
 
 TEST(Server, StreamsTheSameText) {
   const Json whole = chat("Tell me a story.", {{"max_tokens", 30}});
-  const auto chunks = stream(
-      "/v1/chat/completions",
-      chat_body("Tell me a story.", {{"max_tokens", 30}, {"stream_options", {{"include_usage", true}}}}));
+  const auto chunks =
+      stream("/v1/chat/completions",
+             chat_body("Tell me a story.", {{"max_tokens", 30}, {"stream_options", {{"include_usage", true}}}}));
   std::string text;
   EXPECT_EQ(chunks.front()["choices"][0]["delta"]["role"], "assistant");
   for (const Json& c : chunks) {
@@ -81,13 +81,11 @@ TEST(Server, StreamsTheSameText) {
   }
   EXPECT_EQ(whole["choices"][0]["message"]["content"], text);
   EXPECT_EQ(chunks.back()["usage"], whole["usage"]);
-  EXPECT_EQ(chunks.at(chunks.size() - 2)["choices"][0]["finish_reason"],
-            whole["choices"][0]["finish_reason"]);
+  EXPECT_EQ(chunks.at(chunks.size() - 2)["choices"][0]["finish_reason"], whole["choices"][0]["finish_reason"]);
 }
 
 TEST(Server, SplitsReasoningFromTheAnswer) {
-  const Json body =
-      chat_body("12+7", {{"max_tokens", 60}, {"chat_template_kwargs", {{"enable_thinking", true}}}});
+  const Json body = chat_body("12+7", {{"max_tokens", 60}, {"chat_template_kwargs", {{"enable_thinking", true}}}});
   const Json j = asked("/v1/chat/completions", body);
   const Json& m = j["choices"][0]["message"];
   EXPECT_EQ(m["content"].get<std::string>().find("think>"), std::string::npos);
@@ -190,8 +188,7 @@ TEST(Server, ListsModelsAndTokens) {
 
 TEST(Server, KeepsConnectionsAndPipelines) {
   Client c(demo_server().port());
-  c.send(get("/version") + post("/v1/completions", completion_body("Hi", {{"max_tokens", 2}})) +
-         get("/health"));
+  c.send(get("/version") + post("/v1/completions", completion_body("Hi", {{"max_tokens", 2}})) + get("/health"));
   EXPECT_EQ(c.receive().json()["version"], QUIRE_VERSION);
   EXPECT_EQ(c.receive().json()["object"], "text_completion");
   EXPECT_EQ(c.receive().json()["status"], "ok");
@@ -213,8 +210,7 @@ TEST(Server, PassesIdsAndTracesOn) {
 
 TEST(Server, CancelsWhatNobodyReads) {
   DemoServer& s = demo_server();
-  const std::string aborted =
-      R"(vllm:request_success_total{model_name="demo",engine="0",finished_reason="abort"})";
+  const std::string aborted = R"(vllm:request_success_total{model_name="demo",engine="0",finished_reason="abort"})";
   const double before = std::max(0.0, s.metric(aborted));
   const Json endless = completion_body("Once upon a time", {{"max_tokens", 1900}, {"ignore_eos", true}});
   {
@@ -225,8 +221,8 @@ TEST(Server, CancelsWhatNobodyReads) {
     streaming.receive_until([](const std::string& r) { return r.find("data: ") != std::string::npos; }, 60);
     Client waiting(s.port());
     waiting.send(post("/v1/completions", endless));
-    ASSERT_TRUE(eventually(
-        [&] { return s.metric(R"(vllm:num_requests_running{model_name="demo",engine="0"})") == 2; }));
+    ASSERT_TRUE(
+        eventually([&] { return s.metric(R"(vllm:num_requests_running{model_name="demo",engine="0"})") == 2; }));
   }
   EXPECT_TRUE(eventually([&] { return s.metric(aborted) == before + 2; })) << s.metric(aborted);
   EXPECT_EQ(ask(s.port(), post("/v1/completions", completion_body("Hi", {{"max_tokens", 1}}))).status, 200);
@@ -242,9 +238,8 @@ TEST(Server, GivesTheSameTextsUnderLoad) {
   }
   std::vector<std::future<std::string>> together;
   for (const Json& b : bodies)
-    together.push_back(std::async(std::launch::async, [&b] {
-      return asked("/v1/completions", b)["choices"][0]["text"].get<std::string>();
-    }));
+    together.push_back(std::async(
+        std::launch::async, [&b] { return asked("/v1/completions", b)["choices"][0]["text"].get<std::string>(); }));
   for (size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i].get(), alone[i]) << i;
 }
 
@@ -267,9 +262,8 @@ TEST(Server, TellsHowMuchOfAPromptWasFound) {
   const Json salted = complete(prompt, {{"max_tokens", 8}, {"cache_salt", "mine"}});
   EXPECT_EQ(cached(salted), 0);
   EXPECT_EQ(salted["choices"][0]["text"], first["choices"][0]["text"]);
-  const auto chunks =
-      stream("/v1/completions",
-             completion_body(prompt, {{"max_tokens", 2}, {"stream_options", {{"include_usage", true}}}}));
+  const auto chunks = stream(
+      "/v1/completions", completion_body(prompt, {{"max_tokens", 2}, {"stream_options", {{"include_usage", true}}}}));
   EXPECT_EQ(cached(chunks.back()), 192);
   EXPECT_EQ(ask(s.port(), post("/v1/completions", completion_body("Hi", {{"cache_salt", 5}}))).status, 400);
   EXPECT_TRUE(eventually([&] { return s.metric("vllm:num_requests_running" + labels) == 0; }));
@@ -283,16 +277,14 @@ TEST(Server, TellsHowMuchOfAPromptWasFound) {
 TEST(Server, CountsInVllmsWords) {
   DemoServer& s = demo_server();
   complete("Once upon a time", {{"max_tokens", 5}});
-  EXPECT_TRUE(eventually(
-      [&] { return s.metric(R"(vllm:num_requests_running{model_name="demo",engine="0"})") == 0; }));
+  EXPECT_TRUE(eventually([&] { return s.metric(R"(vllm:num_requests_running{model_name="demo",engine="0"})") == 0; }));
   const Reply r = ask(s.port(), get("/metrics"));
   EXPECT_EQ(r.header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
   for (const char* name :
        {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
         "vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:request_success_total",
-        "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
-        "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds",
-        "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds",
+        "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds", "vllm:e2e_request_latency_seconds",
+        "vllm:request_queue_time_seconds", "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds",
         "vllm:iteration_tokens_total", "vllm:num_preemptions_total", "vllm:prefix_cache_queries_total",
         "vllm:prefix_cache_hits_total", "quire:prefix_cache_misses_total", "http_requests_total",
         "process_resident_memory_bytes"})

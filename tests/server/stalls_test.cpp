@@ -56,7 +56,8 @@ class BusyPool {
   std::shared_future<void> open_{promise_.get_future().share()};
 };
 
-// With every thread of the pool at something that does not end, streams go on and whoever asks how the server is hears it.
+// With every thread of the pool at something that does not end, streams go on and whoever asks how the server is hears
+// it.
 TEST(Stalls, StreamsAndGetNeverWaitForThePool) {
   DemoServer s(DemoServer::Options{});
   Client stream(s.port());
@@ -187,8 +188,7 @@ class Witness {
       size_t seen = 0;
       const auto more = [&](const std::string& r) { return r.size() > seen; };
       c.receive_until(more, 60);
-      while (!stop_ &&
-             c.received().find("data: [DONE]", std::max<size_t>(seen, 20) - 20) == std::string::npos) {
+      while (!stop_ && c.received().find("data: [DONE]", std::max<size_t>(seen, 20) - 20) == std::string::npos) {
         seen = c.received().size();
         const auto start = Clock::now();
         c.receive_until(more, 60);
@@ -228,8 +228,8 @@ TEST(Stalls, NoBodyHoldsUpOthers) {
       most = std::max(0.4, 0.15 * took);
       if (gap < most && health < most) break;
     }
-    fmt::print("{}: {:.2f} s for four; the longest silence of a stream {:.0f} ms, of /health {:.0f} ms\n",
-               attack.name, took, gap * 1e3, health * 1e3);
+    fmt::print("{}: {:.2f} s for four; the longest silence of a stream {:.0f} ms, of /health {:.0f} ms\n", attack.name,
+               took, gap * 1e3, health * 1e3);
     EXPECT_LT(gap, most) << attack.name;
     EXPECT_LT(health, most) << attack.name;
   }
@@ -290,8 +290,7 @@ TEST_F(ServeProgram, RequestsThatFindNoMemoryFailAlone) {
     ASSERT_EQ(prlimit(pid_, RLIMIT_AS, &limit, nullptr), 0);
     for (const std::string& body : bodies) {
       const bool chat = body.starts_with(R"({"messages)");
-      const Reply r =
-          ask(port_, post(chat ? "/v1/chat/completions" : "/v1/completions", std::string_view(body)), 60);
+      const Reply r = ask(port_, post(chat ? "/v1/chat/completions" : "/v1/completions", std::string_view(body)), 60);
       // 0: no answer within a minute, or the connection has closed.
       ASSERT_THAT(r.status, testing::AnyOf(400, 503))
           << mib << " MiB: " << body.substr(0, 40) << ", of " << kib_of(pid_, "VmSize") << " KiB\n"

@@ -39,8 +39,7 @@ class StepTraceTest : public ProgramTest {
 };
 
 TEST_F(StepTraceTest, ALineHasEverythingOfARecord) {
-  StepRecord r{
-      .step = 7, .time = 1700000000.25, .decode_rows = 3, .prompt_rows = 128, .running = 5, .waiting = 9};
+  StepRecord r{.step = 7, .time = 1700000000.25, .decode_rows = 3, .prompt_rows = 128, .running = 5, .waiting = 9};
   r.admitted = 2;
   r.queued = 3;
   r.deferred[static_cast<size_t>(Deferral::kSharedPrefix)] = 4;
@@ -105,8 +104,7 @@ TEST_F(StepTraceTest, DropsWhatItCannotWriteInTimeAndSaysSo) {
   ::fcntl(reader, F_SETFL, 0);
   std::string text;
   char buffer[4096];
-  for (ssize_t n; (n = ::read(reader, buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n; (n = ::read(reader, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
   ender.join();
   ::close(reader);
   int64_t written = 0, dropped = 0;
@@ -128,16 +126,14 @@ TEST_F(StepTraceTest, ServeRefusesWhatItCannotDo) {
   const std::string serve = "serve -m " + demo_model_path() + " --port 0 ";
   expect_refused(serve + "--trace-steps " + path("no/such/folder"),
                  "--trace-steps: " + path("no/such/folder") + ": cannot be written");
-  expect_refused(serve + "--kv-offloading-size -1",
-                 "--kv-offloading-size -1: must be between 0 and 65536 GiB");
+  expect_refused(serve + "--kv-offloading-size -1", "--kv-offloading-size -1: must be between 0 and 65536 GiB");
   expect_refused(serve + "--first-token-first -1", "a threshold of -1 waiting prompts: must not be negative");
 }
 
 // Prompts with two beginnings, more of them than the cache has room for, so that everything there is to record happens.
 TEST_F(StepTraceTest, AServiceRecordsEveryStepAndCountsIt) {
   const ModelPtr model = load_or_die(demo_model_path());
-  EngineOptions o{
-      .threads = 1, .context = 512, .max_sequences = 4, .max_batch_tokens = 128, .kv_tokens = 512};
+  EngineOptions o{.threads = 1, .context = 512, .max_sequences = 4, .max_batch_tokens = 128, .kv_tokens = 512};
   o.prefix_cache = true;
   o.state_checkpoints = 2;
   o.prefix_host_bytes = int64_t{64} << 20;
@@ -158,10 +154,10 @@ TEST_F(StepTraceTest, AServiceRecordsEveryStepAndCountsIt) {
         job.request.max_tokens = 12;
         job.request.ignore_eos = true;
       }
-      ASSERT_TRUE(service
-                      .submit(std::move(jobs),
-                              [&](size_t, const TokenEvent& e) { ended += e.finish != FinishReason::kNone; })
-                      .ok());
+      ASSERT_TRUE(
+          service
+              .submit(std::move(jobs), [&](size_t, const TokenEvent& e) { ended += e.finish != FinishReason::kNone; })
+              .ok());
       while (ended < 8 * (round + 1)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
@@ -193,10 +189,9 @@ TEST_F(StepTraceTest, AServiceRecordsEveryStepAndCountsIt) {
     return at == std::string::npos ? -1.0 : std::stod(text.substr(at + key.size()));
   };
   const auto steps = static_cast<double>(lines.size());
-  for (const char* name :
-       {"quire:step_decode_rows", "quire:step_prompt_tokens", "quire:step_waiting_requests",
-        "quire:step_free_blocks_perc", "quire:step_host_seconds", "quire:step_device_seconds",
-        "vllm:iteration_tokens_total"})
+  for (const char* name : {"quire:step_decode_rows", "quire:step_prompt_tokens", "quire:step_waiting_requests",
+                           "quire:step_free_blocks_perc", "quire:step_host_seconds", "quire:step_device_seconds",
+                           "vllm:iteration_tokens_total"})
     EXPECT_EQ(value(name + std::string("_count")), steps) << name;
   EXPECT_EQ(value("quire:engine_steps_total"), steps);
   EXPECT_EQ(value("quire:step_decode_rows_sum"), static_cast<double>(decoded));

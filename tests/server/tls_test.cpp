@@ -28,8 +28,7 @@ struct FreeWith {
 using Key = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
 
 // A key, and a certificate that it signs itself, as PEM files.
-Key write_pair(const std::string& key_path, const std::string& certificate_path,
-               std::string passphrase = "") {
+Key write_pair(const std::string& key_path, const std::string& certificate_path, std::string passphrase = "") {
   Key key(EVP_EC_gen("P-256"));
   const std::unique_ptr<X509, FreeWith<X509_free>> x(X509_new());
   ASN1_INTEGER_set(X509_get_serialNumber(x.get()), 1);
@@ -37,8 +36,7 @@ Key write_pair(const std::string& key_path, const std::string& certificate_path,
   X509_gmtime_adj(X509_getm_notAfter(x.get()), 3600);
   X509_set_pubkey(x.get(), key.get());
   X509_NAME* name = X509_get_subject_name(x.get());
-  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"),
-                             -1, -1, 0);
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
   X509_set_issuer_name(x.get(), name);
   X509_sign(x.get(), key.get(), EVP_sha256());
   const auto write = [](const std::string& path, const auto& put) {
@@ -70,8 +68,7 @@ std::string ask_tls(uint16_t port, const std::string& request, int newest) {
   BIO_write(bio.get(), request.data(), static_cast<int>(request.size()));
   std::string all;
   char buffer[4096];
-  for (int n; (n = BIO_read(bio.get(), buffer, sizeof buffer)) > 0;)
-    all.append(buffer, static_cast<size_t>(n));
+  for (int n; (n = BIO_read(bio.get(), buffer, sizeof buffer)) > 0;) all.append(buffer, static_cast<size_t>(n));
   return all;
 }
 
@@ -85,8 +82,7 @@ TEST_F(Tls, ServesHttps) {
     EXPECT_THAT(ask_tls(s.port(), get("/health", close), version), HasSubstr("{\"status\":\"ok\"}"));
   EXPECT_EQ(ask_tls(s.port(), get("/health", close), TLS1_1_VERSION), "");
   const Json body = {{"prompt", "Once"}, {"max_tokens", 4}, {"stream", true}};
-  EXPECT_THAT(ask_tls(s.port(), post("/v1/completions", body, close), TLS1_3_VERSION),
-              HasSubstr("data: [DONE]"));
+  EXPECT_THAT(ask_tls(s.port(), post("/v1/completions", body, close), TLS1_3_VERSION), HasSubstr("data: [DONE]"));
   // No TLS at all, and a client that stops within the handshake.
   Client plain(s.port());
   plain.send(get("/health"));
@@ -99,9 +95,9 @@ TEST_F(Tls, ServesHttps) {
 TEST_F(Tls, RefusesFilesThatAreNoPair) {
   write_pair(path("other-key"), path("other-cert"));
   const std::string serve = "serve -m " + demo_model_path() + " --port 0 --ssl-certfile ";
-  expect_refused(serve + path("cert") + " --ssl-keyfile " + path("other-key"),
-                 "--ssl-keyfile " + path("other-key") + ": the key does not belong to the certificate in " +
-                     path("cert"));
+  expect_refused(
+      serve + path("cert") + " --ssl-keyfile " + path("other-key"),
+      "--ssl-keyfile " + path("other-key") + ": the key does not belong to the certificate in " + path("cert"));
   expect_refused(serve + path("key") + " --ssl-keyfile " + path("key"), "no certificate chain");
   expect_refused(serve + path("cert") + " --ssl-keyfile " + path("cert"), "no private key in PEM format");
   expect_refused(serve + path("none") + " --ssl-keyfile " + path("key"),

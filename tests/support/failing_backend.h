@@ -18,8 +18,8 @@ struct Loss {
   };
 };
 
-// Wraps what `make` makes. Steps are submitted to it until the loss is known, as to a device that fails between a launch and
-// the wait for it.
+// Wraps what `make` makes. Steps are submitted to it until the loss is known, as to a device that fails between a
+// launch and the wait for it.
 BackendFactory failing_backend(Loss loss, BackendFactory make = make_backend);
 
 }  // namespace quire::test

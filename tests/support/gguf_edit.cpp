@@ -51,8 +51,8 @@ GgufEdit with_mtp_block(uint32_t blocks) {
                w.add("qwen35.block_count", 4 + blocks);
                w.add("qwen35.nextn_predict_layers", blocks);
              }};
-  for (const char* t : {"attn_norm", "post_attention_norm", "attn_q", "attn_k", "attn_v", "attn_output",
-                        "attn_q_norm", "attn_k_norm", "ffn_gate", "ffn_up", "ffn_down"})
+  for (const char* t : {"attn_norm", "post_attention_norm", "attn_q", "attn_k", "attn_v", "attn_output", "attn_q_norm",
+                        "attn_k_norm", "ffn_gate", "ffn_up", "ffn_down"})
     e.copy.emplace_back(fmt::format("blk.1.{}.weight", t), fmt::format("blk.4.{}.weight", t));
   e.add = {{"blk.4.nextn.eh_proj.weight", {128, 64}},
            {"blk.4.nextn.enorm.weight", {64}},

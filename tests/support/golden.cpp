@@ -26,8 +26,7 @@ GoldenPrompt read_prompt(const Json& j) {
   p.ids = j.at("ids").get<std::vector<TokenId>>();
   p.continuation = j.at("continuation_ids").get<std::vector<TokenId>>();
   p.gaps = j.at("continuation_gap").get<std::vector<double>>();
-  for (const Json& s : j.at("spread_top10"))
-    p.spread.push_back({s.at("pos").get<int64_t>(), read_top(s.at("top10"))});
+  for (const Json& s : j.at("spread_top10")) p.spread.push_back({s.at("pos").get<int64_t>(), read_top(s.at("top10"))});
   p.spread.push_back({static_cast<int64_t>(p.ids.size()) - 1, read_top(j.at("last_top10"))});
   return p;
 }
@@ -200,15 +199,14 @@ void check_teacher_forced(GoldenModel& m, const TeacherBounds& bounds) {
   }
   std::sort(kl.begin(), kl.end());
   const auto kept = kl.size() - static_cast<size_t>(bounds.lost * static_cast<double>(kl.size()));
-  const double mean = std::accumulate(kl.begin(), kl.begin() + static_cast<std::ptrdiff_t>(kept), 0.0) /
-                      static_cast<double>(kept);
+  const double mean =
+      std::accumulate(kl.begin(), kl.begin() + static_cast<std::ptrdiff_t>(kept), 0.0) / static_cast<double>(kept);
   std::printf(
       "%zu steps, %d with a gap above %.3f, largest gap that turned %.3g; KL mean %.3g (bound %.3g) of "
       "%zu steps, largest %.3g\n",
       kl.size(), clear, bounds.clear_gap, largest_turned, mean, bounds.mean_kl, kept, kl.back());
   EXPECT_GT(static_cast<size_t>(clear), kl.size() / 2);
-  EXPECT_LE(static_cast<double>(lost.size()), bounds.lost * clear)
-      << fmt::format("{}", fmt::join(lost, "\n"));
+  EXPECT_LE(static_cast<double>(lost.size()), bounds.lost * clear) << fmt::format("{}", fmt::join(lost, "\n"));
   EXPECT_LT(mean, bounds.mean_kl);
 }
 
@@ -223,8 +221,7 @@ void check_generated(GoldenModel& m, size_t longest_prompt, double bound) {
     if (p.ids.size() > longest_prompt) continue;
     const std::vector<bool> wanted = generated_positions(p);
     const auto& want = m.reference(k);
-    const auto other = distributions(*prompt, p.all(), wanted),
-               got = distributions(*generated, p.all(), wanted);
+    const auto other = distributions(*prompt, p.all(), wanted), got = distributions(*generated, p.all(), wanted);
     for (size_t i = 0; i < want.size(); ++i) {
       if (!wanted[i]) continue;
       as_generated += divergence(want[i], got[i]);
@@ -233,18 +230,18 @@ void check_generated(GoldenModel& m, size_t longest_prompt, double bound) {
     }
   }
   as_generated /= static_cast<double>(steps);
-  std::printf("%zu steps: mean KL %.3g as generated tokens, %.3g as a prompt (bound %.3g)\n", steps,
-              as_generated, as_prompt / static_cast<double>(steps), bound);
+  std::printf("%zu steps: mean KL %.3g as generated tokens, %.3g as a prompt (bound %.3g)\n", steps, as_generated,
+              as_prompt / static_cast<double>(steps), bound);
   EXPECT_LT(as_generated, bound);
 }
 
 void check_perplexity(const ModelPtr& model, const Golden& golden, Device device, size_t windows,
                       const PerplexityBounds& bounds) {
   const GoldenPerplexity& g = golden.perplexity;
-  const std::vector<TokenId> tokens =
-      g.ids.empty() ? model->tokenizer->encode(read_whole_file(golden_folder() + "ppl.txt"),
-                                               {.add_special = false, .parse_special = false})
-                    : g.ids;
+  const std::vector<TokenId> tokens = g.ids.empty()
+                                          ? model->tokenizer->encode(read_whole_file(golden_folder() + "ppl.txt"),
+                                                                     {.add_special = false, .parse_special = false})
+                                          : g.ids;
   const auto window = static_cast<size_t>(g.window);
   ASSERT_EQ(tokens.size() / window, g.window_nll.size());
   const size_t all = g.window_nll.size(), n = windows == 0 ? all : windows;
@@ -255,16 +252,15 @@ void check_perplexity(const ModelPtr& model, const Golden& golden, Device device
     const size_t w = i * all / n;
     const Result<double> nll = scorer->negative_log_likelihood(std::span(tokens).subspan(w * window, window));
     ASSERT_TRUE(nll.ok());
-    const double difference =
-        (*nll - g.window_nll[w]) / scored;  // of the logarithm: relative, as small as it is
+    const double difference = (*nll - g.window_nll[w]) / scored;  // of the logarithm: relative, as small as it is
     sum += difference;
     worst = std::max(worst, std::fabs(difference));
     EXPECT_NEAR(difference, 0, bounds.window) << "window " << w << ": perplexity " << std::exp(*nll / scored)
                                               << ", recorded " << std::exp(g.window_nll[w] / scored);
   }
   const double mean = sum / static_cast<double>(n);
-  std::printf("perplexity of %zu windows: %+.4f%% (bound %.4f%%), the worst %.4f%% off (bound %.4f%%)\n", n,
-              mean * 100, bounds.all * 100, worst * 100, bounds.window * 100);
+  std::printf("perplexity of %zu windows: %+.4f%% (bound %.4f%%), the worst %.4f%% off (bound %.4f%%)\n", n, mean * 100,
+              bounds.all * 100, worst * 100, bounds.window * 100);
   EXPECT_NEAR(mean, 0, bounds.all);
 }
 

@@ -72,11 +72,10 @@ json hf_config(const TinyModel& m) {
                          {"original_max_position_embeddings", 64}};
   if (!m.hybrid()) return c;
   c.erase("rope_theta");
-  c["rope_parameters"] = {
-      {"rope_theta", m.rope_theta},
-      {"rope_type", "default"},
-      {"partial_rotary_factor", static_cast<double>(m.n_rot) / static_cast<double>(m.head_dim)},
-      {"mrope_section", {m.rope_sections[0], m.rope_sections[1], m.rope_sections[2]}}};
+  c["rope_parameters"] = {{"rope_theta", m.rope_theta},
+                          {"rope_type", "default"},
+                          {"partial_rotary_factor", static_cast<double>(m.n_rot) / static_cast<double>(m.head_dim)},
+                          {"mrope_section", {m.rope_sections[0], m.rope_sections[1], m.rope_sections[2]}}};
   c["linear_num_key_heads"] = m.k_heads;
   c["linear_num_value_heads"] = m.v_heads;
   c["linear_key_head_dim"] = m.state;
@@ -92,8 +91,7 @@ json hf_tokenizer(const TinyModel& m) {
   const std::string regex = fmt::format(
       R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?{}|\p{{N}}{}| ?[^\s\p{{L}}{}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
       kWords[marks], m.architecture == "llama" ? "{1,3}" : "", marks ? R"(\p{M})" : "");
-  json split = {
-      {"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}};
+  json split = {{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}};
   json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
   json out = {{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split, bytes}}}},
               {"model", {{"type", "BPE"}, {"ignore_merges", m.architecture == "llama"}}},

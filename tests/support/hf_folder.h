@@ -21,8 +21,7 @@ struct SafeTensor {
 };
 
 template <class T>
-SafeTensor safe_tensor(std::string name, std::string dtype, std::vector<int64_t> shape,
-                       const std::vector<T>& values) {
+SafeTensor safe_tensor(std::string name, std::string dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
   return {std::move(name), std::move(dtype), std::move(shape),
           std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
 }
@@ -47,9 +46,7 @@ class HfFolder {
 
   std::string path(const std::string& name = "") const { return name.empty() ? folder_ : folder_ / name; }
   void write(const std::string& name, std::string_view bytes) const;
-  void write_json(const std::string& name, const nlohmann::json& document) const {
-    write(name, document.dump());
-  }
+  void write_json(const std::string& name, const nlohmann::json& document) const { write(name, document.dump()); }
   void remove(const std::string& name) const { std::filesystem::remove(folder_ / name); }
 
  private:

@@ -1,5 +1,6 @@
-// Every test program's main: GoogleTest's own flags, --cpu to run the kernels of an older CPU on this one, and --seeds for
-// those tests that draw at random, --print-hashes to print rows of a table instead of comparing with it. A run that finds nothing to test fails.
+// Every test program's main: GoogleTest's own flags, --cpu to run the kernels of an older CPU on this one, and --seeds
+// for those tests that draw at random, --print-hashes to print rows of a table instead of comparing with it. A run that
+// finds nothing to test fails.
 #include <gmock/gmock.h>
 
 #include <charconv>
@@ -21,8 +22,7 @@ quire::Status take_seeds(std::string_view text) {
     read = std::from_chars(read.ptr + 1, end, seeds.last);
   }
   if (read.ec == std::errc{} && read.ptr == end && seeds.first > 0 && seeds.count() > 0) return {};
-  return quire::request_error("--seeds '{}': must be a number from 1 on, or two, the first and the last",
-                              text);
+  return quire::request_error("--seeds '{}': must be a number from 1 on, or two, the first and the last", text);
 }
 
 }  // namespace

@@ -55,11 +55,9 @@ uint64_t add_logits(uint64_t h, std::span<const float> logits) {
 }
 
 // Logits of every token of a text, by the kernels of prompts or of generated tokens.
-Result<uint64_t> score(uint64_t h, const ModelPtr& model, ScorerOptions options,
-                       std::span<const TokenId> tokens) {
+Result<uint64_t> score(uint64_t h, const ModelPtr& model, ScorerOptions options, std::span<const TokenId> tokens) {
   QUIRE_TRY(const std::unique_ptr<Scorer> scorer, Scorer::create(model, std::move(options)));
-  QUIRE_CHECKED(
-      scorer->run(tokens, [&](int64_t, std::span<const float> logits) { h = add_logits(h, logits); }));
+  QUIRE_CHECKED(scorer->run(tokens, [&](int64_t, std::span<const float> logits) { h = add_logits(h, logits); }));
   return h;
 }
 
@@ -77,8 +75,7 @@ Result<uint64_t> generate(uint64_t h, const ModelPtr& model, Arithmetic arithmet
   request.prompt = prompt_for(model);
   request.max_tokens = kGenerated;
   request.ignore_eos = true;
-  QUIRE_TRY([[maybe_unused]] const RequestId id,
-            engine->submit(std::move(request), [](const TokenEvent&) {}));
+  QUIRE_TRY([[maybe_unused]] const RequestId id, engine->submit(std::move(request), [](const TokenEvent&) {}));
   while (engine->busy()) engine->step();
   return h;
 }

@@ -24,8 +24,8 @@ struct NumericsRow {
   std::string line() const;  // as in the table
 };
 
-// What this machine computes with its kernels on `device`, named `machine`. On the CPU the arithmetics are both; a GPU has
-// one, "throughput".
+// What this machine computes with its kernels on `device`, named `machine`. On the CPU the arithmetics are both; a GPU
+// has one, "throughput".
 Result<std::vector<NumericsRow>> numerics_rows(Device device, const std::string& machine);
 
 // Holds the rows against the table: what differs, and which are not in it, as texts; both empty if all is well.

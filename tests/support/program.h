@@ -34,11 +34,9 @@ class ProgramTest : public testing::Test {
     return path(name);
   }
   Outcome quire(const std::string& arguments) const {
-    const std::string command =
-        QUIRE_PROGRAM " " + arguments + " </dev/null >" + path("out") + " 2>" + path("err");
+    const std::string command = QUIRE_PROGRAM " " + arguments + " </dev/null >" + path("out") + " 2>" + path("err");
     const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_whole_file(path("out")),
-            read_whole_file(path("err"))};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_whole_file(path("out")), read_whole_file(path("err"))};
   }
   // One line on standard error that contains `reason`, nothing on standard output.
   void expect_refused(const std::string& arguments, const std::string& reason, int code = 2) const {

@@ -24,8 +24,7 @@ class ProtectedBackend final : public CpuBackend {
   const std::byte* first_byte() const { return regions().front().data(); }
 
  private:
-  ProtectedBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options,
-                   CacheStorage storage)
+  ProtectedBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options, CacheStorage storage)
       : CpuBackend(std::move(model), options, std::move(storage)) {}
   void enter() override { protect(PROT_READ | PROT_WRITE); }
   void leave() override { protect(PROT_NONE); }

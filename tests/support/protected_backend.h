@@ -1,4 +1,5 @@
-// A backend whose memory the host cannot address: the CPU's, taken away (PROT_NONE) whenever it is not computing a step.
+// A backend whose memory the host cannot address: the CPU's, taken away (PROT_NONE) whenever it is not computing a
+// step.
 #pragma once
 
 #include "engine/backend.h"

@@ -1,4 +1,5 @@
-// How often tests that draw at random draw again: with the seeds 1 ... N of the flag --seeds=N, or A ... B of --seeds=A-B.
+// How often tests that draw at random draw again: with the seeds 1 ... N of the flag --seeds=N, or A ... B of
+// --seeds=A-B.
 #pragma once
 
 namespace quire::test {

@@ -68,8 +68,8 @@ class Terminal {
       }
     }
   }
-  // Waits for the end; the exit code, or 128 and the signal. What came meanwhile is `rest`. A program that is silent for
-  // two minutes is ended.
+  // Waits for the end; the exit code, or 128 and the signal. What came meanwhile is `rest`. A program that is silent
+  // for two minutes is ended.
   int finish(std::string* rest = nullptr) {
     while (read_some()) {
     }

@@ -28,8 +28,7 @@ void reorder(std::vector<float>& values, size_t begin, size_t size, const std::v
   const std::vector<float> in = values;
   for (size_t i = 0; i < order.size(); ++i) {
     const auto from = in.begin() + static_cast<int64_t>(begin + static_cast<size_t>(order[i]) * size);
-    std::copy(from, from + static_cast<int64_t>(size),
-              values.begin() + static_cast<int64_t>(begin + i * size));
+    std::copy(from, from + static_cast<int64_t>(size), values.begin() + static_cast<int64_t>(begin + i * size));
   }
 }
 
@@ -48,8 +47,7 @@ std::vector<int64_t> interleaved_rows(int64_t heads, int64_t head_dim) {
 // + m.
 std::vector<int64_t> tiled_heads(const TinyModel& m) {
   std::vector<int64_t> order;
-  for (int64_t i = 0; i < m.v_heads; ++i)
-    order.push_back(i % m.k_heads * (m.v_heads / m.k_heads) + i / m.k_heads);
+  for (int64_t i = 0; i < m.v_heads; ++i) order.push_back(i % m.k_heads * (m.v_heads / m.k_heads) + i / m.k_heads);
   return order;
 }
 
@@ -135,8 +133,7 @@ void convert(const TinyModel& m, const HfTensor& in, std::vector<FileTensor>& ou
   for (const bf16 x : in.values) t.values.push_back(to_float(x));
   if (role == "linear_attn.conv1d.weight") t.dims = {kConvWidth, in.shape[0]};
   if (role == "mlp.shared_expert_gate.weight") t.dims = {m.hidden};
-  if (t.dims.size() == 1 || role == "mlp.gate.weight" || role == "linear_attn.conv1d.weight")
-    t.dtype = DType::kF32;
+  if (t.dims.size() == 1 || role == "mlp.gate.weight" || role == "linear_attn.conv1d.weight") t.dtype = DType::kF32;
 
   constexpr std::string_view kDeltaNet = "linear_attn.";
   if (role.starts_with(kDeltaNet)) tile_value_heads(m, role.substr(kDeltaNet.size()), t);
@@ -145,8 +142,7 @@ void convert(const TinyModel& m, const HfTensor& in, std::vector<FileTensor>& ou
   if (m.hybrid() && role.ends_with("norm.weight") && role != "linear_attn.norm.weight")
     for (float& x : t.values) x += 1;  // transformers stores the difference from 1
   if (m.architecture == "llama" && (role == "self_attn.q_proj.weight" || role == "self_attn.k_proj.weight"))
-    reorder(t.values, 0, static_cast<size_t>(m.hidden),
-            interleaved_rows(in.shape[0] / m.head_dim, m.head_dim));
+    reorder(t.values, 0, static_cast<size_t>(m.hidden), interleaved_rows(in.shape[0] / m.head_dim, m.head_dim));
 
   if (role != "mlp.experts.gate_up_proj") {
     out.push_back(std::move(t));
@@ -233,9 +229,9 @@ void add_hyperparameters(const TinyModel& m, gguf::Writer& w) {
 
 // ---- Tokenizer: 256 byte tokens in GPT-2's order, a few merges, unused ids, special tokens at the end ----
 
-constexpr std::string_view kMerges[] = {
-    "Ġ t",  "h e", "Ġ a", "i n", "Ġt he", "r e", "o n", "e r",  "Ġ s", "a t", "n d", "o u", "i s", "Ġa nd",
-    "in g", "Ġ w", "e n", "Ġ c", "l l",   "Ġ f", "o r", "Ġs t", "å ·", "Ã ©", "Ġ 1", "Ġ (", ") ;", "Ċ Ċ"};
+constexpr std::string_view kMerges[] = {"Ġ t", "h e",  "Ġ a", "i n",   "Ġt he", "r e", "o n", "e r", "Ġ s", "a t",
+                                        "n d", "o u",  "i s", "Ġa nd", "in g",  "Ġ w", "e n", "Ġ c", "l l", "Ġ f",
+                                        "o r", "Ġs t", "å ·", "Ã ©",   "Ġ 1",   "Ġ (", ") ;", "Ċ Ċ"};
 constexpr std::string_view kLlamaSpecials[] = {"<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"};
 constexpr std::string_view kQwenSpecials[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
 constexpr std::string_view kTemplate =

@@ -50,15 +50,14 @@ constexpr Kind kKinds[] = {
     {"linear_attn.out_proj.weight", 0, 0, 1.5},
     {"experts.down_proj", 0, 0, 2},
     {"down_proj.weight", 0, 0, 2.5},
-    {"embed_tokens.weight", 0, 0,
-     4},  // 2 when tied: then it is the head as well and sets how peaked the output is
+    {"embed_tokens.weight", 0, 0, 4},  // 2 when tied: then it is the head as well and sets how peaked the output is
     {"lm_head.weight", 0, 0, 2.5},
     {"", 0, 0, 1},
 };
 
 HfTensor make_tensor(const TinyModel& m, std::string name, std::vector<int64_t> shape) {
-  Kind kind = *std::find_if(std::begin(kKinds), std::end(kKinds),
-                            [&](const Kind& k) { return name.ends_with(k.suffix); });
+  Kind kind =
+      *std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return name.ends_with(k.suffix); });
   if (kind.suffix == "norm.weight" && m.hybrid()) kind.centre = 0;
   if (kind.suffix == "embed_tokens.weight" && m.tied) kind.gain = 2;
   if (kind.gain > 0) kind.spread = kind.gain * std::sqrt(3.0 / static_cast<double>(shape.back()));
@@ -80,8 +79,7 @@ using Tensors = std::vector<HfTensor>;
 void add_attention(const TinyModel& m, const std::string& layer, Tensors& out) {
   const std::string p = layer + "self_attn.";
   const int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
-  out.push_back(
-      make_tensor(m, p + "q_proj.weight", {m.hybrid() ? 2 * q : q, m.hidden}));  // hybrids: with the gate
+  out.push_back(make_tensor(m, p + "q_proj.weight", {m.hybrid() ? 2 * q : q, m.hidden}));  // hybrids: with the gate
   out.push_back(make_tensor(m, p + "k_proj.weight", {kv, m.hidden}));
   out.push_back(make_tensor(m, p + "v_proj.weight", {kv, m.hidden}));
   out.push_back(make_tensor(m, p + "o_proj.weight", {m.hidden, q}));

@@ -54,8 +54,7 @@ INSTANTIATE_TEST_SUITE_P(All, TinyModels, testing::ValuesIn(tiny_models()),
 
 TEST_P(TinyModels, HoldTheWeightsOfTheGoldenRun) {
   const json golden = golden_of(GetParam());
-  EXPECT_EQ(fmt::format("{:016x}", fnv1a64(GetParam().hf_tensors())),
-            golden.at("weights_fnv1a64").get<std::string>());
+  EXPECT_EQ(fmt::format("{:016x}", fnv1a64(GetParam().hf_tensors())), golden.at("weights_fnv1a64").get<std::string>());
 }
 
 TEST_P(TinyModels, HaveTheConfigurationOfTheGoldenRun) {
@@ -103,8 +102,7 @@ TEST_P(TinyModels, MakeFilesThatOpen) {
   int64_t elems = 0;
   for (const gguf::TensorInfo& t : file->tensors()) {
     elems += t.elems();
-    for (int64_t i = 0; i < t.elems(); ++i)
-      ASSERT_TRUE(std::isfinite(at(*file, std::string(t.name), i))) << t.name;
+    for (int64_t i = 0; i < t.elems(); ++i) ASSERT_TRUE(std::isfinite(at(*file, std::string(t.name), i))) << t.name;
   }
   EXPECT_EQ(elems, golden_of(m).at("parameters").get<int64_t>() + (m.llama3_rope ? m.head_dim / 2 : 0));
   EXPECT_EQ(file->find_tensor("output.weight") == nullptr, m.tied);
@@ -121,8 +119,7 @@ TEST_P(TinyModels, GoldenOutputsMeanSomething) {
   std::set<int> last_tokens;
   for (const json& p : golden.at("prompts")) {
     SCOPED_TRACE(p.at("name").get<std::string>());
-    const auto ids = p.at("ids").get<std::vector<int>>(),
-               next = p.at("continuation_ids").get<std::vector<int>>();
+    const auto ids = p.at("ids").get<std::vector<int>>(), next = p.at("continuation_ids").get<std::vector<int>>();
     for (const int id : ids) EXPECT_TRUE(id >= 0 && id < m.vocab) << id;
     lengths.insert(ids.size());
     last_tokens.insert(next.back());
@@ -150,8 +147,7 @@ TEST(TinyModelLayout, LlamaRotaryPairsBecomeNeighbours) {
   // Head 1, file row 32 + 2*5 + 1, is transformers row 32 + 16 + 5.
   EXPECT_EQ(at(*file, "blk.0.attn_q.weight", 43 * 64 + 7),
             hf_at(hf, "model.layers.0.self_attn.q_proj.weight", 53 * 64 + 7));
-  EXPECT_EQ(at(*file, "blk.2.attn_k.weight", 2 * 64),
-            hf_at(hf, "model.layers.2.self_attn.k_proj.weight", 1 * 64));
+  EXPECT_EQ(at(*file, "blk.2.attn_k.weight", 2 * 64), hf_at(hf, "model.layers.2.self_attn.k_proj.weight", 1 * 64));
   EXPECT_EQ(at(*file, "blk.0.attn_v.weight", 9), hf_at(hf, "model.layers.0.self_attn.v_proj.weight", 9));
 }
 
@@ -178,8 +174,7 @@ TEST(TinyModelLayout, ValueHeadsAreTiled) {
   EXPECT_EQ(at(*file, "blk.0.ssm_alpha.weight", 3 * 96), hf_at(hf, from + "in_proj_a.weight", 4 * 96));
   EXPECT_FLOAT_EQ(at(*file, "blk.0.ssm_a", 3), -std::exp(hf_at(hf, from + "A_log", 4)));
   EXPECT_EQ(at(*file, "blk.0.ssm_norm.weight", 3), hf_at(hf, from + "norm.weight", 3));
-  EXPECT_EQ(at(*file, "blk.3.attn_q_norm.weight", 3),
-            1 + hf_at(hf, "model.layers.3.self_attn.q_norm.weight", 3));
+  EXPECT_EQ(at(*file, "blk.3.attn_q_norm.weight", 3), 1 + hf_at(hf, "model.layers.3.self_attn.q_norm.weight", 3));
   EXPECT_EQ(at(*file, "output_norm.weight", 3), 1 + hf_at(hf, "model.norm.weight", 3));
 }
 
@@ -191,12 +186,10 @@ TEST(TinyModelLayout, ExpertsAreSplitIntoGateAndUp) {
   ASSERT_TRUE(file.ok()) << file.error().message;
   const auto hf = m.hf_tensors();
   const std::string packed = "model.layers.1.mlp.experts.gate_up_proj";  // [8, 96, 64]
-  EXPECT_EQ(at(*file, "blk.1.ffn_gate_exps.weight", (2 * 48 + 5) * 64 + 1),
-            hf_at(hf, packed, (2 * 96 + 5) * 64 + 1));
+  EXPECT_EQ(at(*file, "blk.1.ffn_gate_exps.weight", (2 * 48 + 5) * 64 + 1), hf_at(hf, packed, (2 * 96 + 5) * 64 + 1));
   EXPECT_EQ(at(*file, "blk.1.ffn_up_exps.weight", (2 * 48 + 5) * 64 + 1),
             hf_at(hf, packed, (2 * 96 + 48 + 5) * 64 + 1));
-  EXPECT_EQ(at(*file, "blk.1.ffn_down_exps.weight", 4321),
-            hf_at(hf, "model.layers.1.mlp.experts.down_proj", 4321));
+  EXPECT_EQ(at(*file, "blk.1.ffn_down_exps.weight", 4321), hf_at(hf, "model.layers.1.mlp.experts.down_proj", 4321));
 }
 
 TEST(TinyModelLayout, RopeDivisorsCoverAllThreeKindsOfWavelength) {

@@ -79,8 +79,7 @@ TEST(Bpe, ControlTokensAreNeverProduced) {
 Ids naive(const TokenizerConfig& config, std::string_view word) {
   const auto& alphabet = ByteAlphabet::get();
   std::map<std::string, TokenId> ids;
-  for (std::size_t i = 0; i < config.tokens.size(); ++i)
-    ids[std::string(config.tokens[i])] = static_cast<TokenId>(i);
+  for (std::size_t i = 0; i < config.tokens.size(); ++i) ids[std::string(config.tokens[i])] = static_cast<TokenId>(i);
   std::map<std::pair<std::string, std::string>, std::size_t> ranks;
   for (std::size_t i = 0; i < config.merges.size(); ++i) {
     const std::string m(config.merges[i]);
@@ -135,8 +134,7 @@ TEST(Bpe, SameAsTheDefinition) {
     for (int w = 0; w < 20; ++w) {
       std::string word(1 + random() % (w % 4 == 0 ? 300 : 60), ' ');
       for (char& c : word) c = "aaabbc \xC3"[random() % 8];
-      ASSERT_EQ(bpe(b, word), naive(b.config(), word))
-          << "round " << round << " seed " << kSeed << " " << word;
+      ASSERT_EQ(bpe(b, word), naive(b.config(), word)) << "round " << round << " seed " << kSeed << " " << word;
     }
   }
 }

@@ -72,8 +72,7 @@ TEST(Detokenizer, StreamingEqualsTheWhole) {
   for (int round = 0; round < 20000; ++round) {
     Ids ids(random() % 20);
     for (TokenId& id : ids) {
-      constexpr uint8_t kParts[] = {0xF0, 0x9F, 0xA6, 0x99, 0xE4, 0xBD, 0xA0,
-                                    0xC3, 0xA9, 0xED, 0xA0, 0x80, 'a'};
+      constexpr uint8_t kParts[] = {0xF0, 0x9F, 0xA6, 0x99, 0xE4, 0xBD, 0xA0, 0xC3, 0xA9, 0xED, 0xA0, 0x80, 'a'};
       id = random() % 2 != 0 ? static_cast<TokenId>(random() % static_cast<uint32_t>(t.size()))
                              : kParts[random() % std::size(kParts)];
     }

@@ -66,8 +66,8 @@ class Regex {
     const std::u32string pattern(source.begin(), source.end());
     int error = 0;
     PCRE2_SIZE offset = 0;
-    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF, &error,
-                              &offset, nullptr));
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF, &error, &offset,
+                              nullptr));
     QUIRE_CHECK(code_ != nullptr, "pattern error {} at {}", error, offset);
     match_.reset(pcre2_match_data_create(1, nullptr));
   }
@@ -102,8 +102,7 @@ class ClassOracle {
   bool assigned(char32_t c) const { return unassigned_.match_end(std::u32string_view(&c, 1), 0) == 0; }
 
  private:
-  Regex letter_{R"(\p{L})"}, number_{R"(\p{N})"}, mark_{R"(\p{M})"}, space_{"[{S}]"},
-      unassigned_{R"(\p{Cn})"};
+  Regex letter_{R"(\p{L})"}, number_{R"(\p{N})"}, mark_{R"(\p{M})"}, space_{"[{S}]"}, unassigned_{R"(\p{Cn})"};
 };
 
 bool is_surrogate(char32_t c) {
@@ -163,8 +162,8 @@ TEST(Pretokenizer, SameWordsAsTheRegularExpressions) {
         if (got != want) {
           for (const char32_t c : text) shown += fmt::format("{:x} ", uint32_t{c});
         }
-        ASSERT_EQ(got, want) << kPatterns[k].name << " at " << i << " of " << shown << " seed " << kSeed
-                             << " text " << n;
+        ASSERT_EQ(got, want) << kPatterns[k].name << " at " << i << " of " << shown << " seed " << kSeed << " text "
+                             << n;
         i = got;
       }
     }
@@ -207,8 +206,7 @@ TEST(Pretokenizer, Words) {
 }
 
 TEST(Pretokenizer, NamesAndFlags) {
-  for (const char* name :
-       {"gpt-2", "mpt", "llama-bpe", "llama3", "falcon3", "qwen2", "deepseek-r1-qwen", "qwen35"}) {
+  for (const char* name : {"gpt-2", "mpt", "llama-bpe", "llama3", "falcon3", "qwen2", "deepseek-r1-qwen", "qwen35"}) {
     ASSERT_TRUE(find_pretokenizer(name).ok()) << name;
     EXPECT_EQ(find_pretokenizer(name)->name, name);
   }

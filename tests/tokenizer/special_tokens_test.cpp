@@ -81,8 +81,7 @@ TEST(SpecialTokens, Pieces) {
   // A shorter token that ends where a blocked longer one does.
   EXPECT_EQ(split({"xxxab", "abcd", "cd", "d"}, "xxxabcd"), "[0:xxxab][2:cd]");
   EXPECT_EQ(split({"xxxxabc", "abcd", "cd", "d"}, "xxxxabcd"), "[0:xxxxabc][3:d]");
-  EXPECT_EQ(split({std::string("\0\xFF", 2)}, std::string_view("a\0\xFF", 3)),
-            std::string("(a)[0:\0\xFF]", 9));
+  EXPECT_EQ(split({std::string("\0\xFF", 2)}, std::string_view("a\0\xFF", 3)), std::string("(a)[0:\0\xFF]", 9));
 }
 
 TEST(SpecialTokens, SameAsTheDefinition) {

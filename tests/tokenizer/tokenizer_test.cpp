@@ -44,8 +44,7 @@ TEST(Tokenizer, ControlTokensOnlyFromTrustedText) {
 // Bytes of a trusted text that are not to be trusted.
 TEST(Tokenizer, ControlTokensNotFromPlainRanges) {
   VocabBuilder b;
-  const TokenId end = b.control("<|im_end|>"), start = b.control("<|im_start|>"),
-                think = b.user_defined("<think>");
+  const TokenId end = b.control("<|im_end|>"), start = b.control("<|im_start|>"), think = b.user_defined("<think>");
   const TokenId lines = b.user_defined("\n\n"), long_end = b.control("<|im_end|><|im_end|>");
   b.merge("a", "b");
   const Tokenizer t = b.build();
@@ -62,8 +61,7 @@ TEST(Tokenizer, ControlTokensNotFromPlainRanges) {
   const std::string text = "<|im_start|>x<|im_end|><think>y<|im_end|>";
   EXPECT_EQ(encode(text, {{12, 31}}), joined({{start, 'x'}, spelled, {think, 'y', end}}));
   EXPECT_EQ(encode(text, {{12, 41}}), joined({{start, 'x'}, spelled, {think, 'y'}, spelled}));
-  EXPECT_EQ(encode(text, {{40, 41}}), joined({{start, 'x', end, think, 'y'}, spelled}))
-      << "in part is no token";
+  EXPECT_EQ(encode(text, {{40, 41}}), joined({{start, 'x', end, think, 'y'}, spelled})) << "in part is no token";
   EXPECT_EQ(encode(text, {}), (Ids{start, 'x', end, think, 'y', end}));
   // What a user writes does not take a token away from the template.
   EXPECT_EQ(encode("<|im_end|><|im_end|>", {{0, 10}}), joined({spelled, {end}}));
@@ -118,9 +116,8 @@ TEST(Tokenizer, BosAndEos) {
     bool want_bos, want_eos;
   };
   const Case cases[] = {
-      {"qwen2", {}, {}, false, false},        {"llama-bpe", {}, {}, true, false},
-      {"llama-bpe", false, {}, false, false}, {"qwen2", true, true, true, true},
-      {"gpt-2", {}, true, false, true},
+      {"qwen2", {}, {}, false, false},   {"llama-bpe", {}, {}, true, false}, {"llama-bpe", false, {}, false, false},
+      {"qwen2", true, true, true, true}, {"gpt-2", {}, true, false, true},
   };
   for (const Case& c : cases) {
     VocabBuilder b(c.pre);
@@ -147,14 +144,12 @@ TEST(Tokenizer, BosAndEos) {
 TEST(Tokenizer, EndOfGeneration) {
   VocabBuilder b;
   const TokenId end = b.control("<|end|>"), ret = b.control("<|return|>"), call = b.control("<|call|>");
-  const TokenId pad = b.control("<|fim_pad|>"), repo = b.control("<|repo_name|>"),
-                sep = b.control("<|file_sep|>");
+  const TokenId pad = b.control("<|fim_pad|>"), repo = b.control("<|repo_name|>"), sep = b.control("<|file_sep|>");
   const TokenId eos = b.control("custom"), other = b.control("<|im_start|>");
   b.config().eos = eos;
   const Tokenizer t = b.build();
   for (const TokenId id : {ret, call, pad, repo, sep, eos}) EXPECT_TRUE(t.is_eog(id)) << t.token_text(id);
-  for (const TokenId id : {end, other, TokenId{'a'}, -1, 99999})
-    EXPECT_FALSE(t.is_eog(id)) << t.token_text(id);
+  for (const TokenId id : {end, other, TokenId{'a'}, -1, 99999}) EXPECT_FALSE(t.is_eog(id)) << t.token_text(id);
 }
 
 TEST(Tokenizer, HostileConfigs) {
@@ -169,17 +164,14 @@ TEST(Tokenizer, HostileConfigs) {
       {"no pre", [](VocabBuilder& b) { b.config().pre = ""; }, "tokenizer.ggml.pre is missing"},
       {"unknown pre", [](VocabBuilder& b) { b.config().pre = "dbrx"; }, "'dbrx'"},
       {"no tokens", [](VocabBuilder& b) { b.config().tokens.clear(); }, "tokens is empty"},
-      {"few types", [](VocabBuilder& b) { b.config().token_types.pop_back(); },
-       "token_type has 255 entries for 256"},
+      {"few types", [](VocabBuilder& b) { b.config().token_types.pop_back(); }, "token_type has 255 entries for 256"},
       {"type", [](VocabBuilder& b) { b.config().token_types[7] = 9; }, "token_type[7] is 9"},
       {"negative type", [](VocabBuilder& b) { b.config().token_types[7] = -1; }, "token_type[7] is -1"},
       {"duplicate", [](VocabBuilder& b) { b.add("a", 1); }, "tokens 97 and 256 have the same text 'a'"},
-      {"made duplicate", [](VocabBuilder& b) { b.add("[EMPTY_257]", 1), b.add("", 1); },
-       "tokens 256 and 257"},
+      {"made duplicate", [](VocabBuilder& b) { b.add("[EMPTY_257]", 1), b.add("", 1); }, "tokens 256 and 257"},
       {"missing byte", [](VocabBuilder& b) { b.config().tokens[' '] = "gone"; }, "for the byte 0x20"},
       {"byte is control", [](VocabBuilder& b) { b.config().token_types[200] = 3; }, "for the byte 0xC8"},
-      {"bos", [](VocabBuilder& b) { b.config().bos = 256; },
-       "bos_token_id is 256, but the vocabulary has 256"},
+      {"bos", [](VocabBuilder& b) { b.config().bos = 256; }, "bos_token_id is 256, but the vocabulary has 256"},
       {"eos", [](VocabBuilder& b) { b.config().eos = -2; }, "eos_token_id is -2"},
       {"eot", [](VocabBuilder& b) { b.config().eot = int64_t{1} << 40; }, "eot_token_id is 1099511627776"},
       {"eom", [](VocabBuilder& b) { b.config().eom = 300; }, "eom_token_id"},
@@ -193,8 +185,7 @@ TEST(Tokenizer, HostileConfigs) {
        "suppress_tokens has the id 256"},
       {"add bos", [](VocabBuilder& b) { b.config().add_bos = true; }, "no bos_token_id"},
       {"add eos", [](VocabBuilder& b) { b.config().add_eos = true; }, "no eos_token_id"},
-      {"special bytes", [](VocabBuilder& b) { b.control(std::string((16 << 20) + 1, 'x')); },
-       "at most 16777216"},
+      {"special bytes", [](VocabBuilder& b) { b.control(std::string((16 << 20) + 1, 'x')); }, "at most 16777216"},
   };
   for (const Case& c : cases) {
     VocabBuilder b;

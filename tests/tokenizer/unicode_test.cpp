@@ -99,8 +99,7 @@ TEST(Unicode, NfcOfRandomTexts) {
     if ((unicode::ClassTable::get()[c] & unicode::kNfcActive) != 0) active.push_back(c);
   }
   ASSERT_GT(active.size(), 1500u);
-  const std::u32string common =
-      U"aeAoKs\u00E9\u00C5\u1E9B\u1112\u1161\u11AB\uAC00\uAC01\u0915\u09C7\u0B92\u3046 ";
+  const std::u32string common = U"aeAoKs\u00E9\u00C5\u1E9B\u1112\u1161\u11AB\uAC00\uAC01\u0915\u09C7\u0B92\u3046 ";
   for (int n = 0; n < 200000; ++n) {
     std::u32string text(random() % 9, U' ');
     for (char32_t& c : text)

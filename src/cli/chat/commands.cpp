@@ -58,12 +58,10 @@ Error unknown_command(std::string_view name) {
   const auto* nearest = std::min_element(std::begin(kCommands), std::end(kCommands), [&](auto& a, auto& b) {
     return distance(name, a.name) < distance(name, b.name);
   });
-  const std::string hint = name.size() < 20 && distance(name, nearest->name) <= 2
-                               ? fmt::format(" (did you mean /{}?)", nearest->name)
-                               : "";
-  return request_error(
-      "there is no command {}{}; /help lists them (a space before the slash makes it a message)",
-      printable(fmt::format("/{}", name)), hint);
+  const std::string hint =
+      name.size() < 20 && distance(name, nearest->name) <= 2 ? fmt::format(" (did you mean /{}?)", nearest->name) : "";
+  return request_error("there is no command {}{}; /help lists them (a space before the slash makes it a message)",
+                       printable(fmt::format("/{}", name)), hint);
 }
 
 template <class T>
@@ -107,8 +105,8 @@ Result<ChatCommand> parse_chat_command(std::string_view text) {
   if (!text.starts_with('/')) return ChatCommand{Kind::kMessage, std::string(text)};
   const size_t end = std::min(text.find_first_of(" \t\n"), text.size());
   const std::string_view name = text.substr(1, end - 1), argument = trimmed(text.substr(end));
-  const auto* known = std::find_if(std::begin(kCommands), std::end(kCommands),
-                                   [&](const Known& k) { return k.name == name; });
+  const auto* known =
+      std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Known& k) { return k.name == name; });
   if (known == std::end(kCommands)) return unknown_command(name);
   if (known->argument.empty() && !argument.empty()) return request_error("/{} takes nothing behind it", name);
   if (!known->argument.empty() && !known->argument.starts_with('[') && argument.empty())
@@ -119,8 +117,7 @@ Result<ChatCommand> parse_chat_command(std::string_view text) {
 std::string chat_help() {
   std::string lines;
   for (const Known& k : kCommands)
-    if (!k.help.empty())
-      lines += fmt::format("  {:<20} {}\n", fmt::format("/{} {}", k.name, k.argument), k.help);
+    if (!k.help.empty()) lines += fmt::format("  {:<20} {}\n", fmt::format("/{} {}", k.name, k.argument), k.help);
   return lines +
          "  \"\"\"                  begin and end a message of several lines\n"
          "  Ctrl-C               clear the line; while an answer comes: stop it\n"

@@ -54,8 +54,8 @@ void Console::status(std::string_view line) const {
   put(stderr, error_colours_ ? fmt::format("{}{}{}\n", kDim, line, kPlain) : fmt::format("{}\n", line));
 }
 void Console::fail(std::string_view message) const {
-  put(stderr, error_colours_ ? fmt::format("{}quire: {}{}\n", kRed, message, kPlain)
-                             : fmt::format("quire: {}\n", message));
+  put(stderr,
+      error_colours_ ? fmt::format("{}quire: {}{}\n", kRed, message, kPlain) : fmt::format("quire: {}\n", message));
 }
 
 void Console::begin_answer(bool inside_thinking) {
@@ -77,9 +77,7 @@ void Console::end_answer() {
 }
 
 void Console::write(const server::ReasoningSplitter::Output& out) {
-  const auto show = [&](std::string_view text) {
-    write_out(output_terminal_ ? harmless(text) : std::string(text));
-  };
+  const auto show = [&](std::string_view text) { write_out(output_terminal_ ? harmless(text) : std::string(text)); };
   if (!out.reasoning.empty()) {
     turn_to(Part::kThinking);
     show(out.reasoning);

@@ -62,8 +62,7 @@ Status Conversation::save(const std::string& path, const std::string& model) con
   std::error_code error;
   if (std::filesystem::exists(path, error) && !load(path).ok())
     return request_error("{}: exists and is no conversation; choose another name", path);
-  const ordered_json document = {
-      {"format", kFormat}, {"version", 1}, {"model", model}, {"messages", messages()}};
+  const ordered_json document = {{"format", kFormat}, {"version", 1}, {"model", model}, {"messages", messages()}};
   QUIRE_TRY(AtomicFile file, AtomicFile::create(path, 0, 0600));
   QUIRE_CHECKED(file.write(document.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n"));
   return file.commit();

@@ -17,8 +17,8 @@ constexpr int64_t kSampleRows = 16;
 // What the search weighs errors with: mean squares of the inputs, raised a little. A text of finite length
 // says little about columns that it hardly excited; they must not become free to be wrong.
 std::vector<float> search_weights(std::span<const float> mean_squares) {
-  const double mean = std::accumulate(mean_squares.begin(), mean_squares.end(), 0.0) /
-                      static_cast<double>(mean_squares.size());
+  const double mean =
+      std::accumulate(mean_squares.begin(), mean_squares.end(), 0.0) / static_cast<double>(mean_squares.size());
   if (!(mean > 0)) return {};
   std::vector<float> out;
   for (const float m : mean_squares) out.push_back(static_cast<float>(m / mean + 0.1));
@@ -54,8 +54,7 @@ Status TensorEncoder::run(const Job& job, const Report& report) {
       e.weighted_error = quant::squared_error(lane.row.data(), lane.decoded.data(), t.dims[0], o.importance);
       std::fill(lane.decoded.begin(), lane.decoded.end(), 0.0f);
       e.squares = quant::squared_error(lane.row.data(), lane.decoded.data(), t.dims[0], {});
-      e.weighted_squares =
-          quant::squared_error(lane.row.data(), lane.decoded.data(), t.dims[0], o.importance);
+      e.weighted_squares = quant::squared_error(lane.row.data(), lane.decoded.data(), t.dims[0], o.importance);
     }));
     if (!report((end - begin) * t.row_bytes())) return request_error("interrupted");
   }
@@ -70,8 +69,7 @@ Status TensorEncoder::run(const Job& job, const Report& report) {
 
 int64_t TensorEncoder::buffer_bytes() const {
   size_t n = out_.capacity() + scales_.capacity() * sizeof(float) + errors_.capacity() * sizeof(RowError);
-  for (const Lane& l : lanes_)
-    n += (l.row.capacity() + l.decoded.capacity()) * sizeof(float) + l.encoded.capacity();
+  for (const Lane& l : lanes_) n += (l.row.capacity() + l.decoded.capacity()) * sizeof(float) + l.encoded.capacity();
   for (const auto& w : weights_) n += w.capacity() * sizeof(float);
   return static_cast<int64_t>(n);
 }
@@ -170,8 +168,7 @@ void TensorEncoder::refine_scales(const Job& job) {
     int64_t best = 0;
     for (int64_t f = 0; f < n_factors; ++f) {
       double sum = 0;
-      for (int64_t i = m * samples; i < (m + 1) * samples; ++i)
-        sum += errors[static_cast<size_t>(i * n_factors + f)];
+      for (int64_t i = m * samples; i < (m + 1) * samples; ++i) sum += errors[static_cast<size_t>(i * n_factors + f)];
       if (f == 0 || sum < least) least = sum, best = f;
     }
     scales_[static_cast<size_t>(m)] *= factors[static_cast<size_t>(best)];

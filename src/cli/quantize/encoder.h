@@ -15,8 +15,8 @@ namespace quire::cli {
 struct EncodeStats {
   double squares = 0, error = 0;                    // of x^2 and (x - decoded)^2
   double weighted_squares = 0, weighted_error = 0;  // the same times the importance of the column
-  int64_t unreached = 0;  // matrices (experts) of unknown importance among known ones
-  bool weighted = false;  // the importance of some matrix was known
+  int64_t unreached = 0;                            // matrices (experts) of unknown importance among known ones
+  bool weighted = false;                            // the importance of some matrix was known
 };
 
 class TensorEncoder {

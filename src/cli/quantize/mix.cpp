@@ -57,8 +57,7 @@ Status check_override(const gguf::TensorInfo& t, const Override& o) {
     return request_error(
         "--tensor {}: rows of {} have {} elements, no multiple of {}'s block of {}; "
         "choose another type for it",
-        escaped(o.text, 100), gguf::printable(t.name), t.dims[0], dtype_name(*o.type),
-        dtype_info(*o.type).block_elems);
+        escaped(o.text, 100), gguf::printable(t.name), t.dims[0], dtype_name(*o.type), dtype_info(*o.type).block_elems);
   if (*o.type == DType::kNVFP4 && is_embedding(t.name))
     return request_error("--tensor {}: {} cannot be nvfp4, an embedding has no scale; choose q8_0",
                          escaped(o.text, 100), gguf::printable(t.name));
@@ -87,11 +86,10 @@ std::optional<DType> Mix::of(const gguf::TensorInfo& t) const {
 }
 
 std::string Mix::text() const {
-  std::string out =
-      fmt::format("feed-forward and experts {}; projections {}", type_text(ffn), type_text(projection));
+  std::string out = fmt::format("feed-forward and experts {}; projections {}", type_text(ffn), type_text(projection));
   if (value) out += fmt::format(" (attn_v {})", type_text(value));
-  return out + fmt::format("; embedding and head {}; norms, routers, convolutions, vectors as they were",
-                           type_text(head));
+  return out +
+         fmt::format("; embedding and head {}; norms, routers, convolutions, vectors as they were", type_text(head));
 }
 
 Mix default_mix(DType type, bool hybrid) {
@@ -163,8 +161,7 @@ Result<std::vector<Override>> parse_overrides(const std::vector<std::string>& gi
     Override o{std::move(pattern).value(), {}, text};
     if (const std::string type = text.substr(equals + 1); type != "keep") {
       auto parsed = parse_encodable(type);
-      if (!parsed.ok())
-        return request_error("--tensor {}: {}, or keep", escaped(text, 100), parsed.error().message);
+      if (!parsed.ok()) return request_error("--tensor {}: {}, or keep", escaped(text, 100), parsed.error().message);
       o.type = *parsed;
     }
     out.push_back(std::move(o));
@@ -172,8 +169,7 @@ Result<std::vector<Override>> parse_overrides(const std::vector<std::string>& gi
   return out;
 }
 
-Result<std::vector<Choice>> choose_types(const gguf::File& f, const Mix& mix,
-                                         const std::vector<Override>& overrides) {
+Result<std::vector<Choice>> choose_types(const gguf::File& f, const Mix& mix, const std::vector<Override>& overrides) {
   std::vector<Choice> out;
   std::vector<bool> used(overrides.size());
   for (const gguf::TensorInfo& t : f.tensors()) {

@@ -45,7 +45,6 @@ struct Choice {
 };
 
 // An error if an override asks for what cannot be, matches nothing, or takes too long to match.
-Result<std::vector<Choice>> choose_types(const gguf::File& f, const Mix& mix,
-                                         const std::vector<Override>& overrides);
+Result<std::vector<Choice>> choose_types(const gguf::File& f, const Mix& mix, const std::vector<Override>& overrides);
 
 }  // namespace quire::cli

@@ -87,8 +87,8 @@ void QuantizeReport::print(const Whole& w) const {
             weighted ? " rms error   weighted" : " rms error");
   for (const auto& [what, s] : sums_) {
     const auto& [name, from, to] = what;
-    const std::string types = from == to ? fmt::format("{} kept", dtype_name(to))
-                                         : fmt::format("{} -> {}", dtype_name(from), dtype_name(to));
+    const std::string types =
+        from == to ? fmt::format("{} kept", dtype_name(to)) : fmt::format("{} -> {}", dtype_name(from), dtype_name(to));
     print_out(kRow, name, types, s.tensors, human(s.before), human(s.after),
               fmt::format("{:.2f}", bits(s.after, s.elems)), errors(s.stats));
   }
@@ -140,12 +140,9 @@ void QuantizeReport::print_json(const Whole& w) const {
     classes.push_back(j);
   }
   for (const Fallback& f : fallbacks_)
-    fallbacks.push_back({{"tensor", f.tensor},
-                         {"wanted", dtype_name(f.wanted)},
-                         {"type", dtype_name(f.type)},
-                         {"columns", f.columns}});
-  for (const auto& [name, experts] : unreached_)
-    unreached.push_back({{"tensor", name}, {"experts", experts}});
+    fallbacks.push_back(
+        {{"tensor", f.tensor}, {"wanted", dtype_name(f.wanted)}, {"type", dtype_name(f.type)}, {"columns", f.columns}});
+  for (const auto& [name, experts] : unreached_) unreached.push_back({{"tensor", name}, {"experts", experts}});
   Json j = {{"input", w.input},
             {"output", w.output},
             {"type", w.type},

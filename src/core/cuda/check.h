@@ -8,9 +8,9 @@
 
 namespace quire::cuda {
 
-// Nothing wrong, or "doing: the runtime's words (its name)". Running out of memory is Fault::kCapacity. The runtime also
-// remembers an error for the calling thread's next cudaGetLastError(), which would take it for that of another launch:
-// here it is forgotten. What damaged the device comes back with every call.
+// Nothing wrong, or "doing: the runtime's words (its name)". Running out of memory is Fault::kCapacity. The runtime
+// also remembers an error for the calling thread's next cudaGetLastError(), which would take it for that of another
+// launch: here it is forgotten. What damaged the device comes back with every call.
 inline Status check(cudaError_t code, std::string_view doing) {
   if (code == cudaSuccess) return {};
   (void)cudaGetLastError();

@@ -82,12 +82,12 @@ bool cooperative_is_allowed() {
   return allowed.load(std::memory_order_relaxed);
 }
 
-Status check_room_for_grid(std::string_view what, const void* kernel, dim3 grid, int threads,
-                           int64_t shared_bytes, const DeviceLimits& device) {
+Status check_room_for_grid(std::string_view what, const void* kernel, dim3 grid, int threads, int64_t shared_bytes,
+                           const DeviceLimits& device) {
   int of_one = 0;
-  QUIRE_CHECKED(check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_one, kernel, threads,
-                                                                    static_cast<size_t>(shared_bytes)),
-                      what));
+  QUIRE_CHECKED(
+      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_one, kernel, threads, static_cast<size_t>(shared_bytes)),
+            what));
   const int64_t blocks = int64_t{grid.x} * grid.y * grid.z, room = int64_t{of_one} * device.multiprocessors;
   if (blocks <= room) return {};
   return Error{Fault::kBug,

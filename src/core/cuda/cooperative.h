@@ -25,13 +25,13 @@ void allow_cooperative(bool allowed);
 bool cooperative_is_allowed();
 
 // Fault::kBug where more blocks are asked for than find room at the same time.
-Status check_room_for_grid(std::string_view what, const void* kernel, dim3 grid, int threads,
-                           int64_t shared_bytes, const DeviceLimits& device);
+Status check_room_for_grid(std::string_view what, const void* kernel, dim3 grid, int threads, int64_t shared_bytes,
+                           const DeviceLimits& device);
 
 // As launch() of core/cuda/launch.h.
 template <class... Args>
-Status launch_cooperative(cudaStream_t stream, std::string_view what, void (*kernel)(Args...), dim3 grid,
-                          int threads, int64_t shared_bytes, std::type_identity_t<Args>... args) {
+Status launch_cooperative(cudaStream_t stream, std::string_view what, void (*kernel)(Args...), dim3 grid, int threads,
+                          int64_t shared_bytes, std::type_identity_t<Args>... args) {
   QUIRE_TRY(const DeviceLimits device, device_limits());
   const auto* const entry = reinterpret_cast<const void*>(kernel);
   QUIRE_CHECKED(allow_shared_memory(entry, what, shared_bytes));

@@ -34,8 +34,8 @@ Result<DeviceLimits> look_up(int device) {
   QUIRE_CHECKED(read(&d.major, cudaDevAttrComputeCapabilityMajor));
   QUIRE_CHECKED(read(&d.minor, cudaDevAttrComputeCapabilityMinor));
   if (d.major < kOldestMajor)
-    return request_error("a GPU of compute capability {}.{}: kernels are for {}.0 and newer", d.major,
-                         d.minor, kOldestMajor);
+    return request_error("a GPU of compute capability {}.{}: kernels are for {}.0 and newer", d.major, d.minor,
+                         kOldestMajor);
   cudaFuncAttributes attributes{};
   const cudaError_t code = cudaFuncGetAttributes(&attributes, probe);
   if (code != cudaSuccess) {

@@ -1,10 +1,10 @@
 // How every kernel is launched: as one that may start while the kernel before it in the stream ends (programmatic
 // dependent launch), which hides what a launch and the first loads of weights cost.
 //
-// So a kernel's threads call wait_for_previous_kernels() (core/cuda/dependent_launch.cuh) before they read or write anything
-// that earlier kernels touch; before it, only weights and what the host has copied may be read. All threads call it, those
-// without work too: then a kernel's end implies the end of all before it. Code for GPUs before sm_90 cannot wait, so there
-// kernels run one after the other.
+// So a kernel's threads call wait_for_previous_kernels() (core/cuda/dependent_launch.cuh) before they read or write
+// anything that earlier kernels touch; before it, only weights and what the host has copied may be read. All threads
+// call it, those without work too: then a kernel's end implies the end of all before it. Code for GPUs before sm_90
+// cannot wait, so there kernels run one after the other.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,8 +18,8 @@
 
 namespace quire::cuda {
 
-// Only ever raises what a kernel may have: graphs hold launches with more than the last one's. Fault::kBug for more than the
-// device's blocks can have.
+// Only ever raises what a kernel may have: graphs hold launches with more than the last one's. Fault::kBug for more
+// than the device's blocks can have.
 inline Status allow_shared_memory(const void* kernel, std::string_view what, int64_t bytes) {
   constexpr int64_t kWithoutAsking = 48 << 10;
   if (bytes <= kWithoutAsking) return {};
@@ -28,16 +28,15 @@ inline Status allow_shared_memory(const void* kernel, std::string_view what, int
   QUIRE_TRY(const DeviceLimits device, device_limits());
   const int64_t own = static_cast<int64_t>(now.sharedSizeBytes);
   if (own + bytes > device.shared_bytes)
-    return Error{Fault::kBug, fmt::format("{}: {} bytes of shared memory, and blocks can have {}", what,
-                                          own + bytes, device.shared_bytes)};
+    return Error{Fault::kBug, fmt::format("{}: {} bytes of shared memory, and blocks can have {}", what, own + bytes,
+                                          device.shared_bytes)};
   if (now.maxDynamicSharedSizeBytes >= bytes) return {};
-  return check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-      what);
+  return check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+               what);
 }
 
-// How many kernels the calling thread has launched or captured by the functions of this file and of cooperative.h: for whoever
-// wants to know whose they are.
+// How many kernels the calling thread has launched or captured by the functions of this file and of cooperative.h: for
+// whoever wants to know whose they are.
 int64_t& launched_kernels();
 
 // shared_bytes: dynamic shared memory of a block.

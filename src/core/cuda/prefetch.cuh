@@ -5,7 +5,8 @@
 
 namespace quire::cuda {
 
-// Part `part` of `parts` of the block's share, by all threads; waits for nothing. Only for what no kernel writes: weights.
+// Part `part` of `parts` of the block's share, by all threads; waits for nothing. Only for what no kernel writes:
+// weights.
 __device__ __forceinline__ void prefetch(const Prefetch& p, int part, int parts) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

@@ -1,5 +1,5 @@
-// What device code is being compiled for, as constants: a kernel's body that needs more stands behind `if constexpr`. On the
-// host all are false; there DeviceLimits (core/cuda/device.h) says which code the driver runs.
+// What device code is being compiled for, as constants: a kernel's body that needs more stands behind `if constexpr`.
+// On the host all are false; there DeviceLimits (core/cuda/device.h) says which code the driver runs.
 #pragma once
 
 namespace quire::cuda {

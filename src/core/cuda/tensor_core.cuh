@@ -1,8 +1,9 @@
-// Matrix products of bf16 with float32 sums, by a warp (mma.sync) and by a warpgroup (wgmma), and how their operands reach
-// registers.
+// Matrix products of bf16 with float32 sums, by a warp (mma.sync) and by a warpgroup (wgmma), and how their operands
+// reach registers.
 //
 // mma: D [16, 8] += A [16, 16] B [16, 8], lane = 4 i + j: A holds rows i, i + 8, column pairs 2j and 2j + 8; B holds
-// column i, row pairs 2j and 2j + 8; D holds rows i, i + 8, column pair 2j. So two neighbouring D are an A once rounded.
+// column i, row pairs 2j and 2j + 8; D holds rows i, i + 8, column pair 2j. So two neighbouring D are an A once
+// rounded.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +16,8 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Four 8 x 8 matrices of 16-bit elements; lane l names row l % 8 of matrix l / 8. Lane 4 i + j gets row i, column pair 2j.
+// Four 8 x 8 matrices of 16-bit elements; lane l names row l % 8 of matrix l / 8. Lane 4 i + j gets row i, column pair
+// 2j.
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -55,8 +57,8 @@ template <int kPending>
 __device__ __forceinline__ void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-// Keeps the compiler from moving reads and writes of accumulators across. (By index: over a range, ptxas makes the products of
-// attention wait for each other.)
+// Keeps the compiler from moving reads and writes of accumulators across. (By index: over a range, ptxas makes the
+// products of attention wait for each other.)
 template <int kCount>
 __device__ __forceinline__ void pin(float (&c)[kCount]) {
 #pragma unroll

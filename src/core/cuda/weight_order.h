@@ -1,5 +1,5 @@
-// In which order the kernels of a step read weights. A step's memory has idle moments: where one is short of work, it can fetch
-// what the next product will read into the L2.
+// In which order the kernels of a step read weights. A step's memory has idle moments: where one is short of work, it
+// can fetch what the next product will read into the L2.
 #pragma once
 
 #include <algorithm>
@@ -55,8 +55,7 @@ inline Prefetch share_out(const WeightOrder::Read& weights, int32_t blocks, int6
   for (size_t i = 0; i < weights.size(); ++i) {
     const int64_t each = weights[i].bytes / blocks / kLineBytes * kLineBytes;
     const double part = all == 0 ? 0.0 : static_cast<double>(weights[i].bytes) / static_cast<double>(all);
-    const auto share =
-        static_cast<int64_t>(part * static_cast<double>(most)) / blocks / kLineBytes * kLineBytes;
+    const auto share = static_cast<int64_t>(part * static_cast<double>(most)) / blocks / kLineBytes * kLineBytes;
     p.data[i] = weights[i].data;
     p.stride[i] = each;
     p.bytes[i] = static_cast<int32_t>(std::min(each, share));

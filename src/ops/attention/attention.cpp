@@ -25,8 +25,7 @@ void check_cache(const KvLayer& kv, const Heads& n) {
 // What every fast kernel asks for: bf16 everywhere, or E4M3 in the cache, and a head that its scratch was made for.
 bool fits_fast(const PagedAttentionArgs& a) {
   return a.q.dtype == DType::kBF16 && a.out.dtype == DType::kBF16 && a.kv.k.dtype != DType::kF32 &&
-         (a.gate.empty() || a.gate.dtype == DType::kBF16) && a.q.dim(2) <= attention::kMaxHeadDim &&
-         a.scale > 0.0f;
+         (a.gate.empty() || a.gate.dtype == DType::kBF16) && a.q.dim(2) <= attention::kMaxHeadDim && a.scale > 0.0f;
 }
 bool fits_amx(const Machine& m, const PagedAttentionArgs& a) {
   return m.cpu.amx_bf16 && m.cpu.avx512_bf16 && fits_fast(a) && a.q.dim(2) % 32 == 0;
@@ -46,32 +45,29 @@ bool fits_prepare_avx2(const Machine& m, const AttentionPrepareArgs& a) {
   for (const Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q})
     if (t->dtype != DType::kBF16) return false;
   return m.cpu.avx2 && a.kv.k.dtype != DType::kF32 && (a.gate.empty() || a.gate.dtype == DType::kBF16) &&
-         (a.q_norm.empty() || a.q_norm.dtype == DType::kF32) &&
-         (a.k_norm.empty() || a.k_norm.dtype == DType::kF32);
+         (a.q_norm.empty() || a.q_norm.dtype == DType::kF32) && (a.k_norm.empty() || a.k_norm.dtype == DType::kF32);
 }
 // Heads, and what of them rotates, in whole vectors.
 bool fits_prepare_avx512(const Machine& m, const AttentionPrepareArgs& a) {
   return m.cpu.avx512_bf16 && fits_prepare_avx2(m, a) && a.q.dim(2) % 32 == 0 && a.rope.n_rot % 32 == 0;
 }
-template <void (*kItem)(const AttentionPrepareArgs&, const attention::PrepareScratch&,
-                        const attention::PrepareItem&)>
+template <void (*kItem)(const AttentionPrepareArgs&, const attention::PrepareScratch&, const attention::PrepareItem&)>
 void launch_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
   attention::run_items(ctx, a, kItem);
 }
 
 constexpr Kernel<AttentionPrepareArgs> kPrepareKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", cuda::attention_prepare_fits, cuda::attention_prepare, GpuLevel::kMma,
-                        nullptr, cuda::kAttentionPrepareTakes}, ){
+    QUIRE_CUDA_KERNELS({"cuda", cuda::attention_prepare_fits, cuda::attention_prepare, GpuLevel::kMma, nullptr,
+                        cuda::kAttentionPrepareTakes}, ){
         "avx512", fits_prepare_avx512, launch_prepare<attention::prepare_avx512>, CpuLevel::kAvx512Bf16},
     {"avx2", fits_prepare_avx2, launch_prepare<attention::prepare_avx2>},
     {"reference", fits_always<AttentionPrepareArgs>, attention::prepare_reference},
 };
 constexpr Kernel<PagedAttentionArgs> kAttentionKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda_wgmma", cuda::attention_wgmma_fits, cuda::attention_wgmma, GpuLevel::kWgmma,
-                        nullptr, cuda::kAttentionWgmmaTakes},
-                       {"cuda_mma", cuda::attention_mma_fits, cuda::attention_mma, GpuLevel::kNoWgmma,
-                        nullptr, cuda::kAttentionMmaTakes}, ){"amx", fits_amx, launch<attention::attend_amx>,
-                                                              CpuLevel::kAmx},
+    QUIRE_CUDA_KERNELS({"cuda_wgmma", cuda::attention_wgmma_fits, cuda::attention_wgmma, GpuLevel::kWgmma, nullptr,
+                        cuda::kAttentionWgmmaTakes},
+                       {"cuda_mma", cuda::attention_mma_fits, cuda::attention_mma, GpuLevel::kNoWgmma, nullptr,
+                        cuda::kAttentionMmaTakes}, ){"amx", fits_amx, launch<attention::attend_amx>, CpuLevel::kAmx},
     {"avx512", fits_avx512, launch<attention::attend_avx512>, CpuLevel::kAvx512Bf16},
     {"avx2", fits_avx2, launch<attention::attend_avx2>},
     {"reference", fits_always<PagedAttentionArgs>, attention::attend_reference},
@@ -87,9 +83,8 @@ Traffic traffic_of(const AttentionPrepareArgs& a) {
   const int64_t rows = a.q.dim(0), kv_heads = a.kv.k.dim(1), d = a.q.dim(2);
   const int64_t normed = (a.q_norm.empty() ? 0 : a.q.elems()) + (a.k_norm.empty() ? 0 : rows * kv_heads * d);
   const int64_t rotated = rows * (a.q.dim(1) + kv_heads) * a.rope.n_rot;
-  return {.bytes = a.q_proj.bytes() + a.k_proj.bytes() + a.v_proj.bytes() + a.q_norm.bytes() +
-                   a.k_norm.bytes() + a.q.bytes() + a.gate.bytes() +
-                   dtype_bytes(a.kv.k.dtype, kv_elems(a.kv, rows, d)),
+  return {.bytes = a.q_proj.bytes() + a.k_proj.bytes() + a.v_proj.bytes() + a.q_norm.bytes() + a.k_norm.bytes() +
+                   a.q.bytes() + a.gate.bytes() + dtype_bytes(a.kv.k.dtype, kv_elems(a.kv, rows, d)),
           .flops = 4 * normed + 3 * rotated};
 }
 
@@ -109,16 +104,16 @@ std::string describe_args(const AttentionPrepareArgs& a) {
 }
 std::string describe_args(const PagedAttentionArgs& a) {
   const SegmentArray& s = a.segments;
-  return fmt::format("q {}, kv {}, {} rows of {} sequences and {} of prompts", describe(a.q),
-                     describe(a.kv.k), s.decode_rows, s.decodes, s.prompt_rows);
+  return fmt::format("q {}, kv {}, {} rows of {} sequences and {} of prompts", describe(a.q), describe(a.kv.k),
+                     s.decode_rows, s.decodes, s.prompt_rows);
 }
 
 }  // namespace
 
-constinit const Operator<AttentionPrepareArgs> kAttentionPrepareOp{"attention_prepare", kPrepareKernels,
-                                                                   traffic_of, describe_args};
-constinit const Operator<PagedAttentionArgs> kPagedAttentionOp{"paged_attention", kAttentionKernels,
-                                                               traffic_of, describe_args};
+constinit const Operator<AttentionPrepareArgs> kAttentionPrepareOp{"attention_prepare", kPrepareKernels, traffic_of,
+                                                                   describe_args};
+constinit const Operator<PagedAttentionArgs> kPagedAttentionOp{"paged_attention", kAttentionKernels, traffic_of,
+                                                               describe_args};
 
 void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
   Dim rows{"T"}, heads{"H"}, d{"d"};

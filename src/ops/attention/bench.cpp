@@ -17,10 +17,10 @@ struct Shape {
   const char* name;
   int heads, kv_heads, d;
 };
-constexpr Shape kShapes[] = {
-    {"16q8kv_d128", 16, 8, 128}, {"16q2kv_d256", 16, 2, 256}, {"24q4kv_d256", 24, 4, 256}};
+constexpr Shape kShapes[] = {{"16q8kv_d128", 16, 8, 128}, {"16q2kv_d256", 16, 2, 256}, {"24q4kv_d256", 24, 4, 256}};
 
-// A batch of `sequences` sequences with `count` new tokens after `position`, blocks in random order. Prompts begin at 0.
+// A batch of `sequences` sequences with `count` new tokens after `position`, blocks in random order. Prompts begin at
+// 0.
 struct Setup {
   ThreadPool pool{available_cpus()};
   Workspace workspace;
@@ -33,8 +33,7 @@ struct Setup {
   AttentionPrepareArgs prepare;
 
   Setup(const Shape& s, int64_t sequences, int64_t position, int64_t count) {
-    const int64_t blocks_each = (position + count + kBlockTokens - 1) / kBlockTokens,
-                  blocks = sequences * blocks_each;
+    const int64_t blocks_each = (position + count + kBlockTokens - 1) / kBlockTokens, blocks = sequences * blocks_each;
     const int64_t rows = sequences * count;
     std::mt19937 gen(1);
     table.resize(static_cast<size_t>(blocks));
@@ -85,23 +84,20 @@ struct Setup {
   }
 };
 
-void prefill(benchmark::State& state, const Kernel<PagedAttentionArgs>& kernel, const Shape& s,
-             int64_t tokens) {
+void prefill(benchmark::State& state, const Kernel<PagedAttentionArgs>& kernel, const Shape& s, int64_t tokens) {
   Setup b(s, 1, 0, tokens);
   for (auto _ : state) kernel.launch(b.context, b.attend);
   bench::report_rates(state, kPagedAttentionOp.traffic(b.attend));
 }
 
-void decode(benchmark::State& state, const Kernel<PagedAttentionArgs>& kernel, const Shape& s,
-            int64_t context) {
+void decode(benchmark::State& state, const Kernel<PagedAttentionArgs>& kernel, const Shape& s, int64_t context) {
   const int64_t bytes_each = context * s.kv_heads * s.d * 4;
   Setup b(s, (int64_t{400} << 20) / bytes_each, context - 1, 1);
   for (auto _ : state) kernel.launch(b.context, b.attend);
   bench::report_rates(state, kPagedAttentionOp.traffic(b.attend));
 }
 
-void prepare(benchmark::State& state, const Kernel<AttentionPrepareArgs>& kernel, const Shape& s,
-             int64_t tokens) {
+void prepare(benchmark::State& state, const Kernel<AttentionPrepareArgs>& kernel, const Shape& s, int64_t tokens) {
   Setup b(s, 1, 0, tokens);
   for (auto _ : state) kernel.launch(b.context, b.prepare);
   bench::report_rates(state, kAttentionPrepareOp.traffic(b.prepare));

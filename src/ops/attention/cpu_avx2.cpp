@@ -166,8 +166,8 @@ struct Avx2 {
   void softmax(int64_t row, int64_t count, int64_t key, int64_t seen, float scale, Beside&& beside) {
     for (int64_t r = row; r < row + count; ++r) {
       beside(r);
-      const float keep = softmax_row(s.scores + (r - row) * kGroupKeys, own_keys(t, r, key, seen), seen,
-                                     scale, s.max[r], s.total[r]);
+      const float keep =
+          softmax_row(s.scores + (r - row) * kGroupKeys, own_keys(t, r, key, seen), seen, scale, s.max[r], s.total[r]);
       if (keep != 1.0f && key > 0) rescale(s.sums + r * s.pitch, t.d, keep);
     }
   }

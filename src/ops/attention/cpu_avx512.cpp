@@ -95,9 +95,7 @@ struct Avx512 {
     for (int64_t c = 0; c < t.d; c += 32) {
       const int64_t left = t.d - c;
       const auto lanes0 = static_cast<__mmask16>(left >= 16 ? 0xffff : (1u << left) - 1);
-      const auto lanes1 = static_cast<__mmask16>(left >= 32   ? 0xffff
-                                                 : left <= 16 ? 0
-                                                              : (1u << (left - 16)) - 1);
+      const auto lanes1 = static_cast<__mmask16>(left >= 32 ? 0xffff : left <= 16 ? 0 : (1u << (left - 16)) - 1);
       float* sums = s.sums + row * s.pitch + c;
       __m512 acc[kRows][2];
       for (int i = 0; i < kRows; ++i) {

@@ -1,4 +1,5 @@
-// E4M3 caches for the fast kernels: tokens become codes as they are written, and blocks bf16 again before they are read.
+// E4M3 caches for the fast kernels: tokens become codes as they are written, and blocks bf16 again before they are
+// read.
 #include <bit>
 
 #include "ops/attention/kernels.h"
@@ -7,8 +8,8 @@
 namespace quire::attention {
 namespace {
 
-// Codes that repeat their `period` scales (keys: 32 of 16 tokens in pairs; values: those of two tokens), `count` of them, as
-// bf16. Written for the compiler to vectorise: no denormals, no table.
+// Codes that repeat their `period` scales (keys: 32 of 16 tokens in pairs; values: those of two tokens), `count` of
+// them, as bf16. Written for the compiler to vectorise: no denormals, no table.
 template <int kPeriod>
 void widen(const e4m3* codes, int64_t count, const float* scales, bf16* to) {
   for (int64_t i = 0; i < count; i += kPeriod)
@@ -44,8 +45,7 @@ void widen_blocks(const RowTask& t, int64_t begin, int64_t end) {
   }
 }
 
-void write_codes(const bf16* tokens, int64_t pitch, int64_t count, int64_t d, bool keys, int64_t slot,
-                 e4m3* head) {
+void write_codes(const bf16* tokens, int64_t pitch, int64_t count, int64_t d, bool keys, int64_t slot, e4m3* head) {
   for (int64_t t = slot; t < slot + count; ++t, tokens += pitch) {
     uint32_t largest = 0;
     for (int64_t c = 0; c < d; ++c) largest = std::max(largest, tokens[c].bits & 0x7fffu);

@@ -48,8 +48,8 @@ struct NarrowBlocks {
 };
 
 // Rows of a task: row i is token i / group, query head i % group of this KV head. All pointers are at the
-// task's first token (q, gate, out) or at this KV head of block 0 (k, v; of an E4M3 cache, at its copies). Strides are in
-// elements.
+// task's first token (q, gate, out) or at this KV head of block 0 (k, v; of an E4M3 cache, at its copies). Strides are
+// in elements.
 struct RowTask {
   const bf16* q = nullptr;
   const bf16* gate = nullptr;  // may be null
@@ -78,17 +78,15 @@ struct TaskScratch {
   bf16* values = nullptr;    // [kStagedKeys * d]  copies of value blocks
 };
 
-// Brings keys [begin, end) of an E4M3 cache and their values to where the task reads them, exactly. begin is a multiple of
-// kBlockTokens, and end at most kStagedKeys further.
+// Brings keys [begin, end) of an E4M3 cache and their values to where the task reads them, exactly. begin is a multiple
+// of kBlockTokens, and end at most kStagedKeys further.
 void widen_blocks(const RowTask& t, int64_t begin, int64_t end);
 // Rounds `count` tokens' keys or values [count][d], `pitch` elements apart, into the head of an E4M3 block, from token
 // `slot` on; keys: in the order of keys.
-void write_codes(const bf16* tokens, int64_t pitch, int64_t count, int64_t d, bool keys, int64_t slot,
-                 e4m3* head);
+void write_codes(const bf16* tokens, int64_t pitch, int64_t count, int64_t d, bool keys, int64_t slot, e4m3* head);
 
 // Splits the call into tasks and runs `task` on each.
-void run_tasks(const OpContext& ctx, const PagedAttentionArgs& a,
-               void (*task)(const RowTask& t, const TaskScratch& s));
+void run_tasks(const OpContext& ctx, const PagedAttentionArgs& a, void (*task)(const RowTask& t, const TaskScratch& s));
 
 void attend_amx(const RowTask& t, const TaskScratch& s);
 void attend_avx512(const RowTask& t, const TaskScratch& s);

@@ -51,8 +51,8 @@ void normalise(float* __restrict x, const float* __restrict weight, int64_t d, f
   for (int64_t i = 0; i < d; ++i) x[i] = x[i] * inv * weight[i];
 }
 
-void rotate_halves(float* __restrict a, float* __restrict b, const float* __restrict cos,
-                   const float* __restrict sin, int half) {
+void rotate_halves(float* __restrict a, float* __restrict b, const float* __restrict cos, const float* __restrict sin,
+                   int half) {
   for (int j = 0; j < half; ++j) {
     const float x = a[j], y = b[j];
     a[j] = x * cos[j] - y * sin[j];
@@ -60,8 +60,7 @@ void rotate_halves(float* __restrict a, float* __restrict b, const float* __rest
   }
 }
 
-void rotate_interleaved(float* __restrict x, const float* __restrict cos, const float* __restrict sin,
-                        int half) {
+void rotate_interleaved(float* __restrict x, const float* __restrict cos, const float* __restrict sin, int half) {
   for (int j = 0; j < half; ++j) {
     const float a = x[2 * j], b = x[2 * j + 1];
     x[2 * j] = a * cos[j] - b * sin[j];
@@ -82,8 +81,8 @@ struct Avx2 {
     }
   }
 
-  static void prepare_head(const AttentionPrepareArgs& a, const PrepareScratch& s, int64_t d,
-                           const Rotation& r, const bf16* from, const Tensor& weight, bf16* to) {
+  static void prepare_head(const AttentionPrepareArgs& a, const PrepareScratch& s, int64_t d, const Rotation& r,
+                           const bf16* from, const Tensor& weight, bf16* to) {
     float* const x = s.head;
     for (int64_t c = 0; c < d; ++c) x[c] = to_float(from[c]);
     if (!weight.empty()) normalise(x, static_cast<const float*>(weight.data), d, a.eps);

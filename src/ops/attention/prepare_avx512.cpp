@@ -62,8 +62,7 @@ float inverse_rms(const bf16* x, int64_t d, float eps) {
 
 // One head: d and n_rot are multiples of 32.
 template <bool kNorm>
-void head(const bf16* from, const float* weight, float eps, int64_t d, const Rope& rope, const Rotation& r,
-          bf16* to) {
+void head(const bf16* from, const float* weight, float eps, int64_t d, const Rope& rope, const Rotation& r, bf16* to) {
   const __m512 inv = _mm512_set1_ps(kNorm ? inverse_rms(from, d, eps) : 1.0f);
   const auto value = [&](int64_t c) {
     const __m512 x = load(from + c);
@@ -72,8 +71,7 @@ void head(const bf16* from, const float* weight, float eps, int64_t d, const Rop
   if (rope.style == Rope::Style::kHalves) {
     const int half = rope.n_rot / 2;
     for (int j = 0; j < half; j += 16) {
-      const __m512 x = value(j), y = value(half + j), cos = _mm512_load_ps(r.cos + j),
-                   sin = _mm512_load_ps(r.sin + j);
+      const __m512 x = value(j), y = value(half + j), cos = _mm512_load_ps(r.cos + j), sin = _mm512_load_ps(r.sin + j);
       store(to + j, _mm512_fmsub_ps(x, cos, _mm512_mul_ps(y, sin)));
       store(to + half + j, _mm512_fmadd_ps(x, sin, _mm512_mul_ps(y, cos)));
     }
@@ -96,8 +94,7 @@ struct Avx512 {
   static void fill_angles(const Rope& rope, int32_t position, float* cos, float* sin) {
     const __m256 p = _mm256_set1_ps(static_cast<float>(position));
     for (int j = 0; j < rope.n_rot / 2; j += 8) {
-      const __m256 angle =
-          _mm256_mul_ps(p, _mm256_loadu_ps(static_cast<const float*>(rope.inv_freq.data) + j));
+      const __m256 angle = _mm256_mul_ps(p, _mm256_loadu_ps(static_cast<const float*>(rope.inv_freq.data) + j));
       const CosSin cs = cos_sin(_mm512_cvtps_pd(angle), static_cast<double>(rope.magnitude));
       _mm256_store_ps(cos + j, cs.cos);
       _mm256_store_ps(sin + j, cs.sin);
@@ -118,8 +115,7 @@ struct Avx512 {
     for (int64_t c = 0; c < d; c += 32) {
       Vec512 v[16];
       for (int64_t t = 0; t < kBlockTokens; ++t)
-        v[t].v = t >= slot && t < slot + count ? _mm512_loadu_ps(tokens + (t - slot) * d + c)
-                                               : _mm512_setzero_ps();
+        v[t].v = t >= slot && t < slot + count ? _mm512_loadu_ps(tokens + (t - slot) * d + c) : _mm512_setzero_ps();
       simd::transpose(v);
       for (int64_t i = 0; i < 16; ++i) _mm512_mask_storeu_ps(block + key_offset(0, c + 2 * i), lanes, v[i].v);
     }

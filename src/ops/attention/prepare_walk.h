@@ -50,9 +50,7 @@ template <bool kWrite>
 class Prefetcher {
  public:
   Prefetcher(const void* begin, int64_t elems, int64_t turns)
-      : at_(static_cast<const char*>(begin)),
-        end_(at_ + elems * 2),
-        share_((elems * 2 / turns + 63) / 64 * 64) {}
+      : at_(static_cast<const char*>(begin)), end_(at_ + elems * 2), share_((elems * 2 / turns + 63) / 64 * 64) {}
   void turn() {
     for (const char* const to = std::min(at_ + share_, end_); at_ < to; at_ += 64)
       kWrite ? simd::prefetch_write(at_) : simd::prefetch_read(at_);
@@ -80,8 +78,7 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
   constexpr int64_t kAhead = 1024;
   const bool narrow = a.kv.k.dtype == DType::kF8E4M3;
   const int64_t block_elems = n.kv_heads * kBlockTokens * d, turns = item.count * n.q_heads;
-  Prefetcher<true> keys(at(a.kv.k, block, 0), block_elems, turns),
-      values(at(a.kv.v, block, 0), block_elems, turns);
+  Prefetcher<true> keys(at(a.kv.k, block, 0), block_elems, turns), values(at(a.kv.v, block, 0), block_elems, turns);
   for (int64_t i = 0; i < item.count; ++i) {
     const Rotation r = rotation(i);
     Prefetcher<false> k_row(at(a.k_proj, row + i, 0), n.kv_heads * d, n.q_heads),
@@ -100,8 +97,7 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
       for (int64_t c = 0; c < d; c += 32) simd::prefetch_write(to + kAhead + c);
       Isa::prepare_head(a, s, d, r, from, a.q_norm, to);
       if (!a.gate.empty())
-        std::memcpy(at(a.gate, row + i, h * a.gate.stride[1]), from + d,
-                    static_cast<size_t>(d) * sizeof(bf16));
+        std::memcpy(at(a.gate, row + i, h * a.gate.stride[1]), from + d, static_cast<size_t>(d) * sizeof(bf16));
     }
   }
   for (int64_t h = 0; h < n.kv_heads; ++h) {
@@ -116,8 +112,8 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
       continue;
     }
     Isa::write_keys(s.tokens, at(a.kv.k, block, h * a.kv.k.stride[1]), slot, item.count, d);
-    write_values<Isa>(at(a.v_proj, row, h * d), a.v_proj.stride[0], at(a.kv.v, block, h * a.kv.v.stride[1]),
-                      slot, item.count, d);
+    write_values<Isa>(at(a.v_proj, row, h * d), a.v_proj.stride[0], at(a.kv.v, block, h * a.kv.v.stride[1]), slot,
+                      item.count, d);
   }
 }
 

@@ -50,8 +50,7 @@ void for_each_row_head(const OpContext& ctx, const SegmentArray& segments, int64
 template <class Kv>
 double element(const Kv* head, int64_t at, int64_t t, int64_t d) {
   const double x = static_cast<double>(to_float(head[at]));
-  if constexpr (std::is_same_v<Kv, e4m3>)
-    return x * static_cast<double>(scale_of(head[kBlockTokens * d + t].bits));
+  if constexpr (std::is_same_v<Kv, e4m3>) return x * static_cast<double>(scale_of(head[kBlockTokens * d + t].bits));
   return x;
 }
 
@@ -74,8 +73,7 @@ void store_token(const Tensor& cache, int64_t head, int64_t t, const double* x, 
     largest = std::max(largest, std::bit_cast<uint32_t>(static_cast<float>(x[c])) & 0x7fffffffu);
   const uint32_t scale = choose_scale(largest);
   auto* codes = static_cast<e4m3*>(cache.data) + head;
-  for (int64_t c = 0; c < d; ++c)
-    codes[offset(c)] = to_e4m3(static_cast<float>(x[c]) * inverse_scale_of(scale));
+  for (int64_t c = 0; c < d; ++c) codes[offset(c)] = to_e4m3(static_cast<float>(x[c]) * inverse_scale_of(scale));
   codes[kBlockTokens * d + t].bits = static_cast<uint8_t>(scale);
 }
 
@@ -89,42 +87,42 @@ void attend(const OpContext& ctx, const PagedAttentionArgs& a) {
   const int64_t per_thread = max_keys + 2 * n.d;
   double* scratch = scope.take<double>(per_thread * ctx.pool.size());
 
-  for_each_row_head(
-      ctx, a.segments, n.q_heads,
-      [&](const Segment& s, int64_t row, int32_t position, int64_t head, int thread) {
-        double* score = scratch + thread * per_thread;
-        double* q = score + max_keys;
-        double* sum = q + n.d;
-        const int64_t kv_head = head / n.group(), keys = position + 1;
-        const auto block = [&](const Tensor& t, int64_t key) {
-          return static_cast<const Kv*>(t.data) + a.segments.table(s)[key / kBlockTokens] * t.stride[0] +
-                 kv_head * t.stride[1];
-        };
-        for (int64_t c = 0; c < n.d; ++c) {
-          q[c] = static_cast<double>(load_float(a.q, row * a.q.stride[0] + head * a.q.stride[1] + c));
-          sum[c] = 0.0;
-        }
-        double max = -INFINITY, total = 0.0;
-        for (int64_t t = 0; t < keys; ++t) {
-          score[t] = dot_key(q, block(a.kv.k, t), t % kBlockTokens, n.d) * static_cast<double>(a.scale);
-          max = std::max(max, score[t]);
-        }
-        for (int64_t t = 0; t < keys; ++t) {
-          const double p = std::exp(score[t] - max);
-          const Kv* v = block(a.kv.v, t);
-          const int64_t slot = t % kBlockTokens;
-          total += p;
-          for (int64_t c = 0; c < n.d; ++c) sum[c] += p * element(v, value_offset(slot, c, n.d), slot, n.d);
-        }
-        for (int64_t c = 0; c < n.d; ++c) {
-          double x = sum[c] / total;
-          if (!a.gate.empty()) {
-            const int64_t at = row * a.gate.stride[0] + head * a.gate.stride[1] + c;
-            x /= 1.0 + std::exp(-static_cast<double>(load_float(a.gate, at)));
-          }
-          store_float(a.out, row * a.out.stride[0] + head * n.d + c, static_cast<float>(x));
-        }
-      });
+  for_each_row_head(ctx, a.segments, n.q_heads,
+                    [&](const Segment& s, int64_t row, int32_t position, int64_t head, int thread) {
+                      double* score = scratch + thread * per_thread;
+                      double* q = score + max_keys;
+                      double* sum = q + n.d;
+                      const int64_t kv_head = head / n.group(), keys = position + 1;
+                      const auto block = [&](const Tensor& t, int64_t key) {
+                        return static_cast<const Kv*>(t.data) + a.segments.table(s)[key / kBlockTokens] * t.stride[0] +
+                               kv_head * t.stride[1];
+                      };
+                      for (int64_t c = 0; c < n.d; ++c) {
+                        q[c] = static_cast<double>(load_float(a.q, row * a.q.stride[0] + head * a.q.stride[1] + c));
+                        sum[c] = 0.0;
+                      }
+                      double max = -INFINITY, total = 0.0;
+                      for (int64_t t = 0; t < keys; ++t) {
+                        score[t] = dot_key(q, block(a.kv.k, t), t % kBlockTokens, n.d) * static_cast<double>(a.scale);
+                        max = std::max(max, score[t]);
+                      }
+                      for (int64_t t = 0; t < keys; ++t) {
+                        const double p = std::exp(score[t] - max);
+                        const Kv* v = block(a.kv.v, t);
+                        const int64_t slot = t % kBlockTokens;
+                        total += p;
+                        for (int64_t c = 0; c < n.d; ++c)
+                          sum[c] += p * element(v, value_offset(slot, c, n.d), slot, n.d);
+                      }
+                      for (int64_t c = 0; c < n.d; ++c) {
+                        double x = sum[c] / total;
+                        if (!a.gate.empty()) {
+                          const int64_t at = row * a.gate.stride[0] + head * a.gate.stride[1] + c;
+                          x /= 1.0 + std::exp(-static_cast<double>(load_float(a.gate, at)));
+                        }
+                        store_float(a.out, row * a.out.stride[0] + head * n.d + c, static_cast<float>(x));
+                      }
+                    });
 }
 
 }  // namespace
@@ -136,41 +134,40 @@ void prepare_reference(const OpContext& ctx, const AttentionPrepareArgs& a) {
   double* scratch = scope.take<double>(n.d * ctx.pool.size());
 
   // Heads are numbered q, then k, then v.
-  for_each_row_head(
-      ctx, a.segments, n.q_heads + 2 * n.kv_heads,
-      [&](const Segment& s, int64_t row, int32_t position, int64_t head, int thread) {
-        double* x = scratch + thread * n.d;
-        const auto load = [&](const Tensor& from, int64_t column) {
-          for (int64_t c = 0; c < n.d; ++c)
-            x[c] = static_cast<double>(load_float(from, row * from.stride[0] + column + c));
-        };
-        const auto cache_at = [&](const Tensor& t, int64_t kv_head) {
-          return a.segments.table(s)[position / kBlockTokens] * t.stride[0] + kv_head * t.stride[1];
-        };
-        const int64_t slot = position % kBlockTokens;
-        if (head < n.q_heads) {
-          const int64_t column = head * (gated ? 2 * n.d : n.d);
-          load(a.q_proj, column);
-          rms_norm(x, n.d, a.q_norm, a.eps);
-          rotate(x, a.rope, position);
-          for (int64_t c = 0; c < n.d; ++c) {
-            store_float(a.q, row * a.q.stride[0] + head * a.q.stride[1] + c, static_cast<float>(x[c]));
-            if (gated)
-              store_float(a.gate, row * a.gate.stride[0] + head * a.gate.stride[1] + c,
-                          load_float(a.q_proj, row * a.q_proj.stride[0] + column + n.d + c));
-          }
-        } else if (head < n.q_heads + n.kv_heads) {
-          const int64_t kv_head = head - n.q_heads, at = cache_at(a.kv.k, kv_head);
-          load(a.k_proj, kv_head * n.d);
-          rms_norm(x, n.d, a.k_norm, a.eps);
-          rotate(x, a.rope, position);
-          store_token(a.kv.k, at, slot, x, n.d, [&](int64_t c) { return key_offset(slot, c); });
-        } else {
-          const int64_t kv_head = head - n.q_heads - n.kv_heads, at = cache_at(a.kv.v, kv_head);
-          load(a.v_proj, kv_head * n.d);
-          store_token(a.kv.v, at, slot, x, n.d, [&](int64_t c) { return value_offset(slot, c, n.d); });
-        }
-      });
+  for_each_row_head(ctx, a.segments, n.q_heads + 2 * n.kv_heads,
+                    [&](const Segment& s, int64_t row, int32_t position, int64_t head, int thread) {
+                      double* x = scratch + thread * n.d;
+                      const auto load = [&](const Tensor& from, int64_t column) {
+                        for (int64_t c = 0; c < n.d; ++c)
+                          x[c] = static_cast<double>(load_float(from, row * from.stride[0] + column + c));
+                      };
+                      const auto cache_at = [&](const Tensor& t, int64_t kv_head) {
+                        return a.segments.table(s)[position / kBlockTokens] * t.stride[0] + kv_head * t.stride[1];
+                      };
+                      const int64_t slot = position % kBlockTokens;
+                      if (head < n.q_heads) {
+                        const int64_t column = head * (gated ? 2 * n.d : n.d);
+                        load(a.q_proj, column);
+                        rms_norm(x, n.d, a.q_norm, a.eps);
+                        rotate(x, a.rope, position);
+                        for (int64_t c = 0; c < n.d; ++c) {
+                          store_float(a.q, row * a.q.stride[0] + head * a.q.stride[1] + c, static_cast<float>(x[c]));
+                          if (gated)
+                            store_float(a.gate, row * a.gate.stride[0] + head * a.gate.stride[1] + c,
+                                        load_float(a.q_proj, row * a.q_proj.stride[0] + column + n.d + c));
+                        }
+                      } else if (head < n.q_heads + n.kv_heads) {
+                        const int64_t kv_head = head - n.q_heads, at = cache_at(a.kv.k, kv_head);
+                        load(a.k_proj, kv_head * n.d);
+                        rms_norm(x, n.d, a.k_norm, a.eps);
+                        rotate(x, a.rope, position);
+                        store_token(a.kv.k, at, slot, x, n.d, [&](int64_t c) { return key_offset(slot, c); });
+                      } else {
+                        const int64_t kv_head = head - n.q_heads - n.kv_heads, at = cache_at(a.kv.v, kv_head);
+                        load(a.v_proj, kv_head * n.d);
+                        store_token(a.kv.v, at, slot, x, n.d, [&](int64_t c) { return value_offset(slot, c, n.d); });
+                      }
+                    });
 }
 
 void attend_reference(const OpContext& ctx, const PagedAttentionArgs& a) {

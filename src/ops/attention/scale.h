@@ -1,9 +1,10 @@
-// The scales of E4M3 caches: one for each token, KV head, and of key and value, computed from that token's head alone when
-// it is written, so that no row's bits depend on when or beside whom it came. Host and device share this.
+// The scales of E4M3 caches: one for each token, KV head, and of key and value, computed from that token's head alone
+// when it is written, so that no row's bits depend on when or beside whom it came. Host and device share this.
 //
 // A scale has four significant bits, as a code has, so that code * scale is exact in bf16. It is one byte: 5 bits of
-// exponent, 3 of mantissa. Of the eight that bring a head's largest magnitude into a code's last octave, (224, 448], the one
-// is chosen under which that magnitude is rounded least: it weighs most in every product (docs/numerics.md has the numbers).
+// exponent, 3 of mantissa. Of the eight that bring a head's largest magnitude into a code's last octave, (224, 448],
+// the one is chosen under which that magnitude is rounded least: it weighs most in every product (docs/numerics.md has
+// the numbers).
 #pragma once
 
 #include <bit>

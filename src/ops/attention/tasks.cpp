@@ -20,13 +20,12 @@ int64_t tokens_per_task(int64_t rows, const Heads& n) {
   return std::max<int64_t>(1, rows / n.group());
 }
 
-// At least as many tasks as a call of so many tokens or fewer, in so many segments or fewer, is cut into: memory for the
-// largest step serves all others.
+// At least as many tasks as a call of so many tokens or fewer, in so many segments or fewer, is cut into: memory for
+// the largest step serves all others.
 int64_t most_tasks(int64_t tokens, int64_t segments, const Heads& n, int threads) {
   int64_t most = tokens / tokens_per_task(kMostTaskRows, n);
   for (int64_t rows = kMostTaskRows / 2; 2 * rows > kMaxTileRows; rows /= 2)
-    most =
-        std::max(most, std::min(tokens, least_for(2 * rows, threads) / n.q_heads) / tokens_per_task(rows, n));
+    most = std::max(most, std::min(tokens, least_for(2 * rows, threads) / n.q_heads) / tokens_per_task(rows, n));
   return (most + segments) * n.kv_heads;
 }
 
@@ -75,8 +74,8 @@ RowTask make_task(const PagedAttentionArgs& a, const Heads& n, const Chunk& c) {
   return t;
 }
 
-// An E4M3 call's: bf16 copies of a task's staged keys and values, per thread, and where in them each block of a sequence is,
-// the same for all.
+// An E4M3 call's: bf16 copies of a task's staged keys and values, per thread, and where in them each block of a
+// sequence is, the same for all.
 class WideBlocks {
  public:
   WideBlocks(const OpContext& ctx, const PagedAttentionArgs& a, Workspace::Scope& scope)
@@ -125,13 +124,11 @@ void run_tasks(const OpContext& ctx, const PagedAttentionArgs& a,
     for (int64_t head = 0; head < n.kv_heads; ++head)
       for (int64_t i = (s.count + step - 1) / step - 1; i >= 0; --i)
         chunks[filled++] = {&s, static_cast<int32_t>(i * step),
-                            static_cast<int32_t>(std::min(step, s.count - i * step)),
-                            static_cast<int32_t>(head)};
+                            static_cast<int32_t>(std::min(step, s.count - i * step)), static_cast<int32_t>(head)};
   QUIRE_CHECK(filled <= most, "{} tasks of at most {}", filled, most);
 
   const int64_t rows = widest * n.group(), pitch = (n.d + 31) / 32 * 32, padded_rows = (rows + 31) / 16 * 16;
-  const int64_t per_thread = 2 * rows * pitch + kMaxTileRows * kGroupKeys + 2 * padded_rows +
-                             kStagedKeys * pitch / 2 +
+  const int64_t per_thread = 2 * rows * pitch + kMaxTileRows * kGroupKeys + 2 * padded_rows + kStagedKeys * pitch / 2 +
                              1024;  // floats; the last term keeps threads' pages apart
   float* memory = scope.take<float>(per_thread * ctx.pool.size());
   const auto scratch_of = [&](int thread) {

@@ -9,17 +9,16 @@
 namespace quire::conformance {
 namespace {
 
-constexpr OnGpu<PagedAttentionArgs> kOnGpu{
-    [](Operands& o, PagedAttentionArgs& a) {
-      o.kv(a.kv.k, a.q.dim(2), false);
-      o.kv(a.kv.v, a.q.dim(2), true);
-      for (Tensor* t : {&a.q, &a.gate, &a.out}) o.tensor(*t);
-      o.segments(a.segments);
-    },
-    paged_attention,
-    [](const PagedAttentionArgs& a) -> std::string_view {
-      return a.kv.k.dtype == DType::kBF16 ? "" : "KV of other types than bf16";
-    }};
+constexpr OnGpu<PagedAttentionArgs> kOnGpu{[](Operands& o, PagedAttentionArgs& a) {
+                                             o.kv(a.kv.k, a.q.dim(2), false);
+                                             o.kv(a.kv.v, a.q.dim(2), true);
+                                             for (Tensor* t : {&a.q, &a.gate, &a.out}) o.tensor(*t);
+                                             o.segments(a.segments);
+                                           },
+                                           paged_attention,
+                                           [](const PagedAttentionArgs& a) -> std::string_view {
+                                             return a.kv.k.dtype == DType::kBF16 ? "" : "KV of other types than bf16";
+                                           }};
 
 enum class Data { kNormal, kSaturated, kEqual };
 struct Sequence {
@@ -105,12 +104,10 @@ struct Batch {
     return &of == &k ? key_offset(t % kBlockTokens, e) : value_offset(t % kBlockTokens, e, c.d);
   }
   // Keys or values of token t, rounded as the cache keeps them; NaN among them makes an E4M3 head NaN.
-  void store(Buffer& to, std::span<const int32_t> blocks, int64_t t, int64_t kv_head,
-             std::span<const float> x) {
+  void store(Buffer& to, std::span<const int32_t> blocks, int64_t t, int64_t kv_head, std::span<const float> x) {
     const int64_t head = cache_head(blocks, t, kv_head);
     if (c.kv != DType::kF8E4M3) {
-      for (size_t e = 0; e < x.size(); ++e)
-        store_float(to, head + offset(to, t, static_cast<int64_t>(e)), x[e]);
+      for (size_t e = 0; e < x.size(); ++e) store_float(to, head + offset(to, t, static_cast<int64_t>(e)), x[e]);
       return;
     }
     auto* const codes = to.tensor().as<uint8_t>() + head;
@@ -122,8 +119,7 @@ struct Batch {
     codes[kBlockTokens * c.d + t % kBlockTokens] = static_cast<uint8_t>(scale);
   }
   // The same as numbers.
-  void load(const Buffer& from, std::span<const int32_t> blocks, int64_t t, int64_t kv_head,
-            std::span<float> x) const {
+  void load(const Buffer& from, std::span<const int32_t> blocks, int64_t t, int64_t kv_head, std::span<float> x) const {
     const int64_t head = cache_head(blocks, t, kv_head);
     for (size_t e = 0; e < x.size(); ++e) {
       const int64_t at = offset(from, t, static_cast<int64_t>(e));
@@ -172,8 +168,7 @@ void expect_row(const Batch& b, size_t sequence, int step, int head, double* val
     max = std::max(max, sum * b.scale());
   }
   double total = 0, weighted_error = 0;
-  std::vector<double> mean(static_cast<size_t>(d)), spread(static_cast<size_t>(d)),
-      sized(static_cast<size_t>(d));
+  std::vector<double> mean(static_cast<size_t>(d)), spread(static_cast<size_t>(d)), sized(static_cast<size_t>(d));
   for (int t = 0; t < keys; ++t) {
     const auto i = static_cast<size_t>(t);
     const double p = std::exp(score[i] - max);
@@ -213,15 +208,13 @@ Expected expect_batch(Suite& s, const Batch& b) {
   Expected e{std::vector<double>(size), std::vector<double>(size)};
   for (size_t j = 0; j < b.segments.size(); ++j) {
     const Segment& seg = b.segments[j];
-    s.context(Device::kCpu)
-        .pool.parallel_for(int64_t{seg.count} * b.c.heads, 4, [&](int64_t begin, int64_t end, int) {
-          for (int64_t i = begin; i < end; ++i) {
-            const auto at =
-                static_cast<size_t>(((seg.row + i / b.c.heads) * b.c.heads + i % b.c.heads) * b.c.d);
-            expect_row(b, j, static_cast<int>(i / b.c.heads), static_cast<int>(i % b.c.heads), &e.values[at],
-                       &e.bounds[at]);
-          }
-        });
+    s.context(Device::kCpu).pool.parallel_for(int64_t{seg.count} * b.c.heads, 4, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        const auto at = static_cast<size_t>(((seg.row + i / b.c.heads) * b.c.heads + i % b.c.heads) * b.c.d);
+        expect_row(b, j, static_cast<int>(i / b.c.heads), static_cast<int>(i % b.c.heads), &e.values[at],
+                   &e.bounds[at]);
+      }
+    });
   }
   return e;
 }
@@ -260,8 +253,7 @@ SegmentList recut(const SegmentList& segments, Cut&& cut) {
   return pieces;
 }
 
-void check_invariance(Suite& s, const Tested<PagedAttentionArgs>& kernel, const Batch& b,
-                      const Buffer& base) {
+void check_invariance(Suite& s, const Tested<PagedAttentionArgs>& kernel, const Batch& b, const Buffer& base) {
   const auto run = [&](const Batch& batch, const SegmentArray& segments, int threads = 0) {
     Buffer out = batch.output();
     kernel.launch(s.context(Device::kCpu, threads), batch.args(segments, out));
@@ -285,8 +277,7 @@ void check_invariance(Suite& s, const Tested<PagedAttentionArgs>& kernel, const 
   Buffer alone = b.output();
   for (size_t i = b.segments.size(); i-- > 0;) {
     SegmentList one;
-    b.c.decode ? one.add_decode(b.segments[i], b.segments.blocks(i))
-               : one.add(b.segments[i], b.segments.blocks(i));
+    b.c.decode ? one.add_decode(b.segments[i], b.segments.blocks(i)) : one.add(b.segments[i], b.segments.blocks(i));
     kernel.launch(s.context(Device::kCpu), b.args(one, alone));
   }
   expect_same("each segment alone", alone);
@@ -335,8 +326,7 @@ void run_case(Suite& s, const Case& c) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   const auto add = [&](std::string name, int d, int heads, int kv_heads, std::vector<Sequence> sequences,
-                       bool gate = false, Data data = Data::kNormal, DType kv = DType::kBF16,
-                       bool decode = false) {
+                       bool gate = false, Data data = Data::kNormal, DType kv = DType::kBF16, bool decode = false) {
     all.push_back({std::move(name), d, heads, kv_heads, std::move(sequences), gate, data, kv, decode});
   };
   for (const int d : {32, 48, 64, 128, 256})
@@ -358,23 +348,22 @@ std::vector<Case> cases() {
   }
   constexpr DType kE4m3 = DType::kF8E4M3;
   for (const int d : {2, 6, 20, 32, 48, 64, 128, 256, 512})
-    add(fmt::format("e4m3 d{}", d), d, 8, 2, {{0, 37}, {63, 1}, {64, 33}, {130, 1}, {511, 1}, {512, 2}},
-        d % 64 == 0, Data::kNormal, kE4m3);
+    add(fmt::format("e4m3 d{}", d), d, 8, 2, {{0, 37}, {63, 1}, {64, 33}, {130, 1}, {511, 1}, {512, 2}}, d % 64 == 0,
+        Data::kNormal, kE4m3);
   for (const int count : {1, 15, 17, 64, 300})
     add(fmt::format("e4m3 chunk{}", count), 64, 4, 2, {{64, count}}, true, Data::kNormal, kE4m3);
   add("e4m3 long", 128, 8, 2, {{960, 64}, {1100, 1}}, false, Data::kNormal, kE4m3);
-  add("e4m3 ragged", 128, 6, 1, {{0, 70}, {0, 0}, {127, 1}, {129, 1}, {300, 5}, {15, 1}}, false,
-      Data::kNormal, kE4m3);
+  add("e4m3 ragged", 128, 6, 1, {{0, 70}, {0, 0}, {127, 1}, {129, 1}, {300, 5}, {15, 1}}, false, Data::kNormal, kE4m3);
   add("e4m3 saturated", 64, 4, 2, {{0, 150}, {400, 3}}, false, Data::kSaturated, kE4m3);
   for (const int d : {64, 128, 256}) {
     for (const int ratio : {1, 4, 6, 12})
       add(fmt::format("generated d{} ratio{}", d, ratio), d, 2 * ratio, 2,
-          {{0, 1}, {15, 1}, {16, 3}, {255, 2}, {0, 0}, {256, 1}, {511, 4}, {700, 1}}, ratio % 4 == 0,
-          Data::kNormal, DType::kBF16, true);
-    add(fmt::format("generated saturated d{}", d), d, 4, 2, {{400, 3}, {30, 1}}, false, Data::kSaturated,
-        DType::kBF16, true);
-    add(fmt::format("generated equal logits d{}", d), d, 4, 2, {{400, 3}, {30, 1}}, true, Data::kEqual,
-        DType::kBF16, true);
+          {{0, 1}, {15, 1}, {16, 3}, {255, 2}, {0, 0}, {256, 1}, {511, 4}, {700, 1}}, ratio % 4 == 0, Data::kNormal,
+          DType::kBF16, true);
+    add(fmt::format("generated saturated d{}", d), d, 4, 2, {{400, 3}, {30, 1}}, false, Data::kSaturated, DType::kBF16,
+        true);
+    add(fmt::format("generated equal logits d{}", d), d, 4, 2, {{400, 3}, {30, 1}}, true, Data::kEqual, DType::kBF16,
+        true);
   }
   return all;
 }

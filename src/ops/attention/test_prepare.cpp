@@ -11,8 +11,7 @@ namespace {
 
 constexpr OnGpu<AttentionPrepareArgs> kOnGpu{
     [](Operands& o, AttentionPrepareArgs& a) {
-      for (Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q_norm, &a.k_norm, &a.rope.inv_freq, &a.gate})
-        o.tensor(*t);
+      for (Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q_norm, &a.k_norm, &a.rope.inv_freq, &a.gate}) o.tensor(*t);
       o.kv(a.kv.k, a.q.dim(2), false);
       o.kv(a.kv.v, a.q.dim(2), true);
       o.tensor(a.q);
@@ -77,14 +76,10 @@ struct Batch {
 struct Outputs {
   Buffer q, gate, k, v;
   Outputs(const Batch& b, DType type, DType kv)
-      : q(type, {b.rows, b.c.heads, b.c.d}),
-        gate(q),
-        k(kv, {b.blocks, b.c.kv_heads, kv_head_elems(kv, b.c.d)}),
-        v(k) {}
+      : q(type, {b.rows, b.c.heads, b.c.d}), gate(q), k(kv, {b.blocks, b.c.kv_heads, kv_head_elems(kv, b.c.d)}), v(k) {}
 };
 
-AttentionPrepareArgs arguments(const Batch& b, const Tensor& wide, const SegmentArray& segments,
-                               const Outputs& o) {
+AttentionPrepareArgs arguments(const Batch& b, const Tensor& wide, const SegmentArray& segments, const Outputs& o) {
   const Case& c = b.c;
   const int64_t q_width = c.heads * c.d * (c.gate ? 2 : 1), kv_width = c.kv_heads * c.d;
   AttentionPrepareArgs a;
@@ -102,8 +97,7 @@ AttentionPrepareArgs arguments(const Batch& b, const Tensor& wide, const Segment
 
 // Elements that the reference left at NaN must still be NaN; the others lie within `relative` of the largest
 // magnitude of their head (a rotation mixes two of its elements).
-void compare(Suite& s, std::string_view kernel, const Batch& b, const Buffer& got, const Buffer& want,
-             bool exact) {
+void compare(Suite& s, std::string_view kernel, const Batch& b, const Buffer& got, const Buffer& want, bool exact) {
   std::vector<float> g = got.values(), w = want.values();
   std::vector<double> bound(g.size());
   bool untouched = true;
@@ -123,8 +117,8 @@ void compare(Suite& s, std::string_view kernel, const Batch& b, const Buffer& go
   s.expect_close(kernel, b.c.name, worst_excess(g, w, bound));
 }
 
-// E4M3: codes are within half a step of what they stand for, the scale brings the token's largest element into a code's last
-// octave, and bytes of tokens that the reference left alone are as they were.
+// E4M3: codes are within half a step of what they stand for, the scale brings the token's largest element into a code's
+// last octave, and bytes of tokens that the reference left alone are as they were.
 void compare_codes(Suite& s, std::string_view kernel, const Batch& b, const Buffer& got, const Buffer& want,
                    bool keys) {
   const int64_t elems = kBlockTokens * b.c.d;
@@ -133,8 +127,7 @@ void compare_codes(Suite& s, std::string_view kernel, const Batch& b, const Buff
   bool untouched = true, fits = true;
   std::vector<float> g, w;
   std::vector<double> bound;
-  for (int64_t head = 0; head < b.blocks * b.c.kv_heads;
-       ++head, codes += elems + kBlockTokens, numbers += elems)
+  for (int64_t head = 0; head < b.blocks * b.c.kv_heads; ++head, codes += elems + kBlockTokens, numbers += elems)
     for (int t = 0; t < kBlockTokens; ++t) {
       const uint32_t scale_byte = codes[elems + t];
       const float scale = attention::scale_of(scale_byte);
@@ -170,8 +163,7 @@ void run_case(Suite& s, const Case& c) {
   const bool narrow = c.kv == DType::kF8E4M3;
   Outputs want(b, DType::kF32, DType::kF32);
   const Buffer wide32 = b.wide.as(DType::kF32);
-  kAttentionPrepareOp.reference().launch(s.context(Device::kReference),
-                                         arguments(b, wide32, b.segments, want));
+  kAttentionPrepareOp.reference().launch(s.context(Device::kReference), arguments(b, wide32, b.segments, want));
   for (const auto& k : s.kernels(kAttentionPrepareOp.kernels, kOnGpu)) {
     Outputs got(b, DType::kBF16, c.kv);
     if (!s.wants(k.name, c.name) || !k.fits(s.machine(), arguments(b, b.wide, b.segments, got))) continue;
@@ -210,13 +202,7 @@ void run_case(Suite& s, const Case& c) {
 void attention_prepare_conformance(Suite& s) {
   const auto interleaved = Rope::Style::kInterleaved;
   for (const Case& c : {
-           Case{.name = "llama",
-          .d = 64,
-          .heads = 8,
-          .kv_heads = 2,
-          .n_rot = 64,
-          .style = interleaved,
-          .norm = false},
+           Case{.name = "llama", .d = 64, .heads = 8, .kv_heads = 2, .n_rot = 64, .style = interleaved, .norm = false},
            Case{.name = "qwen2", .d = 128, .heads = 6, .kv_heads = 1, .n_rot = 128, .norm = false},
            Case{.name = "qwen3", .d = 128, .heads = 4, .kv_heads = 2, .n_rot = 128},
            Case{.name = "qwen35", .d = 256, .heads = 8, .kv_heads = 1, .n_rot = 64, .gate = true},
@@ -234,13 +220,7 @@ void attention_prepare_conformance(Suite& s) {
            Case{.name = "wide", .d = 512, .heads = 2, .kv_heads = 2, .n_rot = 512},
            Case{.name = "empty", .d = 64, .heads = 2, .kv_heads = 2, .n_rot = 64, .sequences = {{64, 0}}},
            Case{.name = "huge", .d = 64, .heads = 2, .kv_heads = 2, .n_rot = 64, .spread = 3e4f},
-           Case{.name = "small",
-           .d = 64,
-           .heads = 2,
-           .kv_heads = 2,
-           .n_rot = 64,
-           .norm = false,
-           .spread = 1e-3f},
+           Case{.name = "small", .d = 64, .heads = 2, .kv_heads = 2, .n_rot = 64, .norm = false, .spread = 1e-3f},
            Case{.name = "zeros", .d = 64, .heads = 2, .kv_heads = 2, .n_rot = 64, .spread = 0.0f},
        }) {
     if (s.wants_case(c.name)) run_case(s, c);

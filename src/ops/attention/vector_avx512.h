@@ -75,8 +75,8 @@ __m512 exp_of_row(float* s, int64_t own, int64_t pieces, __m512 scale, __m512 ma
 
 // 16 rows (or the last few of a tile) at once: their maxima, factors and sums are one vector each.
 template <bool kWhole, class Beside>
-void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t count, float* scores,
-                  int64_t key, int64_t seen, float scale, Beside&& beside) {
+void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t count, float* scores, int64_t key,
+                  int64_t seen, float scale, Beside&& beside) {
   // Scores are there for whole pieces of 16 keys, probabilities are wanted for pairs of pieces: a row's last
   // piece may be read without having been written, and is masked.
   const int64_t pieces = (seen + 31) / 32 * 2;
@@ -98,8 +98,8 @@ void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t c
   _mm512_store_ps(maximum, now);
   for (int64_t i = 0; i < count; ++i) {
     beside(row + i);
-    lanes[i] = exp_of_row<kWhole>(scores + i * kGroupKeys, own[i], pieces, _mm512_set1_ps(scale),
-                                  _mm512_set1_ps(maximum[i]));
+    lanes[i] =
+        exp_of_row<kWhole>(scores + i * kGroupKeys, own[i], pieces, _mm512_set1_ps(scale), _mm512_set1_ps(maximum[i]));
   }
   const __m512 sums = reduce_rows(lanes, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
   _mm512_mask_storeu_ps(s.max + row, rows, now);
@@ -116,8 +116,8 @@ void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t c
 
 // The walk's softmax step for a tile of rows.
 template <class Beside>
-void softmax_avx512(const RowTask& t, const TaskScratch& s, int64_t row, int64_t count, int64_t key,
-                    int64_t seen, float scale, Beside&& beside) {
+void softmax_avx512(const RowTask& t, const TaskScratch& s, int64_t row, int64_t count, int64_t key, int64_t seen,
+                    float scale, Beside&& beside) {
   for (int64_t r = 0; r < count; r += 16) {
     const int64_t n = smaller(16, count - r);
     float* scores = s.scores + r * kGroupKeys;

@@ -49,8 +49,8 @@ struct TileRows {
   void finish(int64_t row, int64_t count) const {
     each(row, count, [&](int64_t r, int64_t token, int64_t head) {
       Isa::finish(s.sums + r * s.pitch, 1.0f / s.total[r],
-                  t.gate == nullptr ? nullptr : t.gate + token * t.gate_token + head * t.gate_head,
-                  out(token, head), t.d);
+                  t.gate == nullptr ? nullptr : t.gate + token * t.gate_token + head * t.gate_head, out(token, head),
+                  t.d);
     });
   }
   // A row's query and output lie a token's stride from the next one's, where no prefetcher follows.

@@ -115,8 +115,7 @@ std::span<std::byte> Buffer::memory_around(const void* address) {
   return {const_cast<std::byte*>(first), static_cast<size_t>(bytes)};
 }
 
-Buffer::Buffer(DType dtype, std::initializer_list<int64_t> dims)
-    : tensor_(make_tensor(nullptr, dtype, dims)) {
+Buffer::Buffer(DType dtype, std::initializer_list<int64_t> dims) : tensor_(make_tensor(nullptr, dtype, dims)) {
   allocate();
 }
 
@@ -130,8 +129,7 @@ Buffer::Buffer(const Tensor& like) : tensor_(like) {
 }
 
 Buffer::Buffer(const Buffer& other) : Buffer(other.tensor_) {
-  std::memcpy(tensor_.data, other.tensor_.data,
-              static_cast<size_t>(tensor_.elems() * element_bytes(tensor_.dtype)));
+  std::memcpy(tensor_.data, other.tensor_.data, static_cast<size_t>(tensor_.elems() * element_bytes(tensor_.dtype)));
 }
 
 Buffer& Buffer::operator=(const Buffer& other) {
@@ -186,8 +184,7 @@ Buffer& Buffer::fill_nan() {
 bool Buffer::guards_intact() const {
   const int64_t bytes = tensor_.elems() * element_bytes(tensor_.dtype);
   for (int64_t i = 0; i < kGuardBytes; ++i)
-    if (store_.get()[i] != guard_byte(i) || store_.get()[kGuardBytes + bytes + i] != guard_byte(i))
-      return false;
+    if (store_.get()[i] != guard_byte(i) || store_.get()[kGuardBytes + bytes + i] != guard_byte(i)) return false;
   return true;
 }
 
@@ -207,8 +204,7 @@ Buffer Buffer::gather(std::span<const int32_t> rows) const {
   const int64_t row_bytes = tensor_.stride[0] * element_bytes(tensor_.dtype);
   for (size_t i = 0; i < rows.size(); ++i)
     std::memcpy(static_cast<std::byte*>(b.tensor_.data) + static_cast<int64_t>(i) * row_bytes,
-                static_cast<const std::byte*>(tensor_.data) + rows[i] * row_bytes,
-                static_cast<size_t>(row_bytes));
+                static_cast<const std::byte*>(tensor_.data) + rows[i] * row_bytes, static_cast<size_t>(row_bytes));
   return b;
 }
 
@@ -306,9 +302,9 @@ void Suite::expect_all_reached() {
   if (!options_.case_name.empty()) return;
   for (const Count& c : counts_)
     if (c.skipped.empty() && c.passed + c.failed == 0)
-      expect(c.kernel, "all", false,
-             fmt::format("this {} can run the kernel, but no case reaches it",
-                         options_.gpu != nullptr ? "GPU" : "CPU"));
+      expect(
+          c.kernel, "all", false,
+          fmt::format("this {} can run the kernel, but no case reaches it", options_.gpu != nullptr ? "GPU" : "CPU"));
 }
 
 void Suite::not_taken(std::string_view kernel, std::string_view why) {
@@ -372,8 +368,7 @@ Suite::Count& Suite::count(std::string_view kernel) {
   return counts_.emplace_back(Count{std::string(kernel)});
 }
 
-void Suite::expect(std::string_view kernel, std::string_view case_name, bool pass,
-                   const std::string& detail) {
+void Suite::expect(std::string_view kernel, std::string_view case_name, bool pass, const std::string& detail) {
   if (options_.each)
     options_.each(fmt::format("{} {} {} {}: {}", pass ? "pass" : "FAIL", op_, kernel, case_name, detail));
   Count& c = count(kernel);
@@ -384,16 +379,16 @@ void Suite::expect(std::string_view kernel, std::string_view case_name, bool pas
   }
   ++c.failed;
   if (failures_.size() < kMaxFailures)
-    failures_.push_back(fmt::format(
-        "{} {} {}: {}\n  repeat: quire test-ops --op {}{} --kernel {} --case '{}' --seed {} --threads {}",
-        op_, kernel, case_name, detail, op_, options_.gpu != nullptr ? " --device cuda" : "", kernel,
-        case_name, options_.seed, options_.threads));
+    failures_.push_back(
+        fmt::format("{} {} {}: {}\n  repeat: quire test-ops --op {}{} --kernel {} --case '{}' --seed {} --threads {}",
+                    op_, kernel, case_name, detail, op_, options_.gpu != nullptr ? " --device cuda" : "", kernel,
+                    case_name, options_.seed, options_.threads));
 }
 
 void Suite::expect_close(std::string_view kernel, std::string_view case_name, const Excess& e) {
   expect(kernel, case_name, e.ratio <= 1.0,
-         fmt::format("worst {:.3g} of the bound, at element {}: got {:.9g}, want {:.9g} +- {:.3g}", e.ratio,
-                     e.at, e.got, e.want, e.bound));
+         fmt::format("worst {:.3g} of the bound, at element {}: got {:.9g}, want {:.9g} +- {:.3g}", e.ratio, e.at,
+                     e.got, e.want, e.bound));
 }
 
 void Suite::expect_same_bits(std::string_view kernel, std::string_view case_name, const Tensor& got,
@@ -403,8 +398,8 @@ void Suite::expect_same_bits(std::string_view kernel, std::string_view case_name
   if (got.dtype != want.dtype || got.rank != want.rank || got.shape != want.shape)
     return expect(kernel, case_name, false, "bits cannot be compared: shapes or types differ");
   expect(kernel, case_name, false,
-         fmt::format("bits differ first at element {}: {:.9g}, not {:.9g}", at,
-                     values(got)[static_cast<size_t>(at)], values(want)[static_cast<size_t>(at)]));
+         fmt::format("bits differ first at element {}: {:.9g}, not {:.9g}", at, values(got)[static_cast<size_t>(at)],
+                     values(want)[static_cast<size_t>(at)]));
 }
 
 void Suite::expect_guards(std::string_view kernel, std::string_view case_name,
@@ -443,21 +438,18 @@ void Suite::expect_row_invariant(std::string_view kernel, std::string_view case_
     const int64_t row = got.tensor().elems() == 0 ? 0 : at / got.tensor().stride[0];
     return expect(
         kernel, case_name, false,
-        fmt::format(
-            "row {} has other bits as row {} of a batch of {} than in the whole batch of {} (element {})",
-            batch[static_cast<size_t>(row)], row, batch.size(), n, at));
+        fmt::format("row {} has other bits as row {} of a batch of {} than in the whole batch of {} (element {})",
+                    batch[static_cast<size_t>(row)], row, batch.size(), n, at));
   }
   expect(kernel, case_name, true, fmt::format("rows independent over {} batches", batches.size()));
 }
 
 int Suite::passed() const {
-  return std::accumulate(counts_.begin(), counts_.end(), 0,
-                         [](int n, const Count& c) { return n + c.passed; });
+  return std::accumulate(counts_.begin(), counts_.end(), 0, [](int n, const Count& c) { return n + c.passed; });
 }
 
 int Suite::failed() const {
-  return std::accumulate(counts_.begin(), counts_.end(), 0,
-                         [](int n, const Count& c) { return n + c.failed; });
+  return std::accumulate(counts_.begin(), counts_.end(), 0, [](int n, const Count& c) { return n + c.failed; });
 }
 
 Suite run_suite(const OperatorInfo& op, const Options& options) {

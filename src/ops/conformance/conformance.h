@@ -21,9 +21,9 @@
 //     }
 //   }
 //
-// With a GPU (`quire test-ops --device cuda`) s.kernels(table, kOnGpu) are the table's kernels for it. Each is called through
-// the operator, with the kernel forced, and gets its operands there and back for every launch (gpu.h). So a suite has the same
-// cases and checks on both.
+// With a GPU (`quire test-ops --device cuda`) s.kernels(table, kOnGpu) are the table's kernels for it. Each is called
+// through the operator, with the kernel forced, and gets its operands there and back for every launch (gpu.h). So a
+// suite has the same cases and checks on both.
 #pragma once
 
 #include <functional>
@@ -73,7 +73,8 @@ class Rng {
 };
 
 // Memory for an output or an input between guard words, 64-byte aligned. Starts as NaN (integers: the least
-// value), so an element that a kernel forgets fails. Element types: F32, BF16, I32, and I8 for bytes, which start as 0xff.
+// value), so an element that a kernel forgets fails. Element types: F32, BF16, I32, and I8 for bytes, which start as
+// 0xff.
 class Buffer {
  public:
   static constexpr int64_t kGuardBytes = 256;  // on each side; wider than one vector store and one tile row
@@ -236,8 +237,8 @@ class Suite {
   // A kernel that can be run here and no case reached has failed, unless the options ask for certain cases.
   void expect_all_reached();
 
-  // For Tested, with a GPU: calls of the operator, with this kernel forced. A case that it does not take; whether it takes one;
-  // and a call there, of which an error is a check that failed.
+  // For Tested, with a GPU: calls of the operator, with this kernel forced. A case that it does not take; whether it
+  // takes one; and a call there, of which an error is a check that failed.
   void not_taken(std::string_view kernel, std::string_view why);
   bool takes_on_gpu(std::string_view kernel, const std::function<void(Operands&)>& place,
                     const std::function<void(const OpContext&)>& run);
@@ -247,10 +248,8 @@ class Suite {
   // Record one check. The name identifies the case; details are kept for a check that fails.
   void expect(std::string_view kernel, std::string_view case_name, bool pass, const std::string& detail);
   void expect_close(std::string_view kernel, std::string_view case_name, const Excess& e);
-  void expect_same_bits(std::string_view kernel, std::string_view case_name, const Tensor& got,
-                        const Tensor& want);
-  void expect_guards(std::string_view kernel, std::string_view case_name,
-                     std::initializer_list<const Buffer*> buffers);
+  void expect_same_bits(std::string_view kernel, std::string_view case_name, const Tensor& got, const Tensor& want);
+  void expect_guards(std::string_view kernel, std::string_view case_name, std::initializer_list<const Buffer*> buffers);
   // run(rows) computes the output for these rows of the case's batch, in this order. It is called for the
   // whole batch, for rows alone (all of them, or a sample of 24), and for random batches at sizes around tile
   // edges; every row must have the bits that it has in the whole batch. One check.
@@ -287,8 +286,7 @@ bool Tested<Args>::fits(const Machine& m, const Args& a) const {
   const bool taken = limit.empty() && suite_->takes_on_gpu(
                                           name, [&](Operands& o) { gpu_->place(o, there); },
                                           [&](const OpContext& ctx) { gpu_->run(ctx, there); });
-  if (!taken)
-    suite_->not_taken(name, limit.empty() ? fmt::format("it takes {}", kernel_->takes) : std::string(limit));
+  if (!taken) suite_->not_taken(name, limit.empty() ? fmt::format("it takes {}", kernel_->takes) : std::string(limit));
   return taken;
 }
 
@@ -297,8 +295,7 @@ void Tested<Args>::launch(const OpContext& ctx, const Args& a) const {
   if (gpu_ == nullptr) return kernel_->launch(ctx, a);
   Args there = a;
   suite_->run_on_gpu(
-      name, [&](Operands& o) { gpu_->place(o, there); },
-      [&](const OpContext& on_gpu) { gpu_->run(on_gpu, there); });
+      name, [&](Operands& o) { gpu_->place(o, there); }, [&](const OpContext& on_gpu) { gpu_->run(on_gpu, there); });
 }
 
 // Runs an operator's suite, and demands that it reach every kernel that this machine can run.
@@ -311,8 +308,7 @@ struct RandomWeight {
   std::vector<float> scales;
   Weight weight;
 };
-RandomWeight random_weight(Rng& rng, DType dtype, int64_t rows, int64_t cols, int64_t experts = 1,
-                           float sd = 0.5f);
+RandomWeight random_weight(Rng& rng, DType dtype, int64_t rows, int64_t cols, int64_t experts = 1, float sd = 0.5f);
 // The decoded values, [experts * rows * cols], scale not applied.
 std::vector<float> decode_all(const Weight& w);
 // The types that a kernel must handle.

@@ -1,5 +1,5 @@
-// Running the suites' calls on a GPU. What a case holds in the host's memory is copied to the device before a call and back
-// after it, so a suite is the same for both, and its checks look at the host's memory in any case.
+// Running the suites' calls on a GPU. What a case holds in the host's memory is copied to the device before a call and
+// back after it, so a suite is the same for both, and its checks look at the host's memory in any case.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 
 namespace quire::conformance {
 
-// A device that runs operators. Memory of the device is an address here. The one with CUDA is cuda/gpu.cu; tests have one
-// that is the CPU.
+// A device that runs operators. Memory of the device is an address here. The one with CUDA is cuda/gpu.cu; tests have
+// one that is the CPU.
 class Gpu {
  public:
   // GPU number `gpu`; or Fault::kRequest, and why it cannot be used, in one line.
@@ -21,23 +21,22 @@ class Gpu {
   virtual ~Gpu() = default;
 
   virtual std::string name() const = 0;
-  virtual Machine machine() const = 0;        // that operators run on
-  virtual std::span<std::byte> memory() = 0;  // of the device: operands first, scratch behind them
-  virtual std::span<std::byte>
-  staging() = 0;  // the host's: what is copied to and from the beginning of memory()
+  virtual Machine machine() const = 0;         // that operators run on
+  virtual std::span<std::byte> memory() = 0;   // of the device: operands first, scratch behind them
+  virtual std::span<std::byte> staging() = 0;  // the host's: what is copied to and from the beginning of memory()
 
   // How the device keeps weights and KV blocks.
   virtual int64_t packed_bytes(const Weight& w, bool paired) const = 0;
-  // Enqueues that w (and up, where they are one paired matrix), which lies on the device as in a file, becomes the experts
-  // from first_expert on of what is packed at `to` for `experts` of them.
-  virtual Status pack(const Weight& w, const Weight* up, std::byte* to, int64_t experts,
-                      int64_t first_expert) = 0;
+  // Enqueues that w (and up, where they are one paired matrix), which lies on the device as in a file, becomes the
+  // experts from first_expert on of what is packed at `to` for `experts` of them.
+  virtual Status pack(const Weight& w, const Weight* up, std::byte* to, int64_t experts, int64_t first_expert) = 0;
   virtual bool takes_table(DType type, int64_t width) const = 0;  // as the file has it
   // Where within a block and head the element c of a key or value of d elements lies.
   virtual int64_t kv_offset(int64_t token, int64_t c, int64_t d, bool value) const = 0;
 
-  // Copies the first bytes of staging() there, calls `pack` and runs the operator, whose scratch memory lies behind them and
-  // starts as NaN; copies them back. An error if anything fails, or if it writes behind the scratch memory that it asked for.
+  // Copies the first bytes of staging() there, calls `pack` and runs the operator, whose scratch memory lies behind
+  // them and starts as NaN; copies them back. An error if anything fails, or if it writes behind the scratch memory
+  // that it asked for.
   virtual Status run(int64_t bytes, const std::function<Status()>& pack,
                      const std::function<void(const OpContext&)>& op) = 0;
 };
@@ -61,13 +60,12 @@ class Operands {
   // Matrices, as a GPU loads them: packed, gate and up as one. A shared expert like the others lies behind them.
   void matrix(Weight& w);
   void gate_up(Weight& gate, Weight& up);
-  void experts(Weight& gate, Weight& up, Weight& down, Weight& shared_gate, Weight& shared_up,
-               Weight& shared_down);
+  void experts(Weight& gate, Weight& up, Weight& down, Weight& shared_gate, Weight& shared_up, Weight& shared_down);
   // Rows to embed: as they are, or in half precision.
   void table(Weight& w);
 
-  // Runs the operator on what was placed. While it runs the buffers hold garbage, so that an operand which was not placed
-  // shows on any device. An error also if it wrote between its operands, or to an array.
+  // Runs the operator on what was placed. While it runs the buffers hold garbage, so that an operand which was not
+  // placed shows on any device. An error also if it wrote between its operands, or to an array.
   Status run(const std::function<void(const OpContext&)>& op);
 
  private:

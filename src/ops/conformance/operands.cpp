@@ -28,8 +28,7 @@ Operands::Operands(Gpu& gpu) : gpu_(gpu) {}
 int64_t Operands::reserve(int64_t bytes) {
   const int64_t at = used_;
   used_ += round_up(bytes) + kPad;
-  QUIRE_CHECK(used_ <= std::ssize(gpu_.staging()), "a case's operands take more than {} bytes",
-              gpu_.staging().size());
+  QUIRE_CHECK(used_ <= std::ssize(gpu_.staging()), "a case's operands take more than {} bytes", gpu_.staging().size());
   return at;
 }
 
@@ -131,8 +130,8 @@ void Operands::experts(Weight& gate, Weight& up, Weight& down, Weight& shared_ga
   const auto alike = [](const Weight& a, const Weight& b) {
     return a.dtype == b.dtype && a.rows == b.rows && a.cols == b.cols && b.experts == 1;
   };
-  const bool behind = gate.experts > 1 && !shared_gate.empty() && alike(gate, shared_gate) &&
-                      alike(up, shared_up) && alike(down, shared_down);
+  const bool behind = gate.experts > 1 && !shared_gate.empty() && alike(gate, shared_gate) && alike(up, shared_up) &&
+                      alike(down, shared_down);
   pack(gate, &up, behind ? &shared_gate : nullptr, behind ? &shared_up : nullptr);
   pack(down, nullptr, behind ? &shared_down : nullptr, nullptr);
   if (behind) return;
@@ -145,8 +144,7 @@ void Operands::table(Weight& w) {
     w = raw(w);
   } else {
     std::vector<float> row(static_cast<size_t>(w.cols));
-    std::vector<std::byte>& halves =
-        made_.emplace_back(static_cast<size_t>(dtype_bytes(DType::kF16, w.rows * w.cols)));
+    std::vector<std::byte>& halves = made_.emplace_back(static_cast<size_t>(dtype_bytes(DType::kF16, w.rows * w.cols)));
     auto* to = reinterpret_cast<half*>(halves.data());
     for (int64_t r = 0; r < w.rows; ++r) {
       quant::decode_row(w.dtype, w.row(r), w.cols, row.data());
@@ -187,8 +185,7 @@ Status Operands::check(const Entry& e) const {
   const std::byte* const at = gpu_.staging().data() + e.at;
   const bool changed = !e.buffer && std::memcmp(at, e.host.data(), e.host.size()) != 0;
   const std::byte* const end = at + round_up(std::ssize(e.host)) + kPad;
-  if (!changed && std::all_of(at + e.host.size(), end, [](std::byte b) { return b == kUntouched; }))
-    return {};
+  if (!changed && std::all_of(at + e.host.size(), end, [](std::byte b) { return b == kUntouched; })) return {};
   return Error{Fault::kBug, changed ? "an array that is only read has changed"
                                     : fmt::format("wrote behind an operand of {} bytes", e.host.size())};
 }

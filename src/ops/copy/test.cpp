@@ -19,10 +19,9 @@ void copy_slots_conformance(Suite& s) {
     int copies;
   };
   // Widths around the 256 KiB (65536 floats) that one thread copies at a time.
-  constexpr Case kCases[] = {
-      {"no slots", 0, 16, 0},     {"none", 4, 16, 0},          {"one", 2, 1, 1},
-      {"small rows", 64, 33, 31}, {"small slots", 64, 24, 31}, {"piece edge", 5, 65536, 2},
-      {"past it", 5, 65537, 2},   {"large", 4, 200000, 2}};
+  constexpr Case kCases[] = {{"no slots", 0, 16, 0},     {"none", 4, 16, 0},          {"one", 2, 1, 1},
+                             {"small rows", 64, 33, 31}, {"small slots", 64, 24, 31}, {"piece edge", 5, 65536, 2},
+                             {"past it", 5, 65537, 2},   {"large", 4, 200000, 2}};
   for (const Case& c : kCases) {
     Rng rng = s.rng_for_case(c.name);
     Buffer f32(DType::kF32, {c.slots, c.width}), b16(DType::kBF16, {c.slots, 2, c.width});

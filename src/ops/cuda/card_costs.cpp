@@ -3,8 +3,7 @@
 namespace quire::cuda {
 
 const CardCosts& card_costs(const DeviceLimits&) {
-  static const CardCosts hopper{.measured_on = "H100 (compute capability 9.0, 132 multiprocessors)",
-                                .product = {}};
+  static const CardCosts hopper{.measured_on = "H100 (compute capability 9.0, 132 multiprocessors)", .product = {}};
   return hopper;
 }
 

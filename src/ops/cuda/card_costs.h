@@ -1,6 +1,6 @@
-// What decides between CUDA kernels that all could run: measured limits and costs, by name and unit. Which kernel runs is a
-// matter of time alone; limits of kernels are not here, but in their `fits`. No CUDA headers: `quire explain --costs`
-// prints them.
+// What decides between CUDA kernels that all could run: measured limits and costs, by name and unit. Which kernel runs
+// is a matter of time alone; limits of kernels are not here, but in their `fits`. No CUDA headers: `quire explain
+// --costs` prints them.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace quire::cuda {
 
 // Products of packed weights with rows of tokens (ops/gemm/cuda/gemm.h).
 struct ProductCosts {
-  // From how many rows on tiles are preferred to streams: they read tokens once for 128 rows of a weight. Weights of few row
-  // tiles keep too few multiprocessors busy as tiles.
+  // From how many rows on tiles are preferred to streams: they read tokens once for 128 rows of a weight. Weights of
+  // few row tiles keep too few multiprocessors busy as tiles.
   int64_t stream_rows = 8;         // rows of x that streams take at most
   int64_t stream_rows_small = 32;  // the same, of weights with fewer than small_row_tiles
   int64_t small_row_tiles = 8 * 64;
@@ -27,20 +27,22 @@ struct ProductCosts {
   // sweep_col_tiles_many if there are at least many_row_tiles row tiles (of 16) for each multiprocessor.
   int64_t many_row_tiles = 16;
   int64_t sweep_col_tiles = 64, sweep_col_tiles_many = 32;
-  // Rows of x that a sweep takes at most: of weights with few row tiles; of bf16; of 4-bit floats where tiles can be dealt
-  // out; of all others.
+  // Rows of x that a sweep takes at most: of weights with few row tiles; of bf16; of 4-bit floats where tiles can be
+  // dealt out; of all others.
   int64_t sweep_rows_few = 16, sweep_rows_bf16 = 8, sweep_rows_dealt = 16, sweep_rows = 32;
 
-  // Tiles, in columns' time. A column tile of a tile costs its rows of x and column_overhead, a tile tile_overhead besides.
+  // Tiles, in columns' time. A column tile of a tile costs its rows of x and column_overhead, a tile tile_overhead
+  // besides.
   double column_ns = 1.8;         // nanoseconds that one is: of a row of x in a column tile
   int64_t column_overhead = 140;  // for weights and for decoding
   int64_t tile_overhead = 1100;   // what a tile does once
-  // Dealing tiles out evenly: a kernel that clears flags, and the sums' way through the L2. Not for more blocks of tokens than
-  // most_dealt_blocks, because what runs at the same time shares less.
+  // Dealing tiles out evenly: a kernel that clears flags, and the sums' way through the L2. Not for more blocks of
+  // tokens than most_dealt_blocks, because what runs at the same time shares less.
   int64_t hand_over = 4000;
   int64_t most_dealt_blocks = 2;
-  // Segments as tiles of their own: sums of so many floats are added up in the time of a column. Only for weights with up to
-  // most_split_row_blocks blocks of 128 rows (half of a large GPU's multiprocessors), up to so many rows of x and floats.
+  // Segments as tiles of their own: sums of so many floats are added up in the time of a column. Only for weights with
+  // up to most_split_row_blocks blocks of 128 rows (half of a large GPU's multiprocessors), up to so many rows of x and
+  // floats.
   int64_t split_floats_per_column = 550;
   int64_t most_split_row_blocks = 64;
   int64_t least_split_rows = 9, most_split_rows = 512;

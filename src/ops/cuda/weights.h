@@ -1,5 +1,5 @@
-// Weights that lie packed on a GPU: Weight::data points to the tiles, and its type and shape say the rest. Two that SwiGLU
-// puts together are packed as one and have the same data.
+// Weights that lie packed on a GPU: Weight::data points to the tiles, and its type and shape say the rest. Two that
+// SwiGLU puts together are packed as one and have the same data.
 #pragma once
 
 #include "core/cuda/weight_order.h"

@@ -83,8 +83,7 @@ void probe(benchmark::State& st, int64_t bytes, int threads) {
   bench::report_rates(st, {.bytes = bytes * 2});
 }
 
-void recurrent(benchmark::State& st, const Kernel<GatedDeltaArgs>& k, int64_t sequences, int32_t rows,
-               int threads) {
+void recurrent(benchmark::State& st, const Kernel<GatedDeltaArgs>& k, int64_t sequences, int32_t rows, int threads) {
   ThreadPool pool(threads);
   Workspace workspace;
   Problem p(sequences, rows, true, 16, 32, 128);
@@ -106,9 +105,7 @@ void chunked(benchmark::State& st, const Kernel<GatedDeltaArgs>& k, int64_t Hv, 
 }
 
 void add_all() {
-  const auto add = [](const std::string& name, auto fn) {
-    bench::add(name, fn)->Unit(benchmark::kMicrosecond);
-  };
+  const auto add = [](const std::string& name, auto fn) { bench::add(name, fn)->Unit(benchmark::kMicrosecond); };
   std::vector<int> teams{1};
   if (available_cpus() > 1) teams.push_back(available_cpus());
   constexpr int64_t kStateBytes = 32 * 128 * 128 * 4;

@@ -40,13 +40,11 @@ void check_segment(const Segment& s, int64_t rows, int64_t slots) {
 // The window holds every token since the anchor, before the segment and after it.
 void check_window(const Segment& s, int64_t W) {
   if (s.count == 0) return;
-  QUIRE_CHECK(s.tentative >= 0 && s.tentative <= s.count, "segment: {} tentative rows of {}", s.tentative,
-              s.count);
-  QUIRE_CHECK(
-      s.anchor >= 0 && s.anchor <= s.position && s.position - s.anchor <= W &&
-          s.position + s.count - anchor_after_decode(s) <= W,
-      "segment: {} rows, {} of them tentative, at position {} and a state after {} do not fit a window of {}",
-      s.count, s.tentative, s.position, s.anchor, W);
+  QUIRE_CHECK(s.tentative >= 0 && s.tentative <= s.count, "segment: {} tentative rows of {}", s.tentative, s.count);
+  QUIRE_CHECK(s.anchor >= 0 && s.anchor <= s.position && s.position - s.anchor <= W &&
+                  s.position + s.count - anchor_after_decode(s) <= W,
+              "segment: {} rows, {} of them tentative, at position {} and a state after {} do not fit a window of {}",
+              s.count, s.tentative, s.position, s.anchor, W);
 }
 
 }  // namespace
@@ -66,8 +64,7 @@ PrepareSizes check(const GdnPrepareArgs& a) {
   expect_shape("dt_bias", a.dt_bias, Hv);
   expect_shape("conv", a.cache.conv, slots, R, C);
   QUIRE_CHECK(Kc > 0 && R > 0 && (R & (R - 1)) == 0, "conv: R is {}, no power of two", R.value);
-  QUIRE_CHECK(C == 2 * Hk * Dk + Hv * Dv, "qkv: C is {}, but 2 Hk Dk + Hv Dv = {}", C.value,
-              2 * Hk * Dk + Hv * Dv);
+  QUIRE_CHECK(C == 2 * Hk * Dk + Hv * Dv, "qkv: C is {}, but 2 Hk Dk + Hv Dv = {}", C.value, 2 * Hk * Dk + Hv * Dv);
   for (const auto& [name, t] : {std::pair<const char*, const Tensor&>{"q", a.q}, {"k", a.k}, {"v", a.v}}) {
     expect_packed_heads(name, t);
     QUIRE_CHECK(t.dtype == a.qkv.dtype, "{}: must have the type of qkv", name);
@@ -85,8 +82,7 @@ PrepareSizes check(const GdnPrepareArgs& a) {
   for (const Segment& s : a.segments) {
     check_segment(s, T, slots);
     QUIRE_CHECK(s.count == 0 || s.tentative + Kc - 1 <= R,
-                "segment: {} tentative rows and {} before them do not fit a ring of {}", s.tentative, Kc - 1,
-                R.value);
+                "segment: {} tentative rows and {} before them do not fit a ring of {}", s.tentative, Kc - 1, R.value);
   }
   return {T, C, Kc, R, Hk, Dk, Hv, Dv, slots};
 }
@@ -128,10 +124,9 @@ DeltaSizes check(const GatedDeltaArgs& a, bool decode) {
     if (decode) {
       check_window(s, W);
     } else {
-      QUIRE_CHECK(
-          s.count == 0 || (s.position % kChunkTokens == 0 && s.anchor == s.position),
-          "segment: a prompt chunk begins at position {}, not on the grid of {}, or not at its anchor {}",
-          s.position, kChunkTokens, s.anchor);
+      QUIRE_CHECK(s.count == 0 || (s.position % kChunkTokens == 0 && s.anchor == s.position),
+                  "segment: a prompt chunk begins at position {}, not on the grid of {}, or not at its anchor {}",
+                  s.position, kChunkTokens, s.anchor);
     }
   }
   return {T, Hk, Dk, Hv, Dv, slots, W};

@@ -75,10 +75,8 @@ void lower_triangles(const Decays& d, Matrix kk, Matrix qk, float scale, float* 
       // Above the diagonal the exponent is positive: cut before it can overflow.
       const V e = simd::exp(min(V::zero(), (coarse - V::load(d.coarse + j)) + (rest - V::load(d.rest + j))));
       const V column = V::count_from(static_cast<float>(j));
-      select_greater(at, column, beta * V::load(kk.at(i, j / V::kWidth)) * e, V::zero())
-          .store(M + i * kC + j);
-      select_greater(column, at, V::zero(), factor * V::load(qk.at(i, j / V::kWidth)) * e)
-          .store(P + i * kC + j);
+      select_greater(at, column, beta * V::load(kk.at(i, j / V::kWidth)) * e, V::zero()).store(M + i * kC + j);
+      select_greater(column, at, V::zero(), factor * V::load(qk.at(i, j / V::kWidth)) * e).store(P + i * kC + j);
     }
   }
 }

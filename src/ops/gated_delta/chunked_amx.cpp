@@ -32,8 +32,8 @@ inline void memory_barrier() {
 // a_tiles and b_tiles tiles along the inner dimension, of which the first `steps` are used. C's panels are
 // c_rows long.
 template <bool Add>
-inline void multiply_tiles(const void* A, int64_t a_tiles, const void* B, int64_t b_tiles, float* C,
-                           int64_t c_rows, int64_t i, int64_t j, int64_t steps) {
+inline void multiply_tiles(const void* A, int64_t a_tiles, const void* B, int64_t b_tiles, float* C, int64_t c_rows,
+                           int64_t i, int64_t j, int64_t steps) {
   const std::byte *a0 = static_cast<const std::byte*>(A) + i * a_tiles * kTile, *a1 = a0 + a_tiles * kTile;
   const std::byte *b0 = static_cast<const std::byte*>(B) + j * b_tiles * kTile, *b1 = b0 + b_tiles * kTile;
   float *c0 = C + (j * c_rows + i * 16) * 16, *c1 = c0 + c_rows * 16;
@@ -66,8 +66,8 @@ inline void multiply_tiles(const void* A, int64_t a_tiles, const void* B, int64_
 
 // Two rows of 16 to bf16, interleaved: a0 b0 a1 b1 ...
 inline __m512i interleave(V a, V b) {
-  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
-                                         22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
+                                         5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   return _mm512_permutexvar_epi16(order, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b.v, a.v)));
 }
 
@@ -105,13 +105,11 @@ class ChunkedAmx {
       for (int64_t i = 0; i < Dk_ * Dv_; i += 16) V::zero().store(S + i);
       return;
     }
-    for (int64_t j = 0; j < Dv_; j += 16)
-      transpose_matrix<V>(stored + j * Dk_, 16, Dk_, Dk_, S + j * Dk_, 16);
+    for (int64_t j = 0; j < Dv_; j += 16) transpose_matrix<V>(stored + j * Dk_, 16, Dk_, Dk_, S + j * Dk_, 16);
   }
   void store_state(int64_t m, float* stored) {
     const float* S = states_ + m * Dk_ * Dv_;
-    for (int64_t j = 0; j < Dv_; j += 16)
-      transpose_matrix<V>(S + j * Dk_, Dk_, 16, 16, stored + j * Dk_, Dk_);
+    for (int64_t j = 0; j < Dv_; j += 16) transpose_matrix<V>(S + j * Dk_, Dk_, 16, 16, stored + j * Dk_, Dk_);
   }
 
   void load_keys(int64_t row, int n, int64_t hk) {
@@ -176,8 +174,7 @@ class ChunkedAmx {
           uint16_t* row = keys_t_ + ((2 * k + i / 8) * 2 + t / 2) * 512 + 2 * i % 16 * 32 + t % 2 * 16;
           const __m512i pair = _mm512_castps_si512(r[i].v);
           _mm256_store_si256(reinterpret_cast<__m256i*>(row), _mm512_cvtepi32_epi16(pair));
-          _mm256_store_si256(reinterpret_cast<__m256i*>(row + 32),
-                             _mm512_cvtepi32_epi16(_mm512_srli_epi32(pair, 16)));
+          _mm256_store_si256(reinterpret_cast<__m256i*>(row + 32), _mm512_cvtepi32_epi16(_mm512_srli_epi32(pair, 16)));
         }
       }
     }
@@ -187,9 +184,8 @@ class ChunkedAmx {
     for (int i = 0; i < kC; ++i)
       for (int j = 0; j < (i / 32 + 1) * 32; j += 32) {
         const float* p = P_ + i * kC + j;
-        _mm512_store_si512(
-            P_narrow_ + (i / 16 * 2 + j / 32) * 512 + i % 16 * 32,
-            reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_load_ps(p + 16), _mm512_load_ps(p))));
+        _mm512_store_si512(P_narrow_ + (i / 16 * 2 + j / 32) * 512 + i % 16 * 32,
+                           reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_load_ps(p + 16), _mm512_load_ps(p))));
       }
   }
 
@@ -220,8 +216,7 @@ class ChunkedAmx {
     memory_barrier();
     for (int64_t i = 0; i < kC / 16; i += 2)  // tokens after the block's last have P = 0
       multiply_tiles<false>(P_narrow_, 2, new_pairs_, 2, O_, kC, i, 0, i / 2 + 1);
-    for (int64_t i = 0; i < Dk_ / 16; i += 2)
-      multiply_tiles<true>(keys_t_, 2, left_pairs_, 2, S, Dk_, i, 0, 2);
+    for (int64_t i = 0; i < Dk_ / 16; i += 2) multiply_tiles<true>(keys_t_, 2, left_pairs_, 2, S, Dk_, i, 0, 2);
     memory_barrier();
   }
 
@@ -243,8 +238,7 @@ class ChunkedAmx {
       const int64_t i = at / 16 % kC;
       const V a = V::load(R_ + at), b = V::load(R_ + at + 16);
       _mm512_store_si512(new_pairs_ + at / 2, interleave(a, b));
-      _mm512_store_si512(left_pairs_ + at / 2,
-                         interleave(a * V::set1(d.exit[i]), b * V::set1(d.exit[i + 1])));
+      _mm512_store_si512(left_pairs_ + at / 2, interleave(a * V::set1(d.exit[i]), b * V::set1(d.exit[i + 1])));
     }
   }
 

@@ -19,19 +19,16 @@ constexpr Kernel<GatedDeltaArgs> kChunked[] = {
        return m.cpu.amx_bf16 && a.q.dtype == DType::kBF16 && gdn::chunked_fits(a, 32);
      },
      gdn::chunked_cpu<gdn::chunked_amx, gdn::chunked_scratch_amx>, CpuLevel::kAmx},
-    {"avx512",
-     [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx512 && gdn::chunked_fits(a, 16); },
+    {"avx512", [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx512 && gdn::chunked_fits(a, 16); },
      gdn::chunked_cpu<gdn::chunked_avx512, gdn::chunked_scratch_f32>, CpuLevel::kAvx512},
     {"avx2", [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx2 && gdn::chunked_fits(a, 8); },
      gdn::chunked_cpu<gdn::chunked_avx2, gdn::chunked_scratch_f32>},
     {"reference", fits_always<GatedDeltaArgs>, gdn::chunked_reference},
 };
 constexpr Kernel<GatedDeltaArgs> kRecurrent[] = {
-    {"avx512",
-     [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx512 && gdn::recurrent_fits(a, 16); },
+    {"avx512", [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx512 && gdn::recurrent_fits(a, 16); },
      gdn::recurrent_cpu<gdn::recurrent_avx512>, CpuLevel::kAvx512},
-    {"avx2",
-     [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx2 && gdn::recurrent_fits(a, 8); },
+    {"avx2", [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx2 && gdn::recurrent_fits(a, 8); },
      gdn::recurrent_cpu<gdn::recurrent_avx2>},
     {"reference", fits_always<GatedDeltaArgs>, gdn::recurrent_reference},
 };
@@ -41,8 +38,7 @@ constexpr int64_t kF32 = sizeof(float);
 Traffic traffic_of(const GdnPrepareArgs& a) {
   const int64_t rows = a.qkv.dim(0), channels = a.qkv.dim(1), taps = a.conv_weight.dim(1);
   const SegmentArray& s = a.segments;
-  const int64_t ring_rows =
-      s.count * (taps - 1) + s.decode_rows + (s.count - s.decodes) * a.cache.conv.dim(1);
+  const int64_t ring_rows = s.count * (taps - 1) + s.decode_rows + (s.count - s.decodes) * a.cache.conv.dim(1);
   const int64_t normed = a.q.elems() + a.k.elems();
   return {.bytes = a.qkv.bytes() + a.a.bytes() + a.b.bytes() + a.conv_weight.bytes() + a.ssm_a.bytes() +
                    a.dt_bias.bytes() + dtype_bytes(a.cache.conv.dtype, ring_rows * channels) + a.q.bytes() +
@@ -64,14 +60,15 @@ Traffic chunked_traffic(const GatedDeltaArgs& a) {
           .flops = rows * heads * (2 * kChunkTokens * (3 * dk + 2 * dv) + 6 * dk * dv)};
 }
 
-// On average over a window's phases: it holds half of kTwiceMeanWindow tokens, and every kWindowTokens-th row writes S0.
+// On average over a window's phases: it holds half of kTwiceMeanWindow tokens, and every kWindowTokens-th row writes
+// S0.
 Traffic recurrent_traffic(const GatedDeltaArgs& a) {
   constexpr int64_t kTwiceMeanWindow = kWindowTokens - 1;
   const int64_t dk = a.q.dim(2), heads = a.v.dim(1), dv = a.v.dim(2), rows = a.segments.decode_rows;
   const int64_t state = heads * dv * dk * kF32, segments = a.segments.decodes;
   const int64_t token = dtype_bytes(a.q.dtype, a.q.dim(1) * dk) + heads * (dv + 1) * kF32;
-  return {.bytes = rows * (row_bytes(a) + token + state / kWindowTokens) +
-                   segments * (state + kTwiceMeanWindow * token / 2),
+  return {.bytes =
+              rows * (row_bytes(a) + token + state / kWindowTokens) + segments * (state + kTwiceMeanWindow * token / 2),
           .flops = rows * heads * (6 * dk * dv + 2 * kTwiceMeanWindow * (dk + dv))};
 }
 
@@ -87,10 +84,8 @@ std::string describe_args(const GatedDeltaArgs& a) {
 }  // namespace
 
 constinit const Operator<GdnPrepareArgs> kGdnPrepareOp{"gdn_prepare", kPrepare, traffic_of, describe_args};
-constinit const Operator<GatedDeltaArgs> kGdnChunkedOp{"gdn_chunked", kChunked, chunked_traffic,
-                                                       describe_args};
-constinit const Operator<GatedDeltaArgs> kGdnRecurrentOp{"gdn_recurrent", kRecurrent, recurrent_traffic,
-                                                         describe_args};
+constinit const Operator<GatedDeltaArgs> kGdnChunkedOp{"gdn_chunked", kChunked, chunked_traffic, describe_args};
+constinit const Operator<GatedDeltaArgs> kGdnRecurrentOp{"gdn_recurrent", kRecurrent, recurrent_traffic, describe_args};
 
 void gdn_prepare(const OpContext& ctx, const GdnPrepareArgs& a) {
   dispatch(kGdnPrepareOp, ctx, a);

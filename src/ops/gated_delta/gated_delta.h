@@ -83,8 +83,8 @@ void gdn_recurrent(const OpContext& ctx, const GatedDeltaArgs& a);
 extern const Operator<GatedDeltaArgs> kGdnChunkedOp;
 extern const Operator<GatedDeltaArgs> kGdnRecurrentOp;
 
-// The whole of a layer between its projections: gdn_prepare, gdn_chunked, gdn_recurrent and gated_rms_norm, on a CPU one
-// after the other. A GPU fuses them for generated tokens.
+// The whole of a layer between its projections: gdn_prepare, gdn_chunked, gdn_recurrent and gated_rms_norm, on a CPU
+// one after the other. A GPU fuses them for generated tokens.
 //   z, y [T, Hv Dv]  activation type: the gate of the norm, and its result;  norm_weight [Dv] f32
 // The other arguments are those of the four. q, k, v, g, beta and o are memory for what lies between; what
 // they hold afterwards is unspecified on a GPU.

@@ -83,8 +83,7 @@ void append_window(const DeltaWork& w, const Segment& s) {
   }
   for (int32_t t = std::max(anchor, s.position); t < end; ++t) {
     const int64_t row = s.row + (t - s.position);
-    std::memcpy(keys + (t - anchor) * key,
-                static_cast<const std::byte*>(w.k) + row * w.k_stride * (w.bf16 ? 2 : 4),
+    std::memcpy(keys + (t - anchor) * key, static_cast<const std::byte*>(w.k) + row * w.k_stride * (w.bf16 ? 2 : 4),
                 static_cast<size_t>(key));
     std::memcpy(decays + (t - anchor) * decay, w.g + row * w.g_stride, static_cast<size_t>(decay));
   }

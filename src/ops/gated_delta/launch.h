@@ -50,10 +50,9 @@ void recurrent_cpu(const OpContext& ctx, const GatedDeltaArgs& a) {
   ctx.pool.parallel_for(units, grain(units, ctx.pool.size()), [&](int64_t begin, int64_t end, int thread) {
     Units(w, begin, end, scratch + floats * thread);
   });
-  ctx.pool.parallel_for(decoding.count, grain(decoding.count, ctx.pool.size()),
-                        [&](int64_t begin, int64_t end, int) {
-                          for (int64_t i = begin; i < end; ++i) append_window(w.delta, decoding.data[i]);
-                        });
+  ctx.pool.parallel_for(decoding.count, grain(decoding.count, ctx.pool.size()), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) append_window(w.delta, decoding.data[i]);
+  });
 }
 
 // A unit that takes all value heads of a key head computes the products of keys and queries once for them;

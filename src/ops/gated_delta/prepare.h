@@ -77,8 +77,8 @@ void copy_row(const float* from, float* to, int64_t D) {
 }
 
 template <class V, class T>
-void prepare_head(const PrepareWork& w, const Segment& s, int64_t channel, int64_t D, T* out,
-                  int64_t out_stride, bool l2_norm) {
+void prepare_head(const PrepareWork& w, const Segment& s, int64_t channel, int64_t D, T* out, int64_t out_stride,
+                  bool l2_norm) {
   HeadScratch m;
   const int64_t past = w.Kc - 1;
   T* ring = static_cast<T*>(w.conv) + s.state_slot * w.conv_slot_stride + channel;
@@ -89,9 +89,7 @@ void prepare_head(const PrepareWork& w, const Segment& s, int64_t channel, int64
     for (int64_t d = 0; d < D; d += V::kWidth)
       (position >= 0 ? load<V>(kept(position) + d, D - d) : V::zero()).store(m.input(i) + d);
   }
-  const auto input = [&](int64_t t) {
-    return static_cast<const T*>(w.qkv) + (s.row + t) * w.qkv_stride + channel;
-  };
+  const auto input = [&](int64_t t) { return static_cast<const T*>(w.qkv) + (s.row + t) * w.qkv_stride + channel; };
   for (int32_t t0 = 0; t0 < s.count; t0 += kBlock) {
     const int count = s.count - t0 < kBlock ? s.count - t0 : kBlock;
     for (int t = 0; t < count; ++t) {
@@ -120,8 +118,7 @@ void prepare_head(const PrepareWork& w, const Segment& s, int64_t channel, int64
 
 template <class V>
 inline V load_gate(const void* p, bool bf16, int64_t at, int64_t n) {
-  return bf16 ? load<V>(static_cast<const uint16_t*>(p) + at, n)
-              : load<V>(static_cast<const float*>(p) + at, n);
+  return bf16 ? load<V>(static_cast<const uint16_t*>(p) + at, n) : load<V>(static_cast<const float*>(p) + at, n);
 }
 
 template <class V>
@@ -145,8 +142,7 @@ void prepare_unit(const PrepareWork& w, const Segment& s, int64_t unit) {
   else if ((unit -= w.Hk) < w.Hk)
     prepare_head<V, T>(w, s, keys + unit * w.Dk, w.Dk, static_cast<T*>(w.k) + unit * w.Dk, w.k_stride, true);
   else if ((unit -= w.Hk) < w.Hv)
-    prepare_head<V, T>(w, s, 2 * keys + unit * w.Dv, w.Dv, static_cast<T*>(w.v) + unit * w.Dv, w.v_stride,
-                       false);
+    prepare_head<V, T>(w, s, 2 * keys + unit * w.Dv, w.Dv, static_cast<T*>(w.v) + unit * w.Dv, w.v_stride, false);
   else
     prepare_gates<V>(w, s);
 }

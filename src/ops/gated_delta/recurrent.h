@@ -18,9 +18,8 @@ namespace quire::gdn {
 namespace {
 
 constexpr int kTileColumns = 16;
-constexpr int64_t kLine = 16;  // floats of a cache line
-constexpr int64_t kPrefetch =
-    2048;  // floats ahead: the hardware stops at every page, an eighth of which is a column
+constexpr int64_t kLine = 16;        // floats of a cache line
+constexpr int64_t kPrefetch = 2048;  // floats ahead: the hardware stops at every page, an eighth of which is a column
 
 // Tokens [begin, end) of a segment, all in the same window; those from `first` on are its rows. Everything
 // that the value columns share. Arrays are indexed by token - begin.
@@ -62,8 +61,7 @@ void load_vector(const T* from, int64_t n, float scale, float* to) {
 template <class V>
 void multiply_keys(const Span& m, int64_t Dk, int t, float* with_k, float* with_q) {
   for (int j = 0; j <= t; j += 4) {
-    V a[4] = {V::zero(), V::zero(), V::zero(), V::zero()},
-      b[4] = {V::zero(), V::zero(), V::zero(), V::zero()};
+    V a[4] = {V::zero(), V::zero(), V::zero(), V::zero()}, b[4] = {V::zero(), V::zero(), V::zero(), V::zero()};
     for (int64_t d = 0; d < Dk; d += V::kWidth) {
       const V k = V::load(m.k[t] + d), q = V::load(m.q[t] + d);
 #pragma GCC unroll 4
@@ -152,8 +150,7 @@ void run_rows(const DeltaWork& w, const Segment& s, const Span& m, const Tile& c
   for (int i = m.first - m.begin; i < m.tokens(); ++i) {
     if (c.S0 != nullptr) {
       int j = 0;
-      for (; j + 4 <= c.count; j += 4)
-        read_columns<V, 4>(m.k[i], m.q[i], w.Dk, c.S0 + j * w.Dk, p + j, r + j);
+      for (; j + 4 <= c.count; j += 4) read_columns<V, 4>(m.k[i], m.q[i], w.Dk, c.S0 + j * w.Dk, p + j, r + j);
       for (; j < c.count; ++j) read_columns<V, 1>(m.k[i], m.q[i], w.Dk, c.S0 + j * w.Dk, p + j, r + j);
     }
     const int64_t row = s.row + (m.begin + i - s.position), at = c.hv * w.Dv + c.column;
@@ -180,15 +177,13 @@ void run_rows(const DeltaWork& w, const Segment& s, const Span& m, const Tile& c
 
 // N <= 4 columns by M vectors of dst <- e^(G) S0 + sum of e^(G - G_j) u_j k_j^T; dst may be S0.
 template <class V, int N, int M>
-inline void fold_block(const Span& m, const float (*factor)[4], int64_t Dk, int64_t d, const float* S0,
-                       float* dst) {
+inline void fold_block(const Span& m, const float (*factor)[4], int64_t Dk, int64_t d, const float* S0, float* dst) {
   const V left = V::set1(m.fold_left);
   V sum[4][M];
 #pragma GCC unroll 4
   for (int j = 0; j < N; ++j)
 #pragma GCC unroll 2
-    for (int x = 0; x < M; ++x)
-      sum[j][x] = S0 == nullptr ? V::zero() : left * V::load(S0 + j * Dk + d + x * V::kWidth);
+    for (int x = 0; x < M; ++x) sum[j][x] = S0 == nullptr ? V::zero() : left * V::load(S0 + j * Dk + d + x * V::kWidth);
   for (int i = 0; i < m.tokens(); ++i) {
     V k[M];
 #pragma GCC unroll 2
@@ -220,14 +215,13 @@ inline void fold_columns(const Span& m, const Tile& c, int64_t Dk, int column, f
 
 // Columns [column, column + count) of one value head and segment.
 template <class V, class T>
-void recurrent_unit(const DeltaWork& w, const Segment& s, int64_t hv, int64_t column, int64_t count,
-                    float* scratch, Span& m) {
+void recurrent_unit(const DeltaWork& w, const Segment& s, int64_t hv, int64_t column, int64_t count, float* scratch,
+                    Span& m) {
   const int32_t end = s.position + s.count, settled = anchor_after_decode(s);
   float* stored = w.state + s.state_slot * w.state_slot_stride + (hv * w.Dv + column) * w.Dk;
   float* window_u = w.window_u + s.state_slot * w.window_u_slot_stride + hv * w.Dv + column;
   const int64_t u_stride = w.Hv * w.Dv;
-  for (int32_t t = s.anchor; t < s.position;
-       ++t)  // rows of u are all heads apart, where no prefetcher follows
+  for (int32_t t = s.anchor; t < s.position; ++t)  // rows of u are all heads apart, where no prefetcher follows
     for (int64_t j = 0; j < count; j += kLine) V::prefetch(window_u + (t - s.anchor) * u_stride + j);
   const float* S0 = s.anchor > 0 ? stored : nullptr;
   int32_t anchor = s.anchor;  // of window_u, as it stands now

@@ -51,8 +51,8 @@ class ConvInputs {
 };
 
 // Channels [first, first + heads * D) of token t, after convolution and SiLU, to row `row` of `out`.
-void prepare_heads(const GdnPrepareArgs& a, const PrepareSizes& n, const ConvInputs& in, int64_t t,
-                   int64_t row, int64_t first, const Tensor& out, bool l2_norm) {
+void prepare_heads(const GdnPrepareArgs& a, const PrepareSizes& n, const ConvInputs& in, int64_t t, int64_t row,
+                   int64_t first, const Tensor& out, bool l2_norm) {
   const int64_t heads = out.dim(1), D = out.dim(2);
   const float* weight = a.conv_weight.as<float>();
   std::vector<double> y(static_cast<size_t>(D));
@@ -69,8 +69,7 @@ void prepare_heads(const GdnPrepareArgs& a, const PrepareSizes& n, const ConvInp
     }
     const double scale = l2_norm ? 1.0 / std::sqrt(sum + 1e-6) : 1.0;
     for (int64_t d = 0; d < D; ++d)
-      store_float(out, row * out.stride[0] + h * D + d,
-                  static_cast<float>(y[static_cast<size_t>(d)] * scale));
+      store_float(out, row * out.stride[0] + h * D + d, static_cast<float>(y[static_cast<size_t>(d)] * scale));
   }
 }
 
@@ -95,13 +94,11 @@ class HeadState {
   }
   double dot(int64_t column, const std::vector<double>& x) const {
     double sum = 0.0;
-    for (int64_t d = 0; d < Dk_; ++d)
-      sum += S_[static_cast<size_t>(column * Dk_ + d)] * x[static_cast<size_t>(d)];
+    for (int64_t d = 0; d < Dk_; ++d) sum += S_[static_cast<size_t>(column * Dk_ + d)] * x[static_cast<size_t>(d)];
     return sum;
   }
   void add(int64_t column, double u, const std::vector<double>& k) {
-    for (int64_t d = 0; d < Dk_; ++d)
-      S_[static_cast<size_t>(column * Dk_ + d)] += u * k[static_cast<size_t>(d)];
+    for (int64_t d = 0; d < Dk_; ++d) S_[static_cast<size_t>(column * Dk_ + d)] += u * k[static_cast<size_t>(d)];
   }
 
  private:
@@ -193,8 +190,7 @@ void prepare_reference(const OpContext& ctx, const GdnPrepareArgs& a) {
           const double x = static_cast<double>(load_float(a.a, row * a.a.stride[0] + h)) +
                            static_cast<double>(a.dt_bias.as<float>()[h]);
           const double b = static_cast<double>(load_float(a.b, row * a.b.stride[0] + h));
-          a.g.row<float>(row)[h] =
-              static_cast<float>(static_cast<double>(a.ssm_a.as<float>()[h]) * softplus(x));
+          a.g.row<float>(row)[h] = static_cast<float>(static_cast<double>(a.ssm_a.as<float>()[h]) * softplus(x));
           a.beta.row<float>(row)[h] = static_cast<float>(1.0 / (1.0 + std::exp(-b)));
         }
       }

@@ -51,8 +51,8 @@ void in_parts_of_references(const OpContext& ctx, const GatedDeltaNetArgs& a) {
 constexpr Kernel<GatedDeltaNetArgs> kKernels[] = {
     QUIRE_CUDA_KERNELS({"cuda_wide", cuda::wide_scan_fits, cuda::gated_delta_net_wide, GpuLevel::kMma,
                         cuda::wide_scan_preferred, cuda::kWideScanTakes},
-                       {"cuda_narrow", cuda::gated_delta_net_fits, cuda::gated_delta_net_narrow,
-                        GpuLevel::kMma, nullptr, cuda::kGatedDeltaNetTakes}, ){
+                       {"cuda_narrow", cuda::gated_delta_net_fits, cuda::gated_delta_net_narrow, GpuLevel::kMma,
+                        nullptr, cuda::kGatedDeltaNetTakes}, ){
         .name = "parts", .fits = fits_always<GatedDeltaNetArgs>, .launch = in_parts, .of_operators = true},
     {.name = "reference",
      .fits = fits_always<GatedDeltaNetArgs>,
@@ -69,15 +69,13 @@ Traffic traffic_of(const GatedDeltaNetArgs& a) {
 
 std::string describe_args(const GatedDeltaNetArgs& a) {
   const SegmentArray& s = a.segments;
-  return fmt::format("qkv {}, k {}, v {}, conv {}, {} rows of {} sequences and {} of prompts",
-                     describe(a.qkv), describe(a.k), describe(a.v), describe(a.conv_weight), s.decode_rows,
-                     s.decodes, s.prompt_rows);
+  return fmt::format("qkv {}, k {}, v {}, conv {}, {} rows of {} sequences and {} of prompts", describe(a.qkv),
+                     describe(a.k), describe(a.v), describe(a.conv_weight), s.decode_rows, s.decodes, s.prompt_rows);
 }
 
 }  // namespace
 
-constinit const Operator<GatedDeltaNetArgs> kGatedDeltaNetOp{"gated_delta_net", kKernels, traffic_of,
-                                                             describe_args};
+constinit const Operator<GatedDeltaNetArgs> kGatedDeltaNetOp{"gated_delta_net", kKernels, traffic_of, describe_args};
 
 void gated_delta_net(const OpContext& ctx, const GatedDeltaNetArgs& a) {
   dispatch(kGatedDeltaNetOp, ctx, a);

@@ -46,13 +46,8 @@ class Chunked : public FormCase {
 }  // namespace
 
 void gdn_chunked_conformance(Suite& s) {
-  std::vector<Case> cases = common_cases({{1, 5, true},
-                                          {3, 0, true},
-                                          {7, 77, true},
-                                          {130, 0, false},
-                                          {70, 192, false},
-                                          {0, 64, false},
-                                          {1, 0, false}});
+  std::vector<Case> cases = common_cases(
+      {{1, 5, true}, {3, 0, true}, {7, 77, true}, {130, 0, false}, {70, 192, false}, {0, 64, false}, {1, 0, false}});
   for (const int32_t n : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 200}) {
     cases.push_back({.name = fmt::format("{} tokens, fresh", n), .pieces = {{n, 0, false}}});
     cases.push_back({.name = fmt::format("{} tokens, later", n), .pieces = {{n, 64, false}}});

@@ -50,10 +50,8 @@ void fill_slot(const Case& c, const Segment& s, bool decode, const DeltaState& c
   }
   for (int64_t t = 0; decode && t < s.position - s.anchor; ++t) {
     const auto token = [&](const Tensor& x) { return s.state_slot * x.stride[0] + t * x.stride[1]; };
-    for (int64_t h = 0; h < c.Hk; ++h)
-      directions.draw(c.key_spread, cache.window_k, token(cache.window_k) + h * c.Dk);
-    for (int64_t j = 0; j < c.Hv * c.Dv; ++j)
-      cache.window_u.as<float>()[token(cache.window_u) + j] = rng.normal(0.5f);
+    for (int64_t h = 0; h < c.Hk; ++h) directions.draw(c.key_spread, cache.window_k, token(cache.window_k) + h * c.Dk);
+    for (int64_t j = 0; j < c.Hv * c.Dv; ++j) cache.window_u.as<float>()[token(cache.window_u) + j] = rng.normal(0.5f);
     for (int64_t h = 0; h < c.Hv; ++h) cache.window_g.as<float>()[token(cache.window_g) + h] = c.g(rng);
   }
 }
@@ -100,9 +98,7 @@ class Column {
 
   // A token of the window; what becomes of it is known exactly.
   void replay(int32_t t) {
-    const auto at = [&](const Tensor& x) {
-      return s_.state_slot * x.stride[0] + (t - s_.anchor) * x.stride[1];
-    };
+    const auto at = [&](const Tensor& x) { return s_.state_slot * x.stride[0] + (t - s_.anchor) * x.stride[1]; };
     load(cache_.window_k, at(cache_.window_k) + hk_ * c_.Dk, k_);
     u_ = cache_.window_u.as<float>()[at(cache_.window_u) + column_];
     u_error_ = 0.0;
@@ -127,8 +123,7 @@ class Column {
     for (size_t d = 0; d < S_.size(); ++d) out += S_[d] * q[d];
     const double before = decay * norm_;
     norm_ = length(S_);
-    const double local = beta * std::abs(v) + before + norm_,
-                 scale = 1.0 / std::sqrt(static_cast<double>(c_.Dk));
+    const double local = beta * std::abs(v) + before + norm_, scale = 1.0 / std::sqrt(static_cast<double>(c_.Dk));
     u_error_ = kSigmas * (std::sqrt(error2_) * decay + local) + 1e-30;
     error2_ = decay * decay * error2_ + local * local;
     e_.out[size(o)] = out * scale;
@@ -167,8 +162,8 @@ SlotCache::SlotCache(const Case& c, int64_t slots)
              {c.type, {kWindow, c.Hk, c.Dk}},
              {DType::kF32, {kWindow, c.Hv, c.Dv}},
              {DType::kF32, {kWindow, c.Hv, 1}}},
-      memory_(DType::kF32, {slots, parts_[0].floats() + parts_[1].floats() + parts_[2].floats() +
-                                       parts_[3].floats() + 4 * kGap}) {
+      memory_(DType::kF32,
+              {slots, parts_[0].floats() + parts_[1].floats() + parts_[2].floats() + parts_[3].floats() + 4 * kGap}) {
   auto* bits = static_cast<uint32_t*>(memory_.tensor().data);
   std::fill_n(bits, memory_.tensor().elems(), kFill);
 }
@@ -178,9 +173,8 @@ DeltaState SlotCache::views() const {
   int64_t first = 0;
   const auto take = [&](const Part& p, int rank) {
     const int64_t slots = m.dim(0);
-    Tensor t = rank == 4
-                   ? make_tensor(m.bytes_at(first), p.dtype, {slots, p.shape[0], p.shape[1], p.shape[2]})
-                   : make_tensor(m.bytes_at(first), p.dtype, {slots, p.shape[0], p.shape[1]});
+    Tensor t = rank == 4 ? make_tensor(m.bytes_at(first), p.dtype, {slots, p.shape[0], p.shape[1], p.shape[2]})
+                         : make_tensor(m.bytes_at(first), p.dtype, {slots, p.shape[0], p.shape[1]});
     t.stride[0] = m.stride[0] * (p.dtype == DType::kF32 ? 1 : 2);
     first += p.floats() + kGap;
     return t;
@@ -252,8 +246,8 @@ Inputs make_inputs(const Case& c, Rng& rng) {
   return in;
 }
 
-GatedDeltaArgs arguments(const Case& c, const Inputs& in, const SegmentArray& segments,
-                         const SlotCache& cache, const Buffer& out) {
+GatedDeltaArgs arguments(const Case& c, const Inputs& in, const SegmentArray& segments, const SlotCache& cache,
+                         const Buffer& out) {
   return {in.q, in.k, in.v, in.g, in.beta, c.heads, cache.views(), segments, out};
 }
 
@@ -301,13 +295,13 @@ std::vector<Case> common_cases(const std::vector<Piece>& pieces) {
   for (const int64_t Dk : {32, 64, 128}) {
     for (const int64_t r : {1, 2, 4}) {
       for (const HeadMap map : {HeadMap::kTiled, HeadMap::kGrouped})
-        list.push_back({.name = fmt::format("mixed Dk={} Hv/Hk={} {}", Dk, r,
-                                            map == HeadMap::kTiled ? "tiled" : "grouped"),
-                        .Hk = 2,
-                        .Hv = 2 * r,
-                        .Dk = Dk,
-                        .Dv = Dk,
-                        .heads = map});
+        list.push_back(
+            {.name = fmt::format("mixed Dk={} Hv/Hk={} {}", Dk, r, map == HeadMap::kTiled ? "tiled" : "grouped"),
+             .Hk = 2,
+             .Hv = 2 * r,
+             .Dk = Dk,
+             .Dv = Dk,
+             .heads = map});
     }
   }
   list.push_back({.name = "Dk=48 Dv=80", .Dk = 48, .Dv = 80});
@@ -350,8 +344,7 @@ void FormCase::check() {
   for (const auto& k : s_.kernels(op_.kernels, kNotOnGpu<GatedDeltaArgs>)) {
     const Buffer untouched = new_out(), out = untouched;
     const SlotCache cache = in_.cache;
-    if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), arguments(c_, in_, in_.segments, cache, out)))
-      continue;
+    if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), arguments(c_, in_, in_.segments, cache, out))) continue;
     kernel_ = &k;
     run(in_.segments, cache, out);
     expect_values(s_, k.name, c_.name, out, untouched, want.out, want.out_error,

@@ -72,8 +72,8 @@ struct Inputs {
   }
 };
 Inputs make_inputs(const Case& c, Rng& rng);
-GatedDeltaArgs arguments(const Case& c, const Inputs& in, const SegmentArray& segments,
-                         const SlotCache& cache, const Buffer& out);
+GatedDeltaArgs arguments(const Case& c, const Inputs& in, const SegmentArray& segments, const SlotCache& cache,
+                         const Buffer& out);
 
 // The plain recurrence in float64 over the segments of one kind, and how sensitive its results are to
 // rounding. (I - beta k k^T) never lengthens a column's error (|k| = 1, beta in [0, 1]), the decay shortens
@@ -111,8 +111,8 @@ class FormCase {
   // After the kernel under test has run all segments.
   virtual void check_more(const Expected& want, const Buffer& out, const SlotCache& cache) = 0;
   // What slot_a of a holds after `seg` is what slot_b of b holds after `other`; the segments end alike.
-  virtual void expect_same_slot(const std::string& what, const Segment& seg, const Segment& other,
-                                const SlotCache& a, int64_t slot_a, const SlotCache& b, int64_t slot_b) = 0;
+  virtual void expect_same_slot(const std::string& what, const Segment& seg, const Segment& other, const SlotCache& a,
+                                int64_t slot_a, const SlotCache& b, int64_t slot_b) = 0;
   // The error of one step, in the kernel under test.
   virtual double unit() const { return unit_f32(c_); }
 

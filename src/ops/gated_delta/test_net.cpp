@@ -1,6 +1,6 @@
 // Cases of the whole region, from the projections' rows to the normed result: lives of sequences, prompts and what is
-// generated after them, against the recurrence in float64, and bit for bit however they are cut into steps, whoever shares
-// these, and whatever drafts were wrong.
+// generated after them, against the recurrence in float64, and bit for bit however they are cut into steps, whoever
+// shares these, and whatever drafts were wrong.
 #include "ops/conformance/gpu.h"
 #include "ops/gated_delta/test_delta.h"
 
@@ -14,10 +14,9 @@ constexpr int64_t kTaps = 4, kRing = 8;
 constexpr OnGpu<GatedDeltaNetArgs> kOnGpu{
     [](Operands& o, GatedDeltaNetArgs& a) {
       DeltaState& c = a.cache;
-      for (Tensor* t :
-           {&a.qkv,         &a.z,     &a.a,        &a.b,        &a.conv_weight, &a.ssm_a, &a.dt_bias,
-            &a.norm_weight, &c.state, &c.window_k, &c.window_u, &c.window_g,    &c.conv,  &a.q,
-            &a.k,           &a.v,     &a.g,        &a.beta,     &a.o,           &a.y})
+      for (Tensor* t : {&a.qkv,         &a.z,     &a.a,        &a.b,        &a.conv_weight, &a.ssm_a, &a.dt_bias,
+                        &a.norm_weight, &c.state, &c.window_k, &c.window_u, &c.window_g,    &c.conv,  &a.q,
+                        &a.k,           &a.v,     &a.g,        &a.beta,     &a.o,           &a.y})
         o.tensor(*t);
       o.segments(a.segments);
     },
@@ -34,9 +33,7 @@ struct NetCase {
   DType type = DType::kBF16;
   std::vector<Life> lives = {{0, 70, 26}, {0, 0, 32}, {64, 130, 30}, {48, 0, 32}, {70, 0, 42}, {128, 64, 16}};
 
-  Case as_case() const {
-    return {.name = name, .Hk = Hk, .Hv = Hv, .Dk = D, .Dv = D, .heads = heads, .type = type};
-  }
+  Case as_case() const { return {.name = name, .Hk = Hk, .Hv = Hv, .Dk = D, .Dv = D, .heads = heads, .type = type}; }
   int64_t channels() const { return (2 * Hk + Hv) * D; }
 };
 
@@ -89,8 +86,7 @@ class Net {
       if (want.out.empty()) want = expected();
       const Played alone = play(k, Cut::kAlone);
       expect_close(k.name, alone, want);
-      s_.expect(k.name, c_.name, alone.cache.gaps_intact(),
-                "memory between the parts of a slot is left alone");
+      s_.expect(k.name, c_.name, alone.cache.gaps_intact(), "memory between the parts of a slot is left alone");
       s_.expect_guards(k.name, c_.name, {&alone.y, &alone.cache.memory(), &alone.conv, &qkv_, &z_, &a_, &b_});
       expect_others_untouched(k.name, alone);
       expect_same(k.name, "in a batch", play(k, Cut::kBatch), alone);
@@ -135,9 +131,8 @@ class Net {
   bool fits(const Tested<GatedDeltaNetArgs>& k) const {
     const std::vector<int32_t> nobody{static_cast<int32_t>(rows_)};
     bool taken = false;
-    (void)with_arguments(
-        nobody, SegmentList(), {Buffer(c_.type, {1, 1}), cache_, conv_},
-        [&](const GatedDeltaNetArgs& args, const auto&) { taken = k.fits(s_.machine(), args); });
+    (void)with_arguments(nobody, SegmentList(), {Buffer(c_.type, {1, 1}), cache_, conv_},
+                         [&](const GatedDeltaNetArgs& args, const auto&) { taken = k.fits(s_.machine(), args); });
     return taken;
   }
 
@@ -177,8 +172,8 @@ class Net {
     }
   }
 
-  Buffer launch(const Tested<GatedDeltaNetArgs>& k, const std::vector<int32_t>& from,
-                const SegmentArray& segments, const Played& to) {
+  Buffer launch(const Tested<GatedDeltaNetArgs>& k, const std::vector<int32_t>& from, const SegmentArray& segments,
+                const Played& to) {
     return with_arguments(from, segments, to, [&](const GatedDeltaNetArgs& args, const auto& intact) {
       k.launch(s_.context(Device::kCpu), args);
       if (!intact()) s_.expect(k.name, c_.name, false, "wrote outside of its rows");
@@ -239,9 +234,7 @@ class Net {
       if (!pieces.empty()) step(k, std::move(pieces), progress, p);
     }
   }
-  int32_t left(size_t i, const Progress& at) const {
-    return c_.lives[i].prompt + c_.lives[i].generated - at.done;
-  }
+  int32_t left(size_t i, const Progress& at) const { return c_.lives[i].prompt + c_.lives[i].generated - at.done; }
   // What a sequence computes next.
   Piece next(size_t i, const Progress& at, Cut cut) {
     const bool whole = cut == Cut::kAlone || cut == Cut::kBatch;
@@ -315,10 +308,9 @@ class Net {
         const double gate = static_cast<double>(norm_weight_.tensor().as<float>()[d - head]) * z /
                             (1.0 + std::exp(-z)) / std::sqrt(sum / static_cast<double>(c_.D));
         y[d] = want.out[d] * gate;
-        bound[d] =
-            rounding * std::abs(y[d]) +
-            unit * std::abs(gate) * (want.out_error[d] + std::abs(want.out[d]) * std::sqrt(error_sum / sum)) +
-            1e-30;
+        bound[d] = rounding * std::abs(y[d]) +
+                   unit * std::abs(gate) * (want.out_error[d] + std::abs(want.out[d]) * std::sqrt(error_sum / sum)) +
+                   1e-30;
       }
     }
     s_.expect_close(kernel, c_.name, worst_excess(got.y.values(), y, bound));
@@ -328,8 +320,7 @@ class Net {
       std::vector<double> part(want.state.begin() + at, want.state.begin() + at + std::ssize(state)), limit;
       for (size_t i = 0; i < part.size(); ++i)
         limit.push_back(kEpsF32 * std::abs(part[i]) + unit * want.state_error[static_cast<size_t>(at) + i]);
-      s_.expect_close(kernel, fmt::format("{}, state of slot {}", c_.name, slot),
-                      worst_excess(state, part, limit));
+      s_.expect_close(kernel, fmt::format("{}, state of slot {}", c_.name, slot), worst_excess(state, part, limit));
     }
   }
 

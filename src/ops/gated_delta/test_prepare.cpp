@@ -79,8 +79,7 @@ class Prepare {
       expect_rows(c_.name + ", g", got.g, want.g, bounds.g);
       expect_rows(c_.name + ", beta", got.beta, want.beta, bounds.beta);
       s_.expect_same_bits(k.name, c_.name + ", conv", got.conv, want.conv.as(c_.type));
-      s_.expect_guards(k.name, c_.name,
-                       {&got.q, &got.k, &got.v, &got.g, &got.beta, &got.conv, &qkv_, &a_, &b_});
+      s_.expect_guards(k.name, c_.name, {&got.q, &got.k, &got.v, &got.g, &got.beta, &got.conv, &qkv_, &a_, &b_});
 
       Outputs one = outputs(conv_);
       k.launch(s_.context(Device::kCpu, 1), args(segments_, one));
@@ -146,8 +145,7 @@ class Prepare {
             for (int64_t d = 0; d < D; ++d) {
               const auto at = static_cast<size_t>(((seg.row + t) * H + h) * D + d);
               const double v = std::abs(static_cast<double>(value[at]));
-              bound[at] =
-                  v * (out_eps + 32.0 * kEpsF32) + 8.0 * kEpsF32 * scale * mag[static_cast<size_t>(d)];
+              bound[at] = v * (out_eps + 32.0 * kEpsF32) + 8.0 * kEpsF32 * scale * mag[static_cast<size_t>(d)];
               if (norm) bound[at] += v * 8.0 * kEpsF32 * scale * std::sqrt(mag2);
             }
           }
@@ -161,8 +159,8 @@ class Prepare {
     const std::vector<float> g = want.g.values(), beta = want.beta.values(), a = a_.values();
     for (size_t i = 0; i < g.size(); ++i) {
       const size_t h = i % static_cast<size_t>(c_.Hv);
-      const double x = std::abs(static_cast<double>(a[i])) +
-                       std::abs(static_cast<double>(dt_bias_.tensor().as<float>()[h]));
+      const double x =
+          std::abs(static_cast<double>(a[i])) + std::abs(static_cast<double>(dt_bias_.tensor().as<float>()[h]));
       // The rounding of a + dt_bias moves softplus by a relative |x| units at most.
       b.g.push_back(std::abs(static_cast<double>(g[i])) * (8.0 + x) * kEpsF32 + 1e-36);
       b.beta.push_back(std::abs(static_cast<double>(beta[i])) * 8.0 * kEpsF32 + 1e-36);
@@ -179,8 +177,7 @@ class Prepare {
       if (at >= 0)
         input = static_cast<double>(load_float(qkv_.tensor(), (seg.row + at) * C_ + channel));
       else if (seg.position + at >= 0)
-        input = static_cast<double>(
-            load_float(conv_.tensor(), kept(seg.state_slot, seg.position + at) + channel));
+        input = static_cast<double>(load_float(conv_.tensor(), kept(seg.state_slot, seg.position + at) + channel));
       const double term = input * static_cast<double>(weight_.tensor().as<float>()[channel * c_.Kc + i]);
       x += term;
       mag += std::abs(term);
@@ -188,16 +185,14 @@ class Prepare {
     return {x / (1.0 + std::exp(-x)), mag};
   }
 
-  void expect_rows(const std::string& name, const Buffer& got, const Buffer& want,
-                   const std::vector<double>& bound) {
+  void expect_rows(const std::string& name, const Buffer& got, const Buffer& want, const std::vector<double>& bound) {
     const int64_t width = got.tensor().stride[0];
     const std::vector<float> g = got.values(), w = want.values();
     std::vector<float> part, part_want;
     std::vector<double> part_bound;
     size_t written = 0;
     for (const Segment& seg : SegmentArray(segments_)) {
-      for (auto i = static_cast<size_t>(seg.row * width);
-           i < static_cast<size_t>((seg.row + seg.count) * width); ++i) {
+      for (auto i = static_cast<size_t>(seg.row * width); i < static_cast<size_t>((seg.row + seg.count) * width); ++i) {
         part.push_back(g[i]);
         part_want.push_back(w[i]);
         part_bound.push_back(bound[i]);
@@ -257,8 +252,7 @@ class Prepare {
     }
     s_.expect_same_bits(kernel_->name, c_.name + ", rollback", got.v.tensor().rows(seg.row, seg.count),
                         want.v.tensor().rows(seg.row, seg.count));
-    s_.expect_same_bits(kernel_->name, c_.name + ", rollback, conv",
-                        got.conv.tensor().rows(seg.state_slot, 1),
+    s_.expect_same_bits(kernel_->name, c_.name + ", rollback, conv", got.conv.tensor().rows(seg.state_slot, 1),
                         want.conv.tensor().rows(seg.state_slot, 1));
   }
 

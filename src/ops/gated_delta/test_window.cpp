@@ -38,8 +38,7 @@ class Recurrent : public FormCase {
       for (const float x : part) {
         u.push_back(x);
         u_want.push_back(want.u[at]);
-        u_bound.push_back(kEpsF32 * std::abs(want.u[at]) * (want.u_error[at] > 0 ? 1 : 0) +
-                          unit() * want.u_error[at]);
+        u_bound.push_back(kEpsF32 * std::abs(want.u[at]) * (want.u_error[at] > 0 ? 1 : 0) + unit() * want.u_error[at]);
         ++at;
       }
       const std::string name = fmt::format("{}, window at row {}", c_.name, seg.row);
@@ -148,8 +147,7 @@ class Rollback {
     const Inputs in = make_inputs(source, rng_);
     for (const auto& k : s_.kernels(kGdnRecurrentOp.kernels, kNotOnGpu<GatedDeltaArgs>)) {
       Buffer out(c_.type, {in.rows, c_.Hv, c_.Dv});
-      if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), arguments(c_, in, in.segments, in.cache, out)))
-        continue;
+      if (!s_.wants(k.name, c_.name) || !k.fits(s_.machine(), arguments(c_, in, in.segments, in.cache, out))) continue;
       const Segment& all = in.segments[0];
       SlotCache plain = in.cache, drafted = in.cache;
       Segment s{all.row, 1, position_, all.state_slot, anchor_};
@@ -188,9 +186,8 @@ class Rollback {
       s.tentative = kDrafts;
       Buffer out(c_.type, {rows, c_.Hv, c_.Dv});
       k.launch(s_.context(Device::kCpu), arguments(c_, step, SegmentList({s}, {}), cache, out));
-      s_.expect_same_bits(
-          k.name, fmt::format("{}, {} of {} drafts kept at {}", c_.name, good - 1, kDrafts, s.position),
-          out.tensor().rows(0, good), want.tensor().rows(all.row + t, good));
+      s_.expect_same_bits(k.name, fmt::format("{}, {} of {} drafts kept at {}", c_.name, good - 1, kDrafts, s.position),
+                          out.tensor().rows(0, good), want.tensor().rows(all.row + t, good));
       s.anchor = anchor_after_decode(s);
       s.position += good;
       t += good;

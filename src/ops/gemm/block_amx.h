@@ -133,8 +133,7 @@ inline __attribute__((always_inline)) void multiply(const Product& t, int64_t st
   _tile_dpbf16ps(2, 4, 7);
   exchange_c<3>(t);
   _tile_dpbf16ps(3, 5, 7);
-  for (int64_t i = 0; i < kCPart; i += 16)
-    _mm_prefetch(reinterpret_cast<const char*>(next_c + i), _MM_HINT_T0);
+  for (int64_t i = 0; i < kCPart; i += 16) _mm_prefetch(reinterpret_cast<const char*>(next_c + i), _MM_HINT_T0);
   for (int64_t s = 1; s < steps; ++s) {
     a += 64;
     b += kTileBytes;
@@ -143,8 +142,7 @@ inline __attribute__((always_inline)) void multiply(const Product& t, int64_t st
     _tile_stream_loadd(7, b + b_next, 64);
     _tile_loadd(4, a, kBlockRow);
     _tile_loadd(5, a + kRowTile, kBlockRow);
-    for (int64_t i = 0; i < kCPart; i += 16)
-      _mm_prefetch(reinterpret_cast<const char*>(next_c + i), _MM_HINT_T0);
+    for (int64_t i = 0; i < kCPart; i += 16) _mm_prefetch(reinterpret_cast<const char*>(next_c + i), _MM_HINT_T0);
     _tile_dpbf16ps(0, 4, 6);
     beside(s);
     _tile_dpbf16ps(1, 5, 6);
@@ -286,8 +284,7 @@ class Block {
   // Past the block's last chunk: what this thread takes next, or, if that is nothing, anything that can be
   // prefetched.
   PanelChunk chunk_of(Place at) const {
-    if (at.k >= x_.cols && after_.rows[0] != nullptr)
-      return {{after_.rows[0], after_.rows[1]}, after_.row_bytes};
+    if (at.k >= x_.cols && after_.rows[0] != nullptr) return {{after_.rows[0], after_.rows[1]}, after_.row_bytes};
     if (at.k >= x_.cols) at = {0, 0};
     const Panel panel = panel_of_(at.panel);
     const int64_t row_bytes = panel[0].row_bytes, begin = row_bytes * at.k / x_.cols;
@@ -311,9 +308,8 @@ class Block {
     const bool more = next.k < x_.cols;
     const Panel panel = panel_of_(more ? next.panel : now.panel);
     const int64_t whole = tiles_ / 2;  // pairs of two token tiles
-    const bool beside = more && whole > 1 && columns(now) == kBlockColumns &&
-                        columns(next) == kBlockColumns && panel[0].type == panel[1].type &&
-                        panel[0].rows == 16 && panel[1].rows == 16;
+    const bool beside = more && whole > 1 && columns(now) == kBlockColumns && columns(next) == kBlockColumns &&
+                        panel[0].type == panel[1].type && panel[0].rows == 16 && panel[1].rows == 16;
     int64_t pair = 0;
     if (beside) {
       // An even number of rows for each pair, all of one row tile (so there are two pairs at least); the last
@@ -324,8 +320,7 @@ class Block {
       job.b_step = 2 * tile_bytes_;
       job.decode = chunk_of(next);
       job.after = chunk_of(following(next)).from(0);
-      job.prefetch_lines =
-          std::min<int64_t>(panel[0].row_bytes * kBlockColumns / x_.cols / 64 + 1, kBlockSteps);
+      job.prefetch_lines = std::min<int64_t>(panel[0].row_bytes * kBlockColumns / x_.cols / 64 + 1, kBlockSteps);
       job.decoded = other_;
       multiply_and_decode_of(panel[0].type, job.pairs == 1)(job);
       pair = job.turns();
@@ -358,8 +353,8 @@ class Block {
 };
 
 template <class PanelOf, class Result>
-void block_panels(int64_t panels, PanelOf&& panel_of, const Packed& x, const Prefetch& after,
-                  std::byte* scratch, Result&& result) {
+void block_panels(int64_t panels, PanelOf&& panel_of, const Packed& x, const Prefetch& after, std::byte* scratch,
+                  Result&& result) {
   Block<std::remove_reference_t<PanelOf>>(panels, panel_of, x, after, scratch).run(result);
 }
 

@@ -63,8 +63,7 @@ std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t
   return y;
 }
 
-std::vector<Bounded> bounded_swiglu(const std::vector<Bounded>& gate, const std::vector<Bounded>& up,
-                                    DType type) {
+std::vector<Bounded> bounded_swiglu(const std::vector<Bounded>& gate, const std::vector<Bounded>& up, DType type) {
   constexpr double kSlope = 1.1;  // the steepest SiLU gets
   std::vector<Bounded> mid(gate.size());
   for (size_t i = 0; i < mid.size(); ++i) {

@@ -13,8 +13,8 @@ bool takes_integers(std::string_view kernel);
 // The relative error of a weight in a kernel: one rounding to bf16 in the bf16 kernels unless the format
 // fits. On a GPU F16 and F32 are exact sums of several bf16.
 double weight_eps(std::string_view kernel, DType type);
-// The relative error of a sum over K in float32: a CPU's kernel has at least 8 accumulators; a tensor core adds 16 products
-// at a time to one, and keeps at least 2^-22 of the largest of these terms.
+// The relative error of a sum over K in float32: a CPU's kernel has at least 8 accumulators; a tensor core adds 16
+// products at a time to one, and keeps at least 2^-22 of the largest of these terms.
 double sum_eps(std::string_view kernel, int64_t cols);
 
 // A value in float64 and how far a kernel's may be from it.
@@ -26,8 +26,7 @@ struct Bounded {
 std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t expert,
                                      const std::vector<Bounded>& tokens, std::string_view kernel);
 // SiLU(gate) * up, rounded to `type`.
-std::vector<Bounded> bounded_swiglu(const std::vector<Bounded>& gate, const std::vector<Bounded>& up,
-                                    DType type);
+std::vector<Bounded> bounded_swiglu(const std::vector<Bounded>& gate, const std::vector<Bounded>& up, DType type);
 // The exact values of a row.
 std::vector<Bounded> exact(const float* x, int64_t n);
 

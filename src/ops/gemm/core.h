@@ -61,7 +61,7 @@ struct SwigluJob {
   const Weight* up = nullptr;
   int64_t expert = 0;
   int64_t row = 0;
-  int64_t units = 2;  // of 16 rows, even, at most kBlockPanels; those past F are written as zeros
+  int64_t units = 2;                 // of 16 rows, even, at most kBlockPanels; those past F are written as zeros
   const float* gate_bias = nullptr;  // [F] or null
   const float* up_bias = nullptr;
   const Packed* x = nullptr;
@@ -111,8 +111,8 @@ inline bool has_integers(DType t) {
   return dtype_info(t).block_elems > 1;
 }
 
-// The core for gate, up and down of an expert in a call that `core` takes: without AVX-512 those of other types meet the
-// float32 core.
+// The core for gate, up and down of an expert in a call that `core` takes: without AVX-512 those of other types meet
+// the float32 core.
 inline const Core& core_for(const Core& core, std::initializer_list<const Weight*> weights) {
   if (&core != &kIntegerAvx2Core && &core != &kIntegerAvxVnniCore) return core;
   for (const Weight* w : weights)

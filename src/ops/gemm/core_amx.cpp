@@ -56,8 +56,7 @@ int64_t packed_bytes(int64_t rows, int64_t cols) {
 __m512i load32(const Tensor& x, int64_t row, int64_t col, int64_t count) {
   const __mmask32 mask = count >= 32 ? ~0u : (1u << count) - 1u;
   const int64_t at = row * x.stride[0] + col;
-  if (x.dtype == DType::kBF16)
-    return _mm512_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(x.data) + at);
+  if (x.dtype == DType::kBF16) return _mm512_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(x.data) + at);
   const float* f = static_cast<const float*>(x.data) + at;
   return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> 16), f + 16),
                                       _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), f));
@@ -130,8 +129,8 @@ void store_pairs(const float* c, int64_t tile, int64_t n, int64_t rows, const Pa
                  const Epilogue& out) {
   const int64_t first = tile * kTileTokens, left = x.rows - first;
   const int64_t tokens = left < kTileTokens ? left : kTileTokens;
-  const __m512i together = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23,
-                                            7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512i together = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                            21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   const __m512 scales = _mm512_set1_ps(scale);
   const auto row = [&](int64_t i) {
     __m512 v = _mm512_mul_ps(_mm512_load_ps(c + i * 16), scales);
@@ -175,8 +174,7 @@ void project(const ProjectJob& job, std::byte* scratch) {
   };
   if (many) return block_panels(job.panels, panel_of, *job.x, job.prefetch, scratch, result);
   const auto stored = [&](int64_t p, const float* c0, const float* c1) { result(p, 0, c0, c1); };
-  stream_panels({job.panels, job.x->data, job.x->cols, width_of(job.x->rows), job.prefetch, scratch},
-                panel_of, stored);
+  stream_panels({job.panels, job.x->data, job.x->cols, width_of(job.x->rows), job.prefetch, scratch}, panel_of, stored);
 }
 
 // SiLU(gate) * up of 16 rows as bf16 in the packed form of mid, where rows in pairs are already pairs of K.
@@ -203,8 +201,7 @@ void store_swiglu(const SwigluJob& job, int64_t row, int64_t tile, const float* 
     for (int64_t t = 0; t < mid.rows; ++t) {
       __m256i v = _mm256_setzero_si256();
       if (left > 0)
-        v = _mm256_maskz_mov_epi16(mask,
-                                   product(column(gate, t, width), column(up, t, width), gate_bias, up_bias));
+        v = _mm256_maskz_mov_epi16(mask, product(column(gate, t, width), column(up, t, width), gate_bias, up_bias));
       alignas(32) uint32_t pairs[8];
       _mm256_store_si256(reinterpret_cast<__m256i*>(pairs), v);
       for (int p = 0; p < 8; ++p) std::memcpy(to + (p * width + t) * 4, pairs + p, 4);
@@ -241,8 +238,7 @@ void swiglu(const SwigluJob& job, std::byte* scratch) {
     block_panels(count, panel_of, *job.x, job.prefetch, scratch, result);
   } else if (count > 0) {
     const auto stored = [&](int64_t p, const float* c0, const float* c1) { result(p, 0, c0, c1); };
-    stream_panels({count, job.x->data, job.x->cols, width_of(job.x->rows), job.prefetch, scratch}, panel_of,
-                  stored);
+    stream_panels({count, job.x->data, job.x->cols, width_of(job.x->rows), job.prefetch, scratch}, panel_of, stored);
   }
   for (int64_t p = count; p < job.units; ++p)
     for (int64_t tile = 0; tile < job.mid->tiles(); ++tile)

@@ -34,15 +34,13 @@ struct FloatLanes {
 
   static void load_row(const Tensor& x, int64_t at, int64_t cols, Elem* to) {
     if (x.dtype == DType::kBF16)
-      return decode_bf16(reinterpret_cast<const std::byte*>(static_cast<const uint16_t*>(x.data) + at), cols,
-                         to);
+      return decode_bf16(reinterpret_cast<const std::byte*>(static_cast<const uint16_t*>(x.data) + at), cols, to);
     for (int64_t i = 0; i < cols; ++i) to[i] = load_float(x, at + i);
   }
 
   // For many tokens four rows lie side by side, a vector of each in turn: what is multiplied at a time is then one run
   // of memory, which the first-level cache has room for whatever the length of a row.
-  static LaneRows<Elem> decode(const Weight& w, int64_t expert, int64_t row, int rows, bool many,
-                               Elem* scratch) {
+  static LaneRows<Elem> decode(const Weight& w, int64_t expert, int64_t row, int rows, bool many, Elem* scratch) {
     LaneRows<Elem> out;
     const std::byte* first = w.row(row, expert);
     const int64_t stride = w.row_bytes(), width = padded(w.cols);
@@ -125,8 +123,7 @@ struct FloatLanes {
       to[i] = to_float(v);
     }
   }
-  static void store(const Epilogue& out, int64_t t, int64_t n, int64_t count, const float* sums,
-                    float scale) {
+  static void store(const Epilogue& out, int64_t t, int64_t n, int64_t count, const float* sums, float scale) {
     store_row16(out, t, n, count, {_mm256_load_ps(sums), _mm256_load_ps(sums + 8)}, scale);
   }
   static void store_swiglu(const float* gate, const float* up, const SwigluJob& job, Elem* to) {

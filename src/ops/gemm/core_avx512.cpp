@@ -53,8 +53,7 @@ struct Bf16Lanes {
     return out;
   }
 
-  static void store(const Epilogue& out, int64_t t, int64_t n, int64_t count, const float* sums,
-                    float scale) {
+  static void store(const Epilogue& out, int64_t t, int64_t n, int64_t count, const float* sums, float scale) {
     const __m512i v = _mm512_load_si512(sums);
     store_rows(out, t, 1, n, first_lanes(count), &v, scale);
   }

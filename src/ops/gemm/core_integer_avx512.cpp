@@ -46,8 +46,8 @@ void pack(const Tensor& x, const int32_t* row_of, int64_t tile, const Packed& to
         static_cast<const uint16_t*>(x.data) + (row_of == nullptr ? t : row_of[t]) * x.stride[0];
     TokenStep* const steps = token(to, t);
     for (int64_t k = 0; k < steps_of(to.cols) * kStepColumns; k += 32)
-      quantise({load_bf16(from + k, to.cols - k), load_bf16(from + k + 16, to.cols - k - 16)},
-               steps[k / kStepColumns], static_cast<int>(k / 32 % 2));
+      quantise({load_bf16(from + k, to.cols - k), load_bf16(from + k + 16, to.cols - k - 16)}, steps[k / kStepColumns],
+               static_cast<int>(k / 32 % 2));
   }
 }
 
@@ -112,8 +112,7 @@ class RowPrefetch {
 // A step of a token, as codes of one row or of two rows meet it: codes * (8 high + low), by fours of bytes.
 template <class Format, bool kTwo = Format::Lanes::kTwo>
 struct TokenColumns {
-  explicit TokenColumns(const TokenStep& s)
-      : high(_mm512_load_si512(s.high)), low(_mm512_load_si512(s.low)) {}
+  explicit TokenColumns(const TokenStep& s) : high(_mm512_load_si512(s.high)), low(_mm512_load_si512(s.low)) {}
   __m512i operator()(__m512i codes) const {
     const __m512i none = _mm512_setzero_si512();
     const __m512i sum = Format::kWide ? _mm512_slli_epi32(_mm512_dpbusd_epi32(none, codes, high), 3)
@@ -171,9 +170,8 @@ inline __attribute__((always_inline)) void multiply_rows(FourRows p, int s, cons
 
 // acc[t][q] += a unit of rows 4 q .. 4 q + 3 times token t.
 template <class Format, int kTokens>
-inline __attribute__((always_inline)) void add_unit(const Gathered& gathered, const std::byte* first,
-                                                    int64_t stride, const TokenStep* const (&x)[kTokens],
-                                                    __m512 (&acc)[kTokens][4]) {
+inline __attribute__((always_inline)) void add_unit(const Gathered& gathered, const std::byte* first, int64_t stride,
+                                                    const TokenStep* const (&x)[kTokens], __m512 (&acc)[kTokens][4]) {
   using Lanes = typename Format::Lanes;
   constexpr int kSteps = Format::kSteps;
   const auto columns = [&](int t, int s) { return TokenColumns<Format>(x[t][s]); };
@@ -182,15 +180,14 @@ inline __attribute__((always_inline)) void add_unit(const Gathered& gathered, co
   for (int t = 0; t < kTokens; ++t)
     for (int s = 0; s < kSteps; ++s) {
       const auto in_lanes = [](__m512i lanes, const auto& of) {
-        return _mm512_permutexvar_epi32(
-            lanes, _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(&of))));
+        return _mm512_permutexvar_epi32(lanes,
+                                        _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(&of))));
       };
       scales[t][s] = _mm512_castsi512_ps(in_lanes(Lanes::scale_lanes(), x[t][s].scale));
       if constexpr (Format::kBias != 0)
-        bias[t][s] =
-            _mm512_mullo_epi32(Format::kBlocks ? in_lanes(Lanes::scale_lanes(), x[t][s].minus_twice_block)
-                                               : in_lanes(Lanes::groups(), x[t][s].minus_twice),
-                               _mm512_set1_epi32(Format::kBias / 2));
+        bias[t][s] = _mm512_mullo_epi32(Format::kBlocks ? in_lanes(Lanes::scale_lanes(), x[t][s].minus_twice_block)
+                                                        : in_lanes(Lanes::groups(), x[t][s].minus_twice),
+                                        _mm512_set1_epi32(Format::kBias / 2));
       if constexpr (Format::kOffsets)
         minus_values[t][s] =
             _mm512_castsi512_ps(Format::kBlocks ? in_lanes(Lanes::scale_lanes(), x[t][s].minus_value)
@@ -214,8 +211,7 @@ inline __attribute__((always_inline)) void add_unit(const Gathered& gathered, co
       for (int t = 0; t < kTokens; ++t) {
         if constexpr (Format::kBlocks) sums[t] = Lanes::of_blocks(sums[t]);
         if constexpr (Format::kBias != 0) sums[t] = _mm512_add_epi32(sums[t], bias[t][s]);
-        of_unit[t] =
-            _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t]), _mm512_mul_ps(factors, scales[t][s]), of_unit[t]);
+        of_unit[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t]), _mm512_mul_ps(factors, scales[t][s]), of_unit[t]);
         if constexpr (Format::kOffsets && Format::kSuper)
           offsets[t] = _mm512_fmadd_ps(Format::offsets(rows, s), minus_values[t][s], offsets[t]);
         else if constexpr (Format::kOffsets)
@@ -238,8 +234,7 @@ template <class Lanes>
 __m512 row_sums(const __m512 (&acc)[4]) {
   const __m512 low =
       _mm512_insertf32x4(_mm512_castps128_ps512(Lanes::add_groups(acc[0])), Lanes::add_groups(acc[1]), 1);
-  return _mm512_insertf32x4(_mm512_insertf32x4(low, Lanes::add_groups(acc[2]), 2), Lanes::add_groups(acc[3]),
-                            3);
+  return _mm512_insertf32x4(_mm512_insertf32x4(low, Lanes::add_groups(acc[2]), 2), Lanes::add_groups(acc[3]), 3);
 }
 
 // sums[t] = 16 rows times token t. Scales that lie apart are gathered two units ahead, so that their bytes
@@ -256,8 +251,7 @@ void multiply(const RowGroup& w, const TokenStep* const* tokens, const std::byte
     for (__m512& a : of_token) a = _mm512_setzero_ps();
   RowPrefetch prefetch(ahead, w.stride, units);
   Gathered gathered[4];
-  for (int64_t u = 0; u < 2 && u < units; ++u)
-    Format::gather(first + u * Format::kUnitBytes, w.stride, gathered[u]);
+  for (int64_t u = 0; u < 2 && u < units; ++u) Format::gather(first + u * Format::kUnitBytes, w.stride, gathered[u]);
   for (int64_t u = 0; u < units; ++u) {
     if (u + 2 < units) Format::gather(first + 2 * Format::kUnitBytes, w.stride, gathered[(u + 2) % 4]);
     add_unit<Format, kTokens>(gathered[u % 4], first, w.stride, x, acc);
@@ -368,11 +362,10 @@ struct GroupPrefetch {
 };
 
 // The sums of a group's rows by 1 or 2 tokens.
-void multiply_group(const RowGroup& w, const TokenStep* const* tokens, int64_t count,
-                    const GroupPrefetch& prefetch, __m512* sums) {
+void multiply_group(const RowGroup& w, const TokenStep* const* tokens, int64_t count, const GroupPrefetch& prefetch,
+                    __m512* sums) {
   if (w.repacked != nullptr)
-    return lanes_multiplies_of(w.type)[count - 1](w.repacked, steps_of(w.cols), tokens, prefetch.streams,
-                                                  sums);
+    return lanes_multiplies_of(w.type)[count - 1](w.repacked, steps_of(w.cols), tokens, prefetch.streams, sums);
   const Multiply multiply = multiplies_of(w.type)[count - 1];
   if (w.rows >= 16) return multiply(w, tokens, prefetch.rows, sums);
   for (int r = 0; r < w.rows; ++r) {  // the end of a matrix: 16 times the same row, which is none too many
@@ -381,8 +374,7 @@ void multiply_group(const RowGroup& w, const TokenStep* const* tokens, int64_t c
     same.stride = 0;
     __m512 row[kMostTokens];
     multiply(same, tokens, nullptr, row);
-    for (int64_t t = 0; t < count; ++t)
-      sums[t] = _mm512_mask_mov_ps(sums[t], static_cast<__mmask16>(1u << r), row[t]);
+    for (int64_t t = 0; t < count; ++t) sums[t] = _mm512_mask_mov_ps(sums[t], static_cast<__mmask16>(1u << r), row[t]);
   }
 }
 
@@ -423,8 +415,7 @@ class Groups {
 
 void project(const ProjectJob& job, std::byte*) {
   const Weight& w = *job.w;
-  const int64_t left = w.rows - job.row,
-                rows = left < job.panels * kPanelRows ? left : job.panels * kPanelRows;
+  const int64_t left = w.rows - job.row, rows = left < job.panels * kPanelRows ? left : job.panels * kPanelRows;
   Groups groups({RowGroup(w, job.expert, job.row)}, (rows + 15) / 16, job.prefetch);
   for (int64_t i = 0; i * 16 < rows; ++i)
     for (int64_t t = 0; t < job.x->rows; t += kMostTokens) {
@@ -433,8 +424,7 @@ void project(const ProjectJob& job, std::byte*) {
       groups.multiply(i, *job.x, t, tokens, sums);
       __m512i v[kMostTokens];
       for (int64_t j = 0; j < tokens; ++j) v[j] = _mm512_castps_si512(sums[j]);
-      store_rows(*job.out, t, tokens, job.row + i * 16, first_lanes(rows - i * 16), v,
-                 w.scale_of(job.expert));
+      store_rows(*job.out, t, tokens, job.row + i * 16, first_lanes(rows - i * 16), v, w.scale_of(job.expert));
     }
 }
 

@@ -5,9 +5,7 @@ namespace quire::gemm {
 namespace {
 
 struct MultiplyAdd {
-  static __m256i add(__m256i sum, __m256i codes, __m256i token) {
-    return _mm256_dpwssd_avx_epi32(sum, codes, token);
-  }
+  static __m256i add(__m256i sum, __m256i codes, __m256i token) { return _mm256_dpwssd_avx_epi32(sum, codes, token); }
 };
 
 }  // namespace

@@ -82,8 +82,7 @@ inline void decode_q8_0(const std::byte* from, int64_t cols, float* to) {
 template <bool kFifthBit, bool kMinimum>
 inline void decode_legacy(const std::byte* from, int64_t cols, float* to) {
   constexpr int64_t kCodes = 2 + (kMinimum ? 2 : 0) + (kFifthBit ? 4 : 0);
-  const __m256i by_byte =
-      _mm256_setr_epi64x(0, 0x0101'0101'0101'0101, 0x0202'0202'0202'0202, 0x0303'0303'0303'0303);
+  const __m256i by_byte = _mm256_setr_epi64x(0, 0x0101'0101'0101'0101, 0x0202'0202'0202'0202, 0x0303'0303'0303'0303);
   const __m256i one_each = _mm256_set1_epi64x(static_cast<int64_t>(0x8040'2010'0804'0201));
   for (int64_t k = 0; k < cols; k += 32, from += kCodes + 16, to += 32) {
     __m256i q = nibbles(load16(from + kCodes));
@@ -157,12 +156,11 @@ inline __m256i e2m1_doubled(__m256i codes) {
 
 inline void decode_mxfp4(const std::byte* from, int64_t cols, float* to) {
   for (int64_t k = 0; k < cols; k += 32, from += 17, to += 32)
-    widen32(e2m1_doubled(nibbles(load16(from + 1))),
-            0.5f * quant::decode_e8m0(std::to_integer<uint8_t>(*from)), to);
+    widen32(e2m1_doubled(nibbles(load16(from + 1))), 0.5f * quant::decode_e8m0(std::to_integer<uint8_t>(*from)), to);
 }
 
-// Half of four UE4M3. Moved to where a half has its exponent and mantissa, subnormals included, they are 2^-8 of what they
-// are; 0x7f stands for zero.
+// Half of four UE4M3. Moved to where a half has its exponent and mantissa, subnormals included, they are 2^-8 of what
+// they are; 0x7f stands for zero.
 inline __m128 half_ue4m3(const std::byte* from) {
   int32_t four;
   std::memcpy(&four, from, 4);
@@ -187,8 +185,7 @@ inline void decode_nvfp4(const std::byte* from, int64_t cols, float* to) {
 
 inline void decode_q2_k(const std::byte* from, int64_t cols, float* to) {
   for (int64_t k = 0; k < cols; k += 256, from += 84) {
-    const __m256 d = _mm256_broadcastss_ps(half_at(from + 80)),
-                 dmin = _mm256_broadcastss_ps(half_at(from + 82));
+    const __m256 d = _mm256_broadcastss_ps(half_at(from + 80)), dmin = _mm256_broadcastss_ps(half_at(from + 82));
     alignas(32) float scales[16], minima[16];
     for (int j = 0; j < 16; j += 8) {
       uint64_t both;

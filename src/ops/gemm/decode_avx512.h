@@ -17,8 +17,8 @@ struct DecodeLayout {
 // out: in pieces of 32 columns as `layout` says, 64-byte aligned; columns past count become zero, rows past
 // `rows` are left alone. begin is a multiple of the block and of 32, and so is count except at the end of the
 // row.
-using DecodeTiles = void (*)(const std::byte* first, int64_t row_bytes, int rows, int64_t begin,
-                             int64_t count, uint16_t* out, DecodeLayout layout);
+using DecodeTiles = void (*)(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
+                             uint16_t* out, DecodeLayout layout);
 
 // A decoder for every type of quant::can_decode but F32 and F16, which do not fit bf16.
 DecodeTiles find_decoder(DType type);

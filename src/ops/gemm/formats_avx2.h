@@ -13,8 +13,8 @@ namespace {
 // How sums of a format become floats.
 template <int kOfParts, bool kOfSuper, bool kWithOffsets, int kLowShift = 0, int kHighShift = kLowShift>
 struct Shape {
-  static constexpr int kParts = kOfParts;   // of a step: 2 of 32 columns or 4 of 16
-  static constexpr bool kSuper = kOfSuper;  // whether 256 columns have a d (and a dmin) beside their factors
+  static constexpr int kParts = kOfParts;         // of a step: 2 of 32 columns or 4 of 16
+  static constexpr bool kSuper = kOfSuper;        // whether 256 columns have a d (and a dmin) beside their factors
   static constexpr bool kOffsets = kWithOffsets;  // whether a weight is a product plus an offset
   static constexpr int kPairs = 32 / kOfParts;    // of columns in a part
   // Codes of a part may be 2^shift times what they should be, where that saves instructions; then all of them
@@ -56,8 +56,7 @@ template <class To>
 }
 // The same by way of a table of 16 signed bytes, twice; 256 times too large.
 template <class To>
-[[gnu::always_inline]] inline void put_looked_up(To& to, int step, int low, int high, __m256i w,
-                                                 __m256i table) {
+[[gnu::always_inline]] inline void put_looked_up(To& to, int step, int low, int high, __m256i w, __m256i table) {
   const __m256i mask = _mm256_set1_epi8(15);
   put_bytes(to, step, low, _mm256_shuffle_epi8(table, _mm256_and_si256(w, mask)));
   put_bytes(to, step, high, _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(w, 4), mask)));
@@ -99,11 +98,10 @@ struct DecodeNvfp4 : Format<DType::kNVFP4, Shape<4, false, false, 8>> {
     const __m256i most = _mm256_set1_epi8(0x7f), u = _mm256_and_si256(words, most);
     const __m256i kept = _mm256_andnot_si256(_mm256_cmpeq_epi8(u, most), u);
     const __m256i by_byte = twice(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    const __m256i by_group = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(kept, by_byte),
-                                                         _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    const __m256i by_group =
+        _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(kept, by_byte), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     const auto halves = [](__m128i two) { return _mm256_slli_epi16(_mm256_cvtepu8_epi16(two), 7); };
-    const __m256i low = halves(_mm256_castsi256_si128(by_group)),
-                  high = halves(_mm256_extracti128_si256(by_group, 1));
+    const __m256i low = halves(_mm256_castsi256_si128(by_group)), high = halves(_mm256_extracti128_si256(by_group, 1));
     of[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(low));
     of[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(low, 1));
     of[2] = _mm256_cvtph_ps(_mm256_castsi256_si128(high));

@@ -148,8 +148,7 @@ struct Q5 {
       return halves.to_bf16(0xfffe'ffff, Halves<8>::times(integers, block));
 #endif
     const __m512 offset = kOffset ? broadcast_half(block + 2) : _mm512_setzero_ps();
-    return table32(counting(kOffset ? 0.0f : -16.0f), counting(kOffset ? 16.0f : 0.0f), broadcast_half(block),
-                   offset);
+    return table32(counting(kOffset ? 0.0f : -16.0f), counting(kOffset ? 16.0f : 0.0f), broadcast_half(block), offset);
   }
   Nibbles codes{kSplitHalves};
 #ifdef __AVX512FP16__
@@ -192,8 +191,7 @@ struct Bf16 {
   static constexpr int64_t kColumns = 1, kBytes = 2;
   void row(const std::byte* block, int64_t count, uint16_t* to, int64_t step) const {
     const int64_t full = count / 32, rest = count % 32;
-    for (int64_t s = 0; s < full; ++s, block += 64, to += step)
-      _mm512_store_si512(to, _mm512_loadu_si512(block));
+    for (int64_t s = 0; s < full; ++s, block += 64, to += step) _mm512_store_si512(to, _mm512_loadu_si512(block));
     if (rest > 0) _mm512_store_si512(to, _mm512_maskz_loadu_epi16((1u << rest) - 1u, block));
   }
 };
@@ -238,16 +236,15 @@ R with_format(DType type, Fn&& fn) {
 }
 
 template <class Format>
-void decode_tiles(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count,
-                  uint16_t* out, DecodeLayout layout) {
+void decode_tiles(const std::byte* first, int64_t row_bytes, int rows, int64_t begin, int64_t count, uint16_t* out,
+                  DecodeLayout layout) {
   const Format format;
   first += begin / Format::kColumns * Format::kBytes;
   for (int r = 0; r < rows; ++r) format.row(first + r * row_bytes, count, out + r * layout.row, layout.step);
 }
 
 inline DecodeTiles decoder_of(DType type) {
-  return with_format<DecodeTiles>(type,
-                                  [](auto format) -> DecodeTiles { return decode_tiles<decltype(format)>; });
+  return with_format<DecodeTiles>(type, [](auto format) -> DecodeTiles { return decode_tiles<decltype(format)>; });
 }
 
 }  // namespace

@@ -24,8 +24,8 @@
 namespace quire::gemm {
 namespace {
 
-constexpr int64_t kTokenBlock = 256;  // that share a decoded panel: their accumulators stay near the core
-constexpr int64_t kFewTokens = 2;  // that decode rows each for itself: a panel would cost more than it saves
+constexpr int64_t kTokenBlock = 256;   // that share a decoded panel: their accumulators stay near the core
+constexpr int64_t kFewTokens = 2;      // that decode rows each for itself: a panel would cost more than it saves
 constexpr int64_t kMostSums = 4 * 16;  // of a token: [parts][16 rows]
 
 inline int64_t steps_of(int64_t cols) {
@@ -122,8 +122,8 @@ struct RowGroup {
 };
 
 // Columns [256 chunk, ...) of a group, `steps` steps of them. Rows and columns past the ends are zeros.
-inline void decode_chunk(const RowGroup& g, int64_t chunk, int steps, PrefetchStreams& prefetch,
-                         PrefetchPace& pace, Panel& to) {
+inline void decode_chunk(const RowGroup& g, int64_t chunk, int steps, PrefetchStreams& prefetch, PrefetchPace& pace,
+                         Panel& to) {
   const int64_t at = chunk * g.kernels->chunk_bytes;
   const auto decode = [&](EightRows rows, int half) {
     PanelHalf sink(to, half, prefetch, pace);
@@ -145,9 +145,8 @@ inline void decode_chunk(const RowGroup& g, int64_t chunk, int steps, PrefetchSt
 inline void finish_sums(const FormatKernels& k, const float* of, __m256 (&sums)[2]) {
   for (int h = 0; h < 2; ++h) {
     const auto part = [&](int i) { return _mm256_load_ps(of + 16 * i + 8 * h); };
-    const __m256 sum = k.parts == 2
-                           ? _mm256_add_ps(part(0), part(1))
-                           : _mm256_add_ps(_mm256_add_ps(part(0), part(2)), _mm256_add_ps(part(1), part(3)));
+    const __m256 sum = k.parts == 2 ? _mm256_add_ps(part(0), part(1))
+                                    : _mm256_add_ps(_mm256_add_ps(part(0), part(2)), _mm256_add_ps(part(1), part(3)));
     sums[h] = _mm256_mul_ps(sum, _mm256_set1_ps(k.unit));
   }
 }
@@ -222,8 +221,8 @@ struct WideIntegers {
       for (int g = 0; g < of_groups; ++g)
         decode_chunk(groups[g], first / kChunkSteps, in_chunk, prefetch, pace, scratch.panels[g]);
       for (int64_t t = 0; t < count; t += kMostTokens)
-        multiply_tile(groups, of_groups, x, begin, t, std::min<int64_t>(kMostTokens, count - t), first,
-                      in_chunk, scratch);
+        multiply_tile(groups, of_groups, x, begin, t, std::min<int64_t>(kMostTokens, count - t), first, in_chunk,
+                      scratch);
     }
   }
   // Repacked rows 0 to 7 lie in the same lines as 8 to 15, so both take turns, while these lines are near.
@@ -275,8 +274,7 @@ struct WideIntegers {
   }
 
   // 16 values of SiLU(gate) * up from row on, as bf16 would have them, zeros past F.
-  static void swiglu16(const SwigluJob& job, int64_t row, const __m256 (&gate)[2], const __m256 (&up)[2],
-                       float* to) {
+  static void swiglu16(const SwigluJob& job, int64_t row, const __m256 (&gate)[2], const __m256 (&up)[2], float* to) {
     using simd::Vec256;
     for (int h = 0; h < 2; ++h) {
       const int left = static_cast<int>(std::clamp<int64_t>(job.gate->rows - row - 8 * h, 0, 8));
@@ -285,8 +283,7 @@ struct WideIntegers {
         if (bias != nullptr && left > 0) v = v + Vec256::load(bias + row + 8 * h, left);
         return v.v;
       };
-      const __m256 v =
-          swiglu8(finished(gate[h], *job.gate, job.gate_bias), finished(up[h], *job.up, job.up_bias));
+      const __m256 v = swiglu8(finished(gate[h], *job.gate, job.gate_bias), finished(up[h], *job.up, job.up_bias));
       _mm256_store_ps(to + 8 * h, _mm256_and_ps(v, _mm256_castsi256_ps(Vec256::mask(left))));
     }
   }
@@ -308,8 +305,8 @@ struct WideIntegers {
             continue;
           }
           const RowGroup both[2] = {group(*job.gate, job.expert, at), group(*job.up, job.expert, at)};
-          multiply(both, 2, *job.x, t, count,
-                   t == 0 ? order.prefetch_beside((at - job.row) / 16 * 2) : nullptr, scratch);
+          multiply(both, 2, *job.x, t, count, t == 0 ? order.prefetch_beside((at - job.row) / 16 * 2) : nullptr,
+                   scratch);
           for (int64_t j = 0; j < count; ++j) {
             __m256 gate[2], up[2];
             finish_sums(*both[0].kernels, scratch.sums[0][j], gate);
@@ -317,8 +314,7 @@ struct WideIntegers {
             swiglu16(job, at, gate, up, scratch.mid[j] + 16 * u);
           }
         }
-        for (int64_t j = 0; j < count; ++j)
-          quantise_mid(scratch.mid[j], token(mid, t + j)[row / kStepColumns], row);
+        for (int64_t j = 0; j < count; ++j) quantise_mid(scratch.mid[j], token(mid, t + j)[row / kStepColumns], row);
       }
     // The second half of a last step that mid ends before.
     if (end >= swiglu_units(job.gate->rows) * kPairRows && end % kStepColumns != 0) {

@@ -155,9 +155,7 @@ struct OneRow {
   static __m512i scale_lanes() { return _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0); }
   static __m512i groups() { return _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0); }
   // The sum of a block of 32 columns where those of its two groups are.
-  static __m512i of_blocks(__m512i sums) {
-    return _mm512_add_epi32(sums, _mm512_shuffle_i32x4(sums, sums, 0xb1));
-  }
+  static __m512i of_blocks(__m512i sums) { return _mm512_add_epi32(sums, _mm512_shuffle_i32x4(sums, sums, 0xb1)); }
   // The groups of four rows become their sums: (0 + 2) + (1 + 3).
   static __m128 add_groups(__m512 acc) {
     const __m256 pair = _mm256_add_ps(_mm512_castps512_ps256(acc), _mm512_extractf32x8_ps(acc, 1));
@@ -172,8 +170,7 @@ struct TwoRows {
     return _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, static_cast<_MM_PERM_ENUM>(0xb1)));
   }
   static __m128 add_groups(__m512 acc) {
-    const __m512 pair =
-        _mm512_add_ps(acc, _mm512_shuffle_f32x4(acc, acc, 0xb1));  // rows 0, 2 below, 1, 3 above
+    const __m512 pair = _mm512_add_ps(acc, _mm512_shuffle_f32x4(acc, acc, 0xb1));  // rows 0, 2 below, 1, 3 above
     const __m512 all = _mm512_add_ps(pair, _mm512_permute_ps(pair, 0xb1));
     return _mm_shuffle_ps(_mm_unpacklo_ps(_mm512_castps512_ps128(all), _mm512_extractf32x4_ps(all, 2)),
                           _mm_unpackhi_ps(_mm512_castps512_ps128(all), _mm512_extractf32x4_ps(all, 2)), 0x44);
@@ -226,9 +223,7 @@ struct IntegerNvfp4 : Plain {
     // UE4M3 moved to where a half has its exponent and mantissa is 2^-8 of itself, subnormals included.
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(u), 7));
   }
-  static TwoCodes codes(const std::byte* a, const std::byte* b, int) {
-    return e2m1(of_two_rows(a + 4, b + 4, 16));
-  }
+  static TwoCodes codes(const std::byte* a, const std::byte* b, int) { return e2m1(of_two_rows(a + 4, b + 4, 16)); }
   static TwoCodes e2m1(__m512i x) {
     const __m512i table = load_table(kE2m1Codes.of);
     return {_mm512_permutexvar_epi8(x, table), _mm512_permutexvar_epi8(_mm512_srli_epi16(x, 4), table)};
@@ -254,8 +249,7 @@ struct IntegerMxfp4 : Nibbles32 {
     const __m512i tiny = _mm512_set1_epi32(0x00400000), nan = _mm512_set1_epi32(0x7fc00000);
     __m512i f = _mm512_slli_epi32(e, 23);
     f = _mm512_mask_mov_epi32(f, _mm512_testn_epi32_mask(e, e), tiny);
-    return _mm512_castsi512_ps(
-        _mm512_mask_mov_epi32(f, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)), nan));
+    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(f, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)), nan));
   }
   static TwoCodes codes(const std::byte* a, const std::byte* b, int) {
     return IntegerNvfp4::e2m1(of_two_rows(a + 1, b + 1, 17));
@@ -272,13 +266,11 @@ struct IntegerQ8_0 : Plain {
   static void gather(const std::byte* rows, int64_t stride, Gathered& to) {
     gather_blocks<uint16_t>(rows, stride, 0, 34, to.first);
   }
-  static Rows rows(const Gathered& g, int q, FourRows) {
-    return eight_halves(g.first + 16 * q, of_blocks_one_row());
-  }
+  static Rows rows(const Gathered& g, int q, FourRows) { return eight_halves(g.first + 16 * q, of_blocks_one_row()); }
   static __m512i codes(const std::byte* p, int) {
-    const __m512i q = _mm512_inserti64x4(
-        _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 2))),
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 36)), 1);
+    const __m512i q =
+        _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 2))),
+                           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 36)), 1);
     return _mm512_xor_si512(q, _mm512_set1_epi8(-128));
   }
   static __m512 factors(const Rows& r, int) { return r; }
@@ -309,13 +301,11 @@ struct IntegerLegacy : Nibbles32 {
     const __m512i x = of_two_rows(a + kBlock - 16, b + kBlock - 16, kBlock);
     const TwoCodes c = {low_nibble(x), low_nibble(_mm512_srli_epi16(x, 4))};
     if constexpr (!kFifthBit) return c;
-    const uint64_t a0 = fifth_bits(a), a1 = fifth_bits(a + kBlock), b0 = fifth_bits(b),
-                   b1 = fifth_bits(b + kBlock);
+    const uint64_t a0 = fifth_bits(a), a1 = fifth_bits(a + kBlock), b0 = fifth_bits(b), b1 = fifth_bits(b + kBlock);
     const __mmask64 low = (a0 & 0xffff) | (a1 & 0xffff) << 16 | (b0 & 0xffff) << 32 | b1 << 48;
     const __mmask64 high = a0 >> 16 | (a1 >> 16) << 16 | (b0 >> 16) << 32 | (b1 >> 16) << 48;
     const __m512i fifth = _mm512_set1_epi8(16);
-    return {_mm512_mask_add_epi8(c.low, low, c.low, fifth),
-            _mm512_mask_add_epi8(c.high, high, c.high, fifth)};
+    return {_mm512_mask_add_epi8(c.low, low, c.low, fifth), _mm512_mask_add_epi8(c.high, high, c.high, fifth)};
   }
   static uint64_t fifth_bits(const std::byte* p) { return load_as<uint32_t>(p + kBlock - 20); }
   static __m512 factors(const Rows& r, int) { return r.factors; }
@@ -357,13 +347,11 @@ struct IntegerQ45K : KQuant {
   };
 
   static Rows rows(const Gathered&, int, FourRows p) {
-    const __m512i by_row =
-        _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_inserti128_si256(
-                               _mm256_castsi128_si256(load16(p[0])), load16(p[1]), 1)),
-                           _mm256_inserti128_si256(_mm256_castsi128_si256(load16(p[2])), load16(p[3]), 1), 1);
+    const __m512i by_row = _mm512_inserti64x4(
+        _mm512_castsi256_si512(_mm256_inserti128_si256(_mm256_castsi128_si256(load16(p[0])), load16(p[1]), 1)),
+        _mm256_inserti128_si256(_mm256_castsi128_si256(load16(p[2])), load16(p[3]), 1), 1);
     const __m512i by_word = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
-    const __m512i y =
-        _mm512_permutexvar_epi32(by_word, by_row);  // d and dmin, then the 12 bytes as three words
+    const __m512i y = _mm512_permutexvar_epi32(by_word, by_row);  // d and dmin, then the 12 bytes as three words
     const auto lanes = [](int a, int b, int c, int d) {
       return _mm512_set_epi32(d, d, d, d, c, c, c, c, b, b, b, b, a, a, a, a);
     };
@@ -373,8 +361,8 @@ struct IntegerQ45K : KQuant {
     const __m512i b = _mm512_srli_epi32(_mm512_shuffle_i32x4(y, y, 0xa5), 2);
     const __m512i low = _mm512_and_si512(a, lanes(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
     const __m512i sixes = _mm512_ternarylogic_epi32(low, b, lanes(0, 0x30303030, 0, 0x30303030), 0xf8);
-    const __m128i halves = _mm_shuffle_epi8(
-        _mm512_castsi512_si128(y), _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    const __m128i halves = _mm_shuffle_epi8(_mm512_castsi512_si128(y),
+                                            _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     const __m512 both = _mm512_castps256_ps512(_mm256_cvtph_ps(halves));
     return {sixes, _mm512_shuffle_f32x4(both, both, 0x00), _mm512_shuffle_f32x4(both, both, 0x55)};
   }
@@ -424,8 +412,7 @@ struct IntegerQ6K : KQuant {
     return _mm512_ternarylogic_epi32(c, bits, _mm512_set1_epi8(0x30), 0xf8);
   }
   static __m512 factors(const Rows& r, int s) {
-    const __m512i top =
-        _mm512_maskz_permutexvar_epi8(kFirstOfFour << 3, load_table(kGroupLanes[s].of), r.scales);
+    const __m512i top = _mm512_maskz_permutexvar_epi8(kFirstOfFour << 3, load_table(kGroupLanes[s].of), r.scales);
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
   }
 };

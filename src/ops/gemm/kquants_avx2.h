@@ -10,9 +10,7 @@ namespace {
 // Bytes of the nibbles from bit `at` of w on, and above them `count` bits of `top` from bit `from` on.
 [[gnu::always_inline]] inline __m256i joined(__m256i w, int at, __m256i top, int from, int count) {
   const __m256i low = _mm256_and_si256(at == 0 ? w : _mm256_srli_epi16(w, at), _mm256_set1_epi8(15));
-  const __m256i moved = from < 4   ? _mm256_slli_epi16(top, 4 - from)
-                        : from > 4 ? _mm256_srli_epi16(top, from - 4)
-                                   : top;
+  const __m256i moved = from < 4 ? _mm256_slli_epi16(top, 4 - from) : from > 4 ? _mm256_srli_epi16(top, from - 4) : top;
   const auto mask = static_cast<char>(((1 << count) - 1) << 4);
   return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(mask)));
 }
@@ -35,8 +33,7 @@ struct SixBits {
 // Q4_K and Q5_K: low nibbles are one sub-block, high ones another, whose codes are 16 times too large in
 // Q4_K.
 template <bool kFifthBit>
-struct DecodeQ45K
-    : Format<kFifthBit ? DType::kQ5_K : DType::kQ4_K, Shape<2, true, true, 0, kFifthBit ? 0 : 4>> {
+struct DecodeQ45K : Format<kFifthBit ? DType::kQ5_K : DType::kQ4_K, Shape<2, true, true, 0, kFifthBit ? 0 : 4>> {
   static constexpr int kCodes = kFifthBit ? 48 : 16;
 
   template <class Rows, class To>
@@ -73,8 +70,7 @@ struct DecodeQ45K
       put_unsigned(to, s, four, joined(w, 0, fifth, 2 * s, 1));
       put_unsigned(to, s, four + 8, joined(w, 4, fifth, 2 * s + 1, 1));
     } else {
-      const __m256i low = _mm256_set1_epi16(0x0f), high = _mm256_set1_epi16(0xf0),
-                    odd = _mm256_srli_epi16(w, 8);
+      const __m256i low = _mm256_set1_epi16(0x0f), high = _mm256_set1_epi16(0xf0), odd = _mm256_srli_epi16(w, 8);
       to.codes(s, 2 * four, _mm256_and_si256(w, low));
       to.codes(s, 2 * four + 1, _mm256_and_si256(odd, low));
       to.codes(s, 2 * (four + 8), _mm256_and_si256(w, high));

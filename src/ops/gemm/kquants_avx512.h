@@ -85,8 +85,7 @@ struct Q6K {
   void row(const std::byte* block, int64_t count, uint16_t* to, int64_t step) const {
     for (int64_t k = 0; k < count; k += 256, block += kBytes, to += 8 * step) {
       const __m128i sc = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192));
-      const __m512 scales =
-          _mm512_mul_ps(broadcast_half(block + 208), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sc)));
+      const __m512 scales = _mm512_mul_ps(broadcast_half(block + 208), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sc)));
       __m512i codes[4];
       load_codes(block, block + 128, codes);
       load_codes(block + 64, block + 160, codes + 2);

@@ -43,8 +43,7 @@ struct LaneCore {
   }
 
   static void pack(const Tensor& x, const int32_t* row_of, int64_t tile, const Packed& to) {
-    const int64_t end =
-        tile * kTileTokens + kTileTokens < to.rows ? tile * kTileTokens + kTileTokens : to.rows;
+    const int64_t end = tile * kTileTokens + kTileTokens < to.rows ? tile * kTileTokens + kTileTokens : to.rows;
     for (int64_t t = tile * kTileTokens; t < end; ++t) {
       Elem* row = const_cast<Elem*>(token(to, t));
       Traits::load_row(x, (row_of == nullptr ? t : row_of[t]) * x.stride[0], to.cols, row);
@@ -127,19 +126,16 @@ struct LaneCore {
             else if (count - t > 2)
               run.template operator()<kTokens, Walk::kWhole>();
             else if (streams == nullptr)
-              count - t == 1 ? run.template operator()<1, Walk::kWhole>()
-                             : run.template operator()<2, Walk::kWhole>();
+              count - t == 1 ? run.template operator()<1, Walk::kWhole>() : run.template operator()<2, Walk::kWhole>();
             else
-              count - t == 1 ? run.template operator()<1, Walk::kAhead>()
-                             : run.template operator()<2, Walk::kAhead>();
+              count - t == 1 ? run.template operator()<1, Walk::kAhead>() : run.template operator()<2, Walk::kAhead>();
           }
   }
 
   // fn(rows) with 16 rows as they are multiplied. Few tokens take BF16 rows where they lie, if the core
   // widens them on the way: decoding them to memory would cost more than it saves.
   template <class Fn>
-  static void with_rows(const Weight& w, int64_t expert, int64_t row, int64_t tokens, Elem* scratch,
-                        Fn&& fn) {
+  static void with_rows(const Weight& w, int64_t expert, int64_t row, int64_t tokens, Elem* scratch, Fn&& fn) {
     if constexpr (Traits::kWidensBf16) {
       if (w.dtype == DType::kBF16 && tokens <= kTokens && w.cols % 32 == 0) {
         LaneRows<uint16_t> rows;
@@ -157,8 +153,8 @@ struct LaneCore {
   // Calls result(token, sums of a, sums of b) for all tokens; b may be null. a is group `group` of the job, b
   // the next.
   template <class RowsA, class RowsB, class Result>
-  static void each_token_block(const RowsA* a, const RowsB* b, const Packed& x, GroupOrder& order,
-                               int64_t group, Result&& result) {
+  static void each_token_block(const RowsA* a, const RowsB* b, const Packed& x, GroupOrder& order, int64_t group,
+                               Result&& result) {
     const int64_t vectors = padded(x.cols) / Traits::kLanes;
     const bool many = x.rows > kTokenBlock;
     alignas(64) float sums[2][kTokenBlock + kTokens][16];
@@ -180,10 +176,8 @@ struct LaneCore {
   static void project(const ProjectJob& job, std::byte* scratch) {
     const Weight& w = *job.w;
     const float scale = w.scale == nullptr ? 1.0f : w.scale[job.expert];
-    const int64_t end =
-        job.row + job.panels * kPanelRows < w.rows ? job.row + job.panels * kPanelRows : w.rows;
-    GroupOrder order({w.row(job.row, job.expert)}, (end - job.row + 15) / 16, 16 * w.row_bytes(),
-                     job.prefetch);
+    const int64_t end = job.row + job.panels * kPanelRows < w.rows ? job.row + job.panels * kPanelRows : w.rows;
+    GroupOrder order({w.row(job.row, job.expert)}, (end - job.row + 15) / 16, 16 * w.row_bytes(), job.prefetch);
     for (int64_t row = job.row; row < end; row += 16) {
       with_rows(w, job.expert, row, job.x->rows, reinterpret_cast<Elem*>(scratch), [&](const auto& rows) {
         constexpr decltype(&rows) kNone = nullptr;

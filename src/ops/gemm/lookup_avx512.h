@@ -45,11 +45,10 @@ struct alignas(64) NibbleLayout {
   }
 };
 // Blocks of 32: weights 0..15 in the low nibbles, 16..31 in the high ones.
-constexpr NibbleLayout kSplitHalves([](int w) { return w % 16; }, [](int w) { return w >= 16; },
-                                    [](int) { return 0; });
+constexpr NibbleLayout kSplitHalves([](int w) { return w % 16; }, [](int w) { return w >= 16; }, [](int) { return 0; });
 // Half a block of NVFP4: two times 16 weights with a scale each, 0..7 in the low nibbles of 8 bytes.
-constexpr NibbleLayout kTwoSixteens([](int w) { return w / 16 * 8 + w % 8; },
-                                    [](int w) { return w % 16 >= 8; }, [](int w) { return w / 16; });
+constexpr NibbleLayout kTwoSixteens([](int w) { return w / 16 * 8 + w % 8; }, [](int w) { return w % 16 >= 8; },
+                                    [](int w) { return w / 16; });
 
 class Nibbles {
  public:
@@ -78,16 +77,14 @@ inline __m512i twice(__m256i table) {
   return _mm512_broadcast_i64x4(table);
 }
 inline __m512 counting(float from) {
-  return _mm512_add_ps(_mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
-                       _mm512_set1_ps(from));
+  return _mm512_add_ps(_mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), _mm512_set1_ps(from));
 }
 // slope * code + offset for the codes of `codes`, rounded to bf16.
 inline __m512i table16(__m512 codes, __m512 slope, __m512 offset) {
   return twice((__m256i)_mm512_cvtneps_pbh(_mm512_fmadd_ps(codes, slope, offset)));
 }
 inline __m512i table32(__m512 low, __m512 high, __m512 slope, __m512 offset) {
-  return (__m512i)_mm512_cvtne2ps_pbh(_mm512_fmadd_ps(high, slope, offset),
-                                      _mm512_fmadd_ps(low, slope, offset));
+  return (__m512i)_mm512_cvtne2ps_pbh(_mm512_fmadd_ps(high, slope, offset), _mm512_fmadd_ps(low, slope, offset));
 }
 
 // The half at `at` in all lanes.
@@ -137,8 +134,7 @@ template <int kPeriod, int kZero>
 __m512h integers256() {
   alignas(64) static constexpr auto kValues = [] {
     std::array<int16_t, 32> v{};
-    for (int i = 0; i < 32; ++i)
-      v[static_cast<size_t>(i)] = static_cast<int16_t>(256 * (i % kPeriod - kZero));
+    for (int i = 0; i < 32; ++i) v[static_cast<size_t>(i)] = static_cast<int16_t>(256 * (i % kPeriod - kZero));
     return v;
   }();
   return _mm512_cvtepi16_ph(kept(_mm512_load_si512(kValues.data())));

@@ -41,8 +41,8 @@ inline int32_t sum_of(__m256i v) {
 inline int32_t largest_magnitude(const __m256 (&v)[4]) {
   const __m256i sign = _mm256_set1_epi32(0x7fffffff);
   const auto magnitude = [&](int i) { return _mm256_and_si256(_mm256_castps_si256(v[i]), sign); };
-  const __m256i m = _mm256_max_epi32(_mm256_max_epi32(magnitude(0), magnitude(1)),
-                                     _mm256_max_epi32(magnitude(2), magnitude(3)));
+  const __m256i m =
+      _mm256_max_epi32(_mm256_max_epi32(magnitude(0), magnitude(1)), _mm256_max_epi32(magnitude(2), magnitude(3)));
   __m128i s = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
   s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4e));
   return _mm_cvtsi128_si32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
@@ -78,9 +78,8 @@ inline void quantise(const __m256 (&v)[4], TokenStep& to, int half) {
 // Up to 256 columns of 16 rows. What has a factor of its own within a step, two blocks of 32 columns or four
 // groups of 16, is a part.
 struct alignas(64) Panel {
-  int16_t codes[kChunkSteps][32][2]
-               [16];  // [step][pair of columns, in the order of TokenStep::q][rows / 8][row][2]
-  float factors[kChunkSteps][4][16];  // [step][part][row]
+  int16_t codes[kChunkSteps][32][2][16];  // [step][pair of columns, in the order of TokenStep::q][rows / 8][row][2]
+  float factors[kChunkSteps][4][16];      // [step][part][row]
   float offsets[kChunkSteps][4][16];
   float d[16], dmin[16];
 };

@@ -17,8 +17,8 @@ float* rows_f32(Workspace::Scope& scope, const Tensor& x);
 // Calls store(i, n, value) with value = scale * W[n] . rows[i] for all i < count and n < N; rows[i] has K
 // floats. Threads share the outputs n: store must not care who calls it.
 template <class Store>
-void reference_gemm(const OpContext& ctx, const Weight& w, int64_t expert, const float* const* rows,
-                    int64_t count, Store&& store) {
+void reference_gemm(const OpContext& ctx, const Weight& w, int64_t expert, const float* const* rows, int64_t count,
+                    Store&& store) {
   if (count == 0) return;
   Workspace::Scope scope(ctx.workspace);
   float* decoded = scope.take<float>(ctx.pool.size() * w.cols);

@@ -25,8 +25,7 @@ std::vector<Weight> chosen(std::span<const Weight> weights) {
   std::vector<Weight> chosen;
   std::unordered_set<const std::byte*> seen;
   for (const Weight& w : weights)
-    if (!w.empty() && gemm::repack_layout(w.dtype).columns > 0 && seen.insert(w.data).second)
-      chosen.push_back(w);
+    if (!w.empty() && gemm::repack_layout(w.dtype).columns > 0 && seen.insert(w.data).second) chosen.push_back(w);
   return chosen;
 }
 
@@ -41,18 +40,14 @@ gemm::Prefetch gemm::prefetch_of(const Weight& w, int64_t expert, int64_t row, i
   if (w.repacked == nullptr) {
     const std::byte* const first = w.row(row, expert);
     const int64_t bytes = kGroupRows * w.row_bytes();
-    return {{first, first + bytes},
-            w.row_bytes(),
-            std::min(2 * panels, groups_of(w) - row / kGroupRows),
-            2 * bytes};
+    return {{first, first + bytes}, w.row_bytes(), std::min(2 * panels, groups_of(w) - row / kGroupRows), 2 * bytes};
   }
   const int64_t bytes = repacked_group_bytes(w.dtype, w.cols);
   const std::byte* const first = repacked_group(w, expert, row, bytes);
   return {{first, first + bytes}, 0, std::min(2 * panels, groups_of(w) - row / kGroupRows), 2 * bytes};
 }
 
-gemm::Prefetch gemm::prefetch_of(const Weight& gate, const Weight& up, int64_t expert, int64_t row,
-                                 int64_t units) {
+gemm::Prefetch gemm::prefetch_of(const Weight& gate, const Weight& up, int64_t expert, int64_t row, int64_t units) {
   if (gate.repacked == nullptr || up.repacked == nullptr)
     return {{gate.row(row, expert), up.row(row, expert)},
             gate.row_bytes(),
@@ -81,15 +76,13 @@ int64_t RepackedWeights::bytes_for(std::span<const Weight> weights) {
   return bytes;
 }
 
-Result<std::unique_ptr<RepackedWeights>> RepackedWeights::create(std::span<const Weight> weights,
-                                                                 ThreadPool& pool) {
+Result<std::unique_ptr<RepackedWeights>> RepackedWeights::create(std::span<const Weight> weights, ThreadPool& pool) {
   auto all = std::make_unique<RepackedWeights>();
   const auto bytes = static_cast<size_t>(bytes_for(weights));
   if (bytes == 0) return all;
   void* const map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED)
-    return capacity_error("cannot reserve {} MiB for repacked weights ({})", bytes >> 20,
-                          std::strerror(errno));
+    return capacity_error("cannot reserve {} MiB for repacked weights ({})", bytes >> 20, std::strerror(errno));
   madvise(map, bytes, MADV_HUGEPAGE);
   all->memory_ = {static_cast<std::byte*>(map), Unmap{bytes}};
   std::byte* to = all->memory_.get();

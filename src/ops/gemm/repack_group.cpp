@@ -29,8 +29,7 @@ struct Unit {
   }
   void store(std::byte* to) const {
     for (int w = 0; w < kWords; w += 4) {
-      const Words first = load_words(rows[0] + 4 * w, kWords * 4),
-                  second = load_words(rows[8] + 4 * w, kWords * 4);
+      const Words first = load_words(rows[0] + 4 * w, kWords * 4), second = load_words(rows[8] + 4 * w, kWords * 4);
       for (int i = 0; i < 4 && w + i < kLayout.words(); ++i) {
         auto* const line = reinterpret_cast<__m256i*>(to + (w + i) * kGroupRows * 4);
         _mm256_stream_si256(line, first.of[i]);

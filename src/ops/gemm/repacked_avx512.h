@@ -119,8 +119,8 @@ struct LanesMxfp4 : NibbleLanes {
     return _mm512_permutexvar_epi8(j < 2 ? x : _mm512_srli_epi16(x, 4), load_table(kE2m1Codes.of));
   }
   static __m512 factor(const Head& h, int s, int g) {
-    const __m512i e = _mm512_and_si512(
-        _mm512_srli_epi32(h.exponents, static_cast<unsigned>(8 * (2 * s + g / 2))), _mm512_set1_epi32(255));
+    const __m512i e = _mm512_and_si512(_mm512_srli_epi32(h.exponents, static_cast<unsigned>(8 * (2 * s + g / 2))),
+                                       _mm512_set1_epi32(255));
     return IntegerMxfp4::of_exponents(e);
   }
 };
@@ -157,8 +157,8 @@ struct LanesLegacy : NibbleLanes {
     const int block = g / 2, w = word(g, j);
     const __m512i c = nibble(load_words(unit, kCodes + 4 * block + w), j >= 2);
     if constexpr (!kFifthBit) return c;
-    const __m512i fifth = _mm512_multishift_epi64_epi8(load_table(kFifthBitsOf[j / 2 * 4 + w].of),
-                                                       load_words(unit, kBits + block));
+    const __m512i fifth =
+        _mm512_multishift_epi64_epi8(load_table(kFifthBitsOf[j / 2 * 4 + w].of), load_words(unit, kBits + block));
     return _mm512_ternarylogic_epi32(c, fifth, _mm512_set1_epi8(16), 0xf8);
   }
   static __m512 factor(const Head& h, int, int g) { return g < 2 ? low_floats(h.d) : high_floats(h.d); }
@@ -181,8 +181,8 @@ struct LanesQ45K : PlainLanes {
       scales[0] = _mm512_and_si512(u0, six);
       minima[0] = _mm512_and_si512(u1, six);
       scales[1] = _mm512_ternarylogic_epi32(_mm512_and_si512(u2, four), _mm512_srli_epi32(u0, 2), top, 0xf8);
-      minima[1] = _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_srli_epi32(u2, 4), four),
-                                            _mm512_srli_epi32(u1, 2), top, 0xf8);
+      minima[1] = _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_srli_epi32(u2, 4), four), _mm512_srli_epi32(u1, 2),
+                                            top, 0xf8);
     }
     __m512 d, dmin;
     __m512i scales[2], minima[2];  // bytes of sub-blocks 0 to 3 and 4 to 7
@@ -197,12 +197,8 @@ struct LanesQ45K : PlainLanes {
     const __m512i bits = load_words(unit, 4 + word);
     return _mm512_ternarylogic_epi32(c, bits_to(bits, bit, 4), _mm512_set1_epi8(16), 0xf8);
   }
-  static __m512 factor(const Head& h, int s, int g) {
-    return byte_as_float(h.scales[s / 2], 2 * s % 4 + g / 2);
-  }
-  static __m512 offset(const Head& h, int s, int g) {
-    return byte_as_float(h.minima[s / 2], 2 * s % 4 + g / 2);
-  }
+  static __m512 factor(const Head& h, int s, int g) { return byte_as_float(h.scales[s / 2], 2 * s % 4 + g / 2); }
+  static __m512 offset(const Head& h, int s, int g) { return byte_as_float(h.minima[s / 2], 2 * s % 4 + g / 2); }
 };
 
 struct LanesQ6K : PlainLanes {
@@ -248,9 +244,8 @@ constexpr int kParts = Integer::kBlocks ? 2 : 4;
 // acc[t][i] += part i of step s of a unit times token t; with kSuper without the unit's d, and offsets[t][i]
 // += what its dmin is to be multiplied by.
 template <class Format, int kTokens, int kOf>
-inline __attribute__((always_inline)) void add_step(const std::byte* unit, const typename Format::Head& head,
-                                                    int s, const TokenStep* const (&x)[kTokens],
-                                                    __m512 (&acc)[kTokens][kOf],
+inline __attribute__((always_inline)) void add_step(const std::byte* unit, const typename Format::Head& head, int s,
+                                                    const TokenStep* const (&x)[kTokens], __m512 (&acc)[kTokens][kOf],
                                                     __m512 (&offsets)[kTokens][kOf]) {
   using Integer = typename Format::Integer;
   constexpr int kGroups = 4 / kOf;  // of a part
@@ -260,8 +255,8 @@ inline __attribute__((always_inline)) void add_step(const std::byte* unit, const
     __m512i high[kTokens], low[kTokens];
     const int shift = Format::shift(s, first);
     for (int t = 0; t < kTokens; ++t) {
-      const Start begin = start<Integer::kBias>(
-          Integer::kBlocks ? x[t][s].minus_twice_block[i] : x[t][s].minus_twice[i], shift);
+      const Start begin =
+          start<Integer::kBias>(Integer::kBlocks ? x[t][s].minus_twice_block[i] : x[t][s].minus_twice[i], shift);
       high[t] = begin.high;
       low[t] = begin.low;
     }
@@ -278,12 +273,11 @@ inline __attribute__((always_inline)) void add_step(const std::byte* unit, const
     for (int t = 0; t < kTokens; ++t) {
       const __m512i both = _mm512_add_epi32(_mm512_slli_epi32(high[t], 3), low[t]);
       const __m512i sum = shift > 0 ? _mm512_srai_epi32(both, static_cast<unsigned>(shift)) : both;
-      acc[t][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
-                                  _mm512_mul_ps(factor, _mm512_set1_ps(x[t][s].scale[block])), acc[t][i]);
+      acc[t][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(factor, _mm512_set1_ps(x[t][s].scale[block])),
+                                  acc[t][i]);
       if constexpr (Integer::kOffsets) {
         const __m512 offset = Format::offset(head, s, first),
-                     value = _mm512_set1_ps(Integer::kBlocks ? x[t][s].minus_value[i]
-                                                             : x[t][s].minus_value_group[i]);
+                     value = _mm512_set1_ps(Integer::kBlocks ? x[t][s].minus_value[i] : x[t][s].minus_value_group[i]);
         if constexpr (Integer::kSuper)
           offsets[t][i] = _mm512_fmadd_ps(offset, value, offsets[t][i]);
         else
@@ -312,8 +306,7 @@ inline __attribute__((always_inline)) void add_lanes(const std::byte* unit, int6
   clear(offsets);
 #pragma GCC unroll 4
   for (int s = 0; s < kSteps; ++s)
-    if (kSteps != 2 || s < steps)
-      add_step<Format>(unit, head, s, x, Integer::kSuper ? of_unit : acc, offsets);
+    if (kSteps != 2 || s < steps) add_step<Format>(unit, head, s, x, Integer::kSuper ? of_unit : acc, offsets);
   if constexpr (Integer::kSuper)
     for (int t = 0; t < kTokens; ++t)
       for (int i = 0; i < kOf; ++i) {
@@ -324,8 +317,8 @@ inline __attribute__((always_inline)) void add_lanes(const std::byte* unit, int6
 
 // sums[t] = a group of 16 rows times token t, over `steps` steps of K.
 template <class Format, int kTokens>
-void multiply_lanes(const std::byte* group, int64_t steps, const TokenStep* const* tokens,
-                    PrefetchStreams* streams, __m512* sums) {
+void multiply_lanes(const std::byte* group, int64_t steps, const TokenStep* const* tokens, PrefetchStreams* streams,
+                    __m512* sums) {
   using Integer = typename Format::Integer;
   constexpr RepackLayout kLayout = repack_layout(Format::kType);
   constexpr int kSteps = kLayout.columns / kStepColumns;

@@ -41,21 +41,18 @@ struct Words {
 };
 // Of eight rows `stride` bytes apart.
 [[gnu::always_inline]] inline Words load_words(const std::byte* first, int64_t stride) {
-  const auto load16 = [=](int r) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(first + r * stride));
-  };
+  const auto load16 = [=](int r) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(first + r * stride)); };
   __m256i v[4];
 #pragma GCC unroll 4
-  for (int r = 0; r < 4; ++r)
-    v[r] = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(r)), load16(r + 4), 1);
+  for (int r = 0; r < 4; ++r) v[r] = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(r)), load16(r + 4), 1);
   const __m256i a = _mm256_unpacklo_epi32(v[0], v[1]), b = _mm256_unpackhi_epi32(v[0], v[1]);
   const __m256i c = _mm256_unpacklo_epi32(v[2], v[3]), d = _mm256_unpackhi_epi32(v[2], v[3]);
   return {{_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c), _mm256_unpacklo_epi64(b, d),
            _mm256_unpackhi_epi64(b, d)}};
 }
 
-// Where eight rows begin: rows of the file `stride` bytes apart, or words [][16 rows] of a repacked group, from row 0 or
-// 8 on.
+// Where eight rows begin: rows of the file `stride` bytes apart, or words [][16 rows] of a repacked group, from row 0
+// or 8 on.
 struct EightRows {
   const std::byte* first;
   int64_t stride;
@@ -75,14 +72,11 @@ template <DType kType>
 class FileRows {
  public:
   static constexpr bool kRepacked = false;
-  static constexpr int64_t kChunkBytes =
-      kChunkColumns / Blocks<kType>::kColumns * Blocks<kType>::kLayout.block_bytes();
+  static constexpr int64_t kChunkBytes = kChunkColumns / Blocks<kType>::kColumns * Blocks<kType>::kLayout.block_bytes();
 
   explicit FileRows(EightRows rows) : rows_(rows) {}
 
-  [[gnu::always_inline]] Words words(int s, int i, int at) const {
-    return load_words(place(s, i, at), rows_.stride);
-  }
+  [[gnu::always_inline]] Words words(int s, int i, int at) const { return load_words(place(s, i, at), rows_.stride); }
   [[gnu::always_inline]] __m256i word(int s, int i, int at) const {
     const auto row = rows_as<int32_t>(place(s, i, at));
     return _mm256_setr_epi32(row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7));
@@ -122,9 +116,7 @@ class CopyRows {
   [[gnu::always_inline]] Words words(int s, int i, int at) const {
     return {{word(s, i, at), word(s, i, at + 4), word(s, i, at + 8), word(s, i, at + 12)}};
   }
-  [[gnu::always_inline]] __m256i word(int s, int i, int at) const {
-    return word_of(s, position(block(s, i), at));
-  }
+  [[gnu::always_inline]] __m256i word(int s, int i, int at) const { return word_of(s, position(block(s, i), at)); }
   [[gnu::always_inline]] __m256 halves(int s, int i, int at) const {
     const int b = block(s, i), p = position(b, at);
     return p % 4 == 0 ? low_halves(word_of(s, p)) : high_halves(word_of(s, p));

@@ -57,8 +57,8 @@ inline __mmask16 first_lanes(int64_t count) {
 // Outputs n, n + 1, ... n + 15, those in `mask`, of `tokens` tokens from t on: sums[i] holds those of token t
 // + i.
 template <bool kBf16, bool kAdd>
-void store_rows(const Epilogue& out, int64_t t, int64_t tokens, int64_t n, __mmask16 mask,
-                const __m512i* sums, float scale) {
+void store_rows(const Epilogue& out, int64_t t, int64_t tokens, int64_t n, __mmask16 mask, const __m512i* sums,
+                float scale) {
   using Elem = std::conditional_t<kBf16, uint16_t, float>;
   Elem* const y = static_cast<Elem*>(out.y) + n - out.first;
   const int64_t stride = out.stride;
@@ -78,8 +78,8 @@ void store_rows(const Epilogue& out, int64_t t, int64_t tokens, int64_t n, __mma
     }
   }
 }
-inline void store_rows(const Epilogue& out, int64_t t, int64_t tokens, int64_t n, __mmask16 mask,
-                       const __m512i* sums, float scale) {
+inline void store_rows(const Epilogue& out, int64_t t, int64_t tokens, int64_t n, __mmask16 mask, const __m512i* sums,
+                       float scale) {
   if (out.dtype == DType::kBF16) return store_rows<true, false>(out, t, tokens, n, mask, sums, scale);
   if (out.add) return store_rows<false, true>(out, t, tokens, n, mask, sums, scale);
   store_rows<false, false>(out, t, tokens, n, mask, sums, scale);

@@ -1,5 +1,5 @@
-// Decoders of Q2_K, Q3_K, IQ4_NL and IQ4_XS to panels, in the form that formats_avx2.h describes. Everything has internal
-// linkage.
+// Decoders of Q2_K, Q3_K, IQ4_NL and IQ4_XS to panels, in the form that formats_avx2.h describes. Everything has
+// internal linkage.
 #pragma once
 
 #include "ops/gemm/formats_avx2.h"
@@ -10,14 +10,13 @@ namespace {
 
 // Bits [from, from + count) of every byte of w, at bit `to`.
 [[gnu::always_inline]] inline __m256i moved(__m256i w, int from, int count, int to) {
-  const __m256i at = from < to   ? _mm256_slli_epi16(w, to - from)
-                     : from > to ? _mm256_srli_epi16(w, from - to)
-                                 : w;
+  const __m256i at = from < to ? _mm256_slli_epi16(w, to - from) : from > to ? _mm256_srli_epi16(w, from - to) : w;
   return _mm256_and_si256(at, _mm256_set1_epi8(static_cast<char>(((1 << count) - 1) << to)));
 }
 
-// Two bits of 32 bytes are a code of each of 32 columns, and the bytes those of a half of 256 columns, which are two steps:
-// put(step, four, group, w, j) for every four columns, group of 32 of the half and word j of 8. The codes begin at byte `first`.
+// Two bits of 32 bytes are a code of each of 32 columns, and the bytes those of a half of 256 columns, which are two
+// steps: put(step, four, group, w, j) for every four columns, group of 32 of the half and word j of 8. The codes begin
+// at byte `first`.
 template <class Rows, class Put>
 [[gnu::always_inline]] inline void each_crumb(const Rows& rows, int first, int half, Put&& put) {
 #pragma GCC unroll 2
@@ -156,8 +155,7 @@ struct DecodeIq4Xs : Format<DType::kIQ4_XS, Shape<2, true, false, 8>> {
         const int j = 2 * s + b;
         const __m256i four = _mm256_and_si256(_mm256_srli_epi32(low, 4 * j), _mm256_set1_epi32(15));
         const __m256i two = _mm256_and_si256(_mm256_srli_epi32(head, 12 + 2 * j), _mm256_set1_epi32(48));
-        to.factor(s, b,
-                  _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_or_si256(four, two), _mm256_set1_epi32(32))));
+        to.factor(s, b, _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_or_si256(four, two), _mm256_set1_epi32(32))));
         put_iq4(to, s, b, rows.words(0, 0, 8 + 16 * j), table);
       }
       to.end_step(s);

@@ -12,8 +12,7 @@ namespace {
 // d times each of eight bytes less `bias`.
 inline __m256 scaled_bytes(uint64_t bytes, int bias, __m512 d) {
   const __m256i wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(bytes)));
-  return _mm256_mul_ps(_mm512_castps512_ps256(d),
-                       _mm256_cvtepi32_ps(_mm256_sub_epi32(wide, _mm256_set1_epi32(bias))));
+  return _mm256_mul_ps(_mm512_castps512_ps256(d), _mm256_cvtepi32_ps(_mm256_sub_epi32(wide, _mm256_set1_epi32(bias))));
 }
 
 // 32 signed bytes: the first 16 times slope[0] plus offset[0], the others times slope[1] plus offset[1].
@@ -48,8 +47,7 @@ struct Q2K {
         _mm256_store_ps(offset + j, scaled_bytes(both >> 4 & kFour, 0, minus_dmin));
       }
       for (int s = 0; s < 8; ++s, to += step)
-        _mm512_store_si512(
-            to, two_sixteens(crumbs(block + 16 + s / 4 * 32, s % 4), slope + 2 * s, offset + 2 * s));
+        _mm512_store_si512(to, two_sixteens(crumbs(block + 16 + s / 4 * 32, s % 4), slope + 2 * s, offset + 2 * s));
     }
   }
 };
@@ -86,8 +84,8 @@ struct Iq4Nl {
   static constexpr int64_t kColumns = 32, kBytes = 18;
   void row(const std::byte* block, int64_t count, uint16_t* to, int64_t step) const {
     for (int64_t k = 0; k < count; k += 32, block += kBytes, to += step)
-      _mm512_store_si512(
-          to, look_up(codes.index(block + 2), table16(values, broadcast_half(block), _mm512_setzero_ps())));
+      _mm512_store_si512(to,
+                         look_up(codes.index(block + 2), table16(values, broadcast_half(block), _mm512_setzero_ps())));
   }
 
  private:

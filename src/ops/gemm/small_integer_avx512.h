@@ -38,19 +38,15 @@ struct IntegerQ2K : KQuant {
   static Rows rows(const Gathered&, int, FourRows p) {
     const __m512i both = load16_of_rows(p, 0);
     const auto word = [&](int r) { return load_as<int32_t>(p[r] + 80); };
-    const __m128i halves =
-        _mm_shuffle_epi8(_mm_setr_epi32(word(0), word(1), word(2), word(3)),
-                         _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    const __m128i halves = _mm_shuffle_epi8(_mm_setr_epi32(word(0), word(1), word(2), word(3)),
+                                            _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     const __m512 floats = _mm512_castps256_ps512(_mm256_cvtph_ps(halves));
-    return {low_nibble(both), low_nibble(_mm512_srli_epi16(both, 4)),
-            _mm512_shuffle_f32x4(floats, floats, 0x00), _mm512_shuffle_f32x4(floats, floats, 0x55)};
+    return {low_nibble(both), low_nibble(_mm512_srli_epi16(both, 4)), _mm512_shuffle_f32x4(floats, floats, 0x00),
+            _mm512_shuffle_f32x4(floats, floats, 0x55)};
   }
-  static __m512i codes(const std::byte* p, int s) {
-    return _mm512_and_si512(crumbs(p + 16, s), _mm512_set1_epi8(3));
-  }
+  static __m512i codes(const std::byte* p, int s) { return _mm512_and_si512(crumbs(p + 16, s), _mm512_set1_epi8(3)); }
   static __m512 of_groups(__m512i bytes, int s) {
-    return _mm512_cvtepi32_ps(
-        _mm512_maskz_permutexvar_epi8(kFirstOfFour, load_table(kGroupLanes[s].of), bytes));
+    return _mm512_cvtepi32_ps(_mm512_maskz_permutexvar_epi8(kFirstOfFour, load_table(kGroupLanes[s].of), bytes));
   }
   static __m512 factors(const Rows& r, int s) { return of_groups(r.scales, s); }
   static __m512 offsets(const Rows& r, int s) { return of_groups(r.minima, s); }
@@ -84,11 +80,10 @@ struct IntegerQ3K : KQuant {
 
   static Rows rows(const Gathered&, int, FourRows p) {
     const __m512i end = load16_of_rows(p, 94);  // two bytes of codes, the scales, d
-    const __m512i scales =
-        signed_sixes(_mm512_multishift_epi64_epi8(load_table(kLowerBits.of),
-                                                  _mm512_shuffle_epi8(end, load_table(kLowerOfSixes.of))),
-                     _mm512_multishift_epi64_epi8(load_table(kUpperBits.of),
-                                                  _mm512_shuffle_epi8(end, load_table(kUpperOfSixes.of))));
+    const __m512i scales = signed_sixes(
+        _mm512_multishift_epi64_epi8(load_table(kLowerBits.of), _mm512_shuffle_epi8(end, load_table(kLowerOfSixes.of))),
+        _mm512_multishift_epi64_epi8(load_table(kUpperBits.of),
+                                     _mm512_shuffle_epi8(end, load_table(kUpperOfSixes.of))));
     static constexpr Bytes kLast([](int i) { return i % 2 == 0 ? i / 2 % 4 * 8 + 7 : 0; });
     const __m128i halves = _mm512_castsi512_si128(_mm512_permutexvar_epi16(load_table(kLast.of), end));
     return {scales, _mm512_broadcast_f32x4(_mm_cvtph_ps(halves))};
@@ -99,8 +94,7 @@ struct IntegerQ3K : KQuant {
     return _mm512_ternarylogic_epi32(two, third, _mm512_set1_epi8(4), 0xf8);
   }
   static __m512 factors(const Rows& r, int s) {
-    const __m512i top =
-        _mm512_maskz_permutexvar_epi8(kFirstOfFour << 3, load_table(kGroupLanes[s].of), r.scales);
+    const __m512i top = _mm512_maskz_permutexvar_epi8(kFirstOfFour << 3, load_table(kGroupLanes[s].of), r.scales);
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
   }
 };
@@ -122,9 +116,7 @@ struct IntegerIq4Nl : Nibbles32 {
   static void gather(const std::byte* rows, int64_t stride, Gathered& to) {
     gather_blocks<uint16_t>(rows, stride, 0, 18, to.first);
   }
-  static Rows rows(const Gathered& g, int q, FourRows) {
-    return eight_halves(g.first + 16 * q, of_blocks_two_rows());
-  }
+  static Rows rows(const Gathered& g, int q, FourRows) { return eight_halves(g.first + 16 * q, of_blocks_two_rows()); }
   static TwoCodes codes(const std::byte* a, const std::byte* b, int) {
     return iq4_codes(of_two_rows(a + 2, b + 2, 18));
   }
@@ -152,9 +144,9 @@ struct IntegerIq4Xs : Nibbles32 {
   // The first eight bytes of a row, d and the scales, are put to the two pairs of lanes with its blocks.
   static Rows rows(const Gathered&, int, FourRows p) {
     const auto head = [&](int r) { return load_as<long long>(p[r]); };
-    const __m512i heads = _mm512_permutexvar_epi64(
-        _mm512_set_epi64(3, 1, 3, 1, 2, 0, 2, 0),
-        _mm512_castsi256_si512(_mm256_setr_epi64x(head(0), head(1), head(2), head(3))));
+    const __m512i heads =
+        _mm512_permutexvar_epi64(_mm512_set_epi64(3, 1, 3, 1, 2, 0, 2, 0),
+                                 _mm512_castsi256_si512(_mm256_setr_epi64x(head(0), head(1), head(2), head(3))));
     const __m512i scales = signed_sixes(_mm512_multishift_epi64_epi8(load_table(kIq4Lower.of), heads),
                                         _mm512_multishift_epi64_epi8(load_table(kIq4Upper.of), heads));
     static constexpr Bytes kFirst([](int i) { return i % 2 == 0 && i < 32 ? i / 4 * 4 : 0; });
@@ -194,8 +186,7 @@ struct LanesQ2K : CrumbLanes {
   // Where they lie.
   static constexpr int shift(int s, int g) { return bit(s, g); }
   static __m512i codes(const std::byte* unit, int s, int g, int j) {
-    return _mm512_and_si512(load_words(unit, 4 + word(s, g, j)),
-                            _mm512_set1_epi8(static_cast<char>(3 << bit(s, g))));
+    return _mm512_and_si512(load_words(unit, 4 + word(s, g, j)), _mm512_set1_epi8(static_cast<char>(3 << bit(s, g))));
   }
   static __m512 factor(const Head& h, int s, int g) { return nibble_as_float(h.both[s], 2 * g); }
   static __m512 offset(const Head& h, int s, int g) { return nibble_as_float(h.both[s], 2 * g + 1); }

@@ -179,8 +179,7 @@ class Stream {
     for (int64_t p = 0; p < job_.panels; ++p) {
       const bool more = p + 1 < job_.panels;
       const Panel next = more ? panel_of(p + 1) : now;
-      const Prefetch prefetch =
-          more ? Prefetch{{next[0].first, next[1].first}, next[0].row_bytes} : job_.after;
+      const Prefetch prefetch = more ? Prefetch{{next[0].first, next[1].first}, next[0].row_bytes} : job_.after;
       _tile_zero(0);
       _tile_zero(1);
       for (int64_t i = 0; i < chunks_; ++i) {
@@ -237,8 +236,7 @@ class Stream {
   void plan_product(const Panel& p, int64_t chunk, StreamTurn& turn) const {
     const int64_t k = chunk * chunk_;
     for (int i = 0; i < 2; ++i)
-      turn.a[i] = direct(p) ? Tiles{p[i].first + k * 2, p[i].row_bytes, 64}
-                            : Tiles{decoded_ + i * 16 * row_, row_, 64};
+      turn.a[i] = direct(p) ? Tiles{p[i].first + k * 2, p[i].row_bytes, 64} : Tiles{decoded_ + i * 16 * row_, row_, 64};
     turn.b_step = 64 * job_.width;
     turn.b = job_.b + k / 32 * turn.b_step;
     turn.steps = steps_of(columns(chunk));

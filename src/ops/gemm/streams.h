@@ -53,8 +53,7 @@ class PrefetchStreams {
 class PrefetchPace {
  public:
   PrefetchPace() = default;
-  PrefetchPace(const PrefetchStreams& streams, int64_t turns)
-      : rate_((streams.share(1) * kOne + turns - 1) / turns) {}
+  PrefetchPace(const PrefetchStreams& streams, int64_t turns) : rate_((streams.share(1) * kOne + turns - 1) / turns) {}
   void turn(PrefetchStreams& streams) {
     due_ += rate_;
     streams.issue(due_ / kOne);
@@ -71,12 +70,8 @@ class PrefetchPace {
 class GroupOrder {
  public:
   GroupOrder() = default;
-  GroupOrder(std::initializer_list<const std::byte*> first, int64_t count, int64_t group_bytes,
-             const Prefetch& next)
-      : matrices_(static_cast<int64_t>(first.size())),
-        count_(count),
-        group_bytes_(group_bytes),
-        next_(&next) {
+  GroupOrder(std::initializer_list<const std::byte*> first, int64_t count, int64_t group_bytes, const Prefetch& next)
+      : matrices_(static_cast<int64_t>(first.size())), count_(count), group_bytes_(group_bytes), next_(&next) {
     std::copy(first.begin(), first.end(), first_);
   }
   const std::byte* at(int64_t i) const { return first_[i % matrices_] + i / matrices_ * group_bytes_; }

@@ -21,8 +21,7 @@ inline SixteenSixes q3_k_scales(const std::byte* s) {
   std::memcpy(&high, s + 8, 4);
   const uint64_t h = high;
   // Bits 0-1 of the four bytes belong to scales 0-3, bits 2-3 to 4-7, and so on: all are moved to bits 4-5.
-  return {
-      {(low & kFour) | ((h << 4 | h << 2 << 32) & kTwo), (low >> 4 & kFour) | ((h | h >> 2 << 32) & kTwo)}};
+  return {{(low & kFour) | ((h << 4 | h << 2 << 32) & kTwo), (low >> 4 & kFour) | ((h | h >> 2 << 32) & kTwo)}};
 }
 
 // IQ4_XS: byte j is scale j, 0 to 63, of a block's 8.

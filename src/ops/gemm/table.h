@@ -30,9 +30,7 @@ template <class Args, void (*kRun)(const Core&, const OpContext&, const Args&),
           bool (*kFitsIntegers)(const Args&) = all_have_integers<Args, kFitsBf16>>
 inline constexpr std::array<Kernel<Args>, 8> kTable = {{
     {"integer",
-     [](const Machine& m, const Args& a) {
-       return m.cpu.avx512_bf16 && a.for_latency() && kFitsBf16(a, has_integers);
-     },
+     [](const Machine& m, const Args& a) { return m.cpu.avx512_bf16 && a.for_latency() && kFitsBf16(a, has_integers); },
      [](const OpContext& ctx, const Args& a) { kRun(kIntegerCore, ctx, a); }, CpuLevel::kAvx512Bf16},
     {"vector",
      [](const Machine& m, const Args& a) {
@@ -41,8 +39,7 @@ inline constexpr std::array<Kernel<Args>, 8> kTable = {{
      [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
     {"amx", [](const Machine& m, const Args& a) { return m.cpu.amx_bf16 && kFitsBf16(a, rounds_to_bf16); },
      [](const OpContext& ctx, const Args& a) { kRun(kAmxCore, ctx, a); }, CpuLevel::kAmx},
-    {"avx512",
-     [](const Machine& m, const Args& a) { return m.cpu.avx512_bf16 && kFitsBf16(a, rounds_to_bf16); },
+    {"avx512", [](const Machine& m, const Args& a) { return m.cpu.avx512_bf16 && kFitsBf16(a, rounds_to_bf16); },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
     {"integer_avxvnni", [](const Machine& m, const Args& a) { return m.cpu.avx_vnni && kFitsIntegers(a); },
      [](const OpContext& ctx, const Args& a) { kRun(kIntegerAvxVnniCore, ctx, a); }, CpuLevel::kAvxVnni},
@@ -63,8 +60,7 @@ constexpr auto joined(const std::array<Kernel<Args>, kSizes>&... tables) {
 // Calls run(args) for the rows that are computed for latency and for the others, apart where there are both.
 template <class Args, class Run>
 void split_rows(const Args& a, int64_t tokens, Run&& run) {
-  QUIRE_CHECK(a.latency_rows >= 0 && a.latency_rows <= tokens, "{} rows for latency of {}", a.latency_rows,
-              tokens);
+  QUIRE_CHECK(a.latency_rows >= 0 && a.latency_rows <= tokens, "{} rows for latency of {}", a.latency_rows, tokens);
   if (a.latency_rows == 0 || a.latency_rows == tokens) return run(a);
   run(a.rows(0, a.latency_rows));
   run(a.rows(a.latency_rows, tokens - a.latency_rows));

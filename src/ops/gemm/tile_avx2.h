@@ -54,9 +54,7 @@ template <class Sums, int kTokens>
       const __m256 offset = _mm256_load_ps(panel.offsets[s][part] + 8 * h);
       offsets[t][h] = _mm256_fmadd_ps(offset, minus_value<Sums>(x[t][s], part), offsets[t][h]);
     });
-  all([&](int t, int h) {
-    acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.dmin + 8 * h), offsets[t][h], acc[t][h]);
-  });
+  all([&](int t, int h) { acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.dmin + 8 * h), offsets[t][h], acc[t][h]); });
 }
 
 // sums[t][part] += 16 rows of a panel, `steps` steps, times token t.
@@ -105,16 +103,15 @@ void multiply_panel(const Panel& panel, int steps, int shift_of_bias, const Toke
         add_pair(pair + 2);
         add_pair(pair + 3);
       }
-      const __m256 factors[2] = {_mm256_load_ps(panel.factors[s][part]),
-                                 _mm256_load_ps(panel.factors[s][part] + 8)};
+      const __m256 factors[2] = {_mm256_load_ps(panel.factors[s][part]), _mm256_load_ps(panel.factors[s][part] + 8)};
       all([&](int t, int h) {
         const __m256 factor = _mm256_mul_ps(factors[h], _mm256_broadcast_ss(x[t][s].scale + block));
         const __m256i sum = high ? _mm256_srai_epi32(z[t][h], Sums::shift(Sums::kParts - 1))
                                  : _mm256_srai_epi32(z[t][h], Sums::shift(0));
         acc[t][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, acc[t][h]);
         if constexpr (Sums::kOffsets && !Sums::kSuper)
-          acc[t][h] = _mm256_fnmadd_ps(_mm256_load_ps(panel.offsets[s][part] + 8 * h),
-                                       minus_value<Sums>(x[t][s], part), acc[t][h]);
+          acc[t][h] = _mm256_fnmadd_ps(_mm256_load_ps(panel.offsets[s][part] + 8 * h), minus_value<Sums>(x[t][s], part),
+                                       acc[t][h]);
       });
     }
     if constexpr (Sums::kSuper) add_unit<Sums>(panel, part, steps, x, sums, acc);
@@ -140,8 +137,8 @@ class RowSums {
   [[gnu::always_inline]] void begin_step(int s) {
     const int32_t* const sum = Sums::kParts == 4 ? x_[s].minus_sum : x_[s].minus_sum_block;
     for (int i = 0; i < Sums::kParts; ++i)
-      z_[place(s, i)] = F::kBias == 0 ? _mm256_setzero_si256()
-                                      : _mm256_slli_epi32(_mm256_set1_epi32(sum[i]), bias_shift<F>());
+      z_[place(s, i)] =
+          F::kBias == 0 ? _mm256_setzero_si256() : _mm256_slli_epi32(_mm256_set1_epi32(sum[i]), bias_shift<F>());
   }
   [[gnu::always_inline]] void factor(int s, int part, __m256 v) { factors_[place(s, part)] = v; }
   [[gnu::always_inline]] void offset(int s, int part, __m256 v) { offset_[place(s, part)] = v; }
@@ -161,8 +158,7 @@ class RowSums {
           offsets_[i] = _mm256_fmadd_ps(offset_[at], _mm256_broadcast_ss(minus + i), offsets_[i]);
       } else {
         acc[i] = _mm256_fmadd_ps(sum, by, acc[i]);
-        if constexpr (Sums::kOffsets)
-          acc[i] = _mm256_fnmadd_ps(offset_[at], _mm256_broadcast_ss(minus + i), acc[i]);
+        if constexpr (Sums::kOffsets) acc[i] = _mm256_fnmadd_ps(offset_[at], _mm256_broadcast_ss(minus + i), acc[i]);
       }
     }
     pace_.turn(prefetch_);
@@ -192,8 +188,8 @@ class RowSums {
 // sums[part][8 of 16 rows] += eight rows, `steps` whole steps, times a token. A step is a turn of what is
 // prefetched.
 template <class Dot, class F, class Rows>
-void multiply_one(EightRows rows, int64_t steps, const TokenStep* x, PrefetchStreams& streams,
-                  PrefetchPace& pace, float* sums) {
+void multiply_one(EightRows rows, int64_t steps, const TokenStep* x, PrefetchStreams& streams, PrefetchPace& pace,
+                  float* sums) {
   PrefetchStreams prefetch = streams;
   PrefetchPace of_prefetch = pace;
   RowSums<Dot, F> of_rows(prefetch, of_prefetch);

@@ -30,8 +30,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const LinearArgs& a) {
     const float* bias = p.bias.empty() ? nullptr : p.bias.as<float>();
     const Weight w = gemm::as_read(core, p.w);
     const int64_t panels = gemm::panels(w.rows);
-    const int64_t size =
-        gemm::job_panels(panels, ctx.pool.size(), w.row_bytes() * gemm::kPanelRows, tokens, cols);
+    const int64_t size = gemm::job_panels(panels, ctx.pool.size(), w.row_bytes() * gemm::kPanelRows, tokens, cols);
     parts[i] = {w, {p.y.data, p.y.dtype, p.y.stride[0], bias, nullptr, p.add_to_y}, jobs, size};
     jobs += (panels + size - 1) / size;
   }

@@ -28,8 +28,7 @@ void check(const LinearArgs& a) {
     QUIRE_CHECK(p.w.cols == cols, "linear: w has {} columns, but K = {}", p.w.cols, cols.value);
     expect_shape("y", p.y, tokens, p.w.rows);
     if (!p.bias.empty()) expect_shape("bias", p.bias, p.w.rows);
-    QUIRE_CHECK(!p.add_to_y || p.y.dtype == DType::kF32, "linear: a residual y is f32, not {}",
-                dtype_name(p.y.dtype));
+    QUIRE_CHECK(!p.add_to_y || p.y.dtype == DType::kF32, "linear: a residual y is f32, not {}", dtype_name(p.y.dtype));
   }
 }
 
@@ -47,14 +46,15 @@ std::string describe_args(const LinearArgs& a) {
   return text;
 }
 
-// What the parts of one launch have in common. A GPU's products are of one format. CPUs without AVX-512 have kernels for
-// integers and for floats, but none for both.
+// What the parts of one launch have in common. A GPU's products are of one format. CPUs without AVX-512 have kernels
+// for integers and for floats, but none for both.
 int kind_of(const Machine& m, const LinearPart& p) {
   if (m.device == Device::kCuda) return static_cast<int>(gemm::tile_format(p.w.dtype));
   return m.device == Device::kCpu && !m.cpu.avx512_bf16 && gemm::has_integers(p.w.dtype) ? 0 : 1;
 }
 
-// Parts of a call that are of different kinds go apart, each with its own kernel. Their results do not depend on each other.
+// Parts of a call that are of different kinds go apart, each with its own kernel. Their results do not depend on each
+// other.
 void dispatch_parts(const OpContext& ctx, const LinearArgs& a) {
   std::array<int, LinearParts::kMost> kinds;
   for (size_t i = 0; i < a.parts.size(); ++i) kinds[i] = kind_of(ctx.machine, a.parts[i]);

@@ -16,12 +16,12 @@ namespace quire {
 //   y    [T, N]  bf16 or f32; must not alias x
 //   add_to_y     y += result instead of y = result (the residual epilogue; y is then f32). A device that holds some
 //                columns of W writes its partial result into a f32 y without adding; reduce_partials adds them up
-// The sum over K is in float32 (kernels) or float64 (reference). CPU kernels decode weights to bf16 (float32 for F32 and
-// F16 weights), so a weight is rounded once to 8 bits of mantissa unless its format is exact in bf16 (BF16, MXFP4,
+// The sum over K is in float32 (kernels) or float64 (reference). CPU kernels decode weights to bf16 (float32 for F32
+// and F16 weights), so a weight is rounded once to 8 bits of mantissa unless its format is exact in bf16 (BF16, MXFP4,
 // NVFP4); with AMX, Q8_0, Q4_0, Q5_0 and Q6_K pass through the 11 bits of a half before that. The integer kernels round
-// the tokens instead (`latency_rows`; without AVX-512 for all rows of block formats). The weight's scale multiplies the finished sum, before bias. Row r of y depends on
-// row r of x alone, bit for bit. T = 0 is legal.
-// Bound: for small T the bytes of W (read once); for large T 2 T N K operations.
+// the tokens instead (`latency_rows`; without AVX-512 for all rows of block formats). The weight's scale multiplies the
+// finished sum, before bias. Row r of y depends on row r of x alone, bit for bit. T = 0 is legal. Bound: for small T
+// the bytes of W (read once); for large T 2 T N K operations.
 struct LinearPart {
   Weight w;
   Tensor bias;
@@ -34,10 +34,8 @@ class LinearParts {
  public:
   static constexpr size_t kMost = 8;
   LinearParts() = default;
-  LinearParts(std::initializer_list<LinearPart> parts)
-      : LinearParts(std::span(parts.begin(), parts.size())) {}
-  LinearParts(std::span<const LinearPart> parts)
-      : size_(parts.size()) {  // NOLINT(google-explicit-constructor)
+  LinearParts(std::initializer_list<LinearPart> parts) : LinearParts(std::span(parts.begin(), parts.size())) {}
+  LinearParts(std::span<const LinearPart> parts) : size_(parts.size()) {  // NOLINT(google-explicit-constructor)
     QUIRE_CHECK(size_ <= kMost, "linear: {} parts, at most {} are possible", size_, kMost);
     std::copy(parts.begin(), parts.end(), parts_.begin());
   }

@@ -28,8 +28,8 @@ struct LinearCase {
   std::string name() const {
     std::string s;
     for (DType t : types) s += fmt::format("{}{}", s.empty() ? "" : "+", dtype_name(t));
-    return fmt::format("{} T={} N={} K={} x={} y={}{}{}{}", s, tokens, rows, cols, dtype_name(x),
-                       dtype_name(y), bias ? " bias" : "", add ? " add" : "", gap > 0 ? " strided" : "");
+    return fmt::format("{} T={} N={} K={} x={} y={}{}{}{}", s, tokens, rows, cols, dtype_name(x), dtype_name(y),
+                       bias ? " bias" : "", add ? " add" : "", gap > 0 ? " strided" : "");
   }
 };
 
@@ -44,8 +44,7 @@ constexpr OnGpu<LinearArgs> kOnGpu{[](Operands& o, LinearArgs& a) {
                                    linear};
 
 // Runs with copies of weights whose own bytes are destroyed meanwhile.
-void run_repacked(Suite& s, std::span<RandomWeight> weights,
-                  const std::function<void(const OpContext&)>& run) {
+void run_repacked(Suite& s, std::span<RandomWeight> weights, const std::function<void(const OpContext&)>& run) {
   std::vector<Weight> views;
   for (const RandomWeight& w : weights) views.push_back(w.weight);
   const auto copies = s.repack(views);
@@ -90,8 +89,9 @@ void linear_case(Suite& s, const LinearCase& c) {
     }
     return {in.tensor().cols(0, c.cols), std::span<const LinearPart>(parts), in.tensor().dim(0)};
   };
-  const auto run = [&](const Tested<LinearArgs>& k, const OpContext& ctx, const Buffer& in,
-                       const Buffer& out) { k.launch(ctx, arguments(in, out)); };
+  const auto run = [&](const Tested<LinearArgs>& k, const OpContext& ctx, const Buffer& in, const Buffer& out) {
+    k.launch(ctx, arguments(in, out));
+  };
 
   const std::vector<float> x32 = x.values(), y32 = y.values();
   for (const auto& k : s.kernels(kLinearOp.kernels, kOnGpu)) {
@@ -207,9 +207,8 @@ std::vector<int64_t> scale_halves(DType type) {
 // Random bits, with block scales at and around the edges of what decoders treat differently: zero, subnormal
 // halves, the largest. Of MXFP4 those up to 2^(most_exponent - 127).
 std::vector<std::byte> extreme_blocks(Rng& rng, DType type, int64_t elems, uint8_t most_exponent) {
-  constexpr uint16_t kEdges[] = {0x0000, 0x0001, 0x0003, 0x0004, 0x0005, 0x03ff, 0x0400,
-                                 0x0401, 0x1000, 0x2c00, 0x3bff, 0x3c00, 0x3c01, 0x3fff,
-                                 0x4000, 0x4001, 0x47ff, 0x4800, 0x7bff};
+  constexpr uint16_t kEdges[] = {0x0000, 0x0001, 0x0003, 0x0004, 0x0005, 0x03ff, 0x0400, 0x0401, 0x1000, 0x2c00,
+                                 0x3bff, 0x3c00, 0x3c01, 0x3fff, 0x4000, 0x4001, 0x47ff, 0x4800, 0x7bff};
   std::vector<std::byte> bytes(static_cast<size_t>(dtype_bytes(type, elems)));
   for (std::byte& b : bytes) b = static_cast<std::byte>(rng.engine()());
   const DTypeInfo& info = dtype_info(type);
@@ -218,8 +217,7 @@ std::vector<std::byte> extreme_blocks(Rng& rng, DType type, int64_t elems, uint8
   for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(info.block_bytes)) {
     if (type == DType::kMXFP4) bytes[at] = std::min(bytes[at], std::byte{most_exponent});
     for (const int64_t half_at : halves) {
-      const auto edge =
-          static_cast<uint16_t>(kEdges[turn % std::size(kEdges)] | (turn / std::size(kEdges) % 2) << 15);
+      const auto edge = static_cast<uint16_t>(kEdges[turn % std::size(kEdges)] | (turn / std::size(kEdges) % 2) << 15);
       std::memcpy(bytes.data() + at + half_at, &edge, sizeof edge);
       turn += halves.size() == 1 ? 1 : 1 + rng.engine()() % 7;  // two halves: many combinations
     }
@@ -250,8 +248,8 @@ void decoding_case(Suite& s, DType type) {
       for (int64_t r = 0; r < kRows; ++r) {
         // A minimum may cancel most of a product: what was rounded is as large as others of its sub-block.
         const float* const around = decoded.data() + r * kCols + c / 32 * 32;
-        const double largest = std::abs(static_cast<double>(*std::max_element(
-            around, around + 32, [](float a, float b) { return std::abs(a) < std::abs(b); })));
+        const double largest = std::abs(static_cast<double>(
+            *std::max_element(around, around + 32, [](float a, float b) { return std::abs(a) < std::abs(b); })));
         const auto value = static_cast<double>(decoded[static_cast<size_t>(r * kCols + c)]);
         want.push_back(value);
         bound.push_back(weight_eps(k.name, type) * std::abs(value) +

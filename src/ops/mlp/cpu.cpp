@@ -9,8 +9,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
   Workspace::Scope scope(ctx.workspace);
   const int64_t tokens = a.h.dim(0), width = a.h.dim(1), inner = a.gate.rows, threads = ctx.pool.size();
   const auto bias = [](const Tensor& b) { return b.empty() ? nullptr : b.as<float>(); };
-  const Weight gate = gemm::as_read(core, a.gate), up = gemm::as_read(core, a.up),
-               down = gemm::as_read(core, a.down);
+  const Weight gate = gemm::as_read(core, a.gate), up = gemm::as_read(core, a.up), down = gemm::as_read(core, a.down);
   const bool packing = !core.in_place(a.h);
   gemm::Packed h{static_cast<std::byte*>(a.h.data), tokens, width};
   if (packing) h.data = scope.take<std::byte>(core.packed_bytes(tokens, width));
@@ -31,16 +30,9 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
     pack_jobs.wait();
     up_jobs.each(ahead, [&](int64_t job, int64_t next) {
       const int64_t first = job * unit_job;
-      gemm::SwigluJob j{&gate,
-                        &up,
-                        0,
-                        first * gemm::kPairRows,
-                        std::min(unit_job, units - first),
-                        bias(a.gate_bias),
-                        bias(a.up_bias),
-                        &h,
-                        &mid,
-                        a.h.dtype == DType::kBF16};
+      gemm::SwigluJob j{
+          &gate,           &up, 0,    first * gemm::kPairRows,  std::min(unit_job, units - first), bias(a.gate_bias),
+          bias(a.up_bias), &h,  &mid, a.h.dtype == DType::kBF16};
       if (next >= 0) j.prefetch = gemm::prefetch_of(gate, up, 0, next * unit_job * gemm::kPairRows, unit_job);
       core.swiglu(j, mine);
     });

@@ -18,19 +18,18 @@ bool fits_bf16(const MlpArgs& a, bool (*passes)(DType)) {
 QUIRE_CUDA_KERNELS(constexpr std::array<Kernel<MlpArgs>, 1> kProducts = {
                        {{"cuda", mlp_cuda::fits_any, mlp_cuda::launch_any, GpuLevel::kMma, nullptr,
                          mlp_cuda::kTakes}}};)
-constexpr auto kKernels =
-    gemm::joined(QUIRE_CUDA_KERNELS(kProducts, gemm::kFamilies<MlpArgs, mlp_cuda::Entry>, )
-                     gemm::kTable<MlpArgs, mlp_detail::run, mlp_detail::reference, fits_bf16>);
+constexpr auto kKernels = gemm::joined(QUIRE_CUDA_KERNELS(kProducts, gemm::kFamilies<MlpArgs, mlp_cuda::Entry>, )
+                                           gemm::kTable<MlpArgs, mlp_detail::run, mlp_detail::reference, fits_bf16>);
 
 void check(const MlpArgs& a) {
   Dim tokens{"T"}, width{"D"}, inner{"F", a.gate.rows};
   expect_shape("h", a.h, tokens, width);
   expect_shape("x", a.x, tokens, width);
   QUIRE_CHECK(a.x.dtype == DType::kF32, "swiglu_mlp: x is f32, not {}", dtype_name(a.x.dtype));
-  QUIRE_CHECK(a.gate.cols == width && a.up.cols == width && a.up.rows == inner && a.down.cols == inner &&
-                  a.down.rows == width,
-              "swiglu_mlp: gate is [{}, {}], up [{}, {}], down [{}, {}] for D = {}", a.gate.rows, a.gate.cols,
-              a.up.rows, a.up.cols, a.down.rows, a.down.cols, width.value);
+  QUIRE_CHECK(
+      a.gate.cols == width && a.up.cols == width && a.up.rows == inner && a.down.cols == inner && a.down.rows == width,
+      "swiglu_mlp: gate is [{}, {}], up [{}, {}], down [{}, {}] for D = {}", a.gate.rows, a.gate.cols, a.up.rows,
+      a.up.cols, a.down.rows, a.down.cols, width.value);
   if (!a.gate_bias.empty()) expect_shape("gate_bias", a.gate_bias, inner);
   if (!a.up_bias.empty()) expect_shape("up_bias", a.up_bias, inner);
   if (!a.down_bias.empty()) expect_shape("down_bias", a.down_bias, width);
@@ -38,10 +37,10 @@ void check(const MlpArgs& a) {
 
 Traffic traffic_of(const MlpArgs& a) {
   const int64_t biases = a.gate_bias.bytes() + a.up_bias.bytes() + a.down_bias.bytes();
-  return {.bytes = a.gate.bytes() + a.up.bytes() + a.down.bytes() + biases + a.h.bytes() +
-                   a.x.bytes() * (a.add_to_x ? 2 : 1),
-          .flops = a.h.dim(0) * (2 * (a.gate.params() + a.up.params() + a.down.params()) +
-                                 a.gate.rows * (kSiluFlops + 1))};
+  return {
+      .bytes =
+          a.gate.bytes() + a.up.bytes() + a.down.bytes() + biases + a.h.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1),
+      .flops = a.h.dim(0) * (2 * (a.gate.params() + a.up.params() + a.down.params()) + a.gate.rows * (kSiluFlops + 1))};
 }
 
 std::string describe_args(const MlpArgs& a) {
@@ -57,9 +56,8 @@ void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
   check(a);
   if (a.h.dim(0) == 0) return;
   if (ctx.observer != nullptr)
-    observe_mlp(
-        ctx, {.gate = &a.gate, .up = &a.up, .down = &a.down, .gate_bias = a.gate_bias, .up_bias = a.up_bias},
-        a.h);
+    observe_mlp(ctx, {.gate = &a.gate, .up = &a.up, .down = &a.down, .gate_bias = a.gate_bias, .up_bias = a.up_bias},
+                a.h);
   gemm::split_rows(a, a.h.dim(0), [&](const MlpArgs& part) { dispatch(kMlpOp, ctx, part); });
 }
 

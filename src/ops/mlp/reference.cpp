@@ -8,9 +8,7 @@ namespace quire::mlp_detail {
 void reference(const OpContext& ctx, const MlpArgs& a) {
   Workspace::Scope scope(ctx.workspace);
   const int64_t tokens = a.h.dim(0), cols = a.h.dim(1), inner = a.gate.rows;
-  const auto bias = [](const Tensor& b, int64_t n) {
-    return b.empty() ? 0.0 : static_cast<double>(b.as<float>()[n]);
-  };
+  const auto bias = [](const Tensor& b, int64_t n) { return b.empty() ? 0.0 : static_cast<double>(b.as<float>()[n]); };
   const float* h = gemm::rows_f32(scope, a.h);
   const float** rows = scope.take<const float*>(tokens);
   for (int64_t t = 0; t < tokens; ++t) rows[t] = h + t * cols;
@@ -18,9 +16,8 @@ void reference(const OpContext& ctx, const MlpArgs& a) {
   double* gate = scope.take<double>(tokens * inner);
   float* mid = scope.take<float>(tokens * inner);
   const Tensor mid_as_h = make_tensor(scope.take<float>(tokens * inner), a.h.dtype, {tokens, inner});
-  gemm::reference_gemm(ctx, a.gate, 0, rows, tokens, [&](int64_t t, int64_t n, double v) {
-    gate[t * inner + n] = v + bias(a.gate_bias, n);
-  });
+  gemm::reference_gemm(ctx, a.gate, 0, rows, tokens,
+                       [&](int64_t t, int64_t n, double v) { gate[t * inner + n] = v + bias(a.gate_bias, n); });
   gemm::reference_gemm(ctx, a.up, 0, rows, tokens, [&](int64_t t, int64_t n, double v) {
     const double g = gate[t * inner + n];
     const int64_t at = t * inner + n;

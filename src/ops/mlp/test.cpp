@@ -21,17 +21,16 @@ struct MlpCase {
   bool add = true;
 
   std::string name() const {
-    return fmt::format("{}/{}/{} T={} D={} F={} h={}{}{} gate={}{}", dtype_name(gate), dtype_name(up),
-                       dtype_name(down), tokens, width, inner, dtype_name(h), bias ? " bias" : "",
-                       gap > 0 ? " strided" : "", gate_size, add ? "" : " overwritten");
+    return fmt::format("{}/{}/{} T={} D={} F={} h={}{}{} gate={}{}", dtype_name(gate), dtype_name(up), dtype_name(down),
+                       tokens, width, inner, dtype_name(h), bias ? " bias" : "", gap > 0 ? " strided" : "", gate_size,
+                       add ? "" : " overwritten");
   }
 };
 
 constexpr OnGpu<MlpArgs> kOnGpu{[](Operands& o, MlpArgs& a) {
                                   o.gate_up(a.gate, a.up);
                                   o.matrix(a.down);
-                                  for (Tensor* t : {&a.h, &a.gate_bias, &a.up_bias, &a.down_bias, &a.x})
-                                    o.tensor(*t);
+                                  for (Tensor* t : {&a.h, &a.gate_bias, &a.up_bias, &a.down_bias, &a.x}) o.tensor(*t);
                                 },
                                 swiglu_mlp,
                                 [](const MlpArgs& a) -> std::string_view {
@@ -46,8 +45,7 @@ void mlp_case(Suite& s, const MlpCase& c) {
   const RandomWeight gate = random_weight(rng, c.gate, c.inner, c.width, 1, c.gate_size * sd);
   const RandomWeight up = random_weight(rng, c.up, c.inner, c.width, 1, sd);
   const RandomWeight down = random_weight(rng, c.down, c.width, c.inner, 1, sd);
-  Buffer gate_bias(DType::kF32, {c.inner}), up_bias(DType::kF32, {c.inner}),
-      down_bias(DType::kF32, {c.width});
+  Buffer gate_bias(DType::kF32, {c.inner}), up_bias(DType::kF32, {c.inner}), down_bias(DType::kF32, {c.width});
   for (Buffer* b : {&gate_bias, &up_bias, &down_bias}) b->fill([&] { return rng.normal(); });
   Buffer h(c.h, {c.tokens, c.width + c.gap}), x(DType::kF32, {c.tokens, c.width + c.gap});
   h.fill([&] { return rng.normal(); });
@@ -77,14 +75,12 @@ void mlp_case(Suite& s, const MlpCase& c) {
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t) {
       const auto in = exact(h32.data() + t * (c.width + c.gap), c.width);
-      const auto mid =
-          bounded_swiglu(add_bias(bounded_product(gate32.data(), gate.weight, 0, in, k.name), gate_bias),
-                         add_bias(bounded_product(up32.data(), up.weight, 0, in, k.name), up_bias), c.h);
+      const auto mid = bounded_swiglu(add_bias(bounded_product(gate32.data(), gate.weight, 0, in, k.name), gate_bias),
+                                      add_bias(bounded_product(up32.data(), up.weight, 0, in, k.name), up_bias), c.h);
       const auto out = add_bias(bounded_product(down32.data(), down.weight, 0, mid, k.name), down_bias);
       for (int64_t d = 0; d < c.width; ++d) {
         const Bounded& v = out[static_cast<size_t>(d)];
-        const double old =
-            c.add ? static_cast<double>(x32[static_cast<size_t>(t * (c.width + c.gap) + d)]) : 0.0;
+        const double old = c.add ? static_cast<double>(x32[static_cast<size_t>(t * (c.width + c.gap) + d)]) : 0.0;
         want.push_back(v.value + old);
         bound.push_back(v.error + 4 * kEpsF32 * (std::abs(v.value) + std::abs(old)));
       }
@@ -127,8 +123,7 @@ void mlp_conformance(Suite& s) {
     mlp_case(s, {type, type, type, 19, 1280, std::max<int64_t>(64, block)});
     mlp_case(s, {type, type, type, 70, 1280, std::max<int64_t>(64, block)});
   }
-  for (const int64_t inner :
-       {1, 15, 17, 31, 33, 40})  // blocks of 32 columns of the product that are not full
+  for (const int64_t inner : {1, 15, 17, 31, 33, 40})  // blocks of 32 columns of the product that are not full
     for (const int64_t t : {1, 4, 20})
       mlp_case(s, {DType::kBF16, DType::kQ8_0, DType::kBF16, t, 64, inner, DType::kBF16, inner % 2 == 0});
   for (const int64_t t : {1, 20})

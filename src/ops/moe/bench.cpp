@@ -20,8 +20,7 @@ void run(benchmark::State& state, const Kernel<MoeArgs>& kernel, DType type, int
       shared_down(type, kWidth, kInner);
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
-  std::vector<float> router(static_cast<size_t>(kExperts * kWidth)),
-      shared_router(static_cast<size_t>(kWidth));
+  std::vector<float> router(static_cast<size_t>(kExperts * kWidth)), shared_router(static_cast<size_t>(kWidth));
   for (float& v : router) v = normal(random) / 45.0f;
   std::vector<bf16> h(static_cast<size_t>(8 * tokens * kWidth));
   for (bf16& v : h) v = to_bf16(normal(random));
@@ -33,8 +32,7 @@ void run(benchmark::State& state, const Kernel<MoeArgs>& kernel, DType type, int
     args.router = {DType::kF32, reinterpret_cast<const std::byte*>(router.data()), kExperts, kWidth};
     args.gate = gate.next(), args.up = up.next(), args.down = down.next();
     args.top_k = kTop;
-    args.shared_gate = shared_gate.next(), args.shared_up = shared_up.next(),
-    args.shared_down = shared_down.next();
+    args.shared_gate = shared_gate.next(), args.shared_up = shared_up.next(), args.shared_down = shared_down.next();
     args.shared_router = make_tensor(shared_router.data(), {kWidth});
     args.x = make_tensor(x.data(), {tokens, kWidth});
     return args;

@@ -88,8 +88,8 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
 }
 
 // The groups of all experts that were chosen, in the order of experts, then that of the shared expert.
-std::span<Group> group_tokens(const MoeArgs& a, const Experts& routed, const Experts& shared,
-                              const int32_t* chosen, Workspace::Scope& scope) {
+std::span<Group> group_tokens(const MoeArgs& a, const Experts& routed, const Experts& shared, const int32_t* chosen,
+                              Workspace::Scope& scope) {
   const int64_t tokens = a.h.dim(0), experts = a.router.rows, k = a.top_k, entries = tokens * k;
   int32_t* const end = scope.take<int32_t>(experts + 1);  // first the counts, then where each group ends
   std::fill_n(end, experts + 1, 0);
@@ -155,8 +155,8 @@ class PackedRoom {
   int64_t tile(int64_t cols) const { return (core_.packed_bytes(gemm::kTileTokens, cols) + 63) / 64 * 64; }
   std::byte* take(std::byte*& from, int64_t rows, int64_t cols) {
     std::byte* const at = from;
-    QUIRE_CHECK(core_.packed_bytes(rows, cols) <= tiles_of(rows) * tile(cols),
-                "moe: {} rows pack into {} bytes", rows, core_.packed_bytes(rows, cols));
+    QUIRE_CHECK(core_.packed_bytes(rows, cols) <= tiles_of(rows) * tile(cols), "moe: {} rows pack into {} bytes", rows,
+                core_.packed_bytes(rows, cols));
     from += tiles_of(rows) * tile(cols);
     return at;
   }
@@ -173,8 +173,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
   const int64_t tokens = a.h.dim(0), width = a.h.dim(1), threads = ctx.pool.size();
   const Routing routing = route_tokens(ctx, a, scope);
   if (ctx.pool.dry())  // nothing was computed; any choice will do, because the scratch does not depend on it
-    for (int64_t i = 0; i < tokens * a.top_k; ++i)
-      routing.chosen[i] = static_cast<int32_t>(i % a.router.rows);
+    for (int64_t i = 0; i < tokens * a.top_k; ++i) routing.chosen[i] = static_cast<int32_t>(i % a.router.rows);
   const Experts routed(core, a.gate, a.up, a.down), shared(core, a.shared_gate, a.shared_up, a.shared_down);
   const std::span<Group> groups = group_tokens(a, routed, shared, routing.chosen, scope);
 
@@ -193,15 +192,12 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
     inner = std::max(inner, g.mid.cols);
   }
   const int64_t unit_job = gemm::job_units(units, ctx.pool.size(), a.gate.row_bytes() * 32, most, width);
-  const auto jobs_of = [&](const Group& g) {
-    return (gemm::swiglu_units(g.mid.cols) + unit_job - 1) / unit_job;
-  };
+  const auto jobs_of = [&](const Group& g) { return (gemm::swiglu_units(g.mid.cols) + unit_job - 1) / unit_job; };
   int64_t up_jobs = 0;
   for (const Group& g : groups) up_jobs += jobs_of(g);
 
   const int64_t panels = gemm::panels(width), rows = tokens * (a.top_k + 1);
-  const int64_t panel_job =
-      tokens > gemm::kTileTokens ? 1 : gemm::job_panels(panels, ctx.pool.size(), 1, 1, inner);
+  const int64_t panel_job = tokens > gemm::kTileTokens ? 1 : gemm::job_panels(panels, ctx.pool.size(), 1, 1, inner);
   const auto scratch_of = [&](const gemm::Core& c) {
     return (c.scratch_bytes(gemm::kBlockPanels, tokens, inner) + 63) / 64 * 64;
   };
@@ -230,13 +226,11 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
     up_queue.each(true, [&](int64_t i, int64_t next) {
       const Group& g = find(i, jobs_of);
       const int64_t first = i * unit_job, left = gemm::swiglu_units(g.mid.cols) - first;
-      gemm::SwigluJob j{
-          &g.of->gate, &g.of->up, g.expert, first * gemm::kPairRows,  std::min(unit_job, left), nullptr,
-          nullptr,     &g.x,      &g.mid,   a.h.dtype == DType::kBF16};
+      gemm::SwigluJob j{&g.of->gate, &g.of->up, g.expert, first * gemm::kPairRows,  std::min(unit_job, left), nullptr,
+                        nullptr,     &g.x,      &g.mid,   a.h.dtype == DType::kBF16};
       if (next >= 0) {
         const Group& n = find(next, jobs_of);
-        j.prefetch =
-            gemm::prefetch_of(n.of->gate, n.of->up, n.expert, next * unit_job * gemm::kPairRows, unit_job);
+        j.prefetch = gemm::prefetch_of(n.of->gate, n.of->up, n.expert, next * unit_job * gemm::kPairRows, unit_job);
       }
       g.of->core.swiglu(j, mine);
     });

@@ -30,8 +30,7 @@ void route(const float* logits, int experts, int k, int32_t* chosen, float* weig
 namespace {
 
 bool fits_bf16(const MoeArgs& a, bool (*passes)(DType)) {
-  return gemm::fits_bf16(a.h.dtype, {&a.gate, &a.up, &a.down, &a.shared_gate, &a.shared_up, &a.shared_down},
-                         passes);
+  return gemm::fits_bf16(a.h.dtype, {&a.gate, &a.up, &a.down, &a.shared_gate, &a.shared_up, &a.shared_down}, passes);
 }
 
 // Whether the integer cores without AVX-512 take the routed experts, or the shared one: where the other's matrices are
@@ -50,20 +49,19 @@ QUIRE_CUDA_KERNELS(constexpr std::array<Kernel<MoeArgs>, 3> kCudaKernels = {{
                         moe_cuda::kFewTakes},
                        {"cuda_tiles", moe_cuda::fits_routed, moe_cuda::launch_tiles, GpuLevel::kMma,
                         moe_cuda::prefers_tiles, moe_cuda::kRoutedTakes},
-                       {"cuda_stream", moe_cuda::fits_routed, moe_cuda::launch_stream, GpuLevel::kMma,
-                        nullptr, moe_cuda::kRoutedTakes},
+                       {"cuda_stream", moe_cuda::fits_routed, moe_cuda::launch_stream, GpuLevel::kMma, nullptr,
+                        moe_cuda::kRoutedTakes},
                    }};)
 constexpr auto kKernels = gemm::joined(QUIRE_CUDA_KERNELS(
     kCudaKernels, ) gemm::kTable<MoeArgs, moe_detail::run, moe_detail::reference, fits_bf16, fits_integers>);
 
-void check_experts(std::string_view name, const Weight& gate, const Weight& up, const Weight& down,
-                   int64_t experts, int64_t width) {
+void check_experts(std::string_view name, const Weight& gate, const Weight& up, const Weight& down, int64_t experts,
+                   int64_t width) {
   QUIRE_CHECK(gate.cols == width && up.cols == width && up.rows == gate.rows && down.cols == gate.rows &&
-                  down.rows == width && gate.experts == experts && up.experts == experts &&
-                  down.experts == experts,
+                  down.rows == width && gate.experts == experts && up.experts == experts && down.experts == experts,
               "moe: {} gate is {} x [{}, {}], up {} x [{}, {}], down {} x [{}, {}] for E = {}, D = {}", name,
-              gate.experts, gate.rows, gate.cols, up.experts, up.rows, up.cols, down.experts, down.rows,
-              down.cols, experts, width);
+              gate.experts, gate.rows, gate.cols, up.experts, up.rows, up.cols, down.experts, down.rows, down.cols,
+              experts, width);
 }
 
 void check(const MoeArgs& a) {
@@ -71,10 +69,9 @@ void check(const MoeArgs& a) {
   expect_shape("h", a.h, tokens, width);
   expect_shape("x", a.x, tokens, width);
   QUIRE_CHECK(a.x.dtype == DType::kF32, "moe: x is f32, not {}", dtype_name(a.x.dtype));
-  QUIRE_CHECK(a.router.cols == width, "moe: the router has {} columns, but D = {}", a.router.cols,
-              width.value);
-  QUIRE_CHECK(a.top_k >= 1 && a.top_k <= a.router.rows && a.router.rows <= 1 << 14,
-              "moe: top {} of {} experts", a.top_k, a.router.rows);
+  QUIRE_CHECK(a.router.cols == width, "moe: the router has {} columns, but D = {}", a.router.cols, width.value);
+  QUIRE_CHECK(a.top_k >= 1 && a.top_k <= a.router.rows && a.router.rows <= 1 << 14, "moe: top {} of {} experts",
+              a.top_k, a.router.rows);
   check_experts("expert", a.gate, a.up, a.down, a.router.rows, width);
   if (!a.shared_gate.empty()) check_experts("shared", a.shared_gate, a.shared_up, a.shared_down, 1, width);
   if (!a.shared_router.empty()) expect_shape("shared_router", a.shared_router, width);
@@ -95,16 +92,15 @@ Traffic traffic_of(const MoeArgs& a) {
   const int64_t inner = a.top_k * a.gate.rows + a.shared_gate.rows;
   const int64_t results = a.top_k + (a.shared_gate.empty() ? 0 : 1);  // of a token, each weighted and added
   return {.bytes = a.router.bytes() + std::llround(touched_share(a) * static_cast<double>(experts)) + shared +
-                   a.shared_router.bytes() + a.h.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1) +
-                   a.chosen.bytes(),
+                   a.shared_router.bytes() + a.h.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1) + a.chosen.bytes(),
           .flops = a.h.dim(0) * (2 * (a.router.params() + a.top_k * expert_params + shared_params) +
                                  inner * (kSiluFlops + 1) + 2 * results * a.h.dim(1))};
 }
 
 std::string describe_args(const MoeArgs& a) {
-  return fmt::format("h {}, top {} of {} experts, router {}, gate {}, up {}, down {}, shared {}",
-                     describe(a.h), a.top_k, a.router.rows, describe(a.router), describe(a.gate),
-                     describe(a.up), describe(a.down), describe(a.shared_gate));
+  return fmt::format("h {}, top {} of {} experts, router {}, gate {}, up {}, down {}, shared {}", describe(a.h),
+                     a.top_k, a.router.rows, describe(a.router), describe(a.gate), describe(a.up), describe(a.down),
+                     describe(a.shared_gate));
 }
 
 }  // namespace
@@ -119,8 +115,7 @@ void moe(const OpContext& ctx, const MoeArgs& a) {
   if (ctx.observer == nullptr) return gemm::split_rows(a, tokens, run);
   Workspace::Scope scope(ctx.workspace);
   MoeArgs seen = a;
-  if (seen.chosen.empty())
-    seen.chosen = make_tensor(scope.take<int32_t>(tokens * a.top_k), {tokens, int64_t{a.top_k}});
+  if (seen.chosen.empty()) seen.chosen = make_tensor(scope.take<int32_t>(tokens * a.top_k), {tokens, int64_t{a.top_k}});
   gemm::split_rows(seen, tokens, run);
   moe_detail::observe(ctx, seen);
 }

@@ -14,7 +14,8 @@ namespace quire {
 // shared_gate, shared_up [Fs, D], shared_down [D, Fs]
 //                  optional (empty): out += sigmoid(shared_router . h) * mlp(h)
 // shared_router [D] f32, optional: without it the shared expert has weight 1
-// x        [T, D]  f32   residual stream, added to: the top-k experts in the order of their rank, then the shared one. If
+// x        [T, D]  f32   residual stream, added to: the top-k experts in the order of their rank, then the shared one.
+// If
 //                        not add_to_x, they are added to 0 and overwrite x: a device that holds some rows of every
 //                        expert's gate and up, and those columns of down, writes its partial result so, from the whole
 //                        router (reduce_partials)
@@ -29,7 +30,7 @@ struct MoeArgs {
   Tensor shared_router;
   Tensor x;
   bool add_to_x = true;
-  Tensor chosen;  // [T, top_k] i32, optional: receives the chosen experts in rank order (statistics, tests)
+  Tensor chosen;             // [T, top_k] i32, optional: receives the chosen experts in rank order (statistics, tests)
   int64_t latency_rows = 0;  // as for linear
 
   bool for_latency() const { return latency_rows > 0; }

@@ -26,8 +26,7 @@ void observe(const OpContext& ctx, const MoeArgs& a) {
         make_tensor(scope.take<std::byte>(dtype_bytes(a.h.dtype, count * width)), a.h.dtype, {count, width});
     for (int64_t i = 0; i < count; ++i)
       std::memcpy(rows.rows(i, 1).data, a.h.rows(groups[e][static_cast<size_t>(i)], 1).data, row_bytes);
-    observe_mlp(ctx, {.gate = &a.gate, .up = &a.up, .down = &a.down, .expert = static_cast<int64_t>(e)},
-                rows);
+    observe_mlp(ctx, {.gate = &a.gate, .up = &a.up, .down = &a.down, .expert = static_cast<int64_t>(e)}, rows);
   }
 }
 

@@ -10,9 +10,8 @@ namespace quire::moe_detail {
 namespace {
 
 // out[i][n] = down (SiLU(gate h_i) * up h_i) of one expert in float64, SiLU(g) * u rounded as h is.
-void expert_mlp(const OpContext& ctx, const Weight& gate, const Weight& up, const Weight& down,
-                int64_t expert, DType rounding, const std::vector<const float*>& rows,
-                std::vector<double>& out) {
+void expert_mlp(const OpContext& ctx, const Weight& gate, const Weight& up, const Weight& down, int64_t expert,
+                DType rounding, const std::vector<const float*>& rows, std::vector<double>& out) {
   const int64_t count = static_cast<int64_t>(rows.size()), inner = gate.rows, width = down.rows;
   std::vector<double> g(static_cast<size_t>(count * inner));
   std::vector<float> mid(g.size());
@@ -94,8 +93,7 @@ void reference(const OpContext& ctx, const MoeArgs& a) {
                   ranked.begin() + static_cast<int64_t>(slot[i]) * width);
   }
   std::vector<double> shared;
-  if (!a.shared_gate.empty())
-    expert_mlp(ctx, a.shared_gate, a.shared_up, a.shared_down, 0, a.h.dtype, rows, shared);
+  if (!a.shared_gate.empty()) expert_mlp(ctx, a.shared_gate, a.shared_up, a.shared_down, 0, a.h.dtype, rows, shared);
 
   for (int64_t t = 0; t < tokens; ++t) {
     double gate = 1.0;

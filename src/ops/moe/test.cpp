@@ -37,9 +37,9 @@ struct MoeCase {
       return t ? fmt::format(" {} {}", what, dtype_name(*t)) : "";
     };
     return fmt::format("{}{} T={} D={} Fe={} top {} of {} shared={}{}{} h={} {}{}", dtype_name(type),
-                       other("down", down), tokens, width, inner, top_k, experts, shared,
-                       other("of", shared_type), shared_router ? "+router" : "", dtype_name(h),
-                       kRouters[static_cast<int>(router)], add ? "" : " overwritten");
+                       other("down", down), tokens, width, inner, top_k, experts, shared, other("of", shared_type),
+                       shared_router ? "+router" : "", dtype_name(h), kRouters[static_cast<int>(router)],
+                       add ? "" : " overwritten");
   }
 };
 
@@ -57,9 +57,7 @@ struct MoeData {
   Buffer shared_router, h, x;
 
   MoeData(Rng& rng, const MoeCase& c)
-      : shared_router(DType::kF32, {c.width}),
-        h(c.h, {c.tokens, c.width}),
-        x(DType::kF32, {c.tokens, c.width + kGap}) {
+      : shared_router(DType::kF32, {c.width}), h(c.h, {c.tokens, c.width}), x(DType::kF32, {c.tokens, c.width + kGap}) {
     const float sd = 1.0f / std::sqrt(static_cast<float>(c.width));
     router = random_weight(rng, DType::kF32, c.experts, c.width, 1, sd);
     gate = random_weight(rng, c.type, c.inner, c.width, c.experts, 2 * sd);
@@ -106,8 +104,8 @@ struct MoeData {
 };
 
 // A GPU rounds an expert's result before it is weighted.
-std::vector<Bounded> expert(const RandomWeight& gate, const RandomWeight& up, const RandomWeight& down,
-                            int64_t e, const std::vector<Bounded>& h, DType type, std::string_view kernel) {
+std::vector<Bounded> expert(const RandomWeight& gate, const RandomWeight& up, const RandomWeight& down, int64_t e,
+                            const std::vector<Bounded>& h, DType type, std::string_view kernel) {
   const auto is_float = [](const RandomWeight& w) { return !gemm::has_integers(w.weight.dtype); };
   if (kernel.starts_with("integer_avx") && (is_float(gate) || is_float(up) || is_float(down)))
     kernel = "avx2";  // which takes these in the same call
@@ -142,8 +140,7 @@ std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vec
   };
   for (int32_t e : chosen) {
     const double p = std::exp(logits[static_cast<size_t>(e)].value - top) / total;
-    add(expert(m.gate, m.up, m.down, e, h, c.h, kernel), p / std::max(kept, 0x1p-14),
-        2 * logit_error + 32 * kEpsF32);
+    add(expert(m.gate, m.up, m.down, e, h, c.h, kernel), p / std::max(kept, 0x1p-14), 2 * logit_error + 32 * kEpsF32);
   }
   if (c.shared > 0) {
     const Weight gate{DType::kF32, static_cast<const std::byte*>(m.shared_router.tensor().data), 1, c.width};
@@ -161,8 +158,7 @@ void moe_case(Suite& s, const MoeCase& c) {
   const MoeData m(rng, c);
   Buffer want_chosen(DType::kI32, {c.tokens, c.top_k}), ignored = m.x;
   if (c.tokens > 0)
-    kMoeOp.reference().launch(s.context(Device::kReference),
-                              m.args(c, m.h.as(DType::kF32), ignored, want_chosen));
+    kMoeOp.reference().launch(s.context(Device::kReference), m.args(c, m.h.as(DType::kF32), ignored, want_chosen));
   const std::vector<float> h32 = m.h.values(), x32 = m.x.values();
 
   for (const auto& k : s.kernels(kMoeOp.kernels, kOnGpu)) {
@@ -178,13 +174,11 @@ void moe_case(Suite& s, const MoeCase& c) {
     s.expect_same_bits(k.name, name + " chosen", chosen, want_chosen);
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t) {
-      const std::span<const int32_t> experts(want_chosen.tensor().row<int32_t>(t),
-                                             static_cast<size_t>(c.top_k));
+      const std::span<const int32_t> experts(want_chosen.tensor().row<int32_t>(t), static_cast<size_t>(c.top_k));
       const auto row = want_row(c, m, exact(h32.data() + t * c.width, c.width), experts, k.name);
       for (int64_t d = 0; d < c.width; ++d) {
         const Bounded& v = row[static_cast<size_t>(d)];
-        const double old =
-            c.add ? static_cast<double>(x32[static_cast<size_t>(t * (c.width + kGap) + d)]) : 0.0;
+        const double old = c.add ? static_cast<double>(x32[static_cast<size_t>(t * (c.width + kGap) + d)]) : 0.0;
         want.push_back(old + v.value);
         bound.push_back(v.error + (c.top_k + 4) * kEpsF32 * (std::abs(old) + std::abs(v.value) + v.error));
       }
@@ -199,8 +193,7 @@ void moe_case(Suite& s, const MoeCase& c) {
                                               m.shared_up.weight, m.shared_down.weight});
       Buffer repacked = m.x;
       MoeArgs a = m.args(c, m.h, repacked, chosen);
-      for (Weight* w : {&a.gate, &a.up, &a.down, &a.shared_gate, &a.shared_up, &a.shared_down})
-        *w = copies->find(*w);
+      for (Weight* w : {&a.gate, &a.up, &a.down, &a.shared_gate, &a.shared_up, &a.shared_down}) *w = copies->find(*w);
       k.launch(ctx, a);
       s.expect_same_bits(k.name, name + " repacked", repacked, got);
     }

@@ -4,8 +4,8 @@ namespace quire::norm {
 namespace {
 
 void expect_activation(std::string_view name, const Tensor& t) {
-  QUIRE_CHECK(t.dtype == DType::kF32 || t.dtype == DType::kBF16, "{}: is {}, but f32 or bf16 is required",
-              name, dtype_name(t.dtype));
+  QUIRE_CHECK(t.dtype == DType::kF32 || t.dtype == DType::kBF16, "{}: is {}, but f32 or bf16 is required", name,
+              dtype_name(t.dtype));
   QUIRE_CHECK(t.stride[static_cast<size_t>(t.rank - 1)] == 1, "{}: rows must be contiguous", name);
 }
 

@@ -46,8 +46,8 @@ void gated_rms_norm_cpu(const OpContext& ctx, const GatedRmsNormArgs& a) {
 }
 
 constexpr Kernel<AddRmsNormArgs> kAddRmsNorm[] = {
-    QUIRE_CUDA_KERNELS({"cuda", cuda::add_rms_norm_fits, cuda::add_rms_norm, GpuLevel::kMma, nullptr,
-                        cuda::kAddRmsNormTakes}, ){
+    QUIRE_CUDA_KERNELS(
+        {"cuda", cuda::add_rms_norm_fits, cuda::add_rms_norm, GpuLevel::kMma, nullptr, cuda::kAddRmsNormTakes}, ){
         "avx512", [](const Machine& m, const AddRmsNormArgs&) { return m.cpu.avx512; },
         add_rms_norm_cpu<norm::add_rms_norm_avx512>, CpuLevel::kAvx512},
     {"avx2", [](const Machine& m, const AddRmsNormArgs&) { return m.cpu.avx2; },
@@ -55,8 +55,8 @@ constexpr Kernel<AddRmsNormArgs> kAddRmsNorm[] = {
     {"reference", fits_always<AddRmsNormArgs>, norm::add_rms_norm_reference},
 };
 constexpr Kernel<GatedRmsNormArgs> kGatedRmsNorm[] = {
-    QUIRE_CUDA_KERNELS({"cuda", cuda::gated_rms_norm_fits, cuda::gated_rms_norm, GpuLevel::kMma, nullptr,
-                        cuda::kGatedRmsNormTakes}, ){
+    QUIRE_CUDA_KERNELS(
+        {"cuda", cuda::gated_rms_norm_fits, cuda::gated_rms_norm, GpuLevel::kMma, nullptr, cuda::kGatedRmsNormTakes}, ){
         "avx512", [](const Machine& m, const GatedRmsNormArgs&) { return m.cpu.avx512; },
         gated_rms_norm_cpu<norm::gated_rms_norm_avx512>, CpuLevel::kAvx512},
     {"avx2", [](const Machine& m, const GatedRmsNormArgs&) { return m.cpu.avx2; },
@@ -71,8 +71,7 @@ Traffic traffic_of(const AddRmsNormArgs& a) {
 }
 
 Traffic traffic_of(const GatedRmsNormArgs& a) {
-  return {.bytes = a.o.bytes() + a.z.bytes() + a.weight.bytes() + a.y.bytes(),
-          .flops = a.o.elems() * (5 + kSiluFlops)};
+  return {.bytes = a.o.bytes() + a.z.bytes() + a.weight.bytes() + a.y.bytes(), .flops = a.o.elems() * (5 + kSiluFlops)};
 }
 
 std::string describe_args(const AddRmsNormArgs& a) {
@@ -84,10 +83,8 @@ std::string describe_args(const GatedRmsNormArgs& a) {
 
 }  // namespace
 
-constinit const Operator<AddRmsNormArgs> kAddRmsNormOp{"add_rms_norm", kAddRmsNorm, traffic_of,
-                                                       describe_args};
-constinit const Operator<GatedRmsNormArgs> kGatedRmsNormOp{"gated_rms_norm", kGatedRmsNorm, traffic_of,
-                                                           describe_args};
+constinit const Operator<AddRmsNormArgs> kAddRmsNormOp{"add_rms_norm", kAddRmsNorm, traffic_of, describe_args};
+constinit const Operator<GatedRmsNormArgs> kGatedRmsNormOp{"gated_rms_norm", kGatedRmsNorm, traffic_of, describe_args};
 
 void add_rms_norm(const OpContext& ctx, const AddRmsNormArgs& a) {
   dispatch(kAddRmsNormOp, ctx, a);

@@ -45,9 +45,8 @@ void add_rms_norm_rows(const AddRmsNormRows& r, int64_t begin, int64_t end) {
       store(v, x + i, n);
       return v;
     });
-    for_vectors<V>(r.D, [&](int64_t i, int n) {
-      store(load<V>(x + i, n) * V::set1(scale) * load<V>(r.weight + i, n), h + i, n);
-    });
+    for_vectors<V>(
+        r.D, [&](int64_t i, int n) { store(load<V>(x + i, n) * V::set1(scale) * load<V>(r.weight + i, n), h + i, n); });
   }
 }
 
@@ -57,8 +56,7 @@ void add_rms_norm(const AddRmsNormRows& r, int64_t begin, int64_t end) {
     r.h_bf16 ? add_rms_norm_rows<V, uint16_t, uint16_t>(r, begin, end)
              : add_rms_norm_rows<V, uint16_t, float>(r, begin, end);
   else
-    r.h_bf16 ? add_rms_norm_rows<V, float, uint16_t>(r, begin, end)
-             : add_rms_norm_rows<V, float, float>(r, begin, end);
+    r.h_bf16 ? add_rms_norm_rows<V, float, uint16_t>(r, begin, end) : add_rms_norm_rows<V, float, float>(r, begin, end);
 }
 
 template <class V, class T>

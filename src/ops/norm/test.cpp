@@ -18,14 +18,12 @@ double rms_eps(int64_t D) {
 }
 
 constexpr OnGpu<AddRmsNormArgs> kAddRmsNormOnGpu{[](Operands& o, AddRmsNormArgs& a) {
-                                                   for (Tensor* t : {&a.x, &a.add, &a.weight, &a.h})
-                                                     o.tensor(*t);
+                                                   for (Tensor* t : {&a.x, &a.add, &a.weight, &a.h}) o.tensor(*t);
                                                  },
                                                  add_rms_norm};
 
 constexpr OnGpu<GatedRmsNormArgs> kGatedRmsNormOnGpu{[](Operands& o, GatedRmsNormArgs& a) {
-                                                       for (Tensor* t : {&a.o, &a.z, &a.weight, &a.y})
-                                                         o.tensor(*t);
+                                                       for (Tensor* t : {&a.o, &a.z, &a.weight, &a.y}) o.tensor(*t);
                                                      },
                                                      gated_rms_norm};
 
@@ -64,8 +62,7 @@ void add_rms_norm_case(Suite& s, const std::string& name, int64_t T, int64_t D, 
                {left_columns(rows_x, D), with_add ? rows_add.tensor() : Tensor{}, weight, 1e-6f, h});
     };
     Buffer got_x = x, got_h(h_type, {T, D});
-    const AddRmsNormArgs args{left_columns(got_x, D), with_add ? add.tensor() : Tensor{}, weight, 1e-6f,
-                              got_h};
+    const AddRmsNormArgs args{left_columns(got_x, D), with_add ? add.tensor() : Tensor{}, weight, 1e-6f, got_h};
     if (!s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;
     run(got_x, add, got_h);
     s.expect_close(k.name, name, worst_excess(got_h.values(), want, bound));
@@ -110,8 +107,7 @@ void gated_rms_norm_case(Suite& s, const std::string& name, int64_t T, int64_t H
     // A GPU's e^-z is 2^(z log2 e), whose exponent is rounded.
     std::vector<double> allowed = bound;
     for (size_t i = 0; k.on_gpu() && i < allowed.size(); ++i)
-      allowed[i] +=
-          std::abs(static_cast<double>(want[i])) * (std::abs(static_cast<double>(gates[i])) + 4.0) * kEpsF32;
+      allowed[i] += std::abs(static_cast<double>(want[i])) * (std::abs(static_cast<double>(gates[i])) + 4.0) * kEpsF32;
     s.expect_close(k.name, name, worst_excess(y.values(), want, allowed));
     s.expect_guards(k.name, name, {&got_o, &z, &y, &weight});
     s.expect_row_invariant(k.name, name, T, [&](std::span<const int32_t> rows) {
@@ -145,8 +141,7 @@ void gated_rms_norm_conformance(Suite& s) {
   for (const int64_t Dv : {5, 16, 32, 48, 64, 100, 128, 256}) {
     for (const int64_t Hv : {1, 3, 16}) {
       for (const DType type : {DType::kBF16, DType::kF32})
-        gated_rms_norm_case(s, fmt::format("Hv={} Dv={} {}", Hv, Dv, dtype_name(type)), 11, Hv, Dv, type,
-                            false);
+        gated_rms_norm_case(s, fmt::format("Hv={} Dv={} {}", Hv, Dv, dtype_name(type)), 11, Hv, Dv, type, false);
     }
   }
   gated_rms_norm_case(s, "in place", 20, 4, 128, DType::kBF16, true);

@@ -37,11 +37,7 @@ inline double bf16_roof() {
 class ColdWeights {
  public:
   ColdWeights(DType type, int64_t rows, int64_t cols, int64_t experts = 1)
-      : type_(type),
-        rows_(rows),
-        cols_(cols),
-        experts_(experts),
-        bytes_(dtype_bytes(type, rows * cols * experts)) {
+      : type_(type), rows_(rows), cols_(cols), experts_(experts), bytes_(dtype_bytes(type, rows * cols * experts)) {
     constexpr int64_t kBytes = int64_t{256} << 20, kSample = 1 << 16;
     copies_ = std::max<int64_t>(1, kBytes / bytes_);
     const int64_t all = copies_ * bytes_;
@@ -97,10 +93,8 @@ inline void report(benchmark::State& state, const Traffic& each) {
   report_rates(state, each);
   const auto n = static_cast<double>(state.iterations());
   using benchmark::Counter;
-  state.counters["%read"] =
-      Counter(100 * n * static_cast<double>(each.bytes) / read_roof(), Counter::kIsRate);
-  state.counters["%bf16"] =
-      Counter(100 * n * static_cast<double>(each.flops) / bf16_roof(), Counter::kIsRate);
+  state.counters["%read"] = Counter(100 * n * static_cast<double>(each.bytes) / read_roof(), Counter::kIsRate);
+  state.counters["%bf16"] = Counter(100 * n * static_cast<double>(each.flops) / bf16_roof(), Counter::kIsRate);
 }
 
 // Launches kernel until the time is up, on args() of each turn, and reports its operator's traffic. What args() does

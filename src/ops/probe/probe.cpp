@@ -68,8 +68,7 @@ double measure_read_bandwidth(ThreadPool& pool) {
     });
   };
   for (size_t r = 0; r < kRepeats; ++r)  // in turns: a slow moment falls on all ways
-    for (size_t w = 0; w < std::size(kWays); ++w)
-      rates[w][r] = static_cast<double>(kBytes) / read_all(kWays[w]);
+    for (size_t w = 0; w < std::size(kWays); ++w) rates[w][r] = static_cast<double>(kBytes) / read_all(kWays[w]);
   munmap(map, kBytes);
   double best = 0.0;
   for (const auto& of_way : rates) best = std::max(best, median(of_way));

@@ -10,9 +10,8 @@ uint64_t read_streams_avx2(const std::byte* data, int64_t segment, int streams, 
     for (int s = 0; s < streams; ++s) {
       const std::byte* at = data + s * segment + o;
       if (ahead > 0)
-        _mm_prefetch(
-            reinterpret_cast<const char*>(at) + ahead + (o + ahead < segment ? 0 : (streams - 1) * segment),
-            _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(at) + ahead + (o + ahead < segment ? 0 : (streams - 1) * segment),
+                     _MM_HINT_T0);
       const __m256i* v = reinterpret_cast<const __m256i*>(at);
       sum = _mm256_add_epi64(sum, _mm256_add_epi64(_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1)));
     }

@@ -9,11 +9,9 @@ uint64_t read_streams_avx512(const std::byte* data, int64_t segment, int streams
   for (int64_t o = 0; o < segment; o += 64)
     for (int s = 0; s < streams; ++s) {
       const std::byte* at = data + s * segment + o;
-      if (ahead >
-          0)  // past the end of a segment lies the next one, which another stream reads: jump over those
-        _mm_prefetch(
-            reinterpret_cast<const char*>(at) + ahead + (o + ahead < segment ? 0 : (streams - 1) * segment),
-            _MM_HINT_T0);
+      if (ahead > 0)  // past the end of a segment lies the next one, which another stream reads: jump over those
+        _mm_prefetch(reinterpret_cast<const char*>(at) + ahead + (o + ahead < segment ? 0 : (streams - 1) * segment),
+                     _MM_HINT_T0);
       sum = _mm512_add_epi64(sum, _mm512_loadu_si512(at));
     }
   return static_cast<uint64_t>(_mm512_reduce_add_epi64(sum));

@@ -1,5 +1,5 @@
-// reduce_partials at the width of the 0.6B model: two and eight devices' results, added to the residual stream. Few rows
-// stay in the cache and pass the read roof.
+// reduce_partials at the width of the 0.6B model: two and eight devices' results, added to the residual stream. Few
+// rows stay in the cache and pass the read roof.
 #include <fmt/format.h>
 
 #include "ops/probe/bench.h"

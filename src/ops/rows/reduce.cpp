@@ -41,8 +41,8 @@ void cpu(const OpContext& ctx, const ReducePartialsArgs& a) {
 
 constexpr Kernel<ReducePartialsArgs> kKernels[] = {
     QUIRE_CUDA_KERNELS({"cuda", fits_always<ReducePartialsArgs>, cuda::reduce_partials, GpuLevel::kMma}, ){
-        "avx512", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx512; },
-        cpu<rows::reduce_avx512>, CpuLevel::kAvx512},
+        "avx512", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx512; }, cpu<rows::reduce_avx512>,
+        CpuLevel::kAvx512},
     {"avx2", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx2; }, cpu<rows::reduce_avx2>},
     {"reference", fits_always<ReducePartialsArgs>, reference},
 };
@@ -58,8 +58,7 @@ std::string describe_args(const ReducePartialsArgs& a) {
 
 }  // namespace
 
-constinit const Operator<ReducePartialsArgs> kReducePartialsOp{"reduce_partials", kKernels, traffic_of,
-                                                               describe_args};
+constinit const Operator<ReducePartialsArgs> kReducePartialsOp{"reduce_partials", kKernels, traffic_of, describe_args};
 
 void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {
   Dim P{"P"}, T{"T"}, D{"D"};
@@ -68,8 +67,7 @@ void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {
   QUIRE_CHECK(P >= 1 && P <= ReducePartialsArgs::kMost, "{} partial results, 1 to {} are possible", P.value,
               ReducePartialsArgs::kMost);
   QUIRE_CHECK(a.partials.dtype == DType::kF32 && a.x.dtype == DType::kF32,
-              "partials are {} and x is {}, but both are f32", dtype_name(a.partials.dtype),
-              dtype_name(a.x.dtype));
+              "partials are {} and x is {}, but both are f32", dtype_name(a.partials.dtype), dtype_name(a.x.dtype));
   if (T == 0) return;
   dispatch(kReducePartialsOp, ctx, a);
 }

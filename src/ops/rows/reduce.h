@@ -1,5 +1,5 @@
-// Inside rows/: what the vector kernels of reduce_partials work on. Plain pointers, so that the files compiled for newer
-// CPUs instantiate nothing that others share.
+// Inside rows/: what the vector kernels of reduce_partials work on. Plain pointers, so that the files compiled for
+// newer CPUs instantiate nothing that others share.
 #pragma once
 
 #include <cstdint>

@@ -87,8 +87,7 @@ std::string describe_args(const GatherRowsArgs& a) {
 }  // namespace
 
 constinit const Operator<EmbedArgs> kEmbedOp{"embed", kEmbedKernels, traffic_of, describe_args};
-constinit const Operator<GatherRowsArgs> kGatherRowsOp{"gather_rows", kGatherRowsKernels, traffic_of,
-                                                       describe_args};
+constinit const Operator<GatherRowsArgs> kGatherRowsOp{"gather_rows", kGatherRowsKernels, traffic_of, describe_args};
 
 void embed(const OpContext& ctx, const EmbedArgs& a) {
   Dim T{"T"}, batch_slots{"batch_slots"};

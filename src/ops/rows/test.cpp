@@ -8,8 +8,7 @@ namespace quire::conformance {
 namespace {
 
 constexpr OnGpu<EmbedArgs> kEmbedOnGpu{[](Operands& o, EmbedArgs& a) {
-                                         for (Tensor* t : {&a.tokens, &a.sources, &a.sampled, &a.x})
-                                           o.tensor(*t);
+                                         for (Tensor* t : {&a.tokens, &a.sources, &a.sampled, &a.x}) o.tensor(*t);
                                          o.table(a.table);
                                        },
                                        embed};
@@ -45,8 +44,8 @@ void embed_conformance(Suite& s) {
       std::vector<int32_t> ids(static_cast<size_t>(tokens)), sources(ids.size(), -1), sampled(9), given;
       for (int32_t& id : ids) id = rng.integer(0, vocab - 1);
       if (tokens > 1) ids[1] = vocab - 1;
-      // The same tokens, some of them by way of what was sampled in the step before; where a row has a source, the token
-      // beside it is none.
+      // The same tokens, some of them by way of what was sampled in the step before; where a row has a source, the
+      // token beside it is none.
       for (int32_t& id : sampled) id = rng.integer(0, vocab - 1);
       sampled[3] = -1;  // a sequence that ended with an error: its row is padding
       given = ids;
@@ -67,11 +66,10 @@ void embed_conformance(Suite& s) {
         if (!s.wants(k.name, name)) continue;
         if (k.on_gpu() && halved_on_gpu(type))
           for (int64_t i = 0; i < tokens * width; ++i)
-            store_float(
-                want, i,
-                to_float(to_half(
-                    decoded[static_cast<size_t>(ids[static_cast<size_t>(i / width)] * width + i % width)])) *
-                    table.weight.scale_of());
+            store_float(want, i,
+                        to_float(to_half(
+                            decoded[static_cast<size_t>(ids[static_cast<size_t>(i / width)] * width + i % width)])) *
+                            table.weight.scale_of());
         // With a stride wider than the row, what lies between rows must stay as it was.
         for (const int64_t gap : {8, 0}) {
           Buffer wide(DType::kF32, {tokens, width + gap});
@@ -120,8 +118,7 @@ void reduce_partials_conformance(Suite& s) {
     for (const int64_t tokens : {0, 1, 5, 40})
       for (const int64_t width : {1, 7, 16, 300, 2048})
         for (const bool add : {true, false}) {
-          const std::string name =
-              fmt::format("P={} T={} D={}{}", count, tokens, width, add ? "" : " overwritten");
+          const std::string name = fmt::format("P={} T={} D={}{}", count, tokens, width, add ? "" : " overwritten");
           if (!s.wants_case(name)) continue;
           Rng rng = s.rng_for_case(name);
           // Strides wider than rows: what lies between must stay as it was.
@@ -131,9 +128,7 @@ void reduce_partials_conformance(Suite& s) {
           Buffer want = x;
           for (int64_t i = 0; i < tokens * width; ++i) {
             const int64_t t = i / width, d = i % width, to = t * (width + 5) + d;
-            const auto at = [&](int64_t p) {
-              return load_float(partials, (p * (tokens + 1) + t) * (width + 3) + d);
-            };
+            const auto at = [&](int64_t p) { return load_float(partials, (p * (tokens + 1) + t) * (width + 3) + d); };
             float sum = at(0);
             for (int64_t p = 1; p < count; ++p) sum += at(p);
             store_float(want, to, add ? load_float(want, to) + sum : sum);

@@ -38,12 +38,10 @@ std::vector<Setup> setups() {
       {"typical_p 0.95", false, with([](SamplingParams& p) { p.typical_p = 0.95f; })},
       {"flat: temperature", true, with([](SamplingParams& p) { p.temperature = 1.5f; })},
       {"flat: top_p 0.95", true, with([](SamplingParams& p) { p.temperature = 1.5f, p.top_p = 0.95f; })},
-      {"flat: typical_p 0.95", true,
-       with([](SamplingParams& p) { p.temperature = 1.5f, p.typical_p = 0.95f; })},
+      {"flat: typical_p 0.95", true, with([](SamplingParams& p) { p.temperature = 1.5f, p.typical_p = 0.95f; })},
       {"greedy, 20 logprobs", false, with([](SamplingParams& p) { p.temperature = 0, p.logprobs = 20; })},
       {"penalties, 1000 tokens", false, with([](SamplingParams& p) { p.repetition_penalty = 1.1f; }), 1000},
-      {"penalties, 100000 tokens", false, with([](SamplingParams& p) { p.repetition_penalty = 1.1f; }),
-       100000},
+      {"penalties, 100000 tokens", false, with([](SamplingParams& p) { p.repetition_penalty = 1.1f; }), 100000},
   };
 }
 

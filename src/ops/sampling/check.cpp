@@ -14,9 +14,7 @@ std::map<int32_t, int32_t> SeenTokens::counts() const {
 }
 
 HistoryBuffers::HistoryBuffers(int64_t rows, int64_t vocab, int64_t capacity)
-    : counts(DType::kI32, {rows, vocab}),
-      seen(DType::kI32, {rows, capacity}),
-      seen_count(DType::kI32, {rows}) {
+    : counts(DType::kI32, {rows, vocab}), seen(DType::kI32, {rows, capacity}), seen_count(DType::kI32, {rows}) {
   // The list's memory keeps its marks: what a count of 0 leaves unread need not be initialised.
   counts.fill([] { return 0.0f; });
   seen_count.fill([] { return 0.0f; });
@@ -59,12 +57,10 @@ std::string wrong_history(const TokenHistory& h, int32_t history, const SeenToke
     const auto it = counts.find(id);
     const int32_t expected = it == counts.end() ? 0 : it->second;
     if (got[id] != expected)
-      return fmt::format("history {}: the count of token {} is {:#x}, not {:#x}", history, id, got[id],
-                         expected);
+      return fmt::format("history {}: the count of token {} is {:#x}, not {:#x}", history, id, got[id], expected);
   }
   const int32_t n = h.seen_count[history];
-  if (n != std::ssize(counts))
-    return fmt::format("history {}: {} distinct tokens, not {}", history, n, counts.size());
+  if (n != std::ssize(counts)) return fmt::format("history {}: {} distinct tokens, not {}", history, n, counts.size());
   const int32_t* const seen = h.seen + int64_t{history} * h.capacity;
   std::vector<int32_t> list(seen, seen + n);
   std::sort(list.begin(), list.end());

@@ -119,8 +119,8 @@ enum class Amount { kWeight, kCount };
 // weights (or number) reach `target`. A histogram of key8, which must rise with `order`, finds the bin of the
 // border; only the tokens of that bin are looked at one by one.
 template <class Key8, class Order>
-Candidate find_last(const Row& r, const Softmax& softmax, Amount amount, double target, const Scratch& s,
-                    Key8 key8, Order order) {
+Candidate find_last(const Row& r, const Softmax& softmax, Amount amount, double target, const Scratch& s, Key8 key8,
+                    Order order) {
   double bins[kBins];
   add_to_bins(r, bins, key8, [&](const float* x) {
     return amount == Amount::kCount ? _mm256_set1_ps(1.0f) : exp8(softmax.exponent(x));
@@ -144,8 +144,7 @@ Candidate find_last(const Row& r, const Softmax& softmax, Amount amount, double 
 float likeliest_first(const Candidate& c) {
   return -c.logit;
 }
-Candidate find_last_by_logit(const Row& r, const Softmax& softmax, Amount amount, double target,
-                             const Scratch& s) {
+Candidate find_last_by_logit(const Row& r, const Softmax& softmax, Amount amount, double target, const Scratch& s) {
   const auto key8 = [&](const float* x) { return _mm256_sub_ps(_mm256_setzero_ps(), softmax.exponent(x)); };
   return find_last(r, softmax, amount, target, s, key8, likeliest_first);
 }
@@ -290,10 +289,9 @@ double report_likeliest(const SampleArgs& a, int64_t at, const Row& r, const Scr
   if (n == 0) return log_total;
   const int64_t found = gather_above(r, at_least_k_reach(r, n, s.block_scratch), s.candidates);
   const int64_t count = std::min(n, found);
-  std::partial_sort(s.candidates, s.candidates + count, s.candidates + found,
-                    [](const Candidate& x, const Candidate& y) {
-                      return x.logit != y.logit ? x.logit > y.logit : x.id < y.id;
-                    });
+  std::partial_sort(
+      s.candidates, s.candidates + count, s.candidates + found,
+      [](const Candidate& x, const Candidate& y) { return x.logit != y.logit ? x.logit > y.logit : x.id < y.id; });
   for (int64_t i = 0; i < count; ++i) {
     a.out.top_ids.row<int32_t>(at)[i] = s.candidates[i].id;
     a.out.top_logprobs.row<float>(at)[i] = static_cast<float>(s.candidates[i].logit - log_total);
@@ -378,8 +376,7 @@ int64_t sample_workspace_bytes(int64_t rows, int64_t vocab, int threads) {
   const auto f32 = static_cast<int64_t>(sizeof(float)), candidate = static_cast<int64_t>(sizeof(Candidate));
   const int64_t tasks = std::min<int64_t>(threads, rows);
   return taken(tasks * static_cast<int64_t>(sizeof(Scratch))) +
-         tasks * (2 * taken(block_count(vocab) * f32) + taken(vocab * f32) +
-                  2 * taken((vocab + kBlock) * candidate));
+         tasks * (2 * taken(block_count(vocab) * f32) + taken(vocab * f32) + 2 * taken((vocab + kBlock) * candidate));
 }
 
 }  // namespace quire

@@ -65,9 +65,9 @@ int64_t token_history_bytes(int64_t rows, int64_t vocab, int64_t capacity) {
 }
 
 TokenHistory lay_out_token_history(void* memory, int64_t rows, int64_t vocab, int64_t capacity) {
-  QUIRE_CHECK(rows >= 0 && vocab >= 0 && capacity >= 0 && rows <= INT32_MAX && vocab <= INT32_MAX &&
-                  capacity <= INT32_MAX,
-              "{} histories of {} tokens, {} distinct", rows, vocab, capacity);
+  QUIRE_CHECK(
+      rows >= 0 && vocab >= 0 && capacity >= 0 && rows <= INT32_MAX && vocab <= INT32_MAX && capacity <= INT32_MAX,
+      "{} histories of {} tokens, {} distinct", rows, vocab, capacity);
   TokenHistory h;
   auto* at = static_cast<std::byte*>(memory);
   h.counts = reinterpret_cast<int32_t*>(at);

@@ -77,8 +77,7 @@ std::vector<TokenProbability> reference_distribution(const SampleArgs& a, int64_
     for (const Token& t : tokens) entropy -= t.p > 0 ? t.p * std::log(t.p) : 0.0;
     keep_mass(tokens, p.typical_p, [&](const Token& t) { return std::abs(-std::log(t.p) - entropy); });
   }
-  if (p.top_p < 1.0f)
-    keep_mass(tokens, p.top_p, [](const Token& t) { return -static_cast<double>(t.logit); });
+  if (p.top_p < 1.0f) keep_mass(tokens, p.top_p, [](const Token& t) { return -static_cast<double>(t.logit); });
   if (p.min_p > 0.0f) {
     double likeliest = 0;
     for (const Token& t : tokens) likeliest = std::max(likeliest, t.p);
@@ -115,8 +114,7 @@ void report_logprobs(const SampleArgs& a, int64_t r, int32_t token) {
   for (size_t i = 0; i < raw.size(); ++i)
     if (raw[i] != kMinusInf) possible.push_back(static_cast<int32_t>(i));
   const auto logit = [&](int32_t id) { return raw[static_cast<size_t>(id)]; };
-  std::stable_sort(possible.begin(), possible.end(),
-                   [&](int32_t x, int32_t y) { return logit(x) > logit(y); });
+  std::stable_sort(possible.begin(), possible.end(), [&](int32_t x, int32_t y) { return logit(x) > logit(y); });
   const int64_t n = std::min({std::ssize(possible), int64_t{a.rows[r].logprobs}, a.out.top_ids.dim(1)});
   for (int64_t i = 0; i < n; ++i) {
     a.out.top_ids.row<int32_t>(r)[i] = possible[static_cast<size_t>(i)];
@@ -127,8 +125,7 @@ void report_logprobs(const SampleArgs& a, int64_t r, int32_t token) {
 
 bool damaged(const SampleArgs& a, int64_t r) {
   const float* const raw = a.logits.row<float>(r);
-  return std::any_of(raw, raw + a.logits.dim(1),
-                     [](float x) { return !(x <= std::numeric_limits<float>::max()); });
+  return std::any_of(raw, raw + a.logits.dim(1), [](float x) { return !(x <= std::numeric_limits<float>::max()); });
 }
 
 // The token of a row that is neither idle nor damaged; -1 if none is possible.
@@ -141,8 +138,7 @@ int32_t token_of(const SampleArgs& a, int64_t r) {
 
 int32_t rank_of(const SampleArgs& a, int64_t r, int32_t token) {
   const float* const raw = a.logits.row<float>(r);
-  return 1 + static_cast<int32_t>(
-                 std::count_if(raw, raw + a.logits.dim(1), [&](float x) { return x > raw[token]; }));
+  return 1 + static_cast<int32_t>(std::count_if(raw, raw + a.logits.dim(1), [&](float x) { return x > raw[token]; }));
 }
 
 }  // namespace
@@ -155,8 +151,7 @@ void sample_reference(const OpContext&, const SampleArgs& a) {
     a.out.tokens.as<int32_t>()[r] = token;
     a.out.logprobs.as<float>()[r] = 0.0f;
     a.out.top_count.as<int32_t>()[r] = 0;
-    if (!a.out.ranks.empty())
-      a.out.ranks.as<int32_t>()[r] = token >= 0 && row.target >= 0 ? rank_of(a, r, token) : 0;
+    if (!a.out.ranks.empty()) a.out.ranks.as<int32_t>()[r] = token >= 0 && row.target >= 0 ? rank_of(a, r, token) : 0;
     if (token >= 0 && row.logprobs >= 0) report_logprobs(a, r, token);
     if (!idle) settle(a, row, token);
   }

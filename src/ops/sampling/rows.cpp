@@ -35,8 +35,7 @@ Status SampleLimits::check(const SamplingParams& p) const {
   if (p.logprobs > max_top)
     return request_error("logprobs is {}, but this engine reports at most {}", p.logprobs, max_top);
   if (std::ssize(p.logit_bias) > max_bias)
-    return request_error("logit_bias names {} tokens, but this engine takes at most {}", p.logit_bias.size(),
-                         max_bias);
+    return request_error("logit_bias names {} tokens, but this engine takes at most {}", p.logit_bias.size(), max_bias);
   return {};
 }
 
@@ -78,8 +77,7 @@ Status SampleRowList::add(const SamplingParams& p, const SampleTarget& target) {
   const auto biases = std::count_if(p.logit_bias.begin(), p.logit_bias.end(),
                                     [&](const auto& bias) { return !is_forbidden(bias.first); }) +
                       std::ssize(target.forbidden);
-  if (rows_ >= std::ssize(memory_.rows))
-    return capacity_error("a step samples at most {} rows", memory_.rows.size());
+  if (rows_ >= std::ssize(memory_.rows)) return capacity_error("a step samples at most {} rows", memory_.rows.size());
   if (biases_ + biases > std::ssize(memory_.bias_ids))
     return capacity_error("the biases of a step's rows exceed {}", memory_.bias_ids.size());
   QUIRE_CHECKED(batch_slots_.check(target.batch_slot, !target.tentative));

@@ -12,10 +12,10 @@ namespace quire {
 // What the arrays of every step have room for.
 struct SampleLimits {
   int64_t vocab = 0;
-  int32_t batch_slots = 0;     // entries of `sampled`
-  int32_t histories = 0;  // rows of TokenHistory
-  int32_t max_top = 0;    // likeliest tokens of a row
-  int32_t max_bias = 0;   // biases of a row. With rows * max_bias entries, a step always has room for them
+  int32_t batch_slots = 0;  // entries of `sampled`
+  int32_t histories = 0;    // rows of TokenHistory
+  int32_t max_top = 0;      // likeliest tokens of a row
+  int32_t max_bias = 0;     // biases of a row. With rows * max_bias entries, a step always has room for them
 
   // For when a request arrives: its parameters are valid and within these limits, or what is not
   // (Fault::kRequest).

@@ -28,8 +28,8 @@ struct SampleRow {
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
   int32_t top_k = 0;
-  int32_t logprobs = -1;  // -1: none; n: the token's, and those of the n likeliest
-  int32_t batch_slot = -1;     // the sequence's: sampled[batch_slot] becomes the token. -1: nowhere
+  int32_t logprobs = -1;    // -1: none; n: the token's, and those of the n likeliest
+  int32_t batch_slot = -1;  // the sequence's: sampled[batch_slot] becomes the token. -1: nowhere
   // The row of TokenHistory that penalties read and that the token is noted in. -1: the sequence is not
   // tracked, and has no penalties. An index of its own, so that there may be fewer histories than batch slots:
   // each takes memory for the whole vocabulary.
@@ -52,8 +52,7 @@ constexpr bool reports_tops(const SampleRow* rows, int32_t count) {
 }
 
 constexpr bool has_penalties(const SampleRow& r) {
-  return r.history >= 0 &&
-         (r.repetition_penalty != 1.0f || r.presence_penalty != 0.0f || r.frequency_penalty != 0.0f);
+  return r.history >= 0 && (r.repetition_penalty != 1.0f || r.presence_penalty != 0.0f || r.frequency_penalty != 0.0f);
 }
 
 // Which tokens sequences have seen, one row each, so that penalties touch the distinct tokens and nothing

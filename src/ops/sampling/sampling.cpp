@@ -15,8 +15,8 @@ Status check_range(const char* name, float value, float lo, float hi) {
 }
 
 constexpr Kernel<SampleArgs> kKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", cuda::sample_fits, cuda::sample, GpuLevel::kMma, nullptr,
-                        cuda::kSampleTakes}, ){"cpu", fits_always<SampleArgs>, sampling::sample_cpu},
+    QUIRE_CUDA_KERNELS({"cuda", cuda::sample_fits, cuda::sample, GpuLevel::kMma, nullptr, cuda::kSampleTakes}, ){
+        "cpu", fits_always<SampleArgs>, sampling::sample_cpu},
     {"reference", fits_always<SampleArgs>, sampling::sample_reference},
 };
 
@@ -42,15 +42,13 @@ Status SamplingParams::validate(int64_t vocab_size) const {
   QUIRE_CHECKED(check_range("frequency_penalty", frequency_penalty, -2.0f, 2.0f));
   for (const auto& [id, bias] : logit_bias) {
     if (id < 0 || id >= vocab_size)
-      return request_error("logit_bias names token {}, but the vocabulary has ids 0 to {}", id,
-                           vocab_size - 1);
+      return request_error("logit_bias names token {}, but the vocabulary has ids 0 to {}", id, vocab_size - 1);
     if (!(bias >= -100.0f && bias <= 100.0f))
       return request_error("logit_bias of token {} is {}, but must be between -100 and 100", id, bias);
   }
   if (logprobs < -1 || logprobs > vocab_size)
-    return request_error(
-        "logprobs is {}, but must be between 0 and the vocabulary's size of {} (or -1 for none)", logprobs,
-        vocab_size);
+    return request_error("logprobs is {}, but must be between 0 and the vocabulary's size of {} (or -1 for none)",
+                         logprobs, vocab_size);
   return {};
 }
 
@@ -71,10 +69,9 @@ void sample(const OpContext& ctx, const SampleArgs& a) {
   if (R == 0) return;
   QUIRE_CHECK(V >= 1 && V <= INT32_MAX, "a vocabulary of {} tokens", V.value);
   QUIRE_CHECK(a.rows != nullptr, "{} rows of logits, but no parameters", R.value);
-  QUIRE_CHECK(a.suppressed_count == 0 || a.suppressed != nullptr, "{} suppressed ids at null",
-              a.suppressed_count);
-  QUIRE_CHECK(a.history.rows == 0 || a.history.vocab == V, "histories of {} tokens, logits of {}",
-              a.history.vocab, V.value);
+  QUIRE_CHECK(a.suppressed_count == 0 || a.suppressed != nullptr, "{} suppressed ids at null", a.suppressed_count);
+  QUIRE_CHECK(a.history.rows == 0 || a.history.vocab == V, "histories of {} tokens, logits of {}", a.history.vocab,
+              V.value);
   dispatch(kSampleOp, ctx, a);
 }
 

@@ -30,16 +30,14 @@ struct Candidate {
 // e^x for x <= 0: relative error below 2e-7; 0 below -87 (where float32 becomes subnormal), NaN for NaN.
 // x = n ln 2 + r with |r| <= ln 2 / 2; the Taylor polynomial of degree 7 leaves an error below 6e-9.
 inline __m256 exp8(__m256 x) {
-  const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)),
-                                   _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  __m256 r =
-      _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x);  // ln 2 in two parts: n * the first is exact
+  const __m256 n =
+      _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x);  // ln 2 in two parts: n * the first is exact
   r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), r);
   __m256 p = _mm256_set1_ps(1.0f / 5040);
   for (const float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(c));
-  const __m256i exponent =
-      _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+  const __m256i exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
   const __m256 y = _mm256_mul_ps(p, _mm256_castsi256_ps(exponent));
   const __m256 tiny = _mm256_cmp_ps(x, _mm256_set1_ps(-87.0f), _CMP_LT_OQ);
   return _mm256_andnot_ps(tiny, y);
@@ -132,7 +130,7 @@ struct Softmax {
     return _mm256_mul_ps(d, _mm256_set1_ps(inverse_temperature));
   }
   float exponent(float logit) const { return (logit - max) * inverse_temperature; }  // the same bits
-  float lowest() const { return max - 88.0f / inverse_temperature; }  // what lies below has weight 0
+  float lowest() const { return max - 88.0f / inverse_temperature; }                 // what lies below has weight 0
 };
 
 // The sum of the weights of a row; block_sum, if given, receives each block's.

@@ -52,8 +52,7 @@ SamplingParams random_params(Rng& rng, int vocab) {
   if (sometimes()) p.presence_penalty = rng.uniform(-2.0f, 2.0f);
   if (sometimes()) p.frequency_penalty = rng.uniform(-2.0f, 2.0f);
   if (sometimes())
-    for (int i = rng.integer(1, 4); i > 0; --i)
-      p.logit_bias[rng.integer(0, vocab - 1)] = rng.uniform(-100.0f, 100.0f);
+    for (int i = rng.integer(1, 4); i > 0; --i) p.logit_bias[rng.integer(0, vocab - 1)] = rng.uniform(-100.0f, 100.0f);
   p.seed = rng.engine()();
   p.logprobs = sometimes() ? -1 : rng.integer(0, std::min(20, vocab));
   return p;
@@ -72,7 +71,7 @@ constexpr int32_t kUnset = -7;  // of batch slots that no row of a call settles
 // tentative.
 struct Batch {
   int vocab;
-  Buffer logits;   // rows begin at multiples of 16 bytes, as an engine's do
+  Buffer logits;        // rows begin at multiples of 16 bytes, as an engine's do
   int32_t batch_slots;  // and histories: some belong to no row
   std::vector<SampleRow> rows;
   std::vector<SeenTokens> seen;  // of every history
@@ -87,8 +86,7 @@ struct Batch {
         history(batch_slots, vocab, std::min(vocab, 81)) {
     logits.fill([&] { return kind.draw(rng); });
     for (int32_t h = 0; h < batch_slots; ++h) {
-      seen.push_back(
-          {random_ids(rng, rng.integer(0, 40), vocab), random_ids(rng, rng.integer(0, 40), vocab)});
+      seen.push_back({random_ids(rng, rng.integer(0, 40), vocab), random_ids(rng, rng.integer(0, 40), vocab)});
       history.set(h, seen.back(), rng);
     }
     const std::vector<int32_t> batch_slot = rng.permutation(batch_slots), tracked = rng.permutation(batch_slots);
@@ -182,8 +180,7 @@ std::string wrong_token(const Batch& b, const Call& before, size_t r, int32_t to
     if (t.id == token && u > sum - 1e-5 && u < sum + t.p + 1e-5) return "";
     sum += t.p;
   }
-  return fmt::format("row {}: token {} is not the one at {} of {} tokens left", r, token, u,
-                     distribution.size());
+  return fmt::format("row {}: token {} is not the one at {} of {} tokens left", r, token, u, distribution.size());
 }
 
 std::string wrong_logprobs(const Sampled& got, const Sampled& want) {
@@ -192,8 +189,8 @@ std::string wrong_logprobs(const Sampled& got, const Sampled& want) {
   for (size_t i = 0; i < want.top.size(); ++i)
     if (got.top[i].token != want.top[i].token ||
         !(std::abs(got.top[i].logprob - want.top[i].logprob) <= 1e-6 * (20 + std::abs(want.top[i].logprob))))
-      return fmt::format("likeliest token {} is {} ({}), not {} ({})", i, got.top[i].token,
-                         got.top[i].logprob, want.top[i].token, want.top[i].logprob);
+      return fmt::format("likeliest token {} is {} ({}), not {} ({})", i, got.top[i].token, got.top[i].logprob,
+                         want.top[i].token, want.top[i].logprob);
   if (got.token == want.token && got.logprob != want.logprob &&  // a target may be impossible: -infinity
       !(std::abs(got.logprob - want.logprob) <= 1e-6 * (20 + std::abs(want.logprob))))
     return fmt::format("the token's log-probability is {}, not {}", got.logprob, want.logprob);
@@ -266,12 +263,11 @@ void check_batch(Suite& s, const std::string& name, const Batch& b) {
                     {&got.tokens, &got.logprobs, &got.top_ids, &got.top_logprobs, &got.top_count, &got.ranks,
                      &got.sampled, &got.history.counts, &got.history.seen, &got.history.seen_count});
     if (k.name == "reference" && b.logits.tensor().dim(1) > 1000) continue;  // it sorts the vocabulary: slow
-    s.expect_row_invariant(
-        k.name, name, static_cast<int32_t>(all.size()), [&](std::span<const int32_t> rows) {
-          const Call call(b, rows);
-          k.launch(s.context(Device::kCpu, 1 + static_cast<int>(rows.size()) % 4), call.args());
-          return flat(call);
-        });
+    s.expect_row_invariant(k.name, name, static_cast<int32_t>(all.size()), [&](std::span<const int32_t> rows) {
+      const Call call(b, rows);
+      k.launch(s.context(Device::kCpu, 1 + static_cast<int>(rows.size()) % 4), call.args());
+      return flat(call);
+    });
   }
 }
 

@@ -5,11 +5,11 @@ namespace quire::conformance {
 namespace {
 
 constexpr OnGpu<UpdateHistoryArgs> kOnGpu{[](Operands& o, UpdateHistoryArgs& a) {
-                                         o.array(a.tokens, a.token_count);
-                                         o.array(a.ranges, a.range_count);
-                                         place_history(o, a.history);
-                                       },
-                                       update_history};
+                                            o.array(a.tokens, a.token_count);
+                                            o.array(a.ranges, a.range_count);
+                                            place_history(o, a.history);
+                                          },
+                                          update_history};
 
 // Sequences whose tokens arrive in ranges over several calls, at shuffled histories of which some are used
 // again.
@@ -28,8 +28,7 @@ Story::Call random_call(Rng& rng, int vocab, int longest, std::vector<SeenTokens
   const auto token = [&] { return call.tokens.emplace_back(rng.integer(0, vocab - 1)); };
   for (const int32_t h : rng.permutation(static_cast<int>(want.size()))) {
     if (rng.integer(0, 3) == 0) continue;
-    if (rng.integer(0, 4) == 0)
-      call.ranges.push_back({.history = -1, .begin = 1 << 20, .count = 7, .reset = 1});
+    if (rng.integer(0, 4) == 0) call.ranges.push_back({.history = -1, .begin = 1 << 20, .count = 7, .reset = 1});
     SeenTokens& seen = want[static_cast<size_t>(h)];
     HistoryUpdate range{.history = h};
     if (rng.integer(0, 5) == 0) range.reset = 1, seen = {};
@@ -79,12 +78,11 @@ void update_history_conformance(Suite& s) {
       const HistoryBuffers history(c.histories, c.vocab, c.vocab);
       int threads = 1;
       for (const Story::Call& call : story.calls)
-        k.launch(s.context(Device::kCpu, 1 + threads++ % 4),
-                 {.tokens = call.tokens.data(),
-                  .token_count = std::ssize(call.tokens),
-                  .ranges = call.ranges.data(),
-                  .range_count = static_cast<int32_t>(call.ranges.size()),
-                  .history = history.view()});
+        k.launch(s.context(Device::kCpu, 1 + threads++ % 4), {.tokens = call.tokens.data(),
+                                                              .token_count = std::ssize(call.tokens),
+                                                              .ranges = call.ranges.data(),
+                                                              .range_count = static_cast<int32_t>(call.ranges.size()),
+                                                              .history = history.view()});
       std::string wrong;
       for (int32_t h = 0; h < c.histories && wrong.empty(); ++h)
         wrong = wrong_history(history.view(), h, story.want[static_cast<size_t>(h)]);

@@ -23,9 +23,7 @@ struct Vec256 {
   static Vec256 load(const float* p) { return {_mm256_loadu_ps(p)}; }
   static void prefetch(const float* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
   // bf16 is passed as its bits.
-  static Vec256 load(const uint16_t* p) {
-    return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
+  static Vec256 load(const uint16_t* p) { return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   // The first n elements, 0 < n <= 8; the rest are zero. Nothing beyond them is touched.
   static Vec256 load(const float* p, int n) { return {_mm256_maskload_ps(p, mask(n))}; }
   static Vec256 load(const uint16_t* p, int n) {

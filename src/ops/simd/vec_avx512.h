@@ -18,16 +18,13 @@ struct Vec512 {
   static Vec512 zero() { return {_mm512_setzero_ps()}; }
   // first, first + 1, first + 2, ...
   static Vec512 count_from(float first) {
-    return {_mm512_add_ps(_mm512_set1_ps(first),
-                          _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))};
+    return {_mm512_add_ps(_mm512_set1_ps(first), _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))};
   }
   static Vec512 set1(float x) { return {_mm512_set1_ps(x)}; }
   static Vec512 load(const float* p) { return {_mm512_loadu_ps(p)}; }
   static void prefetch(const float* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
   // bf16 is passed as its bits.
-  static Vec512 load(const uint16_t* p) {
-    return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  }
+  static Vec512 load(const uint16_t* p) { return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
   // The first n elements, 0 < n <= 16; the rest are zero. Nothing beyond them is touched.
   static Vec512 load(const float* p, int n) { return {_mm512_maskz_loadu_ps(mask(n), p)}; }
   static Vec512 load(const uint16_t* p, int n) { return widen(_mm256_maskz_loadu_epi16(mask(n), p)); }
@@ -110,8 +107,7 @@ inline void load_columns4(const float* p, Vec512* out) {
   const __m512i step = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
   for (int i = 0; i < 4; ++i) {
     const __m512i at = _mm512_add_epi32(step, _mm512_set1_epi32(i));
-    out[i].v =
-        _mm512_mask_blend_ps(0xff00, _mm512_permutex2var_ps(a, at, b), _mm512_permutex2var_ps(c, at, d));
+    out[i].v = _mm512_mask_blend_ps(0xff00, _mm512_permutex2var_ps(a, at, b), _mm512_permutex2var_ps(c, at, d));
   }
 }
 

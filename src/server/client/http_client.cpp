@@ -31,9 +31,8 @@ void HttpClient::start(Call call) {
   input_.clear();
   told_ = 0;
   timed_out_ = false;
-  request_ =
-      fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
-                  call_.method, url_.base, call_.path, url_.host, call_.body.size());
+  request_ = fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+                         call_.method, url_.base, call_.path, url_.host, call_.body.size());
   if (!call_.authorization.empty()) request_ += "Authorization: " + call_.authorization + "\r\n";
   request_ += "\r\n" + call_.body;
   timer_.expires_after(call_.timeout);
@@ -58,8 +57,8 @@ void HttpClient::connect() {
   });
 }
 
-// False where that is no answer to what went wrong: a server may close a connection at any time between two requests, and
-// does before it says anything to the second.
+// False where that is no answer to what went wrong: a server may close a connection at any time between two requests,
+// and does before it says anything to the second.
 bool HttpClient::reconnect() {
   if (!reused_ || timed_out_ || response_->parser.got_some() || !input_.empty()) return false;
   error_code ignored;
@@ -128,8 +127,8 @@ Result<tcp::resolver::results_type> resolve(asio::io_context& io, const Url& url
   return results;
 }
 
-Result<std::string> fetch(const Url& url, const std::string& method, const std::string& path,
-                          const std::string& body, const std::string& authorization) {
+Result<std::string> fetch(const Url& url, const std::string& method, const std::string& path, const std::string& body,
+                          const std::string& authorization) {
   asio::io_context io;
   QUIRE_TRY(const auto addresses, resolve(io, url));
   HttpClient client(io, url, addresses);

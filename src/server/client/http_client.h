@@ -22,8 +22,7 @@ class HttpClient {
     std::string authorization;  // value of the header, or empty
     std::chrono::milliseconds timeout{600'000};
     std::function<void(int status, std::string_view piece)> on_body;  // as it comes
-    std::function<void(int status, std::string error)>
-        on_done;  // once; status 0: no response; error: or empty
+    std::function<void(int status, std::string error)> on_done;       // once; status 0: no response; error: or empty
   };
 
   HttpClient(boost::asio::io_context& io, const Url& url,
@@ -31,8 +30,8 @@ class HttpClient {
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
 
-  // One at a time; on_done may start the next. Connects first where there is no connection, and anew where the server has
-  // closed that of the request before without an answer to this one. The object must live until on_done.
+  // One at a time; on_done may start the next. Connects first where there is no connection, and anew where the server
+  // has closed that of the request before without an answer to this one. The object must live until on_done.
   void start(Call call);
 
  private:
@@ -60,7 +59,7 @@ class HttpClient {
 Result<boost::asio::ip::tcp::resolver::results_type> resolve(boost::asio::io_context& io, const Url& url);
 
 // One request with its whole answer; blocks. Errors: no answer, or another status than 200.
-Result<std::string> fetch(const Url& url, const std::string& method, const std::string& path,
-                          const std::string& body, const std::string& authorization);
+Result<std::string> fetch(const Url& url, const std::string& method, const std::string& path, const std::string& body,
+                          const std::string& authorization);
 
 }  // namespace quire::server

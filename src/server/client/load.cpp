@@ -82,13 +82,12 @@ void Load::send(Lane& lane, size_t item) {
   lane.reader = EventReader();
   lane.plain.clear();
   samples_[item].sent = now();
-  lane.client->start(
-      {.path = options_.chat ? "/v1/chat/completions" : "/v1/completions",
-       .body = body_of(options_, items_[item]),
-       .authorization = options_.authorization,
-       .timeout = options_.timeout,
-       .on_body = [this, &lane](int status, std::string_view p) { on_body(lane, status, p); },
-       .on_done = [this, &lane](int status, std::string e) { on_done(lane, status, std::move(e)); }});
+  lane.client->start({.path = options_.chat ? "/v1/chat/completions" : "/v1/completions",
+                      .body = body_of(options_, items_[item]),
+                      .authorization = options_.authorization,
+                      .timeout = options_.timeout,
+                      .on_body = [this, &lane](int status, std::string_view p) { on_body(lane, status, p); },
+                      .on_done = [this, &lane](int status, std::string e) { on_done(lane, status, std::move(e)); }});
 }
 
 void Load::on_body(Lane& lane, int status, std::string_view piece) {
@@ -168,8 +167,8 @@ void Load::arrive() {
     ++next_;
   }
   if (next_ == items_.size()) return;
-  arrival_.expires_at(
-      start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(arrivals_[next_])));
+  arrival_.expires_at(start_ +
+                      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(arrivals_[next_])));
   arrival_.async_wait([this](const boost::system::error_code& ec) {
     if (!ec) arrive();
   });

@@ -42,8 +42,7 @@ LoadSummary summarize(std::string load, const std::vector<Sample>& samples) {
     if (s.text.empty()) continue;
     ttft.push_back(s.first - s.sent);
     itl.insert(itl.end(), s.gaps.begin(), s.gaps.end());
-    if (s.tokens > 1 && s.last > s.first)
-      rates.push_back(static_cast<double>(s.tokens - 1) / (s.last - s.first));
+    if (s.tokens > 1 && s.last > s.first) rates.push_back(static_cast<double>(s.tokens - 1) / (s.last - s.first));
   }
   r.seconds = samples.empty() ? 0 : end - begin;
   r.ttft = Spread::of(std::move(ttft));
@@ -59,8 +58,7 @@ std::string load_table(const std::vector<LoadSummary>& levels) {
       "p99 | ITL ms mean / p50 / p90 / p99 |\n|---|---:|---:|---:|---:|---:|---:|---:|\n";
   const auto ms = [](const Spread& s) -> std::string {
     if (s.count == 0) return "-";
-    return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f}", s.mean * 1e3, s.p50 * 1e3, s.p90 * 1e3,
-                       s.p99 * 1e3);
+    return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f}", s.mean * 1e3, s.p50 * 1e3, s.p90 * 1e3, s.p99 * 1e3);
   };
   for (const LoadSummary& l : levels) {
     const std::string each = l.sequence_rate.count == 0 ? "-" : fmt::format("{:.1f}", l.sequence_rate.p50);
@@ -97,12 +95,11 @@ Agreement compare_texts(const std::vector<std::string>& a, const std::vector<std
       continue;
     }
     if (!r.first_difference.empty()) continue;
-    const auto at = static_cast<size_t>(
-        std::mismatch(a[i].begin(), a[i].end(), b[i].begin(), b[i].end()).first - a[i].begin());
-    r.first_difference =
-        fmt::format("request {} differs from byte {} on: {} and {}", i + 1, at,
-                    gguf::printable(std::string_view(a[i]).substr(std::min(at, a[i].size()), 40)),
-                    gguf::printable(std::string_view(b[i]).substr(std::min(at, b[i].size()), 40)));
+    const auto at =
+        static_cast<size_t>(std::mismatch(a[i].begin(), a[i].end(), b[i].begin(), b[i].end()).first - a[i].begin());
+    r.first_difference = fmt::format("request {} differs from byte {} on: {} and {}", i + 1, at,
+                                     gguf::printable(std::string_view(a[i]).substr(std::min(at, a[i].size()), 40)),
+                                     gguf::printable(std::string_view(b[i]).substr(std::min(at, b[i].size()), 40)));
   }
   return r;
 }

@@ -7,8 +7,7 @@ namespace quire::server {
 Result<Url> Url::parse(std::string_view text) {
   constexpr std::string_view kScheme = "http://";
   if (text.starts_with("https://"))
-    return request_error("--url {}: https is not spoken here; measure without TLS, or through a local proxy",
-                         text);
+    return request_error("--url {}: https is not spoken here; measure without TLS, or through a local proxy", text);
   if (!text.starts_with(kScheme)) return request_error("--url {}: write it as http://host:port", text);
   std::string_view rest = text.substr(kScheme.size());
   Url u;
@@ -33,8 +32,7 @@ Result<Url> Url::parse(std::string_view text) {
   if (u.host.empty() || u.port.empty() || u.port.size() > 5 || !digits)
     return request_error("--url {}: write it as http://host:port", text);
   const auto printable = [](char c) { return c > ' ' && c < 0x7f; };
-  if (!std::all_of(u.host.begin(), u.host.end(), printable) ||
-      !std::all_of(u.base.begin(), u.base.end(), printable))
+  if (!std::all_of(u.host.begin(), u.host.end(), printable) || !std::all_of(u.base.begin(), u.base.end(), printable))
     return request_error("--url: characters that no URL has");
   return u;
 }

@@ -11,12 +11,11 @@ namespace quire::server {
 namespace {
 
 constexpr const char* kWords[] = {
-    "the",   "of",    "and",   "to",    "in",    "is",   "was",  "he",    "for",   "it",   "with",
-    "as",    "his",   "on",    "be",    "at",    "by",   "had",  "not",   "are",   "but",  "from",
-    "or",    "have",  "an",    "they",  "which", "one",  "you",  "were",  "her",   "all",  "she",
-    "there", "would", "their", "we",    "him",   "been", "has",  "when",  "who",   "will", "more",
-    "no",    "if",    "out",   "so",    "said",  "what", "up",   "its",   "about", "into", "than",
-    "them",  "can",   "only",  "other", "new",   "some", "time", "could", "these"};
+    "the",   "of",   "and",  "to",   "in",   "is",   "was",   "he",    "for",   "it",    "with",  "as",   "his",
+    "on",    "be",   "at",   "by",   "had",  "not",  "are",   "but",   "from",  "or",    "have",  "an",   "they",
+    "which", "one",  "you",  "were", "her",  "all",  "she",   "there", "would", "their", "we",    "him",  "been",
+    "has",   "when", "who",  "will", "more", "no",   "if",    "out",   "so",    "said",  "what",  "up",   "its",
+    "about", "into", "than", "them", "can",  "only", "other", "new",   "some",  "time",  "could", "these"};
 
 // The same on every machine, unlike std::uniform_int_distribution.
 size_t below(std::mt19937_64& random, size_t n) {
@@ -75,8 +74,7 @@ Result<LengthSpec> LengthSpec::parse(std::string_view text) {
     ok = number(s.a);
   }
   if (ok && rest.empty()) return s;
-  return request_error(
-      "a length of '{}': write N, uniform:LOW:HIGH, normal:MEAN:DEVIATION or exponential:MEAN", text);
+  return request_error("a length of '{}': write N, uniform:LOW:HIGH, normal:MEAN:DEVIATION or exponential:MEAN", text);
 }
 
 int64_t LengthSpec::draw(std::mt19937_64& random) const {
@@ -88,8 +86,7 @@ int64_t LengthSpec::draw(std::mt19937_64& random) const {
       x = a + std::floor(unit(random) * (b - a + 1));
       break;
     case Kind::kNormal:  // Box and Muller
-      x = a +
-          b * std::sqrt(-2 * std::log(unit(random))) * std::cos(2 * 3.14159265358979323846 * unit(random));
+      x = a + b * std::sqrt(-2 * std::log(unit(random))) * std::cos(2 * 3.14159265358979323846 * unit(random));
       break;
     case Kind::kExponential:
       x = -a * std::log(unit(random));
@@ -133,8 +130,7 @@ Result<std::vector<WorkItem>> parse_trace(std::string_view text, const WorkloadO
     f.integer("prompt_tokens", length, 1, 10'000'000);
     f.integer("output_tokens", item.max_tokens, 1, 10'000'000);
     f.number("at", at, 0, 1e9f);
-    if (ApiStatus s = f.finish(); !s.ok())
-      return request_error("trace, line {}: {}", number, s.error().message);
+    if (ApiStatus s = f.finish(); !s.ok()) return request_error("trace, line {}: {}", number, s.error().message);
     if (item.prompt.empty()) item.prompt = make_prompt(o, items.size(), length, random);
     item.at = at;
     items.push_back(std::move(item));

@@ -33,8 +33,8 @@ struct WorkloadOptions {
   uint64_t seed = 0;
 };
 
-// Prompts are common English words, so that a word is a token, more or less, in any vocabulary; what a server counted is
-// in the results. No two prompts are the same beyond the shared prefix.
+// Prompts are common English words, so that a word is a token, more or less, in any vocabulary; what a server counted
+// is in the results. No two prompts are the same beyond the shared prefix.
 std::vector<WorkItem> make_workload(const WorkloadOptions& options, size_t requests);
 
 // One JSON object a line: {"prompt": text} or {"prompt_tokens": n}, {"output_tokens": n}, and perhaps {"at": seconds}.

@@ -61,8 +61,7 @@ std::string ApiError::body() const {
 }
 
 ApiError out_of_memory() {
-  return {
-      .status = 503, .message = "not enough memory for this request", .code = "overloaded", .retry_after = 1};
+  return {.status = 503, .message = "not enough memory for this request", .code = "overloaded", .retry_after = 1};
 }
 
 ApiError to_api_error(const Error& error) {

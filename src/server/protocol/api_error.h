@@ -27,8 +27,7 @@ struct ApiError {
 
 // 400 with a message, about the field `param`.
 template <class... Args>
-ApiError bad_field(std::string_view param, std::string_view code, fmt::format_string<Args...> f,
-                   Args&&... args) {
+ApiError bad_field(std::string_view param, std::string_view code, fmt::format_string<Args...> f, Args&&... args) {
   return {400, fmt::format(f, std::forward<Args>(args)...), std::string(param), std::string(code)};
 }
 template <class... Args>
@@ -50,10 +49,9 @@ std::string_view reason_phrase(int status);
 template <class T>
 class [[nodiscard]] ApiResult {
  public:
-  ApiResult(T value) : v_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  ApiResult(ApiError error)
-      : v_(std::in_place_index<1>, std::move(error)) {}              // NOLINT(google-explicit-constructor)
-  ApiResult(const Error& error) : ApiResult(to_api_error(error)) {}  // NOLINT(google-explicit-constructor)
+  ApiResult(T value) : v_(std::in_place_index<0>, std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  ApiResult(ApiError error) : v_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
+  ApiResult(const Error& error) : ApiResult(to_api_error(error)) {}            // NOLINT(google-explicit-constructor)
 
   bool ok() const { return v_.index() == 0; }
   T&& value() && { return std::get<0>(std::move(v_)); }

@@ -41,8 +41,7 @@ class BodyShare {
  public:
   BodyShare() = default;  // of no budget: everything fits
   explicit BodyShare(std::shared_ptr<BodyBudget> budget) : budget_(std::move(budget)) {}
-  BodyShare(BodyShare&& other) noexcept
-      : budget_(std::move(other.budget_)), bytes_(std::exchange(other.bytes_, 0)) {}
+  BodyShare(BodyShare&& other) noexcept : budget_(std::move(other.budget_)), bytes_(std::exchange(other.bytes_, 0)) {}
   BodyShare& operator=(BodyShare&& other) noexcept {
     if (this == &other) return *this;
     release();

@@ -24,8 +24,7 @@ bool drop_headers(std::string& text, std::span<const std::string> names) {
   while (begin < text.size()) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view line = std::string_view(text).substr(begin, end - begin);
-    if (std::none_of(names.begin(), names.end(), [&](const std::string& n) { return is_header(line, n); }))
-      break;
+    if (std::none_of(names.begin(), names.end(), [&](const std::string& n) { return is_header(line, n); })) break;
     begin = std::min(end + 1, text.size());
   }
   text.erase(0, begin);
@@ -39,15 +38,14 @@ struct Part {
 };
 
 ApiResult<Part> read_part(Json& p, const std::string& name, IgnoredFields& ignored) {
-  if (!p.is_object())
-    return bad_field(name, "invalid_type", "'{}' must be an object, not {}", name, json_kind(p));
+  if (!p.is_object()) return bad_field(name, "invalid_type", "'{}' must be an object, not {}", name, json_kind(p));
   Fields f(p, ignored, name + ".");
   std::string type;
   f.text("type", type, kMaxRole);
   if (f.failed()) return f.finish().take_error();
   if (type != "text")
-    return bad_field(name + ".type", "unsupported_parameter",
-                     "'{}.type' is not \"text\": this server reads text only", name);
+    return bad_field(name + ".type", "unsupported_parameter", "'{}.type' is not \"text\": this server reads text only",
+                     name);
   Json* value = f.take("text");
   if (value == nullptr || !value->is_string())
     return bad_field(name + ".text", "invalid_type", "'{}.text' must be a string", name);
@@ -59,8 +57,8 @@ ApiResult<Part> read_part(Json& p, const std::string& name, IgnoredFields& ignor
     inner.ignore("ttl");  // what is kept longest is what was used last
     QUIRE_CHECKED(inner.finish());
     if (kind != "ephemeral")
-      return bad_field(name + ".cache_control.type", "invalid_value",
-                       "'{}.cache_control.type' must be \"ephemeral\"", name);
+      return bad_field(name + ".cache_control.type", "invalid_value", "'{}.cache_control.type' must be \"ephemeral\"",
+                       name);
     part.marked = true;
   }
   QUIRE_CHECKED(f.finish());
@@ -91,8 +89,7 @@ template <class Keep>
 void rebuild(Members& members, const Keep& keep) {
   Members kept;
   kept.reserve(members.size() + 1);
-  for (const auto& m :
-       members)  // copying keys needs memory: all values are still in their place if there is none
+  for (const auto& m : members)  // copying keys needs memory: all values are still in their place if there is none
     if (keep(m)) kept.Members::Container::emplace_back(m.first, nullptr);
   auto to = kept.begin();
   for (auto& m : members)
@@ -109,8 +106,8 @@ void drop_nulls(Json& message) {
 
 ApiStatus check_role(const std::string& role, const std::string& where, const TemplateRoles& roles) {
   if (roles.take(role)) return {};
-  return bad_field(where + ".role", "invalid_value", "'{}.role' is {}; this model's chat template knows {}",
-                   where, gguf::printable(role), fmt::join(roles.known, ", "));
+  return bad_field(where + ".role", "invalid_value", "'{}.role' is {}; this model's chat template knows {}", where,
+                   gguf::printable(role), fmt::join(roles.known, ", "));
 }
 
 ApiStatus normalise(Json& message, const std::string& where, std::span<const std::string> headers,
@@ -121,8 +118,7 @@ ApiStatus normalise(Json& message, const std::string& where, std::span<const std
   const auto role = message.find("role");
   if (role == message.end() || !role->is_string() || role->get_ref<const std::string&>().empty() ||
       role->get_ref<const std::string&>().size() > kMaxRole)
-    return bad_field(where + ".role", "invalid_type", "'{}.role' must be a string of 1 to {} bytes", where,
-                     kMaxRole);
+    return bad_field(where + ".role", "invalid_type", "'{}.role' must be a string of 1 to {} bytes", where, kMaxRole);
   if (*role == "developer") *role = "system";
   QUIRE_CHECKED(check_role(role->get_ref<const std::string&>(), where, roles));
   if (*role != "system") headers = {};
@@ -139,9 +135,8 @@ ApiStatus normalise(Json& message, const std::string& where, std::span<const std
   } else if (content->is_string()) {
     drop_headers(content->get_ref<std::string&>(), headers);
   } else {
-    return bad_field(where + ".content", "invalid_type",
-                     "'{}.content' must be a string or an array of parts, not {}", where,
-                     json_kind(*content));
+    return bad_field(where + ".content", "invalid_type", "'{}.content' must be a string or an array of parts, not {}",
+                     where, json_kind(*content));
   }
   return {};
 }
@@ -149,8 +144,7 @@ ApiStatus normalise(Json& message, const std::string& where, std::span<const std
 // "reasoning_effort" is the variable of that name, or switches thinking on and off where a template has no more than
 // such a switch. What 'chat_template_kwargs' says of the variable wins.
 void read_effort(Fields& f, const std::string& variable, Json& variables) {
-  if (variable.empty())
-    return f.unserved("reasoning_effort", "this model's chat template has no switch for it");
+  if (variable.empty()) return f.unserved("reasoning_effort", "this model's chat template has no switch for it");
   std::string effort;
   f.text("reasoning_effort", effort, kMaxRole);
   if (effort.empty() || f.failed()) return;
@@ -169,8 +163,7 @@ void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) 
   if (f.failed()) return;
   if (messages == nullptr) return f.fail(bad_field("messages", "missing_parameter", "'messages' is missing"));
   if (!messages->is_array())
-    return f.fail(
-        bad_field("messages", "invalid_type", "'messages' must be an array, not {}", json_kind(*messages)));
+    return f.fail(bad_field("messages", "invalid_type", "'messages' must be an array, not {}", json_kind(*messages)));
   if (messages->empty() || messages->size() > kMaxMessages)
     return f.fail(bad_field("messages", "invalid_value", "'messages' has {} entries; 1 to {} are allowed",
                             messages->size(), kMaxMessages));
@@ -182,22 +175,21 @@ void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) 
     const std::span<const std::string> headers =
         i == 0 ? std::span(limits.system_headers) : std::span<const std::string>();
     marks.clear();
-    if (ApiStatus s =
-            normalise(all[i], fmt::format("messages[{}]", i), headers, marks, limits.roles, f.ignored());
+    if (ApiStatus s = normalise(all[i], fmt::format("messages[{}]", i), headers, marks, limits.roles, f.ignored());
         !s.ok())
       return f.fail(s.take_error());
     for (const size_t at : marks) c.marks.push_back({i, at});
   }
   if (c.marks.size() > kMaxCacheMarks)
     return f.fail(bad_field("messages", "invalid_value",
-                            "'messages' has {} parts with 'cache_control'; at most {} are allowed",
-                            c.marks.size(), kMaxCacheMarks));
+                            "'messages' has {} parts with 'cache_control'; at most {} are allowed", c.marks.size(),
+                            kMaxCacheMarks));
   f.boolean("add_generation_prompt", c.add_generation_prompt);
   if (Json* extra = f.take_object("chat_template_kwargs")) {
     for (const char* own : {"messages", "tools", "add_generation_prompt"})
       if (extra->contains(own))
-        return f.fail(bad_field("chat_template_kwargs", "invalid_value",
-                                "'chat_template_kwargs' must not hold '{}'", own));
+        return f.fail(
+            bad_field("chat_template_kwargs", "invalid_value", "'chat_template_kwargs' must not hold '{}'", own));
     c.template_variables = JsonDocument(std::move(*extra));
   }
   read_effort(f, limits.effort_variable, *c.template_variables);

@@ -26,9 +26,9 @@ struct Conversation {
   std::vector<CacheMark> marks;
 };
 
-// Takes "messages", "add_generation_prompt", "chat_template_kwargs" and "reasoning_effort" out of an object; errors are kept in `f`.
-// Header lines at the beginning of a system prompt that limits.system_headers names are left out, as if nobody had
-// written them.
+// Takes "messages", "add_generation_prompt", "chat_template_kwargs" and "reasoning_effort" out of an object; errors are
+// kept in `f`. Header lines at the beginning of a system prompt that limits.system_headers names are left out, as if
+// nobody had written them.
 void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c);
 
 }  // namespace quire::server

@@ -14,8 +14,7 @@ ApiResult<EmbeddingRequest> parse_embedding_request(JsonDocument body, const Req
   std::string format = "float";
   f.text("encoding_format", format);
   if (format != "float" && format != "base64")
-    f.fail(
-        bad_field("encoding_format", "invalid_value", "'encoding_format' must be \"float\" or \"base64\""));
+    f.fail(bad_field("encoding_format", "invalid_value", "'encoding_format' must be \"float\" or \"base64\""));
   r.base64 = format == "base64";
   f.integer("dimensions", r.dimensions, 1, std::numeric_limits<int64_t>::max());
   f.boolean("add_special_tokens", r.add_special);

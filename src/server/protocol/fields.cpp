@@ -107,23 +107,19 @@ const Json* Fields::list(std::string_view name, std::string_view expected, size_
   }
   if (v->size() <= max_count) return v;
   const std::string full = qualified(name);
-  fail(bad_field(full, "invalid_value", "'{}' has {} entries; at most {} are allowed", full, v->size(),
-                 max_count));
+  fail(bad_field(full, "invalid_value", "'{}' has {} entries; at most {} are allowed", full, v->size(), max_count));
   return nullptr;
 }
 
-void Fields::integers(std::string_view name, std::vector<int64_t>& out, size_t max_count, int64_t low,
-                      int64_t high) {
+void Fields::integers(std::string_view name, std::vector<int64_t>& out, size_t max_count, int64_t low, int64_t high) {
   const Json* v = list(name, "an array of integers", max_count);
   if (v == nullptr) return;
   const std::string full = qualified(name);
   for (const Json& item : *v) {
     const std::optional<int64_t> x = item.is_number() ? as_integer(item) : std::nullopt;
-    if (!x)
-      return fail(bad_field(full, "invalid_type", "'{}' must hold integers, not {}", full, json_kind(item)));
+    if (!x) return fail(bad_field(full, "invalid_type", "'{}' must hold integers, not {}", full, json_kind(item)));
     if (*x < low || *x > high)
-      return fail(
-          bad_field(full, "invalid_value", "'{}' holds {}: must be between {} and {}", full, *x, low, high));
+      return fail(bad_field(full, "invalid_value", "'{}' holds {}: must be between {} and {}", full, *x, low, high));
     out.push_back(*x);
   }
 }
@@ -135,8 +131,7 @@ void Fields::number(std::string_view name, float& out, float low, float high) {
   const auto x = v->get<double>();
   if (!(x >= low && x <= high)) {
     const std::string full = qualified(name);
-    return fail(
-        bad_field(full, "invalid_value", "'{}' is {}: must be between {} and {}", full, dump(*v), low, high));
+    return fail(bad_field(full, "invalid_value", "'{}' is {}: must be between {} and {}", full, dump(*v), low, high));
   }
   out = static_cast<float>(x);
 }
@@ -148,8 +143,8 @@ void Fields::text(std::string_view name, std::string& out, size_t max_bytes) {
   auto& s = v->get_ref<std::string&>();
   if (s.size() > max_bytes) {
     const std::string full = qualified(name);
-    return fail(bad_field(full, "invalid_value", "'{}' has {} bytes; at most {} are allowed", full, s.size(),
-                          max_bytes));
+    return fail(
+        bad_field(full, "invalid_value", "'{}' has {} bytes; at most {} are allowed", full, s.size(), max_bytes));
   }
   out = std::move(s);
 }
@@ -159,19 +154,18 @@ void Fields::texts(std::string_view name, std::vector<std::string>& out, size_t 
   if (v == nullptr || failed()) return;
   const std::string full = qualified(name);
   const auto add = [&](const Json& item) {
-    if (!item.is_string())
-      return wrong_type(name, "a string or an array of strings", item.is_array() ? item : *v);
+    if (!item.is_string()) return wrong_type(name, "a string or an array of strings", item.is_array() ? item : *v);
     const auto& s = item.get_ref<const std::string&>();
     if (s.empty()) return fail(bad_field(full, "invalid_value", "'{}' holds an empty string", full));
     if (s.size() > max_bytes)
-      return fail(bad_field(full, "invalid_value", "'{}' holds a string of {} bytes; at most {} are allowed",
-                            full, s.size(), max_bytes));
+      return fail(bad_field(full, "invalid_value", "'{}' holds a string of {} bytes; at most {} are allowed", full,
+                            s.size(), max_bytes));
     out.push_back(s);
   };
   if (!v->is_array()) return add(*v);
   if (v->size() > max_count)
-    return fail(bad_field(full, "invalid_value", "'{}' has {} entries; at most {} are allowed", full,
-                          v->size(), max_count));
+    return fail(
+        bad_field(full, "invalid_value", "'{}' has {} entries; at most {} are allowed", full, v->size(), max_count));
   for (const Json& item : *v) {
     if (!item.is_string()) {
       return fail(bad_field(full, "invalid_type", "'{}' must hold strings, not {}", full, json_kind(item)));
@@ -186,11 +180,10 @@ void Fields::tokens(std::string_view name, std::vector<TokenId>& out, size_t max
   const std::string full = qualified(name);
   for (const Json& item : *v) {
     const std::optional<int64_t> x = item.is_number() ? as_integer(item) : std::nullopt;
-    if (!x)
-      return fail(bad_field(full, "invalid_type", "'{}' must hold token ids, not {}", full, json_kind(item)));
+    if (!x) return fail(bad_field(full, "invalid_type", "'{}' must hold token ids, not {}", full, json_kind(item)));
     if (*x < 0 || *x >= vocab)
-      return fail(bad_field(full, "invalid_value", "'{}' holds {}; the vocabulary has the ids 0 to {}", full,
-                            *x, vocab - 1));
+      return fail(
+          bad_field(full, "invalid_value", "'{}' holds {}; the vocabulary has the ids 0 to {}", full, *x, vocab - 1));
     out.push_back(static_cast<TokenId>(*x));
   }
 }
@@ -234,8 +227,7 @@ std::string IgnoredFields::header() const {
   for (const std::string& name : names) {
     if (!list.empty()) list += ", ";
     for (const char c : name) {
-      const bool plain =
-          std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-.[]", c) != nullptr;
+      const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-.[]", c) != nullptr;
       if (plain && c != '\0')
         list += c;
       else

@@ -48,8 +48,7 @@ class Fields {
   void integer(std::string_view name, int64_t& out, int64_t low, int64_t high);
   void integer(std::string_view name, int& out, int low, int high);
   void integer(std::string_view name, std::optional<int64_t>& out, int64_t low, int64_t high);
-  void integers(std::string_view name, std::vector<int64_t>& out, size_t max_count, int64_t low,
-                int64_t high);
+  void integers(std::string_view name, std::vector<int64_t>& out, size_t max_count, int64_t low, int64_t high);
   void number(std::string_view name, float& out, float low, float high);
   // Texts are moved out of the object, which keeps empty ones.
   void text(std::string_view name, std::string& out, size_t max_bytes = kMaxText);

@@ -29,16 +29,14 @@ void read_sampling(Fields& f, const RequestLimits& limits, GenerationParams& p) 
   const Json* bias = f.take_object("logit_bias");
   if (bias == nullptr) return;
   if (bias->size() > static_cast<size_t>(limits.max_logit_bias))
-    return f.fail(bad_field("logit_bias", "invalid_value",
-                            "'logit_bias' has {} entries; at most {} are allowed", bias->size(),
-                            limits.max_logit_bias));
+    return f.fail(bad_field("logit_bias", "invalid_value", "'logit_bias' has {} entries; at most {} are allowed",
+                            bias->size(), limits.max_logit_bias));
   for (const auto& [key, value] : bias->items()) {
     int32_t token = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
     if (error != std::errc{} || end != key.data() + key.size() || token < 0 || token >= limits.vocab)
       return f.fail(bad_field("logit_bias", "invalid_value",
-                              "a key of 'logit_bias' is no token id: they are \"0\" to \"{}\"",
-                              limits.vocab - 1));
+                              "a key of 'logit_bias' is no token id: they are \"0\" to \"{}\"", limits.vocab - 1));
     const double x = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
     if (!(x >= -100 && x <= 100))
       return f.fail(bad_field("logit_bias", "invalid_value",
@@ -76,12 +74,11 @@ void refuse_the_rest(Fields& f) {
   f.refuse("spaces_between_special_tokens", "special tokens are written as they are", {true});
   f.refuse("return_token_ids", "use /tokenize", {false});
   f.refuse("return_tokens_as_token_ids", "tokens are written as their text", {false});
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                           "structured_outputs", "structural_tag", "grammar", "json_schema", "regex", "ebnf"})
+  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
+                           "structural_tag", "grammar", "json_schema", "regex", "ebnf"})
     f.refuse(name, kGuided);
   f.refuse("response_format", kGuided, {Json{{"type", "text"}}});
-  for (const char* name : {"dry_multiplier", "xtc_probability", "dynatemp_range"})
-    f.refuse(name, kSampler, {0, 0.0});
+  for (const char* name : {"dry_multiplier", "xtc_probability", "dynatemp_range"}) f.refuse(name, kSampler, {0, 0.0});
   f.unserved("mirostat", kSampler, {0, 0.0});
   f.unserved("return_hidden_states", "hidden states are not returned", {false});
   f.unserved("service_tier", "there is one tier", {"auto", "default"});
@@ -103,17 +100,16 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
   if (newer) p.max_tokens = newer;
   f.integer("min_tokens", p.min_tokens, int64_t{0}, kMax64);
   if (p.max_tokens && p.min_tokens > *p.max_tokens)
-    f.fail(bad_field("min_tokens", "invalid_value", "'min_tokens' is {}, but 'max_tokens' allows {}",
-                     p.min_tokens, *p.max_tokens));
+    f.fail(bad_field("min_tokens", "invalid_value", "'min_tokens' is {}, but 'max_tokens' allows {}", p.min_tokens,
+                     *p.max_tokens));
   read_sampling(f, limits, p);
   f.texts("stop", p.stop, static_cast<size_t>(limits.max_stops), static_cast<size_t>(limits.max_stop_bytes));
   f.tokens("stop_token_ids", p.stop_tokens, static_cast<size_t>(limits.max_stops), limits.vocab);
   f.boolean("ignore_eos", p.ignore_eos);
   f.integer("prompt_logprobs", p.prompt_logprobs, 0, limits.max_logprobs);
   if (p.stream && p.prompt_logprobs >= 0)
-    f.fail(
-        bad_field("prompt_logprobs", "invalid_value",
-                  "'prompt_logprobs' are told in whole answers, not in a stream; 'echo' with 'logprobs' is"));
+    f.fail(bad_field("prompt_logprobs", "invalid_value",
+                     "'prompt_logprobs' are told in whole answers, not in a stream; 'echo' with 'logprobs' is"));
   f.boolean("skip_special_tokens", p.skip_special_tokens);
   f.text("cache_salt", p.cache_salt, kMaxCacheSalt);
   f.boolean("return_cache_info", p.return_cache_info);

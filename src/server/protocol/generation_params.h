@@ -26,9 +26,8 @@ struct RequestLimits {
   // Lines "NAME: ..." at the beginning of a system prompt that are no part of what the model reads: clients count or
   // bill with them, and one that changes with every request would make each prompt a new one from its first token on.
   std::vector<std::string> system_headers = {"x-anthropic-billing-header"};
-  SamplingParams sampling{.temperature =
-                              1.0f};  // of requests that do not say; by default as the API defines it
-  bool strict_parameters = false;     // fields that nobody knows are refused
+  SamplingParams sampling{.temperature = 1.0f};  // of requests that do not say; by default as the API defines it
+  bool strict_parameters = false;                // fields that nobody knows are refused
   // The variable of the chat template that "reasoning_effort" sets; empty: the template has none. Filled in.
   std::string effort_variable;
   TemplateRoles roles;  // whose messages a conversation may have. Filled in

@@ -94,13 +94,13 @@ struct HttpParser::Impl {
   HttpRequest head;
 };
 
-HttpParser::HttpParser(const HttpLimits& limits, std::shared_ptr<BodyBudget> budget)
-    : impl_(std::make_unique<Impl>()) {
+HttpParser::HttpParser(const HttpLimits& limits, std::shared_ptr<BodyBudget> budget) : impl_(std::make_unique<Impl>()) {
   impl_->limits = limits;
   impl_->budget = std::move(budget);
   impl_->parser.get().body().share = BodyShare(impl_->budget);
   impl_->parser.header_limit(static_cast<uint32_t>(std::min<size_t>(limits.max_header_bytes, UINT32_MAX)));
-  // What length is too much is said by check_length(), after whoever asks has been judged; while chunks come, by the parser.
+  // What length is too much is said by check_length(), after whoever asks has been judged; while chunks come, by the
+  // parser.
   impl_->parser.body_limit(kAnyLength);
 }
 HttpParser::HttpParser(HttpParser&&) noexcept = default;
@@ -138,8 +138,7 @@ ApiResult<size_t> HttpParser::put(std::string_view bytes) {
   if (ec == http::error::body_limit) return body_too_long(impl_->limits);
   if (ec == http::error::header_limit)
     return ApiError{
-        431, fmt::format("request line and headers have more than {} bytes", impl_->limits.max_header_bytes),
-        "", ""};
+        431, fmt::format("request line and headers have more than {} bytes", impl_->limits.max_header_bytes), "", ""};
   return bad_field("", "malformed_request", "malformed HTTP request: {}", ec.message());
 }
 
@@ -155,8 +154,7 @@ void HttpParser::keep_head() {
   const size_t question = target.find('?');
   r.path = target.substr(0, question);
   if (question != std::string::npos) r.query = target.substr(question + 1);
-  for (const auto& field : m)
-    r.headers.emplace_back(lower(text_of(field.name_string())), text_of(field.value()));
+  for (const auto& field : m) r.headers.emplace_back(lower(text_of(field.name_string())), text_of(field.value()));
   r.chunked = impl_->parser.chunked();
   if (const auto length = impl_->parser.content_length()) r.content_length = *length;
   r.http_1_0 = m.version() == 10;

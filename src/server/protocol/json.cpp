@@ -6,11 +6,9 @@
 namespace quire::server {
 ApiResult<JsonDocument> parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes)
-    return ApiError{
-        413, fmt::format("the body has {} bytes; at most {} are allowed", text.size(), limits.max_bytes), "",
-        ""};
-  JsonBuilder<Json, SeededHash> builder({limits.max_depth, limits.max_values, limits.max_blocks},
-                                        gguf::printable);
+    return ApiError{413, fmt::format("the body has {} bytes; at most {} are allowed", text.size(), limits.max_bytes),
+                    "", ""};
+  JsonBuilder<Json, SeededHash> builder({limits.max_depth, limits.max_values, limits.max_blocks}, gguf::printable);
   if (Json::sax_parse(text.begin(), text.end(), &builder)) return JsonDocument(builder.take());
   return bad_field("", "invalid_json", "the body is not valid JSON: {}", builder.error());
 }

@@ -33,8 +33,8 @@ ApiResult<std::vector<Prompt>> parse_prompts(std::string_view name, Json& v, con
     return prompts;
   }
   if (v.size() > static_cast<size_t>(limit.most))
-    return bad_field(name, "invalid_value", "'{}' has {} entries; at most {} are allowed ({})", name,
-                     v.size(), limit.most, limit.flag);
+    return bad_field(name, "invalid_value", "'{}' has {} entries; at most {} are allowed ({})", name, v.size(),
+                     limit.most, limit.flag);
   for (Json& item : v) {
     if (item.is_string()) {
       prompts.emplace_back(std::move(item.get_ref<std::string&>()));

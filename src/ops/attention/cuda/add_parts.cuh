@@ -6,8 +6,8 @@
 
 namespace quire::cuda::decode {
 
-// Adds the parts of eight rows (one tile) and 64 columns: four groups of threads take every fourth part each, ascending,
-// and are added in ascending order. A thread holds four rows of a column.
+// Adds the parts of eight rows (one tile) and 64 columns: four groups of threads take every fourth part each,
+// ascending, and are added in ascending order. A thread holds four rows of a column.
 inline constexpr int kGroups = 4, kColumns = 64, kAddThreads = kGroups * kColumns * 2;
 inline constexpr int kChunkParts = kAddThreads / 8;
 inline constexpr int kAhead = 4;  // parts that a thread asks for before their weights are known
@@ -25,15 +25,14 @@ __global__ void __launch_bounds__(kAddThreads, 2) add_parts(const __grid_constan
   const int group = a.q_heads / a.kv_heads;
   const Segment segment = a.segments.data[s];
   if (tile * 8 >= segment.count * group) return wait_for_previous_kernels();
-  list_work(a.segments.data, s, first,
-            [](const Segment& x) { return parts_of(x); });  // the parts before the segment's
+  list_work(a.segments.data, s, first, [](const Segment& x) { return parts_of(x); });  // the parts before the segment's
   const int parts = parts_of(segment);
   const auto place = [&](int part) {  // of the tile in part `part`
     const int64_t item = ((static_cast<int64_t>(first[s]) + part) * a.kv_heads + kv_head) * job.row_tiles;
     return (item + tile / kTiles) * kTiles + tile % kTiles;
   };
-  // Everything that can be loaded early is (what came before the parts has ended): the block is a chain of latencies and
-  // little else.
+  // Everything that can be loaded early is (what came before the parts has ended): the block is a chain of latencies
+  // and little else.
   static_assert(kAddThreads == 8 * kColumns, "a thread finishes one element");
   const int row = threadIdx.x / kColumns, c = threadIdx.x % kColumns, packed = tile * 8 + row;
   const bool real = packed < segment.count * group;
@@ -56,8 +55,7 @@ __global__ void __launch_bounds__(kAddThreads, 2) add_parts(const __grid_constan
     if (mine + i * kGroups < parts) ahead[i] = sums_of(mine + i * kGroups);
 
   float m = stat.x;
-  for (int p = my_part + kChunkParts; p < parts; p += kChunkParts)
-    m = fmaxf(m, job.stats[place(p) * 8 + my_row].x);
+  for (int p = my_part + kChunkParts; p < parts; p += kChunkParts) m = fmaxf(m, job.stats[place(p) * 8 + my_row].x);
   m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
   m = fmaxf(m, __shfl_xor_sync(~0u, m, 16));
   if (threadIdx.x % 32 < 8) totals[warp][my_row] = m;

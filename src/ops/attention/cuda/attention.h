@@ -58,8 +58,8 @@ Status launch_attention_prepare(cudaStream_t stream, const AttentionPrepareParam
 // later rows may reach its earlier rows.
 //
 // decode_attention serves segments [0, decodes), prompt_attention segments [decodes, count). A row's bits depend on
-// the row, its position, and which of the two computed it; not on other rows or segments, nor on the grid. An E4M3 cache
-// gives the bits of a bf16 one that holds the same numbers.
+// the row, its position, and which of the two computed it; not on other rows or segments, nor on the grid. An E4M3
+// cache gives the bits of a bf16 one that holds the same numbers.
 struct AttentionParams {
   const bf16* q = nullptr;
   const bf16* gate = nullptr;
@@ -83,17 +83,17 @@ constexpr int64_t decode_parts(int64_t keys) {
 
 // Generated tokens. Keys are cut in parts of 256 at absolute positions; parts are computed in parallel, by a grid that
 // walks the list of all parts, and added by a second kernel in an order that depends on the parts' numbers. Products by
-// mma.sync (sm_80 and later) with float32 sums, probabilities in bf16. Within a part four warps take its blocks of 16 keys
-// in turn and are added in order. Bound: one read of the K and V of every sequence.
-// workspace: decode_attention_workspace_bytes, 256-byte aligned, contents irrelevant. At most 4096 decode segments.
+// mma.sync (sm_80 and later) with float32 sums, probabilities in bf16. Within a part four warps take its blocks of 16
+// keys in turn and are added in order. Bound: one read of the K and V of every sequence. workspace:
+// decode_attention_workspace_bytes, 256-byte aligned, contents irrelevant. At most 4096 decode segments.
 int64_t decode_attention_workspace_bytes(const AttentionParams& p, const DecodeBounds& bounds);
 Status launch_decode_attention(cudaStream_t stream, const AttentionParams& p, const DecodeBounds& bounds,
                                void* workspace);
 
-// Prompt chunks: keys are walked in tiles of 64 at absolute positions (32 with heads of 256 and no wgmma), ascending, with an
-// online softmax in float32; probabilities in bf16. 128 rows of (token, query head of one KV head) share a
-// tile. `rows` is at least the number of rows of all prompt segments together. At most 4096 prompt segments. No workspace.
-// By wgmma where the code is for sm_90a, by mma.sync (no E4M3 cache) elsewhere: the other one traps.
+// Prompt chunks: keys are walked in tiles of 64 at absolute positions (32 with heads of 256 and no wgmma), ascending,
+// with an online softmax in float32; probabilities in bf16. 128 rows of (token, query head of one KV head) share a
+// tile. `rows` is at least the number of rows of all prompt segments together. At most 4096 prompt segments. No
+// workspace. By wgmma where the code is for sm_90a, by mma.sync (no E4M3 cache) elsewhere: the other one traps.
 Status launch_prompt_wgmma(cudaStream_t stream, const AttentionParams& p, int rows);
 Status launch_prompt_mma(cudaStream_t stream, const AttentionParams& p, int rows);
 

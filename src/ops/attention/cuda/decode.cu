@@ -67,8 +67,7 @@ class Warp {
     items = static_cast<int64_t>(first[job.a.segments.decodes]) * job.a.kv_heads * job.row_tiles;
     if (items > job.max_items) items = job.max_items;
 #pragma unroll
-    for (int k = 0; k < 2; ++k)
-      query_at[k] = queries + lane % 8 * D * 2 + ((4 * k + lane / 8) ^ (lane % 8)) * 16;
+    for (int k = 0; k < 2; ++k) query_at[k] = queries + lane % 8 * D * 2 + ((4 * k + lane / 8) ^ (lane % 8)) * 16;
   }
 
   // The block's first item; none if it has no work.
@@ -139,8 +138,7 @@ class Warp {
       }
       if constexpr (kFormat == KvFormat::kE4m3) {
         if (lane < 2)
-          copy_async16(to + lane * S::kBlockBytes + kBlockTokens * D, (lane == 0 ? k : v) + kBlockTokens * D,
-                       true);
+          copy_async16(to + lane * S::kBlockBytes + kBlockTokens * D, (lane == 0 ? k : v) + kBlockTokens * D, true);
       }
       ahead.block += kWarps;
       ++fetched;
@@ -148,7 +146,8 @@ class Warp {
     commit_copies();
   }
 
-  // The item's queries, 16 bytes at a time over the whole block; in registers until the block is done with the last ones.
+  // The item's queries, 16 bytes at a time over the whole block; in registers until the block is done with the last
+  // ones.
   __device__ __forceinline__ void load_queries(const Item& item) {
     const int group = job.a.q_heads / job.a.kv_heads, rows = item.segment.count * group;
 #pragma unroll
@@ -159,15 +158,14 @@ class Warp {
       if (row >= S::kRows || r >= rows) continue;
       const int64_t token = item.segment.row + r / group;
       const int head = item.kv_head * group + r % group;
-      query[i] = *reinterpret_cast<const uint4*>(job.a.q + token * job.a.q_stride +
-                                                 static_cast<int64_t>(head) * D + chunk % (D / 8) * 8);
+      query[i] = *reinterpret_cast<const uint4*>(job.a.q + token * job.a.q_stride + static_cast<int64_t>(head) * D +
+                                                 chunk % (D / 8) * 8);
     }
   }
   __device__ __forceinline__ void store_queries() {
 #pragma unroll
     for (int i = 0; i < kQueryChunks; ++i) {
-      const int chunk = i * kWarps * 32 + static_cast<int>(threadIdx.x), row = chunk / (D / 8),
-                c = chunk % (D / 8);
+      const int chunk = i * kWarps * 32 + static_cast<int>(threadIdx.x), row = chunk / (D / 8), c = chunk % (D / 8);
       if (row >= S::kRows) continue;
       const uint32_t to = queries + row * D * 2 + (c ^ (row % 8)) * 16;
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(query[i].x), "r"(query[i].y),
@@ -193,8 +191,8 @@ class Warp {
     }
   }
 
-  // One block of 16 keys, the first of which is `offset` of the part. Matrices are loaded several at a time, so that their
-  // latencies overlap: a scheduler has one or two warps only.
+  // One block of 16 keys, the first of which is `offset` of the part. Matrices are loaded several at a time, so that
+  // their latencies overlap: a scheduler has one or two warps only.
   __device__ __forceinline__ void compute(uint32_t stage, const Item& item, int offset) {
     constexpr int kAhead = kTiles == 1 ? 4 : 2;  // steps of 16 columns
     float score[kTiles][2][4] = {};              // two sums, over even and odd steps: half the latency
@@ -228,16 +226,14 @@ class Warp {
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
 #pragma unroll
-        for (int t = 0; t < kTiles; ++t)
-          mma_bf16(out[t][base + i], values[i], probability[t][0], probability[t][1]);
+        for (int t = 0; t < kTiles; ++t) mma_bf16(out[t][base + i], values[i], probability[t][0], probability[t][1]);
       }
     }
   }
 
   // Scores of tile t (keys lane / 4 and lane / 4 + 8, rows 2 (lane % 4) and the next) to probabilities as the B
   // operand; the running maximum, sum and output follow.
-  __device__ __forceinline__ void softmax(int t, const float (&score)[2][4], int key,
-                                          uint32_t (&probability)[2]) {
+  __device__ __forceinline__ void softmax(int t, const float (&score)[2][4], int key, uint32_t (&probability)[2]) {
     const float unit = job.a.scale * kLog2e;
     float s[4], alpha[2];
 #pragma unroll
@@ -270,8 +266,8 @@ class Warp {
     probability[1] = transpose_matrix(pack_bf16(s[2], s[3]));
   }
 
-  // Adds the four warps' results in their order and writes the part's, a tile at a time. A warp leaves its own in the stage
-  // that it would fill next; the caller's barrier comes before it does.
+  // Adds the four warps' results in their order and writes the part's, a tile at a time. A warp leaves its own in the
+  // stage that it would fill next; the caller's barrier comes before it does.
   __device__ __forceinline__ void finish(int64_t index) {
     char* mine = ring + (warp * S::kStages + static_cast<int>(fetched % S::kStages)) * S::kStageBytes;
     if (lane == 0) places[warp] = static_cast<int>(mine - ring);
@@ -383,8 +379,7 @@ int64_t stats_bytes(const Plan& plan) {
 
 // Stages that help most where there is shared memory for them, and those that every GPU has room for.
 template <int D, int kTiles, KvFormat kFormat>
-inline constexpr int kMostStages = kFormat == KvFormat::kBf16 ? (D == 256 ? 3 : 4)
-                                                              : (D == 256 && kTiles == 1 ? 2 : 3);
+inline constexpr int kMostStages = kFormat == KvFormat::kBf16 ? (D == 256 ? 3 : 4) : (D == 256 && kTiles == 1 ? 2 : 3);
 template <int D, KvFormat kFormat>
 inline constexpr int kLeastStages = D == 256                     ? 1
                                     : D == 128                   ? 2
@@ -406,11 +401,11 @@ Status launch_parts(cudaStream_t stream, const Job& job) {
   const auto kernel = decode_parts_kernel<D, kTiles, kFormat, kStages>;
   QUIRE_CHECKED(allow_shared_memory(reinterpret_cast<const void*>(kernel), "decode_attention", shared));
   int resident = 0;
-  QUIRE_CHECKED(check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kWarps * 32,
-                                                                    static_cast<size_t>(shared)),
-                      "decode_attention: occupancy"));
-  const auto grid = static_cast<unsigned>(std::max<int64_t>(
-      1, std::min<int64_t>(job.max_items, int64_t{device.multiprocessors} * std::max(resident, 1))));
+  QUIRE_CHECKED(
+      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kWarps * 32, static_cast<size_t>(shared)),
+            "decode_attention: occupancy"));
+  const auto grid = static_cast<unsigned>(
+      std::max<int64_t>(1, std::min<int64_t>(job.max_items, int64_t{device.multiprocessors} * std::max(resident, 1))));
   return quire::cuda::launch(stream, "decode_attention", kernel, dim3(grid), kWarps * 32, shared, job);
 }
 
@@ -421,11 +416,9 @@ Status launch(cudaStream_t stream, const AttentionParams& p, const DecodeBounds&
   auto* sums = reinterpret_cast<float*>(static_cast<char*>(workspace) + stats_bytes(plan));
   const Job job{p, plan.row_tiles, plan.items, sums, stats};
   QUIRE_CHECKED((launch_parts<D, kTiles, kFormat>(stream, job)));
-  const dim3 adding(static_cast<unsigned>(p.kv_heads * (D / kColumns)),
-                    static_cast<unsigned>(plan.row_tiles * kTiles),
+  const dim3 adding(static_cast<unsigned>(p.kv_heads * (D / kColumns)), static_cast<unsigned>(plan.row_tiles * kTiles),
                     static_cast<unsigned>(p.segments.decodes));
-  return quire::cuda::launch(stream, "decode_attention: adding parts", add_parts<D, kTiles>, adding,
-                             kAddThreads,
+  return quire::cuda::launch(stream, "decode_attention: adding parts", add_parts<D, kTiles>, adding, kAddThreads,
                              (int64_t{p.segments.decodes} + 1) * static_cast<int64_t>(sizeof(int32_t)), job);
 }
 

@@ -10,8 +10,8 @@ namespace quire::cuda::decode {
 inline constexpr int kWarps = 4;  // of a block
 inline constexpr float kLog2e = 1.4426950408889634f;
 
-// kTiles: how many tiles of eight query rows are computed together from one read of the keys. kStages: blocks of keys that a
-// warp has or has asked for. A stage holds keys and values of a block, and in the end a warp's sums of a tile.
+// kTiles: how many tiles of eight query rows are computed together from one read of the keys. kStages: blocks of keys
+// that a warp has or has asked for. A stage holds keys and values of a block, and in the end a warp's sums of a tile.
 template <int D, int kTiles, KvFormat kFormat, int kStageCount>
 struct Shape {
   static constexpr int kStages = kStageCount;
@@ -20,7 +20,8 @@ struct Shape {
   static constexpr int kRows = 8 * kTiles;
   static constexpr int kSums = 8 * D;  // of a tile
   static constexpr int kStageBytes = (2 * kBlockBytes + 127) / 128 * 128;
-  // Widening takes instructions: what shared memory E4M3 saves goes to more blocks on a multiprocessor, not to longer rings.
+  // Widening takes instructions: what shared memory E4M3 saves goes to more blocks on a multiprocessor, not to longer
+  // rings.
   static constexpr int kResident = kFormat == KvFormat::kBf16 ? 1 : (D == 256 ? 3 : 4) - (kTiles - 1);
   static constexpr int kRingBytes = kWarps * kStages * kStageBytes;
   static constexpr int kQueriesAt = kRingBytes, kStatsAt = kQueriesAt + kRows * D * 2;
@@ -31,7 +32,8 @@ struct Shape {
   }
 };
 
-// What a launch computes. Partial results of part p, KV head h and row tile t, item i = (p * kv_heads + h) * row_tiles + t:
+// What a launch computes. Partial results of part p, KV head h and row tile t, item i = (p * kv_heads + h) * row_tiles
+// + t:
 //   sums [i][kTiles][D][8 rows]   values weighted by 2^(score - max)
 //   stats [i][kTiles][8 rows]     (max, sum of weights), scores in units of log2; max = -infinity: no key for that row
 struct Job {

@@ -1,5 +1,5 @@
-// How the keys and values of a block of 16 tokens, in shared memory as the cache has them, become operands A of mma: keys
-// [16 tokens x 16 columns], values transposed [16 columns x 16 tokens].
+// How the keys and values of a block of 16 tokens, in shared memory as the cache has them, become operands A of mma:
+// keys [16 tokens x 16 columns], values transposed [16 columns x 16 tokens].
 #pragma once
 
 #include "core/cuda/tensor_core.cuh"
@@ -20,8 +20,7 @@ class BlockOperands<D, KvFormat::kBf16> {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       key_offset[k] = row * 128 + ((2 * k + lane / 16) ^ (row % 8)) * 16;
-      value_offset[k] =
-          kv_head_bytes(KvFormat::kBf16, D) + token * 128 + ((2 * k + lane / 8 % 2) ^ (token % 8)) * 16;
+      value_offset[k] = kv_head_bytes(KvFormat::kBf16, D) + token * 128 + ((2 * k + lane / 8 % 2) ^ (token % 8)) * 16;
     }
   }
 
@@ -32,8 +31,7 @@ class BlockOperands<D, KvFormat::kBf16> {
     template <int kCount>
     __device__ __forceinline__ void load_keys(uint32_t (&keys)[kCount][4], int step) const {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i)
-        load_matrices(keys[i], keys_at[(step + i) % 4] + (step + i) / 4 * 2048);
+      for (int i = 0; i < kCount; ++i) load_matrices(keys[i], keys_at[(step + i) % 4] + (step + i) / 4 * 2048);
     }
     template <int kCount>
     __device__ __forceinline__ void load_values(uint32_t (&values)[kCount][4], int step) const {
@@ -109,14 +107,8 @@ class BlockOperands<D, KvFormat::kE4m3> {
       b.at[i] = stage + offset[i];
       const int token = 2 * (lane % 4) + 8 * i;
       uint32_t key, pair;
-      asm volatile("ld.shared.u8 %0, [%1];"
-                   : "=r"(key)
-                   : "r"(stage + kScalesAt + lane / 4 + 8 * i)
-                   : "memory");
-      asm volatile("ld.shared.u16 %0, [%1];"
-                   : "=r"(pair)
-                   : "r"(stage + kBlockBytes + kScalesAt + token)
-                   : "memory");
+      asm volatile("ld.shared.u8 %0, [%1];" : "=r"(key) : "r"(stage + kScalesAt + lane / 4 + 8 * i) : "memory");
+      asm volatile("ld.shared.u16 %0, [%1];" : "=r"(pair) : "r"(stage + kBlockBytes + kScalesAt + token) : "memory");
       b.key_factors[i] = both_halves(widening_factor(key));
       b.value_factors[i] = (token < valid ? widening_factor(pair & 0xff) : 0) |
                            (token + 1 < valid ? widening_factor(pair >> 8) << 16 : 0);

@@ -20,16 +20,16 @@ constexpr int kv_head_bytes(KvFormat f, int d) {
 // values. A block holds all layers one after the other, so that copying or swapping a block is one contiguous copy. All
 // addresses are multiples of 16.
 //
-// Within a block and head the 16 x d elements (d a multiple of 64) are slabs of 64 columns. bf16: a slab is 16 rows of 128
-// bytes, one per token, and the eight 16-byte chunks of a row stand in the order c ^ (token % 8). That is the
+// Within a block and head the 16 x d elements (d a multiple of 64) are slabs of 64 columns. bf16: a slab is 16 rows of
+// 128 bytes, one per token, and the eight 16-byte chunks of a row stand in the order c ^ (token % 8). That is the
 // 128-byte swizzle that wgmma expects of shared memory and that ldmatrix reads without bank conflicts, so a plain
 // linear copy of whole 2 KiB slabs (cp.async or cp.async.bulk, no tensor map) is all that kernels need. The first n
 // tokens of a slab are its first 128 n bytes.
 //
 // E4M3: a slab is 16 rows of 64 bytes, whose four chunks stand in the order c ^ (token / 2 % 4): free of conflicts for
-// ldmatrix too. A chunk holds 16 columns in the order 0, 8, 1, 9, ..., 7, 15: as a matrix of 16-bit elements it is loaded
-// as one of eight columns, plain or transposed, and the bytes of a register then are two registers of the operand that
-// bf16 would be loaded to (widen.cuh).
+// ldmatrix too. A chunk holds 16 columns in the order 0, 8, 1, 9, ..., 7, 15: as a matrix of 16-bit elements it is
+// loaded as one of eight columns, plain or transposed, and the bytes of a register then are two registers of the
+// operand that bf16 would be loaded to (widen.cuh).
 struct KvCache {
   void* k = nullptr;
   void* v = nullptr;

@@ -1,6 +1,6 @@
-// Attention of prompt chunks, and its kernel for Hopper (sm_90a). A block computes 128 rows (token, query head) of one segment
-// and KV head: two warpgroups multiply 64 rows each, a warp of a third brings tiles of 64 keys and values by bulk copies into
-// a ring; of an E4M3 cache, all of the third bring them through registers, as bf16.
+// Attention of prompt chunks, and its kernel for Hopper (sm_90a). A block computes 128 rows (token, query head) of one
+// segment and KV head: two warpgroups multiply 64 rows each, a warp of a third brings tiles of 64 keys and values by
+// bulk copies into a ring; of an E4M3 cache, all of the third bring them through registers, as bf16.
 //   S [64 x 64] = Q K^T     wgmma, both from shared memory
 //   O [64 x d] += P V       wgmma, P from registers
 // The scores of the next tile are computed beside the values of this one, and their softmax while those still run.
@@ -26,8 +26,7 @@ constexpr int kTileKeys = 64, kConsumers = 2;
 constexpr int kThreads = 128 * (kConsumers + 1);
 // Unused where the kernel has no body.
 [[maybe_unused]] constexpr int kTileBlocks = kTileKeys / kBlockTokens;
-[[maybe_unused]] constexpr int kSlabBytes =
-    kTileKeys * 128;  // a slab of 64 columns of a tile of keys or values
+[[maybe_unused]] constexpr int kSlabBytes = kTileKeys * 128;       // a slab of 64 columns of a tile of keys or values
 [[maybe_unused]] constexpr int kQuerySlabBytes = kTileRows * 128;  // of the queries
 
 template <int D>
@@ -71,12 +70,10 @@ struct Ring {
 // Brings tile j of keys or values, by a whole warp: pieces of one slab of one block. Tokens past the segment's end
 // become zeros, because 0 * NaN would not be 0.
 template <int D>
-__device__ void fetch(const Tile& t, const bf16* cache, int64_t block_stride, int j, uint32_t to,
-                      uint32_t full) {
+__device__ void fetch(const Tile& t, const bf16* cache, int64_t block_stride, int j, uint32_t to, uint32_t full) {
   constexpr int kPieces = D / kSlabColumns * kTileBlocks;
   const int lane = threadIdx.x % 32, slab = lane / kTileBlocks, block = lane % kTileBlocks;
-  const int valid =
-      lane < kPieces ? min(max(t.end - j * kTileKeys - block * kBlockTokens, 0), kBlockTokens) : 0;
+  const int valid = lane < kPieces ? min(max(t.end - j * kTileKeys - block * kBlockTokens, 0), kBlockTokens) : 0;
   const uint32_t piece = to + slab * kSlabBytes + block * kBlockTokens * 128;
   const int tokens = min(t.end - j * kTileKeys, kTileKeys);
   if (tokens < kTileKeys) {
@@ -180,8 +177,7 @@ class Widening {
     }
   }
   __device__ __forceinline__ static void write(uint32_t to, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x), "r"(y), "r"(z), "r"(w)
-                 : "memory");
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
   }
   __device__ __forceinline__ static void done(uint32_t full) {
     fence_async_proxy();
@@ -201,12 +197,10 @@ class Widening {
 template <int D>
 class Rows : TwoRows<D, kTileKeys> {
   using Base = TwoRows<D, kTileKeys>;
-  using Base::a, Base::t, Base::lane, Base::score, Base::out, Base::probability, Base::softmax, Base::pack,
-      Base::store;
+  using Base::a, Base::t, Base::lane, Base::score, Base::out, Base::probability, Base::softmax, Base::pack, Base::store;
 
  public:
-  __device__ __forceinline__ Rows(const AttentionParams& params, const Tile& tile, const Ring<D>& r,
-                                  int warpgroup)
+  __device__ __forceinline__ Rows(const AttentionParams& params, const Tile& tile, const Ring<D>& r, int warpgroup)
       : Base(params, tile, warpgroup * 64), ring(r), wg(warpgroup) {}
 
   __device__ __forceinline__ void run() {
@@ -252,16 +246,15 @@ class Rows : TwoRows<D, kTileKeys> {
       if (packed >= t.rows) continue;
       const int64_t token = t.segment.row + packed / t.group;
       const int head = t.kv_head * t.group + packed % t.group;
-      x[i] = *reinterpret_cast<const uint4*>(a.q + token * a.q_stride + static_cast<int64_t>(head) * D +
-                                             at % kChunks * 8);
+      x[i] =
+          *reinterpret_cast<const uint4*>(a.q + token * a.q_stride + static_cast<int64_t>(head) * D + at % kChunks * 8);
     }
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
-      const int at = i * 128 + static_cast<int>(threadIdx.x % 128), r = wg * 64 + at / kChunks,
-                c = at % kChunks;
+      const int at = i * 128 + static_cast<int>(threadIdx.x % 128), r = wg * 64 + at / kChunks, c = at % kChunks;
       const uint32_t to = ring.base + c / 8 * kQuerySlabBytes + r * 128 + ((c % 8) ^ (r % 8)) * 16;
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[i].x), "r"(x[i].y),
-                   "r"(x[i].z), "r"(x[i].w)
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[i].x), "r"(x[i].y), "r"(x[i].z),
+                   "r"(x[i].w)
                    : "memory");
     }
     fence_async_proxy();
@@ -270,15 +263,14 @@ class Rows : TwoRows<D, kTileKeys> {
 
   __device__ __forceinline__ void issue_scores(int j) {
     barrier_wait(ring.keys_full(j), ring.parity(j));
-    const uint64_t q = matrix_descriptor(ring.base + wg * 64 * 128, 0),
-                   k = matrix_descriptor(ring.keys(j), 0);
+    const uint64_t q = matrix_descriptor(ring.base + wg * 64 * 128, 0), k = matrix_descriptor(ring.keys(j), 0);
     pin(score);
     warpgroup_fence();
 #pragma unroll
     for (int i = 0; i < D / 16; ++i) {
       const uint32_t column = i % 4 * 32;
-      warpgroup_mma_n64(score, q + ((i / 4 * kQuerySlabBytes + column) >> 4),
-                        k + ((i / 4 * kSlabBytes + column) >> 4), i > 0);
+      warpgroup_mma_n64(score, q + ((i / 4 * kQuerySlabBytes + column) >> 4), k + ((i / 4 * kSlabBytes + column) >> 4),
+                        i > 0);
     }
     warpgroup_commit();
   }
@@ -289,8 +281,7 @@ class Rows : TwoRows<D, kTileKeys> {
     pin(out);
     warpgroup_fence();
 #pragma unroll
-    for (int i = 0; i < kTileBlocks; ++i)
-      warpgroup_mma_rows(out, probability[i], v + (i * kBlockTokens * 128 >> 4));
+    for (int i = 0; i < kTileBlocks; ++i) warpgroup_mma_rows(out, probability[i], v + (i * kBlockTokens * 128 >> 4));
     warpgroup_commit();
   }
 
@@ -336,8 +327,8 @@ Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
   const int shared = Shape<D>::shared_bytes(p.segments.count - p.segments.decodes);
   const auto kernel =
       p.kv.format == KvFormat::kE4m3 ? prompt_kernel<D, KvFormat::kE4m3> : prompt_kernel<D, KvFormat::kBf16>;
-  return quire::cuda::launch(stream, "prompt_attention", kernel,
-                             dim3(static_cast<unsigned>(most_tiles(p, rows))), kThreads, shared, p);
+  return quire::cuda::launch(stream, "prompt_attention", kernel, dim3(static_cast<unsigned>(most_tiles(p, rows))),
+                             kThreads, shared, p);
 }
 
 }  // namespace

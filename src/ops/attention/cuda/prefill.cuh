@@ -1,5 +1,5 @@
-// What the kernels of prompt attention share: which rows a block computes, and a thread's part of an online softmax over tiles of
-// keys.
+// What the kernels of prompt attention share: which rows a block computes, and a thread's part of an online softmax
+// over tiles of keys.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,7 +18,7 @@ struct Tile {
   Segment segment;
   const int32_t* table;
   int kv_head, first_row,
-      rows;  // rows of the segment and KV head: (token, head); this block's begin at first_row
+      rows;                   // rows of the segment and KV head: (token, head); this block's begin at first_row
   int group, end, key_tiles;  // the segment's end position; how many tiles of keys its last row needs
 };
 
@@ -43,8 +43,9 @@ __device__ Tile find_tile(const AttentionParams& a, const int32_t* first, int wo
   return t;
 }
 
-// The work of this block, of a grid with room for that of all segments: -1 if there is none. Fills `first`, which has an
-// entry for each prompt segment and one more. Tiles with the most keys come first, so that the last to finish are short.
+// The work of this block, of a grid with room for that of all segments: -1 if there is none. Fills `first`, which has
+// an entry for each prompt segment and one more. Tiles with the most keys come first, so that the last to finish are
+// short.
 __device__ inline int find_work(const AttentionParams& a, int32_t* first) {
   const int group = a.q_heads / a.kv_heads, prompts = a.segments.count - a.segments.decodes;
   list_work(a.segments.data + a.segments.decodes, prompts, first,
@@ -52,8 +53,8 @@ __device__ inline int find_work(const AttentionParams& a, int32_t* first) {
   return first[prompts] * a.kv_heads - 1 - static_cast<int>(blockIdx.x);
 }
 
-// Two rows of a thread: of products of 16 rows, rows lane / 4 and lane / 4 + 8 of the warp's 16, eight columns at a time as
-// mma.sync and wgmma leave them: [4 i + 2 r + c] is row r, column 8 i + 2 (lane % 4) + c.
+// Two rows of a thread: of products of 16 rows, rows lane / 4 and lane / 4 + 8 of the warp's 16, eight columns at a
+// time as mma.sync and wgmma leave them: [4 i + 2 r + c] is row r, column 8 i + 2 (lane % 4) + c.
 template <int D, int kTileKeys>
 class TwoRows {
  public:
@@ -109,8 +110,7 @@ class TwoRows {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-      for (int x = 0; x < 4; ++x)
-        probability[i][x] = pack_bf16(score[8 * i + 2 * x], score[8 * i + 2 * x + 1]);
+      for (int x = 0; x < 4; ++x) probability[i][x] = pack_bf16(score[8 * i + 2 * x], score[8 * i + 2 * x + 1]);
     }
   }
 
@@ -128,8 +128,7 @@ class TwoRows {
       if (a.gate != nullptr) gate_row(r, a.gate + token * a.gate_stride + head * a.gate_head_stride + column);
 #pragma unroll
       for (int i = 0; i < D / 8; ++i)
-        *reinterpret_cast<uint32_t*>(to + 8 * i) =
-            pack_bf16(out[4 * i + 2 * r] * inv, out[4 * i + 2 * r + 1] * inv);
+        *reinterpret_cast<uint32_t*>(to + 8 * i) = pack_bf16(out[4 * i + 2 * r] * inv, out[4 * i + 2 * r + 1] * inv);
     }
   }
 

@@ -1,5 +1,5 @@
-// Attention of prompt chunks on GPUs without wgmma, from sm_80 on. A block of eight warps computes 128 rows (token, query head)
-// of one segment and KV head, a warp 16 of them; all warps bring tiles of keys and values by cp.async.
+// Attention of prompt chunks on GPUs without wgmma, from sm_80 on. A block of eight warps computes 128 rows (token,
+// query head) of one segment and KV head, a warp 16 of them; all warps bring tiles of keys and values by cp.async.
 //   S [16 x keys] = Q K^T     mma.sync, operands by ldmatrix; queries stay in registers where heads are small
 //   O [16 x d]   += P V       mma.sync, P from registers, V by ldmatrix.trans
 // There is one tile of keys and one of values: values come while scores are computed, the next keys while values are
@@ -25,12 +25,11 @@ struct MmaShape {
   static constexpr int kKeysAt = kTileRows * D * 2, kValuesAt = kKeysAt + kTileBytes;
   static constexpr int kBytes = kValuesAt + kTileBytes;
   // Before anything else the list of work lies there.
-  static_assert(kBytes >= (kMaxAttentionSegments + 1) * static_cast<int>(sizeof(int32_t)) &&
-                kBytes <= 96 << 10);
+  static_assert(kBytes >= (kMaxAttentionSegments + 1) * static_cast<int>(sizeof(int32_t)) && kBytes <= 96 << 10);
 };
 
-// A warp's 16 rows. Matrices in shared memory are slabs of 64 columns: rows of 128 bytes whose eight pieces are exchanged by the
-// row's number modulo 8, as the cache has them.
+// A warp's 16 rows. Matrices in shared memory are slabs of 64 columns: rows of 128 bytes whose eight pieces are
+// exchanged by the row's number modulo 8, as the cache has them.
 template <int D>
 class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
   using S = MmaShape<D>;
@@ -99,7 +98,8 @@ class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
     }
   }
 
-  // A thread copies from one block of 16 keys of a tile. Which block of the cache that is, and how many of its tokens are.
+  // A thread copies from one block of 16 keys of a tile. Which block of the cache that is, and how many of its tokens
+  // are.
   static constexpr int kCopiers = kThreads / kSteps;
   __device__ __forceinline__ int own_block() const {
     return static_cast<int>(threadIdx.x) / kCopiers;
@@ -112,7 +112,8 @@ class WarpRows : TwoRows<D, MmaShape<D>::kKeys> {
       from_block = t.table[first / kBlockTokens] * (a.kv.block_bytes / static_cast<int64_t>(sizeof(bf16))) +
                    static_cast<int64_t>(t.kv_head) * kBlockTokens * D;
   }
-  // Tile j of keys or values: that of find_block. Tokens past the segment's end become zeros, because 0 * NaN would not be 0.
+  // Tile j of keys or values: that of find_block. Tokens past the segment's end become zeros, because 0 * NaN would not
+  // be 0.
   __device__ __forceinline__ void fetch(const bf16* cache, int to, int j) const {
 #pragma unroll
     for (int i = 0; i < kBlockTokens * D / 8 / kCopiers; ++i) {
@@ -190,8 +191,7 @@ __global__ void __launch_bounds__(kThreads, D == 64 ? 2 : 1)
 template <int D>
 Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
   return quire::cuda::launch(stream, "prompt_attention", prompt_mma_kernel<D>,
-                             dim3(static_cast<unsigned>(most_tiles(p, rows))), kThreads, MmaShape<D>::kBytes,
-                             p);
+                             dim3(static_cast<unsigned>(most_tiles(p, rows))), kThreads, MmaShape<D>::kBytes, p);
 }
 
 }  // namespace

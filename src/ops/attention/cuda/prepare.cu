@@ -1,5 +1,5 @@
-// attention_prepare: a block of 8 warps takes one row, a warp one head at a time. Where there are few rows, several blocks share
-// one's heads.
+// attention_prepare: a block of 8 warps takes one row, a warp one head at a time. Where there are few rows, several
+// blocks share one's heads.
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
@@ -88,8 +88,7 @@ __device__ void rms_norm(Part<D / 32>& p, const float* weight, float eps, int la
 // Rotates the leading n_rot elements; the head passes through `head`, the warp's [D] of shared memory, because
 // partners lie in other lanes.
 template <int D>
-__device__ void rotate(Part<D / 32>& p, const AttentionPrepareParams& a, const float2* turn, float* head,
-                       int lane) {
+__device__ void rotate(Part<D / 32>& p, const AttentionPrepareParams& a, const float2* turn, float* head, int lane) {
   constexpr int kPerLane = D / 32;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) head[lane * kPerLane + i] = p.x[i];
@@ -108,8 +107,8 @@ __device__ void rotate(Part<D / 32>& p, const AttentionPrepareParams& a, const f
   __syncwarp();
 }
 
-// A token's keys or values into an E4M3 cache: `to` is the block's head. In a chunk columns stand in another order, so the
-// head passes through `head` as well.
+// A token's keys or values into an E4M3 cache: `to` is the block's head. In a chunk columns stand in another order, so
+// the head passes through `head` as well.
 template <int D>
 __device__ void store_e4m3(const Part<D / 32>& p, uint8_t* to, int slot, float* head, int lane) {
   constexpr int kPerLane = D / 32;
@@ -124,8 +123,7 @@ __device__ void store_e4m3(const Part<D / 32>& p, uint8_t* to, int slot, float* 
   __syncwarp();
   const uint32_t scale = attention::choose_scale(largest);
   const float inverse = attention::inverse_scale_of(scale);
-  const int first = lane * kPerLane, chunk = first / kChunkColumns * kChunkColumns,
-            byte = first % kChunkColumns;
+  const int first = lane * kPerLane, chunk = first / kChunkColumns * kChunkColumns, byte = first % kChunkColumns;
   auto* const at = reinterpret_cast<uint16_t*>(to + kv_chunk_offset(slot, chunk) + byte);
 #pragma unroll
   for (int i = 0; i < kPerLane; i += 2) {
@@ -180,8 +178,7 @@ __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ A
 
   const int slot = position % kBlockTokens, first = lane * kPerLane;
   const int64_t block =
-      a.segments.tables[static_cast<int64_t>(index) * a.segments.pitch + position / kBlockTokens] *
-      a.kv.block_bytes;
+      a.segments.tables[static_cast<int64_t>(index) * a.segments.pitch + position / kBlockTokens] * a.kv.block_bytes;
   for (int h = begin; h < heads; h += step) {
     const Source source = source_of<D>(a, row, h);
     Part<kPerLane> p;

@@ -34,8 +34,7 @@ __device__ __forceinline__ float sigmoid(float x) {
 
 // Copies 16 bytes, or writes zeros when not `valid` (nothing is read then).
 __device__ __forceinline__ void copy_async16(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
-               : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
 }
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");

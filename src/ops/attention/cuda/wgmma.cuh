@@ -1,6 +1,6 @@
 // Warpgroup products of Hopper (sm_90a): c[64 x N] (+)= a[64 x 16] b[16 x N], float32 sums in registers. A thread
-// holds of every eight columns 8 i of row r = 16 (warp % 4) + lane / 4: c[4 i], c[4 i + 1] at columns 8 i + 2 (lane % 4)
-// and the next, c[4 i + 2], c[4 i + 3] the same of row r + 8.
+// holds of every eight columns 8 i of row r = 16 (warp % 4) + lane / 4: c[4 i], c[4 i + 1] at columns 8 i + 2 (lane %
+// 4) and the next, c[4 i + 2], c[4 i + 3] the same of row r + 8.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace quire::cuda {
 __device__ __forceinline__ uint64_t matrix_descriptor(uint32_t address, uint32_t slab_bytes) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kGroupBytes = uint64_t{1024 >> 4} << 32;
-  return ((address & 0x3ffff) >> 4) | (static_cast<uint64_t>((slab_bytes & 0x3ffff) >> 4) << 16) |
-         kGroupBytes | kSwizzle128;
+  return ((address & 0x3ffff) >> 4) | (static_cast<uint64_t>((slab_bytes & 0x3ffff) >> 4) << 16) | kGroupBytes |
+         kSwizzle128;
 }
 
 // a and b in shared memory, both contracted over columns; c is overwritten if not `add`.

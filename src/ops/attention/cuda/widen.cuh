@@ -1,4 +1,5 @@
-// E4M3 elements of the cache to bf16, exactly: what follows is the arithmetic of a bf16 cache that holds the same numbers.
+// E4M3 elements of the cache to bf16, exactly: what follows is the arithmetic of a bf16 cache that holds the same
+// numbers.
 #pragma once
 
 #include <cstdint>

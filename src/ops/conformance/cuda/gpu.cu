@@ -25,8 +25,7 @@ class CudaGpu final : public Gpu {
   int64_t packed_bytes(const Weight& w, bool paired) const override {
     return (paired ? cuda::packed_pair(w) : cuda::packed(w)).bytes();
   }
-  Status pack(const Weight& w, const Weight* up, std::byte* to, int64_t experts,
-              int64_t first_expert) override;
+  Status pack(const Weight& w, const Weight* up, std::byte* to, int64_t experts, int64_t first_expert) override;
   bool takes_table(DType type, int64_t width) const override { return cuda::embed_takes(type, width); }
   int64_t kv_offset(int64_t token, int64_t c, int64_t, bool) const override {
     return cuda::kv_offset(static_cast<int>(token), static_cast<int>(c));
@@ -65,8 +64,7 @@ Status CudaGpu::open(int gpu) {
   return {};
 }
 
-Status CudaGpu::pack(const Weight& w, const Weight* up, std::byte* to, int64_t experts,
-                     int64_t first_expert) {
+Status CudaGpu::pack(const Weight& w, const Weight* up, std::byte* to, int64_t experts, int64_t first_expert) {
   gemm::PackedWeight destination = up == nullptr ? cuda::packed(w) : cuda::packed_pair(w);
   destination.experts = static_cast<int32_t>(experts);
   return gemm::launch_pack(context_.stream, {.dtype = w.dtype,
@@ -94,9 +92,9 @@ Status CudaGpu::run(int64_t bytes, const std::function<Status()>& pack,
 
   QUIRE_CHECKED(copy(memory_.data(), staging_.data(), bytes, cudaMemcpyHostToDevice));
   QUIRE_CHECKED(pack());
-  QUIRE_CHECKED(cuda::check(
-      cudaMemsetAsync(rest.data(), 0xff, static_cast<size_t>(scratch + kGuardBytes), context_.stream),
-      "poisoning scratch memory"));
+  QUIRE_CHECKED(
+      cuda::check(cudaMemsetAsync(rest.data(), 0xff, static_cast<size_t>(scratch + kGuardBytes), context_.stream),
+                  "poisoning scratch memory"));
   Workspace workspace = Workspace::over(rest.first(static_cast<size_t>(scratch)));
   call(workspace);
   const Status enqueued = std::exchange(context_.status, Status{});

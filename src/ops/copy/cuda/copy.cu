@@ -16,11 +16,9 @@ __global__ void __launch_bounds__(kThreads) copy_slots(const __grid_constant__ C
   wait_for_previous_kernels();
   const int32_t from = p.pairs[2 * blockIdx.y], to = p.pairs[2 * blockIdx.y + 1];
   if (from < 0 || to < 0) return;
-  const auto* source =
-      reinterpret_cast<const uint4*>(static_cast<const char*>(p.pool) + from * p.slot_stride);
+  const auto* source = reinterpret_cast<const uint4*>(static_cast<const char*>(p.pool) + from * p.slot_stride);
   auto* target = reinterpret_cast<uint4*>(static_cast<char*>(p.pool) + to * p.slot_stride);
-  const int64_t n = p.slot_bytes / 16,
-                first = static_cast<int64_t>(blockIdx.x) * (kPieceBytes / 16) + threadIdx.x;
+  const int64_t n = p.slot_bytes / 16, first = static_cast<int64_t>(blockIdx.x) * (kPieceBytes / 16) + threadIdx.x;
   uint4 x[kPerThread];
 #pragma unroll
   for (int i = 0; i < kPerThread; ++i)

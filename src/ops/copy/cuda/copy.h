@@ -24,9 +24,9 @@ struct CopySlotsParams {
 };
 Status launch_copy_slots(cudaStream_t stream, const CopySlotsParams& p);
 
-// slots[i] of a pool to or from host + i * slot_bytes, in the order of the stream; host memory is pinned (else the copies
-// are not asynchronous) and left alone until they have run. Slots in a row are one copy. `slots` is read before the call
-// returns. Bound: the bus.
+// slots[i] of a pool to or from host + i * slot_bytes, in the order of the stream; host memory is pinned (else the
+// copies are not asynchronous) and left alone until they have run. Slots in a row are one copy. `slots` is read before
+// the call returns. Bound: the bus.
 Status copy_slots_to_host(cudaStream_t stream, const void* pool, int64_t slot_bytes, int64_t slot_stride,
                           std::span<const int32_t> slots, void* host);
 Status copy_slots_from_host(cudaStream_t stream, void* pool, int64_t slot_bytes, int64_t slot_stride,

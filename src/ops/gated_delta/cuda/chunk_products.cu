@@ -136,8 +136,7 @@ struct Chunk {
         float a[2], w[2];
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const float c =
-              (high[half] - (e == 0 ? high_j.x : high_j.y)) + (low[half] - (e == 0 ? low_j.x : low_j.y));
+          const float c = (high[half] - (e == 0 ? high_j.x : high_j.y)) + (low[half] - (e == 0 ? low_j.x : low_j.y));
           const float left = __expf(fminf(c, 0.0f));  // above the diagonal the exponent is positive
           a[e] = j + e < i ? beta[half] * kk[n][2 * half + e] * left : 0.0f;
           w[e] = j + e <= i ? kScale * qk[n][2 * half + e] * left : 0.0f;
@@ -191,8 +190,7 @@ struct Chunk {
     for (int a = b + 1; a < kChunk / kSolve; ++a) {
       float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 1
-      for (int c = b; c < a; ++c)
-        multiply_block(sum, &sh.a[a * kSolve], c * kSolve, &sh.inverse[c * kSolve], column);
+      for (int c = b; c < a; ++c) multiply_block(sum, &sh.a[a * kSolve], c * kSolve, &sh.inverse[c * kSolve], column);
       float4* place = reinterpret_cast<float4*>(&sh.inverse[a * kSolve + lane / 2][column + lane % 2 * 4]);
       *place = sum;
       __syncwarp();
@@ -268,8 +266,7 @@ __global__ void __launch_bounds__(kThreads, 4) products_kernel(const __grid_cons
 
 Status launch_chunk_products(cudaStream_t stream, const GdnChunkedParams& p, int64_t chunks) {
   return launch(stream, "gdn_chunked: products", products_kernel,
-                dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(p.shape.Hk)), kThreads,
-                sizeof(Shared), p);
+                dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(p.shape.Hk)), kThreads, sizeof(Shared), p);
 }
 
 }  // namespace quire::cuda

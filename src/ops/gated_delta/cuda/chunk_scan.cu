@@ -57,8 +57,8 @@ struct Walk {
 
   // 64 rows of 8 kPieces elements; rows from `tokens` on become zeros.
   template <int kPieces>
-  __device__ void copy_rows(__nv_bfloat16* to, int pitch, const __nv_bfloat16* from, int64_t from_pitch,
-                            int tokens, int thread) const {
+  __device__ void copy_rows(__nv_bfloat16* to, int pitch, const __nv_bfloat16* from, int64_t from_pitch, int tokens,
+                            int thread) const {
     constexpr int kRows = kCopyThreads / kPieces;  // at once
     const int first = thread / kPieces, column = thread % kPieces * 8;
     const __nv_bfloat16* source = from + first * from_pitch + column;
@@ -70,8 +70,7 @@ struct Walk {
       source += kRows * from_pitch;
     }
   }
-  __device__ void copy_lower(__nv_bfloat16 (*to)[kMatrixPitch], const __nv_bfloat16 (*from)[kChunk],
-                             int thread) const {
+  __device__ void copy_lower(__nv_bfloat16 (*to)[kMatrixPitch], const __nv_bfloat16 (*from)[kChunk], int thread) const {
     constexpr int kRows = kCopyThreads / 8;
     static_assert(kRows <= 16);
 #pragma unroll
@@ -86,16 +85,13 @@ struct Walk {
       const int64_t row = seg.row + c * kChunk;
       const int Hk = p.shape.Hk, Hv = p.shape.Hv;
       const ChunkData& from = data[static_cast<int64_t>(c) * Hv];
-      copy_rows<kD / 8>(&to.k[0][0], kRowPitch, p.k + (row * Hk + key_head) * kD, int64_t{Hk} * kD, tokens,
-                        thread);
-      copy_rows<kD / 8>(&to.q[0][0], kRowPitch, p.q + (row * Hk + key_head) * kD, int64_t{Hk} * kD, tokens,
-                        thread);
-      copy_rows<kSlab / 8>(&to.v[0][0], kSlab + 8, p.v + (row * Hv + head) * kD + slab * kSlab,
-                           int64_t{Hv} * kD, tokens, thread);
+      copy_rows<kD / 8>(&to.k[0][0], kRowPitch, p.k + (row * Hk + key_head) * kD, int64_t{Hk} * kD, tokens, thread);
+      copy_rows<kD / 8>(&to.q[0][0], kRowPitch, p.q + (row * Hk + key_head) * kD, int64_t{Hk} * kD, tokens, thread);
+      copy_rows<kSlab / 8>(&to.v[0][0], kSlab + 8, p.v + (row * Hv + head) * kD + slab * kSlab, int64_t{Hv} * kD,
+                           tokens, thread);
       copy_lower(to.solve, from.solve, thread);
       copy_lower(to.weights, from.weights, thread);
-      if (thread < 3 * kChunk / 4)
-        copy_async(&to.factors[0][0] + thread * 4, &from.factors[0][0] + thread * 4);
+      if (thread < 3 * kChunk / 4) copy_async(&to.factors[0][0] + thread * 4, &from.factors[0][0] + thread * 4);
     }
     copy_commit();
   }
@@ -105,8 +101,7 @@ struct Walk {
   // Row `half` * 8 + lane / 4 of the warp's value columns, in the slot.
   __device__ float* slot_row(int warp, int half) const {
     const int column = slab * kSlab + warp * 16 + lane / 4 + half * 8;
-    return of_slot(p.slots.state, seg.state_slot) + (static_cast<int64_t>(head) * kD + column) * kD +
-           lane % 4 * 2;
+    return of_slot(p.slots.state, seg.state_slot) + (static_cast<int64_t>(head) * kD + column) * kD + lane % 4 * 2;
   }
   static __device__ void operand(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
     a[0] = pack_bf16(left[0], left[1]);
@@ -116,8 +111,8 @@ struct Walk {
   }
   // [16, 16 * 4 blocks] += a * (rows of m)^T, columns 16 s .. of m; blocks from `first` on.
   template <int kPitch>
-  __device__ void multiply_rows(float (&sum)[8][4], const uint32_t (&a)[4], const __nv_bfloat16 (*m)[kPitch],
-                                int s, int first) const {
+  __device__ void multiply_rows(float (&sum)[8][4], const uint32_t (&a)[4], const __nv_bfloat16 (*m)[kPitch], int s,
+                                int first) const {
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       if (n < first) continue;
@@ -138,13 +133,11 @@ struct Walk {
   }
 
   // Z = V - e^c K S as A operands; leaves beta Z in `sum`, which comes as K S.
-  __device__ void right_hand_sides(const Stage<kSlab>& in, float (&sum)[8][4], uint32_t (&z)[4][4],
-                                   int warp) const {
+  __device__ void right_hand_sides(const Stage<kSlab>& in, float (&sum)[8][4], uint32_t (&z)[4][4], int warp) const {
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
       uint32_t v[4];  // token tiles 2s, 2s + 1, each for value columns 0-7 and 8-15
-      load_matrices_transposed(
-          v, shared_address(&in.v[s * 16 + columns_first][warp * 16 + columns_first_column]));
+      load_matrices_transposed(v, shared_address(&in.v[s * 16 + columns_first][warp * 16 + columns_first_column]));
 #pragma unroll
       for (int tile = 0; tile < 2; ++tile) {
         const int t = s * 16 + tile * 8 + lane % 4 * 2;
@@ -229,8 +222,7 @@ struct Walk {
     for (int n = 0; n < 16; ++n)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        *reinterpret_cast<float2*>(slot_row(warp, half) + n * 8) = {state[n][2 * half],
-                                                                    state[n][2 * half + 1]};
+        *reinterpret_cast<float2*>(slot_row(warp, half) + n * 8) = {state[n][2 * half], state[n][2 * half + 1]};
   }
 
   // ---- the outputs ----
@@ -243,8 +235,7 @@ struct Walk {
       const uint32_t high = transpose_matrix(pack_bf16(o[n][2], o[n][3]));
       const int t = n * 8 + lane / 4;
       if (t >= tokens) continue;
-      __nv_bfloat16* to = p.out +
-                          ((static_cast<int64_t>(seg.row) + chunk * kChunk + t) * p.shape.Hv + head) * kD +
+      __nv_bfloat16* to = p.out + ((static_cast<int64_t>(seg.row) + chunk * kChunk + t) * p.shape.Hv + head) * kD +
                           slab * kSlab + warp * 16 + lane % 4 * 2;
       *reinterpret_cast<uint32_t*>(to) = low;
       *reinterpret_cast<uint32_t*>(to + 8) = high;
@@ -313,8 +304,8 @@ __global__ void __launch_bounds__(Walk<kSlab, kStages>::kThreads, 1)
   const int index = p.segments.decodes + static_cast<int>(blockIdx.z), head = static_cast<int>(blockIdx.y);
   const Segment seg = p.segments.data[index];
   if (seg.count <= 0) return;
-  const ChunkData* data = static_cast<const ChunkData*>(p.workspace) +
-                          static_cast<int64_t>(chunks_before(p.segments, index)) * p.shape.Hv;
+  const ChunkData* data =
+      static_cast<const ChunkData*>(p.workspace) + static_cast<int64_t>(chunks_before(p.segments, index)) * p.shape.Hv;
   const Walk<kSlab, kStages> walk{p,
                                   seg,
                                   head,
@@ -351,8 +342,7 @@ int32_t choose_slab(const DeltaShape& shape, int64_t prompts, const DeviceLimits
 
 Status launch_chunk_scan(cudaStream_t stream, const GdnChunkedParams& p) {
   QUIRE_TRY(const DeviceLimits device, device_limits());
-  const int32_t slab =
-      p.slab != 0 ? p.slab : choose_slab(p.shape, p.segments.count - p.segments.decodes, device);
+  const int32_t slab = p.slab != 0 ? p.slab : choose_slab(p.shape, p.segments.count - p.segments.decodes, device);
   // On cards with less shared memory, less or nothing is copied ahead.
   const auto fits = [&](size_t bytes) { return static_cast<int64_t>(bytes) <= device.shared_bytes; };
   static_assert(sizeof(Shared<32, 1>) <= 99 << 10, "every GPU has that");

@@ -35,8 +35,9 @@ struct GdnChunkedParams {
 // Scratch for prompt_rows rows in at most `prompts` segments: 268 bytes per row and value head.
 int64_t gdn_chunked_workspace_bytes(const DeltaShape& shape, int64_t prompt_rows, int64_t prompts);
 
-// What prompts' chunks are scanned in where nobody asks for a slab: narrow ones take 0.6 of the time of wide ones where every
-// block has a multiprocessor to itself. Wide ones need shared memory that cards before compute capability 9.0 lack.
+// What prompts' chunks are scanned in where nobody asks for a slab: narrow ones take 0.6 of the time of wide ones where
+// every block has a multiprocessor to itself. Wide ones need shared memory that cards before compute capability 9.0
+// lack.
 bool wide_scan_has_room(const DeviceLimits& device);
 int32_t choose_slab(const DeltaShape& shape, int64_t prompts, const DeviceLimits& device);
 

@@ -135,8 +135,8 @@ struct Preparing {
     return first * kD + lane * 4;
   }
   __device__ __nv_bfloat16* conv_ring(int t, int c) const {
-    return of_slot(p.slots.conv, seg.state_slot) +
-           static_cast<int64_t>(t & (p.slots.ring - 1)) * p.shape.channels() + c;
+    return of_slot(p.slots.conv, seg.state_slot) + static_cast<int64_t>(t & (p.slots.ring - 1)) * p.shape.channels() +
+           c;
   }
   // What earlier steps left, and the taps.
   __device__ void load_past(int task, ConvInput& in) const {
@@ -157,14 +157,12 @@ struct Preparing {
     for (int i = 0; i < kDeltaTaps; ++i) {
       const int row = t - (kDeltaTaps - 1) + i - seg.position;
       if (row < 0) continue;
-      in.x[i] =
-          *reinterpret_cast<const uint2*>(p.qkv + static_cast<int64_t>(seg.row + row) * p.qkv_stride + c);
+      in.x[i] = *reinterpret_cast<const uint2*>(p.qkv + static_cast<int64_t>(seg.row + row) * p.qkv_stride + c);
     }
   }
   __device__ void finish_task(int task, const ConvInput& in) const {
     const int row = task / 3, part = task % 3, t = seg.position + row;
-    if (part == 2 || owner)
-      *reinterpret_cast<uint2*>(conv_ring(t, task_channel(task))) = in.x[kDeltaTaps - 1];
+    if (part == 2 || owner) *reinterpret_cast<uint2*>(conv_ring(t, task_channel(task))) = in.x[kDeltaTaps - 1];
     float y[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
     for (int i = 0; i < kDeltaTaps; ++i) {
@@ -190,8 +188,7 @@ struct Preparing {
     reinterpret_cast<uint2*>(keys + (t - seg.anchor) * kD)[lane] = rounded;
     if (owner)
       reinterpret_cast<uint2*>(of_slot(p.slots.window_k, seg.state_slot) +
-                               (static_cast<int64_t>(ring_token(p, t)) * p.shape.Hk + key_head) * kD)[lane] =
-          rounded;
+                               (static_cast<int64_t>(ring_token(p, t)) * p.shape.Hk + key_head) * kD)[lane] = rounded;
   }
   __device__ void gates(int row, float a, float b, float ssm_a, float dt_bias) const {
     const int t = seg.position + row;
@@ -333,8 +330,7 @@ struct Applying {
     } else {
       u[(t - seg.anchor) * kD + column] = change;
       of_slot(p.slots.window_u,
-              seg.state_slot)[(static_cast<int64_t>(ring_token(p, t)) * p.shape.Hv + head) * kD + column] =
-          change;
+              seg.state_slot)[(static_cast<int64_t>(ring_token(p, t)) * p.shape.Hv + head) * kD + column] = change;
     }
     __syncwarp();  // the next row reads u
   }
@@ -377,8 +373,8 @@ struct Applying {
       y = {y.x * weight.x * silu(gate.x), y.y * weight.y * silu(gate.y), y.z * weight.z * silu(gate.z),
            y.w * weight.w * silu(gate.w)};
     }
-    *reinterpret_cast<uint2*>(p.y + (seg.row + row) * p.y_stride + head * kD + lane * 4) = {
-        pack_bf16(y.x, y.y), pack_bf16(y.z, y.w)};
+    *reinterpret_cast<uint2*>(p.y + (seg.row + row) * p.y_stride + head * kD + lane * 4) = {pack_bf16(y.x, y.y),
+                                                                                            pack_bf16(y.z, y.w)};
   }
 
   // s: S0, or what it was folded to; keys 4 lane .. 4 lane + 3.
@@ -403,9 +399,9 @@ struct Applying {
 };
 
 __device__ void check_segment(const Segment& seg, const DeltaSlots& slots) {
-  const bool fits = seg.anchor >= 0 && seg.position >= seg.anchor && seg.state_slot >= 0 &&
-                    seg.tentative >= 0 && seg.position + seg.count - seg.anchor <= slots.window &&
-                    seg.count <= kRows && seg.count + kDeltaTaps - 1 <= slots.ring;
+  const bool fits = seg.anchor >= 0 && seg.position >= seg.anchor && seg.state_slot >= 0 && seg.tentative >= 0 &&
+                    seg.position + seg.count - seg.anchor <= slots.window && seg.count <= kRows &&
+                    seg.count + kDeltaTaps - 1 <= slots.ring;
   if (!fits) __trap();
 }
 

@@ -49,8 +49,8 @@ void decode(Context& c, const GatedDeltaNetArgs& a, const DeltaShape& shape, con
                                       .y_stride = a.y.stride[0]}));
 }
 
-void prompts(const OpContext& ctx, const GatedDeltaNetArgs& a, const DeltaShape& shape,
-             const DeltaWeights& weights, int32_t slab) {
+void prompts(const OpContext& ctx, const GatedDeltaNetArgs& a, const DeltaShape& shape, const DeltaWeights& weights,
+             int32_t slab) {
   Context& c = context_of(ctx);
   const SegmentArray& s = a.segments;
   const DeltaSlots slots = slots_of(a.cache);
@@ -114,9 +114,8 @@ bool gated_delta_net_fits(const Machine&, const GatedDeltaNetArgs& a) {
     if (t->dtype != DType::kBF16) return false;
   const int64_t alignment = prompts_of(s) > 0 ? 8 : 4;
   return is_activation(a.a) && is_activation(a.b) && a.k.dim(2) == kDeltaHead && a.v.dim(2) == kDeltaHead &&
-         a.conv_weight.dim(1) == kDeltaTaps && check_delta(shape_of(a)).ok() &&
-         check_delta(slots_of(a.cache)).ok() && aligned_rows(a.qkv, alignment) &&
-         aligned_rows(a.z, alignment) && aligned_rows(a.y, alignment) &&
+         a.conv_weight.dim(1) == kDeltaTaps && check_delta(shape_of(a)).ok() && check_delta(slots_of(a.cache)).ok() &&
+         aligned_rows(a.qkv, alignment) && aligned_rows(a.z, alignment) && aligned_rows(a.y, alignment) &&
          s.decodes * a.v.dim(1) <= INT32_MAX && s.prompt_rows / kGdnPrepareRows + prompts_of(s) <= 65535;
 }
 

@@ -1,5 +1,5 @@
-// The CUDA kernels in the table of gated_delta_net. Generated tokens are one kernel, which does all of it; prompt chunks are
-// prepared, multiplied, scanned in slabs of value columns, and normed by gated_rms_norm.
+// The CUDA kernels in the table of gated_delta_net. Generated tokens are one kernel, which does all of it; prompt
+// chunks are prepared, multiplied, scanned in slabs of value columns, and normed by gated_rms_norm.
 #pragma once
 
 #include "ops/gated_delta/gated_delta.h"

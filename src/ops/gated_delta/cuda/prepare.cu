@@ -18,19 +18,14 @@ struct Channels {
 };
 
 __device__ __forceinline__ Channels unpack(uint4 v) {
-  return {{low_bf16(v.x), high_bf16(v.x), low_bf16(v.y), high_bf16(v.y), low_bf16(v.z), high_bf16(v.z),
-           low_bf16(v.w), high_bf16(v.w)}};
+  return {{low_bf16(v.x), high_bf16(v.x), low_bf16(v.y), high_bf16(v.y), low_bf16(v.z), high_bf16(v.z), low_bf16(v.w),
+           high_bf16(v.w)}};
 }
 
 class HeadTile {
  public:
   __device__ HeadTile(const GdnPrepareParams& p, const SegmentTile& tile, int head, bool keeps)
-      : p_(p),
-        seg_(tile.segment),
-        first_(tile.first),
-        head_(head),
-        c_(head * kD + lane() * 8),
-        keeps_(keeps) {
+      : p_(p), seg_(tile.segment), first_(tile.first), head_(head), c_(head * kD + lane() * 8), keeps_(keeps) {
     const float4* w = reinterpret_cast<const float4*>(p.weights.conv) + c_;
 #pragma unroll
     for (int i = 0; i < 8; ++i) weight_[i] = w[i];
@@ -148,8 +143,7 @@ Status launch_gdn_prepare(cudaStream_t stream, const GdnPrepareParams& p) {
   if (prompts <= 0 || p.prompt_rows <= 0) return {};
   const int64_t tiles = int64_t{p.prompt_rows} / kRows + prompts;
   const int heads = 2 * p.shape.Hk + p.shape.Hv, per_block = kThreads / 16;
-  const dim3 grid(static_cast<unsigned>((heads + per_block - 1) / per_block + 1),
-                  static_cast<unsigned>(tiles));
+  const dim3 grid(static_cast<unsigned>((heads + per_block - 1) / per_block + 1), static_cast<unsigned>(tiles));
   return launch(stream, "gdn_prepare", prepare_kernel, grid, kThreads, 0, p);
 }
 

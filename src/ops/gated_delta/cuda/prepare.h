@@ -27,7 +27,8 @@ struct GdnPrepareParams {
   float *g = nullptr, *beta = nullptr;
 };
 
-// Enqueues one kernel; capturable. A grid has room for 65535 tiles: prompt_rows / kGdnPrepareRows and one for each segment.
+// Enqueues one kernel; capturable. A grid has room for 65535 tiles: prompt_rows / kGdnPrepareRows and one for each
+// segment.
 Status launch_gdn_prepare(cudaStream_t stream, const GdnPrepareParams& params);
 
 }  // namespace quire::cuda

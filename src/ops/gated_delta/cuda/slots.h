@@ -37,17 +37,16 @@ struct DeltaSlots {
   SlotView<float> state;             // [Hv, Dv, Dk]: S transposed, a value column is contiguous over the keys
   SlotView<__nv_bfloat16> window_k;  // [window, Hk, Dk] the normalised keys
   SlotView<float> window_u;          // [window, Hv, Dv] u_t = beta_t (v_t - S_t k_t), S_t already decayed
-  SlotView<float> window_g;  // [window, Hv] log decay of the token itself: sums of them are formed from the
-                             // newest backwards, where the difference of two long sums would cancel
-  SlotView<__nv_bfloat16> conv;  // [ring, C] inputs of the convolution, which are bf16 in any case
-  int32_t window = 0;            // >= 16 + drafts, <= kDeltaMaxWindow
-  int32_t ring = 0;              // a power of two, >= Kc - 1 + rows of a decode segment
+  SlotView<float> window_g;          // [window, Hv] log decay of the token itself: sums of them are formed from the
+                                     // newest backwards, where the difference of two long sums would cancel
+  SlotView<__nv_bfloat16> conv;      // [ring, C] inputs of the convolution, which are bf16 in any case
+  int32_t window = 0;                // >= 16 + drafts, <= kDeltaMaxWindow
+  int32_t ring = 0;                  // a power of two, >= Kc - 1 + rows of a decode segment
 };
 
 struct DeltaShape {
   int32_t Hk = 0, Hv = 0;  // Hv % Hk == 0
-  bool grouped =
-      false;  // value head h uses key head h / (Hv / Hk) (HeadMap::kGrouped) instead of h % Hk (kTiled)
+  bool grouped = false;    // value head h uses key head h / (Hv / Hk) (HeadMap::kGrouped) instead of h % Hk (kTiled)
   constexpr int32_t channels() const { return (2 * Hk + Hv) * kDeltaHead; }  // C = 2 Hk Dk + Hv Dv
 };
 

@@ -1,4 +1,5 @@
-// The second kernel of a product whose segments were multiplied apart, and the first of one whose blocks hand sums over.
+// The second kernel of a product whose segments were multiplied apart, and the first of one whose blocks hand sums
+// over.
 #include <algorithm>
 
 #include "ops/gemm/cuda/launch.h"
@@ -80,8 +81,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void clear_words(uint32_t* words, int32_t count) {
   cuda::begin_kernel();
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < count; i += static_cast<int32_t>(blockDim.x))
-    words[i] = 0;
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < count; i += static_cast<int32_t>(blockDim.x)) words[i] = 0;
 }
 
 }  // namespace
@@ -101,8 +101,8 @@ Status launch_add_segments(cudaStream_t stream, const Problem& p, const float* c
   const int32_t each = fours ? 4 : 1;
   const dim3 threads(static_cast<unsigned>((widest + each * kThreads - 1) / (each * kThreads)),
                      static_cast<unsigned>(p.rows), static_cast<unsigned>(p.part_count));
-  return cuda::launch(stream, "a product: adding segments", fours ? add_segments<4> : add_segments<1>,
-                      threads, kThreads, 0, p, s, unit, grid, blocks);
+  return cuda::launch(stream, "a product: adding segments", fours ? add_segments<4> : add_segments<1>, threads,
+                      kThreads, 0, p, s, unit, grid, blocks);
 }
 
 Status launch_clear(cudaStream_t stream, uint32_t* words, int32_t count) {

@@ -1,5 +1,5 @@
-// Copies from global to shared memory that one warp asks for and a barrier counts: by the bulk engine from sm_90 on, one
-// instruction for a run of bytes; by cp.async before.
+// Copies from global to shared memory that one warp asks for and a barrier counts: by the bulk engine from sm_90 on,
+// one instruction for a run of bytes; by cp.async before.
 #pragma once
 
 #include <cuda.h>
@@ -16,10 +16,7 @@ __device__ inline void barrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(barrier), "r"(arrivals) : "memory");
 }
 __device__ inline void barrier_arrive(uint32_t barrier) {
-  asm volatile("{\n .reg .b64 state;\n mbarrier.arrive.shared::cta.b64 state, [%0];\n}"
-               :
-               : "r"(barrier)
-               : "memory");
+  asm volatile("{\n .reg .b64 state;\n mbarrier.arrive.shared::cta.b64 state, [%0];\n}" : : "r"(barrier) : "memory");
 }
 // Arrives when all copies that this thread has asked for by cp.async are done.
 __device__ inline void barrier_arrive_after_copies(uint32_t barrier) {
@@ -47,10 +44,7 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
 
 // From sm_90 on. Arrives, and lets the phase wait for as many bytes of bulk copies.
 __device__ inline void barrier_expect(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-               :
-               : "r"(barrier), "r"(bytes)
-               : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(barrier), "r"(bytes) : "memory");
 }
 __device__ inline void copy_bulk(uint32_t to, const void* from, int bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
@@ -60,8 +54,7 @@ __device__ inline void copy_bulk(uint32_t to, const void* from, int bytes, uint3
 }
 
 // A box of a matrix (core/cuda/tensor_map.h) from (row, col) on.
-__device__ inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t col, int32_t row,
-                                uint32_t barrier) {
+__device__ inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t col, int32_t row, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
       "%3}], [%4];"
@@ -84,8 +77,8 @@ __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" : : "n"(kPending) : "memory");
 }
 
-// ---- A warp's copies to one barrier: expect_copies, then any number of copy_run and copy_rows, then end_copies. All lanes
-// call all of them, with the same arguments but where it is said. Pointers and sizes are multiples of 16 bytes.
+// ---- A warp's copies to one barrier: expect_copies, then any number of copy_run and copy_rows, then end_copies. All
+// lanes call all of them, with the same arguments but where it is said. Pointers and sizes are multiples of 16 bytes.
 
 // Arrivals that a barrier of copies is initialised with.
 inline constexpr int kCopyArrivals = cuda::kForSm90 ? 1 : 32;
@@ -102,10 +95,10 @@ __device__ inline void copy_run(uint32_t to, const uint8_t* from, int bytes, uin
     for (int i = lane * 16; i < bytes; i += 512) copy_async_16(to + i, from + i, true);
   }
 }
-// Rows of `bytes` each, `pitch` apart in shared memory. `from` and `mine` are the lane's own: where its row lies, and whether
-// it has one (rows are those of the first `count` lanes).
-__device__ inline void copy_rows(uint32_t to, int pitch, const void* from, bool mine, int bytes,
-                                 uint32_t barrier, int lane, int count) {
+// Rows of `bytes` each, `pitch` apart in shared memory. `from` and `mine` are the lane's own: where its row lies, and
+// whether it has one (rows are those of the first `count` lanes).
+__device__ inline void copy_rows(uint32_t to, int pitch, const void* from, bool mine, int bytes, uint32_t barrier,
+                                 int lane, int count) {
   if constexpr (cuda::kForSm90) {
     if (mine) copy_bulk(to + lane * pitch, from, bytes, barrier);
   } else {

@@ -31,9 +31,7 @@ __device__ inline uint2 load_shared_64(uint32_t at) {
 }
 __device__ inline uint4 load_shared_128(uint32_t at) {
   uint4 x;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "r"(at));
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at));
   return x;
 }
 
@@ -43,8 +41,8 @@ __device__ inline uint32_t word(const uint4& v) {
   return J == 0 ? v.x : J == 1 ? v.y : J == 2 ? v.z : v.w;
 }
 
-// (lo, hi) rounded to bf16. kOrdered: volatile, as whatever ends a fragment for wgmma must be: where a plain move of the
-// compiler's would define an operand, ptxas makes the products wait for each other. mma.sync is better off without.
+// (lo, hi) rounded to bf16. kOrdered: volatile, as whatever ends a fragment for wgmma must be: where a plain move of
+// the compiler's would define an operand, ptxas makes the products wait for each other. mma.sync is better off without.
 template <bool kOrdered>
 __device__ inline uint32_t to_bf16x2(float lo, float hi) {
   uint32_t r;
@@ -112,8 +110,9 @@ struct Decoder<TileFormat::kBf16x3> : PlainDecoder<TileFormat::kBf16x3, 3> {};
 
 // E2M1 codes, 32 bits a step, 16 of each column of the pairs. Bits of a half word, s sign, m the three other bits:
 //   a[0]: s 15, m 8-6     a[1]: s 12, m 5-3     a[2]: s 9, m 2-0     a[3]: s 11, m 14 13 10
-// A shift and a mask put a code's sign and magnitude where a bf16 has sign, low exponent and first mantissa bits: that is
-// the code's value times 2^-126, subnormal codes included. The scale, times 2^119, makes up for all but 2^-7 = 1 / kUnit.
+// A shift and a mask put a code's sign and magnitude where a bf16 has sign, low exponent and first mantissa bits: that
+// is the code's value times 2^-126, subnormal codes included. The scale, times 2^119, makes up for all but 2^-7 = 1 /
+// kUnit.
 template <bool kOrdered>
 __device__ inline void e2m1_fragment(uint32_t w, uint32_t scale_g, uint32_t scale_g8, uint32_t (&a)[4]) {
   constexpr uint32_t kCode = 0x81c081c0u;
@@ -124,9 +123,10 @@ __device__ inline void e2m1_fragment(uint32_t w, uint32_t scale_g, uint32_t scal
   a[3] = mul_bf16x2<kOrdered>(last, scale_g8);
 }
 
-// [32 lanes] 16 bytes: a word for each step. Then [8 g] two words: scales of row g, of row g+8. A byte 8 (x + 22) + m is the scale
-// (1 + m / 8) 2^x: 16 times the byte, and three bits above, are the bf16 of 2^119 of it. Steps 0 and 2 have theirs where a bf16
-// has it, in the low and the high half; 1 and 3 when the bytes of each half change places. Where a scale is zero the codes are.
+// [32 lanes] 16 bytes: a word for each step. Then [8 g] two words: scales of row g, of row g+8. A byte 8 (x + 22) + m
+// is the scale (1 + m / 8) 2^x: 16 times the byte, and three bits above, are the bf16 of 2^119 of it. Steps 0 and 2
+// have theirs where a bf16 has it, in the low and the high half; 1 and 3 when the bytes of each half change places.
+// Where a scale is zero the codes are.
 template <>
 struct Decoder<TileFormat::kNvfp4> {
   static constexpr TileFormat kFormat = TileFormat::kNvfp4;
@@ -209,8 +209,8 @@ struct Decoder<TileFormat::kQ8_0> {
   }
 };
 
-// [32 lanes] 16 bytes: a word for each step, nibbles of a[0] ... a[3], pairs in order. Then [8 g] 16 bytes: halves d, dmin of
-// row g, of row g+8; bytes sc, mn for columns 0-31, sc, mn for 32-63 of row g, the same of row g+8.
+// [32 lanes] 16 bytes: a word for each step, nibbles of a[0] ... a[3], pairs in order. Then [8 g] 16 bytes: halves d,
+// dmin of row g, of row g+8; bytes sc, mn for columns 0-31, sc, mn for 32-63 of row g, the same of row g+8.
 template <>
 struct Decoder<TileFormat::kQ4_K> {
   static constexpr TileFormat kFormat = TileFormat::kQ4_K;
@@ -245,8 +245,9 @@ struct Decoder<TileFormat::kQ4_K> {
   }
 };
 
-// Low four bits as Q4_K's. Then [32 lanes] 8 bytes: the high two bits, 16 bits a step in the same order. Then [8 g] 16 bytes:
-// signed scales of row g, a byte for each step, of row g+8; halves d of row g, of row g+8; four bytes of padding.
+// Low four bits as Q4_K's. Then [32 lanes] 8 bytes: the high two bits, 16 bits a step in the same order. Then [8 g] 16
+// bytes: signed scales of row g, a byte for each step, of row g+8; halves d of row g, of row g+8; four bytes of
+// padding.
 template <>
 struct Decoder<TileFormat::kQ6_K> {
   static constexpr TileFormat kFormat = TileFormat::kQ6_K;
@@ -274,8 +275,8 @@ struct Decoder<TileFormat::kQ6_K> {
     const uint32_t high = ((J < 2 ? r.high.x : r.high.y) >> (J % 2 * 16)) & 0xffffu;
     const float s = __fmul_rn(half_bits_to_float(r.scales.z & 0xffffu),
                               static_cast<float>(static_cast<int8_t>(r.scales.x >> (8 * J))));
-    const float s8 = __fmul_rn(half_bits_to_float(r.scales.z >> 16),
-                               static_cast<float>(static_cast<int8_t>(r.scales.y >> (8 * J))));
+    const float s8 =
+        __fmul_rn(half_bits_to_float(r.scales.z >> 16), static_cast<float>(static_cast<int8_t>(r.scales.y >> (8 * J))));
     a[0] = pair<kOrdered>(low, high, 0, s);
     a[1] = pair<kOrdered>(low, high, 2, s8);
     a[2] = pair<kOrdered>(low, high, 4, s);

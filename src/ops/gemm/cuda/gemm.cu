@@ -21,8 +21,8 @@ Error misfit(std::string_view what) {
 Status check_part(const GemmPart& part, const GemmPart& first, const GemmParams& p) {
   const PackedWeight &w = part.weight, &f = first.weight;
   if (w.empty() || w.rows <= 0 || part.y == nullptr) return misfit("a part without weight or output");
-  if (w.format != f.format || w.cols != f.cols || w.paired != f.paired ||
-      w.segment_columns() != f.segment_columns() || w.experts != f.experts)
+  if (w.format != f.format || w.cols != f.cols || w.paired != f.paired || w.segment_columns() != f.segment_columns() ||
+      w.experts != f.experts)
     return misfit("parts of different kinds in one launch");
   if (w.paired && part.out != Out::kBf16) return misfit("SwiGLU goes to bf16");
   if (p.grouped.offsets == nullptr && w.experts != 1) return misfit("experts without rows sorted by expert");
@@ -97,12 +97,12 @@ struct TileChoice {
 
 int64_t count_tiles(const Problem& p, int32_t rows) {
   int64_t row_blocks = 0;
-  for (int i = 0; i < p.part_count; ++i)
-    row_blocks += (p.part[i].row_tiles + kTileRowTiles - 1) / kTileRowTiles;
+  for (int i = 0; i < p.part_count; ++i) row_blocks += (p.part[i].row_tiles + kTileRowTiles - 1) / kTileRowTiles;
   return row_blocks * ((p.rows + rows - 1) / rows);
 }
 
-// Dense tiles of which the last wave wastes least. `splits`: 1, or the segments, each in tiles of its own. `room`: for sums.
+// Dense tiles of which the last wave wastes least. `splits`: 1, or the segments, each in tiles of its own. `room`: for
+// sums.
 TileChoice choose_dense_tiles(const Problem& p, const TileLimits& limits, const cuda::ProductCosts& costs,
                               int32_t splits, bool room) {
   TileChoice best;
@@ -123,8 +123,8 @@ TileChoice choose_dense_tiles(const Problem& p, const TileLimits& limits, const 
   return best;
 }
 
-TileChoice choose_tiles(const Problem& p, const TileLimits& limits, const cuda::ProductCosts& costs,
-                        int32_t splits, bool room) {
+TileChoice choose_tiles(const Problem& p, const TileLimits& limits, const cuda::ProductCosts& costs, int32_t splits,
+                        bool room) {
   if (p.offsets == nullptr) return choose_dense_tiles(p, limits, costs, splits, room);
   // An expert gets rows / experts on average: small tiles while memory decides, then large ones, which
   // find_block cuts evenly.
@@ -153,9 +153,9 @@ bool can_sweep(const Problem& k, const cuda::DeviceLimits& device, bool forced) 
   return plan_sweep(k, choice, Decoder<F>::kTileBytes, kSweepWarps<Decoder<F>>).has_value();
 }
 
-// Streams keep whole rows of x in shared memory, and divide row tiles among warps: with many columns neither goes well. Tiles of
-// bf16 take more than eight rows as fast, and those of 4-bit floats more than 16 if they can be dealt out evenly; other formats
-// are bound by decoding there, and split tiles by their sums' traffic.
+// Streams keep whole rows of x in shared memory, and divide row tiles among warps: with many columns neither goes well.
+// Tiles of bf16 take more than eight rows as fast, and those of 4-bit floats more than 16 if they can be dealt out
+// evenly; other formats are bound by decoding there, and split tiles by their sums' traffic.
 bool prefers_sweep(const Problem& k, const GemmParams& p, const cuda::DeviceLimits& device,
                    const cuda::ProductCosts& costs) {
   if (p.split || k.offsets != nullptr) return false;
@@ -196,8 +196,7 @@ SplitRoom split_room(const GemmParams& p, const cuda::ProductCosts& costs) {
     room.floats_per_row += static_cast<int64_t>(part.segments()) * part.rows;
   }
   if (row_blocks > costs.most_split_row_blocks) return {};
-  room.most_rows =
-      static_cast<int32_t>(std::min(costs.most_split_rows, costs.most_split_floats / room.floats_per_row));
+  room.most_rows = static_cast<int32_t>(std::min(costs.most_split_rows, costs.most_split_floats / room.floats_per_row));
   return room;
 }
 // Adding up costs a launch, and the sums' way to memory and back.
@@ -281,8 +280,7 @@ bool fits(Path path, const Problem& k, const GemmParams& p, const cuda::DeviceLi
 }
 
 template <TileFormat F>
-Status launch(cudaStream_t stream, const Problem& k, const GemmParams& params,
-              const cuda::DeviceLimits& device) {
+Status launch(cudaStream_t stream, const Problem& k, const GemmParams& params, const cuda::DeviceLimits& device) {
   GemmParams p = params;
   if (p.path == Path::kAuto) p.path = choose<F>(k, p, device);
   if (p.path == Path::kDealt && !device.wgmma) p.path = Path::kTile;
@@ -304,8 +302,8 @@ Status launch(cudaStream_t stream, const Problem& k, const GemmParams& params,
   choice.dealt = split ? limits.deals : room;
   choice.block_rows = tiles.rows;
   if (p.tile_rows != 0)
-    choice.block_rows = std::min(
-        p.tile_rows, k.segments > 1 && (!split || limits.deals) ? limits.with_totals : limits.without);
+    choice.block_rows =
+        std::min(p.tile_rows, k.segments > 1 && (!split || limits.deals) ? limits.with_totals : limits.without);
   if ((split || room) && p.sums == nullptr) return misfit("no room for sums");
   choice.handed = p.sums;
   if (split) return launch_split(stream, k, p, choice, launch_tile<F>, tile_unit(F));
@@ -340,16 +338,15 @@ R with_format(TileFormat format, Fn&& f) {
 
 bool takes(const GemmParams& p, const cuda::DeviceLimits& device) {
   const Result<Problem> k = describe(p);
-  return k.ok() && with_format<bool>(p.parts[0].weight.format,
-                                     [&]<TileFormat F>() { return fits<F>(p.path, *k, p, device); });
+  return k.ok() &&
+         with_format<bool>(p.parts[0].weight.format, [&]<TileFormat F>() { return fits<F>(p.path, *k, p, device); });
 }
 
 Path choose_path(const GemmParams& p, const cuda::DeviceLimits& device) {
   if (p.path != Path::kAuto) return p.path;
   const Result<Problem> k = describe(p);
   if (!k.ok()) return Path::kAuto;  // launch_gemm says so
-  return with_format<Path>(p.parts[0].weight.format,
-                           [&]<TileFormat F>() { return choose<F>(*k, p, device); });
+  return with_format<Path>(p.parts[0].weight.format, [&]<TileFormat F>() { return choose<F>(*k, p, device); });
 }
 
 int64_t split_floats(const GemmParams& p, const cuda::DeviceLimits& device) {
@@ -364,8 +361,7 @@ Status launch_gemm(cudaStream_t stream, const GemmParams& p) {
   if (p.rows == 0) return {};
   QUIRE_TRY(const Problem k, describe(p));
   QUIRE_TRY(const cuda::DeviceLimits device, cuda::device_limits());
-  return with_format<Status>(p.parts[0].weight.format,
-                             [&]<TileFormat F>() { return launch<F>(stream, k, p, device); });
+  return with_format<Status>(p.parts[0].weight.format, [&]<TileFormat F>() { return launch<F>(stream, k, p, device); });
 }
 
 }  // namespace quire::gemm

@@ -59,16 +59,16 @@ struct GemmParams {
   Path path = Path::kAuto;
   int32_t tile_rows = 0;  // kTile: rows of x in a tile, 0 for choosing; for tests
   // Stores the sum of each segment, [segments()][rows] rows of y, instead of adding them up: for weights with few rows
-  // (routers), whose reader adds them, in ascending order, to the bits that it would find otherwise. Dense, one part, no
-  // scale or bias, Out::kF32; always the stream kernel.
+  // (routers), whose reader adds them, in ascending order, to the bits that it would find otherwise. Dense, one part,
+  // no scale or bias, Out::kF32; always the stream kernel.
   bool split = false;
   // Whether the launch has room for sums; without, kAuto neither splits nor deals out.
   bool room = false;
   float* sums = nullptr;  // device: split_floats() of room, aligned to 256 bytes, where there is any
 };
 
-// The path that kAuto means for a product: what is expected to be fastest (ops/cuda/card_costs.h). Of kTile rows of x that
-// belong together must lie together (GroupedRows::x_rows null).
+// The path that kAuto means for a product: what is expected to be fastest (ops/cuda/card_costs.h). Of kTile rows of x
+// that belong together must lie together (GroupedRows::x_rows null).
 Path choose_path(const GemmParams& p, const cuda::DeviceLimits& device);
 
 // Whether the product can be computed by p.path. K must be a multiple of 8, and rows of x aligned.

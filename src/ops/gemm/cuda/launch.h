@@ -21,8 +21,8 @@ struct LaunchChoice {
   float* handed = nullptr;  // dealt, not split: hand_over_floats() of room
 };
 
-// Room for the sums that blocks of threads hand over when tiles of up to `width` rows of x are dealt out evenly, in floats;
-// before it lie flags, of two warpgroups of each block, 256 bytes of them at a time.
+// Room for the sums that blocks of threads hand over when tiles of up to `width` rows of x are dealt out evenly, in
+// floats; before it lie flags, of two warpgroups of each block, 256 bytes of them at a time.
 constexpr int32_t hand_over_flags(int32_t multiprocessors) {
   return (2 * multiprocessors + 63) / 64 * 64;
 }

@@ -157,7 +157,8 @@ __device__ int element_col(int e, int lane, int step) {
   return step * 16 + lane % 4 * 2 + (e & 1) + (e >= 4 ? 8 : 0);
 }
 
-// Types that bf16 numbers hold: the first plane is the value rounded (one plane) or cut (several), the next what is left.
+// Types that bf16 numbers hold: the first plane is the value rounded (one plane) or cut (several), the next what is
+// left.
 template <int kPlanes>
 __device__ void pack_plain(const TileRows& t, int lane, uint8_t* out) {
   for (int step = 0; step < 4; ++step) {
@@ -245,8 +246,7 @@ __device__ void pack_mxfp4(const TileRows& t, int lane, uint8_t* out) {
     for (int e = 0; e < 8; ++e) {
       const uint8_t* b = block32(t, element_row(e, lane), step / 2, 17);
       if (b == nullptr) continue;
-      words[step] |= place_e2m1(split_nibble(b + 1, element_col(e, lane, step) % 32), e / 2)
-                     << (16 * (e & 1));
+      words[step] |= place_e2m1(split_nibble(b + 1, element_col(e, lane, step) % 32), e / 2) << (16 * (e & 1));
     }
   *reinterpret_cast<uint4*>(out + lane * 16) = make_uint4(words[0], words[1], words[2], words[3]);
   const uint8_t* b = block32(t, lane / 2, lane & 1, 17);  // 16 rows x 2 halves
@@ -262,8 +262,7 @@ __device__ void pack_q8_0(const TileRows& t, int lane, uint8_t* out) {
       const uint32_t code = b == nullptr ? 128u : b[2 + element_col(e, lane, step) % 32] ^ 128u;
       words[e / 4] |= code << (8 * (e % 4));
     }
-    *reinterpret_cast<uint2*>(out + step / 2 * 512 + lane * 16 + step % 2 * 8) =
-        make_uint2(words[0], words[1]);
+    *reinterpret_cast<uint2*>(out + step / 2 * 512 + lane * 16 + step % 2 * 8) = make_uint2(words[0], words[1]);
   }
   const uint8_t* b = block32(t, lane / 2, lane & 1, 34);
   *reinterpret_cast<uint16_t*>(out + 1024 + lane / 2 % 8 * 8 + lane / 16 * 4 + (lane & 1) * 2) =
@@ -346,9 +345,8 @@ __global__ void __launch_bounds__(128) pack_kernel(const PackKernel k) {
     const auto row_tile = static_cast<int32_t>(i / k.col_tiles % k.row_tiles);
     const int64_t expert = i / k.col_tiles / k.row_tiles;
     const TileRows t{k.source, expert, row_tile, col_tile};
-    uint8_t* out =
-        k.packed + (k.first_expert + expert) * k.expert_bytes +
-        (static_cast<int64_t>(k.first_row_tile + row_tile) * k.col_tiles + col_tile) * tile_bytes(F);
+    uint8_t* out = k.packed + (k.first_expert + expert) * k.expert_bytes +
+                   (static_cast<int64_t>(k.first_row_tile + row_tile) * k.col_tiles + col_tile) * tile_bytes(F);
     if constexpr (F == TileFormat::kBf16) pack_plain<1>(t, lane, out);
     if constexpr (F == TileFormat::kBf16x2) pack_plain<2>(t, lane, out);
     if constexpr (F == TileFormat::kBf16x3) pack_plain<3>(t, lane, out);
@@ -368,8 +366,7 @@ __global__ void __launch_bounds__(32) unpack_kernel(const UnpackParams p) {
   const int lane = threadIdx.x, row_tile = blockIdx.x, second = p.weight.paired ? p.second : 0;
   const int32_t rows_per_tile = p.weight.paired ? 8 : 16;
   for (int32_t col_tile = 0; col_tile < p.weight.col_tiles(); ++col_tile) {
-    const auto* source = reinterpret_cast<const uint8_t*>(p.weight.data) +
-                         p.expert * p.weight.expert_bytes() +
+    const auto* source = reinterpret_cast<const uint8_t*>(p.weight.data) + p.expert * p.weight.expert_bytes() +
                          (static_cast<int64_t>(row_tile) * p.weight.col_tiles() + col_tile) * D::kTileBytes;
     __syncwarp();
     for (int i = lane * 16; i < D::kTileBytes; i += 512)

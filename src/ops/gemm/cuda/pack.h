@@ -9,18 +9,17 @@
 namespace quire::gemm {
 
 struct PackParams {
-  DType dtype = DType::kF32;  // of the source: any type that quant::can_decode
-  const std::byte* source =
-      nullptr;  // device: experts x rows rows as in the file, each dtype_bytes(dtype, cols)
+  DType dtype = DType::kF32;           // of the source: any type that quant::can_decode
+  const std::byte* source = nullptr;   // device: experts x rows rows as in the file, each dtype_bytes(dtype, cols)
   const std::byte* source2 = nullptr;  // device: the up matrices if the destination is paired, else null
   int64_t source_expert_rows = 0;      // rows from one expert to the next in the source; 0: rows
   int32_t rows = 0;                    // of one expert, in the source
   int32_t cols = 0;                    // a multiple of the type's block
   int32_t experts = 1;
   std::byte* packed = nullptr;  // device, aligned to 16 bytes: where `destination` begins
-  PackedWeight destination;    // its format must be tile_format(dtype); cols as here; `data` is not looked at
-  int32_t first_row_tile = 0;  // destination tile of source row 0
-  int32_t first_expert = 0;    // destination expert of source expert 0
+  PackedWeight destination;     // its format must be tile_format(dtype); cols as here; `data` is not looked at
+  int32_t first_row_tile = 0;   // destination tile of source row 0
+  int32_t first_expert = 0;     // destination expert of source expert 0
 };
 
 // Enqueues the packing of `experts` x `rows` rows into the destination's tiles from (first_expert, first_row_tile) on;

@@ -1,5 +1,5 @@
-// The families of kernels that compute products of packed weights, as entries of the tables of linear and swiglu_mlp. No CUDA
-// headers.
+// The families of kernels that compute products of packed weights, as entries of the tables of linear and swiglu_mlp.
+// No CUDA headers.
 #pragma once
 
 #include <array>
@@ -22,18 +22,18 @@ template <class Args, template <Path> class K>
 inline constexpr std::array<Kernel<Args>, 7> kFamilies = {{
     {"cuda_sweep", K<Path::kSweep>::fits, K<Path::kSweep>::launch, GpuLevel::kMma, K<Path::kSweep>::prefers,
      "up to 32 rows of x"},
-    {"cuda_split_wgmma", K<Path::kSplit>::fits, K<Path::kSplit>::launch, GpuLevel::kWgmma,
-     K<Path::kSplit>::prefers, "weights of few rows and many columns, up to 512 rows of x"},
-    {"cuda_split_mma", K<Path::kSplit>::fits, K<Path::kSplit>::launch, GpuLevel::kNoWgmma,
-     K<Path::kSplit>::prefers, "weights of few rows and many columns, up to 512 rows of x"},
+    {"cuda_split_wgmma", K<Path::kSplit>::fits, K<Path::kSplit>::launch, GpuLevel::kWgmma, K<Path::kSplit>::prefers,
+     "weights of few rows and many columns, up to 512 rows of x"},
+    {"cuda_split_mma", K<Path::kSplit>::fits, K<Path::kSplit>::launch, GpuLevel::kNoWgmma, K<Path::kSplit>::prefers,
+     "weights of few rows and many columns, up to 512 rows of x"},
     {"cuda_dealt", K<Path::kDealt>::fits, K<Path::kDealt>::launch, GpuLevel::kWgmma, K<Path::kDealt>::prefers,
      "compute capability 9.0"},
-    {"cuda_tiles_wgmma", K<Path::kTile>::fits, K<Path::kTile>::launch, GpuLevel::kWgmma,
-     K<Path::kTile>::prefers, "compute capability 9.0"},
-    {"cuda_tiles_mma", K<Path::kTile>::fits, K<Path::kTile>::launch, GpuLevel::kNoWgmma,
-     K<Path::kTile>::prefers, "other cards"},
-    {"cuda_stream", K<Path::kStream>::fits, K<Path::kStream>::launch, GpuLevel::kMma,
-     K<Path::kStream>::prefers, "bf16, a multiple of 8 columns, aligned rows of x"},
+    {"cuda_tiles_wgmma", K<Path::kTile>::fits, K<Path::kTile>::launch, GpuLevel::kWgmma, K<Path::kTile>::prefers,
+     "compute capability 9.0"},
+    {"cuda_tiles_mma", K<Path::kTile>::fits, K<Path::kTile>::launch, GpuLevel::kNoWgmma, K<Path::kTile>::prefers,
+     "other cards"},
+    {"cuda_stream", K<Path::kStream>::fits, K<Path::kStream>::launch, GpuLevel::kMma, K<Path::kStream>::prefers,
+     "bf16, a multiple of 8 columns, aligned rows of x"},
 }};
 
 }  // namespace quire::gemm

@@ -51,15 +51,13 @@ inline __host__ __device__ int32_t block_bound(int32_t rows, int32_t experts, in
   return rows < experts + rows / block ? rows : experts + rows / block;
 }
 inline int32_t block_table_bytes(const Problem& p, int32_t block) {
-  return p.offsets == nullptr
-             ? 0
-             : (p.experts + 1) * 8 + 128 + (block_bound(p.rows, p.experts, block) * 2 + 3) / 4 * 4;
+  return p.offsets == nullptr ? 0 : (p.experts + 1) * 8 + 128 + (block_bound(p.rows, p.experts, block) * 2 + 3) / 4 * 4;
 }
 __device__ inline BlockTable block_table(const Problem& p, int32_t block, uint8_t* at) {
   auto* begin = reinterpret_cast<int32_t*>(at);
   int32_t* sums = begin + 2 * (p.experts + 1);
-  return {begin, begin + p.experts + 1, reinterpret_cast<uint16_t*>(sums + 32),
-          block_bound(p.rows, p.experts, block), sums};
+  return {begin, begin + p.experts + 1, reinterpret_cast<uint16_t*>(sums + 32), block_bound(p.rows, p.experts, block),
+          sums};
 }
 
 // By all threads of the block, a multiple of 32; synchronises. A thread for each expert, or for every so many.
@@ -70,8 +68,7 @@ __device__ inline void fill_block_table(const Problem& p, int block, const Block
   for (int base = 0; base < p.experts; base += static_cast<int>(blockDim.x)) {
     const int e = base + static_cast<int>(threadIdx.x);
     const bool mine = e < p.experts;
-    const int32_t begin = mine ? p.offsets[e] : 0,
-                  own = mine ? (p.offsets[e + 1] - begin + block - 1) / block : 0;
+    const int32_t begin = mine ? p.offsets[e] : 0, own = mine ? (p.offsets[e + 1] - begin + block - 1) / block : 0;
     int32_t sum = own;
     for (int d = 1; d < 32; d *= 2) {
       const int32_t other = __shfl_up_sync(0xffffffffu, sum, d);
@@ -135,8 +132,8 @@ struct LaneRows {
   __device__ float value8(float sum) const { return __fadd_rn(__fmul_rn(sum, scale8), bias8); }
 };
 
-__device__ inline LaneRows lane_rows(const Problem& p, const KernelPart& part, int32_t expert,
-                                     int32_t row_tile, int lane, float unit) {
+__device__ inline LaneRows lane_rows(const Problem& p, const KernelPart& part, int32_t expert, int32_t row_tile,
+                                     int lane, float unit) {
   LaneRows r;
   const float s = part.scale == nullptr ? 1.0f : part.scale[expert];
   r.scale = __fmul_rn(unit, s);
@@ -156,13 +153,12 @@ __device__ inline LaneRows lane_rows(const Problem& p, const KernelPart& part, i
 }
 
 // One column of results (one row of y) of a lane: the sums of its rows g and g + 8.
-__device__ inline void store_pair(const Problem& p, const KernelPart& part, const LaneRows& r, int32_t row,
-                                  float sum, float sum8) {
+__device__ inline void store_pair(const Problem& p, const KernelPart& part, const LaneRows& r, int32_t row, float sum,
+                                  float sum8) {
   const int64_t at = row * part.y_stride;
   if (p.paired) {
     if (r.valid)
-      static_cast<__nv_bfloat16*>(part.y)[at + r.n] =
-          __float2bfloat16_rn(swiglu(r.value(sum), r.value8(sum8)));
+      static_cast<__nv_bfloat16*>(part.y)[at + r.n] = __float2bfloat16_rn(swiglu(r.value(sum), r.value8(sum8)));
     return;
   }
   const float v = r.value(sum), v8 = r.value8(sum8);

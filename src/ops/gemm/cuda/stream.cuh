@@ -1,12 +1,13 @@
 // Few rows of tokens: weights stream through rings of shared memory that belong to one warp each, and are multiplied by
 // mma.m16n8k16 with the tokens as its eight columns. Warps wait for nobody but their own copies.
 //
-// A unit of work is a row tile (16 rows of a weight, all of K) times a block of at most 8 kGroups rows of x. If K has several
-// segments, up to eight warps (a team) share a unit, each with its own segments, and one of them adds them up in order; or
-// (`split`, for weights with so few rows that this would leave most multiprocessors idle) each segment is a unit. Units are
-// numbered through, block of rows by block of rows, and every thread block takes equally many that follow each other, its
-// teams one each at a time. A block's rows of x lie in shared memory, whole, and the next block's are fetched meanwhile;
-// where they do not fit they come through the rings, with the weights.
+// A unit of work is a row tile (16 rows of a weight, all of K) times a block of at most 8 kGroups rows of x. If K has
+// several segments, up to eight warps (a team) share a unit, each with its own segments, and one of them adds them up
+// in order; or
+// (`split`, for weights with so few rows that this would leave most multiprocessors idle) each segment is a unit. Units
+// are numbered through, block of rows by block of rows, and every thread block takes equally many that follow each
+// other, its teams one each at a time. A block's rows of x lie in shared memory, whole, and the next block's are
+// fetched meanwhile; where they do not fit they come through the rings, with the weights.
 #pragma once
 
 #include "ops/gemm/cuda/copy.cuh"
@@ -20,8 +21,7 @@ struct StreamPlan {
   int32_t team;         // warps that share a unit: a power of two that divides `warps`
   int32_t chunk_tiles;  // column tiles of a stage: a power of two that divides the segment
   int32_t x_rows;       // rows of x that a buffer, or a stage, has room for
-  int32_t
-      x_pitch;  // bytes from one to the next: 16 more than a multiple of 128, so that ldmatrix meets no bank twice
+  int32_t x_pitch;  // bytes from one to the next: 16 more than a multiple of 128, so that ldmatrix meets no bank twice
   int32_t x_buffers;  // of whole rows: 2, 1 if there is one block of rows, 0: through the rings
   bool split;         // a unit is one segment, and its sums are what is stored
   int32_t stage_bytes;
@@ -85,8 +85,8 @@ class StreamWarp {
     team_ = warp_ / plan.team;
     ring_ = shared_address(shared) + warp_ * kStages * plan.stage_bytes;
     x_ = shared_address(shared) + plan.x_at;
-    sums_ = reinterpret_cast<float*>(shared + plan.sums_at) +
-            static_cast<int64_t>(team_) * 2 * p_.segments * (16 * kBlock);
+    sums_ =
+        reinterpret_cast<float*>(shared + plan.sums_at) + static_cast<int64_t>(team_) * 2 * p_.segments * (16 * kBlock);
     barriers_ = shared_address(shared) + plan.barriers_at;
     load_.unit = range_.first + team_;
     settle();
@@ -112,8 +112,7 @@ class StreamWarp {
   }
 
   __device__ void run() {
-    if (plan_.x_buffers > 0 && warp_ == 0 && range_.first < range_.end)
-      fetch_rows(range_.row_block(range_.first), 0);
+    if (plan_.x_buffers > 0 && warp_ == 0 && range_.first < range_.end) fetch_rows(range_.row_block(range_.first), 0);
     for (int s = 0; s < kStages; ++s) fill(s, prefetched_);
     // All warps go through all blocks of rows of the range, also those that they have no unit of.
     int32_t turn = 0, unit_turn = 0;
@@ -148,8 +147,7 @@ class StreamWarp {
       }
       finish(u, unit_turn++);
     }
-    if (range_.first < range_.end)
-      go_to_rows(range_.row_block(range_.end - 1) - range_.row_block(range_.first));
+    if (range_.first < range_.end) go_to_rows(range_.row_block(range_.end - 1) - range_.row_block(range_.first));
   }
 
  private:
@@ -181,8 +179,8 @@ class StreamWarp {
     expect_copies(x_full(buffer), lane_, rows.count * p_.cols * 2);
     for (int i = 0; i < rows.count; i += 32) {
       const int32_t own = i + lane_ < rows.count ? x_row(p_, rows.begin + i + lane_) : -1;
-      copy_rows(to + i * plan_.x_pitch, plan_.x_pitch, p_.x + own * p_.x_stride, own >= 0, p_.cols * 2,
-                x_full(buffer), lane_, min(32, rows.count - i));
+      copy_rows(to + i * plan_.x_pitch, plan_.x_pitch, p_.x + own * p_.x_stride, own >= 0, p_.cols * 2, x_full(buffer),
+                lane_, min(32, rows.count - i));
     }
     end_copies(x_full(buffer));
   }
@@ -234,8 +232,8 @@ class StreamWarp {
   __device__ void copy_weights(int stage) const {
     const int bytes = min(plan_.chunk_tiles, load_.end - load_.tile) * D::kTileBytes;
     expect_copies(full(stage), lane_, bytes + (plan_.x_buffers > 0 ? 0 : load_.rows.count * x_bytes()));
-    copy_run(ring_ + stage * plan_.stage_bytes,
-             load_.weight + static_cast<int64_t>(load_.tile) * D::kTileBytes, bytes, full(stage), lane_);
+    copy_run(ring_ + stage * plan_.stage_bytes, load_.weight + static_cast<int64_t>(load_.tile) * D::kTileBytes, bytes,
+             full(stage), lane_);
   }
   __device__ void fill(int stage, bool has_weights) {
     if (load_.unit >= range_.end) return;
@@ -243,8 +241,8 @@ class StreamWarp {
     if (plan_.x_buffers == 0) {
       const uint32_t to = ring_ + stage * plan_.stage_bytes + plan_.chunk_tiles * D::kTileBytes;
       const int32_t row = lane_ < load_.rows.count ? x_row(p_, load_.rows.begin + lane_) : -1;
-      copy_rows(to, plan_.x_pitch, p_.x + row * p_.x_stride + load_.tile * kTileCols, row >= 0, x_bytes(),
-                full(stage), lane_, load_.rows.count);
+      copy_rows(to, plan_.x_pitch, p_.x + row * p_.x_stride + load_.tile * kTileCols, row >= 0, x_bytes(), full(stage),
+                lane_, load_.rows.count);
     }
     end_copies(full(stage));
     advance();
@@ -279,8 +277,7 @@ class StreamWarp {
       for (int c = 0; c < 2; ++c) {
         const int token = 8 * i + lane_ % 4 * 2 + c;
         if (token >= u.rows.count) continue;
-        const int32_t row =
-            plan_.split ? u.segment * p_.rows + u.rows.begin + token : y_row(p_, u.rows.begin + token);
+        const int32_t row = plan_.split ? u.segment * p_.rows + u.rows.begin + token : y_row(p_, u.rows.begin + token);
         store_pair(p_, *u.part, r, row, products_.sum[i][c], products_.sum[i][2 + c]);
       }
   }

@@ -8,8 +8,7 @@
 namespace quire::gemm {
 
 template <class D, int kGroups>
-Status launch_stream_plan(cudaStream_t stream, const Problem& p, const LaunchChoice& choice,
-                          const StreamPlan& plan) {
+Status launch_stream_plan(cudaStream_t stream, const Problem& p, const LaunchChoice& choice, const StreamPlan& plan) {
   // Grouped: how many blocks of rows there are is known on the device only.
   const int64_t units = stream_units(p, choice);
   if (units >= INT32_MAX) return Error{Fault::kBug, "a product of more than 2^31 units"};

@@ -22,15 +22,13 @@ inline int64_t stream_units(const Problem& p, const LaunchChoice& choice) {
 
 // Rings take what shared memory is left; three quarters of the weights' bytes of a ring are
 // in flight, which must cover bandwidth times latency: about 32 KB on each multiprocessor.
-inline Result<StreamPlan> plan_stream(const Problem& p, const LaunchChoice& choice, int tile_bytes,
-                                      int most_warps) {
+inline Result<StreamPlan> plan_stream(const Problem& p, const LaunchChoice& choice, int tile_bytes, int most_warps) {
   StreamPlan plan{};
   plan.split = choice.split;
   plan.x_rows = std::min(choice.block_rows, std::max(p.most_rows, 1));
   const int segments = choice.split ? 1 : p.segments;  // that a unit has
   const int table_bytes = block_table_bytes(p, choice.block_rows);
-  const int64_t each =
-      (stream_units(p, choice) + choice.device.multiprocessors - 1) / choice.device.multiprocessors;
+  const int64_t each = (stream_units(p, choice) + choice.device.multiprocessors - 1) / choice.device.multiprocessors;
   const auto pitch = [](int tiles) { return tiles * 128 + 16; };
   const int buffers = stream_row_blocks(p, choice.block_rows) > 1 ? 2 : 1;
   const int64_t x_bytes = int64_t{buffers} * plan.x_rows * pitch(p.col_tiles);
@@ -43,8 +41,7 @@ inline Result<StreamPlan> plan_stream(const Problem& p, const LaunchChoice& choi
     const auto busy = static_cast<int>(std::clamp<int64_t>(each * team, std::min(4, most_warps), most_warps));
     for (plan.warps = busy / team * team; plan.warps >= 1; plan.warps /= 2) {
       for (plan.team = team; plan.warps % plan.team != 0;) plan.team /= 2;
-      const int sum_bytes =
-          segments == 1 ? 0 : plan.warps / plan.team * 2 * segments * 16 * choice.block_rows * 4;
+      const int sum_bytes = segments == 1 ? 0 : plan.warps / plan.team * 2 * segments * 16 * choice.block_rows * 4;
       const int barriers = stream_barrier_bytes(plan.warps);
       const int64_t rings =
           choice.device.shared_bytes - table_bytes - sum_bytes - barriers - (resident ? x_bytes : 0) - 64;
@@ -67,9 +64,8 @@ inline Result<StreamPlan> plan_stream(const Problem& p, const LaunchChoice& choi
       return plan;
     }
   }
-  return Error{Fault::kBug,
-               fmt::format("a product with {} segments and {} experts does not fit shared memory", p.segments,
-                           p.experts)};
+  return Error{Fault::kBug, fmt::format("a product with {} segments and {} experts does not fit shared memory",
+                                        p.segments, p.experts)};
 }
 
 }  // namespace quire::gemm

@@ -1,10 +1,12 @@
-// Few rows of tokens, dense weights with many columns: a block of threads sweeps over the columns. As in stream.cuh each warp
-// has a ring of weights of its own and multiplies by mma.m16n8k16; but K is cut into pieces (512 columns, or a segment if
-// that is shorter), and warps take pieces of row tiles in turn, all row tiles' first pieces before any second one. So work is
-// dealt out in small equal parts, and shared memory holds the columns of x that are being multiplied, not whole rows.
+// Few rows of tokens, dense weights with many columns: a block of threads sweeps over the columns. As in stream.cuh
+// each warp has a ring of weights of its own and multiplies by mma.m16n8k16; but K is cut into pieces (512 columns, or
+// a segment if that is shorter), and warps take pieces of row tiles in turn, all row tiles' first pieces before any
+// second one. So work is dealt out in small equal parts, and shared memory holds the columns of x that are being
+// multiplied, not whole rows.
 //
-// A row tile's sum goes from the warp that multiplied one piece to that which multiplies the next, through shared memory, as
-// the float32 numbers that it is: the bits are those of one warp that does it all. Segments are added in ascending order.
+// A row tile's sum goes from the warp that multiplied one piece to that which multiplies the next, through shared
+// memory, as the float32 numbers that it is: the bits are those of one warp that does it all. Segments are added in
+// ascending order.
 //
 // One more warp fetches the pieces of x, in the order of the sweep, for all.
 #pragma once
@@ -133,8 +135,7 @@ class SweepWarp {
         __syncwarp();
         // The stage that was multiplied before this one is free: all lanes have passed the barrier above.
         fill(stage == 0 ? kSweepStages - 1 : stage - 1);
-        products_.multiply(ring_ + stage * plan_.stage_bytes, x + tile * 128,
-                           min(plan_.chunk_tiles, tiles - tile));
+        products_.multiply(ring_ + stage * plan_.stage_bytes, x + tile * 128, min(plan_.chunk_tiles, tiles - tile));
         if (++stage == kSweepStages) stage = 0, phase ^= 1u;
       }
       end_piece(at);
@@ -168,12 +169,12 @@ class SweepWarp {
       __syncwarp();
     }
     expect_copies(x_full(slot), lane_, p_.rows * valid);
-    copy_rows(to, plan_.x_pitch, p_.x + lane_ * p_.x_stride + col, lane_ < p_.rows, valid, x_full(slot),
-              lane_, p_.rows);
+    copy_rows(to, plan_.x_pitch, p_.x + lane_ * p_.x_stride + col, lane_ < p_.rows, valid, x_full(slot), lane_,
+              p_.rows);
     end_copies(x_full(slot));
   }
-  // Every warp leaves every slice once, also those of which it multiplied nothing; not before they are there, which would count
-  // for the slice that was in the slot before.
+  // Every warp leaves every slice once, also those of which it multiplied nothing; not before they are there, which
+  // would count for the slice that was in the slot before.
   __device__ void leave_slices_before(int32_t slice) {
     for (; slice_ < slice; ++slice_) {
       barrier_wait(x_full(slot_), slot_phase_);
@@ -197,8 +198,7 @@ class SweepWarp {
     int32_t row_tile;
     const KernelPart& part = part_of(load_.first + load_.at, &row_tile);
     weight_ =
-        part.weight +
-        (static_cast<int64_t>(row_tile) * p_.col_tiles + load_.piece * plan_.piece_tiles) * D::kTileBytes;
+        part.weight + (static_cast<int64_t>(row_tile) * p_.col_tiles + load_.piece * plan_.piece_tiles) * D::kTileBytes;
     tiles_left_ = piece_tiles(load_.piece);
   }
   __device__ void fill(int stage) {
@@ -223,8 +223,7 @@ class SweepWarp {
   }
   __device__ void now_done(int32_t at, int32_t slices) const {
     __syncwarp();
-    if (lane_ == 0)
-      asm volatile("st.release.cta.shared.u32 [%0], %1;" : : "r"(done_ + 4 * at), "r"(slices) : "memory");
+    if (lane_ == 0) asm volatile("st.release.cta.shared.u32 [%0], %1;" : : "r"(done_ + 4 * at), "r"(slices) : "memory");
   }
   __device__ int32_t pieces_of_segment() const { return p_.segment_tiles / plan_.piece_tiles; }
 

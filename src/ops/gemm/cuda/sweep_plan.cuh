@@ -25,8 +25,8 @@ inline void lay_out(SweepPlan& plan, const Problem& p, int tile_bytes, int block
   plan.shared_bytes = plan.done_at + plan.group * 4;
 }
 
-// Nothing where the problem is none for a sweep: experts, more than one block of rows, too little shared memory, or row tiles too
-// few for warps that hand their sums on (a piece waits for the one before it).
+// Nothing where the problem is none for a sweep: experts, more than one block of rows, too little shared memory, or row
+// tiles too few for warps that hand their sums on (a piece waits for the one before it).
 inline std::optional<SweepPlan> plan_sweep(const Problem& p, const LaunchChoice& choice, int tile_bytes,
                                            int most_warps) {
   if (p.offsets != nullptr || choice.split || p.rows > choice.block_rows) return {};
@@ -41,8 +41,7 @@ inline std::optional<SweepPlan> plan_sweep(const Problem& p, const LaunchChoice&
         if (hands_on && plan.group < plan.warps && !choice.forced) break;
         // What the warps are at, and as much again, which is on its way; less where there is no room for it.
         const int under_way = (plan.warps + plan.group - 1) / plan.group;
-        for (plan.x_slots = 2 * under_way + 2; plan.x_slots >= (choice.forced ? 2 : under_way + 2);
-             --plan.x_slots)
+        for (plan.x_slots = 2 * under_way + 2; plan.x_slots >= (choice.forced ? 2 : under_way + 2); --plan.x_slots)
           for (plan.chunk_tiles = plan.piece_tiles; plan.chunk_tiles >= (choice.forced ? 1 : 2);
                plan.chunk_tiles /= 2) {
             lay_out(plan, p, tile_bytes, choice.block_rows);

@@ -1,10 +1,10 @@
-// Many rows of tokens: persistent blocks multiply tiles of 128 rows of a weight by up to 256 rows of x with wgmma. Four warps
-// copy (weights as they are packed by the bulk engine, tokens by the tensor copy engine in the 128-byte swizzle), two
-// warpgroups multiply 64 rows each: weights are the A operand, decoded in registers while the tensor cores work on the fragment
-// before; tokens are B. Rows of x that belong together lie together: experts' rows are gathered before.
+// Many rows of tokens: persistent blocks multiply tiles of 128 rows of a weight by up to 256 rows of x with wgmma. Four
+// warps copy (weights as they are packed by the bulk engine, tokens by the tensor copy engine in the 128-byte swizzle),
+// two warpgroups multiply 64 rows each: weights are the A operand, decoded in registers while the tensor cores work on
+// the fragment before; tokens are B. Rows of x that belong together lie together: experts' rows are gathered before.
 //
-// Where tiles are few waves of all multiprocessors, their columns are dealt out evenly (tile_walk.cuh): a block then stops
-// within its last tile and leaves the sums, the float32 numbers that they are, to the block that goes on with it.
+// Where tiles are few waves of all multiprocessors, their columns are dealt out evenly (tile_walk.cuh): a block then
+// stops within its last tile and leaves the sums, the float32 numbers that they are, to the block that goes on with it.
 #pragma once
 
 #include "ops/gemm/cuda/copy.cuh"
@@ -16,8 +16,8 @@
 
 namespace quire::gemm {
 
-// Where sums are handed over from block b of threads to the next: room for b's, and a flag for each of its warpgroups, zero
-// when the kernel starts.
+// Where sums are handed over from block b of threads to the next: room for b's, and a flag for each of its warpgroups,
+// zero when the kernel starts.
 struct HandOver {
   uint32_t* flags;  // [blocks][kConsumers]
   float* sums;      // [blocks][kConsumers][fours] float4: [fours / 128][128 threads], of narrow tiles fewer
@@ -39,8 +39,8 @@ inline constexpr int kTileThreads = 128 * (1 + kConsumers);
 inline constexpr int kCopyWarps = 4;
 using Walk = TileWalk<kTileRowTiles>;
 
-// Column tiles of a stage, at most. What asks for copies is bound by their number, so small tiles come two at a time where that
-// leaves stages enough.
+// Column tiles of a stage, at most. What asks for copies is bound by their number, so small tiles come two at a time
+// where that leaves stages enough.
 template <class D>
 inline constexpr int kMostStageTiles = D::kTileBytes < 1024 ? 2 : 1;
 
@@ -104,8 +104,7 @@ class TileProducer {
     Walk walk(p_, plan_, table);
     for (Walk::Piece piece; walk.next(piece);) {
       const Tile t = walk.tile(piece);
-      const int boxes =
-          (Widths<D::kFormat, kSegments>::of(t.rows.count) + plan_.box_rows - 1) / plan_.box_rows;
+      const int boxes = (Widths<D::kFormat, kSegments>::of(t.rows.count) + plan_.box_rows - 1) / plan_.box_rows;
       for (int32_t c = t.begin; c < t.end; c += plan_.stage_tiles) {
         barrier_wait(s_.empty(at_.slot), at_.phase ^ 1u);
         __syncwarp();
@@ -133,8 +132,8 @@ class TileProducer {
                 tiles * D::kTileBytes, barrier);
     } else if (lane_ >= kRuns && lane_ < kRuns + own_boxes) {
       const int i = warp_ + kCopyWarps * (lane_ - kRuns), tile = i / boxes, box = i - tile * boxes;
-      copy_box(to + plan_.weight_bytes + tile * plan_.token_bytes + box * box_bytes, &x_,
-               (col_tile + tile) * kTileCols, t.rows.begin + box * plan_.box_rows, barrier);
+      copy_box(to + plan_.weight_bytes + tile * plan_.token_bytes + box * box_bytes, &x_, (col_tile + tile) * kTileCols,
+               t.rows.begin + box * plan_.box_rows, barrier);
     }
   }
 
@@ -149,8 +148,8 @@ class TileProducer {
 
 // ---- A multiplying warpgroup
 
-// Fragments of a column tile that are multiplied as one group, while those of the next group are decoded. All four leave the
-// fewest waits; wide tiles hide these anyway, and have no registers for it.
+// Fragments of a column tile that are multiplied as one group, while those of the next group are decoded. All four
+// leave the fewest waits; wide tiles hide these anyway, and have no registers for it.
 template <class D, int N>
 inline constexpr int kTogether = D::kPlanes == 1 && N <= 128 ? 4 : 1;
 
@@ -191,8 +190,7 @@ class TileConsumer {
     return s_.ring + at.slot * plan_.stage_bytes + (row_tile_ * plan_.stage_tiles + at.tile) * D::kTileBytes;
   }
   __device__ uint64_t tokens(const Place& at) const {
-    return token_descriptor(s_.ring + at.slot * plan_.stage_bytes + plan_.weight_bytes +
-                            at.tile * plan_.token_bytes);
+    return token_descriptor(s_.ring + at.slot * plan_.stage_bytes + plan_.weight_bytes + at.tile * plan_.token_bytes);
   }
   __device__ void wait_until_full(const Place& at) const {
     if (at.tile == 0) barrier_wait(s_.full(at.slot), at.phase);
@@ -208,18 +206,17 @@ class TileConsumer {
 
   // The fragments of group I of a column tile.
   template <int N, int I, int J = 0>
-  __device__ __forceinline__ void decode(const typename D::Regs& regs,
-                                         uint32_t (&a)[kTogether<D, N>][4]) const {
+  __device__ __forceinline__ void decode(const typename D::Regs& regs, uint32_t (&a)[kTogether<D, N>][4]) const {
     constexpr int kStep = I * kTogether<D, N> + J;
     D::template fragment<true, kStep / D::kPlanes, kStep % D::kPlanes>(regs, a[J]);
     if constexpr (J + 1 < kTogether<D, N>) decode<N, I, J + 1>(regs, a);
   }
 
-  // Group I of the column tile in at_, and the decoding of the next one, possibly of the next tile. It is number I + kTurn of
-  // all groups, modulo 2.
+  // Group I of the column tile in at_, and the decoding of the next one, possibly of the next tile. It is number I +
+  // kTurn of all groups, modulo 2.
   template <int N, int kTurn, int I = 0>
-  __device__ __forceinline__ void column_tile(float (&sum)[N / 2], typename D::Regs& regs, Groups<N>& a,
-                                              uint64_t x, bool first, bool last) {
+  __device__ __forceinline__ void column_tile(float (&sum)[N / 2], typename D::Regs& regs, Groups<N>& a, uint64_t x,
+                                              bool first, bool last) {
     constexpr int kEach = kTogether<D, N>, kGroups = kSteps / kEach, kNow = (I + kTurn) % 2;
     cuda::warpgroup_fence();
 #pragma unroll
@@ -338,8 +335,7 @@ class TileConsumer {
            (static_cast<int64_t>(from) * kConsumers + group_) * plan_.hand_over.fours + threadIdx.x % 128;
   }
   template <int N>
-  __device__ __forceinline__ void hand_over(const float (&sum)[N / 2],
-                                            const float (&total)[kSegments ? N / 2 : 1],
+  __device__ __forceinline__ void hand_over(const float (&sum)[N / 2], const float (&total)[kSegments ? N / 2 : 1],
                                             bool complete) const {
     const auto from = static_cast<int32_t>(blockIdx.x);
     float4* to = handed(from);
@@ -359,8 +355,8 @@ class TileConsumer {
     if (threadIdx.x % 128 == 0)
       asm volatile("fence.acq_rel.gpu;\n st.release.gpu.global.u32 [%0], 1;" : : "l"(flag(from)) : "memory");
   }
-  // Does nothing where !shared. Without a branch around what defines sums, for which ptxas would make products wait for each
-  // other.
+  // Does nothing where !shared. Without a branch around what defines sums, for which ptxas would make products wait for
+  // each other.
   template <int N>
   __device__ __forceinline__ void take_over(bool shared, float (&sum)[N / 2],
                                             float (&total)[kSegments ? N / 2 : 1]) const {
@@ -382,11 +378,10 @@ class TileConsumer {
     for (int i = 0; i < N / 2; i += 4, at += 128) load_if(shared, at, &sum[i]);
   }
   __device__ static __forceinline__ void load_if(bool wanted, const float4* at, float* v) {
-    asm volatile(
-        "{\n .reg .pred p;\n setp.ne.u32 p, %5, 0;\n @p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
-        : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
-        : "l"(at), "r"(static_cast<uint32_t>(wanted))
-        : "memory");
+    asm volatile("{\n .reg .pred p;\n setp.ne.u32 p, %5, 0;\n @p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
+                 : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
+                 : "l"(at), "r"(static_cast<uint32_t>(wanted))
+                 : "memory");
   }
 
   const Problem& p_;

@@ -9,9 +9,9 @@ namespace quire::gemm {
 
 inline constexpr int kStagingBytes = 2 * 4096;  // of four warps: two buffers, used in turn
 
-// Four 8 x 8 matrices of 16-bit elements as they lie across a warp; lane l says where column l % 8 of matrix l / 8 goes.
-__device__ inline void store_matrices_transposed(uint32_t at, uint32_t r0, uint32_t r1, uint32_t r2,
-                                                 uint32_t r3) {
+// Four 8 x 8 matrices of 16-bit elements as they lie across a warp; lane l says where column l % 8 of matrix l / 8
+// goes.
+__device__ inline void store_matrices_transposed(uint32_t at, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
   if constexpr (cuda::kForSm90) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
                  :
@@ -43,7 +43,8 @@ struct TileOutput {
   uint8_t* staging;
   int group;  // of four warps: its named barrier
 
-  // Orders the writes to a buffer before the reads from it. Two buffers in turn: whoever passes has read the one before.
+  // Orders the writes to a buffer before the reads from it. Two buffers in turn: whoever passes has read the one
+  // before.
   __device__ void meet() const { asm volatile("bar.sync %0, 128;" : : "r"(2 + group) : "memory"); }
 
   // sum: as Wgmma<N> leaves it, and mma.m16n8k16 for every eight rows of x.
@@ -73,8 +74,7 @@ struct TileOutput {
     const uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      if (n + i < part.rows)
-        y[i] = __ushort_as_bfloat16(static_cast<unsigned short>(words[i / 2] >> (16 * (i % 2))));
+      if (n + i < part.rows) y[i] = __ushort_as_bfloat16(static_cast<unsigned short>(words[i / 2] >> (16 * (i % 2))));
   }
 
   // 32 rows of x at a time: [row] 128 bytes of 64 outputs, pieces of 16 bytes exchanged by the row's number.
@@ -94,8 +94,8 @@ struct TileOutput {
         }
         const int token = 16 * half + lane / 16 * 8 + lane % 8;
         const int piece = 2 * (threadIdx.x / 32 % 4) + lane / 8 % 2;
-        store_matrices_transposed(shared_address(to + token * 128 + (piece ^ (token & 7)) * 16), v[0], v[1],
-                                  v[2], v[3]);
+        store_matrices_transposed(shared_address(to + token * 128 + (piece ^ (token & 7)) * 16), v[0], v[1], v[2],
+                                  v[3]);
       }
       meet();
 #pragma unroll
@@ -117,12 +117,11 @@ struct TileOutput {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const int i = 4 * (4 * turn + k);
-        v[k] = pack_bf16(swiglu(r.value(sum[i]), r.value8(sum[i + 2])),
-                         swiglu(r.value(sum[i + 1]), r.value8(sum[i + 3])));
+        v[k] =
+            pack_bf16(swiglu(r.value(sum[i]), r.value8(sum[i + 2])), swiglu(r.value(sum[i + 1]), r.value8(sum[i + 3])));
       }
       const int mine = lane, own = threadIdx.x / 32 % 4;
-      store_matrices_transposed(shared_address(to + mine * 64 + (own ^ (mine / 2 & 3)) * 16), v[0], v[1],
-                                v[2], v[3]);
+      store_matrices_transposed(shared_address(to + mine * 64 + (own ^ (mine / 2 & 3)) * 16), v[0], v[1], v[2], v[3]);
       meet();
       const int token = thread() / 4, piece = thread() % 4;
       write_bf16(32 * turn + token, first_output() + piece * 8,
@@ -164,8 +163,7 @@ struct TileOutput {
     if (n + 4 <= part.rows && (reinterpret_cast<uintptr_t>(y) & 15u) == 0) {
       if (add) {
         const float4 old = *reinterpret_cast<const float4*>(y);
-        v = make_float4(__fadd_rn(old.x, v.x), __fadd_rn(old.y, v.y), __fadd_rn(old.z, v.z),
-                        __fadd_rn(old.w, v.w));
+        v = make_float4(__fadd_rn(old.x, v.x), __fadd_rn(old.y, v.y), __fadd_rn(old.z, v.z), __fadd_rn(old.w, v.w));
       }
       *reinterpret_cast<float4*>(y) = v;
       return;

@@ -11,8 +11,7 @@
 namespace quire::gemm {
 
 inline Status tiles_do_not_fit(const Problem& p, int32_t block) {
-  return Error{Fault::kBug,
-               fmt::format("tiles for {} rows and {} experts do not fit shared memory", block, p.experts)};
+  return Error{Fault::kBug, fmt::format("tiles for {} rows and {} experts do not fit shared memory", block, p.experts)};
 }
 
 template <int kRowTiles>
@@ -26,8 +25,8 @@ TileGrid tile_grid(const Problem& p, const LaunchChoice& choice, int32_t most_ro
 }
 // Grouped: how many there are is known on the device only.
 inline Result<int64_t> tile_bound(const Problem& p, const TileGrid& grid) {
-  const int64_t blocks = p.offsets != nullptr ? block_bound(p.rows, p.experts, grid.block)
-                                              : (p.rows + grid.block - 1) / grid.block;
+  const int64_t blocks =
+      p.offsets != nullptr ? block_bound(p.rows, p.experts, grid.block) : (p.rows + grid.block - 1) / grid.block;
   const int64_t tiles = blocks * grid.row_blocks * grid.splits;
   if (tiles >= INT32_MAX) return Error{Fault::kBug, "a product of more than 2^31 tiles"};
   return std::max<int64_t>(tiles, 1);
@@ -65,8 +64,8 @@ Status launch_wgmma_tiles(cudaStream_t stream, const Problem& p, const LaunchCho
     QUIRE_CHECKED(launch_clear(stream, plan.hand_over.flags, hand_over_flags(processors)));
   }
   QUIRE_TRY(const CUtensorMap x, cuda::tensor_map_bf16(p.x, p.rows, p.cols, p.x_stride * 2, plan.box_rows));
-  return cuda::launch(stream, "a product", tile_kernel<D, kSegments>, dim3(static_cast<unsigned>(blocks)),
-                      kTileThreads, plan.shared_bytes, p, plan, x);
+  return cuda::launch(stream, "a product", tile_kernel<D, kSegments>, dim3(static_cast<unsigned>(blocks)), kTileThreads,
+                      plan.shared_bytes, p, plan, x);
 }
 
 template <class D, TileKind kKind>
@@ -79,12 +78,12 @@ Status launch_mma_kind(cudaStream_t stream, const Problem& p, const LaunchChoice
   const auto kernel = tile_mma_kernel<D, kKind>;
   QUIRE_CHECKED(cuda::allow_shared_memory(reinterpret_cast<const void*>(kernel), "a product", shared));
   int resident = 0;
-  QUIRE_CHECKED(cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kMmaThreads,
-                                                                          static_cast<size_t>(shared)),
-                            "a product: occupancy"));
+  QUIRE_CHECKED(cuda::check(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kMmaThreads, static_cast<size_t>(shared)),
+      "a product: occupancy"));
   const int64_t room = int64_t{choice.device.multiprocessors} * std::max(resident, 1);
-  return cuda::launch(stream, "a product", kernel, dim3(static_cast<unsigned>(std::min(room, tiles))),
-                      kMmaThreads, shared, p, grid);
+  return cuda::launch(stream, "a product", kernel, dim3(static_cast<unsigned>(std::min(room, tiles))), kMmaThreads,
+                      shared, p, grid);
 }
 
 template <class D, bool kSegments>
@@ -93,8 +92,7 @@ Status launch_mma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoic
     if (choice.block_rows <= 32) return launch_mma_kind<D, TileKind::kNarrow>(stream, p, choice);
   }
   if constexpr (kHasWideTiles<D> && !kSegments) {
-    if (choice.block_rows > 128 && p.offsets == nullptr)
-      return launch_mma_kind<D, TileKind::kWide>(stream, p, choice);
+    if (choice.block_rows > 128 && p.offsets == nullptr) return launch_mma_kind<D, TileKind::kWide>(stream, p, choice);
   }
   return launch_mma_kind < D, kSegments ? TileKind::kSegments : TileKind::kPlain > (stream, p, choice);
 }
@@ -107,8 +105,7 @@ Status launch_device_tiles(cudaStream_t stream, const Problem& p, const LaunchCh
 
 template <TileFormat F>
 Status launch_tile(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
-  if (p.segments > 1 && (!choice.split || choice.dealt))
-    return launch_device_tiles<F, true>(stream, p, choice);
+  if (p.segments > 1 && (!choice.split || choice.dealt)) return launch_device_tiles<F, true>(stream, p, choice);
   return launch_device_tiles<F, false>(stream, p, choice);
 }
 

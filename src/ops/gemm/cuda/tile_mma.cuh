@@ -1,9 +1,11 @@
-// Many rows of tokens on GPUs without wgmma, from sm_80 on: persistent blocks of eight warps multiply tiles of 128 rows of a
-// weight by up to 128 rows of x with mma.m16n8k16. All warps copy, by cp.async, into a ring that runs ahead over the borders of
-// tiles. Weights are decoded in registers as streams do it, and steps follow each other in the same order: the same bits.
+// Many rows of tokens on GPUs without wgmma, from sm_80 on: persistent blocks of eight warps multiply tiles of 128 rows
+// of a weight by up to 128 rows of x with mma.m16n8k16. All warps copy, by cp.async, into a ring that runs ahead over
+// the borders of tiles. Weights are decoded in registers as streams do it, and steps follow each other in the same
+// order: the same bits.
 //
-// Four warps are a group. Its warps multiply one or two row tiles each (a fragment of tokens then serves two products) by the same
-// rows of x: one half of the tile's, or, where these are few, all, while the other group has the other row tiles.
+// Four warps are a group. Its warps multiply one or two row tiles each (a fragment of tokens then serves two products)
+// by the same rows of x: one half of the tile's, or, where these are few, all, while the other group has the other row
+// tiles.
 #pragma once
 
 #include "ops/gemm/cuda/copy.cuh"
@@ -19,7 +21,8 @@ inline constexpr int kMmaThreads = 256;
 // With 32 rows of x, eight warps want as many row tiles.
 template <class D>
 inline constexpr bool kHasNarrowTiles = D::kPlanes == 1;
-// Where decoding costs as much as multiplying, it is worth sharing among more rows. (Of bf16, wide tiles are no faster.)
+// Where decoding costs as much as multiplying, it is worth sharing among more rows. (Of bf16, wide tiles are no
+// faster.)
 template <class D>
 inline constexpr bool kHasWideTiles = D::kFormat == TileFormat::kNvfp4 || D::kFormat == TileFormat::kMxfp4;
 
@@ -30,8 +33,8 @@ enum class TileKind : uint8_t {
   kWide,      // twice as many rows of x, whose sums take the registers of a second block: one segment
 };
 
-// What a tile is, for each format. Two stages and more leave room for the table of experts in the 99 KiB of shared memory that
-// blocks of the smallest GPUs can have, and two blocks fit a multiprocessor of the larger ones.
+// What a tile is, for each format. Two stages and more leave room for the table of experts in the 99 KiB of shared
+// memory that blocks of the smallest GPUs can have, and two blocks fit a multiprocessor of the larger ones.
 template <class D, TileKind kKind>
 struct MmaTile {
   static constexpr bool kNarrow = kKind == TileKind::kNarrow, kWide = kKind == TileKind::kWide;
@@ -130,14 +133,13 @@ class MmaMultiplier {
   __device__ void copy_weights(uint32_t to) const {
     const int row_tile = threadIdx.x / 32 % M::kRowTiles;
     if (row_tile >= load_.row_tiles) return;
-    const uint8_t* from =
-        load_.weight + (static_cast<int64_t>(row_tile) * p_.col_tiles + load_.col) * D::kTileBytes;
+    const uint8_t* from = load_.weight + (static_cast<int64_t>(row_tile) * p_.col_tiles + load_.col) * D::kTileBytes;
     for (int i = static_cast<int>(threadIdx.x / 32 / M::kRowTiles * 32 + lane_) * 16; i < D::kTileBytes;
          i += kMmaThreads / M::kRowTiles * 16)
       copy_async_16(to + row_tile * D::kTileBytes + i, from + i, true);
   }
-  // Rows of 128 bytes, the eight pieces of one exchanged by its number. What lies outside of x becomes zeros: weights beyond the
-  // last column are zeros too, and 0 * NaN would not be.
+  // Rows of 128 bytes, the eight pieces of one exchanged by its number. What lies outside of x becomes zeros: weights
+  // beyond the last column are zeros too, and 0 * NaN would not be.
   __device__ void copy_tokens(uint32_t to) const {
     const int first = threadIdx.x / 8, piece = threadIdx.x % 8, width = M::of(load_.rows.count);
     const int32_t col = load_.col * kTileCols + piece * 8;
@@ -169,8 +171,7 @@ class MmaMultiplier {
       D::template fragment<false, J, P>(regs[r], a);
 #pragma unroll
       for (int i = 0; i < Share<N>::kTokens / 8; ++i)
-        cuda::mma_bf16(reinterpret_cast<float(&)[4]>(s.sum[r][4 * i]), a, b[i / 2][i % 2 * 2],
-                       b[i / 2][i % 2 * 2 + 1]);
+        cuda::mma_bf16(reinterpret_cast<float(&)[4]>(s.sum[r][4 * i]), a, b[i / 2][i % 2 * 2], b[i / 2][i % 2 * 2 + 1]);
     }
     if constexpr (P + 1 < D::kPlanes) planes<N, J, P + 1>(s, regs, b);
   }
@@ -179,8 +180,7 @@ class MmaMultiplier {
                                         uint32_t tokens) const {
     uint32_t b[Share<N>::kTokens / 16][4];
 #pragma unroll
-    for (int i = 0; i < Share<N>::kTokens / 16; ++i)
-      cuda::load_matrices(b[i], (tokens ^ (J * 32)) + i * 2048);
+    for (int i = 0; i < Share<N>::kTokens / 16; ++i) cuda::load_matrices(b[i], (tokens ^ (J * 32)) + i * 2048);
     planes<N, J, 0>(s, regs, b);
     if constexpr (J < 3) steps<N, J + 1>(s, regs, tokens);
   }
@@ -190,12 +190,11 @@ class MmaMultiplier {
 #pragma unroll
     for (int r = 0; r < Share<N>::kRowTiles; ++r)
       regs[r] = D::load(stage + (first_row_tile<N>() + 4 * r + warp_) * D::kTileBytes, lane_);
-    // Of 16 rows of x by 16 columns: rows 0-7, columns 0-7 and 8-15, then rows 8-15. The tile of tokens is aligned to 128 bytes,
-    // so pieces are exchanged by xor.
+    // Of 16 rows of x by 16 columns: rows 0-7, columns 0-7 and 8-15, then rows 8-15. The tile of tokens is aligned to
+    // 128 bytes, so pieces are exchanged by xor.
     const int row = lane_ / 16 * 8 + lane_ % 8;
-    steps<N, 0>(
-        s, regs,
-        stage + M::kWeightBytes + (first_token<N>() + row) * 128 + ((lane_ / 8 % 2) ^ (lane_ & 7)) * 16);
+    steps<N, 0>(s, regs,
+                stage + M::kWeightBytes + (first_token<N>() + row) * 128 + ((lane_ / 8 % 2) ^ (lane_ & 7)) * 16);
   }
   template <int N>
   __device__ int first_token() const {

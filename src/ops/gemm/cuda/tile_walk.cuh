@@ -26,19 +26,17 @@ __device__ inline int32_t count_tiles(const Problem& p, const TileGrid& grid, co
   return count_blocks(p, grid.block, table) * grid.row_blocks * grid.splits;
 }
 
-// Of a dense product. Eight blocks of tokens by all rows of the weight, then the next eight: tiles that run at the same time
-// form a square.
-__host__ __device__ inline int32_t tile_number(int32_t rows, const TileGrid& grid, int32_t row_block,
-                                               int32_t block) {
+// Of a dense product. Eight blocks of tokens by all rows of the weight, then the next eight: tiles that run at the same
+// time form a square.
+__host__ __device__ inline int32_t tile_number(int32_t rows, const TileGrid& grid, int32_t row_block, int32_t block) {
   const int32_t blocks = (rows + grid.block - 1) / grid.block, left = blocks - block / 8 * 8;
   return block / 8 * 8 * grid.row_blocks + row_block * (left < 8 ? left : 8) + block % 8;
 }
 
-// A tile with all its columns. Grouped: an expert's rows of weights in turn, so that its tokens stay in the L2. Dense: as
-// tile_number() says.
+// A tile with all its columns. Grouped: an expert's rows of weights in turn, so that its tokens stay in the L2. Dense:
+// as tile_number() says.
 template <int kRowTiles>
-__device__ inline Tile find_whole_tile(const Problem& p, const TileGrid& grid, const BlockTable& table,
-                                       int32_t index) {
+__device__ inline Tile find_whole_tile(const Problem& p, const TileGrid& grid, const BlockTable& table, int32_t index) {
   int32_t row_block, block;
   if (p.offsets != nullptr) {
     row_block = index % grid.row_blocks;
@@ -69,8 +67,7 @@ __device__ inline Tile find_whole_tile(const Problem& p, const TileGrid& grid, c
 }
 // With splits: a segment of one.
 template <int kRowTiles>
-__device__ inline Tile find_tile(const Problem& p, const TileGrid& grid, const BlockTable& table,
-                                 int32_t index) {
+__device__ inline Tile find_tile(const Problem& p, const TileGrid& grid, const BlockTable& table, int32_t index) {
   const int32_t split = index % grid.splits;
   Tile t = find_whole_tile<kRowTiles>(p, grid, table, index / grid.splits);
   if (grid.splits > 1) {
@@ -81,13 +78,14 @@ __device__ inline Tile find_tile(const Problem& p, const TileGrid& grid, const B
   return t;
 }
 
-// ---- Equal shares. All tiles' columns lie behind each other, in units of a column tile (of a segment, with splits), and block
-// of threads b takes units [share_begin(b), share_begin(b + 1)), so a tile may be cut between blocks.
+// ---- Equal shares. All tiles' columns lie behind each other, in units of a column tile (of a segment, with splits),
+// and block of threads b takes units [share_begin(b), share_begin(b + 1)), so a tile may be cut between blocks.
 
 __host__ __device__ inline int64_t share_begin(int64_t units, int32_t blocks, int32_t b) {
   return units * b / blocks;
 }
-// Blocks of threads for fewer than 2^31 units. Without splits no share is less than a whole tile, so that a tile is cut once at most.
+// Blocks of threads for fewer than 2^31 units. Without splits no share is less than a whole tile, so that a tile is cut
+// once at most.
 inline int32_t dealt_blocks(int64_t tiles, int32_t splits, int32_t multiprocessors) {
   const int64_t most = splits > 1 ? tiles * splits : tiles;
   if (most >= multiprocessors) return multiprocessors;
@@ -100,8 +98,9 @@ __device__ inline int32_t added_segments(int64_t tiles, int32_t splits, int32_t 
   return static_cast<int32_t>(min(static_cast<int64_t>(splits), share_begin(units, blocks, b + 1) - first));
 }
 
-// What a block of threads multiplies, in order. Shares are walked from their end: without splits the tile that the share ends
-// within comes first, and the next block's walk ends with the rest of it, when the sums so far have long been handed over.
+// What a block of threads multiplies, in order. Shares are walked from their end: without splits the tile that the
+// share ends within comes first, and the next block's walk ends with the rest of it, when the sums so far have long
+// been handed over.
 template <int kRowTiles>
 class TileWalk {
  public:

@@ -1,4 +1,5 @@
-// What a warp multiplies by mma.m16n8k16: 16 rows of a packed weight, decoded in registers, by up to 8 kGroups rows of x.
+// What a warp multiplies by mma.m16n8k16: 16 rows of a packed weight, decoded in registers, by up to 8 kGroups rows of
+// x.
 #pragma once
 
 #include "core/cuda/tensor_core.cuh"
@@ -6,8 +7,8 @@
 
 namespace quire::gemm {
 
-// Where a lane's row of the i-th group of eight rows of x is, in bytes: rows that follow each other, `pitch` apart. Rows past
-// the last are those of another: their results are not used.
+// Where a lane's row of the i-th group of eight rows of x is, in bytes: rows that follow each other, `pitch` apart.
+// Rows past the last are those of another: their results are not used.
 struct RowsInOrder {
   int lane, rows, pitch;
   __device__ int operator()(int i) const { return min(8 * i + lane % 8, rows - 1) * pitch; }
@@ -58,8 +59,7 @@ class WarpProducts {
   __device__ void put(float* to) const {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i)
-      *reinterpret_cast<float4*>(to + i * 128 + lane_ * 4) =
-          make_float4(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
+      *reinterpret_cast<float4*>(to + i * 128 + lane_ * 4) = make_float4(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
   }
   __device__ void get(const float* from) {
 #pragma unroll

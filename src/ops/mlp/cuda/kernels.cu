@@ -73,8 +73,7 @@ bool fits(const Machine& m, const MlpArgs& a, gemm::Path path) {
 void launch(const OpContext& ctx, const MlpArgs& a, gemm::Path path) {
   cuda::Context& c = cuda::context_of(ctx);
   Products p(a, path);
-  for (const gemm::PackedWeight* w : {&p.up.weight, &p.down.weight})
-    c.weights.read({cuda::range_of(*w), {}}, c.dry);
+  for (const gemm::PackedWeight* w : {&p.up.weight, &p.down.weight}) c.weights.read({cuda::range_of(*w), {}}, c.dry);
   Workspace::Scope scope(ctx.workspace);
   std::byte* const mid = scope.take<std::byte>(p.mid_bytes);
   p.place(mid, scope.take<float>(p.sums(ctx.machine.gpu)));

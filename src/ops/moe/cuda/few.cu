@@ -14,8 +14,7 @@ using Launch = Status (*)(cudaStream_t, const FewRows&, const cuda::DeviceLimits
 
 // Null where there is no kernel.
 Launch launch_of(TileFormat up, TileFormat down) {
-  if (up == TileFormat::kQ4_K && down == TileFormat::kQ6_K)
-    return launch_few<TileFormat::kQ4_K, TileFormat::kQ6_K>;
+  if (up == TileFormat::kQ4_K && down == TileFormat::kQ6_K) return launch_few<TileFormat::kQ4_K, TileFormat::kQ6_K>;
   if (up != down) return nullptr;
   switch (up) {
     case TileFormat::kBf16:

@@ -3,7 +3,8 @@
 //   2. multiplies its share of the (expert, row tile) pairs of gate and up, and writes SwiGLU of them;
 //   3. waits for the others, while the weights of its row tiles of down arrive;
 //   4. multiplies these for all experts, and adds them to the residual stream in the order of their rank.
-// Weights stream through a ring of each warp, across the phases. Sums are those of the kernels of ops/gemm: bit for bit.
+// Weights stream through a ring of each warp, across the phases. Sums are those of the kernels of ops/gemm: bit for
+// bit.
 #pragma once
 
 #include <algorithm>
@@ -31,16 +32,14 @@ __device__ inline void choose_of(const Routing& r, const Routes& to, const uint3
   for (int i = 0; i < kPerLane; ++i) left[i] = i * 32 + lane < r.experts ? keys[i * 32 + lane] : 0;
   int32_t* const chosen =
       r.chosen == nullptr || blockIdx.x > 0 ? nullptr : r.chosen + static_cast<int64_t>(token) * r.top_k;
-  const int e =
-      choose_experts(r, left, lane, to.choice + token * r.top_k, to.weights + token * r.results, chosen);
+  const int e = choose_experts(r, left, lane, to.choice + token * r.top_k, to.weights + token * r.results, chosen);
   if (lane < r.top_k) atomicOr(to.present + e / 32, 1u << (e % 32));
 }
 // By all threads, after `present` was cleared; synchronises. `keys`: room for [rows][experts].
 __device__ inline void choose(const Routing& r, const Routes& to, uint32_t* keys) {
   const auto own = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
 #pragma unroll 2
-  for (int32_t i = own; i < r.rows * r.experts; i += threads)
-    keys[i] = routing_key(r, i / r.experts, i % r.experts);
+  for (int32_t i = own; i < r.rows * r.experts; i += threads) keys[i] = routing_key(r, i / r.experts, i % r.experts);
   __syncthreads();
   for (int32_t t = own / 32; t < r.rows; t += threads / 32) {
     if (r.experts <= kFewExperts / 2)
@@ -67,8 +66,7 @@ __device__ inline void fetch_scale(float* to, const float* scales, int32_t exper
                  : "r"(gemm::shared_address(to)), "l"(scales + expert)
                  : "memory");
 }
-__device__ inline void begin_group(const FewRows& f, const Routes& to, int32_t group, int32_t expert,
-                                   int32_t begin) {
+__device__ inline void begin_group(const FewRows& f, const Routes& to, int32_t group, int32_t expert, int32_t begin) {
   to.expert[group] = expert;
   to.begin[group] = begin;
   fetch_scale(to.gate_scale + group, f.up.scale, expert);
@@ -126,10 +124,10 @@ __device__ inline void sort(const FewRows& f, const Routes& to) {
   __syncthreads();
 }
 
-// Rows of `elems` elements, a multiple of 8, into rows `pitch` apart in shared memory, with zeros up to whole column tiles. By
-// all threads; what they write is to be waited for with wait_copies and synchronised.
-__device__ inline void copy_matrix(uint32_t to, int pitch, const __nv_bfloat16* from, int64_t stride,
-                                   int32_t rows, int32_t elems) {
+// Rows of `elems` elements, a multiple of 8, into rows `pitch` apart in shared memory, with zeros up to whole column
+// tiles. By all threads; what they write is to be waited for with wait_copies and synchronised.
+__device__ inline void copy_matrix(uint32_t to, int pitch, const __nv_bfloat16* from, int64_t stride, int32_t rows,
+                                   int32_t elems) {
   const int32_t pieces = (elems + gemm::kTileCols - 1) / gemm::kTileCols * 8;
   for (int32_t i = threadIdx.x; i < rows * pieces; i += static_cast<int32_t>(blockDim.x)) {
     const int32_t row = i / pieces, piece = i % pieces;
@@ -160,15 +158,14 @@ class FewWarp {
     const uint32_t first = units * block / blocks;
     up_ = {static_cast<int32_t>(first) + warp_, static_cast<int32_t>(units * (block + 1) / blocks)};
     const auto tiles = static_cast<uint32_t>(f_.down.row_tiles);
-    down_ = {warp_,
-             block < tiles ? static_cast<int32_t>((tiles - block + blocks - 1) / blocks) * groups_ : 0};
+    down_ = {warp_, block < tiles ? static_cast<int32_t>((tiles - block + blocks - 1) / blocks) * groups_ : 0};
     load_ = up_;
     settle();
 #pragma unroll 1
     for (int s = 0; s < kFewStages; ++s) fill(s);
   }
-  // The warp's share of a product, by rows that lie at `rows`: of h, or of what gate_and_up has written. The latter goes to
-  // `results`, [row tiles of the block][rows * results of each][16 outputs], in shared memory.
+  // The warp's share of a product, by rows that lie at `rows`: of h, or of what gate_and_up has written. The latter
+  // goes to `results`, [row tiles of the block][rows * results of each][16 outputs], in shared memory.
   template <class Decoder>
   __device__ void compute(bool down, uint32_t rows, __nv_bfloat16* results) {
     const FewWeights& w = down ? f_.down : f_.up;
@@ -181,8 +178,7 @@ class FewWarp {
       lane.scale = __fmul_rn(Decoder::kUnit, (down ? r_.down_scale : r_.gate_scale)[group]);
       lane.scale8 = down ? lane.scale : __fmul_rn(Decoder::kUnit, r_.up_scale[group]);
       float sum[4];
-      multiply<Decoder>(w, rows, down ? position * f_.plan.mid_pitch : r_.token[position] * f_.plan.h_pitch,
-                        sum);
+      multiply<Decoder>(w, rows, down ? position * f_.plan.mid_pitch : r_.token[position] * f_.plan.h_pitch, sum);
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         const int token = lane_ % 4 * 2 + c;
@@ -213,8 +209,7 @@ class FewWarp {
   __device__ void settle() {
     if (!loads_down_ && load_.next >= load_.end) loads_down_ = true, load_ = down_;
     if (load_.next >= load_.end) return;
-    const int32_t each = loads_down_ ? groups_ : f_.up.row_tiles, of = load_.next / each,
-                  rest = load_.next - of * each;
+    const int32_t each = loads_down_ ? groups_ : f_.up.row_tiles, of = load_.next / each, rest = load_.next - of * each;
     const int32_t expert = r_.expert[loads_down_ ? rest : of], tile = loads_down_ ? row_tile(of) : rest;
     const FewWeights& w = loads_down_ ? f_.down : f_.up;
     weight_ = w.data + expert * w.expert_bytes + static_cast<int64_t>(tile) * (w.col_tiles * tile_bytes());
@@ -277,13 +272,12 @@ class FewWarp {
 // The i-th number that a block adds up, of f.plan.row_tiles * rows * 16: where it goes, or null.
 __device__ inline float* combined(const FewRows& f, int32_t i) {
   const int32_t each = f.routing.rows * 16, tile = i / each, t = i % each / 16;
-  const int32_t column =
-      (static_cast<int32_t>(blockIdx.x) + tile * static_cast<int32_t>(gridDim.x)) * 16 + i % 16;
+  const int32_t column = (static_cast<int32_t>(blockIdx.x) + tile * static_cast<int32_t>(gridDim.x)) * 16 + i % 16;
   return tile < f.plan.row_tiles && column < f.down.rows ? f.x + t * f.x_stride + column : nullptr;
 }
-// x += the weighted results, in ascending rank: as combine_kernel does it. `first`: what the thread's first number is added to.
-__device__ inline void combine(const FewRows& f, const Routes& routes, const __nv_bfloat16* results,
-                               float first) {
+// x += the weighted results, in ascending rank: as combine_kernel does it. `first`: what the thread's first number is
+// added to.
+__device__ inline void combine(const FewRows& f, const Routes& routes, const __nv_bfloat16* results, float first) {
   const Routing& r = f.routing;
   const auto own = static_cast<int32_t>(threadIdx.x);
   for (int32_t i = own; i < f.plan.row_tiles * r.rows * 16; i += static_cast<int32_t>(blockDim.x)) {
@@ -352,9 +346,9 @@ __global__ void __launch_bounds__(kFewWarps * 32, 1) few_rows_kernel(const __gri
 
 template <gemm::TileFormat Up, gemm::TileFormat Down>
 Status launch_few(cudaStream_t stream, const FewRows& few, const cuda::DeviceLimits& device) {
-  return cuda::launch_cooperative(
-      stream, "moe: few rows", few_rows_kernel<gemm::Decoder<Up>, gemm::Decoder<Down>>,
-      dim3(static_cast<unsigned>(device.multiprocessors)), few.plan.warps * 32, few.plan.shared_bytes, few);
+  return cuda::launch_cooperative(stream, "moe: few rows", few_rows_kernel<gemm::Decoder<Up>, gemm::Decoder<Down>>,
+                                  dim3(static_cast<unsigned>(device.multiprocessors)), few.plan.warps * 32,
+                                  few.plan.shared_bytes, few);
 }
 
 }  // namespace quire::moe_cuda

@@ -1,5 +1,6 @@
-// The expert block of at most eight rows after its router's product, in one launch: a step of few sequences consists of short
-// kernels, each of which pays for its start, for finding out what the one before it has chosen, and for its uneven end.
+// The expert block of at most eight rows after its router's product, in one launch: a step of few sequences consists of
+// short kernels, each of which pays for its start, for finding out what the one before it has chosen, and for its
+// uneven end.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -62,8 +63,8 @@ struct FewRows {
 std::optional<FewPlan> plan_few_rows(const FewRows& few, gemm::TileFormat up, gemm::TileFormat down,
                                      const cuda::DeviceLimits& device);
 // Enqueues what has a plan. `next`: what the kernel fetches into the L2 for the product behind it.
-Status launch_few_rows(cudaStream_t stream, FewRows& few, const cuda::WeightOrder::Read& next,
-                       gemm::TileFormat up, gemm::TileFormat down, const cuda::DeviceLimits& device);
+Status launch_few_rows(cudaStream_t stream, FewRows& few, const cuda::WeightOrder::Read& next, gemm::TileFormat up,
+                       gemm::TileFormat down, const cuda::DeviceLimits& device);
 
 // One of the kernels behind it, each in a file of its own.
 template <gemm::TileFormat Up, gemm::TileFormat Down>

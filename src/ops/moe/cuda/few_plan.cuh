@@ -56,21 +56,18 @@ inline std::optional<FewPlan> plan_few(const FewRows& f, const cuda::DeviceLimit
   const int32_t blocks = device.multiprocessors;
   FewPlan plan{};
   // Rings have room for the keys of experts.
-  static_assert(4 * kFewStages * 2 * gemm::tile_bytes(gemm::TileFormat::kMxfp4) >=
-                kFewRows * kFewExperts * 4);
+  static_assert(4 * kFewStages * 2 * gemm::tile_bytes(gemm::TileFormat::kMxfp4) >= kFewRows * kFewExperts * 4);
   plan.h_pitch = f.up.col_tiles * 128 + 16;
   plan.mid_pitch = f.down.col_tiles * 128 + 16;
   plan.row_tiles = (f.down.row_tiles + blocks - 1) / blocks;
-  const int64_t rows_bytes =
-      std::max(int64_t{r.rows} * plan.h_pitch, int64_t{Routes::positions(r)} * plan.mid_pitch);
+  const int64_t rows_bytes = std::max(int64_t{r.rows} * plan.h_pitch, int64_t{Routes::positions(r)} * plan.mid_pitch);
   const int64_t results_bytes = int64_t{plan.row_tiles} * r.rows * r.results * 32;
   const int64_t most = int64_t{Routes::positions(r)} * std::max(f.up.row_tiles, f.down.row_tiles);
   if (rows_bytes + results_bytes > device.shared_bytes || most * (blocks + 1) > UINT32_MAX) return {};
   const auto work = static_cast<int32_t>((most + blocks - 1) / blocks);
   for (plan.warps = std::clamp(work, 4, kFewWarps); plan.warps >= 4; plan.warps -= 2)
     for (plan.chunk_tiles = 8; plan.chunk_tiles >= 2; plan.chunk_tiles /= 2) {
-      if (f.up.segment_tiles % plan.chunk_tiles != 0 || f.down.segment_tiles % plan.chunk_tiles != 0)
-        continue;
+      if (f.up.segment_tiles % plan.chunk_tiles != 0 || f.down.segment_tiles % plan.chunk_tiles != 0) continue;
       plan.stage_bytes = plan.chunk_tiles * std::max(up_bytes, down_bytes);
       plan.rows_at = plan.warps * kFewStages * plan.stage_bytes;
       plan.routes_at = plan.rows_at + static_cast<int32_t>(rows_bytes);

@@ -10,8 +10,8 @@ namespace {
 
 // Whether the shared expert was placed as one more of the others.
 bool lies_behind(const Weight& w, const gemm::PackedWeight& packed, const Weight& shared) {
-  return !shared.empty() && shared.data == w.data + packed.expert_bytes() * packed.experts &&
-         shared.dtype == w.dtype && shared.rows == w.rows && shared.cols == w.cols;
+  return !shared.empty() && shared.data == w.data + packed.expert_bytes() * packed.experts && shared.dtype == w.dtype &&
+         shared.rows == w.rows && shared.cols == w.cols;
 }
 
 MoeParams params_of(const MoeArgs& a) {
@@ -63,8 +63,7 @@ void launch(const OpContext& ctx, const MoeArgs& a, Experts experts) {
 bool fits_routed(const Machine&, const MoeArgs& a) {
   const auto eighths = [](const Weight& w) { return w.rows % 8 == 0 && w.cols % 8 == 0; };
   return a.h.dtype == DType::kBF16 && a.router.rows <= kMaxExperts && a.top_k <= kMaxTopK &&
-         a.gate.dtype == a.up.dtype && eighths(a.gate) && cuda::aligned_rows(a.h, 8) &&
-         cuda::aligned_rows(a.x, 4) &&
+         a.gate.dtype == a.up.dtype && eighths(a.gate) && cuda::aligned_rows(a.h, 8) && cuda::aligned_rows(a.x, 4) &&
          (a.shared_gate.empty() || (a.shared_gate.dtype == a.shared_up.dtype && eighths(a.shared_gate)));
 }
 bool prefers_tiles(const Machine& m, const MoeArgs& a) {

@@ -8,8 +8,8 @@
 namespace quire::moe_cuda {
 namespace {
 
-// Up to here the router's segments are apart (GemmParams::split): tiles of its few rows of weights, or whole rows of them,
-// would occupy as few multiprocessors, and the time of all is that of one walk along the columns.
+// Up to here the router's segments are apart (GemmParams::split): tiles of its few rows of weights, or whole rows of
+// them, would occupy as few multiprocessors, and the time of all is that of one walk along the columns.
 constexpr int32_t kSplitRows = 512;
 
 // Scratch, carved twice: to count it, and to use it.
@@ -40,8 +40,8 @@ struct Scratch {
   }
 };
 
-gemm::GemmParams product(const MoeParams& p, const gemm::GemmPart& part, const __nv_bfloat16* x,
-                         int64_t x_stride, int32_t rows) {
+gemm::GemmParams product(const MoeParams& p, const gemm::GemmPart& part, const __nv_bfloat16* x, int64_t x_stride,
+                         int32_t rows) {
   gemm::GemmParams g;
   g.parts = &part;
   g.part_count = 1;
@@ -130,8 +130,7 @@ gemm::GemmParams grouped_product(const MoeParams& p, const Scratch& s, const gem
   return g;
 }
 
-Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s,
-                      const cuda::DeviceLimits& device) {
+Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s, const cuda::DeviceLimits& device) {
   const int32_t sorted = sorted_rows(p);
   const gemm::GemmPart part = gate_up_part(p, s);
   gemm::GemmParams g = grouped_product(p, s, part);
@@ -140,8 +139,7 @@ Status launch_experts(cudaStream_t stream, const MoeParams& p, const Scratch& s,
   if (path == gemm::Path::kTile) {
     // Where the results will be: nobody needs the rows then.
     const int32_t* count = s.offsets + p.experts + (p.shared_stacked() ? 1 : 0);
-    QUIRE_CHECKED(
-        launch_gather(stream, {p.h, p.h_stride, s.tokens, count, sorted, p.gate_up.cols, s.results}));
+    QUIRE_CHECKED(launch_gather(stream, {p.h, p.h_stride, s.tokens, count, sorted, p.gate_up.cols, s.results}));
     g.x = s.results;
     g.x_stride = p.gate_up.cols;
     g.grouped.x_rows = nullptr;
@@ -163,15 +161,13 @@ Status launch_shared(cudaStream_t stream, const MoeParams& p, const Scratch& s) 
   part.scale2 = p.shared_up_scale;
   part.y = s.shared_mid;
   part.y_stride = p.shared_gate_up.rows;
-  QUIRE_CHECKED(
-      launch_gemm(stream, product(p, part, p.h, p.h_stride, p.rows)).context("moe: shared gate and up"));
+  QUIRE_CHECKED(launch_gemm(stream, product(p, part, p.h, p.h_stride, p.rows)).context("moe: shared gate and up"));
   gemm::GemmPart down;
   down.weight = p.shared_down;
   down.scale = p.shared_down_scale;
   down.y = s.results + static_cast<int64_t>(p.top_k) * p.down.rows;
   down.y_stride = static_cast<int64_t>(p.top_k + 1) * p.down.rows;
-  return launch_gemm(stream, product(p, down, s.shared_mid, p.shared_gate_up.rows, p.rows))
-      .context("moe: shared down");
+  return launch_gemm(stream, product(p, down, s.shared_mid, p.shared_gate_up.rows, p.rows)).context("moe: shared down");
 }
 
 }  // namespace

@@ -7,12 +7,13 @@
 
 namespace quire::moe_cuda {
 
-// Kernels, each one launch: router; top-k with softmax and counting sort (one kernel up to 8 rows, else two); gate-up with
-// SwiGLU; down; combine. Up to 8 rows all after the router is one kernel (few.h), where there is one for the formats and a barrier. The shared expert is one more expert of the stacked weights, chosen by every token, where it has the
-// experts' format and inner size (gate_up.experts == experts + 1), else two products of its own.
+// Kernels, each one launch: router; top-k with softmax and counting sort (one kernel up to 8 rows, else two); gate-up
+// with SwiGLU; down; combine. Up to 8 rows all after the router is one kernel (few.h), where there is one for the
+// formats and a barrier. The shared expert is one more expert of the stacked weights, chosen by every token, where it
+// has the experts' format and inner size (gate_up.experts == experts + 1), else two products of its own.
 //
-// Each (token, expert) result is rounded to bf16 before it is weighted and added in float32: x, then the top-k experts in
-// the order of their rank, then the shared one.
+// Each (token, expert) result is rounded to bf16 before it is weighted and added in float32: x, then the top-k experts
+// in the order of their rank, then the shared one.
 inline constexpr int kMaxExperts = 1024, kMaxTopK = 32;
 
 // How what comes after the router is computed. The bits are the same.
@@ -38,8 +39,7 @@ struct MoeParams {
 
   gemm::PackedWeight shared_gate_up, shared_down;  // empty: none, or stacked with the others
   const float *shared_gate_scale = nullptr, *shared_up_scale = nullptr, *shared_down_scale = nullptr;
-  const float* shared_router =
-      nullptr;  // device [D], aligned to 16 bytes, or null: the shared expert's weight is 1
+  const float* shared_router = nullptr;  // device [D], aligned to 16 bytes, or null: the shared expert's weight is 1
 
   float* x = nullptr;  // [rows, D] device: residual stream, added to; rows aligned to 16 bytes
   int64_t x_stride = 0;
@@ -50,8 +50,7 @@ struct MoeParams {
   cuda::GridBarrier* barrier = nullptr;  // of the stream, or null
   cuda::WeightOrder::Read next;          // what the stream's next product reads, if that is known
   Experts by = Experts::kAuto;
-  gemm::Path path =
-      gemm::Path::kAuto;  // of all products, for tests; but for kAuto, kFew is out of the question
+  gemm::Path path = gemm::Path::kAuto;  // of all products, for tests; but for kAuto, kFew is out of the question
 
   bool shared_stacked() const { return gate_up.experts == experts + 1; }
   bool has_shared() const { return shared_stacked() || !shared_gate_up.empty(); }

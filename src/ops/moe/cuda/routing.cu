@@ -97,8 +97,8 @@ __device__ int32_t block_prefix(int32_t own, int32_t* sums, int32_t* total) {
   return sums[warp] + sum - own;
 }
 
-// Many rows: a block for each expert looks through all choices twice, eight at a time: how many go before its own, and where
-// its own are. 16384 tokens of 8 choices are 256 KB in the L2.
+// Many rows: a block for each expert looks through all choices twice, eight at a time: how many go before its own, and
+// where its own are. 16384 tokens of 8 choices are 256 KB in the L2.
 __global__ void __launch_bounds__(kSortThreads) sort_kernel(const Routing r) {
   __shared__ int32_t sums[33];
   cuda::begin_kernel(r);
@@ -198,15 +198,15 @@ Status launch_routing(cudaStream_t stream, const Routing& r) {
 }
 
 Status launch_gather(cudaStream_t stream, const Gather& g) {
-  return cuda::launch(stream, "moe: gathering rows", gather_kernel,
-                      dim3(static_cast<unsigned>((g.most + 7) / 8)), 256, 0, g);
+  return cuda::launch(stream, "moe: gathering rows", gather_kernel, dim3(static_cast<unsigned>((g.most + 7) / 8)), 256,
+                      0, g);
 }
 
 Status launch_combine(cudaStream_t stream, const Combine& c) {
   Combine mine = c;
   mine.blocks = c.rows < 128 ? std::max(c.width / (8 * kCombineThreads), 1) : 1;
-  return cuda::launch(stream, "moe: combine", combine_kernel,
-                      dim3(static_cast<unsigned>(c.rows * mine.blocks)), kCombineThreads, 0, mine);
+  return cuda::launch(stream, "moe: combine", combine_kernel, dim3(static_cast<unsigned>(c.rows * mine.blocks)),
+                      kCombineThreads, 0, mine);
 }
 
 }  // namespace quire::moe_cuda

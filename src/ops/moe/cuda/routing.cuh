@@ -55,12 +55,12 @@ __device__ inline uint32_t routing_key(const Routing& r, int32_t token, int32_t 
   return ordered(__fmul_rn(logit, r.scale == nullptr ? 1.0f : r.scale[0]));
 }
 
-// Chooses for a token, by one warp: lane l has the keys of experts l, l + 32, ...; 0 where there is none. The softmax over the
-// chosen alone is the contract's: the sum of the k largest of E probabilities is at least k / E, far above its lower bound.
-// `choice`, `weights` and, if not null, `chosen` are the token's own. Returns lane k's choice.
+// Chooses for a token, by one warp: lane l has the keys of experts l, l + 32, ...; 0 where there is none. The softmax
+// over the chosen alone is the contract's: the sum of the k largest of E probabilities is at least k / E, far above its
+// lower bound. `choice`, `weights` and, if not null, `chosen` are the token's own. Returns lane k's choice.
 template <int kPerLane>
-__device__ int choose_experts(const Routing& r, uint32_t (&left)[kPerLane], int lane, uint16_t* choice,
-                              float* weights, int32_t* chosen) {
+__device__ int choose_experts(const Routing& r, uint32_t (&left)[kPerLane], int lane, uint16_t* choice, float* weights,
+                              int32_t* chosen) {
   uint32_t value = 0;  // lane k: the k-th largest,
   int own = 0;         // and whose it is
 #pragma unroll 1
@@ -71,8 +71,7 @@ __device__ int choose_experts(const Routing& r, uint32_t (&left)[kPerLane], int 
     const uint32_t most = __reduce_max_sync(kAll, best);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) same |= static_cast<uint32_t>(left[i] == most) << i;
-    const int at =
-        __reduce_min_sync(kAll, same != 0 ? lane + 32 * (__ffs(static_cast<int>(same)) - 1) : INT_MAX);
+    const int at = __reduce_min_sync(kAll, same != 0 ? lane + 32 * (__ffs(static_cast<int>(same)) - 1) : INT_MAX);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i)
       if (at == lane + 32 * i) left[i] = 0;
@@ -97,12 +96,10 @@ __device__ int choose_experts(const Routing& r, uint32_t (&left)[kPerLane], int 
   return own;
 }
 template <int kPerLane>
-__device__ void route(const Routing& r, int32_t token, int lane, uint16_t* choice, float* weights,
-                      int32_t* chosen) {
+__device__ void route(const Routing& r, int32_t token, int lane, uint16_t* choice, float* weights, int32_t* chosen) {
   uint32_t keys[kPerLane];
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i)
-    keys[i] = lane + 32 * i < r.experts ? routing_key(r, token, lane + 32 * i) : 0;
+  for (int i = 0; i < kPerLane; ++i) keys[i] = lane + 32 * i < r.experts ? routing_key(r, token, lane + 32 * i) : 0;
   choose_experts(r, keys, lane, choice, weights, chosen);
 }
 

@@ -9,8 +9,7 @@
 namespace quire::moe_cuda {
 
 struct Routing {
-  const float*
-      logits;  // [parts][rows][experts]: a logit is the sum over parts, in ascending order, times the scale
+  const float* logits;  // [parts][rows][experts]: a logit is the sum over parts, in ascending order, times the scale
   int32_t parts;
   const float* scale;  // [1] or null
   int32_t rows, experts, top_k;

@@ -8,8 +8,7 @@ namespace quire::cuda {
 
 bool add_rms_norm_fits(const Machine&, const AddRmsNormArgs& a) {
   const int64_t rows = a.x.dim(0), columns = a.x.dim(1);
-  if (a.x.dtype != DType::kF32 || !is_activation(a.h) || (!a.add.empty() && !is_activation(a.add)))
-    return false;
+  if (a.x.dtype != DType::kF32 || !is_activation(a.h) || (!a.add.empty() && !is_activation(a.add))) return false;
   if (columns < 1 || rows > INT32_MAX) return false;
   if (columns % 4 != 0) return columns <= 8192;
   return columns <= 32768 && aligned_rows(a.x, 4) && aligned_rows(a.add, 4) && aligned_rows(a.h, 4);
@@ -27,8 +26,7 @@ void add_rms_norm(const OpContext& ctx, const AddRmsNormArgs& a) {
                      .h = a.h.data,
                      .h_bf16 = a.h.dtype == DType::kBF16,
                      .h_stride = a.h.stride[0]};
-  if (!a.add.empty())
-    p.add = a.add.data, p.add_bf16 = a.add.dtype == DType::kBF16, p.add_stride = a.add.stride[0];
+  if (!a.add.empty()) p.add = a.add.data, p.add_bf16 = a.add.dtype == DType::kBF16, p.add_stride = a.add.stride[0];
   c.keep(launch_add_rms_norm(c.stream, p));
 }
 

@@ -68,8 +68,8 @@ __device__ __forceinline__ void store(__nv_bfloat16* p, const Vec<N>& v) {
   }
 }
 
-// One block per row, which stays in registers: kEach vectors of N per thread. Weights, if there are registers for them, come
-// before what the kernel waits for.
+// One block per row, which stays in registers: kEach vectors of N per thread. Weights, if there are registers for them,
+// come before what the kernel waits for.
 template <class Add, class H, int N, int kEach>
 __global__ void __launch_bounds__(1024) add_rms_norm_kernel(const __grid_constant__ AddRmsNormParams p) {
   constexpr bool kWeightsAhead = kEach <= 4;
@@ -125,13 +125,10 @@ Status launch_rows(cudaStream_t stream, const AddRmsNormParams& p) {
   const int64_t vectors = (p.D + N - 1) / N;
   const auto rows = dim3(static_cast<unsigned>(p.rows));
   // Threads and vectors per thread follow from D alone.
-  const auto threads = [&](int each) {
-    return static_cast<int>(((vectors + each - 1) / each + 31) / 32 * 32);
-  };
+  const auto threads = [&](int each) { return static_cast<int>(((vectors + each - 1) / each + 31) / 32 * 32); };
   constexpr std::string_view kWhat = "add_rms_norm";
   if (vectors <= 512) return launch(stream, kWhat, add_rms_norm_kernel<Add, H, N, 1>, rows, threads(1), 0, p);
-  if (vectors <= 2048)
-    return launch(stream, kWhat, add_rms_norm_kernel<Add, H, N, 4>, rows, threads(4), 0, p);
+  if (vectors <= 2048) return launch(stream, kWhat, add_rms_norm_kernel<Add, H, N, 4>, rows, threads(4), 0, p);
   return launch(stream, kWhat, add_rms_norm_kernel<Add, H, N, 8>, rows, threads(8), 0, p);
 }
 
@@ -174,8 +171,7 @@ Status launch_gated_rms_norm(cudaStream_t stream, const GatedRmsNormParams& p) {
   if (p.rows <= 0 || p.Hv <= 0) return {};
   const int64_t blocks = (p.rows * p.Hv * 16 + 255) / 256;
   if (blocks > 0x7fffffff) return Error{Fault::kBug, fmt::format("gated_rms_norm: {} rows", p.rows)};
-  return launch(stream, "gated_rms_norm",
-                p.bf16 ? gated_rms_norm_kernel<__nv_bfloat16> : gated_rms_norm_kernel<float>,
+  return launch(stream, "gated_rms_norm", p.bf16 ? gated_rms_norm_kernel<__nv_bfloat16> : gated_rms_norm_kernel<float>,
                 dim3(static_cast<unsigned>(blocks)), 256, 0, p);
 }
 

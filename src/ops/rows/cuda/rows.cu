@@ -52,11 +52,11 @@ __device__ __forceinline__ void decode4(const char* row, int i, float* x, float 
   } else {
     const auto v = *reinterpret_cast<const uint2*>(row + i * 2);
     if constexpr (kType == DType::kBF16) {
-      store4(x + i, bf16_bits(v.x & 0xffff), bf16_bits(v.x >> 16), bf16_bits(v.y & 0xffff),
-             bf16_bits(v.y >> 16), scale);
+      store4(x + i, bf16_bits(v.x & 0xffff), bf16_bits(v.x >> 16), bf16_bits(v.y & 0xffff), bf16_bits(v.y >> 16),
+             scale);
     } else {
-      store4(x + i, half_bits(v.x & 0xffff), half_bits(v.x >> 16), half_bits(v.y & 0xffff),
-             half_bits(v.y >> 16), scale);
+      store4(x + i, half_bits(v.x & 0xffff), half_bits(v.x >> 16), half_bits(v.y & 0xffff), half_bits(v.y >> 16),
+             scale);
     }
   }
 }
@@ -162,8 +162,8 @@ Status launch_reduce_partials(cudaStream_t stream, const ReducePartialsParams& p
                      p.row_stride % 4 == 0 && p.x_stride % 4 == 0;
   const int vectors = fours ? p.width / 4 : p.width;
   const dim3 grid(static_cast<unsigned>(p.rows), static_cast<unsigned>((vectors + kThreads - 1) / kThreads));
-  return launch(stream, "reduce_partials", fours ? reduce_partials<float4> : reduce_partials<float>, grid,
-                kThreads, 0, p);
+  return launch(stream, "reduce_partials", fours ? reduce_partials<float4> : reduce_partials<float>, grid, kThreads, 0,
+                p);
 }
 
 }  // namespace quire::cuda

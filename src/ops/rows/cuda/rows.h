@@ -14,7 +14,8 @@ namespace quire::cuda {
 //   tokens  [rows] i32      each in [0, vocab), but for rows with a source
 //   sources [rows] i32      or null: of row r, the batch slot whose token of the step before it is, or -1: tokens[r]
 //   sampled [batch_slots] i32    with sources; a negative token is taken for token 0
-//   table   [vocab, width]  in the file's layout, 16-byte aligned: F32, BF16, F16, Q8_0 or NVFP4 (embed_takes); the width
+//   table   [vocab, width]  in the file's layout, 16-byte aligned: F32, BF16, F16, Q8_0 or NVFP4 (embed_takes); the
+//   width
 //                           a multiple of 64 for NVFP4, of 32 for Q8_0, of 8 for the others
 //   x       [rows, width] f32, 16-byte aligned
 // A token beyond the vocabulary (a bug of the caller's) reads row 0 instead of memory that is not the table's.
@@ -30,7 +31,8 @@ struct EmbedParams {
 };
 Status launch_embed(cudaStream_t stream, const EmbedParams& p);
 
-// y[i] = x[rows[i]]: rows of row_bytes (a multiple of 2), strides in bytes. Rows are faster if everything is a multiple of
+// y[i] = x[rows[i]]: rows of row_bytes (a multiple of 2), strides in bytes. Rows are faster if everything is a multiple
+// of
 // 16. An index outside [0, x_rows) leaves y[i] as it was: padding.
 struct GatherRowsParams {
   const void* x = nullptr;
@@ -41,8 +43,8 @@ struct GatherRowsParams {
 };
 Status launch_gather_rows(cudaStream_t stream, const GatherRowsParams& p);
 
-// x[t] = or += the sum of partials[p][t] over ascending p, in the order of ReducePartialsArgs: the CPU's bits. Strides in
-// elements. Faster if everything is a multiple of 4 elements.
+// x[t] = or += the sum of partials[p][t] over ascending p, in the order of ReducePartialsArgs: the CPU's bits. Strides
+// in elements. Faster if everything is a multiple of 4 elements.
 struct ReducePartialsParams {
   const float* partials = nullptr;
   int count = 0;  // 1 to 8

@@ -17,7 +17,8 @@ constexpr int sample_blocks(int vocab) {
 }
 
 // Of every block of every row, [rows][blocks]:
-//   max, sum          of the logits as sampled (biased, suppressed, penalised), sum of exp((logit - max) / temperature);
+//   max, sum          of the logits as sampled (biased, suppressed, penalised), sum of exp((logit - max) /
+//   temperature);
 //                     max is NaN if the block holds a NaN or +infinity
 //   raw_max, raw_sum  of the logits as given, at temperature 1: of rows that report log-probabilities
 struct BlockStats {
@@ -59,15 +60,14 @@ __device__ __forceinline__ void load_raw(const float* row, int vocab, int block,
   }
 }
 
-// Calls apply(element, which) in the lane that holds it, for every entry of a list of ids that lies in the block. x holds
-// the block's elements [first, first + kCount) of each lane.
+// Calls apply(element, which) in the lane that holds it, for every entry of a list of ids that lies in the block. x
+// holds the block's elements [first, first + kCount) of each lane.
 template <int kCount, class Apply>
 __device__ __forceinline__ void for_each_listed(const int32_t* ids, int count, int block, int lane, int first,
                                                 float (&x)[kCount], Apply apply) {
   for (int base = 0; base < count; base += 32) {
     const int id = base + lane < count ? ids[base + lane] : -1;
-    for (unsigned left = __ballot_sync(~0u, id >= 0 && id / kBlockLogits == block); left != 0;
-         left &= left - 1) {
+    for (unsigned left = __ballot_sync(~0u, id >= 0 && id / kBlockLogits == block); left != 0; left &= left - 1) {
       const int from = __ffs(static_cast<int>(left)) - 1, wanted = __shfl_sync(~0u, id, from);
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
@@ -82,8 +82,8 @@ __device__ __forceinline__ bool modifies(const SampleParams& p, const SampleRow&
 
 // Bias, suppression and penalties, in this order, with the roundings of the CPU (nothing is fused).
 template <int kCount>
-__device__ __forceinline__ void modify(const SampleParams& p, const SampleRow& row, int block, int lane,
-                                       int first, float (&x)[kCount]) {
+__device__ __forceinline__ void modify(const SampleParams& p, const SampleRow& row, int block, int lane, int first,
+                                       float (&x)[kCount]) {
   for_each_listed(p.bias_ids + row.bias_begin, row.bias_count, block, lane, first, x,
                   [&](float& logit, int i) { logit = __fadd_rn(logit, p.bias_values[row.bias_begin + i]); });
   for_each_listed(p.suppressed, p.suppressed_count, block, lane, first, x,
@@ -98,14 +98,13 @@ __device__ __forceinline__ void modify(const SampleParams& p, const SampleRow& r
     x[i] = x[i] > 0 ? __fdiv_rn(x[i], row.repetition_penalty) : __fmul_rn(x[i], row.repetition_penalty);
     const int32_t in_output = count & (kInPrompt - 1);
     if (in_output > 0)
-      x[i] = __fsub_rn(x[i], __fadd_rn(__fmul_rn(row.frequency_penalty, static_cast<float>(in_output)),
-                                       row.presence_penalty));
+      x[i] = __fsub_rn(
+          x[i], __fadd_rn(__fmul_rn(row.frequency_penalty, static_cast<float>(in_output)), row.presence_penalty));
   }
 }
 
 // Adds a token to a history, `filled` being how many its list holds; by one thread.
-__device__ inline void note(const TokenHistory& h, int32_t history, int32_t token, bool prompt,
-                            int32_t& filled) {
+__device__ inline void note(const TokenHistory& h, int32_t history, int32_t token, bool prompt, int32_t& filled) {
   if (token < 0 || token >= h.vocab) return;
   int32_t& count = h.counts[static_cast<int64_t>(history) * h.vocab + token];
   if (count == 0) {

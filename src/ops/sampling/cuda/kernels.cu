@@ -7,8 +7,7 @@
 namespace quire::cuda {
 
 bool sample_fits(const Machine&, const SampleArgs& a) {
-  return a.logits.dim(1) <= kMaxSampleVocab && aligned_rows(a.logits, 4) &&
-         a.out.top_ids.dim(1) <= kMaxSampleTop;
+  return a.logits.dim(1) <= kMaxSampleVocab && aligned_rows(a.logits, 4) && a.out.top_ids.dim(1) <= kMaxSampleTop;
 }
 
 void sample(const OpContext& ctx, const SampleArgs& a) {
@@ -43,8 +42,7 @@ void update_history(const OpContext& ctx, const UpdateHistoryArgs& a) {
   Context& c = context_of(ctx);
   if (c.dry) return;
   c.keep(launch_update_history(
-      c.stream,
-      {.tokens = a.tokens, .ranges = a.ranges, .range_count = a.range_count, .history = a.history}));
+      c.stream, {.tokens = a.tokens, .ranges = a.ranges, .range_count = a.range_count, .history = a.history}));
 }
 
 }  // namespace quire::cuda

@@ -1,5 +1,6 @@
-// Finding where a sum reaches a target, in the order of some key, without sorting: by digits of the key, most significant
-// first, a histogram a digit. Amounts are integers, so sums are exact and the order of threads means nothing.
+// Finding where a sum reaches a target, in the order of some key, without sorting: by digits of the key, most
+// significant first, a histogram a digit. Amounts are integers, so sums are exact and the order of threads means
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,8 @@ namespace quire::cuda {
 
 inline constexpr int kSelectThreads = 512, kBins = 2048, kBinsPerThread = kBins / kSelectThreads;
 
-// Scratch of one block. Amounts are kept in halves: additions of 32 bits in shared memory are one instruction, of 64 a loop.
+// Scratch of one block. Amounts are kept in halves: additions of 32 bits in shared memory are one instruction, of 64 a
+// loop.
 struct Histogram {
   uint32_t low[kBins], high[kBins], count[kBins];
   unsigned long long before[kSelectThreads / 32];
@@ -37,8 +39,8 @@ struct Histogram {
     atomicAdd(&count[i], elems);
   }
 
-  // The bin in which the running sum reaches `target` (> 0): sets found, bin, its elements, and what of the target is left
-  // when the bin begins. Not found if the sum of all is less.
+  // The bin in which the running sum reaches `target` (> 0): sets found, bin, its elements, and what of the target is
+  // left when the bin begins. Not found if the sum of all is less.
   __device__ __forceinline__ void search(unsigned long long target) {
     if (threadIdx.x == 0) found = false;
     __syncthreads();

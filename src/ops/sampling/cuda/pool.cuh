@@ -1,5 +1,6 @@
-// The tokens still in a draw, and the one question that every filter asks of them: in the order of some key, which is the
-// last token of the shortest prefix whose count, or weight, reaches a target? All members are called by a whole block.
+// The tokens still in a draw, and the one question that every filter asks of them: in the order of some key, which is
+// the last token of the shortest prefix whose count, or weight, reaches a target? All members are called by a whole
+// block.
 #pragma once
 
 #include "ops/sampling/cuda/blocks.cuh"
@@ -25,8 +26,8 @@ struct Border {
   int32_t id;
 };
 
-// Which tokens are left: of a row as given or as sampled, those that satisfy all limits. They stand in a list once that is
-// known to be short.
+// Which tokens are left: of a row as given or as sampled, those that satisfy all limits. They stand in a list once that
+// is known to be short.
 struct Pool {
   bool raw = false, listed = false;
   float low = -FLT_MAX;               // logits below are out
@@ -178,8 +179,7 @@ class PoolWalker {
       if (f.holds(pool, x, id)) fn(x, id);
     };
     if (pool.listed) {
-      for (int i = threadIdx.x; i < shared().size; i += kSelectThreads)
-        call(shared().logit[i], shared().id[i]);
+      for (int i = threadIdx.x; i < shared().size; i += kSelectThreads) call(shared().logit[i], shared().id[i]);
       return;
     }
     for (int b = warp; b < blocks; b += kSelectWarps)
@@ -234,8 +234,8 @@ class PoolWalker {
 
   // One digit more of the key at which the sum reaches the target, which becomes what is left of it. by_id: of the id
   // instead, among tokens whose key is `wanted` (all, if ids are the key).
-  __device__ __noinline__ bool narrow(const Pool& pool, Key key, Sum sum, bool by_id, uint32_t wanted,
-                                      int shift, int bits, uint32_t& found, Amount& target) {
+  __device__ __noinline__ bool narrow(const Pool& pool, Key key, Sum sum, bool by_id, uint32_t wanted, int shift,
+                                      int bits, uint32_t& found, Amount& target) {
     shared().histogram.clear();
     Adder adder(shared().histogram);
     const uint32_t mask = (1u << bits) - 1, above = found;

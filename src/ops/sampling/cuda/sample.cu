@@ -23,8 +23,8 @@ __device__ __forceinline__ float warp_sum(float x) {
 }
 
 // The maximum of a block and, if wanted, the sum of its weights, by fixed trees. NaN for a NaN or +infinity.
-__device__ __forceinline__ void summarise(const float (&x)[kLogitsPerLane], bool sums,
-                                          float inverse_temperature, float* max, float* sum, int lane) {
+__device__ __forceinline__ void summarise(const float (&x)[kLogitsPerLane], bool sums, float inverse_temperature,
+                                          float* max, float* sum, int lane) {
   float m = x[0];
   bool fine = true;
 #pragma unroll
@@ -39,8 +39,7 @@ __device__ __forceinline__ void summarise(const float (&x)[kLogitsPerLane], bool
   const float base = m == -INFINITY ? 0.0f : m;
   float s = 0;
 #pragma unroll
-  for (int i = 0; i < kLogitsPerLane; ++i)
-    s += weight_of(__fmul_rn(__fsub_rn(x[i], base), inverse_temperature));
+  for (int i = 0; i < kLogitsPerLane; ++i) s += weight_of(__fmul_rn(__fsub_rn(x[i], base), inverse_temperature));
   s = warp_sum(s);
   if (lane == 0) *sum = s;
 }
@@ -104,13 +103,11 @@ __global__ void __launch_bounds__(256) note_ranges(const __grid_constant__ Updat
     for (int i = threadIdx.x; i < range.count; i += blockDim.x) {
       const int32_t token = p.tokens[range.begin + i];
       if (token < 0 || token >= h.vocab) continue;
-      const int32_t before =
-          i < range.prompt ? atomicOr(counts + token, kInPrompt) : atomicAdd(counts + token, 1);
+      const int32_t before = i < range.prompt ? atomicOr(counts + token, kInPrompt) : atomicAdd(counts + token, 1);
       if (before == 0) seen[atomicAdd(&filled, 1)] = token;
     }
   } else if (threadIdx.x == 0) {
-    for (int i = 0; i < range.count; ++i)
-      note(h, range.history, p.tokens[range.begin + i], i < range.prompt, filled);
+    for (int i = 0; i < range.count; ++i) note(h, range.history, p.tokens[range.begin + i], i < range.prompt, filled);
   }
   __syncthreads();
   if (threadIdx.x == 0) h.seen_count[range.history] = filled;
@@ -128,8 +125,7 @@ Status launch_sample(cudaStream_t stream, const SampleParams& p, void* workspace
   const int64_t n = static_cast<int64_t>(p.rows) * blocks;
   auto* memory = static_cast<float*>(workspace);
   const BlockStats stats{memory, memory + n, memory + 2 * n, memory + 3 * n};
-  const dim3 grid(static_cast<unsigned>((blocks + kScanBlocks - 1) / kScanBlocks),
-                  static_cast<unsigned>(p.rows));
+  const dim3 grid(static_cast<unsigned>((blocks + kScanBlocks - 1) / kScanBlocks), static_cast<unsigned>(p.rows));
   QUIRE_CHECKED(launch(stream, "sample: scan", scan, grid, kScanWarps * 32, 0, p, stats, blocks));
   return launch_select(stream, p, stats);
 }

@@ -16,9 +16,9 @@ namespace quire::cuda {
 //   tokens, logprobs, top_count [R];  top_ids, top_logprobs [R, max_top];  ranks [R], or null if no row has a target;
 //   sampled [batch_slots], or null if no row has a batch slot
 //
-// How it agrees with the CPU: greedy tokens, penalties, biases, top-k and all ties are the same float32 arithmetic and give
-// the same tokens; the random number is the same; weights exp((logit - max) / temperature) are float32 within 1e-6 of
-// theirs and summed exactly, as integers of 2^-44 (so in no order at all): a draw differs only where the random
+// How it agrees with the CPU: greedy tokens, penalties, biases, top-k and all ties are the same float32 arithmetic and
+// give the same tokens; the random number is the same; weights exp((logit - max) / temperature) are float32 within 1e-6
+// of theirs and summed exactly, as integers of 2^-44 (so in no order at all): a draw differs only where the random
 // number, or a filter's limit, falls within about 1e-6 of the border between two tokens.
 struct SampleParams {
   const float* logits = nullptr;
@@ -47,8 +47,8 @@ inline constexpr int kMaxSampleVocab = 1 << 20, kMaxSampleTop = 1024;
 int64_t sample_workspace_bytes(int rows, int vocab);
 Status launch_sample(cudaStream_t stream, const SampleParams& p, void* workspace);
 
-// Adds tokens to histories (UpdateHistoryArgs): tokens [...] i32, ranges [range_count] in device memory. Ranges of one call
-// belong to different histories.
+// Adds tokens to histories (UpdateHistoryArgs): tokens [...] i32, ranges [range_count] in device memory. Ranges of one
+// call belong to different histories.
 struct UpdateHistoryParams {
   const int32_t* tokens = nullptr;
   const HistoryUpdate* ranges = nullptr;

@@ -136,8 +136,7 @@ class Selector : PoolWalker {
   }
 
   __device__ void keep_top_p(Pool& pool, bool complete) {
-    const double total =
-        complete ? static_cast<double>(mass(pool)) : total_weight() * static_cast<double>(kOne);
+    const double total = complete ? static_cast<double>(mass(pool)) : total_weight() * static_cast<double>(kOne);
     const auto target = static_cast<Amount>(ceil(static_cast<double>(row.top_p) * total));
     if (!complete) {
       // Language models mostly need few tokens: those within e^-5 or e^-10 of the likeliest.
@@ -174,15 +173,13 @@ class Selector : PoolWalker {
   }
   // The first sum that lies above the row's random share of a total.
   __device__ Amount first_above(Amount total) const {
-    const auto below =
-        static_cast<Amount>(sample_uniform(row.seed, row.position) * static_cast<double>(total));
+    const auto below = static_cast<Amount>(sample_uniform(row.seed, row.position) * static_cast<double>(total));
     return below < total ? below + 1 : total;
   }
 
   // The sum of a block's weights, from the scan.
   __device__ double block_weight(int b) const {
-    return static_cast<double>(stats.sum[at + b]) *
-           static_cast<double>(softmax.weight(shared().block_max[b]));
+    return static_cast<double>(stats.sum[at + b]) * static_cast<double>(softmax.weight(shared().block_max[b]));
   }
   __device__ double total_weight() {
     double sum = 0;
