@@ -97,8 +97,8 @@ Result<KernelChoice> ModelOptions::parsed_kernels() const {
     const std::string op = k.substr(0, eq), name = k.substr(eq + 1);
     choice.forced.emplace_back(op, name);
   }
-  QUIRE_TRY(const Device device, parsed_device());
-  QUIRE_CHECKED(check_forced(choice, {.device = device}));
+  QUIRE_TRY(const Device where, parsed_device());
+  QUIRE_CHECKED(check_forced(choice, {.device = where}));
   return choice;
 }
 

@@ -69,7 +69,6 @@ void copy_slots(const OpContext& ctx, const CopySlotsArgs& a) {
   Dim pairs{"pairs"};
   expect_shape("pairs", a.pairs, pairs, 2);
   QUIRE_CHECK(a.pool.rank >= 2, "the pool has rank {}, but slots and elements are required", a.pool.rank);
-  if (pairs == 0) return;  // a model without recurrent states has a pool without slots
   dispatch(kCopySlotsOp, ctx, a);
 }
 

@@ -16,13 +16,15 @@ int64_t slot_stride(const Tensor& pool) {
 
 }  // namespace
 
+// A model without recurrent states has a pool without slots, and no pairs.
 bool copy_slots_fits(const Machine&, const CopySlotsArgs& a) {
+  if (a.pairs.dim(0) == 0) return true;
   return slot_bytes(a.pool) % 16 == 0 && slot_stride(a.pool) % 16 == 0;
 }
 
 void copy_slots(const OpContext& ctx, const CopySlotsArgs& a) {
   Context& c = context_of(ctx);
-  if (c.dry) return;
+  if (c.dry || a.pairs.dim(0) == 0) return;
   c.keep(launch_copy_slots(c.stream, {.pool = a.pool.data,
                                       .slot_bytes = slot_bytes(a.pool),
                                       .slot_stride = slot_stride(a.pool),
