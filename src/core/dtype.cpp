@@ -32,7 +32,7 @@ constexpr DTypeInfo kTable[] = {
     {DType::kIQ3_S, "iq3_s", 256, 110},
     {DType::kIQ2_S, "iq2_s", 256, 82},
     {DType::kIQ4_XS, "iq4_xs", 256, 136},
-    {DType::kF8E4M3, "i8", 1, 1},
+    {DType::kI8, "i8", 1, 1},
     {DType::kI16, "i16", 1, 2},
     {DType::kI32, "i32", 1, 4},
     {DType::kI64, "i64", 1, 8},
