@@ -60,6 +60,7 @@ Status launch_router(cudaStream_t stream, const MoeParams& p, const Scratch& s) 
   part.out = gemm::Out::kF32;
   gemm::GemmParams g = product(p, part, p.h, p.h_stride, p.rows);
   g.split = p.rows <= kSplitRows;
+  if (g.split) g.path = gemm::Path::kStream;  // only streams leave segments apart
   return launch_gemm(stream, g).context("moe: router");
 }
 
