@@ -30,13 +30,13 @@ Outcome quire(const std::string& arguments) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
 }
 
-class Inspect : public testing::Test {
+class InspectSections : public testing::Test {
  protected:
-  Inspect() {
+  InspectSections() {
     std::string pattern = (fs::temp_directory_path() / "quire-inspect-XXXXXX").string();
     folder_ = mkdtemp(pattern.data());
   }
-  ~Inspect() override { fs::remove_all(folder_); }
+  ~InspectSections() override { fs::remove_all(folder_); }
 
   // Two tensors, 64 + 32 parameters; `first` is the first value of the f32 one.
   std::string write(float first = 1) {
@@ -61,7 +61,7 @@ class Inspect : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(Inspect, PrintsEverySection) {
+TEST_F(InspectSections, PrintsEverySection) {
   const Outcome r = quire("inspect " + write());
   EXPECT_EQ(r.code, 0);
   for (const char* part : {"GGUF version 3", "architecture   llama", "tiny \\u001b[31m model", "96 (96) in 2 tensors",
@@ -71,14 +71,14 @@ TEST_F(Inspect, PrintsEverySection) {
   EXPECT_THAT(r.output, Not(HasSubstr("\x1b"))) << "nothing in the file can steer the terminal";
 }
 
-TEST_F(Inspect, ChoosesSections) {
+TEST_F(InspectSections, ChoosesSections) {
   const std::string file = write();
   EXPECT_EQ(quire("inspect --template " + file).output, "line one\nline two\n");
   EXPECT_THAT(quire("inspect --tensors " + file).output, Not(HasSubstr("numbers")));
   EXPECT_THAT(quire("inspect --metadata " + file).output, Not(HasSubstr("codes.weight")));
 }
 
-TEST_F(Inspect, PrintsJson) {
+TEST_F(InspectSections, PrintsJson) {
   const Outcome r = quire("inspect --json --template " + write());
   ASSERT_EQ(r.code, 0);
   const auto j = nlohmann::json::parse(r.output);
@@ -92,7 +92,7 @@ TEST_F(Inspect, PrintsJson) {
 }
 
 // The four K- and IQ-types that are read are listed like the others; of another one it is said what to do.
-TEST_F(Inspect, SaysWhatCannotBeComputedWith) {
+TEST_F(InspectSections, SaysWhatCannotBeComputedWith) {
   Writer w;
   w.add_string("general.architecture", "llama");
   const int64_t shape[] = {256, 1};
@@ -114,7 +114,7 @@ TEST_F(Inspect, SaysWhatCannotBeComputedWith) {
   EXPECT_THAT(quire("inspect --check " + file).output, HasSubstr("checked: 4 of 5 tensors decoded"));
 }
 
-TEST_F(Inspect, ChecksValues) {
+TEST_F(InspectSections, ChecksValues) {
   const Outcome good = quire("inspect --check " + write());
   EXPECT_EQ(good.code, 0);
   EXPECT_EQ(good.output, "checked: 2 of 2 tensors decoded, all values finite\n");
@@ -123,7 +123,7 @@ TEST_F(Inspect, ChecksValues) {
   EXPECT_EQ(bad.output, "quire: tensor 'norm.weight' is inf at row 0, element 0; the file is damaged, copy it again\n");
 }
 
-TEST_F(Inspect, BadFilesAreOneLineAndExitCode2) {
+TEST_F(InspectSections, BadFilesAreOneLineAndExitCode2) {
   const Outcome absent = quire("inspect /no/such/file.gguf");
   EXPECT_EQ(absent.code, 2);
   EXPECT_EQ(absent.output, "quire: cannot open /no/such/file.gguf: No such file or directory\n");
