@@ -14,14 +14,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE = re.compile(r"(<!-- quire options (\w[\w-]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
+def table(program: str | pathlib.Path, command: str) -> str:
+    return subprocess.run([program, "options", command], check=True, capture_output=True, text=True).stdout
+
+
 def main() -> None:
     program = sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/release/quire"
     for page in sorted((ROOT / "docs").glob("*.md")):
         old = page.read_text()
-        new = TABLE.sub(
-            lambda m: m[1] + subprocess.run([program, "options", m[2]], check=True, capture_output=True, text=True).stdout + m[3],
-            old,
-        )
+        new = TABLE.sub(lambda m: m[1] + table(program, m[2]) + m[3], old)
         if new != old:
             page.write_text(new)
             print(f"{page.relative_to(ROOT)}: written anew")
