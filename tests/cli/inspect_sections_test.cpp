@@ -1,46 +1,23 @@
 // quire inspect, run as a program on a small file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "gguf/writer.h"
+#include "support/program.h"
 
-namespace quire::gguf {
+namespace quire::test {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-struct Outcome {
-  int code;
-  std::string output;  // both streams
-};
-
-Outcome quire(const std::string& arguments) {
-  FILE* pipe = popen((QUIRE_PROGRAM " " + arguments + " 2>&1").c_str(), "r");
-  std::string output;
-  char buffer[4096];
-  while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) output.append(buffer, n);
-  const int status = pclose(pipe);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
-}
-
-class InspectSections : public testing::Test {
+class InspectSections : public ProgramTest {
  protected:
-  InspectSections() {
-    std::string pattern = (fs::temp_directory_path() / "quire-inspect-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~InspectSections() override { fs::remove_all(folder_); }
-
   // Two tensors, 64 + 32 parameters; `first` is the first value of the f32 one.
-  std::string write(float first = 1) {
-    Writer w;
+  std::string write_model(float first = 1) const {
+    gguf::Writer w;
     w.add_string("general.architecture", "llama");
     w.add_string("general.name", "tiny \x1b[31m model");
     std::vector<int32_t> numbers(100, 7);
@@ -49,7 +26,7 @@ class InspectSections : public testing::Test {
     const int64_t wide[] = {32, 2}, flat[] = {32};
     EXPECT_TRUE(w.add_tensor("codes.weight", DType::kQ8_0, wide).ok());
     EXPECT_TRUE(w.add_tensor("norm.weight", DType::kF32, flat).ok());
-    const std::string file = folder_ / "tiny.gguf";
+    const std::string file = path("tiny.gguf");
     EXPECT_TRUE(w.open(file).ok());
     std::vector<float> values(32, 1.0f);
     values[0] = first;
@@ -58,30 +35,29 @@ class InspectSections : public testing::Test {
     EXPECT_TRUE(w.finish().ok());
     return file;
   }
-  fs::path folder_;
 };
 
 TEST_F(InspectSections, PrintsEverySection) {
-  const Outcome r = quire("inspect " + write());
+  const Outcome r = quire("inspect " + write_model());
   EXPECT_EQ(r.code, 0);
   for (const char* part : {"GGUF version 3", "architecture   llama", "tiny \\u001b[31m model", "96 (96) in 2 tensors",
                            "196 B (196 bytes), 16.33 bits per weight", "[7, 7, 7, 7, 7, 7, 7, 7, ... 100 in all]",
                            "line one\\nline two", "codes.weight q8_0               68  [32, 2]"})
-    EXPECT_THAT(r.output, HasSubstr(part));
-  EXPECT_THAT(r.output, Not(HasSubstr("\x1b"))) << "nothing in the file can steer the terminal";
+    EXPECT_THAT(r.out, HasSubstr(part));
+  EXPECT_THAT(r.out, Not(HasSubstr("\x1b"))) << "nothing in the file can steer the terminal";
 }
 
 TEST_F(InspectSections, ChoosesSections) {
-  const std::string file = write();
-  EXPECT_EQ(quire("inspect --template " + file).output, "line one\nline two\n");
-  EXPECT_THAT(quire("inspect --tensors " + file).output, Not(HasSubstr("numbers")));
-  EXPECT_THAT(quire("inspect --metadata " + file).output, Not(HasSubstr("codes.weight")));
+  const std::string file = write_model();
+  EXPECT_EQ(quire("inspect --template " + file).out, "line one\nline two\n");
+  EXPECT_THAT(quire("inspect --tensors " + file).out, Not(HasSubstr("numbers")));
+  EXPECT_THAT(quire("inspect --metadata " + file).out, Not(HasSubstr("codes.weight")));
 }
 
 TEST_F(InspectSections, PrintsJson) {
-  const Outcome r = quire("inspect --json --template " + write());
+  const Outcome r = quire("inspect --json --template " + write_model());
   ASSERT_EQ(r.code, 0);
-  const auto j = nlohmann::json::parse(r.output);
+  const auto j = nlohmann::json::parse(r.out);
   EXPECT_EQ(j["architecture"], "llama");
   EXPECT_EQ(j["parameters"], 96);
   EXPECT_EQ(j["tensor_bytes"], 196);
@@ -93,47 +69,47 @@ TEST_F(InspectSections, PrintsJson) {
 
 // The four K- and IQ-types that are read are listed like the others; of another one it is said what to do.
 TEST_F(InspectSections, SaysWhatCannotBeComputedWith) {
-  Writer w;
+  gguf::Writer w;
   w.add_string("general.architecture", "llama");
   const int64_t shape[] = {256, 1};
   constexpr DType kTypes[] = {DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kIQ2_XXS};
   for (const DType t : kTypes) ASSERT_TRUE(w.add_tensor(dtype_name(t), t, shape).ok());
-  const std::string file = folder_ / "types.gguf";
+  const std::string file = path("types.gguf");
   ASSERT_TRUE(w.open(file).ok());
   for (const DType t : kTypes)
     ASSERT_TRUE(w.write_tensor(std::vector<std::byte>(static_cast<size_t>(dtype_bytes(t, 256)))).ok());
   ASSERT_TRUE(w.finish().ok());
   const Outcome r = quire("inspect " + file);
   EXPECT_EQ(r.code, 0);
-  for (const DType t : kTypes) EXPECT_THAT(r.output, HasSubstr("\n" + std::string(dtype_name(t)) + " "));
-  EXPECT_THAT(r.output,
+  for (const DType t : kTypes) EXPECT_THAT(r.out, HasSubstr("\n" + std::string(dtype_name(t)) + " "));
+  EXPECT_THAT(r.out,
               HasSubstr("note: tensor 'iq2_xxs': type iq2_xxs cannot be computed with; take the model in one of "));
-  EXPECT_THAT(r.output, Not(HasSubstr("type iq4_xs cannot")));
-  const auto j = nlohmann::json::parse(quire("inspect --json " + file).output);
+  EXPECT_THAT(r.out, Not(HasSubstr("type iq4_xs cannot")));
+  const auto j = nlohmann::json::parse(quire("inspect --json " + file).out);
   for (const auto& type : j["types"]) EXPECT_EQ(type["computable"], type["type"] != "iq2_xxs") << type;
-  EXPECT_THAT(quire("inspect --check " + file).output, HasSubstr("checked: 4 of 5 tensors decoded"));
+  EXPECT_THAT(quire("inspect --check " + file).out, HasSubstr("checked: 4 of 5 tensors decoded"));
 }
 
 TEST_F(InspectSections, ChecksValues) {
-  const Outcome good = quire("inspect --check " + write());
+  const Outcome good = quire("inspect --check " + write_model());
   EXPECT_EQ(good.code, 0);
-  EXPECT_EQ(good.output, "checked: 2 of 2 tensors decoded, all values finite\n");
-  const Outcome bad = quire("inspect --check " + write(std::numeric_limits<float>::infinity()));
+  EXPECT_EQ(good.out, "checked: 2 of 2 tensors decoded, all values finite\n");
+  const Outcome bad = quire("inspect --check " + write_model(std::numeric_limits<float>::infinity()));
   EXPECT_EQ(bad.code, 2);
-  EXPECT_EQ(bad.output, "quire: tensor 'norm.weight' is inf at row 0, element 0; the file is damaged, copy it again\n");
+  EXPECT_EQ(bad.err, "quire: tensor 'norm.weight' is inf at row 0, element 0; the file is damaged, copy it again\n");
 }
 
 TEST_F(InspectSections, BadFilesAreOneLineAndExitCode2) {
   const Outcome absent = quire("inspect /no/such/file.gguf");
   EXPECT_EQ(absent.code, 2);
-  EXPECT_EQ(absent.output, "quire: cannot open /no/such/file.gguf: No such file or directory\n");
-  const std::string file = write();
-  fs::resize_file(file, fs::file_size(file) - 1);
+  EXPECT_EQ(absent.err, "quire: cannot open /no/such/file.gguf: No such file or directory\n");
+  const std::string file = write_model();
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
   const Outcome cut = quire("inspect " + file);
   EXPECT_EQ(cut.code, 2);
-  EXPECT_THAT(cut.output, HasSubstr("tensor 1: 'norm.weight': its 128 bytes at data offset 96 reach past the end"));
-  EXPECT_EQ(std::count(cut.output.begin(), cut.output.end(), '\n'), 1);
+  EXPECT_THAT(cut.err, HasSubstr("tensor 1: 'norm.weight': its 128 bytes at data offset 96 reach past the end"));
+  EXPECT_EQ(std::count(cut.err.begin(), cut.err.end(), '\n'), 1);
 }
 
 }  // namespace
-}  // namespace quire::gguf
+}  // namespace quire::test

@@ -10,6 +10,7 @@
 #include "ops/gemm/cuda/sweep_plan.cuh"
 #include "ops/gemm/cuda/tile.cuh"
 #include "ops/gemm/cuda/tile_mma.cuh"
+#include "ops/gemm/cuda/with_format.h"
 
 namespace quire::gemm {
 namespace {
@@ -310,43 +311,19 @@ Status launch(cudaStream_t stream, const Problem& k, const GemmParams& params, c
   return launch_tile<F>(stream, k, choice);
 }
 
-// Calls f.operator()<F>() with the format of the parts.
-template <class R, class Fn>
-R with_format(TileFormat format, Fn&& f) {
-  switch (format) {
-    case TileFormat::kBf16:
-      return f.template operator()<TileFormat::kBf16>();
-    case TileFormat::kBf16x2:
-      return f.template operator()<TileFormat::kBf16x2>();
-    case TileFormat::kBf16x3:
-      return f.template operator()<TileFormat::kBf16x3>();
-    case TileFormat::kQ8_0:
-      return f.template operator()<TileFormat::kQ8_0>();
-    case TileFormat::kQ4_K:
-      return f.template operator()<TileFormat::kQ4_K>();
-    case TileFormat::kQ6_K:
-      return f.template operator()<TileFormat::kQ6_K>();
-    case TileFormat::kMxfp4:
-      return f.template operator()<TileFormat::kMxfp4>();
-    case TileFormat::kNvfp4:
-      break;
-  }
-  return f.template operator()<TileFormat::kNvfp4>();
-}
-
 }  // namespace
 
 bool takes(const GemmParams& p, const cuda::DeviceLimits& device) {
   const Result<Problem> k = describe(p);
   return k.ok() &&
-         with_format<bool>(p.parts[0].weight.format, [&]<TileFormat F>() { return fits<F>(p.path, *k, p, device); });
+         with_format(p.parts[0].weight.format, [&]<TileFormat F>() { return fits<F>(p.path, *k, p, device); });
 }
 
 Path choose_path(const GemmParams& p, const cuda::DeviceLimits& device) {
   if (p.path != Path::kAuto) return p.path;
   const Result<Problem> k = describe(p);
   if (!k.ok()) return Path::kAuto;  // launch_gemm says so
-  return with_format<Path>(p.parts[0].weight.format, [&]<TileFormat F>() { return choose<F>(*k, p, device); });
+  return with_format(p.parts[0].weight.format, [&]<TileFormat F>() { return choose<F>(*k, p, device); });
 }
 
 int64_t split_floats(const GemmParams& p, const cuda::DeviceLimits& device) {
@@ -361,7 +338,7 @@ Status launch_gemm(cudaStream_t stream, const GemmParams& p) {
   if (p.rows == 0) return {};
   QUIRE_TRY(const Problem k, describe(p));
   QUIRE_TRY(const cuda::DeviceLimits device, cuda::device_limits());
-  return with_format<Status>(p.parts[0].weight.format, [&]<TileFormat F>() { return launch<F>(stream, k, p, device); });
+  return with_format(p.parts[0].weight.format, [&]<TileFormat F>() { return launch<F>(stream, k, p, device); });
 }
 
 }  // namespace quire::gemm

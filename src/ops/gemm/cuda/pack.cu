@@ -5,6 +5,7 @@
 
 #include "core/cuda/check.h"
 #include "ops/gemm/cuda/decode.cuh"
+#include "ops/gemm/cuda/with_format.h"
 
 namespace quire::gemm {
 namespace {
@@ -397,29 +398,6 @@ __global__ void __launch_bounds__(32) unpack_kernel(const UnpackParams p) {
     QUIRE_UNPACK_STEP(3)
 #undef QUIRE_UNPACK_STEP
   }
-}
-
-template <class F>
-Status with_format(TileFormat format, F&& f) {
-  switch (format) {
-    case TileFormat::kBf16:
-      return f.template operator()<TileFormat::kBf16>();
-    case TileFormat::kBf16x2:
-      return f.template operator()<TileFormat::kBf16x2>();
-    case TileFormat::kBf16x3:
-      return f.template operator()<TileFormat::kBf16x3>();
-    case TileFormat::kQ8_0:
-      return f.template operator()<TileFormat::kQ8_0>();
-    case TileFormat::kQ4_K:
-      return f.template operator()<TileFormat::kQ4_K>();
-    case TileFormat::kQ6_K:
-      return f.template operator()<TileFormat::kQ6_K>();
-    case TileFormat::kMxfp4:
-      return f.template operator()<TileFormat::kMxfp4>();
-    case TileFormat::kNvfp4:
-      return f.template operator()<TileFormat::kNvfp4>();
-  }
-  return Error{Fault::kBug, "no such tile format"};
 }
 
 Error misfit(std::string_view what) {
