@@ -23,6 +23,7 @@ struct StepResults {
   SampleOutputs out;     // of the step's logit rows
   Tensor hidden;         // [hidden_rows, D] f32: of its hidden rows, in their order
   SampleOutputs scored;  // of its scored rows
+  Tensor drafts;         // [batch_slots, drafts] i32: what the multi-token-prediction block drafted, where it did
   double seconds = 0.0;  // that the backend computed
 };
 

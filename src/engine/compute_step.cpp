@@ -5,6 +5,7 @@
 
 #include "core/workspace.h"
 #include "ops/copy/copy.h"
+#include "ops/rows/rows.h"
 #include "ops/sampling/history.h"
 
 namespace quire {
@@ -52,11 +53,47 @@ SampleOutputs rows_of(const SampleOutputs& out, int64_t first, int64_t count) {
   return part;
 }
 
+// One pass of the multi-token-prediction block for each draft, with the one before it.
+void make_drafts(const OpContext& ctx, const Decoder& mtp, const StepShape& shape, const DraftBatch& drafts,
+                 const ForwardOptions& options, const StepMemory& memory) {
+  Workspace::Scope scope(ctx.workspace);
+  const int64_t rows = shape.decodes, d = mtp.config().d_model, vocab = mtp.config().vocab;
+  const int64_t pitch = logits_pitch(vocab);
+  const Tensor logits = make_tensor(scope.take<float>(rows * pitch), {rows, pitch}).cols(0, vocab);
+  // A pass reads the hidden states of the one before it while it writes its own.
+  const Tensor hidden[] = {make_tensor(scope.take<float>(rows * d), {rows, d}),
+                           make_tensor(scope.take<float>(rows * d), {rows, d})};
+  const SampleOutputs out{.tokens = make_tensor(scope.take<int32_t>(rows), {rows}),
+                          .logprobs = make_tensor(scope.take<float>(rows), {rows}),
+                          .top_ids = make_tensor(scope.take<int32_t>(rows), {rows, 0}),
+                          .top_logprobs = make_tensor(scope.take<float>(rows), {rows, 0}),
+                          .top_count = make_tensor(scope.take<int32_t>(rows), {rows}),
+                          .ranks = {},
+                          .sampled = drafts.passes[0].sampled};
+  gather_rows(ctx, {.x = memory.kept, .rows = drafts.kept_rows, .y = hidden[1]});
+  for (int32_t j = 0; j < shape.draft_passes; ++j) {
+    StepBatch pass = drafts.passes[j];
+    pass.hidden = hidden[(j + 1) % 2];
+    mtp.forward(ctx, pass, memory.cache, {.latency = options.latency}, {.logits = logits, .states = hidden[j % 2]});
+    sample(ctx, {.logits = logits, .rows = pass.sample_rows, .out = out});
+  }
+}
+
+// Shows the block the step's rows with what follows them, and keeps the hidden states that the next drafts begin with.
+void follow(const OpContext& ctx, const Decoder& mtp, const DraftBatch& drafts, const Tensor& states,
+            const ForwardOptions& options, const StepMemory& memory) {
+  gather_rows(ctx, {.x = states, .rows = drafts.keep, .y = memory.kept});
+  StepBatch rows = drafts.follow;
+  rows.hidden = states;
+  mtp.forward(ctx, rows, memory.cache, {.latency = options.latency, .caches_only = true}, {});
+}
+
 }  // namespace
 
-void compute_step(const OpContext& ctx, const Decoder& model, const StepBatch& batch, const ForwardOptions& options,
-                  const StepMemory& memory) {
-  const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab;
+void compute_step(const OpContext& ctx, const StepDecoders& decoders, const StepBatch& batch, const DraftBatch& drafts,
+                  const ForwardOptions& options, const StepMemory& memory) {
+  const Decoder& model = decoders.model;
+  const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab, d = model.config().d_model;
   copy_slots(ctx, {.pool = memory.cache.slots(), .pairs = batch.slot_copies});
   update_history(ctx, {.tokens = batch.past_tokens,
                        .token_count = batch.shape.past_tokens,
@@ -69,26 +106,32 @@ void compute_step(const OpContext& ctx, const Decoder& model, const StepBatch& b
                        .range_count = batch.shape.history_updates,
                        .history = memory.history});
   if (batch.shape.rows == 0) return;  // copies alone
+  if (batch.shape.draft_passes > 0) make_drafts(ctx, *decoders.mtp, batch.shape, drafts, options, memory);
   Workspace::Scope scope(ctx.workspace);
   const int64_t pitch = logits_pitch(vocab);
   const Tensor logits = make_tensor(scope.take<float>(rows * pitch), {rows, pitch}).cols(0, vocab);
+  Tensor states;
+  if (batch.shape.follows) states = make_tensor(scope.take<float>(batch.shape.rows * d), {batch.shape.rows, d});
   const auto look_up = [&](int64_t first, const Tensor& slice) {
     sample(ctx,
            {.logits = slice, .rows = batch.score_rows + first, .out = rows_of(memory.scored, first, slice.dim(0))});
   };
   const ScoredLogits score = std::cref(look_up);  // a copy would allocate in every step
-  model.forward(ctx, batch, memory.cache, options, {.logits = logits, .hidden = memory.hidden, .scored = &score});
-  if (rows == 0) return;
-  SampleArgs args{.logits = logits,
-                  .rows = batch.sample_rows,
-                  .bias_ids = batch.bias_ids,
-                  .bias_values = batch.bias_values,
-                  .suppressed = memory.suppressed.data(),
-                  .suppressed_count = static_cast<int32_t>(memory.suppressed.size()),
-                  .history = memory.history,
-                  .out = memory.out};
-  args.out.sampled = batch.sampled;
-  sample(ctx, args);
+  model.forward(ctx, batch, memory.cache, options,
+                {.logits = logits, .hidden = memory.hidden, .states = states, .scored = &score});
+  if (rows > 0) {
+    SampleArgs args{.logits = logits,
+                    .rows = batch.sample_rows,
+                    .bias_ids = batch.bias_ids,
+                    .bias_values = batch.bias_values,
+                    .suppressed = memory.suppressed.data(),
+                    .suppressed_count = static_cast<int32_t>(memory.suppressed.size()),
+                    .history = memory.history,
+                    .out = memory.out};
+    args.out.sampled = batch.sampled;
+    sample(ctx, args);
+  }
+  if (batch.shape.follows) follow(ctx, *decoders.mtp, drafts, states, options, memory);
 }
 
 }  // namespace quire

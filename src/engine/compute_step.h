@@ -13,6 +13,7 @@ namespace quire {
 // A backend's own memory that every step reads and writes.
 struct StepMemory {
   const CacheViews& cache;
+  Tensor kept;                          // [kept, D] f32: hidden states from step to step, where there is an mtp block
   TokenHistory history;                 // what penalties look back on
   std::span<const int32_t> suppressed;  // tokens that no row may have
   SampleOutputs out;                    // of the step's logit rows; `sampled` is the batch's
@@ -20,8 +21,15 @@ struct StepMemory {
   Tensor hidden;                        // [hidden_rows, D] f32: of the step's hidden rows
 };
 
-void compute_step(const OpContext& ctx, const Decoder& model, const StepBatch& batch, const ForwardOptions& options,
-                  const StepMemory& memory);
+// The model, and its block for multi-token prediction; null: there is none.
+struct StepDecoders {
+  const Decoder& model;
+  const Decoder* mtp = nullptr;
+};
+
+// `drafts`: what of the step is the block's.
+void compute_step(const OpContext& ctx, const StepDecoders& decoders, const StepBatch& batch, const DraftBatch& drafts,
+                  const ForwardOptions& options, const StepMemory& memory);
 
 // Whether a step's copies and swaps name what exists, once, on the host, where they are laid out. What does not is a
 // mistake of ours, and fatal.

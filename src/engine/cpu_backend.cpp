@@ -49,7 +49,7 @@ CpuBackend::Pages::~Pages() {
 }
 
 Result<CacheStorage> CpuBackend::create_caches(const Model& model, const EngineOptions& options) {
-  return CacheStorage::create(model.cache_shape(options.device, options.kv_cache), options.kv_blocks(),
+  return CacheStorage::create(options.cache_shape(model.config()), options.kv_blocks(),
                               options.state_slots(model.config()));
 }
 
@@ -80,13 +80,18 @@ Status CpuBackend::allocate() {
   }
   QUIRE_TRY(step_, Pages::create(layout_.bytes(), "the arrays of a step"));
   QUIRE_TRY(results_, Pages::create(result_layout_.bytes(), "the results of a step"));
-  QUIRE_TRY(sampled_, Pages::create(c.batch_slots * int64_t{4}, "sampled tokens"));
+  QUIRE_TRY(sampled_, Pages::create(c.sampled() * int64_t{4}, "sampled tokens"));
+  QUIRE_TRY(kept_, Pages::create(int64_t{c.kept()} * c.width * 4, "hidden states for drafts"));
   QUIRE_TRY(history_, Pages::create(token_history_bytes(c.batch_slots, vocab, seen), "the history of penalties"));
   token_history_ = lay_out_token_history(history_.data(), c.batch_slots, vocab, seen);
   host_pages_ = host_pages_of(options_, *storage_.shape().block_bytes());
   QUIRE_TRY(host_,
             Pages::create(host_pages_.all() * *storage_.shape().block_bytes(), "what leaves the caches for the host"));
   repack();
+  if (options_.mtp) {
+    QUIRE_TRY(const MtpBlock* const block, model_->mtp());
+    mtp_ = mtp_decoder(decoder(), block->weights, kDraftedTokens);
+  }
   return measure();
 }
 
@@ -98,22 +103,31 @@ void CpuBackend::repack() {
   placed_ = model_->model->decoder().placed(use);
 }
 
+const Decoder& CpuBackend::decoder() const {
+  return placed_ ? *placed_ : model_->model->decoder();
+}
+
 int64_t CpuBackend::scratch_of(const StepShape& shape, std::span<const Segment> segments) {
   const StepLayout::Arrays a = layout_.arrays(step_.data());
+  const StepCapacity& c = layout_.capacity();
   std::ranges::copy(segments, a.segments);
-  for (int32_t i = 0; i < shape.logit_rows; ++i)
-    a.sample_rows[i] = {.temperature = 1.0f,
-                        .top_p = 0.5f,
-                        .typical_p = 0.5f,
-                        .repetition_penalty = 2.0f,
-                        .top_k = 10,
-                        .logprobs = 1,
-                        .batch_slot = i,
-                        .history = i};
+  const SampleRow row{.temperature = 1.0f,
+                      .top_p = 0.5f,
+                      .typical_p = 0.5f,
+                      .repetition_penalty = 2.0f,
+                      .top_k = 10,
+                      .logprobs = 1,
+                      .history = 0};
+  std::fill_n(a.sample_rows, shape.logit_rows, row);
   std::fill_n(a.score_rows, shape.scored_rows, SampleRow{.logprobs = 1, .target = 0});
+  for (int32_t j = 0; j < shape.draft_passes; ++j) {
+    Segment* const pass = std::ranges::copy(segments, a.drafts.segments + int64_t{j} * c.segments).out - shape.segments;
+    for (int32_t i = 0; i < shape.decodes; ++i) pass[i].row = i, pass[i].count = 1, pass[i].tentative = 0;
+    std::fill_n(a.drafts.samples + int64_t{j} * c.segments, shape.decodes, row);
+  }
   Workspace all;
   pool_.set_dry(true);
-  compute(layout_.batch(step_.data(), shape, reinterpret_cast<int32_t*>(sampled_.data())), all, results_.data());
+  compute(shape, all);
   pool_.set_dry(false);
   std::memset(step_.data(), 0, static_cast<size_t>(layout_.used_bytes(shape)));
   return all.high_water();
@@ -121,31 +135,42 @@ int64_t CpuBackend::scratch_of(const StepShape& shape, std::span<const Segment> 
 
 // The scratch memory of every operator grows with a step's rows, with its segments, and with the rows of its longest
 // segment; rows of generated tokens, which have kernels of their own, are computed by themselves. So two steps take as
-// much as any other: one with as many generated tokens as there can be, and one without any, of prompts that are as
-// long as they can be; both with as many segments as there can be, of which some may have no row.
+// much as any other: one with as many generated tokens and drafts as there can be, and one without any, of prompts that
+// are as long as they can be; both with as many segments as there can be, of which some may have no row.
 Status CpuBackend::measure() {
   const StepCapacity& c = layout_.capacity();
   const auto context = static_cast<int32_t>(options_.context);
   int64_t needed = 0;
   for (const int32_t decodes : {0, c.segments}) {
     std::vector<Segment> segments(static_cast<size_t>(c.segments));
-    int32_t row = 0;
+    int32_t row = 0, drafts = options_.most_draft_rows();
     for (Segment& s : segments) {
-      const int32_t count = decodes > 0 ? 1 : std::min(c.rows - row, context);
-      const int32_t position = decodes > 0 ? context - 1 : (context - count) / kChunkTokens * kChunkTokens;
-      s = {.row = row, .count = count, .position = position, .state_slot = 0, .anchor = position};
+      const int32_t tentative = decodes > 0 ? std::min({options_.most_drafts(), drafts, context - 1}) : 0;
+      const int32_t count = decodes > 0 ? 1 + tentative : std::min(c.rows - row, context);
+      const int32_t position = decodes > 0 ? context - count : (context - count) / kChunkTokens * kChunkTokens;
+      s = {.row = row,
+           .count = count,
+           .position = position,
+           .state_slot = 0,
+           .anchor = position,
+           .tentative = tentative};
       row += count;
+      drafts -= tentative;
     }
+    const bool mtp = c.drafts > 0;
     needed = std::max(needed, scratch_of({.rows = c.rows,
-                                          .decode_rows = decodes,
+                                          .decode_rows = decodes > 0 ? row : 0,
                                           .segments = c.segments,
                                           .decodes = decodes,
                                           .logit_rows = c.logit_rows,
-                                          .decode_logit_rows = decodes,
+                                          .decode_logit_rows = decodes > 0 ? row : 0,
                                           .hidden_rows = c.hidden_rows,
                                           .scored_rows = c.scored_rows,
                                           .table_width = c.table_width,
-                                          .longest = context},
+                                          .longest = context,
+                                          .most_rows = 1 + options_.most_drafts(),
+                                          .draft_passes = mtp && decodes > 0 ? c.drafts : 0,
+                                          .follows = mtp},
                                          segments));
   }
   const int64_t available = available_memory();
@@ -180,7 +205,7 @@ CpuBackend::~CpuBackend() {
 
 std::vector<std::span<std::byte>> CpuBackend::regions() const {
   return {storage_.memory(), workspace_->memory(), step_.span(), results_.span(),
-          sampled_.span(),   history_.span(),      host_.span()};
+          sampled_.span(),   history_.span(),      kept_.span(), host_.span()};
 }
 
 OpContext CpuBackend::context(Workspace& workspace) {
@@ -235,8 +260,8 @@ void CpuBackend::run(Buffer& b) {
   const auto begin = std::chrono::steady_clock::now();
   std::memcpy(step_.data(), b.staging.data(), static_cast<size_t>(layout_.used_bytes(b.shape)));
   swap(layout_.arrays(b.staging.data()), b.shape);
-  const StepBatch batch = layout_.batch(step_.data(), b.shape, reinterpret_cast<int32_t*>(sampled_.data()));
-  compute(batch, *workspace_, results_.data());
+  const StepBatch batch = layout_.batch(step_.data(), b.shape, nullptr);
+  compute(b.shape, *workspace_);
   const bool tops = reports_tops(batch.sample_rows, b.shape.logit_rows);
   std::memcpy(b.results.data(), results_.data(), static_cast<size_t>(result_layout_.used_bytes(tops)));
   b.done.out = result_layout_.outputs(b.results.data(), b.shape.logit_rows);
@@ -248,6 +273,10 @@ void CpuBackend::run(Buffer& b) {
   if (b.shape.scored_rows > 0)
     std::memcpy(b.results.data() + result_layout_.scored_begin(), results_.data() + result_layout_.scored_begin(),
                 static_cast<size_t>(result_layout_.scored_bytes(reports_tops(batch.score_rows, b.shape.scored_rows))));
+  b.done.drafts = result_layout_.drafts(b.results.data());
+  if (b.shape.draft_passes > 0)
+    std::memcpy(b.done.drafts.data, sampled_.data() + layout_.capacity().batch_slots * sizeof(int32_t),
+                static_cast<size_t>(b.done.drafts.bytes()));
   b.done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   leave();
 }
@@ -266,17 +295,22 @@ void CpuBackend::swap(const StepLayout::Arrays& a, const StepShape& shape) {
   for (int32_t i = 0; i < shape.swap_ins; ++i) move(a.swap_ins[i], false);
 }
 
-void CpuBackend::compute(const StepBatch& batch, Workspace& workspace, std::byte* results) {
+void CpuBackend::compute(const StepShape& shape, Workspace& workspace) {
   std::span<const int32_t> suppressed;
   if (model_->tokenizer) suppressed = model_->tokenizer->suppress_tokens();
-  compute_step(context(workspace), placed_ ? *placed_ : model_->model->decoder(), batch,
+  auto* const sampled = reinterpret_cast<int32_t*>(sampled_.data());
+  std::byte* const results = results_.data();
+  const StepCapacity& c = layout_.capacity();
+  compute_step(context(workspace), {decoder(), mtp_ ? &*mtp_ : nullptr}, layout_.batch(step_.data(), shape, sampled),
+               layout_.drafts(step_.data(), shape, sampled, result_layout_.outputs(results, shape.logit_rows).tokens),
                {.latency = options_.for_latency(), .probe = options_.probe && !pool_.dry() ? &options_.probe : nullptr},
                {.cache = storage_,
+                .kept = make_tensor(kept_.data(), DType::kF32, {c.kept(), c.width}),
                 .history = token_history_,
                 .suppressed = suppressed,
-                .out = result_layout_.outputs(results, batch.shape.logit_rows),
-                .scored = result_layout_.scored(results, batch.shape.scored_rows),
-                .hidden = result_layout_.hidden(results, batch.shape.hidden_rows)});
+                .out = result_layout_.outputs(results, shape.logit_rows),
+                .scored = result_layout_.scored(results, shape.scored_rows),
+                .hidden = result_layout_.hidden(results, shape.hidden_rows)});
 }
 
 Status CpuBackend::read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) {

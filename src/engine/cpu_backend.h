@@ -84,12 +84,13 @@ class CpuBackend : public Backend {
     Stage stage = Stage::kIdle;
   };
   void repack();
+  const Decoder& decoder() const;
   Status measure();
   OpContext context(Workspace& workspace);
   void work();
   void run(Buffer& buffer);
   void swap(const StepLayout::Arrays& a, const StepShape& shape);
-  void compute(const StepBatch& batch, Workspace& workspace, std::byte* results);
+  void compute(const StepShape& shape, Workspace& workspace);
 
   std::shared_ptr<const LoadedModel> model_;
   EngineOptions options_;
@@ -100,7 +101,8 @@ class CpuBackend : public Backend {
   CacheStorage storage_;
   StepLayout layout_;
   ResultLayout result_layout_;
-  Pages step_, results_, sampled_, history_;
+  std::optional<Decoder> mtp_;  // the block for multi-token prediction, if it drafts
+  Pages step_, results_, sampled_, history_, kept_;
   Pages host_;  // what was moved to the host
   HostPages host_pages_;
   std::optional<Workspace> workspace_;

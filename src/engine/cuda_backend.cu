@@ -90,10 +90,7 @@ class CudaBackend final : public Backend {
   void run(const StepShape& padded, const StepShape& actual);
   static StepShape shape_of(const GraphSize& size);
   Status launch(const StepShape& shape);
-  void compute(const StepBatch& batch, Workspace& workspace, bool only_chooses = false);
-  StepBatch batch(const StepShape& shape) const {
-    return layout_.batch(step_.data(), shape, reinterpret_cast<int32_t*>(sampled_.data()));
-  }
+  void compute(const StepShape& shape, Workspace& workspace, bool only_chooses = false);
 
   std::shared_ptr<const LoadedModel> model_;
   EngineOptions options_;
@@ -104,7 +101,7 @@ class CudaBackend final : public Backend {
   StepLayout layout_;
   ResultLayout result_layout_;
   cuda::Context context_;
-  Memory step_, results_, sampled_, history_, suppressed_, scratch_, caches_;
+  Memory step_, results_, sampled_, history_, kept_, suppressed_, scratch_, caches_;
   std::optional<Workspace> workspace_;
   TokenHistory token_history_;
   CacheViews views_;
@@ -141,7 +138,7 @@ Status CudaBackend::create() {
   QUIRE_CHECKED(check_gpu_options(options_));
   QUIRE_TRY(machine_, gpu_machine());
   QUIRE_CHECKED(context_.create());
-  QUIRE_TRY(weights_, model_->on_gpu(options_.threads));
+  QUIRE_TRY(weights_, model_->on_gpu(options_.threads, options_.mtp));
   const double device = seconds();
   QUIRE_CHECKED(create_buffers());
   QUIRE_CHECKED(create_fixed());
@@ -177,10 +174,11 @@ Status CudaBackend::create_fixed() {
   };
   QUIRE_TRY(step_, device(layout_.bytes(), "the arrays of a step"));
   QUIRE_TRY(results_, device(result_layout_.bytes(), "the results of a step"));
-  QUIRE_TRY(sampled_, device(c.batch_slots * int64_t{4}, "sampled tokens"));
+  QUIRE_TRY(sampled_, device(c.sampled() * int64_t{4}, "sampled tokens"));
+  QUIRE_TRY(kept_, device(int64_t{c.kept()} * c.width * 4, "hidden states for drafts"));
   QUIRE_TRY(history_, device(token_history_bytes(c.batch_slots, vocab, seen), "the history of penalties"));
   token_history_ = lay_out_token_history(history_.data(), c.batch_slots, vocab, seen);
-  for (const Memory* m : {&step_, &sampled_, &history_})
+  for (const Memory* m : {&step_, &sampled_, &history_, &kept_})
     QUIRE_CHECKED(cuda::check(cudaMemset(m->data(), 0, static_cast<size_t>(m->bytes())), "clearing memory"));
   std::span<const TokenId> suppressed;
   if (model_->tokenizer) suppressed = model_->tokenizer->suppress_tokens();
@@ -201,7 +199,7 @@ Status CudaBackend::create_fixed() {
 Status CudaBackend::rehearse() {
   const StepCapacity& c = layout_.capacity();
   // Addresses that nothing is read from.
-  views_ = CacheViews(model_->model->cache_shape(Device::kCuda, options_.kv_cache), scratch_.data(), 1, 1);
+  views_ = CacheViews(options_.cache_shape(model_->model->config()), scratch_.data(), 1, 1);
   const GraphSize largest = graph_sizes(c).front();
   const StepShape decodes = shape_of(largest);
   StepShape prompt{.rows = c.rows, .segments = 1, .logit_rows = 1, .table_width = c.table_width};
@@ -214,6 +212,14 @@ Status CudaBackend::rehearse() {
     both.decode_keys = largest.width * int64_t{kBlockTokens};
     steps.push_back(both);
   }
+  if (c.logit_rows > c.segments) {
+    const int32_t drafts = options_.most_drafts();
+    StepShape speculates = shape_of({1, largest.width});
+    speculates.rows = speculates.decode_rows = speculates.logit_rows = speculates.decode_logit_rows = 1 + drafts;
+    speculates.most_rows = 1 + drafts;
+    if (c.drafts > 0) speculates.draft_passes = drafts, speculates.follows = true;
+    steps.push_back(speculates);
+  }
   for (const StepShape& step : steps) {
     Result<int64_t> kernels = CudaGraphs::rehearse(context_.stream, [&] { return launch(step); });
     if (!kernels.ok()) return request_error("this GPU cannot compute the model: {}", kernels.error().message);
@@ -225,7 +231,7 @@ Status CudaBackend::rehearse() {
 
 // KV blocks and state slots from what the others leave of the cap.
 Status CudaBackend::create_caches() {
-  const CacheShape shape = model_->model->cache_shape(Device::kCuda, options_.kv_cache);
+  const CacheShape shape = options_.cache_shape(model_->model->config());
   const std::optional<int64_t> block = shape.block_bytes(), slot = shape.state_bytes();
   QUIRE_TRY(const GpuMemory m, gpu_memory(weights_->bytes()));
   const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * options_.gpu_memory_utilization);
@@ -277,21 +283,24 @@ void CudaBackend::capture_graphs() {
 Result<int64_t> CudaBackend::measure() {
   const StepCapacity& c = layout_.capacity();
   Workspace all;
-  views_ = CacheViews(model_->model->cache_shape(Device::kCuda, options_.kv_cache), nullptr, 1, 1);
+  views_ = CacheViews(options_.cache_shape(model_->model->config()), nullptr, 1, 1);
   context_.dry = true;
   // All sequences read prompts, or all generate: what operators take grows with the number of either.
   for (const int32_t decodes : {0, c.segments}) {
     StepShape s{.rows = c.rows,
-                .decode_rows = decodes,
+                .decode_rows = decodes > 0 ? c.logit_rows : 0,
                 .segments = std::max(1, c.segments),
                 .decodes = decodes,
                 .logit_rows = c.logit_rows,
-                .decode_logit_rows = decodes,
+                .decode_logit_rows = decodes > 0 ? c.logit_rows : 0,
                 .hidden_rows = c.hidden_rows,
                 .scored_rows = c.scored_rows};
+    s.most_rows = 1 + options_.most_drafts();
+    s.follows = c.drafts > 0;
+    if (decodes > 0) s.draft_passes = c.drafts;
     s.table_width = c.table_width;
     s.decode_keys = int64_t{decodes} * options_.context;
-    compute(batch(s), all);
+    compute(s, all);
   }
   context_.dry = false;
   QUIRE_CHECKED(std::exchange(context_.status, Status{}));
@@ -339,6 +348,12 @@ void CudaBackend::enqueue(Buffer& b) {
                          cudaMemcpyDeviceToHost, stream),
          "copying log-probabilities of prompts from the GPU");
   }
+  if (b.shape.draft_passes > 0) {
+    const Tensor drafts = result_layout_.drafts(b.results.data());
+    keep(cudaMemcpyAsync(drafts.data, sampled_.data() + layout_.capacity().batch_slots * sizeof(int32_t),
+                         static_cast<size_t>(drafts.bytes()), cudaMemcpyDeviceToHost, stream),
+         "copying drafts from the GPU");
+  }
   keep(cudaEventRecord(b.end, stream), "recording an event");
 }
 
@@ -359,7 +374,7 @@ void CudaBackend::move(const Buffer& b) {
 // Steps of generated tokens alone, one for each sequence, all of them sampled: their launches depend on few numbers.
 bool CudaBackend::replayable(const StepShape& s) const {
   return options_.graphs && s.rows > 0 && s.rows == s.decodes && s.segments == s.decodes && s.logit_rows == s.rows &&
-         s.slot_copies == 0 && s.history_updates == 0 && s.past_updates == 0;
+         s.slot_copies == 0 && s.history_updates == 0 && s.past_updates == 0 && s.draft_passes == 0 && !s.follows;
 }
 
 // Rounds the rows of a step up with padding, so that few graphs serve all.
@@ -390,22 +405,22 @@ void CudaBackend::run(const StepShape& padded, const StepShape& actual) {
   const GraphSize size{padded.rows, padded.table_width};
   const cudaGraphExec_t graph = replayable(actual) ? graphs_.find(size) : nullptr;
   if (graph == nullptr) {
-    compute(batch(padded), *workspace_);
+    compute(padded, *workspace_);
     return log_.computed(padded.rows > padded.decode_rows);
   }
-  log_.replayed(size, [&] { compute(batch(actual), *workspace_, true); });
+  log_.replayed(size, [&] { compute(actual, *workspace_, true); });
   context_.keep(cuda::check(cudaGraphLaunch(graph, context_.stream), "replaying a step"));
 }
 
 // For captures: an error is what an operator or a launch said.
 Status CudaBackend::launch(const StepShape& shape) {
-  compute(batch(shape), *workspace_);
+  compute(shape, *workspace_);
   return std::exchange(context_.status, Status{});
 }
 
-void CudaBackend::compute(const StepBatch& batch, Workspace& workspace, bool only_chooses) {
+void CudaBackend::compute(const StepShape& shape, Workspace& workspace, bool only_chooses) {
   context_.weights.begin_step(context_.dry);
-  context_.states_at_rest = batch.shape.slot_copies == 0;
+  context_.states_at_rest = shape.slot_copies == 0;
   const OpContext ctx{.pool = pool_,
                       .workspace = workspace,
                       .machine = machine_,
@@ -414,14 +429,19 @@ void CudaBackend::compute(const StepBatch& batch, Workspace& workspace, bool onl
                       .launches = context_.dry ? nullptr : log_.observer(),
                       .only_chooses = only_chooses,
                       .gpu = &context_};
+  auto* const sampled = reinterpret_cast<int32_t*>(sampled_.data());
+  const StepCapacity& c = layout_.capacity();
   compute_step(
-      ctx, weights_->decoder(), batch, {},
+      ctx, {weights_->decoder(), weights_->mtp()}, layout_.batch(step_.data(), shape, sampled),
+      layout_.drafts(step_.data(), shape, sampled, result_layout_.outputs(results_.data(), shape.logit_rows).tokens),
+      {},
       {.cache = views_,
+       .kept = make_tensor(kept_.data(), DType::kF32, {c.kept(), c.width}),
        .history = token_history_,
        .suppressed = {reinterpret_cast<const int32_t*>(suppressed_.data()), static_cast<size_t>(suppressed_count_)},
-       .out = result_layout_.outputs(results_.data(), batch.shape.logit_rows),
-       .scored = result_layout_.scored(results_.data(), batch.shape.scored_rows),
-       .hidden = result_layout_.hidden(results_.data(), batch.shape.hidden_rows)});
+       .out = result_layout_.outputs(results_.data(), shape.logit_rows),
+       .scored = result_layout_.scored(results_.data(), shape.scored_rows),
+       .hidden = result_layout_.hidden(results_.data(), shape.hidden_rows)});
 }
 
 Result<StepResults> CudaBackend::wait(int buffer) {
@@ -437,6 +457,7 @@ Result<StepResults> CudaBackend::wait(int buffer) {
   done.out = result_layout_.outputs(b.results.data(), b.shape.logit_rows);
   done.hidden = result_layout_.hidden(b.results.data(), b.shape.hidden_rows);
   done.scored = result_layout_.scored(b.results.data(), b.shape.scored_rows);
+  done.drafts = result_layout_.drafts(b.results.data());
   done.seconds = static_cast<double>(ms) * 1e-3;
   return done;
 }

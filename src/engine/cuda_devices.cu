@@ -87,7 +87,7 @@ Result<MemoryOfEngine> place_on_gpu(const LoadedModel& model, const EngineOption
   QUIRE_CHECKED(choose_gpu(model, options.gpu, options.kv_cache));
   QUIRE_CHECKED(check_gpu_options(options));
   const auto begin = std::chrono::steady_clock::now();
-  QUIRE_TRY(const std::shared_ptr<const CudaWeights> weights, model.on_gpu(options.threads));
+  QUIRE_TRY(const std::shared_ptr<const CudaWeights> weights, model.on_gpu(options.threads, options.mtp));
   log_info(fmt::format("cuda: weights {:.2f} s ({:.1f} GiB)",
                        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
                        static_cast<double>(weights->bytes()) / (1 << 30)));

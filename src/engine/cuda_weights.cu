@@ -11,6 +11,7 @@
 #include "core/thread_pool.h"
 #include "engine/gpu_placement.h"
 #include "engine/loaded_model.h"
+#include "engine/speculative_options.h"
 #include "ops/cuda/weights.h"
 #include "ops/gemm/cuda/pack.h"
 #include "quant/format.h"
@@ -243,13 +244,19 @@ class Placer final : public WeightPlacer {
 class Loaded final : public CudaWeights {
  public:
   const Decoder& decoder() const override { return *decoder_; }
+  const Decoder* mtp() const override { return mtp_ ? &*mtp_ : nullptr; }
   int64_t bytes() const override { return bytes_; }
 
-  Status place(const Decoder& mapped, int threads) {
+  Status place(const Decoder& mapped, const MtpBlock* block, int threads) {
     Ring ring(threads);
     QUIRE_CHECKED(ring.create());
     Placer placer(ring, memory_);
     decoder_ = mapped.placed(placer);
+    if (block != nullptr) {
+      MtpWeights weights = block->weights;
+      visit(weights, placer);
+      mtp_ = mtp_decoder(*decoder_, weights, kDraftedTokens);
+    }
     if (!placer.status().ok()) return placer.status();
     bytes_ = placer.bytes();
     return ring.finish();
@@ -257,20 +264,24 @@ class Loaded final : public CudaWeights {
 
  private:
   std::vector<Memory> memory_;
-  std::optional<Decoder> decoder_;
+  std::optional<Decoder> decoder_, mtp_;
   int64_t bytes_ = 0;
 };
 
 }  // namespace
 
-Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu(int threads) const {
+Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu(int threads, bool with_mtp) const {
+  const MtpBlock* block = nullptr;
+  if (with_mtp) {
+    QUIRE_TRY(block, mtp());
+  }
   const std::lock_guard lock(copies_mutex_);
   int gpu = 0;
   QUIRE_CHECKED(cuda::check(cudaGetDevice(&gpu), "asking for the current GPU"));
-  if (auto made = on_gpu_[gpu].lock()) return made;
+  if (auto made = on_gpu_[{gpu, with_mtp}].lock()) return made;
   auto loaded = std::make_shared<Loaded>();
-  QUIRE_CHECKED(loaded->place(model->decoder(), threads));
-  on_gpu_[gpu] = loaded;
+  QUIRE_CHECKED(loaded->place(model->decoder(), block, threads));
+  on_gpu_[{gpu, with_mtp}] = loaded;
   return std::shared_ptr<const CudaWeights>(std::move(loaded));
 }
 

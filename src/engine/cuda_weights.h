@@ -14,7 +14,8 @@ class CudaWeights {
  public:
   virtual ~CudaWeights() = default;
   virtual const Decoder& decoder() const = 0;
-  virtual int64_t bytes() const = 0;  // of the device's memory
+  virtual const Decoder* mtp() const = 0;  // the block for multi-token prediction; null: it was not asked for
+  virtual int64_t bytes() const = 0;       // of the device's memory
 };
 
 }  // namespace quire

@@ -61,9 +61,10 @@ void dry_step(const Decoder& decoder, const Machine& machine, const DryStep& ste
                       .choice = step.choice,
                       .launches = &observer,
                       .only_chooses = true};
-  compute_step(ctx, decoder, layout.batch(nowhere(), shape, reinterpret_cast<int32_t*>(nowhere())),
+  compute_step(ctx, {decoder}, layout.batch(nowhere(), shape, reinterpret_cast<int32_t*>(nowhere())), {},
                {.latency = step.latency},
                {.cache = caches,
+                .kept = {},
                 .history = {},
                 .suppressed = {},
                 .out = results.outputs(nowhere(), shape.logit_rows),

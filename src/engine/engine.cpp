@@ -20,6 +20,18 @@ std::string short_count(int64_t n) {
   return n < 1000000 ? fmt::format("{}", n) : fmt::format("{:.2f}M", static_cast<double>(n) * 1e-6);
 }
 
+// Speculation that has nothing to draft with is none.
+void find_drafters(const LoadedModel& model, EngineOptions& options) {
+  SpeculativeOptions& o = options.speculative;
+  if (o.wants_mtp() && (o.mode == Speculative::kMtp || model.model->config().mtp_layers > 0)) {
+    const Result<const MtpBlock*> block = model.mtp();
+    options.mtp = block.ok();
+    if (!block.ok())
+      log_warning(fmt::format("nothing is drafted by multi-token prediction: {}", block.error().message));
+  }
+  if (!options.mtp && !o.looks_up()) o.mode = Speculative::kOff;
+}
+
 bool contains(std::span<const RequestId> ids, RequestId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -49,6 +61,7 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
   const ModelConfig& config = model->model->config();
   const bool by_default = options.context == 0;
   QUIRE_CHECKED(check_options(options, config));
+  find_drafters(*model, options);
   QUIRE_TRY(const MemoryOfEngine has, memory_for(*model, options));
   QUIRE_TRY(options, resolve(std::move(options), config, has.memory));
   if (by_default && options.context < config.context_length)
@@ -74,7 +87,7 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, 
       queue_({.top_priority = options_.top_priority, .ageing_steps = options_.ageing_steps}) {
   fingerprint_ = fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
                              options_.for_latency() ? "latency" : "throughput", model_->identity());
-  const CacheShape cache = model_->model->cache_shape(options_.device, options_.kv_cache);
+  const CacheShape cache = options_.cache_shape(model_->model->config());
   if (cache.kv_dtype != cache.activation_dtype)
     fingerprint_ += fmt::format("/kv-{}", cache.kv_dtype == DType::kF8E4M3 ? "fp8" : dtype_name(cache.kv_dtype));
   const auto sequences = static_cast<size_t>(options_.max_sequences);
@@ -163,7 +176,8 @@ bool Engine::step() {
   take_incoming();
   if (const std::optional<Error> error = lost()) fail_all(*error);  // what was submitted just before
   const bool was_idle = in_flight_.empty();
-  const bool planned = !in_flight_.full() && schedule();
+  const bool waits = !in_flight_.empty() && (in_flight_.newest().speculates || speculates());
+  const bool planned = !in_flight_.full() && !waits && schedule();
   if (planned) submit_step(begin);
   if (!in_flight_.empty()) {
     // Ahead by `depth` steps, or by as many as there are.
@@ -204,7 +218,7 @@ void Engine::publish_counts() {
 void Engine::publish_host_tier() {
   const PrefixCache* const cache = cache_.prefix_cache();
   if (cache == nullptr || cache->host() == nullptr) return;
-  const CacheShape shape = model_->model->cache_shape(options_.device, options_.kv_cache);
+  const CacheShape shape = options_.cache_shape(model_->model->config());
   const int64_t chunk = kChunkBlocks * *shape.block_bytes(), state = *shape.state_bytes();
   const PrefixCache::Stats s = cache->stats();
   stats_.host_pages_used = cache->host()->used_count();

@@ -33,6 +33,9 @@ namespace quire {
 
 struct StepStats {
   int64_t steps = 0, prompt_tokens = 0, decode_tokens = 0;
+  // Drafts that steps verified, how many sequences had some so often, and how many of the i-th drafts were right.
+  int64_t drafted_sequences = 0, drafts = 0, drafts_accepted = 0;
+  std::array<int64_t, kMostDrafts> accepted_at{};
   double prompt_seconds = 0.0, decode_seconds = 0.0;  // a mixed step's time is shared by rows
   // Of the prompts that were admitted: tokens, those of them that the prefix cache had, and why it had no more.
   int64_t prefix_queries = 0, prefix_hits = 0;
@@ -138,6 +141,11 @@ class Engine {
   void take_incoming();
   void carry_out_cancels();
   void take_snapshot();
+  // What is drafted for each sequence in the step that is planned, if nothing of it is in flight.
+  void offer_drafts();
+  void offer_drafts(Sequence& s) const;
+  // Whether the next step may verify drafts, which the outcome of every step before it decides.
+  bool speculates() const;
   void look_at_waiting();
   bool has_shared_prefix(const Sequence& s) const;
   void note_beginning(Sequence& s);
@@ -158,6 +166,9 @@ class Engine {
   Result<StepResults> wait_for(StepInFlight& step);
   void count_step(const StepRecord& record);
   void commit_rows(const SequenceRows& rows, const StepResults& results);
+  // Tokens that the rows of a sequence made: one, and another for each draft that was right.
+  void commit_tokens(const SequenceRows& rows, const StepResults& results);
+  void count_drafts(int32_t drafts, int32_t accepted);
   void commit_token(Sequence& s, Sampled sampled);
   void commit_prompt(Sequence& s);
   TokenEvent event_of(Sequence& s) const;

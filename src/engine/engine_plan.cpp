@@ -16,6 +16,7 @@ constexpr int32_t kMostSkipped = 4;
 void Engine::take_snapshot() {
   snapshot_.running.clear();
   snapshot_.waiting.clear();
+  offer_drafts();
   for (const auto& s : running_.all())
     snapshot_.running.push_back({.id = SeqId{s->memory.slot},
                                  .prompt = s->prompt_tokens(),
@@ -26,7 +27,8 @@ void Engine::take_snapshot() {
                                  .swapped = static_cast<int32_t>(s->memory.swapped.size()),
                                  .cut = cache_.next_cut(*s),
                                  .finished = s->finished(),
-                                 .skipped_steps = s->skipped_steps});
+                                 .skipped_steps = s->skipped_steps,
+                                 .drafts = s->drafts.count});
   snapshot_.total_blocks = cache_.blocks().total();
   snapshot_.available_blocks = cache_.blocks().available();
   snapshot_.host_blocks = cache_.host_blocks().total();
@@ -135,6 +137,7 @@ bool Engine::schedule() {
             {.max_batch_tokens = options_.max_batch_tokens,
              .max_sequences = options_.max_sequences,
              .max_swaps = options_.most_swaps(),
+             .max_draft_rows = options_.most_draft_rows(),
              .patience = options_.patience_steps,
              .first_token_threshold = options_.first_token_threshold,
              .most_skipped = kMostSkipped},

@@ -60,6 +60,7 @@ void Engine::add_rows(const Work& work, bool decode, StepInFlight& step) {
   SequenceRows& rows = step.rows.emplace_back();
   rows.sequence = &s;
   const Segment segment = writer_.add(s, work, decode, rows);
+  step.speculates |= rows.drafts > 0;
   // The state that the chunk before left is saved before this one changes it.
   if (s.prefix.unsaved > 0) cache_.save_state(s, rows);
   if (!decode && cache_.is_checkpoint(s, end)) s.prefix.unsaved = end;
@@ -119,7 +120,7 @@ void Engine::commit_rows(const SequenceRows& rows, const StepResults& results) {
   Sequence& s = *rows.sequence;
   if (rows.hidden_count > 0) collect_hidden(rows, results.hidden);
   if (rows.scored_count > 0) collect_logprobs(rows, results.scored);
-  if (rows.logit_row >= 0) return commit_token(s, read_sampled(results.out, rows.logit_row));
+  if (rows.logit_row >= 0) return commit_tokens(rows, results);
   if (s.request.max_tokens == 0 && rows.prompt_end == s.prompt_tokens()) commit_prompt(s);
 }
 
@@ -130,6 +131,33 @@ TokenEvent Engine::event_of(Sequence& s) const {
           .diverged_at = s.prefix.miss.diverged_at,
           .prompt = std::exchange(s.results.logprobs, nullptr),
           .admitted = s.admitted};
+}
+
+void Engine::count_drafts(int32_t drafts, int32_t accepted) {
+  const std::lock_guard lock(inbox_mutex_);
+  ++stats_.drafted_sequences;
+  stats_.drafts += drafts;
+  stats_.drafts_accepted += accepted;
+  for (int32_t i = 0; i < accepted; ++i) ++stats_.accepted_at[static_cast<size_t>(i)];
+}
+
+void Engine::commit_tokens(const SequenceRows& rows, const StepResults& results) {
+  Sequence& s = *rows.sequence;
+  const SequenceDrafts& d = s.drafts;
+  int32_t accepted = 0;
+  for (int32_t i = 0; i <= rows.drafts; ++i) {
+    Sampled sampled = read_sampled(results.out, rows.logit_row + i);
+    const TokenId token = sampled.token;
+    commit_token(s, std::move(sampled));
+    if (s.finished() || i == rows.drafts) break;
+    const TokenId draft = d.by_mtp ? results.drafts.row<int32_t>(s.memory.slot)[i] : d.tokens[static_cast<size_t>(i)];
+    if (token != draft) break;
+    ++accepted;
+  }
+  if (rows.drafts == 0) return;
+  // What was computed of drafts that were wrong is computed again: with the tokens that took their places.
+  s.planned = s.committed() - 1;
+  count_drafts(rows.drafts, accepted);
 }
 
 void Engine::commit_token(Sequence& s, Sampled sampled) {

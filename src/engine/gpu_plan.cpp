@@ -107,7 +107,7 @@ class Plan {
 }  // namespace
 
 Result<GpuStepCost> gpu_step_cost(const EngineOptions& o, const ModelConfig& c) {
-  const CacheShape shape = cache_shape(c, activation_type(Device::kCuda), o.kv_cache);
+  const CacheShape shape = o.cache_shape(c);
   const std::optional<int64_t> block = shape.block_bytes(), state = shape.state_bytes();
   if (!block || !state) return file_error("keys and values, or recurrent states, of more bytes than can be counted");
   constexpr int64_t kMib = int64_t{1} << 20;

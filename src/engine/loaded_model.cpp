@@ -94,6 +94,13 @@ Result<std::shared_ptr<const LoadedModel>> load_model(gguf::File file, const std
   return std::shared_ptr<const LoadedModel>(std::move(m));
 }
 
+Result<const MtpBlock*> LoadedModel::mtp() const {
+  const std::lock_guard lock(copies_mutex_);
+  if (!mtp_) mtp_.emplace(model->mtp());
+  if (!mtp_->ok()) return mtp_->error();
+  return static_cast<const MtpBlock*>(&**mtp_);
+}
+
 std::shared_ptr<const RepackedWeights> LoadedModel::repacked(ThreadPool& pool) const {
   const std::lock_guard lock(copies_mutex_);
   if (auto made = repacked_.lock()) return made;

@@ -32,11 +32,15 @@ struct LoadedModel {
   // files that compute the same have the same, whatever they are called.
   uint64_t identity() const { return identity_; }
 
+  // The block for multi-token prediction, loaded when it is first asked for; or what is wrong with it.
+  Result<const MtpBlock*> mtp() const;
+
   // Copies of the weights for generating faster (ops/gemm/repack.h), if memory holds them beside the file;
   // else null. Made for the first engine that asks, and kept as long as an engine has them.
   std::shared_ptr<const RepackedWeights> repacked(ThreadPool& pool) const;
-  // The weights on the current GPU; likewise. In programs with CUDA only. `threads` read the file; 0: all CPUs.
-  Result<std::shared_ptr<const CudaWeights>> on_gpu(int threads = 0) const;
+  // The weights on the current GPU, with those of the block for multi-token prediction or without; likewise. In
+  // programs with CUDA only. `threads` read the file; 0: all CPUs.
+  Result<std::shared_ptr<const CudaWeights>> on_gpu(int threads = 0, bool with_mtp = false) const;
 
  private:
   friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string&);
@@ -45,8 +49,10 @@ struct LoadedModel {
   Status make_ready(const std::string& name);
   uint64_t identity_ = 0;
   mutable std::mutex copies_mutex_;
+  mutable std::optional<Result<MtpBlock>> mtp_;
   mutable std::weak_ptr<const RepackedWeights> repacked_;
-  mutable std::map<int, std::weak_ptr<const CudaWeights>> on_gpu_;  // by the GPU's number
+  // By the GPU's number, and whether the block for multi-token prediction is there.
+  mutable std::map<std::pair<int, bool>, std::weak_ptr<const CudaWeights>> on_gpu_;
 };
 
 // Maps the file, checks every tensor and builds the tokenizer. Weights are used where they are mapped:

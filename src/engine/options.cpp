@@ -16,7 +16,7 @@ int32_t blocks(int64_t tokens) {
 // every sequence's table, take seven eighths of `memory`; a few thousand tokens at least, whatever there is.
 int64_t longest_default(const EngineOptions& o, const ModelConfig& c, int64_t memory) {
   constexpr int64_t kLeast = 4096, kOfBlock = 64;
-  const std::optional<int64_t> kv = cache_shape(c, activation_type(o.device), o.kv_cache).block_bytes();
+  const std::optional<int64_t> kv = o.cache_shape(c).block_bytes();
   if (!kv) return std::min(kLeast, c.context_length);
   const int64_t tables = int64_t{4} * std::max(o.max_sequences, 1), past = 4 * kBlockTokens;
   const int64_t of_block = std::min(*kv, INT64_MAX / 2) + kOfBlock + tables + past;
@@ -26,12 +26,23 @@ int64_t longest_default(const EngineOptions& o, const ModelConfig& c, int64_t me
 
 }  // namespace
 
+CacheShape EngineOptions::cache_shape(const ModelConfig& model) const {
+  return quire::cache_shape(model, activation_type(device), kv_cache, {most_drafts(), mtp});
+}
+
+int32_t EngineOptions::most_draft_rows() const {
+  constexpr int32_t kRows = 128;  // with the generated tokens before the drafts
+  const int32_t wanted = most_drafts() * max_sequences;
+  return std::clamp(std::min(wanted, kRows - max_sequences), std::min(most_drafts(), max_batch_tokens - 1),
+                    std::max(wanted, 0));
+}
+
 int32_t EngineOptions::most_swaps() const {
   return swap_bytes > 0 ? blocks(context) + max_sequences + blocks(max_batch_tokens) : 0;
 }
 
 int32_t EngineOptions::state_pages(const ModelConfig& model) const {
-  const CacheShape shape = cache_shape(model, activation_type(device), kv_cache);
+  const CacheShape shape = cache_shape(model);
   const std::optional<int64_t> block = shape.block_bytes(), state = shape.state_bytes();
   if (!block || !state || *block == 0) return 0;
   return static_cast<int32_t>(std::min((*state + *block - 1) / *block, int64_t{1} << 20));
@@ -50,7 +61,7 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
   return {.rows = max_batch_tokens,
           .segments = max_sequences,
           .table_width = blocks(context),
-          .logit_rows = max_sequences,
+          .logit_rows = max_sequences + most_draft_rows(),
           .hidden_rows = pooling == Pooling::kMean ? max_batch_tokens : max_sequences,
           .width = static_cast<int32_t>(model.d_model),
           .scored_rows = max_prompt_logprobs >= 0 ? max_batch_tokens : 0,
@@ -59,8 +70,9 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
           .swaps = most_swaps() + cache_moves(model),
           .past = prefix_cache ? static_cast<int32_t>(context) : 0,
           .batch_slots = max_sequences,
-          .biases = max_sequences * max_logit_bias,
-          .max_top = static_cast<int32_t>(std::min<int64_t>(model.vocab, max_logprobs))};
+          .biases = (max_sequences + most_draft_rows()) * max_logit_bias,
+          .max_top = static_cast<int32_t>(std::min<int64_t>(model.vocab, max_logprobs)),
+          .drafts = mtp ? most_drafts() : 0};
 }
 
 Status check_options(const EngineOptions& o, const ModelConfig& c) {
@@ -88,6 +100,9 @@ Status check_options(const EngineOptions& o, const ModelConfig& c) {
   if (o.state_checkpoints > 65536) return request_error("{} saved states: must be at most 65536", o.state_checkpoints);
   if (o.prefix_host_bytes < 0)
     return request_error("{} bytes of the host for the prefix cache: must not be negative", o.prefix_host_bytes);
+  if (o.speculative.tokens < 1 || o.speculative.tokens > kMostDrafts)
+    return request_error("{} drafts of a sequence in a step: must be between 1 and {}", o.speculative.tokens,
+                         kMostDrafts);
   if (o.volatile_tail < 0) return request_error("a volatile tail of {} tokens: must not be negative", o.volatile_tail);
   if (o.patience_steps < 0) return request_error("a patience of {} steps: must not be negative", o.patience_steps);
   if (o.ageing_steps < 1) return request_error("ageing after {} steps: must be at least 1", o.ageing_steps);

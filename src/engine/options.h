@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "engine/speculative_options.h"
+#include "model/memory.h"
 #include "model/model.h"
 
 namespace quire {
@@ -82,6 +84,9 @@ struct EngineOptions {
   int32_t first_token_threshold = 0;
   // For kMean, results have room for the hidden states of a whole step; for kLast, for one of each sequence.
   Pooling pooling = Pooling::kLast;
+  // Drafts that are verified beside generated tokens. The texts are the same.
+  SpeculativeOptions speculative;
+  bool mtp = false;             // set by Engine::create: the model's block for multi-token prediction drafts
   uint64_t shuffle_blocks = 0;  // not 0: hand out KV blocks in this random order (tests)
   KernelChoice kernels;
   LaunchLog* launches = nullptr;  // not null: is told what the kernels of a GPU's steps belong to; outlives the engine
@@ -91,6 +96,12 @@ struct EngineOptions {
   bool for_latency() const {
     return arithmetic == Arithmetic::kLatency || (arithmetic == Arithmetic::kAuto && max_sequences <= kFewSequences);
   }
+  // Of a sequence in a step, at most.
+  int32_t most_drafts() const { return speculative.enabled() ? speculative.tokens : 0; }
+  // Of all sequences in a step. Each takes a row of logits, which are large.
+  int32_t most_draft_rows() const;
+  // What the caches of this model look like.
+  CacheShape cache_shape(const ModelConfig& model) const;
   int32_t kv_blocks() const { return static_cast<int32_t>((kv_tokens + kBlockTokens - 1) / kBlockTokens); }
   // Slots for recurrent states: the sequences', then those of the prefix cache. 0 for a model without.
   int32_t state_slots(const ModelConfig& model) const {

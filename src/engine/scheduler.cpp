@@ -73,6 +73,8 @@ class Planner {
       behind += s.held;
       budget_ -= decodes(s) && has_row_first(s);
     }
+    draft_rows_ = plan_.first_tokens ? 0 : limits_.max_draft_rows;
+    prompt_rows_ = rows_of_prompts();
     for (size_t i = 0; i < now_.running.size(); ++i) {
       const ScheduledSequence& s = now_.running[i];
       behind -= s.held;
@@ -151,7 +153,7 @@ class Planner {
     StepPlan::Holding& h = plan_.holdings_[i];
     if (s.computed >= s.prompt) {
       if (s.computed >= s.total) return;
-      if (grant(i, s.computed + 1)) h.rows = 1;
+      if (grant(i, s.computed + 1)) h.rows = 1 + drafts(i);
       return;
     }
     // A prompt that finds less than 64 rows beside the decodes waits for some of them to end. Nobody is admitted
@@ -161,6 +163,34 @@ class Planner {
     if (count == 0 || !grant(i, s.computed + count)) return;
     h.rows = count;
     budget_ -= count;
+  }
+
+  // Rows that drafts leave to prompts: one that runs or waits keeps those of a chunk.
+  int64_t rows_of_prompts() const {
+    const bool any = !now_.waiting.empty() || std::any_of(now_.running.begin(), now_.running.end(),
+                                                          [](auto& s) { return !s.finished && s.computed < s.prompt; });
+    return any ? kChunkTokens : 0;
+  }
+
+  // How many drafts a sequence's next token, which has its block, brings along.
+  int32_t drafts(size_t i) {
+    const ScheduledSequence& s = now_.running[i];
+    StepPlan::Holding& h = plan_.holdings_[i];
+    auto count = static_cast<int32_t>(std::min<int64_t>({s.drafts, draft_rows_, budget_ - prompt_rows_}));
+    if (count <= 0) return 0;
+    const int32_t more = std::max(0, blocks_for(s.computed + 1 + count) - h.held);
+    // Those behind need a block each at most for their next tokens, and the chunk of a prompt what it needs.
+    const int64_t others = std::ssize(now_.running) + blocks_for(limits_.max_batch_tokens);
+    if (more > 0 && (held_back_ || room_ < more || available_ - more < others)) {
+      count = static_cast<int32_t>(std::min<int64_t>(count, int64_t{h.held} * kBlockTokens - s.computed - 1));
+    } else {
+      available_ -= more;
+      room_ -= more;
+      h.held += more;
+    }
+    draft_rows_ -= count;
+    budget_ -= count;
+    return count;
   }
 
   // Blocks for a running sequence's tokens up to `end`.
@@ -307,6 +337,7 @@ class Planner {
   StepPlan& plan_;
   int32_t available_, free_host_, outs_left_, ins_left_;
   int64_t budget_;
+  int64_t draft_rows_ = 0, prompt_rows_ = 0;
   int64_t room_ = INT64_MAX / 2;  // what the sequence that is looked at, and younger ones, may still take
   int32_t active_ = 0;
   bool held_back_ = false, waits_for_host_ = false;

@@ -14,6 +14,7 @@ struct SchedulerLimits {
                                  // max_sequences, so that every sequence that decodes does so in every step
   int32_t max_sequences = 0;     // running at once, those that are swapped out included
   int32_t max_swaps = 0;         // blocks that one step moves to the host, and back
+  int32_t max_draft_rows = 0;    // drafts of all sequences together that a step verifies
   int64_t patience = INT64_MAX;  // steps after which a waiting request is passed no more by those that hit the cache
   int32_t first_token_threshold =
       0;                     // so many prompts that wait for a first token go before generated tokens; 0: none do
@@ -33,6 +34,7 @@ struct ScheduledSequence {
   int64_t cut = 0;         // a chunk of the prompt ends here at the latest (its state is saved); 0: anywhere
   bool finished = false;   // holds its memory until the last step that mentions it has ended
   int32_t skipped_steps = 0;  // steps in a row that left out its next token for prompts
+  int32_t drafts = 0;         // with a generated token to compute: drafts that are wanted behind it
 
   // Of a waiting one.
   int32_t unused = 0;     // of `held`, those that no running sequence uses: taking them leaves fewer to others
@@ -62,7 +64,8 @@ struct SchedulerState {
   bool needs_slots = false;  // whether the model has recurrent layers
 };
 
-// Tokens [begin, begin + count) of a sequence. A generated token is a decode: count 1, and begin >= prompt.
+// Tokens [begin, begin + count) of a sequence. A decode begins at a generated token, begin >= prompt, and the others
+// are drafts of those that follow it.
 struct Work {
   SeqId seq;
   int64_t begin = 0;
@@ -141,6 +144,8 @@ struct StepPlan {
 //    budget before decodes, which share what is left in order of admission. But the oldest sequence, and one that
 //    was skipped by `most_skipped` steps in a row, has its row first, so that 3. holds; and this is done only while
 //    nobody is swapped out and blocks suffice for whatever the step computes, so that nothing of 2. to 4. changes.
+// 7. Drafts get what is left over: rows that no generated token and no next chunk of a prompt needs, and blocks while
+//    there are enough for everybody's next one. They are never a reason to swap out, to pause or to wait.
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits);
 // The same into a plan that is used again, whose memory is kept.
 void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan);

@@ -43,6 +43,17 @@ struct PrefixUse {
   int64_t saving = 0;        // not 0: a step in flight saves the state after so many tokens
 };
 
+// Drafts of its next tokens.
+struct SequenceDrafts {
+  int32_t count = 0;            // of the step that is planned, or in flight
+  bool by_mtp = false;          // the multi-token-prediction block makes them, in that step
+  std::vector<TokenId> tokens;  // else: these
+
+  // Hidden states of its last rows that the device keeps: positions [kept_first, kept_end). The block drafts where that
+  // of the last position that is computed is among them.
+  int64_t kept_first = 0, kept_end = 0;
+};
+
 // What is collected of a prompt while its chunks are computed.
 struct PromptResults {
   PooledRows pooled;                         // of an embedding
@@ -79,6 +90,7 @@ struct Sequence {
   SequenceMemory memory;
   PrefixUse prefix;
   PromptResults results;
+  SequenceDrafts drafts;
 
   bool finished() const { return stage == Stage::kFinished; }
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }

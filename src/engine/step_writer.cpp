@@ -32,6 +32,8 @@ void StepWriter::begin(int buffer, const StepPlan& plan) {
   list_->past_updates.clear();
   to_ = backend_.layout().arrays(backend_.staging(buffer));
   shape_ = {};
+  const StepCapacity& c = backend_.layout().capacity();
+  if (c.drafts > 0) std::fill_n(to_.drafts.keep, c.kept(), -1);
   for (const Work& w : plan.work) shape_.longest = std::max(shape_.longest, static_cast<int32_t>(w.begin + w.count));
   const int32_t blocks = (shape_.longest + kBlockTokens - 1) / kBlockTokens;
   shape_.table_width = table_width(blocks, backend_.layout().capacity());
@@ -43,7 +45,8 @@ Segment StepWriter::add(Sequence& s, const Work& work, bool decode, SequenceRows
                         .count = work.count,
                         .position = static_cast<int32_t>(work.begin),
                         .state_slot = s.memory.state_slot.v,
-                        .anchor = s.memory.anchor};
+                        .anchor = s.memory.anchor,
+                        .tentative = decode ? work.count - 1 : 0};
   to_.segments[shape_.segments] = segment;
   std::copy_n(s.memory.table.data(), s.memory.table.blocks().size(),
               to_.tables + int64_t{shape_.segments} * shape_.table_width);
@@ -53,20 +56,90 @@ Segment StepWriter::add(Sequence& s, const Work& work, bool decode, SequenceRows
   if (!decode && s.results.logprobs != nullptr) add_scores(s, work, rows);
   if (s.request.embed) add_hidden(s, work, rows);
   if (end >= s.prompt_tokens() && s.request.max_tokens > 0) add_sample(s, work, decode, rows);
+  if (backend_.layout().capacity().drafts > 0) {
+    if (decode) add_drafts(s, work);
+    add_follow(s, work, decode, rows);
+  }
   ++shape_.segments;
   shape_.rows += work.count;
-  if (decode) shape_.decode_rows += work.count, ++shape_.decodes, shape_.decode_keys += end;
+  if (!decode) return segment;
+  shape_.decode_rows += work.count;
+  shape_.decode_keys += end;
+  shape_.most_rows = std::max(shape_.most_rows, work.count);
+  ++shape_.decodes;
   return segment;
 }
 
-// Tokens that are not committed yet are what this sequence's batch slot sampled in the step before.
+// A token that is not committed yet is what this sequence's batch slot sampled in the step before, and tokens behind
+// that are drafts.
 void StepWriter::add_tokens(const Sequence& s, const Work& work) {
   for (int32_t i = 0; i < work.count; ++i) {
     const int64_t position = work.begin + i;
-    const bool known = position < s.committed();
-    to_.tokens[shape_.rows + i] = known ? s.token(position) : 0;
-    to_.sources[shape_.rows + i] = known ? -1 : s.memory.slot;
+    int32_t token = 0, source = -1;
+    if (position < s.committed())
+      token = s.token(position);
+    else if (i == 0)
+      source = s.memory.slot;
+    else if (s.drafts.by_mtp)
+      source = backend_.layout().capacity().draft_entry(s.memory.slot, i - 1);
+    else
+      token = s.drafts.tokens[static_cast<size_t>(i - 1)];
+    to_.tokens[shape_.rows + i] = token;
+    to_.sources[shape_.rows + i] = source;
   }
+}
+
+void StepWriter::add_drafts(const Sequence& s, const Work& work) {
+  const StepCapacity& c = backend_.layout().capacity();
+  const StepLayout::Arrays::Drafts& to = to_.drafts;
+  const int32_t i = shape_.decodes, drafts = s.drafts.by_mtp ? work.count - 1 : 0;
+  to.rows[i] = i;
+  // Of those that draft nothing, any that there is.
+  to.kept_rows[i] = s.memory.slot * (c.drafts + 1);
+  if (drafts > 0) {
+    QUIRE_CHECK(work.begin > s.drafts.kept_first && work.begin <= s.drafts.kept_end,
+                "sequence {}: drafts after {} tokens, but hidden states of [{}, {}) are kept", s.id.v, work.begin,
+                s.drafts.kept_first, s.drafts.kept_end);
+    to.kept_rows[i] += static_cast<int32_t>(work.begin - 1 - s.drafts.kept_first);
+  }
+  for (int32_t j = 0; j < c.drafts; ++j) {
+    const int32_t at = j * c.segments + i;
+    const bool wanted = j < drafts;
+    to.tokens[at] = wanted && j == 0 ? s.token(work.begin) : 0;
+    to.sources[at] = wanted && j > 0 ? c.draft_entry(s.memory.slot, j - 1) : -1;
+    to.samples[at] = wanted ? draft_row(s.request.sampling, work.begin + 1 + j, c.draft_entry(s.memory.slot, j))
+                            : SampleRow{.flags = kSampleIdle};
+    const auto position = static_cast<int32_t>(work.begin + j - 1);
+    to.segments[at] = wanted ? Segment{.row = i,
+                                       .count = 1,
+                                       .position = position,
+                                       .state_slot = s.memory.state_slot.v,
+                                       .anchor = position}
+                             : Segment{};
+  }
+  shape_.draft_passes = std::max(shape_.draft_passes, drafts);
+}
+
+// The token after a row: of a prompt's it is known, but for the last one's; after others it is what they sample.
+void StepWriter::add_follow(Sequence& s, const Work& work, bool decode, const SequenceRows& rows) {
+  const StepCapacity& c = backend_.layout().capacity();
+  const StepLayout::Arrays::Drafts& to = to_.drafts;
+  const int64_t end = work.begin + work.count, known = decode ? work.begin : s.prompt_tokens() - 1;
+  // Rows behind `known` have results one after the other, the last one of a prompt its only one.
+  for (int32_t i = 0; i < work.count; ++i) {
+    const int64_t position = work.begin + i;
+    const bool sampled = position >= known && rows.logit_row >= 0;
+    to.next_tokens[shape_.rows + i] = sampled || position >= known ? 0 : s.token(position + 1);
+    to.next_sources[shape_.rows + i] = sampled ? rows.logit_row + static_cast<int32_t>(position - known) : -1;
+  }
+  shape_.follows = true;
+  if (rows.logit_row < 0) return;
+  const int64_t first = decode ? work.begin : end - 1;
+  for (int64_t position = first; position < end; ++position)
+    to.keep[s.memory.slot * (c.drafts + 1) + static_cast<int32_t>(position - first)] =
+        shape_.rows + static_cast<int32_t>(position - work.begin);
+  s.drafts.kept_first = first;
+  s.drafts.kept_end = end;
 }
 
 // The tokens of a prompt with penalties go into its history on the device chunk by chunk. What the prefix cache had of
@@ -92,18 +165,24 @@ void StepWriter::add_history(Sequence& s, const Work& work) {
   s.history_begun = true;
 }
 
+// The last row of a prompt, or all rows of generated tokens: those behind the first one count if the drafts before them
+// turn out to be what is sampled.
 void StepWriter::add_sample(const Sequence& s, const Work& work, bool decode, SequenceRows& rows) {
-  const int64_t position = work.begin + work.count;
-  const SampleTarget target{.position = position,
-                            .batch_slot = s.memory.slot,
-                            .history = s.request.sampling.has_penalties() ? s.memory.slot : -1,
-                            .tentative = false,
-                            .forbidden = s.forbidden(position)};
-  const Status added = list_->samples.add(s.request.sampling, target);
-  QUIRE_CHECK(added.ok(), "sequence {}: {}", s.id.v, added.error().message);
   rows.logit_row = shape_.logit_rows;
-  to_.logit_rows[shape_.logit_rows++] = shape_.rows + work.count - 1;
-  if (decode) ++shape_.decode_logit_rows;
+  rows.drafts = decode ? work.count - 1 : 0;
+  for (int32_t i = decode ? 0 : work.count - 1; i < work.count; ++i) {
+    const int64_t position = work.begin + i + 1;
+    const bool tentative = decode && i > 0;
+    const SampleTarget target{.position = position,
+                              .batch_slot = tentative ? -1 : s.memory.slot,
+                              .history = s.request.sampling.has_penalties() ? s.memory.slot : -1,
+                              .tentative = tentative,
+                              .forbidden = s.forbidden(position)};
+    const Status added = list_->samples.add(s.request.sampling, target);
+    QUIRE_CHECK(added.ok(), "sequence {}: {}", s.id.v, added.error().message);
+    to_.logit_rows[shape_.logit_rows++] = shape_.rows + i;
+    if (decode) ++shape_.decode_logit_rows;
+  }
 }
 
 // Which rows of a chunk an embedding is made of: all of them for a mean, else the prompt's last one.

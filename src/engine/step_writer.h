@@ -32,6 +32,9 @@ class StepWriter {
     HistoryUpdateList history_updates, past_updates;
   };
   void add_tokens(const Sequence& s, const Work& work);
+  // What the multi-token-prediction block does before the step for a generated token, and behind it for any rows.
+  void add_drafts(const Sequence& s, const Work& work);
+  void add_follow(Sequence& s, const Work& work, bool decode, const SequenceRows& rows);
   void add_history(Sequence& s, const Work& work);
   void add_sample(const Sequence& s, const Work& work, bool decode, SequenceRows& rows);
   void add_hidden(const Sequence& s, const Work& work, SequenceRows& rows);

@@ -15,6 +15,7 @@ struct SequenceRows {
   Sequence* sequence = nullptr;
   int64_t prompt_end = 0;                    // after a chunk of prompt: how many of its tokens are computed
   int32_t logit_row = -1;                    // whose token is sampled; -1: none
+  int32_t drafts = 0;                        // whose rows are those behind it
   int32_t hidden_row = 0, hidden_count = 0;  // of an embedding
   int32_t scored_row = 0, scored_count = 0;  // of a prompt whose log-probabilities are wanted
   StateSlot saved;                           // that the step copies the state after `saved_at` tokens to
@@ -25,6 +26,7 @@ struct StepInFlight {
   int buffer = 0;  // of the backend
   std::vector<SequenceRows> rows;
   StepRecord record;
+  bool speculates = false;  // it verifies drafts: what it leads to is known when it has ended
 };
 
 // A ring of `depth` steps: the oldest one is retired first. What it was stays readable until as many steps as the ring
@@ -42,8 +44,11 @@ class StepsInFlight {
     QUIRE_CHECK(!full(), "{} steps are in flight already", count_);
     StepInFlight& step = steps_[(oldest_ + count_++) % kMostDepth];
     step.rows.clear();
+    step.speculates = false;
     return step;
   }
+  // The newest step, while one is in flight.
+  const StepInFlight& newest() const { return steps_[(oldest_ + count_ - 1) % kMostDepth]; }
   // The oldest step, which is in flight no more. The ring is not empty.
   StepInFlight& retire() {
     QUIRE_CHECK(!empty(), "no step is in flight");

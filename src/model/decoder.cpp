@@ -24,8 +24,11 @@ struct Decoder::Pass {
   const StepBatch& step;
   const CacheViews& cache;
   const ForwardOptions& options;
+  int layers;
 
   int64_t latency_rows() const { return options.latency ? step.shape.decode_rows : 0; }
+  // The last layer's caches are written, and nothing else is wanted.
+  bool ends_at(int layer) const { return options.caches_only && layer + 1 == layers; }
   void probe(std::string_view name, int layer, const Tensor& value) const {
     if (options.probe != nullptr) (*options.probe)(name, layer, value);
   }
@@ -79,6 +82,34 @@ Decoder Decoder::placed(WeightPlacer& v) const {
   return copy;
 }
 
+void visit(MtpWeights& w, WeightPlacer& v) {
+  if (!w.embedding.empty()) v.table(w.embedding);
+  v.vector(w.input.embedding_norm);
+  v.vector(w.input.hidden_norm);
+  v.matrix(w.input.projection);
+  visit(w.layer, v);
+  v.vector(w.head_norm);
+  if (!w.head.empty()) v.matrix(w.head);
+}
+
+Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_rows) {
+  auto config = std::make_shared<ModelConfig>(main.config());
+  const int32_t behind = main.config().attention_layers();
+  config->layers = 1;
+  config->mixers = {Mixer::kAttention};
+  DecoderWeights w = main.w_;
+  w.input = block.input;
+  w.layers = {block.layer};
+  w.first_kv_layer = behind;
+  if (!block.embedding.empty()) w.embedding = block.embedding;
+  if (!block.head_norm.empty()) w.output_norm = block.head_norm;
+  if (!block.head.empty()) w.head = block.head, w.output_bias = {};
+  w.head.rows = std::min(head_rows, w.head.rows);  // the first rows lie where they lay, whatever their layout
+  if (!w.output_bias.empty()) w.output_bias = w.output_bias.rows(0, w.head.rows);
+  config->vocab = w.head.rows;
+  return {std::move(config), std::move(w)};
+}
+
 Decoder::Activations Decoder::lay_out(Workspace::Scope& scope, DType activation, int64_t rows) const {
   ActivationMemory mem(scope, activation, rows);
   const AttentionSpec& at = config_->attention;
@@ -114,15 +145,35 @@ Decoder::Activations Decoder::lay_out(Workspace::Scope& scope, DType activation,
   return s;
 }
 
+// The residual stream x [T, D] before the first layer.
+void Decoder::input(const Pass& pass, const Tensor& x) const {
+  const OpContext& ctx = pass.ctx;
+  const StepBatch& step = pass.step;
+  const auto look_up = [&](const Tensor& to) {
+    embed(ctx,
+          {.tokens = step.tokens, .sources = step.sources, .sampled = step.sampled, .table = w_.embedding, .x = to});
+  };
+  const MtpInput& in = w_.input;
+  if (in.projection.empty()) return look_up(x);
+  Workspace::Scope ws(ctx.workspace);
+  const int64_t rows = x.dim(0), d = x.dim(1);
+  const Tensor e = make_tensor(ws.take<float>(rows * d), {rows, d});
+  const DType act = activation_type(ctx.machine.device);
+  const Tensor both = make_tensor(ws.take<std::byte>(dtype_bytes(act, 2 * rows * d)), act, {rows, 2 * d});
+  look_up(e);
+  add_rms_norm(ctx, {.x = e, .add = {}, .weight = in.embedding_norm, .eps = config_->eps, .h = both.cols(0, d)});
+  add_rms_norm(ctx, {.x = step.hidden, .add = {}, .weight = in.hidden_norm, .eps = config_->eps, .h = both.cols(d, d)});
+  linear(ctx, {.x = both, .parts = {{.w = in.projection, .y = x}}, .latency_rows = pass.latency_rows()});
+}
+
 void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheViews& cache,
                       const ForwardOptions& options, const ForwardOutputs& out) const {
   Workspace::Scope scope(ctx.workspace);
-  const Pass pass{ctx, step, cache, options};
+  const Pass pass{ctx, step, cache, options, static_cast<int>(w_.layers.size())};
   const Activations s = lay_out(scope, activation_type(ctx.machine.device), step.rows());
-  embed(ctx,
-        {.tokens = step.tokens, .sources = step.sources, .sampled = step.sampled, .table = w_.embedding, .x = s.x});
+  input(pass, s.x);
   pass.probe("embed", -1, s.x);
-  int attention_layers = 0, delta_layers = 0;  // so far: caches are counted by kind
+  int attention_layers = w_.first_kv_layer, delta_layers = 0;  // so far: caches are counted by kind
   for (int i = 0; i < std::ssize(w_.layers); ++i) {
     const LayerWeights& l = w_.layers[static_cast<size_t>(i)];
     add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.mixer_norm, .eps = config_->eps, .h = s.h});
@@ -131,6 +182,7 @@ void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheVi
       delta_net(pass, i, *delta, cache.state(delta_layers++), s);
     else
       attention(pass, i, std::get<AttentionWeights>(l.mixer), cache.kv(attention_layers++), s);
+    if (pass.ends_at(i)) return;
     pass.probe("attn_out", i, s.x);
     add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.ffn_norm, .eps = config_->eps, .h = s.h});
     pass.probe("ffn_norm", i, s.h);
@@ -159,6 +211,7 @@ void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, 
                                .q = s.q,
                                .gate = s.gate,
                                .kv = kv});
+  if (pass.ends_at(layer)) return;
   paged_attention(pass.ctx, {.q = s.q,
                              .gate = s.gate,
                              .kv = kv,
@@ -238,6 +291,8 @@ void Decoder::feed_forward(const Pass& pass, const FeedForwardWeights& f, const 
 // hidden states are wanted.
 void Decoder::head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const {
   hidden_states(pass, x, out.hidden);
+  if (!out.states.empty())
+    add_rms_norm(pass.ctx, {.x = x, .add = {}, .weight = w_.output_norm, .eps = config_->eps, .h = out.states});
   const StepShape& s = pass.step.shape;
   if (s.logit_rows > 0)
     logits(pass, x, pass.step.logit_rows, pass.options.latency ? s.decode_logit_rows : 0, out.logits);

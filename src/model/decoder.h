@@ -25,6 +25,8 @@ using LayerProbe = std::function<void(std::string_view name, int layer, const Te
 struct ForwardOptions {
   // Rows of generated tokens are computed in the arithmetic for latency (docs/numerics.md).
   bool latency = false;
+  // Nothing is wanted of the pass but what it leaves in the caches: it ends there.
+  bool caches_only = false;
   const LayerProbe* probe = nullptr;
 };
 
@@ -35,8 +37,9 @@ using ScoredLogits = std::function<void(int64_t first, const Tensor& logits)>;
 // Where a forward pass leaves what the step asks for: [logit_rows, V] f32, and [hidden_rows, D] f32. Empty where it
 // asks for none. Scored rows are all rows of a prompt, and their logits together would be the largest thing in
 // memory: they are shown a slice at a time, in ascending order.
+// `states`, if not empty, takes the hidden states of all rows after the final norm, [T, D] f32.
 struct ForwardOutputs {
-  Tensor logits, hidden;
+  Tensor logits, hidden, states;
   const ScoredLogits* scored = nullptr;
 };
 
@@ -53,13 +56,24 @@ inline DType activation_type(Device device) {
   return device == Device::kReference ? DType::kF32 : DType::kBF16;
 }
 
+// What a block for multi-token prediction makes its input of: the embedding of a token and the hidden state of the
+// position before it, after the model's final norm.
+struct MtpInput {
+  Weight projection;  // [D, 2 D], of the two side by side; empty: an ordinary decoder, whose input is the embedding
+  Tensor embedding_norm, hidden_norm;
+};
+
 // Everything that a pass reads of a model, as views.
 struct DecoderWeights {
+  MtpInput input;
   Weight embedding, head;  // the same where they are tied
   Tensor output_norm, output_bias;
   Rope rope;
   std::vector<LayerWeights> layers;
+  int32_t first_kv_layer = 0;  // of the caches' layers of attention
 };
+
+struct MtpWeights;
 
 // A value: copies share the configuration and see the same weights, which somebody else owns (Model, or a backend).
 class Decoder {
@@ -81,6 +95,7 @@ class Decoder {
   struct Pass;
   struct Activations;
 
+  void input(const Pass& pass, const Tensor& x) const;
   Activations lay_out(Workspace::Scope& scope, DType activation, int64_t rows) const;
   void attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Activations& s) const;
   void delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state,
@@ -93,6 +108,24 @@ class Decoder {
 
   std::shared_ptr<const ModelConfig> config_;
   DecoderWeights w_;
+
+  friend Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_rows);
 };
+
+// What a block for multi-token prediction reads of its own. Empty where it has the model's.
+struct MtpWeights {
+  MtpInput input;
+  LayerWeights layer;
+  Tensor head_norm;
+  Weight embedding, head;
+};
+void visit(MtpWeights& w, WeightPlacer& v);
+
+// The block as a decoder of one layer behind the main one's: a row's token is what follows a position,
+// StepBatch::hidden that position's hidden state, and the logits tell of the token after it. `block` lies where the
+// main one's weights do. Its keys and values are those of one more layer of the caches. Of the head only the first
+// `head_rows` are multiplied by: tokens that come later are never drafted (byte-level BPE numbers tokens by how common
+// they are).
+Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_rows);
 
 }  // namespace quire

@@ -21,9 +21,11 @@ int64_t activation_row_bytes(const ModelConfig& c) {
   return 2 * (elems + mix + 2 * ffn) + 4 * floats;
 }
 
-CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv) {
+CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv, const DraftCache& drafts) {
   CacheShape s;
-  s.attention = {.layers = c.attention_layers(), .kv_heads = c.attention.kv_heads, .head_dim = c.attention.head_dim};
+  s.drafts = drafts.drafts;
+  s.attention = {
+      .layers = c.attention_layers() + drafts.mtp, .kv_heads = c.attention.kv_heads, .head_dim = c.attention.head_dim};
   s.kv_dtype = kv_dtype(kv, activations);
   s.activation_dtype = activations;
   if (c.has_state())

@@ -8,7 +8,13 @@
 namespace quire {
 
 // The caches of a model.
-CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv = KvCacheType::kAuto);
+// What speculation needs of the caches.
+struct DraftCache {
+  int32_t drafts = 0;  // tentative rows of a sequence in a step at most
+  bool mtp = false;    // keys and values of the multi-token-prediction block: those of one more layer of attention
+};
+CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv = KvCacheType::kAuto,
+                       const DraftCache& drafts = {});
 
 // Bytes of one token's intermediates in a step: the residual stream in float32, the rest in bf16. Logits and kernels'
 // scratch are not in it.

@@ -90,13 +90,13 @@ Result<MtpBlock> Model::mtp() const {
   MtpBlock m;
   WeightLoader w(file_, c.sizes(), m.arena);
   const int64_t block = c.layers;
-  QUIRE_TRY(m.eh_proj, w.matrix(TensorRole::kMtpProjection, block));
-  QUIRE_TRY(m.enorm, w.vector(TensorRole::kMtpEmbeddingNorm, block));
-  QUIRE_TRY(m.hnorm, w.vector(TensorRole::kMtpHiddenNorm, block));
-  QUIRE_TRY(m.head_norm, w.optional_vector(TensorRole::kMtpHeadNorm, block));
-  QUIRE_TRY(m.embedding, w.optional_matrix(TensorRole::kMtpEmbedding, block));
-  QUIRE_TRY(m.head, w.optional_matrix(TensorRole::kMtpHead, block));
-  QUIRE_TRY(m.layer, load_layer(w, row_of(c), c, block, Mixer::kAttention));
+  QUIRE_TRY(m.weights.input.projection, w.matrix(TensorRole::kMtpProjection, block));
+  QUIRE_TRY(m.weights.input.embedding_norm, w.vector(TensorRole::kMtpEmbeddingNorm, block));
+  QUIRE_TRY(m.weights.input.hidden_norm, w.vector(TensorRole::kMtpHiddenNorm, block));
+  QUIRE_TRY(m.weights.head_norm, w.optional_vector(TensorRole::kMtpHeadNorm, block));
+  QUIRE_TRY(m.weights.embedding, w.optional_matrix(TensorRole::kMtpEmbedding, block));
+  QUIRE_TRY(m.weights.head, w.optional_matrix(TensorRole::kMtpHead, block));
+  QUIRE_TRY(m.weights.layer, load_layer(w, row_of(c), c, block, Mixer::kAttention));
   for (const std::string_view name : w.unread())
     if (block_of(name) == block) QUIRE_CHECKED(check_unread(name, c));
   return m;

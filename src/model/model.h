@@ -19,10 +19,7 @@ namespace quire {
 // mapping for it.
 struct MtpBlock {
   WeightLoader::Arena arena;
-  Weight eh_proj;  // [D, 2 D]: of an embedding and a hidden state, side by side
-  Tensor enorm, hnorm, head_norm;
-  Weight embedding, head;  // empty: the model's own
-  LayerWeights layer;
+  MtpWeights weights;
 };
 
 // Immutable: shared by engines and threads.
@@ -37,6 +34,7 @@ class Model {
 
   const ModelConfig& config() const { return decoder_->config(); }
   const Decoder& decoder() const { return *decoder_; }  // weights where they are mapped
+  // Without room for drafts.
   CacheShape cache_shape(Device device, KvCacheType kv = KvCacheType::kAuto) const;
   // Weights converted out of the mapping (norms and other vectors that the file keeps in 16 bits).
   int64_t owned_bytes() const { return arena_.bytes; }

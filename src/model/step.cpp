@@ -27,7 +27,18 @@ StepLayout::StepLayout(const StepCapacity& c) : capacity_(c) {
   scored_rows_ = after(hidden_rows_, c.hidden_rows * kInt);
   score_rows_ = after(scored_rows_, c.scored_rows * kInt);
   past_tokens_ = after(score_rows_, c.scored_rows * static_cast<int64_t>(sizeof(SampleRow)));
-  swap_outs_ = after(past_tokens_, c.past * kInt);
+  draft_tokens_ = after(past_tokens_, c.past * kInt);
+  const int64_t passes = int64_t{c.drafts} * c.segments, rows = c.drafts > 0 ? c.rows : 0;
+  draft_sources_ = after(draft_tokens_, passes * kInt);
+  draft_segments_ = after(draft_sources_, passes * kInt);
+  draft_samples_ = after(draft_segments_, passes * static_cast<int64_t>(sizeof(Segment)));
+  draft_rows_ = after(draft_samples_, passes * static_cast<int64_t>(sizeof(SampleRow)));
+  kept_rows_ = after(draft_rows_, c.segments * kInt);
+  next_tokens_ = after(kept_rows_, c.segments * kInt);
+  next_sources_ = after(next_tokens_, rows * kInt);
+  keep_ = after(next_sources_, rows * kInt);
+  drafts_end_ = after(keep_, c.kept() * kInt);
+  swap_outs_ = drafts_end_;
   swap_ins_ = after(swap_outs_, c.swaps * static_cast<int64_t>(sizeof(HostMove)));
   bytes_ = after(swap_ins_, c.swaps * static_cast<int64_t>(sizeof(HostMove)));
 }
@@ -51,7 +62,51 @@ StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
           .score_rows = at(static_cast<SampleRow*>(nullptr), score_rows_),
           .past_tokens = at(ints, past_tokens_),
           .swap_outs = at(static_cast<HostMove*>(nullptr), swap_outs_),
-          .swap_ins = at(static_cast<HostMove*>(nullptr), swap_ins_)};
+          .swap_ins = at(static_cast<HostMove*>(nullptr), swap_ins_),
+          .drafts = {.tokens = at(ints, draft_tokens_),
+                     .sources = at(ints, draft_sources_),
+                     .segments = at(static_cast<Segment*>(nullptr), draft_segments_),
+                     .samples = at(static_cast<SampleRow*>(nullptr), draft_samples_),
+                     .rows = at(ints, draft_rows_),
+                     .kept_rows = at(ints, kept_rows_),
+                     .next_tokens = at(ints, next_tokens_),
+                     .next_sources = at(ints, next_sources_),
+                     .keep = at(ints, keep_)}};
+}
+
+DraftBatch StepLayout::drafts(std::byte* base, const StepShape& shape, int32_t* sampled, const Tensor& results) const {
+  const Arrays all = arrays(base);
+  const Arrays::Drafts& a = all.drafts;
+  const StepBatch step = batch(base, shape, sampled);
+  DraftBatch d;
+  const int32_t rows = shape.decodes;
+  for (int32_t j = 0; j < shape.draft_passes; ++j) {
+    const int64_t at = int64_t{j} * capacity_.segments;
+    StepBatch& pass = d.passes[j];
+    pass.shape = {.rows = rows,
+                  .decode_rows = rows,
+                  .segments = rows,
+                  .decodes = rows,
+                  .logit_rows = rows,
+                  .decode_logit_rows = rows,
+                  .table_width = shape.table_width,
+                  .longest = shape.longest,
+                  .decode_keys = shape.decode_keys};
+    pass.tokens = make_tensor(a.tokens + at, {rows});
+    pass.sources = make_tensor(a.sources + at, {rows});
+    pass.sampled = step.sampled;
+    pass.segments = {a.segments + at, rows, rows, all.tables, shape.table_width, rows, 0, shape.decode_keys};
+    pass.logit_rows = make_tensor(a.rows, {rows});
+    pass.sample_rows = a.samples + at;
+  }
+  d.kept_rows = make_tensor(a.kept_rows, {rows});
+  d.follow = step;
+  d.follow.shape.logit_rows = d.follow.shape.decode_logit_rows = d.follow.shape.scored_rows = 0;
+  d.follow.tokens = make_tensor(a.next_tokens, {shape.rows});
+  d.follow.sources = make_tensor(a.next_sources, {shape.rows});
+  d.follow.sampled = results;
+  d.keep = make_tensor(a.keep, {capacity_.kept()});
+  return d;
 }
 
 StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sampled) const {
@@ -59,9 +114,10 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
   return {.shape = shape,
           .tokens = make_tensor(a.tokens, {shape.rows}),
           .sources = make_tensor(a.sources, {shape.rows}),
-          .sampled = make_tensor(sampled, {capacity_.batch_slots}),
+          .sampled = make_tensor(sampled, {capacity_.sampled()}),
+          .hidden = {},
           .segments = {a.segments, shape.segments, shape.decodes, a.tables, shape.table_width, shape.decode_rows,
-                       shape.rows - shape.decode_rows, shape.decode_keys},
+                       shape.rows - shape.decode_rows, shape.decode_keys, shape.most_rows},
           .logit_rows = make_tensor(a.logit_rows, {shape.logit_rows}),
           .hidden_rows = make_tensor(a.hidden_rows, {shape.hidden_rows}),
           .scored_rows = make_tensor(a.scored_rows, {shape.scored_rows}),
@@ -75,7 +131,8 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
           .bias_values = a.bias_values};
 }
 
-ResultLayout::ResultLayout(const StepCapacity& c) : max_top_(c.max_top), width_(c.width) {
+ResultLayout::ResultLayout(const StepCapacity& c)
+    : max_top_(c.max_top), width_(c.width), batch_slots_(c.batch_slots), max_drafts_(c.drafts) {
   const int64_t row = int64_t{c.logit_rows} * 4, tops = row * c.max_top;
   logprobs_ = after(0, row);
   top_count_ = after(logprobs_, row);
@@ -90,7 +147,8 @@ ResultLayout::ResultLayout(const StepCapacity& c) : max_top_(c.max_top), width_(
   scored_.ranks = after(scored_.top_count, scored);
   scored_.top_ids = after(scored_.ranks, scored);
   scored_.top_logprobs = after(scored_.top_ids, scored * c.max_scored_top);
-  bytes_ = after(scored_.top_logprobs, scored * c.max_scored_top);
+  drafts_ = after(scored_.top_logprobs, scored * c.max_scored_top);
+  bytes_ = after(drafts_, int64_t{c.batch_slots} * c.drafts * 4);
 }
 
 SampleOutputs ResultLayout::outputs(std::byte* base, int64_t rows) const {

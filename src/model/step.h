@@ -29,6 +29,13 @@ struct StepCapacity {
   int32_t batch_slots = 0;  // sequences that run at once
   int32_t biases = 0;       // logit biases of all rows together
   int32_t max_top = 0;      // likeliest tokens that are reported of a row
+  int32_t drafts = 0;       // with a block for multi-token prediction: drafts of a sequence. 0: there is none
+
+  // Entries of StepBatch::sampled: a token of each batch slot, and behind them the drafts, slot by slot.
+  int32_t sampled() const { return batch_slots * (1 + drafts); }
+  int32_t draft_entry(int32_t slot, int32_t draft) const { return batch_slots + slot * drafts + draft; }
+  // Hidden states that are kept from step to step: of each batch slot's last rows, at most one more than drafts.
+  int32_t kept() const { return drafts == 0 ? 0 : batch_slots * (1 + drafts); }
 
   bool operator==(const StepCapacity&) const = default;
 };
@@ -52,6 +59,10 @@ struct StepShape {
   int32_t table_width = 0;  // blocks of the longest sequence, rounded up: the pitch of the block tables
   int32_t longest = 0;      // positions of the longest sequence after the step
   int64_t decode_keys = 0;  // positions of all decode segments after the step, added up
+  int32_t most_rows = 1;    // of a decode segment: a generated token and its drafts
+  // Of the block for multi-token prediction.
+  int32_t draft_passes = 0;  // drafts of the sequence that has the most
+  bool follows = false;      // it follows the step: its keys and values, and the hidden states that it begins with
 
   bool operator==(const StepShape&) const = default;
 };
@@ -60,8 +71,11 @@ struct StepShape {
 struct StepBatch {
   StepShape shape;
   Tensor tokens;   // [rows] i32, each in the vocabulary
-  Tensor sources;  // [rows] i32: batch slot whose token, sampled in the step before, the row holds; -1: tokens[row]
-  Tensor sampled;  // [batch_slots] i32: what each batch slot sampled last, written by `sample`
+  Tensor sources;  // [rows] i32: entry of `sampled` that the row's token is; -1: tokens[row]
+  // [batch_slots] i32: what each batch slot sampled last, written by `sample`; with multi-token prediction the drafts
+  // of each are behind them (StepCapacity::draft_entry)
+  Tensor sampled;
+  Tensor hidden;  // [rows, D] f32: of a pass of the block for multi-token prediction, which takes it beside the tokens
   SegmentArray segments;
   Tensor logit_rows;   // [logit_rows] i32: rows whose next-token logits are wanted
   Tensor hidden_rows;  // [hidden_rows] i32: rows whose hidden states after the final norm are wanted
@@ -78,6 +92,21 @@ struct StepBatch {
   const float* bias_values = nullptr;              // [biases]
 
   int64_t rows() const { return shape.rows; }
+};
+
+// What of a step is the multi-token-prediction block's.
+//   passes  before the step's own pass, one for each draft. Row i is segment i's, one of the step's decode segments, or
+//           padding. The first takes the newest token and the hidden state that was kept of the position before it;
+//           each of the others the draft before it and the block's own hidden state. The step's rows read the drafts
+//           through their `sources`
+//   follow  behind the sampling: the step's rows, each with the token after it, for the block's keys and values. After
+//           the rows of generated tokens and the last one of a prompt that is what they sampled: of a wrong draft the
+//           entry is wrong, and the next step's takes its place
+struct DraftBatch {
+  StepBatch passes[kMostDrafts];
+  Tensor kept_rows;  // [decodes] i32: kept hidden states that the first pass takes
+  StepBatch follow;  // `sampled` are the step's results, by logit row
+  Tensor keep;       // [kept] i32: row of the step whose hidden state an entry takes; -1: none, it stays as it is
 };
 
 // Where each array lies in a block of memory: in the host's and in the backend's at the same offsets.
@@ -109,13 +138,25 @@ class StepLayout {
     // of the step, and read where the host wrote them.
     HostMove* swap_outs = nullptr;
     HostMove* swap_ins = nullptr;
+    // Of a DraftBatch. The first four have capacity().segments entries for each pass.
+    struct Drafts {
+      int32_t *tokens = nullptr, *sources = nullptr;
+      Segment* segments = nullptr;
+      SampleRow* samples = nullptr;
+      int32_t *rows = nullptr, *kept_rows = nullptr;            // [segments]: 0, 1, ...; and of the first pass
+      int32_t *next_tokens = nullptr, *next_sources = nullptr;  // [rows]
+      int32_t* keep = nullptr;                                  // [kept]
+    } drafts;
   };
   Arrays arrays(std::byte* base) const;
   // Views of the arrays at `base`, as far as `shape` uses them. `sampled` is the backend's own.
   StepBatch batch(std::byte* base, const StepShape& shape, int32_t* sampled) const;
+  // `results`: of the step's logit rows.
+  DraftBatch drafts(std::byte* base, const StepShape& shape, int32_t* sampled, const Tensor& results) const;
   // How many of the bytes a backend needs of a step of this shape: block tables, biases, hidden and scored rows and
   // past tokens, which can be large and seldom are, come last.
   int64_t used_bytes(const StepShape& shape) const {
+    if (shape.draft_passes > 0 || shape.follows) return drafts_end_;
     if (shape.past_tokens > 0) return past_tokens_ + int64_t{shape.past_tokens} * 4;
     if (shape.scored_rows > 0) return past_tokens_;
     if (shape.hidden_rows > 0) return scored_rows_;
@@ -126,7 +167,9 @@ class StepLayout {
   StepCapacity capacity_;
   int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, slot_copies_ = 0, updates_ = 0, past_updates_ = 0,
           sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, hidden_rows_ = 0, scored_rows_ = 0, score_rows_ = 0,
-          past_tokens_ = 0, swap_outs_ = 0, swap_ins_ = 0, bytes_ = 0;
+          past_tokens_ = 0, draft_tokens_ = 0, draft_sources_ = 0, draft_segments_ = 0, draft_samples_ = 0,
+          draft_rows_ = 0, kept_rows_ = 0, next_tokens_ = 0, next_sources_ = 0, keep_ = 0, drafts_end_ = 0,
+          swap_outs_ = 0, swap_ins_ = 0, bytes_ = 0;
 };
 
 // What comes back from a step, likewise: one block of memory.
@@ -143,7 +186,9 @@ class ResultLayout {
   // anything.
   SampleOutputs scored(std::byte* base, int64_t rows) const;
   int64_t scored_begin() const { return scored_.tokens; }
-  int64_t scored_bytes(bool tops) const { return (tops ? bytes_ : scored_.top_ids) - scored_.tokens; }
+  int64_t scored_bytes(bool tops) const { return (tops ? drafts_ : scored_.top_ids) - scored_.tokens; }
+  // All drafts that `sampled` holds, by batch slot [batch_slots, drafts]: at the end.
+  Tensor drafts(std::byte* base) const { return make_tensor(base + drafts_, DType::kI32, {batch_slots_, max_drafts_}); }
   // Hidden states [rows, width] f32, behind those: a step without any leaves them alone.
   Tensor hidden(std::byte* base, int64_t rows) const {
     return make_tensor(base + hidden_, DType::kF32, {rows, width_});
@@ -153,8 +198,8 @@ class ResultLayout {
   struct Scored {
     int64_t max_top = 0, tokens = 0, logprobs = 0, top_count = 0, ranks = 0, top_ids = 0, top_logprobs = 0;
   };
-  int64_t max_top_ = 0, width_ = 0, logprobs_ = 0, top_count_ = 0, top_ids_ = 0, top_logprobs_ = 0, hidden_ = 0,
-          bytes_ = 0;
+  int64_t max_top_ = 0, width_ = 0, batch_slots_ = 0, max_drafts_ = 0, drafts_ = 0, logprobs_ = 0, top_count_ = 0,
+          top_ids_ = 0, top_logprobs_ = 0, hidden_ = 0, bytes_ = 0;
   Scored scored_;
 };
 

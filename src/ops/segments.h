@@ -9,6 +9,10 @@ inline constexpr int kBlockTokens = 16;   // tokens per KV block
 inline constexpr int kChunkTokens = 64;   // the grid of prefill chunks and delta-net chunks
 inline constexpr int kWindowTokens = 16;  // a recurrent state is written at multiples of this position while decoding
 
+// Drafts of one sequence in one step, at most: a segment of generated tokens has a row more. Kernels of these segments
+// count on it.
+inline constexpr int32_t kMostDrafts = 7;
+
 // One sequence's part of a step: rows [row, row + count) are its tokens at positions [position, position + count).
 // Segments do not overlap; rows that no segment mentions are padding, and so is a segment without rows.
 struct Segment {
@@ -46,9 +50,12 @@ struct SegmentArray {
   int32_t decode_rows = 0;  // rows of all decode segments
   int32_t prompt_rows = 0;  // rows of all prompt segments
   int64_t decode_keys = 0;  // positions of all decode segments after the step, added up
+  int32_t most_rows = 1;    // rows of a decode segment at most: those of a generated token and its drafts
 
   // The two kinds apart. Tables stay with their segments.
-  SegmentArray decoding() const { return {data, decodes, decodes, tables, pitch, decode_rows, 0, decode_keys}; }
+  SegmentArray decoding() const {
+    return {data, decodes, decodes, tables, pitch, decode_rows, 0, decode_keys, most_rows};
+  }
   SegmentArray prompts() const {
     return {data + decodes, count - decodes, 0, tables + decodes * int64_t{pitch}, pitch, 0, prompt_rows};
   }

@@ -21,6 +21,7 @@ class Simulation {
     int32_t blocks, slots, host;
     bool hybrid;
     int64_t prompt = 900, output = 60;  // the longest
+    int64_t drafts = 0;                 // wanted behind a generated token, at most
   };
   Simulation(uint64_t seed, const Setting& setting) : rng_(seed), set_(setting) {}
 
@@ -43,6 +44,7 @@ class Simulation {
   int64_t preemptions() const { return preemptions_; }
   int64_t pauses() const { return pauses_; }
   int64_t passes() const { return passes_; }
+  int64_t accepted() const { return accepted_; }
 
   // One step: checks the plan, and carries it out.
   void step() {
@@ -71,6 +73,12 @@ class Simulation {
     now_.free_host_blocks = counted.free_host_blocks;
     now_.free_slots = set_.slots - static_cast<int32_t>(now_.running.size());
     now_.needs_slots = set_.hybrid;
+    for (ScheduledSequence& s : now_.running) {
+      const int64_t left = ends_[s.id.v] - s.total - 1;
+      s.drafts = s.computed + 1 == s.total && s.computed >= s.prompt
+                     ? static_cast<int32_t>(std::min(number(0, set_.drafts), std::max<int64_t>(left, 0)))
+                     : 0;
+    }
     ASSERT_GE(now_.available_blocks, 0);
     ASSERT_GE(now_.free_host_blocks, 0);
     queue_.age(++step_);
@@ -147,7 +155,7 @@ class Simulation {
   }
 
   void carry_out(const StepPlan& plan) {
-    int64_t rows = 0;
+    int64_t rows = 0, draft_rows = 0;
     bool prompts_begun = false;
     size_t decodes = 0;
     std::map<int32_t, int> times;
@@ -165,14 +173,20 @@ class Simulation {
       prompts_begun |= !decode;
       decodes += decode;
       const int64_t end = w.begin + w.count;
-      ASSERT_TRUE(!decode || w.count == 1);
+      ASSERT_TRUE(!decode || w.count <= 1 + s->drafts);
       ASSERT_TRUE(decode || end == s->prompt || end % kChunkTokens == 0) << "chunk ends at " << end;
       ASSERT_TRUE(decode || s->cut <= w.begin || end <= s->cut) << "past the cut";
-      s->computed = end;
       s->held = std::max(s->held, blocks_for(end));
+      ASSERT_LE(s->held, s->max_blocks);
       s->exclusive = s->held;
-      if (end == s->total) ++s->total;  // a token was sampled
+      const auto wrong = decode ? number(0, w.count - 1) : 0;  // of the drafts, the last ones
+      draft_rows += decode ? w.count - 1 : 0;
+      accepted_ += decode ? w.count - 1 - wrong : 0;
+      s->computed = end - wrong;
+      if (s->computed >= s->total) s->total = s->computed + 1;  // a token was sampled behind them
     }
+    ASSERT_LE(draft_rows, set_.limits.max_draft_rows);
+    ASSERT_TRUE(draft_rows == 0 || !plan.first_tokens);
     ASSERT_EQ(plan.decodes, decodes);
     ASSERT_LE(rows, set_.limits.max_batch_tokens);
     pass(plan, times, rows);
@@ -227,7 +241,7 @@ class Simulation {
   int64_t step_ = 0;
   bool lingering_ = false;  // memory of finished ones was still held
   int32_t next_id_ = 0;
-  int64_t ended_ = 0, preemptions_ = 0, pauses_ = 0, passes_ = 0;
+  int64_t ended_ = 0, preemptions_ = 0, pauses_ = 0, passes_ = 0, accepted_ = 0;
 };
 
 TEST(Scheduler, KeepsItsPromisesUnderRandomLoad) {
@@ -245,6 +259,10 @@ TEST(Scheduler, KeepsItsPromisesUnderRandomLoad) {
       {first_tokens(64, 32, 4), 400, 32, 0, true, 300, 100},
       {first_tokens(128, 32, 2), 200, 32, 200, false, 200, 400},
       {first_tokens(100, 8, 1), 120, 8, 1000, true, 500, 900},
+      {drafting(limits(128, 16), 48), 2000, 16, 500, true, 900, 60, 7},
+      {drafting(limits(128, 8), 30), 64, 8, 64, true, 300, 700, 7},
+      {drafting(limits(256, 32), 96), 90, 32, 90, false, 200, 400, 3},
+      {drafting(first_tokens(128, 32, 2), 40), 200, 32, 200, false, 200, 400, 7},
   };
   // More than 10^5 steps a seed; by hand 10^6 and more: --seeds=10.
   const test::Seeds seeds = test::seeds_or(1);
@@ -269,6 +287,7 @@ TEST(Scheduler, KeepsItsPromisesUnderRandomLoad) {
     pauses += sim.pauses();
     EXPECT_EQ(sim.passes() > 0, s.limits.first_token_threshold > 0);
     passes += sim.passes();
+    EXPECT_EQ(sim.accepted() > 0, s.drafts > 0);
   }
   RecordProperty("steps", std::to_string(all_steps));
   EXPECT_GT(all_steps, 100000 * seeds.count());

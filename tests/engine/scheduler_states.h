@@ -75,4 +75,10 @@ inline SchedulerLimits first_tokens(int32_t tokens, int32_t sequences, int32_t p
   return l;
 }
 
+// Steps verify so many drafts.
+inline SchedulerLimits drafting(SchedulerLimits l, int32_t rows) {
+  l.max_draft_rows = rows;
+  return l;
+}
+
 }  // namespace quire::test

@@ -243,10 +243,10 @@ TEST(Mtp, IsLoadedWhenAskedFor) {
   EXPECT_TRUE(model.unread().empty());
   const auto block = model.mtp();
   ASSERT_TRUE(block.ok()) << block.error().message;
-  EXPECT_EQ(block->eh_proj.rows, 64);
-  EXPECT_EQ(block->eh_proj.cols, 128);
-  EXPECT_TRUE(block->embedding.empty()) << "the model's own";
-  const auto& attention = std::get<AttentionWeights>(block->layer.mixer);
+  EXPECT_EQ(block->weights.input.projection.rows, 64);
+  EXPECT_EQ(block->weights.input.projection.cols, 128);
+  EXPECT_TRUE(block->weights.embedding.empty()) << "the model's own";
+  const auto& attention = std::get<AttentionWeights>(block->weights.layer.mixer);
   EXPECT_EQ(attention.q.data, o.file.find_tensor("blk.4.attn_q.weight")->data);
 }
 

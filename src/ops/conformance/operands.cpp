@@ -51,6 +51,7 @@ void Operands::tensor(Tensor& t) {
 void Operands::segments(SegmentArray& s) {
   s.decode_rows = s.prompt_rows = 0;
   s.decode_keys = 0;
+  s.most_rows = 1;
   for (int32_t i = 0; i < s.count; ++i) {
     const Segment& one = s.data[i];
     if (one.count == 0) continue;
@@ -60,6 +61,7 @@ void Operands::segments(SegmentArray& s) {
     }
     s.decode_rows = std::max(s.decode_rows, one.row + one.count);  // with the rows of no segment among them
     s.decode_keys += int64_t{one.position} + one.count;
+    s.most_rows = std::max(s.most_rows, one.count);
   }
   array(s.tables, int64_t{s.count} * s.pitch);
   array(s.data, s.count);

@@ -42,7 +42,10 @@ void embed_cpu(const OpContext& ctx, const EmbedArgs& a) {
 }
 
 void gather_row(const GatherRowsArgs& a, int64_t i) {
-  std::memcpy(a.y.bytes_at(i * a.y.stride[0]), a.x.bytes_at(a.rows.as<int32_t>()[i] * a.x.stride[0]),
+  const int32_t row = a.rows.as<int32_t>()[i];
+  if (row < 0) return;
+  QUIRE_CHECK(row < a.x.dim(0), "row {} of {}", row, a.x.dim(0));
+  std::memcpy(a.y.bytes_at(i * a.y.stride[0]), a.x.bytes_at(row * a.x.stride[0]),
               static_cast<size_t>(dtype_bytes(a.x.dtype, a.x.dim(1))));
 }
 

@@ -23,7 +23,8 @@ struct EmbedArgs {
 void embed(const OpContext& ctx, const EmbedArgs& a);
 extern const Operator<EmbedArgs> kEmbedOp;
 
-// y[i] = x[rows[i]].  x [T, D], rows [R] i32, y [R, D] of the same type as x (f32 or bf16).
+// y[i] = x[rows[i]].  x [T, D], rows [R] i32, y [R, D] of the same type as x (f32 or bf16). Where rows[i] is negative,
+// y[i] stays as it is.
 struct GatherRowsArgs {
   Tensor x, rows, y;
 };

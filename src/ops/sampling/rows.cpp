@@ -30,6 +30,14 @@ SampleRow row_of(const SamplingParams& p, const SampleTarget& target) {
 
 }  // namespace
 
+SampleRow draft_row(const SamplingParams& p, int64_t position, int32_t entry) {
+  SampleRow row = row_of(p, {.position = position, .batch_slot = entry});
+  row.repetition_penalty = 1.0f;
+  row.presence_penalty = row.frequency_penalty = 0.0f;
+  row.logprobs = -1;
+  return row;
+}
+
 Status SampleLimits::check(const SamplingParams& p) const {
   QUIRE_CHECKED(p.validate(vocab));
   if (p.logprobs > max_top)

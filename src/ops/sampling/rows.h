@@ -32,6 +32,10 @@ struct SampleTarget {
   std::span<const int32_t> forbidden{};
 };
 
+// The row of a draft: drawn as the token of that position will be, as far as the logits agree and no penalty or bias
+// changes them. `entry`: of `sampled`.
+SampleRow draft_row(const SamplingParams& p, int64_t position, int32_t entry);
+
 // Which entries of `sampled`, or of the histories, a step has named: each may be settled by one row alone.
 class StepUses {
  public:

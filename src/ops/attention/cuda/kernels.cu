@@ -45,8 +45,7 @@ void attention(const OpContext& ctx, const PagedAttentionArgs& a) {
   const SegmentArray& s = a.segments;
   if (s.decodes > 0) {
     // Rounding each sequence up adds a part at most.
-    const DecodeBounds bounds{.rows = std::max(1, s.decode_rows - s.decodes + 1),
-                              .max_parts = s.decode_keys / kPartKeys + s.decodes};
+    const DecodeBounds bounds{.rows = s.most_rows, .max_parts = s.decode_keys / kPartKeys + s.decodes};
     Workspace::Scope scope(ctx.workspace);
     std::byte* const scratch = scope.take<std::byte>(decode_attention_workspace_bytes(p, bounds));
     if (!c.dry) c.keep(launch_decode_attention(c.stream, p, bounds, scratch));

@@ -1,0 +1,229 @@
+// Speculation changes no text: whatever is drafted, right or wrong, tokens, log-probabilities and ends are those of an
+// engine that drafts nothing.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <random>
+
+#include "engine/engine.h"
+#include "engine/tiny_prompts.h"
+#include "support/golden.h"
+#include "support/seeds.h"
+
+namespace quire::test {
+namespace {
+
+struct Heard {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+  std::vector<std::vector<std::pair<TokenId, float>>> tops;
+  std::string text;
+  FinishReason finish = FinishReason::kNone;
+  int ends = 0;
+};
+
+// What plain engines answered, by prompt: drafts that are right are taken from it.
+using Truth = std::map<std::vector<TokenId>, std::vector<TokenId>>;
+
+int64_t number(std::mt19937_64& rng, int64_t lo, int64_t hi) {
+  return std::uniform_int_distribution<int64_t>(lo, hi)(rng);
+}
+
+// A request of every kind. Some begin as others do.
+Request random_request(std::mt19937_64& rng, int64_t vocab) {
+  Request r;
+  const auto length = static_cast<size_t>(number(rng, 1, number(rng, 0, 3) == 0 ? 300 : 40));
+  const int64_t family = number(rng, 0, 3);
+  std::mt19937_64 shared(static_cast<uint64_t>(family));
+  for (size_t i = 0; i < length; ++i)
+    r.prompt.edit().push_back(static_cast<TokenId>(number(i < 128 && family > 0 ? shared : rng, 30, vocab - 20)));
+  r.max_tokens = number(rng, 1, 60);
+  r.ignore_eos = number(rng, 0, 1) == 0;
+  r.sampling.seed = static_cast<uint64_t>(number(rng, 0, 1000));
+  if (number(rng, 0, 2) > 0) r.sampling.temperature = 0.5f * static_cast<float>(number(rng, 1, 3));
+  if (number(rng, 0, 3) == 0) r.sampling.top_p = 0.9f;
+  if (number(rng, 0, 3) == 0) r.sampling.top_k = 20;
+  if (number(rng, 0, 3) == 0) r.sampling.min_p = 0.05f;
+  if (number(rng, 0, 5) == 0) r.sampling.repetition_penalty = 1.3f;
+  if (number(rng, 0, 5) == 0) r.sampling.frequency_penalty = 0.5f;
+  if (number(rng, 0, 3) == 0) r.sampling.logit_bias[static_cast<int32_t>(number(rng, 0, vocab - 1))] = 5.0f;
+  if (number(rng, 0, 3) == 0) r.sampling.logprobs = static_cast<int>(number(rng, 0, 3));
+  if (number(rng, 0, 3) == 0) r.stop = {std::string(1, static_cast<char>(number(rng, 'a', 'z')))};
+  if (number(rng, 0, 5) == 0) r.min_tokens = number(rng, 1, r.max_tokens);
+  return r;
+}
+
+struct Arrival {
+  Request request;
+  int64_t arrives = 0, cancelled = -1;  // before this step; -1: never
+};
+
+std::vector<Arrival> make_script(uint64_t seed, int count, int64_t vocab, bool cancels) {
+  std::mt19937_64 rng(seed);
+  std::vector<Arrival> s;
+  int64_t step = 0;
+  for (int i = 0; i < count; ++i) {
+    step += number(rng, 0, 3);
+    s.push_back({random_request(rng, vocab), step, cancels && number(rng, 0, 6) == 0 ? step + number(rng, 0, 20) : -1});
+  }
+  return s;
+}
+
+void hear(Heard& h, const TokenEvent& e) {
+  if (e.token >= 0) {
+    h.tokens.push_back(e.token);
+    h.logprobs.push_back(e.logprob);
+    auto& tops = h.tops.emplace_back();
+    for (const TokenLogprob& t : e.top) tops.emplace_back(t.token, t.logprob);
+  }
+  h.text += e.text;
+  h.finish = e.finish;
+  h.ends += e.finish != FinishReason::kNone;
+}
+
+struct Played {
+  std::vector<Heard> heard;
+  StepStats stats;
+};
+
+Played play(const ModelPtr& model, EngineOptions options, const std::vector<Arrival>& script) {
+  const auto engine = Engine::create(model, std::move(options)).value();
+  std::deque<Heard> heard(script.size());
+  std::vector<RequestId> ids(script.size());
+  size_t arrived = 0;
+  for (int64_t step = 0; arrived < ids.size() || engine->busy(); ++step) {
+    for (; arrived < ids.size() && script[arrived].arrives <= step; ++arrived)
+      ids[arrived] =
+          engine->submit(script[arrived].request, [&h = heard[arrived]](const TokenEvent& e) { hear(h, e); }).value();
+    for (size_t i = 0; i < arrived; ++i)
+      if (script[i].cancelled == step) engine->cancel(ids[i]);
+    engine->step();
+    const Status books = engine->check();
+    EXPECT_TRUE(books.ok()) << books.error().message;
+  }
+  return {{heard.begin(), heard.end()}, engine->stats()};
+}
+
+void expect_same(const std::vector<Heard>& plain, const std::vector<Heard>& drafted) {
+  for (size_t i = 0; i < plain.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Heard &a = plain[i], &b = drafted[i];
+    EXPECT_EQ(a.ends, 1);
+    EXPECT_EQ(b.ends, 1);
+    const bool cut = a.finish == FinishReason::kCancelled || b.finish == FinishReason::kCancelled;
+    const size_t both = std::min(a.tokens.size(), b.tokens.size());
+    if (!cut) {
+      EXPECT_EQ(a.tokens.size(), b.tokens.size());
+      EXPECT_EQ(a.text, b.text);
+      EXPECT_EQ(a.finish, b.finish);
+    }
+    for (size_t t = 0; t < both; ++t) {
+      ASSERT_EQ(a.tokens[t], b.tokens[t]) << "token " << t;
+      ASSERT_EQ(a.logprobs[t], b.logprobs[t]) << "token " << t;
+      ASSERT_EQ(a.tops[t], b.tops[t]) << "token " << t;
+    }
+  }
+}
+
+// Drafts of what the plain engine answered, of which some are made wrong: from a random place on, or all but one.
+DraftHook partly_right(const Truth& truth, uint64_t seed, int64_t vocab) {
+  return [&truth, vocab, rng = std::mt19937_64(seed)](std::span<const TokenId> prompt, std::span<const TokenId> output,
+                                                      int32_t most, std::vector<TokenId>& drafts) mutable {
+    const auto known = truth.find({prompt.begin(), prompt.end()});
+    if (known == truth.end()) return;
+    const auto wrong = number(rng, 0, 9), count = number(rng, 0, most);
+    for (int64_t i = 0; i < count && output.size() + static_cast<size_t>(i) < known->second.size(); ++i) {
+      TokenId t = known->second[output.size() + static_cast<size_t>(i)];
+      if (wrong == i) t = static_cast<TokenId>((t + 1 + number(rng, 0, vocab - 2)) % vocab);
+      drafts.push_back(t);
+    }
+  };
+}
+
+EngineOptions options() {
+  return {.threads = 2, .context = 400, .max_sequences = 6, .max_batch_tokens = 128, .kv_tokens = 1600};
+}
+
+// Blocks for fewer sequences than run, and prefixes that are found: nothing of either is a draft's business.
+EngineOptions tight(bool prefixes) {
+  EngineOptions o = options();
+  o.kv_tokens = 480;
+  o.swap_bytes = int64_t{1} << 24;
+  o.prefix_cache = prefixes;
+  o.state_checkpoints = 4;
+  return o;
+}
+
+void check(const ModelPtr& model, const EngineOptions& plain_options, const SpeculativeOptions& how, uint64_t seed,
+           int64_t* accepted = nullptr) {
+  const int64_t vocab = model->model->config().vocab;
+  const std::vector<Arrival> script = make_script(seed, 24, vocab, true);
+  const Played plain = play(model, plain_options, script);
+  Truth truth;
+  for (size_t i = 0; i < script.size(); ++i) {
+    const auto& prompt = script[i].request.prompt;
+    truth[{prompt.begin(), prompt.end()}] = plain.heard[i].tokens;
+  }
+  EngineOptions drafts = plain_options;
+  drafts.speculative = how;
+  if (how.mode == Speculative::kOff) drafts.speculative.hook = partly_right(truth, seed, vocab);
+  const Played drafted = play(model, drafts, script);
+  expect_same(plain.heard, drafted.heard);
+  if (accepted != nullptr) *accepted += drafted.stats.drafts_accepted;
+}
+
+class Speculation : public testing::TestWithParam<const char*> {};
+
+TEST_P(Speculation, DraftsThatAreWrongAnywhereChangeNothing) {
+  const ModelPtr model = tiny(GetParam());
+  int64_t accepted = 0;
+  const Seeds four = seeds_or(4);
+  for (int seed = four.first; seed <= four.last; ++seed)
+    for (const int32_t most : {1, 3, 7}) {
+      SCOPED_TRACE(fmt::format("seed {}, {} drafts", seed, most));
+      check(model, options(), {.tokens = most}, static_cast<uint64_t>(seed), &accepted);
+    }
+  EXPECT_GT(accepted, 100);
+}
+
+TEST_P(Speculation, NothingChangesWhereBlocksAreScarceAndPrefixesAreFound) {
+  const ModelPtr model = tiny(GetParam());
+  int64_t accepted = 0;
+  const Seeds three = seeds_or(3);
+  for (int seed = three.first; seed <= three.last; ++seed)
+    for (const bool prefixes : {false, true}) {
+      SCOPED_TRACE(fmt::format("seed {}, prefixes {}", seed, prefixes));
+      check(model, tight(prefixes), {}, static_cast<uint64_t>(seed), &accepted);
+    }
+  EXPECT_GT(accepted, 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Speculation, testing::Values("tiny-qwen35moe", "tiny-qwen35", "tiny-llama"),
+                         [](const auto& name) {
+                           std::string s = name.param;
+                           std::replace(s.begin(), s.end(), '-', '_');
+                           return s;
+                         });
+
+class DemoSpeculation : public testing::TestWithParam<const char*> {
+ protected:
+  ModelPtr model_ = load_or_die(fmt::format("{}/models/demo-{}-nvfp4.gguf", QUIRE_SOURCE_DIR, GetParam()));
+};
+
+TEST_P(DemoSpeculation, TheBlockDraftsAndChangesNothing) {
+  ASSERT_EQ(model_->model->config().mtp_layers, 1);
+  int64_t accepted = 0;
+  for (const int32_t most : {1, 3, 7})
+    for (const bool prefixes : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} drafts, prefixes {}", most, prefixes));
+      check(model_, tight(prefixes), {.mode = Speculative::kMtp, .tokens = most, .adaptive = false}, 7, &accepted);
+    }
+  EXPECT_GT(accepted, 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DemoSpeculation, testing::Values("dense", "moe"),
+                         [](const auto& name) { return std::string(name.param); });
+
+}  // namespace
+}  // namespace quire::test
