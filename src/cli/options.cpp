@@ -72,6 +72,7 @@ void ComputeOptions::add(CLI::App& app) {
   app.add_option("--depth", depth, "Steps under way at a time, 1 or 2; 0: 2 on a GPU. The output does not depend on it")
       ->capture_default_str();
   app.add_flag("!--no-graphs", graphs, "Launch every kernel by itself on a GPU. The output is the same");
+  speculative.add(app);
 }
 
 Status ComputeOptions::apply(EngineOptions& to) const {
@@ -79,6 +80,7 @@ Status ComputeOptions::apply(EngineOptions& to) const {
   to.gpu_memory_utilization = gpu_memory;
   to.depth = depth;
   to.graphs = graphs;
+  QUIRE_TRY(to.speculative, speculative.parsed());
   if (arithmetic == "latency") {
     to.arithmetic = Arithmetic::kLatency;
   } else if (arithmetic == "throughput") {

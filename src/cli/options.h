@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/speculative_flags.h"
 #include "engine/engine.h"
 #include "engine/sampling_defaults.h"
 
@@ -22,13 +23,15 @@ struct KvCacheOption {
   Result<KvCacheType> parsed() const;
 };
 
-// --gpu-memory-utilization, --kv-cache-dtype, --arithmetic, --depth, --no-graphs: what else is up to an engine.
+// --gpu-memory-utilization, --kv-cache-dtype, --arithmetic, --depth, --no-graphs and those of speculation: what else is
+// up to an engine.
 struct ComputeOptions {
   KvCacheOption kv_cache;
   double gpu_memory = 0.9;
   std::string arithmetic = "auto";
   int depth = 0;
   bool graphs = true;
+  SpeculativeFlags speculative;
 
   void add(CLI::App& app);
   Status apply(EngineOptions& to) const;

@@ -129,6 +129,8 @@ Output generate(Engine& engine, Request request, const std::function<void(const 
     }
     out.text += e.text;
     out.finish = e.finish;
+    out.drafts = e.drafts;
+    out.drafts_accepted = e.drafts_accepted;
     if (e.error) out.error = e.error;
     each(e);
   };
@@ -181,6 +183,8 @@ nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool log
       list.push_back({{"token", e.token}, {"logprob", e.logprob}, {"top", top}});
     }
   }
+  const int64_t drafts = out.drafts, accepted = out.drafts_accepted;
+  j["speculation"] = {{"drafts", drafts}, {"accepted", accepted}};
   const MemoryUse m = engine.memory();
   if (!engine.options().kernels.forced.empty()) {
     auto& forced = j["forced_kernels"] = nlohmann::ordered_json::array();

@@ -37,7 +37,8 @@ struct Output {
   std::string text;
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error;
-  bool interrupted = false;  // CancelKey cancelled it
+  bool interrupted = false;                 // CancelKey cancelled it
+  int64_t drafts = 0, drafts_accepted = 0;  // that were verified, and that were right
   double first_token_seconds = 0.0, seconds = 0.0;
 
   double prompt_rate() const {

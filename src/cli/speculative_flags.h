@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "core/result.h"
 #include "engine/speculative_options.h"
 
 namespace quire::cli {

@@ -61,6 +61,8 @@ class Backend : public CacheMemory {
   // step's results are none: what it moved and copied is done.
   virtual Result<StepResults> wait(int buffer) = 0;
   virtual bool lost() const = 0;
+  // Whether steps with as many rows of each sequence are computed faster than others, padding included.
+  virtual bool likes_even_rows() const { return false; }
 
   virtual BackendMemory memory() const = 0;
   // What the bits of its results depend on: "cpu avx2", with what was forced.

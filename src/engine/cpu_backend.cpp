@@ -143,7 +143,7 @@ Status CpuBackend::measure() {
   int64_t needed = 0;
   for (const int32_t decodes : {0, c.segments}) {
     std::vector<Segment> segments(static_cast<size_t>(c.segments));
-    int32_t row = 0, drafts = options_.most_draft_rows();
+    int32_t row = 0, drafts = c.logit_rows - c.segments;
     for (Segment& s : segments) {
       const int32_t tentative = decodes > 0 ? std::min({options_.most_drafts(), drafts, context - 1}) : 0;
       const int32_t count = decodes > 0 ? 1 + tentative : std::min(c.rows - row, context);

@@ -48,6 +48,7 @@ class CudaBackend final : public Backend {
   void submit(int buffer, const StepShape& shape) override;
   Result<StepResults> wait(int buffer) override;
   bool lost() const override { return lost_; }
+  bool likes_even_rows() const override { return options_.graphs; }
   Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) override;
   Status read_state(StateSlot slot, std::span<std::byte> to) override;
   Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) override;
@@ -86,9 +87,8 @@ class CudaBackend final : public Backend {
   void enqueue(Buffer& b);
   void move(const Buffer& b);
   bool replayable(const StepShape& s) const;
-  StepShape pad(Buffer& b) const;
   void run(const StepShape& padded, const StepShape& actual);
-  static StepShape shape_of(const GraphSize& size);
+  cudaGraphExec_t graph_of(const GraphSize& size);
   Status launch(const StepShape& shape);
   void compute(const StepShape& shape, Workspace& workspace, bool only_chooses = false);
 
@@ -108,6 +108,9 @@ class CudaBackend final : public Backend {
   HostPages host_pages_;
   int32_t blocks_ = 0, slots_ = 0, suppressed_count_ = 0;
   int64_t graph_kernels_ = 0;  // of a captured step
+  // Graphs of steps with drafts, for which there is memory, and how many there are.
+  static constexpr int kMostSpeculating = 48;
+  int speculating_graphs_ = 0;
   bool lost_ = false;
   Buffer buffers_[kMostDepth];
   const Buffer* last_ = nullptr;  // submitted before: perhaps still under way
@@ -201,10 +204,10 @@ Status CudaBackend::rehearse() {
   // Addresses that nothing is read from.
   views_ = CacheViews(options_.cache_shape(model_->model->config()), scratch_.data(), 1, 1);
   const GraphSize largest = graph_sizes(c).front();
-  const StepShape decodes = shape_of(largest);
+  const StepShape decodes = shape_of(largest, c);
   StepShape prompt{.rows = c.rows, .segments = 1, .logit_rows = 1, .table_width = c.table_width};
   prompt.hidden_rows = c.hidden_rows > 0 ? 1 : 0;
-  std::vector<StepShape> steps = {decodes, shape_of({1, largest.width}), prompt};
+  std::vector<StepShape> steps = {decodes, shape_of({1, largest.width}, c), prompt};
   if (c.segments > 1) {
     StepShape both = prompt;
     both.segments = both.logit_rows = 2;
@@ -214,11 +217,7 @@ Status CudaBackend::rehearse() {
   }
   if (c.logit_rows > c.segments) {
     const int32_t drafts = options_.most_drafts();
-    StepShape speculates = shape_of({1, largest.width});
-    speculates.rows = speculates.decode_rows = speculates.logit_rows = speculates.decode_logit_rows = 1 + drafts;
-    speculates.most_rows = 1 + drafts;
-    if (c.drafts > 0) speculates.draft_passes = drafts, speculates.follows = true;
-    steps.push_back(speculates);
+    steps.push_back(shape_of({1, largest.width, 1 + drafts, c.drafts > 0 ? drafts : 0}, c));
   }
   for (const StepShape& step : steps) {
     Result<int64_t> kernels = CudaGraphs::rehearse(context_.stream, [&] { return launch(step); });
@@ -235,7 +234,8 @@ Status CudaBackend::create_caches() {
   const std::optional<int64_t> block = shape.block_bytes(), slot = shape.state_bytes();
   QUIRE_TRY(const GpuMemory m, gpu_memory(weights_->bytes()));
   const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * options_.gpu_memory_utilization);
-  const auto graphs = options_.graphs ? std::ssize(graph_sizes(layout_.capacity())) : 0;
+  const int64_t speculating = options_.most_drafts() > 0 ? kMostSpeculating : 0;
+  const int64_t graphs = options_.graphs ? std::ssize(graph_sizes(layout_.capacity())) + speculating : 0;
   const int64_t has = cap - m.used - CudaGraphs::estimated_bytes(graphs, graph_kernels_);
   slots_ = options_.state_slots(model_->model->config());
   const int32_t own = std::min(slots_, options_.max_sequences);
@@ -269,7 +269,7 @@ void CudaBackend::capture_graphs() {
   if (!options_.graphs) return;
   const std::vector<GraphSize> sizes = graph_sizes(layout_.capacity());
   const Status done = graphs_.capture(context_.stream, sizes, [this](const GraphSize& size) -> Status {
-    QUIRE_CHECKED(launch(shape_of(size)));
+    QUIRE_CHECKED(launch(shape_of(size, layout_.capacity())));
     log_.captured(size);
     return {};
   });
@@ -322,7 +322,7 @@ void CudaBackend::submit(int buffer, const StepShape& shape) {
 void CudaBackend::enqueue(Buffer& b) {
   const cudaStream_t stream = context_.stream;
   const auto keep = [&](cudaError_t code, std::string_view what) { context_.keep(cuda::check(code, what)); };
-  const StepShape padded = replayable(b.shape) ? pad(b) : b.shape;
+  const StepShape padded = replayable(b.shape) ? pad_step(layout_, b.staging.data(), b.shape) : b.shape;
   keep(cudaEventRecord(b.begin, stream), "recording an event");
   keep(cudaMemcpyAsync(step_.data(), b.staging.data(), static_cast<size_t>(layout_.used_bytes(padded)),
                        cudaMemcpyHostToDevice, stream),
@@ -371,39 +371,36 @@ void CudaBackend::move(const Buffer& b) {
                             .before_end = before != nullptr ? before->end : nullptr});
 }
 
-// Steps of generated tokens alone, one for each sequence, all of them sampled: their launches depend on few numbers.
+// Steps of generated tokens alone, as many rows of each sequence, all of them sampled: their launches depend on few
+// numbers.
 bool CudaBackend::replayable(const StepShape& s) const {
-  return options_.graphs && s.rows > 0 && s.rows == s.decodes && s.segments == s.decodes && s.logit_rows == s.rows &&
-         s.slot_copies == 0 && s.history_updates == 0 && s.past_updates == 0 && s.draft_passes == 0 && !s.follows;
+  return options_.graphs && s.rows > 0 && s.rows == s.decodes * s.most_rows && s.segments == s.decodes &&
+         s.logit_rows == s.rows && s.slot_copies == 0 && s.history_updates == 0 && s.past_updates == 0;
 }
 
-// Rounds the rows of a step up with padding, so that few graphs serve all.
-StepShape CudaBackend::pad(Buffer& b) const {
-  const StepLayout::Arrays a = layout_.arrays(b.staging.data());
-  const int32_t rows = graph_rows(b.shape.rows, layout_.capacity());
-  for (int32_t i = b.shape.rows; i < rows; ++i) {
-    a.tokens[i] = 0;
-    a.sources[i] = a.logit_rows[i] = -1;
-    a.segments[i] = {};
-    a.sample_rows[i] = {.flags = kSampleIdle};
+// Null: kernels are launched one by one.
+cudaGraphExec_t CudaBackend::graph_of(const GraphSize& size) {
+  const cudaGraphExec_t found = graphs_.find(size);
+  if (found != nullptr || size.each == 1 || speculating_graphs_ == kMostSpeculating || !context_.status.ok())
+    return found;
+  ++speculating_graphs_;
+  const Status done = graphs_.capture(context_.stream, {&size, 1}, [this](const GraphSize& s) -> Status {
+    QUIRE_CHECKED(launch(shape_of(s, layout_.capacity())));
+    log_.captured(s);
+    return {};
+  });
+  if (!done.ok()) {
+    speculating_graphs_ = kMostSpeculating;
+    log_warning(fmt::format("a step with drafts is not captured ({}): such steps launch their kernels one by one",
+                            done.error().message));
   }
-  StepShape s = shape_of({rows, b.shape.table_width});
-  s.biases = b.shape.biases;
-  s.longest = b.shape.longest;
-  return s;
-}
-
-StepShape CudaBackend::shape_of(const GraphSize& size) {
-  StepShape s{.rows = size.rows, .table_width = size.width};
-  s.decode_rows = s.segments = s.decodes = s.logit_rows = s.decode_logit_rows = size.rows;
-  s.decode_keys = int64_t{size.rows} * size.width * kBlockTokens;
-  return s;
+  return graphs_.find(size);
 }
 
 // By the graph of such a step, or kernel by kernel if there is none.
 void CudaBackend::run(const StepShape& padded, const StepShape& actual) {
-  const GraphSize size{padded.rows, padded.table_width};
-  const cudaGraphExec_t graph = replayable(actual) ? graphs_.find(size) : nullptr;
+  const GraphSize size = size_of(padded);
+  const cudaGraphExec_t graph = replayable(actual) ? graph_of(size) : nullptr;
   if (graph == nullptr) {
     compute(padded, *workspace_);
     return log_.computed(padded.rows > padded.decode_rows);

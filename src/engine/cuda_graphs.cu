@@ -48,7 +48,7 @@ Status CudaGraphs::capture(cudaStream_t stream, std::span<const GraphSize> sizes
     if (code == cudaSuccess) code = cudaGraphUpload(made, stream);  // or the first launch would allocate
     if (code != cudaSuccess) {
       if (made != nullptr) cudaGraphExecDestroy(made);
-      return cuda::check(code, fmt::format("a graph of {} rows", size.rows));
+      return cuda::check(code, fmt::format("a graph of {} sequences", size.sequences));
     }
     graphs_.emplace(size, made);
   }

@@ -1,4 +1,5 @@
-// Steps of generated tokens as CUDA graphs: all of them are captured when a backend is made, none later.
+// Steps of generated tokens as CUDA graphs. Those without drafts are captured when a backend is made; those with
+// drafts, of which there are many kinds, when such a step comes for the first time.
 #pragma once
 
 #include <functional>

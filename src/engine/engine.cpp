@@ -231,6 +231,8 @@ void Engine::publish_host_tier() {
 
 void Engine::finish(Sequence& s, TokenEvent event) {
   event.admitted = s.admitted;
+  event.drafts = s.drafts.drafted;
+  event.drafts_accepted = s.drafts.accepted;
   end_running(s);
   delivery_.push(s.stream, std::move(event));
 }

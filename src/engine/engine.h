@@ -165,9 +165,9 @@ class Engine {
   // What of a retired step concerns the caches is done on return; after an error nothing of it is kept for others.
   Result<StepResults> wait_for(StepInFlight& step);
   void count_step(const StepRecord& record);
-  void commit_rows(const SequenceRows& rows, const StepResults& results);
-  // Tokens that the rows of a sequence made: one, and another for each draft that was right.
-  void commit_tokens(const SequenceRows& rows, const StepResults& results);
+  int32_t commit_rows(const SequenceRows& rows, const StepResults& results);
+  // Tokens that the rows of a sequence made: one, and another for each draft that was right. Returns how many were.
+  int32_t commit_tokens(const SequenceRows& rows, const StepResults& results);
   void count_drafts(int32_t drafts, int32_t accepted);
   void commit_token(Sequence& s, Sampled sampled);
   void commit_prompt(Sequence& s);

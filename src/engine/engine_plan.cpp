@@ -137,7 +137,7 @@ bool Engine::schedule() {
             {.max_batch_tokens = options_.max_batch_tokens,
              .max_sequences = options_.max_sequences,
              .max_swaps = options_.most_swaps(),
-             .max_draft_rows = options_.most_draft_rows(),
+             .max_sampled_rows = options_.sampled_rows(),
              .patience = options_.patience_steps,
              .first_token_threshold = options_.first_token_threshold,
              .most_skipped = kMostSkipped},

@@ -61,6 +61,7 @@ void Engine::add_rows(const Work& work, bool decode, StepInFlight& step) {
   rows.sequence = &s;
   const Segment segment = writer_.add(s, work, decode, rows);
   step.speculates |= rows.drafts > 0;
+  step.record.drafts += rows.drafts;
   // The state that the chunk before left is saved before this one changes it.
   if (s.prefix.unsaved > 0) cache_.save_state(s, rows);
   if (!decode && cache_.is_checkpoint(s, end)) s.prefix.unsaved = end;
@@ -93,9 +94,9 @@ void Engine::retire() {
   Result<StepResults> done = wait_for(step);
   if (!done.ok()) return fail(done.take_error());
   step.record.device_seconds = done->seconds;
-  count_step(step.record);
   for (const SequenceRows& rows : step.rows)
-    if (!rows.sequence->finished()) commit_rows(rows, *done);
+    if (!rows.sequence->finished()) step.record.accepted += commit_rows(rows, *done);
+  count_step(step.record);
   release_finished();
   publish_counts();
   if (!step_observer_) return;
@@ -115,13 +116,14 @@ void Engine::count_step(const StepRecord& record) {
   stats_.decode_seconds += record.device_seconds * (all - prompt) / all;
 }
 
-// One sequence's results of a step.
-void Engine::commit_rows(const SequenceRows& rows, const StepResults& results) {
+// One sequence's results of a step. Returns how many of its drafts were right.
+int32_t Engine::commit_rows(const SequenceRows& rows, const StepResults& results) {
   Sequence& s = *rows.sequence;
   if (rows.hidden_count > 0) collect_hidden(rows, results.hidden);
   if (rows.scored_count > 0) collect_logprobs(rows, results.scored);
   if (rows.logit_row >= 0) return commit_tokens(rows, results);
   if (s.request.max_tokens == 0 && rows.prompt_end == s.prompt_tokens()) commit_prompt(s);
+  return 0;
 }
 
 // Of the first event what the request is told of its prompt.
@@ -133,31 +135,34 @@ TokenEvent Engine::event_of(Sequence& s) const {
           .admitted = s.admitted};
 }
 
+int32_t Engine::commit_tokens(const SequenceRows& rows, const StepResults& results) {
+  Sequence& s = *rows.sequence;
+  SequenceDrafts& d = s.drafts;
+  d.drafted += rows.drafts;
+  int32_t accepted = 0;
+  for (int32_t i = 0; i <= rows.drafts; ++i) {
+    Sampled sampled = read_sampled(results.out, rows.logit_row + i);
+    const TokenId token = sampled.token;
+    TokenId draft = -1;
+    if (i < rows.drafts)
+      draft = d.by_mtp ? results.drafts.row<int32_t>(s.memory.slot)[i] : d.tokens[static_cast<size_t>(i)];
+    accepted += token == draft;
+    d.accepted += token == draft;
+    commit_token(s, std::move(sampled));
+    if (s.finished() || token != draft) break;
+  }
+  // What was computed of drafts that were wrong is computed again: with the tokens that took their places.
+  if (rows.drafts > 0) s.planned = s.committed() - 1;
+  if (rows.drafts > 0) count_drafts(rows.drafts, accepted);
+  return accepted;
+}
+
 void Engine::count_drafts(int32_t drafts, int32_t accepted) {
   const std::lock_guard lock(inbox_mutex_);
   ++stats_.drafted_sequences;
   stats_.drafts += drafts;
   stats_.drafts_accepted += accepted;
   for (int32_t i = 0; i < accepted; ++i) ++stats_.accepted_at[static_cast<size_t>(i)];
-}
-
-void Engine::commit_tokens(const SequenceRows& rows, const StepResults& results) {
-  Sequence& s = *rows.sequence;
-  const SequenceDrafts& d = s.drafts;
-  int32_t accepted = 0;
-  for (int32_t i = 0; i <= rows.drafts; ++i) {
-    Sampled sampled = read_sampled(results.out, rows.logit_row + i);
-    const TokenId token = sampled.token;
-    commit_token(s, std::move(sampled));
-    if (s.finished() || i == rows.drafts) break;
-    const TokenId draft = d.by_mtp ? results.drafts.row<int32_t>(s.memory.slot)[i] : d.tokens[static_cast<size_t>(i)];
-    if (token != draft) break;
-    ++accepted;
-  }
-  if (rows.drafts == 0) return;
-  // What was computed of drafts that were wrong is computed again: with the tokens that took their places.
-  s.planned = s.committed() - 1;
-  count_drafts(rows.drafts, accepted);
 }
 
 void Engine::commit_token(Sequence& s, Sampled sampled) {

@@ -118,6 +118,8 @@ Result<GpuStepCost> gpu_step_cost(const EngineOptions& o, const ModelConfig& c) 
   cost.row = (activation_row_bytes(c) + results) * 4 / 3;
   const int64_t sampling = 3 * 4 * c.vocab, biases = 2 * 8 * int64_t{o.max_logit_bias};
   cost.sequence = *state + sampling + biases + token_history_bytes(1, c.vocab, std::min(c.vocab, c.context_length));
+  // Rows of drafts are as many as there may be with any number of sequences.
+  if (o.most_drafts() > 0) cost.fixed += kMostVerifiedRows * (sampling + biases);
   // Rows of queries of a KV head's group come in eights.
   const AttentionSpec& a = c.attention;
   const int64_t group = a.kv_heads == 0 ? 0 : (a.heads / a.kv_heads + 7) / 8 * 8;

@@ -18,6 +18,52 @@ int32_t graph_rows(int32_t rows, const StepCapacity& c) {
   return std::min(n, most_rows(c));
 }
 
+GraphSize size_of(const StepShape& s) {
+  return {.sequences = s.decodes, .width = s.table_width, .each = s.most_rows, .passes = s.draft_passes};
+}
+
+StepShape shape_of(const GraphSize& size, const StepCapacity& c) {
+  StepShape s{.rows = size.sequences * size.each, .table_width = size.width};
+  s.segments = s.decodes = size.sequences;
+  s.decode_rows = s.logit_rows = s.decode_logit_rows = s.rows;
+  s.decode_keys = int64_t{size.sequences} * size.width * kBlockTokens;
+  s.most_rows = size.each;
+  s.draft_passes = size.passes;
+  s.follows = c.drafts > 0;
+  return s;
+}
+
+StepShape pad_step(const StepLayout& layout, std::byte* base, const StepShape& shape) {
+  const StepLayout::Arrays a = layout.arrays(base);
+  const StepCapacity& c = layout.capacity();
+  const int32_t each = shape.most_rows;
+  int32_t sequences = graph_rows(shape.decodes, c);
+  if (sequences * each > std::min(c.rows, c.logit_rows)) sequences = shape.decodes;
+  for (int32_t i = shape.rows; i < sequences * each; ++i) {
+    a.tokens[i] = 0;
+    a.sources[i] = a.logit_rows[i] = -1;
+    a.sample_rows[i] = {.flags = kSampleIdle};
+    if (c.drafts > 0) a.drafts.next_tokens[i] = 0, a.drafts.next_sources[i] = -1;
+  }
+  for (int32_t i = shape.decodes; i < sequences; ++i) {
+    a.segments[i] = {};
+    if (c.drafts > 0) a.drafts.rows[i] = i, a.drafts.kept_rows[i] = 0;
+    for (int32_t j = 0; j < shape.draft_passes; ++j) {
+      const int64_t at = int64_t{j} * c.segments + i;
+      a.drafts.segments[at] = {};
+      a.drafts.tokens[at] = 0;
+      a.drafts.sources[at] = -1;
+      a.drafts.samples[at] = {.flags = kSampleIdle};
+    }
+  }
+  GraphSize size = size_of(shape);
+  size.sequences = sequences;
+  StepShape s = shape_of(size, c);
+  s.biases = shape.biases;
+  s.longest = shape.longest;
+  return s;
+}
+
 int32_t table_width(int32_t blocks, const StepCapacity& c) {
   return std::min(static_cast<int32_t>(std::max(16u, std::bit_ceil(static_cast<uint32_t>(blocks)))), c.table_width);
 }

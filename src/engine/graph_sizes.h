@@ -7,9 +7,11 @@
 
 namespace quire {
 
-// A step of `rows` sequences with one generated token each, whose block tables are `width` blocks apart.
+// A step of so many sequences with generated tokens, whose block tables are `width` blocks apart.
 struct GraphSize {
-  int32_t rows = 0, width = 0;
+  int32_t sequences = 0, width = 0;
+  int32_t each = 1;    // rows of each: a token and its drafts, or padding
+  int32_t passes = 0;  // of the multi-token-prediction block, for drafts
   auto operator<=>(const GraphSize&) const = default;
 };
 
@@ -17,7 +19,14 @@ struct GraphSize {
 int32_t graph_rows(int32_t rows, const StepCapacity& capacity);
 // The pitch of block tables for sequences of up to `blocks` blocks: a power of two, 16 at least, or all there can be.
 int32_t table_width(int32_t blocks, const StepCapacity& capacity);
-// All that such steps can come to, the largest first.
+GraphSize size_of(const StepShape& shape);
+// The step that a graph of that size is captured of, with the most keys that such a step may have.
+StepShape shape_of(const GraphSize& size, const StepCapacity& capacity);
+// Adds padding to a step of generated tokens alone, `shape.most_rows` of each sequence, that lies at `base`, so that
+// few graphs serve all: as many sequences as graph_rows() says. What it is then.
+StepShape pad_step(const StepLayout& layout, std::byte* base, const StepShape& shape);
+
+// All that such steps without drafts can come to, the largest first.
 std::vector<GraphSize> graph_sizes(const StepCapacity& capacity);
 
 }  // namespace quire

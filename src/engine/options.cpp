@@ -30,11 +30,11 @@ CacheShape EngineOptions::cache_shape(const ModelConfig& model) const {
   return quire::cache_shape(model, activation_type(device), kv_cache, {most_drafts(), mtp});
 }
 
-int32_t EngineOptions::most_draft_rows() const {
-  constexpr int32_t kRows = 128;  // with the generated tokens before the drafts
-  const int32_t wanted = most_drafts() * max_sequences;
-  return std::clamp(std::min(wanted, kRows - max_sequences), std::min(most_drafts(), max_batch_tokens - 1),
-                    std::max(wanted, 0));
+int32_t EngineOptions::sampled_rows() const {
+  const int32_t drafts = std::min(most_drafts(), max_batch_tokens - max_sequences);
+  if (drafts <= 0) return max_sequences;
+  const int32_t all = std::min(max_sequences * (1 + most_drafts()), max_batch_tokens);
+  return std::max(max_sequences + drafts, std::min(all, kMostVerifiedRows));
 }
 
 int32_t EngineOptions::most_swaps() const {
@@ -61,7 +61,7 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
   return {.rows = max_batch_tokens,
           .segments = max_sequences,
           .table_width = blocks(context),
-          .logit_rows = max_sequences + most_draft_rows(),
+          .logit_rows = sampled_rows(),
           .hidden_rows = pooling == Pooling::kMean ? max_batch_tokens : max_sequences,
           .width = static_cast<int32_t>(model.d_model),
           .scored_rows = max_prompt_logprobs >= 0 ? max_batch_tokens : 0,
@@ -70,7 +70,7 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
           .swaps = most_swaps() + cache_moves(model),
           .past = prefix_cache ? static_cast<int32_t>(context) : 0,
           .batch_slots = max_sequences,
-          .biases = (max_sequences + most_draft_rows()) * max_logit_bias,
+          .biases = sampled_rows() * max_logit_bias,
           .max_top = static_cast<int32_t>(std::min<int64_t>(model.vocab, max_logprobs)),
           .drafts = mtp ? most_drafts() : 0};
 }

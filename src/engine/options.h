@@ -30,6 +30,9 @@ enum class Pooling {
 inline constexpr int32_t kDefaultSequences = 16;
 inline constexpr int32_t kDefaultBatchTokens = 512;
 
+// Rows of generated tokens and their drafts in a step, where there are any drafts: their logits are large.
+inline constexpr int32_t kMostVerifiedRows = 128;
+
 // What is 0 (of state_checkpoints -1) where a comment says so is chosen by resolve(), from the device, its memory and
 // the model.
 struct EngineOptions {
@@ -98,8 +101,8 @@ struct EngineOptions {
   }
   // Of a sequence in a step, at most.
   int32_t most_drafts() const { return speculative.enabled() ? speculative.tokens : 0; }
-  // Of all sequences in a step. Each takes a row of logits, which are large.
-  int32_t most_draft_rows() const;
+  // Rows of a step that are sampled, at most: one of each sequence, and drafts as far as there is room for them.
+  int32_t sampled_rows() const;
   // What the caches of this model look like.
   CacheShape cache_shape(const ModelConfig& model) const;
   int32_t kv_blocks() const { return static_cast<int32_t>((kv_tokens + kBlockTokens - 1) / kBlockTokens); }

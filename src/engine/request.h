@@ -64,6 +64,7 @@ struct TokenEvent {
   PrefixMiss prefix_miss = PrefixMiss::kNone;  // why no more of it was, and
   int64_t diverged_at = -1;  // the first token that no cached prompt has, where others went another way
   FinishReason finish = FinishReason::kNone;
+  int64_t drafts = 0, drafts_accepted = 0;  // with the end: drafts that were verified for it, and those that were right
   // When asked for: with the first token, or with the end where nothing is generated. Shared, because it may be large.
   std::shared_ptr<const PromptLogprobs> prompt;
   std::optional<std::chrono::steady_clock::time_point> admitted;  // when it got a batch slot; none: it has waited only

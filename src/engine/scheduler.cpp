@@ -73,7 +73,7 @@ class Planner {
       behind += s.held;
       budget_ -= decodes(s) && has_row_first(s);
     }
-    draft_rows_ = plan_.first_tokens ? 0 : limits_.max_draft_rows;
+    draft_rows_ = plan_.first_tokens ? 0 : rows_for_drafts();
     prompt_rows_ = rows_of_prompts();
     for (size_t i = 0; i < now_.running.size(); ++i) {
       const ScheduledSequence& s = now_.running[i];
@@ -163,6 +163,12 @@ class Planner {
     if (count == 0 || !grant(i, s.computed + count)) return;
     h.rows = count;
     budget_ -= count;
+  }
+
+  // What those who run, and who may be admitted, leave of the rows that are sampled.
+  int64_t rows_for_drafts() const {
+    const auto running = std::ssize(now_.running), waiting = std::ssize(now_.waiting);
+    return limits_.max_sampled_rows - std::min<int64_t>(running + waiting, limits_.max_sequences);
   }
 
   // Rows that drafts leave to prompts: one that runs or waits keeps those of a chunk.

@@ -14,7 +14,7 @@ struct SchedulerLimits {
                                  // max_sequences, so that every sequence that decodes does so in every step
   int32_t max_sequences = 0;     // running at once, those that are swapped out included
   int32_t max_swaps = 0;         // blocks that one step moves to the host, and back
-  int32_t max_draft_rows = 0;    // drafts of all sequences together that a step verifies
+  int32_t max_sampled_rows = 0;  // rows of a step that are sampled: beyond one of each sequence they are drafts
   int64_t patience = INT64_MAX;  // steps after which a waiting request is passed no more by those that hit the cache
   int32_t first_token_threshold =
       0;                     // so many prompts that wait for a first token go before generated tokens; 0: none do

@@ -49,6 +49,8 @@ struct SequenceDrafts {
   bool by_mtp = false;          // the multi-token-prediction block makes them, in that step
   std::vector<TokenId> tokens;  // else: these
 
+  int64_t drafted = 0, accepted = 0;  // so far: drafts that were verified, and those that were right
+
   // Hidden states of its last rows that the device keeps: positions [kept_first, kept_end). The block drafts where that
   // of the last position that is computed is among them.
   int64_t kept_first = 0, kept_end = 0;

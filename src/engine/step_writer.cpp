@@ -32,11 +32,39 @@ void StepWriter::begin(int buffer, const StepPlan& plan) {
   list_->past_updates.clear();
   to_ = backend_.layout().arrays(backend_.staging(buffer));
   shape_ = {};
+  each_ = even_rows(plan);
   const StepCapacity& c = backend_.layout().capacity();
   if (c.drafts > 0) std::fill_n(to_.drafts.keep, c.kept(), -1);
   for (const Work& w : plan.work) shape_.longest = std::max(shape_.longest, static_cast<int32_t>(w.begin + w.count));
   const int32_t blocks = (shape_.longest + kBlockTokens - 1) / kBlockTokens;
   shape_.table_width = table_width(blocks, backend_.layout().capacity());
+}
+
+// As many rows as the sequence with the most drafts has, where that adds little padding and the backend gains by it.
+int32_t StepWriter::even_rows(const StepPlan& plan) const {
+  const auto decodes = static_cast<int64_t>(plan.decodes);
+  if (!backend_.likes_even_rows() || plan.work.size() != plan.decodes) return 1;
+  int64_t most = 1, rows = 0;
+  for (const Work& w : plan.work) most = std::max<int64_t>(most, w.count), rows += w.count;
+  const StepCapacity& c = backend_.layout().capacity();
+  const bool fits = decodes * most <= std::min(c.rows, c.logit_rows);
+  return fits && decodes * most <= rows + rows / 8 ? static_cast<int32_t>(most) : 1;
+}
+
+// Rows of a decode segment that hold nothing.
+void StepWriter::pad_rows(int32_t count) {
+  const StepCapacity& c = backend_.layout().capacity();
+  for (; count > 0; --count) {
+    const int32_t row = shape_.rows++;
+    to_.tokens[row] = 0;
+    to_.sources[row] = -1;
+    if (c.drafts > 0) to_.drafts.next_tokens[row] = 0, to_.drafts.next_sources[row] = -1;
+    to_.logit_rows[shape_.logit_rows++] = -1;
+    ++shape_.decode_logit_rows;
+    ++shape_.decode_rows;
+  }
+  const Status padded = list_->samples.pad(shape_.logit_rows);
+  QUIRE_CHECK(padded.ok(), "{}", padded.error().message);
 }
 
 Segment StepWriter::add(Sequence& s, const Work& work, bool decode, SequenceRows& rows) {
@@ -65,8 +93,9 @@ Segment StepWriter::add(Sequence& s, const Work& work, bool decode, SequenceRows
   if (!decode) return segment;
   shape_.decode_rows += work.count;
   shape_.decode_keys += end;
-  shape_.most_rows = std::max(shape_.most_rows, work.count);
+  shape_.most_rows = std::max({shape_.most_rows, work.count, each_});
   ++shape_.decodes;
+  if (work.count < each_) pad_rows(each_ - work.count);
   return segment;
 }
 

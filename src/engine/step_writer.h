@@ -31,6 +31,8 @@ class StepWriter {
     SampleRowList samples;
     HistoryUpdateList history_updates, past_updates;
   };
+  int32_t even_rows(const StepPlan& plan) const;
+  void pad_rows(int32_t count);
   void add_tokens(const Sequence& s, const Work& work);
   // What the multi-token-prediction block does before the step for a generated token, and behind it for any rows.
   void add_drafts(const Sequence& s, const Work& work);
@@ -47,6 +49,7 @@ class StepWriter {
   Lists* list_ = nullptr;
   StepLayout::Arrays to_;
   StepShape shape_;
+  int32_t each_ = 1;  // rows of a sequence with generated tokens at least: padding behind those with fewer
 };
 
 }  // namespace quire

@@ -36,6 +36,14 @@ std::array<Counter*, kPrefixMisses> miss_counters(Registry& r, const Labels& lab
   return all;
 }
 
+std::array<Counter*, kMostDrafts> depth_counters(Registry& r, const Labels& labels) {
+  std::array<Counter*, kMostDrafts> all{};
+  for (size_t i = 0; i < all.size(); ++i)
+    all[i] = &r.counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Drafts that were right, by depth.",
+                        with(labels, "position", std::to_string(i)));
+  return all;
+}
+
 std::array<Counter*, kDeferrals> deferral_counters(Registry& r, const Labels& labels) {
   std::array<Counter*, kDeferrals> all{};
   for (int i = 0; i < kDeferrals; ++i)
@@ -65,6 +73,11 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
           r.counter("vllm:prefix_cache_queries_total", "Tokens of prompts looked up in the prefix cache.", labels)),
       prefix_hits(r.counter("vllm:prefix_cache_hits_total", "Of them, tokens that were found.", labels)),
       prefix_misses(miss_counters(r, labels)),
+      drafted_sequences(r.counter("vllm:spec_decode_num_drafts_total",
+                                  "Times that tokens of an answer were drafted, of any number.", labels)),
+      draft_tokens(r.counter("vllm:spec_decode_num_draft_tokens_total", "Drafts that were verified.", labels)),
+      accepted_tokens(r.counter("vllm:spec_decode_num_accepted_tokens_total", "Drafts that were right.", labels)),
+      accepted_at(depth_counters(r, labels)),
       swapped_out(swapped(r, labels, "out")),
       swapped_in(swapped(r, labels, "in")),
       cached_blocks(

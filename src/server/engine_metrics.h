@@ -26,6 +26,8 @@ struct EngineMetrics {
   Counter &prompt_tokens, &generation_tokens, &preemptions;
   Counter &prefix_queries, &prefix_hits;
   std::array<Counter*, kPrefixMisses> prefix_misses;  // by why no more was found; null where nothing was missed
+  Counter &drafted_sequences, &draft_tokens, &accepted_tokens;
+  std::array<Counter*, kMostDrafts> accepted_at;  // by depth
   Counter &swapped_out, &swapped_in;
   Gauge &cached_blocks, &saved_states;
   Gauge &host_usage, &host_states;  // of the prefix cache

@@ -250,6 +250,11 @@ void EngineService::count_prefixes(const StepStats& s) {
   for (size_t i = 0; i < s.prefix_misses.size(); ++i)
     if (Counter* const miss = metrics_->prefix_misses[i]; miss != nullptr)
       add(*miss, s.prefix_misses[i], seen_.prefix_misses[i]);
+  add(metrics_->drafted_sequences, s.drafted_sequences, seen_.drafted_sequences);
+  add(metrics_->draft_tokens, s.drafts, seen_.drafts);
+  add(metrics_->accepted_tokens, s.drafts_accepted, seen_.drafts_accepted);
+  for (size_t i = 0; i < s.accepted_at.size(); ++i)
+    add(*metrics_->accepted_at[i], s.accepted_at[i], seen_.accepted_at[i]);
   add(metrics_->swapped_out, s.blocks_swapped_out, seen_.blocks_swapped_out);
   add(metrics_->swapped_in, s.blocks_swapped_in, seen_.blocks_swapped_in);
   metrics_->cached_blocks.set(static_cast<double>(s.blocks_cached));

@@ -10,14 +10,15 @@ std::string step_line(const StepRecord& r) {
     if (const int32_t n = r.deferred[static_cast<size_t>(i)]; n > 0)
       deferred += fmt::format("{}\"{}\":{}", deferred.empty() ? "" : ",", deferral_name(static_cast<Deferral>(i)), n);
   return fmt::format(
-      "{{\"step\":{},\"time\":{:.6f},\"decode_rows\":{},\"prompt_tokens\":{},\"running\":{},\"waiting\":{},"
+      "{{\"step\":{},\"time\":{:.6f},\"decode_rows\":{},\"drafts\":{},\"accepted\":{},\"prompt_tokens\":{},\"running\":"
+      "{},\"waiting\":{},"
       "\"queued\":{},\"admitted\":{},\"deferred\":{{{}}},\"first_tokens\":{},\"skipped\":{},\"blocks_free\":{"
       "}"
       ","
       "\"blocks_cached\":{},\"blocks_used\":{},\"swapped_out\":{},\"swapped_in\":{},\"host_stored\":{},"
       "\"host_loaded\":{},\"host_seconds\":{:.6f},\"device_seconds\":{:.6f}}}",
-      r.step, r.time, r.decode_rows, r.prompt_rows, r.running, r.waiting, r.queued, r.admitted, deferred,
-      r.first_tokens, r.skipped, r.blocks_free, r.blocks_cached, r.blocks_used, r.swapped_out, r.swapped_in,
+      r.step, r.time, r.decode_rows, r.drafts, r.accepted, r.prompt_rows, r.running, r.waiting, r.queued, r.admitted,
+      deferred, r.first_tokens, r.skipped, r.blocks_free, r.blocks_cached, r.blocks_used, r.swapped_out, r.swapped_in,
       r.host_stored, r.host_loaded, r.host_seconds, r.device_seconds);
 }
 

@@ -27,7 +27,7 @@ TEST_F(CudaGraphsTest, OneThatFailsLeavesThoseBeforeIt) {
   const std::vector<GraphSize> sizes = {{8, 16}, {4, 16}, {2, 16}, {1, 16}};
   CudaGraphs graphs;
   const Status done = graphs.capture(stream_, sizes, [&](const GraphSize& s) {
-    return launch(s.rows == 2 ? 4096 : 1, count.data());  // more threads than a block may have
+    return launch(s.sequences == 2 ? 4096 : 1, count.data());  // more threads than a block may have
   });
   ASSERT_FALSE(done.ok());
   EXPECT_EQ(done.error().message.find("adding one: "), 0u) << done.error().message;

@@ -211,9 +211,9 @@ TEST(GraphSizes, HoldWhateverAStepIsRoundedTo) {
         if (blocks > c.table_width) continue;
         const GraphSize size{graph_rows(rows, c), table_width(blocks, c)};
         EXPECT_TRUE(std::binary_search(sizes.rbegin(), sizes.rend(), size)) << rows << " rows, " << blocks;
-        EXPECT_GE(size.rows, rows);
+        EXPECT_GE(size.sequences, rows);
         EXPECT_GE(size.width, blocks);
-        EXPECT_LE(size.rows, rows + std::max(3, rows / 8));
+        EXPECT_LE(size.sequences, rows + std::max(3, rows / 8));
       }
   }
 }

@@ -75,9 +75,9 @@ inline SchedulerLimits first_tokens(int32_t tokens, int32_t sequences, int32_t p
   return l;
 }
 
-// Steps verify so many drafts.
+// Steps sample so many rows: beyond one of each sequence they are drafts.
 inline SchedulerLimits drafting(SchedulerLimits l, int32_t rows) {
-  l.max_draft_rows = rows;
+  l.max_sampled_rows = rows;
   return l;
 }
 

@@ -39,7 +39,14 @@ class StepTraceTest : public ProgramTest {
 };
 
 TEST_F(StepTraceTest, ALineHasEverythingOfARecord) {
-  StepRecord r{.step = 7, .time = 1700000000.25, .decode_rows = 3, .prompt_rows = 128, .running = 5, .waiting = 9};
+  StepRecord r{.step = 7,
+               .time = 1700000000.25,
+               .decode_rows = 3,
+               .prompt_rows = 128,
+               .drafts = 2,
+               .accepted = 1,
+               .running = 5,
+               .waiting = 9};
   r.admitted = 2;
   r.queued = 3;
   r.deferred[static_cast<size_t>(Deferral::kSharedPrefix)] = 4;
@@ -58,6 +65,8 @@ TEST_F(StepTraceTest, ALineHasEverythingOfARecord) {
   const Json want = {{"step", 7},
                      {"time", 1700000000.25},
                      {"decode_rows", 3},
+                     {"drafts", 2},
+                     {"accepted", 1},
                      {"prompt_tokens", 128},
                      {"running", 5},
                      {"waiting", 9},
