@@ -31,8 +31,9 @@ class Watch {
     }
     if (e.finish == FinishReason::kNone || ended_++ > 0) return;
     first_end_ = last_;
-    // Between the two moments every step gave every sequence one token, this one too.
-    if (begun_ == shape_.sequences) steps_ = tokens_[sequence] - at_all_begun_[sequence];
+    if (begun_ < shape_.sequences) return;
+    for (size_t i = 0; i < tokens_.size(); ++i) decoded_ += tokens_[i] - at_all_begun_[i];
+    steps_ = tokens_[sequence] - at_all_begun_[sequence];
   }
   bool all_begun() {
     const std::lock_guard lock(mutex_);
@@ -56,6 +57,7 @@ class Watch {
                     .first_token_seconds = first_tokens_ / shape_.sequences,
                     .decode_seconds = seconds(all_begun_, first_end_),
                     .decode_steps = steps_,
+                    .decode_tokens = decoded_,
                     .total_seconds = seconds(start_, last_)};
   }
 
@@ -65,7 +67,7 @@ class Watch {
   std::mutex mutex_;
   std::vector<int64_t> tokens_, at_all_begun_;
   int32_t begun_ = 0, ended_ = 0;
-  int64_t steps_ = 0;
+  int64_t steps_ = 0, decoded_ = 0;
   double first_tokens_ = 0;
   Clock::time_point all_begun_, first_end_, last_ = start_;
   std::optional<Error> error_;
@@ -128,9 +130,13 @@ Result<BatchRun> BatchWorkload::run(const BatchShape& shape, const Phases& phase
   engine_.drain_events();
   QUIRE_CHECKED(submitted);
   QUIRE_TRY(BatchRun run, watch.result());
-  if (after.steps > before.steps)
-    run.step_host_seconds =
-        (after.host_seconds - before.host_seconds) / static_cast<double>(after.steps - before.steps);
+  const auto steps = static_cast<double>(after.steps - before.steps);
+  if (steps > 0) run.step_host_seconds = (after.host_seconds - before.host_seconds) / steps;
+  if (after.drafts == before.drafts) {
+    run.decode_tokens = shape.sequences * run.decode_steps;  // a token of everybody in every step
+  } else if (steps > 0) {
+    run.tokens_per_step = static_cast<double>(run.decode_tokens) / (steps * shape.sequences);
+  }
   return run;
 }
 

@@ -23,20 +23,22 @@ struct BatchRun {
   double prefill_seconds = 0;      // until every sequence has its first token
   double first_token_seconds = 0;  // mean over the sequences
   double decode_seconds = 0;       // from then on until the first sequence ends
-  int64_t decode_steps = 0;        // of all sequences, in that time
+  int64_t decode_steps = 0;        // of the first sequence that ends, in that time
+  int64_t decode_tokens = 0;       // of all sequences, likewise
+  double tokens_per_step = 1;      // of a sequence
   double total_seconds = 0;        // until the last one ends
   double step_host_seconds = 0;    // the engine's own work for one of those steps
 
   double prefill_rate(const BatchShape& s) const {
     return static_cast<double>(s.sequences * s.prompt) / prefill_seconds;
   }
-  double decode_rate(const BatchShape& s) const {
-    return static_cast<double>(s.sequences * decode_steps) / decode_seconds;
-  }
+  double decode_rate() const { return static_cast<double>(decode_tokens) / decode_seconds; }
   double total_rate(const BatchShape& s) const {
     return static_cast<double>(s.sequences * s.context()) / total_seconds;
   }
-  double step_seconds() const { return decode_seconds / static_cast<double>(decode_steps); }
+  double step_seconds(const BatchShape& s) const {
+    return decode_seconds * tokens_per_step * s.sequences / static_cast<double>(decode_tokens);
+  }
 };
 
 // An engine's options for the widest and longest of such runs, and no more memory than that takes. `batch_tokens` 0:

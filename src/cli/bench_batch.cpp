@@ -26,9 +26,12 @@ struct BenchBatchOptions {
   int repetitions = 3;
   int32_t batch_tokens = 0;
   uint64_t seed = 1;
+  std::vector<float> accept;
   bool json = false;
 
   Status check() const;
+  // What --accept makes of speculation.
+  Status simulate(SpeculativeOptions& to) const;
 };
 
 Status BenchBatchOptions::check() const {
@@ -66,11 +69,12 @@ constexpr Figure kFigures[] = {
     {"prefill t/s", "prefill_tokens_per_second", 1, 1,
      [](const BatchShape& s, const BatchRun& r) { return r.prefill_rate(s); }},
     {"decode t/s", "decode_tokens_per_second", 1, 1,
-     [](const BatchShape& s, const BatchRun& r) { return r.decode_rate(s); }},
+     [](const BatchShape&, const BatchRun& r) { return r.decode_rate(); }},
     {"total t/s", "tokens_per_second", 1, 1, [](const BatchShape& s, const BatchRun& r) { return r.total_rate(s); }},
     {"TTFT ms", "first_token_seconds", 2, 1e-3,
      [](const BatchShape&, const BatchRun& r) { return r.first_token_seconds; }},
-    {"step ms", "step_seconds", 3, 1e-3, [](const BatchShape&, const BatchRun& r) { return r.step_seconds(); }},
+    {"step ms", "step_seconds", 3, 1e-3, [](const BatchShape& s, const BatchRun& r) { return r.step_seconds(s); }},
+    {"tokens/step", "tokens_per_step", 2, 1, [](const BatchShape&, const BatchRun& r) { return r.tokens_per_step; }},
     {"host us", "step_host_seconds", 1, 1e-6, [](const BatchShape&, const BatchRun& r) { return r.step_host_seconds; }},
 };
 
@@ -96,6 +100,7 @@ void print_table(const BenchBatchOptions& o, const Engine& engine, const std::ve
   const MemoryUse m = engine.memory();
   print_out("{}: prompts of {} tokens, {} generated, steps of up to {} tokens, median of {}\n",
             escaped(o.source.name()), o.prompt, o.generate, engine.options().max_batch_tokens, o.repetitions);
+  if (!o.accept.empty()) print_out("acceptance of drafts is simulated, by depth: {}\n", fmt::join(o.accept, ", "));
   print_out("{}; weights {} mapped and {} packed, caches {}, scratch {}\n\n", engine.fingerprint(),
             human_bytes(static_cast<uint64_t>(m.mapped)), human_bytes(static_cast<uint64_t>(m.repacked)),
             human_bytes(static_cast<uint64_t>(m.kv_and_state)), human_bytes(static_cast<uint64_t>(m.workspace)));
@@ -120,6 +125,7 @@ void print_json(const BenchBatchOptions& o, const Engine& engine, const std::vec
       {"prompt_tokens", o.prompt},
       {"generated_tokens", o.generate},
       {"batch_tokens", engine.options().max_batch_tokens},
+      {"simulated_acceptance", o.accept},
       {"memory",
        {{"mapped", m.mapped}, {"repacked", m.repacked}, {"cache", m.kv_and_state}, {"workspace", m.workspace}}}};
   auto& list = out["widths"] = nlohmann::ordered_json::array();
@@ -131,6 +137,17 @@ void print_json(const BenchBatchOptions& o, const Engine& engine, const std::vec
     list.push_back(std::move(one));
   }
   print_out("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+Status BenchBatchOptions::simulate(SpeculativeOptions& to) const {
+  if (accept.empty()) return {};
+  if (std::ssize(accept) > kMostDrafts) return request_error("--accept: at most {} numbers", kMostDrafts);
+  for (const float share : accept)
+    if (!(share >= 0 && share <= 1)) return request_error("--accept {}: shares are between 0 and 1", share);
+  if (to.mode == Speculative::kOff) to.mode = Speculative::kAuto;
+  to.tokens = static_cast<int32_t>(accept.size());
+  to.simulated = accept;
+  return {};
 }
 
 Status bench_batch(const BenchBatchOptions& o) {
@@ -145,6 +162,7 @@ Status bench_batch(const BenchBatchOptions& o) {
   QUIRE_TRY(options.device, o.model.parsed_device());
   QUIRE_TRY(options.kernels, o.model.parsed_kernels());
   QUIRE_CHECKED(o.compute.apply(options));
+  QUIRE_CHECKED(o.simulate(options.speculative));
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, o.source.load(options.device));
   QUIRE_TRY(const std::unique_ptr<Engine> engine,
             Engine::create(model, options_for(shapes, std::move(options), o.batch_tokens)));
@@ -163,6 +181,7 @@ Status bench_batch(const BenchBatchOptions& o) {
 
 Action add_bench_batch(CLI::App& app) {
   auto o = std::make_shared<BenchBatchOptions>();
+  o->compute.speculative.mode = "off";
   o->source.add(app);
   o->model.add_compute(app);
   o->compute.add(app);
@@ -174,6 +193,11 @@ Action add_bench_batch(CLI::App& app) {
       ->capture_default_str();
   app.add_option("-r,--repetitions", o->repetitions, "Repetitions, after one that is not counted")
       ->capture_default_str();
+  app.add_option("--accept", o->accept,
+                 "Measure speculation: chance takes so large a share of the drafts at each depth for right ones, and "
+                 "texts mean nothing. As many drafts as numbers")
+      ->delimiter(',')
+      ->type_name("0.9,0.8,...");
   app.add_option("--batch-tokens", o->batch_tokens,
                  "Rows of a step: the largest piece of prompts; 0: 8192 on a GPU, else 512")
       ->capture_default_str();

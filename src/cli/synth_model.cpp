@@ -30,6 +30,8 @@ Result<SynthShape> choose_shape(const SynthOptions& o) {
     SynthShape s = preset;
     s.layers = o.layers.value_or(s.layers);
     s.vocab = o.vocab.value_or(s.vocab);
+    s.mtp = o.mtp;
+    if (s.mtp && !s.hybrid()) return request_error("--mtp: the models of {} have no such block", s.name);
     if (s.layers < 1 || s.layers > 512) return request_error("--layers {}: must be 1 to 512", s.layers);
     if (s.vocab < kMinSynthVocab || s.vocab > 1 << 20)
       return request_error("--vocab {}: must be {} to {}", s.vocab, kMinSynthVocab, 1 << 20);
@@ -65,7 +67,8 @@ std::vector<CLI::Option*> SynthOptions::add(CLI::App& app) {
           app.add_option("--ffn-type", ffn_type, "Another type for feed-forward and expert matrices"),
           app.add_option("--head-type", head_type, "Another type for the embedding and the head"),
           app.add_option("--layers", layers, "Number of layers (default: the model's)"),
-          app.add_option("--vocab", vocab, "Size of the vocabulary (default: the model's)")};
+          app.add_option("--vocab", vocab, "Size of the vocabulary (default: the model's)"),
+          app.add_flag("--mtp", mtp, "With a block for multi-token prediction, where the model has one")};
 }
 
 void SynthPayload::copy_to(std::byte* out) const {

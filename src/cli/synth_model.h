@@ -13,8 +13,9 @@ struct SynthOptions {
   std::string preset = "0.6b", type = "bf16", ffn_type, head_type;
   std::optional<int64_t> layers, vocab;  // the model's own if not given
   uint64_t seed = 1;
+  bool mtp = false;
 
-  // --type, --ffn-type, --head-type, --layers, --vocab.
+  // --type, --ffn-type, --head-type, --layers, --vocab, --mtp.
   std::vector<CLI::Option*> add(CLI::App& app);
 };
 

@@ -103,11 +103,11 @@ class Builder {
 
   std::vector<SynthTensor> build() {
     add(kTokenEmbedding);
-    for (block_ = 0; block_ < s_.layers; ++block_) {
-      ones(kAttnNorm);
-      s_.full_attention(block_) ? attention() : delta_net();
-      ones(row_.ffn_norm);
-      s_.experts > 0 ? experts() : dense();
+    for (block_ = 0; block_ < s_.layers; ++block_) layer();
+    if (s_.mtp) {
+      add(kMtpProjection);
+      for (const TensorRole role : {kMtpEmbeddingNorm, kMtpHiddenNorm, kMtpHeadNorm}) ones(role);
+      layer();
     }
     ones(kOutputNorm);
     if (!s_.tied) add(kOutput);
@@ -124,6 +124,12 @@ class Builder {
   }
   void ones(TensorRole role) { add(role, SynthValues::kOnes); }
 
+  void layer() {
+    ones(kAttnNorm);
+    s_.full_attention(block_) ? attention() : delta_net();
+    ones(row_.ffn_norm);
+    s_.experts > 0 ? experts() : dense();
+  }
   void attention() {
     for (const TensorRole role : {kAttnQ, kAttnK, kAttnV}) add(role);
     if (row_.qk_norm) ones(kAttnQNorm), ones(kAttnKNorm);
@@ -195,7 +201,8 @@ void add_synth_metadata(const SynthShape& s, gguf::Writer& w) {
   w.add_string("general.architecture", s.architecture);
   w.add_string("general.type", "model");
   w.add_string("general.name", fmt::format("synthetic {}, {} layers: random weights", s.name, s.layers));
-  u32("block_count", s.layers);
+  u32("block_count", s.layers + s.mtp);
+  if (s.mtp) u32("nextn_predict_layers", 1);
   u32("context_length", kContext);
   u32("embedding_length", s.d_model);
   u32("attention.head_count", s.heads);

@@ -19,9 +19,10 @@ struct SynthShape {
   bool tied = false;                                  // the head is the embedding
   int64_t key_heads = 0, value_heads = 0, state = 0;  // gated delta net: three blocks of four
   int64_t experts = 0, top_k = 0, d_ff_expert = 0, d_ff_shared = 0;
+  bool mtp = false;  // with a block for multi-token prediction behind the layers
 
   bool hybrid() const { return key_heads > 0; }
-  bool full_attention(int64_t layer) const { return !hybrid() || layer % 4 == 3; }
+  bool full_attention(int64_t layer) const { return !hybrid() || layer % 4 == 3 || layer == layers; }
 };
 
 std::span<const SynthShape> synth_shapes();

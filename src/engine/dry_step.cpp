@@ -51,8 +51,9 @@ void dry_step(const Decoder& decoder, const Machine& machine, const DryStep& ste
                               .max_top = 1};
   const StepLayout layout(capacity);
   const ResultLayout results(capacity);
-  const CacheViews caches(cache_shape(decoder.config(), activation_type(machine.device), step.kv_cache), nowhere(), 1,
-                          1);
+  CacheShape cache = cache_shape(decoder.config(), activation_type(machine.device), step.kv_cache);
+  cache.attention.layers = decoder.kv_layers();
+  const CacheViews caches(cache, nowhere(), 1, 1);
   ThreadPool pool(1);
   Workspace workspace;
   const OpContext ctx{.pool = pool,
@@ -61,8 +62,9 @@ void dry_step(const Decoder& decoder, const Machine& machine, const DryStep& ste
                       .choice = step.choice,
                       .launches = &observer,
                       .only_chooses = true};
-  compute_step(ctx, {decoder}, layout.batch(nowhere(), shape, reinterpret_cast<int32_t*>(nowhere())), {},
-               {.latency = step.latency},
+  StepBatch batch = layout.batch(nowhere(), shape, reinterpret_cast<int32_t*>(nowhere()));
+  batch.hidden = make_tensor(nowhere(), DType::kF32, {shape.rows, capacity.width});
+  compute_step(ctx, {decoder}, batch, {}, {.latency = step.latency},
                {.cache = caches,
                 .kept = {},
                 .history = {},

@@ -19,6 +19,7 @@ struct DryStep {
 // thought (engine/gpu_placement.h).
 void dry_step(const Decoder& decoder, const Machine& machine, const DryStep& step, LaunchObserver& observer);
 
+// `decoder` may be a block for multi-token prediction, too.
 // Fault::kRequest where no kernel of a GPU takes some call of this model: operator, types and shapes, and what kernels
 // there are. Needs no GPU, and no memory for the weights.
 Status check_gpu_kernels(const Decoder& decoder, const Machine& machine, KvCacheType kv_cache);

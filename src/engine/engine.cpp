@@ -6,6 +6,8 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "engine/cuda_backend.h"
+#include "engine/dry_step.h"
 #include "ops/registry.h"
 
 namespace quire {
@@ -20,14 +22,24 @@ std::string short_count(int64_t n) {
   return n < 1000000 ? fmt::format("{}", n) : fmt::format("{:.2f}M", static_cast<double>(n) * 1e-6);
 }
 
+// Whether the model's block for multi-token prediction can draft on the engine's device.
+Status check_mtp(const LoadedModel& model, const EngineOptions& options) {
+  QUIRE_TRY(const MtpBlock* const block, model.mtp());
+  if (options.device != Device::kCuda) return {};
+  const Result<Machine> machine = open_gpu(options.gpu);
+  if (!machine.ok()) return {};  // which the model is told of as well
+  return check_gpu_kernels(mtp_decoder(model.model->decoder(), block->weights, kDraftedTokens), *machine,
+                           options.kv_cache);
+}
+
 // Speculation that has nothing to draft with is none.
 void find_drafters(const LoadedModel& model, EngineOptions& options) {
   SpeculativeOptions& o = options.speculative;
   if (o.wants_mtp() && (o.mode == Speculative::kMtp || model.model->config().mtp_layers > 0)) {
-    const Result<const MtpBlock*> block = model.mtp();
-    options.mtp = block.ok();
-    if (!block.ok())
-      log_warning(fmt::format("nothing is drafted by multi-token prediction: {}", block.error().message));
+    const Status usable = check_mtp(model, options);
+    options.mtp = usable.ok();
+    if (!usable.ok())
+      log_warning(fmt::format("nothing is drafted by multi-token prediction: {}", usable.error().message));
   }
   if (!options.mtp && !o.looks_up()) o.mode = Speculative::kOff;
 }
@@ -85,6 +97,7 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, 
       in_flight_(options_.depth, backend_->layout().capacity().segments),
       running_(backend_->layout().capacity().batch_slots),
       queue_({.top_priority = options_.top_priority, .ageing_steps = options_.ageing_steps}) {
+  if (const auto& by_depth = options_.speculative.simulated; !by_depth.empty()) chance_.emplace(by_depth);
   fingerprint_ = fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
                              options_.for_latency() ? "latency" : "throughput", model_->identity());
   const CacheShape cache = options_.cache_shape(model_->model->config());

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 
 #include "engine/backend.h"
 #include "engine/cache_manager.h"
@@ -57,6 +58,21 @@ struct MemoryUse {
   int64_t repacked = 0;      // copies of weights, shared between engines of a model
   int64_t kv_and_state = 0;  // resident pages of the caches
   int64_t workspace = 0;     // activations and kernels' scratch of the largest step
+};
+
+// Whether drafts are right, as chance has it.
+class SimulatedAcceptance {
+ public:
+  explicit SimulatedAcceptance(std::vector<float> by_depth) : by_depth_(std::move(by_depth)) {}
+  // The draft at this depth, those before it being right. Beyond the last depth that is told of: as that.
+  bool accepts(int32_t depth) {
+    const auto at = std::min(static_cast<size_t>(depth), by_depth_.size() - 1);
+    return std::uniform_real_distribution<float>(0, 1)(random_) < by_depth_[at];
+  }
+
+ private:
+  std::vector<float> by_depth_;
+  std::mt19937_64 random_{1};
 };
 
 class Engine {
@@ -215,6 +231,7 @@ class Engine {
   StepPlan plan_;
   StepRecord record_;  // of the step that is planned
   std::function<void(const StepRecord&)> step_observer_;
+  std::optional<SimulatedAcceptance> chance_;  // of SpeculativeOptions::simulated
   // Keys of a prefix's tokens, new with every engine, and of salts, which a file of prefixes brings along.
   KeyedHash prefix_hash_ = KeyedHash::random(), salt_hash_ = KeyedHash::random();
   int64_t planned_steps_ = 0;

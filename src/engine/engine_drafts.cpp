@@ -20,7 +20,7 @@ void Engine::offer_drafts(Sequence& s) const {
   SequenceDrafts& d = s.drafts;
   // Drafts follow a token that is known. Penalties of a row would have to count the drafts before it.
   if (s.finished() || s.in_flight > 0 || s.planned != s.committed() - 1 || s.planned < s.prompt_tokens() ||
-      s.request.sampling.has_penalties())
+      s.request.sampling.has_penalties() || !s.request.speculative)
     return;
   const int64_t left = s.request.max_tokens - s.outputs() - 1;
   const auto most = static_cast<int32_t>(std::clamp<int64_t>(left, 0, options_.most_drafts()));

@@ -146,11 +146,12 @@ int32_t Engine::commit_tokens(const SequenceRows& rows, const StepResults& resul
     TokenId draft = -1;
     if (i < rows.drafts)
       draft = d.by_mtp ? results.drafts.row<int32_t>(s.memory.slot)[i] : d.tokens[static_cast<size_t>(i)];
-    accepted += token == draft;
-    d.accepted += token == draft;
+    const bool right = i < rows.drafts && (chance_ ? chance_->accepts(i) : token == draft);
+    accepted += right;
     commit_token(s, std::move(sampled));
-    if (s.finished() || token != draft) break;
+    if (s.finished() || !right) break;
   }
+  d.accepted += accepted;
   // What was computed of drafts that were wrong is computed again: with the tokens that took their places.
   if (rows.drafts > 0) s.planned = s.committed() - 1;
   if (rows.drafts > 0) count_drafts(rows.drafts, accepted);

@@ -34,9 +34,10 @@ struct Request {
   // -1: none; n: the log-probabilities of the prompt's tokens, and beside each those of the n likeliest ones. Such a
   // prompt is computed whole, whatever the prefix cache has of it.
   int prompt_logprobs = -1;
-  int32_t priority = 0;    // lower ones start first, but who waits long is passed no more (engine/waiting_queue.h)
-  uint64_t client = 0;     // whose it is: clients take turns. Any number; requests of one client have the same
-  std::string cache_salt;  // prompts share what was computed only with those of the same salt
+  bool speculative = true;  // its tokens may be drafted, which changes none of them
+  int32_t priority = 0;     // lower ones start first, but who waits long is passed no more (engine/waiting_queue.h)
+  uint64_t client = 0;      // whose it is: clients take turns. Any number; requests of one client have the same
+  std::string cache_salt;   // prompts share what was computed only with those of the same salt
   std::vector<int64_t> cache_positions;  // of the prompt, before which its state should be saved (models that have one)
 };
 

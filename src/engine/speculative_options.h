@@ -33,6 +33,8 @@ struct SpeculativeOptions {
   int32_t tokens = kMostDrafts;  // drafts of a sequence in a step at most, 1 to kMostDrafts
   bool adaptive = true;          // fewer or none where more do not pay; else always as many as there are
   DraftHook hook;                // not empty: whose drafts go first
+  // Not empty: chance decides which drafts are right, by depth, and texts mean nothing. To measure with random weights.
+  std::vector<float> simulated;
 
   bool enabled() const { return mode != Speculative::kOff || hook; }
   bool looks_up() const { return mode == Speculative::kAuto || mode == Speculative::kLookup; }

@@ -82,6 +82,8 @@ class Decoder {
   Decoder(std::shared_ptr<const ModelConfig> config, DecoderWeights weights);
 
   const ModelConfig& config() const { return *config_; }
+  // Layers of attention that the caches have at least.
+  int32_t kv_layers() const { return w_.first_kv_layer + config_->attention_layers(); }
   // Shows everything that forward reads, in the order of use.
   void visit(WeightVisitor& v) const;
   // This decoder with its weights where `v` put them.

@@ -42,6 +42,20 @@ TEST_F(Synth, MemoryHoldsWhatTheFileHolds) {
   }
 }
 
+TEST(SynthValues, ABlockForMultiTokenPredictionIsWhole) {
+  for (const char* preset : {"4b-hybrid", "35b-a3b"}) {
+    const auto model =
+        load_synth_model({.preset = preset, .layers = 4, .vocab = 512, .mtp = true}, SynthPages::kShared);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const auto block = (*model)->model->mtp();
+    EXPECT_TRUE(block.ok()) << block.error().message;
+    EXPECT_TRUE((*model)->model->unread().empty());
+  }
+  const auto none = load_synth_model({.preset = "0.6b", .layers = 1, .mtp = true}, SynthPages::kShared);
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.error().message, HasSubstr("--mtp"));
+}
+
 TEST(SynthValues, SpreadIsThatOfTheRowLength) {
   for (const char* type : {"bf16", "f16", "q8_0", "q4_k", "q6_k", "mxfp4"}) {
     const auto model = load_synth_model({.type = type, .layers = 1, .vocab = 512}, SynthPages::kShared);
