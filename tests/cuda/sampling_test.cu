@@ -5,6 +5,7 @@
 #include <map>
 
 #include "cuda/support.h"
+#include "ops/sampling/check.h"
 #include "ops/sampling/cuda/sample.h"
 #include "ops/sampling/internal.h"
 
@@ -46,6 +47,7 @@ struct Batch {
   std::vector<float> logits, bias_values;
   std::vector<SampleRow> rows;
   std::vector<int32_t> bias_ids, suppressed, counts, seen, seen_count;
+  std::vector<int32_t> ids;  // of columns; empty: a column is its own token
 
   Batch(Rng& rng, const LogitCase& kind, int n, int v) : vocab(v), stride((v + 3) / 4 * 4), batch_slots(n + 3) {
     logits.assign(static_cast<size_t>(n * stride), NAN);
@@ -76,7 +78,7 @@ struct Batch {
     if (sometimes()) p.presence_penalty = uniform(rng, -2.0f, 2.0f);
     if (sometimes()) p.frequency_penalty = uniform(rng, -2.0f, 2.0f);
     p.seed = uint64_t{rng()} << 32 | rng();
-    p.position = integer(rng, 0, 1 << 20);
+    p.position = integer(rng, 0, std::numeric_limits<int>::max());
     p.logprobs = sometimes() ? -1 : integer(rng, 0, std::min(kMaxTop + 5, vocab));
     p.batch_slot = integer(rng, 0, 9) == 0 ? -1 : r;
     p.history = has_penalties({.repetition_penalty = p.repetition_penalty,
@@ -147,8 +149,8 @@ Results run(const Batch& b, const std::vector<int>& which) {
       top_logprobs(out.top_logprobs);
   DeviceBuffer<SampleRow> rows(rows_of(b, which));
   DeviceBuffer<int32_t> bias_ids(padded(b.bias_ids)), suppressed(padded(b.suppressed)), counts(b.counts), seen(b.seen),
-      seen_count(b.seen_count), tokens(out.tokens), top_ids(out.top_ids), top_count(out.top_count), ranks(out.ranks),
-      sampled(out.sampled);
+      seen_count(b.seen_count), ids(padded(b.ids)), tokens(out.tokens), top_ids(out.top_ids), top_count(out.top_count),
+      ranks(out.ranks), sampled(out.sampled);
   const int n = static_cast<int>(which.size());
   DeviceBuffer<char> workspace(static_cast<size_t>(cuda::sample_workspace_bytes(n, b.vocab)));
   const cuda::SampleParams p{
@@ -161,6 +163,7 @@ Results run(const Batch& b, const std::vector<int>& which) {
       .bias_values = bias_values.data(),
       .suppressed = suppressed.data(),
       .suppressed_count = static_cast<int32_t>(b.suppressed.size()),
+      .ids = b.ids.empty() ? nullptr : ids.data(),
       .history = {counts.data(), seen.data(), seen_count.data(), b.batch_slots, b.vocab, b.capacity()},
       .tokens = tokens.data(),
       .logprobs = logprobs.data(),
@@ -198,6 +201,7 @@ SampleArgs host_args(Batch& b, Results& out) {
           .bias_values = b.bias_values.data(),
           .suppressed = b.suppressed.data(),
           .suppressed_count = static_cast<int32_t>(b.suppressed.size()),
+          .ids = b.ids.empty() ? nullptr : b.ids.data(),
           .history = {out.counts.data(), out.seen.data(), out.seen_count.data(), b.batch_slots, b.vocab, b.capacity()},
           .out = {make_tensor(out.tokens.data(), DType::kI32, {n}), make_tensor(out.logprobs.data(), DType::kF32, {n}),
                   make_tensor(out.top_ids.data(), DType::kI32, {n, kMaxTop}),
@@ -206,30 +210,20 @@ SampleArgs host_args(Batch& b, Results& out) {
                   make_tensor(out.sampled.data(), DType::kI32, {b.batch_slots})}};
 }
 
-// Where the random number falls within 1e-5 of the border between two tokens, either may be drawn.
 std::string wrong_token(const SampleArgs& before, const Batch& b, size_t r, int32_t token) {
   const SampleRow& row = b.rows[r];
   if ((row.flags & kSampleIdle) != 0) return token == -1 ? "" : fmt::format("{} of an idle row", token);
   bool spoilt = false;
   for (int i = 0; i < b.vocab; ++i)
     spoilt |= !(b.logits[r * static_cast<size_t>(b.stride) + static_cast<size_t>(i)] < kInf);
-  const auto left = spoilt ? std::vector<sampling::TokenProbability>{}
-                           : sampling::reference_distribution(before, static_cast<int64_t>(r));
   if (row.target >= 0) {
     const auto raw = b.logits.begin() + static_cast<int64_t>(r) * b.stride;
     const bool possible = !spoilt && std::any_of(raw, raw + b.vocab, [](float x) { return x > -kInf; });
     return token == (possible ? row.target : -1) ? "" : fmt::format("{} is not the target", token);
   }
-  if (left.empty()) return token == -1 ? "" : fmt::format("{} drawn from nothing", token);
-  if (left.size() == 1 && left[0].id == token) return "";
-  const double u = sample_uniform(row.seed, row.position);
-  double sum = 0;
-  for (const auto& t : left) {
-    if (t.id == token && u > sum - 1e-5 && u < sum + t.p + 1e-5) return "";
-    sum += t.p;
-  }
-  return fmt::format("token {} is not the one at {} of {} left (temperature {}, k {}, p {}, min {}, typical {})", token,
-                     u, left.size(), row.temperature, row.top_k, row.top_p, row.min_p, row.typical_p);
+  if (spoilt ? token == -1 : conformance::draws_token(before, r, token)) return "";
+  return fmt::format("token {} is not the one drawn (temperature {}, k {}, p {}, min {}, typical {})", token,
+                     row.temperature, row.top_k, row.top_p, row.min_p, row.typical_p);
 }
 
 std::string wrong_logprobs(const Results& got, const Results& want, size_t r) {
@@ -309,6 +303,48 @@ TEST(CudaSampling, MatchesTheReferenceOnALargeVocabulary) {
   for (const LogitCase& kind : kLogits) {
     Batch b(rng, kind, 16, 100003);
     check(b, fmt::format("{} of {}", kind.name, b.vocab), false);
+  }
+}
+
+__global__ void noise_of(const uint32_t* bits, float* noise, int n) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < n) noise[i] = gumbel_of(bits[i]);
+}
+
+// Bits of all sizes, since small ones are those that win.
+TEST(CudaSampling, NoiseHasTheBitsOfTheCpus) {
+  Rng rng(4);
+  std::vector<uint32_t> bits{0, 1, 0x55555554, 0x55555555, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff};
+  while (bits.size() < (1 << 20)) bits.push_back(rng() >> integer(rng, 0, 31));
+  const int n = static_cast<int>(bits.size());
+  DeviceBuffer<uint32_t> d_bits(bits);
+  DeviceBuffer<float> d_noise(bits.size());
+  noise_of<<<static_cast<unsigned>(n / 256), 256>>>(d_bits.data(), d_noise.data(), n);
+  CUDA_OK(cudaDeviceSynchronize());
+  const std::vector<float> noise = d_noise.download();
+  for (size_t i = 0; i < bits.size(); ++i)
+    ASSERT_EQ(std::bit_cast<uint32_t>(noise[i]), std::bit_cast<uint32_t>(gumbel_of(bits[i]))) << "bits " << bits[i];
+}
+
+// Columns of a trimmed head: its rows draw with the noise of the tokens that they stand for.
+TEST(CudaSampling, ColumnsWithIds) {
+  Rng rng(5);
+  for (const int columns : {5, 512, 5003, 65536}) {
+    std::vector<int32_t> ids(static_cast<size_t>(columns));
+    int32_t id = 3;
+    for (int32_t& x : ids) x = id, id += 1 + integer(rng, 0, 2) * integer(rng, 0, 3);
+    Batch b(rng, kLogits[0], 8, columns);
+    b.ids = ids;
+    b.suppressed.clear();
+    for (SampleRow& row : b.rows) {
+      row.history = row.target = row.logprobs = -1;
+      row.bias_count = 0;
+      row.flags = 0;
+    }
+    Results before(b, b.rows.size());
+    const Results got = run(b, all_rows(b));
+    for (size_t r = 0; r < b.rows.size(); ++r)
+      EXPECT_TRUE(conformance::draws_token(host_args(b, before), r, got.tokens[r])) << columns << " columns, row " << r;
   }
 }
 

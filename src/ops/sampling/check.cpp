@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/conformance/gpu.h"
+#include "ops/sampling/internal.h"
 
 namespace quire::conformance {
 
@@ -68,6 +69,24 @@ std::string wrong_history(const TokenHistory& h, int32_t history, const SeenToke
   for (const auto& [id, count] : counts)
     if (*at++ != id) return fmt::format("history {}: token {} is not listed once", history, id);
   return "";
+}
+
+bool draws_token(const SampleArgs& a, size_t r, int32_t token) {
+  std::vector<SampleRow> rows(a.rows, a.rows + a.logits.dim(0));
+  SampleArgs nudged = a;
+  nudged.rows = rows.data();
+  const auto near = [](float p, float neutral) {
+    return p == neutral ? std::vector<float>{p} : std::vector<float>{p, p - 1e-5f, p + 1e-5f};
+  };
+  for (const float top_p : near(a.rows[r].top_p, 1.0f))
+    for (const float typical_p : near(a.rows[r].typical_p, 1.0f))
+      for (const float min_p : near(a.rows[r].min_p, 0.0f)) {
+        rows[r].top_p = top_p, rows[r].typical_p = typical_p, rows[r].min_p = min_p;
+        const auto at = static_cast<int64_t>(r);
+        const int32_t column = sampling::reference_draw(nudged, at, sampling::reference_distribution(nudged, at));
+        if (token == (column < 0 ? -1 : sampling::token_of(a, column))) return true;
+      }
+  return false;
 }
 
 }  // namespace quire::conformance

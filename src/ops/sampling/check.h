@@ -34,4 +34,9 @@ void place_history(Operands& o, TokenHistory& h);
 // order.
 std::string wrong_history(const TokenHistory& h, int32_t history, const SeenTokens& want);
 
+// Whether a token is the one that row r draws, given the histories that the call found. Without filters, and with top-k
+// alone, it is the reference's. Kernels sum float32 weights and the reference float64 ones: a token within 1e-5 of a
+// filter's border may be in or out.
+bool draws_token(const SampleArgs& a, size_t r, int32_t token);
+
 }  // namespace quire::conformance

@@ -1,12 +1,12 @@
 // Sampling without sorting the vocabulary: vector passes over the logits (scan.h) find a short list of
-// candidates, and everything after works on the list. CPU time of one row of 248320 logits on one 2 GHz core
-// (bench.cpp): greedy 25 us, temperature alone 180 us, top-k 20 with top-p 40 us, top-p 190 us, typical-p 1.1
-// ms; top-p 0.95 of a flat distribution (a list of 100000 tokens) 3.4 ms.
+// candidates, and everything after works on the list. CPU time of one row of 248320 logits on one core with AVX-512
+// (bench.cpp): greedy 18 us, temperature alone 105 us (AVX2: 200 us), top-k 20 with top-p 23 us, top-p 107 us, typical-p
+// 530 us; top-p 0.95 of a flat distribution (a list of 100000 tokens) 2.1 ms.
 #include <atomic>
 #include <cmath>
 
+#include "ops/sampling/draw.h"
 #include "ops/sampling/internal.h"
-#include "ops/sampling/scan.h"
 
 namespace quire::sampling {
 namespace {
@@ -15,25 +15,25 @@ namespace {
 struct Scratch {
   float* block_max;       // [blocks]
   float* block_scratch;   // [blocks]
+  uint32_t* noise_limit;  // [blocks]
   float* logits;          // [V] a modified copy of a row
   Candidate* candidates;  // [V + 64]
   Candidate* rearranged;  // [V + 64] for selection, in any order
 };
 
-// The tokens still in the draw, in the order of their ids, and the sum of their weights.
+// The tokens still in the draw, in the order of their ids.
 struct Pool {
   Candidate* at;
   int64_t size = 0;
-  double mass = 0.0;
 
-  void reweigh() {
-    mass = 0;
-    for (int64_t i = 0; i < size; ++i) mass += at[i].weight;
+  double mass() const {
+    double sum = 0;
+    for (int64_t i = 0; i < size; ++i) sum += at[i].weight;
+    return sum;
   }
   template <class Keep>
   void keep_if(Keep keep) {
     size = std::remove_if(at, at + size, [&](const Candidate& c) { return !keep(c); }) - at;
-    reweigh();
   }
   // Keeps the tokens up to `last` in the order of (key, id).
   template <class Key>
@@ -160,14 +160,15 @@ void top_k(Pool& pool, const Row& r, int64_t k, const Softmax& softmax, const Sc
     const float threshold = s.rearranged[k - 1].logit;
     pool.keep_if([&](const Candidate& c) { return c.logit >= threshold; });
   }
-  pool.mass = weigh(pool.at, pool.size, softmax);
+  weigh(pool.at, pool.size, softmax);
 }
 
 // `complete`: the pool holds what the filters before have left; otherwise nothing was filtered yet and the
 // pool is to be collected here. So too in top_p and min_p.
 void typical_p(Pool& pool, bool complete, const Row& r, float p, const Softmax& softmax, const Scratch& s) {
-  double total = pool.mass, weighted = 0;
+  double total = 0, weighted = 0;
   if (complete) {
+    total = pool.mass();
     for (int64_t i = 0; i < pool.size; ++i)
       if (pool.at[i].weight > 0)
         weighted += static_cast<double>(pool.at[i].weight) * softmax.exponent(pool.at[i].logit);
@@ -187,81 +188,42 @@ void typical_p(Pool& pool, bool complete, const Row& r, float p, const Softmax& 
   const __m256 reach = _mm256_set1_ps(distance(last));
   pool.size = gather(r, kMinusInf, r.size, pool.at,
                      [&](const float* x) { return _mm256_cmp_ps(distance8(x), reach, _CMP_LE_OQ); });
-  pool.mass = weigh(pool.at, pool.size, softmax);
+  weigh(pool.at, pool.size, softmax);
   pool.cut_after(last, distance);
 }
 
 void top_p(Pool& pool, bool complete, const Row& r, float p, const Softmax& softmax, const Scratch& s) {
-  if (complete) return keep_mass(pool, p * pool.mass, s, likeliest_first);
+  if (complete) return keep_mass(pool, p * pool.mass(), s, likeliest_first);
   const double target = p * sum_weights(r, softmax);
   // Language models mostly need few tokens: those within e^-5 or e^-10 of the likeliest.
   const int64_t few = r.size / 16;
   for (const float depth : {5.0f, 10.0f}) {
     pool.size = gather_above(r, r.max - depth / softmax.inverse_temperature, pool.at, few);
     if (pool.size > few) break;
-    pool.mass = weigh(pool.at, pool.size, softmax);
-    if (pool.mass >= target) return keep_mass(pool, target, s, likeliest_first);
+    if (weigh(pool.at, pool.size, softmax) >= target) return keep_mass(pool, target, s, likeliest_first);
   }
   const Candidate last = find_last_by_logit(r, softmax, Amount::kWeight, target, s);
   pool.size = gather_above(r, last.logit, pool.at);
-  pool.mass = weigh(pool.at, pool.size, softmax);
+  weigh(pool.at, pool.size, softmax);
   pool.cut_after(last, likeliest_first);
 }
 
 void min_p(Pool& pool, bool complete, const Row& r, float p, const Softmax& softmax) {
   if (!complete) {  // a little more than needed: the weights decide
     pool.size = gather_above(r, r.max + (std::log(p) - 0.01f) / softmax.inverse_temperature, pool.at);
-    pool.mass = weigh(pool.at, pool.size, softmax);
+    weigh(pool.at, pool.size, softmax);
   }
   float likeliest = 0;
   for (int64_t i = 0; i < pool.size; ++i) likeliest = std::max(likeliest, pool.at[i].weight);
   pool.keep_if([&](const Candidate& c) { return c.weight >= p * likeliest; });
 }
 
-int32_t draw_from(const Pool& pool, double u) {
-  const double target = u * pool.mass;
-  double sum = 0;
-  int64_t last = 0;
-  for (int64_t i = 0; i < pool.size; ++i) {
-    if (pool.at[i].weight == 0.0f) continue;
-    last = i;
-    if (sum += pool.at[i].weight; target < sum) break;
-  }
-  return pool.at[last].id;
-}
-
-// Without filters: the block by its sum, then the token within it.
-int32_t draw_from(const Row& r, const Softmax& softmax, double u, float* block_sum) {
-  const double target = u * sum_weights(r, softmax, block_sum);
-  double sum = 0;
-  int64_t chosen = 0;
-  for (int64_t b = 0; b < block_count(r.size); ++b) {
-    if (block_sum[b] == 0.0f) continue;
-    chosen = b;
-    if (sum + block_sum[b] > target) break;
-    sum += block_sum[b];
-  }
-  Candidate in_block[kBlock];
-  Pool pool{in_block};
-  const int64_t begin = chosen * kBlock, size = std::min(kBlock, r.size - begin);
-  const Row block{r.logits + begin, size, r.block_max + chosen};
-  pool.size = gather_above(block, kMinusInf, pool.at);
-  weigh(pool.at, pool.size, softmax);
-  double within = sum;
-  int64_t last = 0;
-  for (int64_t i = 0; i < pool.size; ++i) {
-    if (pool.at[i].weight == 0.0f) continue;
-    last = i;
-    if (within += pool.at[i].weight; target < within) break;
-  }
-  return static_cast<int32_t>(begin) + pool.at[last].id;
-}
-
-int32_t choose(const Row& r, const SampleRow& p, const Scratch& s) {
+// The column drawn.
+int32_t choose(const Row& r, const SampleArgs& a, const SampleRow& p, const NoiseCpu& noise, const Scratch& s) {
   if (p.temperature < kGreedyBelow) return first_max(r);
   const Softmax softmax{r.max, 1.0f / p.temperature};
-  const double u = sample_uniform(p.seed, p.position);
-  if (!filters(p, r.size)) return draw_from(r, softmax, u, s.block_scratch);
+  Draw draw(noise, {p.seed, p.position}, softmax.inverse_temperature, a.ids);
+  if (!filters(p, r.size)) return draw.from(r, s.noise_limit);
   Pool pool{s.candidates};
   bool complete = false;  // the pool holds what the filters so far have left
   if (p.top_k > 0 && p.top_k < r.size) {
@@ -277,7 +239,7 @@ int32_t choose(const Row& r, const SampleRow& p, const Scratch& s) {
     complete = true;
   }
   if (p.min_p > 0.0f) min_p(pool, complete, r, p.min_p, softmax);
-  return draw_from(pool, u);
+  return draw.from(pool.at, pool.size, softmax);
 }
 
 // Writes the likeliest tokens of row `at`, and returns the logarithm of what softmax divides by: of the raw
@@ -301,7 +263,7 @@ double report_likeliest(const SampleArgs& a, int64_t at, const Row& r, const Scr
 }
 
 // The token of row `at`, -1 if there is none; writes the logarithms of probabilities that the row asks for.
-int32_t sample_row(const SampleArgs& a, int64_t at, const Scratch& s) {
+int32_t sample_row(const SampleArgs& a, int64_t at, const NoiseCpu& noise, const Scratch& s) {
   const SampleRow& row = a.rows[at];
   const float* const logits = a.logits.row<float>(at);
   float& logprob = a.out.logprobs.as<float>()[at];
@@ -322,9 +284,9 @@ int32_t sample_row(const SampleArgs& a, int64_t at, const Scratch& s) {
     top_count = 0;
     return -1;
   }
-  const int32_t token = choose(r, row, s);
-  if (row.logprobs >= 0) logprob = static_cast<float>(logits[token] - log_total);
-  return token;
+  const int32_t column = choose(r, a, row, noise, s);
+  if (row.logprobs >= 0) logprob = static_cast<float>(logits[column] - log_total);
+  return token_of(a, column);
 }
 
 // What the rows of a call need, for each of `count` tasks.
@@ -341,15 +303,14 @@ Scratch* take_scratch(Workspace::Scope& scope, const SampleArgs& a, int64_t coun
   for (int64_t i = 0; i < count; ++i)
     scratch[i] = {.block_max = scope.take<float>(block_count(vocab)),
                   .block_scratch = scope.take<float>(block_count(vocab)),
+                  .noise_limit = scope.take<uint32_t>(block_count(vocab)),
                   .logits = copies ? scope.take<float>(vocab) : nullptr,
                   .candidates = lists ? scope.take<Candidate>(vocab + kBlock) : nullptr,
                   .rearranged = lists ? scope.take<Candidate>(vocab + kBlock) : nullptr};
   return scratch;
 }
 
-}  // namespace
-
-void sample_cpu(const OpContext& ctx, const SampleArgs& a) {
+void sample_rows(const OpContext& ctx, const SampleArgs& a, const NoiseCpu& noise) {
   const int64_t rows = a.logits.dim(0);
   if (rows == 0) return;
   // One task per scratch area, not per thread: a few rows on many threads need little memory.
@@ -359,11 +320,20 @@ void sample_cpu(const OpContext& ctx, const SampleArgs& a) {
   std::atomic<int64_t> next{0};
   ctx.pool.parallel_for(tasks, 1, [&](int64_t task, int64_t, int) {
     for (int64_t r = next++; r < rows; r = next++) {
-      const int32_t token = sample_row(a, r, scratch[task]);
+      const int32_t token = sample_row(a, r, noise, scratch[task]);
       a.out.tokens.as<int32_t>()[r] = token;
       if ((a.rows[r].flags & kSampleIdle) == 0) settle(a, a.rows[r], token);
     }
   });
+}
+
+}  // namespace
+
+void sample_avx2(const OpContext& ctx, const SampleArgs& a) {
+  sample_rows(ctx, a, kNoiseAvx2);
+}
+void sample_avx512(const OpContext& ctx, const SampleArgs& a) {
+  sample_rows(ctx, a, kNoiseAvx512);
 }
 
 }  // namespace quire::sampling
@@ -376,7 +346,7 @@ int64_t sample_workspace_bytes(int64_t rows, int64_t vocab, int threads) {
   const auto f32 = static_cast<int64_t>(sizeof(float)), candidate = static_cast<int64_t>(sizeof(Candidate));
   const int64_t tasks = std::min<int64_t>(threads, rows);
   return taken(tasks * static_cast<int64_t>(sizeof(Scratch))) +
-         tasks * (2 * taken(block_count(vocab) * f32) + taken(vocab * f32) + 2 * taken((vocab + kBlock) * candidate));
+         tasks * (3 * taken(block_count(vocab) * f32) + taken(vocab * f32) + 2 * taken((vocab + kBlock) * candidate));
 }
 
 }  // namespace quire

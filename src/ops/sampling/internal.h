@@ -46,15 +46,24 @@ inline void settle(const SampleArgs& a, const SampleRow& row, int32_t token) {
   if (row.history >= 0) note(a.history, row.history, token, false);
 }
 
-// What the reference draws from: the tokens that the filters leave, in the order of their ids, with their
-// probabilities. One token for greedy, none if no token is possible.
+// The token that a column of the logits stands for.
+inline int32_t token_of(const SampleArgs& a, int32_t column) {
+  return a.ids == nullptr ? column : a.ids[column];
+}
+
+// What the reference draws from: the columns that the filters leave, in ascending order, with their logits as sampled
+// and their probabilities. One for greedy, none if no token is possible.
 struct TokenProbability {
-  int32_t id;
+  int32_t column;
+  float logit;
   double p;
 };
 std::vector<TokenProbability> reference_distribution(const SampleArgs& a, int64_t r);
+// The column that row r draws from such a list; -1 from an empty one.
+int32_t reference_draw(const SampleArgs& a, int64_t r, const std::vector<TokenProbability>& distribution);
 
 void sample_reference(const OpContext& ctx, const SampleArgs& a);
-void sample_cpu(const OpContext& ctx, const SampleArgs& a);
+void sample_avx2(const OpContext& ctx, const SampleArgs& a);
+void sample_avx512(const OpContext& ctx, const SampleArgs& a);
 
 }  // namespace quire::sampling

@@ -21,13 +21,4 @@ constexpr PhiloxCounter philox4x32(PhiloxCounter c, PhiloxKey k) {
   return c;
 }
 
-// Uniform in [0, 1), 53 bits (key: seed, counter: position): no state, so it does not depend on what else is
-// sampled.
-constexpr double sample_uniform(uint64_t seed, int64_t position) {
-  const auto p = static_cast<uint64_t>(position);
-  const PhiloxCounter r = philox4x32({static_cast<uint32_t>(p), static_cast<uint32_t>(p >> 32), 0, 0},
-                                     {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  return static_cast<double>((uint64_t{r[0]} << 32 | r[1]) >> 11) * 0x1p-53;
-}
-
 }  // namespace quire

@@ -57,7 +57,7 @@ std::vector<TokenProbability> reference_distribution(const SampleArgs& a, int64_
   const std::vector<float> logits = modified_logits(a, r);
   const auto best = std::max_element(logits.begin(), logits.end());  // the first of equals
   if (!std::isfinite(*best)) return {};
-  if (p.temperature < kGreedyBelow) return {{static_cast<int32_t>(best - logits.begin()), 1.0}};
+  if (p.temperature < kGreedyBelow) return {{static_cast<int32_t>(best - logits.begin()), *best, 1.0}};
 
   std::vector<Token> tokens;
   float threshold = kMinusInf;
@@ -87,29 +87,33 @@ std::vector<TokenProbability> reference_distribution(const SampleArgs& a, int64_
   std::sort(tokens.begin(), tokens.end(), [](const Token& x, const Token& y) { return x.id < y.id; });
   std::vector<TokenProbability> distribution;
   distribution.reserve(tokens.size());
-  for (const Token& t : tokens) distribution.push_back({t.id, t.p});
+  for (const Token& t : tokens) distribution.push_back({t.id, t.logit, t.p});
   return distribution;
+}
+
+int32_t reference_draw(const SampleArgs& a, int64_t r, const std::vector<TokenProbability>& distribution) {
+  const SampleRow& row = a.rows[r];
+  if (row.temperature < kGreedyBelow) return distribution.empty() ? -1 : distribution[0].column;
+  int32_t best = -1;
+  float most = kMinusInf;
+  for (const TokenProbability& t : distribution) {
+    const float noise = gumbel_noise(row.seed, row.position, token_of(a, t.column));
+    const float score = draw_score(t.logit, 1.0f / row.temperature, noise);
+    if (score > most) best = t.column, most = score;
+  }
+  return best;
 }
 
 namespace {
 
-int32_t draw(const std::vector<TokenProbability>& distribution, const SampleRow& row) {
-  if (distribution.empty()) return -1;
-  const double u = sample_uniform(row.seed, row.position);
-  double sum = 0;
-  for (const TokenProbability& t : distribution)
-    if (sum += t.p; u < sum) return t.id;
-  return distribution.back().id;  // the probabilities add up to a little less than 1
-}
-
 // Log softmax of the raw logits.
-void report_logprobs(const SampleArgs& a, int64_t r, int32_t token) {
+void report_logprobs(const SampleArgs& a, int64_t r, int32_t column) {
   const std::span<const float> raw(a.logits.row<float>(r), static_cast<size_t>(a.logits.dim(1)));
   const double max = *std::max_element(raw.begin(), raw.end());
   double sum = 0;
   for (const float x : raw) sum += std::exp(x - max);
   const auto logprob = [&](float x) { return static_cast<float>(x - max - std::log(sum)); };
-  a.out.logprobs.as<float>()[r] = logprob(raw[static_cast<size_t>(token)]);
+  a.out.logprobs.as<float>()[r] = logprob(raw[static_cast<size_t>(column)]);
   std::vector<int32_t> possible;
   for (size_t i = 0; i < raw.size(); ++i)
     if (raw[i] != kMinusInf) possible.push_back(static_cast<int32_t>(i));
@@ -128,17 +132,17 @@ bool damaged(const SampleArgs& a, int64_t r) {
   return std::any_of(raw, raw + a.logits.dim(1), [](float x) { return !(x <= std::numeric_limits<float>::max()); });
 }
 
-// The token of a row that is neither idle nor damaged; -1 if none is possible.
-int32_t token_of(const SampleArgs& a, int64_t r) {
+// The column of a row that is neither idle nor damaged; -1 if none is possible.
+int32_t column_of(const SampleArgs& a, int64_t r) {
   const SampleRow& row = a.rows[r];
-  if (row.target < 0) return draw(reference_distribution(a, r), row);
+  if (row.target < 0) return reference_draw(a, r, reference_distribution(a, r));
   const float* const raw = a.logits.row<float>(r);
   return *std::max_element(raw, raw + a.logits.dim(1)) > kMinusInf ? row.target : -1;
 }
 
-int32_t rank_of(const SampleArgs& a, int64_t r, int32_t token) {
+int32_t rank_of(const SampleArgs& a, int64_t r, int32_t column) {
   const float* const raw = a.logits.row<float>(r);
-  return 1 + static_cast<int32_t>(std::count_if(raw, raw + a.logits.dim(1), [&](float x) { return x > raw[token]; }));
+  return 1 + static_cast<int32_t>(std::count_if(raw, raw + a.logits.dim(1), [&](float x) { return x > raw[column]; }));
 }
 
 }  // namespace
@@ -147,12 +151,13 @@ void sample_reference(const OpContext&, const SampleArgs& a) {
   for (int64_t r = 0; r < a.logits.dim(0); ++r) {
     const SampleRow& row = a.rows[r];
     const bool idle = (row.flags & kSampleIdle) != 0;
-    const int32_t token = idle || damaged(a, r) ? -1 : token_of(a, r);
+    const int32_t column = idle || damaged(a, r) ? -1 : column_of(a, r);
+    const int32_t token = column < 0 ? -1 : token_of(a, column);
     a.out.tokens.as<int32_t>()[r] = token;
     a.out.logprobs.as<float>()[r] = 0.0f;
     a.out.top_count.as<int32_t>()[r] = 0;
-    if (!a.out.ranks.empty()) a.out.ranks.as<int32_t>()[r] = token >= 0 && row.target >= 0 ? rank_of(a, r, token) : 0;
-    if (token >= 0 && row.logprobs >= 0) report_logprobs(a, r, token);
+    if (!a.out.ranks.empty()) a.out.ranks.as<int32_t>()[r] = token >= 0 && row.target >= 0 ? rank_of(a, r, column) : 0;
+    if (token >= 0 && row.logprobs >= 0) report_logprobs(a, r, column);
     if (!idle) settle(a, row, token);
   }
 }

@@ -16,7 +16,8 @@ Status check_range(const char* name, float value, float lo, float hi) {
 
 constexpr Kernel<SampleArgs> kKernels[] = {
     QUIRE_CUDA_KERNELS({"cuda", cuda::sample_fits, cuda::sample, GpuLevel::kMma, nullptr, cuda::kSampleTakes}, ){
-        "cpu", fits_always<SampleArgs>, sampling::sample_cpu},
+        "avx512", fits_always<SampleArgs>, sampling::sample_avx512, CpuLevel::kAvx512},
+    {"avx2", fits_always<SampleArgs>, sampling::sample_avx2},
     {"reference", fits_always<SampleArgs>, sampling::sample_reference},
 };
 
@@ -72,6 +73,9 @@ void sample(const OpContext& ctx, const SampleArgs& a) {
   QUIRE_CHECK(a.suppressed_count == 0 || a.suppressed != nullptr, "{} suppressed ids at null", a.suppressed_count);
   QUIRE_CHECK(a.history.rows == 0 || a.history.vocab == V, "histories of {} tokens, logits of {}", a.history.vocab,
               V.value);
+  QUIRE_CHECK(a.ids == nullptr || (a.history.rows == 0 && a.suppressed_count == 0 && top == 0),
+              "ids for the logits' columns beside histories of {}, {} suppressed tokens and {} likeliest",
+              a.history.rows, a.suppressed_count, top.value);
   dispatch(kSampleOp, ctx, a);
 }
 

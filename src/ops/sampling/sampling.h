@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ops/op.h"
-#include "ops/sampling/philox.h"
+#include "ops/sampling/gumbel.h"
 #include "ops/sampling/sample_row.h"
 
 namespace quire {
@@ -25,7 +25,8 @@ namespace quire {
 //              probabilities add up to typical_p or more; ties go to the lower id
 //   top-p      likeliest first, until they add up to top_p or more: at least one; ties go to the lower id
 //   min-p      tokens at least min_p times as likely as the likeliest left
-// The token is drawn from what is left by inverting the cumulative distribution in the order of token ids.
+// Of what is left, the token is drawn whose logit / temperature + gumbel_noise(seed, position, id) is largest, the
+// lower id among equals (draw_score, gumbel.h): token i with a probability proportional to exp(logit_i / temperature).
 struct SamplingParams {
   float temperature = 0.0f;  // 0: greedy, the lowest id among equals
   int top_k = 0;             // 0: off
@@ -72,6 +73,9 @@ struct SampleOutputs {
 //   bias_ids     i32 in [0, V), distinct within a row: what rows' bias_begin and bias_count refer to, and
 //   bias_values  f32. A bias of -infinity forbids a token to one row
 //   suppressed   [suppressed_count] i32 in [0, V): tokens that no row may have (they may repeat)
+//   ids          [V] i32, ascending: the tokens that the columns of logits stand for, of which tokens get their noise
+//                and by which `tokens` and `sampled` name them. Null: a column is its own token. With it, rows have no
+//                histories, targets, biases or log-probabilities, no token is suppressed, and max_top is 0
 //   history      the tokens that penalties count. A row that is not tentative adds its token there, so that
 //                the next step's penalties see it before the host does. Without rows if no row has a history
 // Places, and histories, of rows that are neither idle nor tentative belong to no other row of the call.
@@ -79,7 +83,8 @@ struct SampleOutputs {
 // suppressed), reports token -1, also in `sampled`, and adds nothing: the caller ends that request with an
 // error. Sums of probabilities are in float64 over float32 terms, in an order that depends on the row alone.
 // Scratch is taken from the workspace as the rows need it; sample_workspace_bytes says how much at most.
-// Bound: one read of the logits for greedy, one more with an exponential per logit for the rest.
+// Bound: one read of the logits for greedy and without filters, where a draw adds ten products for every two tokens;
+// with filters one more read, with an exponential per logit.
 // Traffic: as if all rows were greedy.
 struct SampleArgs {
   Tensor logits;
@@ -88,6 +93,7 @@ struct SampleArgs {
   const float* bias_values = nullptr;
   const int32_t* suppressed = nullptr;
   int32_t suppressed_count = 0;
+  const int32_t* ids = nullptr;
   TokenHistory history;
   SampleOutputs out;
 };

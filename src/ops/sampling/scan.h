@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 
 namespace quire::sampling {
@@ -133,19 +134,15 @@ struct Softmax {
   float lowest() const { return max - 88.0f / inverse_temperature; }                 // what lies below has weight 0
 };
 
-// The sum of the weights of a row; block_sum, if given, receives each block's.
-inline double sum_weights(const Row& row, const Softmax& s, float* block_sum = nullptr) {
+// The sum of the weights of a row.
+inline double sum_weights(const Row& row, const Softmax& s) {
   const float lowest = s.lowest();
   double total = 0;
   row.for_each_block([&](int64_t b, const float* x) {
-    float sum = 0;
-    if (row.block_max[b] >= lowest) {
-      __m256 v = exp8(s.exponent(x));
-      for (int i = 8; i < kBlock; i += 8) v = _mm256_add_ps(v, exp8(s.exponent(x + i)));
-      sum = sum8(v);
-    }
-    if (block_sum != nullptr) block_sum[b] = sum;
-    total += sum;
+    if (row.block_max[b] < lowest) return;
+    __m256 v = exp8(s.exponent(x));
+    for (int i = 8; i < kBlock; i += 8) v = _mm256_add_ps(v, exp8(s.exponent(x + i)));
+    total += sum8(v);
   });
   return total;
 }

@@ -20,6 +20,7 @@ constexpr OnGpu<SampleArgs> kOnGpu{
       o.array(a.bias_ids, biases);
       o.array(a.bias_values, biases);
       o.array(a.suppressed, a.suppressed_count);
+      if (a.ids != nullptr) o.array(a.ids, a.logits.dim(1));
       place_history(o, a.history);
       for (Tensor* t : {&a.logits, &a.out.tokens, &a.out.logprobs, &a.out.top_ids, &a.out.top_logprobs,
                         &a.out.top_count, &a.out.ranks, &a.out.sampled})
@@ -96,7 +97,7 @@ struct Batch {
   void add_row(Rng& rng, int32_t batch_slot, int32_t tracked) {
     SamplingParams p = random_params(rng, vocab);
     for (const int32_t id : random_ids(rng, rng.integer(0, 2), vocab)) p.logit_bias[id] = -kInf;
-    const SampleTarget target{.position = rng.integer(0, 1 << 20),
+    const SampleTarget target{.position = rng.integer(0, std::numeric_limits<int>::max()),
                               .batch_slot = rng.integer(0, 9) == 0 ? -1 : batch_slot,
                               .history = p.has_penalties() || rng.integer(0, 2) == 0 ? tracked : -1,
                               .tentative = rng.integer(0, 9) == 0};
@@ -162,8 +163,6 @@ std::vector<int32_t> all_rows(const Batch& b) {
   return rows;
 }
 
-// The kernel sums float32 weights, the reference float64 ones: where the random number falls within 1e-5 of
-// the border between two tokens, either may be drawn.
 std::string wrong_token(const Batch& b, const Call& before, size_t r, int32_t token) {
   if (b.idle(r)) return token == -1 ? "" : fmt::format("row {}: token {} though it is idle", r, token);
   if (const int32_t target = b.rows[r].target; target >= 0) {
@@ -171,16 +170,7 @@ std::string wrong_token(const Batch& b, const Call& before, size_t r, int32_t to
     const bool possible = std::any_of(raw, raw + b.vocab, [](float x) { return x > -kInf; });
     return token == (possible ? target : -1) ? "" : fmt::format("row {}: {} is not its target", r, token);
   }
-  const auto distribution = sampling::reference_distribution(before.args(), static_cast<int64_t>(r));
-  if (distribution.empty()) return token == -1 ? "" : fmt::format("row {}: {} drawn from nothing", r, token);
-  if (distribution.size() == 1 && distribution[0].id == token) return "";
-  const double u = sample_uniform(b.rows[r].seed, b.rows[r].position);
-  double sum = 0;
-  for (const auto& t : distribution) {
-    if (t.id == token && u > sum - 1e-5 && u < sum + t.p + 1e-5) return "";
-    sum += t.p;
-  }
-  return fmt::format("row {}: token {} is not the one at {} of {} tokens left", r, token, u, distribution.size());
+  return draws_token(before.args(), r, token) ? "" : fmt::format("row {}: token {} is not the one drawn", r, token);
 }
 
 std::string wrong_logprobs(const Sampled& got, const Sampled& want) {
@@ -296,6 +286,51 @@ void check_damaged(Suite& s) {
   }
 }
 
+// Columns that stand for other tokens: they get those tokens' noise, and the tokens are named.
+void check_ids(Suite& s, const LogitCase& kind, int columns) {
+  const std::string name = fmt::format("{} V={} with ids", kind.name, columns);
+  Rng rng = s.rng_for_case(name);
+  std::vector<int32_t> ids(static_cast<size_t>(columns));
+  int32_t id = rng.integer(0, 5);
+  for (int32_t& x : ids) x = id, id += 1 + rng.integer(0, 3) * rng.integer(0, 3);
+  constexpr int kRows = 24;
+  Buffer logits(DType::kF32, {kRows, (columns + 3) / 4 * 4}), tokens(DType::kI32, {kRows}),
+      logprobs(DType::kF32, {kRows}), top_count(DType::kI32, {kRows}), sampled(DType::kI32, {kRows});
+  logits.fill([&] { return kind.draw(rng); });
+  std::vector<SampleRow> rows(kRows);
+  for (int32_t r = 0; r < kRows; ++r) {
+    SampleRow& row = rows[static_cast<size_t>(r)];
+    row.seed = rng.engine()();
+    row.position = rng.integer(0, 1 << 20);
+    row.temperature = r % 8 == 0 ? 0.0f : rng.uniform(0.05f, 2.0f);
+    if (r % 3 == 0) row.top_k = rng.integer(1, columns + 2);
+    if (r % 5 == 0) row.top_p = rng.uniform(0.0f, 1.0f);
+    row.batch_slot = r;
+  }
+  const Buffer none(DType::kI32, {kRows, 0});
+  for (const auto& k : s.kernels(kSampleOp.kernels, kOnGpu)) {
+    if (!s.wants(k.name, name)) continue;
+    const SampleArgs args{.logits = logits.tensor().cols(0, columns),
+                          .rows = rows.data(),
+                          .ids = ids.data(),
+                          .out = {.tokens = tokens,
+                                  .logprobs = logprobs,
+                                  .top_ids = none,
+                                  .top_logprobs = none,
+                                  .top_count = top_count,
+                                  .sampled = sampled}};
+    k.launch(s.context(Device::kCpu), args);
+    std::string wrong;
+    for (size_t r = 0; r < kRows && wrong.empty(); ++r) {
+      const int32_t token = tokens.tensor().as<int32_t>()[r];
+      if (!draws_token(args, r, token)) wrong = fmt::format("row {}: token {} is not the one drawn", r, token);
+      if (sampled.tensor().as<int32_t>()[r] != token) wrong = fmt::format("row {}: another token in `sampled`", r);
+    }
+    s.expect(k.name, name, wrong.empty(), wrong.empty() ? "tokens agree" : wrong);
+    s.expect_guards(k.name, name, {&tokens, &logprobs, &top_count, &sampled});
+  }
+}
+
 }  // namespace
 
 void sample_conformance(Suite& s) {
@@ -306,6 +341,8 @@ void sample_conformance(Suite& s) {
       check_batch(s, name, Batch(rng, kind, vocab > 1000 ? 12 : 40, vocab));
     }
   }
+  for (const LogitCase& kind : kLogits)
+    for (const int columns : {1, 65, 5003}) check_ids(s, kind, columns);
   check_damaged(s);
 }
 

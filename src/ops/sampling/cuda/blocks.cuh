@@ -18,15 +18,28 @@ constexpr int sample_blocks(int vocab) {
 
 // Of every block of every row, [rows][blocks]:
 //   max, sum          of the logits as sampled (biased, suppressed, penalised), sum of exp((logit - max) /
-//   temperature);
-//                     max is NaN if the block holds a NaN or +infinity
+//   temperature).
+//                     max is NaN if the block holds a NaN or +infinity; sum is that of rows that filter what they
+//                     draw from
 //   raw_max, raw_sum  of the logits as given, at temperature 1: of rows that report log-probabilities
+//   best              [rows][sample_shares]: of rows that draw and filter nothing, the best of what each warp of the
+//   scan
+//                     has seen (ScoredColumn, race.cuh)
 struct BlockStats {
   float* max;
   float* sum;
   float* raw_max;
   float* raw_sum;
+  unsigned long long* best;
 };
+inline constexpr int kScanWarps = 8, kBlocksPerWarp = 4, kScanBlocks = kScanWarps * kBlocksPerWarp;
+constexpr int sample_shares(int vocab) {
+  return (sample_blocks(vocab) + kScanBlocks - 1) / kScanBlocks * kScanWarps;
+}
+
+__device__ __forceinline__ bool filters(const SampleParams& p, const SampleRow& row) {
+  return (row.top_k > 0 && row.top_k < p.vocab) || row.typical_p < 1.0f || row.top_p < 1.0f || row.min_p > 0.0f;
+}
 
 // exp(x) for x <= 0, within 1e-6 of it where it is not tiny; 0 for -infinity.
 __device__ __forceinline__ float weight_of(float exponent) {

@@ -17,7 +17,7 @@ using Amount = unsigned long long;
 
 // What tokens are ordered by, ascending, and what is added up. Values at run time, not types: a walk over a row is much
 // code, and most copies of it would be cold.
-enum class Key { kLogitDown, kDistance, kId };
+enum class Key { kLogitDown, kDistance };
 enum class Sum { kCount, kWeight, kSurprise };
 
 // The last token of a prefix in the order of (key, id).
@@ -64,9 +64,9 @@ struct Softmax {
   __device__ float weight(float x) const { return weight_of(exponent(x)); }
   __device__ static Amount whole(float w) { return __float2ull_rn(w * kOne); }
   __device__ float distance(float x) const { return fabsf(__fsub_rn(exponent(x), mean)); }
-  __device__ uint32_t key_of(Key key, float x, int32_t id) const {
+  __device__ uint32_t key_of(Key key, float x) const {
     if (key == Key::kLogitDown) return ~ordered(x);
-    return key == Key::kDistance ? __float_as_uint(distance(x)) : static_cast<uint32_t>(id);
+    return __float_as_uint(distance(x));
   }
   __device__ Amount amount_of(Sum sum, float x) const {
     if (sum == Sum::kCount) return 1;
@@ -149,25 +149,40 @@ class PoolWalker {
     return shared().sum;
   }
 
+  // A block's logits, as given or as sampled; by a warp.
+  __device__ __forceinline__ void load_block(int block, bool raw, float (&x)[kLogitsPerLane]) const {
+    load_raw(logits, p.vocab, block, lane, 0, x);
+    if (!modified || raw) return;
+    float y[kLogitsPerLane];  // only this copy has an address: x stays in registers
+#pragma unroll
+    for (int i = 0; i < kLogitsPerLane; ++i) y[i] = x[i];
+    modify_block(block, y);
+#pragma unroll
+    for (int i = 0; i < kLogitsPerLane; ++i) x[i] = y[i];
+  }
   // Calls fn(logit, id) for every token of a block that reaches `low`; by a warp.
   template <class Fn>
   __device__ __forceinline__ void for_each_of(int block, bool raw, float low, Fn fn) const {
     float x[kLogitsPerLane];
-    load_raw(logits, p.vocab, block, lane, 0, x);
-    if (modified && !raw) {
-      float y[kLogitsPerLane];  // only this copy has an address: x stays in registers
-#pragma unroll
-      for (int i = 0; i < kLogitsPerLane; ++i) y[i] = x[i];
-      modify_block(block, y);
-#pragma unroll
-      for (int i = 0; i < kLogitsPerLane; ++i) x[i] = y[i];
-    }
+    load_block(block, raw, x);
 #pragma unroll
     for (int i = 0; i < kLogitsPerLane; ++i)
       if (x[i] >= low) fn(x[i], token_of(block, lane, i));
   }
   __device__ __noinline__ void modify_block(int block, float (&x)[kLogitsPerLane]) const {
     modify(p, row, block, lane, 0, x);
+  }
+
+  // The greatest of every thread's x.
+  __device__ unsigned long long block_best(unsigned long long x) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) x = max(x, __shfl_xor_sync(~0u, x, step));
+    __syncthreads();
+    if (lane == 0) shared().partial[warp] = __longlong_as_double(static_cast<long long>(x));
+    __syncthreads();
+    for (int w = 0; w < kSelectWarps; ++w)
+      x = max(x, static_cast<unsigned long long>(__double_as_longlong(shared().partial[w])));
+    return x;
   }
 
   // Calls fn(logit, id) for every token of the pool, in any order, on any thread.
@@ -220,20 +235,18 @@ class PoolWalker {
     target = target > 0 ? target : 1;
     if (pool.listed && shared().size <= kRanked) return border_by_rank(pool, key, sum, target);
     uint32_t k = 0, id = 0;
-    if (key != Key::kId) {
-      constexpr int kShift[] = {21, 10, 0}, kBits[] = {11, 11, 10};
-      for (int i = 0; i < 3; ++i)
-        if (!narrow(pool, key, sum, false, 0, kShift[i], kBits[i], k, target)) return {kLastKey, kLastId};
-      if (shared().histogram.elements == 1) return {k, kLastId};
-    }
-    constexpr int kShift[] = {10, 0}, kBits[] = {11, 10};
+    constexpr int kKeyShift[] = {21, 10, 0}, kKeyBits[] = {11, 11, 10};
+    for (int i = 0; i < 3; ++i)
+      if (!narrow(pool, key, sum, false, 0, kKeyShift[i], kKeyBits[i], k, target)) return {kLastKey, kLastId};
+    if (shared().histogram.elements == 1) return {k, kLastId};
+    constexpr int kIdShift[] = {10, 0}, kIdBits[] = {11, 10};
     for (int i = 0; i < 2; ++i)
-      if (!narrow(pool, key, sum, true, k, kShift[i], kBits[i], id, target)) return {kLastKey, kLastId};
-    return {key == Key::kId ? id : k, static_cast<int32_t>(id)};
+      if (!narrow(pool, key, sum, true, k, kIdShift[i], kIdBits[i], id, target)) return {kLastKey, kLastId};
+    return {k, static_cast<int32_t>(id)};
   }
 
   // One digit more of the key at which the sum reaches the target, which becomes what is left of it. by_id: of the id
-  // instead, among tokens whose key is `wanted` (all, if ids are the key).
+  // instead, among tokens whose key is `wanted`.
   __device__ __noinline__ bool narrow(const Pool& pool, Key key, Sum sum, bool by_id, uint32_t wanted, int shift,
                                       int bits, uint32_t& found, Amount& target) {
     shared().histogram.clear();
@@ -241,9 +254,9 @@ class PoolWalker {
     const uint32_t mask = (1u << bits) - 1, above = found;
     const Softmax f = softmax;
     for_each(pool, [&, f](float x, int32_t id) {
-      uint32_t k = f.key_of(key, x, id);
+      uint32_t k = f.key_of(key, x);
       if (by_id) {
-        if (key != Key::kId && k != wanted) return;
+        if (k != wanted) return;
         k = static_cast<uint32_t>(id);
       }
       if (((static_cast<uint64_t>(k) ^ above) >> (shift + bits)) == 0)
@@ -269,7 +282,7 @@ class PoolWalker {
     __syncthreads();
     if (i < n) {
       if (softmax.holds(pool, shared().logit[i], shared().id[i])) {
-        mine = softmax.key_of(key, shared().logit[i], shared().id[i]);
+        mine = softmax.key_of(key, shared().logit[i]);
         own = softmax.amount_of(sum, shared().logit[i]);
       }
       shared().histogram.count[i] = mine;

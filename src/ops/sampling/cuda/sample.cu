@@ -3,13 +3,11 @@
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/launch.h"
-#include "ops/sampling/cuda/blocks.cuh"
+#include "ops/sampling/cuda/race.cuh"
 #include "ops/sampling/cuda/select.cuh"
 
 namespace quire::cuda {
 namespace {
-
-constexpr int kScanWarps = 8, kBlocksPerWarp = 4, kScanBlocks = kScanWarps * kBlocksPerWarp;
 
 __device__ __forceinline__ float warp_max(float x) {
 #pragma unroll
@@ -22,9 +20,10 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-// The maximum of a block and, if wanted, the sum of its weights, by fixed trees. NaN for a NaN or +infinity.
-__device__ __forceinline__ void summarise(const float (&x)[kLogitsPerLane], bool sums, float inverse_temperature,
-                                          float* max, float* sum, int lane) {
+// The maximum of a block, which every lane gets, and, if wanted, the sum of its weights, by fixed trees. NaN is stored
+// for a NaN or +infinity.
+__device__ __forceinline__ float summarise(const float (&x)[kLogitsPerLane], bool sums, float inverse_temperature,
+                                           float* max, float* sum, int lane) {
   float m = x[0];
   bool fine = true;
 #pragma unroll
@@ -35,16 +34,17 @@ __device__ __forceinline__ void summarise(const float (&x)[kLogitsPerLane], bool
   m = warp_max(m);
   fine = __all_sync(~0u, fine);
   if (lane == 0) *max = fine ? m : NAN;
-  if (!sums) return;
+  if (!sums) return m;
   const float base = m == -INFINITY ? 0.0f : m;
   float s = 0;
 #pragma unroll
   for (int i = 0; i < kLogitsPerLane; ++i) s += weight_of(__fmul_rn(__fsub_rn(x[i], base), inverse_temperature));
   s = warp_sum(s);
   if (lane == 0) *sum = s;
+  return m;
 }
 
-__global__ void __launch_bounds__(kScanWarps * 32)
+__global__ void __launch_bounds__(kScanWarps * 32, 3)
     scan(const __grid_constant__ SampleParams p, BlockStats stats, int blocks) {
   begin_kernel(p);
   const int r = static_cast<int>(blockIdx.y), lane = threadIdx.x % 32;
@@ -52,14 +52,16 @@ __global__ void __launch_bounds__(kScanWarps * 32)
   const SampleRow row = p.row[r];
   if ((row.flags & kSampleIdle) != 0) return;
   const float* logits = p.logits + r * p.logits_stride;
-  const bool draws = !(row.temperature < kGreedyBelow), modified = modifies(p, row);
+  const bool draws = row.target < 0 && !(row.temperature < kGreedyBelow), modified = modifies(p, row);
+  const bool filtered = filters(p, row);
   const float inverse_temperature = draws ? 1.0f / row.temperature : 1.0f;
+  Race race(p, row);
   float next[kLogitsPerLane];
   if (first < blocks) load_raw(logits, p.vocab, first, lane, 0, next);
 #pragma unroll 1
   for (int i = 0; i < kBlocksPerWarp; ++i) {
     const int block = first + i * kScanWarps;
-    if (block >= blocks) return;
+    if (block >= blocks) break;
     float x[kLogitsPerLane];
 #pragma unroll
     for (int j = 0; j < kLogitsPerLane; ++j) x[j] = next[j];
@@ -75,8 +77,13 @@ __global__ void __launch_bounds__(kScanWarps * 32)
       modify(p, row, block, lane, 0, x);
       if (!fine) x[0] = NAN;
     }
-    summarise(x, draws, inverse_temperature, stats.max + at, stats.sum + at, lane);
+    const float most = summarise(x, draws && filtered, inverse_temperature, stats.max + at, stats.sum + at, lane);
+    if (draws && !filtered) race.add(x, most, block, lane);
   }
+  if (!draws || filtered) return;
+  const ScoredColumn best = warp_best(race.best);
+  const int share = static_cast<int>(blockIdx.x) * kScanWarps + static_cast<int>(threadIdx.x) / 32;
+  if (lane == 0) stats.best[static_cast<int64_t>(r) * sample_shares(p.vocab) + share] = best;
 }
 
 // A block a range. The list's order means nothing, so threads take tokens in any order; but which tokens find room in a
@@ -116,7 +123,8 @@ __global__ void __launch_bounds__(256) note_ranges(const __grid_constant__ Updat
 }  // namespace
 
 int64_t sample_workspace_bytes(int rows, int vocab) {
-  return int64_t{4} * sizeof(float) * rows * sample_blocks(vocab);
+  return int64_t{rows} * (4 * int64_t{sizeof(float)} * sample_blocks(vocab) +
+                          int64_t{sizeof(unsigned long long)} * sample_shares(vocab));
 }
 
 Status launch_sample(cudaStream_t stream, const SampleParams& p, void* workspace) {
@@ -124,7 +132,8 @@ Status launch_sample(cudaStream_t stream, const SampleParams& p, void* workspace
   const int blocks = sample_blocks(p.vocab);
   const int64_t n = static_cast<int64_t>(p.rows) * blocks;
   auto* memory = static_cast<float*>(workspace);
-  const BlockStats stats{memory, memory + n, memory + 2 * n, memory + 3 * n};
+  const BlockStats stats{memory, memory + n, memory + 2 * n, memory + 3 * n,
+                         reinterpret_cast<unsigned long long*>(memory + 4 * n)};
   const dim3 grid(static_cast<unsigned>((blocks + kScanBlocks - 1) / kScanBlocks), static_cast<unsigned>(p.rows));
   QUIRE_CHECKED(launch(stream, "sample: scan", scan, grid, kScanWarps * 32, 0, p, stats, blocks));
   return launch_select(stream, p, stats);

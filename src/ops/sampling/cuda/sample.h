@@ -12,14 +12,14 @@ namespace quire::cuda {
 // What SampleArgs says, in device memory; R = rows, V = vocab.
 //   logits       [R, V] f32, rows `logits_stride` elements apart (a multiple of 4, the pointer 16-byte aligned)
 //   rows         [R]
-//   bias_ids, bias_values, suppressed, history   as in SampleArgs
+//   bias_ids, bias_values, suppressed, ids, history   as in SampleArgs
 //   tokens, logprobs, top_count [R];  top_ids, top_logprobs [R, max_top];  ranks [R], or null if no row has a target;
 //   sampled [batch_slots], or null if no row has a batch slot
 //
-// How it agrees with the CPU: greedy tokens, penalties, biases, top-k and all ties are the same float32 arithmetic and
-// give the same tokens; the random number is the same; weights exp((logit - max) / temperature) are float32 within 1e-6
-// of theirs and summed exactly, as integers of 2^-44 (so in no order at all): a draw differs only where the random
-// number, or a filter's limit, falls within about 1e-6 of the border between two tokens.
+// How it agrees with the CPU: greedy tokens, penalties, biases, top-k, all ties and the draw are the same float32
+// arithmetic and give the same tokens. Weights exp((logit - max) / temperature), by which the other filters go, are
+// float32 within 1e-6 of the CPU's and summed exactly, as integers of 2^-44 (so in no order at all): a token differs
+// only where a filter's limit falls within about 1e-6 of the border between two.
 struct SampleParams {
   const float* logits = nullptr;
   int64_t logits_stride = 0;
@@ -29,6 +29,7 @@ struct SampleParams {
   const float* bias_values = nullptr;
   const int32_t* suppressed = nullptr;
   int32_t suppressed_count = 0;
+  const int32_t* ids = nullptr;
   TokenHistory history;
   int32_t* tokens = nullptr;
   float* logprobs = nullptr;
@@ -41,8 +42,9 @@ struct SampleParams {
 };
 inline constexpr int kMaxSampleVocab = 1 << 20, kMaxSampleTop = 1024;
 
-// Two kernels: one reads all logits once (and, of rows with penalties, the history's counts) and keeps each 512 logits'
-// maximum and sum of weights; one picks per row, and reads again only what can matter. Bound: one read of the logits.
+// Two kernels: one reads all logits once (and, of rows with penalties, the history's counts), keeps each 512 logits'
+// maximum and sum of weights, and draws for the rows that filter nothing; one picks per row, and reads again only what
+// can matter. Bound: one read of the logits.
 // Only enqueues; capturable. workspace: sample_workspace_bytes, 16-byte aligned, contents irrelevant.
 int64_t sample_workspace_bytes(int rows, int vocab);
 Status launch_sample(cudaStream_t stream, const SampleParams& p, void* workspace);

@@ -1,12 +1,12 @@
-// From the blocks' summaries to a token: one block of threads a row. Every filter, and the draw itself (in the order of
-// ids), asks for the end of a prefix (pool.cuh).
+// From the blocks' summaries to a token: one block of threads a row. Every filter asks for the end of a prefix
+// (pool.cuh); the draw is a race of what they leave (race.cuh).
 #include <cuda_runtime.h>
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/launch.h"
 #include "ops/sampling/cuda/pool.cuh"
+#include "ops/sampling/cuda/race.cuh"
 #include "ops/sampling/cuda/select.cuh"
-#include "ops/sampling/philox.h"
 
 namespace quire::cuda {
 namespace {
@@ -20,11 +20,10 @@ class Selector : PoolWalker {
   __device__ int32_t choose() {
     if (!load_maxima(stats.max + at)) return -1;
     if (row.temperature < kGreedyBelow) return first_max();
-    const bool top_k = row.top_k > 0 && row.top_k < p.vocab;
-    if (!top_k && row.typical_p >= 1.0f && row.top_p >= 1.0f && row.min_p <= 0.0f) return draw_unfiltered();
+    if (!filters(p, row)) return draw_unfiltered();
     Pool pool;
     bool complete = false;  // the pool is what an earlier filter left, not yet the whole row
-    if (top_k) {
+    if (row.top_k > 0 && row.top_k < p.vocab) {
       keep_top_k(pool, row.top_k);
       complete = true;
     }
@@ -165,16 +164,25 @@ class Selector : PoolWalker {
     gather(pool);
   }
 
-  __device__ int32_t draw(const Pool& pool) {
-    const Amount total = mass(pool);
-    const Amount target = first_above(total);
-    const int32_t id = border(pool, Key::kId, Sum::kWeight, target).id;
-    return id == kLastId ? first_max() : id;  // only if all weights are below 2^-45
-  }
-  // The first sum that lies above the row's random share of a total.
-  __device__ Amount first_above(Amount total) const {
-    const auto below = static_cast<Amount>(sample_uniform(row.seed, row.position) * static_cast<double>(total));
-    return below < total ? below + 1 : total;
+  __device__ int32_t draw(const Pool& given) {
+    const Pool pool = given;
+    const Softmax f = softmax;
+    Race race(p, row);
+    if (pool.listed) {
+      for (int i = threadIdx.x; i < shared().size; i += kSelectThreads)
+        if (f.holds(pool, shared().logit[i], shared().id[i])) race.add_one(shared().logit[i], shared().id[i]);
+    } else {
+      for (int b = warp; b < blocks; b += kSelectWarps) {
+        if (!(shared().block_max[b] >= pool.low)) continue;
+        float x[kLogitsPerLane];
+        load_block(b, pool.raw, x);
+#pragma unroll
+        for (int i = 0; i < kLogitsPerLane; ++i)
+          if (!f.holds(pool, x[i], token_of(b, lane, i))) x[i] = -INFINITY;
+        race.add(x, shared().block_max[b], b, lane);
+      }
+    }
+    return column_of(block_best(race.best));
   }
 
   // The sum of a block's weights, from the scan.
@@ -187,32 +195,15 @@ class Selector : PoolWalker {
     return block_total(sum);
   }
 
-  // Without filters: the block by its sum, then the token within it.
+  // Without filters: the best of what the scan's warps have seen.
   __device__ int32_t draw_unfiltered() {
-    shared().histogram.clear();
-    Amount mine = 0;
-    for (int b = threadIdx.x; b < blocks; b += kSelectThreads) {
-      const auto x = static_cast<Amount>(block_weight(b) * static_cast<double>(kOne));
-      shared().histogram.set(b, x);
-      mine += x;
+    const int shares = sample_shares(p.vocab);
+    ScoredColumn best = 0;
+    for (int i = threadIdx.x; i < shares; i += kSelectThreads) {
+      const ScoredColumn s = stats.best[static_cast<int64_t>(r) * shares + i];
+      best = s > best ? s : best;
     }
-    search_histogram(first_above(block_total(mine)));
-    const int b = static_cast<int>(shared().histogram.bin);
-    const Amount target = shared().histogram.left;
-    shared().histogram.clear();
-    Amount part = 0;
-    if (warp == 0) {
-      for_each_of(b, false, -FLT_MAX, [&](float x, int32_t id) {
-        const Amount own = Softmax::whole(softmax.weight(x));
-        shared().histogram.set(id % kBlockLogits, own);
-        part += own;
-      });
-    }
-    // One by one the block's tokens may add up to a little less than its sum: then it is the last possible one.
-    const Amount within = block_total(part);
-    if (within == 0) return first_max();
-    search_histogram(target < within ? target : within);
-    return b * kBlockLogits + static_cast<int32_t>(shared().histogram.bin);
+    return column_of(block_best(best));
   }
 
   const BlockStats& stats;
@@ -231,6 +222,7 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
     if (token >= 0 && row.logprobs >= 0) selector.report(token);
   }
   if (threadIdx.x != 0) return;
+  if (token >= 0 && p.ids != nullptr) token = p.ids[token];
   p.tokens[r] = token;
   if (token < 0 || row.logprobs < 0) {
     p.logprobs[r] = 0.0f;
