@@ -111,6 +111,7 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, 
   window_.reserve(looked_at);
   beginnings_.reserve(looked_at + sequences);
   queue_.reserve(looked_at);
+  offers_.reserve(sequences);
   plan_.reserve(looked_at);
 }
 
@@ -200,6 +201,7 @@ bool Engine::step() {
     stats_.host_seconds += all - (waited_seconds_ - waited);
     return true;
   }
+  last_step_.reset();
   if (!was_idle) return true;
   // Nothing to compute: listeners may have to hear of ends, or be about to send more.
   std::unique_lock lock(inbox_mutex_);

@@ -22,6 +22,7 @@
 #include "engine/backend.h"
 #include "engine/cache_manager.h"
 #include "engine/delivery.h"
+#include "engine/draft_plan.h"
 #include "engine/options.h"
 #include "engine/request.h"
 #include "engine/running_set.h"
@@ -160,8 +161,11 @@ class Engine {
   // What is drafted for each sequence in the step that is planned, if nothing of it is in flight.
   void offer_drafts();
   void offer_drafts(Sequence& s) const;
-  // Whether the next step may verify drafts, which the outcome of every step before it decides.
-  bool speculates() const;
+  // How many drafts the sequence can have in the next step; `soon`: once what is in flight of it has ended.
+  int32_t most_drafts(const Sequence& s, bool soon) const;
+  // Whether the next step is to verify drafts, which the outcome of every step before it decides.
+  bool speculates();
+  void learn_costs(const StepInFlight& step);
   void look_at_waiting();
   bool has_shared_prefix(const Sequence& s) const;
   void note_beginning(Sequence& s);
@@ -231,7 +235,10 @@ class Engine {
   StepPlan plan_;
   StepRecord record_;  // of the step that is planned
   std::function<void(const StepRecord&)> step_observer_;
-  std::optional<SimulatedAcceptance> chance_;  // of SpeculativeOptions::simulated
+  DraftPlan draft_plan_;
+  std::vector<DraftOffer> offers_;              // of those who generate
+  std::optional<Clock::time_point> last_step_;  // when it was retired; none: the engine has been idle since
+  std::optional<SimulatedAcceptance> chance_;   // of SpeculativeOptions::simulated
   // Keys of a prefix's tokens, new with every engine, and of salts, which a file of prefixes brings along.
   KeyedHash prefix_hash_ = KeyedHash::random(), salt_hash_ = KeyedHash::random();
   int64_t planned_steps_ = 0;

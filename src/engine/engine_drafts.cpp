@@ -1,40 +1,70 @@
 // What the engine has drafted for the next step: tokens that are verified beside a generated one.
 #include <algorithm>
+#include <chrono>
 
 #include "engine/engine.h"
 
 namespace quire {
 
-bool Engine::speculates() const {
-  return options_.speculative.enabled();
+int32_t Engine::most_drafts(const Sequence& s, bool soon) const {
+  const int64_t known = soon ? s.committed() + s.pending : s.committed();
+  const SequenceDrafts& d = s.drafts;
+  // Penalties of a row would have to count the drafts before it.
+  if (s.finished() || !s.request.speculative || s.request.sampling.has_penalties() || known <= s.prompt_tokens())
+    return 0;
+  // Drafts follow a token that is known.
+  if (!soon && (s.in_flight > 0 || s.planned != known - 1)) return 0;
+  const bool kept = soon || (s.planned > d.kept_first && s.planned <= d.kept_end);
+  if (!options_.speculative.hook && !(options_.mtp && kept)) return 0;
+  const int64_t left = s.prompt_tokens() + s.request.max_tokens - known - 1;
+  return static_cast<int32_t>(std::clamp<int64_t>(left, 0, options_.most_drafts()));
+}
+
+bool Engine::speculates() {
+  if (!options_.speculative.enabled() || !options_.speculative.adaptive) return options_.speculative.enabled();
+  offers_.clear();
+  for (const auto& s : running_.all())
+    if (!s->finished() && s->committed() + s->pending > s->prompt_tokens())
+      offers_.push_back({.most = most_drafts(*s, true), .acceptance = &s->drafts.acceptance});
+  return draft_plan_.wants_drafts(offers_, options_.sampled_rows() - running_.size());
 }
 
 void Engine::offer_drafts() {
+  if (!options_.speculative.enabled()) return;
+  offers_.clear();
   for (const auto& s : running_.all()) {
-    s->drafts.count = 0;
-    if (speculates()) offer_drafts(*s);
+    offer_drafts(*s);
+    if (!s->finished() && s->committed() > s->prompt_tokens())
+      offers_.push_back({.most = s->drafts.count, .acceptance = &s->drafts.acceptance});
   }
+  if (!options_.speculative.adaptive || offers_.empty()) return;
+  const int32_t each = draft_plan_.choose(offers_, options_.sampled_rows() - running_.size());
+  for (const auto& s : running_.all()) s->drafts.count = std::min(s->drafts.count, each);
 }
 
 void Engine::offer_drafts(Sequence& s) const {
   SequenceDrafts& d = s.drafts;
-  // Drafts follow a token that is known. Penalties of a row would have to count the drafts before it.
-  if (s.finished() || s.in_flight > 0 || s.planned != s.committed() - 1 || s.planned < s.prompt_tokens() ||
-      s.request.sampling.has_penalties() || !s.request.speculative)
-    return;
-  const int64_t left = s.request.max_tokens - s.outputs() - 1;
-  const auto most = static_cast<int32_t>(std::clamp<int64_t>(left, 0, options_.most_drafts()));
+  if (s.in_flight > 0) return;  // its drafts are still looked at
+  d.count = 0;
+  const int32_t most = most_drafts(s, false);
   if (most == 0) return;
   d.tokens.clear();
-  d.by_mtp = false;
   if (options_.speculative.hook) {
     options_.speculative.hook(s.request.prompt, s.output, most, d.tokens);
     if (std::ssize(d.tokens) > most) d.tokens.resize(static_cast<size_t>(most));
   }
-  d.count = static_cast<int32_t>(d.tokens.size());
-  if (d.count > 0 || !options_.mtp || s.planned <= d.kept_first || s.planned > d.kept_end) return;
-  d.by_mtp = true;
-  d.count = most;
+  d.by_mtp = d.tokens.empty() && options_.mtp;
+  d.count = d.by_mtp ? most : static_cast<int32_t>(d.tokens.size());
+}
+
+// What a step took is the time since the one before it ended: of steps that overlap that is what each adds.
+void Engine::learn_costs(const StepInFlight& step) {
+  const auto now = Clock::now();
+  const auto sequences = std::ssize(step.rows);
+  if (last_step_ && sequences > 0 && step.record.prompt_rows == 0)
+    draft_plan_.observe(static_cast<int32_t>(sequences), drafts_of_each(step.record.drafts, sequences),
+                        std::chrono::duration<double>(now - *last_step_).count());
+  last_step_ = now;
 }
 
 }  // namespace quire

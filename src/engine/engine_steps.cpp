@@ -97,6 +97,7 @@ void Engine::retire() {
   for (const SequenceRows& rows : step.rows)
     if (!rows.sequence->finished()) step.record.accepted += commit_rows(rows, *done);
   count_step(step.record);
+  learn_costs(step);
   release_finished();
   publish_counts();
   if (!step_observer_) return;
@@ -154,6 +155,7 @@ int32_t Engine::commit_tokens(const SequenceRows& rows, const StepResults& resul
   d.accepted += accepted;
   // What was computed of drafts that were wrong is computed again: with the tokens that took their places.
   if (rows.drafts > 0) s.planned = s.committed() - 1;
+  d.acceptance.observe(rows.drafts, accepted);
   if (rows.drafts > 0) count_drafts(rows.drafts, accepted);
   return accepted;
 }

@@ -10,6 +10,7 @@
 #include "cache/prefix_cache.h"
 #include "engine/checkpoints.h"
 #include "engine/delivery.h"
+#include "engine/draft_plan.h"
 #include "engine/pooling.h"
 #include "engine/request.h"
 
@@ -49,6 +50,7 @@ struct SequenceDrafts {
   bool by_mtp = false;          // the multi-token-prediction block makes them, in that step
   std::vector<TokenId> tokens;  // else: these
 
+  AcceptanceAverages acceptance;
   int64_t drafted = 0, accepted = 0;  // so far: drafts that were verified, and those that were right
 
   // Hidden states of its last rows that the device keeps: positions [kept_first, kept_end). The block drafts where that

@@ -182,7 +182,7 @@ TEST_P(Speculation, DraftsThatAreWrongAnywhereChangeNothing) {
   for (int seed = four.first; seed <= four.last; ++seed)
     for (const int32_t most : {1, 3, 7}) {
       SCOPED_TRACE(fmt::format("seed {}, {} drafts", seed, most));
-      check(model, options(), {.tokens = most}, static_cast<uint64_t>(seed), &accepted);
+      check(model, options(), {.tokens = most, .adaptive = false}, static_cast<uint64_t>(seed), &accepted);
     }
   EXPECT_GT(accepted, 100);
 }
@@ -194,7 +194,7 @@ TEST_P(Speculation, NothingChangesWhereBlocksAreScarceAndPrefixesAreFound) {
   for (int seed = three.first; seed <= three.last; ++seed)
     for (const bool prefixes : {false, true}) {
       SCOPED_TRACE(fmt::format("seed {}, prefixes {}", seed, prefixes));
-      check(model, tight(prefixes), {}, static_cast<uint64_t>(seed), &accepted);
+      check(model, tight(prefixes), {.adaptive = false}, static_cast<uint64_t>(seed), &accepted);
     }
   EXPECT_GT(accepted, 50);
 }
@@ -220,6 +220,7 @@ TEST_P(DemoSpeculation, TheBlockDraftsAndChangesNothing) {
       check(model_, tight(prefixes), {.mode = Speculative::kMtp, .tokens = most, .adaptive = false}, 7, &accepted);
     }
   EXPECT_GT(accepted, 50);
+  check(model_, options(), {.mode = Speculative::kAuto}, 8);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DemoSpeculation, testing::Values("dense", "moe"),
