@@ -181,7 +181,7 @@ Status bench_batch(const BenchBatchOptions& o) {
 
 Action add_bench_batch(CLI::App& app) {
   auto o = std::make_shared<BenchBatchOptions>();
-  o->compute.speculative.mode = "off";
+  o->compute.speculative.method = "off";
   o->source.add(app);
   o->model.add_compute(app);
   o->compute.add(app);

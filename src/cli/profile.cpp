@@ -129,7 +129,7 @@ Status profile(const ProfileOptions& o) {
 
 Action add_profile(CLI::App& app) {
   auto o = std::make_shared<ProfileOptions>();
-  o->compute.speculative.mode = "off";
+  o->compute.speculative.method = "off";
   o->source.add(app);
   o->model.add_compute(app);
   o->compute.add(app);

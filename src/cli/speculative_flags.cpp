@@ -1,89 +1,87 @@
 #include "cli/speculative_flags.h"
 
 #include <nlohmann/json.hpp>
-#include <optional>
-
-#include "core/escape.h"
 
 namespace quire::cli {
 namespace {
 
-using Json = nlohmann::json;
+constexpr char kFlag[] = "--speculative-config";
 
-constexpr char kConfig[] = "--speculative-config";
-
-std::optional<Speculative> mode_of_method(std::string_view method) {
-  if (method == "mtp" || method == "qwen3_next_mtp" || method == "qwen3_5_mtp") return Speculative::kMtp;
-  if (method == "ngram" || method == "suffix") return Speculative::kLookup;
-  return std::nullopt;
+Result<int32_t> checked_tokens(const char* what, int64_t n) {
+  if (n < 1 || n > kMostDrafts) return request_error("{} is {}, but must be between 1 and {}", what, n, kMostDrafts);
+  return static_cast<int32_t>(n);
 }
 
-Status read_key(const std::string& key, const Json& value, SpeculativeOptions& to) {
-  if (key == "method") {
-    const auto mode = value.is_string() ? mode_of_method(value.get<std::string>()) : std::nullopt;
-    if (!mode)
-      return request_error("{}: method is {}: must be mtp, qwen3_next_mtp, qwen3_5_mtp, ngram or suffix", kConfig,
-                           escaped(value.dump()));
-    to.mode = *mode;
-    return {};
-  }
-  if (key == "num_speculative_tokens") {
-    const bool fits = value.is_number_integer() && value >= 1 && value <= kMostDrafts;
-    if (!fits)
-      return request_error("{}: num_speculative_tokens is {}: must be between 1 and {}", kConfig, escaped(value.dump()),
-                           kMostDrafts);
-    to.tokens = value.get<int32_t>();
-    return {};
-  }
-  // Of vLLM's lookup. Here the longest one that occurred before is taken.
-  if (key == "prompt_lookup_min" || key == "prompt_lookup_max") return {};
-  return request_error(
-      "{}: {} is not known here; there are method, num_speculative_tokens, prompt_lookup_min and prompt_lookup_max",
-      kConfig, escaped(key));
-}
-
-Status read_config(const std::string& text, SpeculativeOptions& to) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return request_error("{}: must be a JSON object, such as {{\"method\": \"mtp\"}}", kConfig);
-  for (const auto& [key, value] : json.items()) QUIRE_CHECKED(read_key(key, value, to));
-  return {};
+// A value as it was given, for messages; what is no UTF-8 is replaced.
+std::string shown(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace
 
 void SpeculativeFlags::add(CLI::App& app) {
-  mode_ = app.add_option("--speculative", mode,
-                         "Drafts of the next tokens that are verified beside a generated one: auto (whatever pays), "
-                         "off, mtp (by the model's block for multi-token prediction), or lookup (what followed the "
-                         "same tokens before). The output does not depend on it")
-              ->capture_default_str();
-  tokens_ = app.add_option("--speculative-tokens", tokens, "Drafts of a sequence in a step at most, 1 to 7")
+  method_ =
+      app.add_option("--speculative", method,
+                     "Who drafts tokens that the model then checks several at a time, where that is faster; texts "
+                     "stay the same. auto: all there are; off: nobody; mtp: the model's own block; lookup: the text "
+                     "so far")
+          ->capture_default_str()
+          ->option_text("auto|off|mtp|lookup");
+  tokens_ = app.add_option("--speculative-tokens", tokens, "Most drafts of a sequence in a step, 1 to 7")
                 ->capture_default_str();
-  app.add_option(kConfig, config, "The same as vLLM takes it: {\"method\": \"mtp\", \"num_speculative_tokens\": 3}")
-      ->type_name("JSON");
+  app.add_option(kFlag, config,
+                 "Both in one as vLLM takes them: {\"method\": \"mtp\", \"num_speculative_tokens\": 3}; methods mtp, "
+                 "qwen3_next_mtp, ngram and suffix (the last two are lookup)")
+      ->option_text("JSON");
 }
 
 Result<SpeculativeOptions> SpeculativeFlags::parsed() const {
-  SpeculativeOptions o{.mode = Speculative::kAuto, .tokens = tokens};
-  if (tokens < 1 || tokens > kMostDrafts)
-    return request_error("--speculative-tokens {}: must be between 1 and {}", tokens, kMostDrafts);
   if (!config.empty()) {
-    if (mode_->count() + tokens_->count() > 0)
-      return request_error("{} says what --speculative and --speculative-tokens do: give the one or the others",
-                           kConfig);
-    QUIRE_CHECKED(read_config(config, o));
-    return o;
+    for (const CLI::Option* o : {method_, tokens_})
+      if (o != nullptr && o->count() > 0) return request_error("{} beside {}: give one of them", kFlag, o->get_name());
+    return parse_speculative_config(config);
   }
-  if (mode == "off") {
-    o.mode = Speculative::kOff;
-  } else if (mode == "mtp") {
-    o.mode = Speculative::kMtp;
-  } else if (mode == "lookup") {
-    o.mode = Speculative::kLookup;
-  } else if (mode != "auto") {
-    return request_error("--speculative {}: must be auto, off, mtp or lookup", mode);
+  SpeculativeOptions options{.mode = Speculative::kAuto};
+  if (method == "off")
+    options.mode = Speculative::kOff;
+  else if (method == "mtp")
+    options.mode = Speculative::kMtp;
+  else if (method == "lookup")
+    options.mode = Speculative::kLookup;
+  else if (method != "auto")
+    return request_error("--speculative {}: must be auto, off, mtp or lookup", method);
+  QUIRE_TRY(options.tokens, checked_tokens("--speculative-tokens", tokens));
+  return options;
+}
+
+Result<SpeculativeOptions> parse_speculative_config(const std::string& json) {
+  const nlohmann::json parsed = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object())
+    return request_error("{}: not a JSON object such as {{\"method\": \"mtp\", \"num_speculative_tokens\": 3}}", kFlag);
+  SpeculativeOptions options;
+  bool has_method = false;
+  for (const auto& [key, value] : parsed.items()) {
+    if (key == "method") {
+      has_method = true;
+      if (value == "mtp" || value == "qwen3_next_mtp")
+        options.mode = Speculative::kMtp;
+      else if (value == "ngram" || value == "suffix")
+        options.mode = Speculative::kLookup;
+      else
+        return request_error("{}: the method {} is none of mtp, qwen3_next_mtp, ngram and suffix", kFlag, shown(value));
+    } else if (key == "num_speculative_tokens") {
+      if (!value.is_number_integer())
+        return request_error("{}: num_speculative_tokens is {}, but must be a whole number", kFlag, shown(value));
+      // A number beyond 64 bits signed is out of the range in any case.
+      const bool huge = value.is_number_unsigned() && value.get<uint64_t>() > INT32_MAX;
+      QUIRE_TRY(options.tokens, checked_tokens("--speculative-config: num_speculative_tokens",
+                                               huge ? INT32_MAX : value.get<int64_t>()));
+    } else if (key != "prompt_lookup_min" && key != "prompt_lookup_max") {  // here the longest match is taken
+      return request_error("{}: the key {} is none of method and num_speculative_tokens", kFlag, shown(key));
+    }
   }
-  return o;
+  if (!has_method) return request_error("{}: it needs a method: mtp, qwen3_next_mtp, ngram or suffix", kFlag);
+  return options;
 }
 
 }  // namespace quire::cli

@@ -1,4 +1,4 @@
-// The flags that say how drafts are made.
+// --speculative, --speculative-tokens and --speculative-config: who drafts tokens, and how many at most.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,18 +9,21 @@
 
 namespace quire::cli {
 
-// --speculative, --speculative-tokens, --speculative-config: none of them changes a text.
 struct SpeculativeFlags {
-  std::string mode = "auto";
-  int32_t tokens = kMostDrafts;
-  std::string config;  // vLLM's, as JSON
+  std::string method = "auto";
+  int tokens = kMostDrafts;
+  std::string config;  // JSON as vLLM takes it; empty: none
 
   void add(CLI::App& app);
-  // An error names the flag, and of a configuration the key.
+  // Unknown names, numbers out of range, and a config beside the flags that it would overrule are request errors.
   Result<SpeculativeOptions> parsed() const;
 
  private:
-  const CLI::Option *mode_ = nullptr, *tokens_ = nullptr;
+  const CLI::Option *method_ = nullptr, *tokens_ = nullptr;
 };
+
+// vLLM's object: "method" (mtp, qwen3_next_mtp, ngram or suffix; the last two are lookup here) and
+// "num_speculative_tokens". Another key or method is an error that names it.
+Result<SpeculativeOptions> parse_speculative_config(const std::string& json);
 
 }  // namespace quire::cli

@@ -6,12 +6,8 @@
 namespace quire {
 namespace {
 
-// Of one sequence: its own token and each draft that is right, as far as all before it are.
 double expected_tokens(const DraftOffer& offer, int32_t drafts) {
-  double sum = 1, right = 1;
-  for (int32_t depth = 0; depth < std::min(drafts, offer.most); ++depth)
-    sum += right *= static_cast<double>(offer.acceptance->at(depth));
-  return sum;
+  return offer.most == 0 ? 1 : offer.acceptance->expected_tokens(std::min(drafts, offer.most));
 }
 
 int64_t drafts_of_all(std::span<const DraftOffer> offers, int32_t drafts) {
@@ -24,6 +20,12 @@ int64_t drafts_of_all(std::span<const DraftOffer> offers, int32_t drafts) {
 
 int32_t drafts_of_each(int64_t drafts, int64_t sequences) {
   return drafts == 0 ? 0 : static_cast<int32_t>(std::max<int64_t>(1, (drafts + sequences / 2) / sequences));
+}
+
+double AcceptanceAverages::expected_tokens(int32_t drafts) const {
+  double sum = 1, right = 1;
+  for (int32_t depth = 0; depth < drafts; ++depth) sum += right *= static_cast<double>(at(depth));
+  return sum;
 }
 
 void AcceptanceAverages::observe(int32_t drafts, int32_t accepted) {

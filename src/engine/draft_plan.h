@@ -15,6 +15,8 @@ class AcceptanceAverages {
   static constexpr float kPrior = 0.7f;  // before anything is known
 
   float at(int32_t depth) const { return share_[static_cast<size_t>(depth)]; }
+  // Tokens that a step makes of one sequence with so many drafts: its own, and each draft that is right.
+  double expected_tokens(int32_t drafts) const;
   // Of so many drafts the first `accepted` were right.
   void observe(int32_t drafts, int32_t accepted);
 

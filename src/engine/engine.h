@@ -160,9 +160,15 @@ class Engine {
   void take_snapshot();
   // What is drafted for each sequence in the step that is planned, if nothing of it is in flight.
   void offer_drafts();
-  void offer_drafts(Sequence& s) const;
-  // How many drafts the sequence can have in the next step; `soon`: once what is in flight of it has ended.
+  void offer_drafts(Sequence& s);
+  // How many drafts there are room for in the sequence's next step; `soon`: once what is in flight of it has ended.
   int32_t most_drafts(const Sequence& s, bool soon) const;
+  // Whether the multi-token-prediction block can draft for it, likewise.
+  bool has_mtp(const Sequence& s, bool soon) const;
+  // What of its drafts promises most tokens.
+  DraftOffer offer_of(Sequence& s, bool soon) const;
+  // Shows lookup the tokens that were committed.
+  void look_up(Sequence& s) const;
   // Whether the next step is to verify drafts, which the outcome of every step before it decides.
   bool speculates();
   void learn_costs(const StepInFlight& step);

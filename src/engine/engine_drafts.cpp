@@ -8,24 +8,33 @@ namespace quire {
 
 int32_t Engine::most_drafts(const Sequence& s, bool soon) const {
   const int64_t known = soon ? s.committed() + s.pending : s.committed();
-  const SequenceDrafts& d = s.drafts;
   // Penalties of a row would have to count the drafts before it.
   if (s.finished() || !s.request.speculative || s.request.sampling.has_penalties() || known <= s.prompt_tokens())
     return 0;
   // Drafts follow a token that is known.
   if (!soon && (s.in_flight > 0 || s.planned != known - 1)) return 0;
-  const bool kept = soon || (s.planned > d.kept_first && s.planned <= d.kept_end);
-  if (!options_.speculative.hook && !(options_.mtp && kept)) return 0;
   const int64_t left = s.prompt_tokens() + s.request.max_tokens - known - 1;
   return static_cast<int32_t>(std::clamp<int64_t>(left, 0, options_.most_drafts()));
 }
 
+bool Engine::has_mtp(const Sequence& s, bool soon) const {
+  return options_.mtp && (soon || (s.planned > s.drafts.kept_first && s.planned <= s.drafts.kept_end));
+}
+
+DraftOffer Engine::offer_of(Sequence& s, bool soon) const {
+  SequenceDrafts& d = s.drafts;
+  const int32_t most = most_drafts(s, soon), found = std::min(most, static_cast<int32_t>(d.found.size()));
+  if (!has_mtp(s, soon) || d.of_others.expected_tokens(found) >= d.of_mtp.expected_tokens(most))
+    return {.most = found, .acceptance = &d.of_others};
+  return {.most = most, .acceptance = &d.of_mtp};
+}
+
 bool Engine::speculates() {
-  if (!options_.speculative.enabled() || !options_.speculative.adaptive) return options_.speculative.enabled();
+  const SpeculativeOptions& o = options_.speculative;
+  if (!o.enabled() || !o.adaptive) return o.enabled();
   offers_.clear();
   for (const auto& s : running_.all())
-    if (!s->finished() && s->committed() + s->pending > s->prompt_tokens())
-      offers_.push_back({.most = most_drafts(*s, true), .acceptance = &s->drafts.acceptance});
+    if (!s->finished() && s->committed() + s->pending > s->prompt_tokens()) offers_.push_back(offer_of(*s, true));
   return draft_plan_.wants_drafts(offers_, options_.sampled_rows() - running_.size());
 }
 
@@ -35,26 +44,35 @@ void Engine::offer_drafts() {
   for (const auto& s : running_.all()) {
     offer_drafts(*s);
     if (!s->finished() && s->committed() > s->prompt_tokens())
-      offers_.push_back({.most = s->drafts.count, .acceptance = &s->drafts.acceptance});
+      offers_.push_back({.most = s->drafts.count, .acceptance = &s->drafts.acceptance()});
   }
   if (!options_.speculative.adaptive || offers_.empty()) return;
   const int32_t each = draft_plan_.choose(offers_, options_.sampled_rows() - running_.size());
   for (const auto& s : running_.all()) s->drafts.count = std::min(s->drafts.count, each);
 }
 
-void Engine::offer_drafts(Sequence& s) const {
+void Engine::offer_drafts(Sequence& s) {
   SequenceDrafts& d = s.drafts;
   if (s.in_flight > 0) return;  // its drafts are still looked at
   d.count = 0;
   const int32_t most = most_drafts(s, false);
   if (most == 0) return;
   d.tokens.clear();
-  if (options_.speculative.hook) {
-    options_.speculative.hook(s.request.prompt, s.output, most, d.tokens);
-    if (std::ssize(d.tokens) > most) d.tokens.resize(static_cast<size_t>(most));
-  }
-  d.by_mtp = d.tokens.empty() && options_.mtp;
+  if (options_.speculative.hook) options_.speculative.hook(s.request.prompt, s.output, most, d.tokens);
+  const DraftOffer offer = offer_of(s, false);
+  d.by_mtp = d.tokens.empty() && offer.acceptance == &d.of_mtp;
+  if (d.tokens.empty() && !d.by_mtp) d.tokens.assign(d.found.begin(), d.found.begin() + offer.most);
+  if (std::ssize(d.tokens) > most) d.tokens.resize(static_cast<size_t>(most));
   d.count = d.by_mtp ? most : static_cast<int32_t>(d.tokens.size());
+}
+
+void Engine::look_up(Sequence& s) const {
+  SequenceDrafts& d = s.drafts;
+  d.found.clear();
+  if (!options_.speculative.looks_up() || s.finished() || most_drafts(s, true) == 0) return;
+  d.lookup.append(std::span(s.output).subspan(static_cast<size_t>(d.lookup.size() - s.prompt_tokens())));
+  d.found.resize(static_cast<size_t>(options_.most_drafts()));
+  d.found.resize(static_cast<size_t>(d.lookup.propose(d.found).count));
 }
 
 // What a step took is the time since the one before it ended: of steps that overlap that is what each adds.

@@ -11,6 +11,7 @@
 #include "engine/checkpoints.h"
 #include "engine/delivery.h"
 #include "engine/draft_plan.h"
+#include "engine/lookup_drafter.h"
 #include "engine/pooling.h"
 #include "engine/request.h"
 
@@ -49,8 +50,12 @@ struct SequenceDrafts {
   int32_t count = 0;            // of the step that is planned, or in flight
   bool by_mtp = false;          // the multi-token-prediction block makes them, in that step
   std::vector<TokenId> tokens;  // else: these
+  LookupDrafter lookup;         // over what is committed, and what it finds to follow
+  std::vector<TokenId> found;
 
-  AcceptanceAverages acceptance;
+  AcceptanceAverages of_mtp, of_others;
+
+  AcceptanceAverages& acceptance() { return by_mtp ? of_mtp : of_others; }
   int64_t drafted = 0, accepted = 0;  // so far: drafts that were verified, and those that were right
 
   // Hidden states of its last rows that the device keeps: positions [kept_first, kept_end). The block drafts where that
