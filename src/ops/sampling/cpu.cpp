@@ -1,7 +1,7 @@
 // Sampling without sorting the vocabulary: vector passes over the logits (scan.h) find a short list of
 // candidates, and everything after works on the list. CPU time of one row of 248320 logits on one core with AVX-512
-// (bench.cpp): greedy 18 us, temperature alone 105 us (AVX2: 200 us), top-k 20 with top-p 23 us, top-p 107 us, typical-p
-// 530 us; top-p 0.95 of a flat distribution (a list of 100000 tokens) 2.1 ms.
+// (bench.cpp): greedy 18 us, temperature alone 105 us (AVX2: 200 us), top-k 20 with top-p 23 us, top-p 107 us,
+// typical-p 530 us; top-p 0.95 of a flat distribution (a list of 100000 tokens) 2.1 ms.
 #include <atomic>
 #include <cmath>
 
