@@ -107,17 +107,19 @@ const ForeignOption kModelFile[] = {
      "--allowed-local-media-path --allowed-media-domains --disable-chunked-mm-input --language-model-only "
      "--enable-multimodal-encoder-data-parallel",
      "models read and write text only; leave it out"},
+    {kModelCommands, kLlama, "--draft --draft-n --draft-max",
+     "--speculative-tokens says how many tokens are drafted at most"},
     {kModelCommands, kLlama,
-     "-md --model-draft --draft --draft-n --draft-max --draft-min --draft-p-min -cd --ctx-size-draft -devd "
-     "--device-draft -ngld --gpu-layers-draft --n-gpu-layers-draft -hfd -hfrd --hf-repo-draft -ctkd -ctvd "
+     "-md --model-draft --draft-min --draft-p-min -cd --ctx-size-draft -devd --device-draft -ngld --gpu-layers-draft "
+     "--n-gpu-layers-draft -hfd -hfrd --hf-repo-draft -ctkd -ctvd "
      "--cache-type-k-draft --cache-type-v-draft --spec-draft-type-k --spec-draft-type-v --spec-type "
      "--spec-replace -lcs --lookup-cache-static -lcd --lookup-cache-dynamic -td --threads-draft -tbd "
      "--threads-batch-draft",
-     "there is no speculative decoding"},
+     "no second model drafts; the model's own block and the text so far do (--speculative)"},
     {kModelCommands, kVllm,
-     "-sc --speculative-config --speculative-model --num-speculative-tokens --spec-method --spec-model "
-     "--spec-tokens --num-lookahead-slots --ngram-prompt-lookup-max --ngram-prompt-lookup-min",
-     "there is no speculative decoding"},
+     "-sc --speculative-model --num-speculative-tokens --spec-method --spec-model --spec-tokens "
+     "--num-lookahead-slots --ngram-prompt-lookup-max --ngram-prompt-lookup-min",
+     "--speculative says who drafts, --speculative-tokens how many; --speculative-config takes both as JSON"},
 };
 
 // ---- Steps and caches of a server ----

@@ -131,7 +131,7 @@ TEST_F(Arguments, WordsOfVllm) {
 // CLI11 would read -tp 2 as -t with the value p.
 TEST_F(Arguments, LettersAreNoValues) {
   expect_refused("serve " + path("m.gguf") + " -cb", "-cb is an option of llama.cpp: requests always share");
-  expect_refused("serve -md draft.gguf -m " + path("m.gguf"), "-md is an option of llama.cpp: there is no spec");
+  expect_refused("serve -md draft.gguf -m " + path("m.gguf"), "-md is an option of llama.cpp: no second model drafts");
   expect_refused("serve " + path("m.gguf") + " -ub 512",
                  "-ub is an option of llama.cpp: --max-num-batched-tokens says how many");
   expect_refused(run("-tx 2"), "run has no option -tx (write a value apart: -t x); see quire help run");
