@@ -87,7 +87,18 @@ void EmbeddingAnswer::complete() {
     responder_->send(accepted.error());
 }
 
+std::string EmbeddingAnswer::ollama_body() const {
+  std::string all;
+  for (const std::vector<float>& v : vectors_) all += (all.empty() ? "" : ",") + dump(Json(v));
+  const auto nanoseconds =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - plan_.arrived).count();
+  return R"({"model":)" + dump(plan_.model_name) + R"(,"embeddings":[)" + all +
+         fmt::format(R"(],"total_duration":{},"load_duration":0,"prompt_eval_count":{}}})", nanoseconds,
+                     plan_.prompt_tokens);
+}
+
 std::string EmbeddingAnswer::body() const {
+  if (plan_.shape == EmbeddingShape::kOllama) return ollama_body();
   std::string data;
   for (size_t i = 0; i < vectors_.size(); ++i) {
     const std::vector<float>& v = vectors_[i];

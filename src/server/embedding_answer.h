@@ -13,15 +13,22 @@
 
 namespace quire::server {
 
+enum class EmbeddingShape {
+  kOpenAi,  // {"object", "data": [{"object", "index", "embedding"}], "model", "usage"}
+  kOllama,  // {"model", "embeddings": [[...]], "total_duration", "load_duration", "prompt_eval_count"}
+};
+
 struct EmbeddingPlan {
   std::shared_ptr<Service> service;
   std::string model_name;  // as the client called it
   bool base64 = false;
-  int64_t prompt_tokens = 0;             // of all inputs
-  std::chrono::milliseconds timeout{0};  // for the whole answer, from the start on; 0: any
-  RequestPool::TicketPtr ticket;         // whether anybody waits for the answer when it begins
-  RequestPool* pool = nullptr;           // writes the answer; outlives it
-  std::string pool_client;               // whose turn that is
+  EmbeddingShape shape = EmbeddingShape::kOpenAi;
+  int64_t prompt_tokens = 0;                        // of all inputs
+  std::chrono::steady_clock::time_point arrived{};  // of the request
+  std::chrono::milliseconds timeout{0};             // for the whole answer, from the start on; 0: any
+  RequestPool::TicketPtr ticket;                    // whether anybody waits for the answer when it begins
+  RequestPool* pool = nullptr;                      // writes the answer; outlives it
+  std::string pool_client;                          // whose turn that is
 };
 
 class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
@@ -44,6 +51,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   void take(size_t index, const TokenEvent& event);
   void complete();
   std::string body() const;
+  std::string ollama_body() const;
   // Ends the request with an error; what still runs of it is cancelled.
   void fail(const ApiError& error);
 

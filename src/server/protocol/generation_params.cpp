@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <limits>
+#include "server/protocol/constraint.h"
 
 namespace quire::server {
 namespace {
@@ -61,7 +62,7 @@ void read_stream(Fields& f, GenerationParams& p) {
 // Known from OpenAI, vLLM, SGLang and llama.cpp, and not served here. A field that would change the text is refused: an
 // answer without its effect would be taken for one with it.
 void refuse_the_rest(Fields& f) {
-  constexpr std::string_view kGuided = "structured output is not supported by this server yet";
+  read_constraints(f);
   constexpr std::string_view kSampler = "this sampler does not exist here";
   f.refuse("best_of", "only as many answers as 'n' are computed", {1});
   f.refuse("use_beam_search", "there is no beam search", {false});
@@ -74,10 +75,6 @@ void refuse_the_rest(Fields& f) {
   f.refuse("spaces_between_special_tokens", "special tokens are written as they are", {true});
   f.refuse("return_token_ids", "use /tokenize", {false});
   f.refuse("return_tokens_as_token_ids", "tokens are written as their text", {false});
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
-                           "structural_tag", "grammar", "json_schema", "regex", "ebnf"})
-    f.refuse(name, kGuided);
-  f.refuse("response_format", kGuided, {Json{{"type", "text"}}});
   for (const char* name : {"dry_multiplier", "xtc_probability", "dynatemp_range"}) f.refuse(name, kSampler, {0, 0.0});
   f.unserved("mirostat", kSampler, {0, 0.0});
   f.unserved("return_hidden_states", "hidden states are not returned", {false});
