@@ -63,6 +63,8 @@ const Api::Route Api::kRoutes[] = {
     {"POST", "/v1/chat/completions", Route::kKey, true, true, &Api::chat},
     {"POST", "/v1/completions", Route::kKey, true, true, &Api::complete},
     {"POST", "/v1/embeddings", Route::kKey, true, true, &Api::embeddings},
+    {"POST", "/v1/score", Route::kKey, true, true, &Api::score},
+    {"POST", "/v1/rerank", Route::kKey, true, true, &Api::rerank},
     {"POST", "/v1/responses", Route::kKey, true, true, &Api::responses},
     {"POST", "/v1/messages", Route::kKey, true, true, &Api::messages},
     {"POST", "/v1/messages/count_tokens", Route::kKey, true, false, &Api::count_tokens},

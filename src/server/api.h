@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/auth.h"
+#include "server/embedding_answer.h"
 #include "server/metrics.h"
 #include "server/model_context.h"
 #include "server/origin_policy.h"
@@ -22,7 +23,6 @@ namespace quire::server {
 class AnswerWriter;
 struct GenerationPlan;
 struct EmbeddingRequest;
-enum class EmbeddingShape;
 
 struct ApiOptions {
   KeyRing keys;
@@ -127,6 +127,8 @@ class Api {
   ApiStatus chat(Call& call);
   ApiStatus complete(Call& call);
   ApiStatus embeddings(Call& call);
+  ApiStatus score(Call& call);
+  ApiStatus rerank(Call& call);
   ApiStatus messages(Call& call);
   ApiStatus count_tokens(Call& call);
   ApiStatus responses(Call& call);
@@ -156,7 +158,7 @@ class Api {
   using MakeTextWriter = std::function<std::unique_ptr<AnswerWriter>(
       const GenerationPlan& plan, const GenerationParams& params, std::vector<std::string> echoes)>;
   ApiStatus go_on(Call& call, CompletionRequest request, const MakeTextWriter& make_writer);
-  ApiStatus embed(Call& call, EmbeddingRequest request, EmbeddingShape shape);
+  ApiStatus embed(Call& call, EmbeddingRequest request, WriteVectors write);
   void count_calls(size_t complete, size_t cut);
 
   struct Prepared;  // jobs, and what is common to both kinds of generation

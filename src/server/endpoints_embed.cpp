@@ -8,10 +8,10 @@ namespace quire::server {
 ApiStatus Api::embeddings(Call& call) {
   QUIRE_TRY(JsonDocument document, body(call));
   QUIRE_TRY(EmbeddingRequest r, parse_embedding_request(std::move(document), call.loaded.model->limits()));
-  return embed(call, std::move(r), EmbeddingShape::kOpenAi);
+  return embed(call, std::move(r), openai_embeddings);
 }
 
-ApiStatus Api::embed(Call& call, EmbeddingRequest r, EmbeddingShape shape) {
+ApiStatus Api::embed(Call& call, EmbeddingRequest r, WriteVectors write) {
   const auto& [model, service] = call.loaded;
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.model));
@@ -23,7 +23,7 @@ ApiStatus Api::embed(Call& call, EmbeddingRequest r, EmbeddingShape shape) {
   EmbeddingPlan plan{.service = service,
                      .model_name = r.model.empty() ? model->name() : r.model,
                      .base64 = r.base64,
-                     .shape = shape,
+                     .write = std::move(write),
                      .arrived = call.arrived,
                      .timeout = time_left(call),
                      .ticket = call.ticket,

@@ -60,6 +60,19 @@ GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const 
   return plan;
 }
 
+// Keeps a prompt's last tokens, as many as the request wants. Places in it move with them.
+void truncate(const GenerationParams& p, int64_t context, EncodedPrompt& prompt) {
+  if (!p.truncate_prompt) return;
+  const int64_t room = std::max<int64_t>(context - p.max_tokens.value_or(1), 1);
+  const int64_t keep = *p.truncate_prompt < 0 ? room : *p.truncate_prompt;
+  const int64_t gone = static_cast<int64_t>(prompt.tokens.size()) - keep;
+  if (gone <= 0) return;
+  prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.begin() + gone);
+  prompt.text.clear();
+  for (int64_t& at : prompt.cache_positions) at -= gone;
+  std::erase_if(prompt.cache_positions, [](int64_t at) { return at <= 0; });
+}
+
 OpenAiEnvelope envelope_of(const GenerationPlan& plan, const GenerationParams& p) {
   return {.model = plan.model_name,
           .fingerprint = plan.model->fingerprint(),
@@ -128,6 +141,7 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.params.model));
   QUIRE_TRY(EncodedPrompt prompt, model->encode(std::move(r.conversation)));
+  truncate(r.params, model->context(), prompt);
   QUIRE_TRY(const int64_t max_tokens, model->room_for(prompt.tokens.size(), r.params.max_tokens));
   QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));
 
@@ -188,6 +202,7 @@ ApiStatus Api::go_on(Call& call, CompletionRequest r, const MakeTextWriter& make
   std::vector<std::string> echoes;
   for (Prompt& prompt : r.prompts) {
     QUIRE_TRY(EncodedPrompt encoded, model->encode(std::move(prompt), r.add_special));
+    truncate(r.params, model->context(), encoded);
     p.plan.cache_positions.push_back(r.cache_positions);
     QUIRE_TRY(int64_t max_tokens, model->room_for(encoded.tokens.size(), r.params.max_tokens));
     if (!r.params.max_tokens && r.short_by_default) max_tokens = std::min(max_tokens, kDefaultMaxTokens);

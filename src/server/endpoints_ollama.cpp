@@ -168,7 +168,7 @@ ApiStatus Api::ollama_generate(Call& call) {
 ApiStatus Api::ollama_embed(Call& call) {
   QUIRE_TRY(JsonDocument document, body(call));
   QUIRE_TRY(EmbeddingRequest r, parse_ollama_embed(std::move(document), call.loaded.model->limits()));
-  return embed(call, std::move(r), EmbeddingShape::kOllama);
+  return embed(call, std::move(r), ollama_embeddings);
 }
 
 }  // namespace quire::server

@@ -9,8 +9,8 @@
 namespace quire::server {
 namespace {
 
-constexpr std::array<std::string_view, 6> kBelowV1 = {"/chat/completions", "/completions", "/embeddings",
-                                                      "/models",           "/messages",    "/responses"};
+constexpr std::array<std::string_view, 8> kBelowV1 = {"/chat/completions", "/completions", "/embeddings", "/models",
+                                                      "/messages",         "/responses",   "/rerank",     "/score"};
 // What does the same on other servers.
 constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"/generate", "/v1/completions"},

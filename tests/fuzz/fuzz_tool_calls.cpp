@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "server/answer_parser.h"
+#include "tokenizer/unicode.h"
 
 namespace quire::server {
 namespace {
@@ -71,7 +72,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                       .limits = {.max_call_bytes = (data[1] & 4) != 0 ? size_t{64} : size_t{1} << 20},
                       .parallel = (data[1] & 8) == 0};
   const bool ended = (data[1] & 16) != 0;
-  const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
+  // What a detokenizer gives is UTF-8.
+  const std::string text = quire::unicode::replace_invalid({reinterpret_cast<const char*>(data) + 2, size - 2});
   const std::string whole = told(syntax, text, text.size() + 1, ended);
   require(told(syntax, text, 1, ended) == whole, "single bytes tell the same");
   require(told(syntax, text, 1 + (data[1] >> 5), ended) == whole, "pieces tell the same");

@@ -58,6 +58,8 @@ TEST(ToolCalls, ValuesHaveTheTypesOfTheSchema) {
   EXPECT_EQ(argument("code", "None"), "null");
   EXPECT_EQ(argument("code", "x"), R"("x")");
   EXPECT_EQ(argument("limit", "1.5"), "1.5");
+  EXPECT_EQ(argument("days", "None"), "null") << "no integer, and not the word either";
+  EXPECT_EQ(argument("unknown", "null"), R"("null")");
   EXPECT_EQ(argument("kind", "a"), R"("a")");
   EXPECT_EQ(argument("unknown", "7"), R"("7")");
   EXPECT_EQ(argument("unknown", "[7]"), "[7]");

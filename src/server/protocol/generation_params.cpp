@@ -69,7 +69,6 @@ void refuse_the_rest(Fields& f) {
   f.refuse("length_penalty", "there is no beam search", {1, 1.0});
   for (const char* name : {"include_stop_str_in_output", "no_stop_trim"})
     f.refuse(name, "stop texts are never part of the output", {false});
-  f.refuse("truncate_prompt_tokens", "prompts are never cut");
   f.refuse("allowed_token_ids", "use 'logit_bias'", {Json::array()});
   f.refuse("bad_words", "use 'logit_bias'", {Json::array()});
   f.refuse("spaces_between_special_tokens", "special tokens are written as they are", {true});
@@ -108,6 +107,10 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
     f.fail(bad_field("prompt_logprobs", "invalid_value",
                      "'prompt_logprobs' are told in whole answers, not in a stream; 'echo' with 'logprobs' is"));
   f.boolean("skip_special_tokens", p.skip_special_tokens);
+  f.integer("truncate_prompt_tokens", p.truncate_prompt, -1, kMax64);
+  if (p.truncate_prompt && *p.truncate_prompt == 0)
+    f.fail(bad_field("truncate_prompt_tokens", "invalid_value",
+                     "'truncate_prompt_tokens' is 0: must be the number of tokens to keep, or -1"));
   f.text("cache_salt", p.cache_salt, kMaxCacheSalt);
   f.boolean("return_cache_info", p.return_cache_info);
   f.integer("priority", p.priority, limits.max_priority, kLastPriority);

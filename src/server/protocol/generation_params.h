@@ -56,7 +56,9 @@ struct GenerationParams {
   int64_t min_tokens = 0;             // before which nothing ends an answer
   SamplingParams sampling;            // seed: see below; logprobs: -1 or the number of alternatives
   std::optional<uint64_t> seed;       // absent: another one for every request
-  int prompt_logprobs = -1;           // of the prompt's tokens: -1, or the number of alternatives
+  std::optional<int64_t>
+      truncate_prompt;       // to so many of the prompt's last tokens; -1: to what the context has room for
+  int prompt_logprobs = -1;  // of the prompt's tokens: -1, or the number of alternatives
   std::vector<std::string> stop;
   std::vector<TokenId> stop_tokens;
   bool ignore_eos = false;

@@ -100,7 +100,7 @@ std::string_view json_word(std::string_view text) {
 }
 
 bool fits(const Json& value, const ValueTypes& t) {
-  if (value.is_null()) return t.null;
+  if (value.is_null()) return t.null || !t.string;  // nothing else is meant by it, whatever the schema allows
   if (value.is_boolean()) return t.boolean;
   if (value.is_number_integer()) return t.integer || t.number;
   if (value.is_number()) return t.number || t.integer;  // "3.0" where an integer is asked for
@@ -129,7 +129,8 @@ ValueTypes types_of(const Tool* tool, std::string_view argument) {
 
 std::string typed_value(std::string_view text, const ValueTypes& types) {
   ValueTypes allowed = types;
-  if (!types.any()) allowed.object = allowed.array = true;  // nothing else looks so much like what it is
+  // Nothing else looks so much like what it is.
+  if (!types.any()) allowed.string = allowed.object = allowed.array = true;
   const std::string_view word = json_word(trimmed(text));
   const JsonLimits limits;
   if (word.empty() || word.front() == '"') return quoted(text);
