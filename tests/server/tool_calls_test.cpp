@@ -60,6 +60,7 @@ TEST(ToolCalls, ValuesHaveTheTypesOfTheSchema) {
   EXPECT_EQ(argument("limit", "1.5"), "1.5");
   EXPECT_EQ(argument("days", "None"), "null") << "no integer, and not the word either";
   EXPECT_EQ(argument("unknown", "null"), R"("null")");
+  EXPECT_EQ(argument("days", std::string("3\0x", 3)), R"("3\u0000x")") << "a NUL ends no value";
   EXPECT_EQ(argument("kind", "a"), R"("a")");
   EXPECT_EQ(argument("unknown", "7"), R"("7")");
   EXPECT_EQ(argument("unknown", "[7]"), "[7]");

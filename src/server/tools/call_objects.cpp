@@ -22,7 +22,9 @@ std::string unquoted(const std::string& text) {
 
 bool is_object_text(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
-  return begin != std::string_view::npos && text[begin] == '{' && Json::accept(text);
+  // A NUL would end the text for the parser.
+  if (begin == std::string_view::npos || text.find('\0') != std::string_view::npos) return false;
+  return text[begin] == '{' && Json::accept(text);
 }
 
 }  // namespace

@@ -133,7 +133,8 @@ std::string typed_value(std::string_view text, const ValueTypes& types) {
   if (!types.any()) allowed.string = allowed.object = allowed.array = true;
   const std::string_view word = json_word(trimmed(text));
   const JsonLimits limits;
-  if (word.empty() || word.front() == '"') return quoted(text);
+  // A NUL would end the text for the parser, and not for whoever reads what it was taken for.
+  if (word.empty() || word.front() == '"' || word.find('\0') != std::string_view::npos) return quoted(text);
   const ApiResult<JsonDocument> value = parse_json(word, limits);
   return value.ok() && fits(**value, allowed) ? std::string(word) : quoted(text);
 }
