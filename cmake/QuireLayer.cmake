@@ -249,8 +249,10 @@ endfunction()
 function(quire_fuzzers)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.cpp)
   # What the server reads from the network, without the engine behind it.
-  file(GLOB protocol CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/server/protocol/*.cpp)
-  list(APPEND protocol ${CMAKE_SOURCE_DIR}/src/server/client/event_reader.cpp ${CMAKE_SOURCE_DIR}/src/server/client/url.cpp
+  file(GLOB protocol CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/server/protocol/*.cpp
+       ${CMAKE_SOURCE_DIR}/src/server/tools/*.cpp)
+  list(APPEND protocol ${CMAKE_SOURCE_DIR}/src/server/answer_events.cpp ${CMAKE_SOURCE_DIR}/src/server/answer_parser.cpp
+       ${CMAKE_SOURCE_DIR}/src/server/random_id.cpp ${CMAKE_SOURCE_DIR}/src/server/client/event_reader.cpp ${CMAKE_SOURCE_DIR}/src/server/client/url.cpp
        ${CMAKE_SOURCE_DIR}/src/server/client/workload.cpp)
   add_library(fuzz_protocol STATIC ${protocol})
   quire_set_isa(${protocol})

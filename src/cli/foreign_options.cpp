@@ -201,10 +201,8 @@ const ForeignOption kRequests[] = {
      "--structured-outputs-config --guided-decoding-backend --guided-decoding-disable-fallback "
      "--guided-decoding-disable-any-whitespace --guided-decoding-disable-additional-properties",
      "answers cannot be bound to a grammar or schema"},
-    {"serve", kVllm,
-     "--enable-auto-tool-choice --tool-call-parser --tool-parser-plugin "
-     "--exclude-tools-when-tool-choice-none",
-     "tool calls are not taken out of answers"},
+    {"serve", kVllm, "--enable-auto-tool-choice --tool-parser-plugin --exclude-tools-when-tool-choice-none",
+     "calls of tools are found in answers wherever a request has tools; --tool-call-parser names another format"},
     {"serve", kVllm, "--reasoning-parser --reasoning-parser-plugin --enable-reasoning --reasoning-config",
      "--reasoning-format auto separates what stands between <think> and </think>, and is the default"},
     {"serve", kLlama,

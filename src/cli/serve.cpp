@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "server/limits_file.h"
+#include "server/tools/tool_format.h"
 
 namespace quire::cli {
 namespace {
@@ -106,6 +107,12 @@ void ServeFlags::add_answers(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--reasoning-format", reasoning,
                  "auto: <think>...</think> goes into reasoning_content; none: it stays in the text")
+      ->capture_default_str();
+  app.add_option(
+         "--tool-call-parser", o.tool_call_parser,
+         "How the model writes calls of tools: auto (as its chat template says), qwen3_xml, hermes, llama3_json, "
+         "mistral, harmony or json; vLLM's names for these are understood")
+      ->type_name("NAME")
       ->capture_default_str();
   app.add_option("--chat-template,--chat-template-file", o.chat_template_file,
                  "Jinja file to use instead of the model's own chat template")
@@ -223,6 +230,10 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   if (reasoning != "auto" && reasoning != "none")
     return request_error("--reasoning-format {}: must be auto or none", reasoning);
   s.split_reasoning = reasoning == "auto";
+  if (s.tool_call_parser != "auto" && server::find_tool_format(s.tool_call_parser) == nullptr)
+    return request_error(
+        "--tool-call-parser {}: must be auto, qwen3_xml, hermes, llama3_json, mistral, harmony or json",
+        s.tool_call_parser);
   if (pooling != "last" && pooling != "mean") return request_error("--pooling {}: must be last or mean", pooling);
   s.engine.pooling = pooling == "mean" ? Pooling::kMean : Pooling::kLast;
   for (const auto& [name, seconds, to] : {std::tuple{"--request-timeout", request_timeout, &s.request_timeout},

@@ -63,6 +63,19 @@ const Api::Route Api::kRoutes[] = {
     {"POST", "/v1/chat/completions", Route::kKey, true, true, &Api::chat},
     {"POST", "/v1/completions", Route::kKey, true, true, &Api::complete},
     {"POST", "/v1/embeddings", Route::kKey, true, true, &Api::embeddings},
+    {"POST", "/v1/score", Route::kKey, true, true, &Api::score},
+    {"POST", "/v1/rerank", Route::kKey, true, true, &Api::rerank},
+    {"POST", "/v1/responses", Route::kKey, true, true, &Api::responses},
+    {"POST", "/v1/messages", Route::kKey, true, true, &Api::messages},
+    {"POST", "/v1/messages/count_tokens", Route::kKey, true, false, &Api::count_tokens},
+    {"GET", "/", Route::kOpen, false, false, &Api::ollama_root},
+    {"GET", "/api/version", Route::kOpen, false, false, &Api::ollama_version},
+    {"GET", "/api/tags", Route::kKey, true, false, &Api::ollama_tags},
+    {"GET", "/api/ps", Route::kKey, true, false, &Api::ollama_ps},
+    {"POST", "/api/show", Route::kKey, true, false, &Api::ollama_show},
+    {"POST", "/api/chat", Route::kKey, true, true, &Api::ollama_chat},
+    {"POST", "/api/generate", Route::kKey, true, true, &Api::ollama_generate},
+    {"POST", "/api/embed", Route::kKey, true, true, &Api::ollama_embed},
 };
 
 Api::Api(ApiOptions options, Registry& registry)
@@ -105,7 +118,7 @@ const Api::Route* Api::find_route(const std::string& sent) {
   const std::string path = canonical_path(sent);
   for (const Route& r : kRoutes) {
     const std::string_view p = r.path;
-    if (path == p || (p.ends_with('/') && path.size() > p.size() && path.starts_with(p))) return &r;
+    if (path == p || (p.size() > 1 && p.ends_with('/') && path.size() > p.size() && path.starts_with(p))) return &r;
   }
   return nullptr;
 }
@@ -113,6 +126,12 @@ const Api::Route* Api::find_route(const std::string& sent) {
 std::string Api::route_name(const std::string& path) {
   const Route* r = find_route(path);
   return r == nullptr ? "other" : r->path;
+}
+
+ErrorShape Api::error_shape(const std::string& path) {
+  const std::string p = canonical_path(path);
+  if (p.starts_with("/v1/messages")) return ErrorShape::kAnthropic;
+  return p.starts_with("/api/") && !p.starts_with("/api/v1/") ? ErrorShape::kOllama : ErrorShape::kOpenAi;
 }
 
 std::string Api::methods_of(const std::string& path) {
@@ -225,10 +244,10 @@ ApiStatus Api::enqueue(const Route& route, Call call) {
   call.ticket = std::make_shared<RequestPool::Ticket>();
   give_up_where_nobody_waits(call);
   RequestPool::Task task{.client = pool_client_of(call), .bytes = call.request.body.size(), .ticket = call.ticket};
-  task.refuse = [responder = call.responder](const ApiError& error) { answer(responder, to_response(error)); };
+  task.refuse = [responder = call.responder](const ApiError& error) { answer(responder, error); };
   task.run = [this, &route, shared = std::make_shared<Call>(std::move(call))] {
     const ApiStatus done = (this->*route.handler)(*shared);
-    if (!done.ok()) answer(shared->responder, to_response(done.error()));
+    if (!done.ok()) answer(shared->responder, done.error());
   };
   return pool_.submit(std::move(task));
 }
@@ -292,6 +311,10 @@ void Api::report(const Call& call, const IgnoredFields& ignored) {
 
 void Api::answer(const std::shared_ptr<Responder>& to, HttpResponse response) {
   to->post([to, response = std::move(response)]() mutable { to->send(std::move(response)); });
+}
+
+void Api::answer(const std::shared_ptr<Responder>& to, const ApiError& error) {
+  to->post([to, error] { to->send(error); });
 }
 
 void Api::answer(const Call& call, HttpResponse response) {

@@ -3,12 +3,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "server/auth.h"
+#include "server/embedding_answer.h"
 #include "server/metrics.h"
 #include "server/model_context.h"
 #include "server/origin_policy.h"
@@ -17,6 +19,10 @@
 #include "server/service.h"
 
 namespace quire::server {
+
+class AnswerWriter;
+struct GenerationPlan;
+struct EmbeddingRequest;
 
 struct ApiOptions {
   KeyRing keys;
@@ -67,6 +73,8 @@ class Api {
 
   // The template of the route that a path belongs to, for labels of metrics and for logs; "other" if there is none.
   static std::string route_name(const std::string& path);
+  // How the API that a path belongs to tells errors.
+  static ErrorShape error_shape(const std::string& path);
 
  private:
   struct Loaded {
@@ -97,6 +105,7 @@ class Api {
   ApiResult<JsonDocument> body(Call& call) const;
   // Has the connection's executor send it. Any thread.
   static void answer(const std::shared_ptr<Responder>& to, HttpResponse response);
+  static void answer(const std::shared_ptr<Responder>& to, const ApiError& error);
   // For handlers.
   static void answer(const Call& call, HttpResponse response);
   static void answer(const Call& call, const Json& value) { answer(call, HttpResponse{.body = dump(value)}); }
@@ -118,6 +127,19 @@ class Api {
   ApiStatus chat(Call& call);
   ApiStatus complete(Call& call);
   ApiStatus embeddings(Call& call);
+  ApiStatus score(Call& call);
+  ApiStatus rerank(Call& call);
+  ApiStatus messages(Call& call);
+  ApiStatus count_tokens(Call& call);
+  ApiStatus responses(Call& call);
+  ApiStatus ollama_root(Call& call);
+  ApiStatus ollama_version(Call& call);
+  ApiStatus ollama_tags(Call& call);
+  ApiStatus ollama_ps(Call& call);
+  ApiStatus ollama_show(Call& call);
+  ApiStatus ollama_chat(Call& call);
+  ApiStatus ollama_generate(Call& call);
+  ApiStatus ollama_embed(Call& call);
 
   // Who shares computed prompts: requests with the same API key and the same cache_salt.
   std::string salt_of(const Call& call, const std::string& cache_salt) const;
@@ -127,6 +149,17 @@ class Api {
   std::string pool_client_of(const Call& call) const;
   // What is left of the time that one answer may take; 0: any.
   std::chrono::milliseconds time_left(const Call& call) const;
+
+  // Answers a conversation in the form of the API that the writer speaks.
+  using MakeWriter =
+      std::function<std::unique_ptr<AnswerWriter>(const GenerationPlan& plan, const GenerationParams& params)>;
+  ApiStatus converse(Call& call, ChatRequest request, const MakeWriter& make_writer);
+  // Likewise texts that are gone on with. `make_writer` gets what stands before each answer, or nothing.
+  using MakeTextWriter = std::function<std::unique_ptr<AnswerWriter>(
+      const GenerationPlan& plan, const GenerationParams& params, std::vector<std::string> echoes)>;
+  ApiStatus go_on(Call& call, CompletionRequest request, const MakeTextWriter& make_writer);
+  ApiStatus embed(Call& call, EmbeddingRequest request, WriteVectors write);
+  void count_calls(size_t complete, size_t cut);
 
   struct Prepared;  // jobs, and what is common to both kinds of generation
   void start(const Call& call, Prepared prepared);

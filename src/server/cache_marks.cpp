@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/generation.h"
+#include "server/random_id.h"
 
 namespace quire::server {
 namespace {

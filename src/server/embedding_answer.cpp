@@ -4,6 +4,30 @@
 
 namespace quire::server {
 
+std::string ollama_embeddings(const EmbeddingPlan& plan, const std::vector<std::vector<float>>& vectors) {
+  std::string all;
+  for (const std::vector<float>& v : vectors) all += (all.empty() ? "" : ",") + dump(Json(v));
+  const auto nanoseconds =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - plan.arrived).count();
+  return R"({"model":)" + dump(plan.model_name) + R"(,"embeddings":[)" + all +
+         fmt::format(R"(],"total_duration":{},"load_duration":0,"prompt_eval_count":{}}})", nanoseconds,
+                     plan.prompt_tokens);
+}
+
+std::string openai_embeddings(const EmbeddingPlan& plan, const std::vector<std::vector<float>>& vectors) {
+  std::string data;
+  for (size_t i = 0; i < vectors.size(); ++i) {
+    const std::vector<float>& v = vectors[i];
+    if (i > 0) data += ',';
+    data += dump({{"object", "embedding"},
+                  {"index", i},
+                  {"embedding", plan.base64 ? Json(base64(std::as_bytes(std::span(v)))) : Json(v)}});
+  }
+  const Json usage = {{"prompt_tokens", plan.prompt_tokens}, {"total_tokens", plan.prompt_tokens}};
+  return R"({"object":"list","data":[)" + data + R"(],"model":)" + dump(plan.model_name) + R"(,"usage":)" +
+         dump(usage) + '}';
+}
+
 void EmbeddingAnswer::start(std::vector<Job> jobs) {
   vectors_.resize(jobs.size());
   running_ = jobs.size();
@@ -79,26 +103,13 @@ void EmbeddingAnswer::complete() {
     responder->post([responder, error] { responder->send(error); });
   };
   writing.run = [self = shared_from_this()] {
-    self->responder_->post([responder = self->responder_, response = HttpResponse{.body = self->body()}]() mutable {
+    self->responder_->post([responder = self->responder_,
+                            response = HttpResponse{.body = self->plan_.write(self->plan_, self->vectors_)}]() mutable {
       responder->send(std::move(response));
     });
   };
   if (const ApiStatus accepted = plan_.pool->finish(std::move(writing)); !accepted.ok())
     responder_->send(accepted.error());
-}
-
-std::string EmbeddingAnswer::body() const {
-  std::string data;
-  for (size_t i = 0; i < vectors_.size(); ++i) {
-    const std::vector<float>& v = vectors_[i];
-    if (i > 0) data += ',';
-    data += dump({{"object", "embedding"},
-                  {"index", i},
-                  {"embedding", plan_.base64 ? Json(base64(std::as_bytes(std::span(v)))) : Json(v)}});
-  }
-  const Json usage = {{"prompt_tokens", plan_.prompt_tokens}, {"total_tokens", plan_.prompt_tokens}};
-  return R"({"object":"list","data":[)" + data + R"(],"model":)" + dump(plan_.model_name) + R"(,"usage":)" +
-         dump(usage) + '}';
 }
 
 void EmbeddingAnswer::fail(const ApiError& error) {

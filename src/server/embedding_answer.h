@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,15 +14,26 @@
 
 namespace quire::server {
 
+struct EmbeddingPlan;
+// The body of the answer, from all inputs' vectors. On a thread of the pool.
+using WriteVectors =
+    std::function<std::string(const EmbeddingPlan& plan, const std::vector<std::vector<float>>& vectors)>;
+// {"object", "data": [{"object", "index", "embedding"}], "model", "usage"}
+std::string openai_embeddings(const EmbeddingPlan& plan, const std::vector<std::vector<float>>& vectors);
+// {"model", "embeddings": [[...]], "total_duration", "load_duration", "prompt_eval_count"}
+std::string ollama_embeddings(const EmbeddingPlan& plan, const std::vector<std::vector<float>>& vectors);
+
 struct EmbeddingPlan {
   std::shared_ptr<Service> service;
   std::string model_name;  // as the client called it
   bool base64 = false;
-  int64_t prompt_tokens = 0;             // of all inputs
-  std::chrono::milliseconds timeout{0};  // for the whole answer, from the start on; 0: any
-  RequestPool::TicketPtr ticket;         // whether anybody waits for the answer when it begins
-  RequestPool* pool = nullptr;           // writes the answer; outlives it
-  std::string pool_client;               // whose turn that is
+  WriteVectors write;
+  int64_t prompt_tokens = 0;                        // of all inputs
+  std::chrono::steady_clock::time_point arrived{};  // of the request
+  std::chrono::milliseconds timeout{0};             // for the whole answer, from the start on; 0: any
+  RequestPool::TicketPtr ticket;                    // whether anybody waits for the answer when it begins
+  RequestPool* pool = nullptr;                      // writes the answer; outlives it
+  std::string pool_client;                          // whose turn that is
 };
 
 class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
@@ -43,7 +55,6 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   void arrive(size_t index, const TokenEvent& event);
   void take(size_t index, const TokenEvent& event);
   void complete();
-  std::string body() const;
   // Ends the request with an error; what still runs of it is cancelled.
   void fail(const ApiError& error);
 

@@ -6,9 +6,13 @@
 namespace quire::server {
 
 ApiStatus Api::embeddings(Call& call) {
-  const auto& [model, service] = call.loaded;
   QUIRE_TRY(JsonDocument document, body(call));
-  QUIRE_TRY(EmbeddingRequest r, parse_embedding_request(std::move(document), model->limits()));
+  QUIRE_TRY(EmbeddingRequest r, parse_embedding_request(std::move(document), call.loaded.model->limits()));
+  return embed(call, std::move(r), openai_embeddings);
+}
+
+ApiStatus Api::embed(Call& call, EmbeddingRequest r, WriteVectors write) {
+  const auto& [model, service] = call.loaded;
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.model));
   const int64_t width = model->loaded().model->config().d_model;
@@ -19,6 +23,8 @@ ApiStatus Api::embeddings(Call& call) {
   EmbeddingPlan plan{.service = service,
                      .model_name = r.model.empty() ? model->name() : r.model,
                      .base64 = r.base64,
+                     .write = std::move(write),
+                     .arrived = call.arrived,
                      .timeout = time_left(call),
                      .ticket = call.ticket,
                      .pool = &pool_,

@@ -3,6 +3,8 @@
 
 #include "server/api.h"
 #include "server/generation.h"
+#include "server/random_id.h"
+#include "server/writers/openai_writer.h"
 
 namespace quire::server {
 
@@ -52,12 +54,30 @@ GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const 
   plan.service = service;
   plan.model_name = p.model.empty() ? model->name() : p.model;
   plan.stream = p.stream;
-  plan.include_usage = p.include_usage;
-  plan.continuous_usage = p.continuous_usage;
   plan.logprobs = p.sampling.logprobs >= 0;
   plan.answers_each = static_cast<size_t>(p.n);
   plan.cache_info = p.return_cache_info;
   return plan;
+}
+
+// Keeps a prompt's last tokens, as many as the request wants. Places in it move with them.
+void truncate(const GenerationParams& p, int64_t context, EncodedPrompt& prompt) {
+  if (!p.truncate_prompt) return;
+  const int64_t room = std::max<int64_t>(context - p.max_tokens.value_or(1), 1);
+  const int64_t keep = *p.truncate_prompt < 0 ? room : *p.truncate_prompt;
+  const int64_t gone = static_cast<int64_t>(prompt.tokens.size()) - keep;
+  if (gone <= 0) return;
+  prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.begin() + gone);
+  prompt.text.clear();
+  for (int64_t& at : prompt.cache_positions) at -= gone;
+  std::erase_if(prompt.cache_positions, [](int64_t at) { return at <= 0; });
+}
+
+OpenAiEnvelope envelope_of(const GenerationPlan& plan, const GenerationParams& p) {
+  return {.model = plan.model_name,
+          .fingerprint = plan.model->fingerprint(),
+          .include_usage = p.include_usage,
+          .continuous_usage = p.continuous_usage};
 }
 
 // What answers tell of their prompts.
@@ -91,20 +111,46 @@ void Api::start(const Call& call, Prepared prepared) {
   std::make_shared<Generation>(std::move(prepared.plan), call.responder)->start(std::move(prepared.jobs));
 }
 
+namespace {
+
+// How the answers to a conversation are read. A format whose channels are no text is read whether there are tools or
+// not.
+AnswerSyntax syntax_of(const ChatRequest& r, const ModelContext& model, bool split_reasoning) {
+  AnswerSyntax s{.split_reasoning = split_reasoning && r.separate_reasoning,
+                 .tools = r.tools,
+                 .limits = {.max_call_bytes = model.limits().max_call_bytes},
+                 .call_prefix = r.call_prefix,
+                 .parallel = r.parallel_calls};
+  if (r.tools != nullptr || (model.tool_format().harmony && s.split_reasoning)) s.format = &model.tool_format();
+  if (s.tools == nullptr) s.tools = std::make_shared<ToolSet>();
+  return s;
+}
+
+}  // namespace
+
 ApiStatus Api::chat(Call& call) {
-  const auto& [model, service] = call.loaded;
   QUIRE_TRY(JsonDocument document, body(call));
-  QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(document), model->limits()));
+  QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(document), call.loaded.model->limits()));
+  return converse(call, std::move(r), [](const GenerationPlan& plan, const GenerationParams& p) {
+    return chat_writer(envelope_of(plan, p), plan.model->tokenizer(), plan.logprobs);
+  });
+}
+
+ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer) {
+  const auto& [model, service] = call.loaded;
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.params.model));
   QUIRE_TRY(EncodedPrompt prompt, model->encode(std::move(r.conversation)));
+  truncate(r.params, model->context(), prompt);
   QUIRE_TRY(const int64_t max_tokens, model->room_for(prompt.tokens.size(), r.params.max_tokens));
   QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));
 
   Prepared p{.plan = make_plan(r.params, model, service), .jobs = {}};
-  p.plan.format = chat_format(model->tokenizer(), p.plan.logprobs);
-  p.plan.split_reasoning = options_.split_reasoning && r.separate_reasoning;
-  p.plan.inside_reasoning = prompt.inside_reasoning;
+  p.plan.writer = make_writer(p.plan, r.params);
+  p.plan.syntax = syntax_of(r, *model, options_.split_reasoning);
+  p.plan.syntax.inside_reasoning = prompt.inside_reasoning;
+  if (r.tools != nullptr) p.plan.count_calls = [this](size_t complete, size_t cut) { count_calls(complete, cut); };
+  if (p.plan.syntax.format != nullptr && p.plan.syntax.format->control_tokens) r.params.skip_special_tokens = false;
   p.plan.prompt_tokens = static_cast<int64_t>(prompt.tokens.size());
   p.plan.cache_positions = {prompt.cache_positions};
   const uint64_t seed = r.params.seed.value_or(random_seed());
@@ -122,10 +168,29 @@ ApiStatus Api::chat(Call& call) {
   return {};
 }
 
+// Of an answer to a request with tools.
+void Api::count_calls(size_t complete, size_t cut) {
+  const auto count = [&](const char* outcome, size_t n) {
+    registry_
+        .counter("quire:tool_calls_total", "Calls of tools in answers, by whether they were completed.",
+                 {{"outcome", outcome}})
+        .add(static_cast<double>(n));
+  };
+  count("complete", complete);
+  count("cut", cut);
+}
+
 ApiStatus Api::complete(Call& call) {
-  const auto& [model, service] = call.loaded;
   QUIRE_TRY(JsonDocument document, body(call));
-  QUIRE_TRY(CompletionRequest r, parse_completion_request(std::move(document), model->limits()));
+  QUIRE_TRY(CompletionRequest r, parse_completion_request(std::move(document), call.loaded.model->limits()));
+  return go_on(
+      call, std::move(r), [](const GenerationPlan& plan, const GenerationParams& p, std::vector<std::string> echoes) {
+        return completion_writer(envelope_of(plan, p), plan.model->tokenizer(), plan.logprobs, std::move(echoes));
+      });
+}
+
+ApiStatus Api::go_on(Call& call, CompletionRequest r, const MakeTextWriter& make_writer) {
+  const auto& [model, service] = call.loaded;
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.params.model));
 
@@ -137,9 +202,10 @@ ApiStatus Api::complete(Call& call) {
   std::vector<std::string> echoes;
   for (Prompt& prompt : r.prompts) {
     QUIRE_TRY(EncodedPrompt encoded, model->encode(std::move(prompt), r.add_special));
+    truncate(r.params, model->context(), encoded);
     p.plan.cache_positions.push_back(r.cache_positions);
     QUIRE_TRY(int64_t max_tokens, model->room_for(encoded.tokens.size(), r.params.max_tokens));
-    if (!r.params.max_tokens) max_tokens = std::min(max_tokens, kDefaultMaxTokens);
+    if (!r.params.max_tokens && r.short_by_default) max_tokens = std::min(max_tokens, kDefaultMaxTokens);
     QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));
     p.plan.prompt_tokens += static_cast<int64_t>(encoded.tokens.size());
     if (p.plan.prompt_tokens * r.params.n > kMaxJobTokens)
@@ -158,7 +224,7 @@ ApiStatus Api::complete(Call& call) {
     first.prompt_logprobs = wanted.most();
     p.plan.prompts.emplace_back(model->tokenizer(), first.prompt, encoded.text, wanted);
   }
-  p.plan.format = completion_format(model->tokenizer(), p.plan.logprobs, std::move(echoes));
+  p.plan.writer = make_writer(p.plan, r.params, std::move(echoes));
   start(call, std::move(p));
   return {};
 }

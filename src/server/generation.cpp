@@ -1,45 +1,23 @@
 #include "server/generation.h"
 
 #include <algorithm>
-#include <ctime>
-#include <random>
 
 namespace quire::server {
 namespace {
-
-// Seeded by the system, once a thread. Ids and seeds need to differ, not to be secret.
-std::mt19937_64& generator() {
-  thread_local std::mt19937_64 g = [] {
-    std::random_device device;
-    std::seed_seq seed{device(), device(), device(), device()};
-    return std::mt19937_64(seed);
-  }();
-  return g;
-}
 
 // Log-probabilities of prompts that are written before other connections have their turn: about a millisecond.
 constexpr size_t kReportedAtOnce = 4096;
 
 }  // namespace
 
-std::string random_hex() {
-  return fmt::format("{:016x}{:08x}", generator()(), static_cast<uint32_t>(generator()()));
-}
-uint64_t random_seed() {
-  return generator()();
-}
-
 Generation::Generation(GenerationPlan plan, std::shared_ptr<Responder> responder)
-    : plan_(std::move(plan)),
-      responder_(std::move(responder)),
-      id_(std::string(plan_.format->id_prefix()) + random_hex()),
-      created_(std::time(nullptr)) {}
+    : plan_(std::move(plan)), responder_(std::move(responder)) {}
 
 void Generation::start(std::vector<Job> jobs) {
   answers_.resize(jobs.size());
   for (size_t i = 0; i < answers_.size(); ++i) {
     answers_[i].part.index = static_cast<int>(i);
-    answers_[i].splitter = ReasoningSplitter(plan_.inside_reasoning);
+    answers_[i].parser = AnswerParser(plan_.syntax);
   }
   running_ = jobs.size();
   if (plan_.ticket->cancelled()) return;
@@ -77,7 +55,7 @@ void Generation::begin(const ApiResult<std::vector<JobId>>& accepted) {
     responder_->on_deadline(plan_.timeout, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->fail(deadline_exceeded());
     });
-  if (plan_.stream) responder_->start_stream();
+  if (plan_.stream) responder_->start_stream(plan_.writer->stream_kind());
   take_arrivals();
 }
 
@@ -136,23 +114,20 @@ void Generation::take(Answer& answer, const TokenEvent& event) {
   report_token(answer, event);
   append_text(answer, event);
   if (event.finish == FinishReason::kNone) return;
-  answer.part.finish = finish_reason_name(event.finish);
+  const bool ended = event.finish == FinishReason::kStop;
+  answer.part.stop_text = ended && event.token >= 0 && !plan_.model->tokenizer().is_eog(event.token);
+  const bool calls = ended && answer.parser.complete_calls() > 0;
+  answer.part.finish = calls ? "tool_calls" : finish_reason_name(event.finish);
+  if (plan_.count_calls) plan_.count_calls(answer.parser.complete_calls(), answer.parser.cut_calls());
   if (answer.part.index == 0) responder_->record().finish = answer.part.finish;
   --running_;
 }
 
 void Generation::append_text(Answer& answer, const TokenEvent& event) {
   answer.text_characters += characters(event.text);
-  if (!plan_.split_reasoning) {
-    answer.part.content += event.text;
-    return;
-  }
-  const auto add = [&](const ReasoningSplitter::Output& out) {
-    answer.part.content += out.content;
-    answer.part.reasoning += out.reasoning;
-  };
-  add(answer.splitter.push(event.text));
-  if (event.finish != FinishReason::kNone) add(answer.splitter.flush());
+  answer.parser.push(event.text, answer.part.events);
+  if (event.finish != FinishReason::kNone)
+    answer.parser.finish(event.finish == FinishReason::kStop, answer.part.events);
 }
 
 // Tokens that end a generation are no part of the text. Completions tell of them all the same, as vLLM does: clients
@@ -203,46 +178,24 @@ void Generation::send_report(size_t prompt) {
 void Generation::send_piece(Answer& answer, std::string& events) {
   if (waits_for_report(answer)) return;
   if (!std::exchange(answer.opened, true)) {
-    const std::string opening = plan_.format->opening(answer.part.index, report_of(answer));
-    if (!opening.empty()) events += event(opening);
+    events += plan_.writer->opening(answer.part.index, report_of(answer), usage_now());
   }
   AnswerPart& part = answer.part;
-  const std::string finish = std::exchange(part.finish, {});
-  if (!part.content.empty() || !part.reasoning.empty() || !part.tokens.empty())
-    events += event(plan_.format->piece(part));
-  part = {.index = part.index};
-  if (finish.empty()) return;
-  part.finish = finish;
-  events += event(plan_.format->piece(part));
-}
-
-std::string Generation::envelope(std::string_view object) const {
-  std::string text = dump({{"id", id_},
-                           {"object", std::string(object)},
-                           {"created", created_},
-                           {"model", plan_.model_name},
-                           {"system_fingerprint", plan_.model->fingerprint()}});
-  text.back() = ',';
-  return text + R"("choices":[)";
-}
-
-std::string Generation::event(std::string_view choice, bool last) const {
-  std::string text = "data: " + envelope(plan_.format->chunk_object());
-  text += choice;
-  text += ']';
-  if (last || plan_.continuous_usage)
-    text += R"(,"usage":)" + dump(usage().json());
-  else if (plan_.include_usage)
-    text += R"(,"usage":null)";
-  return text + "}\n\n";
+  AnswerPart end{.index = part.index, .finish = std::exchange(part.finish, {}), .stop_text = part.stop_text};
+  if (!part.events.empty() || !part.tokens.empty()) events += plan_.writer->piece(part, usage_now());
+  part = std::move(end);
+  if (!part.finish.empty()) events += plan_.writer->piece(part, usage_now());
 }
 
 Usage Generation::usage() const {
+  using Seconds = std::chrono::duration<double>;
   Usage u{.prompt_tokens = plan_.prompt_tokens};
   for (const Answer& a : answers_) u.generated_tokens += a.generated;
   // A prompt counts once, as its first answer found it: the others find what that one computed.
   for (size_t i = 0; i < answers_.size(); i += plan_.answers_each) u.cached_tokens += answers_[i].cached;
   if (plan_.cache_info) u.cache = cache_info();
+  u.total_seconds = Seconds(std::chrono::steady_clock::now() - plan_.arrived).count();
+  u.first_token_seconds = responder_->record().first_token_seconds;
   return u;
 }
 
@@ -278,18 +231,12 @@ void Generation::complete() {
   over_ = true;
   fill_record();
   if (plan_.stream) {
-    std::string events;
-    if (plan_.include_usage) events += event({}, true);
-    responder_->write(events + "data: [DONE]\n\n");
+    responder_->write(plan_.writer->end(usage_now()));
     return responder_->finish_stream();
   }
-  std::string body = envelope(plan_.format->object());
-  for (const Answer& a : answers_) {
-    if (a.part.index > 0) body += ',';
-    body += plan_.format->whole(a.part, report_of(a));
-  }
-  body += R"(],"usage":)" + dump(usage().json()) + plan_.format->beside(report_of(answers_.front())) + '}';
-  responder_->send(HttpResponse{.body = std::move(body)});
+  std::vector<WholeAnswer> answers;
+  for (const Answer& a : answers_) answers.push_back({&a.part, report_of(a)});
+  responder_->send(HttpResponse{.body = plan_.writer->whole(answers, usage())});
 }
 
 void Generation::fail(ApiError error) {
@@ -299,7 +246,7 @@ void Generation::fail(ApiError error) {
   responder_->record().finish = error.code.empty() ? "error" : error.code;
   cancel_jobs();
   if (!plan_.stream) return responder_->send(error);
-  responder_->write("data: " + error.body() + "\n\ndata: [DONE]\n\n");
+  responder_->write(plan_.writer->failure(error));
   responder_->finish_stream();
 }
 

@@ -2,15 +2,16 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "server/answer_format.h"
+#include "server/answer_parser.h"
+#include "server/answer_writer.h"
 #include "server/model_context.h"
-#include "server/protocol/reasoning.h"
 #include "server/request_pool.h"
 #include "server/responder.h"
 #include "server/service.h"
@@ -20,21 +21,21 @@ namespace quire::server {
 struct GenerationPlan {
   std::shared_ptr<const ModelContext> model;
   std::shared_ptr<Service> service;
-  std::unique_ptr<AnswerFormat> format;
+  std::unique_ptr<AnswerWriter> writer;
+  AnswerSyntax syntax;     // how the text of answers is read
   std::string model_name;  // as the client called it
-  bool stream = false, include_usage = false, continuous_usage = false;
+  bool stream = false;
   bool logprobs = false;
   std::vector<PromptReport> prompts;  // what answers tell of them; empty: nothing. The first job of each brings it
   bool report_ends = false;           // log-probabilities of tokens that end an answer are told
-  bool split_reasoning = false;
-  bool inside_reasoning = false;                      // the prompt ends within an open <think>
-  int64_t prompt_tokens = 0;                          // of all prompts, each counted once
-  size_t answers_each = 1;                            // to a prompt; those to one stand together
-  bool cache_info = false;                            // the usage tells what of each prompt was found
-  std::vector<std::vector<int64_t>> cache_positions;  // of each prompt: where the request asks for its state
-  std::chrono::milliseconds timeout;                  // for the whole answer, from the start on; 0: any
-  std::chrono::steady_clock::time_point arrived;      // of the request
-  RequestPool::TicketPtr ticket;                      // whether anybody waits for the answer when it begins
+  int64_t prompt_tokens = 0;          // of all prompts, each counted once
+  size_t answers_each = 1;            // to a prompt; those to one stand together
+  bool cache_info = false;            // the usage tells what of each prompt was found
+  std::vector<std::vector<int64_t>> cache_positions;             // of each prompt: where the request asks for its state
+  std::chrono::milliseconds timeout;                             // for the whole answer, from the start on; 0: any
+  std::chrono::steady_clock::time_point arrived;                 // of the request
+  RequestPool::TicketPtr ticket;                                 // whether anybody waits for the answer when it begins
+  std::function<void(size_t complete, size_t cut)> count_calls;  // of an answer that has ended; may be empty
 };
 
 class Generation : public std::enable_shared_from_this<Generation> {
@@ -47,7 +48,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
  private:
   struct Answer {
     AnswerPart part;  // unsent text of a stream; everything of a whole answer
-    ReasoningSplitter splitter;
+    AnswerParser parser;
     int64_t generated = 0;
     int64_t cached = 0;                   // tokens of its prompt that were found in the prefix cache
     PrefixMiss miss = PrefixMiss::kNone;  // why no more was, and
@@ -77,18 +78,15 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // Ends the request with an error; what still runs of it is cancelled.
   void fail(ApiError error);
   void cancel_jobs();
-  // The beginning of an object, up to its choices.
-  std::string envelope(std::string_view object) const;
-  // `choice`: JSON text of the only one, or empty.
-  std::string event(std::string_view choice, bool last = false) const;
   Usage usage() const;
+  UsageNow usage_now() const {
+    return [this] { return usage(); };
+  }
   Json cache_info() const;
   void fill_record();
 
   GenerationPlan plan_;
   std::shared_ptr<Responder> responder_;
-  std::string id_;
-  int64_t created_;
   std::vector<JobId> jobs_;
   std::vector<Answer> answers_;
   size_t running_ = 0;
@@ -99,9 +97,5 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::mutex mutex_;
   std::vector<Arrival> arrivals_;  // events that the executor has not seen yet
 };
-
-// 24 hexadecimal digits that no other request has.
-std::string random_hex();
-uint64_t random_seed();
 
 }  // namespace quire::server

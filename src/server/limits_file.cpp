@@ -87,6 +87,16 @@ const Limit kLimits[] = {seconds < [](ServeOptions & o) -> auto& {return o.http.
   return o.limits.max_stops;
 }
 > ("max_stops", "", 1, 1024, "stop texts of one request"), whole < [](ServeOptions& o) -> auto& {
+  return o.limits.max_tools;
+}
+> ("max_tools", "", 1, 65536, "tools of one request"), whole < [](ServeOptions& o) -> auto& {
+  return o.limits.max_schema_bytes;
+}
+> ("max_schema_bytes", "bytes", 1024, 1 << 24, "of a request's tools as JSON"), whole < [](ServeOptions& o) -> auto& {
+  return o.limits.max_call_bytes;
+}
+> ("max_call_bytes", "bytes", 1024, 1 << 24, "of one call that a model writes; a longer one is text"), whole < [
+](ServeOptions& o) -> auto& {
   return o.engine.state_checkpoints;
 }
 > ("prefix_cache_states", "", -1, 65536,

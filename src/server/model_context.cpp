@@ -25,7 +25,10 @@ Result<std::shared_ptr<const ModelContext>> ModelContext::create(std::shared_ptr
     for (const char* variable : {"reasoning_effort", "enable_thinking", "thinking"})
       if (std::string& to = m->options_.limits.effort_variable; to.empty() && m->chat_->references(variable))
         to = variable;
+    m->options_.limits.template_tools = m->chat_->references_tools();
+    m->options_.limits.call_arguments = m->probe_call_arguments();
   }
+  if (m->options_.tool_format == nullptr) m->options_.tool_format = &tool_format_of(m->template_source_);
   size_t longest = 1;
   for (TokenId id = 0; id < t.size(); ++id) longest = std::max(longest, t.token_bytes(id, true).size());
   // Normalisation (NFC) makes no text shorter than a third: three letters of Hangul, 9 bytes, become one of 3.
@@ -50,31 +53,77 @@ ApiResult<std::vector<TokenId>> ModelContext::encode_text(const std::string& tex
   return tokenizer().encode(text, options);
 }
 
+// What every rendering gets, but for the conversation's own.
+TemplateOptions ModelContext::template_options() const {
+  const Tokenizer& t = tokenizer();
+  TemplateOptions o;
+  if (t.bos()) o.bos_token = std::string(t.token_text(*t.bos()));
+  if (t.eos()) o.eos_token = std::string(t.token_text(*t.eos()));
+  const std::time_t now = std::time(nullptr);
+  localtime_r(&now, &o.now.emplace());
+  return o;
+}
+
+// Found out with a conversation that has a call. Where neither works, both are left to the template.
+CallArguments ModelContext::probe_call_arguments() const {
+  const auto works = [&](const Json& arguments) {
+    const Json call = {
+        {"id", "call00001"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", arguments}}}};
+    const Json messages = {{{"role", "user"}, {"content", "a"}},
+                           {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}}};
+    return chat_->render(messages, Json(), template_options()).ok();
+  };
+  const CallArguments takes{.objects = works({{"a", "b"}}), .texts = works("{}")};
+  return takes.objects || takes.texts ? takes : CallArguments{};
+}
+
+namespace {
+
+// Cuts a prompt behind the content of the conversation's last message, as transformers does: the white space around it
+// stays if the template leaves it there. Errors: the content is not in the prompt.
+ApiStatus end_within(RenderedPrompt& prompt, const std::string& content) {
+  constexpr std::string_view kWhite = " \t\r\n\f\v";
+  const size_t begin = content.find_first_not_of(kWhite), end = content.find_last_not_of(kWhite) + 1;
+  const std::string core = content.substr(begin, end - begin);
+  const size_t at = prompt.text.rfind(core);
+  if (at == std::string::npos)
+    return bad_field("continue_final_message", "invalid_value",
+                     "the chat template does not print the last message as it is, so it cannot be gone on with");
+  const std::string left = content.substr(begin);
+  const size_t length = prompt.text.compare(at, left.size(), left) == 0 ? left.size() : core.size();
+  prompt.text.resize(at + length);
+  while (!prompt.foreign.empty() && prompt.foreign.back().begin >= prompt.text.size()) prompt.foreign.pop_back();
+  if (!prompt.foreign.empty()) prompt.foreign.back().end = std::min(prompt.foreign.back().end, prompt.text.size());
+  return {};
+}
+
+}  // namespace
+
 ApiResult<EncodedPrompt> ModelContext::encode(Conversation c) const {
   if (!chat_)
     return bad_field("messages", "no_chat_template",
                      "this model has no chat template; use /v1/completions, or start the server with --chat-template");
   const Tokenizer& t = tokenizer();
-  TemplateOptions o{.add_generation_prompt = c.add_generation_prompt, .extra = &*c.template_variables};
-  if (t.bos()) o.bos_token = std::string(t.token_text(*t.bos()));
-  if (t.eos()) o.eos_token = std::string(t.token_text(*t.eos()));
-  const std::time_t now = std::time(nullptr);
-  localtime_r(&now, &o.now.emplace());
-  const RenderMessages render = [&](const Json& messages) { return chat_->render(messages, Json(), o); };
+  TemplateOptions o = template_options();
+  o.add_generation_prompt = c.add_generation_prompt;
+  o.extra = &*c.template_variables;
+  const RenderMessages render = [&](const Json& messages) { return chat_->render(messages, *c.tools, o); };
   Result<RenderedPrompt> prompt = render(*c.messages);
   if (!prompt.ok()) {
     ApiError e = to_api_error(prompt.error());
     e.param = "messages";
     return e;
   }
+  const std::string whole = c.marks.empty() ? "" : prompt->text;
+  if (c.continue_final) QUIRE_CHECKED(end_within(*prompt, c.messages->back()["content"].get_ref<const std::string&>()));
   if (options_.special_in_content) prompt->foreign.clear();
   EncodedPrompt p;
   // BOS is the template's business; encode() does not double one that it wrote.
   QUIRE_TRY(p.tokens,
             encode_text(prompt->text, {.add_special = true, .parse_special = true, .plain = prompt->foreign}));
   p.inside_reasoning = ends_in_reasoning(prompt->text);
-  for (const size_t at : find_marks(c, prompt->text, render))
-    p.cache_positions.push_back(tokens_before(t, *prompt, at, p.tokens));
+  for (const size_t at : find_marks(c, whole, render))
+    if (at <= prompt->text.size()) p.cache_positions.push_back(tokens_before(t, *prompt, at, p.tokens));
   p.text = std::move(prompt->text);
   return p;
 }

@@ -8,6 +8,7 @@
 
 #include "engine/loaded_model.h"
 #include "server/protocol/chat_request.h"
+#include "server/tools/tool_format.h"
 #include "tokenizer/chat_template.h"
 
 namespace quire::server {
@@ -28,10 +29,11 @@ class ModelContext {
     std::string chat_template;       // instead of the file's own, if not empty
     RequestLimits limits;            // vocab and context are filled in
     int64_t context = 0;
-    int32_t sequences = 0;            // that run at once
-    int64_t kv_tokens = 0;            // that the KV cache holds
-    std::string fingerprint;          // what answers carry as system_fingerprint
-    bool special_in_content = false;  // control tokens in messages are such, and not text
+    int32_t sequences = 0;                    // that run at once
+    int64_t kv_tokens = 0;                    // that the KV cache holds
+    std::string fingerprint;                  // what answers carry as system_fingerprint
+    bool special_in_content = false;          // control tokens in messages are such, and not text
+    const ToolFormat* tool_format = nullptr;  // how the model writes calls; null: as its chat template tells
   };
   // Errors: no tokenizer in the file, a chat template that is none.
   static Result<std::shared_ptr<const ModelContext>> create(std::shared_ptr<const LoadedModel> loaded, Options options);
@@ -45,6 +47,7 @@ class ModelContext {
   int64_t kv_tokens() const { return options_.kv_tokens; }
   int64_t created() const { return created_; }  // seconds since 1970
   const std::string& chat_template() const { return template_source_; }
+  const ToolFormat& tool_format() const { return *options_.tool_format; }
   const Tokenizer& tokenizer() const { return *loaded_->tokenizer; }
   const LoadedModel& loaded() const { return *loaded_; }
 
@@ -59,6 +62,8 @@ class ModelContext {
 
  private:
   ModelContext(std::shared_ptr<const LoadedModel> loaded, Options options);
+  TemplateOptions template_options() const;
+  CallArguments probe_call_arguments() const;
   ApiResult<std::vector<TokenId>> encode_text(const std::string& text, EncodeOptions options) const;
   ApiError too_long(std::string_view prompt_tokens) const;
 

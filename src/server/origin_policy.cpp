@@ -166,8 +166,8 @@ std::optional<HttpResponse> OriginPolicy::preflight(const HttpRequest& head) con
   const std::string_view origin = head.header("origin");
   if (head.method != "OPTIONS" || origin.empty() || head.header("access-control-request-method").empty())
     return std::nullopt;
-  if (const ApiStatus host = judge_host(head); !host.ok()) return to_response(host.error());
-  if (!allows(origin)) return to_response(foreign_origin(origin));
+  if (const ApiStatus host = judge_host(head); !host.ok()) return to_response(host.error(), ErrorShape::kOpenAi);
+  if (!allows(origin)) return to_response(foreign_origin(origin), ErrorShape::kOpenAi);
   std::string allowed(kAllowedHeaders);
   // Client libraries add headers of their own; a page that is allowed may send any.
   if (const std::string_view more = head.header("access-control-request-headers"); is_header_list(more))

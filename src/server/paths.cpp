@@ -9,17 +9,12 @@
 namespace quire::server {
 namespace {
 
-constexpr std::array<std::string_view, 4> kBelowV1 = {"/chat/completions", "/completions", "/embeddings", "/models"};
+constexpr std::array<std::string_view, 8> kBelowV1 = {"/chat/completions", "/completions", "/embeddings", "/models",
+                                                      "/messages",         "/responses",   "/rerank",     "/score"};
 // What does the same on other servers.
 constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
-    {"/api/chat", "/v1/chat/completions"},
-    {"/api/generate", "/v1/completions"},
     {"/generate", "/v1/completions"},
-    {"/api/tags", "/v1/models"},
-    {"/api/embed", "/v1/embeddings"},
-    {"/api/embeddings", "/v1/embeddings"},
-    {"/api/show", "/props"},
-    {"/api/version", "/version"},
+    {"/api/embeddings", "/api/embed"},
 };
 constexpr size_t kMaxTypo = 2, kMaxCompared = 128;
 

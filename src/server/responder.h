@@ -1,4 +1,4 @@
-// How a handler answers one request: at once, or as a stream of server-sent events. Handlers know this interface, not
+// How a handler answers one request: at once, or as a stream. Handlers know this interface, not
 // sockets, so that tests can listen in.
 #pragma once
 
@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "server/protocol/http.h"
 
@@ -13,10 +14,11 @@ namespace quire::server {
 
 // What the access log says of a request besides its outcome. Filled in by whoever knows.
 struct RequestRecord {
-  std::string peer;     // the client's address, without its port
-  std::string id;       // of this request, in the header X-Request-Id
-  std::string trace;    // W3C trace context (traceparent) of the client, or empty
-  std::string route;    // "/v1/chat/completions", or "other"
+  std::string peer;                         // the client's address, without its port
+  std::string id;                           // of this request, in the header X-Request-Id
+  std::string trace;                        // W3C trace context (traceparent) of the client, or empty
+  std::string route;                        // "/v1/chat/completions", or "other"
+  ErrorShape errors = ErrorShape::kOpenAi;  // of the API that the route belongs to
   std::string ignored;  // fields that had no effect, in the header X-Ignored-Parameters; empty: there were none
   std::string model;
   std::string finish;  // "stop", "length", ...; of several answers the first one's
@@ -27,6 +29,13 @@ struct RequestRecord {
   double first_token_seconds = -1.0;
 };
 
+// What a stream is made of: its type, and what keeps the connection alive while there is nothing to say.
+struct StreamKind {
+  std::string_view content_type, keep_alive;  // keep_alive may be empty: nothing is sent
+};
+inline constexpr StreamKind kEventStream = {"text/event-stream; charset=utf-8", ": keep-alive\n\n"};
+inline constexpr StreamKind kLineStream = {"application/x-ndjson", ""};  // a JSON object a line, and no comments
+
 // One request's way back. One of send() and start_stream() is called; what is said after the answer's end is dropped.
 // All functions but post() only on the connection's executor: in work given to post(), and in handlers without a body.
 class Responder {
@@ -34,11 +43,11 @@ class Responder {
   virtual ~Responder() = default;
 
   virtual void send(HttpResponse response) = 0;
-  void send(const ApiError& error) { send(to_response(error)); }
+  void send(const ApiError& error) { send(to_response(error, record_.errors)); }
 
-  // 200 and the head of an event stream; events may follow any time later. While none do, comments keep the
+  // 200 and the head of a stream; events may follow any time later. While none do, what `kind` says keeps the
   // connection alive.
-  virtual void start_stream() = 0;
+  virtual void start_stream(const StreamKind& kind) = 0;
   virtual void write(std::string events) = 0;
   virtual void finish_stream() = 0;
 

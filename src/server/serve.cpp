@@ -102,7 +102,8 @@ Status load(const ServeOptions& o, std::string chat_template, std::shared_ptr<St
                           .sequences = engine->options().max_sequences,
                           .kv_tokens = engine->options().kv_tokens,
                           .fingerprint = engine->fingerprint(),
-                          .special_in_content = o.special_in_content};
+                          .special_in_content = o.special_in_content,
+                          .tool_format = find_tool_format(o.tool_call_parser)};
   QUIRE_TRY(m.limits.sampling, default_sampling(o, *loaded).context("--generation-config"));
   if (m.names.empty()) m.names.push_back(std::filesystem::path(o.model).stem().string());
   QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));

@@ -23,8 +23,9 @@ struct ServeOptions {
   // Whose recommendation fills in what requests leave open: "model", "none" (the API's defaults), or the path of a
   // generation_config.json or of a folder that has one. vLLM's "auto" and "vllm" are the first two.
   std::string generation_config = "model";
-  bool special_in_content = false;  // control tokens in messages are such, and not text
-  std::string key_file;             // API keys
+  std::string tool_call_parser = "auto";  // how the model writes calls of tools: a format's name, or by its template
+  bool special_in_content = false;        // control tokens in messages are such, and not text
+  std::string key_file;                   // API keys
   bool metrics_without_key = false;
   std::string allowed_origins, allowed_hosts;  // lists (origin_policy.h)
   std::string access_log = "-";

@@ -5,7 +5,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "server/generation.h"
+#include "server/random_id.h"
 
 namespace quire::server {
 namespace {
@@ -42,8 +42,8 @@ class Session::Exchange : public Responder {
   void send(HttpResponse r) override {
     if (current()) session_->send(std::move(r));
   }
-  void start_stream() override {
-    if (current()) session_->start_stream();
+  void start_stream(const StreamKind& kind) override {
+    if (current()) session_->start_stream(kind);
   }
   void write(std::string events) override {
     if (current()) session_->write_events(events);
@@ -207,7 +207,7 @@ void Session::parse_input() {
 // admitted. False if the request is answered without one.
 bool Session::judge_head() {
   if (std::optional<HttpResponse> preflight = shared_.api.origins().preflight(parser_.head())) {
-    answer_at_once(*std::move(preflight), parser_.done());
+    answer_at_once([&](Responder& r) { r.send(*std::move(preflight)); }, parser_.done());
     return false;
   }
   ApiResult<Api::Admission> admitted = shared_.api.admit(parser_.head());
@@ -271,6 +271,7 @@ void Session::begin_exchange(const HttpRequest& request) {
   exchange_ = std::make_shared<Exchange>(shared_from_this());
   RequestRecord& r = exchange_->record();
   r.route = Api::route_name(path_);
+  r.errors = Api::error_shape(path_);
   r.key = admitted_.key;
   r.peer = peer_.substr(0, peer_.rfind(':'));
   const std::string_view id = request.header("x-request-id");
@@ -279,13 +280,14 @@ void Session::begin_exchange(const HttpRequest& request) {
   ++shared_.exchanges;
 }
 
-void Session::answer_at_once(HttpResponse response, bool keep) {
+void Session::answer_at_once(const std::function<void(Responder& exchange)>& say, bool keep) {
   HttpRequest known;
   if (parser_.header_done()) known = parser_.take();
   known.drop_body();
   begin_exchange(known);
   keep_connection_ = keep_connection_ && keep;
-  exchange_->send(std::move(response));
+  const std::shared_ptr<Exchange> exchange = exchange_;
+  say(*exchange);
 }
 
 void Session::dispatch() {
@@ -321,12 +323,13 @@ void Session::send(HttpResponse response) {
   flush();
 }
 
-void Session::start_stream() {
+void Session::start_stream(const StreamKind& kind) {
   if (complete_ || streaming_) return;
   if (shared_.draining || http_1_0_) keep_connection_ = false;
   streaming_ = true;
   status_ = 200;
-  HttpResponse head{.content_type = "text/event-stream; charset=utf-8", .headers = common_headers()};
+  keep_alive_ = kind.keep_alive;
+  HttpResponse head{.content_type = std::string(kind.content_type), .headers = common_headers()};
   head.headers.emplace_back("Cache-Control", "no-cache");
   head.headers.emplace_back("X-Accel-Buffering", "no");  // nginx passes events on as they come
   output_ += response_head(head, -1, keep_connection_, http_1_0_);
@@ -351,7 +354,7 @@ void Session::finish_stream() {
 }
 
 void Session::keep_alive() {
-  if (phase_ == Phase::kAnswering && streaming_ && !complete_) write_events(": keep-alive\n\n");
+  if (phase_ == Phase::kAnswering && streaming_ && !complete_) write_events(keep_alive_);
 }
 
 void Session::deadline() {

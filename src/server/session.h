@@ -6,6 +6,7 @@
 #include <atomic>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -83,11 +84,14 @@ class Session : public std::enable_shared_from_this<Session> {
   bool judge_head();
   void begin_exchange(const HttpRequest& request);
   // Answers what is no request, or not admitted. `keep`: the connection can serve another one.
-  void refuse(const ApiError& error, bool keep = false) { answer_at_once(to_response(error), keep); }
-  void answer_at_once(HttpResponse response, bool keep);
+  void refuse(const ApiError& error, bool keep = false) {
+    answer_at_once([&](Responder& r) { r.send(error); }, keep);
+  }
+  // `say` gives the response to the exchange that this begins.
+  void answer_at_once(const std::function<void(Responder& exchange)>& say, bool keep);
   void dispatch();
   void send(HttpResponse response);
-  void start_stream();
+  void start_stream(const StreamKind& kind);
   void write_events(std::string_view events);
   void finish_stream();
   void keep_alive();
@@ -124,6 +128,7 @@ class Session : public std::enable_shared_from_this<Session> {
   int status_ = 0;
   int64_t body_bytes_ = 0;
   bool keep_connection_ = true, streaming_ = false, complete_ = false;
+  std::string_view keep_alive_;     // of StreamKind
   std::string output_, in_flight_;  // to be written, being written
 };
 

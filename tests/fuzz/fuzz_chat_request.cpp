@@ -8,8 +8,11 @@
 
 #include "server/client/url.h"
 #include "server/client/workload.h"
+#include "server/protocol/anthropic_request.h"
 #include "server/protocol/chat_request.h"
 #include "server/protocol/embedding_request.h"
+#include "server/protocol/ollama_request.h"
+#include "server/protocol/responses_request.h"
 
 namespace quire::server {
 namespace {
@@ -25,7 +28,7 @@ bool accepted(const ApiResult<T>& r) {
   if (r.ok()) return true;
   require(r.error().status == 400 || r.error().status == 413, "a bad body is the client's fault");
   require(!r.error().message.empty() && r.error().message.size() < 4096, "an error has a message of bounded size");
-  require(Json::accept(r.error().body()), "an error's body is JSON");
+  require(Json::accept(r.error().body(ErrorShape::kOpenAi)), "an error's body is JSON");
   return false;
 }
 
@@ -33,6 +36,8 @@ RequestLimits limits() {
   RequestLimits l;
   l.vocab = 1000;
   l.context = 256;
+  l.template_tools = true;
+  l.max_tools = 4;
   return l;
 }
 
@@ -78,13 +83,37 @@ void check_ignored(const IgnoredFields& ignored) {
   for (const char c : header) require(c >= 0x20 && c < 0x7f, "a header is plain text");
 }
 
+void check_chat(const ChatRequest& r, const RequestLimits& l) {
+  check_params(r.params, l);
+  check_conversation(r.conversation);
+  check_ignored(r.ignored);
+  require(r.conversation.tools->is_null() == (r.tools == nullptr),
+          "the template is told of the tools that are looked for");
+  require(r.tools == nullptr || (!r.tools->empty() && r.tools->size() <= l.max_tools), "tools are limited");
+}
+
+// Other APIs have one answer to a request, and no log-probabilities.
+void check_only(const ChatRequest& r, const RequestLimits& l) {
+  check_chat(r, l);
+  require(r.params.n == 1 && r.params.sampling.logprobs < 0 && r.params.prompt_logprobs < 0, "there is one answer");
+}
+
+void read_other_apis(const Json& body, const RequestLimits& l) {
+  for (const bool counts : {false, true})
+    if (const auto r = parse_anthropic_request(body, l, counts); accepted(r)) check_only(*r, l);
+  if (const auto r = parse_responses_request(body, l); accepted(r)) check_only(r->chat, l);
+  if (const auto r = parse_ollama_chat(body, l); accepted(r))
+    if (const auto* const chat = std::get_if<ChatRequest>(&*r)) check_only(*chat, l);
+  if (const auto r = parse_ollama_generate(body, l); accepted(r))
+    if (const auto* const chat = std::get_if<ChatRequest>(&*r)) check_only(*chat, l);
+  accepted(parse_ollama_show(body, l));
+  accepted(parse_ollama_embed(body, l));
+}
+
 void read_bodies(const Json& body) {
   const RequestLimits l = limits();
-  if (const auto r = parse_chat_request(body, l); accepted(r)) {
-    check_params(r->params, l);
-    check_conversation(r->conversation);
-    check_ignored(r->ignored);
-  }
+  if (const auto r = parse_chat_request(body, l); accepted(r)) check_chat(*r, l);
+  read_other_apis(body, l);
   if (const auto r = parse_completion_request(body, l); accepted(r)) {
     check_params(r->params, l);
     check_prompts(r->prompts, l.max_prompts, l);

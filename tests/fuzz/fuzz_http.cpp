@@ -24,7 +24,7 @@ template <class T>
 std::string outcome(const ApiResult<T>& r) {
   if (r.ok()) return "accepted\n";
   require(r.error().status == 400 || r.error().status == 413, "a bad body is the client's fault");
-  require(Json::accept(r.error().body()), "an error's body is JSON");
+  require(Json::accept(r.error().body(ErrorShape::kOpenAi)), "an error's body is JSON");
   return r.error().message + "\n";
 }
 

@@ -151,7 +151,7 @@ TEST(Http, WritesResponses) {
   EXPECT_EQ(chunk("0123456789abcdef"), "10\r\n0123456789abcdef\r\n");
   EXPECT_EQ(chunk(""), "0\r\n\r\n");
   EXPECT_EQ(percent_decoded("a%2Fb%zz%4"), "a/b%zz%4");
-  EXPECT_EQ((ApiError{401, "no", "", ""}.body()),
+  EXPECT_EQ((ApiError{401, "no", "", ""}.body(ErrorShape::kOpenAi)),
             R"({"error":{"message":"no","type":"authentication_error","param":null,"code":"invalid_api_key"}})");
 }
 

@@ -132,7 +132,8 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(e.exception.param, "temperature")
         with self.assertRaises(openai.BadRequestError) as e:
             self.client.chat.completions.create(
-                model="demo", messages=STORY, tools=[{"type": "function", "function": {"name": "f"}}])
+                model="demo", messages=STORY, tools=[{"type": "function", "function": {"name": "f"}}],
+                tool_choice="required")
         self.assertEqual(e.exception.code, "unsupported_parameter")
         with self.assertRaises(openai.BadRequestError) as e:
             self.client.embeddings.create(model="demo", input="text", dimensions=7)

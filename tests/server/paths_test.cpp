@@ -53,14 +53,15 @@ TEST(Paths, ThatAreNotThereNameTheNearest) {
                                     {"/v1/chat/completion", "/v1/chat/completions"},
                                     {"/completion", "/v1/completions"},
                                     {"/v1/chat", "/v1/chat/completions"},
-                                    {"/api/chat", "/v1/chat/completions"},
+                                    {"/generate", "/v1/completions"},
+                                    {"/v1/message", "/v1/messages"},
                                     {"/metric", "/metrics"}}) {
     const Reply r = ask(s.port(), get(sent));
     EXPECT_EQ(r.status, 404) << sent;
     EXPECT_EQ(r.error(), fmt::format("there is no '{}'; did you mean '{}'?", sent, meant));
     EXPECT_EQ(r.json()["error"]["code"], "unknown_url");
   }
-  for (const char* path : {"/nothing", "/", "/index.html"})
+  for (const char* path : {"/nothing", "/index.html"})
     EXPECT_EQ(ask(s.port(), get(path)).error(), fmt::format("there is no '{}'", path));
   EXPECT_EQ(ask(s.port(), get("/" + std::string(5000, 'a'))).status, 404);
   std::string deep;

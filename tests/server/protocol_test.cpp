@@ -140,8 +140,8 @@ TEST(ChatRequest, NamesWhatIsWrong) {
          "'temperature' must be a number, not a string");
   expect(R"({"messages": [{"role": "user", "content": "x"}], "top_p": 1.5})", "top_p", "invalid_value",
          "'top_p' is 1.5: must be between 0 and 1");
-  expect(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})", "tools", "unsupported_parameter",
-         "'tools' is not supported");
+  expect(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})", "tools[0].function", "invalid_type",
+         "'tools[0].function' must be an object");
   expect(R"({"messages": [{"role": "user", "content": "x"}], "frobnicate": 1})", "frobnicate", "unknown_parameter",
          "unknown parameter 'frobnicate'");
   expect(R"({"messages": [{"role": "user", "content": "x"}], "stream": true, "stream_options": {"x": 1}})",

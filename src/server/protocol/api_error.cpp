@@ -45,19 +45,62 @@ std::string_view reason_phrase(int status) {
   return s == nullptr ? "Unknown" : s->reason;
 }
 
-std::string ApiError::body() const {
-  using nlohmann::ordered_json;
-  std::string_view shown = code;
-  if (const StatusText* s = find(status); shown.empty() && s != nullptr) shown = s->code;
+namespace {
+
+using nlohmann::ordered_json;
+
+// Anthropic's own word for the class of an error.
+std::string_view anthropic_type(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 500:
+      return "api_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return "invalid_request_error";
+  }
+}
+
+ordered_json openai_body(const ApiError& e) {
+  std::string_view shown = e.code;
+  if (const StatusText* s = find(e.status); shown.empty() && s != nullptr) shown = s->code;
   const auto or_null = [](std::string_view text) {
     return text.empty() ? ordered_json() : ordered_json(std::string(text));
   };
-  const ordered_json error = {{"message", message},
-                              {"type", std::string(error_type(status))},
-                              {"param", or_null(param)},
-                              {"code", or_null(shown)}};
+  return {{"error",
+           {{"message", e.message},
+            {"type", std::string(error_type(e.status))},
+            {"param", or_null(e.param)},
+            {"code", or_null(shown)}}}};
+}
+
+ordered_json body_of(const ApiError& e, ErrorShape shape) {
+  switch (shape) {
+    case ErrorShape::kAnthropic:
+      return {{"type", "error"}, {"error", {{"type", std::string(anthropic_type(e.status))}, {"message", e.message}}}};
+    case ErrorShape::kOllama:
+      return {{"error", e.message}};
+    case ErrorShape::kOpenAi:
+      break;
+  }
+  return openai_body(e);
+}
+
+}  // namespace
+
+std::string ApiError::body(ErrorShape shape) const {
   // A message may quote what the client sent; whatever is no UTF-8 in it becomes U+FFFD.
-  return ordered_json{{"error", error}}.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return body_of(*this, shape).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 ApiError out_of_memory() {

@@ -1,5 +1,4 @@
-// What a client is told when a request fails: the status and the body that the OpenAI API defines,
-//   {"error": {"message", "type", "param", "code"}}.
+// What a client is told when a request fails: a status, and a body in the shape of the API that it speaks.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,6 +13,12 @@
 
 namespace quire::server {
 
+enum class ErrorShape {
+  kOpenAi,     // {"error": {"message", "type", "param", "code"}}
+  kAnthropic,  // {"type": "error", "error": {"type", "message"}}
+  kOllama,     // {"error": message}
+};
+
 struct ApiError {
   int status = 500;
   std::string message;
@@ -22,7 +27,7 @@ struct ApiError {
   int retry_after = 0;  // seconds, for the header Retry-After; 0: no such header
   std::string allow;    // methods, for the header Allow of 405
 
-  std::string body() const;  // one JSON object
+  std::string body(ErrorShape shape) const;  // one JSON object
 };
 
 // 400 with a message, about the field `param`.

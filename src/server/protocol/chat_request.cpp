@@ -1,32 +1,25 @@
 #include "server/protocol/chat_request.h"
 
+#include "server/protocol/tool_request.h"
+
 namespace quire::server {
 namespace {
 
-// A client that rules out calls may still name its tools: the model is not told of them.
-void read_tools(Fields& f, const char* tools, const char* choice) {
-  constexpr std::string_view kTools = "tool calls are not supported by this server yet";
-  const Json* chosen = f.take(choice);
-  if (chosen == nullptr || *chosen != "none") return f.refuse(tools, kTools, {Json::array()});
-  const Json* given = f.take(tools);
-  if (given != nullptr && !given->empty()) f.note_ignored(tools);
-}
-
-void refuse_tools(Fields& f) {
-  constexpr std::string_view kTools = "tool calls are not supported by this server yet";
-  read_tools(f, "tools", "tool_choice");
-  read_tools(f, "functions", "function_call");
-  for (const char* name : {"tool_choice", "function_call"}) f.refuse(name, kTools, {"none", "auto"});
-  f.ignore("parallel_tool_calls");
+// The tools become part of the conversation: the template is given both.
+std::shared_ptr<const ToolSet> read_conversation_tools(Fields& f, const RequestLimits& limits, Conversation& c,
+                                                       bool& parallel) {
+  ToolRequest t;
+  read_tools(f, limits, t);
+  c.tools = std::move(t.offered);
+  parallel = t.parallel;
+  return std::move(t.set);
 }
 
 void refuse_chat_fields(Fields& f) {
-  refuse_tools(f);
   f.refuse("audio", "this server writes text only");
   f.refuse("modalities", "this server writes text only", {Json::array({"text"})});
   f.refuse("web_search_options", "this server does not search the web");
   f.refuse("verbosity", "no template reads it", {"medium"});
-  f.refuse("continue_final_message", "an answer always begins a new message", {false});
   f.refuse("echo", "the prompt is not part of the answer", {false});
   f.refuse("documents", "no retrieval is built in", {Json::array()});
   f.refuse("chat_template", "the server's own template is used");
@@ -37,10 +30,12 @@ void refuse_chat_fields(Fields& f) {
 
 }  // namespace
 
-ApiResult<ChatRequest> parse_chat_request(JsonDocument body, const RequestLimits& limits) {
-  ChatRequest r{.ignored = {.strict = limits.strict_parameters}};
+ApiResult<ChatRequest> parse_chat_request(JsonDocument body, const RequestLimits& limits, IgnoredFields ignored) {
+  ChatRequest r{.ignored = std::move(ignored)};
+  r.ignored.strict = limits.strict_parameters;
   Fields f(*body, r.ignored);
   read_conversation(f, limits, r.conversation);
+  r.tools = read_conversation_tools(f, limits, r.conversation, r.parallel_calls);
   read_generation_params(f, limits, r.params);
   bool logprobs = false;
   int top = 0;
@@ -56,8 +51,10 @@ ApiResult<ChatRequest> parse_chat_request(JsonDocument body, const RequestLimits
   return r;
 }
 
-ApiResult<CompletionRequest> parse_completion_request(JsonDocument body, const RequestLimits& limits) {
-  CompletionRequest r{.ignored = {.strict = limits.strict_parameters}};
+ApiResult<CompletionRequest> parse_completion_request(JsonDocument body, const RequestLimits& limits,
+                                                      IgnoredFields ignored) {
+  CompletionRequest r{.ignored = std::move(ignored)};
+  r.ignored.strict = limits.strict_parameters;
   Fields f(*body, r.ignored);
   Json* prompt = f.take("prompt");
   if (prompt == nullptr) return bad_field("prompt", "missing_parameter", "'prompt' is missing");
@@ -82,8 +79,8 @@ ApiResult<TokenizeRequest> parse_tokenize_request(JsonDocument body, const Reque
   if (messages != nullptr) {
     Conversation c;
     read_conversation(f, limits, c);
-    refuse_tools(f);
-    f.refuse("continue_final_message", "an answer always begins a new message", {false});
+    bool parallel = true;
+    read_conversation_tools(f, limits, c, parallel);
     r.input = std::move(c);
     r.add_special = false;  // the template writes what the model wants
   } else {

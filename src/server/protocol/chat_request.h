@@ -1,12 +1,14 @@
 // The bodies of POST /v1/chat/completions, /v1/completions, /tokenize and /detokenize.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "server/protocol/conversation.h"
 #include "server/protocol/prompts.h"
+#include "server/tools/tool_set.h"
 
 namespace quire::server {
 
@@ -14,9 +16,13 @@ struct ChatRequest {
   IgnoredFields ignored{};
   GenerationParams params{};
   Conversation conversation{};
-  bool separate_reasoning = true;  // SGLang's name: reasoning stands apart from the content
+  std::shared_ptr<const ToolSet> tools{};  // which the model is told of; null: none
+  bool parallel_calls = true;              // more than one in an answer
+  std::string call_prefix = "call_";       // of the ids of calls
+  bool separate_reasoning = true;          // SGLang's name: reasoning stands apart from the content
 };
-ApiResult<ChatRequest> parse_chat_request(JsonDocument body, const RequestLimits& limits);
+// `ignored`: fields of the body that this one was made of, and that had no effect.
+ApiResult<ChatRequest> parse_chat_request(JsonDocument body, const RequestLimits& limits, IgnoredFields ignored = {});
 
 inline constexpr size_t kMaxCachePositions = 8;
 
@@ -27,8 +33,11 @@ struct CompletionRequest {
   std::vector<int64_t> cache_positions{};  // of each prompt: tokens after which its state should be saved
   bool echo = false;                       // the prompt's text stands before each answer
   bool add_special = true;                 // BOS where the model wants it
+  bool short_by_default = true;            // without max_tokens a few are generated, not as many as there is room for
 };
-ApiResult<CompletionRequest> parse_completion_request(JsonDocument body, const RequestLimits& limits);
+// `ignored`: as above.
+ApiResult<CompletionRequest> parse_completion_request(JsonDocument body, const RequestLimits& limits,
+                                                      IgnoredFields ignored = {});
 
 struct TokenizeRequest {
   IgnoredFields ignored{};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <span>
 
 #include "gguf/metadata.h"
@@ -110,8 +111,38 @@ ApiStatus check_role(const std::string& role, const std::string& where, const Te
                    gguf::printable(role), fmt::join(roles.known, ", "));
 }
 
+// Clients send the arguments of a call as the text that they were given. Templates print a value as JSON, or go through
+// its members; some put the text into their own. A text that is no object is what a model wrote once: a history that
+// has it must not be refused for ever.
+void shape_arguments(Json& arguments, CallArguments takes) {
+  if (arguments.is_null()) arguments = Json::object();
+  if (arguments.is_string() && takes.objects) {
+    const std::string& text = arguments.get_ref<const std::string&>();
+    ApiResult<JsonDocument> parsed =
+        text.empty() ? ApiResult<JsonDocument>(JsonDocument(Json::object())) : parse_json(text);
+    if (parsed.ok() && (*parsed)->is_object())
+      arguments = std::move(**parsed);
+    else if (!takes.texts)
+      arguments = Json{{"arguments", std::move(arguments)}};
+  } else if (!arguments.is_string() && !takes.objects) {
+    arguments = dump(arguments);
+  }
+}
+
+void shape_calls(Json& message, CallArguments takes) {
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end() || !calls->is_array()) return;
+  for (Json& call : *calls) {
+    if (!call.is_object()) continue;
+    const auto function = call.find("function");
+    if (function == call.end() || !function->is_object()) continue;
+    if (const auto arguments = function->find("arguments"); arguments != function->end())
+      shape_arguments(*arguments, takes);
+  }
+}
+
 ApiStatus normalise(Json& message, const std::string& where, std::span<const std::string> headers,
-                    std::vector<size_t>& marks, const TemplateRoles& roles, IgnoredFields& ignored) {
+                    std::vector<size_t>& marks, const RequestLimits& limits, IgnoredFields& ignored) {
   if (!message.is_object())
     return bad_field(where, "invalid_type", "'{}' must be an object, not {}", where, json_kind(message));
   drop_nulls(message);
@@ -120,12 +151,17 @@ ApiStatus normalise(Json& message, const std::string& where, std::span<const std
       role->get_ref<const std::string&>().size() > kMaxRole)
     return bad_field(where + ".role", "invalid_type", "'{}.role' must be a string of 1 to {} bytes", where, kMaxRole);
   if (*role == "developer") *role = "system";
-  QUIRE_CHECKED(check_role(role->get_ref<const std::string&>(), where, roles));
+  QUIRE_CHECKED(check_role(role->get_ref<const std::string&>(), where, limits.roles));
   if (*role != "system") headers = {};
+  shape_calls(message, limits.call_arguments);
   const auto content = message.find("content");
   if (content == message.end() || content->is_null()) {
-    // An assistant's turn may consist of calls alone.
+    // An assistant's turn may consist of calls alone, and a tool may have nothing to say.
     if (*role == "assistant") return {};
+    if (*role == "tool" && content != message.end()) {
+      *content = "";
+      return {};
+    }
     return bad_field(where + ".content", "missing_parameter", "'{}.content' is missing", where);
   }
   if (content->is_array()) {
@@ -156,6 +192,23 @@ void read_effort(Fields& f, const std::string& variable, Json& variables) {
     variables[variable] = effort != "none";
 }
 
+// Whether the prompt ends with the beginning of an answer, or within the last message.
+void read_ending(Fields& f, const Json& last, Conversation& c) {
+  std::optional<bool> asked;
+  if (f.take("add_generation_prompt") != nullptr) f.boolean("add_generation_prompt", asked.emplace(true));
+  f.boolean("continue_final_message", c.continue_final);
+  c.add_generation_prompt = asked.value_or(!c.continue_final);
+  if (!c.continue_final || f.failed()) return;
+  if (c.add_generation_prompt)
+    return f.fail(bad_field("continue_final_message", "invalid_value",
+                            "'continue_final_message' and 'add_generation_prompt' exclude each other"));
+  const auto content = last.find("content");
+  if (content == last.end() || !content->is_string() ||
+      content->get_ref<const std::string&>().find_first_not_of(" \t\r\n") == std::string::npos)
+    f.fail(bad_field("continue_final_message", "invalid_value",
+                     "'continue_final_message' needs a last message with a content to go on with"));
+}
+
 }  // namespace
 
 void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) {
@@ -175,8 +228,7 @@ void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) 
     const std::span<const std::string> headers =
         i == 0 ? std::span(limits.system_headers) : std::span<const std::string>();
     marks.clear();
-    if (ApiStatus s = normalise(all[i], fmt::format("messages[{}]", i), headers, marks, limits.roles, f.ignored());
-        !s.ok())
+    if (ApiStatus s = normalise(all[i], fmt::format("messages[{}]", i), headers, marks, limits, f.ignored()); !s.ok())
       return f.fail(s.take_error());
     for (const size_t at : marks) c.marks.push_back({i, at});
   }
@@ -184,7 +236,7 @@ void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) 
     return f.fail(bad_field("messages", "invalid_value",
                             "'messages' has {} parts with 'cache_control'; at most {} are allowed", c.marks.size(),
                             kMaxCacheMarks));
-  f.boolean("add_generation_prompt", c.add_generation_prompt);
+  read_ending(f, all.back(), c);
   if (Json* extra = f.take_object("chat_template_kwargs")) {
     for (const char* own : {"messages", "tools", "add_generation_prompt"})
       if (extra->contains(own))

@@ -19,16 +19,18 @@ struct CacheMark {
 struct Conversation {
   // [{"role", "content", ...}]: contents are strings or null (parts of text are joined by line breaks), the role
   // "developer" is "system". What else a message holds (name, tool_calls, reasoning_content) reaches the template
-  // as it is.
+  // as it is; of calls the arguments in the form that the template takes.
   JsonDocument messages;
+  JsonDocument tools;               // as the template sees them: an array, or null
   JsonDocument template_variables;  // chat_template_kwargs: an object, or null
   bool add_generation_prompt = true;
+  bool continue_final = false;  // the answer goes on with the last message, which the prompt leaves open
   std::vector<CacheMark> marks;
 };
 
-// Takes "messages", "add_generation_prompt", "chat_template_kwargs" and "reasoning_effort" out of an object; errors are
-// kept in `f`. Header lines at the beginning of a system prompt that limits.system_headers names are left out, as if
-// nobody had written them.
+// Takes "messages", "add_generation_prompt", "continue_final_message", "chat_template_kwargs" and "reasoning_effort"
+// out of an object; errors are kept in `f`. Header lines at the beginning of a system prompt that limits.system_headers
+// names are left out, as if nobody had written them.
 void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c);
 
 }  // namespace quire::server

@@ -4,8 +4,10 @@
 
 namespace quire::server {
 
-ApiResult<EmbeddingRequest> parse_embedding_request(JsonDocument body, const RequestLimits& limits) {
-  EmbeddingRequest r{.ignored = {.strict = limits.strict_parameters}};
+ApiResult<EmbeddingRequest> parse_embedding_request(JsonDocument body, const RequestLimits& limits,
+                                                    IgnoredFields ignored) {
+  EmbeddingRequest r{.ignored = std::move(ignored)};
+  r.ignored.strict = limits.strict_parameters;
   Fields f(*body, r.ignored);
   Json* input = f.take("input");
   if (input == nullptr) return bad_field("input", "missing_parameter", "'input' is missing");

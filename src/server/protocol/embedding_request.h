@@ -19,6 +19,8 @@ struct EmbeddingRequest {
   int priority = 0;
   std::string cache_salt{};
 };
-ApiResult<EmbeddingRequest> parse_embedding_request(JsonDocument body, const RequestLimits& limits);
+// `ignored`: fields of the body that this one was made of, and that had no effect.
+ApiResult<EmbeddingRequest> parse_embedding_request(JsonDocument body, const RequestLimits& limits,
+                                                    IgnoredFields ignored = {});
 
 }  // namespace quire::server

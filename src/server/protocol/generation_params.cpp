@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <limits>
+#include "server/protocol/constraint.h"
 
 namespace quire::server {
 namespace {
@@ -61,23 +62,18 @@ void read_stream(Fields& f, GenerationParams& p) {
 // Known from OpenAI, vLLM, SGLang and llama.cpp, and not served here. A field that would change the text is refused: an
 // answer without its effect would be taken for one with it.
 void refuse_the_rest(Fields& f) {
-  constexpr std::string_view kGuided = "structured output is not supported by this server yet";
+  read_constraints(f);
   constexpr std::string_view kSampler = "this sampler does not exist here";
   f.refuse("best_of", "only as many answers as 'n' are computed", {1});
   f.refuse("use_beam_search", "there is no beam search", {false});
   f.refuse("length_penalty", "there is no beam search", {1, 1.0});
   for (const char* name : {"include_stop_str_in_output", "no_stop_trim"})
     f.refuse(name, "stop texts are never part of the output", {false});
-  f.refuse("truncate_prompt_tokens", "prompts are never cut");
   f.refuse("allowed_token_ids", "use 'logit_bias'", {Json::array()});
   f.refuse("bad_words", "use 'logit_bias'", {Json::array()});
   f.refuse("spaces_between_special_tokens", "special tokens are written as they are", {true});
   f.refuse("return_token_ids", "use /tokenize", {false});
   f.refuse("return_tokens_as_token_ids", "tokens are written as their text", {false});
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
-                           "structural_tag", "grammar", "json_schema", "regex", "ebnf"})
-    f.refuse(name, kGuided);
-  f.refuse("response_format", kGuided, {Json{{"type", "text"}}});
   for (const char* name : {"dry_multiplier", "xtc_probability", "dynatemp_range"}) f.refuse(name, kSampler, {0, 0.0});
   f.unserved("mirostat", kSampler, {0, 0.0});
   f.unserved("return_hidden_states", "hidden states are not returned", {false});
@@ -111,6 +107,10 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
     f.fail(bad_field("prompt_logprobs", "invalid_value",
                      "'prompt_logprobs' are told in whole answers, not in a stream; 'echo' with 'logprobs' is"));
   f.boolean("skip_special_tokens", p.skip_special_tokens);
+  f.integer("truncate_prompt_tokens", p.truncate_prompt, -1, kMax64);
+  if (p.truncate_prompt && *p.truncate_prompt == 0)
+    f.fail(bad_field("truncate_prompt_tokens", "invalid_value",
+                     "'truncate_prompt_tokens' is 0: must be the number of tokens to keep, or -1"));
   f.text("cache_salt", p.cache_salt, kMaxCacheSalt);
   f.boolean("return_cache_info", p.return_cache_info);
   f.integer("priority", p.priority, limits.max_priority, kLastPriority);

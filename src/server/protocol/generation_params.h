@@ -11,6 +11,11 @@
 
 namespace quire::server {
 
+// How a chat template takes the arguments of earlier calls: printed as JSON, or as the text that it puts into its own.
+struct CallArguments {
+  bool objects = true, texts = true;
+};
+
 // What a request may ask for. Set by the operator, but for what the model says.
 struct RequestLimits {
   int max_n = 16;         // answers to one prompt
@@ -30,7 +35,12 @@ struct RequestLimits {
   bool strict_parameters = false;                // fields that nobody knows are refused
   // The variable of the chat template that "reasoning_effort" sets; empty: the template has none. Filled in.
   std::string effort_variable;
-  TemplateRoles roles;  // whose messages a conversation may have. Filled in
+  size_t max_tools = 512;                     // of one request
+  size_t max_schema_bytes = size_t{1} << 20;  // of its tools as JSON text
+  size_t max_call_bytes = size_t{1} << 20;    // of one call that a model writes
+  bool template_tools = false;                // the chat template knows tools. Filled in
+  CallArguments call_arguments;               // what it takes. Filled in
+  TemplateRoles roles;                        // whose messages a conversation may have. Filled in
 };
 
 inline constexpr size_t kMaxCacheSalt = 1024;  // bytes
@@ -46,7 +56,9 @@ struct GenerationParams {
   int64_t min_tokens = 0;             // before which nothing ends an answer
   SamplingParams sampling;            // seed: see below; logprobs: -1 or the number of alternatives
   std::optional<uint64_t> seed;       // absent: another one for every request
-  int prompt_logprobs = -1;           // of the prompt's tokens: -1, or the number of alternatives
+  std::optional<int64_t>
+      truncate_prompt;       // to so many of the prompt's last tokens; -1: to what the context has room for
+  int prompt_logprobs = -1;  // of the prompt's tokens: -1, or the number of alternatives
   std::vector<std::string> stop;
   std::vector<TokenId> stop_tokens;
   bool ignore_eos = false;

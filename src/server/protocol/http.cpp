@@ -213,8 +213,8 @@ std::string_view HttpRequest::header(std::string_view name) const {
   return {};
 }
 
-HttpResponse to_response(const ApiError& error) {
-  HttpResponse r{.status = error.status, .body = error.body()};
+HttpResponse to_response(const ApiError& error, ErrorShape shape) {
+  HttpResponse r{.status = error.status, .body = error.body(shape)};
   if (error.retry_after > 0) r.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
   if (!error.allow.empty()) r.headers.emplace_back("Allow", error.allow);
   if (error.status == 401) r.headers.emplace_back("WWW-Authenticate", "Bearer");

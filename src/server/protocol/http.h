@@ -82,7 +82,7 @@ struct HttpResponse {
   std::string content_type = "application/json";
   Headers headers;
 };
-HttpResponse to_response(const ApiError& error);
+HttpResponse to_response(const ApiError& error, ErrorShape shape);
 
 // The bytes of a response's head. `length`: of the body; negative: chunked, or to the end of the connection where
 // `http_1_0`.

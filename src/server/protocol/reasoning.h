@@ -20,6 +20,8 @@ class ReasoningSplitter {
   Output push(std::string_view text);
   // The end of the text: what was held back.
   Output flush();
+  // No reasoning can follow, and nothing is held back.
+  bool in_content() const { return state_ == State::kContent; }
 
  private:
   enum class State {

@@ -1,0 +1,29 @@
+// /v1/messages and /v1/messages/count_tokens, of Anthropic's Messages API.
+#include "server/api.h"
+#include "server/generation.h"
+#include "server/protocol/anthropic_request.h"
+#include "server/writers/anthropic_writer.h"
+
+namespace quire::server {
+
+ApiStatus Api::messages(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
+  QUIRE_TRY(ChatRequest r, parse_anthropic_request(std::move(document), call.loaded.model->limits(), false));
+  return converse(call, std::move(r), [](const GenerationPlan& plan, const GenerationParams& p) {
+    return anthropic_writer({.model = plan.model_name, .stop = p.stop.size() == 1 ? p.stop.front() : ""});
+  });
+}
+
+// Exactly the prompt's tokens that the same conversation would have.
+ApiStatus Api::count_tokens(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
+  const ModelContext& model = *call.loaded.model;
+  QUIRE_TRY(ChatRequest r, parse_anthropic_request(std::move(document), model.limits(), true));
+  report(call, r.ignored);
+  QUIRE_CHECKED(model.check_name(r.params.model));
+  QUIRE_TRY(const EncodedPrompt prompt, model.encode(std::move(r.conversation)));
+  answer(call, {{"input_tokens", prompt.tokens.size()}});
+  return {};
+}
+
+}  // namespace quire::server

@@ -1,0 +1,174 @@
+// The routes of Ollama's API.
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <map>
+
+#include "server/api.h"
+#include "server/embedding_answer.h"
+#include "server/generation.h"
+#include "server/protocol/ollama_request.h"
+#include "server/writers/ollama_writer.h"
+
+namespace quire::server {
+namespace {
+
+// The release of Ollama whose API this is. Clients ask for one that has what they use.
+constexpr const char* kOllamaRelease = "0.12.6";
+
+// 64 hexadecimal digits, as clients expect them, that stay the same as long as texts do.
+std::string digest_of(const ModelContext& m) {
+  const std::string& text = m.fingerprint();
+  unsigned char bytes[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), bytes);
+  std::string digest;
+  for (const unsigned char b : bytes) digest += fmt::format("{:02x}", b);
+  return digest;
+}
+
+int64_t parameters_of(const ModelContext& m) {
+  int64_t n = 0;
+  for (const gguf::TensorInfo& t : m.loaded().file.tensors()) n += t.elems();
+  return n;
+}
+
+// "8.0B", "630.2M"
+std::string size_text(int64_t parameters) {
+  const auto n = static_cast<double>(parameters);
+  return n >= 1e9 ? fmt::format("{:.1f}B", n / 1e9) : fmt::format("{:.1f}M", n / 1e6);
+}
+
+// The type that most bytes of the weights have.
+std::string quantization_of(const ModelContext& m) {
+  std::map<DType, int64_t> bytes;
+  for (const gguf::TensorInfo& t : m.loaded().file.tensors()) bytes[t.dtype] += t.bytes;
+  const auto most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? "unknown" : std::string(dtype_name(most->first));
+}
+
+Json details_json(const ModelContext& m) {
+  const std::string& architecture = m.loaded().model->config().architecture;
+  return {{"parent_model", ""},
+          {"format", "gguf"},
+          {"family", architecture},
+          {"families", Json::array({architecture})},
+          {"parameter_size", size_text(parameters_of(m))},
+          {"quantization_level", quantization_of(m)}};
+}
+
+std::string created_text(const ModelContext& m) {
+  const std::time_t at = m.created();
+  std::tm utc{};
+  gmtime_r(&at, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                     utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
+
+Json model_json(const ModelContext& m, const std::string& name) {
+  return {{"name", name},
+          {"model", name},
+          {"modified_at", created_text(m)},
+          {"size", m.loaded().file.tensor_bytes()},
+          {"digest", digest_of(m)},
+          {"details", details_json(m)}};
+}
+
+Json capabilities_of(const ModelContext& m) {
+  Json all = Json::array({"completion", "embedding"});
+  if (m.limits().template_tools) all.push_back("tools");
+  if (!m.limits().effort_variable.empty()) all.push_back("thinking");
+  return all;
+}
+
+}  // namespace
+
+ApiStatus Api::ollama_root(Call& call) {
+  answer(call, HttpResponse{.body = "Ollama is running", .content_type = "text/plain; charset=utf-8"});
+  return {};
+}
+
+ApiStatus Api::ollama_version(Call& call) {
+  answer(call, {{"version", kOllamaRelease}});
+  return {};
+}
+
+ApiStatus Api::ollama_tags(Call& call) {
+  Json models = Json::array();
+  for (const std::string& name : call.loaded.model->names()) models.push_back(model_json(*call.loaded.model, name));
+  answer(call, {{"models", std::move(models)}});
+  return {};
+}
+
+ApiStatus Api::ollama_ps(Call& call) {
+  const ModelContext& m = *call.loaded.model;
+  Json running = model_json(m, m.name());
+  running.erase("modified_at");
+  running["expires_at"] = "9999-12-31T23:59:59Z";  // it stays as long as the server
+  running["size_vram"] = running["size"];
+  running["context_length"] = m.context();
+  answer(call, {{"models", Json::array({std::move(running)})}});
+  return {};
+}
+
+ApiStatus Api::ollama_show(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
+  const ModelContext& m = *call.loaded.model;
+  QUIRE_TRY(const OllamaLoad asked, parse_ollama_show(std::move(document), m.limits()));
+  report(call, asked.ignored);
+  QUIRE_CHECKED(m.check_name(asked.model));
+  const ModelConfig& c = m.loaded().model->config();
+  answer(call, {{"modelfile", ""},
+                {"parameters", ""},
+                {"template", m.chat_template()},
+                {"details", details_json(m)},
+                {"model_info",
+                 {{"general.architecture", c.architecture},
+                  {"general.parameter_count", parameters_of(m)},
+                  {c.architecture + ".context_length", m.context()},
+                  {c.architecture + ".embedding_length", c.d_model}}},
+                {"capabilities", capabilities_of(m)},
+                {"modified_at", created_text(m)}});
+  return {};
+}
+
+ApiStatus Api::ollama_chat(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
+  QUIRE_TRY(auto parsed, parse_ollama_chat(std::move(document), call.loaded.model->limits()));
+  if (auto* const chat = std::get_if<ChatRequest>(&parsed))
+    return converse(call, std::move(*chat), [](const GenerationPlan& plan, const GenerationParams&) {
+      return ollama_writer(OllamaAnswer::kChat, plan.model_name);
+    });
+  const OllamaLoad& load = std::get<OllamaLoad>(parsed);
+  report(call, load.ignored);
+  QUIRE_CHECKED(call.loaded.model->check_name(load.model));
+  answer(call, ollama_loaded(OllamaAnswer::kChat, load.model));
+  return {};
+}
+
+ApiStatus Api::ollama_generate(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
+  QUIRE_TRY(auto parsed, parse_ollama_generate(std::move(document), call.loaded.model->limits()));
+  if (auto* const chat = std::get_if<ChatRequest>(&parsed))
+    return converse(call, std::move(*chat), [](const GenerationPlan& plan, const GenerationParams&) {
+      return ollama_writer(OllamaAnswer::kGenerate, plan.model_name);
+    });
+  if (auto* const text = std::get_if<CompletionRequest>(&parsed))
+    return go_on(call, std::move(*text),
+                 [](const GenerationPlan& plan, const GenerationParams&, const std::vector<std::string>&) {
+                   return ollama_writer(OllamaAnswer::kGenerate, plan.model_name);
+                 });
+  const OllamaLoad& load = std::get<OllamaLoad>(parsed);
+  report(call, load.ignored);
+  QUIRE_CHECKED(call.loaded.model->check_name(load.model));
+  answer(call, ollama_loaded(OllamaAnswer::kGenerate, load.model));
+  return {};
+}
+
+ApiStatus Api::ollama_embed(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
+  QUIRE_TRY(EmbeddingRequest r, parse_ollama_embed(std::move(document), call.loaded.model->limits()));
+  return embed(call, std::move(r), ollama_embeddings);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,177 @@
+#include "server/protocol/ollama_request.h"
+
+#include "server/protocol/chat_body.h"
+#include "server/protocol/constraint.h"
+
+namespace quire::server {
+namespace {
+
+// Ollama's clients name a model with its tag: "latest" is the one that there is.
+void pass_model(Fields& f, ChatBody& chat) {
+  std::string model, name;
+  f.text("model", model, 256);
+  f.text("name", name, 256);
+  if (model.empty()) model = std::move(name);
+  constexpr std::string_view kLatest = ":latest";
+  if (model.ends_with(kLatest)) model.resize(model.size() - kLatest.size());
+  if (!model.empty()) chat.set("model", std::move(model));
+}
+
+// "options": how to sample. What is about memory and devices is the operator's.
+ApiStatus pass_options(Fields& f, ChatBody& chat) {
+  Json* options = f.take_object("options");
+  if (options == nullptr) return {};
+  Fields inner(*options, f.ignored(), "options.");
+  for (const auto& [theirs, ours] : {std::pair{"temperature", "temperature"},
+                                     {"top_p", "top_p"},
+                                     {"min_p", "min_p"},
+                                     {"typical_p", "typical_p"},
+                                     {"seed", "seed"},
+                                     {"stop", "stop"},
+                                     {"repeat_penalty", "repetition_penalty"},
+                                     {"presence_penalty", "presence_penalty"},
+                                     {"frequency_penalty", "frequency_penalty"}})
+    if (Json* value = inner.take(theirs)) chat.set(ours, std::move(*value));
+  // 0: every token, and -1, -2: as many as there is room for.
+  if (Json* k = inner.take("top_k")) chat.set("top_k", *k == 0 ? Json(-1) : std::move(*k));
+  Json* most = inner.take("num_predict");
+  if (most != nullptr && *most != -1 && *most != -2) chat.set("max_tokens", std::move(*most));
+  return inner.finish();
+}
+
+// A template's switch. What has none is not thought about, or always.
+void pass_think(Fields& f, const RequestLimits& limits, ChatBody& chat) {
+  Json* think = f.take("think");
+  if (think == nullptr) return;
+  if (limits.effort_variable.empty()) return f.note_ignored("think");
+  if (think->is_boolean())
+    chat.set("reasoning_effort", *think ? "medium" : "none");
+  else
+    chat.set("reasoning_effort", std::move(*think));
+}
+
+ApiStatus pass_common(Fields& f, const RequestLimits& limits, ChatBody& chat) {
+  pass_model(f, chat);
+  QUIRE_CHECKED(pass_options(f, chat));
+  pass_think(f, limits, chat);
+  bool stream = true;
+  f.boolean("stream", stream);
+  chat.set("stream", stream);
+  f.ignore("keep_alive");  // the model stays as long as the server
+  const Json* format = f.take("format");
+  if (format != nullptr && *format != "")
+    ask_constraint(f, "format", "structured output is not supported by this server yet");
+  for (const char* name : {"logprobs", "top_logprobs", "truncate", "shift"})
+    f.unserved(name, "this API has it here in no answer", {false, true, 0});
+  return {};
+}
+
+ApiStatus refuse_images(Json& object, const std::string& field) {
+  const auto images = object.find("images");
+  if (images == object.end() || images->is_null() || (images->is_array() && images->empty())) return {};
+  return bad_field(field, "unsupported_parameter", "'{}' is not supported: this server reads text only", field);
+}
+
+// A message as ours: its names for thinking and for whose result it is differ.
+ApiStatus pass_message(Json& m, const std::string& where, ChatBody& chat) {
+  if (!m.is_object()) return bad_field(where, "invalid_type", "'{}' must be an object, not {}", where, json_kind(m));
+  QUIRE_CHECKED(refuse_images(m, where + ".images"));
+  Json message = Json::object();
+  for (const auto& [theirs, ours] : {std::pair{"role", "role"},
+                                     {"content", "content"},
+                                     {"thinking", "reasoning_content"},
+                                     {"tool_name", "name"},
+                                     {"tool_call_id", "tool_call_id"}})
+    if (const auto at = m.find(theirs); at != m.end() && *at != Json()) message[ours] = std::move(*at);
+  if (const auto calls = m.find("tool_calls"); calls != m.end() && calls->is_array() && !calls->empty()) {
+    for (Json& call : *calls)
+      if (call.is_object() && !call.contains("type")) call["type"] = "function";
+    message["tool_calls"] = std::move(*calls);
+  }
+  if (!message.contains("content")) message["content"] = "";
+  chat.messages().push_back(std::move(message));
+  return {};
+}
+
+OllamaLoad load_of(IgnoredFields ignored, JsonDocument& chat) {
+  return {.ignored = std::move(ignored), .model = chat->value("model", std::string())};
+}
+
+}  // namespace
+
+ApiResult<std::variant<ChatRequest, OllamaLoad>> parse_ollama_chat(JsonDocument body, const RequestLimits& limits) {
+  using Parsed = std::variant<ChatRequest, OllamaLoad>;
+  IgnoredFields ignored{.strict = limits.strict_parameters};
+  Fields f(*body, ignored);
+  ChatBody chat(f);
+  QUIRE_CHECKED(pass_common(f, limits, chat));
+  chat.pass({"tools"});
+  Json* messages = f.take("messages");
+  if (messages != nullptr && !messages->is_array())
+    return bad_field("messages", "invalid_type", "'messages' must be an array, not {}", json_kind(*messages));
+  for (size_t i = 0; messages != nullptr && i < messages->size(); ++i)
+    QUIRE_CHECKED(pass_message((*messages)[i], fmt::format("messages[{}]", i), chat));
+  QUIRE_TRY(JsonDocument converted, chat.take());
+  if ((*converted)["messages"].empty()) return Parsed(load_of(std::move(ignored), converted));
+  QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(converted), limits, std::move(ignored)));
+  return Parsed(std::move(r));
+}
+
+ApiResult<std::variant<ChatRequest, CompletionRequest, OllamaLoad>> parse_ollama_generate(JsonDocument body,
+                                                                                          const RequestLimits& limits) {
+  using Parsed = std::variant<ChatRequest, CompletionRequest, OllamaLoad>;
+  IgnoredFields ignored{.strict = limits.strict_parameters};
+  QUIRE_CHECKED(refuse_images(*body, "images"));
+  Fields f(*body, ignored);
+  ChatBody chat(f);
+  QUIRE_CHECKED(pass_common(f, limits, chat));
+  f.ignore("images");
+  std::string prompt, system;
+  bool raw = false;
+  f.text("prompt", prompt, SIZE_MAX);
+  f.text("system", system, SIZE_MAX);
+  f.boolean("raw", raw);
+  f.refuse("suffix", "text cannot be inserted", {""});
+  f.refuse("template", "the server's own template is used; say \"raw\" to use none", {""});
+  f.refuse("context", "earlier texts go into the prompt, or use /api/chat", {Json::array()});
+  if (!raw && !system.empty()) chat.add_message("system")["content"] = std::move(system);
+  if (!raw) chat.add_message("user")["content"] = prompt;
+  QUIRE_TRY(JsonDocument converted, chat.take());
+  if (prompt.empty()) return Parsed(load_of(std::move(ignored), converted));
+  if (!raw) {
+    QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(converted), limits, std::move(ignored)));
+    return Parsed(std::move(r));
+  }
+  converted->erase("messages");
+  converted->erase("reasoning_effort");
+  (*converted)["prompt"] = std::move(prompt);
+  QUIRE_TRY(CompletionRequest r, parse_completion_request(std::move(converted), limits, std::move(ignored)));
+  r.short_by_default = false;
+  return Parsed(std::move(r));
+}
+
+ApiResult<OllamaLoad> parse_ollama_show(JsonDocument body, const RequestLimits& limits) {
+  IgnoredFields ignored{.strict = limits.strict_parameters};
+  Fields f(*body, ignored);
+  ChatBody request(f);
+  pass_model(f, request);
+  for (const char* name : {"verbose", "system", "template", "options"}) f.ignore(name);
+  QUIRE_TRY(JsonDocument converted, request.take());
+  return load_of(std::move(ignored), converted);
+}
+
+ApiResult<EmbeddingRequest> parse_ollama_embed(JsonDocument body, const RequestLimits& limits) {
+  IgnoredFields ignored{.strict = limits.strict_parameters};
+  Fields f(*body, ignored);
+  ChatBody request(f);
+  pass_model(f, request);
+  request.pass({"input", "dimensions"});
+  f.ignore("keep_alive");
+  f.unserved("truncate", "inputs that do not fit are refused", {false, true});
+  f.unserved("options", "they change no embedding");
+  QUIRE_TRY(JsonDocument converted, request.take());
+  converted->erase("messages");
+  return parse_embedding_request(std::move(converted), limits, std::move(ignored));
+}
+
+}  // namespace quire::server

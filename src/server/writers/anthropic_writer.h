@@ -1,0 +1,16 @@
+// Messages of Anthropic's API, whole and as server-sent events.
+#pragma once
+
+#include "server/answer_writer.h"
+
+namespace quire::server {
+
+struct AnthropicEnvelope {
+  std::string model;
+  std::string
+      stop;  // the request's only stop text; empty: none, or several, of which it is not known which one ended it
+};
+
+std::unique_ptr<AnswerWriter> anthropic_writer(AnthropicEnvelope envelope);
+
+}  // namespace quire::server

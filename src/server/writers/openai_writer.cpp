@@ -1,0 +1,241 @@
+#include "server/writers/openai_writer.h"
+
+#include <ctime>
+
+#include "server/random_id.h"
+#include "tokenizer/unicode.h"
+
+namespace quire::server {
+namespace {
+
+using Kind = AnswerEvent::Kind;
+
+Json or_null(const std::string& text) {
+  return text.empty() ? Json() : Json(text);
+}
+
+// What both kinds of completions have in common: an object around a list of choices, alone or as a chunk of a stream.
+class OpenAiWriter : public AnswerWriter {
+ public:
+  std::string whole(std::span<const WholeAnswer> answers, const Usage& usage) override {
+    std::string body = envelope(names_.object);
+    for (const WholeAnswer& a : answers) {
+      if (a.part->index > 0) body += ',';
+      body += whole_choice(*a.part, a.prompt);
+    }
+    return body + R"(],"usage":)" + dump(usage.json()) + beside(answers.front().prompt) + '}';
+  }
+  std::string opening(int index, const PromptReport* prompt, const UsageNow& usage) override {
+    const std::string choice = opening_choice(index, prompt);
+    return choice.empty() ? "" : event(choice, usage);
+  }
+  std::string piece(const AnswerPart& part, const UsageNow& usage) override { return event(piece_choice(part), usage); }
+  std::string end(const UsageNow& usage) override {
+    return (options_.include_usage ? event({}, usage, true) : "") + "data: [DONE]\n\n";
+  }
+  std::string failure(const ApiError& error) override {
+    return "data: " + error.body(ErrorShape::kOpenAi) + "\n\ndata: [DONE]\n\n";
+  }
+
+ protected:
+  struct Names {
+    std::string_view id_prefix, object, chunk_object;  // "chatcmpl-"; of a whole answer; of a stream's chunk
+  };
+  OpenAiWriter(OpenAiEnvelope options, Names names)
+      : options_(std::move(options)),
+        names_(names),
+        id_(std::string(names.id_prefix) + random_hex()),
+        created_(std::time(nullptr)) {}
+
+  // JSON text, each of them. An entry of "choices" in a whole answer.
+  virtual std::string whole_choice(const AnswerPart& part, const PromptReport* prompt) const = 0;
+  // The entry of the chunk that opens an answer's stream, or empty for none.
+  virtual std::string opening_choice(int index, const PromptReport* prompt) const = 0;
+  virtual std::string piece_choice(const AnswerPart& part) = 0;
+  // Members of a whole answer beside "choices", each after a comma.
+  virtual std::string beside(const PromptReport*) const { return {}; }
+
+ private:
+  // The beginning of an object, up to its choices.
+  std::string envelope(std::string_view object) const {
+    std::string text = dump({{"id", id_},
+                             {"object", std::string(object)},
+                             {"created", created_},
+                             {"model", options_.model},
+                             {"system_fingerprint", options_.fingerprint}});
+    text.back() = ',';
+    return text + R"("choices":[)";
+  }
+  // `choice`: JSON text of the only one, or empty.
+  std::string event(std::string_view choice, const UsageNow& usage, bool last = false) const {
+    std::string text = "data: " + envelope(names_.chunk_object);
+    text += choice;
+    text += ']';
+    if (last || options_.continuous_usage)
+      text += R"(,"usage":)" + dump(usage().json());
+    else if (options_.include_usage)
+      text += R"(,"usage":null)";
+    return text + "}\n\n";
+  }
+
+  OpenAiEnvelope options_;
+  Names names_;
+  std::string id_;
+  int64_t created_;
+};
+
+// A token as text and bytes. Part of a character has bytes that no text shows.
+Json token_json(const Tokenizer& t, TokenId token, float logprob) {
+  const std::string_view bytes = t.token_bytes(token, true);
+  Json list = Json::array();
+  for (const char c : bytes) list.push_back(static_cast<unsigned char>(c));
+  return {{"token", unicode::replace_invalid(bytes)}, {"logprob", logprob}, {"bytes", std::move(list)}};
+}
+
+class ChatWriter : public OpenAiWriter {
+ public:
+  ChatWriter(OpenAiEnvelope options, const Tokenizer& tokenizer, bool logprobs)
+      : OpenAiWriter(std::move(options), {"chatcmpl-", "chat.completion", "chat.completion.chunk"}),
+        tokenizer_(tokenizer),
+        logprobs_(logprobs) {}
+
+ private:
+  std::string whole_choice(const AnswerPart& p, const PromptReport*) const override {
+    const std::string reasoning = text_of(p.events, Kind::kReasoning);
+    const std::vector<ToolCall> calls = whole_calls(p.events);
+    std::string text = whole_text(p.events);
+    // As the API has it: an answer that only calls has no content.
+    Json message = {{"role", "assistant"},
+                    {"content", text.empty() && !calls.empty() ? Json() : Json(std::move(text))}};
+    if (!reasoning.empty()) message["reasoning_content"] = reasoning;
+    for (const ToolCall& c : calls)
+      message["tool_calls"].push_back(
+          {{"id", c.id}, {"type", "function"}, {"function", {{"name", c.name}, {"arguments", c.arguments}}}});
+    message["refusal"] = nullptr;
+    return dump({{"index", p.index},
+                 {"message", std::move(message)},
+                 {"logprobs", logprobs(p)},
+                 {"finish_reason", or_null(p.finish)}});
+  }
+
+  std::string opening_choice(int index, const PromptReport*) const override {
+    return dump({{"index", index},
+                 {"delta", {{"role", "assistant"}, {"content", ""}}},
+                 {"logprobs", nullptr},
+                 {"finish_reason", nullptr}});
+  }
+
+  std::string piece_choice(const AnswerPart& p) override {
+    Json delta = Json::object();
+    const std::string reasoning = text_of(p.events, Kind::kReasoning), content = text_of(p.events, Kind::kText);
+    if (!reasoning.empty()) delta["reasoning_content"] = reasoning;
+    if (!content.empty()) delta["content"] = content;
+    if (Json calls = call_deltas(p); !calls.empty()) delta["tool_calls"] = std::move(calls);
+    return dump({{"index", p.index},
+                 {"delta", std::move(delta)},
+                 {"logprobs", logprobs(p)},
+                 {"finish_reason", or_null(p.finish)}});
+  }
+
+  // What a part has of each call, as one entry: clients put the arguments of entries with the same index together.
+  Json call_deltas(const AnswerPart& p) {
+    const auto at = static_cast<size_t>(p.index);
+    if (calls_.size() <= at) calls_.resize(at + 1, 0);
+    int& begun = calls_[at];
+    Json deltas = Json::array();
+    for (const AnswerEvent& e : p.events) {
+      if (e.kind == Kind::kCallBegin) {
+        deltas.push_back({{"index", begun++},
+                          {"id", e.id},
+                          {"type", "function"},
+                          {"function", {{"name", e.text}, {"arguments", ""}}}});
+      } else if (e.kind == Kind::kCallArguments) {
+        if (deltas.empty()) deltas.push_back({{"index", begun - 1}, {"function", {{"arguments", ""}}}});
+        deltas.back()["function"]["arguments"].get_ref<std::string&>() += e.text;
+      }
+    }
+    return deltas;
+  }
+
+  std::string beside(const PromptReport* prompt) const override {
+    if (prompt == nullptr || prompt->prompt_logprobs().empty()) return {};
+    return R"(,"prompt_logprobs":)" + prompt->prompt_logprobs();
+  }
+
+  Json logprobs(const AnswerPart& p) const {
+    if (!logprobs_) return nullptr;
+    Json content = Json::array();
+    for (const TokenReport& r : p.tokens) {
+      Json entry = token_json(tokenizer_, r.token, r.logprob);
+      Json& top = entry["top_logprobs"] = Json::array();
+      for (const TokenLogprob& a : r.top) top.push_back(token_json(tokenizer_, a.token, a.logprob));
+      content.push_back(std::move(entry));
+    }
+    return {{"content", std::move(content)}, {"refusal", nullptr}};
+  }
+
+  const Tokenizer& tokenizer_;
+  bool logprobs_;
+  std::vector<int> calls_;  // of each answer: how many have begun
+};
+
+class CompletionWriter : public OpenAiWriter {
+ public:
+  CompletionWriter(OpenAiEnvelope options, const Tokenizer& tokenizer, bool logprobs, std::vector<std::string> echoes)
+      : OpenAiWriter(std::move(options), {"cmpl-", "text_completion", "text_completion"}),
+        tokenizer_(tokenizer),
+        logprobs_(logprobs),
+        echoes_(std::move(echoes)) {}
+
+ private:
+  std::string whole_choice(const AnswerPart& p, const PromptReport* prompt) const override {
+    return entry(p, std::string(echo(p.index)) + text_of(p.events, Kind::kText), logprobs(p, lists_of(prompt)), prompt);
+  }
+  std::string opening_choice(int index, const PromptReport* prompt) const override {
+    if (echo(index).empty()) return {};
+    const AnswerPart nothing{.index = index};
+    return entry(nothing, std::string(echo(index)), logprobs(nothing, lists_of(prompt)), prompt);
+  }
+  std::string piece_choice(const AnswerPart& p) override {
+    return entry(p, text_of(p.events, Kind::kText), logprobs(p, nullptr), nullptr);
+  }
+
+  std::string_view echo(int index) const {
+    return echoes_.empty() ? std::string_view() : echoes_.at(static_cast<size_t>(index));
+  }
+  static const LogprobLists* lists_of(const PromptReport* prompt) {
+    return prompt == nullptr ? nullptr : prompt->lists();
+  }
+  static std::string entry(const AnswerPart& p, std::string text, const std::string& logprobs,
+                           const PromptReport* prompt) {
+    std::string all = fmt::format(R"({{"index":{},"text":{},"logprobs":)", p.index, dump(std::move(text)));
+    all += logprobs;
+    all += R"(,"finish_reason":)" + dump(or_null(p.finish));
+    if (prompt != nullptr && !prompt->prompt_logprobs().empty())
+      all += R"(,"prompt_logprobs":)" + prompt->prompt_logprobs();
+    return all + '}';
+  }
+  // The older form: parallel lists, those of the prompt first.
+  std::string logprobs(const AnswerPart& p, const LogprobLists* prompt) const {
+    if (!logprobs_) return "null";
+    LogprobLists lists(tokenizer_, characters(echo(p.index)) + p.text_offset);
+    for (const TokenReport& r : p.tokens) lists.add(r.token, r.logprob, r.top);
+    return lists.json(prompt);
+  }
+
+  const Tokenizer& tokenizer_;
+  bool logprobs_;
+  std::vector<std::string> echoes_;
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerWriter> chat_writer(OpenAiEnvelope envelope, const Tokenizer& tokenizer, bool logprobs) {
+  return std::make_unique<ChatWriter>(std::move(envelope), tokenizer, logprobs);
+}
+std::unique_ptr<AnswerWriter> completion_writer(OpenAiEnvelope envelope, const Tokenizer& tokenizer, bool logprobs,
+                                                std::vector<std::string> echoes) {
+  return std::make_unique<CompletionWriter>(std::move(envelope), tokenizer, logprobs, std::move(echoes));
+}
+
+}  // namespace quire::server

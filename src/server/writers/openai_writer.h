@@ -1,0 +1,23 @@
+// Chat and text completions of the OpenAI API, whole and as server-sent events.
+#pragma once
+
+#include "server/answer_writer.h"
+
+namespace quire::server {
+
+// What every object says of its request.
+struct OpenAiEnvelope {
+  std::string model, fingerprint;
+  bool include_usage = false;     // a last chunk with the usage
+  bool continuous_usage = false;  // the usage so far in every chunk
+};
+
+// {"index", "message": {"role", "content", "reasoning_content", "tool_calls"}, "logprobs", "finish_reason"}; beside
+// them "prompt_logprobs", if it is wanted. `tokenizer` must outlive the writer.
+std::unique_ptr<AnswerWriter> chat_writer(OpenAiEnvelope envelope, const Tokenizer& tokenizer, bool logprobs);
+// {"index", "text", "logprobs", "finish_reason", "prompt_logprobs"}, the last one if it is wanted. `echoes`: text that
+// stands before the answer of that index, or empty.
+std::unique_ptr<AnswerWriter> completion_writer(OpenAiEnvelope envelope, const Tokenizer& tokenizer, bool logprobs,
+                                                std::vector<std::string> echoes);
+
+}  // namespace quire::server

@@ -1,0 +1,147 @@
+"""The official clients of four APIs, with tools, against a running server: agents_test.py URL KEY. See agents.sh.
+
+The demo model was never taught to call a tool: what is tested is that requests with tools, and conversations that have
+calls, are answered, and that the answers are what the clients' own parsers expect.
+"""
+
+import sys
+import unittest
+
+import anthropic
+import litellm
+import ollama
+import openai
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+
+URL, KEY = sys.argv[1:3]
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Weather", "parameters": SCHEMA}}
+ASK = [{"role": "user", "content": "77+94"}]
+HISTORY = ASK + [
+    {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}]},
+    {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+]
+
+
+class OpenAi(unittest.TestCase):
+    client = openai.OpenAI(base_url=URL + "/v1", api_key=KEY, max_retries=0, timeout=120)
+
+    def test_chat(self):
+        plain = self.client.chat.completions.create(model="demo", messages=ASK, temperature=0)
+        self.assertEqual(plain.choices[0].message.content, "171")
+        r = self.client.chat.completions.create(model="demo", messages=HISTORY, tools=[TOOL], max_tokens=30)
+        self.assertIn(r.choices[0].finish_reason, ("stop", "length", "tool_calls"))
+        with self.client.chat.completions.stream(model="demo", messages=HISTORY, tools=[TOOL], max_tokens=30,
+                                                 seed=1) as stream:
+            for _ in stream:
+                pass
+            streamed = stream.get_final_completion()
+        whole = self.client.chat.completions.create(model="demo", messages=HISTORY, tools=[TOOL], max_tokens=30, seed=1)
+        self.assertEqual(streamed.choices[0].message.content, whole.choices[0].message.content)
+
+    def test_responses(self):
+        r = self.client.responses.create(model="demo", input="77+94", temperature=0)
+        self.assertEqual(r.output_text, "171")
+        self.assertEqual(r.status, "completed")
+        items = [{"role": "user", "content": "77+94"},
+                 {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": '{"city": "Paris"}'},
+                 {"type": "function_call_output", "call_id": "c1", "output": "sunny"}]
+        tools = [{"type": "function", "name": "get_weather", "parameters": SCHEMA, "strict": False}]
+        with self.client.responses.stream(model="demo", input=items, tools=tools, max_output_tokens=30) as stream:
+            kinds = [event.type for event in stream]
+        self.assertEqual(kinds[0], "response.created")
+        self.assertIn(kinds[-1], ("response.completed", "response.incomplete"))
+        with self.client.responses.stream(model="demo", input="77+94", temperature=0) as stream:
+            text = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
+            self.assertEqual(stream.get_final_response().output_text, text)
+        self.assertEqual(text, "171")
+        with self.assertRaises(openai.BadRequestError) as e:
+            self.client.responses.create(model="demo", input="a", previous_response_id="resp_1")
+        self.assertEqual(e.exception.param, "previous_response_id")
+
+
+class Anthropic(unittest.TestCase):
+    client = anthropic.Anthropic(base_url=URL, api_key=KEY, max_retries=0, timeout=120)
+    tools = [{"name": "get_weather", "description": "Weather", "input_schema": SCHEMA}]
+
+    def test_message_and_stream(self):
+        options = dict(model="demo", max_tokens=50, messages=ASK, extra_body={"temperature": 0})
+        r = self.client.messages.create(**options)
+        self.assertEqual(r.content[-1].text, "171")
+        self.assertEqual(r.stop_reason, "end_turn")
+        with self.client.messages.stream(**options) as stream:
+            self.assertEqual("".join(stream.text_stream), "171")
+            self.assertEqual(stream.get_final_message().usage.output_tokens, r.usage.output_tokens)
+
+    def test_tools_and_counts(self):
+        history = ASK + [
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "get_weather",
+                                               "input": {"city": "Paris"}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "sunny"}]},
+        ]
+        r = self.client.messages.create(model="demo", max_tokens=20, messages=history, tools=self.tools)
+        self.assertIn(r.stop_reason, ("end_turn", "max_tokens", "tool_use"))
+        counted = self.client.messages.count_tokens(model="demo", messages=history, tools=self.tools)
+        self.assertEqual(counted.input_tokens, r.usage.input_tokens + r.usage.cache_read_input_tokens)
+
+    def test_errors(self):
+        with self.assertRaises(anthropic.AuthenticationError):
+            anthropic.Anthropic(base_url=URL, api_key="wrong-key-here", max_retries=0).messages.create(
+                model="demo", max_tokens=5, messages=ASK)
+        with self.assertRaises(anthropic.NotFoundError):
+            self.client.messages.create(model="claude", max_tokens=5, messages=ASK)
+
+
+class Ollama(unittest.TestCase):
+    client = ollama.Client(host=URL, headers={"Authorization": "Bearer " + KEY})
+
+    def test_chat_and_stream(self):
+        r = self.client.chat(model="demo", messages=ASK, options={"temperature": 0})
+        self.assertEqual(r.message.content, "171")
+        parts = self.client.chat(model="demo", messages=ASK, options={"temperature": 0}, stream=True)
+        self.assertEqual("".join(p.message.content for p in parts), "171")
+        r = self.client.chat(model="demo", messages=ASK, tools=[TOOL], options={"num_predict": 20})
+        self.assertTrue(r.done)
+
+    def test_generate_and_models(self):
+        self.assertEqual(self.client.generate(model="demo", prompt="77+94", options={"temperature": 0}).response, "171")
+        self.assertEqual(self.client.list().models[0].model, "demo")
+        self.assertIn("tools", self.client.show("demo").capabilities)
+        self.assertEqual(self.client.ps().models[0].model, "demo")
+        self.assertEqual(len(self.client.embed(model="demo", input=["a", "b"]).embeddings), 2)
+        with self.assertRaises(ollama.ResponseError):
+            self.client.chat(model="other", messages=ASK)
+
+
+class LiteLlm(unittest.TestCase):
+    def test_three_apis(self):
+        for model, base in (("openai/demo", URL + "/v1"), ("anthropic/demo", URL), ("ollama_chat/demo", URL)):
+            with self.subTest(model):
+                options = dict(model=model, api_base=base, api_key=KEY, temperature=0, max_tokens=50)
+                self.assertEqual(litellm.completion(messages=ASK, **options).choices[0].message.content, "171")
+                chunks = litellm.completion(messages=ASK, stream=True, **options)
+                self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks), "171")
+                r = litellm.completion(messages=HISTORY, tools=[TOOL], **options)
+                self.assertIsNotNone(r.choices[0].finish_reason)
+
+
+class LangChain(unittest.TestCase):
+    def test_bind_tools(self):
+        @tool
+        def get_weather(city: str) -> str:
+            """Weather of a city."""
+            return city
+
+        chat = ChatOpenAI(model="demo", base_url=URL + "/v1", api_key=KEY, temperature=0, max_tokens=30)
+        bound = chat.bind_tools([get_weather])
+        call = {"name": "get_weather", "args": {"city": "Paris"}, "id": "call_1"}
+        history = [HumanMessage("77+94"), AIMessage("", tool_calls=[call]), ToolMessage("sunny", tool_call_id="call_1")]
+        whole = bound.invoke(history)
+        self.assertEqual("".join(c.content for c in bound.stream(history)), whole.content)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v"])
