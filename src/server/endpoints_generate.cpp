@@ -37,6 +37,7 @@ Job make_job(const GenerationParams& p, std::string salt, const SharedTokens& to
   r.stop = p.stop;
   r.stop_tokens = p.stop_tokens;
   r.ignore_eos = p.ignore_eos;
+  r.speculative = p.speculative;
   r.render_special = !p.skip_special_tokens;
   return job;
 }

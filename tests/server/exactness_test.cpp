@@ -46,6 +46,7 @@ void add_wishes(Random& r, Json& body) {
   body["seed"] = r.number(0, 1000);
   body["temperature"] = r.once_in(2) ? 0.0 : 0.9;
   body["ignore_eos"] = !r.once_in(3);
+  if (r.once_in(4)) body["speculative"] = false;
   if (r.once_in(4)) body["stream"] = true;
   if (r.once_in(4)) body["repetition_penalty"] = 1.3;
   if (r.once_in(5)) body["frequency_penalty"] = 0.5;

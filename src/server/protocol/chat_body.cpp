@@ -16,7 +16,7 @@ void ChatBody::pass(std::initializer_list<std::string_view> names) {
 
 void ChatBody::pass_extensions() {
   pass({"seed", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias",
-        "min_tokens", "stop_token_ids", "ignore_eos", "skip_special_tokens", "priority", "cache_salt",
+        "min_tokens", "stop_token_ids", "ignore_eos", "speculative", "skip_special_tokens", "priority", "cache_salt",
         "chat_template_kwargs"});
 }
 

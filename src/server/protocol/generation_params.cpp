@@ -102,6 +102,7 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
   f.texts("stop", p.stop, static_cast<size_t>(limits.max_stops), static_cast<size_t>(limits.max_stop_bytes));
   f.tokens("stop_token_ids", p.stop_tokens, static_cast<size_t>(limits.max_stops), limits.vocab);
   f.boolean("ignore_eos", p.ignore_eos);
+  f.boolean("speculative", p.speculative);
   f.integer("prompt_logprobs", p.prompt_logprobs, 0, limits.max_logprobs);
   if (p.stream && p.prompt_logprobs >= 0)
     f.fail(bad_field("prompt_logprobs", "invalid_value",

@@ -62,6 +62,7 @@ struct GenerationParams {
   std::vector<std::string> stop;
   std::vector<TokenId> stop_tokens;
   bool ignore_eos = false;
+  bool speculative = true;  // tokens may be drafted, which changes none
   bool skip_special_tokens = true;
   int priority = 0;                // lower ones are served first, as in vLLM
   std::string cache_salt;          // prompts share what was computed only with those of the same salt
