@@ -1,6 +1,6 @@
-// Whoever else is served, whatever the prefix cache has, and however few blocks there are: what a client is told over
-// HTTP is what a fresh server that has no other client tells it, byte for byte. With --seeds=20 by hand
-// (docs/testing.md).
+// Whoever else is served, whatever the prefix cache has, whatever is drafted, and however few blocks there are: what a
+// client is told over HTTP is what a fresh server that has no other client tells it, byte for byte. With --seeds=20 by
+// hand (docs/testing.md).
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -180,15 +180,21 @@ struct Setting {
   int swap_mib;
   int states;
   int batch;
+  Speculative drafts;
+  int32_t most_drafts;
+  bool adaptive;
 };
-// Pools that hold one request or two, so that others make room: on the host, or by pausing.
-constexpr Setting kSettings[] = {
-    {true, 1, 4096, 64, 24, 256}, {true, 2, 640, 64, 5, 128}, {true, 1, 512, 0, 24, 192}, {false, 2, 640, 64, 0, 256}};
+// Pools that hold one request or two, so that others make room: on the host, or by pausing. Drafts of all kinds, in all
+// steps or where they seem to pay.
+constexpr Setting kSettings[] = {{true, 1, 4096, 64, 24, 256, Speculative::kAuto, 7, true},
+                                 {true, 2, 640, 64, 5, 128, Speculative::kMtp, 3, false},
+                                 {true, 1, 512, 0, 24, 192, Speculative::kAuto, 7, false},
+                                 {false, 2, 640, 64, 0, 256, Speculative::kLookup, 1, false}};
 
 class Exactness : public testing::TestWithParam<const char*> {};
 
 TEST_P(Exactness, ClientsAreToldWhatTheyAreToldAlone) {
-  double hits = 0, swapped = 0;
+  double hits = 0, swapped = 0, accepted = 0;
   const std::string labels = R"({model_name="demo",engine="0"})";
   const Seeds seeds = seeds_or(1);
   for (int seed = seeds.first; seed <= seeds.last; ++seed) {
@@ -207,6 +213,7 @@ TEST_P(Exactness, ClientsAreToldWhatTheyAreToldAlone) {
         e.max_batch_tokens = setting.batch;
         e.patience_steps = 20;
         e.shuffle_blocks = 7;
+        e.speculative = {.mode = setting.drafts, .tokens = setting.most_drafts, .adaptive = setting.adaptive};
       };
       // The first step ends when all requests are there: however busy the machine, blocks are scarce from then on.
       std::promise<void> all_sent;
@@ -225,12 +232,14 @@ TEST_P(Exactness, ClientsAreToldWhatTheyAreToldAlone) {
       EXPECT_TRUE(idle());
       EXPECT_EQ(s.metric("vllm:prefix_cache_hits_total" + labels) > 0, setting.cache);
       hits += s.metric("vllm:prefix_cache_hits_total" + labels);
+      accepted += s.metric("vllm:spec_decode_num_accepted_tokens_total" + labels);
       swapped += s.metric(R"(quire:swapped_blocks_total{model_name="demo",engine="0",direction="in"})");
       if (HasFailure()) return;
     }
   }
   EXPECT_GT(hits, 1000 * seeds.count());
   EXPECT_GT(swapped, 0);
+  EXPECT_GT(accepted, 100 * seeds.count());
 }
 INSTANTIATE_TEST_SUITE_P(Models, Exactness, testing::Values("moe", "dense"),
                          [](const auto& of) { return std::string(of.param); });
