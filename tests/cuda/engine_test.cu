@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <random>
 
 #include "engine/engine.h"
@@ -36,7 +37,7 @@ std::vector<Request> make_requests(int64_t vocab) {
       r.sampling.temperature = 0.9f;
       r.sampling.top_k = 50;
       r.sampling.top_p = 0.95f;
-      r.sampling.repetition_penalty = 1.05f;
+      if (all.size() % 4 == 1) r.sampling.repetition_penalty = 1.05f;
       r.sampling.seed = static_cast<uint64_t>(length);
     }
     all.push_back(std::move(r));
@@ -84,6 +85,19 @@ void expect_same(const PromptLogprobs& got, const PromptLogprobs& want, const st
   }
 }
 
+// Drafts of what was answered alone, of which some are wrong.
+DraftHook partly_right(std::span<const Request> requests, std::span<const Heard> alone) {
+  std::map<std::vector<TokenId>, std::vector<TokenId>> answers;
+  for (size_t i = 0; i < requests.size(); ++i) answers[requests[i].prompt.vector()] = alone[i].tokens;
+  return [answers, random = std::mt19937_64(5)](std::span<const TokenId> prompt, std::span<const TokenId> output,
+                                                int32_t most, std::vector<TokenId>& drafts) mutable {
+    const std::vector<TokenId>& all = answers.at({prompt.begin(), prompt.end()});
+    const uint64_t wrong = random() % 10, count = random() % static_cast<uint64_t>(most + 1);
+    for (size_t i = 0; i < count && output.size() + i < all.size(); ++i)
+      drafts.push_back(all[output.size() + i] ^ (i == wrong ? 1 : 0));
+  };
+}
+
 void expect_texts_of_their_own(const Model& model) {
   const std::vector<Request> requests = make_requests(model->model->config().vocab);
   std::vector<Heard> alone;
@@ -92,6 +106,7 @@ void expect_texts_of_their_own(const Model& model) {
     EXPECT_EQ(std::ssize(alone.back().tokens), r.max_tokens);
     EXPECT_EQ(std::ssize(alone.back().prompt.logprobs), r.prompt_logprobs < 0 ? 0 : std::ssize(r.prompt) - 1);
   }
+  const DraftHook hook = partly_right(requests, alone);
   struct Setting {
     const char* name;
     EngineOptions options;
@@ -114,6 +129,32 @@ void expect_texts_of_their_own(const Model& model) {
        {.max_sequences = 8, .max_batch_tokens = 256, .prefix_cache = true, .state_checkpoints = 16},
        3,
        9},
+      {"drafts, some wrong",
+       {.max_sequences = 8, .max_batch_tokens = 256, .speculative = {.adaptive = false, .hook = hook}},
+       2,
+       1},
+      {"drafts without graphs",
+       {.max_sequences = 32,
+        .max_batch_tokens = 512,
+        .graphs = false,
+        .speculative = {.adaptive = false, .hook = hook}},
+       2,
+       1},
+      {"the block's drafts, alone",
+       {.max_sequences = 1,
+        .max_batch_tokens = 256,
+        .speculative = {.mode = Speculative::kMtp, .tokens = 7, .adaptive = false}},
+       1,
+       0},
+      {"the block's drafts",
+       {.max_sequences = 16,
+        .max_batch_tokens = 256,
+        .prefix_cache = true,
+        .state_checkpoints = 16,
+        .speculative = {.mode = Speculative::kMtp, .tokens = 3, .adaptive = false}},
+       3,
+       1},
+      {"drafts where they pay", {.max_sequences = 16, .speculative = {.mode = Speculative::kAuto}}, 2, 1},
   };
   for (const Setting& s : settings) {
     const std::vector<Heard> crowd = run(model, s.options, requests, s.copies, s.step);
