@@ -16,7 +16,8 @@ using ScoredColumn = unsigned long long;
 __device__ __forceinline__ int32_t column_of(ScoredColumn s) {
   return static_cast<int32_t>(~static_cast<uint32_t>(s));
 }
-__device__ __noinline__ ScoredColumn exact_score(float logit, float inverse_temperature, uint32_t bits, int column) {
+inline __device__ __noinline__ ScoredColumn exact_score(float logit, float inverse_temperature, uint32_t bits,
+                                                        int column) {
   const float score = draw_score(logit, inverse_temperature, gumbel_of(bits));
   return static_cast<ScoredColumn>(ordered(score)) << 32 | ~static_cast<uint32_t>(column);
 }
