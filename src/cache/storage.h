@@ -46,8 +46,13 @@ struct CacheShape {
   DType kv_dtype = DType::kBF16;          // of keys and values
   DType activation_dtype = DType::kBF16;  // of what states keep of tokens
 
-  int32_t window() const { return kWindowTokens + drafts; }
-  int32_t ring() const { return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(delta.conv_taps + drafts))); }
+  // A GPU's kernel has all tokens since the anchor at hand, with the segment's own. The anchor lies up to 15 tokens and
+  // the drafts of the step before behind the segment.
+  int32_t window() const { return kWindowTokens + 2 * drafts; }
+  // The inputs before a segment, and those of its rows.
+  int32_t ring() const {
+    return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(delta.conv_taps + 1 + drafts)));
+  }
   bool has_state() const { return delta.layers > 0; }  // sequences have a slot
 
   // One block over all attention layers, keys and values; one slot over all delta-net layers. Nothing if that is no
