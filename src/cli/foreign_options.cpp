@@ -9,6 +9,20 @@ namespace {
 
 // Commands that run a model.
 constexpr std::string_view kModelCommands = "run serve perplexity compare eval bench bench-batch profile imatrix";
+// Those of them that can draft tokens, and the others.
+constexpr std::string_view kDraftingCommands = "run serve bench-batch profile",
+                           kOtherModelCommands = "perplexity compare eval bench imatrix";
+
+// ---- Drafts ----
+
+constexpr char kLlamaDrafts[] =
+    "-md --model-draft --draft-min --draft-p-min -cd --ctx-size-draft -devd --device-draft -ngld --gpu-layers-draft "
+    "--n-gpu-layers-draft -hfd -hfrd --hf-repo-draft -ctkd -ctvd --cache-type-k-draft --cache-type-v-draft "
+    "--spec-draft-type-k --spec-draft-type-v --spec-type --spec-replace -lcs --lookup-cache-static -lcd "
+    "--lookup-cache-dynamic -td --threads-draft -tbd --threads-batch-draft";
+constexpr char kVllmDrafts[] =
+    "-sc --speculative-model --num-speculative-tokens --spec-method --spec-model --spec-tokens "
+    "--num-lookahead-slots --ngram-prompt-lookup-max --ngram-prompt-lookup-min";
 constexpr std::string_view kWithKvCacheType = "run serve perplexity compare eval bench bench-batch profile";
 constexpr std::string_view kLlama = "llama.cpp", kVllm = "vLLM";
 
@@ -107,19 +121,16 @@ const ForeignOption kModelFile[] = {
      "--allowed-local-media-path --allowed-media-domains --disable-chunked-mm-input --language-model-only "
      "--enable-multimodal-encoder-data-parallel",
      "models read and write text only; leave it out"},
-    {kModelCommands, kLlama, "--draft --draft-n --draft-max",
+    {kDraftingCommands, kLlama, "--draft --draft-n --draft-max",
      "--speculative-tokens says how many tokens are drafted at most"},
-    {kModelCommands, kLlama,
-     "-md --model-draft --draft-min --draft-p-min -cd --ctx-size-draft -devd --device-draft -ngld --gpu-layers-draft "
-     "--n-gpu-layers-draft -hfd -hfrd --hf-repo-draft -ctkd -ctvd "
-     "--cache-type-k-draft --cache-type-v-draft --spec-draft-type-k --spec-draft-type-v --spec-type "
-     "--spec-replace -lcs --lookup-cache-static -lcd --lookup-cache-dynamic -td --threads-draft -tbd "
-     "--threads-batch-draft",
+    {kDraftingCommands, kLlama, kLlamaDrafts,
      "no second model drafts; the model's own block and the text so far do (--speculative)"},
-    {kModelCommands, kVllm,
-     "-sc --speculative-model --num-speculative-tokens --spec-method --spec-model --spec-tokens "
-     "--num-lookahead-slots --ngram-prompt-lookup-max --ngram-prompt-lookup-min",
+    {kDraftingCommands, kVllm, kVllmDrafts,
      "--speculative says who drafts, --speculative-tokens how many; --speculative-config takes both as JSON"},
+    {kOtherModelCommands, kLlama, "--draft --draft-n --draft-max", "nothing is drafted here"},
+    {kOtherModelCommands, kLlama, kLlamaDrafts, "nothing is drafted here"},
+    {kOtherModelCommands, kVllm, kVllmDrafts, "nothing is drafted here"},
+    {kOtherModelCommands, kVllm, "--speculative-config", "nothing is drafted here"},
 };
 
 // ---- Steps and caches of a server ----

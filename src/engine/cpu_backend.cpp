@@ -120,10 +120,12 @@ int64_t CpuBackend::scratch_of(const StepShape& shape, std::span<const Segment> 
                       .history = 0};
   std::fill_n(a.sample_rows, shape.logit_rows, row);
   std::fill_n(a.score_rows, shape.scored_rows, SampleRow{.logprobs = 1, .target = 0});
+  SampleRow draft = row;  // has no history and reports nothing
+  draft.history = draft.logprobs = -1;
   for (int32_t j = 0; j < shape.draft_passes; ++j) {
     Segment* const pass = std::ranges::copy(segments, a.drafts.segments + int64_t{j} * c.segments).out - shape.segments;
     for (int32_t i = 0; i < shape.decodes; ++i) pass[i].row = i, pass[i].count = 1, pass[i].tentative = 0;
-    std::fill_n(a.drafts.samples + int64_t{j} * c.segments, shape.decodes, row);
+    std::fill_n(a.drafts.samples + int64_t{j} * c.segments, shape.decodes, draft);
   }
   Workspace all;
   pool_.set_dry(true);
