@@ -31,7 +31,7 @@ double AcceptanceAverages::expected_tokens(int32_t drafts) const {
 void AcceptanceAverages::observe(int32_t drafts, int32_t accepted) {
   for (int32_t depth = 0; depth < std::min(drafts, accepted + 1); ++depth) {
     float& share = share_[static_cast<size_t>(depth)];
-    share += kWeight * ((depth < accepted ? 1.0f : 0.0f) - share);
+    share += weight_ * ((depth < accepted ? 1.0f : 0.0f) - share);
   }
 }
 

@@ -13,7 +13,16 @@ namespace quire {
 class AcceptanceAverages {
  public:
   static constexpr float kPrior = 0.7f;  // before anything is known
+  // Of one sequence soon, of all sequences of an engine slowly: these are what the next ones begin with.
+  static constexpr float kOfOne = 0.08f, kOfAll = 0.01f;
 
+  explicit AcceptanceAverages(float weight = kOfOne) : weight_(weight) {}
+  // Those of one sequence that begins with these.
+  AcceptanceAverages for_one() const {
+    AcceptanceAverages one = *this;
+    one.weight_ = kOfOne;
+    return one;
+  }
   float at(int32_t depth) const { return share_[static_cast<size_t>(depth)]; }
   // Tokens that a step makes of one sequence with so many drafts: its own, and each draft that is right.
   double expected_tokens(int32_t drafts) const;
@@ -21,7 +30,7 @@ class AcceptanceAverages {
   void observe(int32_t drafts, int32_t accepted);
 
  private:
-  static constexpr float kWeight = 0.08f;  // of a new observation
+  float weight_;  // of a new observation
   std::array<float, kMostDrafts> share_ = {kPrior, kPrior, kPrior, kPrior, kPrior, kPrior, kPrior};
 };
 
@@ -69,7 +78,7 @@ class DraftPlan {
   void observe(int32_t sequences, int32_t drafts, double seconds) { costs_.observe(sequences, drafts, seconds); }
 
  private:
-  static constexpr int32_t kTryEvery = 48;
+  static constexpr int32_t kTryEvery = 96;
   int32_t best(std::span<const DraftOffer> offers, int64_t rows, int32_t turn) const;
   StepCosts costs_;
   int32_t turn_ = 0;

@@ -242,6 +242,7 @@ class Engine {
   StepRecord record_;  // of the step that is planned
   std::function<void(const StepRecord&)> step_observer_;
   DraftPlan draft_plan_;
+  AcceptanceAverages typical_mtp_{AcceptanceAverages::kOfAll}, typical_others_{AcceptanceAverages::kOfAll};
   std::vector<DraftOffer> offers_;              // of those who generate
   std::optional<Clock::time_point> last_step_;  // when it was retired; none: the engine has been idle since
   std::optional<SimulatedAcceptance> chance_;   // of SpeculativeOptions::simulated

@@ -157,6 +157,8 @@ void Engine::admit_planned() {
     queue_.admit(id.v, planned_steps_);
     Sequence& s = running_.add(std::move(waiting_.extract(id.v).mapped()));
     s.admitted = Clock::now();
+    s.drafts.of_mtp = typical_mtp_.for_one();
+    s.drafts.of_others = typical_others_.for_one();
     cache_.admit(s);
     for (Work& w : plan_.work)
       if (w.seq == number) w.seq = SeqId{s.memory.slot};

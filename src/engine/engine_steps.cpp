@@ -156,6 +156,7 @@ int32_t Engine::commit_tokens(const SequenceRows& rows, const StepResults& resul
   // What was computed of drafts that were wrong is computed again: with the tokens that took their places.
   if (rows.drafts > 0) s.planned = s.committed() - 1;
   d.acceptance().observe(rows.drafts, accepted);
+  (d.by_mtp ? typical_mtp_ : typical_others_).observe(rows.drafts, accepted);
   look_up(s);
   if (rows.drafts > 0) count_drafts(rows.drafts, accepted);
   return accepted;
