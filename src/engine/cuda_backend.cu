@@ -89,6 +89,7 @@ class CudaBackend final : public Backend {
   bool replayable(const StepShape& s) const;
   void run(const StepShape& padded, const StepShape& actual);
   cudaGraphExec_t graph_of(const GraphSize& size);
+  Status capture(const GraphSize& size);
   Status launch(const StepShape& shape);
   void compute(const StepShape& shape, Workspace& workspace, bool only_chooses = false);
 
@@ -108,9 +109,6 @@ class CudaBackend final : public Backend {
   HostPages host_pages_;
   int32_t blocks_ = 0, slots_ = 0, suppressed_count_ = 0;
   int64_t graph_kernels_ = 0;  // of a captured step
-  // Graphs of steps with drafts, for which there is memory, and how many there are.
-  static constexpr int kMostSpeculating = 48;
-  int speculating_graphs_ = 0;
   bool lost_ = false;
   Buffer buffers_[kMostDepth];
   const Buffer* last_ = nullptr;  // submitted before: perhaps still under way
@@ -234,7 +232,7 @@ Status CudaBackend::create_caches() {
   const std::optional<int64_t> block = shape.block_bytes(), slot = shape.state_bytes();
   QUIRE_TRY(const GpuMemory m, gpu_memory(weights_->bytes()));
   const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * options_.gpu_memory_utilization);
-  const int64_t speculating = options_.most_drafts() > 0 ? kMostSpeculating : 0;
+  const int64_t speculating = options_.most_drafts() > 0 ? CudaGraphs::kMostSpeculating : 0;
   const int64_t graphs = options_.graphs ? std::ssize(graph_sizes(layout_.capacity())) + speculating : 0;
   const int64_t has = cap - m.used - CudaGraphs::estimated_bytes(graphs, graph_kernels_);
   slots_ = options_.state_slots(model_->model->config());
@@ -268,11 +266,7 @@ Status CudaBackend::create_caches() {
 void CudaBackend::capture_graphs() {
   if (!options_.graphs) return;
   const std::vector<GraphSize> sizes = graph_sizes(layout_.capacity());
-  const Status done = graphs_.capture(context_.stream, sizes, [this](const GraphSize& size) -> Status {
-    QUIRE_CHECKED(launch(shape_of(size, layout_.capacity())));
-    log_.captured(size);
-    return {};
-  });
+  const Status done = graphs_.capture(context_.stream, sizes, [this](const GraphSize& size) { return capture(size); });
   log_.forget();  // of one that failed
   if (!done.ok())
     log_warning(fmt::format("{} of {} graphs are captured ({}): other steps launch their kernels one by one",
@@ -380,21 +374,8 @@ bool CudaBackend::replayable(const StepShape& s) const {
 
 // Null: kernels are launched one by one.
 cudaGraphExec_t CudaBackend::graph_of(const GraphSize& size) {
-  const cudaGraphExec_t found = graphs_.find(size);
-  if (found != nullptr || size.each == 1 || speculating_graphs_ == kMostSpeculating || !context_.status.ok())
-    return found;
-  ++speculating_graphs_;
-  const Status done = graphs_.capture(context_.stream, {&size, 1}, [this](const GraphSize& s) -> Status {
-    QUIRE_CHECKED(launch(shape_of(s, layout_.capacity())));
-    log_.captured(s);
-    return {};
-  });
-  if (!done.ok()) {
-    speculating_graphs_ = kMostSpeculating;
-    log_warning(fmt::format("a step with drafts is not captured ({}): such steps launch their kernels one by one",
-                            done.error().message));
-  }
-  return graphs_.find(size);
+  if (!context_.status.ok()) return nullptr;
+  return graphs_.find_or_capture(context_.stream, size, [this](const GraphSize& s) { return capture(s); });
 }
 
 // By the graph of such a step, or kernel by kernel if there is none.
@@ -407,6 +388,12 @@ void CudaBackend::run(const StepShape& padded, const StepShape& actual) {
   }
   log_.replayed(size, [&] { compute(actual, *workspace_, true); });
   context_.keep(cuda::check(cudaGraphLaunch(graph, context_.stream), "replaying a step"));
+}
+
+Status CudaBackend::capture(const GraphSize& size) {
+  QUIRE_CHECKED(launch(shape_of(size, layout_.capacity())));
+  log_.captured(size);
+  return {};
 }
 
 // For captures: an error is what an operator or a launch said.

@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "core/log.h"
+
 namespace quire {
 namespace {
 
@@ -53,6 +55,18 @@ Status CudaGraphs::capture(cudaStream_t stream, std::span<const GraphSize> sizes
     graphs_.emplace(size, made);
   }
   return cuda::check(cudaStreamSynchronize(stream), "uploading graphs");
+}
+
+cudaGraphExec_t CudaGraphs::find_or_capture(cudaStream_t stream, const GraphSize& size, const Launch& launch) {
+  const cudaGraphExec_t found = find(size);
+  if (found != nullptr || size.each == 1 || speculating_ >= kMostSpeculating) return found;
+  ++speculating_;
+  if (const Status done = capture(stream, {&size, 1}, launch); !done.ok()) {
+    speculating_ = kMostSpeculating;
+    log_warning(fmt::format("a step with drafts is not captured ({}): such steps launch their kernels one by one",
+                            done.error().message));
+  }
+  return find(size);
 }
 
 cudaGraphExec_t CudaGraphs::find(const GraphSize& size) const {

@@ -29,12 +29,17 @@ class CudaGraphs {
   // One after the other. If one fails, that one and all behind it are missing, and an error says why: such steps
   // launch their kernels.
   Status capture(cudaStream_t stream, std::span<const GraphSize> sizes, const Launch& launch);
+  // Of a step with drafts: captured now, if it is not and there are fewer than kMostSpeculating of them. Null: such a
+  // step launches its kernels; the log says why.
+  static constexpr int64_t kMostSpeculating = 48;
+  cudaGraphExec_t find_or_capture(cudaStream_t stream, const GraphSize& size, const Launch& launch);
   // Null: not captured.
   cudaGraphExec_t find(const GraphSize& size) const;
   int64_t count() const { return static_cast<int64_t>(graphs_.size()); }
 
  private:
   std::map<GraphSize, cudaGraphExec_t> graphs_;
+  int64_t speculating_ = 0;  // of them; kMostSpeculating once one could not be captured
 };
 
 }  // namespace quire

@@ -44,8 +44,7 @@ TEST(SpeculativeFlags, RefuseWhatTheyDoNotKnow) {
 
 TEST(SpeculativeConfig, HasTheMethodsOfVllm) {
   for (const char* method : {"mtp", "qwen3_next_mtp"})
-    EXPECT_EQ(parse_speculative_config(fmt::format(R"({{"method": "{}"}})", method)).value().mode,
-              Speculative::kMtp);
+    EXPECT_EQ(parse_speculative_config(fmt::format(R"({{"method": "{}"}})", method)).value().mode, Speculative::kMtp);
   for (const char* method : {"ngram", "suffix"})
     EXPECT_EQ(parse_speculative_config(fmt::format(R"({{"method": "{}"}})", method)).value().mode,
               Speculative::kLookup);
