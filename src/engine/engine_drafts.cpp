@@ -53,8 +53,8 @@ void Engine::offer_drafts() {
 
 void Engine::offer_drafts(Sequence& s) {
   SequenceDrafts& d = s.drafts;
-  if (s.in_flight > 0) return;  // its drafts are still looked at
   d.count = 0;
+  if (s.in_flight > 0) return;  // tokens and by_mtp are still those of that step
   const int32_t most = most_drafts(s, false);
   if (most == 0) return;
   d.tokens.clear();
@@ -70,6 +70,13 @@ void Engine::look_up(Sequence& s) const {
   SequenceDrafts& d = s.drafts;
   d.found.clear();
   if (!options_.speculative.looks_up() || s.finished() || most_drafts(s, true) == 0) return;
+  // A long prompt is taken in over many steps: none of them waits for it.
+  constexpr int64_t kAtOnce = 4096;
+  if (const int64_t left = s.prompt_tokens() - d.lookup.size(); left > 0) {
+    const std::span<const TokenId> prompt = s.request.prompt;
+    d.lookup.append(prompt.subspan(static_cast<size_t>(d.lookup.size()), static_cast<size_t>(std::min(left, kAtOnce))));
+    if (left > kAtOnce) return;
+  }
   d.lookup.append(std::span(s.output).subspan(static_cast<size_t>(d.lookup.size() - s.prompt_tokens())));
   d.found.resize(static_cast<size_t>(options_.most_drafts()));
   d.found.resize(static_cast<size_t>(d.lookup.propose(d.found).count));

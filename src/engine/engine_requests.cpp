@@ -116,7 +116,6 @@ Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
   }
   s->stream = std::make_shared<Delivery::Stream>(request, std::move(submission.listener),
                                                  model_->tokenizer ? &*model_->tokenizer : nullptr, std::move(stop));
-  if (options_.speculative.looks_up() && request.max_tokens > 1) s->drafts.lookup.append(request.prompt);
   s->request = std::move(request);
   return s;
 }

@@ -18,7 +18,7 @@ inline constexpr int64_t kDraftedTokens = 65536;
 
 enum class Speculative {
   kAuto,    // with whatever there is to draft with, where it pays
-  kOff,     //
+  kOff,     // nobody drafts
   kMtp,     // with the model's block for multi-token prediction alone
   kLookup,  // with what followed the same tokens in prompt or output alone
 };

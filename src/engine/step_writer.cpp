@@ -126,7 +126,7 @@ void StepWriter::add_drafts(const Sequence& s, const Work& work) {
   // Of those that draft nothing, any that there is.
   to.kept_rows[i] = s.memory.slot * (c.drafts + 1);
   if (drafts > 0) {
-    QUIRE_CHECK(work.begin > s.drafts.kept_first && work.begin <= s.drafts.kept_end,
+    QUIRE_CHECK(work.begin < s.committed() && work.begin > s.drafts.kept_first && work.begin <= s.drafts.kept_end,
                 "sequence {}: drafts after {} tokens, but hidden states of [{}, {}) are kept", s.id.v, work.begin,
                 s.drafts.kept_first, s.drafts.kept_end);
     to.kept_rows[i] += static_cast<int32_t>(work.begin - 1 - s.drafts.kept_first);

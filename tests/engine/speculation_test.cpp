@@ -220,7 +220,13 @@ TEST_P(DemoSpeculation, TheBlockDraftsAndChangesNothing) {
       check(model_, tight(prefixes), {.mode = Speculative::kMtp, .tokens = most, .adaptive = false}, 7, &accepted);
     }
   EXPECT_GT(accepted, 50);
-  check(model_, options(), {.mode = Speculative::kAuto}, 8);
+  // Two steps under way where nothing is drafted, and few rows for drafts.
+  for (int seed = 8; seed < 12; ++seed) {
+    EngineOptions deep = tight(true);
+    deep.depth = 2;
+    deep.max_batch_tokens = 64;
+    check(model_, deep, {.mode = Speculative::kAuto}, static_cast<uint64_t>(seed));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DemoSpeculation, testing::Values("dense", "moe"),
