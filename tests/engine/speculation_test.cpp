@@ -229,6 +229,29 @@ TEST_P(DemoSpeculation, TheBlockDraftsAndChangesNothing) {
   }
 }
 
+// A wrong hidden state or key would change no text, but drafts would be wrong more often.
+TEST_P(DemoSpeculation, TheBlocksDraftsAreMostlyRight) {
+  std::vector<Arrival> script;
+  for (const char* text : {"Once there was a girl who", "One cold evening, the old man", "12 + 30 =", "The dog said"}) {
+    Request r;
+    r.prompt = model_->tokenizer->encode(text, {.add_special = true, .parse_special = false});
+    r.max_tokens = 100;
+    script.push_back({std::move(r)});
+  }
+  EngineOptions o = options();
+  o.speculative = {.mode = Speculative::kMtp, .tokens = 3, .adaptive = false};
+  const StepStats s = play(model_, o, script).stats;
+  const double first = static_cast<double>(s.accepted_at[0]) / static_cast<double>(s.drafted_sequences);
+  const double second = static_cast<double>(s.accepted_at[1]) / static_cast<double>(s.accepted_at[0]);
+  RecordProperty("acceptance", fmt::format("{:.3f}, {:.3f}", first, second));
+  // Measured: 0.76 and 0.47 (dense), 0.85 and 0.31 (experts). With the hidden state of another row 0.53 and 0.52;
+  // without the keys of generated tokens the second one of the dense model is 0.32.
+  EXPECT_GT(first, 0.68);
+  if (std::string_view(GetParam()) == "dense") {
+    EXPECT_GT(second, 0.38);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, DemoSpeculation, testing::Values("dense", "moe"),
                          [](const auto& name) { return std::string(name.param); });
 
