@@ -6,16 +6,17 @@
 #include <cstdio>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "core/cuda/device.h"
-#include "cuda/support.h"
+#include "cuda/gemm_support.h"
+#include "ops/cuda/context.h"
 #include "ops/gemm/cuda/gemm.h"
-#include "ops/moe/cuda/moe.h"
+#include "ops/moe/moe.h"
 
 namespace quire::cuda_test {
 namespace {
 
-using gemm::GemmPart;
 using gemm::Out;
 using gemm::PackedWeight;
 using gemm::TileFormat;
@@ -129,33 +130,30 @@ void bench_linear(const std::string& what, TileFormat format, int32_t n, int32_t
   const auto x = random_rows(static_cast<int64_t>(most) * k, 5);
   DeviceBuffer<float> y(static_cast<size_t>(most) * n);
   must(cudaMemset(y.data(), 0, y.bytes()), "clear");
-  GemmPart part;
-  part.weight = weights.copy(0);
-  part.y = y.data();
-  part.y_stride = n;
-  part.out = out;
-  gemm::GemmParams p;
-  p.parts = &part;
-  p.part_count = 1;
-  p.x = as_bf16(x);
-  p.x_stride = k;
-  p.rows = most;
-  p.room = true;
+  const auto product = [&](size_t copy, int32_t rows, gemm::Path path) {
+    gemm::Product p(as_bf16(x), k, rows);
+    p.add(weights.copy(copy), {.y = y.data(), .y_stride = n, .out = out});
+    p.path = path;
+    p.room = true;
+    return p;
+  };
   const cuda::DeviceLimits device = *cuda::device_limits();
+  gemm::Product p = product(0, most, gemm::Path::kAuto);
   const bool can_split = split_floats(p, device) > 0;
   p.path = gemm::Path::kDealt;
-  const DeviceBuffer<float> sums(static_cast<size_t>(split_floats(p, device)));
-  p.sums = sums.data();
+  DeviceBuffer<float> sums(static_cast<size_t>(split_floats(p, device)));
   for (const int32_t rows : row_counts)
     for (const auto& [path, name] : paths(rows, can_split)) {
-      p.rows = rows;
-      p.path = path;
+      p = product(0, rows, path);
+      p.sums = sums.data();
       if (!launch_gemm(nullptr, p).ok()) continue;  // no room for that many sums
-      const double us = graph_us(rows >= 1024 || n > 100000 ? 4 : 24, [&, &name = name](cudaStream_t stream, int i) {
-        part.weight = weights.copy(static_cast<size_t>(i));
-        const Status s = launch_gemm(stream, p);
-        QUIRE_CHECK(s.ok(), "{}{}: {}", what, name, s.error().message);
-      });
+      const double us = graph_us(rows >= 1024 || n > 100000 ? 4 : 24,
+                                 [&, rows = rows, path = path, &name = name](cudaStream_t stream, int i) {
+                                   gemm::Product mine = product(static_cast<size_t>(i), rows, path);
+                                   mine.sums = sums.data();
+                                   const Status s = launch_gemm(stream, mine);
+                                   QUIRE_CHECK(s.ok(), "{}{}: {}", what, name, s.error().message);
+                                 });
       const double y_bytes = static_cast<double>(rows) * n * (out == Out::kBf16 ? 2 : out == Out::kF32 ? 4 : 8);
       report((what + name).c_str(), rows, static_cast<double>(weights.shape.bytes()) + 2.0 * rows * k + y_bytes,
              2.0 * rows * n * k * (paired ? 2 : 1), us);
@@ -204,26 +202,52 @@ TEST_P(GemmMoeBench, Nvfp4) {
     DeviceBuffer<float> x(static_cast<size_t>(rows) * kWidth);
     must(cudaMemset(x.data(), 0, x.bytes()), "clear");
     DeviceBuffer<int32_t> chosen(static_cast<size_t>(rows) * kTopK * sets);
-    moe_cuda::MoeParams p;
-    p.h_stride = p.x_stride = kWidth;
-    p.rows = rows;
-    p.experts = kExperts;
-    p.top_k = kTopK;
-    p.router = router.copy(0);
-    p.gate_up = gate_up.copy(0);
-    p.down = down.copy(0);
-    p.x = x.data();
-    p.path = path;
-    DeviceBuffer<std::byte> workspace(static_cast<size_t>(moe_workspace_bytes(p)));
-    p.workspace = workspace.data();
-    static const DeviceBuffer<cuda::GridBarrier> barrier(std::vector<cuda::GridBarrier>{0});
-    p.barrier = barrier.data();
+    const auto weight = [](const Weights& w, DType type, int64_t experts, int64_t first = 0) {
+      const PackedWeight packed = w.copy(0);
+      return Weight{.dtype = type,
+                    .data = packed.data + packed.expert_bytes() * first,
+                    .rows = packed.rows,
+                    .cols = packed.cols,
+                    .experts = experts};
+    };
+    MoeArgs args{.router = weight(router, DType::kF32, 1),
+                 .gate = weight(gate_up, DType::kNVFP4, kExperts),
+                 .up = weight(gate_up, DType::kNVFP4, kExperts),
+                 .down = weight(down, DType::kNVFP4, kExperts),
+                 .top_k = kTopK,
+                 .shared_gate = weight(gate_up, DType::kNVFP4, 1, kExperts),
+                 .shared_up = weight(gate_up, DType::kNVFP4, 1, kExperts),
+                 .shared_down = weight(down, DType::kNVFP4, 1, kExperts),
+                 .x = make_tensor(x.data(), {rows, kWidth})};
+    KernelChoice choice;
+    if (path != gemm::Path::kAuto)
+      choice.forced.emplace_back("moe", path == gemm::Path::kStream ? "cuda_stream" : "cuda_tiles");
+    ThreadPool pool(1);
+    cuda::Context context;
+    must_succeed(context.create());
+    // Set `i` of the tokens; dry: finds out how much scratch memory that takes.
+    const auto run = [&](Workspace& workspace, bool dry, int64_t i) {
+      context.dry = dry;
+      auto* const tokens = const_cast<uint16_t*>(h.data()) + i * rows * kWidth;
+      args.h = make_tensor(reinterpret_cast<bf16*>(tokens), {rows, kWidth});
+      args.chosen = make_tensor(chosen.data() + i * rows * kTopK, {rows, kTopK});
+      moe({.pool = pool,
+           .workspace = workspace,
+           .machine = {.device = Device::kCuda, .gpu = *cuda::device_limits()},
+           .choice = &choice,
+           .gpu = &context},
+          args);
+      must_succeed(context.status);
+    };
+    Workspace measured;
+    run(measured, true, 0);
+    const auto scratch_bytes = static_cast<size_t>(measured.high_water());
+    DeviceBuffer<std::byte> scratch(scratch_bytes);
     const double us = graph_us(sets, [&](cudaStream_t stream, int i) {
-      moe_cuda::MoeParams mine = p;
-      mine.h = as_bf16(h) + static_cast<int64_t>(i) * rows * kWidth;
-      mine.chosen = chosen.data() + static_cast<int64_t>(i) * rows * kTopK;
-      const Status s = launch_moe(stream, mine);
-      QUIRE_CHECK(s.ok(), "{}", s.error().message);
+      Workspace workspace = Workspace::over({scratch.data(), scratch_bytes});
+      const cudaStream_t own = std::exchange(context.stream, stream);
+      run(workspace, false, i);
+      context.stream = own;
     });
     // Experts that some token chose, on average over the sets, and the shared one.
     const auto all = chosen.download();

@@ -7,7 +7,6 @@
 namespace quire::cuda_test {
 namespace {
 
-using gemm::GemmPart;
 using gemm::Out;
 using gemm::Path;
 
@@ -20,17 +19,8 @@ constexpr int32_t kMostSwept = 32;
 std::vector<float> multiply(const DeviceWeight& w, const DeviceBuffer<bf16>& x, int32_t first, int32_t rows, Path path,
                             int32_t tile_rows = 0) {
   DeviceBuffer<float> y(static_cast<size_t>(rows) * w.weight.rows);
-  GemmPart part;
-  part.weight = w.weight;
-  part.y = y.data();
-  part.y_stride = w.weight.rows;
-  part.out = Out::kF32;
-  gemm::GemmParams p;
-  p.parts = &part;
-  p.part_count = 1;
-  p.x = device_bf16(x) + static_cast<int64_t>(first) * w.weight.cols;
-  p.x_stride = w.weight.cols;
-  p.rows = rows;
+  gemm::Product p(device_bf16(x) + static_cast<int64_t>(first) * w.weight.cols, w.weight.cols, rows);
+  p.add(w.weight, {.y = y.data(), .y_stride = w.weight.rows, .out = Out::kF32});
   p.path = path;
   p.tile_rows = tile_rows;
   p.room = true;
@@ -191,17 +181,8 @@ TEST(GemmLinear, SegmentsApartAddUpToTheSameBits) {
     const auto x = random_bf16(rng, static_cast<size_t>(rows) * 2048);
     const DeviceBuffer<bf16> dx(x);
     DeviceBuffer<float> apart(static_cast<size_t>(segments) * rows * 40);
-    GemmPart part;
-    part.weight = w.weight;
-    part.y = apart.data();
-    part.y_stride = 40;
-    part.out = Out::kF32;
-    gemm::GemmParams p;
-    p.parts = &part;
-    p.part_count = 1;
-    p.x = device_bf16(dx);
-    p.x_stride = 2048;
-    p.rows = rows;
+    gemm::Product p(device_bf16(dx), 2048, rows);
+    p.add(w.weight, {.y = apart.data(), .y_stride = 40, .out = Out::kF32});
     p.split = true;
     must_succeed(launch_gemm(nullptr, p));
     must(cudaDeviceSynchronize(), "multiplying");
@@ -287,26 +268,16 @@ TEST(GemmLinear, NoRowsAndMisfits) {
   const DeviceWeight w(m);
   DeviceBuffer<float> y(16);
   const DeviceBuffer<bf16> x(random_bf16(rng, 64));
-  GemmPart part;
-  part.weight = w.weight;
-  part.y = y.data();
-  part.y_stride = 16;
-  part.out = Out::kF32;
-  gemm::GemmParams p;
-  p.parts = &part;
-  p.part_count = 1;
-  p.x = device_bf16(x);
-  p.x_stride = 64;
+  gemm::Product p(device_bf16(x), 64, 0);
+  p.add(w.weight, {.y = y.data(), .y_stride = 16, .out = Out::kF32});
   EXPECT_TRUE(launch_gemm(nullptr, p).ok());
   must(cudaDeviceSynchronize(), "no rows");
   const auto untouched = y.download();
   for (const float v : untouched) EXPECT_TRUE(std::isnan(v));
-  p.rows = 1;
-  p.x_stride = 65;
+  p.problem.rows = p.problem.most_rows = 1;
+  p.problem.x_stride = 65;
   EXPECT_FALSE(launch_gemm(nullptr, p).ok());
-  p.x_stride = 64;
-  p.part_count = 0;
-  EXPECT_FALSE(launch_gemm(nullptr, p).ok());
+  EXPECT_FALSE(launch_gemm(nullptr, gemm::Product(device_bf16(x), 64, 1)).ok()) << "no parts";
 }
 
 struct Mlp {

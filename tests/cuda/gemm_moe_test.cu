@@ -1,11 +1,12 @@
 // moe on packed weights: choices and results against float64, and the same bits for a token whoever else is routed.
 #include <cuda_runtime.h>
 
+#include <array>
 #include <numeric>
 #include <optional>
 
 #include "cuda/gemm_support.h"
-#include "ops/moe/cuda/moe.h"
+#include "ops/moe/moe.h"
 
 namespace quire::cuda_test {
 namespace {
@@ -69,6 +70,18 @@ struct Moe {
     return scales[static_cast<size_t>(which * (shape.experts + 1) + expert)];
   }
 
+  // Where it was placed: apart, or behind the experts.
+  Weight shared_weight(const HostMatrix& m, const std::optional<DeviceWeight>& apart, const DeviceWeight& experts,
+                       const float* scale) const {
+    Weight w = weight_of(m, apart ? *apart : experts, scale + shape.experts);
+    if (!apart) w.data += experts.weight.expert_bytes() * shape.experts;
+    return w;
+  }
+  // The entry of moe's table.
+  static std::string entry_of(Path path) {
+    return path == Path::kStream ? "cuda_stream" : path == Path::kTile ? "cuda_tiles" : "";
+  }
+
   struct Result {
     std::vector<float> x;
     std::vector<int32_t> chosen;
@@ -77,39 +90,25 @@ struct Moe {
     const DeviceBuffer<bf16> dh(h);
     DeviceBuffer<float> dx(x);
     DeviceBuffer<int32_t> chosen(static_cast<size_t>(rows) * shape.top_k);
-    moe_cuda::MoeParams p;
-    p.h = device_bf16(dh);
-    p.h_stride = shape.width;
-    p.rows = rows;
-    p.experts = shape.experts;
-    p.top_k = shape.top_k;
-    p.router = d_router->weight;
-    p.gate_up = d_gate_up->weight;
-    p.down = d_down->weight;
-    const float* s = d_scales->data();
-    p.gate_scale = s;
-    p.up_scale = s + shape.experts + 1;
-    p.down_scale = s + 2 * (shape.experts + 1);
-    if (shape.shared == Shared::kApart) {
-      p.shared_gate_up = d_shared_gate_up->weight;
-      p.shared_down = d_shared_down->weight;
-      p.shared_gate_scale = p.gate_scale + shape.experts;
-      p.shared_up_scale = p.up_scale + shape.experts;
-      p.shared_down_scale = p.down_scale + shape.experts;
+    const float* s = d_scales->data();  // of gate, up and down: each expert's, then the shared one's
+    const std::array<const float*, 3> scale = {s, s + shape.experts + 1, s + 2 * (shape.experts + 1)};
+    MoeArgs args{.h = make_tensor(const_cast<bf16*>(dh.data()), {rows, shape.width}),
+                 .router = weight_of(router, *d_router),
+                 .gate = weight_of(gate, *d_gate_up, scale[0]),
+                 .up = weight_of(up, *d_gate_up, scale[1]),
+                 .down = weight_of(down, *d_down, scale[2]),
+                 .top_k = shape.top_k,
+                 .x = make_tensor(dx.data(), {rows, shape.width}),
+                 .add_to_x = add,
+                 .chosen = make_tensor(chosen.data(), {rows, shape.top_k})};
+    if (shape.shared != Shared::kNone) {
+      args.shared_gate = shared_weight(shared_gate, d_shared_gate_up, *d_gate_up, scale[0]);
+      args.shared_up = shared_weight(shared_up, d_shared_gate_up, *d_gate_up, scale[1]);
+      args.shared_down = shared_weight(shared_down, d_shared_down, *d_down, scale[2]);
+      args.shared_router = make_tensor(const_cast<float*>(d_shared_router->data()), {shape.width});
     }
-    if (shape.shared != Shared::kNone) p.shared_router = d_shared_router->data();
-    p.x = dx.data();
-    p.x_stride = shape.width;
-    p.add_to_x = add;
-    p.chosen = chosen.data();
-    p.path = path;
-    static const DeviceBuffer<cuda::GridBarrier> barrier(std::vector<cuda::GridBarrier>{0});
-    p.barrier = barrier.data();
-    DeviceBuffer<std::byte> workspace(static_cast<size_t>(moe_workspace_bytes(p)));
-    p.workspace = workspace.data();
-    must_succeed(launch_moe(nullptr, p));
-    must(cudaDeviceSynchronize(), "moe");
-    EXPECT_TRUE(dx.guards_intact() && chosen.guards_intact() && workspace.guards_intact());
+    run_operator("moe", entry_of(path), [&](const OpContext& ctx) { moe(ctx, args); });
+    EXPECT_TRUE(dx.guards_intact() && chosen.guards_intact());
     return {dx.download(), chosen.download()};
   }
 

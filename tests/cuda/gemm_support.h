@@ -160,13 +160,15 @@ inline std::string entry_of(gemm::Path path) {
 }
 
 // Runs an operator as the engine does: a dry call that finds out how much scratch memory it takes, then the call. By
-// this path where the operator's kernel takes it.
+// this entry of its table where that takes it; empty: by the one that the table prefers.
 template <class Run>
-void run_operator(std::string_view op, gemm::Path path, const Run& run) {
+void run_operator(std::string_view op, const std::string& entry, const Run& run) {
   KernelChoice choice;
-  if (path != gemm::Path::kAuto) choice.forced.emplace_back(op, entry_of(path));
+  if (!entry.empty()) choice.forced.emplace_back(op, entry);
   ThreadPool pool(1);
   cuda::Context context;
+  must_succeed(context.create());
+  must(cudaDeviceSynchronize(), "what fills the operands");  // in another stream
   const auto call = [&](Workspace& workspace) {
     run(OpContext{.pool = pool,
                   .workspace = workspace,
@@ -179,11 +181,16 @@ void run_operator(std::string_view op, gemm::Path path, const Run& run) {
   call(measured);
   context.dry = false;
   DeviceBuffer<std::byte> scratch(static_cast<size_t>(measured.high_water()));
+  must(cudaDeviceSynchronize(), "clearing scratch memory");
   Workspace workspace = Workspace::over({scratch.data(), static_cast<size_t>(measured.high_water())});
   call(workspace);
   must_succeed(context.status);
   must(cudaDeviceSynchronize(), "running an operator");
   EXPECT_TRUE(scratch.guards_intact());
+}
+template <class Run>
+void run_operator(std::string_view op, gemm::Path path, const Run& run) {
+  run_operator(op, entry_of(path), run);
 }
 
 }  // namespace quire::cuda_test

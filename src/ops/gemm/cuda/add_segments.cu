@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
     add_segments(const __grid_constant__ Problem p, const __grid_constant__ Sums sums, float unit,
                  const __grid_constant__ TileGrid grid, int32_t blocks) {
   cuda::begin_kernel(p, sums, grid);
-  const KernelPart& part = p.part[blockIdx.z];
+  const Part& part = p.part[blockIdx.z];
   const int32_t n = (static_cast<int32_t>(blockIdx.x) * kThreads + static_cast<int32_t>(threadIdx.x)) * kEach;
   const int64_t row = blockIdx.y, step = static_cast<int64_t>(p.rows) * part.rows;
   if (n >= part.rows) return;

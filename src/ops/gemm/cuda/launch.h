@@ -1,4 +1,5 @@
-// The kernels behind launch_gemm, one file for each format so that they compile side by side.
+// The kernels behind launch_gemm. Each format has files of its own, and where tiles have many widths each kind of tile:
+// no file takes long to compile, and they compile side by side.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -35,8 +36,11 @@ Status launch_stream(cudaStream_t stream, const Problem& p, const LaunchChoice& 
 // False, and nothing launched, where the problem is none for a sweep.
 template <TileFormat F>
 Result<bool> launch_sweep(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
-template <TileFormat F>
-Status launch_tile(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
+// Tiles, where the device has wgmma and where it has not. `kSegments`: a tile adds up several segments.
+template <TileFormat F, bool kSegments>
+Status launch_wgmma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
+template <TileFormat F, bool kSegments>
+Status launch_mma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
 
 // y = epilogue(sum of the segments' sums, in ascending order): those of part i lie in `sums[i]`, [segments][rows][N].
 // `unit`: what the decoder's numbers are to be multiplied by (decode.cuh). `grid`: the tiles, dealt out to `blocks` of

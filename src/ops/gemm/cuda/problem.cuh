@@ -1,34 +1,12 @@
-// A launch as kernels see it, and what its kernels share: which unit of work is which, and what becomes of a sum.
+// What the kernels of a product share: which unit of work is which, and what becomes of a sum.
 #pragma once
 
 #include <cuda_bf16.h>
 
 #include "core/cuda/dependent_launch.cuh"
-#include "ops/gemm/cuda/gemm.h"
+#include "ops/gemm/cuda/problem.h"
 
 namespace quire::gemm {
-
-struct KernelPart {
-  const uint8_t* weight;
-  const float *scale, *scale2, *bias, *bias2;
-  void* y;
-  int64_t y_stride;
-  int64_t expert_bytes;
-  int32_t row_tiles, rows;
-  Out out;
-};
-
-struct Problem {
-  KernelPart part[kMaxParts];
-  const __nv_bfloat16* x;
-  int64_t x_stride;
-  const int32_t *offsets, *x_rows, *y_rows;
-  int32_t part_count, experts, rows;
-  int32_t most_rows;  // of one expert
-  int32_t cols, col_tiles, segment_tiles, segments;
-  int32_t all_row_tiles;  // of all parts
-  bool paired;
-};
 
 using cuda::let_next_kernel_start;
 using cuda::wait_for_previous_kernels;
@@ -132,8 +110,8 @@ struct LaneRows {
   __device__ float value8(float sum) const { return __fadd_rn(__fmul_rn(sum, scale8), bias8); }
 };
 
-__device__ inline LaneRows lane_rows(const Problem& p, const KernelPart& part, int32_t expert, int32_t row_tile,
-                                     int lane, float unit) {
+__device__ inline LaneRows lane_rows(const Problem& p, const Part& part, int32_t expert, int32_t row_tile, int lane,
+                                     float unit) {
   LaneRows r;
   const float s = part.scale == nullptr ? 1.0f : part.scale[expert];
   r.scale = __fmul_rn(unit, s);
@@ -153,7 +131,7 @@ __device__ inline LaneRows lane_rows(const Problem& p, const KernelPart& part, i
 }
 
 // One column of results (one row of y) of a lane: the sums of its rows g and g + 8.
-__device__ inline void store_pair(const Problem& p, const KernelPart& part, const LaneRows& r, int32_t row, float sum,
+__device__ inline void store_pair(const Problem& p, const Part& part, const LaneRows& r, int32_t row, float sum,
                                   float sum8) {
   const int64_t at = row * part.y_stride;
   if (p.paired) {

@@ -53,7 +53,7 @@ struct Range {
 
 // What a unit is: which tile of which weight, and which rows.
 struct Unit {
-  const KernelPart* part;
+  const Part* part;
   int32_t row_tile;
   RowBlock rows;
   int32_t segment;  // the first of the warp's

@@ -186,7 +186,7 @@ class SweepWarp {
 
   // ---- This warp's ring
 
-  __device__ const KernelPart& part_of(int32_t row_tile, int32_t* own) const {
+  __device__ const Part& part_of(int32_t row_tile, int32_t* own) const {
     int i = 0;
     for (; i + 1 < p_.part_count && row_tile >= p_.part[i].row_tiles; ++i) row_tile -= p_.part[i].row_tiles;
     *own = row_tile;
@@ -196,7 +196,7 @@ class SweepWarp {
   __device__ void settle() {
     if (load_.count == 0 || fetches()) return;
     int32_t row_tile;
-    const KernelPart& part = part_of(load_.first + load_.at, &row_tile);
+    const Part& part = part_of(load_.first + load_.at, &row_tile);
     weight_ =
         part.weight + (static_cast<int64_t>(row_tile) * p_.col_tiles + load_.piece * plan_.piece_tiles) * D::kTileBytes;
     tiles_left_ = piece_tiles(load_.piece);
@@ -247,7 +247,7 @@ class SweepWarp {
   }
   __device__ void store(int32_t row_tile) const {
     int32_t own;
-    const KernelPart& part = part_of(row_tile, &own);
+    const Part& part = part_of(row_tile, &own);
     const LaneRows r = lane_rows(p_, part, 0, own, lane_, D::kUnit);
 #pragma unroll
     for (int i = 0; i < kGroups; ++i)

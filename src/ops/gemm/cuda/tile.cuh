@@ -33,8 +33,8 @@ struct TilePlan : TileGrid {
   int32_t shared_bytes;
 };
 
-inline constexpr int kConsumers = 2;                  // warpgroups
-inline constexpr int kTileRowTiles = 4 * kConsumers;  // row tiles of a tile
+inline constexpr int kConsumers = 2;  // warpgroups
+static_assert(kTileRowTiles == 4 * kConsumers);
 inline constexpr int kTileThreads = 128 * (1 + kConsumers);
 inline constexpr int kCopyWarps = 4;
 using Walk = TileWalk<kTileRowTiles>;
@@ -397,7 +397,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     tile_kernel(const __grid_constant__ Problem p, const __grid_constant__ TilePlan plan,
                 const __grid_constant__ CUtensorMap x) {
   if constexpr (!cuda::kForWgmma) {
-    __trap();  // never launched: launch_tile
+    __trap();  // never launched: launch_tiles
   } else {
     extern __shared__ __align__(1024) uint8_t shared[];
     const TileShared s{shared_address(shared), shared_address(shared) + plan.barriers_at, plan.stages};

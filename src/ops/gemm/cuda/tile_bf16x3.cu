@@ -1,5 +1,8 @@
 #include "ops/gemm/cuda/tile_launch.cuh"
 
 namespace quire::gemm {
-template Status launch_tile<TileFormat::kBf16x3>(cudaStream_t, const Problem&, const LaunchChoice&);
+template Status launch_wgmma_tiles<TileFormat::kBf16x3, false>(cudaStream_t, const Problem&, const LaunchChoice&);
+template Status launch_wgmma_tiles<TileFormat::kBf16x3, true>(cudaStream_t, const Problem&, const LaunchChoice&);
+template Status launch_mma_tiles<TileFormat::kBf16x3, false>(cudaStream_t, const Problem&, const LaunchChoice&);
+template Status launch_mma_tiles<TileFormat::kBf16x3, true>(cudaStream_t, const Problem&, const LaunchChoice&);
 }  // namespace quire::gemm

@@ -34,7 +34,7 @@ __device__ inline uint32_t pack_bf16(float lo, float hi) {
 
 struct TileOutput {
   const Problem& p;
-  const KernelPart& part;
+  const Part& part;
   const RowBlock& rows;
   int32_t first_row;       // of y
   int32_t row_tile;        // this warp's

@@ -1,4 +1,4 @@
-// How tile kernels are laid out in shared memory, their launches, and which one the device has.
+// How tile kernels are laid out in shared memory, and their launches.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,9 @@ inline Result<int64_t> tile_bound(const Problem& p, const TileGrid& grid) {
   return std::max<int64_t>(tiles, 1);
 }
 
-template <class D, bool kSegments>
+template <TileFormat F, bool kSegments>
 Status launch_wgmma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
+  using D = Decoder<F>;
   TilePlan plan{tile_grid<kTileRowTiles>(p, choice, Widths<D::kFormat, kSegments>::kMost)};
   const int width = Widths<D::kFormat, kSegments>::of(plan.block);
   plan.box_rows = p.offsets != nullptr ? kBoxRows : width;
@@ -86,8 +87,9 @@ Status launch_mma_kind(cudaStream_t stream, const Problem& p, const LaunchChoice
                       shared, p, grid);
 }
 
-template <class D, bool kSegments>
+template <TileFormat F, bool kSegments>
 Status launch_mma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
+  using D = Decoder<F>;
   if constexpr (kHasNarrowTiles<D>) {
     if (choice.block_rows <= 32) return launch_mma_kind<D, TileKind::kNarrow>(stream, p, choice);
   }
@@ -95,18 +97,6 @@ Status launch_mma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoic
     if (choice.block_rows > 128 && p.offsets == nullptr) return launch_mma_kind<D, TileKind::kWide>(stream, p, choice);
   }
   return launch_mma_kind < D, kSegments ? TileKind::kSegments : TileKind::kPlain > (stream, p, choice);
-}
-
-template <TileFormat F, bool kSegments>
-Status launch_device_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
-  if (choice.device.wgmma) return launch_wgmma_tiles<Decoder<F>, kSegments>(stream, p, choice);
-  return launch_mma_tiles<Decoder<F>, kSegments>(stream, p, choice);
-}
-
-template <TileFormat F>
-Status launch_tile(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
-  if (p.segments > 1 && (!choice.split || choice.dealt)) return launch_device_tiles<F, true>(stream, p, choice);
-  return launch_device_tiles<F, false>(stream, p, choice);
 }
 
 }  // namespace quire::gemm

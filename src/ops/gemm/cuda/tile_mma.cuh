@@ -282,7 +282,7 @@ template <class D, TileKind kKind>
 __global__ void __launch_bounds__(kMmaThreads, kMmaBlocks<kKind>)
     tile_mma_kernel(const __grid_constant__ Problem p, const __grid_constant__ TileGrid grid) {
   if constexpr (cuda::kForWgmma) {
-    __trap();  // never launched: launch_tile
+    __trap();  // never launched: launch_tiles
   } else {
     extern __shared__ __align__(1024) uint8_t shared[];
     cuda::begin_kernel();

@@ -1,5 +1,8 @@
 #include "ops/gemm/cuda/tile_launch.cuh"
 
 namespace quire::gemm {
-template Status launch_tile<TileFormat::kQ4_K>(cudaStream_t, const Problem&, const LaunchChoice&);
+template Status launch_wgmma_tiles<TileFormat::kQ4_K, false>(cudaStream_t, const Problem&, const LaunchChoice&);
+template Status launch_wgmma_tiles<TileFormat::kQ4_K, true>(cudaStream_t, const Problem&, const LaunchChoice&);
+template Status launch_mma_tiles<TileFormat::kQ4_K, false>(cudaStream_t, const Problem&, const LaunchChoice&);
+template Status launch_mma_tiles<TileFormat::kQ4_K, true>(cudaStream_t, const Problem&, const LaunchChoice&);
 }  // namespace quire::gemm

@@ -14,7 +14,7 @@ struct TileGrid {
 };
 
 struct Tile {
-  const KernelPart* part;
+  const Part* part;
   const uint8_t* weight;  // its first tile, column tile 0
   int32_t row_tile, row_tiles;
   int32_t begin, end;  // column tiles

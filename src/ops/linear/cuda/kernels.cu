@@ -1,6 +1,5 @@
 #include "ops/linear/cuda/kernels.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "ops/cuda/arguments.h"
@@ -17,41 +16,29 @@ gemm::Out out_of(const LinearPart& p) {
 }
 
 // The call as one launch.
-struct Product {
-  gemm::GemmPart parts[LinearParts::kMost];
-  gemm::GemmParams params;
-
-  Product(const LinearArgs& a, gemm::Path path) {
-    int64_t row_tiles = 0;
-    for (size_t i = 0; i < a.parts.size(); ++i) {
-      const LinearPart& p = a.parts[i];
-      parts[i] = {.weight = cuda::packed(p.w),
-                  .scale = p.w.scale,
-                  .bias = p.bias.empty() ? nullptr : cuda::floats(p.bias),
-                  .y = p.y.data,
-                  .y_stride = p.y.stride[0],
-                  .out = out_of(p)};
-      row_tiles += parts[i].weight.row_tiles();
-    }
-    for (size_t i = 0; i < a.parts.size(); ++i)
-      parts[i].weight.segment = gemm::segment_cols(row_tiles, parts[i].weight.cols);
-    params.parts = parts;
-    params.part_count = cuda::narrow(std::ssize(a.parts));
-    params.x = cuda::data<__nv_bfloat16>(a.x);
-    params.x_stride = a.x.stride[0];
-    params.rows = cuda::narrow(a.x.dim(0));
-    params.path = path;
-    params.room = true;
+gemm::Product product_of(const LinearArgs& a, gemm::Path path) {
+  gemm::Product product(cuda::data<__nv_bfloat16>(a.x), a.x.stride[0], cuda::narrow(a.x.dim(0)));
+  product.path = path;
+  product.room = true;
+  int64_t row_tiles = 0;
+  for (const LinearPart& p : a.parts) row_tiles += cuda::packed(p.w).row_tiles();
+  for (const LinearPart& p : a.parts) {
+    gemm::PackedWeight w = cuda::packed(p.w);
+    w.segment = gemm::segment_cols(row_tiles, w.cols);
+    product.add(w, {.scale = p.w.scale,
+                    .bias = p.bias.empty() ? nullptr : cuda::floats(p.bias),
+                    .y = p.y.data,
+                    .y_stride = p.y.stride[0],
+                    .out = out_of(p)});
   }
-  Product(const Product&) = delete;
-  Product& operator=(const Product&) = delete;
-};
+  return product;
+}
 
 // What a product reads, for the order of weights: the two largest of its parts.
-cuda::WeightOrder::Read parts_read(const gemm::GemmParams& p) {
+cuda::WeightOrder::Read parts_read(const LinearArgs& a) {
   cuda::WeightOrder::Read read{};
-  for (int32_t i = 0; i < p.part_count; ++i) {
-    const cuda::WeightOrder::Range range = cuda::range_of(p.parts[i].weight);
+  for (const LinearPart& p : a.parts) {
+    const cuda::WeightOrder::Range range = cuda::range_of(cuda::packed(p.w));
     if (range.bytes > read[0].bytes)
       read[1] = std::exchange(read[0], range);
     else if (range.bytes > read[1].bytes)
@@ -66,20 +53,20 @@ bool fits(const Machine& m, const LinearArgs& a, gemm::Path path) {
   if (a.x.dtype != DType::kBF16 || a.parts.size() == 0) return false;
   for (const LinearPart& p : a.parts)
     if (!cuda::is_activation(p.y) || p.w.experts != 1) return false;
-  return gemm::takes(Product(a, path).params, m.gpu);
+  return gemm::takes(product_of(a, path), m.gpu);
 }
 
 bool prefers(const Machine& m, const LinearArgs& a, gemm::Path path) {
-  return gemm::choose_path(Product(a, gemm::Path::kAuto).params, m.gpu) == path;
+  return gemm::choose_path(product_of(a, gemm::Path::kAuto), m.gpu) == path;
 }
 
 void launch(const OpContext& ctx, const LinearArgs& a, gemm::Path path) {
   cuda::Context& c = cuda::context_of(ctx);
-  Product product(a, path);
-  c.weights.read(parts_read(product.params), c.dry);
+  gemm::Product product = product_of(a, path);
+  c.weights.read(parts_read(a), c.dry);
   Workspace::Scope scope(ctx.workspace);
-  product.params.sums = scope.take<float>(gemm::split_floats(product.params, ctx.machine.gpu));
-  if (!c.dry) c.keep(launch_gemm(c.stream, product.params).context("linear"));
+  product.sums = scope.take<float>(gemm::split_floats(product, ctx.machine.gpu));
+  if (!c.dry) c.keep(launch_gemm(c.stream, product).context("linear"));
 }
 
 }  // namespace quire::linear_cuda

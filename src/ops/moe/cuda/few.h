@@ -29,7 +29,7 @@ struct FewPlan {
 // Weights of experts, as the kernel needs to know them.
 struct FewWeights {
   const uint8_t* data;
-  const float *scale, *scale2;  // [experts] or null: as of GemmPart
+  const float *scale, *scale2;  // [experts] or null: as of gemm::Part
   int64_t expert_bytes;
   int32_t rows, row_tiles, cols, col_tiles, segment_tiles, segments;
 

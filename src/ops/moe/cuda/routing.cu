@@ -5,7 +5,6 @@
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/launch.h"
-#include "ops/moe/cuda/moe.h"
 #include "ops/moe/cuda/routing.cuh"
 
 namespace quire::moe_cuda {

@@ -8,6 +8,8 @@
 
 namespace quire::moe_cuda {
 
+inline constexpr int kMaxExperts = 1024, kMaxTopK = 32;
+
 struct Routing {
   const float* logits;  // [parts][rows][experts]: a logit is the sum over parts, in ascending order, times the scale
   int32_t parts;

@@ -1,0 +1,147 @@
+#include "ops/gemm/cuda/choose.h"
+
+namespace quire::gemm {
+namespace {
+
+int64_t blocks_of(int64_t count, int64_t each) {
+  return (count + each - 1) / each;
+}
+
+// Dense tiles of which the last wave wastes least.
+TileChoice choose_dense_tiles(const Product& product, const TileLimits& limits, const cuda::ProductCosts& costs,
+                              bool split, bool room) {
+  const Problem& p = product.problem;
+  TileChoice best;
+  for (const int32_t rows : {32, 64, 128, 192, 256}) {
+    if (rows > limits.most_rows(p, split)) break;
+    TileWork work = tile_work(product, split ? Path::kSplit : Path::kTile, rows, limits.multiprocessors);
+    work.added_floats = 0;  // the same for all tiles: prefers_split
+    const int64_t cost = work.cost(costs);
+    if (cost < best.cost) best = {rows, split && limits.deals, cost};
+    const int64_t row_blocks = blocks_of(p.rows, rows);
+    if (split || !room || !limits.deals || product.row_blocks() * row_blocks < limits.multiprocessors ||
+        row_blocks > costs.most_dealt_blocks)
+      continue;
+    const int64_t dealt = tile_work(product, Path::kDealt, rows, limits.multiprocessors).cost(costs);
+    if (dealt < best.cost) best = {rows, true, dealt};
+  }
+  return best;
+}
+
+// Few rows go to the stream kernel: it keeps every multiprocessor reading. With more rows its tokens cost more of the
+// L2's bandwidth than tiles, which read them once for 128 rows of a weight.
+bool prefers_tiles(const Product& p, const cuda::ProductCosts& costs) {
+  if (p.split) return false;
+  if (p.grouped()) return p.problem.rows >= costs.grouped_tile_rows * p.problem.experts;  // of an expert, on average
+  return p.problem.rows >
+         (p.problem.all_row_tiles < costs.small_row_tiles ? costs.stream_rows_small : costs.stream_rows);
+}
+
+// Adding up costs a launch, and the sums' way to memory and back.
+bool prefers_split(const Product& product, const TileLimits& limits, const cuda::ProductCosts& costs) {
+  const SplitRoom room = split_room(product, costs);
+  const int32_t rows = product.problem.rows;
+  if (!product.room || rows < costs.least_split_rows || rows > room.most_rows) return false;
+  const int64_t adding = room.floats_per_row * rows / costs.split_floats_per_column;
+  return choose_dense_tiles(product, limits, costs, true, true).cost + adding <
+         choose_dense_tiles(product, limits, costs, false, true).cost;
+}
+
+}  // namespace
+
+void Product::add(const PackedWeight& w, Part part) {
+  Problem& p = problem;
+  const auto refuse = [&](std::string_view why) { misfit = why; };
+  if (w.empty() || w.rows <= 0) return refuse("a part without weight");
+  if (w.cols <= 0 || w.cols % 8 != 0) return refuse("columns must be a multiple of 8");
+  if (w.segment_columns() % kTileCols != 0) return refuse("a segment is whole tiles");
+  if (p.part_count == kMaxParts || (p.part_count == 1 && grouped())) return refuse("too many parts");
+  const int32_t segment_tiles = w.segment_columns() / kTileCols;
+  if (p.part_count == 0) {
+    format = w.format;
+    p.experts = w.experts;
+    p.cols = w.cols;
+    p.col_tiles = w.col_tiles();
+    p.segment_tiles = segment_tiles;
+    p.segments = w.segments();
+    p.paired = w.paired;
+  }
+  if (w.format != format || w.cols != p.cols || w.paired != p.paired || segment_tiles != p.segment_tiles ||
+      w.experts != p.experts)
+    return refuse("parts of different kinds in one launch");
+  if (p.segments > kMaxSegments) return refuse("too many segments");
+  if (w.paired && part.out != Out::kBf16) return refuse("SwiGLU goes to bf16");
+  if (!grouped() && w.experts != 1) return refuse("experts without rows sorted by expert");
+  if (grouped() && (part.bias != nullptr || part.bias2 != nullptr)) return refuse("experts have no bias");
+  part.weight = reinterpret_cast<const uint8_t*>(w.data);
+  part.expert_bytes = w.expert_bytes();
+  part.row_tiles = w.row_tiles();
+  part.rows = w.rows;
+  p.all_row_tiles += part.row_tiles;
+  p.part[p.part_count++] = part;
+}
+
+int64_t Product::row_blocks() const {
+  int64_t blocks = 0;
+  for (int i = 0; i < problem.part_count; ++i) blocks += blocks_of(problem.part[i].row_tiles, kTileRowTiles);
+  return blocks;
+}
+
+TileWork tile_work(const Product& product, Path path, int32_t rows, int32_t multiprocessors) {
+  const Problem& p = product.problem;
+  const int64_t tiles = product.row_blocks() * blocks_of(p.rows, rows);
+  if (path == Path::kDealt) {
+    const int64_t share = blocks_of(tiles * p.col_tiles, multiprocessors);
+    return {.columns = share * rows, .column_tiles = share, .hand_overs = 1};
+  }
+  const bool split = path == Path::kSplit;
+  const int64_t each = split ? p.segment_tiles : p.col_tiles;
+  const int64_t waves = blocks_of(tiles * (split ? p.segments : 1), multiprocessors);
+  TileWork work{.columns = waves * each * rows, .column_tiles = waves * each, .tiles = waves};
+  for (int i = 0; split && i < p.part_count; ++i)
+    work.added_floats += static_cast<int64_t>(p.segments) * p.part[i].rows * p.rows;
+  return work;
+}
+
+TileChoice choose_tiles(const Product& p, const TileLimits& limits, const cuda::ProductCosts& costs, bool split,
+                        bool room) {
+  if (!p.grouped()) return choose_dense_tiles(p, limits, costs, split, room);
+  // An expert gets rows / experts on average: small tiles while memory decides, then large ones, which find_block cuts
+  // evenly.
+  const int64_t mean = p.problem.rows / p.problem.experts;
+  return {mean < costs.grouped_rows_32    ? 32
+          : mean < costs.grouped_rows_64  ? 64
+          : mean < costs.grouped_rows_128 ? 128
+                                          : 256};
+}
+
+// Streams keep whole rows of x in shared memory, and divide row tiles among warps: with many columns neither goes well.
+// Tiles of bf16 take more than eight rows as fast, and those of 4-bit floats more than 16 if they can be dealt out
+// evenly; other formats are bound by decoding there, and split tiles by their sums' traffic.
+bool prefers_sweep(const Product& p, const TileLimits& limits, const cuda::ProductCosts& costs) {
+  const Problem& k = p.problem;
+  if (p.split || p.grouped()) return false;
+  const bool many_row_tiles = k.all_row_tiles >= costs.many_row_tiles * limits.multiprocessors;
+  if (k.col_tiles <= (many_row_tiles ? costs.sweep_col_tiles_many : costs.sweep_col_tiles)) return false;
+  if (!many_row_tiles) return k.rows <= costs.sweep_rows_few;
+  if (p.format == TileFormat::kBf16) return k.rows <= costs.sweep_rows_bf16;
+  const bool four_bit = p.format == TileFormat::kNvfp4 || p.format == TileFormat::kMxfp4;
+  return k.rows <= (four_bit && limits.deals && p.room ? costs.sweep_rows_dealt : costs.sweep_rows);
+}
+
+Path choose_but_sweep(const Product& p, const TileLimits& limits, const cuda::ProductCosts& costs) {
+  if (prefers_split(p, limits, costs)) return Path::kSplit;
+  if (!prefers_tiles(p, costs)) return Path::kStream;
+  return choose_tiles(p, limits, costs, false, p.room).dealt ? Path::kDealt : Path::kTile;
+}
+
+SplitRoom split_room(const Product& product, const cuda::ProductCosts& costs) {
+  const Problem& p = product.problem;
+  if (product.grouped() || p.paired || p.segments < 2 || product.row_blocks() > costs.most_split_row_blocks) return {};
+  SplitRoom room;
+  for (int i = 0; i < p.part_count; ++i) room.floats_per_row += static_cast<int64_t>(p.segments) * p.part[i].rows;
+  room.most_rows = static_cast<int32_t>(std::min(costs.most_split_rows, costs.most_split_floats / room.floats_per_row));
+  return room;
+}
+
+}  // namespace quire::gemm
