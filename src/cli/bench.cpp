@@ -26,6 +26,7 @@ namespace {
 struct BenchOptions {
   ModelSource source;
   KvCacheOption kv_cache;
+  CardCostsOption card_costs;
   std::string device = "cpu", format = "md";
   int64_t prompt = 512, generate = 32;
   int repetitions = 3, threads = 0;
@@ -282,6 +283,7 @@ Status bench(const BenchOptions& o) {
   const int threads = o.threads == 0 ? available_cpus() : o.threads;
   const Device device = o.device == "cuda" ? Device::kCuda : o.device == "cpu" ? Device::kCpu : Device::kReference;
   QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
+  QUIRE_CHECKED(o.card_costs.apply(device, o.gpu));
   QUIRE_TRY(const auto model, o.source.load(device));
   Bench bench(o, model, device, kv);
   QUIRE_CHECKED(bench.prepare());
@@ -321,6 +323,7 @@ Action add_bench(CLI::App& app) {
   app.add_option("--gpu", o->gpu, "With --device cuda: which GPU, as `quire devices` counts them")
       ->capture_default_str();
   o->kv_cache.add(app);
+  o->card_costs.add(app);
   app.add_option("-o,--output", o->format, "md: a table; json")->capture_default_str();
   return [o] { return bench(*o); };
 }

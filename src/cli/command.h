@@ -39,6 +39,7 @@ Action add_bench_serve(CLI::App& app);
 Action add_synth(CLI::App& app);
 Action add_perplexity(CLI::App& app);
 Action add_run(CLI::App& app);
+Action add_tune(CLI::App& app);
 Action add_test_ops(CLI::App& app);
 Action add_tokenize(CLI::App& app);
 Action add_devices(CLI::App& app);

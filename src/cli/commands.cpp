@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"bench-batch", "Measure prompts and generation of many sequences at once", add_bench_batch},
     {"profile", "Measure what a GPU's time goes to, kernel by kernel", add_profile},
     {"explain", "Say which kernels a model's steps run, why, and the least time they can take", add_explain},
+    {"tune", "Measure what decides between a GPU's kernels on the card at hand", add_tune},
     {"bench-serve", "Measure a server of the OpenAI API with many clients", add_bench_serve},
     {"test-ops", "Check every kernel of every operator against its reference", add_test_ops},
     {"tokenize", "Print the tokens of a text, or the text of tokens", add_tokenize},

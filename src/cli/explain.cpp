@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/card_costs.h"
 #include "cli/command.h"
 #include "cli/explain_report.h"
 #include "cli/options.h"
@@ -23,6 +24,8 @@ namespace {
 struct ExplainOptions {
   ModelOptions model;
   KvCacheOption kv_cache;
+  ArithmeticOption arithmetic;
+  CardCostsOption card_costs;
   std::vector<int32_t> rows = {1, 8};
   int64_t context = 1024, prompt = 512;
   std::string card;
@@ -76,10 +79,11 @@ Result<MachineLimits> limits_of(const ExplainOptions& o, const Machine& m) {
 
 Status print_costs(const ExplainOptions& o) {
   QUIRE_TRY(const Machine m, parse_card(o.card.empty() ? "sm_90:132" : o.card));
+  QUIRE_CHECKED(o.card_costs.apply(m));
   const cuda::CardCosts& costs = cuda::card_costs(m.gpu);
   nlohmann::ordered_json json;
   if (!o.json) print_out("costs of {}, measured on {}\n", describe(m), costs.measured_on);
-  for (const cuda::NamedCost& c : cuda::named_costs(costs)) {
+  for (const cuda::NamedCost& c : cuda::named_costs(costs.product)) {
     if (o.json)
       json[std::string(c.name)] = {{"value", c.value}, {"unit", c.unit}};
     else
@@ -92,8 +96,14 @@ Status print_costs(const ExplainOptions& o) {
 class Explanation {
  public:
   Explanation(const ExplainOptions& o, const Decoder& decoder, const Machine& machine, MachineLimits limits,
-              KernelChoice choice, KvCacheType kv)
-      : o_(o), decoder_(decoder), machine_(machine), limits_(limits), choice_(std::move(choice)), kv_(kv) {}
+              KernelChoice choice, KvCacheType kv, Arithmetic arithmetic)
+      : o_(o),
+        decoder_(decoder),
+        machine_(machine),
+        limits_(limits),
+        choice_(std::move(choice)),
+        kv_(kv),
+        arithmetic_(arithmetic) {}
 
   Status print() {
     if (o_.json)
@@ -116,7 +126,8 @@ class Explanation {
   Status step(const std::string& title, DryStep step) {
     step.kv_cache = kv_;
     step.choice = &choice_;
-    step.latency = machine_.device == Device::kCpu && step.sequences > 0 && step.sequences <= kFewSequences;
+    const EngineOptions engine{.max_sequences = step.sequences, .arithmetic = arithmetic_};
+    step.latency = machine_.device == Device::kCpu && step.sequences > 0 && engine.for_latency();
     ExplainedStep seen;
     dry_step(decoder_, machine_, step, seen);
     if (seen.refusal()) return *seen.refusal();
@@ -138,6 +149,7 @@ class Explanation {
   MachineLimits limits_;
   KernelChoice choice_;
   KvCacheType kv_;
+  Arithmetic arithmetic_;
   nlohmann::ordered_json json_;
 };
 
@@ -147,13 +159,15 @@ Status explain(const ExplainOptions& o) {
   QUIRE_TRY(const Device device, o.model.parsed_device());
   QUIRE_TRY(KernelChoice choice, o.model.parsed_kernels());
   QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
+  QUIRE_TRY(const Arithmetic arithmetic, o.arithmetic.parsed());
   QUIRE_TRY(const Machine machine, machine_of(o, device));
+  QUIRE_CHECKED(o.card_costs.apply(machine));
   QUIRE_CHECKED(check_forced(choice, machine));
   QUIRE_TRY(const gguf::File file, gguf::File::open(o.model.model));
   QUIRE_TRY(const std::unique_ptr<const Model> model, Model::load(file));
   const Decoder decoder = device == Device::kCuda ? placed_in_thought(model->decoder()) : model->decoder();
   QUIRE_TRY(const MachineLimits limits, limits_of(o, machine));
-  return Explanation(o, decoder, machine, limits, std::move(choice), kv).print();
+  return Explanation(o, decoder, machine, limits, std::move(choice), kv, arithmetic).print();
 }
 
 }  // namespace
@@ -163,6 +177,8 @@ Action add_explain(CLI::App& app) {
   app.add_option(kModelNames, o->model.model, kModelHelp)->type_name("FILE");
   o->model.add_compute(app);
   o->kv_cache.add(app);
+  o->arithmetic.add(app);
+  o->card_costs.add(app);
   app.add_option("--rows", o->rows, "Steps of so many sequences that generate a token each, separated by commas")
       ->delimiter(',')
       ->capture_default_str();
@@ -176,12 +192,12 @@ Action add_explain(CLI::App& app) {
   app.add_flag("--costs", o->costs, "Print what decides between a GPU's kernels, by name and unit, and stop");
   app.add_flag("--json", o->json, "Print one JSON object");
   app.footer(
-      "Nothing is computed, and weights are not read: a file of any size takes little memory and time. The "
-      "floor is the "
-      "time\nin which the machine moves the bytes, or computes the operations, whichever is longer; bytes "
-      "are those that "
-      "the\noperators' contracts name. Indented calls are parts of the one above them, which is what the "
-      "total counts.");
+      "Nothing is computed, and weights are not read: a file of any size takes little memory and time. The floor is "
+      "the\n"
+      "time in which the machine moves the bytes, or computes the operations, whichever is longer; bytes are those "
+      "that\n"
+      "the operators' contracts name. Indented calls are parts of the one above them, which is what the total counts.\n"
+      "Steps are those of an engine for as many sequences at most; a server for more takes --arithmetic throughput.");
   return [o] { return explain(*o); };
 }
 

@@ -58,36 +58,42 @@ Result<KvCacheType> KvCacheOption::parsed() const {
   return request_error("--kv-cache-dtype {}: must be auto, bf16 or fp8", type);
 }
 
+void ArithmeticOption::add(CLI::App& app) {
+  app.add_option("--arithmetic", name,
+                 "Kernels of generated tokens on a CPU: latency (integers), throughput, or auto: the first where there "
+                 "are two sequences at most. The output depends on it in the last bits")
+      ->capture_default_str();
+}
+
+Result<Arithmetic> ArithmeticOption::parsed() const {
+  if (name == "auto") return Arithmetic::kAuto;
+  if (name == "latency") return Arithmetic::kLatency;
+  if (name == "throughput") return Arithmetic::kThroughput;
+  return request_error("--arithmetic {}: must be auto, latency or throughput", name);
+}
+
 void ComputeOptions::add(CLI::App& app) {
   app.add_option("--gpu-memory-utilization", gpu_memory,
                  "Share of the GPU's memory that may be in use; what weights and scratch leave of it holds "
                  "the KV cache")
       ->capture_default_str();
   kv_cache.add(app);
-  app.add_option("--arithmetic", arithmetic,
-                 "Kernels of generated tokens on a CPU: latency (integers), throughput, or auto: the first "
-                 "for up to two "
-                 "sequences. The output depends on it in the last bits")
-      ->capture_default_str();
+  arithmetic.add(app);
   app.add_option("--depth", depth, "Steps under way at a time, 1 or 2; 0: 2 on a GPU. The output does not depend on it")
       ->capture_default_str();
   app.add_flag("!--no-graphs", graphs, "Launch every kernel by itself on a GPU. The output is the same");
   speculative.add(app);
+  card_costs.add(app);
 }
 
 Status ComputeOptions::apply(EngineOptions& to) const {
+  QUIRE_CHECKED(card_costs.apply(to.device, to.gpu));
   QUIRE_TRY(to.kv_cache, kv_cache.parsed());
   to.gpu_memory_utilization = gpu_memory;
   to.depth = depth;
   to.graphs = graphs;
   QUIRE_TRY(to.speculative, speculative.parsed());
-  if (arithmetic == "latency") {
-    to.arithmetic = Arithmetic::kLatency;
-  } else if (arithmetic == "throughput") {
-    to.arithmetic = Arithmetic::kThroughput;
-  } else if (arithmetic != "auto") {
-    return request_error("--arithmetic {}: must be auto, latency or throughput", arithmetic);
-  }
+  QUIRE_TRY(to.arithmetic, arithmetic.parsed());
   return {};
 }
 

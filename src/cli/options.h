@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/card_costs.h"
 #include "cli/speculative_flags.h"
 #include "engine/engine.h"
 #include "engine/sampling_defaults.h"
@@ -23,17 +24,27 @@ struct KvCacheOption {
   Result<KvCacheType> parsed() const;
 };
 
-// --gpu-memory-utilization, --kv-cache-dtype, --arithmetic, --depth, --no-graphs and those of speculation: what else is
-// up to an engine.
+// --arithmetic: auto, latency or throughput.
+struct ArithmeticOption {
+  std::string name = "auto";
+
+  void add(CLI::App& app);
+  Result<Arithmetic> parsed() const;
+};
+
+// --gpu-memory-utilization, --kv-cache-dtype, --arithmetic, --depth, --no-graphs, --card-costs and those of
+// speculation: what else is up to an engine.
 struct ComputeOptions {
   KvCacheOption kv_cache;
+  CardCostsOption card_costs;
   double gpu_memory = 0.9;
-  std::string arithmetic = "auto";
+  ArithmeticOption arithmetic;
   int depth = 0;
   bool graphs = true;
   SpeculativeFlags speculative;
 
   void add(CLI::App& app);
+  // After device and GPU are set.
   Status apply(EngineOptions& to) const;
 };
 

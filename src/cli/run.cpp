@@ -75,8 +75,8 @@ Result<EngineOptions> RunOptions::engine_options() const {
   EngineOptions e;
   QUIRE_TRY(e.device, model.parsed_device());
   QUIRE_TRY(e.kernels, model.parsed_kernels());
-  QUIRE_CHECKED(compute.apply(e));
   e.gpu = model.gpu;
+  QUIRE_CHECKED(compute.apply(e));
   e.threads = model.threads;
   e.context = context;
   e.max_sequences = 1;

@@ -204,9 +204,9 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   server::ServeOptions s = o;
   s.model = model.model;
   QUIRE_TRY(s.engine.device, model.parsed_device());
+  s.engine.gpu = model.gpu;
   QUIRE_CHECKED(compute.apply(s.engine));
   QUIRE_TRY(s.engine.kernels, model.parsed_kernels());
-  s.engine.gpu = model.gpu;
   s.engine.threads = model.threads;
   constexpr double kGib = 1 << 30;
   for (const auto& [name, gib, bytes] : {std::tuple{"--swap-space", swap_space, &s.engine.swap_bytes},

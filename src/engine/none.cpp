@@ -6,10 +6,8 @@
 namespace quire {
 namespace {
 
-Error no_cuda() {
-  return request_error(
-      "this program is compiled without CUDA (the preset `cuda` needs nvcc 13); use --device cpu, which is "
-      "the default");
+Error no_cuda(std::string_view instead = "use --device cpu, which is the default") {
+  return request_error("this program is compiled without CUDA (the preset `cuda` needs nvcc 13); {}", instead);
 }
 
 }  // namespace
@@ -31,7 +29,7 @@ Result<std::vector<GpuInfo>> list_gpus() {
 }
 
 Result<std::unique_ptr<CudaProfiler>> CudaProfiler::create(const std::string&) {
-  return no_cuda();
+  return no_cuda("it has no kernels of a GPU to profile");
 }
 
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>&, const StepLayout&,

@@ -84,6 +84,22 @@ TEST_F(Explain, ForcedKernelsAreThoseThatWouldRun) {
   for (const json& c : plain.at("calls")) EXPECT_EQ(c.at("kernel"), "reference") << c.dump();
 }
 
+// Whether a step's kernels are those for latency is a matter of the engine, not of the step alone. On CPUs without
+// AVX-512 they are the same ones.
+TEST_F(Explain, KernelsForLatencyAreThoseOfTheArithmetic) {
+  const std::string model = kModels + "demo-dense-nvfp4.gguf";
+  const auto linear = [&](const std::string& options) {
+    const Outcome o = quire("explain " + model + " --bandwidth 10 --peak 1 --json --prompt 0 " + options);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return kernels(json::parse(o.out).at("steps").at(0), "linear");
+  };
+  EXPECT_EQ(linear("--rows 1"), linear("--rows 1 --arithmetic latency"));
+  EXPECT_EQ(linear("--rows 3"), linear("--rows 3 --arithmetic throughput"));
+  for (const std::string& kernel : linear("--rows 64 --arithmetic latency"))
+    EXPECT_THAT(kernel, testing::AnyOf(testing::StartsWith("integer"), testing::StartsWith("vector")));
+  expect_refused("explain --arithmetic fast " + model, "--arithmetic fast: must be auto");
+}
+
 TEST_F(Explain, PrintsTheCosts) {
   const Outcome text = quire("explain --costs");
   EXPECT_EQ(text.code, 0) << text.err;

@@ -173,5 +173,11 @@ TEST_F(Profile, Refuses) {
   expect_refused("profile", "give a model");
 }
 
+TEST_F(Profile, DoesNotAdviseWhatItRefuses) {
+  const Outcome o = quire("profile --synth 0.6b --gpu 4096");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, testing::Not(HasSubstr("--device cpu")));
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -1,41 +1,76 @@
 #include "ops/cuda/card_costs.h"
 
-namespace quire::cuda {
+#include <cmath>
 
-const CardCosts& card_costs(const DeviceLimits&) {
-  static const CardCosts hopper{.measured_on = "H100 (compute capability 9.0, 132 multiprocessors)", .product = {}};
-  return hopper;
+namespace quire::cuda {
+namespace {
+
+CardCosts& costs_in_use() {
+  static CardCosts costs{.measured_on = "H100 (compute capability 9.0, 132 multiprocessors)", .product = {}};
+  return costs;
 }
 
-std::vector<NamedCost> named_costs(const CardCosts& costs) {
-  const ProductCosts& p = costs.product;
-  const auto number = [](int64_t n) { return static_cast<double>(n); };
-  return {
-      {"stream_rows", "rows of x", number(p.stream_rows)},
-      {"stream_rows_small", "rows of x", number(p.stream_rows_small)},
-      {"small_row_tiles", "tiles of 16 rows", number(p.small_row_tiles)},
-      {"grouped_tile_rows", "rows of an expert", number(p.grouped_tile_rows)},
-      {"grouped_rows_32", "rows of an expert", number(p.grouped_rows_32)},
-      {"grouped_rows_64", "rows of an expert", number(p.grouped_rows_64)},
-      {"grouped_rows_128", "rows of an expert", number(p.grouped_rows_128)},
-      {"many_row_tiles", "tiles of 16 rows for each multiprocessor", number(p.many_row_tiles)},
-      {"sweep_col_tiles", "tiles of 64 columns", number(p.sweep_col_tiles)},
-      {"sweep_col_tiles_many", "tiles of 64 columns", number(p.sweep_col_tiles_many)},
-      {"sweep_rows_few", "rows of x", number(p.sweep_rows_few)},
-      {"sweep_rows_bf16", "rows of x", number(p.sweep_rows_bf16)},
-      {"sweep_rows_dealt", "rows of x", number(p.sweep_rows_dealt)},
-      {"sweep_rows", "rows of x", number(p.sweep_rows)},
-      {"column_ns", "ns", p.column_ns},
-      {"column_overhead", "columns' time", number(p.column_overhead)},
-      {"tile_overhead", "columns' time", number(p.tile_overhead)},
-      {"hand_over", "columns' time", number(p.hand_over)},
-      {"most_dealt_blocks", "blocks of tokens", number(p.most_dealt_blocks)},
-      {"split_floats_per_column", "floats", number(p.split_floats_per_column)},
-      {"most_split_row_blocks", "blocks of 128 rows", number(p.most_split_row_blocks)},
-      {"least_split_rows", "rows of x", number(p.least_split_rows)},
-      {"most_split_rows", "rows of x", number(p.most_split_rows)},
-      {"most_split_floats", "floats", number(p.most_split_floats)},
-  };
+constexpr double kMostRows = 1 << 20, kMostTiles = 1 << 20;
+// Counts of tiles times these still are far from the largest integer.
+constexpr double kMostColumns = 1e6;
+
+// Every field, once: visit(name, unit, least, most, field).
+template <class Costs, class Visit>
+void for_each(Costs& c, Visit&& visit) {
+  visit("stream_rows", "rows of x", 0, kMostRows, c.stream_rows);
+  visit("stream_rows_small", "rows of x", 0, kMostRows, c.stream_rows_small);
+  visit("small_row_tiles", "tiles of 16 rows", 0, kMostTiles, c.small_row_tiles);
+  visit("grouped_tile_rows", "rows of an expert", 0, kMostRows, c.grouped_tile_rows);
+  visit("grouped_rows_32", "rows of an expert", 0, kMostRows, c.grouped_rows_32);
+  visit("grouped_rows_64", "rows of an expert", 0, kMostRows, c.grouped_rows_64);
+  visit("grouped_rows_128", "rows of an expert", 0, kMostRows, c.grouped_rows_128);
+  visit("many_row_tiles", "tiles of 16 rows for each multiprocessor", 0, kMostTiles, c.many_row_tiles);
+  visit("sweep_col_tiles", "tiles of 64 columns", 0, kMostTiles, c.sweep_col_tiles);
+  visit("sweep_col_tiles_many", "tiles of 64 columns", 0, kMostTiles, c.sweep_col_tiles_many);
+  visit("sweep_rows_few", "rows of x", 0, 32, c.sweep_rows_few);
+  visit("sweep_rows_bf16", "rows of x", 0, 32, c.sweep_rows_bf16);
+  visit("sweep_rows_dealt", "rows of x", 0, 32, c.sweep_rows_dealt);
+  visit("sweep_rows", "rows of x", 0, 32, c.sweep_rows);
+  visit("column_ns", "ns", 1e-3, 1e6, c.column_ns);
+  visit("column_overhead", "columns' time", 0, kMostColumns, c.column_overhead);
+  visit("tile_overhead", "columns' time", 0, kMostColumns, c.tile_overhead);
+  visit("hand_over", "columns' time", 0, kMostColumns, c.hand_over);
+  visit("most_dealt_blocks", "blocks of tokens", 0, kMostRows, c.most_dealt_blocks);
+  visit("split_floats_per_column", "floats", 1, 1e9, c.split_floats_per_column);
+  visit("most_split_row_blocks", "blocks of 128 rows", 0, kMostTiles, c.most_split_row_blocks);
+  visit("least_split_rows", "rows of x", 1, kMostRows, c.least_split_rows);
+  visit("most_split_rows", "rows of x", 0, 1 << 14, c.most_split_rows);
+  visit("most_split_floats", "floats", 0, 1 << 28, c.most_split_floats);
+}
+
+}  // namespace
+
+const CardCosts& card_costs(const DeviceLimits&) {
+  return costs_in_use();
+}
+
+void use_card_costs(const ProductCosts& costs) {
+  costs_in_use() = {.measured_on = "the card of --card-costs", .product = costs};
+}
+
+std::vector<NamedCost> named_costs(const ProductCosts& costs) {
+  std::vector<NamedCost> all;
+  for_each(costs,
+           [&]<class T>(std::string_view name, std::string_view unit, double least, double most, const T& field) {
+             all.push_back({name, unit, static_cast<double>(field), least, most, std::is_integral_v<T>});
+           });
+  return all;
+}
+
+bool set_cost(ProductCosts& costs, std::string_view name, double value) {
+  bool set = false;
+  for_each(costs, [&]<class T>(std::string_view is, std::string_view, double least, double most, T& field) {
+    if (is != name || !(value >= least) || !(value <= most)) return;
+    if (std::is_integral_v<T> && value != std::floor(value)) return;
+    field = static_cast<T>(value);
+    set = true;
+  });
+  return set;
 }
 
 }  // namespace quire::cuda

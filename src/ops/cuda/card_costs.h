@@ -55,14 +55,23 @@ struct CardCosts {
   ProductCosts product;
 };
 
-// Of a card. All were measured on an H100; other cards take the same until somebody measures them.
+// Of a card. The built-in ones were measured on an H100; other cards take the same until somebody measures them
+// (`quire tune`).
 const CardCosts& card_costs(const DeviceLimits& device);
 
-// All of them by name, for printing.
+// From here on card_costs() of every card: what a file of `quire tune` says of the one in use. Before the first engine;
+// not while another thread computes.
+void use_card_costs(const ProductCosts& costs);
+
+// One of them by name: for printing, for files, and for fitting.
 struct NamedCost {
   std::string_view name, unit;
   double value = 0;
+  double least = 0, most = 0;  // that a file may say
+  bool whole = true;           // an integer
 };
-std::vector<NamedCost> named_costs(const CardCosts& costs);
+std::vector<NamedCost> named_costs(const ProductCosts& costs);
+// False, and nothing changed, for an unknown name or a value out of its range.
+bool set_cost(ProductCosts& costs, std::string_view name, double value);
 
 }  // namespace quire::cuda

@@ -162,6 +162,14 @@ Path choose_path(const Product& p, const cuda::DeviceLimits& device) {
   return with_format(p.format, [&]<TileFormat F>() { return choose<F>(p, device); });
 }
 
+TileLimits tile_limits(TileFormat format, const cuda::DeviceLimits& device) {
+  return with_format(format, [&]<TileFormat F>() { return tile_limits<F>(device); });
+}
+
+bool can_sweep(const Product& p, const cuda::DeviceLimits& device) {
+  return with_format(p.format, [&]<TileFormat F>() { return can_sweep<F>(p, device, false); });
+}
+
 int64_t split_floats(const Product& p, const cuda::DeviceLimits& device) {
   const SplitRoom room = split_room(p, cuda::card_costs(device).product);
   const int64_t apart = room.floats_per_row * std::min(room.most_rows, p.problem.rows);

@@ -20,6 +20,11 @@ namespace quire::gemm {
 // together must lie together (Problem::x_rows null).
 Path choose_path(const Product& p, const cuda::DeviceLimits& device);
 
+// What that choice is made of: how wide tiles of a format can be on a card, and whether there is a sweep of the product
+// that is no detour.
+TileLimits tile_limits(TileFormat format, const cuda::DeviceLimits& device);
+bool can_sweep(const Product& p, const cuda::DeviceLimits& device);
+
 // Whether the product can be computed by p.path. K must be a multiple of 8, and rows of x aligned.
 bool takes(const Product& p, const cuda::DeviceLimits& device);
 
