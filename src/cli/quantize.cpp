@@ -51,7 +51,7 @@ Result<PlannedOutput> plan_output(const QuantizeOptions& o, const gguf::File& in
 
 Result<Mix> choose_mix(const QuantizeOptions& o, const gguf::File& f) {
   QUIRE_TRY(const DType type, parse_encodable(o.type));
-  Mix mix = default_mix(type, is_hybrid(f));
+  Mix mix = default_mix(type, f);
   if (o.projection_type == "keep") {
     mix.projection.reset();
     mix.value.reset();

@@ -337,6 +337,12 @@ class Planner {
     if (source_.has(source_name(kMtpHeadNorm, b))) QUIRE_CHECKED(norm(kMtpHeadNorm, b));
     for (const TensorRole role : {kMtpEmbedding, kMtpHead})
       if (source_.has_linear(source_stem(role, b))) QUIRE_CHECKED(matrix(role, b));
+    int64_t bytes = 0;
+    for (const OutTensor& t : plan_.tensors)
+      if (block_of(t.name) == c_.layers) bytes += t.bytes();
+    plan_.notes.push_back(
+        fmt::format("the block for multi-token prediction takes {:.1f} MB; it drafts tokens where speculation is on",
+                    static_cast<double>(bytes) * 1e-6));
     return {};
   }
 

@@ -38,10 +38,14 @@ std::vector<ToolCall> whole_calls(const std::vector<AnswerEvent>& events) {
 Json Usage::json() const {
   Json details = {{"cached_tokens", cached_tokens}};
   if (!cache.is_null()) details["cache"] = cache;
-  return {{"prompt_tokens", prompt_tokens},
-          {"completion_tokens", generated_tokens},
-          {"total_tokens", prompt_tokens + generated_tokens},
-          {"prompt_tokens_details", std::move(details)}};
+  Json usage = {{"prompt_tokens", prompt_tokens},
+                {"completion_tokens", generated_tokens},
+                {"total_tokens", prompt_tokens + generated_tokens},
+                {"prompt_tokens_details", std::move(details)}};
+  if (drafts > 0)
+    usage["completion_tokens_details"] = {{"accepted_prediction_tokens", drafts_accepted},
+                                          {"rejected_prediction_tokens", drafts - drafts_accepted}};
+  return usage;
 }
 
 }  // namespace quire::server

@@ -114,6 +114,8 @@ void Generation::take(Answer& answer, const TokenEvent& event) {
   report_token(answer, event);
   append_text(answer, event);
   if (event.finish == FinishReason::kNone) return;
+  answer.drafts = event.drafts;
+  answer.drafts_accepted = event.drafts_accepted;
   const bool ended = event.finish == FinishReason::kStop;
   answer.part.stop_text = ended && event.token >= 0 && !plan_.model->tokenizer().is_eog(event.token);
   const bool calls = ended && answer.parser.complete_calls() > 0;
@@ -190,7 +192,11 @@ void Generation::send_piece(Answer& answer, std::string& events) {
 Usage Generation::usage() const {
   using Seconds = std::chrono::duration<double>;
   Usage u{.prompt_tokens = plan_.prompt_tokens};
-  for (const Answer& a : answers_) u.generated_tokens += a.generated;
+  for (const Answer& a : answers_) {
+    u.generated_tokens += a.generated;
+    u.drafts += a.drafts;
+    u.drafts_accepted += a.drafts_accepted;
+  }
   // A prompt counts once, as its first answer found it: the others find what that one computed.
   for (size_t i = 0; i < answers_.size(); i += plan_.answers_each) u.cached_tokens += answers_[i].cached;
   if (plan_.cache_info) u.cache = cache_info();

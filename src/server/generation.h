@@ -50,6 +50,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     AnswerPart part;  // unsent text of a stream; everything of a whole answer
     AnswerParser parser;
     int64_t generated = 0;
+    int64_t drafts = 0, drafts_accepted = 0;
     int64_t cached = 0;                   // tokens of its prompt that were found in the prefix cache
     PrefixMiss miss = PrefixMiss::kNone;  // why no more was, and
     int64_t diverged_at = -1;             // the token from which on others went another way

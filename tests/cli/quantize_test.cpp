@@ -19,6 +19,7 @@
 #include "gguf/writer.h"
 #include "quant/format.h"
 #include "quant/importance.h"
+#include "support/gguf_edit.h"
 #include "support/golden.h"
 #include "support/tiny_models.h"
 #include "tokenizer/tokenizer.h"
@@ -426,6 +427,33 @@ TEST_F(LongWork, AnInputCutShortIsOneLine) {
   EXPECT_THAT(test::read_whole_file(path("err")),
               testing::AllOf(testing::StartsWith("quire: a file in use was cut short"), testing::EndsWith("\n")));
   EXPECT_FALSE(fs::exists(path("out.gguf")));
+}
+
+// Eight bits for what drafts, whatever the rest has; --tensor decides otherwise.
+TEST_F(Files, QuantizeKeepsTheBlockForMultiTokenPredictionPrecise) {
+  const test::TinyModel tiny = test::tiny_models()[6];
+  ASSERT_EQ(tiny.name, "tiny-qwen35");
+  ASSERT_TRUE(tiny.write_gguf(path("tiny.gguf")).ok());
+  test::edit_gguf(path("tiny.gguf"), path("m.gguf"), test::with_mtp_block());
+  Outcome r = quire("quantize --type nvfp4 " + path("m.gguf") + " " + path("q.gguf"));
+  ASSERT_EQ(r.code, 0) << r.output;
+  EXPECT_THAT(r.output, HasSubstr("MTP block"));
+  EXPECT_THAT(r.output, HasSubstr("; block for multi-token prediction q8_0;"));
+  const auto type = [&](const std::string& file, const std::string& tensor) {
+    const gguf::File f = gguf::File::open(path(file)).value();
+    const gguf::TensorInfo* const t = f.find_tensor(tensor);
+    return t == nullptr ? "missing" : std::string(dtype_name(t->dtype));
+  };
+  EXPECT_EQ(type("q.gguf", "blk.1.ffn_up.weight"), "nvfp4");
+  EXPECT_EQ(type("q.gguf", "blk.4.ffn_up.weight"), "q8_0");
+  EXPECT_EQ(type("q.gguf", "blk.4.attn_q.weight"), "q8_0");
+  EXPECT_EQ(type("q.gguf", "blk.4.nextn.eh_proj.weight"), "q8_0");
+  EXPECT_EQ(type("q.gguf", "blk.4.nextn.enorm.weight"), "f32");
+  r = quire("quantize --type nvfp4 --tensor '^blk\\.4\\.ffn_up=nvfp4' " + path("m.gguf") + " " + path("n.gguf"));
+  ASSERT_EQ(r.code, 0) << r.output;
+  EXPECT_EQ(type("n.gguf", "blk.4.ffn_up.weight"), "nvfp4");
+  r = quire("quantize --type bf16 " + path("q.gguf") + " " + path("b.gguf"));
+  EXPECT_EQ(type("b.gguf", "blk.4.ffn_up.weight"), "bf16");
 }
 
 class Synth : public Files, public testing::WithParamInterface<const char*> {};

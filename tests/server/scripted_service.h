@@ -18,6 +18,7 @@ class ScriptedService final : public server::Service {
     std::vector<std::string> texts;
     FinishReason finish = FinishReason::kStop;  // kNone: nothing follows until the job is cancelled
     std::optional<Error> error = std::nullopt;  // with kError
+    int64_t drafts = 0, drafts_accepted = 0;
   };
 
   ScriptedService() : thread_([this] { deliver(); }) {}
@@ -127,6 +128,8 @@ class ScriptedService final : public server::Service {
         event.text = r->script.texts[r->next++];
       } else {
         event.finish = r->script.finish;
+        event.drafts = r->script.drafts;
+        event.drafts_accepted = r->script.drafts_accepted;
         event.error = r->script.error;
         running_.erase(r);
       }

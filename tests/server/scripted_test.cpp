@@ -43,6 +43,23 @@ class Scripted : public testing::Test {
   std::optional<DemoServer> server_;
 };
 
+// Where some were verified: those of all answers.
+TEST_F(Scripted, UsageTellsOfDrafts) {
+  service_->will_answer({.texts = {"a", "b"}, .drafts = 7, .drafts_accepted = 4});
+  service_->will_answer({.texts = {"c"}, .drafts = 2, .drafts_accepted = 2});
+  const Json usage = chat(false, {{"n", 2}}).json()["usage"];
+  EXPECT_EQ(usage["completion_tokens_details"],
+            Json({{"accepted_prediction_tokens", 6}, {"rejected_prediction_tokens", 3}}));
+  service_->will_answer({.texts = {"a"}});
+  EXPECT_FALSE(chat(false).json()["usage"].contains("completion_tokens_details"));
+  service_->will_answer({.texts = {"a"}, .drafts = 3, .drafts_accepted = 1});
+  const Reply streamed = chat(true, {{"stream_options", {{"include_usage", true}}}});
+  const std::vector<std::string> events = streamed.events();
+  ASSERT_GE(events.size(), 2u);
+  EXPECT_EQ(Json::parse(events[events.size() - 2])["usage"]["completion_tokens_details"]["rejected_prediction_tokens"],
+            2);
+}
+
 TEST_F(Scripted, ReasoningIsSplitOffWhereverItIsCut) {
   const std::string text = "<think>\nwhy <b>?\n</think>\n\nBecause </think> \xC3\xA9.";
   const std::string reasoning = "why <b>?", content = "Because </think> \xC3\xA9.";

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "arch/architecture.h"
+#include "arch/tensors.h"
 #include "cli/display.h"
 #include "core/escape.h"
 
@@ -43,10 +44,10 @@ std::string type_text(const std::optional<DType>& type) {
 }
 
 Choice choose(const gguf::TensorInfo& t, std::optional<DType> wanted) {
-  if (!wanted || t.bytes == 0) return {t.dtype, {}};
+  if (!wanted || t.bytes == 0) return {.type = t.dtype};
   std::optional<DType> type = wanted;
   while (type && !fits(*type, t)) type = fallback(*type);
-  Choice c{type.value_or(t.dtype), {}};
+  Choice c{.type = type.value_or(t.dtype)};
   if (c.type != *wanted) c.wanted = wanted;
   return c;
 }
@@ -69,31 +70,30 @@ bool can_be_overridden(const gguf::TensorInfo& t) {
   return t.n_dims >= 2 && t.n_dims <= 3 && t.name.ends_with(".weight") && t.bytes > 0;
 }
 
-}  // namespace
-
-std::optional<DType> Mix::of(const gguf::TensorInfo& t) const {
-  switch (encoding_group(t.name, t.n_dims)) {
-    case EncodingGroup::kKept:
-      return {};
-    case EncodingGroup::kHead:
-      return head;
-    case EncodingGroup::kFfn:
-      return ffn;
-    case EncodingGroup::kProjection:
-      return value && t.name.find("attn_v.") != t.name.npos ? value : projection;
-  }
-  return {};
+bool is_hybrid(const gguf::File& f) {
+  if (const auto name = f.get_string("general.architecture"); name.ok())
+    if (const Architecture* const row = find_architecture(*name); row != nullptr) return row->delta_net;
+  return std::any_of(f.tensors().begin(), f.tensors().end(),
+                     [](const gguf::TensorInfo& t) { return t.name.find(".ssm_") != t.name.npos; });
 }
 
-std::string Mix::text() const {
-  std::string out = fmt::format("feed-forward and experts {}; projections {}", type_text(ffn), type_text(projection));
-  if (value) out += fmt::format(" (attn_v {})", type_text(value));
-  return out +
-         fmt::format("; embedding and head {}; norms, routers, convolutions, vectors as they were", type_text(head));
+// The first block that the model's own layers do not count; -1: there is none.
+int64_t first_mtp_block(const gguf::File& f) {
+  const auto name = f.get_string("general.architecture");
+  if (!name.ok()) return -1;
+  const auto blocks = f.get_u32(std::string(*name) + ".block_count");
+  const auto mtp = f.get_u32(std::string(*name) + ".nextn_predict_layers");
+  return blocks.ok() && mtp.ok() && *mtp > 0 && *mtp <= *blocks ? int64_t{*blocks} - *mtp : -1;
 }
 
-Mix default_mix(DType type, bool hybrid) {
-  Mix m{type, type, type, {}};
+std::optional<DType> mtp_type(DType type) {
+  for (const DType precise : {DType::kF32, DType::kF16, DType::kBF16})
+    if (type == precise) return type;
+  return DType::kQ8_0;
+}
+
+Mix mix_of_layers(DType type, bool hybrid) {
+  Mix m{.ffn = type, .projection = type, .head = type};
   switch (type) {
     case DType::kQ3_K:
       m.projection = DType::kQ4_K;
@@ -126,11 +126,41 @@ Mix default_mix(DType type, bool hybrid) {
   return m;
 }
 
-bool is_hybrid(const gguf::File& f) {
-  if (const auto name = f.get_string("general.architecture"); name.ok())
-    if (const Architecture* const row = find_architecture(*name); row != nullptr) return row->delta_net;
-  return std::any_of(f.tensors().begin(), f.tensors().end(),
-                     [](const gguf::TensorInfo& t) { return t.name.find(".ssm_") != t.name.npos; });
+}  // namespace
+
+bool Mix::is_mtp(const gguf::TensorInfo& t) const {
+  return first_mtp >= 0 && block_of(t.name) >= first_mtp;
+}
+
+std::optional<DType> Mix::of(const gguf::TensorInfo& t) const {
+  const EncodingGroup group = encoding_group(t.name, t.n_dims);
+  if (group != EncodingGroup::kKept && is_mtp(t)) return mtp;
+  switch (group) {
+    case EncodingGroup::kKept:
+      return {};
+    case EncodingGroup::kHead:
+      return head;
+    case EncodingGroup::kFfn:
+      return ffn;
+    case EncodingGroup::kProjection:
+      return value && t.name.find("attn_v.") != t.name.npos ? value : projection;
+  }
+  return {};
+}
+
+std::string Mix::text() const {
+  std::string out = fmt::format("feed-forward and experts {}; projections {}", type_text(ffn), type_text(projection));
+  if (value) out += fmt::format(" (attn_v {})", type_text(value));
+  if (first_mtp >= 0) out += fmt::format("; block for multi-token prediction {}", type_text(mtp));
+  return out +
+         fmt::format("; embedding and head {}; norms, routers, convolutions, vectors as they were", type_text(head));
+}
+
+Mix default_mix(DType type, const gguf::File& f) {
+  Mix m = mix_of_layers(type, is_hybrid(f));
+  m.mtp = mtp_type(type);
+  m.first_mtp = first_mtp_block(f);
+  return m;
 }
 
 std::string mixes_help() {
@@ -145,6 +175,7 @@ std::string mixes_help() {
   q4_0 q4_1 iq4_nl         type          type             as they were     q8_0
   mxfp4 nvfp4              type          type             as they were     q8_0
 Hybrids are models with delta-net layers; their projections at 4 bits cost about 6% of perplexity.
+Matrices of a block for multi-token prediction become q8_0 (f32, f16 and bf16: type), if --tensor does not say more.
 Norms, routers, convolutions and vectors always stay as they are.
 Rows that a type's blocks do not divide take another: q3_k iq4_nl, q4_k q5_0, q5_k q5_1, q6_k and nvfp4 q8_0;
 rows that 32 does not divide stay as they are. The summary names them.)";
@@ -180,9 +211,10 @@ Result<std::vector<Choice>> choose_types(const gguf::File& f, const Mix& mix, co
         if (!found) continue;
         used[i] = true;
         QUIRE_CHECKED(check_override(t, overrides[i]));
-        c = {overrides[i].type.value_or(t.dtype), {}};
+        c = {.type = overrides[i].type.value_or(t.dtype)};
       }
     }
+    c.mtp = mix.is_mtp(t);
     out.push_back(c);
   }
   for (size_t i = 0; i < overrides.size(); ++i)

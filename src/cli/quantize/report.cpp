@@ -11,7 +11,9 @@
 namespace quire::cli {
 namespace {
 
-std::string class_name(const gguf::TensorInfo& t) {
+std::string class_name(const Job& job) {
+  const gguf::TensorInfo& t = *job.in;
+  if (job.choice.mtp) return "MTP block";
   switch (encoding_group(t.name, t.n_dims)) {
     case EncodingGroup::kHead:
       return "embedding, head";
@@ -65,7 +67,7 @@ void QuantizeReport::add(const Job& job, const EncodeStats* stats) {
     stats->weighted ? ++weighted_ : (unweighted_.push_back(name), 0);
     if (stats->unreached > 0) unreached_.emplace_back(name, stats->unreached);
   }
-  for (Sum* s : {&sums_[{class_name(*job.in), job.in->dtype, job.type()}], &all_}) {
+  for (Sum* s : {&sums_[{class_name(job), job.in->dtype, job.type()}], &all_}) {
     ++s->tensors;
     s->elems += job.in->elems();
     s->before += job.in->bytes;
