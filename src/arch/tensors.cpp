@@ -82,6 +82,7 @@ constexpr TensorSpec kSpecs[] = {
     {kMtpHeadNorm, kMtp, kVector, "nextn.shared_head_norm.weight", kOne, kHidden, "norm.weight"},
     {kMtpEmbedding, kMtp, kTable, "nextn.embed_tokens.weight", kVocab, kHidden, "embed_tokens.weight"},
     {kMtpHead, kMtp, kMatrix, "nextn.shared_head_head.weight", kVocab, kHidden, "lm_head.weight"},
+    {kMtpHeadTokens, kOnce, kNumbers, "d2t", kOne, kVocab},
 };
 // clang-format on
 

@@ -104,14 +104,16 @@ enum class TensorRole : uint8_t {
   kMtpHeadNorm,
   kMtpEmbedding,
   kMtpHead,
+  kMtpHeadTokens,  // of each row of kMtpHead, how far its token is from the row's number
 };
-inline constexpr int kTensorRoles = static_cast<int>(TensorRole::kMtpHead) + 1;
+inline constexpr int kTensorRoles = static_cast<int>(TensorRole::kMtpHeadTokens) + 1;
 
 enum class TensorKind : uint8_t {
   kMatrix,   // multiplied: [rows, cols] in any type that can be decoded
   kExperts,  // such a matrix for each expert, stacked
   kTable,    // rows are looked up
   kVector,   // [cols], or [rows, cols] where there are rows: norms, biases, taps; float32 when loaded
+  kNumbers,  // [any], i32 or i64
 };
 
 enum class TensorPlace : uint8_t {

@@ -25,6 +25,7 @@ namespace quire::cli {
 void RunOptions::add(CLI::App& app) {
   model.add(app);
   compute.add(app);
+  app.add_option("--mtp", mtp, kMtpFileHelp)->type_name("FILE");
   sampling.add(app);
   app.add_option("-p,--prompt,PROMPT", prompt,
                  "The user's message; with --raw, or where the model has no chat template, text to continue");
@@ -274,7 +275,7 @@ class Deadline {
 Status run(RunOptions& o) {
   QUIRE_CHECKED(o.check());
   QUIRE_TRY(EngineOptions options, o.engine_options());
-  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model));
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, o.mtp));
   QUIRE_TRY(const SamplingDefaults recommended, recommended_sampling(model->file).context(o.model.model));
   o.sampling.take_defaults(recommended);
   const bool converse = o.prompt.empty() && o.file.empty() && o.tokens.empty() && !o.json && isatty(0) != 0;

@@ -11,6 +11,7 @@ namespace quire::cli {
 
 struct RunOptions {
   ModelOptions model;
+  std::string mtp;  // file with the block for multi-token prediction; empty: the model's own
   ComputeOptions compute;
   SamplingOptions sampling;
   std::string prompt, file, tokens, system, dump_layers;

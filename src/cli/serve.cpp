@@ -45,6 +45,7 @@ Status read_headers(std::vector<std::string>& names) {
 void ServeFlags::add_model(CLI::App& app) {
   model.add(app);
   compute.add(app);
+  app.add_option("--mtp", o.mtp, kMtpFileHelp)->type_name("FILE");
   EngineOptions& e = o.engine;
   app.add_option("-a,--served-model-name,--alias", o.names,
                  "What clients call the model; several names may be given (default: the file's name)")

@@ -9,6 +9,9 @@
 
 namespace quire::cli {
 
+inline constexpr char kMtpFileHelp[] =
+    "GGUF file with the model's block for multi-token prediction, where the model's own file has none, or in its place";
+
 struct SpeculativeFlags {
   std::string method = "auto";
   int tokens = kMostDrafts;

@@ -75,7 +75,7 @@ void make_drafts(const OpContext& ctx, const Decoder& mtp, const StepShape& shap
     StepBatch pass = drafts.passes[j];
     pass.hidden = hidden[(j + 1) % 2];
     mtp.forward(ctx, pass, memory.cache, {.latency = options.latency}, {.logits = logits, .states = hidden[j % 2]});
-    sample(ctx, {.logits = logits, .rows = pass.sample_rows, .out = out});
+    sample(ctx, {.logits = logits, .rows = pass.sample_rows, .ids = mtp.head_tokens(), .out = out});
   }
 }
 

@@ -35,7 +35,7 @@ Status check_mtp(const LoadedModel& model, const EngineOptions& options) {
 // Speculation that has nothing to draft with is none.
 void find_drafters(const LoadedModel& model, EngineOptions& options) {
   SpeculativeOptions& o = options.speculative;
-  if (o.wants_mtp() && (o.mode == Speculative::kMtp || model.model->config().mtp_layers > 0)) {
+  if (o.wants_mtp() && (o.mode == Speculative::kMtp || model.has_mtp())) {
     const Status usable = check_mtp(model, options);
     options.mtp = usable.ok();
     if (!usable.ok())

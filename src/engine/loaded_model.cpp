@@ -75,11 +75,14 @@ Status LoadedModel::make_ready(const std::string& name) {
   return {};
 }
 
-Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path) {
+Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_TRY(gguf::File file, gguf::File::open(path));
   auto m = std::make_shared<LoadedModel>(std::move(file));
   m->file.prefetch();
+  if (!mtp.empty()) {
+    QUIRE_TRY(m->mtp_file, gguf::File::open(mtp));
+  }
   QUIRE_CHECKED(m->make_ready(path));
   m->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return std::shared_ptr<const LoadedModel>(std::move(m));
@@ -96,7 +99,7 @@ Result<std::shared_ptr<const LoadedModel>> load_model(gguf::File file, const std
 
 Result<const MtpBlock*> LoadedModel::mtp() const {
   const std::lock_guard lock(copies_mutex_);
-  if (!mtp_) mtp_.emplace(model->mtp());
+  if (!mtp_) mtp_.emplace(model->mtp(mtp_file ? *mtp_file : file));
   if (!mtp_->ok()) return mtp_->error();
   return static_cast<const MtpBlock*>(&**mtp_);
 }

@@ -21,6 +21,7 @@ class CudaWeights;  // engine/cuda_weights.h
 struct LoadedModel {
   std::shared_ptr<const void> memory;  // that the file was parsed from; null: it has mappings of its own
   gguf::File file;
+  std::optional<gguf::File> mtp_file;  // with the block for multi-token prediction, where that is not the model's own
   std::unique_ptr<const Model> model;
   std::optional<Tokenizer> tokenizer;  // absent when the file holds none: requests then speak tokens only
   double load_seconds = 0.0;
@@ -32,7 +33,9 @@ struct LoadedModel {
   // files that compute the same have the same, whatever they are called.
   uint64_t identity() const { return identity_; }
 
-  // The block for multi-token prediction, loaded when it is first asked for; or what is wrong with it.
+  // Whether a file claims to have a block for multi-token prediction; and that, loaded when it is first asked for, or
+  // what is wrong with it.
+  bool has_mtp() const { return mtp_file || model->config().mtp_layers > 0; }
   Result<const MtpBlock*> mtp() const;
 
   // Copies of the weights for generating faster (ops/gemm/repack.h), if memory holds them beside the file;
@@ -43,7 +46,7 @@ struct LoadedModel {
   Result<std::shared_ptr<const CudaWeights>> on_gpu(int threads = 0, bool with_mtp = false) const;
 
  private:
-  friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string&);
+  friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string&, const std::string&);
   friend Result<std::shared_ptr<const LoadedModel>> load_model(gguf::File, const std::string&,
                                                                std::shared_ptr<const void>);
   Status make_ready(const std::string& name);
@@ -55,9 +58,9 @@ struct LoadedModel {
   mutable std::map<std::pair<int, bool>, std::weak_ptr<const CudaWeights>> on_gpu_;
 };
 
-// Maps the file, checks every tensor and builds the tokenizer. Weights are used where they are mapped:
-// nothing is copied.
-Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path);
+// Maps the file, checks every tensor and builds the tokenizer. Weights are used where they are mapped: nothing is
+// copied. `mtp`, if not empty: another file, with the model's block for multi-token prediction.
+Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp = "");
 // The same of a file that is open, or was parsed from `memory`, which lives as long as the model. Errors begin with
 // `name`.
 Result<std::shared_ptr<const LoadedModel>> load_model(gguf::File file, const std::string& name,

@@ -90,6 +90,7 @@ void visit(MtpWeights& w, WeightPlacer& v) {
   visit(w.layer, v);
   v.vector(w.head_norm);
   if (!w.head.empty()) v.matrix(w.head);
+  v.vector(w.head_tokens);
 }
 
 Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_rows) {
@@ -103,9 +104,10 @@ Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_r
   w.first_kv_layer = behind;
   if (!block.embedding.empty()) w.embedding = block.embedding;
   if (!block.head_norm.empty()) w.output_norm = block.head_norm;
-  if (!block.head.empty()) w.head = block.head, w.output_bias = {};
+  if (!block.head.empty()) w.head = block.head, w.head_tokens = block.head_tokens, w.output_bias = {};
   w.head.rows = std::min(head_rows, w.head.rows);  // the first rows lie where they lay, whatever their layout
   if (!w.output_bias.empty()) w.output_bias = w.output_bias.rows(0, w.head.rows);
+  if (!w.head_tokens.empty()) w.head_tokens = w.head_tokens.rows(0, w.head.rows);
   config->vocab = w.head.rows;
   return {std::move(config), std::move(w)};
 }

@@ -68,6 +68,7 @@ struct DecoderWeights {
   MtpInput input;
   Weight embedding, head;  // the same where they are tied
   Tensor output_norm, output_bias;
+  Tensor head_tokens;  // [rows of head] i32, ascending: the tokens that its rows stand for; empty: their own numbers
   Rope rope;
   std::vector<LayerWeights> layers;
   int32_t first_kv_layer = 0;  // of the caches' layers of attention
@@ -82,6 +83,8 @@ class Decoder {
   Decoder(std::shared_ptr<const ModelConfig> config, DecoderWeights weights);
 
   const ModelConfig& config() const { return *config_; }
+  // DecoderWeights::head_tokens; null where there are none.
+  const int32_t* head_tokens() const { return w_.head_tokens.empty() ? nullptr : w_.head_tokens.as<int32_t>(); }
   // Layers of attention that the caches have at least.
   int32_t kv_layers() const { return w_.first_kv_layer + config_->attention_layers(); }
   // Shows everything that forward reads, in the order of use.
@@ -120,6 +123,7 @@ struct MtpWeights {
   LayerWeights layer;
   Tensor head_norm;
   Weight embedding, head;
+  Tensor head_tokens;  // with a head of its own: as in DecoderWeights
 };
 void visit(MtpWeights& w, WeightPlacer& v);
 

@@ -32,6 +32,30 @@ Status check_unread(std::string_view name, const ModelConfig& c) {
   return file_error("tensor {}: {} are not supported for the architecture {}", name, t->what, c.architecture);
 }
 
+// The block's own head, if it has one. It may be of fewer tokens than the model has: d2t then says of which, as EAGLE-3
+// heads have it (row i is token i + d2t[i]).
+Status load_mtp_head(WeightLoader& w, const gguf::File& file, const ModelConfig& c, int64_t block, MtpBlock& m) {
+  QUIRE_TRY(const Tensor tokens, w.optional_numbers(TensorRole::kMtpHeadTokens));
+  if (tokens.empty()) {
+    QUIRE_TRY(m.weights.head, w.optional_matrix(TensorRole::kMtpHead, block));
+    return {};
+  }
+  int64_t before = -1;
+  for (int64_t i = 0; i < tokens.dim(0); ++i) {
+    const int64_t token = i + tokens.as<int32_t>()[i];
+    if (token <= before || token >= c.vocab)
+      return file_error("tensor {}: row {} of the head is token {}; tokens must ascend and be below {}",
+                        tensor_name(TensorRole::kMtpHeadTokens), i, token, c.vocab);
+    tokens.as<int32_t>()[i] = static_cast<int32_t>(before = token);
+  }
+  ModelSizes sizes = c.sizes();
+  sizes.vocab = tokens.dim(0);
+  WeightLoader trimmed(file, sizes, m.arena);
+  QUIRE_TRY(m.weights.head, trimmed.matrix(TensorRole::kMtpHead, block));
+  m.weights.head_tokens = tokens;
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<const Model>> Model::load(const gguf::File& file) {
@@ -60,6 +84,7 @@ Status Model::load_weights(ModelConfig config) {
   }
   for (const std::string_view name : w.unread()) {
     const int64_t block = block_of(name);
+    if (config.mtp_layers > 0 && name == tensor_name(TensorRole::kMtpHeadTokens)) continue;
     if (block < config.layers) QUIRE_CHECKED(check_unread(name, config));
     if (block < config.layers || block >= config.layers + config.mtp_layers) unread_.push_back(name);
   }
@@ -82,20 +107,32 @@ std::vector<Weight> Model::matrices() const {
   return std::move(collect.all);
 }
 
-Result<MtpBlock> Model::mtp() const {
+Result<int64_t> Model::mtp_block_of(const gguf::File& file) const {
+  const std::string& name = config().architecture;
+  if (!row_of(config()).mtp)
+    return file_error("blocks for multi-token prediction are not supported for the architecture {}", name);
+  QUIRE_TRY(const std::string_view theirs, file.get_string("general.architecture"));
+  if (theirs != name)
+    return file_error("it is of the architecture {}, but the model is of {}", gguf::printable(theirs), name);
+  QUIRE_TRY(const uint32_t blocks, file.get_u32(name + ".block_count"));
+  QUIRE_TRY(const uint32_t mtp, file.get_u32_or(name + ".nextn_predict_layers", 0));
+  if (mtp != 1 || blocks < 2)
+    return file_error("{} blocks for multi-token prediction: {}", mtp,
+                      mtp == 0 ? "there is none to draft with" : "one is supported");
+  return int64_t{blocks} - 1;
+}
+
+Result<MtpBlock> Model::mtp(const gguf::File& file) const {
   const ModelConfig& c = config();
-  if (c.mtp_layers != 1)
-    return file_error("{} blocks for multi-token prediction: {}", c.mtp_layers,
-                      c.mtp_layers == 0 ? "there is none to draft with" : "one is supported");
+  QUIRE_TRY(const int64_t block, mtp_block_of(file));
   MtpBlock m;
-  WeightLoader w(file_, c.sizes(), m.arena);
-  const int64_t block = c.layers;
+  WeightLoader w(file, c.sizes(), m.arena);
   QUIRE_TRY(m.weights.input.projection, w.matrix(TensorRole::kMtpProjection, block));
   QUIRE_TRY(m.weights.input.embedding_norm, w.vector(TensorRole::kMtpEmbeddingNorm, block));
   QUIRE_TRY(m.weights.input.hidden_norm, w.vector(TensorRole::kMtpHiddenNorm, block));
   QUIRE_TRY(m.weights.head_norm, w.optional_vector(TensorRole::kMtpHeadNorm, block));
   QUIRE_TRY(m.weights.embedding, w.optional_matrix(TensorRole::kMtpEmbedding, block));
-  QUIRE_TRY(m.weights.head, w.optional_matrix(TensorRole::kMtpHead, block));
+  QUIRE_CHECKED(load_mtp_head(w, file, c, block, m));
   QUIRE_TRY(m.weights.layer, load_layer(w, row_of(c), c, block, Mixer::kAttention));
   for (const std::string_view name : w.unread())
     if (block_of(name) == block) QUIRE_CHECKED(check_unread(name, c));

@@ -43,13 +43,16 @@ class Model {
   // Tensors of the file that nothing reads, those of multi-token prediction aside. Views of the file's names.
   const std::vector<std::string_view>& unread() const { return unread_; }
 
-  // Loads and checks the multi-token-prediction block. A model serves without it, so nothing is known of it before: an
-  // error says that the file claims none (config().mtp_layers is 0), or what is missing, damaged or not supported.
-  Result<MtpBlock> mtp() const;
+  // Loads and checks the multi-token-prediction block of the model's file, or of another file, which must outlive it. A
+  // model serves without it, so nothing is known of it before: an error says that the file claims none
+  // (config().mtp_layers is 0), or what is missing, damaged, not supported or not of this model.
+  Result<MtpBlock> mtp(const gguf::File& file) const;
+  Result<MtpBlock> mtp() const { return mtp(file_); }
 
  private:
   explicit Model(const gguf::File& file) : file_(file) {}
   Status load_weights(ModelConfig config);
+  Result<int64_t> mtp_block_of(const gguf::File& file) const;  // its number there
 
   const gguf::File& file_;
   WeightLoader::Arena arena_;

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <cstring>
 #include <iterator>
 
 #include "quant/format.h"
@@ -88,6 +89,28 @@ Result<Tensor> WeightLoader::vector(TensorRole role, int64_t block) {
 Result<Tensor> WeightLoader::optional_vector(TensorRole role, int64_t block) {
   if (file_.find_tensor(tensor_name(role, block)) == nullptr) return Tensor{};
   return vector(role, block);
+}
+
+Result<Tensor> WeightLoader::optional_numbers(TensorRole role, int64_t block) {
+  const std::string name = tensor_name(role, block);
+  const gguf::TensorInfo* const t = file_.find_tensor(name);
+  if (t == nullptr) return Tensor{};
+  used_.insert(name);
+  if (t->dims[0] != t->elems() || (t->dtype != DType::kI32 && t->dtype != DType::kI64))
+    return file_error("tensor {}: {} of {}, but it must be a list of i32 or i64", name, gguf::shape_text(*t),
+                      dtype_name(t->dtype));
+  std::vector<int32_t>& numbers = arena_.numbers.emplace_back(static_cast<size_t>(t->elems()));
+  arena_.bytes += t->elems() * 4;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    int64_t n = 0;
+    int32_t narrow = 0;
+    if (t->dtype == DType::kI64) std::memcpy(&n, t->data + i * sizeof n, sizeof n);
+    std::memcpy(&narrow, t->data + i * sizeof narrow, t->dtype == DType::kI32 ? sizeof narrow : 0);
+    if (t->dtype == DType::kI32) n = narrow;
+    if (n != static_cast<int32_t>(n)) return file_error("tensor {}: element {} is {}", name, i, n);
+    numbers[i] = static_cast<int32_t>(n);
+  }
+  return make_tensor(numbers.data(), {std::ssize(numbers)});
 }
 
 std::vector<std::string_view> WeightLoader::unread() const {

@@ -23,6 +23,7 @@ class WeightLoader {
  public:
   struct Arena {
     std::deque<std::vector<float>> vectors;
+    std::deque<std::vector<int32_t>> numbers;
     int64_t bytes = 0;
   };
   WeightLoader(const gguf::File& file, const ModelSizes& sizes, Arena& arena)
@@ -35,6 +36,8 @@ class WeightLoader {
   // Float32: [cols], or [rows, cols] where the role has rows.
   Result<Tensor> vector(TensorRole role, int64_t block = 0);
   Result<Tensor> optional_vector(TensorRole role, int64_t block = 0);
+  // i32 [n], whatever n is; empty if the file has none.
+  Result<Tensor> optional_numbers(TensorRole role, int64_t block = 0);
 
   // Tensors of the file that nobody asked for, in the order of the file.
   std::vector<std::string_view> unread() const;
@@ -116,7 +119,7 @@ class BasicWeightVisitor {
     matrix(shared_down);
   }
   virtual void table(W& w) = 0;   // whose rows are looked up
-  virtual void vector(T& t) = 0;  // norms, biases, convolution taps, frequencies: float32
+  virtual void vector(T& t) = 0;  // norms, biases, convolution taps, frequencies: float32; tokens of a head: i32
 };
 using WeightVisitor = BasicWeightVisitor<false>;
 using WeightPlacer = BasicWeightVisitor<true>;

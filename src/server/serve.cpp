@@ -87,7 +87,7 @@ Result<SamplingParams> default_sampling(const ServeOptions& o, const LoadedModel
 // Everything that follows from a loaded model.
 Status load(const ServeOptions& o, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
             Registry& registry, std::shared_ptr<EngineService>& service) {
-  QUIRE_TRY(const std::shared_ptr<const LoadedModel> loaded, load_model(o.model));
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> loaded, load_model(o.model, o.mtp));
   EngineOptions options = o.engine;
   options.max_waiting = INT32_MAX;  // the service says how many may wait
   options.top_priority = o.limits.max_priority;

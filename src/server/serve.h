@@ -18,6 +18,7 @@ struct ServeOptions {
     engine.volatile_tail = 8;  // templates end a prompt with a header that the next turn may not repeat
   }
   std::string model;               // GGUF file
+  std::string mtp;                 // another with the block for multi-token prediction; empty: the model's own
   std::vector<std::string> names;  // what clients call it; empty: the file's name
   std::string chat_template_file;  // instead of the model's own
   // Whose recommendation fills in what requests leave open: "model", "none" (the API's defaults), or the path of a

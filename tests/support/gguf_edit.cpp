@@ -40,6 +40,7 @@ void edit_gguf(const std::string& from, const std::string& to, const GgufEdit& e
     QUIRE_CHECK(t != nullptr, "no tensor {}", tensor);
     declare(name, t->dtype, {t->dims.begin(), t->dims.begin() + t->n_dims}, t->data);
   }
+  for (const GgufEdit::Tensor& t : edit.tensors) declare(t.name, t.dtype, t.dims, t.data.data());
   for (const auto& [name, dims] : edit.add) declare(name, DType::kF32, dims, nullptr);
   require(w.open(to), to);
   for (const std::vector<std::byte>& p : payloads) require(w.write_tensor(p), to);

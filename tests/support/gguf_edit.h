@@ -20,6 +20,13 @@ struct GgufEdit {
   std::map<std::string, std::vector<int64_t>> reshape = {};    // tensor -> dims; as many elements or fewer
   std::vector<std::pair<std::string, std::string>> copy = {};  // (tensor, name of its copy)
   std::vector<std::pair<std::string, std::vector<int64_t>>> add = {};  // float32 tensors of zeros
+  struct Tensor {
+    std::string name;
+    DType dtype;
+    std::vector<int64_t> dims;
+    std::vector<std::byte> data;
+  };
+  std::vector<Tensor> tensors = {};  // more of them
 };
 // Writes `from` with the changes to `to`. Dies with a message if that fails.
 void edit_gguf(const std::string& from, const std::string& to, const GgufEdit& edit);
