@@ -6,7 +6,8 @@ namespace quire {
 Vocabulary vocabulary_of(const Tokenizer& tokenizer, int64_t size) {
   Vocabulary v;
   v.bytes.resize(static_cast<size_t>(size));
-  for (int64_t id = 0; id < size; ++id) v.bytes[static_cast<size_t>(id)] = tokenizer.token_bytes(static_cast<TokenId>(id));
+  for (int64_t id = 0; id < size; ++id)
+    v.bytes[static_cast<size_t>(id)] = tokenizer.token_bytes(static_cast<TokenId>(id));
   for (const TokenId id : tokenizer.eog_tokens())
     if (id < size) v.ends.push_back(id);
   for (const TokenId id : v.ends) v.bytes[static_cast<size_t>(id)].clear();

@@ -181,9 +181,9 @@ class XgrammarCompiler final : public GrammarCompiler {
       return std::shared_ptr<const Grammar>(
           std::make_shared<XgrammarGrammar>(std::move(compiled), spec.ends_itself, std::move(warnings)));
     } catch (const xgrammar::WorkLimit::Error& e) {
-      return request_error("{} is too large: compiling it takes {}", what_of(spec.kind),
-                           e.is_time ? fmt::format("longer than {} ms", limits.time.count())
-                                     : "more memory and work than is allowed");
+      return request_error(
+          "{} is too large: compiling it takes {}", what_of(spec.kind),
+          e.is_time ? fmt::format("longer than {} ms", limits.time.count()) : "more memory and work than is allowed");
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& e) {
