@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that building and testing Quire needs: those that are missing, and no others.
+# Installs the Debian packages that building and testing Quire needs: those that are missing, and no others. Fetches
+# XGrammar's sources (scripts/fetch_xgrammar.py).
 #   scripts/setup.sh          compiler, libraries, test and formatting tools
 #   scripts/setup.sh --fuzz   also clang and its sanitizer runtime, for the preset `fuzz`
 set -euo pipefail
@@ -10,6 +11,7 @@ packages=(
   libboost-dev libssl-dev                                                                           # its server
   libgtest-dev libgmock-dev libbenchmark-dev                                                        # its tests and benchmarks
   clang-format python3                                                                              # checks of the sources
+  patch ca-certificates                                                                             # to fetch XGrammar
 )
 for argument in "$@"; do
   case "$argument" in
@@ -32,27 +34,32 @@ for package in "${packages[@]}"; do
   status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) || status=absent
   [ "$status" = installed ] || missing+=("$package")
 done
-[ ${#missing[@]} -gt 0 ] || exit 0
 
-as_root=()
-if [ "$(id -u)" -ne 0 ]; then
-  if ! command -v sudo >/dev/null; then
-    echo "setup: packages are missing and this is neither root nor a system with sudo. As root, run:" >&2
-    echo "  apt-get install --no-install-recommends ${missing[*]}" >&2
-    exit 1
+install_packages() {
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "setup: packages are missing and this is neither root nor a system with sudo. As root, run:" >&2
+      echo "  apt-get install --no-install-recommends ${missing[*]}" >&2
+      exit 1
+    fi
+    as_root=(sudo)
   fi
-  as_root=(sudo)
-fi
-apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" 2>&1 </dev/null; }
-install_missing() { apt install -y --no-install-recommends "${missing[@]}"; }
+  apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" 2>&1 </dev/null; }
+  install_missing() { apt install -y --no-install-recommends "${missing[@]}"; }
 
-# Fresh package lists are fetched only when installing with those at hand fails: none yet, or too old.
-echo "setup: installing ${missing[*]}"
-if ! output=$(install_missing); then
-  echo "setup: updating the package lists"
-  if ! output=$(apt update && install_missing); then
-    echo "$output" >&2
-    echo "setup: apt-get failed (its output is above); the packages needed are: ${missing[*]}" >&2
-    exit 1
+  # Fresh package lists are fetched only when installing with those at hand fails: none yet, or too old.
+  echo "setup: installing ${missing[*]}"
+  if ! output=$(install_missing); then
+    echo "setup: updating the package lists"
+    if ! output=$(apt update && install_missing); then
+      echo "$output" >&2
+      echo "setup: apt-get failed (its output is above); the packages needed are: ${missing[*]}" >&2
+      exit 1
+    fi
   fi
-fi
+}
+[ ${#missing[@]} -eq 0 ] || install_packages
+
+# Without it everything else is built, and requests for constrained output are refused.
+"$(dirname "$0")/fetch_xgrammar.py" || echo "setup: the build goes on without constrained output" >&2

@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["core", "gguf", "arch", "quant", "jinja", "tokenizer", "convert", "ops", "cache", "model", "engine", "eval",
+LAYERS = ["core", "gguf", "arch", "quant", "jinja", "tokenizer", "constraint", "convert", "ops", "cache", "model", "engine", "eval",
           "server", "cli"]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

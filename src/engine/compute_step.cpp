@@ -119,6 +119,7 @@ void compute_step(const OpContext& ctx, const StepDecoders& decoders, const Step
   const ScoredLogits score = std::cref(look_up);  // a copy would allocate in every step
   model.forward(ctx, batch, memory.cache, options,
                 {.logits = logits, .hidden = memory.hidden, .states = states, .scored = &score});
+  if (batch.shape.masks > 0 && memory.await_masks != nullptr) (*memory.await_masks)();
   if (rows > 0) {
     SampleArgs args{.logits = logits,
                     .rows = batch.sample_rows,
@@ -126,6 +127,7 @@ void compute_step(const OpContext& ctx, const StepDecoders& decoders, const Step
                     .bias_values = batch.bias_values,
                     .suppressed = memory.suppressed.data(),
                     .suppressed_count = static_cast<int32_t>(memory.suppressed.size()),
+                    .masks = batch.masks,
                     .history = memory.history,
                     .out = memory.out};
     args.out.sampled = batch.sampled;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "model/decoder.h"
@@ -19,6 +20,8 @@ struct StepMemory {
   SampleOutputs out;                    // of the step's logit rows; `sampled` is the batch's
   SampleOutputs scored;                 // of its scored rows
   Tensor hidden;                        // [hidden_rows, D] f32: of the step's hidden rows
+  // Returns when the masks of a step that has some are there: called before the sampling. Null: they are there already.
+  const std::function<void()>* await_masks = nullptr;
 };
 
 // The model, and its block for multi-token prediction; null: there is none.

@@ -227,9 +227,24 @@ void CpuBackend::submit(int buffer, const StepShape& shape) {
   const std::lock_guard lock(mutex_);
   QUIRE_CHECK(b.stage != Stage::kSubmitted && queued_ < kMostDepth, "step buffer {} is under way", buffer);
   b.shape = shape;
+  b.has_masks = shape.masks == 0;
   b.stage = Stage::kSubmitted;
   queue_[queued_++] = buffer;
   changed_.notify_all();
+}
+
+void CpuBackend::masks_written(int buffer) {
+  const std::lock_guard lock(mutex_);
+  buffers_[buffer].has_masks = true;
+  changed_.notify_all();
+}
+
+void CpuBackend::await_masks() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return running_->has_masks; });
+  const int64_t at = layout_.masks_begin();
+  std::memcpy(step_.data() + at, running_->staging.data() + at,
+              static_cast<size_t>(layout_.mask_bytes(running_->shape)));
 }
 
 Result<StepResults> CpuBackend::wait(int buffer) {
@@ -259,6 +274,7 @@ void CpuBackend::work() {
 
 void CpuBackend::run(Buffer& b) {
   enter();
+  running_ = &b;
   const auto begin = std::chrono::steady_clock::now();
   std::memcpy(step_.data(), b.staging.data(), static_cast<size_t>(layout_.used_bytes(b.shape)));
   swap(layout_.arrays(b.staging.data()), b.shape);
@@ -312,7 +328,8 @@ void CpuBackend::compute(const StepShape& shape, Workspace& workspace) {
                 .suppressed = suppressed,
                 .out = result_layout_.outputs(results, shape.logit_rows),
                 .scored = result_layout_.scored(results, shape.scored_rows),
-                .hidden = result_layout_.hidden(results, shape.hidden_rows)});
+                .hidden = result_layout_.hidden(results, shape.hidden_rows),
+                .await_masks = &await_masks_});
 }
 
 Status CpuBackend::read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) {

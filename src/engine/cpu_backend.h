@@ -29,6 +29,7 @@ class CpuBackend : public Backend {
   HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
+  void masks_written(int buffer) override;
   Result<StepResults> wait(int buffer) override;
   bool lost() const override { return false; }
   Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) override;
@@ -82,6 +83,7 @@ class CpuBackend : public Backend {
     StepShape shape;
     StepResults done;
     Stage stage = Stage::kIdle;
+    bool has_masks = false;  // or needs none
   };
   void repack();
   const Decoder& decoder() const;
@@ -91,6 +93,7 @@ class CpuBackend : public Backend {
   void run(Buffer& buffer);
   void swap(const StepLayout::Arrays& a, const StepShape& shape);
   void compute(const StepShape& shape, Workspace& workspace);
+  void await_masks();
 
   std::shared_ptr<const LoadedModel> model_;
   EngineOptions options_;
@@ -109,6 +112,8 @@ class CpuBackend : public Backend {
   int64_t largest_scratch_ = 0;
   TokenHistory token_history_;
   Buffer buffers_[kMostDepth];
+  Buffer* running_ = nullptr;  // on the backend's own thread
+  const std::function<void()> await_masks_ = [this] { await_masks(); };
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -46,6 +46,7 @@ class CudaBackend final : public Backend {
   HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
+  void masks_written(int buffer) override;
   Result<StepResults> wait(int buffer) override;
   bool lost() const override { return lost_; }
   bool likes_even_rows() const override { return options_.graphs; }
@@ -84,6 +85,7 @@ class CudaBackend final : public Backend {
   // CUDA's calls are for a thread's current device.
   void use_gpu() const { (void)cudaSetDevice(options_.gpu); }
   Error failed(const Buffer& b, Error error);
+  void launch_step(Buffer& b);
   void enqueue(Buffer& b);
   void move(const Buffer& b);
   bool replayable(const StepShape& s) const;
@@ -306,8 +308,16 @@ void CudaBackend::submit(int buffer, const StepShape& shape) {
   check_segments(layout_.batch(b.staging.data(), shape, nullptr).segments, shape.rows, blocks_, slots_);
   check_copies(layout_.arrays(b.staging.data()), shape,
                {blocks_, slots_, host_pages_.all(), *views_.shape().block_bytes(), *views_.shape().state_bytes()});
-  use_gpu();
   b.shape = shape;
+  if (shape.masks == 0) launch_step(b);
+}
+
+void CudaBackend::masks_written(int buffer) {
+  launch_step(buffers_[buffer]);
+}
+
+void CudaBackend::launch_step(Buffer& b) {
+  use_gpu();
   enqueue(b);
   b.status = std::exchange(context_.status, Status{});
   last_ = &b;
@@ -321,6 +331,10 @@ void CudaBackend::enqueue(Buffer& b) {
   keep(cudaMemcpyAsync(step_.data(), b.staging.data(), static_cast<size_t>(layout_.used_bytes(padded)),
                        cudaMemcpyHostToDevice, stream),
        "copying a step to the GPU");
+  if (b.shape.masks > 0)
+    keep(cudaMemcpyAsync(step_.data() + layout_.masks_begin(), b.staging.data() + layout_.masks_begin(),
+                         static_cast<size_t>(layout_.mask_bytes(b.shape)), cudaMemcpyHostToDevice, stream),
+         "copying masks to the GPU");
   move(b);
   b.ready = context_.status.ok();
   run(padded, b.shape);

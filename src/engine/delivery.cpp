@@ -8,6 +8,7 @@ Delivery::Stream::Stream(const Request& r, Listener listener, const Tokenizer* t
     : listener_(std::move(listener)),
       stop_(std::move(stop)),
       silent_(r.stop_tokens),
+      shown_stops_(r.include_stop ? r.stop : std::vector<std::string>()),
       tokenizer_(tokenizer),
       ignore_eos_(r.ignore_eos),
       unmatched_(r.min_tokens) {
@@ -34,6 +35,7 @@ TokenEvent Delivery::Stream::event(TokenEvent e) {
     e.text += stop_.push(detokenizer_->flush()).text;
     e.text += stop_.flush();
   }
+  if (stop_.stopped() && !shown_stops_.empty()) e.text += shown_stops_[static_cast<size_t>(stop_.stop_index())];
   return e;
 }
 

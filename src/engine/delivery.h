@@ -35,7 +35,8 @@ class Delivery {
     Listener listener_;
     std::optional<StreamDetokenizer> detokenizer_;
     StopMatcher stop_;
-    std::vector<TokenId> silent_;  // tokens that end the text and are no part of it
+    std::vector<TokenId> silent_;           // tokens that end the text and are no part of it
+    std::vector<std::string> shown_stops_;  // stop texts where they are part of the output; else none
     const Tokenizer* tokenizer_;
     bool ignore_eos_;
     int64_t unmatched_;  // tokens still to come in whose text no stop text is looked for

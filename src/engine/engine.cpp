@@ -184,13 +184,21 @@ void Engine::carry_out_cancels() {
     if (waiting_.contains(id.v)) finish_waiting(id, cancelled);
 }
 
+// What constrained sequences may sample next depends on what a step in flight samples.
+bool Engine::awaits_tokens() const {
+  const auto& all = running_.all();
+  return std::any_of(all.begin(), all.end(), [](const auto& s) {
+    return !s->finished() && s->pending > 0 && s->constraint != nullptr && s->constraint->depends();
+  });
+}
+
 bool Engine::step() {
   const auto begin = Clock::now();
   const double waited = waited_seconds_;
   take_incoming();
   if (const std::optional<Error> error = lost()) fail_all(*error);  // what was submitted just before
   const bool was_idle = in_flight_.empty();
-  const bool waits = !in_flight_.empty() && (in_flight_.newest().speculates || speculates());
+  const bool waits = !in_flight_.empty() && (in_flight_.newest().speculates || speculates() || awaits_tokens());
   const bool planned = !in_flight_.full() && !waits && schedule();
   if (planned) submit_step(begin);
   if (!in_flight_.empty()) {

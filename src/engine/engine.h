@@ -50,6 +50,8 @@ struct StepStats {
   // so far, and tokens of prompts whose blocks came back.
   int64_t host_pages_used = 0, host_pages_total = 0, host_states = 0;
   int64_t host_bytes_stored = 0, host_bytes_loaded = 0, host_tokens_loaded = 0;
+  int64_t masks = 0;          // of rows whose token was constrained, and
+  double mask_seconds = 0.0;  // what computing them took
   double host_seconds = 0.0;  // in step(), without waiting for the backend: planning, submitting, committing
 };
 
@@ -169,8 +171,10 @@ class Engine {
   DraftOffer offer_of(Sequence& s, bool soon) const;
   // Shows lookup the tokens that were committed.
   void look_up(Sequence& s) const;
+  std::vector<TokenId> forced_tokens(const Sequence& s) const;
   // Whether the next step is to verify drafts, which the outcome of every step before it decides.
   bool speculates();
+  bool awaits_tokens() const;
   void learn_costs(const StepInFlight& step);
   void look_at_waiting();
   bool has_shared_prefix(const Sequence& s) const;
@@ -188,6 +192,7 @@ class Engine {
   void retire();
 
   void add_rows(const Work& work, bool decode, StepInFlight& step);
+  void write_masks(const StepInFlight& step);
   // What of a retired step concerns the caches is done on return; after an error nothing of it is kept for others.
   Result<StepResults> wait_for(StepInFlight& step);
   void count_step(const StepRecord& record);

@@ -18,7 +18,9 @@ int32_t Engine::most_drafts(const Sequence& s, bool soon) const {
 }
 
 bool Engine::has_mtp(const Sequence& s, bool soon) const {
-  return options_.mtp && (soon || (s.planned > s.drafts.kept_first && s.planned <= s.drafts.kept_end));
+  // The masks of a constrained sequence are made on the host, which does not know the block's drafts.
+  return options_.mtp && s.constraint == nullptr &&
+         (soon || (s.planned > s.drafts.kept_first && s.planned <= s.drafts.kept_end));
 }
 
 DraftOffer Engine::offer_of(Sequence& s, bool soon) const {
@@ -63,13 +65,25 @@ void Engine::offer_drafts(Sequence& s) {
   d.by_mtp = d.tokens.empty() && offer.acceptance == &d.of_mtp;
   if (d.tokens.empty() && !d.by_mtp) d.tokens.assign(d.found.begin(), d.found.begin() + offer.most);
   if (std::ssize(d.tokens) > most) d.tokens.resize(static_cast<size_t>(most));
+  if (s.constraint != nullptr) d.tokens.resize(static_cast<size_t>(s.constraint->cut(d.tokens)));
   d.count = d.by_mtp ? most : static_cast<int32_t>(d.tokens.size());
+}
+
+// What a grammar leaves no choice about.
+std::vector<TokenId> Engine::forced_tokens(const Sequence& s) const {
+  const std::string text = s.constraint->forced();
+  if (text.empty()) return {};
+  std::vector<TokenId> tokens = model_->tokenizer->encode(text, {.add_special = false, .parse_special = false});
+  tokens.resize(std::min(tokens.size(), static_cast<size_t>(options_.most_drafts())));
+  return tokens;
 }
 
 void Engine::look_up(Sequence& s) const {
   SequenceDrafts& d = s.drafts;
   d.found.clear();
-  if (!options_.speculative.looks_up() || s.finished() || most_drafts(s, true) == 0) return;
+  if (!options_.speculative.enabled() || s.finished() || most_drafts(s, true) == 0) return;
+  if (s.constraint != nullptr && model_->tokenizer) d.found = forced_tokens(s);
+  if (!d.found.empty() || !options_.speculative.looks_up()) return;
   // A long prompt is taken in over many steps: none of them waits for it.
   constexpr int64_t kAtOnce = 4096;
   if (const int64_t left = s.prompt_tokens() - d.lookup.size(); left > 0) {

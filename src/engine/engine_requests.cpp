@@ -14,6 +14,7 @@ void ignore_generation(Request& r) {
   r.stop.clear();
   r.stop_tokens.clear();
   r.prompt_logprobs = -1;
+  r.constraint = nullptr;
 }
 
 // The tokens that end a generation of this request, in increasing order.
@@ -26,6 +27,19 @@ std::vector<TokenId> ending_tokens(const Request& r, const LoadedModel& model) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
+}
+
+Status check_constraint(const Constraint& c, int64_t vocab) {
+  if (c.grammar != nullptr && (c.vocabulary == nullptr || std::ssize(c.vocabulary->bytes) != vocab))
+    return request_error("the grammar was not compiled for this model's vocabulary of {} tokens", vocab);
+  if (!c.allowed.empty() && std::ssize(c.allowed) != mask_words(vocab))
+    return request_error("a mask of allowed tokens has {} words, not {}", c.allowed.size(), mask_words(vocab));
+  for (const std::vector<TokenId>& word : c.bad_words) {
+    if (word.empty()) return request_error("a bad word has no tokens");
+    for (const TokenId t : word)
+      if (t < 0 || t >= vocab) return request_error("bad word: token {}: the vocabulary has {} tokens", t, vocab);
+  }
+  return {};
 }
 
 }  // namespace
@@ -56,6 +70,7 @@ Status Engine::validate(const Request& r) const {
   if (r.prompt_logprobs < -1 || r.prompt_logprobs > options_.max_prompt_logprobs)
     return request_error("{} log-probabilities beside each token of the prompt: this engine reports at most {}",
                          r.prompt_logprobs, options_.max_prompt_logprobs);
+  if (r.constraint != nullptr) QUIRE_CHECKED(check_constraint(*r.constraint, vocab));
   QUIRE_CHECKED(r.sampling.validate(vocab));
   if (r.min_tokens > 0) {
     const size_t taken = r.sampling.logit_bias.size() + ending_tokens(r, *model_).size();
@@ -100,6 +115,8 @@ Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
   QUIRE_TRY(StopMatcher stop, StopMatcher::create(request.stop));
   auto s = std::make_unique<Sequence>();
   if (request.min_tokens > 0) s->ending = ending_tokens(request, *model_);
+  if (request.constraint != nullptr && !request.constraint->empty())
+    s->constraint = std::make_unique<ConstrainedOutput>(request.constraint, mask_words(model_->model->config().vocab));
   s->output.reserve(static_cast<size_t>(request.max_tokens));
   s->memory.max_blocks = static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
   s->memory.table.reserve_memory(s->memory.max_blocks);

@@ -15,6 +15,13 @@ Error damaged_logits() {
   return {Fault::kModelFile, "the model's logits are not numbers: its file is damaged or not supported"};
 }
 
+// Of one request alone: its grammar has no text that goes on from here, or what else it demands leaves none.
+Error dead_end() {
+  return request_error(
+      "no token is possible: what the request's constraint allows here is ruled out by its grammar, allowed_token_ids, "
+      "bad_words or logit_bias, or takes too long to find");
+}
+
 // Rows come in the order of their positions: chunks of a prompt do.
 void collect_logprobs(const SequenceRows& rows, const SampleOutputs& scored) {
   PromptResults& results = rows.sequence->results;
@@ -48,7 +55,30 @@ void Engine::submit_step(Clock::time_point begin) {
   const StepShape shape = writer_.end(cache_.step_moves(step.record));
   cache_.end_step();
   backend_->submit(step.buffer, shape);
+  if (shape.masks > 0) write_masks(step);
   step.record.host_seconds = seconds_since(begin);
+}
+
+// While the backend computes what comes before the sampling.
+void Engine::write_masks(const StepInFlight& step) {
+  const auto begin = Clock::now();
+  const StepLayout& layout = backend_->layout();
+  const auto words = static_cast<size_t>(mask_words(layout.capacity().vocab));
+  uint32_t* const masks = layout.arrays(backend_->staging(step.buffer)).masks;
+  int64_t count = 0;
+  for (const SequenceRows& rows : step.rows) {
+    if (rows.mask < 0) continue;
+    const Sequence& s = *rows.sequence;
+    const size_t each = 1 + static_cast<size_t>(rows.drafts);
+    s.constraint->fill(std::span(s.drafts.tokens).first(each - 1),
+                       {masks + static_cast<size_t>(rows.mask) * words, each * words});
+    count += rows.drafts + 1;
+  }
+  backend_->masks_written(step.buffer);
+  const double seconds = seconds_since(begin);
+  const std::lock_guard lock(inbox_mutex_);
+  stats_.masks += count;
+  stats_.mask_seconds += seconds;
 }
 
 void Engine::add_rows(const Work& work, bool decode, StepInFlight& step) {
@@ -173,7 +203,12 @@ void Engine::count_drafts(int32_t drafts, int32_t accepted) {
 void Engine::commit_token(Sequence& s, Sampled sampled) {
   if (sampled.token < 0 || s.results.damaged) {
     TokenEvent e{.finish = FinishReason::kError};
-    e.error = damaged_logits();
+    e.error = s.results.damaged || s.constraint == nullptr ? damaged_logits() : dead_end();
+    return finish(s, std::move(e));
+  }
+  if (s.constraint != nullptr && !s.constraint->commit(sampled.token)) {
+    TokenEvent e{.finish = FinishReason::kError};
+    e.error = dead_end();
     return finish(s, std::move(e));
   }
   s.output.push_back(sampled.token);
@@ -183,7 +218,8 @@ void Engine::commit_token(Sequence& s, Sampled sampled) {
   e.top = std::move(sampled.top);
   const std::vector<TokenId>& stops = s.request.stop_tokens;
   const bool ends = std::find(stops.begin(), stops.end(), sampled.token) != stops.end() ||
-                    (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(sampled.token));
+                    (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(sampled.token)) ||
+                    (s.constraint != nullptr && s.constraint->ended());
   if (ends) {
     e.finish = FinishReason::kStop;
   } else if (s.outputs() >= s.request.max_tokens) {

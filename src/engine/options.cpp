@@ -71,6 +71,8 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
           .past = prefix_cache ? static_cast<int32_t>(context) : 0,
           .batch_slots = max_sequences,
           .biases = sampled_rows() * max_logit_bias,
+          .masks = sampled_rows(),
+          .vocab = model.vocab,
           .max_top = static_cast<int32_t>(std::min<int64_t>(model.vocab, max_logprobs)),
           .drafts = mtp ? most_drafts() : 0};
 }

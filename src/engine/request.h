@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/prefix_cache.h"
+#include "constraint/constrained_output.h"
 #include "core/id.h"
 #include "core/result.h"
 #include "engine/shared_tokens.h"
@@ -25,6 +26,7 @@ struct Request {
   int64_t min_tokens = 0;
   SamplingParams sampling;
   std::vector<std::string> stop;     // texts that end the generation; never part of the output
+  bool include_stop = false;         // but with this they are its end
   std::vector<TokenId> stop_tokens;  // tokens that end it, besides the model's end-of-generation tokens
   bool ignore_eos = false;           // end-of-generation tokens are ordinary tokens
   bool render_special = false;       // control tokens appear in the text
@@ -34,6 +36,8 @@ struct Request {
   // -1: none; n: the log-probabilities of the prompt's tokens, and beside each those of the n likeliest ones. Such a
   // prompt is computed whole, whatever the prefix cache has of it.
   int prompt_logprobs = -1;
+  // What the answer must be; null: anything. Where its grammar is complete, min_tokens holds no longer.
+  std::shared_ptr<const Constraint> constraint;
   bool speculative = true;  // its tokens may be drafted, which changes none of them
   int32_t priority = 0;     // lower ones start first, but who waits long is passed no more (engine/waiting_queue.h)
   uint64_t client = 0;      // whose it is: clients take turns. Any number; requests of one client have the same

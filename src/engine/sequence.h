@@ -100,6 +100,7 @@ struct Sequence {
   PrefixUse prefix;
   PromptResults results;
   SequenceDrafts drafts;
+  std::unique_ptr<ConstrainedOutput> constraint;  // null: there is none
 
   bool finished() const { return stage == Stage::kFinished; }
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
@@ -111,9 +112,10 @@ struct Sequence {
     const int64_t generated = position - prompt_tokens();
     return generated < 0 ? request.prompt[static_cast<size_t>(position)] : output[static_cast<size_t>(generated)];
   }
-  // What the token behind so many positions must not be.
+  // What the token behind so many positions must not be. A text that is complete as its grammar says may end.
   std::span<const TokenId> forbidden(int64_t position) const {
-    return position - prompt_tokens() < request.min_tokens ? std::span(ending) : std::span<const TokenId>();
+    const bool may_end = position - prompt_tokens() >= request.min_tokens || (constraint && constraint->complete());
+    return may_end ? std::span<const TokenId>() : std::span(ending);
   }
   // Positions that there are to compute: all but that of the last token that may be generated, which nothing follows.
   int64_t to_compute() const {

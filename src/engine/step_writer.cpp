@@ -13,7 +13,8 @@ StepWriter::StepWriter(Backend& backend, const EngineOptions& options, const Mod
                             .batch_slots = c.batch_slots,
                             .histories = c.batch_slots,
                             .max_top = c.max_top,
-                            .max_bias = options.max_logit_bias};
+                            .max_bias = options.max_logit_bias,
+                            .masks = c.masks};
   const auto biases = static_cast<size_t>(c.biases), segments = static_cast<size_t>(c.segments);
   for (int i = 0; i < kMostDepth; ++i) {
     const StepLayout::Arrays a = backend.layout().arrays(backend.staging(i));
@@ -199,6 +200,8 @@ void StepWriter::add_history(Sequence& s, const Work& work) {
 void StepWriter::add_sample(const Sequence& s, const Work& work, bool decode, SequenceRows& rows) {
   rows.logit_row = shape_.logit_rows;
   rows.drafts = decode ? work.count - 1 : 0;
+  const bool masked = s.constraint != nullptr && s.constraint->masked();
+  if (masked) rows.mask = shape_.masks;
   for (int32_t i = decode ? 0 : work.count - 1; i < work.count; ++i) {
     const int64_t position = work.begin + i + 1;
     const bool tentative = decode && i > 0;
@@ -206,7 +209,9 @@ void StepWriter::add_sample(const Sequence& s, const Work& work, bool decode, Se
                               .batch_slot = tentative ? -1 : s.memory.slot,
                               .history = s.request.sampling.has_penalties() ? s.memory.slot : -1,
                               .tentative = tentative,
-                              .forbidden = s.forbidden(position)};
+                              .forbidden = s.forbidden(position),
+                              .mask = masked ? shape_.masks : -1};
+    if (masked) ++shape_.masks;
     const Status added = list_->samples.add(s.request.sampling, target);
     QUIRE_CHECK(added.ok(), "sequence {}: {}", s.id.v, added.error().message);
     to_.logit_rows[shape_.logit_rows++] = shape_.rows + i;

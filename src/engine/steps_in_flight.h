@@ -16,6 +16,7 @@ struct SequenceRows {
   int64_t prompt_end = 0;                    // after a chunk of prompt: how many of its tokens are computed
   int32_t logit_row = -1;                    // whose token is sampled; -1: none
   int32_t drafts = 0;                        // whose rows are those behind it
+  int32_t mask = -1;                         // of the first row; those of its drafts are behind it. -1: none
   int32_t hidden_row = 0, hidden_count = 0;  // of an embedding
   int32_t scored_row = 0, scored_count = 0;  // of a prompt whose log-probabilities are wanted
   StateSlot saved;                           // that the step copies the state after `saved_at` tokens to

@@ -40,7 +40,8 @@ StepLayout::StepLayout(const StepCapacity& c) : capacity_(c) {
   drafts_end_ = after(keep_, c.kept() * kInt);
   swap_outs_ = drafts_end_;
   swap_ins_ = after(swap_outs_, c.swaps * static_cast<int64_t>(sizeof(HostMove)));
-  bytes_ = after(swap_ins_, c.swaps * static_cast<int64_t>(sizeof(HostMove)));
+  masks_ = after(swap_ins_, c.swaps * static_cast<int64_t>(sizeof(HostMove)));
+  bytes_ = after(masks_, c.masks * sample_mask_words(c.vocab) * kInt);
 }
 
 StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
@@ -63,6 +64,7 @@ StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
           .past_tokens = at(ints, past_tokens_),
           .swap_outs = at(static_cast<HostMove*>(nullptr), swap_outs_),
           .swap_ins = at(static_cast<HostMove*>(nullptr), swap_ins_),
+          .masks = at(static_cast<uint32_t*>(nullptr), masks_),
           .drafts = {.tokens = at(ints, draft_tokens_),
                      .sources = at(ints, draft_sources_),
                      .segments = at(static_cast<Segment*>(nullptr), draft_segments_),
@@ -128,7 +130,8 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
           .sample_rows = a.sample_rows,
           .score_rows = a.score_rows,
           .bias_ids = a.bias_ids,
-          .bias_values = a.bias_values};
+          .bias_values = a.bias_values,
+          .masks = capacity_.masks > 0 ? a.masks : nullptr};
 }
 
 ResultLayout::ResultLayout(const StepCapacity& c)

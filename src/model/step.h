@@ -28,6 +28,8 @@ struct StepCapacity {
   int32_t past = 0;         // tokens that were computed before and go into histories
   int32_t batch_slots = 0;  // sequences that run at once
   int32_t biases = 0;       // logit biases of all rows together
+  int32_t masks = 0;        // of rows whose token must be one of a set
+  int64_t vocab = 0;        // tokens that a mask tells of
   int32_t max_top = 0;      // likeliest tokens that are reported of a row
   int32_t drafts = 0;       // with a block for multi-token prediction: drafts of a sequence. 0: there is none
 
@@ -56,6 +58,7 @@ struct StepShape {
   int32_t history_updates = 0;                // ranges of tokens that are added to histories
   int32_t past_updates = 0, past_tokens = 0;  // the same of tokens that this step does not compute
   int32_t biases = 0;
+  int32_t masks = 0;
   int32_t table_width = 0;  // blocks of the longest sequence, rounded up: the pitch of the block tables
   int32_t longest = 0;      // positions of the longest sequence after the step
   int64_t decode_keys = 0;  // positions of all decode segments after the step, added up
@@ -90,6 +93,8 @@ struct StepBatch {
   const SampleRow* score_rows = nullptr;           // [scored_rows]: each with a target
   const int32_t* bias_ids = nullptr;               // [biases]
   const float* bias_values = nullptr;              // [biases]
+  // [masks][sample_mask_words(vocab)], or null where there can be none; written behind Backend::submit()
+  const uint32_t* masks = nullptr;
 
   int64_t rows() const { return shape.rows; }
 };
@@ -138,6 +143,8 @@ class StepLayout {
     // of the step, and read where the host wrote them.
     HostMove* swap_outs = nullptr;
     HostMove* swap_ins = nullptr;
+    // [masks][sample_mask_words(vocab)]: what rows may sample. The only array that is written behind Backend::submit().
+    uint32_t* masks = nullptr;
     // Of a DraftBatch. The first four have capacity().segments entries for each pass.
     struct Drafts {
       int32_t *tokens = nullptr, *sources = nullptr;
@@ -153,8 +160,10 @@ class StepLayout {
   StepBatch batch(std::byte* base, const StepShape& shape, int32_t* sampled) const;
   // `results`: of the step's logit rows.
   DraftBatch drafts(std::byte* base, const StepShape& shape, int32_t* sampled, const Tensor& results) const;
+  int64_t masks_begin() const { return masks_; }
+  int64_t mask_bytes(const StepShape& shape) const { return shape.masks * sample_mask_words(capacity_.vocab) * 4; }
   // How many of the bytes a backend needs of a step of this shape: block tables, biases, hidden and scored rows and
-  // past tokens, which can be large and seldom are, come last.
+  // past tokens, which can be large and seldom are, come last. Masks are not among them.
   int64_t used_bytes(const StepShape& shape) const {
     if (shape.draft_passes > 0 || shape.follows) return drafts_end_;
     if (shape.past_tokens > 0) return past_tokens_ + int64_t{shape.past_tokens} * 4;
@@ -169,7 +178,7 @@ class StepLayout {
           sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, hidden_rows_ = 0, scored_rows_ = 0, score_rows_ = 0,
           past_tokens_ = 0, draft_tokens_ = 0, draft_sources_ = 0, draft_segments_ = 0, draft_samples_ = 0,
           draft_rows_ = 0, kept_rows_ = 0, next_tokens_ = 0, next_sources_ = 0, keep_ = 0, drafts_end_ = 0,
-          swap_outs_ = 0, swap_ins_ = 0, bytes_ = 0;
+          swap_outs_ = 0, swap_ins_ = 0, masks_ = 0, bytes_ = 0;
 };
 
 // What comes back from a step, likewise: one block of memory.

@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 
+#include "engine/constraints.h"
 #include "engine/engine.h"
 #include "engine/tiny_prompts.h"
 #include "support/golden.h"
@@ -59,13 +60,18 @@ struct Arrival {
   int64_t arrives = 0, cancelled = -1;  // before this step; -1: never
 };
 
-std::vector<Arrival> make_script(uint64_t seed, int count, int64_t vocab, bool cancels) {
+std::vector<Arrival> make_script(const ModelPtr& model, uint64_t seed, int count, bool cancels) {
   std::mt19937_64 rng(seed);
+  const int64_t vocab = model->model->config().vocab;
+  std::vector<std::shared_ptr<const Constraint>> constraints;
+  if (has_grammars()) constraints = all_constraints(model);
   std::vector<Arrival> s;
   int64_t step = 0;
   for (int i = 0; i < count; ++i) {
     step += number(rng, 0, 3);
     s.push_back({random_request(rng, vocab), step, cancels && number(rng, 0, 6) == 0 ? step + number(rng, 0, 20) : -1});
+    if (i % 3 == 0 && !constraints.empty())
+      s.back().request.constraint = constraints[static_cast<size_t>(i / 3) % constraints.size()];
   }
   return s;
 }
@@ -158,7 +164,7 @@ EngineOptions tight(bool prefixes) {
 void check(const ModelPtr& model, const EngineOptions& plain_options, const SpeculativeOptions& how, uint64_t seed,
            int64_t* accepted = nullptr) {
   const int64_t vocab = model->model->config().vocab;
-  const std::vector<Arrival> script = make_script(seed, 24, vocab, true);
+  const std::vector<Arrival> script = make_script(model, seed, 24, true);
   const Played plain = play(model, plain_options, script);
   Truth truth;
   for (size_t i = 0; i < script.size(); ++i) {

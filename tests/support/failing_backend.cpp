@@ -19,6 +19,7 @@ class FailingBackend final : public Backend {
     QUIRE_CHECK(!lost_, "a step is submitted to a device that is known to be lost");
     real_->submit(buffer, shape);
   }
+  void masks_written(int buffer) override { real_->masks_written(buffer); }
   Result<StepResults> wait(int buffer) override {
     if (waits_++ == loss_.step) {
       const std::optional<Error> error = loss_.error();

@@ -47,7 +47,7 @@ struct Pool {
 };
 
 bool modifies_logits(const SampleArgs& a, const SampleRow& row) {
-  return row.bias_count > 0 || a.suppressed_count > 0 || has_penalties(row);
+  return row.bias_count > 0 || a.suppressed_count > 0 || row.mask >= 0 || has_penalties(row);
 }
 bool filters(const SampleRow& p, int64_t vocab) {
   return (p.top_k > 0 && p.top_k < vocab) || p.typical_p < 1.0f || p.top_p < 1.0f || p.min_p > 0.0f;
@@ -60,12 +60,24 @@ void apply_penalties(float* logits, const TokenHistory& h, const SampleRow& row)
     logits[seen[i]] = penalised(logits[seen[i]], counts[seen[i]], row);
 }
 
-// Bias, suppression and penalties, on a copy. False if that leaves nothing possible.
+void apply_mask(float* logits, int64_t vocab, const uint32_t* mask) {
+  for (int64_t word = 0; word < sample_mask_words(vocab); ++word) {
+    const int64_t first = word * 32, count = std::min<int64_t>(32, vocab - first);
+    uint32_t refused = ~mask[word];
+    if (count < 32) refused &= (1u << count) - 1;
+    if (refused == 0) continue;
+    for (int64_t i = 0; i < count; ++i)
+      if ((refused >> i & 1) != 0) logits[first + i] = kMinusInf;
+  }
+}
+
+// Bias, suppression, mask and penalties, on a copy. False if that leaves nothing possible.
 bool modify(Row& r, const SampleArgs& a, const SampleRow& row, const Scratch& s) {
   std::memcpy(s.logits, r.logits, static_cast<size_t>(r.size) * sizeof(float));
   for (int32_t i = row.bias_begin; i < row.bias_begin + row.bias_count; ++i)
     s.logits[a.bias_ids[i]] += a.bias_values[i];
   for (int32_t i = 0; i < a.suppressed_count; ++i) s.logits[a.suppressed[i]] = kMinusInf;
+  if (row.mask >= 0) apply_mask(s.logits, r.size, a.masks + row.mask * sample_mask_words(r.size));
   if (has_penalties(row)) apply_penalties(s.logits, a.history, row);
   r.logits = s.logits;
   return scan(r) && r.max > kMinusInf;

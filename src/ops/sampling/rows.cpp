@@ -25,7 +25,8 @@ SampleRow row_of(const SamplingParams& p, const SampleTarget& target) {
           .logprobs = p.logprobs,
           .batch_slot = target.batch_slot,
           .history = target.history,
-          .flags = target.tentative ? kSampleTentative : 0};
+          .flags = target.tentative ? kSampleTentative : 0,
+          .mask = target.mask};
 }
 
 }  // namespace
@@ -90,6 +91,7 @@ Status SampleRowList::add(const SamplingParams& p, const SampleTarget& target) {
     return capacity_error("the biases of a step's rows exceed {}", memory_.bias_ids.size());
   QUIRE_CHECKED(batch_slots_.check(target.batch_slot, !target.tentative));
   QUIRE_CHECKED(histories_.check(target.history, !target.tentative));
+  if (target.mask < -1 || target.mask >= limits_.masks) return bug("mask {} of {}", target.mask, limits_.masks);
   if (target.position < 0) return bug("a token is sampled at position {}", target.position);
   if (p.has_penalties() && target.history < 0) return bug("penalties without a history");
   if (p.logprobs > limits_.max_top) return bug("{} logprobs, but room for {}", p.logprobs, limits_.max_top);

@@ -16,6 +16,7 @@ struct SampleLimits {
   int32_t histories = 0;    // rows of TokenHistory
   int32_t max_top = 0;      // likeliest tokens of a row
   int32_t max_bias = 0;     // biases of a row. With rows * max_bias entries, a step always has room for them
+  int32_t masks = 0;
 
   // For when a request arrives: its parameters are valid and within these limits, or what is not
   // (Fault::kRequest).
@@ -30,6 +31,7 @@ struct SampleTarget {
   bool tentative = false;
   // Tokens that this row may not have: distinct ids in the vocabulary. Each takes the place of a bias.
   std::span<const int32_t> forbidden{};
+  int32_t mask = -1;  // of the step
 };
 
 // The row of a draft: drawn as the token of that position will be, as far as the logits agree and no penalty or bias

@@ -40,6 +40,7 @@ struct SampleRow {
   // Not -1: nothing is sampled. The row's token is this one, in [0, V), and what is reported is how likely it was. Only
   // `logprobs`, which is at least 0, means something then; batch slot and history are -1.
   int32_t target = -1;
+  int32_t mask = -1;  // which of the step's masks says what the token may be; -1: any
 };
 static_assert(std::is_trivially_copyable_v<SampleRow> && std::is_standard_layout_v<SampleRow> &&
               sizeof(SampleRow) == 80);
@@ -49,6 +50,11 @@ constexpr bool reports_tops(const SampleRow* rows, int32_t count) {
   for (int32_t i = 0; i < count; ++i)
     if (rows[i].logprobs > 0) return true;
   return false;
+}
+
+// Words of a mask over a vocabulary: bit i % 32 of word i / 32 is set if token i may be drawn.
+constexpr int64_t sample_mask_words(int64_t vocab) {
+  return (vocab + 31) / 32;
 }
 
 constexpr bool has_penalties(const SampleRow& r) {

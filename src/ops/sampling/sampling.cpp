@@ -73,7 +73,7 @@ void sample(const OpContext& ctx, const SampleArgs& a) {
   QUIRE_CHECK(a.suppressed_count == 0 || a.suppressed != nullptr, "{} suppressed ids at null", a.suppressed_count);
   QUIRE_CHECK(a.history.rows == 0 || a.history.vocab == V, "histories of {} tokens, logits of {}", a.history.vocab,
               V.value);
-  QUIRE_CHECK(a.ids == nullptr || (a.history.rows == 0 && a.suppressed_count == 0 && top == 0),
+  QUIRE_CHECK(a.ids == nullptr || (a.history.rows == 0 && a.suppressed_count == 0 && a.masks == nullptr && top == 0),
               "ids for the logits' columns beside histories of {}, {} suppressed tokens and {} likeliest",
               a.history.rows, a.suppressed_count, top.value);
   dispatch(kSampleOp, ctx, a);

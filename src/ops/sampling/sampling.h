@@ -14,6 +14,7 @@ namespace quire {
 // What a request says. Neutral values switch a step off; the default is greedy. The steps, in this order:
 //   logit bias           added to the logit
 //   suppressed           the logit becomes -infinity
+//   mask                 so do those of tokens that the row's mask, if it has one, does not allow
 //   repetition penalty   of tokens in prompt or output: positive logits are divided, others multiplied by it
 //   frequency, presence  subtracted for tokens of the output (not the prompt): frequency times its count,
 //                        presence once (the OpenAI API's and vLLM's meaning)
@@ -73,14 +74,15 @@ struct SampleOutputs {
 //   bias_ids     i32 in [0, V), distinct within a row: what rows' bias_begin and bias_count refer to, and
 //   bias_values  f32. A bias of -infinity forbids a token to one row
 //   suppressed   [suppressed_count] i32 in [0, V): tokens that no row may have (they may repeat)
+//   masks        [..., ceil(V / 32)] u32: what SampleRow::mask counts. Bits past the vocabulary mean nothing
 //   ids          [V] i32, ascending: the tokens that the columns of logits stand for, of which tokens get their noise
 //                and by which `tokens` and `sampled` name them. Null: a column is its own token. With it, rows have no
-//                histories, targets, biases or log-probabilities, no token is suppressed, and max_top is 0
+//                histories, targets, biases, masks or log-probabilities, no token is suppressed, and max_top is 0
 //   history      the tokens that penalties count. A row that is not tentative adds its token there, so that
 //                the next step's penalties see it before the host does. Without rows if no row has a history
 // Places, and histories, of rows that are neither idle nor tentative belong to no other row of the call.
-// A row whose logits hold a NaN or +infinity, or none of whose tokens is possible (all -infinity, or
-// suppressed), reports token -1, also in `sampled`, and adds nothing: the caller ends that request with an
+// A row whose logits hold a NaN or +infinity, or none of whose tokens is possible (all -infinity, suppressed or
+// masked), reports token -1, also in `sampled`, and adds nothing: the caller ends that request with an
 // error. Sums of probabilities are in float64 over float32 terms, in an order that depends on the row alone.
 // Scratch is taken from the workspace as the rows need it; sample_workspace_bytes says how much at most.
 // Bound: one read of the logits for greedy and without filters, where a draw adds ten products for every two tokens;
@@ -93,6 +95,7 @@ struct SampleArgs {
   const float* bias_values = nullptr;
   const int32_t* suppressed = nullptr;
   int32_t suppressed_count = 0;
+  const uint32_t* masks = nullptr;
   const int32_t* ids = nullptr;
   TokenHistory history;
   SampleOutputs out;

@@ -90,10 +90,10 @@ __device__ __forceinline__ void for_each_listed(const int32_t* ids, int count, i
 }
 
 __device__ __forceinline__ bool modifies(const SampleParams& p, const SampleRow& row) {
-  return row.bias_count > 0 || p.suppressed_count > 0 || has_penalties(row);
+  return row.bias_count > 0 || p.suppressed_count > 0 || row.mask >= 0 || has_penalties(row);
 }
 
-// Bias, suppression and penalties, in this order, with the roundings of the CPU (nothing is fused).
+// Bias, suppression, mask and penalties, in this order, with the roundings of the CPU (nothing is fused).
 template <int kCount>
 __device__ __forceinline__ void modify(const SampleParams& p, const SampleRow& row, int block, int lane, int first,
                                        float (&x)[kCount]) {
@@ -101,6 +101,17 @@ __device__ __forceinline__ void modify(const SampleParams& p, const SampleRow& r
                   [&](float& logit, int i) { logit = __fadd_rn(logit, p.bias_values[row.bias_begin + i]); });
   for_each_listed(p.suppressed, p.suppressed_count, block, lane, first, x,
                   [](float& logit, int) { logit = -INFINITY; });
+  if (row.mask >= 0) {
+    const uint32_t* mask = p.masks + row.mask * sample_mask_words(p.vocab);
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {  // four elements are neighbours, and of one word
+      const int id = token_of(block, lane, first + i);
+      const uint32_t bits = id < p.vocab ? mask[id / 32] >> (id % 32) : 0;
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if ((bits >> e & 1) == 0) x[i + e] = -INFINITY;
+    }
+  }
   if (!has_penalties(row)) return;
   const int32_t* counts = p.history.counts + static_cast<int64_t>(row.history) * p.history.vocab;
 #pragma unroll

@@ -26,6 +26,7 @@ void sample(const OpContext& ctx, const SampleArgs& a) {
                         .bias_values = a.bias_values,
                         .suppressed = a.suppressed,
                         .suppressed_count = a.suppressed_count,
+                        .masks = a.masks,
                         .ids = a.ids,
                         .history = a.history,
                         .tokens = data<int32_t>(a.out.tokens),

@@ -12,7 +12,7 @@ namespace quire::cuda {
 // What SampleArgs says, in device memory; R = rows, V = vocab.
 //   logits       [R, V] f32, rows `logits_stride` elements apart (a multiple of 4, the pointer 16-byte aligned)
 //   rows         [R]
-//   bias_ids, bias_values, suppressed, ids, history   as in SampleArgs
+//   bias_ids, bias_values, suppressed, masks, ids, history   as in SampleArgs
 //   tokens, logprobs, top_count [R];  top_ids, top_logprobs [R, max_top];  ranks [R], or null if no row has a target;
 //   sampled [batch_slots], or null if no row has a batch slot
 //
@@ -29,6 +29,7 @@ struct SampleParams {
   const float* bias_values = nullptr;
   const int32_t* suppressed = nullptr;
   int32_t suppressed_count = 0;
+  const uint32_t* masks = nullptr;
   const int32_t* ids = nullptr;
   TokenHistory history;
   int32_t* tokens = nullptr;

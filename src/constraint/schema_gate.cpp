@@ -1,0 +1,606 @@
+#include "constraint/schema_gate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "constraint/schema_merge.h"
+#include "constraint/string_pattern.h"
+
+namespace quire {
+namespace {
+
+using schema::Json;
+
+// What is thrown within the gate, and caught at its end.
+struct Refused {
+  std::string why;
+};
+
+constexpr size_t kMostAlternatives = 64;  // of one place, where anyOf and allOf meet
+constexpr int kMostDepth = 96;
+constexpr int kMostNodes = 100'000;      // schemas that are looked at, references followed
+constexpr int64_t kMostMultiple = 4096;  // a rule of the grammar for each remainder
+
+std::string pointer_step(std::string_view step) {
+  std::string s;
+  for (const char c : step) s += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  return s.size() > 64 ? s.substr(0, 64) + "..." : s;
+}
+
+bool is_ref(const Json& s) {
+  return s.is_object() && s.size() == 1 && s.contains("$ref");
+}
+
+class Gate {
+ public:
+  explicit Gate(const Json& root) : root_(root) {}
+
+  GatedSchema run() {
+    Json out = normalise(root_, "#", 0);
+    if (out == false) throw Refused{"nothing can satisfy it"};
+    if (out == true) out = Json::object();
+    Json definitions = Json::object();
+    // Definitions may name further ones.
+    while (!pending_.empty()) {
+      const auto [uri, name] = pending_.back();
+      pending_.pop_back();
+      Json definition = normalise(resolve(uri), uri, 0);
+      if (definition == false) throw Refused{fmt::format("nothing can satisfy {}", uri)};
+      definitions[name] = definition == true ? Json::object() : std::move(definition);
+    }
+    if (!definitions.empty()) out["$defs"] = std::move(definitions);
+    done_.text = out.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return std::move(done_);
+  }
+
+ private:
+  using Alternatives = std::vector<Json>;
+
+  void note(const std::string& path, std::string_view what) {
+    std::string text = fmt::format("{}: {} is not enforced", path, what);
+    auto& all = done_.unenforced;
+    if (all.size() < GatedSchema::kMostNotes && std::find(all.begin(), all.end(), text) == all.end())
+      all.push_back(std::move(text));
+  }
+
+  void count(int depth) {
+    if (depth > kMostDepth) throw Refused{"it is nested too deeply"};
+    if (++nodes_ > kMostNodes) throw Refused{"it is too large where its keywords are combined"};
+  }
+
+  const Json& resolve(const std::string& uri) const {
+    if (uri == "#") return root_;
+    if (!uri.starts_with("#/"))
+      throw Refused{fmt::format("'$ref' to {}: only references within the schema (#/...) are followed", uri)};
+    const Json* at = &root_;
+    size_t begin = 2;
+    while (begin <= uri.size()) {
+      const size_t end = std::min(uri.find('/', begin), uri.size());
+      const std::string step = unescape(uri.substr(begin, end - begin));
+      if (at->is_object() && at->contains(step)) {
+        at = &(*at)[step];
+      } else if (at->is_array() && !step.empty() && step.size() < 7 &&
+                 std::all_of(step.begin(), step.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
+                 std::stoul(step) < at->size()) {
+        at = &(*at)[std::stoul(step)];
+      } else {
+        throw Refused{fmt::format("'$ref' to {}, which does not exist", uri)};
+      }
+      begin = end + 1;
+    }
+    return *at;
+  }
+
+  static std::string unescape(const std::string& step) {
+    std::string s;
+    const auto digit = [](char c) { return c <= '9' ? c - '0' : (c | 32) - 'a' + 10; };
+    for (size_t i = 0; i < step.size(); ++i) {
+      if (step[i] == '%' && i + 2 < step.size() && std::isxdigit(static_cast<unsigned char>(step[i + 1])) != 0 &&
+          std::isxdigit(static_cast<unsigned char>(step[i + 2])) != 0) {
+        s += static_cast<char>(digit(step[i + 1]) * 16 + digit(step[i + 2]));
+        i += 2;
+      } else if (step[i] == '~' && i + 1 < step.size() && (step[i + 1] == '0' || step[i + 1] == '1')) {
+        s += step[++i] == '0' ? '~' : '/';
+      } else {
+        s += step[i];
+      }
+    }
+    return s;
+  }
+
+  std::string uri_of(const Json& ref) const {
+    if (!ref["$ref"].is_string()) throw Refused{"a '$ref' is no string"};
+    return ref["$ref"].get<std::string>();
+  }
+
+  // The definition's name in what is compiled.
+  Json reference(const std::string& uri) {
+    const auto [at, added] = names_.try_emplace(uri, fmt::format("r{}", names_.size()));
+    if (added) {
+      resolve(uri);
+      pending_.emplace_back(uri, at->second);
+    }
+    return {{"$ref", "#/$defs/" + at->second}};
+  }
+
+  // Schemas without combinators one of which a value must satisfy. A lone reference stays one.
+  Alternatives expand(const Json& s, const std::string& path, int depth, bool* exclusive = nullptr) {
+    count(depth);
+    if (s == true) return {Json::object()};
+    if (s == false) return {};
+    if (!s.is_object()) throw Refused{fmt::format("{} is no schema: it is {}", path, s.type_name())};
+    Json plain = Json::object();
+    int groups = 0;
+    for (const auto& [key, value] : s.items())
+      if (schema::restricts(key) && key != "allOf" && key != "anyOf" && key != "oneOf" && key != "$ref")
+        plain[key] = value;
+    Alternatives all = {branches_of_condition(plain, path)};
+    if (s.contains("$ref")) {
+      all = cross(all, {{{"$ref", uri_of(s)}}}, path, depth, "$ref");
+      ++groups;
+    }
+    if (s.contains("allOf")) {
+      if (!s["allOf"].is_array()) throw Refused{path + ": 'allOf' must be an array"};
+      for (size_t i = 0; i < s["allOf"].size(); ++i)
+        all = cross(all, expand(s["allOf"][i], fmt::format("{}/allOf/{}", path, i), depth + 1), path, depth, "allOf");
+      ++groups;
+    }
+    for (const char* keyword : {"anyOf", "oneOf"}) {
+      if (!s.contains(keyword)) continue;
+      if (!s[keyword].is_array() || s[keyword].empty())
+        throw Refused{fmt::format("{}: '{}' must be an array that is not empty", path, keyword)};
+      Alternatives options;
+      for (size_t i = 0; i < s[keyword].size(); ++i) {
+        const Alternatives option = expand(s[keyword][i], fmt::format("{}/{}/{}", path, keyword, i), depth + 1);
+        options.insert(options.end(), option.begin(), option.end());
+      }
+      if (std::string_view(keyword) == "oneOf") {
+        // Which of several holds alone is the library's to find out, where the options stand by themselves.
+        if (exclusive != nullptr && !s.contains("anyOf") && options.size() == s[keyword].size())
+          *exclusive = options.size() > 1;
+        else if (options.size() > 1)
+          note(path, "that only one of 'oneOf' holds");
+      }
+      all = cross(all, options, path, depth, keyword);
+      ++groups;
+    }
+    return all;
+  }
+
+  // Conditions are left out.
+  Json branches_of_condition(Json plain, const std::string& path) {
+    if (plain.contains("if")) {
+      note(path, "'if'");
+      plain.erase("if");
+    }
+    return plain;
+  }
+
+  Alternatives cross(const Alternatives& a, const Alternatives& b, const std::string& path, int depth,
+                     std::string_view keyword) {
+    if (a.size() * b.size() > kMostAlternatives && a.size() > 1 && b.size() > 1) {
+      note(path, fmt::format("'{}' (too many combinations)", keyword));
+      return a;
+    }
+    Alternatives all;
+    for (const Json& x : a)
+      for (const Json& y : b) {
+        if (x.empty() || x == y) {
+          all.push_back(y);
+        } else if (y.empty()) {
+          all.push_back(x);
+        } else {
+          for (const Json& p : followed(x, path, depth))
+            for (const Json& q : followed(y, path, depth)) {
+              if (is_ref(p) || is_ref(q)) {  // it leads to itself
+                if (p != q) note(path, "what stands beside a '$ref' to itself");
+                all.push_back(is_ref(p) ? p : q);
+                continue;
+              }
+              Json merged = schema::merge_plain(
+                  p, q, [&](std::string_view key) { note(path, fmt::format("'{}' of one of several", key)); });
+              if (merged != false) all.push_back(std::move(merged));
+            }
+        }
+        if (all.size() > kMostAlternatives * 4) throw Refused{path + " has too many alternatives"};
+      }
+    return all;
+  }
+
+  // What a reference leads to, as long as it does not lead to itself.
+  Alternatives followed(const Json& s, const std::string& path, int depth) {
+    if (!is_ref(s)) return {s};
+    const std::string uri = uri_of(s);
+    if (std::find(following_.begin(), following_.end(), uri) != following_.end()) return {s};
+    following_.push_back(uri);
+    Alternatives all;
+    for (const Json& target : expand(resolve(uri), path, depth + 1))
+      for (const Json& end : followed(target, path, depth + 1)) all.push_back(end);
+    following_.pop_back();
+    return all;
+  }
+
+  Json normalise(const Json& s, const std::string& path, int depth) {
+    bool exclusive = false;
+    Alternatives finished;
+    for (const Json& plain : expand(s, path, depth, &exclusive))
+      for (Json& done : finish(plain, path, depth))
+        if (std::find(finished.begin(), finished.end(), done) == finished.end() || exclusive)
+          finished.push_back(std::move(done));
+    if (finished.empty()) return false;
+    if (finished.size() == 1) return finished.front();
+    return {{exclusive ? "oneOf" : "anyOf", finished}};
+  }
+
+  // One schema for each type that a plain one allows.
+  Alternatives finish(const Json& plain, const std::string& path, int depth) {
+    if (is_ref(plain)) return {reference(uri_of(plain))};
+    if (plain.contains("$dynamicRef") || plain.contains("$recursiveRef")) note(path, "'$dynamicRef'");
+    if (plain.contains("not")) note_not(plain, path);
+    if (plain.contains("enum") || plain.contains("const")) return values_of(plain, path);
+    Json types = types_of(plain, path);
+    if (types.empty()) return {Json::object()};
+    Alternatives all;
+    for (const Json& type : types) {
+      Json one = {{"type", type}};
+      const std::string name = type.is_string() ? type.get<std::string>() : "";
+      if (name == "object") {
+        Alternatives objects = object(plain, path, depth);
+        all.insert(all.end(), objects.begin(), objects.end());
+        continue;
+      }
+      if (name == "array" && !array(plain, path, depth, one)) continue;
+      if (name == "string") string(plain, path, one);
+      if (name == "integer" || name == "number") number(plain, path, one);
+      all.push_back(std::move(one));
+    }
+    return all;
+  }
+
+  // not {} and its kin exclude everything or nothing; what else it says is left out.
+  void note_not(const Json& plain, const std::string& path) {
+    const Json& s = plain["not"];
+    if (s == false) return;
+    note(path, "'not'");
+  }
+
+  Json types_of(const Json& plain, const std::string& path) const {
+    Json types = Json::array();
+    if (plain.contains("type")) {
+      types = plain["type"].is_array() ? plain["type"] : Json::array({plain["type"]});
+      for (const Json& type : types)
+        if (!type.is_string() || !known_type(type.get<std::string>()))
+          throw Refused{fmt::format("{}: there is no type {}", path, type.dump().substr(0, 40))};
+    } else {
+      // What speaks of one kind of values is meant for it.
+      for (const auto& [key, value] : plain.items()) {
+        const std::string_view type = schema::type_of_keyword(key);
+        if (!type.empty() && std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
+      }
+    }
+    if (plain.contains("nullable") && plain["nullable"] == true && !types.empty() &&
+        std::find(types.begin(), types.end(), "null") == types.end())
+      types.push_back("null");
+    return types;
+  }
+
+  static bool known_type(std::string_view type) {
+    for (const std::string_view t : {"object", "array", "string", "number", "integer", "boolean", "null"})
+      if (t == type) return true;
+    return false;
+  }
+
+  // The values of "enum" or "const" that the other keywords allow.
+  Alternatives values_of(const Json& plain, const std::string& path) {
+    Json values = Json::array();
+    const Json given = plain.contains("enum") ? plain["enum"] : Json::array({plain["const"]});
+    if (!given.is_array()) throw Refused{path + ": 'enum' must be an array"};
+    for (const Json& value : given) {
+      count(0);
+      if (plain.contains("enum") && plain.contains("const") && value != plain["const"]) continue;
+      if (allows(plain, value, path)) values.push_back(value);
+    }
+    if (values.empty()) return {};
+    if (values.size() == 1) return {{{"const", values.front()}}};
+    return {{{"enum", values}}};
+  }
+
+  bool allows(const Json& plain, const Json& value, const std::string& path) {
+    const std::string_view type = schema::type_of_value(value);
+    if (plain.contains("type")) {
+      const Json types = plain["type"].is_array() ? plain["type"] : Json::array({plain["type"]});
+      if (std::none_of(types.begin(), types.end(),
+                       [&](const Json& t) { return t.is_string() && schema::type_takes(t.get<std::string>(), type); }))
+        return plain.contains("nullable") && plain["nullable"] == true && value.is_null();
+    }
+    for (const auto& [key, limit] : plain.items()) {
+      const std::string_view of = schema::type_of_keyword(key);
+      if (of.empty() || !schema::type_takes(of, type)) continue;
+      if (limit.is_number() && value.is_number()) {
+        const double x = value.get<double>(), l = limit.get<double>();
+        if (key == "minimum" && x < l) return false;
+        if (key == "maximum" && x > l) return false;
+        if (key == "exclusiveMinimum" && x <= l) return false;
+        if (key == "exclusiveMaximum" && x >= l) return false;
+        if (key == "multipleOf") note(path, "'multipleOf' beside 'enum'");
+      } else if (limit.is_number() && value.is_string() && (key == "minLength" || key == "maxLength")) {
+        const auto& text = value.get_ref<const std::string&>();
+        const auto length = std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
+        if (key == "minLength" && static_cast<double>(length) < limit.get<double>()) return false;
+        if (key == "maxLength" && static_cast<double>(length) > limit.get<double>()) return false;
+      } else {
+        note(path, fmt::format("'{}' beside 'enum'", key));
+      }
+    }
+    return true;
+  }
+
+  void string(const Json& plain, const std::string& path, Json& to) {
+    for (const char* key : {"minLength", "maxLength", "pattern", "format"})
+      if (plain.contains(key)) to[key] = plain[key];
+    if (to.contains("format")) {
+      const std::string format = to["format"].is_string() ? to["format"].get<std::string>() : "";
+      if (to.contains("pattern") || to.contains("minLength") || to.contains("maxLength") || !has_format(format)) {
+        to.erase("format");
+        if (asserts_format(format)) note(path, fmt::format("'format' {}", pointer_step(format)));
+      } else if (!is_exact_format(format) &&
+                 std::find(done_.shapes.begin(), done_.shapes.end(), format) == done_.shapes.end()) {
+        done_.shapes.push_back(format);
+      }
+    }
+    if (!to.contains("pattern") || !(to.contains("minLength") || to.contains("maxLength"))) return;
+    if (!to["pattern"].is_string()) throw Refused{path + ": 'pattern' must be a string"};
+    const std::optional<std::string> both =
+        pattern_of_length(to["pattern"].get<std::string>(), whole(to, "minLength"), whole(to, "maxLength"));
+    if (both)
+      to["pattern"] = *both;
+    else
+      note(path, "'minLength' and 'maxLength' beside 'pattern'");
+    to.erase("minLength");
+    to.erase("maxLength");
+  }
+
+  static std::optional<int64_t> whole(const Json& s, const char* key) {
+    if (!s.contains(key) || !s[key].is_number()) return std::nullopt;
+    return static_cast<int64_t>(std::clamp(s[key].get<double>(), 0.0, 1e9));
+  }
+
+  void number(const Json& plain, const std::string& path, Json& to) {
+    for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+      if (plain.contains(key)) to[key] = plain[key];
+    // Older drafts: a flag that says how the limit is meant.
+    for (const auto& [flag, limit] : {std::pair{"exclusiveMinimum", "minimum"}, {"exclusiveMaximum", "maximum"}}) {
+      if (!to.contains(flag) || !to[flag].is_boolean()) continue;
+      const bool set = to[flag] == true && to.contains(limit);
+      to.erase(flag);
+      if (set) to[flag] = to[limit];
+      if (set) to.erase(limit);
+    }
+    if (!to.contains("multipleOf")) return;
+    const Json multiple = to["multipleOf"];
+    const bool is_whole = multiple.is_number() && schema::type_of_value(multiple) == "integer";
+    const double m = multiple.is_number() ? multiple.get<double>() : 0;
+    if (!(m > 0)) throw Refused{path + ": 'multipleOf' must be a number above 0"};
+    const bool low = to.contains("minimum") || to.contains("exclusiveMinimum"),
+               high = to.contains("maximum") || to.contains("exclusiveMaximum");
+    if (is_whole && m <= static_cast<double>(kMostMultiple) && low == high) {
+      to["type"] = "integer";
+      to["multipleOf"] = static_cast<int64_t>(m);
+      if (m == 1) to.erase("multipleOf");
+    } else {
+      // Halves, tenths and the like of whole numbers are whole.
+      if (to["type"] != "integer" || (m != 0.5 && m != 0.25 && m != 0.1 && m != 0.01 && m != 0.001))
+        note(path, "'multipleOf'");
+      to.erase("multipleOf");
+    }
+  }
+
+  // False: no array satisfies it, or only empty ones could and none may be.
+  bool array(const Json& plain, const std::string& path, int depth, Json& to) {
+    Json prefix = Json::array(), rest = true;
+    if (plain.contains("items") && plain["items"].is_array()) {  // of older drafts
+      prefix = plain["items"];
+      if (plain.contains("additionalItems")) rest = plain["additionalItems"];
+    } else {
+      if (plain.contains("prefixItems")) prefix = plain["prefixItems"];
+      if (plain.contains("items"))
+        rest = plain["items"];
+      else if (plain.contains("unevaluatedItems"))
+        rest = plain["unevaluatedItems"];
+    }
+    if (!prefix.is_array()) throw Refused{path + ": 'prefixItems' must be an array"};
+    for (const char* key : {"minItems", "maxItems"})
+      if (plain.contains(key)) to[key] = plain[key];
+    if (plain.contains("uniqueItems") && plain["uniqueItems"] == true &&
+        !(plain.contains("maxItems") && plain["maxItems"] == 1))
+      note(path, "'uniqueItems'");
+    if (plain.contains("contains")) note(path, "'contains'");
+    const auto index = [&](size_t i) { return fmt::format("{}/prefixItems/{}", path, i); };
+    Json items = Json::array();
+    for (size_t i = 0; i < prefix.size(); ++i) {
+      Json item = normalise(prefix[i], index(i), depth + 1);
+      if (item == false) {  // the array ends before it
+        rest = false;
+        break;
+      }
+      items.push_back(item == true ? Json::object() : std::move(item));
+    }
+    if (!items.empty()) to["prefixItems"] = items;
+    Json other = normalise(rest, path + "/items", depth + 1);
+    const auto least = whole(to, "minItems").value_or(0);
+    if (other == false && least > std::ssize(items)) return false;
+    if (other == false && items.empty()) {
+      to["maxItems"] = 0;
+      return true;
+    }
+    to["items"] = other.is_object() && other.empty() ? Json(true) : std::move(other);
+    if (to["items"] == true) to["items"] = Json::object();
+    if (to["items"].is_object() && to["items"].empty()) to.erase("items");
+    return true;
+  }
+
+  Alternatives object(const Json& plain, const std::string& path, int depth) {
+    Json rest = plain;
+    if (!rest.contains("additionalProperties") && rest.contains("unevaluatedProperties"))
+      rest["additionalProperties"] = rest["unevaluatedProperties"];
+    Alternatives all;
+    for (const Json& one : without_dependencies(rest, path)) {
+      Json done = {{"type", "object"}};
+      if (finish_object(one, path, depth, done)) all.push_back(std::move(done));
+    }
+    return all;
+  }
+
+  // "dependentRequired" as alternatives: a key that asks for others is there with them, or not at all.
+  Alternatives without_dependencies(const Json& plain, const std::string& path) {
+    Alternatives all = {plain};
+    for (const char* keyword : {"dependentRequired", "dependencies", "dependentSchemas"}) {
+      if (!plain.contains(keyword)) continue;
+      for (Json& one : all) one.erase(keyword);
+      if (!plain[keyword].is_object()) throw Refused{fmt::format("{}: '{}' must be an object", path, keyword)};
+      for (const auto& [key, needs] : plain[keyword].items()) {
+        const bool closed = plain.contains("additionalProperties") && plain["additionalProperties"] == false &&
+                            !plain.contains("patternProperties");
+        const bool known = plain.contains("properties") && plain["properties"].contains(key);
+        if (closed && !known) continue;  // the key is never there
+        if (!needs.is_array() || !(closed || requires_key(plain, key)) || all.size() * 2 > 16) {
+          note(path, fmt::format("'{}' of {}", keyword, pointer_step(key)));
+          continue;
+        }
+        Alternatives next;
+        for (const Json& one : all) {
+          Json with = one;
+          if (!with.contains("required")) with["required"] = Json::array();
+          with["required"].push_back(key);
+          for (const Json& need : needs) with["required"].push_back(need);
+          next.push_back(std::move(with));
+          if (requires_key(one, key)) continue;
+          Json without = one;
+          without["properties"].erase(key);
+          next.push_back(std::move(without));
+        }
+        all = std::move(next);
+      }
+    }
+    return all;
+  }
+
+  static bool requires_key(const Json& s, const std::string& key) {
+    return s.contains("required") && s["required"].is_array() &&
+           std::find(s["required"].begin(), s["required"].end(), key) != s["required"].end();
+  }
+
+  bool finish_object(const Json& plain, const std::string& path, int depth, Json& to) {
+    Json required = Json::array();
+    if (plain.contains("required") && plain["required"].is_array())  // a flag in the oldest draft
+      for (const Json& key : plain["required"])
+        if (std::find(required.begin(), required.end(), key) == required.end()) required.push_back(key);
+    const Json* const patterns = plain.contains("patternProperties") ? &plain["patternProperties"] : nullptr;
+    Json additional = plain.contains("additionalProperties") ? plain["additionalProperties"] : Json(true);
+    Json others = normalise(additional, path + "/additionalProperties", depth + 1);
+    Json properties = Json::object();
+    if (plain.contains("properties")) {
+      if (!plain["properties"].is_object()) throw Refused{path + ": 'properties' must be an object"};
+      for (const auto& [key, value] : plain["properties"].items()) {
+        Json property = normalise(value, path + "/properties/" + pointer_step(key), depth + 1);
+        const bool needed = std::find(required.begin(), required.end(), key) != required.end();
+        if (property == false && needed) return false;
+        if (property == false && others != false)
+          note(path, fmt::format("that there is no property {}", pointer_step(key)));
+        if (property == false) continue;
+        properties[key] = property == true ? Json::object() : std::move(property);
+      }
+    }
+    for (const Json& key : required) {
+      if (!key.is_string()) throw Refused{path + ": 'required' must hold strings"};
+      if (properties.contains(key.get<std::string>())) continue;
+      if (patterns != nullptr) {
+        note(path, fmt::format("that property {} is required, which 'properties' does not name,",
+                               pointer_step(key.get<std::string>())));
+        continue;
+      }
+      if (others == false) return false;
+      properties[key.get<std::string>()] = others == true ? Json::object() : others;
+    }
+    if (patterns != nullptr) pattern_properties(*patterns, properties, path, depth, to);
+    if (plain.contains("propertyNames")) property_names(plain, properties, path, depth, to);
+    if (!properties.empty()) to["properties"] = properties;
+    if (patterns != nullptr)
+      std::erase_if(required.get_ref<Json::array_t&>(),
+                    [&](const Json& k) { return !properties.contains(k.get<std::string>()); });
+    if (!required.empty()) to["required"] = required;
+    if (others.is_boolean() || !others.empty()) to["additionalProperties"] = others;
+    count_properties(plain, properties, path, to);
+    return true;
+  }
+
+  void count_properties(const Json& plain, const Json& properties, const std::string& path, Json& to) {
+    for (const char* key : {"minProperties", "maxProperties"}) {
+      if (!plain.contains(key)) continue;
+      const auto n = whole(plain, key);
+      if (!n) throw Refused{fmt::format("{}: '{}' must be a number", path, key)};
+      // Counting beside many properties is a grammar of very many rules.
+      if (static_cast<int64_t>(properties.size()) * *n > 4096)
+        note(path, fmt::format("'{}'", key));
+      else
+        to[key] = *n;
+    }
+  }
+
+  void pattern_properties(const Json& patterns, const Json& properties, const std::string& path, int depth, Json& to) {
+    if (!patterns.is_object()) throw Refused{path + ": 'patternProperties' must be an object"};
+    Json out = Json::object();
+    for (const auto& [pattern, value] : patterns.items()) {
+      Json s = normalise(value, path + "/patternProperties/" + pointer_step(pattern), depth + 1);
+      if (s == false) {
+        note(path, fmt::format("that no property matches {}", pointer_step(pattern)));
+        continue;
+      }
+      out[pattern] = s == true ? Json::object() : std::move(s);
+      for (const auto& [key, property] : properties.items())
+        if (may_match(pattern, key) && property != out[pattern] && !out[pattern].empty())
+          note(path, fmt::format("'patternProperties' of {}, which 'properties' names,", pointer_step(key)));
+    }
+    if (out.size() > 1) note(path, "that a property obeys each of 'patternProperties' that its name matches");
+    if (!out.empty()) to["patternProperties"] = std::move(out);
+  }
+
+  void property_names(const Json& plain, const Json& properties, const std::string& path, int depth, Json& to) {
+    Json names = normalise(plain["propertyNames"], path + "/propertyNames", depth + 1);
+    if (names == true || (names.is_object() && names.empty())) return;
+    if (names == false) {
+      to["maxProperties"] = 0;
+      return;
+    }
+    if (!properties.empty() || plain.contains("patternProperties") || is_ref(names) || !names.contains("type"))
+      note(path, "'propertyNames'");
+    else
+      to["propertyNames"] = std::move(names);
+  }
+
+  const Json& root_;
+  GatedSchema done_;
+  std::map<std::string, std::string> names_;  // of definitions, by reference
+  std::vector<std::pair<std::string, std::string>> pending_;
+  std::vector<std::string> following_;
+  int nodes_ = 0;
+};
+
+}  // namespace
+
+Result<GatedSchema> gate_schema(const nlohmann::ordered_json& schema) {
+  if (!schema.is_object() && !schema.is_boolean())
+    return request_error("the JSON schema must be an object, not {}", schema.type_name());
+  try {
+    return Gate(schema).run();
+  } catch (const Refused& r) {
+    return request_error("the JSON schema cannot be used: {}", r.why);
+  } catch (const nlohmann::json::exception& e) {
+    return request_error("the JSON schema cannot be used: a keyword has a value of the wrong type ({})", e.what());
+  }
+}
+
+}  // namespace quire

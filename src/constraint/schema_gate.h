@@ -1,0 +1,27 @@
+// What of a JSON schema is enforced. The library that compiles schemas reads one keyword of each and leaves the others
+// alone without a word: so a schema is rewritten before it, into an equal one that it enforces whole, as far as there
+// is one, and what is left out is told by keyword.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+
+namespace quire {
+
+struct GatedSchema {
+  std::string text;  // what is to be compiled
+  // "#/properties/a: uniqueItems is not enforced", at most kMostNotes of them; the schema is enforced but for these
+  std::vector<std::string> unenforced;
+  // Formats of which only the shape is checked: "date". By the standard they are annotations.
+  std::vector<std::string> shapes;
+  static constexpr size_t kMostNotes = 16;
+};
+
+// Errors (Fault::kRequest): it is no schema, nothing can satisfy it, a reference leads nowhere, or it grows too large
+// where keywords are combined.
+Result<GatedSchema> gate_schema(const nlohmann::ordered_json& schema);
+
+}  // namespace quire

@@ -1,0 +1,245 @@
+// The one file that knows XGrammar. What it throws ends here.
+#include "constraint/grammar.h"
+
+#ifdef QUIRE_HAVE_XGRAMMAR
+
+#include <dlpack/dlpack.h>
+#include <xgrammar/work_limit.h>
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace quire {
+namespace {
+
+// What the library logs while this thread compiles.
+thread_local std::vector<std::string>* t_warnings = nullptr;
+
+}  // namespace
+}  // namespace quire
+
+// XGRAMMAR_LOG_CUSTOMIZE: the library's messages come here.
+namespace xgrammar {
+
+[[noreturn]] void LogFatalImpl(const std::string& /*file*/, int /*line*/, const std::string& message);
+void LogMessageImpl(const std::string& /*file*/, int /*line*/, int /*level*/, const std::string& message);
+
+void LogFatalImpl(const std::string& /*file*/, int /*line*/, const std::string& message) {
+  throw std::runtime_error(message);
+}
+
+void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level, const std::string& message) {
+  constexpr int kWarning = 2;
+  constexpr size_t kMost = 16;
+  if (level < kWarning || quire::t_warnings == nullptr) return;
+  std::vector<std::string>& all = *quire::t_warnings;
+  if (all.size() < kMost && std::find(all.begin(), all.end(), message) == all.end()) all.push_back(message);
+}
+
+}  // namespace xgrammar
+
+namespace quire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of one call of a matcher: a mask of a large vocabulary takes some 10^5 units where nothing is known of a state.
+constexpr int64_t kMatcherWork = 20'000'000;
+constexpr std::chrono::milliseconds kMatcherTime{1000};
+// White space between the parts of a JSON text, at a time: a model that likes nothing else would go on for ever.
+constexpr int kMostWhiteSpace = 64;
+constexpr int64_t kRuleCacheBytes = int64_t{256} << 20;
+
+class XgrammarMatcher final : public Matcher {
+ public:
+  XgrammarMatcher(const xgrammar::CompiledGrammar& grammar, bool ends_itself)
+      : matcher_(grammar, std::nullopt, ends_itself), words_(mask_words(grammar.GetTokenizerInfo().GetVocabSize())) {}
+
+  bool accept(TokenId token) override {
+    return guarded([&] { return !matcher_.IsTerminated() && matcher_.AcceptToken(token); });
+  }
+  bool accept_bytes(std::string_view bytes) override {
+    return guarded([&] { return !matcher_.IsTerminated() && matcher_.AcceptString(std::string(bytes)); });
+  }
+  bool fill(std::span<uint32_t> mask) override {
+    QUIRE_CHECK(std::ssize(mask) == words_, "a mask has {} words, not {}", mask.size(), words_);
+    std::fill(mask.begin(), mask.end(), 0u);
+    const bool filled = guarded([&] {
+      if (matcher_.IsTerminated()) return false;
+      int64_t shape[] = {words_};
+      DLTensor tensor{.data = mask.data(),
+                      .device = {kDLCPU, 0},
+                      .ndim = 1,
+                      .dtype = xgrammar::GetBitmaskDLType(),
+                      .shape = shape,
+                      .strides = nullptr,
+                      .byte_offset = 0};
+      matcher_.FillNextTokenBitmask(&tensor);
+      return true;
+    });
+    if (!filled) std::fill(mask.begin(), mask.end(), 0u);
+    return std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
+  }
+  void rollback(int count) override {
+    if (count > 0 && !broken_) matcher_.Rollback(count);
+  }
+  bool completed() const override { return !broken_ && matcher_.IsCompleted(); }
+  bool ended() const override { return !broken_ && matcher_.IsTerminated(); }
+  std::string forced() override {
+    std::string text;
+    guarded([&] {
+      if (!matcher_.IsTerminated()) text = matcher_.FindJumpForwardString();
+      return true;
+    });
+    return text;
+  }
+
+ private:
+  // What was thrown may have left the matcher in the middle of a byte: it is of no further use.
+  template <class F>
+  bool guarded(F&& f) {
+    if (broken_) return false;
+    try {
+      const xgrammar::WorkLimit limit(kMatcherWork, Clock::now() + kMatcherTime);
+      return f();
+    } catch (const std::exception&) {
+      broken_ = true;
+      return false;
+    }
+  }
+
+  xgrammar::GrammarMatcher matcher_;
+  int64_t words_;
+  bool broken_ = false;
+};
+
+class XgrammarGrammar final : public Grammar {
+ public:
+  XgrammarGrammar(xgrammar::CompiledGrammar grammar, bool ends_itself, std::vector<std::string> unenforced)
+      : grammar_(std::move(grammar)), ends_itself_(ends_itself), unenforced_(std::move(unenforced)) {}
+  std::unique_ptr<Matcher> begin() const override { return std::make_unique<XgrammarMatcher>(grammar_, ends_itself_); }
+  void prepare(const std::function<bool()>& stop) const override {
+    try {
+      grammar_.ComputeMasks([&] {
+        if (stop()) return true;
+        limit_.emplace(kMatcherWork, Clock::now() + kMatcherTime);
+        return false;
+      });
+    } catch (const std::exception&) {
+      // A state that takes too long: whoever comes to it is told.
+    }
+    limit_.reset();
+  }
+  int64_t bytes() const override { return static_cast<int64_t>(grammar_.MemorySizeBytes()); }
+  const std::vector<std::string>& unenforced() const override { return unenforced_; }
+
+ private:
+  xgrammar::CompiledGrammar grammar_;
+  bool ends_itself_;
+  std::vector<std::string> unenforced_;
+  static thread_local std::optional<xgrammar::WorkLimit> limit_;  // of the state that prepare() is at
+};
+thread_local std::optional<xgrammar::WorkLimit> XgrammarGrammar::limit_;
+
+std::string_view what_of(GrammarKind kind) {
+  switch (kind) {
+    case GrammarKind::kJsonObject:
+      return "the grammar of JSON";
+    case GrammarKind::kJsonSchema:
+      return "the JSON schema";
+    case GrammarKind::kRegex:
+      return "the regular expression";
+    case GrammarKind::kEbnf:
+      return "the grammar";
+    case GrammarKind::kStructuralTag:
+      return "the structural tag";
+  }
+  return "the grammar";
+}
+
+class XgrammarCompiler final : public GrammarCompiler {
+ public:
+  explicit XgrammarCompiler(const Vocabulary& v)
+      : compiler_(xgrammar::TokenizerInfo(v.bytes, xgrammar::VocabType::RAW, static_cast<int>(v.bytes.size()), v.ends),
+                  1, true, kRuleCacheBytes) {}
+
+  Result<std::shared_ptr<const Grammar>> compile(const GrammarSpec& spec, const CompileLimits& limits) const override {
+    std::vector<std::string> warnings;
+    t_warnings = &warnings;
+    Result<std::shared_ptr<const Grammar>> done = compile_noting(spec, limits, warnings);
+    t_warnings = nullptr;
+    return done;
+  }
+
+ private:
+  Result<std::shared_ptr<const Grammar>> compile_noting(const GrammarSpec& spec, const CompileLimits& limits,
+                                                        std::vector<std::string>& warnings) const {
+    try {
+      const xgrammar::WorkLimit limit(limits.work, Clock::now() + limits.time);
+      xgrammar::CompiledGrammar compiled = compile_kind(spec);
+      return std::shared_ptr<const Grammar>(
+          std::make_shared<XgrammarGrammar>(std::move(compiled), spec.ends_itself, std::move(warnings)));
+    } catch (const xgrammar::WorkLimit::Error& e) {
+      return request_error(
+          "{} is too large: compiling it takes {}", what_of(spec.kind),
+          e.is_time ? fmt::format("longer than {} ms", limits.time.count()) : "more memory and work than is allowed");
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& e) {
+      std::string_view why = e.what();
+      while (!why.empty() && (why.back() == '\n' || why.back() == ' ')) why.remove_suffix(1);
+      constexpr size_t kMost = 400;
+      return request_error("{} cannot be used: {}", what_of(spec.kind), why.substr(0, kMost));
+    }
+  }
+
+  xgrammar::CompiledGrammar compile_kind(const GrammarSpec& spec) const {
+    switch (spec.kind) {
+      case GrammarKind::kJsonObject:
+        return compile_schema(R"({"type":"object"})");
+      case GrammarKind::kJsonSchema:
+        return compile_schema(spec.text);
+      case GrammarKind::kRegex:
+        return compiler_.CompileRegex(spec.text);
+      case GrammarKind::kEbnf:
+        return compiler_.CompileGrammar(spec.text, "root");
+      case GrammarKind::kStructuralTag:
+        return compiler_.CompileStructuralTag(spec.text);
+    }
+    throw std::runtime_error("a kind that nobody knows");
+  }
+  xgrammar::CompiledGrammar compile_schema(const std::string& schema) const {
+    return compiler_.CompileJSONSchema(schema, true, std::nullopt, std::nullopt, false, kMostWhiteSpace, false);
+  }
+
+  mutable xgrammar::GrammarCompiler compiler_;
+};
+
+}  // namespace
+
+bool has_grammars() {
+  return true;
+}
+
+std::unique_ptr<GrammarCompiler> make_grammar_compiler(const Vocabulary& vocabulary) {
+  return std::make_unique<XgrammarCompiler>(vocabulary);
+}
+
+}  // namespace quire
+
+#else
+
+namespace quire {
+
+bool has_grammars() {
+  return false;
+}
+
+std::unique_ptr<GrammarCompiler> make_grammar_compiler(const Vocabulary&) {
+  return nullptr;
+}
+
+}  // namespace quire
+
+#endif
