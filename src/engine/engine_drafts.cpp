@@ -8,9 +8,7 @@ namespace quire {
 
 int32_t Engine::most_drafts(const Sequence& s, bool soon) const {
   const int64_t known = soon ? s.committed() + s.pending : s.committed();
-  // Penalties of a row would have to count the drafts before it.
-  if (s.finished() || !s.request.speculative || s.request.sampling.has_penalties() || known <= s.prompt_tokens())
-    return 0;
+  if (s.finished() || !s.request.speculative || known <= s.prompt_tokens()) return 0;
   // Drafts follow a token that is known.
   if (!soon && (s.in_flight > 0 || s.planned != known - 1)) return 0;
   const int64_t left = s.prompt_tokens() + s.request.max_tokens - known - 1;

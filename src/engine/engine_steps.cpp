@@ -179,6 +179,7 @@ int32_t Engine::commit_tokens(const SequenceRows& rows, const StepResults& resul
       draft = d.by_mtp ? results.drafts.row<int32_t>(s.memory.slot)[i] : d.tokens[static_cast<size_t>(i)];
     const bool right = i < rows.drafts && (chance_ ? chance_->accepts(i) : token == draft);
     accepted += right;
+    if (rows.drafts > 0 && s.request.sampling.has_penalties()) s.unnoted.push_back(token);
     commit_token(s, std::move(sampled));
     if (s.finished() || !right) break;
   }

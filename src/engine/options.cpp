@@ -68,9 +68,10 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
           .max_scored_top = static_cast<int32_t>(std::clamp<int64_t>(max_prompt_logprobs, 0, model.vocab)),
           .slot_copies = prefix_cache ? 2 * max_sequences : 0,
           .swaps = most_swaps() + cache_moves(model),
-          .past = prefix_cache ? static_cast<int32_t>(context) : 0,
+          .past = (prefix_cache ? static_cast<int32_t>(context) : 0) +
+                  (speculative.enabled() ? max_sequences * kMostUnnoted : 0),
           .batch_slots = max_sequences,
-          .biases = sampled_rows() * max_logit_bias,
+          .biases = sampled_rows() * max_logit_bias + (speculative.enabled() ? max_sequences * kMostUnnoted : 0),
           .masks = sampled_rows(),
           .vocab = model.vocab,
           .max_top = static_cast<int32_t>(std::min<int64_t>(model.vocab, max_logprobs)),

@@ -87,13 +87,14 @@ struct Sequence {
   std::vector<TokenId> ending;  // with min_tokens: the tokens that would end it, distinct
   Stage stage = Stage::kWaiting;
 
-  std::vector<TokenId> output;  // generated tokens that are committed
-  int64_t planned = 0;          // positions that steps in flight or past have computed
-  int32_t pending = 0;          // tokens that steps in flight sample
-  int32_t in_flight = 0;        // steps in flight that have rows of it
-  int32_t skipped_steps = 0;    // steps in a row that left out its next token for prompts
-  bool history_begun = false;   // with penalties: its history on the device is that of this request
-  bool failed = false;          // a step with rows of it failed: what it computes is nothing for others
+  std::vector<TokenId> output;   // generated tokens that are committed
+  int64_t planned = 0;           // positions that steps in flight or past have computed
+  int32_t pending = 0;           // tokens that steps in flight sample
+  int32_t in_flight = 0;         // steps in flight that have rows of it
+  int32_t skipped_steps = 0;     // steps in a row that left out its next token for prompts
+  bool history_begun = false;    // with penalties: its history on the device is that of this request
+  std::vector<TokenId> unnoted;  // with penalties: tokens of the output that this history lacks
+  bool failed = false;           // a step with rows of it failed: what it computes is nothing for others
   std::optional<std::chrono::steady_clock::time_point> admitted;
 
   SequenceMemory memory;

@@ -195,22 +195,51 @@ void StepWriter::add_history(Sequence& s, const Work& work) {
   s.history_begun = true;
 }
 
+// With penalties, a step that verifies drafts notes none of its tokens, because some may be rejected. Those that were
+// committed go along with the sequence's rows from then on, and so do the drafts before each row; when they are many
+// they are noted, all at once, by a step that is therefore no graph.
+void StepWriter::add_unnoted(Sequence& s, int32_t drafts, SampleTarget& target) {
+  if (std::ssize(s.unnoted) > kMostUnnoted - kMostDrafts) {
+    const auto count = static_cast<int32_t>(s.unnoted.size());
+    const Status noted = list_->past_updates.add(
+        {.history = s.memory.slot, .begin = shape_.past_tokens, .count = count}, backend_.layout().capacity().past);
+    QUIRE_CHECK(noted.ok(), "sequence {}: {}", s.id.v, noted.error().message);
+    std::ranges::copy(s.unnoted, to_.past_tokens + shape_.past_tokens);
+    shape_.past_tokens += count;
+    s.unnoted.clear();
+  }
+  target.unnoted_count = static_cast<int32_t>(s.unnoted.size());
+  const bool known = drafts > 0 && !s.drafts.by_mtp;
+  if (!known) target.drafts_begin = backend_.layout().capacity().draft_entry(s.memory.slot, 0);
+  if (target.unnoted_count == 0 && !known) return;
+  const std::span<const TokenId> tokens = s.drafts.tokens;
+  const Result<int32_t> begin =
+      list_->samples.add_unnoted(s.unnoted, tokens.first(known ? static_cast<size_t>(drafts) : 0));
+  QUIRE_CHECK(begin.ok(), "sequence {}: {}", s.id.v, begin.error().message);
+  target.unnoted_begin = *begin;
+}
+
 // The last row of a prompt, or all rows of generated tokens: those behind the first one count if the drafts before them
 // turn out to be what is sampled.
-void StepWriter::add_sample(const Sequence& s, const Work& work, bool decode, SequenceRows& rows) {
+void StepWriter::add_sample(Sequence& s, const Work& work, bool decode, SequenceRows& rows) {
   rows.logit_row = shape_.logit_rows;
   rows.drafts = decode ? work.count - 1 : 0;
+  const bool penalised = s.request.sampling.has_penalties();
+  SampleTarget of_all;
+  if (penalised && decode) add_unnoted(s, rows.drafts, of_all);
   const bool masked = s.constraint != nullptr && s.constraint->masked();
   if (masked) rows.mask = shape_.masks;
   for (int32_t i = decode ? 0 : work.count - 1; i < work.count; ++i) {
     const int64_t position = work.begin + i + 1;
-    const bool tentative = decode && i > 0;
-    const SampleTarget target{.position = position,
-                              .batch_slot = tentative ? -1 : s.memory.slot,
-                              .history = s.request.sampling.has_penalties() ? s.memory.slot : -1,
-                              .tentative = tentative,
-                              .forbidden = s.forbidden(position),
-                              .mask = masked ? shape_.masks : -1};
+    const bool tentative = decode && (i > 0 || (penalised && rows.drafts > 0));
+    SampleTarget target = of_all;
+    target.position = position;
+    target.batch_slot = tentative ? -1 : s.memory.slot;
+    target.history = penalised ? s.memory.slot : -1;
+    target.tentative = tentative;
+    target.forbidden = s.forbidden(position);
+    target.mask = masked ? shape_.masks : -1;
+    if (penalised && decode) (s.drafts.by_mtp ? target.drafts_count : target.unnoted_count) += i;
     if (masked) ++shape_.masks;
     const Status added = list_->samples.add(s.request.sampling, target);
     QUIRE_CHECK(added.ok(), "sequence {}: {}", s.id.v, added.error().message);

@@ -38,7 +38,8 @@ class StepWriter {
   void add_drafts(const Sequence& s, const Work& work);
   void add_follow(Sequence& s, const Work& work, bool decode, const SequenceRows& rows);
   void add_history(Sequence& s, const Work& work);
-  void add_sample(const Sequence& s, const Work& work, bool decode, SequenceRows& rows);
+  void add_unnoted(Sequence& s, int32_t drafts, SampleTarget& target);
+  void add_sample(Sequence& s, const Work& work, bool decode, SequenceRows& rows);
   void add_hidden(const Sequence& s, const Work& work, SequenceRows& rows);
   void add_scores(const Sequence& s, const Work& work, SequenceRows& rows);
 

@@ -8,6 +8,9 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <regex>
+
+#include "support/golden.h"
 
 namespace quire {
 namespace {
@@ -163,6 +166,38 @@ TEST(LookupDrafter, EveryTextIsQuickAndSmall) {
     EXPECT_LE(d.bytes(), 24 * int64_t{kContext}) << name;
     EXPECT_EQ(d.size(), kContext);
   }
+}
+
+// What an agent does all day: a file of the prompt is written again, with a name changed wherever it stands and some
+// lines left out.
+TEST(LookupDrafter, WritesAnEditedFileSeveralTokensAStep) {
+  const test::ModelPtr model = test::load_or_die(QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf");
+  const std::string file = test::read_whole_file(QUIRE_SOURCE_DIR "/src/engine/scheduler.cpp");
+  std::string edited = std::regex_replace(file, std::regex("budget"), "allowance");
+  edited = std::regex_replace(edited, std::regex("\n *//[^\n]*"), "");
+  ASSERT_LT(edited.size(), file.size());
+  const auto tokens = [&](const std::string& text) { return model->tokenizer->encode(text, {}); };
+  const std::vector<TokenId> prompt =
+                                 tokens("Call the budget an allowance, and leave out the comments.\n" + file + "\n"),
+                             answer = tokens(edited);
+  LookupDrafter d;
+  d.append(prompt);
+  int64_t steps = 0, right = 0;
+  for (size_t at = 0; at < answer.size(); ++steps) {
+    int32_t draft[7];
+    const int32_t count = d.propose(draft).count;
+    size_t accepted = 0;
+    while (accepted < static_cast<size_t>(count) && at + accepted + 1 < answer.size() &&
+           draft[accepted] == answer[at + accepted])
+      ++accepted;
+    right += static_cast<int64_t>(accepted);
+    d.append(std::span(answer).subspan(at, std::min(accepted + 1, answer.size() - at)));
+    at += accepted + 1;
+  }
+  const double each = static_cast<double>(answer.size()) / static_cast<double>(steps);
+  RecordProperty("tokens_a_step", fmt::format("{:.2f}", each));
+  fmt::print("{} tokens in {} steps: {:.2f} a step; {} drafts were right\n", answer.size(), steps, each, right);
+  EXPECT_GT(each, 4);
 }
 
 }  // namespace

@@ -258,6 +258,32 @@ TEST_P(DemoSpeculation, TheBlocksDraftsAreMostlyRight) {
   }
 }
 
+// Long enough that the counts on the device are brought up to date several times.
+TEST_P(DemoSpeculation, PenaltiesCountWhatWasDrafted) {
+  std::vector<Arrival> script;
+  for (const float presence : {0.0f, 0.7f}) {
+    Request r;
+    r.prompt = model_->tokenizer->encode("Once there was a girl who", {.add_special = true, .parse_special = false});
+    r.max_tokens = 200;
+    r.ignore_eos = true;
+    r.sampling.temperature = 0.5f;
+    r.sampling.presence_penalty = presence;
+    r.sampling.frequency_penalty = 0.02f;
+    r.sampling.repetition_penalty = 1.05f;
+    script.push_back({std::move(r)});
+  }
+  const Played plain = play(model_, options(), script);
+  for (const Speculative mode : {Speculative::kMtp, Speculative::kLookup, Speculative::kAuto}) {
+    EngineOptions o = options();
+    o.speculative = {.mode = mode, .tokens = 5, .adaptive = false};
+    const Played drafted = play(model_, o, script);
+    expect_same(plain.heard, drafted.heard);
+    if (mode == Speculative::kMtp) {
+      EXPECT_GT(drafted.stats.drafts_accepted, 100);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, DemoSpeculation, testing::Values("dense", "moe"),
                          [](const auto& name) { return std::string(name.param); });
 

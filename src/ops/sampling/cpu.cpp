@@ -53,11 +53,42 @@ bool filters(const SampleRow& p, int64_t vocab) {
   return (p.top_k > 0 && p.top_k < vocab) || p.typical_p < 1.0f || p.top_p < 1.0f || p.min_p > 0.0f;
 }
 
-void apply_penalties(float* logits, const TokenHistory& h, const SampleRow& row) {
+// What the history of a row lacks: distinct tokens, how often each, and their logits before penalties.
+class Unnoted {
+ public:
+  Unnoted(const SampleArgs& a, const SampleRow& row, const float* logits) {
+    for (int32_t i = 0; i < row.unnoted_count; ++i) add(a.bias_ids[row.unnoted_begin + i], logits);
+    for (int32_t i = 0; i < row.drafts_count; ++i) add(a.out.sampled.as<int32_t>()[row.drafts_begin + i], logits);
+  }
+  void apply(float* logits, const int32_t* counts, const SampleRow& row) const {
+    for (int32_t i = 0; i < size_; ++i)
+      logits[all_[i].token] = penalised(all_[i].logit, counts[all_[i].token] + all_[i].count, row);
+  }
+
+ private:
+  struct Entry {
+    int32_t token, count;
+    float logit;
+  };
+  void add(int32_t token, const float* logits) {
+    for (int32_t i = 0; i < size_; ++i)
+      if (all_[i].token == token) return void(++all_[i].count);
+    QUIRE_CHECK(size_ < kMostUnnoted, "more than {} tokens that a history lacks", kMostUnnoted);
+    all_[size_++] = {token, 1, logits[token]};
+  }
+
+  Entry all_[kMostUnnoted];
+  int32_t size_ = 0;
+};
+
+void apply_penalties(float* logits, const SampleArgs& a, const SampleRow& row) {
+  const TokenHistory& h = a.history;
   const int32_t* const counts = h.counts + int64_t{row.history} * h.vocab;
   const int32_t* const seen = h.seen + int64_t{row.history} * h.capacity;
+  const Unnoted unnoted(a, row, logits);
   for (int32_t i = 0; i < h.seen_count[row.history]; ++i)
     logits[seen[i]] = penalised(logits[seen[i]], counts[seen[i]], row);
+  unnoted.apply(logits, counts, row);
 }
 
 void apply_mask(float* logits, int64_t vocab, const uint32_t* mask) {
@@ -78,7 +109,7 @@ bool modify(Row& r, const SampleArgs& a, const SampleRow& row, const Scratch& s)
     s.logits[a.bias_ids[i]] += a.bias_values[i];
   for (int32_t i = 0; i < a.suppressed_count; ++i) s.logits[a.suppressed[i]] = kMinusInf;
   if (row.mask >= 0) apply_mask(s.logits, r.size, a.masks + row.mask * sample_mask_words(r.size));
-  if (has_penalties(row)) apply_penalties(s.logits, a.history, row);
+  if (has_penalties(row)) apply_penalties(s.logits, a, row);
   r.logits = s.logits;
   return scan(r) && r.max > kMinusInf;
 }

@@ -49,7 +49,11 @@ std::vector<float> modified_logits(const SampleArgs& a, int64_t r) {
       if ((mask[id / 32] >> (id % 32) & 1) == 0) logits[id] = kMinusInf;
   }
   if (!has_penalties(row)) return logits;
-  const int32_t* const counts = a.history.counts + int64_t{row.history} * a.history.vocab;
+  const int32_t* const noted = a.history.counts + int64_t{row.history} * a.history.vocab;
+  std::vector<int32_t> counts(noted, noted + logits.size());
+  for (int32_t i = 0; i < row.unnoted_count; ++i) ++counts[static_cast<size_t>(a.bias_ids[row.unnoted_begin + i])];
+  for (int32_t i = 0; i < row.drafts_count; ++i)
+    ++counts[static_cast<size_t>(a.out.sampled.as<int32_t>()[row.drafts_begin + i])];
   for (size_t id = 0; id < logits.size(); ++id)
     if (counts[id] != 0) logits[id] = penalised(logits[id], counts[id], row);
   return logits;

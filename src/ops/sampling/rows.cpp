@@ -26,7 +26,11 @@ SampleRow row_of(const SamplingParams& p, const SampleTarget& target) {
           .batch_slot = target.batch_slot,
           .history = target.history,
           .flags = target.tentative ? kSampleTentative : 0,
-          .mask = target.mask};
+          .mask = target.mask,
+          .unnoted_begin = target.unnoted_begin,
+          .unnoted_count = target.unnoted_count,
+          .drafts_begin = target.drafts_begin,
+          .drafts_count = target.drafts_count};
 }
 
 }  // namespace
@@ -115,6 +119,16 @@ Status SampleRowList::add(const SamplingParams& p, const SampleTarget& target) {
   batch_slots_.add(target.batch_slot, !target.tentative);
   histories_.add(target.history, !target.tentative);
   return {};
+}
+
+Result<int32_t> SampleRowList::add_unnoted(std::span<const int32_t> first, std::span<const int32_t> then) {
+  const int32_t begin = biases_;
+  if (begin + std::ssize(first) + std::ssize(then) > std::ssize(memory_.bias_ids))
+    return capacity_error("the biases of a step's rows, and tokens that histories lack, exceed {}",
+                          memory_.bias_ids.size());
+  for (const std::span<const int32_t> tokens : {first, then})
+    for (const int32_t id : tokens) memory_.bias_ids[static_cast<size_t>(biases_++)] = id;
+  return begin;
 }
 
 Status SampleRowList::pad(int32_t rows) {

@@ -31,7 +31,9 @@ struct SampleTarget {
   bool tentative = false;
   // Tokens that this row may not have: distinct ids in the vocabulary. Each takes the place of a bias.
   std::span<const int32_t> forbidden{};
-  int32_t mask = -1;  // of the step
+  int32_t mask = -1;                             // of the step
+  int32_t unnoted_begin = 0, unnoted_count = 0;  // from SampleRowList::add_unnoted
+  int32_t drafts_begin = 0, drafts_count = 0;
 };
 
 // The row of a draft: drawn as the token of that position will be, as far as the logits agree and no penalty or bias
@@ -74,6 +76,8 @@ class SampleRowList {
   // the arrays are full, kBug if the target is out of range, is another row's that settles it (see
   // SampleArgs), or has no history for its penalties.
   Status add(const SamplingParams& p, const SampleTarget& target);
+  // Tokens that a history lacks, for the rows that follow: where they begin. kCapacity if there is no room.
+  Result<int32_t> add_unnoted(std::span<const int32_t> first, std::span<const int32_t> then);
   // Idle rows up to `rows` in all: the padding of a bucket. kCapacity if there is no room.
   Status pad(int32_t rows);
 

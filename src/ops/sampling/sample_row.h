@@ -10,9 +10,8 @@ namespace quire {
 
 // Bits of SampleRow::flags.
 //   kSampleIdle       padding: nothing of the row is read, and only its own outputs are written (token -1)
-//   kSampleTentative  a draft's row, which may yet be rejected: it reads its history but is not noted in it,
-//                     and leaves `sampled` alone. Whoever accepts the token does both. The history that it
-//                     reads lacks the drafts before it
+//   kSampleTentative  a draft's row, which may yet be rejected, or one before it: it reads its history but is not noted
+//                     in it, and leaves `sampled` alone. Whoever accepts the token does both
 inline constexpr uint32_t kSampleIdle = 1, kSampleTentative = 2;
 
 // How one row is sampled. What the numbers mean, and their ranges: SamplingParams (sampling.h), whose neutral
@@ -41,9 +40,12 @@ struct SampleRow {
   // `logprobs`, which is at least 0, means something then; batch slot and history are -1.
   int32_t target = -1;
   int32_t mask = -1;  // which of the step's masks says what the token may be; -1: any
+  // With penalties: tokens behind the prompt that the history lacks, counted as if they were in it.
+  int32_t unnoted_begin = 0, unnoted_count = 0;  // of the ids of the step's biases
+  int32_t drafts_begin = 0, drafts_count = 0;    // of `sampled`: drafts before this row that only the device knows
 };
 static_assert(std::is_trivially_copyable_v<SampleRow> && std::is_standard_layout_v<SampleRow> &&
-              sizeof(SampleRow) == 80);
+              sizeof(SampleRow) == 96);
 
 // Whether any of the rows reports likeliest tokens.
 constexpr bool reports_tops(const SampleRow* rows, int32_t count) {
@@ -79,6 +81,9 @@ struct TokenHistory {
   int32_t capacity = 0;
 };
 static_assert(std::is_trivially_copyable_v<TokenHistory> && std::is_standard_layout_v<TokenHistory>);
+
+// Distinct tokens that a row's history may lack.
+inline constexpr int32_t kMostUnnoted = 64;
 
 inline constexpr int32_t kInPrompt = 1 << 30;  // above any count of the output
 

@@ -71,15 +71,17 @@ struct SampleOutputs {
 
 // logits [R, V] f32, left unchanged; rows[i] describes row i. Rows run in parallel.
 //   rows         [R] SampleRow
-//   bias_ids     i32 in [0, V), distinct within a row: what rows' bias_begin and bias_count refer to, and
+//   bias_ids     i32 in [0, V), distinct within a row: what rows' bias_begin and bias_count refer to (unnoted_begin and
+//                unnoted_count too, where they may repeat), and
 //   bias_values  f32. A bias of -infinity forbids a token to one row
 //   suppressed   [suppressed_count] i32 in [0, V): tokens that no row may have (they may repeat)
 //   masks        [..., ceil(V / 32)] u32: what SampleRow::mask counts. Bits past the vocabulary mean nothing
 //   ids          [V] i32, ascending: the tokens that the columns of logits stand for, of which tokens get their noise
 //                and by which `tokens` and `sampled` name them. Null: a column is its own token. With it, rows have no
 //                histories, targets, biases, masks or log-probabilities, no token is suppressed, and max_top is 0
-//   history      the tokens that penalties count. A row that is not tentative adds its token there, so that
-//                the next step's penalties see it before the host does. Without rows if no row has a history
+//   history      the tokens that penalties count, beside those that rows say it lacks. A row that is not tentative adds
+//                its token there, so that the next step's penalties see it before the host does. Without rows if no row
+//                has a history
 // Places, and histories, of rows that are neither idle nor tentative belong to no other row of the call.
 // A row whose logits hold a NaN or +infinity, or none of whose tokens is possible (all -infinity, suppressed or
 // masked), reports token -1, also in `sampled`, and adds nothing: the caller ends that request with an

@@ -66,6 +66,7 @@ std::vector<int32_t> random_ids(Rng& rng, int count, int vocab) {
 }
 
 constexpr int kMaxTop = 20;
+constexpr int kDrafts = 9;      // behind the batch slots
 constexpr int32_t kUnset = -7;  // of batch slots that no row of a call settles
 
 // A batch of requests that differ in everything, at shuffled batch slots and histories; some rows are idle or
@@ -77,7 +78,7 @@ struct Batch {
   std::vector<SampleRow> rows;
   std::vector<SeenTokens> seen;  // of every history
   HistoryBuffers history;
-  std::vector<int32_t> bias_ids, suppressed;
+  std::vector<int32_t> bias_ids, suppressed, drafts;
   std::vector<float> bias_values;
 
   Batch(Rng& rng, const LogitCase& kind, int n, int tokens)
@@ -91,6 +92,7 @@ struct Batch {
       history.set(h, seen.back(), rng);
     }
     const std::vector<int32_t> batch_slot = rng.permutation(batch_slots), tracked = rng.permutation(batch_slots);
+    drafts = random_ids(rng, kDrafts, vocab);
     if (rng.integer(0, 1) == 0) suppressed = random_ids(rng, rng.integer(0, 3), vocab);
     for (size_t r = 0; r < static_cast<size_t>(n); ++r) add_row(rng, batch_slot[r], tracked[r]);
   }
@@ -116,7 +118,16 @@ struct Batch {
       row.batch_slot = row.history = -1;
     }
     if (rng.integer(0, 9) == 0) row.flags |= kSampleIdle;
+    if (has_penalties(row) && rng.integer(0, 1) == 0) add_unnoted(rng, row);
     rows.push_back(row);
+  }
+  // Some that the history has as well, and some twice.
+  void add_unnoted(Rng& rng, SampleRow& row) {
+    row.unnoted_begin = static_cast<int32_t>(bias_ids.size());
+    row.unnoted_count = rng.integer(0, kMostUnnoted - kDrafts);
+    for (const int32_t id : random_ids(rng, row.unnoted_count, vocab)) bias_ids.push_back(id), bias_values.push_back(0);
+    row.drafts_count = rng.integer(0, kDrafts);
+    row.drafts_begin = batch_slots + rng.integer(0, kDrafts - row.drafts_count);
   }
   bool idle(size_t r) const { return (rows[r].flags & kSampleIdle) != 0; }
   bool settles(size_t r) const { return (rows[r].flags & (kSampleIdle | kSampleTentative)) == 0; }
@@ -138,10 +149,11 @@ struct Call {
         top_logprobs(DType::kF32, {std::ssize(which), kMaxTop}),
         top_count(DType::kI32, {std::ssize(which)}),
         ranks(DType::kI32, {std::ssize(which)}),
-        sampled(DType::kI32, {b.batch_slots}),
+        sampled(DType::kI32, {b.batch_slots + kDrafts}),
         history(b.history) {
     for (const int32_t r : which) rows.push_back(b.rows[static_cast<size_t>(r)]);
     std::fill_n(sampled.tensor().as<int32_t>(), b.batch_slots, kUnset);
+    std::copy_n(b.drafts.begin(), kDrafts, sampled.tensor().as<int32_t>() + b.batch_slots);
   }
   SampleArgs args() const {
     return {.logits = logits.tensor().cols(0, batch.vocab),

@@ -74,10 +74,10 @@ __device__ __forceinline__ void load_raw(const float* row, int vocab, int block,
 }
 
 // Calls apply(element, which) in the lane that holds it, for every entry of a list of ids that lies in the block. x
-// holds the block's elements [first, first + kCount) of each lane.
-template <int kCount, class Apply>
+// belongs to the block's elements [first, first + kCount) of each lane.
+template <int kCount, class T, class Apply>
 __device__ __forceinline__ void for_each_listed(const int32_t* ids, int count, int block, int lane, int first,
-                                                float (&x)[kCount], Apply apply) {
+                                                T (&x)[kCount], Apply apply) {
   for (int base = 0; base < count; base += 32) {
     const int id = base + lane < count ? ids[base + lane] : -1;
     for (unsigned left = __ballot_sync(~0u, id >= 0 && id / kBlockLogits == block); left != 0; left &= left - 1) {
@@ -113,11 +113,19 @@ __device__ __forceinline__ void modify(const SampleParams& p, const SampleRow& r
     }
   }
   if (!has_penalties(row)) return;
-  const int32_t* counts = p.history.counts + static_cast<int64_t>(row.history) * p.history.vocab;
+  const int32_t* noted = p.history.counts + static_cast<int64_t>(row.history) * p.history.vocab;
+  int32_t counts[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const int id = token_of(block, lane, first + i);
-    const int32_t count = id < p.vocab ? counts[id] : 0;
+    counts[i] = id < p.vocab ? noted[id] : 0;
+  }
+  const auto one_more = [](int32_t& count, int) { ++count; };
+  for_each_listed(p.bias_ids + row.unnoted_begin, row.unnoted_count, block, lane, first, counts, one_more);
+  for_each_listed(p.sampled + row.drafts_begin, row.drafts_count, block, lane, first, counts, one_more);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int32_t count = counts[i];
     if (count == 0) continue;
     x[i] = x[i] > 0 ? __fdiv_rn(x[i], row.repetition_penalty) : __fmul_rn(x[i], row.repetition_penalty);
     const int32_t in_output = count & (kInPrompt - 1);
