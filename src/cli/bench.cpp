@@ -12,6 +12,7 @@
 #include "cli/display.h"
 #include "cli/model_source.h"
 #include "cli/options.h"
+#include "cli/speculative_flags.h"
 #include "core/escape.h"
 #include "core/output.h"
 #include "core/progress.h"
@@ -34,10 +35,14 @@ struct BenchOptions {
   int gpu = 0;
   std::vector<int32_t> batch = {1};
   bool repack = true;
+  SpeculativeFlags speculative;
+  std::string text;  // file that prompts are taken from; empty: random tokens
 };
 
 constexpr int64_t kShortPrompt = 16;  // before a measured generation
+constexpr int64_t kTextPrompt = 64;   // the same, of a text
 constexpr int32_t kMaxBatch = 1024;
+constexpr int64_t kMostText = int64_t{64} << 20;
 
 // One repetition of one test, beside the machine's limit around it.
 struct Measurement {
@@ -52,6 +57,8 @@ struct Test {
   double tokens = 0;  // computed by one repetition
   double amount = 0;  // bytes or operations of one repetition
   bool memory_bound = false;
+  bool drafts = false;  // of those that are drafted for
+  int64_t verified = 0, right = 0;
   std::shared_ptr<Engine> engine = nullptr;  // for so many sequences
   std::vector<Measurement> runs = {};
 
@@ -93,6 +100,8 @@ class Bench {
 
   // Names the tests and makes their engines.
   Status prepare() {
+    QUIRE_TRY(speculative_, o_.speculative.parsed());
+    QUIRE_CHECKED(read_text_prompts());
     if (device_ == Device::kCuda) {
       QUIRE_TRY(const std::vector<GpuInfo> gpus, list_gpus());
       if (static_cast<size_t>(o_.gpu) < gpus.size()) gpu_bandwidth_ = gpus[static_cast<size_t>(o_.gpu)].copy_bandwidth;
@@ -102,15 +111,22 @@ class Bench {
                         .tokens = static_cast<double>(o_.prompt),
                         .amount = cost_.prompt_flops(o_.prompt)});
     if (o_.generate > 0)
-      for (const int32_t n : o_.batch) tests_.push_back(generation(n));
+      for (const int32_t n : o_.batch) {
+        tests_.push_back(generation(n, false));
+        if (speculative_.enabled()) tests_.push_back(generation(n, true));
+      }
     // A GPU holds one copy of the weights, and there the number of places decides nothing about kernels.
     if (device_ == Device::kCuda) {
       QUIRE_TRY(const std::shared_ptr<Engine> engine, make_engine(*std::max_element(o_.batch.begin(), o_.batch.end())));
       for (Test& t : tests_) t.engine = engine;
       return {};
     }
+    std::shared_ptr<Engine> last;
     for (Test& t : tests_) {
-      QUIRE_TRY(t.engine, make_engine(t.sequences));
+      if (!t.drafts) {  // those with drafts follow the same without
+        QUIRE_TRY(last, make_engine(t.sequences));
+      }
+      t.engine = last;
     }
     return {};
   }
@@ -122,8 +138,14 @@ class Bench {
     for (int round = 0; round <= o_.repetitions; ++round)
       for (Test& t : tests_) {
         engine_ = t.engine.get();
+        const StepStats before = engine_->stats();
         QUIRE_TRY(const Measurement m, measure(t));
-        if (round > 0) t.runs.push_back(m);
+        const StepStats after = engine_->stats();
+        if (round > 0) {
+          t.runs.push_back(m);
+          t.verified += after.drafts - before.drafts;
+          t.right += after.drafts_accepted - before.drafts_accepted;
+        }
         progress.add(1);
       }
     return tests_;
@@ -135,25 +157,39 @@ class Bench {
   // Each test has an engine for its own number of sequences, as a server with so many places would: how many
   // there may be decides about kernels.
   Result<std::shared_ptr<Engine>> make_engine(int32_t sequences) const {
-    const int64_t generation = kShortPrompt + o_.generate + 2;
+    const int64_t generation = prompt_before_generation() + o_.generate + 2;
     EngineOptions e{
         .device = device_, .gpu = o_.gpu, .threads = o_.threads, .max_sequences = sequences, .kv_cache = kv_};
     e.context = std::max(o_.prompt + 2, generation);
     e.kv_tokens = std::max(e.context, sequences * (generation + kBlockTokens)) + kBlockTokens;
     e.max_batch_tokens = o_.batch_tokens;
     e.repack = o_.repack;
+    e.speculative = speculative_;
     QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(model_, e));
     return std::shared_ptr<Engine>(std::move(engine));
   }
 
-  Test generation(int32_t sequences) const {
+  Test generation(int32_t sequences, bool drafts) const {
     const auto steps = static_cast<double>(o_.generate);
-    const double context = static_cast<double>(kShortPrompt) + (steps + 1) / 2;  // on average
-    return {.name = fmt::format("generate {}", o_.generate),
+    const double context = static_cast<double>(prompt_before_generation()) + (steps + 1) / 2;  // on average
+    return {.name = fmt::format("generate {}{}", o_.generate, drafts ? ", drafts" : ""),
             .sequences = sequences,
             .tokens = steps * sequences,
             .amount = steps * cost_.decode_bytes(sequences, context),
-            .memory_bound = true};
+            .memory_bound = true,
+            .drafts = drafts};
+  }
+  int64_t prompt_before_generation() const { return text_.empty() ? kShortPrompt : kTextPrompt; }
+
+  Status read_text_prompts() {
+    if (o_.text.empty()) return {};
+    QUIRE_TRY(const std::string text, read_text(o_.text, kMostText, "that is too much to take prompts from"));
+    if (!model_->tokenizer) return request_error("--text {}: the model has no tokenizer", escaped(o_.text));
+    text_ = model_->tokenizer->encode(text, {});
+    if (std::ssize(text_) < 2 * kTextPrompt)
+      return request_error("--text {}: {} tokens, but prompts need {}", escaped(o_.text), text_.size(),
+                           2 * kTextPrompt);
+    return {};
   }
 
   // A CPU's limit is the mean of what the probe finds before and after; a GPU is nobody else's, and is probed once.
@@ -164,7 +200,7 @@ class Bench {
     };
     Measurement m;
     const double before = probe();
-    QUIRE_TRY(m.seconds, t.memory_bound ? time_generation(t.sequences) : time_prompt());
+    QUIRE_TRY(m.seconds, t.memory_bound ? time_generation(t) : time_prompt());
     m.limit = (before + probe()) / 2;
     return m;
   }
@@ -172,7 +208,9 @@ class Bench {
   Request request(int64_t prompt, int64_t generate) {
     Request r;
     std::uniform_int_distribution<TokenId> any(0, static_cast<TokenId>(config().vocab - 1));
-    for (int64_t i = 0; i < prompt; ++i) r.prompt.edit().push_back(any(random_));
+    const auto begin = text_.empty() ? 0 : std::uniform_int_distribution<size_t>(0, text_.size() - 1)(random_);
+    for (int64_t i = 0; i < prompt; ++i)
+      r.prompt.edit().push_back(text_.empty() ? any(random_) : text_[(begin + static_cast<size_t>(i)) % text_.size()]);
     r.max_tokens = generate;
     r.ignore_eos = true;
     return r;
@@ -187,12 +225,19 @@ class Bench {
   }
 
   // The steps after every sequence has its first token, as listeners hear of them.
-  Result<double> time_generation(int32_t sequences) {
-    if (sequences * kShortPrompt > o_.batch_tokens)
-      return request_error("{} sequences do not start in one step; raise --batch-tokens to {}", sequences,
-                           sequences * kShortPrompt);
+  Result<double> time_generation(const Test& t) {
+    const int64_t prompt = prompt_before_generation();
+    if (t.sequences * prompt > o_.batch_tokens)
+      return request_error("{} sequences do not start in one step; raise --batch-tokens to {}", t.sequences,
+                           t.sequences * prompt);
     // All of them are there before the first step, which takes all prompts.
-    for (int32_t i = 0; i < sequences; ++i) QUIRE_CHECKED(submit(request(kShortPrompt, o_.generate + 1), sequences));
+    if (!t.drafts) of_plain_ = random_;
+    random_ = of_plain_;  // the same prompts with drafts and without
+    for (int32_t i = 0; i < t.sequences; ++i) {
+      Request r = request(prompt, o_.generate + 1);
+      r.speculative = t.drafts;
+      QUIRE_CHECKED(submit(std::move(r), t.sequences));
+    }
     QUIRE_CHECKED(run_to_the_end());
     return seconds_between(first_, last_);
   }
@@ -223,7 +268,9 @@ class Bench {
   Engine* engine_ = nullptr;  // of the test under way
   ModelCost cost_;
   double gpu_bandwidth_ = 0;  // of copies within it
-  std::mt19937 random_{1};
+  std::mt19937 random_{1}, of_plain_;
+  SpeculativeOptions speculative_;
+  std::vector<TokenId> text_;
   std::vector<Test> tests_;
   int64_t tokens_ = 0;              // heard since the last reset
   Clock::time_point first_, last_;  // when all sequences had their first token, and the last event
@@ -231,18 +278,22 @@ class Bench {
 };
 
 void print_table(const std::vector<Test>& tests) {
-  print_out("| {:<14} | {:>9} | {:>9} | {:>22} | {:>22} | {:>8} |\n", "test", "sequences", "tokens/s", "achieved",
+  print_out("| {:<20} | {:>9} | {:>9} | {:>22} | {:>22} | {:>8} |\n", "test", "sequences", "tokens/s", "achieved",
             "measured limit", "of limit");
-  print_out("|{:-<16}|{:->10}:|{:->10}:|{:->23}:|{:->23}:|{:->9}:|\n", "", "", "", "", "", "");
+  print_out("|{:-<22}|{:->10}:|{:->10}:|{:->23}:|{:->23}:|{:->9}:|\n", "", "", "", "", "", "");
   for (const Test& t : tests) {
     const double unit = t.memory_bound ? 1e9 : 1e12;
     const char* name = t.memory_bound ? "GB/s read" : "TFLOP/s bf16";
     const bool limited = t.limit() > 0;
-    print_out("| {:<14} | {:>9} | {:>9.1f} | {:>22} | {:>22} | {:>8} |\n", t.name, t.sequences, t.rate(),
+    print_out("| {:<20} | {:>9} | {:>9.1f} | {:>22} | {:>22} | {:>8} |\n", t.name, t.sequences, t.rate(),
               fmt::format("{:.2f} {}", t.achieved() / unit, name),
               limited ? fmt::format("{:.2f} {}", t.limit() / unit, name) : "-",
               limited ? fmt::format("{:.1f}%", 100 * t.share()) : "-");
   }
+  for (const Test& t : tests)
+    if (t.drafts)
+      print_out("{} sequences: {} of {} drafts were right{}\n", t.sequences, t.right, t.verified,
+                t.verified == 0 ? ": none was worth its time" : "");
 }
 
 void print_json(const std::string& model, int threads, const std::vector<Test>& tests) {
@@ -259,6 +310,7 @@ void print_json(const std::string& model, int threads, const std::vector<Test>& 
                             {"limit_per_second", t.limit()},
                             {"share", t.limit() > 0 ? nlohmann::ordered_json(t.share()) : nlohmann::ordered_json()},
                             {"seconds", std::move(seconds)}});
+    if (t.drafts) out["tests"].back()["speculation"] = {{"drafts", t.verified}, {"accepted", t.right}};
   }
   print_out("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
@@ -324,6 +376,11 @@ Action add_bench(CLI::App& app) {
       ->capture_default_str();
   o->kv_cache.add(app);
   o->card_costs.add(app);
+  o->speculative.method = "off";
+  o->speculative.add(app);
+  app.add_option("--text", o->text,
+                 "Take prompts of generations from this file: drafts of random tokens say nothing of real texts")
+      ->type_name("FILE");
   app.add_option("-o,--output", o->format, "md: a table; json")->capture_default_str();
   return [o] { return bench(*o); };
 }

@@ -261,15 +261,15 @@ TEST_P(DemoSpeculation, TheBlocksDraftsAreMostlyRight) {
 // Long enough that the counts on the device are brought up to date several times.
 TEST_P(DemoSpeculation, PenaltiesCountWhatWasDrafted) {
   std::vector<Arrival> script;
-  for (const float presence : {0.0f, 0.7f}) {
+  for (const float presence : {0.0f, 1.2f}) {
     Request r;
     r.prompt = model_->tokenizer->encode("Once there was a girl who", {.add_special = true, .parse_special = false});
     r.max_tokens = 200;
     r.ignore_eos = true;
     r.sampling.temperature = 0.5f;
     r.sampling.presence_penalty = presence;
-    r.sampling.frequency_penalty = 0.02f;
-    r.sampling.repetition_penalty = 1.05f;
+    r.sampling.frequency_penalty = 0.1f;
+    r.sampling.repetition_penalty = 1.1f;
     script.push_back({std::move(r)});
   }
   const Played plain = play(model_, options(), script);
