@@ -15,7 +15,8 @@ constexpr OnGpu<SampleArgs> kOnGpu{
     [](Operands& o, SampleArgs& a) {
       int64_t biases = 0;
       for (int64_t r = 0; r < a.logits.dim(0); ++r)
-        biases = std::max(biases, int64_t{a.rows[r].bias_begin} + a.rows[r].bias_count);
+        biases = std::max({biases, int64_t{a.rows[r].bias_begin} + a.rows[r].bias_count,
+                           int64_t{a.rows[r].unnoted_begin} + a.rows[r].unnoted_count});
       o.array(a.rows, a.logits.dim(0));
       o.array(a.bias_ids, biases);
       o.array(a.bias_values, biases);
