@@ -31,6 +31,7 @@ struct ApiOptions {
   JsonLimits json;
   std::chrono::milliseconds request_timeout{0};  // for one answer; 0: no limit
   bool split_reasoning = true;
+  bool page = true;  // a chat at "/", for browsers
   RequestPoolOptions pool;
 };
 
@@ -112,6 +113,7 @@ class Api {
   // Tells the client, in a header of the answer, and the metrics which fields of a request had no effect.
   void report(const Call& call, const IgnoredFields& ignored);
 
+  ApiStatus root(Call& call);
   ApiStatus health(Call& call);
   ApiStatus metrics(Call& call);
   ApiStatus version(Call& call);
@@ -132,7 +134,6 @@ class Api {
   ApiStatus messages(Call& call);
   ApiStatus count_tokens(Call& call);
   ApiStatus responses(Call& call);
-  ApiStatus ollama_root(Call& call);
   ApiStatus ollama_version(Call& call);
   ApiStatus ollama_tags(Call& call);
   ApiStatus ollama_ps(Call& call);

@@ -7,10 +7,21 @@
 #include <span>
 
 #include "server/api.h"
+#include "server/page/chat_page.h"
 #include "server/paths.h"
 #include "tokenizer/unicode.h"
 
 namespace quire::server {
+
+// Clients of Ollama look for this text where browsers find the page.
+ApiStatus Api::root(Call& call) {
+  if (options_.page && wants_page(call.request)) {
+    answer(call, chat_page());
+  } else {
+    answer(call, HttpResponse{.body = "Ollama is running", .content_type = "text/plain; charset=utf-8"});
+  }
+  return {};
+}
 
 ApiStatus Api::health(Call& call) {
   switch (state()) {
