@@ -222,6 +222,16 @@ function(quire_page_check)
   set_tests_properties(page PROPERTIES LABELS page SKIP_RETURN_CODE 77 TIMEOUT 600)
 endfunction()
 
+# What agents send, replayed against the program.
+function(quire_replay_check)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  find_package(Python3 COMPONENTS Interpreter REQUIRED)
+  add_test(NAME replays COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tests/server/replay_agents.py $<TARGET_FILE:quire>)
+  set_tests_properties(replays PROPERTIES LABELS replays TIMEOUT 600)
+endfunction()
+
 # What the scripts a newcomer runs are made of.
 function(quire_script_checks)
   if(NOT BUILD_TESTING)

@@ -37,11 +37,17 @@ std::vector<ToolCall> whole_calls(const std::vector<AnswerEvent>& events) {
 
 Json Usage::json() const {
   Json details = {{"cached_tokens", cached_tokens}};
-  if (!cache.is_null()) details["cache"] = cache;
-  return {{"prompt_tokens", prompt_tokens},
-          {"completion_tokens", generated_tokens},
-          {"total_tokens", prompt_tokens + generated_tokens},
-          {"prompt_tokens_details", std::move(details)}};
+  Json usage = {{"prompt_tokens", prompt_tokens},
+                {"completion_tokens", generated_tokens},
+                {"total_tokens", prompt_tokens + generated_tokens}};
+  // How it was computed depends on what else the server did: only who asks is told.
+  if (!cache.is_null()) {
+    details["cache"] = cache;
+    usage["completion_tokens_details"] = {{"accepted_prediction_tokens", drafts_accepted},
+                                          {"rejected_prediction_tokens", drafts - drafts_accepted}};
+  }
+  usage["prompt_tokens_details"] = std::move(details);
+  return usage;
 }
 
 }  // namespace quire::server

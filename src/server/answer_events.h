@@ -59,7 +59,8 @@ struct AnswerPart {
 
 struct Usage {
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
-  Json cache;  // of each prompt, what was found and why no more; null: nobody asked
+  Json cache;                               // of each prompt, what was found and why no more; null: nobody asked
+  int64_t drafts = 0, drafts_accepted = 0;  // verified for the answers that have ended; those that were right
   double first_token_seconds = 0.0, total_seconds = 0;  // since the request arrived
   Json json() const;                                    // as the OpenAI API has it
 };

@@ -134,6 +134,18 @@ ErrorShape Api::error_shape(const std::string& path) {
   return p.starts_with("/api/") && !p.starts_with("/api/v1/") ? ErrorShape::kOllama : ErrorShape::kOpenAi;
 }
 
+const char* Api::api_name(const std::string& path) {
+  switch (error_shape(path)) {
+    case ErrorShape::kAnthropic:
+      return "anthropic";
+    case ErrorShape::kOllama:
+      return "ollama";
+    case ErrorShape::kOpenAi:
+      break;
+  }
+  return canonical_path(path) == "/v1/responses" ? "responses" : "openai";
+}
+
 std::string Api::methods_of(const std::string& path) {
   const Route* r = find_route(path);
   return std::string_view(r->method) == "GET" ? "GET, HEAD" : r->method;
@@ -244,6 +256,11 @@ void Api::handle(HttpRequest request, const Admission& admitted, const std::shar
 
 // The task alone holds the request: when it has run, or was dropped, the body's memory is free.
 ApiStatus Api::enqueue(const Route& route, Call call) {
+  if (route.generates)
+    registry_
+        .counter("quire:requests_total", "Requests for answers, embeddings and scores, by whose API they speak.",
+                 {{"api", api_name(route.path)}})
+        .add();
   call.ticket = std::make_shared<RequestPool::Ticket>();
   give_up_where_nobody_waits(call);
   RequestPool::Task task{.client = pool_client_of(call), .bytes = call.request.body.size(), .ticket = call.ticket};

@@ -74,6 +74,8 @@ class Api {
 
   // The template of the route that a path belongs to, for labels of metrics and for logs; "other" if there is none.
   static std::string route_name(const std::string& path);
+  // Whose API a path belongs to, for labels of metrics.
+  static const char* api_name(const std::string& path);
   // How the API that a path belongs to tells errors.
   static ErrorShape error_shape(const std::string& path);
 

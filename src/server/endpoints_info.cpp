@@ -137,7 +137,14 @@ ApiStatus Api::props(Call& call) {
                   {"inputs", l.max_inputs},
                   {"stop", l.max_stops},
                   {"logprobs", l.max_logprobs},
-                  {"logit_bias", l.max_logit_bias}}},
+                  {"logit_bias", l.max_logit_bias},
+                  {"stop_bytes", l.max_stop_bytes},
+                  {"priority", l.max_priority},
+                  {"tools", l.max_tools},
+                  {"schema_bytes", l.max_schema_bytes},
+                  {"call_bytes", l.max_call_bytes}}},
+                {"tools", l.template_tools},
+                {"tool_call_parser", m.tool_format().name},
                 {"system_fingerprint", m.fingerprint()},
                 {"build_info", "quire " QUIRE_VERSION}});
   return {};

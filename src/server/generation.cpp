@@ -114,6 +114,8 @@ void Generation::take(Answer& answer, const TokenEvent& event) {
   report_token(answer, event);
   append_text(answer, event);
   if (event.finish == FinishReason::kNone) return;
+  drafts_ += event.drafts;
+  drafts_accepted_ += event.drafts_accepted;
   const bool ended = event.finish == FinishReason::kStop;
   answer.part.stop_text = ended && event.token >= 0 && !plan_.model->tokenizer().is_eog(event.token);
   const bool calls = ended && answer.parser.complete_calls() > 0;
@@ -189,7 +191,7 @@ void Generation::send_piece(Answer& answer, std::string& events) {
 
 Usage Generation::usage() const {
   using Seconds = std::chrono::duration<double>;
-  Usage u{.prompt_tokens = plan_.prompt_tokens};
+  Usage u{.prompt_tokens = plan_.prompt_tokens, .drafts = drafts_, .drafts_accepted = drafts_accepted_};
   for (const Answer& a : answers_) u.generated_tokens += a.generated;
   // A prompt counts once, as its first answer found it: the others find what that one computed.
   for (size_t i = 0; i < answers_.size(); i += plan_.answers_each) u.cached_tokens += answers_[i].cached;

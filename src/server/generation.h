@@ -90,9 +90,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<JobId> jobs_;
   std::vector<Answer> answers_;
   size_t running_ = 0;
-  bool begun_ = false;    // the jobs were accepted, and the client is listening
-  bool writing_ = false;  // write_reports() is under way
-  bool over_ = false;     // answered, failed, or nobody listens any more
+  int64_t drafts_ = 0, drafts_accepted_ = 0;  // of answers that have ended
+  bool begun_ = false;                        // the jobs were accepted, and the client is listening
+  bool writing_ = false;                      // write_reports() is under way
+  bool over_ = false;                         // answered, failed, or nobody listens any more
 
   std::mutex mutex_;
   std::vector<Arrival> arrivals_;  // events that the executor has not seen yet

@@ -49,6 +49,16 @@ TEST(Page, MayRunItselfAndNothingElse) {
     EXPECT_THAT(page.body, Not(HasSubstr(never)));
 }
 
+// What the page, and whoever writes a client, may want to know beforehand.
+TEST(Props, TellTheLimitsOfTools) {
+  const Json props = ask(demo_server().port(), get("/props")).json();
+  EXPECT_EQ(props["limits"]["tools"], 512);
+  EXPECT_EQ(props["limits"]["schema_bytes"], 1 << 20);
+  EXPECT_EQ(props["limits"]["call_bytes"], 1 << 20);
+  EXPECT_EQ(props["tools"], true);
+  EXPECT_EQ(props["tool_call_parser"], "hermes");
+}
+
 TEST(Page, IsNotThereWhereItIsTurnedOff) {
   DemoServer::Options o;
   o.api.page = false;

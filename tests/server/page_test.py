@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.request
 
 from browser import find_browser
 from page_harness import DONE, PageTest, Serve, Setting, close_setting, open_setting
@@ -220,7 +221,8 @@ class Failures(PageTest):
         page = self.open()
         self.answer_of(page, "a", Failure(400, json.dumps({"error": {"message": "<b>no</b> room"}})))
         self.assertEqual(page.text(".message.last .error"), "<b>no</b> room")
-        self.answer_of(page, "a", Failure(502, "<html>bad gateway"))
+        self.answer_of(page, "b", Failure(502, "<html>bad gateway"))
+        self.assertEqual([m["content"] for m in self.upstream.requests[-1]["messages"]], ["a", "b"])
         self.assertIn("502", page.text(".message.last .error"))
         self.answer_of(page, "a", text("half"), {"error": {"message": "the GPU is lost"}})
         self.assertEqual(page.text(".message.last .error"), "the GPU is lost")
@@ -253,6 +255,7 @@ class Failures(PageTest):
         server.process.wait()
         page.wait(DONE)
         self.assertIn("The connection to the server", page.text(".message.last .error"))
+        page.wait("document.querySelector('#state').dataset.state === 'gone'")
         self.fine(page)
 
     def test_keys(self):
@@ -276,6 +279,40 @@ class Failures(PageTest):
         page.go(server.url)
         page.wait("document.querySelector('#state').dataset.state === 'ready'")
         self.fine(page)
+
+
+STRANGER = """(async () => {
+  const target = TARGET, body = '{"prompt": "a"}';
+  const bodies = [body, new Blob([body]), new URLSearchParams({[body]: ""}), new Blob([body], {type: "text/plain"})];
+  for (const b of bodies) await fetch(target, {method: "POST", mode: "no-cors", body: b}).catch(() => {});
+  for (const b of bodies) navigator.sendBeacon(target, b);
+  for (const enctype of ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]) {
+    const form = document.createElement("form");
+    Object.assign(form, {method: "post", action: target, enctype, target: "frame"});
+    form.append(Object.assign(document.createElement("input"), {name: '{"prompt": "', value: '"}'}));
+    document.body.append(form);
+    form.submit();
+    await new Promise((resolve) => document.querySelector('iframe').onload = resolve);
+  }
+})()"""
+
+
+class Strangers(PageTest):
+    def test_no_page_of_others_is_taken_for_curl(self):
+        counted = r'http_requests_total{handler="/tokenize",method="POST",status="(\d+)"} (\d+)'
+        page = Setting.browser.open(self.upstream.url + "stranger")
+        self.addCleanup(page.close)
+        page.evaluate(STRANGER.replace("TARGET", json.dumps(Setting.server.url + "tokenize")))
+        for _ in range(100):
+            answers = dict(re.findall(counted, Setting.server.get("metrics", "*/*")[0]))
+            if sum(map(int, answers.values())) >= 11:
+                break
+            time.sleep(0.05)
+        self.assertEqual(set(answers), {"403"})
+        self.assertEqual(answers["403"], "11")
+        request = urllib.request.Request(Setting.server.url + "tokenize", b'{"prompt": "a"}')  # with a form's type
+        with urllib.request.urlopen(request) as answer:
+            self.assertEqual(json.load(answer)["count"], 1)
 
 
 class Looks(PageTest):

@@ -18,6 +18,7 @@ class ScriptedService final : public server::Service {
     std::vector<std::string> texts;
     FinishReason finish = FinishReason::kStop;  // kNone: nothing follows until the job is cancelled
     std::optional<Error> error = std::nullopt;  // with kError
+    int64_t drafts = 0, drafts_accepted = 0;    // told with the end
   };
 
   ScriptedService() : thread_([this] { deliver(); }) {}
@@ -128,6 +129,8 @@ class ScriptedService final : public server::Service {
       } else {
         event.finish = r->script.finish;
         event.error = r->script.error;
+        event.drafts = r->script.drafts;
+        event.drafts_accepted = r->script.drafts_accepted;
         running_.erase(r);
       }
       lock.unlock();

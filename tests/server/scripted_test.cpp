@@ -43,6 +43,27 @@ class Scripted : public testing::Test {
   std::optional<DemoServer> server_;
 };
 
+// Drafts depend on what else the server did: only who asks how it was computed is told of them.
+TEST_F(Scripted, DraftsAreToldToThoseWhoAsk) {
+  for (const bool asked : {false, true}) {
+    const Json more = {{"n", 2}, {"return_cache_info", asked}, {"stream_options", {{"include_usage", true}}}};
+    const auto script = [&](int64_t drafts, int64_t accepted) {
+      service_->will_answer({.texts = {"a"}, .drafts = drafts, .drafts_accepted = accepted});
+    };
+    script(7, 5), script(3, 0);
+    Json whole = more;
+    whole.erase("stream_options");
+    const Json usage = chat(false, whole).json()["usage"];
+    EXPECT_EQ(usage.contains("completion_tokens_details"), asked);
+    script(7, 5), script(3, 0);
+    const std::vector<std::string> events = chat(true, more).events();
+    EXPECT_EQ(Json::parse(events.at(events.size() - 2))["usage"], usage);
+    if (!asked) continue;
+    EXPECT_EQ(usage["completion_tokens_details"]["accepted_prediction_tokens"], 5);
+    EXPECT_EQ(usage["completion_tokens_details"]["rejected_prediction_tokens"], 5);
+  }
+}
+
 TEST_F(Scripted, ReasoningIsSplitOffWhereverItIsCut) {
   const std::string text = "<think>\nwhy <b>?\n</think>\n\nBecause </think> \xC3\xA9.";
   const std::string reasoning = "why <b>?", content = "Because </think> \xC3\xA9.";

@@ -63,6 +63,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
+        if self.path == "/stranger":  # a page that is not the server's, and may do what it likes
+            return self.respond(200, b"<!doctype html><iframe name=frame></iframe>", {"Content-Type": "text/html"})
         request = urllib.request.Request(self.server_of_test.upstream + self.path.lstrip("/"))
         request.add_header("Accept", self.headers.get("Accept", "*/*"))
         try:
