@@ -18,7 +18,9 @@ ApiStatus Api::root(Call& call) {
   if (options_.page && wants_page(call.request)) {
     answer(call, chat_page());
   } else {
-    answer(call, HttpResponse{.body = "Ollama is running", .content_type = "text/plain; charset=utf-8"});
+    answer(call, HttpResponse{.body = "Ollama is running",
+                              .content_type = "text/plain; charset=utf-8",
+                              .headers = {{"Vary", "Accept"}}});  // no cache may give it to a browser
   }
   return {};
 }

@@ -28,6 +28,7 @@ TEST(Page, IsForBrowsersAndNeedsNoKeyAndNoModel) {
   EXPECT_THAT(page.body, HasSubstr("</html>"));
   for (const char* other : {"", "Accept: */*\r\n", "Accept: application/json\r\n"})
     EXPECT_EQ(ask(s.port(), get("/", other)).body, "Ollama is running") << other;
+  EXPECT_EQ(ask(s.port(), get("/")).header("Vary"), "Accept");
   const Reply head = ask(s.port(), "HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + kHtml + "\r\n");
   EXPECT_EQ(head.status, 200);
   EXPECT_EQ(head.header("Content-Length"), std::to_string(page.body.size()));

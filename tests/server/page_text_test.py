@@ -169,6 +169,8 @@ class Markdown(PageTest):
         self.show(page, "| a | b |\n|:--|--:|\n| 1 | `x\\|y` |\n| 2 |\nend")
         self.assertEqual(page.text(".message.last table").replace("\t", "|"), "a|b\n1|x|y\n2")
         self.assertEqual(page.text(".message.last .prose > p"), "end")
+        self.show(page, "| a |\n|---|\n| 1 | more |")
+        self.assertEqual(page.text(".message.last table"), "a\n1\tmore", "nothing that was written is left out")
         self.show(page, "```py\nprint('*x*')\n\n# no heading\n```\nafter")
         self.assertEqual(page.text(".message.last pre"), "print('*x*')\n\n# no heading")
         self.assertEqual(page.text(".message.last figcaption span"), "py")
