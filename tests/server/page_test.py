@@ -421,8 +421,10 @@ class Looks(PageTest):
         page.press("Enter")
         self.assertIn("Esc", page.text("#notice"))
         page.click("#new-chat")  # it goes on where nobody looks
+        page.evaluate("document.querySelector('#chat-list .open').focus()")
         go_on.set()
         page.wait("document.querySelector('#stop').hidden")
+        self.assertEqual(page.evaluate("document.activeElement.className"), "open", "the focus stays")
         page.click("#chat-list .open")
         self.assertEqual(page.text(".message.last .prose"), "begun and ended")
         self.assertEqual(len(self.upstream.requests), 1)
