@@ -84,6 +84,20 @@ function(quire_layer name)
   target_link_libraries(quire_${name} PUBLIC quire_flags ${ARG_DEPS})
 endfunction()
 
+# A text file, with the parts beside it that it names, becomes part of a layer, as a constant: src/server/page/page.html
+# -> kChatPage.
+function(quire_embed layer text name)
+  get_filename_component(folder ${CMAKE_SOURCE_DIR}/${text} DIRECTORY)
+  file(GLOB parts CONFIGURE_DEPENDS ${folder}/*.css ${folder}/*.js)
+  set(source ${CMAKE_BINARY_DIR}/embedded/${name}.cpp)
+  add_custom_command(OUTPUT ${source}
+    COMMAND ${CMAKE_COMMAND} -DTEXT=${CMAKE_SOURCE_DIR}/${text} -DNAME=${name} -DSOURCE=${source}
+            -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${CMAKE_SOURCE_DIR}/${text} ${parts} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  target_sources(quire_${layer} PRIVATE ${source})
+  quire_set_isa(${source})
+endfunction()
+
 # The program: src/cli, one file per command.
 function(quire_program)
   find_package(CLI11 REQUIRED)
@@ -199,6 +213,26 @@ function(quire_transformers_check)
   endif()
   add_test(NAME transformers COMMAND ${python} ${CMAKE_SOURCE_DIR}/tools/check_convert.py $<TARGET_FILE:quire>)
   set_tests_properties(transformers PROPERTIES LABELS transformers SKIP_RETURN_CODE 77 TIMEOUT 1800)
+endfunction()
+
+# The page at / in a browser; 77, "no Chromium", is a skip.
+function(quire_page_check)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  find_package(Python3 COMPONENTS Interpreter REQUIRED)
+  add_test(NAME page COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tests/server/page_test.py $<TARGET_FILE:quire>)
+  set_tests_properties(page PROPERTIES LABELS page SKIP_RETURN_CODE 77 TIMEOUT 600)
+endfunction()
+
+# What agents send, replayed against the program.
+function(quire_replay_check)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  find_package(Python3 COMPONENTS Interpreter REQUIRED)
+  add_test(NAME replays COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tests/server/replay_agents.py $<TARGET_FILE:quire>)
+  set_tests_properties(replays PROPERTIES LABELS replays TIMEOUT 600)
 endfunction()
 
 # What the scripts a newcomer runs are made of.

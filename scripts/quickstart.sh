@@ -22,6 +22,6 @@ cat <<END
 
 Next:
   build/release/quire run $model            # talk with it
-  build/release/quire serve -m $model       # http://127.0.0.1:8000/v1 for clients of the OpenAI API
+  build/release/quire serve -m $model       # http://127.0.0.1:8000: a page to chat at; /v1 for clients
   build/release/quire help                  # all commands
 END

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building and testing Quire needs: those that are missing, and no others. Fetches
 # XGrammar's sources (scripts/fetch_xgrammar.py).
-#   scripts/setup.sh          compiler, libraries, test and formatting tools
-#   scripts/setup.sh --fuzz   also clang and its sanitizer runtime, for the preset `fuzz`
+#   scripts/setup.sh            compiler, libraries, test and formatting tools
+#   scripts/setup.sh --fuzz     also clang and its sanitizer runtime, for the preset `fuzz`
+#   scripts/setup.sh --browser  also Chromium, for the test of the page that the server has
 set -euo pipefail
 
 packages=(
@@ -16,8 +17,9 @@ packages=(
 for argument in "$@"; do
   case "$argument" in
     --fuzz) packages+=(clang libclang-rt-14-dev) ;;
+    --browser) packages+=(chromium fonts-dejavu-core) ;;
     *)
-      echo "setup: unknown argument '$argument'; there is only --fuzz" >&2
+      echo "setup: unknown argument '$argument'; there are --fuzz and --browser" >&2
       exit 2
       ;;
   esac

@@ -260,10 +260,10 @@ const ForeignOption kHttp[] = {
      "--allowed-origins says whose pages may use the server, with every method and header; keys are no "
      "cookies; leave it out"},
     {"serve", kLlama,
-     "--path --ui --webui --no-ui --no-webui --ui-config --webui-config --ui-config-file --webui-config-file "
-     "--ui-mcp-proxy --webui-mcp-proxy --tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag "
-     "--agent -no-ag --no-agent --tags",
-     "the server has no pages and no tools of its own; leave it out"},
+     "--path --ui --webui --ui-config --webui-config --ui-config-file --webui-config-file --ui-mcp-proxy "
+     "--webui-mcp-proxy --tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent -no-ag --no-agent "
+     "--tags",
+     "the server has a page of its own (--no-ui turns it off) and no tools; leave it out"},
     {"serve", kLlama, "--models-dir --models-preset --models-max --models-autoload --no-models-autoload",
      "a server has one model; start one for each"},
     {"serve", kLlama, "--metrics --props --slots --no-slots",

@@ -138,6 +138,7 @@ void ServeFlags::add_http(CLI::App& app) {
                  "File or pipe with one key a line, # for comments; every route but /health needs one")
       ->type_name("FILE");
   app.add_flag("--metrics-without-key", o.metrics_without_key, "With keys: /metrics needs none");
+  app.add_flag("!--no-ui,!--no-webui", o.page, "No chat at / for browsers");
   app.add_option("--allowed-origins,--cors-origins", o.allowed_origins,
                  "Whose pages may use the server from a browser (CORS), such as https://example.org; * for all")
       ->type_name("LIST");

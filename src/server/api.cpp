@@ -45,6 +45,7 @@ struct Api::Route {
 // A path has one row per method.
 const Api::Route Api::kRoutes[] = {
     // method, path, access, needs_model, generates
+    {"GET", "/", Route::kOpen, false, false, &Api::root},
     {"GET", "/health", Route::kOpen, false, false, &Api::health},
     {"GET", "/ping", Route::kOpen, false, false, &Api::health},
     {"GET", "/metrics", Route::kMetrics, false, false, &Api::metrics},
@@ -68,7 +69,6 @@ const Api::Route Api::kRoutes[] = {
     {"POST", "/v1/responses", Route::kKey, true, true, &Api::responses},
     {"POST", "/v1/messages", Route::kKey, true, true, &Api::messages},
     {"POST", "/v1/messages/count_tokens", Route::kKey, true, false, &Api::count_tokens},
-    {"GET", "/", Route::kOpen, false, false, &Api::ollama_root},
     {"GET", "/api/version", Route::kOpen, false, false, &Api::ollama_version},
     {"GET", "/api/tags", Route::kKey, true, false, &Api::ollama_tags},
     {"GET", "/api/ps", Route::kKey, true, false, &Api::ollama_ps},
@@ -134,6 +134,18 @@ ErrorShape Api::error_shape(const std::string& path) {
   return p.starts_with("/api/") && !p.starts_with("/api/v1/") ? ErrorShape::kOllama : ErrorShape::kOpenAi;
 }
 
+const char* Api::api_name(const std::string& path) {
+  switch (error_shape(path)) {
+    case ErrorShape::kAnthropic:
+      return "anthropic";
+    case ErrorShape::kOllama:
+      return "ollama";
+    case ErrorShape::kOpenAi:
+      break;
+  }
+  return canonical_path(path) == "/v1/responses" ? "responses" : "openai";
+}
+
 std::string Api::methods_of(const std::string& path) {
   const Route* r = find_route(path);
   return std::string_view(r->method) == "GET" ? "GET, HEAD" : r->method;
@@ -179,8 +191,9 @@ ApiStatus Api::check_state(const Route& route) const {
 
 namespace {
 
-// What is read of a body is JSON as it is. `required`: its type must be named.
-ApiStatus check_type(const HttpRequest& head, bool required) {
+// What is read of a body is JSON as it is. `guarded`: pages of strangers may have sent it, who can name any type but
+// JSON's, or none, without asking first.
+ApiStatus check_type(const HttpRequest& head, bool guarded) {
   const auto lower = [](std::string_view header) {
     std::string text(header);
     for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -192,7 +205,9 @@ ApiStatus check_type(const HttpRequest& head, bool required) {
   std::string type = lower(head.header("content-type"));
   type = type.substr(0, type.find(';'));
   while (type.ends_with(' ')) type.pop_back();
-  if (type.empty() && required)
+  // What `curl -d` names, unless told otherwise, for whatever it sends. So do forms, but browsers say that they ask.
+  if (type == "application/x-www-form-urlencoded" && !comes_from_page(head)) return {};
+  if (type.empty() && guarded && comes_from_page(head))
     return ApiError{415, "the Content-Type is missing; it must be application/json", "", ""};
   if (!type.empty() && type != "application/json")
     return ApiError{415, fmt::format("the Content-Type is {}; it must be application/json", gguf::printable(type)), "",
@@ -216,7 +231,7 @@ ApiResult<Api::Admission> Api::admit(const HttpRequest& head) const {
   if (!get) {
     if (!head.content_length && !head.chunked)
       return ApiError{411, "the body's length is missing; send Content-Length, or the body in chunks", "", ""};
-    QUIRE_CHECKED(check_type(head, options_.origins.needs_type()));
+    QUIRE_CHECKED(check_type(head, options_.origins.guards_types()));
   }
   QUIRE_CHECKED(check_state(*route));
   const bool probe =
@@ -241,6 +256,11 @@ void Api::handle(HttpRequest request, const Admission& admitted, const std::shar
 
 // The task alone holds the request: when it has run, or was dropped, the body's memory is free.
 ApiStatus Api::enqueue(const Route& route, Call call) {
+  if (route.generates)
+    registry_
+        .counter("quire:requests_total", "Requests for answers, embeddings and scores, by whose API they speak.",
+                 {{"api", api_name(route.path)}})
+        .add();
   call.ticket = std::make_shared<RequestPool::Ticket>();
   give_up_where_nobody_waits(call);
   RequestPool::Task task{.client = pool_client_of(call), .bytes = call.request.body.size(), .ticket = call.ticket};

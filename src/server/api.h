@@ -31,6 +31,7 @@ struct ApiOptions {
   JsonLimits json;
   std::chrono::milliseconds request_timeout{0};  // for one answer; 0: no limit
   bool split_reasoning = true;
+  bool page = true;  // a chat at "/", for browsers
   RequestPoolOptions pool;
 };
 
@@ -73,6 +74,8 @@ class Api {
 
   // The template of the route that a path belongs to, for labels of metrics and for logs; "other" if there is none.
   static std::string route_name(const std::string& path);
+  // Whose API a path belongs to, for labels of metrics.
+  static const char* api_name(const std::string& path);
   // How the API that a path belongs to tells errors.
   static ErrorShape error_shape(const std::string& path);
 
@@ -112,6 +115,7 @@ class Api {
   // Tells the client, in a header of the answer, and the metrics which fields of a request had no effect.
   void report(const Call& call, const IgnoredFields& ignored);
 
+  ApiStatus root(Call& call);
   ApiStatus health(Call& call);
   ApiStatus metrics(Call& call);
   ApiStatus version(Call& call);
@@ -132,7 +136,6 @@ class Api {
   ApiStatus messages(Call& call);
   ApiStatus count_tokens(Call& call);
   ApiStatus responses(Call& call);
-  ApiStatus ollama_root(Call& call);
   ApiStatus ollama_version(Call& call);
   ApiStatus ollama_tags(Call& call);
   ApiStatus ollama_ps(Call& call);

@@ -7,10 +7,23 @@
 #include <span>
 
 #include "server/api.h"
+#include "server/page/chat_page.h"
 #include "server/paths.h"
 #include "tokenizer/unicode.h"
 
 namespace quire::server {
+
+// Clients of Ollama look for this text where browsers find the page.
+ApiStatus Api::root(Call& call) {
+  if (options_.page && wants_page(call.request)) {
+    answer(call, chat_page());
+  } else {
+    answer(call, HttpResponse{.body = "Ollama is running",
+                              .content_type = "text/plain; charset=utf-8",
+                              .headers = {{"Vary", "Accept"}}});  // no cache may give it to a browser
+  }
+  return {};
+}
 
 ApiStatus Api::health(Call& call) {
   switch (state()) {
@@ -126,7 +139,14 @@ ApiStatus Api::props(Call& call) {
                   {"inputs", l.max_inputs},
                   {"stop", l.max_stops},
                   {"logprobs", l.max_logprobs},
-                  {"logit_bias", l.max_logit_bias}}},
+                  {"logit_bias", l.max_logit_bias},
+                  {"stop_bytes", l.max_stop_bytes},
+                  {"priority", l.max_priority},
+                  {"tools", l.max_tools},
+                  {"schema_bytes", l.max_schema_bytes},
+                  {"call_bytes", l.max_call_bytes}}},
+                {"tools", l.template_tools},
+                {"tool_call_parser", m.tool_format().name},
                 {"system_fingerprint", m.fingerprint()},
                 {"build_info", "quire " QUIRE_VERSION}});
   return {};

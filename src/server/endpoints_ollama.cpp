@@ -83,11 +83,6 @@ Json capabilities_of(const ModelContext& m) {
 
 }  // namespace
 
-ApiStatus Api::ollama_root(Call& call) {
-  answer(call, HttpResponse{.body = "Ollama is running", .content_type = "text/plain; charset=utf-8"});
-  return {};
-}
-
 ApiStatus Api::ollama_version(Call& call) {
   answer(call, {{"version", kOllamaRelease}});
   return {};

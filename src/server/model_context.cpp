@@ -147,7 +147,8 @@ ApiStatus ModelContext::check_input(size_t tokens) const {
   return {};
 }
 
-ApiResult<int64_t> ModelContext::room_for(size_t prompt_tokens, std::optional<int64_t> max_tokens) const {
+ApiResult<int64_t> ModelContext::room_for(size_t prompt_tokens, const GenerationParams& params) const {
+  const std::optional<int64_t>& max_tokens = params.max_tokens;
   if (prompt_tokens == 0)
     return bad_field("prompt", "invalid_value", "the prompt is empty: there is nothing to continue");
   const auto prompt = static_cast<int64_t>(prompt_tokens);
@@ -155,6 +156,7 @@ ApiResult<int64_t> ModelContext::room_for(size_t prompt_tokens, std::optional<in
     return too_long(fmt::format("{} tokens", prompt));
   const int64_t room = context() - prompt;
   if (!max_tokens) return room;
+  if (params.cut_max_tokens) return std::min(*max_tokens, room);
   if (*max_tokens > room)
     return bad_field("max_tokens", "context_length_exceeded",
                      "this model's context holds {} tokens, prompt and answer together, but the prompt has {} and "

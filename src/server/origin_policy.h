@@ -12,6 +12,10 @@
 
 namespace quire::server {
 
+// Whether a browser sent a request for a page. With a POST every browser names the page's origin, or "null", and with
+// requests to this machine, whose origins they trust, newer ones also how the page is related to it.
+bool comes_from_page(const HttpRequest& head);
+
 class OriginPolicy {
  public:
   // What keeps strangers out besides.
@@ -29,8 +33,8 @@ class OriginPolicy {
 
   // By the headers: 403 for a foreign Host or Origin, where the guard wants it.
   ApiStatus judge(const HttpRequest& head) const;
-  // Whether the body of a POST must name its type: forms and texts are sent for any page without asking first.
-  bool needs_type() const { return guard_ == Guard::kLoopback; }
+  // Whether the body of a page's POST must name its type: forms and texts are sent for any page without asking first.
+  bool guards_types() const { return guard_ == Guard::kLoopback; }
   // The answer to a browser that asks what a page may do, before it does it; nothing if the request is none of these.
   std::optional<HttpResponse> preflight(const HttpRequest& head) const;
   // What every answer to this request says about who may read it.

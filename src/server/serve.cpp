@@ -188,6 +188,7 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
            .json = json,
            .request_timeout = o.request_timeout,
            .split_reasoning = o.split_reasoning,
+           .page = o.page,
            .pool = o.pool},
           registry);
   QUIRE_TRY(const std::unique_ptr<HttpServer> http, HttpServer::create(o.http, api, registry, logs.access));

@@ -40,6 +40,7 @@ struct ServeOptions {
   std::string prefix_cache_file;        // keeps the prefix cache while the server is down; empty: none does
   int64_t prefix_cache_file_bytes = 0;  // that it has at most
   bool split_reasoning = true;
+  bool page = true;  // a chat at "/", for browsers
   std::chrono::milliseconds request_timeout{600'000};
   std::chrono::milliseconds drain_timeout{30'000};
 };

@@ -1,21 +1,25 @@
 #!/usr/bin/env bash
-# Runs the official clients of the four APIs (PyPI: openai, anthropic, ollama, litellm, langchain-openai) with tools
-# against `quire serve` with the demo model. Needs python3 with venv, and PyPI for the first run; not part of ctest for
-# that reason.
+# Runs the official clients of the four APIs and what agents are made with (PyPI: openai, anthropic, ollama, litellm,
+# langchain-openai, pydantic-ai, instructor, openai-agents, smolagents), with tools, against `quire serve` with the demo
+# model. Needs python3 with venv, and PyPI for the first run; not part of ctest for that reason.
 #   tests/server/agents.sh [PROGRAM] [VENV]      default: build/release/quire, build/agents-venv
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 program=${1:-build/release/quire}
 venv=${2:-build/agents-venv}
 
-if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import anthropic, ollama, litellm, langchain_openai' 2>/dev/null; then
+if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c \
+  'import anthropic, ollama, litellm, langchain_openai, pydantic_ai, instructor, agents, smolagents' 2>/dev/null; then
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet openai anthropic ollama litellm mcp langchain-openai
+  "$venv/bin/pip" install --quiet uv  # pip itself tries for many minutes which releases of all of these go together
+  "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" openai anthropic ollama litellm mcp langchain-openai \
+    'pydantic-ai-slim[openai]' instructor openai-agents 'smolagents[openai]'
 fi
 
 work=$(mktemp -d)
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 echo "a-key-of-this-test" >"$work/keys"
+: >"$work/log"  # read below, perhaps before the server has begun
 "$program" serve -m models/demo-moe-nvfp4.gguf --port 0 -c 2048 -np 8 --served-model-name demo \
   --api-key-file "$work/keys" --access-log "$work/access.log" 2>"$work/log" &
 server=$!

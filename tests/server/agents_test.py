@@ -1,19 +1,28 @@
-"""The official clients of four APIs, with tools, against a running server: agents_test.py URL KEY. See agents.sh.
+"""The official clients of four APIs and frameworks for agents, with tools, against a running server: agents_test.py URL
+KEY. See agents.sh.
 
 The demo model was never taught to call a tool: what is tested is that requests with tools, and conversations that have
 calls, are answered, and that the answers are what the clients' own parsers expect.
 """
 
+import asyncio
 import sys
 import unittest
 
+import agents
 import anthropic
+import instructor
 import litellm
 import ollama
 import openai
+import pydantic
+import pydantic_ai
+import smolagents
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 
 URL, KEY = sys.argv[1:3]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -141,6 +150,109 @@ class LangChain(unittest.TestCase):
         history = [HumanMessage("77+94"), AIMessage("", tool_calls=[call]), ToolMessage("sunny", tool_call_id="call_1")]
         whole = bound.invoke(history)
         self.assertEqual("".join(c.content for c in bound.stream(history)), whole.content)
+
+
+class Answer(pydantic.BaseModel):
+    number: int
+
+
+def get_weather(city: str) -> str:
+    """Weather of a city.
+
+    Args:
+        city: Its name.
+    """
+    return "sunny in " + city
+
+
+class StructuredOutput(unittest.TestCase):
+    """Clients that insist on a form. A server that cannot hold a model to one says so, by the name of the field."""
+
+    def insist(self, ask):
+        try:
+            answer = ask()
+        except openai.BadRequestError as refused:
+            self.assertEqual(refused.code, "unsupported_parameter")
+            self.assertIn(refused.param.split(".")[0], ("tool_choice", "response_format", "tools"))
+            self.skipTest(f"this server refuses {refused.param}")
+        self.assertIsInstance(answer, Answer)
+
+    def test_openai_parse(self):
+        self.insist(lambda: OpenAi.client.chat.completions.parse(
+            model="demo", messages=ASK, response_format=Answer).choices[0].message.parsed)
+
+    def test_langchain(self):
+        chat = ChatOpenAI(model="demo", base_url=URL + "/v1", api_key=KEY)
+        self.insist(lambda: chat.with_structured_output(Answer).invoke("77+94"))
+
+    def test_instructor(self):
+        client = instructor.from_openai(OpenAi.client, mode=instructor.Mode.TOOLS)
+
+        def ask():
+            try:
+                return client.chat.completions.create(model="demo", messages=ASK, response_model=Answer, max_retries=0)
+            except Exception as failed:
+                cause = failed  # what the server said lies deep within
+                while not isinstance(cause, openai.BadRequestError):
+                    cause = cause.__cause__ or cause.__context__ or self.fail(str(failed))
+                raise cause
+
+        self.insist(ask)
+
+
+class PydanticAi(unittest.TestCase):
+    model = OpenAIChatModel("demo", provider=OpenAIProvider(base_url=URL + "/v1", api_key=KEY))
+    settings = {"temperature": 0, "max_tokens": 50}
+
+    def test_run_and_stream(self):
+        agent = pydantic_ai.Agent(self.model, model_settings=self.settings)
+
+        async def streamed():
+            async with agent.run_stream("77+94") as run:
+                return [text async for text in run.stream_text()][-1]
+
+        first = agent.run_sync("77+94")
+        self.assertEqual(first.output, "171")
+        self.assertEqual(asyncio.run(streamed()), "171")
+        again = agent.run_sync("77+94", message_history=first.all_messages())
+        self.assertGreater(again.usage.input_tokens, first.usage.input_tokens)
+
+    def test_tools(self):
+        tools = [pydantic_ai.Tool(get_weather, strict=False)]  # by default this client asks for strict ones
+        agent = pydantic_ai.Agent(self.model, model_settings=self.settings, tools=tools)
+        self.assertIsInstance(agent.run_sync("77+94").output, str)
+
+
+class OpenAiAgents(unittest.TestCase):
+    def test_both_apis(self):
+        agents.set_tracing_disabled(True)
+        for kind in (agents.OpenAIChatCompletionsModel, agents.OpenAIResponsesModel):
+            for tools in ([], [agents.function_tool(get_weather, strict_mode=False)]):
+                with self.subTest(kind=kind.__name__, tools=len(tools)):
+                    client = openai.AsyncOpenAI(base_url=URL + "/v1", api_key=KEY, max_retries=0, timeout=120)
+                    agent = agents.Agent(name="demo", model=kind("demo", openai_client=client), tools=tools,
+                                         model_settings=agents.ModelSettings(temperature=0, max_tokens=50))
+                    asyncio.run(self.run_twice(agent))
+
+    async def run_twice(self, agent):
+        whole = await agents.Runner.run(agent, "77+94")
+        self.assertTrue(agent.tools or whole.final_output == "171", whole.final_output)
+        streamed = agents.Runner.run_streamed(agent, "77+94")
+        kinds = [event.type async for event in streamed.stream_events()]
+        self.assertIn("raw_response_event", kinds)
+        self.assertEqual(streamed.final_output, whole.final_output)
+        more = await agents.Runner.run(agent, whole.to_input_list() + [{"role": "user", "content": "77+94"}])
+        self.assertIsInstance(more.final_output, str)
+
+
+class Smolagents(unittest.TestCase):
+    def test_models_and_tools(self):
+        model = smolagents.OpenAIModel("demo", api_base=URL + "/v1", api_key=KEY, temperature=0, max_tokens=50)
+        ask = [smolagents.ChatMessage(role="user", content=[{"type": "text", "text": "77+94"}])]
+        self.assertEqual(model.generate(ask).content, "171")
+        self.assertEqual("".join(d.content or "" for d in model.generate_stream(ask)), "171")
+        tools = [smolagents.tool(get_weather)]
+        self.assertIsNotNone(model.generate(ask, tools_to_call_from=tools, tool_choice="auto", stop_sequences=["###"]))
 
 
 if __name__ == "__main__":

@@ -54,6 +54,31 @@ TEST_F(Anthropic, AWholeMessage) {
   EXPECT_EQ(messages(Json::object(), {"a"}, FinishReason::kLength).json()["stop_reason"], "max_tokens");
 }
 
+// Agents name a number that no other field of theirs depends on, such as 32000.
+TEST_F(Anthropic, MoreTokensThanThereIsRoomForAreAsManyAsThereIs) {
+  EXPECT_EQ(messages({{"max_tokens", 32000}}).status, 200);
+  const Request request = service_->requests().back();
+  EXPECT_EQ(request.max_tokens + static_cast<int64_t>(request.prompt.size()), 2048);
+  EXPECT_EQ(ask(server_->port(), post("/v1/chat/completions", Json::parse(R"({"max_tokens": 32000, "messages":
+      [{"role": "user", "content": "hi"}]})")))
+                .json()["error"]["code"],
+            "context_length_exceeded");
+}
+
+TEST_F(Anthropic, IsCountedAsSuch) {
+  EXPECT_EQ(server_->metric(R"(quire:requests_total{api="anthropic"})"), -1);
+  messages(Json::object());
+  messages(Json::object());
+  ask(server_->port(), post("/v1/messages/count_tokens", Json::parse(R"({"messages": []})")));
+  ask(server_->port(), post("/v1/responses", Json::parse(R"({"input": 7})")));
+  ask(server_->port(), post("/api/chat", Json::parse(R"({"model": "demo"})")));
+  ask(server_->port(), post("//completions", Json::parse(R"({"prompt": 7.5})")));
+  ask(server_->port(), post("/tokenize", Json::parse(R"({"prompt": "a"})")));
+  EXPECT_EQ(server_->metric(R"(quire:requests_total{api="anthropic"})"), 2);
+  for (const char* api : {"responses", "ollama", "openai"})
+    EXPECT_EQ(server_->metric(fmt::format(R"(quire:requests_total{{api="{}"}})", api)), 1) << api;
+}
+
 TEST_F(Anthropic, BlocksStandInTheirOrder) {
   const Json j = messages({{"tools", {kTool}}}, {kAnswer + "\nand then"}).json();
   ASSERT_EQ(j["content"].size(), 4u) << j;

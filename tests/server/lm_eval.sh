@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs lm-evaluation-harness (PyPI) against `quire serve` and against transformers on the same checkpoint, and compares what
-# both say of every sample: a task of log-likelihoods and a rolling one, defined by local files. Needs python3 with venv, and
+# both say of every sample: tasks of log-likelihoods, rolling ones and texts, defined by local files. Needs python3 with venv, and
 # PyPI for the first run (torch is large); not part of ctest for that reason.
 #   tests/server/lm_eval.sh FOLDER [PROGRAM] [VENV]      FOLDER: a Hugging Face checkpoint; default: build/release/quire,
 #                                                        build/lm-eval-venv

@@ -14,6 +14,7 @@ import lm_eval
 from lm_eval.tasks import TaskManager
 
 WINDOW = 256  # tokens; the rolling task's texts have several
+TASKS = ["local_choice", "local_rolling", "local_generate"]
 # The sum of a text's log-probabilities may differ by `share` of itself and by `nats`.
 CLOSE = {"reference": {"share": 2e-5, "nats": 1e-3}, "cpu": {"share": 1e-2, "nats": 0.1}}
 
@@ -35,6 +36,16 @@ output_type: loglikelihood_rolling
 doc_to_text: ""
 doc_to_target: "{{text}}"
 metric_list: [{metric: word_perplexity}, {metric: bits_per_byte}]
+"""
+GENERATE = """task: local_generate
+dataset_path: json
+dataset_kwargs: {data_files: {test: %s}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{question}}"
+doc_to_target: "{{choices[0]}}"
+generation_kwargs: {until: ["\\n", "."], max_gen_toks: 24, do_sample: false, temperature: 0}
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
 """
 
 
@@ -58,22 +69,26 @@ def texts():
 
 
 def evaluate(folder, model, arguments):
-    results = lm_eval.simple_evaluate(model=model, model_args=arguments, tasks=["local_choice", "local_rolling"],
+    results = lm_eval.simple_evaluate(model=model, model_args=arguments, tasks=TASKS,
                                       task_manager=TaskManager(include_path=folder, include_defaults=False),
                                       log_samples=True, bootstrap_iters=0)
-    of_all = {}
+    of_all, texts_of_all = {}, {}
     for task, samples in results["samples"].items():
         for s in sorted(samples, key=lambda s: s["doc_id"]):
             for k, answer in enumerate(s["resps"]):
                 first = answer[0]
+                if isinstance(first, str):
+                    texts_of_all[f"{task}/{s['doc_id']}"] = first
+                    continue
                 likelihood, greedy = first if isinstance(first, (list, tuple)) else (first, None)
                 of_all[f"{task}/{s['doc_id']}/{k}"] = [float(likelihood), greedy]
     scores = {t: {k: v for k, v in r.items() if isinstance(v, float)} for t, r in results["results"].items()}
-    return {"samples": of_all, "scores": scores}
+    return {"samples": of_all, "texts": texts_of_all, "scores": scores}
 
 
 def write_tasks(folder):
-    for name, yaml, docs in [("choice", CHOICE, list(questions())), ("rolling", ROLLING, texts())]:
+    for name, yaml, docs in [("choice", CHOICE, list(questions())), ("rolling", ROLLING, texts()),
+                             ("generate", GENERATE, list(questions()))]:
         data = os.path.join(folder, name + ".jsonl")
         with open(data, "w", encoding="utf-8") as f:
             f.writelines(json.dumps(d) + "\n" for d in docs)
@@ -103,11 +118,17 @@ def main(url, checkpoint, device, kept):
         if not math.isfinite(here) or away > close["nats"] + close["share"] * abs(likelihood):
             wrong.append(f"{name}: {here}, but transformers says {likelihood}")
         turned += greedy != here_greedy
+    assert got["texts"].keys() == want["texts"].keys() and want["texts"]
+    other = [f"{n}: {got['texts'][n]!r}, but transformers says {t!r}"
+             for n, t in want["texts"].items() if got["texts"][n] != t]
+    print(f"{device}: {len(want['texts'])} texts, {len(other)} of them others")
     print(f"{device}: {len(want['samples'])} likelihoods, the farthest at {farthest:.2f} of what is allowed, "
           f"{turned} other greedy marks")
     for task, scores in want["scores"].items():
         for score, value in scores.items():
             print(f"  {task} {score}: {got['scores'][task][score]:.6f}, transformers {value:.6f}")
+    if device == "reference":
+        wrong += other
     if device == "reference" and turned:
         wrong.append(f"{turned} continuations are greedy for one and not for the other")
     if wrong:

@@ -96,7 +96,7 @@ TEST(Malformed, Routes) {
       {415, "POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}",
        "the Content-Type is 'text/plain'; it must be application/json"},
       {415,
-       "POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Type: "
+       "POST /tokenize HTTP/1.1\r\nHost: t\r\nSec-Fetch-Site: cross-site\r\nContent-Type: "
        "application/x-www-form-urlencoded\r\nContent-Length: "
        "3\r\n\r\na=b",
        "the Content-Type is 'application/x-www-form-urlencoded'; it must be application/json"},

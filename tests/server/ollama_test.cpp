@@ -105,6 +105,19 @@ TEST_F(Ollama, OptionsSayHowToSample) {
   EXPECT_THAT(r.header("X-Ignored-Parameters"), HasSubstr("options.num_ctx"));
 }
 
+TEST_F(Ollama, MoreTokensThanThereIsRoomForAreAsManyAsThereIs) {
+  const Json many = {{"num_predict", 100000}};
+  for (const auto& [path, body] : {std::pair{"/api/chat", Json{{"model", "demo"}, {"messages", hi_}}},
+                                   {"/api/generate", {{"model", "demo"}, {"prompt", "hi"}}},
+                                   {"/api/generate", {{"model", "demo"}, {"prompt", "hi"}, {"raw", true}}}}) {
+    Json asked = body;
+    asked["options"] = many;
+    EXPECT_EQ(send(path, asked).status, 200) << asked;
+    const Request request = service_->requests().back();
+    EXPECT_EQ(request.max_tokens + static_cast<int64_t>(request.prompt.size()), 2048) << asked;
+  }
+}
+
 TEST_F(Ollama, ClientsLearnAboutTheModel) {
   const uint16_t port = server_->port();
   EXPECT_EQ(ask(port, get("/")).body, "Ollama is running");

@@ -15,6 +15,7 @@ fi
 work=$(mktemp -d)
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 echo "a-key-of-this-test" >"$work/keys"
+: >"$work/log"  # read below, perhaps before the server has begun
 "$program" serve -m models/demo-moe-nvfp4.gguf --port 0 -c 2048 -np 8 --served-model-name demo \
   --api-key-file "$work/keys" --access-log "$work/access.log" 2>"$work/log" &
 server=$!

@@ -271,6 +271,7 @@ ApiResult<ChatRequest> parse_anthropic_request(JsonDocument body, const RequestL
   QUIRE_TRY(JsonDocument converted, chat.take());
   QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(converted), limits, std::move(ignored)));
   r.call_prefix = "toolu_";
+  r.params.cut_max_tokens = true;  // it must be there, so clients name the most that their largest model can
   return r;
 }
 

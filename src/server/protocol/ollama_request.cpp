@@ -114,6 +114,7 @@ ApiResult<std::variant<ChatRequest, OllamaLoad>> parse_ollama_chat(JsonDocument 
   QUIRE_TRY(JsonDocument converted, chat.take());
   if ((*converted)["messages"].empty()) return Parsed(load_of(std::move(ignored), converted));
   QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(converted), limits, std::move(ignored)));
+  r.params.cut_max_tokens = true;
   return Parsed(std::move(r));
 }
 
@@ -140,6 +141,7 @@ ApiResult<std::variant<ChatRequest, CompletionRequest, OllamaLoad>> parse_ollama
   if (prompt.empty()) return Parsed(load_of(std::move(ignored), converted));
   if (!raw) {
     QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(converted), limits, std::move(ignored)));
+    r.params.cut_max_tokens = true;
     return Parsed(std::move(r));
   }
   converted->erase("messages");
@@ -147,6 +149,7 @@ ApiResult<std::variant<ChatRequest, CompletionRequest, OllamaLoad>> parse_ollama
   (*converted)["prompt"] = std::move(prompt);
   QUIRE_TRY(CompletionRequest r, parse_completion_request(std::move(converted), limits, std::move(ignored)));
   r.short_by_default = false;
+  r.params.cut_max_tokens = true;
   return Parsed(std::move(r));
 }
 
