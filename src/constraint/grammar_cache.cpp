@@ -20,9 +20,7 @@ int64_t entry_bytes(const GrammarSpec& spec) {
 }  // namespace
 
 GrammarCache::GrammarCache(std::shared_ptr<const Vocabulary> vocabulary, GrammarCacheOptions options)
-    : vocabulary_(std::move(vocabulary)), options_(options) {
-  for (int i = 0; i < threads_of(options_); ++i) threads_.emplace_back([this] { work(); });
-}
+    : vocabulary_(std::move(vocabulary)), options_(options) {}
 
 GrammarCache::~GrammarCache() {
   {
@@ -40,6 +38,8 @@ Result<std::shared_ptr<const Grammar>> GrammarCache::get(const GrammarSpec& spec
         "constrained output is not supported by this server: it was built without XGrammar (scripts/setup.sh fetches "
         "it)");
   std::unique_lock lock(mutex_);
+  for (int i = std::ssize(threads_) == 0 ? threads_of(options_) : 0; i > 0; --i)
+    threads_.emplace_back([this] { work(); });
   std::shared_ptr<Entry> entry;
   if (const auto at = entries_.find(spec); at != entries_.end()) {
     entry = at->second;

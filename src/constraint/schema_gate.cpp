@@ -132,21 +132,19 @@ class Gate {
     if (s == true) return {Json::object()};
     if (s == false) return {};
     if (!s.is_object()) throw Refused{fmt::format("{} is no schema: it is {}", path, s.type_name())};
+    if (depth > 0 && s.contains("$id") && (s.contains("$ref") || s.contains("$defs"))) note(path, "'$id'");
     Json plain = Json::object();
-    int groups = 0;
     for (const auto& [key, value] : s.items())
       if (schema::restricts(key) && key != "allOf" && key != "anyOf" && key != "oneOf" && key != "$ref")
         plain[key] = value;
     Alternatives all = {branches_of_condition(plain, path)};
     if (s.contains("$ref")) {
       all = cross(all, {{{"$ref", uri_of(s)}}}, path, depth, "$ref");
-      ++groups;
     }
     if (s.contains("allOf")) {
       if (!s["allOf"].is_array()) throw Refused{path + ": 'allOf' must be an array"};
       for (size_t i = 0; i < s["allOf"].size(); ++i)
         all = cross(all, expand(s["allOf"][i], fmt::format("{}/allOf/{}", path, i), depth + 1), path, depth, "allOf");
-      ++groups;
     }
     for (const char* keyword : {"anyOf", "oneOf"}) {
       if (!s.contains(keyword)) continue;
@@ -165,7 +163,6 @@ class Gate {
           note(path, "that only one of 'oneOf' holds");
       }
       all = cross(all, options, path, depth, keyword);
-      ++groups;
     }
     return all;
   }
@@ -188,6 +185,7 @@ class Gate {
     Alternatives all;
     for (const Json& x : a)
       for (const Json& y : b) {
+        if (!x.empty() || keyword == "allOf") note_unevaluated(y, path);
         if (x.empty() || x == y) {
           all.push_back(y);
         } else if (y.empty()) {
@@ -195,6 +193,7 @@ class Gate {
         } else {
           for (const Json& p : followed(x, path, depth))
             for (const Json& q : followed(y, path, depth)) {
+              note_scope(p, q, path);
               if (is_ref(p) || is_ref(q)) {  // it leads to itself
                 if (p != q) note(path, "what stands beside a '$ref' to itself");
                 all.push_back(is_ref(p) ? p : q);
@@ -208,6 +207,19 @@ class Gate {
         if (all.size() > kMostAlternatives * 4) throw Refused{path + " has too many alternatives"};
       }
     return all;
+  }
+
+  // Keywords that speak of what others beside them have not: of those of their own schema alone.
+  void note_unevaluated(const Json& branch, const std::string& path) {
+    for (const char* keyword : {"unevaluatedProperties", "unevaluatedItems"})
+      if (branch.contains(keyword) && branch[keyword] != true)
+        note(path, fmt::format("'{}' of one of several", keyword));
+  }
+  void note_scope(const Json& base, const Json& branch, const std::string& path) {
+    note_unevaluated(branch, path);
+    for (const auto& [items, prefix] : {std::pair(&base, &branch), std::pair(&branch, &base)})
+      if (items->contains("items") && !prefix->contains("items") && prefix->contains("prefixItems"))
+        note(path, "'items' beside 'prefixItems' of another");
   }
 
   // What a reference leads to, as long as it does not lead to itself.
@@ -511,6 +523,8 @@ class Gate {
         if (property == false && others != false)
           note(path, fmt::format("that there is no property {}", pointer_step(key)));
         if (property == false) continue;
+        if (std::any_of(key.begin(), key.end(), [](char c) { return (c & 0xe0) == 0 || c == '"' || c == '\\'; }))
+          note(path, "a property whose name needs escapes");
         properties[key] = property == true ? Json::object() : std::move(property);
       }
     }

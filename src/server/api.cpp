@@ -288,6 +288,24 @@ ApiResult<JsonDocument> Api::body(Call& call) const {
   return document;
 }
 
+// Notes hold names that clients chose: in a header they are printable ASCII, and not many bytes.
+void Api::report_unenforced(const Call& call, const std::vector<std::string>& notes) {
+  if (notes.empty()) return;
+  constexpr size_t kMostBytes = 1024;
+  std::string header;
+  for (const std::string& note : notes) {
+    if (!header.empty()) header += "; ";
+    for (const char c : note) header += c >= 0x20 && c < 0x7f ? c : '?';
+    if (header.size() > kMostBytes) break;
+  }
+  if (header.size() > kMostBytes) header = header.substr(0, kMostBytes) + "...";
+  call.responder->post([responder = call.responder, header = std::move(header)]() mutable {
+    responder->record().unenforced = std::move(header);
+  });
+  registry_.counter("quire:unenforced_schemas_total", "Requests with a schema of which a part was not enforced.", {})
+      .add(1);
+}
+
 void Api::report(const Call& call, const IgnoredFields& ignored) {
   if (ignored.count == 0) return;
   call.responder->post([responder = call.responder, header = ignored.header()]() mutable {

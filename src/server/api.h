@@ -111,6 +111,7 @@ class Api {
   static void answer(const Call& call, const Json& value) { answer(call, HttpResponse{.body = dump(value)}); }
   // Tells the client, in a header of the answer, and the metrics which fields of a request had no effect.
   void report(const Call& call, const IgnoredFields& ignored);
+  void report_unenforced(const Call& call, const std::vector<std::string>& notes);
 
   ApiStatus health(Call& call);
   ApiStatus metrics(Call& call);
