@@ -154,7 +154,9 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   p.plan.syntax.inside_reasoning = prompt.inside_reasoning;
   if (r.tools != nullptr) p.plan.count_calls = [this](size_t complete, size_t cut) { count_calls(complete, cut); };
   if (p.plan.syntax.format != nullptr && p.plan.syntax.format->control_tokens) r.params.skip_special_tokens = false;
-  QUIRE_TRY(const AnswerConstraint must, constrain_answer(*model, r, prompt.inside_reasoning));
+  ApiResult<AnswerConstraint> constrained = constrain_answer(*model, r, prompt.inside_reasoning);
+  if (r.params.form || r.tools != nullptr) count_grammars(*model);
+  QUIRE_TRY(const AnswerConstraint must, std::move(constrained));
   report_unenforced(call, must.unenforced);
   p.plan.prompt_tokens = static_cast<int64_t>(prompt.tokens.size());
   p.plan.cache_positions = {prompt.cache_positions};
@@ -200,7 +202,9 @@ ApiStatus Api::go_on(Call& call, CompletionRequest r, const MakeTextWriter& make
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.params.model));
 
-  QUIRE_TRY(const AnswerConstraint must, constrain_text(*model, r.params));
+  ApiResult<AnswerConstraint> constrained = constrain_text(*model, r.params);
+  if (r.params.form) count_grammars(*model);
+  QUIRE_TRY(const AnswerConstraint must, std::move(constrained));
   report_unenforced(call, must.unenforced);
   Prepared p{.plan = make_plan(r.params, model, service), .jobs = {}};
   p.plan.report_ends = true;

@@ -30,10 +30,10 @@ class ModelContext {
     std::string chat_template;       // instead of the file's own, if not empty
     RequestLimits limits;            // vocab and context are filled in
     int64_t context = 0;
-    int32_t sequences = 0;                    // that run at once
-    int64_t kv_tokens = 0;                    // that the KV cache holds
-    std::string fingerprint;                  // what answers carry as system_fingerprint
-    bool special_in_content = false;          // control tokens in messages are such, and not text
+    int32_t sequences = 0;            // that run at once
+    int64_t kv_tokens = 0;            // that the KV cache holds
+    std::string fingerprint;          // what answers carry as system_fingerprint
+    bool special_in_content = false;  // control tokens in messages are such, and not text
     GrammarCacheOptions grammars;
     const ToolFormat* tool_format = nullptr;  // how the model writes calls; null: as its chat template tells
   };

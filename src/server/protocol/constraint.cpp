@@ -1,6 +1,6 @@
 #include "server/protocol/constraint.h"
 
-#include "gguf/metadata.h"
+#include "constraint/choices.h"
 
 namespace quire::server {
 namespace {
@@ -74,7 +74,7 @@ class Reader {
         return wrong(field, "an array of strings that are not empty", one);
       choices.push_back(one.get<std::string>());
     }
-    set(GrammarKind::kEbnf, choice_grammar(choices), field);
+    set(GrammarKind::kEbnf, "root ::= " + choice_expression(std::move(choices)), field);
   }
 
   void structural_tag(const std::string& field, const Json* value) {
@@ -146,23 +146,6 @@ class Reader {
 
 std::optional<AskedForm> read_form(Fields& f, size_t max_bytes) {
   return Reader(f, max_bytes).read();
-}
-
-std::string choice_grammar(const std::vector<std::string>& choices) {
-  std::string grammar = "root ::=";
-  for (size_t i = 0; i < choices.size(); ++i) {
-    grammar += i == 0 ? " \"" : " | \"";
-    for (const char c : choices[i]) {
-      if (c == '"' || c == '\\')
-        grammar += {'\\', c};
-      else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-        grammar += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-      else
-        grammar += c;
-    }
-    grammar += '"';
-  }
-  return grammar;
 }
 
 }  // namespace quire::server

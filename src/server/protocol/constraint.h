@@ -20,7 +20,4 @@ struct AskedForm {
 // error. `max_bytes`: of what is asked for, as text.
 std::optional<AskedForm> read_form(Fields& f, size_t max_bytes);
 
-// A grammar of which each of the texts, and nothing else, is one.
-std::string choice_grammar(const std::vector<std::string>& choices);
-
 }  // namespace quire::server
