@@ -91,20 +91,23 @@ void ConstrainedOutput::restrict(std::span<const TokenId> drafts, std::span<uint
 bool ConstrainedOutput::fill(std::span<const TokenId> drafts, std::span<uint32_t> masks) {
   const auto words = static_cast<size_t>(words_);
   bool possible = true;
+  int accepted = 0;
+  bool follows = true;  // the drafts so far are the grammar's; they are, unless the matcher gave up on them
   for (size_t i = 0; i <= drafts.size(); ++i) {
     const std::span<uint32_t> mask = masks.subspan(i * words, words);
-    if (matcher_ != nullptr)
+    if (matcher_ == nullptr)
+      std::fill(mask.begin(), mask.end(), ~0u);
+    else if (follows)
       matcher_->fill(mask);
     else
-      std::fill(mask.begin(), mask.end(), ~0u);
+      std::fill(mask.begin(), mask.end(), 0u);
     restrict(drafts.first(i), mask);
     if (i == 0) possible = std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
-    if (matcher_ != nullptr && i < drafts.size()) {
-      const bool accepted = matcher_->accept(drafts[i]);
-      QUIRE_CHECK(accepted, "draft {} of {} does not belong to the grammar", i, drafts.size());
-    }
+    if (matcher_ == nullptr || i == drafts.size() || !follows) continue;
+    follows = matcher_->accept(drafts[i]);
+    accepted += follows;
   }
-  if (matcher_ != nullptr) matcher_->rollback(static_cast<int>(drafts.size()));
+  if (matcher_ != nullptr) matcher_->rollback(accepted);
   return possible;
 }
 

@@ -102,7 +102,9 @@ void GrammarCache::compile(std::unique_lock<std::mutex>& lock) {
     work_.notify_one();
   }
   const auto at = entries_.find(spec);
-  const bool keep = done.ok() || done.error().fault == Fault::kRequest;
+  // An error that a busy machine may have caused is none for the next one who asks.
+  const bool in_time = seconds < std::chrono::duration<double>(options_.limits.time).count();
+  const bool keep = done.ok() || (done.error().fault == Fault::kRequest && in_time);
   at->second->done = std::move(done);
   if (keep) {
     at->second->used = used_.insert(used_.begin(), spec);
