@@ -131,6 +131,30 @@ TEST_F(Grammars, NothingExplodes) {
   }
 }
 
+// Automata of the library that were wrong before our patch.
+TEST_F(Grammars, PatternsOfStrings) {
+  struct Case {
+    const char *pattern, *good, *bad;
+  };
+  for (const Case& c : {Case{"^[a-z]{2,4}(-x(-[a-z]{1,8})+)?$", "abcd-x-abc", "abcdabcd"},
+                        {"^a(bc*)?$", "abcc", "ac"},
+                        {"^a(b{1,3}c?)?d$", "abbbcd", "acd"},
+                        {"^(a|ab+|cd)?e$", "abbe", "be"}}) {
+    const std::string schema = fmt::format(R"({{"type":"string","pattern":"{}"}})", c.pattern);
+    for (const bool good : {true, false}) {
+      const auto matcher = compile(GrammarKind::kJsonSchema, schema)->begin();
+      const std::string text = fmt::format("\"{}\"", good ? c.good : c.bad);
+      EXPECT_EQ(matcher->accept_bytes(text) && matcher->completed(), good) << c.pattern << " " << text;
+    }
+  }
+  // Characters that JSON wants escaped do not come as they are.
+  const auto matcher = compile(GrammarKind::kJsonSchema, R"({"type":"string","maxLength":5})")->begin();
+  ASSERT_TRUE(matcher->accept_bytes("\"a"));
+  EXPECT_FALSE(matcher->accept('\t'));
+  EXPECT_FALSE(matcher->accept(0x14));
+  EXPECT_FALSE(matcher->accept('\\'));
+}
+
 TEST_F(Grammars, ManyChoicesCompileFast) {
   std::vector<std::string> choices;
   for (int i = 0; i < 10000; ++i) choices.push_back("option number " + std::to_string(i) + (i % 3 == 0 ? "é" : ""));
