@@ -18,6 +18,7 @@ fi
 work=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; wait || true; rm -rf "$work"' EXIT
+: >"$work/log"
 "$program" serve -m models/demo-moe-nvfp4.gguf --port 0 -c 2048 -np 10 --served-model-name demo --access-log off 2>"$work/log" &
 server=$!
 url=
