@@ -290,7 +290,7 @@ function(quire_fuzzers)
        ${CMAKE_SOURCE_DIR}/src/server/client/workload.cpp)
   add_library(fuzz_protocol STATIC ${protocol})
   quire_set_isa(${protocol})
-  target_link_libraries(fuzz_protocol PUBLIC quire_tokenizer Boost::headers)
+  target_link_libraries(fuzz_protocol PUBLIC quire_constraint Boost::headers)
   # The caches' books, and the files that keep them.
   file(GLOB cache CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cache/*.cpp)
   add_library(fuzz_cache STATIC ${cache})

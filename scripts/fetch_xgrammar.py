@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Fetches XGrammar's source distribution, checks it, and lays it into third_party/xgrammar with our patch applied.
+"""Fetches XGrammar's source distribution, checks it, and lays it into third_party/xgrammar with our changes applied.
 
 The archive is kept in ~/.cache/quire, so that a further checkout needs no network. Does nothing where the sources are
-there already and are of this version and patch.
+there already, of this version and with these changes.
 """
 import hashlib
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -21,7 +20,7 @@ URL = (
     f"xgrammar-{VERSION}.tar.gz"
 )
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PATCH = ROOT / "cmake" / "xgrammar.patch"
+EDITS = ROOT / "cmake" / "xgrammar.edits"
 TARGET = ROOT / "third_party" / "xgrammar"
 KEPT = pathlib.Path.home() / ".cache" / "quire" / f"xgrammar-{VERSION}.tar.gz"
 
@@ -45,8 +44,34 @@ def archive_bytes():
     return archive
 
 
+def edited(lines, edits):
+    """The lines of a file after edits (see cmake/xgrammar.edits), which are in the order of its lines."""
+    result, taken = [], 0
+    while edits:
+        what, at, count = edits.pop(0).split()
+        at, count = int(at), int(count)
+        keep = at - 1 if what == "d" else at
+        result += lines[taken:keep]
+        taken = keep
+        if what == "d":
+            taken += count
+        else:
+            result += edits[:count]
+            del edits[:count]
+    return result + lines[taken:]
+
+
+def apply_edits(sources):
+    files = ("\n" + EDITS.read_text()).split("\n== ")[1:]
+    for text in files:
+        name, *edits = text.rstrip("\n").split("\n")
+        file = sources / name
+        lines = file.read_text().split("\n") if file.is_file() else []
+        file.write_text("\n".join(edited(lines, edits)) + ("" if file.is_file() else "\n"))
+
+
 def main():
-    stamp = f"{SHA256} {hashlib.sha256(PATCH.read_bytes()).hexdigest()}\n"
+    stamp = f"{SHA256} {hashlib.sha256(EDITS.read_bytes()).hexdigest()}\n"
     stamped = TARGET / ".fetched"
     if stamped.is_file() and stamped.read_text() == stamp:
         return 0
@@ -62,7 +87,7 @@ def main():
         with tarfile.open(packed) as tar:
             tar.extractall(folder)
         sources = pathlib.Path(folder) / f"xgrammar-{VERSION}"
-        subprocess.run(["patch", "--quiet", "-p1", "-i", str(PATCH)], cwd=sources, check=True)
+        apply_edits(sources)
         (sources / ".fetched").write_text(stamp)
         shutil.rmtree(TARGET, ignore_errors=True)
         sources.rename(TARGET)

@@ -12,7 +12,7 @@ packages=(
   libboost-dev libssl-dev                                                                           # its server
   libgtest-dev libgmock-dev libbenchmark-dev                                                        # its tests and benchmarks
   clang-format python3                                                                              # checks of the sources
-  patch ca-certificates                                                                             # to fetch XGrammar
+  ca-certificates                                                                                   # to fetch XGrammar
 )
 for argument in "$@"; do
   case "$argument" in

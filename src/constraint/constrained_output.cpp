@@ -7,7 +7,9 @@ namespace quire {
 ConstrainedOutput::ConstrainedOutput(std::shared_ptr<const Constraint> constraint, int64_t words)
     : constraint_(std::move(constraint)), words_(words) {
   for (const std::vector<TokenId>& word : constraint_->bad_words) look_back_ = std::max(look_back_, word.size() - 1);
-  if (constraint_->grammar != nullptr && constraint_->after.empty()) matcher_ = constraint_->grammar->begin();
+  may_begin_ = constraint_->not_before.empty();
+  if (constraint_->grammar != nullptr && may_begin_ && constraint_->after.empty())
+    matcher_ = constraint_->grammar->begin();
 }
 
 std::string_view ConstrainedOutput::bytes_of(TokenId token) const {
@@ -16,25 +18,33 @@ std::string_view ConstrainedOutput::bytes_of(TokenId token) const {
                                                                   : std::string_view();
 }
 
-// Adds the bytes to `tail`, of which as much is kept as may become `after`. Returns where in `bytes` the first byte
-// behind `after` is, or npos.
-size_t ConstrainedOutput::begin_within(std::string& tail, std::string_view bytes) const {
-  const std::string& after = constraint_->after;
+// Adds the bytes to `tail`, of which as much is kept as may become `what`. Returns where in `bytes` the first byte
+// behind it is, or npos.
+size_t ConstrainedOutput::find_end(const std::string& what, std::string& tail, std::string_view bytes) {
   const size_t before = tail.size();
   tail += bytes;
-  const size_t found = tail.find(after);
-  if (found != std::string::npos) return found + after.size() - before;
-  tail.erase(0, tail.size() - std::min(tail.size(), after.size() - 1));
+  const size_t found = tail.find(what);
+  if (found != std::string::npos) return found + what.size() - before;
+  tail.erase(0, tail.size() - std::min(tail.size(), what.size() - 1));
   return std::string::npos;
 }
 
+// What the free answer is searched for.
+const std::string& ConstrainedOutput::awaited() const {
+  return may_begin_ ? constraint_->after : constraint_->not_before;
+}
+
 void ConstrainedOutput::look_for_begin(std::string_view bytes) {
-  const size_t rest = begin_within(tail_, bytes);
+  const size_t rest = find_end(awaited(), tail_, bytes);
   if (rest == std::string::npos) return;
   tail_.clear();
-  matcher_ = constraint_->grammar->begin();
-  // A token may go on behind the place where the grammar begins: with white space, as a rule.
+  // A token may go on behind the place that was looked for: with white space, as a rule.
   std::string_view more = bytes.substr(rest);
+  if (!may_begin_) {
+    may_begin_ = true;
+    if (!constraint_->after.empty()) return look_for_begin(more);
+  }
+  matcher_ = constraint_->grammar->begin();
   if (more.empty() || matcher_->accept_bytes(more)) return;
   more.remove_prefix(std::min(more.find_first_not_of(" \t\r\n"), more.size()));
   // A model that goes on with something else did not mean it.
@@ -47,7 +57,7 @@ int32_t ConstrainedOutput::cut(std::span<const TokenId> drafts) {
   if (matcher_ == nullptr) {
     std::string tail = tail_;
     while (good < std::ssize(drafts) &&
-           begin_within(tail, bytes_of(drafts[static_cast<size_t>(good)])) == std::string::npos)
+           find_end(awaited(), tail, bytes_of(drafts[static_cast<size_t>(good)])) == std::string::npos)
       ++good;
     return good;
   }
@@ -81,20 +91,23 @@ void ConstrainedOutput::restrict(std::span<const TokenId> drafts, std::span<uint
 bool ConstrainedOutput::fill(std::span<const TokenId> drafts, std::span<uint32_t> masks) {
   const auto words = static_cast<size_t>(words_);
   bool possible = true;
+  int accepted = 0;
+  bool follows = true;  // the drafts so far are the grammar's; they are, unless the matcher gave up on them
   for (size_t i = 0; i <= drafts.size(); ++i) {
     const std::span<uint32_t> mask = masks.subspan(i * words, words);
-    if (matcher_ != nullptr)
+    if (matcher_ == nullptr)
+      std::fill(mask.begin(), mask.end(), ~0u);
+    else if (follows)
       matcher_->fill(mask);
     else
-      std::fill(mask.begin(), mask.end(), ~0u);
+      std::fill(mask.begin(), mask.end(), 0u);
     restrict(drafts.first(i), mask);
     if (i == 0) possible = std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
-    if (matcher_ != nullptr && i < drafts.size()) {
-      const bool accepted = matcher_->accept(drafts[i]);
-      QUIRE_CHECK(accepted, "draft {} of {} does not belong to the grammar", i, drafts.size());
-    }
+    if (matcher_ == nullptr || i == drafts.size() || !follows) continue;
+    follows = matcher_->accept(drafts[i]);
+    accepted += follows;
   }
-  if (matcher_ != nullptr) matcher_->rollback(static_cast<int>(drafts.size()));
+  if (matcher_ != nullptr) matcher_->rollback(accepted);
   return possible;
 }
 

@@ -12,6 +12,8 @@ struct Constraint {
   std::shared_ptr<const Grammar> grammar;        // null: none
   // The grammar holds behind the first place where the answer has this text; empty: from the beginning.
   std::string after;
+  // The answer is free, and `after` not looked for, until it has had this text; empty: from the beginning on.
+  std::string not_before;
   // When a text of the grammar has ended by itself, the answer is free until `after` comes again. Otherwise the answer
   // ends with it.
   bool repeats = false;
@@ -53,13 +55,15 @@ class ConstrainedOutput {
  private:
   std::string_view bytes_of(TokenId token) const;
   void look_for_begin(std::string_view bytes);
-  size_t begin_within(std::string& tail, std::string_view bytes) const;
+  const std::string& awaited() const;
+  static size_t find_end(const std::string& what, std::string& tail, std::string_view bytes);
   void restrict(std::span<const TokenId> drafts, std::span<uint32_t> mask) const;
 
   std::shared_ptr<const Constraint> constraint_;
   int64_t words_;
   std::unique_ptr<Matcher> matcher_;  // null while the answer is free
-  std::string tail_;                  // while it is: what may be the beginning of `after`
+  std::string tail_;                  // while it is: what may be the beginning of awaited()
+  bool may_begin_ = false;            // Constraint::not_before has come
   std::vector<TokenId> last_;         // as many of the last tokens as bad words look back on
   size_t look_back_ = 0;
   bool ended_ = false;

@@ -20,9 +20,7 @@ int64_t entry_bytes(const GrammarSpec& spec) {
 }  // namespace
 
 GrammarCache::GrammarCache(std::shared_ptr<const Vocabulary> vocabulary, GrammarCacheOptions options)
-    : vocabulary_(std::move(vocabulary)), options_(options) {
-  for (int i = 0; i < threads_of(options_); ++i) threads_.emplace_back([this] { work(); });
-}
+    : vocabulary_(std::move(vocabulary)), options_(options) {}
 
 GrammarCache::~GrammarCache() {
   {
@@ -40,6 +38,8 @@ Result<std::shared_ptr<const Grammar>> GrammarCache::get(const GrammarSpec& spec
         "constrained output is not supported by this server: it was built without XGrammar (scripts/setup.sh fetches "
         "it)");
   std::unique_lock lock(mutex_);
+  for (int i = std::ssize(threads_) == 0 ? threads_of(options_) : 0; i > 0; --i)
+    threads_.emplace_back([this] { work(); });
   std::shared_ptr<Entry> entry;
   if (const auto at = entries_.find(spec); at != entries_.end()) {
     entry = at->second;
@@ -102,7 +102,9 @@ void GrammarCache::compile(std::unique_lock<std::mutex>& lock) {
     work_.notify_one();
   }
   const auto at = entries_.find(spec);
-  const bool keep = done.ok() || done.error().fault == Fault::kRequest;
+  // An error that a busy machine may have caused is none for the next one who asks.
+  const bool in_time = seconds < std::chrono::duration<double>(options_.limits.time).count();
+  const bool keep = done.ok() || (done.error().fault == Fault::kRequest && in_time);
   at->second->done = std::move(done);
   if (keep) {
     at->second->used = used_.insert(used_.begin(), spec);

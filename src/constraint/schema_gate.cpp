@@ -6,29 +6,23 @@
 #include <map>
 #include <optional>
 
+#include "constraint/choices.h"
 #include "constraint/schema_merge.h"
+#include "constraint/schema_refs.h"
+#include "constraint/schema_scalars.h"
 #include "constraint/string_pattern.h"
 
 namespace quire {
 namespace {
 
 using schema::Json;
-
-// What is thrown within the gate, and caught at its end.
-struct Refused {
-  std::string why;
-};
+using schema::pointer_step;
+using schema::Refused;
 
 constexpr size_t kMostAlternatives = 64;  // of one place, where anyOf and allOf meet
+constexpr size_t kFewValues = 64;         // of "enum"
 constexpr int kMostDepth = 96;
-constexpr int kMostNodes = 100'000;      // schemas that are looked at, references followed
-constexpr int64_t kMostMultiple = 4096;  // a rule of the grammar for each remainder
-
-std::string pointer_step(std::string_view step) {
-  std::string s;
-  for (const char c : step) s += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-  return s.size() > 64 ? s.substr(0, 64) + "..." : s;
-}
+constexpr int kMostNodes = 100'000;  // schemas that are looked at, references followed
 
 bool is_ref(const Json& s) {
   return s.is_object() && s.size() == 1 && s.contains("$ref");
@@ -71,45 +65,7 @@ class Gate {
     if (++nodes_ > kMostNodes) throw Refused{"it is too large where its keywords are combined"};
   }
 
-  const Json& resolve(const std::string& uri) const {
-    if (uri == "#") return root_;
-    if (!uri.starts_with("#/"))
-      throw Refused{fmt::format("'$ref' to {}: only references within the schema (#/...) are followed", uri)};
-    const Json* at = &root_;
-    size_t begin = 2;
-    while (begin <= uri.size()) {
-      const size_t end = std::min(uri.find('/', begin), uri.size());
-      const std::string step = unescape(uri.substr(begin, end - begin));
-      if (at->is_object() && at->contains(step)) {
-        at = &(*at)[step];
-      } else if (at->is_array() && !step.empty() && step.size() < 7 &&
-                 std::all_of(step.begin(), step.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
-                 std::stoul(step) < at->size()) {
-        at = &(*at)[std::stoul(step)];
-      } else {
-        throw Refused{fmt::format("'$ref' to {}, which does not exist", uri)};
-      }
-      begin = end + 1;
-    }
-    return *at;
-  }
-
-  static std::string unescape(const std::string& step) {
-    std::string s;
-    const auto digit = [](char c) { return c <= '9' ? c - '0' : (c | 32) - 'a' + 10; };
-    for (size_t i = 0; i < step.size(); ++i) {
-      if (step[i] == '%' && i + 2 < step.size() && std::isxdigit(static_cast<unsigned char>(step[i + 1])) != 0 &&
-          std::isxdigit(static_cast<unsigned char>(step[i + 2])) != 0) {
-        s += static_cast<char>(digit(step[i + 1]) * 16 + digit(step[i + 2]));
-        i += 2;
-      } else if (step[i] == '~' && i + 1 < step.size() && (step[i + 1] == '0' || step[i + 1] == '1')) {
-        s += step[++i] == '0' ? '~' : '/';
-      } else {
-        s += step[i];
-      }
-    }
-    return s;
-  }
+  const Json& resolve(const std::string& uri) const { return schema::resolve(root_, uri); }
 
   std::string uri_of(const Json& ref) const {
     if (!ref["$ref"].is_string()) throw Refused{"a '$ref' is no string"};
@@ -132,21 +88,19 @@ class Gate {
     if (s == true) return {Json::object()};
     if (s == false) return {};
     if (!s.is_object()) throw Refused{fmt::format("{} is no schema: it is {}", path, s.type_name())};
+    if (depth > 0 && s.contains("$id") && (s.contains("$ref") || s.contains("$defs"))) note(path, "'$id'");
     Json plain = Json::object();
-    int groups = 0;
     for (const auto& [key, value] : s.items())
       if (schema::restricts(key) && key != "allOf" && key != "anyOf" && key != "oneOf" && key != "$ref")
         plain[key] = value;
     Alternatives all = {branches_of_condition(plain, path)};
     if (s.contains("$ref")) {
       all = cross(all, {{{"$ref", uri_of(s)}}}, path, depth, "$ref");
-      ++groups;
     }
     if (s.contains("allOf")) {
       if (!s["allOf"].is_array()) throw Refused{path + ": 'allOf' must be an array"};
       for (size_t i = 0; i < s["allOf"].size(); ++i)
         all = cross(all, expand(s["allOf"][i], fmt::format("{}/allOf/{}", path, i), depth + 1), path, depth, "allOf");
-      ++groups;
     }
     for (const char* keyword : {"anyOf", "oneOf"}) {
       if (!s.contains(keyword)) continue;
@@ -165,7 +119,6 @@ class Gate {
           note(path, "that only one of 'oneOf' holds");
       }
       all = cross(all, options, path, depth, keyword);
-      ++groups;
     }
     return all;
   }
@@ -188,6 +141,7 @@ class Gate {
     Alternatives all;
     for (const Json& x : a)
       for (const Json& y : b) {
+        if (!x.empty() || keyword == "allOf") note_unevaluated(y, path);
         if (x.empty() || x == y) {
           all.push_back(y);
         } else if (y.empty()) {
@@ -195,6 +149,7 @@ class Gate {
         } else {
           for (const Json& p : followed(x, path, depth))
             for (const Json& q : followed(y, path, depth)) {
+              note_scope(p, q, path);
               if (is_ref(p) || is_ref(q)) {  // it leads to itself
                 if (p != q) note(path, "what stands beside a '$ref' to itself");
                 all.push_back(is_ref(p) ? p : q);
@@ -208,6 +163,19 @@ class Gate {
         if (all.size() > kMostAlternatives * 4) throw Refused{path + " has too many alternatives"};
       }
     return all;
+  }
+
+  // Keywords that speak of what others beside them have not: of those of their own schema alone.
+  void note_unevaluated(const Json& branch, const std::string& path) {
+    for (const char* keyword : {"unevaluatedProperties", "unevaluatedItems"})
+      if (branch.contains(keyword) && branch[keyword] != true)
+        note(path, fmt::format("'{}' of one of several", keyword));
+  }
+  void note_scope(const Json& base, const Json& branch, const std::string& path) {
+    note_unevaluated(branch, path);
+    for (const auto& [items, prefix] : {std::pair(&base, &branch), std::pair(&branch, &base)})
+      if (items->contains("items") && !prefix->contains("items") && prefix->contains("prefixItems"))
+        note(path, "'items' beside 'prefixItems' of another");
   }
 
   // What a reference leads to, as long as it does not lead to itself.
@@ -239,7 +207,7 @@ class Gate {
   Alternatives finish(const Json& plain, const std::string& path, int depth) {
     if (is_ref(plain)) return {reference(uri_of(plain))};
     if (plain.contains("$dynamicRef") || plain.contains("$recursiveRef")) note(path, "'$dynamicRef'");
-    if (plain.contains("not")) note_not(plain, path);
+    if (plain.contains("not") && plain["not"] != false) note(path, "'not'");
     if (plain.contains("enum") || plain.contains("const")) return values_of(plain, path);
     Json types = types_of(plain, path);
     if (types.empty()) return {Json::object()};
@@ -253,18 +221,12 @@ class Gate {
         continue;
       }
       if (name == "array" && !array(plain, path, depth, one)) continue;
-      if (name == "string") string(plain, path, one);
-      if (name == "integer" || name == "number") number(plain, path, one);
+      const auto note_here = [&](std::string_view what) { note(path, what); };
+      if (name == "string") schema::finish_string(plain, path, one, note_here, done_.shapes);
+      if (name == "integer" || name == "number") schema::finish_number(plain, path, one, note_here);
       all.push_back(std::move(one));
     }
     return all;
-  }
-
-  // not {} and its kin exclude everything or nothing; what else it says is left out.
-  void note_not(const Json& plain, const std::string& path) {
-    const Json& s = plain["not"];
-    if (s == false) return;
-    note(path, "'not'");
   }
 
   Json types_of(const Json& plain, const std::string& path) const {
@@ -301,101 +263,29 @@ class Gate {
     for (const Json& value : given) {
       count(0);
       if (plain.contains("enum") && plain.contains("const") && value != plain["const"]) continue;
-      if (allows(plain, value, path)) values.push_back(value);
+      if (schema::allows(plain, value, [&](std::string_view what) { note(path, what); })) values.push_back(value);
     }
     if (values.empty()) return {};
     if (values.size() == 1) return {{{"const", values.front()}}};
-    return {{{"enum", values}}};
+    if (values.size() <= kFewValues) return {{{"enum", values}}};
+    // The library compiles a long list in time that grows with its square.
+    std::vector<std::string> texts;
+    Json others = Json::array();
+    for (const Json& value : values)
+      if (value.is_string() && is_unescaped(value.get_ref<const std::string&>()))
+        texts.push_back(value.get<std::string>());
+      else
+        others.push_back(value);
+    Alternatives all;
+    if (!texts.empty()) all.push_back({{"type", "string"}, {"pattern", choice_pattern(std::move(texts))}});
+    if (!others.empty()) all.push_back({{"enum", others}});
+    return all;
   }
 
-  bool allows(const Json& plain, const Json& value, const std::string& path) {
-    const std::string_view type = schema::type_of_value(value);
-    if (plain.contains("type")) {
-      const Json types = plain["type"].is_array() ? plain["type"] : Json::array({plain["type"]});
-      if (std::none_of(types.begin(), types.end(),
-                       [&](const Json& t) { return t.is_string() && schema::type_takes(t.get<std::string>(), type); }))
-        return plain.contains("nullable") && plain["nullable"] == true && value.is_null();
-    }
-    for (const auto& [key, limit] : plain.items()) {
-      const std::string_view of = schema::type_of_keyword(key);
-      if (of.empty() || !schema::type_takes(of, type)) continue;
-      if (limit.is_number() && value.is_number()) {
-        const double x = value.get<double>(), l = limit.get<double>();
-        if (key == "minimum" && x < l) return false;
-        if (key == "maximum" && x > l) return false;
-        if (key == "exclusiveMinimum" && x <= l) return false;
-        if (key == "exclusiveMaximum" && x >= l) return false;
-        if (key == "multipleOf") note(path, "'multipleOf' beside 'enum'");
-      } else if (limit.is_number() && value.is_string() && (key == "minLength" || key == "maxLength")) {
-        const auto& text = value.get_ref<const std::string&>();
-        const auto length = std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
-        if (key == "minLength" && static_cast<double>(length) < limit.get<double>()) return false;
-        if (key == "maxLength" && static_cast<double>(length) > limit.get<double>()) return false;
-      } else {
-        note(path, fmt::format("'{}' beside 'enum'", key));
-      }
-    }
-    return true;
-  }
-
-  void string(const Json& plain, const std::string& path, Json& to) {
-    for (const char* key : {"minLength", "maxLength", "pattern", "format"})
-      if (plain.contains(key)) to[key] = plain[key];
-    if (to.contains("format")) {
-      const std::string format = to["format"].is_string() ? to["format"].get<std::string>() : "";
-      if (to.contains("pattern") || to.contains("minLength") || to.contains("maxLength") || !has_format(format)) {
-        to.erase("format");
-        if (asserts_format(format)) note(path, fmt::format("'format' {}", pointer_step(format)));
-      } else if (!is_exact_format(format) &&
-                 std::find(done_.shapes.begin(), done_.shapes.end(), format) == done_.shapes.end()) {
-        done_.shapes.push_back(format);
-      }
-    }
-    if (!to.contains("pattern") || !(to.contains("minLength") || to.contains("maxLength"))) return;
-    if (!to["pattern"].is_string()) throw Refused{path + ": 'pattern' must be a string"};
-    const std::optional<std::string> both =
-        pattern_of_length(to["pattern"].get<std::string>(), whole(to, "minLength"), whole(to, "maxLength"));
-    if (both)
-      to["pattern"] = *both;
-    else
-      note(path, "'minLength' and 'maxLength' beside 'pattern'");
-    to.erase("minLength");
-    to.erase("maxLength");
-  }
-
-  static std::optional<int64_t> whole(const Json& s, const char* key) {
-    if (!s.contains(key) || !s[key].is_number()) return std::nullopt;
-    return static_cast<int64_t>(std::clamp(s[key].get<double>(), 0.0, 1e9));
-  }
-
-  void number(const Json& plain, const std::string& path, Json& to) {
-    for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-      if (plain.contains(key)) to[key] = plain[key];
-    // Older drafts: a flag that says how the limit is meant.
-    for (const auto& [flag, limit] : {std::pair{"exclusiveMinimum", "minimum"}, {"exclusiveMaximum", "maximum"}}) {
-      if (!to.contains(flag) || !to[flag].is_boolean()) continue;
-      const bool set = to[flag] == true && to.contains(limit);
-      to.erase(flag);
-      if (set) to[flag] = to[limit];
-      if (set) to.erase(limit);
-    }
-    if (!to.contains("multipleOf")) return;
-    const Json multiple = to["multipleOf"];
-    const bool is_whole = multiple.is_number() && schema::type_of_value(multiple) == "integer";
-    const double m = multiple.is_number() ? multiple.get<double>() : 0;
-    if (!(m > 0)) throw Refused{path + ": 'multipleOf' must be a number above 0"};
-    const bool low = to.contains("minimum") || to.contains("exclusiveMinimum"),
-               high = to.contains("maximum") || to.contains("exclusiveMaximum");
-    if (is_whole && m <= static_cast<double>(kMostMultiple) && low == high) {
-      to["type"] = "integer";
-      to["multipleOf"] = static_cast<int64_t>(m);
-      if (m == 1) to.erase("multipleOf");
-    } else {
-      // Halves, tenths and the like of whole numbers are whole.
-      if (to["type"] != "integer" || (m != 0.5 && m != 0.25 && m != 0.1 && m != 0.01 && m != 0.001))
-        note(path, "'multipleOf'");
-      to.erase("multipleOf");
-    }
+  // As JSON it is the text between two quotes. The library's patterns are of ASCII.
+  static bool is_unescaped(const std::string& text) {
+    return !text.empty() &&
+           std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; });
   }
 
   // False: no array satisfies it, or only empty ones could and none may be.
@@ -430,7 +320,7 @@ class Gate {
     }
     if (!items.empty()) to["prefixItems"] = items;
     Json other = normalise(rest, path + "/items", depth + 1);
-    const auto least = whole(to, "minItems").value_or(0);
+    const auto least = schema::whole(to, "minItems").value_or(0);
     if (other == false && least > std::ssize(items)) return false;
     if (other == false && items.empty()) {
       to["maxItems"] = 0;
@@ -511,6 +401,8 @@ class Gate {
         if (property == false && others != false)
           note(path, fmt::format("that there is no property {}", pointer_step(key)));
         if (property == false) continue;
+        if (std::any_of(key.begin(), key.end(), [](char c) { return (c & 0xe0) == 0 || c == '"' || c == '\\'; }))
+          note(path, "a property whose name needs escapes");
         properties[key] = property == true ? Json::object() : std::move(property);
       }
     }
@@ -540,7 +432,7 @@ class Gate {
   void count_properties(const Json& plain, const Json& properties, const std::string& path, Json& to) {
     for (const char* key : {"minProperties", "maxProperties"}) {
       if (!plain.contains(key)) continue;
-      const auto n = whole(plain, key);
+      const auto n = schema::whole(plain, key);
       if (!n) throw Refused{fmt::format("{}: '{}' must be a number", path, key)};
       // Counting beside many properties is a grammar of very many rules.
       if (static_cast<int64_t>(properties.size()) * *n > 4096)

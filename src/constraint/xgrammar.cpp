@@ -45,7 +45,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Of one call of a matcher: a mask of a large vocabulary takes some 10^5 units where nothing is known of a state.
-constexpr int64_t kMatcherWork = 20'000'000;
+constexpr int64_t kMatcherWork = 4'000'000;
 constexpr std::chrono::milliseconds kMatcherTime{1000};
 // White space between the parts of a JSON text, at a time: a model that likes nothing else would go on for ever.
 constexpr int kMostWhiteSpace = 64;

@@ -192,7 +192,7 @@ class Engine {
   void retire();
 
   void add_rows(const Work& work, bool decode, StepInFlight& step);
-  void write_masks(const StepInFlight& step);
+  void write_masks(StepInFlight& step);
   // What of a retired step concerns the caches is done on return; after an error nothing of it is kept for others.
   Result<StepResults> wait_for(StepInFlight& step);
   void count_step(const StepRecord& record);

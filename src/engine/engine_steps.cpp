@@ -60,25 +60,24 @@ void Engine::submit_step(Clock::time_point begin) {
 }
 
 // While the backend computes what comes before the sampling.
-void Engine::write_masks(const StepInFlight& step) {
+void Engine::write_masks(StepInFlight& step) {
   const auto begin = Clock::now();
   const StepLayout& layout = backend_->layout();
   const auto words = static_cast<size_t>(mask_words(layout.capacity().vocab));
   uint32_t* const masks = layout.arrays(backend_->staging(step.buffer)).masks;
-  int64_t count = 0;
   for (const SequenceRows& rows : step.rows) {
     if (rows.mask < 0) continue;
     const Sequence& s = *rows.sequence;
     const size_t each = 1 + static_cast<size_t>(rows.drafts);
     s.constraint->fill(std::span(s.drafts.tokens).first(each - 1),
                        {masks + static_cast<size_t>(rows.mask) * words, each * words});
-    count += rows.drafts + 1;
+    step.record.masks += rows.drafts + 1;
   }
   backend_->masks_written(step.buffer);
-  const double seconds = seconds_since(begin);
+  step.record.mask_seconds = seconds_since(begin);
   const std::lock_guard lock(inbox_mutex_);
-  stats_.masks += count;
-  stats_.mask_seconds += seconds;
+  stats_.masks += step.record.masks;
+  stats_.mask_seconds += step.record.mask_seconds;
 }
 
 void Engine::add_rows(const Work& work, bool decode, StepInFlight& step) {

@@ -27,6 +27,8 @@ struct StepRecord {
   double time = 0.0;                                            // when it was planned: seconds since 1970
   int32_t decode_rows = 0, prompt_rows = 0;                     // generated tokens with their drafts; of prompts
   int32_t drafts = 0, accepted = 0;                             // of the former; of these, those that were right
+  int32_t masks = 0;                                            // rows whose token was constrained, and
+  double mask_seconds = 0.0;                                    // what computing them took
   int32_t running = 0, waiting = 0, admitted = 0;               // requests; after admission
   int32_t queued = 0;                                           // of those that wait: too far behind to be looked at
   std::array<int32_t, kDeferrals> deferred{};                   // those that wait by why

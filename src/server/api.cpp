@@ -308,6 +308,45 @@ ApiResult<JsonDocument> Api::body(Call& call) const {
   return document;
 }
 
+// After a request that may have had one compiled.
+void Api::count_grammars(const ModelContext& model) {
+  const std::lock_guard lock(grammars_mutex_);
+  const GrammarCacheStats now = model.grammars().stats();
+  GrammarCacheStats& before = counted_grammars_;
+  const auto count = [&](const char* name, const char* help, double x) {
+    if (x > 0) registry_.counter(name, help, {}).add(x);
+  };
+  count("quire:grammars_compiled_total", "Schemas and grammars that were compiled.",
+        static_cast<double>(now.compiled - before.compiled));
+  count("quire:grammars_refused_total", "Schemas and grammars that could not be compiled, or took too much.",
+        static_cast<double>(now.refused - before.refused));
+  count("quire:grammar_cache_hits_total", "Requests whose schema or grammar was compiled before.",
+        static_cast<double>(now.hits - before.hits));
+  count("quire:grammar_compile_seconds_total", "Time to compile schemas and grammars.",
+        now.compile_seconds - before.compile_seconds);
+  before = now;
+  registry_.gauge("quire:grammar_cache_bytes", "Compiled grammars that are kept.", {})
+      .set(static_cast<double>(now.bytes));
+}
+
+// Notes hold names that clients chose: in a header they are printable ASCII, and not many bytes.
+void Api::report_unenforced(const Call& call, const std::vector<std::string>& notes) {
+  if (notes.empty()) return;
+  constexpr size_t kMostBytes = 1024;
+  std::string header;
+  for (const std::string& note : notes) {
+    if (!header.empty()) header += "; ";
+    for (const char c : note) header += c >= 0x20 && c < 0x7f ? c : '?';
+    if (header.size() > kMostBytes) break;
+  }
+  if (header.size() > kMostBytes) header = header.substr(0, kMostBytes) + "...";
+  call.responder->post([responder = call.responder, header = std::move(header)]() mutable {
+    responder->record().unenforced = std::move(header);
+  });
+  registry_.counter("quire:unenforced_schemas_total", "Requests with a schema of which a part was not enforced.", {})
+      .add(1);
+}
+
 void Api::report(const Call& call, const IgnoredFields& ignored) {
   if (ignored.count == 0) return;
   call.responder->post([responder = call.responder, header = ignored.header()]() mutable {

@@ -114,6 +114,8 @@ class Api {
   static void answer(const Call& call, const Json& value) { answer(call, HttpResponse{.body = dump(value)}); }
   // Tells the client, in a header of the answer, and the metrics which fields of a request had no effect.
   void report(const Call& call, const IgnoredFields& ignored);
+  void count_grammars(const ModelContext& model);
+  void report_unenforced(const Call& call, const std::vector<std::string>& notes);
 
   ApiStatus root(Call& call);
   ApiStatus health(Call& call);
@@ -168,6 +170,8 @@ class Api {
   void start(const Call& call, Prepared prepared);
 
   ApiOptions options_;
+  std::mutex grammars_mutex_;
+  GrammarCacheStats counted_grammars_;  // as far as the metrics have them
   Registry& registry_;
   std::atomic<State> state_{State::kLoading};
   mutable std::mutex mutex_;

@@ -1,6 +1,7 @@
 // /v1/chat/completions and /v1/completions: from bodies to jobs.
 #include <algorithm>
 
+#include "server/answer_constraint.h"
 #include "server/api.h"
 #include "server/generation.h"
 #include "server/random_id.h"
@@ -37,6 +38,7 @@ Job make_job(const GenerationParams& p, std::string salt, const SharedTokens& to
   r.stop = p.stop;
   r.stop_tokens = p.stop_tokens;
   r.ignore_eos = p.ignore_eos;
+  r.include_stop = p.include_stop;
   r.speculative = p.speculative;
   r.render_special = !p.skip_special_tokens;
   return job;
@@ -152,6 +154,10 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   p.plan.syntax.inside_reasoning = prompt.inside_reasoning;
   if (r.tools != nullptr) p.plan.count_calls = [this](size_t complete, size_t cut) { count_calls(complete, cut); };
   if (p.plan.syntax.format != nullptr && p.plan.syntax.format->control_tokens) r.params.skip_special_tokens = false;
+  ApiResult<AnswerConstraint> constrained = constrain_answer(*model, r, prompt.inside_reasoning);
+  if (r.params.form || r.tools != nullptr) count_grammars(*model);
+  QUIRE_TRY(const AnswerConstraint must, std::move(constrained));
+  report_unenforced(call, must.unenforced);
   p.plan.prompt_tokens = static_cast<int64_t>(prompt.tokens.size());
   p.plan.cache_positions = {prompt.cache_positions};
   const uint64_t seed = r.params.seed.value_or(random_seed());
@@ -160,6 +166,7 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   for (int i = 0; i < r.params.n; ++i)
     p.jobs.push_back(
         make_job(r.params, salt, tokens, prompt.cache_positions, max_tokens, seed + static_cast<uint64_t>(i)));
+  for (Job& job : p.jobs) job.request.constraint = must.constraint;
   if (const PromptReport::Wanted wanted = wanted_of(r.params, false); wanted.any()) {
     QUIRE_CHECKED(check_reported(r.params, wanted, p.plan.prompt_tokens));
     p.jobs.front().request.prompt_logprobs = wanted.most();
@@ -195,6 +202,10 @@ ApiStatus Api::go_on(Call& call, CompletionRequest r, const MakeTextWriter& make
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.params.model));
 
+  ApiResult<AnswerConstraint> constrained = constrain_text(*model, r.params);
+  if (r.params.form) count_grammars(*model);
+  QUIRE_TRY(const AnswerConstraint must, std::move(constrained));
+  report_unenforced(call, must.unenforced);
   Prepared p{.plan = make_plan(r.params, model, service), .jobs = {}};
   p.plan.report_ends = true;
   const uint64_t seed = r.params.seed.value_or(random_seed());
@@ -225,6 +236,7 @@ ApiStatus Api::go_on(Call& call, CompletionRequest r, const MakeTextWriter& make
     first.prompt_logprobs = wanted.most();
     p.plan.prompts.emplace_back(model->tokenizer(), first.prompt, encoded.text, wanted);
   }
+  for (Job& job : p.jobs) job.request.constraint = must.constraint;
   p.plan.writer = make_writer(p.plan, r.params, std::move(echoes));
   start(call, std::move(p));
   return {};

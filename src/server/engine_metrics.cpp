@@ -134,7 +134,10 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
       step_device_time(r.histogram("quire:step_device_seconds", "Time to compute one step.", kStepTime, labels)),
       deferred(deferral_counters(r, labels)),
       skipped(r.counter("quire:step_skipped_tokens_total",
-                        "Generated tokens that were put off for prompts without a first token.", labels)) {}
+                        "Generated tokens that were put off for prompts without a first token.", labels)),
+      masks(r.counter("quire:constrained_tokens_total", "Tokens, drafts among them, that were sampled under a mask.",
+                      labels)),
+      mask_seconds(r.counter("quire:mask_seconds_total", "Time to compute those masks.", labels)) {}
 
 void EngineMetrics::observe(const StepRecord& s) {
   steps.add();
@@ -149,6 +152,7 @@ void EngineMetrics::observe(const StepRecord& s) {
   for (size_t i = 0; i < deferred.size(); ++i)
     if (s.deferred[i] > 0) deferred[i]->add();
   if (s.skipped > 0) skipped.add(s.skipped);
+  if (s.masks > 0) masks.add(s.masks), mask_seconds.add(s.mask_seconds);
 }
 
 Counter& EngineMetrics::finished(FinishReason reason) {

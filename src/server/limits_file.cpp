@@ -92,7 +92,16 @@ const Limit kLimits[] = {seconds < [](ServeOptions & o) -> auto& {return o.http.
 > ("max_tools", "", 1, 65536, "tools of one request"), whole < [](ServeOptions& o) -> auto& {
   return o.limits.max_schema_bytes;
 }
-> ("max_schema_bytes", "bytes", 1024, 1 << 24, "of a request's tools as JSON"), whole < [](ServeOptions& o) -> auto& {
+> ("max_schema_bytes", "bytes", 1024, 1 << 24, "of a request's tools as JSON, and of a schema or grammar"), seconds < [
+](ServeOptions& o) -> auto& {
+  return o.grammars.limits.time;
+}
+> ("grammar_compile_time", 0.01, "to compile a schema or grammar; beyond it 400"), whole < [
+](ServeOptions& o) -> auto& {
+  return o.grammars.cache_bytes;
+}
+> ("grammar_cache_bytes", "bytes", 1 << 20, 64 * kGib, "of compiled grammars that are kept for later requests"),
+    whole < [](ServeOptions& o) -> auto& {
   return o.limits.max_call_bytes;
 }
 > ("max_call_bytes", "bytes", 1024, 1 << 24, "of one call that a model writes; a longer one is text"), whole < [

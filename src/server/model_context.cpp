@@ -18,6 +18,8 @@ Result<std::shared_ptr<const ModelContext>> ModelContext::create(std::shared_ptr
   const Tokenizer& t = m->tokenizer();
   m->options_.limits.vocab = t.size();
   m->options_.limits.context = m->options_.context;
+  auto vocabulary = std::make_shared<const Vocabulary>(vocabulary_of(t, m->loaded_->model->config().vocab));
+  m->grammars_ = std::make_unique<GrammarCache>(std::move(vocabulary), m->options_.grammars);
   m->template_source_ = m->options_.chat_template.empty() ? std::string(t.chat_template()) : m->options_.chat_template;
   if (!m->template_source_.empty()) {
     QUIRE_TRY(m->chat_, ChatTemplate::parse(m->template_source_));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "constraint/grammar_cache.h"
 #include "engine/loaded_model.h"
 #include "server/protocol/chat_request.h"
 #include "server/tools/tool_format.h"
@@ -29,10 +30,11 @@ class ModelContext {
     std::string chat_template;       // instead of the file's own, if not empty
     RequestLimits limits;            // vocab and context are filled in
     int64_t context = 0;
-    int32_t sequences = 0;                    // that run at once
-    int64_t kv_tokens = 0;                    // that the KV cache holds
-    std::string fingerprint;                  // what answers carry as system_fingerprint
-    bool special_in_content = false;          // control tokens in messages are such, and not text
+    int32_t sequences = 0;            // that run at once
+    int64_t kv_tokens = 0;            // that the KV cache holds
+    std::string fingerprint;          // what answers carry as system_fingerprint
+    bool special_in_content = false;  // control tokens in messages are such, and not text
+    GrammarCacheOptions grammars;
     const ToolFormat* tool_format = nullptr;  // how the model writes calls; null: as its chat template tells
   };
   // Errors: no tokenizer in the file, a chat template that is none.
@@ -50,6 +52,7 @@ class ModelContext {
   const ToolFormat& tool_format() const { return *options_.tool_format; }
   const Tokenizer& tokenizer() const { return *loaded_->tokenizer; }
   const LoadedModel& loaded() const { return *loaded_; }
+  GrammarCache& grammars() const { return *grammars_; }
 
   // 404 unless the request names this model, or none.
   ApiStatus check_name(const std::string& asked) const;
@@ -69,6 +72,7 @@ class ModelContext {
 
   std::shared_ptr<const LoadedModel> loaded_;
   Options options_;
+  std::unique_ptr<GrammarCache> grammars_;
   std::string template_source_;
   std::optional<ChatTemplate> chat_;
   size_t max_text_bytes_ = 0;  // a longer text has more tokens than the context, whatever it says

@@ -14,7 +14,8 @@ namespace {
 
 // What clients of the OpenAI API send, besides what browsers allow everybody.
 constexpr std::string_view kAllowedHeaders = "authorization, content-type, x-api-key, x-request-id, traceparent";
-constexpr std::string_view kExposedHeaders = "X-Request-Id, X-Ignored-Parameters, Retry-After, traceparent";
+constexpr std::string_view kExposedHeaders =
+    "X-Request-Id, X-Ignored-Parameters, X-Unenforced, Retry-After, traceparent";
 
 std::string lower(std::string_view text) {
   std::string out(text);

@@ -19,6 +19,8 @@ struct RequestRecord {
   std::string trace;                        // W3C trace context (traceparent) of the client, or empty
   std::string route;                        // "/v1/chat/completions", or "other"
   ErrorShape errors = ErrorShape::kOpenAi;  // of the API that the route belongs to
+  // What of a schema is not enforced, in the header X-Unenforced; empty: all of it is, or there is none.
+  std::string unenforced;
   std::string ignored;  // fields that had no effect, in the header X-Ignored-Parameters; empty: there were none
   std::string model;
   std::string finish;  // "stop", "length", ...; of several answers the first one's

@@ -103,6 +103,7 @@ Status load(const ServeOptions& o, std::string chat_template, std::shared_ptr<St
                           .kv_tokens = engine->options().kv_tokens,
                           .fingerprint = engine->fingerprint(),
                           .special_in_content = o.special_in_content,
+                          .grammars = o.grammars,
                           .tool_format = find_tool_format(o.tool_call_parser)};
   QUIRE_TRY(m.limits.sampling, default_sampling(o, *loaded).context("--generation-config"));
   if (m.names.empty()) m.names.push_back(std::filesystem::path(o.model).stem().string());

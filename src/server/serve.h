@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "constraint/grammar_cache.h"
 #include "engine/engine.h"
 #include "server/http_server.h"
 #include "server/protocol/generation_params.h"
@@ -34,6 +35,7 @@ struct ServeOptions {
   std::string notify_socket;  // of systemd
   EngineOptions engine;
   RequestLimits limits;
+  GrammarCacheOptions grammars;
   HttpServerOptions http;
   RequestPoolOptions pool;
   size_t max_queue = 256;

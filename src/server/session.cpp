@@ -302,6 +302,7 @@ Headers Session::common_headers() const {
   Headers h = {{"X-Request-Id", exchange_->record().id}};
   h.insert(h.end(), origin_headers_.begin(), origin_headers_.end());
   if (!exchange_->record().trace.empty()) h.emplace_back("traceparent", exchange_->record().trace);
+  if (!exchange_->record().unenforced.empty()) h.emplace_back("X-Unenforced", exchange_->record().unenforced);
   if (!exchange_->record().ignored.empty()) h.emplace_back("X-Ignored-Parameters", exchange_->record().ignored);
   return h;
 }

@@ -48,6 +48,7 @@ struct Batch {
   std::vector<SampleRow> rows;
   std::vector<int32_t> bias_ids, suppressed, counts, seen, seen_count;
   std::vector<int32_t> ids;  // of columns; empty: a column is its own token
+  std::vector<uint32_t> masks;
 
   Batch(Rng& rng, const LogitCase& kind, int n, int v) : vocab(v), stride((v + 3) / 4 * 4), batch_slots(n + 3) {
     logits.assign(static_cast<size_t>(n * stride), NAN);
@@ -97,6 +98,15 @@ struct Batch {
     for (const auto& [id, value] : biases) {
       bias_ids.push_back(id);
       bias_values.push_back(value);
+    }
+    if (sometimes()) {
+      const int64_t words = sample_mask_words(vocab);
+      p.mask = static_cast<int32_t>(static_cast<int64_t>(masks.size()) / words);
+      const int kind = integer(rng, 0, 9);  // of no token, of half of them, of few or of nearly all
+      for (int64_t i = 0; i < words; ++i) {
+        const auto bits = static_cast<uint32_t>(rng());
+        masks.push_back(kind == 0 ? 0 : kind < 5 ? bits : integer(rng, 0, 7) == 0 ? bits & bits >> 1 : ~0u);
+      }
     }
     if (integer(rng, 0, 9) == 0) p.flags |= kSampleIdle;
     if (integer(rng, 0, 9) == 0) p.flags |= kSampleTentative;
@@ -148,6 +158,7 @@ Results run(const Batch& b, const std::vector<int>& which) {
   DeviceBuffer<float> logits(gather(b, which)), bias_values(padded(b.bias_values)), logprobs(out.logprobs),
       top_logprobs(out.top_logprobs);
   DeviceBuffer<SampleRow> rows(rows_of(b, which));
+  DeviceBuffer<uint32_t> masks(padded(b.masks));
   DeviceBuffer<int32_t> bias_ids(padded(b.bias_ids)), suppressed(padded(b.suppressed)), counts(b.counts), seen(b.seen),
       seen_count(b.seen_count), ids(padded(b.ids)), tokens(out.tokens), top_ids(out.top_ids), top_count(out.top_count),
       ranks(out.ranks), sampled(out.sampled);
@@ -163,6 +174,7 @@ Results run(const Batch& b, const std::vector<int>& which) {
       .bias_values = bias_values.data(),
       .suppressed = suppressed.data(),
       .suppressed_count = static_cast<int32_t>(b.suppressed.size()),
+      .masks = masks.data(),
       .ids = b.ids.empty() ? nullptr : ids.data(),
       .history = {counts.data(), seen.data(), seen_count.data(), b.batch_slots, b.vocab, b.capacity()},
       .tokens = tokens.data(),
@@ -201,6 +213,7 @@ SampleArgs host_args(Batch& b, Results& out) {
           .bias_values = b.bias_values.data(),
           .suppressed = b.suppressed.data(),
           .suppressed_count = static_cast<int32_t>(b.suppressed.size()),
+          .masks = b.masks.empty() ? nullptr : b.masks.data(),
           .ids = b.ids.empty() ? nullptr : b.ids.data(),
           .history = {out.counts.data(), out.seen.data(), out.seen_count.data(), b.batch_slots, b.vocab, b.capacity()},
           .out = {make_tensor(out.tokens.data(), DType::kI32, {n}), make_tensor(out.logprobs.data(), DType::kF32, {n}),
@@ -337,7 +350,7 @@ TEST(CudaSampling, ColumnsWithIds) {
     b.ids = ids;
     b.suppressed.clear();
     for (SampleRow& row : b.rows) {
-      row.history = row.target = row.logprobs = -1;
+      row.history = row.target = row.logprobs = row.mask = -1;
       row.bias_count = 0;
       row.flags = 0;
     }

@@ -200,8 +200,8 @@ TEST_F(Anthropic, ErrorsHaveItsShape) {
   const Json image = {{"type", "image"}, {"source", Json::object()}};
   EXPECT_THAT(error_of({{"messages", {{{"role", "user"}, {"content", Json::array({image})}}}}}),
               HasSubstr("'messages[0].content[0].type' is 'image'"));
-  EXPECT_THAT(error_of({{"tool_choice", {{"type", "any"}}}, {"tools", {kTool}}}),
-              HasSubstr("'tool_choice' is not supported"));
+  EXPECT_THAT(error_of({{"tool_choice", {{"type", "tool"}, {"name", "other"}}}, {"tools", {kTool}}}),
+              HasSubstr("'tool_choice' names 'other', which is no tool of the request"));
   EXPECT_EQ(ask(server_->port(), post("/v1/messages", std::string_view("{"))).json()["type"], "error");
   EXPECT_EQ(ask(server_->port(), get("/v1/messages")).json()["error"]["type"], "invalid_request_error");
   EXPECT_EQ(messages({{"model", "other"}}).json()["error"]["type"], "not_found_error");

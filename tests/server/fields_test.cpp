@@ -100,10 +100,8 @@ TEST(UnknownFields, NullLeavesOut) {
 
 // A field that would change the text is not ignored.
 TEST(KnownFields, KeepTheirRefusalUnlessNeutral) {
-  for (const char* members :
-       {R"("best_of": 2)", R"("no_stop_trim": true)", R"("regex": "a")", R"("xtc_probability": 0.5)",
-        R"("response_format": {"type": "json_object"})", R"("tools": [{"type": "web_search"}])",
-        R"("bad_words": ["a"])", R"("functions": [{"name": "f"}])", R"("tool_choice": "required")"})
+  for (const char* members : {R"("best_of": 2)", R"("xtc_probability": 0.5)", R"("tools": [{"type": "web_search"}])",
+                              R"("functions": [{"name": "f"}])"})
     EXPECT_EQ(parse(members).error().code, "unsupported_parameter") << members;
   EXPECT_THAT(ignored(R"("best_of": 1, "no_stop_trim": false, "xtc_probability": 0, "bad_words": [],
                         "continue_final_message": false, "tools": [], "tool_choice": "auto", "mirostat": 0,

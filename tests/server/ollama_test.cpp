@@ -138,7 +138,7 @@ TEST_F(Ollama, ErrorsHaveItsShape) {
   const Reply r = send("/api/chat", {{"model", "other"}, {"messages", hi_}});
   EXPECT_EQ(r.status, 404);
   EXPECT_THAT(r.json()["error"].get<std::string>(), HasSubstr("the model 'other' does not exist"));
-  EXPECT_EQ(send("/api/chat", {{"model", "demo"}, {"messages", hi_}, {"format", "json"}}).status, 400);
+  EXPECT_EQ(send("/api/chat", {{"model", "demo"}, {"messages", hi_}, {"format", "xml"}}).status, 400);
   const Json image = {{{"role", "user"}, {"content", "hi"}, {"images", {"aaaa"}}}};
   EXPECT_THAT(send("/api/chat", {{"model", "demo"}, {"messages", image}}).json()["error"].get<std::string>(),
               HasSubstr("'messages[0].images' is not supported"));

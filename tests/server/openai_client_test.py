@@ -133,8 +133,8 @@ class OpenAiClient(unittest.TestCase):
         with self.assertRaises(openai.BadRequestError) as e:
             self.client.chat.completions.create(
                 model="demo", messages=STORY, tools=[{"type": "function", "function": {"name": "f"}}],
-                tool_choice="required")
-        self.assertEqual(e.exception.code, "unsupported_parameter")
+                tool_choice={"type": "function", "function": {"name": "g"}})
+        self.assertEqual(e.exception.code, "invalid_value")
         with self.assertRaises(openai.BadRequestError) as e:
             self.client.embeddings.create(model="demo", input="text", dimensions=7)
         self.assertEqual(e.exception.param, "dimensions")

@@ -199,8 +199,8 @@ TEST_F(Responses, WhatIsNotServedIsRefusedByName) {
   for (const auto& [more, says] :
        {std::pair{Json{{"previous_response_id", "resp_1"}}, "'previous_response_id' is not supported"},
         {Json{{"background", true}}, "'background' is not supported"},
-        {Json{{"text", {{"format", {{"type", "json_schema"}}}}}}, "'text.format' is not supported"},
-        {Json{{"tool_choice", "required"}}, "'tool_choice' is not supported"},
+        {Json{{"text", {{"format", {{"type", "json_schema"}}}}}}, "'response_format.json_schema.schema' is missing"},
+        {Json{{"tool_choice", "required"}}, "'tool_choice' asks for a call, but there are no tools"},
         {Json{{"input", {{{"type", "item_reference"}, {"id", "x"}}}}}, "'input[0]' refers to an item"},
         {Json{{"input", {{{"role", "user"}, {"content", {{{"type", "input_image"}}}}}}}}, "is 'input_image'"}}) {
     const Reply r = respond(more);

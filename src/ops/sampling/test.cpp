@@ -21,6 +21,9 @@ constexpr OnGpu<SampleArgs> kOnGpu{
       o.array(a.bias_ids, biases);
       o.array(a.bias_values, biases);
       o.array(a.suppressed, a.suppressed_count);
+      int64_t masks = 0;
+      for (int64_t r = 0; r < a.logits.dim(0); ++r) masks = std::max(masks, int64_t{a.rows[r].mask} + 1);
+      o.array(a.masks, masks * sample_mask_words(a.logits.dim(1)));
       if (a.ids != nullptr) o.array(a.ids, a.logits.dim(1));
       place_history(o, a.history);
       for (Tensor* t : {&a.logits, &a.out.tokens, &a.out.logprobs, &a.out.top_ids, &a.out.top_logprobs,
@@ -81,6 +84,7 @@ struct Batch {
   HistoryBuffers history;
   std::vector<int32_t> bias_ids, suppressed, drafts;
   std::vector<float> bias_values;
+  std::vector<uint32_t> masks;
 
   Batch(Rng& rng, const LogitCase& kind, int n, int tokens)
       : vocab(tokens),
@@ -113,6 +117,7 @@ struct Batch {
     row.bias_begin = static_cast<int32_t>(bias_ids.size());
     bias_ids.insert(bias_ids.end(), ids.begin(), ids.end());
     bias_values.insert(bias_values.end(), values.begin(), values.end());
+    if (rng.integer(0, 2) == 0) add_mask(rng, row);
     if (rng.integer(0, 4) == 0) {
       row.target = rng.integer(0, vocab - 1);
       row.logprobs = std::max(row.logprobs, 0);
@@ -129,6 +134,17 @@ struct Batch {
     for (const int32_t id : random_ids(rng, row.unnoted_count, vocab)) bias_ids.push_back(id), bias_values.push_back(0);
     row.drafts_count = rng.integer(0, kDrafts);
     row.drafts_begin = batch_slots + rng.integer(0, kDrafts - row.drafts_count);
+  }
+  // Of many tokens, of few, or of none.
+  void add_mask(Rng& rng, SampleRow& row) {
+    const int64_t words = sample_mask_words(vocab);
+    row.mask = static_cast<int32_t>(std::ssize(masks) / words);
+    const int kind = rng.integer(0, 9);
+    for (int64_t i = 0; i < words; ++i) {
+      const auto bits =
+          static_cast<uint32_t>(rng.integer(0, 0xffff)) << 16 | static_cast<uint32_t>(rng.integer(0, 0xffff));
+      masks.push_back(kind == 0 ? 0 : kind < 5 ? bits : rng.integer(0, 7) == 0 ? bits & bits >> 1 : ~0u);
+    }
   }
   bool idle(size_t r) const { return (rows[r].flags & kSampleIdle) != 0; }
   bool settles(size_t r) const { return (rows[r].flags & (kSampleIdle | kSampleTentative)) == 0; }
@@ -163,6 +179,7 @@ struct Call {
             .bias_values = batch.bias_values.data(),
             .suppressed = batch.suppressed.data(),
             .suppressed_count = static_cast<int32_t>(batch.suppressed.size()),
+            .masks = batch.masks.data(),
             .history = history.view(),
             .out = {tokens, logprobs, top_ids, top_logprobs, top_count, ranks, sampled}};
   }

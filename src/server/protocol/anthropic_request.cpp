@@ -2,7 +2,6 @@
 
 #include "gguf/metadata.h"
 #include "server/protocol/chat_body.h"
-#include "server/protocol/constraint.h"
 
 namespace quire::server {
 namespace {
@@ -58,6 +57,7 @@ class Reader {
   ApiStatus tools(const RequestLimits& limits);
   ApiStatus tool_choice();
   ApiStatus thinking(const RequestLimits& limits);
+  void output_format(Json& format);
 
  private:
   ApiStatus message(Json& m, const std::string& where);
@@ -219,12 +219,22 @@ ApiStatus Reader::tool_choice() {
   if (type == "none") {
     chat_.set("tool_choice", "none");
   } else if (type == "any" || type == "tool") {
-    ask_constraint(fields_, "tool_choice", "this server cannot make a model call a tool yet; use {\"type\": \"auto\"}");
+    chat_.set("tool_choice", type == "any"
+                                 ? Json("required")
+                                 : Json{{"type", "function"}, {"function", {{"name", choice->value("name", Json())}}}});
   } else if (type != "auto") {
     return bad_field("tool_choice.type", "invalid_value",
                      "'tool_choice.type' must be \"auto\", \"any\", \"tool\" or \"none\"");
   }
   return {};
+}
+
+// {"type": "json_schema", "schema": ...}, which is always enforced there.
+void Reader::output_format(Json& format) {
+  chat_.set("response_format", type_of(format) == "json_schema"
+                                   ? Json{{"type", "json_schema"},
+                                          {"json_schema", {{"strict", true}, {"schema", std::move(format["schema"])}}}}
+                                   : std::move(format));
 }
 
 // A template's switch: on, off, or how much.
@@ -234,8 +244,7 @@ ApiStatus Reader::thinking(const RequestLimits& limits) {
   Json effort;
   if (thinking != nullptr) effort = type_of(*thinking) == "disabled" ? "none" : "medium";
   if (config != nullptr && member(*config, "effort") != nullptr && effort != "none") effort = (*config)["effort"];
-  if (config != nullptr && member(*config, "format") != nullptr)
-    ask_constraint(fields_, "output_config.format", "structured output is not supported by this server yet");
+  if (config != nullptr && member(*config, "format") != nullptr) output_format((*config)["format"]);
   if (effort.is_null()) return {};
   if (limits.effort_variable.empty())
     fields_.note_ignored(thinking != nullptr ? "thinking" : "output_config");
@@ -264,8 +273,7 @@ ApiResult<ChatRequest> parse_anthropic_request(JsonDocument body, const RequestL
     f.ignore(name);
   f.refuse("mcp_servers", "this server calls no others", {Json::array()});
   f.refuse("container", "this server runs no code");
-  if (f.take("output_format") != nullptr)
-    ask_constraint(f, "output_format", "structured output is not supported by this server yet");
+  if (Json* format = f.take_object("output_format"); format != nullptr) reader.output_format(*format);
   if (!counts && !chat.has("max_tokens"))
     f.fail(bad_field("max_tokens", "missing_parameter", "'max_tokens' is missing"));
   QUIRE_TRY(JsonDocument converted, chat.take());

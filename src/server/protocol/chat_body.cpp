@@ -15,9 +15,26 @@ void ChatBody::pass(std::initializer_list<std::string_view> names) {
 }
 
 void ChatBody::pass_extensions() {
-  pass({"seed", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias",
-        "min_tokens", "stop_token_ids", "ignore_eos", "speculative", "skip_special_tokens", "priority", "cache_salt",
-        "chat_template_kwargs"});
+  pass({"seed",
+        "min_p",
+        "typical_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "logit_bias",
+        "min_tokens",
+        "stop_token_ids",
+        "ignore_eos",
+        "speculative",
+        "skip_special_tokens",
+        "priority",
+        "cache_salt",
+        "chat_template_kwargs",
+        "structured_outputs",
+        "grammar",
+        "allowed_token_ids",
+        "bad_words",
+        "include_stop_str_in_output"});
 }
 
 Json& ChatBody::add_message(std::string_view role) {

@@ -6,13 +6,11 @@ namespace quire::server {
 namespace {
 
 // The tools become part of the conversation: the template is given both.
-std::shared_ptr<const ToolSet> read_conversation_tools(Fields& f, const RequestLimits& limits, Conversation& c,
-                                                       bool& parallel) {
+ToolRequest read_conversation_tools(Fields& f, const RequestLimits& limits, Conversation& c) {
   ToolRequest t;
   read_tools(f, limits, t);
   c.tools = std::move(t.offered);
-  parallel = t.parallel;
-  return std::move(t.set);
+  return t;
 }
 
 void refuse_chat_fields(Fields& f) {
@@ -35,7 +33,10 @@ ApiResult<ChatRequest> parse_chat_request(JsonDocument body, const RequestLimits
   r.ignored.strict = limits.strict_parameters;
   Fields f(*body, r.ignored);
   read_conversation(f, limits, r.conversation);
-  r.tools = read_conversation_tools(f, limits, r.conversation, r.parallel_calls);
+  ToolRequest tools = read_conversation_tools(f, limits, r.conversation);
+  r.tools = std::move(tools.set);
+  r.parallel_calls = tools.parallel;
+  r.tool_choice = std::move(tools.choice);
   read_generation_params(f, limits, r.params);
   bool logprobs = false;
   int top = 0;
@@ -79,8 +80,7 @@ ApiResult<TokenizeRequest> parse_tokenize_request(JsonDocument body, const Reque
   if (messages != nullptr) {
     Conversation c;
     read_conversation(f, limits, c);
-    bool parallel = true;
-    read_conversation_tools(f, limits, c, parallel);
+    read_conversation_tools(f, limits, c);
     r.input = std::move(c);
     r.add_special = false;  // the template writes what the model wants
   } else {

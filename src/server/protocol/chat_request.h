@@ -8,6 +8,7 @@
 
 #include "server/protocol/conversation.h"
 #include "server/protocol/prompts.h"
+#include "server/protocol/tool_request.h"
 #include "server/tools/tool_set.h"
 
 namespace quire::server {
@@ -17,9 +18,10 @@ struct ChatRequest {
   GenerationParams params{};
   Conversation conversation{};
   std::shared_ptr<const ToolSet> tools{};  // which the model is told of; null: none
-  bool parallel_calls = true;              // more than one in an answer
-  std::string call_prefix = "call_";       // of the ids of calls
-  bool separate_reasoning = true;          // SGLang's name: reasoning stands apart from the content
+  ToolChoice tool_choice{};
+  bool parallel_calls = true;         // more than one in an answer
+  std::string call_prefix = "call_";  // of the ids of calls
+  bool separate_reasoning = true;     // SGLang's name: reasoning stands apart from the content
 };
 // `ignored`: fields of the body that this one was made of, and that had no effect.
 ApiResult<ChatRequest> parse_chat_request(JsonDocument body, const RequestLimits& limits, IgnoredFields ignored = {});

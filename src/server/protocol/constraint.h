@@ -1,18 +1,23 @@
-// The one place where a request's wish that its answer have a certain form arrives: a JSON schema, a grammar, a call
-// that must be made. Nothing here can hold a model to it. A client that insists is refused by name, because an answer
-// without the effect would be taken for one with it; one that does not is served as if it had not asked.
+// The wish that an answer have a certain form: a JSON schema, a regular expression, a grammar. Several servers have
+// names for it; here they become one.
 #pragma once
 
-#include <string_view>
+#include <optional>
+#include <string>
 
+#include "constraint/grammar.h"
 #include "server/protocol/fields.h"
 
 namespace quire::server {
 
-// `field`: as `f` names it; `what`: of the wish, for the message.
-void ask_constraint(Fields& f, std::string_view field, std::string_view what);
+struct AskedForm {
+  GrammarSpec spec;     // of a schema: its text as the client wrote it
+  bool strict = false;  // what of a schema cannot be enforced is refused; otherwise the client is told of it
+  std::string field;    // that asks for it
+};
 
-// Takes "response_format", "structured_outputs", "guided_*", "grammar" and their kin out of a body.
-void read_constraints(Fields& f);
+// Takes "response_format", "structured_outputs", "guided_*", "grammar" and their kin out of a body. More than one is an
+// error. `max_bytes`: of what is asked for, as text.
+std::optional<AskedForm> read_form(Fields& f, size_t max_bytes);
 
 }  // namespace quire::server

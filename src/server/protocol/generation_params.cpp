@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <limits>
-#include "server/protocol/constraint.h"
 
 namespace quire::server {
 namespace {
@@ -62,15 +61,10 @@ void read_stream(Fields& f, GenerationParams& p) {
 // Known from OpenAI, vLLM, SGLang and llama.cpp, and not served here. A field that would change the text is refused: an
 // answer without its effect would be taken for one with it.
 void refuse_the_rest(Fields& f) {
-  read_constraints(f);
   constexpr std::string_view kSampler = "this sampler does not exist here";
   f.refuse("best_of", "only as many answers as 'n' are computed", {1});
   f.refuse("use_beam_search", "there is no beam search", {false});
   f.refuse("length_penalty", "there is no beam search", {1, 1.0});
-  for (const char* name : {"include_stop_str_in_output", "no_stop_trim"})
-    f.refuse(name, "stop texts are never part of the output", {false});
-  f.refuse("allowed_token_ids", "use 'logit_bias'", {Json::array()});
-  f.refuse("bad_words", "use 'logit_bias'", {Json::array()});
   f.refuse("spaces_between_special_tokens", "special tokens are written as they are", {true});
   f.refuse("return_token_ids", "use /tokenize", {false});
   f.refuse("return_tokens_as_token_ids", "tokens are written as their text", {false});
@@ -101,7 +95,13 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
   read_sampling(f, limits, p);
   f.texts("stop", p.stop, static_cast<size_t>(limits.max_stops), static_cast<size_t>(limits.max_stop_bytes));
   f.tokens("stop_token_ids", p.stop_tokens, static_cast<size_t>(limits.max_stops), limits.vocab);
+  for (const char* name : {"include_stop_str_in_output", "no_stop_trim"}) f.boolean(name, p.include_stop);
   f.boolean("ignore_eos", p.ignore_eos);
+  p.form = read_form(f, limits.max_schema_bytes);
+  f.tokens("allowed_token_ids", p.allowed_tokens, static_cast<size_t>(std::max<int64_t>(limits.vocab, 1)),
+           limits.vocab);
+  f.texts("bad_words", p.bad_words, static_cast<size_t>(limits.max_logit_bias),
+          static_cast<size_t>(limits.max_stop_bytes));
   f.boolean("speculative", p.speculative);
   f.integer("prompt_logprobs", p.prompt_logprobs, 0, limits.max_logprobs);
   if (p.stream && p.prompt_logprobs >= 0)

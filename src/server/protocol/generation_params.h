@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/sampling/sampling.h"
+#include "server/protocol/constraint.h"
 #include "server/protocol/fields.h"
 #include "tokenizer/chat_template.h"
 
@@ -36,7 +37,7 @@ struct RequestLimits {
   // The variable of the chat template that "reasoning_effort" sets; empty: the template has none. Filled in.
   std::string effort_variable;
   size_t max_tools = 512;                     // of one request
-  size_t max_schema_bytes = size_t{1} << 20;  // of its tools as JSON text
+  size_t max_schema_bytes = size_t{1} << 20;  // of its tools as JSON text, and of a schema or grammar
   size_t max_call_bytes = size_t{1} << 20;    // of one call that a model writes
   bool template_tools = false;                // the chat template knows tools. Filled in
   CallArguments call_arguments;               // what it takes. Filled in
@@ -61,7 +62,11 @@ struct GenerationParams {
       truncate_prompt;       // to so many of the prompt's last tokens; -1: to what the context has room for
   int prompt_logprobs = -1;  // of the prompt's tokens: -1, or the number of alternatives
   std::vector<std::string> stop;
+  bool include_stop = false;  // stop texts are part of the answer
   std::vector<TokenId> stop_tokens;
+  std::optional<AskedForm> form;        // that the answer must have
+  std::vector<TokenId> allowed_tokens;  // of which it must be made; empty: any
+  std::vector<std::string> bad_words;   // that must not be in it
   bool ignore_eos = false;
   bool speculative = true;  // tokens may be drafted, which changes none
   bool skip_special_tokens = true;

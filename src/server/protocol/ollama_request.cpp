@@ -1,7 +1,6 @@
 #include "server/protocol/ollama_request.h"
 
 #include "server/protocol/chat_body.h"
-#include "server/protocol/constraint.h"
 
 namespace quire::server {
 namespace {
@@ -58,9 +57,11 @@ ApiStatus pass_common(Fields& f, const RequestLimits& limits, ChatBody& chat) {
   f.boolean("stream", stream);
   chat.set("stream", stream);
   f.ignore("keep_alive");  // the model stays as long as the server
-  const Json* format = f.take("format");
-  if (format != nullptr && *format != "")
-    ask_constraint(f, "format", "structured output is not supported by this server yet");
+  Json* format = f.take("format");
+  if (format != nullptr && *format == "json")
+    chat.set("response_format", {{"type", "json_object"}});
+  else if (format != nullptr && *format != "")
+    chat.set("response_format", {{"type", "json_object"}, {"schema", std::move(*format)}});
   for (const char* name : {"logprobs", "top_logprobs", "truncate", "shift"})
     f.unserved(name, "this API has it here in no answer", {false, true, 0});
   return {};

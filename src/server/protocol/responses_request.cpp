@@ -2,12 +2,9 @@
 
 #include "gguf/metadata.h"
 #include "server/protocol/chat_body.h"
-#include "server/protocol/constraint.h"
 
 namespace quire::server {
 namespace {
-
-constexpr std::string_view kGuided = "structured output is not supported by this server yet";
 
 ApiError wrong_type(const std::string& field, std::string_view expected, const Json& found) {
   return bad_field(field, "invalid_type", "'{}' must be {}, not {}", field, expected, json_kind(found));
@@ -49,6 +46,7 @@ class Reader {
   ApiStatus input();
   ApiStatus tools();
   ApiStatus tool_choice();
+  void text_format(const Json& format);
   ApiStatus text_and_reasoning(const RequestLimits& limits);
 
  private:
@@ -194,8 +192,17 @@ ApiStatus Reader::tool_choice() {
   if (*choice == "none")
     chat_.set("tool_choice", "none");
   else
-    ask_constraint(fields_, "tool_choice", "this server cannot make a model call a tool yet; use \"auto\"");
+    chat_.set("tool_choice", *choice);
   return {};
+}
+
+// As a chat completion has it: the name, the schema and "strict" stand in an object of their own there.
+void Reader::text_format(const Json& format) {
+  echo_.fields["text"]["format"] = format;
+  if (text_at(format, "type") != "json_schema") return chat_.set("response_format", format);
+  Json inner = format;
+  inner.erase("type");
+  chat_.set("response_format", {{"type", "json_schema"}, {"json_schema", std::move(inner)}});
 }
 
 ApiStatus Reader::text_and_reasoning(const RequestLimits& limits) {
@@ -203,8 +210,7 @@ ApiStatus Reader::text_and_reasoning(const RequestLimits& limits) {
   echo_.fields["text"] = {{"format", {{"type", "text"}}}};
   if (text != nullptr) {
     const auto format = text->find("format");
-    if (format != text->end() && format->is_object() && text_at(*format, "type") != "text")
-      ask_constraint(fields_, "text.format", kGuided);
+    if (format != text->end() && format->is_object() && text_at(*format, "type") != "text") text_format(*format);
     if (const std::string v = text_at(*text, "verbosity"); !v.empty() && v != "medium")
       fields_.note_ignored("text.verbosity");
   }

@@ -1,13 +1,9 @@
 #include "server/protocol/tool_request.h"
 
 #include "gguf/metadata.h"
-#include "server/protocol/constraint.h"
 
 namespace quire::server {
 namespace {
-
-constexpr std::string_view kStrict = "this server cannot hold a model to a schema yet; leave it out, or say false";
-constexpr std::string_view kChoice = "this server cannot make a model call a tool yet; use \"auto\"";
 
 // One tool; `where`: "tools[0]".
 ApiResult<Tool> read_tool(const Json& tool, const std::string& where) {
@@ -40,15 +36,28 @@ bool is_strict(const Json& tool) {
   return function.contains("strict") && function["strict"] == true;
 }
 
-// Whether the model may call at all.
-bool read_choice(Fields& f, const char* name) {
+// Whether the model may call at all. A choice that no call satisfies is found out when the tools are known.
+bool read_choice(Fields& f, const char* name, ToolChoice& to) {
   const Json* choice = f.take(name);
   if (choice == nullptr || *choice == "auto") return true;
   if (*choice == "none") return false;
-  if (*choice == "required" || choice->is_object())
-    ask_constraint(f, name, kChoice);
-  else
-    f.fail(bad_field(name, "invalid_value", "'{}' must be \"auto\", \"none\", \"required\" or an object", name));
+  if (*choice == "required" || *choice == "any") {
+    to.required = true;
+    return true;
+  }
+  const auto wrong = [&] {
+    f.fail(bad_field(name, "invalid_value",
+                     "'{}' must be \"auto\", \"none\", \"required\" or {{\"type\": \"function\", \"function\": "
+                     "{{\"name\": ...}}}}",
+                     name));
+    return true;
+  };
+  if (!choice->is_object()) return wrong();
+  const auto function = choice->find("function");
+  const Json& named = function == choice->end() ? *choice : *function;
+  const auto at = named.is_object() ? named.find("name") : named.end();
+  if (!named.is_object() || at == named.end() || !at->is_string()) return wrong();
+  to = {true, at->get<std::string>()};
   return true;
 }
 
@@ -68,7 +77,7 @@ void offer_tools(Fields& f, std::string_view name, Json tools, const RequestLimi
     const std::string where = fmt::format("{}[{}]", field, i);
     ApiResult<Tool> read = read_tool(tool, where);
     if (!read.ok()) return f.fail(read.take_error());
-    if (is_strict(tool)) return ask_constraint(f, fmt::format("{}[{}].function.strict", name, i), kStrict);
+    read->strict = is_strict(tool);
     bytes += dump(tool).size();
     set->add(std::move(*read));
   }
@@ -85,7 +94,7 @@ void offer_tools(Fields& f, std::string_view name, Json tools, const RequestLimi
 
 void read_tools(Fields& f, const RequestLimits& limits, ToolRequest& t) {
   f.boolean("parallel_tool_calls", t.parallel);
-  const bool may_call = read_choice(f, "tool_choice");
+  const bool may_call = read_choice(f, "tool_choice", t.choice);
   Json* tools = f.take("tools");
   if (tools != nullptr && !tools->is_array())
     return f.fail(bad_field("tools", "invalid_type", "'tools' must be an array, not {}", json_kind(*tools)));
@@ -95,7 +104,16 @@ void read_tools(Fields& f, const RequestLimits& limits, ToolRequest& t) {
   const Json* older = f.take("function_call");
   const Json* functions = f.take("functions");
   const bool ruled_out = older != nullptr && *older == "none";
-  if (older != nullptr && !ruled_out && *older != "auto") ask_constraint(f, "function_call", "use 'tool_choice'");
+  if (older != nullptr && !ruled_out && *older != "auto")
+    f.fail(bad_field("function_call", "unsupported_parameter", "'function_call' is not supported: use 'tool_choice'"));
+  if (t.choice.required && !f.failed()) {
+    if (t.set == nullptr || t.set->empty())
+      return f.fail(bad_field("tool_choice", "invalid_value", "'tool_choice' asks for a call, but there are no tools{}",
+                              t.set == nullptr && tools != nullptr ? " that this model's chat template knows" : ""));
+    if (!t.choice.name.empty() && t.set->find(t.choice.name) == nullptr)
+      return f.fail(bad_field("tool_choice", "invalid_value", "'tool_choice' names {}, which is no tool of the request",
+                              gguf::printable(t.choice.name.substr(0, kMaxToolName))));
+  }
   if (functions == nullptr || functions->empty()) return;
   if (ruled_out) return f.note_ignored("functions");
   f.fail(bad_field("functions", "unsupported_parameter", "'functions' is not supported: use 'tools'"));

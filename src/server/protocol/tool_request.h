@@ -9,12 +9,19 @@
 
 namespace quire::server {
 
+// Whether the model must call a tool.
+struct ToolChoice {
+  bool required = false;
+  std::string name;  // of the one that it must call; empty: any
+};
+
 struct ToolRequest {
   // As the chat template gets them: [{"type": "function", "function": {"name", "description", "parameters"}}], with
   // whatever else the client wrote. null: the model is told of none.
   JsonDocument offered;
   std::shared_ptr<const ToolSet> set;  // null: none
   bool parallel = true;                // more than one call in an answer
+  ToolChoice choice;
 };
 
 // Checks tools of this form, and gives them to `t`. Errors, which are kept in `f`, name the field `name`. Where the

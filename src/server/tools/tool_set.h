@@ -1,6 +1,7 @@
 // The tools that a request offers, and what their schemas say of arguments.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@ namespace quire::server {
 struct Tool {
   std::string name;
   Json parameters;      // JSON schema of the arguments, an object; null: nothing is said
+  bool strict = false;  // its arguments must obey the schema
   bool custom = false;  // takes one text, its argument "input", instead of an object
 };
 
@@ -21,6 +23,7 @@ class ToolSet {
   bool empty() const { return tools_.empty(); }
   size_t size() const { return tools_.size(); }
   const Tool* find(std::string_view name) const;
+  std::span<const Tool> all() const { return tools_; }
 
  private:
   std::vector<Tool> tools_;

@@ -1,0 +1,21 @@
+// Where references within a schema lead. Internal to the gate.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "constraint/schema_merge.h"
+
+namespace quire::schema {
+
+// What is thrown within the gate, and caught at its end: why a schema is refused.
+struct Refused {
+  std::string why;
+};
+
+// The schema that "#" or "#/a/b" leads to; Refused where it leads nowhere.
+const Json& resolve(const Json& root, const std::string& uri);
+// A step of such a path, as messages show it.
+std::string pointer_step(std::string_view step);
+
+}  // namespace quire::schema

@@ -1,0 +1,121 @@
+// The gate: what it rewrites, what it tells, what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "constraint/schema_gate.h"
+#include "constraint/string_pattern.h"
+
+namespace quire::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Json = nlohmann::ordered_json;
+
+GatedSchema gate(const char* schema) {
+  auto gated = gate_schema(Json::parse(schema));
+  EXPECT_TRUE(gated.ok()) << (gated.ok() ? "" : gated.error().message);
+  return gated.ok() ? *gated : GatedSchema{};
+}
+std::string refusal(const char* schema) {
+  const auto gated = gate_schema(Json::parse(schema));
+  return gated.ok() ? "" : gated.error().message;
+}
+
+TEST(SchemaGate, PlainSchemasStayAsTheyAre) {
+  const char* const schema =
+      R"({"type":"object","properties":{"a":{"type":"string"},"b":{"type":"array","items":{"type":"integer"}}},)"
+      R"("required":["a"],"additionalProperties":false})";
+  const GatedSchema g = gate(schema);
+  EXPECT_EQ(Json::parse(g.text), Json::parse(schema));
+  EXPECT_THAT(g.unenforced, IsEmpty());
+}
+
+TEST(SchemaGate, PartsOfAllOfBecomeOne) {
+  const GatedSchema g = gate(R"({"allOf":[{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]},
+      {"properties":{"b":{"type":"integer"}},"required":["b"]}],"additionalProperties":true})");
+  const Json out = Json::parse(g.text);
+  EXPECT_EQ(out["properties"].size(), 2u);
+  EXPECT_EQ(out["required"], Json({"a", "b"}));
+  EXPECT_THAT(g.unenforced, IsEmpty());
+}
+
+TEST(SchemaGate, WhatStandsBesideAnyOfIsPartOfEachOption) {
+  const Json out = Json::parse(gate(R"({"type":"object","properties":{"k":{"type":"string"}},"required":["k"],
+      "anyOf":[{"properties":{"a":{"type":"null"}},"required":["a"]},{"required":["b"]}]})")
+                                   .text);
+  ASSERT_EQ(out["anyOf"].size(), 2u) << out;
+  EXPECT_EQ(out["anyOf"][0]["required"], Json({"k", "a"}));
+  EXPECT_EQ(out["anyOf"][1]["required"], Json({"k", "b"}));
+}
+
+TEST(SchemaGate, ValuesAreThoseThatTheirTypeHas) {
+  EXPECT_EQ(Json::parse(gate(R"({"type":"string","enum":["a",1,null,"b"]})").text), Json({{"enum", {"a", "b"}}}));
+  EXPECT_EQ(Json::parse(gate(R"({"enum":[1,5,9],"minimum":4,"maximum":6})").text), Json({{"const", 5}}));
+}
+
+TEST(SchemaGate, ReferencesAreFollowed) {
+  const GatedSchema g = gate(R"({"$ref":"#/definitions/a~1b","definitions":{"a/b":{"type":"object","properties":
+      {"next":{"$ref":"#"}}}}})");
+  EXPECT_THAT(g.text, HasSubstr("$defs"));
+  EXPECT_THAT(refusal(R"({"$ref":"#/nowhere"})"), HasSubstr("which does not exist"));
+  EXPECT_THAT(refusal(R"({"$ref":"other.json"})"), HasSubstr("only references within the schema"));
+}
+
+TEST(SchemaGate, WhatIsNotEnforcedIsTold) {
+  const auto told = [](const char* schema) { return gate(schema).unenforced; };
+  EXPECT_THAT(told(R"({"type":"array","uniqueItems":true})"), ElementsAre("#: 'uniqueItems' is not enforced"));
+  EXPECT_THAT(told(R"({"type":"object","properties":{"a":{"type":"string","not":{"const":"x"}}}})"),
+              ElementsAre("#/properties/a: 'not' is not enforced"));
+  EXPECT_THAT(told(R"({"type":"array","contains":{"type":"string"}})"), ElementsAre(HasSubstr("'contains'")));
+  EXPECT_THAT(told(R"({"type":"number","multipleOf":0.01})"), ElementsAre(HasSubstr("'multipleOf'")));
+  EXPECT_THAT(told(R"({"type":"string","format":"iri"})"), ElementsAre(HasSubstr("'format' iri")));
+  EXPECT_THAT(told(R"({"type":"string","pattern":"^(a|b)+$","minLength":3})"), ElementsAre(HasSubstr("'minLength'")));
+  EXPECT_THAT(told(R"({"type":"string","pattern":"^[a-z]+$","minLength":3,"maxLength":9})"), IsEmpty());
+  EXPECT_THAT(told(R"({"if":{"required":["a"]},"then":{"required":["b"]}})"), ElementsAre(HasSubstr("'if'")));
+}
+
+TEST(SchemaGate, WhatCannotBeIsRefused) {
+  EXPECT_THAT(refusal("false"), HasSubstr("nothing can satisfy it"));
+  EXPECT_THAT(refusal(R"({"allOf":[{"type":"string"},{"type":"integer"}]})"), HasSubstr("nothing can satisfy it"));
+  EXPECT_THAT(refusal(R"({"type":"strange"})"), HasSubstr("there is no type"));
+  EXPECT_THAT(refusal(R"({"anyOf":5})"), HasSubstr("'anyOf' must be an array"));
+  EXPECT_THAT(refusal(R"({"type":"object","properties":5})"), HasSubstr("'properties' must be an object"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("must be an object"));
+}
+
+TEST(SchemaGate, HostileSchemasEnd) {
+  std::string deep = "{}";
+  for (int i = 0; i < 2000; ++i) deep = R"({"allOf":[)" + deep + "]}";
+  EXPECT_THAT(refusal(deep.c_str()), HasSubstr("nested too deeply"));
+  // Each definition asks for the next one twice.
+  std::string wide = R"({"$ref":"#/$defs/d0","$defs":{)";
+  for (int i = 0; i < 40; ++i)
+    wide += fmt::format(
+        R"("d{0}":{{"allOf":[{{"$ref":"#/$defs/d{1}"}},{{"$ref":"#/$defs/d{1}"}},{{"minimum":{0}}}]}},)", i, i + 1);
+  wide += R"("d40":{"anyOf":[{"type":"integer"},{"type":"string"}]}}})";
+  for (const std::string& schema :
+       {wide, std::string(R"({"$ref":"#/$defs/a","$defs":{"a":{"allOf":[{"$ref":"#/$defs/a"},{"minimum":1}]}}})"),
+        std::string(R"({"$ref":"#"})")}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto gated = gate_schema(Json::parse(schema));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+    if (gated.ok()) {
+      EXPECT_LT(gated->text.size(), 1u << 20);
+    }
+  }
+}
+
+TEST(StringPattern, LengthsBecomePartOfThePattern) {
+  EXPECT_EQ(pattern_of_length("^[a-z]+$", 3, 9), "^[a-z]{3,9}$");
+  EXPECT_EQ(pattern_of_length("^[a-z][a-z0-9-]*$", 1, 63), "^[a-z][a-z0-9-]{0,62}$");
+  EXPECT_EQ(pattern_of_length("^\\d*$", 2, std::nullopt), "^\\d{2,}$");
+  EXPECT_EQ(pattern_of_length("^(a|b)*$", 2, 3), std::nullopt);
+  EXPECT_EQ(pattern_of_length("a+", 2, 3), std::nullopt);
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,211 @@
+// Constrained output over HTTP: every name that clients have for it, what is refused and how, and what is told of what
+// is not enforced.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "server/client.h"
+#include "server/demo_server.h"
+
+namespace quire::test {
+namespace {
+
+using testing::HasSubstr;
+
+const Json kPerson = Json::parse(R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
+    "age": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["name", "age"],
+    "additionalProperties": false})");
+const Json kMessages = Json::parse(R"([{"role": "user", "content": "Tell me about a fox."}])");
+const Json kWeather = Json::parse(R"({"type": "function", "function": {"name": "get_weather", "parameters":
+    {"type": "object", "properties": {"city": {"type": "string", "maxLength": 10}, "days": {"type": "integer",
+    "minimum": 1, "maximum": 9}}, "required": ["city", "days"], "additionalProperties": false}}})");
+
+class Constrained : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_grammars()) GTEST_SKIP() << "built without XGrammar";
+  }
+  static Reply chat(const Json& more, int seed = 1) {
+    Json body = {{"messages", kMessages}, {"max_tokens", 300}, {"seed", seed}};
+    body.update(more);
+    return ask(demo_server().port(), post("/v1/chat/completions", body));
+  }
+  static std::string content(const Json& more, int seed = 1) {
+    const Reply r = chat(more, seed);
+    EXPECT_EQ(r.status, 200) << r.body;
+    if (r.status != 200) return "";
+    EXPECT_EQ(r.json()["choices"][0]["finish_reason"], "stop") << r.body;
+    return r.json()["choices"][0]["message"]["content"].get<std::string>();
+  }
+  static void expect_person(const std::string& text) {
+    const Json person = Json::parse(text, nullptr, false);
+    ASSERT_TRUE(person.is_object()) << text;
+    EXPECT_EQ(person.size(), 2u) << text;
+    EXPECT_TRUE(person["name"].is_string()) << text;
+    ASSERT_TRUE(person["age"].is_number_integer()) << text;
+    EXPECT_LE(person["age"].get<int>(), 99);
+  }
+};
+
+TEST_F(Constrained, SchemasByEveryName) {
+  const Json strict = {{"type", "json_schema"},
+                       {"json_schema", {{"name", "person"}, {"strict", true}, {"schema", kPerson}}}};
+  for (const Json& more :
+       {Json{{"response_format", strict}}, Json{{"response_format", {{"type", "json_object"}, {"schema", kPerson}}}},
+        Json{{"structured_outputs", {{"json", kPerson}}}}, Json{{"structured_outputs", {{"json", kPerson.dump()}}}},
+        Json{{"guided_json", kPerson}}, Json{{"json_schema", kPerson}}})
+    for (const int seed : {1, 2, 3}) expect_person(content(more, seed));
+}
+
+TEST_F(Constrained, GrammarsByEveryName) {
+  const auto matches = [](const std::string& text, const char* pattern) {
+    EXPECT_TRUE(std::regex_match(text, std::regex(pattern))) << text;
+  };
+  for (const char* name : {"guided_regex", "regex"})
+    matches(content({{name, "[0-9]{3}-[0-9]{4}"}}), "[0-9]{3}-[0-9]{4}");
+  matches(content({{"structured_outputs", {{"regex", "ab+c"}}}}), "ab+c");
+  matches(content({{"guided_choice", {"red", "green", "re\"d\n"}}}), "red|green|re\"d\n");
+  matches(content({{"structured_outputs", {{"choice", {"red", "green"}}}}}), "red|green");
+  for (const char* name : {"guided_grammar", "grammar", "ebnf"})
+    matches(content({{name, "root ::= \"yes\" | \"no, \" [a-z]{2,5} \".\""}}), "yes|no, [a-z]{2,5}\\.");
+  const Json tag = Json::parse(R"({"type": "structural_tag", "format": {"type": "tag", "begin": "<a>",
+      "content": {"type": "json_schema", "json_schema": {"type": "integer"}}, "end": "</a>"}})");
+  matches(content({{"response_format", tag}}), "<a>-?[0-9]+</a>");
+  matches(content({{"structured_outputs", {{"structural_tag", tag.dump()}}}}), "<a>-?[0-9]+</a>");
+}
+
+TEST_F(Constrained, OtherApis) {
+  const uint16_t port = demo_server().port();
+  const Json completion = {{"prompt", "A person: "}, {"max_tokens", 300}, {"seed", 3}, {"guided_json", kPerson}};
+  Reply r = ask(port, post("/v1/completions", completion));
+  ASSERT_EQ(r.status, 200) << r.body;
+  expect_person(r.json()["choices"][0]["text"].get<std::string>());
+  const Json options = {{"num_predict", 300}, {"seed", 5}};
+  r = ask(port, post("/api/chat",
+                     Json{{"messages", kMessages}, {"stream", false}, {"format", kPerson}, {"options", options}}));
+  ASSERT_EQ(r.status, 200) << r.body;
+  expect_person(r.json()["message"]["content"].get<std::string>());
+  r = ask(port, post("/v1/responses",
+                     Json{{"input", "hi"},
+                          {"max_output_tokens", 300},
+                          {"text", {{"format", {{"type", "json_schema"}, {"name", "p"}, {"schema", kPerson}}}}}}));
+  ASSERT_EQ(r.status, 200) << r.body;
+  EXPECT_THAT(r.body, HasSubstr("age"));
+  r = ask(port, post("/v1/messages", Json{{"messages", kMessages},
+                                          {"max_tokens", 300},
+                                          {"output_format", {{"type", "json_schema"}, {"schema", kPerson}}}}));
+  ASSERT_EQ(r.status, 200) << r.body;
+  expect_person(r.json()["content"][0]["text"].get<std::string>());
+}
+
+TEST_F(Constrained, WhatIsNotEnforcedIsToldOrRefused) {
+  const Json schema = {{"type", "array"},
+                       {"items", {{"type", "integer"}, {"maximum", 9}, {"minimum", 0}}},
+                       {"maxItems", 3},
+                       {"uniqueItems", true}};
+  const auto format = [&](bool strict) {
+    return Json{{"response_format",
+                 {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"strict", strict}, {"schema", schema}}}}}};
+  };
+  const Reply refused = chat(format(true));
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.error(), HasSubstr("'uniqueItems' is not enforced"));
+  const Reply told = chat(format(false));
+  EXPECT_EQ(told.status, 200) << told.body;
+  EXPECT_THAT(told.header("X-Unenforced"), HasSubstr("'uniqueItems' is not enforced"));
+  EXPECT_EQ(chat({{"guided_json", kPerson}}).header("X-Unenforced"), "");
+}
+
+TEST_F(Constrained, WhatIsNoGrammarIsRefused) {
+  for (const auto& [more, says] :
+       {std::pair{Json{{"guided_regex", "(("}}, "the regular expression cannot be used"},
+        {Json{{"grammar", "root = 5"}}, "the grammar cannot be used"},
+        {Json{{"guided_json", {{"type", "strange"}}}}, "there is no type \"strange\""},
+        {Json{{"guided_json", {{"$ref", "#/nowhere"}}}}, "which does not exist"},
+        {Json{{"guided_json", {{"$ref", "https://example.com/schema"}}}}, "only references within the schema"},
+        {Json{{"guided_json", {{"type", "string"}, {"enum", {1}}}}}, "nothing can satisfy it"},
+        {Json{{"structured_outputs", {{"structural_tag", "{}"}}}}, "the structural tag cannot be used"},
+        {Json{{"tools", {kWeather}}, {"tool_choice", "required"}, {"guided_regex", "a"}},
+         "excludes a 'tool_choice'"}}) {
+    const Reply r = chat(more);
+    EXPECT_EQ(r.status, 400) << more;
+    EXPECT_THAT(r.error(), HasSubstr(says));
+  }
+}
+
+TEST_F(Constrained, WhatExplodesIsRefusedAndNothingStalls) {
+  for (const Json& more : {Json{{"guided_regex", "(a|b|c){1,3000}(d{1,3000}|e{1,3000}){1,300}"}},
+                           Json{{"guided_regex", "(.*a){40}.{200}"}},
+                           Json{{"guided_json", {{"type", "integer"}, {"multipleOf", 999999999}}}}}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Reply r = chat({{"max_tokens", 4}, {more.begin().key(), more.begin().value()}});
+    EXPECT_THAT(r.status, testing::AnyOf(200, 400)) << r.body;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << more;
+  }
+  Json choices = Json::array();
+  for (int i = 0; i < 10000; ++i) choices.push_back(fmt::format("option {}", i));
+  EXPECT_THAT(content({{"guided_choice", choices}}), testing::StartsWith("option "));
+  EXPECT_THAT(content({{"guided_json", {{"enum", choices}}}}), testing::StartsWith("\"option "));
+}
+
+TEST_F(Constrained, CallsThatMustBe) {
+  for (const Json& choice : {Json("required"), Json{{"type", "function"}, {"function", {{"name", "get_weather"}}}}})
+    for (const int seed : {1, 2, 3}) {
+      const Reply r = chat({{"tools", {kWeather}}, {"tool_choice", choice}, {"parallel_tool_calls", false}}, seed);
+      ASSERT_EQ(r.status, 200) << r.body;
+      const Json answer = r.json()["choices"][0];
+      EXPECT_EQ(answer["finish_reason"], "tool_calls") << r.body;
+      ASSERT_EQ(answer["message"]["tool_calls"].size(), 1u) << r.body;
+      const Json& call = answer["message"]["tool_calls"][0]["function"];
+      EXPECT_EQ(call["name"], "get_weather");
+      const Json arguments = Json::parse(call["arguments"].get<std::string>(), nullptr, false);
+      ASSERT_TRUE(arguments.is_object()) << r.body;
+      EXPECT_TRUE(arguments["city"].is_string()) << r.body;
+      EXPECT_TRUE(arguments["days"].is_number_integer()) << r.body;
+    }
+  const Json tool = {
+      {"name", "f"},
+      {"input_schema", {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}}}};
+  const Reply r =
+      ask(demo_server().port(),
+          post("/v1/messages", Json{{"messages", kMessages},
+                                    {"max_tokens", 100},
+                                    {"tools", {tool}},
+                                    {"tool_choice", {{"type", "any"}, {"disable_parallel_tool_use", true}}}}));
+  ASSERT_EQ(r.status, 200) << r.body;
+  EXPECT_EQ(r.json()["stop_reason"], "tool_use") << r.body;
+}
+
+TEST_F(Constrained, StrictToolsDoNotHinderText) {
+  Json strict = kWeather;
+  strict["function"]["strict"] = true;
+  EXPECT_FALSE(content({{"tools", {strict}}, {"temperature", 0}}).empty());
+  strict["function"]["parameters"]["properties"]["city"]["not"] = {{"const", "Rome"}};
+  const Reply r = chat({{"tools", {strict}}});
+  EXPECT_EQ(r.status, 400) << r.body;
+  EXPECT_THAT(r.error(), HasSubstr("'not' is not enforced"));
+}
+
+TEST_F(Constrained, TokensWordsAndStops) {
+  const std::string free = content({{"temperature", 0}});
+  const std::string word = free.substr(free.find(' ') + 1, free.find(' ', free.find(' ') + 1) - free.find(' ') - 1);
+  EXPECT_EQ(content({{"temperature", 0}, {"bad_words", {word}}}).find(" " + word + " "), std::string::npos) << word;
+  const std::string cut = content({{"temperature", 0}, {"stop", {word}}});
+  EXPECT_EQ(content({{"temperature", 0}, {"stop", {word}}, {"include_stop_str_in_output", true}}), cut + word);
+  const Reply r = chat({{"allowed_token_ids", {100, 101, 102}}, {"max_tokens", 8}});
+  ASSERT_EQ(r.status, 200) << r.body;
+  EXPECT_EQ(r.json()["usage"]["completion_tokens"], 8);
+}
+
+TEST_F(Constrained, AnswersCountAndMetricsTell) {
+  const Reply r = chat({{"n", 3}, {"guided_json", kPerson}, {"logprobs", true}, {"top_logprobs", 2}});
+  ASSERT_EQ(r.status, 200) << r.body;
+  ASSERT_EQ(r.json()["choices"].size(), 3u);
+  for (const Json& choice : r.json()["choices"]) expect_person(choice["message"]["content"].get<std::string>());
+  EXPECT_GT(demo_server().metric("quire:grammars_compiled_total"), 0);
+  EXPECT_GT(demo_server().metric("quire:grammar_cache_hits_total"), 0);
+}
+
+}  // namespace
+}  // namespace quire::test
