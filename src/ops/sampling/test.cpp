@@ -13,16 +13,16 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 constexpr OnGpu<SampleArgs> kOnGpu{
     [](Operands& o, SampleArgs& a) {
-      int64_t biases = 0;
-      for (int64_t r = 0; r < a.logits.dim(0); ++r)
+      int64_t biases = 0, masks = 0;
+      for (int64_t r = 0; r < a.logits.dim(0); ++r) {
         biases = std::max({biases, int64_t{a.rows[r].bias_begin} + a.rows[r].bias_count,
                            int64_t{a.rows[r].unnoted_begin} + a.rows[r].unnoted_count});
+        masks = std::max(masks, int64_t{a.rows[r].mask} + 1);
+      }
       o.array(a.rows, a.logits.dim(0));
       o.array(a.bias_ids, biases);
       o.array(a.bias_values, biases);
       o.array(a.suppressed, a.suppressed_count);
-      int64_t masks = 0;
-      for (int64_t r = 0; r < a.logits.dim(0); ++r) masks = std::max(masks, int64_t{a.rows[r].mask} + 1);
       o.array(a.masks, masks * sample_mask_words(a.logits.dim(1)));
       if (a.ids != nullptr) o.array(a.ids, a.logits.dim(1));
       place_history(o, a.history);
