@@ -303,6 +303,7 @@ void check_damaged(Suite& s) {
     else
       row[rng.integer(0, 99)] = bad[r % 3];
   }
+  for (size_t r = 1; r < 40; r += 2) b.rows[r].mask = -1;  // some masks leave nothing
   for (const auto& k : s.kernels(kSampleOp.kernels, kOnGpu)) {
     if (!s.wants(k.name, "damaged")) continue;
     const Call got(b, all_rows(b));
