@@ -171,6 +171,7 @@ TEST_F(Profile, Refuses) {
   expect_refused("profile --synth 0.6b --device cpu", "--device cpu: the kernels of a GPU are profiled");
   expect_refused("profile --synth 0.6b -npl 0", "-npl 0");
   expect_refused("profile", "give a model");
+  expect_refused("profile --synth 0.6b --speculative auto", "--speculative auto: steps with drafts cannot be profiled");
 }
 
 TEST_F(Profile, DoesNotAdviseWhatItRefuses) {
