@@ -60,7 +60,7 @@ struct AnswerPart {
 struct Usage {
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   int64_t drafts = 0, drafts_accepted = 0;  // of answers that are over
-  Json cache;  // of each prompt, what was found and why no more; null: nobody asked
+  Json cache;                               // of each prompt, what was found and why no more; null: nobody asked
   double first_token_seconds = 0.0, total_seconds = 0;  // since the request arrived
   Json json() const;                                    // as the OpenAI API has it
 };

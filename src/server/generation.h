@@ -91,9 +91,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<JobId> jobs_;
   std::vector<Answer> answers_;
   size_t running_ = 0;
-  bool begun_ = false;                        // the jobs were accepted, and the client is listening
-  bool writing_ = false;                      // write_reports() is under way
-  bool over_ = false;                         // answered, failed, or nobody listens any more
+  bool begun_ = false;    // the jobs were accepted, and the client is listening
+  bool writing_ = false;  // write_reports() is under way
+  bool over_ = false;     // answered, failed, or nobody listens any more
 
   std::mutex mutex_;
   std::vector<Arrival> arrivals_;  // events that the executor has not seen yet
