@@ -10,8 +10,8 @@ namespace {
 // Commands that run a model.
 constexpr std::string_view kModelCommands = "run serve perplexity compare eval bench bench-batch profile imatrix";
 // Those of them that can draft tokens, and the others.
-constexpr std::string_view kDraftingCommands = "run serve bench-batch profile",
-                           kOtherModelCommands = "perplexity compare eval bench imatrix";
+constexpr std::string_view kDraftingCommands = "run serve bench bench-batch profile",
+                           kOtherModelCommands = "perplexity compare eval imatrix";
 
 // ---- Drafts ----
 

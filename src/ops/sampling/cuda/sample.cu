@@ -44,34 +44,34 @@ __device__ __forceinline__ float summarise(const float (&x)[kLogitsPerLane], boo
   return m;
 }
 
-__global__ void __launch_bounds__(kScanWarps * 32, 3)
-    scan(const __grid_constant__ SampleParams p, BlockStats stats, int blocks) {
-  begin_kernel(p);
-  const int r = static_cast<int>(blockIdx.y), lane = threadIdx.x % 32;
-  const int first = static_cast<int>(blockIdx.x) * kScanBlocks + static_cast<int>(threadIdx.x) / 32;
-  const SampleRow row = p.row[r];
-  if ((row.flags & kSampleIdle) != 0) return;
+// The blocks of logits that a warp looks at, one after the other. Those of a row that changes its logits are a case of
+// their own, which does not load ahead: both together would need more registers than three blocks of threads may have.
+template <bool kModifies>
+__device__ __forceinline__ void scan_blocks(const SampleParams& p, const BlockStats& stats, const SampleRow& row, int r,
+                                            int first, int lane, int blocks, Race& race) {
   const float* logits = p.logits + r * p.logits_stride;
-  const bool draws = row.target < 0 && !(row.temperature < kGreedyBelow), modified = modifies(p, row);
-  const bool filtered = filters(p, row);
+  const bool draws = row.target < 0 && !(row.temperature < kGreedyBelow), filtered = filters(p, row);
   const float inverse_temperature = draws ? 1.0f / row.temperature : 1.0f;
-  Race race(p, row);
   float next[kLogitsPerLane];
-  if (first < blocks) load_raw(logits, p.vocab, first, lane, 0, next);
+  if (!kModifies && first < blocks) load_raw(logits, p.vocab, first, lane, 0, next);
 #pragma unroll 1
   for (int i = 0; i < kBlocksPerWarp; ++i) {
     const int block = first + i * kScanWarps;
     if (block >= blocks) break;
     float x[kLogitsPerLane];
+    if (kModifies) {
+      load_raw(logits, p.vocab, block, lane, 0, x);
+    } else {
 #pragma unroll
-    for (int j = 0; j < kLogitsPerLane; ++j) x[j] = next[j];
-    if (i + 1 < kBlocksPerWarp && block + kScanWarps < blocks)
-      load_raw(logits, p.vocab, block + kScanWarps, lane, 0, next);
+      for (int j = 0; j < kLogitsPerLane; ++j) x[j] = next[j];
+      if (i + 1 < kBlocksPerWarp && block + kScanWarps < blocks)
+        load_raw(logits, p.vocab, block + kScanWarps, lane, 0, next);
+    }
     const int64_t at = static_cast<int64_t>(r) * blocks + block;
     if (row.logprobs >= 0) summarise(x, true, 1.0f, stats.raw_max + at, stats.raw_sum + at, lane);
     if (row.target >= 0) continue;  // nothing is drawn
-    bool fine = true;
-    if (modified) {
+    if (kModifies) {
+      bool fine = true;
 #pragma unroll
       for (const float v : x) fine &= v <= FLT_MAX;  // what suppression hides still spoils the row
       modify(p, row, block, lane, 0, x);
@@ -80,7 +80,21 @@ __global__ void __launch_bounds__(kScanWarps * 32, 3)
     const float most = summarise(x, draws && filtered, inverse_temperature, stats.max + at, stats.sum + at, lane);
     if (draws && !filtered) race.add(x, most, block, lane);
   }
-  if (!draws || filtered) return;
+}
+
+__global__ void __launch_bounds__(kScanWarps * 32, 3)
+    scan(const __grid_constant__ SampleParams p, BlockStats stats, int blocks) {
+  begin_kernel(p);
+  const int r = static_cast<int>(blockIdx.y), lane = threadIdx.x % 32;
+  const int first = static_cast<int>(blockIdx.x) * kScanBlocks + static_cast<int>(threadIdx.x) / 32;
+  const SampleRow row = p.row[r];
+  if ((row.flags & kSampleIdle) != 0) return;
+  Race race(p, row);
+  if (modifies(p, row))
+    scan_blocks<true>(p, stats, row, r, first, lane, blocks, race);
+  else
+    scan_blocks<false>(p, stats, row, r, first, lane, blocks, race);
+  if (row.target >= 0 || row.temperature < kGreedyBelow || filters(p, row)) return;
   const ScoredColumn best = warp_best(race.best);
   const int share = static_cast<int>(blockIdx.x) * kScanWarps + static_cast<int>(threadIdx.x) / 32;
   if (lane == 0) stats.best[static_cast<int64_t>(r) * sample_shares(p.vocab) + share] = best;
