@@ -44,9 +44,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of one call of a matcher: a mask of a large vocabulary takes some 10^5 units where nothing is known of a state.
+// Of one call of a matcher, masks of states that nobody came to before aside: those have a limit of their own
+// (cmake/xgrammar.edits). Neither has one of time: a busy machine would end an answer that an idle one goes on with.
 constexpr int64_t kMatcherWork = 4'000'000;
-constexpr std::chrono::milliseconds kMatcherTime{1000};
 // White space between the parts of a JSON text, at a time: a model that likes nothing else would go on for ever.
 constexpr int kMostWhiteSpace = 64;
 constexpr int64_t kRuleCacheBytes = int64_t{256} << 20;
@@ -101,7 +101,7 @@ class XgrammarMatcher final : public Matcher {
   bool guarded(F&& f) {
     if (broken_) return false;
     try {
-      const xgrammar::WorkLimit limit(kMatcherWork, Clock::now() + kMatcherTime);
+      const xgrammar::WorkLimit limit(kMatcherWork, Clock::time_point::max());
       return f();
     } catch (const std::exception&) {
       broken_ = true;
@@ -121,15 +121,10 @@ class XgrammarGrammar final : public Grammar {
   std::unique_ptr<Matcher> begin() const override { return std::make_unique<XgrammarMatcher>(grammar_, ends_itself_); }
   void prepare(const std::function<bool()>& stop) const override {
     try {
-      grammar_.ComputeMasks([&] {
-        if (stop()) return true;
-        limit_.emplace(kMatcherWork, Clock::now() + kMatcherTime);
-        return false;
-      });
+      grammar_.ComputeMasks(stop);
     } catch (const std::exception&) {
-      // A state that takes too long: whoever comes to it is told.
+      // A state that takes too much: whoever comes to it is told.
     }
-    limit_.reset();
   }
   int64_t bytes() const override { return static_cast<int64_t>(grammar_.MemorySizeBytes()); }
   const std::vector<std::string>& unenforced() const override { return unenforced_; }
@@ -138,9 +133,7 @@ class XgrammarGrammar final : public Grammar {
   xgrammar::CompiledGrammar grammar_;
   bool ends_itself_;
   std::vector<std::string> unenforced_;
-  static thread_local std::optional<xgrammar::WorkLimit> limit_;  // of the state that prepare() is at
 };
-thread_local std::optional<xgrammar::WorkLimit> XgrammarGrammar::limit_;
 
 std::string_view what_of(GrammarKind kind) {
   switch (kind) {
