@@ -41,10 +41,6 @@ Status ProfileOptions::check() const {
   if (generate < 1 || generate > 1 << 14) return request_error("-ntg {}: must be 1 to {}", generate, 1 << 14);
   if (sequences < 1 || sequences > 4096) return request_error("-npl {}: must be 1 to 4096", sequences);
   if (batch_tokens < 0) return request_error("--batch-tokens {}: must not be negative", batch_tokens);
-  QUIRE_TRY(const SpeculativeOptions drafts, compute.speculative.parsed());
-  if (drafts.enabled())
-    return request_error("--speculative {}: steps with drafts cannot be profiled; leave it at off",
-                         compute.speculative.method);
   return {};
 }
 

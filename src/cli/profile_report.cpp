@@ -88,6 +88,9 @@ Result<Attribution> attribute(std::span<const GpuActivity> activities, const Log
                                             a.steps.size(), missing->op)};
     if (i == activities.size())
       return Error{Fault::kBug, fmt::format("the records end within step {} of {}", a.steps.size(), steps.size())};
+    // Drafts, hidden states and log-probabilities of prompts are copied behind the results; the next step begins with a
+    // copy to the device.
+    while (i + 1 < activities.size() && activities[i + 1].kind == GpuActivity::Kind::kToHost) ++i;
     a.steps.push_back({first, i + 1, step.get()});
     first = i + 1;
   }

@@ -60,6 +60,16 @@ TEST(ProfileKernels, Names) {
   EXPECT_EQ(cli::kernel_name("_Z5plain"), "_Z5plain");
 }
 
+// Drafts are copied behind the results.
+TEST(ProfileKernels, AStepMayEndWithSeveralCopies) {
+  const cli::LoggedSteps steps = {logged(false, {{"embed", "cuda"}}), logged(false, {{"moe", "cuda"}})};
+  const auto all = stream({"a", "<", "<", "b", "<"});
+  const auto a = cli::attribute(all, steps);
+  ASSERT_TRUE(a.ok()) << a.error().message;
+  EXPECT_THAT(owners(*a), ElementsAre("embed cuda", "-", "-", "moe cuda", "-"));
+  EXPECT_EQ(a->steps[1].first, 3u);
+}
+
 // Names do not matter: a call has as many kernels as its launch, in the order of the stream.
 TEST(ProfileKernels, BelongToTheCallsThatLaunchedThem) {
   const auto all = stream({"a", "b", "b", "c", "<", "d", "<"});
@@ -171,7 +181,6 @@ TEST_F(Profile, Refuses) {
   expect_refused("profile --synth 0.6b --device cpu", "--device cpu: the kernels of a GPU are profiled");
   expect_refused("profile --synth 0.6b -npl 0", "-npl 0");
   expect_refused("profile", "give a model");
-  expect_refused("profile --synth 0.6b --speculative auto", "--speculative auto: steps with drafts cannot be profiled");
 }
 
 TEST_F(Profile, DoesNotAdviseWhatItRefuses) {
