@@ -143,7 +143,8 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   QUIRE_CHECKED(model->check_name(r.params.model));
   QUIRE_TRY(EncodedPrompt prompt, model->encode(std::move(r.conversation)));
   truncate(r.params, model->context(), prompt);
-  QUIRE_TRY(const int64_t max_tokens, model->room_for(prompt.tokens.size(), r.params.max_tokens));
+  QUIRE_TRY(const int64_t max_tokens,
+            model->room_for(prompt.tokens.size(), r.params.max_tokens, r.params.max_tokens_is_bound));
   QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));
 
   Prepared p{.plan = make_plan(r.params, model, service), .jobs = {}};
@@ -205,7 +206,8 @@ ApiStatus Api::go_on(Call& call, CompletionRequest r, const MakeTextWriter& make
     QUIRE_TRY(EncodedPrompt encoded, model->encode(std::move(prompt), r.add_special));
     truncate(r.params, model->context(), encoded);
     p.plan.cache_positions.push_back(r.cache_positions);
-    QUIRE_TRY(int64_t max_tokens, model->room_for(encoded.tokens.size(), r.params.max_tokens));
+    QUIRE_TRY(int64_t max_tokens,
+              model->room_for(encoded.tokens.size(), r.params.max_tokens, r.params.max_tokens_is_bound));
     if (!r.params.max_tokens && r.short_by_default) max_tokens = std::min(max_tokens, kDefaultMaxTokens);
     QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));
     p.plan.prompt_tokens += static_cast<int64_t>(encoded.tokens.size());

@@ -147,14 +147,14 @@ ApiStatus ModelContext::check_input(size_t tokens) const {
   return {};
 }
 
-ApiResult<int64_t> ModelContext::room_for(size_t prompt_tokens, std::optional<int64_t> max_tokens) const {
+ApiResult<int64_t> ModelContext::room_for(size_t prompt_tokens, std::optional<int64_t> max_tokens, bool bound) const {
   if (prompt_tokens == 0)
     return bad_field("prompt", "invalid_value", "the prompt is empty: there is nothing to continue");
   const auto prompt = static_cast<int64_t>(prompt_tokens);
   if (prompt + std::min<int64_t>(max_tokens.value_or(1), 1) > context())
     return too_long(fmt::format("{} tokens", prompt));
   const int64_t room = context() - prompt;
-  if (!max_tokens) return room;
+  if (!max_tokens || (bound && *max_tokens > room)) return room;
   if (*max_tokens > room)
     return bad_field("max_tokens", "context_length_exceeded",
                      "this model's context holds {} tokens, prompt and answer together, but the prompt has {} and "

@@ -57,8 +57,9 @@ class ModelContext {
   ApiResult<EncodedPrompt> encode(Prompt prompt, bool add_special) const;
   // 400 unless an input of so many tokens, after which nothing is generated, is not empty and fits the context.
   ApiStatus check_input(size_t tokens) const;
-  // A number of tokens to generate after such a prompt, or 400 context_length_exceeded.
-  ApiResult<int64_t> room_for(size_t prompt_tokens, std::optional<int64_t> max_tokens) const;
+  // A number of tokens to generate after such a prompt, or 400 context_length_exceeded. `bound`: fewer than
+  // `max_tokens` are fine.
+  ApiResult<int64_t> room_for(size_t prompt_tokens, std::optional<int64_t> max_tokens, bool bound = false) const;
 
  private:
   ModelContext(std::shared_ptr<const LoadedModel> loaded, Options options);

@@ -53,6 +53,7 @@ struct GenerationParams {
   bool continuous_usage = false;  // the usage so far in every chunk
   int n = 1;
   std::optional<int64_t> max_tokens;  // absent: what the context has room for; 0: nothing is generated
+  bool max_tokens_is_bound = false;   // where the context has room for fewer, these are generated
   int64_t min_tokens = 0;             // before which nothing ends an answer
   SamplingParams sampling;            // seed: see below; logprobs: -1 or the number of alternatives
   std::optional<uint64_t> seed;       // absent: another one for every request
