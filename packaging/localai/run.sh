@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What LocalAI starts, with --addr=HOST:PORT. The token that calls must show comes in the environment: it goes on through
-# a pipe, so that no list of processes shows it.
+# What LocalAI starts, with --addr=HOST:PORT. The token that calls must show comes in the environment: it goes on
+# through a pipe, so that no list of processes shows it.
 set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"

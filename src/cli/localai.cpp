@@ -55,7 +55,7 @@ Action add_localai(CLI::App& app) {
   auto options = std::make_shared<localai::BackendOptions>();
   app.add_option("--addr", options->address, "HOST:PORT to listen at, as LocalAI says it; port 0: any free one")
       ->required()
-      ->type_name("HOST:PORT");
+      ->type_name("ADDRESS");
   app.add_option("--auth-token-file", options->token_file,
                  "File or pipe with the token that calls must show (authorization: Bearer TOKEN)")
       ->type_name("FILE");

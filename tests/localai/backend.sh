@@ -16,5 +16,6 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$venv/bin/python" -m grpc_tools.protoc --proto_path=src/localai --python_out="$work" --grpc_python_out="$work" backend.proto
+"$venv/bin/python" -m grpc_tools.protoc --proto_path=src/localai --python_out="$work" --grpc_python_out="$work" \
+  backend.proto
 PYTHONPATH="$work" "$venv/bin/python" tests/localai/backend_test.py "$program" "$PWD/models/demo-moe-nvfp4.gguf"

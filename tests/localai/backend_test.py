@@ -148,7 +148,8 @@ class Scenarios(unittest.TestCase):
             pb.Message(role="assistant", tool_calls=json.dumps([{
                 "id": "1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"Paris"}'}}])),
             pb.Message(role="tool", content="sunny", name="get_weather", tool_call_id="1")]
-        reply = self.stub.Predict(pb.PredictOptions(UseTokenizerTemplate=True, Messages=messages, Tools=TOOLS, Tokens=8))
+        asked = pb.PredictOptions(UseTokenizerTemplate=True, Messages=messages, Tools=TOOLS, Tokens=8)
+        reply = self.stub.Predict(asked)
         self.assertGreater(reply.prompt_tokens, 0)
 
     def test_thinking_is_switched(self):
@@ -388,7 +389,8 @@ class Program(unittest.TestCase):
             file.flush()
             backend = Backend("--auth-token-file", file.name)
             with contextlib.closing(backend):
-                for metadata in [(), (("authorization", "Bearer wrong-token"),), (("authorization", "a-secret-token"),)]:
+                for shown in ["", "Bearer wrong-token", "a-secret-token"]:
+                    metadata = (("authorization", shown),) if shown else ()
                     for call in (lambda: backend.stub.Health(pb.HealthMessage(), metadata=metadata),
                                  lambda: backend.stub.LoadModel(pb.ModelOptions(), metadata=metadata),
                                  lambda: backend.stub.Predict(chat("a"), metadata=metadata),
@@ -399,7 +401,8 @@ class Program(unittest.TestCase):
 
     def test_the_directory_of_localai(self):
         with tempfile.TemporaryDirectory() as folder:
-            subprocess.run([ROOT / "packaging/localai/install.sh", PROGRAM, folder], check=True, stdout=subprocess.DEVNULL)
+            install = [ROOT / "packaging/localai/install.sh", PROGRAM, folder]
+            subprocess.run(install, check=True, stdout=subprocess.DEVNULL)
             self.assertIn("run.sh", os.listdir(folder))
             json.loads(pathlib.Path(folder, "metadata.json").read_text())
             backend = Backend(command=[folder + "/run.sh", "--addr=127.0.0.1:0"],
