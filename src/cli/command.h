@@ -35,6 +35,7 @@ Action add_inspect(CLI::App& app);
 Action add_quantize(CLI::App& app);
 Action add_profile(CLI::App& app);
 Action add_serve(CLI::App& app);
+Action add_localai(CLI::App& app);
 Action add_bench_serve(CLI::App& app);
 Action add_synth(CLI::App& app);
 Action add_perplexity(CLI::App& app);

@@ -15,6 +15,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"run", "Generate text from a prompt, or chat", add_run},
     {"serve", "Answer many users over HTTP, as the OpenAI API does", add_serve},
+    {"localai", "Be a backend of LocalAI, over gRPC", add_localai},
     {"inspect", "Print what a model file holds: architecture, metadata, tensors, sizes", add_inspect},
     {"convert", "Turn a Hugging Face model folder into a GGUF file", add_convert},
     {"quantize", "Re-encode the matrices of a model in another type", add_quantize},

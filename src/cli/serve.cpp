@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "cli/command.h"
-#include "cli/options.h"
+#include "cli/serve_flags.h"
 #include "server/limits_file.h"
 #include "server/tools/tool_format.h"
 
@@ -12,26 +12,6 @@ namespace quire::cli {
 namespace {
 
 constexpr char kHeaderLetters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
-
-// The command line as typed; seconds and sizes become ServeOptions at the end.
-struct ServeFlags {
-  ModelOptions model;
-  ComputeOptions compute;
-  server::ServeOptions o;
-  double request_timeout = 600, drain_timeout = 30, swap_space = 4, host_cache = 0, prefix_file_size = 8;
-  std::string limits_file, reasoning = "auto", pooling = "last", uds_mode = "0600";
-  bool no_access_log = false;
-
-  void add(CLI::App& app);
-  Result<server::ServeOptions> parsed() const;
-
- private:
-  void add_model(CLI::App& app);
-  void add_answers(CLI::App& app);
-  void add_cache(CLI::App& app);
-  void add_http(CLI::App& app);
-  void add_limits(CLI::App& app);
-};
 
 // "none" alone stands for no header at all.
 Status read_headers(std::vector<std::string>& names) {
@@ -41,6 +21,8 @@ Status read_headers(std::vector<std::string>& names) {
       return request_error("--system-headers '{}': a name has 1 to 64 letters, digits, '-' and '_'", n);
   return {};
 }
+
+}  // namespace
 
 void ServeFlags::add_model(CLI::App& app) {
   model.add(app);
@@ -266,8 +248,6 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   s.engine.max_prompt_logprobs = s.limits.max_logprobs;
   return s;
 }
-
-}  // namespace
 
 Action add_serve(CLI::App& app) {
   auto flags = std::make_shared<ServeFlags>();

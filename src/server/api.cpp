@@ -249,24 +249,42 @@ void Api::handle(HttpRequest request, const Admission& admitted, const std::shar
       if (call.loaded.model == nullptr) return ApiError{503, "the server is shutting down", "", "shutting_down"};
       responder->record().model = call.loaded.model->name();
     }
-    return admitted.reads_body ? enqueue(route, std::move(call)) : (this->*route.handler)(call);
+    if (!admitted.reads_body) return (this->*route.handler)(call);
+    const size_t bytes = call.request.body.size();
+    if (route.generates) count_request(api_name(route.path));
+    return enqueue(std::move(call), bytes, [this, &route](Call& c) { return (this->*route.handler)(c); });
   }();
   if (!done.ok()) responder->send(done.error());
 }
 
+void Api::handle_direct(size_t bytes, DirectHandler handler, const std::shared_ptr<Responder>& responder) {
+  Call call{{}, responder, loaded(), nullptr, std::chrono::steady_clock::now()};
+  if (state_ != State::kReady || call.loaded.model == nullptr)
+    return responder->send(ApiError{503, "the model is being loaded, or given up", "", "unavailable"});
+  responder->record().model = call.loaded.model->name();
+  count_request("localai");
+  const ApiStatus queued = enqueue(std::move(call), bytes, [this, handler = std::move(handler)](Call& c) {
+    Direct direct(*this, c);
+    return handler(direct);
+  });
+  if (!queued.ok()) responder->send(queued.error());
+}
+
+void Api::count_request(const char* api) {
+  registry_
+      .counter("quire:requests_total", "Requests for answers, embeddings and scores, by whose API they speak.",
+               {{"api", api}})
+      .add();
+}
+
 // The task alone holds the request: when it has run, or was dropped, the body's memory is free.
-ApiStatus Api::enqueue(const Route& route, Call call) {
-  if (route.generates)
-    registry_
-        .counter("quire:requests_total", "Requests for answers, embeddings and scores, by whose API they speak.",
-                 {{"api", api_name(route.path)}})
-        .add();
+ApiStatus Api::enqueue(Call call, size_t bytes, std::function<ApiStatus(Call&)> handler) {
   call.ticket = std::make_shared<RequestPool::Ticket>();
   give_up_where_nobody_waits(call);
-  RequestPool::Task task{.client = pool_client_of(call), .bytes = call.request.body.size(), .ticket = call.ticket};
+  RequestPool::Task task{.client = pool_client_of(call), .bytes = bytes, .ticket = call.ticket};
   task.refuse = [responder = call.responder](const ApiError& error) { answer(responder, error); };
-  task.run = [this, &route, shared = std::make_shared<Call>(std::move(call))] {
-    const ApiStatus done = (this->*route.handler)(*shared);
+  task.run = [handler = std::move(handler), shared = std::make_shared<Call>(std::move(call))] {
+    const ApiStatus done = handler(*shared);
     if (!done.ok()) answer(shared->responder, done.error());
   };
   return pool_.submit(std::move(task));

@@ -69,6 +69,19 @@ class Api {
   // the pool. On the connection's executor, which this never holds up.
   void handle(HttpRequest request, const Admission& admitted, const std::shared_ptr<Responder>& responder);
 
+  // What makes the writer of answers, when the jobs are known. For texts that are gone on with it also gets what stands
+  // before each answer, or nothing.
+  using MakeWriter =
+      std::function<std::unique_ptr<AnswerWriter>(const GenerationPlan& plan, const GenerationParams& params)>;
+  using MakeTextWriter = std::function<std::unique_ptr<AnswerWriter>(
+      const GenerationPlan& plan, const GenerationParams& params, std::vector<std::string> echoes)>;
+
+  class Direct;
+  using DirectHandler = std::function<ApiStatus(Direct& call)>;
+  // A request that came another way than over HTTP: it takes its turn at the pool, where `handler` runs, and ends by
+  // the same deadline. `bytes`: what it holds while it waits. On the responder's executor.
+  void handle_direct(size_t bytes, DirectHandler handler, const std::shared_ptr<Responder>& responder);
+
   // Where requests are read.
   RequestPool& pool() { return pool_; }
 
@@ -101,7 +114,8 @@ class Api {
 
   ApiResult<int> check_key(const HttpRequest& head, const Route* route) const;
   ApiStatus check_state(const Route& route) const;
-  ApiStatus enqueue(const Route& route, Call call);
+  void count_request(const char* api);
+  ApiStatus enqueue(Call call, size_t bytes, std::function<ApiStatus(Call&)> handler);
   void give_up_where_nobody_waits(const Call& call);
   Loaded loaded() const;
   // The document that a body is; the body is freed.
@@ -156,12 +170,8 @@ class Api {
   std::chrono::milliseconds time_left(const Call& call) const;
 
   // Answers a conversation in the form of the API that the writer speaks.
-  using MakeWriter =
-      std::function<std::unique_ptr<AnswerWriter>(const GenerationPlan& plan, const GenerationParams& params)>;
   ApiStatus converse(Call& call, ChatRequest request, const MakeWriter& make_writer);
-  // Likewise texts that are gone on with. `make_writer` gets what stands before each answer, or nothing.
-  using MakeTextWriter = std::function<std::unique_ptr<AnswerWriter>(
-      const GenerationPlan& plan, const GenerationParams& params, std::vector<std::string> echoes)>;
+  // Likewise texts that are gone on with.
   ApiStatus go_on(Call& call, CompletionRequest request, const MakeTextWriter& make_writer);
   ApiStatus embed(Call& call, EmbeddingRequest request, WriteVectors write);
   void count_calls(size_t complete, size_t cut);
@@ -177,6 +187,29 @@ class Api {
   mutable std::mutex mutex_;
   Loaded loaded_;
   RequestPool pool_;  // the last member: its threads use the others
+};
+
+// What the handler of a request has that did not come over HTTP, on a thread of the pool. Each of the functions but
+// model() is the last thing that it does.
+class Api::Direct {
+ public:
+  const ModelContext& model() const { return *call_.loaded.model; }
+  // As the routes for these answer, in the words of the writer.
+  ApiStatus chat(ChatRequest request, const MakeWriter& make_writer) {
+    return api_.converse(call_, std::move(request), make_writer);
+  }
+  ApiStatus complete(CompletionRequest request, const MakeTextWriter& make_writer) {
+    return api_.go_on(call_, std::move(request), make_writer);
+  }
+  ApiStatus embed(EmbeddingRequest request, WriteVectors write);
+  // What is known at once: the body of the answer.
+  void answer(std::string body) { Api::answer(call_, HttpResponse{.body = std::move(body)}); }
+
+ private:
+  friend class Api;
+  Direct(Api& api, Call& call) : api_(api), call_(call) {}
+  Api& api_;
+  Call& call_;
 };
 
 }  // namespace quire::server

@@ -11,6 +11,10 @@ ApiStatus Api::embeddings(Call& call) {
   return embed(call, std::move(r), openai_embeddings);
 }
 
+ApiStatus Api::Direct::embed(EmbeddingRequest request, WriteVectors write) {
+  return api_.embed(call_, std::move(request), std::move(write));
+}
+
 ApiStatus Api::embed(Call& call, EmbeddingRequest r, WriteVectors write) {
   const auto& [model, service] = call.loaded;
   report(call, r.ignored);

@@ -45,7 +45,7 @@ class Responder {
   virtual ~Responder() = default;
 
   virtual void send(HttpResponse response) = 0;
-  void send(const ApiError& error) { send(to_response(error, record_.errors)); }
+  virtual void send(const ApiError& error) { send(to_response(error, record_.errors)); }
 
   // 200 and the head of a stream; events may follow any time later. While none do, what `kind` says keeps the
   // connection alive.

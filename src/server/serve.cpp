@@ -15,21 +15,10 @@
 #include "core/output.h"
 #include "core/signals.h"
 #include "engine/sampling_defaults.h"
-#include "server/engine_service.h"
 #include "server/notify.h"
 
 namespace quire::server {
 namespace {
-
-Result<std::string> read_template(const std::string& path) {
-  constexpr size_t kMax = size_t{1} << 20;  // jinja::Limits::max_source_bytes
-  if (path.empty()) return std::string();
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) return request_error("--chat-template {}: cannot be read", path);
-  if (text.view().size() > kMax) return request_error("--chat-template {}: more than {} bytes", path, kMax);
-  return std::move(text).str();
-}
 
 constexpr std::chrono::milliseconds kLastMessages{1000};  // to be written at the end
 
@@ -82,37 +71,6 @@ Result<SamplingParams> default_sampling(const ServeOptions& o, const LoadedModel
   if (const std::string text = recommended.text(); !text.empty())
     tell(fmt::format("requests that do not say otherwise are sampled as {} recommends: {}", source, text));
   return sampling;
-}
-
-// Everything that follows from a loaded model.
-Status load(const ServeOptions& o, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
-            Registry& registry, std::shared_ptr<EngineService>& service) {
-  QUIRE_TRY(const std::shared_ptr<const LoadedModel> loaded, load_model(o.model, o.mtp));
-  EngineOptions options = o.engine;
-  options.max_waiting = INT32_MAX;  // the service says how many may wait
-  options.top_priority = o.limits.max_priority;
-  QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(loaded, std::move(options)));
-  tell(engine->capacity());
-  load_prefixes(o, *engine);
-  ModelContext::Options m{.names = o.names,
-                          .path = o.model,
-                          .chat_template = std::move(chat_template),
-                          .limits = o.limits,
-                          .context = engine->context(),
-                          .sequences = engine->options().max_sequences,
-                          .kv_tokens = engine->options().kv_tokens,
-                          .fingerprint = engine->fingerprint(),
-                          .special_in_content = o.special_in_content,
-                          .grammars = o.grammars,
-                          .tool_format = find_tool_format(o.tool_call_parser)};
-  QUIRE_TRY(m.limits.sampling, default_sampling(o, *loaded).context("--generation-config"));
-  if (m.names.empty()) m.names.push_back(std::filesystem::path(o.model).stem().string());
-  QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));
-  auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engine->context());
-  service = std::make_shared<EngineService>(std::move(engine), EngineService::Options{o.max_queue, std::move(trace)},
-                                            std::move(metrics));
-  api.serve(context, service);
-  return {};
 }
 
 void tell_systemd(const ServeOptions& o, std::string_view state) {
@@ -200,7 +158,7 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
   std::shared_ptr<EngineService> service;
   std::atomic<bool> is_loaded{false};
   std::thread loader([&] {
-    loaded = load(o, std::move(chat_template), logs.steps, api, registry, service);
+    loaded = load_into(o, std::move(chat_template), logs.steps, api, registry, service);
     is_loaded = true;
     signals.wake();
   });
@@ -223,6 +181,46 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
 }
 
 }  // namespace
+
+Result<std::string> read_template(const std::string& path) {
+  constexpr size_t kMax = size_t{1} << 20;  // jinja::Limits::max_source_bytes
+  if (path.empty()) return std::string();
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) return request_error("--chat-template {}: cannot be read", path);
+  if (text.view().size() > kMax) return request_error("--chat-template {}: more than {} bytes", path, kMax);
+  return std::move(text).str();
+}
+
+Status load_into(const ServeOptions& o, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
+                 Registry& registry, std::shared_ptr<EngineService>& service) {
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> loaded, load_model(o.model, o.mtp));
+  EngineOptions options = o.engine;
+  options.max_waiting = INT32_MAX;  // the service says how many may wait
+  options.top_priority = o.limits.max_priority;
+  QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(loaded, std::move(options)));
+  tell(engine->capacity());
+  load_prefixes(o, *engine);
+  ModelContext::Options m{.names = o.names,
+                          .path = o.model,
+                          .chat_template = std::move(chat_template),
+                          .limits = o.limits,
+                          .context = engine->context(),
+                          .sequences = engine->options().max_sequences,
+                          .kv_tokens = engine->options().kv_tokens,
+                          .fingerprint = engine->fingerprint(),
+                          .special_in_content = o.special_in_content,
+                          .grammars = o.grammars,
+                          .tool_format = find_tool_format(o.tool_call_parser)};
+  QUIRE_TRY(m.limits.sampling, default_sampling(o, *loaded).context("--generation-config"));
+  if (m.names.empty()) m.names.push_back(std::filesystem::path(o.model).stem().string());
+  QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));
+  auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engine->context());
+  service = std::make_shared<EngineService>(std::move(engine), EngineService::Options{o.max_queue, std::move(trace)},
+                                            std::move(metrics));
+  api.serve(context, service);
+  return {};
+}
 
 Status serve(const ServeOptions& o) {
   std::signal(SIGPIPE, SIG_IGN);  // who reads standard error may leave

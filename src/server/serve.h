@@ -7,6 +7,7 @@
 
 #include "constraint/grammar_cache.h"
 #include "engine/engine.h"
+#include "server/engine_service.h"
 #include "server/http_server.h"
 #include "server/protocol/generation_params.h"
 #include "server/request_pool.h"
@@ -46,6 +47,13 @@ struct ServeOptions {
   std::chrono::milliseconds request_timeout{600'000};
   std::chrono::milliseconds drain_timeout{30'000};
 };
+
+// A file's text as a chat template; none if the path is empty.
+Result<std::string> read_template(const std::string& path);
+// Everything that follows from a model file: its engine, its service, and requests that `api` serves from now on.
+// `chat_template`: instead of the model's own, if not empty. `trace` may be null.
+Status load_into(const ServeOptions& options, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
+                 Registry& registry, std::shared_ptr<EngineService>& service);
 
 // Runs until SIGTERM or SIGINT, then finishes what was accepted within drain_timeout; a second signal ends the
 // process at once. SIGHUP opens the logs that are files anew. Errors: what keeps it from starting.

@@ -162,17 +162,7 @@ class ChatWriter : public OpenAiWriter {
     return R"(,"prompt_logprobs":)" + prompt->prompt_logprobs();
   }
 
-  Json logprobs(const AnswerPart& p) const {
-    if (!logprobs_) return nullptr;
-    Json content = Json::array();
-    for (const TokenReport& r : p.tokens) {
-      Json entry = token_json(tokenizer_, r.token, r.logprob);
-      Json& top = entry["top_logprobs"] = Json::array();
-      for (const TokenLogprob& a : r.top) top.push_back(token_json(tokenizer_, a.token, a.logprob));
-      content.push_back(std::move(entry));
-    }
-    return {{"content", std::move(content)}, {"refusal", nullptr}};
-  }
+  Json logprobs(const AnswerPart& p) const { return logprobs_ ? chat_logprobs(tokenizer_, p.tokens) : Json(); }
 
   const Tokenizer& tokenizer_;
   bool logprobs_;
@@ -229,6 +219,17 @@ class CompletionWriter : public OpenAiWriter {
 };
 
 }  // namespace
+
+Json chat_logprobs(const Tokenizer& tokenizer, const std::vector<TokenReport>& tokens) {
+  Json content = Json::array();
+  for (const TokenReport& r : tokens) {
+    Json entry = token_json(tokenizer, r.token, r.logprob);
+    Json& top = entry["top_logprobs"] = Json::array();
+    for (const TokenLogprob& a : r.top) top.push_back(token_json(tokenizer, a.token, a.logprob));
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
 
 std::unique_ptr<AnswerWriter> chat_writer(OpenAiEnvelope envelope, const Tokenizer& tokenizer, bool logprobs) {
   return std::make_unique<ChatWriter>(std::move(envelope), tokenizer, logprobs);

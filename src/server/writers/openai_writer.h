@@ -12,6 +12,9 @@ struct OpenAiEnvelope {
   bool continuous_usage = false;  // the usage so far in every chunk
 };
 
+// {"content": [{"token", "logprob", "bytes", "top_logprobs": [{"token", "logprob", "bytes"}]}], "refusal"}
+Json chat_logprobs(const Tokenizer& tokenizer, const std::vector<TokenReport>& tokens);
+
 // {"index", "message": {"role", "content", "reasoning_content", "tool_calls"}, "logprobs", "finish_reason"}; beside
 // them "prompt_logprobs", if it is wanted. `tokenizer` must outlive the writer.
 std::unique_ptr<AnswerWriter> chat_writer(OpenAiEnvelope envelope, const Tokenizer& tokenizer, bool logprobs);
