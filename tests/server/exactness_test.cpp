@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "constraint/grammar.h"
 #include "server/client.h"
 #include "server/demo_server.h"
 #include "support/failing_backend.h"
@@ -40,6 +41,33 @@ struct Ask {
   int after_ms = 0, gone_after_ms = -1;  // when the client comes, and how long it stays; -1: to the end
 };
 
+// A form that an answer is held to, of each kind.
+void add_form(Random& r, Json& body) {
+  const Json schema = {{"type", "object"},
+                       {"properties",
+                        {{"name", {{"type", "string"}, {"maxLength", r.number(1, 30)}}},
+                         {"parts", {{"type", "array"}, {"items", {{"type", "integer"}}}}}}},
+                       {"required", {"name", "parts"}},
+                       {"additionalProperties", false}};
+  switch (r.number(0, 4)) {
+    case 0:
+      body["response_format"] = {{"type", "json_object"}};
+      break;
+    case 1:
+      body["response_format"] = {{"type", "json_schema"},
+                                 {"json_schema", {{"name", "thing"}, {"strict", true}, {"schema", schema}}}};
+      break;
+    case 2:
+      body["guided_regex"] = "([a-z]+ ){3,9}[0-9]{2}";
+      break;
+    case 3:
+      body["guided_choice"] = {"yes", "no", "perhaps, if the weather allows"};
+      break;
+    case 4:
+      body["grammar"] = "root ::= item+\nitem ::= \"- \" [a-z ]+ \"\\n\"";
+  }
+}
+
 // What a request may say besides its prompt.
 void add_wishes(Random& r, Json& body) {
   body["max_tokens"] = r.number(1, r.once_in(3) ? 120 : 30);
@@ -54,6 +82,8 @@ void add_wishes(Random& r, Json& body) {
   if (r.once_in(6)) body["stop"] = {"e", " the"};
   if (r.once_in(6)) body["cache_salt"] = "another";
   if (r.once_in(3)) body["priority"] = r.number(0, 2);
+  if (r.once_in(10)) body["bad_words"] = {" the", "a"};
+  if (has_grammars() && r.once_in(3)) add_form(r, body);
 }
 
 // Prompts of tokens that share beginnings and part anywhere, and conversations with one system prompt.
@@ -187,9 +217,9 @@ struct Setting {
 // Pools that hold one request or two, so that others make room: on the host, or by pausing. Drafts of all kinds, in all
 // steps or where they seem to pay.
 constexpr Setting kSettings[] = {{true, 1, 4096, 64, 24, 256, Speculative::kAuto, 7, true},
-                                 {true, 2, 640, 64, 5, 128, Speculative::kMtp, 3, false},
+                                 {true, 2, 512, 64, 5, 128, Speculative::kMtp, 3, false},
                                  {true, 1, 512, 0, 24, 192, Speculative::kAuto, 7, false},
-                                 {false, 2, 640, 64, 0, 256, Speculative::kLookup, 1, false}};
+                                 {false, 2, 512, 64, 0, 256, Speculative::kLookup, 1, false}};
 
 class Exactness : public testing::TestWithParam<const char*> {};
 
@@ -211,7 +241,7 @@ TEST_P(Exactness, ClientsAreToldWhatTheyAreToldAlone) {
         e.swap_bytes = int64_t{setting.swap_mib} << 20;
         e.state_checkpoints = setting.states;
         e.max_batch_tokens = setting.batch;
-        e.patience_steps = 20;
+        e.patience_steps = 2;
         e.shuffle_blocks = 7;
         e.speculative = {.mode = setting.drafts, .tokens = setting.most_drafts, .adaptive = setting.adaptive};
       };
