@@ -39,6 +39,7 @@ struct GrammarSpec {
 struct Vocabulary {
   std::vector<std::string> bytes;  // by id; empty: the token belongs to no text (control tokens, ids without a token)
   std::vector<TokenId> ends;       // tokens that end an answer: allowed where a text is complete
+  std::vector<TokenId> control;    // other control tokens: structural tags name them by id, and no text spells them
 };
 // `size`: ids that logits have, which may be more than the tokenizer knows.
 Vocabulary vocabulary_of(const Tokenizer& tokenizer, int64_t size);

@@ -11,8 +11,11 @@ Vocabulary vocabulary_of(const Tokenizer& tokenizer, int64_t size) {
   for (const TokenId id : tokenizer.eog_tokens())
     if (id < size) v.ends.push_back(id);
   for (const TokenId id : v.ends) v.bytes[static_cast<size_t>(id)].clear();
+  std::vector<bool> possible(static_cast<size_t>(size), true);
   for (const TokenId id : tokenizer.suppress_tokens())
-    if (id < size) v.bytes[static_cast<size_t>(id)].clear();
+    if (id < size) v.bytes[static_cast<size_t>(id)].clear(), possible[static_cast<size_t>(id)] = false;
+  for (TokenId id = 0; id < size; ++id)
+    if (tokenizer.is_control(id) && !tokenizer.is_eog(id) && possible[static_cast<size_t>(id)]) v.control.push_back(id);
   return v;
 }
 

@@ -151,10 +151,19 @@ std::string_view what_of(GrammarKind kind) {
   return "the grammar";
 }
 
+// XGrammar allows no token without bytes, wherever it is named. Control tokens get some that no text has: a byte that
+// UTF-8 does not know, and their number.
+std::vector<std::string> spelt(const Vocabulary& v) {
+  std::vector<std::string> bytes = v.bytes;
+  for (const TokenId id : v.control)
+    if (bytes[static_cast<size_t>(id)].empty()) bytes[static_cast<size_t>(id)] = fmt::format("\xff{}", id);
+  return bytes;
+}
+
 class XgrammarCompiler final : public GrammarCompiler {
  public:
   explicit XgrammarCompiler(const Vocabulary& v)
-      : compiler_(xgrammar::TokenizerInfo(v.bytes, xgrammar::VocabType::RAW, static_cast<int>(v.bytes.size()), v.ends),
+      : compiler_(xgrammar::TokenizerInfo(spelt(v), xgrammar::VocabType::RAW, static_cast<int>(v.bytes.size()), v.ends),
                   1, true, kRuleCacheBytes) {}
 
   Result<std::shared_ptr<const Grammar>> compile(const GrammarSpec& spec, const CompileLimits& limits) const override {

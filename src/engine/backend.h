@@ -57,9 +57,12 @@ class Backend : public CacheMemory {
   // the sampling, in this order; a step without rows ends before the pass. Steps are computed one after the other, in
   // this order. The values are checked here (a mistake is fatal).
   virtual void submit(int buffer, const StepShape& shape) = 0;
-  // To be called once behind submit() where the step has masks, which are in the staging memory now: nothing samples
-  // before.
+  // To be called once where a submitted step has masks, which are in the staging memory now: nothing samples before. No
+  // other step is submitted in between, but steps before it may be waited for.
   virtual void masks_written(int buffer) = 0;
+  // Of a submitted step with masks: waits for what the multi-token-prediction block drafts in it, and returns that
+  // (StepResults::drafts).
+  virtual Result<Tensor> await_drafts(int buffer) = 0;
   // Waits for the step of a buffer. After an error lost() says whether any later step can succeed. If so, only this
   // step's results are none: what it moved and copied is done.
   virtual Result<StepResults> wait(int buffer) = 0;

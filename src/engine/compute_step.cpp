@@ -88,12 +88,9 @@ void follow(const OpContext& ctx, const Decoder& mtp, const DraftBatch& drafts, 
   mtp.forward(ctx, rows, memory.cache, {.latency = options.latency, .caches_only = true}, {});
 }
 
-}  // namespace
-
-void compute_step(const OpContext& ctx, const StepDecoders& decoders, const StepBatch& batch, const DraftBatch& drafts,
-                  const ForwardOptions& options, const StepMemory& memory) {
-  const Decoder& model = decoders.model;
-  const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab, d = model.config().d_model;
+// What comes before the pass.
+void begin_step(const OpContext& ctx, const StepDecoders& decoders, const StepBatch& batch, const DraftBatch& drafts,
+                const ForwardOptions& options, const StepMemory& memory) {
   copy_slots(ctx, {.pool = memory.cache.slots(), .pairs = batch.slot_copies});
   update_history(ctx, {.tokens = batch.past_tokens,
                        .token_count = batch.shape.past_tokens,
@@ -105,34 +102,52 @@ void compute_step(const OpContext& ctx, const StepDecoders& decoders, const Step
                        .ranges = batch.history_updates,
                        .range_count = batch.shape.history_updates,
                        .history = memory.history});
-  if (batch.shape.rows == 0) return;  // copies alone
-  if (batch.shape.draft_passes > 0) make_drafts(ctx, *decoders.mtp, batch.shape, drafts, options, memory);
+  if (batch.shape.draft_passes == 0) return;
+  make_drafts(ctx, *decoders.mtp, batch.shape, drafts, options, memory);
+  if (batch.shape.masks > 0 && memory.drafts_made != nullptr) (*memory.drafts_made)();
+}
+
+void sample_rows(const OpContext& ctx, const StepBatch& batch, const Tensor& logits, const StepMemory& memory) {
+  if (batch.shape.masks > 0 && memory.await_masks != nullptr) (*memory.await_masks)();
+  SampleArgs args{.logits = logits,
+                  .rows = batch.sample_rows,
+                  .bias_ids = batch.bias_ids,
+                  .bias_values = batch.bias_values,
+                  .suppressed = memory.suppressed.data(),
+                  .suppressed_count = static_cast<int32_t>(memory.suppressed.size()),
+                  .masks = batch.masks,
+                  .history = memory.history,
+                  .out = memory.out};
+  args.out.sampled = batch.sampled;
+  sample(ctx, args);
+}
+
+}  // namespace
+
+void compute_step(const OpContext& ctx, const StepDecoders& decoders, const StepBatch& batch, const DraftBatch& drafts,
+                  const ForwardOptions& options, const StepMemory& memory, StepPart part) {
+  const Decoder& model = decoders.model;
+  const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab, d = model.config().d_model;
+  const bool all = part == StepPart::kAll;
+  if (all || part == StepPart::kBegin) begin_step(ctx, decoders, batch, drafts, options, memory);
+  if (batch.shape.rows == 0 || part == StepPart::kBegin) return;  // copies alone
+  // What pass and sampling use comes first in the workspace, in one order.
   Workspace::Scope scope(ctx.workspace);
   const int64_t pitch = logits_pitch(vocab);
   const Tensor logits = make_tensor(scope.take<float>(rows * pitch), {rows, pitch}).cols(0, vocab);
   Tensor states;
   if (batch.shape.follows) states = make_tensor(scope.take<float>(batch.shape.rows * d), {batch.shape.rows, d});
-  const auto look_up = [&](int64_t first, const Tensor& slice) {
-    sample(ctx,
-           {.logits = slice, .rows = batch.score_rows + first, .out = rows_of(memory.scored, first, slice.dim(0))});
-  };
-  const ScoredLogits score = std::cref(look_up);  // a copy would allocate in every step
-  model.forward(ctx, batch, memory.cache, options,
-                {.logits = logits, .hidden = memory.hidden, .states = states, .scored = &score});
-  if (batch.shape.masks > 0 && memory.await_masks != nullptr) (*memory.await_masks)();
-  if (rows > 0) {
-    SampleArgs args{.logits = logits,
-                    .rows = batch.sample_rows,
-                    .bias_ids = batch.bias_ids,
-                    .bias_values = batch.bias_values,
-                    .suppressed = memory.suppressed.data(),
-                    .suppressed_count = static_cast<int32_t>(memory.suppressed.size()),
-                    .masks = batch.masks,
-                    .history = memory.history,
-                    .out = memory.out};
-    args.out.sampled = batch.sampled;
-    sample(ctx, args);
+  if (all || part == StepPart::kPass) {
+    const auto look_up = [&](int64_t first, const Tensor& slice) {
+      sample(ctx,
+             {.logits = slice, .rows = batch.score_rows + first, .out = rows_of(memory.scored, first, slice.dim(0))});
+    };
+    const ScoredLogits score = std::cref(look_up);  // a copy would allocate in every step
+    model.forward(ctx, batch, memory.cache, options,
+                  {.logits = logits, .hidden = memory.hidden, .states = states, .scored = &score});
   }
+  if (part == StepPart::kPass) return;
+  if (rows > 0) sample_rows(ctx, batch, logits, memory);
   if (batch.shape.follows) follow(ctx, *decoders.mtp, drafts, states, options, memory);
 }
 

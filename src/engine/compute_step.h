@@ -20,9 +20,16 @@ struct StepMemory {
   SampleOutputs out;                    // of the step's logit rows; `sampled` is the batch's
   SampleOutputs scored;                 // of its scored rows
   Tensor hidden;                        // [hidden_rows, D] f32: of the step's hidden rows
-  // Returns when the masks of a step that has some are there: called before the sampling. Null: they are there already.
+  // Of a step that has masks, where it is computed as a whole; null: both are the caller's. The first is called when
+  // the drafts are made, the second before the sampling, and returns when the masks are there.
+  const std::function<void()>* drafts_made = nullptr;
   const std::function<void()>* await_masks = nullptr;
 };
+
+// A step with masks can be computed in three parts: copies and drafts (which masks depend on), the pass, and the
+// sampling with what follows it, once masks are there. The last part finds the pass's logits in the workspace, where
+// nothing else may have been since.
+enum class StepPart { kAll, kBegin, kPass, kSampling };
 
 // The model, and its block for multi-token prediction; null: there is none.
 struct StepDecoders {
@@ -32,7 +39,7 @@ struct StepDecoders {
 
 // `drafts`: what of the step is the block's.
 void compute_step(const OpContext& ctx, const StepDecoders& decoders, const StepBatch& batch, const DraftBatch& drafts,
-                  const ForwardOptions& options, const StepMemory& memory);
+                  const ForwardOptions& options, const StepMemory& memory, StepPart part = StepPart::kAll);
 
 // Whether a step's copies and swaps name what exists, once, on the host, where they are laid out. What does not is a
 // mistake of ours, and fatal.

@@ -228,6 +228,7 @@ void CpuBackend::submit(int buffer, const StepShape& shape) {
   QUIRE_CHECK(b.stage != Stage::kSubmitted && queued_ < kMostDepth, "step buffer {} is under way", buffer);
   b.shape = shape;
   b.has_masks = shape.masks == 0;
+  b.has_drafts = false;
   b.stage = Stage::kSubmitted;
   queue_[queued_++] = buffer;
   changed_.notify_all();
@@ -236,6 +237,22 @@ void CpuBackend::submit(int buffer, const StepShape& shape) {
 void CpuBackend::masks_written(int buffer) {
   const std::lock_guard lock(mutex_);
   buffers_[buffer].has_masks = true;
+  changed_.notify_all();
+}
+
+Result<Tensor> CpuBackend::await_drafts(int buffer) {
+  Buffer& b = buffers_[buffer];
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return b.has_drafts; });
+  return result_layout_.drafts(b.results.data());
+}
+
+void CpuBackend::take_drafts() {
+  const Tensor drafts = result_layout_.drafts(running_->results.data());
+  std::memcpy(drafts.data, sampled_.data() + layout_.capacity().batch_slots * sizeof(int32_t),
+              static_cast<size_t>(drafts.bytes()));
+  const std::lock_guard lock(mutex_);
+  running_->has_drafts = true;
   changed_.notify_all();
 }
 
@@ -329,6 +346,7 @@ void CpuBackend::compute(const StepShape& shape, Workspace& workspace) {
                 .out = result_layout_.outputs(results, shape.logit_rows),
                 .scored = result_layout_.scored(results, shape.scored_rows),
                 .hidden = result_layout_.hidden(results, shape.hidden_rows),
+                .drafts_made = &drafts_made_,
                 .await_masks = &await_masks_});
 }
 

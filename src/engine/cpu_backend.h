@@ -30,6 +30,7 @@ class CpuBackend : public Backend {
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
   void masks_written(int buffer) override;
+  Result<Tensor> await_drafts(int buffer) override;
   Result<StepResults> wait(int buffer) override;
   bool lost() const override { return false; }
   Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) override;
@@ -84,6 +85,7 @@ class CpuBackend : public Backend {
     StepResults done;
     Stage stage = Stage::kIdle;
     bool has_masks = false;  // or needs none
+    bool has_drafts = false;
   };
   void repack();
   const Decoder& decoder() const;
@@ -93,6 +95,7 @@ class CpuBackend : public Backend {
   void run(Buffer& buffer);
   void swap(const StepLayout::Arrays& a, const StepShape& shape);
   void compute(const StepShape& shape, Workspace& workspace);
+  void take_drafts();
   void await_masks();
 
   std::shared_ptr<const LoadedModel> model_;
@@ -113,6 +116,7 @@ class CpuBackend : public Backend {
   TokenHistory token_history_;
   Buffer buffers_[kMostDepth];
   Buffer* running_ = nullptr;  // on the backend's own thread
+  const std::function<void()> drafts_made_ = [this] { take_drafts(); };
   const std::function<void()> await_masks_ = [this] { await_masks(); };
 
   std::mutex mutex_;

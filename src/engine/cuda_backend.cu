@@ -2,130 +2,28 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 
-#include "core/cuda/device.h"
-#include "core/cuda/launch.h"
-#include "core/cuda/memory.h"
 #include "core/log.h"
-#include "engine/compute_step.h"
-#include "engine/cuda_graphs.h"
-#include "engine/cuda_moves.h"
-#include "engine/cuda_weights.h"
+#include "engine/cuda_backend_impl.h"
 #include "engine/gpu_plan.h"
-#include "engine/gpu_step_log.h"
-#include "ops/cuda/context.h"
-#include "ops/sampling/history.h"
 
 namespace quire {
 namespace {
-
-using cuda::Memory;
 
 double gib(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-class CudaBackend final : public Backend {
- public:
-  CudaBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options)
-      : model_(std::move(model)),
-        options_(options),
-        forced_(options.kernels),
-        pool_(1),
-        layout_(options.step_capacity(model_->model->config())),
-        result_layout_(layout_.capacity()),
-        log_(options.launches, cuda::launched_kernels) {}
-  ~CudaBackend() override;
-  Status create();
+}  // namespace
 
-  const StepLayout& layout() const override { return layout_; }
-  int32_t blocks() const override { return blocks_; }
-  int32_t slots() const override { return slots_; }
-  const CacheShape& cache_shape() const override { return views_.shape(); }
-  HostPages host_pages() const override { return host_pages_; }
-  std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
-  void submit(int buffer, const StepShape& shape) override;
-  void masks_written(int buffer) override;
-  Result<StepResults> wait(int buffer) override;
-  bool lost() const override { return lost_; }
-  bool likes_even_rows() const override { return options_.graphs; }
-  Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) override;
-  Status read_state(StateSlot slot, std::span<std::byte> to) override;
-  Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) override;
-  Status write_state(StateSlot slot, std::span<const std::byte> from) override;
-  Status read_pages(std::span<const int32_t> pages, std::span<std::byte> to) override {
-    copy_from_pages(pages, {moves_.pages(), static_cast<size_t>(*views_.shape().block_bytes())}, to);
-    return {};
-  }
-  Status write_pages(std::span<const int32_t> pages, std::span<const std::byte> from) override {
-    copy_to_pages(pages, {moves_.pages(), static_cast<size_t>(*views_.shape().block_bytes())}, from);
-    return {};
-  }
-  BackendMemory memory() const override;
-  // Tensor cores of another generation may add in another order.
-  std::string numerics() const override { return numerics_of(machine_, options_.kernels); }
-  // Of steps that are replayed, when they were captured.
-  std::vector<ForcedCount> forced() const override { return {forced_.all().begin(), forced_.all().end()}; }
-
- private:
-  struct Buffer {
-    Memory staging, results;  // pinned
-    cudaEvent_t begin = nullptr, end = nullptr;
-    StepShape shape;
-    bool ready = false;  // what comes before the pass was enqueued
-    Status status;
-  };
-  Status create_buffers();
-  Status create_fixed();
-  Status rehearse();
-  Status create_caches();
-  void capture_graphs();
-  Result<int64_t> measure();
-  // CUDA's calls are for a thread's current device.
-  void use_gpu() const { (void)cudaSetDevice(options_.gpu); }
-  Error failed(const Buffer& b, Error error);
-  void launch_step(Buffer& b);
-  void enqueue(Buffer& b);
-  void move(const Buffer& b);
-  bool replayable(const StepShape& s) const;
-  void run(const StepShape& padded, const StepShape& actual);
-  cudaGraphExec_t graph_of(const GraphSize& size);
-  Status capture(const GraphSize& size);
-  Status launch(const StepShape& shape);
-  void compute(const StepShape& shape, Workspace& workspace, bool only_chooses = false);
-
-  std::shared_ptr<const LoadedModel> model_;
-  EngineOptions options_;
-  Machine machine_;
-  ForcedCounts forced_;
-  ThreadPool pool_;  // operators expect one
-  std::shared_ptr<const CudaWeights> weights_;
-  StepLayout layout_;
-  ResultLayout result_layout_;
-  cuda::Context context_;
-  Memory step_, results_, sampled_, history_, kept_, suppressed_, scratch_, caches_;
-  std::optional<Workspace> workspace_;
-  TokenHistory token_history_;
-  CacheViews views_;
-  HostPages host_pages_;
-  int32_t blocks_ = 0, slots_ = 0, suppressed_count_ = 0;
-  int64_t graph_kernels_ = 0;  // of a captured step
-  bool lost_ = false;
-  Buffer buffers_[kMostDepth];
-  const Buffer* last_ = nullptr;  // submitted before: perhaps still under way
-  StepUse use_;                   // of the last one
-  CudaMoves moves_;
-  CudaFileCopies file_copies_;
-  CudaGraphs graphs_;
-  GpuStepLog log_;
-};
+using cuda::Memory;
 
 CudaBackend::~CudaBackend() {
   use_gpu();
   if (context_.stream != nullptr) cudaStreamSynchronize(context_.stream);
   for (Buffer& b : buffers_) {
     if (b.begin != nullptr) cudaEventDestroy(b.begin);
+    if (b.drafted != nullptr) cudaEventDestroy(b.drafted);
     if (b.end != nullptr) cudaEventDestroy(b.end);
   }
 }
@@ -163,6 +61,7 @@ Status CudaBackend::create_buffers() {
     QUIRE_TRY(b.staging, Memory::create(Memory::Where::kPinned, layout_.bytes(), "the arrays of a step"));
     QUIRE_TRY(b.results, Memory::create(Memory::Where::kPinned, result_layout_.bytes(), "the results of a step"));
     QUIRE_CHECKED(cuda::check(cudaEventCreate(&b.begin), "creating an event"));
+    QUIRE_CHECKED(cuda::check(cudaEventCreate(&b.drafted), "creating an event"));
     QUIRE_CHECKED(cuda::check(cudaEventCreate(&b.end), "creating an event"));
   }
   return {};
@@ -234,8 +133,7 @@ Status CudaBackend::create_caches() {
   const std::optional<int64_t> block = shape.block_bytes(), slot = shape.state_bytes();
   QUIRE_TRY(const GpuMemory m, gpu_memory(weights_->bytes()));
   const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * options_.gpu_memory_utilization);
-  const int64_t speculating = options_.most_drafts() > 0 ? CudaGraphs::kMostSpeculating : 0;
-  const int64_t graphs = options_.graphs ? std::ssize(graph_sizes(layout_.capacity())) + speculating : 0;
+  const int64_t graphs = options_.graphs ? std::ssize(graph_sizes(layout_.capacity())) + CudaGraphs::kMostOnDemand : 0;
   const int64_t has = cap - m.used - CudaGraphs::estimated_bytes(graphs, graph_kernels_);
   slots_ = options_.state_slots(model_->model->config());
   const int32_t own = std::min(slots_, options_.max_sequences);
@@ -303,172 +201,6 @@ Result<int64_t> CudaBackend::measure() {
   return all.high_water() + (int64_t{1} << 20);
 }
 
-void CudaBackend::submit(int buffer, const StepShape& shape) {
-  Buffer& b = buffers_[buffer];
-  check_segments(layout_.batch(b.staging.data(), shape, nullptr).segments, shape.rows, blocks_, slots_);
-  check_copies(layout_.arrays(b.staging.data()), shape,
-               {blocks_, slots_, host_pages_.all(), *views_.shape().block_bytes(), *views_.shape().state_bytes()});
-  b.shape = shape;
-  if (shape.masks == 0) launch_step(b);
-}
-
-void CudaBackend::masks_written(int buffer) {
-  launch_step(buffers_[buffer]);
-}
-
-void CudaBackend::launch_step(Buffer& b) {
-  use_gpu();
-  enqueue(b);
-  b.status = std::exchange(context_.status, Status{});
-  last_ = &b;
-}
-
-void CudaBackend::enqueue(Buffer& b) {
-  const cudaStream_t stream = context_.stream;
-  const auto keep = [&](cudaError_t code, std::string_view what) { context_.keep(cuda::check(code, what)); };
-  const StepShape padded = replayable(b.shape) ? pad_step(layout_, b.staging.data(), b.shape) : b.shape;
-  keep(cudaEventRecord(b.begin, stream), "recording an event");
-  keep(cudaMemcpyAsync(step_.data(), b.staging.data(), static_cast<size_t>(layout_.used_bytes(padded)),
-                       cudaMemcpyHostToDevice, stream),
-       "copying a step to the GPU");
-  if (b.shape.masks > 0)
-    keep(cudaMemcpyAsync(step_.data() + layout_.masks_begin(), b.staging.data() + layout_.masks_begin(),
-                         static_cast<size_t>(layout_.mask_bytes(b.shape)), cudaMemcpyHostToDevice, stream),
-         "copying masks to the GPU");
-  move(b);
-  b.ready = context_.status.ok();
-  run(padded, b.shape);
-  const StepBatch host = layout_.batch(b.staging.data(), b.shape, nullptr);
-  const bool tops = reports_tops(host.sample_rows, b.shape.logit_rows);
-  keep(cudaMemcpyAsync(b.results.data(), results_.data(), static_cast<size_t>(result_layout_.used_bytes(tops)),
-                       cudaMemcpyDeviceToHost, stream),
-       "copying results from the GPU");
-  if (b.shape.hidden_rows > 0) {
-    const Tensor hidden = result_layout_.hidden(results_.data(), b.shape.hidden_rows);
-    keep(cudaMemcpyAsync(result_layout_.hidden(b.results.data(), 0).data, hidden.data,
-                         static_cast<size_t>(hidden.bytes()), cudaMemcpyDeviceToHost, stream),
-         "copying hidden states from the GPU");
-  }
-  if (b.shape.scored_rows > 0) {
-    const int64_t at = result_layout_.scored_begin(),
-                  bytes = result_layout_.scored_bytes(reports_tops(host.score_rows, b.shape.scored_rows));
-    keep(cudaMemcpyAsync(b.results.data() + at, results_.data() + at, static_cast<size_t>(bytes),
-                         cudaMemcpyDeviceToHost, stream),
-         "copying log-probabilities of prompts from the GPU");
-  }
-  if (b.shape.draft_passes > 0) {
-    const Tensor drafts = result_layout_.drafts(b.results.data());
-    keep(cudaMemcpyAsync(drafts.data, sampled_.data() + layout_.capacity().batch_slots * sizeof(int32_t),
-                         static_cast<size_t>(drafts.bytes()), cudaMemcpyDeviceToHost, stream),
-         "copying drafts from the GPU");
-  }
-  keep(cudaEventRecord(b.end, stream), "recording an event");
-}
-
-// Outside of captured launches, and behind those of the step before as far as they must be.
-void CudaBackend::move(const Buffer& b) {
-  if (b.shape.swap_outs == 0 && b.shape.swap_ins == 0) return;
-  use_.clear();
-  const Buffer* const before = last_ == &b ? nullptr : last_;  // a buffer that is used again was waited for
-  if (before != nullptr) use_.note(layout_.batch(before->staging.data(), before->shape, nullptr), blocks_, slots_);
-  const StepLayout::Arrays a = layout_.arrays(b.staging.data());
-  moves_.enqueue(context_, {.outs = {a.swap_outs, static_cast<size_t>(b.shape.swap_outs)},
-                            .ins = {a.swap_ins, static_cast<size_t>(b.shape.swap_ins)},
-                            .cache = views_,
-                            .before = use_,
-                            .before_end = before != nullptr ? before->end : nullptr});
-}
-
-// Steps of generated tokens alone, as many rows of each sequence, all of them sampled: their launches depend on few
-// numbers.
-bool CudaBackend::replayable(const StepShape& s) const {
-  return options_.graphs && s.rows > 0 && s.rows == s.decodes * s.most_rows && s.segments == s.decodes &&
-         s.logit_rows == s.rows && s.slot_copies == 0 && s.history_updates == 0 && s.past_updates == 0;
-}
-
-// Null: kernels are launched one by one.
-cudaGraphExec_t CudaBackend::graph_of(const GraphSize& size) {
-  if (!context_.status.ok()) return nullptr;
-  return graphs_.find_or_capture(context_.stream, size, [this](const GraphSize& s) { return capture(s); });
-}
-
-// By the graph of such a step, or kernel by kernel if there is none.
-void CudaBackend::run(const StepShape& padded, const StepShape& actual) {
-  const GraphSize size = size_of(padded);
-  const cudaGraphExec_t graph = replayable(actual) ? graph_of(size) : nullptr;
-  if (graph == nullptr) {
-    compute(padded, *workspace_);
-    return log_.computed(padded.rows > padded.decode_rows);
-  }
-  log_.replayed(size, [&] { compute(actual, *workspace_, true); });
-  context_.keep(cuda::check(cudaGraphLaunch(graph, context_.stream), "replaying a step"));
-}
-
-Status CudaBackend::capture(const GraphSize& size) {
-  QUIRE_CHECKED(launch(shape_of(size, layout_.capacity())));
-  log_.captured(size);
-  return {};
-}
-
-// For captures: an error is what an operator or a launch said.
-Status CudaBackend::launch(const StepShape& shape) {
-  compute(shape, *workspace_);
-  return std::exchange(context_.status, Status{});
-}
-
-void CudaBackend::compute(const StepShape& shape, Workspace& workspace, bool only_chooses) {
-  context_.weights.begin_step(context_.dry);
-  context_.states_at_rest = shape.slot_copies == 0;
-  const OpContext ctx{.pool = pool_,
-                      .workspace = workspace,
-                      .machine = machine_,
-                      .choice = &options_.kernels,
-                      .forced = context_.dry || only_chooses ? nullptr : &forced_,
-                      .launches = context_.dry ? nullptr : log_.observer(),
-                      .only_chooses = only_chooses,
-                      .gpu = &context_};
-  auto* const sampled = reinterpret_cast<int32_t*>(sampled_.data());
-  const StepCapacity& c = layout_.capacity();
-  compute_step(
-      ctx, {weights_->decoder(), weights_->mtp()}, layout_.batch(step_.data(), shape, sampled),
-      layout_.drafts(step_.data(), shape, sampled, result_layout_.outputs(results_.data(), shape.logit_rows).tokens),
-      {},
-      {.cache = views_,
-       .kept = make_tensor(kept_.data(), DType::kF32, {c.kept(), c.width}),
-       .history = token_history_,
-       .suppressed = {reinterpret_cast<const int32_t*>(suppressed_.data()), static_cast<size_t>(suppressed_count_)},
-       .out = result_layout_.outputs(results_.data(), shape.logit_rows),
-       .scored = result_layout_.scored(results_.data(), shape.scored_rows),
-       .hidden = result_layout_.hidden(results_.data(), shape.hidden_rows)});
-}
-
-Result<StepResults> CudaBackend::wait(int buffer) {
-  use_gpu();
-  Buffer& b = buffers_[buffer];
-  if (!b.status.ok()) return failed(b, b.status.error());
-  if (Status s = cuda::check(cudaEventSynchronize(b.end), "the GPU computing a step"); !s.ok())
-    return failed(b, s.error());
-  float ms = 0;
-  if (Status s = cuda::check(cudaEventElapsedTime(&ms, b.begin, b.end), "timing a step"); !s.ok())
-    return failed(b, s.error());
-  StepResults done;
-  done.out = result_layout_.outputs(b.results.data(), b.shape.logit_rows);
-  done.hidden = result_layout_.hidden(b.results.data(), b.shape.hidden_rows);
-  done.scored = result_layout_.scored(b.results.data(), b.shape.scored_rows);
-  done.drafts = result_layout_.drafts(b.results.data());
-  done.seconds = static_cast<double>(ms) * 1e-3;
-  return done;
-}
-
-// Whether the device still computes. What the driver refused before anything ran (a launch's shape, a missing resource)
-// leaves it sound. What a kernel did (an illegal address, a trap, an uncorrectable memory error) is told by every later
-// call, and stays until the process ends. So the device is asked, and no table of codes.
-Error CudaBackend::failed(const Buffer& b, Error error) {
-  const bool sound = cudaStreamSynchronize(context_.stream) == cudaSuccess;
-  lost_ |= !sound || !b.ready;
-  return error;
-}
-
 Status CudaBackend::read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) {
   std::vector<const std::byte*> from;
   for (const BlockId b : blocks) from.push_back(caches_.data() + b.v * *views_.shape().block_bytes());
@@ -498,8 +230,6 @@ Status CudaBackend::write_state(StateSlot slot, std::span<const std::byte> from)
 BackendMemory CudaBackend::memory() const {
   return {.repacked = weights_->bytes(), .kv_and_state = caches_.bytes(), .workspace = scratch_.bytes()};
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>& model,
                                                    const EngineOptions& options) {

@@ -59,12 +59,14 @@ Status CudaGraphs::capture(cudaStream_t stream, std::span<const GraphSize> sizes
 
 cudaGraphExec_t CudaGraphs::find_or_capture(cudaStream_t stream, const GraphSize& size, const Launch& launch) {
   const cudaGraphExec_t found = find(size);
-  if (found != nullptr || size.each == 1 || speculating_ >= kMostSpeculating) return found;
-  ++speculating_;
+  const bool at_first = size.each == 1 && size.part == StepPart::kAll;
+  if (found != nullptr || at_first || on_demand_ >= kMostOnDemand) return found;
+  ++on_demand_;
   if (const Status done = capture(stream, {&size, 1}, launch); !done.ok()) {
-    speculating_ = kMostSpeculating;
-    log_warning(fmt::format("a step with drafts is not captured ({}): such steps launch their kernels one by one",
-                            done.error().message));
+    on_demand_ = kMostOnDemand;
+    log_warning(
+        fmt::format("a step with drafts or masks is not captured ({}): such steps launch their kernels one by one",
+                    done.error().message));
   }
   return find(size);
 }

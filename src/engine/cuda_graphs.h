@@ -1,5 +1,5 @@
-// Steps of generated tokens as CUDA graphs. Those without drafts are captured when a backend is made; those with
-// drafts, of which there are many kinds, when such a step comes for the first time.
+// Steps of generated tokens as CUDA graphs. Whole ones without drafts are captured when a backend is made; those with
+// drafts or masks, of which there are many kinds, when such a step comes for the first time.
 #pragma once
 
 #include <functional>
@@ -29,9 +29,9 @@ class CudaGraphs {
   // One after the other. If one fails, that one and all behind it are missing, and an error says why: such steps
   // launch their kernels.
   Status capture(cudaStream_t stream, std::span<const GraphSize> sizes, const Launch& launch);
-  // Of a step with drafts: captured now, if it is not and there are fewer than kMostSpeculating of them. Null: such a
-  // step launches its kernels; the log says why.
-  static constexpr int64_t kMostSpeculating = 48;
+  // Of a step with drafts or masks: captured now, if it is not and there are fewer than kMostOnDemand of them. Null:
+  // such a step launches its kernels; the log says why.
+  static constexpr int64_t kMostOnDemand = 64;
   cudaGraphExec_t find_or_capture(cudaStream_t stream, const GraphSize& size, const Launch& launch);
   // Null: not captured.
   cudaGraphExec_t find(const GraphSize& size) const;
@@ -39,7 +39,7 @@ class CudaGraphs {
 
  private:
   std::map<GraphSize, cudaGraphExec_t> graphs_;
-  int64_t speculating_ = 0;  // of them; kMostSpeculating once one could not be captured
+  int64_t on_demand_ = 0;  // of them; kMostOnDemand once one could not be captured
 };
 
 }  // namespace quire

@@ -184,21 +184,13 @@ void Engine::carry_out_cancels() {
     if (waiting_.contains(id.v)) finish_waiting(id, cancelled);
 }
 
-// What constrained sequences may sample next depends on what a step in flight samples.
-bool Engine::awaits_tokens() const {
-  const auto& all = running_.all();
-  return std::any_of(all.begin(), all.end(), [](const auto& s) {
-    return !s->finished() && s->pending > 0 && s->constraint != nullptr && s->constraint->depends();
-  });
-}
-
 bool Engine::step() {
   const auto begin = Clock::now();
   const double waited = waited_seconds_;
   take_incoming();
   if (const std::optional<Error> error = lost()) fail_all(*error);  // what was submitted just before
   const bool was_idle = in_flight_.empty();
-  const bool waits = !in_flight_.empty() && (in_flight_.newest().speculates || speculates() || awaits_tokens());
+  const bool waits = !in_flight_.empty() && (in_flight_.newest().speculates || speculates());
   const bool planned = !in_flight_.full() && !waits && schedule();
   if (planned) submit_step(begin);
   if (!in_flight_.empty()) {
@@ -303,7 +295,10 @@ void Engine::fail_running(const Error& error) {
   for (const auto& s : running_.all())
     if (!s->finished()) finish(*s, failed);
   // Those in flight began with what the failed step left: nobody wants their results.
-  while (!in_flight_.empty()) (void)wait_for(in_flight_.retire());
+  while (!in_flight_.empty()) {
+    write_masks_that_wait();
+    (void)wait_for(in_flight_.retire());
+  }
 }
 
 void Engine::fail_all(const Error& error) {

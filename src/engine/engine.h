@@ -174,7 +174,6 @@ class Engine {
   std::vector<TokenId> forced_tokens(const Sequence& s) const;
   // Whether the next step is to verify drafts, which the outcome of every step before it decides.
   bool speculates();
-  bool awaits_tokens() const;
   void learn_costs(const StepInFlight& step);
   void look_at_waiting();
   bool has_shared_prefix(const Sequence& s) const;
@@ -193,6 +192,8 @@ class Engine {
 
   void add_rows(const Work& work, bool decode, StepInFlight& step);
   void write_masks(StepInFlight& step);
+  void write_masks_that_wait();
+  std::vector<TokenId> drafts_of(const StepInFlight& step, const SequenceRows& rows) const;
   // What of a retired step concerns the caches is done on return; after an error nothing of it is kept for others.
   Result<StepResults> wait_for(StepInFlight& step);
   void count_step(const StepRecord& record);

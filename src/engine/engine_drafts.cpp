@@ -16,9 +16,7 @@ int32_t Engine::most_drafts(const Sequence& s, bool soon) const {
 }
 
 bool Engine::has_mtp(const Sequence& s, bool soon) const {
-  // The masks of a constrained sequence are made on the host, which does not know the block's drafts.
-  return options_.mtp && s.constraint == nullptr &&
-         (soon || (s.planned > s.drafts.kept_first && s.planned <= s.drafts.kept_end));
+  return options_.mtp && (soon || (s.planned > s.drafts.kept_first && s.planned <= s.drafts.kept_end));
 }
 
 DraftOffer Engine::offer_of(Sequence& s, bool soon) const {

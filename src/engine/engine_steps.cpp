@@ -55,8 +55,27 @@ void Engine::submit_step(Clock::time_point begin) {
   const StepShape shape = writer_.end(cache_.step_moves(step.record));
   cache_.end_step();
   backend_->submit(step.buffer, shape);
-  if (shape.masks > 0) write_masks(step);
+  if (shape.masks == 0)
+    step.masks = StepInFlight::Masks::kNone;
+  else if (step.masks == StepInFlight::Masks::kNone)
+    write_masks(step);
   step.record.host_seconds = seconds_since(begin);
+}
+
+// What the step before the newest one sampled is known, and no step comes behind one whose masks are missing.
+void Engine::write_masks_that_wait() {
+  if (!in_flight_.empty() && in_flight_.newest().masks == StepInFlight::Masks::kWait) write_masks(in_flight_.newest());
+}
+
+// None where the device failed, and no more than are tokens.
+std::vector<TokenId> Engine::drafts_of(const StepInFlight& step, const SequenceRows& rows) const {
+  const SequenceDrafts& d = rows.sequence->drafts;
+  const auto count = static_cast<size_t>(rows.drafts);
+  if (count == 0 || !d.by_mtp) return {d.tokens.begin(), d.tokens.begin() + static_cast<ptrdiff_t>(count)};
+  const Result<Tensor> made = backend_->await_drafts(step.buffer);
+  if (!made.ok()) return {};
+  const int32_t* const own = made->row<int32_t>(rows.sequence->memory.slot);
+  return {own, std::find_if(own, own + count, [](int32_t token) { return token < 0; })};
 }
 
 // While the backend computes what comes before the sampling.
@@ -65,15 +84,21 @@ void Engine::write_masks(StepInFlight& step) {
   const StepLayout& layout = backend_->layout();
   const auto words = static_cast<size_t>(mask_words(layout.capacity().vocab));
   uint32_t* const masks = layout.arrays(backend_->staging(step.buffer)).masks;
-  for (const SequenceRows& rows : step.rows) {
+  for (SequenceRows& rows : step.rows) {
     if (rows.mask < 0) continue;
-    const Sequence& s = *rows.sequence;
-    const size_t each = 1 + static_cast<size_t>(rows.drafts);
-    s.constraint->fill(std::span(s.drafts.tokens).first(each - 1),
-                       {masks + static_cast<size_t>(rows.mask) * words, each * words});
+    const std::span<uint32_t> to(masks + static_cast<size_t>(rows.mask) * words,
+                                 (1 + static_cast<size_t>(rows.drafts)) * words);
+    std::fill(to.begin(), to.end(), ~0u);
     step.record.masks += rows.drafts + 1;
+    if (rows.sequence->finished()) continue;  // in the step before
+    ConstrainedOutput& constraint = *rows.sequence->constraint;
+    const std::vector<TokenId> drafts = drafts_of(step, rows);
+    rows.usable = constraint.cut(drafts);
+    constraint.fill(std::span(drafts).first(static_cast<size_t>(rows.usable)),
+                    to.first((1 + static_cast<size_t>(rows.usable)) * words));
   }
   backend_->masks_written(step.buffer);
+  step.masks = StepInFlight::Masks::kWritten;
   step.record.mask_seconds = seconds_since(begin);
   const std::lock_guard lock(inbox_mutex_);
   stats_.masks += step.record.masks;
@@ -90,6 +115,7 @@ void Engine::add_rows(const Work& work, bool decode, StepInFlight& step) {
   rows.sequence = &s;
   const Segment segment = writer_.add(s, work, decode, rows);
   step.speculates |= rows.drafts > 0;
+  if (rows.mask >= 0 && s.pending > 0 && s.constraint->depends()) step.masks = StepInFlight::Masks::kWait;
   step.record.drafts += rows.drafts;
   // The state that the chunk before left is saved before this one changes it.
   if (s.prefix.unsaved > 0) cache_.save_state(s, rows);
@@ -125,6 +151,7 @@ void Engine::retire() {
   step.record.device_seconds = done->seconds;
   for (const SequenceRows& rows : step.rows)
     if (!rows.sequence->finished()) step.record.accepted += commit_rows(rows, *done);
+  write_masks_that_wait();
   count_step(step.record);
   learn_costs(step);
   release_finished();
@@ -176,7 +203,7 @@ int32_t Engine::commit_tokens(const SequenceRows& rows, const StepResults& resul
     TokenId draft = -1;
     if (i < rows.drafts)
       draft = d.by_mtp ? results.drafts.row<int32_t>(s.memory.slot)[i] : d.tokens[static_cast<size_t>(i)];
-    const bool right = i < rows.drafts && (chance_ ? chance_->accepts(i) : token == draft);
+    const bool right = i < rows.usable && (chance_ ? chance_->accepts(i) : token == draft);
     accepted += right;
     if (rows.drafts > 0 && s.request.sampling.has_penalties()) s.unnoted.push_back(token);
     commit_token(s, std::move(sampled));

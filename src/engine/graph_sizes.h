@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "engine/compute_step.h"
 #include "model/step.h"
 
 namespace quire {
@@ -12,6 +13,7 @@ struct GraphSize {
   int32_t sequences = 0, width = 0;
   int32_t each = 1;    // rows of each: a token and its drafts, or padding
   int32_t passes = 0;  // of the multi-token-prediction block, for drafts
+  StepPart part = StepPart::kAll;
   auto operator<=>(const GraphSize&) const = default;
 };
 

@@ -223,11 +223,13 @@ void StepWriter::add_unnoted(Sequence& s, int32_t drafts, SampleTarget& target) 
 // turn out to be what is sampled.
 void StepWriter::add_sample(Sequence& s, const Work& work, bool decode, SequenceRows& rows) {
   rows.logit_row = shape_.logit_rows;
-  rows.drafts = decode ? work.count - 1 : 0;
+  rows.drafts = rows.usable = decode ? work.count - 1 : 0;
   const bool penalised = s.request.sampling.has_penalties();
   SampleTarget of_all;
   if (penalised && decode) add_unnoted(s, rows.drafts, of_all);
-  const bool masked = s.constraint != nullptr && s.constraint->masked();
+  // Behind a token that is not known yet, or a draft that is not, the grammar may begin.
+  const bool unknown = s.pending > 0 || (rows.drafts > 0 && s.drafts.by_mtp);
+  const bool masked = s.constraint != nullptr && (s.constraint->masked() || (unknown && s.constraint->depends()));
   if (masked) rows.mask = shape_.masks;
   for (int32_t i = decode ? 0 : work.count - 1; i < work.count; ++i) {
     const int64_t position = work.begin + i + 1;

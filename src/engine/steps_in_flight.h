@@ -16,6 +16,7 @@ struct SequenceRows {
   int64_t prompt_end = 0;                    // after a chunk of prompt: how many of its tokens are computed
   int32_t logit_row = -1;                    // whose token is sampled; -1: none
   int32_t drafts = 0;                        // whose rows are those behind it
+  int32_t usable = 0;                        // drafts that may be right: the first ones
   int32_t mask = -1;                         // of the first row; those of its drafts are behind it. -1: none
   int32_t hidden_row = 0, hidden_count = 0;  // of an embedding
   int32_t scored_row = 0, scored_count = 0;  // of a prompt whose log-probabilities are wanted
@@ -28,6 +29,9 @@ struct StepInFlight {
   std::vector<SequenceRows> rows;
   StepRecord record;
   bool speculates = false;  // it verifies drafts: what it leads to is known when it has ended
+  // kWait: they depend on tokens that the step before it samples. No step is submitted behind it until they are
+  // written.
+  enum class Masks { kNone, kWait, kWritten } masks = Masks::kNone;
 };
 
 // A ring of `depth` steps: the oldest one is retired first. What it was stays readable until as many steps as the ring
@@ -46,10 +50,11 @@ class StepsInFlight {
     StepInFlight& step = steps_[(oldest_ + count_++) % kMostDepth];
     step.rows.clear();
     step.speculates = false;
+    step.masks = StepInFlight::Masks::kNone;
     return step;
   }
   // The newest step, while one is in flight.
-  const StepInFlight& newest() const { return steps_[(oldest_ + count_ - 1) % kMostDepth]; }
+  StepInFlight& newest() { return steps_[(oldest_ + count_ - 1) % kMostDepth]; }
   // The oldest step, which is in flight no more. The ring is not empty.
   StepInFlight& retire() {
     QUIRE_CHECK(!empty(), "no step is in flight");

@@ -56,15 +56,15 @@ class Builder {
                        params_.form->field);
     if (params_.form) return {};  // the answer has that form, so it is no call
     QUIRE_TRY(const std::vector<CallSchema> schemas, schemas_of(r));
-    const std::optional<CallGrammar> grammar = r.tool_choice.required
-                                                   ? required_calls(model_.tool_format(), schemas, r.parallel_calls)
-                                                   : free_calls(model_.tool_format(), schemas);
+    const CallGrammars formats(model_.tool_format(), model_.tokenizer());
+    const std::optional<CallGrammar> grammar =
+        r.tool_choice.required ? formats.required(schemas, r.parallel_calls) : formats.free(schemas);
     if (!grammar)
       return bad_field(r.tool_choice.required ? "tool_choice" : "tools", "unsupported_parameter",
                        "this server cannot hold calls in the format {} to a grammar: use \"auto\" without \"strict\"",
                        model_.tool_format().name);
     made_.after = grammar->after;
-    made_.repeats = !r.tool_choice.required;
+    made_.repeats = !grammar->after.empty();
     return compile({GrammarKind::kStructuralTag, grammar->structural_tag, made_.repeats}, "tools", any_strict);
   }
 

@@ -21,6 +21,8 @@ std::shared_ptr<const Vocabulary> vocabulary() {
     for (const char* word : {"true", "{\"", "\":", "</think>", "ab", "</think>\n\n"}) v.bytes.emplace_back(word);
     v.ends = {static_cast<TokenId>(v.bytes.size())};
     v.bytes.emplace_back();
+    v.control = {static_cast<TokenId>(v.bytes.size())};
+    v.bytes.emplace_back();
     return std::make_shared<const Vocabulary>(std::move(v));
   }();
   return kVocabulary;
@@ -63,6 +65,34 @@ class Grammars : public testing::Test {
     return {std::make_shared<const Constraint>(std::move(c)), words()};
   }
 };
+
+// Only what names a control token by its id takes it.
+TEST_F(Grammars, ControlTokensAreNoText) {
+  const TokenId control = vocabulary()->control.front();
+  std::vector<uint32_t> mask(static_cast<size_t>(words()));
+  for (const auto& [kind, text, begin] :
+       {std::tuple{GrammarKind::kRegex, ".*", ""}, std::tuple{GrammarKind::kRegex, "[^a]+", "b"},
+        std::tuple{GrammarKind::kEbnf, "root ::= [^a]*", ""},
+        std::tuple{GrammarKind::kJsonSchema, R"({"type":"string"})", "\""},
+        std::tuple{GrammarKind::kStructuralTag, R"({"type":"structural_tag","format":{"type":"any_text"}})", "x"}}) {
+    const auto matcher = compile(kind, text)->begin();
+    ASSERT_TRUE(*begin == 0 || matcher->accept_bytes(begin)) << text;
+    ASSERT_TRUE(matcher->fill(mask)) << text;
+    EXPECT_FALSE(has(mask, control)) << text;
+    EXPECT_FALSE(matcher->accept(control)) << text;
+  }
+  const auto named =
+      compile(GrammarKind::kStructuralTag, fmt::format(R"({{"type":"structural_tag","format":{{"type":"sequence",
+      "elements":[{{"type":"token","token":{}}},{{"type":"const_string","value":"ab"}}]}}}})",
+                                                       control))
+          ->begin();
+  ASSERT_TRUE(named->fill(mask));
+  EXPECT_TRUE(has(mask, control));
+  EXPECT_FALSE(has(mask, word("ab")));
+  EXPECT_TRUE(named->accept(control));
+  EXPECT_TRUE(named->accept(word("ab")));
+  EXPECT_TRUE(named->completed());
+}
 
 TEST_F(Grammars, MasksSayWhatIsAccepted) {
   const auto matcher = compile(GrammarKind::kJsonSchema, R"({"type":"object","properties":{"a":{"type":"boolean"}},

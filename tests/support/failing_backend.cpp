@@ -20,6 +20,7 @@ class FailingBackend final : public Backend {
     real_->submit(buffer, shape);
   }
   void masks_written(int buffer) override { real_->masks_written(buffer); }
+  Result<Tensor> await_drafts(int buffer) override { return real_->await_drafts(buffer); }
   Result<StepResults> wait(int buffer) override {
     if (waits_++ == loss_.step) {
       const std::optional<Error> error = loss_.error();

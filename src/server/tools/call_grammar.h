@@ -7,6 +7,7 @@
 #include "server/protocol/json.h"
 #include "server/tools/tool_format.h"
 #include "server/tools/tool_set.h"
+#include "tokenizer/tokenizer.h"
 
 namespace quire::server {
 
@@ -21,9 +22,26 @@ struct CallGrammar {
   std::string after;           // what begins a call, and the grammar does not hold; empty: it holds everything
 };
 
-// Texts of one call of these tools or, `parallel`, several. None: the format's calls cannot be told by a grammar.
-std::optional<CallGrammar> required_calls(const ToolFormat& format, std::span<const CallSchema> tools, bool parallel);
-// What follows where a model that may call begins a call. None also where a call begins with no text of its own.
-std::optional<CallGrammar> free_calls(const ToolFormat& format, std::span<const CallSchema> tools);
+// The grammars of one model's way of writing calls. Formats that are made of control tokens need the model's own: no
+// other text spells them.
+class CallGrammars {
+ public:
+  CallGrammars(const ToolFormat& format, const Tokenizer& tokenizer) : format_(format), tokenizer_(tokenizer) {}
+
+  // Texts of one call of these tools or, `parallel`, several. None: the format's calls cannot be told by a grammar, or
+  // the model lacks the tokens that they are made of.
+  std::optional<CallGrammar> required(std::span<const CallSchema> tools, bool parallel) const;
+  // Of a model that may call: what follows where it begins a call, or the whole answer. None also where a call begins
+  // with no text of its own.
+  std::optional<CallGrammar> free(std::span<const CallSchema> tools) const;
+
+ private:
+  std::optional<Json> control_tokens(std::span<const std::string_view> texts, Json& by_text) const;
+  std::optional<Json> mistral(std::span<const CallSchema> tools, bool required, bool parallel) const;
+  std::optional<Json> harmony(std::span<const CallSchema> tools, bool required) const;
+
+  const ToolFormat& format_;
+  const Tokenizer& tokenizer_;
+};
 
 }  // namespace quire::server
