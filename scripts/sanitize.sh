@@ -13,21 +13,22 @@ build() {
 }
 
 asan() {
-  build asan test_{core,gguf,tokenizer,convert,jinja,cache,ops,conformance,engine}
+  build asan test_{core,gguf,tokenizer,constraint,convert,jinja,cache,ops,conformance,engine}
   # Without those that run the program: the server and the commands take as long to compile as all the rest.
-  GTEST_FILTER='-ConvertCommand*' \
-    ctest --test-dir build/asan --output-on-failure -j2 -R '^(core|gguf|tokenizer|convert|jinja|cache|ops)$'
+  GTEST_FILTER='-ConvertCommand*:SchemaTable*' \
+    ctest --test-dir build/asan --output-on-failure -j2 -R '^(core|gguf|tokenizer|constraint|convert|jinja|cache|ops)$'
   build/asan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'
   # What owns and gives back; the texts of whole models run long through the same code.
-  build/asan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Checkpoints*:Depth*:*Speculation.Drafts*tiny_qwen35moe'
+  build/asan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Checkpoints*:Depth*:Constraints*:*Speculation.Drafts*tiny_qwen35moe'
 }
 
 tsan() {
-  build tsan test_{core,engine,conformance,jinja}
+  build tsan test_{core,constraint,engine,conformance,jinja}
   build/tsan/test_core --gtest_brief=1 --gtest_filter='ThreadPool*:Signal*'
   build/tsan/test_jinja --gtest_brief=1
+  build/tsan/test_constraint --gtest_brief=1 --gtest_filter='*Cache*'
   build/tsan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'
-  build/tsan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Depth*:*Speculation.Drafts*tiny_qwen35'
+  build/tsan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Depth*:Constraints*:*Speculation.Drafts*tiny_qwen35'
 }
 
 server() {
