@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "arch/tensors.h"
+#include "convert/open.h"
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -77,11 +78,11 @@ Status LoadedModel::make_ready(const std::string& name) {
 
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp) {
   const auto start = std::chrono::steady_clock::now();
-  QUIRE_TRY(gguf::File file, gguf::File::open(path));
+  QUIRE_TRY(gguf::File file, convert::open_model(path));
   auto m = std::make_shared<LoadedModel>(std::move(file));
   m->file.prefetch();
   if (!mtp.empty()) {
-    QUIRE_TRY(m->mtp_file, gguf::File::open(mtp));
+    QUIRE_TRY(m->mtp_file, convert::open_model(mtp));
   }
   QUIRE_CHECKED(m->make_ready(path));
   m->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
