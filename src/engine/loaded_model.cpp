@@ -110,7 +110,7 @@ std::shared_ptr<const RepackedWeights> LoadedModel::repacked(ThreadPool& pool) c
   if (auto made = repacked_.lock()) return made;
   const std::vector<Weight> weights = model->matrices();
   const int64_t copies = RepackedWeights::bytes_for(weights), available = available_memory();
-  if (copies + static_cast<int64_t>(file.mapped_bytes()) > available) return nullptr;
+  if (copies + static_cast<int64_t>(file.mapped_bytes()) - file.made_bytes() > available) return nullptr;
   Result<std::unique_ptr<RepackedWeights>> made = RepackedWeights::create(weights, pool);
   if (!made.ok()) return nullptr;  // no memory after all: as above, the text is the same without
   std::shared_ptr<const RepackedWeights> shared = std::move(made).value();
