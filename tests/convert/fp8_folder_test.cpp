@@ -22,8 +22,8 @@ TinyModel wide(const std::string& name) {
   if (m.expert_ffn > 0) m.expert_ffn = 128;
   if (m.shared_ffn > 0) m.shared_ffn = 128;
   if (m.hybrid()) {
-    m.k_heads = 1;
-    m.v_heads = 2;
+    m.k_heads = 2;
+    m.v_heads = 4;
     m.state = 128;
   }
   return m;
@@ -110,6 +110,40 @@ TEST_P(Fp8Folder, SaysWhatItsConversionSays) {
   const auto want = logprobs(folder.path("m.gguf")), got = logprobs(folder.path());
   EXPECT_GT(want.size(), 20U);
   EXPECT_EQ(want, got);
+}
+
+// Experts of one tensor: the gate and `up` halves of each have their own rows of its grid of scales.
+TEST(Fp8Folder, KeepsPackedExperts) {
+  const TinyModel m = wide("tiny-qwen35moe");
+  std::mt19937 random(24);
+  std::vector<SafeTensor> tensors;
+  for (SafeTensor& t : safe_tensors(m)) {
+    if (t.shape.size() != 3 || t.name.find(".experts.") == std::string::npos) {
+      tensors.push_back(std::move(t));
+      continue;
+    }
+    std::string codes(t.bytes.size() / 2, 0);
+    for (char& c : codes)
+      if (c = static_cast<char>(random()); (c & 0x7f) == 0x7f) c = 0;
+    const std::vector<int64_t> grid = {t.shape[0], t.shape[1] / 128, t.shape[2] / 128};
+    std::vector<float> scales(static_cast<size_t>(grid[0] * grid[1] * grid[2]));
+    for (float& x : scales) x = std::uniform_real_distribution<float>(0.001F, 0.002F)(random);
+    tensors.push_back({t.name, "F8_E4M3", t.shape, std::move(codes)});
+    tensors.push_back(safe_tensor(t.name + "_scale_inv", "F32", grid, scales));
+  }
+  const HfFolder folder(m);
+  folder.write("model.safetensors", safetensors_file(tensors));
+  ASSERT_TRUE(convert::convert({.folder = folder.path(), .output = folder.path("m.gguf"), .type = DType::kF32}).ok());
+  const gguf::File want = std::move(gguf::File::open(folder.path("m.gguf"))).value(), got = open(folder);
+  int kept = 0;
+  for (const gguf::TensorInfo& a : want.tensors()) {
+    const gguf::TensorInfo* const b = got.find_tensor(a.name);
+    ASSERT_NE(b, nullptr);
+    if (b->dtype != DType::kFP8) continue;
+    ++kept;
+    EXPECT_TRUE(values_of(want, a) == values_of(got, *b)) << a.name;
+  }
+  EXPECT_EQ(kept, 3 * m.layers);
 }
 
 TEST(Fp8Folder, RefusesCodesAndScalesThatAreNoNumbers) {
