@@ -223,6 +223,9 @@ function(quire_transformers_check)
   endif()
   add_test(NAME transformers COMMAND ${python} ${CMAKE_SOURCE_DIR}/tools/check_convert.py $<TARGET_FILE:quire>)
   set_tests_properties(transformers PROPERTIES LABELS transformers SKIP_RETURN_CODE 77 TIMEOUT 1800)
+  add_test(NAME formats COMMAND ${python} ${CMAKE_SOURCE_DIR}/tools/check_formats.py $<TARGET_FILE:quire>
+                                ${CMAKE_SOURCE_DIR}/../shared/models/hf/demo-dense)
+  set_tests_properties(formats PROPERTIES LABELS transformers SKIP_RETURN_CODE 77 TIMEOUT 1800)
 endfunction()
 
 # The page at / in a browser; 77, "no Chromium", is a skip.

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/explain_report.h"
 #include "cli/options.h"
+#include "convert/open.h"
 #include "core/escape.h"
 #include "core/output.h"
 #include "engine/cuda_backend.h"
@@ -163,7 +164,7 @@ Status explain(const ExplainOptions& o) {
   QUIRE_TRY(const Machine machine, machine_of(o, device));
   QUIRE_CHECKED(o.card_costs.apply(machine));
   QUIRE_CHECKED(check_forced(choice, machine));
-  QUIRE_TRY(const gguf::File file, gguf::File::open(o.model.model));
+  QUIRE_TRY(const gguf::File file, convert::open_model(o.model.model, {.matrices = false}));
   QUIRE_TRY(const std::unique_ptr<const Model> model, Model::load(file));
   const Decoder decoder = device == Device::kCuda ? placed_in_thought(model->decoder()) : model->decoder();
   QUIRE_TRY(const MachineLimits limits, limits_of(o, machine));

@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/display.h"
 #include "cli/options.h"
+#include "convert/open.h"
 #include "core/escape.h"
 #include "core/output.h"
 #include "engine/engine.h"
@@ -55,9 +56,12 @@ Totals totals_of(const gguf::File& f) {
   return sum;
 }
 
-std::map<std::string_view, Totals> totals_by_type(const gguf::File& f) {
-  std::map<std::string_view, Totals> out;
-  for (const auto& t : f.tensors()) out[dtype_name(t.dtype)].add(t);
+struct ByName {
+  bool operator()(DType a, DType b) const { return dtype_name(a) < dtype_name(b); }
+};
+std::map<DType, Totals, ByName> totals_by_type(const gguf::File& f) {
+  std::map<DType, Totals, ByName> out;
+  for (const auto& t : f.tensors()) out[t.dtype].add(t);
   return out;
 }
 
@@ -78,7 +82,8 @@ uint64_t padding_of(const gguf::File& f) {
 void print_file(const gguf::File& f) {
   const Totals t = totals_of(f);
   for (const auto& s : f.shards())
-    print_out("{}\n  GGUF version {}, {} ({} bytes), {} tensors\n", escaped(s.path), s.version, human_bytes(s.bytes),
+    print_out("{}\n  {}, {} ({} bytes), {} tensors\n", escaped(s.path),
+              f.assembled() ? "Hugging Face folder" : fmt::format("GGUF version {}", s.version), human_bytes(s.bytes),
               s.bytes, s.tensors);
   print_out("  architecture   {}\n", escaped(text_of(f, "general.architecture"), kShownBytes));
   print_out("  name           {}\n", escaped(text_of(f, "general.name"), kShownBytes));
@@ -95,13 +100,14 @@ void print_file(const gguf::File& f) {
 void add_file(const gguf::File& f, ordered_json& out) {
   const Totals t = totals_of(f);
   for (const auto& s : f.shards())
-    out["shards"].push_back({{"path", s.path},
+    out["shards"].push_back({{"path", s.path},  // of a folder: one, with what its GGUF file would have
                              {"version", s.version},
                              {"bytes", s.bytes},
                              {"alignment", s.alignment},
                              {"data_begin", s.data_begin},
                              {"tensors", s.tensors}});
   out["bytes"] = f.mapped_bytes();
+  if (f.assembled()) out["made_bytes"] = f.made_bytes();
   out["architecture"] = text_of(f, "general.architecture");
   out["name"] = text_of(f, "general.name");
   out["parameters"] = t.parameters;
@@ -117,7 +123,7 @@ void print_types(const gguf::File& f) {
   print_out("\n{:<8} {:>8} {:>12} {:>10} {:>7} {:>12}\n", "type", "tensors", "parameters", "bytes", "share",
             "bits/weight");
   for (const auto& [type, t] : totals_by_type(f))
-    print_out("{:<8} {:>8} {:>12} {:>10} {:>6.1f}% {:>12.2f}\n", type, t.tensors, human_count(t.parameters),
+    print_out("{:<8} {:>8} {:>12} {:>10} {:>6.1f}% {:>12.2f}\n", dtype_name(type), t.tensors, human_count(t.parameters),
               human_bytes(static_cast<uint64_t>(t.bytes)),
               all.bytes == 0 ? 0 : 100.0 * static_cast<double>(t.bytes) / static_cast<double>(all.bytes),
               t.bits_per_weight());
@@ -131,12 +137,12 @@ void print_types(const gguf::File& f) {
 void add_types(const gguf::File& f, ordered_json& out) {
   out["types"] = ordered_json::array();
   for (const auto& [type, t] : totals_by_type(f))
-    out["types"].push_back({{"type", type},
+    out["types"].push_back({{"type", dtype_name(type)},
                             {"tensors", t.tensors},
                             {"parameters", t.parameters},
                             {"bytes", t.bytes},
                             {"bits_per_weight", t.bits_per_weight()},
-                            {"computable", quant::can_decode(find_dtype(type)->type)}});
+                            {"computable", quant::can_decode(type)}});
 }
 
 // ---- What a model of it has ----
@@ -203,7 +209,8 @@ void print_memory(const gguf::File& f, const LoadedWeights& model, const Inspect
   const auto line = [](const char* what, int64_t bytes, const char* note) {
     print_out("  {:<14} {:>9}  {}\n", what, human_bytes(static_cast<uint64_t>(bytes)), note);
   };
-  line("weights", m->weights, "mapped, shared between processes");
+  line("weights", m->weights - f.made_bytes(), "mapped, shared between processes");
+  if (f.made_bytes() > 0) line("made", f.made_bytes(), "weights that the folder has in another form; each process");
   if (m->repacked > 0) line("repacked", m->repacked, "copies of weights for one or two sequences; --no-repack");
   line("KV cache", m->kv, "grows with the tokens really there");
   line("states", m->states, "of the delta-net layers");
@@ -338,7 +345,7 @@ Status print_template(const gguf::File& f) {
 Status inspect(const InspectOptions& o) {
   if (o.context < 1 || o.sequences < 1)
     return request_error("--context {} and --sequences {} must be at least 1", o.context, o.sequences);
-  QUIRE_TRY(const gguf::File f, gguf::File::open(o.file));
+  QUIRE_TRY(const gguf::File f, convert::open_model(o.file, {.matrices = o.check}));
   if (o.check) return print_check(f);
   if (o.chat_template && !o.json) return print_template(f);
   if (o.json) {

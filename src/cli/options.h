@@ -14,7 +14,7 @@ namespace quire::cli {
 
 // How a command takes its model: by position or as -m, which `prepared_arguments` puts first.
 inline constexpr char kModelNames[] = "-m,--model,MODEL";
-inline constexpr char kModelHelp[] = "GGUF file (of a split model, the first one)";
+inline constexpr char kModelHelp[] = "GGUF file (of a split model, the first one) or Hugging Face folder";
 
 // --kv-cache-dtype: what keys and values are kept in.
 struct KvCacheOption {

@@ -16,6 +16,7 @@
 #include "cli/quantize/mix.h"
 #include "cli/quantize/plan.h"
 #include "cli/quantize/report.h"
+#include "convert/open.h"
 #include "core/cpu.h"
 #include "core/progress.h"
 #include "gguf/reader.h"
@@ -69,7 +70,7 @@ Result<Mix> choose_mix(const QuantizeOptions& o, const gguf::File& f) {
 Result<Source> prepare(const QuantizeOptions& o) {
   QUIRE_CHECKED(parse_encodable(o.type));
   QUIRE_TRY(const std::vector<Override> overrides, parse_overrides(o.overrides));
-  QUIRE_TRY(gguf::File f, gguf::File::open(o.input));
+  QUIRE_TRY(gguf::File f, convert::open_model(o.input, {.keep_fp8 = false}));
   QUIRE_TRY(PlannedOutput output, plan_output(o, f));
   Source s{std::move(f), std::move(output), {}, {}, {}};
   if (!o.importance.empty()) {

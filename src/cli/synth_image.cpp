@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 
+#include "core/lazy_memory.h"
 #include "core/memory.h"
 #include "core/progress.h"
 
@@ -20,28 +21,6 @@ constexpr size_t kLeastShared = size_t{1} << 20;  // smaller tensors are copied:
 Error no_memory(std::string_view doing) {
   return capacity_error("{}: {}", doing, std::strerror(errno));
 }
-
-// The address range of a model file.
-class Image {
- public:
-  static Result<std::shared_ptr<Image>> reserve(size_t bytes) {
-    auto image = std::make_shared<Image>();
-    void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED) return no_memory(fmt::format("{} MiB of addresses for random weights", bytes >> 20));
-    image->bytes_ = {static_cast<std::byte*>(at), bytes};
-    return image;
-  }
-  Image() = default;
-  Image(const Image&) = delete;
-  Image& operator=(const Image&) = delete;
-  ~Image() {
-    if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
-  }
-  std::span<std::byte> bytes() const { return bytes_; }
-
- private:
-  std::span<std::byte> bytes_;
-};
 
 // Patterns as files in memory, whose pages are mapped wherever they repeat.
 class SharedPatterns {
@@ -103,7 +82,8 @@ Result<std::shared_ptr<const LoadedModel>> load_synth_model(const SynthOptions& 
   if (pages == SynthPages::kOwn && bytes > available)
     return capacity_error("{} with {} layers takes {} MiB, and {} MiB of memory are available; use fewer --layers",
                           model.shape().name, model.shape().layers, bytes >> 20, available >> 20);
-  QUIRE_TRY(const std::shared_ptr<Image> image, Image::reserve(static_cast<size_t>(bytes)));
+  QUIRE_TRY(LazyMemory reserved, LazyMemory::reserve(static_cast<size_t>(bytes), "random weights"));
+  const auto image = std::make_shared<const LazyMemory>(std::move(reserved));
   std::memcpy(image->bytes().data(), head.data(), head.size());
   QUIRE_TRY(gguf::File file, gguf::File::parse(image->bytes()));
   QUIRE_CHECKED(fill(model, file, pages));

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "convert/open.h"
 #include "core/output.h"
 #include "gguf/reader.h"
 #include "tokenizer/tokenizer.h"
@@ -72,7 +73,7 @@ void print_tokens(std::span<const TokenId> tokens, const Tokenizer& tokenizer, b
 }
 
 Status tokenize(const TokenizeOptions& o) {
-  QUIRE_TRY(const gguf::File file, gguf::File::open(o.model));
+  QUIRE_TRY(const gguf::File file, convert::open_model(o.model, {.matrices = false}));
   QUIRE_TRY(const Tokenizer tokenizer, Tokenizer::load(file).context(o.model));
   std::string input;
   if (o.text) {
@@ -102,7 +103,9 @@ Status tokenize(const TokenizeOptions& o) {
 
 Action add_tokenize(CLI::App& app) {
   auto o = std::make_shared<TokenizeOptions>();
-  app.add_option(kModelNames, o->model, "GGUF file with the vocabulary")->required()->type_name("FILE");
+  app.add_option(kModelNames, o->model, "Model with the vocabulary: a GGUF file or a Hugging Face folder")
+      ->required()
+      ->type_name("FILE");
   app.add_option("-p,--prompt,PROMPT", o->text, "Text to tokenize (default: all of standard input)");
   app.add_option("-f,--file", o->file, "Text to tokenize; - for standard input")->type_name("FILE");
   app.add_flag("--json", o->json, "Print one object, {\"tokens\": [...]}");

@@ -116,6 +116,10 @@ const SourceTensor* Checkpoint::find(std::string_view name) const {
   return i ? &tensors_[*i] : nullptr;
 }
 
+void Checkpoint::prefetch() const {
+  for (const gguf::Mapping& m : mappings_) m.prefetch();
+}
+
 uint64_t Checkpoint::bytes() const {
   uint64_t sum = 0;
   for (const SourceTensor& t : tensors_) sum += t.data.size();

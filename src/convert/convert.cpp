@@ -1,74 +1,21 @@
 #include "convert/convert.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
 
-#include "convert/hf_config.h"
-#include "convert/hf_tokenizer.h"
-#include "convert/json.h"
-#include "convert/matrix.h"
+#include "convert/folder.h"
 #include "convert/metadata.h"
-#include "convert/plan.h"
 #include "convert/produce.h"
 #include "core/progress.h"
-#include "gguf/metadata.h"
 #include "gguf/reader.h"
 #include "gguf/writer.h"
 
 namespace quire::convert {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr size_t kMaxFiles = 500;  // all are open at once
-constexpr size_t kShownNames = 8;  // of tensors in a message
-
-Status check_folder(const std::string& folder) {
-  std::error_code error;
-  if (!fs::exists(folder, error)) return request_error("{}: no such folder", folder);
-  if (!fs::is_directory(folder, error))
-    return request_error("{}: is not a folder; give the one with config.json and the .safetensors files", folder);
-  if (!fs::exists(fs::path(folder) / "config.json", error)) return request_error("{}: has no config.json", folder);
-  return {};
-}
-
-Status read_templates(const fs::path& folder, TokenizerFiles& files) {
-  std::error_code error;
-  if (const fs::path main = folder / "chat_template.jinja"; fs::exists(main, error)) {
-    QUIRE_TRY(files.template_file, read_text_file(main));
-  } else if (const fs::path older = folder / "chat_template.json"; fs::exists(older, error)) {
-    QUIRE_TRY(const nlohmann::json document, read_json_object(older));
-    const nlohmann::json* text = find_member(document, "chat_template");
-    if (text != nullptr && text->is_string()) files.template_file = text->get<std::string>();
-  }
-  for (fs::directory_iterator at(folder / "additional_chat_templates", error), end; !error && at != end;
-       at.increment(error)) {
-    if (at->path().extension() != ".jinja") continue;
-    QUIRE_TRY(files.more_templates[at->path().stem()], read_text_file(at->path()));
-  }
-  return {};
-}
-
-Result<TokenizerFiles> read_tokenizer_files(const fs::path& folder) {
-  std::error_code error;
-  TokenizerFiles files;
-  if (!fs::exists(folder / "tokenizer.json", error)) {
-    if (fs::exists(folder / "tokenizer.model", error))
-      return request_error(
-          "{}: has a SentencePiece tokenizer.model but no tokenizer.json; only byte-level BPE from "
-          "tokenizer.json is supported",
-          folder.string());
-    return request_error("{}: has no tokenizer.json", folder.string());
-  }
-  QUIRE_TRY(files.tokenizer, read_json_object(folder / "tokenizer.json"));
-  QUIRE_TRY(files.tokenizer_config, read_json_object_or_empty(folder / "tokenizer_config.json"));
-  QUIRE_TRY(files.generation_config, read_json_object_or_empty(folder / "generation_config.json"));
-  QUIRE_CHECKED(read_templates(folder, files));
-  return files;
-}
 
 // The number of each tensor's file: in order, each as full as the limit allows.
 std::vector<size_t> assign_files(const Plan& plan, uint64_t limit) {
@@ -142,19 +89,6 @@ class Output {
   std::vector<std::string> paths_;
 };
 
-Status refuse_not_finite(const std::set<std::string>& tensors) {
-  if (tensors.empty()) return {};
-  std::string names;
-  size_t shown = 0;
-  for (const std::string& name : tensors) {
-    if (shown++ == kShownNames) break;
-    names.append(names.empty() ? "" : ", ").append(gguf::printable(name));
-  }
-  return file_error("{} {} NaN or infinity: {}{}; if the original has none, copy the folder again", tensors.size(),
-                    tensors.size() == 1 ? "tensor holds" : "tensors hold", names,
-                    tensors.size() > kShownNames ? ", ..." : "");
-}
-
 // Every tensor is looked at even after a bad one, so that one message names them all.
 Status write_tensors(const Plan& plan, const ConvertOptions& o, Output& out) {
   std::set<std::string> not_finite;
@@ -172,8 +106,8 @@ Status write_tensors(const Plan& plan, const ConvertOptions& o, Output& out) {
   return out.finish();
 }
 
-ConvertSummary summarise(const HfConfig& config, const HfTokenizer& tokenizer, const Checkpoint& checkpoint,
-                         const Plan& plan) {
+ConvertSummary summarise(const ModelFolder& folder) {
+  const auto& [config, checkpoint, plan, tokenizer, generation_config] = folder;
   ConvertSummary s;
   s.architecture = config.row->name;
   s.class_name = config.class_name;
@@ -198,23 +132,14 @@ ConvertSummary summarise(const HfConfig& config, const HfTokenizer& tokenizer, c
 }  // namespace
 
 Result<ConvertSummary> convert(const ConvertOptions& o) {
-  QUIRE_CHECKED(check_folder(o.folder));
-  const fs::path folder(o.folder);
-  const std::string config_path = folder / "config.json";
-  QUIRE_TRY(const nlohmann::json config_file, read_json_object(config_path));
-  QUIRE_TRY(HfConfig config, read_hf_config(config_file).context(config_path));
-  QUIRE_TRY(const Checkpoint checkpoint, Checkpoint::open(o.folder));
-  Source source(checkpoint);
-  QUIRE_TRY(const Plan plan, make_plan(source, config, o.type).context(o.folder));
-  QUIRE_TRY(const TokenizerFiles files, read_tokenizer_files(folder));
-  QUIRE_TRY(const HfTokenizer tokenizer, read_hf_tokenizer(files, config).context(o.folder));
-
+  QUIRE_TRY(const ModelFolder folder, ModelFolder::read(o.folder, {.type = o.type}));
+  const Plan& plan = folder.plan;
   const std::string name = o.name.empty() ? model_name(o.folder) : o.name;
   Output out(o, plan);
-  write_metadata(config, tokenizer, files.generation_config, plan, name, out.first());
+  folder.write_metadata(name, out.first());
   QUIRE_CHECKED(out.open());
   QUIRE_CHECKED(write_tensors(plan, o, out).context(o.folder));
-  ConvertSummary s = summarise(config, tokenizer, checkpoint, plan);
+  ConvertSummary s = summarise(folder);
   s.name = name;
   s.files = out.paths();
   s.file_bytes = out.file_bytes();

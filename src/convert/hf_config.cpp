@@ -128,7 +128,7 @@ Status read_delta(const HfKeys& k, HfConfig& c) {
 }
 
 // Weights that were quantised in ways that are not read here; the tensors tell the others apart.
-Status check_quantisation(const json& root, const HfKeys& k) {
+Status check_quantisation(const json& root, const HfKeys& k, HfConfig& c) {
   const json* q = nullptr;
   for (const std::string_view key : {"quantization_config", "compression_config"}) {
     if (q == nullptr) q = find_member(root, key);
@@ -136,12 +136,27 @@ Status check_quantisation(const json& root, const HfKeys& k) {
   }
   if (q == nullptr) return {};
   QUIRE_TRY(const std::string method, text_of(find_member(*q, "quant_method"), "quant_method"));
-  if (method.empty() || method == "fp8" || method == "modelopt" || method == "modelopt_fp4" ||
+  if (method.empty() || method == "fp8" || method == "fbgemm_fp8" || method.starts_with("modelopt") ||
       method == "compressed-tensors" || method == "mxfp4")
     return {};
+  if (method == "gptq" || method == "awq") {
+    int64_t bits = 4;
+    if (const json* b = find_member(*q, "bits"); b != nullptr && b->is_number_integer()) bits = b->get<int64_t>();
+    if (bits != 4)
+      return file_error("quant_method: {} with bits {} is not supported, only 4; start from the original checkpoint",
+                        printable(method), bits);
+    QUIRE_TRY(const std::string format, text_of(find_member(*q, "checkpoint_format"), "checkpoint_format"));
+    QUIRE_TRY(const std::string version, text_of(find_member(*q, "version"), "version"));
+    if ((!format.empty() && format != "gptq" && format != "gptq_v2") ||
+        (!version.empty() && version != "gemm" && version != "GEMM"))
+      return file_error("quant_method: {} in the format {} is not supported; start from the original checkpoint",
+                        printable(method), printable(format.empty() ? version : format));
+    c.gptq_v2 = format == "gptq_v2";
+    return {};
+  }
   return file_error(
-      "quant_method: {} is not supported (fp8, modelopt and compressed-tensors are); start from the original "
-      "checkpoint",
+      "quant_method: {} is not supported (fp8, modelopt, compressed-tensors, gptq and awq are); start from the "
+      "original checkpoint",
       printable(method));
 }
 
@@ -245,7 +260,7 @@ Result<HfConfig> read_hf_config(const json& root) {
   QUIRE_TRY(const std::string activation, text_of(k.find("hidden_act"), "hidden_act"));
   if (!activation.empty() && activation != "silu")
     return file_error("hidden_act: {} is not supported (silu is)", printable(activation));
-  QUIRE_CHECKED(check_quantisation(root, k));
+  QUIRE_CHECKED(check_quantisation(root, k, c));
   QUIRE_CHECKED(k.number("vocab_size", 1, kMaxVocab, c.vocab));
   QUIRE_CHECKED(k.number("hidden_size", 1, kMaxWidth, c.hidden));
   QUIRE_CHECKED(k.number("num_hidden_layers", 1, kMaxLayers, c.layers));

@@ -38,6 +38,7 @@ struct HfConfig {
   std::vector<bool> recurrent;
   int64_t interval = 0;    // recurrent[i] == ((i + 1) % interval != 0) for all i; 0: no such number
   int64_t mtp_layers = 0;  // set to 0 by the plan if the checkpoint has none of their tensors
+  bool gptq_v2 = false;    // of weights quantised by GPTQ: how zero points are stored
   std::optional<int64_t> bos, eos, pad;
   std::vector<std::string> notes;  // what was read and is not kept
 

@@ -123,14 +123,18 @@ Matrix Matrix::slice(int64_t begin, int64_t count) const {
   return m;
 }
 
+double fp8_scale(const Matrix& m, int64_t r, int64_t c) {
+  const int64_t at = (m.first_row + r) / m.block_rows * m.scale_cols + c / m.block_cols;
+  return decode(m.scale_element, m.scales + at * element_bytes(m.scale_element));
+}
+
 void decode_row(const Matrix& m, int64_t r, double* out) {
   if (m.coding == Coding::kNvfp4 || m.coding == Coding::kMxfp4) return decode_fp4_row(m, r, out);
+  if (m.coding == Coding::kInt4) return decode_int4_row(m.int4, m.first_row + r, m.cols, out);
   decode_elements(m.element, m.data + r * m.row_bytes(), m.cols, out);
   if (m.coding == Coding::kPlain) return;
-  const int scale_bytes = element_bytes(m.scale_element);
-  const std::byte* scales = m.scales + (m.first_row + r) / m.block_rows * m.scale_cols * scale_bytes;
   for (int64_t begin = 0; begin < m.cols; begin += m.block_cols) {
-    const double scale = decode(m.scale_element, scales + begin / m.block_cols * scale_bytes);
+    const double scale = fp8_scale(m, r, begin);
     const int64_t end = std::min(begin + m.block_cols, m.cols);
     for (int64_t c = begin; c < end; ++c) out[c] *= scale;
   }
@@ -150,7 +154,7 @@ bool same_values(const Matrix& a, const Matrix& b) {
   return true;
 }
 
-Source::Source(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+Source::Source(const Checkpoint& checkpoint, bool gptq_v2) : checkpoint_(checkpoint), gptq_v2_(gptq_v2) {
   for (const SourceTensor& t : checkpoint.tensors()) by_name_.emplace_back(canonical_name(t.name), &t);
   std::sort(by_name_.begin(), by_name_.end());
 }
@@ -293,14 +297,16 @@ Result<Matrix> Source::fp4(std::string_view stem, const SourceTensor& codes, int
 }
 
 bool Source::has_linear(std::string_view stem) const {
-  return has(fmt::format("{}.weight", stem)) || has(fmt::format("{}.weight_packed", stem));
+  return has(fmt::format("{}.weight", stem)) || has(fmt::format("{}.weight_packed", stem)) ||
+         has(fmt::format("{}.qweight", stem));
 }
 
 Result<Matrix> Source::linear(std::string_view stem, int64_t rows, int64_t cols) {
   if (const SourceTensor* packed = use(fmt::format("{}.weight_packed", stem))) {
     use(fmt::format("{}.weight_shape", stem));
-    return fp4(stem, *packed, rows, cols);
+    return packed->element == Element::kI32 ? packed_int4(stem, *packed, rows, cols) : fp4(stem, *packed, rows, cols);
   }
+  if (const SourceTensor* packed = use(fmt::format("{}.qweight", stem))) return gptq_or_awq(stem, *packed, rows, cols);
   const std::string name = fmt::format("{}.weight", stem);
   const SourceTensor* t = use(name);
   if (t == nullptr) return file_error("tensor {} is missing; the model needs it", name);

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
 
+#include "convert/int4.h"
 #include "convert/safetensors.h"
 #include "core/result.h"
 
@@ -18,7 +20,10 @@ enum class Coding {
   kFp8,    // F8_E4M3 or F8_E5M2, times a scale of the tensor, of the row, or of a block of rows and columns
   kNvfp4,  // E2M1 in pairs, an E4M3 scale per 16 columns, a float32 scale of the tensor
   kMxfp4,  // E2M1 in pairs, a power of two per 32 columns
+  kInt4,   // integers less a zero point, times a scale per group of columns
 };
+
+inline constexpr int64_t kFp8Columns = 128;  // with a scale each in DType::kFP8
 
 // A view into a checkpoint. Row r has `cols` elements; its bytes begin at data + r * row_bytes().
 struct Matrix {
@@ -33,12 +38,17 @@ struct Matrix {
   const std::byte* scales = nullptr;
   Element scale_element = Element::kF32;
   int64_t scale_cols = 1, block_rows = 1, block_cols = 1, first_row = 0;
+  Int4 int4;  // kInt4; `data` and `scales` are not used then
+  Int4Fit int4_fit = Int4Fit::kNone;
   float tensor_scale = 1;            // kNvfp4
   std::optional<float> input_scale;  // kNvfp4: calibrated for static activations; kept, not used
 
   int64_t row_bytes() const;
   Matrix slice(int64_t begin, int64_t count) const;  // rows [begin, begin + count)
 };
+
+// Of kFp8: that of element (r, c), finite or not.
+double fp8_scale(const Matrix& m, int64_t r, int64_t c);
 
 // Row r in float64, in which every product of a code with its scales is exact (at most 6 + 24 significant
 // bits).
@@ -51,7 +61,8 @@ bool same_values(const Matrix& a, const Matrix& b);
 // checkpoint has around the text model), and remembers which tensors were asked for.
 class Source {
  public:
-  explicit Source(const Checkpoint& checkpoint);
+  // `gptq_v2`: zero points of GPTQ are stored as they are, not less 1.
+  explicit Source(const Checkpoint& checkpoint, bool gptq_v2 = false);
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
   // Two tensors of one canonical name are an error.
@@ -60,8 +71,8 @@ class Source {
   bool has(std::string_view name) const { return find(name) != nullptr; }
   bool has_any(std::string_view prefix) const;  // a tensor whose canonical name begins so
 
-  // The linear map "<stem>.weight" in any coding, of exactly this shape; for kPlain, leading and inner
-  // dimensions of the stored shape are merged into `rows`.
+  // The linear map "<stem>.weight" in any coding ("<stem>.weight_packed", "<stem>.qweight"), of exactly this shape; for
+  // kPlain, leading and inner dimensions of the stored shape are merged into `rows`.
   Result<Matrix> linear(std::string_view stem, int64_t rows, int64_t cols);
   bool has_linear(std::string_view stem) const;
   // A plain or FP8 tensor by its full name ("model.layers.0.mlp.experts.down_proj", "...A_log").
@@ -89,9 +100,17 @@ class Source {
   Result<Matrix> plain(const SourceTensor& t, int64_t rows, int64_t cols);
   Status add_fp8_scales(std::string_view stem, std::string_view separator, const SourceTensor& t, Matrix& m);
   Result<Matrix> fp4(std::string_view stem, const SourceTensor& codes, int64_t rows, int64_t cols);
+  // int4_source.cpp
+  Result<Matrix> packed_int4(std::string_view stem, const SourceTensor& codes, int64_t rows, int64_t cols);
+  Result<Matrix> gptq_or_awq(std::string_view stem, const SourceTensor& codes, int64_t rows, int64_t cols);
+  Result<const SourceTensor*> table(std::string_view name, std::initializer_list<Element> elements,
+                                    std::vector<int64_t> shape);
+  Status add_scales(std::string_view name, std::vector<int64_t> shape, Int4& m);
+  Status add_groups(std::string_view name, int64_t cols, int64_t groups, Int4& m);
   Result<float> scalar(std::string_view name);
 
   const Checkpoint& checkpoint_;
+  bool gptq_v2_;
   std::vector<std::pair<std::string, const SourceTensor*>> by_name_;  // canonical, sorted
   std::unordered_set<const SourceTensor*> used_;
 };

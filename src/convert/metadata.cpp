@@ -130,11 +130,15 @@ std::string rounded_count(double n) {
 
 }  // namespace
 
-std::string model_name(const std::string& folder) {
+std::string folder_name(const std::string& folder) {
   std::error_code error;
   std::filesystem::path path = std::filesystem::absolute(folder, error).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // "demo-moe/"
-  std::string name = path.filename();
+  return path.filename();
+}
+
+std::string model_name(const std::string& folder) {
+  std::string name = folder_name(folder);
   bool begins = true;
   for (char& c : name) {
     if (c == '-' || c == '_') c = ' ';

@@ -10,6 +10,8 @@
 
 namespace quire::convert {
 
+// "models/demo-moe/" -> "demo-moe".
+std::string folder_name(const std::string& folder);
 // "models/demo-moe/" -> "Demo Moe": the folder's name, its words capitalised.
 std::string model_name(const std::string& folder);
 

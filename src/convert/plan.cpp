@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numbers>
+#include <utility>
 
 #include "arch/architecture.h"
 #include "gguf/metadata.h"
@@ -40,6 +41,22 @@ std::vector<int64_t> tiled_rows(const HfConfig& c, int64_t size, int64_t before 
   return order;
 }
 
+// Whether the codes fit DType::kFP8: a scale for each 128 columns, or for more, that float32 holds.
+bool fits_fp8(const Matrix& m) {
+  return m.element == Element::kF8E4M3 && m.cols % kFp8Columns == 0 && m.block_cols % kFp8Columns == 0 &&
+         m.scale_element != Element::kF64;
+}
+
+// What holds 4-bit integers of all of an operator's matrices exactly, if anything does.
+std::optional<DType> int4_type(const std::vector<Matrix>& parts) {
+  DType type = DType::kQ4_0;
+  for (const Matrix& m : parts) {
+    if (m.coding != Coding::kInt4 || m.int4_fit == Int4Fit::kNone) return std::nullopt;
+    if (m.int4_fit == Int4Fit::kQ5_0) type = DType::kQ5_0;
+  }
+  return type;
+}
+
 DType plain_dtype(Element e) {
   switch (e) {
     case Element::kBF16:
@@ -68,13 +85,13 @@ struct Orders {
 
 class Planner {
  public:
-  Planner(Source& source, HfConfig& config, std::optional<DType> type)
-      : source_(source), c_(config), sizes_(config.sizes()), type_(type) {}
+  Planner(Source& source, HfConfig& config, const PlanOptions& options)
+      : source_(source), c_(config), sizes_(config.sizes()), type_(options.type), keep_fp8_(options.keep_fp8) {}
 
   Result<Plan> run() {
     QUIRE_CHECKED(source_.check());
     check_mtp();
-    QUIRE_CHECKED(matrix(kTokenEmbedding, {}));
+    QUIRE_CHECKED(embedding(kTokenEmbedding, {}));
     if (c_.rope.kind == RopeScaling::Kind::kLlama3) add_rope_divisors();
     for (int64_t i = 0; i < c_.layers; ++i) {
       const bool recurrent = !c_.recurrent.empty() && c_.recurrent[static_cast<size_t>(i)];
@@ -137,6 +154,13 @@ class Planner {
     return add_matrices(tensor_stem(role, b.number), std::move(parts), {cols_of(role), rows_of(role)},
                         std::move(orders));
   }
+  // Rows are looked up one by one, for which operators do not know FP8.
+  Status embedding(TensorRole role, const Block& b) {
+    const bool keep_fp8 = std::exchange(keep_fp8_, false);
+    const Status made = matrix(role, b);
+    keep_fp8_ = keep_fp8;
+    return made;
+  }
   Status float_matrix(TensorRole role, const Block& b) {
     QUIRE_TRY(Matrix m, source_.linear(source_stem(role, b), rows_of(role), cols_of(role)));
     add(tensor_name(role, b.number), DType::kF32, {cols_of(role), rows_of(role)}).parts.push_back(std::move(m));
@@ -185,6 +209,10 @@ class Planner {
         if (alike) return plain_dtype(first.element);
         break;
       case Coding::kFp8:
+        if (keep_fp8_ && alike &&
+            std::all_of(parts.begin(), parts.end(), [](const Matrix& m) { return fits_fp8(m); }) &&
+            (orders.columns.empty() || orders.column_block % kFp8Columns == 0))
+          return DType::kFP8;
         ++decoded_["FP8"];
         return DType::kBF16;
       case Coding::kNvfp4:
@@ -194,6 +222,11 @@ class Planner {
       case Coding::kMxfp4:
         if (alike && (orders.columns.empty() || orders.column_block % 32 == 0)) return DType::kMXFP4;
         break;
+      case Coding::kInt4:
+        if (orders.columns.empty() || orders.column_block % 32 == 0)
+          if (const std::optional<DType> type = int4_type(parts)) return *type;
+        ++decoded_["4-bit integer (whose groups or scales GGUF's blocks cannot have)"];
+        return DType::kBF16;
     }
     ++decoded_[alike ? "4-bit (rows that make no whole blocks of GGUF)" : "mixed"];
     return DType::kBF16;
@@ -335,8 +368,8 @@ class Planner {
     QUIRE_CHECKED(norm(kMtpEmbeddingNorm, b));
     QUIRE_CHECKED(norm(kMtpHiddenNorm, b));
     if (source_.has(source_name(kMtpHeadNorm, b))) QUIRE_CHECKED(norm(kMtpHeadNorm, b));
-    for (const TensorRole role : {kMtpEmbedding, kMtpHead})
-      if (source_.has_linear(source_stem(role, b))) QUIRE_CHECKED(matrix(role, b));
+    if (source_.has_linear(source_stem(kMtpEmbedding, b))) QUIRE_CHECKED(embedding(kMtpEmbedding, b));
+    if (source_.has_linear(source_stem(kMtpHead, b))) QUIRE_CHECKED(matrix(kMtpHead, b));
     int64_t bytes = 0;
     for (const OutTensor& t : plan_.tensors)
       if (block_of(t.name) == c_.layers) bytes += t.bytes();
@@ -400,6 +433,7 @@ class Planner {
   HfConfig& c_;
   ModelSizes sizes_;
   std::optional<DType> type_;
+  bool keep_fp8_;
   Plan plan_;
   std::map<std::string, int64_t> decoded_;
   int64_t partial_inputs_ = 0;
@@ -413,8 +447,8 @@ int64_t OutTensor::elems() const {
   return n;
 }
 
-Result<Plan> make_plan(Source& source, HfConfig& config, std::optional<DType> type) {
-  return Planner(source, config, type).run();
+Result<Plan> make_plan(Source& source, HfConfig& config, const PlanOptions& options) {
+  return Planner(source, config, options).run();
 }
 
 }  // namespace quire::convert

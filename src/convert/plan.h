@@ -44,8 +44,15 @@ struct Plan {
   DType mostly = DType::kBF16;      // the type of most weights
 };
 
-// `type`: that of all matrices; without it, plain matrices keep their type, NVFP4 and MXFP4 their codes, and
-// FP8 becomes BF16. May set config.mtp_layers to 0. Names and transforms: docs/convert.md.
-Result<Plan> make_plan(Source& source, HfConfig& config, std::optional<DType> type);
+struct PlanOptions {
+  // Of all matrices. Without it, plain matrices keep their type, and NVFP4 and MXFP4 their codes.
+  std::optional<DType> type;
+  // Without a type: whether E4M3 codes stay what they are, beside their scales (DType::kFP8), in memory. Else FP8
+  // becomes BF16, as it does where it does not fit: rows that are no multiple of 128, E5M2, embeddings.
+  bool keep_fp8 = false;
+};
+
+// May set config.mtp_layers to 0. Names and transforms: docs/convert.md.
+Result<Plan> make_plan(Source& source, HfConfig& config, const PlanOptions& options);
 
 }  // namespace quire::convert

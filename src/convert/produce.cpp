@@ -12,6 +12,8 @@
 namespace quire::convert {
 namespace {
 
+constexpr size_t kShownNames = 8;  // of tensors in a message
+
 bool same_type(const Matrix& m, DType type) {
   if (m.coding != Coding::kPlain) return false;
   return (m.element == Element::kBF16 && type == DType::kBF16) || (m.element == Element::kF16 && type == DType::kF16) ||
@@ -51,6 +53,27 @@ void repack_codes(const std::byte* in, int64_t n, std::byte* out) {
   for (int64_t j = 0; j < n / 2; ++j) out[j] = static_cast<std::byte>(code_at(in, j) | (code_at(in, j + n / 2) << 4));
 }
 
+// Row `row` of `m` as DType::kFP8, blocks of 128 columns in the order of `blocks` (empty: as they are). False: a code
+// is no number, or a scale is none, or so large that products with it are infinite.
+bool make_fp8_row(const Matrix& m, int64_t row, std::span<const int64_t> blocks, std::byte* out) {
+  constexpr double kMostScale = 0x1p118;  // times the largest code, 448, still finite
+  const std::byte* const codes = m.data + row * m.row_bytes();
+  bool good = true;
+  for (int64_t b = 0; b < m.cols / kFp8Columns; ++b) {
+    const int64_t from = (blocks.empty() ? b : blocks[static_cast<size_t>(b)]) * kFp8Columns;
+    const double exact = fp8_scale(m, row, from);
+    const auto scale = static_cast<float>(exact);
+    good &= std::fabs(exact) <= kMostScale;
+    std::memcpy(out, &scale, sizeof scale);
+    std::memcpy(out + sizeof scale, codes + from, kFp8Columns);
+    bool not_number = false;
+    for (int64_t c = from; c < from + kFp8Columns; ++c) not_number |= (codes[c] & std::byte{0x7f}) == std::byte{0x7f};
+    good &= !not_number;
+    out += sizeof scale + kFp8Columns;
+  }
+  return good;
+}
+
 // The order of groups of `size` columns that an order of larger blocks amounts to.
 std::vector<int64_t> group_order(const OutTensor& t, int64_t size) {
   std::vector<int64_t> order;
@@ -61,6 +84,19 @@ std::vector<int64_t> group_order(const OutTensor& t, int64_t size) {
 }
 
 }  // namespace
+
+Status refuse_not_finite(const std::set<std::string>& tensors) {
+  if (tensors.empty()) return {};
+  std::string names;
+  size_t shown = 0;
+  for (const std::string& name : tensors) {
+    if (shown++ == kShownNames) break;
+    names.append(names.empty() ? "" : ", ").append(gguf::printable(name));
+  }
+  return file_error("{} {} NaN or infinity: {}{}; if the original has none, copy the folder again", tensors.size(),
+                    tensors.size() == 1 ? "tensor holds" : "tensors hold", names,
+                    tensors.size() > kShownNames ? ", ..." : "");
+}
 
 float round_to_odd(double x) {
   auto f = static_cast<float>(x);
@@ -126,33 +162,23 @@ Producer::Row Producer::make_row(const OutTensor& t, const Matrix& m, int64_t ro
   return Row::kGood;
 }
 
-Result<std::span<const std::byte>> Producer::run(const OutTensor& t, std::set<std::string>& not_finite) {
-  if (t.parts.empty()) return std::as_bytes(std::span(t.values));
-  const Matrix& first = t.parts.front();
-  const auto size = static_cast<size_t>(t.bytes());
-  const bool as_it_is = t.parts.size() == 1 && same_type(first, t.dtype) && t.change == ValueChange::kNone &&
+const std::byte* payload_in_place(const OutTensor& t) {
+  if (t.parts.empty()) return std::as_bytes(std::span(t.values)).data();
+  const bool as_it_is = t.parts.size() == 1 && same_type(t.parts.front(), t.dtype) && t.change == ValueChange::kNone &&
                         t.row_order.empty() && t.column_order.empty();
-  if (!as_it_is) buffer_.resize(size);
-  const int64_t rows = first.rows, row_bytes = dtype_bytes(t.dtype, first.cols);
-  const bool nvfp4 = t.dtype == DType::kNVFP4 && first.coding == Coding::kNvfp4;
-  const bool mxfp4 = t.dtype == DType::kMXFP4 && first.coding == Coding::kMxfp4;
-  const std::vector<int64_t> groups = nvfp4 ? group_order(t, 16) : mxfp4 ? group_order(t, 32) : std::vector<int64_t>();
+  return as_it_is ? t.parts.front().data : nullptr;
+}
+
+template <class MakeRow>
+Status Producer::all_rows(const OutTensor& t, std::set<std::string>& not_finite, MakeRow&& make_row) {
+  const int64_t rows = t.parts.front().rows;
   // What is wrong with each part, as one of its bad rows says.
   std::vector<std::atomic<Row>> wrong(t.parts.size());
-  const auto make = [&](int64_t i, int thread) {
-    const Matrix& m = t.parts[static_cast<size_t>(i / rows)];
-    const int64_t row = t.row_order.empty() ? i % rows : t.row_order[static_cast<size_t>(i % rows)];
-    const std::byte* in = m.data + row * m.row_bytes();
-    if (as_it_is) return all_finite(m.element, in, m.cols) ? Row::kGood : Row::kNotFinite;
-    std::byte* out = buffer_.data() + i * row_bytes;
-    if (!nvfp4 && !mxfp4) return make_row(t, m, row, scratch_[static_cast<size_t>(thread)], out);
-    const std::byte* scales = m.scales + row * (m.cols / (nvfp4 ? 16 : 32));
-    (nvfp4 ? repack_nvfp4_row : repack_mxfp4_row)(in, scales, m.cols, groups, out);
-    return Row::kGood;  // scales that are no numbers were refused by the plan
-  };
   pool_.parallel_for(rows * static_cast<int64_t>(t.parts.size()), 16, [&](int64_t begin, int64_t end, int thread) {
-    for (int64_t i = begin; i < end; ++i)
-      if (const Row row = make(i, thread); row != Row::kGood) wrong[static_cast<size_t>(i / rows)].store(row);
+    for (int64_t i = begin; i < end; ++i) {
+      const auto part = static_cast<size_t>(i / rows);
+      if (const Row row = make_row(t.parts[part], i, thread); row != Row::kGood) wrong[part].store(row);
+    }
   });
   for (size_t i = 0; i < wrong.size(); ++i) {
     const Row row = wrong[i].load();
@@ -161,7 +187,49 @@ Result<std::span<const std::byte>> Producer::run(const OutTensor& t, std::set<st
                         gguf::printable(t.parts[i].name));
     if (row == Row::kNotFinite) not_finite.insert(t.parts[i].name);
   }
-  return as_it_is ? std::span(first.data, size) : std::span<const std::byte>(buffer_);
+  return {};
+}
+
+Status Producer::make(const OutTensor& t, std::byte* to, std::set<std::string>& not_finite) {
+  if (t.parts.empty()) {
+    std::memcpy(to, t.values.data(), static_cast<size_t>(t.bytes()));
+    return {};
+  }
+  const Matrix& first = t.parts.front();
+  const int64_t rows = first.rows, row_bytes = dtype_bytes(t.dtype, first.cols);
+  const bool nvfp4 = t.dtype == DType::kNVFP4 && first.coding == Coding::kNvfp4;
+  const bool mxfp4 = t.dtype == DType::kMXFP4 && first.coding == Coding::kMxfp4;
+  const bool fp8 = t.dtype == DType::kFP8;
+  const bool int4 = first.coding == Coding::kInt4 && (t.dtype == DType::kQ4_0 || t.dtype == DType::kQ5_0);
+  const int64_t group = nvfp4 ? 16 : mxfp4 || int4 ? 32 : kFp8Columns;
+  const auto groups = nvfp4 || mxfp4 || fp8 || int4 ? group_order(t, group) : std::vector<int64_t>();
+  return all_rows(t, not_finite, [&](const Matrix& m, int64_t i, int thread) {
+    const int64_t row = t.row_order.empty() ? i % rows : t.row_order[static_cast<size_t>(i % rows)];
+    std::byte* const out = to + i * row_bytes;
+    if (fp8) return make_fp8_row(m, row, groups, out) ? Row::kGood : Row::kNotFinite;
+    if (int4) {
+      repack_int4_row(t.dtype, m.int4, m.first_row + row, m.cols, groups, out);
+      return Row::kGood;  // as for their scales
+    }
+    if (!nvfp4 && !mxfp4) return make_row(t, m, row, scratch_[static_cast<size_t>(thread)], out);
+    const std::byte* scales = m.scales + row * (m.cols / group);
+    (nvfp4 ? repack_nvfp4_row : repack_mxfp4_row)(m.data + row * m.row_bytes(), scales, m.cols, groups, out);
+    return Row::kGood;  // scales that are no numbers were refused by the plan
+  });
+}
+
+Result<std::span<const std::byte>> Producer::run(const OutTensor& t, std::set<std::string>& not_finite) {
+  const auto size = static_cast<size_t>(t.bytes());
+  if (const std::byte* const there = payload_in_place(t)) {
+    if (!t.parts.empty())
+      QUIRE_CHECKED(all_rows(t, not_finite, [](const Matrix& m, int64_t row, int) {
+        return all_finite(m.element, m.data + row * m.row_bytes(), m.cols) ? Row::kGood : Row::kNotFinite;
+      }));
+    return std::span(there, size);
+  }
+  buffer_.resize(size);
+  QUIRE_CHECKED(make(t, buffer_.data(), not_finite));
+  return std::span<const std::byte>(buffer_);
 }
 
 }  // namespace quire::convert

@@ -24,19 +24,29 @@ void repack_nvfp4_row(const std::byte* codes, const std::byte* scales, int64_t c
 void repack_mxfp4_row(const std::byte* codes, const std::byte* scales, int64_t cols, std::span<const int64_t> groups,
                       std::byte* out);
 
-// Makes tensors one after the other, on all threads; the buffer lives on.
+// The payload of `t` where the checkpoint, or the plan, has its bytes as they shall be; else null. Not aligned.
+const std::byte* payload_in_place(const OutTensor& t);
+
+// An error that names the tensors, unless there are none.
+Status refuse_not_finite(const std::set<std::string>& tensors);
+
+// Makes tensors one after the other, each on all threads.
 class Producer {
  public:
   explicit Producer(int threads);
 
-  // The payload of `t`, valid until the next call: of the checkpoint's own bytes where nothing changes. An
-  // error if a value is too large for its new type. Tensors of the checkpoint that hold NaN or infinity are
-  // added to `not_finite` by name; the payload is then good for nothing.
+  // Writes the payload of `t`, t.bytes() of them, to `to`. An error if a value is too large for its new type. Tensors
+  // of the checkpoint that hold NaN or infinity are added to `not_finite` by name; the payload is then good for
+  // nothing.
+  Status make(const OutTensor& t, std::byte* to, std::set<std::string>& not_finite);
+
+  // The payload, valid until the next call: of the checkpoint's own bytes where nothing changes, which are looked
+  // through for NaN and infinity all the same.
   Result<std::span<const std::byte>> run(const OutTensor& t, std::set<std::string>& not_finite);
 
  private:
   ThreadPool pool_;
-  std::vector<std::byte> buffer_;
+  std::vector<std::byte> buffer_;  // of run()
   struct Scratch {
     std::vector<double> row, ordered;
     std::vector<float> floats;
@@ -44,6 +54,9 @@ class Producer {
   std::vector<Scratch> scratch_;  // one per thread
 
   enum class Row : uint8_t { kGood, kNotFinite, kTooLarge };
+  // Calls row(part, row of the output, thread) for all rows.
+  template <class MakeRow>
+  Status all_rows(const OutTensor& t, std::set<std::string>& not_finite, MakeRow&& make_row);
   Row make_row(const OutTensor& t, const Matrix& m, int64_t row, Scratch& s, std::byte* out) const;
 };
 

@@ -71,6 +71,7 @@ class Checkpoint {
   std::span<const std::string> files() const { return files_; }
   const std::string& file_of(const SourceTensor& t) const { return files_[static_cast<size_t>(t.file)]; }
   uint64_t bytes() const;  // of all tensors
+  void prefetch() const;   // asks the kernel to start reading all files; returns at once
 
  private:
   Status add(const std::string& path, std::span<const std::byte> bytes);

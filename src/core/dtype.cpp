@@ -45,12 +45,13 @@ constexpr DTypeInfo kTable[] = {
     {DType::kNVFP4, "nvfp4", 64, 36},
     {DType::kQ1_0, "q1_0", 128, 18},
     {DType::kQ2_0, "q2_0", 64, 18},
+    {DType::kFP8, "fp8", 128, 132},
     {DType::kF8E4M3, "f8_e4m3", 1, 1},
 };
 
 // Files and options name types by number and by name; what only memory holds is not to be had that way.
-constexpr std::span<const DTypeInfo> kFileTypes(kTable, std::size(kTable) - 1);
-static_assert(kTable[std::size(kTable) - 1].type == DType::kF8E4M3);
+constexpr std::span<const DTypeInfo> kFileTypes(kTable, std::size(kTable) - 2);
+static_assert(!is_memory_type(kFileTypes.back().type) && is_memory_type(kTable[kFileTypes.size()].type));
 
 }  // namespace
 

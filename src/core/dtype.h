@@ -44,7 +44,9 @@ enum class DType : uint8_t {
   kNVFP4 = 40,
   kQ1_0 = 41,
   kQ2_0 = 42,
-  kF8E4M3 = 255,  // codes of one byte in KV caches; GGUF has no such type, and no file can name it
+  // GGUF has no such types, and no file can name them:
+  kFP8 = 254,     // E4M3 of a checkpoint with its scales: a float32 and the 128 codes that it scales (quant/floats.cpp)
+  kF8E4M3 = 255,  // codes of one byte in KV caches
 };
 
 struct DTypeInfo {
@@ -57,6 +59,10 @@ struct DTypeInfo {
 // The entry for a GGUF type id, or nothing if the id is retired or unknown. Both know the types of files alone.
 std::optional<DTypeInfo> find_dtype(uint32_t gguf_id);
 std::optional<DTypeInfo> find_dtype(std::string_view name);  // "q4_k", in any case
+// Whether only memory holds it.
+constexpr bool is_memory_type(DType t) {
+  return t >= DType::kFP8;
+}
 // For a type that is known to exist (one that came out of find_dtype or is written in the code).
 const DTypeInfo& dtype_info(DType t);
 inline std::string_view dtype_name(DType t) {

@@ -359,8 +359,9 @@ std::string Engine::capacity() const {
 
 MemoryUse Engine::memory() const {
   const BackendMemory m = backend_->memory();
-  return {.mapped = static_cast<int64_t>(model_->file.mapped_bytes()),
-          .converted = model_->model->owned_bytes(),
+  const int64_t made = model_->file.made_bytes();
+  return {.mapped = static_cast<int64_t>(model_->file.mapped_bytes()) - made,
+          .converted = model_->model->owned_bytes() + made,
           .repacked = m.repacked,
           .kv_and_state = m.kv_and_state,
           .workspace = m.workspace};

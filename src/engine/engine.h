@@ -57,7 +57,7 @@ struct StepStats {
 
 struct MemoryUse {
   int64_t mapped = 0;        // weights, in the page cache, shared with other processes
-  int64_t converted = 0;     // small vectors converted to float32
+  int64_t converted = 0;     // small vectors converted to float32, and what was made of a folder's tensors
   int64_t repacked = 0;      // copies of weights, shared between engines of a model
   int64_t kv_and_state = 0;  // resident pages of the caches
   int64_t workspace = 0;     // activations and kernels' scratch of the largest step

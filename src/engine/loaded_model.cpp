@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "arch/tensors.h"
+#include "convert/open.h"
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -77,11 +78,11 @@ Status LoadedModel::make_ready(const std::string& name) {
 
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp) {
   const auto start = std::chrono::steady_clock::now();
-  QUIRE_TRY(gguf::File file, gguf::File::open(path));
+  QUIRE_TRY(gguf::File file, convert::open_model(path));
   auto m = std::make_shared<LoadedModel>(std::move(file));
   m->file.prefetch();
   if (!mtp.empty()) {
-    QUIRE_TRY(m->mtp_file, gguf::File::open(mtp));
+    QUIRE_TRY(m->mtp_file, convert::open_model(mtp));
   }
   QUIRE_CHECKED(m->make_ready(path));
   m->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -109,7 +110,7 @@ std::shared_ptr<const RepackedWeights> LoadedModel::repacked(ThreadPool& pool) c
   if (auto made = repacked_.lock()) return made;
   const std::vector<Weight> weights = model->matrices();
   const int64_t copies = RepackedWeights::bytes_for(weights), available = available_memory();
-  if (copies + static_cast<int64_t>(file.mapped_bytes()) > available) return nullptr;
+  if (copies + static_cast<int64_t>(file.mapped_bytes()) - file.made_bytes() > available) return nullptr;
   Result<std::unique_ptr<RepackedWeights>> made = RepackedWeights::create(weights, pool);
   if (!made.ok()) return nullptr;  // no memory after all: as above, the text is the same without
   std::shared_ptr<const RepackedWeights> shared = std::move(made).value();

@@ -58,8 +58,9 @@ struct LoadedModel {
   mutable std::map<std::pair<int, bool>, std::weak_ptr<const CudaWeights>> on_gpu_;
 };
 
-// Maps the file, checks every tensor and builds the tokenizer. Weights are used where they are mapped: nothing is
-// copied. `mtp`, if not empty: another file, with the model's block for multi-token prediction.
+// Opens a GGUF file or a model folder (convert/open.h), checks every tensor and builds the tokenizer. Weights are used
+// where they are mapped: of a file nothing is copied, of a folder what cannot be used as it is there
+// (File::made_bytes()). `mtp`, if not empty: another model, with this one's block for multi-token prediction.
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp = "");
 // The same of a file that is open, or was parsed from `memory`, which lives as long as the model. Errors begin with
 // `name`.

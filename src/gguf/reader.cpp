@@ -111,6 +111,21 @@ Result<File> File::merge(std::vector<Shard> shards) {
   return file;
 }
 
+Result<File> File::assemble(const std::string& path, std::span<const std::byte> head, std::vector<TensorInfo> tensors,
+                            int64_t made_bytes, std::shared_ptr<const void> owner) {
+  std::vector<Shard> shards;
+  QUIRE_TRY(Shard shard, parse_shard(head, 0).context(path));
+  QUIRE_CHECK(shard.tensors.empty(), "{} tensors in the head of what is assembled", shard.tensors.size());
+  for (const TensorInfo& t : tensors) shard.file_bytes += static_cast<uint64_t>(t.bytes);
+  shard.tensors = std::move(tensors);
+  shards.push_back(std::move(shard));
+  QUIRE_TRY(File file, merge(std::move(shards)).context(path));
+  file.shards_[0].path = path;
+  file.made_bytes_ = made_bytes;
+  file.owner_ = std::move(owner);
+  return file;
+}
+
 const TensorInfo* File::find_tensor(std::string_view name) const {
   const auto i = by_name_.find(tensors_, kNameOf, name);
   return i ? &tensors_[*i] : nullptr;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,19 +42,29 @@ class File : public Metadata {
   static Result<File> parse(std::span<const std::span<const std::byte>> shards);
   static Result<File> parse(std::span<const std::byte> bytes) { return parse(std::span(&bytes, 1)); }
 
+  // What is no file: metadata of `head` (the bytes of a file without tensors, as Writer::head() gives them) and tensors
+  // whose payloads lie anywhere. `owner` keeps alive what head, names and payloads point into. `made_bytes` of the
+  // payloads are this process's own memory, the others mapped files. Counts as one shard with the path `path`.
+  static Result<File> assemble(const std::string& path, std::span<const std::byte> head,
+                               std::vector<TensorInfo> tensors, int64_t made_bytes, std::shared_ptr<const void> owner);
+
   std::span<const ShardInfo> shards() const { return shards_; }
   std::span<const TensorInfo> tensors() const { return tensors_; }  // shard after shard, in file order
   const TensorInfo* find_tensor(std::string_view name) const;
   Result<const TensorInfo*> get_tensor(std::string_view name) const;  // an error that names it if it is missing
 
-  uint64_t mapped_bytes() const;  // sum over all shards
-  int64_t tensor_bytes() const;   // sum of the payloads
-  void prefetch() const;          // asks the kernel to start reading all shards; returns at once
+  uint64_t mapped_bytes() const;                        // sum over all shards, with what assemble() was told is made
+  bool assembled() const { return owner_ != nullptr; }  // no file, but of assemble()
+  int64_t made_bytes() const { return made_bytes_; }    // of these, in memory of this process; of files 0
+  int64_t tensor_bytes() const;                         // sum of the payloads
+  void prefetch() const;                                // asks the kernel to start reading all shards; returns at once
 
  private:
   static Result<File> merge(std::vector<Shard> shards);
 
   std::vector<Mapping> mappings_;
+  std::shared_ptr<const void> owner_;  // of what was assembled
+  int64_t made_bytes_ = 0;
   std::vector<ShardInfo> shards_;
   std::vector<TensorInfo> tensors_;
   NameIndex by_name_;

@@ -95,6 +95,8 @@ Status Writer::add_tensor(std::string_view name, DType dtype, std::span<const in
   QUIRE_CHECK(!file_, "tensor {} declared after open()", name);
   if (name.empty() || name.size() > kMaxTensorName || name.find('\0') != name.npos)
     return request_error("{} cannot be a tensor name: 1 to {} bytes without NUL", printable(name), kMaxTensorName);
+  if (is_memory_type(dtype))
+    return request_error("tensor {} is of type {}, which GGUF does not have", printable(name), dtype_name(dtype));
   QUIRE_CHECKED(check_shape(name, dtype_info(dtype), dims));
   Tensor t{std::string(name), dtype, {dims.begin(), dims.end()}, data_bytes_, 0};
   int64_t elems = 1;

@@ -36,6 +36,7 @@ using Decoder = void (*)(const std::byte* src, int64_t elems, float* dst);
 using Encoder = void (*)(const float* src, int64_t elems, const EncodeOptions& options, std::byte* dst);
 
 // floats.cpp
+void decode_fp8(const std::byte* src, int64_t elems, float* dst);
 void decode_f32(const std::byte* src, int64_t elems, float* dst);
 void decode_f16(const std::byte* src, int64_t elems, float* dst);
 void decode_bf16(const std::byte* src, int64_t elems, float* dst);

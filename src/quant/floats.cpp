@@ -1,3 +1,5 @@
+// Formats whose elements are floating-point numbers.
+//   fp8  128 elements: float32 scale, u8 code[128] (E4M3)
 #include "quant/families.h"
 
 namespace quire::quant {
@@ -15,6 +17,16 @@ void decode_bf16(const std::byte* src, int64_t elems, float* dst) {
     bf16 x;
     std::memcpy(&x.bits, src + 2 * i, sizeof x.bits);
     dst[i] = to_float(x);
+  }
+}
+
+// A product of 4 and up to 24 significant bits: rounded to float32 once, and not at all where the scale has 20.
+void decode_fp8(const std::byte* src, int64_t elems, float* dst) {
+  constexpr int64_t kBlock = 128;
+  for (int64_t b = 0; b < elems / kBlock; ++b, src += sizeof(float) + kBlock, dst += kBlock) {
+    float scale;
+    std::memcpy(&scale, src, sizeof scale);
+    for (int64_t i = 0; i < kBlock; ++i) dst[i] = to_float(e4m3{load_u8(src + sizeof scale + i)}) * scale;
   }
 }
 

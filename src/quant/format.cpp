@@ -21,7 +21,7 @@ constexpr Codec kCodecs[] = {
     {DType::kQ6_K, decode_q6_k, encode_q6_k},    {DType::kMXFP4, decode_mxfp4, encode_mxfp4},
     {DType::kNVFP4, decode_nvfp4, encode_nvfp4}, {DType::kQ2_K, decode_q2_k, nullptr},
     {DType::kQ3_K, decode_q3_k, encode_q3_k},    {DType::kIQ4_NL, decode_iq4_nl, encode_iq4_nl},
-    {DType::kIQ4_XS, decode_iq4_xs, nullptr},
+    {DType::kIQ4_XS, decode_iq4_xs, nullptr},    {DType::kFP8, decode_fp8, nullptr},
 };
 
 const Codec* find_codec(DType type) {
@@ -43,7 +43,8 @@ bool can_decode(DType type) {
 Status check_decodable(std::string_view tensor, DType type) {
   if (can_decode(type)) return {};
   std::string known;
-  for (const Codec& c : kCodecs) known += fmt::format("{}{}", known.empty() ? "" : " ", dtype_name(c.type));
+  for (const Codec& c : kCodecs)
+    if (!is_memory_type(c.type)) known += fmt::format("{}{}", known.empty() ? "" : " ", dtype_name(c.type));
   return file_error(
       "tensor {}: type {} cannot be computed with; take the model in one of {}, or make it of the bf16 or "
       "f16 file "

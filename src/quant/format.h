@@ -14,11 +14,11 @@
 
 namespace quire::quant {
 
-// f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, mxfp4, nvfp4.
+// f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, mxfp4, nvfp4, fp8.
 bool can_decode(DType type);
 // An error of the file, with what to do, if the tensor of this name has another type.
 Status check_decodable(std::string_view tensor, DType type);
-// The same types but q2_k and iq4_xs.
+// The same types but q2_k, iq4_xs and fp8.
 bool can_encode(DType type);
 
 // dst[0..elems) = the values of `elems` elements at src, which may be unaligned. elems must be a multiple of

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "convert/open.h"
 #include "core/atomic_file.h"
 #include "core/cpu.h"
 #include "core/log.h"
@@ -195,6 +196,10 @@ Result<std::string> read_template(const std::string& path) {
 Status load_into(const ServeOptions& o, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
                  Registry& registry, std::shared_ptr<EngineService>& service) {
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> loaded, load_model(o.model, o.mtp));
+  if (loaded->file.assembled())
+    tell(fmt::format("{}: {:.1f} MiB of the weights are used where they are mapped, {:.1f} MiB were made in memory",
+                     o.model, mib(static_cast<int64_t>(loaded->file.mapped_bytes()) - loaded->file.made_bytes()),
+                     mib(loaded->file.made_bytes())));
   EngineOptions options = o.engine;
   options.max_waiting = INT32_MAX;  // the service says how many may wait
   options.top_priority = o.limits.max_priority;
@@ -213,7 +218,7 @@ Status load_into(const ServeOptions& o, std::string chat_template, std::shared_p
                           .grammars = o.grammars,
                           .tool_format = find_tool_format(o.tool_call_parser)};
   QUIRE_TRY(m.limits.sampling, default_sampling(o, *loaded).context("--generation-config"));
-  if (m.names.empty()) m.names.push_back(std::filesystem::path(o.model).stem().string());
+  if (m.names.empty()) m.names.push_back(convert::file_name_of(o.model));
   QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));
   auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engine->context());
   service = std::make_shared<EngineService>(std::move(engine), EngineService::Options{o.max_queue, std::move(trace)},

@@ -64,7 +64,7 @@ TEST_F(BadInput, Files) {
   expect_refused(run(write("text.gguf", std::string(500, 'x'))), "text.gguf");
   expect_refused(run(write("header.gguf", good.substr(0, 3000))), "header.gguf");
   expect_refused(run(write("short.gguf", good.substr(0, good.size() - 64))), "short.gguf");
-  expect_refused(run(folder_), "is not a regular file");
+  expect_refused(run(folder_), "has no config.json");
   expect_refused("inspect " + path("none.gguf"), "No such file or directory");
   expect_refused("perplexity -m " + path("good.gguf") + " -f " + path("none.txt"), "No such file or directory");
   expect_refused("perplexity -m " + path("good.gguf") + " -f /dev/null",

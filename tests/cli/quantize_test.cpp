@@ -184,7 +184,7 @@ TEST_F(Quantize, RefusesWithOneLine) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {in + " " + out + " --type q2_k", "cannot write type 'q2_k': choose one of f32"},
       {path("none.gguf") + " " + out + q8, "none.gguf: No such file or directory"},
-      {folder_.string() + " " + out + q8, "is not a regular file"},
+      {folder_.string() + " " + out + q8, "has no config.json"},
       {in + " " + folder_.string() + q8, "Is a directory"},
       {in + " " + path("no/such/folder/out.gguf") + q8, "No such file or directory"},
       {in + " " + in + q8, "is the input itself"},

@@ -117,7 +117,11 @@ TEST_F(ConvertCommand, RefusesConfigurations) {
   expect_config_refused("rope_scaling", {{"type", "longrope"}}, "rope_type: 'longrope' is not supported for qwen3");
   expect_config_refused("rope_scaling", {{"type", "llama3"}}, "rope_type: 'llama3' is not supported for qwen3");
   expect_config_refused("rope_scaling", {{"type", "yarn"}, {"factor", 4}, {"beta_fast", 8}}, "beta_fast 8");
-  expect_config_refused("quantization_config", {{"quant_method", "gptq"}}, "quant_method: 'gptq' is not supported");
+  expect_config_refused("quantization_config", {{"quant_method", "bitsandbytes"}},
+                        "quant_method: 'bitsandbytes' is not supported");
+  expect_config_refused("quantization_config", {{"quant_method", "gptq"}, {"bits", 8}}, "'gptq' with bits 8");
+  expect_config_refused("quantization_config", {{"quant_method", "awq"}, {"version", "marlin"}},
+                        "'awq' in the format 'marlin'");
 }
 
 TEST_F(ConvertCommand, RefusesWeights) {

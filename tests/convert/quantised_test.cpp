@@ -1,5 +1,5 @@
-// Checkpoints with FP8, NVFP4 and MXFP4 weights. Each model is written twice with random codes: quantised,
-// and as the float32 values that the codes stand for, worked out here from the layouts' definitions. Scales
+// Checkpoints with FP8, NVFP4, MXFP4 and 4-bit integer weights. Each model is written twice with random codes:
+// quantised, and as the float32 values that the codes stand for, worked out here from the layouts' definitions. Scales
 // have few significant bits, so that both give the same numbers exactly.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,9 @@
 
 #include "convert/convert.h"
 #include "convert/matrix.h"
+#include "convert/open.h"
 #include "convert/produce.h"
+#include "convert/random_matrix.h"
 #include "gguf/reader.h"
 #include "quant/format.h"
 #include "support/bytes.h"
@@ -21,159 +23,6 @@ namespace quire::test {
 namespace {
 
 using testing::HasSubstr;
-
-enum class Layout { kModelOpt, kCompressedTensors, kMxfp4, kFp8Block, kFp8Row, kFp8Tensor };
-constexpr const char* kLayoutNames[] = {"ModelOpt", "CompressedTensors", "Mxfp4", "Fp8Block", "Fp8Row", "Fp8Tensor"};
-
-constexpr float kCodes[16] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
-
-double e4m3(uint8_t code) {
-  const int exponent = (code >> 3) & 15, mantissa = code & 7;
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
-  return (code & 0x80) != 0 ? -magnitude : magnitude;
-}
-
-// Random codes of one matrix, the tensors that hold them, and their values.
-class RandomMatrix {
- public:
-  RandomMatrix(Layout layout, std::string stem, int64_t rows, int64_t cols, std::mt19937& random)
-      : stem_(std::move(stem)), rows_(rows), cols_(cols), random_(random) {
-    if (layout == Layout::kModelOpt || layout == Layout::kCompressedTensors)
-      nvfp4(layout);
-    else if (layout == Layout::kMxfp4)
-      mxfp4();
-    else
-      fp8(layout);
-  }
-  std::vector<SafeTensor> tensors;
-  SafeTensor plain() const { return safe_tensor(stem_ + ".weight", "F32", {rows_, cols_}, values_); }
-
- private:
-  std::vector<uint8_t> bytes(int64_t n, int lo, int hi) {
-    std::uniform_int_distribution<int> one(lo, hi);
-    std::vector<uint8_t> out(static_cast<size_t>(n));
-    for (uint8_t& b : out) b = static_cast<uint8_t>(one(random_));
-    return out;
-  }
-  float factor() { return std::ldexp(1.0F, std::uniform_int_distribution<int>(-9, -5)(random_)); }
-  float nibble(const std::vector<uint8_t>& codes, int64_t i) const {
-    const uint8_t pair = codes[static_cast<size_t>(i / 2)];
-    return kCodes[i % 2 == 0 ? pair & 15 : pair >> 4];
-  }
-
-  void nvfp4(Layout layout) {
-    const auto codes = bytes(rows_ * cols_ / 2, 0, 255), scales = bytes(rows_ * cols_ / 16, 0, 0x7e);
-    const float scale = factor(), input = factor();
-    const bool modelopt = layout == Layout::kModelOpt;
-    tensors.push_back(safe_tensor(stem_ + (modelopt ? ".weight" : ".weight_packed"), "U8", {rows_, cols_ / 2}, codes));
-    tensors.push_back(safe_tensor(stem_ + ".weight_scale", "F8_E4M3", {rows_, cols_ / 16}, scales));
-    const auto scalar = [&](const char* name, std::vector<int64_t> shape, float x) {
-      tensors.push_back(safe_tensor(stem_ + name, "F32", std::move(shape), std::vector<float>{x}));
-    };
-    if (modelopt) {
-      scalar(".weight_scale_2", {}, scale);
-      scalar(".input_scale", {}, input);
-    } else {
-      scalar(".weight_global_scale", {1}, 1 / scale);
-      scalar(".input_global_scale", {1}, 1 / input);
-    }
-    for (int64_t i = 0; i < rows_ * cols_; ++i)
-      values_.push_back(static_cast<float>(nibble(codes, i) * e4m3(scales[static_cast<size_t>(i / 16)]) * scale));
-  }
-  void mxfp4() {
-    const auto codes = bytes(rows_ * cols_ / 2, 0, 255), scales = bytes(rows_ * cols_ / 32, 110, 130);
-    tensors.push_back(safe_tensor(stem_ + ".weight_packed", "U8", {rows_, cols_ / 2}, codes));
-    tensors.push_back(safe_tensor(stem_ + ".weight_scale", "U8", {rows_, cols_ / 32}, scales));
-    for (int64_t i = 0; i < rows_ * cols_; ++i)
-      values_.push_back(std::ldexp(nibble(codes, i), scales[static_cast<size_t>(i / 32)] - 127));
-  }
-  void fp8(Layout layout) {
-    auto codes = bytes(rows_ * cols_, 0, 255);
-    for (uint8_t& c : codes)
-      if ((c & 0x7f) == 0x7f) c = 0;  // not a number
-    tensors.push_back(safe_tensor(stem_ + ".weight", "F8_E4M3", {rows_, cols_}, codes));
-    const int64_t high = layout == Layout::kFp8Block ? 128 : layout == Layout::kFp8Row ? 1 : rows_;
-    const int64_t wide = layout == Layout::kFp8Block ? 128 : cols_;
-    const int64_t down = (rows_ + high - 1) / high, across = (cols_ + wide - 1) / wide;
-    std::vector<float> scales;
-    for (int64_t i = 0; i < down * across; ++i) scales.push_back(factor());
-    std::vector<int64_t> shape = {down, across};
-    if (layout == Layout::kFp8Tensor) shape.clear();
-    const char* name = layout == Layout::kFp8Block ? ".weight_scale_inv" : ".weight_scale";
-    tensors.push_back(safe_tensor(stem_ + name, "F32", shape, scales));
-    for (int64_t r = 0; r < rows_; ++r)
-      for (int64_t c = 0; c < cols_; ++c)
-        values_.push_back(static_cast<float>(e4m3(codes[static_cast<size_t>(r * cols_ + c)]) *
-                                             scales[static_cast<size_t>(r / high * across + c / wide)]));
-  }
-
-  std::string stem_;
-  int64_t rows_, cols_;
-  std::mt19937& random_;
-  std::vector<float> values_;
-};
-
-// The tensors of packed experts as one for each expert and role, under the names of that generation of
-// checkpoints.
-std::vector<SafeTensor> unpack_experts(const TinyModel& m) {
-  const bool mixtral = m.architecture == "llama";
-  std::vector<SafeTensor> out;
-  for (const SafeTensor& t : safe_tensors(m)) {
-    const size_t at = t.name.find("mlp.");
-    if (mixtral && t.name.ends_with("mlp.gate.weight")) {
-      out.push_back(t);
-      out.back().name.replace(at, 3, "block_sparse_moe");
-      continue;
-    }
-    const bool both = t.name.ends_with("gate_up_proj");
-    if (!both && !t.name.ends_with("experts.down_proj")) {
-      out.push_back(t);
-      continue;
-    }
-    const std::string prefix = t.name.substr(0, at) + (mixtral ? "block_sparse_moe" : "mlp") + ".experts.";
-    const auto add = [&](int64_t expert, const char* role, int64_t rows, int64_t cols, size_t begin) {
-      out.push_back({fmt::format("{}{}.{}.weight", prefix, expert, role),
-                     "BF16",
-                     {rows, cols},
-                     t.bytes.substr(begin, static_cast<size_t>(rows * cols * 2))});
-    };
-    const int64_t width = m.expert_width();
-    const auto half = static_cast<size_t>(width * m.hidden * 2);
-    for (int64_t e = 0; e < m.experts; ++e) {
-      const size_t begin = static_cast<size_t>(e) * half;
-      if (!both) {
-        add(e, mixtral ? "w2" : "down_proj", m.hidden, width, begin);
-        continue;
-      }
-      add(e, mixtral ? "w1" : "gate_proj", width, m.hidden, 2 * begin);
-      add(e, mixtral ? "w3" : "up_proj", width, m.hidden, 2 * begin + half);
-    }
-  }
-  return out;
-}
-
-gguf::File convert_folder(const HfFolder& folder, const std::string& name, convert::ConvertSummary* summary = nullptr) {
-  Result<convert::ConvertSummary> s =
-      convert::convert({.folder = folder.path(), .output = folder.path(name), .threads = 2});
-  QUIRE_CHECK(s.ok(), "{}", s.error().message);
-  if (summary != nullptr) *summary = *s;
-  return std::move(gguf::File::open(folder.path(name))).value();
-}
-
-std::vector<float> values_of(const gguf::File& f, const gguf::TensorInfo& t) {
-  std::vector<float> out(static_cast<size_t>(t.elems()));
-  std::string scale_name(t.name);
-  if (scale_name.ends_with(".weight")) scale_name.replace(scale_name.size() - 6, 6, "scale");
-  const gguf::TensorInfo* scale = f.find_tensor(scale_name);
-  for (int64_t r = 0; r < t.rows(); ++r) {
-    float* row = out.data() + r * t.dims[0];
-    quant::decode_row(t.dtype, t.data + r * t.row_bytes(), t.dims[0], row);
-    float factor = 1;
-    if (scale != nullptr && scale != &t) std::memcpy(&factor, scale->data + r / t.dims[1] * 4, 4);
-    for (int64_t i = 0; i < t.dims[0]; ++i) row[i] *= factor;
-  }
-  return out;
-}
 
 struct Case {
   std::string model;
@@ -190,22 +39,7 @@ TEST_P(QuantisedCheckpoint, HoldsTheSameValues) {
   for (const TinyModel& t : tiny_models())
     if (t.name == c.model) m = t;
   constexpr unsigned kSeed = 20;
-  std::mt19937 random(kSeed);
-  std::vector<SafeTensor> quantised, plain;
-  int64_t linears = 0;
-  for (SafeTensor& t : unpack_experts(m)) {
-    const bool linear = t.name.ends_with("proj.weight") || t.name.ends_with("w1.weight") ||
-                        t.name.ends_with("w2.weight") || t.name.ends_with("w3.weight");
-    if (!linear || t.shape.back() % 32 != 0) {  // the 80 and 112 wide ones: see FallsBackWhereBlocksDoNotFit
-      quantised.push_back(t);
-      plain.push_back(std::move(t));
-      continue;
-    }
-    ++linears;
-    RandomMatrix made(c.layout, t.name.substr(0, t.name.size() - 7), t.shape[0], t.shape[1], random);
-    for (SafeTensor& part : made.tensors) quantised.push_back(std::move(part));
-    plain.push_back(made.plain());
-  }
+  const auto [quantised, plain, linears] = quantise(m, c.layout, kSeed);  // not: see FallsBackWhereBlocksDoNotFit
   ASSERT_GT(linears, 10);
   const HfFolder folder(m);
   folder.write("model.safetensors", safetensors_file(plain));
@@ -227,7 +61,7 @@ TEST_P(QuantisedCheckpoint, HoldsTheSameValues) {
     if (b->dtype == DType::kBF16)
       for (float& v : x) v = to_float(to_bf16(v));
     EXPECT_TRUE(x == y) << "seed " << kSeed;
-    if (b->dtype == DType::kMXFP4) ++kept;
+    if (b->dtype == DType::kMXFP4 || b->dtype == DType::kQ4_0 || b->dtype == DType::kQ5_0) ++kept;
     if (b->dtype != DType::kNVFP4) continue;
     ++kept;
     const std::string stem(a.name.substr(0, a.name.size() - 7));
@@ -235,7 +69,7 @@ TEST_P(QuantisedCheckpoint, HoldsTheSameValues) {
     ASSERT_NE(input, nullptr);
     EXPECT_EQ(input->elems(), a.dims[2]);
   }
-  if (nvfp4 || c.layout == Layout::kMxfp4) {
+  if (nvfp4 || c.layout == Layout::kMxfp4 || c.layout >= Layout::kPacked) {
     EXPECT_GT(kept, 5);
   } else {
     EXPECT_THAT(summary.notes.at(0), HasSubstr("FP8 matrices are decoded to bf16"));
@@ -243,13 +77,23 @@ TEST_P(QuantisedCheckpoint, HoldsTheSameValues) {
   if (nvfp4) {
     EXPECT_EQ(got.get_u32("general.file_type").value(), 39u);
   }
+  // And the folder itself holds what its file holds.
+  const auto opened = convert::open_model(folder.path(), {.keep_fp8 = false, .threads = 2});
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  ASSERT_EQ(opened->tensors().size(), got.tensors().size());
+  for (const gguf::TensorInfo& a : got.tensors()) {
+    const gguf::TensorInfo* const b = opened->find_tensor(a.name);
+    ASSERT_TRUE(b != nullptr && b->dtype == a.dtype && b->bytes == a.bytes) << a.name;
+    EXPECT_EQ(std::memcmp(a.data, b->data, static_cast<size_t>(a.bytes)), 0) << a.name;
+  }
 }
 
 std::vector<Case> cases() {
   std::vector<Case> out;
   for (const char* model : {"tiny-llama", "tiny-mixtral", "tiny-qwen3", "tiny-qwen3moe", "tiny-qwen35"})
-    for (const Layout layout : {Layout::kModelOpt, Layout::kCompressedTensors, Layout::kMxfp4, Layout::kFp8Block,
-                                Layout::kFp8Row, Layout::kFp8Tensor})
+    for (const Layout layout :
+         {Layout::kModelOpt, Layout::kCompressedTensors, Layout::kMxfp4, Layout::kFp8Block, Layout::kFp8Row,
+          Layout::kFp8Tensor, Layout::kPacked, Layout::kPackedZeros, Layout::kGptq, Layout::kGptq8, Layout::kAwq})
       out.push_back({model, layout});
   return out;
 }
@@ -377,7 +221,13 @@ TEST(Quantised, RefusesScalesThatDoNotFit) {
       {{fp8, safe_tensor("l.weight_scale_inv", "F32", {3, 1}, std::vector<float>{1, 1, 1})},
        "does not scale 1 matrices"},
       {{fp8, raw("l.weight_scale", "I32", {2, 1}, 8)}, "scales of type I32 cannot be read"},
-      {{raw("l.weight_packed", "I32", {2, 8}, 64), scales}, "do not make the [2, 64]"},
+      {{raw("l.weight_packed", "I32", {2, 8}, 64), scales}, "type F8_E4M3 cannot be read here"},
+      {{raw("l.weight_packed", "I32", {2, 8}, 64)}, "there is no l.weight_scale"},
+      {{raw("l.weight_packed", "I32", {2, 16}, 128), scales},
+       "[2, 16] words do not hold the 4-bit codes of the [2, 64]"},
+      {{raw("l.weight_packed", "I32", {2, 8}, 64), raw("l.weight_scale", "F16", {2, 3}, 12)},
+       "does not scale groups of 64 columns"},
+      {{raw("l.qweight", "I32", {8, 2}, 64)}, "as neither GPTQ nor AWQ packs them"},
       {{raw("l.weight", "I32", {2, 64}, 512)}, "type I32 holds no weights"},
   };
   for (const BadScales& c : bad) {

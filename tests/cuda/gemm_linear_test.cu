@@ -10,8 +10,8 @@ namespace {
 using gemm::Out;
 using gemm::Path;
 
-constexpr DType kFormats[] = {DType::kBF16, DType::kNVFP4, DType::kQ8_0, DType::kMXFP4,
-                              DType::kQ4_K, DType::kQ6_K,  DType::kF32,  DType::kF16};
+constexpr DType kFormats[] = {DType::kBF16, DType::kNVFP4, DType::kQ8_0, DType::kMXFP4, DType::kQ4_K,
+                              DType::kQ6_K, DType::kF32,   DType::kF16,  DType::kFP8};
 
 constexpr int32_t kMostSwept = 32;
 

@@ -151,7 +151,7 @@ struct Moe {
 constexpr MoeShape kShapes[] = {
     {DType::kNVFP4, 16, 4, 256, 64, Shared::kStacked}, {DType::kNVFP4, 40, 8, 512, 192, Shared::kNone},
     {DType::kBF16, 8, 2, 256, 72, Shared::kApart},     {DType::kQ8_0, 24, 3, 256, 96, Shared::kStacked},
-    {DType::kMXFP4, 300, 6, 128, 32, Shared::kApart},
+    {DType::kMXFP4, 300, 6, 128, 32, Shared::kApart},  {DType::kFP8, 12, 3, 384, 128, Shared::kStacked},
 };
 // For the kernel of few rows: each of its formats, several row tiles a block, widths that are no whole tiles, many
 // experts, segments.
@@ -165,6 +165,8 @@ constexpr MoeShape kFewShapes[] = {
     {DType::kQ4_K, 12, 2, 512, 256, Shared::kStacked, DType::kQ6_K},
     {DType::kQ4_K, 12, 4, 256, 512, Shared::kNone},
     {DType::kQ6_K, 12, 2, 256, 256, Shared::kStacked},
+    {DType::kFP8, 24, 3, 640, 128, Shared::kStacked},
+    {DType::kFP8, 12, 8, 256, 384, Shared::kNone},
 };
 
 std::string name(const MoeShape& s) {

@@ -25,9 +25,9 @@ void expect_matrix(const HostMatrix& m, int32_t expert, const std::vector<float>
                        << expert;
 }
 
-constexpr DType kAll[] = {DType::kBF16, DType::kNVFP4, DType::kQ8_0, DType::kMXFP4,  DType::kQ4_K,  DType::kQ6_K,
-                          DType::kF32,  DType::kF16,   DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,  DType::kQ5_1,
-                          DType::kQ5_K, DType::kQ2_K,  DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS};
+constexpr DType kAll[] = {DType::kBF16, DType::kNVFP4, DType::kQ8_0, DType::kMXFP4,  DType::kQ4_K,   DType::kQ6_K,
+                          DType::kF32,  DType::kF16,   DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,   DType::kQ5_1,
+                          DType::kQ5_K, DType::kQ2_K,  DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kFP8};
 
 TEST(GemmPack, EveryTypeDecodesToTheFilesValues) {
   std::mt19937_64 rng(1);
@@ -43,7 +43,8 @@ TEST(GemmPack, EveryTypeDecodesToTheFilesValues) {
 
 TEST(GemmPack, GateAndUpInterleaved) {
   std::mt19937_64 rng(2);
-  for (const DType type : {DType::kBF16, DType::kNVFP4, DType::kQ8_0, DType::kMXFP4, DType::kQ4_K, DType::kQ6_K})
+  for (const DType type :
+       {DType::kBF16, DType::kNVFP4, DType::kQ8_0, DType::kMXFP4, DType::kQ4_K, DType::kQ6_K, DType::kFP8})
     for (const int32_t rows : {8, 9, 40}) {
       const HostMatrix gate(rng, type, rows, 512, 3), up(rng, type, rows, 512, 3);
       const DeviceWeight w(gate, &up);

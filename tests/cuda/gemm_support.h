@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstring>
 #include <memory>
 
 #include "core/cuda/device.h"
@@ -62,10 +63,20 @@ struct HostMatrix {
   const float* row(int64_t expert, int64_t r) const { return values.data() + (expert * rows + r) * cols; }
 
  private:
-  // Any bytes are blocks of Q2_K and IQ4_XS, which are only read, but for their halves: these are small numbers.
+  // Any bytes are blocks of Q2_K, IQ4_XS and FP8, which are only read, but for their scales, which are small numbers,
+  // and FP8's codes that are no numbers.
   void fill_blocks(std::mt19937_64& rng) {
     const auto block = static_cast<size_t>(dtype_info(dtype).block_bytes);
     for (std::byte& b : bytes) b = static_cast<std::byte>(rng());
+    if (dtype == DType::kFP8) {
+      for (std::byte& b : bytes)
+        if ((b & std::byte{0x7f}) == std::byte{0x7f}) b ^= std::byte{1};
+      for (size_t at = 0; at < bytes.size(); at += block) {
+        const float scale = std::ldexp(1.0f + static_cast<float>(rng() % 4096) / 4096, -12);
+        std::memcpy(bytes.data() + at, &scale, sizeof scale);
+      }
+      return;
+    }
     for (size_t at = 0; at < bytes.size(); at += block)
       for (const size_t half_at : dtype == DType::kQ2_K ? std::vector<size_t>{80, 82} : std::vector<size_t>{0})
         bytes[at + half_at + 1] = static_cast<std::byte>(0x10 + rng() % 16 + (rng() % 2) * 128);  // 2^-11 to 2^-7

@@ -33,7 +33,7 @@ void run(const std::array<nlohmann::json, 4>& files) {
   const auto empty = Checkpoint::parse(std::as_bytes(std::span("\2\0\0\0\0\0\0\0{}", 10)));
   require(empty.ok(), "no tensors are a checkpoint");
   Source source(*empty);
-  require(!read(make_plan(source, *config, std::nullopt)), "tensors are missing");
+  require(!read(make_plan(source, *config, {})), "tensors are missing");
   const auto tokenizer =
       read_hf_tokenizer({.tokenizer = files[1], .tokenizer_config = files[2], .generation_config = files[3]}, *config);
   if (!read(tokenizer)) return;

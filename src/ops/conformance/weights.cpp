@@ -11,7 +11,7 @@ namespace {
 constexpr DType kWeightTypes[] = {
     DType::kF32,   DType::kF16,  DType::kBF16, DType::kQ8_0,   DType::kQ4_0,   DType::kQ4_1,
     DType::kQ5_0,  DType::kQ5_1, DType::kQ4_K, DType::kQ5_K,   DType::kQ6_K,   DType::kMXFP4,
-    DType::kNVFP4, DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS,
+    DType::kNVFP4, DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kFP8,
 };
 
 void put_half(std::byte* at, float x) {
@@ -46,6 +46,20 @@ void fill_blocks(Rng& rng, const RandomBlock& f, float sd, std::vector<std::byte
   }
 }
 
+// Random codes, all but those that are no numbers, of every binade alike.
+void fill_fp8(Rng& rng, float sd, std::vector<std::byte>& bytes) {
+  constexpr float kSpread = 100.0f;  // of the codes' values
+  const auto block = static_cast<size_t>(dtype_info(DType::kFP8).block_bytes);
+  for (size_t at = 0; at < bytes.size(); at += block) {
+    const float scale = sd / kSpread * rng.uniform(0.7f, 1.3f);
+    std::memcpy(bytes.data() + at, &scale, sizeof scale);
+    for (size_t i = at + sizeof scale; i < at + block; ++i) {
+      const auto code = static_cast<uint8_t>(rng.engine()());
+      bytes[i] = static_cast<std::byte>((code & 0x7f) == 0x7f ? code - 1 : code);
+    }
+  }
+}
+
 }  // namespace
 
 RandomWeight random_weight(Rng& rng, DType dtype, int64_t rows, int64_t cols, int64_t experts, float sd) {
@@ -58,6 +72,8 @@ RandomWeight random_weight(Rng& rng, DType dtype, int64_t rows, int64_t cols, in
                                           [&](const RandomBlock& f) { return f.type == dtype; });
   if (random_block != std::end(kRandomBlocks)) {
     fill_blocks(rng, *random_block, sd, w.bytes);
+  } else if (dtype == DType::kFP8) {
+    fill_fp8(rng, sd, w.bytes);
   } else {
     std::vector<float> values(static_cast<size_t>(matrix));
     for (int64_t e = 0; e < experts; ++e) {

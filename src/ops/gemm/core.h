@@ -106,9 +106,9 @@ inline bool rounds_to_bf16(DType t) {
   return t != DType::kF32 && t != DType::kF16;
 }
 
-// Weights that the integer cores take: all block formats.
+// Weights that the integer cores take: all block formats whose codes are integers.
 inline bool has_integers(DType t) {
-  return dtype_info(t).block_elems > 1;
+  return t != DType::kFP8 && dtype_info(t).block_elems > 1;
 }
 
 // The core for gate, up and down of an expert in a call that `core` takes: without AVX-512 those of other types meet

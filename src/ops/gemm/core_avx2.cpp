@@ -79,6 +79,8 @@ struct FloatLanes {
     switch (type) {
       case DType::kBF16:
         return decode_bf16(from, cols, to);
+      case DType::kFP8:
+        return decode_fp8(from, cols, to);
       case DType::kQ8_0:
         return decode_q8_0(from, cols, to);
       case DType::kQ4_0:

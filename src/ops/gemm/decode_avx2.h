@@ -78,6 +78,26 @@ inline void decode_q8_0(const std::byte* from, int64_t cols, float* to) {
   for (int64_t k = 0; k < cols; k += 32, from += 34, to += 32) widen32(load32(from + 2), half_of(from), to);
 }
 
+// Codes of E4M3 where a half has sign, exponent and mantissa: 2^-8 of what they are, subnormals included. Codes that
+// are no numbers become some: no weight has them.
+inline __m256i e4m3_as_halves(__m128i codes) {
+  const __m256i moved = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);
+  return _mm256_and_si256(moved, _mm256_set1_epi16(static_cast<int16_t>(0xbfff)));
+}
+
+inline void decode_fp8(const std::byte* from, int64_t cols, float* to) {
+  for (int64_t k = 0; k < cols; k += 128, from += 132) {
+    float scale;
+    std::memcpy(&scale, from, 4);
+    const __m256 s = _mm256_set1_ps(0x1p8f * scale);
+    for (int i = 0; i < 128; i += 16, to += 16) {
+      const __m256i halves = e4m3_as_halves(load16(from + 4 + i));
+      _mm256_storeu_ps(to, _mm256_mul_ps(s, _mm256_cvtph_ps(_mm256_castsi256_si128(halves))));
+      _mm256_storeu_ps(to + 8, _mm256_mul_ps(s, _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))));
+    }
+  }
+}
+
 // Q4_0, Q4_1, Q5_0 and Q5_1: a half d, perhaps a half m, perhaps 32 fifth bits, 16 bytes of codes.
 template <bool kFifthBit, bool kMinimum>
 inline void decode_legacy(const std::byte* from, int64_t cols, float* to) {

@@ -34,7 +34,8 @@ inline constexpr std::array<Kernel<Args>, 8> kTable = {{
      [](const OpContext& ctx, const Args& a) { kRun(kIntegerCore, ctx, a); }, CpuLevel::kAvx512Bf16},
     {"vector",
      [](const Machine& m, const Args& a) {
-       return m.cpu.avx512_bf16 && a.for_latency() && kFitsBf16(a, [](DType t) { return t == DType::kBF16; });
+       return m.cpu.avx512_bf16 && a.for_latency() &&
+              kFitsBf16(a, [](DType t) { return t == DType::kBF16 || t == DType::kFP8; });
      },
      [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
     {"amx", [](const Machine& m, const Args& a) { return m.cpu.amx_bf16 && kFitsBf16(a, rounds_to_bf16); },

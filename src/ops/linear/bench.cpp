@@ -32,8 +32,8 @@ void run(benchmark::State& state, const Kernel<LinearArgs>& kernel, bool repack,
 void add_all() {
   constexpr Shape kShapes[] = {{"0.6B_up", 3072, 1024}, {"0.6B_down", 1024, 3072}, {"35B_qkv", 8192, 2048}};
   const auto add = [&](std::string_view name, const Kernel<LinearArgs>& kernel, bool repack) {
-    for (const DType type : {DType::kBF16, DType::kQ8_0, DType::kNVFP4, DType::kMXFP4, DType::kQ4_0, DType::kQ4_K,
-                             DType::kQ6_K, DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS})
+    for (const DType type : {DType::kBF16, DType::kQ8_0, DType::kFP8, DType::kNVFP4, DType::kMXFP4, DType::kQ4_0,
+                             DType::kQ4_K, DType::kQ6_K, DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS})
       for (const Shape shape : kShapes)
         for (const int64_t tokens : {1, 2, 4, 16, 64, 512})
           bench::add(fmt::format("{}/{}/{}/{}", name, dtype_name(type), shape.name, tokens),

@@ -214,7 +214,14 @@ std::vector<std::byte> extreme_blocks(Rng& rng, DType type, int64_t elems, uint8
   const DTypeInfo& info = dtype_info(type);
   const std::vector<int64_t> halves = scale_halves(type);
   uint64_t turn = 0;
+  if (type == DType::kFP8)  // no weight has codes that are no numbers
+    for (std::byte& b : bytes)
+      if ((b & std::byte{0x7f}) == std::byte{0x7f}) b ^= std::byte{1};
   for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(info.block_bytes)) {
+    if (type == DType::kFP8) {
+      constexpr float kScales[] = {0.0f, 0x1p-149f, 0x1p-126f, 0x1.fffffep-20f, -1.0f, 0x1.234568p-9f, 0x1p100f, 0.3f};
+      std::memcpy(bytes.data() + at, &kScales[turn++ % std::size(kScales)], sizeof(float));
+    }
     if (type == DType::kMXFP4) bytes[at] = std::min(bytes[at], std::byte{most_exponent});
     for (const int64_t half_at : halves) {
       const auto edge = static_cast<uint16_t>(kEdges[turn % std::size(kEdges)] | (turn / std::size(kEdges) % 2) << 15);

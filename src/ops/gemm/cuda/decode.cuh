@@ -209,6 +209,40 @@ struct Decoder<TileFormat::kQ8_0> {
   }
 };
 
+// Codes of E4M3 in the order of Q8_0's. Then [8 g] two floats: 2^8 times the scale of row g, of row g+8. A code moved
+// to where a half has sign, exponent and mantissa is 2^-8 of what it is, subnormals included.
+template <>
+struct Decoder<TileFormat::kFp8> {
+  static constexpr TileFormat kFormat = TileFormat::kFp8;
+  static constexpr int kTileBytes = tile_bytes(kFormat), kPlanes = 1;
+  static constexpr float kUnit = tile_unit(kFormat);
+  struct Regs {
+    uint32_t at;
+    uint2 scales;
+  };
+  __device__ static Regs load(uint32_t tile, int lane) {
+    return {tile + lane * 16, load_shared_64(tile + 1024 + lane / 4 * 8)};
+  }
+  // Of bytes kFirst and kFirst + 1.
+  template <bool kOrdered, int kFirst>
+  __device__ static uint32_t pair(uint32_t codes, float scale) {
+    const uint32_t high =
+        __byte_perm(codes, 0, kFirst == 0 ? 0x1404 : 0x3424);  // a code in the upper byte of each half
+    const uint32_t halves = (high & 0x80008000u) | ((high >> 1) & 0x3f803f80u);
+    return to_bf16x2<kOrdered>(__fmul_rn(half_bits_to_float(halves & 0xffffu), scale),
+                               __fmul_rn(half_bits_to_float(halves >> 16), scale));
+  }
+  template <bool kOrdered, int J, int P>
+  __device__ static void fragment(const Regs& r, uint32_t (&a)[4]) {
+    const uint2 codes = load_shared_64(r.at + J / 2 * 512 + J % 2 * 8);
+    const float s = __uint_as_float(r.scales.x), s8 = __uint_as_float(r.scales.y);
+    a[0] = pair<kOrdered, 0>(codes.x, s);
+    a[1] = pair<kOrdered, 2>(codes.x, s8);
+    a[2] = pair<kOrdered, 0>(codes.y, s);
+    a[3] = pair<kOrdered, 2>(codes.y, s8);
+  }
+};
+
 // [32 lanes] 16 bytes: a word for each step, nibbles of a[0] ... a[3], pairs in order. Then [8 g] 16 bytes: halves d,
 // dmin of row g, of row g+8; bytes sc, mn for columns 0-31, sc, mn for 32-63 of row g, the same of row g+8.
 template <>

@@ -270,6 +270,26 @@ __device__ void pack_q8_0(const TileRows& t, int lane, uint8_t* out) {
       static_cast<uint16_t>(b == nullptr ? 0 : load_u16(b));
 }
 
+__device__ void pack_fp8(const TileRows& t, int lane, uint8_t* out) {
+  const auto block = [&](int r) {  // of 128 columns, which the tile is a half of
+    const uint8_t* row = t.row(r);
+    return row == nullptr ? nullptr : row + static_cast<int64_t>(t.col_tile / 2) * 132;
+  };
+  for (int step = 0; step < 4; ++step) {
+    uint32_t words[2] = {};
+    for (int e = 0; e < 8; ++e) {
+      const uint8_t* b = block(element_row(e, lane));
+      const uint32_t code = b == nullptr ? 0 : b[4 + t.col_tile % 2 * kTileCols + element_col(e, lane, step)];
+      words[e / 4] |= code << (8 * (e % 4));
+    }
+    *reinterpret_cast<uint2*>(out + step / 2 * 512 + lane * 16 + step % 2 * 8) = make_uint2(words[0], words[1]);
+  }
+  if (lane >= 16) return;
+  const uint8_t* b = block(lane);
+  *reinterpret_cast<float*>(out + 1024 + lane % 8 * 8 + lane / 8 * 4) =
+      b == nullptr ? 0.0f : 256.0f * __uint_as_float(load_u32(b));
+}
+
 // The super-block of 256 columns that a tile is a quarter of.
 __device__ const uint8_t* block256(const TileRows& t, int r, int bytes) {
   const uint8_t* row = t.row(r);
@@ -356,6 +376,7 @@ __global__ void __launch_bounds__(128) pack_kernel(const PackKernel k) {
     if constexpr (F == TileFormat::kQ6_K) pack_q6_k(t, lane, out);
     if constexpr (F == TileFormat::kMxfp4) pack_mxfp4(t, lane, out);
     if constexpr (F == TileFormat::kNvfp4) pack_nvfp4(t, lane, out);
+    if constexpr (F == TileFormat::kFp8) pack_fp8(t, lane, out);
   }
 }
 

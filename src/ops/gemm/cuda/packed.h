@@ -26,6 +26,7 @@ enum class TileFormat : uint8_t {
   kQ6_K,
   kMxfp4,
   kNvfp4,
+  kFp8,
 };
 
 inline constexpr int kTileRows = 16, kTileCols = 64;
@@ -49,6 +50,8 @@ constexpr int tile_bytes(TileFormat f) {
       return 512 + 32;
     case TileFormat::kNvfp4:
       return 512 + 64;
+    case TileFormat::kFp8:
+      return 1024 + 64;
   }
   return 0;
 }
@@ -75,6 +78,8 @@ constexpr TileFormat tile_format(DType t) {
       return TileFormat::kMxfp4;
     case DType::kNVFP4:
       return TileFormat::kNvfp4;
+    case DType::kFP8:
+      return TileFormat::kFp8;
     default:
       return TileFormat::kBf16;
   }

@@ -74,7 +74,8 @@ struct TileShared {
 // prompts need not be fastest have few, and where segments need registers there are fewer.
 template <TileFormat F, bool kSegments>
 struct Widths {
-  static constexpr bool kFine = F == TileFormat::kBf16 || F == TileFormat::kNvfp4 || F == TileFormat::kMxfp4;
+  static constexpr bool kFine =
+      F == TileFormat::kBf16 || F == TileFormat::kNvfp4 || F == TileFormat::kMxfp4 || F == TileFormat::kFp8;
   static constexpr int kMost = !kFine ? 128 : kSegments ? 192 : 256;
   static constexpr bool has(int n) {
     if (!kFine) return n == 32 || n == 64 || n == 128;

@@ -26,6 +26,8 @@ auto with_format(TileFormat format, Fn&& f) {
       return f.template operator()<TileFormat::kMxfp4>();
     case TileFormat::kNvfp4:
       return f.template operator()<TileFormat::kNvfp4>();
+    case TileFormat::kFp8:
+      return f.template operator()<TileFormat::kFp8>();
   }
   fatal(__FILE__, __LINE__, "no such tile format");
 }

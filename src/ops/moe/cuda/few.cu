@@ -29,6 +29,8 @@ Launch launch_of(TileFormat up, TileFormat down) {
       return launch_few<TileFormat::kMxfp4, TileFormat::kMxfp4>;
     case TileFormat::kNvfp4:
       return launch_few<TileFormat::kNvfp4, TileFormat::kNvfp4>;
+    case TileFormat::kFp8:
+      return launch_few<TileFormat::kFp8, TileFormat::kFp8>;
     case TileFormat::kBf16x2:
     case TileFormat::kBf16x3:
       return nullptr;

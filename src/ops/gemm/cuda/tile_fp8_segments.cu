@@ -1,0 +1,5 @@
+#include "ops/gemm/cuda/tile_launch.cuh"
+
+namespace quire::gemm {
+template Status launch_wgmma_tiles<TileFormat::kFp8, true>(cudaStream_t, const Problem&, const LaunchChoice&);
+}  // namespace quire::gemm
