@@ -8,8 +8,8 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["core", "gguf", "arch", "quant", "jinja", "tokenizer", "constraint", "convert", "ops", "cache", "model",
-          "engine", "eval", "server", "localai", "cli"]
+LAYERS = ["core", "gguf", "hub", "arch", "quant", "jinja", "tokenizer", "constraint", "convert", "ops", "cache",
+          "model", "engine", "eval", "server", "localai", "cli"]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CUDA_HEADER = re.compile(r"^(cuda\w*|cub|cute|cutlass|cooperative_groups|nccl|mma|thrust)(\.h|\.hpp|\.cuh|/|$)")

@@ -1,9 +1,13 @@
 #include <algorithm>
+#include <memory>
 #include <sstream>
 
 #include "cli/arguments.h"
 #include "cli/command.h"
+#include "cli/declare.h"
 #include "cli/ending.h"
+#include "cli/hub_flags.h"
+#include "cli/pull.h"
 #include "core/cpu.h"
 #include "core/escape.h"
 #include "core/log.h"
@@ -16,7 +20,10 @@ constexpr Command kCommands[] = {
     {"run", "Generate text from a prompt, or chat", add_run},
     {"serve", "Answer many users over HTTP, as the OpenAI API does", add_serve},
     {"localai", "Be a backend of LocalAI, over gRPC", add_localai},
-    {"inspect", "Print what a model file holds: architecture, metadata, tensors, sizes", add_inspect},
+    {"pull", "Fetch a model from a hub into the cache that other tools share", add_pull},
+    {"list", "List the models that were fetched from a hub", add_list},
+    {"rm", "Remove a model that was fetched from a hub", add_rm},
+    {"inspect", "Print what a model file holds, here or on a hub, and whether it would run", add_inspect},
     {"convert", "Turn a Hugging Face model folder into a GGUF file", add_convert},
     {"quantize", "Re-encode the matrices of a model in another type", add_quantize},
     {"imatrix", "Measure which inputs of each matrix matter, for quantize", add_imatrix},
@@ -37,6 +44,11 @@ constexpr Command kCommands[] = {
     {"completions", "Print what a shell needs to complete command lines", add_completions},
     {"version", "Print the version and what this CPU offers", add_version},
 };
+
+// Commands whose models may be on a hub. `inspect` asks it by itself, without fetching.
+constexpr Action (*kTakingHubModels[])(CLI::App&) = {add_run,         add_serve,   add_quantize, add_imatrix,
+                                                     add_perplexity,  add_compare, add_eval,     add_bench,
+                                                     add_bench_batch, add_profile, add_explain,  add_tokenize};
 
 std::string command_names() {
   std::string names;
@@ -70,7 +82,7 @@ int run_arguments(std::vector<std::string> given) {
   for (const Command& c : commands()) {
     CLI::App* sub = app.add_subcommand(c.name, c.summary);
     sub->fallthrough();  // the program's own options may follow the command
-    Action action = c.add(*sub);
+    Action action = declare(c, *sub);
     check_values(*sub);
     sub->callback([&chosen, action] { chosen = action; });
   }
@@ -94,6 +106,21 @@ int run_arguments(std::vector<std::string> given) {
 
 std::span<const Command> commands() {
   return kCommands;
+}
+
+Action declare(const Command& command, CLI::App& app) {
+  Action action = command.add(app);
+  if (std::find(std::begin(kTakingHubModels), std::end(kTakingHubModels), command.add) == std::end(kTakingHubModels))
+    return action;
+  for (const char* const name : {"--model", "models"})
+    if (CLI::Option* const o = app.get_option_no_throw(name); o != nullptr)
+      o->description(o->get_description() + "; or hf:ORG/NAME[:QUANT|FILE], a model on a hub");
+  const auto flags = std::make_shared<HubFlags>();
+  flags->add(app);
+  return [&app, flags, action = std::move(action)]() -> Status {
+    QUIRE_CHECKED(fetch_named_models(*flags, app));
+    return action();
+  };
 }
 
 int run_program(int argc, char** argv) {

@@ -77,12 +77,15 @@ const ForeignOption kComputing[] = {
 // ---- Which model, and what is in its file ----
 
 const ForeignOption kModelFile[] = {
-    {kModelCommands, kLlama,
-     "-hf -hfr --hf-repo -hff --hf-file -hft --hf-token -mu --model-url -dr --docker-repo --offline -cl "
-     "--cache-list",
-     "models are not downloaded; give a file"},
-    {kModelCommands, kVllm, "--download-dir --revision --code-revision --tokenizer-revision --hf-config-path",
-     "models are not downloaded; give a GGUF file (quire convert makes one of a Hugging Face folder)"},
+    {kModelCommands, kLlama, "-hf -hfr --hf-repo -hff --hf-file",
+     "a model of a hub is named in its place: -m hf:ORG/NAME[:QUANT|FILE]"},
+    {kModelCommands, kLlama, "-hft --hf-token", "put the token into a file for --token-file"},
+    {kModelCommands, kLlama, "-mu --model-url -dr --docker-repo",
+     "models are fetched from a hub by name: -m hf:ORG/NAME[:QUANT|FILE], and --hub says which"},
+    {kModelCommands, kLlama, "-cl --cache-list", "quire list prints what was fetched"},
+    {kModelCommands, kVllm, "--download-dir", "--hub-cache is the same"},
+    {kModelCommands, kVllm, "--code-revision --tokenizer-revision --hf-config-path",
+     "a model's files are of one revision: --revision"},
     {kModelCommands, kVllm,
      "--quantization --load-format --config-format --model-impl --model-loader-extra-config "
      "--safetensors-load-strategy --safetensors-prefetch-block-size --ignore-patterns --use-tqdm-on-load "

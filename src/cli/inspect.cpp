@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/display.h"
+#include "cli/inspect_hub.h"
 #include "cli/options.h"
 #include "convert/open.h"
 #include "core/escape.h"
@@ -26,11 +27,12 @@ using nlohmann::ordered_json;
 
 struct InspectOptions {
   std::string file;
+  RemoteInspection remote;
   bool json = false, metadata = false, tensors = false, chat_template = false, check = false;
   int64_t context = 4096, sequences = 1;
 
-  // Without a choice, everything but the template's text.
-  bool everything() const { return !metadata && !tensors; }
+  // Without a choice, everything but the template's text; of what is not here the lists only if asked for.
+  bool everything() const { return !metadata && !tensors && !is_remote(file); }
 };
 
 constexpr int64_t kShownElements = 8;  // of an array of metadata
@@ -82,7 +84,7 @@ uint64_t padding_of(const gguf::File& f) {
 void print_file(const gguf::File& f) {
   const Totals t = totals_of(f);
   for (const auto& s : f.shards())
-    print_out("{}\n  {}, {} ({} bytes), {} tensors\n", escaped(s.path),
+    print_out("{}\n  {}, {} ({} bytes), {} tensors\n", s.path.empty() ? "the file" : escaped(s.path),
               f.assembled() ? "Hugging Face folder" : fmt::format("GGUF version {}", s.version), human_bytes(s.bytes),
               s.bytes, s.tensors);
   print_out("  architecture   {}\n", escaped(text_of(f, "general.architecture"), kShownBytes));
@@ -342,14 +344,11 @@ Status print_template(const gguf::File& f) {
   return {};
 }
 
-Status inspect(const InspectOptions& o) {
-  if (o.context < 1 || o.sequences < 1)
-    return request_error("--context {} and --sequences {} must be at least 1", o.context, o.sequences);
-  QUIRE_TRY(const gguf::File f, convert::open_model(o.file, {.matrices = o.check}));
+// Everything that the file says; `out` has what was found out before.
+Status print_all(const gguf::File& f, const InspectOptions& o, ordered_json out) {
   if (o.check) return print_check(f);
   if (o.chat_template && !o.json) return print_template(f);
   if (o.json) {
-    ordered_json out;
     add_file(f, out);
     add_types(f, out);
     const LoadedWeights model = Model::load(f);
@@ -372,17 +371,44 @@ Status inspect(const InspectOptions& o) {
   return {};
 }
 
+Status inspect_elsewhere(const InspectOptions& o) {
+  if (o.check) return request_error("--check decodes weights, and {} is not here; quire pull fetches it", o.file);
+  RemoteInspection remote = o.remote;
+  remote.model = o.file;
+  remote.context = o.context;
+  ordered_json out;
+  QUIRE_TRY(const auto found, inspect_remote(remote, o.json || o.chat_template ? &out : nullptr));
+  if (found) return print_all(found->file, o, std::move(out));
+  if (o.json) print_out("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  return {};
+}
+
+Status inspect(const InspectOptions& o) {
+  if (o.context < 1 || o.sequences < 1)
+    return request_error("--context {} and --sequences {} must be at least 1", o.context, o.sequences);
+  if (is_remote(o.file)) return inspect_elsewhere(o);
+  QUIRE_TRY(const gguf::File f, convert::open_model(o.file, {.matrices = o.check}));
+  return print_all(f, o, {});
+}
+
 }  // namespace
 
 Action add_inspect(CLI::App& app) {
   auto o = std::make_shared<InspectOptions>();
-  app.add_option(kModelNames, o->file, kModelHelp)->required()->type_name("FILE");
+  app.add_option(kModelNames, o->file, std::string(kModelHelp) + ", or a URL; of these headers alone are read")
+      ->required()
+      ->type_name("FILE");
   app.add_flag("--json", o->json, "Print one JSON object; of arrays the count and the first elements");
   app.add_flag("--metadata", o->metadata, "Of the lists, only the metadata");
   app.add_flag("--tensors", o->tensors, "Of the lists, only the tensors");
   app.add_flag("--template", o->chat_template, "Print the chat template and nothing else (with --json: include it)");
   app.add_option("-c,--context", o->context, "Tokens of a sequence, for the estimate of memory")->capture_default_str();
   app.add_option("--sequences", o->sequences, "Sequences at once, for the estimate of memory")->capture_default_str();
+  app.add_option("--device", o->remote.device, "Of a model on a hub: where it is to run, cpu or cuda")
+      ->capture_default_str();
+  app.add_option("--gpu", o->remote.gpu, "With --device cuda: which GPU, as `quire devices` counts them")
+      ->capture_default_str();
+  o->remote.flags.add(app);
   app.add_flag("--check", o->check, "Decode every tensor and look for values that are not finite");
   return [o] { return inspect(*o); };
 }

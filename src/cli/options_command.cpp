@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/declare.h"
 #include "cli/options_table.h"
 #include "core/escape.h"
 #include "core/output.h"
@@ -13,7 +14,7 @@ namespace {
 // All commands with their options, to be looked at.
 std::unique_ptr<CLI::App> described_commands() {
   auto app = std::make_unique<CLI::App>();
-  for (const Command& c : commands()) c.add(*app->add_subcommand(c.name, c.summary));
+  for (const Command& c : commands()) declare(c, *app->add_subcommand(c.name, c.summary));
   return app;
 }
 

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "cli/command.h"
+#include "cli/declare.h"
 
 namespace quire::cli {
 namespace {
@@ -19,7 +20,7 @@ class ForeignOptions : public testing::Test {
   ForeignOptions() {
     app_.add_option("--log-level", program_);
     app_.add_option("--cpu", program_);
-    for (const Command& c : commands()) (void)c.add(*app_.add_subcommand(c.name, c.summary));
+    for (const Command& c : commands()) (void)declare(c, *app_.add_subcommand(c.name, c.summary));
   }
   bool has(const std::string& command, const std::string& option) const {
     return app_.get_subcommand(command)->get_option_no_throw(option) != nullptr ||

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/declare.h"
 #include "cli/options_table.h"
 #include "support/program.h"
 
@@ -19,7 +20,7 @@ using testing::HasSubstr;
 
 std::unique_ptr<CLI::App> described() {
   auto app = std::make_unique<CLI::App>();
-  for (const cli::Command& c : cli::commands()) c.add(*app->add_subcommand(c.name, c.summary));
+  for (const cli::Command& c : cli::commands()) cli::declare(c, *app->add_subcommand(c.name, c.summary));
   return app;
 }
 

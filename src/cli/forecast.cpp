@@ -1,0 +1,100 @@
+#include "cli/forecast.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/hub_flags.h"
+#include "core/cpu.h"
+#include "core/escape.h"
+#include "engine/cuda_backend.h"
+#include "model/cost.h"
+#include "model/memory.h"
+#include "model/model.h"
+#include "ops/probe/probe.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr int64_t kBatchTokens = 512;              // rows of a step, as the engine's default
+constexpr int64_t kAnyContext = int64_t{1} << 20;  // where nothing says what a model was trained for
+
+}  // namespace
+
+Result<ThisMachine> ThisMachine::measure(const std::string& device, int gpu) {
+  ThisMachine here;
+  QUIRE_TRY(here.place, place_of(device, gpu));
+  if (!here.place.gpu) {
+    here.device = fmt::format("cpu, {} CPUs", available_cpus());
+    ThreadPool pool(available_cpus());
+    here.bandwidth = measure_read_bandwidth(pool);
+    return here;
+  }
+  QUIRE_TRY(const std::vector<GpuInfo> gpus, list_gpus());
+  const GpuInfo& g = gpus.at(static_cast<size_t>(gpu));
+  here.device = fmt::format("cuda:{}, {}", gpu, escaped(g.name));
+  here.bandwidth = g.copy_bandwidth;
+  return here;
+}
+
+ModelNeeds ModelNeeds::of(const gguf::File& file) {
+  ModelNeeds n;
+  n.weights = static_cast<double>(file.tensor_bytes());
+  const auto model = Model::load(file);
+  if (!model.ok()) {
+    n.problem = model.error().message;
+    return n;
+  }
+  const ModelConfig& c = (*model)->config();
+  const auto memory = estimate_memory(file, c, 1, 1, kBatchTokens);
+  if (!memory.ok()) {
+    n.problem = memory.error().message;
+    return n;
+  }
+  const ModelCost cost = model_cost(file, c, cache_shape(c, DType::kBF16));
+  n.trained_context = c.context_length;
+  n.token_kv = cost.kv_token_bytes;
+  n.state = static_cast<double>(memory->states);
+  n.step = static_cast<double>(memory->activations);
+  n.token_weights = cost.decode_bytes(1, 0) - cost.state_bytes;
+  return n;
+}
+
+ModelNeeds ModelNeeds::of(const convert::HfConfig& c, double bytes) {
+  ModelNeeds n;
+  n.weights = bytes;
+  n.trained_context = c.context;
+  const auto number = [](int64_t x) { return static_cast<double>(x); };
+  const double d = number(c.hidden), layers = number(c.layers);
+  double recurrent = 0;
+  for (const bool r : c.recurrent) recurrent += r ? 1 : 0;
+  const double embedding = number(c.vocab) * d, heads = number(c.heads) * number(c.head_dim),
+               kv_heads = number(c.kv_heads) * number(c.head_dim);
+  // A mixer is counted as attention in all layers: delta nets have about as many weights.
+  const double mixers = layers * d * (2 * heads + 2 * kv_heads);
+  const double dense = layers * 3 * d * number(c.moe() ? c.shared_ffn : c.ffn);
+  const double experts = c.moe() ? layers * number(c.experts) * 3 * d * number(c.expert_ffn) : 0;
+  const double all = (c.tied ? 1 : 2) * embedding + mixers + dense + experts;
+  const double used = experts > 0 ? experts * number(c.experts_used) / number(c.experts) : 0;
+  n.token_weights = all > 0 ? bytes * (embedding + mixers + dense + used) / all : bytes;
+  n.token_kv = (layers - recurrent) * 2 * kv_heads * 2;
+  n.state = recurrent * number(c.value_heads) * number(c.value_dim) * number(c.key_dim) * 4;
+  n.step = number(kBatchTokens) * 2 * (4 * d + 3 * heads) + 4 * number(c.vocab);
+  return n;
+}
+
+Forecast forecast(const ModelNeeds& needs, double scale, const ThisMachine& machine, int64_t context) {
+  Forecast f;
+  const double rest = needs.weights * scale + needs.state + needs.step, room = static_cast<double>(machine.place.bytes);
+  f.needed = rest + needs.token_kv * static_cast<double>(context);
+  f.fits = f.needed <= room;
+  const int64_t most = needs.trained_context > 0 ? needs.trained_context : kAnyContext;
+  if (rest < room)
+    f.longest_context = needs.token_kv > 0 && (room - rest) / needs.token_kv < static_cast<double>(most)
+                            ? static_cast<int64_t>((room - rest) / needs.token_kv)
+                            : most;
+  f.token_bytes = needs.token_weights * scale + needs.state + needs.token_kv * static_cast<double>(context);
+  f.rate = f.token_bytes > 0 ? machine.bandwidth / f.token_bytes : 0;
+  return f;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,49 @@
+// What a model would need and reach on this machine, from its shape alone: before it is downloaded, or run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "convert/hf_config.h"
+#include "gguf/reader.h"
+#include "hub/choose.h"
+
+namespace quire::cli {
+
+// Where it would run.
+struct ThisMachine {
+  std::string device;    // "cpu, 2 CPUs", "cuda:0, NVIDIA H100"
+  hub::Place place;      // memory that may be taken
+  double bandwidth = 0;  // bytes a second that are read, measured
+
+  // Takes a quarter of a second on a CPU. An error where there is no such GPU.
+  static Result<ThisMachine> measure(const std::string& device, int gpu);
+};
+
+// Of a model's shape. Bytes.
+struct ModelNeeds {
+  std::string problem;          // why it would not run; empty: it would, where memory suffices
+  int64_t trained_context = 0;  // tokens; 0: not known
+  double weights = 0;
+  double token_weights = 0;  // of them, read for a token of one sequence
+  double token_kv = 0;       // keys and values of one position
+  double state = 0;          // recurrent states of one sequence, read for every token
+  double step = 0;           // intermediates of a step
+
+  static ModelNeeds of(const gguf::File& file);
+  // Of a folder: `bytes` of safetensors. Shares are counted from config.json, as if all tensors were of one type.
+  static ModelNeeds of(const convert::HfConfig& config, double bytes);
+};
+
+struct Forecast {
+  double needed = 0;  // bytes, with one sequence of the context that was asked about
+  bool fits = false;
+  int64_t longest_context = 0;  // tokens of one sequence; 0: not even one
+  double token_bytes = 0;       // read for a token at that context
+  double rate = 0;              // tokens a second at most
+};
+
+// `scale`: the weights' bytes beside those of `needs`, for another quantisation of the same model.
+Forecast forecast(const ModelNeeds& needs, double scale, const ThisMachine& machine, int64_t context);
+
+}  // namespace quire::cli

@@ -1,0 +1,87 @@
+// A connection to a server, with or without TLS, that blocks until a deadline at most. It is a synchronous stream as
+// Boost.Beast takes one.
+#pragma once
+
+#include <openssl/ssl.h>
+
+#include <atomic>
+#include <boost/asio/buffer.hpp>
+#include <boost/system/system_error.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "hub/url.h"
+
+namespace quire::hub {
+
+struct FreeTls {
+  void operator()(SSL* p) const { SSL_free(p); }
+  void operator()(SSL_CTX* p) const { SSL_CTX_free(p); }
+};
+
+// What connections of TLS share: certificates of the system's authorities, and of `ca_file` (PEM) if it is not empty.
+class TlsContext {
+ public:
+  static Result<std::shared_ptr<const TlsContext>> create(const std::string& ca_file);
+  SSL_CTX* get() const { return context_.get(); }
+
+ private:
+  std::unique_ptr<SSL_CTX, FreeTls> context_;
+};
+
+class Stream {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using error_code = boost::system::error_code;
+
+  // Why there is no connection, and whether there may be one later.
+  struct Failure {
+    Error error;
+    bool transient = true;
+  };
+
+  // `tls` is for URLs that want it. Whatever waits, here and later, ends soon after `stop` is set, if it is not null.
+  Stream(std::shared_ptr<const TlsContext> tls, const std::atomic<bool>* stop) : tls_(std::move(tls)), stop_(stop) {}
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // Resolves, connects, and checks the certificate. Nothing: it is done.
+  std::unique_ptr<Failure> connect(const Url& url, Clock::time_point deadline);
+  // Of what is read and written from here on. Past it: asio::error::timed_out.
+  void set_deadline(Clock::time_point deadline) { deadline_ = deadline; }
+
+  // At least one byte, or an error: asio::error::eof at the end.
+  size_t read_bytes(void* to, size_t bytes, error_code& ec);
+  size_t write_bytes(const void* from, size_t bytes, error_code& ec);
+
+  template <class Buffers>
+  size_t read_some(const Buffers& buffers, error_code& ec) {
+    for (auto i = boost::asio::buffer_sequence_begin(buffers); i != boost::asio::buffer_sequence_end(buffers); ++i)
+      if (const boost::asio::mutable_buffer b = *i; b.size() > 0) return read_bytes(b.data(), b.size(), ec);
+    ec = {};
+    return 0;
+  }
+  template <class Buffers>
+  size_t read_some(const Buffers& buffers) {
+    error_code ec;
+    const size_t n = read_some(buffers, ec);
+    if (ec) throw boost::system::system_error(ec);
+    return n;
+  }
+
+ private:
+  bool wait_for(short events, error_code& ec) const;
+  std::unique_ptr<Failure> shake_hands(const Url& url);
+  // What a call of OpenSSL that did not succeed waits for; false: it has failed, or ended (asio::error::eof).
+  bool wait_for_tls(int result, error_code& ec);
+
+  std::shared_ptr<const TlsContext> tls_;
+  const std::atomic<bool>* stop_;
+  std::unique_ptr<SSL, FreeTls> ssl_;
+  int fd_ = -1;
+  Clock::time_point deadline_;
+};
+
+}  // namespace quire::hub
