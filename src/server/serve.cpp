@@ -195,6 +195,12 @@ Result<std::string> read_template(const std::string& path) {
 Status load_into(const ServeOptions& o, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
                  Registry& registry, std::shared_ptr<EngineService>& service) {
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> loaded, load_model(o.model, o.mtp));
+  return serve_model(o, loaded, std::move(chat_template), std::move(trace), api, registry, service);
+}
+
+Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedModel>& loaded, std::string chat_template,
+                   std::shared_ptr<StepTrace> trace, Api& api, Registry& registry,
+                   std::shared_ptr<EngineService>& service) {
   EngineOptions options = o.engine;
   options.max_waiting = INT32_MAX;  // the service says how many may wait
   options.top_priority = o.limits.max_priority;
