@@ -98,7 +98,7 @@ function(quire_embed layer text name)
   file(GLOB parts CONFIGURE_DEPENDS ${folder}/*.css ${folder}/*.js)
   set(source ${CMAKE_BINARY_DIR}/embedded/${name}.cpp)
   add_custom_command(OUTPUT ${source}
-    COMMAND ${CMAKE_COMMAND} -DTEXT=${CMAKE_SOURCE_DIR}/${text} -DNAME=${name} -DSOURCE=${source}
+    COMMAND ${CMAKE_COMMAND} -DTEXT=${CMAKE_SOURCE_DIR}/${text} -DNAME=${name} -DLAYER=${layer} -DSOURCE=${source}
             -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
     DEPENDS ${CMAKE_SOURCE_DIR}/${text} ${parts} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
   target_sources(quire_${layer} PRIVATE ${source})

@@ -9,7 +9,6 @@
 #include "core/output.h"
 #include "core/progress.h"
 #include "server/auth.h"
-#include "server/client/http_client.h"
 #include "server/client/load_report.h"
 
 namespace quire::cli {
@@ -80,15 +79,6 @@ struct Level {
   std::vector<std::string> texts;
 };
 
-Result<std::string> first_model(const server::Url& url, const std::string& authorization) {
-  QUIRE_TRY(const std::string body, server::fetch(url, "GET", "/v1/models", "", authorization));
-  const Json j = Json::parse(body, nullptr, false);
-  if (j.is_object() && j.contains("data") && j["data"].is_array() && !j["data"].empty() && j["data"][0].is_object() &&
-      j["data"][0].contains("id") && j["data"][0]["id"].is_string())
-    return j["data"][0]["id"].get<std::string>();
-  return request_error("{}/v1/models lists no model; name one with --model", url.text());
-}
-
 // Everything but the server: what is sent.
 Result<std::vector<server::WorkItem>> items_for(const BenchServeOptions& o, int clients) {
   if (!o.trace.empty()) {
@@ -117,7 +107,7 @@ Result<std::vector<Level>> run_levels(const BenchServeOptions& o, const server::
   load.authorization = authorization;
   load.model = o.model;
   if (load.model.empty()) {
-    QUIRE_TRY(load.model, first_model(url, authorization));
+    QUIRE_TRY(load.model, server::first_model(url, authorization).context("no --model is given"));
   }
   std::vector<Level> levels;
   for (const double rate : o.rates) {

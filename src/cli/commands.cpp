@@ -14,6 +14,7 @@
 #include "core/output.h"
 
 namespace quire::cli {
+Action add_snapshot(CLI::App& app);
 namespace {
 
 constexpr Command kCommands[] = {
@@ -37,6 +38,7 @@ constexpr Command kCommands[] = {
     {"explain", "Say which kernels a model's steps run, why, and the least time they can take", add_explain},
     {"tune", "Measure what decides between a GPU's kernels on the card at hand", add_tune},
     {"bench-serve", "Measure a server of the OpenAI API with many clients", add_bench_serve},
+    {"snapshot", "Check and measure everything at once: one JSON file, one HTML page", add_snapshot},
     {"test-ops", "Check every kernel of every operator against its reference", add_test_ops},
     {"tokenize", "Print the tokens of a text, or the text of tokens", add_tokenize},
     {"devices", "List the GPUs that can be used, with their memory and its measured speed", add_devices},
@@ -99,7 +101,7 @@ int run_arguments(std::vector<std::string> given) {
   Status status = set_up_logging(log_level);
   if (status.ok() && !cpu.empty()) status = limit_cpu(cpu);
   if (status.ok()) status = chosen();
-  return status.ok() ? 0 : report(status.error());
+  return status.ok() ? conclusion() : report(status.error());
 }
 
 }  // namespace

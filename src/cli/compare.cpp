@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/compare.h"
 #include "cli/compare_report.h"
 #include "cli/display.h"
 #include "cli/divergence_plot.h"
@@ -27,20 +28,7 @@ constexpr int64_t kShownTokens = 4;     // likeliest tokens of a disagreement
 constexpr int64_t kContextTokens = 24;  // of the text before it
 constexpr int64_t kPlotBins = 64;
 
-struct CompareOptions {
-  std::vector<std::string> models;
-  std::string judged;  // -m: stands behind `models`
-  ModelOptions compute;
-  KvCacheOption kv_cache;
-  std::string text, svg, save_logits, logits;
-  WindowOptions cut{.window = 0};  // 0: not given
-  const CLI::Option* window = nullptr;
-  int64_t top = 10;
-  bool json = false, generated = false;
-
-  bool saving_only() const { return logits.empty() && models.size() == 1; }
-  Status check() const;
-};
+}  // namespace
 
 Status CompareOptions::check() const {
   if (models.empty() || models.size() > 2)
@@ -61,6 +49,8 @@ Status CompareOptions::check() const {
   if (top < 0 || top > 10000) return request_error("--top {}: must be 0 to 10000", top);
   return {};
 }
+
+namespace {
 
 Result<std::shared_ptr<const LoadedModel>> load_with_tokenizer(const std::string& path) {
   QUIRE_TRY(std::shared_ptr<const LoadedModel> model, load_model(path));
@@ -326,9 +316,10 @@ Status check_saved(const CompareOptions& o, const LogitsHeader& h, const LoadedM
   return {};
 }
 
-Status compare_with_file(const CompareOptions& o) {
+}  // namespace
+
+Result<Comparison> compare_with_saved(const CompareOptions& o, const std::shared_ptr<const LoadedModel>& model) {
   QUIRE_TRY(LogitsReader file, LogitsReader::open(o.logits));
-  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_with_tokenizer(o.models.front()));
   const LogitsHeader header = file.header();
   CompareOptions all = o;
   all.cut.windows = 0;
@@ -339,7 +330,15 @@ Status compare_with_file(const CompareOptions& o) {
   QUIRE_TRY(std::unique_ptr<Scorer> scorer, make_scorer(o, model, header.window, Role::kJudged));
   Comparer comparer(o, text, Reference(std::move(file)), std::move(scorer));
   QUIRE_CHECKED(comparer.run(nullptr));
-  return report(o, comparer.result(header.model), *model->tokenizer);
+  return comparer.result(header.model);
+}
+
+namespace {
+
+Status compare_with_file(const CompareOptions& o) {
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_with_tokenizer(o.models.front()));
+  QUIRE_TRY(const Comparison c, compare_with_saved(o, model));
+  return report(o, c, *model->tokenizer);
 }
 
 Status compare(CompareOptions& o) {

@@ -16,6 +16,8 @@
 namespace quire::cli {
 namespace {
 
+int concluded = 0;
+
 int exit_code(Fault fault) {
   switch (fault) {
     case Fault::kRequest:
@@ -96,6 +98,14 @@ void set_up_ending() {
   handle(SIGBUS, on_unreadable_page, 0);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, on_end, 0);
   std::set_terminate(on_terminate);
+}
+
+void conclude(int code) {
+  concluded = code;
+}
+
+int conclusion() {
+  return concluded;
 }
 
 int report(const Error& e) {

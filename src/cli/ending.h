@@ -6,6 +6,7 @@
 
 namespace quire::cli {
 
+inline constexpr int kExitFailed = 1;    // what was checked does not hold: `quire snapshot`
 inline constexpr int kExitRequest = 2;   // the request or a file
 inline constexpr int kExitCapacity = 3;  // memory or threads ran out
 inline constexpr int kExitBug = 70;      // a mistake of ours
@@ -20,6 +21,10 @@ inline constexpr int kExitSignal = 128;  // and the signal's number: how shells 
 // one line.
 // - standard streams that are closed are there, and fail: no file takes their place.
 void set_up_ending();
+
+// What the program's exit code is when the command has done its work: 0, unless the command has said something else.
+void conclude(int code);
+int conclusion();
 
 // The error's line, and its exit code.
 int report(const Error& e);

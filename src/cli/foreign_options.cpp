@@ -8,10 +8,11 @@ namespace quire::cli {
 namespace {
 
 // Commands that run a model.
-constexpr std::string_view kModelCommands = "run serve perplexity compare eval bench bench-batch profile imatrix";
+constexpr std::string_view kModelCommands =
+    "run serve perplexity compare eval bench bench-batch profile imatrix snapshot";
 // Those of them that can draft tokens, and the others.
 constexpr std::string_view kDraftingCommands = "run serve bench bench-batch profile",
-                           kOtherModelCommands = "perplexity compare eval imatrix";
+                           kOtherModelCommands = "perplexity compare eval imatrix snapshot";
 
 // ---- Drafts ----
 
@@ -23,7 +24,7 @@ constexpr char kLlamaDrafts[] =
 constexpr char kVllmDrafts[] =
     "-sc --speculative-model --num-speculative-tokens --spec-method --spec-model --spec-tokens "
     "--num-lookahead-slots --ngram-prompt-lookup-max --ngram-prompt-lookup-min";
-constexpr std::string_view kWithKvCacheType = "run serve perplexity compare eval bench bench-batch profile";
+constexpr std::string_view kWithKvCacheType = "run serve perplexity compare eval bench bench-batch profile snapshot";
 constexpr std::string_view kLlama = "llama.cpp", kVllm = "vLLM";
 
 // ---- Where and how a model is computed ----

@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/perplexity.h"
 #include "cli/windows.h"
 #include "core/output.h"
 #include "core/progress.h"
@@ -21,8 +22,6 @@ struct Options {
   bool generated = false;
 };
 
-// Consecutive windows that do not overlap, the incomplete last one dropped; each from an empty state, tokens
-// 1 ... n-1 scored given the earlier ones of the same window.
 Status run(const Options& o) {
   QUIRE_CHECKED(o.cut.check());
   QUIRE_TRY(const Device device, o.model.parsed_device());
@@ -41,43 +40,47 @@ Status run(const Options& o) {
                                                                          .kernels = kernels,
                                                                          .kv_cache = kv,
                                                                          .generated = o.generated}));
-  double nll = 0.0;
-  std::vector<double> each;
-  {
-    Progress progress("scoring", windows, Progress::Unit::kItems);
-    for (int64_t w = 0; w < windows; ++w) {
-      const auto begin = static_cast<size_t>(w * o.cut.window);
-      QUIRE_TRY(const double x,
-                scorer->negative_log_likelihood(std::span(tokens).subspan(begin, static_cast<size_t>(o.cut.window))));
-      if (!std::isfinite(x))
-        return file_error("{}: the model computes values that are not finite (window {} of {})", o.model.model, w,
-                          o.file);
-      each.push_back(x);
-      nll += x;
-      progress.add(1);
-    }
-  }
+  QUIRE_TRY(const TextScore score,
+            score_text(*scorer, tokens, {.window = o.cut.window, .windows = windows}, o.model.model, o.file));
   report_forced(scorer->forced_kernels());
-  const int64_t scored = windows * (o.cut.window - 1);
-  const double mean = nll / static_cast<double>(scored), ppl = std::exp(mean);
   if (o.json) {
     const nlohmann::ordered_json j = {{"tokens_in_file", tokens.size()},
                                       {"window", o.cut.window},
                                       {"windows", windows},
-                                      {"scored", scored},
-                                      {"nll", nll},
-                                      {"mean_nll", mean},
-                                      {"ppl", ppl},
-                                      {"window_nll", each}};
+                                      {"scored", score.scored()},
+                                      {"nll", score.nll},
+                                      {"mean_nll", score.mean()},
+                                      {"ppl", score.perplexity()},
+                                      {"window_nll", score.window_nll}};
     print_out("{}\n", j.dump(1));
   } else {
-    print_out("perplexity {:.6f} over {} windows of {} tokens (mean negative log-likelihood {:.6f})\n", ppl, windows,
-              o.cut.window, mean);
+    print_out("perplexity {:.6f} over {} windows of {} tokens (mean negative log-likelihood {:.6f})\n",
+              score.perplexity(), windows, o.cut.window, score.mean());
   }
   return {};
 }
 
 }  // namespace
+
+double TextScore::perplexity() const {
+  return std::exp(mean());
+}
+
+Result<TextScore> score_text(Scorer& scorer, std::span<const TokenId> tokens, const WindowOptions& cut,
+                             const std::string& model, const std::string& text) {
+  TextScore score{.window = cut.window, .windows = cut.windows};
+  Progress progress("scoring", cut.windows, Progress::Unit::kItems);
+  for (int64_t w = 0; w < cut.windows; ++w) {
+    const auto begin = static_cast<size_t>(w * cut.window);
+    QUIRE_TRY(const double x, scorer.negative_log_likelihood(tokens.subspan(begin, static_cast<size_t>(cut.window))));
+    if (!std::isfinite(x))
+      return file_error("{}: the model computes values that are not finite (window {} of {})", model, w, text);
+    score.window_nll.push_back(x);
+    score.nll += x;
+    progress.add(1);
+  }
+  return score;
+}
 
 Action add_perplexity(CLI::App& app) {
   auto o = std::make_shared<Options>();

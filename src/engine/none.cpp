@@ -16,6 +16,10 @@ Result<MemoryOfEngine> place_on_gpu(const LoadedModel&, const EngineOptions&) {
   return no_cuda();
 }
 
+Result<GpuMemory> gpu_memory(int64_t) {
+  return no_cuda();
+}
+
 Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>&, const EngineOptions&) {
   return no_cuda();
 }

@@ -82,7 +82,8 @@ Status Scorer::forward(std::span<const TokenId> tokens, float* logits) {
                         .machine = {options_.device},
                         .choice = &options_.kernels,
                         .forced = &forced_,
-                        .observer = options_.observer};
+                        .observer = options_.observer,
+                        .launches = options_.launches};
     model_->model->decoder().forward(ctx, layout_.batch(step_memory_.data(), shape, nullptr), storage_,
                                      {.latency = options_.generated},
                                      {.logits = make_tensor(logits, {count, model_->model->config().vocab})});
@@ -96,8 +97,8 @@ Status Scorer::forward(std::span<const TokenId> tokens, float* logits) {
 Result<std::span<const float>> Scorer::extend(std::span<const TokenId> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
   const int64_t vocab = model_->model->config().vocab;
-  QUIRE_CHECK(count > 0 && count <= chunk_ && position_ % chunk_ == 0, "{} tokens after {}, chunks of {}", count,
-              position_, chunk_);
+  QUIRE_CHECK(count > 0 && count <= chunk_ && (options_.generated || position_ % chunk_ == 0),
+              "{} tokens after {}, chunks of {}", count, position_, chunk_);
   if (position_ + count > options_.window)
     return request_error("{} tokens do not fit a window of {}", position_ + count, options_.window);
   for (TokenId t : tokens)

@@ -18,7 +18,8 @@ struct ScorerOptions {
   KvCacheType kv_cache = KvCacheType::kAuto;  // what keys and values are kept in
   // Computes every token as an engine for few sequences computes a generated one (kFewSequences in engine.h).
   bool generated = false;
-  InputObserver* observer = nullptr;  // not null: is shown what weights are multiplied by
+  InputObserver* observer = nullptr;   // not null: is shown what weights are multiplied by
+  LaunchObserver* launches = nullptr;  // not null: on a CPU, is shown every call and when it begins and ends
 };
 
 // Runs one sequence at a time from an empty state. Positions are prefilled in chunks of 64-token multiples,
@@ -34,8 +35,8 @@ class Scorer {
   Status run(std::span<const TokenId> tokens, const Each& each);
 
   // The same, one chunk after another, for callers that hold two models against each other: restart(), then
-  // extend() with chunk_tokens() tokens at a time, the last call with what is left. Returns their logits
-  // [tokens, V], valid until the next call.
+  // extend() with chunk_tokens() tokens at a time, the last call with what is left; as generated tokens, with any
+  // number up to that. Returns their logits [tokens, V], valid until the next call.
   int64_t chunk_tokens() const { return chunk_; }
   void restart() { position_ = anchor_ = 0; }
   Result<std::span<const float>> extend(std::span<const TokenId> tokens);

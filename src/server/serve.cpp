@@ -200,6 +200,12 @@ Status load_into(const ServeOptions& o, std::string chat_template, std::shared_p
     tell(fmt::format("{}: {:.1f} MiB of the weights are used where they are mapped, {:.1f} MiB were made in memory",
                      o.model, mib(static_cast<int64_t>(loaded->file.mapped_bytes()) - loaded->file.made_bytes()),
                      mib(loaded->file.made_bytes())));
+  return serve_model(o, loaded, std::move(chat_template), std::move(trace), api, registry, service);
+}
+
+Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedModel>& loaded, std::string chat_template,
+                   std::shared_ptr<StepTrace> trace, Api& api, Registry& registry,
+                   std::shared_ptr<EngineService>& service) {
   EngineOptions options = o.engine;
   options.max_waiting = INT32_MAX;  // the service says how many may wait
   options.top_priority = o.limits.max_priority;

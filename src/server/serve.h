@@ -54,6 +54,10 @@ Result<std::string> read_template(const std::string& path);
 // `chat_template`: instead of the model's own, if not empty. `trace` may be null.
 Status load_into(const ServeOptions& options, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
                  Registry& registry, std::shared_ptr<EngineService>& service);
+// The same of a model that is loaded already.
+Status serve_model(const ServeOptions& options, const std::shared_ptr<const LoadedModel>& model,
+                   std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api, Registry& registry,
+                   std::shared_ptr<EngineService>& service);
 
 // Runs until SIGTERM or SIGINT, then finishes what was accepted within drain_timeout; a second signal ends the
 // process at once. SIGHUP opens the logs that are files anew. Errors: what keeps it from starting.

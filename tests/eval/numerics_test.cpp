@@ -4,9 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "core/cpu.h"
+#include "eval/logit_hash.h"
 #include "support/numerics_rows.h"
 
 namespace quire::test {
@@ -22,9 +21,7 @@ Result<std::vector<NumericsRow>> rows_of(CpuLevel level) {
     FILE* const out = fdopen(fds[1], "w");
     const auto rows = [&]() -> Result<std::vector<NumericsRow>> {
       QUIRE_CHECKED(limit_cpu(cpu_level_name(level)));
-      std::string machine = describe(cpu_features());
-      std::replace(machine.begin(), machine.end(), ' ', '+');
-      return numerics_rows(Device::kCpu, machine);
+      return numerics_rows(Device::kCpu, numerics_machine(Machine{}));
     }();
     if (!rows.ok()) std::fprintf(stderr, "%s\n", rows.error().message.c_str());
     if (rows.ok())

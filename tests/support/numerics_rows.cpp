@@ -6,15 +6,11 @@
 #include <fstream>
 #include <map>
 
-#include "core/hash.h"
-#include "engine/engine.h"
-#include "eval/scorer.h"
+#include "eval/logit_hash.h"
 #include "support/tiny_models.h"
 
 namespace quire::test {
 namespace {
-
-constexpr int64_t kPrompt = 64, kGenerated = 64;
 
 // Of the source tree; on another machine than the one that compiled, of the current folder.
 std::string source_file(const std::string& path) {
@@ -43,43 +39,6 @@ Result<std::vector<std::pair<std::string, ModelPtr>>> models_for(Device device) 
   return models;
 }
 
-std::vector<TokenId> prompt_for(const ModelPtr& model) {
-  std::vector<TokenId> tokens;
-  for (int64_t i = 0; i < kPrompt; ++i)
-    tokens.push_back(static_cast<TokenId>(i * i * 7919 % model->model->config().vocab));
-  return tokens;
-}
-
-uint64_t add_logits(uint64_t h, std::span<const float> logits) {
-  return fnv1a(h, logits.data(), logits.size_bytes());
-}
-
-// Logits of every token of a text, by the kernels of prompts or of generated tokens.
-Result<uint64_t> score(uint64_t h, const ModelPtr& model, ScorerOptions options, std::span<const TokenId> tokens) {
-  QUIRE_TRY(const std::unique_ptr<Scorer> scorer, Scorer::create(model, std::move(options)));
-  QUIRE_CHECKED(scorer->run(tokens, [&](int64_t, std::span<const float> logits) { h = add_logits(h, logits); }));
-  return h;
-}
-
-// Logits that an engine's generated tokens are drawn from.
-Result<uint64_t> generate(uint64_t h, const ModelPtr& model, Arithmetic arithmetic, KvCacheType kv) {
-  EngineOptions options{.threads = 2, .context = kPrompt + kGenerated, .max_sequences = 1, .kv_cache = kv};
-  options.arithmetic = arithmetic;
-  options.probe = [&](std::string_view name, int, const Tensor& x) {
-    if (name != "logits") return;
-    for (int64_t row = 0; row < x.dim(0); ++row)
-      h = add_logits(h, {x.as<float>() + row * x.stride[0], static_cast<size_t>(x.dim(1))});
-  };
-  QUIRE_TRY(const std::unique_ptr<Engine> engine, Engine::create(model, std::move(options)));
-  Request request;
-  request.prompt = prompt_for(model);
-  request.max_tokens = kGenerated;
-  request.ignore_eos = true;
-  QUIRE_TRY([[maybe_unused]] const RequestId id, engine->submit(std::move(request), [](const TokenEvent&) {}));
-  while (engine->busy()) engine->step();
-  return h;
-}
-
 }  // namespace
 
 std::string NumericsRow::key() const {
@@ -93,25 +52,16 @@ std::string NumericsRow::line() const {
 Result<std::vector<NumericsRow>> numerics_rows(Device device, const std::string& machine) {
   std::vector<NumericsRow> rows;
   QUIRE_TRY(const auto models, models_for(device));
-  for (const auto& [name, model] : models) {
-    const std::vector<TokenId> prompt = prompt_for(model);
-    for (const auto& [kv_name, kv] : {std::pair{"bf16", KvCacheType::kBf16}, {"fp8", KvCacheType::kFp8}}) {
-      const ScorerOptions scorer{.device = device, .threads = 2, .window = kPrompt, .kv_cache = kv};
-      QUIRE_TRY(const uint64_t prompts, score(kFnvStart, model, scorer, prompt));
-      if (device == Device::kCuda) {
-        ScorerOptions generated = scorer;
-        generated.generated = true;
-        QUIRE_TRY(const uint64_t all, score(prompts, model, generated, prompt));
-        rows.push_back({machine, "throughput", kv_name, name, all});
-        continue;
+  const std::pair<std::string, KvCacheType> caches[] = {{"bf16", KvCacheType::kBf16}, {"fp8", KvCacheType::kFp8}};
+  const std::pair<std::string, Arithmetic> arithmetics[] = {{"latency", Arithmetic::kLatency},
+                                                            {"throughput", Arithmetic::kThroughput}};
+  for (const auto& [name, model] : models)
+    for (const auto& [kv_name, kv] : caches)
+      for (const auto& [arithmetic_name, arithmetic] : arithmetics) {
+        if (device == Device::kCuda && arithmetic != Arithmetic::kThroughput) continue;
+        QUIRE_TRY(const uint64_t hash, logit_hash(model, {.device = device, .arithmetic = arithmetic, .kv_cache = kv}));
+        rows.push_back({machine, arithmetic_name, kv_name, name, hash});
       }
-      for (const auto& [arithmetic_name, arithmetic] :
-           {std::pair{"latency", Arithmetic::kLatency}, {"throughput", Arithmetic::kThroughput}}) {
-        QUIRE_TRY(const uint64_t all, generate(prompts, model, arithmetic, kv));
-        rows.push_back({machine, arithmetic_name, kv_name, name, all});
-      }
-    }
-  }
   return rows;
 }
 

@@ -198,4 +198,13 @@ Result<std::vector<Sample>> run_load(const LoadOptions& options, const std::vect
   return Load(options, items, progress).run();
 }
 
+Result<std::string> first_model(const Url& url, const std::string& authorization) {
+  QUIRE_TRY(const std::string body, fetch(url, "GET", "/v1/models", "", authorization));
+  const Json j = Json::parse(body, nullptr, false);
+  if (j.is_object() && j.contains("data") && j["data"].is_array() && !j["data"].empty() && j["data"][0].is_object() &&
+      j["data"][0].contains("id") && j["data"][0]["id"].is_string())
+    return j["data"][0]["id"].get<std::string>();
+  return request_error("{}/v1/models lists no model", url.text());
+}
+
 }  // namespace quire::server

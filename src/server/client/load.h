@@ -39,4 +39,7 @@ struct Sample {
 Result<std::vector<Sample>> run_load(const LoadOptions& options, const std::vector<WorkItem>& items,
                                      const std::function<void()>& progress);
 
+// The name of the first model that a server lists, over HTTP.
+Result<std::string> first_model(const Url& url, const std::string& authorization);
+
 }  // namespace quire::server

@@ -1,0 +1,2 @@
+target_link_libraries(test_snapshot PRIVATE quire_cli)
+add_dependencies(test_snapshot quire)
