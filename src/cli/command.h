@@ -20,8 +20,12 @@ struct Command {
 
 std::span<const Command> commands();
 
-// Parses the command line and runs the command. Returns the exit code: 0, 2 (request or file), 3 (capacity),
-// 70 (bug).
+// Declares the command's options. Where its models may be on a hub, also the flags for that, and the action first
+// fetches those that are named so. `app` must outlive the action.
+Action declare(const Command& command, CLI::App& app);
+
+// Parses the command line and runs the command. Returns the exit code: 0, 1 (a gate of a snapshot failed), 2 (request
+// or file), 3 (capacity), 70 (bug).
 int run_program(int argc, char** argv);
 
 Action add_bench(CLI::App& app);
@@ -32,6 +36,8 @@ Action add_imatrix(CLI::App& app);
 Action add_compare(CLI::App& app);
 Action add_eval(CLI::App& app);
 Action add_inspect(CLI::App& app);
+Action add_list(CLI::App& app);
+Action add_pull(CLI::App& app);
 Action add_quantize(CLI::App& app);
 Action add_profile(CLI::App& app);
 Action add_serve(CLI::App& app);
@@ -39,7 +45,9 @@ Action add_localai(CLI::App& app);
 Action add_bench_serve(CLI::App& app);
 Action add_synth(CLI::App& app);
 Action add_perplexity(CLI::App& app);
+Action add_rm(CLI::App& app);
 Action add_run(CLI::App& app);
+Action add_snapshot(CLI::App& app);
 Action add_tune(CLI::App& app);
 Action add_test_ops(CLI::App& app);
 Action add_tokenize(CLI::App& app);

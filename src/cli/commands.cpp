@@ -4,17 +4,14 @@
 
 #include "cli/arguments.h"
 #include "cli/command.h"
-#include "cli/declare.h"
 #include "cli/ending.h"
 #include "cli/hub_flags.h"
-#include "cli/pull.h"
 #include "core/cpu.h"
 #include "core/escape.h"
 #include "core/log.h"
 #include "core/output.h"
 
 namespace quire::cli {
-Action add_snapshot(CLI::App& app);
 namespace {
 
 constexpr Command kCommands[] = {
@@ -48,9 +45,9 @@ constexpr Command kCommands[] = {
 };
 
 // Commands whose models may be on a hub. `inspect` asks it by itself, without fetching.
-constexpr Action (*kTakingHubModels[])(CLI::App&) = {add_run,         add_serve,   add_quantize, add_imatrix,
-                                                     add_perplexity,  add_compare, add_eval,     add_bench,
-                                                     add_bench_batch, add_profile, add_explain,  add_tokenize};
+constexpr Action (*kTakingHubModels[])(CLI::App&) = {
+    add_run,   add_serve,       add_quantize, add_imatrix, add_perplexity, add_compare, add_eval,
+    add_bench, add_bench_batch, add_profile,  add_explain, add_tokenize,   add_snapshot};
 
 std::string command_names() {
   std::string names;

@@ -18,7 +18,7 @@ inline constexpr int kExitSignal = 128;  // and the signal's number: how shells 
 //   and saying which. What was ignored (`nohup`) stays ignored; a SignalNotes takes them over while it lives.
 // - an exception that no thread catches (std::bad_alloc, a thread that does not start) ends it with its line and code.
 // - a file that may not grow is an error of write(), like a full disk; a mapped file that cannot be read any more is
-// one line.
+//   one line.
 // - standard streams that are closed are there, and fail: no file takes their place.
 void set_up_ending();
 

@@ -2,7 +2,6 @@
 #include <memory>
 
 #include "cli/command.h"
-#include "cli/declare.h"
 #include "cli/options_table.h"
 #include "core/escape.h"
 #include "core/output.h"

@@ -1,5 +1,5 @@
 // quire pull, list and rm: models of a hub in the cache.
-#include "cli/pull.h"
+#include "cli/command.h"
 
 #include <fmt/ranges.h>
 

@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "cli/command.h"
-#include "cli/declare.h"
 
 namespace quire::cli {
 namespace {

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "cli/command.h"
-#include "cli/declare.h"
 #include "cli/options_table.h"
 #include "support/program.h"
 
