@@ -211,41 +211,20 @@ function(quire_cuda_checks)
   target_link_options(cuda_checks PRIVATE -static-libstdc++ -static-libgcc)
 endfunction()
 
-# `quire convert` beside transformers itself, where docs/testing.md's environment is; 77, "no such library", is a skip.
-function(quire_transformers_check)
+# A test in Python: `script` with ARGS, the program first. VENV: the folder build/NAME-venv, where docs/testing.md puts
+# what the script imports; the system's Python without it. 77, "something that it needs is not there", is a skip.
+function(quire_python_check name script)
+  cmake_parse_arguments(PARSE_ARGV 2 check "" "VENV;TIMEOUT" "ARGS")
   if(NOT BUILD_TESTING)
     return()
   endif()
   find_package(Python3 COMPONENTS Interpreter REQUIRED)
-  set(python ${CMAKE_SOURCE_DIR}/build/transformers-venv/bin/python)
-  if(NOT EXISTS ${python})
+  set(python ${CMAKE_SOURCE_DIR}/build/${check_VENV}-venv/bin/python)
+  if(NOT check_VENV OR NOT EXISTS ${python})
     set(python ${Python3_EXECUTABLE})
   endif()
-  add_test(NAME transformers COMMAND ${python} ${CMAKE_SOURCE_DIR}/tools/check_convert.py $<TARGET_FILE:quire>)
-  set_tests_properties(transformers PROPERTIES LABELS transformers SKIP_RETURN_CODE 77 TIMEOUT 1800)
-  add_test(NAME formats COMMAND ${python} ${CMAKE_SOURCE_DIR}/tools/check_formats.py $<TARGET_FILE:quire>
-                                ${CMAKE_SOURCE_DIR}/../shared/models/hf/demo-dense)
-  set_tests_properties(formats PROPERTIES LABELS transformers SKIP_RETURN_CODE 77 TIMEOUT 1800)
-endfunction()
-
-# The page at / in a browser; 77, "no Chromium", is a skip.
-function(quire_page_check)
-  if(NOT BUILD_TESTING)
-    return()
-  endif()
-  find_package(Python3 COMPONENTS Interpreter REQUIRED)
-  add_test(NAME page COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tests/server/page_test.py $<TARGET_FILE:quire>)
-  set_tests_properties(page PROPERTIES LABELS page SKIP_RETURN_CODE 77 TIMEOUT 600)
-endfunction()
-
-# What agents send, replayed against the program.
-function(quire_replay_check)
-  if(NOT BUILD_TESTING)
-    return()
-  endif()
-  find_package(Python3 COMPONENTS Interpreter REQUIRED)
-  add_test(NAME replays COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tests/server/replay_agents.py $<TARGET_FILE:quire>)
-  set_tests_properties(replays PROPERTIES LABELS replays TIMEOUT 600)
+  add_test(NAME ${name} COMMAND ${python} ${CMAKE_SOURCE_DIR}/${script} $<TARGET_FILE:quire> ${check_ARGS})
+  set_tests_properties(${name} PROPERTIES LABELS ${name} SKIP_RETURN_CODE 77 TIMEOUT ${check_TIMEOUT})
 endfunction()
 
 # What the scripts a newcomer runs are made of.

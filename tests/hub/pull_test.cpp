@@ -9,7 +9,19 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
-class HubPull : public HubTest {};
+class HubPull : public HubTest {
+ protected:
+  // Over one connection: gets a segment, and is refused the next one.
+  void pull_the_first_part(hub::HubOptions& o) {
+    hub_->set_trouble([](const FakeRequest& r, FakePeer& peer) {
+      if (!r.cdn || !r.range || r.range->second < (8 << 20)) return false;
+      peer.answer("410 Gone", "", "");
+      return true;
+    });
+    o.connections = 1;
+    ASSERT_FALSE(pull("org/tiny", o).ok());
+  }
+};
 
 std::string content(const std::string& path) {
   return read_whole_file(path);
@@ -123,15 +135,8 @@ TEST_F(HubPull, ListsAndRemoves) {
 }
 
 TEST_F(HubPull, ResumesWhatIsThere) {
-  // The first attempt gets one segment and is then refused.
-  hub_->set_trouble([](const FakeRequest& r, FakePeer& peer) {
-    if (!r.cdn || !r.range || r.range->second < (8 << 20)) return false;
-    peer.answer("410 Gone", "", "");
-    return true;
-  });
   hub::HubOptions o = options();
-  o.connections = 1;
-  ASSERT_FALSE(pull("org/tiny", o).ok());
+  pull_the_first_part(o);
   EXPECT_EQ(check_cache(), 0);
   hub_->set_trouble(nullptr);
   const int before = hub_->count([](const FakeRequest& r) { return r.cdn; });
@@ -143,14 +148,8 @@ TEST_F(HubPull, ResumesWhatIsThere) {
 }
 
 TEST_F(HubPull, DamagedPartsAreFetchedAnew) {
-  hub_->set_trouble([](const FakeRequest& r, FakePeer& peer) {
-    if (!r.cdn || !r.range || r.range->second < (8 << 20)) return false;
-    peer.answer("410 Gone", "", "");
-    return true;
-  });
   hub::HubOptions o = options();
-  o.connections = 1;
-  ASSERT_FALSE(pull("org/tiny", o).ok());
+  pull_the_first_part(o);
   for (const auto& f : fs::directory_iterator(path("cache/models--org--tiny/blobs")))
     if (f.path().string().ends_with(".quire-part")) {
       std::fstream part(f.path(), std::ios::in | std::ios::out | std::ios::binary);
