@@ -153,17 +153,17 @@ class ChatProgram : public ProgramTest {
 
 TEST_F(ChatProgram, CommandsAndTheEnd) {
   Terminal t = chat();
-  EXPECT_THAT(t.until("> "), HasSubstr("/help lists commands"));
+  EXPECT_THAT(t.prompt(), HasSubstr("/help lists commands"));
   t.type("/help\r");
   t.until("/load FILE");
-  t.until("> ");
+  t.prompt();
   t.type("/hepl\r");
   t.until("did you mean /help?");
-  t.until("> ");
+  t.prompt();
   t.type("/set top_p 2\r");
   t.until("top_p");
   t.until("quire: ");
-  t.until("> ");
+  t.prompt();
   t.type("/set temperature 0.25\r/set\r");
   t.until("temperature          0.25");
   t.type("/system Be kind.\r");
@@ -176,32 +176,32 @@ TEST_F(ChatProgram, CommandsAndTheEnd) {
 
 TEST_F(ChatProgram, CtrlCClearsTheLineAndNotTheNextAnswer) {
   Terminal t = chat();
-  t.until("> ");
+  t.prompt();
   t.type("Never sent");
   t.until("sent");
   t.type("\x03");
   t.until("^C");
-  t.until("> ");
+  t.prompt();
   t.type("77+94\r");
   t.until("171");
   EXPECT_THAT(t.until("of context]"), HasSubstr("[stop | "));
   const nlohmann::json messages = saved(t)["messages"];
   ASSERT_EQ(messages.size(), 2u);
   EXPECT_EQ(messages[0]["content"], "77+94");
-  t.until("> ");   // before the prompt the terminal itself takes Ctrl-D for the end of a line that nobody reads
+  t.prompt();
   t.type("\x04");  // Ctrl-D
   EXPECT_EQ(t.finish(), 0);
 }
 
 TEST_F(ChatProgram, CtrlCStopsAnAnswerAndTheConversationGoesOn) {
   Terminal t = chat({"-n", "4000", "--ignore-eos"});
-  t.until("> ");
+  t.prompt();
   t.type("Tell me a story.\r");
   t.until("story.");
   t.until(" the ");
   t.type("\x03");
   t.until("[cancelled | ");
-  t.until("> ");
+  t.prompt();
   t.type("/clear\r");
   t.until("forgotten");
   t.type("/bye\r");
@@ -210,14 +210,14 @@ TEST_F(ChatProgram, CtrlCStopsAnAnswerAndTheConversationGoesOn) {
 
 TEST_F(ChatProgram, SeveralLinesByQuotesAndByPaste) {
   Terminal t = chat({"-n", "4"});
-  t.until("> ");
+  t.prompt();
   t.type("\"\"\"\r");
-  t.until("... ");
+  t.prompt("... ");
   t.type("one\r");
-  t.until("... ");
+  t.prompt("... ");
   t.type("/two\"\"\"\r");
   t.until("of context]");
-  t.until("> ");
+  t.prompt();
   t.type("\033[200~three\rfour\tfive\x07\033[201~ six\r");
   t.until("of context]");
   const nlohmann::json messages = saved(t)["messages"];
@@ -229,10 +229,10 @@ TEST_F(ChatProgram, SeveralLinesByQuotesAndByPaste) {
 TEST_F(ChatProgram, HistoryAcrossSessionsAndEditing) {
   {
     Terminal t = chat({"-n", "4"});
-    t.until("> ");
+    t.prompt();
     t.type("77+94\r");
     t.until("of context]");
-    t.until("> ");
+    t.prompt();
     t.type("/bye\r");
     EXPECT_EQ(t.finish(), 0);
   }
@@ -240,7 +240,7 @@ TEST_F(ChatProgram, HistoryAcrossSessionsAndEditing) {
   ASSERT_EQ(stat(path("state/quire/chat_history").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   Terminal t = chat({"-n", "4"});
-  t.until("> ");
+  t.prompt();
   t.type("\033[A\033[A\x01x\x05y\177z\r");  // up twice, to the begin, to the end, Backspace
   t.until("of context]");
   EXPECT_EQ(saved(t)["messages"][0]["content"], "x77+94z");
@@ -249,30 +249,30 @@ TEST_F(ChatProgram, HistoryAcrossSessionsAndEditing) {
 TEST_F(ChatProgram, AFullContextAsks) {
   Terminal t = chat({"-c", "64", "-n", "16"});
   const std::string question = "Tell me a story about a cat, a dog and a bird in the garden of the king.\r";
-  t.until("> ");
+  t.prompt();
   t.type(question);
   t.until("of context]");
-  t.until("> ");
+  t.prompt();
   t.type(question);
   t.until("d, c or Enter: ");
   t.type("\r");
   t.until("taken back");
-  t.until("> ");
+  t.prompt();
   EXPECT_EQ(saved(t)["messages"].size(), 2u);
-  t.until("> ");
+  t.prompt();
   t.type(question);
   t.until("d, c or Enter: ");
   t.type("d\r");
   t.until("1 turn is dropped.");
   t.until("of context]");
-  t.until("> ");
+  t.prompt();
   EXPECT_EQ(saved(t)["messages"].size(), 2u);
 }
 
 TEST_F(ChatProgram, ThinkingIsDimmedOrMarkedAndApartInFiles) {
   {
     Terminal t = chat({"-n", "8"}, {{"NO_COLOR", ""}});
-    t.until("> ");
+    t.prompt();
     t.type("/set think on\r77+94\r");
     t.until("77+94\r\n");
     EXPECT_THAT(t.until("of context]"), HasSubstr("\033[2m70 + 90"));
@@ -281,7 +281,7 @@ TEST_F(ChatProgram, ThinkingIsDimmedOrMarkedAndApartInFiles) {
     EXPECT_EQ(answer["content"], "");
   }
   Terminal t = chat({"-n", "8", "--think"});
-  t.until("> ");
+  t.prompt();
   t.type("77+94\r");
   t.until("(thinking)");
 }
@@ -299,17 +299,17 @@ TEST_F(ChatProgram, ThinkingIsApartInJson) {
 TEST_F(ChatProgram, ColoursAndQuiet) {
   {
     Terminal t = chat();
-    EXPECT_THAT(t.until("> "), Not(HasSubstr("\033[2m")));
+    EXPECT_THAT(t.prompt(), Not(HasSubstr("\033[2m")));
   }
   {
     Terminal t = chat({}, {{"NO_COLOR", ""}});
-    EXPECT_THAT(t.until("> "), HasSubstr("\033[2m"));
+    EXPECT_THAT(t.prompt(), HasSubstr("\033[2m"));
   }
   Terminal t = chat({"--quiet"});
-  EXPECT_THAT(t.until("> "), Not(HasSubstr("/help")));
+  EXPECT_THAT(t.prompt(), Not(HasSubstr("/help")));
   t.type("77+94\r");
   t.until("171");
-  EXPECT_THAT(t.until("> "), Not(HasSubstr("tokens/s")));
+  EXPECT_THAT(t.prompt(), Not(HasSubstr("tokens/s")));
 }
 
 }  // namespace

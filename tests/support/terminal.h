@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -67,6 +68,18 @@ class Terminal {
         return std::exchange(unread_, {});
       }
     }
+  }
+  // Reads until the program's prompt has come and its line editor takes every key. Between the two the terminal
+  // still edits lines itself: it would take a Ctrl-D for the end of a line that nobody reads, and swallow it.
+  std::string prompt(std::string_view text = "> ") {
+    std::string seen = until(text);
+    for (int ms = 0; ms < 120'000; ++ms) {
+      termios modes{};
+      if (tcgetattr(terminal_, &modes) != 0 || (modes.c_lflag & ICANON) == 0) return seen;
+      usleep(1000);
+    }
+    ADD_FAILURE() << "'" << text << "' came, and the terminal still edits lines itself";
+    return seen;
   }
   // Waits for the end; the exit code, or 128 and the signal. What came meanwhile is `rest`. A program that is silent
   // for two minutes is ended.
