@@ -133,7 +133,9 @@ Result<std::span<const std::byte>> Producer::run(const OutTensor& t, std::set<st
   const bool as_it_is = t.parts.size() == 1 && same_type(first, t.dtype) && t.change == ValueChange::kNone &&
                         t.row_order.empty() && t.column_order.empty();
   if (!as_it_is) buffer_.resize(size);
-  const int64_t rows = first.rows, row_bytes = dtype_bytes(t.dtype, first.cols);
+  // An order may leave rows out.
+  const int64_t rows = t.row_order.empty() ? first.rows : std::ssize(t.row_order);
+  const int64_t row_bytes = dtype_bytes(t.dtype, first.cols);
   const bool nvfp4 = t.dtype == DType::kNVFP4 && first.coding == Coding::kNvfp4;
   const bool mxfp4 = t.dtype == DType::kMXFP4 && first.coding == Coding::kMxfp4;
   const std::vector<int64_t> groups = nvfp4 ? group_order(t, 16) : mxfp4 ? group_order(t, 32) : std::vector<int64_t>();
