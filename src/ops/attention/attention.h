@@ -60,7 +60,8 @@ extern const Operator<AttentionPrepareArgs> kAttentionPrepareOp;
 // Query head h uses KV head h / (H / Hkv). Softmax in float32, keys walked in groups cut at absolute
 // positions in ascending order, so a row's bits do not depend on the chunking, on other rows or on where its
 // blocks lie. Cache entries past a segment's last row may hold anything, NaN included; only a NaN or infinity
-// among the values of the segment's own later tokens may reach its earlier rows.
+// among the values of the segment's own later tokens may reach its earlier rows, and one before a window the rows
+// whose window begins in the same group.
 // Traffic: decode rows share their segments' decode_keys evenly; where prompts stand is not known to the host, so all
 // prompt rows count as one prompt that begins at position 0.
 struct PagedAttentionArgs {
