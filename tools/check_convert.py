@@ -51,7 +51,8 @@ def save_folder(folder, row, wrapper):
     """The folder of a model as transformers saves it today."""
     model, _ = tiny.hf_model(row)
     if wrapper:
-        vision = dict(depth=1, hidden_size=32, intermediate_size=32, num_heads=2, out_hidden_size=row["hidden"], num_position_embeddings=16)
+        vision = dict(num_hidden_layers=1, hidden_size=32, intermediate_size=32, num_attention_heads=2, image_size=28, patch_size=14) if row["cls"] == "Gemma3" else \
+            dict(depth=1, hidden_size=32, intermediate_size=32, num_heads=2, out_hidden_size=row["hidden"], num_position_embeddings=16)
         text = model.config.to_dict()
         config = getattr(transformers, row["cls"] + "Config")(text_config=text, vision_config=vision, tie_word_embeddings=row["tied"])
         model = getattr(transformers, row["cls"] + "ForConditionalGeneration")(config).float()
@@ -167,12 +168,14 @@ def cases():
     for m in tiny.MODELS:
         name = m["name"][len("tiny-"):]
         yield (name, name, False, None, None, False)
+        if "window" in m:  # its RoPE is one for each kind of layer
+            continue
         if "interval" not in m:
-            yield (name + " partial", name, False, rope(partial_rotary_factor=0.5), None, "llama3" in m)
-        if "llama3" not in m:
+            yield (name + " partial", name, False, rope(partial_rotary_factor=0.5), None, "llama3" in m or "longrope" in m)
+        if "llama3" not in m and "longrope" not in m:
             yield (name + " yarn", name, False, rope(**yarn), None, False)
             yield (name + " linear", name, False, rope(rope_type="linear", factor=2.0), None, False)
-    for name in ("qwen35", "qwen35moe"):
+    for name in ("qwen35", "qwen35moe", "gemma3"):
         yield (name + " wrapper", name, True, None, None, False)
     yield ("wrapper, tied inside only", "qwen35", True, both(change(tie_word_embeddings=False), lambda c: c["text_config"].update(tie_word_embeddings=True)), own_head(False), False)
     yield ("wrapper, tied outside only", "qwen35", True, lambda c: c["text_config"].update(tie_word_embeddings=False), None, False)
@@ -197,6 +200,15 @@ def cases():
            biases(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), model_row("llama")), False)
     yield ("stray biases", "qwen3", False, None, biases(("q_proj", "o_proj"), model_row("qwen3")), False)
     yield ("window", "mixtral", False, change(sliding_window=100), None, False)
+    yield ("window", "mistral", False, change(sliding_window=100), None, False)
+    yield ("windows elsewhere", "gemma3", False, change(layer_types=["full_attention"] + ["sliding_attention"] * 3), None, False)
+    yield ("no windows", "gemma3", False, change(layer_types=["full_attention"] * 4), None, False)
+    yield ("the usual scale", "gemma3", False, change(query_pre_attn_scalar=32), None, False)
+    yield ("gemma3 soft cap", "gemma3", False, change(final_logit_softcapping=30.0), None, True)
+    yield ("gemma3, rope of older folders", "gemma3", False,
+           both(without("rope_parameters"), change(rope_theta=1e6, rope_local_base_freq=1e4, rope_scaling=dict(rope_type="linear", factor=8.0))), None, False)
+    yield ("glm4moe, other groups", "glm4moe", False, change(n_group=2, topk_group=1), None, False)
+    yield ("glm4moe, weights as they are", "glm4moe", False, change(norm_topk_prob=False), None, False)
 
 
 def check_model(program, case, work):
@@ -241,6 +253,20 @@ def gpt2(t):
     t["pre_tokenizer"] = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
 
 
+CASED = [r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+", r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"]
+
+
+def cased(suffix, digits, **keys):
+    """Words end where small letters are followed by capitals: of o200k and tekken."""
+    regex = "|".join(c + suffix for c in CASED) + "|" + digits + r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+    def edit(t):
+        t["normalizer"] = None
+        t["pre_tokenizer"]["pretokenizers"][0]["pattern"] = dict(Regex=regex)
+        t["model"].update(keys)
+    return edit
+
+
 def token_flag(key):
     return lambda t: t["added_tokens"][0].update({key: True})
 
@@ -254,6 +280,9 @@ def tokenizer_cases():
     for base in ("llama", "llama3", "qwen3", "qwen35"):
         yield base, base, None, False
     yield "gpt-2", "qwen3", gpt2, False
+    yield "gpt-4o", "qwen3", cased("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}"), False
+    yield "tekken", "qwen3", cased("", r"\p{N}", ignore_merges=True), False
+    yield "tekken without ignore_merges", "qwen3", cased("", r"\p{N}"), True
     yield "qwen2 without NFC", "qwen3", change(normalizer=None), False
     yield "qwen35 without NFC", "qwen35", change(normalizer=None), True
     yield "llama-bpe, ignore_merges", "llama", model_key(ignore_merges=True), False

@@ -38,8 +38,23 @@ MODELS = [
          interval=2, k_heads=2, v_heads=4, state=32, n_rot=16, sections=[3, 3, 2]),
     dict(name="tiny-qwen35moe", seed=1, arch="qwen35moe", cls="Qwen3_5Moe", vocab=320, hidden=96, layers=4, heads=4, kv_heads=2, head_dim=48, ffn=192, eps=1e-6, theta=10000000.0, tied=False,
          interval=4, k_heads=2, v_heads=6, state=64, n_rot=24, sections=[4, 4, 4], experts=8, used=3, expert_ffn=48, shared_ffn=80),
+    dict(name="tiny-mistral", seed=3, arch="llama", cls="Mistral", vocab=320, hidden=64, layers=2, heads=4, kv_heads=2, head_dim=24, ffn=96, eps=1e-5, theta=1000000.0, tied=False),
+    dict(name="tiny-phi3", seed=2, arch="phi3", cls="Phi3", vocab=320, hidden=96, layers=3, heads=3, kv_heads=1, head_dim=32, ffn=112, eps=1e-5, theta=10000.0, tied=False, n_rot=24,
+         longrope=dict(original=2048, magnitude=1.125)),
+    dict(name="tiny-qwen3next", seed=2, arch="qwen3next", cls="Qwen3Next", vocab=320, hidden=64, layers=4, heads=2, kv_heads=1, head_dim=64, ffn=192, eps=1e-6, theta=10000000.0, tied=False,
+         interval=4, k_heads=2, v_heads=6, state=32, n_rot=16, experts=8, used=3, expert_ffn=48, shared_ffn=80),
+    dict(name="tiny-glm4", seed=2, arch="glm4", cls="Glm4", vocab=320, hidden=64, layers=3, heads=4, kv_heads=2, head_dim=32, ffn=112, eps=1e-5, theta=10000.0, tied=False, n_rot=16),
+    dict(name="tiny-glm4moe", seed=2, arch="glm4moe", cls="Glm4Moe", vocab=320, hidden=64, layers=3, heads=3, kv_heads=1, head_dim=48, ffn=160, eps=1e-5, theta=1000000.0, tied=False, n_rot=24,
+         experts=8, used=3, expert_ffn=48, shared_ffn=48, dense=1, groups=4, used_groups=2, scale=1.5),
+    dict(name="tiny-gemma3", seed=2, arch="gemma3", cls="Gemma3", vocab=320, hidden=96, layers=4, heads=4, kv_heads=2, head_dim=32, ffn=112, eps=1e-6, theta=1000000.0, tied=False,
+         window=40, window_interval=3, local_theta=10000.0, scalar=24),
 ]
 CONTEXT = 2048
+
+
+def long_factors(m):
+    """Divisors of the rotary frequencies, up to the original context and beyond."""
+    return [1 + 0.125 * i for i in range(m["n_rot"] // 2)], [2 + 0.5 * i for i in range(m["n_rot"] // 2)]
 
 
 def hf_model(m):
@@ -60,12 +75,31 @@ def hf_model(m):
         kw.update(moe_intermediate_size=m["expert_ffn"])
     if "shared_ffn" in m:
         kw.update(shared_expert_intermediate_size=m["shared_ffn"])
+    if "n_rot" in m:
+        rope.update(partial_rotary_factor=m["n_rot"] / m["head_dim"])
+    if "longrope" in m:
+        short, long = long_factors(m)
+        rope.update(rope_type="longrope", short_factor=short, long_factor=long, original_max_position_embeddings=m["longrope"]["original"], attention_factor=m["longrope"]["magnitude"])
+        kw.update(original_max_position_embeddings=m["longrope"]["original"])
+    if m["cls"] == "Mistral":
+        kw.update(sliding_window=None)
+    if m["arch"].startswith("glm4"):
+        kw.update(attention_bias=True)
+    if m["arch"] == "glm4moe":
+        kw.update(n_routed_experts=m["experts"], n_shared_experts=m["shared_ffn"] // m["expert_ffn"], first_k_dense_replace=m["dense"], n_group=m["groups"], topk_group=m["used_groups"],
+                  routed_scaling_factor=m["scale"], norm_topk_prob=True, use_qk_norm=True)
+        del kw["num_experts"]
+    if m["arch"] == "gemma3":
+        kw.update(sliding_window=m["window"], query_pre_attn_scalar=m["scalar"],
+                  layer_types=["full_attention" if (i + 1) % m["window_interval"] == 0 else "sliding_attention" for i in range(m["layers"])])
+        rope = dict(full_attention=dict(rope, rope_type="linear", factor=8.0), sliding_attention=dict(rope_type="default", rope_theta=m["local_theta"]))
+    if "sections" in m:
+        rope.update(mrope_section=m["sections"], mrope_interleaved=True)
     if hybrid:
-        rope.update(partial_rotary_factor=m["n_rot"] / m["head_dim"], mrope_section=m["sections"], mrope_interleaved=True)
         kw.update(partial_rotary_factor=m["n_rot"] / m["head_dim"], linear_conv_kernel_dim=4, linear_key_head_dim=m["state"], linear_value_head_dim=m["state"],
                   linear_num_key_heads=m["k_heads"], linear_num_value_heads=m["v_heads"],
                   layer_types=["full_attention" if (i + 1) % m["interval"] == 0 else "linear_attention" for i in range(m["layers"])])
-    cfg = getattr(transformers, m["cls"] + ("TextConfig" if hybrid else "Config"))(rope_parameters=rope, **kw)
+    cfg = getattr(transformers, m["cls"] + ("TextConfig" if m["cls"] in ("Qwen3_5", "Qwen3_5Moe", "Gemma3") else "Config"))(rope_parameters=rope, **kw)
     cfg._attn_implementation, cfg._experts_implementation = "eager", "eager"
     model = getattr(transformers, m["cls"] + "ForCausalLM")(cfg).float().eval()
     assert model.config._attn_implementation == "eager"
@@ -124,7 +158,7 @@ def spread_of(m, name, inputs):
     for suffix, centre, spread in KINDS:
         if name.endswith(suffix):
             if centre == "norm":
-                centre = 0.0 if "interval" in m else 1.0
+                centre = 0.0 if "interval" in m or m["arch"] == "gemma3" else 1.0
             if spread == "embed":  # a tied embedding is the head as well, and sets how peaked the output is
                 spread = "2" if m["tied"] else "4"
             return centre, float(spread) * math.sqrt(3.0 / inputs) if isinstance(spread, str) else spread

@@ -20,21 +20,62 @@ enum class RopePairs : uint8_t {
 
 enum class Presence : uint8_t { kNever, kMaybe, kAlways };
 
+// A tensor that this architecture's checkpoints call otherwise than the table of tensors says.
+struct CheckpointName {
+  TensorRole role = TensorRole::kTokenEmbedding;
+  std::string_view name = {};  // behind the block's prefix; empty: no entry
+};
+
+// Numbers of config.json that its classes may leave out; 0: they may not.
+struct CheckpointDefaults {
+  int64_t vocab = 0, context = 0, heads = 0;
+  int64_t kv_heads = 0;  // -1: as many as there are heads
+  int64_t head_dim = 0;  // 0: hidden_size / heads
+  double rms_eps = 0, rope_theta = 1e4;
+  bool tied = false;
+};
+
 struct Architecture {
   std::string_view name;                         // general.architecture, and what its metadata keys begin with
-  std::array<std::string_view, 2> classes = {};  // of the transformers library
+  std::array<std::string_view, 3> classes = {};  // of the transformers library
+
+  // Attention.
   RopePairs rope = RopePairs::kHalves;
-  bool qk_norm = false;      // every head of queries and keys is normalised before it rotates
-  bool gated_query = false;  // the query projection has a gate for each head of attention's result
-  bool qkv_bias = false;     // checkpoints always have them; of files, biases are used where they are found
-  bool delta_net = false;    // the mixer of most blocks is a gated delta net
+  double rotary_share = 0;              // of a head's elements that rotate where config.json says none; 0: always all
+  bool rope_sections = false;           // files say how RoPE is divided among the axes of images; for text it is one
+  Presence qk_norm = Presence::kNever;  // every head of queries and keys is normalised before it rotates
+  bool gated_query = false;             // the query projection has a gate for each head of attention's result
+  bool qkv_bias = false;                // checkpoints always have them; of files, biases are used where they are found
+  bool output_bias = true;              // attention_bias of config.json means the output's projection as well
+  bool fused_qkv = false;               // checkpoints have the three projections in one tensor, and so have files
+  int64_t window_interval = 0;          // every so many-th layer attends to all, the others to a window; 0: all to all
+  double local_rope_theta = 0;          // of layers with a window, where no key says otherwise; 0: as of the others
+  bool scaled_scores = false;           // the scale of scores may be another than 1 / sqrt(head size)
+  int64_t hidden_scaled_layers = 0;  // files of so many blocks without a key scale scores by 1 / sqrt(hidden / heads)
+
+  // Gated delta nets.
+  bool delta_net = false;            // the mixer of most blocks is a gated delta net
+  bool grouped_value_heads = false;  // value heads of a key head follow each other; inputs lie packed by key heads
+
+  // Feed-forward.
+  bool fused_gate_up = false;  // a dense feed-forward's gate and up are one tensor, the gate's rows first
+  bool gelu = false;           // GELU (tanh) in place of SiLU
   Presence experts = Presence::kNever;
   bool shared_expert = false;
-  bool experts_as_wide = false;                // as feed_forward_length, where no key says otherwise
+  bool shared_router = true;  // the shared expert has a gate
+  bool any_router = false;    // keys may ask for a sigmoid router, groups, and a scale; the first layers may be dense
+  bool experts_as_wide = false;  // as feed_forward_length, where no key says otherwise
+
+  // The whole.
   bool mtp = false;                            // blocks for multi-token prediction may follow the others
+  bool mtp_left_out = false;                   // the same, but none is read or converted
   TensorRole ffn_norm = TensorRole::kFfnNorm;  // the tensor that normalises what the feed-forward reads
+  bool norms_after = false;                    // what mixer and feed-forward add is normalised, too
   bool centred_norms = false;                  // checkpoints keep norms as their difference from 1
-  int64_t checkpoint_head_dim = 0;             // where config.json has no head_dim; 0: hidden_size / heads
+  bool scaled_embedding = false;               // embeddings are multiplied by sqrt(hidden size)
+
+  std::array<CheckpointName, 5> checkpoint_names = {};
+  CheckpointDefaults checkpoint = {};
 };
 
 std::span<const Architecture> architectures();

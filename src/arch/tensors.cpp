@@ -23,11 +23,14 @@ constexpr TensorSpec kSpecs[] = {
     {kOutput, kOnce, kMatrix, "output.weight", kVocab, kHidden, "lm_head.weight"},
     {kOutputBias, kOnce, kVector, "output.bias", kOne, kVocab},
     {kRopeFreqs, kOnce, kVector, "rope_freqs.weight", kOne, kRotations},
+    {kRopeShort, kOnce, kVector, "rope_factors_short.weight", kOne, kRotations},
+    {kRopeLong, kOnce, kVector, "rope_factors_long.weight", kOne, kRotations},
 
     {kAttnNorm, kBlock, kVector, "attn_norm.weight", kOne, kHidden, "input_layernorm.weight"},
     {kFfnNorm, kBlock, kVector, "ffn_norm.weight", kOne, kHidden, "post_attention_layernorm.weight"},
     {kPostAttentionNorm, kBlock, kVector, "post_attention_norm.weight", kOne, kHidden,
      "post_attention_layernorm.weight"},
+    {kPostFfnNorm, kBlock, kVector, "post_ffw_norm.weight", kOne, kHidden, "post_feedforward_layernorm.weight"},
 
     {kAttnQ, kBlock, kMatrix, "attn_q.weight", kQueryRows, kHidden, "self_attn.q_proj.weight"},
     {kAttnQBias, kBlock, kVector, "attn_q.bias", kOne, kQueryRows, "self_attn.q_proj.bias"},
@@ -35,7 +38,7 @@ constexpr TensorSpec kSpecs[] = {
     {kAttnKBias, kBlock, kVector, "attn_k.bias", kOne, kKvHeads, "self_attn.k_proj.bias"},
     {kAttnV, kBlock, kMatrix, "attn_v.weight", kKvHeads, kHidden, "self_attn.v_proj.weight"},
     {kAttnVBias, kBlock, kVector, "attn_v.bias", kOne, kKvHeads, "self_attn.v_proj.bias"},
-    {kAttnQkv, kBlock, kMatrix, "attn_qkv.weight", kQkvRows, kHidden},
+    {kAttnQkv, kBlock, kMatrix, "attn_qkv.weight", kQkvRows, kHidden, "self_attn.qkv_proj.weight"},
     {kAttnQkvBias, kBlock, kVector, "attn_qkv.bias", kOne, kQkvRows},
     {kAttnOutput, kBlock, kMatrix, "attn_output.weight", kHidden, kHeads, "self_attn.o_proj.weight"},
     {kAttnOutputBias, kBlock, kVector, "attn_output.bias", kOne, kHidden, "self_attn.o_proj.bias"},
@@ -46,6 +49,8 @@ constexpr TensorSpec kSpecs[] = {
     {kDeltaZ, kBlock, kMatrix, "attn_gate.weight", kDeltaInner, kHidden, "linear_attn.in_proj_z.weight"},
     {kDeltaAlpha, kBlock, kMatrix, "ssm_alpha.weight", kDeltaHeads, kHidden, "linear_attn.in_proj_a.weight"},
     {kDeltaBeta, kBlock, kMatrix, "ssm_beta.weight", kDeltaHeads, kHidden, "linear_attn.in_proj_b.weight"},
+    {kDeltaBetaAlpha, kBlock, kMatrix, "ssm_ba.weight", kTwiceDeltaHeads, kHidden, "linear_attn.in_proj_ba.weight"},
+    {kDeltaPackedIn, kBlock, kMatrix, "ssm_in.weight", kDeltaPacked, kHidden, "linear_attn.in_proj_qkvz.weight"},
     {kDeltaConv, kBlock, kVector, "ssm_conv1d.weight", kConvChannels, kConvKernel, "linear_attn.conv1d.weight"},
     {kDeltaA, kBlock, kVector, "ssm_a", kOne, kDeltaHeads, "linear_attn.A_log"},
     {kDeltaDtBias, kBlock, kVector, "ssm_dt.bias", kOne, kDeltaHeads, "linear_attn.dt_bias"},
@@ -55,12 +60,14 @@ constexpr TensorSpec kSpecs[] = {
     {kFfnGate, kBlock, kMatrix, "ffn_gate.weight", kFfn, kHidden, "mlp.gate_proj.weight"},
     {kFfnGateBias, kBlock, kVector, "ffn_gate.bias", kOne, kFfn, "mlp.gate_proj.bias"},
     {kFfnUp, kBlock, kMatrix, "ffn_up.weight", kFfn, kHidden, "mlp.up_proj.weight"},
+    {kFfnGateUp, kBlock, kMatrix, "ffn_up.weight", kTwiceFfn, kHidden, "mlp.gate_up_proj.weight"},
     {kFfnUpBias, kBlock, kVector, "ffn_up.bias", kOne, kFfn, "mlp.up_proj.bias"},
     {kFfnDown, kBlock, kMatrix, "ffn_down.weight", kHidden, kFfn, "mlp.down_proj.weight"},
     {kFfnDownBias, kBlock, kVector, "ffn_down.bias", kOne, kHidden, "mlp.down_proj.bias"},
 
     {kRouter, kBlock, kMatrix, "ffn_gate_inp.weight", kExpertCount, kHidden, "mlp.gate.weight",
      "block_sparse_moe.gate.weight"},
+    {kRouterSelectionBias, kBlock, kVector, "exp_probs_b.bias", kOne, kExpertCount, "mlp.gate.e_score_correction_bias"},
     {kExpertsGateUp, kBlock, kExperts, "ffn_gate_up_exps.weight", kTwiceExpertFfn, kHidden, {}, {},
      "mlp.experts.gate_up_proj"},
     {kExpertsGate, kBlock, kExperts, "ffn_gate_exps.weight", kExpertFfn, kHidden,
@@ -135,6 +142,8 @@ int64_t size_of(Extent e, const ModelSizes& s) {
       return s.n_rot / 2;
     case kFfn:
       return s.d_ff;
+    case kTwiceFfn:
+      return 2 * s.d_ff;
     case kExpertCount:
       return s.experts;
     case kExpertFfn:
@@ -151,6 +160,10 @@ int64_t size_of(Extent e, const ModelSizes& s) {
       return inner;
     case kDeltaHeads:
       return s.value_heads;
+    case kTwiceDeltaHeads:
+      return 2 * s.value_heads;
+    case kDeltaPacked:
+      return 2 * s.key_heads * s.key_dim + 2 * inner;
     case kDeltaHeadDim:
       return s.value_dim;
   }

@@ -25,24 +25,27 @@ struct ModelSizes {
 enum class Extent : uint8_t {
   kOne,
   kVocab,
-  kHidden,          // D: the residual stream
-  kTwiceHidden,     // an embedding and a hidden state, side by side
-  kQueryRows,       // of the query projection: H d, or 2 H d with gates
-  kHeads,           // H d: what attention puts out
-  kKvHeads,         // Hkv d
-  kQkvRows,         // query, key and value projections in one
-  kHeadDim,         // d
-  kRotations,       // pairs of elements of a head that rotate
-  kFfn,             // F
-  kExpertCount,     // E
-  kExpertFfn,       // Fe
-  kTwiceExpertFfn,  // gate and up of an expert in one
-  kSharedFfn,       // Fs
-  kConvKernel,      // Kc
-  kConvChannels,    // 2 Hk Dk + Hv Dv
-  kDeltaInner,      // Hv Dv
-  kDeltaHeads,      // Hv
-  kDeltaHeadDim,    // Dv
+  kHidden,           // D: the residual stream
+  kTwiceHidden,      // an embedding and a hidden state, side by side
+  kQueryRows,        // of the query projection: H d, or 2 H d with gates
+  kHeads,            // H d: what attention puts out
+  kKvHeads,          // Hkv d
+  kQkvRows,          // query, key and value projections in one
+  kHeadDim,          // d
+  kRotations,        // pairs of elements of a head that rotate
+  kFfn,              // F
+  kTwiceFfn,         // gate and up in one
+  kExpertCount,      // E
+  kExpertFfn,        // Fe
+  kTwiceExpertFfn,   // gate and up of an expert in one
+  kSharedFfn,        // Fs
+  kConvKernel,       // Kc
+  kConvChannels,     // 2 Hk Dk + Hv Dv
+  kDeltaInner,       // Hv Dv
+  kDeltaHeads,       // Hv
+  kTwiceDeltaHeads,  // alpha and beta in one
+  kDeltaPacked,      // 2 Hk Dk + 2 Hv Dv: what goes through the convolution, and z
+  kDeltaHeadDim,     // Dv
 };
 int64_t size_of(Extent e, const ModelSizes& s);
 
@@ -53,10 +56,13 @@ enum class TensorRole : uint8_t {
   kOutput,  // the head; absent where the embedding serves
   kOutputBias,
   kRopeFreqs,  // divisors of the rotary frequencies
+  kRopeShort,  // the same up to the context that the model was first trained for
+  kRopeLong,   // and beyond it
   // Of blocks: norms.
   kAttnNorm,           // before the mixer (attention or delta net)
   kFfnNorm,            // before the feed-forward
-  kPostAttentionNorm,  // the same under another name: an architecture's row says which one it has
+  kPostAttentionNorm,  // the same under another name, or of what the mixer adds: an architecture's row says which
+  kPostFfnNorm,        // of what the feed-forward adds
   // Attention.
   kAttnQ,
   kAttnQBias,
@@ -75,6 +81,8 @@ enum class TensorRole : uint8_t {
   kDeltaZ,
   kDeltaAlpha,
   kDeltaBeta,
+  kDeltaBetaAlpha,  // the two in one: of each key head its value heads' rows of beta, then those of alpha
+  kDeltaPackedIn,   // of checkpoints: of each key head its rows of q, k, v and z
   kDeltaConv,
   kDeltaA,
   kDeltaDtBias,
@@ -84,12 +92,14 @@ enum class TensorRole : uint8_t {
   kFfnGate,
   kFfnGateBias,
   kFfnUp,
+  kFfnGateUp,  // gate and up in one
   kFfnUpBias,
   kFfnDown,
   kFfnDownBias,
   // Experts.
   kRouter,
-  kExpertsGateUp,  // gate and up in one
+  kRouterSelectionBias,  // added to the scores that experts are chosen by
+  kExpertsGateUp,        // gate and up in one
   kExpertsGate,
   kExpertsUp,
   kExpertsDown,

@@ -132,7 +132,7 @@ class Builder {
   }
   void attention() {
     for (const TensorRole role : {kAttnQ, kAttnK, kAttnV}) add(role);
-    if (row_.qk_norm) ones(kAttnQNorm), ones(kAttnKNorm);
+    if (row_.qk_norm == Presence::kAlways) ones(kAttnQNorm), ones(kAttnKNorm);
     add(kAttnOutput);
   }
   void delta_net() {

@@ -1,6 +1,7 @@
 #include "convert/hf_config.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "convert/hf_rope.h"
 #include "gguf/metadata.h"
@@ -21,18 +22,27 @@ const Architecture* find_class(std::string_view name) {
 constexpr int64_t kMaxLayers = 512, kMaxExperts = 1024, kMaxWidth = 1 << 20, kMaxHeads = 1024, kMaxHeadDim = 1024,
                   kMaxVocab = 1 << 22;
 
+// A number that only some classes have a default for.
+Status number(const HfKeys& k, std::string_view key, int64_t absent, int64_t hi, int64_t& out) {
+  return absent > 0 ? k.number_or(key, absent, 1, hi, out) : k.number(key, 1, hi, out);
+}
+
 Status read_attention(const HfKeys& k, HfConfig& c) {
-  QUIRE_CHECKED(k.number("num_attention_heads", 1, kMaxHeads, c.heads));
-  // Absent, it is a number of its own in every class but llama's.
-  if (c.class_name != "LlamaForCausalLM" && !k.is_null("num_key_value_heads"))
-    QUIRE_CHECKED(k.number("num_key_value_heads", 1, kMaxHeads, c.kv_heads));
+  const CheckpointDefaults& absent = c.row->checkpoint;
+  QUIRE_CHECKED(number(k, "num_attention_heads", absent.heads, kMaxHeads, c.heads));
+  // Absent, it is a number of its own in most classes.
+  const bool as_heads = c.class_name == "LlamaForCausalLM" || absent.kv_heads < 0;
+  if (!as_heads && !k.is_null("num_key_value_heads"))
+    QUIRE_CHECKED(number(k, "num_key_value_heads", absent.kv_heads, kMaxHeads, c.kv_heads));
   else
     QUIRE_CHECKED(k.number_or("num_key_value_heads", c.heads, 1, kMaxHeads, c.kv_heads));
   if (c.heads % c.kv_heads != 0)
     return file_error("num_key_value_heads: {} heads cannot share {} KV heads", c.heads, c.kv_heads);
-  const int64_t default_dim = c.row->checkpoint_head_dim > 0 ? c.row->checkpoint_head_dim : c.hidden / c.heads;
+  const int64_t default_dim = absent.head_dim > 0 ? absent.head_dim : c.hidden / c.heads;
   QUIRE_CHECKED(k.number_or("head_dim", default_dim, 2, kMaxHeadDim, c.head_dim));
   if (c.head_dim < 2 || c.head_dim % 2 != 0) return file_error("head_dim: {} is not even", c.head_dim);
+  c.qk_norm = c.row->qk_norm == Presence::kAlways;
+  if (c.row->qk_norm == Presence::kMaybe) QUIRE_CHECKED(k.flag_or("use_qk_norm", false, c.qk_norm));
   bool gated = true;
   QUIRE_CHECKED(k.flag_or("attn_output_gate", true, gated));
   if (c.row->gated_query && !gated) return file_error("attn_output_gate: false is not supported by this architecture");
@@ -43,7 +53,7 @@ Status read_biases(const HfKeys& k, HfConfig& c) {
   c.qkv_bias = c.row->qkv_bias;
   if (c.row->qkv_bias || c.class_name == "MixtralForCausalLM") return {};  // they have no such key
   QUIRE_CHECKED(k.flag_or("attention_bias", false, c.qkv_bias));
-  c.output_bias = c.qkv_bias;
+  c.output_bias = c.qkv_bias && c.row->output_bias;
   return c.row->name == "llama" ? k.flag_or("mlp_bias", false, c.mlp_bias) : Status();
 }
 
@@ -58,7 +68,27 @@ Status read_expert_count(const HfKeys& k, HfConfig& c) {
   return file_error("num_experts: {} and num_local_experts: {} contradict each other", other, c.experts);
 }
 
+// As DeepSeek-V3 names them: a router of any kind, and shared experts as wide as some of the others together.
+Status read_routed_experts(const HfKeys& k, HfConfig& c) {
+  QUIRE_CHECKED(k.number("n_routed_experts", 1, kMaxExperts, c.experts));
+  QUIRE_CHECKED(k.number("num_experts_per_tok", 1, c.experts, c.experts_used));
+  QUIRE_CHECKED(k.number("moe_intermediate_size", 1, kMaxWidth, c.expert_ffn));
+  QUIRE_CHECKED(k.number("n_shared_experts", 1, kMaxExperts, c.shared_experts));
+  c.shared_ffn = c.shared_experts * c.expert_ffn;
+  QUIRE_CHECKED(k.number("intermediate_size", 1, kMaxWidth, c.ffn));
+  QUIRE_CHECKED(k.number_or("first_k_dense_replace", 1, 0, c.layers - 1, c.dense_layers));
+  QUIRE_CHECKED(k.number_or("n_group", 1, 1, c.experts, c.groups));
+  QUIRE_CHECKED(k.number_or("topk_group", 1, 1, c.groups, c.used_groups));
+  if (c.experts % c.groups != 0 || c.experts / c.groups * c.used_groups < c.experts_used)
+    return file_error(
+        "n_group: {} experts in {} groups, of which {} may be used by a token of {} experts, do not go up", c.experts,
+        c.groups, c.used_groups, c.experts_used);
+  QUIRE_CHECKED(positive_or(k.find("routed_scaling_factor"), "routed_scaling_factor", 1, c.routed_scale));
+  return k.flag_or("norm_topk_prob", true, c.normalised);
+}
+
 Status read_experts(const HfKeys& k, HfConfig& c) {
+  if (c.row->any_router) return read_routed_experts(k, c);
   const bool mixtral = c.class_name == "MixtralForCausalLM";
   if (c.row->experts != Presence::kAlways && !mixtral) return k.number("intermediate_size", 1, kMaxWidth, c.ffn);
   QUIRE_CHECKED(read_expert_count(k, c));
@@ -72,11 +102,11 @@ Status read_experts(const HfKeys& k, HfConfig& c) {
   QUIRE_CHECKED(k.number("moe_intermediate_size", 1, kMaxWidth, c.expert_ffn));
   if (c.row->shared_expert) {
     QUIRE_CHECKED(k.number("shared_expert_intermediate_size", 1, kMaxWidth, c.shared_ffn));
-    return {};
+    if (!c.row->grouped_value_heads) return {};  // they have none of the keys below
   }
   bool renormalised = false;
   int64_t step = 1;
-  QUIRE_CHECKED(k.flag_or("norm_topk_prob", false, renormalised));
+  QUIRE_CHECKED(k.flag_or("norm_topk_prob", c.row->shared_expert, renormalised));
   if (!renormalised)
     return file_error("norm_topk_prob: must be true; this architecture's experts are always weighted to a sum of 1");
   QUIRE_CHECKED(k.number_or("decoder_sparse_step", 1, 1, kMaxLayers, step));
@@ -160,10 +190,45 @@ Status check_quantisation(const json& root, const HfKeys& k, HfConfig& c) {
       printable(method));
 }
 
+// Which layers attend to a window, where the architecture has such layers.
+Status read_windows(const HfKeys& k, HfConfig& c) {
+  if (k.is_null("sliding_window")) return {};
+  QUIRE_CHECKED(k.number_or("sliding_window", 4096, 1, INT32_MAX, c.window));
+  int64_t interval = 0;
+  QUIRE_CHECKED(k.number_or("sliding_window_pattern", c.row->window_interval, 1, kMaxLayers, interval));
+  c.windowed.resize(static_cast<size_t>(c.layers));
+  const json* types = k.find("layer_types");
+  if (types != nullptr && (!types->is_array() || types->size() != c.windowed.size()))
+    return file_error("layer_types: does not have one entry for each of {} layers", c.layers);
+  c.window_interval = interval;
+  for (size_t i = 0; i < c.windowed.size(); ++i) {
+    const bool by_interval = (static_cast<int64_t>(i) + 1) % interval != 0;
+    c.windowed[i] = types == nullptr ? by_interval : (*types)[i] == json("sliding_attention");
+    if (types != nullptr && !c.windowed[i] && (*types)[i] != json("full_attention"))
+      return file_error("layer_types: entry {} is neither sliding_attention nor full_attention", i);
+    if (c.windowed[i] != by_interval) c.window_interval = 0;
+  }
+  return {};
+}
+
+// Scores of another scale, and what no operator computes beside it.
+Status read_scores(const HfKeys& k, HfConfig& c) {
+  if (!c.row->scaled_scores) return {};
+  for (const std::string_view key : {"attn_logit_softcapping", "final_logit_softcapping"})
+    if (k.find(key) != nullptr) return file_error("{}: soft caps are not supported", key);
+  bool bidirectional = false;
+  QUIRE_CHECKED(k.flag_or("use_bidirectional_attention", false, bidirectional));
+  if (bidirectional) return file_error("use_bidirectional_attention: attention to later positions is not supported");
+  double scalar = 0;
+  QUIRE_CHECKED(positive_or(k.find("query_pre_attn_scalar"), "query_pre_attn_scalar", 256, scalar));
+  if (scalar != static_cast<double>(c.head_dim)) c.score_scale = 1 / std::sqrt(scalar);
+  return {};
+}
+
 // Whether some layer looks at no more than a window. Source: the configuration classes; Qwen3-MoE has the
 // same window in all layers, Qwen2 and Qwen3 from max_window_layers on.
 Status has_sliding_layers(const HfKeys& k, const HfConfig& c, bool& out) {
-  out = c.class_name == "MixtralForCausalLM";
+  out = c.class_name == "MixtralForCausalLM" || c.class_name == "MistralForCausalLM" || c.row->name == "phi3";
   if (out) return {};
   QUIRE_CHECKED(k.flag_or("use_sliding_window", false, out));
   if (c.row->name == "qwen3moe") return {};
@@ -180,11 +245,12 @@ Status has_sliding_layers(const HfKeys& k, const HfConfig& c, bool& out) {
 // A sequence of as many tokens as the window does not notice it. So the context ends there: beyond it an
 // engine would compute something else, as it knows no windows.
 Status read_sliding_window(const HfKeys& k, HfConfig& c) {
+  if (c.row->window_interval > 0) return read_windows(k, c);
   if (c.class_name == "LlamaForCausalLM" || c.row->delta_net) return {};
   bool sliding = false;
   int64_t window = 0;
   QUIRE_CHECKED(has_sliding_layers(k, c, sliding));
-  const bool none = c.class_name == "MixtralForCausalLM" || k.is_null("sliding_window");
+  const bool none = c.class_name == "MixtralForCausalLM" || c.row->name == "phi3" || k.is_null("sliding_window");
   QUIRE_CHECKED(k.number_or("sliding_window", none ? c.context : 4096, 1, INT32_MAX, window));
   if (!sliding || window >= c.context) return {};
   c.notes.push_back(fmt::format(
@@ -209,7 +275,7 @@ bool is_wrapper(const HfConfig& c) {
 Result<const json*> model_part(const json& root, const HfConfig& c) {
   const json* text = find_member(root, "text_config");
   if (text == nullptr && is_wrapper(c)) return file_error("text_config: missing; {} is made from it", c.class_name);
-  if (text == nullptr || !c.row->delta_net) return &root;
+  if (text == nullptr || (!c.row->delta_net && !is_wrapper(c))) return &root;
   if (!text->is_object()) return file_error("text_config: is no object");
   return text;
 }
@@ -257,23 +323,27 @@ Result<HfConfig> read_hf_config(const json& root) {
     return file_error("architecture {} is not supported (supported: {})", printable(c.class_name), supported_classes());
   QUIRE_TRY(const json* part, model_part(root, c));
   const HfKeys k(*part);
-  QUIRE_TRY(const std::string activation, text_of(k.find("hidden_act"), "hidden_act"));
-  if (!activation.empty() && activation != "silu")
-    return file_error("hidden_act: {} is not supported (silu is)", printable(activation));
+  const std::string_view activation_key = c.row->gelu ? "hidden_activation" : "hidden_act";
+  const std::string_view own_activation = c.row->gelu ? "gelu_pytorch_tanh" : "silu";
+  QUIRE_TRY(const std::string activation, text_of(k.find(activation_key), activation_key));
+  if (!activation.empty() && activation != own_activation)
+    return file_error("{}: {} is not supported ({} is)", activation_key, printable(activation), own_activation);
   QUIRE_CHECKED(check_quantisation(root, k, c));
-  QUIRE_CHECKED(k.number("vocab_size", 1, kMaxVocab, c.vocab));
+  const CheckpointDefaults& absent = c.row->checkpoint;
+  QUIRE_CHECKED(number(k, "vocab_size", absent.vocab, kMaxVocab, c.vocab));
   QUIRE_CHECKED(k.number("hidden_size", 1, kMaxWidth, c.hidden));
   QUIRE_CHECKED(k.number("num_hidden_layers", 1, kMaxLayers, c.layers));
-  QUIRE_CHECKED(k.number("max_position_embeddings", 1, INT32_MAX, c.context));
-  if (k.find("rms_norm_eps") == nullptr) return file_error("rms_norm_eps: missing");
-  QUIRE_CHECKED(positive_or(k.find("rms_norm_eps"), "rms_norm_eps", 0, c.rms_eps));
+  QUIRE_CHECKED(number(k, "max_position_embeddings", absent.context, INT32_MAX, c.context));
+  if (absent.rms_eps == 0 && k.find("rms_norm_eps") == nullptr) return file_error("rms_norm_eps: missing");
+  QUIRE_CHECKED(positive_or(k.find("rms_norm_eps"), "rms_norm_eps", absent.rms_eps, c.rms_eps));
   // A wrapper owns its head: the same key inside text_config is not asked.
-  QUIRE_CHECKED((is_wrapper(c) ? HfKeys(root) : k).flag_or("tie_word_embeddings", false, c.tied));
+  QUIRE_CHECKED((is_wrapper(c) ? HfKeys(root) : k).flag_or("tie_word_embeddings", absent.tied, c.tied));
   QUIRE_CHECKED(read_attention(k, c));
   QUIRE_CHECKED(read_biases(k, c));
   QUIRE_CHECKED(read_hf_rope(k, c));
   QUIRE_CHECKED(read_experts(k, c));
   if (c.row->delta_net) QUIRE_CHECKED(read_delta(k, c));
+  QUIRE_CHECKED(read_scores(k, c));
   QUIRE_CHECKED(read_sliding_window(k, c));
   const auto id = [&](std::string_view key) {
     const json* v = k.find(key);

@@ -13,12 +13,13 @@
 namespace quire::convert {
 
 struct RopeScaling {
-  enum class Kind { kNone, kLinear, kYarn, kLlama3 };
+  enum class Kind { kNone, kLinear, kYarn, kLlama3, kLongRope };
   Kind kind = Kind::kNone;
   double factor = 1;
-  int64_t original_context = 0;            // yarn and llama3
-  double attn_factor = 1;                  // yarn: on top of the 0.1 ln(factor) + 1 that readers compute
-  double low_factor = 1, high_factor = 4;  // llama3
+  int64_t original_context = 0;                    // yarn, llama3 and longrope
+  double attn_factor = 1;                          // of cos and sin; yarn: on top of the 0.1 ln(factor) + 1 of readers
+  double low_factor = 1, high_factor = 4;          // llama3
+  std::vector<float> short_factors, long_factors;  // longrope: divisors up to original_context and beyond
 };
 
 // Counts that do not apply are 0.
@@ -28,11 +29,21 @@ struct HfConfig {
   int64_t vocab = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, context = 0;
   double rms_eps = 0, rope_theta = 10000;
   RopeScaling rope;
+  double local_rope_theta = 0;         // of layers with a window
+  int64_t window = 0;                  // positions that these attend to; 0: there are no such layers
+  int64_t window_interval = 0;         // every so many-th layer has none; 0: windowed says which layers have one
+  std::vector<bool> windowed;          // with a window: [layers]
+  double score_scale = 0;              // of attention's scores; 0: 1 / sqrt(head_dim)
   int64_t n_rot = 0;                   // rotated dimensions of a head
   std::vector<int32_t> rope_sections;  // with delta nets: four
   bool tied = false;                   // the head is the embedding, unless the checkpoint has another
+  bool qk_norm = false;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;  // which of the linear maps have one
   int64_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0;
+  int64_t shared_experts = 0, dense_layers = 0;  // where the architecture's row has `any_router`, and what follows
+  int64_t groups = 1, used_groups = 1;
+  double routed_scale = 1;
+  bool normalised = true;
   // Gated delta net. recurrent[i]: block i is one.
   int64_t conv_kernel = 0, key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
   std::vector<bool> recurrent;
@@ -43,6 +54,7 @@ struct HfConfig {
   std::vector<std::string> notes;  // what was read and is not kept
 
   bool moe() const { return experts > 0; }
+  bool dense(int64_t block) const { return !moe() || block < dense_layers; }
   int64_t blocks() const { return layers + mtp_layers; }
   ModelSizes sizes() const;
 };

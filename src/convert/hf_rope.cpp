@@ -14,8 +14,10 @@ using nlohmann::json;
 
 constexpr int64_t kMaxSection = 1024;
 
-bool hybrid(const HfConfig& c) {
-  return c.row->delta_net;
+// Whether a part of each head may rotate. The other classes of transformers read the key nowhere, unless frequencies
+// are scaled: then they make too few of them and fail.
+bool may_rotate_a_part(const HfConfig& c) {
+  return c.row->rotary_share > 0;
 }
 
 // Sections of the multi-axis RoPE, padded to four.
@@ -117,12 +119,42 @@ Status read_llama3(const json& r, HfConfig& c) {
   return {};
 }
 
+// Divisors of the frequencies, one list up to the context of the first training and one beyond it, and what cosines and
+// sines are multiplied with.
+Status read_long_rope(const HfKeys& k, const json& r, HfConfig& c) {
+  QUIRE_CHECKED(read_original_context(k, r, c));
+  const auto factors = [&](std::string_view key, std::vector<float>& out) -> Status {
+    const json* list = find_member(r, key);
+    if (list == nullptr || !list->is_array() || std::ssize(*list) != c.n_rot / 2)
+      return file_error("rope scaling: {}: is not a list of {} numbers", key, c.n_rot / 2);
+    for (const json& x : *list) {
+      double number = 0;
+      QUIRE_CHECKED(positive_or(&x, key, 0, number));
+      out.push_back(static_cast<float>(number));
+    }
+    return {};
+  };
+  QUIRE_CHECKED(factors("short_factor", c.rope.short_factors));
+  QUIRE_CHECKED(factors("long_factor", c.rope.long_factors));
+  const auto original = static_cast<double>(c.rope.original_context);
+  double factor = 0;
+  QUIRE_CHECKED(
+      positive_or(find_member(r, "factor"), "rope scaling: factor", static_cast<double>(c.context) / original, factor));
+  const double computed = factor <= 1 || original <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
+  return positive_or(find_member(r, "attention_factor"), "attention_factor", computed, c.rope.attn_factor);
+}
+
 Status read_scaling(const HfKeys& k, const json& r, HfConfig& c) {
   using Kind = RopeScaling::Kind;
   const json* type = find_member(r, "rope_type");
   if (type == nullptr) type = find_member(r, "type");
   QUIRE_TRY(const std::string kind, text_of(type, "rope_type"));
   if (kind.empty() || kind == "default" || kind == "mrope") return {};
+  // Phi-3 has one kind, under three names.
+  if (c.row->fused_qkv && (kind == "longrope" || kind == "su" || kind == "yarn")) {
+    c.rope.kind = Kind::kLongRope;
+    return read_long_rope(k, r, c);
+  }
   if (kind == "linear")
     c.rope.kind = Kind::kLinear;
   else if (kind == "yarn")
@@ -138,12 +170,10 @@ Status read_scaling(const HfKeys& k, const json& r, HfConfig& c) {
   return c.rope.kind == Kind::kLlama3 ? read_llama3(r, c) : Status();
 }
 
-// Only the hybrids rotate a part of each head. The other classes of transformers read the key nowhere, unless
-// frequencies are scaled: then they make too few of them and fail.
 Status read_rotated_part(double share, HfConfig& c) {
   c.n_rot = c.head_dim;
   const auto rotated = static_cast<int64_t>(static_cast<double>(c.head_dim) * share);
-  if (!hybrid(c)) {
+  if (!may_rotate_a_part(c)) {
     if (rotated == c.head_dim) return {};
     if (c.rope.kind != RopeScaling::Kind::kNone)
       return file_error("partial_rotary_factor: {} beside a scaled RoPE is not supported by this class", share);
@@ -158,8 +188,22 @@ Status read_rotated_part(double share, HfConfig& c) {
   return {};
 }
 
+// The base of layers with a window: of an object of their own, or of a key beside the others.
+Status read_local_rope(const HfKeys& k, const json* own, HfConfig& c) {
+  c.local_rope_theta = c.row->local_rope_theta;
+  QUIRE_CHECKED(
+      positive_or(k.find("rope_local_base_freq"), "rope_local_base_freq", c.row->local_rope_theta, c.local_rope_theta));
+  if (own == nullptr) return {};
+  if (!own->is_object()) return file_error("rope_parameters: sliding_attention: is no object");
+  QUIRE_TRY(const std::string kind, text_of(find_member(*own, "rope_type"), "rope_type"));
+  if (!kind.empty() && kind != "default")
+    return file_error("rope_parameters: sliding_attention: rope_type: {} is not supported (default is)",
+                      printable(kind));
+  return positive_or(find_member(*own, "rope_theta"), "rope_theta", c.local_rope_theta, c.local_rope_theta);
+}
+
 // The object with the parameters: an older rope_scaling that says anything outranks rope_parameters.
-Result<const json*> find_parameters(const HfKeys& k) {
+Result<const json*> find_parameters(const HfKeys& k, HfConfig& c) {
   static const json kNothing = json::object();
   const json* r = &kNothing;
   for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
@@ -167,6 +211,13 @@ Result<const json*> find_parameters(const HfKeys& k) {
     if (v == nullptr) continue;
     if (!v->is_object()) return file_error("{}: is no object", key);
     if (!v->empty()) r = v;
+  }
+  if (c.row->local_rope_theta > 0) {
+    QUIRE_CHECKED(read_local_rope(k, find_member(*r, "sliding_attention"), c));
+    const json* full = find_member(*r, "full_attention");
+    if (full != nullptr && !full->is_object()) return file_error("rope_parameters: full_attention: is no object");
+    if (full != nullptr || r->contains("sliding_attention")) return full != nullptr ? full : &kNothing;
+    return r;
   }
   for (const std::string_view layers : {"full_attention", "sliding_attention", "linear_attention"})
     if (r->contains(layers))
@@ -177,18 +228,19 @@ Result<const json*> find_parameters(const HfKeys& k) {
 }  // namespace
 
 Status read_hf_rope(const HfKeys& k, HfConfig& c) {
-  QUIRE_TRY(const json* r, find_parameters(k));
+  QUIRE_TRY(const json* r, find_parameters(k, c));
   const auto either = [&](std::string_view key) {
     const json* v = find_member(*r, key);
     return v != nullptr ? v : k.find(key);
   };
-  const double default_theta = c.class_name == "MixtralForCausalLM" ? 1e6 : 1e4;
+  const double default_theta = c.class_name == "MixtralForCausalLM" ? 1e6 : c.row->checkpoint.rope_theta;
   QUIRE_CHECKED(positive_or(either("rope_theta"), "rope_theta", default_theta, c.rope_theta));
+  const double default_share = may_rotate_a_part(c) ? c.row->rotary_share : 1;
   double share = 1;
-  QUIRE_CHECKED(positive_or(either("partial_rotary_factor"), "partial_rotary_factor", hybrid(c) ? 0.25 : 1, share));
-  if (hybrid(c)) {
+  QUIRE_CHECKED(positive_or(either("partial_rotary_factor"), "partial_rotary_factor", default_share, share));
+  if (may_rotate_a_part(c)) {
     QUIRE_CHECKED(read_rotated_part(share, c));
-    QUIRE_CHECKED(read_sections(either("mrope_section"), c));
+    if (c.row->rope_sections) QUIRE_CHECKED(read_sections(either("mrope_section"), c));
     return read_scaling(k, *r, c);
   }
   c.n_rot = c.head_dim;

@@ -18,6 +18,10 @@ constexpr std::string_view kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwen35 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt4o =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kTekken =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 // The splitting patterns, as tokenizer.json files write them, and the rule's name in GGUF. With the pattern a
 // name stands for whether text is brought into NFC first, and for ignore_merges: find_pretokenizer knows.
@@ -25,8 +29,8 @@ struct Pattern {
   std::string_view regex, pre;
 };
 constexpr Pattern kPatterns[] = {
-    {kLlama3, "llama-bpe"}, {kLlama3, "smaug-bpe"}, {kQwen2, "qwen2"},
-    {kQwen2, "stablelm2"},  {kQwen35, "qwen35"},    {kGpt2, "gpt-2"},
+    {kLlama3, "llama-bpe"}, {kLlama3, "smaug-bpe"}, {kQwen2, "qwen2"},  {kQwen2, "stablelm2"},
+    {kQwen35, "qwen35"},    {kGpt2, "gpt-2"},       {kGpt4o, "gpt-4o"}, {kTekken, "tekken"},
 };
 
 std::string string_at(const json& object, std::string_view key) {
@@ -106,8 +110,9 @@ Result<std::string> find_pre(const json& tokenizer, const json& model) {
   if (known)
     return file_error("its pattern {} NFC and with ignore_merges {} is no rule that GGUF has a name for",
                       nfc ? "after" : "without", ignore_merges);
-  return file_error("pre_tokenizer: the pattern {} is not one of those known (of gpt-2, llama-bpe, qwen2, qwen35)",
-                    printable(regex));
+  return file_error(
+      "pre_tokenizer: the pattern {} is not one of those known (of gpt-2, llama-bpe, qwen2, qwen35, gpt-4o, tekken)",
+      printable(regex));
 }
 
 // What would make other tokens of a text, or other tokens each time.

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 
 #include "convert/generation_config.h"
 
@@ -30,8 +31,15 @@ class Keys {
 
 void write_rope(const HfConfig& c, Keys& k, gguf::Writer& w) {
   k.f32("rope.freq_base", c.rope_theta);
-  if (c.row->name == "llama" || c.n_rot != c.head_dim || c.row->delta_net) k.u32("rope.dimension_count", c.n_rot);
-  if (c.row->delta_net) w.add_array(k.full("rope.dimension_sections"), std::span<const int32_t>(c.rope_sections));
+  if (c.local_rope_theta > 0) k.f32("rope.freq_base_swa", c.local_rope_theta);
+  if (c.row->name == "llama" || c.n_rot != c.head_dim || c.row->rotary_share > 0)
+    k.u32("rope.dimension_count", c.n_rot);
+  if (c.row->rope_sections) w.add_array(k.full("rope.dimension_sections"), std::span<const int32_t>(c.rope_sections));
+  if (c.rope.kind == RopeScaling::Kind::kLongRope) {  // divisors are tensors
+    k.u32("rope.scaling.original_context_length", c.rope.original_context);
+    k.f32("rope.scaling.attn_factor", c.rope.attn_factor);
+    return;
+  }
   const bool yarn = c.rope.kind == RopeScaling::Kind::kYarn;
   if (!yarn && c.rope.kind != RopeScaling::Kind::kLinear) return;  // llama3 is a tensor of divisors
   k.text("rope.scaling.type", yarn ? "yarn" : "linear");
@@ -39,6 +47,28 @@ void write_rope(const HfConfig& c, Keys& k, gguf::Writer& w) {
   if (!yarn) return;
   k.u32("rope.scaling.original_context_length", c.rope.original_context);
   if (c.rope.attn_factor != 1) k.f32("rope.scaling.attn_factor", c.rope.attn_factor);
+}
+
+// Which layers attend to a window: every so many-th does not, or a list.
+void write_windows(const HfConfig& c, Keys& k, gguf::Writer& w) {
+  if (c.window == 0) return;
+  k.u32("attention.sliding_window", c.window);
+  if (c.window_interval == c.row->window_interval) return;
+  if (c.window_interval > 0) return k.u32("attention.sliding_window_pattern", c.window_interval);
+  const auto list = std::make_unique<bool[]>(c.windowed.size());
+  std::copy(c.windowed.begin(), c.windowed.end(), list.get());
+  w.add_array(k.full("attention.sliding_window_pattern"), std::span<const bool>(list.get(), c.windowed.size()));
+}
+
+void write_router(const HfConfig& c, Keys& k, gguf::Writer& w) {
+  constexpr int64_t kSigmoid = 2;
+  k.u32("leading_dense_block_count", c.dense_layers);
+  k.u32("expert_gating_func", kSigmoid);
+  k.f32("expert_weights_scale", c.routed_scale);
+  w.add(k.full("expert_weights_norm"), c.normalised);
+  if (c.groups == 1) return;
+  k.u32("expert_group_count", c.groups);
+  k.u32("expert_group_used_count", c.used_groups);
 }
 
 void write_hyperparameters(const HfConfig& c, gguf::Writer& w) {
@@ -53,11 +83,17 @@ void write_hyperparameters(const HfConfig& c, gguf::Writer& w) {
   k.u32("attention.value_length", c.head_dim);
   k.f32("attention.layer_norm_rms_epsilon", c.rms_eps);
   write_rope(c, k, w);
+  write_windows(c, k, w);
+  if (c.score_scale > 0) k.f32("attention.scale", c.score_scale);
   if (c.row->name == "llama") k.u32("vocab_size", c.vocab);
   k.u32_if_any("expert_count", c.experts);
   k.u32_if_any("expert_used_count", c.experts_used);
   if (!c.row->experts_as_wide) k.u32_if_any("expert_feed_forward_length", c.expert_ffn);
-  k.u32_if_any("expert_shared_feed_forward_length", c.shared_ffn);
+  if (c.shared_experts > 0)
+    k.u32("expert_shared_count", c.shared_experts);
+  else
+    k.u32_if_any("expert_shared_feed_forward_length", c.shared_ffn);
+  if (c.row->any_router) write_router(c, k, w);
   if (!c.row->delta_net) return;
   k.u32_if_any("nextn_predict_layers", c.mtp_layers);
   k.u32("ssm.conv_kernel", c.conv_kernel);

@@ -7,39 +7,11 @@
 #include <utility>
 
 #include "arch/architecture.h"
+#include "convert/orders.h"
 #include "gguf/metadata.h"
 
 namespace quire::convert {
 namespace {
-
-// llama's rotary pairs are neighbours in GGUF and half a head apart in the checkpoint: row 2j + b of a head
-// comes from row b * d/2 + j.
-std::vector<int64_t> interleaved_rows(int64_t heads, int64_t head_dim) {
-  std::vector<int64_t> order;
-  for (int64_t row = 0; row < heads * head_dim; ++row) {
-    const int64_t head = row / head_dim, r = row % head_dim;
-    order.push_back(head * head_dim + r % 2 * (head_dim / 2) + r / 2);
-  }
-  return order;
-}
-
-// The checkpoint keeps the value heads of one key head together; GGUF goes round the key heads.
-std::vector<int64_t> tiled_heads(const HfConfig& c) {
-  std::vector<int64_t> order;
-  const int64_t each = c.value_heads / c.key_heads;
-  for (int64_t i = 0; i < c.value_heads; ++i) order.push_back(i % c.key_heads * each + i / c.key_heads);
-  return order;
-}
-
-// That order for blocks of `size` rows, behind `before` rows that stay.
-std::vector<int64_t> tiled_rows(const HfConfig& c, int64_t size, int64_t before = 0) {
-  std::vector<int64_t> order;
-  if (c.key_heads == c.value_heads) return order;
-  for (int64_t i = 0; i < before; ++i) order.push_back(i);
-  for (const int64_t head : tiled_heads(c))
-    for (int64_t r = 0; r < size; ++r) order.push_back(before + head * size + r);
-  return order;
-}
 
 // Whether the codes fit DType::kFP8: a scale for each 128 columns, or for more, that float32 holds.
 bool fits_fp8(const Matrix& m) {
@@ -93,6 +65,10 @@ class Planner {
     check_mtp();
     QUIRE_CHECKED(embedding(kTokenEmbedding, {}));
     if (c_.rope.kind == RopeScaling::Kind::kLlama3) add_rope_divisors();
+    if (c_.rope.kind == RopeScaling::Kind::kLongRope) {
+      add(tensor_name(kRopeLong), DType::kF32, {cols_of(kRopeLong)}).values = c_.rope.long_factors;
+      add(tensor_name(kRopeShort), DType::kF32, {cols_of(kRopeShort)}).values = c_.rope.short_factors;
+    }
     for (int64_t i = 0; i < c_.layers; ++i) {
       const bool recurrent = !c_.recurrent.empty() && c_.recurrent[static_cast<size_t>(i)];
       QUIRE_CHECKED(block({fmt::format("model.layers.{}.", i), i}, recurrent));
@@ -116,11 +92,13 @@ class Planner {
 
   // ---- Names and shapes ----
 
-  static std::string source_name(TensorRole role, const Block& b) {
+  std::string source_name(TensorRole role, const Block& b) const {
     const TensorSpec& spec = tensor_spec(role);
+    for (const CheckpointName& own : c_.row->checkpoint_names)
+      if (!own.name.empty() && own.role == role) return fmt::format("{}{}", b.source, own.name);
     return fmt::format("{}{}", b.source, b.mixtral && !spec.mixtral.empty() ? spec.mixtral : spec.checkpoint);
   }
-  static std::string source_stem(TensorRole role, const Block& b) {
+  std::string source_stem(TensorRole role, const Block& b) const {
     return std::string(without_weight(source_name(role, b)));
   }
   int64_t rows_of(TensorRole role) const { return size_of(tensor_spec(role).rows, sizes_); }
@@ -160,6 +138,14 @@ class Planner {
     const Status made = matrix(role, b);
     keep_fp8_ = keep_fp8;
     return made;
+  }
+  // Some rows of the matrix of another role.
+  Status rows_of_matrix(TensorRole role, TensorRole from, const Block& b, std::vector<int64_t> rows) {
+    QUIRE_TRY(Matrix m, source_.linear(source_stem(from, b), rows_of(from), cols_of(from)));
+    std::vector<Matrix> parts;
+    parts.push_back(std::move(m));
+    return add_matrices(tensor_stem(role, b.number), std::move(parts), {cols_of(role), rows_of(role)},
+                        {.rows = std::move(rows)});
   }
   Status float_matrix(TensorRole role, const Block& b) {
     QUIRE_TRY(Matrix m, source_.linear(source_stem(role, b), rows_of(role), cols_of(role)));
@@ -262,43 +248,61 @@ class Planner {
     b.mixtral = c_.moe() && source_.has_any(b.source + "block_sparse_moe.");
     QUIRE_CHECKED(norm(kAttnNorm, b));
     QUIRE_CHECKED(recurrent ? delta_net(b) : attention(b));
+    if (c_.row->norms_after) QUIRE_CHECKED(norm(kPostAttentionNorm, b));
     QUIRE_CHECKED(norm(c_.row->ffn_norm, b));
-    return c_.moe() ? experts(b) : dense(b);
+    QUIRE_CHECKED(c_.dense(b.number) ? dense(b) : experts(b));
+    return c_.row->norms_after ? norm(kPostFfnNorm, b) : Status();
   }
 
   Status attention(const Block& b) {
-    const bool interleaved = c_.row->rope == RopePairs::kNeighbours;
+    // Checkpoints with a row of partial rotation have neighbours rotate as well: nothing changes places.
+    const bool interleaved = c_.row->rope == RopePairs::kNeighbours && c_.row->rotary_share == 0;
     const auto projection = [&](TensorRole weight, TensorRole bias, bool has_bias, int64_t heads) -> Status {
       std::vector<int64_t> order;
       if (interleaved && heads > 0) order = interleaved_rows(heads, c_.head_dim);
       QUIRE_CHECKED(matrix(weight, b, {.rows = order}));
       return has_bias ? vector(bias, b, std::move(order)) : Status();
     };
-    QUIRE_CHECKED(projection(kAttnQ, kAttnQBias, c_.qkv_bias, c_.heads));
-    QUIRE_CHECKED(projection(kAttnK, kAttnKBias, c_.qkv_bias, c_.kv_heads));
-    QUIRE_CHECKED(projection(kAttnV, kAttnVBias, c_.qkv_bias, 0));
+    if (c_.row->fused_qkv) {
+      QUIRE_CHECKED(matrix(kAttnQkv, b));
+    } else {
+      QUIRE_CHECKED(projection(kAttnQ, kAttnQBias, c_.qkv_bias, c_.heads));
+      QUIRE_CHECKED(projection(kAttnK, kAttnKBias, c_.qkv_bias, c_.kv_heads));
+      QUIRE_CHECKED(projection(kAttnV, kAttnVBias, c_.qkv_bias, 0));
+    }
     QUIRE_CHECKED(projection(kAttnOutput, kAttnOutputBias, c_.output_bias, 0));
-    if (!c_.row->qk_norm) return {};
+    if (!c_.qk_norm) return {};
     QUIRE_CHECKED(norm(kAttnQNorm, b));
     return norm(kAttnKNorm, b);
   }
 
   Status delta_net(const Block& b) {
     const int64_t keys = 2 * c_.key_heads * c_.key_dim, dim = c_.value_dim;
-    QUIRE_CHECKED(matrix(kDeltaQkv, b, {.rows = tiled_rows(c_, dim, keys)}));
-    QUIRE_CHECKED(matrix(kDeltaZ, b, {.rows = tiled_rows(c_, dim)}));
-    QUIRE_CHECKED(matrix(kDeltaAlpha, b, {.rows = tiled_rows(c_, 1)}));
-    QUIRE_CHECKED(matrix(kDeltaBeta, b, {.rows = tiled_rows(c_, 1)}));
+    if (c_.row->grouped_value_heads) {
+      QUIRE_CHECKED(rows_of_matrix(kDeltaQkv, kDeltaPackedIn, b, unpacked_rows(c_, 0, 2)));
+      QUIRE_CHECKED(rows_of_matrix(kDeltaZ, kDeltaPackedIn, b, unpacked_rows(c_, 3, 3)));
+      QUIRE_CHECKED(matrix(kDeltaBetaAlpha, b));
+    } else {
+      QUIRE_CHECKED(matrix(kDeltaQkv, b, {.rows = tiled_rows(c_, dim, keys)}));
+      QUIRE_CHECKED(matrix(kDeltaZ, b, {.rows = tiled_rows(c_, dim)}));
+      QUIRE_CHECKED(matrix(kDeltaAlpha, b, {.rows = tiled_rows(c_, 1)}));
+      QUIRE_CHECKED(matrix(kDeltaBeta, b, {.rows = tiled_rows(c_, 1)}));
+    }
     QUIRE_CHECKED(vector(kDeltaConv, b, tiled_rows(c_, dim, keys)));
     QUIRE_CHECKED(vector(kDeltaA, b, tiled_rows(c_, 1), ValueChange::kNegExp));
     QUIRE_CHECKED(vector(kDeltaDtBias, b, tiled_rows(c_, 1)));
     QUIRE_CHECKED(vector(kDeltaNorm, b));
     Orders columns;
-    if (c_.key_heads != c_.value_heads) columns = {.columns = tiled_heads(c_), .column_block = dim};
+    if (!c_.row->grouped_value_heads && c_.key_heads != c_.value_heads)
+      columns = {.columns = tiled_heads(c_), .column_block = dim};
     return matrix(kDeltaOut, b, std::move(columns));
   }
 
   Status dense(const Block& b) {
+    if (c_.row->fused_gate_up) {
+      QUIRE_CHECKED(matrix(kFfnGateUp, b));
+      return matrix(kFfnDown, b);
+    }
     constexpr std::pair<TensorRole, TensorRole> kParts[] = {
         {kFfnGate, kFfnGateBias}, {kFfnUp, kFfnUpBias}, {kFfnDown, kFfnDownBias}};
     for (const auto& [weight, bias] : kParts) {
@@ -310,13 +314,14 @@ class Planner {
 
   Status experts(const Block& b) {
     QUIRE_CHECKED(float_matrix(kRouter, b));
+    if (c_.row->any_router) QUIRE_CHECKED(vector(kRouterSelectionBias, b));
     if (!b.mixtral && source_.has(packed_name(kExpertsGateUp, b)))
       QUIRE_CHECKED(packed_experts(b));
     else
       for (const TensorRole role : {kExpertsGate, kExpertsUp, kExpertsDown}) QUIRE_CHECKED(single_experts(role, b));
     if (c_.shared_ffn == 0) return {};
     for (const TensorRole role : {kSharedGate, kSharedUp, kSharedDown}) QUIRE_CHECKED(matrix(role, b));
-    return float_matrix(kSharedRouter, b);
+    return c_.row->shared_router ? float_matrix(kSharedRouter, b) : Status();
   }
 
   // One tensor for each expert: stacked.
@@ -413,6 +418,11 @@ class Planner {
            "lm_head tensors are left out: the head is tied to the embedding");
     if (c_.mtp_layers == 0)
       note(source_.drop([](std::string_view n) { return n.starts_with("mtp."); }), "MTP tensors are left out");
+    if (c_.row->mtp_left_out)
+      note(source_.drop([prefix = fmt::format("model.layers.{}.", c_.layers)](std::string_view n) {
+        return n.starts_with(prefix);
+      }),
+           "MTP tensors are left out");
     note(source_.drop([](std::string_view n) { return n.ends_with(".k_scale") || n.ends_with(".v_scale"); }),
          "KV cache scales are left out");
     source_.drop([](std::string_view n) { return n.ends_with(".rotary_emb.inv_freq"); });

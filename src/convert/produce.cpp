@@ -169,9 +169,14 @@ const std::byte* payload_in_place(const OutTensor& t) {
   return as_it_is ? t.parts.front().data : nullptr;
 }
 
+// An order may leave rows out.
+int64_t rows_of_a_part(const OutTensor& t) {
+  return t.row_order.empty() ? t.parts.front().rows : std::ssize(t.row_order);
+}
+
 template <class MakeRow>
 Status Producer::all_rows(const OutTensor& t, std::set<std::string>& not_finite, MakeRow&& make_row) {
-  const int64_t rows = t.parts.front().rows;
+  const int64_t rows = rows_of_a_part(t);
   // What is wrong with each part, as one of its bad rows says.
   std::vector<std::atomic<Row>> wrong(t.parts.size());
   pool_.parallel_for(rows * static_cast<int64_t>(t.parts.size()), 16, [&](int64_t begin, int64_t end, int thread) {
@@ -196,7 +201,7 @@ Status Producer::make(const OutTensor& t, std::byte* to, std::set<std::string>& 
     return {};
   }
   const Matrix& first = t.parts.front();
-  const int64_t rows = first.rows, row_bytes = dtype_bytes(t.dtype, first.cols);
+  const int64_t rows = rows_of_a_part(t), row_bytes = dtype_bytes(t.dtype, first.cols);
   const bool nvfp4 = t.dtype == DType::kNVFP4 && first.coding == Coding::kNvfp4;
   const bool mxfp4 = t.dtype == DType::kMXFP4 && first.coding == Coding::kMxfp4;
   const bool fp8 = t.dtype == DType::kFP8;

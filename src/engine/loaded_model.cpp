@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "arch/tensors.h"
 #include "convert/open.h"
@@ -22,6 +23,27 @@ uint64_t add_samples(uint64_t h, const std::byte* data, size_t bytes) {
   return fnv1a(h, data + bytes - kPage, kPage);
 }
 
+// What of the metadata steers the computation of some models alone: of the others it adds nothing.
+uint64_t add_rarer(uint64_t h, const ModelConfig& c) {
+  const auto add = [&](auto x) { h = fnv1a(h, &x, sizeof x); };
+  const AttentionSpec& a = c.attention;
+  if (a.scale != 1.0f / std::sqrt(static_cast<float>(a.head_dim))) add(a.scale);
+  if (c.embedding_scale != 1) add(c.embedding_scale);
+  if (const int64_t windows = std::count(c.mixers.begin(), c.mixers.end(), Mixer::kWindowAttention); windows > 0) {
+    add(a.window);
+    add(a.local_rope.freq_base);
+    for (const Mixer m : c.mixers) add(m);
+  }
+  if (const ExpertChoice& e = c.ffn.choice; !e.plain()) {
+    add(e.scores);
+    add(e.normalised);
+    add(e.scale);
+    add(e.groups);
+    add(e.used_groups);
+  }
+  return h;
+}
+
 // The tensors' names, types and shapes and samples of their bytes, and what of the metadata steers the computation
 // beyond them.
 uint64_t identity_of(const gguf::File& file, const ModelConfig& c) {
@@ -33,6 +55,7 @@ uint64_t identity_of(const gguf::File& file, const ModelConfig& c) {
                           static_cast<int64_t>(rope.style), static_cast<int64_t>(rope.scaling)})
     h = fnv1a_number(h, n);
   for (const float x : {c.eps, rope.freq_base, rope.factor, rope.attn_factor}) h = fnv1a(h, &x, sizeof x);
+  h = add_rarer(h, c);
   for (const gguf::TensorInfo& t : file.tensors()) {
     h = fnv1a_number(fnv1a(h, t.name), static_cast<int64_t>(t.dtype));
     for (const int64_t d : t.dims) h = fnv1a_number(h, d);

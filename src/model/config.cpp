@@ -82,7 +82,7 @@ Status read_kv_heads(const Keys& k, ModelConfig& c) {
   }
   int64_t kv = 0;
   for (size_t i = 0; i < c.mixers.size(); ++i) {
-    if (c.mixers[i] != Mixer::kAttention) continue;
+    if (c.mixers[i] == Mixer::kDelta) continue;
     if (all[i] == 0) return file_error("{}: 0 KV heads in block {}, which is one of attention", k.full(kKey), i);
     if (kv != 0 && all[i] != kv) return file_error("{}: differs between blocks, which is not supported", k.full(kKey));
     kv = all[i];
@@ -94,9 +94,33 @@ Status read_kv_heads(const Keys& k, ModelConfig& c) {
   return {};
 }
 
+// Whether any block has a norm of queries or keys.
+bool has_qk_norms(const gguf::File& file, int64_t blocks) {
+  for (int64_t i = 0; i < blocks; ++i)
+    for (const TensorRole role : {TensorRole::kAttnQNorm, TensorRole::kAttnKNorm})
+      if (file.find_tensor(tensor_name(role, i)) != nullptr) return true;
+  return false;
+}
+
+Status read_score_scale(const Keys& k, const Architecture& row, ModelConfig& c) {
+  constexpr std::string_view kKey = "attention.scale";
+  AttentionSpec& a = c.attention;
+  const float own = 1.0f / std::sqrt(static_cast<float>(a.head_dim));
+  float said = 0.0f;
+  QUIRE_CHECKED(k.real(kKey, said));
+  a.scale = own;
+  if (said == 0 && row.hidden_scaled_layers > 0 && c.layers == row.hidden_scaled_layers)
+    a.scale = 1.0f / std::sqrt(static_cast<float>(c.d_model) / static_cast<float>(a.heads));
+  if (said == 0 || std::fabs(said - own) <= 1e-5f * own) return {};
+  if (!row.scaled_scores) return k.unsupported(kKey, fmt::format("another scale of attention than {} is", own));
+  if (!(said > 0) || !std::isfinite(said)) return file_error("{}: {} is not positive", k.full(kKey), said);
+  a.scale = said;
+  return {};
+}
+
 Status read_attention(const Keys& k, const Architecture& row, ModelConfig& c) {
   AttentionSpec& a = c.attention;
-  a.qk_norm = row.qk_norm;
+  a.qk_norm = row.qk_norm == Presence::kAlways || (row.qk_norm == Presence::kMaybe && has_qk_norms(k.file(), c.layers));
   a.gated_query = row.gated_query;
   int64_t heads = 0;
   QUIRE_CHECKED(k.uniform("attention.head_count", c, 1, kMaxHeads, heads));
@@ -110,9 +134,9 @@ Status read_attention(const Keys& k, const Architecture& row, ModelConfig& c) {
                       k.full("attention.value_length"), a.head_dim, value_dim);
   c.eps = 0.0f;
   QUIRE_CHECKED(k.positive("attention.layer_norm_rms_epsilon", c.eps));
-  QUIRE_CHECKED(k.number_or("attention.sliding_window", 0, 0, UINT32_MAX, a.sliding_window));
+  QUIRE_CHECKED(k.number_or("attention.sliding_window", 0, 0, UINT32_MAX, a.window));
   QUIRE_CHECKED(k.real("attn_logit_softcapping", a.soft_cap));
-  QUIRE_CHECKED(k.real("attention.scale", a.scale));
+  QUIRE_CHECKED(read_score_scale(k, row, c));
   QUIRE_TRY(a.causal, k.file().get_bool_or(k.full("attention.causal"), true));
   return {};
 }
@@ -131,37 +155,66 @@ Status read_rope(const Keys& k, const Architecture& row, ModelConfig& c) {
   using Scaling = RopeSpec::Scaling;
   if (type == "yarn") {
     r.scaling = Scaling::kYarn;
-  } else if (type == "linear" || type == "none") {
+  } else if (type == "linear" || type == "none" || type == "longrope") {  // longrope: divisors are tensors
     r.scaling = type == "linear" && r.factor != 1.0f ? Scaling::kLinear : Scaling::kNone;
   } else {
-    return file_error("{}: {} is not supported (none, linear and yarn are)", k.full("rope.scaling.type"),
+    return file_error("{}: {} is not supported (none, linear, yarn and longrope are)", k.full("rope.scaling.type"),
                       gguf::printable(type));
   }
-  return {};
+  // Beyond the context of the first training it has other frequencies: positions end there.
+  if (k.file().find_tensor(tensor_name(TensorRole::kRopeShort)) != nullptr)
+    c.context_length = std::min(c.context_length, r.original_context);
+  c.attention.local_rope = r;
+  if (row.local_rope_theta == 0) return {};
+  c.attention.local_rope.scaling = Scaling::kNone;
+  c.attention.local_rope.freq_base = static_cast<float>(row.local_rope_theta);
+  return k.positive("rope.freq_base_swa", c.attention.local_rope.freq_base);
 }
 
 // How experts are chosen and weighted.
-Status read_router(const Keys& k, FeedForwardSpec& f) {
-  using Router = FeedForwardSpec::Router;
-  QUIRE_TRY(const bool normalised, k.file().get_bool_or(k.full("expert_weights_norm"), true));
+Status read_router(const Keys& k, const Architecture& row, FeedForwardSpec& f) {
+  ExpertChoice& r = f.choice;
+  QUIRE_TRY(r.normalised, k.file().get_bool_or(k.full("expert_weights_norm"), true));
   int64_t gating = 0;  // 0: not said; 1: softmax; 2: sigmoid
   QUIRE_CHECKED(k.number_or("expert_gating_func", 0, 0, 2, gating));
-  f.router = gating == 2 ? Router::kSigmoid : normalised ? Router::kSoftmaxNormalised : Router::kSoftmax;
-  return k.real("expert_weights_scale", f.routed_scale);
+  if (gating == 2) r.scores = ExpertChoice::Scores::kSigmoid;
+  QUIRE_CHECKED(k.real("expert_weights_scale", r.scale));
+  if (r.scale == 0) r.scale = 1;  // writers put 0 for none
+  if (!row.any_router) {
+    if (gating == 2) return k.unsupported("expert_gating_func", "a sigmoid router is");
+    if (!r.normalised) return k.unsupported("expert_weights_norm", "experts' weights that do not add up to 1 are");
+    return r.scale == 1 ? Status() : k.unsupported("expert_weights_scale", "a scale of the experts is");
+  }
+  if (!(r.scale > 0) || !std::isfinite(r.scale))
+    return file_error("{}: {} is not positive", k.full("expert_weights_scale"), r.scale);
+  QUIRE_CHECKED(k.number32_or("expert_group_count", 1, 1, f.experts, r.groups));
+  QUIRE_CHECKED(k.number32_or("expert_group_used_count", r.groups, 1, r.groups, r.used_groups));
+  if (f.experts % r.groups != 0 || f.experts / r.groups * r.used_groups < f.top_k)
+    return file_error("{}: {} experts in {} groups, of which {} may be used by a token of {} experts, do not go up",
+                      k.full("expert_group_count"), f.experts, r.groups, r.used_groups, f.top_k);
+  return {};
 }
 
-Status read_activation(const Keys& k, FeedForwardSpec& f) {
-  QUIRE_TRY(const std::string_view name, k.file().get_string_or(k.full("hidden_activation"), "silu"));
-  if (name.starts_with("gelu"))
-    f.activation = FeedForwardSpec::Activation::kGeGlu;
-  else if (name != "silu")
-    return file_error("{}: {} is not supported (silu is)", k.full("hidden_activation"), gguf::printable(name));
-  return {};
+Status read_activation(const Keys& k, const Architecture& row, FeedForwardSpec& f) {
+  const std::string_view own = row.gelu ? "gelu_pytorch_tanh" : "silu";
+  QUIRE_TRY(const std::string_view name, k.file().get_string_or(k.full("hidden_activation"), own));
+  f.activation = row.gelu ? GateActivation::kGeluTanh : GateActivation::kSilu;
+  if (name == own) return {};
+  if (name.starts_with("gelu")) return k.unsupported("hidden_activation", "another activation than silu is");
+  return file_error("{}: {} is not supported ({} is)", k.full("hidden_activation"), gguf::printable(name), own);
+}
+
+// How wide it is: a key says so, or how many experts' width it has.
+Status read_shared_expert(const Keys& k, const Architecture& row, FeedForwardSpec& f) {
+  int64_t count = 0;
+  if (row.any_router) QUIRE_CHECKED(k.number_or("expert_shared_count", 0, 0, kMaxExperts, count));
+  const int64_t width = count > 0 ? count * f.d_ff_expert : f.d_ff;
+  return k.number_or("expert_shared_feed_forward_length", width, 1, kMaxWidth, f.d_ff_shared);
 }
 
 Status read_feed_forward(const Keys& k, const Architecture& row, ModelConfig& c) {
   FeedForwardSpec& f = c.ffn;
-  QUIRE_CHECKED(read_activation(k, f));
+  QUIRE_CHECKED(read_activation(k, row, f));
   QUIRE_CHECKED(k.number32_or("expert_count", 0, 0, kMaxExperts, f.experts));
   if (row.experts == Presence::kAlways && f.experts == 0)
     return file_error("{}: a model of experts has none", k.full("expert_count"));
@@ -173,12 +226,16 @@ Status read_feed_forward(const Keys& k, const Architecture& row, ModelConfig& c)
   const int64_t default_width = row.experts_as_wide ? f.d_ff : f.d_ff / f.top_k;
   QUIRE_CHECKED(k.number_or("expert_feed_forward_length", default_width, 1, kMaxWidth, f.d_ff_expert));
   if (f.d_ff_expert < 1) return file_error("{}: missing", k.full("expert_feed_forward_length"));
-  if (row.shared_expert)
-    QUIRE_CHECKED(k.number_or("expert_shared_feed_forward_length", f.d_ff, 1, kMaxWidth, f.d_ff_shared));
-  return read_router(k, f);
+  if (row.shared_expert) QUIRE_CHECKED(read_shared_expert(k, row, f));
+  if (row.any_router) {
+    QUIRE_CHECKED(k.number32_or("leading_dense_block_count", 0, 0, c.layers - 1, f.dense_layers));
+    if (f.dense_layers > 0 && f.d_ff == 0) return file_error("{}: missing", k.full("feed_forward_length"));
+  }
+  return read_router(k, row, f);
 }
 
-Status read_delta(const Keys& k, DeltaSpec& d) {
+Status read_delta(const Keys& k, const Architecture& row, DeltaSpec& d) {
+  d.grouped = row.grouped_value_heads;
   int64_t inner = 0;
   QUIRE_CHECKED(k.number32("ssm.conv_kernel", 2, 64, d.conv_kernel));
   QUIRE_CHECKED(k.number32("ssm.state_size", 1, kMaxHeadDim, d.key_dim));
@@ -192,10 +249,27 @@ Status read_delta(const Keys& k, DeltaSpec& d) {
   return {};
 }
 
+// Which layers attend to a window: a list says so, or every layer but each interval-th.
+Status read_windows(const Keys& k, const Architecture& row, ModelConfig& c) {
+  constexpr std::string_view kKey = "attention.sliding_window_pattern";
+  std::vector<bool> list;
+  int64_t interval = row.window_interval;
+  if (const gguf::Value* const v = k.file().find(k.full(kKey)); v != nullptr && v->is_array) {
+    QUIRE_TRY(list, k.file().get_bool_per_layer(k.full(kKey), c.layers + c.mtp_layers));
+  } else {
+    QUIRE_CHECKED(k.number_or(kKey, row.window_interval, 1, kMaxBlocks, interval));
+  }
+  for (int32_t i = 0; i < c.layers; ++i)
+    if (list.empty() ? (i + 1) % interval != 0 : list[static_cast<size_t>(i)])
+      c.mixers[static_cast<size_t>(i)] = Mixer::kWindowAttention;
+  return {};
+}
+
 // Which layers are gated delta nets: every layer but each interval-th, or as a list says.
 Status read_mixers(const Keys& k, const Architecture& row, ModelConfig& c) {
   constexpr std::string_view kList = "attention.recurrent_layers";
   c.mixers.assign(static_cast<size_t>(c.layers), Mixer::kAttention);
+  if (row.window_interval > 0 && k.has("attention.sliding_window")) return read_windows(k, row, c);
   if (!row.delta_net) return {};
   std::vector<int32_t> list;
   int64_t interval = 0;
@@ -211,25 +285,15 @@ Status read_mixers(const Keys& k, const Architecture& row, ModelConfig& c) {
 }
 
 // What the fields that are there for other models must be.
-Status check_supported(const Keys& k, const ModelConfig& c) {
+Status check_supported(const Keys& k, const Architecture& row, const ModelConfig& c) {
   const AttentionSpec& a = c.attention;
   // A window that no position of the context looks beyond is none.
-  if (a.sliding_window != 0 && a.sliding_window < c.context_length)
+  if (row.window_interval == 0 && a.window != 0 && a.window < c.context_length)
     return k.unsupported("attention.sliding_window", "sliding windows are");
   if (a.soft_cap != 0) return k.unsupported("attn_logit_softcapping", "soft caps of attention are");
-  if (const float own = 1.0f / std::sqrt(static_cast<float>(a.head_dim));
-      a.scale != 0 && std::fabs(a.scale - own) > 1e-5f * own)
-    return k.unsupported("attention.scale", fmt::format("another scale of attention than {} is", own));
   if (!a.causal) return k.unsupported("attention.causal", "attention to later positions is");
-  if (c.ffn.activation != FeedForwardSpec::Activation::kSwiGlu)
-    return k.unsupported("hidden_activation", "another activation than silu is");
-  if (c.ffn.router == FeedForwardSpec::Router::kSigmoid)
-    return k.unsupported("expert_gating_func", "a sigmoid router is");
-  if (c.ffn.router != FeedForwardSpec::Router::kSoftmaxNormalised)
-    return k.unsupported("expert_weights_norm", "experts' weights that do not add up to 1 are");
-  if (c.ffn.routed_scale != 1 && c.ffn.routed_scale != 0)  // writers put 0 for none
-    return k.unsupported("expert_weights_scale", "a scale of the experts is");
-  if (c.embedding_scale != 1) return k.unsupported("embedding_scale", "a scale of embeddings is");
+  if (!row.scaled_embedding && c.embedding_scale != 1)
+    return k.unsupported("embedding_scale", "a scale of embeddings is");
   if (c.residual_scale != 1) return k.unsupported("residual_scale", "a scale of the residual stream is");
   if (c.logit_scale != 1) return k.unsupported("logit_scale", "a scale of logits is");
   if (c.logit_soft_cap != 0) return k.unsupported("final_logit_softcapping", "a soft cap of logits is");
@@ -239,7 +303,7 @@ Status check_supported(const Keys& k, const ModelConfig& c) {
 }  // namespace
 
 int32_t ModelConfig::attention_layers() const {
-  return static_cast<int32_t>(std::count(mixers.begin(), mixers.end(), Mixer::kAttention));
+  return static_cast<int32_t>(std::ssize(mixers) - std::count(mixers.begin(), mixers.end(), Mixer::kDelta));
 }
 
 ModelSizes ModelConfig::sizes() const {
@@ -277,7 +341,8 @@ Result<ModelConfig> read_config(const gguf::File& file) {
   const Keys k(file, c.architecture);
   int64_t blocks = 0;
   QUIRE_CHECKED(k.number("block_count", 1, kMaxBlocks, blocks));
-  if (row->mtp) QUIRE_CHECKED(k.number32_or("nextn_predict_layers", 0, 0, blocks - 1, c.mtp_layers));
+  if (row->mtp || row->mtp_left_out)
+    QUIRE_CHECKED(k.number32_or("nextn_predict_layers", 0, 0, blocks - 1, c.mtp_layers));
   c.layers = static_cast<int32_t>(blocks) - c.mtp_layers;
   QUIRE_CHECKED(k.number("embedding_length", 1, kMaxWidth, c.d_model));
   QUIRE_CHECKED(k.number("context_length", 1, INT32_MAX, c.context_length));
@@ -285,12 +350,14 @@ Result<ModelConfig> read_config(const gguf::File& file) {
   QUIRE_CHECKED(read_attention(k, *row, c));
   QUIRE_CHECKED(read_rope(k, *row, c));
   QUIRE_CHECKED(read_feed_forward(k, *row, c));
-  if (row->delta_net) QUIRE_CHECKED(read_delta(k, c.delta));
+  if (row->delta_net) QUIRE_CHECKED(read_delta(k, *row, c.delta));
+  c.norms_after = row->norms_after;
+  if (row->scaled_embedding) c.embedding_scale = std::sqrt(static_cast<float>(c.d_model));
   QUIRE_CHECKED(k.real("embedding_scale", c.embedding_scale));
   QUIRE_CHECKED(k.real("residual_scale", c.residual_scale));
   QUIRE_CHECKED(k.real("logit_scale", c.logit_scale));
   QUIRE_CHECKED(k.real("final_logit_softcapping", c.logit_soft_cap));
-  QUIRE_CHECKED(check_supported(k, c));
+  QUIRE_CHECKED(check_supported(k, *row, c));
   const std::string embedding_name = tensor_name(TensorRole::kTokenEmbedding);
   const gguf::TensorInfo* embedding = file.find_tensor(embedding_name);
   if (embedding == nullptr) return file_error("tensor {} is missing", embedding_name);

@@ -12,6 +12,8 @@
 #include "core/result.h"
 #include "gguf/reader.h"
 #include "ops/attention/attention.h"
+#include "ops/mlp/mlp.h"
+#include "ops/moe/moe.h"
 
 namespace quire {
 
@@ -29,12 +31,14 @@ struct AttentionSpec {
   int32_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qk_norm = false;
   bool gated_query = false;  // the query projection holds a gate for each head
+  float scale = 0.0f;        // of scores: 1 / sqrt(head_dim), or what the file says
   RopeSpec rope;
+  // Of layers that attend to a window (Mixer::kWindowAttention).
+  int64_t window = 0;  // positions, a token's own among them; 0: the model has no such layers
+  RopeSpec local_rope;
 
   // Only these values are computed today.
-  int64_t sliding_window = 0;  // positions that a token attends to; 0: all before it
-  float soft_cap = 0.0f;       // scores are cap * tanh(score / cap); 0: as they are
-  float scale = 0.0f;          // of scores; 0: 1 / sqrt(head_dim)
+  float soft_cap = 0.0f;  // scores are cap * tanh(score / cap); 0: as they are
   bool causal = true;
 };
 
@@ -43,29 +47,25 @@ struct DeltaSpec {
   int32_t conv_kernel = 0;  // Kc
   int32_t key_heads = 0, value_heads = 0;
   int32_t key_dim = 0, value_dim = 0;
+  bool grouped = false;  // value heads of a key head follow each other; otherwise they go round the key heads
   int64_t conv_channels() const { return 2 * int64_t{key_heads} * key_dim + int64_t{value_heads} * value_dim; }
 };
 
 struct FeedForwardSpec {
-  int64_t d_ff = 0;     // dense
-  int32_t experts = 0;  // 0: dense
+  int64_t d_ff = 0;          // dense
+  int32_t experts = 0;       // 0: all layers are dense
+  int32_t dense_layers = 0;  // the first so many are dense, though the others have experts
   int32_t top_k = 0;
   int64_t d_ff_expert = 0;
   int64_t d_ff_shared = 0;  // 0: no shared expert
+  GateActivation activation = GateActivation::kSilu;
+  ExpertChoice choice;  // without its tensors
 
-  // Only these values are computed today.
-  enum class Activation { kSwiGlu, kGeGlu } activation = Activation::kSwiGlu;
-  enum class Router {
-    kSoftmaxNormalised,  // softmax over all experts; the weights of the chosen ones are made to add up to 1
-    kSoftmax,            // the same, not made to add up
-    kSigmoid,
-  } router = Router::kSoftmaxNormalised;
-  float routed_scale = 1.0f;  // of the experts' sum
+  bool dense(int64_t block) const { return experts == 0 || block < dense_layers; }
 };
 
-// What a layer mixes positions with. A second kind of attention in one model (sliding windows in some layers) is
-// another kind, with a spec of its own.
-enum class Mixer : uint8_t { kAttention, kDelta };
+// What a layer mixes positions with. Both kinds of attention have the same shapes, and so one kind of cache.
+enum class Mixer : uint8_t { kAttention, kWindowAttention, kDelta };
 
 struct ModelConfig {
   std::string architecture;  // "qwen35moe"
@@ -79,15 +79,16 @@ struct ModelConfig {
   AttentionSpec attention;
   DeltaSpec delta;
   FeedForwardSpec ffn;
-  std::vector<Mixer> mixers;  // [layers]
+  std::vector<Mixer> mixers;     // [layers]
+  bool norms_after = false;      // what mixer and feed-forward add to the residual stream is normalised
+  float embedding_scale = 1.0f;  // of embeddings
 
   // Only these values are computed today.
-  float embedding_scale = 1.0f;  // of embeddings
-  float residual_scale = 1.0f;   // of what a sub-block adds to the residual stream
-  float logit_scale = 1.0f;      // what logits are divided by
-  float logit_soft_cap = 0.0f;   // logits are cap * tanh(logit / cap); 0: as they are
+  float residual_scale = 1.0f;  // of what a sub-block adds to the residual stream
+  float logit_scale = 1.0f;     // what logits are divided by
+  float logit_soft_cap = 0.0f;  // logits are cap * tanh(logit / cap); 0: as they are
 
-  int32_t attention_layers() const;
+  int32_t attention_layers() const;  // of both kinds
   int32_t delta_layers() const { return static_cast<int32_t>(mixers.size()) - attention_layers(); }
   bool has_state() const { return delta_layers() > 0; }  // sequences have a recurrent state beside their KV blocks
   ModelSizes sizes() const;                              // what shapes of its tensors are made of

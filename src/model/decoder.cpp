@@ -50,6 +50,14 @@ struct Decoder::Activations {
   Tensor g, beta;     // [T, Hv] f32
   Tensor o;           // [T, Hv, Dv] before the gated norm
   Tensor delta_mix;   // [T, Hv Dv], columns of mix
+  // Where what a part adds is normalised first: before and after that.
+  Tensor part, normed;  // [T, D] f32
+};
+
+// Where a part's last projection goes: it is added to the residual stream, or written to where it is normalised.
+struct Decoder::Target {
+  Tensor x;
+  bool add = true;
 };
 
 Decoder::Decoder(std::shared_ptr<const ModelConfig> config, DecoderWeights weights)
@@ -64,6 +72,7 @@ template <class Weights, class Visitor>
 void visit_all(Weights& w, Visitor& v) {
   v.table(w.embedding);
   v.vector(w.rope.inv_freq);
+  v.vector(w.local_rope.inv_freq);
   for (auto& layer : w.layers) visit(layer, v);
   v.vector(w.output_norm);
   v.matrix(w.head);
@@ -131,6 +140,7 @@ Decoder::Activations Decoder::lay_out(Workspace::Scope& scope, DType activation,
     s.q = mem.act(at.heads, at.head_dim);
     if (at.gated_query) s.gate = mem.act(at.heads, at.head_dim);
   }
+  if (config_->norms_after) s.part = mem.f32(config_->d_model), s.normed = mem.f32(config_->d_model);
   if (recurrent) {
     s.delta_mix = s.mix.cols(0, inner);
     s.qkv = mem.act(n.conv_channels());
@@ -178,25 +188,38 @@ void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheVi
   int attention_layers = w_.first_kv_layer, delta_layers = 0;  // so far: caches are counted by kind
   for (int i = 0; i < std::ssize(w_.layers); ++i) {
     const LayerWeights& l = w_.layers[static_cast<size_t>(i)];
+    const Target to = config_->norms_after ? Target{s.part, false} : Target{s.x, true};
     add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.mixer_norm, .eps = config_->eps, .h = s.h});
     pass.probe("attn_norm", i, s.h);
     if (const auto* delta = std::get_if<DeltaWeights>(&l.mixer))
-      delta_net(pass, i, *delta, cache.state(delta_layers++), s);
+      delta_net(pass, i, *delta, cache.state(delta_layers++), to, s);
     else
-      attention(pass, i, std::get<AttentionWeights>(l.mixer), cache.kv(attention_layers++), s);
+      attention(pass, i, std::get<AttentionWeights>(l.mixer), cache.kv(attention_layers++), to, s);
     if (pass.ends_at(i)) return;
+    add_normed(pass, l.mixer_out_norm, to, s);
     pass.probe("attn_out", i, s.x);
     add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.ffn_norm, .eps = config_->eps, .h = s.h});
     pass.probe("ffn_norm", i, s.h);
-    feed_forward(pass, l.ffn, s);
+    feed_forward(pass, l.ffn, to, s);
+    add_normed(pass, l.ffn_out_norm, to, s);
     pass.probe("layer_out", i, s.x);
   }
   head(pass, s.x, out);
 }
 
-// The attention part of block `layer`, added to the residual stream.
-void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv,
+// What a part left in s.part, normalised and added to the residual stream.
+void Decoder::add_normed(const Pass& pass, const Tensor& norm, const Target& to, const Activations& s) const {
+  if (to.add) return;
+  add_rms_norm(pass.ctx, {.x = s.part, .add = {}, .weight = norm, .eps = config_->eps, .h = s.normed});
+  const int64_t rows = s.x.dim(0), d = s.x.dim(1);
+  reduce_partials(pass.ctx, {.partials = make_tensor(s.normed.as<float>(), {1, rows, d}), .x = s.x});
+}
+
+// The attention part of block `layer`.
+void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Target& to,
                         const Activations& s) const {
+  const AttentionSpec& spec = config_->attention;
+  const bool windowed = config_->mixers[static_cast<size_t>(layer)] == Mixer::kWindowAttention;
   linear(pass.ctx, {.x = s.h,
                     .parts = {{.w = w.q, .bias = w.q_bias, .y = s.q_proj},
                               {.w = w.k, .bias = w.k_bias, .y = s.k_proj},
@@ -208,7 +231,7 @@ void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, 
                                .q_norm = w.q_norm,
                                .k_norm = w.k_norm,
                                .eps = config_->eps,
-                               .rope = w_.rope,
+                               .rope = windowed ? w_.local_rope : w_.rope,
                                .segments = pass.step.segments,
                                .q = s.q,
                                .gate = s.gate,
@@ -218,16 +241,18 @@ void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, 
                              .gate = s.gate,
                              .kv = kv,
                              .segments = pass.step.segments,
-                             .scale = 1.0f / std::sqrt(static_cast<float>(config_->attention.head_dim)),
-                             .out = s.attention_mix});
+                             .scale = spec.scale,
+                             .out = s.attention_mix,
+                             .window = windowed ? spec.window : 0,
+                             .sinks = {}});
   pass.probe("attn_mix", layer, s.attention_mix);
   linear(pass.ctx, {.x = s.attention_mix,
-                    .parts = {{.w = w.out, .bias = w.out_bias, .y = s.x, .add_to_y = true}},
+                    .parts = {{.w = w.out, .bias = w.out_bias, .y = to.x, .add_to_y = to.add}},
                     .latency_rows = pass.latency_rows()});
 }
 
-// The delta-net part of block `layer`, added to the residual stream.
-void Decoder::delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state,
+// The delta-net part of block `layer`.
+void Decoder::delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state, const Target& to,
                         const Activations& s) const {
   const OpContext& ctx = pass.ctx;
   linear(ctx,
@@ -243,7 +268,7 @@ void Decoder::delta_net(const Pass& pass, int layer, const DeltaWeights& w, cons
                         .dt_bias = w.dt_bias,
                         .norm_weight = w.norm,
                         .eps = config_->eps,
-                        .heads = HeadMap::kTiled,
+                        .heads = config_->delta.grouped ? HeadMap::kGrouped : HeadMap::kTiled,
                         .cache = state,
                         .segments = pass.step.segments,
                         .q = s.dq,
@@ -255,12 +280,14 @@ void Decoder::delta_net(const Pass& pass, int layer, const DeltaWeights& w, cons
                         .y = s.delta_mix});
   pass.probe("delta_out", layer, s.o);
   pass.probe("attn_mix", layer, s.delta_mix);
-  linear(ctx,
-         {.x = s.delta_mix, .parts = {{.w = w.out, .y = s.x, .add_to_y = true}}, .latency_rows = pass.latency_rows()});
+  linear(
+      ctx,
+      {.x = s.delta_mix, .parts = {{.w = w.out, .y = to.x, .add_to_y = to.add}}, .latency_rows = pass.latency_rows()});
 }
 
-// The feed-forward part of a block, added to the residual stream.
-void Decoder::feed_forward(const Pass& pass, const FeedForwardWeights& f, const Activations& s) const {
+// The feed-forward part of a block.
+void Decoder::feed_forward(const Pass& pass, const FeedForwardWeights& f, const Target& to,
+                           const Activations& s) const {
   if (const auto* dense = std::get_if<DenseWeights>(&f)) {
     swiglu_mlp(pass.ctx, {.h = s.h,
                           .gate = dense->gate,
@@ -269,22 +296,28 @@ void Decoder::feed_forward(const Pass& pass, const FeedForwardWeights& f, const 
                           .gate_bias = dense->gate_bias,
                           .up_bias = dense->up_bias,
                           .down_bias = dense->down_bias,
-                          .x = s.x,
+                          .x = to.x,
+                          .add_to_x = to.add,
+                          .activation = config_->ffn.activation,
                           .latency_rows = pass.latency_rows()});
     return;
   }
   const auto& experts = std::get<ExpertWeights>(f);
+  ExpertChoice choice = config_->ffn.choice;
+  choice.selection_bias = experts.selection_bias;
   moe(pass.ctx, {.h = s.h,
                  .router = experts.router,
                  .gate = experts.gate,
                  .up = experts.up,
                  .down = experts.down,
                  .top_k = config_->ffn.top_k,
+                 .choice = choice,
                  .shared_gate = experts.shared_gate,
                  .shared_up = experts.shared_up,
                  .shared_down = experts.shared_down,
                  .shared_router = experts.shared_router,
-                 .x = s.x,
+                 .x = to.x,
+                 .add_to_x = to.add,
                  .chosen = {},
                  .latency_rows = pass.latency_rows()});
 }

@@ -66,10 +66,10 @@ struct MtpInput {
 // Everything that a pass reads of a model, as views.
 struct DecoderWeights {
   MtpInput input;
-  Weight embedding, head;  // the same where they are tied
+  Weight embedding, head;  // the same where they are tied, but that the embedding may have a factor
   Tensor output_norm, output_bias;
-  Tensor head_tokens;  // [rows of head] i32, ascending: the tokens that its rows stand for; empty: their own numbers
-  Rope rope;
+  Tensor head_tokens;     // [rows of head] i32, ascending: the tokens that its rows stand for; empty: their own numbers
+  Rope rope, local_rope;  // the second one of layers that attend to a window
   std::vector<LayerWeights> layers;
   int32_t first_kv_layer = 0;  // of the caches' layers of attention
 };
@@ -99,13 +99,16 @@ class Decoder {
  private:
   struct Pass;
   struct Activations;
+  struct Target;
 
   void input(const Pass& pass, const Tensor& x) const;
   Activations lay_out(Workspace::Scope& scope, DType activation, int64_t rows) const;
-  void attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Activations& s) const;
-  void delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state,
+  void attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Target& to,
                  const Activations& s) const;
-  void feed_forward(const Pass& pass, const FeedForwardWeights& f, const Activations& s) const;
+  void delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state, const Target& to,
+                 const Activations& s) const;
+  void feed_forward(const Pass& pass, const FeedForwardWeights& f, const Target& to, const Activations& s) const;
+  void add_normed(const Pass& pass, const Tensor& norm, const Target& to, const Activations& s) const;
   void head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const;
   void logits(const Pass& pass, const Tensor& x, const Tensor& rows, int64_t latency_rows, const Tensor& out) const;
   void scored_logits(const Pass& pass, const Tensor& x, const ScoredLogits& each) const;

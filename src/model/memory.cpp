@@ -9,6 +9,7 @@ int64_t activation_row_bytes(const ModelConfig& c) {
   const int64_t q = int64_t{a.heads} * a.head_dim, kv = int64_t{a.kv_heads} * a.head_dim;
   int64_t elems = c.d_model + 2 * q + 2 * kv;  // h, projected and rotated q, k, v
   int64_t mix = q, floats = c.d_model;
+  if (c.norms_after) floats += 2 * c.d_model;
   if (a.gated_query) elems += 2 * q;  // the gate, projected and split off
   if (c.has_state()) {
     const int64_t inner = int64_t{c.delta.value_heads} * c.delta.value_dim;
@@ -17,7 +18,8 @@ int64_t activation_row_bytes(const ModelConfig& c) {
     floats += 4 * c.delta.value_heads;
   }
   const FeedForwardSpec& f = c.ffn;
-  const int64_t ffn = f.experts > 0 ? int64_t{f.top_k} * f.d_ff_expert + f.d_ff_shared : f.d_ff;
+  const int64_t experts = f.experts > 0 ? int64_t{f.top_k} * f.d_ff_expert + f.d_ff_shared : 0;
+  const int64_t ffn = f.dense(0) ? std::max(f.d_ff, experts) : experts;
   return 2 * (elems + mix + 2 * ffn) + 4 * floats;
 }
 

@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -15,13 +16,19 @@ const Architecture& row_of(const ModelConfig& c) {
   return *row;
 }
 
-// Divisors of the rotary frequencies (Llama 3); none: empty.
+// Divisors of the rotary frequencies (Llama 3), or those of the context of the first training (Phi-3); none: empty.
 Result<std::span<const float>> rope_divisors(WeightLoader& w) {
-  QUIRE_TRY(const Tensor t, w.optional_vector(TensorRole::kRopeFreqs));
+  TensorRole role = TensorRole::kRopeFreqs;
+  QUIRE_TRY(Tensor t, w.optional_vector(role));
+  if (t.empty()) {
+    role = TensorRole::kRopeShort;
+    QUIRE_TRY(t, w.optional_vector(role));
+    QUIRE_CHECKED(w.optional_vector(TensorRole::kRopeLong));  // of positions that read_config leaves out
+  }
   if (t.empty()) return std::span<const float>{};
   const std::span<const float> divisors(t.as<float>(), static_cast<size_t>(t.dim(0)));
   for (const float f : divisors)
-    if (!(f > 0.0f)) return file_error("tensor {}: divisor {} is not positive", tensor_name(TensorRole::kRopeFreqs), f);
+    if (!(f > 0.0f)) return file_error("tensor {}: divisor {} is not positive", tensor_name(role), f);
   return divisors;
 }
 
@@ -73,11 +80,20 @@ Status Model::load_weights(ModelConfig config) {
   QUIRE_TRY(all.output_norm, w.vector(TensorRole::kOutputNorm));
   QUIRE_TRY(all.head, w.optional_matrix(TensorRole::kOutput));
   if (all.head.empty()) all.head = all.embedding;  // tied
+  if (config.embedding_scale != 1) {
+    embedding_scale_ = config.embedding_scale * all.embedding.scale_of(0);
+    all.embedding.scale = &embedding_scale_;
+  }
   QUIRE_TRY(all.output_bias, w.optional_vector(TensorRole::kOutputBias));
   QUIRE_TRY(const std::span<const float> divisors, rope_divisors(w));
   const RopeSpec& rope = config.attention.rope;
   rope_table_ = make_rope_table(rope, divisors);
   all.rope = {rope.style, rope.n_rot, rope_table_.tensor(), rope_table_.magnitude};
+  if (std::find(config.mixers.begin(), config.mixers.end(), Mixer::kWindowAttention) != config.mixers.end()) {
+    const RopeSpec& local = config.attention.local_rope;
+    local_rope_table_ = make_rope_table(local, {});
+    all.local_rope = {local.style, local.n_rot, local_rope_table_.tensor(), local_rope_table_.magnitude};
+  }
   for (int32_t i = 0; i < config.layers; ++i) {
     QUIRE_TRY(LayerWeights l, load_layer(w, row, config, i, config.mixers[static_cast<size_t>(i)]));
     all.layers.push_back(std::move(l));

@@ -56,7 +56,8 @@ class Model {
 
   const gguf::File& file_;
   WeightLoader::Arena arena_;
-  RopeTable rope_table_;
+  RopeTable rope_table_, local_rope_table_;
+  float embedding_scale_ = 1.0f;    // the embedding's factor points here where the file has one
   std::optional<Decoder> decoder_;  // set once loaded
   std::vector<std::string_view> unread_;
 };

@@ -63,6 +63,18 @@ Result<Weight> WeightLoader::optional_matrix(TensorRole role, int64_t block) {
   return matrix(role, block);
 }
 
+Result<Weight> WeightLoader::matrix_rows(TensorRole role, int64_t block, std::span<const int64_t> order) {
+  QUIRE_TRY(Weight w, matrix(role, block));
+  const auto row_bytes = static_cast<size_t>(w.row_bytes());
+  std::vector<std::byte>& rows = arena_.matrices.emplace_back(order.size() * row_bytes);
+  arena_.bytes += std::ssize(rows);
+  for (size_t i = 0; i < order.size(); ++i)
+    std::memcpy(rows.data() + i * row_bytes, w.data + static_cast<size_t>(order[i]) * row_bytes, row_bytes);
+  w.data = rows.data();
+  w.rows = std::ssize(order);
+  return w;
+}
+
 Result<Tensor> WeightLoader::floats(const std::string& name, std::initializer_list<int64_t> dims) {
   QUIRE_TRY(const gguf::TensorInfo* t, file_.get_tensor(name));
   used_.insert(name);
@@ -122,10 +134,10 @@ std::vector<std::string_view> WeightLoader::unread() const {
 
 using enum TensorRole;
 
-Result<AttentionWeights> load_attention(WeightLoader& w, const ModelConfig& c, int64_t block) {
+Result<AttentionWeights> load_attention(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block) {
   AttentionWeights a;
-  QUIRE_TRY(const Weight fused, w.optional_matrix(kAttnQkv, block));
-  if (!fused.empty()) {
+  if (w.has(kAttnQkv, block) || (row.fused_qkv && !w.has(kAttnQ, block))) {
+    QUIRE_TRY(const Weight fused, w.matrix(kAttnQkv, block));
     const ModelSizes sizes = c.sizes();
     const int64_t q_rows = size_of(Extent::kQueryRows, sizes), kv_rows = size_of(Extent::kKvHeads, sizes);
     a.q = fused.row_slice(0, q_rows);
@@ -154,12 +166,34 @@ Result<AttentionWeights> load_attention(WeightLoader& w, const ModelConfig& c, i
   return a;
 }
 
-Result<DeltaWeights> load_delta(WeightLoader& w, int64_t block) {
+namespace {
+
+// beta and alpha in one: of each key head its value heads' rows of beta, then those of alpha.
+Status load_packed_gates(WeightLoader& w, const DeltaSpec& d, int64_t block, DeltaWeights& g) {
+  const int64_t each = d.value_heads / d.key_heads;
+  std::vector<int64_t> beta, alpha;
+  for (int64_t head = 0; head < d.key_heads; ++head)
+    for (int64_t r = 0; r < each; ++r) {
+      beta.push_back(2 * head * each + r);
+      alpha.push_back((2 * head + 1) * each + r);
+    }
+  QUIRE_TRY(g.beta, w.matrix_rows(kDeltaBetaAlpha, block, beta));
+  QUIRE_TRY(g.alpha, w.matrix_rows(kDeltaBetaAlpha, block, alpha));
+  return {};
+}
+
+}  // namespace
+
+Result<DeltaWeights> load_delta(WeightLoader& w, const ModelConfig& c, int64_t block) {
   DeltaWeights g;
   QUIRE_TRY(g.qkv, w.matrix(kDeltaQkv, block));
   QUIRE_TRY(g.z, w.matrix(kDeltaZ, block));
-  QUIRE_TRY(g.alpha, w.matrix(kDeltaAlpha, block));
-  QUIRE_TRY(g.beta, w.matrix(kDeltaBeta, block));
+  if (c.delta.grouped) {
+    QUIRE_CHECKED(load_packed_gates(w, c.delta, block, g));
+  } else {
+    QUIRE_TRY(g.alpha, w.matrix(kDeltaAlpha, block));
+    QUIRE_TRY(g.beta, w.matrix(kDeltaBeta, block));
+  }
   QUIRE_TRY(g.out, w.matrix(kDeltaOut, block));
   QUIRE_TRY(g.conv, w.vector(kDeltaConv, block));
   QUIRE_TRY(g.a, w.vector(kDeltaA, block));
@@ -170,10 +204,16 @@ Result<DeltaWeights> load_delta(WeightLoader& w, int64_t block) {
 
 namespace {
 
-Result<DenseWeights> load_dense(WeightLoader& w, int64_t block) {
+Result<DenseWeights> load_dense(WeightLoader& w, const Architecture& row, const FeedForwardSpec& spec, int64_t block) {
   DenseWeights f;
-  QUIRE_TRY(f.gate, w.matrix(kFfnGate, block));
-  QUIRE_TRY(f.up, w.matrix(kFfnUp, block));
+  if (row.fused_gate_up && !w.has(kFfnGate, block)) {
+    QUIRE_TRY(const Weight fused, w.matrix(kFfnGateUp, block));
+    f.gate = fused.row_slice(0, spec.d_ff);
+    f.up = fused.row_slice(spec.d_ff, spec.d_ff);
+  } else {
+    QUIRE_TRY(f.gate, w.matrix(kFfnGate, block));
+    QUIRE_TRY(f.up, w.matrix(kFfnUp, block));
+  }
   QUIRE_TRY(f.down, w.matrix(kFfnDown, block));
   QUIRE_TRY(f.gate_bias, w.optional_vector(kFfnGateBias, block));
   QUIRE_TRY(f.up_bias, w.optional_vector(kFfnUpBias, block));
@@ -181,9 +221,13 @@ Result<DenseWeights> load_dense(WeightLoader& w, int64_t block) {
   return f;
 }
 
-Result<ExpertWeights> load_experts(WeightLoader& w, const FeedForwardSpec& spec, int64_t block) {
+Result<ExpertWeights> load_experts(WeightLoader& w, const Architecture& row, const FeedForwardSpec& spec,
+                                   int64_t block) {
   ExpertWeights f;
   QUIRE_TRY(f.router, w.matrix(kRouter, block));
+  if (row.any_router) {
+    QUIRE_TRY(f.selection_bias, w.vector(kRouterSelectionBias, block));
+  }
   QUIRE_TRY(const Weight fused, w.optional_matrix(kExpertsGateUp, block));
   if (!fused.empty()) {
     f.gate = fused.row_slice(0, spec.d_ff_expert);
@@ -197,18 +241,21 @@ Result<ExpertWeights> load_experts(WeightLoader& w, const FeedForwardSpec& spec,
   QUIRE_TRY(f.shared_gate, w.matrix(kSharedGate, block));
   QUIRE_TRY(f.shared_up, w.matrix(kSharedUp, block));
   QUIRE_TRY(f.shared_down, w.matrix(kSharedDown, block));
-  QUIRE_TRY(f.shared_router, w.vector(kSharedRouter, block));
+  if (row.shared_router) {
+    QUIRE_TRY(f.shared_router, w.vector(kSharedRouter, block));
+  }
   return f;
 }
 
 }  // namespace
 
-Result<FeedForwardWeights> load_feed_forward(WeightLoader& w, const ModelConfig& c, int64_t block) {
-  if (c.ffn.experts > 0) {
-    QUIRE_TRY(ExpertWeights experts, load_experts(w, c.ffn, block));
+Result<FeedForwardWeights> load_feed_forward(WeightLoader& w, const Architecture& row, const ModelConfig& c,
+                                             int64_t block) {
+  if (!c.ffn.dense(block)) {
+    QUIRE_TRY(ExpertWeights experts, load_experts(w, row, c.ffn, block));
     return FeedForwardWeights(experts);
   }
-  QUIRE_TRY(DenseWeights dense, load_dense(w, block));
+  QUIRE_TRY(DenseWeights dense, load_dense(w, row, c.ffn, block));
   return FeedForwardWeights(dense);
 }
 
@@ -217,12 +264,16 @@ Result<LayerWeights> load_layer(WeightLoader& w, const Architecture& row, const 
   LayerWeights l;
   QUIRE_TRY(l.mixer_norm, w.vector(kAttnNorm, block));
   QUIRE_TRY(l.ffn_norm, w.vector(row.ffn_norm, block));
-  if (mixer == Mixer::kDelta) {
-    QUIRE_TRY(l.mixer, load_delta(w, block));
-  } else {
-    QUIRE_TRY(l.mixer, load_attention(w, c, block));
+  if (row.norms_after) {
+    QUIRE_TRY(l.mixer_out_norm, w.vector(kPostAttentionNorm, block));
+    QUIRE_TRY(l.ffn_out_norm, w.vector(kPostFfnNorm, block));
   }
-  QUIRE_TRY(l.ffn, load_feed_forward(w, c, block));
+  if (mixer == Mixer::kDelta) {
+    QUIRE_TRY(l.mixer, load_delta(w, c, block));
+  } else {
+    QUIRE_TRY(l.mixer, load_attention(w, row, c, block));
+  }
+  QUIRE_TRY(l.ffn, load_feed_forward(w, row, c, block));
   return l;
 }
 
@@ -252,6 +303,7 @@ void visit_dense(Weights& w, Visitor& v) {
 template <class Weights, class Visitor>
 void visit_experts(Weights& w, Visitor& v) {
   v.matrix(w.router);
+  v.vector(w.selection_bias);
   v.experts(w.gate, w.up, w.down, w.shared_gate, w.shared_up, w.shared_down);
   v.vector(w.shared_router);
 }
@@ -263,11 +315,13 @@ void visit_layer(Layer& l, Visitor& v) {
     visit_attention(*attention, v);
   else
     visit_delta(std::get<DeltaWeights>(l.mixer), v);
+  v.vector(l.mixer_out_norm);
   v.vector(l.ffn_norm);
   if (auto* dense = std::get_if<DenseWeights>(&l.ffn))
     visit_dense(*dense, v);
   else
     visit_experts(std::get<ExpertWeights>(l.ffn), v);
+  v.vector(l.ffn_out_norm);
 }
 
 }  // namespace

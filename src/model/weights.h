@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <unordered_set>
@@ -24,15 +25,19 @@ class WeightLoader {
   struct Arena {
     std::deque<std::vector<float>> vectors;
     std::deque<std::vector<int32_t>> numbers;
+    std::deque<std::vector<std::byte>> matrices;
     int64_t bytes = 0;
   };
   WeightLoader(const gguf::File& file, const ModelSizes& sizes, Arena& arena)
       : file_(file), sizes_(sizes), arena_(arena) {}
 
+  bool has(TensorRole role, int64_t block = 0) const { return file_.find_tensor(tensor_name(role, block)) != nullptr; }
   // A matrix or table, or stacked matrices of experts, with the factors of "<stem>.scale" if present. `block`
   // matters for roles of blocks.
   Result<Weight> matrix(TensorRole role, int64_t block = 0);
   Result<Weight> optional_matrix(TensorRole role, int64_t block = 0);  // empty if the file has none
+  // Of such a matrix the rows `order`, copied into the arena: where a file has them in another order than operators.
+  Result<Weight> matrix_rows(TensorRole role, int64_t block, std::span<const int64_t> order);
   // Float32: [cols], or [rows, cols] where the role has rows.
   Result<Tensor> vector(TensorRole role, int64_t block = 0);
   Result<Tensor> optional_vector(TensorRole role, int64_t block = 0);
@@ -75,6 +80,7 @@ struct DenseWeights {
 
 struct ExpertWeights {
   Weight router, gate, up, down;
+  Tensor selection_bias;  // ExpertChoice::selection_bias
   Weight shared_gate, shared_up, shared_down;
   Tensor shared_router;
 };
@@ -84,14 +90,17 @@ using FeedForwardWeights = std::variant<DenseWeights, ExpertWeights>;
 struct LayerWeights {
   Tensor mixer_norm;  // before attention or delta net
   std::variant<AttentionWeights, DeltaWeights> mixer;
-  Tensor ffn_norm;  // before the feed-forward
+  Tensor mixer_out_norm;  // of what the mixer adds to the residual stream; empty: it is added as it is
+  Tensor ffn_norm;        // before the feed-forward
   FeedForwardWeights ffn;
+  Tensor ffn_out_norm;  // as mixer_out_norm
 };
 
 // `row`: of the configuration's architecture. `block` counts from 0, and may be that of a multi-token-prediction block.
-Result<AttentionWeights> load_attention(WeightLoader& w, const ModelConfig& c, int64_t block);
-Result<DeltaWeights> load_delta(WeightLoader& w, int64_t block);
-Result<FeedForwardWeights> load_feed_forward(WeightLoader& w, const ModelConfig& c, int64_t block);
+Result<AttentionWeights> load_attention(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block);
+Result<DeltaWeights> load_delta(WeightLoader& w, const ModelConfig& c, int64_t block);
+Result<FeedForwardWeights> load_feed_forward(WeightLoader& w, const Architecture& row, const ModelConfig& c,
+                                             int64_t block);
 Result<LayerWeights> load_layer(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block,
                                 Mixer mixer);
 

@@ -3,7 +3,7 @@
 // one it costs a comparison per operator call.
 #pragma once
 
-#include "ops/op.h"
+#include "ops/mlp/mlp.h"
 
 namespace quire {
 
@@ -25,8 +25,9 @@ struct ObservedMlp {
   const Weight *gate = nullptr, *up = nullptr, *down = nullptr;
   int64_t expert = 0;
   Tensor gate_bias = {}, up_bias = {};  // optional
+  GateActivation activation = GateActivation::kSilu;
 };
-// Shows h [T, D] to ctx.observer as the input of gate and up, and SiLU(gate h) * (up h), rounded to the type
+// Shows h [T, D] to ctx.observer as the input of gate and up, and act(gate h) * (up h), rounded to the type
 // of h, as that of down. The product is computed here once more, by `linear`: kernels keep theirs in private
 // forms, and this path may be slow.
 void observe_mlp(const OpContext& ctx, const ObservedMlp& m, const Tensor& h);

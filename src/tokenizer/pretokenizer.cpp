@@ -37,6 +37,9 @@ constexpr Pretokenizer kPretokenizers[] = {
     {"lfm2", Splitter::kLlama3, false, true, true},
     {"jina-v5-nano", Splitter::kLlama3, false, true, true},
     {"smaug-bpe", Splitter::kLlama3, false, false, false},
+    {"dbrx", Splitter::kLlama3, false, false, false},
+    {"glm4", Splitter::kLlama3, false, false, false},
+    {"chatglm-bpe", Splitter::kLlama3, false, false, false},
     {"qwen2", Splitter::kQwen2, true, false, false},
     {"deepseek-r1-qwen", Splitter::kQwen2, true, false, false},
     {"kormo", Splitter::kQwen2, false, false, false},
@@ -47,6 +50,8 @@ constexpr Pretokenizer kPretokenizers[] = {
     {"solar-open", Splitter::kQwen2, false, false, false},
     {"grok-2", Splitter::kQwen2, false, false, false},
     {"qwen35", Splitter::kQwen35, true, false, false},
+    {"gpt-4o", Splitter::kGpt4o, false, false, false},
+    {"tekken", Splitter::kTekken, false, true, true},
 };
 
 bool is_newline(char32_t c) {
@@ -125,6 +130,11 @@ struct Scanner {
     }
     const std::size_t k = i + (text[i] == U' ');
     if (other(k)) return skip_newlines(skip_other(k));
+    return blank(i);
+  }
+
+  // \s*[\r\n]+|\s+(?!\S)|\s+
+  std::size_t blank(std::size_t i) const {
     std::size_t run_end = i;
     std::size_t after_newline = i;  // past the last line break of the run
     for (; space(run_end); ++run_end) {
@@ -132,6 +142,45 @@ struct Scanner {
     }
     return after_newline > i ? after_newline : spaces_end(i, run_end);
   }
+
+  // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and [\p{Ll}\p{Lm}\p{Lo}\p{M}]: they share what has no case.
+  bool not_lower(std::size_t i) const { return in(i, unicode::kLetter | unicode::kMark) && !in(i, unicode::kLower); }
+  bool not_upper(std::size_t i) const { return in(i, unicode::kLetter | unicode::kMark) && !in(i, unicode::kUpper); }
+  // The end of a word of capitals, then small letters, of which there is at least one (or one without a case); 0: there
+  // is no such word.
+  std::size_t word_with_small(std::size_t i) const {
+    const std::size_t small = skip(i, [this](std::size_t k) { return not_lower(k); });
+    if (not_upper(small)) return skip(small, [this](std::size_t k) { return not_upper(k); });
+    // The expression gives back capitals until one of them is no capital after all.
+    for (std::size_t k = small; k > i; --k)
+      if (not_upper(k - 1)) return k;
+    return 0;
+  }
+  // Capitals alone.
+  std::size_t word_of_capitals(std::size_t i) const {
+    const std::size_t end = skip(i, [this](std::size_t k) { return not_lower(k); });
+    return end > i ? end : 0;
+  }
+  std::size_t cased_word(std::size_t i) const {
+    const bool prefix = !newline(i) && !in(i, unicode::kLetter | unicode::kNumber);
+    std::size_t end = prefix ? word_with_small(i + 1) : 0;
+    if (end == 0) end = word_with_small(i);
+    if (end == 0 && prefix) end = word_of_capitals(i + 1);
+    return end != 0 ? end : word_of_capitals(i);
+  }
+  std::size_t gpt4o(std::size_t i, std::size_t max_digits, bool contractions) const {
+    if (const std::size_t end = cased_word(i); end != 0)
+      return end + (contractions && end < text.size() ? contraction(text, end, true) : 0);
+    if (number(i)) {
+      std::size_t end = i + 1;
+      while (end < i + max_digits && number(end)) ++end;
+      return end;
+    }
+    const std::size_t k = i + (text[i] == U' ');
+    if (other(k)) return skip(skip_other(k), [this](std::size_t n) { return newline(n) || slash(n); });
+    return blank(i);
+  }
+  bool slash(std::size_t i) const { return i < text.size() && text[i] == U'/'; }
 };
 
 }  // namespace
@@ -157,6 +206,10 @@ std::size_t word_end(Splitter splitter, std::u32string_view text, std::size_t be
     case Splitter::kQwen2:
     case Splitter::kQwen35:
       return scanner.llama3(begin, 1);
+    case Splitter::kGpt4o:
+      return scanner.gpt4o(begin, 3, true);
+    case Splitter::kTekken:
+      return scanner.gpt4o(begin, 1, false);
   }
   return text.size();
 }

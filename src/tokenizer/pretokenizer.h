@@ -19,6 +19,12 @@ enum class Splitter {
   kQwen2,
   // As kQwen2 with [\p{L}\p{M}] for \p{L}: combining marks belong to words.
   kQwen35,
+  // [^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+C|
+  // [^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*C|\p{N}{1,3}|
+  //  ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+        C is (?i:'s|'t|'re|'ve|'m|'ll|'d)?
+  kGpt4o,
+  // As kGpt4o without C, and one digit at a time.
+  kTekken,
 };
 
 // What `tokenizer.ggml.pre` stands for.

@@ -1,4 +1,4 @@
-// The little of Unicode that byte-level BPE needs: UTF-8 (core/utf8.h), five character classes, and NFC.
+// The little of Unicode that byte-level BPE needs: UTF-8 (core/utf8.h), character classes, and NFC.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,8 @@ inline constexpr uint8_t kNumber = 2;      // general category N*
 inline constexpr uint8_t kMark = 4;        // general category M*
 inline constexpr uint8_t kSpace = 8;       // White_Space: 25 code points
 inline constexpr uint8_t kNfcActive = 16;  // NFC may change it, or it may join with what stands before it
+inline constexpr uint8_t kUpper = 32;      // of letters: general category Lu or Lt
+inline constexpr uint8_t kLower = 64;      // of letters: general category Ll
 
 // One byte per code point, of Unicode 16.0: utf8proc's data and a list of what is newer. Built on first use (some
 // 20 ms). Take the object once, then index it.

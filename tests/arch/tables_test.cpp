@@ -27,6 +27,8 @@ TEST(Tensors, NamesLeadBackToTheirRoles) {
   for (const auto& [name, all] : roles)
     if (name == "blk.12.attn_qkv.weight")
       EXPECT_THAT(all, testing::ElementsAre(kAttnQkv, kDeltaQkv));
+    else if (name == "blk.12.ffn_up.weight")
+      EXPECT_THAT(all, testing::ElementsAre(kFfnUp, kFfnGateUp));
     else
       EXPECT_EQ(all.size(), 1u) << name;
 }
@@ -77,6 +79,10 @@ TEST(Tensors, SizesByHand) {
   s.key_heads = 2, s.key_dim = 32, s.value_heads = 6, s.value_dim = 16;
   EXPECT_EQ(size_of(Extent::kConvChannels, s), 2 * 64 + 96);
   EXPECT_EQ(size_of(Extent::kDeltaInner, s), 96);
+  EXPECT_EQ(size_of(Extent::kDeltaPacked, s), 2 * 64 + 2 * 96);
+  EXPECT_EQ(size_of(Extent::kTwiceDeltaHeads, s), 12);
+  s.d_ff = 7;
+  EXPECT_EQ(size_of(Extent::kTwiceFfn, s), 14);
   s.d_ff_expert = 5;
   EXPECT_EQ(size_of(Extent::kTwiceExpertFfn, s), 10);
   EXPECT_EQ(size_of(Extent::kOne, {}), 1);
@@ -91,9 +97,18 @@ TEST(Architectures, AreFoundByName) {
       if (!c.empty()) {
         EXPECT_TRUE(classes.insert(c).second) << c;
       }
+    // One tensor cannot normalise what attention adds and what the feed-forward reads.
+    EXPECT_TRUE(!a.norms_after || a.ffn_norm == kFfnNorm) << a.name;
+    std::set<TensorRole> renamed;
+    for (const CheckpointName& own : a.checkpoint_names)
+      if (!own.name.empty()) {
+        EXPECT_TRUE(renamed.insert(own.role).second) << own.name;
+        EXPECT_NE(own.name, tensor_spec(own.role).checkpoint) << "needs no name of its own";
+      }
     EXPECT_TRUE(a.ffn_norm == kFfnNorm || a.ffn_norm == kPostAttentionNorm) << a.name;
   }
-  EXPECT_EQ(architecture_names(), "llama, qwen2, qwen3, qwen3moe, qwen35, qwen35moe");
+  EXPECT_EQ(architecture_names(),
+            "llama, qwen2, qwen3, qwen3moe, qwen35, qwen35moe, qwen3next, phi3, glm4, glm4moe, gemma3");
   EXPECT_EQ(find_architecture(""), nullptr);
   EXPECT_EQ(find_architecture("gpt-oss"), nullptr);
 }

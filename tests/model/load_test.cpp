@@ -77,13 +77,20 @@ TEST_P(EveryModel, IsBuiltFromItsRow) {
   ASSERT_EQ(std::ssize(c.mixers), m.layers);
   int64_t attention = 0;
   for (int64_t i = 0; i < m.layers; ++i) {
-    const bool full = c.mixers[static_cast<size_t>(i)] == Mixer::kAttention;
-    EXPECT_EQ(full, m.full_attention(i)) << i;
-    attention += full;
+    const Mixer mixer = c.mixers[static_cast<size_t>(i)];
+    EXPECT_EQ(mixer != Mixer::kDelta, m.full_attention(i)) << i;
+    EXPECT_EQ(mixer == Mixer::kWindowAttention, m.windowed(i)) << i;
+    attention += mixer != Mixer::kDelta;
   }
   EXPECT_EQ(c.attention.gated_query, m.hybrid());
-  EXPECT_EQ(c.attention.qk_norm, m.architecture.starts_with("qwen3"));
-  EXPECT_EQ(c.attention.rope.style, m.architecture == "llama" ? Rope::Style::kInterleaved : Rope::Style::kHalves);
+  EXPECT_EQ(c.attention.qk_norm, m.qk_norm());
+  EXPECT_EQ(c.attention.window, m.window);
+  EXPECT_EQ(c.attention.rope.n_rot, m.rotated());
+  EXPECT_EQ(c.ffn.dense_layers, m.dense);
+  EXPECT_EQ(c.norms_after, m.norms_after());
+  EXPECT_EQ(c.context_length, 2048);
+  EXPECT_EQ(c.attention.rope.style,
+            m.architecture == "llama" || m.architecture == "glm4" ? Rope::Style::kInterleaved : Rope::Style::kHalves);
   EXPECT_EQ(c.ffn.experts, m.experts);
   EXPECT_EQ(c.ffn.d_ff_shared, m.shared_ffn);
   EXPECT_EQ(c.has_state(), m.hybrid());
@@ -110,8 +117,8 @@ TEST_P(EveryModel, NamesATensorThatIsMissing) {
     const std::string name(t.name), error = edited.error({.drop = {name}});
     const TensorRole role = find_tensor_spec(name)->spec->role;
     using enum TensorRole;
-    const bool optional =
-        role == kOutput || role == kRopeFreqs || role == kAttnQBias || role == kAttnKBias || role == kAttnVBias;
+    const bool optional = role == kOutput || role == kRopeFreqs || role == kRopeShort || role == kRopeLong ||
+                          role == kAttnQBias || role == kAttnKBias || role == kAttnVBias;
     if (optional)
       EXPECT_EQ(error, "") << name;
     else
@@ -221,6 +228,87 @@ TEST(Refusals, NameContradictions) {
   EXPECT_THAT(experts.with("expert_count", 0u), HasSubstr("a model of experts has none"));
   EXPECT_THAT(experts.with("expert_used_count", 9u), HasSubstr("9 is not between 1 and 8"));
   EXPECT_THAT(dense.with("attention.head_count_kv", 3u), HasSubstr("4 heads cannot share 3 KV heads"));
+}
+
+// ---- What only some architectures have ----
+
+TEST(Windows, AreWhereTheFileSays) {
+  const Edited gemma("tiny-gemma3");
+  const std::string pattern = "gemma3.attention.sliding_window_pattern";
+  const auto windowed = [&](const GgufEdit& edit) {
+    const Opened o = gemma.open(edit);
+    EXPECT_EQ(o.error(), "");
+    std::string layers;
+    for (const Mixer m : (*o.model)->config().mixers) layers += m == Mixer::kWindowAttention ? 'w' : 'a';
+    return layers;
+  };
+  EXPECT_EQ(windowed({}), "wwaw");
+  EXPECT_EQ(windowed({.drop = {pattern}}), "wwww") << "each sixth attends to all";
+  EXPECT_EQ(windowed({.drop = {pattern},
+                      .metadata =
+                          [&](gguf::Writer& w) {
+                            const bool list[] = {false, true, false, true};
+                            w.add_array(pattern, std::span<const bool>(list));
+                          }}),
+            "awaw");
+  EXPECT_EQ(windowed({.drop = {"gemma3.attention.sliding_window"}}), "aaaa");
+  EXPECT_THAT(gemma.with("attention.sliding_window_pattern", 0u),
+              HasSubstr("sliding_window_pattern: 0 is not between"));
+}
+
+TEST(LongRope, EndsTheContextWhereOtherFrequenciesBegin) {
+  const Edited phi("tiny-phi3");
+  const std::string key = "phi3.rope.scaling.original_context_length";
+  const auto context = [&](std::set<std::string> without) {
+    without.insert(key);
+    const Opened o = phi.open({.drop = without, .metadata = [&](gguf::Writer& w) { w.add(key, uint32_t{1024}); }});
+    EXPECT_EQ(o.error(), "");
+    EXPECT_TRUE((*o.model)->unread().empty()) << "the divisors for longer contexts are known";
+    return (*o.model)->config().context_length;
+  };
+  EXPECT_EQ(context({}), 1024);
+  EXPECT_EQ(context({"rope_factors_short.weight", "rope_factors_long.weight"}), 2048);
+}
+
+TEST(Windows, HaveARopeOfTheirOwn) {
+  const Edited gemma("tiny-gemma3");
+  const Opened o = gemma.open({.drop = {"gemma3.rope.freq_base_swa", "gemma3.attention.scale"}});
+  ASSERT_EQ(o.error(), "");
+  const AttentionSpec& a = (*o.model)->config().attention;
+  EXPECT_EQ(a.local_rope.freq_base, 1e4f);
+  EXPECT_EQ(a.local_rope.scaling, RopeSpec::Scaling::kNone);
+  EXPECT_EQ(a.rope.freq_base, 1e6f);
+  EXPECT_EQ(a.rope.scaling, RopeSpec::Scaling::kLinear);
+  EXPECT_EQ(a.scale, 1 / std::sqrt(32.0f));
+  EXPECT_THAT(gemma.with("attention.scale", -1.0f), HasSubstr("attention.scale: -1 is not positive"));
+}
+
+// Gemma's embedding is multiplied where it is looked up, and not where it is the head.
+TEST(Embeddings, AreScaledAsInputsAlone) {
+  const Edited gemma("tiny-gemma3");
+  const Opened o = gemma.open({.drop = {"output.weight"}});
+  ASSERT_EQ(o.error(), "");
+  struct Find final : WeightVisitor {
+    Weight embedding, last;
+    void matrix(const Weight& w) override { last = w; }
+    void table(const Weight& w) override { embedding = w; }
+    void vector(const Tensor&) override {}
+  } find;
+  (*o.model)->decoder().visit(find);
+  EXPECT_EQ(find.embedding.scale_of(), std::sqrt(96.0f));
+  EXPECT_EQ(find.last.data, find.embedding.data) << "the head is the embedding";
+  EXPECT_EQ(find.last.scale_of(), 1.0f);
+}
+
+TEST(Routers, AreCheckedAgainstTheirExperts) {
+  const Edited glm("tiny-glm4moe");
+  EXPECT_THAT(glm.with("expert_group_count", 3u), HasSubstr("8 experts in 3 groups"));
+  EXPECT_THAT(glm.with("expert_group_used_count", 1u), HasSubstr("of which 1 may be used by a token of 3 experts"));
+  EXPECT_THAT(glm.with("expert_group_used_count", 5u), HasSubstr("5 is not between 1 and 4"));
+  EXPECT_THAT(glm.with("leading_dense_block_count", 3u), HasSubstr("3 is not between 0 and 2"));
+  EXPECT_THAT(glm.with("leading_dense_block_count", 2u), HasSubstr("blk.1.ffn_gate.weight' is missing"));
+  EXPECT_THAT(glm.with("expert_weights_scale", -1.0f), HasSubstr("expert_weights_scale: -1 is not positive"));
+  EXPECT_EQ(glm.with("expert_gating_func", 1u), "") << "a softmax";
 }
 
 TEST(Unread, TensorsAreListed) {
@@ -377,10 +465,18 @@ TEST_P(EveryModel, IsPlacedWithoutBeingChanged) {
   for (size_t i = 0; i < before.all.size(); ++i)
     EXPECT_EQ(static_cast<const std::byte*>(placed.all[i]),
               before.all[i] == nullptr ? nullptr : static_cast<const std::byte*>(before.all[i]) + 1);
-  // Everything that the file holds is shown once, a tied embedding twice; the frequencies are the model's own.
-  const bool divisors = o.file.find_tensor("rope_freqs.weight") != nullptr;
-  EXPECT_EQ(shift.matrices + shift.tables + shift.vectors,
-            std::ssize(o.file.tensors()) + 1 - divisors + GetParam().tied);
+  // Everything that the file holds is shown once, a tied embedding twice, and each part of what lies fused; the
+  // frequencies are the model's own, and take the place of their divisors.
+  const TinyModel& m = GetParam();
+  int64_t parts = 0, divisors = 0;
+  for (const gguf::TensorInfo& t : o.file.tensors()) {
+    const bool fused_qkv = m.architecture == "phi3" && t.name.ends_with("attn_qkv.weight");
+    const bool pair = t.name.ends_with("ssm_ba.weight") || (m.fused_gate_up() && t.name.ends_with("ffn_up.weight"));
+    parts += fused_qkv ? 3 : pair ? 2 : 1;
+    divisors += t.name.starts_with("rope_f");
+  }
+  const int64_t frequencies = m.window > 0 ? 2 : 1;
+  EXPECT_EQ(shift.matrices + shift.tables + shift.vectors, parts - divisors + frequencies + m.tied);
 }
 
 }  // namespace

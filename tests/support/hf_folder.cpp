@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <map>
 
 #include "gguf/reader.h"
 
@@ -37,13 +38,11 @@ std::string safetensors_file(const std::vector<SafeTensor>& tensors) {
 
 json hf_config(const TinyModel& m) {
   const bool mixtral = m.architecture == "llama" && m.experts > 0;
-  const std::string class_name = mixtral                        ? "Mixtral"
-                                 : m.architecture == "llama"    ? "Llama"
-                                 : m.architecture == "qwen2"    ? "Qwen2"
-                                 : m.architecture == "qwen3"    ? "Qwen3"
-                                 : m.architecture == "qwen3moe" ? "Qwen3Moe"
-                                 : m.architecture == "qwen35"   ? "Qwen3_5"
-                                                                : "Qwen3_5Moe";
+  static const std::map<std::string, std::string> kClasses = {
+      {"llama", "Llama"},    {"qwen2", "Qwen2"},          {"qwen3", "Qwen3"},  {"qwen3moe", "Qwen3Moe"},
+      {"qwen35", "Qwen3_5"}, {"qwen35moe", "Qwen3_5Moe"}, {"phi3", "Phi3"},    {"qwen3next", "Qwen3Next"},
+      {"glm4", "Glm4"},      {"glm4moe", "Glm4Moe"},      {"gemma3", "Gemma3"}};
+  const std::string class_name = mixtral ? "Mixtral" : m.mistral ? "Mistral" : kClasses.at(m.architecture);
   json c = {{"architectures", {class_name + "ForCausalLM"}},
             {"vocab_size", m.vocab},
             {"hidden_size", m.hidden},
@@ -63,7 +62,39 @@ json hf_config(const TinyModel& m) {
     if (!mixtral) c["moe_intermediate_size"] = m.expert_ffn;
     if (!mixtral) c["norm_topk_prob"] = true;
   }
-  if (m.shared_ffn > 0) c["shared_expert_intermediate_size"] = m.shared_ffn;
+  if (m.groups > 0) {
+    c.erase("num_experts");
+    c["n_routed_experts"] = m.experts;
+    c["n_shared_experts"] = m.shared_ffn / m.expert_ffn;
+    c["first_k_dense_replace"] = m.dense;
+    c["n_group"] = m.groups;
+    c["topk_group"] = m.used_groups;
+    c["routed_scaling_factor"] = m.routed_scale;
+    c["use_qk_norm"] = true;
+  } else if (m.shared_ffn > 0) {
+    c["shared_expert_intermediate_size"] = m.shared_ffn;
+  }
+  if (m.qkv_bias() && m.architecture != "qwen2") c["attention_bias"] = true;
+  if (m.mistral) c["sliding_window"] = nullptr;
+  if (m.n_rot > 0) c["partial_rotary_factor"] = static_cast<double>(m.n_rot) / static_cast<double>(m.head_dim);
+  if (m.long_rope.original > 0) {
+    c["original_max_position_embeddings"] = m.long_rope.original;
+    c["rope_scaling"] = {{"type", "longrope"},
+                         {"short_factor", m.short_factors()},
+                         {"long_factor", m.long_factors()},
+                         {"attention_factor", m.long_rope.magnitude}};
+  }
+  if (m.window > 0) {
+    c.erase("hidden_act");
+    c["hidden_activation"] = "gelu_pytorch_tanh";
+    c["sliding_window"] = m.window;
+    c["sliding_window_pattern"] = m.window_interval;
+    for (int64_t i = 0; i < m.layers; ++i)
+      c["layer_types"].push_back(m.windowed(i) ? "sliding_attention" : "full_attention");
+    c["rope_local_base_freq"] = m.local_theta;
+    c["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+    c["query_pre_attn_scalar"] = m.scalar;
+  }
   if (m.llama3_rope)
     c["rope_scaling"] = {{"rope_type", "llama3"},
                          {"factor", 8.0},
@@ -72,10 +103,12 @@ json hf_config(const TinyModel& m) {
                          {"original_max_position_embeddings", 64}};
   if (!m.hybrid()) return c;
   c.erase("rope_theta");
+  c.erase("partial_rotary_factor");
   c["rope_parameters"] = {{"rope_theta", m.rope_theta},
                           {"rope_type", "default"},
-                          {"partial_rotary_factor", static_cast<double>(m.n_rot) / static_cast<double>(m.head_dim)},
-                          {"mrope_section", {m.rope_sections[0], m.rope_sections[1], m.rope_sections[2]}}};
+                          {"partial_rotary_factor", static_cast<double>(m.n_rot) / static_cast<double>(m.head_dim)}};
+  if (!m.rope_sections.empty())
+    c["rope_parameters"]["mrope_section"] = {m.rope_sections[0], m.rope_sections[1], m.rope_sections[2]};
   c["linear_num_key_heads"] = m.k_heads;
   c["linear_num_value_heads"] = m.v_heads;
   c["linear_key_head_dim"] = m.state;

@@ -76,11 +76,12 @@ constexpr Name kGlobalNames[] = {
 };
 constexpr Name kLayerNames[] = {
     {"input_layernorm.weight", "attn_norm.weight"},
-    {"post_attention_layernorm.weight", "ffn_norm.weight"},  // "post_attention_norm.weight" in hybrids
+    {"post_attention_layernorm.weight", "ffn_norm.weight"},  // see post_attention_norm()
     {"self_attn.q_proj.weight", "attn_q.weight"},
     {"self_attn.k_proj.weight", "attn_k.weight"},
     {"self_attn.v_proj.weight", "attn_v.weight"},
     {"self_attn.o_proj.weight", "attn_output.weight"},
+    {"self_attn.qkv_proj.weight", "attn_qkv.weight"},
     {"self_attn.q_proj.bias", "attn_q.bias"},
     {"self_attn.k_proj.bias", "attn_k.bias"},
     {"self_attn.v_proj.bias", "attn_v.bias"},
@@ -88,7 +89,16 @@ constexpr Name kLayerNames[] = {
     {"self_attn.k_norm.weight", "attn_k_norm.weight"},
     {"mlp.gate_proj.weight", "ffn_gate.weight"},
     {"mlp.up_proj.weight", "ffn_up.weight"},
+    {"mlp.gate_up_proj.weight", "ffn_up.weight"},
     {"mlp.down_proj.weight", "ffn_down.weight"},
+    {"post_self_attn_layernorm.weight", "post_attention_norm.weight"},
+    {"post_mlp_layernorm.weight", "post_ffw_norm.weight"},
+    {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
+    {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight"},
+    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight"},
+    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight"},
     {"mlp.gate.weight", "ffn_gate_inp.weight"},
     {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight"},  // its second half: "ffn_up_exps.weight"
     {"mlp.experts.down_proj", "ffn_down_exps.weight"},
@@ -100,12 +110,19 @@ constexpr Name kLayerNames[] = {
     {"linear_attn.in_proj_z.weight", "attn_gate.weight"},
     {"linear_attn.in_proj_a.weight", "ssm_alpha.weight"},
     {"linear_attn.in_proj_b.weight", "ssm_beta.weight"},
+    {"linear_attn.in_proj_qkvz.weight", "attn_qkv.weight"},  // and "attn_gate.weight"
+    {"linear_attn.in_proj_ba.weight", "ssm_ba.weight"},
     {"linear_attn.conv1d.weight", "ssm_conv1d.weight"},
     {"linear_attn.A_log", "ssm_a"},
     {"linear_attn.dt_bias", "ssm_dt.bias"},
     {"linear_attn.norm.weight", "ssm_norm.weight"},
     {"linear_attn.out_proj.weight", "ssm_out.weight"},
 };
+
+// Whether what comes before the feed-forward, or behind attention, has that name in the file.
+bool post_attention_norm(const TinyModel& m) {
+  return m.hybrid() || m.architecture == "glm4moe" || m.architecture == "gemma3";
+}
 
 std::string_view look_up(std::span<const Name> names, std::string_view hf) {
   for (const Name& n : names)
@@ -114,6 +131,25 @@ std::string_view look_up(std::span<const Name> names, std::string_view hf) {
 }
 
 // ---- Tensors ----
+
+// Of each key head come q, k, its values and their z. The file has q, k and v of all heads in one tensor, and z.
+void unpack_inputs(const TinyModel& m, const FileTensor& in, const std::string& prefix, std::vector<FileTensor>& out) {
+  const int64_t values = m.v_heads / m.k_heads * m.state, each = 2 * m.state + 2 * values;
+  const auto append = [&](FileTensor& t, int64_t begin, int64_t rows) {
+    for (int64_t head = 0; head < m.k_heads; ++head) {
+      const auto from = in.values.begin() + (head * each + begin) * m.hidden;
+      t.values.insert(t.values.end(), from, from + rows * m.hidden);
+    }
+    t.dims = {m.hidden, std::ssize(t.values) / m.hidden};
+  };
+  FileTensor qkv{in.name, in.dtype, {}, {}}, z{prefix + "attn_gate.weight", in.dtype, {}, {}};
+  append(qkv, 0, m.state);
+  append(qkv, m.state, m.state);
+  append(qkv, 2 * m.state, values);
+  append(z, 2 * m.state + values, values);
+  out.push_back(std::move(qkv));
+  out.push_back(std::move(z));
+}
 
 // Appends what becomes of one transformers tensor.
 void convert(const TinyModel& m, const HfTensor& in, std::vector<FileTensor>& out) {
@@ -127,7 +163,7 @@ void convert(const TinyModel& m, const HfTensor& in, std::vector<FileTensor>& ou
   }
   std::string name =
       prefix + std::string(look_up(prefix.empty() ? std::span<const Name>(kGlobalNames) : kLayerNames, role));
-  if (m.hybrid() && role == "post_attention_layernorm.weight") name = prefix + "post_attention_norm.weight";
+  if (post_attention_norm(m) && role == "post_attention_layernorm.weight") name = prefix + "post_attention_norm.weight";
 
   FileTensor t{name, DType::kBF16, {in.shape.rbegin(), in.shape.rend()}, {}};
   for (const bf16 x : in.values) t.values.push_back(to_float(x));
@@ -136,14 +172,15 @@ void convert(const TinyModel& m, const HfTensor& in, std::vector<FileTensor>& ou
   if (t.dims.size() == 1 || role == "mlp.gate.weight" || role == "linear_attn.conv1d.weight") t.dtype = DType::kF32;
 
   constexpr std::string_view kDeltaNet = "linear_attn.";
-  if (role.starts_with(kDeltaNet)) tile_value_heads(m, role.substr(kDeltaNet.size()), t);
+  if (role.starts_with(kDeltaNet) && !m.packed_delta()) tile_value_heads(m, role.substr(kDeltaNet.size()), t);
   if (role == "linear_attn.A_log")
     for (float& x : t.values) x = -std::exp(x);
-  if (m.hybrid() && role.ends_with("norm.weight") && role != "linear_attn.norm.weight")
+  if (m.centred_norms() && role.ends_with("norm.weight") && role != "linear_attn.norm.weight")
     for (float& x : t.values) x += 1;  // transformers stores the difference from 1
   if (m.architecture == "llama" && (role == "self_attn.q_proj.weight" || role == "self_attn.k_proj.weight"))
     reorder(t.values, 0, static_cast<size_t>(m.hidden), interleaved_rows(in.shape[0] / m.head_dim, m.head_dim));
 
+  if (role == "linear_attn.in_proj_qkvz.weight") return unpack_inputs(m, t, prefix, out);
   if (role != "mlp.experts.gate_up_proj") {
     out.push_back(std::move(t));
     return;
@@ -209,15 +246,37 @@ void add_hyperparameters(const TinyModel& m, gguf::Writer& w) {
   w.add(m.architecture + ".attention.layer_norm_rms_epsilon", m.rms_eps);
   w.add(m.architecture + ".rope.freq_base", m.rope_theta);
   if (m.architecture == "llama") u32("vocab_size", m.vocab);
-  if (m.architecture == "llama" || m.hybrid()) u32("rope.dimension_count", m.hybrid() ? m.n_rot : m.head_dim);
+  if (m.architecture == "llama" || m.n_rot > 0) u32("rope.dimension_count", m.rotated());
+  if (m.long_rope.original > 0) {
+    u32("rope.scaling.original_context_length", m.long_rope.original);
+    w.add(m.architecture + ".rope.scaling.attn_factor", m.long_rope.magnitude);
+  }
+  if (m.window > 0) {
+    u32("attention.sliding_window", m.window);
+    u32("attention.sliding_window_pattern", m.window_interval);
+    w.add(m.architecture + ".rope.freq_base_swa", m.local_theta);
+    w.add_string(m.architecture + ".rope.scaling.type", "linear");
+    w.add(m.architecture + ".rope.scaling.factor", 8.0F);
+    w.add(m.architecture + ".attention.scale", static_cast<float>(1 / std::sqrt(static_cast<double>(m.scalar))));
+  }
   if (m.experts > 0) {
     u32("expert_count", m.experts);
     u32("expert_used_count", m.experts_used);
   }
   if (m.expert_ffn > 0) u32("expert_feed_forward_length", m.expert_ffn);
-  if (m.shared_ffn > 0) u32("expert_shared_feed_forward_length", m.shared_ffn);
+  if (m.groups > 0) {
+    u32("expert_shared_count", m.shared_ffn / m.expert_ffn);
+    u32("leading_dense_block_count", m.dense);
+    u32("expert_gating_func", 2);
+    u32("expert_group_count", m.groups);
+    u32("expert_group_used_count", m.used_groups);
+    w.add(m.architecture + ".expert_weights_scale", m.routed_scale);
+    w.add(m.architecture + ".expert_weights_norm", true);
+  } else if (m.shared_ffn > 0) {
+    u32("expert_shared_feed_forward_length", m.shared_ffn);
+  }
+  if (!m.rope_sections.empty()) w.add_array(m.architecture + ".rope.dimension_sections", std::span(m.rope_sections));
   if (m.hybrid()) {
-    w.add_array(m.architecture + ".rope.dimension_sections", std::span(m.rope_sections));
     u32("ssm.conv_kernel", kConvWidth);
     u32("ssm.state_size", m.state);
     u32("ssm.group_count", m.k_heads);
@@ -293,6 +352,10 @@ Status TinyModel::write_gguf(const std::string& path) const {
   std::vector<FileTensor> tensors;
   for (const HfTensor& t : hf_tensors()) convert(*this, t, tensors);
   if (llama3_rope) tensors.push_back(rope_divisors(*this));
+  if (long_rope.original > 0) {
+    tensors.push_back({"rope_factors_long.weight", DType::kF32, {n_rot / 2}, long_factors()});
+    tensors.push_back({"rope_factors_short.weight", DType::kF32, {n_rot / 2}, short_factors()});
+  }
 
   gguf::Writer writer;
   add_hyperparameters(*this, writer);

@@ -38,7 +38,7 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {
     {"linear_attn.norm.weight", 1, 0.25, 0},
-    {"norm.weight", 1, 0.25, 0},  // centre 0 in hybrids: there the model computes (1 + w)
+    {"norm.weight", 1, 0.25, 0},  // centre 0 where the model computes (1 + w)
     {"A_log", -1, 2, 0},
     {"dt_bias", -1, 1.5, 0},
     {"v_proj.bias", 0, 0.1, 0},
@@ -58,7 +58,7 @@ constexpr Kind kKinds[] = {
 HfTensor make_tensor(const TinyModel& m, std::string name, std::vector<int64_t> shape) {
   Kind kind =
       *std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return name.ends_with(k.suffix); });
-  if (kind.suffix == "norm.weight" && m.hybrid()) kind.centre = 0;
+  if (kind.suffix == "norm.weight" && m.centred_norms()) kind.centre = 0;
   if (kind.suffix == "embed_tokens.weight" && m.tied) kind.gain = 2;
   if (kind.gain > 0) kind.spread = kind.gain * std::sqrt(3.0 / static_cast<double>(shape.back()));
 
@@ -79,16 +79,20 @@ using Tensors = std::vector<HfTensor>;
 void add_attention(const TinyModel& m, const std::string& layer, Tensors& out) {
   const std::string p = layer + "self_attn.";
   const int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
+  out.push_back(make_tensor(m, p + "o_proj.weight", {m.hidden, q}));
+  if (m.architecture == "phi3") {
+    out.push_back(make_tensor(m, p + "qkv_proj.weight", {q + 2 * kv, m.hidden}));
+    return;
+  }
   out.push_back(make_tensor(m, p + "q_proj.weight", {m.hybrid() ? 2 * q : q, m.hidden}));  // hybrids: with the gate
   out.push_back(make_tensor(m, p + "k_proj.weight", {kv, m.hidden}));
   out.push_back(make_tensor(m, p + "v_proj.weight", {kv, m.hidden}));
-  out.push_back(make_tensor(m, p + "o_proj.weight", {m.hidden, q}));
-  if (m.architecture == "qwen2") {
+  if (m.qkv_bias()) {
     out.push_back(make_tensor(m, p + "q_proj.bias", {q}));
     out.push_back(make_tensor(m, p + "k_proj.bias", {kv}));
     out.push_back(make_tensor(m, p + "v_proj.bias", {kv}));
   }
-  if (m.architecture.starts_with("qwen3")) {
+  if (m.qk_norm()) {
     out.push_back(make_tensor(m, p + "q_norm.weight", {m.head_dim}));
     out.push_back(make_tensor(m, p + "k_norm.weight", {m.head_dim}));
   }
@@ -97,10 +101,15 @@ void add_attention(const TinyModel& m, const std::string& layer, Tensors& out) {
 void add_delta_net(const TinyModel& m, const std::string& layer, Tensors& out) {
   const std::string p = layer + "linear_attn.";
   const int64_t values = m.v_heads * m.state, channels = 2 * m.k_heads * m.state + values;
-  out.push_back(make_tensor(m, p + "in_proj_qkv.weight", {channels, m.hidden}));
-  out.push_back(make_tensor(m, p + "in_proj_z.weight", {values, m.hidden}));
-  out.push_back(make_tensor(m, p + "in_proj_a.weight", {m.v_heads, m.hidden}));
-  out.push_back(make_tensor(m, p + "in_proj_b.weight", {m.v_heads, m.hidden}));
+  if (m.packed_delta()) {
+    out.push_back(make_tensor(m, p + "in_proj_qkvz.weight", {channels + values, m.hidden}));
+    out.push_back(make_tensor(m, p + "in_proj_ba.weight", {2 * m.v_heads, m.hidden}));
+  } else {
+    out.push_back(make_tensor(m, p + "in_proj_qkv.weight", {channels, m.hidden}));
+    out.push_back(make_tensor(m, p + "in_proj_z.weight", {values, m.hidden}));
+    out.push_back(make_tensor(m, p + "in_proj_a.weight", {m.v_heads, m.hidden}));
+    out.push_back(make_tensor(m, p + "in_proj_b.weight", {m.v_heads, m.hidden}));
+  }
   out.push_back(make_tensor(m, p + "conv1d.weight", {channels, 1, 4}));
   out.push_back(make_tensor(m, p + "A_log", {m.v_heads}));
   out.push_back(make_tensor(m, p + "dt_bias", {m.v_heads}));
@@ -109,19 +118,26 @@ void add_delta_net(const TinyModel& m, const std::string& layer, Tensors& out) {
 }
 
 void add_dense_ffn(const TinyModel& m, const std::string& p, int64_t width, Tensors& out) {
-  out.push_back(make_tensor(m, p + "gate_proj.weight", {width, m.hidden}));
-  out.push_back(make_tensor(m, p + "up_proj.weight", {width, m.hidden}));
+  if (m.fused_gate_up()) {
+    out.push_back(make_tensor(m, p + "gate_up_proj.weight", {2 * width, m.hidden}));
+  } else {
+    out.push_back(make_tensor(m, p + "gate_proj.weight", {width, m.hidden}));
+    out.push_back(make_tensor(m, p + "up_proj.weight", {width, m.hidden}));
+  }
   out.push_back(make_tensor(m, p + "down_proj.weight", {m.hidden, width}));
 }
 
-void add_ffn(const TinyModel& m, const std::string& layer, Tensors& out) {
+void add_ffn(const TinyModel& m, int64_t number, const std::string& layer, Tensors& out) {
   const std::string p = layer + "mlp.";
-  if (m.experts == 0) return add_dense_ffn(m, p, m.ffn, out);
+  if (m.experts == 0 || number < m.dense) return add_dense_ffn(m, p, m.ffn, out);
   const int64_t width = m.expert_width();
   out.push_back(make_tensor(m, p + "gate.weight", {m.experts, m.hidden}));
   out.push_back(make_tensor(m, p + "experts.gate_up_proj", {m.experts, 2 * width, m.hidden}));
   out.push_back(make_tensor(m, p + "experts.down_proj", {m.experts, m.hidden, width}));
-  if (m.shared_ffn > 0) {
+  if (m.groups > 0) {
+    out.push_back(make_tensor(m, p + "gate.e_score_correction_bias", {m.experts}));
+    add_dense_ffn(m, p + "shared_experts.", m.shared_ffn, out);
+  } else if (m.shared_ffn > 0) {
     add_dense_ffn(m, p + "shared_expert.", m.shared_ffn, out);
     out.push_back(make_tensor(m, p + "shared_expert_gate.weight", {1, m.hidden}));
   }
@@ -254,6 +270,104 @@ std::vector<TinyModel> tiny_models() {
        .state = 64,
        .n_rot = 24,
        .rope_sections = {4, 4, 4, 0}},
+      {.name = "tiny-mistral",
+       .architecture = "llama",
+       .seed = 3,
+       .vocab = 320,
+       .hidden = 64,
+       .layers = 2,
+       .heads = 4,
+       .kv_heads = 2,
+       .head_dim = 24,
+       .ffn = 96,
+       .rms_eps = 1e-5F,
+       .rope_theta = 1e6F,
+       .mistral = true},
+      {.name = "tiny-phi3",
+       .architecture = "phi3",
+       .seed = 2,
+       .vocab = 320,
+       .hidden = 96,
+       .layers = 3,
+       .heads = 3,
+       .kv_heads = 1,
+       .head_dim = 32,
+       .ffn = 112,
+       .rms_eps = 1e-5F,
+       .rope_theta = 1e4F,
+       .n_rot = 24,
+       .long_rope = {.original = 2048, .magnitude = 1.125F}},
+      {.name = "tiny-qwen3next",
+       .architecture = "qwen3next",
+       .seed = 2,
+       .vocab = 320,
+       .hidden = 64,
+       .layers = 4,
+       .heads = 2,
+       .kv_heads = 1,
+       .head_dim = 64,
+       .ffn = 192,
+       .rms_eps = 1e-6F,
+       .rope_theta = 1e7F,
+       .experts = 8,
+       .experts_used = 3,
+       .expert_ffn = 48,
+       .shared_ffn = 80,
+       .interval = 4,
+       .k_heads = 2,
+       .v_heads = 6,
+       .state = 32,
+       .n_rot = 16},
+      {.name = "tiny-glm4",
+       .architecture = "glm4",
+       .seed = 2,
+       .vocab = 320,
+       .hidden = 64,
+       .layers = 3,
+       .heads = 4,
+       .kv_heads = 2,
+       .head_dim = 32,
+       .ffn = 112,
+       .rms_eps = 1e-5F,
+       .rope_theta = 1e4F,
+       .n_rot = 16},
+      {.name = "tiny-glm4moe",
+       .architecture = "glm4moe",
+       .seed = 2,
+       .vocab = 320,
+       .hidden = 64,
+       .layers = 3,
+       .heads = 3,
+       .kv_heads = 1,
+       .head_dim = 48,
+       .ffn = 160,
+       .rms_eps = 1e-5F,
+       .rope_theta = 1e6F,
+       .experts = 8,
+       .experts_used = 3,
+       .expert_ffn = 48,
+       .shared_ffn = 48,
+       .n_rot = 24,
+       .dense = 1,
+       .groups = 4,
+       .used_groups = 2,
+       .routed_scale = 1.5F},
+      {.name = "tiny-gemma3",
+       .architecture = "gemma3",
+       .seed = 2,
+       .vocab = 320,
+       .hidden = 96,
+       .layers = 4,
+       .heads = 4,
+       .kv_heads = 2,
+       .head_dim = 32,
+       .ffn = 112,
+       .rms_eps = 1e-6F,
+       .rope_theta = 1e6F,
+       .window = 40,
+       .window_interval = 3,
+       .local_theta = 1e4F,
+       .scalar = 24},
   };
 }
 
@@ -279,7 +393,13 @@ std::vector<HfTensor> TinyModel::hf_tensors() const {
       add_attention(*this, layer, out);
     else
       add_delta_net(*this, layer, out);
-    add_ffn(*this, layer, out);
+    add_ffn(*this, i, layer, out);
+    if (architecture == "glm4")
+      for (const char* norm : {"post_self_attn_layernorm.weight", "post_mlp_layernorm.weight"})
+        out.push_back(make_tensor(*this, layer + norm, {hidden}));
+    if (architecture == "gemma3")
+      for (const char* norm : {"pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"})
+        out.push_back(make_tensor(*this, layer + norm, {hidden}));
   }
   std::sort(out.begin(), out.end(), [](const HfTensor& a, const HfTensor& b) { return a.name < b.name; });
   return out;

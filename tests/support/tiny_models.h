@@ -33,11 +33,38 @@ struct TinyModel {
   int64_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0;
   // Gated delta net: key heads, value heads, state size; layer i is full attention iff (i + 1) % interval ==
   // 0.
-  int64_t interval = 0, k_heads = 0, v_heads = 0, state = 0, n_rot = 0;
+  int64_t interval = 0, k_heads = 0, v_heads = 0, state = 0;
+  int64_t n_rot = 0;  // rotated elements of a head; 0: all
   std::vector<int32_t> rope_sections = {};
   bool llama3_rope = false;  // the file has rope_freqs.weight
+  bool mistral = false;      // of the architecture llama, by its own class
+  // Divisors of the rotary frequencies for contexts up to `original`, and others beyond it; 0: none.
+  struct LongRope {
+    int64_t original = 0;
+    float magnitude = 0;
+  } long_rope = {};
+  // A router of sigmoids with a selection bias, in groups, behind dense layers.
+  int64_t dense = 0, groups = 0, used_groups = 0;
+  float routed_scale = 0;
+  // Layers that attend to a window: all but each window_interval-th.
+  int64_t window = 0, window_interval = 0;
+  float local_theta = 0;
+  int64_t scalar = 0;  // scores are scaled by 1 / sqrt(scalar)
 
   bool hybrid() const { return interval > 0; }
+  bool packed_delta() const { return architecture == "qwen3next"; }  // delta nets' inputs lie packed by key heads
+  bool fused_gate_up() const { return architecture == "phi3" || architecture == "glm4"; }
+  bool norms_after() const { return architecture == "glm4" || architecture == "gemma3"; }
+  bool centred_norms() const { return hybrid() || architecture == "gemma3"; }
+  bool qkv_bias() const { return architecture == "qwen2" || architecture.starts_with("glm4"); }
+  bool qk_norm() const {
+    return architecture.starts_with("qwen3") || architecture == "glm4moe" || architecture == "gemma3";
+  }
+  bool windowed(int64_t layer) const { return window > 0 && (layer + 1) % window_interval != 0; }
+  int64_t rotated() const { return n_rot > 0 ? n_rot : head_dim; }
+  // The divisors of long_rope: float32 holds them exactly.
+  std::vector<float> short_factors() const { return factors(1, 0.125F); }
+  std::vector<float> long_factors() const { return factors(2, 0.5F); }
   bool full_attention(int64_t layer) const { return !hybrid() || (layer + 1) % interval == 0; }
   // Inner width of one expert. Mixtral's experts are as wide as `ffn` says.
   int64_t expert_width() const { return expert_ffn > 0 ? expert_ffn : ffn; }
@@ -52,6 +79,13 @@ struct TinyModel {
   // A complete model file: metadata, tokenizer, tensors as a converter would lay them out (bf16 matrices, f32
   // rest).
   Status write_gguf(const std::string& path) const;
+
+ private:
+  std::vector<float> factors(float first, float step) const {
+    std::vector<float> f;
+    for (int64_t i = 0; i < n_rot / 2 && long_rope.original > 0; ++i) f.push_back(first + step * static_cast<float>(i));
+    return f;
+  }
 };
 
 std::vector<TinyModel> tiny_models();

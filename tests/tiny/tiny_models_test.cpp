@@ -79,12 +79,25 @@ TEST_P(TinyModels, HaveTheConfigurationOfTheGoldenRun) {
       {"v_heads", m.v_heads},
       {"state", m.state},
       {"n_rot", m.n_rot},
+      {"dense", m.dense},
+      {"groups", m.groups},
+      {"used_groups", m.used_groups},
+      {"scale", m.routed_scale},
+      {"window", m.window},
+      {"window_interval", m.window_interval},
+      {"local_theta", m.local_theta},
+      {"scalar", m.scalar},
   };
   for (const auto& [key, value] : numbers) EXPECT_EQ(config.value(key, 0.0), value) << key;
   EXPECT_EQ(static_cast<float>(config.at("eps").get<double>()), m.rms_eps);
   EXPECT_EQ(config.at("tied").get<bool>(), m.tied);
   EXPECT_EQ(config.at("arch").get<std::string>(), m.architecture);
   EXPECT_EQ(config.contains("llama3"), m.llama3_rope);
+  ASSERT_EQ(config.contains("longrope"), m.long_rope.original > 0);
+  if (config.contains("longrope")) {
+    EXPECT_EQ(config["longrope"].at("original").get<int64_t>(), m.long_rope.original);
+    EXPECT_EQ(config["longrope"].at("magnitude").get<float>(), m.long_rope.magnitude);
+  }
   EXPECT_EQ(golden.at("pre").get<std::string>(), m.pre_tokenizer());
   EXPECT_EQ(golden.at("add_bos").get<bool>(), m.add_bos());
 }
@@ -104,7 +117,8 @@ TEST_P(TinyModels, MakeFilesThatOpen) {
     elems += t.elems();
     for (int64_t i = 0; i < t.elems(); ++i) ASSERT_TRUE(std::isfinite(at(*file, std::string(t.name), i))) << t.name;
   }
-  EXPECT_EQ(elems, golden_of(m).at("parameters").get<int64_t>() + (m.llama3_rope ? m.head_dim / 2 : 0));
+  EXPECT_EQ(elems, golden_of(m).at("parameters").get<int64_t>() + (m.llama3_rope ? m.head_dim / 2 : 0) +
+                       std::ssize(m.short_factors()) + std::ssize(m.long_factors()));
   EXPECT_EQ(file->find_tensor("output.weight") == nullptr, m.tied);
   EXPECT_EQ(file->find_tensor("rope_freqs.weight") != nullptr, m.llama3_rope);
   EXPECT_LT(file->mapped_bytes(), 4u << 20);

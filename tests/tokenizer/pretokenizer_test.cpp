@@ -57,6 +57,16 @@ const Pattern kPatterns[] = {
     {Splitter::kQwen35, "qwen35",
      R"('[sS\x{17F}]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
      R"( ?[^{S}\p{L}\p{M}\p{N}]+[\r\n]*|[{S}]*[\r\n]+|[{S}]+(?![^{S}])|[{S}]+)"},
+    {Splitter::kGpt4o, "gpt-4o",
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+     R"((?:'[sS\x{17F}]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|)"
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+     R"((?:'[sS\x{17F}]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\p{N}{1,3}|)"
+     R"( ?[^{S}\p{L}\p{N}]+[\r\n/]*|[{S}]*[\r\n]+|[{S}]+(?![^{S}])|[{S}]+)"},
+    {Splitter::kTekken, "tekken",
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|)"
+     R"( ?[^{S}\p{L}\p{N}]+[\r\n/]*|[{S}]*[\r\n]+|[{S}]+(?![^{S}])|[{S}]+)"},
 };
 
 class Regex {
@@ -97,11 +107,14 @@ class ClassOracle {
     return (letter_.match_end(text, 0) > 0) == ((bits & unicode::kLetter) != 0) &&
            (number_.match_end(text, 0) > 0) == ((bits & unicode::kNumber) != 0) &&
            (mark_.match_end(text, 0) > 0) == ((bits & unicode::kMark) != 0) &&
+           (upper_.match_end(text, 0) > 0) == ((bits & unicode::kUpper) != 0) &&
+           (lower_.match_end(text, 0) > 0) == ((bits & unicode::kLower) != 0) &&
            (space_.match_end(text, 0) > 0) == ((bits & unicode::kSpace) != 0);
   }
   bool assigned(char32_t c) const { return unassigned_.match_end(std::u32string_view(&c, 1), 0) == 0; }
 
  private:
+  Regex upper_{R"([\p{Lu}\p{Lt}])"}, lower_{R"(\p{Ll})"};
   Regex letter_{R"(\p{L})"}, number_{R"(\p{N})"}, mark_{R"(\p{M})"}, space_{"[{S}]"}, unassigned_{R"(\p{Cn})"};
 };
 
@@ -135,7 +148,7 @@ class Texts {
   char32_t code_point() {
     static const std::u32string nasty =
         U"''''sSdDmMtTlLrReEvVaZé09½²٣Ⅷ \t\r\n\r\n\v\f\u0085\u00A0\u180E\u2028\u3000\u0301\u0323\u20DD\u0903"
-        U"\u200D\uFE0F\u4E2D🦙!._-\"ſK’\uFEFF\uFFFD\U000E0100\U0010FFFF\0";
+        U"\u200D\uFE0F\u4E2D\u4E2DǅÀàªʰ//🦙!._-\"ſK’\uFEFF\uFFFD\U000E0100\U0010FFFF\0";
     if (random_() % 8 != 0) return nasty[random_() % nasty.size()];
     for (;;) {
       const char32_t c = random_() % (random_() % 2 != 0 ? 0x3000 : 0x110000);
@@ -201,12 +214,17 @@ TEST(Pretokenizer, Words) {
       {Splitter::kQwen35, "\u0301\u0301 \u0301", {"\u0301\u0301", " \u0301"}},
       {Splitter::kQwen35, "x=🦙🦙;\n", {"x", "=🦙🦙;\n"}},
       {Splitter::kQwen35, "    Hello", {"   ", " Hello"}},
+      {Splitter::kGpt4o, "HelloWORLDThere don't 12345", {"Hello", "WORLDThere", " don't", " ", "123", "45"}},
+      {Splitter::kGpt4o, "ABC/\n//x", {"ABC", "/\n//", "x"}},
+      {Splitter::kGpt4o, "\u4E2DABC \u4E2D", {"\u4E2D", "ABC", " \u4E2D"}},
+      {Splitter::kTekken, "HelloWorld don't 123", {"Hello", "World", " don", "'t", " ", "1", "2", "3"}},
   };
   for (const Case& c : cases) EXPECT_EQ(words(c.splitter, c.text), c.want) << c.text;
 }
 
 TEST(Pretokenizer, NamesAndFlags) {
-  for (const char* name : {"gpt-2", "mpt", "llama-bpe", "llama3", "falcon3", "qwen2", "deepseek-r1-qwen", "qwen35"}) {
+  for (const char* name : {"gpt-2", "mpt", "llama-bpe", "llama3", "falcon3", "qwen2", "deepseek-r1-qwen", "qwen35",
+                           "tekken", "gpt-4o", "glm4", "chatglm-bpe", "dbrx"}) {
     ASSERT_TRUE(find_pretokenizer(name).ok()) << name;
     EXPECT_EQ(find_pretokenizer(name)->name, name);
   }

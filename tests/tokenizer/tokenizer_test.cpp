@@ -162,7 +162,7 @@ TEST(Tokenizer, HostileConfigs) {
       {"sentencepiece", [](VocabBuilder& b) { b.config().model = "llama"; }, "SentencePiece"},
       {"other model", [](VocabBuilder& b) { b.config().model = "bert"; }, "'bert'"},
       {"no pre", [](VocabBuilder& b) { b.config().pre = ""; }, "tokenizer.ggml.pre is missing"},
-      {"unknown pre", [](VocabBuilder& b) { b.config().pre = "dbrx"; }, "'dbrx'"},
+      {"unknown pre", [](VocabBuilder& b) { b.config().pre = "bloom"; }, "'bloom'"},
       {"no tokens", [](VocabBuilder& b) { b.config().tokens.clear(); }, "tokens is empty"},
       {"few types", [](VocabBuilder& b) { b.config().token_types.pop_back(); }, "token_type has 255 entries for 256"},
       {"type", [](VocabBuilder& b) { b.config().token_types[7] = 9; }, "token_type[7] is 9"},

@@ -91,11 +91,15 @@ Traffic traffic_of(const AttentionPrepareArgs& a) {
 Traffic traffic_of(const PagedAttentionArgs& a) {
   const SegmentArray& s = a.segments;
   const int64_t heads = a.q.dim(1), d = a.q.dim(2), prompt = s.prompt_rows;
-  const int64_t decode_pairs = s.decodes == 0 ? 0 : s.decode_keys * s.decode_rows / s.decodes;
-  const int64_t pairs = decode_pairs + prompt * (prompt + 1) / 2;
+  // Within a window, if there is one: of each sequence, and of each row of a prompt.
+  const int64_t window = a.window > 0 ? a.window : INT64_MAX / (s.decodes + 1);
+  const int64_t decode_keys = std::min<int64_t>(s.decode_keys, s.decodes * window);
+  const int64_t decode_pairs = s.decodes == 0 ? 0 : decode_keys * s.decode_rows / s.decodes;
+  const int64_t rising = std::min(prompt, window);  // rows that see one key more than the row before them
+  const int64_t pairs = decode_pairs + rising * (rising + 1) / 2 + (prompt - rising) * rising;
   const int64_t gated = a.gate.empty() ? 0 : a.q.elems();
-  return {.bytes = a.q.bytes() + a.gate.bytes() + a.out.bytes() +
-                   dtype_bytes(a.kv.k.dtype, kv_elems(a.kv, s.decode_keys + prompt, d)),
+  return {.bytes = a.q.bytes() + a.gate.bytes() + a.out.bytes() + a.sinks.bytes() +
+                   dtype_bytes(a.kv.k.dtype, kv_elems(a.kv, decode_keys + prompt, d)),
           .flops = pairs * heads * (4 * d + kExpFlops) + gated * kSiluFlops};
 }
 
@@ -104,8 +108,10 @@ std::string describe_args(const AttentionPrepareArgs& a) {
 }
 std::string describe_args(const PagedAttentionArgs& a) {
   const SegmentArray& s = a.segments;
-  return fmt::format("q {}, kv {}, {} rows of {} sequences and {} of prompts", describe(a.q), describe(a.kv.k),
-                     s.decode_rows, s.decodes, s.prompt_rows);
+  return fmt::format("q {}, kv {}, {} rows of {} sequences and {} of prompts{}{}", describe(a.q), describe(a.kv.k),
+                     s.decode_rows, s.decodes, s.prompt_rows,
+                     a.window > 0 ? fmt::format(", a sliding window of {}", a.window) : "",
+                     a.sinks.empty() ? "" : ", sinks");
 }
 
 }  // namespace
@@ -138,6 +144,8 @@ void paged_attention(const OpContext& ctx, const PagedAttentionArgs& a) {
   if (!a.gate.empty()) expect_shape("gate", a.gate, rows, heads, d);
   const Heads n = attention::heads_of(a);
   expect_shape("out", a.out, rows, n.q_heads * n.d);
+  QUIRE_CHECK(a.window >= 0, "paged_attention: a window of {}", a.window);
+  if (!a.sinks.empty()) expect_shape("sinks", a.sinks, heads);
   check_cache(a.kv, n);
   dispatch(kPagedAttentionOp, ctx, a);
 }

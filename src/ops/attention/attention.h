@@ -54,11 +54,14 @@ extern const Operator<AttentionPrepareArgs> kAttentionPrepareOp;
 
 // out[r, h] = softmax(scale * q[r, h] . K) V over positions 0 ... position of r of its sequence, times
 // sigmoid(gate).
+//   window       if not 0: over the last `window` of these positions alone, r's own among them
+//   sinks [H] f32, optional: one more logit of each head, which takes its share of the softmax and adds no value
 //   q     [T, H, d], gate [T, H, d] optional, out [T, H * d]   activation type
 // Query head h uses KV head h / (H / Hkv). Softmax in float32, keys walked in groups cut at absolute
 // positions in ascending order, so a row's bits do not depend on the chunking, on other rows or on where its
 // blocks lie. Cache entries past a segment's last row may hold anything, NaN included; only a NaN or infinity
-// among the values of the segment's own later tokens may reach its earlier rows.
+// among the values of the segment's own later tokens may reach its earlier rows, and one before a window the rows
+// whose window begins in the same group.
 // Traffic: decode rows share their segments' decode_keys evenly; where prompts stand is not known to the host, so all
 // prompt rows count as one prompt that begins at position 0.
 struct PagedAttentionArgs {
@@ -67,6 +70,8 @@ struct PagedAttentionArgs {
   SegmentArray segments;
   float scale = 1.0f;
   Tensor out;
+  int64_t window = 0;
+  Tensor sinks;
 };
 void paged_attention(const OpContext& ctx, const PagedAttentionArgs& a);
 extern const Operator<PagedAttentionArgs> kPagedAttentionOp;

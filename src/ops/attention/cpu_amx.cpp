@@ -177,8 +177,8 @@ struct Amx {
   }
 
   template <class Beside>
-  void softmax(int64_t row, int64_t count, int64_t key, int64_t seen, float scale, Beside&& beside) {
-    softmax_avx512(t, s, row, count, key, seen, scale, beside);
+  void softmax(int64_t row, int64_t count, int64_t key, int64_t seen, bool first, float scale, Beside&& beside) {
+    softmax_avx512(t, s, row, count, key, seen, first, scale, beside);
   }
   static void finish(const float* sums, float inv_total, const bf16* gate, bf16* out, int64_t d) {
     finish_avx512(sums, inv_total, gate, out, d);

@@ -19,6 +19,11 @@ __m256i first_lanes(int64_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), index);
 }
 
+// All ones in the lanes of piece i (8 keys) that lie in [before, own).
+__m256 own_lanes(int64_t before, int64_t own, int64_t i) {
+  return _mm256_castsi256_ps(_mm256_andnot_si256(first_lanes(before - 8 * i), first_lanes(own - 8 * i)));
+}
+
 // 2^x for x <= 0 or so, about 1 ulp; 2^0 = 1 exactly; 0 below 2^-126, where no normal number is left.
 __m256 exp2_avx2(__m256 x) {
   const __m256 least = _mm256_set1_ps(-126.0f), most = _mm256_set1_ps(127.0f);
@@ -163,32 +168,33 @@ struct Avx2 {
   }
 
   template <class Beside>
-  void softmax(int64_t row, int64_t count, int64_t key, int64_t seen, float scale, Beside&& beside) {
+  void softmax(int64_t row, int64_t count, int64_t key, int64_t seen, bool first, float scale, Beside&& beside) {
     for (int64_t r = row; r < row + count; ++r) {
       beside(r);
-      const float keep =
-          softmax_row(s.scores + (r - row) * kGroupKeys, own_keys(t, r, key, seen), seen, scale, s.max[r], s.total[r]);
-      if (keep != 1.0f && key > 0) rescale(s.sums + r * s.pitch, t.d, keep);
+      const float keep = softmax_row(s.scores + (r - row) * kGroupKeys, keys_before(t, r, key),
+                                     own_keys(t, r, key, seen), seen, scale, s.max[r], s.total[r]);
+      if (keep != 1.0f && !first) rescale(s.sums + r * s.pitch, t.d, keep);
     }
   }
 
-  static float softmax_row(float* p, int64_t own, int64_t seen, float scale, float& max, float& total) {
+  // Of the `seen` scores the row looks at those from `before` on, below `own`.
+  static float softmax_row(float* p, int64_t before, int64_t own, int64_t seen, float scale, float& max, float& total) {
     const int64_t pieces = (seen + 7) / 8;
-    if (own <= 0) {
+    if (own <= before) {
       for (int64_t i = 0; i < pieces; ++i) _mm256_store_ps(p + 8 * i, _mm256_setzero_ps());
       return 1.0f;
     }
     const __m256 lowest = _mm256_set1_ps(-__builtin_inff());
     __m256 m = lowest;
     for (int64_t i = 0; 8 * i < own; ++i) {
-      const __m256 mine = _mm256_castsi256_ps(first_lanes(own - 8 * i));
+      const __m256 mine = own_lanes(before, own, i);
       m = _mm256_max_ps(m, _mm256_blendv_ps(lowest, _mm256_load_ps(p + 8 * i), mine));
     }
     const float group_max = reduce_max(m) * scale, old = max, now = old > group_max ? old : group_max;
     const __m256 c = _mm256_set1_ps(scale), shift = _mm256_set1_ps(now);
     __m256 sum = _mm256_setzero_ps();
     for (int64_t i = 0; i < pieces; ++i) {
-      const __m256 mine = _mm256_castsi256_ps(first_lanes(own - 8 * i));
+      const __m256 mine = own_lanes(before, own, i);
       const __m256 e = exp2_avx2(_mm256_fmsub_ps(_mm256_load_ps(p + 8 * i), c, shift));
       const __m256 kept = _mm256_and_ps(e, mine);
       sum = _mm256_add_ps(sum, kept);

@@ -101,12 +101,15 @@ void attend(const OpContext& ctx, const PagedAttentionArgs& a) {
                         q[c] = static_cast<double>(load_float(a.q, row * a.q.stride[0] + head * a.q.stride[1] + c));
                         sum[c] = 0.0;
                       }
-                      double max = -INFINITY, total = 0.0;
-                      for (int64_t t = 0; t < keys; ++t) {
+                      const int64_t first = a.window > 0 ? std::max<int64_t>(0, keys - a.window) : 0;
+                      const double sink = a.sinks.empty() ? -INFINITY : static_cast<double>(a.sinks.as<float>()[head]);
+                      double max = sink;
+                      for (int64_t t = first; t < keys; ++t) {
                         score[t] = dot_key(q, block(a.kv.k, t), t % kBlockTokens, n.d) * static_cast<double>(a.scale);
                         max = std::max(max, score[t]);
                       }
-                      for (int64_t t = 0; t < keys; ++t) {
+                      double total = a.sinks.empty() ? 0.0 : std::exp(sink - max);
+                      for (int64_t t = first; t < keys; ++t) {
                         const double p = std::exp(score[t] - max);
                         const Kv* v = block(a.kv.v, t);
                         const int64_t slot = t % kBlockTokens;

@@ -71,6 +71,8 @@ RowTask make_task(const PagedAttentionArgs& a, const Heads& n, const Chunk& c) {
   t.group = n.group();
   t.d = n.d;
   t.scale = a.scale;
+  t.window = a.window;
+  if (!a.sinks.empty()) t.sinks = a.sinks.as<float>() + head;
   return t;
 }
 

@@ -13,6 +13,7 @@ constexpr OnGpu<PagedAttentionArgs> kOnGpu{[](Operands& o, PagedAttentionArgs& a
                                              o.kv(a.kv.k, a.q.dim(2), false);
                                              o.kv(a.kv.v, a.q.dim(2), true);
                                              for (Tensor* t : {&a.q, &a.gate, &a.out}) o.tensor(*t);
+                                             o.tensor(a.sinks);
                                              o.segments(a.segments);
                                            },
                                            paged_attention,
@@ -32,6 +33,8 @@ struct Case {
   Data data = Data::kNormal;
   DType kv = DType::kBF16;
   bool decode = false;  // generated tokens, which a GPU's kernels take otherwise than prompts
+  int64_t window = 0;
+  bool sinks = false;
 };
 
 // A batch and the cache that it reads. The values depend on the case only; where rows and blocks lie depends
@@ -39,7 +42,7 @@ struct Case {
 struct Batch {
   Case c;
   SegmentList segments;
-  Buffer q, gate, k, v;
+  Buffer q, gate, k, v, sinks;
 
   static int64_t count_rows(const Case& c) {
     int64_t rows = 1;
@@ -58,7 +61,8 @@ struct Batch {
         q(DType::kBF16, {count_rows(c), c.heads, c.d}),
         gate(DType::kBF16, {count_rows(c), c.heads, c.d}),
         k(c.kv, {count_blocks(c), c.kv_heads, kv_head_elems(c.kv, c.d)}),
-        v(c.kv, {count_blocks(c), c.kv_heads, kv_head_elems(c.kv, c.d)}) {
+        v(c.kv, {count_blocks(c), c.kv_heads, kv_head_elems(c.kv, c.d)}),
+        sinks(DType::kF32, {c.heads}) {
     Rng rng = suite.rng_for_case(c.name), places = suite.rng_for_case(c.name + " places");
     std::vector<int32_t> order = places.permutation(count_blocks(c));
     if (layout == Layout::kContiguous) std::sort(order.begin(), order.end());
@@ -72,6 +76,8 @@ struct Batch {
       row += s.count + 1;
     }
     for (size_t i = 0; i < segments.size(); ++i) fill_sequence(rng, i);
+    // From next to nothing to more than all keys together.
+    if (c.sinks) sinks.fill([&] { return rng.uniform(-4.0f, 8.0f); });
   }
 
   void fill_sequence(Rng& rng, size_t sequence) {
@@ -134,7 +140,8 @@ struct Batch {
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(c.d)); }
   PagedAttentionArgs args(const SegmentArray& of, const Tensor& out) const {
-    return {q, c.gate ? gate.tensor() : Tensor{}, {k, v}, of, scale(), out};
+    return {q,        c.gate ? gate.tensor() : Tensor{},  {k, v}, of, scale(), out,
+            c.window, c.sinks ? sinks.tensor() : Tensor{}};
   }
   Buffer output() const { return Buffer(DType::kBF16, {q.tensor().dim(0), c.heads * c.d}); }
 };
@@ -153,9 +160,11 @@ void expect_row(const Batch& b, size_t sequence, int step, int head, double* val
   std::vector<float> q(static_cast<size_t>(d));
   for (int e = 0; e < d; ++e) q[static_cast<size_t>(e)] = load_float(b.q, q_at + e);
   std::vector<double> score(static_cast<size_t>(keys)), error(static_cast<size_t>(keys));
-  double max = -INFINITY;
+  const int first = b.c.window > 0 ? std::max(0, keys - static_cast<int>(b.c.window)) : 0;
+  const double sink = b.c.sinks ? static_cast<double>(load_float(b.sinks, head)) : -INFINITY;
+  double max = sink;
   std::vector<float> row(static_cast<size_t>(d));
-  for (int t = 0; t < keys; ++t) {
+  for (int t = first; t < keys; ++t) {
     b.load(b.k, blocks, t, kv_head, row);
     double sum = 0, magnitude = 0;
     for (int e = 0; e < d; ++e) {
@@ -167,9 +176,10 @@ void expect_row(const Batch& b, size_t sequence, int step, int head, double* val
     error[static_cast<size_t>(t)] = (d / 2 + 4) * kEpsF32 * magnitude * b.scale();
     max = std::max(max, sum * b.scale());
   }
-  double total = 0, weighted_error = 0;
+  double total = b.c.sinks ? std::exp(sink - max) : 0, weighted_error = 0;
+  if (b.c.sinks) weighted_error = total * (4 * std::abs(sink - max) + std::abs(sink) + std::abs(max) + 8) * kEpsF32;
   std::vector<double> mean(static_cast<size_t>(d)), spread(static_cast<size_t>(d)), sized(static_cast<size_t>(d));
-  for (int t = 0; t < keys; ++t) {
+  for (int t = first; t < keys; ++t) {
     const auto i = static_cast<size_t>(t);
     const double p = std::exp(score[i] - max);
     // Score; its scaling and distance from the maximum (also when a later group's maximum rescales it); the
@@ -327,7 +337,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   const auto add = [&](std::string name, int d, int heads, int kv_heads, std::vector<Sequence> sequences,
                        bool gate = false, Data data = Data::kNormal, DType kv = DType::kBF16, bool decode = false) {
-    all.push_back({std::move(name), d, heads, kv_heads, std::move(sequences), gate, data, kv, decode});
+    all.push_back({std::move(name), d, heads, kv_heads, std::move(sequences), gate, data, kv, decode, 0, false});
   };
   for (const int d : {32, 48, 64, 128, 256})
     for (const int ratio : {1, 2, 4, 6, 8})
@@ -355,6 +365,26 @@ std::vector<Case> cases() {
   add("e4m3 long", 128, 8, 2, {{960, 64}, {1100, 1}}, false, Data::kNormal, kE4m3);
   add("e4m3 ragged", 128, 6, 1, {{0, 70}, {0, 0}, {127, 1}, {129, 1}, {300, 5}, {15, 1}}, false, Data::kNormal, kE4m3);
   add("e4m3 saturated", 64, 4, 2, {{0, 150}, {400, 3}}, false, Data::kSaturated, kE4m3);
+  // Windows shorter than a block, a group of keys and a chunk; over their edges; and longer than all.
+  for (const int64_t window : {1, 5, 16, 64, 128, 255, 256, 257, 512, 4096})
+    for (const bool sinks : {false, true}) {
+      add(fmt::format("window{}{}", window, sinks ? " sinks" : ""), 64, 8, 2,
+          {{0, 37}, {63, 1}, {250, 20}, {511, 1}, {512, 3}, {0, 300}, {900, 150}}, window == 64);
+      all.back().window = window, all.back().sinks = sinks;
+    }
+  for (const int d : {20, 128, 256})
+    for (const DType kv : {DType::kBF16, kE4m3}) {
+      add(fmt::format("{} window100 d{}", dtype_name(kv), d), d, 6, 2, {{0, 280}, {700, 40}, {1030, 1}}, d == 128,
+          Data::kNormal, kv);
+      all.back().window = 100, all.back().sinks = d != 20;
+    }
+  for (const Data data : {Data::kSaturated, Data::kEqual}) {
+    add(fmt::format("window and sinks, {}", data == Data::kEqual ? "equal logits" : "saturated"), 64, 4, 2,
+        {{0, 150}, {400, 3}}, false, data);
+    all.back().window = 40, all.back().sinks = true;
+  }
+  add("sinks", 64, 8, 2, {{0, 70}, {300, 1}, {255, 3}}, true);
+  all.back().sinks = true;
   for (const int d : {64, 128, 256}) {
     for (const int ratio : {1, 4, 6, 12})
       add(fmt::format("generated d{} ratio{}", d, ratio), d, 2 * ratio, 2,

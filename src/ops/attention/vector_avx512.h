@@ -35,19 +35,24 @@ __m512 reduce_rows(const __m512* v, Op op) {
   return halves(halves(quads[0], quads[1]), halves(quads[2], quads[3]));
 }
 
-// Lanes of piece i (16 keys) that a row with `own` keys may look at.
-inline __mmask16 own_lanes(int64_t own, int64_t i) {
-  const int64_t left = own - 16 * i;
-  return static_cast<__mmask16>(left >= 16 ? 0xffff : left <= 0 ? 0 : (1u << left) - 1);
-}
+// Which of a group's keys a row may look at: from `before` on, below `end`.
+struct OwnKeys {
+  int64_t before = 0, end = 0;
+  // Lanes of piece i (16 keys) below a number of keys.
+  static __mmask16 below(int64_t keys, int64_t i) {
+    const int64_t left = keys - 16 * i;
+    return static_cast<__mmask16>(left >= 16 ? 0xffff : left <= 0 ? 0 : (1u << left) - 1);
+  }
+  __mmask16 lanes(int64_t i) const { return static_cast<__mmask16>(below(end, i) & ~below(before, i)); }
+};
 
 // Maximum of a row's scores, lane by lane.
 template <bool kWhole>
-__m512 max_of_row(const float* s, int64_t own, int64_t pieces) {
+__m512 max_of_row(const float* s, const OwnKeys& own, int64_t pieces) {
   const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
   __m512 m0 = lowest, m1 = lowest;
   for (int64_t i = 0; i < (kWhole ? kGroupKeys / 16 : pieces); i += 2) {
-    const __mmask16 l0 = kWhole ? 0xffff : own_lanes(own, i), l1 = kWhole ? 0xffff : own_lanes(own, i + 1);
+    const __mmask16 l0 = kWhole ? 0xffff : own.lanes(i), l1 = kWhole ? 0xffff : own.lanes(i + 1);
     m0 = _mm512_max_ps(m0, _mm512_mask_load_ps(lowest, l0, s + 16 * i));
     m1 = _mm512_max_ps(m1, _mm512_mask_load_ps(lowest, l1, s + 16 * i + 16));
   }
@@ -57,14 +62,14 @@ __m512 max_of_row(const float* s, int64_t own, int64_t pieces) {
 // Scores of a row become probabilities, stored as bf16 from the start of the row; returns their sums lane by
 // lane. Lanes past the row become exact zeros.
 template <bool kWhole>
-__m512 exp_of_row(float* s, int64_t own, int64_t pieces, __m512 scale, __m512 max) {
+__m512 exp_of_row(float* s, const OwnKeys& own, int64_t pieces, __m512 scale, __m512 max) {
   __m512 sum0 = _mm512_setzero_ps(), sum1 = _mm512_setzero_ps();
   for (int64_t i = 0; i < (kWhole ? kGroupKeys / 16 : pieces); i += 2) {
     __m512 e0 = simd::exp2(_mm512_fmsub_ps(_mm512_load_ps(s + 16 * i), scale, max));
     __m512 e1 = simd::exp2(_mm512_fmsub_ps(_mm512_load_ps(s + 16 * i + 16), scale, max));
     if (!kWhole) {
-      e0 = _mm512_maskz_mov_ps(own_lanes(own, i), e0);
-      e1 = _mm512_maskz_mov_ps(own_lanes(own, i + 1), e1);
+      e0 = _mm512_maskz_mov_ps(own.lanes(i), e0);
+      e1 = _mm512_maskz_mov_ps(own.lanes(i + 1), e1);
     }
     sum0 = _mm512_add_ps(sum0, e0);
     sum1 = _mm512_add_ps(sum1, e1);
@@ -76,15 +81,15 @@ __m512 exp_of_row(float* s, int64_t own, int64_t pieces, __m512 scale, __m512 ma
 // 16 rows (or the last few of a tile) at once: their maxima, factors and sums are one vector each.
 template <bool kWhole, class Beside>
 void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t count, float* scores, int64_t key,
-                  int64_t seen, float scale, Beside&& beside) {
+                  int64_t seen, bool first, float scale, Beside&& beside) {
   // Scores are there for whole pieces of 16 keys, probabilities are wanted for pairs of pieces: a row's last
   // piece may be read without having been written, and is masked.
   const int64_t pieces = (seen + 31) / 32 * 2;
   const auto rows = static_cast<__mmask16>((1u << count) - 1);
   // own_keys() of every row with one division.
-  int64_t own[16];
+  OwnKeys own[16];
   for (int64_t i = 0, token = row / t.group, head = row % t.group; i < count; ++i) {
-    own[i] = smaller(seen, t.position + token + 1 - key);
+    own[i] = {t.first_key(t.position + token) - key, smaller(seen, t.position + token + 1 - key)};
     if (++head == t.group) head = 0, ++token;
   }
   __m512 lanes[16];
@@ -93,7 +98,9 @@ void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t c
   const auto larger = [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); };
   const __m512 old = _mm512_loadu_ps(s.max + row);
   const __m512 now = _mm512_max_ps(_mm512_mul_ps(reduce_rows(lanes, larger), _mm512_set1_ps(scale)), old);
-  const __m512 keep = simd::exp2(_mm512_sub_ps(old, now));
+  // A row whose window begins behind this group has seen nothing yet: -inf - -inf is no number.
+  const __mmask16 none = _mm512_cmp_ps_mask(now, _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ);
+  const __m512 keep = _mm512_mask_mov_ps(simd::exp2(_mm512_sub_ps(old, now)), none, _mm512_set1_ps(1.0f));
   alignas(64) float maximum[16];
   _mm512_store_ps(maximum, now);
   for (int64_t i = 0; i < count; ++i) {
@@ -104,7 +111,7 @@ void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t c
   const __m512 sums = reduce_rows(lanes, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
   _mm512_mask_storeu_ps(s.max + row, rows, now);
   _mm512_mask_storeu_ps(s.total + row, rows, _mm512_fmadd_ps(_mm512_loadu_ps(s.total + row), keep, sums));
-  if (key == 0) return;
+  if (first) return;
   alignas(64) float factor[16];
   _mm512_store_ps(factor, keep);
   unsigned changed = _mm512_mask_cmp_ps_mask(rows, keep, _mm512_set1_ps(1.0f), _CMP_NEQ_UQ);
@@ -117,14 +124,15 @@ void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t c
 // The walk's softmax step for a tile of rows.
 template <class Beside>
 void softmax_avx512(const RowTask& t, const TaskScratch& s, int64_t row, int64_t count, int64_t key, int64_t seen,
-                    float scale, Beside&& beside) {
+                    bool first, float scale, Beside&& beside) {
   for (int64_t r = 0; r < count; r += 16) {
     const int64_t n = smaller(16, count - r);
     float* scores = s.scores + r * kGroupKeys;
-    if (own_keys(t, row + r, key, seen) == kGroupKeys)  // the first row sees the fewest
-      softmax_rows<true>(t, s, row + r, n, scores, key, seen, scale, beside);
+    // The first row sees the fewest of the group's last keys, and the last row of its first ones.
+    if (own_keys(t, row + r, key, seen) == kGroupKeys && keys_before(t, row + r + n - 1, key) == 0)
+      softmax_rows<true>(t, s, row + r, n, scores, key, seen, first, scale, beside);
     else
-      softmax_rows<false>(t, s, row + r, n, scores, key, seen, scale, beside);
+      softmax_rows<false>(t, s, row + r, n, scores, key, seen, first, scale, beside);
   }
 }
 

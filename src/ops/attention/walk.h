@@ -3,7 +3,8 @@
 //
 //   stage:      value blocks to where accumulate() wants them
 //   scores:     S = Q K^T                               all keys that any row of the tile sees
-//   softmax:    m' = max(m, scale log2(e) S);  p = 2^(scale log2(e) S - m');  p = 0 for keys past the row
+//   softmax:    m' = max(m, scale log2(e) S);  p = 2^(scale log2(e) S - m');  p = 0 for keys past the row, or before
+//               its window
 //               sums *= 2^(m - m');  total = total 2^(m - m') + sum p
 //   accumulate: sums += P V
 //
@@ -32,6 +33,12 @@ inline int64_t own_keys(const RowTask& t, int64_t r, int64_t key, int64_t seen) 
   return smaller(seen, t.position + r / t.group + 1 - key);
 }
 
+// How many of the keys from `key` on lie before row r's window.
+inline int64_t keys_before(const RowTask& t, int64_t r, int64_t key) {
+  const int64_t before = t.first_key(t.position + r / t.group) - key;
+  return before > 0 ? before : 0;
+}
+
 // What walk() does once for each row of a task, a tile of rows at a time. Row r is head r % group of token
 // r / group.
 template <class Isa>
@@ -42,8 +49,8 @@ struct TileRows {
   void begin(Isa& isa, int64_t row, int64_t count) const {
     each(row, count, [&](int64_t r, int64_t token, int64_t head) {
       isa.load_query(r, query(token, head));
-      s.max[r] = -__builtin_inff();
-      s.total[r] = 0.0f;
+      s.max[r] = t.sinks == nullptr ? -__builtin_inff() : t.sinks[head] * kLog2e;
+      s.total[r] = t.sinks == nullptr ? 0.0f : 1.0f;
     });
   }
   void finish(int64_t row, int64_t count) const {
@@ -83,20 +90,23 @@ void walk(const RowTask& t, const TaskScratch& s) {
   const float scale = t.scale * kLog2e;
   // With one tile of rows nothing is used twice: stage little, and use it while it is near.
   const int64_t staged = rows > Isa::kTileRows ? kStagedKeys : kGroupKeys;
-  for (int64_t begin = 0; begin < keys_end; begin += staged) {
+  // Keys are staged and grouped at absolute positions, wherever a window begins.
+  for (int64_t begin = t.first_key(t.position) / staged * staged; begin < keys_end; begin += staged) {
     const int64_t end = smaller(begin + staged, keys_end);
     if (t.narrow.k != nullptr) widen_blocks(t, begin, end);
     isa.stage_values(begin, end - begin);
     for (int64_t row = 0; row < rows; row += Isa::kTileRows) {
       const int64_t count = smaller(Isa::kTileRows, rows - row);
       const int64_t last = t.position + (row + count - 1) / t.group;  // position of the tile's last row
-      if (begin == 0) tile.begin(isa, row, count);
-      for (int64_t key = begin; key < smaller(end, last + 1); key += kGroupKeys) {
+      // The group in which the window of the tile's first row begins: the tile's first.
+      const int64_t start = t.first_key(t.position + row / t.group) / kGroupKeys * kGroupKeys;
+      if (start >= begin && start < end) tile.begin(isa, row, count);
+      for (int64_t key = start > begin ? start : begin; key < smaller(end, last + 1); key += kGroupKeys) {
         const int64_t seen = smaller(kGroupKeys, last + 1 - key);
-        const bool first = key == 0, final = last < key + kGroupKeys;
+        const bool first = key == start, final = last < key + kGroupKeys;
         isa.scores(row, count, key, seen);
         // While a row's probabilities are computed there is time to prefetch what comes next.
-        isa.softmax(row, count, key, seen, scale, [&](int64_t r) {
+        isa.softmax(row, count, key, seen, first, scale, [&](int64_t r) {
           if (first && r + Isa::kTileRows < rows) tile.prefetch_query(r + Isa::kTileRows);
           if (final) tile.prefetch_output(r);
         });

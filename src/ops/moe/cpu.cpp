@@ -47,6 +47,8 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
   gemm::Packed h{static_cast<std::byte*>(a.h.data), tokens, width};
   if (packing) h.data = scope.take<std::byte>(core.packed_bytes(tokens, width));
   float* const logits = scope.take<float>(tokens * experts);
+  const bool plain = a.choice.plain();
+  float* const choice_scratch = plain ? nullptr : scope.take<float>(2 * experts * threads);
   Routing r{scope.take<int32_t>(tokens * k), scope.take<float>(tokens * k), nullptr};
   Weight gate;
   if (!a.shared_router.empty()) {
@@ -78,7 +80,13 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
     logit_jobs.wait();
     route_jobs.each(false, [&](int64_t piece, int64_t) {
       for (int64_t t = piece * kRouted; t < std::min((piece + 1) * kRouted, tokens); ++t) {
-        route(logits + t * experts, static_cast<int>(experts), a.top_k, r.chosen + t * k, r.weight + t * k);
+        if (plain) {
+          route(logits + t * experts, static_cast<int>(experts), a.top_k, r.chosen + t * k, r.weight + t * k);
+        } else {
+          float* const scores = choice_scratch + 2 * experts * thread;
+          route(a.choice, logits + t * experts, static_cast<int>(experts), a.top_k, scores, scores + experts,
+                r.chosen + t * k, r.weight + t * k);
+        }
         if (r.shared != nullptr) r.shared[t] = 1.0f / (1.0f + std::exp(-r.shared[t]));
         if (!a.chosen.empty()) std::copy_n(r.chosen + t * k, k, a.chosen.row<int32_t>(t));
       }

@@ -11,6 +11,9 @@ namespace quire::moe_detail {
 // E probabilities is at least k / E, so the contract's lower bound of 2^-14 cannot be reached with E <= 2^14
 // and the weights are a softmax over the chosen.
 void route(const float* logits, int experts, int k, int32_t* chosen, float* weights);
+// The same by any choice; `scores` and `keys` [experts] are scratch.
+void route(const ExpertChoice& choice, const float* logits, int experts, int k, float* scores, float* keys,
+           int32_t* chosen, float* weights);
 
 void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a);
 void reference(const OpContext& ctx, const MoeArgs& a);

@@ -10,7 +10,9 @@
 namespace quire {
 namespace moe_detail {
 
-void route(const float* logits, int experts, int k, int32_t* chosen, float* weights) {
+namespace {
+
+void top_k(const float* logits, int experts, int k, int32_t* chosen) {
   // Insertion into a short sorted list: k is 8 or so, and after the first few experts most candidates lose
   // their first comparison. A NaN loses every comparison, so the indices stay valid whatever the input.
   int count = 0;
@@ -20,9 +22,63 @@ void route(const float* logits, int experts, int k, int32_t* chosen, float* weig
     for (; at > 0 && logits[e] > logits[chosen[at - 1]]; --at) chosen[at] = chosen[at - 1];
     chosen[at] = e;
   }
+}
+
+// Puts the experts of all groups but the best out of the running.
+void keep_best_groups(const ExpertChoice& choice, float* keys, int experts) {
+  const int size = experts / choice.groups;
+  float lowest = INFINITY;
+  const auto sum_of_two = [&](int group) {
+    float first = -INFINITY, second = -INFINITY;
+    for (int e = group * size; e < (group + 1) * size; ++e) {
+      if (keys[e] > first)
+        second = first, first = keys[e];
+      else if (keys[e] > second)
+        second = keys[e];
+    }
+    return size > 1 ? first + second : first;
+  };
+  // As many groups as may not be used, the worst first; of equal ones that with the higher number.
+  for (int out = choice.used_groups; out < choice.groups; ++out) {
+    int worst = -1;
+    lowest = INFINITY;
+    for (int g = 0; g < choice.groups; ++g) {
+      if (keys[g * size] == -INFINITY) continue;
+      const float sum = sum_of_two(g);
+      if (worst >= 0 && sum > lowest) continue;
+      lowest = sum, worst = g;
+    }
+    if (worst >= 0) std::fill_n(keys + worst * size, size, -INFINITY);
+  }
+}
+
+}  // namespace
+
+void route(const float* logits, int experts, int k, int32_t* chosen, float* weights) {
+  top_k(logits, experts, k, chosen);
   float sum = 0.0f;
   for (int r = 0; r < k; ++r) sum += weights[r] = std::exp(logits[chosen[r]] - logits[chosen[0]]);
   for (int r = 0; r < k; ++r) weights[r] /= sum;
+}
+
+void route(const ExpertChoice& choice, const float* logits, int experts, int k, float* scores, float* keys,
+           int32_t* chosen, float* weights) {
+  const bool sigmoid = choice.scores == ExpertChoice::Scores::kSigmoid;
+  float top = -INFINITY, total = 0.0f;
+  for (int e = 0; e < experts; ++e) top = std::max(top, logits[e]);
+  for (int e = 0; e < experts; ++e) {
+    scores[e] = sigmoid ? 1.0f / (1.0f + std::exp(-logits[e])) : std::exp(logits[e] - top);
+    total += scores[e];
+  }
+  for (int e = 0; e < experts && !sigmoid; ++e) scores[e] /= total;
+  for (int e = 0; e < experts; ++e)
+    keys[e] = scores[e] + (choice.selection_bias.empty() ? 0.0f : choice.selection_bias.as<float>()[e]);
+  if (choice.used_groups < choice.groups) keep_best_groups(choice, keys, experts);
+  top_k(keys, experts, k, chosen);
+  float sum = 0.0f;
+  for (int r = 0; r < k; ++r) sum += weights[r] = scores[chosen[r]];
+  const float factor = choice.normalised ? choice.scale / std::max(sum, sigmoid ? 1e-20f : 0x1p-14f) : choice.scale;
+  for (int r = 0; r < k; ++r) weights[r] *= factor;
 }
 
 }  // namespace moe_detail
@@ -74,6 +130,11 @@ void check(const MoeArgs& a) {
               a.top_k, a.router.rows);
   check_experts("expert", a.gate, a.up, a.down, a.router.rows, width);
   if (!a.shared_gate.empty()) check_experts("shared", a.shared_gate, a.shared_up, a.shared_down, 1, width);
+  const ExpertChoice& c = a.choice;
+  QUIRE_CHECK(c.groups >= 1 && a.router.rows % c.groups == 0 && c.used_groups >= 1 && c.used_groups <= c.groups &&
+                  a.router.rows / c.groups * c.used_groups >= a.top_k,
+              "moe: top {} of {} experts in {} of {} groups", a.top_k, a.router.rows, c.used_groups, c.groups);
+  if (!c.selection_bias.empty()) expect_shape("selection_bias", c.selection_bias, a.router.rows);
   if (!a.shared_router.empty()) expect_shape("shared_router", a.shared_router, width);
   if (!a.chosen.empty()) expect_shape("chosen", a.chosen, tokens, a.top_k);
 }
@@ -92,15 +153,16 @@ Traffic traffic_of(const MoeArgs& a) {
   const int64_t inner = a.top_k * a.gate.rows + a.shared_gate.rows;
   const int64_t results = a.top_k + (a.shared_gate.empty() ? 0 : 1);  // of a token, each weighted and added
   return {.bytes = a.router.bytes() + std::llround(touched_share(a) * static_cast<double>(experts)) + shared +
-                   a.shared_router.bytes() + a.h.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1) + a.chosen.bytes(),
+                   a.shared_router.bytes() + a.choice.selection_bias.bytes() + a.h.bytes() +
+                   a.x.bytes() * (a.add_to_x ? 2 : 1) + a.chosen.bytes(),
           .flops = a.h.dim(0) * (2 * (a.router.params() + a.top_k * expert_params + shared_params) +
                                  inner * (kSiluFlops + 1) + 2 * results * a.h.dim(1))};
 }
 
 std::string describe_args(const MoeArgs& a) {
-  return fmt::format("h {}, top {} of {} experts, router {}, gate {}, up {}, down {}, shared {}", describe(a.h),
-                     a.top_k, a.router.rows, describe(a.router), describe(a.gate), describe(a.up), describe(a.down),
-                     describe(a.shared_gate));
+  return fmt::format("h {}, top {} of {} experts{}, router {}, gate {}, up {}, down {}, shared {}", describe(a.h),
+                     a.top_k, a.router.rows, a.choice.plain() ? "" : " by sigmoids, biases or groups",
+                     describe(a.router), describe(a.gate), describe(a.up), describe(a.down), describe(a.shared_gate));
 }
 
 }  // namespace

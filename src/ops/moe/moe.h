@@ -7,10 +7,26 @@
 
 namespace quire {
 
+// How experts are chosen and weighted. Scores s are a softmax of the router's logits over all experts, or their
+// sigmoids. Chosen are the top k of s + selection_bias, ties to the lower index, among the experts of the best groups:
+// E / groups neighbours are a group, which counts as the sum of its two largest s + selection_bias.
+struct ExpertChoice {
+  enum class Scores : uint8_t { kSoftmax, kSigmoid } scores = Scores::kSoftmax;
+  bool normalised = true;  // weights s of the chosen are divided by their sum (at least 2^-14, of sigmoids 1e-20)
+  float scale = 1.0f;      // of the weights
+  int32_t groups = 1, used_groups = 1;
+  Tensor selection_bias;  // [E] f32, optional
+
+  // A softmax over all, as most models have it.
+  bool plain() const {
+    return scores == Scores::kSoftmax && normalised && scale == 1.0f && used_groups == groups && selection_bias.empty();
+  }
+};
+
 // h        [T, D]  bf16 or f32   normalised input
-// router   [E, D]  any type (F32 in files); p = softmax(router h) over all E in float32
+// router   [E, D]  any type (F32 in files); logits are in float32. ExpertChoice says what follows from them; by default
+//                  w_e = p_e / max(sum over the top k, 2^-14) of p = softmax(logits) over all E
 // gate, up [E x [Fe, D]], down [E x [D, Fe]]
-//                  w_e = p_e / max(sum over the top k, 2^-14); ties go to the lower index
 // shared_gate, shared_up [Fs, D], shared_down [D, Fs]
 //                  optional (empty): out += sigmoid(shared_router . h) * mlp(h)
 // shared_router [D] f32, optional: without it the shared expert has weight 1
@@ -26,6 +42,7 @@ struct MoeArgs {
   Tensor h;
   Weight router, gate, up, down;
   int top_k = 0;
+  ExpertChoice choice;
   Weight shared_gate, shared_up, shared_down;
   Tensor shared_router;
   Tensor x;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -34,22 +35,57 @@ struct Choice {
   double weight;
 };
 
-std::vector<Choice> choose(const double* logits, int64_t experts, int k) {
-  std::vector<Choice> p(static_cast<size_t>(experts));
-  const double top = *std::max_element(logits, logits + experts);
-  double sum = 0.0;
-  for (int64_t e = 0; e < experts; ++e) {
-    p[static_cast<size_t>(e)] = {static_cast<int32_t>(e), std::exp(logits[e] - top)};
-    sum += p[static_cast<size_t>(e)].weight;
+// The scores of a token's experts; of a softmax over all, or sigmoids.
+std::vector<double> scores_of(const ExpertChoice& c, const double* logits, size_t experts) {
+  std::vector<double> s(logits, logits + experts);
+  if (c.scores == ExpertChoice::Scores::kSigmoid) {
+    for (double& x : s) x = 1.0 / (1.0 + std::exp(-x));
+    return s;
   }
-  for (Choice& c : p) c.weight /= sum;
-  // By logits, whose order is that of the probabilities but for underflow.
-  std::stable_sort(p.begin(), p.end(),
-                   [&](const Choice& a, const Choice& b) { return logits[a.expert] > logits[b.expert]; });
+  const double top = *std::max_element(s.begin(), s.end());
+  double sum = 0.0;
+  for (double& x : s) sum += x = std::exp(x - top);
+  for (double& x : s) x /= sum;
+  return s;
+}
+
+// Which experts may be chosen: those of the best groups.
+std::vector<bool> allowed(const ExpertChoice& c, const std::vector<double>& keys) {
+  const size_t size = keys.size() / static_cast<size_t>(c.groups);
+  std::vector<std::pair<double, size_t>> groups;
+  for (size_t g = 0; g < static_cast<size_t>(c.groups); ++g) {
+    std::vector<double> of(keys.begin() + static_cast<int64_t>(g * size),
+                           keys.begin() + static_cast<int64_t>((g + 1) * size));
+    std::sort(of.begin(), of.end(), std::greater<>());
+    groups.emplace_back(of[0] + (size > 1 ? of[1] : 0.0), g);
+  }
+  std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<bool> may(keys.size(), false);
+  for (size_t i = 0; i < static_cast<size_t>(c.used_groups); ++i)
+    for (size_t e = 0; e < size; ++e) may[groups[i].second * size + e] = true;
+  return may;
+}
+
+std::vector<Choice> choose(const ExpertChoice& c, const double* logits, int64_t experts, int k) {
+  const std::vector<double> scores = scores_of(c, logits, static_cast<size_t>(experts));
+  // A softmax is compared by its logits, whose order is the same but for underflow.
+  std::vector<double> keys = scores;
+  if (c.selection_bias.empty() && c.scores == ExpertChoice::Scores::kSoftmax && c.used_groups == c.groups)
+    keys.assign(logits, logits + experts);
+  for (size_t e = 0; e < keys.size() && !c.selection_bias.empty(); ++e)
+    keys[e] += static_cast<double>(c.selection_bias.as<float>()[e]);
+  const std::vector<bool> may = allowed(c, keys);
+  std::vector<Choice> p;
+  for (size_t e = 0; e < keys.size(); ++e)
+    if (may[e]) p.push_back({static_cast<int32_t>(e), scores[e]});
+  std::stable_sort(p.begin(), p.end(), [&](const Choice& a, const Choice& b) {
+    return keys[static_cast<size_t>(a.expert)] > keys[static_cast<size_t>(b.expert)];
+  });
   p.resize(static_cast<size_t>(k));
   double kept = 0.0;
-  for (const Choice& c : p) kept += c.weight;
-  for (Choice& c : p) c.weight /= std::max(kept, 0x1p-14);
+  for (const Choice& x : p) kept += x.weight;
+  const double least = c.scores == ExpertChoice::Scores::kSigmoid ? 1e-20 : 0x1p-14;
+  for (Choice& x : p) x.weight = x.weight / (c.normalised ? std::max(kept, least) : 1.0) * static_cast<double>(c.scale);
   return p;
 }
 
@@ -69,7 +105,7 @@ void reference(const OpContext& ctx, const MoeArgs& a) {
   std::vector<std::vector<Choice>> chosen(static_cast<size_t>(tokens));
   for (int64_t t = 0; t < tokens; ++t) {
     auto& c = chosen[static_cast<size_t>(t)];
-    c = choose(logits.data() + t * experts, experts, a.top_k);
+    c = choose(a.choice, logits.data() + t * experts, experts, a.top_k);
     if (!a.chosen.empty())
       for (size_t r = 0; r < c.size(); ++r) a.chosen.row<int32_t>(t)[r] = c[r].expert;
   }

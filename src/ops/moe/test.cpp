@@ -30,16 +30,22 @@ struct MoeCase {
   DType h = DType::kBF16;
   bool add = true;
   std::optional<DType> down = {}, shared_type = {};  // where they are of another type
+  ExpertChoice choice = {};                          // without its tensor
+  bool selection_bias = false;
 
   std::string name() const {
     constexpr const char* kRouters[] = {"random", "one_expert", "ties", "pairs"};
     const auto other = [](std::string_view what, std::optional<DType> t) {
       return t ? fmt::format(" {} {}", what, dtype_name(*t)) : "";
     };
-    return fmt::format("{}{} T={} D={} Fe={} top {} of {} shared={}{}{} h={} {}{}", dtype_name(type),
+    const std::string by = fmt::format(
+        "{}{}{}{}{}", choice.scores == ExpertChoice::Scores::kSigmoid ? " sigmoids" : "", selection_bias ? "+bias" : "",
+        choice.normalised ? "" : " as they are", choice.scale == 1 ? "" : fmt::format(" times {}", choice.scale),
+        choice.groups == 1 ? "" : fmt::format(" {} of {} groups", choice.used_groups, choice.groups));
+    return fmt::format("{}{} T={} D={} Fe={} top {} of {} shared={}{}{} h={} {}{}{}", dtype_name(type),
                        other("down", down), tokens, width, inner, top_k, experts, shared, other("of", shared_type),
                        shared_router ? "+router" : "", dtype_name(h), kRouters[static_cast<int>(router)],
-                       add ? "" : " overwritten");
+                       add ? "" : " overwritten", by);
   }
 };
 
@@ -54,10 +60,13 @@ constexpr OnGpu<MoeArgs> kOnGpu{[](Operands& o, MoeArgs& a) {
 
 struct MoeData {
   RandomWeight router, gate, up, down, shared_gate, shared_up, shared_down;
-  Buffer shared_router, h, x;
+  Buffer shared_router, h, x, selection_bias;
 
   MoeData(Rng& rng, const MoeCase& c)
-      : shared_router(DType::kF32, {c.width}), h(c.h, {c.tokens, c.width}), x(DType::kF32, {c.tokens, c.width + kGap}) {
+      : shared_router(DType::kF32, {c.width}),
+        h(c.h, {c.tokens, c.width}),
+        x(DType::kF32, {c.tokens, c.width + kGap}),
+        selection_bias(DType::kF32, {c.experts}) {
     const float sd = 1.0f / std::sqrt(static_cast<float>(c.width));
     router = random_weight(rng, DType::kF32, c.experts, c.width, 1, sd);
     gate = random_weight(rng, c.type, c.inner, c.width, c.experts, 2 * sd);
@@ -82,6 +91,7 @@ struct MoeData {
         if (c.router == Router::kOneExpert && d == 0)
           v = -100.0f * static_cast<float>(std::abs(e - 1)) - static_cast<float>(e);
       }
+    if (c.selection_bias) selection_bias.fill([&] { return rng.uniform(-1.0f, 1.0f); });
     if (c.router == Router::kOneExpert)
       for (int64_t t = 0; t < c.tokens; ++t) store_float(h.tensor(), t * c.width, 1.0f);
   }
@@ -91,6 +101,8 @@ struct MoeData {
     a.h = in;
     a.router = router.weight, a.gate = gate.weight, a.up = up.weight, a.down = down.weight;
     a.top_k = c.top_k;
+    a.choice = c.choice;
+    if (c.selection_bias) a.choice.selection_bias = selection_bias;
     if (c.shared > 0) {
       a.shared_gate = shared_gate.weight, a.shared_up = shared_up.weight, a.shared_down = shared_down.weight;
       if (c.shared_router) a.shared_router = shared_router;
@@ -129,8 +141,13 @@ std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vec
       bounded_product(reinterpret_cast<const float*>(m.router.bytes.data()), m.router.weight, 0, h, router);
   double top = -1e300, total = 0.0, kept = 0.0, logit_error = 0.0;
   for (const Bounded& l : logits) top = std::max(top, l.value), logit_error = std::max(logit_error, l.error);
+  const bool sigmoid = c.choice.scores == ExpertChoice::Scores::kSigmoid;
   for (const Bounded& l : logits) total += std::exp(l.value - top);
-  for (int32_t e : chosen) kept += std::exp(logits[static_cast<size_t>(e)].value - top) / total;
+  const auto score = [&](int32_t e) {
+    const double l = logits[static_cast<size_t>(e)].value;
+    return sigmoid ? 1 / (1 + std::exp(-l)) : std::exp(l - top) / total;
+  };
+  for (int32_t e : chosen) kept += score(e);
   std::vector<Bounded> sum(h.size());
   const auto add = [&](const std::vector<Bounded>& out, double weight, double relative) {
     for (size_t d = 0; d < sum.size(); ++d) {
@@ -139,8 +156,10 @@ std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vec
     }
   };
   for (int32_t e : chosen) {
-    const double p = std::exp(logits[static_cast<size_t>(e)].value - top) / total;
-    add(expert(m.gate, m.up, m.down, e, h, c.h, kernel), p / std::max(kept, 0x1p-14), 2 * logit_error + 32 * kEpsF32);
+    const double least = sigmoid ? 1e-20 : 0x1p-14;
+    const double weight = score(e) / (c.choice.normalised ? std::max(kept, least) : 1.0);
+    add(expert(m.gate, m.up, m.down, e, h, c.h, kernel), weight * static_cast<double>(c.choice.scale),
+        2 * logit_error + 32 * kEpsF32);
   }
   if (c.shared > 0) {
     const Weight gate{DType::kF32, static_cast<const std::byte*>(m.shared_router.tensor().data), 1, c.width};
@@ -236,6 +255,23 @@ void moe_conformance(Suite& s) {
     mixed(DType::kQ4_K, DType::kBF16, DType::kQ8_0);
     mixed(DType::kQ5_K, DType::kBF16, DType::kBF16);
     mixed(DType::kMXFP4, {}, DType::kF16);
+  }
+  // Other ways to choose.
+  using Scores = ExpertChoice::Scores;
+  for (const int64_t t : {1, 2, 21}) {
+    const auto by = [&](const ExpertChoice& choice, bool bias, int64_t experts, int k,
+                        Router router = Router::kRandom) {
+      moe_case(s, {DType::kBF16, t, 64, 48, experts, k, 40, false, router, DType::kBF16, true, {}, {}, choice, bias});
+    };
+    by({.scores = Scores::kSigmoid}, false, 8, 3);
+    by({.scores = Scores::kSigmoid, .scale = 2.5f}, true, 8, 3);
+    by({.scores = Scores::kSigmoid, .normalised = false}, true, 8, 1);
+    by({.normalised = false}, false, 8, 3);
+    by({.scale = 0.5f}, true, 8, 8);
+    by({.scores = Scores::kSigmoid, .scale = 2.5f, .groups = 4, .used_groups = 2}, true, 16, 3);
+    by({.scores = Scores::kSigmoid, .groups = 4, .used_groups = 1}, false, 16, 4);
+    by({.groups = 8, .used_groups = 3}, false, 8, 3);
+    by({.scores = Scores::kSigmoid, .groups = 3, .used_groups = 2}, false, 6, 3, Router::kTies);
   }
   moe_case(s, {DType::kBF16, 18, 32, 32, 1, 1});              // one expert
   moe_case(s, {DType::kBF16, 18, 32, 32, 4, 4, 32, true});    // all of them

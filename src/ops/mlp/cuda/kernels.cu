@@ -53,6 +53,7 @@ struct Products {
 }  // namespace
 
 bool fits(const Machine& m, const MlpArgs& a, gemm::Path path) {
+  if (a.activation != GateActivation::kSilu) return false;
   if (a.h.dtype != DType::kBF16 || a.gate.dtype != a.up.dtype || a.gate.experts != 1) return false;
   Products p(a, path);
   p.place(reinterpret_cast<std::byte*>(uintptr_t{256}), nullptr);  // some aligned address: nothing is read
