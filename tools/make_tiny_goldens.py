@@ -48,6 +48,8 @@ MODELS = [
          experts=8, used=3, expert_ffn=48, shared_ffn=48, dense=1, groups=4, used_groups=2, scale=1.5),
     dict(name="tiny-gemma3", seed=2, arch="gemma3", cls="Gemma3", vocab=320, hidden=96, layers=4, heads=4, kv_heads=2, head_dim=32, ffn=112, eps=1e-6, theta=1000000.0, tied=False,
          window=40, window_interval=3, local_theta=10000.0, scalar=24),
+    dict(name="tiny-gptoss", seed=1, arch="gpt-oss", cls="GptOss", vocab=320, hidden=64, layers=4, heads=4, kv_heads=2, head_dim=32, ffn=96, eps=1e-5, theta=150000.0, tied=False,
+         experts=8, used=3, window=40, window_interval=2, yarn=dict(factor=4.0, original=512)),
 ]
 CONTEXT = 2048
 
@@ -81,6 +83,11 @@ def hf_model(m):
         short, long = long_factors(m)
         rope.update(rope_type="longrope", short_factor=short, long_factor=long, original_max_position_embeddings=m["longrope"]["original"], attention_factor=m["longrope"]["magnitude"])
         kw.update(original_max_position_embeddings=m["longrope"]["original"])
+    if m["arch"] == "gpt-oss":
+        kw.update(num_local_experts=m["experts"], attention_bias=True, sliding_window=m["window"],
+                  layer_types=["full_attention" if (i + 1) % m["window_interval"] == 0 else "sliding_attention" for i in range(m["layers"])])
+        del kw["num_experts"]
+        rope.update(rope_type="yarn", factor=m["yarn"]["factor"], original_max_position_embeddings=m["yarn"]["original"], beta_fast=32.0, beta_slow=1.0, truncate=False)
     if m["cls"] == "Mistral":
         kw.update(sliding_window=None)
     if m["arch"].startswith("glm4"):
@@ -139,8 +146,14 @@ KINDS = [
     ("A_log", -1.0, 2.0),
     ("dt_bias", -1.0, 1.5),
     ("v_proj.bias", 0.0, 0.1),
+    ("o_proj.bias", 0.0, 0.1),
     ("proj.bias", 0.0, 1.0),
     ("mlp.gate.weight", 0.0, "3"),
+    ("mlp.router.weight", 0.0, "3"),
+    ("mlp.router.bias", 0.0, 0.5),
+    ("gate_up_proj_bias", 0.0, 9.0),  # beyond the limits of the activation
+    ("down_proj_bias", 0.0, 0.25),
+    ("self_attn.sinks", 0.0, 2.0),
     ("q_proj.weight", 0.0, "1.25"),
     ("k_proj.weight", 0.0, "1.25"),
     ("o_proj.weight", 0.0, "2"),

@@ -32,7 +32,8 @@ struct CheckpointDefaults {
   int64_t kv_heads = 0;  // -1: as many as there are heads
   int64_t head_dim = 0;  // 0: hidden_size / heads
   double rms_eps = 0, rope_theta = 1e4;
-  bool tied = false;
+  int64_t window = 4096;
+  bool tied = false, attention_bias = false;
 };
 
 struct Architecture {
@@ -51,6 +52,8 @@ struct Architecture {
   int64_t window_interval = 0;          // every so many-th layer attends to all, the others to a window; 0: all to all
   double local_rope_theta = 0;          // of layers with a window, where no key says otherwise; 0: as of the others
   bool scaled_scores = false;           // the scale of scores may be another than 1 / sqrt(head size)
+  bool sinks = false;                   // of each head a score beside those of the keys
+  bool exact_yarn = false;              // the ramp of YaRN begins and ends between whole dimensions
   int64_t hidden_scaled_layers = 0;  // files of so many blocks without a key scale scores by 1 / sqrt(hidden / heads)
 
   // Gated delta nets.
@@ -64,6 +67,9 @@ struct Architecture {
   bool shared_expert = false;
   bool shared_router = true;  // the shared expert has a gate
   bool any_router = false;    // keys may ask for a sigmoid router, groups, and a scale; the first layers may be dense
+  // Router and experts have biases, SwiGLU is clamped (GateActivation::kSwigluOai), and checkpoints have the rows of
+  // gate and up in turns.
+  bool oai_experts = false;
   bool experts_as_wide = false;  // as feed_forward_length, where no key says otherwise
 
   // The whole.

@@ -44,6 +44,7 @@ constexpr TensorSpec kSpecs[] = {
     {kAttnOutputBias, kBlock, kVector, "attn_output.bias", kOne, kHidden, "self_attn.o_proj.bias"},
     {kAttnQNorm, kBlock, kVector, "attn_q_norm.weight", kOne, kHeadDim, "self_attn.q_norm.weight"},
     {kAttnKNorm, kBlock, kVector, "attn_k_norm.weight", kOne, kHeadDim, "self_attn.k_norm.weight"},
+    {kAttnSinks, kBlock, kVector, "attn_sinks.weight", kOne, kHeadCount, "self_attn.sinks"},
 
     {kDeltaQkv, kBlock, kMatrix, "attn_qkv.weight", kConvChannels, kHidden, "linear_attn.in_proj_qkv.weight"},
     {kDeltaZ, kBlock, kMatrix, "attn_gate.weight", kDeltaInner, kHidden, "linear_attn.in_proj_z.weight"},
@@ -67,6 +68,7 @@ constexpr TensorSpec kSpecs[] = {
 
     {kRouter, kBlock, kMatrix, "ffn_gate_inp.weight", kExpertCount, kHidden, "mlp.gate.weight",
      "block_sparse_moe.gate.weight"},
+    {kRouterBias, kBlock, kVector, "ffn_gate_inp.bias", kOne, kExpertCount, "mlp.router.bias"},
     {kRouterSelectionBias, kBlock, kVector, "exp_probs_b.bias", kOne, kExpertCount, "mlp.gate.e_score_correction_bias"},
     {kExpertsGateUp, kBlock, kExperts, "ffn_gate_up_exps.weight", kTwiceExpertFfn, kHidden, {}, {},
      "mlp.experts.gate_up_proj"},
@@ -76,6 +78,11 @@ constexpr TensorSpec kSpecs[] = {
      "mlp.experts.{}.up_proj.weight", "block_sparse_moe.experts.{}.w3.weight"},
     {kExpertsDown, kBlock, kExperts, "ffn_down_exps.weight", kHidden, kExpertFfn,
      "mlp.experts.{}.down_proj.weight", "block_sparse_moe.experts.{}.w2.weight", "mlp.experts.down_proj"},
+    {kExpertsGateUpBias, kBlock, kVector, "ffn_gate_up_exps.bias", kExpertCount, kTwiceExpertFfn,
+     "mlp.experts.gate_up_proj_bias"},
+    {kExpertsGateBias, kBlock, kVector, "ffn_gate_exps.bias", kExpertCount, kExpertFfn},
+    {kExpertsUpBias, kBlock, kVector, "ffn_up_exps.bias", kExpertCount, kExpertFfn},
+    {kExpertsDownBias, kBlock, kVector, "ffn_down_exps.bias", kExpertCount, kHidden, "mlp.experts.down_proj_bias"},
     {kSharedRouter, kBlock, kVector, "ffn_gate_inp_shexp.weight", kOne, kHidden, "mlp.shared_expert_gate.weight"},
     {kSharedGate, kBlock, kMatrix, "ffn_gate_shexp.weight", kSharedFfn, kHidden,
      "mlp.shared_expert.gate_proj.weight"},
@@ -132,6 +139,8 @@ int64_t size_of(Extent e, const ModelSizes& s) {
       return query;
     case kHeads:
       return heads;
+    case kHeadCount:
+      return s.heads;
     case kKvHeads:
       return kv;
     case kQkvRows:

@@ -29,6 +29,7 @@ enum class Extent : uint8_t {
   kTwiceHidden,      // an embedding and a hidden state, side by side
   kQueryRows,        // of the query projection: H d, or 2 H d with gates
   kHeads,            // H d: what attention puts out
+  kHeadCount,        // H
   kKvHeads,          // Hkv d
   kQkvRows,          // query, key and value projections in one
   kHeadDim,          // d
@@ -76,6 +77,7 @@ enum class TensorRole : uint8_t {
   kAttnOutputBias,
   kAttnQNorm,
   kAttnKNorm,
+  kAttnSinks,  // of each head a score that takes weight from the others and has no value
   // Gated delta net.
   kDeltaQkv,
   kDeltaZ,
@@ -98,11 +100,16 @@ enum class TensorRole : uint8_t {
   kFfnDownBias,
   // Experts.
   kRouter,
+  kRouterBias,
   kRouterSelectionBias,  // added to the scores that experts are chosen by
   kExpertsGateUp,        // gate and up in one
   kExpertsGate,
   kExpertsUp,
   kExpertsDown,
+  kExpertsGateUpBias,  // of checkpoints, which have the two in turns
+  kExpertsGateBias,
+  kExpertsUpBias,
+  kExpertsDownBias,
   kSharedRouter,
   kSharedGate,
   kSharedUp,

@@ -52,7 +52,7 @@ Status read_attention(const HfKeys& k, HfConfig& c) {
 Status read_biases(const HfKeys& k, HfConfig& c) {
   c.qkv_bias = c.row->qkv_bias;
   if (c.row->qkv_bias || c.class_name == "MixtralForCausalLM") return {};  // they have no such key
-  QUIRE_CHECKED(k.flag_or("attention_bias", false, c.qkv_bias));
+  QUIRE_CHECKED(k.flag_or("attention_bias", c.row->checkpoint.attention_bias, c.qkv_bias));
   c.output_bias = c.qkv_bias && c.row->output_bias;
   return c.row->name == "llama" ? k.flag_or("mlp_bias", false, c.mlp_bias) : Status();
 }
@@ -87,8 +87,21 @@ Status read_routed_experts(const HfKeys& k, HfConfig& c) {
   return k.flag_or("norm_topk_prob", true, c.normalised);
 }
 
+// As gpt-oss names them.
+Status read_oai_experts(const HfKeys& k, HfConfig& c) {
+  QUIRE_CHECKED(read_expert_count(k, c));
+  const std::string_view used = k.find("num_experts_per_tok") == nullptr ? "experts_per_token" : "num_experts_per_tok";
+  QUIRE_CHECKED(k.number(used, 1, c.experts, c.experts_used));
+  QUIRE_CHECKED(k.number("intermediate_size", 1, kMaxWidth, c.ffn));
+  c.expert_ffn = c.ffn;
+  double limit = 0;
+  QUIRE_CHECKED(positive_or(k.find("swiglu_limit"), "swiglu_limit", 7, limit));
+  return limit == 7 ? Status() : file_error("swiglu_limit: {} is not supported (7 is)", limit);
+}
+
 Status read_experts(const HfKeys& k, HfConfig& c) {
   if (c.row->any_router) return read_routed_experts(k, c);
+  if (c.row->oai_experts) return read_oai_experts(k, c);
   const bool mixtral = c.class_name == "MixtralForCausalLM";
   if (c.row->experts != Presence::kAlways && !mixtral) return k.number("intermediate_size", 1, kMaxWidth, c.ffn);
   QUIRE_CHECKED(read_expert_count(k, c));
@@ -193,7 +206,7 @@ Status check_quantisation(const json& root, const HfKeys& k, HfConfig& c) {
 // Which layers attend to a window, where the architecture has such layers.
 Status read_windows(const HfKeys& k, HfConfig& c) {
   if (k.is_null("sliding_window")) return {};
-  QUIRE_CHECKED(k.number_or("sliding_window", 4096, 1, INT32_MAX, c.window));
+  QUIRE_CHECKED(k.number_or("sliding_window", c.row->checkpoint.window, 1, INT32_MAX, c.window));
   int64_t interval = 0;
   QUIRE_CHECKED(k.number_or("sliding_window_pattern", c.row->window_interval, 1, kMaxLayers, interval));
   c.windowed.resize(static_cast<size_t>(c.layers));

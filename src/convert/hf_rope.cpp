@@ -98,8 +98,9 @@ Status read_yarn(const json& r, HfConfig& c) {
   if (fast != 32 || slow != 1)
     return file_error("rope scaling: beta_fast {} and beta_slow {} are not supported (32 and 1 are)", fast, slow);
   const json* truncate = find_member(r, "truncate");
-  if (truncate != nullptr && *truncate != json(true))
-    return file_error("rope scaling: truncate: only true is supported");
+  const bool exact = truncate != nullptr && *truncate == json(false);
+  if (exact != c.row->exact_yarn)
+    return file_error("rope scaling: truncate: only {} is supported for {}", !c.row->exact_yarn, c.row->name);
   QUIRE_CHECKED(check_yarn_range(c));
   QUIRE_CHECKED(read_magnitude(r, c.rope.factor, magnitude));
   // Readers multiply by this whatever the factor is: what is stored is the ratio to it.

@@ -110,6 +110,7 @@ int64_t ceil_div(int64_t a, int64_t b) {
 }  // namespace
 
 int64_t Matrix::row_bytes() const {
+  if (column_stride > 0) return element_bytes(element);
   return coding == Coding::kNvfp4 || coding == Coding::kMxfp4 ? cols / 2 : cols * element_bytes(element);
 }
 
@@ -131,6 +132,11 @@ double fp8_scale(const Matrix& m, int64_t r, int64_t c) {
 void decode_row(const Matrix& m, int64_t r, double* out) {
   if (m.coding == Coding::kNvfp4 || m.coding == Coding::kMxfp4) return decode_fp4_row(m, r, out);
   if (m.coding == Coding::kInt4) return decode_int4_row(m.int4, m.first_row + r, m.cols, out);
+  if (m.column_stride > 0) {
+    const int64_t step = m.column_stride * element_bytes(m.element);
+    for (int64_t c = 0; c < m.cols; ++c) out[c] = decode(m.element, m.data + r * m.row_bytes() + c * step);
+    return;
+  }
   decode_elements(m.element, m.data + r * m.row_bytes(), m.cols, out);
   if (m.coding == Coding::kPlain) return;
   for (int64_t begin = 0; begin < m.cols; begin += m.block_cols) {
@@ -142,7 +148,8 @@ void decode_row(const Matrix& m, int64_t r, double* out) {
 
 bool same_values(const Matrix& a, const Matrix& b) {
   if (a.rows != b.rows || a.cols != b.cols) return false;
-  const bool plain = a.coding == Coding::kPlain && b.coding == Coding::kPlain && a.element == b.element;
+  const bool plain = a.coding == Coding::kPlain && b.coding == Coding::kPlain && a.element == b.element &&
+                     a.column_stride == 0 && b.column_stride == 0;
   std::vector<double> left(static_cast<size_t>(a.cols)), right(left.size());
   for (int64_t r = 0; r < a.rows; ++r) {
     const int64_t at = r * a.row_bytes();
@@ -250,6 +257,15 @@ Result<float> Source::scalar(std::string_view name) {
   return x;
 }
 
+Status Source::check_fp4_scales(const SourceTensor& scales, Coding coding) const {
+  for (const std::byte b : scales.data) {
+    const auto x = static_cast<uint8_t>(b);
+    if (coding == Coding::kNvfp4 ? (x > 0x7e && x != 0x80) : x == 0xff)
+      return where(scales, file_error("scale code {:#04x} is negative or not a number", x));
+  }
+  return {};
+}
+
 Result<Matrix> Source::fp4(std::string_view stem, const SourceTensor& codes, int64_t rows, int64_t cols) {
   const auto named = [&](std::string_view suffix) { return fmt::format("{}.{}", stem, suffix); };
   const SourceTensor* s = use(named("weight_scale"));
@@ -270,11 +286,7 @@ Result<Matrix> Source::fp4(std::string_view stem, const SourceTensor& codes, int
       s->shape != std::vector<int64_t>{rows, cols / group})
     return where(codes, file_error("{} codes of type {} and {} scales do not make the [{}, {}] that config.json needs",
                                    shape_text(codes), element_name(codes.element), shape_text(*s), rows, cols));
-  for (const std::byte b : s->data) {
-    const auto x = static_cast<uint8_t>(b);
-    if (nv ? (x > 0x7e && x != 0x80) : x == 0xff)
-      return where(*s, file_error("scale code {:#04x} is negative or not a number", x));
-  }
+  QUIRE_CHECKED(check_fp4_scales(*s, m.coding));
   if (!nv) return m;
   // ModelOpt multiplies by its tensor scales, compressed-tensors divides.
   if (has(named("weight_scale_2"))) {
@@ -314,6 +326,43 @@ Result<Matrix> Source::linear(std::string_view stem, int64_t rows, int64_t cols)
   QUIRE_TRY(Matrix m, plain(*t, rows, cols));
   if (m.coding == Coding::kFp8) QUIRE_CHECKED(add_fp8_scales(stem, ".", *t, m));
   return m;
+}
+
+Result<std::vector<Matrix>> Source::oai_experts(std::string_view stem, int64_t experts, int64_t rows, int64_t cols) {
+  constexpr int64_t kGroup = 32;
+  Matrix m;
+  m.rows = rows;
+  m.cols = cols;
+  const SourceTensor* t = use(fmt::format("{}_blocks", stem));
+  const SourceTensor* scales = nullptr;
+  if (t != nullptr) {
+    scales = use(fmt::format("{}_scales", stem));
+    if (scales == nullptr) return where(*t, file_error("has 4-bit codes, but there is no {}_scales", stem));
+    if (t->element != Element::kU8 || t->shape != std::vector<int64_t>{experts, rows, cols / kGroup, kGroup / 2} ||
+        cols % kGroup != 0 || (scales->element != Element::kU8 && scales->element != Element::kF8E8M0) ||
+        scales->shape != std::vector<int64_t>{experts, rows, cols / kGroup})
+      return where(*t, file_error("{} codes and {} scales do not make the [{}, {}, {}] that config.json needs",
+                                  shape_text(*t), shape_text(*scales), experts, rows, cols));
+    m.coding = Coding::kMxfp4;
+    QUIRE_CHECKED(check_fp4_scales(*scales, m.coding));
+  } else if (t = use(stem); t == nullptr) {
+    return file_error("tensors {}_blocks and {} are missing; the model needs one of them", stem, stem);
+  } else if (!is_float(t->element) || t->shape != std::vector<int64_t>{experts, cols, rows}) {
+    return where(*t, file_error("{} of type {} is not the [{}, {}, {}] of plain numbers that config.json needs",
+                                shape_text(*t), element_name(t->element), experts, cols, rows));
+  } else {
+    m.element = t->element;
+    m.column_stride = rows;
+  }
+  m.name = t->name;
+  std::vector<Matrix> all;
+  const auto of = [&](const SourceTensor& s, int64_t e) { return s.data.data() + std::ssize(s.data) / experts * e; };
+  for (int64_t e = 0; e < experts; ++e) {
+    all.push_back(m);
+    all.back().data = of(*t, e);
+    if (scales != nullptr) all.back().scales = of(*scales, e);
+  }
+  return all;
 }
 
 Result<Matrix> Source::tensor(std::string_view name, int64_t rows, int64_t cols) {

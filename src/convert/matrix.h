@@ -32,6 +32,9 @@ struct Matrix {
   Element element = Element::kF32;  // kPlain and kFp8
   int64_t rows = 0, cols = 0;
   const std::byte* data = nullptr;
+  // Not 0 (kPlain alone): the checkpoint has the transpose. Elements of a row are so many elements apart, and rows
+  // begin side by side.
+  int64_t column_stride = 0;
 
   // kFp8: scale (r, c) is element (first_row + r) / block_rows * scale_cols + c / block_cols of `scales`.
   // kNvfp4, kMxfp4: one byte per 16 or 32 columns, row after row.
@@ -43,7 +46,7 @@ struct Matrix {
   float tensor_scale = 1;            // kNvfp4
   std::optional<float> input_scale;  // kNvfp4: calibrated for static activations; kept, not used
 
-  int64_t row_bytes() const;
+  int64_t row_bytes() const;                         // from one row to the next
   Matrix slice(int64_t begin, int64_t count) const;  // rows [begin, begin + count)
 };
 
@@ -75,6 +78,10 @@ class Source {
   // kPlain, leading and inner dimensions of the stored shape are merged into `rows`.
   Result<Matrix> linear(std::string_view stem, int64_t rows, int64_t cols);
   bool has_linear(std::string_view stem) const;
+  // The matrices of stacked experts as gpt-oss has them: MXFP4 in "<stem>_blocks" and "<stem>_scales", or plain numbers
+  // in
+  // "<stem>" [experts, cols, rows], which is the transpose.
+  Result<std::vector<Matrix>> oai_experts(std::string_view stem, int64_t experts, int64_t rows, int64_t cols);
   // A plain or FP8 tensor by its full name ("model.layers.0.mlp.experts.down_proj", "...A_log").
   Result<Matrix> tensor(std::string_view name, int64_t rows, int64_t cols);
 
@@ -100,6 +107,7 @@ class Source {
   Result<Matrix> plain(const SourceTensor& t, int64_t rows, int64_t cols);
   Status add_fp8_scales(std::string_view stem, std::string_view separator, const SourceTensor& t, Matrix& m);
   Result<Matrix> fp4(std::string_view stem, const SourceTensor& codes, int64_t rows, int64_t cols);
+  Status check_fp4_scales(const SourceTensor& scales, Coding coding) const;
   // int4_source.cpp
   Result<Matrix> packed_int4(std::string_view stem, const SourceTensor& codes, int64_t rows, int64_t cols);
   Result<Matrix> gptq_or_awq(std::string_view stem, const SourceTensor& codes, int64_t rows, int64_t cols);

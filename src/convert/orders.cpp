@@ -27,6 +27,12 @@ std::vector<int64_t> tiled_rows(const HfConfig& c, int64_t size, int64_t before)
   return order;
 }
 
+std::vector<int64_t> every_other(int64_t first, int64_t count) {
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < count; ++i) order.push_back(first + 2 * i);
+  return order;
+}
+
 std::vector<int64_t> unpacked_rows(const HfConfig& c, size_t first, size_t last) {
   const int64_t values = c.value_heads / c.key_heads * c.value_dim;
   const int64_t rows[] = {c.key_dim, c.key_dim, values, values};

@@ -20,6 +20,9 @@ std::vector<int64_t> tiled_heads(const HfConfig& c);
 // That order for blocks of `size` rows, behind `before` rows that stay. Empty where nothing changes places.
 std::vector<int64_t> tiled_rows(const HfConfig& c, int64_t size, int64_t before = 0);
 
+// `count` rows, each the one after the next, from `first` on.
+std::vector<int64_t> every_other(int64_t first, int64_t count);
+
 // Where the checkpoint has q, k, v and z of a delta net packed by key heads: the rows of one kind after those of
 // another, each in the order of the heads. `first` and `last`: kinds, 0 to 3.
 std::vector<int64_t> unpacked_rows(const HfConfig& c, size_t first, size_t last);

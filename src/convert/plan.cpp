@@ -152,8 +152,9 @@ class Planner {
     add(tensor_name(role, b.number), DType::kF32, {cols_of(role), rows_of(role)}).parts.push_back(std::move(m));
     return {};
   }
-  Status experts_matrix(TensorRole role, const Block& b, std::vector<Matrix> parts) {
-    return add_matrices(tensor_stem(role, b.number), std::move(parts), {cols_of(role), rows_of(role), c_.experts});
+  Status experts_matrix(TensorRole role, const Block& b, std::vector<Matrix> parts, Orders orders = {}) {
+    return add_matrices(tensor_stem(role, b.number), std::move(parts), {cols_of(role), rows_of(role), c_.experts},
+                        std::move(orders));
   }
 
   Status add_matrices(const std::string& stem, std::vector<Matrix> parts, std::vector<int64_t> dims,
@@ -270,6 +271,7 @@ class Planner {
       QUIRE_CHECKED(projection(kAttnK, kAttnKBias, c_.qkv_bias, c_.kv_heads));
       QUIRE_CHECKED(projection(kAttnV, kAttnVBias, c_.qkv_bias, 0));
     }
+    if (c_.row->sinks) QUIRE_CHECKED(vector(kAttnSinks, b));
     QUIRE_CHECKED(projection(kAttnOutput, kAttnOutputBias, c_.output_bias, 0));
     if (!c_.qk_norm) return {};
     QUIRE_CHECKED(norm(kAttnQNorm, b));
@@ -314,6 +316,7 @@ class Planner {
 
   Status experts(const Block& b) {
     QUIRE_CHECKED(float_matrix(kRouter, b));
+    if (c_.row->oai_experts) return oai_experts(b);
     if (c_.row->any_router) QUIRE_CHECKED(vector(kRouterSelectionBias, b));
     if (!b.mixtral && source_.has(packed_name(kExpertsGateUp, b)))
       QUIRE_CHECKED(packed_experts(b));
@@ -322,6 +325,32 @@ class Planner {
     if (c_.shared_ffn == 0) return {};
     for (const TensorRole role : {kSharedGate, kSharedUp, kSharedDown}) QUIRE_CHECKED(matrix(role, b));
     return c_.row->shared_router ? float_matrix(kSharedRouter, b) : Status();
+  }
+
+  // The rows of gate and up in turns, and a bias of each matrix and of the router.
+  Status oai_experts(const Block& b) {
+    QUIRE_CHECKED(vector(kRouterBias, b));
+    const auto stem = [&](TensorRole role) { return packed_name(role, b); };
+    QUIRE_TRY(const std::vector<Matrix> both,
+              source_.oai_experts(stem(kExpertsGateUp), c_.experts, rows_of(kExpertsGateUp), cols_of(kExpertsGateUp)));
+    // A row of one element for each of the biases, so that an order of rows takes them apart as well.
+    QUIRE_TRY(const Matrix biases,
+              source_.tensor(source_name(kExpertsGateUpBias, b), c_.experts * cols_of(kExpertsGateUpBias), 1));
+    constexpr std::pair<TensorRole, TensorRole> kInTurns[] = {{kExpertsGate, kExpertsGateBias},
+                                                              {kExpertsUp, kExpertsUpBias}};
+    for (size_t turn = 0; turn < std::size(kInTurns); ++turn) {
+      const auto [role, bias] = kInTurns[turn];
+      const std::vector<int64_t> order = every_other(static_cast<int64_t>(turn), c_.expert_ffn);
+      QUIRE_CHECKED(experts_matrix(role, b, both, {.rows = order}));
+      OutTensor& t = add(tensor_name(bias, b.number), DType::kF32, {c_.expert_ffn, c_.experts});
+      for (int64_t e = 0; e < c_.experts; ++e)
+        t.parts.push_back(biases.slice(e * 2 * c_.expert_ffn, 2 * c_.expert_ffn));
+      t.row_order = order;
+    }
+    QUIRE_TRY(std::vector<Matrix> down,
+              source_.oai_experts(stem(kExpertsDown), c_.experts, rows_of(kExpertsDown), cols_of(kExpertsDown)));
+    QUIRE_CHECKED(experts_matrix(kExpertsDown, b, std::move(down)));
+    return vector(kExpertsDownBias, b);
   }
 
   // One tensor for each expert: stacked.

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kShownNames = 8;  // of tensors in a message
 
 bool same_type(const Matrix& m, DType type) {
-  if (m.coding != Coding::kPlain) return false;
+  if (m.coding != Coding::kPlain || m.column_stride > 0) return false;
   return (m.element == Element::kBF16 && type == DType::kBF16) || (m.element == Element::kF16 && type == DType::kF16) ||
          (m.element == Element::kF32 && type == DType::kF32);
 }

@@ -122,6 +122,7 @@ Status read_attention(const Keys& k, const Architecture& row, ModelConfig& c) {
   AttentionSpec& a = c.attention;
   a.qk_norm = row.qk_norm == Presence::kAlways || (row.qk_norm == Presence::kMaybe && has_qk_norms(k.file(), c.layers));
   a.gated_query = row.gated_query;
+  a.sinks = row.sinks;
   int64_t heads = 0;
   QUIRE_CHECKED(k.uniform("attention.head_count", c, 1, kMaxHeads, heads));
   a.heads = static_cast<int32_t>(heads);
@@ -146,6 +147,7 @@ Status read_rope(const Keys& k, const Architecture& row, ModelConfig& c) {
   r.style = row.rope == RopePairs::kNeighbours ? Rope::Style::kInterleaved : Rope::Style::kHalves;
   QUIRE_CHECKED(k.number32_or("rope.dimension_count", c.attention.head_dim, 2, c.attention.head_dim, r.n_rot));
   if (r.n_rot % 2 != 0) return file_error("{}: {} is odd", k.full("rope.dimension_count"), r.n_rot);
+  r.exact_yarn = row.exact_yarn;
   QUIRE_CHECKED(k.positive("rope.freq_base", r.freq_base));
   QUIRE_TRY(const std::string_view type, k.file().get_string_or(k.full("rope.scaling.type"), "none"));
   QUIRE_CHECKED(k.positive("rope.scaling.factor", r.factor));
@@ -175,8 +177,8 @@ Status read_rope(const Keys& k, const Architecture& row, ModelConfig& c) {
 Status read_router(const Keys& k, const Architecture& row, FeedForwardSpec& f) {
   ExpertChoice& r = f.choice;
   QUIRE_TRY(r.normalised, k.file().get_bool_or(k.full("expert_weights_norm"), true));
-  int64_t gating = 0;  // 0: not said; 1: softmax; 2: sigmoid
-  QUIRE_CHECKED(k.number_or("expert_gating_func", 0, 0, 2, gating));
+  int64_t gating = 0;  // 0: not said; 1: softmax; 2: sigmoid; 3: softmax over the chosen, as 1 where they add up to 1
+  QUIRE_CHECKED(k.number_or("expert_gating_func", 0, 0, 3, gating));
   if (gating == 2) r.scores = ExpertChoice::Scores::kSigmoid;
   QUIRE_CHECKED(k.real("expert_weights_scale", r.scale));
   if (r.scale == 0) r.scale = 1;  // writers put 0 for none
@@ -198,7 +200,10 @@ Status read_router(const Keys& k, const Architecture& row, FeedForwardSpec& f) {
 Status read_activation(const Keys& k, const Architecture& row, FeedForwardSpec& f) {
   const std::string_view own = row.gelu ? "gelu_pytorch_tanh" : "silu";
   QUIRE_TRY(const std::string_view name, k.file().get_string_or(k.full("hidden_activation"), own));
-  f.activation = row.gelu ? GateActivation::kGeluTanh : GateActivation::kSilu;
+  f.activation = row.gelu          ? GateActivation::kGeluTanh
+                 : row.oai_experts ? GateActivation::kSwigluOai
+                                   : GateActivation::kSilu;
+  f.biases = row.oai_experts;
   if (name == own) return {};
   if (name.starts_with("gelu")) return k.unsupported("hidden_activation", "another activation than silu is");
   return file_error("{}: {} is not supported ({} is)", k.full("hidden_activation"), gguf::printable(name), own);

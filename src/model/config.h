@@ -25,11 +25,13 @@ struct RopeSpec {
   float factor = 1.0f;
   float attn_factor = 1.0f;
   int64_t original_context = 0;
+  bool exact_yarn = false;  // Architecture::exact_yarn
 };
 
 struct AttentionSpec {
   int32_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qk_norm = false;
+  bool sinks = false;
   bool gated_query = false;  // the query projection holds a gate for each head
   float scale = 0.0f;        // of scores: 1 / sqrt(head_dim), or what the file says
   RopeSpec rope;
@@ -59,6 +61,7 @@ struct FeedForwardSpec {
   int64_t d_ff_expert = 0;
   int64_t d_ff_shared = 0;  // 0: no shared expert
   GateActivation activation = GateActivation::kSilu;
+  bool biases = false;  // router and experts have them
   ExpertChoice choice;  // without its tensors
 
   bool dense(int64_t block) const { return experts == 0 || block < dense_layers; }

@@ -244,7 +244,7 @@ void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, 
                              .scale = spec.scale,
                              .out = s.attention_mix,
                              .window = windowed ? spec.window : 0,
-                             .sinks = {}});
+                             .sinks = w.sinks});
   pass.probe("attn_mix", layer, s.attention_mix);
   linear(pass.ctx, {.x = s.attention_mix,
                     .parts = {{.w = w.out, .bias = w.out_bias, .y = to.x, .add_to_y = to.add}},
@@ -310,6 +310,11 @@ void Decoder::feed_forward(const Pass& pass, const FeedForwardWeights& f, const 
                  .gate = experts.gate,
                  .up = experts.up,
                  .down = experts.down,
+                 .router_bias = experts.router_bias,
+                 .gate_bias = experts.gate_bias,
+                 .up_bias = experts.up_bias,
+                 .down_bias = experts.down_bias,
+                 .activation = config_->ffn.activation,
                  .top_k = config_->ffn.top_k,
                  .choice = choice,
                  .shared_gate = experts.shared_gate,

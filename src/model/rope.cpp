@@ -16,8 +16,9 @@ struct YarnRamp {
       return c.n_rot * std::log(static_cast<double>(c.original_context) / (beta * 2.0 * std::numbers::pi)) /
              (2.0 * std::log(static_cast<double>(c.freq_base)));
     };
-    lo = std::max(0.0, std::floor(corr(kBetaFast)));
-    hi = std::min(c.n_rot - 1.0, std::ceil(corr(kBetaSlow)));
+    const double fast = corr(kBetaFast), slow = corr(kBetaSlow);
+    lo = std::max(0.0, c.exact_yarn ? fast : std::floor(fast));
+    hi = std::min(c.n_rot - 1.0, c.exact_yarn ? slow : std::ceil(slow));
   }
   double original(int j) const { return 1.0 - std::clamp((j - lo) / std::max(0.001, hi - lo), 0.0, 1.0); }
 };

@@ -163,6 +163,9 @@ Result<AttentionWeights> load_attention(WeightLoader& w, const Architecture& row
     QUIRE_TRY(a.q_norm, w.vector(kAttnQNorm, block));
     QUIRE_TRY(a.k_norm, w.vector(kAttnKNorm, block));
   }
+  if (c.attention.sinks) {
+    QUIRE_TRY(a.sinks, w.vector(kAttnSinks, block));
+  }
   return a;
 }
 
@@ -237,6 +240,12 @@ Result<ExpertWeights> load_experts(WeightLoader& w, const Architecture& row, con
     QUIRE_TRY(f.up, w.matrix(kExpertsUp, block));
   }
   QUIRE_TRY(f.down, w.matrix(kExpertsDown, block));
+  if (spec.biases) {
+    QUIRE_TRY(f.router_bias, w.vector(kRouterBias, block));
+    QUIRE_TRY(f.gate_bias, w.vector(kExpertsGateBias, block));
+    QUIRE_TRY(f.up_bias, w.vector(kExpertsUpBias, block));
+    QUIRE_TRY(f.down_bias, w.vector(kExpertsDownBias, block));
+  }
   if (spec.d_ff_shared == 0) return f;
   QUIRE_TRY(f.shared_gate, w.matrix(kSharedGate, block));
   QUIRE_TRY(f.shared_up, w.matrix(kSharedUp, block));
@@ -284,7 +293,7 @@ namespace {
 template <class Weights, class Visitor>
 void visit_attention(Weights& w, Visitor& v) {
   for (auto* m : {&w.q, &w.k, &w.v, &w.out}) v.matrix(*m);
-  for (auto* t : {&w.q_bias, &w.k_bias, &w.v_bias, &w.out_bias, &w.q_norm, &w.k_norm}) v.vector(*t);
+  for (auto* t : {&w.q_bias, &w.k_bias, &w.v_bias, &w.out_bias, &w.q_norm, &w.k_norm, &w.sinks}) v.vector(*t);
 }
 
 template <class Weights, class Visitor>
@@ -303,7 +312,7 @@ void visit_dense(Weights& w, Visitor& v) {
 template <class Weights, class Visitor>
 void visit_experts(Weights& w, Visitor& v) {
   v.matrix(w.router);
-  v.vector(w.selection_bias);
+  for (auto* t : {&w.router_bias, &w.selection_bias, &w.gate_bias, &w.up_bias, &w.down_bias}) v.vector(*t);
   v.experts(w.gate, w.up, w.down, w.shared_gate, w.shared_up, w.shared_down);
   v.vector(w.shared_router);
 }

@@ -64,6 +64,7 @@ struct AttentionWeights {
   Weight q, k, v, out;
   Tensor q_bias, k_bias, v_bias, out_bias;
   Tensor q_norm, k_norm;
+  Tensor sinks;  // [H]
 };
 
 // A gated delta net.
@@ -80,6 +81,7 @@ struct DenseWeights {
 
 struct ExpertWeights {
   Weight router, gate, up, down;
+  Tensor router_bias, gate_bias, up_bias, down_bias;
   Tensor selection_bias;  // ExpertChoice::selection_bias
   Weight shared_gate, shared_up, shared_down;
   Tensor shared_router;

@@ -20,7 +20,7 @@ void observe_mlp(const OpContext& ctx, const ObservedMlp& m, const Tensor& h) {
   linear(unseen, {.x = h, .parts = parts});
   ctx.pool.parallel_for(tokens, 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin * inner; i < end * inner; ++i) {
-      store_float(mid, i, activated(m.activation, gate.as<float>()[i]) * up.as<float>()[i]);
+      store_float(mid, i, gated(m.activation, gate.as<float>()[i], up.as<float>()[i]));
     }
   });
   ctx.observer->inputs(ctx, {&m.down, 1}, m.expert, mid);

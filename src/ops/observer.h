@@ -27,7 +27,7 @@ struct ObservedMlp {
   Tensor gate_bias = {}, up_bias = {};  // optional
   GateActivation activation = GateActivation::kSilu;
 };
-// Shows h [T, D] to ctx.observer as the input of gate and up, and act(gate h) * (up h), rounded to the type
+// Shows h [T, D] to ctx.observer as the input of gate and up, and gated(gate h, up h), rounded to the type
 // of h, as that of down. The product is computed here once more, by `linear`: kernels keep theirs in private
 // forms, and this path may be slow.
 void observe_mlp(const OpContext& ctx, const ObservedMlp& m, const Tensor& h);

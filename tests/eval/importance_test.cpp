@@ -12,6 +12,7 @@
 
 #include "eval/importance_collector.h"
 #include "gguf/writer.h"
+#include "ops/gemm/activation.h"
 #include "quant/format.h"
 #include "support/golden.h"
 #include "support/tiny_models.h"
@@ -85,12 +86,17 @@ std::vector<double> product(const gguf::File& f, const std::string& name, int64_
     quant::decode_row(t->dtype, t->data + (matrix * t->dims[1] + r) * t->row_bytes(), t->dims[0], row.data());
     y[static_cast<size_t>(r)] = std::inner_product(x.begin(), x.end(), row.begin(), 0.0);
   }
+  const size_t weight = name.rfind(".weight");
+  if (const gguf::TensorInfo* bias = f.find_tensor(name.substr(0, weight) + ".bias"); bias != nullptr)
+    for (size_t r = 0; r < y.size(); ++r)
+      y[r] +=
+          static_cast<double>(reinterpret_cast<const float*>(bias->data)[static_cast<size_t>(matrix) * y.size() + r]);
   return y;
 }
 
-std::vector<double> swiglu(std::vector<double> gate, const std::vector<double>& up) {
-  for (size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
-  return gate;
+GateActivation activation_of(const TinyModel& m) {
+  if (m.architecture == "gemma3") return GateActivation::kGeluTanh;
+  return m.gpt_oss() ? GateActivation::kSwigluOai : GateActivation::kSilu;
 }
 
 // Sums for one matrix per call of add().
@@ -104,12 +110,44 @@ struct Expected {
   }
 };
 
-void add_mlp(Expected& want, const gguf::File& f, const std::string& prefix, const std::string& suffix, int64_t matrix,
-             const std::vector<double>& h) {
+void add_mlp(Expected& want, const gguf::File& f, const TinyModel& m, const std::string& prefix,
+             const std::string& suffix, int64_t matrix, const std::vector<double>& h) {
   const auto name = [&](const char* which) { return prefix + "ffn_" + which + suffix + ".weight"; };
-  want.add(name("gate"), matrix, h);
+  std::vector<double> gate, up = product(f, name("up"), matrix, h);
+  if (f.find_tensor(name("gate")) != nullptr) {
+    want.add(name("gate"), matrix, h);
+    gate = product(f, name("gate"), matrix, h);
+  } else {  // the two in one, the gate first
+    const auto half = up.begin() + std::ssize(up) / 2;
+    gate.assign(up.begin(), half);
+    up.erase(up.begin(), half);
+  }
   want.add(name("up"), matrix, h);
-  want.add(name("down"), matrix, swiglu(product(f, name("gate"), matrix, h), product(f, name("up"), matrix, h)));
+  for (size_t i = 0; i < gate.size(); ++i) gate[i] = gated(activation_of(m), gate[i], up[i]);
+  want.add(name("down"), matrix, gate);
+}
+
+// The experts that a token goes through.
+std::vector<int64_t> chosen_experts(const gguf::File& f, const TinyModel& m, const std::string& prefix,
+                                    const std::vector<double>& h) {
+  std::vector<double> keys = product(f, prefix + "ffn_gate_inp.weight", 0, h);
+  const auto by_key = [&](size_t a, size_t b) { return keys[a] > keys[b]; };
+  if (m.groups > 0) {
+    const auto* bias = reinterpret_cast<const float*>(f.find_tensor(prefix + "exp_probs_b.bias")->data);
+    for (size_t e = 0; e < keys.size(); ++e) keys[e] = 1 / (1 + std::exp(-keys[e])) + static_cast<double>(bias[e]);
+    const size_t size = keys.size() / static_cast<size_t>(m.groups);
+    QUIRE_CHECK(size == 2, "groups of {}: the sum of the best two is that of all", size);
+    std::vector<size_t> groups(static_cast<size_t>(m.groups));
+    std::iota(groups.begin(), groups.end(), 0);
+    std::sort(groups.begin(), groups.end(),
+              [&](size_t a, size_t b) { return keys[2 * a] + keys[2 * a + 1] > keys[2 * b] + keys[2 * b + 1]; });
+    for (size_t i = static_cast<size_t>(m.used_groups); i < groups.size(); ++i)
+      keys[2 * groups[i]] = keys[2 * groups[i] + 1] = -1e9;
+  }
+  std::vector<size_t> order(keys.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), by_key);
+  return {order.begin(), order.begin() + m.experts_used};
 }
 
 Expected expected_sums(const ModelPtr& model, const TinyModel& m) {
@@ -124,19 +162,13 @@ Expected expected_sums(const ModelPtr& model, const TinyModel& m) {
         if (f.find_tensor(p + which + ".weight") != nullptr) want.add(p + which + ".weight", 0, x);
     for (const auto& x : seen[{"attn_mix", layer}]) want.add(p + (full ? "attn_output" : "ssm_out") + ".weight", 0, x);
     for (const auto& h : seen[{"ffn_norm", layer}]) {
-      if (m.experts == 0) {
-        add_mlp(want, f, p, "", 0, h);
+      if (m.experts == 0 || layer < m.dense) {
+        add_mlp(want, f, m, p, "", 0, h);
         continue;
       }
       want.add(p + "ffn_gate_inp.weight", 0, h);
-      if (m.shared_ffn > 0) add_mlp(want, f, p, "_shexp", 0, h);
-      const std::vector<double> logits = product(f, p + "ffn_gate_inp.weight", 0, h);
-      std::vector<int64_t> order(logits.size());
-      std::iota(order.begin(), order.end(), 0);
-      std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-        return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
-      });
-      for (int64_t r = 0; r < m.experts_used; ++r) add_mlp(want, f, p, "_exps", order[static_cast<size_t>(r)], h);
+      if (m.shared_ffn > 0) add_mlp(want, f, m, p, "_shexp", 0, h);
+      for (const int64_t e : chosen_experts(f, m, p, h)) add_mlp(want, f, m, p, "_exps", e, h);
     }
   }
   return want;

@@ -118,7 +118,7 @@ TEST_P(EveryModel, NamesATensorThatIsMissing) {
     const TensorRole role = find_tensor_spec(name)->spec->role;
     using enum TensorRole;
     const bool optional = role == kOutput || role == kRopeFreqs || role == kRopeShort || role == kRopeLong ||
-                          role == kAttnQBias || role == kAttnKBias || role == kAttnVBias;
+                          role == kAttnQBias || role == kAttnKBias || role == kAttnVBias || role == kAttnOutputBias;
     if (optional)
       EXPECT_EQ(error, "") << name;
     else

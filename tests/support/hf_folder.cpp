@@ -39,9 +39,9 @@ std::string safetensors_file(const std::vector<SafeTensor>& tensors) {
 json hf_config(const TinyModel& m) {
   const bool mixtral = m.architecture == "llama" && m.experts > 0;
   static const std::map<std::string, std::string> kClasses = {
-      {"llama", "Llama"},    {"qwen2", "Qwen2"},          {"qwen3", "Qwen3"},  {"qwen3moe", "Qwen3Moe"},
-      {"qwen35", "Qwen3_5"}, {"qwen35moe", "Qwen3_5Moe"}, {"phi3", "Phi3"},    {"qwen3next", "Qwen3Next"},
-      {"glm4", "Glm4"},      {"glm4moe", "Glm4Moe"},      {"gemma3", "Gemma3"}};
+      {"llama", "Llama"},    {"qwen2", "Qwen2"},          {"qwen3", "Qwen3"},   {"qwen3moe", "Qwen3Moe"},
+      {"qwen35", "Qwen3_5"}, {"qwen35moe", "Qwen3_5Moe"}, {"phi3", "Phi3"},     {"qwen3next", "Qwen3Next"},
+      {"glm4", "Glm4"},      {"glm4moe", "Glm4Moe"},      {"gemma3", "Gemma3"}, {"gpt-oss", "GptOss"}};
   const std::string class_name = mixtral ? "Mixtral" : m.mistral ? "Mistral" : kClasses.at(m.architecture);
   json c = {{"architectures", {class_name + "ForCausalLM"}},
             {"vocab_size", m.vocab},
@@ -56,7 +56,9 @@ json hf_config(const TinyModel& m) {
             {"rope_theta", m.rope_theta},
             {"hidden_act", "silu"},
             {"tie_word_embeddings", m.tied}};
-  if (m.experts > 0) {
+  if (m.experts > 0 && m.gpt_oss()) {
+    c["num_experts_per_tok"] = m.experts_used;
+  } else if (m.experts > 0) {
     c[mixtral ? "num_local_experts" : "num_experts"] = m.experts;
     c["num_experts_per_tok"] = m.experts_used;
     if (!mixtral) c["moe_intermediate_size"] = m.expert_ffn;
@@ -85,12 +87,21 @@ json hf_config(const TinyModel& m) {
                          {"attention_factor", m.long_rope.magnitude}};
   }
   if (m.window > 0) {
-    c.erase("hidden_act");
-    c["hidden_activation"] = "gelu_pytorch_tanh";
     c["sliding_window"] = m.window;
-    c["sliding_window_pattern"] = m.window_interval;
     for (int64_t i = 0; i < m.layers; ++i)
       c["layer_types"].push_back(m.windowed(i) ? "sliding_attention" : "full_attention");
+  }
+  if (m.gpt_oss()) {
+    c["num_local_experts"] = m.experts;
+    c["swiglu_limit"] = 7.0;
+    c["rope_scaling"] = {
+        {"rope_type", "yarn"}, {"factor", m.yarn.factor}, {"original_max_position_embeddings", m.yarn.original},
+        {"beta_fast", 32.0},   {"beta_slow", 1.0},        {"truncate", false}};
+  }
+  if (m.scalar > 0) {
+    c.erase("hidden_act");
+    c["hidden_activation"] = "gelu_pytorch_tanh";
+    c["sliding_window_pattern"] = m.window_interval;
     c["rope_local_base_freq"] = m.local_theta;
     c["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
     c["query_pre_attn_scalar"] = m.scalar;

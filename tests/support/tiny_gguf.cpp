@@ -96,6 +96,12 @@ constexpr Name kLayerNames[] = {
     {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
     {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+    {"self_attn.o_proj.bias", "attn_output.bias"},
+    {"self_attn.sinks", "attn_sinks.weight"},
+    {"mlp.router.weight", "ffn_gate_inp.weight"},
+    {"mlp.router.bias", "ffn_gate_inp.bias"},
+    {"mlp.experts.gate_up_proj_bias", "ffn_gate_exps.bias"},  // and "ffn_up_exps.bias"
+    {"mlp.experts.down_proj_bias", "ffn_down_exps.bias"},
     {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight"},
     {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight"},
     {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight"},
@@ -121,7 +127,7 @@ constexpr Name kLayerNames[] = {
 
 // Whether what comes before the feed-forward, or behind attention, has that name in the file.
 bool post_attention_norm(const TinyModel& m) {
-  return m.hybrid() || m.architecture == "glm4moe" || m.architecture == "gemma3";
+  return m.hybrid() || m.architecture == "glm4moe" || m.architecture == "gemma3" || m.gpt_oss();
 }
 
 std::string_view look_up(std::span<const Name> names, std::string_view hf) {
@@ -151,6 +157,31 @@ void unpack_inputs(const TinyModel& m, const FileTensor& in, const std::string& 
   out.push_back(std::move(z));
 }
 
+// transformers has the transposes of the experts' matrices; of gate_up and its bias, gate and up take turns.
+void convert_oai_experts(const TinyModel& m, FileTensor t, const std::string& prefix, std::vector<FileTensor>& out) {
+  const bool matrix = t.dims.size() == 3;
+  if (matrix) {
+    const auto rows = static_cast<size_t>(t.dims[0]), cols = static_cast<size_t>(t.dims[1]);
+    const std::vector<float> in = t.values;
+    for (size_t e = 0; e < static_cast<size_t>(m.experts); ++e)
+      for (size_t r = 0; r < rows; ++r)
+        for (size_t c = 0; c < cols; ++c) t.values[(e * rows + r) * cols + c] = in[(e * cols + c) * rows + r];
+    std::swap(t.dims[0], t.dims[1]);
+  }
+  if (!t.name.starts_with(prefix + "ffn_gate_exps.")) return out.push_back(std::move(t));
+  const int64_t width = matrix ? t.dims[0] : 1;
+  FileTensor gate{t.name, t.dtype, t.dims, {}};
+  gate.dims[matrix ? 1 : 0] /= 2;
+  FileTensor up = gate;
+  up.name = fmt::format("{}ffn_up_exps.{}", prefix, matrix ? "weight" : "bias");
+  for (auto it = t.values.begin(); it != t.values.end(); it += 2 * width) {
+    gate.values.insert(gate.values.end(), it, it + width);
+    up.values.insert(up.values.end(), it + width, it + 2 * width);
+  }
+  out.push_back(std::move(gate));
+  out.push_back(std::move(up));
+}
+
 // Appends what becomes of one transformers tensor.
 void convert(const TinyModel& m, const HfTensor& in, std::vector<FileTensor>& out) {
   constexpr std::string_view kLayers = "model.layers.";
@@ -169,7 +200,9 @@ void convert(const TinyModel& m, const HfTensor& in, std::vector<FileTensor>& ou
   for (const bf16 x : in.values) t.values.push_back(to_float(x));
   if (role == "linear_attn.conv1d.weight") t.dims = {kConvWidth, in.shape[0]};
   if (role == "mlp.shared_expert_gate.weight") t.dims = {m.hidden};
-  if (t.dims.size() == 1 || role == "mlp.gate.weight" || role == "linear_attn.conv1d.weight") t.dtype = DType::kF32;
+  if (t.dims.size() == 1 || role == "mlp.gate.weight" || role == "mlp.router.weight" || role.ends_with("_bias") ||
+      role == "linear_attn.conv1d.weight")
+    t.dtype = DType::kF32;
 
   constexpr std::string_view kDeltaNet = "linear_attn.";
   if (role.starts_with(kDeltaNet) && !m.packed_delta()) tile_value_heads(m, role.substr(kDeltaNet.size()), t);
@@ -180,6 +213,7 @@ void convert(const TinyModel& m, const HfTensor& in, std::vector<FileTensor>& ou
   if (m.architecture == "llama" && (role == "self_attn.q_proj.weight" || role == "self_attn.k_proj.weight"))
     reorder(t.values, 0, static_cast<size_t>(m.hidden), interleaved_rows(in.shape[0] / m.head_dim, m.head_dim));
 
+  if (m.gpt_oss() && role.starts_with("mlp.experts.")) return convert_oai_experts(m, std::move(t), prefix, out);
   if (role == "linear_attn.in_proj_qkvz.weight") return unpack_inputs(m, t, prefix, out);
   if (role != "mlp.experts.gate_up_proj") {
     out.push_back(std::move(t));
@@ -253,6 +287,13 @@ void add_hyperparameters(const TinyModel& m, gguf::Writer& w) {
   }
   if (m.window > 0) {
     u32("attention.sliding_window", m.window);
+  }
+  if (m.yarn.original > 0) {
+    w.add_string(m.architecture + ".rope.scaling.type", "yarn");
+    w.add(m.architecture + ".rope.scaling.factor", m.yarn.factor);
+    u32("rope.scaling.original_context_length", m.yarn.original);
+  }
+  if (m.scalar > 0) {
     u32("attention.sliding_window_pattern", m.window_interval);
     w.add(m.architecture + ".rope.freq_base_swa", m.local_theta);
     w.add_string(m.architecture + ".rope.scaling.type", "linear");
@@ -263,7 +304,7 @@ void add_hyperparameters(const TinyModel& m, gguf::Writer& w) {
     u32("expert_count", m.experts);
     u32("expert_used_count", m.experts_used);
   }
-  if (m.expert_ffn > 0) u32("expert_feed_forward_length", m.expert_ffn);
+  if (m.expert_ffn > 0 || m.gpt_oss()) u32("expert_feed_forward_length", m.expert_width());
   if (m.groups > 0) {
     u32("expert_shared_count", m.shared_ffn / m.expert_ffn);
     u32("leading_dense_block_count", m.dense);

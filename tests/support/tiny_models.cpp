@@ -42,8 +42,14 @@ constexpr Kind kKinds[] = {
     {"A_log", -1, 2, 0},
     {"dt_bias", -1, 1.5, 0},
     {"v_proj.bias", 0, 0.1, 0},
+    {"o_proj.bias", 0, 0.1, 0},
     {"proj.bias", 0, 1, 0},
     {"mlp.gate.weight", 0, 0, 3},
+    {"mlp.router.weight", 0, 0, 3},
+    {"mlp.router.bias", 0, 0.5, 0},
+    {"gate_up_proj_bias", 0, 9, 0},  // beyond the limits of the activation
+    {"down_proj_bias", 0, 0.25, 0},
+    {"self_attn.sinks", 0, 2, 0},
     {"q_proj.weight", 0, 0, 1.25},
     {"k_proj.weight", 0, 0, 1.25},
     {"o_proj.weight", 0, 0, 2},
@@ -92,6 +98,10 @@ void add_attention(const TinyModel& m, const std::string& layer, Tensors& out) {
     out.push_back(make_tensor(m, p + "k_proj.bias", {kv}));
     out.push_back(make_tensor(m, p + "v_proj.bias", {kv}));
   }
+  if (m.gpt_oss()) {
+    out.push_back(make_tensor(m, p + "o_proj.bias", {m.hidden}));
+    out.push_back(make_tensor(m, p + "sinks", {m.heads}));
+  }
   if (m.qk_norm()) {
     out.push_back(make_tensor(m, p + "q_norm.weight", {m.head_dim}));
     out.push_back(make_tensor(m, p + "k_norm.weight", {m.head_dim}));
@@ -131,6 +141,15 @@ void add_ffn(const TinyModel& m, int64_t number, const std::string& layer, Tenso
   const std::string p = layer + "mlp.";
   if (m.experts == 0 || number < m.dense) return add_dense_ffn(m, p, m.ffn, out);
   const int64_t width = m.expert_width();
+  if (m.gpt_oss()) {
+    out.push_back(make_tensor(m, p + "router.weight", {m.experts, m.hidden}));
+    out.push_back(make_tensor(m, p + "router.bias", {m.experts}));
+    out.push_back(make_tensor(m, p + "experts.gate_up_proj", {m.experts, m.hidden, 2 * width}));
+    out.push_back(make_tensor(m, p + "experts.gate_up_proj_bias", {m.experts, 2 * width}));
+    out.push_back(make_tensor(m, p + "experts.down_proj", {m.experts, width, m.hidden}));
+    out.push_back(make_tensor(m, p + "experts.down_proj_bias", {m.experts, m.hidden}));
+    return;
+  }
   out.push_back(make_tensor(m, p + "gate.weight", {m.experts, m.hidden}));
   out.push_back(make_tensor(m, p + "experts.gate_up_proj", {m.experts, 2 * width, m.hidden}));
   out.push_back(make_tensor(m, p + "experts.down_proj", {m.experts, m.hidden, width}));
@@ -368,6 +387,23 @@ std::vector<TinyModel> tiny_models() {
        .window_interval = 3,
        .local_theta = 1e4F,
        .scalar = 24},
+      {.name = "tiny-gptoss",
+       .architecture = "gpt-oss",
+       .seed = 1,
+       .vocab = 320,
+       .hidden = 64,
+       .layers = 4,
+       .heads = 4,
+       .kv_heads = 2,
+       .head_dim = 32,
+       .ffn = 96,
+       .rms_eps = 1e-5F,
+       .rope_theta = 1.5e5F,
+       .experts = 8,
+       .experts_used = 3,
+       .window = 40,
+       .window_interval = 2,
+       .yarn = {.factor = 4, .original = 512}},
   };
 }
 

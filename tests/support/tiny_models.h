@@ -49,14 +49,19 @@ struct TinyModel {
   // Layers that attend to a window: all but each window_interval-th.
   int64_t window = 0, window_interval = 0;
   float local_theta = 0;
-  int64_t scalar = 0;  // scores are scaled by 1 / sqrt(scalar)
+  struct Yarn {
+    float factor = 0;
+    int64_t original = 0;
+  } yarn = {};
+  int64_t scalar = 0;  // 0: none; scores are scaled by 1 / sqrt(scalar)
 
+  bool gpt_oss() const { return architecture == "gpt-oss"; }
   bool hybrid() const { return interval > 0; }
   bool packed_delta() const { return architecture == "qwen3next"; }  // delta nets' inputs lie packed by key heads
   bool fused_gate_up() const { return architecture == "phi3" || architecture == "glm4"; }
   bool norms_after() const { return architecture == "glm4" || architecture == "gemma3"; }
   bool centred_norms() const { return hybrid() || architecture == "gemma3"; }
-  bool qkv_bias() const { return architecture == "qwen2" || architecture.starts_with("glm4"); }
+  bool qkv_bias() const { return architecture == "qwen2" || architecture.starts_with("glm4") || gpt_oss(); }
   bool qk_norm() const {
     return architecture.starts_with("qwen3") || architecture == "glm4moe" || architecture == "gemma3";
   }

@@ -63,17 +63,38 @@ std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t
   return y;
 }
 
-std::vector<Bounded> bounded_swiglu(const std::vector<Bounded>& gate, const std::vector<Bounded>& up, DType type) {
-  constexpr double kSlope = 1.1;  // the steepest SiLU gets
+std::vector<Bounded> bounded_gated(GateActivation activation, const std::vector<Bounded>& gate,
+                                   const std::vector<Bounded>& up, DType type) {
+  constexpr double kSlope = 1.2;  // the steepest that a function of the gate gets
   std::vector<Bounded> mid(gate.size());
   for (size_t i = 0; i < mid.size(); ++i) {
-    const Bounded g = gate[i], u = up[i];
-    const double silu = g.value / (1.0 + std::exp(-g.value)), value = silu * u.value;
-    const double rounding = (type == DType::kBF16 ? kEpsBf16 : 0.0) + 16 * kEpsF32;
-    const double error = kSlope * g.error * (std::abs(u.value) + u.error) + std::abs(silu) * u.error;
+    Bounded g = gate[i], u = up[i];
+    double rounding = (type == DType::kBF16 ? kEpsBf16 : 0.0) + 16 * kEpsF32;
+    double act = g.value / (1.0 + std::exp(-g.value));
+    if (activation == GateActivation::kGeluTanh) {
+      const double inner = std::sqrt(2 / M_PI) * (g.value + 0.044715 * g.value * g.value * g.value);
+      act = 0.5 * g.value * (1 + std::tanh(inner));
+      // The exponent, up to |inner|, is rounded a few times; where it is large the result is all but 0 or g.
+      rounding += 8 * std::min(std::abs(inner), 90.0) * kEpsF32;
+    } else if (activation == GateActivation::kSwigluOai) {
+      g.value = std::min(g.value, 7.0);
+      u.value = std::clamp(u.value, -7.0, 7.0) + 1;
+      u.error += 16 * kEpsF32;  // of the sum
+      act = g.value / (1 + std::exp(-1.702 * g.value));
+    }
+    const double value = act * u.value;
+    const double error = kSlope * g.error * (std::abs(u.value) + u.error) + std::abs(act) * u.error;
     mid[i] = {value, error + rounding * (std::abs(value) + error)};
   }
   return mid;
+}
+
+std::vector<Bounded> with_bias(std::vector<Bounded> sums, const float* bias) {
+  for (Bounded& v : sums) {
+    v.value += static_cast<double>(*bias++);
+    v.error += 2 * kEpsF32 * std::abs(v.value);
+  }
+  return sums;
 }
 
 std::vector<Bounded> exact(const float* x, int64_t n) {

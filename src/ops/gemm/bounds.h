@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/gemm/activation.h"
 #include "ops/op.h"
 
 namespace quire::conformance {
@@ -25,8 +26,11 @@ struct Bounded {
 // scale * W x; `w` are the decoded values [rows, cols]. The integer kernel's rounding of the tokens counts.
 std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t expert,
                                      const std::vector<Bounded>& tokens, std::string_view kernel);
-// SiLU(gate) * up, rounded to `type`.
-std::vector<Bounded> bounded_swiglu(const std::vector<Bounded>& gate, const std::vector<Bounded>& up, DType type);
+// gated(gate, up), rounded to `type`.
+std::vector<Bounded> bounded_gated(GateActivation activation, const std::vector<Bounded>& gate,
+                                   const std::vector<Bounded>& up, DType type);
+// Sums with a bias that is added to them in float32.
+std::vector<Bounded> with_bias(std::vector<Bounded> sums, const float* bias);
 // The exact values of a row.
 std::vector<Bounded> exact(const float* x, int64_t n);
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "ops/gemm/activation.h"
 #include "ops/op.h"
 
 namespace quire::gemm {
@@ -55,7 +56,7 @@ struct ProjectJob {
   Prefetch prefetch = {};
 };
 
-// mid[t][row + i] = SiLU(gate row + i) * (up row + i) in the packed form, zeros where F ends.
+// mid[t][row + i] = gated(gate row + i, up row + i) in the packed form, zeros where F ends.
 struct SwigluJob {
   const Weight* gate = nullptr;
   const Weight* up = nullptr;
@@ -67,6 +68,7 @@ struct SwigluJob {
   const Packed* x = nullptr;
   const Packed* mid = nullptr;
   bool round_to_bf16 = true;  // mid has the activations' type
+  GateActivation activation = GateActivation::kSilu;
   Prefetch prefetch = {};
 };
 

@@ -190,7 +190,7 @@ void store_swiglu(const SwigluJob& job, int64_t row, int64_t tile, const float* 
     u = _mm512_mul_ps(u, up_scale);
     if (job.gate_bias != nullptr) g = _mm512_add_ps(g, gate_bias);
     if (job.up_bias != nullptr) u = _mm512_add_ps(u, up_bias);
-    return (__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(silu16(g), u));
+    return (__m256i)_mm512_cvtneps_pbh(gated16(job.activation, g, u));
   };
   if (by_token(mid)) {
     const __mmask16 mask = first_lanes(left);

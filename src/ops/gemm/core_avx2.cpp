@@ -132,12 +132,12 @@ struct FloatLanes {
     const bool round_to_bf16 = job.round_to_bf16;
     if (round_to_bf16 && rounds_to_bf16(job.gate->dtype)) {
       for (int i = 0; i < 16; i += 8)
-        _mm256_storeu_ps(to + i, swiglu8(_mm256_load_ps(gate + i), _mm256_load_ps(up + i)));
+        _mm256_storeu_ps(to + i, swiglu8(job.activation, _mm256_load_ps(gate + i), _mm256_load_ps(up + i)));
       return;
     }
     // F32 and F16 weights and float32 tokens, which no CPU has other kernels for: libm, as ever.
     for (int i = 0; i < 16; ++i) {
-      const float p = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+      const float p = gated(job.activation, gate[i], up[i]);
       to[i] = round_to_bf16 ? to_float(to_bf16(p)) : p;
     }
   }

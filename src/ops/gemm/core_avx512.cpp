@@ -57,8 +57,8 @@ struct Bf16Lanes {
     const __m512i v = _mm512_load_si512(sums);
     store_rows(out, t, 1, n, first_lanes(count), &v, scale);
   }
-  static void store_swiglu(const float* gate, const float* up, const SwigluJob&, Elem* to) {
-    const __m512 p = _mm512_mul_ps(silu16(_mm512_load_ps(gate)), _mm512_load_ps(up));
+  static void store_swiglu(const float* gate, const float* up, const SwigluJob& job, Elem* to) {
+    const __m512 p = gated16(job.activation, _mm512_load_ps(gate), _mm512_load_ps(up));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(p));
   }
 };

@@ -428,16 +428,16 @@ void project(const ProjectJob& job, std::byte*) {
     }
 }
 
-// 16 values of SiLU(gate) * up from row on, as bf16 would have them, zeros past F.
+// 16 values of gate and up in one from row on, as bf16 would have them, zeros past F.
 __m512 swiglu16(const SwigluJob& job, int64_t row, __m512 gate, __m512 up) {
   const __mmask16 mask = first_lanes(job.gate->rows - row);
   const auto finished = [&](__m512 sum, const Weight& w, const float* bias) {
     const __m512 b = bias == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, bias + row);
     return _mm512_add_ps(_mm512_mul_ps(sum, _mm512_set1_ps(w.scale_of(job.expert))), b);
   };
-  const __m512 activation = silu16(finished(gate, *job.gate, job.gate_bias));
-  const __m256bh rounded =
-      _mm512_cvtneps_pbh(_mm512_maskz_mul_ps(mask, activation, finished(up, *job.up, job.up_bias)));
+  const __m512 product =
+      gated16(job.activation, finished(gate, *job.gate, job.gate_bias), finished(up, *job.up, job.up_bias));
+  const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_mov_ps(mask, product));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)rounded), 16));
 }
 

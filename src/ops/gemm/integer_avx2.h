@@ -283,7 +283,8 @@ struct WideIntegers {
         if (bias != nullptr && left > 0) v = v + Vec256::load(bias + row + 8 * h, left);
         return v.v;
       };
-      const __m256 v = swiglu8(finished(gate[h], *job.gate, job.gate_bias), finished(up[h], *job.up, job.up_bias));
+      const __m256 v =
+          swiglu8(job.activation, finished(gate[h], *job.gate, job.gate_bias), finished(up[h], *job.up, job.up_bias));
       _mm256_store_ps(to + 8 * h, _mm256_and_ps(v, _mm256_castsi256_ps(Vec256::mask(left))));
     }
   }

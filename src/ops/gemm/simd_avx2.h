@@ -33,10 +33,21 @@ inline void store_row16(const Epilogue& out, int64_t t, int64_t n, int64_t count
   }
 }
 
-// Eight values of SiLU(gate) * up, rounded to bf16.
-inline __m256 swiglu8(__m256 gate, __m256 up) {
-  const simd::Vec256 product = simd::silu(simd::Vec256{gate}) * simd::Vec256{up};
-  return simd::Vec256::widen(product.to_bf16()).v;
+// Eight values of gate and up in one, rounded to bf16.
+inline __m256 swiglu8(GateActivation activation, __m256 gate, __m256 up) {
+  using V = simd::Vec256;
+  V g{gate}, u{up}, exponent = g;
+  if (activation == GateActivation::kGeluTanh) {
+    const V inner = fma(V::set1(static_cast<float>(glu::kGeluCube)) * g * g, g, g);
+    exponent = V::set1(static_cast<float>(2 * glu::kGeluRoot)) * inner;
+  } else if (activation == GateActivation::kSwigluOai) {
+    const V limit = V::set1(static_cast<float>(glu::kOaiLimit));
+    g = min(limit, g);  // in this order a NaN stays one
+    u = max(V::zero() - limit, min(limit, u)) + V::set1(1.0f);
+    exponent = V::set1(static_cast<float>(glu::kOaiAlpha)) * g;
+  }
+  const V product = simd::times_sigmoid(g, exponent) * u;
+  return V::widen(product.to_bf16()).v;
 }
 
 }  // namespace

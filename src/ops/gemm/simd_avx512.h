@@ -40,14 +40,30 @@ inline void transpose16(__m512i v[16]) {
   }
 }
 
-// g / (1 + e^-g). The reciprocal by its estimate of 14 bits and one step of Newton: a division of 16 floats
-// takes as long as all the rest. The argument's rounding makes up to |g| 2^-24 of relative error: nothing
+// g / (1 + e^-x). The reciprocal by its estimate of 14 bits and one step of Newton: a division of 16 floats
+// takes as long as all the rest. The argument's rounding makes up to |x| 2^-24 of relative error: nothing
 // beside the rounding to bf16 that follows. From -87 on the result is g 2^-126 in place of something smaller.
-inline __m512 silu16(__m512 g) {
+inline __m512 times_sigmoid16(__m512 g, __m512 x) {
   // In this order a NaN stays one.
-  const __m512 t = _mm512_min_ps(_mm512_set1_ps(126.0f), _mm512_mul_ps(g, _mm512_set1_ps(-0x1.715476p0f)));
+  const __m512 t = _mm512_min_ps(_mm512_set1_ps(126.0f), _mm512_mul_ps(x, _mm512_set1_ps(-0x1.715476p0f)));
   const __m512 d = _mm512_add_ps(_mm512_set1_ps(1.0f), simd::exp2(t)), r = _mm512_rcp14_ps(d);
   return _mm512_mul_ps(g, _mm512_mul_ps(r, _mm512_fnmadd_ps(d, r, _mm512_set1_ps(2.0f))));
+}
+
+// 16 values of gate and up in one.
+inline __m512 gated16(GateActivation activation, __m512 g, __m512 u) {
+  __m512 exponent = g;
+  if (activation == GateActivation::kGeluTanh) {
+    const __m512 cube = _mm512_mul_ps(_mm512_mul_ps(_mm512_set1_ps(static_cast<float>(glu::kGeluCube)), g), g);
+    exponent = _mm512_mul_ps(_mm512_set1_ps(static_cast<float>(2 * glu::kGeluRoot)), _mm512_fmadd_ps(cube, g, g));
+  } else if (activation == GateActivation::kSwigluOai) {
+    const __m512 limit = _mm512_set1_ps(static_cast<float>(glu::kOaiLimit));
+    g = _mm512_min_ps(limit, g);  // in this order a NaN stays one
+    u = _mm512_max_ps(_mm512_sub_ps(_mm512_setzero_ps(), limit), _mm512_min_ps(limit, u));
+    u = _mm512_add_ps(u, _mm512_set1_ps(1.0f));
+    exponent = _mm512_mul_ps(_mm512_set1_ps(static_cast<float>(glu::kOaiAlpha)), g);
+  }
+  return _mm512_mul_ps(times_sigmoid16(g, exponent), u);
 }
 
 inline __mmask16 first_lanes(int64_t count) {

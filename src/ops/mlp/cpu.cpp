@@ -30,9 +30,17 @@ void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a) {
     pack_jobs.wait();
     up_jobs.each(ahead, [&](int64_t job, int64_t next) {
       const int64_t first = job * unit_job;
-      gemm::SwigluJob j{
-          &gate,           &up, 0,    first * gemm::kPairRows,  std::min(unit_job, units - first), bias(a.gate_bias),
-          bias(a.up_bias), &h,  &mid, a.h.dtype == DType::kBF16};
+      gemm::SwigluJob j{&gate,
+                        &up,
+                        0,
+                        first * gemm::kPairRows,
+                        std::min(unit_job, units - first),
+                        bias(a.gate_bias),
+                        bias(a.up_bias),
+                        &h,
+                        &mid,
+                        a.h.dtype == DType::kBF16,
+                        a.activation};
       if (next >= 0) j.prefetch = gemm::prefetch_of(gate, up, 0, next * unit_job * gemm::kPairRows, unit_job);
       core.swiglu(j, mine);
     });

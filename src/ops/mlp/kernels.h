@@ -6,8 +6,6 @@
 
 namespace quire::mlp_detail {
 
-// Three products by the kernels of `linear`, with any activation between them.
-void run_linear(const OpContext& ctx, const MlpArgs& a);
 void run(const gemm::Core& core, const OpContext& ctx, const MlpArgs& a);
 void reference(const OpContext& ctx, const MlpArgs& a);
 

@@ -10,28 +10,16 @@
 namespace quire {
 namespace {
 
-// The cores of the matrix product know SiLU alone.
 bool fits_bf16(const MlpArgs& a, bool (*passes)(DType)) {
-  return a.activation == GateActivation::kSilu && gemm::fits_bf16(a.h.dtype, {&a.gate, &a.up, &a.down}, passes);
+  return gemm::fits_bf16(a.h.dtype, {&a.gate, &a.up, &a.down}, passes);
 }
 
 // On a GPU each product goes to the family that is expected to be its fastest, or both to one that is asked for.
 QUIRE_CUDA_KERNELS(constexpr std::array<Kernel<MlpArgs>, 1> kProducts = {
                        {{"cuda", mlp_cuda::fits_any, mlp_cuda::launch_any, GpuLevel::kMma, nullptr,
                          mlp_cuda::kTakes}}};)
-bool fits_linear(const Machine&, const MlpArgs& a) {
-  return a.activation != GateActivation::kSilu && a.h.dtype == DType::kBF16;
-}
-constexpr std::array<Kernel<MlpArgs>, 1> kLinear = {{{"linear", fits_linear, mlp_detail::run_linear}}};
-constexpr auto kCores = [] {
-  auto table = gemm::kTable<MlpArgs, mlp_detail::run, mlp_detail::reference, fits_bf16>;
-  for (Kernel<MlpArgs>& k : table)  // the float32 core takes weights of any type
-    if (k.name == "avx2")
-      k.fits = [](const Machine& m, const MlpArgs& a) { return m.cpu.avx2 && a.activation == GateActivation::kSilu; };
-  return table;
-}();
-constexpr auto kKernels =
-    gemm::joined(QUIRE_CUDA_KERNELS(kProducts, gemm::kFamilies<MlpArgs, mlp_cuda::Entry>, ) kLinear, kCores);
+constexpr auto kKernels = gemm::joined(QUIRE_CUDA_KERNELS(kProducts, gemm::kFamilies<MlpArgs, mlp_cuda::Entry>, )
+                                           gemm::kTable<MlpArgs, mlp_detail::run, mlp_detail::reference, fits_bf16>);
 
 void check(const MlpArgs& a) {
   Dim tokens{"T"}, width{"D"}, inner{"F", a.gate.rows};
@@ -57,7 +45,7 @@ Traffic traffic_of(const MlpArgs& a) {
 
 std::string describe_args(const MlpArgs& a) {
   return fmt::format("h {}, gate {}, up {}, down {}{}", describe(a.h), describe(a.gate), describe(a.up),
-                     describe(a.down), a.activation == GateActivation::kSilu ? "" : ", GELU");
+                     describe(a.down), activation_note(a.activation));
 }
 
 }  // namespace

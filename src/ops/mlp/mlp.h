@@ -1,24 +1,10 @@
-// The dense feed-forward block as one region: x += W_down (act(W_gate h) * (W_up h)).
+// The dense feed-forward block as one region: x += W_down gated(W_gate h, W_up h).
 #pragma once
 
-#include <cmath>
-
+#include "ops/gemm/activation.h"
 #include "ops/op.h"
 
 namespace quire {
-
-// What a gate goes through before it multiplies.
-enum class GateActivation : uint8_t {
-  kSilu,      // g / (1 + e^-g)
-  kGeluTanh,  // g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2 ("GELU", arXiv:1606.08415, section 2)
-};
-template <class T>
-T activated(GateActivation activation, T g) {
-  if (activation == GateActivation::kSilu) return g / (T{1} + std::exp(-g));
-  constexpr T kRoot = T(0.79788456080286535588);
-  // (1 + tanh(u)) / 2 = 1 / (1 + e^-2u)
-  return g / (T{1} + std::exp(-2 * kRoot * (g + T(0.044715) * g * g * g)));
-}
 
 // h      [T, D]  bf16 or f32   normalised input
 // gate, up  [F, D], down [D, F] any decodable type, each with its own scale
@@ -27,7 +13,7 @@ T activated(GateActivation activation, T g) {
 // that
 //                      holds some rows of gate and up, and those columns of down, writes its partial result so, and one
 //                      of them has the down_bias (reduce_partials)
-// The product act(g) * u is rounded to the activation type before W_down. Row r of x depends on row r alone.
+// gated(g, u) is rounded to the activation type before W_down. Row r of x depends on row r alone.
 struct MlpArgs {
   Tensor h;
   Weight gate, up, down;

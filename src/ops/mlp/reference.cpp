@@ -19,7 +19,7 @@ void reference(const OpContext& ctx, const MlpArgs& a) {
   gemm::reference_gemm(ctx, a.up, 0, rows, tokens, [&](int64_t t, int64_t n, double v) {
     const double g = gate[t * inner + n];
     const int64_t at = t * inner + n;
-    store_float(mid_as_h, at, static_cast<float>(activated(a.activation, g) * (v + bias(a.up_bias, n))));
+    store_float(mid_as_h, at, static_cast<float>(gated(a.activation, g, v + bias(a.up_bias, n))));
     mid[at] = load_float(mid_as_h, at);
   });
   for (int64_t t = 0; t < tokens; ++t) rows[t] = mid + t * inner;

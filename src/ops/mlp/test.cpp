@@ -24,8 +24,7 @@ struct MlpCase {
   std::string name() const {
     return fmt::format("{}/{}/{} T={} D={} F={} h={}{}{} gate={}{}{}", dtype_name(gate), dtype_name(up),
                        dtype_name(down), tokens, width, inner, dtype_name(h), bias ? " bias" : "",
-                       gap > 0 ? " strided" : "", gate_size, add ? "" : " overwritten",
-                       activation == GateActivation::kSilu ? "" : " GELU");
+                       gap > 0 ? " strided" : "", gate_size, add ? "" : " overwritten", activation_note(activation));
   }
 };
 
@@ -38,33 +37,6 @@ constexpr OnGpu<MlpArgs> kOnGpu{[](Operands& o, MlpArgs& a) {
                                 [](const MlpArgs& a) -> std::string_view {
                                   return a.gate.dtype == a.up.dtype ? "" : "gate and up of different types";
                                 }};
-
-// GELU(gate) * up, rounded to `type`.
-std::vector<Bounded> bounded_geglu(const std::vector<Bounded>& gate, const std::vector<Bounded>& up, DType type) {
-  constexpr double kSlope = 1.2;  // the steepest GELU gets
-  std::vector<Bounded> mid(gate.size());
-  for (size_t i = 0; i < mid.size(); ++i) {
-    const Bounded g = gate[i], u = up[i];
-    const double inner = std::sqrt(2 / M_PI) * (g.value + 0.044715 * g.value * g.value * g.value);
-    const double gelu = 0.5 * g.value * (1 + std::tanh(inner)), value = gelu * u.value;
-    // The exponent, up to |inner|, is rounded a few times; where it is large the result is all but 0 or g.
-    const double rounding =
-        (type == DType::kBF16 ? kEpsBf16 : 0.0) + (16 + 8 * std::min(std::abs(inner), 90.0)) * kEpsF32;
-    const double error = kSlope * g.error * (std::abs(u.value) + u.error) + std::abs(gelu) * u.error;
-    mid[i] = {value, error + rounding * (std::abs(value) + error)};
-  }
-  return mid;
-}
-
-// A kernel of three products may take any kernel of `linear`: the larger of the bounds.
-std::vector<Bounded> product_of(const std::vector<float>& w, const Weight& like, const std::vector<Bounded>& x,
-                                std::string_view kernel) {
-  if (kernel != "linear") return bounded_product(w.data(), like, 0, x, kernel);
-  std::vector<Bounded> y = bounded_product(w.data(), like, 0, x, "amx");
-  const std::vector<Bounded> integers = bounded_product(w.data(), like, 0, x, "integer");
-  for (size_t i = 0; i < y.size() && like.dtype != DType::kBF16; ++i) y[i].error += integers[i].error;
-  return y;
-}
 
 void mlp_case(Suite& s, const MlpCase& c) {
   const std::string name = c.name();
@@ -89,12 +61,7 @@ void mlp_case(Suite& s, const MlpCase& c) {
     return a;
   };
   const auto add_bias = [&](std::vector<Bounded> v, const Buffer& bias) {
-    const std::vector<float> b = bias.values();
-    for (size_t i = 0; c.bias && i < v.size(); ++i) {
-      v[i].value += static_cast<double>(b[i]);
-      v[i].error += 2 * kEpsF32 * std::abs(v[i].value);
-    }
-    return v;
+    return c.bias ? with_bias(std::move(v), bias.tensor().as<float>()) : v;
   };
   const std::vector<float> h32 = h.values(), x32 = x.values();
   const std::vector<float> gate32 = decode_all(gate.weight), up32 = decode_all(up.weight),
@@ -105,10 +72,10 @@ void mlp_case(Suite& s, const MlpCase& c) {
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t) {
       const auto in = exact(h32.data() + t * (c.width + c.gap), c.width);
-      const auto bounded_mid = c.activation == GateActivation::kSilu ? bounded_swiglu : bounded_geglu;
-      const auto mid = bounded_mid(add_bias(product_of(gate32, gate.weight, in, k.name), gate_bias),
-                                   add_bias(product_of(up32, up.weight, in, k.name), up_bias), c.h);
-      const auto out = add_bias(product_of(down32, down.weight, mid, k.name), down_bias);
+      const auto mid =
+          bounded_gated(c.activation, add_bias(bounded_product(gate32.data(), gate.weight, 0, in, k.name), gate_bias),
+                        add_bias(bounded_product(up32.data(), up.weight, 0, in, k.name), up_bias), c.h);
+      const auto out = add_bias(bounded_product(down32.data(), down.weight, 0, mid, k.name), down_bias);
       for (int64_t d = 0; d < c.width; ++d) {
         const Bounded& v = out[static_cast<size_t>(d)];
         const double old = c.add ? static_cast<double>(x32[static_cast<size_t>(t * (c.width + c.gap) + d)]) : 0.0;
@@ -177,14 +144,17 @@ void mlp_conformance(Suite& s) {
     mlp_case(s, {DType::kQ6_K, DType::kF16, DType::kQ5_1, t, 256, 96});
   }
   mlp_case(s, {DType::kNVFP4, DType::kNVFP4, DType::kBF16, 9, 64, 72, DType::kF32, true, 5});
-  const auto gelu = [&](DType type, int64_t t, int64_t width, int64_t inner, bool bias, float size, DType h) {
-    mlp_case(s, {type, type, type, t, width, inner, h, bias, 8, size, t % 2 == 1, GateActivation::kGeluTanh});
-  };
-  for (const int64_t t : {0, 1, 2, 17, 40})
-    for (const DType type : {DType::kBF16, DType::kQ8_0, DType::kNVFP4})
-      gelu(type, t, 128, 64, t == 2, 2, DType::kBF16);
-  gelu(DType::kBF16, 5, 96, 33, true, 100, DType::kBF16);
-  gelu(DType::kBF16, 5, 96, 33, true, 2, DType::kF32);
+  for (const GateActivation activation : {GateActivation::kGeluTanh, GateActivation::kSwigluOai}) {
+    const auto other = [&](DType type, int64_t t, int64_t width, int64_t inner, bool bias, float size, DType h) {
+      mlp_case(s, {type, type, type, t, width, inner, h, bias, 8, size, t % 2 == 1, activation});
+    };
+    for (const int64_t t : {0, 1, 2, 17, 40})
+      for (const DType type : {DType::kBF16, DType::kQ8_0, DType::kNVFP4})
+        other(type, t, 128, 64, t == 2, 2, DType::kBF16);
+    for (const int64_t t : {1, 20}) other(DType::kQ4_K, t, 256, 256, true, 8, DType::kBF16);
+    other(DType::kBF16, 5, 96, 40, true, 100, DType::kBF16);
+    other(DType::kBF16, 5, 96, 33, true, 2, DType::kF32);
+  }
 }
 
 }  // namespace quire::conformance

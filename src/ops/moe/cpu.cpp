@@ -31,6 +31,12 @@ struct Group {
   const int32_t* entry = nullptr;  // the row of the ranked buffer: token * top_k + rank, shared ones behind
   gemm::Packed x, mid;
   bool packing = true;
+
+  // This expert's of the biases [E, n]; null where there are none. The shared expert, which has no tokens of its own
+  // choice, has none.
+  const float* bias(const Tensor& of_all) const {
+    return of_all.empty() || token == nullptr ? nullptr : of_all.row<float>(expert);
+  }
 };
 
 struct Routing {
@@ -57,6 +63,7 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
   }
   gemm::Epilogue to_logits, to_shared;
   to_logits.y = logits;
+  if (!a.router_bias.empty()) to_logits.bias = a.router_bias.as<float>();
   to_logits.stride = experts;
   to_shared.y = r.shared;
   to_shared.stride = 1;
@@ -234,8 +241,17 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
     up_queue.each(true, [&](int64_t i, int64_t next) {
       const Group& g = find(i, jobs_of);
       const int64_t first = i * unit_job, left = gemm::swiglu_units(g.mid.cols) - first;
-      gemm::SwigluJob j{&g.of->gate, &g.of->up, g.expert, first * gemm::kPairRows,  std::min(unit_job, left), nullptr,
-                        nullptr,     &g.x,      &g.mid,   a.h.dtype == DType::kBF16};
+      gemm::SwigluJob j{.gate = &g.of->gate,
+                        .up = &g.of->up,
+                        .expert = g.expert,
+                        .row = first * gemm::kPairRows,
+                        .units = std::min(unit_job, left),
+                        .gate_bias = g.bias(a.gate_bias),
+                        .up_bias = g.bias(a.up_bias),
+                        .x = &g.x,
+                        .mid = &g.mid,
+                        .round_to_bf16 = a.h.dtype == DType::kBF16,
+                        .activation = a.activation};
       if (next >= 0) {
         const Group& n = find(next, jobs_of);
         j.prefetch = gemm::prefetch_of(n.of->gate, n.of->up, n.expert, next * unit_job * gemm::kPairRows, unit_job);
@@ -249,7 +265,7 @@ void run(const gemm::Core& core, const OpContext& ctx, const MoeArgs& a) {
       const int64_t cols = std::min(count * gemm::kPanelRows, width - begin);
       float* const results = ranked + thread * ranked_floats;
       for (const Group& g : groups) {
-        const gemm::Epilogue out{results, DType::kF32, cols, nullptr, g.entry, false, begin};
+        const gemm::Epilogue out{results, DType::kF32, cols, g.bias(a.down_bias), g.entry, false, begin};
         gemm::ProjectJob j{&g.of->down, g.expert, begin, count, &g.mid, &out};
         const bool last = &g == &groups.back();
         const Group& n = last ? groups.front() : (&g)[1];

@@ -120,6 +120,16 @@ void check_experts(std::string_view name, const Weight& gate, const Weight& up, 
               experts, width);
 }
 
+void check_biases(const MoeArgs& a) {
+  if (!a.router_bias.empty()) expect_shape("router_bias", a.router_bias, a.router.rows);
+  QUIRE_CHECK(a.gate_bias.empty() == a.up_bias.empty() && a.gate_bias.empty() == a.down_bias.empty(),
+              "moe: some of gate, up and down have a bias, and some have none");
+  if (a.gate_bias.empty()) return;
+  expect_shape("gate_bias", a.gate_bias, a.gate.experts, a.gate.rows);
+  expect_shape("up_bias", a.up_bias, a.up.experts, a.up.rows);
+  expect_shape("down_bias", a.down_bias, a.down.experts, a.down.rows);
+}
+
 void check(const MoeArgs& a) {
   Dim tokens{"T"}, width{"D"};
   expect_shape("h", a.h, tokens, width);
@@ -129,6 +139,7 @@ void check(const MoeArgs& a) {
   QUIRE_CHECK(a.top_k >= 1 && a.top_k <= a.router.rows && a.router.rows <= 1 << 14, "moe: top {} of {} experts",
               a.top_k, a.router.rows);
   check_experts("expert", a.gate, a.up, a.down, a.router.rows, width);
+  check_biases(a);
   if (!a.shared_gate.empty()) check_experts("shared", a.shared_gate, a.shared_up, a.shared_down, 1, width);
   const ExpertChoice& c = a.choice;
   QUIRE_CHECK(c.groups >= 1 && a.router.rows % c.groups == 0 && c.used_groups >= 1 && c.used_groups <= c.groups &&
@@ -146,23 +157,26 @@ double touched_share(const MoeArgs& a) {
 }
 
 Traffic traffic_of(const MoeArgs& a) {
-  const int64_t experts = a.gate.bytes() + a.up.bytes() + a.down.bytes();
+  const int64_t experts =
+      a.gate.bytes() + a.up.bytes() + a.down.bytes() + a.gate_bias.bytes() + a.up_bias.bytes() + a.down_bias.bytes();
   const int64_t shared = a.shared_gate.bytes() + a.shared_up.bytes() + a.shared_down.bytes();
   const int64_t expert_params = (a.gate.params() + a.up.params() + a.down.params()) / a.router.rows;
   const int64_t shared_params = a.shared_gate.params() + a.shared_up.params() + a.shared_down.params();
   const int64_t inner = a.top_k * a.gate.rows + a.shared_gate.rows;
   const int64_t results = a.top_k + (a.shared_gate.empty() ? 0 : 1);  // of a token, each weighted and added
-  return {.bytes = a.router.bytes() + std::llround(touched_share(a) * static_cast<double>(experts)) + shared +
-                   a.shared_router.bytes() + a.choice.selection_bias.bytes() + a.h.bytes() +
-                   a.x.bytes() * (a.add_to_x ? 2 : 1) + a.chosen.bytes(),
+  return {.bytes = a.router.bytes() + a.router_bias.bytes() +
+                   std::llround(touched_share(a) * static_cast<double>(experts)) + shared + a.shared_router.bytes() +
+                   a.choice.selection_bias.bytes() + a.h.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1) +
+                   a.chosen.bytes(),
           .flops = a.h.dim(0) * (2 * (a.router.params() + a.top_k * expert_params + shared_params) +
                                  inner * (kSiluFlops + 1) + 2 * results * a.h.dim(1))};
 }
 
 std::string describe_args(const MoeArgs& a) {
-  return fmt::format("h {}, top {} of {} experts{}, router {}, gate {}, up {}, down {}, shared {}", describe(a.h),
+  return fmt::format("h {}, top {} of {} experts{}{}{}, router {}, gate {}, up {}, down {}, shared {}", describe(a.h),
                      a.top_k, a.router.rows, a.choice.plain() ? "" : " by sigmoids, biases or groups",
-                     describe(a.router), describe(a.gate), describe(a.up), describe(a.down), describe(a.shared_gate));
+                     a.gate_bias.empty() ? "" : " with biases", activation_note(a.activation), describe(a.router),
+                     describe(a.gate), describe(a.up), describe(a.down), describe(a.shared_gate));
 }
 
 }  // namespace

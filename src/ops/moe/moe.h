@@ -3,6 +3,7 @@
 // section 5.4).
 #pragma once
 
+#include "ops/gemm/activation.h"
 #include "ops/op.h"
 
 namespace quire {
@@ -24,9 +25,11 @@ struct ExpertChoice {
 };
 
 // h        [T, D]  bf16 or f32   normalised input
-// router   [E, D]  any type (F32 in files); logits are in float32. ExpertChoice says what follows from them; by default
-//                  w_e = p_e / max(sum over the top k, 2^-14) of p = softmax(logits) over all E
+// router   [E, D]  any type (F32 in files); logits, with router_bias [E] f32 if there is one, are in float32.
+//                  ExpertChoice says what follows from them; by default w_e = p_e / max(sum over the top k, 2^-14) of
+//                  p = softmax(logits) over all E
 // gate, up [E x [Fe, D]], down [E x [D, Fe]]
+// gate_bias, up_bias [E, Fe], down_bias [E, D] f32, optional: all or none; the shared expert has none
 // shared_gate, shared_up [Fs, D], shared_down [D, Fs]
 //                  optional (empty): out += sigmoid(shared_router . h) * mlp(h)
 // shared_router [D] f32, optional: without it the shared expert has weight 1
@@ -35,12 +38,14 @@ struct ExpertChoice {
 //                        not add_to_x, they are added to 0 and overwrite x: a device that holds some rows of every
 //                        expert's gate and up, and those columns of down, writes its partial result so, from the whole
 //                        router (reduce_partials)
-// SiLU(g) * u is rounded to the activation type before the down projection. Row r of x depends on row r alone, whatever
+// gated(g, u) is rounded to the activation type before the down projection. Row r of x depends on row r alone, whatever
 // other tokens chose. Empty experts cost nothing; one expert may get every token.
 // Traffic: as many experts as tokens would choose on average if each chose any k of them.
 struct MoeArgs {
   Tensor h;
   Weight router, gate, up, down;
+  Tensor router_bias = {}, gate_bias = {}, up_bias = {}, down_bias = {};
+  GateActivation activation = GateActivation::kSilu;
   int top_k = 0;
   ExpertChoice choice;
   Weight shared_gate, shared_up, shared_down;

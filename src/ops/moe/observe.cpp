@@ -12,7 +12,8 @@ void observe(const OpContext& ctx, const MoeArgs& a) {
   const Weight* const router = &a.router;
   ctx.observer->inputs(ctx, {&router, 1}, 0, a.h);
   if (!a.shared_gate.empty())
-    observe_mlp(ctx, {.gate = &a.shared_gate, .up = &a.shared_up, .down = &a.shared_down}, a.h);
+    observe_mlp(ctx, {.gate = &a.shared_gate, .up = &a.shared_up, .down = &a.shared_down, .activation = a.activation},
+                a.h);
 
   std::vector<std::vector<int64_t>> groups(static_cast<size_t>(a.router.rows));
   for (int64_t t = 0; t < tokens; ++t)
@@ -26,7 +27,18 @@ void observe(const OpContext& ctx, const MoeArgs& a) {
         make_tensor(scope.take<std::byte>(dtype_bytes(a.h.dtype, count * width)), a.h.dtype, {count, width});
     for (int64_t i = 0; i < count; ++i)
       std::memcpy(rows.rows(i, 1).data, a.h.rows(groups[e][static_cast<size_t>(i)], 1).data, row_bytes);
-    observe_mlp(ctx, {.gate = &a.gate, .up = &a.up, .down = &a.down, .expert = static_cast<int64_t>(e)}, rows);
+    const auto bias = [&](const Tensor& b) {
+      return b.empty() ? Tensor{} : make_tensor(b.row<float>(static_cast<int64_t>(e)), {b.dim(1)});
+    };
+    observe_mlp(ctx,
+                {.gate = &a.gate,
+                 .up = &a.up,
+                 .down = &a.down,
+                 .expert = static_cast<int64_t>(e),
+                 .gate_bias = bias(a.gate_bias),
+                 .up_bias = bias(a.up_bias),
+                 .activation = a.activation},
+                rows);
   }
 }
 

@@ -10,24 +10,36 @@
 namespace quire::moe_detail {
 namespace {
 
-// out[i][n] = down (SiLU(gate h_i) * up h_i) of one expert in float64, SiLU(g) * u rounded as h is.
-void expert_mlp(const OpContext& ctx, const Weight& gate, const Weight& up, const Weight& down, int64_t expert,
-                DType rounding, const std::vector<const float*>& rows, std::vector<double>& out) {
-  const int64_t count = static_cast<int64_t>(rows.size()), inner = gate.rows, width = down.rows;
+struct ExpertMlp {
+  const Weight &gate, &up, &down;
+  Tensor gate_bias = {}, up_bias = {}, down_bias = {};  // [E, n], or empty
+  GateActivation activation = GateActivation::kSilu;
+};
+
+double bias_of(const Tensor& bias, int64_t expert, int64_t n) {
+  return bias.empty() ? 0.0 : static_cast<double>(bias.row<float>(expert)[n]);
+}
+
+// out[i][n] = down gated(gate h_i, up h_i) of one expert in float64, gated(g, u) rounded as h is.
+void expert_mlp(const OpContext& ctx, const ExpertMlp& m, int64_t expert, DType rounding,
+                const std::vector<const float*>& rows, std::vector<double>& out) {
+  const int64_t count = static_cast<int64_t>(rows.size()), inner = m.gate.rows, width = m.down.rows;
   std::vector<double> g(static_cast<size_t>(count * inner));
   std::vector<float> mid(g.size());
-  gemm::reference_gemm(ctx, gate, expert, rows.data(), count,
-                       [&](int64_t i, int64_t n, double v) { g[static_cast<size_t>(i * inner + n)] = v; });
-  gemm::reference_gemm(ctx, up, expert, rows.data(), count, [&](int64_t i, int64_t n, double v) {
+  gemm::reference_gemm(ctx, m.gate, expert, rows.data(), count, [&](int64_t i, int64_t n, double v) {
+    g[static_cast<size_t>(i * inner + n)] = v + bias_of(m.gate_bias, expert, n);
+  });
+  gemm::reference_gemm(ctx, m.up, expert, rows.data(), count, [&](int64_t i, int64_t n, double v) {
     const size_t at = static_cast<size_t>(i * inner + n);
-    const float m = static_cast<float>(g[at] / (1.0 + std::exp(-g[at])) * v);
-    mid[at] = rounding == DType::kBF16 ? to_float(to_bf16(m)) : m;
+    const float value = static_cast<float>(gated(m.activation, g[at], v + bias_of(m.up_bias, expert, n)));
+    mid[at] = rounding == DType::kBF16 ? to_float(to_bf16(value)) : value;
   });
   std::vector<const float*> mids(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) mids[i] = mid.data() + static_cast<int64_t>(i) * inner;
   out.assign(static_cast<size_t>(count * width), 0.0);
-  gemm::reference_gemm(ctx, down, expert, mids.data(), count,
-                       [&](int64_t i, int64_t n, double v) { out[static_cast<size_t>(i * width + n)] = v; });
+  gemm::reference_gemm(ctx, m.down, expert, mids.data(), count, [&](int64_t i, int64_t n, double v) {
+    out[static_cast<size_t>(i * width + n)] = v + bias_of(m.down_bias, expert, n);
+  });
 }
 
 struct Choice {
@@ -100,7 +112,8 @@ void reference(const OpContext& ctx, const MoeArgs& a) {
 
   std::vector<double> logits(static_cast<size_t>(tokens * experts));
   gemm::reference_gemm(ctx, a.router, 0, rows.data(), tokens, [&](int64_t t, int64_t e, double v) {
-    logits[static_cast<size_t>(t * experts + e)] = static_cast<double>(static_cast<float>(v));
+    logits[static_cast<size_t>(t * experts + e)] = static_cast<double>(
+        static_cast<float>(v + (a.router_bias.empty() ? 0.0 : double{a.router_bias.as<float>()[e]})));
   });
   std::vector<std::vector<Choice>> chosen(static_cast<size_t>(tokens));
   for (int64_t t = 0; t < tokens; ++t) {
@@ -123,13 +136,14 @@ void reference(const OpContext& ctx, const MoeArgs& a) {
         }
     if (in.empty()) continue;
     std::vector<double> out;
-    expert_mlp(ctx, a.gate, a.up, a.down, e, a.h.dtype, in, out);
+    expert_mlp(ctx, {a.gate, a.up, a.down, a.gate_bias, a.up_bias, a.down_bias, a.activation}, e, a.h.dtype, in, out);
     for (size_t i = 0; i < slot.size(); ++i)
       std::copy_n(out.begin() + static_cast<int64_t>(i) * width, width,
                   ranked.begin() + static_cast<int64_t>(slot[i]) * width);
   }
   std::vector<double> shared;
-  if (!a.shared_gate.empty()) expert_mlp(ctx, a.shared_gate, a.shared_up, a.shared_down, 0, a.h.dtype, rows, shared);
+  if (!a.shared_gate.empty())
+    expert_mlp(ctx, {a.shared_gate, a.shared_up, a.shared_down, {}, {}, {}, a.activation}, 0, a.h.dtype, rows, shared);
 
   for (int64_t t = 0; t < tokens; ++t) {
     double gate = 1.0;

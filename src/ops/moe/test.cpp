@@ -32,6 +32,8 @@ struct MoeCase {
   std::optional<DType> down = {}, shared_type = {};  // where they are of another type
   ExpertChoice choice = {};                          // without its tensor
   bool selection_bias = false;
+  GateActivation activation = GateActivation::kSilu;
+  bool biases = false;  // of the router and of the experts
 
   std::string name() const {
     constexpr const char* kRouters[] = {"random", "one_expert", "ties", "pairs"};
@@ -42,10 +44,10 @@ struct MoeCase {
         "{}{}{}{}{}", choice.scores == ExpertChoice::Scores::kSigmoid ? " sigmoids" : "", selection_bias ? "+bias" : "",
         choice.normalised ? "" : " as they are", choice.scale == 1 ? "" : fmt::format(" times {}", choice.scale),
         choice.groups == 1 ? "" : fmt::format(" {} of {} groups", choice.used_groups, choice.groups));
-    return fmt::format("{}{} T={} D={} Fe={} top {} of {} shared={}{}{} h={} {}{}{}", dtype_name(type),
+    return fmt::format("{}{} T={} D={} Fe={} top {} of {} shared={}{}{} h={} {}{}{}{}{}", dtype_name(type),
                        other("down", down), tokens, width, inner, top_k, experts, shared, other("of", shared_type),
                        shared_router ? "+router" : "", dtype_name(h), kRouters[static_cast<int>(router)],
-                       add ? "" : " overwritten", by);
+                       add ? "" : " overwritten", by, biases ? " biases" : "", activation_note(activation));
   }
 };
 
@@ -54,19 +56,25 @@ constexpr int64_t kGap = 4;  // between rows of x
 constexpr OnGpu<MoeArgs> kOnGpu{[](Operands& o, MoeArgs& a) {
                                   o.matrix(a.router);
                                   o.experts(a.gate, a.up, a.down, a.shared_gate, a.shared_up, a.shared_down);
-                                  for (Tensor* t : {&a.h, &a.shared_router, &a.x, &a.chosen}) o.tensor(*t);
+                                  for (Tensor* t : {&a.h, &a.router_bias, &a.gate_bias, &a.up_bias, &a.down_bias,
+                                                    &a.choice.selection_bias, &a.shared_router, &a.x, &a.chosen})
+                                    o.tensor(*t);
                                 },
                                 moe};
 
 struct MoeData {
   RandomWeight router, gate, up, down, shared_gate, shared_up, shared_down;
-  Buffer shared_router, h, x, selection_bias;
+  Buffer shared_router, h, x, selection_bias, router_bias, gate_bias, up_bias, down_bias;
 
   MoeData(Rng& rng, const MoeCase& c)
       : shared_router(DType::kF32, {c.width}),
         h(c.h, {c.tokens, c.width}),
         x(DType::kF32, {c.tokens, c.width + kGap}),
-        selection_bias(DType::kF32, {c.experts}) {
+        selection_bias(DType::kF32, {c.experts}),
+        router_bias(DType::kF32, {c.experts}),
+        gate_bias(DType::kF32, {c.experts, c.inner}),
+        up_bias(DType::kF32, {c.experts, c.inner}),
+        down_bias(DType::kF32, {c.experts, c.width}) {
     const float sd = 1.0f / std::sqrt(static_cast<float>(c.width));
     router = random_weight(rng, DType::kF32, c.experts, c.width, 1, sd);
     gate = random_weight(rng, c.type, c.inner, c.width, c.experts, 2 * sd);
@@ -92,6 +100,10 @@ struct MoeData {
           v = -100.0f * static_cast<float>(std::abs(e - 1)) - static_cast<float>(e);
       }
     if (c.selection_bias) selection_bias.fill([&] { return rng.uniform(-1.0f, 1.0f); });
+    if (c.biases) {
+      router_bias.fill([&] { return rng.normal(); });
+      for (Buffer* b : {&gate_bias, &up_bias, &down_bias}) b->fill([&] { return rng.normal(3.0f); });
+    }
     if (c.router == Router::kOneExpert)
       for (int64_t t = 0; t < c.tokens; ++t) store_float(h.tensor(), t * c.width, 1.0f);
   }
@@ -103,6 +115,8 @@ struct MoeData {
     a.top_k = c.top_k;
     a.choice = c.choice;
     if (c.selection_bias) a.choice.selection_bias = selection_bias;
+    a.activation = c.activation;
+    if (c.biases) a.router_bias = router_bias, a.gate_bias = gate_bias, a.up_bias = up_bias, a.down_bias = down_bias;
     if (c.shared > 0) {
       a.shared_gate = shared_gate.weight, a.shared_up = shared_up.weight, a.shared_down = shared_down.weight;
       if (c.shared_router) a.shared_router = shared_router;
@@ -115,19 +129,27 @@ struct MoeData {
   }
 };
 
+struct ExpertMlp {
+  const RandomWeight &gate, &up, &down;
+  const Buffer *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
+};
+
 // A GPU rounds an expert's result before it is weighted.
-std::vector<Bounded> expert(const RandomWeight& gate, const RandomWeight& up, const RandomWeight& down, int64_t e,
-                            const std::vector<Bounded>& h, DType type, std::string_view kernel) {
+std::vector<Bounded> expert(const MoeCase& c, const ExpertMlp& mlp, int64_t e, const std::vector<Bounded>& h,
+                            std::string_view kernel) {
   const auto is_float = [](const RandomWeight& w) { return !gemm::has_integers(w.weight.dtype); };
-  if (kernel.starts_with("integer_avx") && (is_float(gate) || is_float(up) || is_float(down)))
+  if (kernel.starts_with("integer_avx") && (is_float(mlp.gate) || is_float(mlp.up) || is_float(mlp.down)))
     kernel = "avx2";  // which takes these in the same call
-  const auto product = [&](const RandomWeight& w, const std::vector<Bounded>& in) {
+  const auto product = [&](const RandomWeight& w, const Buffer* bias, const std::vector<Bounded>& in) {
     Weight one = w.weight;
     one.data = reinterpret_cast<const std::byte*>(one.row(0, e));
     one.experts = 1;
-    return bounded_product(decode_all(one).data(), w.weight, e, in, kernel);
+    std::vector<Bounded> y = bounded_product(decode_all(one).data(), w.weight, e, in, kernel);
+    return bias == nullptr ? y : with_bias(std::move(y), bias->tensor().row<float>(e));
   };
-  std::vector<Bounded> y = product(down, bounded_swiglu(product(gate, h), product(up, h), type));
+  std::vector<Bounded> y =
+      product(mlp.down, mlp.down_bias,
+              bounded_gated(c.activation, product(mlp.gate, mlp.gate_bias, h), product(mlp.up, mlp.up_bias, h), c.h));
   if (Suite::is_on_gpu(kernel))
     for (Bounded& v : y) v.error += kEpsBf16 * (std::abs(v.value) + v.error);
   return y;
@@ -137,8 +159,9 @@ std::vector<Bounded> expert(const RandomWeight& gate, const RandomWeight& up, co
 std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vector<Bounded>& h,
                               std::span<const int32_t> chosen, std::string_view kernel) {
   const std::string_view router = Suite::is_on_gpu(kernel) ? kernel : "avx2";  // of the router, on every CPU
-  const auto logits =
+  std::vector<Bounded> logits =
       bounded_product(reinterpret_cast<const float*>(m.router.bytes.data()), m.router.weight, 0, h, router);
+  if (c.biases) logits = with_bias(std::move(logits), m.router_bias.tensor().as<float>());
   double top = -1e300, total = 0.0, kept = 0.0, logit_error = 0.0;
   for (const Bounded& l : logits) top = std::max(top, l.value), logit_error = std::max(logit_error, l.error);
   const bool sigmoid = c.choice.scores == ExpertChoice::Scores::kSigmoid;
@@ -158,14 +181,15 @@ std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vec
   for (int32_t e : chosen) {
     const double least = sigmoid ? 1e-20 : 0x1p-14;
     const double weight = score(e) / (c.choice.normalised ? std::max(kept, least) : 1.0);
-    add(expert(m.gate, m.up, m.down, e, h, c.h, kernel), weight * static_cast<double>(c.choice.scale),
-        2 * logit_error + 32 * kEpsF32);
+    const ExpertMlp mlp = c.biases ? ExpertMlp{m.gate, m.up, m.down, &m.gate_bias, &m.up_bias, &m.down_bias}
+                                   : ExpertMlp{m.gate, m.up, m.down};
+    add(expert(c, mlp, e, h, kernel), weight * static_cast<double>(c.choice.scale), 2 * logit_error + 32 * kEpsF32);
   }
   if (c.shared > 0) {
     const Weight gate{DType::kF32, static_cast<const std::byte*>(m.shared_router.tensor().data), 1, c.width};
     const Bounded g = bounded_product(m.shared_router.tensor().as<float>(), gate, 0, h, "avx2")[0];
     const double weight = c.shared_router ? 1.0 / (1.0 + std::exp(-g.value)) : 1.0;
-    add(expert(m.shared_gate, m.shared_up, m.shared_down, 0, h, c.h, kernel), weight, g.error + 16 * kEpsF32);
+    add(expert(c, {m.shared_gate, m.shared_up, m.shared_down}, 0, h, kernel), weight, g.error + 16 * kEpsF32);
   }
   return sum;
 }
@@ -272,6 +296,24 @@ void moe_conformance(Suite& s) {
     by({.scores = Scores::kSigmoid, .groups = 4, .used_groups = 1}, false, 16, 4);
     by({.groups = 8, .used_groups = 3}, false, 8, 3);
     by({.scores = Scores::kSigmoid, .groups = 3, .used_groups = 2}, false, 6, 3, Router::kTies);
+  }
+  for (const int64_t t : {0, 1, 2, 8, 21, 70}) {
+    const auto oai = [&](DType type, int64_t width, int64_t inner, int64_t shared, bool biases, GateActivation by) {
+      moe_case(s, {.type = type,
+                   .tokens = t,
+                   .width = width,
+                   .inner = inner,
+                   .experts = 8,
+                   .top_k = 3,
+                   .shared = shared,
+                   .add = t != 8,
+                   .activation = by,
+                   .biases = biases});
+    };
+    for (const DType type : {DType::kBF16, DType::kMXFP4, DType::kQ8_0})
+      oai(type, 96, 160, 0, true, GateActivation::kSwigluOai);
+    oai(DType::kNVFP4, 64, 64, 64, false, GateActivation::kGeluTanh);
+    oai(DType::kBF16, 64, 40, 24, true, GateActivation::kSilu);
   }
   moe_case(s, {DType::kBF16, 18, 32, 32, 1, 1});              // one expert
   moe_case(s, {DType::kBF16, 18, 32, 32, 4, 4, 32, true});    // all of them

@@ -31,9 +31,14 @@ inline V sigmoid(V x) {
   return V::set1(1.0f) / (V::set1(1.0f) + exp(V::zero() - x));
 }
 
+// x sigmoid(y).
+template <class V>
+inline V times_sigmoid(V x, V y) {
+  return x / (V::set1(1.0f) + exp(V::zero() - y));
+}
 template <class V>
 inline V silu(V x) {
-  return x / (V::set1(1.0f) + exp(V::zero() - x));
+  return times_sigmoid(x, x);
 }
 
 // ln(1 + u) for u in [0, 1].

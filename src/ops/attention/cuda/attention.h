@@ -49,7 +49,8 @@ struct AttentionPrepareParams {
 };
 Status launch_attention_prepare(cudaStream_t stream, const AttentionPrepareParams& p);
 
-// out[r, h] = softmax(scale * q[r, h] . K) V over positions 0 ... position of r of its sequence, times sigmoid(gate).
+// out[r, h] = softmax(scale * q[r, h] . K) V over positions 0 ... position of r of its sequence, or the last `window`
+// of these, times sigmoid(gate).
 //   q    [T, H, d], rows q_stride apart
 //   gate null, or the element (r, h, c) at gate[r * gate_stride + h * gate_head_stride + c]
 //   out  [T, H * d], rows out_stride apart
@@ -69,12 +70,14 @@ struct AttentionParams {
   SegmentArray segments;  // device memory
   int q_heads = 0, kv_heads = 0, head_size = 0;
   float scale = 1.0f;
+  int window = 0;                // positions that a row looks at, its own among them; 0: all
+  const float* sinks = nullptr;  // [H] or null: one more logit of each head, without a value
 };
 
 // What the host knows of the decode segments of a step (or of all steps that a captured graph will serve).
 struct DecodeBounds {
   int rows = 1;           // the most rows of one segment: 1 + drafts
-  int64_t max_parts = 0;  // at least the sum of decode_parts(position + count) over the segments
+  int64_t max_parts = 0;  // at least the sum of decode_parts(position + count) over the segments, whatever the window
 };
 inline constexpr int kPartKeys = 256;  // keys that one partial result covers
 constexpr int64_t decode_parts(int64_t keys) {

@@ -10,6 +10,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <climits>
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/launch.h"
@@ -36,7 +37,7 @@ __device__ Item find_item(const Job& job, const int32_t* first, int64_t index) {
   item.table = job.a.segments.tables + static_cast<int64_t>(s) * job.a.segments.pitch;
   item.kv_head = static_cast<int>(tiles % job.a.kv_heads);
   item.row_tile = static_cast<int>(index % job.row_tiles);
-  item.first_key = (part - first[s]) * kPartKeys;
+  item.first_key = (part - first[s] + first_part(item.segment, job.a.window)) * kPartKeys;
   item.keys = min(kPartKeys, item.segment.position + item.segment.count - item.first_key);
   return item;
 }
@@ -235,11 +236,13 @@ class Warp {
   // operand; the running maximum, sum and output follow.
   __device__ __forceinline__ void softmax(int t, const float (&score)[2][4], int key, uint32_t (&probability)[2]) {
     const float unit = job.a.scale * kLog2e;
+    const int window = job.a.window > 0 ? job.a.window : INT_MAX;
     float s[4], alpha[2];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int at = key + lane / 4 + i / 2 * 8;
-      s[i] = at <= position[t][i % 2] ? __fmul_rn(__fadd_rn(score[0][i], score[1][i]), unit) : -INFINITY;
+      const int below = position[t][i % 2] - at;  // how far the key is before the row
+      s[i] = below >= 0 && below < window ? __fmul_rn(__fadd_rn(score[0][i], score[1][i]), unit) : -INFINITY;
     }
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
@@ -353,7 +356,7 @@ __global__ void __launch_bounds__(kWarps * 32, Shape<D, kTiles, kFormat, kStages
   touch(job);
   list_work(job.a.segments.data, job.a.segments.decodes,
             reinterpret_cast<int32_t*>(shared + Shape<D, kTiles, kFormat, kStages>::kFirstAt),
-            [](const Segment& s) { return parts_of(s); });
+            [&](const Segment& s) { return parts_of(s, job.a.window); });
   Warp<D, kTiles, kFormat, kStages> warp(job, shared, places);
   const Item item = warp.find_first();
   // In this order: the kernel that adds the parts reads gates before it waits.

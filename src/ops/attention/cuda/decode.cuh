@@ -44,8 +44,13 @@ struct Job {
   float2* stats;
 };
 
-__device__ inline int parts_of(const Segment& s) {
-  return s.count > 0 ? (s.position + s.count + kPartKeys - 1) / kPartKeys : 0;
+// The part in which the window of a segment's first row begins.
+__device__ inline int first_part(const Segment& s, int window) {
+  return window == 0 ? 0 : max(0, s.position + 1 - window) / kPartKeys;
+}
+// How many parts there are from that on.
+__device__ inline int parts_of(const Segment& s, int window) {
+  return s.count > 0 ? (s.position + s.count + kPartKeys - 1) / kPartKeys - first_part(s, window) : 0;
 }
 
 }  // namespace quire::cuda::decode

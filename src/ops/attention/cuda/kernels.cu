@@ -21,10 +21,10 @@ bool are_bf16(std::initializer_list<const Tensor*> tensors) {
 
 bool attention_fits(const PagedAttentionArgs& a) {
   const SegmentArray& s = a.segments;
-  return a.window == 0 && a.sinks.empty() && are_bf16({&a.q, &a.gate, &a.out}) &&
-         attention_takes_head_size(narrow(a.q.dim(2))) && s.decodes <= kMaxAttentionSegments &&
-         s.count - s.decodes <= kMaxAttentionSegments && a.scale > 0 && aligned_rows(a.q, 8) &&
-         aligned_rows(a.out, 8) && (a.gate.empty() || (a.gate.stride[0] % 8 == 0 && a.gate.stride[1] % 8 == 0));
+  return a.window <= INT32_MAX && are_bf16({&a.q, &a.gate, &a.out}) && attention_takes_head_size(narrow(a.q.dim(2))) &&
+         s.decodes <= kMaxAttentionSegments && s.count - s.decodes <= kMaxAttentionSegments && a.scale > 0 &&
+         aligned_rows(a.q, 8) && aligned_rows(a.out, 8) &&
+         (a.gate.empty() || (a.gate.stride[0] % 8 == 0 && a.gate.stride[1] % 8 == 0));
 }
 
 template <Status (*kPrompts)(cudaStream_t, const AttentionParams&, int)>
@@ -39,7 +39,9 @@ void attention(const OpContext& ctx, const PagedAttentionArgs& a) {
                     .q_heads = narrow(a.q.dim(1)),
                     .kv_heads = narrow(a.kv.k.dim(1)),
                     .head_size = narrow(a.q.dim(2)),
-                    .scale = a.scale};
+                    .scale = a.scale,
+                    .window = narrow(a.window),
+                    .sinks = a.sinks.empty() ? nullptr : floats(a.sinks)};
   if (!a.gate.empty())
     p.gate = data<bf16>(a.gate), p.gate_stride = a.gate.stride[0], p.gate_head_stride = a.gate.stride[1];
   const SegmentArray& s = a.segments;

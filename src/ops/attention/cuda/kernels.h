@@ -17,9 +17,8 @@ void attention_mma(const OpContext& ctx, const PagedAttentionArgs& a);
 
 inline constexpr std::string_view kAttentionPrepareTakes = "bf16, heads of 64, 128 and 256";
 inline constexpr std::string_view kAttentionWgmmaTakes =
-    "compute capability 9.0; bf16, heads of 64, 128 and 256, KV of bf16 or E4M3, up to 4096 sequences, neither windows "
-    "nor sinks";
+    "compute capability 9.0; bf16, heads of 64, 128 and 256, KV of bf16 or E4M3, up to 4096 sequences";
 inline constexpr std::string_view kAttentionMmaTakes =
-    "bf16, heads of 64, 128 and 256, KV of bf16, up to 4096 sequences, neither windows nor sinks";
+    "bf16, heads of 64, 128 and 256, KV of bf16, up to 4096 sequences";
 
 }  // namespace quire::cuda

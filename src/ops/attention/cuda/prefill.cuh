@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include <climits>
+
 #include "ops/attention/cuda/attention.h"
 #include "ops/attention/cuda/ptx.cuh"
 #include "ops/attention/cuda/work.cuh"
@@ -20,6 +22,7 @@ struct Tile {
   int kv_head, first_row,
       rows;                   // rows of the segment and KV head: (token, head); this block's begin at first_row
   int group, end, key_tiles;  // the segment's end position; how many tiles of keys its last row needs
+  // With a window all positions, and the table, count from the first tile that the first row needs.
 };
 
 __device__ inline int tiles_of(const Segment& s, int group) {
@@ -39,6 +42,12 @@ __device__ Tile find_tile(const AttentionParams& a, const int32_t* first, int wo
   t.rows = t.segment.count * group;
   t.end = t.segment.position + t.segment.count;
   const int last = min(t.first_row + kTileRows, t.rows) - 1;
+  if (a.window > 0) {
+    const int tiles = max(0, t.segment.position + t.first_row / group + 1 - a.window) / kTileKeys;
+    t.segment.position -= tiles * kTileKeys;
+    t.end -= tiles * kTileKeys;
+    t.table += tiles * (kTileKeys / kBlockTokens);
+  }
   t.key_tiles = (t.segment.position + last / group) / kTileKeys + 1;
   return t;
 }
@@ -71,16 +80,21 @@ class TwoRows {
       total[i] = 0;
     }
     masked_from = (t.segment.position + min(t.first_row + group_row, t.rows - 1) / t.group + 1) / kTileKeys;
+    window = params.window > 0 ? params.window : INT_MAX;
+    // Up to the tile in which the window of this thread's later row begins.
+    cut_until = params.window > 0 ? (position[1] + 1 - window + kTileKeys - 1) / kTileKeys : 0;
   }
 
  protected:
   // Scores of tile j to weights 2^(score - max); alpha: what earlier weights are to be multiplied by.
   __device__ __forceinline__ void softmax(int j, float (&alpha)[2]) {
-    if (j >= masked_from) {
+    if (j >= masked_from || j < cut_until) {
       const int key = j * kTileKeys + 2 * (lane % 4);
 #pragma unroll
-      for (int i = 0; i < kTileKeys / 2; ++i)
-        if (key + i / 4 * 8 + i % 2 > position[i % 4 / 2]) score[i] = -INFINITY;
+      for (int i = 0; i < kTileKeys / 2; ++i) {
+        const int below = position[i % 4 / 2] - (key + i / 4 * 8 + i % 2);  // how far the key is before the row
+        if (below < 0 || below >= window) score[i] = -INFINITY;
+      }
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -89,8 +103,9 @@ class TwoRows {
       for (int i = 0; i < kTileKeys / 2; i += 4) m = fmaxf(m, fmaxf(score[i + 2 * r], score[i + 2 * r + 1]));
       m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
       m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-      alpha[r] = exp2_approx(__fmul_rn(__fsub_rn(max[r], m), unit));
-      const float base = __fmul_rn(m, unit);
+      const float known = m == -INFINITY ? 0.0f : m;  // the row's window begins in a later tile
+      alpha[r] = exp2_approx(__fmul_rn(__fsub_rn(max[r], known), unit));
+      const float base = __fmul_rn(known, unit);
       max[r] = m;
       float sum = 0;
 #pragma unroll
@@ -124,6 +139,7 @@ class TwoRows {
       const int64_t token = t.segment.row + row[r] / t.group;
       const int head = t.kv_head * t.group + row[r] % t.group, column = 2 * (lane % 4);
       bf16* to = a.out + token * a.out_stride + static_cast<int64_t>(head) * D + column;
+      if (a.sinks != nullptr) sum += exp2_approx(fmaf(a.sinks[head], kLog2e, -__fmul_rn(max[r], unit)));
       const float inv = __fdividef(1.0f, sum);
       if (a.gate != nullptr) gate_row(r, a.gate + token * a.gate_stride + head * a.gate_head_stride + column);
 #pragma unroll
@@ -148,7 +164,7 @@ class TwoRows {
   const Tile& t;
   const int lane;
   const float unit;
-  int row[2], position[2], masked_from;
+  int row[2], position[2], masked_from, cut_until, window;
   float max[2], total[2], score[kTileKeys / 2], out[D / 2];
   uint32_t probability[kSteps][4];
 };

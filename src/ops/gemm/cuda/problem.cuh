@@ -94,9 +94,19 @@ __device__ inline int32_t y_row(const Problem& p, int32_t position) {
 
 // ---- What becomes of a sum. Roundings are spelled out: kernels must agree to the bit.
 
-// g / (1 + e^-g) * u
-__device__ inline float swiglu(float g, float u) {
-  const float sigmoid = __frcp_rn(__fadd_rn(1.0f, __expf(-g)));
+// The value of one gate and one up, as quire::gated has it. A NaN stays one.
+__device__ inline float gated(GateActivation activation, float g, float u) {
+  float exponent = g;
+  if (activation == GateActivation::kGeluTanh) {
+    const float cube = __fmul_rn(__fmul_rn(static_cast<float>(glu::kGeluCube), g), g);
+    exponent = __fmul_rn(static_cast<float>(2 * glu::kGeluRoot), __fmaf_rn(cube, g, g));
+  } else if (activation == GateActivation::kSwigluOai) {
+    constexpr float kLimit = glu::kOaiLimit;
+    g = g > kLimit ? kLimit : g;
+    u = __fadd_rn(u > kLimit ? kLimit : u < -kLimit ? -kLimit : u, 1.0f);
+    exponent = __fmul_rn(static_cast<float>(glu::kOaiAlpha), g);
+  }
+  const float sigmoid = __frcp_rn(__fadd_rn(1.0f, __expf(-exponent)));
   return __fmul_rn(__fmul_rn(g, sigmoid), u);
 }
 
@@ -120,12 +130,13 @@ __device__ inline LaneRows lane_rows(const Problem& p, const Part& part, int32_t
   r.n8 = p.paired ? r.n : r.n + 8;
   r.valid = r.n < part.rows;
   r.valid8 = r.n8 < part.rows;
-  r.bias = r.valid && part.bias != nullptr ? part.bias[r.n] : 0.0f;
+  const int64_t biases = static_cast<int64_t>(expert) * part.rows;
+  r.bias = r.valid && part.bias != nullptr ? part.bias[biases + r.n] : 0.0f;
   if (p.paired) {
     r.scale8 = __fmul_rn(unit, part.scale2 == nullptr ? 1.0f : part.scale2[expert]);
-    r.bias8 = r.valid && part.bias2 != nullptr ? part.bias2[r.n] : 0.0f;
+    r.bias8 = r.valid && part.bias2 != nullptr ? part.bias2[biases + r.n] : 0.0f;
   } else {
-    r.bias8 = r.valid8 && part.bias != nullptr ? part.bias[r.n8] : 0.0f;
+    r.bias8 = r.valid8 && part.bias != nullptr ? part.bias[biases + r.n8] : 0.0f;
   }
   return r;
 }
@@ -136,7 +147,8 @@ __device__ inline void store_pair(const Problem& p, const Part& part, const Lane
   const int64_t at = row * part.y_stride;
   if (p.paired) {
     if (r.valid)
-      static_cast<__nv_bfloat16*>(part.y)[at + r.n] = __float2bfloat16_rn(swiglu(r.value(sum), r.value8(sum8)));
+      static_cast<__nv_bfloat16*>(part.y)[at + r.n] =
+          __float2bfloat16_rn(gated(p.activation, r.value(sum), r.value8(sum8)));
     return;
   }
   const float v = r.value(sum), v8 = r.value8(sum8);

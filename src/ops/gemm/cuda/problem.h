@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "ops/gemm/activation.h"
 #include "ops/gemm/cuda/packed.h"
 
 struct __nv_bfloat16;  // cuda_bf16.h
@@ -21,13 +22,13 @@ enum class Out : uint8_t {
 
 // One matrix of a launch. Where its results go:
 //   not paired   y[row, n] for n < rows; bias [rows] or null
-//   paired       y[row, n] = bf16 of SiLU(g) * u with g = gate, u = up of output n; bias, bias2 theirs
+//   paired       y[row, n] = bf16 of gated(g, u) with g = gate, u = up of output n; bias, bias2 theirs
 // Pointers are to device memory. What Product::add() says it fills in follows from the weight.
 struct Part {
   const uint8_t* weight = nullptr;  // filled in
   const float* scale = nullptr;     // [experts], null for 1; of the gate if paired
   const float* scale2 = nullptr;    // of the up matrices
-  const float* bias = nullptr;      // [rows] (dense only), null for 0
+  const float* bias = nullptr;      // [experts, rows], null for 0
   const float* bias2 = nullptr;
   void* y = nullptr;                // aligned to its element
   int64_t y_stride = 0;             // elements from row to row
@@ -52,6 +53,7 @@ struct Problem {
   int32_t cols = 0, col_tiles = 0, segment_tiles = 0, segments = 0;
   int32_t all_row_tiles = 0;  // of all parts
   bool paired = false;
+  GateActivation activation = GateActivation::kSilu;  // paired
 };
 
 }  // namespace quire::gemm

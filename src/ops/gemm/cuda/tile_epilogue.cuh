@@ -117,8 +117,8 @@ struct TileOutput {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const int i = 4 * (4 * turn + k);
-        v[k] =
-            pack_bf16(swiglu(r.value(sum[i]), r.value8(sum[i + 2])), swiglu(r.value(sum[i + 1]), r.value8(sum[i + 3])));
+        v[k] = pack_bf16(gated(p.activation, r.value(sum[i]), r.value8(sum[i + 2])),
+                         gated(p.activation, r.value(sum[i + 1]), r.value8(sum[i + 3])));
       }
       const int mine = lane, own = threadIdx.x / 32 % 4;
       store_matrices_transposed(shared_address(to + mine * 64 + (own ^ (mine / 2 & 3)) * 16), v[0], v[1], v[2], v[3]);

@@ -14,7 +14,7 @@ const float* bias_of(const Tensor& t) {
   return t.empty() ? nullptr : cuda::floats(t);
 }
 
-// The two launches of a call. Between them `mid` holds SiLU(g) * u in bf16; its rows are aligned to 16 bytes whatever F
+// The two launches of a call. Between them `mid` holds gated(g, u) in bf16; its rows are aligned to 16 bytes whatever F
 // is.
 struct Products {
   int32_t rows;
@@ -37,6 +37,7 @@ struct Products {
                                     .y = a.x.data,
                                     .y_stride = a.x.stride[0],
                                     .out = a.add_to_x ? gemm::Out::kAddF32 : gemm::Out::kF32});
+    up.problem.activation = a.activation;
     up.path = path == gemm::Path::kSplit ? gemm::Path::kTile : path;
     down.path = path;
     up.room = down.room = true;
@@ -53,7 +54,6 @@ struct Products {
 }  // namespace
 
 bool fits(const Machine& m, const MlpArgs& a, gemm::Path path) {
-  if (a.activation != GateActivation::kSilu) return false;
   if (a.h.dtype != DType::kBF16 || a.gate.dtype != a.up.dtype || a.gate.experts != 1) return false;
   Products p(a, path);
   p.place(reinterpret_cast<std::byte*>(uintptr_t{256}), nullptr);  // some aligned address: nothing is read

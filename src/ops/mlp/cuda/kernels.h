@@ -1,4 +1,4 @@
-// The CUDA kernels in swiglu_mlp's table: two products, of gate and up with SwiGLU, and of down.
+// The CUDA kernels in swiglu_mlp's table: two products, of gate and up in one, and of down.
 #pragma once
 
 #include "ops/gemm/cuda/paths.h"
@@ -27,6 +27,6 @@ struct Entry {
   static void launch(const OpContext& ctx, const MlpArgs& a) { mlp_cuda::launch(ctx, a, kPath); }
 };
 
-inline constexpr std::string_view kTakes = "SiLU, bf16, gate and up of one type, widths that are multiples of 8";
+inline constexpr std::string_view kTakes = "bf16, gate and up of one type, widths that are multiples of 8";
 
 }  // namespace quire::mlp_cuda

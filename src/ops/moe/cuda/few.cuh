@@ -177,6 +177,7 @@ class FewWarp {
       gemm::LaneRows lane{};
       lane.scale = __fmul_rn(Decoder::kUnit, (down ? r_.down_scale : r_.gate_scale)[group]);
       lane.scale8 = down ? lane.scale : __fmul_rn(Decoder::kUnit, r_.up_scale[group]);
+      add_biases(w, down, r_.expert[group], down ? of : rest, lane);
       float sum[4];
       multiply<Decoder>(w, rows, down ? position * f_.plan.mid_pitch : r_.token[position] * f_.plan.h_pitch, sum);
 #pragma unroll
@@ -189,7 +190,8 @@ class FewWarp {
           to[0] = __float2bfloat16_rn(v);
           to[8] = __float2bfloat16_rn(v8);
         } else if (const int32_t n = rest * 8 + lane_ / 4; n < w.rows) {
-          f_.mid[static_cast<int64_t>(begin + token) * w.rows + n] = __float2bfloat16_rn(gemm::swiglu(v, v8));
+          f_.mid[static_cast<int64_t>(begin + token) * w.rows + n] =
+              __float2bfloat16_rn(gemm::gated(f_.activation, v, v8));
         }
       }
     }
@@ -205,6 +207,17 @@ class FewWarp {
     int32_t next, end;
   };
 
+  // Of the rows of weights that the lane holds, before anybody waits for these.
+  __device__ void add_biases(const FewWeights& w, bool down, int32_t expert, int32_t unit, gemm::LaneRows& lane) const {
+    if (w.bias == nullptr) return;
+    const float* const own = w.bias + static_cast<int64_t>(expert) * w.rows;
+    const int32_t n = (down ? row_tile(unit) * 16 : unit * 8) + lane_ / 4, n8 = n + 8;
+    if (n < w.rows) lane.bias = own[n];
+    if (down)
+      lane.bias8 = n8 < w.rows ? own[n8] : 0.0f;
+    else if (n < w.rows)
+      lane.bias8 = w.bias2[static_cast<int64_t>(expert) * w.rows + n];
+  }
   // Where the warp is in its copying: first its share of `up`, then of `down`.
   __device__ void settle() {
     if (!loads_down_ && load_.next >= load_.end) loads_down_ = true, load_ = down_;

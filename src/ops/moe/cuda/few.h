@@ -29,14 +29,18 @@ struct FewPlan {
 // Weights of experts, as the kernel needs to know them.
 struct FewWeights {
   const uint8_t* data;
-  const float *scale, *scale2;  // [experts] or null: as of gemm::Part
+  // [experts], [experts, rows], or null: as of gemm::Part. The expert behind the others, a shared one, has no bias.
+  const float *scale, *scale2, *bias, *bias2;
   int64_t expert_bytes;
   int32_t rows, row_tiles, cols, col_tiles, segment_tiles, segments;
 
-  FewWeights(const gemm::PackedWeight& w, const float* scale_of, const float* scale2_of)
+  FewWeights(const gemm::PackedWeight& w, const float* scale_of, const float* scale2_of, const float* bias_of,
+             const float* bias2_of)
       : data(reinterpret_cast<const uint8_t*>(w.data)),
         scale(scale_of),
         scale2(scale2_of),
+        bias(bias_of),
+        bias2(bias2_of),
         expert_bytes(w.expert_bytes()),
         rows(w.rows),
         row_tiles(w.row_tiles()),
@@ -50,10 +54,11 @@ struct FewWeights {
 struct FewRows {
   Routing routing;      // weights, offsets, tokens and slots are not used: every block finds them for itself
   FewWeights up, down;  // paired; not paired
-  __nv_bfloat16* mid;   // [rows sorted by expert, up.rows]: SwiGLU
+  __nv_bfloat16* mid;   // [rows sorted by expert, up.rows]: gate and up in one
   float* x;             // [rows, down.rows]: residual stream
   int64_t x_stride;
   bool add_to_x;
+  GateActivation activation;
   cuda::GridBarrier* barrier;
   cuda::Prefetch next;
   FewPlan plan;

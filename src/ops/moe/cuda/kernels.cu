@@ -1,8 +1,8 @@
 // moe on a GPU. Nothing is read back by the host, whatever the router chooses.
 //
-// Kernels, each one launch: router; top-k with softmax and counting sort (one kernel up to 8 rows, else two); gate-up
-// with SwiGLU; down; combine. Up to 8 rows all after the router is one kernel (few.h), where there is one for the
-// formats. The shared expert is one more expert of the stacked weights, chosen by every token, where it was placed
+// Kernels, each one launch: router; top-k with its weights and counting sort (one kernel up to 8 rows, else two);
+// gate-up with SwiGLU; down; combine. Up to 8 rows all after the router is one kernel (few.h), where there is one for
+// the formats. The shared expert is one more expert of the stacked weights, chosen by every token, where it was placed
 // behind them, else two products of its own.
 //
 // Each (token, expert) result is rounded to bf16 before it is weighted and added in float32: x, then the top-k experts
@@ -104,11 +104,27 @@ Status launch_router(cudaStream_t stream, const Call& c, const Scratch& s) {
   return launch_gemm(stream, p).context("moe: router");
 }
 
+const float* floats_or_null(const Tensor& t) {
+  return t.empty() ? nullptr : cuda::floats(t);
+}
+
+ExpertRule rule_of(const ExpertChoice& choice) {
+  return {.selection_bias = floats_or_null(choice.selection_bias),
+          .groups = choice.groups,
+          .used_groups = choice.used_groups,
+          .scale = choice.scale,
+          .sigmoid = choice.scores == ExpertChoice::Scores::kSigmoid,
+          .normalised = choice.normalised,
+          .plain = choice.plain()};
+}
+
 Routing routing(const Call& c, const Scratch& s) {
   const MoeArgs& a = c.args;
   return {.logits = s.logits,
           .parts = c.rows <= kSplitRows ? c.router.segments() : 1,
           .scale = a.router.scale,
+          .bias = floats_or_null(a.router_bias),
+          .rule = rule_of(a.choice),
           .rows = c.rows,
           .experts = c.experts,
           .top_k = a.top_k,
@@ -128,12 +144,14 @@ Routing routing(const Call& c, const Scratch& s) {
 
 FewRows few_rows(const Call& c, const Scratch& s, cuda::GridBarrier* barrier) {
   return {.routing = routing(c, s),
-          .up = {c.gate_up, c.args.gate.scale, c.args.up.scale},
-          .down = {c.down, c.args.down.scale, nullptr},
+          .up = {c.gate_up, c.args.gate.scale, c.args.up.scale, floats_or_null(c.args.gate_bias),
+                 floats_or_null(c.args.up_bias)},
+          .down = {c.down, c.args.down.scale, nullptr, floats_or_null(c.args.down_bias), nullptr},
           .mid = s.mid,
           .x = cuda::data<float>(c.args.x),
           .x_stride = c.args.x.stride[0],
           .add_to_x = c.args.add_to_x,
+          .activation = c.args.activation,
           .barrier = barrier,
           .next = {},
           .plan = {}};
@@ -145,7 +163,13 @@ gemm::Product gate_up_product(const Call& c, const Scratch& s) {
   p.problem.offsets = s.offsets;
   p.problem.x_rows = s.tokens;
   p.problem.most_rows = c.rows;
-  p.add(c.gate_up, {.scale = c.args.gate.scale, .scale2 = c.args.up.scale, .y = s.mid, .y_stride = c.gate_up.rows});
+  p.problem.activation = c.args.activation;
+  p.add(c.gate_up, {.scale = c.args.gate.scale,
+                    .scale2 = c.args.up.scale,
+                    .bias = floats_or_null(c.args.gate_bias),
+                    .bias2 = floats_or_null(c.args.up_bias),
+                    .y = s.mid,
+                    .y_stride = c.gate_up.rows});
   return p;
 }
 gemm::Product down_product(const Call& c, const Scratch& s) {
@@ -153,7 +177,10 @@ gemm::Product down_product(const Call& c, const Scratch& s) {
   p.problem.offsets = s.offsets;
   p.problem.y_rows = s.slots;
   p.problem.most_rows = c.rows;
-  p.add(c.down, {.scale = c.args.down.scale, .y = s.results_of_experts, .y_stride = c.down.rows});
+  p.add(c.down, {.scale = c.args.down.scale,
+                 .bias = floats_or_null(c.args.down_bias),
+                 .y = s.results_of_experts,
+                 .y_stride = c.down.rows});
   return p;
 }
 
@@ -176,6 +203,7 @@ Status launch_experts(cudaStream_t stream, const Call& c, const Scratch& s, gemm
 // A shared expert that could not be stacked: its results lie behind the experts' of each token.
 Status launch_shared(cudaStream_t stream, const Call& c, const Scratch& s) {
   gemm::Product up = product_of_tokens(c);
+  up.problem.activation = c.args.activation;
   up.add(c.shared_gate_up, {.scale = c.args.shared_gate.scale,
                             .scale2 = c.args.shared_up.scale,
                             .y = s.shared_mid,
@@ -227,8 +255,9 @@ void launch_routed(const OpContext& ctx, const MoeArgs& a, gemm::Path path) {
 
 bool fits_routed(const Machine&, const MoeArgs& a) {
   const auto eighths = [](const Weight& w) { return w.rows % 8 == 0 && w.cols % 8 == 0; };
-  return a.choice.plain() && a.h.dtype == DType::kBF16 && a.router.rows <= kMaxExperts && a.top_k <= kMaxTopK &&
-         a.gate.dtype == a.up.dtype && eighths(a.gate) && cuda::aligned_rows(a.h, 8) && cuda::aligned_rows(a.x, 4) &&
+  return a.choice.groups <= kMaxGroups && (a.gate_bias.empty() || a.shared_gate.empty()) && a.h.dtype == DType::kBF16 &&
+         a.router.rows <= kMaxExperts && a.top_k <= kMaxTopK && a.gate.dtype == a.up.dtype && eighths(a.gate) &&
+         cuda::aligned_rows(a.h, 8) && cuda::aligned_rows(a.x, 4) &&
          (a.shared_gate.empty() || (a.shared_gate.dtype == a.shared_up.dtype && eighths(a.shared_gate)));
 }
 bool prefers_tiles(const Machine& m, const MoeArgs& a) {

@@ -15,11 +15,11 @@ void launch_tiles(const OpContext& ctx, const MoeArgs& a);
 void launch_stream(const OpContext& ctx, const MoeArgs& a);
 
 inline constexpr std::string_view kFewTakes =
-    "a softmax over all, up to 8 tokens and 512 experts, gate, up and down of one type (or Q4_K with Q6_K), shared "
+    "up to 8 tokens and 512 experts, gate, up and down of one type (or Q4_K with Q6_K), shared "
     "memory for "
     "the tokens";
 inline constexpr std::string_view kRoutedTakes =
-    "a softmax over all experts, bf16, up to 32 of 1024 experts for each token, gate and up of one type, widths that "
-    "are multiples of 8";
+    "bf16, up to 32 of 1024 experts for each token in up to 32 groups, gate and up of one type, widths that are "
+    "multiples of 8, no biases beside a shared expert";
 
 }  // namespace quire::moe_cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <climits>
+#include <cmath>
 #include <cstdint>
 
 #include "ops/moe/cuda/routing.h"
@@ -46,25 +47,24 @@ __device__ inline float from_ordered(uint32_t o) {
   return __uint_as_float((o & 0x80000000u) != 0 ? o & 0x7fffffffu : ~o);
 }
 
-// What experts are chosen by: the logit of expert e as `ordered` has it.
+// The logit of expert e as `ordered` has it.
 __device__ inline uint32_t routing_key(const Routing& r, int32_t token, int32_t e) {
   float logit = 0;
 #pragma unroll 8
   for (int32_t part = 0; part < r.parts; ++part)
     logit = __fadd_rn(logit, r.logits[(static_cast<int64_t>(part) * r.rows + token) * r.experts + e]);
-  return ordered(__fmul_rn(logit, r.scale == nullptr ? 1.0f : r.scale[0]));
+  const float scaled = __fmul_rn(logit, r.scale == nullptr ? 1.0f : r.scale[0]);
+  return ordered(r.bias == nullptr ? scaled : __fadd_rn(scaled, r.bias[e]));
 }
 
-// Chooses for a token, by one warp: lane l has the keys of experts l, l + 32, ...; 0 where there is none. The softmax
-// over the chosen alone is the contract's: the sum of the k largest of E probabilities is at least k / E, far above its
-// lower bound. `choice`, `weights` and, if not null, `chosen` are the token's own. Returns lane k's choice.
+// The k largest of the lanes' values, the lower index of equal ones: lane k gets the k-th in `value`, 0 if there is
+// none, and its index, lane + 32 i of who had it. Those that were taken become 0.
 template <int kPerLane>
-__device__ int choose_experts(const Routing& r, uint32_t (&left)[kPerLane], int lane, uint16_t* choice, float* weights,
-                              int32_t* chosen) {
-  uint32_t value = 0;  // lane k: the k-th largest,
-  int own = 0;         // and whose it is
+__device__ int take_largest(uint32_t (&left)[kPerLane], int lane, int32_t count, uint32_t& value) {
+  int own = 0;
+  value = 0;
 #pragma unroll 1
-  for (int k = 0; k < r.top_k; ++k) {
+  for (int k = 0; k < count; ++k) {
     uint32_t best = left[0], same = 0;
 #pragma unroll
     for (int i = 1; i < kPerLane; ++i) best = max(best, left[i]);
@@ -77,17 +77,102 @@ __device__ int choose_experts(const Routing& r, uint32_t (&left)[kPerLane], int 
       if (at == lane + 32 * i) left[i] = 0;
     if (lane == k) value = most, own = at;
   }
-  const float top = from_ordered(__shfl_sync(kAll, value, 0));
-  const float p = lane < r.top_k ? expf(from_ordered(value) - top) : 0.0f;
+  return own;
+}
+
+// The lanes' values in the order of lanes, for the first `count` of them.
+__device__ inline float ranked_sum(float own, int32_t count) {
   float total = 0;
-  // In the order of ranks; those past the last are zero.
-  for (int first = 0; first < r.top_k; first += 8) {
+  for (int first = 0; first < count; first += 8) {
     float next[8];
 #pragma unroll
-    for (int k = 0; k < 8; ++k) next[k] = __shfl_sync(kAll, p, first + k);
+    for (int k = 0; k < 8; ++k) next[k] = __shfl_sync(kAll, own, first + k);
 #pragma unroll
     for (int k = 0; k < 8; ++k) total = __fadd_rn(total, next[k]);
   }
+  return total;
+}
+
+// Puts the experts of all groups but the best out of the running: their keys become 0.
+template <int kPerLane>
+__device__ void keep_best_groups(const Routing& r, uint32_t (&keys)[kPerLane], int lane) {
+  const int32_t size = r.experts / r.rule.groups;
+  uint32_t sums[1] = {0};  // lane g: of group g
+  for (int32_t g = 0; g < r.rule.groups; ++g) {
+    uint32_t of_group[kPerLane];
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) of_group[i] = (lane + 32 * i) / size == g ? keys[i] : 0;
+    uint32_t best = 0;
+    take_largest(of_group, lane, min(2, size), best);
+    const float first = from_ordered(__shfl_sync(kAll, best, 0)), second = from_ordered(__shfl_sync(kAll, best, 1));
+    if (lane == g) sums[0] = ordered(size > 1 ? __fadd_rn(first, second) : first);
+  }
+  uint32_t ignored = 0;
+  const int used = take_largest(sums, lane, r.rule.used_groups, ignored);  // lane k: the k-th best group
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    bool kept = false;
+    for (int32_t k = 0; k < r.rule.used_groups; ++k) kept |= __shfl_sync(kAll, used, k) == (lane + 32 * i) / size;
+    if (!kept) keys[i] = 0;
+  }
+}
+
+// Chooses by any rule: lane l has the logits of experts l, l + 32, ... in `left`, 0 where there is none. As
+// choose_experts.
+template <int kPerLane>
+__device__ int choose_by_rule(const Routing& r, uint32_t (&left)[kPerLane], int lane, uint16_t* choice, float* weights,
+                              int32_t* chosen) {
+  float scores[kPerLane];
+  float top = -INFINITY, total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) top = fmaxf(top, left[i] == 0 ? -INFINITY : from_ordered(left[i]));
+  for (int d = 16; d > 0; d /= 2) top = fmaxf(top, __shfl_xor_sync(kAll, top, d));
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const float logit = from_ordered(left[i]);
+    const float score = r.rule.sigmoid ? __frcp_rn(__fadd_rn(1.0f, expf(-logit))) : expf(logit - top);
+    scores[i] = left[i] == 0 ? 0.0f : score;
+    total = __fadd_rn(total, scores[i]);
+  }
+  total = r.rule.sigmoid ? 1.0f : warp_sum(total);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    scores[i] = __fdiv_rn(scores[i], total);
+    const float bias = left[i] == 0 || r.rule.selection_bias == nullptr ? 0.0f : r.rule.selection_bias[lane + 32 * i];
+    if (left[i] != 0) left[i] = ordered(__fadd_rn(scores[i], bias));
+  }
+  if (r.rule.used_groups < r.rule.groups) keep_best_groups(r, left, lane);
+  uint32_t ignored = 0;
+  const int own = take_largest(left, lane, r.top_k, ignored);
+  float score = 0.0f;  // lane k: of its choice, which another lane has
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const float of_lane = __shfl_sync(kAll, scores[i], own % 32);
+    if (own / 32 == i) score = of_lane;
+  }
+  if (lane >= r.top_k) score = 0.0f;
+  const float sum = ranked_sum(score, r.top_k), least = r.rule.sigmoid ? 1e-20f : 0x1p-14f;
+  const float factor = r.rule.normalised ? __fdiv_rn(r.rule.scale, fmaxf(sum, least)) : r.rule.scale;
+  if (lane < r.top_k) {
+    choice[lane] = static_cast<uint16_t>(own);
+    if (chosen != nullptr) chosen[lane] = own;
+    weights[lane] = __fmul_rn(score, factor);
+  }
+  return own;
+}
+
+// Chooses for a token, by one warp: lane l has the keys of experts l, l + 32, ...; 0 where there is none. The softmax
+// over the chosen alone is the contract's: the sum of the k largest of E probabilities is at least k / E, far above its
+// lower bound. `choice`, `weights` and, if not null, `chosen` are the token's own. Returns lane k's choice.
+template <int kPerLane>
+__device__ int choose_experts(const Routing& r, uint32_t (&left)[kPerLane], int lane, uint16_t* choice, float* weights,
+                              int32_t* chosen) {
+  if (!r.rule.plain) return choose_by_rule(r, left, lane, choice, weights, chosen);
+  uint32_t value = 0;
+  const int own = take_largest(left, lane, r.top_k, value);
+  const float top = from_ordered(__shfl_sync(kAll, value, 0));
+  const float p = lane < r.top_k ? expf(from_ordered(value) - top) : 0.0f;
+  const float total = ranked_sum(p, r.top_k);  // those past the last are zero
   if (lane < r.top_k) {
     choice[lane] = static_cast<uint16_t>(own);
     if (chosen != nullptr) chosen[lane] = own;

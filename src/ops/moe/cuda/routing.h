@@ -8,12 +8,23 @@
 
 namespace quire::moe_cuda {
 
-inline constexpr int kMaxExperts = 1024, kMaxTopK = 32;
+inline constexpr int kMaxExperts = 1024, kMaxTopK = 32, kMaxGroups = 32;
+
+// ExpertChoice for the device.
+struct ExpertRule {
+  const float* selection_bias;  // [experts] or null
+  int32_t groups, used_groups;
+  float scale;
+  bool sigmoid, normalised;
+  bool plain;  // ExpertChoice::plain()
+};
 
 struct Routing {
   const float* logits;  // [parts][rows][experts]: a logit is the sum over parts, in ascending order, times the scale
   int32_t parts;
   const float* scale;  // [1] or null
+  const float* bias;   // [experts] or null, of the logits
+  ExpertRule rule;
   int32_t rows, experts, top_k;
   // Results of a token: top_k, and one of the shared expert if there is any.
   int32_t results;
@@ -25,7 +36,7 @@ struct Routing {
   // Results
   uint16_t* choice;  // [rows * top_k, rounded up to a multiple of 8]
   int32_t* chosen;   // [rows, top_k] or null
-  float* weights;    // [rows, results]: softmax over the chosen, then sigmoid of the shared gate
+  float* weights;    // [rows, results]: softmax over the chosen, or by the rule, then sigmoid of the shared gate
   int32_t* offsets;  // [experts + 1 or, with shared_sorted, + 2]
   int32_t* tokens;   // by sorted position: the token,
   int32_t* slots;    // and token * results + rank
