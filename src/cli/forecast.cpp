@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "cli/display.h"
 #include "cli/hub_flags.h"
 #include "core/cpu.h"
 #include "core/escape.h"
+#include "core/output.h"
 #include "engine/cuda_backend.h"
 #include "model/cost.h"
 #include "model/memory.h"
@@ -95,6 +98,38 @@ Forecast forecast(const ModelNeeds& needs, double scale, const ThisMachine& mach
   f.token_bytes = needs.token_weights * scale + needs.state + needs.token_kv * static_cast<double>(context);
   f.rate = f.token_bytes > 0 ? machine.bandwidth / f.token_bytes : 0;
   return f;
+}
+
+void report_machine(const ThisMachine& here, nlohmann::ordered_json* json) {
+  if (json != nullptr)
+    (*json)["here"] = {{"device", here.device}, {"memory", here.place.bytes}, {"bandwidth", here.bandwidth}};
+  else
+    print_out("here           {}, {} of memory available, {:.1f} GB/s read\n", here.device,
+              human_bytes(static_cast<uint64_t>(here.place.bytes)), here.bandwidth * 1e-9);
+}
+
+void report_forecast(const ModelNeeds& needs, const ThisMachine& machine, int64_t context,
+                     nlohmann::ordered_json* json) {
+  const Forecast f = forecast(needs, 1, machine, context);
+  const auto bytes = [](double x) { return human_bytes(static_cast<uint64_t>(x)); };
+  std::string why_not = needs.problem;
+  if (why_not.empty() && !f.fits) why_not = fmt::format("{} are needed with {} tokens", bytes(f.needed), context);
+  if (json != nullptr) {
+    nlohmann::ordered_json& out = (*json)["forecast"];
+    out = {{"runs", why_not.empty()},
+           {"context", context},
+           {"needed", f.needed},
+           {"longest_context", f.longest_context},
+           {"bytes_per_token", f.token_bytes},
+           {"tokens_per_second_most", f.rate}};
+    if (!why_not.empty()) out["problem"] = why_not;
+    return;
+  }
+  print_out("\nwould it run   {}\n", why_not.empty() ? "yes" : "no: " + escaped(why_not));
+  if (!needs.problem.empty()) return;
+  print_out("memory         {} with one sequence of {} tokens; up to {} tokens fit\n", bytes(f.needed), context,
+            f.longest_context);
+  print_out("speed          {:.1f} tokens/s at most: {} are read for each token\n", f.rate, bytes(f.token_bytes));
 }
 
 }  // namespace quire::cli

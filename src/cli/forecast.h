@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "convert/hf_config.h"
@@ -45,5 +46,10 @@ struct Forecast {
 
 // `scale`: the weights' bytes beside those of `needs`, for another quantisation of the same model.
 Forecast forecast(const ModelNeeds& needs, double scale, const ThisMachine& machine, int64_t context);
+
+// Lines on standard output, or members "here" and "forecast" of `json` if that is not null.
+void report_machine(const ThisMachine& machine, nlohmann::ordered_json* json);
+void report_forecast(const ModelNeeds& needs, const ThisMachine& machine, int64_t context,
+                     nlohmann::ordered_json* json);
 
 }  // namespace quire::cli

@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/display.h"
+#include "cli/forecast.h"
 #include "cli/inspect_hub.h"
 #include "cli/options.h"
 #include "convert/open.h"
@@ -388,7 +389,14 @@ Status inspect(const InspectOptions& o) {
     return request_error("--context {} and --sequences {} must be at least 1", o.context, o.sequences);
   if (is_remote(o.file)) return inspect_elsewhere(o);
   QUIRE_TRY(const gguf::File f, convert::open_model(o.file, {.matrices = o.check}));
-  return print_all(f, o, {});
+  ordered_json out;
+  if (!o.check && (o.json || !o.chat_template)) {
+    QUIRE_TRY(const ThisMachine here, ThisMachine::measure(o.remote.device, o.remote.gpu));
+    report_machine(here, o.json ? &out : nullptr);
+    report_forecast(ModelNeeds::of(f), here, o.context, o.json ? &out : nullptr);
+    if (!o.json) print_out("\n");
+  }
+  return print_all(f, o, std::move(out));
 }
 
 }  // namespace
@@ -404,8 +412,7 @@ Action add_inspect(CLI::App& app) {
   app.add_flag("--template", o->chat_template, "Print the chat template and nothing else (with --json: include it)");
   app.add_option("-c,--context", o->context, "Tokens of a sequence, for the estimate of memory")->capture_default_str();
   app.add_option("--sequences", o->sequences, "Sequences at once, for the estimate of memory")->capture_default_str();
-  app.add_option("--device", o->remote.device, "Of a model on a hub: where it is to run, cpu or cuda")
-      ->capture_default_str();
+  app.add_option("--device", o->remote.device, "Where it is to run, cpu or cuda")->capture_default_str();
   app.add_option("--gpu", o->remote.gpu, "With --device cuda: which GPU, as `quire devices` counts them")
       ->capture_default_str();
   o->remote.flags.add(app);

@@ -40,7 +40,7 @@ class Inspection {
 
   Result<std::optional<hub::RemoteGguf>> of_url(const hub::Url& url) {
     QUIRE_TRY(hub::RemoteGguf remote, hub::read_remote_gguf(client_, {url}, o_.model));
-    say_machine();
+    report_machine(here_, json_);
     say_one(ModelNeeds::of(remote.file), remote.header_bytes);
     return std::optional(std::move(remote));
   }
@@ -67,7 +67,7 @@ class Inspection {
       needs = ModelNeeds::of(remote->file);
       read = remote->header_bytes;
     }
-    say_machine();
+    report_machine(here_, json_);
     say_variants(name, repository.commit, variants, looked_at, needs,
                  choice.ok() ? choice->why : choice.error().message);
     say_one(needs, read);
@@ -89,14 +89,6 @@ class Inspection {
     if (config.ok()) return ModelNeeds::of(*config, weights);
     ModelNeeds needs{.problem = config.error().message, .weights = weights};
     return needs;
-  }
-
-  void say_machine() {
-    if (json_ != nullptr)
-      (*json_)["here"] = {{"device", here_.device}, {"memory", here_.place.bytes}, {"bandwidth", here_.bandwidth}};
-    else
-      print_out("here           {}, {} of memory available, {:.1f} GB/s read\n", here_.device,
-                human_bytes(static_cast<uint64_t>(here_.place.bytes)), here_.bandwidth * 1e-9);
   }
 
   void say_variants(const hub::ModelName& name, const std::string& commit, const std::vector<hub::Variant>& variants,
@@ -139,29 +131,11 @@ class Inspection {
   }
 
   void say_one(const ModelNeeds& needs, uint64_t read) {
-    const Forecast f = forecast(needs, 1, here_, o_.context);
-    const std::string why_not = !needs.problem.empty() ? needs.problem
-                                : f.fits               ? ""
-                                                       : fmt::format("{} are needed with {} tokens",
-                                                                     human_bytes(static_cast<uint64_t>(f.needed)), o_.context);
-    if (json_ != nullptr) {
-      (*json_)["forecast"] = {{"runs", why_not.empty()},
-                              {"context", o_.context},
-                              {"needed", f.needed},
-                              {"longest_context", f.longest_context},
-                              {"bytes_per_token", f.token_bytes},
-                              {"tokens_per_second_most", f.rate},
-                              {"bytes_read", read}};
-      if (!why_not.empty()) (*json_)["forecast"]["problem"] = why_not;
-      return;
-    }
-    print_out("\nwould it run   {}\n", why_not.empty() ? "yes" : "no: " + escaped(why_not));
-    if (!needs.problem.empty()) return;
-    print_out("memory         {} with one sequence of {} tokens; up to {} tokens fit\n",
-              human_bytes(static_cast<uint64_t>(f.needed)), o_.context, f.longest_context);
-    print_out("speed          {:.1f} tokens/s at most: {} are read for each token\n", f.rate,
-              human_bytes(static_cast<uint64_t>(f.token_bytes)));
-    print_out("looked at      {} of headers; nothing was kept\n\n", human_bytes(read));
+    report_forecast(needs, here_, o_.context, json_);
+    if (json_ != nullptr)
+      (*json_)["forecast"]["bytes_read"] = read;
+    else
+      print_out("looked at      {} of headers; nothing was kept\n\n", human_bytes(read));
   }
 
   const RemoteInspection& o_;

@@ -54,6 +54,24 @@ TEST_F(InspectSections, ChoosesSections) {
   EXPECT_THAT(quire("inspect --metadata " + file).out, Not(HasSubstr("codes.weight")));
 }
 
+TEST_F(InspectSections, SaysWhetherItWouldRunHere) {
+  const std::string demo = QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf";
+  const Outcome text = quire("inspect -c 1000 " + demo);
+  EXPECT_EQ(text.code, 0) << text.err;
+  for (const char* part :
+       {"here           cpu, ", "would it run   yes", "with one sequence of 1000 tokens", "tokens/s at most"})
+    EXPECT_THAT(text.out, HasSubstr(part));
+  const auto json = nlohmann::json::parse(quire("inspect --json --tensors " + demo).out);
+  EXPECT_TRUE(json["forecast"]["runs"].get<bool>());
+  EXPECT_GT(json["forecast"]["longest_context"].get<int64_t>(), 0);
+  EXPECT_GT(json["here"]["bandwidth"].get<double>(), 0);
+  const auto no = nlohmann::json::parse(quire("inspect --json " + write_model()).out);
+  EXPECT_FALSE(no["forecast"]["runs"].get<bool>());
+  EXPECT_THAT(no["forecast"]["problem"].get<std::string>(), HasSubstr("general.architecture"));
+  const Outcome long_context = quire("inspect -c 2000000000 " + demo);
+  EXPECT_THAT(long_context.out, HasSubstr("would it run   no: "));
+}
+
 TEST_F(InspectSections, PrintsJson) {
   const Outcome r = quire("inspect --json --template " + write_model());
   ASSERT_EQ(r.code, 0);
