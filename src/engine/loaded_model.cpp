@@ -73,9 +73,8 @@ void say_missing_scales(const gguf::File& file, const std::string& name) {
     const std::string_view stem = without_weight(t.name);
     if (t.dtype != DType::kNVFP4 || stem == t.name || t.name == tensor_name(TensorRole::kTokenEmbedding)) continue;
     ++all;
-    const std::string scale = fmt::format("{}.scale", stem);
-    if (file.find_tensor(scale) != nullptr) continue;
-    if (missing++ == 0) first = scale;
+    if (find_scale(file, stem) != nullptr) continue;
+    if (missing++ == 0) first = fmt::format("{}.scale", stem);
   }
   if (missing > 0)
     log_warning(fmt::format("{}: {} of {} matrices in nvfp4 have no scale in the file (the first is {}): 1 is taken",

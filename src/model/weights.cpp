@@ -27,12 +27,20 @@ std::vector<int64_t> without_ones(std::vector<int64_t> dims) {
 
 }  // namespace
 
+const gguf::TensorInfo* find_scale(const gguf::File& file, std::string_view stem) {
+  const gguf::TensorInfo* const t = file.find_tensor(fmt::format("{}.scale", stem));
+  return t != nullptr ? t : file.find_tensor(fmt::format("{}.weight.scale", stem));
+}
+
 Result<const float*> WeightLoader::scale_of(const std::string& stem, int64_t experts) {
-  used_.insert(stem + ".input_scale");  // static activation scales are not needed: activations stay in 16 bits
-  if (file_.find_tensor(stem + ".scale") == nullptr) return static_cast<const float*>(nullptr);
-  QUIRE_TRY(const Tensor t, floats(stem + ".scale", {experts}));
+  // Static activation scales are not needed: activations stay in 16 bits.
+  for (const char* name : {".input_scale", ".weight.input_scale"}) used_.insert(stem + name);
+  const gguf::TensorInfo* const scale = find_scale(file_, stem);
+  if (scale == nullptr) return static_cast<const float*>(nullptr);
+  const std::string name(scale->name);
+  QUIRE_TRY(const Tensor t, floats(name, {experts}));
   for (int64_t i = 0; i < experts; ++i)
-    if (!std::isfinite(t.as<float>()[i])) return file_error("tensor {}.scale: factor {} is not finite", stem, i);
+    if (!std::isfinite(t.as<float>()[i])) return file_error("tensor {}: factor {} is not finite", name, i);
   return static_cast<const float*>(t.as<float>());
 }
 

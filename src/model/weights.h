@@ -18,6 +18,10 @@
 
 namespace quire {
 
+// The tensor with the factors of the matrix "<stem>.weight", or null: "<stem>.scale", which some writers call
+// "<stem>.weight.scale".
+const gguf::TensorInfo* find_scale(const gguf::File& file, std::string_view stem);
+
 // Finds tensors by their role. Matrices stay where they are mapped; small vectors that are not float32 in the file
 // are converted into memory of the loader's arena, which must live as long as the weights. An error names the tensor.
 class WeightLoader {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -317,6 +318,31 @@ TEST(Unread, TensorsAreListed) {
   ASSERT_EQ(o.error(), "");
   EXPECT_THAT((*o.model)->unread(), testing::ElementsAre("vision.weight", "blk.9.x"))
       << "factors of static activations belong to their matrix";
+}
+
+// Some writers name the factors of a matrix after the tensor, not after what it is called without ".weight".
+TEST(Scales, HaveTwoNames) {
+  const Edited dense("tiny-qwen3");
+  for (const char* name : {"blk.1.attn_q.scale", "blk.1.attn_q.weight.scale"}) {
+    const float factor = 0.5f;
+    std::vector<std::byte> bytes(sizeof factor);
+    std::memcpy(bytes.data(), &factor, sizeof factor);
+    const Opened o =
+        dense.open({.add = {{"blk.1.attn_q.weight.input_scale", {1}}}, .tensors = {{name, DType::kF32, {1}, bytes}}});
+    ASSERT_EQ(o.error(), "") << name;
+    EXPECT_TRUE((*o.model)->unread().empty()) << name;
+    struct Find : WeightVisitor {
+      int scaled = 0;
+      void matrix(const Weight& w) override { scaled += w.scale != nullptr && *w.scale == 0.5f; }
+      void table(const Weight&) override {}
+      void vector(const Tensor&) override {}
+    } find;
+    (*o.model)->decoder().visit(find);
+    EXPECT_EQ(find.scaled, 1) << name;
+    bytes.assign(sizeof factor, std::byte{0xff});
+    EXPECT_EQ(dense.error({.tensors = {{name, DType::kF32, {1}, bytes}}}),
+              fmt::format("tensor {}: factor 0 is not finite", name));
+  }
 }
 
 // ---- Multi-token prediction ----

@@ -5,13 +5,14 @@
 #include <unordered_set>
 
 #include "arch/tensors.h"
+#include "model/weights.h"
 #include "quant/format.h"
 
 namespace quire::cli {
 namespace {
 
 Result<std::vector<float>> read_factors(const gguf::File& f, const Job& job) {
-  const gguf::TensorInfo* scale = f.find_tensor(job.scale_name());
+  const gguf::TensorInfo* scale = find_scale(f, without_weight(job.in->name));
   if (scale == nullptr) return std::vector<float>{};
   if (scale->dtype != DType::kF32 || (scale->elems() != 1 && scale->elems() != job.matrices()))
     return file_error("tensor {}: {} of type {} does not scale {} matrices", gguf::printable(scale->name),
@@ -38,8 +39,9 @@ Result<std::vector<Job>> plan(const gguf::File& f, const std::vector<Choice>& ch
     if (job.encoded()) {
       QUIRE_CHECKED(quant::check_decodable(t.name, t.dtype));
       QUIRE_TRY(job.factors, read_factors(f, job));
-      absorbed.insert(job.scale_name());
-      absorbed.insert(fmt::format("{}.input_scale", without_weight(t.name)));
+      for (const char* of : {"", ".weight"})
+        for (const char* kind : {"scale", "input_scale"})
+          absorbed.insert(fmt::format("{}{}.{}", without_weight(t.name), of, kind));
       if (importance != nullptr) QUIRE_CHECKED(importance->check(t.name, t.dims[0], job.matrices()));
     }
     jobs.push_back(std::move(job));
