@@ -146,10 +146,10 @@ def main():
     p.add_argument("model")
     p.add_argument("--seeds", type=int, default=3)
     p.add_argument("--clients", type=int, default=64)
-    p.add_argument("flags", nargs="*", help="of `quire serve`, behind --")
-    o = p.parse_args()
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    o = p.parse_args(sys.argv[1:end])
     command = [o.program, "serve", "-m", o.model, "--port", "0", "-c", str(CONTEXT), "-np", "32", "--max-queue", "1000",
-               "--no-access-log", "--no-ui", *o.flags]
+               "--no-access-log", "--no-ui", *sys.argv[end + 1:]]
     rounds = [make_requests(random.Random(seed), o.clients) for seed in range(o.seeds)]
     plain = Server(command + PLAIN)
     alone = [[None if leaves else ask(plain, path, body) for path, body, leaves in requests] for requests in rounds]
