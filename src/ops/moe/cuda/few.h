@@ -10,6 +10,7 @@
 #include "core/cuda/device.h"
 #include "core/cuda/grid_barrier.h"
 #include "core/cuda/weight_order.h"
+#include "ops/gemm/activation.h"
 #include "ops/gemm/cuda/packed.h"
 #include "ops/moe/cuda/routing.h"
 
