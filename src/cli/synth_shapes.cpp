@@ -12,7 +12,6 @@ namespace {
 using enum TensorRole;
 
 constexpr int64_t kConvKernel = 4;
-constexpr int64_t kContext = 262144;
 
 constexpr SynthShape kShapes[] = {
     {.name = "0.6b",
@@ -26,7 +25,8 @@ constexpr SynthShape kShapes[] = {
      .n_rot = 128,
      .d_ff = 3072,
      .vocab = 151936,
-     .tied = true},
+     .tied = true,
+     .rope_theta = 1e6f},
     {.name = "4b-hybrid",
      .summary = "qwen35, dense",
      .architecture = "qwen35",
@@ -41,7 +41,8 @@ constexpr SynthShape kShapes[] = {
      .tied = true,
      .key_heads = 16,
      .value_heads = 32,
-     .state = 128},
+     .state = 128,
+     .rope_theta = 1e7f},
     {.name = "27b-hybrid",
      .summary = "qwen35, dense",
      .architecture = "qwen35",
@@ -56,7 +57,8 @@ constexpr SynthShape kShapes[] = {
      .tied = false,
      .key_heads = 16,
      .value_heads = 48,
-     .state = 128},
+     .state = 128,
+     .rope_theta = 1e7f},
     {.name = "35b-a3b",
      .summary = "qwen35moe, 256 experts, 8 used",
      .architecture = "qwen35moe",
@@ -74,7 +76,27 @@ constexpr SynthShape kShapes[] = {
      .experts = 256,
      .top_k = 8,
      .d_ff_expert = 512,
-     .d_ff_shared = 512},
+     .d_ff_shared = 512,
+     .rope_theta = 1e7f},
+    {.name = "gpt-oss-20b",
+     .summary = "gpt-oss, 32 experts, 4 used",
+     .architecture = "gpt-oss",
+     .layers = 24,
+     .d_model = 2880,
+     .heads = 64,
+     .kv_heads = 8,
+     .head_dim = 64,
+     .n_rot = 64,
+     .vocab = 201088,
+     .tied = false,
+     .experts = 32,
+     .top_k = 4,
+     .d_ff_expert = 2880,
+     .context = 131072,
+     .window = 128,
+     .rope_theta = 1.5e5f,
+     .yarn_factor = 32,
+     .yarn_context = 4096},
 };
 
 ModelSizes sizes_of(const SynthShape& s, const Architecture& row) {
@@ -123,6 +145,9 @@ class Builder {
     tensors_.push_back({tensor_name(role, block_), std::move(dims), values});
   }
   void ones(TensorRole role) { add(role, SynthValues::kOnes); }
+  void biases(std::initializer_list<TensorRole> roles) {
+    for (const TensorRole role : roles) add(role, SynthValues::kBias);
+  }
 
   void layer() {
     ones(kAttnNorm);
@@ -134,6 +159,7 @@ class Builder {
     for (const TensorRole role : {kAttnQ, kAttnK, kAttnV}) add(role);
     if (row_.qk_norm == Presence::kAlways) ones(kAttnQNorm), ones(kAttnKNorm);
     add(kAttnOutput);
+    if (row_.sinks) biases({kAttnSinks, kAttnQBias, kAttnKBias, kAttnVBias, kAttnOutputBias});
   }
   void delta_net() {
     for (const TensorRole role : {kDeltaQkv, kDeltaZ, kDeltaAlpha, kDeltaBeta, kDeltaConv}) add(role);
@@ -146,9 +172,10 @@ class Builder {
     for (const TensorRole role : {kFfnGate, kFfnUp, kFfnDown}) add(role);
   }
   void experts() {
-    for (const TensorRole role :
-         {kRouter, kExpertsGate, kExpertsUp, kExpertsDown, kSharedRouter, kSharedGate, kSharedUp, kSharedDown})
-      add(role);
+    for (const TensorRole role : {kRouter, kExpertsGate, kExpertsUp, kExpertsDown}) add(role);
+    if (row_.oai_experts) biases({kRouterBias, kExpertsGateBias, kExpertsUpBias, kExpertsDownBias});
+    if (row_.shared_expert)
+      for (const TensorRole role : {kSharedRouter, kSharedGate, kSharedUp, kSharedDown}) add(role);
   }
 
   const SynthShape& s_;
@@ -203,21 +230,27 @@ void add_synth_metadata(const SynthShape& s, gguf::Writer& w) {
   w.add_string("general.name", fmt::format("synthetic {}, {} layers: random weights", s.name, s.layers));
   u32("block_count", s.layers + s.mtp);
   if (s.mtp) u32("nextn_predict_layers", 1);
-  u32("context_length", kContext);
+  u32("context_length", s.context);
   u32("embedding_length", s.d_model);
   u32("attention.head_count", s.heads);
   u32("attention.head_count_kv", s.kv_heads);
   u32("attention.key_length", s.head_dim);
   u32("attention.value_length", s.head_dim);
   w.add(key("attention.layer_norm_rms_epsilon"), 1e-6f);
-  w.add(key("rope.freq_base"), s.hybrid() ? 1e7f : 1e6f);
+  w.add(key("rope.freq_base"), s.rope_theta);
+  if (s.yarn_context > 0) {
+    w.add_string(key("rope.scaling.type"), "yarn");
+    w.add(key("rope.scaling.factor"), s.yarn_factor);
+    u32("rope.scaling.original_context_length", s.yarn_context);
+  }
+  if (s.window > 0) u32("attention.sliding_window", s.window);
   u32("rope.dimension_count", s.n_rot);
   if (s.d_ff > 0) u32("feed_forward_length", s.d_ff);
   if (s.experts > 0) {
     u32("expert_count", s.experts);
     u32("expert_used_count", s.top_k);
     u32("expert_feed_forward_length", s.d_ff_expert);
-    u32("expert_shared_feed_forward_length", s.d_ff_shared);
+    if (s.d_ff_shared > 0) u32("expert_shared_feed_forward_length", s.d_ff_shared);
   }
   if (s.hybrid()) {
     const int32_t sections[] = {11, 11, 10, 0};

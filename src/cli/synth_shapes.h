@@ -19,7 +19,10 @@ struct SynthShape {
   bool tied = false;                                  // the head is the embedding
   int64_t key_heads = 0, value_heads = 0, state = 0;  // gated delta net: three blocks of four
   int64_t experts = 0, top_k = 0, d_ff_expert = 0, d_ff_shared = 0;
-  bool mtp = false;  // with a block for multi-token prediction behind the layers
+  int64_t context = 262144, window = 0;  // of the layers that the architecture gives a window; 0: no window
+  float rope_theta = 0, yarn_factor = 0;
+  int64_t yarn_context = 0;  // what the model was trained with before YaRN; 0: no YaRN
+  bool mtp = false;          // with a block for multi-token prediction behind the layers
 
   bool hybrid() const { return key_heads > 0; }
   bool full_attention(int64_t layer) const { return !hybrid() || layer % 4 == 3 || layer == layers; }
@@ -33,6 +36,7 @@ enum class SynthValues {
   kOnes,      // norms
   kDecay,     // ssm_a: -4 to -0.25
   kTimeStep,  // ssm_dt: -4 to -1
+  kBias,      // -0.1 to 0.1; also sinks
 };
 
 struct SynthTensor {

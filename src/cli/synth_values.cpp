@@ -94,6 +94,7 @@ SynthPayload SynthValueSource::vector(SynthValues values, int64_t elems) {
   float low = 1, high = 1;
   if (values == SynthValues::kDecay) low = -4, high = -0.25f;
   if (values == SynthValues::kTimeStep) low = -4, high = -1;
+  if (values == SynthValues::kBias) low = -0.1f, high = 0.1f;
   vector_.resize(static_cast<size_t>(elems));
   for (float& x : vector_) x = low + (high - low) * static_cast<float>(random_() >> 40) * 0x1p-24f;
   return of_vector();

@@ -42,6 +42,20 @@ TEST_F(Synth, MemoryHoldsWhatTheFileHolds) {
   }
 }
 
+TEST(SynthValues, EveryShapeIsAWholeModel) {
+  for (const cli::SynthShape& shape : cli::synth_shapes()) {
+    const auto model =
+        load_synth_model({.preset = std::string(shape.name), .layers = 2, .vocab = 512}, SynthPages::kShared);
+    ASSERT_TRUE(model.ok()) << shape.name << ": " << model.error().message;
+    EXPECT_TRUE((*model)->model->unread().empty()) << shape.name;
+    const ModelConfig& c = (*model)->model->config();
+    EXPECT_EQ(c.context_length, shape.context) << shape.name;
+    EXPECT_EQ(c.attention.window, shape.window) << shape.name;
+    EXPECT_EQ(c.mixers[0] == Mixer::kWindowAttention, shape.window > 0) << shape.name;
+    EXPECT_NE(c.mixers[1], Mixer::kWindowAttention) << shape.name;
+  }
+}
+
 TEST(SynthValues, ABlockForMultiTokenPredictionIsWhole) {
   for (const char* preset : {"4b-hybrid", "35b-a3b"}) {
     const auto model =

@@ -171,7 +171,7 @@ void expect_texts_of_their_own(const Model& model) {
 // Every architecture, with shapes that the GPU's kernels take.
 class EngineOnGpu : public testing::TestWithParam<test::TinyModel> {};
 INSTANTIATE_TEST_SUITE_P(Models, EngineOnGpu, testing::ValuesIn(test::tiny_models()),
-                         [](const auto& of) { return of.param.architecture + "_" + std::to_string(of.index); });
+                         [](const auto& of) { return of.param.name.substr(std::string("tiny-").size()); });
 TEST_P(EngineOnGpu, ARequestsTextIsItsOwn) {
   test::TinyModel m = GetParam();
   m.head_dim = 64;

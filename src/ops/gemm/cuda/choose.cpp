@@ -71,7 +71,6 @@ void Product::add(const PackedWeight& w, Part part) {
   if (p.segments > kMaxSegments) return refuse("too many segments");
   if (w.paired && part.out != Out::kBf16) return refuse("SwiGLU goes to bf16");
   if (!grouped() && w.experts != 1) return refuse("experts without rows sorted by expert");
-  if (grouped() && (part.bias != nullptr || part.bias2 != nullptr)) return refuse("experts have no bias");
   part.weight = reinterpret_cast<const uint8_t*>(w.data);
   part.expert_bytes = w.expert_bytes();
   part.row_tiles = w.row_tiles();
