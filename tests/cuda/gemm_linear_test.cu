@@ -171,27 +171,35 @@ TEST(GemmLinear, DealtOutTilesGiveTheBitsOfTilesInTurn) {
     }
 }
 
+// Routers: of any number of rows, with columns that are no whole tiles, and segments of several sizes.
 TEST(GemmLinear, SegmentsApartAddUpToTheSameBits) {
   std::mt19937_64 rng(14);
-  const HostMatrix m(rng, DType::kF32, 40, 2048);
-  const DeviceWeight w(m);
-  const int32_t segments = w.weight.segments();
-  ASSERT_EQ(segments, 8);
-  for (const int32_t rows : {1, 8, 31}) {
-    const auto x = random_bf16(rng, static_cast<size_t>(rows) * 2048);
-    const DeviceBuffer<bf16> dx(x);
-    DeviceBuffer<float> apart(static_cast<size_t>(segments) * rows * 40);
-    gemm::Product p(device_bf16(dx), 2048, rows);
-    p.add(w.weight, {.y = apart.data(), .y_stride = 40, .out = Out::kF32});
-    p.split = true;
-    must_succeed(launch_gemm(nullptr, p));
-    must(cudaDeviceSynchronize(), "multiplying");
-    EXPECT_TRUE(apart.guards_intact());
-    const auto parts = apart.download(), whole = multiply(w, dx, 0, rows, Path::kTile);
-    std::vector<float> sum(whole.size(), 0.0f);
-    for (int32_t s = 0; s < segments; ++s)
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += parts[s * sum.size() + i];
-    EXPECT_TRUE(same_bits(sum, whole)) << rows;
+  constexpr int32_t kExperts = 40;
+  struct Case {
+    DType type;
+    int32_t cols, segment, segments;
+  };
+  for (const Case& c : {Case{DType::kF32, 2048, 0, 8}, Case{DType::kF32, 1000, 0, 4}, Case{DType::kBF16, 1544, 512, 4},
+                        Case{DType::kF16, 576, 64, 9}, Case{DType::kQ8_0, 608, 0, 3}}) {
+    const HostMatrix m(rng, c.type, kExperts, c.cols);
+    const DeviceWeight w(m, nullptr, c.segment);
+    ASSERT_EQ(w.weight.segments(), c.segments);
+    for (const int32_t rows : {1, 8, 9, 31, 33, 64, 100, 128, 129, 300}) {
+      const auto x = random_bf16(rng, static_cast<size_t>(rows) * c.cols);
+      const DeviceBuffer<bf16> dx(x);
+      DeviceBuffer<float> apart(static_cast<size_t>(c.segments) * rows * kExperts);
+      gemm::Product p(device_bf16(dx), c.cols, rows);
+      p.add(w.weight, {.y = apart.data(), .y_stride = kExperts, .out = Out::kF32});
+      p.split = true;
+      must_succeed(launch_gemm(nullptr, p));
+      must(cudaDeviceSynchronize(), "multiplying");
+      EXPECT_TRUE(apart.guards_intact());
+      const auto parts = apart.download(), whole = multiply(w, dx, 0, rows, Path::kTile);
+      std::vector<float> sum(whole.size(), 0.0f);
+      for (int32_t s = 0; s < c.segments; ++s)
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += parts[s * sum.size() + i];
+      EXPECT_TRUE(same_bits(sum, whole)) << dtype_name(c.type) << " of " << c.cols << " columns, " << rows << " rows";
+    }
   }
 }
 

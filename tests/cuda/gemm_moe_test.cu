@@ -288,6 +288,28 @@ TEST(GemmMoe, OneExpertGetsAllTokens) {
   }
 }
 
+// More choices than a block's threads look through at once.
+TEST(GemmMoe, ManyChoicesAreSortedAsFewAre) {
+  std::mt19937_64 rng(28);
+  const MoeShape s{DType::kNVFP4, 16, 8, 256, 64, Shared::kStacked};
+  const Moe moe(rng, s, 0.2f);
+  constexpr int32_t kRows = 300, kTimes = 7;
+  static_assert(kRows * kTimes * 8 > 2 * 8192);
+  const auto repeated = []<class T>(const std::vector<T>& once) {
+    std::vector<T> all;
+    for (int32_t i = 0; i < kTimes; ++i) all.insert(all.end(), once.begin(), once.end());
+    return all;
+  };
+  const auto h = random_bf16(rng, static_cast<size_t>(kRows) * s.width);
+  const auto x = random_floats(rng, static_cast<size_t>(kRows) * s.width);
+  const auto once = moe.run(h, x, kRows, Path::kStream);
+  for (const Path path : {Path::kStream, Path::kTile}) {
+    const auto all = moe.run(repeated(h), repeated(x), kRows * kTimes, path);
+    EXPECT_EQ(all.chosen, repeated(once.chosen));
+    EXPECT_TRUE(same_bits(all.x, repeated(once.x))) << "path " << static_cast<int>(path);
+  }
+}
+
 TEST(GemmMoe, TiesGoToTheLowerExpert) {
   std::mt19937_64 rng(24);
   const MoeShape s{DType::kBF16, 64, 6, 128, 32, Shared::kNone};

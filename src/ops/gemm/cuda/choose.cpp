@@ -31,7 +31,6 @@ TileChoice choose_dense_tiles(const Product& product, const TileLimits& limits, 
 // Few rows go to the stream kernel: it keeps every multiprocessor reading. With more rows its tokens cost more of the
 // L2's bandwidth than tiles, which read them once for 128 rows of a weight.
 bool prefers_tiles(const Product& p, const cuda::ProductCosts& costs) {
-  if (p.split) return false;
   if (p.grouped()) return p.problem.rows >= costs.grouped_tile_rows * p.problem.experts;  // of an expert, on average
   return p.problem.rows >
          (p.problem.all_row_tiles < costs.small_row_tiles ? costs.stream_rows_small : costs.stream_rows);
@@ -119,7 +118,7 @@ TileChoice choose_tiles(const Product& p, const TileLimits& limits, const cuda::
 // evenly; other formats are bound by decoding there, and split tiles by their sums' traffic.
 bool prefers_sweep(const Product& p, const TileLimits& limits, const cuda::ProductCosts& costs) {
   const Problem& k = p.problem;
-  if (p.split || p.grouped()) return false;
+  if (p.grouped()) return false;
   const bool many_row_tiles = k.all_row_tiles >= costs.many_row_tiles * limits.multiprocessors;
   if (k.col_tiles <= (many_row_tiles ? costs.sweep_col_tiles_many : costs.sweep_col_tiles)) return false;
   if (!many_row_tiles) return k.rows <= costs.sweep_rows_few;

@@ -27,7 +27,7 @@ struct Product {
   int32_t tile_rows = 0;  // tiles: rows of x in one, 0 for choosing; for tests and measuring
   // Stores the sum of each segment, [segments][rows] rows of y, instead of adding them up: for weights with few rows
   // (routers), whose reader adds them, in ascending order, to the bits that it would find otherwise. Dense, one part,
-  // no scale or bias, Out::kF32; always the stream kernel.
+  // no scale or bias, Out::kF32; a kernel of its own (segments.cuh), whatever the path.
   bool split = false;
   // Whether the launch has room for sums; without, kAuto neither splits nor deals out.
   bool room = false;

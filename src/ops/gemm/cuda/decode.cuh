@@ -109,17 +109,17 @@ template <>
 struct Decoder<TileFormat::kBf16x3> : PlainDecoder<TileFormat::kBf16x3, 3> {};
 
 // E2M1 codes, 32 bits a step, 16 of each column of the pairs. Bits of a half word, s sign, m the three other bits:
-//   a[0]: s 15, m 8-6     a[1]: s 12, m 5-3     a[2]: s 9, m 2-0     a[3]: s 11, m 14 13 10
-// A shift and a mask put a code's sign and magnitude where a bf16 has sign, low exponent and first mantissa bits: that
-// is the code's value times 2^-126, subnormal codes included. The scale, times 2^119, makes up for all but 2^-7 = 1 /
-// kUnit.
+//   a[0]: s 15, m 8-6     a[1]: s 11, m 4-2     a[2]: s 5 of the other half, m 14-12     a[3]: s 9, m 10 1 0
+// A shift or a rotation and a mask put a code's sign and magnitude where a bf16 has sign, low exponent and first
+// mantissa bits; only a[3] takes two. That is the code's value times 2^-126, subnormal codes included. The scale, times
+// 2^119, makes up for all but 2^-7 = 1 / kUnit.
 template <bool kOrdered>
 __device__ inline void e2m1_fragment(uint32_t w, uint32_t scale_g, uint32_t scale_g8, uint32_t (&a)[4]) {
   constexpr uint32_t kCode = 0x81c081c0u;
-  const uint32_t last = ((w >> 6) & 0x01800180u) | ((w >> 4) & 0x00400040u) | ((w << 4) & 0x80008000u);
+  const uint32_t last = ((w << 6) & 0x80c080c0u) | ((w >> 2) & 0x01000100u);
   a[0] = mul_bf16x2<kOrdered>(w & kCode, scale_g);
-  a[1] = mul_bf16x2<kOrdered>((w << 3) & kCode, scale_g8);
-  a[2] = mul_bf16x2<kOrdered>((w << 6) & kCode, scale_g);
+  a[1] = mul_bf16x2<kOrdered>((w << 4) & kCode, scale_g8);
+  a[2] = mul_bf16x2<kOrdered>(__funnelshift_r(w, w, 6) & kCode, scale_g);
   a[3] = mul_bf16x2<kOrdered>(last, scale_g8);
 }
 

@@ -6,6 +6,7 @@
 #include "ops/gemm/cuda/choose.h"
 #include "ops/gemm/cuda/launch.h"
 #include "ops/gemm/cuda/problem.cuh"
+#include "ops/gemm/cuda/segments.cuh"
 #include "ops/gemm/cuda/stream_plan.cuh"
 #include "ops/gemm/cuda/sweep_plan.cuh"
 #include "ops/gemm/cuda/tile.cuh"
@@ -95,23 +96,23 @@ Path choose(const Product& p, const cuda::DeviceLimits& device) {
 
 template <TileFormat F>
 bool fits(const Product& p, const cuda::DeviceLimits& device) {
+  if (p.split) return plan_segments(p.problem, Decoder<F>::kTileBytes, 4, device.shared_bytes).has_value();
   switch (p.path) {
     case Path::kAuto:
       return true;
     case Path::kStream: {
       LaunchChoice choice;
       choice.device = device;
-      choice.split = p.split;
       return plan_stream(p.problem, choice, Decoder<F>::kTileBytes, kStreamThreads<Decoder<F>> / 32).ok();
     }
     case Path::kSweep:
-      return !p.split && can_sweep<F>(p, device, true);
+      return can_sweep<F>(p, device, true);
     case Path::kTile:
-      return !p.split && p.problem.x_rows == nullptr;
+      return p.problem.x_rows == nullptr;
     case Path::kSplit:
-      return !p.split && p.problem.rows <= split_room(p, cuda::card_costs(device).product).most_rows;
+      return p.problem.rows <= split_room(p, cuda::card_costs(device).product).most_rows;
     case Path::kDealt:
-      return !p.split && device.wgmma && !p.grouped();
+      return device.wgmma && !p.grouped();
   }
   return false;
 }
@@ -127,12 +128,12 @@ Status launch_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& c
 
 template <TileFormat F>
 Status launch(cudaStream_t stream, Product p, const cuda::DeviceLimits& device) {
-  if (p.path == Path::kAuto) p.path = choose<F>(p, device);
+  if (!p.split && p.path == Path::kAuto) p.path = choose<F>(p, device);
   if (p.path == Path::kDealt && !device.wgmma) p.path = Path::kTile;
   if (!fits<F>(p, device)) return misfit("what was chosen does not take it");
+  if (p.split) return launch_segments<F>(stream, p.problem, device);
   LaunchChoice choice;
   choice.device = device;
-  choice.split = p.split;
   choice.block_rows = unit_rows(p);
   if (p.path == Path::kStream) return launch_stream<F>(stream, p.problem, choice);
   if (p.path == Path::kSweep) {

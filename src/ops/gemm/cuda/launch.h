@@ -16,7 +16,7 @@ struct TileGrid;
 struct LaunchChoice {
   cuda::DeviceLimits device;
   int32_t block_rows = 8;   // rows of x in a unit of work (stream and sweep: 8 or 32) or a tile
-  bool split = false;       // segments are work of their own, and their sums are stored apart
+  bool split = false;       // tiles: segments are work of their own, and their sums are stored apart
   bool forced = false;      // sweep: also where it would be slow
   bool dealt = false;       // tiles: work is dealt out evenly; only where the device has wgmma
   float* handed = nullptr;  // dealt, not split: hand_over_floats() of room
@@ -33,6 +33,9 @@ constexpr int64_t hand_over_floats(int32_t multiprocessors, int32_t width) {
 
 template <TileFormat F>
 Status launch_stream(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
+// Segments apart (Product::split).
+template <TileFormat F>
+Status launch_segments(cudaStream_t stream, const Problem& p, const cuda::DeviceLimits& device);
 // False, and nothing launched, where the problem is none for a sweep.
 template <TileFormat F>
 Result<bool> launch_sweep(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);

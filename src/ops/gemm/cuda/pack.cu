@@ -181,18 +181,20 @@ __device__ void pack_plain(const TileRows& t, int lane, uint8_t* out) {
   }
 }
 
-// A code's bits in a half word of its step (decode.cuh), by the register it belongs to.
-__device__ uint32_t place_e2m1(uint32_t code, int reg) {
+// The bits of a code in the word of its step (decode.cuh), by the element of the lane's fragment that it is: of
+// register element / 2, an even one in the lower half.
+__device__ uint32_t place_e2m1(uint32_t code, int element) {
   const uint32_t sign = code >> 3, m = code & 7u;
-  switch (reg) {
+  const int half = 16 * (element & 1), other = 16 - half;
+  switch (element / 2) {
     case 0:
-      return sign << 15 | m << 6;
+      return (sign << 15 | m << 6) << half;
     case 1:
-      return sign << 12 | m << 3;
+      return (sign << 11 | m << 2) << half;
     case 2:
-      return sign << 9 | m;
+      return m << 12 << half | sign << 5 << other;
     default:
-      return sign << 11 | (m >> 1) << 13 | (m & 1u) << 10;
+      return (sign << 9 | m >> 2 << 10 | (m & 3u)) << half;
   }
 }
 
@@ -224,7 +226,7 @@ __device__ void pack_nvfp4(const TileRows& t, int lane, uint8_t* out) {
       const uint32_t byte = b[4 + 8 * step + (i & 7)];
       uint32_t code = i < 8 ? byte & 15u : byte >> 4;
       if (normal_ue4m3(b[step]) == 0) code &= 8u;
-      words[step] |= place_e2m1(code, e / 2) << (16 * (e & 1));
+      words[step] |= place_e2m1(code, e);
     }
   *reinterpret_cast<uint4*>(out + lane * 16) = make_uint4(words[0], words[1], words[2], words[3]);
   if (lane >= 16) return;
@@ -247,7 +249,7 @@ __device__ void pack_mxfp4(const TileRows& t, int lane, uint8_t* out) {
     for (int e = 0; e < 8; ++e) {
       const uint8_t* b = block32(t, element_row(e, lane), step / 2, 17);
       if (b == nullptr) continue;
-      words[step] |= place_e2m1(split_nibble(b + 1, element_col(e, lane, step) % 32), e / 2) << (16 * (e & 1));
+      words[step] |= place_e2m1(split_nibble(b + 1, element_col(e, lane, step) % 32), e);
     }
   *reinterpret_cast<uint4*>(out + lane * 16) = make_uint4(words[0], words[1], words[2], words[3]);
   const uint8_t* b = block32(t, lane / 2, lane & 1, 17);  // 16 rows x 2 halves

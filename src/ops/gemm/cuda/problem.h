@@ -47,6 +47,8 @@ struct Problem {
   // In device memory. offsets [experts + 1], null: a dense product, all rows for expert 0. x_rows null: i, as tiles
   // need it. y_rows null: i.
   const int32_t *offsets = nullptr, *x_rows = nullptr, *y_rows = nullptr;
+  // Stream: offsets, x_rows and y_rows were there before the kernel before this one began, which is grouped as well.
+  bool sorted_early = false;
   int32_t part_count = 0, experts = 0;
   int32_t rows = 0;       // dense: of x and y. Sorted by expert: bound on offsets[experts], for choosing tiles only
   int32_t most_rows = 0;  // no expert has more

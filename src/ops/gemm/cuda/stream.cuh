@@ -3,10 +3,8 @@
 //
 // A unit of work is a row tile (16 rows of a weight, all of K) times a block of at most 8 kGroups rows of x. If K has
 // several segments, up to eight warps (a team) share a unit, each with its own segments, and one of them adds them up
-// in order; or
-// (`split`, for weights with so few rows that this would leave most multiprocessors idle) each segment is a unit. Units
-// are numbered through, block of rows by block of rows, and every thread block takes equally many that follow each
-// other, its teams one each at a time. A block's rows of x lie in shared memory, whole, and the next block's are
+// in order. Units are numbered through, block of rows by block of rows, and every thread block takes equally many that
+// follow each other, its teams one each at a time. A block's rows of x lie in shared memory, whole, and the next block's are
 // fetched meanwhile; where they do not fit they come through the rings, with the weights.
 #pragma once
 
@@ -23,7 +21,6 @@ struct StreamPlan {
   int32_t x_rows;       // rows of x that a buffer, or a stage, has room for
   int32_t x_pitch;  // bytes from one to the next: 16 more than a multiple of 128, so that ldmatrix meets no bank twice
   int32_t x_buffers;  // of whole rows: 2, 1 if there is one block of rows, 0: through the rings
-  bool split;         // a unit is one segment, and its sums are what is stored
   int32_t stage_bytes;
   int32_t x_at, sums_at, table_at, barriers_at;  // in shared memory, behind the rings
   int32_t shared_bytes;
@@ -51,20 +48,19 @@ struct Range {
   __device__ int32_t row_block(int32_t unit) const { return unit / per_rows; }
 };
 
-// What a unit is: which tile of which weight, and which rows.
-struct Unit {
-  const Part* part;
-  int32_t row_tile;
+// Where a warp is in its range: at a unit, which is a row tile times a block of rows. From the end of the range on
+// nothing is left.
+struct StreamPlace {
+  int32_t unit, row_block;
+  int32_t index;  // of the units of the block of rows
   RowBlock rows;
-  int32_t segment;  // the first of the warp's
 };
 
-// Where a warp is in its copying.
+// What is copied next.
 struct StreamWalk {
-  int32_t unit;                // from the end of the range on: nothing is left
+  StreamPlace at;
   int32_t segment, tile, end;  // column tiles [tile, end) of the segment are left
   const uint8_t* weight;       // the unit's first tile
-  RowBlock rows;
 };
 
 template <class D, int kGroups>
@@ -83,12 +79,15 @@ class StreamWarp {
         products_(lane_, {lane_, plan.x_rows, plan.x_pitch}) {
     member_ = warp_ % plan.team;
     team_ = warp_ / plan.team;
+    // Where all teams would not have work to the end, fewer have: they take as many turns, and go faster.
+    const int32_t units = range.end - range.first, most = plan.warps / plan.team, turns = (units + most - 1) / most;
+    teams_ = turns == 0 ? most : (units + turns - 1) / turns;
     ring_ = shared_address(shared) + warp_ * kStages * plan.stage_bytes;
     x_ = shared_address(shared) + plan.x_at;
     sums_ =
         reinterpret_cast<float*>(shared + plan.sums_at) + static_cast<int64_t>(team_) * 2 * p_.segments * (16 * kBlock);
     barriers_ = shared_address(shared) + plan.barriers_at;
-    load_.unit = range_.first + team_;
+    load_.at = first_place();
     settle();
   }
 
@@ -100,10 +99,10 @@ class StreamWarp {
     }
   }
 
-  // What may come before the kernel before this one has ended: weights, of a dense product.
+  // What may come before the kernel before this one has ended: weights, once it is known which.
   __device__ void prefetch() {
     const StreamWalk begin = load_;
-    for (int s = 0; s < kStages && load_.unit < range_.end; ++s) {
+    for (int s = 0; s < kStages && load_.at.unit < range_.end; ++s) {
       copy_weights(s);
       advance();
     }
@@ -123,11 +122,11 @@ class StreamWarp {
     int stage = 0;
     uint32_t phase = 0;
     bool emptied = false;  // a stage was multiplied
-    for (int32_t number = range_.first + team_; number < range_.end; number += teams()) {
-      go_to_rows(range_.row_block(number) - range_.row_block(range_.first));
-      const Unit u = unit(number);
+    for (StreamPlace at = first_place(); at.unit < range_.end; move(at)) {
+      go_to_rows(at.row_block - range_.row_block(range_.first));
       const uint32_t x = x_ + (turn & 1) * plan_.x_rows * plan_.x_pitch;
-      for (int32_t segment = u.segment; segment < p_.segments; segment += segment_step()) {
+      const Results results = results_of(at);
+      for (int32_t segment = member_; segment < p_.segments; segment += plan_.team) {
         products_.clear();
         const int32_t end = min((segment + 1) * p_.segment_tiles, p_.col_tiles);
         for (int32_t tile = segment * p_.segment_tiles; tile < end; tile += plan_.chunk_tiles) {
@@ -143,9 +142,9 @@ class StreamWarp {
           products_.multiply(weights, plan_.x_buffers > 0 ? x + tile * 128 : own, tiles);
           if (++stage == kStages) stage = 0, phase ^= 1u;
         }
-        if (p_.segments > 1 && !plan_.split) products_.put(sums(unit_turn, segment));
+        if (p_.segments > 1) products_.put(sums(unit_turn, segment));
       }
-      finish(u, unit_turn++);
+      finish(results, unit_turn++);
     }
     if (range_.first < range_.end) go_to_rows(range_.row_block(range_.end - 1) - range_.row_block(range_.first));
   }
@@ -155,21 +154,31 @@ class StreamWarp {
   __device__ uint32_t x_free(int buffer) const { return barriers_ + 16 + 8 * buffer; }
   __device__ uint32_t full(int stage) const { return barriers_ + 32 + 8 * (warp_ * kStages + stage); }
 
-  __device__ int32_t teams() const { return plan_.warps / plan_.team; }
-  __device__ Unit unit(int32_t number) const {
-    int32_t index = number % range_.per_rows;
-    Unit u;
-    u.segment = plan_.split ? index % p_.segments : member_;
-    if (plan_.split) index /= p_.segments;
-    u.rows = find_block(p_, kBlock, table_, range_.row_block(number));
-    int i = 0;
-    for (; i + 1 < p_.part_count && index >= p_.part[i].row_tiles; ++i) index -= p_.part[i].row_tiles;
-    u.part = &p_.part[i];
-    u.row_tile = index;
-    return u;
+  __device__ StreamPlace first_place() const {
+    StreamPlace at{team_ < teams_ ? range_.first + team_ : range_.end, 0, 0, {}};
+    if (at.unit >= range_.end) return at;
+    at.row_block = range_.row_block(at.unit);
+    at.index = at.unit - at.row_block * range_.per_rows;
+    at.rows = find_block(p_, kBlock, table_, at.row_block);
+    return at;
   }
-  // Of the segments of a unit, those of this warp: the first, first + segment_step, ...
-  __device__ int32_t segment_step() const { return plan_.split ? p_.segments : plan_.team; }
+  // To the team's next unit. No division: this happens as often as a few tiles are multiplied.
+  __device__ void move(StreamPlace& at) const {
+    at.unit += teams_;
+    if (at.unit >= range_.end) return;
+    at.index += teams_;
+    if (at.index < range_.per_rows) return;
+    for (; at.index >= range_.per_rows; at.index -= range_.per_rows) ++at.row_block;
+    at.rows = find_block(p_, kBlock, table_, at.row_block);
+  }
+  // The part that a unit belongs to, and the row tile of it.
+  __device__ const Part& part_of(const StreamPlace& at, int32_t* row_tile) const {
+    int i = 0;
+    int32_t index = at.index;
+    for (; i + 1 < p_.part_count && index >= p_.part[i].row_tiles; ++i) index -= p_.part[i].row_tiles;
+    *row_tile = index;
+    return p_.part[i];
+  }
 
   // ---- Rows of x, by one warp for all
 
@@ -205,12 +214,12 @@ class StreamWarp {
 
   // At the unit's first segment.
   __device__ void settle() {
-    if (load_.unit >= range_.end) return;
-    const Unit u = unit(load_.unit);
-    load_.weight = u.part->weight + u.rows.expert * u.part->expert_bytes +
-                   static_cast<int64_t>(u.row_tile) * p_.col_tiles * D::kTileBytes;
-    load_.rows = u.rows;
-    begin_segment(u.segment);
+    if (load_.at.unit >= range_.end) return;
+    int32_t row_tile;
+    const Part& part = part_of(load_.at, &row_tile);
+    load_.weight = part.weight + load_.at.rows.expert * part.expert_bytes +
+                   static_cast<int64_t>(row_tile) * p_.col_tiles * D::kTileBytes;
+    begin_segment(member_);
   }
   __device__ void begin_segment(int32_t segment) {
     load_.segment = segment;
@@ -220,8 +229,8 @@ class StreamWarp {
   __device__ void advance() {
     load_.tile += plan_.chunk_tiles;
     if (load_.tile < load_.end) return;
-    if (load_.segment + segment_step() < p_.segments) return begin_segment(load_.segment + segment_step());
-    load_.unit += teams();
+    if (load_.segment + plan_.team < p_.segments) return begin_segment(load_.segment + plan_.team);
+    move(load_.at);
     settle();
   }
 
@@ -231,18 +240,18 @@ class StreamWarp {
   // Also says how much the stage waits for.
   __device__ void copy_weights(int stage) const {
     const int bytes = min(plan_.chunk_tiles, load_.end - load_.tile) * D::kTileBytes;
-    expect_copies(full(stage), lane_, bytes + (plan_.x_buffers > 0 ? 0 : load_.rows.count * x_bytes()));
+    expect_copies(full(stage), lane_, bytes + (plan_.x_buffers > 0 ? 0 : load_.at.rows.count * x_bytes()));
     copy_run(ring_ + stage * plan_.stage_bytes, load_.weight + static_cast<int64_t>(load_.tile) * D::kTileBytes, bytes,
              full(stage), lane_);
   }
   __device__ void fill(int stage, bool has_weights) {
-    if (load_.unit >= range_.end) return;
+    if (load_.at.unit >= range_.end) return;
     if (!has_weights) copy_weights(stage);
     if (plan_.x_buffers == 0) {
       const uint32_t to = ring_ + stage * plan_.stage_bytes + plan_.chunk_tiles * D::kTileBytes;
-      const int32_t row = lane_ < load_.rows.count ? x_row(p_, load_.rows.begin + lane_) : -1;
+      const int32_t row = lane_ < load_.at.rows.count ? x_row(p_, load_.at.rows.begin + lane_) : -1;
       copy_rows(to, plan_.x_pitch, p_.x + row * p_.x_stride + load_.tile * kTileCols, row >= 0, x_bytes(), full(stage),
-                lane_, load_.rows.count);
+                lane_, load_.at.rows.count);
     }
     end_copies(full(stage));
     advance();
@@ -263,30 +272,43 @@ class StreamWarp {
     return sums_ + (static_cast<int64_t>(turn & 1) * p_.segments + segment) * (16 * kBlock);
   }
 
-  __device__ void finish(const Unit& u, int turn) {
-    if (p_.segments > 1 && !plan_.split) {
+  // Where a unit's sums go, and what becomes of them: asked for before they are multiplied, so that nothing is waited
+  // for afterwards.
+  struct Results {
+    const Part* part;
+    LaneRows weight;
+    int32_t first, count;       // sorted positions of the block of rows
+    int32_t rows[2 * kGroups];  // of y, that the lane stores
+  };
+  __device__ Results results_of(const StreamPlace& at) const {
+    int32_t row_tile;
+    const Part& part = part_of(at, &row_tile);
+    Results r{&part, lane_rows(p_, part, at.rows.expert, row_tile, lane_, D::kUnit), at.rows.begin, at.rows.count, {}};
+#pragma unroll
+    for (int i = 0; i < 2 * kGroups; ++i) r.rows[i] = y_row(p_, at.rows.begin + min(token_of(i), at.rows.count - 1));
+    return r;
+  }
+  // Of a block of rows, the one of the lane's sums [i / 2][i % 2] and [i / 2][2 + i % 2].
+  __device__ int token_of(int i) const { return i / 2 * 8 + lane_ % 4 * 2 + i % 2; }
+
+  __device__ void finish(const Results& r, int turn) {
+    if (p_.segments > 1) {
       asm volatile("bar.sync %0, %1;" : : "r"(team_ + 1), "r"(plan_.team * 32) : "memory");
       if (turn % plan_.team != member_) return;
       products_.get(sums(turn, 0));
       for (int s = 1; s < p_.segments; ++s) products_.add(sums(turn, s));
     }
-    const LaneRows r = lane_rows(p_, *u.part, u.rows.expert, u.row_tile, lane_, D::kUnit);
 #pragma unroll
-    for (int i = 0; i < kGroups; ++i)
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int token = 8 * i + lane_ % 4 * 2 + c;
-        if (token >= u.rows.count) continue;
-        const int32_t row = plan_.split ? u.segment * p_.rows + u.rows.begin + token : y_row(p_, u.rows.begin + token);
-        store_pair(p_, *u.part, r, row, products_.sum[i][c], products_.sum[i][2 + c]);
-      }
+    for (int i = 0; i < 2 * kGroups; ++i)
+      if (token_of(i) < r.count)
+        store_pair(p_, *r.part, r.weight, r.rows[i], products_.sum[i / 2][i % 2], products_.sum[i / 2][2 + i % 2]);
   }
 
   const Problem& p_;
   const StreamPlan& plan_;
   const Range& range_;
   const BlockTable& table_;
-  int lane_, warp_, member_, team_;
+  int lane_, warp_, member_, team_, teams_;
   uint32_t ring_, x_, barriers_;
   float* sums_;
   StreamWalk load_{};
@@ -299,13 +321,13 @@ __global__ void __launch_bounds__(kStreamThreads<D>, 1)
     stream_kernel(const __grid_constant__ Problem p, const __grid_constant__ StreamPlan plan) {
   extern __shared__ __align__(1024) uint8_t shared[];
   constexpr int kBlock = 8 * kGroups;
-  let_next_kernel_start();
+  const bool early = p.offsets == nullptr || p.sorted_early;
   const BlockTable table = block_table(p, kBlock, shared + plan.table_at);
-  if (p.offsets != nullptr) {
-    wait_for_previous_kernels();
-    fill_block_table(p, kBlock, table);
-  }
-  const Range range(count_blocks(p, kBlock, table), p.all_row_tiles * (plan.split ? p.segments : 1));
+  if (!early) wait_for_previous_kernels();
+  // Not before that: when the next kernel begins, that which sorted the rows has ended (sorted_early).
+  let_next_kernel_start();
+  if (p.offsets != nullptr) fill_block_table(p, kBlock, table);
+  const Range range(count_blocks(p, kBlock, table), p.all_row_tiles);
   StreamWarp<D, kGroups> warp(p, plan, shared, range, table);
   warp.init_barriers();
   // Columns past the last are never copied and stay zero.
@@ -315,7 +337,7 @@ __global__ void __launch_bounds__(kStreamThreads<D>, 1)
       *reinterpret_cast<uint32_t*>(shared + plan.x_at + i) = 0;
   order_before_copies();
   __syncthreads();
-  if (p.offsets == nullptr) {
+  if (early) {
     warp.prefetch();
     wait_for_previous_kernels();
   }

@@ -17,31 +17,28 @@ inline int64_t stream_row_blocks(const Problem& p, int block) {
   return p.offsets != nullptr ? block_bound(p.rows, p.experts, block) : (p.rows + block - 1) / block;
 }
 inline int64_t stream_units(const Problem& p, const LaunchChoice& choice) {
-  return stream_row_blocks(p, choice.block_rows) * p.all_row_tiles * (choice.split ? p.segments : 1);
+  return stream_row_blocks(p, choice.block_rows) * p.all_row_tiles;
 }
 
 // Rings take what shared memory is left; three quarters of the weights' bytes of a ring are
 // in flight, which must cover bandwidth times latency: about 32 KB on each multiprocessor.
 inline Result<StreamPlan> plan_stream(const Problem& p, const LaunchChoice& choice, int tile_bytes, int most_warps) {
   StreamPlan plan{};
-  plan.split = choice.split;
   plan.x_rows = std::min(choice.block_rows, std::max(p.most_rows, 1));
-  const int segments = choice.split ? 1 : p.segments;  // that a unit has
   const int table_bytes = block_table_bytes(p, choice.block_rows);
   const int64_t each = (stream_units(p, choice) + choice.device.multiprocessors - 1) / choice.device.multiprocessors;
   const auto pitch = [](int tiles) { return tiles * 128 + 16; };
   const int buffers = stream_row_blocks(p, choice.block_rows) > 1 ? 2 : 1;
   const int64_t x_bytes = int64_t{buffers} * plan.x_rows * pitch(p.col_tiles);
   for (const bool resident : {true, false}) {
-    if (resident && (x_bytes > most_resident(choice.device) || choice.split))
-      continue;  // a segment needs its own columns only
+    if (resident && x_bytes > most_resident(choice.device)) continue;
     int team = 1;
-    while (team < most_warps && team * 2 <= segments) team *= 2;
+    while (team < most_warps && team * 2 <= p.segments) team *= 2;
     // Fewer warps have longer stages: no more than find work.
     const auto busy = static_cast<int>(std::clamp<int64_t>(each * team, std::min(4, most_warps), most_warps));
     for (plan.warps = busy / team * team; plan.warps >= 1; plan.warps /= 2) {
       for (plan.team = team; plan.warps % plan.team != 0;) plan.team /= 2;
-      const int sum_bytes = segments == 1 ? 0 : plan.warps / plan.team * 2 * segments * 16 * choice.block_rows * 4;
+      const int sum_bytes = p.segments == 1 ? 0 : plan.warps / plan.team * 2 * p.segments * 16 * choice.block_rows * 4;
       const int barriers = stream_barrier_bytes(plan.warps);
       const int64_t rings =
           choice.device.shared_bytes - table_bytes - sum_bytes - barriers - (resident ? x_bytes : 0) - 64;

@@ -29,7 +29,7 @@ inline void lay_out(SweepPlan& plan, const Problem& p, int tile_bytes, int block
 // tiles too few for warps that hand their sums on (a piece waits for the one before it).
 inline std::optional<SweepPlan> plan_sweep(const Problem& p, const LaunchChoice& choice, int tile_bytes,
                                            int most_warps) {
-  if (p.offsets != nullptr || choice.split || p.rows > choice.block_rows) return {};
+  if (p.offsets != nullptr || p.rows > choice.block_rows) return {};
   const int units = (p.all_row_tiles + choice.device.multiprocessors - 1) / choice.device.multiprocessors;
   SweepPlan plan{};
   for (plan.warps = most_warps; plan.warps >= (choice.forced ? 1 : most_warps); plan.warps /= 2)

@@ -42,15 +42,17 @@ class WarpProducts {
       }
       return;
     }
+    // Two tiles at a time, so that all but the last addition to an address is part of the load.
     Operands o[2];
     load(o[0], weights, tokens);
-    for (int t = 0;;) {
-      if (t + 1 < tiles) load(o[1], weights + (t + 1) * D::kTileBytes, tokens + (t + 1) * 128);
+    for (int left = tiles;; left -= 2) {
+      if (left > 1) load(o[1], weights + D::kTileBytes, tokens + 128);
       multiply(o[0]);
-      if (++t == tiles) return;
-      if (t + 1 < tiles) load(o[0], weights + (t + 1) * D::kTileBytes, tokens + (t + 1) * 128);
+      if (left == 1) return;
+      weights += 2 * D::kTileBytes, tokens += 256;
+      if (left > 2) load(o[0], weights, tokens);
       multiply(o[1]);
-      if (++t == tiles) return;
+      if (left == 2) return;
     }
   }
 

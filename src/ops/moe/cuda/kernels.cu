@@ -100,7 +100,6 @@ Status launch_router(cudaStream_t stream, const Call& c, const Scratch& s) {
   gemm::Product p = product_of_tokens(c);
   p.add(c.router, {.y = s.logits, .y_stride = c.experts, .out = gemm::Out::kF32});
   p.split = c.rows <= kSplitRows;
-  if (p.split) p.path = gemm::Path::kStream;  // only streams leave segments apart
   return launch_gemm(stream, p).context("moe: router");
 }
 
@@ -176,6 +175,7 @@ gemm::Product down_product(const Call& c, const Scratch& s) {
   gemm::Product p(s.mid, c.gate_up.rows, c.sorted);
   p.problem.offsets = s.offsets;
   p.problem.y_rows = s.slots;
+  p.problem.sorted_early = true;  // gate and up come between
   p.problem.most_rows = c.rows;
   p.add(c.down, {.scale = c.args.down.scale,
                  .bias = floats_or_null(c.args.down_bias),

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kCombineThreads = 128;
 constexpr int kSmallRows = 8;  // routed and sorted by one block
-constexpr int kSortThreads = 1024, kSmallThreads = 512;
+constexpr int kRouteThreads = 64, kSortThreads = 1024, kSmallThreads = 512;
 
 __device__ float* weights_of(const Routing& r, int32_t token) {
   return r.weights + static_cast<int64_t>(token) * r.results;
@@ -21,14 +21,16 @@ __device__ int32_t* chosen_of(const Routing& r, int32_t token) {
   return r.chosen == nullptr ? nullptr : r.chosen + static_cast<int64_t>(token) * r.top_k;
 }
 
+// A warp for each token's experts, then one for each token's share of the shared expert.
 template <int kPerLane>
-__global__ void __launch_bounds__(128) route_kernel(const Routing r) {
+__global__ void __launch_bounds__(kRouteThreads) route_kernel(const Routing r) {
   cuda::begin_kernel(r);
-  const int32_t token = static_cast<int32_t>(blockIdx.x) * 4 + threadIdx.x / 32;
-  if (token >= r.rows) return;
-  const int64_t first = static_cast<int64_t>(token) * r.top_k;
-  route<kPerLane>(r, token, threadIdx.x % 32, r.choice + first, weights_of(r, token), chosen_of(r, token));
-  weigh_shared(r, token, threadIdx.x % 32, weights_of(r, token));
+  const auto i = static_cast<int32_t>(blockIdx.x * (kRouteThreads / 32) + threadIdx.x / 32);
+  const int lane = threadIdx.x % 32;
+  if (i < r.rows)
+    route<kPerLane>(r, i, lane, r.choice + static_cast<int64_t>(i) * r.top_k, weights_of(r, i), chosen_of(r, i));
+  else if (i < 2 * r.rows)
+    weigh_shared(r, i - r.rows, lane, weights_of(r, i - r.rows));
 }
 
 __device__ void place(const Routing& r, int32_t position, int32_t index) {
@@ -70,7 +72,7 @@ __global__ void __launch_bounds__(kSmallThreads) route_small_kernel(const Routin
   if (r.shared_sorted) place_shared(r, threadIdx.x, kSmallThreads);
 }
 
-// Exclusive sum over the block, and its total. `sums` holds 33 integers.
+// Exclusive sum over a block of 32 warps, and its total. `sums` holds 33 integers.
 __device__ int32_t block_prefix(int32_t own, int32_t* sums, int32_t* total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int32_t sum = own;
@@ -96,46 +98,59 @@ __device__ int32_t block_prefix(int32_t own, int32_t* sums, int32_t* total) {
   return sums[warp] + sum - own;
 }
 
-// Many rows: a block for each expert looks through all choices twice, eight at a time: how many go before its own, and
-// where its own are. 16384 tokens of 8 choices are 256 KB in the L2.
+// Many rows: a block for each expert looks through all choices, eight of each thread at a time: how many go before its
+// own, and where its own are. If the threads have to go on to further choices, they look through all again for the
+// latter. 16384 tokens of 8 choices are 256 KB in the L2.
 __global__ void __launch_bounds__(kSortThreads) sort_kernel(const Routing r) {
-  __shared__ int32_t sums[33];
+  __shared__ int32_t sums[33], before_of[32], own_of[32];
   cuda::begin_kernel(r);
-  const auto e = static_cast<int32_t>(blockIdx.x);
-  if (e == r.experts) return place_shared(r, threadIdx.x, kSortThreads);
+  const auto e = static_cast<int32_t>(blockIdx.x), threads = static_cast<int32_t>(blockDim.x);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (e == r.experts) return place_shared(r, threadIdx.x, threads);
   const int32_t count = r.rows * r.top_k;
-  const auto load = [&](int32_t i, uint16_t(&c)[8]) {
-    *reinterpret_cast<uint4*>(c) = *reinterpret_cast<const uint4*>(r.choice + i);
-  };
   int32_t before = 0, own = 0;
-  for (int32_t i = threadIdx.x * 8; i < count; i += kSortThreads * 8) {
+  // Which of eight choices are of this expert.
+  const auto look = [&](int32_t i) -> uint32_t {
+    if (i >= count) return 0;
     alignas(16) uint16_t c[8];
-    load(i, c);
+    *reinterpret_cast<uint4*>(c) = *reinterpret_cast<const uint4*>(r.choice + i);
+    uint32_t mine = 0;
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       before += i + k < count && c[k] < e;
-      own += i + k < count && c[k] == e;
+      mine |= static_cast<uint32_t>(i + k < count && c[k] == e) << k;
     }
+    return mine;
+  };
+  const auto place_all = [&](int32_t to, int32_t i, uint32_t mine) {
+    for (; mine != 0; mine &= mine - 1) place(r, to++, i + __ffs(static_cast<int>(mine)) - 1);
+  };
+  uint32_t mine = 0;
+  for (int32_t i = threadIdx.x * 8; i < count; i += threads * 8) own += __popc(mine = look(i));
+  int32_t sum = own;  // of this lane and those before it
+  for (int d = 1; d < 32; d *= 2) {
+    const int32_t other = __shfl_up_sync(kAll, sum, d);
+    if (lane >= d) sum += other;
   }
-  int32_t all_before = 0, all_own = 0;
-  block_prefix(before, sums, &all_before);
-  block_prefix(own, sums, &all_own);
+  before = __reduce_add_sync(kAll, before);
+  if (lane == 31) before_of[warp] = before, own_of[warp] = sum;
+  __syncthreads();
+  const bool there = lane < threads / 32;
+  const int32_t all_before = __reduce_add_sync(kAll, there ? before_of[lane] : 0);
+  const int32_t of_warp = there ? own_of[lane] : 0, all_own = __reduce_add_sync(kAll, of_warp);
   if (threadIdx.x == 0) {
     r.offsets[e] = all_before;
     if (e == r.experts - 1) r.offsets[r.experts] = count;
   }
   if (all_own == 0) return;
+  if (count <= threads * 8)
+    return place_all(all_before + __reduce_add_sync(kAll, lane < warp ? of_warp : 0) + sum - own, threadIdx.x * 8, mine);
   int32_t at = all_before;
-  for (int32_t first = 0; first < count; first += kSortThreads * 8) {
+  for (int32_t first = 0; first < count; first += threads * 8) {
     const int32_t i = first + threadIdx.x * 8;
-    alignas(16) uint16_t c[8] = {};
-    if (i < count) load(i, c);
-    uint32_t mine = 0;
-#pragma unroll
-    for (int k = 0; k < 8; ++k) mine |= static_cast<uint32_t>(i + k < count && c[k] == e) << k;
+    mine = look(i);
     int32_t here = 0;
-    int32_t to = at + block_prefix(__popc(mine), sums, &here);
-    for (; mine != 0; mine &= mine - 1) place(r, to++, i + __ffs(static_cast<int>(mine)) - 1);
+    place_all(at + block_prefix(__popc(mine), sums, &here), i, mine);
     at += here;
   }
 }
@@ -183,10 +198,14 @@ template <int kPerLane>
 Status launch_route(cudaStream_t stream, const Routing& r) {
   if (r.rows <= kSmallRows)
     return cuda::launch(stream, "moe: routing", route_small_kernel<kPerLane>, dim3(1), kSmallThreads, 0, r);
+  const int32_t warps = r.rows * (r.results > r.top_k ? 2 : 1);
   QUIRE_CHECKED(cuda::launch(stream, "moe: routing", route_kernel<kPerLane>,
-                             dim3(static_cast<unsigned>(r.rows + 3) / 4), 128, 0, r));
+                             dim3(static_cast<unsigned>((warps * 32 + kRouteThreads - 1) / kRouteThreads)),
+                             kRouteThreads, 0, r));
+  // A thread for each eight choices, and no more: a block of few threads starts and adds up sooner.
+  const int threads = std::clamp((r.rows * r.top_k + 255) / 256 * 32, 32, kSortThreads);
   return cuda::launch(stream, "moe: sorting", sort_kernel,
-                      dim3(static_cast<unsigned>(r.experts + (r.shared_sorted ? 1 : 0))), kSortThreads, 0, r);
+                      dim3(static_cast<unsigned>(r.experts + (r.shared_sorted ? 1 : 0))), threads, 0, r);
 }
 
 }  // namespace

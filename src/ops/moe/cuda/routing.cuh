@@ -47,14 +47,59 @@ __device__ inline float from_ordered(uint32_t o) {
   return __uint_as_float((o & 0x80000000u) != 0 ? o & 0x7fffffffu : ~o);
 }
 
+__device__ inline const float* part_of_logit(const Routing& r, int32_t token, int32_t e, int32_t part) {
+  return r.logits + (static_cast<int64_t>(part) * r.rows + token) * r.experts + e;
+}
+__device__ inline uint32_t key_of_logit(const Routing& r, float logit, int32_t e) {
+  const float scaled = __fmul_rn(logit, r.scale == nullptr ? 1.0f : r.scale[0]);
+  return ordered(r.bias == nullptr ? scaled : __fadd_rn(scaled, r.bias[e]));
+}
 // The logit of expert e as `ordered` has it.
 __device__ inline uint32_t routing_key(const Routing& r, int32_t token, int32_t e) {
   float logit = 0;
 #pragma unroll 8
-  for (int32_t part = 0; part < r.parts; ++part)
-    logit = __fadd_rn(logit, r.logits[(static_cast<int64_t>(part) * r.rows + token) * r.experts + e]);
-  const float scaled = __fmul_rn(logit, r.scale == nullptr ? 1.0f : r.scale[0]);
-  return ordered(r.bias == nullptr ? scaled : __fadd_rn(scaled, r.bias[e]));
+  for (int32_t part = 0; part < r.parts; ++part) logit = __fadd_rn(logit, *part_of_logit(r, token, e, part));
+  return key_of_logit(r, logit, e);
+}
+// Those of experts lane, lane + 32, ...; 0 where there is none. All loads of several parts are under way together.
+// What is added for parts past the last is zero, which no sum that begins with zero is changed by.
+template <int kPerLane>
+__device__ void routing_keys(const Routing& r, int32_t token, int lane, uint32_t (&keys)[kPerLane]) {
+  constexpr int kParts = kPerLane < 64 ? 64 / kPerLane : 1;
+  float logits[kPerLane] = {};
+  for (int32_t first = 0; first < r.parts; first += kParts) {
+    float part[kParts][kPerLane];
+#pragma unroll
+    for (int p = 0; p < kParts; ++p)
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i)
+        part[p][i] = first + p < r.parts && lane + 32 * i < r.experts
+                         ? *part_of_logit(r, token, lane + 32 * i, first + p)
+                         : 0.0f;
+#pragma unroll
+    for (int p = 0; p < kParts; ++p)
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) logits[i] = __fadd_rn(logits[i], part[p][i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i)
+    keys[i] = lane + 32 * i < r.experts ? key_of_logit(r, logits[i], lane + 32 * i) : 0;
+}
+
+// The largest of a lane's values [kFirst, kEnd), the first of equal ones.
+struct Largest {
+  uint32_t value;
+  int at;
+};
+template <int kFirst, int kEnd, int kPerLane>
+__device__ Largest largest(const uint32_t (&of)[kPerLane]) {
+  if constexpr (kEnd - kFirst == 1) {
+    return {of[kFirst], kFirst};
+  } else {
+    constexpr int kMiddle = (kFirst + kEnd) / 2;
+    const Largest a = largest<kFirst, kMiddle>(of), b = largest<kMiddle, kEnd>(of);
+    return b.value > a.value ? b : a;
+  }
 }
 
 // The k largest of the lanes' values, the lower index of equal ones: lane k gets the k-th in `value`, 0 if there is
@@ -65,17 +110,17 @@ __device__ int take_largest(uint32_t (&left)[kPerLane], int lane, int32_t count,
   value = 0;
 #pragma unroll 1
   for (int k = 0; k < count; ++k) {
-    uint32_t best = left[0], same = 0;
-#pragma unroll
-    for (int i = 1; i < kPerLane; ++i) best = max(best, left[i]);
-    const uint32_t most = __reduce_max_sync(kAll, best);
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) same |= static_cast<uint32_t>(left[i] == most) << i;
-    const int at = __reduce_min_sync(kAll, same != 0 ? lane + 32 * (__ffs(static_cast<int>(same)) - 1) : INT_MAX);
+    const Largest best = largest<0, kPerLane>(left);
+    const uint32_t most = __reduce_max_sync(kAll, best.value);
+    const unsigned have = __ballot_sync(kAll, best.value == most);
+    int winner = __ffs(static_cast<int>(have)) - 1;
+    if ((have & (have - 1)) != 0)  // equal ones, which is rare
+      winner = __reduce_min_sync(kAll, best.value == most ? lane + 32 * best.at : INT_MAX) % 32;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i)
-      if (at == lane + 32 * i) left[i] = 0;
-    if (lane == k) value = most, own = at;
+      if (lane == winner && i == best.at) left[i] = 0;
+    const int at = __shfl_sync(kAll, best.at, winner);
+    if (lane == k) value = most, own = winner + 32 * at;
   }
   return own;
 }
@@ -118,9 +163,9 @@ __device__ void keep_best_groups(const Routing& r, uint32_t (&keys)[kPerLane], i
 }
 
 // Chooses by any rule: lane l has the logits of experts l, l + 32, ... in `left`, 0 where there is none. As
-// choose_experts.
+// choose_experts. Not inlined: it is long, and kernels of few rows wait for their instructions.
 template <int kPerLane>
-__device__ int choose_by_rule(const Routing& r, uint32_t (&left)[kPerLane], int lane, uint16_t* choice, float* weights,
+__device__ __noinline__ int choose_by_rule(const Routing& r, uint32_t (&left)[kPerLane], int lane, uint16_t* choice, float* weights,
                               int32_t* chosen) {
   float scores[kPerLane];
   float top = -INFINITY, total = 0.0f;
@@ -183,8 +228,7 @@ __device__ int choose_experts(const Routing& r, uint32_t (&left)[kPerLane], int 
 template <int kPerLane>
 __device__ void route(const Routing& r, int32_t token, int lane, uint16_t* choice, float* weights, int32_t* chosen) {
   uint32_t keys[kPerLane];
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) keys[i] = lane + 32 * i < r.experts ? routing_key(r, token, lane + 32 * i) : 0;
+  routing_keys(r, token, lane, keys);
   choose_experts(r, keys, lane, choice, weights, chosen);
 }
 
