@@ -27,7 +27,8 @@ inline std::optional<SegmentsPlan> plan_segments(const Problem& p, int tile_byte
   SegmentsPlan plan{};
   plan.x_pitch = p.segment_tiles * 128 + 16;
   plan.x_at = p.segment_tiles * tile_bytes;
-  for (plan.warps = std::min((p.rows + 8 * groups - 1) / (8 * groups), kSegmentWarps); plan.warps > 0; plan.warps /= 2) {
+  for (plan.warps = std::min((p.rows + 8 * groups - 1) / (8 * groups), kSegmentWarps); plan.warps > 0;
+       plan.warps /= 2) {
     plan.barriers_at = plan.x_at + plan.warps * 8 * groups * plan.x_pitch;
     plan.shared_bytes = plan.barriers_at + 8 * (p.segment_tiles + plan.warps);
     if (plan.shared_bytes <= shared_bytes) return plan;

@@ -4,8 +4,8 @@
 // A unit of work is a row tile (16 rows of a weight, all of K) times a block of at most 8 kGroups rows of x. If K has
 // several segments, up to eight warps (a team) share a unit, each with its own segments, and one of them adds them up
 // in order. Units are numbered through, block of rows by block of rows, and every thread block takes equally many that
-// follow each other, its teams one each at a time. A block's rows of x lie in shared memory, whole, and the next block's are
-// fetched meanwhile; where they do not fit they come through the rings, with the weights.
+// follow each other, its teams one each at a time. A block's rows of x lie in shared memory, whole, and the next
+// block's are fetched meanwhile; where they do not fit they come through the rings, with the weights.
 #pragma once
 
 #include "ops/gemm/cuda/copy.cuh"
@@ -289,7 +289,9 @@ class StreamWarp {
     return r;
   }
   // Of a block of rows, the one of the lane's sums [i / 2][i % 2] and [i / 2][2 + i % 2].
-  __device__ int token_of(int i) const { return i / 2 * 8 + lane_ % 4 * 2 + i % 2; }
+  __device__ int token_of(int i) const {
+    return i / 2 * 8 + lane_ % 4 * 2 + i % 2;
+  }
 
   __device__ void finish(const Results& r, int turn) {
     if (p_.segments > 1) {

@@ -144,7 +144,8 @@ __global__ void __launch_bounds__(kSortThreads) sort_kernel(const Routing r) {
   }
   if (all_own == 0) return;
   if (count <= threads * 8)
-    return place_all(all_before + __reduce_add_sync(kAll, lane < warp ? of_warp : 0) + sum - own, threadIdx.x * 8, mine);
+    return place_all(all_before + __reduce_add_sync(kAll, lane < warp ? of_warp : 0) + sum - own, threadIdx.x * 8,
+                     mine);
   int32_t at = all_before;
   for (int32_t first = 0; first < count; first += threads * 8) {
     const int32_t i = first + threadIdx.x * 8;

@@ -165,8 +165,8 @@ __device__ void keep_best_groups(const Routing& r, uint32_t (&keys)[kPerLane], i
 // Chooses by any rule: lane l has the logits of experts l, l + 32, ... in `left`, 0 where there is none. As
 // choose_experts. Not inlined: it is long, and kernels of few rows wait for their instructions.
 template <int kPerLane>
-__device__ __noinline__ int choose_by_rule(const Routing& r, uint32_t (&left)[kPerLane], int lane, uint16_t* choice, float* weights,
-                              int32_t* chosen) {
+__device__ __noinline__ int choose_by_rule(const Routing& r, uint32_t (&left)[kPerLane], int lane, uint16_t* choice,
+                                           float* weights, int32_t* chosen) {
   float scores[kPerLane];
   float top = -INFINITY, total = 0.0f;
 #pragma unroll
