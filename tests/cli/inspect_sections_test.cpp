@@ -67,7 +67,7 @@ TEST_F(InspectSections, SaysWhetherItWouldRunHere) {
   EXPECT_GT(json["here"]["bandwidth"].get<double>(), 0);
   const auto no = nlohmann::json::parse(quire("inspect --json " + write_model()).out);
   EXPECT_FALSE(no["forecast"]["runs"].get<bool>());
-  EXPECT_THAT(no["forecast"]["problem"].get<std::string>(), HasSubstr("general.architecture"));
+  EXPECT_THAT(no["forecast"]["problem"].get<std::string>(), HasSubstr("llama.block_count"));
   const Outcome long_context = quire("inspect -c 2000000000 " + demo);
   EXPECT_THAT(long_context.out, HasSubstr("would it run   no: "));
 }
