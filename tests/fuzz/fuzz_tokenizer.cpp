@@ -88,7 +88,7 @@ void check_text(const Tokenizer& t, std::string_view text, bool plain_bytes) {
   if (!plain_bytes) return;  // tokens that spell other bytes than their text would fail here
   std::u32string code_points;
   unicode::append_code_points(text, code_points);
-  if (t.pretokenizer().nfc) unicode::nfc(code_points);
+  if (t.nfc()) unicode::nfc(code_points);
   std::string want;
   for (const char32_t c : code_points) unicode::append_utf8(c, want);
   require(t.decode(t.encode(text, {.add_special = false, .parse_special = false})) == want);
