@@ -24,12 +24,8 @@ bool SentencePiece::adds_space(const Before& before, const Vocab& vocab) const {
 // With marks for spaces, and always valid UTF-8.
 void SentencePiece::normalise(std::string_view text, bool prefix, std::string& out) const {
   out.clear();
-  std::string spaced;
-  if (remove_extra_spaces_) {  // of which a mark in the text is one
-    spaced = with_spaces(text);
-    text = spaced;
-    while (text.starts_with(' ')) text.remove_prefix(1);
-    while (text.ends_with(' ')) text.remove_suffix(1);
+  if (remove_extra_spaces_) {
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
     if (text.empty()) return;
   }
   if (prefix) out += kSpaceMark;
@@ -46,6 +42,8 @@ void SentencePiece::normalise(std::string_view text, bool prefix, std::string& o
     after_space = space;
     text.remove_prefix(d.status == unicode::Utf8::kValid ? d.length : 1);
   }
+  // Marks in the text are no spaces above, and here they are: sentencepiece has it so.
+  while (remove_extra_spaces_ && out.ends_with(kSpaceMark)) out.resize(out.size() - kSpaceMark.size());
 }
 
 void SentencePiece::encode(std::string_view text, const Before& before, const Vocab& vocab, EncodeState& state) const {

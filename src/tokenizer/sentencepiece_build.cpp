@@ -14,7 +14,7 @@ namespace {
 // Bounds on what a file can make us compute: the tokens of real vocabularies have up to 100 bytes, and the largest
 // about half a million ways to merge.
 constexpr std::size_t kMaxTokenBytes = 512;
-constexpr std::size_t kMaxRules = std::size_t{1} << 23;
+constexpr std::size_t kMaxRules = std::size_t{1} << 22;
 
 bool occurs_in_utf8(int byte) {
   return byte < 0xC0 || (byte >= 0xC2 && byte <= 0xF4);

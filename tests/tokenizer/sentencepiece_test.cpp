@@ -211,7 +211,7 @@ TEST(SentencePiece, ExtraSpacesGo) {
   const Tokenizer t = b.build();
   EXPECT_THAT(t.encode("  x   x ", kBare), ElementsAre(space, x, space, x));
   EXPECT_THAT(t.encode("   ", kBare), ElementsAre());
-  EXPECT_THAT(t.encode("▁▁x▁ ▁x", kBare), ElementsAre(space, x, space, x));
+  EXPECT_THAT(t.encode("▁x▁ ▁", kBare), ElementsAre(space, space, x));
   EXPECT_EQ(t.decode(Ids{space, space, x, space, space, x}), "x  x");
   StreamDetokenizer stream(t);
   std::string text;
@@ -350,14 +350,14 @@ TEST(SentencePiece, HostileConfigs) {
 TEST(SentencePiece, TooManyWaysToMergeAreRefused) {
   PieceBuilder b;
   std::vector<std::string> texts = {""};
-  for (size_t begin = 0, length = 1; length <= 19; ++length) {
+  for (size_t begin = 0, length = 1; length <= 18; ++length) {
     for (const size_t end = texts.size(); begin < end; ++begin)
       for (const char c : {'a', 'b'}) texts.push_back(texts[begin] + c);
   }
   for (size_t i = 1; i < texts.size(); ++i) b.add(texts[i], -1);
   const auto t = Tokenizer::create(b.config());
   ASSERT_FALSE(t.ok());
-  EXPECT_THAT(t.error().message, HasSubstr("more than 8388608 ways to merge"));
+  EXPECT_THAT(t.error().message, HasSubstr("more than 4194304 ways to merge"));
 }
 
 double cpu_seconds() {
