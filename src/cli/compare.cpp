@@ -206,7 +206,8 @@ class Comparer {
                   .divergence = d,
                   .reference = likeliest(p, kShownTokens),
                   .model = likeliest(q, kShownTokens),
-                  .before = model_->model().tokenizer->decode(window.subspan(position + 1 - shown, shown), true)});
+                  .before = model_->model().tokenizer->decode(window.subspan(position + 1 - shown, shown), true,
+                                                              TextPart::kContinuation)});
   }
 
   const CompareOptions& options_;

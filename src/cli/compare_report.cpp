@@ -14,7 +14,7 @@ namespace {
 
 std::string token_string(const Tokenizer& t, TokenId id) {
   const TokenId ids[] = {id};
-  return t.decode(ids, true);
+  return t.decode(ids, true, TextPart::kContinuation);
 }
 
 std::string probabilities(const Tokenizer& t, const std::vector<TokenProbability>& tokens) {

@@ -71,6 +71,8 @@ Result<std::vector<EvalAnswer>> answer_all(Engine& engine, std::vector<Request> 
   const Tokenizer& tokenizer = *engine.model().tokenizer;
   const size_t queued = static_cast<size_t>(engine.options().max_sequences) * 2;
   std::vector<EvalAnswer> answers(requests.size());
+  std::vector<TextPart> parts;
+  for (const Request& r : requests) parts.push_back(tokenizer.part_after(r.prompt));
   Progress progress("answering", static_cast<int64_t>(requests.size()));
   size_t next = 0, done = 0;
   std::optional<Error> error;
@@ -88,9 +90,10 @@ Result<std::vector<EvalAnswer>> answer_all(Engine& engine, std::vector<Request> 
     progress.set(static_cast<int64_t>(done));
   }
   if (error) return *error;
-  for (EvalAnswer& a : answers) {
+  for (size_t i = 0; i < answers.size(); ++i) {
+    EvalAnswer& a = answers[i];
     const std::span<const TokenId> ids(a.ids);
-    a.text = tokenizer.decode(a.ended ? ids.first(ids.size() - 1) : ids, true);
+    a.text = tokenizer.decode(a.ended ? ids.first(ids.size() - 1) : ids, true, parts[i]);
   }
   return answers;
 }

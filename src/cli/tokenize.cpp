@@ -18,7 +18,7 @@ namespace {
 struct TokenizeOptions {
   std::string model, file;
   std::optional<std::string> text;
-  bool json = false, no_bos = false, no_special = false, decode = false;
+  bool json = false, jsonl = false, no_bos = false, no_special = false, decode = false;
 };
 
 // Token ids separated by spaces, commas or line breaks; a JSON array or {"tokens": [...]} is fine too.
@@ -72,6 +72,26 @@ void print_tokens(std::span<const TokenId> tokens, const Tokenizer& tokenizer, b
   }
 }
 
+// One answer for each line: the tokens of a JSON text, or with --decode the text of a JSON list of tokens.
+Status tokenize_lines(const TokenizeOptions& o, const Tokenizer& tokenizer, std::string_view input,
+                      const EncodeOptions& options) {
+  for (int64_t number = 1; !input.empty(); ++number) {
+    const size_t end = std::min(input.find('\n'), input.size());
+    const auto line = nlohmann::json::parse(input.substr(0, end), nullptr, false);
+    input.remove_prefix(std::min(end + 1, input.size()));
+    if (o.decode) {
+      if (!line.is_array()) return request_error("line {}: is not a JSON list of tokens", number);
+      QUIRE_TRY(const std::vector<TokenId> ids,
+                parse_ids(line.dump(), tokenizer).context(fmt::format("line {}", number)));
+      write_out(nlohmann::json{{"text", tokenizer.decode(ids, !o.no_special)}}.dump() + "\n");
+      continue;
+    }
+    if (!line.is_string()) return request_error("line {}: is not a JSON text", number);
+    print_tokens(tokenizer.encode(line.get_ref<const std::string&>(), options), tokenizer, true);
+  }
+  return {};
+}
+
 Status tokenize(const TokenizeOptions& o) {
   QUIRE_TRY(const gguf::File file, convert::open_model(o.model, {.matrices = false}));
   QUIRE_TRY(const Tokenizer tokenizer, Tokenizer::load(file).context(o.model));
@@ -84,9 +104,11 @@ Status tokenize(const TokenizeOptions& o) {
     if (input.size() > Tokenizer::kMaxTextBytes)
       return request_error("the text is longer than {} bytes; tokenize it in parts", Tokenizer::kMaxTextBytes);
   }
+  const EncodeOptions options{.add_special = !o.no_special && !o.no_bos, .parse_special = !o.no_special};
+  if (o.jsonl) return tokenize_lines(o, tokenizer, input, options);
   if (o.decode) {
     QUIRE_TRY(const std::vector<TokenId> ids, parse_ids(input, tokenizer));
-    const std::string text = tokenizer.decode(ids, true);
+    const std::string text = tokenizer.decode(ids, !o.no_special);
     if (o.json) {
       write_out(nlohmann::json{{"text", text}}.dump() + "\n");
     } else {
@@ -94,7 +116,6 @@ Status tokenize(const TokenizeOptions& o) {
     }
     return {};
   }
-  const EncodeOptions options{.add_special = !o.no_special && !o.no_bos, .parse_special = !o.no_special};
   print_tokens(tokenizer.encode(input, options), tokenizer, o.json);
   return {};
 }
@@ -109,8 +130,10 @@ Action add_tokenize(CLI::App& app) {
   app.add_option("-p,--prompt,PROMPT", o->text, "Text to tokenize (default: all of standard input)");
   app.add_option("-f,--file", o->file, "Text to tokenize; - for standard input")->type_name("FILE");
   app.add_flag("--json", o->json, "Print one object, {\"tokens\": [...]}");
+  app.add_flag("--jsonl", o->jsonl, "Each line of the input is a text as JSON, or with --decode a list of token ids");
   app.add_flag("--no-bos", o->no_bos, "Do not add the tokens that the model wants at the beginning and end");
-  app.add_flag("--no-special", o->no_special, "Also take texts such as <|im_start|> literally");
+  app.add_flag("--no-special", o->no_special,
+               "Also take texts such as <|im_start|> literally; with --decode, leave them out");
   app.add_flag("--decode", o->decode, "The other way: read token ids, print their text");
   return [o] { return tokenize(*o); };
 }

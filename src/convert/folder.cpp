@@ -40,15 +40,14 @@ Status read_templates(const fs::path& folder, TokenizerFiles& files) {
 Result<TokenizerFiles> read_tokenizer_files(const fs::path& folder) {
   std::error_code error;
   TokenizerFiles files;
-  if (!fs::exists(folder / "tokenizer.json", error)) {
-    if (fs::exists(folder / "tokenizer.model", error))
-      return request_error(
-          "{}: has a SentencePiece tokenizer.model but no tokenizer.json; only byte-level BPE from "
-          "tokenizer.json is supported",
-          folder.string());
-    return request_error("{}: has no tokenizer.json", folder.string());
+  const bool has_model = fs::exists(folder / "tokenizer.model", error);
+  if (!has_model && !fs::exists(folder / "tokenizer.json", error))
+    return request_error("{}: has neither tokenizer.json nor tokenizer.model", folder.string());
+  QUIRE_TRY(files.tokenizer, read_json_object_or_empty(folder / "tokenizer.json"));
+  if (has_model) {
+    QUIRE_TRY(files.model, read_text_file(folder / "tokenizer.model"));
   }
-  QUIRE_TRY(files.tokenizer, read_json_object(folder / "tokenizer.json"));
+  QUIRE_TRY(files.added_tokens, read_json_object_or_empty(folder / "added_tokens.json"));
   QUIRE_TRY(files.tokenizer_config, read_json_object_or_empty(folder / "tokenizer_config.json"));
   QUIRE_TRY(files.generation_config, read_json_object_or_empty(folder / "generation_config.json"));
   QUIRE_CHECKED(read_templates(folder, files));

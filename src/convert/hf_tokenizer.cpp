@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "convert/hf_sentencepiece.h"
 #include "gguf/metadata.h"
+#include "tokenizer/pretokenizer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quire::convert {
@@ -32,25 +34,6 @@ constexpr Pattern kPatterns[] = {
     {kLlama3, "llama-bpe"}, {kLlama3, "smaug-bpe"}, {kQwen2, "qwen2"},  {kQwen2, "stablelm2"},
     {kQwen35, "qwen35"},    {kGpt2, "gpt-2"},       {kGpt4o, "gpt-4o"}, {kTekken, "tekken"},
 };
-
-std::string string_at(const json& object, std::string_view key) {
-  const json* v = find_member(object, key);
-  return v != nullptr && v->is_string() ? v->get<std::string>() : std::string();
-}
-bool flag_at(const json& object, std::string_view key, bool absent) {
-  const json* v = find_member(object, key);
-  return v != nullptr && v->is_boolean() ? v->get<bool>() : absent;
-}
-
-// Types of the steps of a normalizer or pre-tokenizer, which may be a sequence.
-std::vector<const json*> steps_of(const json* step, std::string_view list) {
-  std::vector<const json*> steps;
-  if (step == nullptr) return steps;
-  const json* inner = find_member(*step, list);
-  if (string_at(*step, "type") != "Sequence" || inner == nullptr || !inner->is_array()) return {step};
-  for (const json& s : *inner) steps.push_back(&s);
-  return steps;
-}
 
 // The pattern that pieces are cut by, and only one: what cuts the pieces again has no name in GGUF.
 Result<std::string> find_regex(const json& tokenizer) {
@@ -127,13 +110,6 @@ Status check_model(const json& model) {
   return {};
 }
 
-// Tokens are found wherever their text stands, and take nothing beside it.
-Status check_added_token(const json& token, std::string_view text) {
-  for (const std::string_view key : {"lstrip", "rstrip", "single_word"})
-    if (flag_at(token, key, false)) return file_error("added token {}: {} is not supported", printable(text), key);
-  return {};
-}
-
 Status check_post_processor(const json& tokenizer) {
   for (const json* step : steps_of(find_member(tokenizer, "post_processor"), "processors")) {
     const std::string type = string_at(*step, "type");
@@ -148,33 +124,104 @@ class Reader {
   Reader(const TokenizerFiles& files, const HfConfig& config) : files_(files), config_(config) {}
 
   Result<HfTokenizer> run() {
-    const json* model = find_member(files_.tokenizer, "model");
-    if (model == nullptr) return file_error("tokenizer.json: has no model");
-    const std::string type = string_at(*model, "type");
-    if (type != "BPE")
-      return file_error("tokenizer.json: a model of type {} is not supported (byte-level BPE is)", printable(type));
-    if (flag_at(*model, "byte_fallback", false))
-      return file_error("tokenizer.json: BPE with byte_fallback (SentencePiece) is not supported (byte-level BPE is)");
-    QUIRE_TRY(out_.pre, find_pre(files_.tokenizer, *model).context("tokenizer.json"));
-    QUIRE_CHECKED(check_model(*model).context("tokenizer.json"));
-    QUIRE_CHECKED(check_post_processor(files_.tokenizer).context("tokenizer.json"));
-    QUIRE_CHECKED(read_vocab(*model).context("tokenizer.json"));
-    QUIRE_CHECKED(read_added_tokens().context("tokenizer.json"));
-    QUIRE_CHECKED(read_merges(*model).context("tokenizer.json"));
-    if (normalized_ > 0 && find_pretokenizer(out_.pre)->nfc)
-      out_.notes.push_back(fmt::format(
-          "{} added tokens are looked for before NFC, not after: a combining mark behind one changes nothing",
-          normalized_));
+    alone_ = files_.tokenizer.empty() && !files_.model.empty();
+    const std::string_view file = alone_ ? "tokenizer.model" : "tokenizer.json";
+    QUIRE_CHECKED((alone_ ? read_model_alone() : read_tokenizer_json()).context(file));
     fill_holes();
+    if (sentencepiece_) add_scores();
     read_ids();
     read_bos_eos_flags();
     QUIRE_CHECKED(read_templates());
-    QUIRE_TRY(const Tokenizer made, Tokenizer::create(out_.view()).context("tokenizer.json"));
+    QUIRE_TRY(const Tokenizer made, Tokenizer::create(out_.view()).context(file));
     add_further_ends(made);
     return std::move(out_);
   }
 
  private:
+  Status read_tokenizer_json() {
+    const json* model = find_member(files_.tokenizer, "model");
+    if (model == nullptr) return file_error("has no model");
+    const std::string type = string_at(*model, "type");
+    if (type != "BPE") return file_error("a model of type {} is not supported (BPE is)", printable(type));
+    sentencepiece_ = is_sentencepiece(files_.tokenizer);
+    QUIRE_CHECKED(sentencepiece_ ? read_steps(*model) : read_pre(*model));
+    QUIRE_CHECKED(check_model(*model));
+    QUIRE_CHECKED(check_post_processor(files_.tokenizer));
+    QUIRE_CHECKED(read_vocab(*model));
+    QUIRE_CHECKED(read_added_tokens());
+    QUIRE_CHECKED(read_merges(*model));
+    add_normalized_note();
+    return {};
+  }
+
+  Status read_pre(const json& model) {
+    QUIRE_TRY(out_.pre, find_pre(files_.tokenizer, model));
+    return {};
+  }
+
+  Status read_steps(const json& model) {
+    out_.model = "llama";
+    out_.pre = "default";
+    QUIRE_TRY(out_.space_prefix, read_space_prefix(files_.tokenizer));
+    unknown_ = string_at(model, "unk_token");
+    if (flag_at(model, "ignore_merges", false))
+      return file_error("model: ignore_merges with byte_fallback is not supported");
+    return {};
+  }
+
+  void add_normalized_note() {
+    const bool nfc = !sentencepiece_ && find_pretokenizer(out_.pre)->nfc;
+    const bool prepends = sentencepiece_ && out_.space_prefix == SpacePrefix::kPrepend;
+    if (normalized_ == 0 || (!nfc && !prepends)) return;
+    out_.notes.push_back(fmt::format(
+        "{} added tokens are looked for before {}, not after: {}", normalized_, nfc ? "NFC" : "a space is put in front",
+        nfc ? "a combining mark behind one changes nothing" : "they are found wherever they stand"));
+  }
+
+  // What tokenizer.model has no part in.
+  void add_scores() {
+    if (!out_.scores.empty()) return;
+    if (!files_.model.empty()) {
+      const Result<SentencePieceModel> model = parse_sentencepiece_model(files_.model);
+      if (model.ok())
+        if (auto scores = scores_of_model(*model, out_.tokens, out_.types)) out_.scores = std::move(*scores);
+      if (out_.scores.empty())
+        out_.notes.push_back(
+            fmt::format("tokenizer.model is left alone: {}",
+                        model.ok() ? "it has other tokens than tokenizer.json" : model.error().message));
+    }
+    if (out_.scores.empty()) out_.scores = scores_of_merges(out_.tokens, out_.merges);
+  }
+
+  Status read_model_alone() {
+    sentencepiece_ = true;
+    QUIRE_TRY(const SentencePieceModel model, parse_sentencepiece_model(files_.model));
+    out_.model = "llama";
+    out_.pre = "default";
+    make_room();
+    bool user_defined = false;
+    for (size_t i = 0; i < model.pieces.size(); ++i) {
+      QUIRE_CHECKED(checked_id(i, model.pieces[i].text));
+      set(i, model.pieces[i].text, static_cast<TokenType>(model.pieces[i].type));
+      user_defined = user_defined || model.pieces[i].type == SentencePieceModel::kUserDefined;
+    }
+    if (model.add_dummy_prefix) out_.space_prefix = user_defined ? SpacePrefix::kAfterControl : SpacePrefix::kPrepend;
+    out_.remove_extra_spaces = model.remove_extra_whitespaces;
+    model_bos_ = model.bos;
+    model_eos_ = model.eos;
+    for (const auto& [text, id] : files_.added_tokens.items()) QUIRE_CHECKED(add_token(id, json{{"content", text}}));
+    QUIRE_CHECKED(read_added_tokens());
+    QUIRE_CHECKED(check_same_pieces(model));
+    out_.scores = *scores_of_model(model, out_.tokens, out_.types);
+    return {};
+  }
+
+  // Tokens that were added may stand in place of pieces, but not as what text merges to.
+  Status check_same_pieces(const SentencePieceModel& model) {
+    if (scores_of_model(model, out_.tokens, out_.types)) return {};
+    return file_error("has other tokens than tokenizer_config.json");
+  }
+
   Result<size_t> checked_id(const json& id, std::string_view text) const {
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(config_.vocab))
       return file_error("token {} has the id {}, but the vocabulary of config.json has {}", printable(text), id.dump(),
@@ -185,16 +232,28 @@ class Reader {
   Status read_vocab(const json& model) {
     const json* vocab = find_member(model, "vocab");
     if (vocab == nullptr || !vocab->is_object() || vocab->empty()) return file_error("has no vocabulary");
-    const size_t size = static_cast<size_t>(config_.vocab);
-    out_.tokens.resize(size);
-    out_.types.assign(size, static_cast<int32_t>(TokenType::kUndefined));
+    make_room();
     for (const auto& [text, id] : vocab->items()) {
       QUIRE_TRY(const size_t i, checked_id(id, text));
       if (out_.types[i] != static_cast<int32_t>(TokenType::kUndefined))
         return file_error("id {} stands for both {} and {}", i, printable(out_.tokens[i]), printable(text));
-      set(i, text, TokenType::kNormal);
+      set(i, text, type_of(text));
     }
     return {};
+  }
+
+  void make_room() {
+    const size_t size = static_cast<size_t>(config_.vocab);
+    out_.tokens.resize(size);
+    out_.types.assign(size, static_cast<int32_t>(TokenType::kUndefined));
+  }
+
+  TokenType type_of(std::string_view text) const {
+    if (!sentencepiece_) return TokenType::kNormal;
+    if (text == unknown_) return TokenType::kUnknown;
+    const bool byte = text.size() == 6 && text.starts_with("<0x") && text.ends_with('>') &&
+                      text.substr(3, 2).find_first_not_of("0123456789ABCDEF") == text.npos;
+    return byte ? TokenType::kByte : TokenType::kNormal;
   }
 
   void set(size_t i, std::string_view text, TokenType type) {
@@ -212,12 +271,26 @@ class Reader {
     const std::string text = string_at(token, "content");
     if (text.empty()) return file_error("an added token has no text");
     QUIRE_TRY(const size_t i, checked_id(id, text));
-    if (out_.types[i] != static_cast<int32_t>(TokenType::kUndefined) && out_.tokens[i] != text)
+    const auto type = static_cast<TokenType>(out_.types[i]);
+    const bool replaces = alone_ && type != TokenType::kNormal && type != TokenType::kByte;
+    if (type != TokenType::kUndefined && out_.tokens[i] != text && !replaces)
       return file_error("id {} stands for both {} and {}", i, printable(out_.tokens[i]), printable(text));
-    QUIRE_CHECKED(check_added_token(token, text));
+    QUIRE_CHECKED(read_strips(token, text, static_cast<int32_t>(i)));
+    const bool unknown = type == TokenType::kUnknown;
     const bool control = flag_at(token, "special", false) || looks_special(text);
     if (flag_at(token, "normalized", false) && !control) ++normalized_;
-    set(i, text, control ? TokenType::kControl : TokenType::kUserDefined);
+    set(i, text, unknown ? TokenType::kUnknown : control ? TokenType::kControl : TokenType::kUserDefined);
+    return {};
+  }
+
+  // The tokens of byte-level BPE are found wherever their text stands, and take nothing beside it.
+  Status read_strips(const json& token, std::string_view text, int32_t id) {
+    for (const std::string_view key : {"lstrip", "rstrip", "single_word"}) {
+      if (!flag_at(token, key, false)) continue;
+      if (!sentencepiece_ || key == "single_word")
+        return file_error("added token {}: {} is not supported", printable(text), key);
+      (key == "lstrip" ? out_.strip_before : out_.strip_behind).push_back(id);
+    }
     return {};
   }
 
@@ -238,13 +311,13 @@ class Reader {
       const json id = std::stoull(key);
       const bool known = id.get<uint64_t>() < out_.types.size() &&
                          out_.types[id.get<size_t>()] != static_cast<int32_t>(TokenType::kUndefined);
-      if (!known) QUIRE_CHECKED(add_token(id, token));
+      if (!known || alone_) QUIRE_CHECKED(add_token(id, token));
     }
     return {};
   }
 
   // "a b", or ["a", "b"] in newer files; GGUF has the first form, so spaces inside a part are written as the
-  // alphabet of bytes writes them.
+  // alphabet of bytes writes them. SentencePiece's have none.
   Status read_merges(const json& model) {
     const json* merges = find_member(model, "merges");
     if (merges == nullptr || !merges->is_array()) return file_error("has no merges");
@@ -255,6 +328,9 @@ class Reader {
       }
       if (!m.is_array() || m.size() != 2 || !m[0].is_string() || !m[1].is_string())
         return file_error("merge {} is not a pair of texts", out_.merges.size());
+      if (sentencepiece_ &&
+          (m[0].get_ref<const std::string&>() + m[1].get_ref<const std::string&>()).find(' ') != std::string::npos)
+        return file_error("merge {} has a space: not supported here", out_.merges.size());
       const auto part = [](const json& text) {
         std::string mapped;
         for (const char c : text.get_ref<const std::string&>()) c == ' ' ? mapped += "Ġ" : mapped += c;
@@ -295,8 +371,9 @@ class Reader {
       }
       return id;
     };
-    out_.bos = choose("bos", config_.bos);
-    out_.eos = choose("eos", config_.eos);
+    const auto in_model = [](int64_t id) { return id < 0 ? std::nullopt : std::optional(id); };
+    out_.bos = choose("bos", config_.bos ? config_.bos : in_model(model_bos_));
+    out_.eos = choose("eos", config_.eos ? config_.eos : in_model(model_eos_));
     out_.pad = choose("pad", config_.pad);
     out_.unknown = choose("unk", std::nullopt);
   }
@@ -315,7 +392,9 @@ class Reader {
 
   void read_bos_eos_flags() {
     const auto [begins, ends] = template_ends();
-    out_.add_bos = flag_at(files_.tokenizer_config, "add_bos_token", begins) && out_.bos;
+    // A tokenizer.model says nothing of it; models of that kind are used with a BOS.
+    const bool absent = begins || files_.tokenizer.empty();
+    out_.add_bos = flag_at(files_.tokenizer_config, "add_bos_token", absent) && out_.bos;
     if (ends || find_member(files_.tokenizer_config, "add_eos_token") != nullptr)
       out_.add_eos = flag_at(files_.tokenizer_config, "add_eos_token", ends) && out_.eos;
   }
@@ -367,14 +446,23 @@ class Reader {
   const TokenizerFiles& files_;
   const HfConfig& config_;
   HfTokenizer out_;
-  int normalized_ = 0;  // added tokens that transformers looks for in the text after NFC
+  bool sentencepiece_ = false, alone_ = false;  // alone_: tokenizer.model without tokenizer.json
+  std::string unknown_;                         // the text of SentencePiece's unknown token
+  int64_t model_bos_ = -1, model_eos_ = -1;     // of a tokenizer.model alone
+  int normalized_ = 0;                          // added tokens that transformers looks for in the text after NFC
 };
 
 }  // namespace
 
 TokenizerConfig HfTokenizer::view() const {
   TokenizerConfig c;
+  c.model = model;
   c.pre = pre;
+  c.scores = scores;
+  c.space_prefix = space_prefix;
+  c.remove_extra_spaces = remove_extra_spaces;
+  c.strip_before = strip_before;
+  c.strip_behind = strip_behind;
   c.tokens.assign(tokens.begin(), tokens.end());
   c.merges.assign(merges.begin(), merges.end());
   c.token_types = types;

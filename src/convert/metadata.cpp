@@ -110,14 +110,27 @@ void write_hyperparameters(const HfConfig& c, gguf::Writer& w) {
   w.add_array(k.full("attention.recurrent_layers"), std::span<const int32_t>(map));
 }
 
+// What byte-level BPE does not have. Keys of our own where other programs know none: they then do something near it.
+void write_sentencepiece(const HfTokenizer& t, gguf::Writer& w) {
+  w.add_array("tokenizer.ggml.scores", std::span<const float>(t.scores));
+  w.add("tokenizer.ggml.add_space_prefix", t.space_prefix != SpacePrefix::kNever);
+  if (t.remove_extra_spaces) w.add("tokenizer.ggml.remove_extra_whitespaces", true);
+  if (t.space_prefix != SpacePrefix::kNever && t.space_prefix != SpacePrefix::kPrepend)
+    w.add_string("quire.tokenizer.space_prefix", name_of(t.space_prefix));
+  // Both lists, so that nobody goes by the model's name where they are empty.
+  w.add_array("quire.tokenizer.strip_before", std::span<const int32_t>(t.strip_before));
+  w.add_array("quire.tokenizer.strip_behind", std::span<const int32_t>(t.strip_behind));
+}
+
 void write_tokenizer(const HfTokenizer& t, gguf::Writer& w) {
-  w.add_string("tokenizer.ggml.model", "gpt2");
+  w.add_string("tokenizer.ggml.model", t.model);
   w.add_string("tokenizer.ggml.pre", t.pre);
   const std::vector<std::string_view> tokens(t.tokens.begin(), t.tokens.end()),
       merges(t.merges.begin(), t.merges.end());
   w.add_strings("tokenizer.ggml.tokens", tokens);
   w.add_array("tokenizer.ggml.token_type", std::span<const int32_t>(t.types));
-  w.add_strings("tokenizer.ggml.merges", merges);
+  if (t.model == "gpt2" || !merges.empty()) w.add_strings("tokenizer.ggml.merges", merges);
+  if (t.model == "llama") write_sentencepiece(t, w);
   const auto id = [&](std::string_view key, std::optional<int64_t> x) {
     if (x) w.add(fmt::format("tokenizer.ggml.{}_token_id", key), static_cast<uint32_t>(*x));
   };

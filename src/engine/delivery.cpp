@@ -12,7 +12,10 @@ Delivery::Stream::Stream(const Request& r, Listener listener, const Tokenizer* t
       tokenizer_(tokenizer),
       ignore_eos_(r.ignore_eos),
       unmatched_(r.min_tokens) {
-  if (tokenizer_ != nullptr) detokenizer_.emplace(*tokenizer_, r.render_special);
+  if (tokenizer_ == nullptr) return;
+  // What a grammar allows has no space that encoding put there.
+  const TextPart part = r.constraint != nullptr ? TextPart::kContinuation : tokenizer_->part_after(r.prompt);
+  detokenizer_.emplace(*tokenizer_, r.render_special, part);
 }
 
 // Fills in the text, and ends the request at a stop text.

@@ -69,7 +69,8 @@ void Engine::offer_drafts(Sequence& s) {
 std::vector<TokenId> Engine::forced_tokens(const Sequence& s) const {
   const std::string text = s.constraint->forced();
   if (text.empty()) return {};
-  std::vector<TokenId> tokens = model_->tokenizer->encode(text, {.add_special = false, .parse_special = false});
+  std::vector<TokenId> tokens =
+      model_->tokenizer->encode(text, {.add_special = false, .parse_special = false, .continues = true});
   tokens.resize(std::min(tokens.size(), static_cast<size_t>(options_.most_drafts())));
   return tokens;
 }

@@ -76,7 +76,8 @@ class Builder {
     // A word is spelt in another way where it follows a space.
     for (const std::string& word : params_.bad_words)
       for (const std::string& spelt : {word, " " + word}) {
-        std::vector<TokenId> ids = model_.tokenizer().encode(spelt, {.add_special = false, .parse_special = false});
+        std::vector<TokenId> ids =
+            model_.tokenizer().encode(spelt, {.add_special = false, .parse_special = false, .continues = true});
         if (!ids.empty() && std::find(made_.bad_words.begin(), made_.bad_words.end(), ids) == made_.bad_words.end())
           made_.bad_words.push_back(std::move(ids));
       }

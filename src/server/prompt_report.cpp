@@ -97,6 +97,13 @@ void PromptReport::write(size_t count) {
 }
 
 void PromptReport::write_token(size_t i) {
+  add_token(i);
+  // The text lost the space that SentencePiece's first token begins with.
+  if (wanted_.lists >= 0 && i == (hidden_bos_ ? 1 : 0))
+    lists_.shift_back(tokenizer_->dropped_spaces(tokenizer_->token_bytes(tokens_[i], true)));
+}
+
+void PromptReport::add_token(size_t i) {
   if (i == 0) {
     if (wanted_.lists >= 0) lists_.add(tokens_[0], std::nullopt, {}, !hidden_bos_);
     if (wanted_.prompt_logprobs >= 0) map_ += "[null";

@@ -25,6 +25,8 @@ class LogprobLists {
   // whether the token is part of the text.
   void add(TokenId token, std::optional<float> logprob, std::span<const TokenLogprob> top, bool shown = true);
   size_t offset() const { return offset_; }  // of the next token
+  // The text lacks so many characters of the tokens so far.
+  void shift_back(size_t characters) { offset_ -= characters; }
   // {"tokens": [...], "token_logprobs": [...], "top_logprobs": [...], "text_offset": [...]}, those of `before` first.
   std::string json(const LogprobLists* before = nullptr) const;
 
@@ -64,6 +66,7 @@ class PromptReport {
 
  private:
   void write_token(size_t i);
+  void add_token(size_t i);
   void write_entry(TokenId token, float logprob, int64_t rank);
 
   const Tokenizer* tokenizer_;

@@ -13,14 +13,22 @@ std::string StreamDetokenizer::push(TokenId token) {
     --keep;
   }
   const std::size_t ready = held_.size() - keep;
-  std::string text = unicode::replace_invalid(std::string_view(held_).substr(0, ready));
+  std::string text = tokenizer_->repaired(std::string_view(held_).substr(0, ready));
   held_.erase(0, ready);
+  return shown(std::move(text));
+}
+
+std::string StreamDetokenizer::shown(std::string text) {
+  if (!at_begin_ || text.empty()) return text;
+  text.erase(0, tokenizer_->dropped_spaces(text));
+  at_begin_ = text.empty() && tokenizer_->drops_all_spaces();
   return text;
 }
 
 std::string StreamDetokenizer::flush() {
-  std::string text = unicode::replace_invalid(held_);
+  std::string text = shown(tokenizer_->repaired(held_));
   held_.clear();
+  at_begin_ = drops_space_;
   return text;
 }
 

@@ -58,17 +58,74 @@ Status read_templates(const Metadata& m, TokenizerConfig& c) {
   return {};
 }
 
+// What only SentencePiece's tokenizers have. The keys under quire.tokenizer are our own: `quire convert` writes them
+// where a folder's tokenizer does what other programs have no key for.
+Status read_sentencepiece(const Metadata& m, TokenizerConfig& c) {
+  if (c.merges.empty()) {
+    QUIRE_TRY(c.scores, m.get_f32_array("tokenizer.ggml.scores"));
+  }
+  std::optional<bool> prefix, remove_extra;
+  QUIRE_CHECKED(read_flag(m, "add_space_prefix", prefix));
+  QUIRE_CHECKED(read_flag(m, "remove_extra_whitespaces", remove_extra));
+  if (prefix) c.space_prefix = *prefix ? SpacePrefix::kPrepend : SpacePrefix::kNever;
+  c.remove_extra_spaces = remove_extra.value_or(false);
+  if (m.has("quire.tokenizer.space_prefix")) {
+    QUIRE_TRY(const std::string_view name, m.get_string("quire.tokenizer.space_prefix"));
+    c.space_prefix = find_space_prefix(name);
+    if (!c.space_prefix)
+      return file_error("quire.tokenizer.space_prefix is {}, which is unknown here", gguf::printable(name));
+  }
+  const bool says_strip = m.has("quire.tokenizer.strip_before") || m.has("quire.tokenizer.strip_behind");
+  if (m.has("quire.tokenizer.strip_before")) {
+    QUIRE_TRY(c.strip_before, m.get_i32_array("quire.tokenizer.strip_before"));
+  }
+  if (m.has("quire.tokenizer.strip_behind")) {
+    QUIRE_TRY(c.strip_behind, m.get_i32_array("quire.tokenizer.strip_behind"));
+  }
+  // Phi-3's control tokens do so, and its files have no key for it: other programs go by the name too.
+  QUIRE_TRY(const std::string_view architecture, m.get_string_or("general.architecture", ""));
+  c.controls_strip_behind = !says_strip && architecture == "phi3";
+  return {};
+}
+
+struct SpacePrefixName {
+  SpacePrefix prefix;
+  std::string_view name;
+};
+constexpr SpacePrefixName kSpacePrefixes[] = {{SpacePrefix::kNever, "never"},
+                                              {SpacePrefix::kPrepend, "prepend"},
+                                              {SpacePrefix::kMetaspaceAlways, "metaspace_always"},
+                                              {SpacePrefix::kMetaspaceFirst, "metaspace_first"},
+                                              {SpacePrefix::kAfterControl, "after_control"}};
+
 }  // namespace
+
+std::optional<SpacePrefix> find_space_prefix(std::string_view name) {
+  for (const SpacePrefixName& p : kSpacePrefixes)
+    if (p.name == name) return p.prefix;
+  return std::nullopt;
+}
+
+std::string_view name_of(SpacePrefix prefix) {
+  for (const SpacePrefixName& p : kSpacePrefixes)
+    if (p.prefix == prefix) return p.name;
+  return {};
+}
 
 Result<TokenizerConfig> read_tokenizer_config(const Metadata& m) {
   TokenizerConfig c;
   QUIRE_TRY(c.model, m.get_string("tokenizer.ggml.model"));
   QUIRE_TRY(c.pre, m.get_string_or("tokenizer.ggml.pre", ""));
-  if (c.model != "gpt2") return c;  // the other keys have other meanings there; Tokenizer::create says so
+  const bool sentencepiece = c.model == "llama" || c.model == "gemma4";
+  // The other keys have other meanings there; Tokenizer::create says so.
+  if (c.model != "gpt2" && !sentencepiece) return c;
   QUIRE_TRY(const auto tokens, m.get_strings("tokenizer.ggml.tokens"));
-  QUIRE_TRY(const auto merges, m.get_strings("tokenizer.ggml.merges"));
   c.tokens.assign(tokens.begin(), tokens.end());
-  c.merges.assign(merges.begin(), merges.end());
+  if (c.model != "llama" || m.has("tokenizer.ggml.merges")) {
+    QUIRE_TRY(const auto merges, m.get_strings("tokenizer.ggml.merges"));
+    c.merges.assign(merges.begin(), merges.end());
+  }
+  if (sentencepiece) QUIRE_CHECKED(read_sentencepiece(m, c));
   if (m.has("tokenizer.ggml.token_type")) {
     QUIRE_TRY(c.token_types, m.get_i32_array("tokenizer.ggml.token_type"));
   }

@@ -1,12 +1,13 @@
 #include "tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "gguf/metadata.h"
-#include "tokenizer/byte_alphabet.h"
+#include "tokenizer/byte_level.h"
 #include "tokenizer/plain_ranges.h"
+#include "tokenizer/sentencepiece.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/word_cache.h"
 
 namespace quire {
 namespace {
@@ -65,39 +66,81 @@ Status read_id(const Vocab& vocab, std::string_view key, std::optional<int64_t> 
 }
 
 Status check_model(std::string_view model) {
-  if (model == "gpt2") return {};
-  if (model == "llama") {
-    return file_error(
-        "tokenizer.ggml.model is 'llama' (SentencePiece), which Quire does not support; it reads "
-        "byte-level BPE ('gpt2'), as Qwen and Llama 3 use");
-  }
-  return file_error("tokenizer.ggml.model is {}, which Quire does not support; it reads byte-level BPE ('gpt2')",
-                    gguf::printable(model));
+  if (model == "gpt2" || model == "llama" || model == "gemma4") return {};
+  return file_error(
+      "tokenizer.ggml.model is {}, which Quire does not support; it reads byte-level BPE ('gpt2') and SentencePiece's "
+      "BPE ('llama', 'gemma4')",
+      gguf::printable(model));
 }
 
-}  // namespace
+struct Encoder {
+  std::unique_ptr<const RawEncoder> encoder;
+  bool add_bos;  // unless the file says otherwise
+};
 
-Result<Tokenizer> Tokenizer::create(const TokenizerConfig& config) {
-  QUIRE_CHECKED(check_model(config.model));
+Result<Encoder> make_byte_level(const Vocab& vocab, const TokenizerConfig& config) {
   if (config.pre.empty()) {
     return file_error(
         "tokenizer.ggml.pre is missing: how this model splits text into words is unknown; convert the "
         "model again with a current converter");
   }
   QUIRE_TRY(const Pretokenizer pretokenizer, find_pretokenizer(config.pre));
-  QUIRE_TRY(Vocab vocab, Vocab::create(config.tokens, config.token_types));
+  QUIRE_TRY(Bpe bpe, Bpe::create(vocab, config.merges));
+  return Encoder{std::make_unique<ByteLevel>(pretokenizer, std::move(bpe)), pretokenizer.add_bos};
+}
+
+Result<Encoder> make_sentencepiece(const Vocab& vocab, const TokenizerConfig& config) {
+  QUIRE_TRY(std::unique_ptr<SentencePiece> made, SentencePiece::create(vocab, config));
+  return Encoder{std::move(made), true};
+}
+
+bool contains(std::span<const TokenId> sorted, TokenId id) {
+  return std::binary_search(sorted.begin(), sorted.end(), id);
+}
+
+// What files of SentencePiece's tokenizers mean by leaving keys out, as other programs read them.
+TokenizerConfig with_defaults(TokenizerConfig c) {
+  const auto set = [&](std::optional<int64_t>& id, int64_t absent) {
+    if (!id && absent < static_cast<int64_t>(c.tokens.size())) id = absent;
+  };
+  if (c.model == "llama") {
+    set(c.unknown, 0);
+    set(c.bos, 1);
+    set(c.eos, 2);
+  }
+  // Early files say false, and the model is lost without it.
+  if (c.model == "gemma4" && c.bos) c.add_bos = true;
+  return c;
+}
+
+}  // namespace
+
+Result<Tokenizer> Tokenizer::create(const TokenizerConfig& given) {
+  QUIRE_CHECKED(check_model(given.model));
+  const TokenizerConfig config = with_defaults(given);
+  const bool sentencepiece = config.model != "gpt2";
+  QUIRE_TRY(Vocab vocab, Vocab::create(config.tokens, config.token_types,
+                                       sentencepiece ? Spelling::kSentencePiece : Spelling::kByteAlphabet));
   // Whatever the file says of their type: these texts steer the conversation and must not come out of user
   // text.
   for (const std::string_view t : kEndTexts) {
     if (const auto id = vocab.find(t)) vocab.set_type(*id, TokenType::kControl);
   }
-  QUIRE_TRY(Bpe bpe, Bpe::create(vocab, config.merges));
-
-  Tokenizer t(std::move(vocab), std::move(bpe));
-  t.pretokenizer_ = pretokenizer;
+  Tokenizer t(std::move(vocab));
+  QUIRE_TRY(Encoder made, sentencepiece ? make_sentencepiece(t.vocab_, config) : make_byte_level(t.vocab_, config));
+  t.encoder_ = std::move(made.encoder);
+  t.sentencepiece_ = sentencepiece;
+  t.drops_space_ = t.encoder_->adds_space({.nothing = true, .special = std::nullopt}, t.vocab_);
+  t.drops_all_spaces_ = t.drops_space_ && config.remove_extra_spaces;
   QUIRE_CHECKED(t.read_special_ids(config));
+  // A default that the file cannot meet is dropped; a wish that it states must be possible.
+  t.add_bos_ = config.add_bos.value_or(made.add_bos && t.bos_.has_value());
+  t.add_eos_ = config.add_eos.value_or(false);
+  if (t.add_bos_ && !t.bos_) return file_error("tokenizer.ggml.add_bos_token is set, but there is no bos_token_id");
+  if (t.add_eos_ && !t.eos_) return file_error("tokenizer.ggml.add_eos_token is set, but there is no eos_token_id");
   t.find_eog_tokens();
-  QUIRE_CHECKED(t.build_special_finders());
+  QUIRE_CHECKED(t.read_strips(config));
+  QUIRE_CHECKED(t.build_special_finders(sentencepiece && config.merges.empty()));
   t.chat_template_ = config.chat_template;
   for (const auto& [name, source] : config.chat_templates) t.chat_templates_.emplace(name, source);
   return t;
@@ -128,12 +171,6 @@ Status Tokenizer::read_special_ids(const TokenizerConfig& config) {
   if (!eot_) eot_ = find_first(vocab_, kEndOfTurnTexts);
   if (!eom_) eom_ = vocab_.find("<|eom_id|>");
 
-  // A default that the file cannot meet is dropped; a wish that it states must be possible.
-  add_bos_ = config.add_bos.value_or(pretokenizer_.add_bos && bos_.has_value());
-  add_eos_ = config.add_eos.value_or(false);
-  if (add_bos_ && !bos_) return file_error("tokenizer.ggml.add_bos_token is set, but there is no bos_token_id");
-  if (add_eos_ && !eos_) return file_error("tokenizer.ggml.add_eos_token is set, but there is no eos_token_id");
-
   for (const int32_t id : config.suppress_tokens) {
     if (!vocab_.contains(id)) {
       return file_error("tokenizer.ggml.suppress_tokens has the id {}, but the vocabulary has {} tokens", id,
@@ -141,6 +178,27 @@ Status Tokenizer::read_special_ids(const TokenizerConfig& config) {
     }
     suppress_.push_back(id);
   }
+  return {};
+}
+
+// Which special tokens take the white space beside them with them.
+Status Tokenizer::read_strips(const TokenizerConfig& config) {
+  for (const auto& [name, ids, to] : {std::tuple("strip_before", &config.strip_before, &strip_before_),
+                                      std::tuple("strip_behind", &config.strip_behind, &strip_behind_)}) {
+    for (const int32_t id : *ids) {
+      if (!vocab_.contains(id))
+        return file_error("quire.tokenizer.{} has the id {}, but the vocabulary has {} tokens", name, id,
+                          vocab_.size());
+      to->push_back(id);
+    }
+  }
+  if (config.controls_strip_behind) {
+    for (TokenId id = 0; id < vocab_.size(); ++id) {
+      const std::string_view text = vocab_.text(id);
+      if (is_control(id) && text != "<unk>" && text != "<s>" && text != "<|endoftext|>") strip_behind_.push_back(id);
+    }
+  }
+  for (std::vector<TokenId>* const list : {&strip_before_, &strip_behind_}) std::sort(list->begin(), list->end());
   return {};
 }
 
@@ -167,16 +225,24 @@ void Tokenizer::find_eog_tokens() {
   if (has("<|tool_response>")) remove("</s>");
 }
 
-Status Tokenizer::build_special_finders() {
+// `marks_are_spaces`: user-defined tokens with ▁ are what spaces in the text become, not only marks in it.
+Status Tokenizer::build_special_finders(bool marks_are_spaces) {
   std::vector<SpecialToken> trusted, user;
   std::size_t total = 0;
+  const auto add = [&](std::string_view text, TokenId id, bool user_defined) {
+    total += text.size();
+    trusted.push_back({text, id});
+    if (user_defined) user.push_back(trusted.back());
+  };
   for (TokenId id = 0; id < vocab_.size(); ++id) {
     const TokenType type = vocab_.type(id);
     const bool user_defined = type == TokenType::kUserDefined;
     if (!user_defined && type != TokenType::kControl && type != TokenType::kUnknown) continue;
-    total += vocab_.text(id).size();
-    trusted.push_back({vocab_.text(id), id});
-    if (user_defined) user.push_back(trusted.back());
+    if (vocab_.find(vocab_.text(id)) != id) continue;  // another token with this text
+    add(vocab_.text(id), id, user_defined);
+    if (!user_defined || !marks_are_spaces || vocab_.bytes(id) == vocab_.text(id)) continue;
+    if (vocab_.find(vocab_.bytes(id))) continue;
+    add(vocab_.bytes(id), id, true);
   }
   if (total > kMaxSpecialBytes) {
     return file_error("tokenizer.ggml.tokens: the special tokens' texts have {} bytes together; at most {} are allowed",
@@ -187,14 +253,12 @@ Status Tokenizer::build_special_finders() {
   return {};
 }
 
-struct Tokenizer::EncodeState {
-  bool use_cache = false;
-  WordCache cache;
-  Bpe::Scratch scratch;
-  std::u32string code_points;
-  std::string word;
-  std::vector<TokenId> tokens;
-};
+// Ordinary text without the white space that the special tokens around it (-1: none) take.
+std::string_view Tokenizer::stripped(std::string_view text, TokenId before, TokenId behind) const {
+  if (contains(strip_behind_, before)) text.remove_prefix(unicode::leading_space(text));
+  if (contains(strip_before_, behind)) text.remove_suffix(unicode::trailing_space(text));
+  return text;
+}
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   QUIRE_CHECK(text.size() <= kMaxTextBytes, "text of {} bytes", text.size());
@@ -206,49 +270,23 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   std::optional<PlainRangeSearch::Piece> piece = search.next();
   if (options.add_special && add_bos_ && (!piece || piece->token != *bos_)) state.tokens.push_back(*bos_);
   TokenId last = -1;
-  for (; piece; piece = search.next()) {
-    last = piece->token;
-    if (last >= 0) {
-      state.tokens.push_back(last);
+  bool begins = !options.continues;
+  while (piece) {
+    const std::optional<PlainRangeSearch::Piece> next = search.next();
+    if (piece->token >= 0) {
+      state.tokens.push_back(piece->token);
     } else {
-      encode_raw(text.substr(piece->begin, piece->end - piece->begin), state);
+      const std::string_view raw =
+          stripped(text.substr(piece->begin, piece->end - piece->begin), last, next ? next->token : -1);
+      const Before before{.nothing = begins, .special = last < 0 ? std::nullopt : std::optional(last)};
+      if (!raw.empty()) encoder_->encode(raw, before, vocab_, state);
     }
+    last = piece->token;
+    begins = false;
+    piece = next;
   }
   if (options.add_special && add_eos_ && last != *eos_) state.tokens.push_back(*eos_);
   return std::move(state.tokens);
-}
-
-void Tokenizer::encode_raw(std::string_view text, EncodeState& state) const {
-  std::u32string& code_points = state.code_points;
-  code_points.clear();
-  unicode::append_code_points(text, code_points);
-  if (pretokenizer_.nfc) unicode::nfc(code_points);
-  for (std::size_t i = 0; i < code_points.size();) {
-    const std::size_t end = word_end(pretokenizer_.splitter, code_points, i);
-    QUIRE_CHECK(end > i && end <= code_points.size(), "word [{}, {}) of {}", i, end, code_points.size());
-    state.word.clear();
-    for (; i < end; ++i) unicode::append_utf8(code_points[i], state.word);
-    encode_word(state.word, state);
-  }
-}
-
-void Tokenizer::encode_word(std::string_view word, EncodeState& state) const {
-  if (state.use_cache) {
-    const auto known = state.cache.find(word);
-    if (!known.empty()) {
-      state.tokens.insert(state.tokens.end(), known.begin(), known.end());
-      return;
-    }
-  }
-  const std::size_t before = state.tokens.size();
-  std::optional<TokenId> whole;
-  if (pretokenizer_.ignore_merges) whole = vocab_.find_mergeable(ByteAlphabet::get().encode(word));
-  if (whole) {
-    state.tokens.push_back(*whole);
-  } else {
-    bpe_.encode(word, state.scratch, state.tokens);
-  }
-  if (state.use_cache) state.cache.put(word, std::span(state.tokens).subspan(before));
 }
 
 std::string_view Tokenizer::token_text(TokenId id) const {
@@ -262,10 +300,33 @@ std::string_view Tokenizer::token_bytes(TokenId id, bool render_special) const {
   return hidden && !render_special ? std::string_view() : vocab_.bytes(id);
 }
 
-std::string Tokenizer::decode(std::span<const TokenId> tokens, bool render_special) const {
+std::string Tokenizer::repaired(std::string_view bytes) const {
+  if (unicode::is_valid_utf8(bytes)) return std::string(bytes);
+  return sentencepiece_ ? unicode::replace_invalid_bytes(bytes) : unicode::replace_invalid(bytes);
+}
+
+std::size_t Tokenizer::dropped_spaces(std::string_view text) const {
+  if (!drops_space_) return 0;
+  const std::size_t spaces = std::min(text.find_first_not_of(' '), text.size());
+  return drops_all_spaces_ ? spaces : std::min<std::size_t>(spaces, 1);
+}
+
+std::string Tokenizer::decode(std::span<const TokenId> tokens, bool render_special, TextPart part) const {
   std::string bytes;
   for (const TokenId id : tokens) bytes += token_bytes(id, render_special);
-  return unicode::is_valid_utf8(bytes) ? bytes : unicode::replace_invalid(bytes);
+  if (part == TextPart::kWhole) bytes.erase(0, dropped_spaces(bytes));
+  return unicode::is_valid_utf8(bytes) ? bytes : repaired(bytes);
+}
+
+TextPart Tokenizer::part_after(std::span<const TokenId> tokens) const {
+  const bool nothing = tokens.empty() || (tokens.size() == 1 && add_bos_ && tokens[0] == *bos_);
+  Before before{.nothing = nothing, .special = std::nullopt};
+  if (!tokens.empty() && vocab_.contains(tokens.back())) {
+    const TokenType type = vocab_.type(tokens.back());
+    if (type == TokenType::kControl || type == TokenType::kUserDefined || type == TokenType::kUnknown)
+      before.special = tokens.back();
+  }
+  return encoder_->adds_space(before, vocab_) ? TextPart::kWhole : TextPart::kContinuation;
 }
 
 bool Tokenizer::is_eog(TokenId id) const {

@@ -196,6 +196,41 @@ std::string replace_invalid(std::string_view bytes) {
   return out;
 }
 
+std::string replace_invalid_bytes(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const Decoded d = decode(bytes);
+    const bool valid = d.status == Utf8::kValid;
+    valid ? void(out.append(bytes.substr(0, d.length))) : append_utf8(kReplacement, out);
+    bytes.remove_prefix(valid ? d.length : 1);
+  }
+  return out;
+}
+
+std::size_t leading_space(std::string_view text) {
+  std::size_t n = 0;
+  while (n < text.size()) {
+    const Decoded d = decode(text.substr(n));
+    if (d.status != Utf8::kValid || !is_white_space(d.code_point)) break;
+    n += d.length;
+  }
+  return n;
+}
+
+std::size_t trailing_space(std::string_view text) {
+  std::size_t n = 0;
+  while (n < text.size()) {
+    std::size_t begin = text.size() - n - 1;
+    while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    const std::string_view last = text.substr(begin, text.size() - n - begin);
+    const Decoded d = decode(last);
+    if (d.status != Utf8::kValid || d.length != last.size() || !is_white_space(d.code_point)) break;
+    n += last.size();
+  }
+  return n;
+}
+
 namespace {
 
 using CodePoints = std::vector<utf8proc_int32_t>;

@@ -1,4 +1,4 @@
-// The little of Unicode that byte-level BPE needs: UTF-8 (core/utf8.h), character classes, and NFC.
+// The little of Unicode that tokenizers need: UTF-8 (core/utf8.h), character classes, and NFC.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +41,13 @@ bool is_valid_utf8(std::string_view bytes);
 // Valid UTF-8 from any bytes: each longest prefix of a character that is not completed becomes one U+FFFD, as
 // browsers, Python (errors="replace") and Rust (from_utf8_lossy) do.
 std::string replace_invalid(std::string_view bytes);
+
+// The same with one U+FFFD for each byte that belongs to no valid character, as SentencePiece does.
+std::string replace_invalid_bytes(std::string_view bytes);
+
+// Bytes of the white space (White_Space of Unicode) that a text begins and ends with.
+std::size_t leading_space(std::string_view text);
+std::size_t trailing_space(std::string_view text);
 
 // Normalization Form C, in place. Linear in the text, whatever it is.
 void nfc(std::u32string& text);

@@ -28,6 +28,17 @@ bool is_printable_ascii(std::string_view text) {
 
 }  // namespace
 
+std::string with_spaces(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const bool space = text.starts_with(kSpaceMark);
+    out += space ? ' ' : text.front();
+    text.remove_prefix(space ? kSpaceMark.size() : 1);
+  }
+  return out;
+}
+
 uint64_t SeededHash::seed() {
   static const uint64_t value = [] {
     std::random_device device;
@@ -67,12 +78,13 @@ std::string_view Vocab::Arena::at(TokenId id) const {
   return {chars.data() + begin, ends[i] - begin};
 }
 
-Result<Vocab> Vocab::create(std::span<const std::string_view> tokens, std::span<const int32_t> types) {
+Result<Vocab> Vocab::create(std::span<const std::string_view> tokens, std::span<const int32_t> types,
+                            Spelling spelling) {
   if (tokens.empty()) return file_error("tokenizer.ggml.tokens is empty: the model has no vocabulary");
   if (tokens.size() > static_cast<std::size_t>(std::numeric_limits<TokenId>::max())) {
     return file_error("tokenizer.ggml.tokens has {} entries, more than token ids can number", tokens.size());
   }
-  Vocab v;
+  Vocab v(spelling);
   v.types_.assign(tokens.size(), TokenType::kNormal);
   QUIRE_CHECKED(v.read_types(types));
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -101,7 +113,9 @@ Status Vocab::index_texts() {
   by_text_.reserve(types_.size());
   for (TokenId id = 0; id < size(); ++id) {
     const auto [it, inserted] = by_text_.emplace(text(id), id);
-    if (!inserted) {
+    if (!inserted && spelling_ == Spelling::kSentencePiece) {
+      it->second = id;
+    } else if (!inserted) {
       return file_error("tokenizer.ggml.tokens: tokens {} and {} have the same text {}", it->second, id,
                         gguf::printable(text(id)));
     }
@@ -111,15 +125,18 @@ Status Vocab::index_texts() {
 
 void Vocab::spell_bytes() {
   const ByteAlphabet& alphabet = ByteAlphabet::get();
+  const bool sentencepiece = spelling_ == Spelling::kSentencePiece;
   for (TokenId id = 0; id < size(); ++id) {
     const std::string_view t = text(id);
     switch (type(id)) {
       case TokenType::kNormal:  // a text that is not in the alphabet stands for itself
-        bytes_.add(alphabet.decode(t).value_or(std::string(t)));
+        bytes_.add(sentencepiece ? with_spaces(t) : alphabet.decode(t).value_or(std::string(t)));
+        break;
+      case TokenType::kUserDefined:
+        bytes_.add(sentencepiece ? with_spaces(t) : t);
         break;
       case TokenType::kUnknown:
       case TokenType::kControl:
-      case TokenType::kUserDefined:
         bytes_.add(t);
         break;
       case TokenType::kByte: {
@@ -147,7 +164,8 @@ std::optional<TokenId> Vocab::find_mergeable(std::string_view text) const {
   if (type(*id) == TokenType::kNormal) return id;
   // A user-defined token is written in plain text, which is the byte alphabet as long as it is printable
   // ASCII.
-  if (type(*id) == TokenType::kUserDefined && is_printable_ascii(text)) return id;
+  const bool same_spelling = spelling_ == Spelling::kSentencePiece || is_printable_ascii(text);
+  if (type(*id) == TokenType::kUserDefined && same_spelling) return id;
   return {};
 }
 

@@ -19,11 +19,23 @@ struct SeededHash {
   static uint64_t seed();
 };
 
+// What SentencePiece writes for a space, U+2581.
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+// The text with spaces for the marks.
+std::string with_spaces(std::string_view text);
+
+// How the texts of normal tokens spell bytes.
+enum class Spelling {
+  kByteAlphabet,   // GPT-2's alphabet
+  kSentencePiece,  // plain text with ▁ (U+2581) for a space, in user-defined tokens too
+};
+
 class Vocab {
  public:
-  // Copies what it needs. Errors: no tokens, too few types, an unknown type, two tokens with one text.
-  // An empty text becomes [EMPTY_<id>], as in other engines.
-  static Result<Vocab> create(std::span<const std::string_view> tokens, std::span<const int32_t> types);
+  // Copies what it needs. Errors: no tokens, too few types, an unknown type, two tokens with one text (SentencePiece:
+  // the last of them is what find gives; such files exist). An empty text becomes [EMPTY_<id>], as in other engines.
+  static Result<Vocab> create(std::span<const std::string_view> tokens, std::span<const int32_t> types,
+                              Spelling spelling = Spelling::kByteAlphabet);
 
   Vocab(Vocab&&) = default;
   Vocab& operator=(Vocab&&) = default;
@@ -37,7 +49,7 @@ class Vocab {
   void set_type(TokenId id, TokenType type) { types_[static_cast<std::size_t>(id)] = type; }
 
   std::optional<TokenId> find(std::string_view text) const;
-  // The token that BPE may emit for a text in the byte alphabet. Control tokens never: text must not forge
+  // The token that BPE may emit for a text in the vocabulary's spelling. Control tokens never: text must not forge
   // them.
   std::optional<TokenId> find_mergeable(std::string_view text) const;
 
@@ -51,11 +63,12 @@ class Vocab {
     std::string_view at(TokenId id) const;
   };
 
-  Vocab() = default;
+  explicit Vocab(Spelling spelling) : spelling_(spelling) {}
   Status read_types(std::span<const int32_t> types);
   Status index_texts();
   void spell_bytes();
 
+  Spelling spelling_;
   Arena texts_, bytes_;
   std::vector<TokenType> types_;
   std::unordered_map<std::string_view, TokenId, SeededHash> by_text_;

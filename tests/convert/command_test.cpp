@@ -87,9 +87,9 @@ TEST_F(ConvertCommand, RefusesFolders) {
   expect_refused("size", "'12X' is not a size", "--split-max-size 12X");
   expect_refused("no size", "'0G' is not a size", "--split-max-size 0G");
   folder_.remove("tokenizer.json");
-  expect_refused("tokenizer", "has no tokenizer.json");
+  expect_refused("tokenizer", "has neither tokenizer.json nor tokenizer.model");
   folder_.write("tokenizer.model", "x");
-  expect_refused("sentencepiece", "has a SentencePiece tokenizer.model");
+  expect_refused("sentencepiece", "tokenizer.model: byte 1: the file ends within a number");
   folder_.remove("model.safetensors");
   expect_refused("weights", "has neither model.safetensors nor");
   folder_.write("config.json", "{");
@@ -141,8 +141,8 @@ TEST_F(ConvertCommand, RefusesWeights) {
 }
 
 TEST_F(ConvertCommand, RefusesTokenizers) {
-  expect_tokenizer_refused("/model/type", "Unigram", "a model of type 'Unigram' is not supported (byte-level BPE is)");
-  expect_tokenizer_refused("/model/byte_fallback", true, "byte_fallback (SentencePiece) is not supported");
+  expect_tokenizer_refused("/model/type", "Unigram", "a model of type 'Unigram' is not supported (BPE is)");
+  expect_tokenizer_refused("/model/byte_fallback", true, "normalizer: 'NFC' is not supported here");
   expect_tokenizer_refused("/pre_tokenizer", nullptr, "only byte-level tokenizers are supported");
   expect_tokenizer_refused("/pre_tokenizer/pretokenizers/0/pattern/Regex", "a+", "the pattern 'a+' is not one of");
   expect_tokenizer_refused("/pre_tokenizer/pretokenizers/0/type", "Metaspace", "step 'Metaspace' is not supported");

@@ -1,4 +1,5 @@
 // Random bytes as text for a fixed vocabulary, and as a vocabulary of their own.
+#include <bit>
 #include <cstdlib>
 #include <deque>
 #include <string>
@@ -71,6 +72,41 @@ struct Config {
   }
 };
 
+// A vocabulary of SentencePiece: byte tokens, the rest from the input, with scores or merges that may be wrong.
+struct PieceConfig {
+  std::deque<std::string> texts;
+  TokenizerConfig config;
+
+  explicit PieceConfig(Input& in) {
+    const uint8_t flags = in.byte();
+    config.model = (flags & 1) != 0 ? "gemma4" : "llama";
+    add("<unk>", 2, 0);
+    for (int b = 0; b < 256; ++b) add(fmt::format("<0x{:02X}>", b), 6, 0);
+    for (int n = in.byte() % 24; n > 0; --n) {
+      const int32_t type = in.byte() % 4 == 0 ? in.byte() % 8 : 1;
+      const float score = static_cast<float>(in.byte() % 16);
+      const std::string_view text = in.text(8);
+      add(in.byte() % 3 == 0 ? "▁" + std::string(text) : std::string(text), type, score);
+    }
+    for (int n = (flags & 2) != 0 || (flags & 1) != 0 ? in.byte() % 8 : 0; n > 0; --n) {
+      const std::string left(in.text(3)), right(in.text(3));
+      config.merges.push_back(texts.emplace_back(left + " " + right));
+      if (in.byte() % 8 != 0) add(left, 1, 0), add(right, 1, 0), add(left + right, 1, 0);
+    }
+    config.space_prefix = static_cast<SpacePrefix>(in.byte() % 5);
+    config.remove_extra_spaces = (flags & 4) != 0;
+    config.controls_strip_behind = (flags & 8) != 0;
+    if ((flags & 16) != 0) config.strip_before.push_back(in.byte() * 2);
+    if ((flags & 32) != 0) config.scores[in.byte()] = std::bit_cast<float>(in.byte() << 23 | 0x7F800000);
+    if ((flags & 64) != 0) config.token_types[in.byte()] = static_cast<int32_t>(in.byte()) - 1;
+  }
+  void add(std::string text, int32_t type, float score) {
+    config.tokens.push_back(texts.emplace_back(std::move(text)));
+    config.token_types.push_back(type);
+    config.scores.push_back(score);
+  }
+};
+
 void check_text(const Tokenizer& t, std::string_view text, bool plain_bytes) {
   for (const bool parse_special : {false, true}) {
     const auto ids = t.encode(text, {.add_special = true, .parse_special = parse_special});
@@ -88,7 +124,7 @@ void check_text(const Tokenizer& t, std::string_view text, bool plain_bytes) {
   if (!plain_bytes) return;  // tokens that spell other bytes than their text would fail here
   std::u32string code_points;
   unicode::append_code_points(text, code_points);
-  if (t.pretokenizer().nfc) unicode::nfc(code_points);
+  if (t.nfc()) unicode::nfc(code_points);
   std::string want;
   for (const char32_t c : code_points) unicode::append_utf8(c, want);
   require(t.decode(t.encode(text, {.add_special = false, .parse_special = false})) == want);
@@ -115,6 +151,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   Input in(data, size);
   if (in.byte() % 4 == 0) {
     check_stops(in);
+    return 0;
+  }
+  if (in.byte() % 2 == 0) {
+    const PieceConfig c(in);
+    const auto t = Tokenizer::create(c.config);
+    if (t.ok())
+      check_text(*t, in.rest(), false);
+    else
+      require(!t.error().message.empty() && t.error().fault == Fault::kModelFile);
     return 0;
   }
   const Config c(in);
