@@ -204,9 +204,14 @@ def cases():
     yield ("windows elsewhere", "gemma3", False, change(layer_types=["full_attention"] + ["sliding_attention"] * 3), None, False)
     yield ("no windows", "gemma3", False, change(layer_types=["full_attention"] * 4), None, False)
     yield ("the usual scale", "gemma3", False, change(query_pre_attn_scalar=32), None, False)
-    yield ("gemma3 soft cap", "gemma3", False, change(final_logit_softcapping=30.0), None, True)
+    yield ("gemma3 soft cap", "gemma3", False, change(final_logit_softcapping=5.0), None, False)
     yield ("gemma3, rope of older folders", "gemma3", False,
            both(without("rope_parameters"), change(rope_theta=1e6, rope_local_base_freq=1e4, rope_scaling=dict(rope_type="linear", factor=8.0))), None, False)
+    yield ("gemma4, as published", "gemma4", False, both(without("per_layer_config"), change(global_head_dim=64, num_global_key_value_heads=1)), None, False)
+    yield ("gemma4, no cap, another share", "gemma4", False,
+           both(change(final_logit_softcapping=None), lambda c: c["rope_parameters"]["full_attention"].update(partial_rotary_factor=0.5)), None, False)
+    yield ("gemma4, rope by default", "gemma4", False, without("rope_parameters"), None, False)
+    yield ("gemma4, small", "gemma4", False, change(num_kv_shared_layers=2), None, True)
     yield ("glm4moe, other groups", "glm4moe", False, change(n_group=2, topk_group=1), None, False)
     yield ("glm4moe, weights as they are", "glm4moe", False, change(norm_topk_prob=False), None, False)
 

@@ -50,6 +50,10 @@ MODELS = [
          window=40, window_interval=3, local_theta=10000.0, scalar=24),
     dict(name="tiny-gptoss", seed=1, arch="gpt-oss", cls="GptOss", vocab=320, hidden=64, layers=4, heads=4, kv_heads=2, head_dim=32, ffn=96, eps=1e-5, theta=150000.0, tied=False,
          experts=8, used=3, window=40, window_interval=2, yarn=dict(factor=4.0, original=512)),
+    dict(name="tiny-gemma4", seed=1, arch="gemma4", cls="Gemma4", vocab=320, hidden=96, layers=4, heads=4, kv_heads=2, head_dim=32, ffn=112, eps=1e-6, theta=1000000.0, tied=False,
+         window=40, window_interval=2, local_theta=10000.0, global_head_dim=64, global_kv_heads=1, rotated_pairs=8, soft_cap=10.0),
+    dict(name="tiny-gemma4moe", seed=1, arch="gemma4", cls="Gemma4", vocab=320, hidden=64, layers=3, heads=4, kv_heads=2, head_dim=32, ffn=80, eps=1e-6, theta=1000000.0, tied=False,
+         window=40, window_interval=3, local_theta=10000.0, global_head_dim=48, rotated_pairs=6, soft_cap=30.0, experts=8, used=3, expert_ffn=48),
 ]
 CONTEXT = 2048
 
@@ -100,13 +104,23 @@ def hf_model(m):
         kw.update(sliding_window=m["window"], query_pre_attn_scalar=m["scalar"],
                   layer_types=["full_attention" if (i + 1) % m["window_interval"] == 0 else "sliding_attention" for i in range(m["layers"])])
         rope = dict(full_attention=dict(rope, rope_type="linear", factor=8.0), sliding_attention=dict(rope_type="default", rope_theta=m["local_theta"]))
+    if m["arch"] == "gemma4":
+        kw.update(sliding_window=m["window"], hidden_size_per_layer_input=0, final_logit_softcapping=m["soft_cap"], global_head_dim=m["global_head_dim"],
+                  layer_types=["full_attention" if (i + 1) % m["window_interval"] == 0 else "sliding_attention" for i in range(m["layers"])])
+        if "global_kv_heads" in m:  # and there values are what keys are projected to
+            kw.update(num_global_key_value_heads=m["global_kv_heads"], attention_k_eq_v=True)
+        if moe:
+            kw.update(enable_moe_block=True, top_k_experts=m["used"])
+            del kw["num_experts_per_tok"]
+        rope = dict(full_attention=dict(rope_type="proportional", rope_theta=m["theta"], partial_rotary_factor=2 * m["rotated_pairs"] / m["global_head_dim"]),
+                    sliding_attention=dict(rope_type="default", rope_theta=m["local_theta"]))
     if "sections" in m:
         rope.update(mrope_section=m["sections"], mrope_interleaved=True)
     if hybrid:
         kw.update(partial_rotary_factor=m["n_rot"] / m["head_dim"], linear_conv_kernel_dim=4, linear_key_head_dim=m["state"], linear_value_head_dim=m["state"],
                   linear_num_key_heads=m["k_heads"], linear_num_value_heads=m["v_heads"],
                   layer_types=["full_attention" if (i + 1) % m["interval"] == 0 else "linear_attention" for i in range(m["layers"])])
-    cfg = getattr(transformers, m["cls"] + ("TextConfig" if m["cls"] in ("Qwen3_5", "Qwen3_5Moe", "Gemma3") else "Config"))(rope_parameters=rope, **kw)
+    cfg = getattr(transformers, m["cls"] + ("TextConfig" if m["cls"] in ("Qwen3_5", "Qwen3_5Moe", "Gemma3", "Gemma4") else "Config"))(rope_parameters=rope, **kw)
     cfg._attn_implementation, cfg._experts_implementation = "eager", "eager"
     model = getattr(transformers, m["cls"] + "ForCausalLM")(cfg).float().eval()
     assert model.config._attn_implementation == "eager"
@@ -142,6 +156,12 @@ def bf16_bits(x):
 # (suffix, centre, spread); spread 'g' means: standard deviation g / sqrt(inputs), inputs = the last dimension.
 KINDS = [
     ("linear_attn.norm.weight", 1.0, 0.25),
+    ("layernorm_1.weight", 1.0, 0.25),
+    ("layernorm_2.weight", 1.0, 0.25),
+    ("layer_scalar", 0.8, 0.25),
+    ("router.scale", 8.0, 2.0),
+    ("router.per_expert_scale", 1.0, 0.5),
+    ("router.proj.weight", 0.0, "3"),
     ("norm.weight", "norm", 0.25),  # centre 1, or 0 where the model computes (1 + w)
     ("A_log", -1.0, 2.0),
     ("dt_bias", -1.0, 1.5),
@@ -172,6 +192,8 @@ def spread_of(m, name, inputs):
         if name.endswith(suffix):
             if centre == "norm":
                 centre = 0.0 if "interval" in m or m["arch"] == "gemma3" else 1.0
+                if m["arch"] == "gemma4" and name.endswith("k_norm.weight"):
+                    centre = 0.5  # nothing else scales the scores
             if spread == "embed":  # a tied embedding is the head as well, and sets how peaked the output is
                 spread = "2" if m["tied"] else "4"
             return centre, float(spread) * math.sqrt(3.0 / inputs) if isinstance(spread, str) else spread

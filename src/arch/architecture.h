@@ -50,10 +50,16 @@ struct Architecture {
   bool output_bias = true;              // attention_bias of config.json means the output's projection as well
   bool fused_qkv = false;               // checkpoints have the three projections in one tensor, and so have files
   int64_t window_interval = 0;          // every so many-th layer attends to all, the others to a window; 0: all to all
-  double local_rope_theta = 0;          // of layers with a window, where no key says otherwise; 0: as of the others
-  bool scaled_scores = false;           // the scale of scores may be another than 1 / sqrt(head size)
-  bool sinks = false;                   // of each head a score beside those of the keys
-  bool exact_yarn = false;              // the ramp of YaRN begins and ends between whole dimensions
+  double proportional_share = 0;  // checkpoints rotate this share of whole heads' pairs, the others stay; 0: all rotate
+  double local_rope_theta = 0;    // of layers with a window, where no key says otherwise; 0: as of the others
+  bool own_window_heads = false;  // layers with a window may have heads of another number and size
+  bool last_attends_to_all = false;  // checkpoints' last layer does, whatever their list says
+  bool value_norm = false;           // every head of values is normalised, without weights
+  bool keys_as_values = false;       // layers without a projection of values take that of keys, before its norm
+  double score_scale = 0;            // of scores; 0: 1 / sqrt(head size)
+  bool scaled_scores = false;        // the scale of scores may be another than 1 / sqrt(head size)
+  bool sinks = false;                // of each head a score beside those of the keys
+  bool exact_yarn = false;           // the ramp of YaRN begins and ends between whole dimensions
   int64_t hidden_scaled_layers = 0;  // files of so many blocks without a key scale scores by 1 / sqrt(hidden / heads)
 
   // Gated delta nets.
@@ -71,6 +77,10 @@ struct Architecture {
   // gate and up in turns.
   bool oai_experts = false;
   bool experts_as_wide = false;  // as feed_forward_length, where no key says otherwise
+  // Layers with experts have a dense feed-forward as well. Each reads the residual stream through a norm of its own,
+  // the router through a third one; what each adds is normalised, and the sum once more. A number of its own weights
+  // each expert (the factor of its down matrix), and gate and up of experts are one tensor.
+  bool dense_beside_experts = false;
 
   // The whole.
   bool mtp = false;                            // blocks for multi-token prediction may follow the others
@@ -79,6 +89,8 @@ struct Architecture {
   bool norms_after = false;                    // what mixer and feed-forward add is normalised, too
   bool centred_norms = false;                  // checkpoints keep norms as their difference from 1
   bool scaled_embedding = false;               // embeddings are multiplied by sqrt(hidden size)
+  bool layer_scales = false;                   // what a layer puts out is multiplied by a number of its own
+  bool capped_logits = false;                  // logits may have a soft cap
 
   std::array<CheckpointName, 5> checkpoint_names = {};
   CheckpointDefaults checkpoint = {};

@@ -64,6 +64,10 @@ enum class TensorRole : uint8_t {
   kFfnNorm,            // before the feed-forward
   kPostAttentionNorm,  // the same under another name, or of what the mixer adds: an architecture's row says which
   kPostFfnNorm,        // of what the feed-forward adds
+  kPostDenseNorm,      // of a dense feed-forward and experts side by side: of what the dense one adds
+  kExpertsNorm,        // before the experts
+  kPostExpertsNorm,    // of what they add
+  kLayerScale,         // one number that the layer's output is multiplied by
   // Attention.
   kAttnQ,
   kAttnQBias,
@@ -101,6 +105,7 @@ enum class TensorRole : uint8_t {
   // Experts.
   kRouter,
   kRouterBias,
+  kRouterScale,          // weights of a norm before the router, times the root of the hidden size
   kRouterSelectionBias,  // added to the scores that experts are chosen by
   kExpertsGateUp,        // gate and up in one
   kExpertsGate,

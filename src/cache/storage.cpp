@@ -69,11 +69,29 @@ Tensor all_of(std::byte* base, int64_t rows, int64_t row_bytes) {
 
 }  // namespace
 
+int32_t CacheShape::attention_layers() const {
+  int32_t layers = 0;
+  for (const AttentionCacheShape& run : attention) layers += run.layers;
+  return layers;
+}
+
+void CacheShape::add_attention(int32_t layers, int32_t kv_heads, int32_t head_dim) {
+  if (layers == 0) return;
+  AttentionCacheShape* const last = attention.empty() ? nullptr : &attention.back();
+  if (last != nullptr && last->kv_heads == kv_heads && last->head_dim == head_dim)
+    last->layers += layers;
+  else
+    attention.push_back({.layers = layers, .kv_heads = kv_heads, .head_dim = head_dim});
+}
+
 std::optional<int64_t> CacheShape::block_bytes() const {
-  Bytes layer, all;
-  for (int i = 0; i < 2; ++i) layer.add(kv_dtype, {attention.kv_heads, kv_head_elems(kv_dtype, attention.head_dim)});
-  if (!layer.sum()) return std::nullopt;
-  all.add_bytes(*layer.sum(), attention.layers);
+  Bytes all;
+  for (const AttentionCacheShape& run : attention) {
+    Bytes layer;
+    for (int i = 0; i < 2; ++i) layer.add(kv_dtype, {run.kv_heads, kv_head_elems(kv_dtype, run.head_dim)});
+    if (!layer.sum()) return std::nullopt;
+    all.add_bytes(*layer.sum(), run.layers);
+  }
   return all.sum();
 }
 
@@ -102,12 +120,13 @@ CacheViews::CacheViews(const CacheShape& shape, std::byte* base, int32_t blocks,
   const int64_t block = *shape.block_bytes(), slot = *shape.state_bytes();
   std::byte* const states = base + block * blocks;
   Carver kv(base, blocks, block), state(states, slots, slot);
-  const AttentionCacheShape& a = shape.attention;
-  const int64_t head = kv_head_elems(shape.kv_dtype, a.head_dim);
-  for (int i = 0; i < a.layers; ++i) {
-    KvLayer& l = kv_.emplace_back();
-    l.k = kv.take(shape.kv_dtype, {a.kv_heads, head});
-    l.v = kv.take(shape.kv_dtype, {a.kv_heads, head});
+  for (const AttentionCacheShape& run : shape.attention) {
+    const int64_t head = kv_head_elems(shape.kv_dtype, run.head_dim);
+    for (int i = 0; i < run.layers; ++i) {
+      KvLayer& l = kv_.emplace_back();
+      l.k = kv.take(shape.kv_dtype, {run.kv_heads, head});
+      l.v = kv.take(shape.kv_dtype, {run.kv_heads, head});
+    }
   }
   const DeltaCacheShape& n = shape.delta;
   for (int i = 0; i < n.layers; ++i) {

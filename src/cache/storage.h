@@ -1,6 +1,6 @@
 // The memory of the caches: KV blocks of the attention layers and state slots of the delta-net layers. All
 // layers of a block, and of a slot, lie together, so that copying or swapping one is one contiguous copy:
-//   blocks  [blocks][attention layer][k | v][kv_heads][kv_head_elems]
+//   blocks  [blocks][attention layer][k | v][kv_heads][kv_head_elems]   heads may differ from layer to layer
 //   slots   [slots][delta layer][state | window_u | window_g | window_k | conv]
 // Layers see strided views.
 #pragma once
@@ -25,7 +25,7 @@ constexpr DType kv_dtype(KvCacheType t, DType activations) {
   return t == KvCacheType::kFp8 ? DType::kF8E4M3 : t == KvCacheType::kBf16 ? DType::kBF16 : activations;
 }
 
-// What the layers of one kind keep.
+// What layers of one kind keep. Of attention: of some layers that follow each other.
 struct AttentionCacheShape {
   int32_t layers = 0;
   int32_t kv_heads = 0;
@@ -40,7 +40,7 @@ struct DeltaCacheShape {
 
 // What a model's caches look like; 0 layers of a kind is legal.
 struct CacheShape {
-  AttentionCacheShape attention;
+  std::vector<AttentionCacheShape> attention;  // all layers in their order: runs of those that have equal heads
   DeltaCacheShape delta;
   int32_t drafts = 0;                     // tentative rows that a sequence may have in a step
   DType kv_dtype = DType::kBF16;          // of keys and values
@@ -54,6 +54,9 @@ struct CacheShape {
     return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(delta.conv_taps + 1 + drafts)));
   }
   bool has_state() const { return delta.layers > 0; }  // sequences have a slot
+  int32_t attention_layers() const;
+  // `layers` more of them behind the others.
+  void add_attention(int32_t layers, int32_t kv_heads, int32_t head_dim);
 
   // One block over all attention layers, keys and values; one slot over all delta-net layers. Nothing if that is no
   // number of bytes (sizes come from files).

@@ -67,21 +67,26 @@ ModelNeeds ModelNeeds::of(const convert::HfConfig& c, double bytes) {
   n.weights = bytes;
   n.trained_context = c.context;
   const auto number = [](int64_t x) { return static_cast<double>(x); };
-  const double d = number(c.hidden), layers = number(c.layers);
-  double recurrent = 0;
-  for (const bool r : c.recurrent) recurrent += r ? 1 : 0;
-  const double embedding = number(c.vocab) * d, heads = number(c.heads) * number(c.head_dim),
-               kv_heads = number(c.kv_heads) * number(c.head_dim);
-  // A mixer is counted as attention in all layers: delta nets have about as many weights.
-  const double mixers = layers * d * (2 * heads + 2 * kv_heads);
-  const double dense = layers * 3 * d * number(c.moe() ? c.shared_ffn : c.ffn);
+  const double d = number(c.hidden), layers = number(c.layers), embedding = number(c.vocab) * d;
+  double recurrent = 0, mixers = 0, widest = 0;
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const ModelSizes sizes = c.sizes(c.has_window(i));
+    const double heads = number(sizes.heads) * number(sizes.head_dim),
+                 kv_heads = number(sizes.kv_heads) * number(sizes.head_dim);
+    const bool attends = c.recurrent.empty() || !c.recurrent[static_cast<size_t>(i)];
+    // A mixer is counted as attention in all layers: delta nets have about as many weights.
+    mixers += d * (2 * heads + 2 * kv_heads);
+    if (attends) n.token_kv += 2 * kv_heads * 2;
+    recurrent += attends ? 0 : 1;
+    widest = std::max(widest, heads);
+  }
+  const double dense = layers * 3 * d * number(c.moe() && !c.row->dense_beside_experts ? c.shared_ffn : c.ffn);
   const double experts = c.moe() ? layers * number(c.experts) * 3 * d * number(c.expert_ffn) : 0;
   const double all = (c.tied ? 1 : 2) * embedding + mixers + dense + experts;
   const double used = experts > 0 ? experts * number(c.experts_used) / number(c.experts) : 0;
   n.token_weights = all > 0 ? bytes * (embedding + mixers + dense + used) / all : bytes;
-  n.token_kv = (layers - recurrent) * 2 * kv_heads * 2;
   n.state = recurrent * number(c.value_heads) * number(c.value_dim) * number(c.key_dim) * 4;
-  n.step = number(kBatchTokens) * 2 * (4 * d + 3 * heads) + 4 * number(c.vocab);
+  n.step = number(kBatchTokens) * 2 * (4 * d + 3 * widest) + 4 * number(c.vocab);
   return n;
 }
 

@@ -27,6 +27,75 @@ Status number(const HfKeys& k, std::string_view key, int64_t absent, int64_t hi,
   return absent > 0 ? k.number_or(key, absent, 1, hi, out) : k.number(key, 1, hi, out);
 }
 
+// As newer versions of transformers save it: what single layers have otherwise than the rest, by their numbers. Those
+// that are named must have the same heads (check_layer_heads: and be those without a window).
+Status read_layer_heads(const json& layers, HfConfig& c) {
+  constexpr std::string_view kKey = "per_layer_config";
+  if (!layers.is_object()) return file_error("{}: is no object", kKey);
+  int64_t head_dim = 0, kv_heads = 0;
+  for (const auto& [number, layer] : layers.items()) {
+    if (!layer.is_object()) return file_error("{}: entry {} is no object", kKey, printable(number));
+    const HfKeys own(layer);
+    int64_t d = 0, kv = 0;
+    QUIRE_CHECKED(own.number_or("head_dim", c.window_head_dim, 2, kMaxHeadDim, d).context(kKey));
+    QUIRE_CHECKED(own.number_or("num_key_value_heads", c.window_kv_heads, 1, kMaxHeads, kv).context(kKey));
+    if (head_dim != 0 && (d != head_dim || kv != kv_heads))
+      return file_error("{}: layers with heads of {} and of {} elements, {} and {} of them, are not supported", kKey,
+                        head_dim, d, kv_heads, kv);
+    head_dim = d;
+    kv_heads = kv;
+  }
+  if (head_dim == 0) return {};
+  if (head_dim % 2 != 0 || c.heads % kv_heads != 0)
+    return file_error("{}: {} KV heads of {} elements for {} heads are not supported", kKey, kv_heads, head_dim,
+                      c.heads);
+  c.head_dim = head_dim;
+  c.kv_heads = kv_heads;
+  return {};
+}
+
+// Whether all layers without a window, and no others, are named where single layers differ.
+Status check_layer_heads(const HfKeys& k, const HfConfig& c) {
+  const json* layers = k.find("per_layer_config");
+  if (layers == nullptr || (c.head_dim == c.window_head_dim && c.kv_heads == c.window_kv_heads)) return {};
+  for (int64_t i = 0; i < c.layers; ++i)
+    if (layers->contains(std::to_string(i)) == c.has_window(i))
+      return file_error("per_layer_config: layer {} {} a window, and heads as layers with{} one have are not supported",
+                        i, c.has_window(i) ? "has" : "has not", c.has_window(i) ? "out" : "");
+  return {};
+}
+
+// What was read is of layers with a window: those that attend to all have keys of their own.
+Status read_window_heads(const HfKeys& k, HfConfig& c) {
+  constexpr int64_t kGlobalHeadDim = 512;
+  c.window_kv_heads = c.kv_heads;
+  c.window_head_dim = c.head_dim;
+  QUIRE_CHECKED(k.flag_or("attention_k_eq_v", false, c.keys_as_values));
+  if (const json* layers = k.find("per_layer_config"); layers != nullptr) return read_layer_heads(*layers, c);
+  QUIRE_CHECKED(k.number_or("global_head_dim", kGlobalHeadDim, 2, kMaxHeadDim, c.head_dim));
+  if (c.head_dim % 2 != 0) return file_error("global_head_dim: {} is not even", c.head_dim);
+  if (!c.keys_as_values) return {};
+  QUIRE_CHECKED(k.number_or("num_global_key_value_heads", c.kv_heads, 1, kMaxHeads, c.kv_heads));
+  if (c.heads % c.kv_heads == 0) return {};
+  return file_error("num_global_key_value_heads: {} heads cannot share {} KV heads", c.heads, c.kv_heads);
+}
+
+// What only the small models have, in words that name them.
+Status check_layers_alone(const HfKeys& k) {
+  int64_t width = 0, shared = 0;
+  QUIRE_CHECKED(k.number_or("hidden_size_per_layer_input", k.is_null("hidden_size_per_layer_input") ? 0 : 256, 0,
+                            kMaxWidth, width));
+  if (width != 0)
+    return file_error(
+        "hidden_size_per_layer_input: {}: embeddings of each layer (Gemma 4 E2B and E4B) are not supported", width);
+  QUIRE_CHECKED(k.number_or("num_kv_shared_layers", 0, 0, kMaxLayers, shared));
+  if (shared == 0) return {};
+  return file_error(
+      "num_kv_shared_layers: {}: layers that read the keys and values of others (Gemma 4 E2B and E4B) are not "
+      "supported",
+      shared);
+}
+
 Status read_attention(const HfKeys& k, HfConfig& c) {
   const CheckpointDefaults& absent = c.row->checkpoint;
   QUIRE_CHECKED(number(k, "num_attention_heads", absent.heads, kMaxHeads, c.heads));
@@ -41,6 +110,7 @@ Status read_attention(const HfKeys& k, HfConfig& c) {
   const int64_t default_dim = absent.head_dim > 0 ? absent.head_dim : c.hidden / c.heads;
   QUIRE_CHECKED(k.number_or("head_dim", default_dim, 2, kMaxHeadDim, c.head_dim));
   if (c.head_dim < 2 || c.head_dim % 2 != 0) return file_error("head_dim: {} is not even", c.head_dim);
+  if (c.row->own_window_heads) QUIRE_CHECKED(read_window_heads(k, c));
   c.qk_norm = c.row->qk_norm == Presence::kAlways;
   if (c.row->qk_norm == Presence::kMaybe) QUIRE_CHECKED(k.flag_or("use_qk_norm", false, c.qk_norm));
   bool gated = true;
@@ -99,7 +169,21 @@ Status read_oai_experts(const HfKeys& k, HfConfig& c) {
   return limit == 7 ? Status() : file_error("swiglu_limit: {} is not supported (7 is)", limit);
 }
 
+// As Gemma 4 names them: beside a dense feed-forward, where a flag says so.
+Status read_experts_beside(const HfKeys& k, HfConfig& c) {
+  QUIRE_CHECKED(k.number("intermediate_size", 1, kMaxWidth, c.ffn));
+  bool experts = false;
+  QUIRE_CHECKED(k.flag_or("enable_moe_block", false, experts));
+  if (!experts) return {};
+  QUIRE_CHECKED(k.number("num_experts", 1, kMaxExperts, c.experts));
+  QUIRE_CHECKED(k.number("top_k_experts", 1, c.experts, c.experts_used));
+  const std::string_view width =
+      k.find("moe_intermediate_size") == nullptr ? "expert_intermediate_size" : "moe_intermediate_size";
+  return k.number(width, 1, kMaxWidth, c.expert_ffn);
+}
+
 Status read_experts(const HfKeys& k, HfConfig& c) {
+  if (c.row->dense_beside_experts) return read_experts_beside(k, c);
   if (c.row->any_router) return read_routed_experts(k, c);
   if (c.row->oai_experts) return read_oai_experts(k, c);
   const bool mixtral = c.class_name == "MixtralForCausalLM";
@@ -219,19 +303,31 @@ Status read_windows(const HfKeys& k, HfConfig& c) {
     c.windowed[i] = types == nullptr ? by_interval : (*types)[i] == json("sliding_attention");
     if (types != nullptr && !c.windowed[i] && (*types)[i] != json("full_attention"))
       return file_error("layer_types: entry {} is neither sliding_attention nor full_attention", i);
+    if (c.row->last_attends_to_all && i + 1 == c.windowed.size()) c.windowed[i] = false;
     if (c.windowed[i] != by_interval) c.window_interval = 0;
   }
   return {};
 }
 
-// Scores of another scale, and what no operator computes beside it.
+// Attention to later positions, said by a flag or in a word; "vision" is about images alone.
+Status check_direction(const HfKeys& k) {
+  constexpr std::string_view kKey = "use_bidirectional_attention";
+  const json* v = k.find(kKey);
+  if (v != nullptr && v->is_string() && *v == json("vision")) return {};
+  bool bidirectional = v != nullptr && *v == json("all");
+  if (!bidirectional) QUIRE_CHECKED(k.flag_or(kKey, false, bidirectional));
+  if (!bidirectional) return {};
+  return file_error("{}: attention to later positions is not supported", kKey);
+}
+
+// Scores of another scale, a cap of logits, and what no operator computes beside these.
 Status read_scores(const HfKeys& k, HfConfig& c) {
+  if (!c.row->capped_logits) return {};
+  if (k.find("attn_logit_softcapping") != nullptr)
+    return file_error("attn_logit_softcapping: soft caps of attention are not supported");
+  QUIRE_CHECKED(positive_or(k.find("final_logit_softcapping"), "final_logit_softcapping", 0, c.logit_soft_cap));
+  QUIRE_CHECKED(check_direction(k));
   if (!c.row->scaled_scores) return {};
-  for (const std::string_view key : {"attn_logit_softcapping", "final_logit_softcapping"})
-    if (k.find(key) != nullptr) return file_error("{}: soft caps are not supported", key);
-  bool bidirectional = false;
-  QUIRE_CHECKED(k.flag_or("use_bidirectional_attention", false, bidirectional));
-  if (bidirectional) return file_error("use_bidirectional_attention: attention to later positions is not supported");
   double scalar = 0;
   QUIRE_CHECKED(positive_or(k.find("query_pre_attn_scalar"), "query_pre_attn_scalar", 256, scalar));
   if (scalar != static_cast<double>(c.head_dim)) c.score_scale = 1 / std::sqrt(scalar);
@@ -295,12 +391,13 @@ Result<const json*> model_part(const json& root, const HfConfig& c) {
 
 }  // namespace
 
-ModelSizes HfConfig::sizes() const {
+ModelSizes HfConfig::sizes(bool of_window) const {
+  const bool own = of_window && window_head_dim > 0;
   return {.vocab = vocab,
           .d_model = hidden,
           .heads = heads,
-          .kv_heads = kv_heads,
-          .head_dim = head_dim,
+          .kv_heads = own ? window_kv_heads : kv_heads,
+          .head_dim = own ? window_head_dim : head_dim,
           .n_rot = n_rot,
           .gated_query = row->gated_query,
           .conv_kernel = conv_kernel,
@@ -351,6 +448,7 @@ Result<HfConfig> read_hf_config(const json& root) {
   QUIRE_CHECKED(positive_or(k.find("rms_norm_eps"), "rms_norm_eps", absent.rms_eps, c.rms_eps));
   // A wrapper owns its head: the same key inside text_config is not asked.
   QUIRE_CHECKED((is_wrapper(c) ? HfKeys(root) : k).flag_or("tie_word_embeddings", absent.tied, c.tied));
+  if (c.row->own_window_heads) QUIRE_CHECKED(check_layers_alone(k));
   QUIRE_CHECKED(read_attention(k, c));
   QUIRE_CHECKED(read_biases(k, c));
   QUIRE_CHECKED(read_hf_rope(k, c));
@@ -358,6 +456,7 @@ Result<HfConfig> read_hf_config(const json& root) {
   if (c.row->delta_net) QUIRE_CHECKED(read_delta(k, c));
   QUIRE_CHECKED(read_scores(k, c));
   QUIRE_CHECKED(read_sliding_window(k, c));
+  if (c.row->own_window_heads) QUIRE_CHECKED(check_layer_heads(k, c));
   const auto id = [&](std::string_view key) {
     const json* v = k.find(key);
     return first_id(v != nullptr ? v : find_member(root, key));

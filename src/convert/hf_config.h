@@ -13,13 +13,14 @@
 namespace quire::convert {
 
 struct RopeScaling {
-  enum class Kind { kNone, kLinear, kYarn, kLlama3, kLongRope };
+  enum class Kind { kNone, kLinear, kYarn, kLlama3, kLongRope, kProportional };
   Kind kind = Kind::kNone;
   double factor = 1;
   int64_t original_context = 0;                    // yarn, llama3 and longrope
   double attn_factor = 1;                          // of cos and sin; yarn: on top of the 0.1 ln(factor) + 1 of readers
   double low_factor = 1, high_factor = 4;          // llama3
   std::vector<float> short_factors, long_factors;  // longrope: divisors up to original_context and beyond
+  int64_t pairs = 0;                               // proportional: pairs of elements of a head that rotate
 };
 
 // Counts that do not apply are 0.
@@ -29,14 +30,17 @@ struct HfConfig {
   int64_t vocab = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, context = 0;
   double rms_eps = 0, rope_theta = 10000;
   RopeScaling rope;
-  double local_rope_theta = 0;         // of layers with a window
-  int64_t window = 0;                  // positions that these attend to; 0: there are no such layers
-  int64_t window_interval = 0;         // every so many-th layer has none; 0: windowed says which layers have one
-  std::vector<bool> windowed;          // with a window: [layers]
-  double score_scale = 0;              // of attention's scores; 0: 1 / sqrt(head_dim)
-  int64_t n_rot = 0;                   // rotated dimensions of a head
-  std::vector<int32_t> rope_sections;  // with delta nets: four
-  bool tied = false;                   // the head is the embedding, unless the checkpoint has another
+  double local_rope_theta = 0;  // of layers with a window
+  int64_t window = 0;           // positions that these attend to; 0: there are no such layers
+  int64_t window_interval = 0;  // every so many-th layer has none; 0: windowed says which layers have one
+  std::vector<bool> windowed;   // with a window: [layers]
+  int64_t window_kv_heads = 0, window_head_dim = 0;  // of these layers; 0: as of the others
+  bool keys_as_values = false;                       // layers without a window have no projection of values
+  double logit_soft_cap = 0;                         // 0: none
+  double score_scale = 0;                            // of attention's scores; 0: 1 / sqrt(head_dim)
+  int64_t n_rot = 0;                                 // rotated dimensions of a head
+  std::vector<int32_t> rope_sections;                // with delta nets: four
+  bool tied = false;                                 // the head is the embedding, unless the checkpoint has another
   bool qk_norm = false;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;  // which of the linear maps have one
   int64_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0;
@@ -56,7 +60,10 @@ struct HfConfig {
   bool moe() const { return experts > 0; }
   bool dense(int64_t block) const { return !moe() || block < dense_layers; }
   int64_t blocks() const { return layers + mtp_layers; }
-  ModelSizes sizes() const;
+  bool has_window(int64_t block) const {
+    return block < static_cast<int64_t>(windowed.size()) && windowed[static_cast<size_t>(block)];
+  }
+  ModelSizes sizes(bool of_window = false) const;
 };
 
 // The first token id of a number or a list of numbers.

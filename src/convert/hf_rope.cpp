@@ -145,6 +145,26 @@ Status read_long_rope(const HfKeys& k, const json& r, HfConfig& c) {
   return positive_or(find_member(r, "attention_factor"), "attention_factor", computed, c.rope.attn_factor);
 }
 
+// Of each head's pairs the first ones rotate, as if all did.
+Status read_proportional(const HfKeys& k, const json& r, HfConfig& c) {
+  c.n_rot = c.head_dim;
+  QUIRE_TRY(const std::string kind, text_of(find_member(r, "rope_type"), "rope_type"));
+  if (kind == "default") return {};
+  if (!kind.empty() && kind != "proportional")
+    return file_error("rope_type: {} is not supported for {} (default and proportional are)", printable(kind),
+                      c.row->name);
+  double share = 0, factor = 1;
+  const json* said = find_member(r, "partial_rotary_factor");
+  if (said == nullptr) said = k.find("partial_rotary_factor");
+  QUIRE_CHECKED(positive_or(said, "partial_rotary_factor", r.empty() ? c.row->proportional_share : 1, share));
+  QUIRE_CHECKED(positive_or(find_member(r, "factor"), "rope scaling: factor", 1, factor));
+  if (share > 1) return file_error("partial_rotary_factor: {} is above 1", share);
+  if (factor != 1) return file_error("rope scaling: factor: {} of a proportional RoPE is not supported", factor);
+  c.rope.kind = RopeScaling::Kind::kProportional;
+  c.rope.pairs = static_cast<int64_t>(share * static_cast<double>(c.head_dim) / 2);
+  return {};
+}
+
 Status read_scaling(const HfKeys& k, const json& r, HfConfig& c) {
   using Kind = RopeScaling::Kind;
   const json* type = find_member(r, "rope_type");
@@ -236,6 +256,7 @@ Status read_hf_rope(const HfKeys& k, HfConfig& c) {
   };
   const double default_theta = c.class_name == "MixtralForCausalLM" ? 1e6 : c.row->checkpoint.rope_theta;
   QUIRE_CHECKED(positive_or(either("rope_theta"), "rope_theta", default_theta, c.rope_theta));
+  if (c.row->proportional_share > 0) return read_proportional(k, *r, c);
   const double default_share = may_rotate_a_part(c) ? c.row->rotary_share : 1;
   double share = 1;
   QUIRE_CHECKED(positive_or(either("partial_rotary_factor"), "partial_rotary_factor", default_share, share));

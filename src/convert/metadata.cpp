@@ -32,8 +32,9 @@ class Keys {
 void write_rope(const HfConfig& c, Keys& k, gguf::Writer& w) {
   k.f32("rope.freq_base", c.rope_theta);
   if (c.local_rope_theta > 0) k.f32("rope.freq_base_swa", c.local_rope_theta);
-  if (c.row->name == "llama" || c.n_rot != c.head_dim || c.row->rotary_share > 0)
+  if (c.row->name == "llama" || c.n_rot != c.head_dim || c.row->rotary_share > 0 || c.row->own_window_heads)
     k.u32("rope.dimension_count", c.n_rot);
+  if (c.row->own_window_heads) k.u32("rope.dimension_count_swa", c.window_head_dim);
   if (c.row->rope_sections) w.add_array(k.full("rope.dimension_sections"), std::span<const int32_t>(c.rope_sections));
   if (c.rope.kind == RopeScaling::Kind::kLongRope) {  // divisors are tensors
     k.u32("rope.scaling.original_context_length", c.rope.original_context);
@@ -53,11 +54,32 @@ void write_rope(const HfConfig& c, Keys& k, gguf::Writer& w) {
 void write_windows(const HfConfig& c, Keys& k, gguf::Writer& w) {
   if (c.window == 0) return;
   k.u32("attention.sliding_window", c.window);
-  if (c.window_interval == c.row->window_interval) return;
-  if (c.window_interval > 0) return k.u32("attention.sliding_window_pattern", c.window_interval);
+  const bool list_always = c.row->own_window_heads;
+  if (!list_always && c.window_interval == c.row->window_interval) return;
+  if (!list_always && c.window_interval > 0) return k.u32("attention.sliding_window_pattern", c.window_interval);
   const auto list = std::make_unique<bool[]>(c.windowed.size());
   std::copy(c.windowed.begin(), c.windowed.end(), list.get());
   w.add_array(k.full("attention.sliding_window_pattern"), std::span<const bool>(list.get(), c.windowed.size()));
+}
+
+// Heads: of each layer, where layers with a window have others.
+void write_heads(const HfConfig& c, Keys& k, gguf::Writer& w) {
+  k.u32("attention.head_count", c.heads);
+  if (c.keys_as_values) {
+    std::vector<int32_t> list;
+    for (int64_t i = 0; i < c.layers; ++i)
+      list.push_back(static_cast<int32_t>(c.has_window(i) ? c.window_kv_heads : c.kv_heads));
+    w.add_array(k.full("attention.head_count_kv"), std::span<const int32_t>(list));
+  } else {
+    k.u32("attention.head_count_kv", c.kv_heads);
+  }
+  k.u32("attention.key_length", c.head_dim);
+  k.u32("attention.value_length", c.head_dim);
+  if (c.window_head_dim == 0) return;
+  k.u32("attention.key_length_swa", c.window_head_dim);
+  k.u32("attention.value_length_swa", c.window_head_dim);
+  k.u32("attention.shared_kv_layers", 0);
+  k.u32("embedding_length_per_layer_input", 0);
 }
 
 void write_router(const HfConfig& c, Keys& k, gguf::Writer& w) {
@@ -77,13 +99,11 @@ void write_hyperparameters(const HfConfig& c, gguf::Writer& w) {
   k.u32("context_length", c.context);
   k.u32("embedding_length", c.hidden);
   k.u32_if_any("feed_forward_length", c.ffn);
-  k.u32("attention.head_count", c.heads);
-  k.u32("attention.head_count_kv", c.kv_heads);
-  k.u32("attention.key_length", c.head_dim);
-  k.u32("attention.value_length", c.head_dim);
+  write_heads(c, k, w);
   k.f32("attention.layer_norm_rms_epsilon", c.rms_eps);
   write_rope(c, k, w);
   write_windows(c, k, w);
+  if (c.logit_soft_cap > 0) k.f32("final_logit_softcapping", c.logit_soft_cap);
   if (c.score_scale > 0) k.f32("attention.scale", c.score_scale);
   if (c.row->name == "llama") k.u32("vocab_size", c.vocab);
   k.u32_if_any("expert_count", c.experts);

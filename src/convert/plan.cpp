@@ -8,37 +8,11 @@
 
 #include "arch/architecture.h"
 #include "convert/orders.h"
+#include "convert/type_choice.h"
 #include "gguf/metadata.h"
 
 namespace quire::convert {
 namespace {
-
-// Whether the codes fit DType::kFP8: a scale for each 128 columns, or for more, that float32 holds.
-bool fits_fp8(const Matrix& m) {
-  return m.element == Element::kF8E4M3 && m.cols % kFp8Columns == 0 && m.block_cols % kFp8Columns == 0 &&
-         m.scale_element != Element::kF64;
-}
-
-// What holds 4-bit integers of all of an operator's matrices exactly, if anything does.
-std::optional<DType> int4_type(const std::vector<Matrix>& parts) {
-  DType type = DType::kQ4_0;
-  for (const Matrix& m : parts) {
-    if (m.coding != Coding::kInt4 || m.int4_fit == Int4Fit::kNone) return std::nullopt;
-    if (m.int4_fit == Int4Fit::kQ5_0) type = DType::kQ5_0;
-  }
-  return type;
-}
-
-DType plain_dtype(Element e) {
-  switch (e) {
-    case Element::kBF16:
-      return DType::kBF16;
-    case Element::kF16:
-      return DType::kF16;
-    default:
-      return DType::kF32;
-  }
-}
 
 using enum TensorRole;
 
@@ -58,13 +32,14 @@ struct Orders {
 class Planner {
  public:
   Planner(Source& source, HfConfig& config, const PlanOptions& options)
-      : source_(source), c_(config), sizes_(config.sizes()), type_(options.type), keep_fp8_(options.keep_fp8) {}
+      : source_(source), c_(config), sizes_(config.sizes()), types_(options) {}
 
   Result<Plan> run() {
     QUIRE_CHECKED(source_.check());
     check_mtp();
     QUIRE_CHECKED(embedding(kTokenEmbedding, {}));
     if (c_.rope.kind == RopeScaling::Kind::kLlama3) add_rope_divisors();
+    if (c_.rope.kind == RopeScaling::Kind::kProportional) add_proportional_divisors();
     if (c_.rope.kind == RopeScaling::Kind::kLongRope) {
       add(tensor_name(kRopeLong), DType::kF32, {cols_of(kRopeLong)}).values = c_.rope.long_factors;
       add(tensor_name(kRopeShort), DType::kF32, {cols_of(kRopeShort)}).values = c_.rope.short_factors;
@@ -96,7 +71,12 @@ class Planner {
     const TensorSpec& spec = tensor_spec(role);
     for (const CheckpointName& own : c_.row->checkpoint_names)
       if (!own.name.empty() && own.role == role) return fmt::format("{}{}", b.source, own.name);
-    return fmt::format("{}{}", b.source, b.mixtral && !spec.mixtral.empty() ? spec.mixtral : spec.checkpoint);
+    return fmt::format("{}{}", b.source, b.mixtral && !spec.mixtral.empty() ? spec.mixtral : placed(spec.checkpoint));
+  }
+  // Experts beside a dense feed-forward are no part of "mlp".
+  std::string_view placed(std::string_view name) const {
+    if (c_.row->dense_beside_experts && name.starts_with("mlp.experts.")) name.remove_prefix(4);
+    return name;
   }
   std::string source_stem(TensorRole role, const Block& b) const {
     return std::string(without_weight(source_name(role, b)));
@@ -134,9 +114,9 @@ class Planner {
   }
   // Rows are looked up one by one, for which operators do not know FP8.
   Status embedding(TensorRole role, const Block& b) {
-    const bool keep_fp8 = std::exchange(keep_fp8_, false);
+    const bool keep_fp8 = std::exchange(types_.keep_fp8, false);
     const Status made = matrix(role, b);
-    keep_fp8_ = keep_fp8;
+    types_.keep_fp8 = keep_fp8;
     return made;
   }
   // Some rows of the matrix of another role.
@@ -159,7 +139,7 @@ class Planner {
 
   Status add_matrices(const std::string& stem, std::vector<Matrix> parts, std::vector<int64_t> dims,
                       Orders orders = {}) {
-    const DType dtype = choose_type(parts, orders);
+    const DType dtype = types_.choose(parts, !orders.columns.empty(), orders.column_block);
     OutTensor t;
     t.name = stem + ".weight";
     t.dtype = dtype;
@@ -182,41 +162,6 @@ class Planner {
     else if (!inputs.empty())
       ++partial_inputs_;
     return {};
-  }
-
-  // Codes are kept where all parts have the same kind and the columns make whole blocks.
-  DType choose_type(const std::vector<Matrix>& parts, const Orders& orders) {
-    if (type_) return *type_;
-    const Matrix& first = parts.front();
-    const bool alike = std::all_of(parts.begin(), parts.end(), [&](const Matrix& m) {
-      return m.coding == first.coding && m.element == first.element;
-    });
-    switch (first.coding) {
-      case Coding::kPlain:
-        if (alike) return plain_dtype(first.element);
-        break;
-      case Coding::kFp8:
-        if (keep_fp8_ && alike &&
-            std::all_of(parts.begin(), parts.end(), [](const Matrix& m) { return fits_fp8(m); }) &&
-            (orders.columns.empty() || orders.column_block % kFp8Columns == 0))
-          return DType::kFP8;
-        ++decoded_["FP8"];
-        return DType::kBF16;
-      case Coding::kNvfp4:
-        if (alike && first.cols % 64 == 0 && (orders.columns.empty() || orders.column_block % 16 == 0))
-          return DType::kNVFP4;
-        break;
-      case Coding::kMxfp4:
-        if (alike && (orders.columns.empty() || orders.column_block % 32 == 0)) return DType::kMXFP4;
-        break;
-      case Coding::kInt4:
-        if (orders.columns.empty() || orders.column_block % 32 == 0)
-          if (const std::optional<DType> type = int4_type(parts)) return *type;
-        ++decoded_["4-bit integer (whose groups or scales GGUF's blocks cannot have)"];
-        return DType::kBF16;
-    }
-    ++decoded_[alike ? "4-bit (rows that make no whole blocks of GGUF)" : "mixed"];
-    return DType::kBF16;
   }
 
   // As transformers loads it: a head of its own stays one, whatever config.json says, unless it equals the
@@ -246,13 +191,15 @@ class Planner {
   // ---- Blocks ----
 
   Status block(Block b, bool recurrent) {
+    sizes_ = c_.sizes(c_.has_window(b.number));
     b.mixtral = c_.moe() && source_.has_any(b.source + "block_sparse_moe.");
     QUIRE_CHECKED(norm(kAttnNorm, b));
     QUIRE_CHECKED(recurrent ? delta_net(b) : attention(b));
     if (c_.row->norms_after) QUIRE_CHECKED(norm(kPostAttentionNorm, b));
     QUIRE_CHECKED(norm(c_.row->ffn_norm, b));
-    QUIRE_CHECKED(c_.dense(b.number) ? dense(b) : experts(b));
-    return c_.row->norms_after ? norm(kPostFfnNorm, b) : Status();
+    QUIRE_CHECKED(c_.dense(b.number) ? dense(b) : c_.row->dense_beside_experts ? parallel(b) : experts(b));
+    if (c_.row->norms_after) QUIRE_CHECKED(norm(kPostFfnNorm, b));
+    return c_.row->layer_scales ? vector(kLayerScale, b) : Status();
   }
 
   Status attention(const Block& b) {
@@ -269,7 +216,7 @@ class Planner {
     } else {
       QUIRE_CHECKED(projection(kAttnQ, kAttnQBias, c_.qkv_bias, c_.heads));
       QUIRE_CHECKED(projection(kAttnK, kAttnKBias, c_.qkv_bias, c_.kv_heads));
-      QUIRE_CHECKED(projection(kAttnV, kAttnVBias, c_.qkv_bias, 0));
+      if (!c_.keys_as_values || c_.has_window(b.number)) QUIRE_CHECKED(projection(kAttnV, kAttnVBias, c_.qkv_bias, 0));
     }
     if (c_.row->sinks) QUIRE_CHECKED(vector(kAttnSinks, b));
     QUIRE_CHECKED(projection(kAttnOutput, kAttnOutputBias, c_.output_bias, 0));
@@ -314,6 +261,32 @@ class Planner {
     return {};
   }
 
+  Status parallel(const Block& b) {
+    QUIRE_CHECKED(dense(b));
+    QUIRE_CHECKED(norm(kPostDenseNorm, b));
+    QUIRE_CHECKED(vector(kRouterScale, b));
+    QUIRE_CHECKED(norm(kExpertsNorm, b));
+    QUIRE_CHECKED(experts(b));
+    QUIRE_CHECKED(scale_experts(b));
+    return norm(kPostExpertsNorm, b);
+  }
+
+  // The weight of each expert becomes the factor of its down matrix, or a part of it.
+  Status scale_experts(const Block& b) {
+    QUIRE_TRY(Matrix weights, source_.tensor(b.source + "router.per_expert_scale", 1, c_.experts));
+    const std::string name = tensor_stem(kExpertsDown, b.number) + ".scale";
+    const auto scale =
+        std::find_if(plan_.tensors.begin(), plan_.tensors.end(), [&](const OutTensor& t) { return t.name == name; });
+    if (scale == plan_.tensors.end()) {
+      add(name, DType::kF32, {c_.experts}).parts.push_back(std::move(weights));
+      return {};
+    }
+    std::vector<double> factors(static_cast<size_t>(c_.experts));
+    decode_row(weights, 0, factors.data());
+    for (size_t i = 0; i < factors.size(); ++i) scale->values[i] *= static_cast<float>(factors[i]);
+    return {};
+  }
+
   Status experts(const Block& b) {
     QUIRE_CHECKED(float_matrix(kRouter, b));
     if (c_.row->oai_experts) return oai_experts(b);
@@ -321,7 +294,7 @@ class Planner {
     if (!b.mixtral && source_.has(packed_name(kExpertsGateUp, b)))
       QUIRE_CHECKED(packed_experts(b));
     else
-      for (const TensorRole role : {kExpertsGate, kExpertsUp, kExpertsDown}) QUIRE_CHECKED(single_experts(role, b));
+      QUIRE_CHECKED(single_experts(b));
     if (c_.shared_ffn == 0) return {};
     for (const TensorRole role : {kSharedGate, kSharedUp, kSharedDown}) QUIRE_CHECKED(matrix(role, b));
     return c_.row->shared_router ? float_matrix(kSharedRouter, b) : Status();
@@ -354,18 +327,35 @@ class Planner {
   }
 
   // One tensor for each expert: stacked.
-  Status single_experts(TensorRole role, const Block& b) {
-    const std::string name = source_stem(role, b);
-    std::vector<Matrix> parts;
-    for (int64_t e = 0; e < c_.experts; ++e) {
-      QUIRE_TRY(Matrix m, source_.linear(fmt::format(fmt::runtime(name), e), rows_of(role), cols_of(role)));
-      parts.push_back(std::move(m));
+  Status single_experts(const Block& b) {
+    std::map<TensorRole, std::vector<Matrix>> all;
+    for (const TensorRole role : {kExpertsGate, kExpertsUp, kExpertsDown}) {
+      const std::string name = source_stem(role, b);
+      for (int64_t e = 0; e < c_.experts; ++e) {
+        QUIRE_TRY(Matrix m, source_.linear(fmt::format(fmt::runtime(name), e), rows_of(role), cols_of(role)));
+        all[role].push_back(std::move(m));
+      }
     }
-    return experts_matrix(role, b, std::move(parts));
+    QUIRE_CHECKED(gate_and_up(b, std::move(all[kExpertsGate]), std::move(all[kExpertsUp])));
+    return experts_matrix(kExpertsDown, b, std::move(all[kExpertsDown]));
   }
 
-  static std::string packed_name(TensorRole role, const Block& b) {
-    return fmt::format("{}{}", b.source, tensor_spec(role).packed);
+  // Of all experts. In one tensor where the architecture has it so and no codes bring factors of their own.
+  Status gate_and_up(const Block& b, std::vector<Matrix> gate, std::vector<Matrix> up) {
+    if (!c_.row->dense_beside_experts || gate.front().coding != Coding::kPlain) {
+      QUIRE_CHECKED(experts_matrix(kExpertsGate, b, std::move(gate)));
+      return experts_matrix(kExpertsUp, b, std::move(up));
+    }
+    std::vector<Matrix> both;
+    for (size_t e = 0; e < gate.size(); ++e) {
+      both.push_back(std::move(gate[e]));
+      both.push_back(std::move(up[e]));
+    }
+    return experts_matrix(kExpertsGateUp, b, std::move(both));
+  }
+
+  std::string packed_name(TensorRole role, const Block& b) const {
+    return fmt::format("{}{}", b.source, placed(tensor_spec(role).packed));
   }
 
   // gate_up_proj [E, 2F, D]: of each expert the gate's rows, then those of `up`.
@@ -378,8 +368,7 @@ class Planner {
       gate.push_back(both.slice(2 * i * f, f));
       up.push_back(both.slice((2 * i + 1) * f, f));
     }
-    QUIRE_CHECKED(experts_matrix(kExpertsGate, b, std::move(gate)));
-    QUIRE_CHECKED(experts_matrix(kExpertsUp, b, std::move(up)));
+    QUIRE_CHECKED(gate_and_up(b, std::move(gate), std::move(up)));
     QUIRE_TRY(Matrix down,
               source_.tensor(packed_name(kExpertsDown, b), e * rows_of(kExpertsDown), cols_of(kExpertsDown)));
     std::vector<Matrix> parts;
@@ -429,17 +418,26 @@ class Planner {
     }
   }
 
+  // 1 for pairs that rotate, and so much for the others that they do not.
+  void add_proportional_divisors() {
+    constexpr float kStill = 1e30F;
+    OutTensor& t = add(tensor_name(kRopeFreqs), DType::kF32, {cols_of(kRopeFreqs)});
+    for (int64_t j = 0; j < c_.n_rot / 2; ++j) t.values.push_back(j < c_.rope.pairs ? 1 : kStill);
+  }
+
   void note(int64_t count, std::string_view what) {
     if (count > 0) plan_.notes.push_back(fmt::format("{} {}", count, what));
   }
 
   void note_leftovers() {
-    for (const auto& [what, count] : decoded_) note(count, fmt::format("{} matrices are decoded to bf16", what));
+    for (const auto& [what, count] : types_.decoded) note(count, fmt::format("{} matrices are decoded to bf16", what));
     note(partial_inputs_, "input_scale vectors are left out: not every expert has one");
     note(source_.drop([](std::string_view n) {
       return n.starts_with("model.visual.") || n.starts_with("visual.") || n.starts_with("vision_tower.") ||
              n.starts_with("model.vision_tower.") || n.starts_with("multi_modal_projector.") ||
-             n.starts_with("model.multi_modal_projector.") || n.starts_with("audio_tower.");
+             n.starts_with("model.multi_modal_projector.") || n.starts_with("audio_tower.") ||
+             n.starts_with("model.audio_tower.") || n.starts_with("model.embed_vision.") ||
+             n.starts_with("model.embed_audio.");
     }),
          "vision and audio tensors are left out: the file holds the text model");
     if (c_.tied)
@@ -471,10 +469,8 @@ class Planner {
   Source& source_;
   HfConfig& c_;
   ModelSizes sizes_;
-  std::optional<DType> type_;
-  bool keep_fp8_;
+  TypeChoice types_;
   Plan plan_;
-  std::map<std::string, int64_t> decoded_;
   int64_t partial_inputs_ = 0;
 };
 

@@ -233,7 +233,7 @@ void Engine::publish_counts() {
 void Engine::publish_host_tier() {
   const PrefixCache* const cache = cache_.prefix_cache();
   if (cache == nullptr || cache->host() == nullptr) return;
-  const CacheShape shape = options_.cache_shape(model_->model->config());
+  const CacheShape& shape = backend_->cache_shape();
   const int64_t chunk = kChunkBlocks * *shape.block_bytes(), state = *shape.state_bytes();
   const PrefixCache::Stats s = cache->stats();
   stats_.host_pages_used = cache->host()->used_count();

@@ -122,8 +122,12 @@ Result<GpuStepCost> gpu_step_cost(const EngineOptions& o, const ModelConfig& c) 
   if (o.most_drafts() > 0) cost.fixed += kMostVerifiedRows * (sampling + biases);
   // Rows of queries of a KV head's group come in eights.
   const AttentionSpec& a = c.attention;
-  const int64_t group = a.kv_heads == 0 ? 0 : (a.heads / a.kv_heads + 7) / 8 * 8;
-  const int64_t part = a.kv_heads * group * (int64_t{a.head_dim} + 2) * 4;
+  int64_t part = 0;
+  for (const Mixer m : {Mixer::kAttention, Mixer::kWindowAttention}) {
+    const HeadShape heads = c.heads_of(m);
+    const int64_t group = heads.kv_heads == 0 ? 0 : (a.heads / heads.kv_heads + 7) / 8 * 8;
+    part = std::max(part, heads.kv_heads * group * (int64_t{heads.head_dim} + 2) * 4);
+  }
   cost.position = c.attention_layers() == 0 ? 0 : (part + kPartKeys - 1) / kPartKeys + 1;
   return cost;
 }

@@ -29,6 +29,9 @@ uint64_t add_rarer(uint64_t h, const ModelConfig& c) {
   const AttentionSpec& a = c.attention;
   if (a.scale != 1.0f / std::sqrt(static_cast<float>(a.head_dim))) add(a.scale);
   if (c.embedding_scale != 1) add(c.embedding_scale);
+  if (c.logit_soft_cap != 0) add(c.logit_soft_cap);
+  if (a.window_heads.head_dim > 0)
+    for (const int32_t n : {a.window_heads.kv_heads, a.window_heads.head_dim, a.local_rope.n_rot}) add(n);
   if (const int64_t windows = std::count(c.mixers.begin(), c.mixers.end(), Mixer::kWindowAttention); windows > 0) {
     add(a.window);
     add(a.local_rope.freq_base);

@@ -74,24 +74,39 @@ class Keys {
 constexpr int64_t kMaxBlocks = 512, kMaxExperts = 1024, kMaxWidth = 1 << 20, kMaxHeads = 1024, kMaxHeadDim = 1024;
 
 // Files may give KV heads once or per block. Those of layers without attention, often 0, say nothing.
-Status read_kv_heads(const Keys& k, ModelConfig& c) {
+Status read_kv_heads(const Keys& k, const Architecture& row, ModelConfig& c) {
   constexpr std::string_view kKey = "attention.head_count_kv";
   std::vector<uint32_t> all(static_cast<size_t>(c.layers + c.mtp_layers), static_cast<uint32_t>(c.attention.heads));
   if (k.has(kKey)) {
     QUIRE_TRY(all, k.file().get_u32_per_layer(k.full(kKey), c.layers + c.mtp_layers));
   }
-  int64_t kv = 0;
+  int64_t of_all = 0, of_window = 0;
   for (size_t i = 0; i < c.mixers.size(); ++i) {
     if (c.mixers[i] == Mixer::kDelta) continue;
+    int64_t& kv = row.own_window_heads && c.mixers[i] == Mixer::kWindowAttention ? of_window : of_all;
     if (all[i] == 0) return file_error("{}: 0 KV heads in block {}, which is one of attention", k.full(kKey), i);
     if (kv != 0 && all[i] != kv) return file_error("{}: differs between blocks, which is not supported", k.full(kKey));
     kv = all[i];
   }
-  if (kv == 0) kv = c.attention.heads;  // no layer has attention
-  if (c.attention.heads % kv != 0)
-    return file_error("{}: {} heads cannot share {} KV heads", k.full(kKey), c.attention.heads, kv);
-  c.attention.kv_heads = static_cast<int32_t>(kv);
+  if (of_all == 0) of_all = of_window > 0 ? of_window : c.attention.heads;  // no layer attends to all
+  for (const int64_t kv : {of_all, std::max(of_window, int64_t{1})})
+    if (c.attention.heads % kv != 0)
+      return file_error("{}: {} heads cannot share {} KV heads", k.full(kKey), c.attention.heads, kv);
+  c.attention.kv_heads = static_cast<int32_t>(of_all);
+  c.attention.window_heads.kv_heads = static_cast<int32_t>(of_window);
   return {};
+}
+
+// How many elements a head has; keys and values must have the same number.
+Status read_head_dim(const Keys& k, std::string_view of_layers, int64_t absent, int32_t& out) {
+  const std::string key = fmt::format("attention.key_length{}", of_layers);
+  const std::string value = fmt::format("attention.value_length{}", of_layers);
+  int32_t value_dim = 0;
+  QUIRE_CHECKED(k.number32_or(key, absent, 2, kMaxHeadDim, out));
+  QUIRE_CHECKED(k.number32_or(value, out, 2, kMaxHeadDim, value_dim));
+  if (value_dim == out && out % 2 == 0) return {};
+  return file_error("{}: keys of {} and values of {} elements are not supported (must be equal and even)",
+                    k.full(value), out, value_dim);
 }
 
 // Whether any block has a norm of queries or keys.
@@ -105,7 +120,8 @@ bool has_qk_norms(const gguf::File& file, int64_t blocks) {
 Status read_score_scale(const Keys& k, const Architecture& row, ModelConfig& c) {
   constexpr std::string_view kKey = "attention.scale";
   AttentionSpec& a = c.attention;
-  const float own = 1.0f / std::sqrt(static_cast<float>(a.head_dim));
+  const float own =
+      row.score_scale > 0 ? static_cast<float>(row.score_scale) : 1.0f / std::sqrt(static_cast<float>(a.head_dim));
   float said = 0.0f;
   QUIRE_CHECKED(k.real(kKey, said));
   a.scale = own;
@@ -122,17 +138,14 @@ Status read_attention(const Keys& k, const Architecture& row, ModelConfig& c) {
   AttentionSpec& a = c.attention;
   a.qk_norm = row.qk_norm == Presence::kAlways || (row.qk_norm == Presence::kMaybe && has_qk_norms(k.file(), c.layers));
   a.gated_query = row.gated_query;
+  a.value_norm = row.value_norm;
   a.sinks = row.sinks;
   int64_t heads = 0;
   QUIRE_CHECKED(k.uniform("attention.head_count", c, 1, kMaxHeads, heads));
   a.heads = static_cast<int32_t>(heads);
-  QUIRE_CHECKED(read_kv_heads(k, c));
-  QUIRE_CHECKED(k.number32_or("attention.key_length", c.d_model / heads, 2, kMaxHeadDim, a.head_dim));
-  int32_t value_dim = 0;
-  QUIRE_CHECKED(k.number32_or("attention.value_length", a.head_dim, 2, kMaxHeadDim, value_dim));
-  if (value_dim != a.head_dim || a.head_dim % 2 != 0)
-    return file_error("{}: keys of {} and values of {} elements are not supported (must be equal and even)",
-                      k.full("attention.value_length"), a.head_dim, value_dim);
+  QUIRE_CHECKED(read_kv_heads(k, row, c));
+  QUIRE_CHECKED(read_head_dim(k, "", c.d_model / heads, a.head_dim));
+  if (a.window_heads.kv_heads > 0) QUIRE_CHECKED(read_head_dim(k, "_swa", a.head_dim, a.window_heads.head_dim));
   c.eps = 0.0f;
   QUIRE_CHECKED(k.positive("attention.layer_norm_rms_epsilon", c.eps));
   QUIRE_CHECKED(k.number_or("attention.sliding_window", 0, 0, UINT32_MAX, a.window));
@@ -169,8 +182,15 @@ Status read_rope(const Keys& k, const Architecture& row, ModelConfig& c) {
   c.attention.local_rope = r;
   if (row.local_rope_theta == 0) return {};
   c.attention.local_rope.scaling = Scaling::kNone;
-  c.attention.local_rope.freq_base = static_cast<float>(row.local_rope_theta);
-  return k.positive("rope.freq_base_swa", c.attention.local_rope.freq_base);
+  RopeSpec& local = c.attention.local_rope;
+  local.freq_base = static_cast<float>(row.local_rope_theta);
+  if (row.own_window_heads) {
+    constexpr std::string_view kKey = "rope.dimension_count_swa";
+    const int32_t head_dim = c.heads_of(Mixer::kWindowAttention).head_dim;
+    QUIRE_CHECKED(k.number32_or(kKey, head_dim, 2, head_dim, local.n_rot));
+    if (local.n_rot % 2 != 0) return file_error("{}: {} is odd", k.full(kKey), local.n_rot);
+  }
+  return k.positive("rope.freq_base_swa", local.freq_base);
 }
 
 // How experts are chosen and weighted.
@@ -227,7 +247,11 @@ Status read_feed_forward(const Keys& k, const Architecture& row, ModelConfig& c)
     return file_error("{}: {} has no experts", k.full("expert_count"), c.architecture);
   if (f.experts == 0) return k.uniform("feed_forward_length", c, 1, kMaxWidth, f.d_ff);
   QUIRE_CHECKED(k.number32("expert_used_count", 1, f.experts, f.top_k));
-  QUIRE_CHECKED(k.number_or("feed_forward_length", 0, 0, kMaxWidth, f.d_ff));
+  f.beside_experts = row.dense_beside_experts;
+  if (f.beside_experts)
+    QUIRE_CHECKED(k.uniform("feed_forward_length", c, 1, kMaxWidth, f.d_ff));
+  else
+    QUIRE_CHECKED(k.number_or("feed_forward_length", 0, 0, kMaxWidth, f.d_ff));
   const int64_t default_width = row.experts_as_wide ? f.d_ff : f.d_ff / f.top_k;
   QUIRE_CHECKED(k.number_or("expert_feed_forward_length", default_width, 1, kMaxWidth, f.d_ff_expert));
   if (f.d_ff_expert < 1) return file_error("{}: missing", k.full("expert_feed_forward_length"));
@@ -251,6 +275,20 @@ Status read_delta(const Keys& k, const Architecture& row, DeltaSpec& d) {
     return file_error("{}: {} value heads over {} key heads with {} inner elements do not divide",
                       k.full("ssm.inner_size"), d.value_heads, d.key_heads, inner);
   d.value_dim = static_cast<int32_t>(inner / d.value_heads);
+  return {};
+}
+
+// What the small models of Gemma 3n and Gemma 4 have beside a decoder. Asked first: other keys of theirs differ from
+// block to block because of it.
+Status check_layers_alone(const Keys& k) {
+  constexpr std::pair<std::string_view, std::string_view> kCounts[] = {
+      {"embedding_length_per_layer_input", "embeddings of each layer (Gemma 4 E2B and E4B) are"},
+      {"attention.shared_kv_layers", "layers that read the keys and values of others (Gemma 4 E2B and E4B) are"}};
+  for (const auto& [key, what] : kCounts) {
+    int64_t count = 0;
+    QUIRE_CHECKED(k.number_or(key, 0, 0, UINT32_MAX, count));
+    if (count != 0) return k.unsupported(key, what);
+  }
   return {};
 }
 
@@ -301,7 +339,8 @@ Status check_supported(const Keys& k, const Architecture& row, const ModelConfig
     return k.unsupported("embedding_scale", "a scale of embeddings is");
   if (c.residual_scale != 1) return k.unsupported("residual_scale", "a scale of the residual stream is");
   if (c.logit_scale != 1) return k.unsupported("logit_scale", "a scale of logits is");
-  if (c.logit_soft_cap != 0) return k.unsupported("final_logit_softcapping", "a soft cap of logits is");
+  if (!row.capped_logits && c.logit_soft_cap != 0)
+    return k.unsupported("final_logit_softcapping", "a soft cap of logits is");
   return {};
 }
 
@@ -311,12 +350,13 @@ int32_t ModelConfig::attention_layers() const {
   return static_cast<int32_t>(std::ssize(mixers) - std::count(mixers.begin(), mixers.end(), Mixer::kDelta));
 }
 
-ModelSizes ModelConfig::sizes() const {
+ModelSizes ModelConfig::sizes(Mixer m) const {
+  const HeadShape heads = heads_of(m);
   return {.vocab = vocab,
           .d_model = d_model,
           .heads = attention.heads,
-          .kv_heads = attention.kv_heads,
-          .head_dim = attention.head_dim,
+          .kv_heads = heads.kv_heads,
+          .head_dim = heads.head_dim,
           .n_rot = attention.rope.n_rot,
           .gated_query = attention.gated_query,
           .conv_kernel = delta.conv_kernel,
@@ -351,17 +391,21 @@ Result<ModelConfig> read_config(const gguf::File& file) {
   c.layers = static_cast<int32_t>(blocks) - c.mtp_layers;
   QUIRE_CHECKED(k.number("embedding_length", 1, kMaxWidth, c.d_model));
   QUIRE_CHECKED(k.number("context_length", 1, INT32_MAX, c.context_length));
+  QUIRE_CHECKED(check_layers_alone(k));
   QUIRE_CHECKED(read_mixers(k, *row, c));
   QUIRE_CHECKED(read_attention(k, *row, c));
   QUIRE_CHECKED(read_rope(k, *row, c));
   QUIRE_CHECKED(read_feed_forward(k, *row, c));
   if (row->delta_net) QUIRE_CHECKED(read_delta(k, *row, c.delta));
   c.norms_after = row->norms_after;
+  c.layer_scales = row->layer_scales;
   if (row->scaled_embedding) c.embedding_scale = std::sqrt(static_cast<float>(c.d_model));
   QUIRE_CHECKED(k.real("embedding_scale", c.embedding_scale));
   QUIRE_CHECKED(k.real("residual_scale", c.residual_scale));
   QUIRE_CHECKED(k.real("logit_scale", c.logit_scale));
   QUIRE_CHECKED(k.real("final_logit_softcapping", c.logit_soft_cap));
+  if (!(c.logit_soft_cap >= 0) || !std::isfinite(c.logit_soft_cap))
+    return file_error("{}: {} is not positive", k.full("final_logit_softcapping"), c.logit_soft_cap);
   QUIRE_CHECKED(check_supported(k, *row, c));
   const std::string embedding_name = tensor_name(TensorRole::kTokenEmbedding);
   const gguf::TensorInfo* embedding = file.find_tensor(embedding_name);

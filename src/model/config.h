@@ -28,9 +28,16 @@ struct RopeSpec {
   bool exact_yarn = false;  // Architecture::exact_yarn
 };
 
+// The heads that keys and values have in a layer.
+struct HeadShape {
+  int32_t kv_heads = 0, head_dim = 0;
+  bool operator==(const HeadShape&) const = default;
+};
+
 struct AttentionSpec {
   int32_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qk_norm = false;
+  bool value_norm = false;  // every head of values is normalised, without weights
   bool sinks = false;
   bool gated_query = false;  // the query projection holds a gate for each head
   float scale = 0.0f;        // of scores: 1 / sqrt(head_dim), or what the file says
@@ -38,6 +45,7 @@ struct AttentionSpec {
   // Of layers that attend to a window (Mixer::kWindowAttention).
   int64_t window = 0;  // positions, a token's own among them; 0: the model has no such layers
   RopeSpec local_rope;
+  HeadShape window_heads;  // empty: as in the other layers
 
   // Only these values are computed today.
   float soft_cap = 0.0f;  // scores are cap * tanh(score / cap); 0: as they are
@@ -59,7 +67,8 @@ struct FeedForwardSpec {
   int32_t dense_layers = 0;  // the first so many are dense, though the others have experts
   int32_t top_k = 0;
   int64_t d_ff_expert = 0;
-  int64_t d_ff_shared = 0;  // 0: no shared expert
+  int64_t d_ff_shared = 0;      // 0: no shared expert
+  bool beside_experts = false;  // a dense one beside the experts of each layer, with norms of its own
   GateActivation activation = GateActivation::kSilu;
   bool biases = false;  // router and experts have them
   ExpertChoice choice;  // without its tensors
@@ -67,7 +76,7 @@ struct FeedForwardSpec {
   bool dense(int64_t block) const { return experts == 0 || block < dense_layers; }
 };
 
-// What a layer mixes positions with. Both kinds of attention have the same shapes, and so one kind of cache.
+// What a layer mixes positions with.
 enum class Mixer : uint8_t { kAttention, kWindowAttention, kDelta };
 
 struct ModelConfig {
@@ -85,16 +94,22 @@ struct ModelConfig {
   std::vector<Mixer> mixers;     // [layers]
   bool norms_after = false;      // what mixer and feed-forward add to the residual stream is normalised
   float embedding_scale = 1.0f;  // of embeddings
+  float logit_soft_cap = 0.0f;   // logits are cap * tanh(logit / cap); 0: as they are
+  bool layer_scales = false;     // what a layer puts out is multiplied by a number of its own
 
   // Only these values are computed today.
   float residual_scale = 1.0f;  // of what a sub-block adds to the residual stream
   float logit_scale = 1.0f;     // what logits are divided by
-  float logit_soft_cap = 0.0f;  // logits are cap * tanh(logit / cap); 0: as they are
 
   int32_t attention_layers() const;  // of both kinds
   int32_t delta_layers() const { return static_cast<int32_t>(mixers.size()) - attention_layers(); }
   bool has_state() const { return delta_layers() > 0; }  // sequences have a recurrent state beside their KV blocks
-  ModelSizes sizes() const;                              // what shapes of its tensors are made of
+  HeadShape heads_of(Mixer m) const {
+    const bool own = m == Mixer::kWindowAttention && attention.window_heads.head_dim > 0;
+    return own ? attention.window_heads : HeadShape{attention.kv_heads, attention.head_dim};
+  }
+  // What shapes of its tensors are made of; of layers with that mixer.
+  ModelSizes sizes(Mixer m = Mixer::kAttention) const;
 };
 
 // Fails with a message that names the key for anything missing, out of range or contradictory, and lists the

@@ -47,7 +47,8 @@ ModelCost model_cost(const gguf::File& file, const ModelConfig& c, const CacheSh
   cost.window_bytes =
       delta_layers * (4 * values + 4 * d.value_heads +
                       static_cast<double>(dtype_bytes(cache.activation_dtype, int64_t{d.key_heads} * d.key_dim)));
-  cost.attention_flops = 4.0 * cache.attention.layers * c.attention.heads * c.attention.head_dim;
+  for (const AttentionCacheShape& run : cache.attention)
+    cost.attention_flops += 4.0 * run.layers * c.attention.heads * run.head_dim;
   cost.delta_flops = 7.0 * delta_layers * values * d.key_dim;
   return cost;
 }

@@ -34,15 +34,19 @@ struct Decoder::Pass {
   }
 };
 
+// Those of a layer of attention: heads may be others where a layer attends to a window.
+struct Decoder::AttentionRows {
+  Tensor q_proj, k_proj, v_proj;  // [T, H d] (gated: [T, 2 H d], query and gate per head), [T, Hkv d] twice
+  Tensor q, gate;                 // [T, H, d]
+  Tensor mix;                     // [T, H d], columns of Activations::mix
+};
+
 // The intermediates of a step. Those of a kind of layer that the model has not are empty.
 struct Decoder::Activations {
   Tensor x;    // [T, D] f32 residual stream
   Tensor h;    // [T, D] normalised input of a sub-block
   Tensor mix;  // [T, H d] or [T, Hv Dv]: what a mixer puts out before its last projection
-  // Attention.
-  Tensor q_proj, k_proj, v_proj;  // [T, H d] (gated: [T, 2 H d], query and gate per head), [T, Hkv d] twice
-  Tensor q, gate;                 // [T, H, d]
-  Tensor attention_mix;           // [T, H d], columns of mix
+  AttentionRows attention, window_attention;  // in the same memory
   // Gated delta net.
   Tensor qkv, z;      // projections: [T, C], [T, Hv Dv]
   Tensor a, b;        // [T, Hv] f32
@@ -52,6 +56,9 @@ struct Decoder::Activations {
   Tensor delta_mix;   // [T, Hv Dv], columns of mix
   // Where what a part adds is normalised first: before and after that.
   Tensor part, normed;  // [T, D] f32
+  // Of a dense feed-forward beside experts: what the router reads, and the normalised results of both.
+  Tensor router_h;  // [T, D]
+  Tensor both;      // [2, T, D] f32
 };
 
 // Where a part's last projection goes: it is added to the residual stream, or written to where it is normalised.
@@ -121,26 +128,49 @@ Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_r
   return {std::move(config), std::move(w)};
 }
 
+// Contiguous rows of a layer with such heads, at the beginning of the memory of wider ones.
+Decoder::AttentionRows Decoder::rows_of(const AttentionRows& widest, const HeadShape& shape) const {
+  const int64_t rows = widest.q.dim(0), h = config_->attention.heads, d = shape.head_dim;
+  const auto of = [&](const Tensor& t, std::initializer_list<int64_t> dims) {
+    return t.empty() ? Tensor{} : make_tensor(t.data, t.dtype, dims);
+  };
+  const bool gated = !widest.gate.empty();
+  return {.q_proj = of(widest.q_proj, {rows, gated ? 2 * h * d : h * d}),
+          .k_proj = of(widest.k_proj, {rows, shape.kv_heads * d}),
+          .v_proj = of(widest.v_proj, {rows, shape.kv_heads * d}),
+          .q = of(widest.q, {rows, h, d}),
+          .gate = of(widest.gate, {rows, h, d}),
+          .mix = widest.mix.cols(0, h * d)};
+}
+
 Decoder::Activations Decoder::lay_out(Workspace::Scope& scope, DType activation, int64_t rows) const {
   ActivationMemory mem(scope, activation, rows);
   const AttentionSpec& at = config_->attention;
   const DeltaSpec& n = config_->delta;
   const bool attends = config_->attention_layers() > 0, recurrent = config_->has_state();
-  const int64_t heads = attends ? int64_t{at.heads} * at.head_dim : 0;
+  const HeadShape all = config_->heads_of(Mixer::kAttention), window = config_->heads_of(Mixer::kWindowAttention);
+  const int64_t heads = attends ? int64_t{at.heads} * std::max(all.head_dim, window.head_dim) : 0;
   const int64_t inner = recurrent ? int64_t{n.value_heads} * n.value_dim : 0;
   Activations s;
   s.x = mem.f32(config_->d_model);
   s.h = mem.act(config_->d_model);
   s.mix = mem.act(std::max(heads, inner));
   if (attends) {
-    s.attention_mix = s.mix.cols(0, heads);
-    s.q_proj = mem.act(at.gated_query ? 2 * heads : heads);
-    s.k_proj = mem.act(int64_t{at.kv_heads} * at.head_dim);
-    s.v_proj = mem.act(int64_t{at.kv_heads} * at.head_dim);
-    s.q = mem.act(at.heads, at.head_dim);
-    if (at.gated_query) s.gate = mem.act(at.heads, at.head_dim);
+    const int64_t kv = std::max(int64_t{all.kv_heads} * all.head_dim, int64_t{window.kv_heads} * window.head_dim);
+    const AttentionRows widest{.q_proj = mem.act(at.gated_query ? 2 * heads : heads),
+                               .k_proj = mem.act(kv),
+                               .v_proj = mem.act(kv),
+                               .q = mem.act(heads),
+                               .gate = at.gated_query ? mem.act(heads) : Tensor{},
+                               .mix = s.mix};
+    s.attention = rows_of(widest, all);
+    s.window_attention = rows_of(widest, window);
   }
   if (config_->norms_after) s.part = mem.f32(config_->d_model), s.normed = mem.f32(config_->d_model);
+  if (config_->ffn.beside_experts) {
+    s.router_h = mem.act(config_->d_model);
+    s.both = make_tensor(mem.f32(2 * config_->d_model).data, DType::kF32, {2, rows, config_->d_model});
+  }
   if (recurrent) {
     s.delta_mix = s.mix.cols(0, inner);
     s.qkv = mem.act(n.conv_channels());
@@ -196,23 +226,24 @@ void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheVi
     else
       attention(pass, i, std::get<AttentionWeights>(l.mixer), cache.kv(attention_layers++), to, s);
     if (pass.ends_at(i)) return;
-    add_normed(pass, l.mixer_out_norm, to, s);
+    add_normed(pass, l.mixer_out_norm, 1.0f, to, s);
     pass.probe("attn_out", i, s.x);
     add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.ffn_norm, .eps = config_->eps, .h = s.h});
     pass.probe("ffn_norm", i, s.h);
-    feed_forward(pass, l.ffn, to, s);
-    add_normed(pass, l.ffn_out_norm, to, s);
+    feed_forward(pass, i, l.ffn, to, s);
+    add_normed(pass, l.ffn_out_norm, l.out_scale, to, s);
     pass.probe("layer_out", i, s.x);
   }
   head(pass, s.x, out);
 }
 
-// What a part left in s.part, normalised and added to the residual stream.
-void Decoder::add_normed(const Pass& pass, const Tensor& norm, const Target& to, const Activations& s) const {
+// What a part left in s.part, normalised and added to the residual stream, which is multiplied by `scale` then.
+void Decoder::add_normed(const Pass& pass, const Tensor& norm, float scale, const Target& to,
+                         const Activations& s) const {
   if (to.add) return;
   add_rms_norm(pass.ctx, {.x = s.part, .add = {}, .weight = norm, .eps = config_->eps, .h = s.normed});
   const int64_t rows = s.x.dim(0), d = s.x.dim(1);
-  reduce_partials(pass.ctx, {.partials = make_tensor(s.normed.as<float>(), {1, rows, d}), .x = s.x});
+  reduce_partials(pass.ctx, {.partials = make_tensor(s.normed.as<float>(), {1, rows, d}), .x = s.x, .scale = scale});
 }
 
 // The attention part of block `layer`.
@@ -220,33 +251,36 @@ void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, 
                         const Activations& s) const {
   const AttentionSpec& spec = config_->attention;
   const bool windowed = config_->mixers[static_cast<size_t>(layer)] == Mixer::kWindowAttention;
-  linear(pass.ctx, {.x = s.h,
-                    .parts = {{.w = w.q, .bias = w.q_bias, .y = s.q_proj},
-                              {.w = w.k, .bias = w.k_bias, .y = s.k_proj},
-                              {.w = w.v, .bias = w.v_bias, .y = s.v_proj}},
-                    .latency_rows = pass.latency_rows()});
-  attention_prepare(pass.ctx, {.q_proj = s.q_proj,
-                               .k_proj = s.k_proj,
-                               .v_proj = s.v_proj,
+  const AttentionRows& r = windowed ? s.window_attention : s.attention;
+  const LinearPart parts[] = {{.w = w.q, .bias = w.q_bias, .y = r.q_proj},
+                              {.w = w.k, .bias = w.k_bias, .y = r.k_proj},
+                              {.w = w.v, .bias = w.v_bias, .y = r.v_proj}};
+  const bool own_values = !w.v.empty();
+  linear(pass.ctx,
+         {.x = s.h, .parts = std::span(parts).first(own_values ? 3 : 2), .latency_rows = pass.latency_rows()});
+  attention_prepare(pass.ctx, {.q_proj = r.q_proj,
+                               .k_proj = r.k_proj,
+                               .v_proj = own_values ? r.v_proj : r.k_proj,
                                .q_norm = w.q_norm,
                                .k_norm = w.k_norm,
+                               .v_norm = w.v_norm,
                                .eps = config_->eps,
                                .rope = windowed ? w_.local_rope : w_.rope,
                                .segments = pass.step.segments,
-                               .q = s.q,
-                               .gate = s.gate,
+                               .q = r.q,
+                               .gate = r.gate,
                                .kv = kv});
   if (pass.ends_at(layer)) return;
-  paged_attention(pass.ctx, {.q = s.q,
-                             .gate = s.gate,
+  paged_attention(pass.ctx, {.q = r.q,
+                             .gate = r.gate,
                              .kv = kv,
                              .segments = pass.step.segments,
                              .scale = spec.scale,
-                             .out = s.attention_mix,
+                             .out = r.mix,
                              .window = windowed ? spec.window : 0,
                              .sinks = w.sinks});
-  pass.probe("attn_mix", layer, s.attention_mix);
-  linear(pass.ctx, {.x = s.attention_mix,
+  pass.probe("attn_mix", layer, r.mix);
+  linear(pass.ctx, {.x = r.mix,
                     .parts = {{.w = w.out, .bias = w.out_bias, .y = to.x, .add_to_y = to.add}},
                     .latency_rows = pass.latency_rows()});
 }
@@ -286,26 +320,53 @@ void Decoder::delta_net(const Pass& pass, int layer, const DeltaWeights& w, cons
 }
 
 // The feed-forward part of a block.
-void Decoder::feed_forward(const Pass& pass, const FeedForwardWeights& f, const Target& to,
+void Decoder::feed_forward(const Pass& pass, int layer, const FeedForwardWeights& f, const Target& to,
                            const Activations& s) const {
-  if (const auto* dense = std::get_if<DenseWeights>(&f)) {
-    swiglu_mlp(pass.ctx, {.h = s.h,
-                          .gate = dense->gate,
-                          .up = dense->up,
-                          .down = dense->down,
-                          .gate_bias = dense->gate_bias,
-                          .up_bias = dense->up_bias,
-                          .down_bias = dense->down_bias,
-                          .x = to.x,
-                          .add_to_x = to.add,
-                          .activation = config_->ffn.activation,
-                          .latency_rows = pass.latency_rows()});
-    return;
-  }
-  const auto& experts = std::get<ExpertWeights>(f);
+  if (const auto* dense = std::get_if<DenseWeights>(&f)) return dense_mlp(pass, *dense, s.h, to);
+  if (const auto* both = std::get_if<ParallelWeights>(&f)) return parallel_mlps(pass, layer, *both, to, s);
+  expert_mlps(pass, std::get<ExpertWeights>(f), s.h, {}, to);
+}
+
+// The dense one from s.h, the experts from the residual stream; both results are normalised, then added up.
+void Decoder::parallel_mlps(const Pass& pass, int layer, const ParallelWeights& w, const Target& to,
+                            const Activations& s) const {
+  const auto normed = [&](const Tensor& x, const Tensor& norm, const Tensor& h) {
+    add_rms_norm(pass.ctx, {.x = x, .add = {}, .weight = norm, .eps = config_->eps, .h = h});
+  };
+  const int64_t rows = s.x.dim(0), d = s.x.dim(1);
+  const auto result = [&](int64_t i) { return make_tensor(s.both.as<float>() + i * rows * d, {rows, d}); };
+  dense_mlp(pass, w.dense, s.h, {s.part, false});
+  normed(s.part, w.dense_out_norm, result(0));
+  normed(s.x, w.router_norm, s.router_h);
+  normed(s.x, w.experts_norm, s.h);
+  pass.probe("router_norm", layer, s.router_h);
+  pass.probe("experts_norm", layer, s.h);
+  expert_mlps(pass, w.experts, s.h, s.router_h, {s.part, false});
+  normed(s.part, w.experts_out_norm, result(1));
+  reduce_partials(pass.ctx, {.partials = s.both, .x = to.x, .add_to_x = to.add});
+}
+
+void Decoder::dense_mlp(const Pass& pass, const DenseWeights& w, const Tensor& h, const Target& to) const {
+  swiglu_mlp(pass.ctx, {.h = h,
+                        .gate = w.gate,
+                        .up = w.up,
+                        .down = w.down,
+                        .gate_bias = w.gate_bias,
+                        .up_bias = w.up_bias,
+                        .down_bias = w.down_bias,
+                        .x = to.x,
+                        .add_to_x = to.add,
+                        .activation = config_->ffn.activation,
+                        .latency_rows = pass.latency_rows()});
+}
+
+// `router_h`: what the router reads, if not h.
+void Decoder::expert_mlps(const Pass& pass, const ExpertWeights& experts, const Tensor& h, const Tensor& router_h,
+                          const Target& to) const {
   ExpertChoice choice = config_->ffn.choice;
   choice.selection_bias = experts.selection_bias;
-  moe(pass.ctx, {.h = s.h,
+  moe(pass.ctx, {.h = h,
+                 .router_h = router_h,
                  .router = experts.router,
                  .gate = experts.gate,
                  .up = experts.up,
@@ -351,6 +412,7 @@ void Decoder::logits(const Pass& pass, const Tensor& x, const Tensor& rows, int6
   gather_rows(ctx, {.x = x, .rows = rows, .y = last});
   add_rms_norm(ctx, {.x = last, .add = {}, .weight = w_.output_norm, .eps = config_->eps, .h = h});
   linear(ctx, {.x = h, .parts = {{.w = w_.head, .bias = w_.output_bias, .y = out}}, .latency_rows = latency_rows});
+  if (config_->logit_soft_cap > 0) soft_cap(ctx, {.x = out, .cap = config_->logit_soft_cap});
   pass.probe("output_norm", -1, h);
   pass.probe("logits", -1, out);
 }

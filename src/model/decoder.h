@@ -98,17 +98,25 @@ class Decoder {
 
  private:
   struct Pass;
+  struct AttentionRows;
   struct Activations;
   struct Target;
 
   void input(const Pass& pass, const Tensor& x) const;
+  AttentionRows rows_of(const AttentionRows& widest, const HeadShape& shape) const;
   Activations lay_out(Workspace::Scope& scope, DType activation, int64_t rows) const;
   void attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Target& to,
                  const Activations& s) const;
   void delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state, const Target& to,
                  const Activations& s) const;
-  void feed_forward(const Pass& pass, const FeedForwardWeights& f, const Target& to, const Activations& s) const;
-  void add_normed(const Pass& pass, const Tensor& norm, const Target& to, const Activations& s) const;
+  void feed_forward(const Pass& pass, int layer, const FeedForwardWeights& f, const Target& to,
+                    const Activations& s) const;
+  void parallel_mlps(const Pass& pass, int layer, const ParallelWeights& w, const Target& to,
+                     const Activations& s) const;
+  void dense_mlp(const Pass& pass, const DenseWeights& w, const Tensor& h, const Target& to) const;
+  void expert_mlps(const Pass& pass, const ExpertWeights& w, const Tensor& h, const Tensor& router_h,
+                   const Target& to) const;
+  void add_normed(const Pass& pass, const Tensor& norm, float scale, const Target& to, const Activations& s) const;
   void head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const;
   void logits(const Pass& pass, const Tensor& x, const Tensor& rows, int64_t latency_rows, const Tensor& out) const;
   void scored_logits(const Pass& pass, const Tensor& x, const ScoredLogits& each) const;

@@ -6,7 +6,9 @@ namespace quire {
 
 int64_t activation_row_bytes(const ModelConfig& c) {
   const AttentionSpec& a = c.attention;
-  const int64_t q = int64_t{a.heads} * a.head_dim, kv = int64_t{a.kv_heads} * a.head_dim;
+  const HeadShape all = c.heads_of(Mixer::kAttention), window = c.heads_of(Mixer::kWindowAttention);
+  const int64_t q = int64_t{a.heads} * std::max(all.head_dim, window.head_dim);
+  const int64_t kv = std::max(int64_t{all.kv_heads} * all.head_dim, int64_t{window.kv_heads} * window.head_dim);
   int64_t elems = c.d_model + 2 * q + 2 * kv;  // h, projected and rotated q, k, v
   int64_t mix = q, floats = c.d_model;
   if (c.norms_after) floats += 2 * c.d_model;
@@ -19,15 +21,20 @@ int64_t activation_row_bytes(const ModelConfig& c) {
   }
   const FeedForwardSpec& f = c.ffn;
   const int64_t experts = f.experts > 0 ? int64_t{f.top_k} * f.d_ff_expert + f.d_ff_shared : 0;
-  const int64_t ffn = f.dense(0) ? std::max(f.d_ff, experts) : experts;
+  if (f.beside_experts) elems += c.d_model, floats += 2 * c.d_model;
+  const int64_t ffn = f.dense(0) || f.beside_experts ? std::max(f.d_ff, experts) : experts;
   return 2 * (elems + mix + 2 * ffn) + 4 * floats;
 }
 
 CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv, const DraftCache& drafts) {
   CacheShape s;
   s.drafts = drafts.drafts;
-  s.attention = {
-      .layers = c.attention_layers() + drafts.mtp, .kv_heads = c.attention.kv_heads, .head_dim = c.attention.head_dim};
+  const auto add_layers = [&](int32_t layers, Mixer m) {
+    const HeadShape heads = c.heads_of(m);
+    s.add_attention(layers, heads.kv_heads, heads.head_dim);
+  };
+  for (const Mixer m : c.mixers) add_layers(m == Mixer::kDelta ? 0 : 1, m);
+  add_layers(drafts.mtp ? 1 : 0, Mixer::kAttention);
   s.kv_dtype = kv_dtype(kv, activations);
   s.activation_dtype = activations;
   if (c.has_state())

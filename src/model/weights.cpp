@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <cstring>
 #include <iterator>
 
@@ -45,6 +46,12 @@ Result<const float*> WeightLoader::scale_of(const std::string& stem, int64_t exp
 }
 
 Result<Weight> WeightLoader::matrix(TensorRole role, int64_t block) {
+  QUIRE_TRY(Weight w, matrix_without_scale(role, block));
+  QUIRE_TRY(w.scale, scale_of(tensor_stem(role, block), w.experts));
+  return w;
+}
+
+Result<Weight> WeightLoader::matrix_without_scale(TensorRole role, int64_t block) {
   const TensorSpec& spec = tensor_spec(role);
   const int64_t rows = size_of(spec.rows, sizes_), cols = size_of(spec.cols, sizes_);
   const int64_t experts = spec.kind == TensorKind::kExperts ? sizes_.experts : 1;
@@ -55,14 +62,12 @@ Result<Weight> WeightLoader::matrix(TensorRole role, int64_t block) {
     return file_error("tensor {}: shape {} does not fit the model, which needs {}", name, gguf::shape_text(*t),
                       dims_text(cols, rows, experts));
   QUIRE_CHECKED(quant::check_decodable(name, t->dtype));
-  QUIRE_TRY(const float* scale, scale_of(tensor_stem(role, block), experts));
   Weight w;
   w.dtype = t->dtype;
   w.data = t->data;
   w.rows = rows;
   w.cols = cols;
   w.experts = experts;
-  w.scale = scale;
   return w;
 }
 
@@ -91,12 +96,27 @@ Result<Tensor> WeightLoader::floats(const std::string& name, std::initializer_li
                       fmt::join(reversed(dims), ", "));
   if (t->dtype == DType::kF32) return make_tensor(const_cast<std::byte*>(t->data), DType::kF32, dims);
   QUIRE_CHECKED(quant::check_decodable(name, t->dtype));
-  arena_.vectors.emplace_back(static_cast<size_t>(t->elems()));
-  arena_.bytes += t->elems() * 4;
-  float* out = arena_.vectors.back().data();
+  std::vector<float> values(static_cast<size_t>(t->elems()));
   for (int64_t r = 0; r < t->rows(); ++r)
-    quant::decode_row(t->dtype, t->data + r * t->row_bytes(), t->dims[0], out + r * t->dims[0]);
-  return make_tensor(out, DType::kF32, dims);
+    quant::decode_row(t->dtype, t->data + r * t->row_bytes(), t->dims[0], values.data() + r * t->dims[0]);
+  return make_tensor(keep(std::move(values)).data, DType::kF32, dims);
+}
+
+Tensor WeightLoader::keep(std::vector<float> values) {
+  arena_.bytes += std::ssize(values) * 4;
+  std::vector<float>& kept = arena_.vectors.emplace_back(std::move(values));
+  return make_tensor(kept.data(), {std::ssize(kept)});
+}
+
+Tensor WeightLoader::ones(int64_t n) {
+  return keep(std::vector<float>(static_cast<size_t>(n), 1.0f));
+}
+
+Result<Tensor> WeightLoader::scaled_vector(TensorRole role, int64_t block, float factor) {
+  QUIRE_TRY(const Tensor t, vector(role, block));
+  std::vector<float> values(t.as<float>(), t.as<float>() + t.elems());
+  for (float& x : values) x *= factor;
+  return keep(std::move(values));
 }
 
 Result<Tensor> WeightLoader::vector(TensorRole role, int64_t block) {
@@ -142,11 +162,12 @@ std::vector<std::string_view> WeightLoader::unread() const {
 
 using enum TensorRole;
 
-Result<AttentionWeights> load_attention(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block) {
+Result<AttentionWeights> load_attention(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block,
+                                        Mixer mixer) {
   AttentionWeights a;
   if (w.has(kAttnQkv, block) || (row.fused_qkv && !w.has(kAttnQ, block))) {
     QUIRE_TRY(const Weight fused, w.matrix(kAttnQkv, block));
-    const ModelSizes sizes = c.sizes();
+    const ModelSizes sizes = c.sizes(mixer);
     const int64_t q_rows = size_of(Extent::kQueryRows, sizes), kv_rows = size_of(Extent::kKvHeads, sizes);
     a.q = fused.row_slice(0, q_rows);
     a.k = fused.row_slice(q_rows, kv_rows);
@@ -160,7 +181,10 @@ Result<AttentionWeights> load_attention(WeightLoader& w, const Architecture& row
   } else {
     QUIRE_TRY(a.q, w.matrix(kAttnQ, block));
     QUIRE_TRY(a.k, w.matrix(kAttnK, block));
-    QUIRE_TRY(a.v, w.matrix(kAttnV, block));
+    const bool own_values = !row.keys_as_values || mixer == Mixer::kWindowAttention || w.has(kAttnV, block);
+    if (own_values) {
+      QUIRE_TRY(a.v, w.matrix(kAttnV, block));
+    }
     QUIRE_TRY(a.q_bias, w.optional_vector(kAttnQBias, block));
     QUIRE_TRY(a.k_bias, w.optional_vector(kAttnKBias, block));
     QUIRE_TRY(a.v_bias, w.optional_vector(kAttnVBias, block));
@@ -171,6 +195,7 @@ Result<AttentionWeights> load_attention(WeightLoader& w, const Architecture& row
     QUIRE_TRY(a.q_norm, w.vector(kAttnQNorm, block));
     QUIRE_TRY(a.k_norm, w.vector(kAttnKNorm, block));
   }
+  if (c.attention.value_norm) a.v_norm = w.ones(c.heads_of(mixer).head_dim);
   if (c.attention.sinks) {
     QUIRE_TRY(a.sinks, w.vector(kAttnSinks, block));
   }
@@ -235,12 +260,16 @@ Result<DenseWeights> load_dense(WeightLoader& w, const Architecture& row, const 
 Result<ExpertWeights> load_experts(WeightLoader& w, const Architecture& row, const FeedForwardSpec& spec,
                                    int64_t block) {
   ExpertWeights f;
-  QUIRE_TRY(f.router, w.matrix(kRouter, block));
+  if (row.dense_beside_experts) {
+    QUIRE_TRY(f.router, w.matrix_without_scale(kRouter, block));
+  } else {
+    QUIRE_TRY(f.router, w.matrix(kRouter, block));
+  }
   if (row.any_router) {
     QUIRE_TRY(f.selection_bias, w.vector(kRouterSelectionBias, block));
   }
-  QUIRE_TRY(const Weight fused, w.optional_matrix(kExpertsGateUp, block));
-  if (!fused.empty()) {
+  if (w.has(kExpertsGateUp, block) || (row.dense_beside_experts && !w.has(kExpertsGate, block))) {
+    QUIRE_TRY(const Weight fused, w.matrix(kExpertsGateUp, block));
     f.gate = fused.row_slice(0, spec.d_ff_expert);
     f.up = fused.row_slice(spec.d_ff_expert, spec.d_ff_expert);
   } else {
@@ -264,10 +293,33 @@ Result<ExpertWeights> load_experts(WeightLoader& w, const Architecture& row, con
   return f;
 }
 
+Result<ParallelWeights> load_parallel(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block) {
+  ParallelWeights f;
+  QUIRE_TRY(f.dense, load_dense(w, row, c.ffn, block));
+  QUIRE_TRY(f.dense_out_norm, w.vector(kPostDenseNorm, block));
+  QUIRE_TRY(f.router_norm, w.scaled_vector(kRouterScale, block, 1.0f / std::sqrt(static_cast<float>(c.d_model))));
+  QUIRE_TRY(f.experts_norm, w.vector(kExpertsNorm, block));
+  QUIRE_TRY(f.experts, load_experts(w, row, c.ffn, block));
+  QUIRE_TRY(f.experts_out_norm, w.vector(kPostExpertsNorm, block));
+  return f;
+}
+
+// One number; 1 where the file has none.
+Status load_layer_scale(WeightLoader& w, int64_t block, float& scale) {
+  QUIRE_TRY(const Tensor t, w.optional_vector(kLayerScale, block));
+  if (t.empty()) return {};
+  scale = *t.as<float>();
+  return std::isfinite(scale) ? Status() : file_error("tensor {}: is not finite", tensor_name(kLayerScale, block));
+}
+
 }  // namespace
 
 Result<FeedForwardWeights> load_feed_forward(WeightLoader& w, const Architecture& row, const ModelConfig& c,
                                              int64_t block) {
+  if (!c.ffn.dense(block) && c.ffn.beside_experts) {
+    QUIRE_TRY(ParallelWeights both, load_parallel(w, row, c, block));
+    return FeedForwardWeights(both);
+  }
   if (!c.ffn.dense(block)) {
     QUIRE_TRY(ExpertWeights experts, load_experts(w, row, c.ffn, block));
     return FeedForwardWeights(experts);
@@ -278,6 +330,7 @@ Result<FeedForwardWeights> load_feed_forward(WeightLoader& w, const Architecture
 
 Result<LayerWeights> load_layer(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block,
                                 Mixer mixer) {
+  w.use(c.sizes(mixer));
   LayerWeights l;
   QUIRE_TRY(l.mixer_norm, w.vector(kAttnNorm, block));
   QUIRE_TRY(l.ffn_norm, w.vector(row.ffn_norm, block));
@@ -288,9 +341,10 @@ Result<LayerWeights> load_layer(WeightLoader& w, const Architecture& row, const 
   if (mixer == Mixer::kDelta) {
     QUIRE_TRY(l.mixer, load_delta(w, c, block));
   } else {
-    QUIRE_TRY(l.mixer, load_attention(w, row, c, block));
+    QUIRE_TRY(l.mixer, load_attention(w, row, c, block, mixer));
   }
   QUIRE_TRY(l.ffn, load_feed_forward(w, row, c, block));
+  if (c.layer_scales) QUIRE_CHECKED(load_layer_scale(w, block, l.out_scale));
   return l;
 }
 
@@ -301,7 +355,8 @@ namespace {
 template <class Weights, class Visitor>
 void visit_attention(Weights& w, Visitor& v) {
   for (auto* m : {&w.q, &w.k, &w.v, &w.out}) v.matrix(*m);
-  for (auto* t : {&w.q_bias, &w.k_bias, &w.v_bias, &w.out_bias, &w.q_norm, &w.k_norm, &w.sinks}) v.vector(*t);
+  for (auto* t : {&w.q_bias, &w.k_bias, &w.v_bias, &w.out_bias, &w.q_norm, &w.k_norm, &w.v_norm, &w.sinks})
+    v.vector(*t);
 }
 
 template <class Weights, class Visitor>
@@ -325,6 +380,14 @@ void visit_experts(Weights& w, Visitor& v) {
   v.vector(w.shared_router);
 }
 
+template <class Weights, class Visitor>
+void visit_parallel(Weights& w, Visitor& v) {
+  visit_dense(w.dense, v);
+  for (auto* t : {&w.dense_out_norm, &w.router_norm, &w.experts_norm}) v.vector(*t);
+  visit_experts(w.experts, v);
+  v.vector(w.experts_out_norm);
+}
+
 template <class Layer, class Visitor>
 void visit_layer(Layer& l, Visitor& v) {
   v.vector(l.mixer_norm);
@@ -336,6 +399,8 @@ void visit_layer(Layer& l, Visitor& v) {
   v.vector(l.ffn_norm);
   if (auto* dense = std::get_if<DenseWeights>(&l.ffn))
     visit_dense(*dense, v);
+  else if (auto* both = std::get_if<ParallelWeights>(&l.ffn))
+    visit_parallel(*both, v);
   else
     visit_experts(std::get<ExpertWeights>(l.ffn), v);
   v.vector(l.ffn_out_norm);

@@ -36,15 +36,21 @@ class WeightLoader {
       : file_(file), sizes_(sizes), arena_(arena) {}
 
   bool has(TensorRole role, int64_t block = 0) const { return file_.find_tensor(tensor_name(role, block)) != nullptr; }
+  // What shapes are made of from here on: layers of one model may differ.
+  void use(const ModelSizes& sizes) { sizes_ = sizes; }
   // A matrix or table, or stacked matrices of experts, with the factors of "<stem>.scale" if present. `block`
   // matters for roles of blocks.
   Result<Weight> matrix(TensorRole role, int64_t block = 0);
-  Result<Weight> optional_matrix(TensorRole role, int64_t block = 0);  // empty if the file has none
+  Result<Weight> optional_matrix(TensorRole role, int64_t block = 0);       // empty if the file has none
+  Result<Weight> matrix_without_scale(TensorRole role, int64_t block = 0);  // "<stem>.scale" is something else
   // Of such a matrix the rows `order`, copied into the arena: where a file has them in another order than operators.
   Result<Weight> matrix_rows(TensorRole role, int64_t block, std::span<const int64_t> order);
   // Float32: [cols], or [rows, cols] where the role has rows.
   Result<Tensor> vector(TensorRole role, int64_t block = 0);
   Result<Tensor> optional_vector(TensorRole role, int64_t block = 0);
+  // The same with every element times `factor`, in the arena.
+  Result<Tensor> scaled_vector(TensorRole role, int64_t block, float factor);
+  Tensor ones(int64_t n);
   // i32 [n], whatever n is; empty if the file has none.
   Result<Tensor> optional_numbers(TensorRole role, int64_t block = 0);
 
@@ -54,6 +60,7 @@ class WeightLoader {
  private:
   Result<Tensor> floats(const std::string& name, std::initializer_list<int64_t> dims);
   Result<const float*> scale_of(const std::string& stem, int64_t experts);
+  Tensor keep(std::vector<float> values);
 
   const gguf::File& file_;
   ModelSizes sizes_;
@@ -65,9 +72,9 @@ class WeightLoader {
 
 // q holds H d rows, or 2 H d where the query is gated: of each head the query's rows, then the gate's.
 struct AttentionWeights {
-  Weight q, k, v, out;
+  Weight q, k, v, out;  // without v, values are what k projects to
   Tensor q_bias, k_bias, v_bias, out_bias;
-  Tensor q_norm, k_norm;
+  Tensor q_norm, k_norm, v_norm;
   Tensor sinks;  // [H]
 };
 
@@ -91,7 +98,16 @@ struct ExpertWeights {
   Tensor shared_router;
 };
 
-using FeedForwardWeights = std::variant<DenseWeights, ExpertWeights>;
+// A dense feed-forward beside experts. The dense one reads what LayerWeights::ffn_norm made of the residual stream.
+struct ParallelWeights {
+  DenseWeights dense;
+  Tensor dense_out_norm;
+  Tensor router_norm, experts_norm;  // of the residual stream: before the router, and before the experts
+  ExpertWeights experts;
+  Tensor experts_out_norm;
+};
+
+using FeedForwardWeights = std::variant<DenseWeights, ExpertWeights, ParallelWeights>;
 
 struct LayerWeights {
   Tensor mixer_norm;  // before attention or delta net
@@ -100,10 +116,12 @@ struct LayerWeights {
   Tensor ffn_norm;        // before the feed-forward
   FeedForwardWeights ffn;
   Tensor ffn_out_norm;  // as mixer_out_norm
+  float out_scale = 1;  // of the residual stream behind the feed-forward
 };
 
 // `row`: of the configuration's architecture. `block` counts from 0, and may be that of a multi-token-prediction block.
-Result<AttentionWeights> load_attention(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block);
+Result<AttentionWeights> load_attention(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block,
+                                        Mixer mixer);
 Result<DeltaWeights> load_delta(WeightLoader& w, const ModelConfig& c, int64_t block);
 Result<FeedForwardWeights> load_feed_forward(WeightLoader& w, const Architecture& row, const ModelConfig& c,
                                              int64_t block);

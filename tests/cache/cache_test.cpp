@@ -186,7 +186,7 @@ TEST(BlockTable, RandomOperationsKeepTheBooksAndTheContent) {
 }
 
 TEST(CacheStorage, ReservesWithoutTouching) {
-  CacheShape s{.attention = {.layers = 2, .kv_heads = 2, .head_dim = 64},
+  CacheShape s{.attention = {{.layers = 2, .kv_heads = 2, .head_dim = 64}},
                .delta = {.layers = 3,
                          .conv_taps = 3,
                          .conv_channels = 256,
@@ -214,8 +214,31 @@ TEST(CacheStorage, ReservesWithoutTouching) {
   EXPECT_EQ(c->state(1).conv.stride[0] * 2, *s.state_bytes());
 }
 
+TEST(CacheStorage, LayersMayHaveHeadsOfTheirOwn) {
+  CacheShape s;
+  s.add_attention(2, 4, 32);
+  s.add_attention(0, 1, 1);
+  s.add_attention(1, 1, 128);
+  s.add_attention(1, 4, 32);
+  s.add_attention(1, 4, 32);
+  ASSERT_EQ(s.attention.size(), 3u) << "equal neighbours are one run";
+  EXPECT_EQ(s.attention_layers(), 5);
+  EXPECT_EQ(s.block_bytes(), 2 * 2 * 16 * (4 * 4 * 32 + 128));
+  const auto c = CacheStorage::create(s, 10, 0);
+  ASSERT_TRUE(c.ok());
+  const int64_t dims[] = {4 * 32, 4 * 32, 128, 4 * 32, 4 * 32};
+  const auto* at = static_cast<const std::byte*>(c->kv(0).k.data);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(c->kv(i).k.dim(1), i == 2 ? 1 : 4) << i;
+    EXPECT_EQ(c->kv(i).v.stride[0] * 2, *s.block_bytes()) << i;
+    EXPECT_EQ(static_cast<const std::byte*>(c->kv(i).k.data), at) << i;
+    EXPECT_EQ(static_cast<const std::byte*>(c->kv(i).v.data), at + 2 * 16 * dims[i]) << i;
+    at += 2 * 2 * 16 * dims[i];
+  }
+}
+
 TEST(CacheStorage, AnE4m3BlockIsCodesAndExponents) {
-  const CacheShape s{.attention = {.layers = 3, .kv_heads = 2, .head_dim = 64}, .kv_dtype = DType::kF8E4M3};
+  const CacheShape s{.attention = {{.layers = 3, .kv_heads = 2, .head_dim = 64}}, .kv_dtype = DType::kF8E4M3};
   EXPECT_EQ(s.block_bytes(), 3 * 2 * (2 * (16 * 64 + 16) + 32)) << "each of keys and values on a line of its own";
   const auto c = CacheStorage::create(s, 10, 0);
   ASSERT_TRUE(c.ok());
@@ -226,12 +249,12 @@ TEST(CacheStorage, AnE4m3BlockIsCodesAndExponents) {
 }
 
 TEST(CacheStorage, RefusesSizesThatCannotBeCounted) {
-  CacheShape s{.attention = {.layers = 1 << 30, .kv_heads = 1 << 30, .head_dim = 1 << 30}};
+  CacheShape s{.attention = {{.layers = 1 << 30, .kv_heads = 1 << 30, .head_dim = 1 << 30}}};
   EXPECT_FALSE(s.block_bytes().has_value());
   const auto c = CacheStorage::create(s, 100000, 10);
   ASSERT_FALSE(c.ok());
   EXPECT_EQ(c.error().fault, Fault::kCapacity);
-  s = {.attention = {.layers = 64, .kv_heads = 64, .head_dim = 1 << 20}};  // one block can be counted, all cannot
+  s = {.attention = {{.layers = 64, .kv_heads = 64, .head_dim = 1 << 20}}};  // one block can be counted, all cannot
   EXPECT_TRUE(s.block_bytes().has_value());
   EXPECT_FALSE(CacheStorage::create(s, 1 << 30, 10).ok());
 }

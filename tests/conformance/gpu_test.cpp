@@ -71,6 +71,7 @@ TEST(GpuSuites, EveryOperandIsPlacedAndComesBack) {
                                                      {"embed", ""},
                                                      {"gather_rows", ""},
                                                      {"reduce_partials", "P=2"},
+                                                     {"soft_cap", "V=16 "},
                                                      {"add_rms_norm", "D=64"},
                                                      {"gated_rms_norm", "Dv=128"},
                                                      {"attention_prepare", ""},

@@ -151,8 +151,9 @@ TEST(Gemma3, IsRefusedWhereItWouldComputeSomethingElse) {
     return refusal(document);
   };
   EXPECT_EQ(with("final_logit_softcapping", nullptr), "accepted");
-  EXPECT_EQ(with("final_logit_softcapping", 30.0), "final_logit_softcapping: soft caps are not supported");
-  EXPECT_EQ(with("attn_logit_softcapping", 50.0), "attn_logit_softcapping: soft caps are not supported");
+  EXPECT_EQ(with("final_logit_softcapping", 30.0), "accepted");
+  EXPECT_THAT(with("final_logit_softcapping", -1), HasSubstr("final_logit_softcapping: -1 is not a positive number"));
+  EXPECT_EQ(with("attn_logit_softcapping", 50.0), "attn_logit_softcapping: soft caps of attention are not supported");
   EXPECT_THAT(with("use_bidirectional_attention", true), HasSubstr("attention to later positions"));
   EXPECT_THAT(with("hidden_activation", "silu"), HasSubstr("'silu' is not supported (gelu_pytorch_tanh is)"));
   EXPECT_THAT(with("layer_types", {"full_attention"}), HasSubstr("one entry for each of 4 layers"));

@@ -190,7 +190,8 @@ inline std::vector<SafeTensor> unpack_experts(const TinyModel& m) {
   const bool mixtral = m.architecture == "llama";
   std::vector<SafeTensor> out;
   for (const SafeTensor& t : safe_tensors(m)) {
-    const size_t at = t.name.find("mlp.");
+    const bool beside = m.gemma4();  // experts are no part of "mlp"
+    const size_t at = t.name.find(beside ? "experts." : "mlp.");
     if (mixtral && t.name.ends_with("mlp.gate.weight")) {
       out.push_back(t);
       out.back().name.replace(at, 3, "block_sparse_moe");
@@ -201,7 +202,9 @@ inline std::vector<SafeTensor> unpack_experts(const TinyModel& m) {
       out.push_back(t);
       continue;
     }
-    const std::string prefix = t.name.substr(0, at) + (mixtral ? "block_sparse_moe" : "mlp") + ".experts.";
+    const std::string prefix = t.name.substr(0, at) + (beside    ? "experts."
+                                                       : mixtral ? "block_sparse_moe.experts."
+                                                                 : "mlp.experts.");
     const auto add = [&](int64_t expert, const char* role, int64_t rows, int64_t cols, size_t begin) {
       out.push_back({fmt::format("{}{}.{}.weight", prefix, expert, role),
                      "BF16",

@@ -21,7 +21,7 @@ constexpr long long kLong = 100'000'000;  // cycles: about 60 ms
 class CudaMovesTest : public testing::Test {
  protected:
   void SetUp() override {
-    shape_ = {.attention = {.layers = 2, .kv_heads = 2, .head_dim = 64},
+    shape_ = {.attention = {{.layers = 2, .kv_heads = 2, .head_dim = 64}},
               .delta = {.layers = 2,
                         .conv_taps = 3,
                         .conv_channels = 512,

@@ -105,7 +105,7 @@ void force_each_kernel(const ModelPtr& model, const std::string& op, const Answe
 TEST(Kernels, AForcedKernelRuns) {
   std::set<std::string> called, changed;
   for (const TinyModel& m : tiny_models()) {
-    if (!m.hybrid()) continue;
+    if (!m.hybrid() && m.name != "tiny-gemma4") continue;  // between them they call all operators
     SCOPED_TRACE(m.name);
     const TinyModelFile file(m);
     const ModelPtr model = load_or_die(file.path());
@@ -116,7 +116,6 @@ TEST(Kernels, AForcedKernelRuns) {
       force_each_kernel(model, std::string(op.name), usual, called, changed);
     }
   }
-  called.emplace(kReducePartialsOp.name);  // waits for models on several devices
   for (const OperatorInfo& op : operators())
     EXPECT_TRUE(called.contains(std::string(op.name))) << op.name << " is never called";
   // Products add hundreds of terms, which shows on every CPU.

@@ -95,7 +95,7 @@ std::vector<double> product(const gguf::File& f, const std::string& name, int64_
 }
 
 GateActivation activation_of(const TinyModel& m) {
-  if (m.architecture == "gemma3") return GateActivation::kGeluTanh;
+  if (m.architecture.starts_with("gemma")) return GateActivation::kGeluTanh;
   return m.gpt_oss() ? GateActivation::kSwigluOai : GateActivation::kSilu;
 }
 
@@ -113,7 +113,8 @@ struct Expected {
 void add_mlp(Expected& want, const gguf::File& f, const TinyModel& m, const std::string& prefix,
              const std::string& suffix, int64_t matrix, const std::vector<double>& h) {
   const auto name = [&](const char* which) { return prefix + "ffn_" + which + suffix + ".weight"; };
-  std::vector<double> gate, up = product(f, name("up"), matrix, h);
+  const std::string in = name(f.find_tensor(name("gate_up")) != nullptr ? "gate_up" : "up");
+  std::vector<double> gate, up = product(f, in, matrix, h);
   if (f.find_tensor(name("gate")) != nullptr) {
     want.add(name("gate"), matrix, h);
     gate = product(f, name("gate"), matrix, h);
@@ -122,7 +123,7 @@ void add_mlp(Expected& want, const gguf::File& f, const TinyModel& m, const std:
     gate.assign(up.begin(), half);
     up.erase(up.begin(), half);
   }
-  want.add(name("up"), matrix, h);
+  want.add(in, matrix, h);
   for (size_t i = 0; i < gate.size(); ++i) gate[i] = gated(activation_of(m), gate[i], up[i]);
   want.add(name("down"), matrix, gate);
 }
@@ -161,8 +162,13 @@ Expected expected_sums(const ModelPtr& model, const TinyModel& m) {
       for (const char* which : {"attn_q", "attn_k", "attn_v", "attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta"})
         if (f.find_tensor(p + which + ".weight") != nullptr) want.add(p + which + ".weight", 0, x);
     for (const auto& x : seen[{"attn_mix", layer}]) want.add(p + (full ? "attn_output" : "ssm_out") + ".weight", 0, x);
+    const auto &routed = seen[{"router_norm", layer}], &to_experts = seen[{"experts_norm", layer}];
+    for (size_t i = 0; i < routed.size(); ++i) {
+      want.add(p + "ffn_gate_inp.weight", 0, routed[i]);
+      for (const int64_t e : chosen_experts(f, m, p, routed[i])) add_mlp(want, f, m, p, "_exps", e, to_experts[i]);
+    }
     for (const auto& h : seen[{"ffn_norm", layer}]) {
-      if (m.experts == 0 || layer < m.dense) {
+      if (m.experts == 0 || layer < m.dense || !routed.empty()) {
         add_mlp(want, f, m, p, "", 0, h);
         continue;
       }

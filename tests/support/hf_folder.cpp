@@ -36,12 +36,39 @@ std::string safetensors_file(const std::vector<SafeTensor>& tensors) {
   return safetensors_file(text, data);
 }
 
+namespace {
+
+void add_gemma4(const TinyModel& m, json& c) {
+  c.erase("hidden_act");
+  c.erase("rope_theta");
+  c["hidden_activation"] = "gelu_pytorch_tanh";
+  c["hidden_size_per_layer_input"] = 0;
+  c["num_kv_shared_layers"] = 0;
+  c["global_head_dim"] = m.global_head_dim;
+  c["final_logit_softcapping"] = m.soft_cap;
+  c["use_bidirectional_attention"] = "vision";
+  c["attention_k_eq_v"] = m.global_kv_heads > 0;
+  if (m.global_kv_heads > 0) c["num_global_key_value_heads"] = m.global_kv_heads;
+  c["enable_moe_block"] = m.experts > 0;
+  const double share = 2.0 * static_cast<double>(m.rotated_pairs) / static_cast<double>(m.global_head_dim);
+  c["rope_parameters"] = {
+      {"full_attention",
+       {{"rope_type", "proportional"}, {"rope_theta", m.rope_theta}, {"partial_rotary_factor", share}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", m.local_theta}}}};
+  if (m.experts == 0) return;
+  c.erase("num_experts_per_tok");
+  c["top_k_experts"] = m.experts_used;
+}
+
+}  // namespace
+
 json hf_config(const TinyModel& m) {
   const bool mixtral = m.architecture == "llama" && m.experts > 0;
   static const std::map<std::string, std::string> kClasses = {
       {"llama", "Llama"},    {"qwen2", "Qwen2"},          {"qwen3", "Qwen3"},   {"qwen3moe", "Qwen3Moe"},
       {"qwen35", "Qwen3_5"}, {"qwen35moe", "Qwen3_5Moe"}, {"phi3", "Phi3"},     {"qwen3next", "Qwen3Next"},
-      {"glm4", "Glm4"},      {"glm4moe", "Glm4Moe"},      {"gemma3", "Gemma3"}, {"gpt-oss", "GptOss"}};
+      {"glm4", "Glm4"},      {"glm4moe", "Glm4Moe"},      {"gemma3", "Gemma3"}, {"gpt-oss", "GptOss"},
+      {"gemma4", "Gemma4"}};
   const std::string class_name = mixtral ? "Mixtral" : m.mistral ? "Mistral" : kClasses.at(m.architecture);
   json c = {{"architectures", {class_name + "ForCausalLM"}},
             {"vocab_size", m.vocab},
@@ -91,6 +118,7 @@ json hf_config(const TinyModel& m) {
     for (int64_t i = 0; i < m.layers; ++i)
       c["layer_types"].push_back(m.windowed(i) ? "sliding_attention" : "full_attention");
   }
+  if (m.gemma4()) add_gemma4(m, c);
   if (m.gpt_oss()) {
     c["num_local_experts"] = m.experts;
     c["swiglu_limit"] = 7.0;

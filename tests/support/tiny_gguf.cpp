@@ -1,6 +1,7 @@
 // The GGUF file of a small model: what a converter makes of the transformers tensors, and the metadata.
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <numbers>
 #include <span>
 
@@ -95,6 +96,15 @@ constexpr Name kLayerNames[] = {
     {"post_mlp_layernorm.weight", "post_ffw_norm.weight"},
     {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
+    {"post_feedforward_layernorm_1.weight", "post_ffw_norm_1.weight"},
+    {"pre_feedforward_layernorm_2.weight", "pre_ffw_norm_2.weight"},
+    {"post_feedforward_layernorm_2.weight", "post_ffw_norm_2.weight"},
+    {"layer_scalar", "layer_output_scale.weight"},
+    {"router.proj.weight", "ffn_gate_inp.weight"},
+    {"router.scale", "ffn_gate_inp.scale"},
+    {"router.per_expert_scale", "ffn_down_exps.scale"},
+    {"experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+    {"experts.down_proj", "ffn_down_exps.weight"},
     {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
     {"self_attn.o_proj.bias", "attn_output.bias"},
     {"self_attn.sinks", "attn_sinks.weight"},
@@ -127,7 +137,7 @@ constexpr Name kLayerNames[] = {
 
 // Whether what comes before the feed-forward, or behind attention, has that name in the file.
 bool post_attention_norm(const TinyModel& m) {
-  return m.hybrid() || m.architecture == "glm4moe" || m.architecture == "gemma3" || m.gpt_oss();
+  return m.hybrid() || m.architecture == "glm4moe" || m.architecture.starts_with("gemma") || m.gpt_oss();
 }
 
 std::string_view look_up(std::span<const Name> names, std::string_view hf) {
@@ -200,8 +210,8 @@ void convert(const TinyModel& m, const HfTensor& in, std::vector<FileTensor>& ou
   for (const bf16 x : in.values) t.values.push_back(to_float(x));
   if (role == "linear_attn.conv1d.weight") t.dims = {kConvWidth, in.shape[0]};
   if (role == "mlp.shared_expert_gate.weight") t.dims = {m.hidden};
-  if (t.dims.size() == 1 || role == "mlp.gate.weight" || role == "mlp.router.weight" || role.ends_with("_bias") ||
-      role == "linear_attn.conv1d.weight")
+  if (t.dims.size() == 1 || role == "mlp.gate.weight" || role == "mlp.router.weight" || role == "router.proj.weight" ||
+      role.ends_with("_bias") || role == "linear_attn.conv1d.weight")
     t.dtype = DType::kF32;
 
   constexpr std::string_view kDeltaNet = "linear_attn.";
@@ -246,6 +256,13 @@ FileTensor rope_divisors(const TinyModel& m) {
   return t;
 }
 
+// 1 for pairs of elements that rotate in layers that attend to all, and a number that stops the others.
+FileTensor proportional_divisors(const TinyModel& m) {
+  FileTensor t{"rope_freqs.weight", DType::kF32, {m.global_head_dim / 2}, {}};
+  for (int64_t j = 0; j < m.global_head_dim / 2; ++j) t.values.push_back(j < m.rotated_pairs ? 1.0F : 1e30F);
+  return t;
+}
+
 std::vector<std::byte> encode(const FileTensor& t) {
   if (t.dtype == DType::kF32) {
     std::vector<std::byte> bytes(t.values.size() * sizeof(float));
@@ -261,6 +278,29 @@ std::vector<std::byte> encode(const FileTensor& t) {
 
 // ---- Metadata ----
 
+// Of layers that attend to a window, and what such models may have and these have not.
+void add_gemma4(const TinyModel& m, gguf::Writer& w) {
+  const auto u32 = [&](std::string_view key, int64_t v) {
+    w.add(fmt::format("gemma4.{}", key), static_cast<uint32_t>(v));
+  };
+  u32("attention.key_length_swa", m.head_dim);
+  u32("attention.value_length_swa", m.head_dim);
+  u32("attention.shared_kv_layers", 0);
+  u32("embedding_length_per_layer_input", 0);
+  u32("rope.dimension_count_swa", m.head_dim);
+  w.add("gemma4.rope.freq_base_swa", m.local_theta);
+  w.add("gemma4.final_logit_softcapping", m.soft_cap);
+  const auto windowed = std::make_unique<bool[]>(static_cast<size_t>(m.layers));
+  std::vector<int32_t> kv_heads;
+  for (int64_t i = 0; i < m.layers; ++i) {
+    windowed[static_cast<size_t>(i)] = m.windowed(i);
+    kv_heads.push_back(static_cast<int32_t>(m.kv_heads_of(i)));
+  }
+  w.add_array("gemma4.attention.sliding_window_pattern",
+              std::span<const bool>(windowed.get(), static_cast<size_t>(m.layers)));
+  if (m.global_kv_heads > 0) w.add_array("gemma4.attention.head_count_kv", std::span<const int32_t>(kv_heads));
+}
+
 void add_hyperparameters(const TinyModel& m, gguf::Writer& w) {
   const auto u32 = [&](std::string_view key, int64_t v) {
     w.add(fmt::format("{}.{}", m.architecture, key), static_cast<uint32_t>(v));
@@ -274,13 +314,14 @@ void add_hyperparameters(const TinyModel& m, gguf::Writer& w) {
   u32("block_count", m.layers);
   u32("feed_forward_length", m.ffn);
   u32("attention.head_count", m.heads);
-  u32("attention.head_count_kv", m.kv_heads);
-  u32("attention.key_length", m.head_dim);
-  u32("attention.value_length", m.head_dim);
+  if (m.global_kv_heads == 0) u32("attention.head_count_kv", m.kv_heads);
+  u32("attention.key_length", m.head_dim_of(m.layers));
+  u32("attention.value_length", m.head_dim_of(m.layers));
+  if (m.gemma4()) add_gemma4(m, w);
   w.add(m.architecture + ".attention.layer_norm_rms_epsilon", m.rms_eps);
   w.add(m.architecture + ".rope.freq_base", m.rope_theta);
   if (m.architecture == "llama") u32("vocab_size", m.vocab);
-  if (m.architecture == "llama" || m.n_rot > 0) u32("rope.dimension_count", m.rotated());
+  if (m.architecture == "llama" || m.n_rot > 0 || m.gemma4()) u32("rope.dimension_count", m.rotated());
   if (m.long_rope.original > 0) {
     u32("rope.scaling.original_context_length", m.long_rope.original);
     w.add(m.architecture + ".rope.scaling.attn_factor", m.long_rope.magnitude);
@@ -393,6 +434,7 @@ Status TinyModel::write_gguf(const std::string& path) const {
   std::vector<FileTensor> tensors;
   for (const HfTensor& t : hf_tensors()) convert(*this, t, tensors);
   if (llama3_rope) tensors.push_back(rope_divisors(*this));
+  if (gemma4()) tensors.push_back(proportional_divisors(*this));
   if (long_rope.original > 0) {
     tensors.push_back({"rope_factors_long.weight", DType::kF32, {n_rot / 2}, long_factors()});
     tensors.push_back({"rope_factors_short.weight", DType::kF32, {n_rot / 2}, short_factors()});

@@ -1,5 +1,5 @@
-// The table of models and the generator of their weights. Both stand in tools/make_tiny_goldens.py as well; a
-// difference between the two shows in the weights' hash (tests/tiny).
+// The generator of the models' weights. It stands in tools/make_tiny_goldens.py as well; a difference between the two
+// shows in the weights' hash (tests/tiny).
 #include "support/tiny_models.h"
 
 #include <unistd.h>
@@ -38,6 +38,12 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {
     {"linear_attn.norm.weight", 1, 0.25, 0},
+    {"layernorm_1.weight", 1, 0.25, 0},
+    {"layernorm_2.weight", 1, 0.25, 0},
+    {"layer_scalar", 0.8, 0.25, 0},
+    {"router.scale", 8, 2, 0},
+    {"router.per_expert_scale", 1, 0.5, 0},
+    {"router.proj.weight", 0, 0, 3},
     {"norm.weight", 1, 0.25, 0},  // centre 0 where the model computes (1 + w)
     {"A_log", -1, 2, 0},
     {"dt_bias", -1, 1.5, 0},
@@ -65,6 +71,7 @@ HfTensor make_tensor(const TinyModel& m, std::string name, std::vector<int64_t> 
   Kind kind =
       *std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return name.ends_with(k.suffix); });
   if (kind.suffix == "norm.weight" && m.centred_norms()) kind.centre = 0;
+  if (m.gemma4() && name.ends_with("k_norm.weight")) kind.centre = 0.5;  // nothing else scales the scores
   if (kind.suffix == "embed_tokens.weight" && m.tied) kind.gain = 2;
   if (kind.gain > 0) kind.spread = kind.gain * std::sqrt(3.0 / static_cast<double>(shape.back()));
 
@@ -82,9 +89,9 @@ HfTensor make_tensor(const TinyModel& m, std::string name, std::vector<int64_t> 
 
 using Tensors = std::vector<HfTensor>;
 
-void add_attention(const TinyModel& m, const std::string& layer, Tensors& out) {
+void add_attention(const TinyModel& m, int64_t number, const std::string& layer, Tensors& out) {
   const std::string p = layer + "self_attn.";
-  const int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
+  const int64_t head_dim = m.head_dim_of(number), q = m.heads * head_dim, kv = m.kv_heads_of(number) * head_dim;
   out.push_back(make_tensor(m, p + "o_proj.weight", {m.hidden, q}));
   if (m.architecture == "phi3") {
     out.push_back(make_tensor(m, p + "qkv_proj.weight", {q + 2 * kv, m.hidden}));
@@ -92,7 +99,7 @@ void add_attention(const TinyModel& m, const std::string& layer, Tensors& out) {
   }
   out.push_back(make_tensor(m, p + "q_proj.weight", {m.hybrid() ? 2 * q : q, m.hidden}));  // hybrids: with the gate
   out.push_back(make_tensor(m, p + "k_proj.weight", {kv, m.hidden}));
-  out.push_back(make_tensor(m, p + "v_proj.weight", {kv, m.hidden}));
+  if (!m.keys_as_values(number)) out.push_back(make_tensor(m, p + "v_proj.weight", {kv, m.hidden}));
   if (m.qkv_bias()) {
     out.push_back(make_tensor(m, p + "q_proj.bias", {q}));
     out.push_back(make_tensor(m, p + "k_proj.bias", {kv}));
@@ -103,8 +110,8 @@ void add_attention(const TinyModel& m, const std::string& layer, Tensors& out) {
     out.push_back(make_tensor(m, p + "sinks", {m.heads}));
   }
   if (m.qk_norm()) {
-    out.push_back(make_tensor(m, p + "q_norm.weight", {m.head_dim}));
-    out.push_back(make_tensor(m, p + "k_norm.weight", {m.head_dim}));
+    out.push_back(make_tensor(m, p + "q_norm.weight", {head_dim}));
+    out.push_back(make_tensor(m, p + "k_norm.weight", {head_dim}));
   }
 }
 
@@ -137,8 +144,22 @@ void add_dense_ffn(const TinyModel& m, const std::string& p, int64_t width, Tens
   out.push_back(make_tensor(m, p + "down_proj.weight", {m.hidden, width}));
 }
 
+// A dense feed-forward and experts side by side.
+void add_parallel(const TinyModel& m, const std::string& layer, Tensors& out) {
+  add_dense_ffn(m, layer + "mlp.", m.ffn, out);
+  out.push_back(make_tensor(m, layer + "router.proj.weight", {m.experts, m.hidden}));
+  out.push_back(make_tensor(m, layer + "router.scale", {m.hidden}));
+  out.push_back(make_tensor(m, layer + "router.per_expert_scale", {m.experts}));
+  out.push_back(make_tensor(m, layer + "experts.gate_up_proj", {m.experts, 2 * m.expert_ffn, m.hidden}));
+  out.push_back(make_tensor(m, layer + "experts.down_proj", {m.experts, m.hidden, m.expert_ffn}));
+  for (const char* norm :
+       {"post_feedforward_layernorm_1", "pre_feedforward_layernorm_2", "post_feedforward_layernorm_2"})
+    out.push_back(make_tensor(m, fmt::format("{}{}.weight", layer, norm), {m.hidden}));
+}
+
 void add_ffn(const TinyModel& m, int64_t number, const std::string& layer, Tensors& out) {
   const std::string p = layer + "mlp.";
+  if (m.gemma4() && m.experts > 0) return add_parallel(m, layer, out);
   if (m.experts == 0 || number < m.dense) return add_dense_ffn(m, p, m.ffn, out);
   const int64_t width = m.expert_width();
   if (m.gpt_oss()) {
@@ -164,249 +185,6 @@ void add_ffn(const TinyModel& m, int64_t number, const std::string& layer, Tenso
 
 }  // namespace
 
-std::vector<TinyModel> tiny_models() {
-  // Shapes are odd on purpose: heads * head_dim != hidden, one KV head, FFN widths that are no multiple
-  // of 32.
-  return {
-      {.name = "tiny-llama",
-       .architecture = "llama",
-       .seed = 3,
-       .vocab = 320,
-       .hidden = 64,
-       .layers = 3,
-       .heads = 4,
-       .kv_heads = 1,
-       .head_dim = 32,
-       .ffn = 112,
-       .rms_eps = 1e-5F,
-       .rope_theta = 1e4F},
-      {.name = "tiny-llama3",
-       .architecture = "llama",
-       .seed = 4,
-       .vocab = 320,
-       .hidden = 96,
-       .layers = 3,
-       .heads = 4,
-       .kv_heads = 2,
-       .head_dim = 48,
-       .ffn = 160,
-       .rms_eps = 1e-5F,
-       .rope_theta = 1e4F,
-       .tied = true,
-       .llama3_rope = true},
-      {.name = "tiny-mixtral",
-       .architecture = "llama",
-       .seed = 4,
-       .vocab = 301,
-       .hidden = 64,
-       .layers = 2,
-       .heads = 4,
-       .kv_heads = 2,
-       .head_dim = 32,
-       .ffn = 80,
-       .rms_eps = 1e-5F,
-       .rope_theta = 1e6F,
-       .experts = 6,
-       .experts_used = 2},
-      {.name = "tiny-qwen2",
-       .architecture = "qwen2",
-       .seed = 3,
-       .vocab = 320,
-       .hidden = 96,
-       .layers = 3,
-       .heads = 3,
-       .kv_heads = 1,
-       .head_dim = 32,
-       .ffn = 112,
-       .rms_eps = 1e-6F,
-       .rope_theta = 1e6F,
-       .tied = true},
-      {.name = "tiny-qwen3",
-       .architecture = "qwen3",
-       .seed = 2,
-       .vocab = 333,
-       .hidden = 64,
-       .layers = 3,
-       .heads = 4,
-       .kv_heads = 2,
-       .head_dim = 48,
-       .ffn = 160,
-       .rms_eps = 1e-6F,
-       .rope_theta = 1e6F},
-      {.name = "tiny-qwen3moe",
-       .architecture = "qwen3moe",
-       .seed = 3,
-       .vocab = 320,
-       .hidden = 64,
-       .layers = 3,
-       .heads = 2,
-       .kv_heads = 2,
-       .head_dim = 64,
-       .ffn = 192,
-       .rms_eps = 1e-6F,
-       .rope_theta = 1e6F,
-       .experts = 8,
-       .experts_used = 3,
-       .expert_ffn = 48},
-      {.name = "tiny-qwen35",
-       .architecture = "qwen35",
-       .seed = 3,
-       .vocab = 320,
-       .hidden = 64,
-       .layers = 4,
-       .heads = 2,
-       .kv_heads = 1,
-       .head_dim = 64,
-       .ffn = 112,
-       .rms_eps = 1e-6F,
-       .rope_theta = 1e7F,
-       .tied = true,
-       .interval = 2,
-       .k_heads = 2,
-       .v_heads = 4,
-       .state = 32,
-       .n_rot = 16,
-       .rope_sections = {3, 3, 2, 0}},
-      {.name = "tiny-qwen35moe",
-       .architecture = "qwen35moe",
-       .seed = 1,
-       .vocab = 320,
-       .hidden = 96,
-       .layers = 4,
-       .heads = 4,
-       .kv_heads = 2,
-       .head_dim = 48,
-       .ffn = 192,
-       .rms_eps = 1e-6F,
-       .rope_theta = 1e7F,
-       .experts = 8,
-       .experts_used = 3,
-       .expert_ffn = 48,
-       .shared_ffn = 80,
-       .interval = 4,
-       .k_heads = 2,
-       .v_heads = 6,
-       .state = 64,
-       .n_rot = 24,
-       .rope_sections = {4, 4, 4, 0}},
-      {.name = "tiny-mistral",
-       .architecture = "llama",
-       .seed = 3,
-       .vocab = 320,
-       .hidden = 64,
-       .layers = 2,
-       .heads = 4,
-       .kv_heads = 2,
-       .head_dim = 24,
-       .ffn = 96,
-       .rms_eps = 1e-5F,
-       .rope_theta = 1e6F,
-       .mistral = true},
-      {.name = "tiny-phi3",
-       .architecture = "phi3",
-       .seed = 2,
-       .vocab = 320,
-       .hidden = 96,
-       .layers = 3,
-       .heads = 3,
-       .kv_heads = 1,
-       .head_dim = 32,
-       .ffn = 112,
-       .rms_eps = 1e-5F,
-       .rope_theta = 1e4F,
-       .n_rot = 24,
-       .long_rope = {.original = 2048, .magnitude = 1.125F}},
-      {.name = "tiny-qwen3next",
-       .architecture = "qwen3next",
-       .seed = 2,
-       .vocab = 320,
-       .hidden = 64,
-       .layers = 4,
-       .heads = 2,
-       .kv_heads = 1,
-       .head_dim = 64,
-       .ffn = 192,
-       .rms_eps = 1e-6F,
-       .rope_theta = 1e7F,
-       .experts = 8,
-       .experts_used = 3,
-       .expert_ffn = 48,
-       .shared_ffn = 80,
-       .interval = 4,
-       .k_heads = 2,
-       .v_heads = 6,
-       .state = 32,
-       .n_rot = 16},
-      {.name = "tiny-glm4",
-       .architecture = "glm4",
-       .seed = 2,
-       .vocab = 320,
-       .hidden = 64,
-       .layers = 3,
-       .heads = 4,
-       .kv_heads = 2,
-       .head_dim = 32,
-       .ffn = 112,
-       .rms_eps = 1e-5F,
-       .rope_theta = 1e4F,
-       .n_rot = 16},
-      {.name = "tiny-glm4moe",
-       .architecture = "glm4moe",
-       .seed = 2,
-       .vocab = 320,
-       .hidden = 64,
-       .layers = 3,
-       .heads = 3,
-       .kv_heads = 1,
-       .head_dim = 48,
-       .ffn = 160,
-       .rms_eps = 1e-5F,
-       .rope_theta = 1e6F,
-       .experts = 8,
-       .experts_used = 3,
-       .expert_ffn = 48,
-       .shared_ffn = 48,
-       .n_rot = 24,
-       .dense = 1,
-       .groups = 4,
-       .used_groups = 2,
-       .routed_scale = 1.5F},
-      {.name = "tiny-gemma3",
-       .architecture = "gemma3",
-       .seed = 2,
-       .vocab = 320,
-       .hidden = 96,
-       .layers = 4,
-       .heads = 4,
-       .kv_heads = 2,
-       .head_dim = 32,
-       .ffn = 112,
-       .rms_eps = 1e-6F,
-       .rope_theta = 1e6F,
-       .window = 40,
-       .window_interval = 3,
-       .local_theta = 1e4F,
-       .scalar = 24},
-      {.name = "tiny-gptoss",
-       .architecture = "gpt-oss",
-       .seed = 1,
-       .vocab = 320,
-       .hidden = 64,
-       .layers = 4,
-       .heads = 4,
-       .kv_heads = 2,
-       .head_dim = 32,
-       .ffn = 96,
-       .rms_eps = 1e-5F,
-       .rope_theta = 1.5e5F,
-       .experts = 8,
-       .experts_used = 3,
-       .window = 40,
-       .window_interval = 2,
-       .yarn = {.factor = 4, .original = 512}},
-  };
-}
-
 std::string TinyModel::pre_tokenizer() const {
   if (architecture == "llama") return "llama-bpe";
   return hybrid() ? "qwen35" : "qwen2";
@@ -426,16 +204,17 @@ std::vector<HfTensor> TinyModel::hf_tensors() const {
     out.push_back(make_tensor(*this, layer + "input_layernorm.weight", {hidden}));
     out.push_back(make_tensor(*this, layer + "post_attention_layernorm.weight", {hidden}));
     if (full_attention(i))
-      add_attention(*this, layer, out);
+      add_attention(*this, i, layer, out);
     else
       add_delta_net(*this, layer, out);
     add_ffn(*this, i, layer, out);
     if (architecture == "glm4")
       for (const char* norm : {"post_self_attn_layernorm.weight", "post_mlp_layernorm.weight"})
         out.push_back(make_tensor(*this, layer + norm, {hidden}));
-    if (architecture == "gemma3")
+    if (architecture.starts_with("gemma"))
       for (const char* norm : {"pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"})
         out.push_back(make_tensor(*this, layer + norm, {hidden}));
+    if (gemma4()) out.push_back(make_tensor(*this, layer + "layer_scalar", {1}));
   }
   std::sort(out.begin(), out.end(), [](const HfTensor& a, const HfTensor& b) { return a.name < b.name; });
   return out;

@@ -54,19 +54,30 @@ struct TinyModel {
     int64_t original = 0;
   } yarn = {};
   int64_t scalar = 0;  // 0: none; scores are scaled by 1 / sqrt(scalar)
+  // Gemma 4: what heads are in layers that attend to all. With KV heads of their own, values are what keys are
+  // projected to there. Of a head's pairs so many rotate.
+  int64_t global_head_dim = 0, global_kv_heads = 0, rotated_pairs = 0;
+  float soft_cap = 0;
 
+  bool gemma4() const { return architecture == "gemma4"; }
+  bool gpu() const { return !gemma4(); }  // a GPU has kernels for all parts of it
   bool gpt_oss() const { return architecture == "gpt-oss"; }
   bool hybrid() const { return interval > 0; }
   bool packed_delta() const { return architecture == "qwen3next"; }  // delta nets' inputs lie packed by key heads
   bool fused_gate_up() const { return architecture == "phi3" || architecture == "glm4"; }
-  bool norms_after() const { return architecture == "glm4" || architecture == "gemma3"; }
+  bool norms_after() const { return architecture == "glm4" || architecture.starts_with("gemma"); }
   bool centred_norms() const { return hybrid() || architecture == "gemma3"; }
   bool qkv_bias() const { return architecture == "qwen2" || architecture.starts_with("glm4") || gpt_oss(); }
   bool qk_norm() const {
-    return architecture.starts_with("qwen3") || architecture == "glm4moe" || architecture == "gemma3";
+    return architecture.starts_with("qwen3") || architecture == "glm4moe" || architecture.starts_with("gemma");
   }
   bool windowed(int64_t layer) const { return window > 0 && (layer + 1) % window_interval != 0; }
-  int64_t rotated() const { return n_rot > 0 ? n_rot : head_dim; }
+  int64_t rotated() const { return n_rot > 0 ? n_rot : head_dim_of(layers); }
+  // Of a layer; layer `layers` stands for those that attend to all.
+  bool global(int64_t layer) const { return gemma4() && (layer == layers || !windowed(layer)); }
+  int64_t head_dim_of(int64_t layer) const { return global(layer) ? global_head_dim : head_dim; }
+  int64_t kv_heads_of(int64_t layer) const { return global(layer) && global_kv_heads > 0 ? global_kv_heads : kv_heads; }
+  bool keys_as_values(int64_t layer) const { return global(layer) && global_kv_heads > 0; }
   // The divisors of long_rope: float32 holds them exactly.
   std::vector<float> short_factors() const { return factors(1, 0.125F); }
   std::vector<float> long_factors() const { return factors(2, 0.5F); }

@@ -87,6 +87,10 @@ TEST_P(TinyModels, HaveTheConfigurationOfTheGoldenRun) {
       {"window_interval", m.window_interval},
       {"local_theta", m.local_theta},
       {"scalar", m.scalar},
+      {"global_head_dim", m.global_head_dim},
+      {"global_kv_heads", m.global_kv_heads},
+      {"rotated_pairs", m.rotated_pairs},
+      {"soft_cap", m.soft_cap},
   };
   for (const auto& [key, value] : numbers) EXPECT_EQ(config.value(key, 0.0), value) << key;
   EXPECT_EQ(static_cast<float>(config.at("eps").get<double>()), m.rms_eps);
@@ -118,9 +122,9 @@ TEST_P(TinyModels, MakeFilesThatOpen) {
     for (int64_t i = 0; i < t.elems(); ++i) ASSERT_TRUE(std::isfinite(at(*file, std::string(t.name), i))) << t.name;
   }
   EXPECT_EQ(elems, golden_of(m).at("parameters").get<int64_t>() + (m.llama3_rope ? m.head_dim / 2 : 0) +
-                       std::ssize(m.short_factors()) + std::ssize(m.long_factors()));
+                       m.global_head_dim / 2 + std::ssize(m.short_factors()) + std::ssize(m.long_factors()));
   EXPECT_EQ(file->find_tensor("output.weight") == nullptr, m.tied);
-  EXPECT_EQ(file->find_tensor("rope_freqs.weight") != nullptr, m.llama3_rope);
+  EXPECT_EQ(file->find_tensor("rope_freqs.weight") != nullptr, m.llama3_rope || m.gemma4());
   EXPECT_LT(file->mapped_bytes(), 4u << 20);
 }
 

@@ -45,7 +45,8 @@ bool fits_prepare_avx2(const Machine& m, const AttentionPrepareArgs& a) {
   for (const Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q})
     if (t->dtype != DType::kBF16) return false;
   return m.cpu.avx2 && a.kv.k.dtype != DType::kF32 && (a.gate.empty() || a.gate.dtype == DType::kBF16) &&
-         (a.q_norm.empty() || a.q_norm.dtype == DType::kF32) && (a.k_norm.empty() || a.k_norm.dtype == DType::kF32);
+         (a.q_norm.empty() || a.q_norm.dtype == DType::kF32) && (a.k_norm.empty() || a.k_norm.dtype == DType::kF32) &&
+         (a.v_norm.empty() || a.v_norm.dtype == DType::kF32);
 }
 // Heads, and what of them rotates, in whole vectors.
 bool fits_prepare_avx512(const Machine& m, const AttentionPrepareArgs& a) {
@@ -81,10 +82,11 @@ int64_t kv_elems(const KvLayer& kv, int64_t tokens, int64_t d) {
 
 Traffic traffic_of(const AttentionPrepareArgs& a) {
   const int64_t rows = a.q.dim(0), kv_heads = a.kv.k.dim(1), d = a.q.dim(2);
-  const int64_t normed = (a.q_norm.empty() ? 0 : a.q.elems()) + (a.k_norm.empty() ? 0 : rows * kv_heads * d);
+  const int64_t kv_normed = (a.k_norm.empty() ? 0 : 1) + (a.v_norm.empty() ? 0 : 1);
+  const int64_t normed = (a.q_norm.empty() ? 0 : a.q.elems()) + kv_normed * rows * kv_heads * d;
   const int64_t rotated = rows * (a.q.dim(1) + kv_heads) * a.rope.n_rot;
   return {.bytes = a.q_proj.bytes() + a.k_proj.bytes() + a.v_proj.bytes() + a.q_norm.bytes() + a.k_norm.bytes() +
-                   a.q.bytes() + a.gate.bytes() + dtype_bytes(a.kv.k.dtype, kv_elems(a.kv, rows, d)),
+                   a.v_norm.bytes() + a.q.bytes() + a.gate.bytes() + dtype_bytes(a.kv.k.dtype, kv_elems(a.kv, rows, d)),
           .flops = 4 * normed + 3 * rotated};
 }
 
@@ -104,7 +106,7 @@ Traffic traffic_of(const PagedAttentionArgs& a) {
 }
 
 std::string describe_args(const AttentionPrepareArgs& a) {
-  return fmt::format("q {}, kv {}", describe(a.q), describe(a.kv.k));
+  return fmt::format("q {}, kv {}{}", describe(a.q), describe(a.kv.k), a.v_norm.empty() ? "" : ", norms of values");
 }
 std::string describe_args(const PagedAttentionArgs& a) {
   const SegmentArray& s = a.segments;
@@ -131,6 +133,7 @@ void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
   expect_shape("v_proj", a.v_proj, rows, n.kv_heads * n.d);
   if (!a.q_norm.empty()) expect_shape("q_norm", a.q_norm, d);
   if (!a.k_norm.empty()) expect_shape("k_norm", a.k_norm, d);
+  if (!a.v_norm.empty()) expect_shape("v_norm", a.v_norm, d);
   QUIRE_CHECK(a.rope.n_rot >= 0 && a.rope.n_rot % 2 == 0 && a.rope.n_rot <= n.d &&
                   (a.rope.n_rot == 0 || a.rope.inv_freq.dim(0) * 2 >= a.rope.n_rot),
               "rope: {} of {} elements rotate, {} frequencies", a.rope.n_rot, n.d, a.rope.inv_freq.dim(0));

@@ -35,14 +35,17 @@ struct Rope {
 // Splits and normalises the projections, rotates q and k, and writes k and v into the cache.
 //   q_proj  [T, H * d], or [T, H * 2d] when gate is given: per head d of query, then d of gate (Qwen3.5)
 //   k_proj, v_proj [T, Hkv * d]
-//   q_norm, k_norm [d] f32, optional: RMSNorm per head before the rotation (the gate is neither normed nor
-//   rotated) q     [T, H, d]   out, activation type gate  [T, H, d]   out, optional kv                k and v
-//   of row r go to its segment's block of that position; other positions are left alone. Into an E4M3 cache they are
-//   rounded under a scale of their own token and head
+//                  v_proj may be k_proj: values that are the keys as they were projected
+//   q_norm, k_norm [d] f32, optional: RMSNorm per head before the rotation (the gate is neither normed nor rotated)
+//   v_norm [d] f32, optional: RMSNorm per head of the values
+//   q      [T, H, d]   out, activation type
+//   gate   [T, H, d]   out, optional
+//   kv     k and v of row r go to its segment's block of that position; other positions are left alone. Into an E4M3
+//          cache they are rounded under a scale of their own token and head
 // Angle = float(position) * inv_freq in float32, cos and sin correctly rounded to float32 or nearly so.
 struct AttentionPrepareArgs {
   Tensor q_proj, k_proj, v_proj;
-  Tensor q_norm, k_norm;
+  Tensor q_norm, k_norm, v_norm = {};
   float eps = 1e-6f;
   Rope rope;
   SegmentArray segments;

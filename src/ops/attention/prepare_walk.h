@@ -61,6 +61,23 @@ class Prefetcher {
   int64_t share_;
 };
 
+// A head's values of an item's tokens: where they were projected to, or normalised.
+struct Values {
+  const bf16* first;
+  int64_t pitch;
+};
+template <class Isa>
+Values values_of(const AttentionPrepareArgs& a, const PrepareScratch& s, const PrepareItem& item, int64_t row,
+                 int64_t h, int64_t d) {
+  const bf16* const from = static_cast<const bf16*>(a.v_proj.data) + row * a.v_proj.stride[0] + h * d;
+  if (a.v_norm.empty()) return {from, a.v_proj.stride[0]};
+  AttentionPrepareArgs still = a;
+  still.rope.n_rot = 0;
+  for (int64_t i = 0; i < item.count; ++i)
+    Isa::prepare_head(still, s, d, {}, from + i * a.v_proj.stride[0], a.v_norm, s.tokens + i * d);
+  return {s.tokens, d};
+}
+
 template <class Isa>
 void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const PrepareItem& item) {
   const Heads n = heads_of(a);
@@ -101,19 +118,20 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
     }
   }
   for (int64_t h = 0; h < n.kv_heads; ++h) {
+    const auto narrow_head = [&](const Tensor& t) {
+      return static_cast<e4m3*>(t.data) + block * t.stride[0] + h * t.stride[1];
+    };
     for (int64_t i = 0; i < item.count; ++i)
       Isa::prepare_head(a, s, d, rotation(i), at(a.k_proj, row + i, h * d), a.k_norm, s.tokens + i * d);
-    if (narrow) {
-      const auto head = [&](const Tensor& t) {
-        return static_cast<e4m3*>(t.data) + block * t.stride[0] + h * t.stride[1];
-      };
-      write_codes(s.tokens, d, item.count, d, true, slot, head(a.kv.k));
-      write_codes(at(a.v_proj, row, h * d), a.v_proj.stride[0], item.count, d, false, slot, head(a.kv.v));
-      continue;
-    }
-    Isa::write_keys(s.tokens, at(a.kv.k, block, h * a.kv.k.stride[1]), slot, item.count, d);
-    write_values<Isa>(at(a.v_proj, row, h * d), a.v_proj.stride[0], at(a.kv.v, block, h * a.kv.v.stride[1]), slot,
-                      item.count, d);
+    if (narrow)
+      write_codes(s.tokens, d, item.count, d, true, slot, narrow_head(a.kv.k));
+    else
+      Isa::write_keys(s.tokens, at(a.kv.k, block, h * a.kv.k.stride[1]), slot, item.count, d);
+    const Values v = values_of<Isa>(a, s, item, row, h, d);
+    if (narrow)
+      write_codes(v.first, v.pitch, item.count, d, false, slot, narrow_head(a.kv.v));
+    else
+      write_values<Isa>(v.first, v.pitch, at(a.kv.v, block, h * a.kv.v.stride[1]), slot, item.count, d);
   }
 }
 

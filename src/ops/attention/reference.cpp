@@ -168,6 +168,7 @@ void prepare_reference(const OpContext& ctx, const AttentionPrepareArgs& a) {
                       } else {
                         const int64_t kv_head = head - n.q_heads - n.kv_heads, at = cache_at(a.kv.v, kv_head);
                         load(a.v_proj, kv_head * n.d);
+                        rms_norm(x, n.d, a.v_norm, a.eps);
                         store_token(a.kv.v, at, slot, x, n.d, [&](int64_t c) { return value_offset(slot, c, n.d); });
                       }
                     });

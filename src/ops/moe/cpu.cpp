@@ -47,10 +47,11 @@ struct Routing {
 
 Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& scope) {
   const gemm::Core& core = gemm::kAvx2Core;  // float32 as the contract demands
+  const Tensor& read = a.router_input();
   const int64_t tokens = a.h.dim(0), width = a.h.dim(1), experts = a.router.rows, k = a.top_k;
   const int64_t threads = ctx.pool.size();
-  const bool packing = !core.in_place(a.h);
-  gemm::Packed h{static_cast<std::byte*>(a.h.data), tokens, width};
+  const bool packing = !core.in_place(read);
+  gemm::Packed h{static_cast<std::byte*>(read.data), tokens, width};
   if (packing) h.data = scope.take<std::byte>(core.packed_bytes(tokens, width));
   float* const logits = scope.take<float>(tokens * experts);
   const bool plain = a.choice.plain();
@@ -76,7 +77,7 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
       route_jobs((tokens + kRouted - 1) / kRouted);
   ctx.pool.share([&](int thread) {
     std::byte* const mine = scratch + thread * scratch_bytes;
-    pack_jobs.each(false, [&](int64_t tile, int64_t) { core.pack(a.h, nullptr, tile, h); });
+    pack_jobs.each(false, [&](int64_t tile, int64_t) { core.pack(read, nullptr, tile, h); });
     pack_jobs.wait();
     logit_jobs.each(false, [&](int64_t job, int64_t) {
       if (job < panels)

@@ -134,6 +134,12 @@ void check(const MoeArgs& a) {
   Dim tokens{"T"}, width{"D"};
   expect_shape("h", a.h, tokens, width);
   expect_shape("x", a.x, tokens, width);
+  if (!a.router_h.empty()) {
+    expect_shape("router_h", a.router_h, tokens, width);
+    QUIRE_CHECK(a.router_h.dtype == a.h.dtype && a.shared_router.empty(),
+                "moe: router_h is {} and h is {}, with{} a router of the shared expert", dtype_name(a.router_h.dtype),
+                dtype_name(a.h.dtype), a.shared_router.empty() ? "out" : "");
+  }
   QUIRE_CHECK(a.x.dtype == DType::kF32, "moe: x is f32, not {}", dtype_name(a.x.dtype));
   QUIRE_CHECK(a.router.cols == width, "moe: the router has {} columns, but D = {}", a.router.cols, width.value);
   QUIRE_CHECK(a.top_k >= 1 && a.top_k <= a.router.rows && a.router.rows <= 1 << 14, "moe: top {} of {} experts",
@@ -166,17 +172,18 @@ Traffic traffic_of(const MoeArgs& a) {
   const int64_t results = a.top_k + (a.shared_gate.empty() ? 0 : 1);  // of a token, each weighted and added
   return {.bytes = a.router.bytes() + a.router_bias.bytes() +
                    std::llround(touched_share(a) * static_cast<double>(experts)) + shared + a.shared_router.bytes() +
-                   a.choice.selection_bias.bytes() + a.h.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1) +
-                   a.chosen.bytes(),
+                   a.choice.selection_bias.bytes() + a.h.bytes() + a.router_h.bytes() +
+                   a.x.bytes() * (a.add_to_x ? 2 : 1) + a.chosen.bytes(),
           .flops = a.h.dim(0) * (2 * (a.router.params() + a.top_k * expert_params + shared_params) +
                                  inner * (kSiluFlops + 1) + 2 * results * a.h.dim(1))};
 }
 
 std::string describe_args(const MoeArgs& a) {
-  return fmt::format("h {}, top {} of {} experts{}{}{}, router {}, gate {}, up {}, down {}, shared {}", describe(a.h),
+  return fmt::format("h {}, top {} of {} experts{}{}{}{}, router {}, gate {}, up {}, down {}, shared {}", describe(a.h),
                      a.top_k, a.router.rows, a.choice.plain() ? "" : " by sigmoids, biases or groups",
-                     a.gate_bias.empty() ? "" : " with biases", activation_note(a.activation), describe(a.router),
-                     describe(a.gate), describe(a.up), describe(a.down), describe(a.shared_gate));
+                     a.gate_bias.empty() ? "" : " with biases", a.router_h.empty() ? "" : " by rows of their own",
+                     activation_note(a.activation), describe(a.router), describe(a.gate), describe(a.up),
+                     describe(a.down), describe(a.shared_gate));
 }
 
 }  // namespace
@@ -199,6 +206,7 @@ void moe(const OpContext& ctx, const MoeArgs& a) {
 MoeArgs MoeArgs::rows(int64_t begin, int64_t count) const {
   MoeArgs a = *this;
   a.h = h.rows(begin, count);
+  if (!router_h.empty()) a.router_h = router_h.rows(begin, count);
   a.x = x.rows(begin, count);
   if (!chosen.empty()) a.chosen = chosen.rows(begin, count);
   a.latency_rows = std::clamp<int64_t>(latency_rows - begin, 0, count);

@@ -25,6 +25,7 @@ struct ExpertChoice {
 };
 
 // h        [T, D]  bf16 or f32   normalised input
+// router_h [T, D]  optional, of h's type: what the router reads instead of h. Then no shared expert has a router
 // router   [E, D]  any type (F32 in files); logits, with router_bias [E] f32 if there is one, are in float32.
 //                  ExpertChoice says what follows from them; by default w_e = p_e / max(sum over the top k, 2^-14) of
 //                  p = softmax(logits) over all E
@@ -43,6 +44,7 @@ struct ExpertChoice {
 // Traffic: as many experts as tokens would choose on average if each chose any k of them.
 struct MoeArgs {
   Tensor h;
+  Tensor router_h = {};
   Weight router, gate, up, down;
   Tensor router_bias = {}, gate_bias = {}, up_bias = {}, down_bias = {};
   GateActivation activation = GateActivation::kSilu;
@@ -55,6 +57,7 @@ struct MoeArgs {
   Tensor chosen;             // [T, top_k] i32, optional: receives the chosen experts in rank order (statistics, tests)
   int64_t latency_rows = 0;  // as for linear
 
+  const Tensor& router_input() const { return router_h.empty() ? h : router_h; }
   bool for_latency() const { return latency_rows > 0; }
   MoeArgs rows(int64_t begin, int64_t count) const;
 };

@@ -10,7 +10,7 @@ namespace quire::moe_detail {
 void observe(const OpContext& ctx, const MoeArgs& a) {
   const int64_t tokens = a.h.dim(0), width = a.h.dim(1);
   const Weight* const router = &a.router;
-  ctx.observer->inputs(ctx, {&router, 1}, 0, a.h);
+  ctx.observer->inputs(ctx, {&router, 1}, 0, a.router_input());
   if (!a.shared_gate.empty())
     observe_mlp(ctx, {.gate = &a.shared_gate, .up = &a.shared_up, .down = &a.shared_down, .activation = a.activation},
                 a.h);

@@ -109,9 +109,14 @@ void reference(const OpContext& ctx, const MoeArgs& a) {
   const float* h = gemm::rows_f32(scope, a.h);
   std::vector<const float*> rows(static_cast<size_t>(tokens));
   for (int64_t t = 0; t < tokens; ++t) rows[static_cast<size_t>(t)] = h + t * width;
+  std::vector<const float*> router_rows = rows;
+  if (!a.router_h.empty()) {
+    const float* const own = gemm::rows_f32(scope, a.router_h);
+    for (int64_t t = 0; t < tokens; ++t) router_rows[static_cast<size_t>(t)] = own + t * width;
+  }
 
   std::vector<double> logits(static_cast<size_t>(tokens * experts));
-  gemm::reference_gemm(ctx, a.router, 0, rows.data(), tokens, [&](int64_t t, int64_t e, double v) {
+  gemm::reference_gemm(ctx, a.router, 0, router_rows.data(), tokens, [&](int64_t t, int64_t e, double v) {
     logits[static_cast<size_t>(t * experts + e)] = static_cast<double>(
         static_cast<float>(v + (a.router_bias.empty() ? 0.0 : double{a.router_bias.as<float>()[e]})));
   });

@@ -33,7 +33,9 @@ struct MoeCase {
   ExpertChoice choice = {};                          // without its tensor
   bool selection_bias = false;
   GateActivation activation = GateActivation::kSilu;
-  bool biases = false;  // of the router and of the experts
+  bool biases = false;       // of the router and of the experts
+  bool router_rows = false;  // the router reads rows of its own
+  bool factors = false;      // of each expert's down matrix, whatever its type
 
   std::string name() const {
     constexpr const char* kRouters[] = {"random", "one_expert", "ties", "pairs"};
@@ -47,28 +49,31 @@ struct MoeCase {
     return fmt::format("{}{} T={} D={} Fe={} top {} of {} shared={}{}{} h={} {}{}{}{}{}", dtype_name(type),
                        other("down", down), tokens, width, inner, top_k, experts, shared, other("of", shared_type),
                        shared_router ? "+router" : "", dtype_name(h), kRouters[static_cast<int>(router)],
-                       add ? "" : " overwritten", by, biases ? " biases" : "", activation_note(activation));
+                       add ? "" : " overwritten", by, biases ? " biases" : "", activation_note(activation)) +
+           (router_rows ? " by rows of their own" : "") + (factors ? " factors" : "");
   }
 };
 
 constexpr int64_t kGap = 4;  // between rows of x
 
-constexpr OnGpu<MoeArgs> kOnGpu{[](Operands& o, MoeArgs& a) {
-                                  o.matrix(a.router);
-                                  o.experts(a.gate, a.up, a.down, a.shared_gate, a.shared_up, a.shared_down);
-                                  for (Tensor* t : {&a.h, &a.router_bias, &a.gate_bias, &a.up_bias, &a.down_bias,
-                                                    &a.choice.selection_bias, &a.shared_router, &a.x, &a.chosen})
-                                    o.tensor(*t);
-                                },
-                                moe};
+constexpr OnGpu<MoeArgs> kOnGpu{
+    [](Operands& o, MoeArgs& a) {
+      o.matrix(a.router);
+      o.experts(a.gate, a.up, a.down, a.shared_gate, a.shared_up, a.shared_down);
+      for (Tensor* t : {&a.h, &a.router_h, &a.router_bias, &a.gate_bias, &a.up_bias, &a.down_bias,
+                        &a.choice.selection_bias, &a.shared_router, &a.x, &a.chosen})
+        o.tensor(*t);
+    },
+    moe};
 
 struct MoeData {
   RandomWeight router, gate, up, down, shared_gate, shared_up, shared_down;
-  Buffer shared_router, h, x, selection_bias, router_bias, gate_bias, up_bias, down_bias;
+  Buffer shared_router, h, router_h, x, selection_bias, router_bias, gate_bias, up_bias, down_bias;
 
   MoeData(Rng& rng, const MoeCase& c)
       : shared_router(DType::kF32, {c.width}),
         h(c.h, {c.tokens, c.width}),
+        router_h(h),
         x(DType::kF32, {c.tokens, c.width + kGap}),
         selection_bias(DType::kF32, {c.experts}),
         router_bias(DType::kF32, {c.experts}),
@@ -80,6 +85,11 @@ struct MoeData {
     gate = random_weight(rng, c.type, c.inner, c.width, c.experts, 2 * sd);
     up = random_weight(rng, c.type, c.inner, c.width, c.experts, sd);
     down = random_weight(rng, c.down.value_or(c.type), c.width, c.inner, c.experts, sd);
+    if (c.factors) {
+      down.scales.clear();
+      for (int64_t e = 0; e < c.experts; ++e) down.scales.push_back(rng.uniform(0.5f, 1.5f));
+      down.weight.scale = down.scales.data();
+    }
     if (c.shared > 0) {
       const DType type = c.shared_type.value_or(c.type);
       shared_gate = random_weight(rng, type, c.shared, c.width, 1, 2 * sd);
@@ -88,6 +98,7 @@ struct MoeData {
     }
     shared_router.fill([&] { return rng.normal(sd); });
     h.fill([&] { return rng.normal(); });
+    if (c.router_rows) router_h.fill([&] { return rng.normal(); });
     if (c.add) x.fill([&] { return rng.normal(); });
     float* r = reinterpret_cast<float*>(router.bytes.data());
     for (int64_t e = 0; e < c.experts; ++e)
@@ -109,8 +120,13 @@ struct MoeData {
   }
 
   MoeArgs args(const MoeCase& c, const Tensor& in, const Buffer& out, const Tensor& chosen) const {
+    return args(c, in, router_h, out, chosen);
+  }
+  MoeArgs args(const MoeCase& c, const Tensor& in, const Tensor& router_in, const Buffer& out,
+               const Tensor& chosen) const {
     MoeArgs a;
     a.h = in;
+    if (c.router_rows) a.router_h = router_in;
     a.router = router.weight, a.gate = gate.weight, a.up = up.weight, a.down = down.weight;
     a.top_k = c.top_k;
     a.choice = c.choice;
@@ -157,10 +173,11 @@ std::vector<Bounded> expert(const MoeCase& c, const ExpertMlp& mlp, int64_t e, c
 
 // What token h should add to the residual, given the experts that were chosen.
 std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vector<Bounded>& h,
-                              std::span<const int32_t> chosen, std::string_view kernel) {
+                              const std::vector<Bounded>& router_h, std::span<const int32_t> chosen,
+                              std::string_view kernel) {
   const std::string_view router = Suite::is_on_gpu(kernel) ? kernel : "avx2";  // of the router, on every CPU
   std::vector<Bounded> logits =
-      bounded_product(reinterpret_cast<const float*>(m.router.bytes.data()), m.router.weight, 0, h, router);
+      bounded_product(reinterpret_cast<const float*>(m.router.bytes.data()), m.router.weight, 0, router_h, router);
   if (c.biases) logits = with_bias(std::move(logits), m.router_bias.tensor().as<float>());
   double top = -1e300, total = 0.0, kept = 0.0, logit_error = 0.0;
   for (const Bounded& l : logits) top = std::max(top, l.value), logit_error = std::max(logit_error, l.error);
@@ -201,8 +218,9 @@ void moe_case(Suite& s, const MoeCase& c) {
   const MoeData m(rng, c);
   Buffer want_chosen(DType::kI32, {c.tokens, c.top_k}), ignored = m.x;
   if (c.tokens > 0)
-    kMoeOp.reference().launch(s.context(Device::kReference), m.args(c, m.h.as(DType::kF32), ignored, want_chosen));
-  const std::vector<float> h32 = m.h.values(), x32 = m.x.values();
+    kMoeOp.reference().launch(s.context(Device::kReference),
+                              m.args(c, m.h.as(DType::kF32), m.router_h.as(DType::kF32), ignored, want_chosen));
+  const std::vector<float> h32 = m.h.values(), router32 = c.router_rows ? m.router_h.values() : h32, x32 = m.x.values();
 
   for (const auto& k : s.kernels(kMoeOp.kernels, kOnGpu)) {
     Buffer got = m.x, one = m.x, chosen(DType::kI32, {c.tokens, c.top_k});
@@ -218,7 +236,8 @@ void moe_case(Suite& s, const MoeCase& c) {
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t) {
       const std::span<const int32_t> experts(want_chosen.tensor().row<int32_t>(t), static_cast<size_t>(c.top_k));
-      const auto row = want_row(c, m, exact(h32.data() + t * c.width, c.width), experts, k.name);
+      const auto row = want_row(c, m, exact(h32.data() + t * c.width, c.width),
+                                exact(router32.data() + t * c.width, c.width), experts, k.name);
       for (int64_t d = 0; d < c.width; ++d) {
         const Bounded& v = row[static_cast<size_t>(d)];
         const double old = c.add ? static_cast<double>(x32[static_cast<size_t>(t * (c.width + kGap) + d)]) : 0.0;
@@ -243,7 +262,7 @@ void moe_case(Suite& s, const MoeCase& c) {
     if (k.name == "reference") continue;
     s.expect_row_invariant(k.name, name, c.tokens, [&](std::span<const int32_t> rows) {
       Buffer out = m.x.gather(rows);
-      k.launch(s.context(Device::kCpu), m.args(c, m.h.gather(rows), out, {}));
+      k.launch(s.context(Device::kCpu), m.args(c, m.h.gather(rows), m.router_h.gather(rows), out, {}));
       return out;
     });
   }
@@ -315,6 +334,20 @@ void moe_conformance(Suite& s) {
     oai(DType::kNVFP4, 64, 64, 64, false, GateActivation::kGeluTanh);
     oai(DType::kBF16, 64, 40, 24, true, GateActivation::kSilu);
   }
+  for (const int64_t t : {0, 1, 2, 21, 70})
+    for (const DType h : {DType::kBF16, DType::kF32})
+      moe_case(s, {.type = t == 2 ? DType::kQ8_0 : DType::kBF16,
+                   .tokens = t,
+                   .width = 64,
+                   .inner = 32,
+                   .experts = 8,
+                   .top_k = 3,
+                   .shared = t == 21 ? 32 : 0,
+                   .h = h,
+                   .add = t != 1,
+                   .activation = GateActivation::kGeluTanh,
+                   .router_rows = true,
+                   .factors = true});
   moe_case(s, {DType::kBF16, 18, 32, 32, 1, 1});              // one expert
   moe_case(s, {DType::kBF16, 18, 32, 32, 4, 4, 32, true});    // all of them
   moe_case(s, {DType::kNVFP4, 3, 64, 64, 256, 8, 64, true});  // most experts empty

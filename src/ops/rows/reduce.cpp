@@ -20,7 +20,7 @@ void reference(const OpContext&, const ReducePartialsArgs& a) {
       float sum = partial(0);
       for (int64_t p = 1; p < a.partials.dim(0); ++p) sum += partial(p);
       float& x = a.x.row<float>(t)[d];
-      x = a.add_to_x ? x + sum : sum;
+      x = (a.add_to_x ? x + sum : sum) * a.scale;
     }
 }
 
@@ -33,14 +33,16 @@ void cpu(const OpContext& ctx, const ReducePartialsArgs& a) {
                             .x = a.x.as<float>(),
                             .x_stride = a.x.stride[0],
                             .width = a.x.dim(1),
-                            .add_to_x = a.add_to_x};
+                            .add_to_x = a.add_to_x,
+                            .scale = a.scale};
   const int64_t row_elems = std::max<int64_t>(1, r.count * r.width);
   ctx.pool.parallel_for(a.x.dim(0), std::max<int64_t>(1, kPieceElems / row_elems),
                         [&](int64_t begin, int64_t end, int) { Rows(r, begin, end); });
 }
 
 constexpr Kernel<ReducePartialsArgs> kKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", fits_always<ReducePartialsArgs>, cuda::reduce_partials, GpuLevel::kMma}, ){
+    QUIRE_CUDA_KERNELS({"cuda", cuda::reduce_partials_fits, cuda::reduce_partials, GpuLevel::kMma, nullptr,
+                        cuda::kReducePartialsTakes}, ){
         "avx512", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx512; }, cpu<rows::reduce_avx512>,
         CpuLevel::kAvx512},
     {"avx2", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx2; }, cpu<rows::reduce_avx2>},
@@ -49,11 +51,11 @@ constexpr Kernel<ReducePartialsArgs> kKernels[] = {
 
 Traffic traffic_of(const ReducePartialsArgs& a) {
   return {.bytes = a.partials.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1),
-          .flops = a.x.elems() * (a.partials.dim(0) - (a.add_to_x ? 0 : 1))};
+          .flops = a.x.elems() * (a.partials.dim(0) - (a.add_to_x ? 0 : 1) + (a.scale == 1.0f ? 0 : 1))};
 }
 
 std::string describe_args(const ReducePartialsArgs& a) {
-  return fmt::format("partials {}, x {}", describe(a.partials), describe(a.x));
+  return fmt::format("partials {}, x {}{}", describe(a.partials), describe(a.x), a.scale == 1.0f ? "" : ", scaled");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ struct PartialRows {
   float* x;
   int64_t x_stride, width;
   bool add_to_x;
+  float scale;
 };
 
 // Rows [begin, end).

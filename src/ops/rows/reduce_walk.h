@@ -16,6 +16,7 @@ void reduce_rows(const PartialRows& r, int64_t begin, int64_t end) {
       V sum = simd::load<V>(first + i, n);
       for (int64_t p = 1; p < r.count; ++p) sum = sum + simd::load<V>(first + p * r.partial_stride + i, n);
       if (r.add_to_x) sum = simd::load<V>(x + i, n) + sum;
+      if (r.scale != 1.0f) sum = sum * V::set1(r.scale);
       simd::store(sum, x + i, n);
     });
   }

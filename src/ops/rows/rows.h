@@ -1,5 +1,5 @@
-// Moving rows: token embedding, the gathering of the rows that need logits, and the sum of what several devices
-// computed.
+// Work on rows: token embedding, the gathering of the rows that need logits, the sum of partial results, and the soft
+// cap of logits.
 #pragma once
 
 #include "ops/op.h"
@@ -31,9 +31,10 @@ struct GatherRowsArgs {
 void gather_rows(const OpContext& ctx, const GatherRowsArgs& a);
 extern const Operator<GatherRowsArgs> kGatherRowsOp;
 
-// x[t] = sum, or x[t] += sum, of partials[0][t], partials[1][t], ...: added in this order, each once, in float32, and
-// x last. So the bits are the same on every device. What several devices computed of a product that is split along K is
-// put together by this: linear, swiglu_mlp and moe write a partial result where they are told not to add.
+// x[t] = scale * sum, or scale * (x[t] + sum), of partials[0][t], partials[1][t], ...: added in this order, each once,
+// in float32, and x last. So the bits are the same on every device. What several devices computed of a product that is
+// split along K is put together by this: linear, swiglu_mlp and moe write a partial result where they are told not to
+// add.
 //   partials [P, T, D] f32  1 <= P <= 8
 //   x        [T, D] f32     does not alias partials
 // T = 0 is legal. Bound: memory.
@@ -41,8 +42,18 @@ struct ReducePartialsArgs {
   static constexpr int64_t kMost = 8;
   Tensor partials, x;
   bool add_to_x = true;
+  float scale = 1.0f;
 };
 void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a);
 extern const Operator<ReducePartialsArgs> kReducePartialsOp;
+
+// x = cap * tanh(x / cap) in place: logits that stay between -cap and cap.  x [T, V] f32, cap > 0. Off by at most
+// 2^-21 cap; an infinity becomes cap, and a NaN stays one. Bound: memory.
+struct SoftCapArgs {
+  Tensor x;
+  float cap = 1.0f;
+};
+void soft_cap(const OpContext& ctx, const SoftCapArgs& a);
+extern const Operator<SoftCapArgs> kSoftCapOp;
 
 }  // namespace quire

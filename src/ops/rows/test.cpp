@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "ops/conformance/gpu.h"
 
 namespace quire::conformance {
@@ -23,6 +25,8 @@ constexpr OnGpu<ReducePartialsArgs> kReducePartialsOnGpu{[](Operands& o, ReduceP
                                                            o.tensor(a.x);
                                                          },
                                                          reduce_partials};
+
+constexpr OnGpu<SoftCapArgs> kSoftCapOnGpu{[](Operands& o, SoftCapArgs& a) { o.tensor(a.x); }, soft_cap};
 
 // Types that a GPU embeds from half precision.
 bool halved_on_gpu(DType t) {
@@ -117,8 +121,9 @@ void reduce_partials_conformance(Suite& s) {
   for (const int64_t count : {1, 2, 3, 8})
     for (const int64_t tokens : {0, 1, 5, 40})
       for (const int64_t width : {1, 7, 16, 300, 2048})
-        for (const bool add : {true, false}) {
-          const std::string name = fmt::format("P={} T={} D={}{}", count, tokens, width, add ? "" : " overwritten");
+        for (const auto& [add, scale] : {std::pair{true, 1.0f}, {false, 1.0f}, {true, 0.3f}, {false, -1.7f}}) {
+          const std::string name = fmt::format("P={} T={} D={}{}{}", count, tokens, width, add ? "" : " overwritten",
+                                               scale == 1.0f ? "" : " scaled");
           if (!s.wants_case(name)) continue;
           Rng rng = s.rng_for_case(name);
           // Strides wider than rows: what lies between must stay as it was.
@@ -131,19 +136,54 @@ void reduce_partials_conformance(Suite& s) {
             const auto at = [&](int64_t p) { return load_float(partials, (p * (tokens + 1) + t) * (width + 3) + d); };
             float sum = at(0);
             for (int64_t p = 1; p < count; ++p) sum += at(p);
-            store_float(want, to, add ? load_float(want, to) + sum : sum);
+            store_float(want, to, (add ? load_float(want, to) + sum : sum) * scale);
           }
           Tensor rows = partials.tensor().cols(0, width);
           rows.shape[1] = tokens;
           for (const auto& k : s.kernels(kReducePartialsOp.kernels, kReducePartialsOnGpu)) {
             Buffer got = x;
-            const ReducePartialsArgs args{rows, got.tensor().cols(0, width), add};
+            const ReducePartialsArgs args{rows, got.tensor().cols(0, width), add, scale};
             if (!s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;
             k.launch(s.context(Device::kCpu), args);
             s.expect_same_bits(k.name, name, got, want);
             s.expect_guards(k.name, name, {&got, &partials});
           }
         }
+}
+
+// Against tanh in float64; an element's bits depend on nothing but its value.
+void soft_cap_conformance(Suite& s) {
+  for (const int64_t tokens : {0, 1, 3, 40})
+    for (const int64_t width : {1, 7, 16, 333, 20001})
+      for (const float cap : {30.0f, 0.5f}) {
+        const std::string name = fmt::format("T={} V={} cap={}", tokens, width, cap);
+        if (!s.wants_case(name)) continue;
+        Rng rng = s.rng_for_case(name);
+        Buffer x(DType::kF32, {tokens, width + 5});
+        x.fill([&] { return rng.normal(rng.integer(0, 3) == 0 ? 0.01f : 2 * cap); });
+        for (int64_t i = 0; i < x.tensor().elems(); i += 7) store_float(x, i, i % 2 == 0 ? 1e30f : -INFINITY);
+        std::vector<double> want, bound;
+        for (int64_t i = 0; i < tokens * width; ++i) {
+          const auto v = static_cast<double>(load_float(x, i / width * (width + 5) + i % width));
+          const auto c = static_cast<double>(cap);
+          want.push_back(c * std::tanh(v / c));
+          bound.push_back(0x1p-21 * c);
+        }
+        for (const auto& k : s.kernels(kSoftCapOp.kernels, kSoftCapOnGpu)) {
+          Buffer got = x;
+          const SoftCapArgs args{got.tensor().cols(0, width), cap};
+          if (!s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;
+          k.launch(s.context(Device::kCpu), args);
+          s.expect_close(k.name, name, worst_excess(values(args.x), want, bound));
+          s.expect_same_bits(k.name, name, got.tensor().cols(width, 5), x.tensor().cols(width, 5));
+          s.expect_guards(k.name, name, {&got});
+          s.expect_row_invariant(k.name, name, tokens, [&](std::span<const int32_t> rows) {
+            Buffer out = x.gather(rows);
+            k.launch(s.context(Device::kCpu, 1), {out.tensor().cols(0, width), cap});
+            return out;
+          });
+        }
+      }
 }
 
 }  // namespace quire::conformance

@@ -59,8 +59,8 @@ void attention(const OpContext& ctx, const PagedAttentionArgs& a) {
 
 bool attention_prepare_fits(const Machine&, const AttentionPrepareArgs& a) {
   return are_bf16({&a.q_proj, &a.k_proj, &a.v_proj, &a.q, &a.gate}) && a.kv.k.dtype != DType::kF32 &&
-         attention_takes_head_size(narrow(a.q.dim(2))) && aligned_rows(a.q_proj, 8) && aligned_rows(a.k_proj, 8) &&
-         aligned_rows(a.v_proj, 8);
+         a.v_norm.empty() && attention_takes_head_size(narrow(a.q.dim(2))) && aligned_rows(a.q_proj, 8) &&
+         aligned_rows(a.k_proj, 8) && aligned_rows(a.v_proj, 8);
 }
 
 void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {

@@ -15,7 +15,7 @@ void attention_wgmma(const OpContext& ctx, const PagedAttentionArgs& a);
 bool attention_mma_fits(const Machine& m, const PagedAttentionArgs& a);
 void attention_mma(const OpContext& ctx, const PagedAttentionArgs& a);
 
-inline constexpr std::string_view kAttentionPrepareTakes = "bf16, heads of 64, 128 and 256";
+inline constexpr std::string_view kAttentionPrepareTakes = "bf16, heads of 64, 128 and 256, no norms of values";
 inline constexpr std::string_view kAttentionWgmmaTakes =
     "compute capability 9.0; bf16, heads of 64, 128 and 256, KV of bf16 or E4M3, up to 4096 sequences";
 inline constexpr std::string_view kAttentionMmaTakes =

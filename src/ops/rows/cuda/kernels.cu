@@ -41,6 +41,10 @@ void gather_rows(const OpContext& ctx, const GatherRowsArgs& a) {
                                        .y_stride = a.y.stride[0] * row}));
 }
 
+bool reduce_partials_fits(const Machine&, const ReducePartialsArgs& a) {
+  return a.scale == 1.0f;
+}
+
 void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {
   Context& c = context_of(ctx);
   if (c.dry) return;
