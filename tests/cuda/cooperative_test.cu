@@ -50,6 +50,7 @@ struct Chain {
 cudaGraphExec_t graph_of(Chain& chain, int count) {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t made = nullptr;
+  cuda::cooperative_may_be_dependent();  // finds out by launches of its own, which would spoil a capture
   must(cudaStreamBeginCapture(chain.stream, cudaStreamCaptureModeThreadLocal), "capture");
   chain.enqueue(count);
   must(cudaStreamEndCapture(chain.stream, &graph), "capture");
