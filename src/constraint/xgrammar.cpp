@@ -46,7 +46,8 @@ using Clock = std::chrono::steady_clock;
 
 // Of one call of a matcher, masks of states that nobody came to before aside: those have a limit of their own
 // (cmake/xgrammar.edits). Neither has one of time: a busy machine would end an answer that an idle one goes on with.
-constexpr int64_t kMatcherWork = 4'000'000;
+// The thread of the engine does it, and no other answer gets a token meanwhile: a tenth of a second at most.
+constexpr int64_t kMatcherWork = 1'000'000;
 // White space between the parts of a JSON text, at a time: a model that likes nothing else would go on for ever.
 constexpr int kMostWhiteSpace = 64;
 constexpr int64_t kRuleCacheBytes = int64_t{256} << 20;
@@ -86,6 +87,7 @@ class XgrammarMatcher final : public Matcher {
   }
   bool completed() const override { return !broken_ && matcher_.IsCompleted(); }
   bool ended() const override { return !broken_ && matcher_.IsTerminated(); }
+  bool broken() const { return broken_; }  // something took too much
   std::string forced() override {
     std::string text;
     guarded([&] {
@@ -180,6 +182,7 @@ class XgrammarCompiler final : public GrammarCompiler {
     try {
       const xgrammar::WorkLimit limit(limits.work, Clock::now() + limits.time);
       xgrammar::CompiledGrammar compiled = compile_kind(spec);
+      QUIRE_CHECKED(check_beginning(compiled, spec));
       return std::shared_ptr<const Grammar>(
           std::make_shared<XgrammarGrammar>(std::move(compiled), spec.ends_itself, std::move(warnings)));
     } catch (const xgrammar::WorkLimit::Error& e) {
@@ -194,6 +197,18 @@ class XgrammarCompiler final : public GrammarCompiler {
       constexpr size_t kMost = 400;
       return request_error("{} cannot be used: {}", what_of(spec.kind), why.substr(0, kMost));
     }
+  }
+
+  // What no text can begin is found out here, and so is what takes too much from its first token on: on this thread,
+  // and not on that of the engine when the request has begun.
+  static Status check_beginning(const xgrammar::CompiledGrammar& compiled, const GrammarSpec& spec) {
+    XgrammarMatcher matcher(compiled, spec.ends_itself);
+    std::vector<uint32_t> mask(static_cast<size_t>(mask_words(compiled.GetTokenizerInfo().GetVocabSize())));
+    if (matcher.fill(mask)) return {};
+    if (matcher.broken())
+      return request_error("{} is too large: finding what a text may begin with takes more work than is allowed",
+                           what_of(spec.kind));
+    return request_error("{} cannot be used: no text satisfies it", what_of(spec.kind));
   }
 
   xgrammar::CompiledGrammar compile_kind(const GrammarSpec& spec) const {

@@ -58,8 +58,9 @@ class Backend : public CacheMemory {
   // this order. The values are checked here (a mistake is fatal).
   virtual void submit(int buffer, const StepShape& shape) = 0;
   // To be called once where a submitted step has masks, which are in the staging memory now: nothing samples before. No
-  // other step is submitted in between, but steps before it may be waited for.
-  virtual void masks_written(int buffer) = 0;
+  // other step is submitted in between, but steps before it may be waited for. Returns whether the device had computed
+  // everything else by then, and waited.
+  virtual bool masks_written(int buffer) = 0;
   // Of a submitted step with masks: waits for what the multi-token-prediction block drafts in it, and returns that
   // (StepResults::drafts).
   virtual Result<Tensor> await_drafts(int buffer) = 0;

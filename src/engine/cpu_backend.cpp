@@ -228,16 +228,18 @@ void CpuBackend::submit(int buffer, const StepShape& shape) {
   QUIRE_CHECK(b.stage != Stage::kSubmitted && queued_ < kMostDepth, "step buffer {} is under way", buffer);
   b.shape = shape;
   b.has_masks = shape.masks == 0;
+  b.waits_for_masks = false;
   b.has_drafts = false;
   b.stage = Stage::kSubmitted;
   queue_[queued_++] = buffer;
   changed_.notify_all();
 }
 
-void CpuBackend::masks_written(int buffer) {
+bool CpuBackend::masks_written(int buffer) {
   const std::lock_guard lock(mutex_);
   buffers_[buffer].has_masks = true;
   changed_.notify_all();
+  return buffers_[buffer].waits_for_masks;
 }
 
 Result<Tensor> CpuBackend::await_drafts(int buffer) {
@@ -258,6 +260,7 @@ void CpuBackend::take_drafts() {
 
 void CpuBackend::await_masks() {
   std::unique_lock lock(mutex_);
+  running_->waits_for_masks = !running_->has_masks;
   changed_.wait(lock, [&] { return running_->has_masks; });
   const int64_t at = layout_.masks_begin();
   std::memcpy(step_.data() + at, running_->staging.data() + at,

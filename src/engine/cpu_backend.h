@@ -29,7 +29,7 @@ class CpuBackend : public Backend {
   HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
-  void masks_written(int buffer) override;
+  bool masks_written(int buffer) override;
   Result<Tensor> await_drafts(int buffer) override;
   Result<StepResults> wait(int buffer) override;
   bool lost() const override { return false; }
@@ -85,6 +85,7 @@ class CpuBackend : public Backend {
     StepResults done;
     Stage stage = Stage::kIdle;
     bool has_masks = false;  // or needs none
+    bool waits_for_masks = false;
     bool has_drafts = false;
   };
   void repack();

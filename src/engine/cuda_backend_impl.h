@@ -36,7 +36,7 @@ class CudaBackend final : public Backend {
   HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
-  void masks_written(int buffer) override;
+  bool masks_written(int buffer) override;
   Result<Tensor> await_drafts(int buffer) override;
   Result<StepResults> wait(int buffer) override;
   bool lost() const override { return lost_; }

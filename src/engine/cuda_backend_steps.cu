@@ -16,13 +16,15 @@ void CudaBackend::submit(int buffer, const StepShape& shape) {
   last_ = &b;
 }
 
-void CudaBackend::masks_written(int buffer) {
+bool CudaBackend::masks_written(int buffer) {
   Buffer& b = buffers_[buffer];
-  if (!b.status.ok()) return;
+  if (!b.status.ok()) return false;
   use_gpu();
+  const bool waited = cudaStreamQuery(context_.stream) == cudaSuccess;
   enqueue_sampling(b);
   copy_results(b);
   b.status = std::exchange(context_.status, Status{});
+  return waited;
 }
 
 Result<Tensor> CudaBackend::await_drafts(int buffer) {

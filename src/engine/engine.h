@@ -52,6 +52,7 @@ struct StepStats {
   int64_t host_bytes_stored = 0, host_bytes_loaded = 0, host_tokens_loaded = 0;
   int64_t masks = 0;          // of rows whose token was constrained, and
   double mask_seconds = 0.0;  // what computing them took
+  int64_t mask_waits = 0;     // steps in which the device waited for them
   double host_seconds = 0.0;  // in step(), without waiting for the backend: planning, submitting, committing
 };
 

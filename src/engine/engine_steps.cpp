@@ -97,12 +97,13 @@ void Engine::write_masks(StepInFlight& step) {
     constraint.fill(std::span(drafts).first(static_cast<size_t>(rows.usable)),
                     to.first((1 + static_cast<size_t>(rows.usable)) * words));
   }
-  backend_->masks_written(step.buffer);
+  step.record.waited_for_masks = backend_->masks_written(step.buffer);
   step.masks = StepInFlight::Masks::kWritten;
   step.record.mask_seconds = seconds_since(begin);
   const std::lock_guard lock(inbox_mutex_);
   stats_.masks += step.record.masks;
   stats_.mask_seconds += step.record.mask_seconds;
+  stats_.mask_waits += step.record.waited_for_masks ? 1 : 0;
 }
 
 void Engine::add_rows(const Work& work, bool decode, StepInFlight& step) {

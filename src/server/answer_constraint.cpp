@@ -28,6 +28,22 @@ ApiResult<std::string> gate(const Json& schema, const std::string& field, bool s
   return std::move(gated->text);
 }
 
+const char* name_of(GrammarKind kind) {
+  switch (kind) {
+    case GrammarKind::kJsonObject:
+      return "json_object";
+    case GrammarKind::kJsonSchema:
+      return "json_schema";
+    case GrammarKind::kRegex:
+      return "regex";
+    case GrammarKind::kEbnf:
+      return "grammar";
+    case GrammarKind::kStructuralTag:
+      return "structural_tag";
+  }
+  return "";
+}
+
 class Builder {
  public:
   Builder(const ModelContext& model, const GenerationParams& params) : model_(model), params_(params) {
@@ -42,6 +58,7 @@ class Builder {
       QUIRE_TRY(const JsonDocument schema, parse_json_object(spec.text, {.max_bytes = SIZE_MAX}));
       QUIRE_TRY(spec.text, gate(*schema, form.field, form.strict, notes_));
     }
+    kind_ = name_of(spec.kind);
     return compile(spec, form.field, form.strict);
   }
 
@@ -65,6 +82,7 @@ class Builder {
                        model_.tool_format().name);
     made_.after = grammar->after;
     made_.repeats = !grammar->after.empty();
+    kind_ = "tools";
     return compile({GrammarKind::kStructuralTag, grammar->structural_tag, made_.repeats}, "tools", any_strict);
   }
 
@@ -87,7 +105,7 @@ class Builder {
   AnswerConstraint take(bool inside_reasoning) {
     if (made_.empty()) return {};
     if (inside_reasoning && made_.grammar != nullptr) made_.not_before = kEndOfReasoning;
-    return {std::make_shared<const Constraint>(std::move(made_)), std::move(notes_)};
+    return {std::make_shared<const Constraint>(std::move(made_)), std::move(notes_), kind_};
   }
 
  private:
@@ -129,6 +147,7 @@ class Builder {
   const GenerationParams& params_;
   Constraint made_;
   std::vector<std::string> notes_;
+  const char* kind_ = "tokens";
 };
 
 }  // namespace

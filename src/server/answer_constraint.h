@@ -15,6 +15,7 @@ namespace quire::server {
 struct AnswerConstraint {
   std::shared_ptr<const Constraint> constraint;  // null: there is none
   std::vector<std::string> unenforced;           // what of a schema is not enforced, though nothing was refused
+  const char* kind = "";                         // of the constraint, for labels of metrics; empty: there is none
 };
 
 // Of a text that goes on behind a prompt.

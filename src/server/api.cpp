@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "gguf/metadata.h"
+#include "server/answer_constraint.h"
 #include "server/paths.h"
 
 namespace quire::server {
@@ -348,7 +349,13 @@ void Api::count_grammars(const ModelContext& model) {
 }
 
 // Notes hold names that clients chose: in a header they are printable ASCII, and not many bytes.
-void Api::report_unenforced(const Call& call, const std::vector<std::string>& notes) {
+void Api::report_constraint(const Call& call, const AnswerConstraint& constraint) {
+  if (constraint.constraint != nullptr)
+    registry_
+        .counter("quire:constrained_requests_total", "Requests whose answers are constrained, by what they must be.",
+                 {{"constraint", constraint.kind}})
+        .add();
+  const std::vector<std::string>& notes = constraint.unenforced;
   if (notes.empty()) return;
   constexpr size_t kMostBytes = 1024;
   std::string header;

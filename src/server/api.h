@@ -21,6 +21,7 @@
 namespace quire::server {
 
 class AnswerWriter;
+struct AnswerConstraint;
 struct GenerationPlan;
 struct EmbeddingRequest;
 
@@ -129,7 +130,7 @@ class Api {
   // Tells the client, in a header of the answer, and the metrics which fields of a request had no effect.
   void report(const Call& call, const IgnoredFields& ignored);
   void count_grammars(const ModelContext& model);
-  void report_unenforced(const Call& call, const std::vector<std::string>& notes);
+  void report_constraint(const Call& call, const AnswerConstraint& constraint);
 
   ApiStatus root(Call& call);
   ApiStatus health(Call& call);

@@ -157,7 +157,7 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   ApiResult<AnswerConstraint> constrained = constrain_answer(*model, r, prompt.inside_reasoning);
   if (r.params.form || r.tools != nullptr) count_grammars(*model);
   QUIRE_TRY(const AnswerConstraint must, std::move(constrained));
-  report_unenforced(call, must.unenforced);
+  report_constraint(call, must);
   p.plan.prompt_tokens = static_cast<int64_t>(prompt.tokens.size());
   p.plan.cache_positions = {prompt.cache_positions};
   const uint64_t seed = r.params.seed.value_or(random_seed());
@@ -205,7 +205,7 @@ ApiStatus Api::go_on(Call& call, CompletionRequest r, const MakeTextWriter& make
   ApiResult<AnswerConstraint> constrained = constrain_text(*model, r.params);
   if (r.params.form) count_grammars(*model);
   QUIRE_TRY(const AnswerConstraint must, std::move(constrained));
-  report_unenforced(call, must.unenforced);
+  report_constraint(call, must);
   Prepared p{.plan = make_plan(r.params, model, service), .jobs = {}};
   p.plan.report_ends = true;
   const uint64_t seed = r.params.seed.value_or(random_seed());

@@ -137,7 +137,8 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
                         "Generated tokens that were put off for prompts without a first token.", labels)),
       masks(r.counter("quire:constrained_tokens_total", "Tokens, drafts among them, that were sampled under a mask.",
                       labels)),
-      mask_seconds(r.counter("quire:mask_seconds_total", "Time to compute those masks.", labels)) {}
+      mask_seconds(r.counter("quire:mask_seconds_total", "Time to compute those masks.", labels)),
+      mask_waits(r.counter("quire:mask_waited_steps_total", "Steps in which the device waited for masks.", labels)) {}
 
 void EngineMetrics::observe(const StepRecord& s) {
   steps.add();
@@ -153,6 +154,7 @@ void EngineMetrics::observe(const StepRecord& s) {
     if (s.deferred[i] > 0) deferred[i]->add();
   if (s.skipped > 0) skipped.add(s.skipped);
   if (s.masks > 0) masks.add(s.masks), mask_seconds.add(s.mask_seconds);
+  if (s.waited_for_masks) mask_waits.add();
 }
 
 Counter& EngineMetrics::finished(FinishReason reason) {

@@ -142,12 +142,20 @@ TEST_F(Grammars, WhatTakesTooMuchIsRefused) {
   EXPECT_EQ(refusal(GrammarKind::kEbnf, text), "");
 }
 
+// At once, and not when an answer has begun.
+TEST_F(Grammars, WhatNoTextCanBeginIsRefused) {
+  EXPECT_THAT(refusal(GrammarKind::kJsonSchema, R"({"$ref": "#"})"), HasSubstr("no text satisfies it"));
+  EXPECT_THAT(refusal(GrammarKind::kJsonSchema, R"({"anyOf": [{"allOf": [{"$ref": "#"}]}]})"),
+              HasSubstr("no text satisfies it"));
+  EXPECT_EQ(refusal(GrammarKind::kRegex, "a?"), "");
+}
+
 // What is refused and what is not, neither compiling nor a mask takes long.
 TEST_F(Grammars, NothingExplodes) {
   std::vector<uint32_t> mask(static_cast<size_t>(words()));
   for (const char* regex :
        {"(a|b|c){1,3000}(d{1,3000}|e{1,3000}){1,300}", "(.*a){40}.{200}", "((a{1,99}){1,99}b){1,99}", "(x+x+)+y",
-        "(a|a)*b", "((a*)*)*b", "(a?){200}a{200}", "[a-z]{100000}"}) {
+        "(a|a)*b", "((a*)*)*b", "(a?){200}a{200}", "[a-z]{100000}", "(.{0,50}(ab|cd|.{3})){20,60}"}) {
     const auto begin = std::chrono::steady_clock::now();
     const auto grammar = compiler().compile({GrammarKind::kRegex, regex}, {});
     if (grammar.ok()) {

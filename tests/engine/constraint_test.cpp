@@ -5,15 +5,19 @@
 #include <map>
 #include <random>
 #include <regex>
+#include <thread>
 
 #include "engine/constraints.h"
 #include "engine/engine.h"
 #include "engine/tiny_prompts.h"
 #include "server/protocol/json.h"
+#include "support/failing_backend.h"
 #include "support/seeds.h"
 
 namespace quire::test {
 namespace {
+
+using namespace std::chrono_literals;
 
 struct Heard {
   std::vector<TokenId> tokens;
@@ -190,6 +194,21 @@ TEST_F(Constraints, ForcedTokensAreDraftsThatAreRight) {
   const StepStats s = engine->stats();
   EXPECT_GT(s.drafts_accepted, 10);
   EXPECT_GT(s.masks, 0);
+}
+
+// Masks that take longer than the pass of one step at least, on however busy a machine.
+TEST_F(Constraints, StepsThatWaitForMasksAreCounted) {
+  const auto slow = failing_backend({.step = -1, .before_masks = [] { std::this_thread::sleep_for(20ms); }});
+  const auto engine = Engine::create(model_, options(), slow).value();
+  const auto wait_count = [&](std::shared_ptr<const Constraint> constraint) {
+    engine->submit(request(3, std::move(constraint), 40), [](const TokenEvent&) {}).value();
+    while (engine->busy()) engine->step();
+    return engine->stats().mask_waits;
+  };
+  EXPECT_EQ(wait_count(nullptr), 0);
+  const int64_t waits = wait_count(constraint_of(model_, {GrammarKind::kRegex, "[a-z]{40}"}));
+  EXPECT_GT(waits, 0);
+  EXPECT_LE(waits, 41);
 }
 
 }  // namespace

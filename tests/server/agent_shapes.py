@@ -278,10 +278,12 @@ def ollama_chat(model):
     yield from chat_turns("/api/chat", headers, body, [{"role": "system", "content": prose("ollama", 900)}], call_of)
 
 
-def open_webui(model):
-    """Open WebUI 0.12 with its built-in tools: a list of models, a conversation, and its tasks beside each answer."""
-    headers = {"User-Agent": "Python/3.11 aiohttp/3.14.5", "Accept": "*/*"}
-    path = "/v1/chat/completions"
+def open_webui(model, ollama=False):
+    """Open WebUI 0.12 with its built-in tools: a list of models, a conversation, and its tasks beside each answer.
+
+    By default it asks at both kinds of connections, and takes a model that both have from Ollama's."""
+    headers = {"User-Agent": "Python/3.11 aiohttp/3.14.5", "Accept": "*/*", "Accept-Encoding": "gzip, deflate, br"}
+    path = "/api/chat" if ollama else "/v1/chat/completions"
     for asked in ("/v1/models", "/api/tags", "/api/ps", "/api/version"):
         yield asked, headers, None, False
     names = "get_current_timestamp ask_user search_chats view_chat search_memories add_memory write_note create_tasks"
@@ -316,7 +318,7 @@ def open_webui(model):
     for turn, question in enumerate(ASKS):
         messages.append({"role": "user", "content": question})
         if turn == 0:
-            yield task("title", max_tokens=1000)
+            yield task("title", **({"options": {"num_predict": 1000}} if ollama else {"max_tokens": 1000}))
         body = {"stream": True, "model": model, "messages": list(messages), "tools": tools}
         answer = yield path, headers, body, turn > 0
         messages.append({"role": "assistant", "content": answer["content"] or "Well."})
@@ -325,11 +327,17 @@ def open_webui(model):
             yield task("tags")
 
 
+def open_webui_ollama(model):
+    """The same with a connection of Ollama's kind."""
+    return open_webui(model, ollama=True)
+
+
 SHAPES = {
     "Claude Code": claude_code,
     "Codex CLI": codex,
     "OpenCode": opencode,
     "Open WebUI": open_webui,
+    "Open WebUI (Ollama)": open_webui_ollama,
     "VS Code (Ollama)": vscode_ollama,
     "Ollama's chat": ollama_chat,
 }

@@ -205,6 +205,35 @@ TEST_F(Constrained, AnswersCountAndMetricsTell) {
   for (const Json& choice : r.json()["choices"]) expect_person(choice["message"]["content"].get<std::string>());
   EXPECT_GT(demo_server().metric("quire:grammars_compiled_total"), 0);
   EXPECT_GT(demo_server().metric("quire:grammar_cache_hits_total"), 0);
+  EXPECT_GE(demo_server().metric(R"(quire:mask_waited_steps_total{model_name="demo",engine="0"})"), 0);
+}
+
+TEST_F(Constrained, RequestsAreCountedByWhatTheyMustBe) {
+  const auto count = [](const std::string& kind) {
+    return std::max(0.0, demo_server().metric("quire:constrained_requests_total{constraint=\"" + kind + "\"}"));
+  };
+  for (const auto& [kind, more] : {std::pair{"json_schema", Json{{"guided_json", kPerson}}},
+                                   {"json_object", Json{{"response_format", {{"type", "json_object"}}}}},
+                                   {"regex", Json{{"guided_regex", "a"}}},
+                                   {"grammar", Json{{"guided_choice", {"red"}}}},
+                                   {"tokens", Json{{"bad_words", {"red"}}}},
+                                   {"tools", Json{{"tools", {kWeather}}, {"tool_choice", "required"}}}}) {
+    const double before = count(kind);
+    Json body = {{"max_tokens", 1}};
+    body.update(more);
+    EXPECT_EQ(chat(body).status, 200) << kind;
+    EXPECT_EQ(count(kind), before + 1) << kind;
+  }
+  const double tokens = count("tokens");
+  EXPECT_EQ(chat({{"max_tokens", 1}, {"tools", {kWeather}}}).status, 200) << "free: no constraint";
+  EXPECT_EQ(count("tokens"), tokens);
+}
+
+// A stream must not begin that no text can go on in.
+TEST_F(Constrained, WhatNothingSatisfiesIsRefusedBeforeAStreamBegins) {
+  const Reply r = chat({{"stream", true}, {"guided_json", {{"allOf", {{{"$ref", "#"}}}}}}});
+  EXPECT_EQ(r.status, 400) << r.body;
+  EXPECT_THAT(r.error(), HasSubstr("no text satisfies it"));
 }
 
 }  // namespace

@@ -19,7 +19,10 @@ class FailingBackend final : public Backend {
     QUIRE_CHECK(!lost_, "a step is submitted to a device that is known to be lost");
     real_->submit(buffer, shape);
   }
-  void masks_written(int buffer) override { real_->masks_written(buffer); }
+  bool masks_written(int buffer) override {
+    if (loss_.before_masks) loss_.before_masks();
+    return real_->masks_written(buffer);
+  }
   Result<Tensor> await_drafts(int buffer) override { return real_->await_drafts(buffer); }
   Result<StepResults> wait(int buffer) override {
     if (waits_++ == loss_.step) {

@@ -16,6 +16,8 @@ struct Loss {
   std::function<std::optional<Error>()> error = [] {
     return Error{Fault::kBug, "the GPU computing a step: an illegal memory access was encountered"};
   };
+  // Called before the real backend is told that a step's masks are written; may take its time.
+  std::function<void()> before_masks = nullptr;
 };
 
 // Wraps what `make` makes. Steps are submitted to it until the loss is known, as to a device that fails between a
