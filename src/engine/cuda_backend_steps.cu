@@ -20,7 +20,9 @@ bool CudaBackend::masks_written(int buffer) {
   Buffer& b = buffers_[buffer];
   if (!b.status.ok()) return false;
   use_gpu();
-  const bool waited = cudaStreamQuery(context_.stream) == cudaSuccess;
+  const cudaError_t asked = cudaStreamQuery(context_.stream);
+  if (asked == cudaErrorNotReady) (void)cudaGetLastError();  // no error, and yet remembered as one
+  const bool waited = asked == cudaSuccess;
   enqueue_sampling(b);
   copy_results(b);
   b.status = std::exchange(context_.status, Status{});
