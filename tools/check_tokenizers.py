@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Quire's tokenizers beside the originals: Hugging Face's tokenizers and Google's sentencepiece. Folders and files are made
-of vocabularies that the package mistral-common ships (SentencePiece v1, v3 and v7, tekken) and of small ones trained here;
-`quire tokenize` must give the same tokens of every text, and the same text of every list of tokens.
+"""Quire's tokenizers beside the originals: Hugging Face's tokenizers and Google's sentencepiece. Folders and files are
+made of vocabularies that the package mistral-common ships (SentencePiece v1, v3 and v7, tekken) and of small ones trained
+here; `quire tokenize` must give the same tokens of every text, and the same text of every list of tokens.
 
 usage: check_tokenizers.py PROGRAM [--only TEXT] [--write-fixtures]
 
-Needs tokenizers, sentencepiece and mistral-common (docs/testing.md says how to get them); without them it says so and ends
-with 77, which ctest takes for skipped. Downloads nothing. --write-fixtures writes tests/data/tokenizer anew, which the
-tests in C++ read: small vocabularies, texts, and what the originals make of them.
+Needs tokenizers, sentencepiece and mistral-common (docs/testing.md says how to get them); without them it says so and
+ends with 77, which ctest takes for skipped. Downloads nothing. --write-fixtures writes tests/data/tokenizer anew, which
+the tests in C++ read: small vocabularies, texts, and what the originals make of them.
 """
+
 import argparse
 import io
 import json
@@ -16,7 +17,6 @@ import os
 import pathlib
 import random
 import re
-import struct
 import subprocess
 import sys
 import tempfile
@@ -25,71 +25,45 @@ try:
     import mistral_common
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2 as protobuf
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from tokenizers import (
+        AddedToken,
+        Regex,
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+        trainers,
+    )
 except ImportError as missing:
     print("check_tokenizers: skipped: %s (needs tokenizers, sentencepiece, protobuf and mistral-common)" % missing)
     sys.exit(77)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from tokenizer_files import write_folder, write_gguf  # noqa: E402
 from tokenizer_texts import SAMPLES, texts  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parent.parent
 FIXTURES = ROOT / "tests/data/tokenizer"
 MISTRAL = pathlib.Path(mistral_common.__file__).parent / "data"
 MARK = "\u2581"
-GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
-         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
-         r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-HARMONY = ["<|startoftext|>", "<|endoftext|>", "<|return|>", "<|constrain|>", "<|channel|>", "<|start|>", "<|end|>", "<|message|>", "<|call|>"]
-
-
-# ---- Files ----
-def write_folder(folder, vocab, bos=1, **files):
-    """config.json and weights of a model of next to no size, and the tokenizer's files."""
-    width = 32
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab, "hidden_size": width,
-              "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": width, "intermediate_size": width,
-              "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e4, "tie_word_embeddings": True, "hidden_act": "silu",
-              "bos_token_id": bos, "eos_token_id": 2, "torch_dtype": "bfloat16"}
-    layer = "model.layers.0."
-    square = [layer + n + ".weight" for n in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
-                                              "mlp.up_proj", "mlp.down_proj")]
-    shapes = {name: [width, width] for name in square}
-    shapes |= {name: [width] for name in ("model.norm.weight", layer + "input_layernorm.weight", layer + "post_attention_layernorm.weight")}
-    shapes["model.embed_tokens.weight"] = [vocab, width]
-    header, at = {}, 0
-    for name, shape in shapes.items():
-        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
-    for name, content in files.items():
-        path = folder / name.replace("_DOT_", ".")
-        path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content, encoding="utf-8")
-
-
-def write_gguf(path, entries):
-    """A GGUF file of metadata alone. Values: bool, int (uint32), str, lists of str, float or int (int32)."""
-    def text(s):
-        b = s.encode()
-        return struct.pack("<Q", len(b)) + b
-    out = struct.pack("<4sIQQ", b"GGUF", 3, 0, len(entries))
-    for key, value in entries.items():
-        out += text(key)
-        if isinstance(value, bool):
-            out += struct.pack("<I?", 7, value)
-        elif isinstance(value, int):
-            out += struct.pack("<II", 4, value)
-        elif isinstance(value, str):
-            out += struct.pack("<I", 8) + text(value)
-        else:
-            kind = {str: 8, float: 6, int: 5}[type(value[0])]
-            out += struct.pack("<IIQ", 9, kind, len(value))
-            out += b"".join(text(v) if kind == 8 else struct.pack("<f" if kind == 6 else "<i", v) for v in value)
-    path.write_bytes(out)
+GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+HARMONY = [
+    "<|startoftext|>",
+    "<|endoftext|>",
+    "<|return|>",
+    "<|constrain|>",
+    "<|channel|>",
+    "<|start|>",
+    "<|end|>",
+    "<|message|>",
+    "<|call|>",
+]
 
 
 # ---- Vocabularies ----
@@ -132,28 +106,59 @@ def hf_tokenizer(model, kind, added=()):
     for token in added:
         (t.add_special_tokens if token.special else t.add_tokens)([token])
     bos = next(p for p, _, kind in pieces if kind == 3 and p in ("<s>", "<bos>"))
-    t.post_processor = processors.TemplateProcessing(single=bos + " $A", pair=None, special_tokens=[(bos, t.token_to_id(bos))])
+    t.post_processor = processors.TemplateProcessing(
+        single=bos + " $A", pair=None, special_tokens=[(bos, t.token_to_id(bos))]
+    )
     return t
 
 
 def train_model(samples=SAMPLES, **options):
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(samples * 3), model_writer=out, model_type="bpe", byte_fallback=True, hard_vocab_limit=False,
-        normalization_rule_name="identity", minloglevel=2, num_threads=1, character_coverage=0.99, **options)
+        sentence_iterator=iter(samples * 3),
+        model_writer=out,
+        model_type="bpe",
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        normalization_rule_name="identity",
+        minloglevel=2,
+        num_threads=1,
+        character_coverage=0.99,
+        **options
+    )
     return out.getvalue()
 
 
 def gemma_model(vocab=1800, **more):
     runs = ["\n" * n for n in range(1, 8)] + [MARK * n for n in range(2, 12)]
-    return train_model(vocab_size=vocab, add_dummy_prefix=False, remove_extra_whitespaces=False, split_digits=True, pad_id=0, eos_id=1, bos_id=2,
-                       unk_id=3, pad_piece="<pad>", eos_piece="<eos>", bos_piece="<bos>", allow_whitespace_only_pieces=True,
-                       user_defined_symbols=["<start_of_turn>", "<end_of_turn>", "<table>", "</table>"] + runs, **more)
+    return train_model(
+        vocab_size=vocab,
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        split_digits=True,
+        pad_id=0,
+        eos_id=1,
+        bos_id=2,
+        unk_id=3,
+        pad_piece="<pad>",
+        eos_piece="<eos>",
+        bos_piece="<bos>",
+        allow_whitespace_only_pieces=True,
+        user_defined_symbols=["<start_of_turn>", "<end_of_turn>", "<table>", "</table>"] + runs,
+        **more
+    )
 
 
 def llama_model(vocab=1800, **more):
-    return train_model(vocab_size=vocab, add_dummy_prefix=True, remove_extra_whitespaces=False, split_digits=True, pad_id=-1,
-                       allow_whitespace_only_pieces=True, **more)
+    return train_model(
+        vocab_size=vocab,
+        add_dummy_prefix=True,
+        remove_extra_whitespaces=False,
+        split_digits=True,
+        pad_id=-1,
+        allow_whitespace_only_pieces=True,
+        **more
+    )
 
 
 def trained_in_tokenizers():
@@ -161,20 +166,32 @@ def trained_in_tokenizers():
     t = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     t.normalizer = normalizers.Sequence([normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)])
     special = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % b for b in range(256)]
-    t.train_from_iterator(SAMPLES * 3, trainers.BpeTrainer(vocab_size=1500, min_frequency=4, limit_alphabet=300, special_tokens=special, show_progress=False))
+    t.train_from_iterator(
+        SAMPLES * 3,
+        trainers.BpeTrainer(
+            vocab_size=1500, min_frequency=4, limit_alphabet=300, special_tokens=special, show_progress=False
+        ),
+    )
     document = json.loads(t.to_str())
     document["added_tokens"] = [a for a in document["added_tokens"] if a["id"] < 3]  # byte tokens are none
     t = Tokenizer.from_str(json.dumps(document))
-    t.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    t.decoder = decoders.Sequence(
+        [decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
     return t
 
 
 def harmony():
     """The splitter of o200k with harmony's special tokens over a vocabulary trained here."""
     t = Tokenizer(models.BPE())
-    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(GPT4O), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)])
+    t.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(GPT4O), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+    )
     t.decoder = decoders.ByteLevel()
-    t.train_from_iterator(SAMPLES * 3, trainers.BpeTrainer(vocab_size=3000, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    t.train_from_iterator(
+        SAMPLES * 3,
+        trainers.BpeTrainer(vocab_size=3000, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False),
+    )
     t.add_special_tokens(HARMONY)
     return t
 
@@ -187,10 +204,13 @@ def byte_letters():
 def tekken(path):
     """tokenizer.json of a tekken file, whose tokens are ranked bytes: each merge is the last one of its own token."""
     import base64
+
     source = json.loads(path.read_text(encoding="utf-8"))
     config, letters = source["config"], byte_letters()
     special = config["default_num_special_tokens"]
-    ranks = {base64.b64decode(v["token_bytes"]): v["rank"] for v in source["vocab"][:config["default_vocab_size"] - special]}
+    ranks = {
+        base64.b64decode(v["token_bytes"]): v["rank"] for v in source["vocab"][: config["default_vocab_size"] - special]
+    }
     spell = lambda b: "".join(letters[x] for x in b)
     merges = []
     for token, rank in ranks.items():
@@ -199,14 +219,19 @@ def tekken(path):
             at = min(range(len(parts) - 1), key=lambda i: (ranks.get(parts[i] + parts[i + 1], 1 << 40), i))
             if ranks.get(parts[at] + parts[at + 1], 1 << 40) >= rank:
                 break
-            parts[at:at + 2] = [parts[at] + parts[at + 1]]
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
         if len(parts) == 2:
             merges.append((rank, spell(parts[0]), spell(parts[1])))
     named = {t["rank"]: t["token_str"] for t in source.get("special_tokens") or []}
-    names = [named.get(i, ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"][i] if i < 5 else "<SPECIAL_%d>" % i) for i in range(special)]
+    names = [
+        named.get(i, ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"][i] if i < 5 else "<SPECIAL_%d>" % i)
+        for i in range(special)
+    ]
     vocab = {name: i for i, name in enumerate(names)} | {spell(b): special + r for b, r in ranks.items()}
     t = Tokenizer(models.BPE(vocab=vocab, merges=[(a, b) for _, a, b in sorted(merges)], ignore_merges=True))
-    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(config["pattern"]), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)])
+    t.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(config["pattern"]), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+    )
     t.decoder = decoders.ByteLevel()
     t.add_special_tokens(names)
     return t
@@ -214,8 +239,12 @@ def tekken(path):
 
 # ---- Comparing ----
 def run_quire(program, model, lines, *flags):
-    done = subprocess.run([program, "tokenize", "-m", str(model), "--jsonl", *flags], input="".join(json.dumps(line) + "\n" for line in lines),
-                          capture_output=True, encoding="utf-8")
+    done = subprocess.run(
+        [program, "tokenize", "-m", str(model), "--jsonl", *flags],
+        input="".join(json.dumps(line) + "\n" for line in lines),
+        capture_output=True,
+        encoding="utf-8",
+    )
     if done.returncode != 0:
         raise SystemExit("%s: quire tokenize: %s" % (model, done.stderr.strip()))
     key = "text" if "--decode" in flags else "tokens"
@@ -241,9 +270,17 @@ class Check:
         ids = [original.encode(t) for t in inputs]
         self.same(name + ": encode", inputs, run_quire(self.program, model, inputs, "--no-special"), ids)
         unknown = original.unk_id()
-        hidden = (unknown, original.piece_to_id("<end_of_turn>"))  # the latter is a control token here, whatever the file says
+        hidden = (
+            unknown,
+            original.piece_to_id("<end_of_turn>"),
+        )  # the latter is a control token here, whatever the file says
         lists = [[i for i in l if i not in hidden] for l in ids + random_ids(original.get_piece_size())]
-        self.same(name + ": decode", lists, run_quire(self.program, model, lists, "--decode", "--no-special"), [original.decode(l) for l in lists])
+        self.same(
+            name + ": decode",
+            lists,
+            run_quire(self.program, model, lists, "--decode", "--no-special"),
+            [original.decode(l) for l in lists],
+        )
 
     def tokenizers(self, name, model, original, bos=None):
         inputs = texts(original)
@@ -251,13 +288,23 @@ class Check:
         self.same(name + ": encode", inputs, run_quire(self.program, model, inputs, "--no-bos"), ids)
         if bos is not None:
             plain = [t for t in inputs if not t.startswith(bos)]  # Quire does not double it
-            self.same(name + ": with BOS", plain, run_quire(self.program, model, plain), [original.encode(t).ids for t in plain])
+            self.same(
+                name + ": with BOS",
+                plain,
+                run_quire(self.program, model, plain),
+                [original.encode(t).ids for t in plain],
+            )
         lists = [l for l in ids + random_ids(original.get_vocab_size()) if whole_bytes(original, l)]
         for flags, skip in ([], False), (["--no-special"], True):
             # Tokens that end an answer are control tokens here, whatever the file says.
             shown = lists if not skip else [l for l in lists if original.token_to_id("<end_of_turn>") not in l]
             want = [original.decode(l, skip_special_tokens=skip) for l in shown]
-            self.same(name + ": decode " + " ".join(flags), shown, run_quire(self.program, model, shown, "--decode", *flags), want)
+            self.same(
+                name + ": decode " + " ".join(flags),
+                shown,
+                run_quire(self.program, model, shown, "--decode", *flags),
+                want,
+            )
 
 
 def other_by_design(original, text):
@@ -271,7 +318,10 @@ def other_by_design(original, text):
 
 def random_ids(vocab):
     draw = random.Random(7)
-    return [[draw.randrange(vocab if draw.random() < 0.7 else min(vocab, 300)) for _ in range(draw.randrange(1, 12))] for _ in range(600)]
+    return [
+        [draw.randrange(vocab if draw.random() < 0.7 else min(vocab, 300)) for _ in range(draw.randrange(1, 12))]
+        for _ in range(600)
+    ]
 
 
 def whole_bytes(original, ids):
@@ -291,9 +341,18 @@ def whole_bytes(original, ids):
 def llama_gguf(path, model, **more):
     """As llama.cpp's converter writes a tokenizer.model."""
     pieces = parsed(model).pieces
-    write_gguf(path, {"general.architecture": "llama", "tokenizer.ggml.model": "llama", "tokenizer.ggml.pre": "default",
-                      "tokenizer.ggml.tokens": [p.piece for p in pieces], "tokenizer.ggml.scores": [float(p.score) for p in pieces],
-                      "tokenizer.ggml.token_type": [int(p.type) for p in pieces], **more})
+    write_gguf(
+        path,
+        {
+            "general.architecture": "llama",
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.pre": "default",
+            "tokenizer.ggml.tokens": [p.piece for p in pieces],
+            "tokenizer.ggml.scores": [float(p.score) for p in pieces],
+            "tokenizer.ggml.token_type": [int(p.type) for p in pieces],
+            **more,
+        },
+    )
 
 
 def processor(model):
@@ -301,29 +360,47 @@ def processor(model):
 
 
 def real_models():
-    return {"mistral v1": (MISTRAL / "tokenizer.model.v1").read_bytes(),
-            "mistral v3": (MISTRAL / "mistral_instruct_tokenizer_240323.model.v3").read_bytes(),
-            "mistral v7": (MISTRAL / "mistral_instruct_tokenizer_241114.model.v7").read_bytes()}
+    return {
+        "mistral v1": (MISTRAL / "tokenizer.model.v1").read_bytes(),
+        "mistral v3": (MISTRAL / "mistral_instruct_tokenizer_240323.model.v3").read_bytes(),
+        "mistral v7": (MISTRAL / "mistral_instruct_tokenizer_241114.model.v7").read_bytes(),
+    }
 
 
 def phi3_tokens():
-    return [AddedToken(t, normalized=False, special=True, rstrip=True) for t in ("<|user|>", "<|assistant|>", "<|end|>")] + \
-        [AddedToken("<left>", normalized=False, special=False, lstrip=True), AddedToken("<think>", normalized=False)]
+    return [
+        AddedToken(t, normalized=False, special=True, rstrip=True) for t in ("<|user|>", "<|assistant|>", "<|end|>")
+    ] + [AddedToken("<left>", normalized=False, special=False, lstrip=True), AddedToken("<think>", normalized=False)]
 
 
 def check_all(check, work, only):
     wanted = lambda name: only in name
-    trained = {"trained llama": llama_model(), "trained gemma": gemma_model(), "extra spaces": train_model(vocab_size=1400)}
+    trained = {
+        "trained llama": llama_model(),
+        "trained gemma": gemma_model(),
+        "extra spaces": train_model(vocab_size=1400),
+    }
     for name, model in {**real_models(), **trained}.items():
         if wanted(name + " alone"):
-            write_folder(work / (name + " alone"), parsed(model).trainer_spec.vocab_size or len(parsed(model).pieces), tokenizer_DOT_model=model)
+            write_folder(
+                work / (name + " alone"),
+                parsed(model).trainer_spec.vocab_size or len(parsed(model).pieces),
+                tokenizer_DOT_model=model,
+            )
             check.sentencepiece(name + " alone", work / (name + " alone"), processor(model))
         if wanted(name + " gguf") and name in ("mistral v1", "trained llama", "trained gemma"):
             path = work / (name + ".gguf")
             llama_gguf(path, model, **({"tokenizer.ggml.add_space_prefix": False} if "gemma" in name else {}))
             check.sentencepiece(name + " gguf", path, processor(model))
-    kinds = [("mistral v1", "prepend", ()), ("mistral v3", "first", ()), ("mistral v7", "always", ()), ("trained llama", "prepend", phi3_tokens()),
-             ("trained llama", "first", phi3_tokens()), ("trained llama", "never", phi3_tokens()), ("trained gemma", "gemma", ())]
+    kinds = [
+        ("mistral v1", "prepend", ()),
+        ("mistral v3", "first", ()),
+        ("mistral v7", "always", ()),
+        ("trained llama", "prepend", phi3_tokens()),
+        ("trained llama", "first", phi3_tokens()),
+        ("trained llama", "never", phi3_tokens()),
+        ("trained gemma", "gemma", ()),
+    ]
     for name, kind, added in kinds:
         label = "%s json %s%s" % (name, kind, " added" if added else "")
         if not wanted(label):
@@ -331,8 +408,13 @@ def check_all(check, work, only):
         model = real_models().get(name) or trained[name]
         original = hf_tokenizer(model, kind, added)
         bos = "<bos>" if "gemma" in name else "<s>"
-        write_folder(work / label, original.get_vocab_size(), original.token_to_id(bos), tokenizer_DOT_json=original.to_str(),
-                     tokenizer_DOT_model=model)
+        write_folder(
+            work / label,
+            original.get_vocab_size(),
+            original.token_to_id(bos),
+            tokenizer_DOT_json=original.to_str(),
+            tokenizer_DOT_model=model,
+        )
         check.tokenizers(label, work / label, original, bos)
         converted = work / (label + ".gguf")
         subprocess.run([check.program, "convert", str(work / label), str(converted)], check=True, capture_output=True)
@@ -356,8 +438,11 @@ def write_fixtures():
     (FIXTURES / "gemma.model").write_bytes(gemma)
     write_cases("llama", processor(llama))
     write_cases("gemma", processor(gemma))
-    for name, original in {"prepend": hf_tokenizer(llama, "prepend", phi3_tokens()), "first": hf_tokenizer(llama, "first", phi3_tokens()),
-                           "replace": hf_tokenizer(gemma, "gemma")}.items():
+    for name, original in {
+        "prepend": hf_tokenizer(llama, "prepend", phi3_tokens()),
+        "first": hf_tokenizer(llama, "first", phi3_tokens()),
+        "replace": hf_tokenizer(gemma, "gemma"),
+    }.items():
         (FIXTURES / (name + ".json")).write_text(original.to_str(), encoding="utf-8")
         write_cases(name, original)
     return 0

@@ -1,4 +1,5 @@
 """Texts for comparing tokenizers: many scripts, spaces, control characters, and what random draws make of them."""
+
 import random
 
 SAMPLES = [
@@ -8,7 +9,7 @@ SAMPLES = [
     "def encode(self, text: str) -> list[int]:\n    if not text:\n        return []\n\treturn [self.ids[c] for c in text]\n",
     "for (int i = 0; i < 10; ++i) {\n  sum += values[i] * 2;  // doubled\n}\n\n\nreturn sum;\n",
     "<table><tr><td>1</td><td>&nbsp;two</td></tr></table>",
-    "{\"name\": \"Ada\", \"age\": 36, \"tags\": [\"math\", \"engines\"], \"ok\": true}",
+    '{"name": "Ada", "age": 36, "tags": ["math", "engines"], "ok": true}',
     "Die Straße führt über schöne Hügel, und größere Städte gibt es hier kaum.",
     "L'été dernier, nous avons mangé des crêpes près de la forêt ; c'était délicieux !",
     "El niño corrió mañana y tarde; ¿quién sabe por qué? ¡Nadie!",
@@ -35,10 +36,85 @@ SAMPLES = [
     "https://example.org/a/b?c=d&e=%20f#g user.name+tag@example.com C:\\Users\\x /usr/local/bin",
     "AAAAAAAAAAAAAAAA aaaaaaaaaaaaaaaaaaaaaaaaa 0000000000000000 ----------------",
 ]
-PARTS = [" ", "  ", "   ", "     ", " " * 13, " " * 40, "\n", "\n\n", "\n\n\n", "\n" * 9, "\t", "\t\t", "\r\n", "\r", "\x0b\x0c", "\u00a0", "\u2003", "\u3000",
-         "\u200b", "\u200d", "\ufeff", "\u2028", "\u2581", "\u2581\u2581", " \u2581 ", "\x00", "\x01\x02", "\x1b[0m", "\x7f", "\x85", "\ufffd", "\uffff", "\U0010ffff",
-         "\U000e0041", "\ue000", "a", "ab", "the", "The", " the", "ing", ".", "...", "!?", "'s", "'S", "'\u017f", "1", "12", "123456", "\u0663\u0664", "x\u0301\u0302", "\u0301",
-         "中", "中文", "カ", "한", "é", "ß", "İ", "😀", "👩\u200d👧", "<", ">", "<0x41>", "<0x0A>", "<|", "|>", "/", "//", "\\", "{", "}", "()", "[]", "▁the", "_"]
+PARTS = [
+    " ",
+    "  ",
+    "   ",
+    "     ",
+    " " * 13,
+    " " * 40,
+    "\n",
+    "\n\n",
+    "\n\n\n",
+    "\n" * 9,
+    "\t",
+    "\t\t",
+    "\r\n",
+    "\r",
+    "\x0b\x0c",
+    "\u00a0",
+    "\u2003",
+    "\u3000",
+    "\u200b",
+    "\u200d",
+    "\ufeff",
+    "\u2028",
+    "\u2581",
+    "\u2581\u2581",
+    " \u2581 ",
+    "\x00",
+    "\x01\x02",
+    "\x1b[0m",
+    "\x7f",
+    "\x85",
+    "\ufffd",
+    "\uffff",
+    "\U0010ffff",
+    "\U000e0041",
+    "\ue000",
+    "a",
+    "ab",
+    "the",
+    "The",
+    " the",
+    "ing",
+    ".",
+    "...",
+    "!?",
+    "'s",
+    "'S",
+    "'\u017f",
+    "1",
+    "12",
+    "123456",
+    "\u0663\u0664",
+    "x\u0301\u0302",
+    "\u0301",
+    "中",
+    "中文",
+    "カ",
+    "한",
+    "é",
+    "ß",
+    "İ",
+    "😀",
+    "👩\u200d👧",
+    "<",
+    ">",
+    "<0x41>",
+    "<0x0A>",
+    "<|",
+    "|>",
+    "/",
+    "//",
+    "\\",
+    "{",
+    "}",
+    "()",
+    "[]",
+    "▁the",
+    "_",
+]
 
 
 def texts(original, count=2000, most=13):
@@ -51,8 +127,19 @@ def texts(original, count=2000, most=13):
         vocab = [original.id_to_token(i) or "" for i in range(original.get_vocab_size())]
         special = [t.content for t in original.get_added_tokens_decoder().values()]
     special = special[:20] + special[-20:]
-    out = ["", " ", "  ", "\n", "a", " a", "a ", " a ", "\ta"] + SAMPLES + [" " + s for s in SAMPLES] + [s + "\n" for s in SAMPLES] + PARTS
-    out += special + [a + b for a in special[:12] for b in ("x", " x", "\n x", "  ")] + ["x" + a for a in special] + ["x \n" + a for a in special]
+    out = (
+        ["", " ", "  ", "\n", "a", " a", "a ", " a ", "\ta"]
+        + SAMPLES
+        + [" " + s for s in SAMPLES]
+        + [s + "\n" for s in SAMPLES]
+        + PARTS
+    )
+    out += (
+        special
+        + [a + b for a in special[:12] for b in ("x", " x", "\n x", "  ")]
+        + ["x" + a for a in special]
+        + ["x \n" + a for a in special]
+    )
     out.append("".join(SAMPLES) * (3 if count >= 2000 else 1))  # long enough for what is remembered of words
     out.append("\n".join(s[::-1] for s in SAMPLES))
     pools = [PARTS, special or PARTS, vocab, SAMPLES]
@@ -69,8 +156,18 @@ def texts(original, count=2000, most=13):
             elif kind < 0.9:
                 sample = draw.choice(SAMPLES)
                 at = draw.randrange(len(sample))
-                pieces.append(sample[at:at + draw.randrange(1, 25)])
+                pieces.append(sample[at : at + draw.randrange(1, 25)])
             else:
-                pieces.append(chr(draw.choice([draw.randrange(0x20, 0x2000), draw.randrange(0x2000, 0xD800), draw.randrange(0x10000, 0x20000)])))
+                pieces.append(
+                    chr(
+                        draw.choice(
+                            [
+                                draw.randrange(0x20, 0x2000),
+                                draw.randrange(0x2000, 0xD800),
+                                draw.randrange(0x10000, 0x20000),
+                            ]
+                        )
+                    )
+                )
         out.append("".join(pieces))
     return out
