@@ -63,8 +63,8 @@ int32_t ConstrainedOutput::cut(std::span<const TokenId> drafts) {
   }
   while (good < std::ssize(drafts) && matcher_->accept(drafts[static_cast<size_t>(good)])) {
     ++good;
-    if (!matcher_->ended()) continue;
-    // Behind it there is no mask, or the answer's end.
+    if (!matcher_->ended() && matcher_->quick()) continue;
+    // Behind it there is no mask, or one that takes its time, or the answer's end.
     matcher_->rollback(good);
     return good - 1;
   }

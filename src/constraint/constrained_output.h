@@ -36,8 +36,19 @@ class ConstrainedOutput {
   // Whether masks depend on what was generated, or will: the next one can be made only when all tokens are known.
   bool depends() const { return constraint_->grammar != nullptr || !constraint_->bad_words.empty(); }
 
-  // How many of these tokens may come next, one after the other, and no more than lead to the next place where the
-  // grammar begins or ends.
+  // Whether the next mask takes no time to speak of.
+  bool quick() const { return matcher_ == nullptr || matcher_->quick(); }
+  // Whether that is so of masks behind tokens that are not known yet, too.
+  bool stays_quick() const {
+    return constraint_->grammar == nullptr || (constraint_->grammar->prepared() && quick());
+  }
+
+  // Computes a part of what takes time; false: nothing is left.
+  bool prepare_next() { return matcher_ != nullptr && matcher_->prepare_next(); }
+  int64_t words() const { return words_; }  // of a mask
+
+  // How many of these tokens may come next, one after the other: no more than lead to the next place where the grammar
+  // begins or ends, or to one whose mask is not quick().
   int32_t cut(std::span<const TokenId> drafts);
   // Masks of the next token and of the one behind each draft (1 + drafts.size() of them, one after the other), where
   // masked(). The drafts passed cut(). False: no token may be next.

@@ -68,6 +68,10 @@ class Matcher {
   virtual bool ended() const = 0;
   // Bytes that every continuation begins with; may be empty.
   virtual std::string forced() = 0;
+  // Whether fill() takes no time to speak of: what it needs of the grammar is known, and the last calls were quick.
+  virtual bool quick() const = 0;
+  // Computes a part of what the next fill() lacks of the grammar; false: it lacks nothing.
+  virtual bool prepare_next() = 0;
 };
 
 // A compiled grammar. Constant: any thread.
@@ -77,6 +81,7 @@ class Grammar {
   virtual std::unique_ptr<Matcher> begin() const = 0;
   // Computes ahead of time what matchers would compute when they come to need it, until `stop` says so.
   virtual void prepare(const std::function<bool()>& stop) const = 0;
+  virtual bool prepared() const = 0;  // all of that is known
   virtual int64_t bytes() const = 0;  // of memory, now
   // What of the specification is not enforced, in the words of the library that compiled it.
   virtual const std::vector<std::string>& unenforced() const = 0;

@@ -98,7 +98,7 @@ void GrammarCache::compile(std::unique_lock<std::mutex>& lock) {
   stats_.compile_seconds += seconds;
   ++(done.ok() ? stats_.compiled : stats_.refused);
   if (done.ok()) {
-    to_prepare_.push_back(*done);
+    to_prepare_.push_back({*done});
     work_.notify_one();
   }
   const auto at = entries_.find(spec);
@@ -118,19 +118,22 @@ void GrammarCache::compile(std::unique_lock<std::mutex>& lock) {
 }
 
 void GrammarCache::prepare(std::unique_lock<std::mutex>& lock) {
-  const std::shared_ptr<const Grammar> grammar = std::move(to_prepare_.front());
+  const Preparation preparation = std::move(to_prepare_.front());
+  const std::shared_ptr<const Grammar>& grammar = preparation.grammar;
   to_prepare_.pop_front();
   lock.unlock();
-  // What is left when another grammar comes is done behind that one.
-  bool all = true;
+  // What is left when another grammar comes is done behind that one. A grammar of very many states is left unfinished:
+  // its texts need few of them.
+  bool interrupted = false;
+  const auto begin = Clock::now();
+  const auto spent = [&] { return preparation.spent + (Clock::now() - begin); };
   grammar->prepare([&] {
-    if (!stopping_ && queued_ == 0 && grammar.use_count() > 1) return false;
-    all = false;
-    return true;
+    interrupted = stopping_ || queued_ > 0;
+    return interrupted || grammar.use_count() == 1 || spent() > options_.limits.time;
   });
   const int64_t bytes = grammar->bytes();
   lock.lock();
-  if (!all && !stopping_ && grammar.use_count() > 1) to_prepare_.push_back(grammar);
+  if (interrupted && !stopping_) to_prepare_.push_back({grammar, spent()});
   for (const auto& [spec, entry] : entries_) {
     if (!entry->done || !entry->done->ok() || **entry->done != grammar) continue;
     const int64_t now = entry_bytes(spec) + bytes;

@@ -28,7 +28,7 @@ struct GrammarCacheStats {
 };
 
 // Any thread. A grammar is compiled once however many ask for it at a time; masks that its texts will come to need are
-// computed behind its compilation, where no other grammar waits for a thread.
+// computed behind its compilation, where no other grammar waits for a thread, for as long as compiling may take.
 class GrammarCache {
  public:
   GrammarCache(std::shared_ptr<const Vocabulary> vocabulary, GrammarCacheOptions options);
@@ -63,7 +63,11 @@ class GrammarCache {
   std::map<GrammarSpec, std::shared_ptr<Entry>> entries_;
   std::list<GrammarSpec> used_;  // the one that was asked for last is first
   std::deque<GrammarSpec> to_compile_;
-  std::deque<std::shared_ptr<const Grammar>> to_prepare_;
+  struct Preparation {
+    std::shared_ptr<const Grammar> grammar;
+    std::chrono::nanoseconds spent{0};
+  };
+  std::deque<Preparation> to_prepare_;
   GrammarCacheStats stats_;
   std::vector<std::thread> threads_;
 };

@@ -8,6 +8,7 @@
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 
 namespace quire {
@@ -46,8 +47,9 @@ using Clock = std::chrono::steady_clock;
 
 // Of one call of a matcher, masks of states that nobody came to before aside: those have a limit of their own
 // (cmake/xgrammar.edits). Neither has one of time: a busy machine would end an answer that an idle one goes on with.
-// The thread of the engine does it, and no other answer gets a token meanwhile: a tenth of a second at most.
 constexpr int64_t kMatcherWork = 1'000'000;
+// A matcher whose calls take more is not quick any more. About a millisecond.
+constexpr int64_t kQuickWork = 10'000;
 // White space between the parts of a JSON text, at a time: a model that likes nothing else would go on for ever.
 constexpr int kMostWhiteSpace = 64;
 constexpr int64_t kRuleCacheBytes = int64_t{256} << 20;
@@ -58,7 +60,7 @@ class XgrammarMatcher final : public Matcher {
       : matcher_(grammar, std::nullopt, ends_itself), words_(mask_words(grammar.GetTokenizerInfo().GetVocabSize())) {}
 
   bool accept(TokenId token) override {
-    return guarded([&] { return !matcher_.IsTerminated() && matcher_.AcceptToken(token); });
+    return guarded([&] { return !matcher_.IsTerminated() && matcher_.AcceptToken(token); }, &token_work_);
   }
   bool accept_bytes(std::string_view bytes) override {
     return guarded([&] { return !matcher_.IsTerminated() && matcher_.AcceptString(std::string(bytes)); });
@@ -66,7 +68,7 @@ class XgrammarMatcher final : public Matcher {
   bool fill(std::span<uint32_t> mask) override {
     QUIRE_CHECK(std::ssize(mask) == words_, "a mask has {} words, not {}", mask.size(), words_);
     std::fill(mask.begin(), mask.end(), 0u);
-    const bool filled = guarded([&] {
+    const auto fill_in = [&] {
       if (matcher_.IsTerminated()) return false;
       int64_t shape[] = {words_};
       DLTensor tensor{.data = mask.data(),
@@ -78,8 +80,8 @@ class XgrammarMatcher final : public Matcher {
                       .byte_offset = 0};
       matcher_.FillNextTokenBitmask(&tensor);
       return true;
-    });
-    if (!filled) std::fill(mask.begin(), mask.end(), 0u);
+    };
+    if (!guarded(fill_in, &mask_work_)) std::fill(mask.begin(), mask.end(), 0u);
     return std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
   }
   void rollback(int count) override {
@@ -96,15 +98,25 @@ class XgrammarMatcher final : public Matcher {
     });
     return text;
   }
+  bool quick() const override {
+    return broken_ || matcher_.IsTerminated() || (std::max(mask_work_, token_work_) <= kQuickWork && matcher_.KnowsMasks());
+  }
+
+  bool prepare_next() override {
+    return guarded([&] { return !matcher_.IsTerminated() && matcher_.ComputeNextMask(); });
+  }
 
  private:
   // What was thrown may have left the matcher in the middle of a byte: it is of no further use.
+  // `work`: where the units that it took are noted; null: nowhere.
   template <class F>
-  bool guarded(F&& f) {
+  bool guarded(F&& f, int64_t* work = nullptr) {
     if (broken_) return false;
     try {
       const xgrammar::WorkLimit limit(kMatcherWork, Clock::time_point::max());
-      return f();
+      const bool done = f();
+      if (work != nullptr) *work = limit.Used();
+      return done;
     } catch (const std::exception&) {
       broken_ = true;
       return false;
@@ -113,6 +125,7 @@ class XgrammarMatcher final : public Matcher {
 
   xgrammar::GrammarMatcher matcher_;
   int64_t words_;
+  int64_t mask_work_ = 0, token_work_ = 0;  // of the last ones
   bool broken_ = false;
 };
 
@@ -123,11 +136,12 @@ class XgrammarGrammar final : public Grammar {
   std::unique_ptr<Matcher> begin() const override { return std::make_unique<XgrammarMatcher>(grammar_, ends_itself_); }
   void prepare(const std::function<bool()>& stop) const override {
     try {
-      grammar_.ComputeMasks(stop);
+      if (grammar_.ComputeMasks(stop)) prepared_ = true;
     } catch (const std::exception&) {
       // A state that takes too much: whoever comes to it is told.
     }
   }
+  bool prepared() const override { return prepared_; }
   int64_t bytes() const override { return static_cast<int64_t>(grammar_.MemorySizeBytes()); }
   const std::vector<std::string>& unenforced() const override { return unenforced_; }
 
@@ -135,6 +149,7 @@ class XgrammarGrammar final : public Grammar {
   xgrammar::CompiledGrammar grammar_;
   bool ends_itself_;
   std::vector<std::string> unenforced_;
+  mutable std::atomic<bool> prepared_{false};
 };
 
 std::string_view what_of(GrammarKind kind) {

@@ -96,7 +96,12 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, 
       writer_(*backend_, options_, model_->model->config()),
       in_flight_(options_.depth, backend_->layout().capacity().segments),
       running_(backend_->layout().capacity().batch_slots),
-      queue_({.top_priority = options_.top_priority, .ageing_steps = options_.ageing_steps}) {
+      queue_({.top_priority = options_.top_priority, .ageing_steps = options_.ageing_steps}),
+      mask_pool_([this] {
+        const std::lock_guard lock(inbox_mutex_);
+        mask_made_ = true;
+        arrived_.notify_all();
+      }) {
   if (const auto& by_depth = options_.speculative.simulated; !by_depth.empty()) chance_.emplace(by_depth);
   fingerprint_ = fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
                              options_.for_latency() ? "latency" : "throughput", model_->identity());
@@ -156,6 +161,7 @@ void Engine::take_incoming() {
     cancelling_.swap(cancels_);
     texts_.swap(ended_by_text_);
     cancelling_all_ = std::exchange(cancel_all_, false);
+    mask_made_ = false;
   }
   for (auto& s : arriving_) {
     queue_.add(s->id.v, s->request.client, s->request.priority, planned_steps_);
@@ -165,6 +171,7 @@ void Engine::take_incoming() {
     for (const auto& s : running_.all())
       if (!s->finished() && contains(texts_, s->id)) end_running(*s);
   carry_out_cancels();
+  take_masks();
   release_finished();
   publish_counts();
 }
@@ -208,7 +215,7 @@ bool Engine::step() {
   if (unfinished_.load(std::memory_order_acquire) > 0)
     arrived_.wait_for(lock, std::chrono::milliseconds(2), [&] {
       return unfinished_.load(std::memory_order_acquire) == 0 || !inbox_.empty() || !cancels_.empty() ||
-             !ended_by_text_.empty() || cancel_all_;
+             !ended_by_text_.empty() || cancel_all_ || mask_made_;
     });
   return false;
 }

@@ -53,6 +53,7 @@ struct StepStats {
   int64_t masks = 0;          // of rows whose token was constrained, and
   double mask_seconds = 0.0;  // what computing them took
   int64_t mask_waits = 0;     // steps in which the device waited for them
+  int64_t slow_masks = 0;     // of the former, those that sequences waited for while steps went on without them
   double host_seconds = 0.0;  // in step(), without waiting for the backend: planning, submitting, committing
 };
 
@@ -156,11 +157,17 @@ class Engine {
 
   Status validate(const Request& r) const;
   Result<std::unique_ptr<Sequence>> prepare(Submission submission) const;
+  static std::shared_ptr<MaskJob> first_mask(const std::shared_ptr<ConstrainedOutput>& constraint);
   Result<std::vector<RequestId>> enqueue(std::vector<std::unique_ptr<Sequence>> sequences);
   PrefixFileOwner prefix_owner() const;
   void take_incoming();
   void carry_out_cancels();
   void take_snapshot();
+  // Whether the sequence's next token cannot be sampled yet: its mask takes long, and the pool computes it.
+  bool waits_for_mask(Sequence& s);
+  // Has the pool compute its next mask; `token`: that it has to commit before, -1: none.
+  void start_mask(Sequence& s, TokenId token);
+  void take_masks();
   // What is drafted for each sequence in the step that is planned, if nothing of it is in flight.
   void offer_drafts();
   void offer_drafts(Sequence& s);
@@ -193,6 +200,7 @@ class Engine {
 
   void add_rows(const Work& work, bool decode, StepInFlight& step);
   void write_masks(StepInFlight& step);
+  static void use_mask(Sequence& s, std::span<uint32_t> to, StepRecord& record);
   void write_masks_that_wait();
   std::vector<TokenId> drafts_of(const StepInFlight& step, const SequenceRows& rows) const;
   // What of a retired step concerns the caches is done on return; after an error nothing of it is kept for others.
@@ -202,7 +210,9 @@ class Engine {
   // Tokens that the rows of a sequence made: one, and another for each draft that was right. Returns how many were.
   int32_t commit_tokens(const SequenceRows& rows, const StepResults& results);
   void count_drafts(int32_t drafts, int32_t accepted);
-  void commit_token(Sequence& s, Sampled sampled);
+  // `alone`: no further token of the same step follows.
+  void commit_token(Sequence& s, Sampled sampled, bool alone);
+  static TokenEvent dead_end();
   void commit_prompt(Sequence& s);
   TokenEvent event_of(Sequence& s) const;
   void finish(Sequence& s, TokenEvent event);
@@ -225,7 +235,7 @@ class Engine {
   std::condition_variable arrived_;
   std::vector<std::unique_ptr<Sequence>> inbox_;
   std::vector<RequestId> cancels_, ended_by_text_;
-  bool cancel_all_ = false;
+  bool cancel_all_ = false, mask_made_ = false;
   int32_t next_id_ = 0;
   int64_t queued_ = 0;         // requests that have no batch slot yet
   std::optional<Error> lost_;  // the device's end
@@ -259,6 +269,7 @@ class Engine {
   std::vector<std::unique_ptr<Sequence>> arriving_;
   std::vector<RequestId> cancelling_, texts_;
   bool cancelling_all_ = false;
+  MaskPool mask_pool_;  // the last: its threads call what stands before
 };
 
 }  // namespace quire

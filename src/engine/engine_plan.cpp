@@ -28,7 +28,8 @@ void Engine::take_snapshot() {
                                  .cut = cache_.next_cut(*s),
                                  .finished = s->finished(),
                                  .skipped_steps = s->skipped_steps,
-                                 .drafts = s->drafts.count});
+                                 .drafts = s->drafts.count,
+                                 .waits_for_mask = waits_for_mask(*s)});
   snapshot_.total_blocks = cache_.blocks().total();
   snapshot_.available_blocks = cache_.blocks().available();
   snapshot_.host_blocks = cache_.host_blocks().total();
@@ -41,6 +42,34 @@ void Engine::take_snapshot() {
     for (size_t i = 0; i < snapshot_.running.size(); ++i)
       snapshot_.running[i].exclusive = cache_.exclusive_blocks(*running_.all()[i]);
   look_at_waiting();
+}
+
+bool Engine::waits_for_mask(Sequence& s) {
+  if (s.constraint == nullptr || s.finished() || s.planned < s.prompt_tokens()) return false;
+  if (s.mask_job != nullptr) return !s.mask_job->done.load(std::memory_order_acquire);
+  // Behind a token that is not known it would be found out too late.
+  if (s.pending > 0) return !s.constraint->stays_quick();
+  if (s.constraint->quick()) return false;
+  start_mask(s, -1);
+  return true;
+}
+
+void Engine::start_mask(Sequence& s, TokenId token) {
+  s.mask_job = std::make_shared<MaskJob>();
+  s.mask_job->constraint = s.constraint;
+  s.mask_job->token = token;
+  mask_pool_.start(s.mask_job);
+}
+
+// Where the pool committed a token, what it led to.
+void Engine::take_masks() {
+  for (const auto& s : running_.all()) {
+    if (s->mask_job == nullptr || s->finished() || !s->mask_job->done.load(std::memory_order_acquire)) continue;
+    if (!s->mask_job->accepted)
+      finish(*s, dead_end());
+    else if (s->constraint->ended())
+      finish(*s, {.finish = FinishReason::kStop});
+  }
 }
 
 void Engine::look_at_waiting() {

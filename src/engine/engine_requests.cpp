@@ -106,6 +106,15 @@ Result<std::vector<RequestId>> Engine::submit(std::vector<Submission> submission
   return enqueue(std::move(sequences));
 }
 
+// Whether the first mask takes long is found out on the thread that submits, which keeps it then.
+std::shared_ptr<MaskJob> Engine::first_mask(const std::shared_ptr<ConstrainedOutput>& constraint) {
+  if (!constraint->masked() || !constraint->depends()) return nullptr;
+  auto job = std::make_shared<MaskJob>();
+  job->constraint = constraint;
+  while (!job->done) job->advance();
+  return constraint->quick() ? nullptr : job;
+}
+
 Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
   Request& request = submission.request;
   QUIRE_CHECKED(validate(request));
@@ -115,8 +124,10 @@ Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
   QUIRE_TRY(StopMatcher stop, StopMatcher::create(request.stop));
   auto s = std::make_unique<Sequence>();
   if (request.min_tokens > 0) s->ending = ending_tokens(request, *model_);
-  if (request.constraint != nullptr && !request.constraint->empty())
-    s->constraint = std::make_unique<ConstrainedOutput>(request.constraint, mask_words(model_->model->config().vocab));
+  if (request.constraint != nullptr && !request.constraint->empty()) {
+    s->constraint = std::make_shared<ConstrainedOutput>(request.constraint, mask_words(model_->model->config().vocab));
+    s->mask_job = first_mask(s->constraint);
+  }
   s->output.reserve(static_cast<size_t>(request.max_tokens));
   s->memory.max_blocks = static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
   s->memory.table.reserve_memory(s->memory.max_blocks);

@@ -15,13 +15,6 @@ Error damaged_logits() {
   return {Fault::kModelFile, "the model's logits are not numbers: its file is damaged or not supported"};
 }
 
-// Of one request alone: its grammar has no text that goes on from here, or what else it demands leaves none.
-Error dead_end() {
-  return request_error(
-      "no token is possible: what the request's constraint allows here is ruled out by its grammar, allowed_token_ids, "
-      "bad_words or logit_bias, or takes too long to find");
-}
-
 // Rows come in the order of their positions: chunks of a prompt do.
 void collect_logprobs(const SequenceRows& rows, const SampleOutputs& scored) {
   PromptResults& results = rows.sequence->results;
@@ -78,6 +71,16 @@ std::vector<TokenId> Engine::drafts_of(const StepInFlight& step, const SequenceR
   return {own, std::find_if(own, own + count, [](int32_t token) { return token < 0; })};
 }
 
+// Of a token for which the sequence waited. No drafts follow it.
+void Engine::use_mask(Sequence& s, std::span<uint32_t> to, StepRecord& record) {
+  const std::shared_ptr<MaskJob> job = std::exchange(s.mask_job, nullptr);
+  QUIRE_CHECK(job->done, "sequence {} is sampled without its mask", s.id.v);
+  std::fill(to.begin(), to.end(), 0u);
+  std::copy(job->mask.begin(), job->mask.end(), to.begin());
+  record.mask_seconds += job->seconds;
+  ++record.slow_masks;
+}
+
 // While the backend computes what comes before the sampling.
 void Engine::write_masks(StepInFlight& step) {
   const auto begin = Clock::now();
@@ -91,6 +94,11 @@ void Engine::write_masks(StepInFlight& step) {
     std::fill(to.begin(), to.end(), ~0u);
     step.record.masks += rows.drafts + 1;
     if (rows.sequence->finished()) continue;  // in the step before
+    if (rows.sequence->mask_job != nullptr) {
+      use_mask(*rows.sequence, to, step.record);
+      rows.usable = 0;
+      continue;
+    }
     ConstrainedOutput& constraint = *rows.sequence->constraint;
     const std::vector<TokenId> drafts = drafts_of(step, rows);
     rows.usable = constraint.cut(drafts);
@@ -99,11 +107,12 @@ void Engine::write_masks(StepInFlight& step) {
   }
   step.record.waited_for_masks = backend_->masks_written(step.buffer);
   step.masks = StepInFlight::Masks::kWritten;
-  step.record.mask_seconds = seconds_since(begin);
+  step.record.mask_seconds += seconds_since(begin);
   const std::lock_guard lock(inbox_mutex_);
   stats_.masks += step.record.masks;
   stats_.mask_seconds += step.record.mask_seconds;
   stats_.mask_waits += step.record.waited_for_masks ? 1 : 0;
+  stats_.slow_masks += step.record.slow_masks;
 }
 
 void Engine::add_rows(const Work& work, bool decode, StepInFlight& step) {
@@ -207,7 +216,7 @@ int32_t Engine::commit_tokens(const SequenceRows& rows, const StepResults& resul
     const bool right = i < rows.usable && (chance_ ? chance_->accepts(i) : token == draft);
     accepted += right;
     if (rows.drafts > 0 && s.request.sampling.has_penalties()) s.unnoted.push_back(token);
-    commit_token(s, std::move(sampled));
+    commit_token(s, std::move(sampled), rows.usable == 0);
     if (s.finished() || !right) break;
   }
   d.accepted += accepted;
@@ -228,17 +237,25 @@ void Engine::count_drafts(int32_t drafts, int32_t accepted) {
   for (int32_t i = 0; i < accepted; ++i) ++stats_.accepted_at[static_cast<size_t>(i)];
 }
 
-void Engine::commit_token(Sequence& s, Sampled sampled) {
-  if (sampled.token < 0 || s.results.damaged) {
+// Of one request alone: its grammar has no text that goes on from here, or what else it demands leaves none.
+TokenEvent Engine::dead_end() {
+  TokenEvent e{.finish = FinishReason::kError};
+  e.error = request_error(
+      "no token is possible: what the request's constraint allows here is ruled out by its grammar, allowed_token_ids, "
+      "bad_words or logit_bias, or takes too long to find");
+  return e;
+}
+
+void Engine::commit_token(Sequence& s, Sampled sampled, bool alone) {
+  if (s.results.damaged || (sampled.token < 0 && s.constraint == nullptr)) {
     TokenEvent e{.finish = FinishReason::kError};
-    e.error = s.results.damaged || s.constraint == nullptr ? damaged_logits() : dead_end();
+    e.error = damaged_logits();
     return finish(s, std::move(e));
   }
-  if (s.constraint != nullptr && !s.constraint->commit(sampled.token)) {
-    TokenEvent e{.finish = FinishReason::kError};
-    e.error = dead_end();
-    return finish(s, std::move(e));
-  }
+  if (sampled.token < 0) return finish(s, dead_end());
+  // A grammar whose masks are slow takes its time for tokens, too. A step that samples the next one waits for neither.
+  const bool by_pool = alone && s.pending == 0 && s.constraint != nullptr && !s.constraint->quick();
+  if (s.constraint != nullptr && !by_pool && !s.constraint->commit(sampled.token)) return finish(s, dead_end());
   s.output.push_back(sampled.token);
   TokenEvent e = event_of(s);
   e.token = sampled.token;
@@ -247,13 +264,14 @@ void Engine::commit_token(Sequence& s, Sampled sampled) {
   const std::vector<TokenId>& stops = s.request.stop_tokens;
   const bool ends = std::find(stops.begin(), stops.end(), sampled.token) != stops.end() ||
                     (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(sampled.token)) ||
-                    (s.constraint != nullptr && s.constraint->ended());
+                    (s.constraint != nullptr && !by_pool && s.constraint->ended());
   if (ends) {
     e.finish = FinishReason::kStop;
   } else if (s.outputs() >= s.request.max_tokens) {
     e.finish = FinishReason::kLength;
   }
   if (e.finish != FinishReason::kNone) return finish(s, std::move(e));
+  if (by_pool) start_mask(s, sampled.token);
   delivery_.push(s.stream, std::move(e));
 }
 

@@ -22,7 +22,7 @@ int32_t next_chunk(const ScheduledSequence& s, int64_t budget) {
 }
 
 bool decodes(const ScheduledSequence& s) {
-  return !s.finished && s.computed >= s.prompt && s.computed < s.total;
+  return !s.finished && s.computed >= s.prompt && s.computed < s.total && !s.waits_for_mask;
 }
 
 }  // namespace
@@ -152,7 +152,7 @@ class Planner {
     const ScheduledSequence& s = now_.running[i];
     StepPlan::Holding& h = plan_.holdings_[i];
     if (s.computed >= s.prompt) {
-      if (s.computed >= s.total) return;
+      if (!decodes(s)) return;
       if (grant(i, s.computed + 1)) h.rows = 1 + drafts(i);
       return;
     }

@@ -35,6 +35,7 @@ struct ScheduledSequence {
   bool finished = false;   // holds its memory until the last step that mentions it has ended
   int32_t skipped_steps = 0;  // steps in a row that left out its next token for prompts
   int32_t drafts = 0;         // with a generated token to compute: drafts that are wanted behind it
+  bool waits_for_mask = false;  // with a generated token to compute: what may follow it is not known yet
 
   // Of a waiting one.
   int32_t unused = 0;     // of `held`, those that no running sequence uses: taking them leaves fewer to others

@@ -12,6 +12,7 @@
 #include "engine/delivery.h"
 #include "engine/draft_plan.h"
 #include "engine/lookup_drafter.h"
+#include "engine/mask_pool.h"
 #include "engine/pooling.h"
 #include "engine/request.h"
 
@@ -101,7 +102,9 @@ struct Sequence {
   PrefixUse prefix;
   PromptResults results;
   SequenceDrafts drafts;
-  std::unique_ptr<ConstrainedOutput> constraint;  // null: there is none
+  // Null: there is none. While mask_job is not done, the pool's.
+  std::shared_ptr<ConstrainedOutput> constraint;
+  std::shared_ptr<MaskJob> mask_job;  // of the next token; null: its mask is computed beside the step that samples it
 
   bool finished() const { return stage == Stage::kFinished; }
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }

@@ -29,6 +29,7 @@ struct StepRecord {
   int32_t drafts = 0, accepted = 0;                             // of the former; of these, those that were right
   int32_t masks = 0;                                            // rows whose token was constrained, and
   double mask_seconds = 0.0;                                    // what computing them took
+  int32_t slow_masks = 0;                                       // those that were waited for before the step
   bool waited_for_masks = false;                                // the device had computed everything else
   int32_t running = 0, waiting = 0, admitted = 0;               // requests; after admission
   int32_t queued = 0;                                           // of those that wait: too far behind to be looked at

@@ -138,7 +138,9 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
       masks(r.counter("quire:constrained_tokens_total", "Tokens, drafts among them, that were sampled under a mask.",
                       labels)),
       mask_seconds(r.counter("quire:mask_seconds_total", "Time to compute those masks.", labels)),
-      mask_waits(r.counter("quire:mask_waited_steps_total", "Steps in which the device waited for masks.", labels)) {}
+      mask_waits(r.counter("quire:mask_waited_steps_total", "Steps in which the device waited for masks.", labels)),
+      slow_masks(r.counter("quire:slow_masks_total",
+                           "Masks that took long: their requests waited, and steps went on without them.", labels)) {}
 
 void EngineMetrics::observe(const StepRecord& s) {
   steps.add();
@@ -155,6 +157,7 @@ void EngineMetrics::observe(const StepRecord& s) {
   if (s.skipped > 0) skipped.add(s.skipped);
   if (s.masks > 0) masks.add(s.masks), mask_seconds.add(s.mask_seconds);
   if (s.waited_for_masks) mask_waits.add();
+  if (s.slow_masks > 0) slow_masks.add(s.slow_masks);
 }
 
 Counter& EngineMetrics::finished(FinishReason reason) {

@@ -40,7 +40,7 @@ struct EngineMetrics {
   Histogram &step_decodes, &step_prompt_tokens, &step_waiting, &step_free_blocks, &step_host_time, &step_device_time;
   std::array<Counter*, kDeferrals> deferred;  // steps, by why requests went on waiting
   Counter& skipped;
-  Counter &masks, &mask_seconds, &mask_waits;
+  Counter &masks, &mask_seconds, &mask_waits, &slow_masks;
 };
 
 // What an engine has to do just now, as its metrics tell it.

@@ -52,7 +52,9 @@ class Grammars : public testing::Test {
     return *kCompiler;
   }
   static std::shared_ptr<const Grammar> compile(GrammarKind kind, std::string text, bool ends_itself = false) {
-    return compiler().compile({kind, std::move(text), ends_itself}, {}).value();
+    auto grammar = compiler().compile({kind, std::move(text), ends_itself}, {}).value();
+    grammar->prepare([] { return false; });
+    return grammar;
   }
   static std::string refusal(GrammarKind kind, std::string text, CompileLimits limits = {}) {
     const auto done = compiler().compile({kind, std::move(text)}, limits);

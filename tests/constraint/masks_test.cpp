@@ -96,5 +96,36 @@ TEST(Masks, HaveWhatTheMatcherTakes) {
   EXPECT_GT(refused, 100000);
 }
 
+// What takes long is known before it is asked for, and can be done in parts.
+TEST(Masks, OfStatesThatNobodyCameToAreNotQuick) {
+  if (!has_grammars()) GTEST_SKIP() << "built without XGrammar";
+  std::mt19937 random(7);
+  const Vocabulary vocabulary = random_vocabulary(random);
+  const auto compiler = make_grammar_compiler(vocabulary);
+  std::vector<uint32_t> mask(static_cast<size_t>(mask_words(std::ssize(vocabulary.bytes))));
+  int waits = 0;
+  for (const Form& form : kForms) {
+    SCOPED_TRACE(form.text);
+    const auto grammar = compiler->compile({form.kind, form.text}, {}).value();
+    EXPECT_FALSE(grammar->prepared());
+    const auto matcher = grammar->begin();
+    EXPECT_TRUE(matcher->quick());  // compiling found out what a text begins with
+    for (int step = 0; step < 25 && !matcher->ended(); ++step) {
+      const bool quick = matcher->quick();
+      int parts = 0;
+      while (matcher->prepare_next()) ++parts;
+      EXPECT_EQ(quick, parts == 0);
+      EXPECT_TRUE(matcher->quick());
+      waits += !quick;
+      matcher->fill(mask);
+      TokenId next = static_cast<TokenId>(random() % vocabulary.bytes.size());
+      while (!matcher->accept(next)) next = static_cast<TokenId>((next + 1) % std::ssize(vocabulary.bytes));
+    }
+    grammar->prepare([] { return false; });
+    EXPECT_TRUE(grammar->prepared());
+  }
+  EXPECT_GT(waits, 50);
+}
+
 }  // namespace
 }  // namespace quire::test

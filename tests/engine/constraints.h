@@ -15,7 +15,9 @@ inline std::shared_ptr<const Grammar> grammar_of(const ModelPtr& model, GrammarS
   std::shared_ptr<GrammarCompiler>& compiler = compilers[model.get()];
   if (compiler == nullptr)
     compiler = make_grammar_compiler(vocabulary_of(*model->tokenizer, model->model->config().vocab));
-  return compiler->compile(spec, {}).value();
+  std::shared_ptr<const Grammar> grammar = compiler->compile(spec, {}).value();
+  grammar->prepare([] { return false; });
+  return grammar;
 }
 
 inline std::shared_ptr<const Constraint> constraint_of(const ModelPtr& model, GrammarSpec spec, std::string after = "",

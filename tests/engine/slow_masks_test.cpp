@@ -1,0 +1,191 @@
+// Masks that take long: their sequences wait for them, and steps go on without these.
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "constraint/constrained_output.h"
+#include "engine/engine.h"
+#include "engine/tiny_prompts.h"
+
+namespace quire::test {
+namespace {
+
+// What keeps the masks of a SlowGrammar from being made.
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+  }
+  void await_somebody() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ > 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  int waiting_ = 0;
+};
+
+// Even and odd tokens in turns. From the third token on each mask has to be prepared behind the gate, if there is one.
+class SlowMatcher final : public Matcher {
+ public:
+  explicit SlowMatcher(Gate* gate) : gate_(gate) {}
+  bool accept(TokenId token) override {
+    if (token % 2 != count_ % 2) return false;
+    ++count_;
+    prepared_ = gate_ == nullptr || count_ < 3;
+    return true;
+  }
+  bool accept_bytes(std::string_view) override { return false; }
+  bool fill(std::span<uint32_t> mask) override {
+    EXPECT_TRUE(prepared_) << "a mask that takes long was asked for within a step";
+    std::fill(mask.begin(), mask.end(), count_ % 2 == 0 ? 0x55555555u : 0xaaaaaaaau);
+    return true;
+  }
+  void rollback(int count) override { count_ -= count; }
+  bool completed() const override { return false; }
+  bool ended() const override { return false; }
+  std::string forced() override { return {}; }
+  bool quick() const override { return prepared_; }
+  bool prepare_next() override {
+    if (prepared_) return false;
+    gate_->pass();
+    prepared_ = true;
+    return true;
+  }
+
+ private:
+  Gate* gate_;
+  int count_ = 0;
+  bool prepared_ = true;
+};
+
+class SlowGrammar final : public Grammar {
+ public:
+  explicit SlowGrammar(Gate* gate) : gate_(gate) {}
+  std::unique_ptr<Matcher> begin() const override { return std::make_unique<SlowMatcher>(gate_); }
+  void prepare(const std::function<bool()>&) const override {}
+  bool prepared() const override { return gate_ == nullptr; }
+  int64_t bytes() const override { return 0; }
+  const std::vector<std::string>& unenforced() const override { return none_; }
+
+ private:
+  Gate* gate_;
+  std::vector<std::string> none_;
+};
+
+Request request(int32_t seed, int64_t max_tokens) {
+  Request r;
+  r.prompt = tokens(20, seed);
+  r.max_tokens = max_tokens;
+  r.sampling.seed = static_cast<uint64_t>(seed);
+  r.sampling.temperature = 1.0f;
+  r.ignore_eos = true;
+  return r;
+}
+
+Request held(const ModelPtr& model, Gate* gate, int32_t seed, int64_t max_tokens) {
+  Constraint c;
+  c.vocabulary = std::make_shared<const Vocabulary>(vocabulary_of(*model->tokenizer, model->model->config().vocab));
+  c.grammar = std::make_shared<const SlowGrammar>(gate);
+  Request r = request(seed, max_tokens);
+  r.constraint = std::make_shared<const Constraint>(std::move(c));
+  return r;
+}
+
+struct Heard {
+  std::vector<TokenId> tokens;
+  FinishReason finish = FinishReason::kNone;
+};
+
+Listener into(Heard& heard) {
+  return [&heard](const TokenEvent& e) {
+    if (e.token >= 0) heard.tokens.push_back(e.token);
+    heard.finish = e.finish;
+  };
+}
+
+class SlowMasks : public testing::TestWithParam<int> {
+ protected:
+  std::unique_ptr<Engine> engine() const {
+    EngineOptions o{.threads = 2, .context = 400, .max_sequences = 4, .max_batch_tokens = 128, .kv_tokens = 1600};
+    o.depth = GetParam();
+    return Engine::create(model_, o).value();
+  }
+  ModelPtr model_ = tiny("tiny-qwen35moe");
+};
+
+TEST_P(SlowMasks, HoldUpTheirOwnRequestOnly) {
+  Heard alone, free_alone;
+  {
+    const auto quick = engine();
+    quick->submit(held(model_, nullptr, 1, 30), into(alone)).value();
+    while (quick->busy()) quick->step();
+    quick->submit(request(2, 60), into(free_alone)).value();
+    while (quick->busy()) quick->step();
+  }
+  Gate gate;
+  Heard slow, free;
+  const auto e = engine();
+  e->submit(held(model_, &gate, 1, 30), into(slow)).value();
+  e->submit(request(2, 60), into(free)).value();
+  while (free.finish == FinishReason::kNone) e->step(), e->drain_events();
+  EXPECT_EQ(free.tokens, free_alone.tokens);
+  EXPECT_EQ(slow.tokens.size(), 3u);  // all that the gate leaves
+  gate.open();
+  while (e->busy()) e->step();
+  EXPECT_EQ(slow.tokens, alone.tokens);
+  EXPECT_EQ(slow.tokens.size(), 30u);
+  EXPECT_EQ(e->stats().slow_masks, 27);
+  EXPECT_TRUE(e->check().ok());
+}
+
+TEST_P(SlowMasks, AreLeftBehindByCancelledRequests) {
+  Gate gate;
+  Heard slow, next;
+  const auto e = engine();
+  const RequestId id = e->submit(held(model_, &gate, 1, 30), into(slow)).value();
+  std::thread stepping([&] {
+    while (e->busy()) e->step();
+  });
+  gate.await_somebody();
+  e->cancel(id);
+  stepping.join();
+  EXPECT_EQ(slow.finish, FinishReason::kCancelled);
+  // The pool still waits at the gate, and what it works for is gone.
+  e->submit(request(2, 20), into(next)).value();
+  while (e->busy()) e->step();
+  EXPECT_EQ(next.tokens.size(), 20u);
+  EXPECT_TRUE(e->check().ok());
+  gate.open();
+}
+
+TEST_P(SlowMasks, OfAnEngineThatEndsAreDropped) {
+  Gate gate;
+  std::deque<Heard> heard(3);
+  auto e = engine();
+  for (int32_t i = 0; i < 3; ++i) e->submit(held(model_, &gate, i, 30), into(heard[static_cast<size_t>(i)])).value();
+  for (int i = 0; i < 20; ++i) e->step();
+  gate.await_somebody();
+  gate.open();
+  e.reset();
+  for (const Heard& h : heard) EXPECT_EQ(h.finish, FinishReason::kCancelled);
+}
+
+INSTANTIATE_TEST_SUITE_P(Depth, SlowMasks, testing::Values(1, 2));
+
+}  // namespace
+}  // namespace quire::test
