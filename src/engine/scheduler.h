@@ -33,8 +33,8 @@ struct ScheduledSequence {
   int32_t exclusive = 0;   // of those that the host has not, the last ones that nobody else uses
   int64_t cut = 0;         // a chunk of the prompt ends here at the latest (its state is saved); 0: anywhere
   bool finished = false;   // holds its memory until the last step that mentions it has ended
-  int32_t skipped_steps = 0;  // steps in a row that left out its next token for prompts
-  int32_t drafts = 0;         // with a generated token to compute: drafts that are wanted behind it
+  int32_t skipped_steps = 0;    // steps in a row that left out its next token for prompts
+  int32_t drafts = 0;           // with a generated token to compute: drafts that are wanted behind it
   bool waits_for_mask = false;  // with a generated token to compute: what may follow it is not known yet
 
   // Of a waiting one.
@@ -147,6 +147,7 @@ struct StepPlan {
 //    nobody is swapped out and blocks suffice for whatever the step computes, so that nothing of 2. to 4. changes.
 // 7. Drafts get what is left over: rows that no generated token and no next chunk of a prompt needs, and blocks while
 //    there are enough for everybody's next one. They are never a reason to swap out, to pause or to wait.
+// 8. A sequence that waits for a mask has no row until it is there, and holds up nobody else.
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits);
 // The same into a plan that is used again, whose memory is kept.
 void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan);
