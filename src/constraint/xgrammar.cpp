@@ -99,7 +99,8 @@ class XgrammarMatcher final : public Matcher {
     return text;
   }
   bool quick() const override {
-    return broken_ || matcher_.IsTerminated() || (std::max(mask_work_, token_work_) <= kQuickWork && matcher_.KnowsMasks());
+    return broken_ || matcher_.IsTerminated() ||
+           (std::max(mask_work_, token_work_) <= kQuickWork && matcher_.KnowsMasks());
   }
 
   bool prepare_next() override {
