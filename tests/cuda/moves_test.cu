@@ -130,6 +130,7 @@ TEST_F(CudaMovesTest, TakePiecesOfStates) {
   std::byte* const slots = views_.slots().bytes_at(0);
   CUDA_OK(cudaMemset(slots, 42, static_cast<size_t>(state)));
   CUDA_OK(cudaMemset(slots + state, 0, static_cast<size_t>(state)));
+  CUDA_OK(cudaDeviceSynchronize());  // moves are enqueued in streams that do not wait for the default one
   std::vector<HostMove> outs, ins;
   for (int32_t piece = 0; piece * block_bytes_ < state; ++piece) {
     outs.push_back({.device = 0, .piece = piece, .page = piece});
