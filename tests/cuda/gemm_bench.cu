@@ -185,6 +185,15 @@ TEST(GemmLinearBench, Nvfp4) {
                {1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 2048, 8192});
 }
 
+TEST(GemmLinearBench, Fp8) {
+  bench_linear("fp8 12352 x 2048 -> bf16", TileFormat::kFp8, 12352, 2048, false, Out::kBf16,
+               {1, 8, 16, 32, 64, 128, 512, 2048, 8192});
+  bench_linear("fp8 2048 x 4096 -> += f32", TileFormat::kFp8, 2048, 4096, false, Out::kAddF32,
+               {1, 8, 32, 128, 2048, 8192});
+  bench_linear("fp8 16384 x 5120 -> bf16", TileFormat::kFp8, 16384, 5120, false, Out::kBf16,
+               {1, 8, 16, 32, 64, 128, 256, 2048});
+}
+
 class GemmMoeBench : public testing::TestWithParam<int32_t> {};
 INSTANTIATE_TEST_SUITE_P(Rows, GemmMoeBench,
                          testing::Values(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384));
