@@ -202,10 +202,12 @@ TEST(CudaAttentionBench, Decode) {
   constexpr Case kCases[] = {{16, 2, 256, 1, 1, 4096},   {16, 2, 256, 8, 1, 4096},  {16, 2, 256, 32, 1, 4096},
                              {16, 2, 256, 128, 1, 4096}, {16, 2, 256, 128, 1, 512}, {16, 2, 256, 32, 4, 4096},
                              {16, 2, 256, 1, 1, 131072}, {24, 4, 256, 32, 1, 4096}, {32, 8, 128, 32, 1, 4096},
-                             {16, 8, 64, 32, 1, 4096}};
+                             {16, 8, 64, 32, 1, 4096},   {16, 2, 512, 1, 1, 4096},  {16, 2, 512, 32, 1, 4096},
+                             {32, 4, 512, 32, 1, 4096}};
   for (size_t i = 0; i < 2 * std::size(kCases); ++i) {
     const Case& c = kCases[i / 2];
     const cuda::KvFormat format = kFormats[i % 2];
+    if (c.d == cuda::kWideHeadSize && format == cuda::KvFormat::kE4m3) continue;
     Batch b(format, c.q_heads, c.kv_heads, c.d, c.sequences, c.rows, c.context, true);
     const cuda::DecodeBounds bounds{c.rows, c.sequences * cuda::decode_parts(c.context)};
     DeviceBuffer<char> workspace(static_cast<size_t>(cuda::decode_attention_workspace_bytes(b.p, bounds)));
@@ -229,10 +231,12 @@ TEST(CudaAttentionBench, Prompt) {
   };
   constexpr Case kCases[] = {{16, 2, 256, 1, 8192, 8192},  {16, 2, 256, 4, 2048, 2048}, {16, 2, 256, 1, 2048, 2048},
                              {16, 2, 256, 1, 2048, 32768}, {24, 4, 256, 1, 8192, 8192}, {32, 8, 128, 1, 8192, 8192},
-                             {16, 8, 64, 1, 8192, 8192}};
+                             {16, 8, 64, 1, 8192, 8192},   {16, 2, 512, 1, 8192, 8192}, {16, 2, 512, 4, 2048, 2048},
+                             {16, 2, 512, 1, 2048, 32768}};
   for (size_t i = 0; i < 2 * std::size(kCases); ++i) {
     const Case& c = kCases[i / 2];
     const cuda::KvFormat format = kFormats[i % 2];
+    if (c.d == cuda::kWideHeadSize && format == cuda::KvFormat::kE4m3) continue;
     Batch b(format, c.q_heads, c.kv_heads, c.d, c.sequences, c.count, c.context, false);
     const float us = 1e3f * median_ms(
                                 [&] {

@@ -15,6 +15,9 @@ constexpr Shape kShapes[] = {{16, 2, 256},
                              {4, 1, 64},
                              {6, 6, 64},
                              {32, 1, 64, false},
+                             {16, 2, 512, false},
+                             {12, 1, 512},
+                             {2, 2, 512, false},
                              {16, 2, 256, true, kE4m3},
                              {24, 4, 256, false, kE4m3},
                              {8, 8, 128, true, kE4m3},
@@ -178,8 +181,7 @@ TEST(CudaAttention, BlocksAreCopiedWhole) {
   }
 }
 
-TEST(CudaAttention, RunsInsideAGraphAndTheSameAgain) {
-  const Shape s{16, 2, 256};
+void expect_the_same_from_a_graph(const Shape& s) {
   const std::vector<Piece> pieces = {{1, 700}, {1, 15}, {0, 0}, {200, 64}};
   const auto sequences = sequences_for(s, pieces, 400);
   Step step(s, sequences, pieces, 3, 10);
@@ -202,6 +204,10 @@ TEST(CudaAttention, RunsInsideAGraphAndTheSameAgain) {
   cudaGraphExecDestroy(exec);
   cudaGraphDestroy(graph);
   cudaStreamDestroy(stream);
+}
+
+TEST(CudaAttention, RunsInsideAGraphAndTheSameAgain) {
+  for (const Shape& s : {Shape{16, 2, 256}, Shape{16, 2, 512}}) expect_the_same_from_a_graph(s);
 }
 
 }  // namespace

@@ -201,7 +201,7 @@ class Rows : TwoRows<D, kTileKeys> {
 
  public:
   __device__ __forceinline__ Rows(const AttentionParams& params, const Tile& tile, const Ring<D>& r, int warpgroup)
-      : Base(params, tile, warpgroup * 64), ring(r), wg(warpgroup) {}
+      : Base(params, tile, warpgroup * 64, threadIdx.x / 32 * 16), ring(r), wg(warpgroup) {}
 
   __device__ __forceinline__ void run() {
     load_queries();
