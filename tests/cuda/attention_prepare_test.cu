@@ -124,7 +124,8 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
         bf16& x = v_proj[static_cast<size_t>(row * kv_width + c)];
         x = to_bf16(to_float(x) * size);
       }
-    if (s.format == KvFormat::kE4m3) v_proj[static_cast<size_t>(11 * kv_width + 1)] = to_bf16(INFINITY);
+    if (s.format == KvFormat::kE4m3 && !v.value_norms)
+      v_proj[static_cast<size_t>(11 * kv_width + 1)] = to_bf16(INFINITY);
     std::vector<float> q_norm(static_cast<size_t>(s.d)), k_norm(q_norm), v_norm(q_norm),
         inv_freq(static_cast<size_t>(v.n_rot / 2 + 1));
     for (std::vector<float>* norm : {&q_norm, &k_norm, &v_norm})
