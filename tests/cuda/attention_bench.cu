@@ -207,7 +207,6 @@ TEST(CudaAttentionBench, Decode) {
   for (size_t i = 0; i < 2 * std::size(kCases); ++i) {
     const Case& c = kCases[i / 2];
     const cuda::KvFormat format = kFormats[i % 2];
-    if (c.d == cuda::kWideHeadSize && format == cuda::KvFormat::kE4m3) continue;
     Batch b(format, c.q_heads, c.kv_heads, c.d, c.sequences, c.rows, c.context, true);
     const cuda::DecodeBounds bounds{c.rows, c.sequences * cuda::decode_parts(c.context)};
     DeviceBuffer<char> workspace(static_cast<size_t>(cuda::decode_attention_workspace_bytes(b.p, bounds)));
@@ -236,7 +235,6 @@ TEST(CudaAttentionBench, Prompt) {
   for (size_t i = 0; i < 2 * std::size(kCases); ++i) {
     const Case& c = kCases[i / 2];
     const cuda::KvFormat format = kFormats[i % 2];
-    if (c.d == cuda::kWideHeadSize && format == cuda::KvFormat::kE4m3) continue;
     Batch b(format, c.q_heads, c.kv_heads, c.d, c.sequences, c.count, c.context, false);
     const float us = 1e3f * median_ms(
                                 [&] {

@@ -25,7 +25,9 @@ constexpr Variant kVariants[] = {{{16, 2, 256, true}, true, true, true, 64, 1.0f
                                  {{16, 2, 256, true, KvFormat::kE4m3}, true, true, false, 64, 1.0f},
                                  {{8, 4, 128, false, KvFormat::kE4m3}, true, true, false, 128, 1.2f},
                                  {{8, 4, 256, false, KvFormat::kE4m3}, true, true, false, 256, 1.0f, true},
-                                 {{4, 2, 64, true, KvFormat::kE4m3}, false, false, true, 64, 1.0f}};
+                                 {{4, 2, 64, true, KvFormat::kE4m3}, false, false, true, 64, 1.0f},
+                                 {{8, 2, 512, false, KvFormat::kE4m3}, true, true, false, 512, 1.0f},
+                                 {{2, 2, 512, true, KvFormat::kE4m3}, true, false, true, 64, 1.2f, true}};
 
 // What a head should become, and how far off it may be: one rounding to bf16, and sine and cosine within 2 ulp.
 struct Expected {

@@ -24,7 +24,9 @@ constexpr Shape kShapes[] = {{16, 2, 256},
                              {8, 1, 128, false, kE4m3},
                              {4, 1, 64, true, kE4m3},
                              {6, 6, 64, false, kE4m3},
-                             {32, 1, 64, true, kE4m3}};
+                             {32, 1, 64, true, kE4m3},
+                             {16, 2, 512, false, kE4m3},
+                             {6, 2, 512, true, kE4m3}};
 
 // Prompts read such a cache by code for sm_90a only.
 bool takes_e4m3() {

@@ -10,8 +10,8 @@
 
 namespace quire::cuda {
 
-// What the kernels are made for. The launches do not look at it: kernels.h does. The widest heads have a cache of bf16,
-// and a kernel of their own for prompts.
+// What the kernels are made for. The launches do not look at it: kernels.h does. The widest heads have a kernel of
+// their own for prompts.
 inline constexpr int kWideHeadSize = 512;
 constexpr bool attention_takes_head_size(int d) {
   return d == 64 || d == 128 || d == 256 || d == kWideHeadSize;
@@ -24,8 +24,8 @@ inline constexpr int kMaxAttentionSegments = 4096;  // of either kind
 //   q_norm, k_norm [d] f32 or null: RMSNorm per head, before the rotation; v_norm [d] f32 or null: of the values
 //   q       [T, H, d] out
 //   gate    [T, H, d] out, or null: attention can read the gate where it is, in q_proj (AttentionParams)
-//   kv      k and v of a row go to its segment's block of that position, into an E4M3 cache with a scale for each head
-//           (heads of 512: bf16 alone); nothing else is written
+//   kv      k and v of a row go to its segment's block of that position, into an E4M3 cache with a scale for each head;
+//           nothing else is written
 // T = `rows`. Rows without a segment are skipped. Angle = float(position) * inv_freq in float32, sine and cosine
 // within 2 ulp. A row's sum of squares is a fixed tree. Moves (2 to 3) * H * d + 4 * Hkv * d elements a row: memory
 // bound.
@@ -92,7 +92,6 @@ constexpr int64_t decode_parts(int64_t keys) {
 // mma.sync (sm_80 and later) with float32 sums, probabilities in bf16. Within a part four warps (two with heads of 512)
 // take its blocks of 16 keys in turn and are added in order. Bound: one read of the K and V of every sequence.
 // workspace: decode_attention_workspace_bytes, 256-byte aligned, contents irrelevant. At most 4096 decode segments.
-// Heads of 512 have a bf16 cache.
 int64_t decode_attention_workspace_bytes(const AttentionParams& p, const DecodeBounds& bounds);
 Status launch_decode_attention(cudaStream_t stream, const AttentionParams& p, const DecodeBounds& bounds,
                                void* workspace);
@@ -101,7 +100,7 @@ Status launch_decode_attention(cudaStream_t stream, const AttentionParams& p, co
 // ascending, with an online softmax in float32; probabilities in bf16. 128 rows of (token, query head of one KV head)
 // share a tile. `rows` is at least the number of rows of all prompt segments together. At most 4096 prompt segments. No
 // workspace. By wgmma where the code is for sm_90a, by mma.sync (no E4M3 cache) elsewhere: the other one traps. Heads
-// of 512 by mma.sync everywhere (launch_prompt_wide, no E4M3 cache).
+// of 512 by mma.sync everywhere (launch_prompt_wide); an E4M3 cache takes blocks with 144 KiB of shared memory there.
 Status launch_prompt_wgmma(cudaStream_t stream, const AttentionParams& p, int rows);
 Status launch_prompt_mma(cudaStream_t stream, const AttentionParams& p, int rows);
 Status launch_prompt_wide(cudaStream_t stream, const AttentionParams& p, int rows);

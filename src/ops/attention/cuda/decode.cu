@@ -385,7 +385,7 @@ int64_t stats_bytes(const Plan& plan) {
 
 // Stages that help most where there is shared memory for them, and those that every GPU has room for.
 template <int D, int kTiles, KvFormat kFormat>
-inline constexpr int kMostStages = kFormat == KvFormat::kBf16 ? (D >= 256 ? 3 : 4) : (D == 256 && kTiles == 1 ? 2 : 3);
+inline constexpr int kMostStages = kFormat == KvFormat::kBf16 ? (D >= 256 ? 3 : 4) : (D >= 256 && kTiles == 1 ? 2 : 3);
 template <int D, KvFormat kFormat>
 inline constexpr int kLeastStages = D >= 256                     ? 1
                                     : D == 128                   ? 2
@@ -434,7 +434,8 @@ Status launch(cudaStream_t stream, const AttentionParams& p, const DecodeBounds&
   const bool two = plan(p, bounds).tiles == 2;
   const auto run = p.head_size == 64    ? (two ? launch<64, 2, kFormat> : launch<64, 1, kFormat>)
                    : p.head_size == 128 ? (two ? launch<128, 2, kFormat> : launch<128, 1, kFormat>)
-                                        : (two ? launch<256, 2, kFormat> : launch<256, 1, kFormat>);
+                   : p.head_size == 256 ? (two ? launch<256, 2, kFormat> : launch<256, 1, kFormat>)
+                                        : launch<kWideHeadSize, 1, kFormat>;
   return run(stream, p, bounds, workspace);
 }
 
@@ -449,7 +450,6 @@ int64_t decode_attention_workspace_bytes(const AttentionParams& p, const DecodeB
 Status launch_decode_attention(cudaStream_t stream, const AttentionParams& p, const DecodeBounds& bounds,
                                void* workspace) {
   if (p.segments.decodes <= 0 || bounds.max_parts <= 0) return {};
-  if (p.head_size == kWideHeadSize) return launch<kWideHeadSize, 1, KvFormat::kBf16>(stream, p, bounds, workspace);
   return p.kv.format == KvFormat::kE4m3 ? launch<KvFormat::kE4m3>(stream, p, bounds, workspace)
                                         : launch<KvFormat::kBf16>(stream, p, bounds, workspace);
 }

@@ -22,7 +22,7 @@ struct Shape {
   static constexpr int kStageBytes = (2 * kBlockBytes + 127) / 128 * 128;
   // Widening takes instructions: what shared memory E4M3 saves goes to more blocks on a multiprocessor, not to longer
   // rings.
-  static constexpr int kResident = kFormat == KvFormat::kBf16 ? 1 : (D == 256 ? 3 : 4) - (kTiles - 1);
+  static constexpr int kResident = kFormat == KvFormat::kBf16 ? 1 : (D >= 256 ? 3 : 4) - (kTiles - 1);
   static constexpr int kRingBytes = kWarps * kStages * kStageBytes;
   static constexpr int kQueriesAt = kRingBytes, kStatsAt = kQueriesAt + kRows * D * 2;
   static constexpr int kFirstAt = kStatsAt + kWarps * kRows * 8;

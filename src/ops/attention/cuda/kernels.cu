@@ -58,9 +58,7 @@ void attention(const OpContext& ctx, const PagedAttentionArgs& a) {
 }  // namespace
 
 bool attention_prepare_fits(const Machine&, const AttentionPrepareArgs& a) {
-  const bool wide = a.q.dim(2) == kWideHeadSize;
-  return are_bf16({&a.q_proj, &a.k_proj, &a.v_proj, &a.q, &a.gate}) &&
-         (a.kv.k.dtype == DType::kBF16 || (a.kv.k.dtype == DType::kF8E4M3 && !wide)) &&
+  return are_bf16({&a.q_proj, &a.k_proj, &a.v_proj, &a.q, &a.gate}) && a.kv.k.dtype != DType::kF32 &&
          attention_takes_head_size(narrow(a.q.dim(2))) && aligned_rows(a.q_proj, 8) && aligned_rows(a.k_proj, 8) &&
          aligned_rows(a.v_proj, 8);
 }
@@ -108,8 +106,9 @@ void attention_mma(const OpContext& ctx, const PagedAttentionArgs& a) {
   attention<launch_prompt_mma>(ctx, a);
 }
 
-bool attention_wide_fits(const Machine&, const PagedAttentionArgs& a) {
-  return attention_fits(a) && a.q.dim(2) == kWideHeadSize && a.kv.k.dtype == DType::kBF16;
+bool attention_wide_fits(const Machine& m, const PagedAttentionArgs& a) {
+  return attention_fits(a) && a.q.dim(2) == kWideHeadSize &&
+         (a.kv.k.dtype == DType::kBF16 || (a.kv.k.dtype == DType::kF8E4M3 && m.gpu.wgmma));
 }
 void attention_wide(const OpContext& ctx, const PagedAttentionArgs& a) {
   attention<launch_prompt_wide>(ctx, a);

@@ -18,11 +18,12 @@ void attention_mma(const OpContext& ctx, const PagedAttentionArgs& a);
 bool attention_wide_fits(const Machine& m, const PagedAttentionArgs& a);
 void attention_wide(const OpContext& ctx, const PagedAttentionArgs& a);
 
-inline constexpr std::string_view kAttentionPrepareTakes = "bf16, heads of 64, 128, 256 and (KV of bf16) 512";
+inline constexpr std::string_view kAttentionPrepareTakes = "bf16, heads of 64, 128, 256 and 512, KV of bf16 or E4M3";
 inline constexpr std::string_view kAttentionWgmmaTakes =
     "compute capability 9.0; bf16, heads of 64, 128 and 256, KV of bf16 or E4M3, up to 4096 sequences";
 inline constexpr std::string_view kAttentionMmaTakes =
     "bf16, heads of 64, 128 and 256, KV of bf16, up to 4096 sequences";
-inline constexpr std::string_view kAttentionWideTakes = "bf16, heads of 512, KV of bf16, up to 4096 sequences";
+inline constexpr std::string_view kAttentionWideTakes =
+    "bf16, heads of 512, KV of bf16 or (compute capability 9.0) E4M3, up to 4096 sequences";
 
 }  // namespace quire::cuda

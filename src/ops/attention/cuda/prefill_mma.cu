@@ -8,7 +8,8 @@
 //
 // Of heads of 512 a warp has no room for 16 rows of sums: two warps share the rows, and each has half of the columns,
 // of the products with keys too. They add up their scores and both know the weights then. A block has 64 rows, which
-// take 128 KiB, or 32 where there are 96 KiB only; a row does not see the difference.
+// take 128 KiB, or 32 where there are 96 KiB only; a row does not see the difference. Of an E4M3
+// cache (64 rows alone) keys and values come as codes, into 16 KiB more, and become bf16 on their way into the tile.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "core/cuda/launch.h"
 #include "core/cuda/target.cuh"
 #include "ops/attention/cuda/prefill.cuh"
+#include "ops/attention/cuda/widen.cuh"
 
 namespace quire::cuda::prefill {
 namespace {
@@ -24,28 +26,30 @@ namespace {
 // Of a block, with heads of 512.
 constexpr int kManyWideRows = 64, kFewWideRows = 32;
 
-template <int D, int kBlockRows>
+template <int D, int kBlockRows, KvFormat kFormat = KvFormat::kBf16>
 struct MmaShape {
+  static constexpr bool kNarrow = kFormat == KvFormat::kE4m3;
   static constexpr int kRows = kBlockRows;
   static constexpr int kShares = D > 256 ? 2 : 1;  // warps that have the same rows
   static constexpr int kThreads = 32 * (kRows / 16) * kShares;
   static constexpr int kKeys = D >= 256 ? 32 : 64;  // of a tile
   static constexpr int kTileBytes = kKeys * D * 2;
   static constexpr int kKeysAt = kRows * D * 2, kValuesAt = kKeysAt + kTileBytes;
-  static constexpr int kBytes = kValuesAt + kTileBytes;
+  static constexpr int kCodesAt = kValuesAt + kTileBytes;
+  static constexpr int kBytes = kCodesAt + (kNarrow ? kKeys * D : 0);
   static constexpr int kScoreBytes = 16 * kKeys * 4;  // of a warp
   static_assert(kShares == 1 || kThreads / 32 * kScoreBytes <= kTileBytes, "scores take the place of keys");
   // Before anything else the list of work lies there.
   static_assert(kBytes >= (kMaxAttentionSegments + 1) * static_cast<int>(sizeof(int32_t)));
-  static_assert(kBytes <= (kRows == kManyWideRows ? 128 : 96) << 10,
+  static_assert(kBytes <= (kRows == kManyWideRows ? 144 : 96) << 10,
                 "only for those many rows some GPUs have too little");
 };
 
 // A warp's 16 rows. Matrices in shared memory are slabs of 64 columns: rows of 128 bytes whose eight pieces are
 // exchanged by the row's number modulo 8, as the cache has them.
-template <int D, int kRows>
+template <int D, int kRows, KvFormat kFormat>
 class WarpRows : TwoRows<D, MmaShape<D, kRows>::kKeys, D / MmaShape<D, kRows>::kShares> {
-  using S = MmaShape<D, kRows>;
+  using S = MmaShape<D, kRows, kFormat>;
   static constexpr int kColumns = D / S::kShares;
   using Base = TwoRows<D, S::kKeys, kColumns>;
   using Base::a, Base::t, Base::lane, Base::score, Base::out, Base::probability, Base::kSteps;
@@ -64,11 +68,12 @@ class WarpRows : TwoRows<D, MmaShape<D, kRows>::kKeys, D / MmaShape<D, kRows>::k
   __device__ __forceinline__ void run() {
     load_queries();
     find_block(0);
-    fetch(static_cast<const bf16*>(a.kv.k), S::kKeysAt, 0);
+    fetch(a.kv.k, S::kKeysAt);
 #pragma unroll
     for (float& x : out) x = 0.0f;
     for (int j = 0; j < t.key_tiles; ++j) {
       wait_copies<0>();
+      if constexpr (S::kNarrow) widen(S::kKeysAt);
       __syncthreads();  // keys are there for all warps, and all have left the values before
       if constexpr (kHoldsQueries) {
         if (j == 0) {
@@ -76,7 +81,7 @@ class WarpRows : TwoRows<D, MmaShape<D, kRows>::kKeys, D / MmaShape<D, kRows>::k
           for (int i = 0; i < D / 16; ++i) load_query(query[i], i);
         }
       }
-      fetch(static_cast<const bf16*>(a.kv.v), S::kValuesAt, j);
+      fetch(a.kv.v, S::kValuesAt);
       multiply_keys();
       if constexpr (S::kShares == 2) add_shares();
       float alpha[2];
@@ -88,10 +93,11 @@ class WarpRows : TwoRows<D, MmaShape<D, kRows>::kKeys, D / MmaShape<D, kRows>::k
         for (int i = 0; i < kColumns / 2; ++i) out[i] *= alpha[i % 4 / 2];
       }
       wait_copies<0>();
+      if constexpr (S::kNarrow) widen(S::kValuesAt);
       __syncthreads();  // values are there, and all have left the keys
       if (j + 1 < t.key_tiles) {
         find_block(j + 1);
-        fetch(static_cast<const bf16*>(a.kv.k), S::kKeysAt, j + 1);
+        fetch(a.kv.k, S::kKeysAt);
       }
       multiply_values();
     }
@@ -133,20 +139,64 @@ class WarpRows : TwoRows<D, MmaShape<D, kRows>::kKeys, D / MmaShape<D, kRows>::k
     valid = min(t.end - first, kBlockTokens);
     from_block = 0;
     if (valid > 0)
-      from_block = t.table[first / kBlockTokens] * (a.kv.block_bytes / static_cast<int64_t>(sizeof(bf16))) +
-                   static_cast<int64_t>(t.kv_head) * kBlockTokens * D;
+      from_block = t.table[first / kBlockTokens] * a.kv.block_bytes +
+                   static_cast<int64_t>(t.kv_head) * kv_head_bytes(kFormat, D);
   }
-  // Tile j of keys or values: that of find_block. Tokens past the segment's end become zeros, because 0 * NaN would not
+  // A tile of keys or values: that of find_block. Tokens past the segment's end become zeros, because 0 * NaN would not
   // be 0.
-  __device__ __forceinline__ void fetch(const bf16* cache, int to, int j) const {
+  __device__ __forceinline__ void fetch(const void* kv, int to) {
+    const char* const cache = static_cast<const char*>(kv) + from_block;
+    if constexpr (S::kNarrow) {
+      fetch_codes(cache);
+    } else {
 #pragma unroll
-    for (int i = 0; i < kBlockTokens * D / 8 / kCopiers; ++i) {
-      const int chunk = i * kCopiers + static_cast<int>(threadIdx.x) % kCopiers, slab = chunk / 128;
-      const bool there = chunk % 128 / 8 < valid;
-      copy_async16(base + to + (slab * S::kKeys + own_block() * kBlockTokens) * 128 + chunk % 128 * 16,
-                   cache + from_block + (there ? chunk * 8 : 0), there);
+      for (int i = 0; i < kBlockTokens * D / 8 / kCopiers; ++i) {
+        const int chunk = i * kCopiers + static_cast<int>(threadIdx.x) % kCopiers, slab = chunk / 128;
+        const bool there = chunk % 128 / 8 < valid;
+        copy_async16(base + to + (slab * S::kKeys + own_block() * kBlockTokens) * 128 + chunk % 128 * 16,
+                     cache + (there ? chunk * 16 : 0), there);
+      }
     }
     commit_copies();
+  }
+
+  // Of an E4M3 cache a thread has chunk `own_chunk` of one token in each of four slabs. They wait in a place that it
+  // alone reads until the tile may be overwritten: widen() writes it.
+  static constexpr __device__ int own_slabs() {
+    return D / kSlabColumns * kBlockTokens * 4 / kCopiers;
+  }
+  __device__ __forceinline__ int own_chunk() const {
+    return static_cast<int>(threadIdx.x) % 4;
+  }
+  __device__ __forceinline__ int own_token() const {
+    return static_cast<int>(threadIdx.x) / 4 % kBlockTokens;
+  }
+  __device__ __forceinline__ int own_slab() const {  // the first
+    return static_cast<int>(threadIdx.x) % kCopiers / (4 * kBlockTokens) * own_slabs();
+  }
+  __device__ __forceinline__ uint32_t own_codes(int i) const {
+    return base + S::kCodesAt + (i * S::kThreads + static_cast<int>(threadIdx.x)) * 16;
+  }
+  __device__ __forceinline__ void fetch_codes(const char* cache) {
+    const bool there = own_token() < valid;
+    const char* const from =
+        cache + (there ? own_slab() * kSlabElems + own_token() * kSlabColumns + own_chunk() * 16 : 0);
+    scale = there ? static_cast<uint8_t>(cache[kBlockTokens * D + own_token()]) : 0;
+#pragma unroll
+    for (int i = 0; i < own_slabs(); ++i) copy_async16(own_codes(i), from + (there ? i * kSlabElems : 0), there);
+  }
+  __device__ __forceinline__ void widen(int to) const {
+    const uint32_t factors = both_halves(widening_factor(scale));
+    const uint32_t row = base + to + (own_block() * kBlockTokens + own_token()) * 128;
+#pragma unroll
+    for (int i = 0; i < own_slabs(); ++i) {
+      uint4 x;
+      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                   : "r"(own_codes(i))
+                   : "memory");
+      store_widened(row + (own_slab() + i) * (S::kKeys * 128), own_token(), own_chunk(), x, factors);
+    }
   }
 
   // ---- Products. Four steps of 16 columns are a slab; a step further is another 32 bytes of a row, exchanged by xor.
@@ -213,11 +263,12 @@ class WarpRows : TwoRows<D, MmaShape<D, kRows>::kKeys, D / MmaShape<D, kRows>::k
   const uint32_t base;
   uint32_t query_at, keys_at, values_at;
   int valid = 0;
-  int64_t from_block = 0;
+  int64_t from_block = 0;  // bytes
+  uint32_t scale = 0;
   uint32_t query[kHoldsQueries ? D / 16 : 1][4];
 };
 
-template <int D, int kRows>
+template <int D, int kRows, KvFormat kFormat>
 __global__ void __launch_bounds__(MmaShape<D, kRows>::kThreads, D == 64 ? 2 : 1)
     prompt_mma_kernel(const __grid_constant__ AttentionParams a) {
   if constexpr (kForWgmma && D != kWideHeadSize) {
@@ -231,14 +282,14 @@ __global__ void __launch_bounds__(MmaShape<D, kRows>::kThreads, D == 64 ? 2 : 1)
     if (work < 0) return;
     const Tile t = find_tile<S::kKeys, kRows>(a, first, work);
     __syncthreads();  // queries and keys take the list's place
-    WarpRows<D, kRows>(a, t, shared_address(shared)).run();
+    WarpRows<D, kRows, kFormat>(a, t, shared_address(shared)).run();
   }
 }
 
-template <int D, int kRows = kTileRows>
+template <int D, int kRows = kTileRows, KvFormat kFormat = KvFormat::kBf16>
 Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
-  using S = MmaShape<D, kRows>;
-  return quire::cuda::launch(stream, "prompt_attention", prompt_mma_kernel<D, kRows>,
+  using S = MmaShape<D, kRows, kFormat>;
+  return quire::cuda::launch(stream, "prompt_attention", prompt_mma_kernel<D, kRows, kFormat>,
                              dim3(static_cast<unsigned>(most_tiles(p, rows, kRows))), S::kThreads, S::kBytes, p);
 }
 
@@ -257,6 +308,8 @@ Status launch_prompt_mma(cudaStream_t stream, const AttentionParams& p, int rows
 
 Status launch_prompt_wide(cudaStream_t stream, const AttentionParams& p, int rows) {
   if (p.segments.count <= p.segments.decodes || rows <= 0) return {};
+  if (p.kv.format == KvFormat::kE4m3)
+    return prefill::launch<kWideHeadSize, prefill::kManyWideRows, KvFormat::kE4m3>(stream, p, rows);
   QUIRE_TRY(const DeviceLimits device, device_limits());
   return device.shared_bytes >= prefill::MmaShape<kWideHeadSize, prefill::kManyWideRows>::kBytes
              ? prefill::launch<kWideHeadSize, prefill::kManyWideRows>(stream, p, rows)

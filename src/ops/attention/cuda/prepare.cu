@@ -228,7 +228,7 @@ Status launch_attention_prepare(cudaStream_t stream, const AttentionPrepareParam
                 p.head_size == 64    ? (narrow ? prepare<64, kNarrow> : prepare<64, kWide>)
                 : p.head_size == 128 ? (narrow ? prepare<128, kNarrow> : prepare<128, kWide>)
                 : p.head_size == 256 ? (narrow ? prepare<256, kNarrow> : prepare<256, kWide>)
-                                     : prepare<kWideHeadSize, kWide>,
+                                     : (narrow ? prepare<kWideHeadSize, kNarrow> : prepare<kWideHeadSize, kWide>),
                 dim3(static_cast<unsigned>(p.rows), static_cast<unsigned>(blocks)), kWarps * 32, 0, p);
 }
 
