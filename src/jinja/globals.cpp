@@ -123,6 +123,7 @@ std::optional<Value> find_global(Interpreter& in, std::string_view name) {
   for (const auto& entry : kGlobals) {
     if (entry.name == name) return Value::object(in.budget(), std::make_shared<Function>(entry.name, entry.fn));
   }
+  if (name == "self") return Value::object(in.budget(), std::make_shared<TemplateReference>());
   return std::nullopt;
 }
 

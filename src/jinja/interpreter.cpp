@@ -215,13 +215,16 @@ Value Interpreter::call_macro(const Macro& macro, Arguments& arguments) {
   const ScopePtr scope = inner_scope(macro.scope);
   Parameters parameters(stmt.name, arguments);
   const std::size_t required = stmt.parameters.size() - stmt.defaults.size();
+  // Defaults see all parameters: those that were given, and their own names as undefined, whatever they are outside.
+  std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < stmt.parameters.size(); ++i) {
     const std::string& name = stmt.parameters[i];
     auto given = parameters.next(name);
-    if (!given && i >= required) given = eval(*stmt.defaults[i - required], scope);
+    if (!given && i >= required) missing.push_back(i);
     scope->set(name,
                given ? *std::move(given) : Value::undefined(fmt::format("parameter '{}' was not provided", name)));
   }
+  for (const std::size_t i : missing) scope->set(stmt.parameters[i], eval(*stmt.defaults[i - required], scope));
   const bool names_caller =
       std::find(stmt.parameters.begin(), stmt.parameters.end(), "caller") != stmt.parameters.end();
   if (stmt.uses_caller && !names_caller) {

@@ -100,6 +100,13 @@ class Namespace final : public Object {
   std::vector<std::pair<std::string, Value>> attributes;
 };
 
+// `self`: the template's blocks, of which there are none, so that any attribute is undefined.
+class TemplateReference final : public Object {
+ public:
+  std::string type_name() const override { return "TemplateReference"; }
+  Text repr(Budget&) const override { return Text("<TemplateReference None>"); }
+};
+
 class Cycler final : public Object, public std::enable_shared_from_this<Cycler> {
  public:
   Cycler(std::vector<Value> items, int below) : Object(below + 1), items_(std::move(items)) {}

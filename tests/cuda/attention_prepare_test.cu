@@ -11,6 +11,7 @@ struct Variant {
   bool norms, halves, writes_gate;
   int n_rot;
   float magnitude;
+  bool value_norms = false;
 };
 constexpr Variant kVariants[] = {{{16, 2, 256, true}, true, true, true, 64, 1.0f},
                                  {{24, 4, 256, true}, true, true, false, 64, 1.0f},
@@ -18,9 +19,15 @@ constexpr Variant kVariants[] = {{{16, 2, 256, true}, true, true, true, 64, 1.0f
                                  {{4, 2, 64, false}, false, false, false, 64, 1.0f},
                                  {{6, 2, 128, false}, false, false, false, 32, 0.8f},
                                  {{2, 1, 64, true}, true, true, true, 0, 1.0f},
+                                 {{16, 2, 512, false}, true, true, false, 512, 1.0f, true},
+                                 {{4, 4, 512, true}, false, false, true, 128, 1.2f},
+                                 {{8, 4, 256, false}, true, true, false, 256, 1.0f, true},
                                  {{16, 2, 256, true, KvFormat::kE4m3}, true, true, false, 64, 1.0f},
                                  {{8, 4, 128, false, KvFormat::kE4m3}, true, true, false, 128, 1.2f},
-                                 {{4, 2, 64, true, KvFormat::kE4m3}, false, false, true, 64, 1.0f}};
+                                 {{8, 4, 256, false, KvFormat::kE4m3}, true, true, false, 256, 1.0f, true},
+                                 {{4, 2, 64, true, KvFormat::kE4m3}, false, false, true, 64, 1.0f},
+                                 {{8, 2, 512, false, KvFormat::kE4m3}, true, true, false, 512, 1.0f},
+                                 {{2, 2, 512, true, KvFormat::kE4m3}, true, false, true, 64, 1.2f, true}};
 
 // What a head should become, and how far off it may be: one rounding to bf16, and sine and cosine within 2 ulp.
 struct Expected {
@@ -119,10 +126,12 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
         bf16& x = v_proj[static_cast<size_t>(row * kv_width + c)];
         x = to_bf16(to_float(x) * size);
       }
-    if (s.format == KvFormat::kE4m3) v_proj[static_cast<size_t>(11 * kv_width + 1)] = to_bf16(INFINITY);
-    std::vector<float> q_norm(static_cast<size_t>(s.d)), k_norm(q_norm), inv_freq(static_cast<size_t>(v.n_rot / 2 + 1));
-    for (float& x : q_norm) x = std::uniform_real_distribution<float>(0.5f, 2.0f)(rng);
-    for (float& x : k_norm) x = std::uniform_real_distribution<float>(0.5f, 2.0f)(rng);
+    if (s.format == KvFormat::kE4m3 && !v.value_norms)
+      v_proj[static_cast<size_t>(11 * kv_width + 1)] = to_bf16(INFINITY);
+    std::vector<float> q_norm(static_cast<size_t>(s.d)), k_norm(q_norm), v_norm(q_norm),
+        inv_freq(static_cast<size_t>(v.n_rot / 2 + 1));
+    for (std::vector<float>* norm : {&q_norm, &k_norm, &v_norm})
+      for (float& x : *norm) x = std::uniform_real_distribution<float>(0.5f, 2.0f)(rng);
     for (size_t j = 0; j < inv_freq.size(); ++j)
       inv_freq[j] = std::pow(10000.0f, -2.0f * static_cast<float>(j) / static_cast<float>(std::max(v.n_rot, 1)));
 
@@ -139,7 +148,7 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
     DeviceBuffer<bf16> d_q_proj(q_proj), d_k_proj(k_proj), d_v_proj(v_proj);
     DeviceBuffer<bf16> d_q(static_cast<size_t>(rows * s.q_heads * s.d)), d_gate(d_q.size());
     DeviceBuffer<uint8_t> d_cache(static_cast<size_t>(blocks * stride));
-    DeviceBuffer<float> d_q_norm(q_norm), d_k_norm(k_norm), d_inv_freq(inv_freq);
+    DeviceBuffer<float> d_q_norm(q_norm), d_k_norm(k_norm), d_v_norm(v_norm), d_inv_freq(inv_freq);
     DeviceBuffer<int32_t> d_tables(tables);
     DeviceBuffer<Segment> d_segments(segments);
     cuda::AttentionPrepareParams p;
@@ -153,6 +162,7 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
       p.q_norm = d_q_norm.data();
       p.k_norm = d_k_norm.data();
     }
+    if (v.value_norms) p.v_norm = d_v_norm.data();
     p.n_rot = v.n_rot;
     p.halves = v.halves;
     p.inv_freq = d_inv_freq.data();
@@ -189,7 +199,8 @@ TEST(CudaAttentionPrepare, MatchesFloat64AndWritesNothingElse) {
             const auto from = static_cast<size_t>(row * kv_width + h * s.d);
             const auto e = which == 0 ? expected_head(&k_proj[from], v, v.norms ? k_norm.data() : nullptr, p.eps, true,
                                                       position, inv_freq)
-                                      : expected_head(&v_proj[from], v, nullptr, p.eps, false, position, inv_freq);
+                                      : expected_head(&v_proj[from], v, v.value_norms ? v_norm.data() : nullptr, p.eps,
+                                                      false, position, inv_freq);
             check_stored(e, s.format, position % kBlockTokens, left,
                          static_cast<size_t>(block * stride + layer + which * layer / 2 + h * head),
                          where + (which == 0 ? " key " : " value ") + std::to_string(h));

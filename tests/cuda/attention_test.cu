@@ -15,13 +15,18 @@ constexpr Shape kShapes[] = {{16, 2, 256},
                              {4, 1, 64},
                              {6, 6, 64},
                              {32, 1, 64, false},
+                             {16, 2, 512, false},
+                             {12, 1, 512},
+                             {2, 2, 512, false},
                              {16, 2, 256, true, kE4m3},
                              {24, 4, 256, false, kE4m3},
                              {8, 8, 128, true, kE4m3},
                              {8, 1, 128, false, kE4m3},
                              {4, 1, 64, true, kE4m3},
                              {6, 6, 64, false, kE4m3},
-                             {32, 1, 64, true, kE4m3}};
+                             {32, 1, 64, true, kE4m3},
+                             {16, 2, 512, false, kE4m3},
+                             {6, 2, 512, true, kE4m3}};
 
 // Prompts read such a cache by code for sm_90a only.
 bool takes_e4m3() {
@@ -178,8 +183,7 @@ TEST(CudaAttention, BlocksAreCopiedWhole) {
   }
 }
 
-TEST(CudaAttention, RunsInsideAGraphAndTheSameAgain) {
-  const Shape s{16, 2, 256};
+void expect_the_same_from_a_graph(const Shape& s) {
   const std::vector<Piece> pieces = {{1, 700}, {1, 15}, {0, 0}, {200, 64}};
   const auto sequences = sequences_for(s, pieces, 400);
   Step step(s, sequences, pieces, 3, 10);
@@ -202,6 +206,10 @@ TEST(CudaAttention, RunsInsideAGraphAndTheSameAgain) {
   cudaGraphExecDestroy(exec);
   cudaGraphDestroy(graph);
   cudaStreamDestroy(stream);
+}
+
+TEST(CudaAttention, RunsInsideAGraphAndTheSameAgain) {
+  for (const Shape& s : {Shape{16, 2, 256}, Shape{16, 2, 512}}) expect_the_same_from_a_graph(s);
 }
 
 }  // namespace

@@ -111,6 +111,8 @@ TEST(Jinja, Assignments) {
 TEST(Jinja, Macros) {
   check({{"{% macro m(a, b=2, c=b) %}{{ a }}{{ b }}{{ c }} {% endmacro %}{{ m(1) }}{{ m(1, c=3) }}{{ m() }}",
           "122 123 22 "},
+         {"{% macro m(i=i) %}[{{ i }}]{% endmacro %}{{ m() }}{{ m(1) }}", "[][1]"},
+         {"{% macro m(a=b, b=2) %}[{{ a }}]{% endmacro %}{{ m(b=5) }}{{ m() }}", "[5][]"},
          {"{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, x=2) }}", "(1,){'x': 2}"},
          {"{% macro m(t) %}<{{ caller(t) }}>{% endmacro %}{% call(x) m(5) %}{{ x }}!{% endcall %}", "<5!>"},
          {"{% macro m(n) %}{{ n }}{% if n %}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(3) }}{{ m.name }}{{ "
@@ -241,6 +243,7 @@ TEST(Jinja, Globals) {
           "abab|"},
          {"\n{{ raise_exception('no ' ~ 1) }}", "ERROR: the chat template refuses the conversation (line 2): no 1"},
          {"{{ strftime_now('%Y') }}", "ERROR: chat template, line 1: strftime_now: no date was given to the template"},
+         {"{{ self.x }}{{ self.x is defined }}{{ self is defined }}", "FalseTrue"},  // there are no blocks
          {"{{ lipsum() }}", "ERROR: chat template, line 1: 'lipsum' is undefined"}});
 }
 

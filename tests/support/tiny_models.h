@@ -60,7 +60,6 @@ struct TinyModel {
   float soft_cap = 0;
 
   bool gemma4() const { return architecture == "gemma4"; }
-  bool gpu() const { return !gemma4(); }  // a GPU has kernels for all parts of it
   bool gpt_oss() const { return architecture == "gpt-oss"; }
   bool hybrid() const { return interval > 0; }
   bool packed_delta() const { return architecture == "qwen3next"; }  // delta nets' inputs lie packed by key heads

@@ -350,9 +350,13 @@ std::vector<Case> cases() {
   add("long", 128, 8, 2, {{960, 64}});
   add("long decode", 256, 8, 1, {{1000, 1}, {511, 1}, {512, 1}, {0, 1}}, true);
   add("ragged", 128, 6, 1, {{0, 70}, {0, 0}, {127, 1}, {128, 1}, {129, 1}, {64, 64}, {300, 5}, {15, 1}});
+  // Heads of 512: over the edges of blocks of 32 and 64 rows and of tiles of 32 keys, with 1, 3 and 16 rows a token.
+  for (const int ratio : {1, 3, 16})
+    add(fmt::format("d512 ratio{}", ratio), 512, 2 * ratio, 2,
+        {{0, 17}, {31, 1}, {32, 33}, {0, 0}, {63, 3}, {64, 65}, {200, 1}, {0, 100}}, ratio == 3);
   add("empty", 64, 4, 2, {});
   add("no rows", 64, 4, 2, {{64, 0}});
-  for (const int d : {48, 64, 256}) {
+  for (const int d : {48, 64, 256, 512}) {
     add(fmt::format("saturated d{}", d), d, 4, 2, {{0, 150}, {400, 3}}, false, Data::kSaturated);
     add(fmt::format("equal logits d{}", d), d, 4, 2, {{0, 150}, {400, 3}}, true, Data::kEqual);
   }
@@ -372,7 +376,7 @@ std::vector<Case> cases() {
           {{0, 37}, {63, 1}, {250, 20}, {511, 1}, {512, 3}, {0, 300}, {900, 150}}, window == 64);
       all.back().window = window, all.back().sinks = sinks;
     }
-  for (const int d : {20, 128, 256})
+  for (const int d : {20, 128, 256, 512})
     for (const DType kv : {DType::kBF16, kE4m3}) {
       add(fmt::format("{} window100 d{}", dtype_name(kv), d), d, 6, 2, {{0, 280}, {700, 40}, {1030, 1}}, d == 128,
           Data::kNormal, kv);
@@ -385,7 +389,7 @@ std::vector<Case> cases() {
   }
   add("sinks", 64, 8, 2, {{0, 70}, {300, 1}, {255, 3}}, true);
   all.back().sinks = true;
-  for (const int d : {64, 128, 256}) {
+  for (const int d : {64, 128, 256, 512}) {
     for (const int ratio : {1, 4, 6, 12})
       add(fmt::format("generated d{} ratio{}", d, ratio), d, 2 * ratio, 2,
           {{0, 1}, {15, 1}, {16, 3}, {255, 2}, {0, 0}, {256, 1}, {511, 4}, {700, 1}}, ratio % 4 == 0, Data::kNormal,

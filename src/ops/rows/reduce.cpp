@@ -41,8 +41,7 @@ void cpu(const OpContext& ctx, const ReducePartialsArgs& a) {
 }
 
 constexpr Kernel<ReducePartialsArgs> kKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", cuda::reduce_partials_fits, cuda::reduce_partials, GpuLevel::kMma, nullptr,
-                        cuda::kReducePartialsTakes}, ){
+    QUIRE_CUDA_KERNELS({"cuda", fits_always<ReducePartialsArgs>, cuda::reduce_partials, GpuLevel::kMma}, ){
         "avx512", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx512; }, cpu<rows::reduce_avx512>,
         CpuLevel::kAvx512},
     {"avx2", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx2; }, cpu<rows::reduce_avx2>},

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/rows/cuda/kernels.h"
 #include "ops/rows/rows.h"
 
 namespace quire {
@@ -34,8 +35,9 @@ void cpu(const OpContext& ctx, const SoftCapArgs& a) {
 }
 
 constexpr Kernel<SoftCapArgs> kKernels[] = {
-    {"avx512", [](const Machine& m, const SoftCapArgs&) { return m.cpu.avx512; }, cpu<rows::soft_cap_avx512>,
-     CpuLevel::kAvx512},
+    QUIRE_CUDA_KERNELS({"cuda", cuda::soft_cap_fits, cuda::soft_cap, GpuLevel::kMma, nullptr, cuda::kSoftCapTakes}, ){
+        "avx512", [](const Machine& m, const SoftCapArgs&) { return m.cpu.avx512; }, cpu<rows::soft_cap_avx512>,
+        CpuLevel::kAvx512},
     {"avx2", [](const Machine& m, const SoftCapArgs&) { return m.cpu.avx2; }, cpu<rows::soft_cap_avx2>},
     {"reference", fits_always<SoftCapArgs>, reference},
 };

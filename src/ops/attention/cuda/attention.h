@@ -10,16 +10,18 @@
 
 namespace quire::cuda {
 
-// What the kernels are made for. The launches do not look at it: kernels.h does.
+// What the kernels are made for. The launches do not look at it: kernels.h does. The widest heads have a kernel of
+// their own for prompts.
+inline constexpr int kWideHeadSize = 512;
 constexpr bool attention_takes_head_size(int d) {
-  return d == 64 || d == 128 || d == 256;
+  return d == 64 || d == 128 || d == 256 || d == kWideHeadSize;
 }
 inline constexpr int kMaxAttentionSegments = 4096;  // of either kind
 
 // Rows [row, row + count) of each segment, in activation type bf16:
 //   q_proj  [T, H * d], or [T, H * 2 d] when gated: per head d of query, then d of gate (Qwen3.5)
 //   k_proj, v_proj [T, Hkv * d]
-//   q_norm, k_norm [d] f32 or null: RMSNorm per head, before the rotation
+//   q_norm, k_norm [d] f32 or null: RMSNorm per head, before the rotation; v_norm [d] f32 or null: of the values
 //   q       [T, H, d] out
 //   gate    [T, H, d] out, or null: attention can read the gate where it is, in q_proj (AttentionParams)
 //   kv      k and v of a row go to its segment's block of that position, into an E4M3 cache with a scale for each head;
@@ -35,6 +37,7 @@ struct AttentionPrepareParams {
   bool gated = false;
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
+  const float* v_norm = nullptr;
   float eps = 1e-6f;
   int n_rot = 0;                    // leading elements of a head that rotate: even, at most d
   bool halves = true;               // pairs (j, j + n_rot / 2), or (2j, 2j + 1)
@@ -86,18 +89,20 @@ constexpr int64_t decode_parts(int64_t keys) {
 
 // Generated tokens. Keys are cut in parts of 256 at absolute positions; parts are computed in parallel, by a grid that
 // walks the list of all parts, and added by a second kernel in an order that depends on the parts' numbers. Products by
-// mma.sync (sm_80 and later) with float32 sums, probabilities in bf16. Within a part four warps take its blocks of 16
-// keys in turn and are added in order. Bound: one read of the K and V of every sequence. workspace:
-// decode_attention_workspace_bytes, 256-byte aligned, contents irrelevant. At most 4096 decode segments.
+// mma.sync (sm_80 and later) with float32 sums, probabilities in bf16. Within a part four warps (two with heads of 512)
+// take its blocks of 16 keys in turn and are added in order. Bound: one read of the K and V of every sequence.
+// workspace: decode_attention_workspace_bytes, 256-byte aligned, contents irrelevant. At most 4096 decode segments.
 int64_t decode_attention_workspace_bytes(const AttentionParams& p, const DecodeBounds& bounds);
 Status launch_decode_attention(cudaStream_t stream, const AttentionParams& p, const DecodeBounds& bounds,
                                void* workspace);
 
-// Prompt chunks: keys are walked in tiles of 64 at absolute positions (32 with heads of 256 and no wgmma), ascending,
-// with an online softmax in float32; probabilities in bf16. 128 rows of (token, query head of one KV head) share a
-// tile. `rows` is at least the number of rows of all prompt segments together. At most 4096 prompt segments. No
-// workspace. By wgmma where the code is for sm_90a, by mma.sync (no E4M3 cache) elsewhere: the other one traps.
+// Prompt chunks: keys are walked in tiles of 64 at absolute positions (32 with heads of 512, and of 256 without wgmma),
+// ascending, with an online softmax in float32; probabilities in bf16. 128 rows of (token, query head of one KV head)
+// share a tile. `rows` is at least the number of rows of all prompt segments together. At most 4096 prompt segments. No
+// workspace. By wgmma where the code is for sm_90a, by mma.sync (no E4M3 cache) elsewhere: the other one traps. Heads
+// of 512 by mma.sync everywhere (launch_prompt_wide); an E4M3 cache takes blocks with 144 KiB of shared memory there.
 Status launch_prompt_wgmma(cudaStream_t stream, const AttentionParams& p, int rows);
 Status launch_prompt_mma(cudaStream_t stream, const AttentionParams& p, int rows);
+Status launch_prompt_wide(cudaStream_t stream, const AttentionParams& p, int rows);
 
 }  // namespace quire::cuda

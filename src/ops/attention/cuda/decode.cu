@@ -3,9 +3,10 @@
 // padding:
 //   S^T [16 keys x 8 rows] = K Q^T         A by ldmatrix, B the queries, in registers for the whole part
 //   O^T [d x 8 rows]      += V^T P^T       A by ldmatrix.trans, B the probabilities, transposed by movmatrix
-// A block of four warps computes one part (256 keys of a sequence and KV head) at a time and walks the list of parts
-// with the stride of the grid. A warp takes every fourth block of 16 keys, through a ring of stages of its own that
-// only it reads and writes: no barrier while keys stream, and the ring runs ahead over the borders of parts.
+// A block of four warps (two with heads of 512) computes one part (256 keys of a sequence and KV head) at a time and
+// walks the list of parts with the stride of the grid. A warp takes every fourth (second) block of 16 keys, through a
+// ring of stages of its own that only it reads and writes: no barrier while keys stream, and the ring runs ahead over
+// the borders of parts.
 // E4M3 keys and values become bf16 between their load and the product.
 #include <cuda_runtime.h>
 
@@ -52,6 +53,7 @@ struct Cursor {
 template <int D, int kTiles, KvFormat kFormat, int kStages>
 class Warp {
   using S = Shape<D, kTiles, kFormat, kStages>;
+  static constexpr int kWarps = S::kWarps;
 
  public:
   __device__ __forceinline__ Warp(const Job& j, char* shared, int* p)
@@ -269,7 +271,7 @@ class Warp {
     probability[1] = transpose_matrix(pack_bf16(s[2], s[3]));
   }
 
-  // Adds the four warps' results in their order and writes the part's, a tile at a time. A warp leaves its own in the
+  // Adds the warps' results in their order and writes the part's, a tile at a time. A warp leaves its own in the
   // stage that it would fill next; the caller's barrier comes before it does.
   __device__ __forceinline__ void finish(int64_t index) {
     char* mine = ring + (warp * S::kStages + static_cast<int>(fetched % S::kStages)) * S::kStageBytes;
@@ -348,10 +350,11 @@ class Warp {
 };
 
 template <int D, int kTiles, KvFormat kFormat, int kStages>
-__global__ void __launch_bounds__(kWarps * 32, Shape<D, kTiles, kFormat, kStages>::kResident)
+__global__ void __launch_bounds__(Shape<D, kTiles, kFormat, kStages>::kWarps * 32,
+                                  Shape<D, kTiles, kFormat, kStages>::kResident)
     decode_parts_kernel(const __grid_constant__ Job job) {
   extern __shared__ __align__(1024) char shared[];
-  __shared__ int places[kWarps];
+  __shared__ int places[Shape<D, kTiles, kFormat, kStages>::kWarps];
   // Segments and tables are older than the step's kernels.
   touch(job);
   list_work(job.a.segments.data, job.a.segments.decodes,
@@ -372,7 +375,7 @@ struct Plan {
 };
 Plan plan(const AttentionParams& p, const DecodeBounds& b) {
   const int rows = b.rows * (p.q_heads / p.kv_heads);
-  const int tiles = rows > 8 ? 2 : 1;
+  const int tiles = rows > 8 && p.head_size < kWideHeadSize ? 2 : 1;  // two of the widest are more sums than registers
   const int row_tiles = (rows + 8 * tiles - 1) / (8 * tiles);
   return {tiles, row_tiles, b.max_parts * p.kv_heads * row_tiles};
 }
@@ -382,9 +385,9 @@ int64_t stats_bytes(const Plan& plan) {
 
 // Stages that help most where there is shared memory for them, and those that every GPU has room for.
 template <int D, int kTiles, KvFormat kFormat>
-inline constexpr int kMostStages = kFormat == KvFormat::kBf16 ? (D == 256 ? 3 : 4) : (D == 256 && kTiles == 1 ? 2 : 3);
+inline constexpr int kMostStages = kFormat == KvFormat::kBf16 ? (D >= 256 ? 3 : 4) : (D >= 256 && kTiles == 1 ? 2 : 3);
 template <int D, KvFormat kFormat>
-inline constexpr int kLeastStages = D == 256                     ? 1
+inline constexpr int kLeastStages = D >= 256                     ? 1
                                     : D == 128                   ? 2
                                     : kFormat == KvFormat::kBf16 ? 4
                                                                  : 3;
@@ -398,18 +401,19 @@ Status launch_parts(cudaStream_t stream, const Job& job) {
   static_assert(Shape<D, kTiles, kFormat, kLeast>::shared_bytes(kMaxAttentionSegments) <= 98 << 10,
                 "every GPU has that");
   if constexpr (kStages > kLeast) {
-    constexpr int kFewer = D == 256 ? kStages - 1 : kLeast;
+    constexpr int kFewer = D >= 256 ? kStages - 1 : kLeast;
     if (shared > device.shared_bytes) return launch_parts<D, kTiles, kFormat, kFewer>(stream, job);
   }
+  constexpr int kThreads = S::kWarps * 32;
   const auto kernel = decode_parts_kernel<D, kTiles, kFormat, kStages>;
   QUIRE_CHECKED(allow_shared_memory(reinterpret_cast<const void*>(kernel), "decode_attention", shared));
   int resident = 0;
   QUIRE_CHECKED(
-      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kWarps * 32, static_cast<size_t>(shared)),
+      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, static_cast<size_t>(shared)),
             "decode_attention: occupancy"));
   const auto grid = static_cast<unsigned>(
       std::max<int64_t>(1, std::min<int64_t>(job.max_items, int64_t{device.multiprocessors} * std::max(resident, 1))));
-  return quire::cuda::launch(stream, "decode_attention", kernel, dim3(grid), kWarps * 32, shared, job);
+  return quire::cuda::launch(stream, "decode_attention", kernel, dim3(grid), kThreads, shared, job);
 }
 
 template <int D, int kTiles, KvFormat kFormat>
@@ -430,7 +434,8 @@ Status launch(cudaStream_t stream, const AttentionParams& p, const DecodeBounds&
   const bool two = plan(p, bounds).tiles == 2;
   const auto run = p.head_size == 64    ? (two ? launch<64, 2, kFormat> : launch<64, 1, kFormat>)
                    : p.head_size == 128 ? (two ? launch<128, 2, kFormat> : launch<128, 1, kFormat>)
-                                        : (two ? launch<256, 2, kFormat> : launch<256, 1, kFormat>);
+                   : p.head_size == 256 ? (two ? launch<256, 2, kFormat> : launch<256, 1, kFormat>)
+                                        : launch<kWideHeadSize, 1, kFormat>;
   return run(stream, p, bounds, workspace);
 }
 

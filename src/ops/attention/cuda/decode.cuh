@@ -7,13 +7,13 @@
 
 namespace quire::cuda::decode {
 
-inline constexpr int kWarps = 4;  // of a block
 inline constexpr float kLog2e = 1.4426950408889634f;
 
 // kTiles: how many tiles of eight query rows are computed together from one read of the keys. kStages: blocks of keys
 // that a warp has or has asked for. A stage holds keys and values of a block, and in the end a warp's sums of a tile.
 template <int D, int kTiles, KvFormat kFormat, int kStageCount>
 struct Shape {
+  static constexpr int kWarps = D > 256 ? 2 : 4;  // of a block: a stage of heads of 512 is 32 KiB
   static constexpr int kStages = kStageCount;
   static constexpr int kBlockBytes = kv_head_bytes(kFormat, D);          // K or V of a block and head
   static constexpr int kRowChunks = kFormat == KvFormat::kBf16 ? 8 : 4;  // of 16 bytes, of a token in a slab
@@ -22,7 +22,7 @@ struct Shape {
   static constexpr int kStageBytes = (2 * kBlockBytes + 127) / 128 * 128;
   // Widening takes instructions: what shared memory E4M3 saves goes to more blocks on a multiprocessor, not to longer
   // rings.
-  static constexpr int kResident = kFormat == KvFormat::kBf16 ? 1 : (D == 256 ? 3 : 4) - (kTiles - 1);
+  static constexpr int kResident = kFormat == KvFormat::kBf16 ? 1 : (D >= 256 ? 3 : 4) - (kTiles - 1);
   static constexpr int kRingBytes = kWarps * kStages * kStageBytes;
   static constexpr int kQueriesAt = kRingBytes, kStatsAt = kQueriesAt + kRows * D * 2;
   static constexpr int kFirstAt = kStatsAt + kWarps * kRows * 8;

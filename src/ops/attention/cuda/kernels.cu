@@ -59,8 +59,8 @@ void attention(const OpContext& ctx, const PagedAttentionArgs& a) {
 
 bool attention_prepare_fits(const Machine&, const AttentionPrepareArgs& a) {
   return are_bf16({&a.q_proj, &a.k_proj, &a.v_proj, &a.q, &a.gate}) && a.kv.k.dtype != DType::kF32 &&
-         a.v_norm.empty() && attention_takes_head_size(narrow(a.q.dim(2))) && aligned_rows(a.q_proj, 8) &&
-         aligned_rows(a.k_proj, 8) && aligned_rows(a.v_proj, 8);
+         attention_takes_head_size(narrow(a.q.dim(2))) && aligned_rows(a.q_proj, 8) && aligned_rows(a.k_proj, 8) &&
+         aligned_rows(a.v_proj, 8);
 }
 
 void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
@@ -75,6 +75,7 @@ void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
                                              .gated = !a.gate.empty(),
                                              .q_norm = a.q_norm.empty() ? nullptr : floats(a.q_norm),
                                              .k_norm = a.k_norm.empty() ? nullptr : floats(a.k_norm),
+                                             .v_norm = a.v_norm.empty() ? nullptr : floats(a.v_norm),
                                              .eps = a.eps,
                                              .n_rot = a.rope.n_rot,
                                              .halves = a.rope.style == Rope::Style::kHalves,
@@ -91,17 +92,26 @@ void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
 }
 
 bool attention_wgmma_fits(const Machine&, const PagedAttentionArgs& a) {
-  return attention_fits(a) && (a.kv.k.dtype == DType::kBF16 || a.kv.k.dtype == DType::kF8E4M3);
+  return attention_fits(a) && a.q.dim(2) < kWideHeadSize &&
+         (a.kv.k.dtype == DType::kBF16 || a.kv.k.dtype == DType::kF8E4M3);
 }
 void attention_wgmma(const OpContext& ctx, const PagedAttentionArgs& a) {
   attention<launch_prompt_wgmma>(ctx, a);
 }
 
 bool attention_mma_fits(const Machine&, const PagedAttentionArgs& a) {
-  return attention_fits(a) && a.kv.k.dtype == DType::kBF16;
+  return attention_fits(a) && a.q.dim(2) < kWideHeadSize && a.kv.k.dtype == DType::kBF16;
 }
 void attention_mma(const OpContext& ctx, const PagedAttentionArgs& a) {
   attention<launch_prompt_mma>(ctx, a);
+}
+
+bool attention_wide_fits(const Machine& m, const PagedAttentionArgs& a) {
+  return attention_fits(a) && a.q.dim(2) == kWideHeadSize &&
+         (a.kv.k.dtype == DType::kBF16 || (a.kv.k.dtype == DType::kF8E4M3 && m.gpu.wgmma));
+}
+void attention_wide(const OpContext& ctx, const PagedAttentionArgs& a) {
+  attention<launch_prompt_wide>(ctx, a);
 }
 
 }  // namespace quire::cuda

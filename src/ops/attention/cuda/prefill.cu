@@ -164,20 +164,10 @@ class Widening {
 
   __device__ __forceinline__ void store(uint32_t tile, int b) const {
     const uint32_t factor = both_halves(widening_factor(scale[b]));
-    const int column = 2 * ((thread % 4) ^ (token / 2 % 4));  // of 8 elements, in the slab
     const uint32_t row = tile + (block_of(b) * kBlockTokens + token) * 128;
 #pragma unroll
-    for (int i = 0; i < kPerBlock; ++i) {
-      const uint32_t slab = row + chunk_of(i) / 64 * kSlabBytes;
-      const uint4 x = codes[b][i];
-      write(slab + (column ^ (token % 8)) * 16, widen_even(x.x, factor), widen_even(x.y, factor),
-            widen_even(x.z, factor), widen_even(x.w, factor));
-      write(slab + ((column + 1) ^ (token % 8)) * 16, widen_odd(x.x, factor), widen_odd(x.y, factor),
-            widen_odd(x.z, factor), widen_odd(x.w, factor));
-    }
-  }
-  __device__ __forceinline__ static void write(uint32_t to, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+    for (int i = 0; i < kPerBlock; ++i)
+      store_widened(row + chunk_of(i) / 64 * kSlabBytes, token, thread % 4, codes[b][i], factor);
   }
   __device__ __forceinline__ static void done(uint32_t full) {
     fence_async_proxy();
@@ -201,7 +191,7 @@ class Rows : TwoRows<D, kTileKeys> {
 
  public:
   __device__ __forceinline__ Rows(const AttentionParams& params, const Tile& tile, const Ring<D>& r, int warpgroup)
-      : Base(params, tile, warpgroup * 64), ring(r), wg(warpgroup) {}
+      : Base(params, tile, warpgroup * 64, threadIdx.x / 32 * 16), ring(r), wg(warpgroup) {}
 
   __device__ __forceinline__ void run() {
     load_queries();

@@ -25,11 +25,13 @@ struct Tile {
   // With a window all positions, and the table, count from the first tile that the first row needs.
 };
 
-__device__ inline int tiles_of(const Segment& s, int group) {
-  return (s.count * group + kTileRows - 1) / kTileRows;
+template <int kRows>
+__device__ int tiles_of(const Segment& s, int group) {
+  return (s.count * group + kRows - 1) / kRows;
 }
 
-template <int kTileKeys>
+// kRows: of a block.
+template <int kTileKeys, int kRows = kTileRows>
 __device__ Tile find_tile(const AttentionParams& a, const int32_t* first, int work) {
   const int group = a.q_heads / a.kv_heads, prompts = a.segments.count - a.segments.decodes;
   const int tile = work / a.kv_heads, s = segment_of(first, prompts, tile), index = a.segments.decodes + s;
@@ -38,10 +40,10 @@ __device__ Tile find_tile(const AttentionParams& a, const int32_t* first, int wo
   t.table = a.segments.tables + static_cast<int64_t>(index) * a.segments.pitch;
   t.kv_head = work % a.kv_heads;
   t.group = group;
-  t.first_row = (tile - first[s]) * kTileRows;
+  t.first_row = (tile - first[s]) * kRows;
   t.rows = t.segment.count * group;
   t.end = t.segment.position + t.segment.count;
-  const int last = min(t.first_row + kTileRows, t.rows) - 1;
+  const int last = min(t.first_row + kRows, t.rows) - 1;
   if (a.window > 0) {
     const int tiles = max(0, t.segment.position + t.first_row / group + 1 - a.window) / kTileKeys;
     t.segment.position -= tiles * kTileKeys;
@@ -55,24 +57,28 @@ __device__ Tile find_tile(const AttentionParams& a, const int32_t* first, int wo
 // The work of this block, of a grid with room for that of all segments: -1 if there is none. Fills `first`, which has
 // an entry for each prompt segment and one more. Tiles with the most keys come first, so that the last to finish are
 // short.
-__device__ inline int find_work(const AttentionParams& a, int32_t* first) {
+template <int kRows = kTileRows>
+__device__ int find_work(const AttentionParams& a, int32_t* first) {
   const int group = a.q_heads / a.kv_heads, prompts = a.segments.count - a.segments.decodes;
   list_work(a.segments.data + a.segments.decodes, prompts, first,
-            [group](const Segment& s) { return tiles_of(s, group); });
+            [group](const Segment& s) { return tiles_of<kRows>(s, group); });
   return first[prompts] * a.kv_heads - 1 - static_cast<int>(blockIdx.x);
 }
 
 // Two rows of a thread: of products of 16 rows, rows lane / 4 and lane / 4 + 8 of the warp's 16, eight columns at a
-// time as mma.sync and wgmma leave them: [4 i + 2 r + c] is row r, column 8 i + 2 (lane % 4) + c.
-template <int D, int kTileKeys>
+// time as mma.sync and wgmma leave them: [4 i + 2 r + c] is row r, column 8 i + 2 (lane % 4) + c. Of the D columns of a
+// head the thread's warp has kColumns, from `first_column` on.
+template <int D, int kTileKeys, int kColumns = D>
 class TwoRows {
  public:
   static constexpr int kSteps = kTileKeys / kBlockTokens;
 
-  // group_row: the first of the rows whose products are made together, within the tile.
-  __device__ __forceinline__ TwoRows(const AttentionParams& params, const Tile& tile, int group_row)
-      : a(params), t(tile), lane(threadIdx.x % 32), unit(params.scale * kLog2e) {
-    const int mine = threadIdx.x / 32 * 16 + lane / 4;
+  // Within the tile: warp_row the first of the warp's 16 rows, group_row that of the rows whose products are made
+  // together.
+  __device__ __forceinline__ TwoRows(const AttentionParams& params, const Tile& tile, int group_row, int warp_row,
+                                     int from_column = 0)
+      : a(params), t(tile), lane(threadIdx.x % 32), first_column(from_column), unit(params.scale * kLog2e) {
+    const int mine = warp_row + lane / 4;
     for (int i = 0; i < 2; ++i) {
       row[i] = t.first_row + mine + 8 * i;
       position[i] = t.segment.position + min(row[i], t.rows - 1) / t.group;
@@ -137,24 +143,24 @@ class TwoRows {
       sum += __shfl_xor_sync(~0u, sum, 2);
       if (row[r] >= t.rows) continue;
       const int64_t token = t.segment.row + row[r] / t.group;
-      const int head = t.kv_head * t.group + row[r] % t.group, column = 2 * (lane % 4);
+      const int head = t.kv_head * t.group + row[r] % t.group, column = first_column + 2 * (lane % 4);
       bf16* to = a.out + token * a.out_stride + static_cast<int64_t>(head) * D + column;
       if (a.sinks != nullptr) sum += exp2_approx(fmaf(a.sinks[head], kLog2e, -__fmul_rn(max[r], unit)));
       const float inv = __fdividef(1.0f, sum);
       if (a.gate != nullptr) gate_row(r, a.gate + token * a.gate_stride + head * a.gate_head_stride + column);
 #pragma unroll
-      for (int i = 0; i < D / 8; ++i)
+      for (int i = 0; i < kColumns / 8; ++i)
         *reinterpret_cast<uint32_t*>(to + 8 * i) = pack_bf16(out[4 * i + 2 * r] * inv, out[4 * i + 2 * r + 1] * inv);
     }
   }
 
-  // All of a row's gates are loaded before the first is used: one latency instead of D / 8.
+  // All of a row's gates are loaded before the first is used: one latency instead of kColumns / 8.
   __device__ __forceinline__ void gate_row(int r, const bf16* gate) {
-    uint32_t g[D / 8];
+    uint32_t g[kColumns / 8];
 #pragma unroll
-    for (int i = 0; i < D / 8; ++i) g[i] = *reinterpret_cast<const uint32_t*>(gate + 8 * i);
+    for (int i = 0; i < kColumns / 8; ++i) g[i] = *reinterpret_cast<const uint32_t*>(gate + 8 * i);
 #pragma unroll
-    for (int i = 0; i < D / 8; ++i) {
+    for (int i = 0; i < kColumns / 8; ++i) {
       out[4 * i + 2 * r] *= sigmoid(low_bf16(g[i]));
       out[4 * i + 2 * r + 1] *= sigmoid(high_bf16(g[i]));
     }
@@ -162,17 +168,17 @@ class TwoRows {
 
   const AttentionParams& a;
   const Tile& t;
-  const int lane;
+  const int lane, first_column;
   const float unit;
   int row[2], position[2], masked_from, cut_until, window;
-  float max[2], total[2], score[kTileKeys / 2], out[D / 2];
+  float max[2], total[2], score[kTileKeys / 2], out[kColumns / 2];
   uint32_t probability[kSteps][4];
 };
 
 // How many blocks have room for the work of `rows` rows in the prompt segments of p.
-inline int64_t most_tiles(const AttentionParams& p, int rows) {
+inline int64_t most_tiles(const AttentionParams& p, int rows, int block_rows = kTileRows) {
   const int prompts = p.segments.count - p.segments.decodes;
-  return (static_cast<int64_t>(rows) * (p.q_heads / p.kv_heads) / kTileRows + prompts) * p.kv_heads;
+  return (static_cast<int64_t>(rows) * (p.q_heads / p.kv_heads) / block_rows + prompts) * p.kv_heads;
 }
 
 }  // namespace quire::cuda::prefill

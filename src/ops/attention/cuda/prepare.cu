@@ -23,8 +23,10 @@ struct Raw {
 
   __device__ void load(const bf16* from, int lane) {
     const auto* at = reinterpret_cast<const uint32_t*>(from) + lane * (kPerLane / 2);
-    if constexpr (kPerLane == 8) {
-      *reinterpret_cast<uint4*>(pairs) = *reinterpret_cast<const uint4*>(at);
+    if constexpr (kPerLane >= 8) {
+#pragma unroll
+      for (int i = 0; i < kPerLane / 2; i += 4)
+        *reinterpret_cast<uint4*>(pairs + i) = *reinterpret_cast<const uint4*>(at + i);
     } else if constexpr (kPerLane == 4) {
       *reinterpret_cast<uint2*>(pairs) = *reinterpret_cast<const uint2*>(at);
     } else {
@@ -44,12 +46,18 @@ struct Part {
       x[2 * i + 1] = high_bf16(raw.pairs[i]);
     }
   }
-  __device__ void store(bf16* to) const {
+  // place(i): where elements i to i + 7 go, or as many as there are.
+  template <class Place>
+  __device__ void store(Place&& place) const {
     uint32_t raw[kPerLane / 2];
 #pragma unroll
     for (int i = 0; i < kPerLane / 2; ++i) raw[i] = pack_bf16(x[2 * i], x[2 * i + 1]);
-    if constexpr (kPerLane == 8) {
+    bf16* const to = place(0);
+    if constexpr (kPerLane >= 8) {
       *reinterpret_cast<uint4*>(to) = *reinterpret_cast<uint4*>(raw);
+#pragma unroll
+      for (int i = 8; i < kPerLane; i += 8)
+        *reinterpret_cast<uint4*>(place(i)) = *reinterpret_cast<uint4*>(raw + i / 2);
     } else if constexpr (kPerLane == 4) {
       *reinterpret_cast<uint2*>(to) = *reinterpret_cast<uint2*>(raw);
     } else {
@@ -184,14 +192,16 @@ __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ A
     Part<kPerLane> p;
     p.load(raw);
     if (h + step < heads) raw.load(source_of<D>(a, row, h + step).from, lane);
-    if (source.kind == Source::kQuery || source.kind == Source::kKey) {
-      const float* norm = source.kind == Source::kQuery ? a.q_norm : a.k_norm;
-      if (norm != nullptr) rms_norm<D>(p, norm, a.eps, lane);
-      rotate<D>(p, a, turn, shared_heads[warp], lane);
-    }
+    const float* const norm = source.kind == Source::kQuery   ? a.q_norm
+                              : source.kind == Source::kKey   ? a.k_norm
+                              : source.kind == Source::kValue ? a.v_norm
+                                                              : nullptr;
+    if (norm != nullptr) rms_norm<D>(p, norm, a.eps, lane);
+    if (source.kind == Source::kQuery || source.kind == Source::kKey) rotate<D>(p, a, turn, shared_heads[warp], lane);
     if (source.kind == Source::kQuery || source.kind == Source::kGate) {
-      const int64_t in_row = (static_cast<int64_t>(row) * a.q_heads + source.head) * D + first;
-      p.store((source.kind == Source::kQuery ? a.q : a.gate) + in_row);
+      bf16* const in_row = (source.kind == Source::kQuery ? a.q : a.gate) +
+                           (static_cast<int64_t>(row) * a.q_heads + source.head) * D + first;
+      p.store([&](int i) { return in_row + i; });
       continue;
     }
     auto* const to = static_cast<uint8_t*>(source.kind == Source::kKey ? a.kv.k : a.kv.v) + block +
@@ -199,7 +209,7 @@ __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ A
     if constexpr (kFormat == KvFormat::kE4m3) {
       store_e4m3<D>(p, to, slot, shared_heads[warp], lane);
     } else {
-      p.store(reinterpret_cast<bf16*>(to) + kv_offset(slot, first));
+      p.store([&](int i) { return reinterpret_cast<bf16*>(to) + kv_offset(slot, first + i); });
     }
   }
 }
@@ -217,7 +227,8 @@ Status launch_attention_prepare(cudaStream_t stream, const AttentionPrepareParam
   return launch(stream, "attention_prepare",
                 p.head_size == 64    ? (narrow ? prepare<64, kNarrow> : prepare<64, kWide>)
                 : p.head_size == 128 ? (narrow ? prepare<128, kNarrow> : prepare<128, kWide>)
-                                     : (narrow ? prepare<256, kNarrow> : prepare<256, kWide>),
+                : p.head_size == 256 ? (narrow ? prepare<256, kNarrow> : prepare<256, kWide>)
+                                     : (narrow ? prepare<kWideHeadSize, kNarrow> : prepare<kWideHeadSize, kWide>),
                 dim3(static_cast<unsigned>(p.rows), static_cast<unsigned>(blocks)), kWarps * 32, 0, p);
 }
 

@@ -91,13 +91,13 @@ struct Scratch {
   }
 };
 
-// Of all tokens.
-gemm::Product product_of_tokens(const Call& c) {
-  return {cuda::data<__nv_bfloat16>(c.args.h), c.args.h.stride[0], c.rows};
+// Of all tokens, by rows of h or of what the router reads.
+gemm::Product product_of_tokens(const Call& c, const Tensor& rows) {
+  return {cuda::data<__nv_bfloat16>(rows), rows.stride[0], c.rows};
 }
 
 Status launch_router(cudaStream_t stream, const Call& c, const Scratch& s) {
-  gemm::Product p = product_of_tokens(c);
+  gemm::Product p = product_of_tokens(c, c.args.router_input());
   p.add(c.router, {.y = s.logits, .y_stride = c.experts, .out = gemm::Out::kF32});
   p.split = c.rows <= kSplitRows;
   return launch_gemm(stream, p).context("moe: router");
@@ -202,7 +202,7 @@ Status launch_experts(cudaStream_t stream, const Call& c, const Scratch& s, gemm
 
 // A shared expert that could not be stacked: its results lie behind the experts' of each token.
 Status launch_shared(cudaStream_t stream, const Call& c, const Scratch& s) {
-  gemm::Product up = product_of_tokens(c);
+  gemm::Product up = product_of_tokens(c, c.args.h);
   up.problem.activation = c.args.activation;
   up.add(c.shared_gate_up, {.scale = c.args.shared_gate.scale,
                             .scale2 = c.args.shared_up.scale,
@@ -255,9 +255,9 @@ void launch_routed(const OpContext& ctx, const MoeArgs& a, gemm::Path path) {
 
 bool fits_routed(const Machine&, const MoeArgs& a) {
   const auto eighths = [](const Weight& w) { return w.rows % 8 == 0 && w.cols % 8 == 0; };
-  return a.router_h.empty() && a.choice.groups <= kMaxGroups && (a.gate_bias.empty() || a.shared_gate.empty()) &&
-         a.h.dtype == DType::kBF16 && a.router.rows <= kMaxExperts && a.top_k <= kMaxTopK &&
-         a.gate.dtype == a.up.dtype && eighths(a.gate) && cuda::aligned_rows(a.h, 8) && cuda::aligned_rows(a.x, 4) &&
+  return a.choice.groups <= kMaxGroups && (a.gate_bias.empty() || a.shared_gate.empty()) && a.h.dtype == DType::kBF16 &&
+         a.router.rows <= kMaxExperts && a.top_k <= kMaxTopK && a.gate.dtype == a.up.dtype && eighths(a.gate) &&
+         cuda::aligned_rows(a.h, 8) && cuda::aligned_rows(a.router_h, 8) && cuda::aligned_rows(a.x, 4) &&
          (a.shared_gate.empty() || (a.shared_gate.dtype == a.shared_up.dtype && eighths(a.shared_gate)));
 }
 bool prefers_tiles(const Machine& m, const MoeArgs& a) {

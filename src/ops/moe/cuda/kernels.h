@@ -20,6 +20,6 @@ inline constexpr std::string_view kFewTakes =
     "the tokens";
 inline constexpr std::string_view kRoutedTakes =
     "bf16, up to 32 of 1024 experts for each token in up to 32 groups, gate and up of one type, widths that are "
-    "multiples of 8, no biases beside a shared expert, a router that reads what the experts read";
+    "multiples of 8, no biases beside a shared expert";
 
 }  // namespace quire::moe_cuda

@@ -41,10 +41,6 @@ void gather_rows(const OpContext& ctx, const GatherRowsArgs& a) {
                                        .y_stride = a.y.stride[0] * row}));
 }
 
-bool reduce_partials_fits(const Machine&, const ReducePartialsArgs& a) {
-  return a.scale == 1.0f;
-}
-
 void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {
   Context& c = context_of(ctx);
   if (c.dry) return;
@@ -56,7 +52,22 @@ void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {
                                            .x_stride = a.x.stride[0],
                                            .rows = narrow(a.x.dim(0)),
                                            .width = narrow(a.x.dim(1)),
-                                           .add_to_x = a.add_to_x}));
+                                           .add_to_x = a.add_to_x,
+                                           .scale = a.scale}));
+}
+
+bool soft_cap_fits(const Machine&, const SoftCapArgs& a) {
+  return a.x.dim(1) <= 1 << 22;  // blocks for the columns of a row, one element a thread
+}
+
+void soft_cap(const OpContext& ctx, const SoftCapArgs& a) {
+  Context& c = context_of(ctx);
+  if (c.dry) return;
+  c.keep(launch_soft_cap(c.stream, {.x = data<float>(a.x),
+                                    .x_stride = a.x.stride[0],
+                                    .rows = narrow(a.x.dim(0)),
+                                    .width = narrow(a.x.dim(1)),
+                                    .cap = a.cap}));
 }
 
 }  // namespace quire::cuda

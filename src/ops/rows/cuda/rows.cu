@@ -106,6 +106,12 @@ __device__ __forceinline__ float add(float a, float b) {
 __device__ __forceinline__ float4 add(float4 a, float4 b) {
   return make_float4(add(a.x, b.x), add(a.y, b.y), add(a.z, b.z), add(a.w, b.w));
 }
+__device__ __forceinline__ float multiply(float a, float b) {
+  return __fmul_rn(a, b);
+}
+__device__ __forceinline__ float4 multiply(float4 a, float b) {
+  return make_float4(multiply(a.x, b), multiply(a.y, b), multiply(a.z, b), multiply(a.w, b));
+}
 
 // T: float or float4. One block for kThreads vectors of a row.
 template <class T>
@@ -119,7 +125,27 @@ __global__ void __launch_bounds__(kThreads) reduce_partials(const __grid_constan
   T* const x = reinterpret_cast<T*>(p.x + t * p.x_stride + d);
   T sum = *reinterpret_cast<const T*>(first);
   for (int i = 1; i < p.count; ++i) sum = add(sum, *reinterpret_cast<const T*>(first + i * p.partial_stride));
-  *x = p.add_to_x ? add(*x, sum) : sum;
+  *x = multiply(p.add_to_x ? add(*x, sum) : sum, p.scale);
+}
+
+// With y = |x| / cap, cap (1 - e^-2y) / (1 + e^-2y) under the sign of x. A NaN stays one.
+__device__ __forceinline__ float soft_cap(float x, float cap, float twice) {
+  const float e = expf(__fmul_rn(fabsf(x), twice));
+  return copysignf(__fmul_rn(cap, __fdiv_rn(__fsub_rn(1.0f, e), __fadd_rn(1.0f, e))), x);
+}
+__device__ __forceinline__ float4 soft_cap(float4 x, float cap, float twice) {
+  return make_float4(soft_cap(x.x, cap, twice), soft_cap(x.y, cap, twice), soft_cap(x.z, cap, twice),
+                     soft_cap(x.w, cap, twice));
+}
+
+// T: float or float4. One block for kThreads vectors of a row.
+template <class T>
+__global__ void __launch_bounds__(kThreads) soft_cap(const __grid_constant__ SoftCapParams p) {
+  begin_kernel(p);
+  const int i = static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * static_cast<int>(sizeof(T) / sizeof(float));
+  if (i >= p.width) return;
+  T* const x = reinterpret_cast<T*>(p.x + static_cast<int64_t>(blockIdx.x) * p.x_stride + i);
+  *x = soft_cap(*x, p.cap, __fdiv_rn(-2.0f, p.cap));
 }
 
 bool aligned(const void* p) {
@@ -164,6 +190,14 @@ Status launch_reduce_partials(cudaStream_t stream, const ReducePartialsParams& p
   const dim3 grid(static_cast<unsigned>(p.rows), static_cast<unsigned>((vectors + kThreads - 1) / kThreads));
   return launch(stream, "reduce_partials", fours ? reduce_partials<float4> : reduce_partials<float>, grid, kThreads, 0,
                 p);
+}
+
+Status launch_soft_cap(cudaStream_t stream, const SoftCapParams& p) {
+  if (p.rows <= 0 || p.width == 0) return {};
+  const bool fours = aligned(p.x) && p.width % 4 == 0 && p.x_stride % 4 == 0;
+  const int vectors = fours ? p.width / 4 : p.width;
+  const dim3 grid(static_cast<unsigned>(p.rows), static_cast<unsigned>((vectors + kThreads - 1) / kThreads));
+  return launch(stream, "soft_cap", fours ? soft_cap<float4> : soft_cap<float>, grid, kThreads, 0, p);
 }
 
 }  // namespace quire::cuda

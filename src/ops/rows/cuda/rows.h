@@ -1,5 +1,5 @@
-// Token embedding, the gathering of rows and the sum of partial results on CUDA (ops/rows/rows.h): device pointers and
-// host-known bounds. Launches only enqueue and can be captured.
+// Token embedding, the gathering of rows, the sum of partial results and the soft cap on CUDA (ops/rows/rows.h): device
+// pointers and host-known bounds. Launches only enqueue and can be captured.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -43,8 +43,8 @@ struct GatherRowsParams {
 };
 Status launch_gather_rows(cudaStream_t stream, const GatherRowsParams& p);
 
-// x[t] = or += the sum of partials[p][t] over ascending p, in the order of ReducePartialsArgs: the CPU's bits. Strides
-// in elements. Faster if everything is a multiple of 4 elements.
+// x[t] = or += the sum of partials[p][t] over ascending p, and times `scale` then, in the order of ReducePartialsArgs:
+// the CPU's bits. Strides in elements. Faster if everything is a multiple of 4 elements.
 struct ReducePartialsParams {
   const float* partials = nullptr;
   int count = 0;  // 1 to 8
@@ -53,7 +53,18 @@ struct ReducePartialsParams {
   int64_t x_stride = 0;
   int rows = 0, width = 0;
   bool add_to_x = true;
+  float scale = 1.0f;
 };
 Status launch_reduce_partials(cudaStream_t stream, const ReducePartialsParams& p);
+
+// x = cap * tanh(x / cap) in place, [rows, width], rows x_stride elements apart. An element's bits depend on its value
+// and the cap alone. Faster if everything is a multiple of 4 elements.
+struct SoftCapParams {
+  float* x = nullptr;
+  int64_t x_stride = 0;
+  int rows = 0, width = 0;
+  float cap = 1.0f;
+};
+Status launch_soft_cap(cudaStream_t stream, const SoftCapParams& p);
 
 }  // namespace quire::cuda
