@@ -16,18 +16,44 @@ int32_t blocks(int64_t tokens) {
 // every sequence's table, take seven eighths of `memory`; a few thousand tokens at least, whatever there is.
 int64_t longest_default(const EngineOptions& o, const ModelConfig& c, int64_t memory) {
   constexpr int64_t kLeast = 4096, kOfBlock = 64;
-  const std::optional<int64_t> kv = o.cache_shape(c).block_bytes();
-  if (!kv) return std::min(kLeast, c.context_length);
-  const int64_t tables = int64_t{4} * std::max(o.max_sequences, 1), past = 4 * kBlockTokens;
+  const CacheShape shape = o.cache_shape(c);
+  const std::optional<int64_t> kv = shape.block_bytes(), window = shape.window_block_bytes();
+  if (!kv || !window) return std::min(kLeast, c.context_length);
+  const int64_t tables = int64_t{shape.has_window_blocks() ? 8 : 4} * std::max(o.max_sequences, 1);
+  const int64_t past = 4 * kBlockTokens;
   const int64_t of_block = std::min(*kv, INT64_MAX / 2) + kOfBlock + tables + past;
-  const int64_t fitting = memory / 8 * 7 / of_block * kBlockTokens;
+  // Blocks of windows are touched as they are needed: one sequence's, whose keys and values this is about.
+  int64_t windows = 0;
+  if (__builtin_mul_overflow(o.window_needs(c).least(), *window, &windows)) return std::min(kLeast, c.context_length);
+  const int64_t fitting = std::max<int64_t>(memory / 8 * 7 - windows, 0) / of_block * kBlockTokens;
   return std::min(std::max(fitting, kLeast), c.context_length);
 }
 
 }  // namespace
 
 CacheShape EngineOptions::cache_shape(const ModelConfig& model) const {
-  return quire::cache_shape(model, activation_type(device), kv_cache, {most_drafts(), mtp});
+  return quire::cache_shape(model, activation_type(device), kv_cache,
+                            {.drafts = most_drafts(), .mtp = mtp, .windows_apart = windows_apart(model)});
+}
+
+bool EngineOptions::windows_apart(const ModelConfig& model) const {
+  return keeps_windows_apart(model, context > 0 ? context : model.context_length);
+}
+
+WindowNeeds EngineOptions::window_needs(const ModelConfig& model) const {
+  if (!windows_apart(model)) return {};
+  const int64_t window = model.attention.window;
+  return {.sequence = static_cast<int32_t>(most_window_blocks(window, most_drafts())),
+          .steps = blocks(int64_t{depth} * max_batch_tokens),
+          .place = blocks(window - 1)};
+}
+
+int32_t EngineOptions::window_blocks(const ModelConfig& model) const {
+  const WindowNeeds n = window_needs(model);
+  const int64_t places = prefix_cache ? state_checkpoints : 0,
+                wanted = int64_t{n.sequence} * max_sequences + n.steps + places * n.place,
+                few = int64_t{n.sequence} * std::min(max_sequences, kDefaultSequences) + n.steps;
+  return static_cast<int32_t>(std::min({wanted, std::max<int64_t>(few, kv_blocks()), int64_t{INT32_MAX} - 1}));
 }
 
 int32_t EngineOptions::sampled_rows() const {
@@ -61,6 +87,7 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
   return {.rows = max_batch_tokens,
           .segments = max_sequences,
           .table_width = blocks(context),
+          .tables = windows_apart(model) ? 2 : 1,
           .logit_rows = sampled_rows(),
           .hidden_rows = pooling == Pooling::kMean ? max_batch_tokens : max_sequences,
           .width = static_cast<int32_t>(model.d_model),
