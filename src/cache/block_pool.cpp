@@ -27,6 +27,15 @@ void BlockPool::push_back(List& l, int32_t i) {
   ++l.count;
 }
 
+void BlockPool::push_front(List& l, int32_t i) {
+  Block& b = blocks_[static_cast<size_t>(i)];
+  b.prev = -1;
+  b.next = l.head;
+  (l.head < 0 ? l.tail : blocks_[static_cast<size_t>(l.head)].prev) = i;
+  l.head = i;
+  ++l.count;
+}
+
 void BlockPool::remove(List& l, int32_t i) {
   Block& b = blocks_[static_cast<size_t>(i)];
   (b.prev < 0 ? l.head : blocks_[static_cast<size_t>(b.prev)].next) = b.next;
@@ -60,6 +69,14 @@ void BlockPool::release(BlockId id) {
   if (--b.refs > 0) return;
   --used_;
   push_back(list_of(b), id.v);
+}
+
+void BlockPool::release_first(BlockId id) {
+  Block& b = at(id);
+  if (b.refs != 1) return release(id);
+  b.refs = 0;
+  --used_;
+  push_front(list_of(b), id.v);
 }
 
 void BlockPool::set_cached(BlockId id, bool cached) {

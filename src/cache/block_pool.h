@@ -36,12 +36,17 @@ class BlockPool {
   void retain(BlockId b);
   // Drops a reference. The last one makes the block free, or cached when it was marked so.
   void release(BlockId b);
+  // The same, but of all free, or all cached blocks it is handed out first: its content is worth least.
+  void release_first(BlockId b);
   // Marks whether the content of a used or free block is findable (the prefix cache's decision).
   void set_cached(BlockId b, bool cached);
 
   // Takes an unreferenced block back for its content: true if it still holds `generation`.
   bool revive(BlockId b, uint32_t generation);
 
+  // Whether a block, if it is valid, still holds the content of `generation`: used, cached or free.
+  bool holds(BlockId b, uint32_t generation) const { return b.valid() && at(b).generation == generation; }
+  bool is_cached(BlockId b) const { return at(b).cached; }  // as set_cached() left it
   int32_t references(BlockId b) const { return at(b).refs; }
   uint32_t generation(BlockId b) const { return at(b).generation; }
 
@@ -62,6 +67,7 @@ class BlockPool {
   Block& at(BlockId b) { return const_cast<Block&>(std::as_const(*this).at(b)); }
   List& list_of(const Block& b) { return b.cached ? cached_ : free_; }
   void push_back(List& l, int32_t i);
+  void push_front(List& l, int32_t i);
   void remove(List& l, int32_t i);
   Status check_list(const List& l, bool cached, std::vector<bool>& seen) const;
 

@@ -32,12 +32,26 @@ void BlockTable::append_shared(BlockPool& pool, BlockId block, uint32_t generati
   blocks_.push_back(block.v);
 }
 
+void BlockTable::begin_at(int64_t position, int32_t filler) {
+  QUIRE_CHECK(blocks_.empty(), "a table of {} blocks begins at position {}", blocks_.size(), position);
+  blocks_.assign(static_cast<size_t>(position / kBlockTokens), filler);
+  first_ = static_cast<int32_t>(blocks_.size());
+}
+
+void BlockTable::release_before(BlockPool& pool, int64_t position, int32_t filler, bool reusable) {
+  for (; held() > 0 && (int64_t{first_} + 1) * kBlockTokens <= position; ++first_) {
+    const BlockId block{std::exchange(blocks_[static_cast<size_t>(first_)], filler)};
+    reusable ? pool.release_first(block) : pool.release(block);
+  }
+}
+
 void BlockTable::truncate(BlockPool& pool, int64_t positions) {
   // Last block first: the list hands out the oldest release first, so a sequence's beginning survives
   // longest.
   while (static_cast<int64_t>(blocks_.size()) > blocks_for(positions)) {
-    pool.release(BlockId{blocks_.back()});
+    if (held() > 0) pool.release(BlockId{blocks_.back()});
     blocks_.pop_back();
+    first_ = std::min(first_, static_cast<int32_t>(std::ssize(blocks_)));
   }
 }
 

@@ -13,6 +13,9 @@ namespace quire {
 // Positions [16 i, 16 i + 16) lie in block i of the table. Blocks that the prefix cache gave are shared and never
 // written again; all that follow are the sequence's own. Owns its references: what it still holds at its end goes back
 // to the pool, which must outlive it.
+//
+// Of layers that attend to a window the table holds the last blocks alone: entries before those are of positions that
+// no step reads any more, and name the block of zeros (window_filler).
 class BlockTable {
  public:
   BlockTable() = default;
@@ -23,6 +26,7 @@ class BlockTable {
   BlockTable& operator=(BlockTable&& o) noexcept {
     std::swap(blocks_, o.blocks_);
     std::swap(pool_, o.pool_);
+    std::swap(first_, o.first_);
     return *this;
   }
 
@@ -34,6 +38,10 @@ class BlockTable {
   // Positions that the table covers.
   int64_t capacity() const { return static_cast<int64_t>(blocks_.size()) * kBlockTokens; }
 
+  // The first entry that is a block of the table's, and how many there are.
+  int32_t first() const { return first_; }
+  int32_t held() const { return static_cast<int32_t>(std::ssize(blocks_)) - first_; }
+
   // Blocks that reserve() would take from the pool.
   int32_t blocks_needed(int64_t end) const;
 
@@ -44,6 +52,11 @@ class BlockTable {
   // Appends a block whose content is kept under `generation`, with a reference of its own.
   void append_shared(BlockPool& pool, BlockId block, uint32_t generation);
 
+  // Begins an empty table, whose positions before `position` (rounded down to whole blocks) nobody reads.
+  void begin_at(int64_t position, int32_t filler);
+  // Gives back the blocks that lie wholly before `position`. `reusable`: nobody wants their content again.
+  void release_before(BlockPool& pool, int64_t position, int32_t filler, bool reusable);
+
   // Gives back the blocks beyond `positions` (rounded up to whole blocks).
   void truncate(BlockPool& pool, int64_t positions);
   void clear(BlockPool& pool) { truncate(pool, 0); }
@@ -51,6 +64,14 @@ class BlockTable {
  private:
   std::vector<int32_t> blocks_;
   BlockPool* pool_ = nullptr;  // whose references it holds
+  int32_t first_ = 0;
 };
+
+// What stands for the blocks that a table of windows holds no more: kernels walk keys in groups cut at absolute
+// positions, so they may read a few that lie before a window, and give them no weight. The block behind the pool's,
+// which nobody owns and nobody writes, so that what is multiplied by nothing is a number.
+inline int32_t window_filler(const BlockPool& windows) {
+  return windows.total();
+}
 
 }  // namespace quire

@@ -18,12 +18,13 @@ std::string_view prefix_miss_name(PrefixMiss m) {
   return kNames[static_cast<size_t>(m)];
 }
 
-PrefixCache::PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host)
-    : blocks_(blocks), slots_(slots), max_states_(states), host_(host) {
+PrefixCache::PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host, const Windows& windows)
+    : blocks_(blocks), slots_(slots), max_states_(states), host_(host), windows_(windows) {
   const int32_t pages = host != nullptr ? host->total() : 0;
   const auto most = static_cast<size_t>((blocks.total() + pages) / kChunkBlocks);
   nodes_.resize(most + 1);
   uses_.resize(most + 1);
+  if (has_windows()) window_blocks_.resize(most + 1);
   for (size_t i = most; i > 0; --i) {
     nodes_[i].next_in_bucket = free_node_;
     free_node_ = static_cast<int32_t>(i);
@@ -73,8 +74,7 @@ void PrefixCache::find(const Prompt& p, Match& m) {
   }
   m.generation = at(m.last).generation;
   m.blocks = int64_t{at(m.last).depth} * kChunkTokens;
-  m.node = m.last;
-  while (recurrent() && m.node != kRoot && !at(m.node).has_state()) m.node = at(m.node).parent;
+  m.node = resumable(m.last);
   m.usable = int64_t{at(m.node).depth} * kChunkTokens;
   m.moves = 0;
   if (recurrent() && m.node != kRoot && !at(m.node).state.valid()) m.moves = host_->state_pages();
@@ -83,6 +83,24 @@ void PrefixCache::find(const Prompt& p, Match& m) {
     if (!at(i).on_device()) m.moves += kChunkBlocks;
     m.unused += at(i).on_device() ? unused_blocks(at(i)) : kChunkBlocks;
   }
+}
+
+// The node nearest to the root's side of `node`, or it, that a prompt can go on from. A window block that is missing is
+// missing to all nodes that look back on it: the next one to be looked at ends before it.
+int32_t PrefixCache::resumable(int32_t node) const {
+  for (int32_t i = node; i != kRoot; i = at(i).parent) {
+    if (recurrent() && !at(i).has_state()) continue;
+    int32_t broken = -1;
+    for (int32_t j = i; has_windows() && broken < 0 && j != kRoot; j = at(j).parent) {
+      const int64_t first = first_window(i), own = int64_t{at(j).depth - 1} * kChunkBlocks;
+      if (own + kChunkBlocks <= first) break;
+      for (int b = kChunkBlocks; b-- > 0 && own + b >= first && broken < 0;)
+        if (!has_window(j, b)) broken = j;
+    }
+    if (broken < 0) return i;
+    i = broken;
+  }
+  return kRoot;
 }
 
 PrefixCache::Miss PrefixCache::explain(const Prompt& p, const Match& m) const {
@@ -106,8 +124,9 @@ PrefixCache::Miss PrefixCache::explain(const Prompt& p, const Match& m) const {
   return {PrefixMiss::kDiverged, m.blocks + along};
 }
 
-StateSlot PrefixCache::take(const Match& m, BlockTable& table) {
+StateSlot PrefixCache::take(const Match& m, BlockTable& table, BlockTable* windows) {
   append_path(m.node, table, false);
+  if (windows != nullptr && has_windows()) take_windows(m.node, *windows);
   for (int32_t i = m.node; i != kRoot; i = at(i).parent) at(i).pinned = step_;
   touch_path(m.node);
   if (!recurrent()) return {};
@@ -130,13 +149,14 @@ void PrefixCache::append_path(int32_t node, BlockTable& table, bool load) {
   }
 }
 
-void PrefixCache::publish(const Prompt& p, int64_t end, const BlockTable& table) {
+void PrefixCache::publish(const Prompt& p, int64_t end, const BlockTable& table, const BlockTable* windows) {
   int32_t n = kRoot;
   for (int64_t chunk = 0; chunk < end / kChunkTokens; ++chunk) {
     int32_t next = child(p, n, chunk);
     if (next < 0) next = add(p, n, chunk, &table);
     if (next < 0) break;
     if (!at(next).on_device()) own_blocks(next, table, chunk);  // computed again, for want of a state
+    if (windows != nullptr && has_windows()) own_windows(next, *windows, chunk);
     n = next;
   }
   touch_path(n);
@@ -263,6 +283,7 @@ void PrefixCache::remove_leaf(int32_t i) {
   if (n.host_blocks >= 0) host_->give_back(n.host_blocks);
   set_state(i, {}, -1);
   disown_blocks(n);
+  disown_windows(i);
   (n.prev_sibling < 0 ? first_child(n.parent, n.salt) : at(n.prev_sibling).next_sibling) = n.next_sibling;
   if (n.next_sibling >= 0) at(n.next_sibling).prev_sibling = n.prev_sibling;
   int32_t* link = &buckets_[bucket(n.hash)];
@@ -320,6 +341,11 @@ std::vector<int32_t> PrefixCache::by_use() const {
 
 PrefixCache::Chunk PrefixCache::chunk(int32_t node) const {
   const Node& n = at(node);
+  std::array<BlockId, kChunkBlocks> windows{};
+  for (int b = 0; has_windows() && b < kChunkBlocks; ++b) {
+    const BlockId block = window_blocks_[static_cast<size_t>(node)].blocks[b];
+    if (has_window(node, b) && windows_.blocks->is_cached(block)) windows[b] = block;
+  }
   return {.parent = n.parent,
           .salt = n.salt,
           .tokens = n.tokens,
@@ -327,11 +353,13 @@ PrefixCache::Chunk PrefixCache::chunk(int32_t node) const {
           .block_pages = n.host_blocks >= 0 ? host_->pages_of(n.host_blocks) : std::vector<int32_t>(),
           .state = n.state,
           .state_pages = n.host_state >= 0 ? host_->pages_of(n.host_state) : std::vector<int32_t>(),
-          .state_below = use(node).states_below > n.has_state()};
+          .state_below = use(node).states_below > n.has_state(),
+          .windows = windows,
+          .resumes = resumable(node) == node};
 }
 
 int32_t PrefixCache::restore(const KeyedHash& hash, int32_t parent, const Hash128& salt,
-                             std::span<const TokenId> tokens, bool state) {
+                             std::span<const TokenId> tokens, bool state, uint32_t windows) {
   const auto host_has = [&](int32_t pages) { return host_ != nullptr && host_->free_count() >= pages; };
   const bool on_device = blocks_.free_count() >= kChunkBlocks;
   if (!on_device && !host_has(kChunkBlocks)) return -1;
@@ -346,6 +374,7 @@ int32_t PrefixCache::restore(const KeyedHash& hash, int32_t parent, const Hash12
   use(i).newer = oldest_;
   (oldest_ < 0 ? newest_ : use(oldest_).older) = i;
   oldest_ = i;
+  if (has_windows()) restore_windows(i, windows);
   if (!state) return i;
   if (const StateSlot slot = states_held_ < max_states_ ? slots_.allocate() : StateSlot{}; slot.valid()) {
     ++states_held_;
@@ -408,6 +437,7 @@ Status PrefixCache::check() const {
     return Error{Fault::kBug,
                  fmt::format("the prefix cache has {} nodes with {} blocks and {} states, and counts {}, {} and {}",
                              nodes, owned, states, stats_.nodes, on_device * kChunkBlocks, states_held_)};
+  QUIRE_CHECKED(check_windows());
   return check_host();
 }
 

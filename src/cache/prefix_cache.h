@@ -8,11 +8,17 @@
 // Prompts of different salts never meet: neither what is found nor why no more was found depends on what is there under
 // another salt. What they share is room: what one salt's prompts take, another one's may have to leave.
 //
+// Layers that attend to a window may have blocks of their own, and then a prompt goes on from a node only if what they
+// look back on there is left: the window blocks of the last positions before its end. Sequences give them back while
+// they run, so a node has its window blocks or not, each by itself, for as long as their pool has not handed them out
+// again: those that are kept (keep_windows) as cached blocks, the others as free ones. They never go to the host.
+//
 // With a host tier what makes room goes there first, if it is worth it, and is forgotten when the tier has no room for
 // it either. A node's blocks are on the device, on the host, or on both; likewise its state. What has come back keeps
 // its copy on the host while there is room, and leaves the device again for nothing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -30,16 +36,23 @@ enum class PrefixMiss {
   kNew,           // nobody computed the rest, and nobody went another way there
   kDiverged,      // others went another way from here on
   kEvicted,       // it was there and made room
-  kNoCheckpoint,  // blocks are there, the recurrent state is not
+  kNoCheckpoint,  // blocks are there, the recurrent state, or what windows look back on, is not
 };
 inline constexpr int kPrefixMisses = 6;
 std::string_view prefix_miss_name(PrefixMiss m);  // "none", "below_block", "new", "diverged", ...
 
 class PrefixCache {
  public:
+  // Of layers that attend to a window and have blocks of their own.
+  struct Windows {
+    BlockPool* blocks = nullptr;  // null: there are none
+    int64_t tokens = 0;           // that a token attends to, its own among them
+  };
   // `states`: how many slots of the pool it may hold; -1 if the model has no recurrent layers. `host`: null if there is
   // none.
-  PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host = nullptr);
+  PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host = nullptr)
+      : PrefixCache(blocks, slots, states, host, Windows{}) {}
+  PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host, const Windows& windows);
 
   // A prompt and its hashes.
   struct Prompt {
@@ -65,8 +78,8 @@ class PrefixCache {
   // Gives a table, which is empty, the blocks of a match that was found since anything but take() was called, as far as
   // none is on the host alone. Returns the slot that holds its state, to be copied with the step that is built now;
   // invalid if none does. A match with moves needs load() before the step ends; nothing on its way makes room until
-  // then.
-  StateSlot take(const Match& match, BlockTable& table);
+  // then. `windows`, empty as well, gets what windows look back on, which is kept from now on.
+  StateSlot take(const Match& match, BlockTable& table, BlockTable* windows = nullptr);
   // Then gives the table the rest, which comes from the host with the step that is built now: the pool has free blocks
   // for that. Returns the slot that will hold the state, to be copied likewise; or, if the cache had none to spare,
   // brings it to `own` and returns an invalid one.
@@ -74,8 +87,12 @@ class PrefixCache {
   // Blocks that load() will take from the pool.
   int32_t blocks_to_load(const Match& match) const;
 
-  // Makes the prompt's whole chunks up to `end` findable, as far as the table holds them. They have been computed.
-  void publish(const Prompt& p, int64_t end, const BlockTable& table);
+  // Makes the prompt's whole chunks up to `end` findable, as far as the table holds them, and what the table of windows
+  // holds of them. They have been computed.
+  void publish(const Prompt& p, int64_t end, const BlockTable& table, const BlockTable* windows = nullptr);
+  // Keeps what windows look back on after `end` tokens of a prompt, as far as it is there: it makes room only where no
+  // block is free.
+  void keep_windows(const Prompt& p, int64_t end);
 
   // Whether the state after `end` tokens of a prompt is there.
   bool has_state(const Prompt& p, int64_t end) const;
@@ -99,21 +116,27 @@ class PrefixCache {
     std::span<const TokenId> tokens;
     std::array<BlockId, kChunkBlocks> blocks{};  // invalid: only the host has them, in
     std::vector<int32_t> block_pages;
-    StateSlot state;                   // after them, if it is on the device, or
-    std::vector<int32_t> state_pages;  // of the host; empty: none is there
-    bool state_below = false;          // or after something that hangs below
+    StateSlot state;                              // after them, if it is on the device, or
+    std::vector<int32_t> state_pages;             // of the host; empty: none is there
+    bool state_below = false;                     // or after something that hangs below
+    std::array<BlockId, kChunkBlocks> windows{};  // those that are kept; others are invalid
+    bool resumes = false;                         // a prompt can go on from here
     bool on_device() const { return blocks[0].valid(); }
     bool has_state() const { return state.valid() || !state_pages.empty(); }
+    bool has_windows() const {
+      return std::ranges::any_of(windows, [](BlockId b) { return b.valid(); });
+    }
   };
   static constexpr int32_t kNoParent = 0;
   // All nodes, the most recently used first: what a node hangs from comes before it.
   std::vector<int32_t> by_use() const;
   Chunk chunk(int32_t node) const;
   // Makes a chunk findable that is used less recently than all others, in free blocks, and with `state` in a free slot,
-  // or in free pages of the host, as far as there are some; `hash` names the keys. Returns the node, or -1 if there is
-  // no room for it (or it is there). What it stands for has to be written there before anybody looks for it.
+  // or in free pages of the host, as far as there are some; `hash` names the keys. Bit i of `windows`: with the i-th
+  // window block, if so many are free. Returns the node, or -1 if there is no room for it (or it is there). What it
+  // stands for has to be written there before anybody looks for it.
   int32_t restore(const KeyedHash& hash, int32_t parent, const Hash128& salt, std::span<const TokenId> tokens,
-                  bool state);
+                  bool state, uint32_t windows = 0);
   // Forgets everything. No sequence uses any of it.
   void clear();
 
@@ -133,6 +156,9 @@ class PrefixCache {
   }
   int32_t states_held() const { return states_held_; }
   bool recurrent() const { return max_states_ >= 0; }
+  bool has_windows() const { return windows_.blocks != nullptr; }
+  // Whether a prompt needs more than the blocks of a node to go on from it.
+  bool needs_more_than_blocks() const { return recurrent() || has_windows(); }
   int32_t max_states() const { return max_states_; }
   const HostTier* host() const { return host_; }
 
@@ -165,6 +191,11 @@ class PrefixCache {
     int32_t older = -1, newer = -1;  // in the order of use: an ancestor is newer than what hangs below it
     int32_t states_below = 0;        // in the node itself and below, wherever they are
   };
+  // A node's window blocks, apart from the nodes: few models have any. What another one took since is no more.
+  struct WindowBlocks {
+    std::array<BlockId, kChunkBlocks> blocks{};
+    std::array<uint32_t, kChunkBlocks> generations{};
+  };
   static constexpr int32_t kRoot = kNoParent;
 
   Node& at(int32_t i) { return nodes_[static_cast<size_t>(i)]; }
@@ -195,6 +226,23 @@ class PrefixCache {
   void remove_leaf(int32_t i);
   void set_state(int32_t i, StateSlot slot, int32_t chain);
   int32_t unused_blocks(const Node& n) const;
+  int32_t resumable(int32_t node) const;
+  // The first window block that a prompt needs after the node, by its number in a table.
+  int64_t first_window(int32_t i) const {
+    const int64_t end = int64_t{at(i).depth} * kChunkTokens;
+    return std::max<int64_t>(0, end - windows_.tokens + 1) / kBlockTokens;
+  }
+  bool has_window(int32_t i, int b) const {
+    const WindowBlocks& w = window_blocks_[static_cast<size_t>(i)];
+    return windows_.blocks->holds(w.blocks[b], w.generations[b]);
+  }
+  // fn(block) for each of those window blocks that is there, the last one first.
+  template <class Fn>
+  void each_window(int32_t node, Fn&& fn) const;
+  void own_windows(int32_t i, const BlockTable& windows, int64_t chunk);
+  void disown_windows(int32_t i);
+  void take_windows(int32_t node, BlockTable& table);
+  void restore_windows(int32_t i, uint32_t which);
   bool own_blocks(int32_t i, const BlockTable& table, int64_t chunk);
   void disown_blocks(Node& n);
   bool keep_blocks_on_host(int32_t i);
@@ -203,19 +251,22 @@ class PrefixCache {
   void forget_on_host(int32_t i, int32_t wanted);
   Status check_node(int32_t i) const;
   Status check_host() const;
+  Status check_windows() const;
 
   BlockPool& blocks_;
   StatePool& slots_;
   int32_t max_states_;
   HostTier* host_;
-  int32_t states_held_ = 0;          // slots
-  std::vector<Node> nodes_;          // the root first
-  std::vector<Use> uses_;            // of each node
-  std::vector<int32_t> buckets_;     // of hashes
-  std::vector<int32_t> owner_;       // of each block: its node, or -1
-  std::vector<int32_t> holder_;      // of each state slot, likewise
-  std::vector<int32_t> beginnings_;  // first children of the root, by salt
-  std::vector<Hash128> ghosts_;      // what was removed lately, wherever its hash falls
+  Windows windows_;
+  int32_t states_held_ = 0;                  // slots
+  std::vector<Node> nodes_;                  // the root first
+  std::vector<Use> uses_;                    // of each node
+  std::vector<WindowBlocks> window_blocks_;  // likewise, where there are any
+  std::vector<int32_t> buckets_;             // of hashes
+  std::vector<int32_t> owner_;               // of each block: its node, or -1
+  std::vector<int32_t> holder_;              // of each state slot, likewise
+  std::vector<int32_t> beginnings_;          // first children of the root, by salt
+  std::vector<Hash128> ghosts_;              // what was removed lately, wherever its hash falls
   std::vector<int32_t> path_;
   int32_t free_node_ = -1, oldest_ = -1, newest_ = -1;
   uint64_t step_ = 1;

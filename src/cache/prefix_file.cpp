@@ -23,6 +23,7 @@ constexpr uint32_t kVersion = 1;
 constexpr size_t kMaxFingerprint = 4096;
 constexpr int64_t kNoRecord = -1;  // the parent of what begins a prompt
 constexpr uint32_t kHasState = 1;
+constexpr int kWindowFlags = 4;  // the bits from here on: which window blocks are there
 
 struct Head {
   char magic[8];
@@ -32,7 +33,8 @@ struct Head {
   int64_t block_bytes, state_bytes;
   int64_t records, states;
   uint64_t salt_key[2];
-  uint8_t unused[56];
+  int64_t window_block_bytes, windows;  // records with window blocks
+  uint8_t unused[40];
 };
 static_assert(sizeof(Head) == 128);
 
@@ -55,50 +57,71 @@ std::span<std::byte> bytes_of(T& x) {
   return std::as_writable_bytes(std::span(&x, 1));
 }
 
+// What a record has beside its blocks.
+struct Parts {
+  bool state = false;
+  uint32_t windows = 0;  // bit i: the i-th window block
+
+  static Parts of(const PrefixCache::Chunk& c) {
+    Parts p{.state = c.has_state()};
+    for (int b = 0; b < kChunkBlocks; ++b) p.windows |= uint32_t{c.windows[b].valid()} << b;
+    return p;
+  }
+  static Parts of(uint32_t flags) { return {(flags & kHasState) != 0, flags >> kWindowFlags}; }
+  uint32_t flags() const { return (state ? kHasState : 0) | windows << kWindowFlags; }
+};
+
 // How long things are. Sizes come from an engine, counts perhaps from a file.
 struct Sizes {
-  int64_t blocks, state;  // of a record
-  explicit Sizes(const PrefixFileOwner& o) : blocks(kChunkBlocks * o.block_bytes), state(o.state_bytes) {}
+  int64_t blocks, state, windows;  // of a record
+  explicit Sizes(const PrefixFileOwner& o)
+      : blocks(kChunkBlocks * o.block_bytes), state(o.state_bytes), windows(kChunkBlocks * o.window_block_bytes) {}
   int64_t plain() const {
     return static_cast<int64_t>(sizeof(RecordHead)) + blocks + static_cast<int64_t>(sizeof(Hash128));
   }
-  int64_t record(bool with_state) const { return plain() + (with_state ? state : 0); }
+  int64_t record(const Parts& p) const { return plain() + (p.windows != 0 ? windows : 0) + (p.state ? state : 0); }
   static int64_t head(size_t fingerprint) { return static_cast<int64_t>(sizeof(Head) + fingerprint + sizeof(Hash128)); }
   // Nothing if that is no number of bytes.
-  std::optional<int64_t> file(size_t fingerprint, int64_t records, int64_t states) const {
-    int64_t all = 0, more = 0;
-    if (__builtin_mul_overflow(records, plain(), &all) || __builtin_mul_overflow(states, state, &more) ||
-        __builtin_add_overflow(all, more, &all) || __builtin_add_overflow(all, head(fingerprint), &all))
+  std::optional<int64_t> file(size_t fingerprint, int64_t records, int64_t states, int64_t with_windows) const {
+    int64_t all = 0, of_states = 0, of_windows = 0;
+    if (__builtin_mul_overflow(records, plain(), &all) || __builtin_mul_overflow(states, state, &of_states) ||
+        __builtin_mul_overflow(with_windows, windows, &of_windows) || __builtin_add_overflow(all, of_states, &all) ||
+        __builtin_add_overflow(all, of_windows, &all) || __builtin_add_overflow(all, head(fingerprint), &all))
       return std::nullopt;
     return all;
   }
 };
 
-// One record in memory: its head, blocks, state and checksum, as they lie in the file.
+// One record in memory: its head, blocks, window blocks, state and checksum, as they lie in the file.
 class Record {
  public:
-  explicit Record(const Sizes& sizes) : sizes_(sizes), bytes_(static_cast<size_t>(sizes.record(true))) {}
+  explicit Record(const Sizes& sizes)
+      : sizes_(sizes), bytes_(static_cast<size_t>(sizes.record({.state = true, .windows = 1}))) {}
   RecordHead head{};
   std::span<std::byte> blocks() { return part(sizeof(RecordHead), sizes_.blocks); }
-  std::span<std::byte> state() { return part(sizeof(RecordHead) + static_cast<size_t>(sizes_.blocks), sizes_.state); }
+  std::span<std::byte> windows() { return part(behind_blocks(), sizes_.windows); }
+  std::span<std::byte> state(const Parts& p) {
+    return part(behind_blocks() + (p.windows != 0 ? static_cast<size_t>(sizes_.windows) : 0), sizes_.state);
+  }
   // Everything; the checksum last.
-  std::span<std::byte> all(bool with_state) { return part(0, sizes_.record(with_state)); }
+  std::span<std::byte> all(const Parts& p) { return part(0, sizes_.record(p)); }
 
-  std::span<const std::byte> seal(bool with_state) {
-    const std::span<std::byte> whole = all(with_state), said = whole.first(whole.size() - sizeof(Hash128));
+  std::span<const std::byte> seal(const Parts& p) {
+    const std::span<std::byte> whole = all(p), said = whole.first(whole.size() - sizeof(Hash128));
     std::memcpy(whole.data(), &head, sizeof head);
     const Hash128 sum = checksum(said);
     std::memcpy(whole.data() + said.size(), &sum, sizeof sum);
     return whole;
   }
-  bool is_whole(bool with_state) {
-    const std::span<std::byte> whole = all(with_state), said = whole.first(whole.size() - sizeof(Hash128));
+  bool is_whole(const Parts& p) {
+    const std::span<std::byte> whole = all(p), said = whole.first(whole.size() - sizeof(Hash128));
     const Hash128 sum = checksum(said);
     return std::memcmp(whole.data() + said.size(), &sum, sizeof sum) == 0;
   }
   void read_head() { std::memcpy(&head, bytes_.data(), sizeof head); }
 
  private:
+  size_t behind_blocks() const { return sizeof(RecordHead) + static_cast<size_t>(sizes_.blocks); }
   std::span<std::byte> part(size_t from, int64_t count) {
     return std::span(bytes_).subspan(from, static_cast<size_t>(count));
   }
@@ -118,17 +141,17 @@ std::vector<int32_t> choose(const PrefixCache& cache, const PrefixFileOwner& own
     const PrefixCache::Chunk c = cache.chunk(node);
     if (!marked[static_cast<size_t>(c.parent)]) continue;
     if (cache.recurrent() && !c.has_state() && !c.state_below) continue;
-    if ((left -= sizes.record(c.has_state())) < 0) break;
+    if ((left -= sizes.record(Parts::of(c))) < 0) break;
     marked[static_cast<size_t>(node)] = true;
     chosen.push_back(node);
   }
-  if (!cache.recurrent()) return chosen;
-  // From the end: what leads to no state, because that had no room any more, is left out.
+  if (!cache.needs_more_than_blocks()) return chosen;
+  // From the end: what leads to no place where a prompt can go on is left out. A state may have had no room any more.
   marked.assign(marked.size(), false);
   std::vector<int32_t> useful;
   for (auto node = chosen.rbegin(); node != chosen.rend(); ++node) {
     const PrefixCache::Chunk c = cache.chunk(*node);
-    if (!c.has_state() && !marked[static_cast<size_t>(*node)]) continue;
+    if (!c.resumes && !marked[static_cast<size_t>(*node)]) continue;
     marked[static_cast<size_t>(c.parent)] = true;
     useful.push_back(*node);
   }
@@ -143,10 +166,15 @@ class Writer {
 
   Result<PrefixFileContent> write(const std::string& path, const KeyedHash& salts, std::span<const int32_t> nodes) {
     PrefixFileContent content{.chunks = std::ssize(nodes), .skipped = cache_.stats().nodes - std::ssize(nodes)};
-    for (const int32_t n : nodes) content.states += cache_.chunk(n).has_state();
-    content.bytes = sizes_.file(owner_.fingerprint.size(), content.chunks, content.states).value();
+    int64_t windows = 0;
+    for (const int32_t n : nodes) {
+      const PrefixCache::Chunk c = cache_.chunk(n);
+      content.states += c.has_state();
+      windows += c.has_windows();
+    }
+    content.bytes = sizes_.file(owner_.fingerprint.size(), content.chunks, content.states, windows).value();
     QUIRE_TRY(AtomicFile file, AtomicFile::create(path, static_cast<uint64_t>(content.bytes), 0600));
-    QUIRE_CHECKED(write_head(file, salts, content));
+    QUIRE_CHECKED(write_head(file, salts, content, windows));
     std::vector<int64_t> number_of;
     for (int64_t i = 0; i < content.chunks; ++i) {
       const int32_t node = nodes[static_cast<size_t>(i)];
@@ -159,7 +187,7 @@ class Writer {
   }
 
  private:
-  Status write_head(AtomicFile& file, const KeyedHash& salts, const PrefixFileContent& content) {
+  Status write_head(AtomicFile& file, const KeyedHash& salts, const PrefixFileContent& content, int64_t windows) {
     Head h{.version = kVersion,
            .chunk_tokens = kChunkTokens,
            .chunk_blocks = kChunkBlocks,
@@ -168,7 +196,9 @@ class Writer {
            .state_bytes = owner_.state_bytes,
            .records = content.chunks,
            .states = content.states,
-           .salt_key = {salts.key()[0], salts.key()[1]}};
+           .salt_key = {salts.key()[0], salts.key()[1]},
+           .window_block_bytes = owner_.window_block_bytes,
+           .windows = windows};
     std::memcpy(h.magic, kMagic, sizeof kMagic);
     std::vector<std::byte> bytes(sizeof h + owner_.fingerprint.size());
     std::memcpy(bytes.data(), &h, sizeof h);
@@ -180,19 +210,23 @@ class Writer {
 
   Status write_record(AtomicFile& file, int64_t number, const PrefixCache::Chunk& c,
                       std::span<const int64_t> number_of) {
-    const bool state = c.has_state();
+    const Parts parts = Parts::of(c);
     const bool begins = c.parent == PrefixCache::kNoParent;
     record_.head = {.number = number,
                     .parent = begins ? kNoRecord : number_of[static_cast<size_t>(c.parent)],
-                    .flags = state ? kHasState : 0,
+                    .flags = parts.flags(),
                     .salt = c.salt};
     std::ranges::copy(c.tokens, record_.head.tokens);
     QUIRE_CHECKED(c.on_device() ? memory_.read_blocks(c.blocks, record_.blocks())
                                 : memory_.read_pages(c.block_pages, record_.blocks()));
-    if (state)
-      QUIRE_CHECKED(c.state.valid() ? memory_.read_state(c.state, record_.state())
-                                    : memory_.read_pages(c.state_pages, record_.state()));
-    const std::span<const std::byte> whole = record_.seal(state);
+    if (parts.windows != 0) {
+      std::ranges::fill(record_.windows(), std::byte{});
+      QUIRE_CHECKED(memory_.read_windows(c.windows, record_.windows()));
+    }
+    if (parts.state)
+      QUIRE_CHECKED(c.state.valid() ? memory_.read_state(c.state, record_.state(parts))
+                                    : memory_.read_pages(c.state_pages, record_.state(parts)));
+    const std::span<const std::byte> whole = record_.seal(parts);
     return file.write(whole.data(), whole.size());
   }
 
@@ -246,10 +280,11 @@ class Reader {
     for (int64_t i = 0; i < head_.records; ++i) {
       QUIRE_CHECKED(read_record(record, i));
       const RecordHead& h = record.head;
-      const bool state = h.flags != 0;
+      const Parts parts = Parts::of(h.flags);
       const int32_t parent = h.parent == kNoRecord ? PrefixCache::kNoParent : node_of[static_cast<size_t>(h.parent)];
       // What has no room is less recently used than what has, but its checksum counts.
-      const int32_t node = parent < 0 ? -1 : cache_.restore(chunks, parent, h.salt, h.tokens, state);
+      const int32_t node =
+          parent < 0 ? -1 : cache_.restore(chunks, parent, h.salt, h.tokens, parts.state, parts.windows);
       node_of[static_cast<size_t>(i)] = node;
       if (node < 0) {
         ++content.skipped;
@@ -259,12 +294,14 @@ class Reader {
       QUIRE_CHECKED(made.on_device() ? memory_.write_blocks(made.blocks, record.blocks())
                                      : memory_.write_pages(made.block_pages, record.blocks()));
       ++content.chunks;
+      if (made.has_windows()) QUIRE_CHECKED(memory_.write_windows(made.windows, record.windows()));
       if (!made.has_state()) continue;
-      QUIRE_CHECKED(made.state.valid() ? memory_.write_state(made.state, record.state())
-                                       : memory_.write_pages(made.state_pages, record.state()));
+      QUIRE_CHECKED(made.state.valid() ? memory_.write_state(made.state, record.state(parts))
+                                       : memory_.write_pages(made.state_pages, record.state(parts)));
       ++content.states;
     }
     if (left_states_ != 0) return damaged("it has fewer states than it says");
+    if (left_windows_ != 0) return damaged("it has fewer windows than it says");
     return content;
   }
 
@@ -280,29 +317,34 @@ class Reader {
     if (fingerprint != owner_.fingerprint)
       return file_error("it was written by another engine: another model, device, version or arithmetic");
     if (head_.chunk_tokens != kChunkTokens || head_.chunk_blocks != kChunkBlocks ||
-        head_.block_bytes != owner_.block_bytes || head_.state_bytes != owner_.state_bytes)
+        head_.block_bytes != owner_.block_bytes || head_.state_bytes != owner_.state_bytes ||
+        head_.window_block_bytes != owner_.window_block_bytes)
       return file_error("its blocks and states are laid out in another way than this engine's");
     if (head_.records < 0 || head_.states < 0 || head_.states > head_.records ||
         (head_.states > 0 && owner_.state_bytes == 0))
       return damaged("it says that it has {} chunks and {} states", head_.records, head_.states);
-    const std::optional<int64_t> bytes = sizes_.file(fingerprint.size(), head_.records, head_.states);
+    if (head_.windows < 0 || head_.windows > head_.records || (head_.windows > 0 && owner_.window_block_bytes == 0))
+      return damaged("it says that it has {} chunks and {} windows", head_.records, head_.windows);
+    const std::optional<int64_t> bytes = sizes_.file(fingerprint.size(), head_.records, head_.states, head_.windows);
     if (bytes != bytes_)
       return damaged("it has {} bytes, which are not {} chunks and {} states", bytes_, head_.records, head_.states);
     left_states_ = head_.states;
+    left_windows_ = head_.windows;
     return {};
   }
 
   Status read_record(Record& record, int64_t number) {
-    const std::span<std::byte> most = record.all(true);
-    QUIRE_CHECKED(read(most.first(sizeof(RecordHead))));
+    QUIRE_CHECKED(read(record.all({}).first(sizeof(RecordHead))));
     record.read_head();
     const RecordHead& h = record.head;
-    const bool state = h.flags == kHasState;
-    if (h.flags > kHasState || (state && left_states_ == 0) || h.number != number)
+    const Parts parts = Parts::of(h.flags);
+    if (parts.flags() != h.flags || parts.windows >> kChunkBlocks != 0 || (parts.state && left_states_ == 0) ||
+        (parts.windows != 0 && left_windows_ == 0) || h.number != number)
       return damaged("record {} is none", number);
-    QUIRE_CHECKED(read(record.all(state).subspan(sizeof(RecordHead))));
-    if (!record.is_whole(state)) return damaged("the checksum of record {} is wrong", number);
-    left_states_ -= state;
+    QUIRE_CHECKED(read(record.all(parts).subspan(sizeof(RecordHead))));
+    if (!record.is_whole(parts)) return damaged("the checksum of record {} is wrong", number);
+    left_states_ -= parts.state;
+    left_windows_ -= parts.windows != 0;
     if (h.parent < kNoRecord || h.parent >= number)
       return damaged("record {} continues record {}, which does not come before it", number, h.parent);
     for (const TokenId t : h.tokens)
@@ -326,7 +368,7 @@ class Reader {
   CacheMemory& memory_;
   Sizes sizes_;
   int fd_ = -1;
-  int64_t bytes_ = 0, left_states_ = 0;
+  int64_t bytes_ = 0, left_states_ = 0, left_windows_ = 0;
   Head head_{};
 };
 

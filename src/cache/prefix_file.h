@@ -3,8 +3,9 @@
 //
 // Little-endian. A head of 128 bytes: magic, version, sizes, counts, the key under which salts are hashed, and the
 // length of the engine's fingerprint, which follows; their checksum; then the records, all of one size but for those
-// with a state: number, parent, flags, the salt's hash, 64 tokens, four blocks, perhaps a state, checksum. The file is
-// exactly as long as its head says.
+// with a state or with window blocks: number, parent, flags, the salt's hash, 64 tokens, four blocks, perhaps four
+// window blocks, of which the flags say which are there, perhaps a state, checksum. The file is exactly as long as its
+// head says.
 //
 // It holds prompts (as tokens and as what was computed of them), so only its owner can read it. Neither salts nor API
 // keys are in it, but who has the file can find out whether a guess of one is right. Checksums tell damage, not
@@ -23,6 +24,7 @@ namespace quire {
 struct PrefixFileOwner {
   std::string fingerprint;                   // what the bits depend on, at most 4096 bytes
   int64_t block_bytes = 0, state_bytes = 0;  // of a KV block, and of a state; 0: there are none
+  int64_t window_block_bytes = 0;            // of a window block; 0: there are none
   int64_t vocab = 0;
 };
 
@@ -36,6 +38,9 @@ class CacheMemory {
   virtual Status read_state(StateSlot slot, std::span<std::byte> to) = 0;
   virtual Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) = 0;
   virtual Status write_state(StateSlot slot, std::span<const std::byte> from) = 0;
+  // The same of window blocks, window_block_bytes each. Of those that are invalid nothing is read or written.
+  virtual Status read_windows(std::span<const BlockId> blocks, std::span<std::byte> to) = 0;
+  virtual Status write_windows(std::span<const BlockId> blocks, std::span<const std::byte> from) = 0;
   // block_bytes for each of the pages; of the last one perhaps less.
   virtual Status read_pages(std::span<const int32_t> pages, std::span<std::byte> to) = 0;
   virtual Status write_pages(std::span<const int32_t> pages, std::span<const std::byte> from) = 0;
@@ -49,8 +54,8 @@ struct PrefixFileContent {
 };
 
 // Writes what the cache holds, as far as the file has no more than `max_bytes`; it appears when it is complete. With
-// recurrent layers only what leads to a state is worth keeping. `salts` hashed the salts. One record is in memory at a
-// time. Where there is nothing to keep, nothing is written.
+// recurrent layers, or windows, only what leads to a place where a prompt can go on is worth keeping. `salts` hashed
+// the salts. One record is in memory at a time. Where there is nothing to keep, nothing is written.
 Result<PrefixFileContent> write_prefix_file(const std::string& path, const PrefixFileOwner& owner,
                                             const KeyedHash& salts, const PrefixCache& cache, CacheMemory& memory,
                                             int64_t max_bytes);

@@ -75,18 +75,23 @@ int32_t CacheShape::attention_layers() const {
   return layers;
 }
 
-void CacheShape::add_attention(int32_t layers, int32_t kv_heads, int32_t head_dim) {
-  if (layers == 0) return;
-  AttentionCacheShape* const last = attention.empty() ? nullptr : &attention.back();
-  if (last != nullptr && last->kv_heads == kv_heads && last->head_dim == head_dim)
-    last->layers += layers;
-  else
-    attention.push_back({.layers = layers, .kv_heads = kv_heads, .head_dim = head_dim});
+bool CacheShape::has_window_blocks() const {
+  return std::ranges::any_of(attention, [](const AttentionCacheShape& run) { return run.apart; });
 }
 
-std::optional<int64_t> CacheShape::block_bytes() const {
+void CacheShape::add_attention(int32_t layers, int32_t kv_heads, int32_t head_dim, bool apart) {
+  if (layers == 0) return;
+  AttentionCacheShape* const last = attention.empty() ? nullptr : &attention.back();
+  if (last != nullptr && last->kv_heads == kv_heads && last->head_dim == head_dim && last->apart == apart)
+    last->layers += layers;
+  else
+    attention.push_back({.layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .apart = apart});
+}
+
+std::optional<int64_t> CacheShape::attention_bytes(bool apart) const {
   Bytes all;
   for (const AttentionCacheShape& run : attention) {
+    if (run.apart != apart) continue;
     Bytes layer;
     for (int i = 0; i < 2; ++i) layer.add(kv_dtype, {run.kv_heads, kv_head_elems(kv_dtype, run.head_dim)});
     if (!layer.sum()) return std::nullopt;
@@ -107,21 +112,26 @@ std::optional<int64_t> CacheShape::state_bytes() const {
   return all.sum();
 }
 
-std::optional<int64_t> CacheViews::bytes(const CacheShape& shape, int32_t blocks, int32_t slots) {
-  const std::optional<int64_t> block = shape.block_bytes(), slot = shape.state_bytes();
-  if (!block || !slot) return std::nullopt;
+std::optional<int64_t> CacheViews::bytes(const CacheShape& shape, const CacheCounts& counts) {
+  const std::optional<int64_t> block = shape.block_bytes(), window = shape.window_block_bytes(),
+                               slot = shape.state_bytes();
+  if (!block || !window || !slot) return std::nullopt;
   Bytes total;
-  total.add_bytes(*block, blocks);
-  total.add_bytes(*slot, slots);
+  total.add_bytes(*block, counts.blocks);
+  total.add_bytes(*window, counts.window_blocks);
+  total.add_bytes(*slot, counts.slots);
   return total.sum();
 }
 
-CacheViews::CacheViews(const CacheShape& shape, std::byte* base, int32_t blocks, int32_t slots) : shape_(shape) {
-  const int64_t block = *shape.block_bytes(), slot = *shape.state_bytes();
-  std::byte* const states = base + block * blocks;
-  Carver kv(base, blocks, block), state(states, slots, slot);
+CacheViews::CacheViews(const CacheShape& shape, std::byte* base, const CacheCounts& counts) : shape_(shape) {
+  const int64_t block = *shape.block_bytes(), window = *shape.window_block_bytes(), slot = *shape.state_bytes();
+  std::byte* const windows = base + block * counts.blocks;
+  std::byte* const states = windows + window * counts.window_blocks;
+  Carver all(base, counts.blocks, block), apart(windows, counts.window_blocks, window),
+      state(states, counts.slots, slot);
   for (const AttentionCacheShape& run : shape.attention) {
     const int64_t head = kv_head_elems(shape.kv_dtype, run.head_dim);
+    Carver& kv = run.apart ? apart : all;
     for (int i = 0; i < run.layers; ++i) {
       KvLayer& l = kv_.emplace_back();
       l.k = kv.take(shape.kv_dtype, {run.kv_heads, head});
@@ -137,22 +147,23 @@ CacheViews::CacheViews(const CacheShape& shape, std::byte* base, int32_t blocks,
     d.window_k = state.take(shape.activation_dtype, {shape.window(), n.key_heads, n.key_dim});
     d.conv = state.take(shape.activation_dtype, {shape.ring(), n.conv_channels});
   }
-  blocks_ = all_of(base, blocks, block);
-  slots_ = all_of(states, slots, slot);
+  blocks_ = all_of(base, counts.blocks, block);
+  window_blocks_ = all_of(windows, counts.window_blocks, window);
+  slots_ = all_of(states, counts.slots, slot);
 }
 
-Result<CacheStorage> CacheStorage::create(const CacheShape& shape, int32_t blocks, int32_t slots) {
-  const std::optional<int64_t> total = bytes(shape, blocks, slots);
+Result<CacheStorage> CacheStorage::create(const CacheShape& shape, const CacheCounts& counts) {
+  const std::optional<int64_t> total = bytes(shape, counts);
   if (!total)
     return capacity_error("{} KV blocks and {} recurrent states of this model are more bytes than can be counted",
-                          blocks, slots);
+                          counts.blocks, counts.slots);
   const int64_t pages = (*total / kPage + 1) * kPage;
   void* p = mmap(nullptr, static_cast<size_t>(pages), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
     return capacity_error("cannot reserve {} MiB for the KV cache and recurrent states ({}); use a smaller --context",
                           pages >> 20, std::strerror(errno));
-  return CacheStorage(shape, static_cast<std::byte*>(p), pages, blocks, slots);
+  return CacheStorage(shape, static_cast<std::byte*>(p), pages, counts);
 }
 
 CacheStorage& CacheStorage::operator=(CacheStorage&& o) noexcept {

@@ -1,6 +1,7 @@
 // The memory of the caches: KV blocks of the attention layers and state slots of the delta-net layers. All
 // layers of a block, and of a slot, lie together, so that copying or swapping one is one contiguous copy:
 //   blocks  [blocks][attention layer][k | v][kv_heads][kv_head_elems]   heads may differ from layer to layer
+//   window blocks  [blocks][attention layer that attends to a window][as above]   where these are kept apart
 //   slots   [slots][delta layer][state | window_u | window_g | window_k | conv]
 // Layers see strided views.
 #pragma once
@@ -30,6 +31,7 @@ struct AttentionCacheShape {
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
+  bool apart = false;  // in window blocks
 };
 struct DeltaCacheShape {
   int32_t layers = 0;
@@ -55,43 +57,56 @@ struct CacheShape {
   }
   bool has_state() const { return delta.layers > 0; }  // sequences have a slot
   int32_t attention_layers() const;
+  // Whether layers that attend to a window have blocks of their own.
+  bool has_window_blocks() const;
   // `layers` more of them behind the others.
-  void add_attention(int32_t layers, int32_t kv_heads, int32_t head_dim);
+  void add_attention(int32_t layers, int32_t kv_heads, int32_t head_dim, bool apart = false);
 
-  // One block over all attention layers, keys and values; one slot over all delta-net layers. Nothing if that is no
-  // number of bytes (sizes come from files).
-  std::optional<int64_t> block_bytes() const;
+  // One block over all attention layers that are not kept apart, keys and values; one over those that are; one slot
+  // over all delta-net layers. Nothing if that is no number of bytes (sizes come from files).
+  std::optional<int64_t> block_bytes() const { return attention_bytes(false); }
+  std::optional<int64_t> window_block_bytes() const { return attention_bytes(true); }
   std::optional<int64_t> state_bytes() const;
+
+ private:
+  std::optional<int64_t> attention_bytes(bool apart) const;
 };
 
-// Where the caches of `blocks` blocks and `slots` slots lie in some memory.
+// How many of each the caches have.
+struct CacheCounts {
+  int32_t blocks = 0, slots = 0;
+  int32_t window_blocks = 0;  // the one that stays zero among them (window_filler)
+};
+
+// Where the caches lie in some memory.
 class CacheViews {
  public:
   CacheViews() = default;
   // base: bytes() of them, aligned to 64.
-  CacheViews(const CacheShape& shape, std::byte* base, int32_t blocks, int32_t slots);
+  CacheViews(const CacheShape& shape, std::byte* base, const CacheCounts& counts);
   // Nothing if that is no number of bytes.
-  static std::optional<int64_t> bytes(const CacheShape& shape, int32_t blocks, int32_t slots);
+  static std::optional<int64_t> bytes(const CacheShape& shape, const CacheCounts& counts);
 
   const CacheShape& shape() const { return shape_; }
   const KvLayer& kv(int attention_layer) const { return kv_[static_cast<size_t>(attention_layer)]; }
   const DeltaState& state(int delta_layer) const { return states_[static_cast<size_t>(delta_layer)]; }
   // Blocks [blocks, elements] and slots [slots, elements], a row for all layers: for copy_slots.
   const Tensor& blocks() const { return blocks_; }
+  const Tensor& window_blocks() const { return window_blocks_; }
   const Tensor& slots() const { return slots_; }
 
  private:
   CacheShape shape_;
   std::vector<KvLayer> kv_;
   std::vector<DeltaState> states_;
-  Tensor blocks_, slots_;
+  Tensor blocks_, window_blocks_, slots_;
 };
 
 // A CPU's: reserves address space for everything at once and touches none of it. The kernel hands out pages as blocks
 // are first written, so memory follows use, not the configured maximum.
 class CacheStorage : public CacheViews {
  public:
-  static Result<CacheStorage> create(const CacheShape& shape, int32_t blocks, int32_t slots);
+  static Result<CacheStorage> create(const CacheShape& shape, const CacheCounts& counts);
   CacheStorage(CacheStorage&& o) noexcept { *this = std::move(o); }
   CacheStorage& operator=(CacheStorage&& o) noexcept;
   ~CacheStorage();
@@ -102,8 +117,8 @@ class CacheStorage : public CacheViews {
   int64_t resident_bytes() const;
 
  private:
-  CacheStorage(const CacheShape& shape, std::byte* base, int64_t bytes, int32_t blocks, int32_t slots)
-      : CacheViews(shape, base, blocks, slots), base_(base), bytes_(bytes) {}
+  CacheStorage(const CacheShape& shape, std::byte* base, int64_t bytes, const CacheCounts& counts)
+      : CacheViews(shape, base, counts), base_(base), bytes_(bytes) {}
   std::byte* base_ = nullptr;
   int64_t bytes_ = 0;
 };

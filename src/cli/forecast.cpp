@@ -39,6 +39,15 @@ Result<ThisMachine> ThisMachine::measure(const std::string& device, int gpu) {
   return here;
 }
 
+double ModelNeeds::kv_read(int64_t context) const {
+  return token_kv * static_cast<double>(context) + window_kv * static_cast<double>(std::min(context, window));
+}
+
+double ModelNeeds::kv_held(int64_t context) const {
+  return token_kv * static_cast<double>(context) +
+         window_kv * static_cast<double>(std::min(context, window + kBatchTokens));
+}
+
 ModelNeeds ModelNeeds::of(const gguf::File& file) {
   ModelNeeds n;
   n.weights = static_cast<double>(file.tensor_bytes());
@@ -53,9 +62,12 @@ ModelNeeds ModelNeeds::of(const gguf::File& file) {
     n.problem = memory.error().message;
     return n;
   }
-  const ModelCost cost = model_cost(file, c, cache_shape(c, DType::kBF16));
+  const CacheShape cache = cache_shape(c, DType::kBF16, KvCacheType::kAuto, {.windows_apart = c.has_windows()});
+  const ModelCost cost = model_cost(file, c, cache);
   n.trained_context = c.context_length;
   n.token_kv = cost.kv_token_bytes;
+  n.window_kv = static_cast<double>(cache.window_block_bytes().value_or(0)) / kBlockTokens;
+  n.window = c.attention.window;
   n.state = static_cast<double>(memory->states);
   n.step = static_cast<double>(memory->activations);
   n.token_weights = cost.decode_bytes(1, 0) - cost.state_bytes;
@@ -76,7 +88,7 @@ ModelNeeds ModelNeeds::of(const convert::HfConfig& c, double bytes) {
     const bool attends = c.recurrent.empty() || !c.recurrent[static_cast<size_t>(i)];
     // A mixer is counted as attention in all layers: delta nets have about as many weights.
     mixers += d * (2 * heads + 2 * kv_heads);
-    if (attends) n.token_kv += 2 * kv_heads * 2;
+    if (attends) (c.has_window(i) ? n.window_kv : n.token_kv) += 2 * kv_heads * 2;
     recurrent += attends ? 0 : 1;
     widest = std::max(widest, heads);
   }
@@ -85,22 +97,34 @@ ModelNeeds ModelNeeds::of(const convert::HfConfig& c, double bytes) {
   const double all = (c.tied ? 1 : 2) * embedding + mixers + dense + experts;
   const double used = experts > 0 ? experts * number(c.experts_used) / number(c.experts) : 0;
   n.token_weights = all > 0 ? bytes * (embedding + mixers + dense + used) / all : bytes;
+  n.window = c.window;
   n.state = recurrent * number(c.value_heads) * number(c.value_dim) * number(c.key_dim) * 4;
   n.step = number(kBatchTokens) * 2 * (4 * d + 3 * widest) + 4 * number(c.vocab);
   return n;
 }
 
+namespace {
+
+// Of a sequence whose keys and values take so many bytes at most.
+int64_t longest_context(const ModelNeeds& needs, double bytes, int64_t most) {
+  // As long as all of it lies within the window, or else beside a whole one.
+  const int64_t in_window = needs.window + kBatchTokens;
+  const bool beyond = needs.window_kv > 0 && needs.kv_held(in_window) < bytes;
+  const double each = needs.token_kv + (beyond ? 0 : needs.window_kv),
+               rest = beyond ? bytes - needs.window_kv * static_cast<double>(in_window) : bytes;
+  return each > 0 && rest / each < static_cast<double>(most) ? static_cast<int64_t>(rest / each) : most;
+}
+
+}  // namespace
+
 Forecast forecast(const ModelNeeds& needs, double scale, const ThisMachine& machine, int64_t context) {
   Forecast f;
   const double rest = needs.weights * scale + needs.state + needs.step, room = static_cast<double>(machine.place.bytes);
-  f.needed = rest + needs.token_kv * static_cast<double>(context);
+  f.needed = rest + needs.kv_held(context);
   f.fits = f.needed <= room;
   const int64_t most = needs.trained_context > 0 ? needs.trained_context : kAnyContext;
-  if (rest < room)
-    f.longest_context = needs.token_kv > 0 && (room - rest) / needs.token_kv < static_cast<double>(most)
-                            ? static_cast<int64_t>((room - rest) / needs.token_kv)
-                            : most;
-  f.token_bytes = needs.token_weights * scale + needs.state + needs.token_kv * static_cast<double>(context);
+  if (rest < room) f.longest_context = longest_context(needs, room - rest, most);
+  f.token_bytes = needs.token_weights * scale + needs.state + needs.kv_read(context);
   f.rate = f.token_bytes > 0 ? machine.bandwidth / f.token_bytes : 0;
   return f;
 }

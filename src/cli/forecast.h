@@ -27,9 +27,16 @@ struct ModelNeeds {
   int64_t trained_context = 0;  // tokens; 0: not known
   double weights = 0;
   double token_weights = 0;  // of them, read for a token of one sequence
-  double token_kv = 0;       // keys and values of one position
-  double state = 0;          // recurrent states of one sequence, read for every token
-  double step = 0;           // intermediates of a step
+  double token_kv = 0;       // keys and values of one position, but for
+  double window_kv = 0;      // those of layers that attend to a window of so many positions
+  int64_t window = 0;
+  double state = 0;  // recurrent states of one sequence, read for every token
+  double step = 0;   // intermediates of a step
+
+  // Of keys and values that are read for a token with so many positions before it; and of those that are held then,
+  // with a step's.
+  double kv_read(int64_t context) const;
+  double kv_held(int64_t context) const;
 
   static ModelNeeds of(const gguf::File& file);
   // Of a folder: `bytes` of safetensors. Shares are counted from config.json, as if all tensors were of one type.

@@ -216,6 +216,8 @@ void print_memory(const gguf::File& f, const LoadedWeights& model, const Inspect
   if (f.made_bytes() > 0) line("made", f.made_bytes(), "weights that the folder has in another form; each process");
   if (m->repacked > 0) line("repacked", m->repacked, "copies of weights for one or two sequences; --no-repack");
   line("KV cache", m->kv, "grows with the tokens really there");
+  if (m->windows > 0)
+    line("windows", m->windows, "of layers that attend to a window: no more, however long the context");
   line("states", m->states, "of the delta-net layers");
   line("activations", m->activations, "about, of one step");
   line("total", m->total(), "");
@@ -225,8 +227,9 @@ void add_memory(const gguf::File& f, const LoadedWeights& model, const InspectOp
   const auto m = memory_of(f, model, o);
   if (!m.ok()) return;
   out["memory"] = {
-      {"context", o.context}, {"sequences", o.sequences}, {"weights", m->weights},         {"repacked", m->repacked},
-      {"kv", m->kv},          {"states", m->states},      {"activations", m->activations}, {"total", m->total()}};
+      {"context", o.context}, {"sequences", o.sequences}, {"weights", m->weights}, {"repacked", m->repacked},
+      {"kv", m->kv},          {"windows", m->windows},    {"states", m->states},   {"activations", m->activations},
+      {"total", m->total()}};
 }
 
 // ---- Metadata ----

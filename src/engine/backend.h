@@ -45,6 +45,9 @@ class Backend : public CacheMemory {
   virtual const StepLayout& layout() const = 0;
   virtual int32_t blocks() const = 0;  // KV blocks
   virtual int32_t slots() const = 0;   // recurrent states; 0 if the model has none
+  // Blocks of layers that attend to a window, where they have their own; else 0. Behind them lies one that stays zero
+  // (window_filler).
+  virtual int32_t window_blocks() const = 0;
   virtual const CacheShape& cache_shape() const = 0;
   // Pages of the host's memory, each of a KV block's size: those that sequences are swapped out to, then those of the
   // prefix cache.

@@ -6,7 +6,10 @@ namespace quire {
 
 CacheManager::CacheManager(const Backend& backend, const EngineOptions& options, const ModelConfig& model)
     : recurrent_(model.has_state()),
+      window_needs_(options.window_needs(model)),
+      window_(model.attention.window),
       blocks_(backend.blocks(), options.shuffle_blocks),
+      windows_(backend.window_blocks(), options.shuffle_blocks),
       host_blocks_(backend.host_pages().swap),
       states_(backend.slots()) {
   // A model with recurrent layers can go on only from saved states.
@@ -18,7 +21,8 @@ CacheManager::CacheManager(const Backend& backend, const EngineOptions& options,
                                            .pages = pages.cache,
                                            .state_pages = recurrent_ ? options.state_pages(model) : 0,
                                            .moves = options.cache_moves(model)});
-    prefix_ = std::make_unique<PrefixCache>(blocks_, states_, states, host_tier_ ? &*host_tier_ : nullptr);
+    const PrefixCache::Windows windows{.blocks = has_windows() ? &windows_ : nullptr, .tokens = window_};
+    prefix_ = std::make_unique<PrefixCache>(blocks_, states_, states, host_tier_ ? &*host_tier_ : nullptr, windows);
   }
   const StepCapacity& c = backend.layout().capacity();
   loading_.reserve(static_cast<size_t>(c.batch_slots));
@@ -73,7 +77,7 @@ void CacheManager::admit(Sequence& s) {
   p.miss = prefix_->explain(s.prompt(), p.match);
   ++counts_.misses[static_cast<size_t>(p.miss.reason)];
   if (p.match.usable > 0) {
-    const StateSlot state = prefix_->take(p.match, s.memory.table);
+    const StateSlot state = prefix_->take(p.match, s.memory.table, &s.memory.windows);
     if (state.valid()) moves_.state_copies.emplace_back(state.v, s.memory.state_slot.v);
     if (p.match.moves > 0) loading_.push_back({&s, recurrent_ && !state.valid()});
     p.cached = p.computed = p.published = s.planned = p.match.usable;
@@ -129,6 +133,9 @@ void CacheManager::reserve(Sequence& s, int64_t begin, int64_t end) {
   make_room(s.memory.table.blocks_needed(end));
   QUIRE_CHECK(s.memory.table.reserve(blocks_, begin, end), "no block for sequence {}: {} of {} in use", s.id.v,
               blocks_.used_count(), blocks_.total());
+  if (!has_windows()) return;
+  QUIRE_CHECK(s.memory.windows.reserve(windows_, begin, end), "no window block for sequence {}: {} of {} in use",
+              s.id.v, windows_.used_count(), windows_.total());
 }
 
 bool CacheManager::is_checkpoint(const Sequence& s, int64_t end) const {
@@ -148,6 +155,7 @@ const StepMoves& CacheManager::step_moves(StepRecord& record) {
   record.blocks_free = blocks_.free_count();
   record.blocks_cached = blocks_.cached_count();
   record.blocks_used = blocks_.used_count();
+  record.window_blocks_used = windows_.used_count();
   record.swapped_out = static_cast<int32_t>(moves_.outs.size());
   record.swapped_in = static_cast<int32_t>(moves_.ins.size());
   if (!host_tier_) return moves_;
@@ -172,7 +180,10 @@ void CacheManager::publish(const SequenceRows& rows, bool succeeded) {
   if (succeeded) p.computed = std::max(p.computed, rows.prompt_end);
   const int64_t whole = p.computed / kChunkTokens * kChunkTokens;
   if (whole > p.published && !s.memory.swapped_out()) {
-    prefix_->publish(s.prompt(), whole, s.memory.table);
+    prefix_->publish(s.prompt(), whole, s.memory.table, &s.memory.windows);
+    if (has_windows())
+      for (int64_t at = p.checkpoints.next(p.published); at > 0 && at <= whole; at = p.checkpoints.next(at))
+        prefix_->keep_windows(s.prompt(), at);
     p.published = whole;
   }
   if (!rows.saved.valid()) return;
@@ -183,19 +194,43 @@ void CacheManager::publish(const SequenceRows& rows, bool succeeded) {
     prefix_->drop_state(rows.saved);
 }
 
+void CacheManager::release_windows(const SequenceRows& rows) {
+  if (!has_windows()) return;
+  // The first key that the next row looks at. Without a prefix cache nobody finds what was before.
+  rows.sequence->memory.windows.release_before(windows_, rows.settled - window_ + 1, window_filler(windows_),
+                                               prefix_ == nullptr);
+}
+
 void CacheManager::release(Sequence& s) {
   SequenceMemory& m = s.memory;
   m.table.clear(blocks_);
+  m.windows.clear(windows_);
   for (const int32_t page : m.swapped) host_blocks_.release(BlockId{page});
   m.swapped.clear();
   if (m.state_slot.valid()) states_.release(m.state_slot);
 }
 
+// That every reference is a sequence's, and that no one holds more than was set aside for it.
+Status CacheManager::check_windows(std::span<const std::unique_ptr<Sequence>> running) const {
+  int64_t held = 0, references = 0, most = window_needs_.steps;
+  for (const auto& s : running) {
+    held += s->memory.windows.held();
+    most += s->memory.max_windows;
+  }
+  for (int32_t b = 0; b < windows_.total(); ++b) references += windows_.references(BlockId{b});
+  if (held == references && held <= most && most <= windows_.total()) return {};
+  return Error{Fault::kBug,
+               fmt::format("{} sequences hold {} window blocks, of {} that are set aside; the pool says {} of {}",
+                           running.size(), held, most, references, windows_.total())};
+}
+
 Status CacheManager::check(std::span<const std::unique_ptr<Sequence>> running) const {
   QUIRE_CHECKED(blocks_.check());
+  QUIRE_CHECKED(windows_.check());
   QUIRE_CHECKED(states_.check());
   QUIRE_CHECKED(host_blocks_.check());
   if (prefix_) QUIRE_CHECKED(prefix_->check());
+  QUIRE_CHECKED(check_windows(running));
   int64_t held = 0, references = 0, states = prefix_ ? prefix_->states_held() : 0, pages = 0;
   for (const auto& s : running) {
     held += std::ssize(s->memory.table.blocks());

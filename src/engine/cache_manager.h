@@ -1,4 +1,5 @@
-// Who holds which part of the caches: KV blocks, recurrent states, pages of the host, and the prefix cache over them.
+// Who holds which part of the caches: KV blocks, those of windows, recurrent states, pages of the host, and the prefix
+// cache over them.
 // Internal to the engine.
 #pragma once
 
@@ -68,10 +69,15 @@ class CacheManager {
 
   // Makes what a retired step computed of a prompt findable; `succeeded`: the bits are what they should be.
   void publish(const SequenceRows& rows, bool succeeded);
+  // Takes back the window blocks that no step reads any more, once those with these rows and before have ended.
+  void release_windows(const SequenceRows& rows);
   // Takes back all that the sequence holds.
   void release(Sequence& s);
 
   bool recurrent() const { return recurrent_; }
+  bool has_windows() const { return windows_.total() > 0; }
+  const WindowNeeds& window_needs() const { return window_needs_; }
+  const BlockPool& windows() const { return windows_; }
   const BlockPool& blocks() const { return blocks_; }
   const BlockPool& host_blocks() const { return host_blocks_; }
   const PrefixCache* prefix_cache() const { return prefix_.get(); }  // null: prompts are always computed whole
@@ -95,10 +101,15 @@ class CacheManager {
     bool state;  // comes from the host as well
   };
   int64_t cut_after(const Sequence& s, int64_t position) const;
+  Status check_windows(std::span<const std::unique_ptr<Sequence>> running) const;
   void make_room(int32_t blocks);
 
   bool recurrent_;
-  BlockPool blocks_, host_blocks_;
+  WindowNeeds window_needs_;
+  int64_t window_;  // tokens that layers with a window attend to
+  // Of sequences and of the prefix cache. Every running sequence has all that it can come to hold of the windows' pool
+  // set aside for it, so that these never run short; what it does not use just now the prefix cache has.
+  BlockPool blocks_, windows_, host_blocks_;
   StatePool states_;
   std::optional<HostTier> host_tier_;
   std::unique_ptr<PrefixCache> prefix_;

@@ -49,8 +49,10 @@ CpuBackend::Pages::~Pages() {
 }
 
 Result<CacheStorage> CpuBackend::create_caches(const Model& model, const EngineOptions& options) {
-  return CacheStorage::create(options.cache_shape(model.config()), options.kv_blocks(),
-                              options.state_slots(model.config()));
+  const int32_t windows = options.window_blocks(model.config());
+  return CacheStorage::create(options.cache_shape(model.config()), {.blocks = options.kv_blocks(),
+                                                                    .slots = options.state_slots(model.config()),
+                                                                    .window_blocks = windows > 0 ? windows + 1 : 0});
 }
 
 Result<std::unique_ptr<CpuBackend>> CpuBackend::create(const std::shared_ptr<const LoadedModel>& model,
@@ -220,7 +222,9 @@ OpContext CpuBackend::context(Workspace& workspace) {
 
 void CpuBackend::submit(int buffer, const StepShape& shape) {
   Buffer& b = buffers_[buffer];
-  check_segments(layout_.batch(b.staging.data(), shape, nullptr).segments, shape.rows, blocks(), slots());
+  const StepBatch step = layout_.batch(b.staging.data(), shape, nullptr);
+  check_segments(step.segments, shape.rows, blocks(), slots());
+  if (window_blocks() > 0) check_segments(step.windows, shape.rows, window_blocks() + 1, 0);
   check_copies(
       layout_.arrays(b.staging.data()), shape,
       {blocks(), slots(), host_pages_.all(), *storage_.shape().block_bytes(), *storage_.shape().state_bytes()});
@@ -381,6 +385,25 @@ Status CpuBackend::write_blocks(std::span<const BlockId> blocks, std::span<const
 Status CpuBackend::write_state(StateSlot slot, std::span<const std::byte> from) {
   enter();
   std::memcpy(storage_.slots().row<float>(slot.v), from.data(), from.size());
+  leave();
+  return {};
+}
+
+Status CpuBackend::read_windows(std::span<const BlockId> blocks, std::span<std::byte> to) {
+  enter();
+  const auto bytes = static_cast<size_t>(*storage_.shape().window_block_bytes());
+  for (size_t i = 0; i < blocks.size(); ++i)
+    if (blocks[i].valid()) std::memcpy(to.data() + i * bytes, storage_.window_blocks().row<float>(blocks[i].v), bytes);
+  leave();
+  return {};
+}
+
+Status CpuBackend::write_windows(std::span<const BlockId> blocks, std::span<const std::byte> from) {
+  enter();
+  const auto bytes = static_cast<size_t>(*storage_.shape().window_block_bytes());
+  for (size_t i = 0; i < blocks.size(); ++i)
+    if (blocks[i].valid())
+      std::memcpy(storage_.window_blocks().row<float>(blocks[i].v), from.data() + i * bytes, bytes);
   leave();
   return {};
 }

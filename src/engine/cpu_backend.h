@@ -25,6 +25,9 @@ class CpuBackend : public Backend {
   const StepLayout& layout() const override { return layout_; }
   int32_t blocks() const override { return static_cast<int32_t>(storage_.blocks().dim(0)); }
   int32_t slots() const override { return static_cast<int32_t>(storage_.slots().dim(0)); }
+  int32_t window_blocks() const override {
+    return std::max(0, static_cast<int32_t>(storage_.window_blocks().dim(0)) - 1);
+  }
   const CacheShape& cache_shape() const override { return storage_.shape(); }
   HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
@@ -37,6 +40,8 @@ class CpuBackend : public Backend {
   Status read_state(StateSlot slot, std::span<std::byte> to) override;
   Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) override;
   Status write_state(StateSlot slot, std::span<const std::byte> from) override;
+  Status read_windows(std::span<const BlockId> blocks, std::span<std::byte> to) override;
+  Status write_windows(std::span<const BlockId> blocks, std::span<const std::byte> from) override;
   Status read_pages(std::span<const int32_t> pages, std::span<std::byte> to) override;
   Status write_pages(std::span<const int32_t> pages, std::span<const std::byte> from) override;
   BackendMemory memory() const override;

@@ -101,7 +101,7 @@ Status CudaBackend::create_fixed() {
 Status CudaBackend::rehearse() {
   const StepCapacity& c = layout_.capacity();
   // Addresses that nothing is read from.
-  views_ = CacheViews(options_.cache_shape(model_->model->config()), scratch_.data(), 1, 1);
+  views_ = CacheViews(options_.cache_shape(model_->model->config()), scratch_.data(), {1, 1, 1});
   const GraphSize largest = graph_sizes(c).front();
   const StepShape decodes = shape_of(largest, c);
   StepShape prompt{.rows = c.rows, .segments = 1, .logit_rows = 1, .table_width = c.table_width};
@@ -130,7 +130,8 @@ Status CudaBackend::rehearse() {
 // KV blocks and state slots from what the others leave of the cap.
 Status CudaBackend::create_caches() {
   const CacheShape shape = options_.cache_shape(model_->model->config());
-  const std::optional<int64_t> block = shape.block_bytes(), slot = shape.state_bytes();
+  const std::optional<int64_t> block = shape.block_bytes(), window = shape.window_block_bytes(),
+                               slot = shape.state_bytes();
   QUIRE_TRY(const GpuMemory m, gpu_memory(weights_->bytes()));
   const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * options_.gpu_memory_utilization);
   const int64_t graphs = options_.graphs ? std::ssize(graph_sizes(layout_.capacity())) + CudaGraphs::kMostOnDemand : 0;
@@ -139,9 +140,15 @@ Status CudaBackend::create_caches() {
   const int32_t own = std::min(slots_, options_.max_sequences);
   const int64_t one = (options_.context + kBlockTokens - 1) / kBlockTokens;
   if (block && slot) slots_ = own + saved_states(slots_ - own, has - *slot * own, *slot, *block * one);
-  const int64_t left = has - (slot ? *slot * slots_ : 0);
+  int64_t left = has - (slot ? *slot * slots_ : 0);
   const int64_t wanted = options_.kv_is_bound ? one : options_.kv_blocks();
-  if (!block || !slot || left < *block * wanted)
+  const WindowNeeds windows = options_.window_needs(model_->model->config());
+  if (block && window)
+    window_blocks_ =
+        window_pool(windows, options_.max_sequences, options_.prefix_cache ? options_.state_checkpoints : 0, left,
+                    *window, *block * wanted);
+  if (window && window_blocks_ > 0) left -= (window_blocks_ + 1) * *window;
+  if (!block || !window || !slot || left < *block * wanted || window_blocks_ < windows.least())
     return capacity_error(
         "{} do not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use with weights "
         "({:.1f} GiB) and scratch memory for steps of {} tokens and {} sequences ({:.1f} GiB), and {} tokens "
@@ -151,13 +158,15 @@ Status CudaBackend::create_caches() {
         "smaller steps, or a higher --gpu-memory-utilization",
         model_->model->config().name.empty() ? "the model and its caches" : model_->model->config().name, gib(m.total),
         options_.gpu_memory_utilization * 100, gib(m.used), gib(weights_->bytes()), options_.max_batch_tokens,
-        options_.max_sequences, gib(scratch_.bytes()), wanted * kBlockTokens, block ? gib(*block * wanted) : 0.0,
-        slots_, slot ? gib(*slot) : 0.0);
+        options_.max_sequences, gib(scratch_.bytes()), wanted * kBlockTokens,
+        block && window ? gib(*block * wanted + *window * windows.least()) : 0.0, slots_, slot ? gib(*slot) : 0.0);
   blocks_ = static_cast<int32_t>(std::min<int64_t>(options_.kv_blocks(), *block == 0 ? INT32_MAX : left / *block));
-  const int64_t bytes = *CacheViews::bytes(shape, blocks_, slots_);
+  const CacheCounts counts{
+      .blocks = blocks_, .slots = slots_, .window_blocks = window_blocks_ > 0 ? window_blocks_ + 1 : 0};
+  const int64_t bytes = *CacheViews::bytes(shape, counts);
   QUIRE_TRY(caches_, Memory::create(Memory::Where::kDevice, bytes, "KV blocks and recurrent states"));
   QUIRE_CHECKED(cuda::check(cudaMemset(caches_.data(), 0, static_cast<size_t>(bytes)), "clearing the caches"));
-  views_ = CacheViews(shape, caches_.data(), blocks_, slots_);
+  views_ = CacheViews(shape, caches_.data(), counts);
   host_pages_ = host_pages_of(options_, *block);
   return moves_.create(host_pages_.all() * *block);
 }
@@ -177,7 +186,7 @@ void CudaBackend::capture_graphs() {
 Result<int64_t> CudaBackend::measure() {
   const StepCapacity& c = layout_.capacity();
   Workspace all;
-  views_ = CacheViews(options_.cache_shape(model_->model->config()), nullptr, 1, 1);
+  views_ = CacheViews(options_.cache_shape(model_->model->config()), nullptr, {1, 1, 1});
   context_.dry = true;
   // All sequences read prompts, or all generate: what operators take grows with the number of either.
   for (const int32_t decodes : {0, c.segments}) {
@@ -225,6 +234,28 @@ Status CudaBackend::write_state(StateSlot slot, std::span<const std::byte> from)
   auto* const to = reinterpret_cast<std::byte*>(views_.slots().row<float>(slot.v));
   use_gpu();
   return file_copies_.in(context_.stream, {&to, 1}, from);
+}
+
+Status CudaBackend::read_windows(std::span<const BlockId> blocks, std::span<std::byte> to) {
+  const auto bytes = static_cast<size_t>(*views_.shape().window_block_bytes());
+  use_gpu();
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (!blocks[i].valid()) continue;
+    const auto* const from = reinterpret_cast<const std::byte*>(views_.window_blocks().row<float>(blocks[i].v));
+    QUIRE_CHECKED(file_copies_.out(context_.stream, to.subspan(i * bytes, bytes), {&from, 1}));
+  }
+  return {};
+}
+
+Status CudaBackend::write_windows(std::span<const BlockId> blocks, std::span<const std::byte> from) {
+  const auto bytes = static_cast<size_t>(*views_.shape().window_block_bytes());
+  use_gpu();
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (!blocks[i].valid()) continue;
+    auto* const to = reinterpret_cast<std::byte*>(views_.window_blocks().row<float>(blocks[i].v));
+    QUIRE_CHECKED(file_copies_.in(context_.stream, {&to, 1}, from.subspan(i * bytes, bytes)));
+  }
+  return {};
 }
 
 BackendMemory CudaBackend::memory() const {

@@ -32,6 +32,7 @@ class CudaBackend final : public Backend {
   const StepLayout& layout() const override { return layout_; }
   int32_t blocks() const override { return blocks_; }
   int32_t slots() const override { return slots_; }
+  int32_t window_blocks() const override { return window_blocks_; }
   const CacheShape& cache_shape() const override { return views_.shape(); }
   HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
@@ -45,6 +46,8 @@ class CudaBackend final : public Backend {
   Status read_state(StateSlot slot, std::span<std::byte> to) override;
   Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) override;
   Status write_state(StateSlot slot, std::span<const std::byte> from) override;
+  Status read_windows(std::span<const BlockId> blocks, std::span<std::byte> to) override;
+  Status write_windows(std::span<const BlockId> blocks, std::span<const std::byte> from) override;
   Status read_pages(std::span<const int32_t> pages, std::span<std::byte> to) override {
     copy_from_pages(pages, {moves_.pages(), static_cast<size_t>(*views_.shape().block_bytes())}, to);
     return {};
@@ -103,7 +106,7 @@ class CudaBackend final : public Backend {
   TokenHistory token_history_;
   CacheViews views_;
   HostPages host_pages_;
-  int32_t blocks_ = 0, slots_ = 0, suppressed_count_ = 0;
+  int32_t blocks_ = 0, slots_ = 0, window_blocks_ = 0, suppressed_count_ = 0;
   int64_t graph_kernels_ = 0;  // of a captured step
   bool lost_ = false;
   Buffer buffers_[kMostDepth];

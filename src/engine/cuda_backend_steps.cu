@@ -5,7 +5,9 @@ namespace quire {
 
 void CudaBackend::submit(int buffer, const StepShape& shape) {
   Buffer& b = buffers_[buffer];
-  check_segments(layout_.batch(b.staging.data(), shape, nullptr).segments, shape.rows, blocks_, slots_);
+  const StepBatch step = layout_.batch(b.staging.data(), shape, nullptr);
+  check_segments(step.segments, shape.rows, blocks_, slots_);
+  if (window_blocks_ > 0) check_segments(step.windows, shape.rows, window_blocks_ + 1, 0);
   check_copies(layout_.arrays(b.staging.data()), shape,
                {blocks_, slots_, host_pages_.all(), *views_.shape().block_bytes(), *views_.shape().state_bytes()});
   b.shape = shape;

@@ -233,6 +233,9 @@ void Engine::publish_counts() {
   stats_.blocks_used = cache_.blocks().used_count();
   stats_.blocks_cached = cache_.blocks().cached_count();
   stats_.blocks_total = cache_.blocks().total();
+  stats_.windows_used = cache_.windows().used_count();
+  stats_.windows_cached = cache_.windows().cached_count();
+  stats_.windows_total = cache_.windows().total();
   stats_.states_saved = cache_.prefix_cache() != nullptr ? cache_.prefix_cache()->states_held() : 0;
   publish_host_tier();
 }
@@ -321,6 +324,7 @@ PrefixFileOwner Engine::prefix_owner() const {
   return {.fingerprint = fingerprint_,
           .block_bytes = shape.block_bytes().value_or(0),
           .state_bytes = shape.state_bytes().value_or(0),
+          .window_block_bytes = shape.window_block_bytes().value_or(0),
           .vocab = model_->model->config().vocab};
 }
 
@@ -353,13 +357,18 @@ StepStats Engine::stats() const {
 }
 
 std::string Engine::capacity() const {
-  const int64_t block = backend_->cache_shape().block_bytes().value_or(0), blocks = backend_->blocks();
+  const CacheShape& shape = backend_->cache_shape();
+  const int64_t block = shape.block_bytes().value_or(0), blocks = backend_->blocks();
+  const int64_t window = shape.window_block_bytes().value_or(0), windows = backend_->window_blocks();
   const int64_t sequences = options_.max_sequences, states = backend_->slots() - sequences;
   const double gib = static_cast<double>(blocks * block) / (int64_t{1} << 30);
   std::string s =
       fmt::format("cache: {} tokens in {}{:.{}f} GiB; {} sequence{} of up to {} tokens, steps of {} tokens",
                   short_count(blocks * kBlockTokens), options_.device == Device::kCuda ? "" : "up to ", gib,
                   gib < 10 ? 2 : 0, sequences, sequences == 1 ? "" : "s", options_.context, options_.max_batch_tokens);
+  if (windows > 0)
+    s += fmt::format(", windows of {} tokens in {:.2f} GiB", short_count(windows * kBlockTokens),
+                     static_cast<double>(windows * window) / (int64_t{1} << 30));
   if (options_.prefix_cache && model_->model->config().has_state()) s += fmt::format(", {} prefix states", states);
   return s;
 }

@@ -44,8 +44,10 @@ struct StepStats {
   std::array<int64_t, kPrefixMisses> prefix_misses{};
   int64_t preemptions = 0, blocks_swapped_out = 0, blocks_swapped_in = 0;
   int64_t blocks_used = 0, blocks_cached = 0, blocks_total = 0;  // of the KV cache, now
-  int64_t states_saved = 0;                                      // recurrent states in the prefix cache, now
-  int64_t waiting = 0;                                           // requests that have no batch slot yet, now
+  // The same of layers that attend to a window, where they have blocks of their own.
+  int64_t windows_used = 0, windows_cached = 0, windows_total = 0;
+  int64_t states_saved = 0;  // recurrent states in the prefix cache, now
+  int64_t waiting = 0;       // requests that have no batch slot yet, now
   // The prefix cache's memory on the host: pages now, states among what lies there, bytes that went there and came back
   // so far, and tokens of prompts whose blocks came back.
   int64_t host_pages_used = 0, host_pages_total = 0, host_states = 0;

@@ -23,6 +23,7 @@ void Engine::take_snapshot() {
                                  .total = s->to_compute(),
                                  .computed = s->planned,
                                  .max_blocks = s->memory.max_blocks,
+                                 .windows = s->memory.max_windows,
                                  .held = s->memory.blocks_held(),
                                  .swapped = static_cast<int32_t>(s->memory.swapped.size()),
                                  .cut = cache_.next_cut(*s),
@@ -34,6 +35,8 @@ void Engine::take_snapshot() {
   snapshot_.available_blocks = cache_.blocks().available();
   snapshot_.host_blocks = cache_.host_blocks().total();
   snapshot_.free_host_blocks = cache_.host_blocks().available();
+  snapshot_.free_windows = cache_.windows().total() - cache_.window_needs().steps;
+  for (const ScheduledSequence& s : snapshot_.running) snapshot_.free_windows -= s.windows;
   snapshot_.free_slots = cache_.recurrent() ? running_.free_slots() : 0;
   snapshot_.needs_slots = cache_.recurrent();
   // What swapping out would gain matters only if this step could run short.
@@ -97,6 +100,7 @@ void Engine::look_at_waiting() {
           .total = s.prompt_tokens(),
           .computed = s.prefix.match.usable,
           .max_blocks = s.memory.max_blocks,
+          .windows = s.memory.max_windows,
           .held = static_cast<int32_t>(s.prefix.match.usable / kBlockTokens),
           .unused = s.prefix.match.unused,
           .priority = next->priority,
@@ -127,8 +131,9 @@ void Engine::look_at_waiting() {
 // Whether somebody who runs, or whom the step looks at before, computes what a waiting request can use.
 bool Engine::has_shared_prefix(const Sequence& s) const {
   if (s.prefix.hashes.at.empty()) return false;
+  const ResumeNeeds needs{.states = cache_.recurrent(), .windows = cache_.has_windows()};
   return std::any_of(beginnings_.begin(), beginnings_.end(), [&](const auto& b) {
-    return b.first == s.prefix.hashes.at[0].low && must_wait(s, *b.second, cache_.recurrent());
+    return b.first == s.prefix.hashes.at[0].low && must_wait(s, *b.second, needs);
   });
 }
 

@@ -131,6 +131,8 @@ Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
   s->output.reserve(static_cast<size_t>(request.max_tokens));
   s->memory.max_blocks = static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
   s->memory.table.reserve_memory(s->memory.max_blocks);
+  s->memory.max_windows = std::min(s->memory.max_blocks, cache_.window_needs().sequence);
+  if (s->memory.max_windows > 0) s->memory.windows.reserve_memory(s->memory.max_blocks);
   s->prefix.reads = request.prompt_logprobs < 0 && !(request.embed && options_.pooling == Pooling::kMean);
   if (request.prompt_logprobs >= 0) {
     s->results.logprobs = std::make_shared<PromptLogprobs>();

@@ -123,6 +123,8 @@ void Engine::add_rows(const Work& work, bool decode, StepInFlight& step) {
   cache_.reserve(s, work.begin, end);
   SequenceRows& rows = step.rows.emplace_back();
   rows.sequence = &s;
+  // Where the first draft is wrong, its row is computed again.
+  rows.settled = decode ? work.begin + 1 : end;
   const Segment segment = writer_.add(s, work, decode, rows);
   step.speculates |= rows.drafts > 0;
   if (rows.mask >= 0 && s.pending > 0 && s.constraint->depends()) step.masks = StepInFlight::Masks::kWait;
@@ -148,6 +150,7 @@ Result<StepResults> Engine::wait_for(StepInFlight& step) {
     s.pending -= rows.logit_row >= 0;
     s.failed |= !done.ok();
     cache_.publish(rows, !s.failed);
+    cache_.release_windows(rows);
   }
   return done;
 }

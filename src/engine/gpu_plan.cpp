@@ -73,7 +73,9 @@ class Plan {
 
   // By what is known exactly.
   Status check(bool pool_given) const {
-    const int64_t tokens = pool_given ? o_.kv_tokens : o_.context, kv = kv_bytes(tokens);
+    const WindowNeeds needs = o_.window_needs(model_);
+    const int64_t windows = needs.least() > 0 ? (needs.least() + 1) * cost_.window_block : 0;
+    const int64_t tokens = pool_given ? o_.kv_tokens : o_.context, kv = kv_bytes(tokens) + windows;
     const int64_t states = o_.max_sequences * cost_.state, left = cap_ - memory_.used;
     if (states + kv <= left) return {};
     const std::string of_state =
@@ -86,13 +88,13 @@ class Plan {
         "higher --gpu-memory-utilization",
         model_.name.empty() ? "the model" : model_.name, gib(memory_.total), o_.gpu_memory_utilization * 100,
         gib(memory_.used), gib(memory_.weights), o_.max_sequences, of_state, tokens, gib(states + kv),
-        fitting(left, states, kv));
+        fitting(left, states + windows, kv - windows));
   }
 
  private:
   std::string fitting(int64_t left, int64_t states, int64_t kv) const {
     if (left <= 0) return " where nothing is left";
-    if (left >= kv) return fmt::format(" (at most {} sequences fit)", (left - kv) / cost_.state);
+    if (left >= kv && cost_.state > 0) return fmt::format(" (at most {} sequences fit)", (left - kv) / cost_.state);
     if (left > states) return fmt::format(" (at most {} tokens fit)", (left - states) / cost_.kv_block * kBlockTokens);
     return {};
   }
@@ -108,16 +110,21 @@ class Plan {
 
 Result<GpuStepCost> gpu_step_cost(const EngineOptions& o, const ModelConfig& c) {
   const CacheShape shape = o.cache_shape(c);
-  const std::optional<int64_t> block = shape.block_bytes(), state = shape.state_bytes();
-  if (!block || !state) return file_error("keys and values, or recurrent states, of more bytes than can be counted");
+  const std::optional<int64_t> block = shape.block_bytes(), window = shape.window_block_bytes(),
+                               state = shape.state_bytes();
+  if (!block || !window || !state)
+    return file_error("keys and values, or recurrent states, of more bytes than can be counted");
   constexpr int64_t kMib = int64_t{1} << 20;
-  GpuStepCost cost{.fixed = 384 * kMib, .state = *state, .kv_block = *block};
+  GpuStepCost cost{.fixed = 384 * kMib, .state = *state, .kv_block = *block, .window_block = *window};
   // A third more than what is counted, for scratch memory of single operators.
   const FeedForwardSpec& f = c.ffn;
   const int64_t results = f.experts > 0 ? (int64_t{f.top_k} + 1) * c.d_model * 2 + int64_t{f.experts} * 4 : 0;
   cost.row = (activation_row_bytes(c) + results) * 4 / 3;
   const int64_t sampling = 3 * 4 * c.vocab, biases = 2 * 8 * int64_t{o.max_logit_bias};
   cost.sequence = *state + sampling + biases + token_history_bytes(1, c.vocab, std::min(c.vocab, c.context_length));
+  // All rows of steps in flight, and the window that each sequence may come to hold.
+  cost.row += o.depth * *window / kBlockTokens;
+  cost.sequence += o.window_needs(c).sequence * *window;
   // Rows of drafts are as many as there may be with any number of sequences.
   if (o.most_drafts() > 0) cost.fixed += kMostVerifiedRows * (sampling + biases);
   // Rows of queries of a KV head's group come in eights.
@@ -150,6 +157,17 @@ Result<EngineOptions> plan_gpu(EngineOptions o, const ModelConfig& c, const GpuM
   }
   QUIRE_CHECKED(plan.check(pool_given));
   return o;
+}
+
+int32_t window_pool(const WindowNeeds& needs, int64_t sequences, int64_t places, int64_t left, int64_t block_bytes,
+                    int64_t others) {
+  if (needs.least() == 0 || block_bytes <= 0) return 0;
+  const int64_t most = std::max<int64_t>(left - others, 0) / block_bytes - 1, least = needs.least();
+  if (most < least) return 0;
+  const int64_t wanted = needs.sequence * sequences + needs.steps,
+                running = std::min({wanted, std::max(left / 2 / block_bytes, least), most}),
+                kept = std::min({needs.place * places, left / 4 / block_bytes, most - running});
+  return static_cast<int32_t>(std::min<int64_t>(running + kept, INT32_MAX - 1));
 }
 
 int32_t saved_states(int64_t wanted, int64_t left, int64_t state_bytes, int64_t context_bytes) {

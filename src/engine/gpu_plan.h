@@ -19,7 +19,8 @@ struct GpuStepCost {
   int64_t sequence = 0;  // of each place for a sequence, its state among them, but for what grows with the context
   int64_t position =
       0;  // of each place and each token of the longest sequence: partial results of attention, block tables
-  int64_t kv_block = 0;  // exact: keys and values of kBlockTokens tokens
+  int64_t kv_block = 0;      // exact: keys and values of kBlockTokens tokens
+  int64_t window_block = 0;  // exact: those of layers that attend to a window, where they have blocks of their own
 };
 // An error if the sizes that a file gives are no numbers of bytes.
 Result<GpuStepCost> gpu_step_cost(const EngineOptions& options, const ModelConfig& model);
@@ -34,6 +35,13 @@ Result<GpuStepCost> gpu_step_cost(const EngineOptions& options, const ModelConfi
 //   (EngineOptions::kv_is_bound).
 // Fault::kCapacity, with numbers, for what cannot fit whatever the scratch memory.
 Result<EngineOptions> plan_gpu(EngineOptions options, const ModelConfig& model, const GpuMemory& memory);
+
+// How many window blocks of so many bytes there are, one that stays zero not among them. First what `sequences` running
+// ones need, in half of `left` bytes at most, or what a single one needs if that is more: then fewer run at once, where
+// all are long. Then for `places` of the prefix cache, in a quarter of `left` at most. `others` bytes stay for the KV
+// blocks of the other layers. 0: not even one sequence fits, or needs any.
+int32_t window_pool(const WindowNeeds& needs, int64_t sequences, int64_t places, int64_t left, int64_t block_bytes,
+                    int64_t others);
 
 // Of the states that the prefix cache would like, as many as take a quarter of `left` bytes at most and leave room
 // for one sequence's keys and values.

@@ -12,22 +12,75 @@ int32_t blocks(int64_t tokens) {
   return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
 }
 
+// Of an engine on a CPU: what keys and values may take of `memory`.
+int64_t share_of_caches(int64_t memory) {
+  return memory / 8 * 7;
+}
+
+// Bytes of the window blocks that few sequences hold; nothing if that is no number.
+std::optional<int64_t> few_windows(const EngineOptions& o, const ModelConfig& c) {
+  const WindowNeeds n = o.window_needs(c);
+  const int64_t blocks = int64_t{n.sequence} * std::min(o.max_sequences, kDefaultSequences) + n.steps;
+  const std::optional<int64_t> each = o.cache_shape(c).window_block_bytes();
+  int64_t bytes = 0;
+  if (!each || __builtin_mul_overflow(blocks, *each, &bytes)) return std::nullopt;
+  return bytes;
+}
+
+// Of the places of the prefix cache that are wanted, those whose windows fit beside the other caches.
+int32_t fitting_places(const EngineOptions& o, const ModelConfig& c, int64_t memory) {
+  const CacheShape shape = o.cache_shape(c);
+  const std::optional<int64_t> block = shape.block_bytes(), window = shape.window_block_bytes(),
+                               few = few_windows(o, c);
+  int64_t pool = 0, place = 0;
+  if (!block || !few || __builtin_mul_overflow(*block, o.kv_blocks(), &pool) ||
+      __builtin_mul_overflow(*window, o.window_needs(c).place, &place) || place == 0)
+    return o.state_checkpoints;
+  const int64_t has = share_of_caches(memory), left = pool < has && *few < has - pool ? has - pool - *few : 0;
+  return static_cast<int32_t>(std::min<int64_t>(o.state_checkpoints, left / place));
+}
+
 // The longest sequence whose keys and values, and what the engine keeps for every block of a pool of that size and for
-// every sequence's table, take seven eighths of `memory`; a few thousand tokens at least, whatever there is.
+// every sequence's table, take seven eighths of `memory`, beside the windows of few sequences, which have up to half of
+// that; a few thousand tokens at least, whatever there is.
 int64_t longest_default(const EngineOptions& o, const ModelConfig& c, int64_t memory) {
   constexpr int64_t kLeast = 4096, kOfBlock = 64;
-  const std::optional<int64_t> kv = o.cache_shape(c).block_bytes();
-  if (!kv) return std::min(kLeast, c.context_length);
-  const int64_t tables = int64_t{4} * std::max(o.max_sequences, 1), past = 4 * kBlockTokens;
+  const CacheShape shape = o.cache_shape(c);
+  const std::optional<int64_t> kv = shape.block_bytes(), windows = few_windows(o, c);
+  if (!kv || !windows) return std::min(kLeast, c.context_length);
+  const int64_t tables = int64_t{shape.has_window_blocks() ? 8 : 4} * std::max(o.max_sequences, 1);
+  const int64_t past = 4 * kBlockTokens;
   const int64_t of_block = std::min(*kv, INT64_MAX / 2) + kOfBlock + tables + past;
-  const int64_t fitting = memory / 8 * 7 / of_block * kBlockTokens;
+  const int64_t has = share_of_caches(memory);
+  const int64_t fitting = (has - std::min(*windows, has / 2)) / of_block * kBlockTokens;
   return std::min(std::max(fitting, kLeast), c.context_length);
 }
 
 }  // namespace
 
 CacheShape EngineOptions::cache_shape(const ModelConfig& model) const {
-  return quire::cache_shape(model, activation_type(device), kv_cache, {most_drafts(), mtp});
+  return quire::cache_shape(model, activation_type(device), kv_cache,
+                            {.drafts = most_drafts(), .mtp = mtp, .windows_apart = windows_apart(model)});
+}
+
+bool EngineOptions::windows_apart(const ModelConfig& model) const {
+  return keeps_windows_apart(model, context > 0 ? context : model.context_length);
+}
+
+WindowNeeds EngineOptions::window_needs(const ModelConfig& model) const {
+  if (!windows_apart(model)) return {};
+  const int64_t window = model.attention.window;
+  return {.sequence = static_cast<int32_t>(most_window_blocks(window, most_drafts())),
+          .steps = blocks(int64_t{depth} * max_batch_tokens),
+          .place = blocks(window - 1)};
+}
+
+int32_t EngineOptions::window_blocks(const ModelConfig& model) const {
+  const WindowNeeds n = window_needs(model);
+  const int64_t places = prefix_cache ? state_checkpoints : 0,
+                wanted = int64_t{n.sequence} * max_sequences + n.steps + places * n.place,
+                few = int64_t{n.sequence} * std::min(max_sequences, kDefaultSequences) + n.steps;
+  return static_cast<int32_t>(std::min({wanted, std::max<int64_t>(few, kv_blocks()), int64_t{INT32_MAX} - 1}));
 }
 
 int32_t EngineOptions::sampled_rows() const {
@@ -61,6 +114,7 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
   return {.rows = max_batch_tokens,
           .segments = max_sequences,
           .table_width = blocks(context),
+          .tables = windows_apart(model) ? 2 : 1,
           .logit_rows = sampled_rows(),
           .hidden_rows = pooling == Pooling::kMean ? max_batch_tokens : max_sequences,
           .width = static_cast<int32_t>(model.d_model),
@@ -133,6 +187,7 @@ Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c, const Engin
   if (o.kv_tokens < o.context)
     return request_error("a KV pool of {} tokens cannot hold one sequence of {}", o.kv_tokens, o.context);
   if (o.state_checkpoints < 0) o.state_checkpoints = std::min(4 * o.max_sequences, 65536);
+  if (o.device != Device::kCuda && o.windows_apart(c)) o.state_checkpoints = fitting_places(o, c, memory.host);
   return o;
 }
 

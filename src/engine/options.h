@@ -33,6 +33,15 @@ inline constexpr int32_t kDefaultBatchTokens = 512;
 // Rows of generated tokens and their drafts in a step, where there are any drafts: their logits are large.
 inline constexpr int32_t kMostVerifiedRows = 128;
 
+// How many window blocks an engine needs where layers that attend to a window have blocks of their own; else 0.
+struct WindowNeeds {
+  int32_t sequence = 0;  // that one running sequence holds at most, but for the rows of steps in flight
+  int32_t steps = 0;     // for all of those rows
+  int32_t place = 0;     // for a place where a later prompt can go on
+  // The least: one sequence can always run.
+  int32_t least() const { return sequence + steps; }
+};
+
 // What is 0 (of state_checkpoints -1) where a comment says so is chosen by resolve(), from the device, its memory and
 // the model.
 struct EngineOptions {
@@ -70,7 +79,8 @@ struct EngineOptions {
   bool prefix_cache = false;
   // Recurrent states that the prefix cache keeps, each of them a place where a later prompt can go on; -1: four for
   // each sequence. 0: prompts of models with recurrent layers are always computed whole. On a GPU at most a quarter of
-  // what weights and running sequences leave.
+  // what weights and running sequences leave. Of layers that attend to a window: for so many places there are window
+  // blocks beside those of running sequences.
   int32_t state_checkpoints = -1;
   // Memory of the host for what the prefix cache has no room for on the device; 0: none, and it is forgotten.
   int64_t prefix_host_bytes = 0;
@@ -105,6 +115,12 @@ struct EngineOptions {
   int32_t sampled_rows() const;
   // What the caches of this model look like.
   CacheShape cache_shape(const ModelConfig& model) const;
+  // Whether this model's layers that attend to a window have blocks of their own, and how many are needed.
+  bool windows_apart(const ModelConfig& model) const;
+  WindowNeeds window_needs(const ModelConfig& model) const;
+  // On a CPU: what running sequences need and the places of the prefix cache, but no more than the pool has blocks,
+  // unless few sequences need more. 0: there are none.
+  int32_t window_blocks(const ModelConfig& model) const;
   int32_t kv_blocks() const { return static_cast<int32_t>((kv_tokens + kBlockTokens - 1) / kBlockTokens); }
   // Slots for recurrent states: the sequences', then those of the prefix cache. 0 for a model without.
   int32_t state_slots(const ModelConfig& model) const {

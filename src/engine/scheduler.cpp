@@ -307,7 +307,7 @@ class Planner {
 
   void admit() {
     auto places = static_cast<int64_t>(limits_.max_sequences) - static_cast<int64_t>(now_.running.size());
-    int64_t slots = now_.free_slots;
+    int64_t slots = now_.free_slots, windows = now_.free_windows;
     int64_t promised = 0;  // what the running ones' prompts will still take
     for (size_t i = 0; i < now_.running.size(); ++i)
       if (const ScheduledSequence& s = now_.running[i]; !s.finished)
@@ -318,7 +318,8 @@ class Planner {
       const int32_t whole = blocks_for(s.prompt);
       if (places == 0 || (now_.needs_slots && slots == 0)) return stop(AdmissionStop::kPlaces);
       // Beside a block for each that runs: admitted sequences should not be out again at once.
-      if (available_ - promised - active_ < s.unused + whole - s.held || room_ - promised < whole)
+      if (available_ - promised - active_ < s.unused + whole - s.held || room_ - promised < whole ||
+          windows < s.windows)
         return stop(AdmissionStop::kBlocks);
       const int32_t count = next_chunk(s, budget_);
       if (count == 0) return stop(AdmissionStop::kBudget);
@@ -330,6 +331,7 @@ class Planner {
       promised += whole - has;
       ++active_;
       room_ = std::min(room_ - has, room_behind(s, 0));
+      windows -= s.windows;
       --places;
       --slots;
       took(*next);

@@ -28,6 +28,7 @@ struct ScheduledSequence {
   int64_t total = 0;       // prompt + generated so far
   int64_t computed = 0;    // positions that are in the caches; of a waiting one: that it would find there
   int32_t max_blocks = 0;  // KV blocks it may come to need: prompt + max_tokens
+  int32_t windows = 0;     // of layers that attend to a window: window blocks that are set aside for it while it runs
   int32_t held = 0;        // KV blocks for what is computed, wherever they are
   int32_t swapped = 0;     // of them, the last ones, which the host has: until they are back nothing of it is computed
   int32_t exclusive = 0;   // of those that the host has not, the last ones that nobody else uses
@@ -61,6 +62,7 @@ struct SchedulerState {
   int32_t total_blocks = 0;
   int32_t available_blocks = 0;  // neither used by a sequence nor beyond reach
   int32_t host_blocks = 0, free_host_blocks = 0;
+  int32_t free_windows = 0;  // window blocks that are set aside for nobody
   int32_t free_slots = 0;    // recurrent state slots
   bool needs_slots = false;  // whether the model has recurrent layers
 };
@@ -86,7 +88,7 @@ enum class AdmissionStop {
   kNone,     // nobody waits but those that are deferred
   kRunning,  // somebody who runs already is swapped out, pauses, or found no rows
   kPlaces,   // as many run as may
-  kBlocks,   // their prompts do not fit
+  kBlocks,   // their prompts, or their windows, do not fit
   kBudget,   // no rows are left
 };
 
@@ -136,7 +138,8 @@ struct StepPlan {
 // runs.
 // 5. Only when nobody is swapped out, pauses or was held back are waiting requests admitted, while there is a place, a
 // state
-//    slot, and room *now* for the whole prompt beside the rest of the running ones' prompts. One that is deferred lets
+//    slot, all window blocks that it can come to hold, so that these never run short, and room *now* for the whole
+//    prompt beside the rest of the running ones' prompts. One that is deferred lets
 //    others pass. Clients take turns: first those with a request of the best priority, of them those with the fewest
 //    requests running, then those that the cache helps, then those that have waited longest since one of theirs was
 //    admitted. Of a client's own requests: by priority, those that the cache helps before the others, then in order of

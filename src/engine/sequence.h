@@ -25,6 +25,9 @@ struct SequenceMemory {
   int32_t anchor = 0;      // Segment::anchor of its next step
   int32_t max_blocks = 0;  // KV blocks that it may come to need
   BlockTable table;        // of the blocks that it has on the device
+  // Of layers that attend to a window, where they have blocks of their own. These are few, and stay on the device.
+  BlockTable windows;
+  int32_t max_windows = 0;  // blocks of them that it may come to hold, but for the rows of steps in flight
   // Pages of the host that its last blocks were swapped out to, the very last block first.
   std::vector<int32_t> swapped;
 
@@ -37,7 +40,7 @@ struct PrefixUse {
   bool reads = true;  // false: all rows of its prompt are needed, so nothing is taken from the cache
   PrefixHashes hashes;
   PrefixCache::Match match;  // while it waits: what the cache has of its prompt
-  Checkpoints checkpoints;   // where its recurrent state is to be saved
+  Checkpoints checkpoints;   // where its recurrent state is to be saved, and what windows look back on is to be kept
   PrefixCache::Miss miss;    // why no more was found when it was admitted
   int64_t cached = 0;        // found in the cache when it was admitted
   int64_t computed = 0;      // computed by steps that have ended

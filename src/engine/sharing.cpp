@@ -4,7 +4,7 @@
 
 namespace quire {
 
-bool must_wait(const Sequence& waiting, Sequence& earlier, bool recurrent) {
+bool must_wait(const Sequence& waiting, Sequence& earlier, const ResumeNeeds& needs) {
   if (earlier.finished() || earlier.memory.swapped_out()) return false;
   const int64_t usable = waiting.prefix.match.usable;
   // Most do not have the next chunk in common: that is one comparison.
@@ -15,8 +15,9 @@ bool must_wait(const Sequence& waiting, Sequence& earlier, bool recurrent) {
   const int64_t common =
       std::min(waiting.prefix.hashes.common(earlier.prefix.hashes), longest_prefix(waiting.prompt_tokens()));
   if (common <= usable) return false;
-  if (!recurrent) return earlier.prefix.published < common;
   const int64_t part = std::min(common, longest_prefix(earlier.prompt_tokens()));
+  if (needs.windows && part > earlier.prefix.published) earlier.prefix.checkpoints.add(part);
+  if (!needs.states) return earlier.prefix.published < common;
   // Of an earlier one that is not admitted yet, `planned` is 0, and it will begin after what it finds itself.
   const int64_t from =
       std::max(earlier.planned, earlier.stage == Sequence::Stage::kWaiting ? earlier.prefix.match.usable : 0);

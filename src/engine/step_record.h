@@ -37,10 +37,11 @@ struct StepRecord {
   bool first_tokens = false;                                    // prompts went before generated tokens,
   int32_t skipped = 0;                                          // of which so many were left out
   int32_t blocks_free = 0, blocks_cached = 0, blocks_used = 0;  // of the KV cache, once the step was laid out
-  int32_t swapped_out = 0, swapped_in = 0;                      // blocks of sequences
-  int32_t host_stored = 0, host_loaded = 0;                     // pages of the prefix cache
-  double host_seconds = 0.0;                                    // planning, laying out and committing it
-  double device_seconds = 0.0;                                  // computing it
+  int32_t window_blocks_used = 0;            // of layers that attend to a window, where they have blocks of their own
+  int32_t swapped_out = 0, swapped_in = 0;   // blocks of sequences
+  int32_t host_stored = 0, host_loaded = 0;  // pages of the prefix cache
+  double host_seconds = 0.0;                 // planning, laying out and committing it
+  double device_seconds = 0.0;               // computing it
 };
 
 }  // namespace quire

@@ -77,8 +77,10 @@ Segment StepWriter::add(Sequence& s, const Work& work, bool decode, SequenceRows
                         .anchor = s.memory.anchor,
                         .tentative = decode ? work.count - 1 : 0};
   to_.segments[shape_.segments] = segment;
-  std::copy_n(s.memory.table.data(), s.memory.table.blocks().size(),
-              to_.tables + int64_t{shape_.segments} * shape_.table_width);
+  const StepCapacity& c = backend_.layout().capacity();
+  int32_t* const tables = to_.tables + int64_t{shape_.segments} * c.table_pitch(shape_.table_width);
+  std::copy_n(s.memory.table.data(), s.memory.table.blocks().size(), tables);
+  if (c.tables > 1) std::copy_n(s.memory.windows.data(), s.memory.windows.blocks().size(), tables + shape_.table_width);
   add_tokens(s, work);
   if (!decode && s.request.sampling.has_penalties()) add_history(s, work);
   if (!decode) rows.prompt_end = end;

@@ -14,6 +14,7 @@ namespace quire {
 struct SequenceRows {
   Sequence* sequence = nullptr;
   int64_t prompt_end = 0;                    // after a chunk of prompt: how many of its tokens are computed
+  int64_t settled = 0;                       // later steps have no row of it before this position
   int32_t logit_row = -1;                    // whose token is sampled; -1: none
   int32_t drafts = 0;                        // whose rows are those behind it
   int32_t usable = 0;                        // drafts that may be right: the first ones

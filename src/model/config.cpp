@@ -350,6 +350,10 @@ int32_t ModelConfig::attention_layers() const {
   return static_cast<int32_t>(std::ssize(mixers) - std::count(mixers.begin(), mixers.end(), Mixer::kDelta));
 }
 
+bool ModelConfig::has_windows() const {
+  return attention.window > 0 && std::count(mixers.begin(), mixers.end(), Mixer::kWindowAttention) > 0;
+}
+
 ModelSizes ModelConfig::sizes(Mixer m) const {
   const HeadShape heads = heads_of(m);
   return {.vocab = vocab,

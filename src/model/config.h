@@ -102,6 +102,7 @@ struct ModelConfig {
   float logit_scale = 1.0f;     // what logits are divided by
 
   int32_t attention_layers() const;  // of both kinds
+  bool has_windows() const;          // some of them attend to a window
   int32_t delta_layers() const { return static_cast<int32_t>(mixers.size()) - attention_layers(); }
   bool has_state() const { return delta_layers() > 0; }  // sequences have a recurrent state beside their KV blocks
   HeadShape heads_of(Mixer m) const {

@@ -252,6 +252,7 @@ void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, 
   const AttentionSpec& spec = config_->attention;
   const bool windowed = config_->mixers[static_cast<size_t>(layer)] == Mixer::kWindowAttention;
   const AttentionRows& r = windowed ? s.window_attention : s.attention;
+  const SegmentArray& segments = windowed ? pass.step.windows : pass.step.segments;
   const LinearPart parts[] = {{.w = w.q, .bias = w.q_bias, .y = r.q_proj},
                               {.w = w.k, .bias = w.k_bias, .y = r.k_proj},
                               {.w = w.v, .bias = w.v_bias, .y = r.v_proj}};
@@ -266,7 +267,7 @@ void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, 
                                .v_norm = w.v_norm,
                                .eps = config_->eps,
                                .rope = windowed ? w_.local_rope : w_.rope,
-                               .segments = pass.step.segments,
+                               .segments = segments,
                                .q = r.q,
                                .gate = r.gate,
                                .kv = kv});
@@ -274,7 +275,7 @@ void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, 
   paged_attention(pass.ctx, {.q = r.q,
                              .gate = r.gate,
                              .kv = kv,
-                             .segments = pass.step.segments,
+                             .segments = segments,
                              .scale = spec.scale,
                              .out = r.mix,
                              .window = windowed ? spec.window : 0,

@@ -26,15 +26,15 @@ int64_t activation_row_bytes(const ModelConfig& c) {
   return 2 * (elems + mix + 2 * ffn) + 4 * floats;
 }
 
-CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv, const DraftCache& drafts) {
+CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv, const CacheUse& use) {
   CacheShape s;
-  s.drafts = drafts.drafts;
+  s.drafts = use.drafts;
   const auto add_layers = [&](int32_t layers, Mixer m) {
     const HeadShape heads = c.heads_of(m);
-    s.add_attention(layers, heads.kv_heads, heads.head_dim);
+    s.add_attention(layers, heads.kv_heads, heads.head_dim, use.windows_apart && m == Mixer::kWindowAttention);
   };
   for (const Mixer m : c.mixers) add_layers(m == Mixer::kDelta ? 0 : 1, m);
-  add_layers(drafts.mtp ? 1 : 0, Mixer::kAttention);
+  add_layers(use.mtp ? 1 : 0, Mixer::kAttention);
   s.kv_dtype = kv_dtype(kv, activations);
   s.activation_dtype = activations;
   if (c.has_state())
@@ -48,20 +48,31 @@ CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv, 
   return s;
 }
 
+bool keeps_windows_apart(const ModelConfig& c, int64_t context) {
+  return c.has_windows() && context > c.attention.window;
+}
+
 Result<MemoryEstimate> estimate_memory(const gguf::File& file, const ModelConfig& c, int64_t context, int64_t sequences,
                                        int64_t batch_tokens) {
   if (context < 1 || sequences < 1 || batch_tokens < 1)
     return request_error("context, sequences and batch tokens must be at least 1, not {}, {} and {}", context,
                          sequences, batch_tokens);
-  const CacheShape cache = cache_shape(c, DType::kBF16);
+  const bool apart = keeps_windows_apart(c, context);
+  const CacheShape cache = cache_shape(c, DType::kBF16, KvCacheType::kAuto, {.windows_apart = apart});
   MemoryEstimate m;
   m.weights = static_cast<int64_t>(file.mapped_bytes());
   const int64_t blocks = context / kBlockTokens + (context % kBlockTokens != 0);
-  int64_t steps = 0, logits = 0, sum = m.weights;
-  const std::optional<int64_t> block = cache.block_bytes(), state = cache.state_bytes();
+  const int64_t in_window = apart ? std::min(blocks, most_window_blocks(c.attention.window, 0)) : 0,
+                in_step = apart ? batch_tokens / kBlockTokens : 0;
+  int64_t steps = 0, logits = 0, window_blocks = 0, sum = m.weights;
+  const std::optional<int64_t> block = cache.block_bytes(), window = cache.window_block_bytes(),
+                               state = cache.state_bytes();
   const bool overflow =
-      !block || !state || __builtin_mul_overflow(blocks, *block, &m.kv) ||
+      !block || !window || !state || __builtin_mul_overflow(blocks, *block, &m.kv) ||
       __builtin_mul_overflow(m.kv, sequences, &m.kv) || __builtin_mul_overflow(*state, sequences, &m.states) ||
+      __builtin_mul_overflow(in_window, sequences, &window_blocks) ||
+      __builtin_add_overflow(window_blocks, in_step, &window_blocks) ||
+      __builtin_mul_overflow(*window, window_blocks, &m.windows) || __builtin_add_overflow(sum, m.windows, &sum) ||
       __builtin_mul_overflow(activation_row_bytes(c), batch_tokens, &steps) ||
       __builtin_mul_overflow(4 * c.vocab, sequences, &logits) ||
       __builtin_add_overflow(steps, logits, &m.activations) || __builtin_add_overflow(sum, m.kv, &sum) ||

@@ -7,14 +7,25 @@
 
 namespace quire {
 
-// The caches of a model.
-// What speculation needs of the caches.
-struct DraftCache {
+// How an engine uses the caches.
+struct CacheUse {
   int32_t drafts = 0;  // tentative rows of a sequence in a step at most
   bool mtp = false;    // keys and values of the multi-token-prediction block: those of one more layer of attention
+  bool windows_apart = false;  // layers that attend to a window have blocks of their own
 };
+// The caches of a model.
 CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv = KvCacheType::kAuto,
-                       const DraftCache& drafts = {});
+                       const CacheUse& use = {});
+
+// Whether layers that attend to a window have blocks of their own, where sequences are of so many positions at most:
+// where all of them lie within the window nothing would ever be given back.
+bool keeps_windows_apart(const ModelConfig& c, int64_t context);
+// The most window blocks that a sequence holds: those of the positions that its next token looks back on, wherever it
+// stands, of `behind` more, and one that the rows of steps in flight, whose blocks are counted for all sequences
+// together, may begin or end within.
+constexpr int64_t most_window_blocks(int64_t window, int64_t behind) {
+  return (window + behind + 2 * kBlockTokens - 3) / kBlockTokens + 1;
+}
 
 // Bytes of one token's intermediates in a step: the residual stream in float32, the rest in bf16. Logits and kernels'
 // scratch are not in it.
@@ -23,10 +34,11 @@ int64_t activation_row_bytes(const ModelConfig& c);
 struct MemoryEstimate {
   int64_t weights = 0;      // mapped: page cache, shared between processes
   int64_t repacked = 0;     // copies of weights, in engines for few sequences; the caller fills this in
-  int64_t kv = 0;           // keys and values of all sequences
+  int64_t kv = 0;           // keys and values of all sequences, but for
+  int64_t windows = 0;      // those of layers that attend to a window, where sequences are longer: a step's among them
   int64_t states = 0;       // recurrent states of all sequences
   int64_t activations = 0;  // of one step, logits included, kernels' scratch not
-  int64_t total() const { return weights + repacked + kv + states + activations; }
+  int64_t total() const { return weights + repacked + kv + windows + states + activations; }
 };
 
 // `sequences` sequences of `context` positions each, all full, in steps of at most `batch_tokens` rows, on

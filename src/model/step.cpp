@@ -21,7 +21,7 @@ StepLayout::StepLayout(const StepCapacity& c) : capacity_(c) {
   past_updates_ = after(updates_, c.segments * static_cast<int64_t>(sizeof(HistoryUpdate)));
   sample_rows_ = after(past_updates_, c.segments * static_cast<int64_t>(sizeof(HistoryUpdate)));
   tables_ = after(sample_rows_, c.logit_rows * static_cast<int64_t>(sizeof(SampleRow)));
-  bias_ids_ = after(tables_, int64_t{c.segments} * c.table_width * kInt);
+  bias_ids_ = after(tables_, int64_t{c.segments} * c.table_pitch(c.table_width) * kInt);
   bias_values_ = after(bias_ids_, c.biases * kInt);
   hidden_rows_ = after(bias_values_, c.biases * kInt);
   scored_rows_ = after(hidden_rows_, c.hidden_rows * kInt);
@@ -76,6 +76,11 @@ StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
                      .keep = at(ints, keep_)}};
 }
 
+SegmentArray StepLayout::window_tables(SegmentArray segments, const StepShape& shape) const {
+  if (capacity_.tables > 1) segments.tables += shape.table_width;
+  return segments;
+}
+
 DraftBatch StepLayout::drafts(std::byte* base, const StepShape& shape, int32_t* sampled, const Tensor& results) const {
   const Arrays all = arrays(base);
   const Arrays::Drafts& a = all.drafts;
@@ -97,7 +102,9 @@ DraftBatch StepLayout::drafts(std::byte* base, const StepShape& shape, int32_t* 
     pass.tokens = make_tensor(a.tokens + at, {rows});
     pass.sources = make_tensor(a.sources + at, {rows});
     pass.sampled = step.sampled;
-    pass.segments = {a.segments + at, rows, rows, all.tables, shape.table_width, rows, 0, shape.decode_keys};
+    const int32_t pitch = capacity_.table_pitch(shape.table_width);
+    pass.segments = {a.segments + at, rows, rows, all.tables, pitch, rows, 0, shape.decode_keys};
+    pass.windows = window_tables(pass.segments, shape);
     pass.logit_rows = make_tensor(a.rows, {rows});
     pass.sample_rows = a.samples + at;
   }
@@ -113,13 +120,22 @@ DraftBatch StepLayout::drafts(std::byte* base, const StepShape& shape, int32_t* 
 
 StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sampled) const {
   const Arrays a = arrays(base);
+  const SegmentArray segments{a.segments,
+                              shape.segments,
+                              shape.decodes,
+                              a.tables,
+                              capacity_.table_pitch(shape.table_width),
+                              shape.decode_rows,
+                              shape.rows - shape.decode_rows,
+                              shape.decode_keys,
+                              shape.most_rows};
   return {.shape = shape,
           .tokens = make_tensor(a.tokens, {shape.rows}),
           .sources = make_tensor(a.sources, {shape.rows}),
           .sampled = make_tensor(sampled, {capacity_.sampled()}),
           .hidden = {},
-          .segments = {a.segments, shape.segments, shape.decodes, a.tables, shape.table_width, shape.decode_rows,
-                       shape.rows - shape.decode_rows, shape.decode_keys, shape.most_rows},
+          .segments = segments,
+          .windows = window_tables(segments, shape),
           .logit_rows = make_tensor(a.logit_rows, {shape.logit_rows}),
           .hidden_rows = make_tensor(a.hidden_rows, {shape.hidden_rows}),
           .scored_rows = make_tensor(a.scored_rows, {shape.scored_rows}),

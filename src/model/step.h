@@ -18,6 +18,7 @@ struct StepCapacity {
   int32_t rows = 0;         // tokens
   int32_t segments = 0;     // sequences
   int32_t table_width = 0;  // blocks of the longest sequence
+  int32_t tables = 1;       // of a sequence: 2 where layers that attend to a window have blocks of their own
   int32_t logit_rows = 0;
   int32_t hidden_rows = 0;     // whose final hidden states come back
   int32_t width = 0;           // of a hidden state
@@ -36,6 +37,8 @@ struct StepCapacity {
   // Entries of StepBatch::sampled: a token of each batch slot, and behind them the drafts, slot by slot.
   int32_t sampled() const { return batch_slots * (1 + drafts); }
   int32_t draft_entry(int32_t slot, int32_t draft) const { return batch_slots + slot * drafts + draft; }
+  // From one sequence's block tables to the next one's, where a table is so wide.
+  int32_t table_pitch(int32_t table) const { return tables * table; }
   // Hidden states that are kept from step to step: of each batch slot's last rows, at most one more than drafts.
   int32_t kept() const { return drafts == 0 ? 0 : batch_slots * (1 + drafts); }
 
@@ -59,7 +62,7 @@ struct StepShape {
   int32_t past_updates = 0, past_tokens = 0;  // the same of tokens that this step does not compute
   int32_t biases = 0;
   int32_t masks = 0;
-  int32_t table_width = 0;  // blocks of the longest sequence, rounded up: the pitch of the block tables
+  int32_t table_width = 0;  // blocks of the longest sequence, rounded up
   int32_t longest = 0;      // positions of the longest sequence after the step
   int64_t decode_keys = 0;  // positions of all decode segments after the step, added up
   int32_t most_rows = 1;    // of a decode segment: a generated token and its drafts
@@ -80,6 +83,9 @@ struct StepBatch {
   Tensor sampled;
   Tensor hidden;  // [rows, D] f32: of a pass of the block for multi-token prediction, which takes it beside the tokens
   SegmentArray segments;
+  // The same with the block tables of layers that attend to a window. Entries of positions before it name any block
+  // that holds numbers.
+  SegmentArray windows;
   Tensor logit_rows;   // [logit_rows] i32: rows whose next-token logits are wanted
   Tensor hidden_rows;  // [hidden_rows] i32: rows whose hidden states after the final norm are wanted
   Tensor scored_rows;  // [scored_rows] i32: rows whose logits are looked at a slice at a time, and not kept
@@ -127,7 +133,7 @@ class StepLayout {
     int32_t* tokens = nullptr;
     int32_t* sources = nullptr;
     Segment* segments = nullptr;
-    int32_t* tables = nullptr;  // [segments][shape.table_width]
+    int32_t* tables = nullptr;  // [segments][capacity().tables][shape.table_width]: the second one is that of windows
     int32_t* logit_rows = nullptr;
     int32_t* slot_copies = nullptr;
     HistoryUpdate* history_updates = nullptr;
@@ -169,10 +175,13 @@ class StepLayout {
     if (shape.past_tokens > 0) return past_tokens_ + int64_t{shape.past_tokens} * 4;
     if (shape.scored_rows > 0) return past_tokens_;
     if (shape.hidden_rows > 0) return scored_rows_;
-    return shape.biases > 0 ? hidden_rows_ : tables_ + int64_t{shape.segments} * shape.table_width * 4;
+    if (shape.biases > 0) return hidden_rows_;
+    return tables_ + int64_t{shape.segments} * capacity_.table_pitch(shape.table_width) * 4;
   }
 
  private:
+  SegmentArray window_tables(SegmentArray segments, const StepShape& shape) const;
+
   StepCapacity capacity_;
   int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, slot_copies_ = 0, updates_ = 0, past_updates_ = 0,
           sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, hidden_rows_ = 0, scored_rows_ = 0, score_rows_ = 0,

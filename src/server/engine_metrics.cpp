@@ -66,6 +66,8 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
       waiting(r.gauge("vllm:num_requests_waiting", "Requests that wait for a place.", labels)),
       kv_usage(
           r.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that running requests use; 1 is all.", labels)),
+      window_usage(r.gauge("quire:window_cache_usage_perc",
+                           "Share of the blocks of layers with a window that running requests use; 1 is all.", labels)),
       prompt_tokens(r.counter("vllm:prompt_tokens_total", "Tokens of prompts computed.", labels)),
       generation_tokens(r.counter("vllm:generation_tokens_total", "Tokens generated.", labels)),
       preemptions(r.counter("vllm:num_preemptions_total", "Requests put off after they had started.", labels)),
@@ -82,6 +84,8 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
       swapped_in(swapped(r, labels, "in")),
       cached_blocks(
           r.gauge("quire:prefix_cache_idle_blocks", "KV blocks that are kept to be found and in no use.", labels)),
+      cached_window_blocks(r.gauge("quire:prefix_cache_idle_window_blocks",
+                                   "Blocks of layers with a window that are kept to be found and in no use.", labels)),
       saved_states(r.gauge("quire:prefix_cache_states", "Recurrent states that are kept to be found.", labels)),
       host_usage(r.gauge("vllm:kv_offload_cpu_cache_usage_perc",
                          "Share of the prefix cache's memory on the host that is in use; 1 is all.", labels)),

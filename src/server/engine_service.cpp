@@ -258,6 +258,7 @@ void EngineService::count_prefixes(const StepStats& s) {
   add(metrics_->swapped_out, s.blocks_swapped_out, seen_.blocks_swapped_out);
   add(metrics_->swapped_in, s.blocks_swapped_in, seen_.blocks_swapped_in);
   metrics_->cached_blocks.set(static_cast<double>(s.blocks_cached));
+  metrics_->cached_window_blocks.set(static_cast<double>(s.windows_cached));
   metrics_->saved_states.set(static_cast<double>(s.states_saved));
   add(metrics_->host_stored_bytes, s.host_bytes_stored, seen_.host_bytes_stored);
   add(metrics_->host_loaded_bytes, s.host_bytes_loaded, seen_.host_bytes_loaded);
@@ -274,7 +275,11 @@ void EngineService::publish_load() {
   metrics_->waiting.set(waiting);
   // With the last answer all blocks return, though perhaps with the next step only.
   const bool idle = jobs == waiting || seen_.blocks_total == 0;
-  metrics_->kv_usage.set(idle ? 0.0 : static_cast<double>(seen_.blocks_used) / static_cast<double>(seen_.blocks_total));
+  const auto share = [&](int64_t used, int64_t total) {
+    return idle || total == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(total);
+  };
+  metrics_->kv_usage.set(share(seen_.blocks_used, seen_.blocks_total));
+  metrics_->window_usage.set(share(seen_.windows_used, seen_.windows_total));
 }
 
 }  // namespace quire::server

@@ -109,7 +109,8 @@ const Limit kLimits[] = {seconds < [](ServeOptions & o) -> auto& {return o.http.
   return o.engine.state_checkpoints;
 }
 > ("prefix_cache_states", "", -1, 65536,
-   "recurrent states that the prefix cache keeps, for models that have them; -1: four for each answer"),
+   "recurrent states that the prefix cache keeps, for models that have them, or places for whose windows there are "
+   "blocks; -1: four for each answer"),
     whole < [](ServeOptions& o) -> auto& {
   return o.engine.volatile_tail;
 }

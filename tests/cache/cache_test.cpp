@@ -197,7 +197,7 @@ TEST(CacheStorage, ReservesWithoutTouching) {
                .kv_dtype = DType::kBF16};
   EXPECT_EQ(s.block_bytes(), 2 * 2 * 2 * 16 * 64 * 2);
   EXPECT_EQ(s.state_bytes(), 3 * (4 * (4 * 32 * 32 + 16 * (4 * 32 + 4)) + 2 * (16 * 2 * 32 + 4 * 256)));
-  auto c = CacheStorage::create(s, 100000, 10);
+  auto c = CacheStorage::create(s, {100000, 10});
   ASSERT_TRUE(c.ok());
   EXPECT_GE(static_cast<int64_t>(c->memory().size()), 100000 * *s.block_bytes());
   EXPECT_EQ(c->resident_bytes(), 0);
@@ -224,7 +224,7 @@ TEST(CacheStorage, LayersMayHaveHeadsOfTheirOwn) {
   ASSERT_EQ(s.attention.size(), 3u) << "equal neighbours are one run";
   EXPECT_EQ(s.attention_layers(), 5);
   EXPECT_EQ(s.block_bytes(), 2 * 2 * 16 * (4 * 4 * 32 + 128));
-  const auto c = CacheStorage::create(s, 10, 0);
+  const auto c = CacheStorage::create(s, {10, 0});
   ASSERT_TRUE(c.ok());
   const int64_t dims[] = {4 * 32, 4 * 32, 128, 4 * 32, 4 * 32};
   const auto* at = static_cast<const std::byte*>(c->kv(0).k.data);
@@ -237,10 +237,32 @@ TEST(CacheStorage, LayersMayHaveHeadsOfTheirOwn) {
   }
 }
 
+// Layers that attend to a window in blocks of their own, behind the others'.
+TEST(CacheStorage, WindowsMayLieApart) {
+  CacheShape s;
+  s.add_attention(1, 4, 32, true);
+  s.add_attention(1, 4, 32);
+  s.add_attention(2, 2, 64, true);
+  ASSERT_EQ(s.attention.size(), 3u);
+  EXPECT_TRUE(s.has_window_blocks());
+  EXPECT_EQ(s.block_bytes(), 2 * 2 * 16 * 4 * 32);
+  EXPECT_EQ(s.window_block_bytes(), 3 * 2 * 2 * 16 * 4 * 32);
+  const auto c = CacheStorage::create(s, {.blocks = 10, .slots = 0, .window_blocks = 3});
+  ASSERT_TRUE(c.ok());
+  EXPECT_EQ(c->blocks().dim(0), 10);
+  EXPECT_EQ(c->window_blocks().dim(0), 3);
+  EXPECT_EQ(c->kv(1).k.data, c->blocks().data);
+  EXPECT_EQ(c->kv(0).k.data, c->window_blocks().data);
+  EXPECT_EQ(c->window_blocks().bytes_at(0), c->blocks().bytes_at(0) + 10 * *s.block_bytes());
+  for (const int layer : {0, 2, 3}) EXPECT_EQ(c->kv(layer).k.dim(0), 3) << layer;
+  EXPECT_EQ(c->kv(2).k.stride[0] * 2, *s.window_block_bytes());
+  EXPECT_EQ(c->kv(1).k.stride[0] * 2, *s.block_bytes());
+}
+
 TEST(CacheStorage, AnE4m3BlockIsCodesAndExponents) {
   const CacheShape s{.attention = {{.layers = 3, .kv_heads = 2, .head_dim = 64}}, .kv_dtype = DType::kF8E4M3};
   EXPECT_EQ(s.block_bytes(), 3 * 2 * (2 * (16 * 64 + 16) + 32)) << "each of keys and values on a line of its own";
-  const auto c = CacheStorage::create(s, 10, 0);
+  const auto c = CacheStorage::create(s, {10, 0});
   ASSERT_TRUE(c.ok());
   EXPECT_EQ(c->kv(0).k.dim(2), 16 * 64 + 16);
   EXPECT_EQ(c->kv(2).v.stride[0], *s.block_bytes());
@@ -251,12 +273,12 @@ TEST(CacheStorage, AnE4m3BlockIsCodesAndExponents) {
 TEST(CacheStorage, RefusesSizesThatCannotBeCounted) {
   CacheShape s{.attention = {{.layers = 1 << 30, .kv_heads = 1 << 30, .head_dim = 1 << 30}}};
   EXPECT_FALSE(s.block_bytes().has_value());
-  const auto c = CacheStorage::create(s, 100000, 10);
+  const auto c = CacheStorage::create(s, {100000, 10});
   ASSERT_FALSE(c.ok());
   EXPECT_EQ(c.error().fault, Fault::kCapacity);
   s = {.attention = {{.layers = 64, .kv_heads = 64, .head_dim = 1 << 20}}};  // one block can be counted, all cannot
   EXPECT_TRUE(s.block_bytes().has_value());
-  EXPECT_FALSE(CacheStorage::create(s, 1 << 30, 10).ok());
+  EXPECT_FALSE(CacheStorage::create(s, {1 << 30, 10}).ok());
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr size_t kBlock = 96, kState = 160, kHead = 128;
+constexpr size_t kBlock = 96, kState = 160, kWindow = 32, kHead = 128;
 constexpr std::string_view kFingerprint = "quire-test/of this engine";
 // Where records begin, and how long one without a state is.
 constexpr size_t kFirst = kHead + kFingerprint.size() + 16, kPlain = 40 + 256 + 4 * kBlock + 16;
@@ -45,9 +45,23 @@ class Plain : public CacheMemory {
     ++states_written;
     return {};
   }
+  Status read_windows(std::span<const BlockId> blocks, std::span<std::byte> to) override {
+    EXPECT_EQ(to.size(), blocks.size() * kWindow);
+    for (size_t i = 0; i < blocks.size(); ++i)
+      if (blocks[i].valid()) std::memset(to.data() + i * kWindow, of(200 + blocks[i].v), kWindow);
+    return {};
+  }
+  Status write_windows(std::span<const BlockId> blocks, std::span<const std::byte> from) override {
+    EXPECT_EQ(from.size(), blocks.size() * kWindow);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      EXPECT_EQ(from[i * kWindow] != std::byte{}, blocks[i].valid());
+      windows_written += blocks[i].valid();
+    }
+    return {};
+  }
   Status read_pages(std::span<const int32_t>, std::span<std::byte>) override { return no_host(); }
   Status write_pages(std::span<const int32_t>, std::span<const std::byte>) override { return no_host(); }
-  size_t blocks_written = 0, states_written = 0;
+  size_t blocks_written = 0, states_written = 0, windows_written = 0;
   bool fails = false;
 
  private:
@@ -312,6 +326,64 @@ TEST_F(PrefixFile, RandomRecordsKeepTheBooks) {
     rig.cache.make_room(1);
     rig.expect_books();
   }
+}
+
+// What windows look back on, where it is kept.
+TEST_F(PrefixFile, WindowsComeBackWithTheirChunks) {
+  const PrefixFileOwner with_windows = {.fingerprint = std::string(kFingerprint),
+                                        .block_bytes = kBlock,
+                                        .state_bytes = 0,
+                                        .window_block_bytes = kWindow,
+                                        .vocab = 5000};
+  struct WindowRig {
+    BlockPool blocks{64}, windows;
+    StatePool slots{0};
+    PrefixCache cache;
+    Plain memory;
+    KeyedHash salts{1, 2};
+    explicit WindowRig(int32_t window_blocks)
+        : windows(window_blocks), cache(blocks, slots, -1, nullptr, {&windows, 40}) {}
+    int64_t found(const std::vector<TokenId>& t) {
+      PrefixCache::Match m;
+      const PrefixHashes hashes = hash_prefixes(kChunks, salts(std::as_bytes(std::span(std::string_view()))), t);
+      cache.find({t, hashes}, m);
+      return m.usable;
+    }
+  };
+  const std::vector<TokenId> text = tokens(270, 1);
+  {
+    WindowRig rig(64);
+    const PrefixHashes hashes = hash_prefixes(kChunks, rig.salts(std::as_bytes(std::span(std::string_view()))), text);
+    BlockTable table, windows;
+    ASSERT_TRUE(table.reserve(rig.blocks, 0, 270) && windows.reserve(rig.windows, 0, 270));
+    rig.cache.publish({text, hashes}, 270, table, &windows);
+    rig.cache.keep_windows({text, hashes}, 192);
+    const auto kept = write_prefix_file(path_, with_windows, rig.salts, rig.cache, rig.memory, 1 << 20).value();
+    EXPECT_EQ(kept.chunks, 4);
+    EXPECT_EQ(kept.bytes, static_cast<int64_t>(kFirst + 4 * kPlain + 4 * kWindow)) << "one chunk has three of them";
+  }
+  const auto load = [&](WindowRig& rig) {
+    return read_prefix_file(path_, with_windows, rig.salts, kChunks, rig.cache, rig.memory);
+  };
+  WindowRig rig(8), short_of(2);
+  ASSERT_TRUE(load(rig).ok());
+  EXPECT_EQ(rig.memory.windows_written, 3u);
+  EXPECT_EQ(rig.windows.cached_count(), 3);
+  EXPECT_EQ(rig.found(text), 192);
+  EXPECT_TRUE(rig.cache.check().ok());
+  ASSERT_TRUE(load(short_of).ok());
+  EXPECT_EQ(short_of.found(text), 0) << "there was no room for them";
+  EXPECT_TRUE(short_of.cache.check().ok());
+  // An engine that has no window blocks, or other ones, has no use for it.
+  Rig other;
+  EXPECT_FALSE(read(other).ok());
+  // Damage is found.
+  std::string file = bytes();
+  file[file.size() - 16 - kPlain - 5] ^= 1;
+  put(file);
+  WindowRig damaged(8);
+  EXPECT_FALSE(load(damaged).ok());
+  EXPECT_EQ(damaged.windows.free_count(), 8);
 }
 
 TEST_F(PrefixFile, WhatCannotBeReadOrWrittenIsSaid) {

@@ -29,12 +29,12 @@ class CudaMovesTest : public testing::Test {
                         .value_dim = 128,
                         .key_heads = 2,
                         .key_dim = 128}};
-    const auto bytes = CacheViews::bytes(shape_, kBlocks, kSlots);
+    const auto bytes = CacheViews::bytes(shape_, {kBlocks, kSlots});
     ASSERT_TRUE(bytes);
     block_bytes_ = *shape_.block_bytes();
     ASSERT_TRUE(context_.create().ok());
     caches_.emplace(static_cast<size_t>(*bytes));
-    views_ = CacheViews(shape_, caches_->data(), kBlocks, kSlots);
+    views_ = CacheViews(shape_, caches_->data(), {kBlocks, kSlots});
     const Status created = moves_.create(kPages * block_bytes_);
     ASSERT_TRUE(created.ok()) << created.error().message;
     CUDA_OK(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming));

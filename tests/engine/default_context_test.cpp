@@ -1,6 +1,8 @@
 // The longest sequence of an engine whose options do not say: what the model was trained for, or what memory allows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/engine.h"
 #include "model/memory.h"
 
@@ -37,6 +39,26 @@ TEST_F(DefaultContext, IsWhatMemoryAllows) {
       EXPECT_GT(kv_bytes(o) + tables, memory / 2) << sequences;
       EXPECT_LE(o.context, o.kv_tokens);
     }
+}
+
+// Layers with a window take what few sequences hold; the others the rest.
+TEST_F(DefaultContext, IsLongerWithWindows) {
+  const int64_t memory = int64_t{1} << 28;
+  EngineOptions asked;
+  asked.prefix_cache = true;
+  std::fill(config_.mixers.begin(), config_.mixers.end(), Mixer::kAttention);
+  const EngineOptions without = options(memory, asked);
+  config_.attention.window = 256;
+  std::fill(config_.mixers.begin() + 1, config_.mixers.end(), Mixer::kWindowAttention);
+  const EngineOptions with = options(memory, asked);
+  ASSERT_TRUE(with.windows_apart(config_));
+  EXPECT_GT(with.context, without.context);
+  const CacheShape shape = with.cache_shape(config_);
+  const int64_t windows = *shape.window_block_bytes() * with.window_blocks(config_);
+  EXPECT_LE(*shape.block_bytes() * with.kv_blocks() + windows, memory);
+  EXPECT_LT(with.state_checkpoints, 64) << "as many places as memory is left for";
+  EXPECT_GE(with.window_blocks(config_), 16 * with.window_needs(config_).sequence);
+  EXPECT_EQ(options(int64_t{1} << 40, {.context = 8192, .prefix_cache = true}).state_checkpoints, 64);
 }
 
 TEST_F(DefaultContext, IsTheTrainedOneWhereThatFits) {

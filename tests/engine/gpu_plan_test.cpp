@@ -187,6 +187,47 @@ TEST(GpuPlan, ResolveLeavesNothingOpen) {
   EXPECT_EQ(resolve({.max_sequences = 1000}, dense_8b(), {.host = 64 * kGib}).value().max_batch_tokens, 1000);
 }
 
+ModelConfig gpt_oss_20b() {
+  ModelConfig c{.architecture = "gpt-oss", .name = "20b", .layers = 24, .d_model = 2880, .vocab = 201088};
+  c.context_length = 131072, c.attention.heads = 64, c.attention.kv_heads = 8, c.attention.head_dim = 64;
+  c.attention.window = 128;
+  c.ffn.experts = 32, c.ffn.top_k = 4, c.ffn.d_ff_expert = 2880;
+  for (int i = 0; i < c.layers; ++i) c.mixers.push_back(i % 2 == 0 ? Mixer::kWindowAttention : Mixer::kAttention);
+  return c;
+}
+
+// Half of its layers hold a window of each sequence, the others the whole context.
+TEST(GpuPlan, WindowsLeaveRoomForLongerContexts) {
+  ModelConfig all = gpt_oss_20b();
+  all.attention.window = 0;
+  std::fill(all.mixers.begin(), all.mixers.end(), Mixer::kAttention);
+  for (const double gib : {23.5, 79.1}) {
+    EngineOptions o = serving();
+    o.depth = 2;
+    const GpuMemory m = memory(gib, 12.8);
+    const EngineOptions got = plan_gpu(o, gpt_oss_20b(), m).value(), before = plan_gpu(o, all, m).value();
+    expect_sane(got, gpt_oss_20b(), m);
+    EXPECT_GE(got.context, before.context);
+    EXPECT_GE(got.max_sequences, before.max_sequences);
+    const WindowNeeds n = got.window_needs(gpt_oss_20b());
+    EXPECT_EQ(n.sequence, 10);
+    EXPECT_EQ(n.steps, 2 * got.max_batch_tokens / 16);
+    EXPECT_EQ(n.place, 8);
+    EXPECT_EQ(gpu_step_cost(got, gpt_oss_20b()).value().window_block, 16 * 12 * 2 * 8 * 64 * 2);
+  }
+}
+
+TEST(GpuPlan, WindowBlocksAreForThoseWhoRunAndThenForTheCache) {
+  const WindowNeeds n{.sequence = 10, .steps = 256, .place = 8};
+  EXPECT_EQ(window_pool(n, 256, 1024, 100000, 1, 1000), 10 * 256 + 256 + 8 * 1024);
+  EXPECT_EQ(window_pool(n, 256, 0, 100000, 1, 1000), 10 * 256 + 256);
+  EXPECT_EQ(window_pool(n, 256, 1024, 8000, 1, 1000), 2816 + 2000) << "a quarter for the cache";
+  EXPECT_EQ(window_pool(n, 256, 1024, 4000, 1, 1000), 2000 + 999) << "half for those who run, and the rest stays";
+  EXPECT_EQ(window_pool(n, 256, 1024, 400, 1, 100), 266 + 33) << "one sequence can always run";
+  EXPECT_EQ(window_pool(n, 256, 1024, 300, 1, 100), 0) << "or nothing fits";
+  EXPECT_EQ(window_pool({}, 256, 1024, 4000, 1, 100), 0);
+}
+
 TEST(GpuPlan, SavedStatesTakeAQuarterAndLeaveAContext) {
   EXPECT_EQ(saved_states(1024, 40 * kGib, kGib / 16, 5 * kGib), 160);
   EXPECT_EQ(saved_states(100, 40 * kGib, kGib / 16, 5 * kGib), 100);

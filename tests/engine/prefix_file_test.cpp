@@ -83,8 +83,11 @@ class PrefixFile : public testing::TestWithParam<const char*> {
   ModelPtr model_ = tiny(GetParam());
   std::filesystem::path folder_, path_;
 };
-INSTANTIATE_TEST_SUITE_P(Models, PrefixFile, testing::Values("tiny-qwen35moe", "tiny-llama"),
-                         [](const auto& of) { return of.param == std::string("tiny-llama") ? "llama" : "hybrid"; });
+INSTANTIATE_TEST_SUITE_P(Models, PrefixFile, testing::Values("tiny-qwen35moe", "tiny-llama", "tiny-gptoss"),
+                         [](const auto& of) {
+                           const std::string name = of.param;
+                           return name == "tiny-llama" ? "llama" : name == "tiny-gptoss" ? "windows" : "hybrid";
+                         });
 
 TEST_P(PrefixFile, WhatIsFoundAfterARestartIsTheSameBits) {
   std::vector<std::vector<TokenId>> prompts;

@@ -297,6 +297,24 @@ TEST(Prefixes, BlocksOfAnotherTypeToo) {
   EXPECT_GT(totals.preemptions, 0);
 }
 
+// Layers that attend to a window, whose blocks come and go beside the others'.
+TEST(Prefixes, WindowsOfEveryKindToo) {
+  Totals totals;
+  constexpr Setting kFew[] = {{true, 1, 4096, 0, 24, 256},
+                              {true, 2, 512, 40, 2, 128},
+                              {true, 1, 512, 200, 1, 64, 300, 20},
+                              {false, 2, 512, 30, 0, 192},
+                              {true, 2, 1024, 40, 5, 64, 60, 0, 2}};
+  for (const char* name : {"tiny-gptoss", "tiny-gemma4", "tiny-gemma4moe"}) {
+    SCOPED_TRACE(name);
+    prove(tiny(name), make_script(6, 30, 250, 120), 512, kFew, totals);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(totals.hits, 1000);
+  EXPECT_GT(totals.preemptions, 0);
+  EXPECT_GT(totals.loaded, 0);
+}
+
 // The same with the models that come with the source, whose saved states are large.
 class DemoPrefixes : public testing::TestWithParam<const char*> {};
 
@@ -365,8 +383,11 @@ class SharedPrefix : public testing::TestWithParam<const char*> {
   }
   Random random_{42};
 };
-INSTANTIATE_TEST_SUITE_P(Models, SharedPrefix, testing::Values("tiny-qwen35moe", "tiny-llama"),
-                         [](const auto& of) { return of.param == std::string("tiny-llama") ? "llama" : "hybrid"; });
+INSTANTIATE_TEST_SUITE_P(Models, SharedPrefix, testing::Values("tiny-qwen35moe", "tiny-llama", "tiny-gptoss"),
+                         [](const auto& of) {
+                           const std::string name = of.param;
+                           return name == "tiny-llama" ? "llama" : name == "tiny-gptoss" ? "windows" : "hybrid";
+                         });
 
 // 32 clients at once, none of whose 1500 common tokens anybody has computed yet; then 32 more.
 TEST_P(SharedPrefix, IsComputedOnceHoweverManyAskForItAtOnce) {

@@ -205,7 +205,8 @@ TEST_P(Speculation, NothingChangesWhereBlocksAreScarceAndPrefixesAreFound) {
   EXPECT_GT(accepted, 50);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Speculation, testing::Values("tiny-qwen35moe", "tiny-qwen35", "tiny-llama"),
+INSTANTIATE_TEST_SUITE_P(Models, Speculation,
+                         testing::Values("tiny-qwen35moe", "tiny-qwen35", "tiny-llama", "tiny-gemma3"),
                          [](const auto& name) {
                            std::string s = name.param;
                            std::replace(s.begin(), s.end(), '-', '_');

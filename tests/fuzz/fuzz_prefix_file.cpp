@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-constexpr size_t kBlock = 16, kState = 48, kHead = 128, kSum = 16;
+constexpr size_t kBlock = 16, kState = 48, kWindow = 16, kHead = 128, kSum = 16;
 constexpr size_t kRecord = 40 + 4 * kChunkTokens + kChunkBlocks * kBlock;
 
 void require(bool ok, const char* what) {
@@ -41,6 +41,14 @@ class Memory : public CacheMemory {
     require(slot.valid() && from.size() == kState, "a state is whole");
     return {};
   }
+  Status read_windows(std::span<const BlockId>, std::span<std::byte> to) override {
+    std::memset(to.data(), 3, to.size());
+    return {};
+  }
+  Status write_windows(std::span<const BlockId> blocks, std::span<const std::byte> from) override {
+    require(from.size() == blocks.size() * kWindow, "window blocks are whole");
+    return {};
+  }
   Status read_pages(std::span<const int32_t>, std::span<std::byte>) override { return {}; }
   Status write_pages(std::span<const int32_t>, std::span<const std::byte>) override {
     require(false, "there are no pages of the host");
@@ -65,7 +73,7 @@ void seal_all(std::string& file) {
   for (size_t at = kHead + fingerprint + kSum; at + kRecord + kSum <= file.size();) {
     uint32_t flags = 0;
     std::memcpy(&flags, file.data() + at + 16, sizeof flags);
-    const size_t said = kRecord + (flags == 1 ? kState : 0);
+    const size_t said = kRecord + (flags % 2 == 1 ? kState : 0) + (flags > 1 ? kChunkBlocks * kWindow : 0);
     seal(file, at, said);
     at += said + kSum;
   }
@@ -75,32 +83,36 @@ void check(const Status& books) {
   require(books.ok(), books.ok() ? "" : books.error().message.c_str());
 }
 
-void run(const std::string& path, int32_t blocks, int32_t states) {
+void run(const std::string& path, int32_t blocks, int32_t states, int32_t windows) {
   BlockPool pool(blocks);
   StatePool slots(std::max(0, states));
-  PrefixCache cache(pool, slots, states);
+  BlockPool window_pool(windows);
+  PrefixCache cache(pool, slots, states, nullptr, {.blocks = windows > 0 ? &window_pool : nullptr, .tokens = 40});
   Memory memory;
   KeyedHash salts(1, 2);
   const PrefixFileOwner owner{.fingerprint = "fuzz",
                               .block_bytes = kBlock,
                               .state_bytes = states < 0 ? 0 : static_cast<int64_t>(kState),
+                              .window_block_bytes = windows > 0 ? static_cast<int64_t>(kWindow) : 0,
                               .vocab = 1000};
   const auto read = read_prefix_file(path, owner, salts, KeyedHash(3, 4), cache, memory);
   if (!read.ok()) {
     require(read.error().fault == Fault::kModelFile, "a bad file is the file's fault");
     require(read.error().message.find('\n') == std::string::npos, "it is one line");
-    require(cache.stats().nodes == 0 && pool.free_count() == blocks && slots.used_count() == 0,
+    require(cache.stats().nodes == 0 && pool.free_count() == blocks && slots.used_count() == 0 &&
+                window_pool.free_count() == windows,
             "nothing is left of a bad file");
     require(salts.key()[0] == 1, "nor of its key");
   } else {
     require(cache.stats().nodes == read->chunks && cache.states_held() == read->states, "counts are right");
   }
   check(pool.check());
+  check(window_pool.check());
   check(slots.check());
   check(cache.check());
   cache.make_room(blocks);
   check(cache.check());
-  require(pool.free_count() == blocks, "everything can make room");
+  require(pool.free_count() == blocks && window_pool.free_count() == windows, "everything can make room");
 }
 
 }  // namespace
@@ -113,7 +125,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int fd = memfd_create("prefixes", 0);
   quire::require(fd >= 0 && write(fd, file.data(), file.size()) == static_cast<ssize_t>(file.size()), "a file");
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  quire::run(path, 8 + data[0] % 64, data[0] % 8 == 7 ? -1 : data[0] % 8);
+  quire::run(path, 8 + data[0] % 64, data[0] % 8 == 7 ? -1 : data[0] % 8, data[0] / 64 % 2 * 6);
   close(fd);
   return 0;
 }

@@ -69,6 +69,21 @@ TEST(Cost, HybridOfExperts) {
       << "no expert is read twice";
 }
 
+TEST(Memory, OfLayersWithAWindowIsBounded) {
+  const TinyModel& m = model("gpt-oss");  // a window of 40, every other layer of four
+  const Loaded l(m);
+  const int64_t layer = 2 * m.kv_heads * m.head_dim * kBlockTokens * 2;
+  const MemoryEstimate within = estimate_memory(l.file, l.config, 40, 1, 64).value();
+  EXPECT_EQ(within.windows, 0) << "nothing is ever given back";
+  EXPECT_EQ(within.kv, 3 * 4 * layer);
+  const MemoryEstimate long_one = estimate_memory(l.file, l.config, 131072, 1, 64).value();
+  EXPECT_EQ(long_one.kv, 131072 / 16 * 2 * layer) << "layers that attend to all";
+  EXPECT_EQ(long_one.windows, (5 + 64 / 16) * 2 * layer) << "a window and a step";
+  const MemoryEstimate many = estimate_memory(l.file, l.config, 131072, 10, 64).value();
+  EXPECT_EQ(many.windows, (10 * 5 + 64 / 16) * 2 * layer);
+  EXPECT_EQ(long_one.total(), long_one.weights + long_one.kv + long_one.windows + long_one.activations);
+}
+
 TEST(Memory, FollowsContextAndSequences) {
   const TinyModel& m = model("qwen35");
   const Loaded l(m);

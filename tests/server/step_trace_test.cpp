@@ -56,6 +56,7 @@ TEST_F(StepTraceTest, ALineHasEverythingOfARecord) {
   r.blocks_free = 10;
   r.blocks_cached = 20;
   r.blocks_used = 30;
+  r.window_blocks_used = 15;
   r.swapped_out = 1;
   r.swapped_in = 2;
   r.host_stored = 8;
@@ -78,6 +79,7 @@ TEST_F(StepTraceTest, ALineHasEverythingOfARecord) {
                      {"blocks_free", 10},
                      {"blocks_cached", 20},
                      {"blocks_used", 30},
+                     {"window_blocks_used", 15},
                      {"swapped_out", 1},
                      {"swapped_in", 2},
                      {"host_stored", 8},

@@ -12,6 +12,7 @@ class FailingBackend final : public Backend {
   const StepLayout& layout() const override { return real_->layout(); }
   int32_t blocks() const override { return real_->blocks(); }
   int32_t slots() const override { return real_->slots(); }
+  int32_t window_blocks() const override { return real_->window_blocks(); }
   const CacheShape& cache_shape() const override { return real_->cache_shape(); }
   HostPages host_pages() const override { return real_->host_pages(); }
   std::byte* staging(int buffer) override { return real_->staging(buffer); }
@@ -48,6 +49,12 @@ class FailingBackend final : public Backend {
   }
   Status write_state(StateSlot slot, std::span<const std::byte> from) override {
     return lost_ ? Status(*lost_) : real_->write_state(slot, from);
+  }
+  Status read_windows(std::span<const BlockId> blocks, std::span<std::byte> to) override {
+    return lost_ ? Status(*lost_) : real_->read_windows(blocks, to);
+  }
+  Status write_windows(std::span<const BlockId> blocks, std::span<const std::byte> from) override {
+    return lost_ ? Status(*lost_) : real_->write_windows(blocks, from);
   }
   Status read_pages(std::span<const int32_t> pages, std::span<std::byte> to) override {
     return lost_ ? Status(*lost_) : real_->read_pages(pages, to);
