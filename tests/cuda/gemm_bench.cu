@@ -194,6 +194,33 @@ TEST(GemmLinearBench, Fp8) {
                {1, 8, 16, 32, 64, 128, 256, 2048});
 }
 
+// What a tile of 192 rows takes for each column tile, and besides: full waves, K of several sizes.
+TEST(GemmTileBench, Columns) {
+  for (const TileFormat format : {TileFormat::kNvfp4, TileFormat::kBf16})
+    for (const Out out : {Out::kBf16, Out::kAddF32})
+      for (const auto& [k, segment] : {std::pair{2048, 2048}, {4096, 2048}, {8192, 2048}, {4096, 512}, {8192, 512}}) {
+        constexpr int32_t kN = 132 * 128, kRows = 192 * 8;
+        const Weights weights(format, kN, k, false);
+        const auto x = random_rows(static_cast<int64_t>(kRows) * k, 5);
+        DeviceBuffer<float> y(static_cast<size_t>(kRows) * kN);
+        must(cudaMemset(y.data(), 0, y.bytes()), "clear");
+        const double us = graph_us(4, [&, segment = segment, k = k](cudaStream_t stream, int i) {
+          gemm::Product p(as_bf16(x), k, kRows);
+          PackedWeight w = weights.copy(static_cast<size_t>(i));
+          w.segment = segment;
+          p.add(w, {.y = y.data(), .y_stride = kN, .out = out});
+          p.path = gemm::Path::kTile;
+          p.tile_rows = 192;
+          const Status s = launch_gemm(stream, p);
+          QUIRE_CHECK(s.ok(), "{}", s.error().message);
+        });
+        report(fmt::format("{} {} columns, segments of {}, {}", format == TileFormat::kBf16 ? "bf16" : "nvfp4", k,
+                           segment, out == Out::kBf16 ? "bf16" : "+= f32")
+                   .c_str(),
+               kRows, static_cast<double>(weights.shape.bytes()), 2.0 * kRows * kN * k, us);
+      }
+}
+
 class GemmMoeBench : public testing::TestWithParam<int32_t> {};
 INSTANTIATE_TEST_SUITE_P(Rows, GemmMoeBench,
                          testing::Values(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384));

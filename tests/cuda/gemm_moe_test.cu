@@ -310,6 +310,23 @@ TEST(GemmMoe, ManyChoicesAreSortedAsFewAre) {
   }
 }
 
+// So many that each block of threads has several tiles of 256 rows: warpgroups are apart. With a shared expert that is
+// sorted with the others, and without.
+TEST(GemmMoe, WideTilesGiveTheBitsOfStreams) {
+  std::mt19937_64 rng(29);
+  for (const MoeShape& s : {MoeShape{DType::kNVFP4, 16, 8, 512, 256, Shared::kStacked},
+                            MoeShape{DType::kBF16, 16, 8, 264, 520, Shared::kNone},
+                            MoeShape{DType::kMXFP4, 12, 6, 512, 512, Shared::kApart}}) {
+    const Moe moe(rng, s, 0.2f);
+    constexpr int32_t kRows = 3400;
+    const auto h = random_bf16(rng, static_cast<size_t>(kRows) * s.width);
+    const auto x = random_floats(rng, static_cast<size_t>(kRows) * s.width);
+    const auto tiles = moe.run(h, x, kRows, Path::kTile), streams = moe.run(h, x, kRows, Path::kStream);
+    EXPECT_EQ(tiles.chosen, streams.chosen) << name(s);
+    EXPECT_TRUE(same_bits(tiles.x, streams.x)) << name(s);
+  }
+}
+
 TEST(GemmMoe, TiesGoToTheLowerExpert) {
   std::mt19937_64 rng(24);
   const MoeShape s{DType::kBF16, 64, 6, 128, 32, Shared::kNone};

@@ -71,7 +71,7 @@ __device__ inline int32_t count_blocks(const Problem& p, int block, const BlockT
   return p.offsets == nullptr ? (p.rows + block - 1) / block : min(table.first[p.experts], table.bound);
 }
 
-// The rows of an expert are shared out evenly, in multiples of 16, over as few blocks as they need.
+// The rows of an expert are shared out evenly over as few blocks as they need, in multiples of 32 as tiles are wide.
 __device__ inline RowBlock find_block(const Problem& p, int block, const BlockTable& table, int32_t index) {
   if (p.offsets == nullptr) return {0, index * block, min(block, p.rows - index * block)};
   const int32_t e = table.experts[index], begin = table.begin[e], all = table.begin[e + 1] - begin;
@@ -80,7 +80,7 @@ __device__ inline RowBlock find_block(const Problem& p, int block, const BlockTa
     return {e, begin + at, min(block, all - at)};
   }
   const int32_t blocks = table.first[e + 1] - table.first[e];
-  const int32_t each = min(block, ((all + blocks - 1) / blocks + 15) / 16 * 16);
+  const int32_t each = min(block, ((all + blocks - 1) / blocks + 31) / 32 * 32);
   const int32_t at = (index - table.first[e]) * each;
   return {e, begin + at, max(0, min(each, all - at))};
 }
@@ -94,20 +94,57 @@ __device__ inline int32_t y_row(const Problem& p, int32_t position) {
 
 // ---- What becomes of a sum. Roundings are spelled out: kernels must agree to the bit.
 
-// The value of one gate and one up, as quire::gated has it. A NaN stays one.
-__device__ inline float gated(GateActivation activation, float g, float u) {
-  float exponent = g;
+// 1 / y of y from 1 to kMostReciprocal, rounded to nearest: what __frcp_rn does with numbers that it needs no case
+// distinction for, whose branches would make the reciprocals of several numbers wait for each other.
+inline constexpr float kMostReciprocal = 0x1p125f;
+__device__ inline float reciprocal_from_one(float y) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));
+  return __fmaf_rn(r, -__fmaf_rn(y, r, -1.0f), r);
+}
+
+// gate[i] = the value of gate[i] and up[i], as quire::gated has it. A NaN stays one. Several at once: none waits for
+// another.
+template <int kCount>
+__device__ __forceinline__ void gate_all(GateActivation activation, float (&gate)[kCount], float (&up)[kCount]) {
+  float exponent[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) exponent[i] = gate[i];
   if (activation == GateActivation::kGeluTanh) {
-    const float cube = __fmul_rn(__fmul_rn(static_cast<float>(glu::kGeluCube), g), g);
-    exponent = __fmul_rn(static_cast<float>(2 * glu::kGeluRoot), __fmaf_rn(cube, g, g));
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float g = gate[i], cube = __fmul_rn(__fmul_rn(static_cast<float>(glu::kGeluCube), g), g);
+      exponent[i] = __fmul_rn(static_cast<float>(2 * glu::kGeluRoot), __fmaf_rn(cube, g, g));
+    }
   } else if (activation == GateActivation::kSwigluOai) {
     constexpr float kLimit = glu::kOaiLimit;
-    g = g > kLimit ? kLimit : g;
-    u = __fadd_rn(u > kLimit ? kLimit : u < -kLimit ? -kLimit : u, 1.0f);
-    exponent = __fmul_rn(static_cast<float>(glu::kOaiAlpha), g);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float g = gate[i], u = up[i];
+      gate[i] = g > kLimit ? kLimit : g;
+      up[i] = __fadd_rn(u > kLimit ? kLimit : u < -kLimit ? -kLimit : u, 1.0f);
+      exponent[i] = __fmul_rn(static_cast<float>(glu::kOaiAlpha), gate[i]);
+    }
   }
-  const float sigmoid = __frcp_rn(__fadd_rn(1.0f, __expf(-exponent)));
-  return __fmul_rn(__fmul_rn(g, sigmoid), u);
+  float sigmoid[kCount];
+  bool plain = true;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    exponent[i] = __fadd_rn(1.0f, __expf(-exponent[i]));
+    sigmoid[i] = reciprocal_from_one(exponent[i]);
+    plain &= exponent[i] <= kMostReciprocal;
+  }
+  if (!plain) {  // a gate below -86, or a NaN
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sigmoid[i] = __frcp_rn(exponent[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) gate[i] = __fmul_rn(__fmul_rn(gate[i], sigmoid[i]), up[i]);
+}
+__device__ inline float gated(GateActivation activation, float g, float u) {
+  float gate[1] = {g}, up[1] = {u};
+  gate_all(activation, gate, up);
+  return gate[0];
 }
 
 // The two rows that a lane holds of a 16-row tile: g = lane / 4 and g + 8.

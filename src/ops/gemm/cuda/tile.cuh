@@ -1,7 +1,7 @@
 // Many rows of tokens: persistent blocks multiply tiles of 128 rows of a weight by up to 256 rows of x with wgmma. Four
 // warps copy (weights as they are packed by the bulk engine, tokens by the tensor copy engine in the 128-byte swizzle),
 // two warpgroups multiply 64 rows each: weights are the A operand, decoded in registers while the tensor cores work on
-// the fragment before; tokens are B. Rows of x that belong together lie together: experts' rows are gathered before.
+// the fragment before; tokens are B. Rows of x that belong together lie together: experts' rows are copied before.
 //
 // Where tiles are few waves of all multiprocessors, their columns are dealt out evenly (tile_walk.cuh): a block then
 // stops within its last tile and leaves the sums, the float32 numbers that they are, to the block that goes on with it.
@@ -154,7 +154,8 @@ class TileProducer {
 template <class D, int N>
 inline constexpr int kTogether = D::kPlanes == 1 && N <= 128 ? 4 : 1;
 
-template <class D, bool kSegments>
+// kPaired: p.paired. What becomes of sums is most of the code, and takes too long to compile in one kernel.
+template <class D, bool kSegments, bool kPaired>
 class TileConsumer {
  public:
   __device__ TileConsumer(const Problem& p, const TilePlan& plan, uint8_t* shared, const TileShared& s)
@@ -306,14 +307,16 @@ class TileConsumer {
     cuda::pin(sum);
     at_.finish(plan_.stages);
     release(at_.slot_before(plan_.stages));
-    // Looked up again: what a tile is takes registers.
-    asm volatile("" : "+r"(piece.tile), "+r"(piece.begin), "+r"(piece.end));
-    const Tile t = walk.tile(piece);
-    if (plan_.splits == 1 && t.end < p_.col_tiles) return hand_over<N>(sum, total, left.of_segment == 1);
+    if (plan_.dealt && plan_.splits == 1 && piece.end < p_.col_tiles)
+      return hand_over<N>(sum, total, left.of_segment == 1);
     if constexpr (kSegments) {
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) sum[i] = __fadd_rn(total[i], sum[i]);
+      cuda::pin(sum);
     }
+    // Looked up again: what a tile is takes registers.
+    asm volatile("" : "+r"(piece.tile), "+r"(piece.begin), "+r"(piece.end));
+    const Tile t = walk.tile(piece);
     const TileOutput out{p_,
                          *t.part,
                          t.rows,
@@ -323,7 +326,7 @@ class TileConsumer {
                          lane_,
                          shared_ + plan_.staging_at + group_ * kStagingBytes,
                          group_};
-    out.store<N>(sum, plan_.splits > 1 ? 1.0f : D::kUnit);
+    out.template store<N, kPaired, kSegments ? 4 : 0>(sum, plan_.splits > 1 ? 1.0f : D::kUnit);
   }
 
   // ---- A tile that two blocks of threads share: `from` is the one that has its first columns.
@@ -393,7 +396,7 @@ class TileConsumer {
   Place at_;
 };
 
-template <class D, bool kSegments>
+template <class D, bool kSegments, bool kPaired>
 __global__ void __launch_bounds__(kTileThreads, 1)
     tile_kernel(const __grid_constant__ Problem p, const __grid_constant__ TilePlan plan,
                 const __grid_constant__ CUtensorMap x) {
@@ -420,7 +423,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       TileProducer<D, kSegments>(p, plan, x, shared, s).run();
     } else {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-      TileConsumer<D, kSegments>(p, plan, shared, s).run();
+      TileConsumer<D, kSegments, kPaired>(p, plan, shared, s).run();
     }
   }
 }

@@ -50,23 +50,47 @@ struct TileOutput {
   // sum: as Wgmma<N> leaves it, and mma.m16n8k16 for every eight rows of x.
   template <int N>
   __device__ __forceinline__ void store(const float (&sum)[N / 2], float unit) const {
+    if (p.paired) return store<N, true, 0>(sum, unit);
+    store<N, false, 0>(sum, unit);
+  }
+  // kPaired: p.paired, for kernels of the one or the other. kAhead: of store_f32, as far as registers are free.
+  template <int N, bool kPaired, int kAhead>
+  __device__ __forceinline__ void store(const float (&sum)[N / 2], float unit) const {
     const LaneRows r = lane_rows(p, part, rows.expert, row_tile, lane, unit);
-    if (p.paired) return store_paired<N>(sum, r);
-    if (part.out == Out::kBf16) return store_bf16<N>(sum, r);
-    store_f32<N>(sum, r);
+    if constexpr (!kPaired) {
+      if (kAhead > 0 && part.out == Out::kAddF32) return store_f32<N, kAhead>(sum, r);
+      if (part.out != Out::kBf16) return store_f32<N, 0>(sum, r);
+    }
+    // Which rows of y: all are asked for at once.
+    int32_t to[N / 32];
+#pragma unroll
+    for (int i = 0; i < N / 32; ++i) {
+      const int token = 32 * i + lane;
+      to[i] = token < rows.count ? y_row(p, rows.begin + token) : 0;
+    }
+    if constexpr (kPaired) {
+      store_paired<N>(sum, r, to);
+    } else {
+      store_bf16<N>(sum, r, to);
+    }
   }
 
  private:
-  __device__ int thread() const { return threadIdx.x % 128; }
-  __device__ uint8_t* buffer(int turn) const { return staging + (turn & 1) * (kStagingBytes / 2); }
+  __device__ int thread() const {
+    return threadIdx.x % 128;
+  }
+  __device__ uint8_t* buffer(int turn) const {
+    return staging + (turn & 1) * (kStagingBytes / 2);
+  }
   // Output of the four warps' first row.
-  __device__ int32_t first_output() const { return first_row_tile * (p.paired ? 8 : 16); }
+  __device__ int32_t first_output() const {
+    return first_row_tile * (p.paired ? 8 : 16);
+  }
 
-  // Eight outputs from n on, of the row `token` of this block.
-  __device__ void write_bf16(int token, int32_t n, const uint4& v) const {
+  // Eight outputs from n on, of the row `token` of this block, which is row `to` of y.
+  __device__ void write_bf16(int token, int32_t to, int32_t n, const uint4& v) const {
     if (token >= rows.count || n >= part.rows) return;
-    __nv_bfloat16* y =
-        static_cast<__nv_bfloat16*>(part.y) + (first_row + y_row(p, rows.begin + token)) * part.y_stride + n;
+    __nv_bfloat16* y = static_cast<__nv_bfloat16*>(part.y) + (first_row + to) * part.y_stride + n;
     if (n + 8 <= part.rows && (reinterpret_cast<uintptr_t>(y) & 15u) == 0) {
       *reinterpret_cast<uint4*>(y) = v;
       return;
@@ -79,7 +103,8 @@ struct TileOutput {
 
   // 32 rows of x at a time: [row] 128 bytes of 64 outputs, pieces of 16 bytes exchanged by the row's number.
   template <int N>
-  __device__ __forceinline__ void store_bf16(const float (&sum)[N / 2], const LaneRows& r) const {
+  __device__ __forceinline__ void store_bf16(const float (&sum)[N / 2], const LaneRows& r,
+                                             const int32_t (&rows_of_y)[N / 32]) const {
 #pragma unroll
     for (int turn = 0; turn < N / 32; ++turn) {
       uint8_t* to = buffer(turn);
@@ -101,7 +126,7 @@ struct TileOutput {
 #pragma unroll
       for (int i = thread(); i < 32 * 8; i += 128) {
         const int token = i / 8, piece = i % 8;
-        write_bf16(32 * turn + token, first_output() + piece * 8,
+        write_bf16(32 * turn + token, __shfl_sync(~0u, rows_of_y[turn], token), first_output() + piece * 8,
                    *reinterpret_cast<const uint4*>(to + token * 128 + (piece ^ (token & 7)) * 16));
       }
     }
@@ -109,32 +134,41 @@ struct TileOutput {
 
   // The same with 32 outputs, 64 bytes, a row.
   template <int N>
-  __device__ __forceinline__ void store_paired(const float (&sum)[N / 2], const LaneRows& r) const {
+  __device__ __forceinline__ void store_paired(const float (&sum)[N / 2], const LaneRows& r,
+                                               const int32_t (&rows_of_y)[N / 32]) const {
 #pragma unroll
     for (int turn = 0; turn < N / 32; ++turn) {
       uint8_t* to = buffer(turn);
-      uint32_t v[4];
+      float gate[8], up[8];
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const int i = 4 * (4 * turn + k);
-        v[k] = pack_bf16(gated(p.activation, r.value(sum[i]), r.value8(sum[i + 2])),
-                         gated(p.activation, r.value(sum[i + 1]), r.value8(sum[i + 3])));
+      for (int k = 0; k < 8; ++k) {
+        const int i = 4 * (4 * turn + k / 2) + k % 2;
+        gate[k] = r.value(sum[i]);
+        up[k] = r.value8(sum[i + 2]);
       }
+      gate_all(p.activation, gate, up);
       const int mine = lane, own = threadIdx.x / 32 % 4;
-      store_matrices_transposed(shared_address(to + mine * 64 + (own ^ (mine / 2 & 3)) * 16), v[0], v[1], v[2], v[3]);
+      store_matrices_transposed(shared_address(to + mine * 64 + (own ^ (mine / 2 & 3)) * 16),
+                                pack_bf16(gate[0], gate[1]), pack_bf16(gate[2], gate[3]), pack_bf16(gate[4], gate[5]),
+                                pack_bf16(gate[6], gate[7]));
       meet();
       const int token = thread() / 4, piece = thread() % 4;
-      write_bf16(32 * turn + token, first_output() + piece * 8,
+      write_bf16(32 * turn + token, __shfl_sync(~0u, rows_of_y[turn], token), first_output() + piece * 8,
                  *reinterpret_cast<const uint4*>(to + token * 64 + (piece ^ (token / 2 & 3)) * 16));
     }
   }
 
-  // 16 rows of x at a time: [row] 64 floats, pieces of 32 bytes exchanged by the row's number.
-  template <int N>
+  // 16 rows of x at a time: [row] 64 floats, pieces of 32 bytes exchanged by the row's number. kAhead: so many turns
+  // before it is added to, y is asked for, which may have to come from memory; 0: with the others of its turn.
+  template <int N, int kAhead>
   __device__ __forceinline__ void store_f32(const float (&sum)[N / 2], const LaneRows& r) const {
+    constexpr int kTurns = N / 16, kKept = kAhead < kTurns ? kAhead : kTurns, kSlots = kKept > 0 ? kKept : 1;
     const int n = threadIdx.x / 32 % 4 * 16 + lane / 4;
+    float4 old[kSlots][2] = {};
 #pragma unroll
-    for (int turn = 0; turn < N / 16; ++turn) {
+    for (int turn = 0; turn < kKept; ++turn) load_old(turn, old[turn]);
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
       auto* to = reinterpret_cast<float*>(buffer(turn));
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
@@ -150,20 +184,44 @@ struct TileOutput {
 #pragma unroll
       for (int i = thread(); i < 16 * 16; i += 128) {
         const int token = i / 16, piece = i % 16;
-        write_f32(16 * turn + token, first_output() + piece * 4,
-                  *reinterpret_cast<const float4*>(to + token * 64 + ((piece * 4) ^ (token / 2 % 4 * 8))));
+        write_f32<(kKept > 0)>(16 * turn + token, first_output() + piece * 4,
+                               *reinterpret_cast<const float4*>(to + token * 64 + ((piece * 4) ^ (token / 2 % 4 * 8))),
+                               old[turn % kSlots][i / 128]);
+      }
+      if constexpr (kKept > 0) {
+        if (turn + kKept < kTurns) load_old(turn + kKept, old[turn % kSlots]);
       }
     }
   }
 
-  __device__ void write_f32(int token, int32_t n, float4 v) const {
+  // Four outputs from n on of the row `token` of this block, in y; whether all of them are there, and aligned.
+  __device__ float* place_f32(int token, int32_t n) const {
+    return static_cast<float*>(part.y) + (first_row + y_row(p, rows.begin + token)) * part.y_stride + n;
+  }
+  __device__ bool is_four(const float* y, int32_t n) const {
+    return n + 4 <= part.rows && (reinterpret_cast<uintptr_t>(y) & 15u) == 0;
+  }
+  // Of what write_f32 will write in a turn, fours.
+  __device__ void load_old(int turn, float4 (&old)[2]) const {
+#pragma unroll
+    for (int i = thread(); i < 16 * 16; i += 128) {
+      const int token = 16 * turn + i / 16;
+      const int32_t n = first_output() + i % 16 * 4;
+      if (token >= rows.count || n >= part.rows) continue;
+      const float* y = place_f32(token, n);
+      if (is_four(y, n)) old[i / 128] = *reinterpret_cast<const float4*>(y);
+    }
+  }
+  // kLoaded: `old` is what a four is added to.
+  template <bool kLoaded>
+  __device__ void write_f32(int token, int32_t n, float4 v, const float4& old) const {
     if (token >= rows.count || n >= part.rows) return;
-    float* y = static_cast<float*>(part.y) + (first_row + y_row(p, rows.begin + token)) * part.y_stride + n;
-    const bool add = part.out == Out::kAddF32;
-    if (n + 4 <= part.rows && (reinterpret_cast<uintptr_t>(y) & 15u) == 0) {
+    float* y = place_f32(token, n);
+    const bool add = kLoaded || part.out == Out::kAddF32;
+    if (is_four(y, n)) {
       if (add) {
-        const float4 old = *reinterpret_cast<const float4*>(y);
-        v = make_float4(__fadd_rn(old.x, v.x), __fadd_rn(old.y, v.y), __fadd_rn(old.z, v.z), __fadd_rn(old.w, v.w));
+        const float4 to = kLoaded ? old : *reinterpret_cast<const float4*>(y);
+        v = make_float4(__fadd_rn(to.x, v.x), __fadd_rn(to.y, v.y), __fadd_rn(to.z, v.z), __fadd_rn(to.w, v.w));
       }
       *reinterpret_cast<float4*>(y) = v;
       return;

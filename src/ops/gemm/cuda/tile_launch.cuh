@@ -65,8 +65,9 @@ Status launch_wgmma_tiles(cudaStream_t stream, const Problem& p, const LaunchCho
     QUIRE_CHECKED(launch_clear(stream, plan.hand_over.flags, hand_over_flags(processors)));
   }
   QUIRE_TRY(const CUtensorMap x, cuda::tensor_map_bf16(p.x, p.rows, p.cols, p.x_stride * 2, plan.box_rows));
-  return cuda::launch(stream, "a product", tile_kernel<D, kSegments>, dim3(static_cast<unsigned>(blocks)), kTileThreads,
-                      plan.shared_bytes, p, plan, x);
+  const auto kernel = p.paired ? tile_kernel<D, kSegments, true> : tile_kernel<D, kSegments, false>;
+  return cuda::launch(stream, "a product", kernel, dim3(static_cast<unsigned>(blocks)), kTileThreads, plan.shared_bytes,
+                      p, plan, x);
 }
 
 template <class D, TileKind kKind>

@@ -68,7 +68,7 @@ struct Call {
 struct Scratch {
   float *logits, *weights;
   uint16_t* choice;
-  int32_t *offsets, *tokens, *slots;
+  int32_t *offsets, *tokens, *slots, *positions;
   __nv_bfloat16 *mid, *shared_mid, *results_of_experts;
   int64_t bytes = 0;
 
@@ -85,6 +85,7 @@ struct Scratch {
     take(offsets, c.experts + 2);
     take(tokens, c.sorted);
     take(slots, c.sorted);
+    take(positions, rows * c.results);
     take(mid, int64_t{c.sorted} * c.gate_up.rows);
     take(shared_mid, c.shared_apart() ? rows * c.shared_gate_up.rows : 0);
     take(results_of_experts, rows * c.results * c.down.rows);
@@ -189,9 +190,14 @@ Status launch_experts(cudaStream_t stream, const Call& c, const Scratch& s, gemm
   up.path = down.path = path;
   if (path == gemm::Path::kTile) {
     // Where the results will be: nobody needs the rows then.
-    const int32_t* count = s.offsets + c.gate_up.experts;
-    QUIRE_CHECKED(launch_gather(
-        stream, {up.problem.x, up.problem.x_stride, s.tokens, count, c.sorted, c.gate_up.cols, s.results_of_experts}));
+    QUIRE_CHECKED(launch_scatter(stream, {.h = up.problem.x,
+                                          .h_stride = up.problem.x_stride,
+                                          .positions = s.positions,
+                                          .rows = c.rows,
+                                          .results = c.results,
+                                          .copies = c.sorted / c.rows,
+                                          .width = c.gate_up.cols,
+                                          .to = s.results_of_experts}));
     up.problem.x = s.results_of_experts;
     up.problem.x_stride = c.gate_up.cols;
     up.problem.x_rows = nullptr;
@@ -244,7 +250,7 @@ void launch(const OpContext& ctx, const MoeArgs& a, After&& after) {
 void launch_routed(const OpContext& ctx, const MoeArgs& a, gemm::Path path) {
   launch(ctx, a, [&](const Call& c, const Scratch& s) -> Status {
     cudaStream_t stream = cuda::context_of(ctx).stream;
-    QUIRE_CHECKED(launch_routing(stream, routing(c, s)));
+    QUIRE_CHECKED(launch_routing(stream, routing(c, s), path == gemm::Path::kTile ? s.positions : nullptr));
     QUIRE_CHECKED(launch_experts(stream, c, s, path));
     if (c.shared_apart()) QUIRE_CHECKED(launch_shared(stream, c, s));
     return launch_combine(stream, c, s);

@@ -33,23 +33,26 @@ __global__ void __launch_bounds__(kRouteThreads) route_kernel(const Routing r) {
     weigh_shared(r, i - r.rows, lane, weights_of(r, i - r.rows));
 }
 
-__device__ void place(const Routing& r, int32_t position, int32_t index) {
-  r.tokens[position] = index / r.top_k;
-  r.slots[position] = index / r.top_k * r.results + index % r.top_k;
+__device__ void place(const Routing& r, int32_t* positions, int32_t position, int32_t token, int32_t rank) {
+  const int32_t slot = token * r.results + rank;
+  r.tokens[position] = token;
+  r.slots[position] = slot;
+  if (positions != nullptr) positions[slot] = position;
+}
+// The choice number `index` of all.
+__device__ void place(const Routing& r, int32_t* positions, int32_t position, int32_t index) {
+  place(r, positions, position, index / r.top_k, index % r.top_k);
 }
 // Every token chose the shared expert.
-__device__ void place_shared(const Routing& r, int first, int step) {
+__device__ void place_shared(const Routing& r, int32_t* positions, int first, int step) {
   const int32_t begin = r.rows * r.top_k;
-  for (int32_t t = first; t < r.rows; t += step) {
-    r.tokens[begin + t] = t;
-    r.slots[begin + t] = t * r.results + r.top_k;
-  }
+  for (int32_t t = first; t < r.rows; t += step) place(r, positions, begin + t, t, r.top_k);
   if (first == 0) r.offsets[r.experts + 1] = begin + r.rows;
 }
 
 // Few rows: one block does it all. A thread of each expert looks through the choices, which lie in shared memory.
 template <int kPerLane>
-__global__ void __launch_bounds__(kSmallThreads) route_small_kernel(const Routing r) {
+__global__ void __launch_bounds__(kSmallThreads) route_small_kernel(const Routing r, int32_t* const positions) {
   __shared__ uint16_t choice[kSmallRows * kMaxTopK];
   cuda::begin_kernel(r);
   const int lane = threadIdx.x % 32;
@@ -66,10 +69,10 @@ __global__ void __launch_bounds__(kSmallThreads) route_small_kernel(const Routin
     for (int32_t i = 0; i < count; ++i) before += choice[i] < e;
     r.offsets[e] = before;
     for (int32_t i = 0; i < count; ++i)
-      if (choice[i] == e) place(r, before++, i);
+      if (choice[i] == e) place(r, positions, before++, i);
     if (e == r.experts - 1) r.offsets[r.experts] = count;
   }
-  if (r.shared_sorted) place_shared(r, threadIdx.x, kSmallThreads);
+  if (r.shared_sorted) place_shared(r, positions, threadIdx.x, kSmallThreads);
 }
 
 // Exclusive sum over a block of 32 warps, and its total. `sums` holds 33 integers.
@@ -101,12 +104,12 @@ __device__ int32_t block_prefix(int32_t own, int32_t* sums, int32_t* total) {
 // Many rows: a block for each expert looks through all choices, eight of each thread at a time: how many go before its
 // own, and where its own are. If the threads have to go on to further choices, they look through all again for the
 // latter. 16384 tokens of 8 choices are 256 KB in the L2.
-__global__ void __launch_bounds__(kSortThreads) sort_kernel(const Routing r) {
+__global__ void __launch_bounds__(kSortThreads) sort_kernel(const Routing r, int32_t* const positions) {
   __shared__ int32_t sums[33], before_of[32], own_of[32];
   cuda::begin_kernel(r);
   const auto e = static_cast<int32_t>(blockIdx.x), threads = static_cast<int32_t>(blockDim.x);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  if (e == r.experts) return place_shared(r, threadIdx.x, threads);
+  if (e == r.experts) return place_shared(r, positions, threadIdx.x, threads);
   const int32_t count = r.rows * r.top_k;
   int32_t before = 0, own = 0;
   // Which of eight choices are of this expert.
@@ -123,7 +126,7 @@ __global__ void __launch_bounds__(kSortThreads) sort_kernel(const Routing r) {
     return mine;
   };
   const auto place_all = [&](int32_t to, int32_t i, uint32_t mine) {
-    for (; mine != 0; mine &= mine - 1) place(r, to++, i + __ffs(static_cast<int>(mine)) - 1);
+    for (; mine != 0; mine &= mine - 1) place(r, positions, to++, i + __ffs(static_cast<int>(mine)) - 1);
   };
   uint32_t mine = 0;
   for (int32_t i = threadIdx.x * 8; i < count; i += threads * 8) own += __popc(mine = look(i));
@@ -156,15 +159,31 @@ __global__ void __launch_bounds__(kSortThreads) sort_kernel(const Routing r) {
   }
 }
 
-// A warp for each row.
-__global__ void __launch_bounds__(256) gather_kernel(const Gather g) {
-  cuda::begin_kernel(g);
-  const int32_t i = static_cast<int32_t>(blockIdx.x) * 8 + threadIdx.x / 32;
-  if (i >= *g.count) return;
-  const auto* from = reinterpret_cast<const uint4*>(g.h + g.rows[i] * g.h_stride);
-  auto* to = reinterpret_cast<uint4*>(g.to + static_cast<int64_t>(i) * g.width);
-#pragma unroll 8
-  for (int c = threadIdx.x % 32; c < g.width / 8; c += 32) to[c] = from[c];
+constexpr int kScatterThreads = 256, kScatterWidth = 512;
+
+// A warp for each 512 columns of a token: read once, written `copies` times.
+__global__ void __launch_bounds__(kScatterThreads) scatter_kernel(const Scatter s) {
+  cuda::begin_kernel(s);
+  const int32_t pieces = (s.width + kScatterWidth - 1) / kScatterWidth;
+  const int64_t warp = blockIdx.x * int64_t{kScatterThreads / 32} + threadIdx.x / 32;
+  const auto t = static_cast<int32_t>(warp / pieces), piece = static_cast<int32_t>(warp % pieces);
+  if (t >= s.rows) return;
+  constexpr int kEach = kScatterWidth / (32 * 8);
+  uint4 v[kEach];
+  int32_t at[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    at[i] = piece * kScatterWidth + (32 * i + static_cast<int32_t>(threadIdx.x % 32)) * 8;
+    if (at[i] < s.width) v[i] = *reinterpret_cast<const uint4*>(s.h + t * s.h_stride + at[i]);
+  }
+  const int32_t* const positions = s.positions + static_cast<int64_t>(t) * s.results;
+#pragma unroll 4
+  for (int32_t r = 0; r < s.copies; ++r) {
+    __nv_bfloat16* const to = s.to + static_cast<int64_t>(positions[r]) * s.width;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      if (at[i] < s.width) *reinterpret_cast<uint4*>(to + at[i]) = v[i];
+  }
 }
 
 __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const Combine c) {
@@ -196,9 +215,9 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const Combine 
 }
 
 template <int kPerLane>
-Status launch_route(cudaStream_t stream, const Routing& r) {
+Status launch_route(cudaStream_t stream, const Routing& r, int32_t* positions) {
   if (r.rows <= kSmallRows)
-    return cuda::launch(stream, "moe: routing", route_small_kernel<kPerLane>, dim3(1), kSmallThreads, 0, r);
+    return cuda::launch(stream, "moe: routing", route_small_kernel<kPerLane>, dim3(1), kSmallThreads, 0, r, positions);
   const int32_t warps = r.rows * (r.results > r.top_k ? 2 : 1);
   QUIRE_CHECKED(cuda::launch(stream, "moe: routing", route_kernel<kPerLane>,
                              dim3(static_cast<unsigned>((warps * 32 + kRouteThreads - 1) / kRouteThreads)),
@@ -206,19 +225,21 @@ Status launch_route(cudaStream_t stream, const Routing& r) {
   // A thread for each eight choices, and no more: a block of few threads starts and adds up sooner.
   const int threads = std::clamp((r.rows * r.top_k + 255) / 256 * 32, 32, kSortThreads);
   return cuda::launch(stream, "moe: sorting", sort_kernel,
-                      dim3(static_cast<unsigned>(r.experts + (r.shared_sorted ? 1 : 0))), threads, 0, r);
+                      dim3(static_cast<unsigned>(r.experts + (r.shared_sorted ? 1 : 0))), threads, 0, r, positions);
 }
 
 }  // namespace
 
-Status launch_routing(cudaStream_t stream, const Routing& r) {
-  if (r.experts <= 256) return launch_route<8>(stream, r);
-  return launch_route<32>(stream, r);
+Status launch_routing(cudaStream_t stream, const Routing& r, int32_t* positions) {
+  if (r.experts <= 256) return launch_route<8>(stream, r, positions);
+  return launch_route<32>(stream, r, positions);
 }
 
-Status launch_gather(cudaStream_t stream, const Gather& g) {
-  return cuda::launch(stream, "moe: gathering rows", gather_kernel, dim3(static_cast<unsigned>((g.most + 7) / 8)), 256,
-                      0, g);
+Status launch_scatter(cudaStream_t stream, const Scatter& s) {
+  const int64_t warps = int64_t{s.rows} * ((s.width + kScatterWidth - 1) / kScatterWidth);
+  return cuda::launch(stream, "moe: scattering rows", scatter_kernel,
+                      dim3(static_cast<unsigned>((warps * 32 + kScatterThreads - 1) / kScatterThreads)),
+                      kScatterThreads, 0, s);
 }
 
 Status launch_combine(cudaStream_t stream, const Combine& c) {

@@ -42,18 +42,18 @@ struct Routing {
   int32_t* slots;    // and token * results + rank
 };
 
-Status launch_routing(cudaStream_t stream, const Routing& r);
+// positions [rows, results] or null: gets the sorted position of each result that is sorted.
+Status launch_routing(cudaStream_t stream, const Routing& r, int32_t* positions);
 
-// to[i] = h[rows[i]], rows of `width` elements, for i < *count, which is at most `most`.
-struct Gather {
+// to[positions[t * results + r]] = h[t], rows of `width` elements, for every token t and r < copies.
+struct Scatter {
   const __nv_bfloat16* h;
   int64_t h_stride;
-  const int32_t* rows;
-  const int32_t* count;
-  int32_t most, width;
+  const int32_t* positions;  // [rows, results]
+  int32_t rows, results, copies, width;
   __nv_bfloat16* to;
 };
-Status launch_gather(cudaStream_t stream, const Gather& g);
+Status launch_scatter(cudaStream_t stream, const Scatter& s);
 
 // x[t] (or 0) += sum over r of weights[t, r] * results[t * count + r], in float32 in ascending r.
 struct Combine {
