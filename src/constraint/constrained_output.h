@@ -39,9 +39,7 @@ class ConstrainedOutput {
   // Whether the next mask takes no time to speak of.
   bool quick() const { return matcher_ == nullptr || matcher_->quick(); }
   // Whether that is so of masks behind tokens that are not known yet, too.
-  bool stays_quick() const {
-    return constraint_->grammar == nullptr || (constraint_->grammar->prepared() && quick());
-  }
+  bool stays_quick() const { return constraint_->grammar == nullptr || (constraint_->grammar->prepared() && quick()); }
 
   // Computes a part of what takes time; false: nothing is left.
   bool prepare_next() { return matcher_ != nullptr && matcher_->prepare_next(); }
