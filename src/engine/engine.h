@@ -215,6 +215,8 @@ class Engine {
   // `alone`: no further token of the same step follows.
   void commit_token(Sequence& s, Sampled sampled, bool alone);
   static TokenEvent dead_end();
+  // Of a token that the sequence's constraint has accepted.
+  void tell(Sequence& s, TokenEvent event);
   void commit_prompt(Sequence& s);
   TokenEvent event_of(Sequence& s) const;
   void finish(Sequence& s, TokenEvent event);

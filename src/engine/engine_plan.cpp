@@ -49,7 +49,7 @@ void Engine::take_snapshot() {
 
 bool Engine::waits_for_mask(Sequence& s) {
   if (s.constraint == nullptr || s.finished() || s.planned < s.prompt_tokens()) return false;
-  if (s.mask_job != nullptr) return !s.mask_job->done.load(std::memory_order_acquire);
+  if (s.mask_job != nullptr) return s.held || !s.mask_job->done.load(std::memory_order_acquire);
   // Behind a token that is not known it would be found out too late.
   if (s.pending > 0) return !s.constraint->stays_quick();
   if (s.constraint->quick()) return false;
@@ -64,14 +64,17 @@ void Engine::start_mask(Sequence& s, TokenId token) {
   mask_pool_.start(s.mask_job);
 }
 
-// Where the pool committed a token, what it led to.
+// Tells of tokens that the pool has committed.
 void Engine::take_masks() {
   for (const auto& s : running_.all()) {
-    if (s->mask_job == nullptr || s->finished() || !s->mask_job->done.load(std::memory_order_acquire)) continue;
-    if (!s->mask_job->accepted)
+    if (!s->held || s->finished() || !s->mask_job->done.load(std::memory_order_acquire)) continue;
+    TokenEvent event = *std::exchange(s->held, std::nullopt);
+    if (s->mask_job->accepted) {
+      tell(*s, std::move(event));
+    } else {
+      s->output.pop_back();
       finish(*s, dead_end());
-    else if (s->constraint->ended())
-      finish(*s, {.finish = FinishReason::kStop});
+    }
   }
 }
 

@@ -266,16 +266,21 @@ void Engine::commit_token(Sequence& s, Sampled sampled, bool alone) {
   e.top = std::move(sampled.top);
   const std::vector<TokenId>& stops = s.request.stop_tokens;
   const bool ends = std::find(stops.begin(), stops.end(), sampled.token) != stops.end() ||
-                    (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(sampled.token)) ||
-                    (s.constraint != nullptr && !by_pool && s.constraint->ended());
+                    (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(sampled.token));
   if (ends) {
     e.finish = FinishReason::kStop;
   } else if (s.outputs() >= s.request.max_tokens) {
     e.finish = FinishReason::kLength;
   }
-  if (e.finish != FinishReason::kNone) return finish(s, std::move(e));
-  if (by_pool) start_mask(s, sampled.token);
-  delivery_.push(s.stream, std::move(e));
+  if (!by_pool) return tell(s, std::move(e));
+  s.held = std::move(e);
+  start_mask(s, sampled.token);
+}
+
+void Engine::tell(Sequence& s, TokenEvent event) {
+  if (s.constraint != nullptr && s.constraint->ended()) event.finish = FinishReason::kStop;
+  if (event.finish != FinishReason::kNone) return finish(s, std::move(event));
+  delivery_.push(s.stream, std::move(event));
 }
 
 // The end of a prompt that nothing follows: an embedding, or log-probabilities of the prompt alone.

@@ -108,6 +108,7 @@ struct Sequence {
   // Null: there is none. While mask_job is not done, the pool's.
   std::shared_ptr<ConstrainedOutput> constraint;
   std::shared_ptr<MaskJob> mask_job;  // of the next token; null: its mask is computed beside the step that samples it
+  std::optional<TokenEvent> held;     // of the last token, until the pool has said whether it is accepted
 
   bool finished() const { return stage == Stage::kFinished; }
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }

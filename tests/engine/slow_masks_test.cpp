@@ -39,51 +39,70 @@ class Gate {
   int waiting_ = 0;
 };
 
-// Even and odd tokens in turns. From the third token on each mask has to be prepared behind the gate, if there is one.
+// What is slow from the third token on.
+struct Slowness {
+  Gate* gate = nullptr;  // not null: each mask has to be prepared behind it
+  bool heavy = false;    // tokens and masks take long, whatever was prepared
+  int ends = 1000;       // the text ends behind so many tokens
+  int gives_up = 1000;   // and no token is accepted behind so many: that takes too long
+};
+
+// Even and odd tokens in turns.
 class SlowMatcher final : public Matcher {
  public:
-  explicit SlowMatcher(Gate* gate) : gate_(gate) {}
+  explicit SlowMatcher(const Slowness& slow) : slow_(slow) {}
   bool accept(TokenId token) override {
-    if (token % 2 != count_ % 2) return false;
+    expect_own_thread();
+    if (count_ >= slow_.gives_up || token % 2 != count_ % 2) return false;
     ++count_;
-    prepared_ = gate_ == nullptr || count_ < 3;
+    prepared_ = slow_.gate == nullptr || count_ < 3;
     return true;
   }
   bool accept_bytes(std::string_view) override { return false; }
   bool fill(std::span<uint32_t> mask) override {
     EXPECT_TRUE(prepared_) << "a mask that takes long was asked for within a step";
+    expect_own_thread();
     std::fill(mask.begin(), mask.end(), count_ % 2 == 0 ? 0x55555555u : 0xaaaaaaaau);
     return true;
   }
   void rollback(int count) override { count_ -= count; }
   bool completed() const override { return false; }
-  bool ended() const override { return false; }
+  bool ended() const override { return count_ >= slow_.ends; }
   std::string forced() override { return {}; }
-  bool quick() const override { return prepared_; }
+  bool quick() const override { return prepared_ && !heavy(); }
   bool prepare_next() override {
     if (prepared_) return false;
-    gate_->pass();
+    slow_.gate->pass();
     prepared_ = true;
     return true;
   }
 
  private:
-  Gate* gate_;
+  bool heavy() const { return slow_.heavy && count_ >= 3; }
+  // The thread that made this is the test's, which steps the engine.
+  void expect_own_thread() const {
+    if (heavy()) {
+      EXPECT_NE(std::this_thread::get_id(), made_by_) << "what takes long was done within a step";
+    }
+  }
+
+  const Slowness slow_;
+  const std::thread::id made_by_ = std::this_thread::get_id();
   int count_ = 0;
   bool prepared_ = true;
 };
 
 class SlowGrammar final : public Grammar {
  public:
-  explicit SlowGrammar(Gate* gate) : gate_(gate) {}
-  std::unique_ptr<Matcher> begin() const override { return std::make_unique<SlowMatcher>(gate_); }
+  explicit SlowGrammar(const Slowness& slow) : slow_(slow) {}
+  std::unique_ptr<Matcher> begin() const override { return std::make_unique<SlowMatcher>(slow_); }
   void prepare(const std::function<bool()>&) const override {}
-  bool prepared() const override { return gate_ == nullptr; }
+  bool prepared() const override { return slow_.gate == nullptr && !slow_.heavy; }
   int64_t bytes() const override { return 0; }
   const std::vector<std::string>& unenforced() const override { return none_; }
 
  private:
-  Gate* gate_;
+  const Slowness slow_;
   std::vector<std::string> none_;
 };
 
@@ -97,10 +116,10 @@ Request request(int32_t seed, int64_t max_tokens) {
   return r;
 }
 
-Request held(const ModelPtr& model, Gate* gate, int32_t seed, int64_t max_tokens) {
+Request held(const ModelPtr& model, const Slowness& slow, int32_t seed, int64_t max_tokens) {
   Constraint c;
   c.vocabulary = std::make_shared<const Vocabulary>(vocabulary_of(*model->tokenizer, model->model->config().vocab));
-  c.grammar = std::make_shared<const SlowGrammar>(gate);
+  c.grammar = std::make_shared<const SlowGrammar>(slow);
   Request r = request(seed, max_tokens);
   r.constraint = std::make_shared<const Constraint>(std::move(c));
   return r;
@@ -132,7 +151,7 @@ TEST_P(SlowMasks, HoldUpTheirOwnRequestOnly) {
   Heard alone, free_alone;
   {
     const auto quick = engine();
-    quick->submit(held(model_, nullptr, 1, 30), into(alone)).value();
+    quick->submit(held(model_, {}, 1, 30), into(alone)).value();
     while (quick->busy()) quick->step();
     quick->submit(request(2, 60), into(free_alone)).value();
     while (quick->busy()) quick->step();
@@ -140,7 +159,7 @@ TEST_P(SlowMasks, HoldUpTheirOwnRequestOnly) {
   Gate gate;
   Heard slow, free;
   const auto e = engine();
-  e->submit(held(model_, &gate, 1, 30), into(slow)).value();
+  e->submit(held(model_, {.gate = &gate}, 1, 30), into(slow)).value();
   e->submit(request(2, 60), into(free)).value();
   while (free.finish == FinishReason::kNone) e->step(), e->drain_events();
   EXPECT_EQ(free.tokens, free_alone.tokens);
@@ -157,7 +176,7 @@ TEST_P(SlowMasks, AreLeftBehindByCancelledRequests) {
   Gate gate;
   Heard slow, next;
   const auto e = engine();
-  const RequestId id = e->submit(held(model_, &gate, 1, 30), into(slow)).value();
+  const RequestId id = e->submit(held(model_, {.gate = &gate}, 1, 30), into(slow)).value();
   std::thread stepping([&] {
     while (e->busy()) e->step();
   });
@@ -177,12 +196,38 @@ TEST_P(SlowMasks, OfAnEngineThatEndsAreDropped) {
   Gate gate;
   std::deque<Heard> heard(3);
   auto e = engine();
-  for (int32_t i = 0; i < 3; ++i) e->submit(held(model_, &gate, i, 30), into(heard[static_cast<size_t>(i)])).value();
+  for (int32_t i = 0; i < 3; ++i)
+    e->submit(held(model_, {.gate = &gate}, i, 30), into(heard[static_cast<size_t>(i)])).value();
   for (int i = 0; i < 20; ++i) e->step();
   gate.await_somebody();
   gate.open();
   e.reset();
   for (const Heard& h : heard) EXPECT_EQ(h.finish, FinishReason::kCancelled);
+}
+
+// Where tokens take long as well, the pool takes them, and tells how a text ends.
+TEST_P(SlowMasks, AndSlowTokensGiveTheSameText) {
+  for (const Slowness& slow : {Slowness{}, Slowness{.ends = 12}, Slowness{.gives_up = 12}}) {
+    SCOPED_TRACE(fmt::format("ends {}, gives up {}", slow.ends, slow.gives_up));
+    Slowness heavy = slow;
+    heavy.heavy = true;
+    std::deque<Heard> heard(4);
+    for (size_t i = 0; i < 2; ++i) {
+      const auto e = engine();
+      e->submit(held(model_, i == 0 ? slow : heavy, 1, 30), into(heard[2 * i])).value();
+      e->submit(request(2, 40), into(heard[2 * i + 1])).value();
+      while (e->busy()) e->step();
+      EXPECT_TRUE(e->check().ok());
+      if (i == 1) {
+        EXPECT_GT(e->stats().slow_masks, 5);
+      }
+    }
+    EXPECT_EQ(heard[0].tokens.size(), static_cast<size_t>(std::min({30, slow.ends, slow.gives_up})));
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(heard[i].tokens, heard[i + 2].tokens);
+      EXPECT_EQ(heard[i].finish, heard[i + 2].finish);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Depth, SlowMasks, testing::Values(1, 2));
