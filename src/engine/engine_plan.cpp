@@ -69,12 +69,10 @@ void Engine::take_masks() {
   for (const auto& s : running_.all()) {
     if (!s->held || s->finished() || !s->mask_job->done.load(std::memory_order_acquire)) continue;
     TokenEvent event = *std::exchange(s->held, std::nullopt);
-    if (s->mask_job->accepted) {
+    if (s->mask_job->accepted)
       tell(*s, std::move(event));
-    } else {
-      s->output.pop_back();
+    else
       finish(*s, dead_end());
-    }
   }
 }
 
