@@ -37,7 +37,7 @@ std::vector<TunedCase> times_of(const cuda::ProductCosts& card, double launch_us
       EXPECT_EQ(c.product.misfit, "");
       for (const Path path : {Path::kTile, Path::kDealt, Path::kSplit})
         for (const int32_t tile_rows : {32, 64, 128, 192, 256}) {
-          const gemm::TileWork work = tile_work(c.product, path, tile_rows, kMultiprocessors);
+          const gemm::TileWork work = tile_work(c.product, path, tile_rows, c.limits);
           c.timings.push_back(
               {path, tile_rows, launch_us + 1e-3 * card.column_ns * static_cast<double>(work.cost(card))});
         }

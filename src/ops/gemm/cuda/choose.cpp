@@ -3,10 +3,6 @@
 namespace quire::gemm {
 namespace {
 
-int64_t blocks_of(int64_t count, int64_t each) {
-  return (count + each - 1) / each;
-}
-
 // Dense tiles of which the last wave wastes least.
 TileChoice choose_dense_tiles(const Product& product, const TileLimits& limits, const cuda::ProductCosts& costs,
                               bool split, bool room) {
@@ -14,7 +10,7 @@ TileChoice choose_dense_tiles(const Product& product, const TileLimits& limits, 
   TileChoice best;
   for (const int32_t rows : {32, 64, 128, 192, 256}) {
     if (rows > limits.most_rows(p, split)) break;
-    TileWork work = tile_work(product, split ? Path::kSplit : Path::kTile, rows, limits.multiprocessors);
+    TileWork work = tile_work(product, split ? Path::kSplit : Path::kTile, rows, limits);
     work.added_floats = 0;  // the same for all tiles: prefers_split
     const int64_t cost = work.cost(costs);
     if (cost < best.cost) best = {rows, split && limits.deals, cost};
@@ -22,7 +18,7 @@ TileChoice choose_dense_tiles(const Product& product, const TileLimits& limits, 
     if (split || !room || !limits.deals || product.row_blocks() * row_blocks < limits.multiprocessors ||
         row_blocks > costs.most_dealt_blocks)
       continue;
-    const int64_t dealt = tile_work(product, Path::kDealt, rows, limits.multiprocessors).cost(costs);
+    const int64_t dealt = tile_work(product, Path::kDealt, rows, limits).cost(costs);
     if (dealt < best.cost) best = {rows, true, dealt};
   }
   return best;
@@ -44,6 +40,13 @@ bool prefers_split(const Product& product, const TileLimits& limits, const cuda:
   const int64_t adding = room.floats_per_row * rows / costs.split_floats_per_column;
   return choose_dense_tiles(product, limits, costs, true, true).cost + adding <
          choose_dense_tiles(product, limits, costs, false, true).cost;
+}
+
+// Sums of all segments, of four row tiles together.
+int64_t apart_floats_per_row(const Problem& p) {
+  int64_t rows = 0;
+  for (int i = 0; i < p.part_count; ++i) rows += blocks_of(p.part[i].row_tiles, 4) * 4 * kTileRows;
+  return p.segments * rows;
 }
 
 }  // namespace
@@ -85,7 +88,8 @@ int64_t Product::row_blocks() const {
   return blocks;
 }
 
-TileWork tile_work(const Product& product, Path path, int32_t rows, int32_t multiprocessors) {
+TileWork tile_work(const Product& product, Path path, int32_t rows, const TileLimits& limits) {
+  const int32_t multiprocessors = limits.multiprocessors;
   const Problem& p = product.problem;
   const int64_t tiles = product.row_blocks() * blocks_of(p.rows, rows);
   if (path == Path::kDealt) {
@@ -96,8 +100,10 @@ TileWork tile_work(const Product& product, Path path, int32_t rows, int32_t mult
   const int64_t each = split ? p.segment_tiles : p.col_tiles;
   const int64_t waves = blocks_of(tiles * (split ? p.segments : 1), multiprocessors);
   TileWork work{.columns = waves * each * rows, .column_tiles = waves * each, .tiles = waves};
-  for (int i = 0; split && i < p.part_count; ++i)
-    work.added_floats += static_cast<int64_t>(p.segments) * p.part[i].rows * p.rows;
+  if (!split) return work;
+  // Segments that are dealt out go on within a tile: leaving sums costs about what a column tile does besides.
+  if (limits.deals) work.column_tiles += waves, work.tiles = 1 + (waves - 1) / p.segments;
+  work.added_floats = apart_floats_per_row(p) * p.rows;
   return work;
 }
 
@@ -137,7 +143,7 @@ SplitRoom split_room(const Product& product, const cuda::ProductCosts& costs) {
   const Problem& p = product.problem;
   if (product.grouped() || p.paired || p.segments < 2 || product.row_blocks() > costs.most_split_row_blocks) return {};
   SplitRoom room;
-  for (int i = 0; i < p.part_count; ++i) room.floats_per_row += static_cast<int64_t>(p.segments) * p.part[i].rows;
+  room.floats_per_row = apart_floats_per_row(p);
   room.most_rows = static_cast<int32_t>(std::min(costs.most_split_rows, costs.most_split_floats / room.floats_per_row));
   return room;
 }

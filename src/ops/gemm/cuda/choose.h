@@ -11,6 +11,10 @@
 
 namespace quire::gemm {
 
+constexpr int64_t blocks_of(int64_t count, int64_t each) {
+  return (count + each - 1) / each;
+}
+
 // A product as operators ask for it: a Problem, and what is asked of its launch.
 struct Product {
   Product() = default;
@@ -69,7 +73,7 @@ struct TileWork {
   }
 };
 // Of a dense product by kTile, kDealt or kSplit.
-TileWork tile_work(const Product& p, Path path, int32_t rows, int32_t multiprocessors);
+TileWork tile_work(const Product& p, Path path, int32_t rows, const TileLimits& limits);
 
 struct TileChoice {
   int32_t rows = 32;  // of x in a tile

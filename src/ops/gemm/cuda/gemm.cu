@@ -36,7 +36,8 @@ std::string_view misfit_of(const Product& p) {
 
 template <TileFormat F>
 TileLimits tile_limits(const cuda::DeviceLimits& device) {
-  if (device.wgmma) return {device.multiprocessors, Widths<F, true>::kMost, Widths<F, false>::kMost, true};
+  if (device.wgmma)
+    return {device.multiprocessors, Widths<F, TileSums::kTotals>::kMost, Widths<F, TileSums::kOne>::kMost, true};
   return {device.multiprocessors, 128, kHasWideTiles<Decoder<F>> ? 256 : 128, false};
 }
 
@@ -63,29 +64,6 @@ int32_t dealt_width(const Product& p, const cuda::DeviceLimits& device) {
   const bool forced = p.path == Path::kDealt;
   if (!forced && p.row_blocks() * ((rows + 31) / 32) < device.multiprocessors) return 0;
   return rows > 128 ? 256 : rows > 64 ? 128 : 64;
-}
-
-Status launch_split(cudaStream_t stream, const Product& p, LaunchChoice choice,
-                    Status (*launch_apart)(cudaStream_t, const Problem&, const LaunchChoice&)) {
-  const Problem& k = p.problem;
-  Problem apart = k;
-  const float* sums[kMaxParts];
-  float* next = p.sums;
-  for (int i = 0; i < k.part_count; ++i) {
-    Part& part = apart.part[i];
-    sums[i] = next;
-    part.y = next;
-    part.y_stride = part.rows;
-    part.out = Out::kF32;
-    part.scale = part.bias = nullptr;
-    next += static_cast<int64_t>(k.segments) * k.rows * part.rows;
-  }
-  choice.split = true;
-  QUIRE_CHECKED(launch_apart(stream, apart, choice));
-  const TileGrid grid{choice.block_rows, k.segments, static_cast<int32_t>(p.row_blocks()), choice.dealt};
-  const int64_t tiles = p.row_blocks() * ((k.rows + choice.block_rows - 1) / choice.block_rows);
-  const int32_t blocks = choice.dealt ? dealt_blocks(tiles, k.segments, choice.device.multiprocessors) : 0;
-  return launch_add_segments(stream, k, sums, tile_unit(p.format), grid, blocks);
 }
 
 template <TileFormat F>
@@ -119,11 +97,12 @@ bool fits(const Product& p, const cuda::DeviceLimits& device) {
 
 template <TileFormat F>
 Status launch_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
-  if (p.segments > 1 && (!choice.split || choice.dealt))
-    return choice.device.wgmma ? launch_wgmma_tiles<F, true>(stream, p, choice)
-                               : launch_mma_tiles<F, true>(stream, p, choice);
-  return choice.device.wgmma ? launch_wgmma_tiles<F, false>(stream, p, choice)
-                             : launch_mma_tiles<F, false>(stream, p, choice);
+  const bool totals = p.segments > 1 && !choice.split;
+  if (!choice.device.wgmma)
+    return totals ? launch_mma_tiles<F, true>(stream, p, choice) : launch_mma_tiles<F, false>(stream, p, choice);
+  if (choice.split) return launch_wgmma_tiles<F, TileSums::kApart>(stream, p, choice);
+  return totals ? launch_wgmma_tiles<F, TileSums::kTotals>(stream, p, choice)
+                : launch_wgmma_tiles<F, TileSums::kOne>(stream, p, choice);
 }
 
 template <TileFormat F>
@@ -147,9 +126,11 @@ Status launch(cudaStream_t stream, Product p, const cuda::DeviceLimits& device) 
   choice.block_rows = p.tile_rows != 0 ? std::min(p.tile_rows, limits.most_rows(p.problem, split))
                                        : choose_tiles(p, limits, cuda::card_costs(device).product, split, room).rows;
   if ((split || room) && p.sums == nullptr) return misfit("no room for sums");
-  choice.handed = p.sums;
-  if (split) return launch_split(stream, p, choice, launch_tiles<F>);
-  return launch_tiles<F>(stream, p.problem, choice);
+  choice.split = split;
+  choice.sums = p.sums;
+  QUIRE_CHECKED(launch_tiles<F>(stream, p.problem, choice));
+  if (!split) return {};
+  return launch_add_segments(stream, p.problem, apart_sums(p.problem, p.sums), tile_unit(p.format));
 }
 
 }  // namespace
@@ -173,7 +154,7 @@ bool can_sweep(const Product& p, const cuda::DeviceLimits& device) {
 
 int64_t split_floats(const Product& p, const cuda::DeviceLimits& device) {
   const SplitRoom room = split_room(p, cuda::card_costs(device).product);
-  const int64_t apart = room.floats_per_row * std::min(room.most_rows, p.problem.rows);
+  const int64_t apart = room.floats_per_row * blocks_of(std::min(room.most_rows, p.problem.rows), 8) * 8;
   const int32_t width = dealt_width(p, device);
   return width == 0 ? apart : std::max(apart, hand_over_floats(device.multiprocessors, width));
 }

@@ -11,15 +11,22 @@
 namespace quire::gemm {
 
 struct Problem;
-struct TileGrid;
+struct ApartSums;
+
+// What a tile of several segments does with the sum of each. Every kind is a kernel of its own.
+enum class TileSums : uint8_t {
+  kOne,     // there is one segment only
+  kTotals,  // adds it up, in registers
+  kApart,   // leaves it for another kernel (ApartSums), and may end within a row of segments
+};
 
 struct LaunchChoice {
   cuda::DeviceLimits device;
-  int32_t block_rows = 8;   // rows of x in a unit of work (stream and sweep: 8 or 32) or a tile
-  bool split = false;       // tiles: segments are work of their own, and their sums are stored apart
-  bool forced = false;      // sweep: also where it would be slow
-  bool dealt = false;       // tiles: work is dealt out evenly; only where the device has wgmma
-  float* handed = nullptr;  // dealt, not split: hand_over_floats() of room
+  int32_t block_rows = 8;  // rows of x in a unit of work (stream and sweep: 8 or 32) or a tile
+  bool split = false;      // tiles: segments are work of their own, and their sums are left apart, in `sums`
+  bool forced = false;     // sweep: also where it would be slow
+  bool dealt = false;      // tiles: work is dealt out evenly; only where the device has wgmma
+  float* sums = nullptr;   // split: apart_floats() of room; dealt only: hand_over_floats()
 };
 
 // Room for the sums that blocks of threads hand over when tiles of up to `width` rows of x are dealt out evenly, in
@@ -39,17 +46,16 @@ Status launch_segments(cudaStream_t stream, const Problem& p, const cuda::Device
 // False, and nothing launched, where the problem is none for a sweep.
 template <TileFormat F>
 Result<bool> launch_sweep(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
-// Tiles, where the device has wgmma and where it has not. `kSegments`: a tile adds up several segments.
-template <TileFormat F, bool kSegments>
+// Tiles, where the device has wgmma and where it has not. There kSegments is for tiles that add up several segments;
+// those that leave sums apart have one each.
+template <TileFormat F, TileSums kSums>
 Status launch_wgmma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
 template <TileFormat F, bool kSegments>
 Status launch_mma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice);
 
-// y = epilogue(sum of the segments' sums, in ascending order): those of part i lie in `sums[i]`, [segments][rows][N].
-// `unit`: what the decoder's numbers are to be multiplied by (decode.cuh). `grid`: the tiles, dealt out to `blocks` of
-// threads if grid.dealt, which have then added their first segments up (tile_walk.cuh).
-Status launch_add_segments(cudaStream_t stream, const Problem& p, const float* const* sums, float unit,
-                           const TileGrid& grid, int32_t blocks);
+// y = epilogue(sum of the segments' sums, in ascending order). `unit`: what the decoder's numbers are to be multiplied
+// by (decode.cuh).
+Status launch_add_segments(cudaStream_t stream, const Problem& p, const ApartSums& sums, float unit);
 // Zeros.
 Status launch_clear(cudaStream_t stream, uint32_t* words, int32_t count);
 

@@ -72,8 +72,9 @@ struct TileShared {
 
 // Columns of the products that a tile of `count` rows of x takes. Each is code of its own, so formats for which
 // prompts need not be fastest have few, and where segments need registers there are fewer.
-template <TileFormat F, bool kSegments>
+template <TileFormat F, TileSums kSums>
 struct Widths {
+  static constexpr bool kSegments = kSums != TileSums::kOne;
   static constexpr bool kFine =
       F == TileFormat::kBf16 || F == TileFormat::kNvfp4 || F == TileFormat::kMxfp4 || F == TileFormat::kFp8;
   static constexpr int kMost = !kFine ? 128 : kSegments ? 192 : 256;
@@ -93,7 +94,7 @@ struct Widths {
 // Rows of experts are copied in boxes this small, so that few are copied for nothing.
 inline constexpr int kBoxRows = 32;
 
-template <class D, bool kSegments>
+template <class D, TileSums kSums>
 class TileProducer {
  public:
   __device__ TileProducer(const Problem& p, const TilePlan& plan, const CUtensorMap& x, uint8_t* shared,
@@ -105,7 +106,7 @@ class TileProducer {
     Walk walk(p_, plan_, table);
     for (Walk::Piece piece; walk.next(piece);) {
       const Tile t = walk.tile(piece);
-      const int boxes = (Widths<D::kFormat, kSegments>::of(t.rows.count) + plan_.box_rows - 1) / plan_.box_rows;
+      const int boxes = (Widths<D::kFormat, kSums>::of(t.rows.count) + plan_.box_rows - 1) / plan_.box_rows;
       for (int32_t c = t.begin; c < t.end; c += plan_.stage_tiles) {
         barrier_wait(s_.empty(at_.slot), at_.phase ^ 1u);
         __syncwarp();
@@ -155,7 +156,7 @@ template <class D, int N>
 inline constexpr int kTogether = D::kPlanes == 1 && N <= 128 ? 4 : 1;
 
 // kPaired: p.paired. What becomes of sums is most of the code, and takes too long to compile in one kernel.
-template <class D, bool kSegments, bool kPaired>
+template <class D, TileSums kSums, bool kPaired>
 class TileConsumer {
  public:
   __device__ TileConsumer(const Problem& p, const TilePlan& plan, uint8_t* shared, const TileShared& s)
@@ -168,24 +169,31 @@ class TileConsumer {
     const BlockTable table = block_table(p_, plan_.block, shared_ + plan_.table_at);
     Walk walk(p_, plan_, table);
     for (Walk::Piece piece; walk.next(piece);)
-      run_width<32>(Widths<D::kFormat, kSegments>::of(walk.tile(piece).rows.count), walk, piece);
+      run_width<32>(Widths<D::kFormat, kSums>::of(walk.tile(piece).rows.count), walk, piece);
   }
 
  private:
   static constexpr int kSteps = 4 * D::kPlanes;  // fragments of a column tile; even
+  static constexpr bool kTotals = kSums == TileSums::kTotals, kApart = kSums == TileSums::kApart;
 
   template <int N>
   __device__ __forceinline__ void run_width(int width, const Walk& walk, const Walk::Piece& piece) {
-    if constexpr (Widths<D::kFormat, kSegments>::has(N)) {
+    if constexpr (Widths<D::kFormat, kSums>::has(N)) {
       if (width == N) return multiply<N>(walk, piece);
     }
-    if constexpr (N < Widths<D::kFormat, kSegments>::kMost) run_width<N + 32>(width, walk, piece);
+    if constexpr (N < Widths<D::kFormat, kSums>::kMost) run_width<N + 32>(width, walk, piece);
   }
 
   using Place = Stage<kMostStageTiles<D>>;
   struct Columns {  // that are left, in column tiles
     int32_t of_tile, of_segment;
     bool first;
+    int32_t add;  // 0: the next one begins a segment, and what sums were is not added to
+  };
+  // kApart: where the next sums of this warpgroup go, and how many rows of x they are of.
+  struct Left {
+    float4* at;
+    int32_t count;
   };
 
   __device__ uint32_t weights(const Place& at) const {
@@ -218,11 +226,12 @@ class TileConsumer {
   // kTurn of all groups, modulo 2.
   template <int N, int kTurn, int I = 0>
   __device__ __forceinline__ void column_tile(float (&sum)[N / 2], typename D::Regs& regs, Groups<N>& a, uint64_t x,
-                                              bool first, bool last) {
+                                              int32_t add, bool first, bool last) {
     constexpr int kEach = kTogether<D, N>, kGroups = kSteps / kEach, kNow = (I + kTurn) % 2;
     cuda::warpgroup_fence();
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) Wgmma<N>::multiply(sum, a[kNow][j], x + (I * kEach + j) / D::kPlanes * 2);
+    for (int j = 0; j < kEach; ++j)
+      Wgmma<N>::multiply(sum, a[kNow][j], x + (I * kEach + j) / D::kPlanes * 2, I == 0 && j == 0 ? add : 1);
     cuda::warpgroup_commit();
     // Early, but where two stages may be all there are: there the one before this one must be given back first.
     if constexpr (kGroups == 1 && kMostStageTiles<D> != 1) load_next(regs, last);
@@ -234,7 +243,7 @@ class TileConsumer {
     if constexpr (I + 1 < kGroups) {
       decode<N, I + 1>(regs, a[1 - kNow]);
       if constexpr (I + 2 == kGroups) load_next(regs, last);
-      column_tile<N, kTurn, I + 1>(sum, regs, a, x, first, last);
+      column_tile<N, kTurn, I + 1>(sum, regs, a, x, add, first, last);
     } else if (!last) {
       decode<N, 0>(regs, a[1 - kNow]);
     }
@@ -249,67 +258,83 @@ class TileConsumer {
 
   // A column tile of t, and the end of its segment. False after the last one.
   template <int N, int kTurn>
-  __device__ __forceinline__ bool step(float (&sum)[N / 2], float (&total)[kSegments ? N / 2 : 1],
-                                       typename D::Regs& regs, Groups<N>& a, Columns& left) {
-    column_tile<N, kTurn>(sum, regs, a, tokens(at_), left.first, left.of_tile == 1);
+  __device__ __forceinline__ bool step(float (&sum)[N / 2], float (&total)[kTotals ? N / 2 : 1], typename D::Regs& regs,
+                                       Groups<N>& a, Columns& left, Left& sums) {
+    column_tile<N, kTurn>(sum, regs, a, tokens(at_), left.add, left.first, left.of_tile == 1);
     left.first = false;
+    left.add = 1;
     at_.next(plan_.stages, plan_.stage_tiles);
     if (--left.of_tile == 0) return false;
-    if constexpr (kSegments) {
+    if constexpr (kTotals || kApart) {
       if (--left.of_segment == 0) {
         cuda::warpgroup_wait<0>();
-        add<N>(sum, total);
+        if constexpr (kTotals) {
+          add<N>(sum, total);
+        } else {
+          leave<N>(sum, sums);
+        }
         left.of_segment = p_.segment_tiles;
+        left.add = 0;
       }
     }
     return true;
+  }
+  template <int N>
+  __device__ __forceinline__ void leave(float (&sum)[N / 2], Left& sums) const {
+    cuda::pin(sum);
+    store_apart<N>(sums.at, sums.count, sum);
+    sums.at += plan_.apart.place(1, 0, 0);
+    cuda::pin(sum);
   }
   // The first sum is added to zero, which changes the sign of a zero at most, and the bias undoes that.
   template <int N>
   __device__ __forceinline__ void add(float (&sum)[N / 2], float (&total)[N / 2]) const {
     cuda::pin(sum);
 #pragma unroll
-    for (int i = 0; i < N / 2; ++i) {
-      total[i] = __fadd_rn(total[i], sum[i]);
-      sum[i] = 0;
-    }
+    for (int i = 0; i < N / 2; ++i) total[i] = __fadd_rn(total[i], sum[i]);
     cuda::pin(sum);
   }
 
   template <int N>
   __device__ __forceinline__ void multiply(const Walk& walk, Walk::Piece piece) {
-    float sum[N / 2], total[kSegments ? N / 2 : 1];
+    float sum[N / 2], total[kTotals ? N / 2 : 1];
 #pragma unroll
     for (float& v : sum) v = 0;
 #pragma unroll
     for (float& v : total) v = 0;
     int32_t begin, end;
+    Left sums{};
     {
       const Tile t = walk.tile(piece);
       begin = t.begin;
       end = t.end;
+      if constexpr (kApart) {
+        const int32_t group = t.first_group + t.row_tile / kGroupRowTiles + group_;
+        sums.at = plan_.apart.at + plan_.apart.place(begin / p_.segment_tiles, group, t.rows.begin / 8);
+        sums.count = kGroupRowTiles * group_ < t.row_tiles ? t.rows.count : 0;
+      }
     }
-    take_over<N>(plan_.splits == 1 && begin > 0, sum, total);
+    if constexpr (!kApart) take_over<N>(begin > 0, sum, total);
     Groups<N> a;
     wait_until_full(at_);
     typename D::Regs regs = D::load(weights(at_), lane_);
     decode<N, 0>(regs, a[0]);
     cuda::pin(sum);
-    Columns left{end - begin, p_.segment_tiles - begin % p_.segment_tiles, true};
+    Columns left{end - begin, p_.segment_tiles - begin % p_.segment_tiles, true, 1};
     if constexpr (kSteps / kTogether<D, N> % 2 == 0) {
-      while (step<N, 0>(sum, total, regs, a, left)) {
+      while (step<N, 0>(sum, total, regs, a, left, sums)) {
       }
     } else {
-      while (step<N, 0>(sum, total, regs, a, left) && step<N, 1>(sum, total, regs, a, left)) {
+      while (step<N, 0>(sum, total, regs, a, left, sums) && step<N, 1>(sum, total, regs, a, left, sums)) {
       }
     }
     cuda::warpgroup_wait<0>();
     cuda::pin(sum);
     at_.finish(plan_.stages);
     release(at_.slot_before(plan_.stages));
-    if (plan_.dealt && plan_.splits == 1 && piece.end < p_.col_tiles)
-      return hand_over<N>(sum, total, left.of_segment == 1);
-    if constexpr (kSegments) {
+    if constexpr (kApart) return leave<N>(sum, sums);
+    if (plan_.dealt && piece.end < p_.col_tiles) return hand_over<N>(sum, total, left.of_segment == 1);
+    if constexpr (kTotals) {
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) sum[i] = __fadd_rn(total[i], sum[i]);
       cuda::pin(sum);
@@ -320,13 +345,12 @@ class TileConsumer {
     const TileOutput out{p_,
                          *t.part,
                          t.rows,
-                         t.first_row,
                          t.row_tile + row_tile_,
                          t.row_tile + 4 * group_,
                          lane_,
                          shared_ + plan_.staging_at + group_ * kStagingBytes,
                          group_};
-    out.template store<N, kPaired, kSegments ? 4 : 0>(sum, plan_.splits > 1 ? 1.0f : D::kUnit);
+    out.template store<N, kPaired, kTotals ? 4 : 0>(sum, D::kUnit);
   }
 
   // ---- A tile that two blocks of threads share: `from` is the one that has its first columns.
@@ -339,11 +363,11 @@ class TileConsumer {
            (static_cast<int64_t>(from) * kConsumers + group_) * plan_.hand_over.fours + threadIdx.x % 128;
   }
   template <int N>
-  __device__ __forceinline__ void hand_over(const float (&sum)[N / 2], const float (&total)[kSegments ? N / 2 : 1],
+  __device__ __forceinline__ void hand_over(const float (&sum)[N / 2], const float (&total)[kTotals ? N / 2 : 1],
                                             bool complete) const {
     const auto from = static_cast<int32_t>(blockIdx.x);
     float4* to = handed(from);
-    if constexpr (kSegments) {  // a segment that is complete belongs to the total
+    if constexpr (kTotals) {  // a segment that is complete belongs to the total
 #pragma unroll
       for (int i = 0; i < N / 2; i += 4, to += 128) {
         float v[4];
@@ -354,7 +378,7 @@ class TileConsumer {
     }
 #pragma unroll
     for (int i = 0; i < N / 2; i += 4, to += 128)
-      __stcg(to, kSegments && complete ? float4{} : make_float4(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
+      __stcg(to, kTotals && complete ? float4{} : make_float4(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
     asm volatile("bar.sync %0, 128;" : : "r"(2 + group_) : "memory");  // TileOutput's: not in use now
     if (threadIdx.x % 128 == 0)
       asm volatile("fence.acq_rel.gpu;\n st.release.gpu.global.u32 [%0], 1;" : : "l"(flag(from)) : "memory");
@@ -363,7 +387,7 @@ class TileConsumer {
   // each other.
   template <int N>
   __device__ __forceinline__ void take_over(bool shared, float (&sum)[N / 2],
-                                            float (&total)[kSegments ? N / 2 : 1]) const {
+                                            float (&total)[kTotals ? N / 2 : 1]) const {
     const int32_t from = max(static_cast<int32_t>(blockIdx.x) - 1, 0);
     if (shared) {
       if (lane_ == 0) {
@@ -374,7 +398,7 @@ class TileConsumer {
       __syncwarp();
     }
     const float4* at = handed(from);
-    if constexpr (kSegments) {
+    if constexpr (kTotals) {
 #pragma unroll
       for (int i = 0; i < N / 2; i += 4, at += 128) load_if(shared, at, &total[i]);
     }
@@ -396,7 +420,7 @@ class TileConsumer {
   Place at_;
 };
 
-template <class D, bool kSegments, bool kPaired>
+template <class D, TileSums kSums, bool kPaired>
 __global__ void __launch_bounds__(kTileThreads, 1)
     tile_kernel(const __grid_constant__ Problem p, const __grid_constant__ TilePlan plan,
                 const __grid_constant__ CUtensorMap x) {
@@ -420,10 +444,10 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       __syncthreads();
     if (threadIdx.x < 128) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-      TileProducer<D, kSegments>(p, plan, x, shared, s).run();
+      TileProducer<D, kSums>(p, plan, x, shared, s).run();
     } else {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-      TileConsumer<D, kSegments, kPaired>(p, plan, shared, s).run();
+      TileConsumer<D, kSums, kPaired>(p, plan, shared, s).run();
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include "ops/gemm/cuda/decode.cuh"
 #include "ops/gemm/cuda/problem.cuh"
+#include "ops/gemm/cuda/tile_walk.cuh"
 
 namespace quire::gemm {
 
@@ -32,11 +33,20 @@ __device__ inline uint32_t pack_bf16(float lo, float hi) {
   return *reinterpret_cast<const uint32_t*>(&v);
 }
 
+// The sums of a segment as four warps hold them, of a group's first eight rows of x on, which `at` is the place of
+// (ApartSums); only those of `count` rows.
+template <int N>
+__device__ __forceinline__ void store_apart(float4* at, int32_t count, const float (&sum)[N / 2]) {
+  at += threadIdx.x % 128;
+#pragma unroll
+  for (int i = 0; i < N / 8; ++i)
+    if (8 * i < count) at[i * 128] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+}
+
 struct TileOutput {
   const Problem& p;
   const Part& part;
   const RowBlock& rows;
-  int32_t first_row;       // of y
   int32_t row_tile;        // this warp's
   int32_t first_row_tile;  // of the four warps
   int lane;
@@ -90,7 +100,7 @@ struct TileOutput {
   // Eight outputs from n on, of the row `token` of this block, which is row `to` of y.
   __device__ void write_bf16(int token, int32_t to, int32_t n, const uint4& v) const {
     if (token >= rows.count || n >= part.rows) return;
-    __nv_bfloat16* y = static_cast<__nv_bfloat16*>(part.y) + (first_row + to) * part.y_stride + n;
+    __nv_bfloat16* y = static_cast<__nv_bfloat16*>(part.y) + static_cast<int64_t>(to) * part.y_stride + n;
     if (n + 8 <= part.rows && (reinterpret_cast<uintptr_t>(y) & 15u) == 0) {
       *reinterpret_cast<uint4*>(y) = v;
       return;
@@ -196,7 +206,7 @@ struct TileOutput {
 
   // Four outputs from n on of the row `token` of this block, in y; whether all of them are there, and aligned.
   __device__ float* place_f32(int token, int32_t n) const {
-    return static_cast<float*>(part.y) + (first_row + y_row(p, rows.begin + token)) * part.y_stride + n;
+    return static_cast<float*>(part.y) + static_cast<int64_t>(y_row(p, rows.begin + token)) * part.y_stride + n;
   }
   __device__ bool is_four(const float* y, int32_t n) const {
     return n + 4 <= part.rows && (reinterpret_cast<uintptr_t>(y) & 15u) == 0;

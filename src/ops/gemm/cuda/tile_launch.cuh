@@ -20,6 +20,7 @@ TileGrid tile_grid(const Problem& p, const LaunchChoice& choice, int32_t most_ro
   grid.block = std::min(choice.block_rows, most_rows);
   grid.splits = choice.split ? p.segments : 1;
   grid.dealt = choice.dealt;
+  if (choice.split) grid.apart = apart_sums(p, choice.sums);
   for (int i = 0; i < p.part_count; ++i) grid.row_blocks += (p.part[i].row_tiles + kRowTiles - 1) / kRowTiles;
   return grid;
 }
@@ -32,11 +33,11 @@ inline Result<int64_t> tile_bound(const Problem& p, const TileGrid& grid) {
   return std::max<int64_t>(tiles, 1);
 }
 
-template <TileFormat F, bool kSegments>
+template <TileFormat F, TileSums kSums>
 Status launch_wgmma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
   using D = Decoder<F>;
-  TilePlan plan{tile_grid<kTileRowTiles>(p, choice, Widths<D::kFormat, kSegments>::kMost)};
-  const int width = Widths<D::kFormat, kSegments>::of(plan.block);
+  TilePlan plan{tile_grid<kTileRowTiles>(p, choice, Widths<D::kFormat, kSums>::kMost)};
+  const int width = Widths<D::kFormat, kSums>::of(plan.block);
   plan.box_rows = p.offsets != nullptr ? kBoxRows : width;
   plan.token_bytes = width * 128;
   const int table_bytes = block_table_bytes(p, plan.block);
@@ -58,14 +59,17 @@ Status launch_wgmma_tiles(cudaStream_t stream, const Problem& p, const LaunchCho
   const auto blocks = plan.dealt ? dealt_blocks(tiles / plan.splits, plan.splits, processors)
                                  : static_cast<int32_t>(std::min<int64_t>(processors, tiles));
   if (plan.dealt && !choice.split) {
-    plan.hand_over.flags = reinterpret_cast<uint32_t*>(choice.handed);
-    plan.hand_over.sums = choice.handed + hand_over_flags(processors);
-    const int widest = Widths<D::kFormat, kSegments>::of(std::min(plan.block, p.rows));
-    plan.hand_over.fours = (kSegments ? 2 : 1) * widest / 8 * 128;
+    plan.hand_over.flags = reinterpret_cast<uint32_t*>(choice.sums);
+    plan.hand_over.sums = choice.sums + hand_over_flags(processors);
+    const int widest = Widths<D::kFormat, kSums>::of(std::min(plan.block, p.rows));
+    plan.hand_over.fours = (kSums == TileSums::kTotals ? 2 : 1) * widest / 8 * 128;
     QUIRE_CHECKED(launch_clear(stream, plan.hand_over.flags, hand_over_flags(processors)));
   }
   QUIRE_TRY(const CUtensorMap x, cuda::tensor_map_bf16(p.x, p.rows, p.cols, p.x_stride * 2, plan.box_rows));
-  const auto kernel = p.paired ? tile_kernel<D, kSegments, true> : tile_kernel<D, kSegments, false>;
+  auto* kernel = tile_kernel<D, kSums, false>;
+  if constexpr (kSums != TileSums::kApart) {
+    if (p.paired) kernel = tile_kernel<D, kSums, true>;
+  }
   return cuda::launch(stream, "a product", kernel, dim3(static_cast<unsigned>(blocks)), kTileThreads, plan.shared_bytes,
                       p, plan, x);
 }

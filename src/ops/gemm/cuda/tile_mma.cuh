@@ -241,25 +241,32 @@ class MmaMultiplier {
     store<N>(t, s);
   }
 
+  // With splits: the sums of the segment that begins with the tile's first column.
   template <int N>
   __device__ __forceinline__ void store(const Tile& t, const Share<N>& s) const {
     const int first = first_token<N>();
     const RowBlock rows{t.rows.expert, t.rows.begin + first, min(t.rows.count - first, Share<N>::kTokens)};
     if (rows.count <= 0) return;
+    if (grid_.splits > 1) {
+#pragma unroll
+      for (int r = 0; r < Share<N>::kRowTiles; ++r) {
+        const int32_t row_tile = t.row_tile + first_row_tile<N>() + 4 * r;
+        if (row_tile < t.part->row_tiles)
+          store_apart<Share<N>::kTokens>(
+              grid_.apart.at + grid_.apart.place(t.begin / p_.segment_tiles, t.first_group + row_tile / kGroupRowTiles,
+                                                 rows.begin / 8),
+              rows.count, s.sum[r]);
+      }
+      return;
+    }
 #pragma unroll
     for (int r = 0; r < Share<N>::kRowTiles; ++r) {
       const int32_t row_tile = t.row_tile + first_row_tile<N>() + 4 * r;
-      const TileOutput out{p_,
-                           *t.part,
-                           rows,
-                           t.first_row,
-                           row_tile + warp_,
-                           row_tile,
-                           lane_,
-                           shared_ + M::kStagingAt + group_ * kStagingBytes,
-                           group_};
+      const TileOutput out{
+          p_,    *t.part, rows, row_tile + warp_, row_tile, lane_, shared_ + M::kStagingAt + group_ * kStagingBytes,
+          group_};
       if (r > 0) out.meet();  // the buffers are free
-      out.template store<Share<N>::kTokens>(s.sum[r], grid_.splits > 1 ? 1.0f : D::kUnit);
+      out.template store<Share<N>::kTokens>(s.sum[r], D::kUnit);
     }
   }
 

@@ -5,20 +5,44 @@
 
 namespace quire::gemm {
 
+// Where the sums of each segment are left, apart from each other, for another kernel to add: [segments][groups][eights]
+// [128] float4. A group is four row tiles of one part, an eight is eight rows of x, and the 128 are the lanes of four
+// warps, which hold the sums so (Wgmma, and mma.m16n8k16 for a warp): a store is 2 KiB in one piece, and nothing is
+// exchanged.
+struct ApartSums {
+  float4* at;
+  int32_t groups, eights;  // of all parts; of all rows of x
+
+  __host__ __device__ int64_t place(int32_t segment, int32_t group, int32_t eight) const {
+    return ((static_cast<int64_t>(segment) * groups + group) * eights + eight) * 128;
+  }
+};
+inline constexpr int kGroupRowTiles = 4;
+__host__ __device__ inline int32_t groups_of(const Part& part) {
+  return (part.row_tiles + kGroupRowTiles - 1) / kGroupRowTiles;
+}
+
+// Of a product whose segments are apart.
+inline ApartSums apart_sums(const Problem& p, float* at) {
+  ApartSums sums{reinterpret_cast<float4*>(at), 0, (p.rows + 7) / 8};
+  for (int i = 0; i < p.part_count; ++i) sums.groups += groups_of(p.part[i]);
+  return sums;
+}
+
 struct TileGrid {
-  int32_t block;  // rows of x in a tile, at most
-  int32_t
-      splits;  // 1, or the segments: each is a tile of its own, and its sums are what is stored, in rows of their own
+  int32_t block;       // rows of x in a tile, at most; a multiple of eight
+  int32_t splits;      // 1, or the segments: each is work of its own, and its sums are left in `apart`
   int32_t row_blocks;  // of kRowTiles row tiles, of all parts
   bool dealt;          // dense: blocks of threads take equal shares (DealtTiles) instead of tiles in turn
+  ApartSums apart;
 };
 
 struct Tile {
   const Part* part;
   const uint8_t* weight;  // its first tile, column tile 0
   int32_t row_tile, row_tiles;
-  int32_t begin, end;  // column tiles
-  int32_t first_row;   // of y
+  int32_t begin, end;   // column tiles
+  int32_t first_group;  // of the part: ApartSums
   RowBlock rows;
 };
 
@@ -26,15 +50,8 @@ __device__ inline int32_t count_tiles(const Problem& p, const TileGrid& grid, co
   return count_blocks(p, grid.block, table) * grid.row_blocks * grid.splits;
 }
 
-// Of a dense product. Eight blocks of tokens by all rows of the weight, then the next eight: tiles that run at the same
-// time form a square.
-__host__ __device__ inline int32_t tile_number(int32_t rows, const TileGrid& grid, int32_t row_block, int32_t block) {
-  const int32_t blocks = (rows + grid.block - 1) / grid.block, left = blocks - block / 8 * 8;
-  return block / 8 * 8 * grid.row_blocks + row_block * (left < 8 ? left : 8) + block % 8;
-}
-
 // A tile with all its columns. Grouped: an expert's rows of weights in turn, so that its tokens stay in the L2. Dense:
-// as tile_number() says.
+// eight blocks of tokens by all rows of the weight, then the next eight: tiles that run at the same time form a square.
 template <int kRowTiles>
 __device__ inline Tile find_whole_tile(const Problem& p, const TileGrid& grid, const BlockTable& table, int32_t index) {
   int32_t row_block, block;
@@ -48,13 +65,15 @@ __device__ inline Tile find_whole_tile(const Problem& p, const TileGrid& grid, c
     row_block = within / width;
     block = 8 * group + within % width;
   }
+  Tile t;
+  t.first_group = 0;
   int i = 0;
   for (; i + 1 < p.part_count; ++i) {
     const int32_t own = (p.part[i].row_tiles + kRowTiles - 1) / kRowTiles;
     if (row_block < own) break;
     row_block -= own;
+    t.first_group += groups_of(p.part[i]);
   }
-  Tile t;
   t.rows = find_block(p, grid.block, table, block);
   t.part = &p.part[i];
   t.row_tile = row_block * kRowTiles;
@@ -62,7 +81,6 @@ __device__ inline Tile find_whole_tile(const Problem& p, const TileGrid& grid, c
   t.weight = t.part->weight + t.rows.expert * t.part->expert_bytes;
   t.begin = 0;
   t.end = p.col_tiles;
-  t.first_row = 0;
   return t;
 }
 // With splits: a segment of one.
@@ -73,7 +91,6 @@ __device__ inline Tile find_tile(const Problem& p, const TileGrid& grid, const B
   if (grid.splits > 1) {
     t.begin = split * p.segment_tiles;
     t.end = min(t.begin + p.segment_tiles, p.col_tiles);
-    t.first_row = split * p.rows;
   }
   return t;
 }
@@ -91,12 +108,6 @@ inline int32_t dealt_blocks(int64_t tiles, int32_t splits, int32_t multiprocesso
   if (most >= multiprocessors) return multiprocessors;
   return static_cast<int32_t>(splits > 1 ? most : tiles * 2 / 3 > 0 ? tiles * 2 / 3 : 1);
 }
-// With splits the first share of a tile adds its segments up by itself: so many. Their sum is stored as segment 0's.
-__device__ inline int32_t added_segments(int64_t tiles, int32_t splits, int32_t blocks, int32_t tile) {
-  const int64_t units = tiles * splits, first = static_cast<int64_t>(tile) * splits;
-  const auto b = static_cast<int32_t>(((first + 1) * blocks - 1) / units);  // which has that unit
-  return static_cast<int32_t>(min(static_cast<int64_t>(splits), share_begin(units, blocks, b + 1) - first));
-}
 
 // What a block of threads multiplies, in order. Shares are walked from their end: without splits the tile that the
 // share ends within comes first, and the next block's walk ends with the rest of it, when the sums so far have long
@@ -104,7 +115,7 @@ __device__ inline int32_t added_segments(int64_t tiles, int32_t splits, int32_t 
 template <int kRowTiles>
 class TileWalk {
  public:
-  // Columns of a tile; of a whole one's units, or of one segment.
+  // Columns of a tile: of a whole one's units, or of its segments.
   struct Piece {
     int32_t tile, begin, end;
   };
@@ -131,7 +142,6 @@ class TileWalk {
       end = end_;
       const int32_t first = (end - 1) / each * each;
       from = max(at_, first);
-      if (grid_.splits > 1 && from > first) from = end - 1;
       end_ = from;
     } else {
       at_ += static_cast<int32_t>(gridDim.x);
@@ -147,7 +157,6 @@ class TileWalk {
     if (grid_.splits > 1) {
       t.begin = piece.begin * p_.segment_tiles;
       t.end = min(piece.end * p_.segment_tiles, p_.col_tiles);
-      t.first_row = piece.begin * p_.rows;
     } else if (grid_.dealt) {
       t.begin = piece.begin;
       t.end = piece.end;

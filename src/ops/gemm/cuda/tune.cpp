@@ -19,7 +19,7 @@ bool is_modelled(const TunedCase& c, const Timing& t) {
 }
 
 Terms terms_of(const TunedCase& c, const Timing& t) {
-  const TileWork w = tile_work(c.product, t.path, t.tile_rows, c.limits.multiprocessors);
+  const TileWork w = tile_work(c.product, t.path, t.tile_rows, c.limits);
   const auto number = [](int64_t n) { return static_cast<double>(n); };
   return {number(w.columns), number(w.column_tiles), number(w.tiles), number(w.hand_overs), number(w.added_floats), 1};
 }
