@@ -23,7 +23,7 @@ std::vector<TunedCase> times_of(const cuda::ProductCosts& card, double launch_us
       if (shape.experts > 1) continue;
       TunedCase c{.name = fmt::format("{} x {}, {} rows", shape.rows, shape.cols, rows),
                   .product = gemm::Product(nullptr, shape.cols, rows),
-                  .limits = {kMultiprocessors, 256, 256, true},
+                  .limits = {kMultiprocessors, 256, 256, true, 0},
                   .timings = {{Path::kStream, 0, stream_us * rows}}};
       c.product.format = shape.format;
       c.product.room = true;

@@ -89,17 +89,21 @@ int64_t Product::row_blocks() const {
 }
 
 TileWork tile_work(const Product& product, Path path, int32_t rows, const TileLimits& limits) {
-  const int32_t multiprocessors = limits.multiprocessors;
   const Problem& p = product.problem;
+  // Two tiles that run at the same time share what a column tile costs besides its rows of x.
   const int64_t tiles = product.row_blocks() * blocks_of(p.rows, rows);
+  int32_t together = rows <= limits.narrow_rows ? 2 : 1;
   if (path == Path::kDealt) {
-    const int64_t share = blocks_of(tiles * p.col_tiles, multiprocessors);
-    return {.columns = share * rows, .column_tiles = share, .hand_overs = 1};
+    const int32_t blocks = dealt_blocks(tiles, 1, limits.multiprocessors, together);
+    if (blocks <= limits.multiprocessors) together = 1;
+    const int64_t share = blocks_of(tiles * p.col_tiles, blocks);
+    return {.columns = together * share * rows, .column_tiles = share, .hand_overs = 1};
   }
+  const int64_t blocks = int64_t{together} * limits.multiprocessors;
   const bool split = path == Path::kSplit;
   const int64_t each = split ? p.segment_tiles : p.col_tiles;
-  const int64_t waves = blocks_of(tiles * (split ? p.segments : 1), multiprocessors);
-  TileWork work{.columns = waves * each * rows, .column_tiles = waves * each, .tiles = waves};
+  const int64_t waves = blocks_of(tiles * (split ? p.segments : 1), blocks);
+  TileWork work{.columns = together * waves * each * rows, .column_tiles = waves * each, .tiles = waves};
   if (!split) return work;
   // Segments that are dealt out go on within a tile: leaving sums costs about what a column tile does besides.
   if (limits.deals) work.column_tiles += waves, work.tiles = 1 + (waves - 1) / p.segments;

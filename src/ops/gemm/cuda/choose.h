@@ -51,12 +51,23 @@ struct Product {
 struct TileLimits {
   int multiprocessors = 0;
   int32_t with_totals = 0, without = 0;
-  bool deals = false;  // work can be dealt out evenly
+  bool deals = false;       // work can be dealt out evenly
+  int32_t narrow_rows = 0;  // tiles of up to so many rows of x run two at a time on a multiprocessor
 
   int32_t most_rows(const Problem& p, bool split) const {
     return p.segments > 1 && (!split || deals) ? with_totals : without;
   }
 };
+
+// Blocks of threads among which fewer than 2^31 units are dealt out: `together` on each multiprocessor where there is
+// work enough. Without splits no share is less than a whole tile, so that a tile is cut once at most.
+constexpr int32_t dealt_blocks(int64_t tiles, int32_t splits, int32_t multiprocessors, int32_t together) {
+  const int64_t most = splits > 1 ? tiles * splits : tiles;
+  if (most >= int64_t{together} * multiprocessors) return together * multiprocessors;
+  if (splits > 1) return static_cast<int32_t>(most);
+  if (most >= multiprocessors) return multiprocessors;
+  return static_cast<int32_t>(tiles * 2 / 3 > 0 ? tiles * 2 / 3 : 1);
+}
 
 // What tiles of so many rows of x cost, as counts of what the card's costs are per one of.
 struct TileWork {

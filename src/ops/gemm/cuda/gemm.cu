@@ -37,8 +37,9 @@ std::string_view misfit_of(const Product& p) {
 template <TileFormat F>
 TileLimits tile_limits(const cuda::DeviceLimits& device) {
   if (device.wgmma)
-    return {device.multiprocessors, Widths<F, TileSums::kTotals>::kMost, Widths<F, TileSums::kOne>::kMost, true};
-  return {device.multiprocessors, 128, kHasWideTiles<Decoder<F>> ? 256 : 128, false};
+    return {device.multiprocessors, Widths<F, TileSums::kTotals, false>::kMost, Widths<F, TileSums::kOne, false>::kMost,
+            true, kNarrowRows};
+  return {device.multiprocessors, 128, kHasWideTiles<Decoder<F>> ? 256 : 128, false, 0};
 }
 
 // Rows of x in a unit of work of streams and sweeps.

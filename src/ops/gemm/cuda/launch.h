@@ -30,9 +30,10 @@ struct LaunchChoice {
 };
 
 // Room for the sums that blocks of threads hand over when tiles of up to `width` rows of x are dealt out evenly, in
-// floats; before it lie flags, of two warpgroups of each block, 256 bytes of them at a time.
+// floats: as many for two blocks of narrow tiles on a multiprocessor as for one of tiles twice as wide. Before it lie
+// flags, of two warpgroups of each block, 256 bytes of them at a time.
 constexpr int32_t hand_over_flags(int32_t multiprocessors) {
-  return (2 * multiprocessors + 63) / 64 * 64;
+  return (4 * multiprocessors + 63) / 64 * 64;
 }
 constexpr int64_t hand_over_floats(int32_t multiprocessors, int32_t width) {
   return hand_over_flags(multiprocessors) + int64_t{multiprocessors} * 2 * 128 * width;

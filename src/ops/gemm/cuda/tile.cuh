@@ -70,14 +70,18 @@ struct TileShared {
   __device__ uint32_t empty(int slot) const { return barriers + 8 * (stages + slot); }
 };
 
+// Narrow tiles have up to so many rows of x. Their decoding waits for latencies most of the time, so that two blocks of
+// threads share a multiprocessor, each with half of its registers and shared memory.
+inline constexpr int kNarrowRows = 32;
+
 // Columns of the products that a tile of `count` rows of x takes. Each is code of its own, so formats for which
 // prompts need not be fastest have few, and where segments need registers there are fewer.
-template <TileFormat F, TileSums kSums>
+template <TileFormat F, TileSums kSums, bool kNarrow>
 struct Widths {
   static constexpr bool kSegments = kSums != TileSums::kOne;
   static constexpr bool kFine =
       F == TileFormat::kBf16 || F == TileFormat::kNvfp4 || F == TileFormat::kMxfp4 || F == TileFormat::kFp8;
-  static constexpr int kMost = !kFine ? 128 : kSegments ? 192 : 256;
+  static constexpr int kMost = kNarrow ? kNarrowRows : !kFine ? 128 : kSegments ? 192 : 256;
   static constexpr bool has(int n) {
     if (!kFine) return n == 32 || n == 64 || n == 128;
     return n == 32 || n == 64 || n == 128 || n == 192 || (!kSegments && (n == 96 || n == 160 || n == 256));
@@ -94,7 +98,7 @@ struct Widths {
 // Rows of experts are copied in boxes this small, so that few are copied for nothing.
 inline constexpr int kBoxRows = 32;
 
-template <class D, TileSums kSums>
+template <class D, TileSums kSums, bool kNarrow>
 class TileProducer {
  public:
   __device__ TileProducer(const Problem& p, const TilePlan& plan, const CUtensorMap& x, uint8_t* shared,
@@ -106,7 +110,7 @@ class TileProducer {
     Walk walk(p_, plan_, table);
     for (Walk::Piece piece; walk.next(piece);) {
       const Tile t = walk.tile(piece);
-      const int boxes = (Widths<D::kFormat, kSums>::of(t.rows.count) + plan_.box_rows - 1) / plan_.box_rows;
+      const int boxes = (Widths<D::kFormat, kSums, kNarrow>::of(t.rows.count) + plan_.box_rows - 1) / plan_.box_rows;
       for (int32_t c = t.begin; c < t.end; c += plan_.stage_tiles) {
         barrier_wait(s_.empty(at_.slot), at_.phase ^ 1u);
         __syncwarp();
@@ -156,7 +160,7 @@ template <class D, int N>
 inline constexpr int kTogether = D::kPlanes == 1 && N <= 128 ? 4 : 1;
 
 // kPaired: p.paired. What becomes of sums is most of the code, and takes too long to compile in one kernel.
-template <class D, TileSums kSums, bool kPaired>
+template <class D, TileSums kSums, bool kPaired, bool kNarrow>
 class TileConsumer {
  public:
   __device__ TileConsumer(const Problem& p, const TilePlan& plan, uint8_t* shared, const TileShared& s)
@@ -169,7 +173,7 @@ class TileConsumer {
     const BlockTable table = block_table(p_, plan_.block, shared_ + plan_.table_at);
     Walk walk(p_, plan_, table);
     for (Walk::Piece piece; walk.next(piece);)
-      run_width<32>(Widths<D::kFormat, kSums>::of(walk.tile(piece).rows.count), walk, piece);
+      run_width<32>(Widths<D::kFormat, kSums, kNarrow>::of(walk.tile(piece).rows.count), walk, piece);
   }
 
  private:
@@ -178,10 +182,10 @@ class TileConsumer {
 
   template <int N>
   __device__ __forceinline__ void run_width(int width, const Walk& walk, const Walk::Piece& piece) {
-    if constexpr (Widths<D::kFormat, kSums>::has(N)) {
+    if constexpr (Widths<D::kFormat, kSums, kNarrow>::has(N)) {
       if (width == N) return multiply<N>(walk, piece);
     }
-    if constexpr (N < Widths<D::kFormat, kSums>::kMost) run_width<N + 32>(width, walk, piece);
+    if constexpr (N < Widths<D::kFormat, kSums, kNarrow>::kMost) run_width<N + 32>(width, walk, piece);
   }
 
   using Place = Stage<kMostStageTiles<D>>;
@@ -420,8 +424,8 @@ class TileConsumer {
   Place at_;
 };
 
-template <class D, TileSums kSums, bool kPaired>
-__global__ void __launch_bounds__(kTileThreads, 1)
+template <class D, TileSums kSums, bool kPaired, bool kNarrow>
+__global__ void __launch_bounds__(kTileThreads, kNarrow ? 2 : 1)
     tile_kernel(const __grid_constant__ Problem p, const __grid_constant__ TilePlan plan,
                 const __grid_constant__ CUtensorMap x) {
   if constexpr (!cuda::kForWgmma) {
@@ -442,12 +446,13 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       fill_block_table(p, plan.block, block_table(p, plan.block, shared + plan.table_at));
     else
       __syncthreads();
+    // Of the registers that the launch gives each thread, copying warps leave some to the others.
     if (threadIdx.x < 128) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-      TileProducer<D, kSums>(p, plan, x, shared, s).run();
+      TileProducer<D, kSums, kNarrow>(p, plan, x, shared, s).run();
     } else {
-      asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-      TileConsumer<D, kSums, kPaired>(p, plan, shared, s).run();
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kNarrow ? 96 : 232));
+      TileConsumer<D, kSums, kPaired, kNarrow>(p, plan, shared, s).run();
     }
   }
 }

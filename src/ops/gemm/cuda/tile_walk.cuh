@@ -101,14 +101,6 @@ __device__ inline Tile find_tile(const Problem& p, const TileGrid& grid, const B
 __host__ __device__ inline int64_t share_begin(int64_t units, int32_t blocks, int32_t b) {
   return units * b / blocks;
 }
-// Blocks of threads for fewer than 2^31 units. Without splits no share is less than a whole tile, so that a tile is cut
-// once at most.
-inline int32_t dealt_blocks(int64_t tiles, int32_t splits, int32_t multiprocessors) {
-  const int64_t most = splits > 1 ? tiles * splits : tiles;
-  if (most >= multiprocessors) return multiprocessors;
-  return static_cast<int32_t>(splits > 1 ? most : tiles * 2 / 3 > 0 ? tiles * 2 / 3 : 1);
-}
-
 // What a block of threads multiplies, in order. Shares are walked from their end: without splits the tile that the
 // share ends within comes first, and the next block's walk ends with the rest of it, when the sums so far have long
 // been handed over.
