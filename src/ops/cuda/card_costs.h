@@ -43,7 +43,7 @@ struct ProductCosts {
   // Segments as tiles of their own: sums of so many floats are added up in the time of a column. Only for weights with
   // up to most_split_row_blocks blocks of 128 rows (half of a large GPU's multiprocessors), up to so many rows of x and
   // floats.
-  int64_t split_floats_per_column = 550;
+  int64_t split_floats_per_column = 650;
   int64_t most_split_row_blocks = 64;
   int64_t least_split_rows = 9, most_split_rows = 512;
   int64_t most_split_floats = int64_t{24} << 20;

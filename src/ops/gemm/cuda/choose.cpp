@@ -42,6 +42,10 @@ bool prefers_split(const Product& product, const TileLimits& limits, const cuda:
          choose_dense_tiles(product, limits, costs, false, true).cost;
 }
 
+// What two narrow column tiles cost together besides their rows of x, in hundredths of what one does: most of it are
+// instructions, of which a multiprocessor issues so many and no more.
+constexpr int64_t kNarrowPair = 170;
+
 // Sums of all segments, of four row tiles together.
 int64_t apart_floats_per_row(const Problem& p) {
   int64_t rows = 0;
@@ -90,24 +94,29 @@ int64_t Product::row_blocks() const {
 
 TileWork tile_work(const Product& product, Path path, int32_t rows, const TileLimits& limits) {
   const Problem& p = product.problem;
-  // Two tiles that run at the same time share what a column tile costs besides its rows of x.
+  const bool split = path == Path::kSplit, dealt = path == Path::kDealt || (split && limits.deals);
   const int64_t tiles = product.row_blocks() * blocks_of(p.rows, rows);
-  int32_t together = rows <= limits.narrow_rows ? 2 : 1;
-  if (path == Path::kDealt) {
-    const int32_t blocks = dealt_blocks(tiles, 1, limits.multiprocessors, together);
-    if (blocks <= limits.multiprocessors) together = 1;
-    const int64_t share = blocks_of(tiles * p.col_tiles, blocks);
-    return {.columns = together * share * rows, .column_tiles = share, .hand_overs = 1};
-  }
-  const int64_t blocks = int64_t{together} * limits.multiprocessors;
-  const bool split = path == Path::kSplit;
-  const int64_t each = split ? p.segment_tiles : p.col_tiles;
-  const int64_t waves = blocks_of(tiles * (split ? p.segments : 1), blocks);
-  TileWork work{.columns = together * waves * each * rows, .column_tiles = waves * each, .tiles = waves};
-  if (!split) return work;
-  // Segments that are dealt out go on within a tile: leaving sums costs about what a column tile does besides.
-  if (limits.deals) work.column_tiles += waves, work.tiles = 1 + (waves - 1) / p.segments;
-  work.added_floats = apart_floats_per_row(p) * p.rows;
+  const int64_t units = split ? tiles * p.segments : tiles, each = split ? p.segment_tiles : p.col_tiles;
+  // Narrow tiles run two at a time, where there are so many.
+  const int32_t most = rows <= limits.narrow_rows ? 2 : 1;
+  const int64_t blocks = dealt ? dealt_blocks(tiles, split ? p.segments : 1, limits.multiprocessors, most)
+                               : std::min<int64_t>(units, int64_t{most} * limits.multiprocessors);
+  const int64_t together = blocks > limits.multiprocessors ? 2 : 1;
+  // Of a block: units, and column tiles.
+  const int64_t share = blocks_of(units, blocks),
+                columns = path == Path::kDealt ? blocks_of(tiles * p.col_tiles, blocks) : share * each;
+  TileWork work{.columns = together * columns * rows, .column_tiles = columns};
+  if (together == 2) work.column_tiles = columns * kNarrowPair / 100;
+  // Leaving or adding up sums of a segment costs about what column tiles do besides.
+  if (split)
+    work.column_tiles += share;
+  else
+    work.column_tiles += columns * (p.segments - 1) / p.col_tiles * 2;
+  if (path == Path::kDealt)
+    work.hand_overs = 1;
+  else
+    work.tiles = split && limits.deals ? 1 + (share - 1) / p.segments : share;
+  if (split) work.added_floats = apart_floats_per_row(p) * p.rows;
   return work;
 }
 

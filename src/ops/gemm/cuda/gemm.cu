@@ -38,7 +38,7 @@ template <TileFormat F>
 TileLimits tile_limits(const cuda::DeviceLimits& device) {
   if (device.wgmma)
     return {device.multiprocessors, Widths<F, TileSums::kTotals, false>::kMost, Widths<F, TileSums::kOne, false>::kMost,
-            true, kNarrowRows};
+            true, kHasNarrow<Decoder<F>> ? kNarrowRows : 0};
   return {device.multiprocessors, 128, kHasWideTiles<Decoder<F>> ? 256 : 128, false, 0};
 }
 

@@ -73,6 +73,9 @@ struct TileShared {
 // Narrow tiles have up to so many rows of x. Their decoding waits for latencies most of the time, so that two blocks of
 // threads share a multiprocessor, each with half of its registers and shared memory.
 inline constexpr int kNarrowRows = 32;
+// Formats of more bytes would not have stages enough there.
+template <class D>
+inline constexpr bool kHasNarrow = D::kTileBytes <= 2048;
 
 // Columns of the products that a tile of `count` rows of x takes. Each is code of its own, so formats for which
 // prompts need not be fastest have few, and where segments need registers there are fewer.

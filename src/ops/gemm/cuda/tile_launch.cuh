@@ -89,7 +89,9 @@ Status launch_wgmma_kind(cudaStream_t stream, const Problem& p, const LaunchChoi
 
 template <TileFormat F, TileSums kSums>
 Status launch_wgmma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
-  if (choice.block_rows <= kNarrowRows) return launch_wgmma_kind<Decoder<F>, kSums, true>(stream, p, choice);
+  if constexpr (kHasNarrow<Decoder<F>>) {
+    if (choice.block_rows <= kNarrowRows) return launch_wgmma_kind<Decoder<F>, kSums, true>(stream, p, choice);
+  }
   return launch_wgmma_kind<Decoder<F>, kSums, false>(stream, p, choice);
 }
 
