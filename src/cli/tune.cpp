@@ -32,7 +32,21 @@ nlohmann::ordered_json regret_json(const gemm::Regret& r) {
           {"unmeasured", r.unmeasured}};
 }
 
-void print_json(const CostsFile& file, const cuda::ProductCosts& today, const gemm::FittedCosts& fit) {
+// Every time that was measured, for fits of another kind.
+nlohmann::ordered_json timings_json(std::span<const gemm::TunedCase> cases) {
+  constexpr std::string_view kPaths[] = {"auto", "stream", "sweep", "tiles", "split", "dealt"};
+  auto all = nlohmann::ordered_json::array();
+  for (const gemm::TunedCase& c : cases)
+    for (const gemm::Timing& t : c.timings)
+      all.push_back({{"product", c.name},
+                     {"kernel", kPaths[static_cast<size_t>(t.path)]},
+                     {"tile_rows", t.tile_rows},
+                     {"us", t.us}});
+  return all;
+}
+
+void print_json(const CostsFile& file, std::span<const gemm::TunedCase> cases, const cuda::ProductCosts& today,
+                const gemm::FittedCosts& fit) {
   nlohmann::ordered_json costs;
   const auto before = named_costs(today), after = named_costs(fit.costs);
   const auto fitted = gemm::fitted_names();
@@ -47,7 +61,8 @@ void print_json(const CostsFile& file, const cuda::ProductCosts& today, const ge
       {"costs", costs},
       {"launch_us", fit.launch_us},
       {"prediction", {{"today", prediction_json(fit.today_predicts)}, {"fitted", prediction_json(fit.predicts)}}},
-      {"regret", {{"today", regret_json(fit.today_regret)}, {"fitted", regret_json(fit.regret)}}}};
+      {"regret", {{"today", regret_json(fit.today_regret)}, {"fitted", regret_json(fit.regret)}}},
+      {"timings", timings_json(cases)}};
   print_out("{}\n", j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
@@ -86,7 +101,7 @@ Status tune(const TuneOptions& o) {
   const gemm::FittedCosts fit = gemm::fit_costs(cases, today);
   const CostsFile file{.card = card.name, .limits = card.limits, .costs = fit.costs};
   if (o.json)
-    print_json(file, today, fit);
+    print_json(file, cases, today, fit);
   else
     print_table(file, today, fit);
   if (!o.out.empty()) QUIRE_CHECKED(write_file(o.out, costs_json(file)));
@@ -102,7 +117,7 @@ Action add_tune(CLI::App& app) {
   app.add_option("--gpu", o->gpu, "Which GPU, as `quire devices` counts them")->capture_default_str();
   app.add_option("-o,--out", o->out, "Write the costs, for --card-costs of serve, run, bench and others")
       ->type_name("FILE");
-  app.add_flag("--json", o->json, "Print one JSON object");
+  app.add_flag("--json", o->json, "Print one JSON object, with every time that was measured");
   app.footer("Takes about two minutes and 2 GB of the GPU's memory; nothing else should compute on it meanwhile.");
   return [o] { return tune(*o); };
 }

@@ -29,7 +29,7 @@ struct ProductCosts {
   int64_t sweep_col_tiles = 64, sweep_col_tiles_many = 32;
   // Rows of x that a sweep takes at most: of weights with few row tiles; of bf16; of 4-bit floats where tiles can be
   // dealt out; of all others.
-  int64_t sweep_rows_few = 16, sweep_rows_bf16 = 8, sweep_rows_dealt = 16, sweep_rows = 32;
+  int64_t sweep_rows_few = 8, sweep_rows_bf16 = 8, sweep_rows_dealt = 8, sweep_rows = 32;
 
   // Tiles, in columns' time. A column tile of a tile costs its rows of x and column_overhead, a tile tile_overhead
   // besides.

@@ -59,16 +59,6 @@ struct TileLimits {
   }
 };
 
-// Blocks of threads among which fewer than 2^31 units are dealt out: `together` on each multiprocessor where there is
-// work enough. Without splits no share is less than a whole tile, so that a tile is cut once at most.
-constexpr int32_t dealt_blocks(int64_t tiles, int32_t splits, int32_t multiprocessors, int32_t together) {
-  const int64_t most = splits > 1 ? tiles * splits : tiles;
-  if (most >= int64_t{together} * multiprocessors) return together * multiprocessors;
-  if (splits > 1) return static_cast<int32_t>(most);
-  if (most >= multiprocessors) return multiprocessors;
-  return static_cast<int32_t>(tiles * 2 / 3 > 0 ? tiles * 2 / 3 : 1);
-}
-
 // What tiles of so many rows of x cost, as counts of what the card's costs are per one of.
 struct TileWork {
   int64_t columns = 0;       // rows of x in a column tile, of the multiprocessor that has most

@@ -58,4 +58,14 @@ struct Problem {
   GateActivation activation = GateActivation::kSilu;  // paired
 };
 
+// Blocks of threads among which fewer than 2^31 units are dealt out: `together` on each multiprocessor where there is
+// work enough. Without splits no share is less than a whole tile, so that a tile is cut once at most.
+constexpr int32_t dealt_blocks(int64_t tiles, int32_t splits, int32_t multiprocessors, int32_t together) {
+  const int64_t most = splits > 1 ? tiles * splits : tiles;
+  if (most >= int64_t{together} * multiprocessors) return together * multiprocessors;
+  if (splits > 1) return static_cast<int32_t>(most);
+  if (most >= multiprocessors) return multiprocessors;
+  return static_cast<int32_t>(tiles * 2 / 3 > 0 ? tiles * 2 / 3 : 1);
+}
+
 }  // namespace quire::gemm

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "core/cuda/tensor_map.h"
-#include "ops/gemm/cuda/choose.h"
 #include "ops/gemm/cuda/launch.h"
 #include "ops/gemm/cuda/tile.cuh"
 #include "ops/gemm/cuda/tile_mma.cuh"
