@@ -84,7 +84,8 @@ Status read_window_heads(const HfKeys& k, HfConfig& c) {
 Status read_layers_alone(const HfKeys& k, HfConfig& c) {
   constexpr std::string_view kWidth = "hidden_size_per_layer_input", kVocab = "vocab_size_per_layer_input";
   int64_t vocab = c.vocab;
-  QUIRE_CHECKED(k.number_or(kWidth, k.is_null(kWidth) ? 0 : c.row->checkpoint.per_layer, 0, kMaxWidth, c.d_per_layer));
+  const int64_t absent = k.is_null(kWidth) ? 0 : c.row->checkpoint.per_layer;
+  QUIRE_CHECKED(k.number_or(kWidth, absent, 0, kMaxWidth / c.layers, c.d_per_layer));
   if (c.d_per_layer > 0) QUIRE_CHECKED(k.number_or(kVocab, c.row->checkpoint.vocab, 1, kMaxVocab, vocab));
   if (vocab != c.vocab)
     return file_error("{}: {} is not supported, only as many as vocab_size, {}", kVocab, vocab, c.vocab);

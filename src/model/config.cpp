@@ -311,7 +311,7 @@ Status read_shared_kv(const Keys& k, const Architecture& row, ModelConfig& c) {
 
 Status read_per_layer_embeddings(const Keys& k, const Architecture& row, ModelConfig& c) {
   constexpr std::string_view kKey = "embedding_length_per_layer_input";
-  QUIRE_CHECKED(k.number_or(kKey, 0, 0, kMaxWidth, c.d_per_layer));
+  QUIRE_CHECKED(k.number_or(kKey, 0, 0, kMaxWidth / c.layers, c.d_per_layer));  // those of all layers are one row
   if (c.d_per_layer == 0 || row.per_layer_embeddings) return {};
   return k.unsupported(kKey, "embeddings of each layer are");
 }
