@@ -157,6 +157,13 @@ def biases(names, row):
     return edit
 
 
+def keys_everywhere(t):
+    """Keys and values in the layers that attend to those of others, as checkpoints have them."""
+    for layer in range(3, 8):
+        for name in ("k_proj", "v_proj", "k_norm"):
+            t["model.layers.%d.self_attn.%s.weight" % (layer, name)] = t["model.layers.%d.self_attn.%s.weight" % (2 - layer % 2, name)].roll(1, 0).clone()
+
+
 def older_rope(c):
     """The way of older folders: rope_scaling, with rope_theta beside it."""
     theta = c.pop("rope_parameters")["rope_theta"]
@@ -211,7 +218,9 @@ def cases():
     yield ("gemma4, no cap, another share", "gemma4", False,
            both(change(final_logit_softcapping=None), lambda c: c["rope_parameters"]["full_attention"].update(partial_rotary_factor=0.5)), None, False)
     yield ("gemma4, rope by default", "gemma4", False, without("rope_parameters"), None, False)
-    yield ("gemma4, small", "gemma4", False, change(num_kv_shared_layers=2), None, True)
+    yield ("gemma4e, keys that nothing reads", "gemma4e", False, None, keys_everywhere, False)
+    yield ("gemma4e, as published", "gemma4e", False, both(without("per_layer_config"), change(global_head_dim=64)), None, False)
+    yield ("gemma4e, wide where keys are shared", "gemma4e", False, change(num_kv_shared_layers=4), None, True)
     yield ("glm4moe, other groups", "glm4moe", False, change(n_group=2, topk_group=1), None, False)
     yield ("glm4moe, weights as they are", "glm4moe", False, change(norm_topk_prob=False), None, False)
 

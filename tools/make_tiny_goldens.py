@@ -54,6 +54,8 @@ MODELS = [
          window=40, window_interval=2, local_theta=10000.0, global_head_dim=64, global_kv_heads=1, rotated_pairs=8, soft_cap=10.0),
     dict(name="tiny-gemma4moe", seed=1, arch="gemma4", cls="Gemma4", vocab=320, hidden=64, layers=3, heads=4, kv_heads=2, head_dim=32, ffn=80, eps=1e-6, theta=1000000.0, tied=False,
          window=40, window_interval=3, local_theta=10000.0, global_head_dim=48, rotated_pairs=6, soft_cap=30.0, experts=8, used=3, expert_ffn=48),
+    dict(name="tiny-gemma4e", seed=2, arch="gemma4", cls="Gemma4", vocab=320, hidden=96, layers=8, heads=4, kv_heads=2, head_dim=32, ffn=112, eps=1e-6, theta=1000000.0, tied=True,
+         window=40, window_interval=2, local_theta=10000.0, global_head_dim=64, rotated_pairs=8, soft_cap=30.0, per_layer=40, shared_kv=5, double_wide=True),
 ]
 CONTEXT = 2048
 
@@ -105,7 +107,8 @@ def hf_model(m):
                   layer_types=["full_attention" if (i + 1) % m["window_interval"] == 0 else "sliding_attention" for i in range(m["layers"])])
         rope = dict(full_attention=dict(rope, rope_type="linear", factor=8.0), sliding_attention=dict(rope_type="default", rope_theta=m["local_theta"]))
     if m["arch"] == "gemma4":
-        kw.update(sliding_window=m["window"], hidden_size_per_layer_input=0, final_logit_softcapping=m["soft_cap"], global_head_dim=m["global_head_dim"],
+        kw.update(sliding_window=m["window"], hidden_size_per_layer_input=m.get("per_layer", 0), vocab_size_per_layer_input=m["vocab"],
+                  num_kv_shared_layers=m.get("shared_kv", 0), use_double_wide_mlp=m.get("double_wide", False), final_logit_softcapping=m["soft_cap"], global_head_dim=m["global_head_dim"],
                   layer_types=["full_attention" if (i + 1) % m["window_interval"] == 0 else "sliding_attention" for i in range(m["layers"])])
         if "global_kv_heads" in m:  # and there values are what keys are projected to
             kw.update(num_global_key_value_heads=m["global_kv_heads"], attention_k_eq_v=True)
@@ -181,6 +184,7 @@ KINDS = [
     ("experts.down_proj", 0.0, "2"),
     ("down_proj.weight", 0.0, "2.5"),
     ("embed_tokens.weight", 0.0, "embed"),
+    ("embed_tokens_per_layer.weight", 0.0, "3"),
     ("lm_head.weight", 0.0, "2.5"),
     ("", 0.0, "1"),
 ]
@@ -193,7 +197,7 @@ def spread_of(m, name, inputs):
             if centre == "norm":
                 centre = 0.0 if "interval" in m or m["arch"] == "gemma3" else 1.0
                 if m["arch"] == "gemma4" and name.endswith("k_norm.weight"):
-                    centre = 0.5  # nothing else scales the scores
+                    centre = 0.25 if "shared_kv" in m else 0.5  # nothing else scales the scores; errors of shared keys add up
             if spread == "embed":  # a tied embedding is the head as well, and sets how peaked the output is
                 spread = "2" if m["tied"] else "4"
             return centre, float(spread) * math.sqrt(3.0 / inputs) if isinstance(spread, str) else spread

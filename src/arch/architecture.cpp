@@ -137,6 +137,7 @@ constexpr Architecture kArchitectures[] = {
      .last_attends_to_all = true,
      .value_norm = true,
      .keys_as_values = true,
+     .shared_kv = true,
      .score_scale = 1,
      .gelu = true,
      .experts = Presence::kMaybe,
@@ -145,6 +146,7 @@ constexpr Architecture kArchitectures[] = {
      .scaled_embedding = true,
      .layer_scales = true,
      .capped_logits = true,
+     .per_layer_embeddings = true,
      .checkpoint_names = {{{kFfnNorm, "pre_feedforward_layernorm.weight"}, {kRouter, "router.proj.weight"}}},
      .checkpoint = {.vocab = 262144,
                     .context = 131072,
@@ -154,6 +156,7 @@ constexpr Architecture kArchitectures[] = {
                     .rms_eps = 1e-6,
                     .rope_theta = 1e6,
                     .window = 512,
+                    .per_layer = 256,
                     .tied = true}},
 };
 

@@ -33,6 +33,7 @@ struct CheckpointDefaults {
   int64_t head_dim = 0;  // 0: hidden_size / heads
   double rms_eps = 0, rope_theta = 1e4;
   int64_t window = 4096;
+  int64_t per_layer = 0;  // of embeddings that each layer has of its own
   bool tied = false, attention_bias = false;
 };
 
@@ -56,6 +57,7 @@ struct Architecture {
   bool last_attends_to_all = false;  // checkpoints' last layer does, whatever their list says
   bool value_norm = false;           // every head of values is normalised, without weights
   bool keys_as_values = false;       // layers without a projection of values take that of keys, before its norm
+  bool shared_kv = false;            // the last layers may attend to keys and values of earlier ones of their kind
   double score_scale = 0;            // of scores; 0: 1 / sqrt(head size)
   bool scaled_scores = false;        // the scale of scores may be another than 1 / sqrt(head size)
   bool sinks = false;                // of each head a score beside those of the keys
@@ -91,6 +93,9 @@ struct Architecture {
   bool scaled_embedding = false;               // embeddings are multiplied by sqrt(hidden size)
   bool layer_scales = false;                   // what a layer puts out is multiplied by a number of its own
   bool capped_logits = false;                  // logits may have a soft cap
+  // Layers may have embeddings of tokens of their own, which go through a gate of the residual stream behind the
+  // feed-forward. Only with norms_after.
+  bool per_layer_embeddings = false;
 
   std::array<CheckpointName, 5> checkpoint_names = {};
   CheckpointDefaults checkpoint = {};

@@ -19,6 +19,12 @@ constexpr std::string_view kBlockPrefix = "blk.", kWeight = ".weight";
 // clang-format off
 constexpr TensorSpec kSpecs[] = {
     {kTokenEmbedding, kOnce, kTable, "token_embd.weight", kVocab, kHidden, "model.embed_tokens.weight"},
+    {kPerLayerEmbedding, kOnce, kTable, "per_layer_token_embd.weight", kVocab, kAllPerLayer,
+     "model.embed_tokens_per_layer.weight"},
+    {kPerLayerProjection, kOnce, kMatrix, "per_layer_model_proj.weight", kAllPerLayer, kHidden,
+     "model.per_layer_model_projection.weight"},
+    {kPerLayerNorm, kOnce, kVector, "per_layer_proj_norm.weight", kOne, kPerLayer,
+     "model.per_layer_projection_norm.weight"},
     {kOutputNorm, kOnce, kVector, "output_norm.weight", kOne, kHidden, "model.norm.weight"},
     {kOutput, kOnce, kMatrix, "output.weight", kVocab, kHidden, "lm_head.weight"},
     {kOutputBias, kOnce, kVector, "output.bias", kOne, kVocab},
@@ -36,6 +42,10 @@ constexpr TensorSpec kSpecs[] = {
     {kPostExpertsNorm, kBlock, kVector, "post_ffw_norm_2.weight", kOne, kHidden,
      "post_feedforward_layernorm_2.weight"},
     {kLayerScale, kBlock, kVector, "layer_output_scale.weight", kOne, kOne, "layer_scalar"},
+
+    {kPerLayerGate, kBlock, kMatrix, "inp_gate.weight", kPerLayer, kHidden, "per_layer_input_gate.weight"},
+    {kPerLayerOut, kBlock, kMatrix, "proj.weight", kHidden, kPerLayer, "per_layer_projection.weight"},
+    {kPostPerLayerNorm, kBlock, kVector, "post_norm.weight", kOne, kHidden, "post_per_layer_input_norm.weight"},
 
     {kAttnQ, kBlock, kMatrix, "attn_q.weight", kQueryRows, kHidden, "self_attn.q_proj.weight"},
     {kAttnQBias, kBlock, kVector, "attn_q.bias", kOne, kQueryRows, "self_attn.q_proj.bias"},
@@ -141,6 +151,10 @@ int64_t size_of(Extent e, const ModelSizes& s) {
       return s.d_model;
     case kTwiceHidden:
       return 2 * s.d_model;
+    case kPerLayer:
+      return s.d_per_layer;
+    case kAllPerLayer:
+      return s.layers * s.d_per_layer;
     case kQueryRows:
       return query;
     case kHeads:

@@ -13,7 +13,8 @@ namespace quire {
 
 // The numbers that shapes of tensors are made of. Those that a model has no use for are 0.
 struct ModelSizes {
-  int64_t vocab = 0, d_model = 0;
+  int64_t vocab = 0, d_model = 0, layers = 0;
+  int64_t d_per_layer = 0;  // of what each layer has of a token beside the residual stream
   int64_t heads = 0, kv_heads = 0, head_dim = 0, n_rot = 0;  // attention
   bool gated_query = false;                                  // of each head, rows of a gate follow the query's
   int64_t conv_kernel = 0, key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;  // gated delta nets
@@ -27,6 +28,8 @@ enum class Extent : uint8_t {
   kVocab,
   kHidden,           // D: the residual stream
   kTwiceHidden,      // an embedding and a hidden state, side by side
+  kPerLayer,         // P: what one layer has of a token beside the residual stream
+  kAllPerLayer,      // L P: what all layers have
   kQueryRows,        // of the query projection: H d, or 2 H d with gates
   kHeads,            // H d: what attention puts out
   kHeadCount,        // H
@@ -53,6 +56,9 @@ int64_t size_of(Extent e, const ModelSizes& s);
 enum class TensorRole : uint8_t {
   // Of the whole model.
   kTokenEmbedding,
+  kPerLayerEmbedding,   // of each token a row for each layer, one behind the other
+  kPerLayerProjection,  // of the token's embedding, to as many
+  kPerLayerNorm,        // of each layer's part of that
   kOutputNorm,
   kOutput,  // the head; absent where the embedding serves
   kOutputBias,
@@ -68,6 +74,10 @@ enum class TensorRole : uint8_t {
   kExpertsNorm,        // before the experts
   kPostExpertsNorm,    // of what they add
   kLayerScale,         // one number that the layer's output is multiplied by
+  // Of blocks: what the residual stream takes from the layer's own embedding of a token.
+  kPerLayerGate,  // of the residual stream; its activation multiplies the embedding
+  kPerLayerOut,   // back to the residual stream
+  kPostPerLayerNorm,
   // Attention.
   kAttnQ,
   kAttnQBias,

@@ -21,7 +21,7 @@ EncodingGroup encoding_group(std::string_view name, int n_dims) {
   if (n_dims < 2 || n_dims > 3 || !name.ends_with(".weight")) return EncodingGroup::kKept;
   if (contains(name, "norm") || contains(name, "ffn_gate_inp") || contains(name, "ssm_conv1d"))
     return EncodingGroup::kKept;
-  if (name == "token_embd.weight" || name == "output.weight" || contains(name, "nextn.embed_tokens") ||
+  if (name.ends_with("token_embd.weight") || name == "output.weight" || contains(name, "nextn.embed_tokens") ||
       contains(name, "nextn.shared_head_head"))
     return EncodingGroup::kHead;
   return contains(name, ".ffn_") ? EncodingGroup::kFfn : EncodingGroup::kProjection;

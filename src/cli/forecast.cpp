@@ -40,12 +40,12 @@ Result<ThisMachine> ThisMachine::measure(const std::string& device, int gpu) {
 }
 
 double ModelNeeds::kv_read(int64_t context) const {
-  return token_kv * static_cast<double>(context) + window_kv * static_cast<double>(std::min(context, window));
+  return token_kv.read * static_cast<double>(context) + window_kv.read * static_cast<double>(std::min(context, window));
 }
 
 double ModelNeeds::kv_held(int64_t context) const {
-  return token_kv * static_cast<double>(context) +
-         window_kv * static_cast<double>(std::min(context, window + kBatchTokens));
+  return token_kv.held * static_cast<double>(context) +
+         window_kv.held * static_cast<double>(std::min(context, window + kBatchTokens));
 }
 
 ModelNeeds ModelNeeds::of(const gguf::File& file) {
@@ -63,10 +63,14 @@ ModelNeeds ModelNeeds::of(const gguf::File& file) {
     return n;
   }
   const CacheShape cache = cache_shape(c, DType::kBF16, KvCacheType::kAuto, {.windows_apart = c.has_windows()});
+  const CacheShape reads = cache_reads(c, cache);
   const ModelCost cost = model_cost(file, c, cache);
   n.trained_context = c.context_length;
-  n.token_kv = cost.kv_token_bytes;
-  n.window_kv = static_cast<double>(cache.window_block_bytes().value_or(0)) / kBlockTokens;
+  const auto of_token = [](std::optional<int64_t> block) {
+    return static_cast<double>(block.value_or(0)) / kBlockTokens;
+  };
+  n.token_kv = {of_token(cache.block_bytes()), of_token(reads.block_bytes())};
+  n.window_kv = {of_token(cache.window_block_bytes()), of_token(reads.window_block_bytes())};
   n.window = c.attention.window;
   n.state = static_cast<double>(memory->states);
   n.step = static_cast<double>(memory->activations);
@@ -80,26 +84,33 @@ ModelNeeds ModelNeeds::of(const convert::HfConfig& c, double bytes) {
   n.trained_context = c.context;
   const auto number = [](int64_t x) { return static_cast<double>(x); };
   const double d = number(c.hidden), layers = number(c.layers), embedding = number(c.vocab) * d;
-  double recurrent = 0, mixers = 0, widest = 0;
+  double recurrent = 0, mixers = 0, dense = 0, widest = 0;
   for (int64_t i = 0; i < c.layers; ++i) {
-    const ModelSizes sizes = c.sizes(c.has_window(i));
+    const ModelSizes sizes = c.layer_sizes(i);
     const double heads = number(sizes.heads) * number(sizes.head_dim),
                  kv_heads = number(sizes.kv_heads) * number(sizes.head_dim);
     const bool attends = c.recurrent.empty() || !c.recurrent[static_cast<size_t>(i)];
+    const bool own_kv = c.own_kv(i);
     // A mixer is counted as attention in all layers: delta nets have about as many weights.
-    mixers += d * (2 * heads + 2 * kv_heads);
-    if (attends) (c.has_window(i) ? n.window_kv : n.token_kv) += 2 * kv_heads * 2;
+    mixers += d * (2 * heads + (own_kv ? 2 * kv_heads : 0));
+    dense += 3 * d * number(c.moe() && !c.row->dense_beside_experts ? c.shared_ffn : sizes.d_ff);
+    if (attends) {
+      ModelNeeds::Kv& kv = c.has_window(i) ? n.window_kv : n.token_kv;
+      kv.read += 2 * kv_heads * 2;
+      if (own_kv) kv.held += 2 * kv_heads * 2;
+    }
     recurrent += attends ? 0 : 1;
     widest = std::max(widest, heads);
   }
-  const double dense = layers * 3 * d * number(c.moe() && !c.row->dense_beside_experts ? c.shared_ffn : c.ffn);
+  const double per_layer = layers * number(c.d_per_layer);
+  mixers += 3 * d * per_layer;  // gates, their products, and what embeddings are projected to
   const double experts = c.moe() ? layers * number(c.experts) * 3 * d * number(c.expert_ffn) : 0;
-  const double all = (c.tied ? 1 : 2) * embedding + mixers + dense + experts;
+  const double all = (c.tied ? 1 : 2) * embedding + number(c.vocab) * per_layer + mixers + dense + experts;
   const double used = experts > 0 ? experts * number(c.experts_used) / number(c.experts) : 0;
   n.token_weights = all > 0 ? bytes * (embedding + mixers + dense + used) / all : bytes;
   n.window = c.window;
   n.state = recurrent * number(c.value_heads) * number(c.value_dim) * number(c.key_dim) * 4;
-  n.step = number(kBatchTokens) * 2 * (4 * d + 3 * widest) + 4 * number(c.vocab);
+  n.step = number(kBatchTokens) * 2 * (4 * d + 3 * widest + 4 * per_layer) + 4 * number(c.vocab);
   return n;
 }
 
@@ -109,9 +120,9 @@ namespace {
 int64_t longest_context(const ModelNeeds& needs, double bytes, int64_t most) {
   // As long as all of it lies within the window, or else beside a whole one.
   const int64_t in_window = needs.window + kBatchTokens;
-  const bool beyond = needs.window_kv > 0 && needs.kv_held(in_window) < bytes;
-  const double each = needs.token_kv + (beyond ? 0 : needs.window_kv),
-               rest = beyond ? bytes - needs.window_kv * static_cast<double>(in_window) : bytes;
+  const bool beyond = needs.window_kv.held > 0 && needs.kv_held(in_window) < bytes;
+  const double each = needs.token_kv.held + (beyond ? 0 : needs.window_kv.held),
+               rest = beyond ? bytes - needs.window_kv.held * static_cast<double>(in_window) : bytes;
   return each > 0 && rest / each < static_cast<double>(most) ? static_cast<int64_t>(rest / each) : most;
 }
 

@@ -27,8 +27,11 @@ struct ModelNeeds {
   int64_t trained_context = 0;  // tokens; 0: not known
   double weights = 0;
   double token_weights = 0;  // of them, read for a token of one sequence
-  double token_kv = 0;       // keys and values of one position, but for
-  double window_kv = 0;      // those of layers that attend to a window of so many positions
+  // Keys and values of one position, but for those of layers that attend to a window of so many positions. What is read
+  // of them is more than what is held where several layers attend to the same.
+  struct Kv {
+    double held = 0, read = 0;
+  } token_kv, window_kv;
   int64_t window = 0;
   double state = 0;  // recurrent states of one sequence, read for every token
   double step = 0;   // intermediates of a step

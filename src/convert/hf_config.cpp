@@ -80,20 +80,34 @@ Status read_window_heads(const HfKeys& k, HfConfig& c) {
   return file_error("num_global_key_value_heads: {} heads cannot share {} KV heads", c.heads, c.kv_heads);
 }
 
-// What only the small models have, in words that name them.
-Status check_layers_alone(const HfKeys& k) {
-  int64_t width = 0, shared = 0;
-  QUIRE_CHECKED(k.number_or("hidden_size_per_layer_input", k.is_null("hidden_size_per_layer_input") ? 0 : 256, 0,
-                            kMaxWidth, width));
-  if (width != 0)
-    return file_error(
-        "hidden_size_per_layer_input: {}: embeddings of each layer (Gemma 4 E2B and E4B) are not supported", width);
-  QUIRE_CHECKED(k.number_or("num_kv_shared_layers", 0, 0, kMaxLayers, shared));
-  if (shared == 0) return {};
-  return file_error(
-      "num_kv_shared_layers: {}: layers that read the keys and values of others (Gemma 4 E2B and E4B) are not "
-      "supported",
-      shared);
+// What only the small models have: embeddings of each layer, and layers that attend to the keys and values of others.
+Status read_layers_alone(const HfKeys& k, HfConfig& c) {
+  constexpr std::string_view kWidth = "hidden_size_per_layer_input", kVocab = "vocab_size_per_layer_input";
+  int64_t vocab = c.vocab;
+  const int64_t absent = k.is_null(kWidth) ? 0 : c.row->checkpoint.per_layer;
+  QUIRE_CHECKED(k.number_or(kWidth, absent, 0, kMaxWidth / c.layers, c.d_per_layer));
+  if (c.d_per_layer > 0) QUIRE_CHECKED(k.number_or(kVocab, c.row->checkpoint.vocab, 1, kMaxVocab, vocab));
+  if (vocab != c.vocab)
+    return file_error("{}: {} is not supported, only as many as vocab_size, {}", kVocab, vocab, c.vocab);
+  QUIRE_CHECKED(k.number_or("num_kv_shared_layers", 0, 0, c.layers - 1, c.shared_kv_layers));
+  bool wide = false;
+  QUIRE_CHECKED(k.flag_or("use_double_wide_mlp", false, wide));
+  if (wide) c.shared_ffn_factor = 2;
+  return {};
+}
+
+// Whether there is a layer of each kind that the last ones can take keys and values of.
+Status check_shared_kv(const HfConfig& c) {
+  const int64_t first = c.layers - c.shared_kv_layers;
+  for (int64_t i = first; i < c.layers; ++i) {
+    bool found = false;
+    for (int64_t j = 0; j < first; ++j) found |= c.has_window(j) == c.has_window(i);
+    if (!found)
+      return file_error(
+          "num_kv_shared_layers: layer {} is one of {} without keys and values, and no layer before these {} a window",
+          i, c.shared_kv_layers, c.has_window(i) ? "has" : "is without");
+  }
+  return {};
 }
 
 Status read_attention(const HfKeys& k, HfConfig& c) {
@@ -395,6 +409,8 @@ ModelSizes HfConfig::sizes(bool of_window) const {
   const bool own = of_window && window_head_dim > 0;
   return {.vocab = vocab,
           .d_model = hidden,
+          .layers = layers,
+          .d_per_layer = d_per_layer,
           .heads = heads,
           .kv_heads = own ? window_kv_heads : kv_heads,
           .head_dim = own ? window_head_dim : head_dim,
@@ -409,6 +425,12 @@ ModelSizes HfConfig::sizes(bool of_window) const {
           .experts = experts,
           .d_ff_expert = expert_ffn,
           .d_ff_shared = shared_ffn};
+}
+
+ModelSizes HfConfig::layer_sizes(int64_t block) const {
+  ModelSizes s = sizes(has_window(block));
+  s.d_ff = ffn_width(block);
+  return s;
 }
 
 std::string supported_classes() {
@@ -448,7 +470,7 @@ Result<HfConfig> read_hf_config(const json& root) {
   QUIRE_CHECKED(positive_or(k.find("rms_norm_eps"), "rms_norm_eps", absent.rms_eps, c.rms_eps));
   // A wrapper owns its head: the same key inside text_config is not asked.
   QUIRE_CHECKED((is_wrapper(c) ? HfKeys(root) : k).flag_or("tie_word_embeddings", absent.tied, c.tied));
-  if (c.row->own_window_heads) QUIRE_CHECKED(check_layers_alone(k));
+  if (c.row->per_layer_embeddings) QUIRE_CHECKED(read_layers_alone(k, c));
   QUIRE_CHECKED(read_attention(k, c));
   QUIRE_CHECKED(read_biases(k, c));
   QUIRE_CHECKED(read_hf_rope(k, c));
@@ -457,6 +479,7 @@ Result<HfConfig> read_hf_config(const json& root) {
   QUIRE_CHECKED(read_scores(k, c));
   QUIRE_CHECKED(read_sliding_window(k, c));
   if (c.row->own_window_heads) QUIRE_CHECKED(check_layer_heads(k, c));
+  QUIRE_CHECKED(check_shared_kv(c));
   const auto id = [&](std::string_view key) {
     const json* v = k.find(key);
     return first_id(v != nullptr ? v : find_member(root, key));

@@ -36,6 +36,9 @@ struct HfConfig {
   std::vector<bool> windowed;   // with a window: [layers]
   int64_t window_kv_heads = 0, window_head_dim = 0;  // of these layers; 0: as of the others
   bool keys_as_values = false;                       // layers without a window have no projection of values
+  int64_t shared_kv_layers = 0;                      // the last so many have no keys and values of their own
+  int64_t shared_ffn_factor = 1;                     // how many times as wide as the others their feed-forward is
+  int64_t d_per_layer = 0;                           // of the embeddings that each layer has of its own; 0: none
   double logit_soft_cap = 0;                         // 0: none
   double score_scale = 0;                            // of attention's scores; 0: 1 / sqrt(head_dim)
   int64_t n_rot = 0;                                 // rotated dimensions of a head
@@ -63,7 +66,10 @@ struct HfConfig {
   bool has_window(int64_t block) const {
     return block < static_cast<int64_t>(windowed.size()) && windowed[static_cast<size_t>(block)];
   }
+  bool own_kv(int64_t block) const { return block < layers - shared_kv_layers || block >= layers; }
+  int64_t ffn_width(int64_t block) const { return own_kv(block) ? ffn : ffn * shared_ffn_factor; }
   ModelSizes sizes(bool of_window = false) const;
+  ModelSizes layer_sizes(int64_t block) const;  // of one block
 };
 
 // The first token id of a number or a list of numbers.

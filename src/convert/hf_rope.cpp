@@ -270,4 +270,21 @@ Status read_hf_rope(const HfKeys& k, HfConfig& c) {
   return read_rotated_part(share, c);
 }
 
+std::vector<float> rope_divisors(const HfConfig& c) {
+  constexpr float kStill = 1e30F;  // of pairs that do not rotate
+  std::vector<float> divisors;
+  const RopeScaling& r = c.rope;
+  for (int64_t j = 0; j < c.n_rot / 2; ++j) {
+    if (r.kind == RopeScaling::Kind::kProportional) divisors.push_back(j < r.pairs ? 1 : kStill);
+    if (r.kind != RopeScaling::Kind::kLlama3) continue;
+    // 1 for short wavelengths, the factor for long ones, a blend between.
+    const double exponent = 2.0 * static_cast<double>(j) / static_cast<double>(c.n_rot);
+    const double wavelength = 2 * std::numbers::pi * std::pow(c.rope_theta, exponent);
+    const double a =
+        (static_cast<double>(r.original_context) / wavelength - r.low_factor) / (r.high_factor - r.low_factor);
+    divisors.push_back(static_cast<float>(a > 1 ? 1 : a < 0 ? r.factor : 1 / ((1 - a) / r.factor + a)));
+  }
+  return divisors;
+}
+
 }  // namespace quire::convert

@@ -12,4 +12,8 @@ namespace quire::convert {
 // refused.
 Status read_hf_rope(const HfKeys& k, HfConfig& c);
 
+// Divisors of the rotary frequencies, [n_rot / 2], where files say so what config.json says in other words (llama3,
+// proportional); empty elsewhere.
+std::vector<float> rope_divisors(const HfConfig& c);
+
 }  // namespace quire::convert

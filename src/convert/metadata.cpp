@@ -78,8 +78,16 @@ void write_heads(const HfConfig& c, Keys& k, gguf::Writer& w) {
   if (c.window_head_dim == 0) return;
   k.u32("attention.key_length_swa", c.window_head_dim);
   k.u32("attention.value_length_swa", c.window_head_dim);
-  k.u32("attention.shared_kv_layers", 0);
-  k.u32("embedding_length_per_layer_input", 0);
+  k.u32("attention.shared_kv_layers", c.shared_kv_layers);
+  k.u32("embedding_length_per_layer_input", c.d_per_layer);
+}
+
+// The width of the feed-forward: of each layer, where some are wider.
+void write_ffn(const HfConfig& c, Keys& k, gguf::Writer& w) {
+  if (c.shared_ffn_factor == 1) return k.u32_if_any("feed_forward_length", c.ffn);
+  std::vector<int32_t> list;
+  for (int64_t i = 0; i < c.layers; ++i) list.push_back(static_cast<int32_t>(c.ffn_width(i)));
+  w.add_array(k.full("feed_forward_length"), std::span<const int32_t>(list));
 }
 
 void write_router(const HfConfig& c, Keys& k, gguf::Writer& w) {
@@ -98,7 +106,7 @@ void write_hyperparameters(const HfConfig& c, gguf::Writer& w) {
   k.u32("block_count", c.blocks());
   k.u32("context_length", c.context);
   k.u32("embedding_length", c.hidden);
-  k.u32_if_any("feed_forward_length", c.ffn);
+  write_ffn(c, k, w);
   write_heads(c, k, w);
   k.f32("attention.layer_norm_rms_epsilon", c.rms_eps);
   write_rope(c, k, w);

@@ -1,12 +1,11 @@
 #include "convert/plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <numbers>
 #include <utility>
 
 #include "arch/architecture.h"
+#include "convert/hf_rope.h"
 #include "convert/orders.h"
 #include "convert/type_choice.h"
 #include "gguf/metadata.h"
@@ -38,8 +37,9 @@ class Planner {
     QUIRE_CHECKED(source_.check());
     check_mtp();
     QUIRE_CHECKED(embedding(kTokenEmbedding, {}));
-    if (c_.rope.kind == RopeScaling::Kind::kLlama3) add_rope_divisors();
-    if (c_.rope.kind == RopeScaling::Kind::kProportional) add_proportional_divisors();
+    if (c_.d_per_layer > 0) QUIRE_CHECKED(per_layer_embeddings());
+    if (std::vector<float> divisors = rope_divisors(c_); !divisors.empty())
+      add(tensor_name(kRopeFreqs), DType::kF32, {cols_of(kRopeFreqs)}).values = std::move(divisors);
     if (c_.rope.kind == RopeScaling::Kind::kLongRope) {
       add(tensor_name(kRopeLong), DType::kF32, {cols_of(kRopeLong)}).values = c_.rope.long_factors;
       add(tensor_name(kRopeShort), DType::kF32, {cols_of(kRopeShort)}).values = c_.rope.short_factors;
@@ -164,6 +164,13 @@ class Planner {
     return {};
   }
 
+  // Of all layers: those of tokens, and what the model's are projected to.
+  Status per_layer_embeddings() {
+    QUIRE_CHECKED(embedding(kPerLayerEmbedding, {}));
+    QUIRE_CHECKED(matrix(kPerLayerProjection, {}));
+    return norm(kPerLayerNorm, {});
+  }
+
   // As transformers loads it: a head of its own stays one, whatever config.json says, unless it equals the
   // embedding.
   Status head() {
@@ -191,7 +198,7 @@ class Planner {
   // ---- Blocks ----
 
   Status block(Block b, bool recurrent) {
-    sizes_ = c_.sizes(c_.has_window(b.number));
+    sizes_ = c_.layer_sizes(b.number);
     b.mixtral = c_.moe() && source_.has_any(b.source + "block_sparse_moe.");
     QUIRE_CHECKED(norm(kAttnNorm, b));
     QUIRE_CHECKED(recurrent ? delta_net(b) : attention(b));
@@ -199,6 +206,11 @@ class Planner {
     QUIRE_CHECKED(norm(c_.row->ffn_norm, b));
     QUIRE_CHECKED(c_.dense(b.number) ? dense(b) : c_.row->dense_beside_experts ? parallel(b) : experts(b));
     if (c_.row->norms_after) QUIRE_CHECKED(norm(kPostFfnNorm, b));
+    if (c_.d_per_layer > 0) {
+      QUIRE_CHECKED(matrix(kPerLayerGate, b));
+      QUIRE_CHECKED(matrix(kPerLayerOut, b));
+      QUIRE_CHECKED(norm(kPostPerLayerNorm, b));
+    }
     return c_.row->layer_scales ? vector(kLayerScale, b) : Status();
   }
 
@@ -211,18 +223,20 @@ class Planner {
       QUIRE_CHECKED(matrix(weight, b, {.rows = order}));
       return has_bias ? vector(bias, b, std::move(order)) : Status();
     };
+    const bool own_kv = c_.own_kv(b.number);
     if (c_.row->fused_qkv) {
       QUIRE_CHECKED(matrix(kAttnQkv, b));
     } else {
       QUIRE_CHECKED(projection(kAttnQ, kAttnQBias, c_.qkv_bias, c_.heads));
-      QUIRE_CHECKED(projection(kAttnK, kAttnKBias, c_.qkv_bias, c_.kv_heads));
-      if (!c_.keys_as_values || c_.has_window(b.number)) QUIRE_CHECKED(projection(kAttnV, kAttnVBias, c_.qkv_bias, 0));
+      if (own_kv) QUIRE_CHECKED(projection(kAttnK, kAttnKBias, c_.qkv_bias, c_.kv_heads));
+      const bool own_values = own_kv && (!c_.keys_as_values || c_.has_window(b.number));
+      if (own_values) QUIRE_CHECKED(projection(kAttnV, kAttnVBias, c_.qkv_bias, 0));
     }
     if (c_.row->sinks) QUIRE_CHECKED(vector(kAttnSinks, b));
     QUIRE_CHECKED(projection(kAttnOutput, kAttnOutputBias, c_.output_bias, 0));
     if (!c_.qk_norm) return {};
     QUIRE_CHECKED(norm(kAttnQNorm, b));
-    return norm(kAttnKNorm, b);
+    return own_kv ? norm(kAttnKNorm, b) : Status();
   }
 
   Status delta_net(const Block& b) {
@@ -404,27 +418,6 @@ class Planner {
 
   // ---- The rest ----
 
-  // Divisors of the rotary frequencies: 1 for short wavelengths, the factor for long ones, a blend between.
-  void add_rope_divisors() {
-    OutTensor& t = add(tensor_name(kRopeFreqs), DType::kF32, {cols_of(kRopeFreqs)});
-    const RopeScaling& r = c_.rope;
-    for (int64_t j = 0; j < c_.n_rot / 2; ++j) {
-      const double exponent = 2.0 * static_cast<double>(j) / static_cast<double>(c_.n_rot);
-      const double wavelength = 2 * std::numbers::pi * std::pow(c_.rope_theta, exponent);
-      const double a =
-          (static_cast<double>(r.original_context) / wavelength - r.low_factor) / (r.high_factor - r.low_factor);
-      const double f = a > 1 ? 1 : a < 0 ? r.factor : 1 / ((1 - a) / r.factor + a);
-      t.values.push_back(static_cast<float>(f));
-    }
-  }
-
-  // 1 for pairs that rotate, and so much for the others that they do not.
-  void add_proportional_divisors() {
-    constexpr float kStill = 1e30F;
-    OutTensor& t = add(tensor_name(kRopeFreqs), DType::kF32, {cols_of(kRopeFreqs)});
-    for (int64_t j = 0; j < c_.n_rot / 2; ++j) t.values.push_back(j < c_.rope.pairs ? 1 : kStill);
-  }
-
   void note(int64_t count, std::string_view what) {
     if (count > 0) plan_.notes.push_back(fmt::format("{} {}", count, what));
   }
@@ -450,6 +443,13 @@ class Planner {
         return n.starts_with(prefix);
       }),
            "MTP tensors are left out");
+    int64_t shared = 0;
+    for (int64_t i = c_.layers - c_.shared_kv_layers; i < c_.layers; ++i) {
+      const auto attention = fmt::format("model.layers.{}.self_attn.", i);
+      shared += source_.drop(
+          [&](std::string_view n) { return n.starts_with(attention + "k_") || n.starts_with(attention + "v_"); });
+    }
+    note(shared, "tensors of keys and values are left out: their layers attend to those of others");
     note(source_.drop([](std::string_view n) { return n.ends_with(".k_scale") || n.ends_with(".v_scale"); }),
          "KV cache scales are left out");
     source_.drop([](std::string_view n) { return n.ends_with(".rotary_emb.inv_freq"); });

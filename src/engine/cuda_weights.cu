@@ -71,6 +71,12 @@ class Ring {
       }
     });
   }
+  // Calls fn(begin, end) for ranges of `rows` rows, on all threads.
+  template <class Fn>
+  void each(int64_t rows, Fn&& fn) {
+    constexpr int64_t kGrain = 16;
+    pool_.parallel_for(rows, kGrain, [&](int64_t begin, int64_t end, int) { fn(begin, end); });
+  }
   cudaStream_t stream() const { return stream_; }
   Status finish() { return cuda::check(cudaStreamSynchronize(stream_), "loading weights"); }
 
@@ -202,13 +208,13 @@ class Placer final : public WeightPlacer {
     return {};
   }
 
-  // Rows as the file has them where the GPU decodes them, else in half precision.
+  // Rows as the file has them where the GPU decodes them, else in half precision. A table that all layers have rows of
+  // is most of a small model: every thread decodes.
   Status copy_table(Weight& w) {
     const DType type = table_type_on_gpu(w);
     const bool as_it_is = type == w.dtype;
     const int64_t row = dtype_bytes(type, w.cols), most = Ring::kPiece / row;
     QUIRE_TRY(std::byte* const at, allocate(w.rows * row, "the embedding"));
-    std::vector<float> decoded(static_cast<size_t>(w.cols));
     for (int64_t first = 0; first < w.rows; first += most) {
       const int64_t rows = std::min(most, w.rows - first);
       QUIRE_CHECKED(ring_.send(
@@ -218,11 +224,14 @@ class Placer final : public WeightPlacer {
               ring_.copy(host, w.row(first), rows * row);
               return;
             }
-            for (int64_t r = 0; r < rows; ++r) {
-              quant::decode_row(w.dtype, w.row(first + r), w.cols, decoded.data());
-              auto* const to = reinterpret_cast<half*>(host + r * row);
-              for (int64_t c = 0; c < w.cols; ++c) to[c] = to_half(decoded[static_cast<size_t>(c)]);
-            }
+            ring_.each(rows, [&](int64_t begin, int64_t end) {
+              std::vector<float> decoded(static_cast<size_t>(w.cols));
+              for (int64_t r = begin; r < end; ++r) {
+                quant::decode_row(w.dtype, w.row(first + r), w.cols, decoded.data());
+                auto* const to = reinterpret_cast<half*>(host + r * row);
+                for (int64_t c = 0; c < w.cols; ++c) to[c] = to_half(decoded[static_cast<size_t>(c)]);
+              }
+            });
           },
           [&](std::byte* device) {
             return cuda::check(cudaMemcpyAsync(at + first * row, device, static_cast<size_t>(rows * row),

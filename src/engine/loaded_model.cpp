@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "arch/tensors.h"
 #include "convert/open.h"
@@ -37,6 +38,7 @@ uint64_t add_rarer(uint64_t h, const ModelConfig& c) {
     add(a.local_rope.freq_base);
     for (const Mixer m : c.mixers) add(m);
   }
+  if (c.shared_kv_layers > 0) add(c.shared_kv_layers);
   if (const ExpertChoice& e = c.ffn.choice; !e.plain()) {
     add(e.scores);
     add(e.normalised);
@@ -74,7 +76,9 @@ void say_missing_scales(const gguf::File& file, const std::string& name) {
   int64_t missing = 0, all = 0;
   for (const gguf::TensorInfo& t : file.tensors()) {
     const std::string_view stem = without_weight(t.name);
-    if (t.dtype != DType::kNVFP4 || stem == t.name || t.name == tensor_name(TensorRole::kTokenEmbedding)) continue;
+    const std::optional<TensorId> id = find_tensor_spec(t.name);
+    const bool table = id && id->spec->kind == TensorKind::kTable;  // other programs know no scale for these
+    if (t.dtype != DType::kNVFP4 || stem == t.name || table) continue;
     ++all;
     if (find_scale(file, stem) != nullptr) continue;
     if (missing++ == 0) first = fmt::format("{}.scale", stem);

@@ -39,12 +39,21 @@ class Keys {
     out = static_cast<int32_t>(v);
     return {};
   }
-  // A value that files may give once or per block. Those of the executed layers must agree.
-  Status uniform(std::string_view key, const ModelConfig& c, int64_t lo, int64_t hi, int64_t& out) const {
+  // A value that files may give once or per block: of the executed layers.
+  Status each(std::string_view key, const ModelConfig& c, int64_t lo, int64_t hi, std::vector<int64_t>& out) const {
     QUIRE_TRY(const std::vector<uint32_t> v, file_.get_u32_per_layer(full(key), c.layers + c.mtp_layers));
-    if (std::any_of(v.begin(), v.begin() + c.layers, [&](uint32_t x) { return x != v.front(); }))
+    out.assign(v.begin(), v.begin() + c.layers);
+    for (int64_t& x : out) QUIRE_CHECKED(ranged(key, x, lo, hi, x));
+    return {};
+  }
+  // The same of those that must agree.
+  Status uniform(std::string_view key, const ModelConfig& c, int64_t lo, int64_t hi, int64_t& out) const {
+    std::vector<int64_t> all;
+    QUIRE_CHECKED(each(key, c, lo, hi, all));
+    out = all.front();
+    if (std::any_of(all.begin(), all.end(), [&](int64_t x) { return x != out; }))
       return file_error("{}: differs between blocks, which is not supported", full(key));
-    return ranged(key, v.front(), lo, hi, out);
+    return {};
   }
   Status positive(std::string_view key, float& out) const {
     QUIRE_TRY(out, file_.get_f32_or(full(key), out));
@@ -73,7 +82,7 @@ class Keys {
 
 constexpr int64_t kMaxBlocks = 512, kMaxExperts = 1024, kMaxWidth = 1 << 20, kMaxHeads = 1024, kMaxHeadDim = 1024;
 
-// Files may give KV heads once or per block. Those of layers without attention, often 0, say nothing.
+// Files may give KV heads once or per block. Those of layers without keys and values, often 0, say nothing.
 Status read_kv_heads(const Keys& k, const Architecture& row, ModelConfig& c) {
   constexpr std::string_view kKey = "attention.head_count_kv";
   std::vector<uint32_t> all(static_cast<size_t>(c.layers + c.mtp_layers), static_cast<uint32_t>(c.attention.heads));
@@ -82,7 +91,7 @@ Status read_kv_heads(const Keys& k, const Architecture& row, ModelConfig& c) {
   }
   int64_t of_all = 0, of_window = 0;
   for (size_t i = 0; i < c.mixers.size(); ++i) {
-    if (c.mixers[i] == Mixer::kDelta) continue;
+    if (c.mixers[i] == Mixer::kDelta || !c.own_kv(static_cast<int64_t>(i))) continue;
     int64_t& kv = row.own_window_heads && c.mixers[i] == Mixer::kWindowAttention ? of_window : of_all;
     if (all[i] == 0) return file_error("{}: 0 KV heads in block {}, which is one of attention", k.full(kKey), i);
     if (kv != 0 && all[i] != kv) return file_error("{}: differs between blocks, which is not supported", k.full(kKey));
@@ -237,6 +246,14 @@ Status read_shared_expert(const Keys& k, const Architecture& row, FeedForwardSpe
   return k.number_or("expert_shared_feed_forward_length", width, 1, kMaxWidth, f.d_ff_shared);
 }
 
+// Of the dense ones: layers may differ.
+Status read_widths(const Keys& k, const ModelConfig& c, FeedForwardSpec& f) {
+  QUIRE_CHECKED(k.each("feed_forward_length", c, 1, kMaxWidth, f.widths));
+  f.d_ff = *std::max_element(f.widths.begin(), f.widths.end());
+  if (f.d_ff == *std::min_element(f.widths.begin(), f.widths.end())) f.widths.clear();
+  return {};
+}
+
 Status read_feed_forward(const Keys& k, const Architecture& row, ModelConfig& c) {
   FeedForwardSpec& f = c.ffn;
   QUIRE_CHECKED(read_activation(k, row, f));
@@ -245,11 +262,11 @@ Status read_feed_forward(const Keys& k, const Architecture& row, ModelConfig& c)
     return file_error("{}: a model of experts has none", k.full("expert_count"));
   if (row.experts == Presence::kNever && f.experts != 0)
     return file_error("{}: {} has no experts", k.full("expert_count"), c.architecture);
-  if (f.experts == 0) return k.uniform("feed_forward_length", c, 1, kMaxWidth, f.d_ff);
+  if (f.experts == 0) return read_widths(k, c, f);
   QUIRE_CHECKED(k.number32("expert_used_count", 1, f.experts, f.top_k));
   f.beside_experts = row.dense_beside_experts;
   if (f.beside_experts)
-    QUIRE_CHECKED(k.uniform("feed_forward_length", c, 1, kMaxWidth, f.d_ff));
+    QUIRE_CHECKED(read_widths(k, c, f));
   else
     QUIRE_CHECKED(k.number_or("feed_forward_length", 0, 0, kMaxWidth, f.d_ff));
   const int64_t default_width = row.experts_as_wide ? f.d_ff : f.d_ff / f.top_k;
@@ -278,18 +295,25 @@ Status read_delta(const Keys& k, const Architecture& row, DeltaSpec& d) {
   return {};
 }
 
-// What the small models of Gemma 3n and Gemma 4 have beside a decoder. Asked first: other keys of theirs differ from
-// block to block because of it.
-Status check_layers_alone(const Keys& k) {
-  constexpr std::pair<std::string_view, std::string_view> kCounts[] = {
-      {"embedding_length_per_layer_input", "embeddings of each layer (Gemma 4 E2B and E4B) are"},
-      {"attention.shared_kv_layers", "layers that read the keys and values of others (Gemma 4 E2B and E4B) are"}};
-  for (const auto& [key, what] : kCounts) {
-    int64_t count = 0;
-    QUIRE_CHECKED(k.number_or(key, 0, 0, UINT32_MAX, count));
-    if (count != 0) return k.unsupported(key, what);
-  }
+// How many of the last layers attend to keys and values of others. There must be some that they can be those of.
+Status read_shared_kv(const Keys& k, const Architecture& row, ModelConfig& c) {
+  constexpr std::string_view kKey = "attention.shared_kv_layers";
+  QUIRE_CHECKED(k.number32_or(kKey, 0, 0, c.layers - 1, c.shared_kv_layers));
+  if (c.shared_kv_layers == 0) return {};
+  if (!row.shared_kv) return k.unsupported(kKey, "layers that read the keys and values of others are");
+  for (int32_t i = c.layers - c.shared_kv_layers; i < c.layers; ++i)
+    if (c.kv_layer(i) < 0)
+      return file_error("{}: block {} is one of {} without keys and values, and no block before these {} a window",
+                        k.full(kKey), i, c.shared_kv_layers,
+                        c.mixers[static_cast<size_t>(i)] == Mixer::kWindowAttention ? "has" : "is without");
   return {};
+}
+
+Status read_per_layer_embeddings(const Keys& k, const Architecture& row, ModelConfig& c) {
+  constexpr std::string_view kKey = "embedding_length_per_layer_input";
+  QUIRE_CHECKED(k.number_or(kKey, 0, 0, kMaxWidth / c.layers, c.d_per_layer));  // those of all layers are one row
+  if (c.d_per_layer == 0 || row.per_layer_embeddings) return {};
+  return k.unsupported(kKey, "embeddings of each layer are");
 }
 
 // Which layers attend to a window: a list says so, or every layer but each interval-th.
@@ -354,10 +378,31 @@ bool ModelConfig::has_windows() const {
   return attention.window > 0 && std::count(mixers.begin(), mixers.end(), Mixer::kWindowAttention) > 0;
 }
 
+int32_t ModelConfig::kv_layer(int32_t layer) const {
+  const Mixer kind = mixers[static_cast<size_t>(layer)];
+  while (layer >= 0 && (!own_kv(layer) || mixers[static_cast<size_t>(layer)] != kind)) --layer;
+  return layer;
+}
+
+bool ModelConfig::leaves_out(const std::optional<TensorId>& id) const {
+  using enum TensorRole;
+  if (!id || id->block < 0 || id->block >= layers || own_kv(id->block)) return false;
+  const TensorRole role = id->spec->role;
+  return role == kAttnK || role == kAttnKBias || role == kAttnKNorm || role == kAttnV || role == kAttnVBias;
+}
+
+ModelSizes ModelConfig::layer_sizes(int64_t block, Mixer m) const {
+  ModelSizes s = sizes(m);
+  s.d_ff = ffn.width(block);
+  return s;
+}
+
 ModelSizes ModelConfig::sizes(Mixer m) const {
   const HeadShape heads = heads_of(m);
   return {.vocab = vocab,
           .d_model = d_model,
+          .layers = layers,
+          .d_per_layer = d_per_layer,
           .heads = attention.heads,
           .kv_heads = heads.kv_heads,
           .head_dim = heads.head_dim,
@@ -395,8 +440,9 @@ Result<ModelConfig> read_config(const gguf::File& file) {
   c.layers = static_cast<int32_t>(blocks) - c.mtp_layers;
   QUIRE_CHECKED(k.number("embedding_length", 1, kMaxWidth, c.d_model));
   QUIRE_CHECKED(k.number("context_length", 1, INT32_MAX, c.context_length));
-  QUIRE_CHECKED(check_layers_alone(k));
   QUIRE_CHECKED(read_mixers(k, *row, c));
+  QUIRE_CHECKED(read_shared_kv(k, *row, c));
+  QUIRE_CHECKED(read_per_layer_embeddings(k, *row, c));
   QUIRE_CHECKED(read_attention(k, *row, c));
   QUIRE_CHECKED(read_rope(k, *row, c));
   QUIRE_CHECKED(read_feed_forward(k, *row, c));

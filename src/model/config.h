@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,9 +64,10 @@ struct DeltaSpec {
 };
 
 struct FeedForwardSpec {
-  int64_t d_ff = 0;          // dense
-  int32_t experts = 0;       // 0: all layers are dense
-  int32_t dense_layers = 0;  // the first so many are dense, though the others have experts
+  int64_t d_ff = 0;             // dense; of the widest layer
+  std::vector<int64_t> widths;  // the same of each layer, where they differ
+  int32_t experts = 0;          // 0: all layers are dense
+  int32_t dense_layers = 0;     // the first so many are dense, though the others have experts
   int32_t top_k = 0;
   int64_t d_ff_expert = 0;
   int64_t d_ff_shared = 0;      // 0: no shared expert
@@ -74,6 +77,7 @@ struct FeedForwardSpec {
   ExpertChoice choice;  // without its tensors
 
   bool dense(int64_t block) const { return experts == 0 || block < dense_layers; }
+  int64_t width(int64_t block) const { return block < std::ssize(widths) ? widths[static_cast<size_t>(block)] : d_ff; }
 };
 
 // What a layer mixes positions with.
@@ -92,25 +96,36 @@ struct ModelConfig {
   DeltaSpec delta;
   FeedForwardSpec ffn;
   std::vector<Mixer> mixers;     // [layers]
+  int32_t shared_kv_layers = 0;  // the last so many attend to the keys and values of others: kv_layer()
   bool norms_after = false;      // what mixer and feed-forward add to the residual stream is normalised
   float embedding_scale = 1.0f;  // of embeddings
   float logit_soft_cap = 0.0f;   // logits are cap * tanh(logit / cap); 0: as they are
   bool layer_scales = false;     // what a layer puts out is multiplied by a number of its own
+  int64_t d_per_layer = 0;       // of the embeddings that each layer has of its own; 0: they have none
 
   // Only these values are computed today.
   float residual_scale = 1.0f;  // of what a sub-block adds to the residual stream
   float logit_scale = 1.0f;     // what logits are divided by
 
   int32_t attention_layers() const;  // of both kinds
-  bool has_windows() const;          // some of them attend to a window
+  // Whether a layer projects keys and values of its own, for which the caches have memory.
+  bool own_kv(int64_t layer) const { return shared_kv_layers == 0 || layer < layers - shared_kv_layers; }
+  // Of a layer of attention, the layer whose keys and values it attends to: itself, or the last one of its kind that
+  // has its own.
+  int32_t kv_layer(int32_t layer) const;
+  int32_t kv_layers() const { return attention_layers() - shared_kv_layers; }  // that have their own
+  // Whether it is a tensor of keys or values in a layer that has none of its own. Files may have it all the same.
+  bool leaves_out(const std::optional<TensorId>& id) const;
+  bool has_windows() const;  // some of them attend to a window
   int32_t delta_layers() const { return static_cast<int32_t>(mixers.size()) - attention_layers(); }
   bool has_state() const { return delta_layers() > 0; }  // sequences have a recurrent state beside their KV blocks
   HeadShape heads_of(Mixer m) const {
     const bool own = m == Mixer::kWindowAttention && attention.window_heads.head_dim > 0;
     return own ? attention.window_heads : HeadShape{attention.kv_heads, attention.head_dim};
   }
-  // What shapes of its tensors are made of; of layers with that mixer.
+  // What shapes of its tensors are made of; of layers with that mixer, and of one layer.
   ModelSizes sizes(Mixer m = Mixer::kAttention) const;
+  ModelSizes layer_sizes(int64_t block, Mixer m) const;
 };
 
 // Fails with a message that names the key for anything missing, out of range or contradictory, and lists the

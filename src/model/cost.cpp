@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "arch/tensors.h"
+#include "model/memory.h"
 
 namespace quire {
 double ModelCost::decode_bytes(int sequences, double context) const {
@@ -24,30 +25,31 @@ ModelCost model_cost(const gguf::File& file, const ModelConfig& c, const CacheSh
   const bool tied = file.find_tensor(tensor_name(TensorRole::kOutput)) == nullptr;
   for (const gguf::TensorInfo& t : file.tensors()) {
     const std::optional<TensorId> id = find_tensor_spec(t.name);
-    if (!id || id->spec->kind == TensorKind::kVector || id->block >= c.layers) continue;
+    if (!id || id->spec->kind == TensorKind::kVector || id->block >= c.layers || c.leaves_out(id)) continue;
     const auto bytes = static_cast<double>(t.bytes), elems = static_cast<double>(t.elems());
     const TensorRole role = id->spec->role;
-    if (role == TensorRole::kTokenEmbedding) cost.embedding_row_bytes = static_cast<double>(t.row_bytes());
+    if (id->spec->kind == TensorKind::kTable) cost.embedding_row_bytes += static_cast<double>(t.row_bytes());
     if (role == TensorRole::kOutput || (tied && role == TensorRole::kTokenEmbedding)) {
       cost.always_bytes += bytes;
       cost.head_params = elems;
     } else if (id->spec->kind == TensorKind::kExperts) {
       cost.expert_bytes += bytes;
       cost.expert_params += elems;
-    } else if (role != TensorRole::kTokenEmbedding) {
+    } else if (id->spec->kind != TensorKind::kTable) {
       cost.always_bytes += bytes;
       cost.always_params += elems;
     }
   }
   if (c.ffn.experts > 0) cost.routed_share = static_cast<double>(c.ffn.top_k) / c.ffn.experts;
-  cost.kv_token_bytes = static_cast<double>(cache.block_bytes().value_or(0)) / kBlockTokens;
+  const CacheShape reads = cache_reads(c, cache);
+  cost.kv_token_bytes = static_cast<double>(reads.block_bytes().value_or(0)) / kBlockTokens;
   const DeltaCacheShape& d = cache.delta;
   const double delta_layers = d.layers, values = static_cast<double>(d.value_heads) * d.value_dim;
   cost.state_bytes = delta_layers * 4 * values * d.key_dim;
   cost.window_bytes =
       delta_layers * (4 * values + 4 * d.value_heads +
                       static_cast<double>(dtype_bytes(cache.activation_dtype, int64_t{d.key_heads} * d.key_dim)));
-  for (const AttentionCacheShape& run : cache.attention)
+  for (const AttentionCacheShape& run : reads.attention)
     cost.attention_flops += 4.0 * run.layers * c.attention.heads * run.head_dim;
   cost.delta_flops = 7.0 * delta_layers * values * d.key_dim;
   return cost;

@@ -15,13 +15,13 @@ struct ModelCost {
   // Bytes of matrices.
   double always_bytes = 0;         // read once in every step: projections, dense and shared FFN, router, head
   double expert_bytes = 0;         // of all routed experts of all layers
-  double embedding_row_bytes = 0;  // one token's row of the embedding
+  double embedding_row_bytes = 0;  // one token's row of the embedding, and of those that layers have of their own
   // Elements of matrices that take part in a product with every token.
   double always_params = 0;    // without the head
   double expert_params = 0;    // of all routed experts
   double head_params = 0;      // taken only for tokens whose logits are wanted
   double routed_share = 0;     // top_k / experts
-  double kv_token_bytes = 0;   // keys and values of one position, all attention layers
+  double kv_token_bytes = 0;   // keys and values of one position, read by all attention layers
   double state_bytes = 0;      // recurrent states S0 of one sequence, all delta-net layers
   double window_bytes = 0;     // of one token in the windows beside them
   double attention_flops = 0;  // for each (query, key) pair, all attention layers: 4 H d

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "model/activations.h"
 #include "ops/gated_delta/gated_delta.h"
@@ -59,6 +58,10 @@ struct Decoder::Activations {
   // Of a dense feed-forward beside experts: what the router reads, and the normalised results of both.
   Tensor router_h;  // [T, D]
   Tensor both;      // [2, T, D] f32
+  // Of embeddings that each layer has of its own: those of all layers, and a layer's gate before and after its product.
+  Tensor per_layer;        // [T, L P] f32
+  Tensor per_layer_gate;   // [T, P] f32
+  Tensor per_layer_gated;  // [T, P]
 };
 
 // Where a part's last projection goes: it is added to the residual stream, or written to where it is normalised.
@@ -66,67 +69,6 @@ struct Decoder::Target {
   Tensor x;
   bool add = true;
 };
-
-Decoder::Decoder(std::shared_ptr<const ModelConfig> config, DecoderWeights weights)
-    : config_(std::move(config)), w_(std::move(weights)) {
-  QUIRE_CHECK(w_.layers.size() == config_->mixers.size(), "{} layers, but {} mixers", w_.layers.size(),
-              config_->mixers.size());
-}
-
-namespace {
-
-template <class Weights, class Visitor>
-void visit_all(Weights& w, Visitor& v) {
-  v.table(w.embedding);
-  v.vector(w.rope.inv_freq);
-  v.vector(w.local_rope.inv_freq);
-  for (auto& layer : w.layers) visit(layer, v);
-  v.vector(w.output_norm);
-  v.matrix(w.head);
-  v.vector(w.output_bias);
-}
-
-}  // namespace
-
-void Decoder::visit(WeightVisitor& v) const {
-  visit_all(w_, v);
-}
-
-Decoder Decoder::placed(WeightPlacer& v) const {
-  Decoder copy = *this;
-  visit_all(copy.w_, v);
-  return copy;
-}
-
-void visit(MtpWeights& w, WeightPlacer& v) {
-  if (!w.embedding.empty()) v.table(w.embedding);
-  v.vector(w.input.embedding_norm);
-  v.vector(w.input.hidden_norm);
-  v.matrix(w.input.projection);
-  visit(w.layer, v);
-  v.vector(w.head_norm);
-  if (!w.head.empty()) v.matrix(w.head);
-  v.vector(w.head_tokens);
-}
-
-Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_rows) {
-  auto config = std::make_shared<ModelConfig>(main.config());
-  const int32_t behind = main.config().attention_layers();
-  config->layers = 1;
-  config->mixers = {Mixer::kAttention};
-  DecoderWeights w = main.w_;
-  w.input = block.input;
-  w.layers = {block.layer};
-  w.first_kv_layer = behind;
-  if (!block.embedding.empty()) w.embedding = block.embedding;
-  if (!block.head_norm.empty()) w.output_norm = block.head_norm;
-  if (!block.head.empty()) w.head = block.head, w.head_tokens = block.head_tokens, w.output_bias = {};
-  w.head.rows = std::min(head_rows, w.head.rows);  // the first rows lie where they lay, whatever their layout
-  if (!w.output_bias.empty()) w.output_bias = w.output_bias.rows(0, w.head.rows);
-  if (!w.head_tokens.empty()) w.head_tokens = w.head_tokens.rows(0, w.head.rows);
-  config->vocab = w.head.rows;
-  return {std::move(config), std::move(w)};
-}
 
 // Contiguous rows of a layer with such heads, at the beginning of the memory of wider ones.
 Decoder::AttentionRows Decoder::rows_of(const AttentionRows& widest, const HeadShape& shape) const {
@@ -165,6 +107,11 @@ Decoder::Activations Decoder::lay_out(Workspace::Scope& scope, DType activation,
                                .mix = s.mix};
     s.attention = rows_of(widest, all);
     s.window_attention = rows_of(widest, window);
+  }
+  if (config_->d_per_layer > 0) {
+    s.per_layer = mem.f32(config_->layers * config_->d_per_layer);
+    s.per_layer_gate = mem.f32(config_->d_per_layer);
+    s.per_layer_gated = mem.act(config_->d_per_layer);
   }
   if (config_->norms_after) s.part = mem.f32(config_->d_model), s.normed = mem.f32(config_->d_model);
   if (config_->ffn.beside_experts) {
@@ -208,6 +155,31 @@ void Decoder::input(const Pass& pass, const Tensor& x) const {
   linear(ctx, {.x = both, .parts = {{.w = in.projection, .y = x}}, .latency_rows = pass.latency_rows()});
 }
 
+// What the layers have of the step's tokens by themselves (s.per_layer): the tokens' rows in the table, and what their
+// embeddings in s.x are projected to, normalised layer by layer; the sum of both times the root of 1/2.
+void Decoder::per_layer_input(const Pass& pass, const Activations& s) const {
+  if (config_->d_per_layer == 0) return;
+  const OpContext& ctx = pass.ctx;
+  const StepBatch& step = pass.step;
+  const int64_t rows = s.x.dim(0), d = s.x.dim(1), layers = config_->layers, width = layers * config_->d_per_layer;
+  Workspace::Scope ws(ctx.workspace);
+  const Tensor other = make_tensor(ws.take<float>(rows * width), {rows, width});
+  const auto by_layer = [&](const Tensor& t) { return t.reshaped({rows * layers, config_->d_per_layer}); };
+  // The embeddings as products take them: nothing is added up here.
+  reduce_partials(ctx, {.partials = s.x.reshaped({1, rows, d}), .x = s.normed, .add_to_x = false, .h = s.h});
+  linear(ctx, {.x = s.h, .parts = {{.w = w_.per_layer.projection, .y = other}}, .latency_rows = pass.latency_rows()});
+  add_rms_norm(
+      ctx,
+      {.x = by_layer(other), .add = {}, .weight = w_.per_layer.norm, .eps = config_->eps, .h = by_layer(s.per_layer)});
+  embed(ctx, {.tokens = step.tokens,
+              .sources = step.sources,
+              .sampled = step.sampled,
+              .table = w_.per_layer.table,
+              .x = other});
+  reduce_partials(ctx, {.partials = other.reshaped({1, rows, width}), .x = s.per_layer, .scale = std::sqrt(0.5f)});
+  pass.probe("per_layer_input", -1, s.per_layer);
+}
+
 void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheViews& cache,
                       const ForwardOptions& options, const ForwardOutputs& out) const {
   Workspace::Scope scope(ctx.workspace);
@@ -215,58 +187,84 @@ void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheVi
   const Activations s = lay_out(scope, activation_type(ctx.machine.device), step.rows());
   input(pass, s.x);
   pass.probe("embed", -1, s.x);
-  int attention_layers = w_.first_kv_layer, delta_layers = 0;  // so far: caches are counted by kind
+  per_layer_input(pass, s);
+  // So far: caches are counted by kind. A layer without keys of its own attends to the newest ones of its kind.
+  int kv_layers = w_.first_kv_layer, delta_layers = 0, newest_kv[2] = {};
   for (int i = 0; i < std::ssize(w_.layers); ++i) {
     const LayerWeights& l = w_.layers[static_cast<size_t>(i)];
     const Target to = config_->norms_after ? Target{s.part, false} : Target{s.x, true};
     add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.mixer_norm, .eps = config_->eps, .h = s.h});
     pass.probe("attn_norm", i, s.h);
-    if (const auto* delta = std::get_if<DeltaWeights>(&l.mixer))
+    if (const auto* delta = std::get_if<DeltaWeights>(&l.mixer)) {
       delta_net(pass, i, *delta, cache.state(delta_layers++), to, s);
-    else
-      attention(pass, i, std::get<AttentionWeights>(l.mixer), cache.kv(attention_layers++), to, s);
+    } else {
+      const auto& weights = std::get<AttentionWeights>(l.mixer);
+      int& kv = newest_kv[windowed(i) ? 1 : 0];
+      if (!weights.k.empty()) kv = kv_layers++;
+      attention(pass, i, weights, cache.kv(kv), to, s);
+    }
     if (pass.ends_at(i)) return;
     add_normed(pass, l.mixer_out_norm, 1.0f, to, s);
     pass.probe("attn_out", i, s.x);
     add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.ffn_norm, .eps = config_->eps, .h = s.h});
     pass.probe("ffn_norm", i, s.h);
     feed_forward(pass, i, l.ffn, to, s);
-    add_normed(pass, l.ffn_out_norm, l.out_scale, to, s);
+    const bool more = config_->d_per_layer > 0;
+    add_normed(pass, l.ffn_out_norm, more ? 1.0f : l.out_scale, to, s, more ? s.h : Tensor{});
+    if (more) per_layer_output(pass, i, l, to, s);
     pass.probe("layer_out", i, s.x);
   }
   head(pass, s.x, out);
 }
 
-// What a part left in s.part, normalised and added to the residual stream, which is multiplied by `scale` then.
-void Decoder::add_normed(const Pass& pass, const Tensor& norm, float scale, const Target& to,
-                         const Activations& s) const {
+// Adds what the layer's own embedding gives the residual stream, which is in s.h as well.
+void Decoder::per_layer_output(const Pass& pass, int layer, const LayerWeights& l, const Target& to,
+                               const Activations& s) const {
+  pass.probe("ffn_out", layer, s.x);
+  const PerLayerWeights& w = l.per_layer;
+  const int64_t width = config_->d_per_layer;
+  linear(pass.ctx, {.x = s.h, .parts = {{.w = w.gate, .y = s.per_layer_gate}}, .latency_rows = pass.latency_rows()});
+  gated_product(pass.ctx, {.gate = s.per_layer_gate,
+                           .up = s.per_layer.cols(layer * width, width),
+                           .y = s.per_layer_gated,
+                           .activation = config_->ffn.activation});
+  pass.probe("per_layer_gated", layer, s.per_layer_gated);
+  linear(pass.ctx, {.x = s.per_layer_gated, .parts = {{.w = w.out, .y = s.part}}, .latency_rows = pass.latency_rows()});
+  add_normed(pass, w.norm, l.out_scale, to, s);
+}
+
+// What a part left in s.part, normalised and added to the residual stream, which is multiplied by `scale` then. `h`, if
+// not empty, takes the stream as products want it.
+void Decoder::add_normed(const Pass& pass, const Tensor& norm, float scale, const Target& to, const Activations& s,
+                         const Tensor& h) const {
   if (to.add) return;
   add_rms_norm(pass.ctx, {.x = s.part, .add = {}, .weight = norm, .eps = config_->eps, .h = s.normed});
   const int64_t rows = s.x.dim(0), d = s.x.dim(1);
-  reduce_partials(pass.ctx, {.partials = make_tensor(s.normed.as<float>(), {1, rows, d}), .x = s.x, .scale = scale});
+  reduce_partials(pass.ctx, {.partials = s.normed.reshaped({1, rows, d}), .x = s.x, .scale = scale, .h = h});
 }
 
 // The attention part of block `layer`.
 void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Target& to,
                         const Activations& s) const {
   const AttentionSpec& spec = config_->attention;
-  const bool windowed = config_->mixers[static_cast<size_t>(layer)] == Mixer::kWindowAttention;
-  const AttentionRows& r = windowed ? s.window_attention : s.attention;
-  const SegmentArray& segments = windowed ? pass.step.windows : pass.step.segments;
+  const bool window = windowed(layer);
+  const AttentionRows& r = window ? s.window_attention : s.attention;
+  const SegmentArray& segments = window ? pass.step.windows : pass.step.segments;
   const LinearPart parts[] = {{.w = w.q, .bias = w.q_bias, .y = r.q_proj},
                               {.w = w.k, .bias = w.k_bias, .y = r.k_proj},
                               {.w = w.v, .bias = w.v_bias, .y = r.v_proj}};
-  const bool own_values = !w.v.empty();
-  linear(pass.ctx,
-         {.x = s.h, .parts = std::span(parts).first(own_values ? 3 : 2), .latency_rows = pass.latency_rows()});
+  // Without weights of their own, values are what keys are projected to, and both are those of another layer.
+  const Tensor keys = w.k.empty() ? Tensor{} : r.k_proj, values = w.v.empty() ? keys : r.v_proj;
+  const size_t products = w.k.empty() ? 1 : w.v.empty() ? 2 : 3;
+  linear(pass.ctx, {.x = s.h, .parts = std::span(parts).first(products), .latency_rows = pass.latency_rows()});
   attention_prepare(pass.ctx, {.q_proj = r.q_proj,
-                               .k_proj = r.k_proj,
-                               .v_proj = own_values ? r.v_proj : r.k_proj,
+                               .k_proj = keys,
+                               .v_proj = values,
                                .q_norm = w.q_norm,
                                .k_norm = w.k_norm,
                                .v_norm = w.v_norm,
                                .eps = config_->eps,
-                               .rope = windowed ? w_.local_rope : w_.rope,
+                               .rope = window ? w_.local_rope : w_.rope,
                                .segments = segments,
                                .q = r.q,
                                .gate = r.gate,
@@ -278,7 +276,7 @@ void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, 
                              .segments = segments,
                              .scale = spec.scale,
                              .out = r.mix,
-                             .window = windowed ? spec.window : 0,
+                             .window = window ? spec.window : 0,
                              .sinks = w.sinks});
   pass.probe("attn_mix", layer, r.mix);
   linear(pass.ctx, {.x = r.mix,

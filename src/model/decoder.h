@@ -63,9 +63,17 @@ struct MtpInput {
   Tensor embedding_norm, hidden_norm;
 };
 
+// Where each layer has embeddings of tokens of its own: those of all layers, side by side in a row. Empty elsewhere.
+struct PerLayerInput {
+  Weight table;       // [V, L P]
+  Weight projection;  // [L P, D], of the token's embedding
+  Tensor norm;        // [P], of each layer's part of that
+};
+
 // Everything that a pass reads of a model, as views.
 struct DecoderWeights {
   MtpInput input;
+  PerLayerInput per_layer;
   Weight embedding, head;  // the same where they are tied, but that the embedding may have a factor
   Tensor output_norm, output_bias;
   Tensor head_tokens;     // [rows of head] i32, ascending: the tokens that its rows stand for; empty: their own numbers
@@ -86,7 +94,7 @@ class Decoder {
   // DecoderWeights::head_tokens; null where there are none.
   const int32_t* head_tokens() const { return w_.head_tokens.empty() ? nullptr : w_.head_tokens.as<int32_t>(); }
   // Layers of attention that the caches have at least.
-  int32_t kv_layers() const { return w_.first_kv_layer + config_->attention_layers(); }
+  int32_t kv_layers() const { return w_.first_kv_layer + config_->kv_layers(); }
   // Shows everything that forward reads, in the order of use.
   void visit(WeightVisitor& v) const;
   // This decoder with its weights where `v` put them.
@@ -102,7 +110,9 @@ class Decoder {
   struct Activations;
   struct Target;
 
+  bool windowed(int layer) const { return config_->mixers[static_cast<size_t>(layer)] == Mixer::kWindowAttention; }
   void input(const Pass& pass, const Tensor& x) const;
+  void per_layer_input(const Pass& pass, const Activations& s) const;
   AttentionRows rows_of(const AttentionRows& widest, const HeadShape& shape) const;
   Activations lay_out(Workspace::Scope& scope, DType activation, int64_t rows) const;
   void attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Target& to,
@@ -116,7 +126,10 @@ class Decoder {
   void dense_mlp(const Pass& pass, const DenseWeights& w, const Tensor& h, const Target& to) const;
   void expert_mlps(const Pass& pass, const ExpertWeights& w, const Tensor& h, const Tensor& router_h,
                    const Target& to) const;
-  void add_normed(const Pass& pass, const Tensor& norm, float scale, const Target& to, const Activations& s) const;
+  void per_layer_output(const Pass& pass, int layer, const LayerWeights& l, const Target& to,
+                        const Activations& s) const;
+  void add_normed(const Pass& pass, const Tensor& norm, float scale, const Target& to, const Activations& s,
+                  const Tensor& h = {}) const;
   void head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const;
   void logits(const Pass& pass, const Tensor& x, const Tensor& rows, int64_t latency_rows, const Tensor& out) const;
   void scored_logits(const Pass& pass, const Tensor& x, const ScoredLogits& each) const;

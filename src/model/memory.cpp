@@ -12,6 +12,10 @@ int64_t activation_row_bytes(const ModelConfig& c) {
   int64_t elems = c.d_model + 2 * q + 2 * kv;  // h, projected and rotated q, k, v
   int64_t mix = q, floats = c.d_model;
   if (c.norms_after) floats += 2 * c.d_model;
+  if (c.d_per_layer > 0) {  // of all layers, and once more while they are made; of one layer, twice
+    floats += 2 * c.layers * c.d_per_layer + c.d_per_layer;
+    elems += c.d_per_layer;
+  }
   if (a.gated_query) elems += 2 * q;  // the gate, projected and split off
   if (c.has_state()) {
     const int64_t inner = int64_t{c.delta.value_heads} * c.delta.value_dim;
@@ -33,7 +37,8 @@ CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv, 
     const HeadShape heads = c.heads_of(m);
     s.add_attention(layers, heads.kv_heads, heads.head_dim, use.windows_apart && m == Mixer::kWindowAttention);
   };
-  for (const Mixer m : c.mixers) add_layers(m == Mixer::kDelta ? 0 : 1, m);
+  for (size_t i = 0; i < c.mixers.size(); ++i)
+    add_layers(c.mixers[i] != Mixer::kDelta && c.own_kv(static_cast<int64_t>(i)) ? 1 : 0, c.mixers[i]);
   add_layers(use.mtp ? 1 : 0, Mixer::kAttention);
   s.kv_dtype = kv_dtype(kv, activations);
   s.activation_dtype = activations;
@@ -46,6 +51,16 @@ CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv, 
                .key_heads = c.delta.key_heads,
                .key_dim = c.delta.key_dim};
   return s;
+}
+
+CacheShape cache_reads(const ModelConfig& c, CacheShape cache) {
+  for (int32_t i = 0; i < c.layers; ++i) {
+    if (c.own_kv(i)) continue;
+    const Mixer m = c.mixers[static_cast<size_t>(i)];
+    const HeadShape heads = c.heads_of(m);
+    cache.add_attention(1, heads.kv_heads, heads.head_dim, cache.has_window_blocks() && m == Mixer::kWindowAttention);
+  }
+  return cache;
 }
 
 bool keeps_windows_apart(const ModelConfig& c, int64_t context) {

@@ -17,6 +17,9 @@ struct CacheUse {
 CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv = KvCacheType::kAuto,
                        const CacheUse& use = {});
 
+// What a step reads of `cache`: a layer that attends to the keys and values of another counts as if it had its own.
+CacheShape cache_reads(const ModelConfig& c, CacheShape cache);
+
 // Whether layers that attend to a window have blocks of their own, where sequences are of so many positions at most:
 // where all of them lie within the window nothing would ever be given back.
 bool keeps_windows_apart(const ModelConfig& c, int64_t context);

@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <utility>
 
@@ -32,10 +33,11 @@ Result<std::span<const float>> rope_divisors(WeightLoader& w) {
   return divisors;
 }
 
-// Whether nothing that a block leaves unread would change what it computes.
+// Whether nothing that a block leaves unread would change what it computes. Writers keep the keys and values of layers
+// that attend to those of others.
 Status check_unread(std::string_view name, const ModelConfig& c) {
   const UnsupportedTensor* const t = find_unsupported_tensor(name);
-  if (t == nullptr) return {};
+  if (t == nullptr || c.leaves_out(find_tensor_spec(name))) return {};
   return file_error("tensor {}: {} are not supported for the architecture {}", name, t->what, c.architecture);
 }
 
@@ -72,6 +74,19 @@ Result<std::unique_ptr<const Model>> Model::load(const gguf::File& file) {
   return std::unique_ptr<const Model>(std::move(m));
 }
 
+// Embeddings of each layer come scaled as those of the model do: by the root of their size. What the model's are
+// projected to is divided by the root of theirs.
+Status Model::load_per_layer(WeightLoader& w, const ModelConfig& config, PerLayerInput& p) {
+  QUIRE_TRY(p.table, w.matrix(TensorRole::kPerLayerEmbedding));
+  QUIRE_TRY(p.projection, w.matrix(TensorRole::kPerLayerProjection));
+  QUIRE_TRY(p.norm, w.vector(TensorRole::kPerLayerNorm));
+  per_layer_scale_ = p.table.scale_of() * std::sqrt(static_cast<float>(config.d_per_layer));
+  per_layer_projection_scale_ = p.projection.scale_of() / std::sqrt(static_cast<float>(config.d_model));
+  p.table.scale = &per_layer_scale_;
+  p.projection.scale = &per_layer_projection_scale_;
+  return {};
+}
+
 Status Model::load_weights(ModelConfig config) {
   const Architecture& row = row_of(config);
   WeightLoader w(file_, config.sizes(), arena_);
@@ -84,6 +99,7 @@ Status Model::load_weights(ModelConfig config) {
     embedding_scale_ = config.embedding_scale * all.embedding.scale_of(0);
     all.embedding.scale = &embedding_scale_;
   }
+  if (config.d_per_layer > 0) QUIRE_CHECKED(load_per_layer(w, config, all.per_layer));
   QUIRE_TRY(all.output_bias, w.optional_vector(TensorRole::kOutputBias));
   QUIRE_TRY(const std::span<const float> divisors, rope_divisors(w));
   const RopeSpec& rope = config.attention.rope;

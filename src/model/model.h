@@ -52,12 +52,14 @@ class Model {
  private:
   explicit Model(const gguf::File& file) : file_(file) {}
   Status load_weights(ModelConfig config);
+  Status load_per_layer(WeightLoader& w, const ModelConfig& config, PerLayerInput& p);
   Result<int64_t> mtp_block_of(const gguf::File& file) const;  // its number there
 
   const gguf::File& file_;
   WeightLoader::Arena arena_;
   RopeTable rope_table_, local_rope_table_;
-  float embedding_scale_ = 1.0f;    // the embedding's factor points here where the file has one
+  // The factors of these point here where there are any.
+  float embedding_scale_ = 1.0f, per_layer_scale_ = 1.0f, per_layer_projection_scale_ = 1.0f;
   std::optional<Decoder> decoder_;  // set once loaded
   std::vector<std::string_view> unread_;
 };

@@ -162,10 +162,26 @@ std::vector<std::string_view> WeightLoader::unread() const {
 
 using enum TensorRole;
 
+namespace {
+
+// Keys and values, where no tensor holds the queries' projection as well.
+Status load_kv(WeightLoader& w, const Architecture& row, int64_t block, Mixer mixer, AttentionWeights& a) {
+  QUIRE_TRY(a.k, w.matrix(kAttnK, block));
+  if (!row.keys_as_values || mixer == Mixer::kWindowAttention || w.has(kAttnV, block)) {
+    QUIRE_TRY(a.v, w.matrix(kAttnV, block));
+  }
+  QUIRE_TRY(a.k_bias, w.optional_vector(kAttnKBias, block));
+  QUIRE_TRY(a.v_bias, w.optional_vector(kAttnVBias, block));
+  return {};
+}
+
+}  // namespace
+
 Result<AttentionWeights> load_attention(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block,
                                         Mixer mixer) {
   AttentionWeights a;
-  if (w.has(kAttnQkv, block) || (row.fused_qkv && !w.has(kAttnQ, block))) {
+  const bool own_kv = c.own_kv(block);
+  if (own_kv && (w.has(kAttnQkv, block) || (row.fused_qkv && !w.has(kAttnQ, block)))) {
     QUIRE_TRY(const Weight fused, w.matrix(kAttnQkv, block));
     const ModelSizes sizes = c.sizes(mixer);
     const int64_t q_rows = size_of(Extent::kQueryRows, sizes), kv_rows = size_of(Extent::kKvHeads, sizes);
@@ -180,22 +196,18 @@ Result<AttentionWeights> load_attention(WeightLoader& w, const Architecture& row
     }
   } else {
     QUIRE_TRY(a.q, w.matrix(kAttnQ, block));
-    QUIRE_TRY(a.k, w.matrix(kAttnK, block));
-    const bool own_values = !row.keys_as_values || mixer == Mixer::kWindowAttention || w.has(kAttnV, block);
-    if (own_values) {
-      QUIRE_TRY(a.v, w.matrix(kAttnV, block));
-    }
     QUIRE_TRY(a.q_bias, w.optional_vector(kAttnQBias, block));
-    QUIRE_TRY(a.k_bias, w.optional_vector(kAttnKBias, block));
-    QUIRE_TRY(a.v_bias, w.optional_vector(kAttnVBias, block));
+    if (own_kv) QUIRE_CHECKED(load_kv(w, row, block, mixer, a));
   }
   QUIRE_TRY(a.out, w.matrix(kAttnOutput, block));
   QUIRE_TRY(a.out_bias, w.optional_vector(kAttnOutputBias, block));
   if (c.attention.qk_norm) {
     QUIRE_TRY(a.q_norm, w.vector(kAttnQNorm, block));
+  }
+  if (c.attention.qk_norm && own_kv) {
     QUIRE_TRY(a.k_norm, w.vector(kAttnKNorm, block));
   }
-  if (c.attention.value_norm) a.v_norm = w.ones(c.heads_of(mixer).head_dim);
+  if (c.attention.value_norm && own_kv) a.v_norm = w.ones(c.heads_of(mixer).head_dim);
   if (c.attention.sinks) {
     QUIRE_TRY(a.sinks, w.vector(kAttnSinks, block));
   }
@@ -244,8 +256,8 @@ Result<DenseWeights> load_dense(WeightLoader& w, const Architecture& row, const 
   DenseWeights f;
   if (row.fused_gate_up && !w.has(kFfnGate, block)) {
     QUIRE_TRY(const Weight fused, w.matrix(kFfnGateUp, block));
-    f.gate = fused.row_slice(0, spec.d_ff);
-    f.up = fused.row_slice(spec.d_ff, spec.d_ff);
+    f.gate = fused.row_slice(0, spec.width(block));
+    f.up = fused.row_slice(spec.width(block), spec.width(block));
   } else {
     QUIRE_TRY(f.gate, w.matrix(kFfnGate, block));
     QUIRE_TRY(f.up, w.matrix(kFfnUp, block));
@@ -304,6 +316,13 @@ Result<ParallelWeights> load_parallel(WeightLoader& w, const Architecture& row, 
   return f;
 }
 
+Status load_per_layer(WeightLoader& w, int64_t block, PerLayerWeights& p) {
+  QUIRE_TRY(p.gate, w.matrix(kPerLayerGate, block));
+  QUIRE_TRY(p.out, w.matrix(kPerLayerOut, block));
+  QUIRE_TRY(p.norm, w.vector(kPostPerLayerNorm, block));
+  return {};
+}
+
 // One number; 1 where the file has none.
 Status load_layer_scale(WeightLoader& w, int64_t block, float& scale) {
   QUIRE_TRY(const Tensor t, w.optional_vector(kLayerScale, block));
@@ -330,7 +349,7 @@ Result<FeedForwardWeights> load_feed_forward(WeightLoader& w, const Architecture
 
 Result<LayerWeights> load_layer(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block,
                                 Mixer mixer) {
-  w.use(c.sizes(mixer));
+  w.use(c.layer_sizes(block, mixer));
   LayerWeights l;
   QUIRE_TRY(l.mixer_norm, w.vector(kAttnNorm, block));
   QUIRE_TRY(l.ffn_norm, w.vector(row.ffn_norm, block));
@@ -344,6 +363,7 @@ Result<LayerWeights> load_layer(WeightLoader& w, const Architecture& row, const 
     QUIRE_TRY(l.mixer, load_attention(w, row, c, block, mixer));
   }
   QUIRE_TRY(l.ffn, load_feed_forward(w, row, c, block));
+  if (c.d_per_layer > 0) QUIRE_CHECKED(load_per_layer(w, block, l.per_layer));
   if (c.layer_scales) QUIRE_CHECKED(load_layer_scale(w, block, l.out_scale));
   return l;
 }
@@ -404,6 +424,9 @@ void visit_layer(Layer& l, Visitor& v) {
   else
     visit_experts(std::get<ExpertWeights>(l.ffn), v);
   v.vector(l.ffn_out_norm);
+  v.matrix(l.per_layer.gate);
+  v.matrix(l.per_layer.out);
+  v.vector(l.per_layer.norm);
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ class WeightLoader {
 
 // q holds H d rows, or 2 H d where the query is gated: of each head the query's rows, then the gate's.
 struct AttentionWeights {
-  Weight q, k, v, out;  // without v, values are what k projects to
+  Weight q, k, v, out;  // without v, values are what k projects to; without k, both are those of another layer
   Tensor q_bias, k_bias, v_bias, out_bias;
   Tensor q_norm, k_norm, v_norm;
   Tensor sinks;  // [H]
@@ -109,6 +109,13 @@ struct ParallelWeights {
 
 using FeedForwardWeights = std::variant<DenseWeights, ExpertWeights, ParallelWeights>;
 
+// What a layer takes from its own embedding e of a token, behind the feed-forward: norm(out (f(gate x) * e)) of the
+// residual stream x, with the feed-forward's activation f. [P, D], [D, P] and [D].
+struct PerLayerWeights {
+  Weight gate, out;
+  Tensor norm;
+};
+
 struct LayerWeights {
   Tensor mixer_norm;  // before attention or delta net
   std::variant<AttentionWeights, DeltaWeights> mixer;
@@ -116,7 +123,8 @@ struct LayerWeights {
   Tensor ffn_norm;        // before the feed-forward
   FeedForwardWeights ffn;
   Tensor ffn_out_norm;  // as mixer_out_norm
-  float out_scale = 1;  // of the residual stream behind the feed-forward
+  PerLayerWeights per_layer;
+  float out_scale = 1;  // of the residual stream behind all of these
 };
 
 // `row`: of the configuration's architecture. `block` counts from 0, and may be that of a multi-token-prediction block.

@@ -21,6 +21,7 @@ void embed_conformance(Suite& s);
 void gather_rows_conformance(Suite& s);
 void reduce_partials_conformance(Suite& s);
 void soft_cap_conformance(Suite& s);
+void gated_product_conformance(Suite& s);
 void add_rms_norm_conformance(Suite& s);
 void gated_rms_norm_conformance(Suite& s);
 void linear_conformance(Suite& s);
@@ -53,6 +54,7 @@ std::vector<OperatorInfo> table() {
       entry(kGatherRowsOp, conformance::gather_rows_conformance),
       entry(kReducePartialsOp, conformance::reduce_partials_conformance),
       entry(kSoftCapOp, conformance::soft_cap_conformance),
+      entry(kGatedProductOp, conformance::gated_product_conformance),
       entry(kAddRmsNormOp, conformance::add_rms_norm_conformance),
       entry(kGatedRmsNormOp, conformance::gated_rms_norm_conformance),
       entry(kLinearOp, conformance::linear_conformance),

@@ -85,6 +85,9 @@ TEST(Tensors, SizesByHand) {
   EXPECT_EQ(size_of(Extent::kTwiceFfn, s), 14);
   s.d_ff_expert = 5;
   EXPECT_EQ(size_of(Extent::kTwiceExpertFfn, s), 10);
+  s.layers = 6, s.d_per_layer = 40;
+  EXPECT_EQ(size_of(Extent::kPerLayer, s), 40);
+  EXPECT_EQ(size_of(Extent::kAllPerLayer, s), 240);
   EXPECT_EQ(size_of(Extent::kOne, {}), 1);
 }
 
@@ -99,6 +102,8 @@ TEST(Architectures, AreFoundByName) {
       }
     // One tensor cannot normalise what attention adds and what the feed-forward reads.
     EXPECT_TRUE(!a.norms_after || a.ffn_norm == kFfnNorm) << a.name;
+    // What comes of them is added as those norms are.
+    EXPECT_TRUE(!a.per_layer_embeddings || a.norms_after) << a.name;
     std::set<TensorRole> renamed;
     for (const CheckpointName& own : a.checkpoint_names)
       if (!own.name.empty()) {

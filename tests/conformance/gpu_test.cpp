@@ -72,6 +72,7 @@ TEST(GpuSuites, EveryOperandIsPlacedAndComesBack) {
                                                      {"gather_rows", ""},
                                                      {"reduce_partials", "P=2"},
                                                      {"soft_cap", "V=16 "},
+                                                     {"gated_product", "D=40"},
                                                      {"add_rms_norm", "D=64"},
                                                      {"gated_rms_norm", "Dv=128"},
                                                      {"attention_prepare", ""},

@@ -66,6 +66,83 @@ TEST(Gemma4, HasDefaults) {
   EXPECT_EQ(c.sizes(false).head_dim, 512);
 }
 
+// As config.json of the small models has it.
+json small() {
+  json document = large();
+  json& text = document["text_config"];
+  for (const char* key : {"num_global_key_value_heads", "enable_moe_block", "num_experts", "top_k_experts",
+                          "moe_intermediate_size", "hidden_size_per_layer_input"})
+    text.erase(key);
+  text.update({{"hidden_size", 1536},
+               {"intermediate_size", 6144},
+               {"num_hidden_layers", 35},
+               {"num_attention_heads", 8},
+               {"num_key_value_heads", 1},
+               {"attention_k_eq_v", false},
+               {"num_kv_shared_layers", 20},
+               {"use_double_wide_mlp", true},
+               {"vocab_size_per_layer_input", 262144},
+               {"sliding_window", 512}});
+  for (int i = 0; i < 35; ++i) text["layer_types"].push_back(i % 5 == 4 ? "full_attention" : "sliding_attention");
+  return document;
+}
+
+TEST(Gemma4, OfTheSmallKindHasLayersWithoutKeys) {
+  const convert::HfConfig c = config_of(small());
+  EXPECT_EQ(c.d_per_layer, 256) << "by default";
+  EXPECT_EQ(c.shared_kv_layers, 20);
+  EXPECT_EQ(c.kv_heads, 1);
+  EXPECT_EQ(c.head_dim, 512);
+  EXPECT_TRUE(c.own_kv(14));
+  EXPECT_FALSE(c.own_kv(15));
+  EXPECT_EQ(c.layer_sizes(14).d_ff, 6144);
+  EXPECT_EQ(c.layer_sizes(15).d_ff, 12288);
+  EXPECT_EQ(c.layer_sizes(34).head_dim, 512);
+  EXPECT_EQ(size_of(Extent::kAllPerLayer, c.sizes()), 35 * 256);
+  json document = small();
+  document["text_config"]["use_double_wide_mlp"] = false;
+  EXPECT_EQ(config_of(document).layer_sizes(15).d_ff, 6144);
+}
+
+TEST(Gemma4, OfTheSmallKindIsChecked) {
+  const auto with = [](const char* key, const json& value) {
+    json document = small();
+    document["text_config"][key] = value;
+    return refusal(document);
+  };
+  EXPECT_EQ(with("vocab_size_per_layer_input", 262400),
+            "vocab_size_per_layer_input: 262400 is not supported, only as many as vocab_size, 262144");
+  EXPECT_EQ(with("hidden_size_per_layer_input", 0), "accepted");
+  EXPECT_THAT(with("hidden_size_per_layer_input", -1), HasSubstr("hidden_size_per_layer_input: -1 is not between 0"));
+  EXPECT_THAT(with("num_kv_shared_layers", 35), HasSubstr("num_kv_shared_layers: 35 is not between 0 and 34"));
+  EXPECT_EQ(with("num_kv_shared_layers", 31),
+            "num_kv_shared_layers: layer 4 is one of 31 without keys and values, and no layer before these is without "
+            "a window");
+  EXPECT_THAT(with("use_double_wide_mlp", 2), HasSubstr("use_double_wide_mlp: is not true or false"));
+}
+
+// Checkpoints may have keys and values in all layers.
+TEST(Gemma4, LeavesKeysThatNothingReadsOut) {
+  const TinyModel m = model("tiny-gemma4e");
+  const HfFolder folder(m);
+  std::vector<SafeTensor> tensors = safe_tensors(m);
+  const auto copy = [&](const std::string& from, const std::string& to) {
+    for (size_t i = 0, n = tensors.size(); i < n; ++i)
+      if (tensors[i].name == from) {
+        tensors.push_back(tensors[i]);
+        tensors.back().name = to;
+      }
+  };
+  for (const char* name : {"k_proj.weight", "v_proj.weight", "k_norm.weight"})
+    copy(fmt::format("model.layers.1.self_attn.{}", name), fmt::format("model.layers.5.self_attn.{}", name));
+  folder.write("model.safetensors", safetensors_file(tensors));
+  convert::ConvertSummary summary;
+  const gguf::File file = converted(folder, &summary);
+  EXPECT_THAT(summary.notes, ElementsAre(HasSubstr("3 tensors of keys and values are left out")));
+  EXPECT_TRUE(summary.unused.empty());
+  EXPECT_EQ(file.find_tensor("blk.5.attn_k.weight"), nullptr);
+}
+
 TEST(Gemma4, HasGlobalKvHeadsOnlyWhereKeysAreValues) {
   json document = large();
   document["text_config"]["attention_k_eq_v"] = false;
@@ -125,11 +202,9 @@ TEST(Gemma4, IsRefusedWhereItWouldComputeSomethingElse) {
     document["text_config"][key] = value;
     return refusal(document);
   };
-  json small = large();
-  small["text_config"].erase("hidden_size_per_layer_input");
-  EXPECT_THAT(refusal(small), HasSubstr("hidden_size_per_layer_input: 256: embeddings of each layer (Gemma 4 E2B"));
   EXPECT_EQ(with("hidden_size_per_layer_input", nullptr), "accepted");
-  EXPECT_THAT(with("num_kv_shared_layers", 18), HasSubstr("num_kv_shared_layers: 18"));
+  EXPECT_EQ(with("num_kv_shared_layers", 1), "accepted");
+  EXPECT_THAT(with("num_kv_shared_layers", 2), HasSubstr("layer 5 is one of 2 without keys and values"));
   EXPECT_THAT(with("use_bidirectional_attention", "all"), HasSubstr("attention to later positions"));
   EXPECT_EQ(with("use_bidirectional_attention", nullptr), "accepted");
   EXPECT_THAT(with("use_bidirectional_attention", "some"), HasSubstr("use_bidirectional_attention"));

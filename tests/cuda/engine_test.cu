@@ -177,6 +177,7 @@ TEST_P(EngineOnGpu, ARequestsTextIsItsOwn) {
   m.head_dim = 64;
   // Layers that attend to all have wider heads in Gemma 4: of one model as in the real ones, where they are 512.
   if (m.gemma4()) m.global_head_dim = 2 * (m.head_dim = m.experts > 0 ? 64 : 256);
+  if (m.per_layer > 0) m.per_layer = 64;
   if (m.hybrid()) m.state = 128;
   const test::TinyModelFile file(m);
   auto model = load_model(file.path());

@@ -305,7 +305,7 @@ TEST(Prefixes, WindowsOfEveryKindToo) {
                               {true, 1, 512, 200, 1, 64, 300, 20},
                               {false, 2, 512, 30, 0, 192},
                               {true, 2, 1024, 40, 5, 64, 60, 0, 2}};
-  for (const char* name : {"tiny-gptoss", "tiny-gemma4", "tiny-gemma4moe"}) {
+  for (const char* name : {"tiny-gptoss", "tiny-gemma4", "tiny-gemma4moe", "tiny-gemma4e"}) {
     SCOPED_TRACE(name);
     prove(tiny(name), make_script(6, 30, 250, 120), 512, kFew, totals);
     if (HasFailure()) return;

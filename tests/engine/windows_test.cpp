@@ -56,7 +56,7 @@ class Windows : public testing::TestWithParam<const char*> {
   ModelPtr model_ = tiny(GetParam());
 };
 INSTANTIATE_TEST_SUITE_P(Models, Windows,
-                         testing::Values("tiny-gemma3", "tiny-gptoss", "tiny-gemma4", "tiny-gemma4moe"),
+                         testing::Values("tiny-gemma3", "tiny-gptoss", "tiny-gemma4", "tiny-gemma4moe", "tiny-gemma4e"),
                          [](const auto& of) { return std::string(of.param).substr(5); });
 
 // The pool of windows could not hold a quarter of the sequence: were its blocks not given back, it would run short,

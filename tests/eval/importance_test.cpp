@@ -155,8 +155,12 @@ Expected expected_sums(const ModelPtr& model, const TinyModel& m) {
   const gguf::File& f = model->file;
   auto seen = intermediates(model);
   Expected want;
+  if (m.per_layer > 0)
+    for (const auto& x : seen[{"embed", -1}]) want.add("per_layer_model_proj.weight", 0, x);
   for (int layer = 0; layer < m.layers; ++layer) {
     const std::string p = fmt::format("blk.{}.", layer);
+    for (const auto& x : seen[{"ffn_out", layer}]) want.add(p + "inp_gate.weight", 0, x);
+    for (const auto& x : seen[{"per_layer_gated", layer}]) want.add(p + "proj.weight", 0, x);
     const bool full = m.full_attention(layer);
     for (const auto& x : seen[{"attn_norm", layer}])
       for (const char* which : {"attn_q", "attn_k", "attn_v", "attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta"})

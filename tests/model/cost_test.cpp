@@ -48,6 +48,29 @@ TEST(Cost, DenseTransformer) {
   EXPECT_EQ(cost.prompt_flops(2), 2 * (2.0 * m.layers * layer + head) + 4.0 * m.layers * q * 3);
 }
 
+// Of layers that attend to the same keys and values each reads them; and each has a row of a token.
+TEST(Cost, LayersThatShareKeys) {
+  for (const TinyModel& m : test::tiny_models()) {
+    if (m.name != "tiny-gemma4e") continue;
+    const Loaded l(m);
+    const CacheShape cache = cache_shape(l.config, DType::kBF16);
+    const ModelCost cost = model_cost(l.file, l.config, cache);
+    int64_t held = 0, read = 0, pairs = 0, params = m.hidden * m.layers * m.per_layer;
+    for (int64_t i = 0; i < m.layers; ++i) {
+      const int64_t q = m.heads * m.head_dim_of(i), kv = m.kv_heads_of(i) * m.head_dim_of(i);
+      held += m.own_kv(i) ? 2 * 2 * kv : 0;
+      read += 2 * 2 * kv;
+      pairs += 4 * q;
+      params += m.hidden * (2 * q + (m.own_kv(i) ? 2 * kv : 0) + 3 * m.ffn_of(i) + 2 * m.per_layer);
+    }
+    EXPECT_EQ(cache.block_bytes(), kBlockTokens * held);
+    EXPECT_EQ(cost.kv_token_bytes, read);
+    EXPECT_EQ(cost.attention_flops, pairs);
+    EXPECT_EQ(cost.always_params, params);
+    EXPECT_EQ(cost.embedding_row_bytes, 2 * (m.hidden + m.layers * m.per_layer));
+  }
+}
+
 TEST(Cost, HybridOfExperts) {
   const TinyModel& m = model("qwen35moe");
   const Loaded l(m);

@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <span>
 
+#include "model/cost.h"
 #include "model/edited.h"
+#include "model/memory.h"
 
 namespace quire {
 namespace {
@@ -162,14 +165,94 @@ TEST(Gemma4, HasEqualHeadsInLayersOfAKind) {
   EXPECT_THAT(kv_heads({3, 1, 3, 1}), HasSubstr("4 heads cannot share 3 KV heads"));
 }
 
-TEST(Gemma4, OfTheSmallKindIsRefusedByName) {
-  const Edited gemma("tiny-gemma4");
-  EXPECT_THAT(gemma.with("embedding_length_per_layer_input", 256u),
-              AllOf(HasSubstr("gemma4.embedding_length_per_layer_input"), HasSubstr("E2B and E4B"),
-                    HasSubstr("not supported")));
-  EXPECT_THAT(
-      gemma.with("attention.shared_kv_layers", 2u),
-      AllOf(HasSubstr("gemma4.attention.shared_kv_layers"), HasSubstr("E2B and E4B"), HasSubstr("not supported")));
+// The small kind: the last layers attend to the newest keys and values of their kind, and are twice as wide.
+TEST(Gemma4, SharesKeysAndValuesAmongItsLastLayers) {
+  const Edited gemma("tiny-gemma4e");
+  const Opened o = gemma.open({});
+  ASSERT_EQ(o.error(), "");
+  const ModelConfig& c = (*o.model)->config();
+  std::vector<int32_t> of;
+  for (int32_t i = 0; i < c.layers; ++i) of.push_back(c.kv_layer(i));
+  EXPECT_THAT(of, ElementsAre(0, 1, 2, 1, 2, 1, 2, 1));
+  EXPECT_EQ(c.ffn.width(2), 112);
+  EXPECT_EQ(c.ffn.width(3), 224);
+  EXPECT_EQ(c.ffn.d_ff, 224) << "of the widest";
+  // Memory for three layers, as many reads as there are layers.
+  const CacheShape apart = cache_shape(c, DType::kBF16, KvCacheType::kAuto, {.windows_apart = true});
+  const int64_t window = 2 * 2 * 32 * 16 * 2, all = 2 * 2 * 64 * 16 * 2;
+  EXPECT_EQ(apart.window_block_bytes(), 2 * window);
+  EXPECT_EQ(apart.block_bytes(), all);
+  EXPECT_EQ(cache_reads(c, apart).window_block_bytes(), 4 * window);
+  EXPECT_EQ(cache_reads(c, apart).block_bytes(), 4 * all);
+  EXPECT_EQ(cache_reads(c, cache_shape(c, DType::kBF16)).block_bytes(), 4 * (window + all));
+  const auto memory = estimate_memory(o.file, c, 1000, 1, 64);
+  ASSERT_TRUE(memory.ok());
+  EXPECT_EQ(memory->kv, 63 * all);
+  EXPECT_EQ(memory->windows, (most_window_blocks(40, 0) + 4) * 2 * window);
+}
+
+// Files of other writers have keys and values in all layers.
+TEST(Gemma4, LeavesKeysThatNothingReadsAlone) {
+  const Edited gemma("tiny-gemma4e");
+  const Opened o = gemma.open({.add = {{"blk.3.attn_k.weight", {96, 128}},
+                                       {"blk.3.attn_v.weight", {96, 128}},
+                                       {"blk.3.attn_k_norm.weight", {64}}}});
+  ASSERT_EQ(o.error(), "");
+  EXPECT_THAT((*o.model)->unread(),
+              ElementsAre("blk.3.attn_k.weight", "blk.3.attn_v.weight", "blk.3.attn_k_norm.weight"));
+  const CacheShape cache = cache_shape((*o.model)->config(), DType::kBF16);
+  const Opened plain(gemma.original());
+  EXPECT_EQ(model_cost(o.file, (*o.model)->config(), cache).always_bytes,
+            model_cost(plain.file, (*plain.model)->config(), cache).always_bytes);
+}
+
+TEST(Gemma4, NamesWhatIsWrongWithSharedKeys) {
+  const Edited gemma("tiny-gemma4e"), older("tiny-gemma3");
+  EXPECT_THAT(gemma.with("attention.shared_kv_layers", 8u), HasSubstr("shared_kv_layers: 8 is not between 0 and 7"));
+  EXPECT_EQ(gemma.with("attention.shared_kv_layers", 7u),
+            "gemma4.attention.shared_kv_layers: block 1 is one of 7 without keys and values, and no block before these "
+            "is without a window");
+  EXPECT_EQ(gemma.with("attention.shared_kv_layers", 4u), "tensor 'blk.3.attn_k.weight' is missing");
+  EXPECT_EQ(older.with("attention.shared_kv_layers", 2u),
+            "gemma3.attention.shared_kv_layers: layers that read the keys and values of others are not supported");
+  const auto widths = [&](std::array<uint32_t, 8> list) {
+    return gemma.error({.drop = {"gemma4.feed_forward_length"}, .metadata = [&](gguf::Writer& w) {
+                          w.add_array("gemma4.feed_forward_length", std::span<const uint32_t>(list));
+                        }});
+  };
+  EXPECT_EQ(widths({112, 112, 112, 224, 224, 224, 224, 224}), "");
+  EXPECT_THAT(widths({112, 112, 112, 224, 0, 224, 224, 224}), HasSubstr("feed_forward_length: 0 is not between 1"));
+  EXPECT_THAT(widths({112, 112, 112, 224, 112, 224, 224, 224}), HasSubstr("tensor blk.4.ffn_gate.weight: shape"));
+  EXPECT_THAT(gemma.with("feed_forward_length", 112u), HasSubstr("tensor blk.3.ffn_gate.weight: shape"));
+}
+
+TEST(Gemma4, HasEmbeddingsOfEachLayer) {
+  const Edited gemma("tiny-gemma4e"), older("tiny-gemma3"), large("tiny-gemma4");
+  const Opened o = gemma.open({});
+  ASSERT_EQ(o.error(), "");
+  struct Find final : WeightVisitor {
+    std::vector<Weight> tables;
+    Weight projection;
+    void matrix(const Weight& w) override {
+      if (projection.empty() && w.rows == 8 * 40) projection = w;  // before the head, which has as many rows
+    }
+    void table(const Weight& w) override { tables.push_back(w); }
+    void vector(const Tensor&) override {}
+  } find;
+  (*o.model)->decoder().visit(find);
+  ASSERT_EQ(find.tables.size(), 2u);
+  EXPECT_EQ(find.tables[1].cols, 8 * 40);
+  EXPECT_EQ(find.tables[1].scale_of(), std::sqrt(40.0f));
+  EXPECT_EQ(find.projection.scale_of(), 1 / std::sqrt(96.0f));
+  EXPECT_THAT(gemma.with("embedding_length_per_layer_input", 48u),
+              HasSubstr("tensor per_layer_token_embd.weight: shape [320, 320] does not fit the model"));
+  EXPECT_THAT(gemma.with("embedding_length_per_layer_input", UINT32_MAX),
+              HasSubstr("embedding_length_per_layer_input: 4294967295 is not between 0 and 131072"));
+  EXPECT_EQ(gemma.with("embedding_length_per_layer_input", 0u),
+            "tensor blk.0.inp_gate.weight: embeddings of each layer are not supported for the architecture gemma4");
+  EXPECT_THAT(large.with("embedding_length_per_layer_input", 256u), HasSubstr("per_layer_token_embd.weight"));
+  EXPECT_EQ(older.with("embedding_length_per_layer_input", 256u),
+            "gemma3.embedding_length_per_layer_input: embeddings of each layer are not supported");
 }
 
 // Only layers that attend to all take their keys for values; a window's are missing.

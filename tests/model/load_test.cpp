@@ -38,7 +38,7 @@ TEST_P(EveryModel, IsBuiltFromItsRow) {
     const Mixer mixer = c.mixers[static_cast<size_t>(i)];
     EXPECT_EQ(mixer != Mixer::kDelta, m.full_attention(i)) << i;
     EXPECT_EQ(mixer == Mixer::kWindowAttention, m.windowed(i)) << i;
-    attention += mixer != Mixer::kDelta;
+    attention += mixer != Mixer::kDelta && m.own_kv(i);
   }
   EXPECT_EQ(c.attention.gated_query, m.hybrid());
   EXPECT_EQ(c.attention.qk_norm, m.qk_norm());
@@ -51,6 +51,9 @@ TEST_P(EveryModel, IsBuiltFromItsRow) {
             m.architecture == "llama" || m.architecture == "glm4" ? Rope::Style::kInterleaved : Rope::Style::kHalves);
   EXPECT_EQ(c.ffn.experts, m.experts);
   EXPECT_EQ(c.ffn.d_ff_shared, m.shared_ffn);
+  EXPECT_EQ(c.d_per_layer, m.per_layer);
+  EXPECT_EQ(c.shared_kv_layers, m.shared_kv);
+  EXPECT_EQ(c.kv_layers(), attention);
   EXPECT_EQ(c.has_state(), m.hybrid());
   EXPECT_TRUE(model.unread().empty()) << model.unread().front();
 
@@ -66,7 +69,7 @@ TEST_P(EveryModel, IsBuiltFromItsRow) {
       block_bytes += 2 * m.kv_heads_of(layer) * m.head_dim_of(layer) * kBlockTokens * 2;
     }
   EXPECT_EQ(shape.block_bytes(), block_bytes);
-  EXPECT_EQ(shape.delta.layers, m.layers - attention);
+  EXPECT_EQ(shape.delta.layers, m.hybrid() ? m.layers - attention : 0);
   EXPECT_EQ(shape.has_state(), m.hybrid());
   EXPECT_EQ(shape.state_bytes().value() > 0, m.hybrid());
   EXPECT_EQ(shape.delta.conv_channels, m.hybrid() ? 2 * m.k_heads * m.state + m.v_heads * m.state : 0);
@@ -275,7 +278,7 @@ TEST(Mtp, SaysWhatIsNotSupported) {
 
 // Whatever a byte of the metadata and of the list of tensors becomes, there is a model or a message.
 TEST(Hostile, AnyByteOfTheHeader) {
-  for (const char* name : {"tiny-qwen35", "tiny-qwen35moe", "tiny-llama3"}) {
+  for (const char* name : {"tiny-qwen35", "tiny-qwen35moe", "tiny-llama3", "tiny-gemma4e"}) {
     const Edited edited(name);
     const std::string path = edited.original();
     std::vector<std::byte> bytes(std::filesystem::file_size(path));
@@ -348,17 +351,19 @@ TEST_P(EveryModel, IsPlacedWithoutBeingChanged) {
     EXPECT_EQ(static_cast<const std::byte*>(placed.all[i]),
               before.all[i] == nullptr ? nullptr : static_cast<const std::byte*>(before.all[i]) + 1);
   // Everything that the file holds is shown once, a tied embedding twice, and each part of what lies fused; the
-  // frequencies are the model's own, and take the place of their divisors.
+  // frequencies are the model's own, and take the place of their divisors. Numbers of layers are no tensors any more,
+  // and norms of values have no tensor.
   const TinyModel& m = GetParam();
   int64_t parts = 0, divisors = 0;
   for (const gguf::TensorInfo& t : o.file.tensors()) {
+    if (t.name.ends_with("layer_output_scale.weight")) continue;
     const bool fused_qkv = m.architecture == "phi3" && t.name.ends_with("attn_qkv.weight");
     const bool pair = t.name.ends_with("ssm_ba.weight") || (m.fused_gate_up() && t.name.ends_with("ffn_up.weight"));
     parts += fused_qkv ? 3 : pair ? 2 : 1;
     divisors += t.name.starts_with("rope_f");
   }
-  const int64_t frequencies = m.window > 0 ? 2 : 1;
-  EXPECT_EQ(shift.matrices + shift.tables + shift.vectors, parts - divisors + frequencies + m.tied);
+  const int64_t frequencies = m.window > 0 ? 2 : 1, value_norms = m.gemma4() ? m.layers - m.shared_kv : 0;
+  EXPECT_EQ(shift.matrices + shift.tables + shift.vectors, parts - divisors + frequencies + value_norms + m.tied);
 }
 
 }  // namespace

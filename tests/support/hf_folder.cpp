@@ -42,8 +42,10 @@ void add_gemma4(const TinyModel& m, json& c) {
   c.erase("hidden_act");
   c.erase("rope_theta");
   c["hidden_activation"] = "gelu_pytorch_tanh";
-  c["hidden_size_per_layer_input"] = 0;
-  c["num_kv_shared_layers"] = 0;
+  c["hidden_size_per_layer_input"] = m.per_layer;
+  c["vocab_size_per_layer_input"] = m.vocab;
+  c["num_kv_shared_layers"] = m.shared_kv;
+  c["use_double_wide_mlp"] = m.double_wide;
   c["global_head_dim"] = m.global_head_dim;
   c["final_logit_softcapping"] = m.soft_cap;
   c["use_bidirectional_attention"] = "vision";

@@ -74,6 +74,9 @@ constexpr Name kGlobalNames[] = {
     {"model.embed_tokens.weight", "token_embd.weight"},
     {"model.norm.weight", "output_norm.weight"},
     {"lm_head.weight", "output.weight"},
+    {"model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
+    {"model.per_layer_model_projection.weight", "per_layer_model_proj.weight"},
+    {"model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
 };
 constexpr Name kLayerNames[] = {
     {"input_layernorm.weight", "attn_norm.weight"},
@@ -100,6 +103,9 @@ constexpr Name kLayerNames[] = {
     {"pre_feedforward_layernorm_2.weight", "pre_ffw_norm_2.weight"},
     {"post_feedforward_layernorm_2.weight", "post_ffw_norm_2.weight"},
     {"layer_scalar", "layer_output_scale.weight"},
+    {"per_layer_input_gate.weight", "inp_gate.weight"},
+    {"per_layer_projection.weight", "proj.weight"},
+    {"post_per_layer_input_norm.weight", "post_norm.weight"},
     {"router.proj.weight", "ffn_gate_inp.weight"},
     {"router.scale", "ffn_gate_inp.scale"},
     {"router.per_expert_scale", "ffn_down_exps.scale"},
@@ -278,27 +284,29 @@ std::vector<std::byte> encode(const FileTensor& t) {
 
 // ---- Metadata ----
 
-// Of layers that attend to a window, and what such models may have and these have not.
+// Of layers that attend to a window, and of what the small ones have.
 void add_gemma4(const TinyModel& m, gguf::Writer& w) {
   const auto u32 = [&](std::string_view key, int64_t v) {
     w.add(fmt::format("gemma4.{}", key), static_cast<uint32_t>(v));
   };
   u32("attention.key_length_swa", m.head_dim);
   u32("attention.value_length_swa", m.head_dim);
-  u32("attention.shared_kv_layers", 0);
-  u32("embedding_length_per_layer_input", 0);
+  u32("attention.shared_kv_layers", m.shared_kv);
+  u32("embedding_length_per_layer_input", m.per_layer);
   u32("rope.dimension_count_swa", m.head_dim);
   w.add("gemma4.rope.freq_base_swa", m.local_theta);
   w.add("gemma4.final_logit_softcapping", m.soft_cap);
   const auto windowed = std::make_unique<bool[]>(static_cast<size_t>(m.layers));
-  std::vector<int32_t> kv_heads;
+  std::vector<int32_t> kv_heads, widths;
   for (int64_t i = 0; i < m.layers; ++i) {
     windowed[static_cast<size_t>(i)] = m.windowed(i);
+    widths.push_back(static_cast<int32_t>(m.ffn_of(i)));
     kv_heads.push_back(static_cast<int32_t>(m.kv_heads_of(i)));
   }
   w.add_array("gemma4.attention.sliding_window_pattern",
               std::span<const bool>(windowed.get(), static_cast<size_t>(m.layers)));
   if (m.global_kv_heads > 0) w.add_array("gemma4.attention.head_count_kv", std::span<const int32_t>(kv_heads));
+  if (m.double_wide) w.add_array("gemma4.feed_forward_length", std::span<const int32_t>(widths));
 }
 
 void add_hyperparameters(const TinyModel& m, gguf::Writer& w) {
@@ -312,7 +320,7 @@ void add_hyperparameters(const TinyModel& m, gguf::Writer& w) {
   u32("context_length", kContext);
   u32("embedding_length", m.hidden);
   u32("block_count", m.layers);
-  u32("feed_forward_length", m.ffn);
+  if (!m.double_wide) u32("feed_forward_length", m.ffn);
   u32("attention.head_count", m.heads);
   if (m.global_kv_heads == 0) u32("attention.head_count_kv", m.kv_heads);
   u32("attention.key_length", m.head_dim_of(m.layers));

@@ -62,6 +62,7 @@ constexpr Kind kKinds[] = {
     {"linear_attn.out_proj.weight", 0, 0, 1.5},
     {"experts.down_proj", 0, 0, 2},
     {"down_proj.weight", 0, 0, 2.5},
+    {"embed_tokens_per_layer.weight", 0, 0, 3},
     {"embed_tokens.weight", 0, 0, 4},  // 2 when tied: then it is the head as well and sets how peaked the output is
     {"lm_head.weight", 0, 0, 2.5},
     {"", 0, 0, 1},
@@ -71,7 +72,8 @@ HfTensor make_tensor(const TinyModel& m, std::string name, std::vector<int64_t> 
   Kind kind =
       *std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return name.ends_with(k.suffix); });
   if (kind.suffix == "norm.weight" && m.centred_norms()) kind.centre = 0;
-  if (m.gemma4() && name.ends_with("k_norm.weight")) kind.centre = 0.5;  // nothing else scales the scores
+  // Nothing else scales the scores; errors of shared keys add up.
+  if (m.gemma4() && name.ends_with("k_norm.weight")) kind.centre = m.shared_kv > 0 ? 0.25 : 0.5;
   if (kind.suffix == "embed_tokens.weight" && m.tied) kind.gain = 2;
   if (kind.gain > 0) kind.spread = kind.gain * std::sqrt(3.0 / static_cast<double>(shape.back()));
 
@@ -98,8 +100,8 @@ void add_attention(const TinyModel& m, int64_t number, const std::string& layer,
     return;
   }
   out.push_back(make_tensor(m, p + "q_proj.weight", {m.hybrid() ? 2 * q : q, m.hidden}));  // hybrids: with the gate
-  out.push_back(make_tensor(m, p + "k_proj.weight", {kv, m.hidden}));
-  if (!m.keys_as_values(number)) out.push_back(make_tensor(m, p + "v_proj.weight", {kv, m.hidden}));
+  if (m.own_kv(number)) out.push_back(make_tensor(m, p + "k_proj.weight", {kv, m.hidden}));
+  if (m.own_kv(number) && !m.keys_as_values(number)) out.push_back(make_tensor(m, p + "v_proj.weight", {kv, m.hidden}));
   if (m.qkv_bias()) {
     out.push_back(make_tensor(m, p + "q_proj.bias", {q}));
     out.push_back(make_tensor(m, p + "k_proj.bias", {kv}));
@@ -111,7 +113,7 @@ void add_attention(const TinyModel& m, int64_t number, const std::string& layer,
   }
   if (m.qk_norm()) {
     out.push_back(make_tensor(m, p + "q_norm.weight", {head_dim}));
-    out.push_back(make_tensor(m, p + "k_norm.weight", {head_dim}));
+    if (m.own_kv(number)) out.push_back(make_tensor(m, p + "k_norm.weight", {head_dim}));
   }
 }
 
@@ -160,7 +162,7 @@ void add_parallel(const TinyModel& m, const std::string& layer, Tensors& out) {
 void add_ffn(const TinyModel& m, int64_t number, const std::string& layer, Tensors& out) {
   const std::string p = layer + "mlp.";
   if (m.gemma4() && m.experts > 0) return add_parallel(m, layer, out);
-  if (m.experts == 0 || number < m.dense) return add_dense_ffn(m, p, m.ffn, out);
+  if (m.experts == 0 || number < m.dense) return add_dense_ffn(m, p, m.ffn_of(number), out);
   const int64_t width = m.expert_width();
   if (m.gpt_oss()) {
     out.push_back(make_tensor(m, p + "router.weight", {m.experts, m.hidden}));
@@ -215,6 +217,15 @@ std::vector<HfTensor> TinyModel::hf_tensors() const {
       for (const char* norm : {"pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"})
         out.push_back(make_tensor(*this, layer + norm, {hidden}));
     if (gemma4()) out.push_back(make_tensor(*this, layer + "layer_scalar", {1}));
+    if (per_layer == 0) continue;
+    out.push_back(make_tensor(*this, layer + "per_layer_input_gate.weight", {per_layer, hidden}));
+    out.push_back(make_tensor(*this, layer + "per_layer_projection.weight", {hidden, per_layer}));
+    out.push_back(make_tensor(*this, layer + "post_per_layer_input_norm.weight", {hidden}));
+  }
+  if (per_layer > 0) {
+    out.push_back(make_tensor(*this, "model.embed_tokens_per_layer.weight", {vocab, layers * per_layer}));
+    out.push_back(make_tensor(*this, "model.per_layer_model_projection.weight", {layers * per_layer, hidden}));
+    out.push_back(make_tensor(*this, "model.per_layer_projection_norm.weight", {per_layer}));
   }
   std::sort(out.begin(), out.end(), [](const HfTensor& a, const HfTensor& b) { return a.name < b.name; });
   return out;

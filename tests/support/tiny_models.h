@@ -58,6 +58,10 @@ struct TinyModel {
   // projected to there. Of a head's pairs so many rotate.
   int64_t global_head_dim = 0, global_kv_heads = 0, rotated_pairs = 0;
   float soft_cap = 0;
+  // Of Gemma 4's small models: the size of embeddings that each layer has of its own, and how many of the last layers
+  // attend to keys and values of others; their feed-forward may be twice as wide.
+  int64_t per_layer = 0, shared_kv = 0;
+  bool double_wide = false;
 
   bool gemma4() const { return architecture == "gemma4"; }
   bool gpt_oss() const { return architecture == "gpt-oss"; }
@@ -77,6 +81,8 @@ struct TinyModel {
   int64_t head_dim_of(int64_t layer) const { return global(layer) ? global_head_dim : head_dim; }
   int64_t kv_heads_of(int64_t layer) const { return global(layer) && global_kv_heads > 0 ? global_kv_heads : kv_heads; }
   bool keys_as_values(int64_t layer) const { return global(layer) && global_kv_heads > 0; }
+  bool own_kv(int64_t layer) const { return layer < layers - shared_kv; }
+  int64_t ffn_of(int64_t layer) const { return double_wide && !own_kv(layer) ? 2 * ffn : ffn; }
   // The divisors of long_rope: float32 holds them exactly.
   std::vector<float> short_factors() const { return factors(1, 0.125F); }
   std::vector<float> long_factors() const { return factors(2, 0.5F); }

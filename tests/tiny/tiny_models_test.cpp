@@ -91,11 +91,14 @@ TEST_P(TinyModels, HaveTheConfigurationOfTheGoldenRun) {
       {"global_kv_heads", m.global_kv_heads},
       {"rotated_pairs", m.rotated_pairs},
       {"soft_cap", m.soft_cap},
+      {"per_layer", m.per_layer},
+      {"shared_kv", m.shared_kv},
   };
   for (const auto& [key, value] : numbers) EXPECT_EQ(config.value(key, 0.0), value) << key;
   EXPECT_EQ(static_cast<float>(config.at("eps").get<double>()), m.rms_eps);
   EXPECT_EQ(config.at("tied").get<bool>(), m.tied);
   EXPECT_EQ(config.at("arch").get<std::string>(), m.architecture);
+  EXPECT_EQ(config.value("double_wide", false), m.double_wide);
   EXPECT_EQ(config.contains("llama3"), m.llama3_rope);
   ASSERT_EQ(config.contains("longrope"), m.long_rope.original > 0);
   if (config.contains("longrope")) {

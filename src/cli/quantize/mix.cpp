@@ -34,9 +34,9 @@ bool fits(DType type, const gguf::TensorInfo& t) {
   return t.dims[0] % dtype_info(type).block_elems == 0;
 }
 
-// A token embedding is read by row, not multiplied: other programs know no scale for it.
+// Embeddings are read by row, not multiplied: other programs know no scale for them.
 bool is_embedding(std::string_view name) {
-  return name == "token_embd.weight" || name.find("nextn.embed_tokens") != name.npos;
+  return name.ends_with("token_embd.weight") || name.find("nextn.embed_tokens") != name.npos;
 }
 
 std::string type_text(const std::optional<DType>& type) {

@@ -43,7 +43,7 @@ void launch(const OpContext& ctx, const PagedAttentionArgs& a) {
 
 bool fits_prepare_avx2(const Machine& m, const AttentionPrepareArgs& a) {
   for (const Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q})
-    if (t->dtype != DType::kBF16) return false;
+    if (!t->empty() && t->dtype != DType::kBF16) return false;
   return m.cpu.avx2 && a.kv.k.dtype != DType::kF32 && (a.gate.empty() || a.gate.dtype == DType::kBF16) &&
          (a.q_norm.empty() || a.q_norm.dtype == DType::kF32) && (a.k_norm.empty() || a.k_norm.dtype == DType::kF32) &&
          (a.v_norm.empty() || a.v_norm.dtype == DType::kF32);
@@ -83,12 +83,13 @@ int64_t kv_elems(const KvLayer& kv, int64_t tokens, int64_t d) {
 }
 
 Traffic traffic_of(const AttentionPrepareArgs& a) {
-  const int64_t rows = a.q.dim(0), kv_heads = a.kv.k.dim(1), d = a.q.dim(2);
+  const int64_t rows = a.q.dim(0), kv_heads = attention::written_heads(a), d = a.q.dim(2);
   const int64_t kv_normed = (a.k_norm.empty() ? 0 : 1) + (a.v_norm.empty() ? 0 : 1);
   const int64_t normed = (a.q_norm.empty() ? 0 : a.q.elems()) + kv_normed * rows * kv_heads * d;
   const int64_t rotated = rows * (a.q.dim(1) + kv_heads) * a.rope.n_rot;
   return {.bytes = a.q_proj.bytes() + a.k_proj.bytes() + a.v_proj.bytes() + a.q_norm.bytes() + a.k_norm.bytes() +
-                   a.v_norm.bytes() + a.q.bytes() + a.gate.bytes() + dtype_bytes(a.kv.k.dtype, kv_elems(a.kv, rows, d)),
+                   a.v_norm.bytes() + a.q.bytes() + a.gate.bytes() +
+                   dtype_bytes(a.kv.k.dtype, kv_heads > 0 ? kv_elems(a.kv, rows, d) : 0),
           .flops = 4 * normed + 3 * rotated};
 }
 
@@ -108,7 +109,8 @@ Traffic traffic_of(const PagedAttentionArgs& a) {
 }
 
 std::string describe_args(const AttentionPrepareArgs& a) {
-  return fmt::format("q {}, kv {}{}", describe(a.q), describe(a.kv.k), a.v_norm.empty() ? "" : ", norms of values");
+  return fmt::format("q {}, kv {}{}{}", describe(a.q), describe(a.kv.k), a.v_norm.empty() ? "" : ", norms of values",
+                     a.k_proj.empty() ? ", queries alone" : "");
 }
 std::string describe_args(const PagedAttentionArgs& a) {
   const SegmentArray& s = a.segments;
@@ -131,8 +133,12 @@ void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
   const Heads n = attention::heads_of(a);
   if (!a.gate.empty()) expect_shape("gate", a.gate, rows, heads, d);
   expect_shape("q_proj", a.q_proj, rows, n.q_heads * n.d * (a.gate.empty() ? 1 : 2));
-  expect_shape("k_proj", a.k_proj, rows, n.kv_heads * n.d);
-  expect_shape("v_proj", a.v_proj, rows, n.kv_heads * n.d);
+  QUIRE_CHECK(a.k_proj.empty() == a.v_proj.empty(), "attention_prepare: {} without {}",
+              a.v_proj.empty() ? "keys" : "values", a.v_proj.empty() ? "values" : "keys");
+  if (!a.k_proj.empty()) {
+    expect_shape("k_proj", a.k_proj, rows, n.kv_heads * n.d);
+    expect_shape("v_proj", a.v_proj, rows, n.kv_heads * n.d);
+  }
   if (!a.q_norm.empty()) expect_shape("q_norm", a.q_norm, d);
   if (!a.k_norm.empty()) expect_shape("k_norm", a.k_norm, d);
   if (!a.v_norm.empty()) expect_shape("v_norm", a.v_norm, d);

@@ -36,6 +36,7 @@ struct Rope {
 //   q_proj  [T, H * d], or [T, H * 2d] when gate is given: per head d of query, then d of gate (Qwen3.5)
 //   k_proj, v_proj [T, Hkv * d]
 //                  v_proj may be k_proj: values that are the keys as they were projected
+//                  both empty: the keys and values of kv are another layer's, and nothing is written there
 //   q_norm, k_norm [d] f32, optional: RMSNorm per head before the rotation (the gate is neither normed nor rotated)
 //   v_norm [d] f32, optional: RMSNorm per head of the values
 //   q      [T, H, d]   out, activation type

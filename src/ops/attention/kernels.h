@@ -24,6 +24,10 @@ template <class Args>
 Heads heads_of(const Args& a) {
   return {a.q.dim(0), a.q.dim(1), a.kv.k.dim(1), a.q.dim(2)};
 }
+// KV heads that a call writes: none where the cache is another layer's.
+inline int64_t written_heads(const AttentionPrepareArgs& a) {
+  return a.k_proj.empty() ? 0 : a.kv.k.dim(1);
+}
 
 // Largest head that the fast kernels' scratch is made for; the references take any even d.
 inline constexpr int64_t kMaxHeadDim = 512;

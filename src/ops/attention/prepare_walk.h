@@ -81,7 +81,7 @@ Values values_of(const AttentionPrepareArgs& a, const PrepareScratch& s, const P
 template <class Isa>
 void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const PrepareItem& item) {
   const Heads n = heads_of(a);
-  const int64_t row = item.segment->row + item.first, d = n.d;
+  const int64_t row = item.segment->row + item.first, d = n.d, kv_heads = written_heads(a);
   const int32_t position = item.segment->position + item.first;
   const int32_t block = a.segments.table(*item.segment)[position / kBlockTokens];
   const int64_t slot = position % kBlockTokens, q_width = a.gate.empty() ? d : 2 * d;
@@ -94,12 +94,12 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
   // stop at every page, and heads of keys lie at strides that they do not follow.
   constexpr int64_t kAhead = 1024;
   const bool narrow = a.kv.k.dtype == DType::kF8E4M3;
-  const int64_t block_elems = n.kv_heads * kBlockTokens * d, turns = item.count * n.q_heads;
+  const int64_t block_elems = kv_heads * kBlockTokens * d, turns = item.count * n.q_heads;
   Prefetcher<true> keys(at(a.kv.k, block, 0), block_elems, turns), values(at(a.kv.v, block, 0), block_elems, turns);
   for (int64_t i = 0; i < item.count; ++i) {
     const Rotation r = rotation(i);
-    Prefetcher<false> k_row(at(a.k_proj, row + i, 0), n.kv_heads * d, n.q_heads),
-        v_row(at(a.v_proj, row + i, 0), n.kv_heads * d, n.q_heads);
+    Prefetcher<false> k_row(at(a.k_proj, row + i, 0), kv_heads * d, n.q_heads),
+        v_row(at(a.v_proj, row + i, 0), kv_heads * d, n.q_heads);
     Isa::fill_angles(a.rope, position + static_cast<int32_t>(i), r.cos, r.sin);
     for (int64_t h = 0; h < n.q_heads; ++h) {
       k_row.turn();
@@ -117,7 +117,7 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
         std::memcpy(at(a.gate, row + i, h * a.gate.stride[1]), from + d, static_cast<size_t>(d) * sizeof(bf16));
     }
   }
-  for (int64_t h = 0; h < n.kv_heads; ++h) {
+  for (int64_t h = 0; h < kv_heads; ++h) {
     const auto narrow_head = [&](const Tensor& t) {
       return static_cast<e4m3*>(t.data) + block * t.stride[0] + h * t.stride[1];
     };

@@ -137,7 +137,7 @@ void prepare_reference(const OpContext& ctx, const AttentionPrepareArgs& a) {
   double* scratch = scope.take<double>(n.d * ctx.pool.size());
 
   // Heads are numbered q, then k, then v.
-  for_each_row_head(ctx, a.segments, n.q_heads + 2 * n.kv_heads,
+  for_each_row_head(ctx, a.segments, n.q_heads + 2 * written_heads(a),
                     [&](const Segment& s, int64_t row, int32_t position, int64_t head, int thread) {
                       double* x = scratch + thread * n.d;
                       const auto load = [&](const Tensor& from, int64_t column) {

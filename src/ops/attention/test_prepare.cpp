@@ -33,6 +33,7 @@ struct Case {
   float spread = 3.0f;  // of the projections
   DType kv = DType::kBF16;
   bool value_norm = false, keys_as_values = false;
+  bool queries_alone = false;  // keys and values are another layer's
 };
 
 // Inputs of a case; the projections are columns of one wide matrix, as a fused GEMM leaves them. Blocks of
@@ -88,9 +89,12 @@ AttentionPrepareArgs arguments(const Batch& b, const Tensor& wide, const Segment
   const int64_t q_width = c.heads * c.d * (c.gate ? 2 : 1), kv_width = c.kv_heads * c.d;
   AttentionPrepareArgs a;
   a.q_proj = wide.cols(0, q_width);
-  a.k_proj = wide.cols(q_width, kv_width);
-  a.v_proj = c.keys_as_values ? a.k_proj : wide.cols(q_width + kv_width, kv_width);
-  if (c.norm) a.q_norm = b.q_norm, a.k_norm = b.k_norm;
+  if (!c.queries_alone) {
+    a.k_proj = wide.cols(q_width, kv_width);
+    a.v_proj = c.keys_as_values ? a.k_proj : wide.cols(q_width + kv_width, kv_width);
+  }
+  if (c.norm) a.q_norm = b.q_norm;
+  if (c.norm && !c.queries_alone) a.k_norm = b.k_norm;
   if (c.value_norm) a.v_norm = b.v_norm;
   a.rope = {c.style, c.n_rot, b.inv_freq, c.magnitude};
   a.segments = segments;
@@ -235,6 +239,15 @@ void attention_prepare_conformance(Suite& s) {
            .n_rot = 512,
            .value_norm = true,
            .keys_as_values = true},
+           Case{.name = "queries alone", .d = 48, .heads = 4, .kv_heads = 2, .n_rot = 24, .queries_alone = true},
+           Case{.name = "queries alone gated",
+           .d = 128,
+           .heads = 4,
+           .kv_heads = 1,
+           .n_rot = 64,
+           .gate = true,
+           .queries_alone = true},
+           Case{.name = "gemma4 shared", .d = 512, .heads = 8, .kv_heads = 1, .n_rot = 512, .queries_alone = true},
            Case{.name = "zeros", .d = 64, .heads = 2, .kv_heads = 2, .n_rot = 64, .spread = 0.0f},
        }) {
     if (s.wants_case(c.name)) run_case(s, c);

@@ -8,6 +8,8 @@
 #include "ops/gemm/core.h"
 #include "ops/simd/math.h"  // NOLINT: after the vectors that it works on
 #include "ops/simd/vec_avx2.h"
+// What follows needs both.
+#include "ops/gemm/gated_simd.h"
 
 namespace quire::gemm {
 namespace {
@@ -36,18 +38,7 @@ inline void store_row16(const Epilogue& out, int64_t t, int64_t n, int64_t count
 // Eight values of gate and up in one, rounded to bf16.
 inline __m256 swiglu8(GateActivation activation, __m256 gate, __m256 up) {
   using V = simd::Vec256;
-  V g{gate}, u{up}, exponent = g;
-  if (activation == GateActivation::kGeluTanh) {
-    const V inner = fma(V::set1(static_cast<float>(glu::kGeluCube)) * g * g, g, g);
-    exponent = V::set1(static_cast<float>(2 * glu::kGeluRoot)) * inner;
-  } else if (activation == GateActivation::kSwigluOai) {
-    const V limit = V::set1(static_cast<float>(glu::kOaiLimit));
-    g = min(limit, g);  // in this order a NaN stays one
-    u = max(V::zero() - limit, min(limit, u)) + V::set1(1.0f);
-    exponent = V::set1(static_cast<float>(glu::kOaiAlpha)) * g;
-  }
-  const V product = simd::times_sigmoid(g, exponent) * u;
-  return V::widen(product.to_bf16()).v;
+  return V::widen(gated_vectors(activation, V{gate}, V{up}).to_bf16()).v;
 }
 
 }  // namespace

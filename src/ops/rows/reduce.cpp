@@ -21,6 +21,7 @@ void reference(const OpContext&, const ReducePartialsArgs& a) {
       for (int64_t p = 1; p < a.partials.dim(0); ++p) sum += partial(p);
       float& x = a.x.row<float>(t)[d];
       x = (a.add_to_x ? x + sum : sum) * a.scale;
+      if (!a.h.empty()) store_float(a.h, t * a.h.stride[0] + d, x);
     }
 }
 
@@ -34,7 +35,10 @@ void cpu(const OpContext& ctx, const ReducePartialsArgs& a) {
                             .x_stride = a.x.stride[0],
                             .width = a.x.dim(1),
                             .add_to_x = a.add_to_x,
-                            .scale = a.scale};
+                            .scale = a.scale,
+                            .h = a.h.data,
+                            .h_stride = a.h.stride[0],
+                            .h_bf16 = a.h.dtype == DType::kBF16};
   const int64_t row_elems = std::max<int64_t>(1, r.count * r.width);
   ctx.pool.parallel_for(a.x.dim(0), std::max<int64_t>(1, kPieceElems / row_elems),
                         [&](int64_t begin, int64_t end, int) { Rows(r, begin, end); });
@@ -49,12 +53,13 @@ constexpr Kernel<ReducePartialsArgs> kKernels[] = {
 };
 
 Traffic traffic_of(const ReducePartialsArgs& a) {
-  return {.bytes = a.partials.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1),
+  return {.bytes = a.partials.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1) + a.h.bytes(),
           .flops = a.x.elems() * (a.partials.dim(0) - (a.add_to_x ? 0 : 1) + (a.scale == 1.0f ? 0 : 1))};
 }
 
 std::string describe_args(const ReducePartialsArgs& a) {
-  return fmt::format("partials {}, x {}{}", describe(a.partials), describe(a.x), a.scale == 1.0f ? "" : ", scaled");
+  return fmt::format("partials {}, x {}{}{}", describe(a.partials), describe(a.x), a.scale == 1.0f ? "" : ", scaled",
+                     a.h.empty() ? "" : fmt::format(", h {}", describe(a.h)));
 }
 
 }  // namespace
@@ -69,6 +74,11 @@ void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {
               ReducePartialsArgs::kMost);
   QUIRE_CHECK(a.partials.dtype == DType::kF32 && a.x.dtype == DType::kF32,
               "partials are {} and x is {}, but both are f32", dtype_name(a.partials.dtype), dtype_name(a.x.dtype));
+  if (!a.h.empty()) {
+    expect_shape("h", a.h, T, D);
+    QUIRE_CHECK(a.h.dtype == DType::kF32 || a.h.dtype == DType::kBF16, "h is {}, not f32 or bf16",
+                dtype_name(a.h.dtype));
+  }
   if (T == 0) return;
   dispatch(kReducePartialsOp, ctx, a);
 }

@@ -13,6 +13,9 @@ struct PartialRows {
   int64_t x_stride, width;
   bool add_to_x;
   float scale;
+  void* h;  // float or bf16; may be null
+  int64_t h_stride;
+  bool h_bf16;
 };
 
 // Rows [begin, end).

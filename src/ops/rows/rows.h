@@ -1,7 +1,8 @@
-// Work on rows: token embedding, the gathering of the rows that need logits, the sum of partial results, and the soft
-// cap of logits.
+// Work on rows: token embedding, the gathering of the rows that need logits, the sum of partial results, the soft cap
+// of logits, and what a gate lets through.
 #pragma once
 
+#include "ops/gemm/activation.h"
 #include "ops/op.h"
 
 namespace quire {
@@ -37,12 +38,15 @@ extern const Operator<GatherRowsArgs> kGatherRowsOp;
 // add.
 //   partials [P, T, D] f32  1 <= P <= 8
 //   x        [T, D] f32     does not alias partials
+//   h        [T, D] f32 or bf16, optional: x once more, rounded to nearest even, for products that take activations;
+//                   aliases neither
 // T = 0 is legal. Bound: memory.
 struct ReducePartialsArgs {
   static constexpr int64_t kMost = 8;
   Tensor partials, x;
   bool add_to_x = true;
   float scale = 1.0f;
+  Tensor h = {};
 };
 void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a);
 extern const Operator<ReducePartialsArgs> kReducePartialsOp;
@@ -55,5 +59,18 @@ struct SoftCapArgs {
 };
 void soft_cap(const OpContext& ctx, const SoftCapArgs& a);
 extern const Operator<SoftCapArgs> kSoftCapOp;
+
+// y = f(gate) * up, element by element, with the function that `activation` names: what swiglu_mlp has between its
+// products, where `up` is no product.
+//   gate, up [T, D] f32
+//   y        [T, D] f32 or bf16    aliases neither
+// In float32, with a relative error below 2^-13 before y's rounding. An element's bits depend on its gate and its up
+// alone. T = 0 is legal. Bound: memory.
+struct GatedProductArgs {
+  Tensor gate, up, y;
+  GateActivation activation = GateActivation::kSilu;
+};
+void gated_product(const OpContext& ctx, const GatedProductArgs& a);
+extern const Operator<GatedProductArgs> kGatedProductOp;
 
 }  // namespace quire

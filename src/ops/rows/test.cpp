@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/conformance/gpu.h"
+#include "ops/gemm/bounds.h"
 
 namespace quire::conformance {
 namespace {
@@ -21,12 +22,16 @@ constexpr OnGpu<GatherRowsArgs> kGatherRowsOnGpu{[](Operands& o, GatherRowsArgs&
                                                  gather_rows};
 
 constexpr OnGpu<ReducePartialsArgs> kReducePartialsOnGpu{[](Operands& o, ReducePartialsArgs& a) {
-                                                           o.tensor(a.partials);
-                                                           o.tensor(a.x);
+                                                           for (Tensor* t : {&a.partials, &a.x, &a.h}) o.tensor(*t);
                                                          },
                                                          reduce_partials};
 
 constexpr OnGpu<SoftCapArgs> kSoftCapOnGpu{[](Operands& o, SoftCapArgs& a) { o.tensor(a.x); }, soft_cap};
+
+constexpr OnGpu<GatedProductArgs> kGatedProductOnGpu{[](Operands& o, GatedProductArgs& a) {
+                                                       for (Tensor* t : {&a.gate, &a.up, &a.y}) o.tensor(*t);
+                                                     },
+                                                     gated_product};
 
 // Types that a GPU embeds from half precision.
 bool halved_on_gpu(DType t) {
@@ -147,6 +152,17 @@ void reduce_partials_conformance(Suite& s) {
             k.launch(s.context(Device::kCpu), args);
             s.expect_same_bits(k.name, name, got, want);
             s.expect_guards(k.name, name, {&got, &partials});
+            // The copy holds the rounded numbers, and changes nothing else.
+            for (const DType type : {DType::kF32, DType::kBF16}) {
+              got = x;
+              Buffer copy(type, {tokens, width + 7});
+              const Tensor h = copy.tensor().cols(0, width);
+              ReducePartialsArgs copying{rows, got.tensor().cols(0, width), add, scale, h};
+              k.launch(s.context(Device::kCpu), copying);
+              s.expect_same_bits(k.name, name, got, want);
+              s.expect_same_bits(k.name, name, h, want.as(type).tensor().cols(0, width));
+              s.expect_guards(k.name, name, {&got, &copy});
+            }
           }
         }
 }
@@ -184,6 +200,51 @@ void soft_cap_conformance(Suite& s) {
           });
         }
       }
+}
+
+// Against the activation in float64, under the bound that products with it have (ops/gemm/bounds.h).
+void gated_product_conformance(Suite& s) {
+  for (const GateActivation activation : {GateActivation::kSilu, GateActivation::kGeluTanh, GateActivation::kSwigluOai})
+    for (const DType type : {DType::kF32, DType::kBF16})
+      for (const int64_t tokens : {0, 1, 5, 40})
+        for (const int64_t width : {1, 7, 40, 256, 1001}) {
+          const std::string name =
+              fmt::format("{} T={} D={}{}", dtype_name(type), tokens, width, activation_note(activation));
+          if (!s.wants_case(name)) continue;
+          Rng rng = s.rng_for_case(name);
+          // Columns of wider rows: `up` is a slice of what all layers have.
+          Buffer gates(DType::kF32, {tokens, width + 3}), ups(DType::kF32, {tokens, 3 * width});
+          gates.fill([&] { return rng.normal(rng.integer(0, 9) == 0 ? 12.0f : 2.0f); });
+          ups.fill([&] { return rng.normal(); });
+          const Tensor gate = gates.tensor().cols(0, width), up = ups.tensor().cols(width, width);
+          const std::vector<float> g = values(gate), u = values(up);
+          std::vector<double> want, bound;
+          for (const Bounded& b :
+               bounded_gated(activation, exact(g.data(), std::ssize(g)), exact(u.data(), std::ssize(u)), type)) {
+            // A GPU's exponential is the less exact the larger its argument; and 1 + tanh has an end in float64.
+            const double argument = std::min(std::abs(static_cast<double>(g[want.size()])), 90.0);
+            bound.push_back(b.error + 4 * argument * kEpsF32 * std::abs(b.value) + 0x1p-40);
+            want.push_back(b.value);
+          }
+          for (const auto& k : s.kernels(kGatedProductOp.kernels, kGatedProductOnGpu)) {
+            Buffer y(type, {tokens, width + 5});
+            const Buffer before = y;
+            const GatedProductArgs args{gate, up, y.tensor().cols(0, width), activation};
+            if (!s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;
+            k.launch(s.context(Device::kCpu), args);
+            s.expect_close(k.name, name, worst_excess(values(args.y), want, bound));
+            s.expect_same_bits(k.name, name, y.tensor().cols(width, 5), before.tensor().cols(width, 5));
+            s.expect_guards(k.name, name, {&gates, &ups, &y});
+            s.expect_row_invariant(k.name, name, tokens, [&](std::span<const int32_t> rows) {
+              const Buffer some_gates = gates.gather(rows), some_ups = ups.gather(rows);
+              Buffer out(type, {std::ssize(rows), width + 5});
+              k.launch(s.context(Device::kCpu, 1),
+                       {some_gates.tensor().cols(0, width), some_ups.tensor().cols(width, width),
+                        out.tensor().cols(0, width), activation});
+              return out;
+            });
+          }
+        }
 }
 
 }  // namespace quire::conformance

@@ -45,7 +45,7 @@ struct AttentionPrepareParams {
   float magnitude = 1.0f;           // multiplies sine and cosine
   SegmentArray segments;            // device memory
   int rows = 0;
-  int q_heads = 0, kv_heads = 0, head_size = 0;
+  int q_heads = 0, kv_heads = 0, head_size = 0;  // kv_heads: that are written; 0: queries alone
   bf16* q = nullptr;
   bf16* gate = nullptr;
   KvCache kv;

@@ -84,7 +84,7 @@ void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
                                              .segments = a.segments,
                                              .rows = narrow(a.q.dim(0)),
                                              .q_heads = narrow(a.q.dim(1)),
-                                             .kv_heads = narrow(a.kv.k.dim(1)),
+                                             .kv_heads = a.k_proj.empty() ? 0 : narrow(a.kv.k.dim(1)),
                                              .head_size = narrow(a.q.dim(2)),
                                              .q = data<bf16>(a.q),
                                              .gate = a.gate.empty() ? nullptr : data<bf16>(a.gate),

@@ -53,7 +53,10 @@ void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {
                                            .rows = narrow(a.x.dim(0)),
                                            .width = narrow(a.x.dim(1)),
                                            .add_to_x = a.add_to_x,
-                                           .scale = a.scale}));
+                                           .scale = a.scale,
+                                           .h = a.h.data,
+                                           .h_stride = a.h.stride[0],
+                                           .h_bf16 = a.h.dtype == DType::kBF16}));
 }
 
 bool soft_cap_fits(const Machine&, const SoftCapArgs& a) {
@@ -68,6 +71,21 @@ void soft_cap(const OpContext& ctx, const SoftCapArgs& a) {
                                     .rows = narrow(a.x.dim(0)),
                                     .width = narrow(a.x.dim(1)),
                                     .cap = a.cap}));
+}
+
+void gated_product(const OpContext& ctx, const GatedProductArgs& a) {
+  Context& c = context_of(ctx);
+  if (c.dry) return;
+  c.keep(launch_gated_product(c.stream, {.gate = floats(a.gate),
+                                         .up = floats(a.up),
+                                         .gate_stride = a.gate.stride[0],
+                                         .up_stride = a.up.stride[0],
+                                         .y = a.y.data,
+                                         .y_stride = a.y.stride[0],
+                                         .y_bf16 = a.y.dtype == DType::kBF16,
+                                         .rows = narrow(a.y.dim(0)),
+                                         .width = narrow(a.y.dim(1)),
+                                         .activation = a.activation}));
 }
 
 }  // namespace quire::cuda

@@ -1,9 +1,11 @@
 #include "ops/rows/cuda/rows.h"
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/launch.h"
+#include "ops/gemm/cuda/problem.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -113,6 +115,22 @@ __device__ __forceinline__ float4 multiply(float4 a, float b) {
   return make_float4(multiply(a.x, b), multiply(a.y, b), multiply(a.z, b), multiply(a.w, b));
 }
 
+// One element, or four, to y[at] as float or bf16.
+__device__ __forceinline__ void store(void* y, int64_t at, bool as_bf16, float v) {
+  if (as_bf16)
+    static_cast<__nv_bfloat16*>(y)[at] = __float2bfloat16_rn(v);
+  else
+    static_cast<float*>(y)[at] = v;
+}
+__device__ __forceinline__ void store(void* y, int64_t at, bool as_bf16, float4 v) {
+  if (!as_bf16) {
+    *reinterpret_cast<float4*>(static_cast<float*>(y) + at) = v;
+    return;
+  }
+  __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(v.x, v.y), __floats2bfloat162_rn(v.z, v.w)};
+  *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(y) + at) = *reinterpret_cast<const uint2*>(pairs);
+}
+
 // T: float or float4. One block for kThreads vectors of a row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) reduce_partials(const __grid_constant__ ReducePartialsParams p) {
@@ -125,7 +143,9 @@ __global__ void __launch_bounds__(kThreads) reduce_partials(const __grid_constan
   T* const x = reinterpret_cast<T*>(p.x + t * p.x_stride + d);
   T sum = *reinterpret_cast<const T*>(first);
   for (int i = 1; i < p.count; ++i) sum = add(sum, *reinterpret_cast<const T*>(first + i * p.partial_stride));
-  *x = multiply(p.add_to_x ? add(*x, sum) : sum, p.scale);
+  sum = multiply(p.add_to_x ? add(*x, sum) : sum, p.scale);
+  *x = sum;
+  if (p.h != nullptr) store(p.h, t * p.h_stride + d, p.h_bf16, sum);
 }
 
 // With y = |x| / cap, cap (1 - e^-2y) / (1 + e^-2y) under the sign of x. A NaN stays one.
@@ -146,6 +166,27 @@ __global__ void __launch_bounds__(kThreads) soft_cap(const __grid_constant__ Sof
   if (i >= p.width) return;
   T* const x = reinterpret_cast<T*>(p.x + static_cast<int64_t>(blockIdx.x) * p.x_stride + i);
   *x = soft_cap(*x, p.cap, __fdiv_rn(-2.0f, p.cap));
+}
+
+__device__ __forceinline__ float gate_value(GateActivation activation, float gate, float up) {
+  return gemm::gated(activation, gate, up);
+}
+__device__ __forceinline__ float4 gate_value(GateActivation activation, float4 gate, float4 up) {
+  float g[4] = {gate.x, gate.y, gate.z, gate.w}, u[4] = {up.x, up.y, up.z, up.w};
+  gemm::gate_all(activation, g, u);
+  return make_float4(g[0], g[1], g[2], g[3]);
+}
+
+// T: float or float4. One block for kThreads vectors of a row.
+template <class T>
+__global__ void __launch_bounds__(kThreads) gated_product(const __grid_constant__ GatedProductParams p) {
+  begin_kernel(p);
+  const int64_t t = blockIdx.x;
+  const int i = static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * static_cast<int>(sizeof(T) / sizeof(float));
+  if (i >= p.width) return;
+  const T gate = *reinterpret_cast<const T*>(p.gate + t * p.gate_stride + i);
+  const T up = *reinterpret_cast<const T*>(p.up + t * p.up_stride + i);
+  store(p.y, t * p.y_stride + i, p.y_bf16, gate_value(p.activation, gate, up));
 }
 
 bool aligned(const void* p) {
@@ -184,8 +225,8 @@ Status launch_gather_rows(cudaStream_t stream, const GatherRowsParams& p) {
 
 Status launch_reduce_partials(cudaStream_t stream, const ReducePartialsParams& p) {
   if (p.rows <= 0 || p.width == 0) return {};
-  const bool fours = aligned(p.partials) && aligned(p.x) && p.width % 4 == 0 && p.partial_stride % 4 == 0 &&
-                     p.row_stride % 4 == 0 && p.x_stride % 4 == 0;
+  const bool fours = aligned(p.partials) && aligned(p.x) && aligned(p.h) && p.width % 4 == 0 &&
+                     p.partial_stride % 4 == 0 && p.row_stride % 4 == 0 && p.x_stride % 4 == 0 && p.h_stride % 4 == 0;
   const int vectors = fours ? p.width / 4 : p.width;
   const dim3 grid(static_cast<unsigned>(p.rows), static_cast<unsigned>((vectors + kThreads - 1) / kThreads));
   return launch(stream, "reduce_partials", fours ? reduce_partials<float4> : reduce_partials<float>, grid, kThreads, 0,
@@ -198,6 +239,15 @@ Status launch_soft_cap(cudaStream_t stream, const SoftCapParams& p) {
   const int vectors = fours ? p.width / 4 : p.width;
   const dim3 grid(static_cast<unsigned>(p.rows), static_cast<unsigned>((vectors + kThreads - 1) / kThreads));
   return launch(stream, "soft_cap", fours ? soft_cap<float4> : soft_cap<float>, grid, kThreads, 0, p);
+}
+
+Status launch_gated_product(cudaStream_t stream, const GatedProductParams& p) {
+  if (p.rows <= 0 || p.width == 0) return {};
+  const bool fours = aligned(p.gate) && aligned(p.up) && aligned(p.y) && p.width % 4 == 0 && p.gate_stride % 4 == 0 &&
+                     p.up_stride % 4 == 0 && p.y_stride % 4 == 0;
+  const int vectors = fours ? p.width / 4 : p.width;
+  const dim3 grid(static_cast<unsigned>(p.rows), static_cast<unsigned>((vectors + kThreads - 1) / kThreads));
+  return launch(stream, "gated_product", fours ? gated_product<float4> : gated_product<float>, grid, kThreads, 0, p);
 }
 
 }  // namespace quire::cuda

@@ -1,11 +1,12 @@
-// Token embedding, the gathering of rows, the sum of partial results and the soft cap on CUDA (ops/rows/rows.h): device
-// pointers and host-known bounds. Launches only enqueue and can be captured.
+// Token embedding, the gathering of rows, the sum of partial results, the soft cap and what a gate lets through on CUDA
+// (ops/rows/rows.h): device pointers and host-known bounds. Launches only enqueue and can be captured.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include "core/dtype.h"
 #include "core/result.h"
+#include "ops/gemm/activation.h"
 #include "ops/rows/cuda/limits.h"
 
 namespace quire::cuda {
@@ -54,6 +55,9 @@ struct ReducePartialsParams {
   int rows = 0, width = 0;
   bool add_to_x = true;
   float scale = 1.0f;
+  void* h = nullptr;  // x once more, as float or bf16; may be null
+  int64_t h_stride = 0;
+  bool h_bf16 = false;
 };
 Status launch_reduce_partials(cudaStream_t stream, const ReducePartialsParams& p);
 
@@ -66,5 +70,19 @@ struct SoftCapParams {
   float cap = 1.0f;
 };
 Status launch_soft_cap(cudaStream_t stream, const SoftCapParams& p);
+
+// y = f(gate) * up (GatedProductArgs), [rows, width], strides in elements. An element's bits depend on its gate and its
+// up alone. Faster if everything is a multiple of 4 elements.
+struct GatedProductParams {
+  const float* gate = nullptr;
+  const float* up = nullptr;
+  int64_t gate_stride = 0, up_stride = 0;
+  void* y = nullptr;  // float or bf16
+  int64_t y_stride = 0;
+  bool y_bf16 = false;
+  int rows = 0, width = 0;
+  GateActivation activation = GateActivation::kSilu;
+};
+Status launch_gated_product(cudaStream_t stream, const GatedProductParams& p);
 
 }  // namespace quire::cuda

@@ -1,0 +1,74 @@
+// Which weights a decoder is made of, in the order of use; where they lie; and the one of a block for multi-token
+// prediction.
+#include <algorithm>
+#include <utility>
+
+#include "model/decoder.h"
+
+namespace quire {
+
+Decoder::Decoder(std::shared_ptr<const ModelConfig> config, DecoderWeights weights)
+    : config_(std::move(config)), w_(std::move(weights)) {
+  QUIRE_CHECK(w_.layers.size() == config_->mixers.size(), "{} layers, but {} mixers", w_.layers.size(),
+              config_->mixers.size());
+}
+
+namespace {
+
+template <class Weights, class Visitor>
+void visit_all(Weights& w, Visitor& v) {
+  v.table(w.embedding);
+  if (!w.per_layer.table.empty()) v.table(w.per_layer.table);
+  v.matrix(w.per_layer.projection);
+  v.vector(w.per_layer.norm);
+  v.vector(w.rope.inv_freq);
+  v.vector(w.local_rope.inv_freq);
+  for (auto& layer : w.layers) visit(layer, v);
+  v.vector(w.output_norm);
+  v.matrix(w.head);
+  v.vector(w.output_bias);
+}
+
+}  // namespace
+
+void Decoder::visit(WeightVisitor& v) const {
+  visit_all(w_, v);
+}
+
+Decoder Decoder::placed(WeightPlacer& v) const {
+  Decoder copy = *this;
+  visit_all(copy.w_, v);
+  return copy;
+}
+
+void visit(MtpWeights& w, WeightPlacer& v) {
+  if (!w.embedding.empty()) v.table(w.embedding);
+  v.vector(w.input.embedding_norm);
+  v.vector(w.input.hidden_norm);
+  v.matrix(w.input.projection);
+  visit(w.layer, v);
+  v.vector(w.head_norm);
+  if (!w.head.empty()) v.matrix(w.head);
+  v.vector(w.head_tokens);
+}
+
+Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_rows) {
+  auto config = std::make_shared<ModelConfig>(main.config());
+  const int32_t behind = main.config().kv_layers();
+  config->layers = 1;
+  config->mixers = {Mixer::kAttention};
+  DecoderWeights w = main.w_;
+  w.input = block.input;
+  w.layers = {block.layer};
+  w.first_kv_layer = behind;
+  if (!block.embedding.empty()) w.embedding = block.embedding;
+  if (!block.head_norm.empty()) w.output_norm = block.head_norm;
+  if (!block.head.empty()) w.head = block.head, w.head_tokens = block.head_tokens, w.output_bias = {};
+  w.head.rows = std::min(head_rows, w.head.rows);  // the first rows lie where they lay, whatever their layout
+  if (!w.output_bias.empty()) w.output_bias = w.output_bias.rows(0, w.head.rows);
+  if (!w.head_tokens.empty()) w.head_tokens = w.head_tokens.rows(0, w.head.rows);
+  config->vocab = w.head.rows;
+  return {std::move(config), std::move(w)};
+}
+
+}  // namespace quire
