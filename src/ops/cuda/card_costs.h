@@ -21,7 +21,7 @@ struct ProductCosts {
   // Experts: rows of one, on average, from which on tiles are preferred.
   int64_t grouped_tile_rows = 10;
   // Tiles of experts have 32, 64 or 128 rows of x below so many rows of one on average, and 256 from there on.
-  int64_t grouped_rows_32 = 24, grouped_rows_64 = 48, grouped_rows_128 = 96;
+  int64_t grouped_rows_32 = 28, grouped_rows_64 = 48, grouped_rows_128 = 112;
 
   // Sweeps instead of streams: for weights with more column tiles (of 64) than sweep_col_tiles, or more than
   // sweep_col_tiles_many if there are at least many_row_tiles row tiles (of 16) for each multiprocessor.
@@ -33,17 +33,17 @@ struct ProductCosts {
 
   // Tiles, in columns' time. A column tile of a tile costs its rows of x and column_overhead, a tile tile_overhead
   // besides.
-  double column_ns = 1.8;         // nanoseconds that one is: of a row of x in a column tile
-  int64_t column_overhead = 140;  // for weights and for decoding
+  double column_ns = 2.0;         // nanoseconds that one is: of a row of x in a column tile
+  int64_t column_overhead = 98;  // for weights and for decoding
   int64_t tile_overhead = 1100;   // what a tile does once
   // Dealing tiles out evenly: a kernel that clears flags, and the sums' way through the L2. Not for more blocks of
   // tokens than most_dealt_blocks, because what runs at the same time shares less.
-  int64_t hand_over = 4000;
-  int64_t most_dealt_blocks = 2;
+  int64_t hand_over = 6700;
+  int64_t most_dealt_blocks = 4;
   // Segments as tiles of their own: sums of so many floats are added up in the time of a column. Only for weights with
   // up to most_split_row_blocks blocks of 128 rows (half of a large GPU's multiprocessors), up to so many rows of x and
   // floats.
-  int64_t split_floats_per_column = 650;
+  int64_t split_floats_per_column = 765;
   int64_t most_split_row_blocks = 64;
   int64_t least_split_rows = 9, most_split_rows = 512;
   int64_t most_split_floats = int64_t{24} << 20;

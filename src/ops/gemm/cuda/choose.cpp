@@ -97,21 +97,17 @@ TileWork tile_work(const Product& product, Path path, int32_t rows, const TileLi
   const bool split = path == Path::kSplit, dealt = path == Path::kDealt || (split && limits.deals);
   const int64_t tiles = product.row_blocks() * blocks_of(p.rows, rows);
   const int64_t units = split ? tiles * p.segments : tiles, each = split ? p.segment_tiles : p.col_tiles;
-  // Narrow tiles run two at a time, where there are so many.
-  const int32_t most = rows <= limits.narrow_rows ? 2 : 1;
-  const int64_t blocks = dealt ? dealt_blocks(tiles, split ? p.segments : 1, limits.multiprocessors, most)
-                               : std::min<int64_t>(units, int64_t{most} * limits.multiprocessors);
-  const int64_t together = blocks > limits.multiprocessors ? 2 : 1;
+  // Narrow tiles may run two on a multiprocessor even where there are fewer than multiprocessors: the kernel before
+  // this one leaves some of these sooner than others.
+  const int32_t together = rows <= limits.narrow_rows ? 2 : 1;
+  const int64_t blocks = dealt ? dealt_blocks(tiles, split ? p.segments : 1, limits.multiprocessors, together)
+                               : std::min<int64_t>(units, int64_t{together} * limits.multiprocessors);
   // Of a block: units, and column tiles.
   const int64_t share = blocks_of(units, blocks),
                 columns = path == Path::kDealt ? blocks_of(tiles * p.col_tiles, blocks) : share * each;
   TileWork work{.columns = together * columns * rows, .column_tiles = columns};
   if (together == 2) work.column_tiles = columns * kNarrowPair / 100;
-  // Leaving or adding up sums of a segment costs about what column tiles do besides.
-  if (split)
-    work.column_tiles += share;
-  else
-    work.column_tiles += columns * (p.segments - 1) / p.col_tiles * 2;
+  if (split) work.column_tiles += share;  // leaving sums costs about what a column tile does besides
   if (path == Path::kDealt)
     work.hand_overs = 1;
   else
