@@ -80,3 +80,29 @@ def write_gguf(path, entries):
             out += struct.pack("<IIQ", 9, kind, len(value))
             out += b"".join(text(v) if kind == 8 else struct.pack("<f" if kind == 6 else "<i", v) for v in value)
     path.write_bytes(out)
+
+
+def read_gguf(path):
+    """The metadata of a GGUF file: numbers, texts and lists of them, by key."""
+    scalars = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+    with open(path, "rb") as file:
+
+        def number(form):
+            return struct.unpack("<" + form, file.read(struct.calcsize("<" + form)))[0]
+
+        def value(kind):
+            if kind == 8:
+                return file.read(number("Q")).decode()
+            if kind != 9:
+                return number(scalars[kind])
+            inner, count = number("I"), number("Q")
+            return [value(inner) for _ in range(count)]
+
+        if file.read(4) != b"GGUF":
+            raise ValueError("%s is no GGUF file" % path)
+        number("I"), number("Q")  # its version, and how many tensors it has
+        entries = {}
+        for _ in range(number("Q")):
+            key = value(8)
+            entries[key] = value(number("I"))
+        return entries

@@ -21,6 +21,8 @@ struct Constraint {
   std::vector<std::vector<TokenId>> bad_words;  // tokens that must not follow one another; none is empty
 
   bool empty() const { return grammar == nullptr && allowed.empty() && bad_words.empty(); }
+  // Whether the answer's first character is one of the grammar's text.
+  bool forms_the_beginning() const { return grammar != nullptr && after.empty(); }
 };
 
 // The answer so far. Not thread-safe.

@@ -251,6 +251,27 @@ Status read_layer_types(const HfKeys& k, HfConfig& c) {
   return {};
 }
 
+// What the delta net's output is gated by; "swish" is another name of SiLU. (That of attention is always a sigmoid.)
+Status check_delta_gate(const HfKeys& k) {
+  constexpr std::string_view kKey = "output_gate_type";
+  QUIRE_TRY(const std::string gate, text_of(k.find(kKey), kKey));
+  if (gate.empty() || gate == "swish" || gate == "silu") return {};
+  return file_error("{}: {} is not supported (swish is)", kKey, printable(gate));
+}
+
+Status read_mtp(const HfKeys& k, HfConfig& c) {
+  QUIRE_CHECKED(k.number_or("mtp_num_hidden_layers", 0, 0, kMaxLayers - c.layers, c.mtp_layers));
+  bool own_embeddings = false;
+  QUIRE_CHECKED(k.flag_or("mtp_use_dedicated_embeddings", false, own_embeddings));
+  if (c.mtp_layers > 1)
+    c.notes.push_back(fmt::format("{} MTP blocks are left out: files hold one at most", c.mtp_layers));
+  if (c.mtp_layers == 1 && own_embeddings)
+    c.notes.push_back(
+        "the MTP block is left out: embeddings of its own (mtp_use_dedicated_embeddings) are not supported");
+  if (c.mtp_layers > 1 || own_embeddings) c.mtp_layers = 0;
+  return {};
+}
+
 Status read_delta(const HfKeys& k, HfConfig& c) {
   QUIRE_CHECKED(k.number_or("linear_conv_kernel_dim", 4, 2, 64, c.conv_kernel));
   QUIRE_CHECKED(k.number_or("linear_key_head_dim", 128, 1, kMaxHeadDim, c.key_dim));
@@ -260,12 +281,8 @@ Status read_delta(const HfKeys& k, HfConfig& c) {
   if (c.value_heads % c.key_heads != 0)
     return file_error("linear_num_value_heads: {} is not a multiple of {} key heads", c.value_heads, c.key_heads);
   QUIRE_CHECKED(read_layer_types(k, c));
-  QUIRE_CHECKED(k.number_or("mtp_num_hidden_layers", 0, 0, kMaxLayers - c.layers, c.mtp_layers));
-  if (c.mtp_layers > 1) {
-    c.notes.push_back(fmt::format("{} MTP blocks are left out: files hold one at most", c.mtp_layers));
-    c.mtp_layers = 0;
-  }
-  return {};
+  QUIRE_CHECKED(check_delta_gate(k));
+  return read_mtp(k, c);
 }
 
 // Weights that were quantised in ways that are not read here; the tensors tell the others apart.

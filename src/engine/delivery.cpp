@@ -14,7 +14,8 @@ Delivery::Stream::Stream(const Request& r, Listener listener, const Tokenizer* t
       unmatched_(r.min_tokens) {
   if (tokenizer_ == nullptr) return;
   // What a grammar allows has no space that encoding put there.
-  const TextPart part = r.constraint != nullptr ? TextPart::kContinuation : tokenizer_->part_after(r.prompt);
+  const bool formed = r.constraint != nullptr && r.constraint->forms_the_beginning();
+  const TextPart part = formed ? TextPart::kContinuation : tokenizer_->part_after(r.prompt);
   detokenizer_.emplace(*tokenizer_, r.render_special, part);
 }
 

@@ -1,6 +1,7 @@
 #include "tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <deque>
 #include <tuple>
 
 #include "gguf/metadata.h"
@@ -111,6 +112,12 @@ TokenizerConfig with_defaults(TokenizerConfig c) {
   // Early files say false, and the model is lost without it.
   if (c.model == "gemma4" && c.bos) c.add_bos = true;
   return c;
+}
+
+std::string marks(size_t count) {
+  std::string text;
+  for (; count > 0; --count) text += kSpaceMark;
+  return text;
 }
 
 }  // namespace
@@ -225,9 +232,11 @@ void Tokenizer::find_eog_tokens() {
   if (has("<|tool_response>")) remove("</s>");
 }
 
-// `marks_are_spaces`: user-defined tokens with ▁ are what spaces in the text become, not only marks in it.
+// `marks_are_spaces`: user-defined tokens with ▁ are what spaces in the text become, not only marks in it. llama.cpp's
+// converter writes them with spaces; then runs of marks are added.
 Status Tokenizer::build_special_finders(bool marks_are_spaces) {
   std::vector<SpecialToken> trusted, user;
+  std::deque<std::string> runs;
   std::size_t total = 0;
   const auto add = [&](std::string_view text, TokenId id, bool user_defined) {
     total += text.size();
@@ -240,9 +249,11 @@ Status Tokenizer::build_special_finders(bool marks_are_spaces) {
     if (!user_defined && type != TokenType::kControl && type != TokenType::kUnknown) continue;
     if (vocab_.find(vocab_.text(id)) != id) continue;  // another token with this text
     add(vocab_.text(id), id, user_defined);
-    if (!user_defined || !marks_are_spaces || vocab_.bytes(id) == vocab_.text(id)) continue;
-    if (vocab_.find(vocab_.bytes(id))) continue;
-    add(vocab_.bytes(id), id, true);
+    if (!user_defined || !marks_are_spaces) continue;
+    const bool spaces = vocab_.text(id).find_first_not_of(' ') == std::string_view::npos;
+    std::string_view other = vocab_.bytes(id);
+    if (spaces) other = runs.emplace_back(marks(vocab_.text(id).size()));
+    if (other != vocab_.text(id) && !vocab_.find(other)) add(other, id, true);
   }
   if (total > kMaxSpecialBytes) {
     return file_error("tokenizer.ggml.tokens: the special tokens' texts have {} bytes together; at most {} are allowed",

@@ -177,6 +177,19 @@ TEST(SentencePiece, UserDefinedTokensComeBeforeMerges) {
   EXPECT_THAT(t.encode("▁▁x ", kUser), ElementsAre(two, x, space));
 }
 
+// As llama.cpp's converter writes Gemma's runs of spaces.
+TEST(SentencePiece, UserDefinedSpacesAreMarksToo) {
+  PieceBuilder b;
+  b.config().space_prefix = SpacePrefix::kNever;
+  const TokenId space = b.add("▁", -2), x = b.add("x", -3), two = b.user_defined("  "), three = b.user_defined("   ");
+  const TokenId other = b.user_defined("x x");
+  const Tokenizer t = b.build();
+  EXPECT_THAT(t.encode("    x", kUser), ElementsAre(three, space, x));
+  EXPECT_THAT(t.encode("▁▁x ", kUser), ElementsAre(two, x, space));
+  EXPECT_THAT(t.encode("x x▁x▁▁▁", kUser), ElementsAre(other, space, x, three));
+  EXPECT_EQ(t.decode(t.encode("   x  ", kUser)), "   x  ");
+}
+
 TEST(SentencePiece, ControlTokensOnlyFromTrustedText) {
   PieceBuilder b;
   const TokenId control = b.control("<c>");

@@ -19,7 +19,8 @@ struct FloatLanes {
   using Acc = __m256;
   // Four rows by three tokens: their accumulators, and what is multiplied, fill 16 registers.
   static constexpr int kLanes = 8, kTokens = 3;
-  static constexpr bool kWidensBf16 = true;
+  static constexpr bool kWidens = true;
+  static constexpr int kFp8Tokens = 3;  // so many meet codes that are widened as often as three tokens need
   static constexpr DType kType = DType::kF32;
 
   static Acc zero() { return _mm256_setzero_ps(); }
@@ -40,7 +41,8 @@ struct FloatLanes {
 
   // For many tokens four rows lie side by side, a vector of each in turn: what is multiplied at a time is then one run
   // of memory, which the first-level cache has room for whatever the length of a row.
-  static LaneRows<Elem> decode(const Weight& w, int64_t expert, int64_t row, int rows, bool many, Elem* scratch) {
+  static LaneRows<Elem> decode(const Weight& w, int64_t expert, int64_t row, int rows, bool many, PrefetchAhead& ahead,
+                               Elem* scratch) {
     LaneRows<Elem> out;
     const std::byte* first = w.row(row, expert);
     const int64_t stride = w.row_bytes(), width = padded(w.cols);
@@ -54,24 +56,22 @@ struct FloatLanes {
       }
       Elem* const to = scratch + (many ? from / 4 * 4 * width + from % 4 * kLanes : from * width);
       out.first[r] = to;
-      if (r < rows) decode_row(w, first + r * stride, width, out.step, to);
+      if (r < rows) decode_row(w, first + r * stride, width, out.step, ahead, to);
     }
+    out.decoded = !in_file;
     return out;
   }
 
   // A vector every `step`, and zeros to `width`.
-  static void decode_row(const Weight& w, const std::byte* from, int64_t width, int64_t step, float* to) {
-    if (step == kLanes) {
-      decode_columns(w.dtype, from, w.cols, to);
-      std::fill(to + w.cols, to + width, 0.0f);
-      return;
-    }
-    constexpr int64_t kColumns = 256;
-    alignas(32) float some[kColumns];
-    for (int64_t k = 0; k < width; k += kColumns) {
-      const int64_t cols = std::min(kColumns, w.cols - k), all = std::min(kColumns, width - k);
-      decode_columns(w.dtype, from + dtype_bytes(w.dtype, k), cols, some);
-      std::fill(some + cols, some + all, 0.0f);
+  static void decode_row(const Weight& w, const std::byte* from, int64_t width, int64_t step, PrefetchAhead& ahead,
+                         float* to) {
+    alignas(32) float some[kDecodeTurn];
+    for (int64_t k = 0; k < width; k += kDecodeTurn, ahead.turn()) {
+      const int64_t cols = std::min(kDecodeTurn, w.cols - k), all = std::min(kDecodeTurn, width - k);
+      float* const piece = step == kLanes ? to + k : some;
+      decode_columns(w.dtype, from + dtype_bytes(w.dtype, k), cols, piece);
+      std::fill(piece + cols, piece + all, 0.0f);
+      if (step == kLanes) continue;
       for (int64_t i = 0; i < all; i += kLanes, to += step) _mm256_store_ps(to, _mm256_load_ps(some + i));
     }
   }
@@ -140,6 +140,29 @@ struct FloatLanes {
       const float p = gated(job.activation, gate[i], up[i]);
       to[i] = round_to_bf16 ? to_float(to_bf16(p)) : p;
     }
+  }
+};
+
+// FP8 as decode_fp8 has it, in registers.
+template <>
+struct LaneCursor<FloatLanes, Fp8Code> {
+  static constexpr int64_t kRun = 128 / FloatLanes::kLanes;  // a block
+  const Fp8Code* row;                                        // the block that comes next
+  int64_t step;
+  __m256 scale = {};
+  const Fp8Code* codes = nullptr;  // where vector 0 would be, if what lies between were codes alone
+
+  void enter(int64_t s) {
+    float factor;
+    std::memcpy(&factor, row, 4);
+    scale = _mm256_set1_ps(0x1p8f * factor);
+    codes = row + 4 - s * FloatLanes::kLanes;
+    row += 132;
+  }
+  __m256 load(int64_t s) const {
+    const __m128i at = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + s * FloatLanes::kLanes));
+    const __m128i moved = _mm_slli_epi16(_mm_cvtepi8_epi16(at), 7);
+    return _mm256_mul_ps(scale, _mm256_cvtph_ps(_mm_and_si128(moved, _mm_set1_epi16(static_cast<int16_t>(0xbfff)))));
   }
 };
 

@@ -13,7 +13,7 @@ struct Bf16Lanes {
   using Elem = uint16_t;
   using Acc = __m512;
   static constexpr int kLanes = 32, kTokens = 4;
-  static constexpr bool kWidensBf16 = false;
+  static constexpr bool kWidens = false;
   static constexpr DType kType = DType::kBF16;
 
   static Acc zero() { return _mm512_setzero_ps(); }
@@ -34,7 +34,8 @@ struct Bf16Lanes {
     }
   }
 
-  static LaneRows<Elem> decode(const Weight& w, int64_t expert, int64_t row, int rows, bool, Elem* scratch) {
+  static LaneRows<Elem> decode(const Weight& w, int64_t expert, int64_t row, int rows, bool, PrefetchAhead& ahead,
+                               Elem* scratch) {
     LaneRows<Elem> out;
     const std::byte* first = w.row(row, expert);
     if (w.dtype == DType::kBF16 && w.cols % 32 == 0) {  // straight from the file
@@ -44,10 +45,13 @@ struct Bf16Lanes {
       return out;
     }
     const DecodeTiles decode_tiles = find_decoder(w.dtype);
+    static_assert(kDecodeTurn == kDecodeChunk);
     for (int64_t k = 0; k < w.cols; k += kDecodeChunk) {
       const int64_t count = w.cols - k < kDecodeChunk ? w.cols - k : kDecodeChunk;
-      decode_tiles(first, w.row_bytes(), rows, k, count, scratch + k * 16, {});
+      for (int r = 0; r < rows; ++r, ahead.turn())
+        decode_tiles(first + r * w.row_bytes(), w.row_bytes(), 1, k, count, scratch + k * 16 + r * 32, {});
     }
+    out.decoded = true;
     for (int r = 0; r < 16; ++r) out.first[r] = scratch + (r < rows ? r : 0) * 32;
     out.step = 512;
     return out;

@@ -2,7 +2,8 @@
 // weight row and a token has one vector accumulator that walks K in ascending order, and one fixed tree adds
 // its lanes. Blocks of 4 rows by kTokens tokens only decide what is loaded how often.
 //
-// Few tokens: while a group is multiplied, those that come next are prefetched.
+// While a group is decoded, those that come next are prefetched; where there is nothing to decode, while few tokens
+// are multiplied.
 //
 // Included by the file of each instruction set, with its Traits; all names have internal linkage.
 #pragma once
@@ -24,7 +25,26 @@ template <class Elem>
 struct LaneRows {
   const Elem* first[16];
   int64_t step = 0;
+  bool decoded = false;  // or where they lie
 };
+
+// The vectors of a row in ascending order. Before each kRun-th comes enter(), where kRun is not 0.
+template <class Traits, class Row>
+struct LaneCursor {
+  static constexpr int64_t kRun = 0;
+  const Row* row;
+  int64_t step;
+  void enter(int64_t) {}
+  auto load(int64_t s) const { return Traits::load(row + s * step); }
+};
+
+// The first of a row of FP8, which is made of blocks.
+struct Fp8Code {
+  std::byte bits;
+};
+
+// Columns of a row that are decoded between prefetches.
+constexpr int64_t kDecodeTurn = 256;
 
 template <class Traits>
 struct LaneCore {
@@ -81,15 +101,17 @@ struct LaneCore {
     for (int i = 0; i < 4; ++i)
       for (int j = 0; j < kCount; ++j) acc[i][j] = kPart && begin > 0 ? accs[j][i] : Traits::zero();
     const Row* const* const row = w.first + p.row;
-    const Row *w0 = row[0], *w1 = row[1], *w2 = row[2], *w3 = row[3];
+    using Cursor = LaneCursor<Traits, Row>;
+    Cursor w0{row[0], w.step}, w1{row[1], w.step}, w2{row[2], w.step}, w3{row[3], w.step};
     for (int64_t s = begin; s < end; ++s) {
-      const int64_t at = s * w.step;
+      if constexpr (Cursor::kRun > 0)
+        if (s % Cursor::kRun == 0) w0.enter(s), w1.enter(s), w2.enter(s), w3.enter(s);
       for (int j = 0; j < kCount; ++j) {
         const auto v = Traits::load(x[j] + s * Traits::kLanes);
-        acc[0][j] = Traits::madd(acc[0][j], Traits::load(w0 + at), v);
-        acc[1][j] = Traits::madd(acc[1][j], Traits::load(w1 + at), v);
-        acc[2][j] = Traits::madd(acc[2][j], Traits::load(w2 + at), v);
-        acc[3][j] = Traits::madd(acc[3][j], Traits::load(w3 + at), v);
+        acc[0][j] = Traits::madd(acc[0][j], w0.load(s), v);
+        acc[1][j] = Traits::madd(acc[1][j], w1.load(s), v);
+        acc[2][j] = Traits::madd(acc[2][j], w2.load(s), v);
+        acc[3][j] = Traits::madd(acc[3][j], w3.load(s), v);
       }
       if (kPrefetch && kTurn == 1) prefetch.issue(share);
       if (kPrefetch && kTurn > 1 && s % kTurn == 0) pace.turn(prefetch);
@@ -132,22 +154,29 @@ struct LaneCore {
           }
   }
 
-  // fn(rows) with 16 rows as they are multiplied. Few tokens take BF16 rows where they lie, if the core
-  // widens them on the way: decoding them to memory would cost more than it saves.
+  // The rows from `row` on where they lie. Rows past the end repeat the first: what they give is not stored.
+  template <class Row>
+  static LaneRows<Row> rows_in_place(const Weight& w, int64_t expert, int64_t row) {
+    LaneRows<Row> rows;
+    for (int64_t r = 0; r < 16; ++r)
+      rows.first[r] = reinterpret_cast<const Row*>(w.row(row + (r < w.rows - row ? r : 0), expert));
+    rows.step = Traits::kLanes;
+    return rows;
+  }
+
+  // fn(rows) with 16 rows as they are multiplied. Few tokens take rows where they lie, if the core widens them on the
+  // way: decoding them to memory would cost more than it saves.
   template <class Fn>
-  static void with_rows(const Weight& w, int64_t expert, int64_t row, int64_t tokens, Elem* scratch, Fn&& fn) {
-    if constexpr (Traits::kWidensBf16) {
-      if (w.dtype == DType::kBF16 && tokens <= kTokens && w.cols % 32 == 0) {
-        LaneRows<uint16_t> rows;
-        for (int64_t r = 0; r < 16; ++r)
-          rows.first[r] = reinterpret_cast<const uint16_t*>(w.row(row + (r < w.rows - row ? r : 0), expert));
-        rows.step = Traits::kLanes;
-        return fn(rows);
-      }
+  static void with_rows(const Weight& w, int64_t expert, int64_t row, int64_t tokens, PrefetchStreams* next,
+                        Elem* scratch, Fn&& fn) {
+    if constexpr (Traits::kWidens) {
+      if (w.dtype == DType::kBF16 && tokens <= kTokens && w.cols % 32 == 0)
+        return fn(rows_in_place<uint16_t>(w, expert, row));
+      if (w.dtype == DType::kFP8 && tokens <= Traits::kFp8Tokens) return fn(rows_in_place<Fp8Code>(w, expert, row));
     }
-    // Rows past the end repeat the first: what they give is not stored.
     const int rows = static_cast<int>(std::min<int64_t>(w.rows - row, 16));
-    fn(Traits::decode(w, expert, row, rows, tokens > kTokenBlock, scratch));
+    PrefetchAhead ahead(next, rows * ((w.cols + kDecodeTurn - 1) / kDecodeTurn));
+    fn(Traits::decode(w, expert, row, rows, tokens > kTokenBlock, ahead, scratch));
   }
 
   // Calls result(token, sums of a, sums of b) for all tokens; b may be null. a is group `group` of the job, b
@@ -163,7 +192,8 @@ struct LaneCore {
       const Elem* tokens[kTokenBlock + kTokens];
       for (int j = 0; j < count + kTokens; ++j) tokens[j] = token(x, j < count ? t + j : t);
       for (int i = 0; i < (b == nullptr ? 1 : 2); ++i) {
-        PrefetchStreams* const streams = t == 0 && count <= 2 ? order.prefetch_beside(group + i) : nullptr;
+        const bool decoded = i == 0 ? a->decoded : b->decoded;
+        PrefetchStreams* const streams = t == 0 && count <= 2 && !decoded ? order.prefetch_beside(group + i) : nullptr;
         if (i == 0)
           multiply(*a, tokens, count, many, vectors, streams, sums[i]);
         else
@@ -179,12 +209,13 @@ struct LaneCore {
     const int64_t end = job.row + job.panels * kPanelRows < w.rows ? job.row + job.panels * kPanelRows : w.rows;
     GroupOrder order({w.row(job.row, job.expert)}, (end - job.row + 15) / 16, 16 * w.row_bytes(), job.prefetch);
     for (int64_t row = job.row; row < end; row += 16) {
-      with_rows(w, job.expert, row, job.x->rows, reinterpret_cast<Elem*>(scratch), [&](const auto& rows) {
+      const int64_t group = (row - job.row) / 16;
+      Elem* const to = reinterpret_cast<Elem*>(scratch);
+      with_rows(w, job.expert, row, job.x->rows, order.prefetch_beside(group), to, [&](const auto& rows) {
         constexpr decltype(&rows) kNone = nullptr;
-        each_token_block(&rows, kNone, *job.x, order, (row - job.row) / 16,
-                         [&](int64_t t, const float* sums, const float*) {
-                           Traits::store(*job.out, t, row, end - row < 16 ? end - row : 16, sums, scale);
-                         });
+        each_token_block(&rows, kNone, *job.x, order, group, [&](int64_t t, const float* sums, const float*) {
+          Traits::store(*job.out, t, row, end - row < 16 ? end - row : 16, sums, scale);
+        });
       });
     }
   }
@@ -216,8 +247,9 @@ struct LaneCore {
         Traits::store_swiglu(gates, ups, job, to);
         for (int64_t i = left; i < 16; ++i) to[i] = Elem{};
       };
-      with_rows(*job.gate, job.expert, row, job.x->rows, first, [&](const auto& gate) {
-        with_rows(*job.up, job.expert, row, job.x->rows, first + 16 * padded(job.x->cols),
+      with_rows(*job.gate, job.expert, row, job.x->rows, order.prefetch_beside(2 * u), first, [&](const auto& gate) {
+        PrefetchStreams* const next = gate.decoded ? order.prefetch_beside(2 * u + 1) : nullptr;
+        with_rows(*job.up, job.expert, row, job.x->rows, next, first + 16 * padded(job.x->cols),
                   [&](const auto& up) { each_token_block(&gate, &up, *job.x, order, 2 * u, store); });
       });
     }

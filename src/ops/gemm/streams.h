@@ -65,6 +65,22 @@ class PrefetchPace {
   int64_t rate_ = 0, due_ = 0;
 };
 
+// What is prefetched while rows are decoded; nothing by default.
+class PrefetchAhead {
+ public:
+  PrefetchAhead() = default;
+  PrefetchAhead(PrefetchStreams* streams, int64_t turns) : streams_(streams) {
+    if (streams != nullptr) pace_ = PrefetchPace(*streams, turns);
+  }
+  void turn() {
+    if (streams_ != nullptr) pace_.turn(*streams_);
+  }
+
+ private:
+  PrefetchStreams* streams_ = nullptr;
+  PrefetchPace pace_;
+};
+
 // The groups of a job in the order in which they are multiplied, those of up to two matrices in turns, and
 // what comes after them.
 class GroupOrder {
