@@ -13,7 +13,8 @@ TEST(Numerics, BitsAreThoseOfTheTable) {
   const auto limits = cuda::device_limits();
   ASSERT_TRUE(limits.ok());
   const auto rows = test::numerics_rows(
-      Device::kCuda, fmt::format("cuda+sm_{}{}{}", limits->major, limits->minor, limits->wgmma ? "" : "+mma.sync"));
+      Device::kCuda, fmt::format("cuda+sm_{}{}{}", limits->major, limits->minor, limits->wgmma ? "" : "+mma.sync"),
+      limits->wgmma);
   ASSERT_TRUE(rows.ok()) << rows.error().message;
   if (test::print_hashes_of_flag) {
     for (const test::NumericsRow& row : *rows) std::fputs(row.line().c_str(), stdout);

@@ -49,7 +49,7 @@ std::string NumericsRow::line() const {
   return fmt::format("{} {:016x}\n", key(), hash);
 }
 
-Result<std::vector<NumericsRow>> numerics_rows(Device device, const std::string& machine) {
+Result<std::vector<NumericsRow>> numerics_rows(Device device, const std::string& machine, bool fp8_caches) {
   std::vector<NumericsRow> rows;
   QUIRE_TRY(const auto models, models_for(device));
   const std::pair<std::string, KvCacheType> caches[] = {{"bf16", KvCacheType::kBf16}, {"fp8", KvCacheType::kFp8}};
@@ -59,6 +59,7 @@ Result<std::vector<NumericsRow>> numerics_rows(Device device, const std::string&
     for (const auto& [kv_name, kv] : caches)
       for (const auto& [arithmetic_name, arithmetic] : arithmetics) {
         if (device == Device::kCuda && arithmetic != Arithmetic::kThroughput) continue;
+        if (kv == KvCacheType::kFp8 && !fp8_caches) continue;
         QUIRE_TRY(const uint64_t hash, logit_hash(model, {.device = device, .arithmetic = arithmetic, .kv_cache = kv}));
         rows.push_back({machine, arithmetic_name, kv_name, name, hash});
       }

@@ -25,8 +25,8 @@ struct NumericsRow {
 };
 
 // What this machine computes with its kernels on `device`, named `machine`. On the CPU the arithmetics are both; a GPU
-// has one, "throughput".
-Result<std::vector<NumericsRow>> numerics_rows(Device device, const std::string& machine);
+// has one, "throughput". `fp8_caches`: whether it has kernels for caches of E4M3.
+Result<std::vector<NumericsRow>> numerics_rows(Device device, const std::string& machine, bool fp8_caches = true);
 
 // Holds the rows against the table: what differs, and which are not in it, as texts; both empty if all is well.
 struct NumericsDifference {

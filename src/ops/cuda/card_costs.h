@@ -33,9 +33,9 @@ struct ProductCosts {
 
   // Tiles, in columns' time. A column tile of a tile costs its rows of x and column_overhead, a tile tile_overhead
   // besides.
-  double column_ns = 2.0;         // nanoseconds that one is: of a row of x in a column tile
+  double column_ns = 2.0;        // nanoseconds that one is: of a row of x in a column tile
   int64_t column_overhead = 98;  // for weights and for decoding
-  int64_t tile_overhead = 1100;   // what a tile does once
+  int64_t tile_overhead = 1100;  // what a tile does once
   // Dealing tiles out evenly: a kernel that clears flags, and the sums' way through the L2. Not for more blocks of
   // tokens than most_dealt_blocks, because what runs at the same time shares less.
   int64_t hand_over = 6700;
