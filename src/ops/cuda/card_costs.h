@@ -19,7 +19,7 @@ struct ProductCosts {
   int64_t stream_rows_small = 32;  // the same, of weights with fewer than small_row_tiles
   int64_t small_row_tiles = 8 * 64;
   // Experts: rows of one, on average, from which on tiles are preferred.
-  int64_t grouped_tile_rows = 10;
+  int64_t grouped_tile_rows = 8;
   // Tiles of experts have 32, 64 or 128 rows of x below so many rows of one on average, and 256 from there on.
   int64_t grouped_rows_32 = 28, grouped_rows_64 = 48, grouped_rows_128 = 112;
 
