@@ -21,6 +21,8 @@ void for_each(Costs& c, Visit&& visit) {
   visit("stream_rows_small", "rows of x", 0, kMostRows, c.stream_rows_small);
   visit("small_row_tiles", "tiles of 16 rows", 0, kMostTiles, c.small_row_tiles);
   visit("grouped_tile_rows", "rows of an expert", 0, kMostRows, c.grouped_tile_rows);
+  visit("grouped_tile_rows_large", "rows of an expert", 0, kMostRows, c.grouped_tile_rows_large);
+  visit("large_expert_tiles", "tiles of 16 rows, 64 columns", 0, kMostColumns, c.large_expert_tiles);
   visit("grouped_rows_32", "rows of an expert", 0, kMostRows, c.grouped_rows_32);
   visit("grouped_rows_64", "rows of an expert", 0, kMostRows, c.grouped_rows_64);
   visit("grouped_rows_128", "rows of an expert", 0, kMostRows, c.grouped_rows_128);

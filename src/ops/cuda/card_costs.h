@@ -18,8 +18,10 @@ struct ProductCosts {
   int64_t stream_rows = 8;         // rows of x that streams take at most
   int64_t stream_rows_small = 32;  // the same, of weights with fewer than small_row_tiles
   int64_t small_row_tiles = 8 * 64;
-  // Experts: rows of one, on average, from which on tiles are preferred.
-  int64_t grouped_tile_rows = 8;
+  // Experts: rows of one, on average, from which on tiles are preferred; fewer where a matrix of one expert has at
+  // least large_expert_tiles tiles of 16 x 64, beside which gathering tokens and beginning a tile cost little.
+  int64_t grouped_tile_rows = 8, grouped_tile_rows_large = 4;
+  int64_t large_expert_tiles = 8192;
   // Tiles of experts have 32, 64 or 128 rows of x below so many rows of one on average, and 256 from there on.
   int64_t grouped_rows_32 = 28, grouped_rows_64 = 48, grouped_rows_128 = 112;
 

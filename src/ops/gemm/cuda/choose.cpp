@@ -27,9 +27,13 @@ TileChoice choose_dense_tiles(const Product& product, const TileLimits& limits, 
 // Few rows go to the stream kernel: it keeps every multiprocessor reading. With more rows its tokens cost more of the
 // L2's bandwidth than tiles, which read them once for 128 rows of a weight.
 bool prefers_tiles(const Product& p, const cuda::ProductCosts& costs) {
-  if (p.grouped()) return p.problem.rows >= costs.grouped_tile_rows * p.problem.experts;  // of an expert, on average
-  return p.problem.rows >
-         (p.problem.all_row_tiles < costs.small_row_tiles ? costs.stream_rows_small : costs.stream_rows);
+  const Problem& k = p.problem;
+  if (p.grouped()) {
+    const bool large = int64_t{k.all_row_tiles} * k.col_tiles >= costs.large_expert_tiles;
+    return k.rows >=
+           (large ? costs.grouped_tile_rows_large : costs.grouped_tile_rows) * k.experts;  // of an expert: mean
+  }
+  return k.rows > (k.all_row_tiles < costs.small_row_tiles ? costs.stream_rows_small : costs.stream_rows);
 }
 
 // Adding up costs a launch, and the sums' way to memory and back.
