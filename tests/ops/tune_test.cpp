@@ -23,7 +23,7 @@ std::vector<TunedCase> times_of(const cuda::ProductCosts& card, double launch_us
       if (shape.experts > 1) continue;
       TunedCase c{.name = fmt::format("{} x {}, {} rows", shape.rows, shape.cols, rows),
                   .product = gemm::Product(nullptr, shape.cols, rows),
-                  .limits = {kMultiprocessors, 256, 256, true, 0},
+                  .limits = {kMultiprocessors, 256, 256, true, 32},
                   .timings = {{Path::kStream, 0, stream_us * rows}}};
       c.product.format = shape.format;
       c.product.room = true;
@@ -50,6 +50,7 @@ TEST(Tune, FindsTheConstantsThatTimesWereMadeOf) {
   cuda::ProductCosts card;
   card.column_ns = 3.1;
   card.column_overhead = 90;
+  card.narrow_overhead = 150;
   card.tile_overhead = 2200;
   card.hand_over = 1500;
   card.split_floats_per_column = 900;
@@ -63,6 +64,7 @@ TEST(Tune, FindsTheConstantsThatTimesWereMadeOf) {
   EXPECT_NEAR(static_cast<double>(fit.costs.tile_overhead), 2200, 220);
   EXPECT_NEAR(static_cast<double>(fit.costs.hand_over), 1500, 150);
   EXPECT_NEAR(static_cast<double>(fit.costs.split_floats_per_column), 900, 90);
+  EXPECT_NEAR(static_cast<double>(fit.costs.narrow_overhead), 150, 15);
 }
 
 TEST(Tune, MovesALimitToWhereTheOtherKernelIsFaster) {

@@ -35,6 +35,7 @@ void for_each(Costs& c, Visit&& visit) {
   visit("sweep_rows", "rows of x", 0, 32, c.sweep_rows);
   visit("column_ns", "ns", 1e-3, 1e6, c.column_ns);
   visit("column_overhead", "columns' time", 0, kMostColumns, c.column_overhead);
+  visit("narrow_overhead", "columns' time", 0, kMostColumns, c.narrow_overhead);
   visit("tile_overhead", "columns' time", 0, kMostColumns, c.tile_overhead);
   visit("hand_over", "columns' time", 0, kMostColumns, c.hand_over);
   visit("most_dealt_blocks", "blocks of tokens", 0, kMostRows, c.most_dealt_blocks);

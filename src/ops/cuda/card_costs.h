@@ -37,6 +37,9 @@ struct ProductCosts {
   // besides.
   double column_ns = 2.0;        // nanoseconds that one is: of a row of x in a column tile
   int64_t column_overhead = 98;  // for weights and for decoding
+  // The same of two narrow tiles that share a multiprocessor, together: most of it are instructions, of which that
+  // issues so many and no more.
+  int64_t narrow_overhead = 167;
   int64_t tile_overhead = 1100;  // what a tile does once
   // Dealing tiles out evenly: a kernel that clears flags, and the sums' way through the L2. Not for more blocks of
   // tokens than most_dealt_blocks, because what runs at the same time shares less.

@@ -46,10 +46,6 @@ bool prefers_split(const Product& product, const TileLimits& limits, const cuda:
          choose_dense_tiles(product, limits, costs, false, true).cost;
 }
 
-// What two narrow column tiles cost together besides their rows of x, in hundredths of what one does: most of it are
-// instructions, of which a multiprocessor issues so many and no more.
-constexpr int64_t kNarrowPair = 170;
-
 // Sums of all segments, of four row tiles together.
 int64_t apart_floats_per_row(const Problem& p) {
   int64_t rows = 0;
@@ -109,8 +105,8 @@ TileWork tile_work(const Product& product, Path path, int32_t rows, const TileLi
   // Of a block: units, and column tiles.
   const int64_t share = blocks_of(units, blocks),
                 columns = path == Path::kDealt ? blocks_of(tiles * p.col_tiles, blocks) : share * each;
-  TileWork work{.columns = together * columns * rows, .column_tiles = columns};
-  if (together == 2) work.column_tiles = columns * kNarrowPair / 100;
+  TileWork work{.columns = together * columns * rows};
+  (together == 2 ? work.narrow_pairs : work.column_tiles) = columns;
   if (split) work.column_tiles += share;  // leaving sums costs about what a column tile does besides
   if (path == Path::kDealt)
     work.hand_overs = 1;

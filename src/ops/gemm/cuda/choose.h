@@ -63,14 +63,15 @@ struct TileLimits {
 struct TileWork {
   int64_t columns = 0;       // rows of x in a column tile, of the multiprocessor that has most
   int64_t column_tiles = 0;  // column_overhead
+  int64_t narrow_pairs = 0;  // narrow_overhead: of column tiles
   int64_t tiles = 0;         // tile_overhead
   int64_t hand_overs = 0;    // hand_over
   int64_t added_floats = 0;  // split_floats_per_column
 
   // In columns' time.
   int64_t cost(const cuda::ProductCosts& c) const {
-    return columns + column_tiles * c.column_overhead + tiles * c.tile_overhead + hand_overs * c.hand_over +
-           added_floats / c.split_floats_per_column;
+    return columns + column_tiles * c.column_overhead + narrow_pairs * c.narrow_overhead + tiles * c.tile_overhead +
+           hand_overs * c.hand_over + added_floats / c.split_floats_per_column;
   }
 };
 // Of a dense product by kTile, kDealt or kSplit.

@@ -26,7 +26,7 @@ struct LaunchChoice {
   bool split = false;      // tiles: segments are work of their own, and their sums are left apart, in `sums`
   bool forced = false;     // sweep: also where it would be slow
   bool dealt = false;      // tiles: work is dealt out evenly; only where the device has wgmma
-  float* sums = nullptr;   // split: apart_floats() of room; dealt only: hand_over_floats()
+  float* sums = nullptr;   // split: of ApartSums; dealt only: hand_over_floats()
 };
 
 // Room for the sums that blocks of threads hand over when tiles of up to `width` rows of x are dealt out evenly, in

@@ -8,11 +8,11 @@
 namespace quire::gemm {
 namespace {
 
-// ---- The model of tiles: a time is the sum of five counts (TileWork) and of one launch, each times a constant.
+// ---- The model of tiles: a time is the sum of six counts (TileWork) and of one launch, each times a constant.
 
-constexpr size_t kTerms = 6;
+constexpr size_t kTerms = 7;
 using Terms = std::array<double, kTerms>;
-enum Term : size_t { kColumn, kColumnTile, kTile, kHandOver, kAddedFloat, kLaunch };
+enum Term : size_t { kColumn, kColumnTile, kNarrowPair, kTile, kHandOver, kAddedFloat, kLaunch };
 
 bool is_modelled(const TunedCase& c, const Timing& t) {
   return !c.product.grouped() && (t.path == Path::kTile || t.path == Path::kDealt || t.path == Path::kSplit);
@@ -21,7 +21,13 @@ bool is_modelled(const TunedCase& c, const Timing& t) {
 Terms terms_of(const TunedCase& c, const Timing& t) {
   const TileWork w = tile_work(c.product, t.path, t.tile_rows, c.limits);
   const auto number = [](int64_t n) { return static_cast<double>(n); };
-  return {number(w.columns), number(w.column_tiles), number(w.tiles), number(w.hand_overs), number(w.added_floats), 1};
+  return {number(w.columns),
+          number(w.column_tiles),
+          number(w.narrow_pairs),
+          number(w.tiles),
+          number(w.hand_overs),
+          number(w.added_floats),
+          1};
 }
 
 // In microseconds.
@@ -29,6 +35,7 @@ Terms constants_of(const cuda::ProductCosts& c, double launch_us) {
   const double column = c.column_ns * 1e-3;
   return {column,
           column * static_cast<double>(c.column_overhead),
+          column * static_cast<double>(c.narrow_overhead),
           column * static_cast<double>(c.tile_overhead),
           column * static_cast<double>(c.hand_over),
           column / static_cast<double>(c.split_floats_per_column),
@@ -137,6 +144,7 @@ void take_constants(cuda::ProductCosts& costs, const Terms& fitted, std::span<co
     if (has_term(rows, term)) (void)set_cost(costs, name, std::round(value));
   };
   take(kColumnTile, "column_overhead", fitted[kColumnTile] / column);
+  take(kNarrowPair, "narrow_overhead", fitted[kNarrowPair] / column);
   take(kTile, "tile_overhead", fitted[kTile] / column);
   take(kHandOver, "hand_over", fitted[kHandOver] / column);
   if (fitted[kAddedFloat] > 0) take(kAddedFloat, "split_floats_per_column", column / fitted[kAddedFloat]);
@@ -231,9 +239,9 @@ constexpr Limit kLimits[] = {
     {"grouped_rows_32", kRowValues},  {"grouped_rows_64", kRowValues},     {"grouped_rows_128", kRowValues},
 };
 constexpr auto kFitted = [] {
-  std::array<std::string_view, std::size(kLimits) + 5> names{"column_ns", "column_overhead", "tile_overhead",
-                                                             "hand_over", "split_floats_per_column"};
-  for (size_t i = 0; i < std::size(kLimits); ++i) names[5 + i] = kLimits[i].name;
+  std::array<std::string_view, std::size(kLimits) + 6> names{
+      "column_ns", "column_overhead", "narrow_overhead", "tile_overhead", "hand_over", "split_floats_per_column"};
+  for (size_t i = 0; i < std::size(kLimits); ++i) names[6 + i] = kLimits[i].name;
   return names;
 }();
 
