@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/card_costs.h"
 #include "cli/command.h"
@@ -14,6 +15,7 @@
 #include "engine/cuda_backend.h"
 #include "engine/dry_step.h"
 #include "engine/gpu_placement.h"
+#include "engine/memory_plan.h"
 #include "model/model.h"
 #include "ops/cuda/card_costs.h"
 #include "ops/probe/probe.h"
@@ -31,6 +33,7 @@ struct ExplainOptions {
   int64_t context = 1024, prompt = 512;
   std::string card;
   double bandwidth = 0, peak = 0;  // GB/s, TFLOP/s; 0: measured where that is possible
+  double memory = 0;               // GiB; 0: nothing is planned
   bool costs = false, json = false;
 
   Status check() const;
@@ -42,6 +45,8 @@ Status ExplainOptions::check() const {
   if (context < 1 || context > 1 << 24) return request_error("--context {}: must be 1 to {}", context, 1 << 24);
   if (prompt < 0 || prompt > 1 << 20) return request_error("--prompt {}: must be 0 (none) to {}", prompt, 1 << 20);
   if (!(bandwidth >= 0) || !(peak >= 0)) return request_error("--bandwidth and --peak must not be negative");
+  if (!(memory >= 0 && memory <= 1 << 20))
+    return request_error("--memory {}: must be 0 (no plan) to {}", memory, 1 << 20);
   if (!card.empty() && !costs && model.device != "cuda")
     return request_error("--card {}: --device {} does not use one; add --device cuda", card, model.device);
   if (!costs && model.model.empty()) return request_error("give a MODEL, or --costs");
@@ -78,6 +83,49 @@ Result<MachineLimits> limits_of(const ExplainOptions& o, const Machine& m) {
   return limits;
 }
 
+// What a server without further options would make of so much memory.
+struct PlannedServer {
+  EngineOptions options;
+  MemoryShares shares;
+
+  static Result<PlannedServer> of(const ExplainOptions& o, Device device, const gguf::File& file,
+                                  const ModelConfig& model, KvCacheType kv) {
+    // Of a GPU, the driver and what else is always there has some.
+    constexpr int64_t kOfDriver = int64_t{600} << 20;
+    EngineOptions asked{.device = device, .kv_cache = kv};
+    asked.prefix_cache = true;
+    asked.speculative.mode = Speculative::kAuto;
+    const auto bytes = static_cast<int64_t>(o.memory * (1 << 30)), weights = static_cast<int64_t>(file.tensor_bytes());
+    const EngineMemory memory{.host = std::max<int64_t>(0, bytes - weights),
+                              .gpu = {.total = bytes, .used = weights + kOfDriver, .weights = weights}};
+    PlannedServer p;
+    QUIRE_TRY(p.options, resolve(std::move(asked), model, memory));
+    QUIRE_TRY(p.shares, memory_shares(p.options, model, memory));
+    return p;
+  }
+
+  std::string text() const {
+    const auto gib = [](int64_t n) { return static_cast<double>(n) / (1 << 30); };
+    return fmt::format(
+        "a server: {} sequences of up to {} tokens, steps of {} tokens; a cache of {} tokens in {:.1f} GiB, states in "
+        "{:.1f}, "
+        "saved ones in {:.1f}, steps in {:.1f}\n",
+        options.max_sequences, options.context, options.max_batch_tokens, shares.kv_tokens, gib(shares.kv),
+        gib(shares.states), gib(shares.saved_states), gib(shares.steps));
+  }
+  nlohmann::ordered_json json() const {
+    return {{"sequences", options.max_sequences},
+            {"context", options.context},
+            {"batch_tokens", options.max_batch_tokens},
+            {"kv_tokens", shares.kv_tokens},
+            {"bytes",
+             {{"kv", shares.kv},
+              {"states", shares.states},
+              {"saved_states", shares.saved_states},
+              {"steps", shares.steps}}}};
+  }
+};
+
 Status print_costs(const ExplainOptions& o) {
   QUIRE_TRY(const Machine m, parse_card(o.card.empty() ? "sm_90:132" : o.card));
   QUIRE_CHECKED(o.card_costs.apply(m));
@@ -106,7 +154,7 @@ class Explanation {
         kv_(kv),
         arithmetic_(arithmetic) {}
 
-  Status print() {
+  Status print(const PlannedServer* server) {
     if (o_.json)
       json_ = {{"version", QUIRE_VERSION},       {"model", o_.model.model}, {"machine", describe(machine_)},
                {"bandwidth", limits_.bandwidth}, {"peak", limits_.flops},   {"steps", nlohmann::ordered_json::array()}};
@@ -114,6 +162,12 @@ class Explanation {
       print_out("{} on {}{}{}\n", escaped(o_.model.model), describe(machine_),
                 limits_.bandwidth > 0 ? fmt::format(", {:.1f} GB/s", limits_.bandwidth * 1e-9) : "",
                 limits_.flops > 0 ? fmt::format(", {:.2f} TFLOP/s", limits_.flops * 1e-12) : "");
+    if (server != nullptr) {
+      if (o_.json)
+        json_["server"] = server->json();
+      else
+        print_out("{}", server->text());
+    }
     for (const int32_t n : o_.rows)
       QUIRE_CHECKED(step(fmt::format("{} sequences that generate a token each, at position {}", n, o_.context - 1),
                          {.sequences = n, .context = o_.context}));
@@ -168,7 +222,11 @@ Status explain(const ExplainOptions& o) {
   QUIRE_TRY(const std::unique_ptr<const Model> model, Model::load(file));
   const Decoder decoder = device == Device::kCuda ? placed_in_thought(model->decoder()) : model->decoder();
   QUIRE_TRY(const MachineLimits limits, limits_of(o, machine));
-  return Explanation(o, decoder, machine, limits, std::move(choice), kv, arithmetic).print();
+  std::optional<PlannedServer> server;
+  if (o.memory > 0) {
+    QUIRE_TRY(server, PlannedServer::of(o, device, file, model->config(), kv));
+  }
+  return Explanation(o, decoder, machine, limits, std::move(choice), kv, arithmetic).print(server ? &*server : nullptr);
 }
 
 }  // namespace
@@ -187,6 +245,9 @@ Action add_explain(CLI::App& app) {
   app.add_option("--prompt", o->prompt, "And a step of a prompt of so many tokens; 0: none")->capture_default_str();
   app.add_option("--card", o->card, "With --device cuda: a card that need not be there, as sm_90:132")
       ->type_name("sm_XX:SMS");
+  app.add_option("--memory", o->memory,
+                 "GiB of the card or machine: and what a server without options would make of them")
+      ->capture_default_str();
   app.add_option("--bandwidth", o->bandwidth, "GB/s of the memory; 0: measured, where the machine is this one")
       ->capture_default_str();
   app.add_option("--peak", o->peak, "TFLOP/s of bf16; 0: measured on a CPU, not known of a GPU")->capture_default_str();

@@ -50,7 +50,26 @@ bool read_from(const std::string& path, T& first) {
   return static_cast<bool>(std::ifstream(path) >> first);  // "max" is no number
 }
 
+// Bytes of a group that are no page cache. Version 1 counts what groups below it use as "total_...", without the
+// kernel's.
+int64_t unreclaimable(const std::string& folder) {
+  int64_t sum = 0, bytes = 0;
+  std::ifstream stat(folder + "/memory.stat");
+  for (std::string key; stat >> key >> bytes;)
+    for (const char* const counted : {"anon", "shmem", "kernel", "sock", "total_rss", "total_shmem"})
+      if (key == counted) sum += bytes;
+  return sum;
+}
+
 }  // namespace
+
+int64_t group_memory_left(const ControlGroups& groups) {
+  int64_t left = kNoLimit, limit = 0;
+  for (const std::string& folder : folders_of(groups, "memory"))
+    for (const char* const file : {"/memory.max", "/memory.limit_in_bytes"})
+      if (read_from(folder + file, limit)) left = std::min(left, std::max<int64_t>(0, limit - unreclaimable(folder)));
+  return left;
+}
 
 int64_t group_memory_limit(const ControlGroups& groups) {
   int64_t limit = kNoLimit, bytes = 0;

@@ -52,6 +52,35 @@ CpuFeatures without_what_is_above(CpuLevel level, CpuFeatures f) {
   return f;
 }
 
+struct NamedFeature {
+  std::string_view name;
+  bool CpuFeatures::*there;
+};
+constexpr NamedFeature kFeatures[] = {{"avx2", &CpuFeatures::avx2},
+                                      {"avx_vnni", &CpuFeatures::avx_vnni},
+                                      {"avx512", &CpuFeatures::avx512},
+                                      {"avx512_bf16", &CpuFeatures::avx512_bf16},
+                                      {"avx512_fp16", &CpuFeatures::avx512_fp16},
+                                      {"amx_bf16", &CpuFeatures::amx_bf16}};
+
+// "avx2+avx512": those and no others.
+Status limit_to_features(std::string_view names) {
+  CpuFeatures only;
+  for (std::string_view rest = names; !rest.empty();) {
+    const size_t end = std::min(rest.find('+'), rest.size());
+    const std::string_view name = rest.substr(0, end);
+    const auto* const f =
+        std::find_if(std::begin(kFeatures), std::end(kFeatures), [&](const NamedFeature& k) { return k.name == name; });
+    if (f == std::end(kFeatures) || !(cpu_features().*f->there))
+      return request_error("this CPU cannot run as '{}': it is '{}'", names, describe(cpu_features()));
+    only.*f->there = true;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  if (!only.avx2) return request_error("this CPU cannot run as '{}': all kernels need avx2", names);
+  shown_features() = only;
+  return {};
+}
+
 }  // namespace
 
 std::string_view cpu_level_name(CpuLevel level) {
@@ -92,6 +121,7 @@ const CpuFeatures& cpu_features() {
 
 Status limit_cpu(std::string_view level) {
   std::string there;
+  if (level.find('+') != level.npos) return limit_to_features(level);
   for (const CpuLevel l : kLevels) {
     if (!reaches(cpu_features(), l)) continue;
     if (cpu_level_name(l) == level) {
@@ -105,19 +135,9 @@ Status limit_cpu(std::string_view level) {
 
 std::string describe(const CpuFeatures& f) {
   std::string s;
-  const auto add = [&](bool on, const char* name) {
-    if (!on) return;
-    if (!s.empty()) s += ' ';
-    s += name;
-  };
-  add(f.avx2, "avx2");
-  add(f.avx_vnni, "avx_vnni");
-  add(f.avx512, "avx512");
-  add(f.avx512_bf16, "avx512_bf16");
-  add(f.avx512_fp16, "avx512_fp16");
-  add(f.amx_bf16, "amx_bf16");
-  if (s.empty()) s = "none";
-  return s;
+  for (const NamedFeature& k : kFeatures)
+    if (f.*k.there) s += fmt::format("{}{}", s.empty() ? "" : " ", k.name);
+  return s.empty() ? "none" : s;
 }
 
 int available_cpus() {

@@ -27,9 +27,9 @@ bool reaches(const CpuFeatures& f, CpuLevel level);
 const CpuFeatures& cpu_features();
 
 // `--cpu`: from here on cpu_features() leaves out what lies above the level of this name, so that one machine
-// runs the kernels of older ones. For the start of a program: not beside other threads, nor with engines
-// there already. An unknown name, or a level that this CPU does not reach, is a request error that lists
-// those it does.
+// runs the kernels of older ones. Features joined by '+' ("avx2+avx512+avx512_bf16", a Zen 4) leave out all others. For
+// the start of a program: not beside other threads, nor with engines there already. An unknown name, or a level that
+// this CPU does not reach, is a request error that lists those it does.
 Status limit_cpu(std::string_view level);
 
 // "avx2 avx_vnni avx512 avx512_bf16 amx_bf16"

@@ -1,5 +1,8 @@
 #include "core/memory.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -21,11 +24,20 @@ int64_t system_memory() {
   return kUnknown;
 }
 
+// What a limit leaves of what the process has, which /proc/self/statm counts in pages: all addresses first, data sixth.
+int64_t below_limit(__rlimit_resource resource, int field) {
+  rlimit limit{};
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(kUnknown)) return kUnknown;
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0;
+  for (int i = 0; i <= field; ++i) statm >> pages;
+  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - pages * sysconf(_SC_PAGESIZE));
+}
+
 }  // namespace
 
 int64_t available_memory() {
-  // What the group uses is left out: most of it may be page cache, which makes room.
-  return std::min(system_memory(), group_memory_limit());
+  return std::min({system_memory(), group_memory_left(), below_limit(RLIMIT_AS, 0), below_limit(RLIMIT_DATA, 5)});
 }
 
 }  // namespace quire

@@ -87,7 +87,7 @@ struct MemoryOfEngine {
   EngineMemory memory;
   std::shared_ptr<const void> placed;
 };
-Result<MemoryOfEngine> memory_for(const LoadedModel& model, const EngineOptions& options);
+Result<MemoryOfEngine> memory_for(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options);
 
 using BackendFactory =
     std::function<Result<std::unique_ptr<Backend>>(const std::shared_ptr<const LoadedModel>&, const EngineOptions&)>;

@@ -99,7 +99,7 @@ Status CpuBackend::allocate() {
 
 void CpuBackend::repack() {
   if (!options_.repack || !options_.for_latency() || options_.device != Device::kCpu) return;
-  repacked_ = model_->repacked(pool_);
+  repacked_ = model_->repacked(pool_, static_cast<int64_t>(storage_.memory().size()));
   if (repacked_ == nullptr) return;
   UseCopies use(*repacked_);
   placed_ = model_->model->decoder().placed(use);
@@ -466,10 +466,17 @@ HostPages host_pages_of(const EngineOptions& options, int64_t block_bytes) {
   return {static_cast<int32_t>(swap), static_cast<int32_t>(std::min(cache, INT32_MAX - swap))};
 }
 
-Result<MemoryOfEngine> memory_for(const LoadedModel& model, const EngineOptions& options) {
+Result<MemoryOfEngine> memory_for(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options) {
   if (options.device == Device::kCuda) return place_on_gpu(model, options);
-  const int64_t weights = static_cast<int64_t>(model.file.mapped_bytes());
-  return MemoryOfEngine{.memory = {.host = std::max<int64_t>(available_memory() - weights, 0)}};
+  // What was made of a folder is in use already; what is mapped is read for every token.
+  const int64_t mapped = static_cast<int64_t>(model->file.mapped_bytes()) - model->file.made_bytes();
+  int64_t host = std::max<int64_t>(available_memory() - mapped, 0);
+  // Where weights are repacked, that comes before a longer context.
+  if (options.device == Device::kCpu && options.repack && options.max_sequences > 0 && options.for_latency()) {
+    const int64_t copies = RepackedWeights::bytes_for(model->model->matrices());
+    if (copies <= host / 2) host -= copies;
+  }
+  return MemoryOfEngine{.memory = {.host = host}};
 }
 
 Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,

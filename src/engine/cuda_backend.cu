@@ -5,7 +5,7 @@
 
 #include "core/log.h"
 #include "engine/cuda_backend_impl.h"
-#include "engine/gpu_plan.h"
+#include "engine/memory_plan.h"
 
 namespace quire {
 namespace {
@@ -111,7 +111,7 @@ Status CudaBackend::rehearse() {
     StepShape both = prompt;
     both.segments = both.logit_rows = 2;
     both.decode_rows = both.decodes = both.decode_logit_rows = 1;
-    both.decode_keys = largest.width * int64_t{kBlockTokens};
+    both.decode_keys = most_keys(c, largest.width * int64_t{kBlockTokens}, 1);
     steps.push_back(both);
   }
   if (c.logit_rows > c.segments) {
@@ -188,8 +188,7 @@ Result<int64_t> CudaBackend::measure() {
   Workspace all;
   views_ = CacheViews(options_.cache_shape(model_->model->config()), nullptr, {1, 1, 1});
   context_.dry = true;
-  // All sequences read prompts, or all generate: what operators take grows with the number of either.
-  for (const int32_t decodes : {0, c.segments}) {
+  const auto compute_dry = [&](int32_t decodes, int32_t each) {
     StepShape s{.rows = c.rows,
                 .decode_rows = decodes > 0 ? c.logit_rows : 0,
                 .segments = std::max(1, c.segments),
@@ -198,16 +197,38 @@ Result<int64_t> CudaBackend::measure() {
                 .decode_logit_rows = decodes > 0 ? c.logit_rows : 0,
                 .hidden_rows = c.hidden_rows,
                 .scored_rows = c.scored_rows};
-    s.most_rows = 1 + options_.most_drafts();
+    s.most_rows = each;
     s.follows = c.drafts > 0;
     if (decodes > 0) s.draft_passes = c.drafts;
     s.table_width = c.table_width;
-    s.decode_keys = int64_t{decodes} * options_.context;
+    s.decode_keys = most_keys(c, int64_t{decodes} * c.table_width * kBlockTokens, each);
     compute(s, all);
-  }
+  };
+  // All sequences read prompts, or all generate, with any number of drafts: what operators take grows with the number
+  // of either, and keys are fewer where each has more rows.
+  compute_dry(0, 1);
+  for (int32_t each = 1; each <= 1 + options_.most_drafts(); ++each) compute_dry(c.segments, each);
   context_.dry = false;
   QUIRE_CHECKED(std::exchange(context_.status, Status{}));
   return all.high_water() + (int64_t{1} << 20);
+}
+
+Result<int64_t> CudaBackend::step_bytes(const std::shared_ptr<const LoadedModel>& model,
+                                        const std::shared_ptr<const CudaWeights>& weights,
+                                        const EngineOptions& options) {
+  // The driver's own: code of kernels as they are loaded, and the nodes of graphs.
+  constexpr int64_t kOfDriver = int64_t{192} << 20, kKernelsOfLayer = 24;
+  CudaBackend b(model, options);
+  QUIRE_TRY(b.machine_, gpu_machine());
+  b.weights_ = weights;
+  QUIRE_TRY(const int64_t scratch, b.measure());
+  const StepCapacity& c = b.layout_.capacity();
+  const ModelConfig& config = model->model->config();
+  const int64_t graphs = options.graphs ? std::ssize(graph_sizes(c)) + CudaGraphs::kMostOnDemand : 0;
+  return scratch + b.layout_.bytes() + b.result_layout_.bytes() + c.sampled() * int64_t{4} +
+         int64_t{c.kept()} * c.width * 4 +
+         token_history_bytes(c.batch_slots, config.vocab, std::min(config.vocab, options.context)) +
+         CudaGraphs::estimated_bytes(graphs, config.layers * kKernelsOfLayer) + kOfDriver;
 }
 
 Status CudaBackend::read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) {

@@ -28,6 +28,9 @@ class CudaBackend final : public Backend {
         log_(options.launches, cuda::launched_kernels) {}
   ~CudaBackend() override;
   Status create();
+  // What steps of such options take beside weights and caches, on the calling thread's GPU: counted, not allocated.
+  static Result<int64_t> step_bytes(const std::shared_ptr<const LoadedModel>& model,
+                                    const std::shared_ptr<const CudaWeights>& weights, const EngineOptions& options);
 
   const StepLayout& layout() const override { return layout_; }
   int32_t blocks() const override { return blocks_; }

@@ -5,7 +5,7 @@
 #include "core/cuda/device.h"
 #include "core/cuda/memory.h"
 #include "core/log.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_backend_impl.h"
 #include "engine/cuda_weights.h"
 #include "engine/dry_step.h"
 #include "ops/registry.h"
@@ -83,16 +83,19 @@ Status choose_gpu(const LoadedModel& model, int gpu, KvCacheType kv_cache) {
   return check_gpu_kernels(model.model->decoder(), machine, kv_cache).context("this GPU cannot compute the model");
 }
 
-Result<MemoryOfEngine> place_on_gpu(const LoadedModel& model, const EngineOptions& options) {
-  QUIRE_CHECKED(choose_gpu(model, options.gpu, options.kv_cache));
+Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options) {
+  QUIRE_CHECKED(choose_gpu(*model, options.gpu, options.kv_cache));
   QUIRE_CHECKED(check_gpu_options(options));
   const auto begin = std::chrono::steady_clock::now();
-  QUIRE_TRY(const std::shared_ptr<const CudaWeights> weights, model.on_gpu(options.threads, options.mtp));
+  QUIRE_TRY(const std::shared_ptr<const CudaWeights> weights, model->on_gpu(options.threads, options.mtp));
   log_info(fmt::format("cuda: weights {:.2f} s ({:.1f} GiB)",
                        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
                        static_cast<double>(weights->bytes()) / (1 << 30)));
   QUIRE_TRY(const GpuMemory memory, gpu_memory(weights->bytes()));
-  return MemoryOfEngine{.memory = {.gpu = memory}, .placed = weights};
+  const auto step_bytes = [model, weights](const EngineOptions& o) {
+    return CudaBackend::step_bytes(model, weights, o);
+  };
+  return MemoryOfEngine{.memory = {.gpu = memory, .step_bytes = step_bytes}, .placed = weights};
 }
 
 Result<std::vector<GpuInfo>> list_gpus() {

@@ -44,6 +44,25 @@ void find_drafters(const LoadedModel& model, EngineOptions& options) {
   if (!options.mtp && !o.looks_up()) o.mode = Speculative::kOff;
 }
 
+// What memory does not allow.
+void say_what_is_less(const EngineOptions& asked, const EngineOptions& chosen, const ModelConfig& model) {
+  if (asked.context == 0 && chosen.context < model.context_length)
+    log_warning(
+        fmt::format("the model was trained for {} tokens, but memory allows {}: that is the context; --context "
+                    "takes another",
+                    model.context_length, chosen.context));
+  if (chosen.max_sequences < asked.max_sequences)
+    log_warning(fmt::format("memory allows {} sequences at once, not {}: others wait", chosen.max_sequences,
+                            asked.max_sequences));
+  if (asked.prefix_cache && chosen.prefix_host_bytes < asked.prefix_host_bytes)
+    log_warning(fmt::format("memory allows {:.2f} GiB for what leaves the prefix cache, not {:.2f}",
+                            static_cast<double>(chosen.prefix_host_bytes) / (1 << 30),
+                            static_cast<double>(asked.prefix_host_bytes) / (1 << 30)));
+  if (chosen.max_batch_tokens < asked.max_batch_tokens)
+    log_warning(
+        fmt::format("memory allows steps of {} tokens, not {}", chosen.max_batch_tokens, asked.max_batch_tokens));
+}
+
 bool contains(std::span<const RequestId> ids, RequestId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -71,16 +90,12 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
   const auto start = std::chrono::steady_clock::now();
   QUIRE_CHECKED(check_forced(options.kernels, {.device = options.device}));
   const ModelConfig& config = model->model->config();
-  const bool by_default = options.context == 0;
+  const EngineOptions asked = options;
   QUIRE_CHECKED(check_options(options, config));
   find_drafters(*model, options);
-  QUIRE_TRY(const MemoryOfEngine has, memory_for(*model, options));
+  QUIRE_TRY(const MemoryOfEngine has, memory_for(model, options));
   QUIRE_TRY(options, resolve(std::move(options), config, has.memory));
-  if (by_default && options.context < config.context_length)
-    log_warning(
-        fmt::format("the model was trained for {} tokens, but memory allows {}: that is the context; --context "
-                    "takes another",
-                    config.context_length, options.context));
+  say_what_is_less(asked, options, config);
   QUIRE_TRY(std::unique_ptr<Backend> made, backend(model, options));
   std::unique_ptr<Engine> engine(new Engine(std::move(model), std::move(options), std::move(made)));
   engine->create_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

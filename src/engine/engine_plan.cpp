@@ -173,6 +173,7 @@ bool Engine::schedule() {
              .max_sequences = options_.max_sequences,
              .max_swaps = options_.most_swaps(),
              .max_sampled_rows = options_.sampled_rows(),
+             .max_parts = options_.decode_parts,
              .patience = options_.patience_steps,
              .first_token_threshold = options_.first_token_threshold,
              .most_skipped = kMostSkipped},

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "ops/attention/parts.h"
+
 namespace quire {
 namespace {
 
@@ -11,6 +13,10 @@ int32_t most_rows(const StepCapacity& c) {
 }
 
 }  // namespace
+
+int64_t most_keys(const StepCapacity& c, int64_t keys, int32_t rows) {
+  return c.parts == 0 ? keys : std::min(keys, c.parts / rows * kPartKeys);
+}
 
 int32_t graph_rows(int32_t rows, const StepCapacity& c) {
   int32_t n = 1;
@@ -26,7 +32,7 @@ StepShape shape_of(const GraphSize& size, const StepCapacity& c) {
   StepShape s{.rows = size.sequences * size.each, .table_width = size.width};
   s.segments = s.decodes = size.sequences;
   s.decode_rows = s.logit_rows = s.decode_logit_rows = s.rows;
-  s.decode_keys = int64_t{size.sequences} * size.width * kBlockTokens;
+  s.decode_keys = most_keys(c, int64_t{size.sequences} * size.width * kBlockTokens, size.each);
   s.most_rows = size.each;
   s.draft_passes = size.passes;
   s.follows = c.drafts > 0;

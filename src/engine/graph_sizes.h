@@ -17,6 +17,8 @@ struct GraphSize {
   auto operator<=>(const GraphSize&) const = default;
 };
 
+// Positions of all sequences with generated tokens together, so many rows of each, where they have no more than `keys`.
+int64_t most_keys(const StepCapacity& capacity, int64_t keys, int32_t rows);
 // Rows with the padding that they get: an eighth at most, from 16 rows on.
 int32_t graph_rows(int32_t rows, const StepCapacity& capacity);
 // The pitch of block tables for sequences of up to `blocks` blocks: a power of two, 16 at least, or all there can be.

@@ -134,11 +134,11 @@ Result<const MtpBlock*> LoadedModel::mtp() const {
   return static_cast<const MtpBlock*>(&**mtp_);
 }
 
-std::shared_ptr<const RepackedWeights> LoadedModel::repacked(ThreadPool& pool) const {
+std::shared_ptr<const RepackedWeights> LoadedModel::repacked(ThreadPool& pool, int64_t beside) const {
   const std::lock_guard lock(copies_mutex_);
   if (auto made = repacked_.lock()) return made;
   const std::vector<Weight> weights = model->matrices();
-  const int64_t copies = RepackedWeights::bytes_for(weights), available = available_memory();
+  const int64_t copies = RepackedWeights::bytes_for(weights), available = available_memory() - beside;
   if (copies + static_cast<int64_t>(file.mapped_bytes()) - file.made_bytes() > available) return nullptr;
   Result<std::unique_ptr<RepackedWeights>> made = RepackedWeights::create(weights, pool);
   if (!made.ok()) return nullptr;  // no memory after all: as above, the text is the same without

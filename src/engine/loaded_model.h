@@ -39,8 +39,9 @@ struct LoadedModel {
   Result<const MtpBlock*> mtp() const;
 
   // Copies of the weights for generating faster (ops/gemm/repack.h), if memory holds them beside the file;
-  // else null. Made for the first engine that asks, and kept as long as an engine has them.
-  std::shared_ptr<const RepackedWeights> repacked(ThreadPool& pool) const;
+  // and `beside` more bytes, which caches may come to take; else null. Made for the first engine that asks, and kept as
+  // long as an engine has them.
+  std::shared_ptr<const RepackedWeights> repacked(ThreadPool& pool, int64_t beside = 0) const;
   // The weights on the current GPU, with those of the block for multi-token prediction or without; likewise. In
   // programs with CUDA only. `threads` read the file; 0: all CPUs.
   Result<std::shared_ptr<const CudaWeights>> on_gpu(int threads = 0, bool with_mtp = false) const;

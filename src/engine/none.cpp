@@ -12,7 +12,7 @@ Error no_cuda(std::string_view instead = "use --device cpu, which is the default
 
 }  // namespace
 
-Result<MemoryOfEngine> place_on_gpu(const LoadedModel&, const EngineOptions&) {
+Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>&, const EngineOptions&) {
   return no_cuda();
 }
 

@@ -2,58 +2,13 @@
 
 #include <algorithm>
 
-#include "engine/gpu_plan.h"
-#include "model/memory.h"
+#include "engine/memory_plan.h"
 
 namespace quire {
 namespace {
 
 int32_t blocks(int64_t tokens) {
   return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
-}
-
-// Of an engine on a CPU: what keys and values may take of `memory`.
-int64_t share_of_caches(int64_t memory) {
-  return memory / 8 * 7;
-}
-
-// Bytes of the window blocks that few sequences hold; nothing if that is no number.
-std::optional<int64_t> few_windows(const EngineOptions& o, const ModelConfig& c) {
-  const WindowNeeds n = o.window_needs(c);
-  const int64_t blocks = int64_t{n.sequence} * std::min(o.max_sequences, kDefaultSequences) + n.steps;
-  const std::optional<int64_t> each = o.cache_shape(c).window_block_bytes();
-  int64_t bytes = 0;
-  if (!each || __builtin_mul_overflow(blocks, *each, &bytes)) return std::nullopt;
-  return bytes;
-}
-
-// Of the places of the prefix cache that are wanted, those whose windows fit beside the other caches.
-int32_t fitting_places(const EngineOptions& o, const ModelConfig& c, int64_t memory) {
-  const CacheShape shape = o.cache_shape(c);
-  const std::optional<int64_t> block = shape.block_bytes(), window = shape.window_block_bytes(),
-                               few = few_windows(o, c);
-  int64_t pool = 0, place = 0;
-  if (!block || !few || __builtin_mul_overflow(*block, o.kv_blocks(), &pool) ||
-      __builtin_mul_overflow(*window, o.window_needs(c).place, &place) || place == 0)
-    return o.state_checkpoints;
-  const int64_t has = share_of_caches(memory), left = pool < has && *few < has - pool ? has - pool - *few : 0;
-  return static_cast<int32_t>(std::min<int64_t>(o.state_checkpoints, left / place));
-}
-
-// The longest sequence whose keys and values, and what the engine keeps for every block of a pool of that size and for
-// every sequence's table, take seven eighths of `memory`, beside the windows of few sequences, which have up to half of
-// that; a few thousand tokens at least, whatever there is.
-int64_t longest_default(const EngineOptions& o, const ModelConfig& c, int64_t memory) {
-  constexpr int64_t kLeast = 4096, kOfBlock = 64;
-  const CacheShape shape = o.cache_shape(c);
-  const std::optional<int64_t> kv = shape.block_bytes(), windows = few_windows(o, c);
-  if (!kv || !windows) return std::min(kLeast, c.context_length);
-  const int64_t tables = int64_t{shape.has_window_blocks() ? 8 : 4} * std::max(o.max_sequences, 1);
-  const int64_t past = 4 * kBlockTokens;
-  const int64_t of_block = std::min(*kv, INT64_MAX / 2) + kOfBlock + tables + past;
-  const int64_t has = share_of_caches(memory);
-  const int64_t fitting = (has - std::min(*windows, has / 2)) / of_block * kBlockTokens;
-  return std::min(std::max(fitting, kLeast), c.context_length);
 }
 
 }  // namespace
@@ -129,7 +84,8 @@ StepCapacity EngineOptions::step_capacity(const ModelConfig& model) const {
           .masks = sampled_rows(),
           .vocab = model.vocab,
           .max_top = static_cast<int32_t>(std::min<int64_t>(model.vocab, max_logprobs)),
-          .drafts = mtp ? most_drafts() : 0};
+          .drafts = mtp ? most_drafts() : 0,
+          .parts = decode_parts};
 }
 
 Status check_options(const EngineOptions& o, const ModelConfig& c) {
@@ -175,19 +131,9 @@ Result<EngineOptions> resolve(EngineOptions o, const ModelConfig& c, const Engin
   QUIRE_CHECKED(check_options(o, c));
   if (o.threads == 0) o.threads = available_cpus();
   if (o.depth == 0) o.depth = o.device == Device::kCuda ? 2 : 1;
-  if (o.device == Device::kCuda) {
-    QUIRE_TRY(o, plan_gpu(std::move(o), c, memory.gpu));
-  } else {
-    if (o.max_sequences == 0) o.max_sequences = kDefaultSequences;
-    if (o.max_batch_tokens == 0) o.max_batch_tokens = std::max(kDefaultBatchTokens, o.max_sequences);
-    if (o.context == 0) o.context = longest_default(o, c, memory.host);
-    constexpr int64_t kDefaultPool = 65536;
-    if (o.kv_tokens == 0) o.kv_tokens = std::max(o.context, std::min(o.max_sequences * o.context, kDefaultPool));
-  }
+  QUIRE_TRY(o, plan_memory(std::move(o), c, memory));
   if (o.kv_tokens < o.context)
     return request_error("a KV pool of {} tokens cannot hold one sequence of {}", o.kv_tokens, o.context);
-  if (o.state_checkpoints < 0) o.state_checkpoints = std::min(4 * o.max_sequences, 65536);
-  if (o.device != Device::kCuda && o.windows_apart(c)) o.state_checkpoints = fitting_places(o, c, memory.host);
   return o;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "engine/speculative_options.h"
 #include "model/memory.h"
@@ -26,7 +27,7 @@ enum class Pooling {
   kMean,  // the mean of all of its tokens'
 };
 
-// Of an engine on the CPU whose options leave them open; a GPU's are in engine/gpu_plan.h.
+// Of an engine on the CPU whose options leave them open, where memory allows; a GPU's are in engine/memory_plan.h.
 inline constexpr int32_t kDefaultSequences = 16;
 inline constexpr int32_t kDefaultBatchTokens = 512;
 
@@ -50,14 +51,17 @@ struct EngineOptions {
   int threads = 0;  // 0: all CPUs this process may use
   // Longest sequence, prompt and output; 0: the model's trained context, or what memory allows if that is less.
   int64_t context = 0;
-  int32_t max_sequences = 0;    // running at once; others wait. 0: 16, on a GPU up to 256
+  // Running at once; others wait. 0: 16, on a GPU up to 256. Fewer where memory does not allow as many.
+  int32_t max_sequences = 0;
   int32_t max_waiting = 16384;  // requests beyond the running ones; submit() refuses more
   // Rows of a step: the largest prefill chunk. At least max_sequences, so that every sequence advances in each step. 0:
-  // 512, on a GPU 2048 where memory allows.
+  // 512, on a GPU 2048. Fewer where memory does not allow as many.
   int32_t max_batch_tokens = 0;
-  // Size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens, on a GPU what is left of its
-  // memory.
+  // Size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens, or what memory allows, on a GPU
+  // what is left of its memory.
   int64_t kv_tokens = 0;
+  // Of a GPU, set by resolve(): SchedulerLimits::max_parts. Partial results of attention take memory.
+  int64_t decode_parts = 0;
   bool kv_is_bound = false;  // set by resolve(): a GPU's pool has what is left, kv_tokens at most
   // What keys and values are kept in: the texts depend on it (docs/numerics.md).
   KvCacheType kv_cache = KvCacheType::kAuto;
@@ -78,7 +82,7 @@ struct EngineOptions {
   // Prompts that begin as earlier ones did are not computed again (docs/architecture.md). The texts are the same.
   bool prefix_cache = false;
   // Recurrent states that the prefix cache keeps, each of them a place where a later prompt can go on; -1: four for
-  // each sequence. 0: prompts of models with recurrent layers are always computed whole. On a GPU at most a quarter of
+  // each sequence. 0: prompts of models with recurrent layers are always computed whole. At most a quarter of
   // what weights and running sequences leave. Of layers that attend to a window: for so many places there are window
   // blocks beside those of running sequences.
   int32_t state_checkpoints = -1;
@@ -144,8 +148,10 @@ struct GpuMemory {
 };
 // What an engine can have.
 struct EngineMemory {
-  int64_t host = INT64_MAX;  // of an engine on the CPU: for keys, values and book-keeping
+  int64_t host = INT64_MAX;  // of an engine on the CPU: beside the model's file
   GpuMemory gpu;
+  // Measures what steps of such options take beside states, keys and values. Empty: it is estimated.
+  std::function<Result<int64_t>(const EngineOptions&)> step_bytes;
 };
 
 // Whether the options make sense as far as that is known without the device's memory.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "ops/attention/parts.h"
 #include "ops/op.h"
 
 namespace quire {
@@ -37,6 +38,7 @@ void StepPlan::reserve(size_t sequences) {
   gone_.reserve(4 * sequences);
   skipped.reserve(sequences);
   admitted_.reserve(sequences);
+  by_turn_.reserve(sequences);
 }
 
 void StepPlan::clear() {
@@ -71,7 +73,11 @@ class Planner {
     for (const ScheduledSequence& s : now_.running) {
       plan_.holdings_.push_back({s.held, s.swapped, s.exclusive, 0});
       behind += s.held;
-      budget_ -= decodes(s) && has_row_first(s);
+    }
+    share_parts();
+    for (size_t i = 0; i < now_.running.size(); ++i) {
+      const ScheduledSequence& s = now_.running[i];
+      budget_ -= decodes(s) && !plan_.holdings_[i].left_out && has_row_first(s);
     }
     draft_rows_ = plan_.first_tokens ? 0 : rows_for_drafts();
     prompt_rows_ = rows_of_prompts();
@@ -105,12 +111,54 @@ class Planner {
     return prompts >= limits_.first_token_threshold && available_ >= most;
   }
 
+  // Who has room among the parts, which decides how many drafts everybody may have.
+  void share_parts() {
+    if (limits_.max_parts == 0) return;
+    int64_t all = 0, with_drafts = 0;
+    for (const ScheduledSequence& s : now_.running)
+      if (decodes(s)) all += parts_of(s, 0);
+    if (all > limits_.max_parts) leave_out();
+    for (size_t i = 0; i < now_.running.size(); ++i)
+      if (const ScheduledSequence& s = now_.running[i]; decodes(s) && !plan_.holdings_[i].left_out)
+        with_drafts += parts_of(s, s.drafts);
+    most_drafts_ = limits_.max_parts / std::max<int64_t>(with_drafts, 1) - 1;
+  }
+
+  static int64_t parts_of(const ScheduledSequence& s, int32_t drafts) {
+    return attention_parts(s.computed + 1 + drafts);
+  }
+
+  void leave_out() {
+    plan_.by_turn_.clear();
+    for (size_t i = 0; i < now_.running.size(); ++i)
+      if (decodes(now_.running[i])) plan_.by_turn_.push_back(static_cast<int32_t>(i));
+    const auto turn = [&](int32_t i) {
+      const ScheduledSequence& s = now_.running[static_cast<size_t>(i)];
+      return std::tuple(!is_oldest(s), -s.skipped_steps, i);
+    };
+    std::sort(plan_.by_turn_.begin(), plan_.by_turn_.end(), [&](int32_t a, int32_t b) { return turn(a) < turn(b); });
+    int64_t left = limits_.max_parts;
+    for (const int32_t i : plan_.by_turn_) {
+      const ScheduledSequence& s = now_.running[static_cast<size_t>(i)];
+      const int64_t parts = parts_of(s, 0);
+      if (parts <= left) {
+        left -= parts;
+        continue;
+      }
+      plan_.holdings_[static_cast<size_t>(i)].left_out = true;
+      plan_.skipped.push_back(s.id);
+    }
+  }
+
   // Whether a sequence's next token comes before prompts.
   bool has_row_first(const ScheduledSequence& s) const {
-    if (!plan_.first_tokens || s.skipped_steps >= limits_.most_skipped) return true;
-    const auto oldest =
-        std::find_if(now_.running.begin(), now_.running.end(), [](const auto& r) { return !r.finished; });
-    return oldest->id == s.id;
+    return !plan_.first_tokens || s.skipped_steps >= limits_.most_skipped || is_oldest(s);
+  }
+
+  // Of those that have not finished, as `s`.
+  bool is_oldest(const ScheduledSequence& s) const {
+    return std::find_if(now_.running.begin(), now_.running.end(), [](const auto& r) { return !r.finished; })->id ==
+           s.id;
   }
 
   // The rows that prompts have left go to generated tokens. Blocks were promised to all of them.
@@ -152,7 +200,7 @@ class Planner {
     const ScheduledSequence& s = now_.running[i];
     StepPlan::Holding& h = plan_.holdings_[i];
     if (s.computed >= s.prompt) {
-      if (!decodes(s)) return;
+      if (!decodes(s) || h.left_out) return;
       if (grant(i, s.computed + 1)) h.rows = 1 + drafts(i);
       return;
     }
@@ -182,7 +230,7 @@ class Planner {
   int32_t drafts(size_t i) {
     const ScheduledSequence& s = now_.running[i];
     StepPlan::Holding& h = plan_.holdings_[i];
-    auto count = static_cast<int32_t>(std::min<int64_t>({s.drafts, draft_rows_, budget_ - prompt_rows_}));
+    auto count = static_cast<int32_t>(std::min<int64_t>({s.drafts, draft_rows_, budget_ - prompt_rows_, most_drafts_}));
     if (count <= 0) return 0;
     const int32_t more = std::max(0, blocks_for(s.computed + 1 + count) - h.held);
     // Those behind need a block each at most for their next tokens, and the chunk of a prompt what it needs.
@@ -346,7 +394,8 @@ class Planner {
   int32_t available_, free_host_, outs_left_, ins_left_;
   int64_t budget_;
   int64_t draft_rows_ = 0, prompt_rows_ = 0;
-  int64_t room_ = INT64_MAX / 2;  // what the sequence that is looked at, and younger ones, may still take
+  int64_t most_drafts_ = INT64_MAX;  // of a sequence, for want of room among the parts
+  int64_t room_ = INT64_MAX / 2;     // what the sequence that is looked at, and younger ones, may still take
   int32_t active_ = 0;
   bool held_back_ = false, waits_for_host_ = false;
 };

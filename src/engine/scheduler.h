@@ -15,6 +15,9 @@ struct SchedulerLimits {
   int32_t max_sequences = 0;     // running at once, those that are swapped out included
   int32_t max_swaps = 0;         // blocks that one step moves to the host, and back
   int32_t max_sampled_rows = 0;  // rows of a step that are sampled: beyond one of each sequence they are drafts
+  // Parts of keys (ops/attention/parts.h) that the sequences with a generated token in a step have together, times the
+  // rows of the one that has the most; at least those of two sequences of the longest context. 0: any number
+  int64_t max_parts = 0;
   int64_t patience = INT64_MAX;  // steps after which a waiting request is passed no more by those that hit the cache
   int32_t first_token_threshold =
       0;                     // so many prompts that wait for a first token go before generated tokens; 0: none do
@@ -34,7 +37,7 @@ struct ScheduledSequence {
   int32_t exclusive = 0;   // of those that the host has not, the last ones that nobody else uses
   int64_t cut = 0;         // a chunk of the prompt ends here at the latest (its state is saved); 0: anywhere
   bool finished = false;   // holds its memory until the last step that mentions it has ended
-  int32_t skipped_steps = 0;    // steps in a row that left out its next token for prompts
+  int32_t skipped_steps = 0;    // steps in a row that left out its next token, for prompts or for others' parts
   int32_t drafts = 0;           // with a generated token to compute: drafts that are wanted behind it
   bool waits_for_mask = false;  // with a generated token to compute: what may follow it is not known yet
 
@@ -98,7 +101,7 @@ struct StepPlan {
   std::vector<SeqId> resume;        // all of their blocks come back, after that and before the work
   std::vector<Work> work;           // decodes first
   size_t decodes = 0;               // how many of them
-  std::vector<SeqId> skipped;       // whose next token has to wait for prompts
+  std::vector<SeqId> skipped;       // whose next token has to wait: for prompts, or for room among the parts
   bool first_tokens = false;        // prompts went first
   AdmissionStop stop = AdmissionStop::kNone;
 
@@ -111,6 +114,7 @@ struct StepPlan {
   struct Holding {
     int32_t held = 0, swapped = 0, exclusive = 0;
     int32_t rows = 0;
+    bool left_out = false;  // its next token finds no room among the step's parts
   };
   // A client as it becomes, and the best of its requests that may be admitted; -1: there is none.
   struct Turn {
@@ -119,8 +123,9 @@ struct StepPlan {
   };
   std::vector<Holding> holdings_;  // scratch: of the running ones, as they become
   std::vector<Turn> turns_;
-  std::vector<char> gone_;      // of the waiting ones: whether they are admitted, or wait for another one's result
-  std::vector<Work> admitted_;  // of those that are admitted
+  std::vector<char> gone_;        // of the waiting ones: whether they are admitted, or wait for another one's result
+  std::vector<Work> admitted_;    // of those that are admitted
+  std::vector<int32_t> by_turn_;  // of the running ones, those with a generated token to compute
 };
 
 // Policy:
@@ -151,6 +156,9 @@ struct StepPlan {
 // 7. Drafts get what is left over: rows that no generated token and no next chunk of a prompt needs, and blocks while
 //    there are enough for everybody's next one. They are never a reason to swap out, to pause or to wait.
 // 8. A sequence that waits for a mask has no row until it is there, and holds up nobody else.
+// 9. Where the keys of all generated tokens have more parts than `max_parts`, the oldest sequence comes first, then
+//    those that were left out for most steps in a row: so each has its row within as many steps as there are sequences.
+//    Drafts are as many as the parts of those that have a row leave room for.
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits);
 // The same into a plan that is used again, whose memory is kept.
 void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan);

@@ -33,6 +33,7 @@ struct StepCapacity {
   int64_t vocab = 0;        // tokens that a mask tells of
   int32_t max_top = 0;      // likeliest tokens that are reported of a row
   int32_t drafts = 0;       // with a block for multi-token prediction: drafts of a sequence. 0: there is none
+  int64_t parts = 0;        // SchedulerLimits::max_parts: of generated tokens' keys; 0: any number
 
   // Entries of StepBatch::sampled: a token of each batch slot, and behind them the drafts, slot by slot.
   int32_t sampled() const { return batch_slots * (1 + drafts); }

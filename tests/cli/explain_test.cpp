@@ -48,6 +48,9 @@ TEST_F(Explain, NamesEveryOperatorOfBothDemoModels) {
       int64_t bytes = 0;
       for (const json& c : step.at("calls")) {
         EXPECT_GT(c.at("calls"), 0);
+        const std::string kernel = c.at("kernel");
+        for (const char* const newer : {"avx512", "amx", "vnni"})
+          EXPECT_EQ(kernel.find(newer), kernel.npos) << "on a CPU with AVX2: " << c.dump();
         if (c.at("depth") != 0) continue;
         ops.insert(c.at("operator"));
         bytes += c.at("bytes").get<int64_t>();

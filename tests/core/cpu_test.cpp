@@ -27,6 +27,29 @@ TEST(CpuDeathTest, ALimitHidesWhatLiesAboveIt) {
   }
 }
 
+// As a CPU with AVX-512 that lacks AVX-VNNI.
+TEST(CpuDeathTest, FeaturesHideAllOthers) {
+  std::string named = "avx2";
+  for (const auto& [name, there] :
+       {std::pair{"+avx512", cpu_features().avx512}, std::pair{"+avx512_bf16", cpu_features().avx512_bf16}})
+    if (there) named += name;
+  if (named == "avx2") named += '+';
+  const auto limit = [&] {
+    const bool right = limit_cpu(named).ok() && !cpu_features().avx_vnni && !cpu_features().amx_bf16;
+    std::fprintf(stderr, "now %s", describe(cpu_features()).c_str());
+    std::exit(right ? 0 : 1);
+  };
+  EXPECT_EXIT(limit(), testing::ExitedWithCode(0), "now avx2");
+}
+
+TEST(Cpu, FeaturesThatAreNotThereAreRefused) {
+  for (const char* const names : {"avx2+sse9", "+avx2", "avx_vnni+", "avx2++"}) {
+    const Status refused = limit_cpu(names);
+    ASSERT_FALSE(refused.ok()) << names;
+    EXPECT_NE(refused.error().message.find(std::string("cannot run as '") + names), std::string::npos);
+  }
+}
+
 TEST(Cpu, ALevelThatIsNotThereIsRefused) {
   const Status unknown = limit_cpu("sse9");
   ASSERT_FALSE(unknown.ok());

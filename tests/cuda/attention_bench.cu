@@ -208,7 +208,7 @@ TEST(CudaAttentionBench, Decode) {
     const Case& c = kCases[i / 2];
     const cuda::KvFormat format = kFormats[i % 2];
     Batch b(format, c.q_heads, c.kv_heads, c.d, c.sequences, c.rows, c.context, true);
-    const cuda::DecodeBounds bounds{c.rows, c.sequences * cuda::decode_parts(c.context)};
+    const cuda::DecodeBounds bounds{c.rows, c.sequences * attention_parts(c.context)};
     DeviceBuffer<char> workspace(static_cast<size_t>(cuda::decode_attention_workspace_bytes(b.p, bounds)));
     const float us = graph_us([&](cudaStream_t s) {
       const Status launched = cuda::launch_decode_attention(s, b.p, bounds, workspace.data());

@@ -137,7 +137,7 @@ class Step {
       row += p.count + (i % 5 == 4 ? 1 : 0);
       if (static_cast<int>(i) < decodes) {
         bounds.rows = std::max(bounds.rows, p.count);
-        if (p.count > 0) bounds.max_parts += cuda::decode_parts(p.position + p.count);
+        if (p.count > 0) bounds.max_parts += attention_parts(p.position + p.count);
       } else {
         prompt_rows += p.count;
       }

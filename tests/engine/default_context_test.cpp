@@ -34,9 +34,10 @@ TEST_F(DefaultContext, IsWhatMemoryAllows) {
     for (const int32_t sequences : {1, 16, 1024}) {
       const EngineOptions o =
           options(memory, {.max_sequences = sequences, .max_batch_tokens = 2048, .prefix_cache = true});
-      const int64_t tables = int64_t{o.kv_blocks()} * 4 * sequences;
-      EXPECT_LE(kv_bytes(o) + tables, memory) << sequences;
-      EXPECT_GT(kv_bytes(o) + tables, memory / 2) << sequences;
+      const int64_t tables = int64_t{o.kv_blocks()} * 4 * sequences,
+                    states = *o.cache_shape(config_).state_bytes() * o.state_slots(config_);
+      EXPECT_LE(kv_bytes(o) + tables + states, memory) << sequences;
+      EXPECT_GT(kv_bytes(o) + tables + states, memory / 2) << sequences;
       EXPECT_LE(o.context, o.kv_tokens);
     }
 }

@@ -7,6 +7,7 @@
 
 #include "engine/scheduler_states.h"
 #include "engine/waiting_queue.h"
+#include "ops/attention/parts.h"
 #include "ops/op.h"
 #include "support/seeds.h"
 
@@ -155,7 +156,7 @@ class Simulation {
   }
 
   void carry_out(const StepPlan& plan) {
-    int64_t rows = 0, draft_rows = 0;
+    int64_t rows = 0, draft_rows = 0, parts = 0, most_rows = 1;
     bool prompts_begun = false;
     size_t decodes = 0;
     std::map<int32_t, int> times;
@@ -174,6 +175,7 @@ class Simulation {
       decodes += decode;
       const int64_t end = w.begin + w.count;
       ASSERT_TRUE(!decode || w.count <= 1 + s->drafts);
+      if (decode) parts += attention_parts(end), most_rows = std::max<int64_t>(most_rows, w.count);
       ASSERT_TRUE(decode || end == s->prompt || end % kChunkTokens == 0) << "chunk ends at " << end;
       ASSERT_TRUE(decode || s->cut <= w.begin || end <= s->cut) << "past the cut";
       s->held = std::max(s->held, blocks_for(end));
@@ -187,6 +189,7 @@ class Simulation {
     }
     ASSERT_LE(std::ssize(now_.running) + draft_rows, std::max(set_.limits.max_sampled_rows, set_.limits.max_sequences));
     ASSERT_TRUE(draft_rows == 0 || !plan.first_tokens);
+    ASSERT_TRUE(set_.limits.max_parts == 0 || parts * most_rows <= set_.limits.max_parts);
     ASSERT_EQ(plan.decodes, decodes);
     ASSERT_LE(rows, set_.limits.max_batch_tokens);
     pass(plan, times, rows);
@@ -200,14 +203,16 @@ class Simulation {
 
   // Nobody's next token waits for nothing, or too often in a row.
   void pass(const StepPlan& plan, const std::map<int32_t, int>& times, int64_t rows) {
-    ASSERT_TRUE(plan.skipped.empty() || (plan.first_tokens && rows == set_.limits.max_batch_tokens));
+    const bool by_parts = set_.limits.max_parts > 0;
+    const int64_t most = by_parts ? set_.limits.max_sequences : set_.limits.most_skipped;
+    ASSERT_TRUE(plan.skipped.empty() || by_parts || (plan.first_tokens && rows == set_.limits.max_batch_tokens));
     for (ScheduledSequence& s : now_.running)
       if (times.contains(s.id.v)) s.skipped_steps = 0;
     for (const SeqId id : plan.skipped) {
       ScheduledSequence& s = running(id);
       ASSERT_FALSE(times.contains(id.v));
       ASSERT_GE(s.computed, s.prompt);
-      ASSERT_LE(++s.skipped_steps, set_.limits.most_skipped);
+      ASSERT_LE(++s.skipped_steps, most);
       ++passes_;
     }
   }
@@ -263,6 +268,8 @@ TEST(Scheduler, KeepsItsPromisesUnderRandomLoad) {
       {drafting(limits(128, 8), 38), 64, 8, 64, true, 300, 700, 7},
       {drafting(limits(256, 32), 128), 90, 32, 90, false, 200, 400, 3},
       {drafting(first_tokens(128, 32, 2), 72), 200, 32, 200, false, 200, 400, 7},
+      {with_parts(limits(512, 16), 20), 2000, 16, 0, true, 900, 500},
+      {with_parts(drafting(limits(256, 32), 128), 40), 600, 32, 90, false, 900, 400, 7},
   };
   // More than 10^5 steps a seed; by hand 10^6 and more: --seeds=10.
   const test::Seeds seeds = test::seeds_or(1);
@@ -285,7 +292,7 @@ TEST(Scheduler, KeepsItsPromisesUnderRandomLoad) {
     EXPECT_EQ(sim.ended(), kRequests) << "each once";
     preemptions += sim.preemptions();
     pauses += sim.pauses();
-    EXPECT_EQ(sim.passes() > 0, s.limits.first_token_threshold > 0);
+    EXPECT_EQ(sim.passes() > 0, s.limits.first_token_threshold > 0 || s.limits.max_parts > 0);
     passes += sim.passes();
     EXPECT_EQ(sim.accepted() > 0, s.drafts > 0);
   }

@@ -81,4 +81,10 @@ inline SchedulerLimits drafting(SchedulerLimits l, int32_t rows) {
   return l;
 }
 
+// Keys of generated tokens have so many parts of 256 in a step.
+inline SchedulerLimits with_parts(SchedulerLimits l, int64_t parts) {
+  l.max_parts = parts;
+  return l;
+}
+
 }  // namespace quire::test

@@ -392,6 +392,38 @@ TEST(Scheduler, AdmitsAsManyAsThereAreWindowsFor) {
   EXPECT_EQ(plan_step(now, limits(64, 4)).stop, AdmissionStop::kBlocks);
 }
 
+// Long sequences, as those that share a prefix, take turns where the step has no room for all of their keys' parts.
+TEST(Scheduler, LongSequencesTakeTurns) {
+  const auto rows = [](const SchedulerState& now, SchedulerLimits l) {
+    std::vector<std::pair<int32_t, int32_t>> all;
+    for (const Work& w : plan_step(now, l).work) all.emplace_back(w.seq.v, w.count);
+    return all;
+  };
+  using Rows = std::vector<std::pair<int32_t, int32_t>>;
+  const auto late = [](ScheduledSequence s, int32_t skipped, int32_t drafts = 0) {
+    s.skipped_steps = skipped, s.drafts = drafts;
+    return s;
+  };
+  // Two parts each, with drafts three.
+  const SchedulerState now = state({seq(1, 5, 500, 499), seq(2, 5, 500, 499), late(seq(3, 5, 500, 499), 1),
+                                    late(seq(4, 5, 500, 499), 2), seq(5, 5, 6, 5)},
+                                   {});
+  EXPECT_EQ(rows(now, limits(64, 8)), (Rows{{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}}));
+  EXPECT_EQ(rows(now, with_parts(limits(64, 8), 9)), (Rows{{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}}));
+  EXPECT_EQ(rows(now, with_parts(limits(64, 8), 6)), (Rows{{1, 1}, {3, 1}, {4, 1}})) << "the oldest, then who waited";
+  EXPECT_EQ(rows(now, with_parts(limits(64, 8), 5)), (Rows{{1, 1}, {4, 1}, {5, 1}})) << "a short one fits behind";
+  EXPECT_EQ(plan_step(now, with_parts(limits(64, 8), 5)).skipped, (std::vector{SeqId{3}, SeqId{2}}));
+  const SchedulerState drafts = state({late(seq(1, 5, 510, 509), 0, 7), late(seq(2, 5, 6, 5), 0, 3)}, {});
+  const auto drafting_with = [&](int64_t parts) {
+    return rows(drafts, with_parts(drafting(limits(64, 8), 64), parts));
+  };
+  EXPECT_EQ(drafting_with(0), (Rows{{1, 8}, {2, 4}}));
+  EXPECT_EQ(drafting_with(32), (Rows{{1, 8}, {2, 4}}));
+  EXPECT_EQ(drafting_with(12), (Rows{{1, 3}, {2, 3}})) << "4 parts, 3 rows";
+  EXPECT_EQ(drafting_with(4), (Rows{{1, 1}, {2, 1}}));
+  EXPECT_EQ(drafting_with(3), (Rows{{1, 1}, {2, 1}})) << "without drafts three parts";
+}
+
 TEST(Scheduler, SaysWhyNobodyMoreIsAdmitted) {
   const auto why = [](const SchedulerState& now, const SchedulerLimits& l) { return plan_step(now, l).stop; };
   EXPECT_EQ(why(state({}, {fresh(1, 5)}), limits(64, 4)), AdmissionStop::kNone);

@@ -7,6 +7,7 @@
 
 #include "core/result.h"
 #include "ops/attention/cuda/layout.h"
+#include "ops/attention/parts.h"
 
 namespace quire::cuda {
 
@@ -80,12 +81,10 @@ struct AttentionParams {
 // What the host knows of the decode segments of a step (or of all steps that a captured graph will serve).
 struct DecodeBounds {
   int rows = 1;           // the most rows of one segment: 1 + drafts
-  int64_t max_parts = 0;  // at least the sum of decode_parts(position + count) over the segments, whatever the window
+  // At least the sum of attention_parts(position + count) over the segments, or with a window of those parts that it
+  // reaches.
+  int64_t max_parts = 0;
 };
-inline constexpr int kPartKeys = 256;  // keys that one partial result covers
-constexpr int64_t decode_parts(int64_t keys) {
-  return (keys + kPartKeys - 1) / kPartKeys;
-}
 
 // Generated tokens. Keys are cut in parts of 256 at absolute positions; parts are computed in parallel, by a grid that
 // walks the list of all parts, and added by a second kernel in an order that depends on the parts' numbers. Products by

@@ -46,8 +46,10 @@ void attention(const OpContext& ctx, const PagedAttentionArgs& a) {
     p.gate = data<bf16>(a.gate), p.gate_stride = a.gate.stride[0], p.gate_head_stride = a.gate.stride[1];
   const SegmentArray& s = a.segments;
   if (s.decodes > 0) {
-    // Rounding each sequence up adds a part at most.
-    const DecodeBounds bounds{.rows = s.most_rows, .max_parts = s.decode_keys / kPartKeys + s.decodes};
+    // Rounding each sequence up adds a part at most, and a window that ends within a part begins within another.
+    int64_t parts = s.decode_keys / kPartKeys + s.decodes;
+    if (p.window > 0) parts = std::min(parts, s.decodes * ((int64_t{p.window} + s.most_rows) / kPartKeys + 2));
+    const DecodeBounds bounds{.rows = s.most_rows, .max_parts = parts};
     Workspace::Scope scope(ctx.workspace);
     std::byte* const scratch = scope.take<std::byte>(decode_attention_workspace_bytes(p, bounds));
     if (!c.dry) c.keep(launch_decode_attention(c.stream, p, bounds, scratch));

@@ -1,12 +1,13 @@
-// How a GPU's memory is shared out: cards from 8 to 141 GB, dense and hybrid models, what was asked for and what was
-// not.
-#include "engine/gpu_plan.h"
+// How memory is shared out: cards from 8 to 141 GB, machines and containers, dense and hybrid models, what was asked
+// for and what was not.
+#include "engine/memory_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/graph_sizes.h"
 #include "model/memory.h"
+#include "ops/attention/parts.h"
 
 namespace quire {
 namespace {
@@ -64,6 +65,9 @@ GpuMemory memory(double gib, double weights_gib) {
   const auto bytes = [](double g) { return static_cast<int64_t>(g * kGib); };
   return {.total = bytes(gib), .used = bytes(weights_gib + 0.5), .weights = bytes(weights_gib)};
 }
+Result<EngineOptions> plan(EngineOptions o, const ModelConfig& c, const GpuMemory& m) {
+  return plan_memory(std::move(o), c, {.gpu = m});
+}
 EngineOptions serving() {
   EngineOptions o{.device = Device::kCuda};
   o.prefix_cache = true;
@@ -72,12 +76,12 @@ EngineOptions serving() {
 
 // What is planned fits, whatever the card: places, a context, and something for every sequence.
 void expect_sane(const EngineOptions& o, const ModelConfig& c, const GpuMemory& m) {
-  const GpuStepCost cost = std::move(gpu_step_cost(o, c)).value();
+  const StepCost cost = std::move(step_cost(o, c)).value();
   const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * o.gpu_memory_utilization);
-  const int64_t fixed = m.used + cost.fixed + o.max_batch_tokens * cost.row +
-                        o.max_sequences * (cost.sequence + cost.position * o.context);
+  const int64_t fixed = m.used + cost.steps(o) + o.max_sequences * cost.state;
   const int64_t context = (o.context + kBlockTokens - 1) / kBlockTokens * cost.kv_block;
   EXPECT_LE(fixed + context, cap);
+  EXPECT_GE(o.decode_parts, attention_parts(o.context));
   EXPECT_GE(o.max_batch_tokens, o.max_sequences);
   EXPECT_GE(o.kv_tokens, o.context);
   EXPECT_TRUE(o.kv_is_bound);
@@ -98,14 +102,14 @@ TEST(GpuPlan, DefaultsOfCardsAndModels) {
   };
   const Case cases[] = {
       {hybrid_moe(), 21.4, {"no", "no", "no", "256 of 262144, 2048", "256 of 262144, 2048"}},
-      {hybrid_dense(), 27.2, {"no", "no", "no", "104 of 262144, 2048", "240 of 262144, 2048"}},
+      {hybrid_dense(), 27.2, {"no", "no", "no", "120 of 262144, 2048", "256 of 262144, 2048"}},
       {dense_8b(),
        4.9,
-       {"12 of 3376, 1024", "56 of 16000, 2048", "192 of 40960, 2048", "256 of 40960, 2048", "256 of 40960, 2048"}},
-      {dense_8b(), 15.3, {"no", "no", "60 of 17120, 2048", "256 of 40960, 2048", "256 of 40960, 2048"}},
+       {"12 of 4096, 1024", "56 of 16016, 2048", "192 of 40960, 2048", "256 of 40960, 2048", "256 of 40960, 2048"}},
+      {dense_8b(), 15.3, {"no", "no", "60 of 17152, 2048", "256 of 40960, 2048", "256 of 40960, 2048"}},
       {dense_06b(),
        1.2,
-       {"72 of 21840, 2048", "128 of 38672, 2048", "256 of 40960, 2048", "256 of 40960, 2048", "256 of 40960, 2048"}},
+       {"72 of 21872, 2048", "128 of 38736, 2048", "256 of 40960, 2048", "256 of 40960, 2048", "256 of 40960, 2048"}},
       {tiny(),
        0.01,
        {"256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048"}},
@@ -114,7 +118,7 @@ TEST(GpuPlan, DefaultsOfCardsAndModels) {
     for (size_t i = 0; i < std::size(kCards); ++i) {
       SCOPED_TRACE(fmt::format("{} of {} GiB on {}", c.model.name, c.weights, kCards[i].name));
       const GpuMemory m = memory(kCards[i].gib, c.weights);
-      const auto planned = plan_gpu(serving(), c.model, m);
+      const auto planned = plan(serving(), c.model, m);
       EXPECT_EQ(told(planned), c.wanted[i]);
       if (planned.ok()) expect_sane(*planned, c.model, m);
     }
@@ -123,7 +127,7 @@ TEST(GpuPlan, DefaultsOfCardsAndModels) {
 TEST(GpuPlan, KeepsWhatIsAskedFor) {
   EngineOptions o = serving();
   o.context = 5000, o.max_sequences = 7, o.max_batch_tokens = 100, o.kv_tokens = 50000;
-  const EngineOptions got = plan_gpu(o, hybrid_moe(), memory(79.1, 21.4)).value();
+  const EngineOptions got = plan(o, hybrid_moe(), memory(79.1, 21.4)).value();
   EXPECT_EQ(got.context, 5000);
   EXPECT_EQ(got.max_sequences, 7);
   EXPECT_EQ(got.max_batch_tokens, 100);
@@ -134,43 +138,122 @@ TEST(GpuPlan, KeepsWhatIsAskedFor) {
 TEST(GpuPlan, WhatIsLeftOpenFollowsWhatIsAskedFor) {
   EngineOptions o = serving();
   o.max_sequences = 1000;
-  EXPECT_EQ(plan_gpu(o, dense_8b(), memory(79.1, 15.3)).value().max_batch_tokens, 2048);
+  EXPECT_EQ(plan(o, dense_8b(), memory(79.1, 15.3)).value().max_batch_tokens, 2048);
   o.max_sequences = 3000;
-  EXPECT_EQ(plan_gpu(o, dense_06b(), memory(139.7, 1.2)).value().max_batch_tokens, 3000);
+  EXPECT_EQ(plan(o, dense_06b(), memory(139.7, 1.2)).value().max_batch_tokens, 3000);
   o = serving();
   o.max_batch_tokens = 100;
-  EXPECT_EQ(plan_gpu(o, dense_8b(), memory(79.1, 15.3)).value().max_sequences, 100);
+  EXPECT_EQ(plan(o, dense_8b(), memory(79.1, 15.3)).value().max_sequences, 100);
   o = serving();
   o.kv_tokens = 4096;
-  EXPECT_EQ(plan_gpu(o, dense_8b(), memory(79.1, 15.3)).value().context, 4096);
+  EXPECT_EQ(plan(o, dense_8b(), memory(79.1, 15.3)).value().context, 4096);
   // Less of the card, less of everything.
   o = serving();
   o.gpu_memory_utilization = 0.4;
-  const EngineOptions less = plan_gpu(o, hybrid_moe(), memory(79.1, 21.4)).value();
-  EXPECT_LT(less.max_sequences, kGpuSequences);
+  const EngineOptions less = plan(o, hybrid_moe(), memory(79.1, 21.4)).value();
+  EXPECT_LT(less.max_sequences, 256);
   EXPECT_LT(less.context, 262144);
 }
 
 TEST(GpuPlan, SaysWithNumbersWhatDoesNotFit) {
   const auto message = [](const EngineOptions& o, const ModelConfig& c, const GpuMemory& m) {
-    const auto r = plan_gpu(o, c, m);
+    const auto r = plan(o, c, m);
     EXPECT_TRUE(r.ok() || r.error().fault == Fault::kCapacity);
     return r.ok() ? "(accepted)" : r.error().message;
   };
   EngineOptions o = serving();
-  o.max_sequences = 1024, o.max_batch_tokens = 2048;
-  EXPECT_EQ(message(o, hybrid_moe(), memory(79.1, 21.4)),
-            "35B-A3B does not fit the GPU: of 79.1 GiB, 90% may be used, 21.9 GiB are in use (weights 21.4), "
-            "and 1024 "
-            "sequences with recurrent states of 0.070 GiB each beside a KV cache of 256 tokens need 71.3 GiB "
-            "(at most 707 "
-            "sequences fit); use a shorter --context, fewer sequences, or a higher --gpu-memory-utilization");
-  o = serving();
   o.kv_tokens = 10'000'000;
-  EXPECT_THAT(message(o, dense_8b(), memory(23.5, 15.3)),
-              HasSubstr("and 60 sequences beside a KV cache of 10000000 tokens need 1373.3 GiB (at most "
-                        "38944 tokens fit)"));
-  EXPECT_THAT(message(serving(), dense_8b(), memory(11.6, 15.3)), HasSubstr("need 0.0 GiB where nothing is left; use"));
+  const std::string pool = message(o, dense_8b(), memory(23.5, 15.3));
+  EXPECT_THAT(pool,
+              HasSubstr("8B does not fit the GPU: of 23.5 GiB, 90% may be used, 15.8 GiB are in use (weights 15.3), "
+                        "and one sequence beside a KV cache of 10000000 tokens needs 137"));
+  EXPECT_THAT(pool, testing::MatchesRegex(".*at most 3[0-9]+ tokens fit.; use a smaller --kv-tokens.*"));
+  o = serving();
+  o.context = 40960;
+  EXPECT_THAT(message(o, dense_8b(), memory(18.5, 15.3)), HasSubstr("use a shorter --context"));
+  EXPECT_THAT(message(serving(), dense_8b(), memory(11.6, 15.3)), HasSubstr("where nothing is left; use"));
+}
+
+// More sequences or rows than there is room for become fewer: others wait. What is measured counts, not the estimate.
+TEST(GpuPlan, TakesWhatFits) {
+  EngineOptions o = serving();
+  o.max_sequences = 1024, o.max_batch_tokens = 2048;
+  const EngineOptions fewer = plan(o, hybrid_moe(), memory(79.1, 21.4)).value();
+  EXPECT_LT(fewer.max_sequences, 700);
+  EXPECT_GT(fewer.max_sequences, 400);
+  const StepCost cost = step_cost(serving(), hybrid_moe()).value();
+  for (const int64_t more : {2, 5, 20}) {
+    EngineMemory has{.gpu = memory(79.1, 21.4)};
+    int asked = 0;
+    has.step_bytes = [&](const EngineOptions& e) -> Result<int64_t> { return ++asked, more * cost.steps(e); };
+    const EngineOptions got = plan_memory(serving(), hybrid_moe(), has).value();
+    EXPECT_LE(more * cost.steps(got) + has.gpu.used + got.max_sequences * cost.state, 0.9 * 79.1 * kGib);
+    EXPECT_LE(asked, 60);
+    if (more == 2) {
+      EXPECT_EQ(got.context, 262144) << "sequences go first";
+    }
+  }
+  EngineMemory none{.gpu = memory(79.1, 21.4),
+                    .step_bytes = [](const EngineOptions&) -> Result<int64_t> { return 60 * kGib; }};
+  EXPECT_FALSE(plan_memory(serving(), hybrid_moe(), none).ok());
+}
+
+// Partial results of attention do not grow with sequences times context: a full pool's keys have room, and more.
+TEST(GpuPlan, DraftsCostLittle) {
+  for (const ModelConfig& model : {hybrid_moe(), hybrid_dense(), dense_8b()}) {
+    const double weights = model.ffn.experts > 0 ? 21.4 : 17.6;
+    int64_t left[2] = {};
+    for (const bool drafts : {false, true}) {
+      EngineOptions o = serving();
+      o.depth = 2;
+      if (drafts) o.speculative.mode = Speculative::kLookup;
+      const GpuMemory m = memory(79.1, weights);
+      const EngineOptions got = plan(o, model, m).value();
+      expect_sane(got, model, m);
+      const StepCost cost = step_cost(got, model).value();
+      left[drafts] =
+          static_cast<int64_t>(0.9 * 79.1 * kGib) - m.used - cost.steps(got) - got.max_sequences * cost.state;
+      EXPECT_EQ(got.context, model.context_length);
+      EXPECT_GE(got.max_sequences, 112) << model.name;
+      const int64_t pool = left[drafts] / cost.kv_block * kBlockTokens;
+      EXPECT_GE(got.decode_parts, attention_parts(pool) + got.max_sequences) << "everybody of a full pool";
+    }
+    EXPECT_GE(static_cast<double>(left[1]), 0.95 * static_cast<double>(left[0])) << model.name;
+  }
+}
+
+TEST(CpuPlan, LeavesRoomWhereThereIsLittle) {
+  const auto taken = [](const EngineOptions& o, const ModelConfig& c) {
+    const StepCost cost = step_cost(o, c).value();
+    return cost.steps(o) + (o.max_sequences + (o.prefix_cache ? o.state_checkpoints : 0)) * cost.state +
+           o.kv_blocks() * cost.kv_block;
+  };
+  EngineOptions asked;
+  asked.prefix_cache = true;
+  for (const ModelConfig& model : {hybrid_dense(), hybrid_moe(), dense_8b(), tiny()})
+    for (const double gib : {3.0, 4.0, 6.0, 8.0, 16.0, 48.0, 500.0}) {
+      const auto host = static_cast<int64_t>(gib * kGib);
+      const EngineOptions o = resolve(asked, model, {.host = host}).value();
+      EXPECT_LE(taken(o, model), host - host / 16) << model.name << " in " << gib;
+      EXPECT_GE(o.context, std::min<int64_t>(model.context_length, 4096));
+      EXPECT_GE(o.kv_tokens, o.context);
+      if (gib >= 48) {
+        EXPECT_EQ(o.max_sequences, 16);
+        EXPECT_EQ(o.kv_tokens, std::max<int64_t>(o.context, std::min<int64_t>(65536, 16 * o.context)));
+        EXPECT_EQ(o.state_checkpoints, 64);
+      }
+    }
+  // A small model in a container of 100 MiB, of which its file and the program have half.
+  ModelConfig small = tiny();
+  small.context_length = 32768;
+  const EngineOptions o = resolve(asked, small, {.host = 50 << 20}).value();
+  EXPECT_LE(taken(o, small), 50 << 20);
+  EXPECT_GE(o.context, 4096);
+  // What the host's memory is asked for besides is not planned twice.
+  asked.prefix_host_bytes = 4 * kGib;
+  const EngineOptions less = resolve(asked, dense_8b(), {.host = 8 * kGib}).value();
+  EXPECT_LT(less.prefix_host_bytes, 2 * kGib);
+  EXPECT_LE(taken(less, dense_8b()) + less.prefix_host_bytes, 7 * kGib);
 }
 
 TEST(GpuPlan, ResolveLeavesNothingOpen) {
@@ -205,7 +288,7 @@ TEST(GpuPlan, WindowsLeaveRoomForLongerContexts) {
     EngineOptions o = serving();
     o.depth = 2;
     const GpuMemory m = memory(gib, 12.8);
-    const EngineOptions got = plan_gpu(o, gpt_oss_20b(), m).value(), before = plan_gpu(o, all, m).value();
+    const EngineOptions got = plan(o, gpt_oss_20b(), m).value(), before = plan(o, all, m).value();
     expect_sane(got, gpt_oss_20b(), m);
     EXPECT_GE(got.context, before.context);
     EXPECT_GE(got.max_sequences, before.max_sequences);
@@ -213,7 +296,7 @@ TEST(GpuPlan, WindowsLeaveRoomForLongerContexts) {
     EXPECT_EQ(n.sequence, 10);
     EXPECT_EQ(n.steps, 2 * got.max_batch_tokens / 16);
     EXPECT_EQ(n.place, 8);
-    EXPECT_EQ(gpu_step_cost(got, gpt_oss_20b()).value().window_block, 16 * 12 * 2 * 8 * 64 * 2);
+    EXPECT_EQ(step_cost(got, gpt_oss_20b()).value().window_block, 16 * 12 * 2 * 8 * 64 * 2);
   }
 }
 
