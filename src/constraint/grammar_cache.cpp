@@ -7,6 +7,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kMostPreparations = 64;
+
 int threads_of(const GrammarCacheOptions& options) {
   if (options.threads > 0) return options.threads;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 1, 8);
@@ -98,6 +100,8 @@ void GrammarCache::compile(std::unique_lock<std::mutex>& lock) {
   stats_.compile_seconds += seconds;
   ++(done.ok() ? stats_.compiled : stats_.refused);
   if (done.ok()) {
+    // What waits here is held, also when the cache has let go of it: of many that are never prepared, the last few.
+    if (to_prepare_.size() == kMostPreparations) to_prepare_.pop_front();
     to_prepare_.push_back({*done});
     work_.notify_one();
   }
@@ -133,7 +137,7 @@ void GrammarCache::prepare(std::unique_lock<std::mutex>& lock) {
   });
   const int64_t bytes = grammar->bytes();
   lock.lock();
-  if (interrupted && !stopping_) to_prepare_.push_back({grammar, spent()});
+  if (interrupted && !stopping_ && to_prepare_.size() < kMostPreparations) to_prepare_.push_back({grammar, spent()});
   for (const auto& [spec, entry] : entries_) {
     if (!entry->done || !entry->done->ok() || **entry->done != grammar) continue;
     const int64_t now = entry_bytes(spec) + bytes;
