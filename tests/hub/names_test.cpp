@@ -138,7 +138,7 @@ TEST(HubLists, AnIndexKeepsWhatItNames) {
   const std::vector<std::string> one = {"b.safetensors"}, missing = {"b.safetensors", "c.safetensors"};
   ASSERT_TRUE(keep_weights(folder, one).ok());
   EXPECT_THAT(folder.files, ElementsAre("b.safetensors", "config.json"));
-  EXPECT_THAT(keep_weights(folder, missing).error().message, HasSubstr("names c.safetensors, which is not there"));
+  EXPECT_THAT(keep_weights(folder, missing).error().message, HasSubstr("names 'c.safetensors', which is not there"));
 }
 
 TEST(HubUrls, OnlyThisMachineIsThisMachine) {
