@@ -19,6 +19,12 @@ int64_t entry_bytes(const GrammarSpec& spec) {
   return static_cast<int64_t>(2 * spec.text.size()) + 512;
 }
 
+// What a grammar says of itself leaves out what its containers keep free and malloc adds: 1.6 to 1.8 times as much is
+// what the heap grows by.
+int64_t grammar_bytes(const Grammar& grammar) {
+  return 2 * grammar.bytes();
+}
+
 }  // namespace
 
 GrammarCache::GrammarCache(std::shared_ptr<const Vocabulary> vocabulary, GrammarCacheOptions options)
@@ -95,7 +101,7 @@ void GrammarCache::compile(std::unique_lock<std::mutex>& lock) {
     }
   }();
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  const int64_t bytes = entry_bytes(spec) + (done.ok() ? (*done)->bytes() : 0);
+  const int64_t bytes = entry_bytes(spec) + (done.ok() ? grammar_bytes(**done) : 0);
   lock.lock();
   stats_.compile_seconds += seconds;
   ++(done.ok() ? stats_.compiled : stats_.refused);
@@ -135,7 +141,7 @@ void GrammarCache::prepare(std::unique_lock<std::mutex>& lock) {
     interrupted = stopping_ || queued_ > 0;
     return interrupted || grammar.use_count() == 1 || spent() > options_.limits.time;
   });
-  const int64_t bytes = grammar->bytes();
+  const int64_t bytes = grammar_bytes(*grammar);
   lock.lock();
   if (interrupted && !stopping_ && to_prepare_.size() < kMostPreparations) to_prepare_.push_back({grammar, spent()});
   for (const auto& [spec, entry] : entries_) {

@@ -61,6 +61,7 @@ void measure_process(Registry& r) {
 
 ApiStatus Api::metrics(Call& call) {
   measure_process(registry_);
+  if (const auto model = loaded().model) count_grammars(*model);
   answer(call, HttpResponse{.body = registry_.text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"});
   return {};
 }
