@@ -2,11 +2,13 @@
 """A server under clients that behave badly, for as long as one likes.
 
     tools/soak.py build/release/quire models/demo-moe-nvfp4.gguf [--minutes 20] [--clients 12] [--burst 500]
+    tools/soak.py ... --minutes 60 --clients 48 --full-after 15 --serve "-np 16"       # memory, with caches as by default
 
-Clients ask for short and long answers, several at once, with a shared beginning, leave in the middle of a stream, and send what is
-malformed, of a wrong type or too long. Then `--burst` requests come at once. Prints memory and descriptors every minute, what was
-answered how, and the speed of prompts before and after. Fails if the server dies, keeps requests or descriptors, or grows by more
-than a tenth after its first minute.
+Clients ask for short and long answers, several at once, with a shared beginning, held to schemas that nobody asked for before, and
+for embeddings; they leave in the middle of a stream, and send what is malformed, of a wrong type or too long. Then `--burst`
+requests come at once. Prints memory, its parts and descriptors every minute, what was answered how, and the speed of prompts before
+and after. Fails if the server dies, keeps requests or descriptors, or grows by more than a tenth after `--full-after` minutes, by
+when its caches must be full.
 """
 
 import argparse
@@ -29,11 +31,19 @@ def text(rng, words):
     return " ".join(rng.choice(WORDS) for _ in range(words))
 
 
+def schema(rng):
+    """Of an object whose members have names that no other has."""
+    types = [{"type": "string"}, {"type": "integer"}, {"type": "array", "items": {"type": "number"}}, {"enum": WORDS[:5]}]
+    members = {f"{rng.choice(WORDS)}_{rng.getrandbits(40):x}": rng.choice(types) for _ in range(rng.randint(1, 12))}
+    body = {"type": "object", "properties": members, "required": sorted(members)}
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": body}}
+
+
 class Server:
-    def __init__(self, program, model):
+    def __init__(self, program, model, options):
         self.process = subprocess.Popen(
-            [program, "serve", "-m", model, "--port", "0", "-c", "2048", "-np", "8", "--kv-tokens", "6000",
-             "--max-queue", "1000", "--no-access-log"], stderr=subprocess.PIPE, text=True)
+            [program, "serve", "-m", model, "--port", "0", "--max-queue", "1000", "--no-access-log", *options.split()],
+            stderr=subprocess.PIPE, text=True)
         self.port = next((int(m[1]) for m in (re.search(r"at http://[^:]+:(\d+)", l) for l in self.process.stderr) if m), 0)
         threading.Thread(target=lambda: collections.deque(self.process.stderr, 0), daemon=True).start()
 
@@ -43,9 +53,17 @@ class Server:
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
-    def ask(self, body, kind="application/json", leave_after=None):
+    def parts(self):
+        """MiB of the memory's parts, as the metrics tell them."""
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        c.request("GET", "/metrics")
+        text = c.getresponse().read().decode()
+        c.close()
+        return {m[1]: float(m[2]) / 2**20 for m in re.finditer(r'^quire:memory_bytes{part="(\w+)"} (\S+)', text, re.M)}
+
+    def ask(self, body, kind="application/json", leave_after=None, path="/v1/completions"):
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
-        c.request("POST", "/v1/completions", body if isinstance(body, str) else json.dumps(body), {"Content-Type": kind})
+        c.request("POST", path, body if isinstance(body, str) else json.dumps(body), {"Content-Type": kind})
         r = c.getresponse()
         r.read(leave_after)
         c.close()
@@ -67,7 +85,8 @@ class Server:
 
 
 def one_request(server, rng, shared):
-    kind = rng.choice(["plain", "plain", "shared", "cut", "malformed", "type", "long", "several"])
+    kind = rng.choice(["plain", "plain", "shared", "cut", "malformed", "type", "long", "several", "schema", "embedding",
+                       "prompt"])
     if kind == "plain":
         return kind, server.ask({"prompt": text(rng, rng.randint(1, 200)), "max_tokens": rng.randint(1, 60),
                                  "temperature": rng.random(), "seed": rng.randint(0, 99)})
@@ -82,11 +101,20 @@ def one_request(server, rng, shared):
         return kind, server.ask("a=b", "text/plain")
     if kind == "long":
         return kind, server.ask({"prompt": "a " * 5000, "max_tokens": 5})
+    if kind == "schema":
+        return kind, server.ask({"messages": [{"role": "user", "content": text(rng, 20)}], "max_tokens": 30,
+                                 "response_format": schema(rng)}, path="/v1/chat/completions")
+    if kind == "embedding":
+        return kind, server.ask({"input": [text(rng, rng.randint(1, 60)) for _ in range(rng.randint(1, 8))]},
+                                path="/v1/embeddings")
+    if kind == "prompt":
+        return kind, server.ask({"prompt": [rng.randint(300, 1000) for _ in range(rng.randint(200, 1800))],
+                                 "max_tokens": 4, "stream": True})
     return kind, server.ask({"prompt": text(rng, 20), "max_tokens": 20, "n": 4, "temperature": 1, "stop": ["cat"]})
 
 
 def main(o):
-    server = Server(o.program, o.model)
+    server = Server(o.program, o.model, o.serve)
     if server.port == 0:
         return "the server does not start"
     print(f"prompts {server.prompt_speed():.0f} tokens/s, {server.descriptors()} descriptors", flush=True)
@@ -110,7 +138,9 @@ def main(o):
     while alive := [t for t in threads if t.is_alive()]:
         alive[-1].join(60)
         memory.append(server.memory_mib())
-        print(f"{time.monotonic() - began:5.0f} s  {memory[-1]:.0f} MiB, {server.descriptors()} descriptors", flush=True)
+        parts = ", ".join(f"{name} {mib:.0f}" for name, mib in server.parts().items())
+        print(f"{time.monotonic() - began:5.0f} s  {memory[-1]:.0f} MiB ({parts}), {server.descriptors()} descriptors, "
+              f"{sum(answered.values())} requests", flush=True)
     burst = [threading.Thread(target=server.ask, args=({"prompt": text(random.Random(i), 50), "max_tokens": 8},))
              for i in range(o.burst)]
     for t in burst:
@@ -130,7 +160,8 @@ def main(o):
         return f"requests without an answer, or exit code {code}"
     if left or descriptors > first_descriptors + 1:
         return f"{left:.0f} requests and {descriptors - first_descriptors} descriptors are left"
-    if memory[-1] > 1.1 * memory[0] + 8:
+    full = memory[min(o.full_after, len(memory)) - 1]
+    if memory[-1] > 1.1 * full + 8:
         return "memory grows"
     return None
 
@@ -142,4 +173,6 @@ if __name__ == "__main__":
     p.add_argument("--minutes", type=float, default=20)
     p.add_argument("--clients", type=int, default=12)
     p.add_argument("--burst", type=int, default=500)
+    p.add_argument("--full-after", type=int, default=1, metavar="MINUTES")
+    p.add_argument("--serve", default="-c 2048 -np 8 --kv-tokens 6000", help="options of quire serve")
     sys.exit(main(p.parse_args()))

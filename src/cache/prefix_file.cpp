@@ -173,6 +173,7 @@ class Writer {
       windows += c.has_windows();
     }
     content.bytes = sizes_.file(owner_.fingerprint.size(), content.chunks, content.states, windows).value();
+    QUIRE_CHECKED(check_prefix_place(path));
     QUIRE_TRY(AtomicFile file, AtomicFile::create(path, static_cast<uint64_t>(content.bytes), 0600));
     QUIRE_CHECKED(write_head(file, salts, content, windows));
     std::vector<int64_t> number_of;
@@ -182,6 +183,7 @@ class Writer {
       number_of[static_cast<size_t>(node)] = i;
       QUIRE_CHECKED(write_record(file, i, cache_.chunk(node), number_of));
     }
+    QUIRE_CHECKED(check_prefix_place(path));  // it took a while
     QUIRE_CHECKED(file.commit());
     return content;
   }
@@ -373,6 +375,25 @@ class Reader {
 };
 
 }  // namespace
+
+Status check_prefix_place(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0 && errno == ENOENT) return {};
+  if (fd < 0) return request_error("{}: it is there and cannot be read: {}", path, std::strerror(errno));
+  struct stat s {};
+  const bool regular = fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
+  char magic[sizeof kMagic];
+  const bool ours =
+      regular && pread(fd, magic, sizeof magic, 0) == sizeof magic && std::memcmp(magic, kMagic, sizeof kMagic) == 0;
+  close(fd);
+  if (!regular) return request_error("{}: it is no regular file", path);
+  if (!ours)
+    return request_error(
+        "{}: there is a file that is no prefix cache, and it is not replaced; name another one, or "
+        "remove it",
+        path);
+  return {};
+}
 
 Result<PrefixFileContent> write_prefix_file(const std::string& path, const PrefixFileOwner& owner,
                                             const KeyedHash& salts, const PrefixCache& cache, CacheMemory& memory,

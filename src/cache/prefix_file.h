@@ -53,9 +53,14 @@ struct PrefixFileContent {
   int64_t skipped = 0;  // chunks that there was no room for
 };
 
+// Whether such a file may stand where `path` leads: nothing is there, or a file of this kind, whoever wrote it and be
+// it damaged. What it says of anything else is an error: that is not replaced.
+Status check_prefix_place(const std::string& path);
+
 // Writes what the cache holds, as far as the file has no more than `max_bytes`; it appears when it is complete. With
 // recurrent layers, or windows, only what leads to a place where a prompt can go on is worth keeping. `salts` hashed
-// the salts. One record is in memory at a time. Where there is nothing to keep, nothing is written.
+// the salts. One record is in memory at a time. Where there is nothing to keep, nothing is written. An error, before
+// and after the work, where check_prefix_place() has one.
 Result<PrefixFileContent> write_prefix_file(const std::string& path, const PrefixFileOwner& owner,
                                             const KeyedHash& salts, const PrefixCache& cache, CacheMemory& memory,
                                             int64_t max_bytes);

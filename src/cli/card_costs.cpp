@@ -5,6 +5,7 @@
 
 #include "cli/options.h"
 #include "core/escape.h"
+#include "core/input_file.h"
 #include "engine/cuda_backend.h"
 
 namespace quire::cli {
@@ -130,7 +131,7 @@ void CardCostsOption::add(CLI::App& app) {
 
 Status CardCostsOption::apply(const Machine& machine) const {
   if (file.empty()) return {};
-  QUIRE_TRY(const std::string text, read_text(file, kMostBytes, "that is no file of costs"));
+  QUIRE_TRY(const std::string text, read_input_file(file, kMostBytes).context("--card-costs"));
   QUIRE_TRY(const CostsFile costs, parse_costs(text, file));
   const cuda::DeviceLimits &theirs = costs.limits, &ours = machine.gpu;
   if (theirs.major != ours.major || theirs.minor != ours.minor || theirs.multiprocessors != ours.multiprocessors)

@@ -6,6 +6,7 @@
 
 #include "cli/options.h"
 #include "core/escape.h"
+#include "core/loopback.h"
 #include "core/memory.h"
 #include "core/output.h"
 #include "engine/cuda_backend.h"
@@ -28,8 +29,7 @@ Result<std::string> read_token(const std::string& path) {
 // A token is sent to the hub that it was given for, and never over a connection that others can read.
 Result<std::string> token_for(const HubFlags& flags, const hub::Url& url) {
   if (!flags.token_file.empty()) {
-    const bool here = url.host == "localhost" || url.host.starts_with("127.") || url.host == "::1";
-    if (!url.tls && !here)
+    if (!url.tls && !is_this_machine(url.host))
       return request_error("--token-file with --hub {}: a token is not sent without TLS; write https://", flags.hub);
     return read_token(flags.token_file);
   }

@@ -1,6 +1,10 @@
 // quire localai: a backend of LocalAI.
 #include "localai/localai.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "cli/arguments.h"
@@ -22,6 +26,36 @@ std::string with_dashes(std::string name) {
   return name;
 }
 
+// What kind of file an option reads is told by its name's ending: who may call a backend is not to find out what else
+// lies in the model's folder.
+constexpr std::string_view kReadable[] = {".jinja", ".jinja2", ".j2", ".json"};
+
+// The value of an option that names a file, other than a model's: a file of the model's folder, or below it, wherever
+// links lead.
+Result<std::string> file_beside_model(const std::string& option, const std::string& value, const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  const fs::path given(value);
+  const fs::path path = given.is_absolute() ? given : fs::path(folder) / given;
+  const fs::path real = fs::canonical(path, failed), allowed = failed ? fs::path() : fs::canonical(folder, failed);
+  const bool inside =
+      !failed && std::mismatch(allowed.begin(), allowed.end(), real.begin(), real.end()).first == allowed.end();
+  const bool readable = std::any_of(std::begin(kReadable), std::end(kReadable),
+                                    [&](std::string_view end) { return real.string().ends_with(end); });
+  if (inside && readable) return path.string();
+  return request_error(
+      "option '{}': '{}' is no file that a backend of LocalAI reads; it must be in the model's folder or below it, and "
+      "end in {}",
+      escaped(option), escaped(value), fmt::join(kReadable, ", "));
+}
+
+// Whether the option's value is a file to be read, and no word or model.
+bool names_file(const CLI::Option& option, const std::string& value) {
+  if (option.get_type_name().find("FILE") == std::string::npos || option.check_lname("mtp")) return false;
+  const bool word = value == "model" || value == "none" || value == "auto" || value == "vllm";
+  return !(word && option.check_lname("generation-config"));
+}
+
 // Options by name, as a command line of `quire serve`.
 Result<server::ServeOptions> read_options(const localai::AskedOptions& asked) {
   CLI::App app;
@@ -36,7 +70,11 @@ Result<server::ServeOptions> read_options(const localai::AskedOptions& asked) {
       return request_error("there is no option '{}'; `quire serve --help` lists them", escaped(name));
     if (is_foreign(*option)) return request_error("option '{}': a backend of LocalAI has none such", escaped(name));
     said.insert(option);
-    arguments.push_back(fmt::format("--{}={}", with_dashes(name), value));
+    std::string said_value = value;
+    if (names_file(*option, value)) {
+      QUIRE_TRY(said_value, file_beside_model(name, value, asked.folder));
+    }
+    arguments.push_back(fmt::format("--{}={}", with_dashes(name), said_value));
   }
   for (const auto& [name, value] : asked.defaults)
     if (said.count(app.get_option_no_throw("--" + name)) == 0) arguments.push_back(fmt::format("--{}={}", name, value));
@@ -46,7 +84,9 @@ Result<server::ServeOptions> read_options(const localai::AskedOptions& asked) {
   } catch (const CLI::ParseError& e) {
     return request_error("{}", complaint(app, e));
   }
-  return flags.parsed();
+  QUIRE_TRY(server::ServeOptions options, flags.parsed());
+  options.files_within = asked.folder;
+  return options;
 }
 
 }  // namespace

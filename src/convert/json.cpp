@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
+#include "core/input_file.h"
 #include "core/json_builder.h"
-#include "gguf/mapping.h"
 #include "gguf/metadata.h"
 #include "tokenizer/vocab.h"
 
@@ -17,14 +17,7 @@ Result<json> parse_json(std::string_view text) {
 }
 
 Result<std::string> read_text_file(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return request_error("{}: is a folder, not a file", path);
-  if (std::filesystem::file_size(path, error) == 0 && !error) return std::string();
-  QUIRE_TRY(const gguf::Mapping file, gguf::Mapping::open(path));
-  if (file.bytes().size() > kMaxJsonBytes)
-    return file_error("{}: {} bytes are more than the {} that such a file may have", path, file.bytes().size(),
-                      kMaxJsonBytes);
-  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  return read_input_file(path, kMaxJsonBytes);
 }
 
 Result<json> read_json_object(const std::string& path) {

@@ -1,8 +1,23 @@
 #include "engine/delivery.h"
 
 #include <algorithm>
+#include <chrono>
+#include <new>
+
+#include "engine/short_memory.h"
 
 namespace quire {
+namespace {
+
+// What the delivering thread keeps to tell of an error with, when it has found no memory: so much that malloc does not
+// give it back to the system, where others could take it.
+constexpr size_t kReserve = size_t{64} << 10;
+thread_local std::unique_ptr<char[]> reserve;
+
+constexpr int kAttempts = 100;
+constexpr std::chrono::milliseconds kPause{10};
+
+}  // namespace
 
 Delivery::Stream::Stream(const Request& r, Listener listener, const Tokenizer* tokenizer, StopMatcher stop)
     : listener_(std::move(listener)),
@@ -89,16 +104,30 @@ void Delivery::work() {
   }
 }
 
+// Where there is no memory for an event, its request ends with an error of its own.
 void Delivery::deliver(Item& item) {
   Stream& s = *item.stream;
   if (s.ended_) return;
-  const FinishReason before = item.event.finish;
-  const TokenEvent e = s.event(std::move(item.event));
-  s.ended_ = e.finish != FinishReason::kNone;
-  if (s.listener_) s.listener_(e);
-  if (!s.ended_) return;
+  if (!reserve) reserve.reset(new (std::nothrow) char[kReserve]);
+  const bool running = item.event.finish == FinishReason::kNone;
+  bool ended = false;
+  const auto tell = [&](const TokenEvent& e) {
+    if (s.listener_) s.listener_(e);
+    ended = e.finish != FinishReason::kNone;
+  };
+  if (!within_memory([&] { tell(s.event(std::move(item.event))); })) {
+    reserve = nullptr;
+    TokenEvent failed = out_of_memory();
+    failed.request = s.id_;
+    // Another thread may have what was freed first: then it has it for a short time.
+    for (int attempt = 0; attempt < kAttempts && !within_memory([&] { tell(failed); }); ++attempt)
+      std::this_thread::sleep_for(kPause);
+    ended = true;
+  }
+  if (!ended) return;
+  s.ended_ = true;
   s.listener_ = nullptr;  // lets go of what it holds
-  ended_(s.id_, before == FinishReason::kNone);
+  ended_(s.id_, running);
 }
 
 }  // namespace quire

@@ -124,6 +124,9 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, 
   if (cache.kv_dtype != cache.activation_dtype)
     fingerprint_ += fmt::format("/kv-{}", cache.kv_dtype == DType::kF8E4M3 ? "fp8" : dtype_name(cache.kv_dtype));
   const auto sequences = static_cast<size_t>(options_.max_sequences);
+  // on_end() takes no memory: of those that run, each is named once between two steps.
+  ended_by_text_.reserve(2 * sequences);
+  texts_.reserve(2 * sequences);
   snapshot_.running.reserve(sequences);
   const size_t looked_at = static_cast<size_t>(kMostAdmitted + kLookAhead + kMostDeferred);
   snapshot_.waiting.reserve(looked_at);

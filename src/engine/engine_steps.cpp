@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "engine/engine.h"
+#include "engine/short_memory.h"
 
 namespace quire {
 namespace {
@@ -162,8 +163,12 @@ void Engine::retire() {
   Result<StepResults> done = wait_for(step);
   if (!done.ok()) return fail(done.take_error());
   step.record.device_seconds = done->seconds;
-  for (const SequenceRows& rows : step.rows)
-    if (!rows.sequence->finished()) step.record.accepted += commit_rows(rows, *done);
+  for (const SequenceRows& rows : step.rows) {
+    if (rows.sequence->finished()) continue;
+    const bool told = within_memory([&] { step.record.accepted += commit_rows(rows, *done); });
+    // For what a request is told (alternatives, an embedding) there was none: it alone ends.
+    if (!told && !rows.sequence->finished()) finish(*rows.sequence, out_of_memory());
+  }
   write_masks_that_wait();
   count_step(step.record);
   learn_costs(step);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/escape.h"
+#include "gguf/metadata.h"
 
 namespace quire::hub {
 namespace {
@@ -132,10 +133,9 @@ Result<Choice> choose_named(std::span<const Variant> variants, const ModelName& 
     if (named) found.push_back(&v);
   }
   // "Q4_K_M" is that one, where there is "UD-Q4_K_M" too.
-  if (found.size() > 1 && !name.names_file())
-    for (const Variant* v : std::vector<const Variant*>(found))
-      if (upper(v->kind) == upper(name.choice))
-        std::erase_if(found, [&](const Variant* o) { return upper(o->kind) != upper(name.choice); });
+  const auto exact = [&](const Variant* v) { return upper(v->kind) == upper(name.choice); };
+  if (found.size() > 1 && !name.names_file() && std::any_of(found.begin(), found.end(), exact))
+    std::erase_if(found, [&](const Variant* v) { return !exact(v); });
   if (found.empty())
     return request_error("{} has no {}; there is {}", name.id, escaped(name.choice, 100),
                          variants.empty() ? "no model that can be run" : listed(variants));
@@ -184,6 +184,18 @@ std::vector<Variant> variants_of(std::span<const NamedFile> files) {
   }
   if (Variant folder = folder_of(files); !folder.files.empty()) variants.push_back(std::move(folder));
   return variants;
+}
+
+Status keep_weights(Variant& folder, std::span<const std::string> weights) {
+  std::erase_if(folder.files, [&](const std::string& f) {
+    return f.ends_with(".safetensors") && !std::binary_search(weights.begin(), weights.end(), f);
+  });
+  std::vector<std::string_view> there(folder.files.begin(), folder.files.end());
+  std::sort(there.begin(), there.end());
+  for (const std::string& w : weights)
+    if (!std::binary_search(there.begin(), there.end(), w))
+      return file_error("names {}, which is not there", gguf::printable(w));
+  return {};
 }
 
 bool fits(uint64_t bytes, const Place& place) {

@@ -28,6 +28,10 @@ struct Variant {
 // In the order of paths, the folder last. Files beside a model (mmproj, imatrix) are none.
 std::vector<Variant> variants_of(std::span<const NamedFile> files);
 
+// Leaves out what of a folder's safetensors is not among `weights`, which are sorted, as parse_safetensors_index()
+// gives them. The error names the first of them that the folder has not.
+Status keep_weights(Variant& folder, std::span<const std::string> weights);
+
 // The kind of quantisation that a file's name speaks of; empty: none that is known.
 std::string kind_of(std::string_view path);
 

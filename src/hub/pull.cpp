@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -10,7 +9,6 @@
 #include "core/output.h"
 #include "core/progress.h"
 #include "gguf/mapping.h"
-#include "gguf/metadata.h"
 #include "hub/download.h"
 
 namespace quire::hub {
@@ -61,13 +59,7 @@ Status keep_indexed(Variant& variant, const std::string& index_path, const Model
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   QUIRE_TRY(const std::vector<std::string> weights,
             parse_safetensors_index(text).context(fmt::format("{}/{}", name.id, kIndex)));
-  std::erase_if(variant.files, [&](const std::string& f) {
-    return f.ends_with(".safetensors") && !std::binary_search(weights.begin(), weights.end(), f);
-  });
-  for (const std::string& w : weights)
-    if (std::find(variant.files.begin(), variant.files.end(), w) == variant.files.end())
-      return file_error("{}/{} names {}, which is not there", name.id, kIndex, gguf::printable(w));
-  return {};
+  return keep_weights(variant, weights).context(fmt::format("{}/{}", name.id, kIndex));
 }
 
 class Pull {

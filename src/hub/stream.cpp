@@ -14,6 +14,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "core/input_file.h"
+
 namespace quire::hub {
 
 namespace asio = boost::asio;
@@ -86,6 +88,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::create(const std::string& 
   for (const char* const path : kSystemAuthorities)
     if (SSL_CTX_load_verify_locations(context, path, nullptr) == 1) break;
   ERR_clear_error();
+  if (!ca_file.empty()) QUIRE_CHECKED(check_pem_file("--hub-ca", ca_file));
   if (!ca_file.empty() && SSL_CTX_load_verify_locations(context, ca_file.c_str(), nullptr) != 1)
     return request_error("--hub-ca {}: no certificates in PEM format can be read from it", ca_file);
   ERR_clear_error();

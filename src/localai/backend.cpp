@@ -1,10 +1,10 @@
 #include "localai/backend.h"
 
-#include <unistd.h>
-
-#include <fstream>
+#include <new>
 #include <numeric>
 
+#include "core/heap.h"
+#include "localai/messages.h"
 #include "localai/predict_request.h"
 #include "server/generation.h"
 #include "tokenizer/unicode.h"
@@ -84,13 +84,6 @@ ApiStatus detokenize(const backend::DetokenizeRequest& asked, Model&, Direct& ca
   return {};
 }
 
-// What this process has of the machine's memory.
-uint64_t resident_bytes() {
-  uint64_t all = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> all >> resident;
-  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
 }  // namespace
 
 Backend::Backend(ReadOptions read_options, server::KeyRing keys)
@@ -112,36 +105,43 @@ grpc::Status Backend::check_key(const Context& context) const {
   return {grpc::StatusCode::UNAUTHENTICATED, "the token is not valid"};
 }
 
-grpc::Status Backend::find_model(const Context& context, const std::string& identity,
-                                 std::shared_ptr<Model>& model) const {
+grpc::Status Backend::find_model(const Context& context, std::shared_ptr<Model>& model) const {
   if (const grpc::Status known = check_key(context); !known.ok()) return known;
   model = models_.current();
   if (model == nullptr && models_.is_loading()) return {grpc::StatusCode::UNAVAILABLE, "the model is being loaded"};
   if (model == nullptr) return {grpc::StatusCode::FAILED_PRECONDITION, "no model is loaded; call LoadModel first"};
-  if (!identity.empty() && !model->identity.empty() && identity != model->identity)
-    return {grpc::StatusCode::NOT_FOUND, fmt::format("model identity mismatch: '{}' is loaded, not '{}'",
-                                                     model->identity.substr(0, 256), identity.substr(0, 256))};
   return grpc::Status::OK;
 }
 
-Backend::Reactor* Backend::at_once(Context* context, const std::function<grpc::Status()>& answer) {
+template <class Response>
+Backend::Reactor* Backend::at_once(Context* context, Bytes* response,
+                                   const std::function<grpc::Status(Response&)>& answer) {
   Reactor* const reactor = context->DefaultReactor();
-  const grpc::Status known = check_key(*context);
-  reactor->Finish(known.ok() ? answer() : known);
+  grpc::Status done = check_key(*context);
+  if (done.ok()) {
+    Response message;
+    done = answer(message);
+    *response = to_buffer(message.SerializeAsString());
+  }
+  reactor->Finish(done);
   return reactor;
 }
 
-template <class Asked>
-Backend::Reactor* Backend::on_loader(Context* context, const Asked* asked, backend::Result* result,
-                                     std::function<quire::Status(const Asked&)> work) {
-  const auto call = UnaryCall<backend::Result>::make(strands_, result);
+Backend::Reactor* Backend::on_loader(Context* context, Bytes* result, std::function<quire::Status()> work) {
+  const auto call = UnaryCall::make(strands_, result);
   if (const grpc::Status known = check_key(*context); !known.ok()) {
-    call->post([call, known] { call->fail(known); });
+    call->post([call, known] { call->end(known); });
     return call.get();
   }
-  boost::asio::post(loader_, [call, asked = *asked, work = std::move(work)] {
+  boost::asio::post(loader_, [call, work = std::move(work)] {
+    const quire::Status done = [&]() -> quire::Status {
+      try {
+        return work();
+      } catch (const std::bad_alloc&) {
+        return capacity_error("out of memory");
+      }
+    }();
     backend::Result said;
-    const quire::Status done = work(asked);
     said.set_success(true);
     call->post([call, done, body = said.SerializeAsString()] {
       if (done.ok()) return call->send(server::HttpResponse{.body = body});
@@ -151,119 +151,141 @@ Backend::Reactor* Backend::on_loader(Context* context, const Asked* asked, backe
   return call.get();
 }
 
-template <class Asked, class Response>
-Backend::Reactor* Backend::on_pool(Context* context, const std::string& identity, const Asked* asked,
-                                   Response* response, std::function<ApiStatus(const Asked&, Model&, Direct&)> work) {
-  const auto call = UnaryCall<Response>::make(strands_, response);
-  std::shared_ptr<Model> model;
-  const grpc::Status found = find_model(*context, identity, model);
-  if (!found.ok()) {
-    call->post([call, found] { call->fail(found); });
-    return call.get();
-  }
-  call->record().peer = context->peer();
-  call->post([call, model, bytes = asked->ByteSizeLong(), asked = *asked, work = std::move(work)]() mutable {
+namespace {
+
+// Whether the client takes the model for the one that it is.
+ApiStatus check_identity(const std::string& asked, const Model& model) {
+  if (asked.empty() || model.identity.empty() || asked == model.identity) return {};
+  return server::ApiError{404,
+                          fmt::format("model identity mismatch: '{}' is loaded, not '{}'",
+                                      model.identity.substr(0, 256), asked.substr(0, 256)),
+                          "", ""};
+}
+
+}  // namespace
+
+// The message is read on the pool's thread, and waits for that as its bytes.
+template <class Asked>
+void Backend::hand_over(const std::shared_ptr<Call>& call, const std::shared_ptr<Model>& model, const Context& context,
+                        const Bytes& asked, Work<Asked> work) {
+  call->record().peer = context.peer();
+  call->post([call, model, asked, work = std::move(work)]() mutable {
     call->keep(model);
     Model& m = *model;
+    const size_t bytes = asked.Length();
     m.api.handle_direct(
-        bytes, [&m, asked = std::move(asked), work = std::move(work)](Direct& d) { return work(asked, m, d); }, call);
+        bytes,
+        [&m, asked = std::move(asked), work = std::move(work)](Direct& d) mutable -> ApiStatus {
+          Asked message;
+          QUIRE_CHECKED(read_message(asked, message));
+          asked.Clear();
+          if constexpr (std::is_same_v<Asked, backend::PredictOptions>)
+            QUIRE_CHECKED(check_identity(message.modelidentity(), m));
+          return work(message, m, d);
+        },
+        call);
   });
+}
+
+template <class Asked>
+Backend::Reactor* Backend::on_pool(Context* context, const Bytes* asked, Bytes* response, Work<Asked> work) {
+  const auto call = UnaryCall::make(strands_, response);
+  std::shared_ptr<Model> model;
+  const grpc::Status found = find_model(*context, model);
+  if (found.ok())
+    hand_over<Asked>(call, model, *context, *asked, std::move(work));
+  else
+    call->post([call, found] { call->end(found); });
   return call.get();
 }
 
-Backend::Reactor* Backend::Health(Context* context, const backend::HealthMessage*, backend::Reply* reply) {
-  return at_once(context, [&] {
+Backend::Reactor* Backend::Health(Context* context, const Bytes*, Bytes* reply) {
+  return at_once<backend::Reply>(context, reply, [&](backend::Reply& r) {
     const auto model = models_.current();
     const auto service = model != nullptr ? model->service.lock() : nullptr;
     if (service != nullptr)
       if (const ApiStatus healthy = service->health(); !healthy.ok()) return to_status(healthy.error());
-    reply->set_message("OK");
+    r.set_message("OK");
     return grpc::Status::OK;
   });
 }
 
-Backend::Reactor* Backend::Status(Context* context, const backend::HealthMessage*, backend::StatusResponse* status) {
-  return at_once(context, [&] {
-    status->set_state(models_.state());
-    const uint64_t bytes = resident_bytes();
-    status->mutable_memory()->set_total(bytes);
-    (*status->mutable_memory()->mutable_breakdown())["resident"] = bytes;
+Backend::Reactor* Backend::Status(Context* context, const Bytes*, Bytes* status) {
+  return at_once<backend::StatusResponse>(context, status, [&](backend::StatusResponse& r) {
+    r.set_state(models_.state());
+    const auto bytes = static_cast<uint64_t>(resident_memory());
+    r.mutable_memory()->set_total(bytes);
+    (*r.mutable_memory()->mutable_breakdown())["resident"] = bytes;
     return grpc::Status::OK;
   });
 }
 
-Backend::Reactor* Backend::LoadModel(Context* context, const backend::ModelOptions* asked, backend::Result* result) {
-  return on_loader<backend::ModelOptions>(
-      context, asked, result, [this](const backend::ModelOptions& options) { return models_.load(options); });
+Backend::Reactor* Backend::LoadModel(Context* context, const Bytes* asked, Bytes* result) {
+  return on_loader(context, result, [this, asked = *asked]() -> quire::Status {
+    backend::ModelOptions options;
+    if (const ApiStatus read = read_message(asked, options); !read.ok())
+      return request_error("{}", read.error().message);
+    return models_.load(options);
+  });
 }
 
-Backend::Reactor* Backend::Free(Context* context, const backend::HealthMessage* asked, backend::Result* result) {
-  return on_loader<backend::HealthMessage>(context, asked, result, [this](const backend::HealthMessage&) {
+Backend::Reactor* Backend::Free(Context* context, const Bytes*, Bytes* result) {
+  return on_loader(context, result, [this] {
     models_.free();
     return quire::Status();
   });
 }
 
-Backend::Reactor* Backend::ModelMetadata(Context* context, const backend::ModelOptions* asked,
-                                         backend::ModelMetadataResponse* metadata) {
-  return on_pool<backend::ModelOptions, backend::ModelMetadataResponse>(
-      context, "", asked, metadata, [](const backend::ModelOptions&, Model&, Direct& call) -> ApiStatus {
-        call.answer(metadata_of(call.model()).SerializeAsString());
-        return {};
-      });
+Backend::Reactor* Backend::ModelMetadata(Context* context, const Bytes*, Bytes* metadata) {
+  static const Bytes kNothing;  // what is asked of is the model that is loaded
+  return on_pool<backend::ModelOptions>(context, &kNothing, metadata,
+                                        [](const backend::ModelOptions&, Model&, Direct& call) -> ApiStatus {
+                                          call.answer(metadata_of(call.model()).SerializeAsString());
+                                          return {};
+                                        });
 }
 
-Backend::Reactor* Backend::GetMetrics(Context* context, const backend::MetricsRequest*,
-                                      backend::MetricsResponse* metrics) {
-  return at_once(context, [&]() -> grpc::Status {
+Backend::Reactor* Backend::GetMetrics(Context* context, const Bytes*, Bytes* metrics) {
+  return at_once<backend::MetricsResponse>(context, metrics, [&](backend::MetricsResponse& r) -> grpc::Status {
     std::shared_ptr<Model> model;
-    if (const grpc::Status found = find_model(*context, "", model); !found.ok()) return found;
-    metrics->set_tokens_per_second(model->last->tokens_per_second);
-    metrics->set_tokens_generated(model->last->generated_tokens);
-    metrics->set_prompt_tokens_processed(model->last->prompt_tokens);
+    if (const grpc::Status found = find_model(*context, model); !found.ok()) return found;
+    r.set_tokens_per_second(model->last->tokens_per_second);
+    r.set_tokens_generated(model->last->generated_tokens);
+    r.set_prompt_tokens_processed(model->last->prompt_tokens);
     return grpc::Status::OK;
   });
 }
 
-Backend::Reactor* Backend::Predict(Context* context, const backend::PredictOptions* asked, backend::Reply* reply) {
-  return on_pool<backend::PredictOptions, backend::Reply>(
-      context, asked->modelidentity(), asked, reply,
+Backend::Reactor* Backend::Predict(Context* context, const Bytes* asked, Bytes* reply) {
+  return on_pool<backend::PredictOptions>(
+      context, asked, reply,
       [](const backend::PredictOptions& a, Model& m, Direct& call) { return predict(a, false, m, call); });
 }
 
-grpc::ServerWriteReactor<backend::Reply>* Backend::PredictStream(Context* context,
-                                                                 const backend::PredictOptions* asked) {
+grpc::ServerWriteReactor<Backend::Bytes>* Backend::PredictStream(Context* context, const Bytes* asked) {
   const auto call = StreamCall::make(strands_, context);
   std::shared_ptr<Model> model;
-  const grpc::Status found = find_model(*context, asked->modelidentity(), model);
-  if (!found.ok()) {
+  const grpc::Status found = find_model(*context, model);
+  if (found.ok())
+    hand_over<backend::PredictOptions>(
+        call, model, *context, *asked,
+        [](const backend::PredictOptions& a, Model& m, Direct& d) { return predict(a, true, m, d); });
+  else
     call->post([call, found] { call->end(found); });
-    return call.get();
-  }
-  call->record().peer = context->peer();
-  call->post([call, model, bytes = asked->ByteSizeLong(), asked = *asked]() mutable {
-    call->keep(model);
-    Model& m = *model;
-    m.api.handle_direct(
-        bytes, [&m, asked = std::move(asked)](Direct& d) { return predict(asked, true, m, d); }, call);
-  });
   return call.get();
 }
 
-Backend::Reactor* Backend::Embedding(Context* context, const backend::PredictOptions* asked,
-                                     backend::EmbeddingResult* result) {
-  return on_pool<backend::PredictOptions, backend::EmbeddingResult>(
-      context, asked->modelidentity(), asked, result,
-      [](const backend::PredictOptions& a, Model&, Direct& call) -> ApiStatus {
+Backend::Reactor* Backend::Embedding(Context* context, const Bytes* asked, Bytes* result) {
+  return on_pool<backend::PredictOptions>(
+      context, asked, result, [](const backend::PredictOptions& a, Model&, Direct& call) -> ApiStatus {
         QUIRE_TRY(server::EmbeddingRequest request, read_embedding(a, call.model().limits()));
         return call.embed(std::move(request), embedding_bytes);
       });
 }
 
-Backend::Reactor* Backend::Rerank(Context* context, const backend::RerankRequest* asked,
-                                  backend::RerankResult* result) {
-  return on_pool<backend::RerankRequest, backend::RerankResult>(
-      context, "", asked, result, [](const backend::RerankRequest& a, Model&, Direct& call) -> ApiStatus {
+Backend::Reactor* Backend::Rerank(Context* context, const Bytes* asked, Bytes* result) {
+  return on_pool<backend::RerankRequest>(
+      context, asked, result, [](const backend::RerankRequest& a, Model&, Direct& call) -> ApiStatus {
         QUIRE_TRY(server::ScoreRequest request, read_rerank(a, call.model().limits()));
         server::EmbeddingRequest embedding = std::move(request.embedding);
         return call.embed(std::move(embedding), [request = std::make_shared<server::ScoreRequest>(std::move(request))](
@@ -273,15 +295,12 @@ Backend::Reactor* Backend::Rerank(Context* context, const backend::RerankRequest
       });
 }
 
-Backend::Reactor* Backend::TokenizeString(Context* context, const backend::PredictOptions* asked,
-                                          backend::TokenizationResponse* response) {
-  return on_pool<backend::PredictOptions, backend::TokenizationResponse>(context, asked->modelidentity(), asked,
-                                                                         response, tokenize);
+Backend::Reactor* Backend::TokenizeString(Context* context, const Bytes* asked, Bytes* response) {
+  return on_pool<backend::PredictOptions>(context, asked, response, tokenize);
 }
 
-Backend::Reactor* Backend::Detokenize(Context* context, const backend::DetokenizeRequest* asked,
-                                      backend::DetokenizeResponse* response) {
-  return on_pool<backend::DetokenizeRequest, backend::DetokenizeResponse>(context, "", asked, response, detokenize);
+Backend::Reactor* Backend::Detokenize(Context* context, const Bytes* asked, Bytes* response) {
+  return on_pool<backend::DetokenizeRequest>(context, asked, response, detokenize);
 }
 
 }  // namespace quire::localai

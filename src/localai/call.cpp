@@ -1,5 +1,8 @@
 #include "localai/call.h"
 
+#include <new>
+#include <stdexcept>
+
 namespace quire::localai {
 namespace {
 
@@ -9,6 +12,23 @@ constexpr size_t kMostWaitingBytes = size_t{16} << 20;
 constexpr std::chrono::seconds kLastReplies{60};
 
 }  // namespace
+
+void Call::post(std::function<void()> work) {
+  boost::asio::post(strand_, [self = shared_from_this(), work = std::move(work)] {
+    try {
+      return work();
+    } catch (const std::bad_alloc&) {
+    } catch (const std::length_error&) {
+    }
+    self->run_out_of_memory();
+  });
+}
+
+// The status says it in few letters, for which a string needs no memory of its own.
+void Call::run_out_of_memory() {
+  disconnect();  // whoever computes the answer stops
+  end({grpc::StatusCode::RESOURCE_EXHAUSTED, "out of memory"});
+}
 
 void Call::on_disconnect(std::function<void()> then) {
   if (answered_) return;
@@ -55,8 +75,8 @@ void StreamCall::write(std::string frames) {
   while (!rest.empty() && !answered()) {
     Frame frame = take_frame(rest);
     if (const auto* const error = std::get_if<server::ApiError>(&frame)) return end(to_status(*error));
-    waiting_bytes_ += std::get<backend::Reply>(frame).ByteSizeLong();
-    waiting_.push_back(std::get<backend::Reply>(std::move(frame)));
+    waiting_.push_back(to_buffer(std::get<std::string>(frame)));
+    waiting_bytes_ += waiting_.back().Length();
   }
   if (waiting_bytes_ > kMostWaitingBytes) return give_up();
   go_on();
@@ -96,7 +116,7 @@ void StreamCall::go_on() {
 void StreamCall::OnWriteDone(bool ok) {
   post([this, self = self_, ok] {
     writing_ = false;
-    waiting_bytes_ -= std::min(waiting_bytes_, waiting_.front().ByteSizeLong());
+    waiting_bytes_ -= std::min(waiting_bytes_, waiting_.front().Length());
     waiting_.pop_front();
     if (!ok) return give_up();
     go_on();

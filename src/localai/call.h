@@ -1,4 +1,5 @@
 // A call in progress, as the server's Responder: what is posted runs on the call's strand, one piece after the other.
+// Where memory runs out there, that call alone fails.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -12,6 +13,7 @@
 #include <memory>
 
 #include "localai/frames.h"
+#include "localai/messages.h"
 #include "localai/status.h"
 #include "server/responder.h"
 
@@ -24,9 +26,11 @@ class Call : public server::Responder, public std::enable_shared_from_this<Call>
   using Responder::send;
   void on_disconnect(std::function<void()> then) override;
   void on_deadline(std::chrono::milliseconds after, std::function<void()> then) override;
-  void post(std::function<void()> work) override { boost::asio::post(strand_, std::move(work)); }
+  void post(std::function<void()> work) override;
   void start_stream(const server::StreamKind&) override {}
 
+  // Ends the call with this status, behind what was said before. The first one counts.
+  virtual void end(grpc::Status status) = 0;
   // What must live as long as this call is being answered.
   void keep(std::shared_ptr<void> what) { kept_ = std::move(what); }
 
@@ -43,6 +47,8 @@ class Call : public server::Responder, public std::enable_shared_from_this<Call>
   void stop_timer() { timer_.cancel(); }
 
  private:
+  void run_out_of_memory();
+
   boost::asio::strand<boost::asio::thread_pool::executor_type> strand_;
   boost::asio::steady_timer timer_;
   std::function<void()> on_disconnect_;
@@ -51,11 +57,10 @@ class Call : public server::Responder, public std::enable_shared_from_this<Call>
   bool disconnected_ = false;  // nobody listens
 };
 
-// A call with one answer, whose bytes are the response's message.
-template <class Response>
+// A call with one answer, whose bytes are those of the response's message.
 class UnaryCall final : public Call, public grpc::ServerUnaryReactor {
  public:
-  static std::shared_ptr<UnaryCall> make(boost::asio::thread_pool& threads, Response* response) {
+  static std::shared_ptr<UnaryCall> make(boost::asio::thread_pool& threads, grpc::ByteBuffer* response) {
     std::shared_ptr<UnaryCall> call(new UnaryCall(threads, response));
     call->self_ = call;
     return call;
@@ -65,14 +70,14 @@ class UnaryCall final : public Call, public grpc::ServerUnaryReactor {
   void send(server::HttpResponse answer) override {
     if (answered()) return;
     set_answered();
-    response_->ParseFromString(answer.body);
+    *response_ = to_buffer(answer.body);
     Finish(grpc::Status::OK);
   }
-  void send(const server::ApiError& error) override { fail(to_status(error)); }
-  void fail(const grpc::Status& status) {
+  void send(const server::ApiError& error) override { end(to_status(error)); }
+  void end(grpc::Status status) override {
     if (answered()) return;
     set_answered();
-    Finish(status);
+    Finish(std::move(status));
   }
   void write(std::string) override {}
   void finish_stream() override {}
@@ -81,7 +86,7 @@ class UnaryCall final : public Call, public grpc::ServerUnaryReactor {
     post([this, self = self_] {
       if (answered()) return;
       disconnect();
-      fail(grpc::Status::CANCELLED);
+      end(grpc::Status::CANCELLED);
     });
   }
   void OnDone() override {
@@ -89,13 +94,13 @@ class UnaryCall final : public Call, public grpc::ServerUnaryReactor {
   }
 
  private:
-  UnaryCall(boost::asio::thread_pool& threads, Response* response) : Call(threads), response_(response) {}
-  Response* response_;
+  UnaryCall(boost::asio::thread_pool& threads, grpc::ByteBuffer* response) : Call(threads), response_(response) {}
+  grpc::ByteBuffer* response_;
   std::shared_ptr<UnaryCall> self_;
 };
 
 // A call with a stream of replies.
-class StreamCall final : public Call, public grpc::ServerWriteReactor<backend::Reply> {
+class StreamCall final : public Call, public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   static std::shared_ptr<StreamCall> make(boost::asio::thread_pool& threads, grpc::CallbackServerContext* context);
 
@@ -104,8 +109,7 @@ class StreamCall final : public Call, public grpc::ServerWriteReactor<backend::R
   void send(const server::ApiError& error) override { end(to_status(error)); }
   void write(std::string frames) override;
   void finish_stream() override { end(grpc::Status::OK); }
-  // After the replies that wait: this status. The first one said counts.
-  void end(grpc::Status status);
+  void end(grpc::Status status) override;
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -118,7 +122,7 @@ class StreamCall final : public Call, public grpc::ServerWriteReactor<backend::R
   void go_on();
 
   grpc::CallbackServerContext* context_;
-  std::deque<backend::Reply> waiting_;  // the first one is being written, if writing_
+  std::deque<grpc::ByteBuffer> waiting_;  // the first one is being written, if writing_
   size_t waiting_bytes_ = 0;
   bool writing_ = false, finished_ = false;
   grpc::Status status_;

@@ -34,9 +34,7 @@ Frame take_frame(std::string_view& bytes) {
   const std::string_view payload = bytes.substr(sizeof(head), head.bytes);
   bytes.remove_prefix(sizeof(head) + head.bytes);
   if (head.status != 0) return server::ApiError{head.status, std::string(payload), "", ""};
-  backend::Reply reply;
-  reply.ParseFromArray(payload.data(), static_cast<int>(payload.size()));
-  return reply;
+  return std::string(payload);
 }
 
 }  // namespace quire::localai

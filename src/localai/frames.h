@@ -15,7 +15,8 @@ namespace quire::localai {
 std::string frame_of(const backend::Reply& reply);
 std::string frame_of(const server::ApiError& error);
 
-using Frame = std::variant<backend::Reply, server::ApiError>;
+// A reply as its bytes.
+using Frame = std::variant<std::string, server::ApiError>;
 // Takes the first one off. `bytes`: frames that frame_of() made, at least one.
 Frame take_frame(std::string_view& bytes);
 

@@ -21,6 +21,14 @@ std::string below(const std::string& folder, const std::string& path) {
   return p.is_absolute() || folder.empty() ? path : (std::filesystem::path(folder) / p).string();
 }
 
+// Where a model lies: itself, if it is a folder.
+std::string folder_of(const std::string& model) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(model, unknown)) return model;
+  const std::filesystem::path parent = std::filesystem::path(model).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
 bool has_gpu() {
   const Result<std::vector<GpuInfo>> gpus = list_gpus();
   if (!gpus.ok()) return false;
@@ -101,6 +109,7 @@ Result<AskedOptions> read_load_options(const backend::ModelOptions& asked) {
         fmt::format("MMProj {}: this program reads text only; images will be refused", escaped(asked.mmproj())));
   AskedOptions options;
   QUIRE_TRY(options.defaults, defaults_of(asked));
+  options.folder = folder_of(options.defaults.front().value);
   for (const std::string& option : asked.options()) {
     const size_t colon = option.find(':');  // a flag may stand alone
     const bool alone = colon == std::string::npos;

@@ -9,6 +9,8 @@
 #include <csignal>
 #include <thread>
 
+#include "core/descriptors.h"
+#include "core/heap.h"
 #include "core/output.h"
 #include "core/signals.h"
 #include "localai/backend.h"
@@ -68,12 +70,15 @@ Result<std::unique_ptr<grpc::Server>> listen(const std::string& address, Backend
 }  // namespace
 
 Status run_backend(const BackendOptions& options) {
+  prepare_heap();
   std::signal(SIGPIPE, SIG_IGN);
+  raise_descriptor_limit();
   server::KeyRing keys;
   if (!options.token_file.empty()) {
     QUIRE_TRY(keys, server::KeyRing::load(options.token_file).context("--auth-token-file"));
   }
   const SignalNotes signals({SIGTERM, SIGINT}, SignalNotes::Second::kEnds);
+  const HeapKeeper heap;
   Backend backend(options.read_options, std::move(keys));
   QUIRE_TRY(const std::unique_ptr<grpc::Server> server, listen(options.address, backend));
   {

@@ -17,6 +17,7 @@ struct NamedOption {
 // What LoadModel asks for. `defaults` hold where none of `given` says otherwise, under whatever name.
 struct AskedOptions {
   std::vector<NamedOption> defaults, given;
+  std::string folder;  // the model's: files that `given` names are in it or below, and relative to it
 };
 // Errors name the option: one that does not exist or is not LocalAI's to say, and values out of range.
 using ReadOptions = std::function<Result<server::ServeOptions>(const AskedOptions& asked)>;

@@ -31,7 +31,7 @@ Status ModelHolder::load(const backend::ModelOptions& asked) {
 Status ModelHolder::try_load(const backend::ModelOptions& asked) {
   QUIRE_TRY(const AskedOptions options, read_load_options(asked));
   QUIRE_TRY(const server::ServeOptions o, read_options_(options));
-  QUIRE_TRY(std::string chat_template, server::read_template(o.chat_template_file));
+  QUIRE_TRY(std::string chat_template, server::read_template(o.chat_template_file, o.files_within));
   const auto model = std::make_shared<Model>(o);
   model->identity = asked.model();
   std::shared_ptr<server::EngineService> service;

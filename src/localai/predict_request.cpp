@@ -1,5 +1,7 @@
 #include "localai/predict_request.h"
 
+#include <algorithm>
+
 namespace quire::localai {
 namespace {
 
@@ -9,15 +11,36 @@ using server::bad_field;
 using server::Json;
 using server::JsonDocument;
 
-// JSON inside a string of a message. Whatever holds it was limited before.
-ApiResult<JsonDocument> parse_field(std::string_view name, const std::string& text) {
-  ApiResult<JsonDocument> parsed = server::parse_json(text);
+// Strings, arrays, objects and members of a text of JSON, or somewhat more of what is none.
+size_t blocks_of(std::string_view text) {
+  size_t blocks = 0;
+  bool inside = false;  // a string
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (inside && c == '\\') ++i;
+    if (c == '"') inside = !inside;
+    blocks += inside ? c == '"' : c == '[' || c == '{' || c == ':';
+  }
+  return blocks;
+}
+
+// One of several texts that share their limits.
+ApiResult<JsonDocument> parse_part(std::string_view text, server::JsonLimits& left) {
+  QUIRE_TRY(JsonDocument parsed, server::parse_json(text, left));
+  left.max_bytes -= text.size();
+  left.max_blocks -= std::min(left.max_blocks, blocks_of(text));
+  return parsed;
+}
+
+// JSON inside a string of a message. All of these together may have what a body of HTTP may, `left` of it still.
+ApiResult<JsonDocument> parse_field(std::string_view name, const std::string& text, server::JsonLimits& left) {
+  ApiResult<JsonDocument> parsed = parse_part(text, left);
   if (parsed.ok()) return parsed;
   return bad_field(name, "invalid_json", "'{}': {}", name, parsed.error().message);
 }
 
-ApiResult<JsonDocument> parse_array(std::string_view name, const std::string& text) {
-  QUIRE_TRY(JsonDocument list, parse_field(name, text));
+ApiResult<JsonDocument> parse_array(std::string_view name, const std::string& text, server::JsonLimits& left) {
+  QUIRE_TRY(JsonDocument list, parse_field(name, text, left));
   if (list->is_null()) return JsonDocument(Json::array());
   if (!list->is_array())
     return bad_field(name, "invalid_type", "'{}' must be an array, not {}", name, server::json_kind(*list));
@@ -42,7 +65,7 @@ void add_sampling(const backend::PredictOptions& asked, Json& body) {
     if (!stop.empty()) body["stop"].push_back(stop);
 }
 
-ApiStatus add_common(const backend::PredictOptions& asked, bool stream, Json& body) {
+ApiStatus add_common(const backend::PredictOptions& asked, bool stream, Json& body, server::JsonLimits& left) {
   for (const auto& [name, given] :
        {std::pair{"Images", asked.images_size()}, {"Videos", asked.videos_size()}, {"Audios", asked.audios_size()}})
     if (given > 0)
@@ -51,7 +74,7 @@ ApiStatus add_common(const backend::PredictOptions& asked, bool stream, Json& bo
   body["stream"] = stream;
   if (!asked.grammar().empty()) body["grammar"] = asked.grammar();
   if (!asked.logitbias().empty()) {
-    QUIRE_TRY(JsonDocument bias, parse_field("LogitBias", asked.logitbias()));
+    QUIRE_TRY(JsonDocument bias, parse_field("LogitBias", asked.logitbias(), left));
     body["logit_bias"] = std::move(*bias);
   }
   return {};
@@ -63,21 +86,21 @@ std::optional<int> logprobs_of(const backend::PredictOptions& asked) {
   return std::max(asked.toplogprobs(), 0);
 }
 
-ApiResult<JsonDocument> message_of(const backend::Message& m, int number) {
+ApiResult<JsonDocument> message_of(const backend::Message& m, int number, server::JsonLimits& left) {
   JsonDocument message(Json{{"role", m.role()}, {"content", m.content()}});
   for (const auto& [name, text] : {std::pair{"name", &m.name()},
                                    {"tool_call_id", &m.tool_call_id()},
                                    {"reasoning_content", &m.reasoning_content()}})
     if (!text->empty()) (*message)[name] = *text;
   if (m.tool_calls().empty()) return message;
-  QUIRE_TRY(JsonDocument calls, parse_array(fmt::format("Messages[{}].tool_calls", number), m.tool_calls()));
+  QUIRE_TRY(JsonDocument calls, parse_array(fmt::format("Messages[{}].tool_calls", number), m.tool_calls(), left));
   if (!calls->empty()) (*message)["tool_calls"] = std::move(*calls);
   return message;
 }
 
 // A word, or JSON that stands for a word or an object.
-ApiResult<JsonDocument> choice_of(const std::string& text) {
-  if (text.front() == '{' || text.front() == '"') return parse_field("ToolChoice", text);
+ApiResult<JsonDocument> choice_of(const std::string& text, server::JsonLimits& left) {
+  if (text.front() == '{' || text.front() == '"') return parse_field("ToolChoice", text, left);
   return JsonDocument(Json(text));
 }
 
@@ -95,18 +118,18 @@ ApiStatus add_metadata(const backend::PredictOptions& asked, Json& body) {
 }
 
 ApiResult<server::ChatRequest> read_chat(const backend::PredictOptions& asked, const server::RequestLimits& limits,
-                                         JsonDocument body) {
+                                         JsonDocument body, server::JsonLimits& left) {
   (*body)["messages"] = Json::array();
   for (int i = 0; i < asked.messages_size(); ++i) {
-    QUIRE_TRY(JsonDocument message, message_of(asked.messages(i), i));
+    QUIRE_TRY(JsonDocument message, message_of(asked.messages(i), i, left));
     (*body)["messages"].push_back(std::move(*message));
   }
   if (!asked.tools().empty()) {
-    QUIRE_TRY(JsonDocument tools, parse_array("Tools", asked.tools()));
+    QUIRE_TRY(JsonDocument tools, parse_array("Tools", asked.tools(), left));
     (*body)["tools"] = std::move(*tools);
   }
   if (!asked.toolchoice().empty()) {
-    QUIRE_TRY(JsonDocument choice, choice_of(asked.toolchoice()));
+    QUIRE_TRY(JsonDocument choice, choice_of(asked.toolchoice(), left));
     (*body)["tool_choice"] = std::move(*choice);
   }
   QUIRE_CHECKED(add_metadata(asked, *body));
@@ -122,9 +145,10 @@ ApiResult<server::ChatRequest> read_chat(const backend::PredictOptions& asked, c
 ApiResult<PredictRequest> read_predict(const backend::PredictOptions& asked, const server::RequestLimits& limits,
                                        bool stream) {
   JsonDocument body(Json::object());
-  QUIRE_CHECKED(add_common(asked, stream, *body));
+  server::JsonLimits left;
+  QUIRE_CHECKED(add_common(asked, stream, *body, left));
   if (asked.usetokenizertemplate()) {
-    QUIRE_TRY(server::ChatRequest chat, read_chat(asked, limits, std::move(body)));
+    QUIRE_TRY(server::ChatRequest chat, read_chat(asked, limits, std::move(body), left));
     chat.params.cut_max_tokens = true;
     return PredictRequest(std::move(chat));
   }

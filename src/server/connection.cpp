@@ -2,14 +2,12 @@
 
 #include <openssl/err.h>
 #include <openssl/x509err.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/write.hpp>
-#include <cerrno>
-#include <cstring>
+
+#include "core/input_file.h"
 
 namespace quire::server {
 namespace {
@@ -82,15 +80,6 @@ class TlsConnection : public Connection {
 
 namespace {
 
-// Looks without opening: the file may be a pipe that can be read once only.
-Status check_file(const char* option, const std::string& path) {
-  struct stat s {};
-  if (stat(path.c_str(), &s) != 0 || access(path.c_str(), R_OK) != 0)
-    return request_error("{} {}: {}", option, path, std::strerror(errno));
-  if (S_ISDIR(s.st_mode)) return request_error("{} {}: it is a folder; a PEM file is needed", option, path);
-  return {};
-}
-
 bool is_no_pair(const error_code& ec) {
   const int why = ERR_GET_REASON(static_cast<unsigned long>(ec.value()));
   return why == X509_R_KEY_VALUES_MISMATCH || why == X509_R_KEY_TYPE_MISMATCH;
@@ -100,8 +89,8 @@ bool is_no_pair(const error_code& ec) {
 
 Result<std::shared_ptr<TlsContext>> load_tls(const std::string& certificate_file, const std::string& key_file) {
   constexpr const char *kCertificate = "--ssl-certfile", *kKey = "--ssl-keyfile";
-  QUIRE_CHECKED(check_file(kCertificate, certificate_file));
-  QUIRE_CHECKED(check_file(kKey, key_file));
+  QUIRE_CHECKED(check_pem_file(kCertificate, certificate_file));
+  QUIRE_CHECKED(check_pem_file(kKey, key_file));
   auto tls = std::make_shared<TlsContext>();
   asio::ssl::context& c = tls->context;
   error_code ec;

@@ -1,11 +1,11 @@
 // The routes that generate nothing: state, metrics, models, tokens.
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <iterator>
 #include <span>
 
+#include "core/descriptors.h"
+#include "core/heap.h"
 #include "server/api.h"
 #include "server/page/chat_page.h"
 #include "server/paths.h"
@@ -43,13 +43,10 @@ namespace {
 
 // What Prometheus's own client libraries tell of a process, under their names.
 void measure_process(Registry& r) {
-  long pages = 0;
-  if (std::FILE* f = std::fopen("/proc/self/statm", "re")) {
-    if (std::fscanf(f, "%*d %ld", &pages) != 1) pages = 0;
-    std::fclose(f);
-  }
   r.gauge("process_resident_memory_bytes", "Resident memory, the mapped model included.")
-      .set(static_cast<double>(pages) * static_cast<double>(sysconf(_SC_PAGESIZE)));
+      .set(static_cast<double>(resident_memory()));
+  r.gauge("process_open_fds", "Files and sockets that are open.").set(static_cast<double>(open_descriptors()));
+  r.gauge("process_max_fds", "How many may be.").set(static_cast<double>(descriptor_limit()));
   struct rusage usage {};
   if (getrusage(RUSAGE_SELF, &usage) != 0) return;
   const auto seconds = [](const timeval& t) {
@@ -64,6 +61,7 @@ void measure_process(Registry& r) {
 
 ApiStatus Api::metrics(Call& call) {
   measure_process(registry_);
+  if (const auto model = loaded().model) count_grammars(*model);
   answer(call, HttpResponse{.body = registry_.text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"});
   return {};
 }

@@ -176,6 +176,7 @@ void EngineService::run() {
   }
 }
 
+// What throws here (memory runs out) is told once more, as the request's error.
 void EngineService::on_event(const EntryPtr& entry, const TokenEvent& event) {
   if (event.token >= 0) {
     const auto now = Clock::now();
@@ -192,7 +193,7 @@ void EngineService::on_event(const EntryPtr& entry, const TokenEvent& event) {
   }
   const bool nothing_follows = event.finish == FinishReason::kStop || event.finish == FinishReason::kLength;
   if (entry->generated == 0 && nothing_follows) metrics_->prompt_tokens.add(static_cast<double>(entry->prompt_tokens));
-  if (event.finish != FinishReason::kNone) {
+  if (event.finish != FinishReason::kNone && !std::exchange(entry->ended, true)) {
     {
       const std::lock_guard lock(mutex_);
       --unfinished_;

@@ -32,6 +32,8 @@ class EngineService : public Service {
   void cancel(std::span<const JobId> jobs) override;
   ApiStatus health() const override;
   void stop() override;
+  // Any thread: for what it says of itself to any.
+  const Engine& engine() const { return *engine_; }
   // After stop(): keeps the prefix cache in a file (Engine::save_prefixes).
   Result<PrefixFileContent> save_prefixes(const std::string& path, int64_t max_bytes) {
     return engine_->save_prefixes(path, max_bytes);
@@ -44,6 +46,7 @@ class EngineService : public Service {
     size_t index = 0;  // within its group
     uint64_t client = 0;
     bool counts = true;  // Job::counts
+    bool ended = false;  // its end was counted
     std::shared_ptr<const EventSink> sink;
     int64_t prompt_tokens = 0;
     int64_t generated = 0;

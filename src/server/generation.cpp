@@ -67,7 +67,14 @@ void Generation::on_event(size_t index, const TokenEvent& event) {
     arrivals_.push_back({index, event});
   }
   // One visit to the executor takes all that has come by then.
-  if (first) responder_->post([self = shared_from_this()] { self->take_arrivals(); });
+  if (!first) return;
+  try {
+    responder_->post([self = shared_from_this()] { self->take_arrivals(); });
+  } catch (...) {  // there is no memory: what tells of that comes next, and asks for the visit again
+    const std::lock_guard lock(mutex_);
+    arrivals_.clear();
+    throw;
+  }
 }
 
 void Generation::take_arrivals() {

@@ -17,8 +17,9 @@ inline constexpr int64_t kReservedConnections = 8;
 struct HttpServerOptions {
   ListenOptions listen;
   int threads = 2;
-  // Of so many and more, kReservedConnections further ones may only ask how the server is; beyond these they are
-  // closed.
+  // Beyond so many the one that has been without a request the longest is closed for a new one. Where none is idle,
+  // kReservedConnections further ones may only ask how the server is; beyond these they are closed. Fewer where the
+  // process may not have as many descriptors.
   int64_t max_connections = 4096;
   size_t max_total_body_bytes = size_t{256} << 20;  // of all bodies that are read or kept; beyond it 503
   std::string certificate_file, key_file;           // PEM; both or none
@@ -47,8 +48,11 @@ class HttpServer {
   void stop();
 
   // Any thread.
+  int64_t max_connections() const;  // as the process can have them
   int64_t connections() const;
-  size_t held_body_bytes() const;  // of max_total_body_bytes
+  bool any_idle() const;           // one of them has no request under way
+  size_t held_body_bytes() const;  // of max_body_bytes()
+  size_t max_body_bytes() const;   // HttpServerOptions::max_total_body_bytes
 
  private:
   struct Impl;

@@ -57,9 +57,9 @@ const Limit kLimits[] = {seconds < [](ServeOptions & o) -> auto& {return o.http.
   return o.http.max_connections;
 }
 > ("max_connections", "", 1, 1e6,
-   "connections. 8 further ones may ask for `/health`, `/ping`, `/metrics` and `/load`, once each within 2 "
-   "s; beyond "
-   "these they are closed at once"),
+   "connections, and fewer where the process may not have as many descriptors. Beyond them the one that has been "
+   "without a request the longest is closed for a new one. Where none is idle, 8 further ones may ask for `/health`, "
+   "`/ping`, `/metrics` and `/load`, once each within 2 s; beyond these they are closed at once"),
     whole < [](ServeOptions& o) -> auto& {
   return o.http.session.limits.max_header_bytes;
 }
@@ -100,7 +100,8 @@ const Limit kLimits[] = {seconds < [](ServeOptions & o) -> auto& {return o.http.
 ](ServeOptions& o) -> auto& {
   return o.grammars.cache_bytes;
 }
-> ("grammar_cache_bytes", "bytes", 1 << 20, 64 * kGib, "of compiled grammars that are kept for later requests"),
+> ("grammar_cache_bytes", "bytes", 1 << 20, 64 * kGib,
+   "of compiled grammars that are kept for later requests; no more than an eighth of the memory there is"),
     whole < [](ServeOptions& o) -> auto& {
   return o.limits.max_call_bytes;
 }

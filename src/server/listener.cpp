@@ -124,6 +124,7 @@ struct Listener::Impl {
   dev_t device = 0;                      // of its file
   ino_t inode = 0;
   Taker taker;
+  std::function<void()> exhausted;
 };
 
 error_code Listener::Impl::listen_at(const tcp::endpoint& endpoint) {
@@ -231,9 +232,9 @@ void Listener::Impl::accept(Place& place) {
       if (const std::string peer = peer_name(socket, gone); !gone) taker(std::move(socket), peer);
       return accept(place);
     }
-    // Out of file descriptors, most likely: some will be given back soon.
     if (!std::exchange(place.failing, true)) log_warning("connections cannot be taken: " + ec.message());
-    place.retry.expires_after(std::chrono::milliseconds(100));
+    if (exhausted && (ec.value() == EMFILE || ec.value() == ENFILE)) exhausted();
+    place.retry.expires_after(std::chrono::milliseconds(50));
     place.retry.async_wait([this, &place](const error_code& stopped) {
       if (!stopped) accept(place);
     });
@@ -255,8 +256,9 @@ Listener::~Listener() {
   if (s.st_dev == i.device && s.st_ino == i.inode) unlink(i.unix_path.c_str());  // and not that of a later server
 }
 
-void Listener::start(Taker taker) {
+void Listener::start(Taker taker, std::function<void()> exhausted) {
   impl_->taker = std::move(taker);
+  impl_->exhausted = std::move(exhausted);
   asio::post(impl_->strand, [i = impl_.get()] {
     for (Impl::Place& place : i->places) i->accept(place);
   });

@@ -39,8 +39,9 @@ class Listener {
   ~Listener();
   Listener(const Listener&) = delete;
 
-  // Any thread, once.
-  void start(Taker taker);
+  // Any thread, once. `exhausted`, which may be empty, is called like `taker`: a connection could not be taken because
+  // the process has no descriptor left; what it closes is of use soon after.
+  void start(Taker taker, std::function<void()> exhausted);
   // Any thread: no further connection is taken soon after.
   void stop();
 

@@ -1,11 +1,10 @@
 #include "server/origin_policy.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <cctype>
 #include <vector>
 
+#include "core/loopback.h"
 #include "gguf/metadata.h"
 #include "server/protocol/json.h"
 
@@ -57,14 +56,6 @@ std::optional<std::string> normal_origin(std::string_view text) {
   const bool usual = (scheme == "http" && a.port == "80") || (scheme == "https" && a.port == "443");
   if (!a.port.empty() && !usual) normal += ":" + a.port;
   return normal;
-}
-
-bool is_local(const std::string& host) {
-  in_addr v4{};
-  in6_addr v6{};
-  if (host == "localhost") return true;
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
-  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 Result<std::vector<std::string>> read_list(std::string_view option, std::string_view text) {
@@ -151,7 +142,7 @@ ApiStatus OriginPolicy::judge_host(const HttpRequest& head) const {
   if (guard_ != Guard::kLoopback || any_host_) return {};
   const std::string_view given = head.header("host");
   const std::string host = split(given).host;
-  if (is_local(host) || hosts_.contains(host) || (given.empty() && head.http_1_0)) return {};
+  if (is_this_machine(host) || hosts_.contains(host) || (given.empty() && head.http_1_0)) return {};
   return ApiError{403,
                   fmt::format("this server has no API keys and answers to localhost only, not to {}; --allowed-hosts "
                               "lists further names",

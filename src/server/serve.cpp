@@ -5,17 +5,20 @@
 
 #include <atomic>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
+#include "cache/prefix_file.h"
 #include "convert/open.h"
 #include "core/atomic_file.h"
 #include "core/cpu.h"
+#include "core/descriptors.h"
+#include "core/heap.h"
+#include "core/input_file.h"
 #include "core/log.h"
 #include "core/output.h"
 #include "core/signals.h"
 #include "engine/sampling_defaults.h"
+#include "server/memory_parts.h"
 #include "server/notify.h"
 
 namespace quire::server {
@@ -34,8 +37,7 @@ Status check_prefix_file(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::absolute(path, failed).parent_path();
   if (failed || access(folder.c_str(), W_OK | X_OK) != 0)
     return request_error("--prefix-cache-file {}: files cannot be created in its folder", path);
-  if (std::filesystem::exists(path, failed) && !std::filesystem::is_regular_file(path, failed))
-    return request_error("--prefix-cache-file {}: it is no regular file", path);
+  QUIRE_CHECKED(check_prefix_place(path).context("--prefix-cache-file"));
   if (remove_abandoned_files(path) > 0) tell(fmt::format("removed what a killed server left of writing {}", path));
   return {};
 }
@@ -115,6 +117,15 @@ struct Logs {
   }
 };
 
+// Where the process may have few descriptors.
+void tell_connections(int64_t asked, int64_t taken) {
+  if (taken >= asked / 2) return;
+  tell(
+      fmt::format("this process may have {} files and sockets open, which leaves {} for connections instead of {}; "
+                  "raise the hard limit (ulimit -Hn, LimitNOFILE of systemd) where more clients come",
+                  descriptor_limit(), taken, asked));
+}
+
 OriginPolicy::Guard guard_of(const HttpServerOptions& http, bool has_keys) {
   if (has_keys) return OriginPolicy::Guard::kOther;
   if (!http.listen.unix_socket.empty()) return OriginPolicy::Guard::kUnixSocket;
@@ -131,13 +142,14 @@ void wait_for_signal(const SignalNotes& signals, Logs& logs, const Done& done) {
 }
 
 Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter& messages) {
+  raise_descriptor_limit();
   QUIRE_CHECKED(check_prefix_file(o.prefix_cache_file));
   KeyRing keys;
   if (!o.key_file.empty()) {
     QUIRE_TRY(keys, KeyRing::load(o.key_file).context("--api-key-file"));
   }
   QUIRE_TRY(Logs logs, Logs::open(o, registry));
-  QUIRE_TRY(std::string chat_template, read_template(o.chat_template_file));
+  QUIRE_TRY(std::string chat_template, read_template(o.chat_template_file, o.files_within));
   JsonLimits json;
   json.max_bytes = o.http.session.limits.max_body_bytes;
   QUIRE_TRY(OriginPolicy origins,
@@ -152,6 +164,7 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
            .pool = o.pool},
           registry);
   QUIRE_TRY(const std::unique_ptr<HttpServer> http, HttpServer::create(o.http, api, registry, logs.access));
+  tell_connections(o.http.max_connections, http->max_connections());
   SignalNotes signals({SIGTERM, SIGINT}, SignalNotes::Second::kEnds);
   if (Logs::has_files(o)) signals.count_requests(SIGHUP);
   http->start();  // /health tells that the model is being loaded
@@ -172,6 +185,8 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
   loader.join();
   if (!loaded.ok()) return loaded;
   tell(fmt::format("serving {} at {}", o.model, fmt::join(http->urls(), ", ")));
+  const HeapKeeper heap(
+      [&, grammars = within_memory(o.grammars)] { measure_memory(service->engine(), grammars, *http, registry); });
   tell_systemd(o, "READY=1");
   wait_for_signal(signals, logs, [] { return false; });
   tell_systemd(o, "STOPPING=1");
@@ -183,14 +198,10 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
 
 }  // namespace
 
-Result<std::string> read_template(const std::string& path) {
-  constexpr size_t kMax = size_t{1} << 20;  // jinja::Limits::max_source_bytes
+Result<std::string> read_template(const std::string& path, const std::string& within) {
+  constexpr uint64_t kMost = uint64_t{1} << 20;  // jinja::Limits::max_source_bytes
   if (path.empty()) return std::string();
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) return request_error("--chat-template {}: cannot be read", path);
-  if (text.view().size() > kMax) return request_error("--chat-template {}: more than {} bytes", path, kMax);
-  return std::move(text).str();
+  return read_input_file(path, kMost, within).context("--chat-template");
 }
 
 Status load_into(const ServeOptions& o, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
@@ -211,6 +222,8 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
   options.top_priority = o.limits.max_priority;
   QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(loaded, std::move(options)));
   tell(engine->capacity());
+  const GrammarCacheOptions grammars = within_memory(o.grammars);
+  tell(memory_line(*engine, grammars, o.http));
   load_prefixes(o, *engine);
   ModelContext::Options m{.names = o.names,
                           .path = o.model,
@@ -221,7 +234,7 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
                           .kv_tokens = engine->options().kv_tokens,
                           .fingerprint = engine->fingerprint(),
                           .special_in_content = o.special_in_content,
-                          .grammars = o.grammars,
+                          .grammars = grammars,
                           .tool_format = find_tool_format(o.tool_call_parser)};
   QUIRE_TRY(m.limits.sampling, default_sampling(o, *loaded).context("--generation-config"));
   if (m.names.empty()) m.names.push_back(convert::file_name_of(o.model));
@@ -234,6 +247,7 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
 }
 
 Status serve(const ServeOptions& o) {
+  prepare_heap();
   std::signal(SIGPIPE, SIG_IGN);  // who reads standard error may leave
   Registry registry;
   LineWriter::Options options = log_options(registry, "messages", "standard error");

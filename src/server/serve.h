@@ -23,6 +23,9 @@ struct ServeOptions {
   std::string mtp;                 // another with the block for multi-token prediction; empty: the model's own
   std::vector<std::string> names;  // what clients call it; empty: the file's name
   std::string chat_template_file;  // instead of the model's own
+  // Where not empty: the folder that the chat template's file must lie in, or below. Who names it is not who runs the
+  // server.
+  std::string files_within;
   // Whose recommendation fills in what requests leave open: "model", "none" (the API's defaults), or the path of a
   // generation_config.json or of a folder that has one. vLLM's "auto" and "vllm" are the first two.
   std::string generation_config = "model";
@@ -48,8 +51,8 @@ struct ServeOptions {
   std::chrono::milliseconds drain_timeout{30'000};
 };
 
-// A file's text as a chat template; none if the path is empty.
-Result<std::string> read_template(const std::string& path);
+// A file's text as a chat template; none if the path is empty. `within`: ServeOptions::files_within.
+Result<std::string> read_template(const std::string& path, const std::string& within);
 // Everything that follows from a model file: its engine, its service, and requests that `api` serves from now on.
 // `chat_template`: instead of the model's own, if not empty. `trace` may be null.
 Status load_into(const ServeOptions& options, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,

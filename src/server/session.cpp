@@ -73,16 +73,22 @@ Session::Session(std::unique_ptr<Connection> connection, SessionShared& shared, 
       shared_(shared),
       peer_(std::move(peer)),
       kind_(kind),
+      idle_since_(Clock::now().time_since_epoch().count()),
       parser_(shared.options.limits, shared.bodies),
       timer_(connection_->executor()),
       keep_alive_timer_(connection_->executor()),
       deadline_timer_(connection_->executor()) {
   ++shared_.connections;
+  if (kind_ == Kind::kUsual) ++shared_.usual;
   shared_.open.add(1);
 }
 
 Session::~Session() {
   --shared_.connections;
+  if (idle_since_ == kEvicted)
+    --shared_.evicted;
+  else if (kind_ == Kind::kUsual)
+    --shared_.usual;
   shared_.open.add(-1);
 }
 
@@ -119,8 +125,24 @@ void Session::abort() {
   asio::post(connection_->executor(), [self = shared_from_this()] { self->close(); });
 }
 
+bool Session::evict() {
+  int64_t since = idle_since_.load();
+  if (since <= kBusy || !idle_since_.compare_exchange_strong(since, kEvicted)) return false;
+  ++shared_.evicted;
+  if (kind_ == Kind::kUsual) --shared_.usual;
+  abort();
+  return true;
+}
+
+// It may have been evicted, which lasts.
+void Session::be_idle() {
+  int64_t before = idle_since_.load();
+  if (before != kEvicted) idle_since_.compare_exchange_strong(before, Clock::now().time_since_epoch().count());
+}
+
 void Session::begin_request() {
   phase_ = Phase::kIdle;
+  be_idle();
   parser_ = HttpParser(shared_.options.limits, shared_.bodies);
   admitted_ = {};
   continued_ = false;
@@ -180,6 +202,8 @@ void Session::within_memory(const Work& work) {
 
 void Session::on_input() {
   if (phase_ == Phase::kIdle) {
+    int64_t since = idle_since_.load();
+    if (since == kEvicted || !idle_since_.compare_exchange_strong(since, kBusy)) return close();
     phase_ = Phase::kHeader;
     arm(timer_, patience(shared_.options.header_timeout), &Session::on_timeout);
   }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "server/access_log.h"
@@ -36,6 +37,7 @@ struct SessionShared {
   Gauge& open;                                        // connections, for the metrics
   Counter& lost_clients;                              // who went away before their answer's end
   std::atomic<int64_t> connections{0}, exchanges{0};  // open; being answered
+  std::atomic<int64_t> usual{0}, evicted{0};          // of them: of that kind; about to close to make room
   std::atomic<bool> draining{false};
 };
 
@@ -52,6 +54,16 @@ class Session : public std::enable_shared_from_this<Session> {
   void drain();
   // Any thread: closes it now.
   void abort();
+  Kind kind() const { return kind_; }
+  // Any thread: since when no request has been under way, in nanoseconds of a steady clock; nothing while one is, or
+  // when it is closing.
+  std::optional<int64_t> idle_since() const {
+    const int64_t since = idle_since_.load();
+    return since > 0 ? std::optional(since) : std::nullopt;
+  }
+  // Any thread: closes it to make room for others if it is still idle. From then on it does not count as open. False: a
+  // request came before.
+  bool evict();
 
  private:
   class Exchange;
@@ -71,6 +83,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void arm(asio::steady_timer& timer, Milliseconds after, void (Session::*then)());
   static void disarm(asio::steady_timer& timer) { timer.expires_at(Clock::time_point::max()); }
 
+  void be_idle();
   void begin_request();
   void read_more();
   void on_read(const boost::system::error_code& error, size_t bytes);
@@ -109,6 +122,8 @@ class Session : public std::enable_shared_from_this<Session> {
   SessionShared& shared_;
   std::string peer_;
   const Kind kind_;
+  static constexpr int64_t kBusy = 0, kEvicted = -1;
+  std::atomic<int64_t> idle_since_;  // or one of these
   Phase phase_ = Phase::kHandshake;
   bool reading_ = false, writing_ = false;
 

@@ -7,6 +7,7 @@
 #include "constraint/choices.h"
 #include "constraint/constrained_output.h"
 #include "constraint/grammar_cache.h"
+#include "core/heap.h"
 
 namespace quire::test {
 namespace {
@@ -308,6 +309,33 @@ TEST_F(Grammars, ACacheCompilesOnceAndForgets) {
   EXPECT_EQ(cache.stats().refused, 1);
   for (int i = 0; i < 300; ++i) EXPECT_TRUE(cache.get({GrammarKind::kRegex, "[a-z]{1,40}x" + std::to_string(i)}).ok());
   EXPECT_LT(cache.stats().bytes, int64_t{4} << 20);
+}
+
+// The bound of the cache is one of memory: the heap grows by no more than what the cache says that it holds.
+TEST_F(Grammars, ACacheKnowsWhatItHolds) {
+  GrammarCache cache(vocabulary(), {.threads = 1});
+  const auto schema = [](int i) {
+    return GrammarSpec{
+        GrammarKind::kJsonSchema,
+        fmt::format(R"({{"type":"object","properties":{{"name_{0}":{{"type":"string"}},"count_{0}":)"
+                    R"({{"type":"integer"}},"list_{0}":{{"type":"array","items":{{"type":"number"}}}}}},)"
+                    R"("required":["name_{0}","count_{0}","list_{0}"]}})",
+                    i)};
+  };
+  const auto settled = [&] {  // masks are prepared behind the compilation
+    int64_t before = -1;
+    while (before != cache.stats().bytes) {
+      before = cache.stats().bytes;
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+    return before;
+  };
+  ASSERT_TRUE(cache.get(schema(0)).ok());
+  const int64_t held = settled(), used = heap_use().used;
+  for (int i = 1; i <= 40; ++i) ASSERT_TRUE(cache.get(schema(i)).ok());
+  const int64_t said = settled() - held, grown = heap_use().used - used;
+  EXPECT_GT(grown, int64_t{1} << 20);
+  EXPECT_LE(grown, said);
 }
 
 }  // namespace

@@ -255,5 +255,28 @@ TEST_P(PrefixFile, IsOfNoUseToOthers) {
   EXPECT_EQ(run(*engine, random_tokens(1, 200)).cached, 0);
 }
 
+// Whatever came there in the meantime is left as it is: only a file of the same kind is replaced.
+TEST_P(PrefixFile, ReplacesNothingButItsKind) {
+  const auto engine = make();
+  run(*engine, random_tokens(1, 200));
+  const auto save = [&] { return engine->save_prefixes(path_, int64_t{1} << 30); };
+  for (const std::string& other :
+       {std::string(), std::string("QUIREPF"), std::string("GGUF") + std::string(500, 'x')}) {
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << other;
+    EXPECT_THAT(check_prefix_place(path_).error().message, HasSubstr("no prefix cache, and it is not replaced"));
+    EXPECT_FALSE(save().ok());
+    EXPECT_EQ(read_whole_file(path_), other);
+  }
+  std::filesystem::remove(path_);
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_THAT(save().error().message, HasSubstr("no regular file"));
+  std::filesystem::remove(path_);
+  ASSERT_TRUE(check_prefix_place(path_).ok());
+  ASSERT_TRUE(save().ok());
+  std::ofstream(path_, std::ios::binary | std::ios::in | std::ios::out).seekp(300) << "damage";
+  EXPECT_TRUE(check_prefix_place(path_).ok());
+  EXPECT_TRUE(save().ok());
+}
+
 }  // namespace
 }  // namespace quire::test

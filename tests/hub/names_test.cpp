@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
+
+#include "core/loopback.h"
 #include "hub/choose.h"
 #include "hub/model_name.h"
 #include "hub/remote_gguf.h"
@@ -95,6 +98,57 @@ TEST(HubLists, HostileOnesAreRefused) {
   EXPECT_FALSE(parse_safetensors_index(R"({"weight_map": {"a": 1}})").ok());
   EXPECT_FALSE(parse_safetensors_index("{}").ok());
   EXPECT_THAT(*parse_safetensors_index(R"({"weight_map": {"x": "b", "y": "a", "z": "b"}})"), ElementsAre("a", "b"));
+}
+
+// Lists of 200,000 files, as a hub may send them, take seconds and not the square of their length. Processor time: what
+// else runs on the machine does not count.
+class HubSizes : public ::testing::Test {
+ protected:
+  static constexpr int kFiles = 200'000;
+  static std::string name(int i) { return fmt::format("model-{:06}.safetensors", i); }
+  void TearDown() override { EXPECT_LT(static_cast<double>(std::clock() - begin_) / CLOCKS_PER_SEC, 25.0); }
+  const std::clock_t begin_ = std::clock();
+};
+
+TEST_F(HubSizes, AnIndexOfManyTensorsAndFiles) {
+  std::string index = R"({"weight_map": {)";
+  std::vector<NamedFile> listed;
+  for (int i = 0; i < kFiles; ++i) {
+    index += fmt::format("{}\"t{}\":\"{}\"", i > 0 ? "," : "", i, name(i));
+    listed.push_back({name(i), 1});
+  }
+  const auto weights = parse_safetensors_index(index + "}}");
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  std::vector<Variant> variants = variants_of(listed);
+  ASSERT_EQ(variants.size(), 1u);
+  ASSERT_TRUE(keep_weights(variants[0], *weights).ok());
+  EXPECT_EQ(variants[0].files.size(), static_cast<size_t>(kFiles));
+}
+
+TEST_F(HubSizes, ManyFilesOfOneKind) {
+  std::vector<NamedFile> listed;
+  for (int i = 0; i < kFiles; ++i) listed.push_back({fmt::format("m{:06}-Q4_K_M.gguf", i), 1});
+  const Result<Choice> choice = choose(variants_of(listed), *ModelName::parse("hf:a/b:Q4_K_M"), {.bytes = 1 << 30});
+  ASSERT_FALSE(choice.ok());
+  EXPECT_THAT(choice.error().message, HasSubstr("several files of kind Q4_K_M"));
+}
+
+TEST(HubLists, AnIndexKeepsWhatItNames) {
+  Variant folder{.files = {"a.safetensors", "b.safetensors", "config.json"}, .folder = true};
+  const std::vector<std::string> one = {"b.safetensors"}, missing = {"b.safetensors", "c.safetensors"};
+  ASSERT_TRUE(keep_weights(folder, one).ok());
+  EXPECT_THAT(folder.files, ElementsAre("b.safetensors", "config.json"));
+  EXPECT_THAT(keep_weights(folder, missing).error().message, HasSubstr("names 'c.safetensors', which is not there"));
+}
+
+TEST(HubUrls, OnlyThisMachineIsThisMachine) {
+  for (const char* here : {"http://localhost", "http://LOCALHOST:80/x", "http://127.0.0.1:8080", "http://127.255.0.3",
+                           "http://[::1]:80", "http://[0:0:0:0:0:0:0:1]"})
+    EXPECT_TRUE(is_this_machine(Url::parse(here)->host)) << here;
+  for (const char* other : {"http://127.evil.example", "http://127.0.0.1.evil.example", "http://127.1", "http://127.",
+                            "http://127.0.0.256", "http://localhost.evil.example", "http://localhost.",
+                            "http://128.0.0.1", "http://[::2]", "http://[::ffff:127.0.0.1]", "http://0x7f.0.0.1"})
+    EXPECT_FALSE(is_this_machine(Url::parse(other)->host)) << other;
 }
 
 TEST(HubLists, EtagsAreHashesOrNothing) {

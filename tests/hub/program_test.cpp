@@ -81,6 +81,9 @@ TEST_F(HubProgram, RefusesWhatItCannotDo) {
   expect_refused("pull org/real --hub ftp://x", "--hub: 'ftp://x' is no URL");
   expect_refused("pull org/real --hub http://example.org --token-file " + write("in-token", "hf_x\n"),
                  "a token is not sent without TLS");
+  for (const char* hub : {"http://127.evil.example", "http://127.0.0.1.evil.example", "http://localhost.evil.example"})
+    expect_refused(std::string("pull org/real --hub ") + hub + " --token-file " + path("in-token"),
+                   "a token is not sent without TLS");
   expect_refused("pull org/real --token-file " + write("in-token", "two words") + to, "a token is one line");
   expect_refused("pull org/real --hub-connections 0" + to, "must be 1 to 64");
   expect_refused("run -m hf:org/none hello" + to, "nothing of this name (404)");

@@ -73,6 +73,18 @@ def status_of(call):
     return grpc.StatusCode.OK, ""
 
 
+def kib_of(pid, field):
+    return int(re.search(rf"^{field}:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1])
+
+
+def resident_mib(pid):
+    return kib_of(pid, "VmRSS") / 1024
+
+
+def peak_mib(pid):
+    return kib_of(pid, "VmHWM") / 1024
+
+
 def text_of(replies):
     return "".join(d.content for r in replies for d in r.chat_deltas)
 
@@ -299,6 +311,23 @@ class Scenarios(unittest.TestCase):
         code, _ = status_of(lambda: self.stub.Predict(chat("a" * (51 << 20))))
         self.assertEqual(code, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
+    def test_messages_that_come_to_much(self):
+        # Some 20 million turns of a conversation in 48 MB, and their kin: refused before they are made.
+        before = resident_mib(self.backend.process.pid)
+        turn = pb.PredictOptions(Messages=[pb.Message()]).SerializeToString()
+        stop = pb.PredictOptions(StopPrompts=[""]).SerializeToString()
+        tokens = pb.PredictOptions(EmbeddingTokens=[1] * 3_000_000).SerializeToString()
+        for method, part in [("Predict", turn), ("Predict", stop), ("Embedding", tokens), ("LoadModel", b"\xf8\x7f\x01"),
+                             ("Health", b"\xf8\x7f\x01")]:
+            bytes_ = part * ((48 << 20) // len(part))
+            call = self.backend.channel.unary_unary(f"/backend.Backend/{method}")
+            code, details = status_of(lambda: call(bytes_, timeout=120))
+            with self.subTest(method):
+                self.assertEqual(code, grpc.StatusCode.OK if method == "Health" else grpc.StatusCode.INVALID_ARGUMENT,
+                                 details)
+            self.assertLess(peak_mib(self.backend.process.pid), before + 400)
+        self.assertTrue(self.backend.load(Options=["parallel:16", "max_queue:256"]).success)
+
     def test_bytes_that_are_no_message(self):
         call = self.backend.channel.unary_unary("/backend.Backend/Predict")
         for bytes_ in [b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x07", b"\x0a\x02\xff\xfe", b"\xe2\x02\x00" * 10]:
@@ -375,6 +404,38 @@ class Loading(unittest.TestCase):
         code, details = status_of(lambda: self.backend.stub.Predict(chat("a " * 600)))
         self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT)
         self.assertIn("512", details)
+
+    def test_files_that_options_name(self):
+        """Whoever may call reads no file through a template but those beside the model."""
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as elsewhere:
+            model = pathlib.Path(folder, "model.gguf")
+            model.symlink_to(MODEL)
+            inside, outside = pathlib.Path(folder, "sub"), pathlib.Path(elsewhere, "secret.jinja")
+            inside.mkdir()
+            (inside / "good.jinja").write_text("a good template: {{ messages[0]['content'] }}")
+            (inside / "key.pem").write_text("a secret")
+            outside.write_text("a secret")
+            (inside / "link.jinja").symlink_to(outside)
+            os.mkfifo(inside / "pipe.jinja")
+            (inside / "zero.jinja").symlink_to("/dev/zero")
+            (inside / "folder.jinja").mkdir()
+            for option in ["chat_template_file", "chat-template", "generation_config", "card_costs"]:
+                for bad in [str(outside), "/etc/passwd", "sub/link.jinja", f"../{outside.parent.name}/secret.jinja",
+                            "sub/key.pem", "/proc/self/environ", "sub/zero.jinja", "none.jinja", ""]:
+                    with self.subTest(option=option, file=bad):
+                        for given in [{"Options": [f"{option}:{bad}"]}, {"EngineArgs": json.dumps({option: bad})}]:
+                            code, details = status_of(lambda: self.backend.load(ModelFile=str(model), **given))
+                            self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT, details)
+                            self.assertNotIn("secret\"", details)
+            for bad in ["sub/pipe.jinja", "sub/folder.jinja"]:
+                code, details = status_of(lambda: self.backend.load(ModelFile=str(model),
+                                                                    Options=[f"chat_template_file:{bad}"]))
+                self.assertIn("is not a regular file", details)
+            for good in ["sub/good.jinja", str(inside / "good.jinja")]:
+                self.assertTrue(self.backend.load(ModelFile=str(model), ContextSize=512,
+                                                  Options=[f"chat_template_file:{good}"]).success)
+                metadata = self.backend.stub.ModelMetadata(pb.ModelOptions())
+                self.assertEqual(metadata.rendered_template, "a good template: test")
 
     def test_another_model_and_none(self):
         self.assertTrue(self.backend.load(Options=["parallel:2"]).success)

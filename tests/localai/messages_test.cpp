@@ -4,6 +4,7 @@
 
 #include "localai/frames.h"
 #include "localai/load_options.h"
+#include "localai/messages.h"
 #include "localai/predict_request.h"
 #include "localai/predict_writer.h"
 #include "localai/status.h"
@@ -190,7 +191,9 @@ class LocalAiReply : public testing::Test {
     std::string_view rest = bytes;
     Frame frame = localai::take_frame(rest);
     EXPECT_TRUE(rest.empty());
-    return std::get<backend::Reply>(frame);
+    backend::Reply reply;
+    EXPECT_TRUE(reply.ParseFromString(std::get<std::string>(frame)));
+    return reply;
   }
   ModelPtr model_ = load_or_die(std::string(QUIRE_SOURCE_DIR) + "/models/demo-moe-nvfp4.gguf");
   server::Usage usage_;
@@ -247,11 +250,77 @@ TEST_F(LocalAiReply, FramesKeepTheirOrder) {
   reply.set_message("one");
   const std::string bytes = localai::frame_of(reply) + writer_->failure({503, "the end", "", ""});
   std::string_view rest = bytes;
-  EXPECT_EQ(std::get<backend::Reply>(localai::take_frame(rest)).message(), "one");
+  EXPECT_EQ(std::get<std::string>(localai::take_frame(rest)), reply.SerializeAsString());
   const Frame last = localai::take_frame(rest);
   EXPECT_EQ(std::get<server::ApiError>(last).status, 503);
   EXPECT_EQ(std::get<server::ApiError>(last).message, "the end");
   EXPECT_TRUE(rest.empty());
+}
+
+// What a message's bytes would come to is known before anything is made of them.
+std::string refusal_of(const std::string& bytes, const google::protobuf::Descriptor& type) {
+  const server::ApiStatus status = localai::check_message(bytes, type);
+  return status.ok() ? "" : status.error().message;
+}
+
+std::string times(int count, std::string_view text) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+TEST(LocalAiMessages, AreCountedBeforeTheyAreRead) {
+  const auto& predict = *backend::PredictOptions::descriptor();
+  const auto field = [&](const char* name) { return predict.FindFieldByName(name)->number(); };
+  const auto tag = [](int number) {  // of what has a length
+    std::string bytes;
+    for (uint32_t left = static_cast<uint32_t>(number) << 3 | 2; left > 0; left >>= 7)
+      bytes += static_cast<char>((left & 0x7f) | (left > 0x7f ? 0x80 : 0));
+    return bytes;
+  };
+  const std::string empty_message = tag(field("Messages")) + '\0', empty_text = tag(field("StopPrompts")) + '\0';
+  EXPECT_EQ(refusal_of("", predict), "");
+  EXPECT_EQ(refusal_of(times(60'000, empty_message), predict), "");
+  EXPECT_THAT(refusal_of(times(70'000, empty_message), predict), HasSubstr("more than 400000 fields"));
+  EXPECT_EQ(refusal_of(times(399'000, empty_text), predict), "");
+  EXPECT_THAT(refusal_of(times(400'001, empty_text), predict), HasSubstr("more than 400000 fields"));
+  EXPECT_THAT(refusal_of(times(400'001, std::string("\xf8\x7f\x01")), predict), HasSubstr("more than 400000 fields"))
+      << "fields that nobody knows";
+  const auto numbers = [](int count) {
+    backend::DetokenizeRequest many;
+    for (int i = 0; i < count; ++i) many.add_tokens(1);
+    return many.SerializeAsString();
+  };
+  EXPECT_EQ(refusal_of(numbers(2'000'000), *backend::DetokenizeRequest::descriptor()), "");
+  EXPECT_THAT(refusal_of(numbers(2'000'001), *backend::DetokenizeRequest::descriptor()), HasSubstr("numbers in lists"));
+}
+
+TEST(LocalAiMessages, BytesThatAreNoneAreRefused) {
+  backend::PredictOptions asked = chat_of("text");
+  asked.set_tokens(7);
+  asked.set_temperature(0.5f);
+  (*asked.mutable_metadata())["enable_thinking"] = "true";
+  const std::string good = asked.SerializeAsString();
+  const auto& type = *backend::PredictOptions::descriptor();
+  EXPECT_EQ(refusal_of(good, type), "");
+  backend::PredictOptions read;
+  ASSERT_TRUE(localai::read_message(localai::to_buffer(good), read).ok());
+  EXPECT_EQ(read.SerializeAsString(), good);
+  // Cut anywhere it is refused, or is what the library reads of it as well.
+  for (size_t n = 0; n < good.size(); ++n)
+    EXPECT_EQ(refusal_of(good.substr(0, n), type).empty(), read.ParseFromString(good.substr(0, n))) << n;
+  for (const std::string& bad : {std::string(100, '\xff'), std::string("\x0a\xff\xff\xff\xff\x07"),
+                                 std::string("\x0b\x0c"), std::string("\x00\x01", 2), std::string("\x0d\x01")})
+    EXPECT_THAT(refusal_of(bad, type), HasSubstr("cannot be read"));
+}
+
+TEST(LocalAiMessages, TextsOfJsonShareTheirLimits) {
+  backend::PredictOptions asked = chat_of("text");
+  const std::string calls = "[" + times(150'000, "[],") + "[]]";
+  for (int i = 0; i < 2; ++i)
+    asked.mutable_messages(0)->set_tool_calls(calls), asked.add_messages()->CopyFrom(asked.messages(0));
+  asked.mutable_messages(0)->set_role("assistant");
+  EXPECT_THAT(refusal_of(asked), HasSubstr("more than"));
 }
 
 TEST(LocalAiStatus, LongMessagesAreCutBetweenCharacters) {

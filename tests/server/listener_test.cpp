@@ -89,7 +89,7 @@ TEST(Listener, NamesPeersByTheirOwnAddresses) {
   if (!has_v6()) GTEST_SKIP() << "no IPv6 here";
   Listening l({.host = "::", .port = 0});
   std::promise<std::string> peer;
-  l.listener->start([&](Listener::Socket, const std::string& name) { peer.set_value(name); });
+  l.listener->start([&](Listener::Socket, const std::string& name) { peer.set_value(name); }, nullptr);
   std::thread thread([&] { l.io.run(); });
   const Client c(l.listener->port());
   std::future<std::string> name = peer.get_future();
@@ -184,13 +184,16 @@ TEST_F(UnixSocket, NeedsNoLocalNameButAnOrigin) {
 TEST(Connections, AFewAreKeptForAskingHowItIs) {
   DemoServer::Options o;
   o.http.max_connections = 2;
+  o.http.session.header_timeout = std::chrono::minutes(5);
   DemoServer s(o);
   std::vector<std::unique_ptr<Client>> open;
-  const auto connect_until = [&](int64_t number) {
-    while (static_cast<int64_t>(open.size()) < number) open.push_back(std::make_unique<Client>(s.port()));
-    return eventually([&] { return s.http().connections() >= number; });
+  const auto begin_request = [&] {  // which keeps its connection from being idle
+    open.push_back(std::make_unique<Client>(s.port()));
+    open.back()->send("GET /v1/models HTTP/1.1\r\n");
   };
-  ASSERT_TRUE(connect_until(2));
+  begin_request();
+  begin_request();
+  ASSERT_TRUE(eventually([&] { return s.http().connections() == 2 && !s.http().any_idle(); }));
   for (const char* path : {"/health", "/ping", "/metrics", "/load"}) {
     const Reply r = ask(s.port(), get(path));
     EXPECT_EQ(r.status, 200) << path;
@@ -204,12 +207,51 @@ TEST(Connections, AFewAreKeptForAskingHowItIs) {
   Client silent(s.port());
   EXPECT_TRUE(silent.closes(60));
   // Whoever was there first goes on.
-  open.front()->send(get("/v1/models"));
+  open.front()->send("Host: localhost\r\n\r\n");
   EXPECT_EQ(open.front()->receive().status, 200);
+  open.front()->send("GET /v1/models HTTP/1.1\r\n");
+  ASSERT_TRUE(eventually([&] { return s.http().connections() == 2 && !s.http().any_idle(); }));
   const double refused = s.metric("quire:http_connections_refused_total");
-  for (int i = 0; i < 64 && s.metric("quire:http_connections_refused_total") == refused; ++i)
-    open.push_back(std::make_unique<Client>(s.port()));
+  for (int i = 0; i < 64 && s.metric("quire:http_connections_refused_total") == refused; ++i) begin_request();
   EXPECT_TRUE(eventually([&] { return s.metric("quire:http_connections_refused_total") > refused; }));
+}
+
+// Who says nothing gives way to who comes with a request, the longest silent first; who has one under way does not.
+TEST(Connections, IdleOnesMakeRoom) {
+  DemoServer::Options o;
+  o.http.max_connections = 3;
+  o.http.session.header_timeout = std::chrono::minutes(5);
+  DemoServer s(o);
+  Client busy(s.port());
+  busy.send("GET /v1/models HTTP/1.1\r\n");
+  Client first(s.port());
+  ASSERT_TRUE(eventually([&] { return s.http().connections() == 2; }));
+  Client second(s.port());
+  second.send(get("/v1/models"));
+  EXPECT_EQ(second.receive().status, 200);
+  ASSERT_TRUE(eventually([&] { return s.http().connections() == 3; }));
+  const auto served = [&] { return ask(s.port(), get("/v1/models")).status == 200; };
+  ASSERT_TRUE(eventually(served));  // nobody gives way who has come just now
+  EXPECT_TRUE(first.closes(60));
+  EXPECT_EQ(s.metric("quire:http_connections_evicted_total"), 1);
+  busy.send("Host: localhost\r\n\r\n");
+  EXPECT_EQ(busy.receive().status, 200);
+  second.send(get("/v1/models"));
+  EXPECT_EQ(second.receive().status, 200);
+}
+
+// With few descriptors a crowd of connections that say nothing keeps nobody out, and the server says how few it has.
+TEST_F(ServeProgram, FewDescriptorsAreEnough) {
+  launch_within("ulimit -n 64; ", "-np 2 -c 512 --no-access-log");
+  std::vector<std::unique_ptr<Client>> silent;
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 80; ++i) silent.push_back(std::make_unique<Client>(port_));
+    EXPECT_EQ(ask(port_, get("/health")).status, 200) << round;
+    EXPECT_TRUE(eventually([&] { return ask(port_, get("/v1/models")).status == 200; })) << round;
+  }
+  EXPECT_THAT(read_whole_file(path("err")), testing::HasSubstr("this process may have 64 files and sockets open"));
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(wait(), 0);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What keeps the server up: slow and silent clients, limits, the queue, keys, TLS, and ending without losing an answer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <filesystem>
@@ -413,6 +414,21 @@ TEST_F(ServeProgram, RefusesBadOptions) {
   expect_refused(serve + "--prefix-cache-file " + path("none/prefixes"), "files cannot be created in its folder");
   expect_refused(serve + "--prefix-cache-file " + path("x") + " --no-enable-prefix-caching", "is switched off");
   expect_refused(serve + "--prefix-cache-file " + path(""), "it is no regular file");
+  const std::string model = path("model.gguf");
+  std::filesystem::copy_file(demo_model_path(), model);
+  expect_refused("serve -m " + model + " --port 0 --prefix-cache-file " + model, "it is not replaced");
+  EXPECT_EQ(std::filesystem::file_size(model), std::filesystem::file_size(demo_model_path()));
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  expect_refused(serve + "--prefix-cache-file " + path("pipe"), "it is no regular file");
+  for (const std::string& endless : {std::string("/dev/zero"), path("pipe"), path("")})
+    for (const char* option : {"--chat-template", "--limits", "--generation-config"})
+      expect_refused(serve + option + " " + endless,
+                     endless == path("") && option[2] == 'g' ? "cannot open" : "is not a regular file");
+  std::ofstream(path("large")) << std::string((1 << 20) + 1, ' ');
+  expect_refused(serve + "--chat-template " + path("large"), "more than 1048576 bytes");
+  expect_refused(serve + "--chat-template /proc/self/mem", "/proc/self/mem");
+  expect_refused(serve + "--ssl-certfile /dev/zero --ssl-keyfile /dev/zero", "it is a device; a PEM file is needed");
+  expect_refused(serve + "--api-key-file /dev/zero", "more than 1048576 bytes of keys");
   expect_refused(serve + "--prefix-cache-file x --prefix-cache-file-size 0", "must be above 0");
   expect_refused(serve + "--system-headers 'a b'", "--system-headers 'a b'");
   expect_refused(serve + "--pooling cls", "--pooling cls: must be last or mean");

@@ -28,6 +28,15 @@ class ServeProgram : public ProgramTest {
   void start(const std::string& options, const std::function<std::string()>& said_by_now = nullptr) {
     if (!said_by_now) write("err", "");  // what is read there is not what an earlier one said, nor nothing at all
     launch(options);
+    wait_until_it_serves(said_by_now);
+  }
+  // The same behind shell commands such as "ulimit -n 64; ".
+  void launch_within(const std::string& commands, const std::string& options) {
+    write("err", "");
+    launch(options, commands);
+    wait_until_it_serves(nullptr);
+  }
+  void wait_until_it_serves(const std::function<std::string()>& said_by_now) {
     for (int i = 0; i < 3000 && port_ == 0; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       const std::string said = said_by_now ? said_by_now() : read_whole_file(path("err"));
@@ -37,9 +46,9 @@ class ServeProgram : public ProgramTest {
     }
     ASSERT_NE(port_, 0) << (said_by_now ? "" : read_whole_file(path("err")));
   }
-  void launch(const std::string& options) {
-    const std::string command = "exec " QUIRE_PROGRAM " serve -m " + demo_model_path() + " --port 0 " + options +
-                                " </dev/null >" + path("out") + " 2>" + path("err");
+  void launch(const std::string& options, const std::string& before = "") {
+    const std::string command = before + "exec " QUIRE_PROGRAM " serve -m " + demo_model_path() + " --port 0 " +
+                                options + " </dev/null >" + path("out") + " 2>" + path("err");
     pid_ = fork();
     if (pid_ == 0) {
       execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);

@@ -1,0 +1,30 @@
+// What is done where memory runs out for one request: that request ends, and all others go on.
+#pragma once
+
+#include <new>
+#include <stdexcept>
+
+#include "engine/request.h"
+
+namespace quire {
+
+// Whether there was memory for it.
+template <class Work>
+bool within_memory(const Work& work) {
+  try {
+    work();
+    return true;
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
+  }
+  return false;
+}
+
+// The end of such a request. Its message has few letters, for which a string needs no memory of its own.
+inline TokenEvent out_of_memory() {
+  TokenEvent e{.finish = FinishReason::kError};
+  e.error = Error{Fault::kCapacity, "out of memory"};
+  return e;
+}
+
+}  // namespace quire

@@ -1,0 +1,78 @@
+#include "server/memory_parts.h"
+
+#include <algorithm>
+
+#include "core/heap.h"
+#include "core/memory.h"
+
+namespace quire::server {
+namespace {
+
+// What the caches come to when all of them are used.
+struct CacheBytes {
+  int64_t kv = 0, windows = 0, states = 0;
+  int64_t host = 0;  // of blocks that made room on the device
+};
+
+CacheBytes cache_bytes(const Engine& engine) {
+  const EngineOptions& o = engine.options();
+  const ModelConfig& model = engine.model().model->config();
+  const CacheShape shape = o.cache_shape(model);
+  return {.kv = o.kv_blocks() * shape.block_bytes().value_or(0),
+          .windows = o.window_blocks(model) * shape.window_block_bytes().value_or(0),
+          .states = o.state_slots(model) * shape.state_bytes().value_or(0),
+          .host = o.swap_bytes + o.prefix_host_bytes};
+}
+
+}  // namespace
+
+GrammarCacheOptions within_memory(GrammarCacheOptions grammars) {
+  constexpr int64_t kPart = 8, kLeast = int64_t{8} << 20;
+  grammars.cache_bytes = std::min(grammars.cache_bytes, std::max(kLeast, available_memory() / kPart));
+  return grammars;
+}
+
+std::string memory_line(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServerOptions& http) {
+  const MemoryUse m = engine.memory();
+  const CacheBytes caches = cache_bytes(engine);
+  std::string s = "memory: ";
+  const auto add = [&](const char* what, int64_t bytes) {
+    if (bytes <= 0) return;
+    s += fmt::format("{}{} {:.1f} MiB", s.ends_with(' ') ? "" : ", ", what,
+                     static_cast<double>(bytes) / static_cast<double>(1 << 20));
+  };
+  add("weights", m.mapped + m.converted + m.repacked);
+  add("scratch", m.workspace);
+  add("keys and values up to", caches.kv);
+  add("windows up to", caches.windows);
+  add("states up to", caches.states);
+  add("what made room for others up to", caches.host);
+  add("grammars up to", grammars.cache_bytes);
+  add("bodies of requests up to", static_cast<int64_t>(http.max_total_body_bytes));
+  return s;
+}
+
+void measure_memory(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServer& http,
+                    Registry& registry) {
+  const auto part = [&](const char* name, int64_t bytes, int64_t most) {
+    const Labels labels = {{"part", name}};
+    registry.gauge("quire:memory_bytes", "Memory that the process holds, by what it is for.", labels)
+        .set(static_cast<double>(bytes));
+    if (most <= 0) return;
+    registry.gauge("quire:memory_limit_bytes", "What a part of the memory comes to at most.", labels)
+        .set(static_cast<double>(most));
+  };
+  const MemoryUse m = engine.memory();
+  const CacheBytes caches = cache_bytes(engine);
+  const HeapUse heap = heap_use();
+  part("weights_mapped", m.mapped, m.mapped);
+  part("weights_made", m.converted + m.repacked, m.converted + m.repacked);
+  part("scratch", m.workspace, m.workspace);
+  part("caches", m.kv_and_state, caches.kv + caches.windows + caches.states);
+  part("grammars", static_cast<int64_t>(registry.gauge("quire:grammar_cache_bytes", "").value()), grammars.cache_bytes);
+  part("bodies", static_cast<int64_t>(http.held_body_bytes()), static_cast<int64_t>(http.max_body_bytes()));
+  part("heap", heap.used, 0);
+  part("heap_free", heap.free, 0);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,23 @@
+// What a server's memory is for: a line at the start, and gauges.
+#pragma once
+
+#include <string>
+
+#include "constraint/grammar_cache.h"
+#include "engine/engine.h"
+#include "server/http_server.h"
+#include "server/metrics.h"
+
+namespace quire::server {
+
+// Compiled grammars are kept in a part of the memory that there is.
+GrammarCacheOptions within_memory(GrammarCacheOptions grammars);
+
+// What the process comes to hold, part by part.
+std::string memory_line(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServerOptions& http);
+
+// quire:memory_bytes and quire:memory_limit_bytes: what there is now of each part, and what it comes to.
+void measure_memory(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServer& http,
+                    Registry& registry);
+
+}  // namespace quire::server
