@@ -80,7 +80,7 @@ struct AttentionParams {
 
 // What the host knows of the decode segments of a step (or of all steps that a captured graph will serve).
 struct DecodeBounds {
-  int rows = 1;           // the most rows of one segment: 1 + drafts
+  int rows = 1;  // the most rows of one segment: 1 + drafts
   // At least the sum of attention_parts(position + count) over the segments, or with a window of those parts that it
   // reaches.
   int64_t max_parts = 0;
