@@ -41,6 +41,11 @@ int64_t has_memory(const EngineOptions& o, const EngineMemory& memory) {
   return std::max<int64_t>(0, share_of_caches(memory.host) - o.swap_bytes - o.prefix_host_bytes);
 }
 
+// The scheduler needs room for two sequences of the whole context.
+int64_t least_parts(const EngineOptions& o) {
+  return attention_parts(o.context) * std::min(o.max_sequences, 2);
+}
+
 class Plan {
  public:
   Plan(EngineOptions options, const ModelConfig& model, const EngineMemory& memory, const StepCost& cost)
@@ -53,6 +58,7 @@ class Plan {
         pool_given_(o.kv_tokens > 0),
         states_given_(o.state_checkpoints >= 0),
         sequences_given_(o.max_sequences > 0),
+        parts_given_(o.decode_parts > 0),
         has_(has_memory(o, memory)) {}
 
   Status for_gpu() {
@@ -157,8 +163,8 @@ class Plan {
   // sequences that share a prefix, each of which reads all of its keys, can have several times as many keys as the
   // pool.
   void set_parts() {
-    if (cost_.part == 0) return;
-    const int64_t one = attention_parts(o.context), least = one * std::min(o.max_sequences, 2);
+    if (cost_.part == 0 || parts_given_) return;
+    const int64_t one = attention_parts(o.context), least = least_parts(o);
     const int64_t all = times(times(one, o.max_sequences), 1 + o.most_drafts());
     o.decode_parts = std::clamp(room() / kShareOfParts / cost_.part, least, all);
   }
@@ -245,7 +251,7 @@ class Plan {
   const EngineMemory& memory_;
   const StepCost& cost_;
   PlanDefaults defaults_;
-  bool context_given_, pool_given_, states_given_, sequences_given_;
+  bool context_given_, pool_given_, states_given_, sequences_given_, parts_given_;
   int64_t has_;  // for steps and caches
 };
 
@@ -295,6 +301,7 @@ Result<EngineOptions> plan_memory(EngineOptions o, const ModelConfig& c, const E
   const Device device = o.device;
   Plan plan(std::move(o), c, memory, cost);
   QUIRE_CHECKED(device == Device::kCuda ? plan.for_gpu() : plan.for_cpu());
+  if (plan.o.decode_parts > 0) plan.o.decode_parts = std::max(plan.o.decode_parts, least_parts(plan.o));
   return std::move(plan.o);
 }
 

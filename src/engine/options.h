@@ -60,7 +60,8 @@ struct EngineOptions {
   // Size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens, or what memory allows, on a GPU
   // what is left of its memory.
   int64_t kv_tokens = 0;
-  // Of a GPU, set by resolve(): SchedulerLimits::max_parts. Partial results of attention take memory.
+  // SchedulerLimits::max_parts; 0: any number, on a GPU, where partial results of attention take memory, what resolve()
+  // finds room for.
   int64_t decode_parts = 0;
   bool kv_is_bound = false;  // set by resolve(): a GPU's pool has what is left, kv_tokens at most
   // What keys and values are kept in: the texts depend on it (docs/numerics.md).

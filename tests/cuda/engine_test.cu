@@ -154,6 +154,14 @@ void expect_texts_of_their_own(const Model& model) {
         .speculative = {.mode = Speculative::kMtp, .tokens = 3, .adaptive = false}},
        3,
        1},
+      {"in turns, with few parts of keys",
+       {.context = 800,
+        .max_sequences = 32,
+        .max_batch_tokens = 512,
+        .decode_parts = 8,
+        .speculative = {.adaptive = false, .hook = hook}},
+       3,
+       1},
       {"drafts where they pay", {.max_sequences = 16, .speculative = {.mode = Speculative::kAuto}}, 2, 1},
   };
   for (const Setting& s : settings) {

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "engine/engine.h"
+#include "ops/attention/parts.h"
 #include "support/golden.h"
 #include "support/protected_backend.h"
 #include "support/sanitizers.h"
@@ -124,6 +125,28 @@ TEST(Depth, TwoStepsUnderWayGiveTheSameTexts) {
       compare(script, play(*one, script, steps), play(*two, script, steps));
     }
     EXPECT_GT(steps, kSlow ? 500 : 10000);
+  }
+}
+
+// Where a step has no room for the parts of all keys, sequences take turns, and have fewer drafts.
+TEST(Depth, SequencesThatTakeTurnsGiveTheSameTexts) {
+  for (const char* name : {"tiny-qwen35moe", "tiny-llama"}) {
+    SCOPED_TRACE(name);
+    const ModelPtr model = tiny(name);
+    const Script script = make_script(11, kSlow ? 30 : 200);
+    int64_t steps = 0, most = 0;
+    const auto plain = std::move(Engine::create(model, options(1))).value();
+    const std::vector<Heard> wanted = play(*plain, script, steps);
+    for (const bool drafts : {false, true}) {
+      EngineOptions o = options(2);
+      o.decode_parts = 2 * attention_parts(o.context);
+      if (drafts) o.speculative.mode = Speculative::kLookup;
+      const auto turns = std::move(Engine::create(model, o)).value();
+      int64_t skipped = 0;
+      turns->observe_steps([&](const StepRecord& r) { skipped += r.skipped; });
+      compare(script, wanted, play(*turns, script, most));
+      EXPECT_GT(skipped, 0) << "nobody had to wait";
+    }
   }
 }
 
