@@ -29,6 +29,7 @@ Result<std::shared_ptr<const ModelContext>> ModelContext::create(std::shared_ptr
         to = variable;
     m->options_.limits.template_tools = m->chat_->references_tools();
     m->options_.limits.call_arguments = m->probe_call_arguments();
+    QUIRE_TRY(m->needs_, m->probe_needs());
   }
   if (m->options_.tool_format == nullptr) m->options_.tool_format = &tool_format_of(m->template_source_);
   size_t longest = 1;
@@ -79,6 +80,12 @@ CallArguments ModelContext::probe_call_arguments() const {
   return takes.objects || takes.texts ? takes : CallArguments{};
 }
 
+// With few steps for each: templates come from strangers.
+Result<TemplateNeeds> ModelContext::probe_needs() const {
+  QUIRE_TRY(const ChatTemplate trial, ChatTemplate::parse(template_source_, {.max_steps = 100'000}));
+  return TemplateNeeds::probe([&](const Json& messages) { return trial.render(messages, Json(), template_options()); });
+}
+
 namespace {
 
 // Cuts a prompt behind the content of the conversation's last message, as transformers does: the white space around it
@@ -109,6 +116,7 @@ ApiResult<EncodedPrompt> ModelContext::encode(Conversation c) const {
   TemplateOptions o = template_options();
   o.add_generation_prompt = c.add_generation_prompt;
   o.extra = &*c.template_variables;
+  needs_.fit(c);
   const RenderMessages render = [&](const Json& messages) { return chat_->render(messages, *c.tools, o); };
   Result<RenderedPrompt> prompt = render(*c.messages);
   if (!prompt.ok()) {
@@ -120,9 +128,8 @@ ApiResult<EncodedPrompt> ModelContext::encode(Conversation c) const {
   if (c.continue_final) QUIRE_CHECKED(end_within(*prompt, c.messages->back()["content"].get_ref<const std::string&>()));
   if (options_.special_in_content) prompt->foreign.clear();
   EncodedPrompt p;
-  // BOS is the template's business; encode() does not double one that it wrote.
-  QUIRE_TRY(p.tokens,
-            encode_text(prompt->text, {.add_special = true, .parse_special = true, .plain = prompt->foreign}));
+  // Special tokens at the beginning are the template's business.
+  QUIRE_TRY(p.tokens, encode_text(prompt->text, {.parse_special = true, .plain = prompt->foreign}));
   p.inside_reasoning = ends_in_reasoning(prompt->text);
   for (const size_t at : find_marks(c, whole, render))
     if (at <= prompt->text.size()) p.cache_positions.push_back(tokens_before(t, *prompt, at, p.tokens));

@@ -67,6 +67,7 @@ class ModelContext {
   ModelContext(std::shared_ptr<const LoadedModel> loaded, Options options);
   TemplateOptions template_options() const;
   CallArguments probe_call_arguments() const;
+  Result<TemplateNeeds> probe_needs() const;
   ApiResult<std::vector<TokenId>> encode_text(const std::string& text, EncodeOptions options) const;
   ApiError too_long(std::string_view prompt_tokens) const;
 
@@ -75,6 +76,7 @@ class ModelContext {
   std::unique_ptr<GrammarCache> grammars_;
   std::string template_source_;
   std::optional<ChatTemplate> chat_;
+  TemplateNeeds needs_;
   size_t max_text_bytes_ = 0;  // a longer text has more tokens than the context, whatever it says
   int64_t created_ = 0;
 };
