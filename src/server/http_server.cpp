@@ -51,6 +51,7 @@ struct HttpServer::Impl {
   std::optional<Session::Kind> find_room();
   bool evict(std::optional<Session::Kind> kind, std::chrono::nanoseconds idle);
   void begin(Listener::Socket socket, const std::string& peer, Session::Kind kind);
+  void run();
   void for_each_session(void (Session::*call)());
 
   HttpServerOptions options;
@@ -118,6 +119,17 @@ void HttpServer::Impl::begin(Listener::Socket socket, const std::string& peer, S
   session->start();
 }
 
+// Where memory runs out between the pieces of a connection's work, its timers close it, and all others go on.
+void HttpServer::Impl::run() {
+  for (bool ended = false; !ended;) {
+    try {
+      io.run();
+      ended = true;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+}
+
 void HttpServer::Impl::for_each_session(void (Session::*call)()) {
   const std::lock_guard lock(mutex);
   for (const auto& weak : sessions)
@@ -181,7 +193,7 @@ void HttpServer::start() {
   for (int i = 0; i < impl_->options.threads; ++i)
     impl_->threads.emplace_back([this] {
       const auto work = asio::make_work_guard(impl_->io);
-      impl_->io.run();
+      impl_->run();
     });
 }
 

@@ -308,40 +308,6 @@ TEST_F(ServeProgram, RequestsThatFindNoMemoryFailAlone) {
   EXPECT_GT(short_of_memory, 5);
 }
 
-// Answers whose tokens, alternatives or texts find no memory on the way to their clients end, and the server does not.
-TEST_F(ServeProgram, AnswersThatFindNoMemoryFailAlone) {
-  if (kSlow) GTEST_SKIP() << "sanitizers take more address space than there would be";
-  start("-np 8 -c 2048 --no-access-log");
-  const auto limit_to = [&](rlim_t bytes) {
-    const rlimit limit{bytes, RLIM_INFINITY};
-    ASSERT_EQ(prlimit(pid_, RLIMIT_AS, &limit, nullptr), 0);
-  };
-  for (const int64_t kib : {0, 16, 64, 256, 1024, 4096}) {
-    std::vector<std::unique_ptr<Client>> clients;
-    for (int i = 0; i < 8; ++i) {
-      clients.push_back(std::make_unique<Client>(port_));
-      clients.back()->send(post("/v1/completions", Json{{"prompt", "a"},
-                                                        {"max_tokens", 200},
-                                                        {"ignore_eos", true},
-                                                        {"logprobs", 5},
-                                                        {"n", 1 + i % 2},
-                                                        {"temperature", 1},
-                                                        {"stream", i % 3 != 0}}));
-    }
-    ASSERT_TRUE(
-        eventually([&] { return ask(port_, get("/metrics")).body.find("num_requests_running") != std::string::npos; }));
-    limit_to(static_cast<rlim_t>(kib_of(pid_, "VmSize") + kib) * 1024);
-    for (const auto& c : clients)
-      c->receive_until([](const std::string& all) { return all.ends_with("0\r\n\r\n"); }, 3);
-    limit_to(RLIM_INFINITY);
-    clients.clear();
-    EXPECT_TRUE(eventually([&] { return ask(port_, get("/health")).status == 200; })) << read_whole_file(path("err"));
-    EXPECT_EQ(ask(port_, post("/v1/completions", Json{{"prompt", "a"}, {"max_tokens", 1}})).status, 200) << kib;
-  }
-  kill(pid_, SIGTERM);
-  EXPECT_EQ(wait(), 0) << read_whole_file(path("err"));
-}
-
 // Has VmHWM begin again from what this process takes of memory now.
 void forget_peak() {
   std::ofstream("/proc/self/clear_refs") << 5;
