@@ -114,7 +114,7 @@ Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const nlohman
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &o.now.emplace());
   QUIRE_TRY(const RenderedPrompt prompt, chat.render(messages, nullptr, o));
-  return t.encode(prompt.text, {.add_special = true, .parse_special = true, .plain = prompt.foreign});
+  return t.encode(prompt.text, {.add_special = false, .parse_special = true, .plain = prompt.foreign});
 }
 
 Output generate(Engine& engine, Request request, const std::function<void(const TokenEvent&)>& each) {

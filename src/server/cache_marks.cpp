@@ -67,7 +67,7 @@ int64_t tokens_before(const Tokenizer& tokenizer, const RenderedPrompt& prompt, 
   while (!foreign.empty() && foreign.back().begin >= bytes) foreign.pop_back();
   if (!foreign.empty()) foreign.back().end = std::min(foreign.back().end, bytes);
   const std::vector<TokenId> beginning = tokenizer.encode(
-      std::string_view(prompt.text).substr(0, bytes), {.add_special = true, .parse_special = true, .plain = foreign});
+      std::string_view(prompt.text).substr(0, bytes), {.add_special = false, .parse_special = true, .plain = foreign});
   return std::ranges::mismatch(beginning, tokens).in1 - beginning.begin();
 }
 

@@ -177,7 +177,7 @@ ApiStatus Api::tokenize(Call& call) {
   QUIRE_CHECKED(m.check_name(r.model));
   EncodedPrompt p;
   if (auto* const conversation = std::get_if<Conversation>(&r.input)) {
-    QUIRE_TRY(p, m.encode(std::move(*conversation)));
+    QUIRE_TRY(p, m.encode(std::move(*conversation), r.add_special));
   } else {
     QUIRE_TRY(p, m.encode(Prompt(std::get<std::string>(std::move(r.input))), r.add_special));
   }

@@ -108,7 +108,7 @@ ApiStatus end_within(RenderedPrompt& prompt, const std::string& content) {
 
 }  // namespace
 
-ApiResult<EncodedPrompt> ModelContext::encode(Conversation c) const {
+ApiResult<EncodedPrompt> ModelContext::encode(Conversation c, bool add_special) const {
   if (!chat_)
     return bad_field("messages", "no_chat_template",
                      "this model has no chat template; use /v1/completions, or start the server with --chat-template");
@@ -128,8 +128,9 @@ ApiResult<EncodedPrompt> ModelContext::encode(Conversation c) const {
   if (c.continue_final) QUIRE_CHECKED(end_within(*prompt, c.messages->back()["content"].get_ref<const std::string&>()));
   if (options_.special_in_content) prompt->foreign.clear();
   EncodedPrompt p;
-  // Special tokens at the beginning are the template's business.
-  QUIRE_TRY(p.tokens, encode_text(prompt->text, {.parse_special = true, .plain = prompt->foreign}));
+  // By default special tokens at the beginning are the template's business. One that it wrote is not doubled.
+  QUIRE_TRY(p.tokens,
+            encode_text(prompt->text, {.add_special = add_special, .parse_special = true, .plain = prompt->foreign}));
   p.inside_reasoning = ends_in_reasoning(prompt->text);
   for (const size_t at : find_marks(c, whole, render))
     if (at <= prompt->text.size()) p.cache_positions.push_back(tokens_before(t, *prompt, at, p.tokens));

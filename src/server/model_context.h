@@ -9,6 +9,7 @@
 #include "constraint/grammar_cache.h"
 #include "engine/loaded_model.h"
 #include "server/protocol/chat_request.h"
+#include "server/template_needs.h"
 #include "server/tools/tool_format.h"
 #include "tokenizer/chat_template.h"
 
@@ -56,7 +57,7 @@ class ModelContext {
 
   // 404 unless the request names this model, or none.
   ApiStatus check_name(const std::string& asked) const;
-  ApiResult<EncodedPrompt> encode(Conversation conversation) const;
+  ApiResult<EncodedPrompt> encode(Conversation conversation, bool add_special = false) const;
   ApiResult<EncodedPrompt> encode(Prompt prompt, bool add_special) const;
   // 400 unless an input of so many tokens, after which nothing is generated, is not empty and fits the context.
   ApiStatus check_input(size_t tokens) const;

@@ -15,9 +15,8 @@ Json message(const char* role, const char* content) {
 
 Json call_without_content() {
   Json m = {{"role", "assistant"}};
-  m["tool_calls"] = {{{"id", "abcdefghi"},
-                      {"type", "function"},
-                      {"function", {{"name", "f"}, {"arguments", Json::object()}}}}};
+  m["tool_calls"] = {
+      {{"id", "abcdefghi"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", Json::object()}}}}};
   return m;
 }
 
@@ -85,7 +84,8 @@ void merge_systems(Conversation& c) {
   if (!any) return;
   Json merged = Json::array();
   if (!is_system(all[0])) merged.push_back({{"role", "system"}, {"content", ""}});
-  std::vector<std::pair<size_t, size_t>> moved(all.size());  // a message's new place, and where its content begins there
+  std::vector<std::pair<size_t, size_t>> moved(
+      all.size());  // a message's new place, and where its content begins there
   std::vector<size_t> systems;
   for (size_t i = 0; i < all.size(); ++i) {
     if (i > 0 && is_system(all[i])) {

@@ -1,5 +1,5 @@
-// What a chat template wants of a conversation, found out by rendering short ones, so that histories as clients send them
-// reach it in a form that it takes.
+// What a chat template wants of a conversation, found out by rendering short ones, so that histories as clients send
+// them reach it in a form that it takes.
 #pragma once
 
 #include <functional>
