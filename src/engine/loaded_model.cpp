@@ -30,6 +30,9 @@ uint64_t add_rarer(uint64_t h, const ModelConfig& c) {
   const AttentionSpec& a = c.attention;
   if (a.scale != 1.0f / std::sqrt(static_cast<float>(a.head_dim))) add(a.scale);
   if (c.embedding_scale != 1) add(c.embedding_scale);
+  const RopeSpec usual;
+  for (const auto member : {&RopeSpec::extrapolation, &RopeSpec::beta_fast, &RopeSpec::beta_slow})
+    if (a.rope.*member != usual.*member) add(a.rope.*member);
   if (c.logit_soft_cap != 0) add(c.logit_soft_cap);
   if (a.window_heads.head_dim > 0)
     for (const int32_t n : {a.window_heads.kv_heads, a.window_heads.head_dim, a.local_rope.n_rot}) add(n);
@@ -105,11 +108,15 @@ Status LoadedModel::make_ready(const std::string& name) {
   return {};
 }
 
-Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp) {
+Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp,
+                                                      const RopeOverride& rope) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_TRY(gguf::File file, convert::open_model(path));
   auto m = std::make_shared<LoadedModel>(std::move(file));
   m->file.prefetch();
+  if (rope.any()) {
+    QUIRE_TRY(m->rope, replace_rope(rope, m->file).context(path));
+  }
   if (!mtp.empty()) {
     QUIRE_TRY(m->mtp_file, convert::open_model(mtp));
   }
