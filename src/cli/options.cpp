@@ -203,10 +203,6 @@ Result<RopeOverride> RopeFlags::parsed() const {
   take(beta_fast_, rope.beta_fast, beta_fast);
   take(beta_slow_, rope.beta_slow, beta_slow);
   QUIRE_CHECKED(rope.check());
-  if (rope.any() && rope.scaling != "none")
-    tell(
-        "positions are scaled at every length: prompts that fit the context of the training are answered a little "
-        "worse than without --rope-scaling");
   return rope;
 }
 

@@ -95,7 +95,7 @@ struct RopeFlags {
   int64_t original_context = 0;
 
   void add(CLI::App& app);
-  // What was given, checked; says on standard error what scaling does to short prompts.
+  // What was given, checked.
   Result<RopeOverride> parsed() const;
 
  private:

@@ -70,7 +70,7 @@ Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const nlohman
 // makers of its family publish, with thinking and without.
 struct ChatSampling {
   SamplingDefaults plain, thinking;
-  std::string source;  // "the file", "the makers of qwen3"; empty: nobody says, and it is greedy
+  std::string source;  // who recommends it, "the file" or "the makers of qwen3"; empty: nobody
 };
 Result<ChatSampling> chat_sampling(const LoadedModel& model);
 

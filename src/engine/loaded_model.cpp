@@ -10,6 +10,7 @@
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/output.h"
 
 namespace quire {
 namespace {
@@ -121,6 +122,10 @@ Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, c
     QUIRE_TRY(m->mtp_file, convert::open_model(mtp));
   }
   QUIRE_CHECKED(m->make_ready(path));
+  if (rope.any() && rope.scaling != "none")
+    tell(
+        "positions are scaled at every length: prompts that fit the context of the training are answered a little "
+        "worse than without --rope-scaling");
   m->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return std::shared_ptr<const LoadedModel>(std::move(m));
 }

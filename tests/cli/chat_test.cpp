@@ -85,7 +85,8 @@ std::string shown(std::string_view sent) {
       screen += sent[i];
       continue;
     }
-    const size_t end = sent.find_first_of("DK", i);
+    size_t end = i + 2;
+    while (end < sent.size() && (sent[end] < '@' || sent[end] > '~')) ++end;
     if (sent[end] == 'D') screen.resize(screen.size() - std::stoul(std::string(sent.substr(i + 2, end - i - 2))));
     i = end;
   }
@@ -108,7 +109,7 @@ TEST(ChatWrap, BreaksLinesBetweenWords) {
     EXPECT_EQ(wrapped("```\na line of code that is long\n```\nthree four five", 12, piece),
               "```\na line of code that is long\n```\nthree four \nfive");
     EXPECT_EQ(wrapped("see https://example.org/a/long/path here", 12, piece),
-              "see \nhttps://example.org/a/long/path here")
+              "see \nhttps://example.org/a/long/path \nhere")
         << "a word that is longer than a line";
   }
   EXPECT_EQ(wrapped(text, 0, 5), text) << "no terminal";
@@ -411,6 +412,7 @@ TEST_F(ChatProgram, FilesGoBeforeAMessageAndThingsAreShown) {
   t.type("/s\t");  // what begins so is shown
   t.until("/system");
   t.type("\x03");
+  t.until("^C");
   t.prompt();
   t.type("/bye\r");
   EXPECT_EQ(t.finish(), 0);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "gguf/reader.h"
 #include "support/gguf_edit.h"
 #include "support/program.h"
 #include "support/tiny_models.h"
@@ -94,11 +95,11 @@ TEST_F(RopeOption, IsWhatTheFileWouldSay) {
   // Over the file's, one by one.
   EXPECT_EQ(logprobs(yarn + " --rope-scale 8"), logprobs(with_keys("8.gguf", "yarn", {{"factor", 8.0F}}, 32)));
   EXPECT_EQ(logprobs(yarn + " --yarn-orig-ctx 16"), logprobs(with_keys("16.gguf", "yarn", {{"factor", 4.0F}}, 16)));
-  EXPECT_EQ(logprobs(yarn + " --yarn-attn-factor 0.5 --yarn-beta-fast 8 --yarn-beta-slow 2"),
+  EXPECT_EQ(logprobs(yarn + " --yarn-attn-factor 0.5 --yarn-beta-fast 8 --yarn-beta-slow 0.05"),
             logprobs(with_keys(
                 "all.gguf", "yarn",
-                {{"factor", 4.0F}, {"attn_factor", 0.5F}, {"yarn_beta_fast", 8.0F}, {"yarn_beta_slow", 2.0F}}, 32)));
-  EXPECT_NE(logprobs(yarn + " --yarn-beta-fast 8"), logprobs(yarn));
+                {{"factor", 4.0F}, {"attn_factor", 0.5F}, {"yarn_beta_fast", 8.0F}, {"yarn_beta_slow", 0.05F}}, 32)));
+  EXPECT_NE(logprobs(yarn + " --yarn-beta-slow 0.05"), logprobs(yarn));
   EXPECT_EQ(logprobs(yarn + " --yarn-beta-fast 32 --yarn-beta-slow 1 --yarn-ext-factor 1"), logprobs(yarn));
   EXPECT_EQ(logprobs(yarn + " --yarn-ext-factor 0"), logprobs(plain_ + " --rope-scaling linear --rope-scale 4"))
       << "nothing is left as it is";
@@ -110,8 +111,7 @@ TEST_F(RopeOption, MakesTheContextLonger) {
   const Outcome o = quire("run " + plain_ + flags);
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.err, HasSubstr("prompts that fit the context of the training are answered a little worse"));
-  const json inspected = json::parse(quire("inspect --json " + plain_).out);
-  const std::string context = std::to_string(inspected.at("metadata").at("qwen3.context_length").get<int64_t>());
+  const std::string context = std::to_string(gguf::File::open(plain_).value().get_u32("qwen3.context_length").value());
   EXPECT_EQ(quire("run " + plain_ + " --tokens 1,2 -n 1 -c " + context + "0").code, 2) << "more than the training's";
   EXPECT_EQ(quire("run " + plain_ + " --tokens 1,2 -n 1 --rope-scaling yarn --rope-scale 16 -c " + context + "0").code,
             0);

@@ -15,6 +15,7 @@ Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedM
   QUIRE_TRY(const ChatSampling recommended, chat_sampling(*model));
   settings.plain = recommended.plain;
   settings.thinking = recommended.thinking;
+  settings.source = recommended.source;
   LocalPartner partner(o, model, std::move(engine));
   return ChatSession(partner, std::move(settings), o.system, o.quiet).run();
 }

@@ -44,6 +44,7 @@ struct ChatSettings {
   std::set<std::string> given;  // by the command line and by /set
   // How the model is sampled where nobody says, answering at once and thinking; `think` switches between the two.
   SamplingDefaults plain, thinking;
+  std::string source;  // who recommends it; empty: nobody
 
   // "temperature 0.7". Errors name what is allowed; nothing is changed then.
   Status set(std::string_view assignment, int64_t vocab_size);

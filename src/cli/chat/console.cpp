@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "cli/help.h"
 #include "core/output.h"
 
 namespace quire::cli {
@@ -34,11 +35,12 @@ void Console::say(std::string_view line) const {
   put(stderr, fmt::format("{}\n", line));
 }
 void Console::status(std::string_view line) const {
-  put(stderr, error_colours_ ? fmt::format("{}{}{}\n", kDim, line, kPlain) : fmt::format("{}\n", line));
+  const std::string text = folded(line, 0, terminal_columns());
+  put(stderr, error_colours_ ? fmt::format("{}{}{}\n", kDim, text, kPlain) : text + "\n");
 }
 void Console::fail(std::string_view message) const {
-  put(stderr,
-      error_colours_ ? fmt::format("{}quire: {}{}\n", kRed, message, kPlain) : fmt::format("quire: {}\n", message));
+  const std::string text = folded(fmt::format("quire: {}", message), 0, terminal_columns());
+  put(stderr, error_colours_ ? fmt::format("{}{}{}\n", kRed, text, kPlain) : text + "\n");
 }
 
 void Console::begin_answer(bool inside_thinking) {

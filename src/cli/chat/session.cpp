@@ -1,7 +1,6 @@
 #include "cli/chat/session.h"
 
 #include "cli/chat/history_store.h"
-#include "cli/help.h"
 #include "cli/options.h"
 #include "core/escape.h"
 #include "core/output.h"
@@ -31,9 +30,8 @@ ChatSession::ChatSession(ChatPartner& partner, ChatSettings settings, std::strin
 Status ChatSession::run() {
   if (!quiet_) {
     const std::string context = partner_.context() > 0 ? fmt::format(", context {}", partner_.context()) : "";
-    console_.status(folded(
-        fmt::format("{}{}. /help lists commands, Ctrl-D ends, Ctrl-C stops an answer.", partner_.name(), context), 0,
-        terminal_columns()));
+    console_.status(
+        fmt::format("{}{}. /help lists commands, Ctrl-D ends, Ctrl-C stops an answer.", partner_.name(), context));
   }
   for (;;) {
     const TypedLine typed = read_message();
@@ -144,6 +142,8 @@ std::string ChatSession::info() const {
   if (!attached_.empty()) text += fmt::format("  before the next one  {} bytes of files\n", attached_.size());
   text += fmt::format("  system message       {}\n",
                       conversation_.system.empty() ? "none" : escaped(conversation_.system, 200));
+  if (!settings_.source.empty())
+    text += fmt::format("  sampling             by {}, where it is not set\n", settings_.source);
   return text + settings_.list();
 }
 
