@@ -69,7 +69,7 @@ TEST_F(HelpProgram, SpeaksInWords) {
       EXPECT_THAT(text, Not(HasSubstr(odd))) << c.name;
     EXPECT_EQ(too_long(text, 120), "") << c.name;
   }
-  EXPECT_THAT(quire("help quantize").out, HasSubstr("\n  q5_0 q5_1                type             type "))
+  EXPECT_THAT(quire("help quantize").out, HasSubstr("\n  q5_0 q5_1                type          type             q8_0"))
       << "a table";
   EXPECT_THAT(quire("help run").out, HasSubstr("--no-graphs "));
   EXPECT_THAT(quire("help test-ops").out, HasSubstr("from 0 to 1023"));
