@@ -17,7 +17,7 @@ if ! cmake --build --preset release --target quire 2>&1 | tee "$log" | { scripts
 fi
 
 printf '> %s\n' "$prompt"
-build/release/quire run "$model" -p "$prompt" --quiet
+build/release/quire run "$model" -p "$prompt" --temperature 0 --quiet
 cat <<END
 
 Next:

@@ -3,12 +3,12 @@
 #include <fstream>
 #include <optional>
 
+#include "cli/api_key.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "core/atomic_file.h"
 #include "core/output.h"
 #include "core/progress.h"
-#include "server/auth.h"
 #include "server/client/load_report.h"
 
 namespace quire::cli {
@@ -61,17 +61,6 @@ void BenchServeOptions::add(CLI::App& app) {
   app.add_flag("--texts", texts, "Put the texts into the JSON, for --check");
   app.add_option("--check", check, "Compare the texts with those of another server's URL or of a run's JSON file")
       ->type_name("URL|FILE");
-}
-
-Result<std::string> first_key(const std::string& path) {
-  QUIRE_TRY(const std::string text, read_text(path));
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    if (const std::string_view key = server::key_of_line(rest.substr(0, end)); !key.empty()) return std::string(key);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return request_error("--api-key-file {}: no key in it", path);
 }
 
 struct Level {

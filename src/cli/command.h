@@ -30,6 +30,7 @@ int run_program(int argc, char** argv);
 
 Action add_bench(CLI::App& app);
 Action add_bench_batch(CLI::App& app);
+Action add_chat(CLI::App& app);
 Action add_convert(CLI::App& app);
 Action add_explain(CLI::App& app);
 Action add_imatrix(CLI::App& app);

@@ -5,6 +5,7 @@
 #include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/ending.h"
+#include "cli/help.h"
 #include "cli/hub_flags.h"
 #include "core/cpu.h"
 #include "core/escape.h"
@@ -16,7 +17,9 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"run", "Generate text from a prompt, or chat", add_run},
-    {"serve", "Answer many users over HTTP, as the OpenAI API does", add_serve},
+    {"chat", "Talk with the model of a server", add_chat},
+    {"serve", "Answer many users over HTTP: the APIs of OpenAI (chat and Responses), Anthropic and Ollama, and a page",
+     add_serve},
     {"localai", "Be a backend of LocalAI, over gRPC", add_localai},
     {"pull", "Fetch a model from a hub into the cache that other tools share", add_pull},
     {"list", "List the models that were fetched from a hub", add_list},
@@ -68,6 +71,7 @@ int answer(const CLI::App& app, const CLI::ParseError& e) {
 // The exit code of the command line, but for output that could not be written.
 int run_arguments(std::vector<std::string> given) {
   CLI::App app{"Quire serves large language models from one GGUF file: fast, and the same text every time.", "quire"};
+  app.formatter(std::make_shared<HelpFormatter>(help_width()));
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", std::string("quire ") + QUIRE_VERSION);
   std::string log_level = "warning";
@@ -113,7 +117,9 @@ Action declare(const Command& command, CLI::App& app) {
     return action;
   for (const char* const name : {"--model", "models"})
     if (CLI::Option* const o = app.get_option_no_throw(name); o != nullptr)
-      o->description(o->get_description() + "; or hf:ORG/NAME[:QUANT|FILE], a model on a hub");
+      o->description(o->get_description() +
+                     "; or [hf:]ORG/NAME[:QUANT|FILE], a model on a hub, or a short name of one that "
+                     "quire list shows");
   const auto flags = std::make_shared<HubFlags>();
   flags->add(app);
   return [&app, flags, action = std::move(action)]() -> Status {

@@ -10,6 +10,8 @@ namespace {
 // Commands that run a model.
 constexpr std::string_view kModelCommands =
     "run serve perplexity compare eval bench bench-batch profile imatrix snapshot";
+// Those of them that take positions from the file alone.
+constexpr std::string_view kFixedRopeCommands = "compare eval bench bench-batch profile imatrix snapshot";
 // Those of them that can draft tokens, and the others.
 constexpr std::string_view kDraftingCommands = "run serve bench bench-batch profile",
                            kOtherModelCommands = "perplexity compare eval imatrix snapshot";
@@ -91,13 +93,15 @@ const ForeignOption kModelFile[] = {
      "--quantization --load-format --config-format --model-impl --model-loader-extra-config "
      "--safetensors-load-strategy --safetensors-prefetch-block-size --ignore-patterns --use-tqdm-on-load "
      "--pt-load-map-location --trust-remote-code --tokenizer --tokenizer-mode --skip-tokenizer-init "
-     "--hf-overrides --rope-scaling --rope-theta --override-attention-dtype --quantization-config "
+     "--hf-overrides --rope-theta --override-attention-dtype --quantization-config "
      "--disable-sliding-window --allow-deprecated-quantization",
      "the GGUF file has all of it: weights and their types, tokenizer, template, RoPE; leave it out"},
-    {kModelCommands, kLlama,
-     "--rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor "
-     "--yarn-beta-slow --yarn-beta-fast --override-kv",
-     "it is as the model's file says; leave it out"},
+    {kFixedRopeCommands, kLlama,
+     "--rope-scaling --rope-scale --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow "
+     "--yarn-beta-fast",
+     "positions are as the model's file says; run, serve and perplexity take it"},
+    {kModelCommands, kLlama, "--rope-freq-base --rope-freq-scale --override-kv",
+     "it is as the model's file says; --rope-scaling of run, serve and perplexity has the scaling of positions"},
     {"serve", kVllm, "-q", "weights are used in the types that the GGUF file has; leave it out"},
     {"serve", kVllm, "--task --runner --convert --is-embedding",
      "one server generates text and computes embeddings; leave it out"},

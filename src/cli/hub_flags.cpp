@@ -1,5 +1,6 @@
 #include "cli/hub_flags.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -98,6 +99,55 @@ Result<hub::Place> place_of(const std::string& device, int gpu) {
   return hub::Place{fmt::format("the memory of GPU {} that is free", gpu), g.free, true};
 }
 
+namespace {
+
+// A short name of a model in the cache, with a kind behind a colon or without. Errors: several are called so.
+Result<std::optional<hub::ModelName>> cached_model(const HubFlags& flags, const std::string& word) {
+  const Result<std::string> folder = flags.cache_folder();
+  if (!folder.ok() || word.find('/') != word.npos) return std::optional<hub::ModelName>();
+  std::vector<std::string> ids;
+  for (const hub::CachedModel& m : hub::Cache(*folder).list())
+    if (!m.commit.empty() && (ids.empty() || ids.back() != m.id)) ids.push_back(m.id);
+  const size_t colon = word.rfind(':');
+  std::string choice;
+  std::vector<std::string> called = hub::ids_called(word, ids);
+  if (called.empty() && colon != word.npos) {
+    called = hub::ids_called(word.substr(0, colon), ids);
+    choice = word.substr(colon + 1);
+  }
+  if (called.empty()) return std::optional<hub::ModelName>();
+  if (called.size() > 1)
+    return request_error("'{}' may be {} of the cache: write more of the name", escaped(word, 100),
+                         escaped(fmt::format("{}", fmt::join(called, " or ")), 400));
+  QUIRE_TRY(hub::ModelName name,
+            hub::ModelName::parse(choice.empty() ? called[0] : called[0] + ":" + choice, flags.revision));
+  return std::optional(std::move(name));
+}
+
+}  // namespace
+
+Result<std::optional<NamedModel>> named_model(const HubFlags& flags, const std::string& word) {
+  std::error_code unknown;
+  if (hub::is_hub_name(word)) {
+    QUIRE_TRY(hub::ModelName name, hub::ModelName::parse(word, flags.revision));
+    return std::optional(NamedModel{std::move(name), false});
+  }
+  // What is a file, or lies in a folder that is there, is meant as one.
+  const std::filesystem::path path(word);
+  if (std::filesystem::exists(path, unknown) || word.ends_with(".gguf") ||
+      (path.has_parent_path() && std::filesystem::exists(path.parent_path(), unknown)))
+    return std::optional<NamedModel>();
+  if (hub::looks_like_hub_name(word)) {
+    QUIRE_TRY(hub::ModelName name, hub::ModelName::parse(word, flags.revision));
+    tell(fmt::format("{} is no file here: it is taken for a model of {}", escaped(word, 200),
+                     flags.offline ? "the cache" : flags.hub));
+    return std::optional(NamedModel{std::move(name), false});
+  }
+  QUIRE_TRY(std::optional<hub::ModelName> name, cached_model(flags, word));
+  if (!name) return std::optional<NamedModel>();
+  return std::optional(NamedModel{std::move(*name), true});
+}
+
 Status fetch_named_models(const HubFlags& flags, CLI::App& command) {
   for (const char* const option : {"--model", "models"}) {
     CLI::Option* const o = command.get_option_no_throw(option);
@@ -105,10 +155,13 @@ Status fetch_named_models(const HubFlags& flags, CLI::App& command) {
     std::vector<std::string> values = o->results();
     bool any = false;
     for (std::string& value : values) {
-      if (!hub::is_hub_name(value)) continue;
+      QUIRE_TRY(const std::optional<NamedModel> named, named_model(flags, value));
+      if (!named) continue;
       any = true;
-      QUIRE_TRY(const hub::ModelName name, hub::ModelName::parse(value, flags.revision));
-      QUIRE_TRY(hub::HubOptions options, flags.parsed());
+      const hub::ModelName& name = named->name;
+      HubFlags used = flags;
+      used.offline = flags.offline || named->cached;
+      QUIRE_TRY(hub::HubOptions options, used.parsed());
       int gpu = 0;
       (void)CLI::detail::lexical_cast(value_of(command, "--gpu", "0"), gpu);
       QUIRE_TRY(options.place, place_of(value_of(command, "--device", "cpu"), gpu));

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "hub/pull.h"
@@ -27,7 +28,18 @@ struct HubFlags {
 // Memory of the device that the command line names with --device and --gpu, which weights may take.
 Result<hub::Place> place_of(const std::string& device, int gpu);
 
-// Replaces models that a parsed command names on a hub ("hf:ORG/NAME") by paths, fetching what is not in the cache.
+// A model of a hub that a command line's word stands for.
+struct NamedModel {
+  hub::ModelName name;
+  bool cached = false;  // by a short name of what is in the cache: no hub is asked
+};
+
+// "hf:ORG/NAME[:QUANT|FILE]", or the same without "hf:" where there is no such file, which is said on standard error;
+// or a short name of a model in the cache. Nothing: the word is a path. Errors: a name that cannot be one, and a short
+// one that several models have.
+Result<std::optional<NamedModel>> named_model(const HubFlags& flags, const std::string& word);
+
+// Replaces models that a parsed command names on a hub (named_model()) by paths, fetching what is not in the cache.
 // For commands that have HubFlags.
 Status fetch_named_models(const HubFlags& flags, CLI::App& command);
 

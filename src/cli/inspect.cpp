@@ -387,9 +387,29 @@ Status inspect_elsewhere(const InspectOptions& o) {
   return {};
 }
 
-Status inspect(const InspectOptions& o) {
+// A name without "hf:" gets it; a short one of the cache becomes the path of what is there.
+Status resolve_name(InspectOptions& o) {
+  if (is_remote(o.file)) return {};
+  QUIRE_TRY(const std::optional<NamedModel> named, named_model(o.remote.flags, o.file));
+  if (!named) return {};
+  if (!named->cached) {
+    o.file = "hf:" + named->name.text();
+    return {};
+  }
+  HubFlags flags = o.remote.flags;
+  flags.offline = true;
+  QUIRE_TRY(hub::HubOptions options, flags.parsed());
+  QUIRE_TRY(options.place, place_of(o.remote.device, o.remote.gpu));
+  QUIRE_TRY(const hub::Pulled pulled, hub::pull(named->name, options));
+  tell(fmt::format("{}: {} ({})", named->name.text(), pulled.kind, pulled.why));
+  o.file = pulled.path;
+  return {};
+}
+
+Status inspect(InspectOptions& o) {
   if (o.context < 1 || o.sequences < 1)
     return request_error("--context {} and --sequences {} must be at least 1", o.context, o.sequences);
+  QUIRE_CHECKED(resolve_name(o));
   if (is_remote(o.file)) return inspect_elsewhere(o);
   QUIRE_TRY(const gguf::File f, convert::open_model(o.file, {.matrices = o.check}));
   ordered_json out;

@@ -115,39 +115,95 @@ void report_forced(std::span<const ForcedCount> counts) {
     tell_line(fmt::format("[{}={}: ran {} of {} calls]", c.op, c.kernel, c.ran, c.ran + c.replaced));
 }
 
-void SamplingOptions::add(CLI::App& app) {
-  const auto add_default = [&](const char* names, auto& to, const char* help) {
-    return app.add_option(names, to, help)->capture_default_str();
+void SamplingOptions::add_numbers(CLI::App& app, const char* unless_given, bool with_defaults) {
+  const auto add_one = [&](const char* name, const char* names, auto& to, const std::string& help) {
+    CLI::Option* const o = app.add_option(names, to, help);
+    if (with_defaults) o->capture_default_str();
+    options_.emplace_back(name, o);
   };
-  temperature_ =
-      add_default("--temperature,--temp", params.temperature,
-                  "0: always the likeliest token. This and the next ones: if not given, what the file recommends");
-  top_k_ = add_default("--top-k", params.top_k, "Keep the k likeliest tokens; 0: all");
-  top_p_ = add_default("--top-p", params.top_p, "Keep the likeliest tokens that reach this probability");
-  min_p_ =
-      add_default("--min-p", params.min_p, "Keep tokens of at least this share of the likeliest one's probability");
-  app.add_option("--typical-p", params.typical_p, "Locally typical sampling; 1: off")->capture_default_str();
-  repetition_penalty_ = add_default("--repetition-penalty,--repeat-penalty", params.repetition_penalty,
-                                    "On tokens of prompt and output; 1: off");
-  app.add_option("--presence-penalty", params.presence_penalty, "On tokens of the output")->capture_default_str();
-  app.add_option("--frequency-penalty", params.frequency_penalty, "On tokens of the output, per occurrence")
-      ->capture_default_str();
+  add_one("temperature", "--temperature,--temp", params.temperature,
+          fmt::format("0: always the likeliest token. This and the next ones: if not given, {}", unless_given));
+  add_one("top_k", "--top-k", params.top_k, "Keep the k likeliest tokens; 0: all");
+  add_one("top_p", "--top-p", params.top_p, "Keep the likeliest tokens that reach this probability");
+  add_one("min_p", "--min-p", params.min_p, "Keep tokens of at least this share of the likeliest one's probability");
+  add_one("typical_p", "--typical-p", params.typical_p, "Locally typical sampling; 1: off");
+  add_one("repetition_penalty", "--repetition-penalty,--repeat-penalty", params.repetition_penalty,
+          "On tokens of prompt and output; 1: off");
+  add_one("presence_penalty", "--presence-penalty", params.presence_penalty, "On tokens of the output");
+  add_one("frequency_penalty", "--frequency-penalty", params.frequency_penalty,
+          "On tokens of the output, per occurrence");
+  add_one("seed", "-s,--seed", params.seed, "Same seed, same text");
+}
+
+void SamplingOptions::add(CLI::App& app) {
+  add_numbers(app, "what the file recommends, or for a chat else what the makers of its family publish", true);
   app.add_option("--logit-bias", bias, "Added to a token's logit (repeatable)")->type_name("TOKEN=VALUE");
-  app.add_option("-s,--seed", params.seed, "Same seed, same text")->capture_default_str();
   app.add_option("--logprobs", params.logprobs, "Report log-probabilities of the token and of so many likeliest ones");
+}
+
+void SamplingOptions::add_of_requests(CLI::App& app) {
+  add_numbers(app, "as the server chooses", false);
+}
+
+bool SamplingOptions::given(std::string_view name) const {
+  return std::any_of(options_.begin(), options_.end(),
+                     [&](const auto& o) { return o.first == name && o.second->count() > 0; });
+}
+
+std::set<std::string> SamplingOptions::all_given() const {
+  std::set<std::string> names;
+  for (const auto& [name, option] : options_)
+    if (option->count() > 0) names.insert(name);
+  return names;
 }
 
 void SamplingOptions::take_defaults(const SamplingDefaults& recommended) {
   SamplingParams p = params;
   recommended.apply(p);
-  const auto take = [](const CLI::Option* option, auto& to, auto from) {
-    if (option->count() == 0) to = from;
+  const auto take = [&](const char* name, auto& to, auto from) {
+    if (!given(name)) to = from;
   };
-  take(temperature_, params.temperature, p.temperature);
-  take(top_k_, params.top_k, p.top_k);
-  take(top_p_, params.top_p, p.top_p);
-  take(min_p_, params.min_p, p.min_p);
-  take(repetition_penalty_, params.repetition_penalty, p.repetition_penalty);
+  take("temperature", params.temperature, p.temperature);
+  take("top_k", params.top_k, p.top_k);
+  take("top_p", params.top_p, p.top_p);
+  take("min_p", params.min_p, p.min_p);
+  take("repetition_penalty", params.repetition_penalty, p.repetition_penalty);
+  take("presence_penalty", params.presence_penalty, p.presence_penalty);
+}
+
+void RopeFlags::add(CLI::App& app) {
+  scaling_ = app.add_option("--rope-scaling", scaling,
+                            "For contexts longer than those of the training: yarn or linear, with --rope-scale; none: "
+                            "not even what the file says (default: as the file says). Short prompts change too, and "
+                            "are answered a little worse: leave it out where the context suffices")
+                 ->type_name("none|linear|yarn");
+  factor_ = app.add_option("--rope-scale", factor, "How many times longer contexts become");
+  original_context_ = app.add_option("--yarn-orig-ctx", original_context,
+                                     "Context that the model was trained for (default: as the file says)");
+  attn_factor_ = app.add_option("--yarn-attn-factor", attn_factor,
+                                "Multiplies what YaRN makes of the size of queries and keys (default: 1)");
+  ext_factor_ = app.add_option("--yarn-ext-factor", ext_factor,
+                               "How far high frequencies stay as they are: 1 wholly, 0 not at all (default: 1)");
+  beta_fast_ = app.add_option("--yarn-beta-fast", beta_fast,
+                              "Frequencies with more turns than this in the original context stay (default: 32)");
+  beta_slow_ =
+      app.add_option("--yarn-beta-slow", beta_slow, "Those with fewer turns than this are scaled wholly (default: 1)");
+}
+
+Result<RopeOverride> RopeFlags::parsed() const {
+  RopeOverride rope;
+  const auto take = [](const CLI::Option* option, auto& to, const auto& from) {
+    if (option->count() > 0) to = from;
+  };
+  take(scaling_, rope.scaling, CLI::detail::to_lower(scaling));
+  take(factor_, rope.factor, factor);
+  take(original_context_, rope.original_context, original_context);
+  take(attn_factor_, rope.attn_factor, attn_factor);
+  take(ext_factor_, rope.ext_factor, ext_factor);
+  take(beta_fast_, rope.beta_fast, beta_fast);
+  take(beta_slow_, rope.beta_slow, beta_slow);
+  QUIRE_CHECKED(rope.check());
+  return rope;
 }
 
 Result<SamplingParams> SamplingOptions::parsed() const {

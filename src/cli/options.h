@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,13 +74,33 @@ struct SamplingOptions {
   std::vector<std::string> bias;  // "token=value"
 
   void add(CLI::App& app);
+  // Those that a request to a server may have; what is not given is left to it.
+  void add_of_requests(CLI::App& app);
   // What the command line leaves open is as the model's makers recommend, if they do.
   void take_defaults(const SamplingDefaults& recommended);
+  // Whether the command line says this one, by its name in requests: "top_k".
+  bool given(std::string_view name) const;
+  std::set<std::string> all_given() const;
   Result<SamplingParams> parsed() const;
 
  private:
-  const CLI::Option *temperature_ = nullptr, *top_k_ = nullptr, *top_p_ = nullptr, *min_p_ = nullptr,
-                    *repetition_penalty_ = nullptr;
+  void add_numbers(CLI::App& app, const char* unless_given, bool with_defaults);
+  std::vector<std::pair<std::string, const CLI::Option*>> options_;  // by the names in requests
+};
+
+// --rope-scaling and its factors: positions in place of what the model's file says.
+struct RopeFlags {
+  std::string scaling;
+  float factor = 0, attn_factor = 0, ext_factor = 0, beta_fast = 0, beta_slow = 0;
+  int64_t original_context = 0;
+
+  void add(CLI::App& app);
+  // What was given, checked.
+  Result<RopeOverride> parsed() const;
+
+ private:
+  const CLI::Option *scaling_ = nullptr, *factor_ = nullptr, *attn_factor_ = nullptr, *ext_factor_ = nullptr,
+                    *beta_fast_ = nullptr, *beta_slow_ = nullptr, *original_context_ = nullptr;
 };
 
 inline constexpr int64_t kMaxTextBytes = int64_t{1} << 30;

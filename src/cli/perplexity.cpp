@@ -16,6 +16,7 @@ namespace {
 struct Options {
   ModelOptions model;
   KvCacheOption kv_cache;
+  RopeFlags rope;
   std::string file;
   WindowOptions cut;
   bool json = false;
@@ -27,7 +28,8 @@ Status run(const Options& o) {
   QUIRE_TRY(const Device device, o.model.parsed_device());
   QUIRE_TRY(const KernelChoice kernels, o.model.parsed_kernels());
   QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
-  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model));
+  QUIRE_TRY(const RopeOverride rope, o.rope.parsed());
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, "", rope));
   if (!model->tokenizer)
     return request_error("{}: perplexity needs a tokenizer, and this file has none", o.model.model);
   QUIRE_TRY(const std::string text, read_text(o.file));
@@ -86,6 +88,7 @@ Action add_perplexity(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->model.add(app);
   o->kv_cache.add(app);
+  o->rope.add(app);
   app.add_option("-f,--file", o->file, "Text to score; - for standard input")->required()->type_name("FILE");
   o->cut.add(app);
   app.add_flag("--generated", o->generated,

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cli/chat/console.h"
+#include "cli/chat/terminal_text.h"
 #include "cli/chat/thinking.h"
 #include "cli/command.h"
 #include "cli/ending.h"
@@ -39,6 +39,7 @@ void RunOptions::add(CLI::App& app) {
   app.add_flag("--think", think, "Let the template open a thinking section, if it has one");
   app.add_option("-n,--max-tokens", max_tokens, "Tokens to generate at most; -1: until the answer or the context ends")
       ->capture_default_str();
+  rope.add(app);
   app.add_option("-c,--context", context, "Longest sequence, prompt and answer; 0: what the model was trained for")
       ->capture_default_str();
   app.add_option("--batch-tokens", batch_tokens,
@@ -272,13 +273,27 @@ class Deadline {
   std::thread thread_;
 };
 
+// Texts that are continued are sampled as the file recommends, or greedily. So is what is asked for greedily: a penalty
+// would change it.
+Status take_sampling(RunOptions& o, const LoadedModel& model, bool converse) {
+  QUIRE_TRY(const SamplingDefaults recommended, recommended_sampling(model.file));
+  const bool greedy = o.sampling.given("temperature") && o.sampling.params.temperature == 0.0f;
+  if (greedy || recommended.any() || !(converse || o.templated(model))) {
+    o.sampling.take_defaults(recommended);
+    return {};
+  }
+  QUIRE_TRY(const ChatSampling chat, chat_sampling(model));
+  o.sampling.take_defaults(o.think ? chat.thinking : chat.plain);
+  return {};
+}
+
 Status run(RunOptions& o) {
   QUIRE_CHECKED(o.check());
   QUIRE_TRY(EngineOptions options, o.engine_options());
-  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, o.mtp));
-  QUIRE_TRY(const SamplingDefaults recommended, recommended_sampling(model->file).context(o.model.model));
-  o.sampling.take_defaults(recommended);
+  QUIRE_TRY(const RopeOverride rope, o.rope.parsed());
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, o.mtp, rope));
   const bool converse = o.prompt.empty() && o.file.empty() && o.tokens.empty() && !o.json && isatty(0) != 0;
+  QUIRE_CHECKED(take_sampling(o, *model, converse).context(o.model.model));
   if (converse) return chat_at_terminal(o, model, std::move(options));
   QUIRE_TRY(std::vector<TokenId> tokens, prompt_tokens(o, *model));
   QUIRE_TRY(Request request, o.request(std::move(tokens)));
@@ -286,11 +301,9 @@ Status run(RunOptions& o) {
   QUIRE_TRY(const std::unique_ptr<Engine> engine, Engine::create(model, std::move(options)));
   const CancelKey cancel_key;
   const Deadline deadline(cancel_key);
-  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  TerminalText text(o.templated(*model));
   const Output out = generate(*engine, std::move(request), [&](const TokenEvent& e) {
-    if (o.json) return;
-    write_out(terminal ? harmless(e.text) : e.text);
-    (void)flush_output();
+    if (!o.json) text.write(e.text);
   });
   if (out.error) return *out.error;
   if (o.json) {
@@ -308,6 +321,15 @@ Status run(RunOptions& o) {
 }
 
 }  // namespace
+
+Result<ChatSampling> chat_sampling(const LoadedModel& model) {
+  QUIRE_TRY(const SamplingDefaults recommended, recommended_sampling(model.file));
+  if (recommended.any()) return ChatSampling{recommended, recommended, "the file"};
+  const std::string& family = model.model->config().architecture;
+  ChatSampling chat{family_sampling(family, false), family_sampling(family, true), ""};
+  if (chat.plain.any()) chat.source = "the makers of " + family;
+  return chat;
+}
 
 void print_status_line(const Output& out, const Engine& engine) {
   const MemoryUse m = engine.memory();

@@ -14,12 +14,13 @@ struct RunOptions {
   std::string mtp;  // file with the block for multi-token prediction; empty: the model's own
   ComputeOptions compute;
   SamplingOptions sampling;
+  RopeFlags rope;
   std::string prompt, file, tokens, system, dump_layers;
   std::vector<std::string> stop;
   bool chat = false, raw = false, think = false, ignore_eos = false, special = false, json = false, quiet = false;
   bool repack = true;
   std::shared_ptr<bool> dump_failed = std::make_shared<bool>(false);  // --dump-layers could not write all
-  int64_t max_tokens = 512, context = 0;
+  int64_t max_tokens = -1, context = 0;                               // -1: until the answer or the context ends
   int32_t batch_tokens = 0;
 
   // Whether the prompt is a message for the model's chat template.
@@ -64,6 +65,14 @@ Output generate(Engine& engine, Request request, const std::function<void(const 
 
 // Messages through the model's chat template to tokens.
 Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const nlohmann::ordered_json& messages, bool think);
+
+// How a chat with the model is sampled where the command line says nothing: as its file recommends, or else as the
+// makers of its family publish, with thinking and without.
+struct ChatSampling {
+  SamplingDefaults plain, thinking;
+  std::string source;  // who recommends it, "the file" or "the makers of qwen3"; empty: nobody
+};
+Result<ChatSampling> chat_sampling(const LoadedModel& model);
 
 Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedModel>& model, EngineOptions options);
 

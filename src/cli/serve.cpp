@@ -35,6 +35,7 @@ void ServeFlags::add_model(CLI::App& app) {
   app.add_option("-c,--max-model-len,--ctx-size", e.context,
                  "Longest sequence, prompt and answer; 0: what the model was trained for, or less if memory is short")
       ->capture_default_str();
+  rope.add(app);
   app.add_option("--max-num-seqs,--parallel", e.max_sequences,
                  "Answers computed at once; -np is the same; 0: 16, on a GPU up to 256, as memory allows")
       ->capture_default_str();
@@ -178,10 +179,10 @@ void ServeFlags::add(CLI::App& app) {
   add_limits(app);
   group("Limits");
   app.footer(
-      "Routes: /v1/chat/completions /v1/completions /v1/embeddings /v1/models /tokenize /detokenize /health "
-      "/metrics "
-      "/version "
-      "/props. See docs/server.md.");
+      "Four APIs and a page to chat at (/): OpenAI's /v1/chat/completions, /v1/completions, /v1/embeddings and "
+      "/v1/models, its /v1/responses, Anthropic's /v1/messages, and Ollama's /api/...; and /health, /metrics, "
+      "/version, "
+      "/props and others. See docs/server.md.");
 }
 
 Result<server::ServeOptions> ServeFlags::parsed() const {
@@ -190,6 +191,7 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   QUIRE_TRY(s.engine.device, model.parsed_device());
   s.engine.gpu = model.gpu;
   QUIRE_CHECKED(compute.apply(s.engine));
+  QUIRE_TRY(s.rope, rope.parsed());
   QUIRE_TRY(s.engine.kernels, model.parsed_kernels());
   s.engine.threads = model.threads;
   constexpr double kGib = 1 << 30;

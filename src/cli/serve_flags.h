@@ -13,6 +13,7 @@ namespace quire::cli {
 struct ServeFlags {
   ModelOptions model;
   ComputeOptions compute;
+  RopeFlags rope;
   server::ServeOptions o;
   double request_timeout = 600, drain_timeout = 30, swap_space = 4, host_cache = 0, prefix_file_size = 8;
   std::string limits_file, reasoning = "auto", pooling = "last", uds_mode = "0600";

@@ -10,6 +10,7 @@
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/output.h"
 
 namespace quire {
 namespace {
@@ -30,6 +31,9 @@ uint64_t add_rarer(uint64_t h, const ModelConfig& c) {
   const AttentionSpec& a = c.attention;
   if (a.scale != 1.0f / std::sqrt(static_cast<float>(a.head_dim))) add(a.scale);
   if (c.embedding_scale != 1) add(c.embedding_scale);
+  const RopeSpec usual;
+  for (const auto member : {&RopeSpec::extrapolation, &RopeSpec::beta_fast, &RopeSpec::beta_slow})
+    if (a.rope.*member != usual.*member) add(a.rope.*member);
   if (c.logit_soft_cap != 0) add(c.logit_soft_cap);
   if (a.window_heads.head_dim > 0)
     for (const int32_t n : {a.window_heads.kv_heads, a.window_heads.head_dim, a.local_rope.n_rot}) add(n);
@@ -105,15 +109,23 @@ Status LoadedModel::make_ready(const std::string& name) {
   return {};
 }
 
-Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp) {
+Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp,
+                                                      const RopeOverride& rope) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_TRY(gguf::File file, convert::open_model(path));
   auto m = std::make_shared<LoadedModel>(std::move(file));
   m->file.prefetch();
+  if (rope.any()) {
+    QUIRE_TRY(m->rope, replace_rope(rope, m->file).context(path));
+  }
   if (!mtp.empty()) {
     QUIRE_TRY(m->mtp_file, convert::open_model(mtp));
   }
   QUIRE_CHECKED(m->make_ready(path));
+  if (rope.any() && rope.scaling != "none")
+    tell(
+        "positions are scaled at every length: prompts that fit the context of the training are answered a little "
+        "worse than without --rope-scaling");
   m->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return std::shared_ptr<const LoadedModel>(std::move(m));
 }

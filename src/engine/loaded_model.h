@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/rope_override.h"
 #include "gguf/reader.h"
 #include "model/model.h"
 #include "ops/gemm/repack.h"
@@ -20,6 +21,7 @@ class CudaWeights;  // engine/cuda_weights.h
 // depend on each other in this order.
 struct LoadedModel {
   std::shared_ptr<const void> memory;  // that the file was parsed from; null: it has mappings of its own
+  std::shared_ptr<const void> rope;    // values of a RopeOverride that the file's metadata has; null: none
   gguf::File file;
   std::optional<gguf::File> mtp_file;  // with the block for multi-token prediction, where that is not the model's own
   std::unique_ptr<const Model> model;
@@ -47,7 +49,8 @@ struct LoadedModel {
   Result<std::shared_ptr<const CudaWeights>> on_gpu(int threads = 0, bool with_mtp = false) const;
 
  private:
-  friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string&, const std::string&);
+  friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string&, const std::string&,
+                                                               const RopeOverride&);
   friend Result<std::shared_ptr<const LoadedModel>> load_model(gguf::File, const std::string&,
                                                                std::shared_ptr<const void>);
   Status make_ready(const std::string& name);
@@ -61,8 +64,10 @@ struct LoadedModel {
 
 // Opens a GGUF file or a model folder (convert/open.h), checks every tensor and builds the tokenizer. Weights are used
 // where they are mapped: of a file nothing is copied, of a folder what cannot be used as it is there
-// (File::made_bytes()). `mtp`, if not empty: another model, with this one's block for multi-token prediction.
-Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp = "");
+// (File::made_bytes()). `mtp`, if not empty: another model, with this one's block for multi-token prediction. `rope`
+// replaces what the file says of positions.
+Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp = "",
+                                                      const RopeOverride& rope = {});
 // The same of a file that is open, or was parsed from `memory`, which lives as long as the model. Errors begin with
 // `name`.
 Result<std::shared_ptr<const LoadedModel>> load_model(gguf::File file, const std::string& name,

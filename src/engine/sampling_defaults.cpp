@@ -21,6 +21,45 @@ Status for_each_number(Defaults& d, Each each) {
   return each(convert::kRepetitionPenaltyKey, d.repetition_penalty);
 }
 
+// What is published of a family's chat models. Their model cards on huggingface.co, unless another source is named.
+struct FamilySampling {
+  std::string_view architectures;  // between blanks
+  SamplingDefaults plain, thinking;
+};
+
+// Of these some models have other numbers, which their files can say (general.sampling.*).
+const FamilySampling kFamilies[] = {
+    // Qwen3.5 and Qwen3.6, general tasks.
+    {"qwen35 qwen35moe",
+     {.temperature = 0.7f, .top_p = 0.8f, .min_p = 0.0f, .presence_penalty = 1.5f, .top_k = 20},
+     {.temperature = 1.0f, .top_p = 0.95f, .min_p = 0.0f, .presence_penalty = 1.5f, .top_k = 20}},
+    // Qwen3 and Qwen3-Next, "Best Practices".
+    {"qwen3 qwen3moe qwen3next",
+     {.temperature = 0.7f, .top_p = 0.8f, .min_p = 0.0f, .top_k = 20},
+     {.temperature = 0.6f, .top_p = 0.95f, .min_p = 0.0f, .top_k = 20}},
+    // generation_config.json of Qwen2.5-Instruct.
+    {"qwen2",
+     {.temperature = 0.7f, .top_p = 0.8f, .repetition_penalty = 1.05f, .top_k = 20},
+     {.temperature = 0.7f, .top_p = 0.8f, .repetition_penalty = 1.05f, .top_k = 20}},
+    // generation_config.json of Llama 2 and 3 Instruct.
+    {"llama", {.temperature = 0.6f, .top_p = 0.9f}, {.temperature = 0.6f, .top_p = 0.9f}},
+    // Gemma 3 (generation_config.json, and its team's settings for local programs), Gemma 4.
+    {"gemma3 gemma4",
+     {.temperature = 1.0f, .top_p = 0.95f, .top_k = 64},
+     {.temperature = 1.0f, .top_p = 0.95f, .top_k = 64}},
+    // The repository openai/gpt-oss, "Recommended Sampling Parameters".
+    {"gpt-oss", {.temperature = 1.0f, .top_p = 1.0f}, {.temperature = 1.0f, .top_p = 1.0f}},
+    // GLM-Z1-0414, "Usage Guidelines".
+    {"glm4", {.temperature = 0.6f, .top_p = 0.95f, .top_k = 40}, {.temperature = 0.6f, .top_p = 0.95f, .top_k = 40}},
+    // GLM-4.6 and 4.7, general tasks.
+    {"glm4moe", {.temperature = 1.0f, .top_p = 0.95f}, {.temperature = 1.0f, .top_p = 0.95f}},
+};
+
+bool names(std::string_view list, std::string_view word) {
+  const std::string padded = fmt::format(" {} ", list);
+  return !word.empty() && word.find(' ') == word.npos && padded.find(fmt::format(" {} ", word)) != std::string::npos;
+}
+
 // Files say that no token is cut off with 0, and some with -1.
 int32_t to_top_k(int64_t k) {
   return static_cast<int32_t>(std::clamp<int64_t>(k, 0, INT32_MAX));
@@ -33,6 +72,7 @@ void SamplingDefaults::apply(SamplingParams& to) const {
   if (top_p) to.top_p = *top_p;
   if (min_p) to.min_p = *min_p;
   if (repetition_penalty) to.repetition_penalty = *repetition_penalty;
+  if (presence_penalty) to.presence_penalty = *presence_penalty;
   if (top_k) to.top_k = *top_k;
 }
 
@@ -43,6 +83,7 @@ std::string SamplingDefaults::text() const {
     return Status();
   };
   (void)for_each_number(*this, add);
+  (void)add(SamplingKey{"presence_penalty", ""}, presence_penalty);  // no file says it
   (void)add(convert::kTopKKey, top_k);
   return list;
 }
@@ -59,6 +100,12 @@ Result<SamplingDefaults> recommended_sampling(const gguf::File& file) {
     d.top_k = to_top_k(k);
   }
   return d;
+}
+
+SamplingDefaults family_sampling(std::string_view architecture, bool thinks) {
+  for (const FamilySampling& f : kFamilies)
+    if (names(f.architectures, architecture)) return thinks ? f.thinking : f.plain;
+  return {};
 }
 
 Result<SamplingDefaults> read_generation_config(const std::string& path) {

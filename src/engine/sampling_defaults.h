@@ -11,8 +11,10 @@ namespace quire {
 
 // What is recommended, and nothing of the rest.
 struct SamplingDefaults {
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty;
   std::optional<int32_t> top_k;
+
+  bool any() const { return !text().empty(); }
 
   void apply(SamplingParams& to) const;
   std::string text() const;  // "temperature 0.6, top_k 20"; empty: nothing is recommended
@@ -20,6 +22,9 @@ struct SamplingDefaults {
 
 // general.sampling.* of a file. Errors: kModelFile, a value of another type.
 Result<SamplingDefaults> recommended_sampling(const gguf::File& file);
+// What the makers of a family publish for its models, by general.architecture, where they answer at once and where they
+// think first. Of one whose makers publish nothing, or greedy sampling, nothing.
+SamplingDefaults family_sampling(std::string_view architecture, bool thinks);
 // A generation_config.json, or a folder that has one. With "do_sample": false it recommends nothing. Errors name the
 // path: it cannot be read, is no JSON object, or has a value of another type.
 Result<SamplingDefaults> read_generation_config(const std::string& path);

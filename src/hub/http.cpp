@@ -210,12 +210,18 @@ HttpClient::Answer HttpClient::ask_once(const Request& request, bool& reused) {
   stream.set_deadline(Clock::now() + options_.patience.head);
   const std::string host = origin.substr(origin.find("://") + 3);
   std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: quire/{}\r\nAccept-Encoding: identity\r\n",
-                                 request.head ? "HEAD" : "GET", request.url.target, host, QUIRE_VERSION);
+                                 request.post   ? "POST"
+                                 : request.head ? "HEAD"
+                                                : "GET",
+                                 request.url.target, host, QUIRE_VERSION);
   if (request.range) text += fmt::format("Range: bytes={}-{}\r\n", request.range->first, request.range->second);
   // Nobody but the hub itself: where it redirects to has no business with the token.
   if (!options_.token.empty() && origin == options_.hub.origin())
     text += fmt::format("Authorization: Bearer {}\r\n", options_.token);
+  if (request.post)
+    text += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", request.post->size());
   text += "\r\n";
+  if (request.post) text += *request.post;
   error_code ec;
   stream.write_bytes(text.data(), text.size(), ec);
   auto& parser = answer->parser;
@@ -245,11 +251,11 @@ HttpClient::Answer HttpClient::ask(const Request& request) {
     // A connection that was kept may have been closed meanwhile.
     if (reused && std::holds_alternative<Failure>(answer) && !stopped()) answer = ask_once(request, reused = false);
     if (auto* const failure = std::get_if<Failure>(&answer)) {
-      if (!failure->transient || !wait_before(attempt)) return answer;
+      if (request.post || !failure->transient || !wait_before(attempt)) return answer;
       continue;
     }
     const auto& good = std::get<std::unique_ptr<Response::Impl>>(answer);
-    if (!says_later(good->status())) return answer;
+    if (request.post || !says_later(good->status())) return answer;
     Result<bool> again = wait_as_asked(*good, attempt);
     if (!again.ok()) return Failure{again.take_error(), false};
     if (!*again) return answer;
@@ -273,7 +279,7 @@ Result<Response> HttpClient::fetch(const Request& request) {
       note(linked.commit, "X-Repo-Commit");
     }
     r->linked = linked;
-    if (!is_redirect(r->status())) return Response(std::move(r));
+    if (request.post || !is_redirect(r->status())) return Response(std::move(r));
     if (redirects == kMaxRedirects)
       return request_error("{}: more than {} redirects, the last from {}", request.url.origin(), kMaxRedirects,
                            at.url.origin());

@@ -40,6 +40,8 @@ struct Request {
   Url url;
   bool head = false;
   std::optional<std::pair<uint64_t, uint64_t>> range;  // first and last byte
+  // A body in JSON, which makes it a POST: asked once, and whatever the answer is, it is the answer.
+  std::optional<std::string> post;
 };
 
 class HttpClient;

@@ -41,6 +41,31 @@ bool is_hub_name(std::string_view text) {
   return text.starts_with(kPrefix);
 }
 
+bool looks_like_hub_name(std::string_view text) {
+  const std::string_view id = text.substr(0, text.find(':'));
+  return is_id(id) && id.find('/') != id.npos && !id.ends_with(".gguf") && ModelName::parse(text).ok();
+}
+
+std::vector<std::string> ids_called(std::string_view word, const std::vector<std::string>& ids) {
+  const auto lower = [](std::string_view text) {
+    std::string out(text);
+    for (char& c : out)
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return out;
+  };
+  std::string wanted = lower(word);
+  std::replace(wanted.begin(), wanted.end(), ':', '-');
+  constexpr std::string_view kSuffix = "-gguf";
+  std::vector<std::string> exact, without_suffix, begun;
+  for (const std::string& id : ids) {
+    const std::string name = lower(std::string_view(id).substr(id.rfind('/') + 1));
+    if (name == wanted) exact.push_back(id);
+    if (name == wanted + std::string(kSuffix)) without_suffix.push_back(id);
+    if (!wanted.empty() && name.starts_with(wanted + "-")) begun.push_back(id);
+  }
+  return !exact.empty() ? exact : !without_suffix.empty() ? without_suffix : begun;
+}
+
 Result<ModelName> ModelName::parse(std::string_view text, std::string_view revision) {
   ModelName name;
   if (is_hub_name(text)) text.remove_prefix(kPrefix.size());

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/result.h"
 
@@ -25,6 +26,14 @@ struct ModelName {
 
 // Whether a command line's word names a model on a hub: it begins with "hf:".
 bool is_hub_name(std::string_view text);
+
+// Whether a word has the form ORG/NAME[:QUANT|FILE] and can hardly be meant as the path of a file.
+bool looks_like_hub_name(std::string_view text);
+
+// Which of `ids` ("ORG/NAME") are called by a short name, as "qwen3-4b" or "qwen3:4b" may stand for Qwen/Qwen3-4B-GGUF:
+// those whose NAME it is, without regard to capitals; or else, whose NAME it is without "-GGUF" at the end; or else,
+// whose NAME begins with it up to a dash.
+std::vector<std::string> ids_called(std::string_view word, const std::vector<std::string>& ids);
 
 // An error where `path` is no relative path of plain names: empty parts, "." and "..", a leading slash, backslashes,
 // control characters, invalid UTF-8, or parts longer than a file's name may be.

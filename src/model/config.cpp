@@ -164,6 +164,20 @@ Status read_attention(const Keys& k, const Architecture& row, ModelConfig& c) {
   return {};
 }
 
+// The paper's own numbers where a file says nothing.
+Status read_yarn(const Keys& k, RopeSpec& r) {
+  QUIRE_CHECKED(k.real("rope.scaling.yarn_ext_factor", r.extrapolation));
+  if (r.extrapolation < 0.0f) r.extrapolation = 1.0f;  // as other programs have it
+  if (r.extrapolation > 1.0f)
+    return file_error("{}: {} is above 1", k.full("rope.scaling.yarn_ext_factor"), r.extrapolation);
+  QUIRE_CHECKED(k.positive("rope.scaling.yarn_beta_fast", r.beta_fast));
+  QUIRE_CHECKED(k.positive("rope.scaling.yarn_beta_slow", r.beta_slow));
+  if (r.beta_fast <= r.beta_slow)
+    return file_error("{}: {} is not above {}, that of the slow ones", k.full("rope.scaling.yarn_beta_fast"),
+                      r.beta_fast, r.beta_slow);
+  return {};
+}
+
 Status read_rope(const Keys& k, const Architecture& row, ModelConfig& c) {
   RopeSpec& r = c.attention.rope;
   r.style = row.rope == RopePairs::kNeighbours ? Rope::Style::kInterleaved : Rope::Style::kHalves;
@@ -179,6 +193,7 @@ Status read_rope(const Keys& k, const Architecture& row, ModelConfig& c) {
   using Scaling = RopeSpec::Scaling;
   if (type == "yarn") {
     r.scaling = Scaling::kYarn;
+    QUIRE_CHECKED(read_yarn(k, r));
   } else if (type == "linear" || type == "none" || type == "longrope") {  // longrope: divisors are tensors
     r.scaling = type == "linear" && r.factor != 1.0f ? Scaling::kLinear : Scaling::kNone;
   } else {

@@ -28,6 +28,9 @@ struct RopeSpec {
   float attn_factor = 1.0f;
   int64_t original_context = 0;
   bool exact_yarn = false;  // Architecture::exact_yarn
+  // Of YaRN: how far frequencies of short wavelengths keep what they were (1: whole), and between how many turns in the
+  // original context the ramp lies.
+  float extrapolation = 1.0f, beta_fast = 32.0f, beta_slow = 1.0f;
 };
 
 // The heads that keys and values have in a layer.

@@ -11,12 +11,11 @@ namespace {
 struct YarnRamp {
   double lo, hi;
   YarnRamp(const RopeSpec& c) {  // NOLINT(google-explicit-constructor)
-    constexpr double kBetaFast = 32.0, kBetaSlow = 1.0;
     const auto corr = [&](double beta) {
       return c.n_rot * std::log(static_cast<double>(c.original_context) / (beta * 2.0 * std::numbers::pi)) /
              (2.0 * std::log(static_cast<double>(c.freq_base)));
     };
-    const double fast = corr(kBetaFast), slow = corr(kBetaSlow);
+    const double fast = corr(static_cast<double>(c.beta_fast)), slow = corr(static_cast<double>(c.beta_slow));
     lo = std::max(0.0, c.exact_yarn ? fast : std::floor(fast));
     hi = std::min(c.n_rot - 1.0, c.exact_yarn ? slow : std::ceil(slow));
   }
@@ -34,13 +33,15 @@ RopeTable make_rope_table(const RopeSpec& c, std::span<const float> divisors) {
     if (!divisors.empty()) f /= static_cast<double>(divisors[static_cast<size_t>(j)]);
     if (c.scaling == RopeSpec::Scaling::kLinear) f /= factor;
     if (c.scaling == RopeSpec::Scaling::kYarn) {
-      const double keep = ramp.original(j);
+      const double keep = ramp.original(j) * static_cast<double>(c.extrapolation);
       f = f / factor * (1.0 - keep) + f * keep;
     }
     t.inv_freq.push_back(static_cast<float>(f));
   }
   t.magnitude = c.attn_factor;
-  if (c.scaling == RopeSpec::Scaling::kYarn) t.magnitude *= static_cast<float>(0.1 * std::log(factor) + 1.0);
+  // Without any extrapolation it is linear scaling, which leaves magnitudes alone.
+  if (c.scaling == RopeSpec::Scaling::kYarn && c.extrapolation != 0.0f)
+    t.magnitude *= static_cast<float>(0.1 * std::log(factor) + 1.0);
   return t;
 }
 

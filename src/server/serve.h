@@ -21,6 +21,7 @@ struct ServeOptions {
   }
   std::string model;               // GGUF file
   std::string mtp;                 // another with the block for multi-token prediction; empty: the model's own
+  RopeOverride rope;               // of positions, in place of the file's
   std::vector<std::string> names;  // what clients call it; empty: the file's name
   std::string chat_template_file;  // instead of the model's own
   // Where not empty: the folder that the chat template's file must lie in, or below. Who names it is not who runs the

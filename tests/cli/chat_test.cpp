@@ -9,7 +9,9 @@
 #include "cli/chat/conversation.h"
 #include "cli/chat/history_store.h"
 #include "cli/chat/line_editor.h"
+#include "cli/chat/terminal_text.h"
 #include "cli/chat/thinking.h"
+#include "cli/chat/word_wrap.h"
 #include "support/program.h"
 #include "support/terminal.h"
 
@@ -22,6 +24,16 @@ using testing::HasSubstr;
 using testing::Not;
 
 // ---- Parts ----
+
+int longest_line(const std::string& text) {
+  size_t longest = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    longest = std::max(longest, end - at);
+    at = end + 1;
+  }
+  return static_cast<int>(longest);
+}
 
 TEST(ChatCommands, AreTold) {
   const auto kind = [](std::string_view text) { return cli::parse_chat_command(text).value().kind; };
@@ -37,9 +49,72 @@ TEST(ChatCommands, AreTold) {
   EXPECT_THAT(refusal("/"), HasSubstr("/help lists them"));
   EXPECT_THAT(refusal("/save"), HasSubstr("FILE is missing"));
   EXPECT_THAT(refusal("/clear all"), HasSubstr("takes nothing"));
-  const std::string help = cli::chat_help();
-  for (const char* name : {"/help", "/bye", "/clear", "/system", "/set", "/save", "/load"})
+  EXPECT_EQ(cli::parse_chat_command("/read notes.txt").value().kind, ChatCommand::Kind::kRead);
+  EXPECT_EQ(kind("/regen"), ChatCommand::Kind::kRegen);
+  EXPECT_EQ(kind("/edit"), ChatCommand::Kind::kEdit);
+  EXPECT_EQ(kind("/show template"), ChatCommand::Kind::kShow);
+  EXPECT_THAT(refusal("/show wheels"), HasSubstr("it shows info, template or messages"));
+  EXPECT_THAT(refusal("/read"), HasSubstr("FILE is missing"));
+  const std::string help = cli::chat_help(0);
+  for (const char* name :
+       {"/help", "/bye", "/clear", "/system", "/set", "/save", "/load", "/regen", "/edit", "/read", "/show", "Tab"})
     EXPECT_THAT(help, HasSubstr(name));
+  for (const int columns : {40, 60, 120}) EXPECT_LE(longest_line(cli::chat_help(columns)), columns);
+}
+
+TEST(ChatCommands, AreCompleted) {
+  const auto words = [](std::string_view line) { return cli::complete_chat_line(line).words; };
+  EXPECT_THAT(words("/re"), ElementsAre("/read ", "/regen "));
+  EXPECT_THAT(words("/sho"), ElementsAre("/show "));
+  EXPECT_THAT(words("/set top"), ElementsAre("top_k ", "top_p "));
+  EXPECT_EQ(cli::complete_chat_line("/set  top").typed, 3u);
+  EXPECT_THAT(words("/show t"), ElementsAre("template "));
+  EXPECT_THAT(words("/nothing"), ElementsAre());
+  EXPECT_THAT(words("hello"), ElementsAre());
+  EXPECT_THAT(words(" /re"), ElementsAre());
+  EXPECT_THAT(words("/read " QUIRE_SOURCE_DIR "/REA"), ElementsAre(QUIRE_SOURCE_DIR "/README.md "));
+  EXPECT_THAT(words("/load " QUIRE_SOURCE_DIR "/mod"), ElementsAre(QUIRE_SOURCE_DIR "/models/"));
+  EXPECT_THAT(words("/read /no/such/folder/x"), ElementsAre());
+}
+
+// What a terminal of so many columns shows of what it is sent.
+std::string shown(std::string_view sent) {
+  std::string screen;
+  for (size_t i = 0; i < sent.size(); ++i) {
+    if (!sent.substr(i).starts_with("\033[")) {
+      screen += sent[i];
+      continue;
+    }
+    size_t end = i + 2;
+    while (end < sent.size() && (sent[end] < '@' || sent[end] > '~')) ++end;
+    if (sent[end] == 'D') screen.resize(screen.size() - std::stoul(std::string(sent.substr(i + 2, end - i - 2))));
+    i = end;
+  }
+  return screen;
+}
+
+TEST(ChatWrap, BreaksLinesBetweenWords) {
+  const auto wrapped = [](std::string_view text, int columns, size_t piece) {
+    cli::WordWrap wrap;
+    wrap.set_columns(columns);
+    std::string out;
+    for (size_t i = 0; i < text.size(); i += piece) out += wrap.push(text.substr(i, piece));
+    return shown(out);
+  };
+  const std::string text = "The quick brown fox jumps over the lazy dog and on";
+  for (const size_t piece : {size_t{1}, size_t{3}, size_t{7}, text.size()}) {
+    SCOPED_TRACE(piece);
+    EXPECT_EQ(wrapped(text, 16, piece), "The quick brown\nfox jumps over \nthe lazy dog \nand on");
+    EXPECT_EQ(wrapped("one two\nthree four five", 12, piece), "one two\nthree four \nfive");
+    EXPECT_EQ(wrapped("```\na line of code that is long\n```\nthree four five", 12, piece),
+              "```\na line of code that is long\n```\nthree four \nfive");
+    EXPECT_EQ(wrapped("see https://example.org/a/long/path here", 12, piece),
+              "see \nhttps://example.org/a/long/path \nhere")
+        << "a word that is longer than a line";
+  }
+  EXPECT_EQ(wrapped(text, 0, 5), text) << "no terminal";
+  EXPECT_EQ(wrapped("中文字符中文字符", 11, 24), "中文字符中\n文字符");
+  EXPECT_EQ(wrapped("e\u0301e\u0301e\u0301 e\u0301e", 5, 24), "e\u0301e\u0301e\u0301 \ne\u0301e");
 }
 
 TEST(ChatSettings, AreCheckedAndKept) {
@@ -53,12 +128,35 @@ TEST(ChatSettings, AreCheckedAndKept) {
   EXPECT_EQ(s.sampling.seed, UINT64_MAX);
   EXPECT_TRUE(s.think);
   EXPECT_THAT(s.list(), HasSubstr("temperature          0.5\n"));
+  EXPECT_EQ(s.max_tokens, -1) << "an answer ends by itself";
+  EXPECT_TRUE(s.set("max_tokens 8k", 100).ok());
+  EXPECT_EQ(s.max_tokens, 8000);
+  EXPECT_TRUE(s.set("max_tokens 2K", 100).ok());
+  EXPECT_EQ(s.max_tokens, 2048);
+  EXPECT_TRUE(s.set("max_tokens=-1", 100).ok());
+  EXPECT_EQ(s.max_tokens, -1);
   for (const char* bad : {"temperature", "temperature -1", "temperature 1x", "temperature nan", "top_p 2", "top_k 1.5",
-                          "top_k 99999999999", "seed -1", "max_tokens 0", "think yes", "colour red", ""}) {
+                          "top_k 99999999999", "top_k -1", "seed -1", "max_tokens 0", "max_tokens -2", "max_tokens 8q",
+                          "think yes", "colour red", ""}) {
     const cli::ChatSettings before = s;
     EXPECT_FALSE(s.set(bad, 100).ok()) << bad;
     EXPECT_EQ(s.list(), before.list()) << bad;
   }
+}
+
+TEST(ChatSettings, ThinkingHasItsOwnSampling) {
+  cli::ChatSettings s{.plain = {.temperature = 0.7F, .top_p = 0.8F}, .thinking = {.temperature = 1.0F, .top_p = 0.95F}};
+  s.plain.apply(s.sampling);
+  EXPECT_TRUE(s.set("top_p 0.5", 100).ok());
+  EXPECT_TRUE(s.set("think on", 100).ok());
+  EXPECT_EQ(s.sampling.temperature, 1.0F);
+  EXPECT_EQ(s.sampling.top_p, 0.5F) << "what was set stays";
+  EXPECT_TRUE(s.set("think off", 100).ok());
+  EXPECT_EQ(s.sampling.temperature, 0.7F);
+  cli::ChatSettings of_server{.server = true, .given = {"seed"}};
+  EXPECT_THAT(of_server.list(), HasSubstr("temperature          as the server chooses\n"));
+  EXPECT_THAT(of_server.list(), HasSubstr("seed                 0\n"));
+  EXPECT_THAT(of_server.list(), HasSubstr("max_tokens           -1\n"));
 }
 
 TEST(ChatConsole, TextDoesNotSteerTheTerminal) {
@@ -136,12 +234,12 @@ TEST_F(ChatFiles, ConversationsAreSavedAndLoaded) {
 
 class ChatProgram : public ProgramTest {
  protected:
-  Terminal chat(std::vector<std::string> more = {}, Terminal::Variables variables = {}) const {
-    std::vector<std::string> command = {QUIRE_PROGRAM, "run", "-m", QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf",
-                                        "-t",          "1"};
+  Terminal chat(std::vector<std::string> more = {}, Terminal::Variables variables = {}, int columns = 120) const {
+    std::vector<std::string> command = {
+        QUIRE_PROGRAM, "run", "-m", QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf", "-t", "1", "--temperature", "0"};
     command.insert(command.end(), more.begin(), more.end());
     variables.insert({{"XDG_STATE_HOME", path("state")}, {"TERM", "xterm"}, {"NO_COLOR", "1"}});
-    return Terminal(command, variables);
+    return Terminal(command, variables, columns);
   }
   nlohmann::json saved(Terminal& t) const {
     const std::string file = path("saved.json");
@@ -246,6 +344,97 @@ TEST_F(ChatProgram, HistoryAcrossSessionsAndEditing) {
   EXPECT_EQ(saved(t)["messages"][0]["content"], "x77+94z");
 }
 
+TEST_F(ChatProgram, AnswersAreGivenAnewAndQuestionsChanged) {
+  Terminal t = chat({"-n", "6"});
+  t.prompt();
+  t.type("/regen\r");
+  t.until("nothing was said yet");
+  t.prompt();
+  t.type("77+94\r");
+  t.until("171");
+  t.until("of context]");
+  t.prompt();
+  t.type("/set seed 41\r/regen\r");
+  t.until("171");
+  t.until("of context]");
+  t.prompt();
+  t.type("/set\r");
+  t.until("seed                 42");
+  t.prompt();
+  EXPECT_EQ(saved(t)["messages"].size(), 2u);
+  t.prompt();
+  t.type("/edit\r");
+  t.until("edit> ");
+  t.until("77+94");
+  t.type(
+      "\177"
+      "5\r");  // Backspace: 77+95
+  t.until("172");
+  t.until("of context]");
+  t.prompt();
+  const nlohmann::json messages = saved(t)["messages"];
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_EQ(messages[0]["content"], "77+95");
+  t.prompt();
+  t.type("/edit\r");
+  t.until("edit> ");
+  t.type("\x03");
+  t.until("stays as it was");
+}
+
+TEST_F(ChatProgram, FilesGoBeforeAMessageAndThingsAreShown) {
+  const std::string notes = write("notes.txt", "first line\nsecond \xff line\n");
+  Terminal t = chat({"-n", "4"});
+  t.prompt();
+  t.type("/read " + path("nothing") + "\r");
+  t.until("No such file");
+  t.prompt();
+  t.type("/read " + path("not") + "\t\r");  // Tab completes the name
+  t.until("bytes go before the next message");
+  t.prompt();
+  t.type("/show\r");
+  EXPECT_THAT(t.until("max_tokens           4"), HasSubstr("of files"));
+  t.prompt();
+  t.type("/show template\r");
+  t.until("<|im_start|>");
+  t.prompt();
+  t.type("77+94\r");
+  t.until("of context]");
+  t.prompt();
+  const nlohmann::json messages = saved(t)["messages"];
+  EXPECT_EQ(messages[0]["content"], "File notes.txt:\n\nfirst line\nsecond \xef\xbf\xbd line\n\n\n77+94");
+  t.prompt();
+  t.type("/show mes\t\r");
+  t.until("second");
+  t.prompt();
+  t.type("/se\t temperature 0.125\r");
+  t.prompt();
+  t.type("/s\t");  // what begins so is shown
+  t.until("/system");
+  t.type("\x03");
+  t.until("^C");
+  t.prompt();
+  t.type("/bye\r");
+  EXPECT_EQ(t.finish(), 0);
+}
+
+TEST_F(ChatProgram, WordsWrapAndAnswersAreNotCut) {
+  Terminal t = chat({}, {}, 40);
+  t.prompt();
+  t.type("Tell me a story about a cat.\r");
+  t.until("cat.");
+  const std::string story = t.until("of context]");
+  EXPECT_THAT(story, HasSubstr("[stop | "));
+  std::string text = shown(story.substr(0, story.find("[stop")));
+  std::erase(text, '\r');
+  EXPECT_GT(text.size(), 200u);
+  EXPECT_LE(longest_line(text), 39);
+  t.prompt();
+  t.type("/set wrap off\r/regen\r");
+  t.until("regen");
+  EXPECT_GT(longest_line(t.until("of context]")), 100);
+}
+
 TEST_F(ChatProgram, AFullContextAsks) {
   Terminal t = chat({"-c", "64", "-n", "16"});
   const std::string question = "Tell me a story about a cat, a dog and a bird in the garden of the king.\r";
@@ -287,7 +476,8 @@ TEST_F(ChatProgram, ThinkingIsDimmedOrMarkedAndApartInFiles) {
 }
 
 TEST_F(ChatProgram, ThinkingIsApartInJson) {
-  const std::string command = "run -m " QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf --chat -p 77+94 -n 8 --json";
+  const std::string command =
+      "run -m " QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf --chat -p 77+94 -n 8 --temperature 0 --json";
   const auto plain = nlohmann::json::parse(quire(command).out);
   EXPECT_EQ(plain["text"], "171");
   EXPECT_FALSE(plain.contains("thinking"));

@@ -213,6 +213,24 @@ TEST_F(Quantize, RefusesWithOneLine) {
   }
 }
 
+// The example of the documents, on a hybrid: its convolution has rows of 4.
+TEST_F(Quantize, APatternForAWholeBlockLeavesWhatCannotHaveTheType) {
+  const Outcome o = quire("quantize " + path("in.gguf") + " " + path("out.gguf") +
+                          " --type q4_0 --tensor 'blk\\.0\\.=q8_0' --tensor 'blk\\.1\\.ssm_=nvfp4' --json");
+  ASSERT_EQ(o.code, 0) << o.output;
+  const gguf::File f = open("out.gguf"), before = open("in.gguf");
+  const auto type = [&](const std::string& name) { return dtype_name(f.find_tensor(name)->dtype); };
+  EXPECT_EQ(type("blk.0.attn_qkv.weight"), "q8_0");
+  EXPECT_EQ(type("blk.0.ffn_up_exps.weight"), "q8_0");
+  for (const char* conv : {"blk.0.ssm_conv1d.weight", "blk.1.ssm_conv1d.weight"})
+    EXPECT_EQ(f.find_tensor(conv)->dtype, before.find_tensor(conv)->dtype) << conv;
+  EXPECT_EQ(type("blk.1.ssm_out.weight"), "nvfp4");
+  const auto fallbacks = nlohmann::json::parse(o.output)["fallbacks"];
+  EXPECT_TRUE(std::any_of(fallbacks.begin(), fallbacks.end(), [](const auto& x) {
+    return x["tensor"] == "blk.0.ssm_conv1d.weight" && x["wanted"] == "q8_0";
+  })) << fallbacks;
+}
+
 TEST_F(Quantize, MixOverridesAndFallbacks) {
   write_small("small.gguf", 96);  // no multiple of 256, nor of 64
   const Outcome o = quire("quantize " + path("small.gguf") + " " + path("out.gguf") +

@@ -50,6 +50,27 @@ TEST_F(SamplingDefaultsTest, OfGenerationConfigs) {
   EXPECT_EQ(told(read_generation_config(write("huge", R"({"top_k": 18446744073709551615})"))), "top_k 2147483647");
 }
 
+// Model cards and generation_config.json of the makers; sampling_defaults.cpp names them.
+TEST_F(SamplingDefaultsTest, OfFamilies) {
+  const auto plain = [](const char* family) { return family_sampling(family, false).text(); };
+  const auto thinking = [](const char* family) { return family_sampling(family, true).text(); };
+  for (const char* family : {"qwen35", "qwen35moe"}) {
+    EXPECT_EQ(plain(family), "temperature 0.7, top_p 0.8, min_p 0, presence_penalty 1.5, top_k 20");
+    EXPECT_EQ(thinking(family), "temperature 1, top_p 0.95, min_p 0, presence_penalty 1.5, top_k 20");
+  }
+  for (const char* family : {"qwen3", "qwen3moe", "qwen3next"}) {
+    EXPECT_EQ(plain(family), "temperature 0.7, top_p 0.8, min_p 0, top_k 20");
+    EXPECT_EQ(thinking(family), "temperature 0.6, top_p 0.95, min_p 0, top_k 20");
+  }
+  EXPECT_EQ(plain("qwen2"), "temperature 0.7, top_p 0.8, repetition_penalty 1.05, top_k 20");
+  EXPECT_EQ(plain("llama"), "temperature 0.6, top_p 0.9");
+  for (const char* family : {"gemma3", "gemma4"}) EXPECT_EQ(plain(family), "temperature 1, top_p 0.95, top_k 64");
+  EXPECT_EQ(plain("gpt-oss"), "temperature 1, top_p 1");
+  EXPECT_EQ(plain("glm4"), "temperature 0.6, top_p 0.95, top_k 40");
+  EXPECT_EQ(plain("glm4moe"), "temperature 1, top_p 0.95");
+  for (const char* none : {"phi3", "", " ", "qwen", "moe", "qwen35 qwen35moe"}) EXPECT_EQ(plain(none), "") << none;
+}
+
 TEST_F(SamplingDefaultsTest, SaysWhatIsWrong) {
   EXPECT_EQ(told(read_generation_config(write("a", R"({"temperature": "hot"})"))),
             path("a") + ": 'temperature' is not a number");

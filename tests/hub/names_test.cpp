@@ -34,6 +34,22 @@ TEST(HubNames, AreParsed) {
   EXPECT_TRUE(ModelName::parse("a/b", "refs/pr/1").ok());
 }
 
+TEST(HubNames, WithoutTheirPrefixAndShort) {
+  for (const char* name : {"Qwen/Qwen3-4B-GGUF", "Qwen/Qwen3-4B-GGUF:Q4_K_M", "a/b:sub/x.gguf"})
+    EXPECT_TRUE(looks_like_hub_name(name)) << name;
+  for (const char* path : {"gpt2", "a/b/c", "/a/b", "./a", "../a", "models/m.gguf", "a b/c", "a/", "~/m", ""})
+    EXPECT_FALSE(looks_like_hub_name(path)) << path;
+  const std::vector<std::string> ids = {"Qwen/Qwen3-4B-GGUF", "Qwen/Qwen3-4B-Instruct-2507-GGUF", "other/qwen3-8b",
+                                        "more/Qwen3-8B", "gpt2"};
+  EXPECT_THAT(ids_called("qwen3-4b", ids), ElementsAre("Qwen/Qwen3-4B-GGUF"));
+  EXPECT_THAT(ids_called("qwen3:4b", ids), ElementsAre("Qwen/Qwen3-4B-GGUF"));
+  EXPECT_THAT(ids_called("QWEN3-4B-GGUF", ids), ElementsAre("Qwen/Qwen3-4B-GGUF"));
+  EXPECT_THAT(ids_called("qwen3-4b-instruct", ids), ElementsAre("Qwen/Qwen3-4B-Instruct-2507-GGUF"));
+  EXPECT_THAT(ids_called("qwen3-8b", ids), ElementsAre("other/qwen3-8b", "more/Qwen3-8B"));
+  EXPECT_THAT(ids_called("gpt2", ids), ElementsAre("gpt2"));
+  for (const char* none : {"", "qwen", "4b", "qwen3-4", "/"}) EXPECT_THAT(ids_called(none, ids), ElementsAre()) << none;
+}
+
 TEST(HubNames, PathsStayInTheirFolder) {
   for (const char* good : {"a", "a/b.gguf", "..a", "a..", "\xc3\xa4/b c.gguf", "...", ".gitattributes"})
     EXPECT_TRUE(check_path(good).ok()) << good;

@@ -66,6 +66,19 @@ TEST_F(HubProgram, PullsListsRunsAndRemoves) {
   ASSERT_EQ(offline.code, 0) << offline.err;
   EXPECT_EQ(json::parse(named.out).at("tokens"), json::parse(quire("run " + file + run).out).at("tokens"));
   EXPECT_EQ(json::parse(named.out).at("tokens"), json::parse(offline.out).at("tokens"));
+  // Without "hf:", and by a short name of what is in the cache, for which no hub is asked.
+  const Outcome bare = quire("run org/real:Q8_0" + run + flags());
+  ASSERT_EQ(bare.code, 0) << bare.err;
+  EXPECT_THAT(bare.err, HasSubstr("org/real:Q8_0 is no file here: it is taken for a model of http://"));
+  EXPECT_EQ(json::parse(bare.out).at("tokens"), json::parse(named.out).at("tokens"));
+  for (const char* word : {"real", "REAL", "real:Q8_0"}) {
+    const Outcome brief =
+        quire("run " + std::string(word) + run + " --hub http://127.0.0.1:1 --hub-cache " + path("cache"));
+    ASSERT_EQ(brief.code, 0) << word << ": " << brief.err;
+    EXPECT_EQ(json::parse(brief.out).at("tokens"), json::parse(named.out).at("tokens")) << word;
+  }
+  EXPECT_EQ(quire("inspect --json real --hub-cache " + path("cache")).code, 0);
+  EXPECT_EQ(quire("inspect --json org/real:Q8_0" + flags()).code, 0);
   const Outcome removed = quire("rm org/real --hub-cache " + path("cache"));
   EXPECT_EQ(removed.code, 0) << removed.err;
   EXPECT_FALSE(fs::exists(path("cache/models--org--real")));
@@ -87,6 +100,9 @@ TEST_F(HubProgram, RefusesWhatItCannotDo) {
   expect_refused("pull org/real --token-file " + write("in-token", "two words") + to, "a token is one line");
   expect_refused("pull org/real --hub-connections 0" + to, "must be 1 to 64");
   expect_refused("run -m hf:org/none hello" + to, "nothing of this name (404)");
+  expect_refused("run nothing-of-the-cache hello" + to, "nothing-of-the-cache: No such file or directory");
+  expect_refused("run " + path("none") + " hello" + to, "none: No such file or directory");
+  expect_refused("run org/none.gguf hello" + to, "org/none.gguf: No such file or directory");
   expect_refused("inspect hf:org/real --check" + to, "is not here");
   EXPECT_EQ(check_cache(), 0);
 }

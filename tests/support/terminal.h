@@ -22,8 +22,8 @@ class Terminal {
  public:
   using Variables = std::map<std::string, std::string>;  // an empty value: not set
 
-  Terminal(const std::vector<std::string>& command, const Variables& variables) {
-    const winsize size{.ws_row = 40, .ws_col = 120, .ws_xpixel = 0, .ws_ypixel = 0};
+  Terminal(const std::vector<std::string>& command, const Variables& variables, int columns = 120) {
+    const winsize size{.ws_row = 40, .ws_col = static_cast<unsigned short>(columns), .ws_xpixel = 0, .ws_ypixel = 0};
     child_ = forkpty(&terminal_, nullptr, nullptr, &size);
     QUIRE_CHECK(child_ >= 0, "forkpty: error {}", errno);
     if (child_ > 0) return;

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "cli/help.h"
 #include "core/output.h"
-#include "tokenizer/unicode.h"
 
 namespace quire::cli {
 namespace {
@@ -27,35 +27,20 @@ void put(std::FILE* to, std::string_view text) {
 
 }  // namespace
 
-std::string harmless(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const unicode::Decoded d = unicode::decode(text);
-    const char32_t c = d.code_point;
-    const bool control = (c < 0x20 && c != U'\n' && c != U'\t') || (c >= 0x7f && c < 0xa0);
-    if (control)
-      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
-    else
-      unicode::append_utf8(c, out);
-    text.remove_prefix(d.length);
-  }
-  return out;
-}
-
 Console::Console()
-    : output_terminal_(isatty(STDOUT_FILENO) != 0),
-      output_colours_(output_terminal_ && colours_wanted()),
+    : output_colours_(isatty(STDOUT_FILENO) != 0 && colours_wanted()),
       error_colours_(isatty(STDERR_FILENO) != 0 && colours_wanted()) {}
 
 void Console::say(std::string_view line) const {
   put(stderr, fmt::format("{}\n", line));
 }
 void Console::status(std::string_view line) const {
-  put(stderr, error_colours_ ? fmt::format("{}{}{}\n", kDim, line, kPlain) : fmt::format("{}\n", line));
+  const std::string text = folded(line, 0, terminal_columns());
+  put(stderr, error_colours_ ? fmt::format("{}{}{}\n", kDim, text, kPlain) : text + "\n");
 }
 void Console::fail(std::string_view message) const {
-  put(stderr,
-      error_colours_ ? fmt::format("{}quire: {}{}\n", kRed, message, kPlain) : fmt::format("quire: {}\n", message));
+  const std::string text = folded(fmt::format("quire: {}", message), 0, terminal_columns());
+  put(stderr, error_colours_ ? fmt::format("{}{}{}\n", kRed, text, kPlain) : text + "\n");
 }
 
 void Console::begin_answer(bool inside_thinking) {
@@ -66,29 +51,29 @@ void Console::begin_answer(bool inside_thinking) {
 }
 
 void Console::answer(std::string_view text) {
-  write(splitter_.push(text));
+  const server::ReasoningSplitter::Output parts = splitter_.push(text);
+  answer_parts(parts.reasoning, parts.content);
 }
 
 void Console::end_answer() {
-  write(splitter_.flush());
+  const server::ReasoningSplitter::Output parts = splitter_.flush();
+  answer_parts(parts.reasoning, parts.content);
   if (part_ == Part::kThinking && output_colours_) write_out(kPlain);
   if (part_ != Part::kNothing) write_out("\n");
   (void)flush_output();
 }
 
-void Console::write(const server::ReasoningSplitter::Output& out) {
-  const auto show = [&](std::string_view text) { write_out(output_terminal_ ? harmless(text) : std::string(text)); };
-  if (!out.reasoning.empty()) {
+void Console::answer_parts(std::string_view thinking, std::string_view content) {
+  if (!thinking.empty()) {
     turn_to(Part::kThinking);
-    show(out.reasoning);
-    thinking_ += out.reasoning;
+    text_.write(thinking);
+    thinking_ += thinking;
   }
-  if (!out.content.empty()) {
+  if (!content.empty()) {
     turn_to(Part::kContent);
-    show(out.content);
-    content_ += out.content;
+    text_.write(content);
+    content_ += content;
   }
-  (void)flush_output();
 }
 
 void Console::turn_to(Part part) {
@@ -96,6 +81,7 @@ void Console::turn_to(Part part) {
   if (part == Part::kThinking) write_out(output_colours_ ? std::string(kDim) : "(thinking)\n");
   if (part == Part::kContent && part_ == Part::kThinking)
     write_out(output_colours_ ? fmt::format("{}\n\n", kPlain) : "\n(answer)\n");
+  text_.begin();
   part_ = part;
 }
 

@@ -5,19 +5,18 @@
 #include <string>
 #include <string_view>
 
+#include "cli/chat/terminal_text.h"
 #include "server/protocol/reasoning.h"
 
 namespace quire::cli {
-
-// Text of a model for a terminal: control characters that are neither line break nor tab as \u001b, since
-// they would steer it. Whole characters only.
-std::string harmless(std::string_view text);
 
 class Console {
  public:
   Console();
 
   bool colours() const { return error_colours_; }
+  // Whether answers wrap between words at a terminal.
+  void set_wraps(bool wraps) { text_.set_wraps(wraps); }
 
   void say(std::string_view line) const;     // what was asked for: one or more lines
   void status(std::string_view line) const;  // dimmed
@@ -27,16 +26,18 @@ class Console {
   // colours.
   void begin_answer(bool inside_thinking);
   void answer(std::string_view text);
+  // A piece of an answer that comes with its thinking apart.
+  void answer_parts(std::string_view thinking, std::string_view content);
   void end_answer();
   const std::string& thinking() const { return thinking_; }
   const std::string& content() const { return content_; }
 
  private:
   enum class Part { kNothing, kThinking, kContent };
-  void write(const server::ReasoningSplitter::Output& out);
   void turn_to(Part part);
 
-  bool output_terminal_, output_colours_, error_colours_;
+  bool output_colours_, error_colours_;
+  TerminalText text_{true};
   server::ReasoningSplitter splitter_;
   std::string thinking_, content_;
   Part part_ = Part::kNothing;

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <csignal>
@@ -11,7 +12,9 @@
 #include <cstdlib>
 
 #include "cli/chat/history_store.h"
+#include "cli/chat/terminal_text.h"
 #include "cli/run.h"
+#include "core/escape.h"
 #include "tokenizer/unicode.h"
 
 namespace quire::cli {
@@ -20,7 +23,7 @@ namespace {
 // What a terminal does between a paste and the keys around it once it was asked to (xterm's "bracketed
 // paste").
 constexpr char kPasteOn[] = "\033[?2004h", kPasteOff[] = "\033[?2004l";
-constexpr wchar_t kPasteEnd[] = L"\033[201~";
+constexpr wchar_t kPasteBegin[] = L"\033[200~", kPasteEnd[] = L"\033[201~";
 constexpr size_t kMaxPaste = 4 << 20;  // characters
 constexpr int kPollMilliseconds = 200;
 
@@ -76,6 +79,16 @@ std::string to_utf8(std::wstring_view text) {
   return bytes;
 }
 
+// Line breaks and tabs stay.
+std::wstring without_controls(std::wstring_view text) {
+  std::wstring kept;
+  for (const wchar_t c : text) {
+    const bool control = (c < 0x20 && c != L'\n' && c != L'\t') || (c >= 0x7f && c < 0xa0);
+    if (!control) kept += c;
+  }
+  return kept;
+}
+
 std::string read_plainly() {
   std::string line;
   for (int c = std::getchar(); c != EOF && c != '\n'; c = std::getchar()) line += static_cast<char>(c);
@@ -96,7 +109,8 @@ struct LineEditor::Impl {
   void enter(const std::string& entry) const;
   int next_byte();
   int next_character(wchar_t& out);
-  TypedLine read(std::string_view text);
+  TypedLine read(std::string_view text, std::string_view draft);
+  std::string offered(const Completion& c) const;
 
   static Impl& of(EditLine* e) {
     void* self = nullptr;
@@ -106,12 +120,16 @@ struct LineEditor::Impl {
   static wchar_t* show_prompt(EditLine* e) { return of(e).prompt.data(); }
   static int get_character(EditLine* e, wchar_t* out) { return of(e).next_character(*out); }
   static unsigned char paste(EditLine* e, wint_t key);
+  static unsigned char complete(EditLine* e, wint_t key);
 
   HistoryStore store;
   bool colours;
   EditLine* edit = nullptr;  // null: no editing
   HistoryW* lines = nullptr;
   std::wstring prompt;
+  std::function<Completion(std::string_view)> completer;
+  std::wstring ahead;  // keys that come before those of the terminal, but for the first `ahead_taken`
+  size_t ahead_taken = 0;
   bool interrupted = false;
   const TerminalSignals* signals = nullptr;  // while a line is read
 };
@@ -139,10 +157,18 @@ void LineEditor::Impl::open() {
 
 void LineEditor::Impl::bind_keys() const {
   el_wset(edit, EL_ADDFN, L"paste", L"Insert what is pasted", paste);
+  el_wset(edit, EL_ADDFN, L"complete", L"Complete the word before the cursor", complete);
   constexpr std::pair<const wchar_t*, const wchar_t*> kKeys[] = {
-      {L"\033[200~", L"paste"},        {L"\033[3~", L"ed-delete-next-char"}, {L"\033[1~", L"ed-move-to-beg"},
-      {L"\033[H", L"ed-move-to-beg"},  {L"\033[4~", L"ed-move-to-end"},      {L"\033[F", L"ed-move-to-end"},
-      {L"\033[1;5D", L"ed-prev-word"}, {L"\033[1;5C", L"em-next-word"},      {L"^R", L"em-inc-search-prev"},
+      {kPasteBegin, L"paste"},
+      {L"\t", L"complete"},
+      {L"\033[3~", L"ed-delete-next-char"},
+      {L"\033[1~", L"ed-move-to-beg"},
+      {L"\033[H", L"ed-move-to-beg"},
+      {L"\033[4~", L"ed-move-to-end"},
+      {L"\033[F", L"ed-move-to-end"},
+      {L"\033[1;5D", L"ed-prev-word"},
+      {L"\033[1;5C", L"em-next-word"},
+      {L"^R", L"em-inc-search-prev"},
       {L"^W", L"ed-delete-prev-word"},
   };
   for (const auto& [key, action] : kKeys) el_wset(edit, EL_BIND, key, action, static_cast<wchar_t*>(nullptr));
@@ -183,6 +209,10 @@ int LineEditor::Impl::next_byte() {
 
 // As libedit asks for it: 1 and a character, 0 at the end, -1 if there is none.
 int LineEditor::Impl::next_character(wchar_t& out) {
+  if (ahead_taken < ahead.size()) {
+    out = ahead[ahead_taken++];
+    return 1;
+  }
   std::string bytes;
   for (;;) {
     const int byte = next_byte();
@@ -208,21 +238,54 @@ unsigned char LineEditor::Impl::paste(EditLine* e, wint_t /*key*/) {
     if (text.size() < kMaxPaste) text += tail.front();
     tail.erase(0, 1);
   }
-  std::wstring kept;
-  for (const wchar_t typed : text) {
-    const wchar_t x = typed == L'\r' ? L'\n' : typed;  // terminals paste line breaks as Enter
-    const bool control = (x < 0x20 && x != L'\n' && x != L'\t') || (x >= 0x7f && x < 0xa0);
-    if (!control) kept += x;
-  }
+  std::replace(text.begin(), text.end(), L'\r', L'\n');  // terminals paste line breaks as Enter
+  std::wstring kept = without_controls(text);
   while (kept.ends_with(L'\n')) kept.pop_back();  // Enter is for the person
   if (kept.empty()) return CC_NORM;
   return el_winsertstr(e, kept.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
 }
 
-TypedLine LineEditor::Impl::read(std::string_view text) {
+// In columns as wide as the terminal, or one below the other.
+std::string LineEditor::Impl::offered(const Completion& c) const {
+  constexpr size_t kMost = 100;
+  size_t widest = 0;
+  for (const std::string& word : c.words) widest = std::max(widest, word.size());
+  const auto room = static_cast<size_t>(std::max(terminal_columns(), 1));
+  const size_t in_line = std::max<size_t>(1, room / (widest + 1));
+  std::string text;
+  for (size_t i = 0; i < std::min(kMost, c.words.size()); ++i)
+    text += fmt::format("{}{:<{}}", i % in_line == 0 ? "\n" : " ", escaped(c.words[i]), widest);
+  if (c.words.size() > kMost) text += fmt::format("\n... and {} more", c.words.size() - kMost);
+  return text + "\n";
+}
+
+// What all words have in common is put in; what they do not is shown.
+unsigned char LineEditor::Impl::complete(EditLine* e, wint_t /*key*/) {
+  Impl& self = of(e);
+  const LineInfoW* const info = el_wline(e);
+  const std::string line = to_utf8({info->buffer, static_cast<size_t>(info->cursor - info->buffer)});
+  if (!line.starts_with('/') || !self.completer) return el_winsertstr(e, L"\t") == 0 ? CC_REFRESH : CC_ERROR;
+  const Completion c = self.completer(line);
+  if (c.words.empty()) return CC_ERROR;
+  std::string common = c.words.front();
+  for (const std::string& word : c.words)
+    common.resize(static_cast<size_t>(std::mismatch(common.begin(), common.end(), word.begin(), word.end()).first -
+                                      common.begin()));
+  if (!unicode::is_valid_utf8(common)) return CC_ERROR;  // a file's name that cannot be typed, or half a character
+  if (common.size() > c.typed)
+    return el_winsertstr(e, to_wide(std::string_view(common).substr(c.typed)).c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+  if (c.words.size() == 1) return CC_NORM;
+  std::fputs(self.offered(c).c_str(), stderr);
+  std::fflush(stderr);
+  return CC_REDISPLAY;
+}
+
+TypedLine LineEditor::Impl::read(std::string_view text, std::string_view draft) {
   const std::wstring wide = to_wide(text);
   prompt = colours ? L"\1\033[1m\1" + wide + L"\1\033[0m\1" : wide;
   interrupted = false;
+  ahead = draft.empty() ? L"" : kPasteBegin + without_controls(to_wide(draft)) + kPasteEnd;
+  ahead_taken = 0;
   const TerminalSignals noted;
   signals = &noted;
   std::fputs(kPasteOn, stderr);
@@ -252,8 +315,12 @@ LineEditor::LineEditor(std::string history_path, bool colours)
 }
 LineEditor::~LineEditor() = default;
 
-TypedLine LineEditor::read(std::string_view prompt) {
-  if (impl_->edit != nullptr) return impl_->read(prompt);
+void LineEditor::set_completer(std::function<Completion(std::string_view)> completer) {
+  impl_->completer = std::move(completer);
+}
+
+TypedLine LineEditor::read(std::string_view prompt, std::string_view draft) {
+  if (impl_->edit != nullptr) return impl_->read(prompt, draft);
   std::fprintf(stderr, "%.*s", static_cast<int>(prompt.size()), prompt.data());
   std::string line = read_plainly();
   if (line.empty() && std::feof(stdin) != 0) return {};

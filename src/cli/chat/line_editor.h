@@ -2,9 +2,12 @@
 // line.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+
+#include "cli/chat/commands.h"
 
 namespace quire::cli {
 
@@ -30,8 +33,11 @@ class LineEditor {
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
-  // Shows `prompt` (plain text) and waits for a line.
-  TypedLine read(std::string_view prompt);
+  // What Tab offers for a line up to the cursor, if nothing else: a tab.
+  void set_completer(std::function<Completion(std::string_view)> completer);
+  // Shows `prompt` (plain text) and waits for a line, which begins as `draft` and can be changed where lines are
+  // edited.
+  TypedLine read(std::string_view prompt, std::string_view draft = {});
   // For the arrow keys, now and in later sessions. Line breaks inside are kept; a repeated line is kept once.
   void remember(const std::string& text);
 

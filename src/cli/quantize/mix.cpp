@@ -52,16 +52,32 @@ Choice choose(const gguf::TensorInfo& t, std::optional<DType> wanted) {
   return c;
 }
 
-Status check_override(const gguf::TensorInfo& t, const Override& o) {
-  if (!o.type) return {};
-  if (!fits(*o.type, t))
-    return request_error(
-        "--tensor {}: rows of {} have {} elements, no multiple of {}'s block of {}; "
-        "choose another type for it",
-        escaped(o.text, 100), gguf::printable(t.name), t.dims[0], dtype_name(*o.type), dtype_info(*o.type).block_elems);
-  if (*o.type == DType::kNVFP4 && is_embedding(t.name))
+Error misfit(const gguf::TensorInfo& t, const Override& o) {
+  return request_error(
+      "--tensor {}: rows of {} have {} elements, no multiple of {}'s block of {}; "
+      "choose another type for it",
+      escaped(o.text, 100), gguf::printable(t.name), t.dims[0], dtype_name(*o.type), dtype_info(*o.type).block_elems);
+}
+
+// What a pattern does.
+struct OverrideUse {
+  const gguf::TensorInfo* misfit = nullptr;  // the first matrix whose rows its type cannot have
+  bool any = false;                          // there is another
+};
+
+// A pattern for a whole block also matches what no type with blocks can have, such as the convolution of a delta net:
+// that stays as it would be without the pattern, and the summary names it.
+Status override_choice(const gguf::TensorInfo& t, const Override& o, OverrideUse& use, Choice& c) {
+  if (o.type && !fits(*o.type, t)) {
+    if (use.misfit == nullptr) use.misfit = &t;
+    c.wanted = o.type;
+    return {};
+  }
+  if (o.type == DType::kNVFP4 && is_embedding(t.name))
     return request_error("--tensor {}: {} cannot be nvfp4, an embedding has no scale; choose q8_0",
                          escaped(o.text, 100), gguf::printable(t.name));
+  use.any = true;
+  c = {.type = o.type.value_or(t.dtype)};
   return {};
 }
 
@@ -202,25 +218,25 @@ Result<std::vector<Override>> parse_overrides(const std::vector<std::string>& gi
 
 Result<std::vector<Choice>> choose_types(const gguf::File& f, const Mix& mix, const std::vector<Override>& overrides) {
   std::vector<Choice> out;
-  std::vector<bool> used(overrides.size());
+  std::vector<OverrideUse> uses(overrides.size());
   for (const gguf::TensorInfo& t : f.tensors()) {
     Choice c = choose(t, mix.of(t));
     if (can_be_overridden(t)) {
       for (size_t i = 0; i < overrides.size(); ++i) {  // the last one that matches decides
         QUIRE_TRY(const bool found, overrides[i].pattern.found_in(t.name));
         if (!found) continue;
-        used[i] = true;
-        QUIRE_CHECKED(check_override(t, overrides[i]));
-        c = {.type = overrides[i].type.value_or(t.dtype)};
+        QUIRE_CHECKED(override_choice(t, overrides[i], uses[i], c));
       }
     }
     c.mtp = mix.is_mtp(t);
     out.push_back(c);
   }
-  for (size_t i = 0; i < overrides.size(); ++i)
-    if (!used[i])
-      return request_error("--tensor {} matches no matrix; `quire inspect FILE --tensors` lists the names",
-                           escaped(overrides[i].text, 100));
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    if (uses[i].any) continue;
+    if (uses[i].misfit != nullptr) return misfit(*uses[i].misfit, overrides[i]);
+    return request_error("--tensor {} matches no matrix; `quire inspect FILE --tensors` lists the names",
+                         escaped(overrides[i].text, 100));
+  }
   return out;
 }
 
