@@ -192,8 +192,9 @@ ApiStatus Api::check_state(const Route& route) const {
 
 namespace {
 
-// What is read of a body is JSON as it is. `guarded`: pages of strangers may have sent it, who can name any type but
-// JSON's, or none, without asking first.
+// What is read of a body is JSON, whatever type its sender names: programs name that of forms, of plain text, of any
+// bytes, or none. Pages in browsers do so without asking first, but for JSON's own type; `guarded`: none is no type for
+// them either, because the page may be a stranger's.
 ApiStatus check_type(const HttpRequest& head, bool guarded) {
   const auto lower = [](std::string_view header) {
     std::string text(header);
@@ -203,13 +204,11 @@ ApiStatus check_type(const HttpRequest& head, bool guarded) {
   const std::string encoding = lower(head.header("content-encoding"));
   if (!encoding.empty() && encoding != "identity")
     return ApiError{415, "bodies with a Content-Encoding are not read", "", ""};
+  if (!comes_from_page(head)) return {};
   std::string type = lower(head.header("content-type"));
   type = type.substr(0, type.find(';'));
   while (type.ends_with(' ')) type.pop_back();
-  // What `curl -d` names, unless told otherwise, for whatever it sends. So do forms, but browsers say that they ask.
-  if (type == "application/x-www-form-urlencoded" && !comes_from_page(head)) return {};
-  if (type.empty() && guarded && comes_from_page(head))
-    return ApiError{415, "the Content-Type is missing; it must be application/json", "", ""};
+  if (type.empty() && guarded) return ApiError{415, "the Content-Type is missing; it must be application/json", "", ""};
   if (!type.empty() && type != "application/json")
     return ApiError{415, fmt::format("the Content-Type is {}; it must be application/json", gguf::printable(type)), "",
                     ""};

@@ -93,7 +93,9 @@ TEST(Malformed, Routes) {
       {405, post("/health", std::string_view("{}")), "/health does not take 'POST'"},
       {405, "DELETE /v1/models/demo HTTP/1.1\r\nHost: t\r\n\r\n", "/v1/models/ does not take 'DELETE'"},
       {405, "BREW /health HTTP/1.1\r\nHost: t\r\n\r\n", "/health does not take 'BREW'"},
-      {415, "POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}",
+      {415,
+       "POST /tokenize HTTP/1.1\r\nHost: t\r\nOrigin: http://t\r\nContent-Type: text/plain\r\nContent-Length: "
+       "2\r\n\r\n{}",
        "the Content-Type is 'text/plain'; it must be application/json"},
       {415,
        "POST /tokenize HTTP/1.1\r\nHost: t\r\nSec-Fetch-Site: cross-site\r\nContent-Type: "
