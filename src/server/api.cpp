@@ -29,7 +29,8 @@ constexpr std::string_view kOftenIgnored[] = {"chat_id",       "files",
                                               "store",         "stream_reasoning",
                                               "tfs_z",         "think",
                                               "tools",         "use_mlock",
-                                              "use_mmap",      "guided_decoding_backend"};
+                                              "use_mmap",      "guided_decoding_backend",
+                                              "verbosity",     "web_search_options"};
 
 }  // namespace
 
@@ -63,7 +64,10 @@ const Api::Route Api::kRoutes[] = {
     {"POST", "/tokenize", Route::kKey, true, false, &Api::tokenize},
     {"POST", "/detokenize", Route::kKey, true, false, &Api::detokenize},
     {"POST", "/v1/chat/completions", Route::kKey, true, true, &Api::chat},
+    {"POST", "/v1/chat/completions/render", Route::kKey, true, false, &Api::render_chat},
     {"POST", "/v1/completions", Route::kKey, true, true, &Api::complete},
+    {"POST", "/v1/completions/render", Route::kKey, true, false, &Api::render_texts},
+    {"POST", "/infill", Route::kKey, true, true, &Api::infill},
     {"POST", "/v1/embeddings", Route::kKey, true, true, &Api::embeddings},
     {"POST", "/v1/score", Route::kKey, true, true, &Api::score},
     {"POST", "/v1/rerank", Route::kKey, true, true, &Api::rerank},
@@ -77,6 +81,8 @@ const Api::Route Api::kRoutes[] = {
     {"POST", "/api/chat", Route::kKey, true, true, &Api::ollama_chat},
     {"POST", "/api/generate", Route::kKey, true, true, &Api::ollama_generate},
     {"POST", "/api/embed", Route::kKey, true, true, &Api::ollama_embed},
+    {"POST", "/api/embeddings", Route::kKey, true, true, &Api::ollama_embedding},
+    {"POST", "/api/pull", Route::kKey, true, false, &Api::ollama_pull},
 };
 
 Api::Api(ApiOptions options, Registry& registry)
