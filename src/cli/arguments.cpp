@@ -33,6 +33,14 @@ std::string check_integer(std::string& text) {
   return {};
 }
 
+// Any 64 bits: -1 is the largest number.
+std::string check_bits(std::string& text) {
+  int64_t value = 0;
+  if (!text.starts_with('-') || parse_count(text, value) != CountError::kNone) return check_integer<uint64_t>(text);
+  text = std::to_string(static_cast<uint64_t>(value));
+  return {};
+}
+
 std::string check_real(std::string& text) {
   double value = 0;
   const char* const end = text.data() + text.size();
@@ -164,11 +172,14 @@ void check_values(CLI::App& command) {
   for (CLI::Option* const option : command.get_options()) {
     if (option->get_items_expected_max() == 0) continue;  // a flag
     if (!option->get_positional()) option->allow_extra_args(false);
+    // Given twice, the last one counts, as in other programs: a script's own value behind one of a variable.
+    if (option->get_items_expected_max() == 1) option->take_last();
     const std::string type = option->get_type_name().substr(0, option->get_type_name().find(':'));
     std::string (*check)(std::string&) = check_text;
     if (type == "INT") check = check_integer<int64_t>;
     if (type == "UINT") check = check_integer<uint64_t>;
     if (type == "FLOAT") check = check_real;
+    if (type == "UINT" && option->check_lname("seed")) check = check_bits;
     if (check == check_text && may_be_empty(command, *option)) continue;
     option->transform(CLI::Validator(check, "", "value"));
   }

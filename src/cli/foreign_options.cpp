@@ -202,10 +202,8 @@ const ForeignOption kScheduling[] = {
 const ForeignOption kRequests[] = {
     {"serve", kLlama,
      "--temp --temperature --top-k --top-p --min-p --typical --typical-p --repeat-penalty --presence-penalty "
-     "--frequency-penalty -s --seed -l --logit-bias --ignore-eos -n --predict --n-predict -r "
-     "--reverse-prompt",
-     "a request says how its tokens are chosen and where it ends (temperature, top_p, seed, max_tokens, "
-     "...)"},
+     "--frequency-penalty -s --seed -l --logit-bias --ignore-eos -r --reverse-prompt",
+     "a request says how its tokens are chosen and where it ends (temperature, top_p, seed, stop, ...)"},
     {"serve", kVllm, "--override-generation-config --logprobs-mode",
      "a request says how its tokens are chosen (temperature, top_p, ...)"},
     {"run serve", kLlama,

@@ -89,6 +89,11 @@ void ServeFlags::add_answers(CLI::App& app) {
                  "generation_config.json or a folder with one does, or as the API defines it (none)")
       ->type_name("model|none|FILE")
       ->capture_default_str();
+  app.add_option("-n,--max-output-tokens,--predict,--n-predict", o.limits.max_output_tokens,
+                 "Tokens of an answer whose request sets no limit; 0 or -1: as many as the context has room for")
+      ->capture_default_str();
+  app.add_flag("--default-model", o.limits.any_model,
+               "Requests that name another model are answered by this one, for clients whose names are fixed: no 404");
   app.add_option("--reasoning-format", reasoning,
                  "auto: <think>...</think> goes into reasoning_content; none: it stays in the text")
       ->capture_default_str();
@@ -213,6 +218,9 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   if (no_access_log) s.access_log = "off";
   if (s.metrics_without_key && s.key_file.empty())
     return request_error("--metrics-without-key: there are no keys; --api-key-file gives the server some");
+  if (s.limits.max_output_tokens < -1)
+    return request_error("--max-output-tokens {}: must be a number of tokens, or 0 or -1 for any",
+                         s.limits.max_output_tokens);
   if (reasoning != "auto" && reasoning != "none")
     return request_error("--reasoning-format {}: must be auto or none", reasoning);
   s.split_reasoning = reasoning == "auto";

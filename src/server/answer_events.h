@@ -52,6 +52,7 @@ struct AnswerPart {
   int index = 0;  // of the answer
   std::vector<AnswerEvent> events;
   std::vector<TokenReport> tokens;  // empty unless log-probabilities were asked for
+  std::vector<TokenId> token_ids;   // all of the answer, where they were asked for
   size_t text_offset = 0;           // characters of the answer's text before the first of `tokens`
   std::string finish;               // "stop", "length", "tool_calls"; empty: goes on
   bool stop_text = false;           // with "stop": one of the request's stop texts or tokens ended it, not the model

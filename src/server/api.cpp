@@ -29,7 +29,8 @@ constexpr std::string_view kOftenIgnored[] = {"chat_id",       "files",
                                               "store",         "stream_reasoning",
                                               "tfs_z",         "think",
                                               "tools",         "use_mlock",
-                                              "use_mmap",      "guided_decoding_backend"};
+                                              "use_mmap",      "guided_decoding_backend",
+                                              "verbosity",     "web_search_options"};
 
 }  // namespace
 
@@ -63,7 +64,10 @@ const Api::Route Api::kRoutes[] = {
     {"POST", "/tokenize", Route::kKey, true, false, &Api::tokenize},
     {"POST", "/detokenize", Route::kKey, true, false, &Api::detokenize},
     {"POST", "/v1/chat/completions", Route::kKey, true, true, &Api::chat},
+    {"POST", "/v1/chat/completions/render", Route::kKey, true, false, &Api::render_chat},
     {"POST", "/v1/completions", Route::kKey, true, true, &Api::complete},
+    {"POST", "/v1/completions/render", Route::kKey, true, false, &Api::render_texts},
+    {"POST", "/infill", Route::kKey, true, true, &Api::infill},
     {"POST", "/v1/embeddings", Route::kKey, true, true, &Api::embeddings},
     {"POST", "/v1/score", Route::kKey, true, true, &Api::score},
     {"POST", "/v1/rerank", Route::kKey, true, true, &Api::rerank},
@@ -77,6 +81,8 @@ const Api::Route Api::kRoutes[] = {
     {"POST", "/api/chat", Route::kKey, true, true, &Api::ollama_chat},
     {"POST", "/api/generate", Route::kKey, true, true, &Api::ollama_generate},
     {"POST", "/api/embed", Route::kKey, true, true, &Api::ollama_embed},
+    {"POST", "/api/embeddings", Route::kKey, true, true, &Api::ollama_embedding},
+    {"POST", "/api/pull", Route::kKey, true, false, &Api::ollama_pull},
 };
 
 Api::Api(ApiOptions options, Registry& registry)
@@ -192,8 +198,9 @@ ApiStatus Api::check_state(const Route& route) const {
 
 namespace {
 
-// What is read of a body is JSON as it is. `guarded`: pages of strangers may have sent it, who can name any type but
-// JSON's, or none, without asking first.
+// What is read of a body is JSON, whatever type its sender names: programs name that of forms, of plain text, of any
+// bytes, or none. Pages in browsers do so without asking first, but for JSON's own type; `guarded`: none is no type for
+// them either, because the page may be a stranger's.
 ApiStatus check_type(const HttpRequest& head, bool guarded) {
   const auto lower = [](std::string_view header) {
     std::string text(header);
@@ -203,13 +210,11 @@ ApiStatus check_type(const HttpRequest& head, bool guarded) {
   const std::string encoding = lower(head.header("content-encoding"));
   if (!encoding.empty() && encoding != "identity")
     return ApiError{415, "bodies with a Content-Encoding are not read", "", ""};
+  if (!comes_from_page(head)) return {};
   std::string type = lower(head.header("content-type"));
   type = type.substr(0, type.find(';'));
   while (type.ends_with(' ')) type.pop_back();
-  // What `curl -d` names, unless told otherwise, for whatever it sends. So do forms, but browsers say that they ask.
-  if (type == "application/x-www-form-urlencoded" && !comes_from_page(head)) return {};
-  if (type.empty() && guarded && comes_from_page(head))
-    return ApiError{415, "the Content-Type is missing; it must be application/json", "", ""};
+  if (type.empty() && guarded) return ApiError{415, "the Content-Type is missing; it must be application/json", "", ""};
   if (!type.empty() && type != "application/json")
     return ApiError{415, fmt::format("the Content-Type is {}; it must be application/json", gguf::printable(type)), "",
                     ""};

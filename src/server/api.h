@@ -147,6 +147,9 @@ class Api {
   ApiStatus detokenize(Call& call);
   ApiStatus chat(Call& call);
   ApiStatus complete(Call& call);
+  ApiStatus render_chat(Call& call);
+  ApiStatus render_texts(Call& call);
+  ApiStatus infill(Call& call);
   ApiStatus embeddings(Call& call);
   ApiStatus score(Call& call);
   ApiStatus rerank(Call& call);
@@ -160,6 +163,8 @@ class Api {
   ApiStatus ollama_chat(Call& call);
   ApiStatus ollama_generate(Call& call);
   ApiStatus ollama_embed(Call& call);
+  ApiStatus ollama_embedding(Call& call);
+  ApiStatus ollama_pull(Call& call);
 
   // Who shares computed prompts: requests with the same API key and the same cache_salt.
   std::string salt_of(const Call& call, const std::string& cache_salt) const;

@@ -1,8 +1,29 @@
 #include "server/embedding_answer.h"
 
+#include <cmath>
+
 #include "server/protocol/base64.h"
 
 namespace quire::server {
+
+namespace {
+
+// The first numbers of a vector, brought back to length 1. Models that are trained for it have what matters most there.
+void shorten(std::vector<float>& v, size_t dimensions) {
+  if (dimensions >= v.size()) return;
+  v.resize(dimensions);
+  double squares = 0;
+  for (const float x : v) squares += double{x} * x;
+  if (squares <= 0) return;
+  const double scale = 1 / std::sqrt(squares);
+  for (float& x : v) x = static_cast<float>(x * scale);
+}
+
+}  // namespace
+
+std::string ollama_embedding_body(const EmbeddingPlan&, const std::vector<std::vector<float>>& vectors) {
+  return R"({"embedding":)" + dump(Json(vectors.front())) + '}';
+}
 
 std::string ollama_embeddings(const EmbeddingPlan& plan, const std::vector<std::vector<float>>& vectors) {
   std::string all;
@@ -85,6 +106,7 @@ void EmbeddingAnswer::take(size_t index, const TokenEvent& event) {
   if (over_) return;
   if (const std::optional<ApiError> failure = failure_of(event)) return fail(*failure);
   vectors_.at(index) = event.embedding;
+  shorten(vectors_[index], plan_.dimensions);
   cached_ += event.cached_tokens;
   if (index == 0 && event.prefix_miss != PrefixMiss::kNone) {
     responder_->record().prefix_miss = prefix_miss_name(event.prefix_miss);

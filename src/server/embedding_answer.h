@@ -22,10 +22,13 @@ using WriteVectors =
 std::string openai_embeddings(const EmbeddingPlan& plan, const std::vector<std::vector<float>>& vectors);
 // {"model", "embeddings": [[...]], "total_duration", "load_duration", "prompt_eval_count"}
 std::string ollama_embeddings(const EmbeddingPlan& plan, const std::vector<std::vector<float>>& vectors);
+// {"embedding": [...]}, of the older route
+std::string ollama_embedding_body(const EmbeddingPlan& plan, const std::vector<std::vector<float>>& vectors);
 
 struct EmbeddingPlan {
   std::shared_ptr<Service> service;
   std::string model_name;  // as the client called it
+  size_t dimensions = 0;   // of a vector as it is told
   bool base64 = false;
   WriteVectors write;
   int64_t prompt_tokens = 0;                        // of all inputs

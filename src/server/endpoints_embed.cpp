@@ -20,12 +20,12 @@ ApiStatus Api::embed(Call& call, EmbeddingRequest r, WriteVectors write) {
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.model));
   const int64_t width = model->loaded().model->config().d_model;
-  if (r.dimensions.value_or(width) != width)
-    return bad_field("dimensions", "invalid_value",
-                     "'dimensions' is {}: this model's embeddings have {}, and are not shortened", *r.dimensions,
-                     width);
+  if (r.dimensions.value_or(width) > width)
+    return bad_field("dimensions", "invalid_value", "'dimensions' is {}: this model's embeddings have {}",
+                     *r.dimensions, width);
   EmbeddingPlan plan{.service = service,
-                     .model_name = r.model.empty() ? model->name() : r.model,
+                     .model_name = model->told_name(r.model),
+                     .dimensions = static_cast<size_t>(r.dimensions.value_or(width)),
                      .base64 = r.base64,
                      .write = std::move(write),
                      .arrived = call.arrived,
@@ -35,7 +35,8 @@ ApiStatus Api::embed(Call& call, EmbeddingRequest r, WriteVectors write) {
                      .pool_client = pool_client_of(call)};
   std::vector<Job> jobs;
   for (Prompt& input : r.inputs) {
-    QUIRE_TRY(EncodedPrompt encoded, model->encode(std::move(input), r.add_special));
+    QUIRE_TRY(EncodedPrompt encoded, r.cut_inputs ? model->encode_beginning(std::move(input), r.add_special)
+                                                  : model->encode(std::move(input), r.add_special));
     QUIRE_CHECKED(model->check_input(encoded.tokens.size()));
     plan.prompt_tokens += static_cast<int64_t>(encoded.tokens.size());
     Job& job = jobs.emplace_back();

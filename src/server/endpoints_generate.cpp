@@ -1,10 +1,14 @@
 // /v1/chat/completions and /v1/completions: from bodies to jobs.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "server/answer_constraint.h"
 #include "server/api.h"
 #include "server/generation.h"
+#include "server/infill_prompt.h"
 #include "server/random_id.h"
+#include "server/writers/infill_writer.h"
 #include "server/writers/openai_writer.h"
 
 namespace quire::server {
@@ -55,7 +59,8 @@ GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const 
   GenerationPlan plan;
   plan.model = model;
   plan.service = service;
-  plan.model_name = p.model.empty() ? model->name() : p.model;
+  plan.model_name = model->told_name(p.model);
+  plan.token_ids = p.return_token_ids;
   plan.stream = p.stream;
   plan.logprobs = p.sampling.logprobs >= 0;
   plan.answers_each = static_cast<size_t>(p.n);
@@ -80,7 +85,37 @@ OpenAiEnvelope envelope_of(const GenerationPlan& plan, const GenerationParams& p
   return {.model = plan.model_name,
           .fingerprint = plan.model->fingerprint(),
           .include_usage = p.include_usage,
-          .continuous_usage = p.continuous_usage};
+          .continuous_usage = p.continuous_usage,
+          .token_ids = p.return_token_ids,
+          .prompt_ids = plan.prompt_ids,
+          .answers_each = plan.answers_each};
+}
+
+// The tokens of a prompt, and how an answer to it would be made, in vLLM's words. The tokens are written as text and
+// not as a tree of values, which would take 16 bytes for each.
+std::string rendered(const ModelContext& model, const GenerationParams& p, const std::vector<TokenId>& tokens,
+                     int64_t max_tokens) {
+  const SamplingParams& s = p.sampling;
+  const auto number = [](float x) { return Json::parse(fmt::format("{}", x)); };  // 0.7, not 0.699999988
+  std::string text = dump({{"request_id", "render-" + random_hex()},
+                           {"model", model.told_name(p.model)},
+                           {"features", nullptr},
+                           {"sampling_params",
+                            {{"max_tokens", max_tokens},
+                             {"temperature", number(s.temperature)},
+                             {"top_p", number(s.top_p)},
+                             {"top_k", s.top_k},
+                             {"min_p", number(s.min_p)},
+                             {"seed", p.seed ? Json(*p.seed) : Json()}}}});
+  text.pop_back();
+  return text + fmt::format(R"(,"token_ids":[{}]}})", fmt::join(tokens, ","));
+}
+
+// Tokens of prompts, counted as often as they are told.
+ApiStatus check_told_ids(const GenerationParams& p, int64_t tokens) {
+  if (!p.return_token_ids || tokens <= kMostReported) return {};
+  return bad_field("return_token_ids", "invalid_value",
+                   "the answer would tell {} tokens of prompts; at most {} are told", tokens, kMostReported);
 }
 
 // What answers tell of their prompts.
@@ -149,7 +184,6 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));
 
   Prepared p{.plan = make_plan(r.params, model, service), .jobs = {}};
-  p.plan.writer = make_writer(p.plan, r.params);
   p.plan.syntax = syntax_of(r, *model, options_.split_reasoning);
   p.plan.syntax.inside_reasoning = prompt.inside_reasoning;
   if (r.tools != nullptr) p.plan.count_calls = [this](size_t complete, size_t cut) { count_calls(complete, cut); };
@@ -162,7 +196,10 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   p.plan.cache_positions = {prompt.cache_positions};
   const uint64_t seed = r.params.seed.value_or(random_seed());
   const std::string salt = salt_of(call, r.params.cache_salt);
+  QUIRE_CHECKED(check_told_ids(r.params, p.plan.prompt_tokens));
   const SharedTokens tokens(std::move(prompt.tokens));
+  if (r.params.return_token_ids) p.plan.prompt_ids.push_back(tokens);
+  p.plan.writer = make_writer(p.plan, r.params);
   for (int i = 0; i < r.params.n; ++i)
     p.jobs.push_back(
         make_job(r.params, salt, tokens, prompt.cache_positions, max_tokens, seed + static_cast<uint64_t>(i)));
@@ -188,6 +225,17 @@ void Api::count_calls(size_t complete, size_t cut) {
   count("cut", cut);
 }
 
+namespace {
+
+ApiResult<EncodedPrompt> encode_text_prompt(const ModelContext& model, Prompt prompt, const CompletionRequest& r) {
+  if (r.infill) return encode_infill(model, std::move(prompt), *r.infill, r.params);
+  QUIRE_TRY(EncodedPrompt encoded, model.encode(std::move(prompt), r.add_special));
+  truncate(r.params, model.context(), encoded);
+  return encoded;
+}
+
+}  // namespace
+
 ApiStatus Api::complete(Call& call) {
   QUIRE_TRY(JsonDocument document, body(call));
   QUIRE_TRY(CompletionRequest r, parse_completion_request(std::move(document), call.loaded.model->limits()));
@@ -195,6 +243,48 @@ ApiStatus Api::complete(Call& call) {
       call, std::move(r), [](const GenerationPlan& plan, const GenerationParams& p, std::vector<std::string> echoes) {
         return completion_writer(envelope_of(plan, p), plan.model->tokenizer(), plan.logprobs, std::move(echoes));
       });
+}
+
+ApiStatus Api::infill(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
+  QUIRE_TRY(CompletionRequest r, parse_infill_request(std::move(document), call.loaded.model->limits()));
+  return go_on(call, std::move(r),
+               [](const GenerationPlan& plan, const GenerationParams&, const std::vector<std::string>&) {
+                 return infill_writer(plan.model_name);
+               });
+}
+
+// What would be computed from a conversation, without computing it: routers look up prefixes by it.
+ApiStatus Api::render_chat(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
+  const ModelContext& model = *call.loaded.model;
+  QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(document), model.limits()));
+  report(call, r.ignored);
+  QUIRE_CHECKED(model.check_name(r.params.model));
+  QUIRE_TRY(EncodedPrompt prompt, model.encode(std::move(r.conversation)));
+  truncate(r.params, model.context(), prompt);
+  QUIRE_TRY(const int64_t max_tokens, model.room_for(prompt.tokens.size(), r.params));
+  answer(call, HttpResponse{.body = rendered(model, r.params, prompt.tokens, max_tokens)});
+  return {};
+}
+
+// Likewise a list, of each prompt.
+ApiStatus Api::render_texts(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
+  const ModelContext& model = *call.loaded.model;
+  QUIRE_TRY(CompletionRequest r, parse_completion_request(std::move(document), model.limits()));
+  report(call, r.ignored);
+  QUIRE_CHECKED(model.check_name(r.params.model));
+  std::string all;
+  for (Prompt& prompt : r.prompts) {
+    QUIRE_TRY(const EncodedPrompt encoded, encode_text_prompt(model, std::move(prompt), r));
+    QUIRE_TRY(const int64_t room, model.room_for(encoded.tokens.size(), r.params));
+    const bool few = !r.params.max_tokens && r.short_by_default && !r.params.whole_room;
+    all += (all.empty() ? "[" : ",") +
+           rendered(model, r.params, encoded.tokens, few ? std::min(room, kDefaultMaxTokens) : room);
+  }
+  answer(call, HttpResponse{.body = all + "]"});
+  return {};
 }
 
 ApiStatus Api::go_on(Call& call, CompletionRequest r, const MakeTextWriter& make_writer) {
@@ -213,18 +303,20 @@ ApiStatus Api::go_on(Call& call, CompletionRequest r, const MakeTextWriter& make
   const PromptReport::Wanted wanted = wanted_of(r.params, r.echo);
   std::vector<std::string> echoes;
   for (Prompt& prompt : r.prompts) {
-    QUIRE_TRY(EncodedPrompt encoded, model->encode(std::move(prompt), r.add_special));
-    truncate(r.params, model->context(), encoded);
+    QUIRE_TRY(EncodedPrompt encoded, encode_text_prompt(*model, std::move(prompt), r));
     p.plan.cache_positions.push_back(r.cache_positions);
     QUIRE_TRY(int64_t max_tokens, model->room_for(encoded.tokens.size(), r.params));
-    if (!r.params.max_tokens && r.short_by_default) max_tokens = std::min(max_tokens, kDefaultMaxTokens);
+    if (!r.params.max_tokens && r.short_by_default && !r.params.whole_room)
+      max_tokens = std::min(max_tokens, kDefaultMaxTokens);
     QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));
     p.plan.prompt_tokens += static_cast<int64_t>(encoded.tokens.size());
     if (p.plan.prompt_tokens * r.params.n > kMaxJobTokens)
       return bad_field("prompt", "invalid_value",
                        "the prompts have more than {} tokens together, each counted 'n' times", kMaxJobTokens);
     if (r.echo && encoded.text.empty()) encoded.text = model->tokenizer().decode(encoded.tokens, true);
+    QUIRE_CHECKED(check_told_ids(r.params, p.plan.prompt_tokens * r.params.n));
     const SharedTokens tokens(std::move(encoded.tokens));
+    if (r.params.return_token_ids) p.plan.prompt_ids.push_back(tokens);
     for (int i = 0; i < r.params.n; ++i) {
       p.jobs.push_back(
           make_job(r.params, salt, tokens, r.cache_positions, max_tokens, seed + static_cast<uint64_t>(i)));

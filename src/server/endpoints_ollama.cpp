@@ -13,8 +13,8 @@
 namespace quire::server {
 namespace {
 
-// The release of Ollama whose API this is. Clients ask for one that has what they use.
-constexpr const char* kOllamaRelease = "0.12.6";
+// The release of Ollama whose API this is. Clients ask for one that has what they use: Codex for /v1/responses.
+constexpr const char* kOllamaRelease = "0.13.5";
 
 // 64 hexadecimal digits, as clients expect them, that stay the same as long as texts do.
 std::string digest_of(const ModelContext& m) {
@@ -127,12 +127,21 @@ ApiStatus Api::ollama_show(Call& call) {
   return {};
 }
 
+namespace {
+
+// Whose texts log-probabilities are told with; null: none are told.
+const Tokenizer* tokenizer_for(const GenerationPlan& plan) {
+  return plan.logprobs ? &plan.model->tokenizer() : nullptr;
+}
+
+}  // namespace
+
 ApiStatus Api::ollama_chat(Call& call) {
   QUIRE_TRY(JsonDocument document, body(call));
   QUIRE_TRY(auto parsed, parse_ollama_chat(std::move(document), call.loaded.model->limits()));
   if (auto* const chat = std::get_if<ChatRequest>(&parsed))
     return converse(call, std::move(*chat), [](const GenerationPlan& plan, const GenerationParams&) {
-      return ollama_writer(OllamaAnswer::kChat, plan.model_name);
+      return ollama_writer(OllamaAnswer::kChat, plan.model_name, tokenizer_for(plan));
     });
   const OllamaLoad& load = std::get<OllamaLoad>(parsed);
   report(call, load.ignored);
@@ -146,12 +155,12 @@ ApiStatus Api::ollama_generate(Call& call) {
   QUIRE_TRY(auto parsed, parse_ollama_generate(std::move(document), call.loaded.model->limits()));
   if (auto* const chat = std::get_if<ChatRequest>(&parsed))
     return converse(call, std::move(*chat), [](const GenerationPlan& plan, const GenerationParams&) {
-      return ollama_writer(OllamaAnswer::kGenerate, plan.model_name);
+      return ollama_writer(OllamaAnswer::kGenerate, plan.model_name, tokenizer_for(plan));
     });
   if (auto* const text = std::get_if<CompletionRequest>(&parsed))
     return go_on(call, std::move(*text),
                  [](const GenerationPlan& plan, const GenerationParams&, const std::vector<std::string>&) {
-                   return ollama_writer(OllamaAnswer::kGenerate, plan.model_name);
+                   return ollama_writer(OllamaAnswer::kGenerate, plan.model_name, tokenizer_for(plan));
                  });
   const OllamaLoad& load = std::get<OllamaLoad>(parsed);
   report(call, load.ignored);
@@ -162,8 +171,47 @@ ApiStatus Api::ollama_generate(Call& call) {
 
 ApiStatus Api::ollama_embed(Call& call) {
   QUIRE_TRY(JsonDocument document, body(call));
-  QUIRE_TRY(EmbeddingRequest r, parse_ollama_embed(std::move(document), call.loaded.model->limits()));
-  return embed(call, std::move(r), ollama_embeddings);
+  QUIRE_TRY(auto parsed, parse_ollama_embed(std::move(document), call.loaded.model->limits()));
+  if (auto* const request = std::get_if<EmbeddingRequest>(&parsed))
+    return embed(call, std::move(*request), ollama_embeddings);
+  const OllamaLoad& load = std::get<OllamaLoad>(parsed);
+  report(call, load.ignored);
+  QUIRE_CHECKED(call.loaded.model->check_name(load.model));
+  answer(call, {{"model", call.loaded.model->told_name(load.model)}, {"embeddings", Json::array()}});
+  return {};
+}
+
+ApiStatus Api::ollama_embedding(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
+  QUIRE_TRY(auto parsed, parse_ollama_embedding(std::move(document), call.loaded.model->limits()));
+  if (auto* const request = std::get_if<EmbeddingRequest>(&parsed))
+    return embed(call, std::move(*request), ollama_embedding_body);
+  const OllamaLoad& load = std::get<OllamaLoad>(parsed);
+  report(call, load.ignored);
+  QUIRE_CHECKED(call.loaded.model->check_name(load.model));
+  answer(call, {{"embedding", Json::array()}});
+  return {};
+}
+
+// Clients pull before they ask, whether the model is there or not.
+ApiStatus Api::ollama_pull(Call& call) {
+  QUIRE_TRY(JsonDocument document, body(call));
+  const ModelContext& m = *call.loaded.model;
+  QUIRE_TRY(const OllamaPull pull, parse_ollama_pull(std::move(document), m.limits()));
+  report(call, pull.model.ignored);
+  if (ApiStatus known = m.check_name(pull.model.model); !known.ok()) {
+    ApiError error = known.take_error();
+    error.message += "; a server has one model and pulls no other (`quire pull` does, `quire serve` names it)";
+    return error;
+  }
+  const Json success = {{"status", "success"}};
+  if (pull.stream) {
+    answer(call, HttpResponse{.body = dump({{"status", "pulling manifest"}}) + '\n' + dump(success) + '\n',
+                              .content_type = std::string(kLineStream.content_type)});
+  } else {
+    answer(call, success);
+  }
+  return {};
 }
 
 }  // namespace quire::server

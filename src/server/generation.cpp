@@ -142,6 +142,7 @@ void Generation::append_text(Answer& answer, const TokenEvent& event) {
 // Tokens that end a generation are no part of the text. Completions tell of them all the same, as vLLM does: clients
 // that ask for `echo` take it that as many tokens follow the prompt's as usage counts.
 void Generation::report_token(Answer& answer, const TokenEvent& event) {
+  if (plan_.token_ids && event.token >= 0) answer.part.token_ids.push_back(event.token);
   if (!plan_.logprobs || event.token < 0) return;
   const bool ends =
       !plan_.report_ends && event.finish == FinishReason::kStop && plan_.model->tokenizer().is_eog(event.token);
@@ -191,7 +192,8 @@ void Generation::send_piece(Answer& answer, std::string& events) {
   }
   AnswerPart& part = answer.part;
   AnswerPart end{.index = part.index, .finish = std::exchange(part.finish, {}), .stop_text = part.stop_text};
-  if (!part.events.empty() || !part.tokens.empty()) events += plan_.writer->piece(part, usage_now());
+  if (!part.events.empty() || !part.tokens.empty() || !part.token_ids.empty())
+    events += plan_.writer->piece(part, usage_now());
   part = std::move(end);
   if (!part.finish.empty()) events += plan_.writer->piece(part, usage_now());
 }

@@ -26,11 +26,13 @@ struct GenerationPlan {
   std::string model_name;  // as the client called it
   bool stream = false;
   bool logprobs = false;
-  std::vector<PromptReport> prompts;  // what answers tell of them; empty: nothing. The first job of each brings it
-  bool report_ends = false;           // log-probabilities of tokens that end an answer are told
-  int64_t prompt_tokens = 0;          // of all prompts, each counted once
-  size_t answers_each = 1;            // to a prompt; those to one stand together
-  bool cache_info = false;            // the usage tells what of each prompt was found
+  std::vector<PromptReport> prompts;     // what answers tell of them; empty: nothing. The first job of each brings it
+  bool report_ends = false;              // log-probabilities of tokens that end an answer are told
+  int64_t prompt_tokens = 0;             // of all prompts, each counted once
+  size_t answers_each = 1;               // to a prompt; those to one stand together
+  bool token_ids = false;                // answers tell their tokens
+  std::vector<SharedTokens> prompt_ids;  // of each prompt, where answers tell them
+  bool cache_info = false;               // the usage tells what of each prompt was found
   std::vector<std::vector<int64_t>> cache_positions;             // of each prompt: where the request asks for its state
   std::chrono::milliseconds timeout;                             // for the whole answer, from the start on; 0: any
   std::chrono::steady_clock::time_point arrived;                 // of the request

@@ -5,6 +5,7 @@
 
 #include "server/cache_marks.h"
 #include "server/protocol/reasoning.h"
+#include "tokenizer/unicode.h"
 
 namespace quire::server {
 
@@ -18,11 +19,17 @@ Result<std::shared_ptr<const ModelContext>> ModelContext::create(std::shared_ptr
   const Tokenizer& t = m->tokenizer();
   m->options_.limits.vocab = t.size();
   m->options_.limits.context = m->options_.context;
+  m->infill_ = find_infill_tokens(t, m->loaded_->file);
+  m->options_.limits.infill = m->infill_.has_value();
+  for (std::string& name : m->options_.names) name = unicode::replace_invalid(name);  // of a file: any bytes
   auto vocabulary = std::make_shared<const Vocabulary>(vocabulary_of(t, m->loaded_->model->config().vocab));
   m->grammars_ = std::make_unique<GrammarCache>(std::move(vocabulary), m->options_.grammars);
   m->template_source_ = m->options_.chat_template.empty() ? std::string(t.chat_template()) : m->options_.chat_template;
   if (!m->template_source_.empty()) {
-    QUIRE_TRY(m->chat_, ChatTemplate::parse(m->template_source_));
+    const std::string source = m->options_.chat_template.empty()
+                                   ? m->options_.path + ": its chat template (--chat-template gives another one)"
+                                   : "--chat-template";
+    QUIRE_TRY(m->chat_, ChatTemplate::parse(m->template_source_).context(source));
     m->options_.limits.roles = m->chat_->roles();
     for (const char* variable : {"reasoning_effort", "enable_thinking", "thinking"})
       if (std::string& to = m->options_.limits.effort_variable; to.empty() && m->chat_->references(variable))
@@ -39,8 +46,22 @@ Result<std::shared_ptr<const ModelContext>> ModelContext::create(std::shared_ptr
   return std::shared_ptr<const ModelContext>(std::move(m));
 }
 
+namespace {
+
+bool names_none(const std::string& asked) {
+  return asked.empty() || asked == "unknown" || asked == "default";
+}
+
+}  // namespace
+
+const std::string& ModelContext::told_name(const std::string& asked) const {
+  const bool served = std::find(names().begin(), names().end(), asked) != names().end();
+  return !served && names_none(asked) ? name() : asked;
+}
+
 ApiStatus ModelContext::check_name(const std::string& asked) const {
-  if (asked.empty() || std::find(names().begin(), names().end(), asked) != names().end()) return {};
+  if (options_.limits.any_model || names_none(asked)) return {};
+  if (std::find(names().begin(), names().end(), asked) != names().end()) return {};
   return ApiError{404, fmt::format("the model '{}' does not exist; this server has '{}'", asked, name()), "model",
                   "model_not_found"};
 }
@@ -149,6 +170,26 @@ ApiResult<EncodedPrompt> ModelContext::encode(Prompt prompt, bool add_special) c
   return p;
 }
 
+ApiResult<EncodedPrompt> ModelContext::encode_beginning(Prompt prompt, bool add_special) const {
+  if (auto* const text = std::get_if<std::string>(&prompt); text != nullptr && text->size() > max_text_bytes_) {
+    size_t end = max_text_bytes_;  // which is more than fits
+    while (end > 0 && (static_cast<unsigned char>((*text)[end]) & 0xc0) == 0x80) --end;
+    text->resize(end);
+  }
+  QUIRE_TRY(EncodedPrompt p, encode(std::move(prompt), add_special));
+  const auto most = static_cast<size_t>(context());
+  if (p.tokens.size() <= most) return p;
+  const TokenId last = p.tokens.back();
+  p.tokens.resize(most);
+  if (add_special && tokenizer().add_eos() && last == tokenizer().eos()) p.tokens.back() = last;
+  p.text.clear();
+  return p;
+}
+
+ApiResult<std::vector<TokenId>> ModelContext::encode_plain(const std::string& text) const {
+  return encode_text(text, {.add_special = false, .parse_special = false, .continues = true});
+}
+
 ApiStatus ModelContext::check_input(size_t tokens) const {
   if (tokens == 0) return bad_field("input", "invalid_value", "an input is empty: there is nothing to embed");
   if (static_cast<int64_t>(tokens) > context())
@@ -165,7 +206,8 @@ ApiResult<int64_t> ModelContext::room_for(size_t prompt_tokens, const Generation
   if (prompt + std::min<int64_t>(max_tokens.value_or(1), 1) > context())
     return too_long(fmt::format("{} tokens", prompt));
   const int64_t room = context() - prompt;
-  if (!max_tokens) return room;
+  if (!max_tokens)
+    return options_.limits.max_output_tokens > 0 ? std::min(room, options_.limits.max_output_tokens) : room;
   if (params.cut_max_tokens) return std::min(*max_tokens, room);
   if (*max_tokens > room)
     return bad_field("max_tokens", "context_length_exceeded",

@@ -12,6 +12,7 @@
 #include "server/template_needs.h"
 #include "server/tools/tool_format.h"
 #include "tokenizer/chat_template.h"
+#include "tokenizer/infill_tokens.h"
 
 namespace quire::server {
 
@@ -55,10 +56,19 @@ class ModelContext {
   const LoadedModel& loaded() const { return *loaded_; }
   GrammarCache& grammars() const { return *grammars_; }
 
-  // 404 unless the request names this model, or none.
+  // 404 unless the request names this model, or none: routers fill in "unknown" and "default" where a client said
+  // nothing. Nothing else is wrong where the operator takes any name.
   ApiStatus check_name(const std::string& asked) const;
+  // What an answer calls the model: as the client did, if it did.
+  const std::string& told_name(const std::string& asked) const;
   ApiResult<EncodedPrompt> encode(Conversation conversation, bool add_special = false) const;
   ApiResult<EncodedPrompt> encode(Prompt prompt, bool add_special) const;
+  // An input of which, in place of an error, no more than its beginning is taken that fits the context.
+  ApiResult<EncodedPrompt> encode_beginning(Prompt prompt, bool add_special) const;
+  // A part of a text that has no control tokens.
+  ApiResult<std::vector<TokenId>> encode_plain(const std::string& text) const;
+  // For filling in, if the vocabulary has them.
+  const std::optional<InfillTokens>& infill_tokens() const { return infill_; }
   // 400 unless an input of so many tokens, after which nothing is generated, is not empty and fits the context.
   ApiStatus check_input(size_t tokens) const;
   // How many tokens a request may generate after such a prompt, or 400 context_length_exceeded.
@@ -78,6 +88,7 @@ class ModelContext {
   std::string template_source_;
   std::optional<ChatTemplate> chat_;
   TemplateNeeds needs_;
+  std::optional<InfillTokens> infill_;
   size_t max_text_bytes_ = 0;  // a longer text has more tokens than the context, whatever it says
   int64_t created_ = 0;
 };

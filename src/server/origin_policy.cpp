@@ -92,9 +92,8 @@ bool is_header_list(std::string_view s) {
 }  // namespace
 
 bool comes_from_page(const HttpRequest& head) {
-  return std::any_of(head.headers.begin(), head.headers.end(), [](const auto& header) {
-    return header.first == "origin" || header.first.starts_with("sec-fetch-");
-  });
+  return std::any_of(head.headers.begin(), head.headers.end(),
+                     [](const auto& header) { return header.first == "origin" || header.first == "sec-fetch-site"; });
 }
 
 Result<OriginPolicy> OriginPolicy::create(std::string_view origins, std::string_view hosts, Guard guard) {

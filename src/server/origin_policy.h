@@ -13,7 +13,9 @@
 namespace quire::server {
 
 // Whether a browser sent a request for a page. With a POST every browser names the page's origin, or "null", and with
-// requests to this machine, whose origins they trust, newer ones also how the page is related to it.
+// requests to this machine, whose origins they trust, newer ones also how the page is related to it (Sec-Fetch-Site).
+// The other headers of that family tell nothing: browsers send all of them or none, and programs that fetch as browsers
+// do, such as Node, send Sec-Fetch-Mode alone.
 bool comes_from_page(const HttpRequest& head);
 
 class OriginPolicy {

@@ -1,7 +1,6 @@
 #include "server/paths.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -9,13 +8,24 @@
 namespace quire::server {
 namespace {
 
-constexpr std::array<std::string_view, 8> kBelowV1 = {"/chat/completions", "/completions", "/embeddings", "/models",
-                                                      "/messages",         "/responses",   "/rerank",     "/score"};
-// What does the same on other servers.
-constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
-    {"/generate", "/v1/completions"},
-    {"/api/embeddings", "/api/embed"},
+struct Alias {
+  std::string_view sent, meant;
 };
+// Other names of what there is, and of everything below it.
+constexpr Alias kAliases[] = {{"/chat/completions", "/v1/chat/completions"},
+                              {"/completions", "/v1/completions"},
+                              {"/embeddings", "/v1/embeddings"},
+                              {"/models", "/v1/models"},
+                              {"/messages", "/v1/messages"},
+                              {"/responses", "/v1/responses"},
+                              {"/rerank", "/v1/rerank"},
+                              {"/score", "/v1/score"},
+                              {"/v2/rerank", "/v1/rerank"},
+                              {"/v1/infill", "/infill"},
+                              {"/ollama/v1", "/v1"},
+                              {"/ollama/api", "/api"}};
+// What does the same on other servers, from a body that differs.
+constexpr Alias kElsewhere[] = {{"/generate", "/v1/completions"}};
 constexpr size_t kMaxTypo = 2, kMaxCompared = 128;
 
 // How many characters must be inserted, removed or replaced to make one of the other.
@@ -40,9 +50,12 @@ std::string canonical_path(std::string_view path) {
   for (const char c : path)
     if (c != '/' || !p.ends_with('/')) p += c;
   if (p.size() > 1 && p.ends_with('/')) p.pop_back();
-  for (const std::string_view below : kBelowV1)
-    if (p == below) return "/v1" + p;
-  return p.starts_with("/models/") ? "/v1" + p : p;
+  for (const auto& [sent, meant] : kAliases) {
+    if (!p.starts_with(sent)) continue;
+    const std::string_view rest = std::string_view(p).substr(sent.size());
+    if (rest.empty() || rest.front() == '/') return std::string(meant).append(rest);
+  }
+  return p;
 }
 
 std::string nearest_path(std::string_view path, std::span<const std::string_view> routes,

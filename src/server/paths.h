@@ -8,8 +8,8 @@
 
 namespace quire::server {
 
-// The path that is meant: slashes that repeat are one, one at the end is none, and what stands below /v1 may leave it
-// out.
+// The path that is meant: slashes that repeat are one, one at the end is none, what stands below /v1 may leave it out,
+// and some paths have further names (kAliases).
 std::string canonical_path(std::string_view path);
 
 // For a path that there is none of: the one that was probably meant, or nothing if none is obvious. `is_route` says

@@ -20,6 +20,7 @@
 #include "engine/sampling_defaults.h"
 #include "server/memory_parts.h"
 #include "server/notify.h"
+#include "tokenizer/chat_template.h"
 
 namespace quire::server {
 namespace {
@@ -201,7 +202,9 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
 Result<std::string> read_template(const std::string& path, const std::string& within) {
   constexpr uint64_t kMost = uint64_t{1} << 20;  // jinja::Limits::max_source_bytes
   if (path.empty()) return std::string();
-  return read_input_file(path, kMost, within).context("--chat-template");
+  QUIRE_TRY(std::string text, read_input_file(path, kMost, within).context("--chat-template"));
+  QUIRE_CHECKED(ChatTemplate::parse(text).context(fmt::format("--chat-template {}", path)));
+  return text;
 }
 
 Status load_into(const ServeOptions& o, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,

@@ -199,6 +199,31 @@ TEST_F(Arguments, PositionalModelAndPrompt) {
   EXPECT_EQ(quire("run --stop nothing " + path("m.gguf") + " hello -n 4 --ignore-eos").out, want);
 }
 
+// As in other programs: scripts put what they were given behind their own.
+TEST_F(Arguments, OfAFlagGivenTwiceTheLastOneCounts) {
+  const std::string want = quire(run("-n 4 --ignore-eos")).out;
+  EXPECT_EQ(quire(run("-n 2 -n 4 --ignore-eos")).out, want);
+  EXPECT_EQ(quire(run("--max-tokens=2 --ignore-eos --ignore-eos -n 4 --temp 1 --temp 0")).out, want);
+  EXPECT_EQ(quire("run -m " + path("none") + " -p x -p hello -n 4 --ignore-eos -m " + path("m.gguf")).out, want);
+  EXPECT_NE(quire(run("-n 4 -n 2 --ignore-eos")).out, want);
+  expect_refused(run("-n x -n 4"), "'x' is not a whole number");
+  // What may be given several times keeps all of them.
+  EXPECT_NE(quire(run("-n 4 --stop a --stop b --kernel gemm=none --kernel embed=none")).code, 0);
+}
+
+TEST_F(Arguments, SeedsAreAny64Bits) {
+  const auto text = [&](const std::string& seed) {
+    const Outcome o = quire(run("-n 8 --temp 2 --ignore-eos --seed " + seed));
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out;
+  };
+  EXPECT_EQ(text("-1"), text("18446744073709551615"));
+  EXPECT_EQ(text("-9223372036854775808"), text("9223372036854775808"));
+  EXPECT_NE(text("-1"), text("-2"));
+  for (const char* wrong : {"18446744073709551616", "-9223372036854775809", "1.5", "x"})
+    expect_refused(run(std::string("--seed ") + wrong), wrong);
+}
+
 // By position or as -m, in every command that takes a model.
 TEST_F(Arguments, TheModelOfEveryCommand) {
   const std::string m = path("m.gguf"), text = " -f " + path("text") + " --window 64 --windows 1 -t 1";

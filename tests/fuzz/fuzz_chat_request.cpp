@@ -92,10 +92,16 @@ void check_chat(const ChatRequest& r, const RequestLimits& l) {
   require(r.tools == nullptr || (!r.tools->empty() && r.tools->size() <= l.max_tools), "tools are limited");
 }
 
-// Other APIs have one answer to a request, and no log-probabilities.
-void check_only(const ChatRequest& r, const RequestLimits& l) {
+// Other APIs have one answer to a request, and tell nothing of its prompt.
+void check_one(const ChatRequest& r, const RequestLimits& l) {
   check_chat(r, l);
-  require(r.params.n == 1 && r.params.sampling.logprobs < 0 && r.params.prompt_logprobs < 0, "there is one answer");
+  require(r.params.n == 1 && r.params.prompt_logprobs < 0, "there is one answer");
+}
+
+// All but Ollama's tell no log-probabilities.
+void check_only(const ChatRequest& r, const RequestLimits& l) {
+  check_one(r, l);
+  require(r.params.sampling.logprobs < 0, "there are no log-probabilities");
 }
 
 void read_other_apis(const Json& body, const RequestLimits& l) {
@@ -103,11 +109,13 @@ void read_other_apis(const Json& body, const RequestLimits& l) {
     if (const auto r = parse_anthropic_request(body, l, counts); accepted(r)) check_only(*r, l);
   if (const auto r = parse_responses_request(body, l); accepted(r)) check_only(r->chat, l);
   if (const auto r = parse_ollama_chat(body, l); accepted(r))
-    if (const auto* const chat = std::get_if<ChatRequest>(&*r)) check_only(*chat, l);
+    if (const auto* const chat = std::get_if<ChatRequest>(&*r)) check_one(*chat, l);
   if (const auto r = parse_ollama_generate(body, l); accepted(r))
-    if (const auto* const chat = std::get_if<ChatRequest>(&*r)) check_only(*chat, l);
+    if (const auto* const chat = std::get_if<ChatRequest>(&*r)) check_one(*chat, l);
   accepted(parse_ollama_show(body, l));
+  accepted(parse_ollama_pull(body, l));
   accepted(parse_ollama_embed(body, l));
+  accepted(parse_ollama_embedding(body, l));
 }
 
 void read_bodies(const Json& body) {

@@ -54,7 +54,8 @@ TEST(Admission, JudgesByHeadersAlone) {
            {405, announce("/health", 1000, both), "method_not_allowed"},
            {411, "POST /v1/completions HTTP/1.1\r\nHost: t\r\n" + both + "\r\n", "length_required"},
            {413, announce("/v1/completions", 99'999'999'999, both), "request_too_large"},
-           {415, announce("/v1/completions", 1000, kKey + "Content-Type: text/plain\r\n"), "unsupported_media_type"},
+           {415, announce("/v1/completions", 1000, kKey + "Origin: null\r\nContent-Type: text/plain\r\n"),
+            "unsupported_media_type"},
            {415, announce("/v1/completions", 1000, both + "Content-Encoding: gzip\r\n"), "unsupported_media_type"},
        }) {
     Client client(s.port());

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Runs clients that others made (PyPI) against `quire serve` with the demo model: litellm, LangChain, and sglang-router and
-# vllm-router in front of two servers. Needs python3 with venv, and PyPI for the first run; not part of ctest for that
-# reason.
+# Runs clients that others made (PyPI) against `quire serve` with the demo model: litellm, openai, ollama, LangChain,
+# Node's fetch where there is one, and sglang-router and vllm-router in front of two servers. Needs python3 with venv,
+# and PyPI for the first run; not part of ctest for that reason.
 #   tests/server/clients.sh [PROGRAM] [VENV]      default: build/release/quire, build/clients-venv
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 program=${1:-build/release/quire}
 venv=${2:-build/clients-venv}
 
-if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import litellm, langchain_openai' 2>/dev/null; then
+if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import litellm, langchain_openai, ollama' 2>/dev/null; then
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet openai litellm langchain-openai sglang-router vllm-router
+  "$venv/bin/pip" install --quiet openai ollama litellm langchain-openai sglang-router vllm-router
 fi
 
 work=$(mktemp -d)

@@ -1,12 +1,16 @@
 """Clients that others made against running servers: clients_test.py SERVER SERVER [ROUTER...]. See clients.sh."""
 
+import asyncio
 import json
+import shutil
+import subprocess
 import sys
 import time
 import unittest
 import urllib.request
 
 import litellm
+import ollama
 import openai
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 
@@ -35,6 +39,89 @@ class LiteLlm(unittest.TestCase):
     def test_embeddings(self):
         r = litellm.embedding(model="openai/demo", api_base=SERVERS[0] + "/v1", api_key="none", input=["a", "b"])
         self.assertEqual(len(r.data), 2)
+
+
+class LiteLlmOverOllama(unittest.TestCase):
+    """The half of litellm that speaks Ollama's API; what is asynchronous in it sends application/octet-stream."""
+
+    OPTIONS = dict(api_base=SERVERS[0], messages=SUM, temperature=0)
+
+    def test_at_once(self):
+        r = litellm.completion(model="ollama_chat/demo", **self.OPTIONS)
+        self.assertEqual(r.choices[0].message.content, "171")
+
+    def test_asynchronous(self):
+        async def ask(model):
+            whole = await litellm.acompletion(model=model, **self.OPTIONS)
+            stream = await litellm.acompletion(model=model, stream=True, **self.OPTIONS)
+            pieces = [c.choices[0].delta.content or "" async for c in stream]
+            return whole.choices[0].message.content, "".join(pieces)
+
+        self.assertEqual(asyncio.run(ask("ollama_chat/demo")), ("171", "171"))
+        # It writes the conversation into one prompt by itself there, of which the demo model makes another sum.
+        whole, streamed = asyncio.run(ask("ollama/demo"))
+        self.assertEqual(whole, streamed)
+        self.assertTrue(whole)
+
+    def test_asynchronous_embeddings(self):
+        r = asyncio.run(litellm.aembedding(model="ollama/demo", api_base=SERVERS[0], input=["a", "b"]))
+        self.assertEqual(len(r.data), 2)
+
+
+class Ollama(unittest.TestCase):
+    def setUp(self):
+        self.client = ollama.Client(host=SERVERS[0])
+
+    def test_pull_of_what_is_there(self):
+        self.assertEqual(self.client.pull("demo").status, "success")
+        self.assertEqual([p.status for p in self.client.pull("demo", stream=True)][-1], "success")
+        with self.assertRaisesRegex(ollama.ResponseError, "quire pull"):
+            self.client.pull("llama3")
+
+    def test_log_probabilities(self):
+        for kind in "chat", "generate":
+            with self.subTest(kind):
+                asked = dict(messages=SUM) if kind == "chat" else dict(prompt="77+94")
+                r = getattr(self.client, kind)(model="demo", logprobs=True, top_logprobs=2, **asked)
+                self.assertEqual(len(r.logprobs[0].top_logprobs), 2)
+
+    def test_embeddings(self):
+        new = self.client.embed(model="demo", input=["a cat"], dimensions=16).embeddings[0]
+        self.assertEqual(len(new), 16)
+        whole = self.client.embed(model="demo", input="a cat").embeddings[0]
+        self.assertEqual(self.client.embeddings(model="demo", prompt="a cat").embedding, whole)
+        self.assertEqual(self.client.embed(model="demo", input="").embeddings, [])
+        self.client.embed(model="demo", input="cats " * 10000)
+        with self.assertRaises(ollama.ResponseError):
+            self.client.embed(model="demo", input="cats " * 10000, truncate=False)
+
+
+class OpenAi(unittest.TestCase):
+    def test_below_other_paths(self):
+        for path in "/v1", "/ollama/v1":
+            with self.subTest(path):
+                client = openai.OpenAI(base_url=SERVERS[0] + path, api_key="none", max_retries=0)
+                r = client.chat.completions.create(
+                    model="demo", messages=SUM, temperature=0, seed=-1, max_tokens=-1, verbosity="low",
+                    web_search_options={}, extra_body={"return_token_ids": True})
+                self.assertEqual(r.choices[0].message.content, "171")
+                self.assertTrue(r.prompt_token_ids and r.choices[0].token_ids)
+
+    def test_short_embeddings(self):
+        client = openai.OpenAI(base_url=SERVERS[0] + "/v1", api_key="none", max_retries=0)
+        self.assertEqual(len(client.embeddings.create(model="demo", input="a", dimensions=8).data[0].embedding), 8)
+
+
+@unittest.skipUnless(shutil.which("node"), "node is not installed")
+class NodeFetch(unittest.TestCase):
+    """Names text/plain for a text that it is given, and says how it fetches as browsers do."""
+
+    def test_a_text_as_body(self):
+        script = """fetch(process.argv[1] + "/v1/chat/completions", {method: "POST", body: process.argv[2]})
+            .then(r => r.json()).then(j => console.log(j.choices[0].message.content))"""
+        body = json.dumps({"messages": SUM, "temperature": 0})
+        said = subprocess.run(["node", "-e", script, SERVERS[0], body], capture_output=True, text=True, check=True)
+        self.assertEqual(said.stdout.strip(), "171")
 
 
 class LangChain(unittest.TestCase):

@@ -69,6 +69,23 @@ TEST(ServerEmbeddings, TakesTextsTokensAndLists) {
   EXPECT_EQ(embed({{"input", "The cat"}, {"dimensions", v.size()}})["data"][0]["embedding"], other);
 }
 
+// The first numbers, at length 1 again.
+TEST(ServerEmbeddings, AreShortenedOnDemand) {
+  const Json whole = vector_of("The cat");
+  for (const size_t n : {size_t{1}, size_t{7}, whole.size() - 1, whole.size()}) {
+    const Json cut = embed({{"input", {"a", "The cat"}}, {"dimensions", n}})["data"][1]["embedding"];
+    ASSERT_EQ(cut.size(), n);
+    double squares = 0, kept = 0;
+    for (size_t i = 0; i < n; ++i)
+      squares += std::pow(cut[i].get<double>(), 2), kept += std::pow(whole[i].get<double>(), 2);
+    EXPECT_NEAR(squares, 1.0, 1e-5) << n;
+    for (size_t i = 0; i < n; ++i)
+      EXPECT_NEAR(cut[i].get<double>() * std::sqrt(kept), whole[i].get<double>(), 1e-6) << n << " " << i;
+  }
+  const Json coded = embed({{"input", "The cat"}, {"dimensions", 5}, {"encoding_format", "base64"}});
+  EXPECT_EQ(bytes_of(coded["data"][0]["embedding"].get<std::string>()).size(), 20u);
+}
+
 TEST(ServerEmbeddings, Base64HoldsTheSameFloats) {
   const Json plain = vector_of("The cat");
   const Json j = embed({{"input", "The cat"}, {"encoding_format", "base64"}});
@@ -111,7 +128,7 @@ TEST(ServerEmbeddings, Refusals) {
       {404, R"({"input": "a", "model": "gpt-4"})", "model", "model_not_found", nullptr},
       {400, R"({"input": "a", "encoding_format": "int8"})", "encoding_format", "invalid_value",
        "'encoding_format' must be \"float\" or \"base64\""},
-      {400, R"({"input": "a", "dimensions": 7})", "dimensions", "invalid_value", nullptr},
+      {400, R"({"input": "a", "dimensions": 1000000})", "dimensions", "invalid_value", nullptr},
       {400, R"({"input": "a", "dimensions": 0})", "dimensions", "invalid_value",
        "'dimensions' is 0: must be at least 1"},
       {400, R"({"input": "a", "truncate_prompt_tokens": 5})", "truncate_prompt_tokens", "unsupported_parameter",

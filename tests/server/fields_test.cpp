@@ -108,6 +108,10 @@ TEST(KnownFields, KeepTheirRefusalUnlessNeutral) {
                         "separate_reasoning": true, "stream_reasoning": true, "return_hidden_states": false,
                         "include_reasoning": true, "store": false)"),
               IsEmpty());
+  EXPECT_THAT(ignored(R"("verbosity": "medium")"), IsEmpty());
+  for (const char* value : {"{}", R"({"search_context_size": "low"})"})
+    EXPECT_THAT(ignored(fmt::format(R"("verbosity": "low", "web_search_options": {})", value).c_str()),
+                ElementsAre("web_search_options", "verbosity"));
   EXPECT_THAT(ignored(R"("mirostat": 2, "include_reasoning": false, "return_hidden_states": true)"),
               ElementsAre("mirostat", "return_hidden_states", "include_reasoning"));
 }

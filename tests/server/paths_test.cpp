@@ -26,6 +26,13 @@ TEST(Paths, AreTakenAsTheyAreMeant) {
                                     {"", ""},
                                     {"*", "*"},
                                     {"/modelsx", "/modelsx"},
+                                    {"/ollama/v1/models/a", "/v1/models/a"},
+                                    {"/ollama/v1/chat/completions", "/v1/chat/completions"},
+                                    {"//ollama/api/tags/", "/api/tags"},
+                                    {"/ollama", "/ollama"},
+                                    {"/ollama/v11", "/ollama/v11"},
+                                    {"/v2/rerank", "/v1/rerank"},
+                                    {"/score", "/v1/score"},
                                     {"/chat", "/chat"}})
     EXPECT_EQ(canonical_path(sent), meant) << sent;
 }

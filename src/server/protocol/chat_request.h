@@ -1,7 +1,8 @@
-// The bodies of POST /v1/chat/completions, /v1/completions, /tokenize and /detokenize.
+// The bodies of POST /v1/chat/completions, /v1/completions, /infill, /tokenize and /detokenize.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -36,10 +37,18 @@ struct CompletionRequest {
   bool echo = false;                       // the prompt's text stands before each answer
   bool add_special = true;                 // BOS where the model wants it
   bool short_by_default = true;            // without max_tokens a few are generated, not as many as there is room for
+  std::optional<Infill> infill{};          // what stands behind each prompt, which the answer leads to
 };
 // `ignored`: as above.
 ApiResult<CompletionRequest> parse_completion_request(JsonDocument body, const RequestLimits& limits,
                                                       IgnoredFields ignored = {});
+
+inline constexpr size_t kMaxInfillFiles = 1024;
+// The body of POST /infill, as llama.cpp has it: {"input_prefix", "input_suffix", "prompt", "input_extra":
+// [{"filename", "text"}]}, and the fields of a completion.
+ApiResult<CompletionRequest> parse_infill_request(JsonDocument body, const RequestLimits& limits);
+// What a client is told whose model cannot fill in.
+ApiError no_infill(std::string_view field);
 
 struct TokenizeRequest {
   IgnoredFields ignored{};

@@ -11,11 +11,12 @@ namespace quire::server {
 
 struct EmbeddingRequest {
   IgnoredFields ignored{};
-  std::string model{};           // empty: not said
-  std::vector<Prompt> inputs{};  // at least one
-  bool base64 = false;           // vectors as the bytes of float32, else as numbers
-  std::optional<int64_t> dimensions{};
-  bool add_special = true;  // BOS and EOS where the model wants them
+  std::string model{};                  // empty: not said
+  std::vector<Prompt> inputs{};         // at least one
+  bool base64 = false;                  // vectors as the bytes of float32, else as numbers
+  std::optional<int64_t> dimensions{};  // so many numbers of each vector are told; absent: all
+  bool cut_inputs = false;              // what does not fit the context is left out at an input's end
+  bool add_special = true;              // BOS and EOS where the model wants them
   int priority = 0;
   std::string cache_salt{};
 };

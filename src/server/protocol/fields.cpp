@@ -98,6 +98,20 @@ void Fields::integer(std::string_view name, std::optional<int64_t>& out, int64_t
   if (const auto x = integral(name, low, high)) out = x;
 }
 
+void Fields::bits(std::string_view name, std::optional<uint64_t>& out) {
+  const Json* v = take(name);
+  if (v == nullptr || failed()) return;
+  if (!v->is_number()) return wrong_type(name, "an integer", *v);
+  if (v->is_number_unsigned()) {
+    out = v->get<uint64_t>();
+    return;
+  }
+  const std::optional<int64_t> x = as_integer(*v);
+  const std::string full = qualified(name);
+  if (!x) return fail(bad_field(full, "invalid_type", "'{}' is {}: must be an integer of 64 bits", full, dump(*v)));
+  out = static_cast<uint64_t>(*x);
+}
+
 const Json* Fields::list(std::string_view name, std::string_view expected, size_t max_count) {
   const Json* v = take(name);
   if (v == nullptr || failed()) return nullptr;

@@ -48,6 +48,8 @@ class Fields {
   void integer(std::string_view name, int64_t& out, int64_t low, int64_t high);
   void integer(std::string_view name, int& out, int low, int high);
   void integer(std::string_view name, std::optional<int64_t>& out, int64_t low, int64_t high);
+  // Any 64 bits, written as a number with a sign or without one.
+  void bits(std::string_view name, std::optional<uint64_t>& out);
   void integers(std::string_view name, std::vector<int64_t>& out, size_t max_count, int64_t low, int64_t high);
   void number(std::string_view name, float& out, float low, float high);
   // Texts are moved out of the object, which keeps empty ones.

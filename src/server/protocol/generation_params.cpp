@@ -6,7 +6,7 @@
 namespace quire::server {
 namespace {
 
-constexpr int64_t kMin64 = std::numeric_limits<int64_t>::min(), kMax64 = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMax64 = std::numeric_limits<int64_t>::max();
 constexpr int kMax32 = std::numeric_limits<int32_t>::max();
 
 void read_sampling(Fields& f, const RequestLimits& limits, GenerationParams& p) {
@@ -22,9 +22,7 @@ void read_sampling(Fields& f, const RequestLimits& limits, GenerationParams& p) 
     f.number(name, s.repetition_penalty, 0.01f, 100);
   f.number("presence_penalty", s.presence_penalty, -2, 2);
   f.number("frequency_penalty", s.frequency_penalty, -2, 2);
-  std::optional<int64_t> seed;
-  f.integer("seed", seed, kMin64, kMax64);
-  if (seed) p.seed = static_cast<uint64_t>(*seed);
+  f.bits("seed", p.seed);
 
   const Json* bias = f.take_object("logit_bias");
   if (bias == nullptr) return;
@@ -66,7 +64,6 @@ void refuse_the_rest(Fields& f) {
   f.refuse("use_beam_search", "there is no beam search", {false});
   f.refuse("length_penalty", "there is no beam search", {1, 1.0});
   f.refuse("spaces_between_special_tokens", "special tokens are written as they are", {true});
-  f.refuse("return_token_ids", "use /tokenize", {false});
   f.refuse("return_tokens_as_token_ids", "tokens are written as their text", {false});
   for (const char* name : {"dry_multiplier", "xtc_probability", "dynatemp_range"}) f.refuse(name, kSampler, {0, 0.0});
   f.unserved("mirostat", kSampler, {0, 0.0});
@@ -84,10 +81,11 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
   f.text("model", p.model, 256);
   read_stream(f, p);
   f.integer("n", p.n, 1, limits.max_n);
-  f.integer("max_tokens", p.max_tokens, 0, kMax64);
-  std::optional<int64_t> newer;
-  f.integer("max_completion_tokens", newer, 0, kMax64);
-  if (newer) p.max_tokens = newer;
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) f.integer(name, p.max_tokens, -1, kMax64);
+  if (p.max_tokens && *p.max_tokens < 0) {
+    p.max_tokens.reset();
+    p.whole_room = true;
+  }
   f.integer("min_tokens", p.min_tokens, int64_t{0}, kMax64);
   if (p.max_tokens && p.min_tokens > *p.max_tokens)
     f.fail(bad_field("min_tokens", "invalid_value", "'min_tokens' is {}, but 'max_tokens' allows {}", p.min_tokens,
@@ -114,6 +112,7 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
                      "'truncate_prompt_tokens' is 0: must be the number of tokens to keep, or -1"));
   f.text("cache_salt", p.cache_salt, kMaxCacheSalt);
   f.boolean("return_cache_info", p.return_cache_info);
+  f.boolean("return_token_ids", p.return_token_ids);
   f.integer("priority", p.priority, limits.max_priority, kLastPriority);
   refuse_the_rest(f);
 }

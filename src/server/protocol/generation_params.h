@@ -42,6 +42,9 @@ struct RequestLimits {
   bool template_tools = false;                // the chat template knows tools. Filled in
   CallArguments call_arguments;               // what it takes. Filled in
   TemplateRoles roles;                        // whose messages a conversation may have. Filled in
+  bool infill = false;                        // the vocabulary has tokens for filling in. Filled in
+  int64_t max_output_tokens = 0;  // of answers whose requests do not say; 0: as many as the context has room for
+  bool any_model = false;         // a name that is not served means the model that there is
 };
 
 inline constexpr size_t kMaxCacheSalt = 1024;  // bytes
@@ -53,7 +56,8 @@ struct GenerationParams {
   bool include_usage = false;     // a last chunk with the usage
   bool continuous_usage = false;  // the usage so far in every chunk
   int n = 1;
-  std::optional<int64_t> max_tokens;  // absent: what the context has room for; 0: nothing is generated
+  std::optional<int64_t> max_tokens;  // absent: what the server gives by default; 0: nothing is generated
+  bool whole_room = false;            // -1 was asked for: no less than the server gives at most by default
   bool cut_max_tokens = false;        // more of them than there is room for are as many as there is room for
   int64_t min_tokens = 0;             // before which nothing ends an answer
   SamplingParams sampling;            // seed: see below; logprobs: -1 or the number of alternatives
@@ -72,6 +76,7 @@ struct GenerationParams {
   bool skip_special_tokens = true;
   int priority = 0;                // lower ones are served first, as in vLLM
   std::string cache_salt;          // prompts share what was computed only with those of the same salt
+  bool return_token_ids = false;   // tokens of the prompt and of answers are told
   bool return_cache_info = false;  // the usage says what of each prompt was found, and why no more
 };
 

@@ -62,8 +62,13 @@ ApiStatus pass_common(Fields& f, const RequestLimits& limits, ChatBody& chat) {
     chat.set("response_format", {{"type", "json_object"}});
   else if (format != nullptr && *format != "")
     chat.set("response_format", {{"type", "json_object"}, {"schema", std::move(*format)}});
-  for (const char* name : {"logprobs", "top_logprobs", "truncate", "shift"})
-    f.unserved(name, "this API has it here in no answer", {false, true, 0});
+  bool logprobs = false;
+  f.boolean("logprobs", logprobs);
+  Json* const top = f.take("top_logprobs");
+  if (logprobs) chat.set("logprobs", true);
+  if (logprobs && top != nullptr) chat.set("top_logprobs", std::move(*top));
+  if (!logprobs && top != nullptr && *top != 0) f.note_ignored("top_logprobs");
+  for (const char* name : {"truncate", "shift"}) f.unserved(name, "this API has it here in no answer", {false, true});
   return {};
 }
 
@@ -133,13 +138,16 @@ ApiResult<std::variant<ChatRequest, CompletionRequest, OllamaLoad>> parse_ollama
   f.text("prompt", prompt, SIZE_MAX);
   f.text("system", system, SIZE_MAX);
   f.boolean("raw", raw);
-  f.refuse("suffix", "text cannot be inserted", {""});
+  std::string suffix;
+  f.text("suffix", suffix, SIZE_MAX);
+  if (!suffix.empty() && !limits.infill) return no_infill("suffix");
+  raw = raw || !suffix.empty();  // no template says how a text is filled in
   f.refuse("template", "the server's own template is used; say \"raw\" to use none", {""});
   f.refuse("context", "earlier texts go into the prompt, or use /api/chat", {Json::array()});
   if (!raw && !system.empty()) chat.add_message("system")["content"] = std::move(system);
   if (!raw) chat.add_message("user")["content"] = prompt;
   QUIRE_TRY(JsonDocument converted, chat.take());
-  if (prompt.empty()) return Parsed(load_of(std::move(ignored), converted));
+  if (prompt.empty() && suffix.empty()) return Parsed(load_of(std::move(ignored), converted));
   if (!raw) {
     QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(converted), limits, std::move(ignored)));
     r.params.cut_max_tokens = true;
@@ -147,6 +155,10 @@ ApiResult<std::variant<ChatRequest, CompletionRequest, OllamaLoad>> parse_ollama
   }
   converted->erase("messages");
   converted->erase("reasoning_effort");
+  // A completion says with one number what a chat says with two fields.
+  if (converted->contains("logprobs")) (*converted)["logprobs"] = converted->value("top_logprobs", Json(0));
+  converted->erase("top_logprobs");
+  if (!suffix.empty()) (*converted)["suffix"] = std::move(suffix);
   (*converted)["prompt"] = std::move(prompt);
   QUIRE_TRY(CompletionRequest r, parse_completion_request(std::move(converted), limits, std::move(ignored)));
   r.short_by_default = false;
@@ -164,18 +176,61 @@ ApiResult<OllamaLoad> parse_ollama_show(JsonDocument body, const RequestLimits& 
   return load_of(std::move(ignored), converted);
 }
 
-ApiResult<EmbeddingRequest> parse_ollama_embed(JsonDocument body, const RequestLimits& limits) {
+ApiResult<OllamaPull> parse_ollama_pull(JsonDocument body, const RequestLimits& limits) {
+  IgnoredFields ignored{.strict = limits.strict_parameters};
+  Fields f(*body, ignored);
+  ChatBody request(f);
+  OllamaPull pull;
+  pass_model(f, request);
+  f.boolean("stream", pull.stream);
+  for (const char* name : {"insecure", "username", "password"}) f.ignore(name);  // of a registry, which nobody asks
+  QUIRE_TRY(JsonDocument converted, request.take());
+  if (!converted->contains("model")) return bad_field("model", "missing_parameter", "'model' is missing");
+  pull.model = load_of(std::move(ignored), converted);
+  return pull;
+}
+
+namespace {
+
+bool is_empty(const Json* input) {
+  return input == nullptr || *input == "" || (input->is_array() && input->empty());
+}
+
+ApiResult<std::variant<EmbeddingRequest, OllamaLoad>> parse_embed(JsonDocument body, const RequestLimits& limits,
+                                                                  const char* input_name) {
+  using Parsed = std::variant<EmbeddingRequest, OllamaLoad>;
   IgnoredFields ignored{.strict = limits.strict_parameters};
   Fields f(*body, ignored);
   ChatBody request(f);
   pass_model(f, request);
-  request.pass({"input", "dimensions"});
+  Json* const input = f.take(input_name);
+  const bool load = is_empty(input);
+  if (!load) request.set("input", std::move(*input));
+  request.pass({"dimensions"});
   f.ignore("keep_alive");
-  f.unserved("truncate", "inputs that do not fit are refused", {false, true});
-  f.unserved("options", "they change no embedding");
+  bool cut = true;
+  f.boolean("truncate", cut);
+  f.unserved("options", "they change no embedding", {Json::object()});
   QUIRE_TRY(JsonDocument converted, request.take());
+  if (load) return Parsed(load_of(std::move(ignored), converted));
   converted->erase("messages");
-  return parse_embedding_request(std::move(converted), limits, std::move(ignored));
+  QUIRE_TRY(EmbeddingRequest r, parse_embedding_request(std::move(converted), limits, std::move(ignored)));
+  r.cut_inputs = cut;
+  return Parsed(std::move(r));
+}
+
+}  // namespace
+
+ApiResult<std::variant<EmbeddingRequest, OllamaLoad>> parse_ollama_embed(JsonDocument body,
+                                                                         const RequestLimits& limits) {
+  return parse_embed(std::move(body), limits, "input");
+}
+
+ApiResult<std::variant<EmbeddingRequest, OllamaLoad>> parse_ollama_embedding(JsonDocument body,
+                                                                             const RequestLimits& limits) {
+  if (const auto prompt = body->find("prompt"); prompt != body->end() && !prompt->is_string() && !prompt->is_null())
+    return bad_field("prompt", "invalid_type", "'prompt' must be a string, not {}", json_kind(*prompt));
+  return parse_embed(std::move(body), limits, "prompt");
 }
 
 }  // namespace quire::server

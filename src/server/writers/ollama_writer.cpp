@@ -4,6 +4,8 @@
 #include <cmath>
 #include <ctime>
 
+#include "server/writers/openai_writer.h"
+
 namespace quire::server {
 namespace {
 
@@ -22,7 +24,8 @@ Json call_json(const ToolCall& c) {
 
 class OllamaWriter : public AnswerWriter {
  public:
-  OllamaWriter(OllamaAnswer kind, std::string model) : kind_(kind), model_(std::move(model)) {}
+  OllamaWriter(OllamaAnswer kind, std::string model, const Tokenizer* tokenizer)
+      : kind_(kind), model_(std::move(model)), tokenizer_(tokenizer) {}
   StreamKind stream_kind() const override { return kLineStream; }
 
   std::string whole(std::span<const WholeAnswer> answers, const Usage& usage) override {
@@ -31,6 +34,7 @@ class OllamaWriter : public AnswerWriter {
     for (const ToolCall& c : whole_calls(part.events)) calls.push_back(call_json(c));
     finish_ = part.finish;
     Json all = object(whole_text(part.events), text_of(part.events, Kind::kReasoning), std::move(calls));
+    add_logprobs(all, part.tokens);
     add_end(all, usage);
     return dump(all);
   }
@@ -47,8 +51,9 @@ class OllamaWriter : public AnswerWriter {
       if (e.kind == Kind::kCallEnd) calls.push_back(call_json(call_));
     }
     std::string text = whole_text(part.events), reasoning = text_of(part.events, Kind::kReasoning);
-    if (text.empty() && reasoning.empty() && calls.empty()) return {};
+    if (text.empty() && reasoning.empty() && calls.empty() && part.tokens.empty()) return {};
     Json line = object(std::move(text), std::move(reasoning), std::move(calls));
+    add_logprobs(line, part.tokens);
     line["done"] = false;
     return dump(line) + '\n';
   }
@@ -74,6 +79,10 @@ class OllamaWriter : public AnswerWriter {
     if (!calls.empty()) message["tool_calls"] = std::move(calls);
     return all;
   }
+  void add_logprobs(Json& to, const std::vector<TokenReport>& tokens) const {
+    if (tokenizer_ != nullptr && !tokens.empty())
+      to["logprobs"] = std::move(chat_logprobs(*tokenizer_, tokens)["content"]);
+  }
   void add_end(Json& to, const Usage& u) const {
     const double first = u.first_token_seconds < 0 ? u.total_seconds : u.first_token_seconds;
     to["done"] = true;
@@ -88,6 +97,7 @@ class OllamaWriter : public AnswerWriter {
 
   OllamaAnswer kind_;
   std::string model_, finish_;
+  const Tokenizer* tokenizer_;
   ToolCall call_;  // that is being written
 };
 
@@ -114,8 +124,8 @@ Json ollama_loaded(OllamaAnswer kind, const std::string& model) {
   return all;
 }
 
-std::unique_ptr<AnswerWriter> ollama_writer(OllamaAnswer kind, std::string model) {
-  return std::make_unique<OllamaWriter>(kind, std::move(model));
+std::unique_ptr<AnswerWriter> ollama_writer(OllamaAnswer kind, std::string model, const Tokenizer* tokenizer) {
+  return std::make_unique<OllamaWriter>(kind, std::move(model), tokenizer);
 }
 
 }  // namespace quire::server

@@ -6,7 +6,9 @@
 namespace quire::server {
 
 enum class OllamaAnswer { kChat, kGenerate };
-std::unique_ptr<AnswerWriter> ollama_writer(OllamaAnswer kind, std::string model);
+// `tokenizer`: for the texts of tokens whose log-probabilities are told; null: they are not. It must outlive the
+// writer.
+std::unique_ptr<AnswerWriter> ollama_writer(OllamaAnswer kind, std::string model, const Tokenizer* tokenizer);
 
 // What a request is answered that generates nothing.
 Json ollama_loaded(OllamaAnswer kind, const std::string& model);

@@ -1,5 +1,7 @@
 #include "server/writers/openai_writer.h"
 
+#include <fmt/ranges.h>
+
 #include <ctime>
 
 #include "server/random_id.h"
@@ -27,11 +29,11 @@ class OpenAiWriter : public AnswerWriter {
   }
   std::string opening(int index, const PromptReport* prompt, const UsageNow& usage) override {
     const std::string choice = opening_choice(index, prompt);
-    return choice.empty() ? "" : event(choice, usage);
+    return choice.empty() ? "" : event(choice, usage, opening_beside(index));
   }
   std::string piece(const AnswerPart& part, const UsageNow& usage) override { return event(piece_choice(part), usage); }
   std::string end(const UsageNow& usage) override {
-    return (options_.include_usage ? event({}, usage, true) : "") + "data: [DONE]\n\n";
+    return (options_.include_usage ? event({}, usage, {}, true) : "") + "data: [DONE]\n\n";
   }
   std::string failure(const ApiError& error) override {
     return "data: " + error.body(ErrorShape::kOpenAi) + "\n\ndata: [DONE]\n\n";
@@ -52,8 +54,19 @@ class OpenAiWriter : public AnswerWriter {
   // The entry of the chunk that opens an answer's stream, or empty for none.
   virtual std::string opening_choice(int index, const PromptReport* prompt) const = 0;
   virtual std::string piece_choice(const AnswerPart& part) = 0;
-  // Members of a whole answer beside "choices", each after a comma.
+  // Members of a whole answer, and of the chunk that opens an answer's stream, beside "choices", each after a comma.
   virtual std::string beside(const PromptReport*) const { return {}; }
+  virtual std::string opening_beside(int) const { return {}; }
+
+  // Where they are told: the tokens of the prompt of an answer, and new ones of the answer, each after a comma.
+  std::string prompt_ids(int index) const {
+    if (!options_.token_ids) return {};
+    const SharedTokens& ids = options_.prompt_ids.at(static_cast<size_t>(index) / options_.answers_each);
+    return fmt::format(R"(,"prompt_token_ids":[{}])", fmt::join(ids, ","));
+  }
+  std::string token_ids(const AnswerPart& p) const {
+    return options_.token_ids ? fmt::format(R"(,"token_ids":[{}])", fmt::join(p.token_ids, ",")) : "";
+  }
 
  private:
   // The beginning of an object, up to its choices.
@@ -67,10 +80,12 @@ class OpenAiWriter : public AnswerWriter {
     return text + R"("choices":[)";
   }
   // `choice`: JSON text of the only one, or empty.
-  std::string event(std::string_view choice, const UsageNow& usage, bool last = false) const {
+  std::string event(std::string_view choice, const UsageNow& usage, std::string_view beside_it = {},
+                    bool last = false) const {
     std::string text = "data: " + envelope(names_.chunk_object);
     text += choice;
     text += ']';
+    text += beside_it;
     if (last || options_.continuous_usage)
       text += R"(,"usage":)" + dump(usage().json());
     else if (options_.include_usage)
@@ -112,10 +127,11 @@ class ChatWriter : public OpenAiWriter {
       message["tool_calls"].push_back(
           {{"id", c.id}, {"type", "function"}, {"function", {{"name", c.name}, {"arguments", c.arguments}}}});
     message["refusal"] = nullptr;
-    return dump({{"index", p.index},
-                 {"message", std::move(message)},
-                 {"logprobs", logprobs(p)},
-                 {"finish_reason", or_null(p.finish)}});
+    return with_ids(dump({{"index", p.index},
+                          {"message", std::move(message)},
+                          {"logprobs", logprobs(p)},
+                          {"finish_reason", or_null(p.finish)}}),
+                    p);
   }
 
   std::string opening_choice(int index, const PromptReport*) const override {
@@ -131,10 +147,11 @@ class ChatWriter : public OpenAiWriter {
     if (!reasoning.empty()) delta["reasoning_content"] = reasoning;
     if (!content.empty()) delta["content"] = content;
     if (Json calls = call_deltas(p); !calls.empty()) delta["tool_calls"] = std::move(calls);
-    return dump({{"index", p.index},
-                 {"delta", std::move(delta)},
-                 {"logprobs", logprobs(p)},
-                 {"finish_reason", or_null(p.finish)}});
+    return with_ids(dump({{"index", p.index},
+                          {"delta", std::move(delta)},
+                          {"logprobs", logprobs(p)},
+                          {"finish_reason", or_null(p.finish)}}),
+                    p);
   }
 
   // What a part has of each call, as one entry: clients put the arguments of entries with the same index together.
@@ -157,10 +174,17 @@ class ChatWriter : public OpenAiWriter {
     return deltas;
   }
 
-  std::string beside(const PromptReport* prompt) const override {
-    if (prompt == nullptr || prompt->prompt_logprobs().empty()) return {};
-    return R"(,"prompt_logprobs":)" + prompt->prompt_logprobs();
+  std::string with_ids(std::string choice, const AnswerPart& p) const {
+    choice.pop_back();
+    return choice + token_ids(p) + '}';
   }
+
+  // The conversation is one prompt, whose tokens all answers have.
+  std::string beside(const PromptReport* prompt) const override {
+    if (prompt == nullptr || prompt->prompt_logprobs().empty()) return prompt_ids(0);
+    return R"(,"prompt_logprobs":)" + prompt->prompt_logprobs() + prompt_ids(0);
+  }
+  std::string opening_beside(int index) const override { return index == 0 ? prompt_ids(0) : ""; }
 
   Json logprobs(const AnswerPart& p) const { return logprobs_ ? chat_logprobs(tokenizer_, p.tokens) : Json(); }
 
@@ -179,15 +203,16 @@ class CompletionWriter : public OpenAiWriter {
 
  private:
   std::string whole_choice(const AnswerPart& p, const PromptReport* prompt) const override {
-    return entry(p, std::string(echo(p.index)) + text_of(p.events, Kind::kText), logprobs(p, lists_of(prompt)), prompt);
+    return entry(p, std::string(echo(p.index)) + text_of(p.events, Kind::kText), logprobs(p, lists_of(prompt)), prompt,
+                 true);
   }
   std::string opening_choice(int index, const PromptReport* prompt) const override {
-    if (echo(index).empty()) return {};
+    if (echo(index).empty() && prompt_ids(index).empty()) return {};
     const AnswerPart nothing{.index = index};
-    return entry(nothing, std::string(echo(index)), logprobs(nothing, lists_of(prompt)), prompt);
+    return entry(nothing, std::string(echo(index)), logprobs(nothing, lists_of(prompt)), prompt, true);
   }
   std::string piece_choice(const AnswerPart& p) override {
-    return entry(p, text_of(p.events, Kind::kText), logprobs(p, nullptr), nullptr);
+    return entry(p, text_of(p.events, Kind::kText), logprobs(p, nullptr), nullptr, false);
   }
 
   std::string_view echo(int index) const {
@@ -196,14 +221,16 @@ class CompletionWriter : public OpenAiWriter {
   static const LogprobLists* lists_of(const PromptReport* prompt) {
     return prompt == nullptr ? nullptr : prompt->lists();
   }
-  static std::string entry(const AnswerPart& p, std::string text, const std::string& logprobs,
-                           const PromptReport* prompt) {
+  // `first`: it tells of the prompt.
+  std::string entry(const AnswerPart& p, std::string text, const std::string& logprobs, const PromptReport* prompt,
+                    bool first) const {
     std::string all = fmt::format(R"({{"index":{},"text":{},"logprobs":)", p.index, dump(std::move(text)));
     all += logprobs;
     all += R"(,"finish_reason":)" + dump(or_null(p.finish));
     if (prompt != nullptr && !prompt->prompt_logprobs().empty())
       all += R"(,"prompt_logprobs":)" + prompt->prompt_logprobs();
-    return all + '}';
+    if (first) all += prompt_ids(p.index);
+    return all + token_ids(p) + '}';
   }
   // The older form: parallel lists, those of the prompt first.
   std::string logprobs(const AnswerPart& p, const LogprobLists* prompt) const {

@@ -8,8 +8,11 @@ namespace quire::server {
 // What every object says of its request.
 struct OpenAiEnvelope {
   std::string model, fingerprint;
-  bool include_usage = false;     // a last chunk with the usage
-  bool continuous_usage = false;  // the usage so far in every chunk
+  bool include_usage = false;                 // a last chunk with the usage
+  bool continuous_usage = false;              // the usage so far in every chunk
+  bool token_ids = false;                     // answers tell their tokens, and those of their prompts
+  std::vector<SharedTokens> prompt_ids = {};  // of each prompt, where they are told
+  size_t answers_each = 1;                    // to a prompt; those to one stand together
 };
 
 // {"content": [{"token", "logprob", "bytes", "top_logprobs": [{"token", "logprob", "bytes"}]}], "refusal"}
