@@ -48,8 +48,9 @@ void ChatOptions::add(CLI::App& app) {
 Result<ChatSettings> ChatOptions::settings() const {
   if (max_tokens < 1 && max_tokens != -1)
     return request_error("--max-tokens {}: must be at least 1, or -1 for as many as the server allows", max_tokens);
-  ChatSettings s{
-      .max_tokens = max_tokens, .think = think, .stats = !quiet, .server = true, .given = sampling.all_given()};
+  ChatSettings s;
+  s.max_tokens = max_tokens, s.think = think, s.stats = !quiet, s.server = true;
+  s.given = sampling.all_given();
   QUIRE_TRY(s.sampling, sampling.parsed());
   if (think_option->count() > 0) s.given.insert("think");
   return s;

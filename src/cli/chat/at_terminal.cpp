@@ -10,7 +10,9 @@ Status chat_at_terminal(const RunOptions& o, const std::shared_ptr<const LoadedM
     return request_error("{}: this file has no chat template; give a prompt to continue with --prompt", o.model.model);
   options.prefix_cache = true;  // each turn goes on from the one before
   QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(model, std::move(options)));
-  ChatSettings settings{.max_tokens = o.max_tokens, .think = o.think, .given = o.sampling.all_given()};
+  ChatSettings settings;
+  settings.max_tokens = o.max_tokens, settings.think = o.think;
+  settings.given = o.sampling.all_given();
   QUIRE_TRY(settings.sampling, o.sampling.parsed());
   QUIRE_TRY(const ChatSampling recommended, chat_sampling(*model));
   settings.plain = recommended.plain;
