@@ -12,16 +12,21 @@ namespace {
 struct CacheBytes {
   int64_t kv = 0, windows = 0, states = 0;
   int64_t host = 0;  // of blocks that made room on the device
+
+  int64_t on_device() const { return kv + windows + states; }
 };
 
 CacheBytes cache_bytes(const Engine& engine) {
   const EngineOptions& o = engine.options();
   const ModelConfig& model = engine.model().model->config();
   const CacheShape shape = o.cache_shape(model);
+  const int64_t host = o.swap_bytes + o.prefix_host_bytes;
+  // A GPU's are allocated when the engine is made, all at once.
+  if (o.device == Device::kCuda) return {.kv = engine.memory().kv_and_state, .host = host};
   return {.kv = o.kv_blocks() * shape.block_bytes().value_or(0),
           .windows = o.window_blocks(model) * shape.window_block_bytes().value_or(0),
           .states = o.state_slots(model) * shape.state_bytes().value_or(0),
-          .host = o.swap_bytes + o.prefix_host_bytes};
+          .host = host};
 }
 
 }  // namespace
@@ -41,9 +46,10 @@ std::string memory_line(const Engine& engine, const GrammarCacheOptions& grammar
     s += fmt::format("{}{} {:.1f} MiB", s.ends_with(' ') ? "" : ", ", what,
                      static_cast<double>(bytes) / static_cast<double>(1 << 20));
   };
-  add("weights", m.mapped + m.converted + m.repacked);
+  const bool gpu = engine.options().device == Device::kCuda;
+  add(gpu ? "weights on the GPU" : "weights", gpu ? m.repacked : m.mapped + m.converted + m.repacked);
   add("scratch", m.workspace);
-  add("keys and values up to", caches.kv);
+  add(gpu ? "caches" : "keys and values up to", caches.kv);
   add("windows up to", caches.windows);
   add("states up to", caches.states);
   add("what made room for others up to", caches.host);
@@ -68,7 +74,7 @@ void measure_memory(const Engine& engine, const GrammarCacheOptions& grammars, c
   part("weights_mapped", m.mapped, m.mapped);
   part("weights_made", m.converted + m.repacked, m.converted + m.repacked);
   part("scratch", m.workspace, m.workspace);
-  part("caches", m.kv_and_state, caches.kv + caches.windows + caches.states);
+  part("caches", m.kv_and_state, caches.on_device());
   part("grammars", static_cast<int64_t>(registry.gauge("quire:grammar_cache_bytes", "").value()), grammars.cache_bytes);
   part("bodies", static_cast<int64_t>(http.held_body_bytes()), static_cast<int64_t>(http.max_body_bytes()));
   part("heap", heap.used, 0);

@@ -153,7 +153,9 @@ TEST(ChatSettings, ThinkingHasItsOwnSampling) {
   EXPECT_EQ(s.sampling.top_p, 0.5F) << "what was set stays";
   EXPECT_TRUE(s.set("think off", 100).ok());
   EXPECT_EQ(s.sampling.temperature, 0.7F);
-  cli::ChatSettings of_server{.server = true, .given = {"seed"}};
+  cli::ChatSettings of_server;
+  of_server.server = true;
+  of_server.given = {"seed"};
   EXPECT_THAT(of_server.list(), HasSubstr("temperature          as the server chooses\n"));
   EXPECT_THAT(of_server.list(), HasSubstr("seed                 0\n"));
   EXPECT_THAT(of_server.list(), HasSubstr("max_tokens           -1\n"));

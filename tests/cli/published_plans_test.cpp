@@ -62,13 +62,13 @@ TEST(PublishedPlans, StartOnEveryCardWithRoom) {
   for (const Published& m : published())
     for (const int64_t card : {16, 24, 32, 48, 80, 96, 141, 192})
       for (const bool drafts : {false, true})
-        for (const KvCacheType kv : {KvCacheType::kAuto, KvCacheType::kF8E4M3}) {
+        for (const KvCacheType kv : {KvCacheType::kAuto, KvCacheType::kFp8}) {
           const int64_t total = card * kGib * 98 / 100, used = m.weights + kGib / 2;
           const EngineOptions asked = serving(Device::kCuda, drafts, m.mtp, kv);
           const EngineMemory has{.gpu = {.total = total, .used = used, .weights = m.weights}};
           const auto o = resolve(asked, m.config, has);
           const std::string told =
-              fmt::format("{} on {} GB, drafts {}, fp8 {}", m.name, card, drafts, kv == KvCacheType::kF8E4M3);
+              fmt::format("{} on {} GB, drafts {}, fp8 {}", m.name, card, drafts, kv == KvCacheType::kFp8);
           const auto cap = static_cast<int64_t>(static_cast<double>(total) * asked.gpu_memory_utilization);
           if (used + least(asked, m) > cap) {
             refused += !o.ok();
