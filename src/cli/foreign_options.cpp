@@ -101,7 +101,7 @@ const ForeignOption kModelFile[] = {
      "--yarn-beta-fast",
      "positions are as the model's file says; run, serve and perplexity take it"},
     {kModelCommands, kLlama, "--rope-freq-base --rope-freq-scale --override-kv",
-     "it is as the model's file says; --rope-scaling of run, serve and perplexity has the scaling of positions"},
+     "it is as the model's file says; run, serve and perplexity can scale positions"},
     {"serve", kVllm, "-q", "weights are used in the types that the GGUF file has; leave it out"},
     {"serve", kVllm, "--task --runner --convert --is-embedding",
      "one server generates text and computes embeddings; leave it out"},

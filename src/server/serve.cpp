@@ -223,6 +223,7 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
   EngineOptions options = o.engine;
   options.max_waiting = INT32_MAX;  // the service says how many may wait
   options.top_priority = o.limits.max_priority;
+  QUIRE_TRY(SamplingParams sampling, default_sampling(o, *loaded).context("--generation-config"));
   QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(loaded, std::move(options)));
   tell(engine->capacity());
   const GrammarCacheOptions grammars = within_memory(o.grammars);
@@ -239,7 +240,7 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
                           .special_in_content = o.special_in_content,
                           .grammars = grammars,
                           .tool_format = find_tool_format(o.tool_call_parser)};
-  QUIRE_TRY(m.limits.sampling, default_sampling(o, *loaded).context("--generation-config"));
+  m.limits.sampling = std::move(sampling);
   if (m.names.empty()) m.names.push_back(convert::file_name_of(o.model));
   QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));
   auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engine->context());

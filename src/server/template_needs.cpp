@@ -55,7 +55,8 @@ TemplateNeeds TemplateNeeds::probe(const Render& render) {
   if (prints({marked, user}))
     needs.later_systems_ = prints({system, marked, user}) && prints({user, marked, user}) &&
                            prints({user, answer, marked, user}) && prints({system, user, answer, user, marked});
-  if (render({user}).ok()) needs.no_user_ = render({system}).ok() && render({system, answer}).ok();
+  if (render(Json::array({user})).ok())
+    needs.no_user_ = render(Json::array({system})).ok() && render(Json::array({system, answer})).ok();
   Json with_content = call_without_content();
   with_content["content"] = "";
   if (render({user, with_content, tool_result()}).ok()) {
@@ -131,8 +132,10 @@ void TemplateNeeds::fit(Conversation& c) const {
   if (!no_user_) add_user(c);
   for (Json& m : *c.messages) {
     const auto content = m.find("content");
-    if (content == m.end() && !content_may_be_missing_) m["content"] = "";
-    if (content != m.end() && content->is_null()) {
+    // An insertion moves the members: the iterator is not used behind it.
+    if (content == m.end()) {
+      if (!content_may_be_missing_) m["content"] = "";
+    } else if (content->is_null()) {
       if (content_may_be_missing_)
         m.erase(content);
       else

@@ -57,7 +57,6 @@ TEST_F(Arguments, NumbersAreNotSaturated) {
   expect_refused(run("-n 99999999999999999999"), "--max-tokens: 99999999999999999999 is out of range");
   expect_refused(run("-n -99999999999999999999"), "--max-tokens: -99999999999999999999 is out of range");
   expect_refused(run("-s 99999999999999999999"), "--seed: 99999999999999999999 is out of range");
-  expect_refused(run("-s -1"), "--seed: '-1' is not a whole number");
   expect_refused(run("-t 99999999999"), "--threads");
   expect_refused(run("--temperature 1e999"), "--temperature: 1e999 is out of range");
   expect_refused(run("--temperature nan"), "--temperature: 'nan' is not a number");
@@ -203,7 +202,7 @@ TEST_F(Arguments, PositionalModelAndPrompt) {
 TEST_F(Arguments, OfAFlagGivenTwiceTheLastOneCounts) {
   const std::string want = quire(run("-n 4 --ignore-eos")).out;
   EXPECT_EQ(quire(run("-n 2 -n 4 --ignore-eos")).out, want);
-  EXPECT_EQ(quire(run("--max-tokens=2 --ignore-eos --ignore-eos -n 4 --temp 1 --temp 0")).out, want);
+  EXPECT_EQ(quire(run("--max-tokens=2 --ignore-eos --ignore-eos -n 4 --seed 5 --seed 0")).out, want);
   EXPECT_EQ(quire("run -m " + path("none") + " -p x -p hello -n 4 --ignore-eos -m " + path("m.gguf")).out, want);
   EXPECT_NE(quire(run("-n 4 -n 2 --ignore-eos")).out, want);
   expect_refused(run("-n x -n 4"), "'x' is not a whole number");

@@ -227,7 +227,7 @@ TEST_F(Quantize, APatternForAWholeBlockLeavesWhatCannotHaveTheType) {
   EXPECT_EQ(type("blk.1.ssm_out.weight"), "nvfp4");
   const auto fallbacks = nlohmann::json::parse(o.output)["fallbacks"];
   EXPECT_TRUE(std::any_of(fallbacks.begin(), fallbacks.end(), [](const auto& x) {
-    return x["tensor"] == "blk.0.ssm_conv1d.weight" && x["wanted"] == "q8_0";
+    return x["tensor"] == "'blk.0.ssm_conv1d.weight'" && x["wanted"] == "q8_0";
   })) << fallbacks;
 }
 
