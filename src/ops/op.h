@@ -54,8 +54,8 @@ template <class Args>
 struct Kernel {
   std::string_view name;  // no two of a table have the same
   // Whether it computes such a call on such a machine: everything that limits it, and nothing else. Looks at shapes,
-  // types, strides and the machine. Asked on machines that reach `needs` alone if that is a GPU's. A kernel never looks
-  // at which rows share the batch when it decides how to add.
+  // types, strides and the machine. Asked on machines that reach `needs` alone. A kernel never looks at which rows share
+  // the batch when it decides how to add.
   bool (*fits)(const Machine& m, const Args& a);
   // On a GPU: takes its scratch memory, and enqueues if the context is not dry; errors are kept there.
   void (*launch)(const OpContext& ctx, const Args& a);
@@ -108,7 +108,7 @@ const Kernel<Args>* choose(const Operator<Args>& op, const Machine& m, const Arg
   if (m.device == Device::kReference) return &op.reference();
   const Kernel<Args>* able = nullptr;
   for (const Kernel<Args>& k : op.kernels) {
-    if (!is_for(m.device, k.needs) || (m.device == Device::kCuda && !reaches(m, k.needs)) || !k.fits(m, a)) continue;
+    if (!is_for(m.device, k.needs) || !reaches(m, k.needs) || !k.fits(m, a)) continue;
     if (k.prefers == nullptr || k.prefers(m, a)) return &k;
     if (able == nullptr) able = &k;
   }
@@ -123,7 +123,7 @@ const Kernel<Args>* find_forced(const Operator<Args>& op, const OpContext& ctx, 
   if (name.empty()) return nullptr;
   for (const Kernel<Args>& k : op.kernels) {
     if (k.name != name || !is_for(ctx.machine.device, k.needs)) continue;
-    if ((ctx.machine.device == Device::kCuda && !reaches(ctx.machine, k.needs)) || !k.fits(ctx.machine, a)) break;
+    if (!reaches(ctx.machine, k.needs) || !k.fits(ctx.machine, a)) break;
     if (ctx.forced != nullptr) ctx.forced->ran(op.name);
     return &k;
   }

@@ -313,6 +313,7 @@ TEST_F(Grammars, ACacheCompilesOnceAndForgets) {
 
 // The bound of the cache is one of memory: the heap grows by no more than what the cache says that it holds.
 TEST_F(Grammars, ACacheKnowsWhatItHolds) {
+  if (heap_use().used == 0) GTEST_SKIP() << "the allocator of this build (a sanitizer's) does not count what is used";
   GrammarCache cache(vocabulary(), {.threads = 1});
   const auto schema = [](int i) {
     return GrammarSpec{
