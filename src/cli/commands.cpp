@@ -7,6 +7,7 @@
 #include "cli/ending.h"
 #include "cli/help.h"
 #include "cli/hub_flags.h"
+#include "constraint/compile_host.h"
 #include "core/cpu.h"
 #include "core/escape.h"
 #include "core/log.h"
@@ -129,6 +130,7 @@ Action declare(const Command& command, CLI::App& app) {
 }
 
 int run_program(int argc, char** argv) {
+  if (argc == 2 && argv[1] == kCompileHostCommand) return run_compile_host();
   set_up_ending();
   int code = 0;
   try {

@@ -199,6 +199,7 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   QUIRE_TRY(s.rope, rope.parsed());
   QUIRE_TRY(s.engine.kernels, model.parsed_kernels());
   s.engine.threads = model.threads;
+  s.grammars.program = "/proc/self/exe";
   constexpr double kGib = 1 << 30;
   for (const auto& [name, gib, bytes] : {std::tuple{"--swap-space", swap_space, &s.engine.swap_bytes},
                                          {"--kv-offloading-size", host_cache, &s.engine.prefix_host_bytes}}) {

@@ -26,6 +26,9 @@ enum class GrammarKind {
   kStructuralTag,  // XGrammar's JSON for texts with parts of given forms
 };
 
+// "the JSON schema", as messages name it.
+std::string_view describe(GrammarKind kind);
+
 // What a text must be. Equal ones are compiled once (GrammarCache).
 struct GrammarSpec {
   GrammarKind kind = GrammarKind::kJsonObject;
@@ -85,6 +88,8 @@ class Grammar {
   virtual int64_t bytes() const = 0;  // of memory, now
   // What of the specification is not enforced, in the words of the library that compiled it.
   virtual const std::vector<std::string>& unenforced() const = 0;
+  // The grammar with the masks that are known, for GrammarCompiler::from_bytes() of the same program on this machine.
+  virtual std::string to_bytes() const = 0;
 };
 
 // How much compiling one grammar may take. The amount of work is counted, so that the same grammar is refused on every
@@ -92,6 +97,8 @@ class Grammar {
 struct CompileLimits {
   int64_t work = 8'000'000;
   std::chrono::milliseconds time{5000};
+  // Bytes, of a process that compiles it (CompilePool); elsewhere there is no such limit.
+  int64_t memory = int64_t{512} << 20;
 };
 
 // Compiles grammars for one vocabulary. Any thread.
@@ -101,6 +108,9 @@ class GrammarCompiler {
   // Errors (Fault::kRequest): the text is no such grammar, or takes more than the limits.
   virtual Result<std::shared_ptr<const Grammar>> compile(const GrammarSpec& spec,
                                                          const CompileLimits& limits) const = 0;
+  // The grammar that Grammar::to_bytes() of a compiler with the same vocabulary wrote. Errors (Fault::kBug): it is
+  // none.
+  virtual Result<std::shared_ptr<const Grammar>> from_bytes(std::string_view bytes) const = 0;
 };
 
 // Whether this program can compile grammars.

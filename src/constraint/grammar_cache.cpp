@@ -1,6 +1,7 @@
 #include "constraint/grammar_cache.h"
 
 #include <algorithm>
+#include <new>
 
 namespace quire {
 namespace {
@@ -8,6 +9,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostPreparations = 64;
+constexpr std::chrono::milliseconds kTurn{50};  // of one grammar whose masks are prepared
+constexpr std::chrono::milliseconds kLook{20};  // at whether those who ask are still there
+constexpr int kLeastPlaces = 2;                 // one of them for whoever comes next
+
+Error stopped() {
+  return capacity_error("the server is shutting down");
+}
 
 int threads_of(const GrammarCacheOptions& options) {
   if (options.threads > 0) return options.threads;
@@ -28,45 +36,110 @@ int64_t grammar_bytes(const Grammar& grammar) {
 }  // namespace
 
 GrammarCache::GrammarCache(std::shared_ptr<const Vocabulary> vocabulary, GrammarCacheOptions options)
-    : vocabulary_(std::move(vocabulary)), options_(options) {}
+    : vocabulary_(std::move(vocabulary)),
+      options_(std::move(options)),
+      pool_(vocabulary_, {.program = options_.program,
+                          .places = std::max(threads_of(options_), kLeastPlaces),
+                          .limits = options_.limits,
+                          .max_waiting = options_.max_waiting}) {}
 
 GrammarCache::~GrammarCache() {
+  stop();
+  for (std::thread& t : threads_) t.join();
+}
+
+void GrammarCache::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   work_.notify_all();
   done_.notify_all();
-  for (std::thread& t : threads_) t.join();
+  pool_.stop();
 }
 
-Result<std::shared_ptr<const Grammar>> GrammarCache::get(const GrammarSpec& spec) {
+const GrammarCompiler& GrammarCache::compiler() {
+  std::call_once(made_, [&] { compiler_ = make_grammar_compiler(*vocabulary_); });
+  return *compiler_;
+}
+
+Result<std::shared_ptr<const Grammar>> GrammarCache::get(const GrammarSpec& spec, const GrammarAsker& asker) {
   if (!has_grammars())
     return request_error(
         "constrained output is not supported by this server: it was built without XGrammar (scripts/setup.sh fetches "
         "it)");
   std::unique_lock lock(mutex_);
+  if (stopping_) return stopped();
   for (int i = std::ssize(threads_) == 0 ? threads_of(options_) : 0; i > 0; --i)
     threads_.emplace_back([this] { work(); });
-  std::shared_ptr<Entry> entry;
   if (const auto at = entries_.find(spec); at != entries_.end()) {
-    entry = at->second;
     ++stats_.hits;
-    if (entry->done) used_.splice(used_.begin(), used_, entry->used);
-  } else {
-    if (to_compile_.size() >= options_.max_waiting)
-      return capacity_error("{} grammars wait to be compiled already", to_compile_.size());
-    entry = std::make_shared<Entry>();
-    entries_.emplace(spec, entry);
-    to_compile_.push_back(spec);
-    ++queued_;
-    work_.notify_one();
+    if (at->second->done) used_.splice(used_.begin(), used_, at->second->used);
+    return wait_for(lock, spec, std::shared_ptr(at->second), asker);
   }
-  // Those before it in the queue take their time, too.
+  const auto entry = std::make_shared<Entry>();
+  entries_.emplace(spec, entry);
+  if (Status begun = begin(lock, spec, entry, asker.client); !begun.ok()) {
+    entry->done = begun.error();
+    forget(spec, entry);
+    done_.notify_all();
+  }
+  return wait_for(lock, spec, entry, asker);
+}
+
+Result<std::shared_ptr<const Grammar>> GrammarCache::wait_for(std::unique_lock<std::mutex>& lock,
+                                                              const GrammarSpec& spec,
+                                                              const std::shared_ptr<Entry>& entry,
+                                                              const GrammarAsker& asker) {
+  // Those before it take their time, too.
   const auto patience = options_.limits.time * 3;
-  if (!done_.wait_for(lock, patience, [&] { return entry->done.has_value() || stopping_; }) || !entry->done)
-    return capacity_error("the grammar was not compiled within {} ms: others are being compiled", patience.count());
-  return *entry->done;
+  const auto until = Clock::now() + patience;
+  ++entry->askers;
+  bool gone = false;
+  while (!entry->done && !stopping_ && !gone && Clock::now() < until) {
+    done_.wait_for(lock, kLook);
+    gone = !entry->done && asker.gone && asker.gone();
+  }
+  --entry->askers;
+  if (entry->done) return *entry->done;
+  if (entry->askers == 0) {
+    forget(spec, entry);
+    if (entry->compilation) pool_.cancel(*entry->compilation);
+  }
+  if (stopping_) return stopped();
+  if (gone) return capacity_error("nobody waits for the grammar any more");
+  return capacity_error("the grammar was not compiled within {} ms: others are being compiled", patience.count());
+}
+
+// The entry is none any more for whoever asks next.
+void GrammarCache::forget(const GrammarSpec& spec, const std::shared_ptr<Entry>& entry) {
+  if (const auto at = entries_.find(spec); at != entries_.end() && at->second == entry) entries_.erase(at);
+}
+
+Status GrammarCache::begin(std::unique_lock<std::mutex>& lock, const GrammarSpec& spec,
+                           const std::shared_ptr<Entry>& entry, const std::string& client) {
+  if (!options_.program.empty()) {
+    const auto done = [this, spec, entry](Result<std::string> bytes, double seconds) {
+      finish(spec, entry, from_bytes(std::move(bytes)), seconds);
+    };
+    QUIRE_TRY(entry->compilation, pool_.submit(spec, client, done));
+    return {};
+  }
+  lock.unlock();
+  const auto begin = Clock::now();
+  Result<std::shared_ptr<const Grammar>> done = compiler().compile(spec, options_.limits);
+  finish(spec, entry, std::move(done), std::chrono::duration<double>(Clock::now() - begin).count());
+  lock.lock();
+  return {};
+}
+
+Result<std::shared_ptr<const Grammar>> GrammarCache::from_bytes(Result<std::string> bytes) {
+  if (!bytes.ok()) return bytes.take_error();
+  try {
+    return compiler().from_bytes(*bytes);
+  } catch (const std::bad_alloc&) {
+    return capacity_error("there is no memory for the grammar");
+  }
 }
 
 GrammarCacheStats GrammarCache::stats() const {
@@ -77,32 +150,16 @@ GrammarCacheStats GrammarCache::stats() const {
 void GrammarCache::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [&] { return stopping_ || !to_compile_.empty() || !to_prepare_.empty(); });
+    work_.wait(lock, [&] { return stopping_ || !to_prepare_.empty(); });
     if (stopping_) return;
-    if (!to_compile_.empty())
-      compile(lock);
-    else
-      prepare(lock);
+    prepare(lock);
   }
 }
 
-void GrammarCache::compile(std::unique_lock<std::mutex>& lock) {
-  const GrammarSpec spec = std::move(to_compile_.front());
-  to_compile_.pop_front();
-  --queued_;
-  lock.unlock();
-  std::call_once(made_, [&] { compiler_ = make_grammar_compiler(*vocabulary_); });
-  const auto begin = Clock::now();
-  Result<std::shared_ptr<const Grammar>> done = [&]() -> Result<std::shared_ptr<const Grammar>> {
-    try {
-      return compiler_->compile(spec, options_.limits);
-    } catch (const std::bad_alloc&) {
-      return capacity_error("there is no memory to compile the grammar");
-    }
-  }();
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+void GrammarCache::finish(const GrammarSpec& spec, const std::shared_ptr<Entry>& entry,
+                          Result<std::shared_ptr<const Grammar>> done, double seconds) {
   const int64_t bytes = entry_bytes(spec) + (done.ok() ? grammar_bytes(**done) : 0);
-  lock.lock();
+  const std::lock_guard lock(mutex_);
   stats_.compile_seconds += seconds;
   ++(done.ok() ? stats_.compiled : stats_.refused);
   if (done.ok()) {
@@ -111,17 +168,18 @@ void GrammarCache::compile(std::unique_lock<std::mutex>& lock) {
     to_prepare_.push_back({*done});
     work_.notify_one();
   }
-  const auto at = entries_.find(spec);
   // An error that a busy machine may have caused is none for the next one who asks.
   const bool in_time = seconds < std::chrono::duration<double>(options_.limits.time).count();
   const bool keep = done.ok() || (done.error().fault == Fault::kRequest && in_time);
-  at->second->done = std::move(done);
-  if (keep) {
-    at->second->used = used_.insert(used_.begin(), spec);
-    at->second->bytes = bytes;
+  entry->done = std::move(done);
+  const auto at = entries_.find(spec);
+  const bool is_kept = at != entries_.end() && at->second == entry;  // all who asked may have gone
+  if (keep && is_kept) {
+    entry->used = used_.insert(used_.begin(), spec);
+    entry->bytes = bytes;
     stats_.bytes += bytes;
     make_room();
-  } else {
+  } else if (is_kept) {
     entries_.erase(at);
   }
   done_.notify_all();
@@ -132,13 +190,12 @@ void GrammarCache::prepare(std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<const Grammar>& grammar = preparation.grammar;
   to_prepare_.pop_front();
   lock.unlock();
-  // What is left when another grammar comes is done behind that one. A grammar of very many states is left unfinished:
-  // its texts need few of them.
+  // Others take turns with what is left. A grammar of very many states is left unfinished: its texts need few of them.
   bool interrupted = false;
   const auto begin = Clock::now();
   const auto spent = [&] { return preparation.spent + (Clock::now() - begin); };
   grammar->prepare([&] {
-    interrupted = stopping_ || queued_ > 0;
+    interrupted = stopping_ || Clock::now() - begin > kTurn;
     return interrupted || grammar.use_count() == 1 || spent() > options_.limits.time;
   });
   const int64_t bytes = grammar_bytes(*grammar);

@@ -1,24 +1,29 @@
-// Compiles grammars on threads of its own, and keeps them for later requests.
+// Compiles grammars and keeps them for later requests.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
 
+#include "constraint/compile_pool.h"
 #include "constraint/grammar.h"
 
 namespace quire {
 
 struct GrammarCacheOptions {
-  int threads = 0;                           // 0: a quarter of the cores, from 1 to 8
+  // Compiled in processes of this program (CompilePool): for whoever compiles what clients send. Empty: on the thread
+  // that asks, for programs that compile what they wrote themselves.
+  std::string program;
+  int threads = 0;                           // that prepare masks. 0: a quarter of the cores, from 1 to 8
   CompileLimits limits;                      // of one grammar
   int64_t cache_bytes = int64_t{512} << 20;  // of grammars that nobody uses any more
-  size_t max_waiting = 256;                  // compilations that wait for a thread
+  size_t max_waiting = 256;                  // compilations that wait for a place
 };
 
 struct GrammarCacheStats {
@@ -27,17 +32,25 @@ struct GrammarCacheStats {
   int64_t bytes = 0;  // of all grammars kept
 };
 
-// Any thread. A grammar is compiled once however many ask for it at a time; masks that its texts will come to need are
-// computed behind its compilation, where no other grammar waits for a thread, for as long as compiling may take.
+// Who asks for a grammar.
+struct GrammarAsker {
+  std::string client;          // clients take turns
+  std::function<bool()> gone;  // nobody waits for it any more; empty: somebody does
+};
+
+// Any thread. A grammar is compiled once however many ask for it at a time, and no further when all of them have gone;
+// masks that its texts will come to need are computed behind its compilation, for as long as compiling may take.
 class GrammarCache {
  public:
   GrammarCache(std::shared_ptr<const Vocabulary> vocabulary, GrammarCacheOptions options);
-  ~GrammarCache();  // what is compiled then is waited for
+  ~GrammarCache();  // stop(), and waits for masks that are being computed
   GrammarCache(const GrammarCache&) = delete;
 
-  // Waits until the grammar is compiled or refused, at most a little longer than the limits say. Errors:
-  // Fault::kRequest, it is no such grammar or is too large; Fault::kCapacity, too many wait.
-  Result<std::shared_ptr<const Grammar>> get(const GrammarSpec& spec);
+  // Waits until the grammar is compiled or refused, at most some three times as long as the limits say. Errors:
+  // Fault::kRequest, it is no such grammar or is too large; Fault::kCapacity, too many wait, or the asker has gone.
+  Result<std::shared_ptr<const Grammar>> get(const GrammarSpec& spec, const GrammarAsker& asker = {});
+  // Ends what is being compiled, and compiles nothing any more.
+  void stop();
   const std::shared_ptr<const Vocabulary>& vocabulary() const { return vocabulary_; }
   GrammarCacheStats stats() const;
 
@@ -46,9 +59,21 @@ class GrammarCache {
     std::optional<Result<std::shared_ptr<const Grammar>>> done;  // none: it waits or is being compiled
     int64_t bytes = 0;
     std::list<GrammarSpec>::iterator used;  // in used_, once it is done
+    int askers = 0;                         // that wait
+    std::optional<uint64_t> compilation;    // of the pool
   };
+  using Entries = std::map<GrammarSpec, std::shared_ptr<Entry>>;
+
+  Result<std::shared_ptr<const Grammar>> wait_for(std::unique_lock<std::mutex>& lock, const GrammarSpec& spec,
+                                                  const std::shared_ptr<Entry>& entry, const GrammarAsker& asker);
+  Status begin(std::unique_lock<std::mutex>& lock, const GrammarSpec& spec, const std::shared_ptr<Entry>& entry,
+               const std::string& client);
+  void forget(const GrammarSpec& spec, const std::shared_ptr<Entry>& entry);
+  const GrammarCompiler& compiler();
+  Result<std::shared_ptr<const Grammar>> from_bytes(Result<std::string> bytes);
+  void finish(const GrammarSpec& spec, const std::shared_ptr<Entry>& entry, Result<std::shared_ptr<const Grammar>> done,
+              double seconds);
   void work();
-  void compile(std::unique_lock<std::mutex>& lock);
   void prepare(std::unique_lock<std::mutex>& lock);
   void make_room();
 
@@ -57,12 +82,10 @@ class GrammarCache {
   mutable std::mutex mutex_;
   std::condition_variable work_, done_;
   std::atomic<bool> stopping_{false};
-  std::atomic<int> queued_{0};
-  std::unique_ptr<GrammarCompiler> compiler_;  // made by the first thread that needs it
+  std::unique_ptr<GrammarCompiler> compiler_;  // made by the first that needs it
   std::once_flag made_;
-  std::map<GrammarSpec, std::shared_ptr<Entry>> entries_;
+  Entries entries_;
   std::list<GrammarSpec> used_;  // the one that was asked for last is first
-  std::deque<GrammarSpec> to_compile_;
   struct Preparation {
     std::shared_ptr<const Grammar> grammar;
     std::chrono::nanoseconds spent{0};
@@ -70,6 +93,7 @@ class GrammarCache {
   std::deque<Preparation> to_prepare_;
   GrammarCacheStats stats_;
   std::vector<std::thread> threads_;
+  CompilePool pool_;  // calls finish() on its thread: ends first
 };
 
 }  // namespace quire

@@ -30,7 +30,7 @@ bool is_ref(const Json& s) {
 
 class Gate {
  public:
-  explicit Gate(const Json& root) : root_(root) {}
+  Gate(const Json& root, std::function<bool()> stop) : root_(root), budget_(std::move(stop)) {}
 
   GatedSchema run() {
     Json out = normalise(root_, "#", 0);
@@ -43,6 +43,7 @@ class Gate {
       pending_.pop_back();
       Json definition = normalise(resolve(uri), uri, 0);
       if (definition == false) throw Refused{fmt::format("nothing can satisfy {}", uri)};
+      budget_.spend_search(definitions);
       definitions[name] = definition == true ? Json::object() : std::move(definition);
     }
     if (!definitions.empty()) out["$defs"] = std::move(definitions);
@@ -65,7 +66,7 @@ class Gate {
     if (++nodes_ > kMostNodes) throw Refused{"it is too large where its keywords are combined"};
   }
 
-  const Json& resolve(const std::string& uri) const { return schema::resolve(root_, uri); }
+  const Json& resolve(const std::string& uri) { return schema::resolve(root_, uri, budget_); }
 
   std::string uri_of(const Json& ref) const {
     if (!ref["$ref"].is_string()) throw Refused{"a '$ref' is no string"};
@@ -89,6 +90,7 @@ class Gate {
     if (s == false) return {};
     if (!s.is_object()) throw Refused{fmt::format("{} is no schema: it is {}", path, s.type_name())};
     if (depth > 0 && s.contains("$id") && (s.contains("$ref") || s.contains("$defs"))) note(path, "'$id'");
+    budget_.spend_copy(s);
     Json plain = Json::object();
     for (const auto& [key, value] : s.items())
       if (schema::restricts(key) && key != "allOf" && key != "anyOf" && key != "oneOf" && key != "$ref")
@@ -142,6 +144,7 @@ class Gate {
     for (const Json& x : a)
       for (const Json& y : b) {
         if (!x.empty() || keyword == "allOf") note_unevaluated(y, path);
+        budget_.spend_copy(x.empty() ? y : x);
         if (x.empty() || x == y) {
           all.push_back(y);
         } else if (y.empty()) {
@@ -156,7 +159,7 @@ class Gate {
                 continue;
               }
               Json merged = schema::merge_plain(
-                  p, q, [&](std::string_view key) { note(path, fmt::format("'{}' of one of several", key)); });
+                  p, q, [&](std::string_view key) { note(path, fmt::format("'{}' of one of several", key)); }, budget_);
               if (merged != false) all.push_back(std::move(merged));
             }
         }
@@ -195,9 +198,11 @@ class Gate {
     bool exclusive = false;
     Alternatives finished;
     for (const Json& plain : expand(s, path, depth, &exclusive))
-      for (Json& done : finish(plain, path, depth))
+      for (Json& done : finish(plain, path, depth)) {
+        budget_.spend(std::ssize(finished));
         if (std::find(finished.begin(), finished.end(), done) == finished.end() || exclusive)
           finished.push_back(std::move(done));
+      }
     if (finished.empty()) return false;
     if (finished.size() == 1) return finished.front();
     return {{exclusive ? "oneOf" : "anyOf", finished}};
@@ -262,6 +267,7 @@ class Gate {
     if (!given.is_array()) throw Refused{path + ": 'enum' must be an array"};
     for (const Json& value : given) {
       count(0);
+      budget_.spend_copy(value);
       if (plain.contains("enum") && plain.contains("const") && value != plain["const"]) continue;
       if (schema::allows(plain, value, [&](std::string_view what) { note(path, what); })) values.push_back(value);
     }
@@ -333,6 +339,7 @@ class Gate {
   }
 
   Alternatives object(const Json& plain, const std::string& path, int depth) {
+    budget_.spend_copy(plain);
     Json rest = plain;
     if (!rest.contains("additionalProperties") && rest.contains("unevaluatedProperties"))
       rest["additionalProperties"] = rest["unevaluatedProperties"];
@@ -352,6 +359,9 @@ class Gate {
       for (Json& one : all) one.erase(keyword);
       if (!plain[keyword].is_object()) throw Refused{fmt::format("{}: '{}' must be an object", path, keyword)};
       for (const auto& [key, needs] : plain[keyword].items()) {
+        budget_.spend_search(plain);
+        if (plain.contains("properties")) budget_.spend_search(plain["properties"]);
+        if (plain.contains("required")) budget_.spend_search(plain["required"]);
         const bool closed = plain.contains("additionalProperties") && plain["additionalProperties"] == false &&
                             !plain.contains("patternProperties");
         const bool known = plain.contains("properties") && plain["properties"].contains(key);
@@ -362,6 +372,7 @@ class Gate {
         }
         Alternatives next;
         for (const Json& one : all) {
+          budget_.spend_copy(one);
           Json with = one;
           if (!with.contains("required")) with["required"] = Json::array();
           with["required"].push_back(key);
@@ -386,8 +397,10 @@ class Gate {
   bool finish_object(const Json& plain, const std::string& path, int depth, Json& to) {
     Json required = Json::array();
     if (plain.contains("required") && plain["required"].is_array())  // a flag in the oldest draft
-      for (const Json& key : plain["required"])
+      for (const Json& key : plain["required"]) {
+        budget_.spend_search(required);
         if (std::find(required.begin(), required.end(), key) == required.end()) required.push_back(key);
+      }
     const Json* const patterns = plain.contains("patternProperties") ? &plain["patternProperties"] : nullptr;
     Json additional = plain.contains("additionalProperties") ? plain["additionalProperties"] : Json(true);
     Json others = normalise(additional, path + "/additionalProperties", depth + 1);
@@ -395,6 +408,8 @@ class Gate {
     if (plain.contains("properties")) {
       if (!plain["properties"].is_object()) throw Refused{path + ": 'properties' must be an object"};
       for (const auto& [key, value] : plain["properties"].items()) {
+        budget_.spend_search(required);
+        budget_.spend_search(properties);
         Json property = normalise(value, path + "/properties/" + pointer_step(key), depth + 1);
         const bool needed = std::find(required.begin(), required.end(), key) != required.end();
         if (property == false && needed) return false;
@@ -408,6 +423,7 @@ class Gate {
     }
     for (const Json& key : required) {
       if (!key.is_string()) throw Refused{path + ": 'required' must hold strings"};
+      budget_.spend_search(properties);
       if (properties.contains(key.get<std::string>())) continue;
       if (patterns != nullptr) {
         note(path, fmt::format("that property {} is required, which 'properties' does not name,",
@@ -451,6 +467,8 @@ class Gate {
         note(path, fmt::format("that no property matches {}", pointer_step(pattern)));
         continue;
       }
+      budget_.spend_search(out);
+      budget_.spend(std::ssize(properties));
       out[pattern] = s == true ? Json::object() : std::move(s);
       for (const auto& [key, property] : properties.items())
         if (may_match(pattern, key) && property != out[pattern] && !out[pattern].empty())
@@ -479,15 +497,16 @@ class Gate {
   std::vector<std::pair<std::string, std::string>> pending_;
   std::vector<std::string> following_;
   int nodes_ = 0;
+  schema::Budget budget_;
 };
 
 }  // namespace
 
-Result<GatedSchema> gate_schema(const nlohmann::ordered_json& schema) {
+Result<GatedSchema> gate_schema(const nlohmann::ordered_json& schema, std::function<bool()> stop) {
   if (!schema.is_object() && !schema.is_boolean())
     return request_error("the JSON schema must be an object, not {}", schema.type_name());
   try {
-    return Gate(schema).run();
+    return Gate(schema, std::move(stop)).run();
   } catch (const Refused& r) {
     return request_error("the JSON schema cannot be used: {}", r.why);
   } catch (const nlohmann::json::exception& e) {

@@ -3,6 +3,7 @@
 // is one, and what is left out is told by keyword.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -21,7 +22,7 @@ struct GatedSchema {
 };
 
 // Errors (Fault::kRequest): it is no schema, nothing can satisfy it, a reference leads nowhere, or it grows too large
-// where keywords are combined.
-Result<GatedSchema> gate_schema(const nlohmann::ordered_json& schema);
+// where keywords are combined (schema_budget.h), or `stop` says that nobody waits for it.
+Result<GatedSchema> gate_schema(const nlohmann::ordered_json& schema, std::function<bool()> stop = nullptr);
 
 }  // namespace quire

@@ -69,13 +69,14 @@ Json list_of(const Json& value) {
 }
 
 // Types that both allow; "integer" is a "number".
-Json both_types(const Json& a, const Json& b) {
+Json both_types(const Json& a, const Json& b, Budget& budget) {
   Json types = Json::array();
   const auto add = [&](const Json& type) {
     if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
   };
   for (const Json& x : list_of(a))
     for (const Json& y : list_of(b)) {
+      budget.spend(1);
       if (x == y) add(x);
       if ((x == "number" && y == "integer") || (x == "integer" && y == "number")) add("integer");
     }
@@ -95,21 +96,29 @@ Json of_others(const Json& schema) {
   return additional == schema.end() || schema.contains("patternProperties") ? Json(true) : *additional;
 }
 
-void merge_properties(const Json& a, const Json& b, Json& to) {
+void merge_properties(const Json& a, const Json& b, Json& to, Budget& budget) {
   Json properties = Json::object();
   const Json none = Json::object();
   const Json& of_a = a.contains("properties") ? a["properties"] : none;
   const Json& of_b = b.contains("properties") ? b["properties"] : none;
-  for (const auto& [key, value] : of_a.items())
+  // A key is looked for among those of the other and of both together.
+  const auto search = [&] { budget.spend((2 + std::ssize(of_a) + std::ssize(of_b) + std::ssize(properties)) / 8 + 1); };
+  for (const auto& [key, value] : of_a.items()) {
+    search();
     properties[key] = all_of(value, of_b.contains(key) ? of_b[key] : of_others(b));
-  for (const auto& [key, value] : of_b.items())
+  }
+  for (const auto& [key, value] : of_b.items()) {
+    search();
     if (!of_a.contains(key)) properties[key] = all_of(of_others(a), value);
+  }
   if (!properties.empty()) to["properties"] = std::move(properties);
 }
 
-void merge_required(const Json& value, Json& into) {
-  for (const Json& key : value)
+void merge_required(const Json& value, Json& into, Budget& budget) {
+  for (const Json& key : value) {
+    budget.spend_search(into);
     if (std::find(into.begin(), into.end(), key) == into.end()) into.push_back(key);
+  }
 }
 
 }  // namespace
@@ -145,10 +154,12 @@ bool type_takes(std::string_view type, std::string_view of_value) {
   return type == of_value || (type == "number" && of_value == "integer");
 }
 
-Json merge_plain(const Json& a, const Json& b, const std::function<void(std::string_view)>& note) {
+Json merge_plain(const Json& a, const Json& b, const std::function<void(std::string_view)>& note, Budget& budget) {
   if (a == false || b == false) return false;
   if (!a.is_object() || a.empty()) return b;
   if (!b.is_object() || b.empty()) return a;
+  budget.spend_copy(a);
+  budget.spend_copy(b);
   Json merged = a;
   for (const auto& [key, value] : b.items()) {
     if (!restricts(key) || key == "properties") continue;
@@ -158,11 +169,11 @@ Json merge_plain(const Json& a, const Json& b, const std::function<void(std::str
     } else if (*at == value) {
       continue;
     } else if (key == "type") {
-      Json types = both_types(*at, value);
+      Json types = both_types(*at, value, budget);
       if (types.empty()) return false;
       *at = types.size() == 1 ? types.front() : types;
     } else if (key == "required") {
-      merge_required(value, *at);
+      merge_required(value, *at, budget);
     } else if (among(key, {"minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum", "minContains"})) {
       if (value > *at) *at = value;
     } else if (among(key, {"maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum", "maxContains"})) {
@@ -173,12 +184,15 @@ Json merge_plain(const Json& a, const Json& b, const std::function<void(std::str
     } else if (key == "enum" || key == "const") {
       Json values = Json::array();
       const Json mine = key == "enum" ? *at : Json::array({*at}), other = key == "enum" ? value : Json::array({value});
-      for (const Json& v : mine)
+      for (const Json& v : mine) {
+        budget.spend_search(other);
         if (std::find(other.begin(), other.end(), v) != other.end()) values.push_back(v);
+      }
       if (values.empty()) return false;
       if (key == "enum") *at = std::move(values);
     } else if (key == "patternProperties" || key == "dependentRequired" || key == "dependencies") {
       for (const auto& [name, schema] : value.items()) {
+        budget.spend_search(*at);
         if (at->contains(name) && (*at)[name] != schema) note(key);
         (*at)[name] = schema;
       }
@@ -189,7 +203,7 @@ Json merge_plain(const Json& a, const Json& b, const std::function<void(std::str
     }
   }
   merged.erase("properties");
-  merge_properties(a, b, merged);
+  merge_properties(a, b, merged, budget);
   // A property that one of them does not allow must not come in by the other's pattern.
   if (a.contains("patternProperties") != b.contains("patternProperties") && merged.contains("additionalProperties") &&
       (a.contains("patternProperties") ? b : a).contains("additionalProperties"))

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
-#include <string>
 #include <string_view>
 
-namespace quire::schema {
+#include "constraint/schema_budget.h"
 
-using Json = nlohmann::ordered_json;
+namespace quire::schema {
 
 // Whether a keyword restricts values; all others are annotations, or where definitions lie.
 bool restricts(std::string_view keyword);
@@ -21,6 +19,7 @@ bool type_takes(std::string_view type, std::string_view of_value);
 
 // A schema whose values are those of both, where neither has combinators or references. `note` is told the keywords of
 // which only one could be kept. False as JSON: nothing satisfies both.
-Json merge_plain(const Json& a, const Json& b, const std::function<void(std::string_view keyword)>& note);
+Json merge_plain(const Json& a, const Json& b, const std::function<void(std::string_view keyword)>& note,
+                 Budget& budget);
 
 }  // namespace quire::schema

@@ -27,7 +27,7 @@ std::string unescape(const std::string& step) {
 
 }  // namespace
 
-const Json& resolve(const Json& root, const std::string& uri) {
+const Json& resolve(const Json& root, const std::string& uri, Budget& budget) {
   if (uri == "#") return root;
   if (!uri.starts_with("#/"))
     throw Refused{fmt::format("'$ref' to {}: only references within the schema (#/...) are followed", uri)};
@@ -36,6 +36,7 @@ const Json& resolve(const Json& root, const std::string& uri) {
   while (begin <= uri.size()) {
     const size_t end = std::min(uri.find('/', begin), uri.size());
     const std::string step = unescape(uri.substr(begin, end - begin));
+    budget.spend_search(*at);
     if (at->is_object() && at->contains(step)) {
       at = &(*at)[step];
     } else if (at->is_array() && !step.empty() && step.size() < 7 &&

@@ -8,13 +8,8 @@
 
 namespace quire::schema {
 
-// What is thrown within the gate, and caught at its end: why a schema is refused.
-struct Refused {
-  std::string why;
-};
-
 // The schema that "#" or "#/a/b" leads to; Refused where it leads nowhere.
-const Json& resolve(const Json& root, const std::string& uri);
+const Json& resolve(const Json& root, const std::string& uri, Budget& budget);
 // A step of such a path, as messages show it.
 std::string pointer_step(std::string_view step);
 

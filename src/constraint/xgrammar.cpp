@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <optional>
 
 namespace quire {
@@ -146,28 +147,24 @@ class XgrammarGrammar final : public Grammar {
   int64_t bytes() const override { return static_cast<int64_t>(grammar_.MemorySizeBytes()); }
   const std::vector<std::string>& unenforced() const override { return unenforced_; }
 
+  // A byte for ends_itself, the count of notes, each with its length, and the library's own bytes.
+  std::string to_bytes() const override {
+    std::string bytes(1, ends_itself_ ? '1' : '0');
+    const auto put = [&](uint32_t number) { bytes.append(reinterpret_cast<const char*>(&number), sizeof(number)); };
+    put(static_cast<uint32_t>(unenforced_.size()));
+    for (const std::string& note : unenforced_) {
+      put(static_cast<uint32_t>(note.size()));
+      bytes += note;
+    }
+    return bytes + grammar_.ToBytes();
+  }
+
  private:
   xgrammar::CompiledGrammar grammar_;
   bool ends_itself_;
   std::vector<std::string> unenforced_;
   mutable std::atomic<bool> prepared_{false};
 };
-
-std::string_view what_of(GrammarKind kind) {
-  switch (kind) {
-    case GrammarKind::kJsonObject:
-      return "the grammar of JSON";
-    case GrammarKind::kJsonSchema:
-      return "the JSON schema";
-    case GrammarKind::kRegex:
-      return "the regular expression";
-    case GrammarKind::kEbnf:
-      return "the grammar";
-    case GrammarKind::kStructuralTag:
-      return "the structural tag";
-  }
-  return "the grammar";
-}
 
 // XGrammar allows no token without bytes, wherever it is named. Control tokens get some that no text has: a byte that
 // UTF-8 does not know, and their number.
@@ -192,6 +189,34 @@ class XgrammarCompiler final : public GrammarCompiler {
     return done;
   }
 
+  Result<std::shared_ptr<const Grammar>> from_bytes(std::string_view bytes) const override {
+    const Error none{Fault::kBug, "what the process that compiles grammars sent is no grammar"};
+    const auto take = [&](size_t size) {
+      const std::string_view taken = bytes.substr(0, size);
+      bytes.remove_prefix(taken.size());
+      return taken;
+    };
+    const auto number = [&] {
+      uint32_t n = 0;
+      if (const std::string_view at = take(sizeof(n)); at.size() == sizeof(n)) std::memcpy(&n, at.data(), sizeof(n));
+      return n;
+    };
+    const bool ends_itself = take(1) == "1";
+    std::vector<std::string> unenforced;
+    for (uint32_t notes = number(); notes > 0; --notes) {
+      if (bytes.empty()) return none;
+      unenforced.emplace_back(take(number()));
+    }
+    try {
+      return std::shared_ptr<const Grammar>(
+          std::make_shared<XgrammarGrammar>(compiler_.FromBytes(bytes), ends_itself, std::move(unenforced)));
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception&) {
+      return none;
+    }
+  }
+
  private:
   Result<std::shared_ptr<const Grammar>> compile_noting(const GrammarSpec& spec, const CompileLimits& limits,
                                                         std::vector<std::string>& warnings) const {
@@ -203,7 +228,7 @@ class XgrammarCompiler final : public GrammarCompiler {
           std::make_shared<XgrammarGrammar>(std::move(compiled), spec.ends_itself, std::move(warnings)));
     } catch (const xgrammar::WorkLimit::Error& e) {
       return request_error(
-          "{} is too large: compiling it takes {}", what_of(spec.kind),
+          "{} is too large: compiling it takes {}", describe(spec.kind),
           e.is_time ? fmt::format("longer than {} ms", limits.time.count()) : "more memory and work than is allowed");
     } catch (const std::bad_alloc&) {
       throw;
@@ -211,7 +236,7 @@ class XgrammarCompiler final : public GrammarCompiler {
       std::string_view why = e.what();
       while (!why.empty() && (why.back() == '\n' || why.back() == ' ')) why.remove_suffix(1);
       constexpr size_t kMost = 400;
-      return request_error("{} cannot be used: {}", what_of(spec.kind), why.substr(0, kMost));
+      return request_error("{} cannot be used: {}", describe(spec.kind), why.substr(0, kMost));
     }
   }
 
@@ -223,8 +248,8 @@ class XgrammarCompiler final : public GrammarCompiler {
     if (matcher.fill(mask)) return {};
     if (matcher.broken())
       return request_error("{} is too large: finding what a text may begin with takes more work than is allowed",
-                           what_of(spec.kind));
-    return request_error("{} cannot be used: no text satisfies it", what_of(spec.kind));
+                           describe(spec.kind));
+    return request_error("{} cannot be used: no text satisfies it", describe(spec.kind));
   }
 
   xgrammar::CompiledGrammar compile_kind(const GrammarSpec& spec) const {

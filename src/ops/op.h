@@ -54,8 +54,8 @@ template <class Args>
 struct Kernel {
   std::string_view name;  // no two of a table have the same
   // Whether it computes such a call on such a machine: everything that limits it, and nothing else. Looks at shapes,
-  // types, strides and the machine. Asked on machines that reach `needs` alone. A kernel never looks at which rows share
-  // the batch when it decides how to add.
+  // types, strides and the machine. Asked on machines that reach `needs` alone. A kernel never looks at which rows
+  // share the batch when it decides how to add.
   bool (*fits)(const Machine& m, const Args& a);
   // On a GPU: takes its scratch memory, and enqueues if the context is not dry; errors are kept there.
   void (*launch)(const OpContext& ctx, const Args& a);

@@ -1,6 +1,7 @@
 #include "server/answer_constraint.h"
 
 #include "constraint/schema_gate.h"
+#include "server/request_pool.h"
 #include "server/tools/call_grammar.h"
 
 namespace quire::server {
@@ -14,9 +15,9 @@ ApiError about(const std::string& field, const Error& error) {
 }
 
 // A schema as it is compiled; what it does not hold to is an error (strict), or added to the notes.
-ApiResult<std::string> gate(const Json& schema, const std::string& field, bool strict,
+ApiResult<std::string> gate(const Json& schema, const std::string& field, bool strict, const GrammarAsker& asker,
                             std::vector<std::string>& notes) {
-  Result<GatedSchema> gated = gate_schema(schema);
+  Result<GatedSchema> gated = gate_schema(schema, asker.gone);
   if (!gated.ok()) return about(field, gated.error());
   if (strict && !gated->unenforced.empty())
     return bad_field(field, "unsupported_schema",
@@ -46,7 +47,8 @@ const char* name_of(GrammarKind kind) {
 
 class Builder {
  public:
-  Builder(const ModelContext& model, const GenerationParams& params) : model_(model), params_(params) {
+  Builder(const ModelContext& model, const GenerationParams& params, const GrammarAsker& asker)
+      : model_(model), params_(params), asker_(asker) {
     made_.vocabulary = model.grammars().vocabulary();
   }
 
@@ -56,7 +58,7 @@ class Builder {
     GrammarSpec spec = form.spec;
     if (spec.kind == GrammarKind::kJsonSchema) {
       QUIRE_TRY(const JsonDocument schema, parse_json_object(spec.text, {.max_bytes = SIZE_MAX}));
-      QUIRE_TRY(spec.text, gate(*schema, form.field, form.strict, notes_));
+      QUIRE_TRY(spec.text, gate(*schema, form.field, form.strict, asker_, notes_));
     }
     kind_ = name_of(spec.kind);
     return compile(spec, form.field, form.strict);
@@ -119,7 +121,7 @@ class Builder {
       if (!schema.contains("type")) schema["type"] = "object";
       // A tool that is not strict has any arguments rather than fail the request.
       std::vector<std::string> notes;
-      ApiResult<std::string> text = gate(schema, "tools", tool.strict, notes);
+      ApiResult<std::string> text = gate(schema, "tools", tool.strict, asker_, notes);
       if (text.ok())
         call.schema = std::move(*text);
       else if (tool.strict)
@@ -132,7 +134,8 @@ class Builder {
   }
 
   ApiStatus compile(const GrammarSpec& spec, const std::string& field, bool strict) {
-    Result<std::shared_ptr<const Grammar>> grammar = model_.grammars().get(spec);
+    const RequestPool::Waits waits;
+    Result<std::shared_ptr<const Grammar>> grammar = model_.grammars().get(spec, asker_);
     if (!grammar.ok()) return about(field, grammar.error());
     made_.grammar = std::move(*grammar);
     const std::vector<std::string>& left_out = made_.grammar->unenforced();
@@ -145,6 +148,7 @@ class Builder {
 
   const ModelContext& model_;
   const GenerationParams& params_;
+  const GrammarAsker& asker_;
   Constraint made_;
   std::vector<std::string> notes_;
   const char* kind_ = "tokens";
@@ -152,16 +156,17 @@ class Builder {
 
 }  // namespace
 
-ApiResult<AnswerConstraint> constrain_text(const ModelContext& model, const GenerationParams& params) {
-  Builder b(model, params);
+ApiResult<AnswerConstraint> constrain_text(const ModelContext& model, const GenerationParams& params,
+                                           const GrammarAsker& asker) {
+  Builder b(model, params, asker);
   QUIRE_CHECKED(b.form());
   QUIRE_CHECKED(b.tokens());
   return b.take(false);
 }
 
 ApiResult<AnswerConstraint> constrain_answer(const ModelContext& model, const ChatRequest& request,
-                                             bool inside_reasoning) {
-  Builder b(model, request.params);
+                                             bool inside_reasoning, const GrammarAsker& asker) {
+  Builder b(model, request.params, asker);
   QUIRE_CHECKED(b.form());
   QUIRE_CHECKED(b.calls(request));
   QUIRE_CHECKED(b.tokens());

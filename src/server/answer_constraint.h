@@ -18,10 +18,12 @@ struct AnswerConstraint {
   const char* kind = "";                         // of the constraint, for labels of metrics; empty: there is none
 };
 
+// Both wait until what they need is compiled, for `asker`, on a thread of the pool (RequestPool::Waits).
 // Of a text that goes on behind a prompt.
-ApiResult<AnswerConstraint> constrain_text(const ModelContext& model, const GenerationParams& params);
+ApiResult<AnswerConstraint> constrain_text(const ModelContext& model, const GenerationParams& params,
+                                           const GrammarAsker& asker);
 // Of an answer in a conversation. What must be begins behind the reasoning, if the prompt ends within it.
 ApiResult<AnswerConstraint> constrain_answer(const ModelContext& model, const ChatRequest& request,
-                                             bool inside_reasoning);
+                                             bool inside_reasoning, const GrammarAsker& asker);
 
 }  // namespace quire::server

@@ -107,6 +107,7 @@ void Api::drain() {
 
 void Api::forget() {
   drain();
+  if (const Loaded now = loaded(); now.model) now.model->grammars().stop();  // tasks may wait for it
   pool_.stop();
   Loaded last;
   {
@@ -322,6 +323,10 @@ std::chrono::milliseconds Api::time_left(const Call& call) const {
 std::string Api::pool_client_of(const Call& call) const {
   const RequestRecord& r = call.responder->record();
   return options_.keys.size() > 1 ? fmt::format("key {}", r.key) : r.peer;
+}
+
+GrammarAsker Api::asker_of(const Call& call) const {
+  return {.client = pool_client_of(call), .gone = [ticket = call.ticket] { return ticket->cancelled(); }};
 }
 
 ApiResult<JsonDocument> Api::body(Call& call) const {

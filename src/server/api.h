@@ -171,6 +171,7 @@ class Api {
   // Who shares places and the queue with others (Job): with several API keys, each one.
   uint64_t client_of(const Call& call) const;
   // Who takes turns with others at the pool: with several API keys, each one, otherwise each address.
+  GrammarAsker asker_of(const Call& call) const;
   std::string pool_client_of(const Call& call) const;
   // What is left of the time that one answer may take; 0: any.
   std::chrono::milliseconds time_left(const Call& call) const;

@@ -188,7 +188,7 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   p.plan.syntax.inside_reasoning = prompt.inside_reasoning;
   if (r.tools != nullptr) p.plan.count_calls = [this](size_t complete, size_t cut) { count_calls(complete, cut); };
   if (p.plan.syntax.format != nullptr && p.plan.syntax.format->control_tokens) r.params.skip_special_tokens = false;
-  ApiResult<AnswerConstraint> constrained = constrain_answer(*model, r, prompt.inside_reasoning);
+  ApiResult<AnswerConstraint> constrained = constrain_answer(*model, r, prompt.inside_reasoning, asker_of(call));
   if (r.params.form || r.tools != nullptr) count_grammars(*model);
   QUIRE_TRY(const AnswerConstraint must, std::move(constrained));
   report_constraint(call, must);
@@ -292,7 +292,7 @@ ApiStatus Api::go_on(Call& call, CompletionRequest r, const MakeTextWriter& make
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.params.model));
 
-  ApiResult<AnswerConstraint> constrained = constrain_text(*model, r.params);
+  ApiResult<AnswerConstraint> constrained = constrain_text(*model, r.params, asker_of(call));
   if (r.params.form) count_grammars(*model);
   QUIRE_TRY(const AnswerConstraint must, std::move(constrained));
   report_constraint(call, must);

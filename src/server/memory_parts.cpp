@@ -33,7 +33,11 @@ CacheBytes cache_bytes(const Engine& engine) {
 
 GrammarCacheOptions within_memory(GrammarCacheOptions grammars) {
   constexpr int64_t kPart = 8, kLeast = int64_t{8} << 20;
-  grammars.cache_bytes = std::min(grammars.cache_bytes, std::max(kLeast, available_memory() / kPart));
+  const int64_t most = std::max(kLeast, available_memory() / kPart);
+  grammars.cache_bytes = std::min(grammars.cache_bytes, most);
+  // Of each process that compiles one: some at a time.
+  constexpr int64_t kLeastToCompile = int64_t{64} << 20;
+  grammars.limits.memory = std::min(grammars.limits.memory, std::max(kLeastToCompile, most));
   return grammars;
 }
 

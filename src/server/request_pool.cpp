@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <new>
 #include <stdexcept>
+#include <system_error>
 
 #include "core/cpu.h"
 
@@ -29,6 +30,8 @@ int thread_count(int asked) {
 }
 
 }  // namespace
+
+thread_local RequestPool::Current RequestPool::current_;
 
 RequestPool::RequestPool(const RequestPoolOptions& options, Registry& registry)
     : options_(options),
@@ -106,7 +109,41 @@ ApiStatus RequestPool::add(Task task, bool always) {
 }
 
 void RequestPool::forget_idle(Clients::iterator client) {
-  if (client->second.waiting.empty() && client->second.running == 0) clients_.erase(client);
+  const Client& c = client->second;
+  if (c.waiting.empty() && c.running == 0 && c.aside == 0) clients_.erase(client);
+}
+
+bool RequestPool::step_aside(Clients::iterator client) {
+  const std::lock_guard lock(mutex_);
+  if (stop_ || aside_ >= kMostAside || client->second.aside >= kMostAsideEach) return false;
+  // Of all threads, those that wait included, as many are free as there would be without the tasks that wait.
+  if (std::ssize(threads_) < count_ + aside_ + 1) {
+    try {
+      threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      return false;
+    }
+  }
+  ++aside_;
+  ++client->second.aside;
+  --client->second.running;
+  running_gauge_.set(--running_);
+  wake_.notify_all();
+  return true;
+}
+
+void RequestPool::step_back(Clients::iterator client) {
+  const std::lock_guard lock(mutex_);
+  --aside_;
+  --client->second.aside;
+  ++client->second.running;
+  running_gauge_.set(++running_);
+}
+
+RequestPool::Waits::Waits() : stepped_aside_(current_.pool != nullptr && current_.pool->step_aside(current_.client)) {}
+
+RequestPool::Waits::~Waits() {
+  if (stepped_aside_) current_.pool->step_back(current_.client);
 }
 
 // Whose turn it is; with `small_only` among those whose next task has a small body. The end if there is none.
@@ -123,13 +160,14 @@ RequestPool::Clients::iterator RequestPool::first_in_turn(bool small_only) {
 
 // Whose task begins now; the end if nobody's may.
 RequestPool::Clients::iterator RequestPool::next() {
+  if (running_ >= count_) return clients_.end();
   auto best = first_in_turn(false);
   if (best == clients_.end()) return best;
   const size_t bytes = best->second.waiting.front().task.bytes;
   if (bytes >= kLarge && large_bytes_ > 0 && large_bytes_ + bytes > options_.max_running_bytes)
     best = first_in_turn(true);
   if (best == clients_.end()) return best;
-  const bool last_thread = running_ + 1 == threads() && threads() > 1;
+  const bool last_thread = running_ + 1 == count_ && count_ > 1;
   return best->second.running > 0 && last_thread ? clients_.end() : best;
 }
 
@@ -148,9 +186,11 @@ void RequestPool::work() {
     its.turn = ++turns_;
     waiting_gauge_.set(static_cast<double>(--waiting_));
     running_gauge_.set(++running_);
+    current_ = {this, client};
     lock.unlock();
     run(task);
     lock.lock();
+    current_ = {};
     ended(client, task.bytes);  // it is still there: it has a task that runs
   }
 }

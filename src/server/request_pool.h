@@ -78,6 +78,20 @@ class RequestPool {
 
   int threads() const { return count_; }
 
+  // While one exists, the task that made it waits for something that takes no processor of this pool's: another one may
+  // begin on a further thread. So a client whose tasks wait for others holds nobody up. Where many wait already it does
+  // nothing. On the task's thread, one at a time.
+  class Waits {
+   public:
+    Waits();
+    ~Waits();
+    Waits(const Waits&) = delete;
+
+   private:
+    bool stepped_aside_;
+  };
+  static constexpr int kMostAside = 64, kMostAsideEach = 16;  // tasks that wait so, of all clients and of one
+
  private:
   using Clock = std::chrono::steady_clock;
   struct Waiting {
@@ -86,8 +100,9 @@ class RequestPool {
   };
   struct Client {
     std::deque<Waiting> waiting;
-    size_t bytes = 0;  // of those that wait and those that run
-    int running = 0;
+    size_t bytes = 0;   // of those that wait and those that run
+    int running = 0;    // and do not wait for others
+    int aside = 0;      // those that do
     uint64_t turn = 0;  // when one of its tasks began last, as a number that grows
   };
   using Clients = std::map<std::string, Client>;
@@ -100,6 +115,15 @@ class RequestPool {
   void run(Task& task);
   void ended(Clients::iterator client, size_t bytes);
   void forget_idle(Clients::iterator client);
+  bool step_aside(Clients::iterator client);
+  void step_back(Clients::iterator client);
+
+  // Whose task this thread runs.
+  struct Current {
+    RequestPool* pool = nullptr;
+    Clients::iterator client;
+  };
+  static thread_local Current current_;
 
   const RequestPoolOptions options_;
   const int count_;  // of threads
@@ -114,7 +138,7 @@ class RequestPool {
   Clients clients_;  // those that have a task
   size_t waiting_ = 0, bytes_ = 0;
   size_t large_bytes_ = 0;  // of large bodies that are being read
-  int running_ = 0;
+  int running_ = 0, aside_ = 0;
   uint64_t turns_ = 0;
   std::vector<std::thread> threads_;
 };

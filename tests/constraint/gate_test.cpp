@@ -109,6 +109,43 @@ TEST(SchemaGate, HostileSchemasEnd) {
   }
 }
 
+// Work that grows with the square of a schema is counted, and whoever leaves ends it.
+TEST(SchemaGate, WorkIsBounded) {
+  std::string names, more, properties;
+  for (int i = 0; i < 60'000; ++i) names += fmt::format("{}\"n{}\"", i == 0 ? "" : ",", i);
+  for (int i = 0; i < 60'000; ++i) more += fmt::format("{}\"m{}\"", i == 0 ? "" : ",", i);
+  for (int i = 0; i < 40'000; ++i) properties += fmt::format("{}\"p{}\":{{}}", i == 0 ? "" : ",", i);
+  std::string references = R"({"$defs":{"a":{"properties":{)" + properties + R"(}}},"allOf":[)";
+  for (int i = 0; i < 100; ++i) references += fmt::format(R"({}{{"$ref":"#/$defs/a"}})", i == 0 ? "" : ",");
+  const std::string schemas[] = {
+      R"({"allOf":[{"type":"object","required":[)" + names + R"(]},{"type":"object","required":[)" + more + "]}]}",
+      references + "]}",
+      R"({"type":"object","properties":{)" + properties + R"(},"required":[)" + names + "]}",
+      R"({"enum":[)" + names + R"(],"allOf":[{"enum":[)" + more + "]}]}",
+      R"({"type":"object","dependentRequired":{"p0":[)" + names + R"(]},"properties":{)" + properties + "}}",
+  };
+  for (const std::string& schema : schemas) {
+    SCOPED_TRACE(schema.substr(0, 60));
+    const Json read = Json::parse(schema);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto gated = gate_schema(read);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));  // a quiet machine: under one
+    if (!gated.ok()) {
+      EXPECT_THAT(gated.error().message, HasSubstr("too large where its keywords are combined"));
+    }
+    int asked = 0;
+    const auto left = gate_schema(read, [&] { return ++asked > 1; });
+    ASSERT_FALSE(left.ok());
+    EXPECT_THAT(left.error().message, HasSubstr("nobody waits"));
+  }
+  // What people write is far from it.
+  std::string large = R"({"type":"object","properties":{)";
+  for (int i = 0; i < 2'000; ++i)
+    large += fmt::format(R"({}"p{}":{{"type":"string","description":"what it is","maxLength":{}}})", i == 0 ? "" : ",",
+                         i, i + 1);
+  EXPECT_EQ(refusal((large + "}}").c_str()), "");
+}
+
 TEST(StringPattern, LengthsBecomePartOfThePattern) {
   EXPECT_EQ(pattern_of_length("^[a-z]+$", 3, 9), "^[a-z]{3,9}$");
   EXPECT_EQ(pattern_of_length("^[a-z][a-z0-9-]*$", 1, 63), "^[a-z][a-z0-9-]{0,62}$");

@@ -116,6 +116,32 @@ TEST(RequestPool, TheLastThreadWaitsForOthers) {
   log.wait_for(4);
 }
 
+// Tasks that wait for something else leave their threads to others, as many as there may be.
+TEST(RequestPool, TasksThatWaitHoldNobodyUp) {
+  Registry registry;
+  Log log;
+  Door door;
+  const auto waiting = [wait = door.waiter()] {
+    const RequestPool::Waits waits;
+    wait();
+  };
+  RequestPool pool({.threads = 2}, registry);
+  constexpr int kTasks = RequestPool::kMostAsideEach + 3;
+  for (int i = 0; i < kTasks; ++i) ASSERT_TRUE(pool.submit(task("a", "a", log, waiting)).ok());
+  log.wait_for(RequestPool::kMostAsideEach + 1);  // the last one has a thread of its own, and the other is kept free
+  ASSERT_TRUE(pool.submit(task("b", "b", log)).ok());
+  log.wait_for(RequestPool::kMostAsideEach + 2);
+  EXPECT_EQ(log.lines().back(), "b");
+  // The one that has a thread of its own counts as running, and those that wait do not.
+  while (registry.text().find("quire:request_pool_running_requests 1\n") == std::string::npos)
+    std::this_thread::yield();
+  door.open();
+  log.wait_for(kTasks + 1);
+  pool.stop();
+  EXPECT_THAT(registry.text(), HasSubstr("quire:request_pool_running_requests 0\n"));
+  { const RequestPool::Waits nowhere; }  // on no thread of a pool
+}
+
 TEST(RequestPool, LimitsWhatWaits) {
   Registry registry;
   Log log;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "commands.h"
 #include "core/cpu.h"
 #include "numerics_rows.h"
 #include "seeds.h"
@@ -28,6 +29,7 @@ quire::Status take_seeds(std::string_view text) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const auto& all = quire::test::commands(); argc == 2 && all.contains(argv[1])) return all.at(argv[1])();
   testing::InitGoogleMock(&argc, argv);
   constexpr std::string_view kCpu = "--cpu=", kSeeds = "--seeds=";
   for (int i = 1; i < argc; ++i) {
