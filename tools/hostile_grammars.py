@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A server while a client sends schemas and grammars that are made to end, fill or hold it up.
 
-    tools/hostile_grammars.py build/release/quire models/demo-moe-nvfp4.gguf [--mutated 5000] [--memory-mib 2048]
+    tools/hostile_grammars.py build/release/quire models/demo-moe-nvfp4.gguf [--mutated 5000] [--minutes 30] [--memory-mib 2048]
 
 The server may have so many MiB of addresses (RLIMIT_AS; 0: as many as it likes). One key's clients send inputs within all limits, and
 mutated ones, eight at a time, and leave some of them early. With two other keys, a stream is read and small schemas that nobody sent
@@ -13,6 +13,7 @@ import argparse
 import collections
 import http.client
 import json
+import multiprocessing
 import random
 import re
 import resource
@@ -74,6 +75,50 @@ def mutated(rng):
     return body
 
 
+def post(port, who, body, timeout=60):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    c.request("POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": "go"}], **body}),
+              {"Content-Type": "application/json", "Authorization": f"Bearer {KEYS[who]}"})
+    return c, c.getresponse()
+
+
+def stream(port, over, found):
+    """In a process of its own: the silences of a stream."""
+    silences = []
+    while not over.is_set():
+        try:
+            c, r = post(port, "stream", {"stream": True, "max_tokens": 2000, "ignore_eos": True})
+            last = None
+            while not over.is_set() and r.readline():
+                now = time.monotonic()
+                if last is not None:
+                    silences.append((now, now - last))
+                last = now
+            c.close()
+        except OSError:
+            break
+    found.put(silences)
+
+
+def small(port, over, found):
+    """In a process of its own: what small schemas that nobody sent before wait."""
+    waits, number = [], 0
+    while not over.wait(0.2):
+        number += 1
+        schema = {"type": "object", "properties": {f"n{number}": {"type": "integer"}}, "required": [f"n{number}"]}
+        body = {"max_tokens": 1, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
+        begin = time.monotonic()
+        try:
+            c, r = post(port, "small", body)
+            r.read()
+            c.close()
+        except OSError:
+            break
+        now = time.monotonic()
+        waits.append((now, now - begin if r.status == 200 else float("inf")))
+    found.put(waits)
+
+
 class Server:
     def __init__(self, o):
         keys = tempfile.NamedTemporaryFile("w", suffix=".keys", delete=False)
@@ -88,30 +133,26 @@ class Server:
         self.said = collections.deque(maxlen=20)
         threading.Thread(target=lambda: self.said.extend(self.process.stderr), daemon=True).start()
 
-    def post(self, who, body, timeout=60):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        c.request("POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": "go"}], **body}),
-                  {"Content-Type": "application/json", "Authorization": f"Bearer {KEYS[who]}"})
-        return c, c.getresponse()
-
 
 def main(o):
     server, rng, lock = Server(o), random.Random(o.seed), threading.Lock()
     if server.port == 0:
         return "the server does not start"
-    answered, silences, waits, over = collections.Counter(), [], [], threading.Event()
+    answered, over = collections.Counter(), multiprocessing.Event()
     todo = list(inputs(1)) * 2 + [None] * o.mutated
+    until = time.monotonic() + 60 * o.minutes
 
     def send():
         while True:
             with lock:
-                if not todo or server.process.poll() is not None:
+                if not todo or time.monotonic() > until or server.process.poll() is not None:
                     return
-                body, leaves = todo.pop(0), rng.random() < 0.3
-                body = mutated(rng) if body is None else body
+                body, leaves, seed = todo.pop(0), rng.random() < 0.3, rng.random()
+            body = mutated(random.Random(seed)) if body is None else body
             try:
-                c, r = server.post("hostile", {**body, "max_tokens": 4}, timeout=0.5 if leaves else 60)
-                outcome = str(r.status)
+                c, r = post(server.port, "hostile", {**body, "max_tokens": 4}, timeout=0.5 if leaves else 60)
+                text = r.read().decode(errors="replace")
+                outcome = str(r.status) + (" " + json.loads(text)["error"]["message"][:90] if r.status >= 500 else "")
                 c.close()
             except TimeoutError:
                 outcome = "left"
@@ -120,43 +161,14 @@ def main(o):
             with lock:
                 answered[outcome] += 1
 
-    def stream():
-        while not over.is_set():
-            try:
-                c, r = server.post("stream", {"stream": True, "max_tokens": 2000, "ignore_eos": True})
-                last = None
-                while r.readline():
-                    now = time.monotonic()
-                    if last is not None:
-                        silences.append(now - last)
-                    last = now
-                c.close()
-            except OSError:
-                return
-
-    def small():
-        number = 0
-        while not over.wait(0.2):
-            number += 1
-            begin = time.monotonic()
-            schema = {"type": "object", "properties": {f"n{number}": {"type": "integer"}}, "required": [f"n{number}"]}
-            try:
-                c, r = server.post("small", {"max_tokens": 1, "response_format":
-                                             {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}})
-                r.read()
-                c.close()
-                with lock:
-                    waits.append(time.monotonic() - begin)
-                    if r.status != 200:
-                        answered[f"small schema {r.status}"] += 1
-            except OSError:
-                return
-
-    others = [threading.Thread(target=f) for f in (stream, small)]
-    for t in others:
-        t.start()
-    time.sleep(2)
-    quiet = (max(silences, default=0), max(waits, default=0))
+    others = []
+    for watch in (stream, small):
+        found = multiprocessing.Queue()
+        process = multiprocessing.Process(target=watch, args=(server.port, over, found))
+        process.start()
+        others.append((process, found))
+    time.sleep(5)
+    began = time.monotonic()
     senders = [threading.Thread(target=send) for _ in range(8)]
     for t in senders:
         t.start()
@@ -164,12 +176,14 @@ def main(o):
         t.join()
     died = server.process.poll()
     peak = next((l.split()[1] for l in open(f"/proc/{server.process.pid}/status") if l.startswith("VmHWM")), "?") if died is None else "?"
-    todo.extend(list(inputs(1)))
+    over.set()
+    (silences, waits) = (found.get() for _, found in others)
+    todo[:] = list(inputs(1))
+    until = time.monotonic() + 60
     senders = [threading.Thread(target=send) for _ in range(8)]
     for t in senders:
         t.start()
     time.sleep(1)
-    over.set()
     begin = time.monotonic()
     if died is None:
         server.process.send_signal(signal.SIGTERM)
@@ -178,15 +192,16 @@ def main(o):
         except subprocess.TimeoutExpired:
             server.process.kill()
     ended = time.monotonic() - begin
-    for t in senders + others:
+    for t in senders:
         t.join()
-    ordered = lambda all: sorted(all) or [0]
-    s, w = ordered(silences), ordered(waits)
+    before = lambda all: 1e3 * max((x for at, x in all if at < began), default=0)
+    during = lambda all: sorted(x for at, x in all if at >= began) or [0]
+    s, w = during(silences), during(waits)
     print(f"answers: {dict(answered)}")
     print(f"resident at most {peak} kB")
-    print(f"silence of the stream: 99.9% {1e3 * s[int(0.999 * (len(s) - 1))]:.0f} ms, longest {1e3 * s[-1]:.0f} (before: {1e3 * quiet[0]:.0f})")
+    print(f"silence of the stream: 99.9% {1e3 * s[int(0.999 * (len(s) - 1))]:.0f} ms, longest {1e3 * s[-1]:.0f} (before: {before(silences):.0f})")
     print(f"wait of a small schema: median {1e3 * w[len(w) // 2]:.0f} ms, 99% {1e3 * w[int(0.99 * (len(w) - 1))]:.0f}, longest "
-          f"{1e3 * w[-1]:.0f} (before: {1e3 * quiet[1]:.0f})")
+          f"{1e3 * w[-1]:.0f} (before: {before(waits):.0f})")
     print(f"SIGTERM: ended after {ended:.1f} s with {server.process.returncode}")
     if died is not None:
         return f"the server ended with {died}: {''.join(server.said)}"
@@ -198,6 +213,7 @@ if __name__ == "__main__":
     parser.add_argument("program")
     parser.add_argument("model")
     parser.add_argument("--mutated", type=int, default=5000)
+    parser.add_argument("--minutes", type=float, default=30, help="at most, before SIGTERM")
     parser.add_argument("--memory-mib", type=int, default=2048)
     parser.add_argument("--seed", type=int, default=1)
     failed = main(parser.parse_args())

@@ -1,5 +1,6 @@
 #include "constraint/compile_host.h"
 
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -215,6 +216,8 @@ int run_compile_host() {
   let_go_of_descriptors();
   go_first();
   prctl(PR_SET_NAME, "quire-compile");
+  // One arena: a thread's own takes 64 MiB of addresses at once, of which there are few where they are limited.
+  mallopt(M_ARENA_MAX, 1);
   limit(RLIMIT_CORE, 0);
   signal(SIGCHLD, SIG_IGN);  // processes that end are forgotten
   // What ends the server by a signal to its group lets it finish what is under way; this process ends with it.
