@@ -20,8 +20,14 @@ struct GatedSchema {
   static constexpr size_t kMostNotes = 16;
 };
 
+struct GateOptions {
+  // Objects whose schema has "properties" and no word of others may have any, as the standard has it. Otherwise they
+  // have none, as servers do: models fill them with what nobody asked for.
+  bool additional_properties = false;
+};
+
 // Errors (Fault::kRequest): it is no schema, nothing can satisfy it, a reference leads nowhere, or it grows too large
 // where keywords are combined.
-Result<GatedSchema> gate_schema(const nlohmann::ordered_json& schema);
+Result<GatedSchema> gate_schema(const nlohmann::ordered_json& schema, const GateOptions& options = {});
 
 }  // namespace quire

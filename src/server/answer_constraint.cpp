@@ -14,9 +14,9 @@ ApiError about(const std::string& field, const Error& error) {
 }
 
 // A schema as it is compiled; what it does not hold to is an error (strict), or added to the notes.
-ApiResult<std::string> gate(const Json& schema, const std::string& field, bool strict,
+ApiResult<std::string> gate(const Json& schema, const GateOptions& options, const std::string& field, bool strict,
                             std::vector<std::string>& notes) {
-  Result<GatedSchema> gated = gate_schema(schema);
+  Result<GatedSchema> gated = gate_schema(schema, options);
   if (!gated.ok()) return about(field, gated.error());
   if (strict && !gated->unenforced.empty())
     return bad_field(field, "unsupported_schema",
@@ -56,7 +56,9 @@ class Builder {
     GrammarSpec spec = form.spec;
     if (spec.kind == GrammarKind::kJsonSchema) {
       QUIRE_TRY(const JsonDocument schema, parse_json_object(spec.text, {.max_bytes = SIZE_MAX}));
-      QUIRE_TRY(spec.text, gate(*schema, form.field, form.strict, notes_));
+      GateOptions options = gate_options();
+      if (form.no_additional_properties) options.additional_properties = false;
+      QUIRE_TRY(spec.text, gate(*schema, options, form.field, form.strict, notes_));
     }
     kind_ = name_of(spec.kind);
     return compile(spec, form.field, form.strict);
@@ -109,6 +111,8 @@ class Builder {
   }
 
  private:
+  GateOptions gate_options() const { return {.additional_properties = model_.limits().additional_properties}; }
+
   ApiResult<std::vector<CallSchema>> schemas_of(const ChatRequest& r) {
     std::vector<CallSchema> schemas;
     for (const Tool& tool : r.tools->all()) {
@@ -119,7 +123,7 @@ class Builder {
       if (!schema.contains("type")) schema["type"] = "object";
       // A tool that is not strict has any arguments rather than fail the request.
       std::vector<std::string> notes;
-      ApiResult<std::string> text = gate(schema, "tools", tool.strict, notes);
+      ApiResult<std::string> text = gate(schema, gate_options(), "tools", tool.strict, notes);
       if (text.ok())
         call.schema = std::move(*text);
       else if (tool.strict)

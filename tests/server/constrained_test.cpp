@@ -126,12 +126,88 @@ TEST_F(Constrained, WhatIsNoGrammarIsRefused) {
         {Json{{"guided_json", {{"$ref", "https://example.com/schema"}}}}, "only references within the schema"},
         {Json{{"guided_json", {{"type", "string"}, {"enum", {1}}}}}, "nothing can satisfy it"},
         {Json{{"structured_outputs", {{"structural_tag", "{}"}}}}, "the structural tag cannot be used"},
+        {Json{{"guided_json", {{"type", "array"}, {"minItems", -1}}}}, "'minItems' must be a whole number"},
+        {Json{{"guided_json", {{"required", "a"}}}}, "'required' must be an array of strings"},
+        {Json{{"guided_json", {{"properties", {{"a", {{"$ref", "#"}}}}}, {"required", {"a"}}}}},
+         "nothing can satisfy it"},
+        {Json{{"guided_regex", "a(?=b)"}}, "lookahead is not supported (at position 2)"},
+        {Json{{"guided_regex", "ab\\Acd"}}, "\\A stands in the middle"},
+        {Json{{"structured_outputs", {{"regex", ""}}}}, "'structured_outputs.regex' is empty"},
+        {Json{{"guided_regex", ""}}, "'guided_regex' is empty"},
+        {Json{{"structured_outputs", {{"grammar", ""}}}}, "'structured_outputs.grammar' is empty"},
         {Json{{"tools", {kWeather}}, {"tool_choice", "required"}, {"guided_regex", "a"}},
          "excludes a 'tool_choice'"}}) {
     const Reply r = chat(more);
     EXPECT_EQ(r.status, 400) << more;
     EXPECT_THAT(r.error(), HasSubstr(says));
   }
+}
+
+TEST_F(Constrained, TextsComeAsTheyWereAskedFor) {
+  EXPECT_EQ(content({{"structured_outputs", {{"choice", {"Yes\nbecause"}}}}}), "Yes\nbecause");
+  EXPECT_EQ(content({{"guided_regex", "\\x41\\x0ab"}}), "A\nb");
+  EXPECT_EQ(content({{"grammar", "root ::= \"x\\x0Ab\""}}), "x\nb");
+  EXPECT_EQ(content({{"guided_json", {{"const", "\n0a\t4"}}}}), R"("\n0a\t4")");
+  EXPECT_FALSE(content({{"grammar", ""}}).empty()) << "llama.cpp's clients mean none";
+}
+
+TEST_F(Constrained, WhatNoGrammarHoldsToIsToldWhereTheSchemaIsNotStrict) {
+  const auto with = [](const char* pattern, bool strict) {
+    const Json schema = {{"type", "string"}, {"maxLength", 5}, {"pattern", pattern}};
+    return chat(
+        {{"response_format",
+          {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"strict", strict}, {"schema", schema}}}}}});
+  };
+  const Reply letters = with("^\\p{L}+$", true);
+  EXPECT_EQ(letters.status, 200) << letters.body;
+  EXPECT_EQ(letters.header("X-Unenforced"), "");
+  for (const char* pattern : {"\\p{Greek}", "\\bword", "(?!a)b"}) {
+    const Reply told = with(pattern, false);
+    EXPECT_EQ(told.status, 200) << told.body;
+    EXPECT_THAT(told.header("X-Unenforced"), HasSubstr("'pattern' (")) << pattern;
+    EXPECT_EQ(with(pattern, true).status, 400) << pattern;
+  }
+}
+
+TEST_F(Constrained, ObjectsHaveNoPropertiesThatNobodyNamed) {
+  const Json schema = {{"type", "object"}, {"properties", {{"a", {{"type", "boolean"}}}}}, {"minProperties", 0}};
+  for (const int seed : {1, 2, 3, 4})
+    for (const Json& more :
+         {Json{{"guided_json", schema}},
+          Json{{"structured_outputs", {{"json", schema}, {"disable_additional_properties", true}}}}}) {
+      const Json object = Json::parse(content(more, seed), nullptr, false);
+      ASSERT_TRUE(object.is_object());
+      for (const auto& [name, value] : object.items()) EXPECT_EQ(name, "a");
+    }
+  const Reply wrong = chat({{"structured_outputs", {{"json", schema}, {"disable_additional_properties", 1}}}});
+  EXPECT_EQ(wrong.status, 400);
+  EXPECT_THAT(wrong.error(), HasSubstr("must be a boolean"));
+}
+
+// --additional-properties: the model fills objects with names of its own, unless the request says otherwise.
+TEST_F(Constrained, TheStandardsLetterIsAnOption) {
+  DemoServer server({.limits = {.additional_properties = true}});
+  const Json schema = {{"type", "object"}, {"properties", {{"a", {{"type", "boolean"}}}}}, {"maxProperties", 3}};
+  const auto invented = [&](bool disable) {
+    int count = 0;
+    for (const int seed : {1, 2, 3, 4}) {
+      const Reply r =
+          ask(server.port(),
+              post("/v1/chat/completions",
+                   Json{{"messages", kMessages},
+                        {"max_tokens", 500},
+                        {"seed", seed},
+                        {"structured_outputs", {{"json", schema}, {"disable_additional_properties", disable}}}}));
+      EXPECT_EQ(r.status, 200) << r.body;
+      const std::string text = r.json()["choices"][0]["message"]["content"].get<std::string>();
+      const Json object = Json::parse(text, nullptr, false);
+      if (object.is_object())
+        for (const auto& [name, value] : object.items()) count += name != "a";
+    }
+    return count;
+  };
+  EXPECT_GT(invented(false), 0);
+  EXPECT_EQ(invented(true), 0);
 }
 
 TEST_F(Constrained, WhatExplodesIsRefusedAndNothingStalls) {
@@ -231,9 +307,15 @@ TEST_F(Constrained, RequestsAreCountedByWhatTheyMustBe) {
 
 // A stream must not begin that no text can go on in.
 TEST_F(Constrained, WhatNothingSatisfiesIsRefusedBeforeAStreamBegins) {
-  const Reply r = chat({{"stream", true}, {"guided_json", {{"allOf", {{{"$ref", "#"}}}}}}});
-  EXPECT_EQ(r.status, 400) << r.body;
-  EXPECT_THAT(r.error(), HasSubstr("no text satisfies it"));
+  for (const auto& [more, says] :
+       {std::pair{Json{{"guided_json", {{"allOf", {{{"$ref", "#"}}}}}}}, "nothing can satisfy"},
+        {Json{{"guided_regex", "[^\\s\\S]a"}}, "no text satisfies it"}}) {
+    Json body = {{"stream", true}};
+    body.update(more);
+    const Reply r = chat(body);
+    EXPECT_EQ(r.status, 400) << r.body;
+    EXPECT_THAT(r.error(), HasSubstr(says));
+  }
 }
 
 }  // namespace
