@@ -135,8 +135,7 @@ TEST_F(Constrained, WhatIsNoGrammarIsRefused) {
         {Json{{"structured_outputs", {{"regex", ""}}}}, "'structured_outputs.regex' is empty"},
         {Json{{"guided_regex", ""}}, "'guided_regex' is empty"},
         {Json{{"structured_outputs", {{"grammar", ""}}}}, "'structured_outputs.grammar' is empty"},
-        {Json{{"tools", {kWeather}}, {"tool_choice", "required"}, {"guided_regex", "a"}},
-         "excludes a 'tool_choice'"}}) {
+        {Json{{"tools", {kWeather}}, {"guided_regex", "a("}}, "the regular expression cannot be used"}}) {
     const Reply r = chat(more);
     EXPECT_EQ(r.status, 400) << more;
     EXPECT_THAT(r.error(), HasSubstr(says));
@@ -251,6 +250,78 @@ TEST_F(Constrained, CallsThatMustBe) {
                                     {"tool_choice", {{"type", "any"}, {"disable_parallel_tool_use", true}}}}));
   ASSERT_EQ(r.status, 200) << r.body;
   EXPECT_EQ(r.json()["stop_reason"], "tool_use") << r.body;
+}
+
+// Agents send tools and a form with every turn.
+TEST_F(Constrained, ToolsBesideAForm) {
+  const Json format = {{"type", "json_schema"}, {"json_schema", {{"name", "person"}, {"schema", kPerson}}}};
+  const auto ask_both = [&](const Json& choice, int seed) {
+    return chat({{"tools", {kWeather}},
+                 {"tool_choice", choice},
+                 {"parallel_tool_calls", false},
+                 {"max_tokens", 400},
+                 {"response_format", format}},
+                seed);
+  };
+  int calls = 0, forms = 0;
+  for (int seed = 1; seed <= 8; ++seed) {
+    const Reply r = ask_both("auto", seed);
+    ASSERT_EQ(r.status, 200) << r.body;
+    const Json answer = r.json()["choices"][0];
+    if (answer["finish_reason"] == "tool_calls") {
+      ++calls;
+      const Json arguments =
+          Json::parse(answer["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>(), nullptr, false);
+      EXPECT_TRUE(arguments["days"].is_number_integer()) << r.body;
+    } else {
+      ++forms;
+      EXPECT_EQ(answer["finish_reason"], "stop") << r.body;
+      expect_person(answer["message"]["content"].get<std::string>());
+    }
+  }
+  EXPECT_GT(forms, 0);
+  EXPECT_GT(calls, 0);
+  const Json named = {{"type", "function"}, {"function", {{"name", "get_weather"}}}};
+  for (const Json& choice : {Json("required"), named}) {
+    const Reply r = ask_both(choice, 1);
+    ASSERT_EQ(r.status, 200) << r.body;
+    EXPECT_EQ(r.json()["choices"][0]["finish_reason"], "tool_calls") << r.body;
+  }
+  const Reply none = ask_both("none", 1);
+  ASSERT_EQ(none.status, 200) << none.body;
+  expect_person(none.json()["choices"][0]["message"]["content"].get<std::string>());
+}
+
+TEST_F(Constrained, ToolsBesideAFormInEveryApi) {
+  const uint16_t port = demo_server().port();
+  const Json schema = kPerson, parameters = kWeather["function"]["parameters"];
+  const auto is_either = [&](const std::string& text, bool called) {
+    if (!called) expect_person(text);
+  };
+  Reply r = ask(port, post("/v1/responses",
+                           Json{{"input", "Weather?"},
+                                {"max_output_tokens", 400},
+                                {"tools", {{{"type", "function"}, {"name", "w"}, {"parameters", parameters}}}},
+                                {"text", {{"format", {{"type", "json_schema"}, {"name", "p"}, {"schema", schema}}}}}}));
+  ASSERT_EQ(r.status, 200) << r.body;
+  const Json item = r.json()["output"].back();
+  is_either(item["type"] == "message" ? item["content"][0]["text"].get<std::string>() : "",
+            item["type"] == "function_call");
+  r = ask(port, post("/v1/messages", Json{{"messages", kMessages},
+                                          {"max_tokens", 400},
+                                          {"tools", {{{"name", "w"}, {"input_schema", parameters}}}},
+                                          {"output_format", {{"type", "json_schema"}, {"schema", schema}}}}));
+  ASSERT_EQ(r.status, 200) << r.body;
+  const Json block = r.json()["content"].back();
+  is_either(block["type"] == "text" ? block["text"].get<std::string>() : "", block["type"] == "tool_use");
+  r = ask(port, post("/api/chat", Json{{"messages", kMessages},
+                                       {"stream", false},
+                                       {"tools", {kWeather}},
+                                       {"format", schema},
+                                       {"options", {{"num_predict", 400}}}}));
+  ASSERT_EQ(r.status, 200) << r.body;
+  const Json message = r.json()["message"];
+  is_either(message["content"].get<std::string>(), message.contains("tool_calls"));
 }
 
 TEST_F(Constrained, StrictToolsDoNotHinderText) {
