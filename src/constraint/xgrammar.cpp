@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "constraint/lark.h"
 #include "constraint/pattern_reader.h"
 
 namespace quire {
@@ -188,13 +189,21 @@ std::string canonical(std::string_view pattern) {
   return std::get<std::string>(std::move(read));
 }
 
-// Parts as other forms are: regular expressions, which the library would read in its own way, and the white space of
-// JSON.
+std::string readable(std::string_view lark) {
+  Result<std::string> plain = plain_lark(lark);
+  if (!plain.ok()) throw std::runtime_error(plain.error().message);
+  return std::move(*plain);
+}
+
+// Parts as other forms are: regular expressions, which the library would read in its own way, grammars of Lark's, which
+// have no part of their own, and the white space of JSON.
 void prepare_part(nlohmann::ordered_json& part) {
   const auto is_text = [&](const char* key) { return part.contains(key) && part[key].is_string(); };
   if (!part.is_object() || !is_text("type")) return;
   const std::string type = part["type"].get<std::string>();
   if (type == "regex" && is_text("pattern")) part["pattern"] = canonical(part["pattern"].get<std::string>());
+  if (type == "grammar" && is_text("grammar") && is_lark(part["grammar"].get_ref<const std::string&>()))
+    part["grammar"] = xgrammar::Grammar::FromLark(readable(part["grammar"].get<std::string>())).ToString();
   if (type == "json_schema" && !part.contains("max_whitespace_cnt")) part["max_whitespace_cnt"] = kMostBlanks;
 }
 
@@ -279,6 +288,7 @@ class XgrammarCompiler final : public GrammarCompiler {
       case GrammarKind::kEbnf:
         // The library reads a text up to its first NUL.
         if (spec.text.find('\0') != std::string::npos) throw std::runtime_error("it holds a NUL (write \\x00)");
+        if (is_lark(spec.text)) return compiler_.CompileLark(readable(spec.text));
         return compiler_.CompileGrammar(spec.text, "root");
       case GrammarKind::kStructuralTag:
         return compiler_.CompileStructuralTag(prepared_tag(spec.text));

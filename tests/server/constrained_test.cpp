@@ -135,6 +135,7 @@ TEST_F(Constrained, WhatIsNoGrammarIsRefused) {
         {Json{{"structured_outputs", {{"regex", ""}}}}, "'structured_outputs.regex' is empty"},
         {Json{{"guided_regex", ""}}, "'guided_regex' is empty"},
         {Json{{"structured_outputs", {{"grammar", ""}}}}, "'structured_outputs.grammar' is empty"},
+        {Json{{"guided_grammar", "start: a"}}, "unknown name 'a'"},
         {Json{{"tools", {kWeather}}, {"guided_regex", "a("}}, "the regular expression cannot be used"}}) {
     const Reply r = chat(more);
     EXPECT_EQ(r.status, 400) << more;
@@ -146,6 +147,7 @@ TEST_F(Constrained, TextsComeAsTheyWereAskedFor) {
   EXPECT_EQ(content({{"structured_outputs", {{"choice", {"Yes\nbecause"}}}}}), "Yes\nbecause");
   EXPECT_EQ(content({{"guided_regex", "\\x41\\x0ab"}}), "A\nb");
   EXPECT_EQ(content({{"grammar", "root ::= \"x\\x0Ab\""}}), "x\nb");
+  EXPECT_EQ(content({{"structured_outputs", {{"grammar", "start: \"x\\x0Ab\" END\nEND: \"!\""}}}}), "x\nb!");
   EXPECT_EQ(content({{"guided_json", {{"const", "\n0a\t4"}}}}), R"("\n0a\t4")");
   EXPECT_FALSE(content({{"grammar", ""}}).empty()) << "llama.cpp's clients mean none";
 }
