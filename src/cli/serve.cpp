@@ -97,6 +97,9 @@ void ServeFlags::add_answers(CLI::App& app) {
   app.add_option("--reasoning-format", reasoning,
                  "auto: <think>...</think> goes into reasoning_content; none: it stays in the text")
       ->capture_default_str();
+  app.add_flag("--additional-properties", o.limits.additional_properties,
+               "Objects whose JSON schema has properties and says nothing of others may have any others, as the "
+               "standard has it; without this flag they have none");
   app.add_option(
          "--tool-call-parser", o.tool_call_parser,
          "How the model writes calls of tools: auto (as its chat template says), qwen3_xml, hermes, llama3_json, "

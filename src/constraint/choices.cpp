@@ -22,7 +22,7 @@ void ebnf_literal(std::string& out, std::string_view text) {
     if (c == '"' || c == '\\')
       out += {'\\', c};
     else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));  // four digits, whatever follows
     else
       out += c;
   }

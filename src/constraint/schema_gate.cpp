@@ -7,6 +7,10 @@
 #include <optional>
 
 #include "constraint/choices.h"
+#include "constraint/schema_check.h"
+#include "constraint/schema_closed.h"
+#include "constraint/schema_dependencies.h"
+#include "constraint/schema_finite.h"
 #include "constraint/schema_merge.h"
 #include "constraint/schema_refs.h"
 #include "constraint/schema_scalars.h"
@@ -30,9 +34,10 @@ bool is_ref(const Json& s) {
 
 class Gate {
  public:
-  Gate(const Json& root, std::function<bool()> stop) : root_(root), budget_(std::move(stop)) {}
+  Gate(const Json& root, const GateOptions& options) : root_(root), options_(options), budget_(options.stop) {}
 
   GatedSchema run() {
+    schema::check_keywords(root_, budget_);
     Json out = normalise(root_, "#", 0);
     if (out == false) throw Refused{"nothing can satisfy it"};
     if (out == true) out = Json::object();
@@ -42,11 +47,12 @@ class Gate {
       const auto [uri, name] = pending_.back();
       pending_.pop_back();
       Json definition = normalise(resolve(uri), uri, 0);
-      if (definition == false) throw Refused{fmt::format("nothing can satisfy {}", uri)};
       budget_.spend_search(definitions);
       definitions[name] = definition == true ? Json::object() : std::move(definition);
     }
     if (!definitions.empty()) out["$defs"] = std::move(definitions);
+    if (!schema::leave_out_endless(out, [&](std::string_view what) { note("#", what); }))
+      throw Refused{"nothing can satisfy it: what it requires excludes itself, or goes on without end"};
     done_.text = out.dump(-1, ' ', false, Json::error_handler_t::replace);
     return std::move(done_);
   }
@@ -68,10 +74,7 @@ class Gate {
 
   const Json& resolve(const std::string& uri) { return schema::resolve(root_, uri, budget_); }
 
-  std::string uri_of(const Json& ref) const {
-    if (!ref["$ref"].is_string()) throw Refused{"a '$ref' is no string"};
-    return ref["$ref"].get<std::string>();
-  }
+  std::string uri_of(const Json& ref) const { return ref["$ref"].get<std::string>(); }
 
   // The definition's name in what is compiled.
   Json reference(const std::string& uri) {
@@ -95,19 +98,17 @@ class Gate {
     for (const auto& [key, value] : s.items())
       if (schema::restricts(key) && key != "allOf" && key != "anyOf" && key != "oneOf" && key != "$ref")
         plain[key] = value;
+    if (!options_.additional_properties) schema::declare_conditional(s, plain);
     Alternatives all = {branches_of_condition(plain, path)};
     if (s.contains("$ref")) {
       all = cross(all, {{{"$ref", uri_of(s)}}}, path, depth, "$ref");
     }
     if (s.contains("allOf")) {
-      if (!s["allOf"].is_array()) throw Refused{path + ": 'allOf' must be an array"};
       for (size_t i = 0; i < s["allOf"].size(); ++i)
         all = cross(all, expand(s["allOf"][i], fmt::format("{}/allOf/{}", path, i), depth + 1), path, depth, "allOf");
     }
     for (const char* keyword : {"anyOf", "oneOf"}) {
       if (!s.contains(keyword)) continue;
-      if (!s[keyword].is_array() || s[keyword].empty())
-        throw Refused{fmt::format("{}: '{}' must be an array that is not empty", path, keyword)};
       Alternatives options;
       for (size_t i = 0; i < s[keyword].size(); ++i) {
         const Alternatives option = expand(s[keyword][i], fmt::format("{}/{}/{}", path, keyword, i), depth + 1);
@@ -264,7 +265,6 @@ class Gate {
   Alternatives values_of(const Json& plain, const std::string& path) {
     Json values = Json::array();
     const Json given = plain.contains("enum") ? plain["enum"] : Json::array({plain["const"]});
-    if (!given.is_array()) throw Refused{path + ": 'enum' must be an array"};
     for (const Json& value : given) {
       count(0);
       budget_.spend_copy(value);
@@ -307,9 +307,8 @@ class Gate {
       else if (plain.contains("unevaluatedItems"))
         rest = plain["unevaluatedItems"];
     }
-    if (!prefix.is_array()) throw Refused{path + ": 'prefixItems' must be an array"};
     for (const char* key : {"minItems", "maxItems"})
-      if (plain.contains(key)) to[key] = plain[key];
+      if (const auto n = schema::whole(plain, key)) to[key] = *n;
     if (plain.contains("uniqueItems") && plain["uniqueItems"] == true &&
         !(plain.contains("maxItems") && plain["maxItems"] == 1))
       note(path, "'uniqueItems'");
@@ -343,55 +342,14 @@ class Gate {
     Json rest = plain;
     if (!rest.contains("additionalProperties") && rest.contains("unevaluatedProperties"))
       rest["additionalProperties"] = rest["unevaluatedProperties"];
+    if (!options_.additional_properties) schema::close(rest);
     Alternatives all;
-    for (const Json& one : without_dependencies(rest, path)) {
+    for (const Json& one : schema::without_dependencies(
+             rest, [&](std::string_view what) { note(path, what); }, budget_)) {
       Json done = {{"type", "object"}};
       if (finish_object(one, path, depth, done)) all.push_back(std::move(done));
     }
     return all;
-  }
-
-  // "dependentRequired" as alternatives: a key that asks for others is there with them, or not at all.
-  Alternatives without_dependencies(const Json& plain, const std::string& path) {
-    Alternatives all = {plain};
-    for (const char* keyword : {"dependentRequired", "dependencies", "dependentSchemas"}) {
-      if (!plain.contains(keyword)) continue;
-      for (Json& one : all) one.erase(keyword);
-      if (!plain[keyword].is_object()) throw Refused{fmt::format("{}: '{}' must be an object", path, keyword)};
-      for (const auto& [key, needs] : plain[keyword].items()) {
-        budget_.spend_search(plain);
-        if (plain.contains("properties")) budget_.spend_search(plain["properties"]);
-        if (plain.contains("required")) budget_.spend_search(plain["required"]);
-        const bool closed = plain.contains("additionalProperties") && plain["additionalProperties"] == false &&
-                            !plain.contains("patternProperties");
-        const bool known = plain.contains("properties") && plain["properties"].contains(key);
-        if (closed && !known) continue;  // the key is never there
-        if (!needs.is_array() || !(closed || requires_key(plain, key)) || all.size() * 2 > 16) {
-          note(path, fmt::format("'{}' of {}", keyword, pointer_step(key)));
-          continue;
-        }
-        Alternatives next;
-        for (const Json& one : all) {
-          budget_.spend_copy(one);
-          Json with = one;
-          if (!with.contains("required")) with["required"] = Json::array();
-          with["required"].push_back(key);
-          for (const Json& need : needs) with["required"].push_back(need);
-          next.push_back(std::move(with));
-          if (requires_key(one, key)) continue;
-          Json without = one;
-          without["properties"].erase(key);
-          next.push_back(std::move(without));
-        }
-        all = std::move(next);
-      }
-    }
-    return all;
-  }
-
-  static bool requires_key(const Json& s, const std::string& key) {
-    return s.contains("required") && s["required"].is_array() &&
-           std::find(s["required"].begin(), s["required"].end(), key) != s["required"].end();
   }
 
   bool finish_object(const Json& plain, const std::string& path, int depth, Json& to) {
@@ -406,7 +364,6 @@ class Gate {
     Json others = normalise(additional, path + "/additionalProperties", depth + 1);
     Json properties = Json::object();
     if (plain.contains("properties")) {
-      if (!plain["properties"].is_object()) throw Refused{path + ": 'properties' must be an object"};
       for (const auto& [key, value] : plain["properties"].items()) {
         budget_.spend_search(required);
         budget_.spend_search(properties);
@@ -422,7 +379,6 @@ class Gate {
       }
     }
     for (const Json& key : required) {
-      if (!key.is_string()) throw Refused{path + ": 'required' must hold strings"};
       budget_.spend_search(properties);
       if (properties.contains(key.get<std::string>())) continue;
       if (patterns != nullptr) {
@@ -449,7 +405,6 @@ class Gate {
     for (const char* key : {"minProperties", "maxProperties"}) {
       if (!plain.contains(key)) continue;
       const auto n = schema::whole(plain, key);
-      if (!n) throw Refused{fmt::format("{}: '{}' must be a number", path, key)};
       // Counting beside many properties is a grammar of very many rules.
       if (static_cast<int64_t>(properties.size()) * *n > 4096)
         note(path, fmt::format("'{}'", key));
@@ -459,9 +414,12 @@ class Gate {
   }
 
   void pattern_properties(const Json& patterns, const Json& properties, const std::string& path, int depth, Json& to) {
-    if (!patterns.is_object()) throw Refused{path + ": 'patternProperties' must be an object"};
     Json out = Json::object();
-    for (const auto& [pattern, value] : patterns.items()) {
+    for (const auto& [given, value] : patterns.items()) {
+      const std::optional<std::string> read =
+          schema::pattern_in(given, "'patternProperties'", path, [&](std::string_view what) { note(path, what); });
+      if (!read) continue;
+      const std::string& pattern = *read;
       Json s = normalise(value, path + "/patternProperties/" + pointer_step(pattern), depth + 1);
       if (s == false) {
         note(path, fmt::format("that no property matches {}", pointer_step(pattern)));
@@ -492,6 +450,7 @@ class Gate {
   }
 
   const Json& root_;
+  const GateOptions options_;
   GatedSchema done_;
   std::map<std::string, std::string> names_;  // of definitions, by reference
   std::vector<std::pair<std::string, std::string>> pending_;
@@ -502,11 +461,11 @@ class Gate {
 
 }  // namespace
 
-Result<GatedSchema> gate_schema(const nlohmann::ordered_json& schema, std::function<bool()> stop) {
+Result<GatedSchema> gate_schema(const nlohmann::ordered_json& schema, const GateOptions& options) {
   if (!schema.is_object() && !schema.is_boolean())
     return request_error("the JSON schema must be an object, not {}", schema.type_name());
   try {
-    return Gate(schema, std::move(stop)).run();
+    return Gate(schema, options).run();
   } catch (const Refused& r) {
     return request_error("the JSON schema cannot be used: {}", r.why);
   } catch (const nlohmann::json::exception& e) {

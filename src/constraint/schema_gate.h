@@ -21,8 +21,16 @@ struct GatedSchema {
   static constexpr size_t kMostNotes = 16;
 };
 
+struct GateOptions {
+  // Objects whose schema has "properties" and no word of others may have any, as the standard has it. Otherwise they
+  // have none, as servers do: models fill them with what nobody asked for.
+  bool additional_properties = false;
+  // Not empty: is asked now and then whether nobody waits for the schema any more.
+  std::function<bool()> stop;
+};
+
 // Errors (Fault::kRequest): it is no schema, nothing can satisfy it, a reference leads nowhere, or it grows too large
-// where keywords are combined (schema_budget.h), or `stop` says that nobody waits for it.
-Result<GatedSchema> gate_schema(const nlohmann::ordered_json& schema, std::function<bool()> stop = nullptr);
+// where keywords are combined (schema_budget.h), or options.stop says that nobody waits for it.
+Result<GatedSchema> gate_schema(const nlohmann::ordered_json& schema, const GateOptions& options = {});
 
 }  // namespace quire

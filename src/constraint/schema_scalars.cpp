@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "constraint/pattern_reader.h"
 #include "constraint/schema_refs.h"
 #include "constraint/string_pattern.h"
 
@@ -14,10 +15,31 @@ constexpr int64_t kMostMultiple = 4096;  // a rule of the grammar for each remai
 
 }  // namespace
 
+std::optional<std::string> pattern_in(const std::string& pattern, std::string_view keyword, const std::string& path,
+                                      const Note& note) {
+  std::variant<std::string, PatternProblem> read = canonical_pattern(pattern);
+  if (auto* const canonical = std::get_if<std::string>(&read)) return std::move(*canonical);
+  const PatternProblem& problem = std::get<PatternProblem>(read);
+  if (!problem.is_unsupported)
+    throw Refused{fmt::format("{}: {} is no regular expression: {}", path, keyword, problem.what)};
+  note(fmt::format("{} ({})", keyword, problem.what));
+  return std::nullopt;
+}
+
 void finish_string(const Json& plain, const std::string& path, Json& to, const Note& note,
                    std::vector<std::string>& shapes) {
-  for (const char* key : {"minLength", "maxLength", "pattern", "format"})
+  for (const char* key : {"minLength", "maxLength"})
+    if (const auto n = whole(plain, key)) to[key] = *n;
+  for (const char* key : {"pattern", "format"})
     if (plain.contains(key)) to[key] = plain[key];
+  if (to.contains("pattern")) {
+    if (!to["pattern"].is_string()) throw Refused{path + ": 'pattern' must be a string"};
+    std::optional<std::string> canonical = pattern_in(to["pattern"].get<std::string>(), "'pattern'", path, note);
+    if (canonical)
+      to["pattern"] = std::move(*canonical);
+    else
+      to.erase("pattern");
+  }
   if (to.contains("format")) {
     const std::string format = to["format"].is_string() ? to["format"].get<std::string>() : "";
     if (to.contains("pattern") || to.contains("minLength") || to.contains("maxLength") || !has_format(format)) {
@@ -28,7 +50,6 @@ void finish_string(const Json& plain, const std::string& path, Json& to, const N
     }
   }
   if (!to.contains("pattern") || !(to.contains("minLength") || to.contains("maxLength"))) return;
-  if (!to["pattern"].is_string()) throw Refused{path + ": 'pattern' must be a string"};
   const std::optional<std::string> both =
       pattern_of_length(to["pattern"].get<std::string>(), whole(to, "minLength"), whole(to, "maxLength"));
   if (both)

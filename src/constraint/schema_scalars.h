@@ -13,6 +13,9 @@ namespace quire::schema {
 
 using Note = std::function<void(std::string_view what)>;
 
+// A pattern as the library reads it. None: no grammar holds a text to it, as `note` is told; Refused: it is none.
+std::optional<std::string> pattern_in(const std::string& pattern, std::string_view keyword, const std::string& path,
+                                      const Note& note);
 // Write the keywords of strings or numbers that a plain schema has into `to`, as they are enforced; the others go to
 // `note`, and formats of which only the shape is enforced to `shapes`.
 void finish_string(const Json& plain, const std::string& path, Json& to, const Note& note,

@@ -10,6 +10,7 @@ namespace {
 // The length of one class or character at the beginning; 0: it is none.
 size_t atom(std::string_view p) {
   if (p.empty()) return 0;
+  if (p.starts_with("\\u{")) return p.find('}') + 1;
   if (p[0] == '\\') return p.size() > 1 && std::string_view("dwsDWS.-_/").find(p[1]) != std::string_view::npos ? 2 : 0;
   if (p[0] == '.') return 1;
   if (p[0] != '[') return std::string_view("()*+?{}|^$]").find(p[0]) == std::string_view::npos && (p[0] & 0x80) == 0;

@@ -10,7 +10,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <optional>
+
+#include "constraint/lark.h"
+#include "constraint/pattern_reader.h"
 
 namespace quire {
 namespace {
@@ -51,8 +55,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kMatcherWork = 1'000'000;
 // A matcher whose calls take more is not quick any more. About a millisecond.
 constexpr int64_t kQuickWork = 10'000;
-// White space between the parts of a JSON text, at a time: a model that likes nothing else would go on for ever.
-constexpr int kMostWhiteSpace = 64;
+// White space between two parts of a JSON text: up to two line breaks (cmake/xgrammar.edits), and so many blanks behind
+// them. A model that likes nothing else would go on for ever.
+constexpr int kMostBlanks = 20;
 constexpr int64_t kRuleCacheBytes = int64_t{256} << 20;
 
 class XgrammarMatcher final : public Matcher {
@@ -175,6 +180,51 @@ std::vector<std::string> spelt(const Vocabulary& v) {
   return bytes;
 }
 
+std::string canonical(std::string_view pattern) {
+  std::variant<std::string, PatternProblem> read = canonical_pattern(pattern);
+  if (const auto* const problem = std::get_if<PatternProblem>(&read)) throw std::runtime_error(problem->what);
+  return std::get<std::string>(std::move(read));
+}
+
+std::string readable(std::string_view lark) {
+  Result<std::string> plain = plain_lark(lark);
+  if (!plain.ok()) throw std::runtime_error(plain.error().message);
+  return std::move(*plain);
+}
+
+// Parts as other forms are: regular expressions, which the library would read in its own way, grammars of Lark's, which
+// have no part of their own, and the white space of JSON.
+void prepare_part(nlohmann::ordered_json& part) {
+  const auto is_text = [&](const char* key) { return part.contains(key) && part[key].is_string(); };
+  if (!part.is_object() || !is_text("type")) return;
+  const std::string type = part["type"].get<std::string>();
+  if (type == "regex" && is_text("pattern")) part["pattern"] = canonical(part["pattern"].get<std::string>());
+  if (type == "grammar" && is_text("grammar") && is_lark(part["grammar"].get_ref<const std::string&>()))
+    part["grammar"] = xgrammar::Grammar::FromLark(readable(part["grammar"].get<std::string>())).ToString();
+  if (type == "json_schema" && !part.contains("max_whitespace_cnt")) part["max_whitespace_cnt"] = kMostBlanks;
+}
+
+std::string prepared_tag(const std::string& structural_tag) {
+  using Json = nlohmann::ordered_json;
+  constexpr int kMostDepth = 500;  // writing it recurses
+  const auto bounded = [](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kMostDepth) throw std::runtime_error("it is nested too deeply");
+    return true;
+  };
+  Json tag = Json::parse(structural_tag, bounded, false);
+  if (tag.is_discarded()) return structural_tag;  // the library says what is wrong with it
+  std::vector<Json*> left = {&tag};
+  while (!left.empty()) {
+    Json& part = *left.back();
+    left.pop_back();
+    if (!part.is_structured()) continue;
+    prepare_part(part);
+    for (const auto& [key, value] : part.items())
+      if (key != "json_schema") left.push_back(&value);  // of schemas, "type" says another thing
+  }
+  return tag.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 class XgrammarCompiler final : public GrammarCompiler {
  public:
   explicit XgrammarCompiler(const Vocabulary& v)
@@ -259,16 +309,19 @@ class XgrammarCompiler final : public GrammarCompiler {
       case GrammarKind::kJsonSchema:
         return compile_schema(spec.text);
       case GrammarKind::kRegex:
-        return compiler_.CompileRegex(spec.text);
+        return compiler_.CompileRegex(canonical(spec.text));
       case GrammarKind::kEbnf:
+        // The library reads a text up to its first NUL.
+        if (spec.text.find('\0') != std::string::npos) throw std::runtime_error("it holds a NUL (write \\x00)");
+        if (is_lark(spec.text)) return compiler_.CompileLark(readable(spec.text));
         return compiler_.CompileGrammar(spec.text, "root");
       case GrammarKind::kStructuralTag:
-        return compiler_.CompileStructuralTag(spec.text);
+        return compiler_.CompileStructuralTag(prepared_tag(spec.text));
     }
     throw std::runtime_error("a kind that nobody knows");
   }
   xgrammar::CompiledGrammar compile_schema(const std::string& schema) const {
-    return compiler_.CompileJSONSchema(schema, true, std::nullopt, std::nullopt, false, kMostWhiteSpace, false);
+    return compiler_.CompileJSONSchema(schema, true, std::nullopt, std::nullopt, false, kMostBlanks, false);
   }
 
   mutable xgrammar::GrammarCompiler compiler_;

@@ -1,5 +1,7 @@
 #include "server/answer_constraint.h"
 
+#include <algorithm>
+
 #include "constraint/schema_gate.h"
 #include "server/request_pool.h"
 #include "server/tools/call_grammar.h"
@@ -15,9 +17,9 @@ ApiError about(const std::string& field, const Error& error) {
 }
 
 // A schema as it is compiled; what it does not hold to is an error (strict), or added to the notes.
-ApiResult<std::string> gate(const Json& schema, const std::string& field, bool strict, const GrammarAsker& asker,
+ApiResult<std::string> gate(const Json& schema, const GateOptions& options, const std::string& field, bool strict,
                             std::vector<std::string>& notes) {
-  Result<GatedSchema> gated = gate_schema(schema, asker.gone);
+  Result<GatedSchema> gated = gate_schema(schema, options);
   if (!gated.ok()) return about(field, gated.error());
   if (strict && !gated->unenforced.empty())
     return bad_field(field, "unsupported_schema",
@@ -54,38 +56,14 @@ class Builder {
 
   ApiStatus form() {
     if (!params_.form) return {};
-    const AskedForm& form = *params_.form;
-    GrammarSpec spec = form.spec;
-    if (spec.kind == GrammarKind::kJsonSchema) {
-      QUIRE_TRY(const JsonDocument schema, parse_json_object(spec.text, {.max_bytes = SIZE_MAX}));
-      QUIRE_TRY(spec.text, gate(*schema, form.field, form.strict, asker_, notes_));
-    }
-    kind_ = name_of(spec.kind);
-    return compile(spec, form.field, form.strict);
+    QUIRE_TRY(const GrammarSpec spec, spec_of_form());
+    return compile(spec, params_.form->field, params_.form->strict);
   }
 
-  // The calls that must be, or that strict tools may be.
-  ApiStatus calls(const ChatRequest& r) {
-    if (r.tools == nullptr) return {};
-    bool any_strict = false;
-    for (const Tool& tool : r.tools->all()) any_strict |= tool.strict;
-    if (!r.tool_choice.required && !any_strict) return {};
-    if (params_.form && r.tool_choice.required)
-      return bad_field(params_.form->field, "invalid_value", "'{}' excludes a 'tool_choice' that asks for a call",
-                       params_.form->field);
-    if (params_.form) return {};  // the answer has that form, so it is no call
-    QUIRE_TRY(const std::vector<CallSchema> schemas, schemas_of(r));
-    const CallGrammars formats(model_.tool_format(), model_.tokenizer());
-    const std::optional<CallGrammar> grammar =
-        r.tool_choice.required ? formats.required(schemas, r.parallel_calls) : formats.free(schemas);
-    if (!grammar)
-      return bad_field(r.tool_choice.required ? "tool_choice" : "tools", "unsupported_parameter",
-                       "this server cannot hold calls in the format {} to a grammar: use \"auto\" without \"strict\"",
-                       model_.tool_format().name);
-    made_.after = grammar->after;
-    made_.repeats = !grammar->after.empty();
-    kind_ = "tools";
-    return compile({GrammarKind::kStructuralTag, grammar->structural_tag, made_.repeats}, "tools", any_strict);
+  // The form of an answer, the calls that it must make, or either.
+  ApiStatus answer(const ChatRequest& r) {
+    if (r.tools == nullptr) return form();
+    return params_.form && !r.tool_choice.required ? form_or_calls(r) : calls(r);
   }
 
   ApiStatus tokens() {
@@ -111,6 +89,84 @@ class Builder {
   }
 
  private:
+  ApiResult<GrammarSpec> spec_of_form() {
+    const AskedForm& form = *params_.form;
+    GrammarSpec spec = form.spec;
+    if (spec.kind == GrammarKind::kJsonSchema) {
+      QUIRE_TRY(const JsonDocument schema, parse_json_object(spec.text, {.max_bytes = SIZE_MAX}));
+      GateOptions options = gate_options();
+      if (form.no_additional_properties) options.additional_properties = false;
+      QUIRE_TRY(spec.text, gate(*schema, options, form.field, form.strict, notes_));
+    }
+    kind_ = name_of(spec.kind);
+    return spec;
+  }
+
+  // The calls that must be, or that strict tools may be.
+  ApiStatus calls(const ChatRequest& r) {
+    if (!r.tool_choice.required && !any_strict(r)) return {};
+    QUIRE_TRY(const std::vector<CallSchema> schemas, schemas_of(r));
+    const CallGrammars formats(model_.tool_format(), model_.tokenizer());
+    const std::optional<CallGrammar> grammar =
+        r.tool_choice.required ? formats.required(schemas, r.parallel_calls) : formats.free(schemas);
+    if (!grammar)
+      return bad_field(r.tool_choice.required ? "tool_choice" : "tools", "unsupported_parameter",
+                       "this server cannot hold calls in the format {} to a grammar: use \"auto\" without \"strict\"",
+                       model_.tool_format().name);
+    made_.after = grammar->after;
+    made_.repeats = !grammar->after.empty();
+    kind_ = "tools";
+    return compile({GrammarKind::kStructuralTag, grammar->structural_tag, made_.repeats}, "tools", any_strict(r));
+  }
+
+  // Agents send both with every turn: the model calls, or answers in the form.
+  ApiStatus form_or_calls(const ChatRequest& r) {
+    const AskedForm& form = *params_.form;
+    QUIRE_TRY(const GrammarSpec spec, spec_of_form());
+    QUIRE_TRY(const std::vector<CallSchema> schemas, schemas_of(r));
+    const std::optional<Json> part = part_of(spec);
+    std::optional<CallGrammar> grammar;
+    if (part)
+      grammar = CallGrammars(model_.tool_format(), model_.tokenizer()).or_form(schemas, r.parallel_calls, *part);
+    if (!grammar) {
+      notes_.push_back(fmt::format("calls of tools: beside '{}' this model makes none", form.field));
+      return compile(spec, form.field, form.strict);
+    }
+    const ApiStatus both =
+        compile({GrammarKind::kStructuralTag, grammar->structural_tag}, form.field, form.strict || any_strict(r));
+    if (both.ok()) return {};
+    // The form's own fault is told in its own words.
+    QUIRE_CHECKED(compile(spec, form.field, form.strict));
+    return both;
+  }
+
+  static bool any_strict(const ChatRequest& r) {
+    return std::any_of(r.tools->all().begin(), r.tools->all().end(), [](const Tool& t) { return t.strict; });
+  }
+
+  // A form as a part of a structural tag. None: it is one of the older kind, which has no parts.
+  static std::optional<Json> part_of(const GrammarSpec& spec) {
+    switch (spec.kind) {
+      case GrammarKind::kJsonObject:
+        return Json{{"type", "json_schema"}, {"json_schema", {{"type", "object"}}}};
+      case GrammarKind::kJsonSchema:
+        return Json{{"type", "json_schema"}, {"json_schema", Json::parse(spec.text)}};
+      case GrammarKind::kRegex:
+        return Json{{"type", "regex"}, {"pattern", spec.text}};
+      case GrammarKind::kEbnf:
+        return Json{{"type", "grammar"}, {"grammar", spec.text}};
+      case GrammarKind::kStructuralTag: {
+        const ApiResult<JsonDocument> tag = parse_json_object(spec.text, {.max_bytes = SIZE_MAX});
+        return tag.ok() && (*tag)->contains("format") ? std::optional((**tag)["format"]) : std::nullopt;
+      }
+    }
+    return std::nullopt;
+  }
+
+  GateOptions gate_options() const {
+    return {.additional_properties = model_.limits().additional_properties, .stop = asker_.gone};
+  }
+
   ApiResult<std::vector<CallSchema>> schemas_of(const ChatRequest& r) {
     std::vector<CallSchema> schemas;
     for (const Tool& tool : r.tools->all()) {
@@ -121,7 +177,7 @@ class Builder {
       if (!schema.contains("type")) schema["type"] = "object";
       // A tool that is not strict has any arguments rather than fail the request.
       std::vector<std::string> notes;
-      ApiResult<std::string> text = gate(schema, "tools", tool.strict, asker_, notes);
+      ApiResult<std::string> text = gate(schema, gate_options(), "tools", tool.strict, notes);
       if (text.ok())
         call.schema = std::move(*text);
       else if (tool.strict)
@@ -167,8 +223,7 @@ ApiResult<AnswerConstraint> constrain_text(const ModelContext& model, const Gene
 ApiResult<AnswerConstraint> constrain_answer(const ModelContext& model, const ChatRequest& request,
                                              bool inside_reasoning, const GrammarAsker& asker) {
   Builder b(model, request.params, asker);
-  QUIRE_CHECKED(b.form());
-  QUIRE_CHECKED(b.calls(request));
+  QUIRE_CHECKED(b.answer(request));
   QUIRE_CHECKED(b.tokens());
   return b.take(inside_reasoning);
 }

@@ -87,6 +87,136 @@ TEST(SchemaGate, WhatCannotBeIsRefused) {
   EXPECT_THAT(refusal("[]"), HasSubstr("must be an object"));
 }
 
+TEST(SchemaGate, KeywordsHaveValuesThatTheyCanHave) {
+  struct Case {
+    const char *schema, *says;
+  };
+  for (const Case& c : {
+           Case{R"({"type":"array","minItems":-1})",
+                "#: 'minItems' must be a whole number that is not negative, not -1"},
+           Case{R"({"type":"object","required":"a"})", "#: 'required' must be an array of strings, not \"a\""},
+           Case{R"({"properties":{"a":{"maxLength":1.5}}})", "#/properties/a: 'maxLength' must be a whole number"},
+           Case{R"({"items":{"minProperties":"2"}})", "#/items: 'minProperties' must be"},
+           Case{R"({"required":[1]})", "'required' must be an array of strings, not an array"},
+           Case{R"({"anyOf":[{"minimum":"1"}]})", "#/anyOf/0: 'minimum' must be a number, not \"1\""},
+           Case{R"({"anyOf":[]})", "'anyOf' must be an array that is not empty"},
+           Case{R"({"multipleOf":0})", "'multipleOf' must be a number above 0, not 0"},
+           Case{R"({"uniqueItems":1})", "'uniqueItems' must be true or false"},
+           Case{R"({"pattern":5})", "'pattern' must be a string, not 5"},
+           Case{R"({"enum":{"a":1}})", "'enum' must be an array, not an object"},
+           Case{R"({"type":[]})", "'type' must be the name of a type"},
+           Case{R"({"properties":{"a":5}})", "#: 'properties' must be an object of schemas, for a too, not 5"},
+           Case{R"({"prefixItems":[true,null]})", "'prefixItems' must be an array of schemas, at 1 too, not null"},
+           Case{R"({"dependentRequired":{"a":"b"}})", "'dependentRequired' must be an object of arrays of strings"},
+           Case{R"({"$defs":{"a":{"not":[1]}}})", "#/$defs/a: 'not' must be a schema"},
+           Case{R"({"$ref":5})", "'$ref' must be a string"},
+           Case{R"({"$ref":"#/x/y","x":{"y":{"minLength":-2}}})", "#/$ref: 'minLength' must be"},
+           Case{R"({"properties":{"minItems":{"minItems":-1}}})", "#/properties/minItems: 'minItems'"},
+       })
+    EXPECT_THAT(refusal(c.schema), HasSubstr(c.says)) << c.schema;
+  for (const char* schema : {R"({"properties":{"minItems":{"const":{"minItems":-1}},"required":{"type":"string"}}})",
+                             R"({"type":"integer","minimum":0,"exclusiveMinimum":true})",
+                             R"({"properties":{"a":{"type":"string","required":true}}})",
+                             R"({"type":"string","minLength":2.0,"default":{"maxLength":"x"}})",
+                             R"({"items":[{"type":"string"}],"dependencies":{"a":["b"],"c":{"required":["d"]}}})"})
+    EXPECT_EQ(refusal(schema), "") << schema;
+  // A path that nobody would read to its end is shown by its end.
+  std::string deep = R"({"minItems":-1})";
+  for (int i = 0; i < 20'000; ++i) deep = R"({"items":)" + deep + "}";
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(refusal(deep.c_str()), HasSubstr("#/.../items/items"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(SchemaGate, WhatNothingFiniteSatisfiesIsRefused) {
+  for (const char* schema :
+       {R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})",
+        R"({"$ref":"#/$defs/x","$defs":{"x":{"type":"array","items":{"$ref":"#/$defs/y"},"minItems":1},
+            "y":{"type":"object","properties":{"z":{"$ref":"#/$defs/x"}},"required":["z"]}}})",
+        R"({"anyOf":[{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]},
+            {"type":"array","prefixItems":[{"$ref":"#"}],"minItems":1}]})",
+        R"({"type":"string","minLength":3,"maxLength":2})", R"({"type":"number","minimum":3,"exclusiveMaximum":3})",
+        R"({"type":"array","minItems":3,"maxItems":2})",
+        R"({"type":"object","properties":{"a":{"type":"array","minItems":2,"maxItems":1}},"required":["a"]})",
+        R"({"type":"object","required":["a","b"],"maxProperties":1})"})
+    EXPECT_THAT(refusal(schema), HasSubstr("nothing can satisfy it")) << schema;
+}
+
+// A text that began it could not end.
+TEST(SchemaGate, WhatIsEndlessIsLeftOutWhereNothingNeedsIt) {
+  const auto out = [](const char* schema) { return Json::parse(gate(schema).text); };
+  constexpr const char* kEndless =
+      R"("$defs":{"x":{"type":"object","properties":{"x":{"$ref":"#/$defs/x"}},"required":["x"]}})";
+  Json left = out(fmt::format(R"({{"type":"object","properties":{{"a":{{"type":"null"}},"b":{{"$ref":"#/$defs/x"}}}},
+      {}}})",
+                              kEndless)
+                      .c_str());
+  EXPECT_EQ(left["properties"], Json({{"a", {{"type", "null"}}}}));
+  EXPECT_FALSE(left.contains("$defs"));
+  left = out(fmt::format(R"({{"anyOf":[{{"$ref":"#/$defs/x"}},{{"type":"null"}}],{}}})", kEndless).c_str());
+  EXPECT_EQ(left["anyOf"], Json::array({{{"type", "null"}}}));
+  left = out(fmt::format(R"({{"type":"array","items":{{"$ref":"#/$defs/x"}},{}}})", kEndless).c_str());
+  EXPECT_EQ(left, Json({{"type", "array"}, {"maxItems", 0}}));
+  left = out(fmt::format(R"({{"type":"array","prefixItems":[{{"type":"null"}},{{"$ref":"#/$defs/x"}}],{}}})", kEndless)
+                 .c_str());
+  EXPECT_EQ(left["items"], false);
+  EXPECT_EQ(left["prefixItems"].size(), 1u);
+  const GatedSchema open = gate(fmt::format(R"({{"type":"object","properties":{{"b":{{"$ref":"#/$defs/x"}}}},
+      "additionalProperties":true,{}}})",
+                                            kEndless)
+                                    .c_str());
+  EXPECT_THAT(open.unenforced, ElementsAre("#: that there is no property b is not enforced"));
+  // What ends is left as it is.
+  left = out(R"({"type":"object","properties":{"next":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},"required":["next"]})");
+  EXPECT_EQ(left["properties"]["next"]["anyOf"].size(), 2u);
+}
+
+TEST(SchemaGate, ObjectsHaveThePropertiesThatTheyName) {
+  const auto additional = [](const char* schema, GateOptions options = {}) {
+    const Json out = Json::parse(gate_schema(Json::parse(schema), options).value().text);
+    return out.contains("additionalProperties") ? out["additionalProperties"].dump() : "";
+  };
+  constexpr const char* kPlain = R"({"type":"object","properties":{"a":{"type":"string"}}})";
+  EXPECT_EQ(additional(kPlain), "false");
+  EXPECT_EQ(additional(kPlain, {.additional_properties = true}), "");
+  EXPECT_EQ(additional(R"({"properties":{}})"), "false");
+  for (const char* open :
+       {R"({"properties":{"a":{}},"additionalProperties":true})", R"({"type":"object"})",
+        R"({"properties":{"a":{}},"unevaluatedProperties":true})", R"({"type":"object","required":["a"]})",
+        R"({"properties":{"a":{}},"patternProperties":{"^x":{}}})", R"({"patternProperties":{"^x":{}}})",
+        R"({"properties":{"a":{}},"minProperties":2})"})
+    EXPECT_NE(additional(open), "false") << open;
+}
+
+// Closing comes behind merging: what several schemas name together is there.
+TEST(SchemaGate, MergedObjectsHaveThePropertiesOfAll) {
+  const auto out = [](const char* schema) {
+    const GatedSchema g = gate(schema);
+    EXPECT_THAT(g.unenforced, testing::Not(testing::Contains(HasSubstr("properties")))) << schema;
+    return Json::parse(g.text);
+  };
+  const auto names = [](const Json& object) {
+    std::vector<std::string> all;
+    for (const auto& [name, property] : object["properties"].items()) all.push_back(name);
+    return all;
+  };
+  Json both = out(R"({"allOf":[{"properties":{"a":{"type":"string"}}},{"$ref":"#/$defs/b"}],
+      "$defs":{"b":{"properties":{"b":{"type":"null"}},"required":["b"]}}})");
+  EXPECT_THAT(names(both), ElementsAre("a", "b"));
+  EXPECT_EQ(both["additionalProperties"], false);
+  Json either = out(R"({"properties":{"k":{}},"anyOf":[{"properties":{"a":{}}},{"required":["b"]}]})");
+  EXPECT_THAT(names(either["anyOf"][0]), ElementsAre("k", "a"));
+  EXPECT_THAT(names(either["anyOf"][1]), ElementsAre("k", "b"));
+  // What is asked for is there, though no schema describes it.
+  EXPECT_THAT(names(out(R"({"properties":{"a":{}},"required":["b"]})")), ElementsAre("a", "b"));
+  const Json needs = out(R"({"properties":{"a":{}},"dependentRequired":{"a":["b"]}})");
+  EXPECT_THAT(names(needs["anyOf"][0]), ElementsAre("a", "b"));
+  const Json then = Json::parse(gate(R"({"properties":{"a":{}},"if":{"required":["a"]},
+      "then":{"properties":{"b":{}}},"else":{"required":["c"]}})")
+                                    .text);
+  EXPECT_THAT(names(then), ElementsAre("a", "b", "c"));
+}
+
 TEST(SchemaGate, HostileSchemasEnd) {
   std::string deep = "{}";
   for (int i = 0; i < 2000; ++i) deep = R"({"allOf":[)" + deep + "]}";
@@ -134,7 +264,7 @@ TEST(SchemaGate, WorkIsBounded) {
       EXPECT_THAT(gated.error().message, HasSubstr("too large where its keywords are combined"));
     }
     int asked = 0;
-    const auto left = gate_schema(read, [&] { return ++asked > 1; });
+    const auto left = gate_schema(read, {.stop = [&] { return ++asked > 1; }});
     ASSERT_FALSE(left.ok());
     EXPECT_THAT(left.error().message, HasSubstr("nobody waits"));
   }

@@ -196,6 +196,30 @@ TEST_F(Grammars, PatternsOfStrings) {
   EXPECT_FALSE(matcher->accept('\\'));
 }
 
+// Two line breaks at most, and twenty blanks: a model that likes white space would write nothing else.
+TEST_F(Grammars, WhiteSpaceHasAnEnd) {
+  const std::string blanks(20, ' ');
+  for (const auto& [kind, text, begin, end] :
+       {std::tuple{GrammarKind::kJsonObject, "", "{", "\"a\":[1,2]}"},
+        std::tuple{GrammarKind::kJsonSchema, R"({"type":"array","items":{"type":"integer"}})", "[1,", "2]"},
+        std::tuple{GrammarKind::kJsonSchema, R"({"type":"object","properties":{"a":{"const":1}},"required":["a"]})",
+                   "{\"a\":", "1}"}}) {
+    const auto grammar = compile(kind, text);
+    for (const auto& [space, good] : {std::pair{std::string(), true},
+                                      {" ", true},
+                                      {"\n\n" + blanks, true},
+                                      {"\n" + std::string(20, '\t'), true},
+                                      {blanks, true},
+                                      {"\n\n\n", false},
+                                      {blanks + " ", false},
+                                      {"\n\n" + blanks + "\t", false}}) {
+      const auto matcher = grammar->begin();
+      EXPECT_EQ(matcher->accept_bytes(begin + space + end) && matcher->completed(), good)
+          << text << " " << space.size() << " bytes of white space";
+    }
+  }
+}
+
 TEST_F(Grammars, ManyChoicesCompileFast) {
   std::vector<std::string> choices;
   for (int i = 0; i < 10000; ++i) choices.push_back("option number " + std::to_string(i) + (i % 3 == 0 ? "é" : ""));
@@ -215,7 +239,7 @@ TEST_F(Grammars, ManyChoicesCompileFast) {
 TEST(Choices, AreWrittenOnce) {
   EXPECT_EQ(choice_pattern({"abc", "abd", "a", "x.y", "abc"}), "^((a(|b(c|d))|x\\.y))$");
   EXPECT_EQ(choice_expression({"one"}), "\"one\"");
-  EXPECT_EQ(choice_expression({"a\"", "a\n"}), "\"a\" (\"\\x0a\" | \"\\\"\")");
+  EXPECT_EQ(choice_expression({"a\"", "a\n"}), "\"a\" (\"\\u000a\" | \"\\\"\")");
 }
 
 TEST_F(Grammars, RecursionIsFollowedAndDeep) {

@@ -30,6 +30,10 @@ class Model {
   // A grammar of required calls, one or several, or of an answer that may have some.
   void must_call(bool parallel) { use(CallGrammars(format_, *tokenizer_).required(schemas_, parallel)); }
   void may_call() { use(CallGrammars(format_, *tokenizer_).free(schemas_)); }
+  // Or of an answer that is a call, or of a form.
+  void calls_or(const char* form, bool parallel = true) {
+    use(CallGrammars(format_, *tokenizer_).or_form(schemas_, parallel, server::Json::parse(form)));
+  }
 
   // How an answer of these tokens ends: "whole" if the grammar takes it and may end there, "part" if something must
   // follow, or what it does not take and all behind it.
@@ -152,6 +156,70 @@ TEST_F(CallGrammar, TextsOfPlainTokens) {
   EXPECT_EQ(llama.judge(R"({"name": "later", "parameters": {"n": 3}})"), "whole");
 }
 
+constexpr const char* kForm = R"({"type":"json_schema","json_schema":{"type":"object",
+    "properties":{"city":{"enum":["Rome","Oslo"]}},"required":["city"],"additionalProperties":false}})";
+constexpr const char* kWord = R"({"type":"regex","pattern":"yes|no"})";
+
+TEST_F(CallGrammar, OrAForm) {
+  const std::string city = R"({"city": "Rome"})";
+  Model qwen("qwen3_xml", {});
+  const std::string call = "<tool_call>\n<function=now>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>";
+  qwen.calls_or(kForm);
+  EXPECT_EQ(qwen.judge(call), "whole");
+  EXPECT_EQ(qwen.judge(call + "\n" + call), "whole");
+  EXPECT_EQ(qwen.judge(city), "whole");
+  EXPECT_EQ(qwen.judge(""), "part");
+  EXPECT_EQ(qwen.judge("Well"), "not Well");
+  EXPECT_EQ(qwen.judge(call + city), "not " + city);
+  EXPECT_EQ(qwen.judge(city + call), "not " + call);
+  EXPECT_EQ(qwen.judge(R"({"city": "Bonn"})"), R"(not Bonn"})");
+  qwen.calls_or(kWord, false);
+  EXPECT_EQ(qwen.judge("yes"), "whole");
+  EXPECT_EQ(qwen.judge(call), "whole");
+  EXPECT_EQ(qwen.judge(call + "\n" + call), "not \n" + call);
+  Model hermes("hermes", {});
+  hermes.calls_or(kForm);
+  EXPECT_EQ(hermes.judge("<tool_call>\n{\"name\": \"now\", \"arguments\": {\"n\": 1}}\n</tool_call>"), "whole");
+  EXPECT_EQ(hermes.judge(city), "whole");
+  Model llama("llama3_json", {});
+  llama.calls_or(kForm);
+  EXPECT_EQ(llama.judge(R"({"name": "later", "parameters": {"n": 3}})"), "whole");
+  EXPECT_EQ(llama.judge(city), "whole");
+  EXPECT_EQ(llama.judge(R"({"name": "never)"), "not ever");
+}
+
+TEST_F(CallGrammar, OrAFormWithControlTokens) {
+  Model mistral("mistral", {"[TOOL_CALLS]", "[ARGS]"});
+  const std::string call = R"([TOOL_CALLS]now[ARGS]{"n": 1})";
+  mistral.calls_or(kForm);
+  EXPECT_EQ(mistral.judge(call + call), "whole");
+  EXPECT_EQ(mistral.judge(R"({"city": "Oslo"})"), "whole");
+  EXPECT_EQ(mistral.judge("Well. " + call), "not Well. " + call);
+  Model lists("mistral", {"[TOOL_CALLS]"});
+  lists.calls_or(kWord);
+  EXPECT_EQ(lists.judge(R"([TOOL_CALLS][{"name": "now", "arguments": {"n": 1}}])"), "whole");
+  EXPECT_EQ(lists.judge("no"), "whole");
+  Model harmony("harmony",
+                {"<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|start|>", "<|call|>", "<|return|>"});
+  const std::string thinks = "<|channel|>analysis<|message|>Let me see.<|end|><|start|>assistant",
+                    now = R"(<|channel|>commentary to=functions.now <|constrain|>json<|message|>{"n": 1})";
+  harmony.calls_or(kForm);
+  EXPECT_EQ(harmony.judge(thinks + R"(<|channel|>final<|message|>{"city": "Rome"})"), "whole");
+  EXPECT_EQ(harmony.judge(now), "whole");
+  EXPECT_EQ(harmony.judge("<|channel|>final<|message|>Well"), "not Well");
+  EXPECT_EQ(harmony.judge(thinks), "part");
+}
+
+// A model that likes white space would write nothing else.
+TEST_F(CallGrammar, WhiteSpaceOfArgumentsHasAnEnd) {
+  Model hermes("hermes", {});
+  hermes.must_call(false);
+  const std::string begin = "<tool_call>\n{\"name\": \"now\", \"arguments\": {", end = "\"n\": 1}}\n</tool_call>";
+  const std::string most = "\n\n" + std::string(20, ' ');
+  EXPECT_EQ(hermes.judge(begin + most + end), "whole");
+  EXPECT_EQ(hermes.judge(begin + most + " " + end), "not  " + end);
+}
+
 TEST(CallGrammars, NeedTheTokensOfTheirFormat) {
   VocabBuilder builder;
   builder.config().eos = builder.control("<eos>");
@@ -162,6 +230,7 @@ TEST(CallGrammars, NeedTheTokensOfTheirFormat) {
     const CallGrammars grammars(*server::find_tool_format(format), tokenizer);
     EXPECT_FALSE(grammars.required(schemas, true).has_value()) << format;
     EXPECT_FALSE(grammars.free(schemas).has_value()) << format;
+    EXPECT_FALSE(grammars.or_form(schemas, true, server::Json::parse(kWord)).has_value()) << format;
   }
 }
 

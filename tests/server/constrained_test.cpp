@@ -126,12 +126,89 @@ TEST_F(Constrained, WhatIsNoGrammarIsRefused) {
         {Json{{"guided_json", {{"$ref", "https://example.com/schema"}}}}, "only references within the schema"},
         {Json{{"guided_json", {{"type", "string"}, {"enum", {1}}}}}, "nothing can satisfy it"},
         {Json{{"structured_outputs", {{"structural_tag", "{}"}}}}, "the structural tag cannot be used"},
-        {Json{{"tools", {kWeather}}, {"tool_choice", "required"}, {"guided_regex", "a"}},
-         "excludes a 'tool_choice'"}}) {
+        {Json{{"guided_json", {{"type", "array"}, {"minItems", -1}}}}, "'minItems' must be a whole number"},
+        {Json{{"guided_json", {{"required", "a"}}}}, "'required' must be an array of strings"},
+        {Json{{"guided_json", {{"properties", {{"a", {{"$ref", "#"}}}}}, {"required", {"a"}}}}},
+         "nothing can satisfy it"},
+        {Json{{"guided_regex", "a(?=b)"}}, "lookahead is not supported (at position 2)"},
+        {Json{{"guided_regex", "ab\\Acd"}}, "\\A stands in the middle"},
+        {Json{{"structured_outputs", {{"regex", ""}}}}, "'structured_outputs.regex' is empty"},
+        {Json{{"guided_regex", ""}}, "'guided_regex' is empty"},
+        {Json{{"structured_outputs", {{"grammar", ""}}}}, "'structured_outputs.grammar' is empty"},
+        {Json{{"guided_grammar", "start: a"}}, "unknown name 'a'"},
+        {Json{{"tools", {kWeather}}, {"guided_regex", "a("}}, "the regular expression cannot be used"}}) {
     const Reply r = chat(more);
     EXPECT_EQ(r.status, 400) << more;
     EXPECT_THAT(r.error(), HasSubstr(says));
   }
+}
+
+TEST_F(Constrained, TextsComeAsTheyWereAskedFor) {
+  EXPECT_EQ(content({{"structured_outputs", {{"choice", {"Yes\nbecause"}}}}}), "Yes\nbecause");
+  EXPECT_EQ(content({{"guided_regex", "\\x41\\x0ab"}}), "A\nb");
+  EXPECT_EQ(content({{"grammar", "root ::= \"x\\x0Ab\""}}), "x\nb");
+  EXPECT_EQ(content({{"structured_outputs", {{"grammar", "start: \"x\\x0Ab\" END\nEND: \"!\""}}}}), "x\nb!");
+  EXPECT_EQ(content({{"guided_json", {{"const", "\n0a\t4"}}}}), R"("\n0a\t4")");
+  EXPECT_FALSE(content({{"grammar", ""}}).empty()) << "llama.cpp's clients mean none";
+}
+
+TEST_F(Constrained, WhatNoGrammarHoldsToIsToldWhereTheSchemaIsNotStrict) {
+  const auto with = [](const char* pattern, bool strict) {
+    const Json schema = {{"type", "string"}, {"maxLength", 5}, {"pattern", pattern}};
+    return chat(
+        {{"response_format",
+          {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"strict", strict}, {"schema", schema}}}}}});
+  };
+  const Reply letters = with("^\\p{L}+$", true);
+  EXPECT_EQ(letters.status, 200) << letters.body;
+  EXPECT_EQ(letters.header("X-Unenforced"), "");
+  for (const char* pattern : {"\\p{Greek}", "\\bword", "(?!a)b"}) {
+    const Reply told = with(pattern, false);
+    EXPECT_EQ(told.status, 200) << told.body;
+    EXPECT_THAT(told.header("X-Unenforced"), HasSubstr("'pattern' (")) << pattern;
+    EXPECT_EQ(with(pattern, true).status, 400) << pattern;
+  }
+}
+
+TEST_F(Constrained, ObjectsHaveNoPropertiesThatNobodyNamed) {
+  const Json schema = {{"type", "object"}, {"properties", {{"a", {{"type", "boolean"}}}}}, {"minProperties", 0}};
+  for (const int seed : {1, 2, 3, 4})
+    for (const Json& more :
+         {Json{{"guided_json", schema}},
+          Json{{"structured_outputs", {{"json", schema}, {"disable_additional_properties", true}}}}}) {
+      const Json object = Json::parse(content(more, seed), nullptr, false);
+      ASSERT_TRUE(object.is_object());
+      for (const auto& [name, value] : object.items()) EXPECT_EQ(name, "a");
+    }
+  const Reply wrong = chat({{"structured_outputs", {{"json", schema}, {"disable_additional_properties", 1}}}});
+  EXPECT_EQ(wrong.status, 400);
+  EXPECT_THAT(wrong.error(), HasSubstr("must be a boolean"));
+}
+
+// --additional-properties: the model fills objects with names of its own, unless the request says otherwise.
+TEST_F(Constrained, TheStandardsLetterIsAnOption) {
+  DemoServer server({.limits = {.additional_properties = true}});
+  const Json schema = {{"type", "object"}, {"properties", {{"a", {{"type", "boolean"}}}}}, {"maxProperties", 3}};
+  const auto invented = [&](bool disable) {
+    int count = 0;
+    for (const int seed : {1, 2, 3, 4}) {
+      const Reply r =
+          ask(server.port(),
+              post("/v1/chat/completions",
+                   Json{{"messages", kMessages},
+                        {"max_tokens", 500},
+                        {"seed", seed},
+                        {"structured_outputs", {{"json", schema}, {"disable_additional_properties", disable}}}}));
+      EXPECT_EQ(r.status, 200) << r.body;
+      const std::string text = r.json()["choices"][0]["message"]["content"].get<std::string>();
+      const Json object = Json::parse(text, nullptr, false);
+      if (object.is_object())
+        for (const auto& [name, value] : object.items()) count += name != "a";
+    }
+    return count;
+  };
+  EXPECT_GT(invented(false), 0);
+  EXPECT_EQ(invented(true), 0);
 }
 
 TEST_F(Constrained, WhatExplodesIsRefusedAndNothingStalls) {
@@ -175,6 +252,78 @@ TEST_F(Constrained, CallsThatMustBe) {
                                     {"tool_choice", {{"type", "any"}, {"disable_parallel_tool_use", true}}}}));
   ASSERT_EQ(r.status, 200) << r.body;
   EXPECT_EQ(r.json()["stop_reason"], "tool_use") << r.body;
+}
+
+// Agents send tools and a form with every turn.
+TEST_F(Constrained, ToolsBesideAForm) {
+  const Json format = {{"type", "json_schema"}, {"json_schema", {{"name", "person"}, {"schema", kPerson}}}};
+  const auto ask_both = [&](const Json& choice, int seed) {
+    return chat({{"tools", {kWeather}},
+                 {"tool_choice", choice},
+                 {"parallel_tool_calls", false},
+                 {"max_tokens", 400},
+                 {"response_format", format}},
+                seed);
+  };
+  int calls = 0, forms = 0;
+  for (int seed = 1; seed <= 8; ++seed) {
+    const Reply r = ask_both("auto", seed);
+    ASSERT_EQ(r.status, 200) << r.body;
+    const Json answer = r.json()["choices"][0];
+    if (answer["finish_reason"] == "tool_calls") {
+      ++calls;
+      const Json arguments =
+          Json::parse(answer["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>(), nullptr, false);
+      EXPECT_TRUE(arguments["days"].is_number_integer()) << r.body;
+    } else {
+      ++forms;
+      EXPECT_EQ(answer["finish_reason"], "stop") << r.body;
+      expect_person(answer["message"]["content"].get<std::string>());
+    }
+  }
+  EXPECT_GT(forms, 0);
+  EXPECT_GT(calls, 0);
+  const Json named = {{"type", "function"}, {"function", {{"name", "get_weather"}}}};
+  for (const Json& choice : {Json("required"), named}) {
+    const Reply r = ask_both(choice, 1);
+    ASSERT_EQ(r.status, 200) << r.body;
+    EXPECT_EQ(r.json()["choices"][0]["finish_reason"], "tool_calls") << r.body;
+  }
+  const Reply none = ask_both("none", 1);
+  ASSERT_EQ(none.status, 200) << none.body;
+  expect_person(none.json()["choices"][0]["message"]["content"].get<std::string>());
+}
+
+TEST_F(Constrained, ToolsBesideAFormInEveryApi) {
+  const uint16_t port = demo_server().port();
+  const Json schema = kPerson, parameters = kWeather["function"]["parameters"];
+  const auto is_either = [&](const std::string& text, bool called) {
+    if (!called) expect_person(text);
+  };
+  Reply r = ask(port, post("/v1/responses",
+                           Json{{"input", "Weather?"},
+                                {"max_output_tokens", 400},
+                                {"tools", {{{"type", "function"}, {"name", "w"}, {"parameters", parameters}}}},
+                                {"text", {{"format", {{"type", "json_schema"}, {"name", "p"}, {"schema", schema}}}}}}));
+  ASSERT_EQ(r.status, 200) << r.body;
+  const Json item = r.json()["output"].back();
+  is_either(item["type"] == "message" ? item["content"][0]["text"].get<std::string>() : "",
+            item["type"] == "function_call");
+  r = ask(port, post("/v1/messages", Json{{"messages", kMessages},
+                                          {"max_tokens", 400},
+                                          {"tools", {{{"name", "w"}, {"input_schema", parameters}}}},
+                                          {"output_format", {{"type", "json_schema"}, {"schema", schema}}}}));
+  ASSERT_EQ(r.status, 200) << r.body;
+  const Json block = r.json()["content"].back();
+  is_either(block["type"] == "text" ? block["text"].get<std::string>() : "", block["type"] == "tool_use");
+  r = ask(port, post("/api/chat", Json{{"messages", kMessages},
+                                       {"stream", false},
+                                       {"tools", {kWeather}},
+                                       {"format", schema},
+                                       {"options", {{"num_predict", 400}}}}));
+  ASSERT_EQ(r.status, 200) << r.body;
+  const Json message = r.json()["message"];
+  is_either(message["content"].get<std::string>(), message.contains("tool_calls"));
 }
 
 TEST_F(Constrained, StrictToolsDoNotHinderText) {
@@ -231,9 +380,15 @@ TEST_F(Constrained, RequestsAreCountedByWhatTheyMustBe) {
 
 // A stream must not begin that no text can go on in.
 TEST_F(Constrained, WhatNothingSatisfiesIsRefusedBeforeAStreamBegins) {
-  const Reply r = chat({{"stream", true}, {"guided_json", {{"allOf", {{{"$ref", "#"}}}}}}});
-  EXPECT_EQ(r.status, 400) << r.body;
-  EXPECT_THAT(r.error(), HasSubstr("no text satisfies it"));
+  for (const auto& [more, says] :
+       {std::pair{Json{{"guided_json", {{"allOf", {{{"$ref", "#"}}}}}}}, "nothing can satisfy"},
+        {Json{{"guided_regex", "[^\\s\\S]a"}}, "no text satisfies it"}}) {
+    Json body = {{"stream", true}};
+    body.update(more);
+    const Reply r = chat(body);
+    EXPECT_EQ(r.status, 400) << r.body;
+    EXPECT_THAT(r.error(), HasSubstr(says));
+  }
 }
 
 }  // namespace

@@ -16,8 +16,10 @@ class Reader {
     for (const char* name : {"guided_json", "json_schema"}) schema(f_.qualified(name), f_.take(name), false);
     for (const char* name : {"guided_regex", "regex"}) text(GrammarKind::kRegex, f_.qualified(name), f_.take(name));
     choice(f_.qualified("guided_choice"), f_.take("guided_choice"));
-    for (const char* name : {"guided_grammar", "grammar", "ebnf"})
-      text(GrammarKind::kEbnf, f_.qualified(name), f_.take(name));
+    for (const char* name : {"guided_grammar", "ebnf"}) text(GrammarKind::kEbnf, f_.qualified(name), f_.take(name));
+    // llama.cpp's clients send an empty one where they want none.
+    if (const Json* grammar = f_.take("grammar"); grammar != nullptr && *grammar != "")
+      text(GrammarKind::kEbnf, f_.qualified("grammar"), grammar);
     structural_tag("structural_tag", f_.take("structural_tag"));
     if (const Json* object = f_.take("guided_json_object"); object != nullptr && *object == true)
       set(GrammarKind::kJsonObject, "", "guided_json_object");
@@ -60,8 +62,13 @@ class Reader {
   }
 
   void text(GrammarKind kind, const std::string& field, const Json* value) {
-    if (value == nullptr || value->is_null() || *value == "") return;
+    if (value == nullptr || value->is_null()) return;
     if (!value->is_string()) return wrong(field, "a string", *value);
+    if (value->get_ref<const std::string&>().empty())
+      return f_.fail(bad_field(field, "invalid_value",
+                               "'{}' is empty, so that no answer could have a character: leave it out for answers of "
+                               "any form",
+                               field));
     set(kind, value->get<std::string>(), field);
   }
 
@@ -131,7 +138,11 @@ class Reader {
     if (const Json* object = inner.take("json_object"); object != nullptr && *object == true)
       set(GrammarKind::kJsonObject, "", "structured_outputs.json_object");
     inner.ignore("_backend");
-    for (const char* name : {"disable_fallback", "disable_any_whitespace", "disable_additional_properties"})
+    if (const Json* closed = inner.take("disable_additional_properties"); closed != nullptr && !closed->is_null()) {
+      if (!closed->is_boolean()) return wrong("structured_outputs.disable_additional_properties", "a boolean", *closed);
+      if (form_) form_->no_additional_properties = *closed == true;
+    }
+    for (const char* name : {"disable_fallback", "disable_any_whitespace"})
       inner.unserved(name, "grammars have no such switch here", {false});
     inner.unserved("whitespace_pattern", "white space is as JSON has it");
     if (ApiStatus s = inner.finish(); !s.ok()) f_.fail(s.take_error());

@@ -14,6 +14,8 @@ struct AskedForm {
   GrammarSpec spec;     // of a schema: its text as the client wrote it
   bool strict = false;  // what of a schema cannot be enforced is refused; otherwise the client is told of it
   std::string field;    // that asks for it
+  // Objects whose schema says nothing of additional properties have none, whatever the server has else.
+  bool no_additional_properties = false;
 };
 
 // Takes "response_format", "structured_outputs", "guided_*", "grammar" and their kin out of a body. More than one is an

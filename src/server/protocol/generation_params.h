@@ -34,6 +34,7 @@ struct RequestLimits {
   std::vector<std::string> system_headers = {"x-anthropic-billing-header"};
   SamplingParams sampling{.temperature = 1.0f};  // of requests that do not say; by default as the API defines it
   bool strict_parameters = false;                // fields that nobody knows are refused
+  bool additional_properties = false;            // of schemas that do not say (constraint/schema_gate.h)
   // The variable of the chat template that "reasoning_effort" sets; empty: the template has none. Filled in.
   std::string effort_variable;
   size_t max_tools = 512;                     // of one request

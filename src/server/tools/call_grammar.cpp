@@ -116,7 +116,8 @@ std::optional<Json> CallGrammars::mistral(std::span<const CallSchema> tools, boo
 
 // Messages, of which the first one's <|start|>assistant is the prompt's: reasoning and text are free, and a call is
 // <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}, which ends the answer.
-std::optional<Json> CallGrammars::harmony(std::span<const CallSchema> tools, bool required) const {
+std::optional<Json> CallGrammars::harmony(std::span<const CallSchema> tools, Otherwise otherwise,
+                                          const Json& form) const {
   constexpr std::string_view kTexts[] = {"<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|start|>"};
   Json token;
   const std::optional<Json> words = control_tokens(kTexts, token);
@@ -132,27 +133,43 @@ std::optional<Json> CallGrammars::harmony(std::span<const CallSchema> tools, boo
   const Json next = sequence({token["<|end|>"], token["<|start|>"], text("assistant")});
   Json before = Json::array({message("analysis"), message("commentary")});
   const Json earlier = any_number_of(sequence({token["<|channel|>"], either(before), next}));
-  if (!required) {
+  if (otherwise == Otherwise::kForm) all.push_back(sequence({text("final"), token["<|message|>"], form}));
+  if (otherwise == Otherwise::kAnything) {
     all.push_back(message("final"));
     for (Json& m : before) all.push_back(std::move(m));
   }
   return sequence({earlier, token["<|channel|>"], either(std::move(all))});
 }
 
-std::optional<CallGrammar> CallGrammars::required(std::span<const CallSchema> tools, bool parallel) const {
-  if (format_.harmony || format_.name == "mistral") {
-    const std::optional<Json> all = format_.harmony ? harmony(tools, true) : mistral(tools, true, parallel);
-    return all ? std::optional(grammar_of(*all, "")) : std::nullopt;
-  }
+// Of formats of plain text: calls, and nothing between them but a line break.
+std::optional<Json> CallGrammars::texts(std::span<const CallSchema> tools, bool parallel) const {
   const Writing w = writing_of(format_);
   Json all = of_each(tools, [&](const CallSchema& call) { return tag(w, call, 0); });
   if (all.empty()) return std::nullopt;
-  return grammar_of(one_or_more(std::move(all), "\n", !parallel || w.trigger.empty()), "");
+  return one_or_more(std::move(all), "\n", !parallel || w.trigger.empty());
+}
+
+std::optional<CallGrammar> CallGrammars::required(std::span<const CallSchema> tools, bool parallel) const {
+  const std::optional<Json> all = format_.harmony             ? harmony(tools, Otherwise::kCannotBe, {})
+                                  : format_.name == "mistral" ? mistral(tools, true, parallel)
+                                                              : texts(tools, parallel);
+  return all ? std::optional(grammar_of(*all, "")) : std::nullopt;
+}
+
+std::optional<CallGrammar> CallGrammars::or_form(std::span<const CallSchema> tools, bool parallel,
+                                                 const Json& form) const {
+  if (format_.harmony) {  // an answer without a call stands in a message of its own
+    const std::optional<Json> all = harmony(tools, Otherwise::kForm, form);
+    return all ? std::optional(grammar_of(*all, "")) : std::nullopt;
+  }
+  const std::optional<Json> calls = format_.name == "mistral" ? mistral(tools, true, parallel) : texts(tools, parallel);
+  return calls ? std::optional(grammar_of(either(Json::array({*calls, form})), "")) : std::nullopt;
 }
 
 std::optional<CallGrammar> CallGrammars::free(std::span<const CallSchema> tools) const {
   if (format_.harmony || format_.name == "mistral") {
-    const std::optional<Json> all = format_.harmony ? harmony(tools, false) : mistral(tools, false, true);
+    const std::optional<Json> all =
+        format_.harmony ? harmony(tools, Otherwise::kAnything, {}) : mistral(tools, false, true);
     return all ? std::optional(grammar_of(*all, "")) : std::nullopt;
   }
   const Writing w = writing_of(format_);

@@ -34,11 +34,16 @@ class CallGrammars {
   // Of a model that may call: what follows where it begins a call, or the whole answer. None also where a call begins
   // with no text of its own.
   std::optional<CallGrammar> free(std::span<const CallSchema> tools) const;
+  // Of an answer that is either one call (`parallel`: or several) and nothing else, or of a form: a part of a
+  // structural tag. None as for required().
+  std::optional<CallGrammar> or_form(std::span<const CallSchema> tools, bool parallel, const Json& form) const;
 
  private:
   std::optional<Json> control_tokens(std::span<const std::string_view> texts, Json& by_text) const;
   std::optional<Json> mistral(std::span<const CallSchema> tools, bool required, bool parallel) const;
-  std::optional<Json> harmony(std::span<const CallSchema> tools, bool required) const;
+  enum class Otherwise { kCannotBe, kAnything, kForm };  // an answer without a call
+  std::optional<Json> harmony(std::span<const CallSchema> tools, Otherwise otherwise, const Json& form) const;
+  std::optional<Json> texts(std::span<const CallSchema> tools, bool parallel) const;
 
   const ToolFormat& format_;
   const Tokenizer& tokenizer_;
