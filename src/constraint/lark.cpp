@@ -82,7 +82,9 @@ class Lark {
     if (colon < g_.size() && g_[colon] == '-') ++colon;
     const size_t digits = colon;
     while (colon < g_.size() && is_number(g_[colon])) ++colon;
-    if (colon > digits) at_ = colon;
+    const size_t end_of_number = colon;
+    while (colon < g_.size() && is_blank(g_[colon])) ++colon;
+    if (end_of_number > digits && colon < g_.size() && g_[colon] == ':') at_ = colon;
   }
 
   void directive() {
@@ -178,9 +180,14 @@ class Lark {
     std::variant<std::string, PatternProblem> read = canonical_pattern(pattern);
     if (const auto* const problem = std::get_if<PatternProblem>(&read))
       return fail(fmt::format("a regular expression cannot be used: {}", problem->what));
+    const std::string& canonical = std::get<std::string>(read);
+    if (canonical.empty()) {  // two slashes begin a comment
+      out_ += "\"\"";
+      return;
+    }
     out_ += '/';
     bool escaped = false;
-    for (const char c : std::get<std::string>(read)) {
+    for (const char c : canonical) {
       if (c == '/' && !escaped) out_ += '\\';
       out_ += c;
       escaped = c == '\\' && !escaped;

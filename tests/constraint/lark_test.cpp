@@ -66,6 +66,7 @@ TEST_F(Lark, TextsAndExpressions) {
   expect(R"(start: /a\/b[\/.]+/i /\x41\x0ab/ /./s)", {"A/B/.A\nb\n", "a/b.A\nbx"}, {"a/bA\nbx", "a/b/A\u00abx"});
   expect("start: /\\p{Lu}\\w*/ // a comment: \"not closed\n", {"Éa_1"}, {"a"});
   expect("start: /a.b/", {"a-b"}, {"a\nb"});
+  expect("start: \"a\" /(?i)/ \"b\"", {"ab"}, {"a"});
 }
 
 TEST_F(Lark, CommonTerminals) {
