@@ -377,7 +377,20 @@ void Api::report_constraint(const Call& call, const AnswerConstraint& constraint
       .add(1);
 }
 
+void Api::report_left_out(const Call& call, const IgnoredFields& ignored) {
+  if (ignored.left_out_count == 0) return;
+  call.responder->post([responder = call.responder, header = ignored.left_out_header()]() mutable {
+    responder->record().left_out = std::move(header);
+  });
+  for (const auto& [kind, count] : ignored.left_out_kinds)
+    registry_
+        .counter("quire:left_out_total", "Parts of messages in whose place words stand, because they are no text.",
+                 {{"kind", kind}})
+        .add(static_cast<double>(count));
+}
+
 void Api::report(const Call& call, const IgnoredFields& ignored) {
+  report_left_out(call, ignored);
   if (ignored.count == 0) return;
   call.responder->post([responder = call.responder, header = ignored.header()]() mutable {
     responder->record().ignored = std::move(header);

@@ -129,6 +129,7 @@ class Api {
   static void answer(const Call& call, const Json& value) { answer(call, HttpResponse{.body = dump(value)}); }
   // Tells the client, in a header of the answer, and the metrics which fields of a request had no effect.
   void report(const Call& call, const IgnoredFields& ignored);
+  void report_left_out(const Call& call, const IgnoredFields& ignored);
   void count_grammars(const ModelContext& model);
   void report_constraint(const Call& call, const AnswerConstraint& constraint);
 
@@ -175,6 +176,8 @@ class Api {
   // What is left of the time that one answer may take; 0: any.
   std::chrono::milliseconds time_left(const Call& call) const;
 
+  // Of the request the conversation is moved away.
+  ApiResult<EncodedPrompt> encode_conversation(const Call& call, ChatRequest& request);
   // Answers a conversation in the form of the API that the writer speaks.
   ApiStatus converse(Call& call, ChatRequest request, const MakeWriter& make_writer);
   // Likewise texts that are gone on with.

@@ -8,6 +8,7 @@
 #include "server/generation.h"
 #include "server/infill_prompt.h"
 #include "server/random_id.h"
+#include "server/recent_turns.h"
 #include "server/writers/infill_writer.h"
 #include "server/writers/openai_writer.h"
 
@@ -174,13 +175,24 @@ ApiStatus Api::chat(Call& call) {
   });
 }
 
+ApiResult<EncodedPrompt> Api::encode_conversation(const Call& call, ChatRequest& r) {
+  const ModelContext& model = *call.loaded.model;
+  if (!r.drop_oldest) return model.encode(std::move(r.conversation));
+  QUIRE_TRY(RecentTurns recent, encode_recent(model, std::move(r.conversation), r.params));
+  if (recent.dropped == 0) return std::move(recent.prompt);
+  call.responder->post([responder = call.responder, n = recent.dropped] { responder->record().dropped_messages = n; });
+  registry_.counter("quire:dropped_messages_total", "Messages that were left out of conversations too long.", {})
+      .add(static_cast<double>(recent.dropped));
+  return std::move(recent.prompt);
+}
+
 ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer) {
   const auto& [model, service] = call.loaded;
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.params.model));
-  QUIRE_TRY(EncodedPrompt prompt, model->encode(std::move(r.conversation)));
+  QUIRE_TRY(EncodedPrompt prompt, encode_conversation(call, r));
   truncate(r.params, model->context(), prompt);
-  QUIRE_TRY(const int64_t max_tokens, model->room_for(prompt.tokens.size(), r.params));
+  QUIRE_TRY(const int64_t max_tokens, model->room_for(prompt, r.params));
   QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));
 
   Prepared p{.plan = make_plan(r.params, model, service), .jobs = {}};
@@ -263,7 +275,7 @@ ApiStatus Api::render_chat(Call& call) {
   QUIRE_CHECKED(model.check_name(r.params.model));
   QUIRE_TRY(EncodedPrompt prompt, model.encode(std::move(r.conversation)));
   truncate(r.params, model.context(), prompt);
-  QUIRE_TRY(const int64_t max_tokens, model.room_for(prompt.tokens.size(), r.params));
+  QUIRE_TRY(const int64_t max_tokens, model.room_for(prompt, r.params));
   answer(call, HttpResponse{.body = rendered(model, r.params, prompt.tokens, max_tokens)});
   return {};
 }
@@ -278,7 +290,7 @@ ApiStatus Api::render_texts(Call& call) {
   std::string all;
   for (Prompt& prompt : r.prompts) {
     QUIRE_TRY(const EncodedPrompt encoded, encode_text_prompt(model, std::move(prompt), r));
-    QUIRE_TRY(const int64_t room, model.room_for(encoded.tokens.size(), r.params));
+    QUIRE_TRY(const int64_t room, model.room_for(encoded, r.params));
     const bool few = !r.params.max_tokens && r.short_by_default && !r.params.whole_room;
     all += (all.empty() ? "[" : ",") +
            rendered(model, r.params, encoded.tokens, few ? std::min(room, kDefaultMaxTokens) : room);
@@ -305,7 +317,7 @@ ApiStatus Api::go_on(Call& call, CompletionRequest r, const MakeTextWriter& make
   for (Prompt& prompt : r.prompts) {
     QUIRE_TRY(EncodedPrompt encoded, encode_text_prompt(*model, std::move(prompt), r));
     p.plan.cache_positions.push_back(r.cache_positions);
-    QUIRE_TRY(int64_t max_tokens, model->room_for(encoded.tokens.size(), r.params));
+    QUIRE_TRY(int64_t max_tokens, model->room_for(encoded, r.params));
     if (!r.params.max_tokens && r.short_by_default && !r.params.whole_room)
       max_tokens = std::min(max_tokens, kDefaultMaxTokens);
     QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));

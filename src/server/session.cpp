@@ -328,6 +328,9 @@ Headers Session::common_headers() const {
   if (!exchange_->record().trace.empty()) h.emplace_back("traceparent", exchange_->record().trace);
   if (!exchange_->record().unenforced.empty()) h.emplace_back("X-Unenforced", exchange_->record().unenforced);
   if (!exchange_->record().ignored.empty()) h.emplace_back("X-Ignored-Parameters", exchange_->record().ignored);
+  if (!exchange_->record().left_out.empty()) h.emplace_back("X-Left-Out", exchange_->record().left_out);
+  if (const size_t n = exchange_->record().dropped_messages; n > 0)
+    h.emplace_back("X-Dropped-Messages", std::to_string(n));
   return h;
 }
 

@@ -202,7 +202,7 @@ TEST_F(Responses, WhatIsNotServedIsRefusedByName) {
         {Json{{"text", {{"format", {{"type", "json_schema"}}}}}}, "'response_format.json_schema.schema' is missing"},
         {Json{{"tool_choice", "required"}}, "'tool_choice' asks for a call, but there are no tools"},
         {Json{{"input", {{{"type", "item_reference"}, {"id", "x"}}}}}, "'input[0]' refers to an item"},
-        {Json{{"input", {{{"role", "user"}, {"content", {{{"type", "input_image"}}}}}}}}, "is 'input_image'"}}) {
+        {Json{{"input", {{{"role", "user"}, {"content", {{{"type", "input_text"}}}}}}}}, "must be a string"}}) {
     const Reply r = respond(more);
     EXPECT_EQ(r.status, 400) << more;
     EXPECT_THAT(r.error(), HasSubstr(says));

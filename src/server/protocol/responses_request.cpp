@@ -1,7 +1,7 @@
 #include "server/protocol/responses_request.h"
 
-#include "gguf/metadata.h"
 #include "server/protocol/chat_body.h"
+#include "server/protocol/content_part.h"
 
 namespace quire::server {
 namespace {
@@ -15,8 +15,8 @@ std::string text_at(const Json& object, const char* name) {
   return at != object.end() && at->is_string() ? at->get<std::string>() : "";
 }
 
-// A string, or parts that have texts, as the parts of a content.
-ApiResult<Json> content_parts(Json& content, const std::string& where) {
+// A string, or parts, as the parts of a content.
+ApiResult<Json> content_parts(Json& content, const std::string& where, IgnoredFields& ignored) {
   Json parts = Json::array();
   if (content.is_null()) return parts;
   if (content.is_string()) {
@@ -25,17 +25,8 @@ ApiResult<Json> content_parts(Json& content, const std::string& where) {
   }
   if (!content.is_array()) return wrong_type(where, "a string or an array of parts", content);
   for (size_t i = 0; i < content.size(); ++i) {
-    Json& part = content[i];
-    const std::string name = fmt::format("{}[{}]", where, i);
-    if (!part.is_object()) return wrong_type(name, "an object", part);
-    const std::string type = text_at(part, "type");
-    const char* const member = type == "refusal" ? "refusal" : "text";
-    if (type != "input_text" && type != "output_text" && type != "text" && type != "refusal")
-      return bad_field(name + ".type", "unsupported_parameter", "'{}.type' is {}: this server reads text only", name,
-                       gguf::printable(type.substr(0, 64)));
-    if (!part.contains(member) || !part[member].is_string())
-      return wrong_type(name + "." + member, "a string", part[member]);
-    parts.push_back(text_part(std::move(part[member])));
+    QUIRE_TRY(PartText read, read_part_text(content[i], fmt::format("{}[{}]", where, i), ignored));
+    parts.push_back(text_part(std::move(read.text)));
   }
   return parts;
 }
@@ -111,7 +102,7 @@ Json& Reader::assistant() {
 ApiStatus Reader::message(Json& item, const std::string& where) {
   const std::string role = text_at(item, "role");
   if (role.empty()) return bad_field(where + ".role", "missing_parameter", "'{}.role' is missing", where);
-  QUIRE_TRY(Json parts, content_parts(item["content"], where + ".content"));
+  QUIRE_TRY(Json parts, content_parts(item["content"], where + ".content", fields_.ignored()));
   if (role != "assistant") {
     if (parts.empty()) parts.push_back(text_part(""));
     chat_.add_message(role)["content"] = std::move(parts);
@@ -132,7 +123,7 @@ void Reader::call(Json& item, bool custom) {
 }
 
 ApiStatus Reader::output(Json& item, const std::string& where) {
-  QUIRE_TRY(Json parts, content_parts(item["output"], where + ".output"));
+  QUIRE_TRY(Json parts, content_parts(item["output"], where + ".output", fields_.ignored()));
   if (parts.empty()) parts.push_back(text_part(""));
   Json& message = chat_.add_message("tool");
   message["tool_call_id"] = text_at(item, "call_id");
