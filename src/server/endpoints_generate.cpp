@@ -62,6 +62,8 @@ GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const 
   plan.service = service;
   plan.model_name = model->told_name(p.model);
   plan.token_ids = p.return_token_ids;
+  plan.stops = p.stop;
+  plan.stop_tokens = p.stop_tokens;
   plan.stream = p.stream;
   plan.logprobs = p.sampling.logprobs >= 0;
   plan.answers_each = static_cast<size_t>(p.n);
@@ -165,6 +167,18 @@ AnswerSyntax syntax_of(const ChatRequest& r, const ModelContext& model, bool spl
   return s;
 }
 
+// Between which marks stop texts are not looked for. Reasoning that stands in the text is text.
+std::optional<ReasoningMarks> marks_of(const AnswerSyntax& s, const GenerationParams& params) {
+  if (params.stop_in_reasoning || !s.split_reasoning) return std::nullopt;
+  if (s.format != nullptr && s.format->harmony)
+    return ReasoningMarks{.open = "<|channel|>analysis", .close = "<|end|>", .inside = false, .anywhere = true};
+  // Where there are calls, a model may think again behind one.
+  return ReasoningMarks{.open = std::string(kReasoningOpen),
+                        .close = std::string(kReasoningClose),
+                        .inside = s.inside_reasoning,
+                        .anywhere = s.format != nullptr};
+}
+
 }  // namespace
 
 ApiStatus Api::chat(Call& call) {
@@ -198,6 +212,7 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   Prepared p{.plan = make_plan(r.params, model, service), .jobs = {}};
   p.plan.syntax = syntax_of(r, *model, options_.split_reasoning);
   p.plan.syntax.inside_reasoning = prompt.inside_reasoning;
+  p.plan.counts_reasoning = true;
   if (r.tools != nullptr) p.plan.count_calls = [this](size_t complete, size_t cut) { count_calls(complete, cut); };
   if (p.plan.syntax.format != nullptr && p.plan.syntax.format->control_tokens) r.params.skip_special_tokens = false;
   ApiResult<AnswerConstraint> constrained = constrain_answer(*model, r, prompt.inside_reasoning);
@@ -215,7 +230,10 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   for (int i = 0; i < r.params.n; ++i)
     p.jobs.push_back(
         make_job(r.params, salt, tokens, prompt.cache_positions, max_tokens, seed + static_cast<uint64_t>(i)));
-  for (Job& job : p.jobs) job.request.constraint = must.constraint;
+  for (Job& job : p.jobs) {
+    job.request.constraint = must.constraint;
+    job.request.reasoning = marks_of(p.plan.syntax, r.params);
+  }
   if (const PromptReport::Wanted wanted = wanted_of(r.params, false); wanted.any()) {
     QUIRE_CHECKED(check_reported(r.params, wanted, p.plan.prompt_tokens));
     p.jobs.front().request.prompt_logprobs = wanted.most();

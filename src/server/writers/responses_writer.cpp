@@ -21,7 +21,7 @@ Json usage_json(const Usage& u) {
   return {{"input_tokens", u.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", u.cached_tokens}}},
           {"output_tokens", u.generated_tokens},
-          {"output_tokens_details", {{"reasoning_tokens", 0}}},
+          {"output_tokens_details", {{"reasoning_tokens", u.reasoning_tokens.value_or(0)}}},
           {"total_tokens", u.prompt_tokens + u.generated_tokens}};
 }
 
