@@ -46,6 +46,7 @@ struct TokenReport {
   TokenId token = -1;
   float logprob = 0.0f;
   std::vector<TokenLogprob> top;
+  bool of_text = true;  // and not of reasoning, or of a call, as far as is known
 };
 
 // What is new of one answer; all of it, where an answer is sent whole.

@@ -32,6 +32,8 @@ class AnswerParser {
   void finish(bool ended, std::vector<AnswerEvent>& events);
   // What comes next is reasoning, as far as is known.
   bool in_reasoning() const;
+  // What comes next is neither reasoning nor a call, likewise.
+  bool in_text() const { return !in_reasoning() && begun_ == complete_ + cut_; }
   size_t complete_calls() const { return complete_; }
   size_t cut_calls() const { return cut_; }
 

@@ -55,8 +55,17 @@ void Generation::begin(const ApiResult<std::vector<JobId>>& accepted) {
     responder_->on_deadline(plan_.timeout, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->fail(deadline_exceeded());
     });
-  if (plan_.stream) responder_->start_stream(plan_.writer->stream_kind());
+  if (plan_.stream) begin_stream();
   take_arrivals();
+}
+
+void Generation::begin_stream() {
+  responder_->start_stream(plan_.writer->stream_kind());
+  responder_->on_silence([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    return self && !self->over_ ? self->plan_.writer->still_working() : std::string();
+  });
+  if (std::string bytes = plan_.writer->beginning(); !bytes.empty()) responder_->write(std::move(bytes));
 }
 
 void Generation::on_event(size_t index, const TokenEvent& event) {
@@ -118,8 +127,11 @@ void Generation::take(Answer& answer, const TokenEvent& event) {
     if (first < 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - plan_.arrived).count();
     ++answer.generated;
   }
+  const bool text = answer.parser.in_text();
+  const size_t told = answer.part.tokens.size();
   report_token(answer, event);
   append_text(answer, event);
+  if (answer.part.tokens.size() > told) answer.part.tokens.back().of_text = text && answer.parser.in_text();
   if (event.finish == FinishReason::kNone) return;
   answer.drafts = event.drafts;
   answer.drafts_accepted = event.drafts_accepted;

@@ -68,6 +68,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
 
   void begin(const ApiResult<std::vector<JobId>>& accepted);
+  void begin_stream();
   void on_event(size_t index, const TokenEvent& event);  // the service's thread
   void take_arrivals();
   void take(Answer& answer, const TokenEvent& event);

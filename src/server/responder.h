@@ -52,6 +52,8 @@ class Responder {
   // 200 and the head of a stream; events may follow any time later. While none do, what `kind` says keeps the
   // connection alive.
   virtual void start_stream(const StreamKind& kind) = 0;
+  // What a stream says when it has been silent for a while, in place of what its kind says; empty: that.
+  virtual void on_silence(std::function<std::string()> /*say*/) {}
   virtual void write(std::string events) = 0;
   virtual void finish_stream() = 0;
 

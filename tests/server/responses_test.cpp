@@ -197,7 +197,9 @@ TEST_F(Responses, ItemsBecomeWhatChatsBecome) {
 
 TEST_F(Responses, WhatIsNotServedIsRefusedByName) {
   for (const auto& [more, says] :
-       {std::pair{Json{{"previous_response_id", "resp_1"}}, "'previous_response_id' is not supported"},
+       {std::pair{Json{{"previous_response_id", "resp_1"}}, "Previous response with id 'resp_1' not found"},
+        {Json{{"previous_response_id", 7}}, "'previous_response_id' must be a string"},
+        {Json{{"conversation", "conv_1"}}, "'conversation' is not supported"},
         {Json{{"background", true}}, "'background' is not supported"},
         {Json{{"text", {{"format", {{"type", "json_schema"}}}}}}, "'response_format.json_schema.schema' is missing"},
         {Json{{"tool_choice", "required"}}, "'tool_choice' asks for a call, but there are no tools"},

@@ -1,5 +1,7 @@
 #include "server/protocol/responses_request.h"
 
+#include <algorithm>
+
 #include "server/protocol/chat_body.h"
 #include "server/protocol/content_part.h"
 
@@ -34,7 +36,8 @@ ApiResult<Json> content_parts(Json& content, const std::string& where, IgnoredFi
 class Reader {
  public:
   Reader(Fields& fields, ChatBody& chat, ResponsesEcho& echo) : fields_(fields), chat_(chat), echo_(echo) {}
-  ApiStatus input();
+  ApiStatus input(Json& earlier);
+  void include();
   ApiStatus tools();
   ApiStatus tool_choice();
   void text_format(const Json& format);
@@ -54,11 +57,25 @@ class Reader {
   ResponsesEcho& echo_;
 };
 
-ApiStatus Reader::input() {
+// What of the answer's details is wanted: log-probabilities of its text, beside which there are as many alternatives as
+// "top_logprobs" says.
+void Reader::include() {
+  constexpr std::string_view kLogprobs = "message.output_text.logprobs";
+  std::vector<std::string> wanted;
+  fields_.texts("include", wanted, 64, 256);
+  const bool told = std::find(wanted.begin(), wanted.end(), kLogprobs) != wanted.end();
+  if (!told) return fields_.unserved("top_logprobs", "they are told where 'include' names them", {0});
+  chat_.set("logprobs", true);
+  chat_.pass({"top_logprobs"});
+}
+
+ApiStatus Reader::input(Json& earlier) {
   std::string instructions;
   fields_.text("instructions", instructions, SIZE_MAX);
   echo_.fields["instructions"] = instructions.empty() ? Json() : Json(instructions);
   if (!instructions.empty()) chat_.add_message("system")["content"] = std::move(instructions);
+  for (size_t i = 0; i < earlier.size(); ++i)
+    QUIRE_CHECKED(item(earlier[i], fmt::format("previous_response_id[{}]", i)));
   Json* input = fields_.take("input");
   if (input != nullptr && input->is_string()) {
     chat_.add_message("user")["content"] = std::move(*input);
@@ -84,7 +101,7 @@ ApiStatus Reader::item(Json& item, const std::string& where) {
     reasoning(item);
   } else if (type == "item_reference") {
     return bad_field(where + ".type", "unsupported_parameter",
-                     "'{}' refers to an item of an earlier response: nothing is stored; send the items themselves",
+                     "'{}' refers to an item of an earlier response: send the item itself, or 'previous_response_id'",
                      where);
   } else {
     fields_.note_ignored(where);
@@ -218,17 +235,11 @@ ApiStatus Reader::text_and_reasoning(const RequestLimits& limits) {
 
 // What a response repeats of its request, as it was given or as it is by default.
 void echo_fields(Json& body, Json& echo) {
-  const std::pair<const char*, Json> kFields[] = {{"parallel_tool_calls", true},
-                                                  {"temperature", 1.0},
-                                                  {"top_p", 1.0},
-                                                  {"presence_penalty", 0.0},
-                                                  {"frequency_penalty", 0.0},
-                                                  {"max_output_tokens", nullptr},
-                                                  {"max_tool_calls", nullptr},
-                                                  {"metadata", Json::object()},
-                                                  {"safety_identifier", nullptr},
-                                                  {"prompt_cache_key", nullptr},
-                                                  {"user", nullptr}};
+  const std::pair<const char*, Json> kFields[] = {
+      {"parallel_tool_calls", true},  {"temperature", 1.0},          {"top_p", 1.0},
+      {"presence_penalty", 0.0},      {"frequency_penalty", 0.0},    {"max_output_tokens", nullptr},
+      {"max_tool_calls", nullptr},    {"metadata", Json::object()},  {"top_logprobs", 0},
+      {"safety_identifier", nullptr}, {"prompt_cache_key", nullptr}, {"user", nullptr}};
   for (const auto& [name, usual] : kFields) {
     const auto at = body.find(name);
     echo[name] = at == body.end() || at->is_null() ? usual : *at;
@@ -237,29 +248,35 @@ void echo_fields(Json& body, Json& echo) {
 
 }  // namespace
 
-ApiResult<ResponsesRequest> parse_responses_request(JsonDocument body, const RequestLimits& limits) {
+ApiResult<ResponsesRequest> parse_responses_request(JsonDocument body, const RequestLimits& limits,
+                                                    JsonDocument earlier) {
   ResponsesEcho echo;
   IgnoredFields ignored{.strict = limits.strict_parameters};
   echo_fields(*body, echo.fields);
   Fields f(*body, ignored);
   ChatBody chat(f);
   Reader reader(f, chat, echo);
-  QUIRE_CHECKED(reader.input());
+  QUIRE_CHECKED(reader.input(*earlier));
   QUIRE_CHECKED(reader.tools());
   QUIRE_CHECKED(reader.tool_choice());
   QUIRE_CHECKED(reader.text_and_reasoning(limits));
   chat.pass({"model", "stream", "temperature", "top_p", "top_k", "parallel_tool_calls"});
   chat.pass("max_output_tokens", "max_tokens");
   chat.pass_extensions();
-  f.refuse("previous_response_id", "nothing is stored: send the whole conversation as 'input'");
-  f.refuse("conversation", "nothing is stored: send the whole conversation as 'input'");
+  reader.include();
+  std::string previous;
+  f.text("previous_response_id", previous);
+  echo.fields["previous_response_id"] = previous.empty() ? Json() : Json(previous);
+  bool store = true;
+  f.boolean("store", store);
+  echo.fields["store"] = store;
+  f.refuse("conversation", "there are no stored conversations: send 'previous_response_id', or all of it as 'input'");
   f.refuse("prompt", "there are no stored prompts");
   f.refuse("background", "an answer is made while its client waits", {false});
   f.unserved("truncation", "prompts are never cut", {"disabled"});
-  f.unserved("top_logprobs", "log-probabilities are told in /v1/chat/completions", {0});
   f.unserved("service_tier", "there is one tier", {"auto", "default"});
-  for (const char* name : {"store", "include", "metadata", "user", "safety_identifier", "prompt_cache_key",
-                           "client_metadata", "max_tool_calls", "stream_options", "prompt_cache_retention"})
+  for (const char* name : {"metadata", "user", "safety_identifier", "prompt_cache_key", "client_metadata",
+                           "max_tool_calls", "stream_options", "prompt_cache_retention"})
     f.ignore(name);
   QUIRE_TRY(JsonDocument converted, chat.take());
   QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(converted), limits, std::move(ignored)));
